@@ -1,0 +1,65 @@
+package gpu
+
+import "time"
+
+// A Sample is one value of one field of one entity.
+type Sample struct {
+	Row   int // the row of the entity in the session's Topology
+	Field int // the index of the field in the Plan
+	Value Value
+	// Time is when the engine took the sample, in this machine's clock as Unix
+	// nanoseconds: a source whose engine has another clock translates it.
+	Time int64
+}
+
+// A Fault says that something could not be read in this cycle, and why.
+type Fault struct {
+	Row   int   // the entity, or AllRows
+	Field int   // the field, or AllFields
+	Err   error // wraps one of this package's errors
+}
+
+// AllRows and AllFields make a Fault speak of every entity or every field.
+const (
+	AllRows   = -1
+	AllFields = -1
+)
+
+// A Batch is what one Read found. The collector owns it and hands the same
+// one to every Read, reset, so that steady state needs no memory.
+//
+// A Read reports every sample that is current, also of fields that are sampled
+// less often than it is called (with the sample's own time); the collector
+// remembers nothing from one Read to the next. At most one sample per entity
+// and field, except for fields with Events set.
+type Batch struct {
+	Samples []Sample
+	Faults  []Fault
+}
+
+// Reset empties the batch and keeps its memory.
+func (b *Batch) Reset() {
+	clear(b.Samples)
+	clear(b.Faults)
+	b.Samples = b.Samples[:0]
+	b.Faults = b.Faults[:0]
+}
+
+// Add appends a sample. An absent value is not a sample and is left out.
+func (b *Batch) Add(row, field int, v Value, at time.Time) {
+	b.AddAt(row, field, v, at.UnixNano())
+}
+
+// AddAt is Add with the time as Unix nanoseconds.
+func (b *Batch) AddAt(row, field int, v Value, at int64) {
+	if v.IsAbsent() {
+		return
+	}
+	b.Samples = append(b.Samples, Sample{Row: row, Field: field, Value: v, Time: at})
+}
+
+// Fail appends a fault: field of row could not be read because of err. Use
+// AllRows and AllFields for larger failures. The rest of the batch stays.
+func (b *Batch) Fail(row, field int, err error) {
+	b.Faults = append(b.Faults, Fault{Row: row, Field: field, Err: err})
+}

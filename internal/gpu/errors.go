@@ -1,0 +1,60 @@
+package gpu
+
+import (
+	"context"
+	"errors"
+)
+
+// The errors that a source reports, typed at the edge so that nobody matches
+// a text. Wrap them with what happened; test with errors.Is.
+var (
+	// ErrNotSupported: this hardware, driver or engine cannot give it.
+	ErrNotSupported = errors.New("not supported")
+	// ErrPermission: it exists, and this process may not read it.
+	ErrPermission = errors.New("no permission")
+	// ErrLost: the GPU, the engine or the driver went away.
+	ErrLost = errors.New("lost")
+	// ErrTimeout: no answer within the deadline.
+	ErrTimeout = errors.New("timeout")
+	// ErrWedged: a driver call has not returned for so long that only a
+	// restart of the process can help.
+	ErrWedged = errors.New("driver call does not return")
+	// ErrUnavailable: the library, engine, driver or socket is not there.
+	ErrUnavailable = errors.New("unavailable")
+	// ErrTopology: the set of entities is no longer the one the session knows.
+	// It never reaches a health series; it only ends a session.
+	ErrTopology = errors.New("topology changed")
+	// ErrVersion: library and engine do not understand each other.
+	ErrVersion = errors.New("version mismatch")
+)
+
+// Reason returns the word for err in the reason label of the health series:
+// one of "not_supported", "permission", "lost", "timeout", "wedged",
+// "unavailable", "version" and, for everything else, "error". It is "" for nil.
+func Reason(err error) string {
+	switch {
+	case err == nil:
+		return ""
+	case errors.Is(err, ErrNotSupported):
+		return "not_supported"
+	case errors.Is(err, ErrPermission):
+		return "permission"
+	case errors.Is(err, ErrLost):
+		return "lost"
+	case errors.Is(err, ErrWedged):
+		return "wedged"
+	case errors.Is(err, ErrTimeout), errors.Is(err, context.DeadlineExceeded):
+		return "timeout"
+	case errors.Is(err, ErrVersion):
+		return "version"
+	case errors.Is(err, ErrUnavailable):
+		return "unavailable"
+	default:
+		return "error"
+	}
+}
+
+// Reasons lists every word that Reason can return for an error.
+func Reasons() []string {
+	return []string{"not_supported", "permission", "lost", "timeout", "wedged", "unavailable", "version", "error"}
+}

@@ -1,0 +1,133 @@
+package gpu
+
+import "time"
+
+// FieldID is a DCGM field id (dcgm_fields.h). All sources use these numbers,
+// whether or not DCGM is there.
+type FieldID uint16
+
+// Unit is the unit of a value, spelt as the base unit's name or the customary
+// abbreviation: "", "MHz", "hertz", "mJ", "percent", "ratio", "MiB", "bytes".
+type Unit string
+
+// A Field is one thing that a session reads. Sources deliver its values in
+// Unit, whatever the engine's generation returns for ID: a source that meets
+// an engine with another unit converts at its edge.
+type Field struct {
+	ID   FieldID
+	Name string // the catalogue's name, for logs and health series
+	Unit Unit
+	// Text is set for fields whose values are texts.
+	Text bool
+	// Levels are the kinds of entities that the field exists for. A session
+	// reads it for those rows only.
+	Levels Kinds
+	// Min and Max bound the plausible values, both inclusive; a field without
+	// bounds has Min > Max. The collector drops and counts what lies outside.
+	Min, Max float64
+	// Interval is how often the engine should sample the field; zero means
+	// Plan.Interval.
+	Interval time.Duration
+	// Events is set for fields of which every sample matters (XIDs, clock
+	// event reasons): a Read then reports all samples since the previous one,
+	// oldest first, not the newest alone.
+	Events bool
+	// Profiling is set for the fields that need a profiling capability
+	// (DCGM_FI_PROF_*), which differs per GPU.
+	Profiling bool
+}
+
+// Bounded reports whether the field has plausibility bounds.
+func (f *Field) Bounded() bool { return f.Min <= f.Max }
+
+// MetricType is the type of a metric family in the text format, or MetricLabel.
+type MetricType uint8
+
+// The types that a counters file can name. A label is no family: its value
+// becomes a label of its entity's other series.
+const (
+	MetricUntyped MetricType = iota
+	MetricGauge
+	MetricCounter
+	MetricLabel
+)
+
+// String returns the word of the text format's TYPE line, or "label".
+func (t MetricType) String() string {
+	switch t {
+	case MetricGauge:
+		return "gauge"
+	case MetricCounter:
+		return "counter"
+	case MetricLabel:
+		return "label"
+	default:
+		return "untyped"
+	}
+}
+
+// A Counter is one metric family (or label) that somebody asked for by name,
+// usually a line of the counters file.
+type Counter struct {
+	Name string
+	Type MetricType
+	Help string
+	// Field is the index of the field in Plan.Fields whose samples it shows.
+	Field int
+	// Scale converts from the field's unit to the unit that Name promises;
+	// 1 where they are the same.
+	Scale float64
+}
+
+// A Selector says which entities of a family of kinds are watched, as the
+// flags --devices, --switch-devices and --cpu-devices spell it.
+type Selector struct {
+	// Flex ("f") watches every GPU, and the instances of those that are cut
+	// by MIG. It combines with nothing else.
+	Flex bool
+	// Major selects GPUs, switches or CPUs ("g"); Minor selects GPU instances,
+	// links or cores ("i"). A nil range list with the flag set means all.
+	Major, Minor bool
+	MajorIDs     []uint32
+	MinorIDs     []uint32
+}
+
+// HasMajor reports whether the GPU, switch or CPU with this id is selected.
+func (s Selector) HasMajor(id uint32) bool {
+	return s.Flex || s.Major && (s.MajorIDs == nil || contains(s.MajorIDs, id))
+}
+
+// HasMinor reports whether the instance, link or core with this id is
+// selected.
+func (s Selector) HasMinor(id uint32) bool {
+	return s.Flex || s.Minor && (s.MinorIDs == nil || contains(s.MinorIDs, id))
+}
+
+func contains(ids []uint32, id uint32) bool {
+	for _, x := range ids {
+		if x == id {
+			return true
+		}
+	}
+	return false
+}
+
+// A Plan is what a session is opened for. Nobody changes it after Open.
+type Plan struct {
+	// Fields are the distinct fields to read. Samples refer to them by index.
+	Fields []Field
+	// Counters are the families to export, in the order of the file.
+	Counters []Counter
+	// Interval is the collection interval: how often Read will be called.
+	Interval time.Duration
+	// Devices, Switches and CPUs say which entities to watch.
+	Devices, Switches, CPUs Selector
+}
+
+// IntervalOf returns the sampling interval of the field at index i.
+func (p *Plan) IntervalOf(i int) time.Duration {
+	if d := p.Fields[i].Interval; d > 0 {
+		return d
+	}
+	return p.Interval
+}

@@ -1,0 +1,89 @@
+package gpu
+
+import "time"
+
+// A Label is a name and a value. Values are unescaped UTF-8; exposition
+// escapes them.
+type Label struct{ Name, Value string }
+
+// Owners says who uses which entity. It is immutable once returned by an
+// Attributor.
+type Owners struct {
+	// Generation changes whenever the content does; equal generations of one
+	// attributor mean equal content, so that labels need not be written anew.
+	Generation uint64
+	// Labels holds, per row of the Topology, the labels of the entity's only
+	// owner; nil for an entity that has none or several. It may be shorter
+	// than the Topology.
+	Labels [][]Label
+}
+
+// Of returns the owner labels of a row, nil where there are none.
+func (o *Owners) Of(row int) []Label {
+	if o == nil || row >= len(o.Labels) {
+		return nil
+	}
+	return o.Labels[row]
+}
+
+// A Column is one counter's values: a value per row of the Topology, absent
+// where the counter does not apply or nothing was read.
+type Column struct {
+	Counter *Counter
+	Values  []Value
+}
+
+// A Series is one sample of a family that is not a plain column: exporter
+// families such as DCGM_EXP_XID_ERRORS_COUNT, whose labels depend on values.
+type Series struct {
+	Row    int     // the entity whose labels it carries, or AllRows for none
+	Labels []Label // beyond the entity's labels, in order
+	Value  Value
+}
+
+// A Family is a metric family that the collector derives.
+type Family struct {
+	Name   string
+	Type   MetricType
+	Help   string
+	Series []Series
+}
+
+// EntityHealth is the state of one entity in a snapshot.
+type EntityHealth struct {
+	// Err is nil for an entity that is read, else why it is not.
+	Err error
+	// OldestSample is the time of the oldest sample that is served for the
+	// entity, in Unix nanoseconds; zero where none is.
+	OldestSample int64
+}
+
+// FieldHealth says that a field is not served for an entity, and why.
+type FieldHealth struct {
+	Field  string // the counter's name as the user asked for it
+	Row    int    // the entity, or AllRows
+	Reason string // one of Reasons
+}
+
+// Health is the state of the collection, apart from its data. It is served
+// also when there is no data.
+type Health struct {
+	// Err is nil when the latest cycle succeeded, else why there is no data.
+	Err error
+	// Entities has an element per row of the Topology.
+	Entities []EntityHealth
+	// Unavailable lists what was asked for and is not served, in a stable order.
+	Unavailable []FieldHealth
+}
+
+// A Snapshot is everything that one page is written from. The collector hands
+// it to its publisher and reuses it afterwards: it is valid and immutable
+// during that call only. Topology and Owners stay valid for good.
+type Snapshot struct {
+	Time     time.Time
+	Topology *Topology // nil before the first session and while there is none
+	Owners   *Owners   // nil where nothing attributes
+	Columns  []Column
+	Families []Family
+	Health   Health
+}
