@@ -1,0 +1,386 @@
+package mig
+
+import (
+	"encoding/json"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// shared returns the path of a file of the material that lies beside the repository, and skips the
+// test with the reason where it is absent.
+func shared(t *testing.T, name string) string {
+	t.Helper()
+	path := filepath.Join("..", "..", "..", "..", "shared", "data", name)
+	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+		t.Skipf("SKIP shared-material-absent: %s is not beside the repository", name)
+	}
+	return path
+}
+
+func board(t *testing.T, name string) Board {
+	t.Helper()
+	b, err := FindBoard(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func request(t *testing.T, words ...string) Request {
+	t.Helper()
+	r, err := ParseRequest(words)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// Specification, finding 2: upstream's only offline validator gets these wrong.
+func TestFitWhereUpstreamIsWrong(t *testing.T) {
+	for _, tc := range []struct {
+		board, request string
+		cause          Cause
+	}{
+		{"A100-40GB", "3g.20gb=2 1g.5gb=1", MemorySlices},
+		{"A100-40GB", "2g.10gb=3 1g.5gb=1", ""},
+		{"A100-40GB", "1g.10gb=4", ""},
+		{"A100-40GB", "4g.20gb 3g.20gb", ""},
+		{"A100-40GB", "4g.20gb=2", TooMany},
+		{"A100-40GB", "1g.5gb+me=1 1g.5gb=6", ""},
+		{"A100-40GB", "1g.5gb+me=2", TooMany},
+		{"A30", "1g.6gb+me 2g.12gb+me", MediaEngines},
+		{"A100-40GB", "4g.20gb 2g.10gb=2", ComputeSlices},
+		{"A100-40GB", "1g.10gb=4 1g.5gb", MemorySlices},
+		{"A100-40GB", "1g.20gb=1", UnknownProfile},
+		{"H100-80GB", "3g.40gb 2g.20gb 1g.10gb=2", ""},
+		{"RTX-PRO-6000", "1g.24gb-me=3 1g.24gb+me.all", ""},
+	} {
+		t.Run(tc.board+" "+tc.request, func(t *testing.T) {
+			layout, err := Fit(board(t, tc.board), nil, request(t, tc.request))
+			var refusal *Refusal
+			if errors.As(err, &refusal) != (tc.cause != "") || refusal != nil && refusal.Cause != tc.cause {
+				t.Fatalf("layout %v, error %v, want cause %q", layout, err, tc.cause)
+			}
+		})
+	}
+}
+
+// Specification, section 2: the drawing's words for a request that cannot fit.
+func TestRefusalNamesTheReasonAndTheNearestLayouts(t *testing.T) {
+	_, err := Fit(board(t, "H100-80GB"), nil, request(t, "3g.40gb=2", "1g.10gb=1"))
+	var refusal *Refusal
+	if !errors.As(err, &refusal) {
+		t.Fatalf("got %v, want a refusal", err)
+	}
+	want := "9 memory slices needed, the GPU has 8 (3g.40gb takes 2 × 4, 1g.10gb takes 1)"
+	if refusal.Reason != want {
+		t.Errorf("reason %q, want %q", refusal.Reason, want)
+	}
+	var nearest []string
+	for _, l := range refusal.Nearest {
+		nearest = append(nearest, l.Request().String())
+	}
+	if diff := cmp.Diff([]string{"3g.40gb=2", "3g.40gb 2g.20gb 1g.10gb=2", "3g.40gb 1g.10gb=4"}, nearest); diff != "" {
+		t.Errorf("nearest (-want +got):\n%s", diff)
+	}
+
+	_, err = Fit(board(t, "A100-80GB"), nil, request(t, "1g.5gb=7"))
+	if !errors.As(err, &refusal) || !strings.Contains(refusal.Reason, "1g.10gb is its slice of that size") {
+		t.Errorf("got %v, want the board's own name for the slice", err)
+	}
+	if got := refusal.Nearest[0].Request().String(); got != "1g.10gb=7" {
+		t.Errorf("nearest %q, want 1g.10gb=7", got)
+	}
+}
+
+// Specification, finding 3 and proof: exactly twelve maximal sets on A100-40.
+func TestMaximalSetsOfA100(t *testing.T) {
+	var got []string
+	for _, l := range Maximal(board(t, "A100-40GB"), nil) {
+		var sizes []string
+		for name, n := range l.Request() {
+			sizes = append(sizes, slices.Repeat([]string{name[:1]}, n)...)
+		}
+		slices.SortFunc(sizes, func(a, b string) int { return strings.Compare(b, a) })
+		got = append(got, strings.Join(sizes, "+"))
+	}
+	want := []string{
+		"7", "4+3", "3+3", "3+2+2", "4+2+1", "2+2+2+1", "3+2+1+1", "4+1+1+1",
+		"2+2+1+1+1", "3+1+1+1+1", "2+1+1+1+1+1", "1+1+1+1+1+1+1",
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("maximal sets (-want +got):\n%s", diff)
+	}
+}
+
+// Proof: the table's maxima are those that the search reaches.
+func TestTableMaximaAreWhatTheSearchReaches(t *testing.T) {
+	for _, b := range Boards() {
+		for _, p := range b.Profiles {
+			unbounded := b
+			unbounded.Profiles = slices.Clone(b.Profiles)
+			i := slices.IndexFunc(b.Profiles, func(q Profile) bool { return q.Name == p.Name })
+			unbounded.Profiles[i].Max = 99
+			n := 0
+			for {
+				if _, ok := place(unbounded, nil, Request{p.Name: n + 1}); !ok {
+					break
+				}
+				n++
+			}
+			if p.Name == "2g.12gb+me" || p.Name == "2g.48gb+me.all" {
+				continue // one by engines: covered by exclusive
+			}
+			if n != p.Max {
+				t.Errorf("%s %s: table says %d, search reaches %d", b.Name, p.Name, p.Max, n)
+			}
+		}
+	}
+}
+
+// oracle decides by trying every combination of starts, knowing nothing of order or pruning.
+func oracle(b Board, r Request) bool {
+	var wanted []Profile
+	compute, exclusive := 0, 0
+	for name, n := range r {
+		p, ok := b.Profile(name)
+		if !ok && n > 0 {
+			return false
+		}
+		if n > p.Max {
+			return false
+		}
+		compute += n * p.Compute
+		if strings.HasSuffix(name, "+me") || strings.HasSuffix(name, "+me.all") {
+			exclusive += n
+		}
+		for range n {
+			wanted = append(wanted, p)
+		}
+	}
+	if compute > b.ComputeSlices || exclusive > 1 {
+		return false
+	}
+	odometer := make([]int, len(wanted))
+	for {
+		free := make([]bool, b.MemorySlices)
+		ok := true
+		for i, p := range wanted {
+			for s := p.Starts[odometer[i]]; s < p.Starts[odometer[i]]+p.Memory; s++ {
+				ok = ok && s < len(free) && !free[s]
+				if s < len(free) {
+					free[s] = true
+				}
+			}
+		}
+		if ok {
+			return true
+		}
+		i := 0
+		for ; i < len(wanted); i++ {
+			if odometer[i]++; odometer[i] < len(wanted[i].Starts) {
+				break
+			}
+			odometer[i] = 0
+		}
+		if i == len(wanted) {
+			return false
+		}
+	}
+}
+
+// Proof: a brute-force oracle agrees on random requests; and a layout never overlaps, starts only
+// where it may, and holds exactly what was asked for.
+func TestSearchAgreesWithBruteForce(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	boards := Boards()
+	fits := 0
+	for range 4000 {
+		b := boards[random.IntN(len(boards))]
+		r := Request{}
+		for range 1 + random.IntN(5) {
+			r[b.Profiles[random.IntN(len(b.Profiles))].Name]++
+		}
+		layout, err := Fit(b, nil, r)
+		if want := oracle(b, r); (err == nil) != want {
+			t.Fatalf("%s: %s: search says %v, brute force %t", b.Name, r, err, want)
+		}
+		var refusal *Refusal
+		if errors.As(err, &refusal) {
+			for _, l := range refusal.Nearest {
+				soundLayout(t, b, l, l.Request())
+			}
+			continue
+		}
+		fits++
+		soundLayout(t, b, layout, r)
+	}
+	if fits < 500 || fits > 3500 {
+		t.Errorf("%d of 4000 random requests fit; the requests no longer test both sides", fits)
+	}
+}
+
+func soundLayout(t *testing.T, b Board, l Layout, r Request) {
+	t.Helper()
+	if diff := cmp.Diff(r, l.Request()); diff != "" {
+		t.Fatalf("%s: layout holds something else (-want +got):\n%s", b.Name, diff)
+	}
+	end := 0
+	for _, i := range l {
+		if i.Start < end || i.End() > b.MemorySlices || !slices.Contains(i.Profile.Starts, i.Start) {
+			t.Fatalf("%s: %s overlaps or starts where it may not", b.Name, l)
+		}
+		end = i.End()
+	}
+	if l.Compute() > b.ComputeSlices {
+		t.Fatalf("%s: %s takes %d compute slices", b.Name, l, l.Compute())
+	}
+}
+
+// Specification, trap: a 3g instance at slice 0 blocks 4g, which has to start there.
+func TestFitBesideWhatIsThere(t *testing.T) {
+	b := board(t, "A100-40GB")
+	for _, tc := range []struct{ kept, request, layout, reason string }{
+		{"3g.20gb@4", "4g.20gb", "4g.20gb@0-3 3g.20gb@4-7", ""},
+		{"3g.20gb@0-3", "4g.20gb", "", "every start of 4g.20gb is taken: slice 0 (3g.20gb); on an empty GPU it fits as 4g.20gb@0-3 3g.20gb@4-7"},
+		{"1g.5gb@1 1g.5gb@3", "2g.10gb=2", "", "every start of 2g.10gb is taken: slice 0 (1g.5gb), slice 2 (1g.5gb), slice 4 (2g.10gb); on an empty GPU it fits as 2g.10gb@0-1 2g.10gb@2-3 1g.5gb@4 1g.5gb@5"},
+		{"1g.5gb@0", "3g.20gb=2", "", "9 memory slices needed, the GPU has 8 (3g.20gb takes 2 × 4, 1g.5gb takes 1)"},
+	} {
+		kept, err := ParseLayout(b, []string{tc.kept})
+		if err != nil {
+			t.Fatal(err)
+		}
+		layout, err := Fit(b, kept, request(t, tc.request))
+		var refusal *Refusal
+		switch {
+		case errors.As(err, &refusal):
+			if refusal.Reason != tc.reason {
+				t.Errorf("%s + %s: reason %q, want %q", tc.kept, tc.request, refusal.Reason, tc.reason)
+			}
+			for _, l := range refusal.Nearest {
+				for _, i := range kept {
+					if !slices.ContainsFunc(l, func(j Instance) bool { return j.Start == i.Start && j.Profile.Name == i.Profile.Name }) {
+						t.Errorf("%s + %s: the nearest layout %s moves what was to stay", tc.kept, tc.request, l)
+					}
+				}
+			}
+		case layout.String() != tc.layout:
+			t.Errorf("%s + %s: %s, want %s", tc.kept, tc.request, layout, tc.layout)
+		}
+	}
+	for word, hint := range map[string]string{
+		"3g.20gb@1": "can start at memory slices 0 4", "3g.20gb": "want profile@slice", "3g.40gb@0": "3g.20gb is its slice",
+		"3g.20gb@0 1g.5gb@2": "overlaps", "1g.5gb+me@0 1g.5gb+me@1": "cannot be on one",
+	} {
+		if _, err := ParseLayout(b, []string{word}); !errors.Is(err, ErrRequest) || !strings.Contains(err.Error(), hint) {
+			t.Errorf("%q: %v, want an error with %q", word, err, hint)
+		}
+	}
+}
+
+func FuzzParseRequest(f *testing.F) {
+	for _, s := range []string{"3g.40gb=2 1g.10gb", "2x1g.5gb,3g.20gb:1", "nvidia.com/mig-1g.10gb.me=1", "1c.3g.20gb", "1g.5gb=-1", "+", "1g.24gb-me + 2g.48gb+gfx"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		r, err := ParseRequest([]string{s})
+		if err != nil {
+			if !errors.Is(err, ErrRequest) {
+				t.Fatalf("error %v does not wrap ErrRequest", err)
+			}
+			return
+		}
+		again, err := ParseRequest([]string{r.String()})
+		if err != nil {
+			t.Fatalf("%q prints as %q, which does not read back: %v", s, r, err)
+		}
+		if diff := cmp.Diff(r, again); diff != "" {
+			t.Fatalf("round trip (-first +second):\n%s", diff)
+		}
+	})
+}
+
+// The table is compared with the material it was written from, where that is at hand.
+func TestTableEqualsTheCollectedFacts(t *testing.T) {
+	data, err := os.ReadFile(shared(t, "mig-geometry.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rows []struct {
+		Board         string
+		PCIIDs        []string `json:"pciIDs"`
+		MemorySlices  int
+		ComputeSlices int
+		Evidence      string `json:"placementEvidence"`
+		Profiles      map[string]struct {
+			Compute, Max int
+			Placements   [][2]int
+		}
+	}
+	if err := json.Unmarshal(data, &rows); err != nil {
+		t.Fatal(err)
+	}
+	if len(rows) != len(Boards()) {
+		t.Fatalf("%d boards collected, %d in the table", len(rows), len(Boards()))
+	}
+	for _, row := range rows {
+		b := board(t, row.Board)
+		if diff := cmp.Diff(row.PCIIDs, b.PCIIDs); diff != "" {
+			t.Errorf("%s: PCI ids (-collected +table):\n%s", row.Board, diff)
+		}
+		if b.MemorySlices != row.MemorySlices || b.ComputeSlices != row.ComputeSlices {
+			t.Errorf("%s: slices %d/%d, want %d/%d", row.Board, b.MemorySlices, b.ComputeSlices, row.MemorySlices, row.ComputeSlices)
+		}
+		if attested := !strings.HasPrefix(row.Evidence, "UNVERIFIED"); attested != (b.Evidence == Attested) {
+			t.Errorf("%s: evidence %v, collected as %q", row.Board, b.Evidence, row.Evidence)
+		}
+		for name, want := range row.Profiles {
+			p, ok := b.Profile(name)
+			if !ok || p.Compute != want.Compute || p.Max != want.Max {
+				t.Errorf("%s %s: %+v, want compute %d, max %d", row.Board, name, p, want.Compute, want.Max)
+			}
+			var placements [][2]int
+			for _, s := range p.Starts {
+				placements = append(placements, [2]int{s, p.Memory})
+			}
+			if want.Placements != nil && !cmp.Equal(want.Placements, placements) {
+				t.Errorf("%s %s: placements %v, want %v", row.Board, name, placements, want.Placements)
+			}
+		}
+		for _, p := range b.Profiles {
+			if _, ok := row.Profiles[p.Name]; !ok && !p.Synonym {
+				t.Errorf("%s: %s is in the table and was not collected", row.Board, p.Name)
+			}
+		}
+	}
+}
+
+func TestFindBoard(t *testing.T) {
+	for word, want := range map[string]string{
+		"A100-40": "A100/A800-40GB", "a100-40gb": "A100/A800-40GB", "NVIDIA A100-SXM4-40GB": "A100/A800-40GB",
+		"NVIDIA-A100-SXM4-80GB": "A100/A800-80GB", "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb-SHARED": "A100/A800-80GB",
+		"NVIDIA A100 80GB PCIe": "A100/A800-80GB", "NVIDIA-H100-80GB-HBM3": "H100/H800-80GB", "H100 NVL": "H100/H800 NVL 94GB",
+		"NVIDIA-H100-NVL": "H100/H800 NVL 94GB", "NVIDIA-GH200-480GB": "H100-96GB/GH200-96/H20/PG506", "GH200-144G-HBM3e": "GH200-144GB",
+		"NVIDIA-H200": "H200-141GB/H200 NVL", "NVIDIA-H200-NVL": "H200-141GB/H200 NVL", "GB200": "GB200", "NVIDIA-B200": "B200",
+		"0x20B010DE": "A100/A800-40GB", "20b2": "A100/A800-80GB", "10de:2335": "H200-141GB/H200 NVL", "NVIDIA-A30": "A30-24GB",
+		"NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition": "RTX PRO 6000 Blackwell 96GB",
+	} {
+		if b, err := FindBoard(word); err != nil || b.Name != want {
+			t.Errorf("%q: %q, %v, want %q", word, b.Name, err, want)
+		}
+	}
+	for word, hint := range map[string]string{"A100": "A100-40GB, A100-80GB", "H20O": "did you mean", "T4": "has MIG here", "": "has MIG here"} {
+		if b, err := FindBoard(word); !errors.Is(err, ErrUnknownBoard) || !strings.Contains(err.Error(), hint) {
+			t.Errorf("%q: %q, %v, want an error with %q", word, b.Name, err, hint)
+		}
+	}
+}
