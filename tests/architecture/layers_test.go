@@ -1,0 +1,148 @@
+package architecture
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/gpu-telemetry/dcgm-exporter/"
+
+// layers are the exporter's rooms, from the vocabulary up. A package imports
+// lower layers only, and packages of one layer never import each other. The
+// rooms of gpuop (cmd/gpuop, internal/operator/…) stand apart.
+var layers = []struct {
+	packages []string
+	why      string
+}{
+	{[]string{"internal/gpu", "etc"}, "the vocabulary and the shipped files import nothing of ours"},
+	{[]string{"internal/counters", "internal/config"}, "what is asked for"},
+	{[]string{"internal/collector", "internal/exposition", "internal/dcgm", "internal/nvml", "internal/sim",
+		"internal/podmapper", "internal/jobmapper"}, "the parts of the flow, which meet in app alone"},
+	{[]string{"internal/kube", "internal/server"}, "the doors to the outside"},
+	{[]string{"internal/app"}, "the wiring"},
+	{[]string{"internal/ops"}, "the subcommands"},
+	{[]string{"cmd/dcgm-exporter"}, "main"},
+}
+
+// doors are the packages through which alone a dependency may be reached.
+var doors = []struct {
+	dependency string
+	owners     []string
+	why        string
+}{
+	{"github.com/NVIDIA/go-dcgm", []string{"internal/dcgm"}, "C ends at the edge"},
+	{"github.com/NVIDIA/go-nvml", []string{"internal/nvml"}, "C ends at the edge"},
+	{"k8s.io/client-go", []string{"internal/kube", "internal/operator/cluster"}, "one door to the API server"},
+	{"k8s.io/kubelet", []string{"internal/podmapper", "tests"}, "one reader of the kubelet"},
+	{"net/http", []string{"internal/server", "internal/app", "internal/ops", "internal/kube", "tests"}, "nothing else serves or asks"},
+	{"os/signal", []string{"cmd"}, "signals are heard in main"},
+	{"github.com/prometheus/exporter-toolkit", []string{"internal/server", "internal/app"}, "one server"},
+}
+
+type pkg struct {
+	ImportPath string
+	Imports    []string
+	GoFiles    []string
+}
+
+// packages lists the module's packages as the linux build with cgo sees them.
+func packages(t *testing.T) []pkg {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-json=ImportPath,Imports,GoFiles", "./...")
+	cmd.Dir = "../.."
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	var all []pkg
+	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p pkg
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		p.ImportPath = strings.TrimPrefix(p.ImportPath, module)
+		all = append(all, p)
+	}
+	if len(all) < 5 {
+		t.Fatalf("go list found %d packages", len(all))
+	}
+	return all
+}
+
+// within reports whether path is one of rooms or below it.
+func within(path string, rooms []string) bool {
+	return slices.ContainsFunc(rooms, func(room string) bool {
+		return path == room || strings.HasPrefix(path, room+"/")
+	})
+}
+
+// layerOf returns the layer and the room of a package; -1 outside the house.
+func layerOf(path string) (int, string) {
+	for i, l := range layers {
+		for _, room := range l.packages {
+			if within(path, []string{room}) {
+				return i, room
+			}
+		}
+	}
+	return -1, ""
+}
+
+func TestPackagesImportLowerLayersOnly(t *testing.T) {
+	for _, p := range packages(t) {
+		layer, room := layerOf(p.ImportPath)
+		if layer < 0 || strings.HasSuffix(p.ImportPath, "/sourcetest") {
+			continue // tests, generators and gpuop; the contract suite is test-only
+		}
+		for _, imp := range p.Imports {
+			imp, ours := strings.CutPrefix(imp, module)
+			if !ours {
+				continue
+			}
+			l, r := layerOf(imp)
+			if r == room {
+				continue
+			}
+			if l < 0 || l >= layer {
+				t.Errorf("%s (layer %d: %s) imports %s", p.ImportPath, layer, layers[layer].why, imp)
+			}
+		}
+	}
+}
+
+func TestOperatorStandsApart(t *testing.T) {
+	operator := []string{"cmd/gpuop", "internal/operator"}
+	for _, p := range packages(t) {
+		for _, imp := range p.Imports {
+			imp, ours := strings.CutPrefix(imp, module)
+			if !ours {
+				continue
+			}
+			if within(p.ImportPath, operator) && !within(imp, operator) {
+				t.Errorf("%s imports the exporter's %s", p.ImportPath, imp)
+			}
+			if !within(p.ImportPath, operator) && within(imp, operator) && !within(p.ImportPath, []string{"tests"}) {
+				t.Errorf("%s imports gpuop's %s", p.ImportPath, imp)
+			}
+		}
+	}
+}
+
+func TestDoorsHaveOneOwner(t *testing.T) {
+	for _, p := range packages(t) {
+		for _, imp := range p.Imports {
+			for _, d := range doors {
+				if within(imp, []string{d.dependency}) && !within(p.ImportPath, d.owners) {
+					t.Errorf("%s imports %s, whose door is %v: %s", p.ImportPath, imp, d.owners, d.why)
+				}
+			}
+		}
+	}
+}
