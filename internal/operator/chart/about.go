@@ -1,0 +1,31 @@
+package chart
+
+import "fmt"
+
+// About says what a key is for.
+type About struct {
+	// Reader is what reads the key: a DaemonSet of the operator, the chart's templates or Helm.
+	Reader string
+	// Text is one or two sentences on what it does.
+	Text string
+	// Group is the path that the text is about: the key, or a group around it.
+	Group string
+}
+
+func (t *Table) addAbout(fields []string) error {
+	if len(fields) != 3 {
+		return fmt.Errorf("%d fields, want 3", len(fields))
+	}
+	t.about[fields[0]] = About{Reader: fields[1], Text: fields[2], Group: fields[0]}
+	return nil
+}
+
+// About returns what is known about the key at the path, or about the nearest group around it.
+func (t *Table) About(path Path) (About, bool) {
+	for n := len(path); n > 0; n-- {
+		if a, ok := t.about[path[:n].String()]; ok {
+			return a, true
+		}
+	}
+	return About{}, false
+}

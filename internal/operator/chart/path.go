@@ -1,0 +1,37 @@
+package chart
+
+import "strings"
+
+// A Path is the names that lead to a value, outermost first.
+type Path []string
+
+// String joins the names with dots; a dot inside a name is written \. as Helm's --set wants it.
+func (p Path) String() string {
+	escaped := make([]string, len(p))
+	for i, name := range p {
+		escaped[i] = strings.NewReplacer(`\`, `\\`, `.`, `\.`).Replace(name)
+	}
+	return strings.Join(escaped, ".")
+}
+
+// ParsePath splits a dotted path, the reverse of Path.String. An empty string is the empty path.
+func ParsePath(s string) Path {
+	if s == "" {
+		return nil
+	}
+	var path Path
+	var name strings.Builder
+	for i := 0; i < len(s); i++ {
+		switch {
+		case s[i] == '\\' && i+1 < len(s):
+			i++
+			name.WriteByte(s[i])
+		case s[i] == '.':
+			path = append(path, name.String())
+			name.Reset()
+		default:
+			name.WriteByte(s[i])
+		}
+	}
+	return append(path, name.String())
+}
