@@ -1,0 +1,232 @@
+package config
+
+import (
+	"time"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// Config is every setting of the exporter, grouped by who needs it. Parse
+// makes it; nobody changes it afterwards.
+type Config struct {
+	// Show is set when the command line asks for a text instead of a run; the
+	// rest of the Config is then not filled in.
+	Show Show
+
+	Metrics    Metrics
+	Collection Collection
+	Devices    Devices
+	Source     Source
+	Labels     Labels
+	Kubernetes Kubernetes
+	HPC        HPC
+	Containers Containers
+	Web        Web
+	Log        Log
+	Dump       Dump
+
+	// DisableStartupValidate is accepted for compatibility.
+	DisableStartupValidate bool
+	// Path is the YAML file, "" for none.
+	Path string
+
+	// Notices are sentences for the log: settings that were accepted and do
+	// not do what their name says, in the order of the table.
+	Notices []string
+}
+
+// Show says which text the command line asks for.
+type Show uint8
+
+// What a command line can ask for instead of a run.
+const (
+	ShowNothing Show = iota
+	ShowHelp
+	ShowVersion
+)
+
+// Metrics says which metrics are exported and under which names. Exactly one
+// of the three places is in use: Fields if there are any, else ConfigMap if it
+// is set, else File.
+type Metrics struct {
+	// File is the path of the counters file.
+	File string
+	// FileNamed is set when somebody named File. Otherwise it is the default
+	// path, and the embedded file stands in for it where none lies there.
+	FileNamed bool
+	// ConfigMap holds the counters under the key "metrics".
+	ConfigMap ConfigMapName
+	// Fields are the counters written in the YAML file itself.
+	Fields []Field
+	// Vocabulary is the naming of the metrics that a file requests.
+	Vocabulary Vocabulary
+}
+
+// A ConfigMapName names a ConfigMap; its zero value names none.
+type ConfigMapName struct{ Namespace, Name string }
+
+// A Field is one entry of metrics.fields in the YAML file: what a line of the
+// counters file says, not yet checked against the catalogue.
+type Field struct {
+	Name, Type, Help string
+	Line             int // in the YAML file
+}
+
+// Vocabulary chooses between the metric names and units of 4.8 and of 4.9.
+type Vocabulary string
+
+// The vocabularies.
+const (
+	VocabularyClassic Vocabulary = "classic"
+	VocabularyCurrent Vocabulary = "current"
+	VocabularyBoth    Vocabulary = "both"
+)
+
+// Collection says how often and for how long.
+type Collection struct {
+	// Interval is the time between two readings; always above zero.
+	Interval time.Duration
+	// HangLimit is how long a driver call may hang before the process ends
+	// with gpu.ErrWedged; zero waits for ever.
+	HangLimit time.Duration
+	// Groups give fields an interval of their own.
+	Groups []WatchGroup
+	// XIDWindow and ClockEventWindow are the windows of
+	// DCGM_EXP_XID_ERRORS_COUNT and DCGM_EXP_CLOCK_EVENTS_COUNT.
+	XIDWindow        time.Duration
+	ClockEventWindow time.Duration
+	// WatchBinding and BindingInterval are accepted for compatibility.
+	WatchBinding    bool
+	BindingInterval time.Duration
+}
+
+// Devices says which entities are watched.
+type Devices struct{ GPUs, Switches, CPUs gpu.Selector }
+
+// Source says where samples come from.
+type Source struct {
+	Kind SourceKind
+	// Remote is the address of a host engine; "" embeds one. Its form has
+	// been checked, no more.
+	Remote string
+	// FakeGPUs accepts GPUs that DCGM's injection made.
+	FakeGPUs bool
+	// DCGMLog turns DCGM's own log on, at DCGMLogLevel.
+	DCGMLog      bool
+	DCGMLogLevel string
+	Sim          Sim
+}
+
+// SourceKind names a source, or leaves the choice to the exporter.
+type SourceKind string
+
+// The sources. Auto takes DCGM where it is, else NVML; it never simulates.
+const (
+	SourceAuto SourceKind = "auto"
+	SourceDCGM SourceKind = "dcgm"
+	SourceNVML SourceKind = "nvml"
+	SourceSim  SourceKind = "sim"
+)
+
+// Sim describes the simulated node.
+type Sim struct {
+	Node     string // the name of a node model, "" for the default one
+	Seed     uint64
+	Scenario string // the path of a file of scripted faults, "" for none
+}
+
+// Labels says how series are labelled.
+type Labels struct {
+	// Hostname is the spelling of the host label.
+	Hostname HostnameLabel
+	// NoHostname leaves the host label out.
+	NoHostname bool
+	// NodeName is $NODE_NAME, the node's name under Kubernetes.
+	NodeName string
+	// OldNamespace uses the label names of 1.x.
+	OldNamespace bool
+	// ReplaceBlanks writes dashes for the blanks of the model name.
+	ReplaceBlanks bool
+}
+
+// HostnameLabel is the spelling of the host label.
+type HostnameLabel string
+
+// The spellings of the host label: from 4.8.3 on, before, and both at once.
+const (
+	HostnameLower HostnameLabel = "hostname"
+	HostnameUpper HostnameLabel = "Hostname"
+	HostnameBoth  HostnameLabel = "both"
+)
+
+// Kubernetes says how entities are attributed to pods.
+type Kubernetes struct {
+	Enabled         bool
+	PodLabels       bool
+	PodLabelAllowed []string // regular expressions that compile; none allows all
+	PodUID          bool
+	GPUIDType       GPUIDType
+	ResourceNames   []string // beside nvidia.com/gpu and nvidia.com/mig-*
+	VirtualGPUs     bool
+	DRA             bool
+	Socket          string // the kubelet's PodResources socket
+}
+
+// GPUIDType says what a device id of the kubelet is.
+type GPUIDType string
+
+// The kinds of device ids.
+const (
+	GPUIDTypeUID        GPUIDType = "uid"
+	GPUIDTypeDeviceName GPUIDType = "device-name"
+)
+
+// HPC says where the job files are.
+type HPC struct {
+	Dir string // "" for none
+}
+
+// Containers says how entities are attributed to containers without Kubernetes.
+type Containers struct {
+	Enabled bool
+	Socket  string // of the container runtime
+}
+
+// Web says how pages are served.
+type Web struct {
+	Address       string // host:port
+	SystemdSocket bool   // the listeners come from systemd, Address is unused
+	// ConfigFile is the exporter-toolkit's file for TLS and authentication.
+	ConfigFile   string
+	ReadTimeout  time.Duration // zero: none
+	WriteTimeout time.Duration // zero: none
+	MaxRequests  int           // served at once; zero: no limit
+	// Lifecycle serves POST /-/reload.
+	Lifecycle bool
+	Pprof     bool
+	// ExporterMetrics serves the series about the exporter itself.
+	ExporterMetrics bool
+}
+
+// Log says how the exporter logs.
+type Log struct {
+	Format LogFormat
+	Debug  bool
+}
+
+// LogFormat is the form of a log line.
+type LogFormat string
+
+// The forms of a log line.
+const (
+	LogText LogFormat = "text"
+	LogJSON LogFormat = "json"
+)
+
+// Dump says what is written for debugging.
+type Dump struct {
+	Enabled   bool
+	Directory string
+	Retention time.Duration // zero: kept for ever
+	Compress  bool
+}

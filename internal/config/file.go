@@ -1,0 +1,314 @@
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// A document is what a YAML file says, with the lines where it does.
+type document struct {
+	scalars map[string]scalar // by option.key
+	fields  []Field
+	groups  []WatchGroup
+	// metrics is the line of the metrics section, for messages.
+	metrics int
+}
+
+type scalar struct {
+	text string
+	line int
+}
+
+// applyDocument sets what no flag and no variable did.
+func (p *parser) applyDocument(doc *document) {
+	c := p.config
+	for i := range p.options {
+		o := &p.options[i]
+		s, ok := doc.scalars[o.key]
+		if _, given := p.origins[o.id()]; !ok || given {
+			continue
+		}
+		v := o.bind(c)
+		if d, ok := v.(durationValue); ok {
+			d.unit = 0 // a bare number in a file would not say of what
+			v = d
+		}
+		p.setValue(o, v, s.text, origin{layerFile, fmt.Sprintf("%s:%d: %s", c.Path, s.line, o.key)})
+	}
+	c.Collection.Groups = doc.groups
+	_, file := p.origins["collectors"]
+	_, configMap := p.origins["configmap-data"]
+	if !file && !configMap {
+		c.Metrics.Fields = doc.fields
+	}
+}
+
+func (p *parser) readDocument(name string) (*document, error) {
+	data, err := p.readFile(name)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", p.label("config-file"), err)
+	}
+	return parseDocument(name, data)
+}
+
+// parseDocument reads a YAML file of version 1:
+//
+//	version: 1
+//	metrics:
+//	  file: PATH                 # or, instead of a file:
+//	  fields:
+//	    - {name: NAME, prometheusType: TYPE, help: TEXT}
+//	collection:
+//	  interval: 30s
+//	  watchGroups:
+//	    - {name: NAME, interval: 5s, fields: [GLOB, …]}
+func parseDocument(name string, data []byte) (*document, error) {
+	r := &reader{file: name, doc: &document{scalars: map[string]scalar{}}}
+	decoder := yaml.NewDecoder(bytes.NewReader(data))
+	var root, more yaml.Node
+	switch err := decoder.Decode(&root); {
+	case errors.Is(err, io.EOF):
+		return nil, fmt.Errorf("%s: the file is empty: expected version: 1", name)
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w", name, err) // the parser's text holds the line
+	}
+	if err := decoder.Decode(&more); err == nil {
+		r.fail(&more, "a second document: expected one")
+	} else if !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	r.root(root.Content[0])
+	return r.doc, errors.Join(r.errs...)
+}
+
+// A reader walks the nodes of a file and notes what is wrong with them.
+type reader struct {
+	file string
+	doc  *document
+	errs []error
+}
+
+func (r *reader) fail(n *yaml.Node, format string, args ...any) {
+	r.failLine(n.Line, format, args...)
+}
+
+func (r *reader) failLine(line int, format string, args ...any) {
+	r.errs = append(r.errs, fmt.Errorf("%s:%d: "+format, append([]any{r.file, line}, args...)...))
+}
+
+func (r *reader) root(n *yaml.Node) {
+	version := 0
+	r.mapping(n, "", keys{
+		"version": func(n *yaml.Node) {
+			version = n.Line
+			if n.Kind != yaml.ScalarNode || n.Tag != "!!int" || n.Value != "1" {
+				r.fail(n, "version %s: expected 1", describe(n))
+			}
+		},
+		"metrics":    r.metrics,
+		"collection": r.collection,
+	})
+	if version == 0 && n.Kind == yaml.MappingNode {
+		r.fail(n, "the version is missing: expected version: 1")
+	}
+}
+
+func (r *reader) metrics(n *yaml.Node) {
+	r.doc.metrics = n.Line
+	file, fields := 0, 0
+	r.mapping(n, "metrics", keys{
+		"file": func(n *yaml.Node) { file = n.Line; r.scalar(n, "metrics.file") },
+		"fields": func(n *yaml.Node) {
+			fields = n.Line
+			r.sequence(n, "metrics.fields", r.field)
+		},
+	})
+	if file > 0 && fields > 0 {
+		r.failLine(max(file, fields), "metrics.file and metrics.fields exclude each other: keep one")
+	}
+}
+
+func (r *reader) field(n *yaml.Node) {
+	f := Field{Line: n.Line}
+	ok := r.mapping(n, "metrics.fields", keys{
+		"name":           func(n *yaml.Node) { f.Name = r.text(n, "metrics.fields.name") },
+		"prometheusType": func(n *yaml.Node) { f.Type = r.text(n, "metrics.fields.prometheusType") },
+		"help":           func(n *yaml.Node) { f.Help = r.text(n, "metrics.fields.help") },
+	})
+	switch {
+	case !ok:
+		return
+	case f.Name == "":
+		r.fail(n, "metrics.fields: the name is missing")
+	case f.Type == "":
+		r.fail(n, "metrics.fields: %s has no prometheusType: expected counter, gauge, label or untyped", f.Name)
+	}
+	for _, other := range r.doc.fields {
+		if other.Name == f.Name && f.Name != "" {
+			r.fail(n, "metrics.fields: %s is there already, on line %d", f.Name, other.Line)
+		}
+	}
+	r.doc.fields = append(r.doc.fields, f)
+}
+
+func (r *reader) collection(n *yaml.Node) {
+	r.mapping(n, "collection", keys{
+		"interval": func(n *yaml.Node) { r.scalar(n, "collection.interval") },
+		"watchGroups": func(n *yaml.Node) {
+			r.sequence(n, "collection.watchGroups", r.group)
+		},
+	})
+}
+
+func (r *reader) group(n *yaml.Node) {
+	g := WatchGroup{Line: n.Line}
+	ok := r.mapping(n, "collection.watchGroups", keys{
+		"name": func(n *yaml.Node) { g.Name = r.text(n, "collection.watchGroups.name") },
+		"interval": func(n *yaml.Node) {
+			s := r.text(n, "collection.watchGroups.interval")
+			v := durationValue{p: &g.Interval}
+			if err := v.Set(s); err != nil && s != "" {
+				r.fail(n, "%w", badValue("collection.watchGroups.interval", s, err, v.Form()))
+				g.Interval = 1 // given, if badly
+			}
+		},
+		"fields": func(n *yaml.Node) {
+			r.sequence(n, "collection.watchGroups.fields", func(n *yaml.Node) {
+				s := r.text(n, "collection.watchGroups.fields")
+				if _, err := path.Match(s, ""); err != nil {
+					r.fail(n, "%q is no pattern: expected a field name, where * stands for any text", s)
+				}
+				if s != "" {
+					r.pattern(n, &g, s)
+				}
+			})
+		},
+	})
+	if !ok {
+		return
+	}
+	if g.Name == "" {
+		r.fail(n, "collection.watchGroups: the name is missing")
+	}
+	if g.Interval == 0 {
+		r.fail(n, "collection.watchGroups: %q has no interval: expected a duration such as 5s", g.Name)
+	}
+	if g.Patterns == nil {
+		r.fail(n, "collection.watchGroups: %q has no fields", g.Name)
+	}
+	for _, other := range r.doc.groups {
+		if other.Name == g.Name && g.Name != "" {
+			r.fail(n, "collection.watchGroups: the group %q is there already, on line %d", g.Name, other.Line)
+		}
+	}
+	r.doc.groups = append(r.doc.groups, g)
+}
+
+// pattern adds a pattern to a group, unless some group has it already.
+func (r *reader) pattern(n *yaml.Node, g *WatchGroup, s string) {
+	for _, other := range append(r.doc.groups, *g) {
+		if slices.Contains(other.Patterns, s) {
+			r.fail(n, "%s is in the watch group %q already, on line %d", s, other.Name, other.Line)
+			return
+		}
+	}
+	g.Patterns = append(g.Patterns, s)
+}
+
+// keys says what to do with the value of each key that a mapping may have.
+type keys map[string]func(*yaml.Node)
+
+// mapping hands each value of n to its key, and reports whether n is a
+// mapping.
+func (r *reader) mapping(n *yaml.Node, where string, keys keys) bool {
+	n = resolve(n)
+	if n.Kind != yaml.MappingNode {
+		if where == "" {
+			where = "the file"
+		}
+		r.fail(n, "%s is %s: expected keys and values", where, describe(n))
+		return false
+	}
+	known := make([]string, 0, len(keys))
+	for k := range keys {
+		known = append(known, k)
+	}
+	slices.Sort(known)
+	seen := map[string]int{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := resolve(n.Content[i]), resolve(n.Content[i+1])
+		full := strings.TrimPrefix(where+"."+key.Value, ".")
+		read, ok := keys[key.Value]
+		switch line, dup := seen[key.Value]; {
+		case key.Kind != yaml.ScalarNode || !ok:
+			hint := "expected " + strings.Join(known, ", ")
+			if near := nearest(key.Value, known); near != "" {
+				hint = "did you mean " + near + "?"
+			}
+			r.fail(n.Content[i], "unknown key %s: %s", describe(key), hint)
+		case dup:
+			r.fail(n.Content[i], "the key %s is there already, on line %d", full, line)
+		default:
+			seen[key.Value] = n.Content[i].Line
+			read(value)
+		}
+	}
+	return true
+}
+
+func (r *reader) sequence(n *yaml.Node, where string, each func(*yaml.Node)) {
+	if n.Kind != yaml.SequenceNode || len(n.Content) == 0 {
+		r.fail(n, "%s is %s: expected a list", where, describe(n))
+		return
+	}
+	for _, element := range n.Content {
+		each(resolve(element))
+	}
+}
+
+// scalar keeps the text of n for the option with this key.
+func (r *reader) scalar(n *yaml.Node, key string) {
+	if s := r.text(n, key); s != "" {
+		r.doc.scalars[key] = scalar{s, n.Line}
+	}
+}
+
+// text returns the text of n, "" after an error.
+func (r *reader) text(n *yaml.Node, where string) string {
+	if n.Kind != yaml.ScalarNode || n.Tag == "!!null" || n.Value == "" {
+		r.fail(n, "%s is %s: expected a text", where, describe(n))
+		return ""
+	}
+	return n.Value
+}
+
+func resolve(n *yaml.Node) *yaml.Node {
+	if n.Kind == yaml.AliasNode {
+		return n.Alias
+	}
+	return n
+}
+
+// describe says what a node is, in the words of a message.
+func describe(n *yaml.Node) string {
+	switch {
+	case n.Kind == yaml.MappingNode:
+		return "a mapping"
+	case n.Kind == yaml.SequenceNode && len(n.Content) == 0:
+		return "an empty list"
+	case n.Kind == yaml.SequenceNode:
+		return "a list"
+	case n.Tag == "!!null" || n.Value == "":
+		return "empty"
+	default:
+		return strconv.Quote(n.Value)
+	}
+}

@@ -1,0 +1,57 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"time"
+)
+
+// A WatchGroup gives the fields that its patterns match an interval of their
+// own.
+type WatchGroup struct {
+	Name     string
+	Interval time.Duration
+	// Patterns are field names, or globs as path.Match reads them.
+	Patterns []string
+	Line     int // in the YAML file
+}
+
+func (g *WatchGroup) has(name string) bool {
+	for _, pattern := range g.Patterns {
+		if ok, err := path.Match(pattern, name); ok && err == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// Intervals returns, for each of the requested field names, the interval of
+// the watch group that has it, or zero where none does. A name in two groups
+// and a group without any name are errors that say the line.
+func (c *Config) Intervals(names []string) ([]time.Duration, error) {
+	var errs []error
+	intervals := make([]time.Duration, len(names))
+	owners := make([]*WatchGroup, len(names))
+	for i := range c.Collection.Groups {
+		g := &c.Collection.Groups[i]
+		empty := true
+		for j, name := range names {
+			if !g.has(name) {
+				continue
+			}
+			empty = false
+			if other := owners[j]; other != nil {
+				errs = append(errs, fmt.Errorf("%s:%d: %s is in the watch group %q and, from line %d, in %q: expected one",
+					c.Path, g.Line, name, g.Name, other.Line, other.Name))
+				continue
+			}
+			owners[j], intervals[j] = g, g.Interval
+		}
+		if empty {
+			errs = append(errs, fmt.Errorf("%s:%d: the watch group %q matches none of the %d requested fields",
+				c.Path, g.Line, g.Name, len(names)))
+		}
+	}
+	return intervals, errors.Join(errs...)
+}

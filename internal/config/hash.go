@@ -1,0 +1,27 @@
+package config
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+)
+
+// Hash returns 48 bits, which a float64 holds exactly, that differ between
+// configurations: every setting and the content of the files behind them, such
+// as the counters file. It is the value of dcgm_exporter_config_hash.
+func (c *Config) Hash(files ...[]byte) uint64 {
+	h := sha256.New()
+	for _, o := range table() {
+		fmt.Fprintf(h, "%s=%q\n", o.id(), o.bind(c).String())
+	}
+	for _, f := range c.Metrics.Fields {
+		fmt.Fprintf(h, "field %q %q %q\n", f.Name, f.Type, f.Help)
+	}
+	for _, g := range c.Collection.Groups {
+		fmt.Fprintf(h, "group %q %s %q\n", g.Name, g.Interval, g.Patterns)
+	}
+	for _, file := range files {
+		fmt.Fprintf(h, "file %x\n", sha256.Sum256(file))
+	}
+	return binary.BigEndian.Uint64(h.Sum(nil)) >> 16
+}

@@ -1,0 +1,174 @@
+package config
+
+import (
+	"fmt"
+	"strings"
+)
+
+const helpWidth = 100
+
+// Help returns the text of --help.
+func Help() string {
+	var b strings.Builder
+	b.WriteString(`Usage: dcgm-exporter [flags]
+       dcgm-exporter check | doctor | fields | once [flags] [arguments]
+
+Serves metrics of NVIDIA GPUs for Prometheus. Every flag has a variable; a
+flag wins over its variable, the variable over --config-file. A list is
+separated by commas.
+`)
+	section := ""
+	for _, o := range table() {
+		if o.section != section {
+			section = o.section
+			fmt.Fprintf(&b, "\n%s:\n", section)
+		}
+		heading := o.env
+		if o.name != "" {
+			heading = strings.Join(o.flags(), ", ")
+			if !o.isSwitch() {
+				heading += " VALUE"
+			}
+			heading += "  [$" + o.env + "]"
+		}
+		fmt.Fprintf(&b, "  %s\n", heading)
+		text := o.help + " " + o.expects()
+		if s := o.state(); s != "" {
+			text += " " + s
+		}
+		wrap(&b, "      ", text)
+	}
+	b.WriteString("\nTexts:\n  --help, -h\n      This text.\n  --version, -v\n      The version.\n")
+	return b.String()
+}
+
+// Markdown returns docs/flags.md.
+func Markdown() string {
+	var b strings.Builder
+	b.WriteString(`# Flags, variables and the YAML file
+
+<!-- Generated from internal/config/table.go by "go test ./internal/config -run TestFlagsPage -update". -->
+
+Every setting of the exporter, from one table in the code. A flag wins over its variable, the variable over the YAML
+file, the file over the default. An empty variable counts as not set.
+
+Flags take one dash or two, and their value behind a blank or an equals sign: ` + "`-f x`, `--collectors x` and `--collectors=x`" + `
+are the same. A switch stands alone or takes its value behind an equals sign: ` + "`--kubernetes`, `--kubernetes=false`" + `.
+Of a flag that is repeated the last one counts; lists grow. Unknown flags, values of the wrong form and settings that
+contradict each other end the program at start, with a message that names them.
+`)
+	section := ""
+	for _, o := range table() {
+		if o.section != section {
+			section = o.section
+			fmt.Fprintf(&b, "\n## %s\n\n| flag | variable | default | what it does |\n|---|---|---|---|\n", section)
+		}
+		text := o.help + " " + o.expects()
+		if o.key != "" {
+			text += " In the YAML file: `" + o.key + "`."
+		}
+		if o.needs != "" {
+			text += " Only with `--" + o.needs + "`."
+		}
+		if s := o.state(); s != "" {
+			text += " **" + s + "**"
+		}
+		fmt.Fprintf(&b, "| %s | `%s` | %s | %s |\n", code(o.flags()), o.env, code([]string{o.def}), strings.ReplaceAll(text, "|", `\|`))
+	}
+	b.WriteString(`
+` + "`--help` (`-h`) and `--version` (`-v`)" + ` print a text and end.
+
+## The YAML file
+
+` + "```yaml" + `
+version: 1
+metrics:
+  file: /etc/dcgm-exporter/default-counters.csv
+  # Or, instead of a file:
+  # fields:
+  #   - name: DCGM_FI_DEV_GPU_TEMP
+  #     prometheusType: gauge
+  #     help: GPU temperature (in C).
+collection:
+  interval: 30s
+  watchGroups:
+    - name: fast
+      interval: 5s
+      fields: [DCGM_FI_DEV_GPU_TEMP, DCGM_FI_DEV_POWER_*]
+` + "```" + `
+
+Every key but ` + "`version`" + ` may be left out. A watch group gives the fields that its patterns match an interval of their own
+(` + "`*` stands for any text, `?` for one character, `[…]`" + ` for one of several); the other fields have ` + "`collection.interval`" + `.
+Unknown and repeated keys, a field in two groups and a group that matches no field are errors that name the line.
+`)
+	return b.String()
+}
+
+// flags returns the names of the flag with their dashes, the long one first.
+func (o *option) flags() []string {
+	if o.name == "" {
+		return nil
+	}
+	names := []string{"--" + o.name}
+	for _, alias := range o.aliases {
+		names = append(names, "-"+alias)
+	}
+	return names
+}
+
+// expects says what values the option takes and which it has by itself.
+func (o *option) expects() string {
+	if o.isSwitch() {
+		if o.def == "true" {
+			return "On unless set to false."
+		}
+		return "Off unless set."
+	}
+	text := "Expects " + o.bind(&Config{}).Form()
+	if o.def != "" {
+		text += "; default " + o.def
+	}
+	return text + "."
+}
+
+// state says in words what the status column holds.
+func (o *option) state() string {
+	switch o.status.state {
+	case later:
+		return "No effect yet: " + o.status.why + "."
+	case accepted:
+		return "No effect: " + o.status.why + "."
+	default:
+		return ""
+	}
+}
+
+func code(words []string) string {
+	var b strings.Builder
+	for _, w := range words {
+		if w == "" {
+			continue
+		}
+		if b.Len() > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString("`" + w + "`")
+	}
+	return b.String()
+}
+
+// wrap writes text in lines of at most helpWidth bytes behind indent.
+func wrap(b *strings.Builder, indent, text string) {
+	line := indent
+	for word := range strings.FieldsSeq(text) {
+		if len(line) > len(indent) && len(line)+1+len(word) > helpWidth {
+			b.WriteString(line + "\n")
+			line = indent
+		}
+		if len(line) > len(indent) {
+			line += " "
+		}
+		line += word
+	}
+	b.WriteString(line + "\n")
+}

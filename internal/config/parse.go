@@ -1,0 +1,224 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Parse reads the settings of a run: args without the program's name, env as
+// os.LookupEnv, readFile as os.ReadFile. It reads the YAML file that a flag or
+// variable names, and the web configuration where a setting depends on it.
+//
+// The error names every setting that is wrong, a line each: where it was
+// given, its value and what was expected.
+//
+// An empty variable counts as one that is not set, since manifests often
+// leave them so.
+func Parse(args []string, env func(string) (string, bool), readFile func(string) ([]byte, error)) (*Config, error) {
+	c, operands, err := ParseOperands(args, env, readFile)
+	if err != nil || len(operands) == 0 {
+		return c, err
+	}
+	err = fmt.Errorf("unexpected argument %q: every setting is a flag (see --help)", operands[0])
+	if _, notBool := strconv.ParseBool(operands[0]); notBool == nil {
+		err = fmt.Errorf("unexpected argument %q: a switch takes its value behind an equals sign, as in --kubernetes=%[1]s", operands[0])
+	}
+	return nil, err
+}
+
+// ParseOperands is Parse for a subcommand that takes operands, such as file
+// names: what is no flag is returned in the order given. A lone "-" is an
+// operand, and so is everything behind "--".
+func ParseOperands(args []string, env func(string) (string, bool), readFile func(string) ([]byte, error)) (*Config, []string, error) {
+	p := &parser{options: table(), config: &Config{}, origins: map[string]origin{}, readFile: readFile}
+	given, operands, err := p.scan(args)
+	if err != nil || p.config.Show != ShowNothing {
+		return p.config, operands, err
+	}
+	p.layer(given, env)
+	p.rules()
+	if err := errors.Join(p.errs...); err != nil {
+		return nil, nil, err
+	}
+	p.notices()
+	return p.config, operands, nil
+}
+
+// A parser is the state of one Parse.
+type parser struct {
+	options  []option
+	config   *Config
+	origins  map[string]origin // by option.id, for what is not a default
+	readFile func(string) ([]byte, error)
+	errs     []error
+}
+
+// An origin says where a setting was given.
+type origin struct {
+	layer layer
+	label string // how messages name it: "--devices", "NODE_NAME", "a.yaml:3: metrics.file"
+}
+
+// A layer is a place where settings are given; the higher wins.
+type layer uint8
+
+const (
+	layerDefault layer = iota
+	layerFile
+	layerEnv
+	layerFlag
+)
+
+// id names the option in the maps of the parser.
+func (o *option) id() string {
+	if o.name != "" {
+		return o.name
+	}
+	return o.env
+}
+
+// isSwitch reports whether the flag stands without a value.
+func (o *option) isSwitch() bool {
+	_, ok := o.bind(&Config{}).(boolValue)
+	return ok
+}
+
+// scan takes the command line apart, as Go's flag package would. It stops at
+// the first error, since what follows an unknown flag may be its value.
+func (p *parser) scan(args []string) (given map[string][]string, operands []string, err error) {
+	given = map[string][]string{}
+	for len(args) > 0 {
+		arg := args[0]
+		args = args[1:]
+		if arg == "--" {
+			return given, append(operands, args...), nil
+		}
+		if len(arg) < 2 || arg[0] != '-' {
+			operands = append(operands, arg)
+			continue
+		}
+		name, value, hasValue := strings.Cut(strings.TrimPrefix(arg[1:], "-"), "=")
+		switch name {
+		case "help", "h":
+			p.config.Show = ShowHelp
+			return nil, nil, nil
+		case "version", "v":
+			p.config.Show = ShowVersion
+			return nil, nil, nil
+		}
+		opt := p.lookup(name)
+		switch {
+		case opt == nil:
+			return nil, nil, p.unknown(arg, name)
+		case hasValue:
+		case opt.isSwitch():
+			value = "true"
+		case len(args) == 0:
+			return nil, nil, fmt.Errorf("%s needs a value: expected %s", arg, opt.bind(p.config).Form())
+		case p.isFlag(args[0]):
+			return nil, nil, fmt.Errorf("%s needs a value, found the flag %s: expected %s", arg, args[0], opt.bind(p.config).Form())
+		default:
+			value = args[0]
+			args = args[1:]
+		}
+		given[opt.name] = append(given[opt.name], value)
+	}
+	return given, operands, nil
+}
+
+func (p *parser) lookup(name string) *option {
+	if name == "" {
+		return nil
+	}
+	for i := range p.options {
+		if o := &p.options[i]; o.name == name {
+			return o
+		}
+		for _, alias := range p.options[i].aliases {
+			if alias == name {
+				return &p.options[i]
+			}
+		}
+	}
+	return nil
+}
+
+func (p *parser) isFlag(arg string) bool {
+	if !strings.HasPrefix(arg, "-") {
+		return false
+	}
+	name, _, _ := strings.Cut(strings.TrimPrefix(arg[1:], "-"), "=")
+	return p.lookup(name) != nil
+}
+
+func (p *parser) unknown(arg, name string) error {
+	var names []string
+	for i := range p.options {
+		if n := p.options[i].name; n != "" {
+			names = append(names, n)
+		}
+	}
+	flag, _, _ := strings.Cut(arg, "=")
+	if n := nearest(name, names); n != "" {
+		return fmt.Errorf("unknown flag %s: did you mean --%s? (see --help)", flag, n)
+	}
+	return fmt.Errorf("unknown flag %s (see --help)", flag)
+}
+
+// layer sets every option from the highest layer that gives it.
+func (p *parser) layer(given map[string][]string, env func(string) (string, bool)) {
+	var doc *document
+	for i := range p.options {
+		o := &p.options[i]
+		values, where := given[o.id()], origin{layerFlag, "--" + o.name}
+		if values == nil {
+			if v, ok := env(o.env); ok && v != "" {
+				values, where = []string{v}, origin{layerEnv, o.env}
+			}
+		}
+		if values != nil {
+			p.set(o, values, where)
+		} else if o.def != "" {
+			// A test holds that every default is valid.
+			p.set(o, []string{o.def}, origin{layerDefault, "the default of --" + o.name})
+		}
+	}
+	if p.config.Path == "" {
+		return
+	}
+	doc, err := p.readDocument(p.config.Path)
+	if err != nil {
+		p.errs = append(p.errs, err)
+		return
+	}
+	p.applyDocument(doc)
+}
+
+// set gives the option its value. A flag that is repeated adds to a list;
+// else its last occurrence counts.
+func (p *parser) set(o *option, values []string, where origin) {
+	v := o.bind(p.config)
+	s := values[len(values)-1]
+	if _, isList := v.(listValue); isList {
+		s = strings.Join(values, ",")
+	}
+	p.setValue(o, v, s, where)
+}
+
+func (p *parser) setValue(o *option, v value, s string, where origin) {
+	if where.layer > layerDefault {
+		p.origins[o.id()] = where
+	}
+	if err := v.Set(s); err != nil {
+		p.errs = append(p.errs, badValue(where.label, s, err, v.Form()))
+	}
+}
+
+func badValue(label, s string, err error, form string) error {
+	if errors.Is(err, errForm) {
+		return fmt.Errorf("%s %q: expected %s", label, s, form)
+	}
+	return fmt.Errorf("%s %q: %w; expected %s", label, s, err, form)
+}

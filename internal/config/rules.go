@@ -1,0 +1,159 @@
+package config
+
+import (
+	"fmt"
+	"net"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// rules notes the settings that contradict each other.
+func (p *parser) rules() {
+	c := p.config
+	c.Metrics.FileNamed = p.layerOf("collectors") > layerDefault
+
+	if c.Source.Remote != "" && (c.Source.Kind == SourceSim || c.Source.Kind == SourceNVML) {
+		p.contradict("source", "remote-hostengine-info", fmt.Sprintf("%s needs no host engine", c.Source.Kind))
+	}
+	if c.Source.Kind != SourceSim {
+		for _, name := range []string{"sim-node", "sim-seed", "sim-scenario"} {
+			if p.layerOf(name) > layerDefault {
+				p.errs = append(p.errs, fmt.Errorf("%s needs --source=sim, found --source=%s", p.label(name), c.Source.Kind))
+			}
+		}
+	}
+	p.oneFlagOf("collectors", "configmap-data", "both say where the counters are")
+	p.oneFlagOf("web-systemd-socket", "address", "systemd hands over the sockets")
+	p.oneFlagOf("no-hostname", "hostname-label", "there is no label to spell")
+
+	if c.Containers.Enabled && !c.Kubernetes.Enabled && c.Containers.Socket == "" {
+		p.errs = append(p.errs, fmt.Errorf("%s needs --container-runtime-socket or DCGM_CONTAINER_RUNTIME_SOCKET", p.label("container-labels")))
+	}
+	for _, name := range []string{"web-enable-lifecycle", "enable-pprof"} {
+		if p.isOn(name) {
+			p.protected(name)
+		}
+	}
+}
+
+// contradict notes two settings that exclude each other.
+func (p *parser) contradict(a, b, why string) {
+	p.errs = append(p.errs, fmt.Errorf("%s and %s exclude each other: %s", p.label(a), p.label(b), why))
+}
+
+// oneFlagOf notes two flags that exclude each other if both stand on the
+// command line. One in the environment only is no contradiction: manifests
+// set variables for everybody, and a flag is there to overrule them.
+func (p *parser) oneFlagOf(a, b, why string) {
+	if p.layerOf(a) == layerFlag && p.layerOf(b) == layerFlag {
+		p.contradict(a, b, why)
+	}
+}
+
+// protected notes that an endpoint which changes or shows the inside of the
+// process would be open to everybody.
+func (p *parser) protected(name string) {
+	c := p.config
+	if c.Web.ConfigFile == "" {
+		if c.Web.SystemdSocket || !isLoopback(c.Web.Address) {
+			p.errs = append(p.errs, fmt.Errorf("%s needs --web-config-file with authentication, or --address on loopback such as 127.0.0.1:9400", p.label(name)))
+		}
+		return
+	}
+	data, err := p.readFile(c.Web.ConfigFile)
+	if err != nil {
+		p.errs = append(p.errs, fmt.Errorf("%s: %w", p.label("web-config-file"), err))
+		return
+	}
+	authenticates, err := authenticates(data)
+	switch {
+	case err != nil:
+		p.errs = append(p.errs, fmt.Errorf("%s %s: %w", p.label("web-config-file"), c.Web.ConfigFile, err))
+	case !authenticates && (c.Web.SystemdSocket || !isLoopback(c.Web.Address)):
+		p.errs = append(p.errs, fmt.Errorf(
+			"%s needs authentication, and %s %s has none: expected basic_auth_users, or tls_server_config with client_auth_type: RequireAndVerifyClientCert",
+			p.label(name), p.label("web-config-file"), c.Web.ConfigFile))
+	}
+}
+
+func isLoopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return false
+	}
+	return host == "localhost" || net.ParseIP(host).IsLoopback()
+}
+
+// authenticates reports whether an exporter-toolkit web configuration lets in
+// nobody without a password or a client certificate
+// (exporter-toolkit, docs/web-configuration.md).
+func authenticates(data []byte) (bool, error) {
+	var web struct {
+		Users map[string]string `yaml:"basic_auth_users"`
+		TLS   struct {
+			ClientAuth string `yaml:"client_auth_type"`
+		} `yaml:"tls_server_config"`
+	}
+	if err := yaml.Unmarshal(data, &web); err != nil {
+		return false, err
+	}
+	return len(web.Users) > 0 || web.TLS.ClientAuth == "RequireAndVerifyClientCert", nil
+}
+
+func (p *parser) layerOf(name string) layer { return p.origins[name].layer }
+
+// label says where the setting was given, or how it could be.
+func (p *parser) label(name string) string {
+	if o, ok := p.origins[name]; ok {
+		return o.label
+	}
+	return "--" + name
+}
+
+func (p *parser) isOn(name string) bool {
+	v, ok := p.lookup(name).bind(p.config).(boolValue)
+	return ok && *v.p
+}
+
+// notices notes the settings that were changed and do not do what their names
+// say.
+func (p *parser) notices() {
+	c := p.config
+	note := func(format string, args ...any) { c.Notices = append(c.Notices, fmt.Sprintf(format, args...)) }
+	for i := range p.options {
+		o := &p.options[i]
+		if o.isDefault(c) {
+			continue
+		}
+		label := p.label(o.id())
+		switch {
+		case o.needs != "" && !p.isOn(o.needs):
+			note("%s has no effect without --%s.", label, o.needs)
+		case o.status.state == later:
+			note("%s has no effect yet: %s.", label, o.status.why)
+		case o.status.state == accepted:
+			note("%s has no effect: %s.", label, o.status.why)
+		}
+	}
+	if c.Containers.Enabled && c.Kubernetes.Enabled {
+		note("%s has no effect beside --kubernetes.", p.label("container-labels"))
+	}
+	if c.Metrics.ConfigMap != (ConfigMapName{}) && c.Metrics.FileNamed {
+		note("%s has no effect beside %s.", p.label("collectors"), p.label("configmap-data"))
+	}
+	if c.Source.FakeGPUs && (c.Source.Kind == SourceSim || c.Source.Kind == SourceNVML) {
+		note("%s has no effect with --source=%s.", p.label("fake-gpus"), c.Source.Kind)
+	}
+}
+
+// isDefault reports whether the setting has its default in c.
+func (o *option) isDefault(c *Config) bool {
+	var d Config
+	v := o.bind(&d)
+	if o.def != "" {
+		if err := v.Set(o.def); err != nil {
+			return false
+		}
+	}
+	return v.String() == o.bind(c).String()
+}

@@ -1,0 +1,386 @@
+package config
+
+import (
+	"time"
+)
+
+// DefaultCountersFile is where the counters file lies in the image and after
+// an installation.
+const DefaultCountersFile = "/etc/dcgm-exporter/default-counters.csv"
+
+// An option is one row of the table: one setting, wherever it can be given.
+type option struct {
+	section string
+	name    string   // the flag, without dashes; "" for a variable alone
+	aliases []string // other names of the flag
+	env     string
+	key     string // where the YAML file can set it
+	def     string // as it would be given
+	help    string // a sentence or two, without the default
+	status  status
+	// needs names the switch without which the setting does nothing.
+	needs string
+	bind  func(*Config) value
+}
+
+// A status says whether a setting does what its name says.
+type status struct {
+	state state
+	// why ends the sentence "NAME has no effect: …".
+	why string
+}
+
+type state uint8
+
+const (
+	works    state = iota
+	later          // comes with a later part
+	accepted       // taken for compatibility, needed for nothing
+)
+
+// The reasons that several rows share.
+const (
+	laterPods       = "attributing GPUs to pods comes with a later part"
+	laterContainers = "attributing GPUs to containers without Kubernetes comes with a later part"
+	laterDumps      = "debugging dumps come with a later part"
+)
+
+// The sections of the table, in the order of the help.
+const (
+	sectionMetrics    = "Metrics"
+	sectionSource     = "Source"
+	sectionLabels     = "Labels"
+	sectionKubernetes = "Kubernetes"
+	sectionJobs       = "Jobs and containers"
+	sectionWeb        = "Web"
+	sectionLog        = "Log and debugging"
+)
+
+// table returns every setting. A new slice each time: nothing shared can
+// change.
+func table() []option {
+	return []option{
+		{
+			section: sectionMetrics, name: "collectors", aliases: []string{"f"}, env: "DCGM_EXPORTER_COLLECTORS",
+			key: "metrics.file", def: DefaultCountersFile,
+			help: "Path of the counters file. Where nobody names one and none lies at the default path, the built-in copy is used.",
+			bind: func(c *Config) value { return pathValue{&c.Metrics.File} },
+		},
+		{
+			section: sectionMetrics, name: "config-file", env: "DCGM_EXPORTER_CONFIG_FILE",
+			help: "Path of a YAML file. Flags and variables that are given win over it.",
+			bind: func(c *Config) value { return textValue{&c.Path, "a path"} },
+		},
+		{
+			section: sectionMetrics, name: "configmap-data", aliases: []string{"m"}, env: "DCGM_EXPORTER_CONFIGMAP_DATA",
+			def: "none", status: status{later, "reading counters from the Kubernetes API comes with a later part"},
+			help: "ConfigMap NAMESPACE:NAME that holds the counters under the key metrics. Wins over a counters file.",
+			bind: func(c *Config) value { return configMapValue{&c.Metrics.ConfigMap} },
+		},
+		{
+			section: sectionMetrics, name: "vocabulary", env: "DCGM_EXPORTER_VOCABULARY", def: "classic",
+			help: "Metric names and units: classic (as in 4.8), current (as in 4.9) or both. A name that a counters file spells out is kept in each.",
+			bind: func(c *Config) value {
+				return wordValue[Vocabulary]{p: &c.Metrics.Vocabulary, words: []Vocabulary{VocabularyClassic, VocabularyCurrent, VocabularyBoth}}
+			},
+		},
+		{
+			section: sectionMetrics, name: "collect-interval", aliases: []string{"c"}, env: "DCGM_EXPORTER_INTERVAL",
+			key: "collection.interval", def: "30000",
+			help: "Time between two collections, in milliseconds or as a duration.",
+			bind: func(c *Config) value { return durationValue{p: &c.Collection.Interval, unit: time.Millisecond} },
+		},
+		{
+			section: sectionMetrics, name: "collect-hang-limit", env: "DCGM_EXPORTER_COLLECT_HANG_LIMIT", def: "3m0s",
+			help: "How long a driver call may hang before the process ends, so that it is restarted. A frozen host engine answers again after about a minute; 0 waits for ever.",
+			bind: func(c *Config) value {
+				return durationValue{p: &c.Collection.HangLimit, zeroMeans: "wait for ever"}
+			},
+		},
+		{
+			section: sectionMetrics, name: "xid-count-window-size", aliases: []string{"x"}, env: "DCGM_EXPORTER_XID_COUNT_WINDOW_SIZE",
+			def:  "300000",
+			help: "Window of DCGM_EXP_XID_ERRORS_COUNT, in milliseconds or as a duration.",
+			bind: func(c *Config) value { return durationValue{p: &c.Collection.XIDWindow, unit: time.Millisecond} },
+		},
+		{
+			section: sectionMetrics, name: "clock-events-count-window-size", env: "DCGM_EXPORTER_CLOCK_EVENTS_COUNT_WINDOW_SIZE",
+			def:  "300000",
+			help: "Window of DCGM_EXP_CLOCK_EVENTS_COUNT, in milliseconds or as a duration.",
+			bind: func(c *Config) value {
+				return durationValue{p: &c.Collection.ClockEventWindow, unit: time.Millisecond}
+			},
+		},
+
+		{
+			section: sectionSource, name: "source", env: "DCGM_EXPORTER_SOURCE", def: "auto",
+			help: "Where values come from: auto takes DCGM where it is, else NVML, and waits where there is neither; sim simulates a node.",
+			bind: func(c *Config) value {
+				return wordValue[SourceKind]{p: &c.Source.Kind, words: []SourceKind{SourceAuto, SourceDCGM, SourceNVML, SourceSim}}
+			},
+		},
+		{
+			section: sectionSource, name: "remote-hostengine-info", aliases: []string{"r"}, env: "DCGM_REMOTE_HOSTENGINE_INFO",
+			help: "Address of a running host engine. Without it the exporter embeds one. Prefer unix:// for an engine on the same machine.",
+			bind: func(c *Config) value { return remoteValue{&c.Source.Remote} },
+		},
+		{
+			section: sectionSource, name: "devices", aliases: []string{"d"}, env: "DCGM_EXPORTER_DEVICES_STR", def: "f",
+			help: "GPUs (g) and GPU instances (i) to watch; f watches every GPU, and the instances of those that are cut by MIG.",
+			bind: func(c *Config) value { return selectorValue{&c.Devices.GPUs} },
+		},
+		{
+			section: sectionSource, name: "switch-devices", aliases: []string{"s"}, env: "DCGM_EXPORTER_OTHER_DEVICES_STR", def: "f",
+			help: "NVSwitches (g) and NVLinks (i) to watch.",
+			bind: func(c *Config) value { return selectorValue{&c.Devices.Switches} },
+		},
+		{
+			section: sectionSource, name: "cpu-devices", aliases: []string{"p"}, env: "DCGM_EXPORTER_CPU_DEVICES_STR", def: "f",
+			help: "Grace CPUs (g) and CPU cores (i) to watch.",
+			bind: func(c *Config) value { return selectorValue{&c.Devices.CPUs} },
+		},
+		{
+			section: sectionSource, name: "fake-gpus", env: "DCGM_EXPORTER_USE_FAKE_GPUS", def: "false",
+			help: "Accept GPUs that DCGM's injection made, for tests.",
+			bind: func(c *Config) value { return boolValue{&c.Source.FakeGPUs} },
+		},
+		{
+			section: sectionSource, name: "enable-gpu-bind-unbind-watch", env: "DCGM_EXPORTER_ENABLE_GPU_BIND_UNBIND_WATCH", def: "false",
+			status: status{accepted, "GPUs that come and go are always followed"},
+			help:   "Follow GPUs that are bound and unbound.",
+			bind:   func(c *Config) value { return boolValue{&c.Collection.WatchBinding} },
+		},
+		{
+			section: sectionSource, name: "gpu-bind-unbind-poll-interval", env: "DCGM_EXPORTER_GPU_BIND_UNBIND_POLL_INTERVAL", def: "1s",
+			status: status{accepted, "GPUs that come and go are always followed"},
+			help:   "Time between two looks for GPUs that were bound or unbound.",
+			bind:   func(c *Config) value { return durationValue{p: &c.Collection.BindingInterval} },
+		},
+		{
+			section: sectionSource, name: "enable-dcgm-log", env: "DCGM_EXPORTER_ENABLE_DCGM_LOG", def: "false",
+			help: "Write DCGM's own log to standard output.",
+			bind: func(c *Config) value { return boolValue{&c.Source.DCGMLog} },
+		},
+		{
+			section: sectionSource, name: "dcgm-log-level", env: "DCGM_EXPORTER_DCGM_LOG_LEVEL", def: "NONE", needs: "enable-dcgm-log",
+			help: "Level of DCGM's own log.",
+			bind: func(c *Config) value {
+				return wordValue[string]{p: &c.Source.DCGMLogLevel, upper: true, words: []string{"NONE", "FATAL", "ERROR", "WARN", "INFO", "DEBUG", "VERB"}}
+			},
+		},
+		{
+			section: sectionSource, name: "sim-node", env: "DCGM_EXPORTER_SIM_NODE",
+			help: "Name of the node that --source=sim simulates; without it eight H100, two of them cut by MIG.",
+			bind: func(c *Config) value { return textValue{&c.Source.Sim.Node, "the name of a node"} },
+		},
+		{
+			section: sectionSource, name: "sim-seed", env: "DCGM_EXPORTER_SIM_SEED", def: "1",
+			help: "Seed of the simulation: the same seed gives the same values.",
+			bind: func(c *Config) value { return seedValue{&c.Source.Sim.Seed} },
+		},
+		{
+			section: sectionSource, name: "sim-scenario", env: "DCGM_EXPORTER_SIM_SCENARIO",
+			help: "Path of a YAML file with the faults that the simulation plays.",
+			bind: func(c *Config) value { return textValue{&c.Source.Sim.Scenario, "a path"} },
+		},
+
+		{
+			section: sectionLabels, name: "hostname-label", env: "DCGM_EXPORTER_HOSTNAME_LABEL", def: "hostname",
+			help: "Spelling of the host label: hostname (from 4.8.3 on), Hostname (before) or both.",
+			bind: func(c *Config) value {
+				return wordValue[HostnameLabel]{p: &c.Labels.Hostname, words: []HostnameLabel{HostnameLower, HostnameUpper, HostnameBoth}}
+			},
+		},
+		{
+			section: sectionLabels, name: "no-hostname", aliases: []string{"n"}, env: "DCGM_EXPORTER_NO_HOSTNAME", def: "false",
+			help: "Leave the host label out.",
+			bind: func(c *Config) value { return boolValue{&c.Labels.NoHostname} },
+		},
+		{
+			section: sectionLabels, env: "NODE_NAME",
+			help: "The node's name under Kubernetes: it becomes the host label, and API watches keep to this node.",
+			bind: func(c *Config) value { return textValue{&c.Labels.NodeName, "a name"} },
+		},
+		{
+			section: sectionLabels, name: "use-old-namespace", aliases: []string{"o"}, env: "DCGM_EXPORTER_USE_OLD_NAMESPACE", def: "false",
+			help: "Use the label names of 1.x: uuid, pod_name, pod_namespace, container_name.",
+			bind: func(c *Config) value { return boolValue{&c.Labels.OldNamespace} },
+		},
+		{
+			section: sectionLabels, name: "replace-blanks-in-model-name", aliases: []string{"rbmn"}, env: "DCGM_EXPORTER_REPLACE_BLANKS_IN_MODEL_NAME", def: "false",
+			help: "Write dashes for the blanks in modelName.",
+			bind: func(c *Config) value { return boolValue{&c.Labels.ReplaceBlanks} },
+		},
+
+		{
+			section: sectionKubernetes, name: "kubernetes", aliases: []string{"k"}, env: "DCGM_EXPORTER_KUBERNETES", def: "false",
+			status: status{later, laterPods},
+			help:   "Say which pod uses which GPU.",
+			bind:   func(c *Config) value { return boolValue{&c.Kubernetes.Enabled} },
+		},
+		{
+			section: sectionKubernetes, name: "kubernetes-enable-pod-labels", env: "DCGM_EXPORTER_KUBERNETES_ENABLE_POD_LABELS", def: "false",
+			needs: "kubernetes", status: status{later, laterPods},
+			help: "Add the pods' labels.",
+			bind: func(c *Config) value { return boolValue{&c.Kubernetes.PodLabels} },
+		},
+		{
+			section: sectionKubernetes, name: "kubernetes-enable-pod-uid", env: "DCGM_EXPORTER_KUBERNETES_ENABLE_POD_UID", def: "false",
+			needs: "kubernetes", status: status{later, laterPods},
+			help: "Add the pods' UIDs.",
+			bind: func(c *Config) value { return boolValue{&c.Kubernetes.PodUID} },
+		},
+		{
+			section: sectionKubernetes, name: "kubernetes-gpu-id-type", env: "DCGM_EXPORTER_KUBERNETES_GPU_ID_TYPE", def: "uid",
+			needs: "kubernetes", status: status{later, laterPods},
+			help: "What the kubelet's device ids are.",
+			bind: func(c *Config) value {
+				return wordValue[GPUIDType]{p: &c.Kubernetes.GPUIDType, words: []GPUIDType{GPUIDTypeUID, GPUIDTypeDeviceName}}
+			},
+		},
+		{
+			section: sectionKubernetes, name: "kubernetes-pod-label-allowlist-regex", env: "DCGM_EXPORTER_KUBERNETES_POD_LABEL_ALLOWLIST_REGEX",
+			needs: "kubernetes-enable-pod-labels", status: status{later, laterPods},
+			help: "Regular expressions of the pod labels to add, separated by commas or repeated; without any, all are.",
+			bind: func(c *Config) value {
+				return listValue{&c.Kubernetes.PodLabelAllowed, "regular expressions separated by commas", checkRegexp}
+			},
+		},
+		{
+			section: sectionKubernetes, name: "kubernetes-virtual-gpus", env: "KUBERNETES_VIRTUAL_GPUS", def: "false",
+			needs: "kubernetes", status: status{later, laterPods},
+			help: "Attribute GPUs that are shared by time-slicing or MPS.",
+			bind: func(c *Config) value { return boolValue{&c.Kubernetes.VirtualGPUs} },
+		},
+		{
+			section: sectionKubernetes, name: "kubernetes-enable-dra", env: "KUBERNETES_ENABLE_DRA", def: "false",
+			needs: "kubernetes", status: status{later, laterPods},
+			help: "Attribute GPUs that Dynamic Resource Allocation hands out.",
+			bind: func(c *Config) value { return boolValue{&c.Kubernetes.DRA} },
+		},
+		{
+			section: sectionKubernetes, name: "nvidia-resource-names", env: "NVIDIA_RESOURCE_NAMES",
+			needs: "kubernetes", status: status{later, laterPods},
+			help: "Further resource names of GPUs, such as nvidia.com/a100, separated by commas or repeated.",
+			bind: func(c *Config) value {
+				return listValue{&c.Kubernetes.ResourceNames, "resource names separated by commas", nil}
+			},
+		},
+		{
+			section: sectionKubernetes, name: "pod-resources-kubelet-socket", env: "DCGM_POD_RESOURCES_KUBELET_SOCKET",
+			def: "/var/lib/kubelet/pod-resources/kubelet.sock", needs: "kubernetes", status: status{later, laterPods},
+			help: "Path of the kubelet's PodResources socket.",
+			bind: func(c *Config) value { return pathValue{&c.Kubernetes.Socket} },
+		},
+
+		{
+			section: sectionJobs, name: "hpc-job-mapping-dir", env: "DCGM_HPC_JOB_MAPPING_DIR",
+			status: status{later, "attributing GPUs to jobs comes with a later part"},
+			help:   "Folder with a file per GPU that names the jobs on it.",
+			bind:   func(c *Config) value { return textValue{&c.HPC.Dir, "a path"} },
+		},
+		{
+			section: sectionJobs, name: "container-labels", env: "DCGM_EXPORTER_CONTAINER_LABELS", def: "false",
+			status: status{later, laterContainers},
+			help:   "Say which container uses which GPU, without Kubernetes. Needs --container-runtime-socket.",
+			bind:   func(c *Config) value { return boolValue{&c.Containers.Enabled} },
+		},
+		{
+			section: sectionJobs, name: "container-runtime-socket", env: "DCGM_CONTAINER_RUNTIME_SOCKET",
+			needs: "container-labels", status: status{later, laterContainers},
+			help: "Path of the container runtime's socket.",
+			bind: func(c *Config) value { return textValue{&c.Containers.Socket, "a path"} },
+		},
+
+		{
+			section: sectionWeb, name: "address", aliases: []string{"a"}, env: "DCGM_EXPORTER_LISTEN", def: ":9400",
+			help: "Address to listen on.",
+			bind: func(c *Config) value { return listenValue{&c.Web.Address} },
+		},
+		{
+			section: sectionWeb, name: "web-systemd-socket", env: "DCGM_EXPORTER_SYSTEMD_SOCKET", def: "false",
+			help: "Listen on the sockets that systemd hands over, not on --address.",
+			bind: func(c *Config) value { return boolValue{&c.Web.SystemdSocket} },
+		},
+		{
+			section: sectionWeb, name: "web-config-file", env: "DCGM_EXPORTER_WEB_CONFIG_FILE",
+			help: "Path of the exporter-toolkit file for TLS and authentication.",
+			bind: func(c *Config) value { return textValue{&c.Web.ConfigFile, "a path"} },
+		},
+		{
+			section: sectionWeb, name: "web-read-timeout", env: "DCGM_EXPORTER_WEB_READ_TIMEOUT", def: "10s",
+			help: "How long reading a request may take.",
+			bind: func(c *Config) value { return durationValue{p: &c.Web.ReadTimeout, zeroMeans: "no limit"} },
+		},
+		{
+			section: sectionWeb, name: "web-write-timeout", env: "DCGM_EXPORTER_WEB_WRITE_TIMEOUT", def: "30s",
+			help: "How long answering a request may take.",
+			bind: func(c *Config) value { return durationValue{p: &c.Web.WriteTimeout, zeroMeans: "no limit"} },
+		},
+		{
+			section: sectionWeb, name: "web-max-requests", env: "DCGM_EXPORTER_WEB_MAX_REQUESTS", def: "40",
+			help: "How many scrapes are answered at once; 0 sets no limit.",
+			bind: func(c *Config) value { return countValue{&c.Web.MaxRequests} },
+		},
+		{
+			section: sectionWeb, name: "web-enable-lifecycle", env: "DCGM_EXPORTER_WEB_ENABLE_LIFECYCLE", def: "false",
+			help: "Serve POST /-/reload. Needs authentication in --web-config-file, or an --address on loopback.",
+			bind: func(c *Config) value { return boolValue{&c.Web.Lifecycle} },
+		},
+		{
+			section: sectionWeb, name: "enable-pprof", env: "DCGM_EXPORTER_ENABLE_PPROF", def: "false",
+			help: "Serve /debug/pprof/. Needs authentication in --web-config-file, or an --address on loopback.",
+			bind: func(c *Config) value { return boolValue{&c.Web.Pprof} },
+		},
+		{
+			section: sectionWeb, name: "enable-exporter-metrics", env: "DCGM_EXPORTER_ENABLE_EXPORTER_METRICS", def: "true",
+			help: "Serve the series about the exporter itself.",
+			bind: func(c *Config) value { return boolValue{&c.Web.ExporterMetrics} },
+		},
+
+		{
+			section: sectionLog, name: "log-format", env: "DCGM_EXPORTER_LOG_FORMAT", def: "text",
+			help: "Form of the log.",
+			bind: func(c *Config) value {
+				return wordValue[LogFormat]{p: &c.Log.Format, words: []LogFormat{LogText, LogJSON}}
+			},
+		},
+		{
+			section: sectionLog, name: "debug", env: "DCGM_EXPORTER_DEBUG", def: "false",
+			help: "Log details too.",
+			bind: func(c *Config) value { return boolValue{&c.Log.Debug} },
+		},
+		{
+			section: sectionLog, name: "disable-startup-validate", env: "DISABLE_STARTUP_VALIDATE", def: "false",
+			status: status{accepted, "the exporter starts without a driver, and says what is missing"},
+			help:   "Start without the checks of what the exporter needs.",
+			bind:   func(c *Config) value { return boolValue{&c.DisableStartupValidate} },
+		},
+		{
+			section: sectionLog, name: "dump-enabled", env: "DCGM_EXPORTER_DUMP_ENABLED", def: "false",
+			status: status{later, laterDumps},
+			help:   "Write dumps for debugging.",
+			bind:   func(c *Config) value { return boolValue{&c.Dump.Enabled} },
+		},
+		{
+			section: sectionLog, name: "dump-directory", env: "DCGM_EXPORTER_DUMP_DIRECTORY", def: "/tmp/dcgm-exporter-debug",
+			needs: "dump-enabled", status: status{later, laterDumps},
+			help: "Folder of the dumps.",
+			bind: func(c *Config) value { return pathValue{&c.Dump.Directory} },
+		},
+		{
+			section: sectionLog, name: "dump-retention", env: "DCGM_EXPORTER_DUMP_RETENTION", def: "24",
+			needs: "dump-enabled", status: status{later, laterDumps},
+			help: "How long dumps are kept, in hours or as a duration.",
+			bind: func(c *Config) value {
+				return durationValue{p: &c.Dump.Retention, unit: time.Hour, zeroMeans: "for ever"}
+			},
+		},
+		{
+			section: sectionLog, name: "dump-compression", env: "DCGM_EXPORTER_DUMP_COMPRESSION", def: "true",
+			needs: "dump-enabled", status: status{later, laterDumps},
+			help: "Compress the dumps with gzip.",
+			bind: func(c *Config) value { return boolValue{&c.Dump.Compress} },
+		},
+	}
+}

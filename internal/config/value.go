@@ -1,0 +1,358 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// A value reads and writes one setting of a Config.
+type value interface {
+	// Set reads the setting. Its error says what is wrong with s beyond not
+	// having the form; it is errForm where there is nothing more to say.
+	Set(s string) error
+	// String writes the setting so that Set reads the same.
+	String() string
+	// Form says what Set expects, as the end of "expected …".
+	Form() string
+}
+
+var errForm = errors.New("not of the form")
+
+type boolValue struct{ p *bool }
+
+func (v boolValue) Set(s string) error {
+	b, err := strconv.ParseBool(s)
+	if err != nil {
+		return errForm
+	}
+	*v.p = b
+	return nil
+}
+
+func (v boolValue) String() string { return strconv.FormatBool(*v.p) }
+func (v boolValue) Form() string   { return "true or false" }
+
+// textValue takes any text; form says what the text is.
+type textValue struct {
+	p    *string
+	form string
+}
+
+func (v textValue) Set(s string) error { *v.p = s; return nil }
+func (v textValue) String() string     { return *v.p }
+func (v textValue) Form() string       { return v.form }
+
+// pathValue is a text that must not be empty.
+type pathValue struct{ p *string }
+
+func (v pathValue) Set(s string) error {
+	if s == "" {
+		return errForm
+	}
+	*v.p = s
+	return nil
+}
+
+func (v pathValue) String() string { return *v.p }
+func (v pathValue) Form() string   { return "a path" }
+
+// wordValue is one of a few words. Case counts, unless upper is set.
+type wordValue[T ~string] struct {
+	p     *T
+	upper bool // read any case, keep upper case
+	words []T
+}
+
+func (v wordValue[T]) Set(s string) error {
+	if v.upper {
+		s = strings.ToUpper(s)
+	}
+	for _, w := range v.words {
+		if string(w) == s {
+			*v.p = w
+			return nil
+		}
+	}
+	return errForm
+}
+
+func (v wordValue[T]) String() string { return string(*v.p) }
+
+func (v wordValue[T]) Form() string {
+	words := make([]string, len(v.words))
+	for i, w := range v.words {
+		words[i] = string(w)
+	}
+	last := len(words) - 1
+	return strings.Join(words[:last], ", ") + " or " + words[last]
+}
+
+// countValue is a number that is not negative. As in the reference, 0x10 and
+// 0b11 are numbers too.
+type countValue struct{ p *int }
+
+func (v countValue) Set(s string) error {
+	n, err := strconv.ParseInt(s, 0, 32)
+	if err != nil || n < 0 {
+		return errForm
+	}
+	*v.p = int(n)
+	return nil
+}
+
+func (v countValue) String() string { return strconv.Itoa(*v.p) }
+func (v countValue) Form() string   { return "a number, 0 or more" }
+
+type seedValue struct{ p *uint64 }
+
+func (v seedValue) Set(s string) error {
+	n, err := strconv.ParseUint(s, 0, 64)
+	if err != nil {
+		return errForm
+	}
+	*v.p = n
+	return nil
+}
+
+func (v seedValue) String() string { return strconv.FormatUint(*v.p, 10) }
+func (v seedValue) Form() string   { return "a number, 0 or more" }
+
+// durationValue is a duration in Go's form. Where unit is set, a bare number
+// counts in it, since the reference's flags do. Zero is read where zeroMeans
+// says what it means.
+type durationValue struct {
+	p         *time.Duration
+	unit      time.Duration
+	zeroMeans string
+}
+
+func (v durationValue) Set(s string) error {
+	d, err := time.ParseDuration(s)
+	if n, atoi := strconv.ParseInt(s, 0, 64); atoi == nil && v.unit > 0 {
+		if n > math.MaxInt64/int64(v.unit) {
+			return errors.New("too long")
+		}
+		n = max(n, -1) // so that the product cannot turn positive
+		d, err = time.Duration(n)*v.unit, nil
+	}
+	if err != nil || d < 0 || d == 0 && v.zeroMeans == "" {
+		return errForm
+	}
+	*v.p = d
+	return nil
+}
+
+func (v durationValue) String() string {
+	if v.unit > 0 && *v.p%v.unit == 0 {
+		return strconv.FormatInt(int64(*v.p/v.unit), 10)
+	}
+	return v.p.String()
+}
+
+func (v durationValue) Form() string {
+	form := "a duration such as 30s"
+	switch v.unit {
+	case time.Millisecond:
+		form = "a number of milliseconds or " + form
+	case time.Hour:
+		form = "a number of hours or " + form
+	}
+	if v.zeroMeans == "" {
+		return form + ", above zero"
+	}
+	return form + " (0: " + v.zeroMeans + ")"
+}
+
+// listValue is a list separated by commas; blanks around an element and empty
+// elements do not count. check, where set, judges each element.
+type listValue struct {
+	p     *[]string
+	form  string
+	check func(string) error
+}
+
+func (v listValue) Set(s string) error {
+	var list []string
+	for element := range strings.SplitSeq(s, ",") {
+		if element = strings.TrimSpace(element); element == "" {
+			continue
+		}
+		if v.check != nil {
+			if err := v.check(element); err != nil {
+				return err
+			}
+		}
+		list = append(list, element)
+	}
+	*v.p = list
+	return nil
+}
+
+func (v listValue) String() string { return strings.Join(*v.p, ",") }
+func (v listValue) Form() string   { return v.form }
+
+func checkRegexp(s string) error {
+	_, err := regexp.Compile(s)
+	return err
+}
+
+type selectorValue struct{ p *gpu.Selector }
+
+func (v selectorValue) Set(s string) error {
+	sel, err := ParseSelector(s)
+	if err != nil {
+		return err
+	}
+	*v.p = sel
+	return nil
+}
+
+func (v selectorValue) String() string { return FormatSelector(*v.p) }
+func (v selectorValue) Form() string   { return selectorForm }
+
+// configMapValue is NAMESPACE:NAME, or none.
+type configMapValue struct{ p *ConfigMapName }
+
+func (v configMapValue) Set(s string) error {
+	if s == "" || s == "none" {
+		*v.p = ConfigMapName{}
+		return nil
+	}
+	namespace, name, _ := strings.Cut(s, ":")
+	if namespace == "" || name == "" || strings.Contains(name, ":") {
+		return errForm
+	}
+	*v.p = ConfigMapName{Namespace: namespace, Name: name}
+	return nil
+}
+
+func (v configMapValue) String() string {
+	if *v.p == (ConfigMapName{}) {
+		return "none"
+	}
+	return v.p.Namespace + ":" + v.p.Name
+}
+
+func (v configMapValue) Form() string { return "NAMESPACE:NAME or none" }
+
+// listenValue is the address that a server listens on.
+type listenValue struct{ p *string }
+
+func (v listenValue) Set(s string) error {
+	host, port, err := net.SplitHostPort(s)
+	if err != nil {
+		return errForm
+	}
+	if host != "" && strings.Contains(host, " ") {
+		return errForm
+	}
+	// A service name such as "http" is as good as a number to net.Listen.
+	if n, err := strconv.Atoi(port); port == "" || err == nil && (n < 0 || n > 65535) {
+		return fmt.Errorf("%q is no port", port)
+	}
+	*v.p = s
+	return nil
+}
+
+func (v listenValue) String() string { return *v.p }
+func (v listenValue) Form() string {
+	return "[HOST]:PORT, an IPv6 host in brackets, such as :9400 or [::1]:9400"
+}
+
+// remoteValue is the address of a host engine. Only the form is checked: the
+// package that connects knows what its library can do.
+type remoteValue struct{ p *string }
+
+func (v remoteValue) Set(s string) error {
+	if s == "" {
+		*v.p = ""
+		return nil
+	}
+	scheme, rest, hasScheme := strings.Cut(s, "://")
+	if !hasScheme {
+		scheme, rest = "tcp", s
+	}
+	var err error
+	switch scheme {
+	case "tcp":
+		err = checkEngineHost(rest)
+	case "unix":
+		if !strings.HasPrefix(rest, "/") {
+			err = errors.New("a unix address needs the socket's absolute path, as in unix:///run/dcgm.sock")
+		}
+	case "vsock":
+		err = checkVsock(rest)
+	default:
+		err = fmt.Errorf("%q is no scheme for a host engine", scheme)
+	}
+	if err != nil {
+		return err
+	}
+	*v.p = s
+	return nil
+}
+
+func (v remoteValue) String() string { return *v.p }
+
+func (v remoteValue) Form() string {
+	return "HOST[:PORT], [IPV6]:PORT, tcp://HOST:PORT, unix:///PATH or vsock://CID:PORT"
+}
+
+// checkEngineHost accepts what DCGM does: a host with or without a port.
+func checkEngineHost(s string) error {
+	if strings.ContainsAny(s, "/ ") {
+		return errForm
+	}
+	if strings.Count(s, ":") > 1 && !strings.HasPrefix(s, "[") {
+		if net.ParseIP(s) != nil {
+			return fmt.Errorf("write an IPv6 address in brackets, as in [%s]:5555", s)
+		}
+		return errForm
+	}
+	u := url.URL{Host: s} // takes brackets and the port apart without resolving
+	if u.Hostname() == "" {
+		return errForm
+	}
+	if strings.HasSuffix(s, ":") {
+		return errors.New("the port is missing")
+	}
+	if strings.Contains(s, ":") && u.Port() == "" && !strings.HasSuffix(s, "]") {
+		return errForm
+	}
+	if strings.HasPrefix(s, "[") && net.ParseIP(u.Hostname()) == nil {
+		return fmt.Errorf("%q is no IPv6 address", u.Hostname())
+	}
+	if u.Port() != "" {
+		return checkPort(u.Port(), 16)
+	}
+	return nil
+}
+
+func checkVsock(s string) error {
+	cid, port, ok := strings.Cut(s, ":")
+	if !ok {
+		return errForm
+	}
+	if _, err := strconv.ParseUint(cid, 10, 32); err != nil {
+		return fmt.Errorf("%q is no context id", cid)
+	}
+	return checkPort(port, 32)
+}
+
+// checkPort accepts 1 to the largest number of that many bits.
+func checkPort(s string, bits int) error {
+	n, err := strconv.ParseUint(s, 10, bits)
+	if err != nil || n == 0 {
+		return fmt.Errorf("%q is no port", s)
+	}
+	return nil
+}
