@@ -1,0 +1,301 @@
+package exposition
+
+import (
+	"hash/maphash"
+	"sync/atomic"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// ContentType is the media type of a Page.
+const ContentType = "text/plain; version=0.0.4; charset=utf-8"
+
+// Options are what a user can choose about a page. The zero value is a page
+// without a host label.
+type Options struct {
+	// Hostname is the value of the host label; empty leaves it out.
+	Hostname string
+	// EngineHost puts the host of a remote engine (Topology.Host), where there
+	// is one, in the place of Hostname.
+	EngineHost bool
+	// HostnameLabel is the name of the host label.
+	HostnameLabel HostnameLabel
+	// OldNamespace spells UUID, pod, namespace and container as the reference
+	// does with --use-old-namespace.
+	OldNamespace bool
+	// ReplaceBlanksInModelName puts a dash for every run of blanks in modelName.
+	ReplaceBlanksInModelName bool
+	// Trailer, where set, appends further families in the text format, whose
+	// names occur nowhere else on the page. It is called once per page.
+	Trailer func(dst []byte) []byte
+}
+
+// An Encoder writes snapshots as pages. It serves one wiring: where another
+// attributor takes over, a new Encoder does too, since generations of owners
+// are compared. Encode is for one goroutine; everything else is for any.
+type Encoder struct {
+	labels  labeler
+	trailer func([]byte) []byte
+	pages   *pool
+
+	families []family
+	columns  []*gpu.Counter // what families was planned for
+	derived  []gpu.Family   // likewise, without the series
+	seen     labelSets
+	extra    []gpu.Label
+
+	duplicates, dropped atomic.Uint64
+}
+
+// A family is one metric family of the page and where its samples come from.
+type family struct {
+	name    string
+	header  string // its HELP and TYPE lines
+	columns []int  // indexes of Snapshot.Columns
+	derived []int  // indexes of Snapshot.Families
+	health  healthFamily
+}
+
+// NewEncoder returns an Encoder.
+func NewEncoder(opts Options) *Encoder {
+	return &Encoder{
+		labels:  labeler{opts: opts, seed: maphash.MakeSeed()},
+		trailer: opts.Trailer,
+		pages:   &pool{},
+	}
+}
+
+// DuplicatesDropped returns how many samples were left out so far because
+// their family already had one with the same labels.
+func (e *Encoder) DuplicatesDropped() uint64 { return e.duplicates.Load() }
+
+// LabelsDropped returns how many labels were left out so far because the
+// series already had one of that name.
+func (e *Encoder) LabelsDropped() uint64 { return e.dropped.Load() }
+
+// Encode writes s as a page; the caller holds the only reference to it. It
+// keeps nothing of s but its topology and the counters of its columns.
+//
+// The order is total: first the families of the columns in their order (that
+// of the counters file), then the derived ones in theirs, then the health
+// families, then the trailer; within a family column by column, and the rows
+// of a column in the order of the topology. Families without samples are left
+// out. Sources of one family name are merged where the first of them stands.
+func (e *Encoder) Encode(s *gpu.Snapshot) *Page {
+	if !e.planned(s) {
+		e.plan(s)
+	}
+	e.labels.update(s)
+	p := e.pages.take()
+	dst := p.body
+	for i := range e.families {
+		dst = e.appendFamily(dst, s, &e.families[i])
+	}
+	if e.trailer != nil {
+		dst = e.trailer(dst)
+		if n := len(dst); n > 0 && dst[n-1] != '\n' {
+			dst = append(dst, '\n')
+		}
+	}
+	p.body = dst
+	e.dropped.Add(uint64(e.labels.dropped))
+	e.labels.dropped = 0
+	return p
+}
+
+// planned reports whether s has the columns and families of the last one.
+func (e *Encoder) planned(s *gpu.Snapshot) bool {
+	if e.families == nil || len(s.Columns) != len(e.columns) || len(s.Families) != len(e.derived) {
+		return false
+	}
+	for i := range s.Columns {
+		if s.Columns[i].Counter != e.columns[i] {
+			return false
+		}
+	}
+	for i := range s.Families {
+		a, b := &s.Families[i], &e.derived[i]
+		if a.Name != b.Name || a.Type != b.Type || a.Help != b.Help {
+			return false
+		}
+	}
+	return true
+}
+
+func (e *Encoder) plan(s *gpu.Snapshot) {
+	e.families, e.columns, e.derived = []family{}, nil, nil
+	byName := map[string]int{}
+	named := func(name, help string, typ gpu.MetricType) *family {
+		name = metricName(name)
+		i, ok := byName[name]
+		if !ok {
+			i = len(e.families)
+			byName[name] = i
+			e.families = append(e.families, family{name: name, header: header(name, help, typ)})
+		}
+		return &e.families[i]
+	}
+	for i := range s.Columns {
+		c := s.Columns[i].Counter
+		e.columns = append(e.columns, c)
+		if c.Type != gpu.MetricLabel {
+			f := named(c.Name, c.Help, c.Type)
+			f.columns = append(f.columns, i)
+		}
+	}
+	for i := range s.Families {
+		d := s.Families[i]
+		d.Series = nil
+		e.derived = append(e.derived, d)
+		f := named(d.Name, d.Help, d.Type)
+		f.derived = append(f.derived, i)
+	}
+	for _, h := range healthFamilies() {
+		named(h.name, h.help, gpu.MetricGauge).health = h.append
+	}
+	e.labels.plan(s)
+}
+
+func header(name, help string, typ gpu.MetricType) string {
+	var b []byte
+	if help != "" {
+		b = append(b, "# HELP "...)
+		b = append(b, name...)
+		b = append(b, ' ')
+		b = appendText(b, help, false)
+		b = append(b, '\n')
+	}
+	b = append(b, "# TYPE "...)
+	b = append(b, name...)
+	b = append(b, ' ')
+	b = append(b, typ.String()...)
+	return string(append(b, '\n'))
+}
+
+func (e *Encoder) appendFamily(dst []byte, s *gpu.Snapshot, f *family) []byte {
+	start := len(dst)
+	dst = append(dst, f.header...)
+	body := len(dst)
+	e.seen.reset()
+	for _, i := range f.columns {
+		dst = e.appendColumn(dst, f, &s.Columns[i])
+	}
+	for _, i := range f.derived {
+		dst = e.appendDerived(dst, f, s.Families[i].Series)
+	}
+	if f.health != nil {
+		dst = f.health(e, dst, f, s)
+	}
+	if len(dst) == body {
+		return dst[:start]
+	}
+	return dst
+}
+
+func (e *Encoder) appendColumn(dst []byte, f *family, c *gpu.Column) []byte {
+	rows := min(len(c.Values), len(e.labels.rows))
+	for row := range rows {
+		v := c.Values[row]
+		if v.IsAbsent() || v.IsText() {
+			continue
+		}
+		b := &e.labels.rows[row].block
+		if !e.seen.add(b.hash) {
+			e.duplicates.Add(1)
+			continue
+		}
+		dst = append(dst, f.name...)
+		dst = append(dst, e.labels.arena[b.start:b.end]...)
+		dst = appendNumber(dst, v)
+		dst = append(dst, '\n')
+	}
+	return dst
+}
+
+func (e *Encoder) appendDerived(dst []byte, f *family, series []gpu.Series) []byte {
+	for i := range series {
+		sr := &series[i]
+		if sr.Value.IsAbsent() || sr.Value.IsText() || sr.Row < gpu.AllRows || sr.Row >= len(e.labels.rows) {
+			continue
+		}
+		b := &block{}
+		if sr.Row != gpu.AllRows {
+			b = &e.labels.rows[sr.Row].block
+		}
+		dst = e.appendExtended(dst, f, b, sr.Labels, sr.Value)
+	}
+	return dst
+}
+
+// appendExtended appends a sample with labels beyond those of its block,
+// unless the family has one with the same labels. A label of the block that
+// identifies the entity wins over a new one of that name; every other makes
+// way for it.
+func (e *Encoder) appendExtended(dst []byte, f *family, b *block, extra []gpu.Label, v gpu.Value) []byte {
+	start := len(dst)
+	dst = append(dst, f.name...)
+	open := len(dst)
+	extra = e.admit(b, extra)
+	var hash uint64
+	for i := range b.spans {
+		sp := &b.spans[i]
+		if has(extra, sp.name) {
+			e.labels.dropped++
+			continue
+		}
+		dst = append(dst, ',')
+		dst = append(dst, e.labels.arena[sp.start:sp.end]...)
+		hash += sp.hash
+	}
+	for _, l := range extra {
+		dst = append(dst, ',')
+		at := len(dst)
+		dst = appendLabel(dst, l.Name, l.Value)
+		hash += maphash.Bytes(e.labels.seed, dst[at:])
+	}
+	if !e.seen.add(hash) {
+		e.duplicates.Add(1)
+		return dst[:start]
+	}
+	if len(dst) > open {
+		dst[open] = '{'
+		dst = append(dst, '}')
+	}
+	dst = append(dst, ' ')
+	dst = appendNumber(dst, v)
+	return append(dst, '\n')
+}
+
+// admit returns those of extra that a series with block b may carry, with
+// valid names. The result lives until the next call.
+func (e *Encoder) admit(b *block, extra []gpu.Label) []gpu.Label {
+	e.extra = e.extra[:0]
+next:
+	for _, l := range extra {
+		if l.Value == "" {
+			continue
+		}
+		l.Name = labelName(l.Name)
+		for i := range b.spans {
+			if b.spans[i].identity && b.spans[i].name == l.Name {
+				e.labels.dropped++
+				continue next
+			}
+		}
+		if has(e.extra, l.Name) {
+			e.labels.dropped++
+			continue
+		}
+		e.extra = append(e.extra, l)
+	}
+	return e.extra
+}
+
+func has(labels []gpu.Label, name string) bool {
+	for i := range labels {
+		if labels[i].Name == name {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,349 @@
+package exposition
+
+import (
+	"hash/maphash"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// HostnameLabel says under which name series carry the host.
+type HostnameLabel string
+
+// The names of the host label. The zero value is HostnameLower.
+const (
+	HostnameLower HostnameLabel = "hostname" // as the reference since 4.8.3
+	HostnameUpper HostnameLabel = "Hostname" // as the reference before that
+	HostnameBoth  HostnameLabel = "both"
+	HostnameNone  HostnameLabel = "none"
+)
+
+// A labeler renders the label blocks of a topology's entities and keeps them
+// until something that they show has changed.
+type labeler struct {
+	opts Options
+	seed maphash.Seed
+
+	topology   *gpu.Topology
+	owned      bool
+	generation uint64
+	columns    []labelColumn
+
+	rows    []entity
+	none    entity // of series that belong to no entity
+	spans   []span
+	arena   []byte
+	scratch []gpu.Label
+
+	dropped int // labels left out since the last look
+}
+
+// A labelColumn is a label-typed counter.
+type labelColumn struct {
+	index int    // in Snapshot.Columns
+	name  string // valid
+	shown []gpu.Value
+}
+
+// An entity is the rendered labels of a row.
+type entity struct {
+	block   block // what its series carry
+	short   block // what its health series carry
+	present bool  // the entity has health series
+}
+
+// A block is a set of labels in the labeler's arena: {name="value",…} with the
+// space that separates it from the value, or the space alone.
+type block struct {
+	start, end int
+	spans      []span
+	hash       uint64
+}
+
+// A span is one label of a block: where in the arena it stands, and its name.
+type span struct {
+	start, end int
+	name       string
+	hash       uint64
+	identity   bool // it tells entities apart: nothing may replace it
+}
+
+// bytes returns the block as it is written between name and value.
+func (l *labeler) bytes(b *block) []byte { return l.arena[b.start:b.end] }
+
+// plan makes the labeler show these label-typed counters of s from now on.
+// Two of one name become one: the first.
+func (l *labeler) plan(s *gpu.Snapshot) {
+	l.columns = nil
+	for i := range s.Columns {
+		if c := s.Columns[i].Counter; c.Type == gpu.MetricLabel {
+			l.columns = append(l.columns, labelColumn{index: i, name: labelName(c.Name)})
+		}
+	}
+	slices.SortStableFunc(l.columns, func(a, b labelColumn) int { return strings.Compare(a.name, b.name) })
+	l.topology = nil
+}
+
+// update renders the blocks anew if s shows another topology, other owners or
+// other values of label-typed counters than the last one. It changes nothing
+// and allocates nothing otherwise.
+func (l *labeler) update(s *gpu.Snapshot) {
+	if s.Topology == nil {
+		l.rows = l.rows[:0]
+		l.topology = nil
+		return
+	}
+	if s.Topology == l.topology && l.sameOwners(s.Owners) && l.sameColumns(s) {
+		return
+	}
+	l.topology = s.Topology
+	l.owned, l.generation = s.Owners != nil, 0
+	if s.Owners != nil {
+		l.generation = s.Owners.Generation
+	}
+	for i := range l.columns {
+		c := &l.columns[i]
+		c.shown = append(c.shown[:0], s.Columns[c.index].Values...)
+	}
+	l.render(s)
+}
+
+func (l *labeler) sameOwners(o *gpu.Owners) bool {
+	return l.owned == (o != nil) && (o == nil || o.Generation == l.generation)
+}
+
+func (l *labeler) sameColumns(s *gpu.Snapshot) bool {
+	for i := range l.columns {
+		if c := &l.columns[i]; !slices.Equal(c.shown, s.Columns[c.index].Values) {
+			return false
+		}
+	}
+	return true
+}
+
+func (l *labeler) render(s *gpu.Snapshot) {
+	t := s.Topology
+	l.arena, l.spans, l.rows = l.arena[:0], l.spans[:0], l.rows[:0]
+	node := -1
+	for row := range t.Devices {
+		if t.Devices[row].Entity.Kind == gpu.KindNode {
+			node = row
+			break
+		}
+	}
+	for row := range t.Devices {
+		d := &t.Devices[row]
+		l.scratch = l.identity(l.scratch[:0], t, row)
+		identity := len(l.scratch)
+		l.counterLabels(t, row, node)
+		if carriesOwners(d.Entity.Kind) {
+			l.ownerLabels(s.Owners.Of(row))
+		}
+		e := entity{block: l.block(l.scratch, identity)}
+		l.scratch, e.present = l.health(l.scratch[:0], t, row)
+		e.short = l.block(l.scratch, len(l.scratch))
+		l.rows = append(l.rows, e)
+	}
+}
+
+// block renders labels, the first of which (identity in number) tell entities
+// apart. Blank ones are left out.
+func (l *labeler) block(labels []gpu.Label, identity int) block {
+	b := block{start: len(l.arena)}
+	first := len(l.spans)
+	for i, label := range labels {
+		if label.Value == "" {
+			continue
+		}
+		sep := byte(',')
+		if len(l.spans) == first {
+			sep = '{'
+		}
+		l.arena = append(l.arena, sep)
+		start := len(l.arena)
+		l.arena = appendLabel(l.arena, label.Name, label.Value)
+		sp := span{
+			start: start, end: len(l.arena), name: label.Name,
+			hash:     maphash.Bytes(l.seed, l.arena[start:]),
+			identity: i < identity,
+		}
+		b.hash += sp.hash
+		l.spans = append(l.spans, sp)
+	}
+	if len(l.spans) > first {
+		l.arena = append(l.arena, '}')
+	}
+	l.arena = append(l.arena, ' ')
+	b.end = len(l.arena)
+	b.spans = l.spans[first:len(l.spans):len(l.spans)]
+	return b
+}
+
+// identity appends the labels that every series of the entity carries, in the
+// order of the reference.
+func (l *labeler) identity(dst []gpu.Label, t *gpu.Topology, row int) []gpu.Label {
+	d := &t.Devices[row]
+	add := func(name, value string) { dst = append(dst, gpu.Label{Name: name, Value: value}) }
+	switch d.Entity.Kind {
+	case gpu.KindGPU, gpu.KindGPUInstance, gpu.KindComputeInstance:
+		model := d.Model
+		if l.opts.ReplaceBlanksInModelName {
+			model = strings.Join(strings.Fields(model), "-")
+		}
+		add("gpu", number(d.GPU))
+		add(l.uuidLabel(), d.UUID)
+		add("pci_bus_id", d.PCIBusID)
+		add("device", "nvidia"+number(d.NVMLIndex))
+		add("modelName", model)
+		if d.Entity.Kind != gpu.KindGPU {
+			add("GPU_I_PROFILE", d.Profile)
+			add("GPU_I_ID", number(d.InstanceID))
+		}
+		if d.Entity.Kind == gpu.KindComputeInstance {
+			add("GPU_CI_ID", number(d.ComputeID))
+		}
+	case gpu.KindNVLink:
+		add("nvlink", number(d.Link))
+		if d.Entity.ParentKind == gpu.KindNVSwitch {
+			add("nvswitch", "nvswitch"+number(d.Entity.Parent))
+		} else {
+			add("gpu", number(d.GPU))
+			add("gpu_uuid", d.UUID)
+			add("pci_bus_id", d.PCIBusID)
+			add("device", "nvidia"+number(d.NVMLIndex))
+			add("model_name", d.Model)
+		}
+	case gpu.KindNVSwitch:
+		add("nvswitch", "nvswitch"+number(d.Entity.ID))
+	case gpu.KindCPU:
+		add("cpu", number(d.Entity.ID))
+		add("cpu_serial", d.Serial)
+	case gpu.KindCPUCore:
+		add("cpucore", number(d.Entity.ID))
+		add("cpu", number(d.Entity.Parent))
+	}
+	host := l.opts.Hostname
+	if l.opts.EngineHost && t.Host != "" {
+		host = t.Host
+	}
+	switch l.opts.HostnameLabel {
+	case HostnameNone:
+	case HostnameUpper:
+		add("Hostname", host)
+	case HostnameBoth:
+		add("hostname", host)
+		add("Hostname", host)
+	default:
+		add("hostname", host)
+	}
+	return dst
+}
+
+// health appends the labels of the entity's health series: just enough to tell
+// it apart and to join its other series. The node has none.
+func (l *labeler) health(dst []gpu.Label, t *gpu.Topology, row int) (labels []gpu.Label, ok bool) {
+	d := &t.Devices[row]
+	add := func(name, value string) { dst = append(dst, gpu.Label{Name: name, Value: value}) }
+	switch d.Entity.Kind {
+	case gpu.KindGPU, gpu.KindGPUInstance, gpu.KindComputeInstance:
+		add("gpu", number(d.GPU))
+		add(l.uuidLabel(), d.UUID)
+		if d.Entity.Kind != gpu.KindGPU {
+			add("GPU_I_ID", number(d.InstanceID))
+		}
+		if d.Entity.Kind == gpu.KindComputeInstance {
+			add("GPU_CI_ID", number(d.ComputeID))
+		}
+	case gpu.KindNVLink:
+		add("nvlink", number(d.Link))
+		if d.Entity.ParentKind == gpu.KindNVSwitch {
+			add("nvswitch", "nvswitch"+number(d.Entity.Parent))
+		} else {
+			add("gpu", number(d.GPU))
+			add("gpu_uuid", d.UUID)
+		}
+	case gpu.KindNVSwitch:
+		add("nvswitch", "nvswitch"+number(d.Entity.ID))
+	case gpu.KindCPU:
+		add("cpu", number(d.Entity.ID))
+	case gpu.KindCPUCore:
+		add("cpucore", number(d.Entity.ID))
+		add("cpu", number(d.Entity.Parent))
+	default:
+		return dst, false
+	}
+	return dst, true
+}
+
+// counterLabels appends the label-typed counters that apply to row: its own
+// value, else its GPU's if it is an instance, else the node's.
+func (l *labeler) counterLabels(t *gpu.Topology, row, node int) {
+	parent := -1
+	if k := t.Devices[row].Entity.Kind; k == gpu.KindGPUInstance || k == gpu.KindComputeInstance {
+		parent = t.ParentRow(row)
+	}
+	for i := range l.columns {
+		c := &l.columns[i]
+		for _, r := range [...]int{row, parent, node} {
+			if r < 0 || r >= len(c.shown) || c.shown[r].IsAbsent() {
+				continue
+			}
+			l.offer(c.name, c.shown[r].String())
+			break
+		}
+	}
+}
+
+// ownerLabels appends the owner's labels, sorted by name. Of two with one name
+// the first counts.
+func (l *labeler) ownerLabels(owner []gpu.Label) {
+	first := len(l.scratch)
+	for _, label := range owner {
+		if label.Value != "" {
+			l.offer(labelName(l.ownerName(label.Name)), label.Value)
+		}
+	}
+	slices.SortFunc(l.scratch[first:], func(a, b gpu.Label) int { return strings.Compare(a.Name, b.Name) })
+}
+
+// offer appends a label unless one of its name is there.
+func (l *labeler) offer(name, value string) {
+	for i := range l.scratch {
+		if l.scratch[i].Name == name {
+			l.dropped++
+			return
+		}
+	}
+	l.scratch = append(l.scratch, gpu.Label{Name: name, Value: value})
+}
+
+// carriesOwners reports whether the reference puts pod labels on series of
+// this kind.
+func carriesOwners(k gpu.Kind) bool {
+	return k == gpu.KindGPU || k == gpu.KindGPUInstance || k == gpu.KindComputeInstance
+}
+
+func (l *labeler) uuidLabel() string {
+	if l.opts.OldNamespace {
+		return "uuid"
+	}
+	return "UUID"
+}
+
+func (l *labeler) ownerName(name string) string {
+	if l.opts.OldNamespace {
+		switch name {
+		case "pod":
+			return "pod_name"
+		case "namespace":
+			return "pod_namespace"
+		case "container":
+			return "container_name"
+		}
+	}
+	return name
+}
+
+func number(n uint32) string { return strconv.FormatUint(uint64(n), 10) }

@@ -1,0 +1,114 @@
+package exposition
+
+import (
+	"math"
+	"strconv"
+	"unicode/utf8"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// appendNumber appends a number as the text format spells it: integers as
+// integers, floats in the shortest form that reads back as the same float.
+func appendNumber(dst []byte, v gpu.Value) []byte {
+	if i, ok := v.Int64(); ok {
+		return strconv.AppendInt(dst, i, 10)
+	}
+	f, _ := v.Number()
+	// Whole numbers below a million look the same either way, and are the most
+	// frequent floats; -0 is not one of them.
+	if i := int64(f); float64(i) == f && i > -1e6 && i < 1e6 && (i != 0 || !math.Signbit(f)) {
+		return strconv.AppendInt(dst, i, 10)
+	}
+	return strconv.AppendFloat(dst, f, 'g', -1, 64)
+}
+
+// appendLabel appends name="value". The name must be valid.
+func appendLabel(dst []byte, name, value string) []byte {
+	dst = append(dst, name...)
+	dst = append(dst, '=', '"')
+	dst = appendText(dst, value, true)
+	return append(dst, '"')
+}
+
+// appendText appends s with backslashes and newlines escaped, and double
+// quotes too where the text stands in quotes (a label value; not a help text).
+// A byte that is not UTF-8 becomes U+FFFD.
+func appendText(dst []byte, s string, quoted bool) []byte {
+	start := 0
+	for i := 0; i < len(s); {
+		c := s[i]
+		if c < utf8.RuneSelf {
+			if c == '\\' || c == '\n' || c == '"' && quoted {
+				dst = append(dst, s[start:i]...)
+				if c == '\n' {
+					c = 'n'
+				}
+				dst = append(dst, '\\', c)
+				start = i + 1
+			}
+			i++
+			continue
+		}
+		r, size := utf8.DecodeRuneInString(s[i:])
+		if r == utf8.RuneError && size == 1 {
+			dst = append(dst, s[start:i]...)
+			dst = utf8.AppendRune(dst, utf8.RuneError)
+			start = i + 1
+		}
+		i += size
+	}
+	return append(dst, s[start:]...)
+}
+
+// labelName returns name as a label name that Prometheus accepts: letters,
+// digits and underscores, no digit in front. Names with two leading
+// underscores are Prometheus' own (__name__), so one of them goes.
+func labelName(name string) string {
+	for len(name) > 1 && name[0] == '_' && name[1] == '_' {
+		name = name[1:]
+	}
+	return validName(name, false)
+}
+
+// metricName returns name as a metric name that Prometheus accepts: a label
+// name's characters, and colons.
+func metricName(name string) string { return validName(name, true) }
+
+func validName(name string, colons bool) string {
+	for i := 0; i < len(name); i++ {
+		if !nameByte(name[i], i == 0, colons) {
+			return repairName(name, colons)
+		}
+	}
+	if name == "" {
+		return "_"
+	}
+	return name
+}
+
+func repairName(name string, colons bool) string {
+	fixed := make([]byte, 0, len(name)+1)
+	if name[0] >= '0' && name[0] <= '9' {
+		fixed = append(fixed, '_')
+	}
+	for i := 0; i < len(name); i++ {
+		if nameByte(name[i], false, colons) {
+			fixed = append(fixed, name[i])
+		} else {
+			fixed = append(fixed, '_')
+		}
+	}
+	return string(fixed)
+}
+
+func nameByte(c byte, first, colons bool) bool {
+	switch {
+	case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c == '_':
+		return true
+	case c >= '0' && c <= '9':
+		return !first
+	default:
+		return c == ':' && colons
+	}
+}
