@@ -130,6 +130,8 @@ const (
 
 // Sim describes the simulated node.
 type Sim struct {
+	// Fallback lets SourceAuto simulate where there is no hardware.
+	Fallback bool
 	Node     string // the name of a node model, "" for the default one
 	Seed     uint64
 	Scenario string // the path of a file of scripted faults, "" for none

@@ -169,6 +169,11 @@ func table() []option {
 			},
 		},
 		{
+			section: sectionSource, name: "sim-fallback", env: "DCGM_EXPORTER_SIM_FALLBACK",
+			help: "Let --source=auto serve the simulated node where there is no hardware, as make run does. Never for production: simulated values look real.",
+			bind: func(c *Config) value { return boolValue{&c.Source.Sim.Fallback} },
+		},
+		{
 			section: sectionSource, name: "sim-node", env: "DCGM_EXPORTER_SIM_NODE",
 			help: "Name of the node that --source=sim simulates; without it eight H100, two of them cut by MIG.",
 			bind: func(c *Config) value { return textValue{&c.Source.Sim.Node, "the name of a node"} },
