@@ -70,6 +70,8 @@ type Board struct {
 	Aliases []string
 	// Products are normalised beginnings of the nvidia.com/gpu.product label.
 	Products []string
+	// Typical is the nvidia.com/gpu.product label of the row's most common board.
+	Typical string
 	// PCIIDs are the device ids as mig-parted's device-filter spells them: 0x<device>10DE.
 	PCIIDs []string
 	// MemorySlices and ComputeSlices are what one GPU has to give.
@@ -137,7 +139,7 @@ func Boards() []Board {
 	ones, twos, whole := []int{0, 1, 2, 3}, []int{0, 2}, []int{0}
 	return []Board{
 		four(Board{
-			Name: "A30-24GB", Aliases: []string{"A30"}, Products: []string{"a30"},
+			Name: "A30-24GB", Typical: "NVIDIA-A30", Aliases: []string{"A30"}, Products: []string{"a30"},
 			PCIIDs: []string{"0x20B710DE"}, MemoryMiB: 24576, Family: "ampere", ComputeCapability: "8.0",
 			Evidence: Attested, Source: sourceMock + "; counts also hard-coded in mig-parted, because NVML reports this board wrongly",
 		}, []Profile{
@@ -148,50 +150,50 @@ func Boards() []Board {
 			{Name: "4g.24gb", Compute: 4, Memory: 4, Max: 1, Starts: whole, SMs: 56},
 		}),
 		eight(Board{
-			Name: "A100/A800-40GB", Aliases: []string{"A100-40GB", "A800-40GB", "A100-40", "A100-SXM4-40GB", "A100-PCIE-40GB"},
+			Name: "A100/A800-40GB", Typical: "NVIDIA-A100-SXM4-40GB", Aliases: []string{"A100-40GB", "A800-40GB", "A100-40", "A100-SXM4-40GB", "A100-PCIE-40GB"},
 			Products: []string{"a100-sxm4-40gb", "a100-pcie-40gb", "a100-pg509", "a800-sxm4-40gb", "a800-pcie-40gb", "a800-40gb"},
 			PCIIDs:   []string{"0x20B010DE", "0x20B110DE", "0x20F110DE", "0x20F610DE"}, MemoryMiB: 40960, Family: "ampere", ComputeCapability: "8.0",
 			Evidence: Attested, Source: sourceMock,
 		}, eightSlices("1g.5gb", "1g.10gb", "2g.10gb", "3g.20gb", "4g.20gb", "7g.40gb", 14, 28, 42, 56, 98)),
 		eight(Board{
-			Name: "A100/A800-80GB", Aliases: []string{"A100-80GB", "A800-80GB", "A100-80", "A100-SXM4-80GB", "A100-PCIE-80GB"},
+			Name: "A100/A800-80GB", Typical: "NVIDIA-A100-SXM4-80GB", Aliases: []string{"A100-80GB", "A800-80GB", "A100-80", "A100-SXM4-80GB", "A100-PCIE-80GB"},
 			Products: []string{"a100-sxm4-80gb", "a100-80gb-pcie", "a100-pcie-80gb", "a800-sxm4-80gb", "a800-80gb-pcie"},
 			PCIIDs:   []string{"0x20B210DE", "0x20B510DE", "0x20F310DE", "0x20F510DE"}, MemoryMiB: 81920, Family: "ampere", ComputeCapability: "8.0",
 			Evidence: Attested, Source: sourceMock,
 		}, eightSlices("1g.10gb", "1g.20gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb", 14, 28, 42, 56, 98)),
 		eight(Board{
-			Name: "H100/H800-80GB", Aliases: []string{"H100-80GB", "H800-80GB", "H100-80", "H100", "H800"},
+			Name: "H100/H800-80GB", Typical: "NVIDIA-H100-80GB-HBM3", Aliases: []string{"H100-80GB", "H800-80GB", "H100-80", "H100", "H800"},
 			Products: []string{"h100-80gb-hbm3", "h100-80gb-hbm2e", "h100-pcie", "h800-pcie", "h800-80gb", "h800"},
 			PCIIDs:   []string{"0x233010DE", "0x233110DE", "0x232210DE", "0x232410DE"}, MemoryMiB: 81559, Family: "hopper", ComputeCapability: "9.0",
 			Evidence: Attested, Source: sourceListed,
 		}, eightSlices("1g.10gb", "1g.20gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb")),
 		eight(Board{
-			Name: "H100/H800 NVL 94GB", Aliases: []string{"H100-NVL", "H800-NVL", "H100-94GB"}, Products: []string{"h100-nvl", "h800-nvl"},
+			Name: "H100/H800 NVL 94GB", Typical: "NVIDIA-H100-NVL", Aliases: []string{"H100-NVL", "H800-NVL", "H100-94GB"}, Products: []string{"h100-nvl", "h800-nvl"},
 			PCIIDs: []string{"0x232110DE", "0x233A10DE"}, MemoryMiB: 95830, Family: "hopper", ComputeCapability: "9.0",
 			Evidence: Attested, Source: sourceListed,
 		}, eightSlices("1g.12gb", "1g.24gb", "2g.24gb", "3g.47gb", "4g.47gb", "7g.94gb", 0, 0, 60, 64, 132)),
 		eight(Board{
-			Name: "H100-96GB/GH200-96/H20/PG506", Aliases: []string{"H100-96GB", "GH200-96GB", "GH200-480GB", "GH200", "H20", "PG506-96GB", "PG506"},
+			Name: "H100-96GB/GH200-96/H20/PG506", Typical: "NVIDIA-GH200-480GB", Aliases: []string{"H100-96GB", "GH200-96GB", "GH200-480GB", "GH200", "H20", "PG506-96GB", "PG506"},
 			Products: []string{"gh200-480gb", "h20", "h100-96gb", "h100-64gb", "pg506"},
 			PCIIDs:   []string{"0x234210DE", "0x233D10DE", "0x20B610DE", "0x232910DE"}, MemoryMiB: 97871, Family: "hopper", ComputeCapability: "9.0",
 			Source: sourceGuide,
 		}, eightSlices("1g.12gb", "1g.24gb", "2g.24gb", "3g.48gb", "4g.48gb", "7g.96gb")),
 		eight(Board{
-			Name: "GH200-144GB", Aliases: []string{"GH200-144", "GH200-144G-HBM3e"}, Products: []string{"gh200-144g"},
+			Name: "GH200-144GB", Typical: "NVIDIA-GH200-144G-HBM3e", Aliases: []string{"GH200-144", "GH200-144G-HBM3e"}, Products: []string{"gh200-144g"},
 			PCIIDs: []string{"0x234810DE"}, Family: "hopper", ComputeCapability: "9.0",
 			Source: sourceGuide,
 		}, eightSlices("1g.18gb", "1g.36gb", "2g.36gb", "3g.72gb", "4g.72gb", "7g.144gb")),
 		eight(Board{
-			Name: "H200-141GB/H200 NVL", Aliases: []string{"H200", "H200-141GB", "H200-NVL"}, Products: []string{"h200"},
+			Name: "H200-141GB/H200 NVL", Typical: "NVIDIA-H200", Aliases: []string{"H200", "H200-141GB", "H200-NVL"}, Products: []string{"h200"},
 			PCIIDs: []string{"0x233510DE", "0x233B10DE"}, MemoryMiB: 143771, Family: "hopper", ComputeCapability: "9.0",
 			Source: sourceGuide,
 		}, eightSlices("1g.18gb", "1g.35gb", "2g.35gb", "3g.71gb", "4g.71gb", "7g.141gb", 16, 32, 0, 0, 132)),
 		eight(Board{
-			Name: "B200", Products: []string{"b200"}, PCIIDs: []string{"0x290110DE"}, MemoryMiB: 183359, Family: "blackwell", ComputeCapability: "10.0",
+			Name: "B200", Typical: "NVIDIA-B200", Products: []string{"b200"}, PCIIDs: []string{"0x290110DE"}, MemoryMiB: 183359, Family: "blackwell", ComputeCapability: "10.0",
 			Source: sourceGuide,
 		}, eightSlices("1g.23gb", "1g.45gb", "2g.45gb", "3g.90gb", "4g.90gb", "7g.180gb")),
 		eight(Board{
-			Name: "GB200", Products: []string{"gb200"}, PCIIDs: []string{"0x294110DE"}, Family: "blackwell", ComputeCapability: "10.0",
+			Name: "GB200", Typical: "NVIDIA-GB200", Products: []string{"gb200"}, PCIIDs: []string{"0x294110DE"}, Family: "blackwell", ComputeCapability: "10.0",
 			Source: sourceGuide + "; the same file also names 3g.95gb, 4g.95gb and 7g.189gb for this board",
 		}, append(eightSlices("1g.23gb", "1g.47gb", "2g.47gb", "3g.93gb", "4g.93gb", "7g.186gb"),
 			Profile{Name: "3g.95gb", Compute: 3, Memory: 4, Max: 2, Starts: []int{0, 4}, Synonym: true},
@@ -199,15 +201,15 @@ func Boards() []Board {
 			Profile{Name: "7g.189gb", Compute: 7, Memory: 8, Max: 1, Starts: []int{0}, Synonym: true},
 		)),
 		eight(Board{
-			Name: "B300", Products: []string{"b300"}, PCIIDs: []string{"0x318210DE"}, Family: "blackwell", ComputeCapability: "10.3",
+			Name: "B300", Typical: "NVIDIA-B300-SXM6-AC", Products: []string{"b300"}, PCIIDs: []string{"0x318210DE"}, Family: "blackwell", ComputeCapability: "10.3",
 			Source: sourceGuide,
 		}, eightSlices("1g.34gb", "1g.67gb", "2g.67gb", "3g.135gb", "4g.135gb", "7g.269gb")),
 		eight(Board{
-			Name: "GB300", Products: []string{"gb300"}, PCIIDs: []string{"0x31C210DE"}, Family: "blackwell", ComputeCapability: "10.3",
+			Name: "GB300", Typical: "NVIDIA-GB300", Products: []string{"gb300"}, PCIIDs: []string{"0x31C210DE"}, Family: "blackwell", ComputeCapability: "10.3",
 			Source: sourceGuide,
 		}, eightSlices("1g.35gb", "1g.70gb", "2g.70gb", "3g.139gb", "4g.139gb", "7g.278gb")),
 		four(Board{
-			Name: "RTX PRO 6000 Blackwell 96GB", Aliases: []string{"RTX-PRO-6000", "RTXPRO6000", "RTX-PRO-6000-Blackwell"},
+			Name: "RTX PRO 6000 Blackwell 96GB", Typical: "NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition", Aliases: []string{"RTX-PRO-6000", "RTXPRO6000", "RTX-PRO-6000-Blackwell"},
 			Products: []string{"rtx-pro-6000-blackwell"}, PCIIDs: []string{"0x2BB510DE"}, MemoryMiB: 97887, Family: "blackwell", ComputeCapability: "12.0",
 			Source: "MIG User Guide (counts only); placements follow from the counts of a four-slice board",
 		}, []Profile{

@@ -166,19 +166,58 @@ func (r *Refusal) Error() string {
 }
 
 // Fit places the request on one GPU of the board, by search over every permitted start, and returns
-// the first layout in the order large instances first, low slices first. Kept are instances that
-// are there already and stay where they are; the layout holds them too. When there is none the
-// error is a *Refusal.
+// the layout that leaves most room for further instances. Kept are instances that are there already
+// and stay where they are; the layout holds them too. When there is none the error is a *Refusal.
 func Fit(b Board, kept Layout, r Request) (Layout, error) {
-	if l, ok := place(b, kept, r); ok {
-		return l, nil
+	var best Layout
+	room := -1
+	arrange(b, kept, r, func(l Layout) bool {
+		if n := openStarts(b, l); n > room {
+			best, room = slices.Clone(l), n
+		}
+		return false
+	})
+	if room < 0 {
+		return nil, refuse(b, kept, r)
 	}
-	return nil, refuse(b, kept, r)
+	slices.SortFunc(best, func(x, y Instance) int { return cmp.Compare(x.Start, y.Start) })
+	return best, nil
 }
 
-// place is the search. Instances of one profile are placed in ascending order, so that no
-// arrangement is tried twice.
-func place(b Board, kept Layout, r Request) (Layout, bool) {
+// openStarts weighs where further standard instances could still start.
+func openStarts(b Board, l Layout) int {
+	var taken uint64
+	for _, i := range l {
+		taken |= span(i.Start, i.Profile.Memory)
+	}
+	n := 0
+	for _, p := range b.Profiles {
+		if !p.Standard() {
+			continue
+		}
+		for _, start := range p.Starts {
+			if taken&span(start, p.Memory) == 0 {
+				n += p.Compute
+			}
+		}
+	}
+	return n
+}
+
+// place returns the first arrangement.
+func place(b Board, kept Layout, r Request) (layout Layout, found bool) {
+	arrange(b, kept, r, func(l Layout) bool {
+		layout, found = slices.Clone(l), true
+		return true
+	})
+	slices.SortFunc(layout, func(x, y Instance) int { return cmp.Compare(x.Start, y.Start) })
+	return layout, found
+}
+
+// arrange is the search: it visits the arrangements of the request beside what is kept until visit
+// returns true, large instances first, low slices first. Instances of one profile are placed in
+// ascending order, so that no arrangement is visited twice. The layout is only lent to visit.
+func arrange(b Board, kept Layout, r Request, visit func(Layout) (stop bool)) {
 	total := kept.with(r)
 	compute, memory, exclusive := 0, 0, 0
 	for name, n := range total {
@@ -187,7 +226,7 @@ func place(b Board, kept Layout, r Request) (Layout, bool) {
 			continue
 		}
 		if !ok || n < 0 || n > p.Max {
-			return nil, false
+			return
 		}
 		if p.exclusive() {
 			exclusive += n
@@ -196,22 +235,22 @@ func place(b Board, kept Layout, r Request) (Layout, bool) {
 		memory += n * p.Memory
 	}
 	if compute > b.ComputeSlices || memory > b.MemorySlices || exclusive > 1 {
-		return nil, false
+		return
 	}
 	var wanted []Profile
 	for _, name := range slices.SortedFunc(maps.Keys(r), bySize) {
 		p, _ := b.Profile(name)
-		wanted = append(wanted, slices.Repeat([]Profile{p}, r[name])...)
+		wanted = append(wanted, slices.Repeat([]Profile{p}, max(0, r[name]))...)
 	}
-	layout := make(Layout, 0, len(wanted)+len(kept))
+	layout := slices.Grow(slices.Clone(kept), len(wanted))
 	var search func(i int, taken uint64) bool
 	search = func(i int, taken uint64) bool {
 		if i == len(wanted) {
-			return true
+			return visit(layout)
 		}
 		p := wanted[i]
 		for _, start := range p.Starts {
-			if i > 0 && wanted[i-1].Name == p.Name && start <= layout[i-1].Start {
+			if i > 0 && wanted[i-1].Name == p.Name && start <= layout[len(layout)-1].Start {
 				continue
 			}
 			mask := span(start, p.Memory)
@@ -222,7 +261,7 @@ func place(b Board, kept Layout, r Request) (Layout, bool) {
 			if search(i+1, taken|mask) {
 				return true
 			}
-			layout = layout[:i]
+			layout = layout[:len(layout)-1]
 		}
 		return false
 	}
@@ -230,12 +269,7 @@ func place(b Board, kept Layout, r Request) (Layout, bool) {
 	for _, i := range kept {
 		taken |= span(i.Start, i.Profile.Memory)
 	}
-	if !search(0, taken) {
-		return nil, false
-	}
-	layout = append(layout, kept...)
-	slices.SortFunc(layout, func(x, y Instance) int { return cmp.Compare(x.Start, y.Start) })
-	return layout, true
+	search(0, taken)
 }
 
 // with is the layout's instances and those of r together.
