@@ -18,8 +18,6 @@ type document struct {
 	scalars map[string]scalar // by option.key
 	fields  []Field
 	groups  []WatchGroup
-	// metrics is the line of the metrics section, for messages.
-	metrics int
 }
 
 type scalar struct {
@@ -122,7 +120,6 @@ func (r *reader) root(n *yaml.Node) {
 }
 
 func (r *reader) metrics(n *yaml.Node) {
-	r.doc.metrics = n.Line
 	file, fields := 0, 0
 	r.mapping(n, "metrics", keys{
 		"file": func(n *yaml.Node) { file = n.Line; r.scalar(n, "metrics.file") },
@@ -283,7 +280,7 @@ func (r *reader) scalar(n *yaml.Node, key string) {
 
 // text returns the text of n, "" after an error.
 func (r *reader) text(n *yaml.Node, where string) string {
-	if n.Kind != yaml.ScalarNode || n.Tag == "!!null" || n.Value == "" {
+	if n.Kind != yaml.ScalarNode || n.Value == "" || !isText(n.ShortTag()) {
 		r.fail(n, "%s is %s: expected a text", where, describe(n))
 		return ""
 	}
@@ -310,5 +307,16 @@ func describe(n *yaml.Node) string {
 		return "empty"
 	default:
 		return strconv.Quote(n.Value)
+	}
+}
+
+// isText reports whether a scalar of this tag says what is written: a text, or
+// a number and the like that was not quoted.
+func isText(tag string) bool {
+	switch tag {
+	case "!!str", "!!int", "!!float", "!!bool", "!!timestamp":
+		return true
+	default:
+		return false
 	}
 }

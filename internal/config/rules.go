@@ -15,7 +15,7 @@ func (p *parser) rules() {
 	if c.Source.Remote != "" && (c.Source.Kind == SourceSim || c.Source.Kind == SourceNVML) {
 		p.contradict("source", "remote-hostengine-info", fmt.Sprintf("%s needs no host engine", c.Source.Kind))
 	}
-	if c.Source.Kind != SourceSim {
+	if c.Source.Kind != SourceSim && !c.Source.Sim.Fallback {
 		for _, name := range []string{"sim-node", "sim-seed", "sim-scenario"} {
 			if p.layerOf(name) > layerDefault {
 				p.errs = append(p.errs, fmt.Errorf("%s needs --source=sim, found --source=%s", p.label(name), c.Source.Kind))
@@ -126,9 +126,10 @@ func (p *parser) notices() {
 			continue
 		}
 		label := p.label(o.id())
+		off := p.missing(o)
 		switch {
-		case o.needs != "" && !p.isOn(o.needs):
-			note("%s has no effect without --%s.", label, o.needs)
+		case off != "":
+			note("%s has no effect without --%s.", label, off)
 		case o.status.state == later:
 			note("%s has no effect yet: %s.", label, o.status.why)
 		case o.status.state == accepted:
@@ -141,9 +142,24 @@ func (p *parser) notices() {
 	if c.Metrics.ConfigMap != (ConfigMapName{}) && c.Metrics.FileNamed {
 		note("%s has no effect beside %s.", p.label("collectors"), p.label("configmap-data"))
 	}
+	if c.Source.Sim.Fallback && c.Source.Kind != SourceAuto {
+		note("%s has no effect with --source=%s.", p.label("sim-fallback"), c.Source.Kind)
+	}
 	if c.Source.FakeGPUs && (c.Source.Kind == SourceSim || c.Source.Kind == SourceNVML) {
 		note("%s has no effect with --source=%s.", p.label("fake-gpus"), c.Source.Kind)
 	}
+}
+
+// missing returns the switch that the option needs, or that one needs in turn,
+// and that is off; "" if there is none.
+func (p *parser) missing(o *option) string {
+	for o.needs != "" {
+		if !p.isOn(o.needs) {
+			return o.needs
+		}
+		o = p.lookup(o.needs)
+	}
+	return ""
 }
 
 // isDefault reports whether the setting has its default in c.

@@ -169,7 +169,7 @@ func table() []option {
 			},
 		},
 		{
-			section: sectionSource, name: "sim-fallback", env: "DCGM_EXPORTER_SIM_FALLBACK",
+			section: sectionSource, name: "sim-fallback", env: "DCGM_EXPORTER_SIM_FALLBACK", def: "false",
 			help: "Let --source=auto serve the simulated node where there is no hardware, as make run does. Never for production: simulated values look real.",
 			bind: func(c *Config) value { return boolValue{&c.Source.Sim.Fallback} },
 		},

@@ -1,0 +1,221 @@
+package config
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"go.yaml.in/yaml/v3"
+)
+
+const fullFile = `version: 1
+metrics:
+  fields:
+    - name: DCGM_FI_DEV_GPU_TEMP
+      prometheusType: gauge
+      help: GPU temperature, in C.
+    - {name: DCGM_FI_DEV_XID_ERRORS, prometheusType: gauge}
+collection:
+  interval: 30s
+  watchGroups:
+    - name: fast
+      interval: 5s
+      fields: [DCGM_FI_DEV_GPU_TEMP, "DCGM_FI_DEV_POWER_*"]
+    - name: slow
+      interval: 5m
+      fields:
+        - DCGM_FI_DEV_XID_ERRORS
+`
+
+func TestFile(t *testing.T) {
+	c := mustParse(t, world{files: map[string]string{"/c.yaml": fullFile}}, "--config-file=/c.yaml")
+	fields := []Field{
+		{Name: "DCGM_FI_DEV_GPU_TEMP", Type: "gauge", Help: "GPU temperature, in C.", Line: 4},
+		{Name: "DCGM_FI_DEV_XID_ERRORS", Type: "gauge", Line: 7},
+	}
+	groups := []WatchGroup{
+		{Name: "fast", Interval: 5 * time.Second, Patterns: []string{"DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_POWER_*"}, Line: 11},
+		{Name: "slow", Interval: 5 * time.Minute, Patterns: []string{"DCGM_FI_DEV_XID_ERRORS"}, Line: 14},
+	}
+	if diff := cmp.Diff(fields, c.Metrics.Fields); diff != "" {
+		t.Errorf("fields differ (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(groups, c.Collection.Groups); diff != "" {
+		t.Errorf("groups differ (-want +got):\n%s", diff)
+	}
+	if c.Collection.Interval != 30*time.Second || c.Metrics.FileNamed {
+		t.Errorf("interval %s, file named %t", c.Collection.Interval, c.Metrics.FileNamed)
+	}
+}
+
+func TestCountersOfTheFileYield(t *testing.T) {
+	w := world{files: map[string]string{"/c.yaml": fullFile}, env: map[string]string{"DCGM_EXPORTER_CONFIG_FILE": "/c.yaml"}}
+	for _, args := range [][]string{{"-f=/my.csv"}, {"-m=ns:name"}} {
+		if c := mustParse(t, w, args...); c.Metrics.Fields != nil || len(c.Collection.Groups) != 2 {
+			t.Errorf("%q: fields %v, groups %v", args, c.Metrics.Fields, c.Collection.Groups)
+		}
+	}
+}
+
+func TestFileErrors(t *testing.T) {
+	tests := []struct {
+		name string
+		file string
+		want []string // the lines of the error
+	}{
+		{"empty", "", []string{"c.yaml: the file is empty: expected version: 1"}},
+		{"comment", "# nothing\n", []string{"c.yaml: the file is empty: expected version: 1"}},
+		{"null", "---\n...\n", []string{"c.yaml:2: the file is empty: expected keys and values"}},
+		{"list", "- a\n", []string{"c.yaml:1: the file is a list: expected keys and values"}},
+		{"syntax", "version: 1\nmetrics: [\n", []string{"c.yaml: yaml: line 2: did not find expected node content"}},
+		{"two documents", "version: 1\n---\nversion: 1\n", []string{"c.yaml:2: a second document: expected one"}},
+		{"no version", "metrics:\n  file: a\n", []string{"c.yaml:1: the version is missing: expected version: 1"}},
+		{"other version", "version: 2\n", []string{`c.yaml:1: version "2": expected 1`}},
+		{"quoted version", "version: \"1\"\n", []string{`c.yaml:1: version "1": expected 1`}},
+		{"unknown key", "version: 1\nmetric: {}\n", []string{`c.yaml:2: unknown key "metric": did you mean metrics?`}},
+		{"unknown nested keys", "version: 1\ncollection:\n  intervall: 3s\n  zzzzzz: 3\n", []string{
+			`c.yaml:3: unknown key "intervall": did you mean interval?`,
+			`c.yaml:4: unknown key "zzzzzz": expected interval, watchGroups`,
+		}},
+		{"merge key", "version: 1\n<<: {metrics: {file: a}}\n", []string{`c.yaml:2: unknown key "<<": expected collection, metrics, version`}},
+		{"duplicate key", "version: 1\nmetrics: {file: a}\nmetrics: {file: b}\n", []string{"c.yaml:3: the key metrics is there already, on line 2"}},
+		{"duplicate nested key", "version: 1\nmetrics:\n  file: a\n  file: b\n", []string{"c.yaml:4: the key metrics.file is there already, on line 3"}},
+		{"empty section", "version: 1\nmetrics:\n", []string{"c.yaml:2: metrics is empty: expected keys and values"}},
+		{"file and fields", "version: 1\nmetrics:\n  file: a\n  fields: [{name: A, prometheusType: gauge}]\n", []string{"c.yaml:4: metrics.file and metrics.fields exclude each other: keep one"}},
+		{"file is a list", "version: 1\nmetrics:\n  file: [a]\n", []string{"c.yaml:3: metrics.file is a list: expected a text"}},
+		{"file is binary", "version: 1\nmetrics:\n  file: !!binary YQ==\n", []string{`c.yaml:3: metrics.file is "YQ==": expected a text`}},
+		{"no fields", "version: 1\nmetrics:\n  fields: []\n", []string{"c.yaml:3: metrics.fields is an empty list: expected a list"}},
+		{"field is a name", "version: 1\nmetrics:\n  fields: [A]\n", []string{`c.yaml:3: metrics.fields is "A": expected keys and values`}},
+		{"field without name and type", "version: 1\nmetrics:\n  fields:\n  - {prometheusType: gauge}\n  - {name: A}\n", []string{
+			"c.yaml:4: metrics.fields: the name is missing",
+			"c.yaml:5: metrics.fields: A has no prometheusType: expected counter, gauge, label or untyped",
+		}},
+		{"field twice", "version: 1\nmetrics:\n  fields:\n  - &a {name: A, prometheusType: gauge}\n  - *a\n", []string{"c.yaml:4: metrics.fields: A is there already, on line 4"}},
+		{"interval as a number", "version: 1\ncollection:\n  interval: 30000\n", []string{`c.yaml:3: collection.interval "30000": expected a duration such as 30s, above zero`}},
+		{"interval zero", "version: 1\ncollection: {interval: 0s}\n", []string{`c.yaml:2: collection.interval "0s": expected a duration such as 30s, above zero`}},
+		{"bad group", "version: 1\ncollection:\n  watchGroups:\n  - name: g\n    interval: often\n    fields: [\"a[\"]\n", []string{
+			`c.yaml:5: collection.watchGroups.interval "often": expected a duration such as 30s, above zero`,
+			`c.yaml:6: "a[" is no pattern: expected a field name, where * stands for any text`,
+		}},
+		{"bare group", "version: 1\ncollection:\n  watchGroups:\n  - {}\n", []string{
+			"c.yaml:4: collection.watchGroups: the name is missing",
+			`c.yaml:4: collection.watchGroups: "" has no interval: expected a duration such as 5s`,
+			`c.yaml:4: collection.watchGroups: "" has no fields`,
+		}},
+		{"group twice", "version: 1\ncollection:\n  watchGroups:\n  - {name: g, interval: 1s, fields: [A]}\n  - {name: g, interval: 2s, fields: [B]}\n", []string{
+			`c.yaml:5: collection.watchGroups: the group "g" is there already, on line 4`,
+		}},
+		{"pattern in two groups", "version: 1\ncollection:\n  watchGroups:\n  - {name: g, interval: 1s, fields: [A]}\n  - {name: h, interval: 2s, fields: [B, A]}\n", []string{
+			`c.yaml:5: A is in the watch group "g" already, on line 4`,
+		}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := world{files: map[string]string{"c.yaml": tt.file}}.parse("--config-file=c.yaml")
+			wantError(t, err, strings.Join(tt.want, "\n"))
+		})
+	}
+}
+
+func TestIntervals(t *testing.T) {
+	const file = "version: 1\ncollection:\n  watchGroups:\n" +
+		"  - {name: clocks, interval: 5s, fields: ['*_CLOCK', A]}\n" +
+		"  - {name: sm, interval: 1m, fields: ['SM_*']}\n"
+	c := mustParse(t, world{files: map[string]string{"c.yaml": file}}, "--config-file=c.yaml")
+
+	got, err := c.Intervals([]string{"A", "B", "MEM_CLOCK", "SM_UTIL"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]time.Duration{5 * time.Second, 0, 5 * time.Second, time.Minute}, got); diff != "" {
+		t.Errorf("intervals differ (-want +got):\n%s", diff)
+	}
+
+	_, err = c.Intervals([]string{"A", "SM_CLOCK"})
+	wantError(t, err, `c.yaml:5: SM_CLOCK is in the watch group "sm" and, from line 4, in "clocks": expected one`)
+
+	_, err = c.Intervals([]string{"B", "SM_UTIL"})
+	wantError(t, err, `c.yaml:4: the watch group "clocks" matches none of the 2 requested fields`)
+}
+
+// strict is the file in the types of the YAML package, which knows nothing of
+// the reader.
+type strict struct {
+	Version    int              `yaml:"version"`
+	Metrics    strictMetrics    `yaml:"metrics,omitempty"`
+	Collection strictCollection `yaml:"collection,omitempty"`
+}
+
+type strictMetrics struct {
+	File   string        `yaml:"file,omitempty"`
+	Fields []strictField `yaml:"fields,omitempty"`
+}
+
+type strictCollection struct {
+	Interval    string        `yaml:"interval,omitempty"`
+	WatchGroups []strictGroup `yaml:"watchGroups,omitempty"`
+}
+
+type strictField struct {
+	Name string `yaml:"name"`
+	Type string `yaml:"prometheusType"`
+	Help string `yaml:"help,omitempty"`
+}
+
+type strictGroup struct {
+	Name     string        `yaml:"name"`
+	Interval time.Duration `yaml:"interval"`
+	Fields   []string      `yaml:"fields"`
+}
+
+// FuzzFile holds that a file which the reader accepts is one that the YAML
+// package reads strictly and with the same content, and that this content,
+// written anew, is accepted with the same result.
+func FuzzFile(f *testing.F) {
+	f.Add([]byte(fullFile))
+	f.Add([]byte("version: 1\nmetrics: {file: /a.csv}\ncollection: {interval: 1500ms}\n"))
+	f.Add([]byte("version: 1\nmetrics:\n  fields:\n  - {name: &n A, prometheusType: gauge, help: *n}\n  - {name: 0x1, prometheusType: label}\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		doc, err := parseDocument("f", data)
+		if err != nil {
+			return
+		}
+		var s strict
+		decoder := yaml.NewDecoder(bytes.NewReader(data))
+		decoder.KnownFields(true)
+		if err := decoder.Decode(&s); err != nil {
+			t.Fatalf("accepted, and the YAML package says: %v", err)
+		}
+		if diff := cmp.Diff(contents(doc), s, cmpopts.EquateEmpty()); diff != "" {
+			t.Fatalf("read differently (-reader +yaml):\n%s", diff)
+		}
+		text, err := yaml.Marshal(contents(doc))
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := parseDocument("f", text)
+		if err != nil {
+			t.Fatalf("written anew it is refused: %v\n%s", err, text)
+		}
+		if diff := cmp.Diff(contents(doc), contents(again), cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("written anew it changes (-first +second):\n%s", diff)
+		}
+	})
+}
+
+// contents is what a document says, without the lines.
+func contents(doc *document) strict {
+	s := strict{Version: 1}
+	s.Metrics.File = doc.scalars["metrics.file"].text
+	for _, f := range doc.fields {
+		s.Metrics.Fields = append(s.Metrics.Fields, strictField{f.Name, f.Type, f.Help})
+	}
+	s.Collection.Interval = doc.scalars["collection.interval"].text
+	for _, g := range doc.groups {
+		s.Collection.WatchGroups = append(s.Collection.WatchGroups, strictGroup{g.Name, g.Interval, g.Patterns})
+	}
+	return s
+}

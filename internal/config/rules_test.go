@@ -1,0 +1,160 @@
+package config
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestContradictions(t *testing.T) {
+	files := map[string]string{
+		"/auth.yaml": "basic_auth_users: {me: $2y$10$x}",
+		"/cert.yaml": "tls_server_config: {cert_file: a, key_file: b, client_auth_type: RequireAndVerifyClientCert, client_ca_file: c}",
+		"/tls.yaml":  "tls_server_config: {cert_file: a, key_file: b}",
+		"/bad.yaml":  "basic_auth_users: [me]",
+	}
+	const open = " needs --web-config-file with authentication, or --address on loopback such as 127.0.0.1:9400"
+	const unlocked = " has none: expected basic_auth_users, or tls_server_config with client_auth_type: RequireAndVerifyClientCert"
+	tests := []struct {
+		name string
+		env  map[string]string
+		args []string
+		want string // "" for no contradiction
+	}{
+		{"sim and engine", nil, []string{"--source=sim", "-r=host"}, "--source and --remote-hostengine-info exclude each other: sim needs no host engine"},
+		{"nvml and engine by variables", map[string]string{"DCGM_EXPORTER_SOURCE": "nvml", "DCGM_REMOTE_HOSTENGINE_INFO": "host"}, nil, "DCGM_EXPORTER_SOURCE and DCGM_REMOTE_HOSTENGINE_INFO exclude each other: nvml needs no host engine"},
+		{"dcgm and engine", nil, []string{"--source=dcgm", "-r=host"}, ""},
+		{"sim and an empty engine", map[string]string{"DCGM_REMOTE_HOSTENGINE_INFO": "host"}, []string{"--source=sim", "-r="}, ""},
+		{"node without sim", nil, []string{"--sim-node=t4"}, "--sim-node needs --source=sim, found --source=auto"},
+		{"node for the fallback", nil, []string{"--sim-node=t4", "--sim-fallback"}, ""},
+		{"seed without sim, though it is the default", map[string]string{"DCGM_EXPORTER_SIM_SEED": "1"}, []string{"--source=nvml"}, "DCGM_EXPORTER_SIM_SEED needs --source=sim, found --source=nvml"},
+		{"two places for counters", nil, []string{"-f=/x.csv", "-m=a:b"}, "--collectors and --configmap-data exclude each other: both say where the counters are"},
+		{"counters from a variable and a flag", map[string]string{"DCGM_EXPORTER_COLLECTORS": "/x.csv"}, []string{"-m=a:b"}, ""},
+		{"systemd and an address", nil, []string{"--web-systemd-socket", "-a=:1"}, "--web-systemd-socket and --address exclude each other: systemd hands over the sockets"},
+		{"no label with a spelling", nil, []string{"-n", "--hostname-label=both"}, "--no-hostname and --hostname-label exclude each other: there is no label to spell"},
+		{"containers without a socket", nil, []string{"--container-labels"}, "--container-labels needs --container-runtime-socket or DCGM_CONTAINER_RUNTIME_SOCKET"},
+		{"containers beside pods", nil, []string{"--container-labels", "-k"}, ""},
+		{"profiles for everybody", nil, []string{"--enable-pprof"}, "--enable-pprof" + open},
+		{"reload for everybody, by variable", map[string]string{"DCGM_EXPORTER_WEB_ENABLE_LIFECYCLE": "1"}, nil, "DCGM_EXPORTER_WEB_ENABLE_LIFECYCLE" + open},
+		{"both for everybody", nil, []string{"--enable-pprof", "--web-enable-lifecycle"}, "--web-enable-lifecycle" + open + "\n--enable-pprof" + open},
+		{"on loopback", nil, []string{"--enable-pprof", "--web-enable-lifecycle", "-a=127.0.0.1:9400"}, ""},
+		{"on loopback by name", nil, []string{"--enable-pprof", "-a=localhost:9400"}, ""},
+		{"on loopback of IPv6", nil, []string{"--enable-pprof", "-a=[::1]:9400"}, ""},
+		{"on a socket of systemd", nil, []string{"--enable-pprof", "--web-systemd-socket"}, "--enable-pprof" + open},
+		{"with passwords", nil, []string{"--enable-pprof", "--web-config-file=/auth.yaml"}, ""},
+		{"with client certificates", nil, []string{"--enable-pprof", "--web-config-file=/cert.yaml"}, ""},
+		{"with encryption alone", nil, []string{"--enable-pprof", "--web-config-file=/tls.yaml"}, "--enable-pprof needs authentication, and --web-config-file /tls.yaml" + unlocked},
+		{"with encryption alone on loopback", nil, []string{"--enable-pprof", "--web-config-file=/tls.yaml", "-a=127.0.0.1:1"}, ""},
+		{"with a web configuration that is not there", nil, []string{"--enable-pprof", "--web-config-file=/none.yaml"}, "--web-config-file: open /none.yaml: file does not exist"},
+		{"with a broken web configuration", nil, []string{"--enable-pprof", "--web-config-file=/bad.yaml"}, "--web-config-file /bad.yaml: yaml: unmarshal errors:\n  line 1: cannot unmarshal !!seq into map[string]string"},
+		{"a web configuration alone is not read", nil, []string{"--web-config-file=/none.yaml"}, ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			w := world{env: tt.env, files: files}
+			if tt.want == "" {
+				mustParse(t, w, tt.args...)
+				return
+			}
+			_, err := w.parse(tt.args...)
+			wantError(t, err, tt.want)
+		})
+	}
+}
+
+func TestNotices(t *testing.T) {
+	tests := []struct {
+		name string
+		env  map[string]string
+		args []string
+		want []string
+	}{
+		{"nothing given", nil, nil, nil},
+		{"a setting that works", nil, []string{"-c=1000", "-n"}, nil},
+		{"a later part at its default", map[string]string{"KUBERNETES_VIRTUAL_GPUS": "false"}, nil, nil},
+		{"a setting that nothing needs", map[string]string{"DISABLE_STARTUP_VALIDATE": "true"}, nil, []string{
+			"DISABLE_STARTUP_VALIDATE has no effect: the exporter starts without a driver, and says what is missing.",
+		}},
+		{"a setting without its switch", nil, []string{"--dcgm-log-level=INFO"}, []string{
+			"--dcgm-log-level has no effect without --enable-dcgm-log.",
+		}},
+		{"a setting with its switch", nil, []string{"--dcgm-log-level=INFO", "--enable-dcgm-log"}, nil},
+		{"a chain of switches", nil, []string{"--kubernetes-pod-label-allowlist-regex=x", "--kubernetes-enable-pod-labels"}, []string{
+			"--kubernetes-enable-pod-labels has no effect without --kubernetes.",
+			"--kubernetes-pod-label-allowlist-regex has no effect without --kubernetes.",
+		}},
+		{"a fallback that is not asked", nil, []string{"--sim-fallback", "--source=nvml"}, []string{"--sim-fallback has no effect with --source=nvml."}},
+		{"fake GPUs of a simulation", nil, []string{"--fake-gpus", "--source=sim"}, []string{"--fake-gpus has no effect with --source=sim."}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			c := mustParse(t, world{env: tt.env}, tt.args...)
+			if diff := cmp.Diff(tt.want, c.Notices); diff != "" {
+				t.Errorf("notices differ (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestLaterPartsSpeak holds that no setting is swallowed: whatever the status
+// column says is not there yet gives a notice, and nothing else does.
+func TestLaterPartsSpeak(t *testing.T) {
+	files := map[string]string{"/c.yaml": "version: 1", "/web.yaml": "basic_auth_users: {me: $2y$10$x}"}
+	for _, o := range table() {
+		example := examples()[o.id()]
+		if o.isSwitch() {
+			example.value = "true"
+			if o.def == "true" {
+				example.value = "false"
+			}
+		}
+		for need := o.needs; need != ""; {
+			example.with = append(example.with, "--"+need)
+			example.with = append(example.with, examples()[need].with...)
+			need = (&parser{options: table()}).lookup(need).needs
+		}
+		c := mustParse(t, world{env: map[string]string{o.env: example.value}, files: files}, example.with...)
+		spoken := false
+		for _, n := range c.Notices {
+			spoken = spoken || strings.HasPrefix(n, o.env+" ") || strings.HasPrefix(n, "--"+o.name+" ")
+		}
+		if want := o.status.state != works; spoken != want {
+			t.Errorf("%s: notice %t, want %t: %q", o.id(), spoken, want, c.Notices)
+		}
+	}
+}
+
+func TestHash(t *testing.T) {
+	files := map[string]string{
+		"/a.yaml": "version: 1\nmetrics: {fields: [{name: A, prometheusType: gauge}]}\n",
+		"/b.yaml": "version: 1\nmetrics: {fields: [{name: A, prometheusType: counter}]}\n",
+		"/c.yaml": "version: 1\ncollection: {watchGroups: [{name: g, interval: 1s, fields: [A]}]}\n",
+		"/d.yaml": "version: 1\ncollection: {watchGroups: [{name: g, interval: 2s, fields: [A]}]}\n",
+	}
+	seen := map[uint64]string{}
+	note := func(what string, h uint64) {
+		if other, dup := seen[h]; dup {
+			t.Errorf("%s has the hash of %s", what, other)
+		}
+		if float := float64(h); uint64(float) != h {
+			t.Errorf("%s: a float64 does not hold %d", what, h)
+		}
+		seen[h] = what
+	}
+	w := world{files: files}
+	plain := mustParse(t, w)
+	note("the default", plain.Hash())
+	note("a file", plain.Hash([]byte("x")))
+	note("two files", plain.Hash([]byte("x"), []byte("y")))
+	note("other files", plain.Hash([]byte("xy"), nil))
+	note("an interval", mustParse(t, w, "-c=1000").Hash())
+	for name := range files {
+		c := mustParse(t, w, "--config-file="+name)
+		c.Path = "" // what the file says counts here
+		note(name, c.Hash())
+	}
+	if a, b := plain.Hash([]byte("x")), mustParse(t, w, "-c=30000").Hash([]byte("x")); a != b {
+		t.Errorf("the same configuration hashes to %d and %d", a, b)
+	}
+}

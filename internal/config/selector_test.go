@@ -1,0 +1,95 @@
+package config
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+func TestParseSelector(t *testing.T) {
+	tests := []struct {
+		in   string
+		want gpu.Selector
+		out  string
+	}{
+		{"f", gpu.Selector{Flex: true}, "f"},
+		{"g", gpu.Selector{Major: true}, "g"},
+		{"i", gpu.Selector{Minor: true}, "i"},
+		{"i+g", gpu.Selector{Major: true, Minor: true}, "g+i"},
+		{"g:0,1", gpu.Selector{Major: true, MajorIDs: []uint32{0, 1}}, "g:0,1"},
+		{"i:0,2-4", gpu.Selector{Minor: true, MinorIDs: []uint32{0, 2, 3, 4}}, "i:0,2-4"},
+		{"g:3-5,1,4 + i:7", gpu.Selector{Major: true, MajorIDs: []uint32{1, 3, 4, 5}, Minor: true, MinorIDs: []uint32{7}}, "g:1,3-5+i:7"},
+		{"g:4294967295", gpu.Selector{Major: true, MajorIDs: []uint32{4294967295}}, "g:4294967295"},
+	}
+	for _, tt := range tests {
+		got, err := ParseSelector(tt.in)
+		if err != nil {
+			t.Errorf("%q: %v", tt.in, err)
+			continue
+		}
+		if diff := cmp.Diff(tt.want, got); diff != "" {
+			t.Errorf("%q differs (-want +got):\n%s", tt.in, diff)
+		}
+		if out := FormatSelector(got); out != tt.out {
+			t.Errorf("%q is written %q, want %q", tt.in, out, tt.out)
+		}
+	}
+}
+
+func TestParseSelectorErrors(t *testing.T) {
+	for in, want := range map[string]string{
+		"":               `"" is none of f, g and i`,
+		"x:1":            `"x" is none of f, g and i`,
+		"g+":             `"" is none of f, g and i`,
+		"g+g:1":          `"g" occurs twice`,
+		"i:1+i:2":        `"i" occurs twice`,
+		"g+f":            `"f" combines with nothing`,
+		"f:0":            `"f" takes no ids`,
+		"g:":             `"" is no id`,
+		"g:0,":           `"" is no id`,
+		"g:-1":           `"" is no id`,
+		"g:+1":           `"" is no id`,
+		"g:0x1":          `"0x1" is no id`,
+		"g:1-2-3":        `"2-3" is no id`,
+		"g:1:2":          `"1:2" is no id`,
+		"g:5-4":          `the range 5-4 runs backwards`,
+		"g:4294967296":   `"4294967296" is no id`,
+		"g:0-4294967295": `0-4294967295 names more than 1024 ids`,
+		"g:0-1024":       `0-1024 names more than 1024 ids`,
+		"g:0-1023,0":     `0-1023,0 names more than 1024 ids`,
+	} {
+		if _, err := ParseSelector(in); err == nil || err.Error() != want {
+			t.Errorf("%q: %v, want %s", in, err, want)
+		}
+	}
+	if _, err := ParseSelector("g:0-1023"); err != nil {
+		t.Errorf("1024 ids: %v", err)
+	}
+}
+
+// FuzzSelector holds that whatever is read can be written and read again as
+// the same, and that the written form is its own written form.
+func FuzzSelector(f *testing.F) {
+	for _, s := range []string{"f", "g", "i", "g+i", "g:0,2-4+i:7,9", " g : 1", "g:1023-1024,4294967295", "i:3,2,1"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		first, err := ParseSelector(s)
+		if err != nil {
+			return
+		}
+		text := FormatSelector(first)
+		second, err := ParseSelector(text)
+		if err != nil {
+			t.Fatalf("%q is written %q, which is not read: %v", s, text, err)
+		}
+		if diff := cmp.Diff(first, second); diff != "" {
+			t.Errorf("%q changes when written as %q (-first +second):\n%s", s, text, diff)
+		}
+		if again := FormatSelector(second); again != text {
+			t.Errorf("%q is written %q and then %q", s, text, again)
+		}
+	})
+}
