@@ -1,0 +1,27 @@
+package counters
+
+import "github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+
+// Lint returns a warning for every request whose type does not suit what the
+// field is: a counter that can go down, or a gauge that only grows. The type
+// is used as written all the same.
+func Lint(requests []Request, file string) []Problem {
+	var problems []Problem
+	for _, r := range requests {
+		fits := r.Named.Entry.Monotonic
+		if r.Derived != NotDerived {
+			fits = r.Derived.Type() == gpu.MetricCounter
+		}
+		warn := Problem{File: file, Line: r.Line, Text: r.Name, Warning: true}
+		switch {
+		case r.Type == gpu.MetricCounter && !fits:
+			warn.What, warn.Expected = "type counter for a value that can go down:", "gauge"
+		case r.Type == gpu.MetricGauge && fits:
+			warn.What, warn.Expected = "type gauge for a value that only grows:", "counter"
+		default:
+			continue
+		}
+		problems = append(problems, warn)
+	}
+	return problems
+}

@@ -1,0 +1,255 @@
+package counters
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/gocarina/gocsv"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// MaxSize is the size of the largest counters file in bytes. A Kubernetes
+// ConfigMap cannot be larger.
+const MaxSize = 1 << 20
+
+// maxProblems bounds how many problems of one file are told; a last one says
+// that there are more. The nearest name is looked for in these only.
+const maxProblems = 200
+
+var (
+	// ErrNoCounters: the file has no line that can be used.
+	ErrNoCounters = errors.New("no usable counter")
+	// ErrTooLarge: the file is larger than MaxSize.
+	ErrTooLarge = errors.New("larger than 1 MiB")
+	// ErrEncoding: the file is not UTF-8 text.
+	ErrEncoding = errors.New("not UTF-8 text")
+)
+
+// line is one line of the file as gocsv reads and writes it.
+type line struct {
+	Field string `csv:"field"`
+	Type  string `csv:"type"`
+	Help  string `csv:"help"`
+}
+
+// Parse reads a counters file: lines of "FIELD, type, help", where # starts a
+// comment. The name of the file is for the problems only.
+//
+// The requests are the good lines in their order, the problems say what is
+// wrong with the others; a problem with Warning set is about a line that is
+// used nevertheless. The error is for the file as a whole: it cannot be read,
+// or wraps ErrNoCounters, ErrTooLarge or ErrEncoding. Problems are returned
+// beside an ErrNoCounters.
+//
+// A line is a line: a quoted help text does not go on in the next one, so
+// that a forgotten quote costs one line and not the rest of the file.
+func Parse(r io.Reader, file string) ([]Request, []Problem, error) {
+	data, err := io.ReadAll(io.LimitReader(r, MaxSize+1))
+	switch {
+	case err != nil:
+		return nil, nil, fmt.Errorf("%s: %w", file, err)
+	case len(data) > MaxSize:
+		return nil, nil, fmt.Errorf("%s: %w", file, ErrTooLarge)
+	case bytes.HasPrefix(data, []byte("\xff\xfe")), bytes.HasPrefix(data, []byte("\xfe\xff")):
+		return nil, nil, fmt.Errorf("%s: %w: it begins like UTF-16; save it as UTF-8", file, ErrEncoding)
+	case bytes.IndexByte(data, 0) >= 0:
+		return nil, nil, fmt.Errorf("%s: %w: it has zero bytes", file, ErrEncoding)
+	}
+	p := parser{file: file, seen: make(map[string]int)}
+	text := strings.TrimPrefix(string(data), "\ufeff")
+	text = strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(text)
+	for text := range strings.SplitSeq(text, "\n") {
+		p.number++
+		p.line(text)
+	}
+	if p.untold > 0 {
+		p.problems = append(p.problems, Problem{File: file, What: fmt.Sprintf("%d more problems like these", p.untold)})
+	}
+	if len(p.requests) > 0 {
+		return p.requests, p.problems, nil
+	}
+	if len(p.problems) > 0 {
+		return nil, p.problems, fmt.Errorf("%w: %w", ErrNoCounters, p.problems[0])
+	}
+	return nil, nil, fmt.Errorf("%s: %w: it holds nothing but comments", file, ErrNoCounters)
+}
+
+// A parser goes through one file.
+type parser struct {
+	file     string
+	number   int
+	seen     map[string]int // line of a name
+	requests []Request
+	problems []Problem
+	untold   int
+}
+
+func (p *parser) report(problem Problem) {
+	if len(p.problems) >= maxProblems {
+		p.untold++
+		return
+	}
+	problem.File, problem.Line = p.file, p.number
+	p.problems = append(p.problems, problem)
+}
+
+// line reads one line.
+func (p *parser) line(text string) {
+	trimmed := strings.TrimSpace(text)
+	if trimmed == "" || strings.HasPrefix(trimmed, "#") || strings.Trim(trimmed, ", \t") == "" {
+		return
+	}
+	if strings.HasPrefix(trimmed, `"#`) { // a comment that a spreadsheet quoted
+		return
+	}
+	l, problem := split(trimmed)
+	if problem.What != "" {
+		p.report(problem)
+		return
+	}
+	typ, warning, ok := metricType(l.Type)
+	if !ok {
+		p.report(Problem{Text: l.Type, What: "unknown type", Expected: "counter, gauge, label or untyped", Nearest: nearestType(l.Type)})
+		return
+	}
+	request, problem := resolve(l.Field, typ, l.Help, len(p.problems) < maxProblems)
+	if problem.What != "" {
+		p.report(problem)
+		return
+	}
+	if first, twice := p.seen[request.Name]; twice {
+		p.report(Problem{Text: request.Name, What: "second line for", Expected: fmt.Sprintf("one; line %d is used", first)})
+		return
+	}
+	if warning != "" {
+		p.report(Problem{Text: l.Type, What: warning, Expected: "counter, gauge, label or untyped; untyped is used", Warning: true})
+	}
+	request.Line = p.number
+	p.seen[request.Name] = p.number
+	p.requests = append(p.requests, request)
+}
+
+// split cuts a line into its three columns. The help text is what follows the
+// second comma, quoted or not; commas at the end of the line, which
+// spreadsheets leave, are not part of it.
+func split(text string) (line, Problem) {
+	const columns = "FIELD, type, help"
+	if !utf8.ValidString(text) {
+		return line{}, Problem{Text: strings.ToValidUTF8(text, "?"), What: "invalid UTF-8 in", Expected: columns}
+	}
+	record, err := gocsv.LazyCSVReader(strings.NewReader(text)).Read()
+	if err != nil || len(record) == 0 {
+		return line{}, Problem{Text: text, What: "malformed line", Expected: columns}
+	}
+	for len(record) > 2 && strings.TrimSpace(record[len(record)-1]) == "" {
+		record = record[:len(record)-1]
+	}
+	for i := range record {
+		record[i] = strings.TrimSpace(record[i])
+	}
+	if len(record) < 2 || record[0] == "" || record[1] == "" {
+		problem := Problem{Text: text, What: "malformed line", Expected: columns + ", separated by commas"}
+		if first := strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(",;\t ", r) }); len(first) > 0 {
+			if _, known := Lookup(first[0]); !known && len(first) == 1 {
+				problem.Nearest = Nearest(first[0])
+			}
+		}
+		return line{}, problem
+	}
+	l := line{Field: record[0], Type: record[1]}
+	switch {
+	case len(record) == 3:
+		l.Help = record[2]
+	case len(record) > 3:
+		// An unquoted help with commas: take it as it stands.
+		rest := strings.SplitN(text, ",", 3)[2]
+		l.Help = strings.TrimSpace(strings.TrimRight(rest, ", \t"))
+	}
+	l.Help = strings.Join(strings.Fields(l.Help), " ")
+	return l, Problem{}
+}
+
+// metricType returns the type that a word means. Prometheus' histograms and
+// summaries cannot be made of one value: they become untyped, with a warning.
+func metricType(word string) (typ gpu.MetricType, warning string, ok bool) {
+	switch strings.ToLower(word) {
+	case "counter":
+		return gpu.MetricCounter, "", true
+	case "gauge":
+		return gpu.MetricGauge, "", true
+	case "label":
+		return gpu.MetricLabel, "", true
+	case "untyped":
+		return gpu.MetricUntyped, "", true
+	case "histogram", "summary":
+		return gpu.MetricUntyped, "a field is one value and cannot be a", true
+	default:
+		return 0, "", false
+	}
+}
+
+// nearestType returns the type that was probably meant.
+func nearestType(word string) string {
+	word = strings.ToLower(word)
+	for _, typ := range []string{"counter", "gauge", "label", "untyped"} {
+		if distance(word, typ, 2) <= 2 {
+			return typ
+		}
+	}
+	return ""
+}
+
+// resolve returns the request for a name, or what is wrong with it.
+func resolve(name string, typ gpu.MetricType, help string, near bool) (Request, Problem) {
+	request := Request{Name: name, Type: typ, Help: help}
+	if d := derivedNamed(name); d != NotDerived {
+		if typ == gpu.MetricLabel {
+			return Request{}, Problem{Text: name, What: "an exporter family cannot be a label:", Expected: "gauge or counter"}
+		}
+		request.Derived = d
+		if help == "" {
+			request.Help = d.Help() + "."
+		}
+		return request, Problem{}
+	}
+	named, ok := Lookup(name)
+	if !ok {
+		problem := Problem{Text: name, What: "unknown field", Expected: "a DCGM field or an exporter family"}
+		if near {
+			problem.Nearest = Nearest(name)
+		}
+		return Request{}, problem
+	}
+	if problem := unfit(named, typ); problem.What != "" {
+		return Request{}, problem
+	}
+	request.Named = named
+	if help == "" {
+		request.Help = helpFor(named)
+	}
+	return request, Problem{}
+}
+
+// unfit says why a known field cannot be exported as typ, if it cannot.
+func unfit(n Named, typ gpu.MetricType) Problem {
+	switch {
+	case n.Entry.Type == Marker:
+		return Problem{Text: n.Name, What: "the name of a range of ids is no field:", Expected: "a field"}
+	case n.Entry.Type == Binary:
+		return Problem{Text: n.Name, What: "a field that holds a structure cannot be exported:", Expected: "a field with a number or a text"}
+	case n.Entry.Levels == 0:
+		return Problem{
+			Text: n.Name, What: "a field of entities that are not watched:",
+			Expected: "a field of GPUs, GPU instances, links, switches, CPUs or the machine",
+		}
+	case n.Entry.Type == Text && typ != gpu.MetricLabel:
+		return Problem{Text: n.Name, What: "a text cannot be the value of a " + typ.String() + ":", Expected: "type label"}
+	default:
+		return Problem{}
+	}
+}

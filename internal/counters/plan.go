@@ -1,0 +1,120 @@
+package counters
+
+import (
+	"time"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// PlanOptions says how requests become a plan. Its zero value asks for no
+// entities at all.
+type PlanOptions struct {
+	// Interval is the collection interval.
+	Interval time.Duration
+	// IntervalOf returns the interval of a family that is sampled at its own
+	// pace (a watch group), 0 for the others. It may be nil.
+	IntervalOf func(name string) time.Duration
+	// Devices, Switches and CPUs are the selected entities.
+	Devices, Switches, CPUs gpu.Selector
+}
+
+// A DerivedCounter is an exporter family that was asked for.
+type DerivedCounter struct {
+	Derived Derived
+	Name    string
+	Type    gpu.MetricType
+	Help    string
+	// Field is the index in the plan's Fields of the field whose events the
+	// family is made of, -1 for a family that is not made of a field.
+	Field int
+}
+
+// NewPlan returns the plan that serves the requests: every field once, in the
+// order of its first request, and a counter for every request of a field.
+// Several counters may show one field, each with its own scale. Where they ask
+// for different intervals, the shortest wins.
+//
+// A field of the machine itself (driver version) is read for every GPU, and as
+// a label for every GPU instance too, so that it stands beside their other
+// series as in dcgm-exporter.
+func NewPlan(requests []Request, o PlanOptions) (*gpu.Plan, []DerivedCounter) {
+	b := planner{
+		plan:    &gpu.Plan{Interval: o.Interval, Devices: o.Devices, Switches: o.Switches, CPUs: o.CPUs},
+		options: o,
+		at:      make(map[gpu.FieldID]int, len(requests)),
+	}
+	var derived []DerivedCounter
+	for _, r := range requests {
+		if r.Derived != NotDerived {
+			d := DerivedCounter{Derived: r.Derived, Name: r.Name, Type: r.Type, Help: r.Help, Field: -1}
+			if id, ok := r.Derived.Source(); ok {
+				if e, ok := ByID(id); ok {
+					d.Field = b.field(e, r)
+				}
+			}
+			derived = append(derived, d)
+			continue
+		}
+		b.plan.Counters = append(b.plan.Counters, gpu.Counter{
+			Name: r.Name, Type: r.Type, Help: r.Help, Scale: r.Named.Scale,
+			Field: b.field(r.Named.Entry, r),
+		})
+	}
+	return b.plan, derived
+}
+
+type planner struct {
+	plan    *gpu.Plan
+	options PlanOptions
+	at      map[gpu.FieldID]int
+}
+
+// field returns the index of the field of e, adding it for its first request.
+func (b *planner) field(e Entry, r Request) int {
+	interval := b.interval(r.Name)
+	i, ok := b.at[e.ID]
+	if !ok {
+		i = len(b.plan.Fields)
+		b.at[e.ID] = i
+		f := e.Field()
+		f.Levels = 0
+		f.Interval = interval
+		b.plan.Fields = append(b.plan.Fields, f)
+	}
+	f := &b.plan.Fields[i]
+	f.Levels |= levels(e, r.Type)
+	f.Interval = shorter(f.Interval, interval, b.options.Interval)
+	return i
+}
+
+func (b *planner) interval(name string) time.Duration {
+	if b.options.IntervalOf == nil {
+		return 0
+	}
+	return b.options.IntervalOf(name)
+}
+
+// shorter returns the shorter of two intervals of which 0 means the plan's.
+func shorter(a, b, plan time.Duration) time.Duration {
+	whole := func(d time.Duration) time.Duration {
+		if d == 0 {
+			return plan
+		}
+		return d
+	}
+	if whole(b) < whole(a) {
+		return b
+	}
+	return a
+}
+
+// levels returns the kinds of entities that a field is read for.
+func levels(e Entry, typ gpu.MetricType) gpu.Kinds {
+	if !e.Levels.Has(gpu.KindNode) {
+		return e.Levels
+	}
+	if typ == gpu.MetricLabel {
+		return gpu.KindsOf(gpu.KindGPU, gpu.KindGPUInstance)
+	}
+	return gpu.KindsOf(gpu.KindGPU)
+}

@@ -1,0 +1,62 @@
+package counters
+
+import (
+	"io"
+
+	"github.com/gocarina/gocsv"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// A Request asks for one family (or label) by name.
+type Request struct {
+	// Name is the name to export, as it was written.
+	Name string
+	Type gpu.MetricType
+	Help string
+	// Derived says which exporter family is asked for; it is NotDerived for a
+	// field.
+	Derived Derived
+	// Named is what the name means. It is empty for an exporter family.
+	Named Named
+	// Line is the line of the file, from 1; 0 where the request comes from
+	// elsewhere.
+	Line int
+}
+
+// NewRequest returns the request for a name that did not come from a counters
+// file, or a Problem if the name cannot be exported as that type. An empty
+// help gets the catalogue's.
+func NewRequest(name string, typ gpu.MetricType, help string) (Request, error) {
+	request, problem := resolve(name, typ, help, true)
+	if problem.What != "" {
+		return Request{}, problem
+	}
+	return request, nil
+}
+
+// helpFor returns the catalogue's help for a name: what it is, and its unit.
+func helpFor(n Named) string {
+	switch n.Unit {
+	case "":
+		return n.Entry.Help + "."
+	case Ratio:
+		return n.Entry.Help + " (0 to 1)."
+	case Percent:
+		return n.Entry.Help + " (in %)."
+	case Celsius:
+		return n.Entry.Help + " (in degrees C)."
+	default:
+		return n.Entry.Help + " (in " + string(n.Unit) + ")."
+	}
+}
+
+// Print writes requests as a counters file that Parse reads back as the same
+// requests.
+func Print(w io.Writer, requests []Request) error {
+	lines := make([]line, len(requests))
+	for i, r := range requests {
+		lines[i] = line{Field: r.Name, Type: r.Type.String(), Help: r.Help}
+	}
+	return gocsv.MarshalWithoutHeaders(lines, w)
+}
