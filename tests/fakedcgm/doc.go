@@ -1,0 +1,32 @@
+// Package fakedcgm is a libdcgm.so.4 of the project's own, written in C, that
+// plays scripts, so that tests run the real go-dcgm client and the real cgo
+// path without a GPU. Only tests import it.
+//
+// Main, called from a package's TestMain, builds the library with gcc against
+// the headers of the go-dcgm module and runs the test binary anew with
+// LD_LIBRARY_PATH set, since go-dcgm loads the library by its name. New gives a
+// test an Engine: a script that the library reads again whenever it changes,
+// and the counters that it keeps of calls and open handles. Both are files, so
+// that a program under test in another process can be driven the same way.
+//
+// A script has a command a line; the last line that matches wins. TARGET is
+// gpu:ID, instance:ID, compute:ID or any:*, where ID may be *; FIELDS is an id
+// or a range.
+//
+//	library V, engine V, driver V, nvml V      versions
+//	boot N                                     another N is another engine
+//	down                                       the engine is gone
+//	skew SECONDS                               its clock minus ours
+//	groups N                                   how many groups it can hold
+//	gpu ID uuid= name= bus= index= minor= status=ok|lost|unsupported prof=IDS|none|error:CODE
+//	instance ID gpu= nvml= profile= uuid=      a MIG GPU instance
+//	compute ID instance= nvml=                 a compute instance
+//	value TARGET FIELDS int|double V [STEP]    what a sample holds, STEP more each time
+//	value TARGET FIELDS text V
+//	value TARGET FIELDS blank|notfound|unsupported|nopermission [i|d|s]
+//	value TARGET FIELDS nodata|stopped         never sampled; no further sample
+//	event SEQ TARGET FIELD V                   one sample, at once; SEQ grows
+//	unknown FIELD...                           field ids that the engine refuses
+//	fail FUNCTION CODE [TIMES]                 calls that return an error
+//	block FUNCTION                             calls that do not return
+package fakedcgm

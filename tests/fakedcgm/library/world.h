@@ -1,0 +1,102 @@
+/* What the test library plays: a world read from a script, and the state that
+ * an engine keeps while it is played. The grammar of scripts is in ../doc.go. */
+#ifndef FAKEDCGM_WORLD_H
+#define FAKEDCGM_WORLD_H
+
+#include <pthread.h>
+#include <stdint.h>
+
+#include "dcgm_agent.h"
+#include "dcgm_fields.h"
+#include "dcgm_structs.h"
+
+#define MAX_GPUS 32
+#define MAX_INSTANCES 448
+#define MAX_RULES 4096
+#define MAX_EVENTS 4096
+#define MAX_FAILS 64
+#define ANY (-1)
+
+/* What a sample of a field holds. */
+enum kind {
+    KIND_INT = 1,
+    KIND_DOUBLE,
+    KIND_TEXT,
+    KIND_BLANK,        /* plain blank, status 0, fresh time */
+    KIND_NOT_FOUND,    /* blank + 1 */
+    KIND_UNSUPPORTED,  /* blank + 2 */
+    KIND_NO_PERMISSION,/* blank + 3 */
+    KIND_NO_DATA,      /* watched, never sampled */
+    KIND_STOPPED       /* no further sample: the last one stays */
+};
+
+struct rule {
+    int group, entity; /* ANY, or DCGM_FE_* and an entity id */
+    int first, last;   /* field ids */
+    enum kind kind;
+    int64_t i64, step;
+    double dbl, dstep;
+    char text[128];
+    char blank; /* type of a blank: 'i', 'd' or 's' */
+    int status;
+};
+
+struct gpu {
+    unsigned id, index, minor;
+    DcgmEntityStatus_t status;
+    char uuid[64], name[128], bus[32];
+    int prof[256], nprof, prof_error;
+};
+
+struct instance {
+    dcgm_field_entity_group_t group; /* DCGM_FE_GPU_I or DCGM_FE_GPU_CI */
+    unsigned id, parent, gpu, nvml, nvml_compute;
+    char profile[64], uuid[64];
+};
+
+struct event {
+    int64_t seq;
+    int group, entity, field;
+    int64_t value;
+};
+
+struct fail {
+    char function[64];
+    int code, times; /* times < 0: always */
+    int block;
+};
+
+struct world {
+    int generation;
+    char library[32], engine[32], driver[32], nvml[32];
+    int boot, down;
+    int64_t skew_us;
+    int max_groups;
+    struct gpu gpus[MAX_GPUS];
+    int ngpus;
+    struct instance instances[MAX_INSTANCES];
+    int ninstances;
+    struct rule rules[MAX_RULES];
+    int nrules;
+    struct event events[MAX_EVENTS];
+    int nevents;
+    struct fail fails[MAX_FAILS];
+    int nfails;
+    unsigned char unknown[65536 / 8];
+};
+
+extern struct world world;
+
+/* Reads the script again if it changed. Returns 1 if it did. */
+int world_refresh(void);
+struct gpu *world_gpu(unsigned id);
+struct instance *world_instance(dcgm_field_entity_group_t group, unsigned id);
+const struct rule *world_rule(int group, unsigned entity, int field);
+int world_known_field(int field);
+int64_t world_now(void); /* microseconds, in the engine's clock */
+
+/* Counters, kept in a file that tests read. */
+void count(const char *name, int64_t delta);
+void note_address(const char *address);
+
+#endif
