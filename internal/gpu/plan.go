@@ -79,6 +79,17 @@ type Counter struct {
 	Scale float64
 }
 
+// A Derived is an exporter family that somebody asked for by name
+// ("DCGM_EXP_…"). The collector makes it from the samples of an Events field.
+type Derived struct {
+	Name string
+	Type MetricType
+	Help string
+	// Field is the index of the field in Plan.Fields that feeds it, -1 where
+	// no field does.
+	Field int
+}
+
 // A Selector says which entities of a family of kinds are watched, as the
 // flags --devices, --switch-devices and --cpu-devices spell it.
 type Selector struct {
@@ -118,6 +129,8 @@ type Plan struct {
 	Fields []Field
 	// Counters are the families to export, in the order of the file.
 	Counters []Counter
+	// Derived are the exporter families to export beside them.
+	Derived []Derived
 	// Interval is the collection interval: how often Read will be called.
 	Interval time.Duration
 	// Devices, Switches and CPUs say which entities to watch.

@@ -1,0 +1,79 @@
+# One verb each; `make help` lists them. Everything runs without a GPU.
+
+SHELL       := /bin/bash -o pipefail
+GO          ?= go
+VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+LDFLAGS     := -s -w -X main.version=$(VERSION)
+FUZZTIME    ?= 10s
+BENCHTIME   ?= 1s
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.7.0
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## List the verbs
+	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## Build bin/dcgm-exporter and bin/gpuop
+	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/dcgm-exporter ./cmd/dcgm-exporter
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/gpuop ./cmd/gpuop
+
+.PHONY: run
+run: build ## Serve this machine's GPUs on :9400, or a simulated node where there are none
+	./bin/dcgm-exporter --sim-fallback --collectors etc/default-counters.csv --collect-interval 5000
+
+.PHONY: test
+test: ## Run every test (no GPU, no root, no running server)
+	$(GO) test ./...
+
+.PHONY: race
+race: ## Run the tests under the race detector
+	$(GO) test -race ./cmd/... ./internal/... ./tests/...
+
+.PHONY: lint
+lint: ## Check formatting, vet and static analysis
+	@out=$$(gofmt -l cmd etc internal tests); [ -z "$$out" ] || { echo "not gofmt'ed:"; echo "$$out"; exit 1; }
+	$(GO) vet ./...
+	$(GO) vet -tags gpu ./tests/hardware/...
+	CGO_ENABLED=0 $(GO) build -o /dev/null ./cmd/dcgm-exporter
+	$(GO) run $(STATICCHECK) ./...
+
+.PHONY: generate
+generate: ## Regenerate the field catalogue and the generated pages
+	$(GO) generate ./...
+
+.PHONY: check-generated
+check-generated: generate ## Fail if a generated file is not what its source says
+	git diff --exit-code -- internal docs etc
+
+.PHONY: check-config
+check-config: build ## Check every shipped counters file
+	./bin/dcgm-exporter check etc/*.csv
+
+.PHONY: fuzz
+fuzz: ## Run every fuzz target for FUZZTIME
+	@set -e; for pkg in $$(grep -rl --include='*_test.go' '^func Fuzz' cmd internal tests | xargs -n1 dirname | sort -u); do \
+	  for target in $$(grep -ho '^func Fuzz[A-Za-z0-9_]*' $$pkg/*_test.go | sed 's/func //'); do \
+	    echo "fuzz $$pkg $$target"; $(GO) test ./$$pkg -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME); \
+	  done; done
+
+.PHONY: bench
+bench: ## Run the benchmarks that docs/performance.md tells about
+	$(GO) test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) ./internal/... ./tests/...
+
+.PHONY: hardware
+hardware: ## Run the contract suite on a real GPU, and compare with nvidia-smi
+	REQUIRE_GPU=1 $(GO) test -count=1 -tags gpu -v ./tests/hardware/...
+
+.PHONY: ci
+ci: test ci-rest ## Everything that CI runs
+
+.PHONY: ci-rest
+ci-rest: lint check-generated check-config race
+	$(MAKE) fuzz FUZZTIME=3s
+	$(MAKE) bench BENCHTIME=100ms
+
+.PHONY: clean
+clean: ## Remove what was built
+	rm -rf bin
