@@ -87,7 +87,7 @@ type Collection struct {
 	// Interval is the time between two readings; always above zero.
 	Interval time.Duration
 	// HangLimit is how long a driver call may hang before the process ends
-	// with gpu.ErrWedged; zero waits for ever.
+	// with gpu.ErrWedged; always above zero.
 	HangLimit time.Duration
 	// Groups give fields an interval of their own.
 	Groups []WatchGroup
@@ -106,6 +106,8 @@ type Devices struct{ GPUs, Switches, CPUs gpu.Selector }
 // Source says where samples come from.
 type Source struct {
 	Kind SourceKind
+	// Named is set when somebody chose Kind.
+	Named bool
 	// Remote is the address of a host engine; "" embeds one. Its form has
 	// been checked, no more.
 	Remote string

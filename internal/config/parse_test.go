@@ -63,7 +63,7 @@ func TestDefaults(t *testing.T) {
 	want := &Config{
 		Metrics: Metrics{File: "/etc/dcgm-exporter/default-counters.csv", Vocabulary: VocabularyClassic},
 		Collection: Collection{
-			Interval: 30 * time.Second, HangLimit: 3 * time.Minute,
+			Interval: 30 * time.Second, HangLimit: 2 * time.Minute,
 			XIDWindow: 5 * time.Minute, ClockEventWindow: 5 * time.Minute, BindingInterval: time.Second,
 		},
 		Devices:    Devices{GPUs: all, Switches: all, CPUs: all},
@@ -243,7 +243,7 @@ func TestBadCommandLine(t *testing.T) {
 		{[]string{"-c=soon"}, `--collect-interval "soon": expected ` + millis},
 		{[]string{"-c=9223372036854775807"}, `--collect-interval "9223372036854775807": too long; expected ` + millis},
 		{[]string{"-x=-9223372036854775808"}, `--xid-count-window-size "-9223372036854775808": expected ` + millis},
-		{[]string{"--collect-hang-limit=30"}, `--collect-hang-limit "30": expected a duration such as 30s (0: wait for ever)`},
+		{[]string{"--collect-hang-limit=30"}, `--collect-hang-limit "30": expected a duration such as 30s, above zero`},
 		{[]string{"--web-write-timeout=-1s"}, `--web-write-timeout "-1s": expected a duration such as 30s (0: no limit)`},
 		{[]string{"--web-max-requests=-1"}, `--web-max-requests "-1": expected a number, 0 or more`},
 		{[]string{"--source=sim", "--sim-seed=x"}, `--sim-seed "x": expected a number, 0 or more`},

@@ -11,6 +11,7 @@ import (
 func (p *parser) rules() {
 	c := p.config
 	c.Metrics.FileNamed = p.layerOf("collectors") > layerDefault
+	c.Source.Named = p.layerOf("source") > layerDefault
 
 	if c.Source.Remote != "" && (c.Source.Kind == SourceSim || c.Source.Kind == SourceNVML) {
 		p.contradict("source", "remote-hostengine-info", fmt.Sprintf("%s needs no host engine", c.Source.Kind))

@@ -91,11 +91,9 @@ func table() []option {
 			bind: func(c *Config) value { return durationValue{p: &c.Collection.Interval, unit: time.Millisecond} },
 		},
 		{
-			section: sectionMetrics, name: "collect-hang-limit", env: "DCGM_EXPORTER_COLLECT_HANG_LIMIT", def: "3m0s",
-			help: "How long a driver call may hang before the process ends, so that it is restarted. A frozen host engine answers again after about a minute; 0 waits for ever.",
-			bind: func(c *Config) value {
-				return durationValue{p: &c.Collection.HangLimit, zeroMeans: "wait for ever"}
-			},
+			section: sectionMetrics, name: "collect-hang-limit", env: "DCGM_EXPORTER_COLLECT_HANG_LIMIT", def: "2m0s",
+			help: "How long a driver call may hang before the process ends, so that it is restarted. A frozen host engine answers again after about a minute.",
+			bind: func(c *Config) value { return durationValue{p: &c.Collection.HangLimit} },
 		},
 		{
 			section: sectionMetrics, name: "xid-count-window-size", aliases: []string{"x"}, env: "DCGM_EXPORTER_XID_COUNT_WINDOW_SIZE",
