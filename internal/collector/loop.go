@@ -1,0 +1,428 @@
+package collector
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// Options configure a Loop.
+type Options struct {
+	// Source is where sessions are opened. Required.
+	Source Source
+	// Plan is what they are opened for. Required.
+	Plan *gpu.Plan
+	// Attributors say who uses the entities; their labels are joined.
+	Attributors []Attributor
+	// Publish gets the snapshot of every cycle, on the Loop's goroutine. The
+	// snapshot is valid during the call only. Required.
+	Publish func(*gpu.Snapshot)
+	// Registerer gets the Loop's own series. Required.
+	Registerer prometheus.Registerer
+	// Log gets a line when something begins or ceases to fail. Nil discards.
+	Log *slog.Logger
+
+	// ReadTimeout is how long a driver call may take before the page says so;
+	// 0 means the plan's interval, but 10 s at most.
+	ReadTimeout time.Duration
+	// HangLimit is how long a driver call may take before Run gives up with
+	// gpu.ErrWedged, since nothing but a new process helps; 0 means 2 minutes.
+	HangLimit time.Duration
+	// AttributeTimeout bounds the wait for an attributor; 0 means 2 s.
+	AttributeTimeout time.Duration
+	// CloseTimeout bounds the wait for the driver when Run ends; 0 means 4 s.
+	CloseTimeout time.Duration
+	// MinBackoff and MaxBackoff bound the pauses between attempts to open a
+	// session; 0 means 1 s and 30 s.
+	MinBackoff, MaxBackoff time.Duration
+
+	// XIDWindow and ClockEventsWindow are the lengths of the windows of
+	// DCGM_EXP_XID_ERRORS_COUNT and DCGM_EXP_CLOCK_EVENTS_COUNT; 0 means 5
+	// minutes.
+	XIDWindow, ClockEventsWindow time.Duration
+}
+
+func (o Options) withDefaults() Options {
+	set := func(d *time.Duration, value time.Duration) {
+		if *d <= 0 {
+			*d = value
+		}
+	}
+	set(&o.ReadTimeout, min(o.Plan.Interval, 10*time.Second))
+	set(&o.HangLimit, 2*time.Minute)
+	set(&o.AttributeTimeout, 2*time.Second)
+	set(&o.CloseTimeout, 4*time.Second)
+	set(&o.MinBackoff, time.Second)
+	set(&o.MaxBackoff, 30*time.Second)
+	set(&o.XIDWindow, 5*time.Minute)
+	set(&o.ClockEventsWindow, 5*time.Minute)
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+// A Change is what a reload replaces.
+type Change struct {
+	Source      Source
+	Plan        *gpu.Plan
+	Attributors []Attributor
+}
+
+// A Loop owns the driver: it opens, reads and closes sessions, one call at a
+// time, and publishes a snapshot per cycle. Make one with New and call Run
+// once; the other methods may be called from any goroutine.
+type Loop struct {
+	opt     Options
+	metrics *metrics
+	worker  *worker
+	reloads chan reload
+
+	// Owned by Run.
+	session      Session
+	table        *table
+	events       *eventLog
+	batch        gpu.Batch
+	empty        gpu.Snapshot
+	attributions []*attribution
+	merger       merger
+	owners       []*gpu.Owners
+	lastErr      error // of the previous cycle, so that only changes are logged
+
+	ready   atomic.Bool
+	pending atomic.Int64 // when the driver call under way began, Unix ns; 0 for none
+}
+
+type reload struct {
+	change Change
+	reply  chan error
+}
+
+// New returns a Loop. It calls nothing yet.
+func New(opt Options) *Loop {
+	opt = opt.withDefaults()
+	l := &Loop{
+		opt:     opt,
+		metrics: newMetrics(opt.Registerer),
+		worker:  newWorker(),
+		reloads: make(chan reload),
+		events:  newEventLog(opt.XIDWindow, opt.ClockEventsWindow),
+	}
+	l.attribute(opt.Attributors)
+	return l
+}
+
+func (l *Loop) attribute(attributors []Attributor) {
+	l.attributions = nil
+	for _, a := range attributors {
+		l.attributions = append(l.attributions, &attribution{attributor: a})
+	}
+}
+
+// Ready reports whether a first cycle has been published, with or without
+// data.
+func (l *Loop) Ready() bool { return l.ready.Load() }
+
+// Healthy returns an error if a driver call has not returned for longer than
+// the hang limit. A lost GPU or a missing driver is not a reason to restart
+// the process, hence no error.
+func (l *Loop) Healthy() error {
+	since := l.pending.Load()
+	if since == 0 {
+		return nil
+	}
+	if d := time.Since(time.Unix(0, since)); d >= l.opt.HangLimit {
+		return fmt.Errorf("%w for %v", gpu.ErrWedged, d.Round(time.Second))
+	}
+	return nil
+}
+
+// Reload replaces source, plan and attributors. With a session open, the new
+// one is opened and read first and the old one closed after; an error means
+// that nothing changed. Without one the change is taken as it is.
+func (l *Loop) Reload(ctx context.Context, c Change) error {
+	r := reload{change: c, reply: make(chan error, 1)}
+	select {
+	case l.reloads <- r:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	select {
+	case err := <-r.reply:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Run collects until ctx is done, and then returns nil once every handle is
+// closed. It returns an error that wraps gpu.ErrWedged if the driver does not
+// let go.
+func (l *Loop) Run(ctx context.Context) error {
+	defer l.worker.stop()
+	l.publishEmpty(fmt.Errorf("%w: no session has been opened yet", gpu.ErrUnavailable))
+	cause, backoff := causeStart, l.opt.MinBackoff
+	for ctx.Err() == nil {
+		err := l.open(ctx, cause)
+		if err != nil {
+			if l.over(ctx, err) {
+				return l.end(ctx, err)
+			}
+			l.fail(stageOpen, err)
+			if cause = l.pause(ctx, backoff, cause); cause == causeReload {
+				backoff = l.opt.MinBackoff
+			} else {
+				backoff = min(2*backoff, l.opt.MaxBackoff)
+			}
+			continue
+		}
+		served := false
+		served, cause, err = l.serve(ctx)
+		if err != nil {
+			return l.end(ctx, err)
+		}
+		if served {
+			backoff = l.opt.MinBackoff
+			continue
+		}
+		// It opens, but its first read fails: do not spin.
+		cause = l.pause(ctx, backoff, cause)
+		backoff = min(2*backoff, l.opt.MaxBackoff)
+	}
+	return l.end(ctx, nil)
+}
+
+// over reports whether err ends Run: the driver is wedged or ctx is done.
+func (l *Loop) over(ctx context.Context, err error) bool {
+	return errors.Is(err, gpu.ErrWedged) || ctx.Err() != nil
+}
+
+// end closes the session, if the driver still answers.
+func (l *Loop) end(ctx context.Context, err error) error {
+	if errors.Is(err, gpu.ErrWedged) {
+		return err
+	}
+	return l.close(ctx)
+}
+
+// open opens a session and its table.
+func (l *Loop) open(ctx context.Context, cause string) error {
+	session, err := l.acquire(ctx, l.opt.Source, l.opt.Plan)
+	if err != nil {
+		return err
+	}
+	l.adopt(session, cause)
+	return nil
+}
+
+func (l *Loop) adopt(session Session, cause string) {
+	l.session = session
+	l.table = newTable(session.Topology(), l.opt.Plan, l.events)
+	l.metrics.sessions.WithLabelValues(cause).Inc()
+	t := session.Topology()
+	l.metrics.describe(t)
+	l.opt.Log.Info("Session opened", "cause", cause, "source", t.Source,
+		"driver", t.Driver, "library", t.Library, "entities", len(t.Devices))
+}
+
+// acquire opens a session on the worker.
+func (l *Loop) acquire(ctx context.Context, source Source, plan *gpu.Plan) (Session, error) {
+	var session Session
+	var err error
+	if waitErr := l.drive(ctx, func(ctx context.Context) { session, err = source.Open(ctx, plan) }); waitErr != nil {
+		return nil, waitErr
+	}
+	return session, err
+}
+
+// serve reads the open session on every tick until it ends. It returns whether
+// there was a cycle with data, and why the next session is to be opened; or an
+// error that ends Run.
+func (l *Loop) serve(ctx context.Context) (served bool, cause string, err error) {
+	ticker := time.NewTicker(l.opt.Plan.Interval)
+	defer ticker.Stop()
+	for {
+		err := l.cycle(ctx)
+		if l.over(ctx, err) {
+			return served, "", err
+		}
+		served = served || l.lastErr == nil
+		for waiting := err == nil; waiting; {
+			select {
+			case <-ticker.C:
+				waiting = false
+			case <-l.session.Done():
+				err = l.session.Err()
+				waiting = false
+			case r := <-l.reloads:
+				reloadErr := l.swap(ctx, r.change)
+				r.reply <- reloadErr
+				if l.over(ctx, reloadErr) {
+					return served, "", reloadErr
+				}
+				if reloadErr == nil {
+					ticker.Reset(l.opt.Plan.Interval)
+					waiting = false
+				}
+			case <-ctx.Done():
+				return served, "", ctx.Err()
+			}
+		}
+		if err == nil {
+			continue
+		}
+		// The old session closes before the next one opens: the driver must
+		// be let go. The page keeps its last content until then.
+		cause = causeLost
+		if errors.Is(err, gpu.ErrTopology) {
+			cause = causeTopology
+		}
+		l.opt.Log.Warn("Session ended", "cause", cause, "error", err)
+		if err := l.close(ctx); l.over(ctx, err) {
+			return served, "", err
+		}
+		return served, cause, nil
+	}
+}
+
+// cycle reads once and publishes what came of it. It returns an error only if
+// the session is over, or Run is.
+func (l *Loop) cycle(ctx context.Context) error {
+	begin := time.Now()
+	t := l.session.Topology()
+	attributeCtx, cancel := context.WithTimeout(ctx, l.opt.AttributeTimeout)
+	defer cancel()
+	for _, a := range l.attributions {
+		a.start(attributeCtx, t)
+	}
+
+	var readErr error
+	l.batch.Reset()
+	if err := l.drive(ctx, func(ctx context.Context) { readErr = l.session.Read(ctx, &l.batch) }); err != nil {
+		return err
+	}
+	select {
+	case <-l.session.Done():
+		return l.session.Err()
+	default:
+	}
+	if readErr != nil {
+		l.fail(stageRead, readErr)
+		if errors.Is(readErr, gpu.ErrLost) {
+			return readErr
+		}
+		return nil
+	}
+
+	snap := l.table.fill(&l.batch, time.Now())
+	l.owners = l.owners[:0]
+	for _, a := range l.attributions {
+		l.owners = append(l.owners, a.finish(attributeCtx, t, 2*l.opt.Plan.Interval, l.metrics, l.opt.Log))
+	}
+	snap.Owners = l.merger.merge(l.owners)
+	if l.lastErr != nil {
+		l.opt.Log.Info("Collection works")
+		l.lastErr = nil
+	}
+	l.metrics.success.Set(1)
+	l.metrics.lastSuccess.Set(float64(time.Now().UnixNano()) / 1e9)
+	l.metrics.duration.Set(time.Since(begin).Seconds())
+	l.metrics.dropped.WithLabelValues(droppedStale).Add(float64(l.table.stale))
+	l.metrics.dropped.WithLabelValues(droppedRange).Add(float64(l.table.outOfRange))
+	l.opt.Publish(snap)
+	l.ready.Store(true)
+	return nil
+}
+
+// fail publishes a page without data that says why.
+func (l *Loop) fail(stage string, err error) {
+	l.metrics.failures.WithLabelValues(stage, gpu.Reason(err)).Inc()
+	if l.lastErr == nil || gpu.Reason(l.lastErr) != gpu.Reason(err) {
+		l.opt.Log.Warn("No data", "stage", stage, "reason", gpu.Reason(err), "error", err)
+	}
+	l.lastErr = err
+	l.publishEmpty(err)
+	l.ready.Store(true)
+}
+
+func (l *Loop) publishEmpty(err error) {
+	l.metrics.success.Set(0)
+	l.empty = gpu.Snapshot{Time: time.Now(), Health: gpu.Health{Err: err}}
+	l.opt.Publish(&l.empty)
+}
+
+// pause waits before the next attempt to open. A reload ends the pause, since
+// it may well be what was missing.
+func (l *Loop) pause(ctx context.Context, d time.Duration, cause string) string {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	case r := <-l.reloads:
+		l.replace(r.change)
+		r.reply <- nil
+		return causeReload
+	}
+	return cause
+}
+
+func (l *Loop) replace(c Change) {
+	l.opt.Source, l.opt.Plan = c.Source, c.Plan
+	l.attribute(c.Attributors)
+}
+
+// swap opens and reads a session for the change, and puts it in the place of
+// the present one, to be read at once. On an error everything stays.
+func (l *Loop) swap(ctx context.Context, c Change) error {
+	next, err := l.acquire(ctx, c.Source, c.Plan)
+	if err != nil {
+		return fmt.Errorf("open the new session: %w", err)
+	}
+	var b gpu.Batch
+	if waitErr := l.drive(ctx, func(ctx context.Context) { err = next.Read(ctx, &b) }); waitErr != nil {
+		return waitErr
+	}
+	old := l.session
+	if err != nil {
+		old = next
+	}
+	closeErr := l.closeSession(ctx, old)
+	if err != nil {
+		return fmt.Errorf("read the new session: %w", err)
+	}
+	l.replace(c)
+	l.adopt(next, causeReload)
+	if l.over(ctx, closeErr) {
+		return closeErr
+	}
+	if closeErr != nil {
+		l.opt.Log.Warn("The session before the reload did not close cleanly", "error", closeErr)
+	}
+	return nil
+}
+
+// close closes the session if there is one.
+func (l *Loop) close(ctx context.Context) error {
+	if l.session == nil {
+		return nil
+	}
+	session := l.session
+	l.session, l.table = nil, nil
+	return l.closeSession(ctx, session)
+}
+
+func (l *Loop) closeSession(ctx context.Context, session Session) error {
+	var err error
+	if waitErr := l.drive(context.WithoutCancel(ctx), func(context.Context) { err = session.Close() }); waitErr != nil {
+		return waitErr
+	}
+	return err
+}

@@ -1,0 +1,653 @@
+package collector_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+const interval = 10 * time.Second
+
+var gpuOnly = gpu.KindsOf(gpu.KindGPU)
+
+// testPlan has a bounded gauge, a scaled second name for it, and XIDs.
+func testPlan() *gpu.Plan {
+	return &gpu.Plan{
+		Interval: interval,
+		Devices:  gpu.Selector{Flex: true},
+		Fields: []gpu.Field{
+			{ID: 203, Name: "DCGM_FI_DEV_GPU_UTIL", Levels: gpuOnly, Max: 100},
+			{ID: 230, Name: "DCGM_FI_DEV_XID_ERRORS", Levels: gpuOnly, Min: 1, Events: true},
+			{ID: 1001, Name: "DCGM_FI_PROF_GR_ENGINE_ACTIVE", Levels: gpu.KindsOf(gpu.KindGPUInstance), Max: 1},
+		},
+		Counters: []gpu.Counter{
+			{Name: "UTIL", Field: 0, Scale: 1},
+			{Name: "UTIL_RATIO", Field: 0, Scale: 0.01},
+			{Name: "XID", Field: 1, Scale: 1},
+			{Name: "GR", Field: 2, Scale: 1},
+		},
+		Derived: []gpu.Derived{
+			{Name: "DCGM_EXP_XID_ERRORS_COUNT", Type: gpu.MetricGauge, Field: 1},
+			{Name: "DCGM_EXP_P2P_STATUS", Type: gpu.MetricGauge, Field: -1},
+		},
+	}
+}
+
+// fake is a source whose behaviour a test sets while it runs.
+type fake struct {
+	mu   sync.Mutex
+	gpus int
+	open func(context.Context) error
+	read func(context.Context, *gpu.Batch) error
+
+	opened, closed int
+	session        *fakeSession
+}
+
+func (f *fake) Open(ctx context.Context, _ *gpu.Plan) (*fakeSession, error) {
+	f.mu.Lock()
+	open := f.open
+	f.mu.Unlock()
+	if open != nil {
+		if err := open(ctx); err != nil {
+			return nil, err
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var devices []gpu.Device
+	for i := range f.gpus {
+		devices = append(devices, gpu.Device{
+			Entity: gpu.Entity{Kind: gpu.KindGPU, ID: uint32(i)}, GPU: uint32(i), UUID: fmt.Sprint("GPU-", i),
+		})
+	}
+	f.opened++
+	f.session = &fakeSession{source: f, topology: gpu.NewTopology(devices), done: make(chan struct{})}
+	return f.session, nil
+}
+
+func (f *fake) set(change func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change()
+}
+
+func (f *fake) counts() [2]int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return [2]int{f.opened, f.closed}
+}
+
+type fakeSession struct {
+	source   *fake
+	topology *gpu.Topology
+	done     chan struct{}
+	err      error
+}
+
+func (s *fakeSession) Topology() *gpu.Topology { return s.topology }
+func (s *fakeSession) Done() <-chan struct{}   { return s.done }
+func (s *fakeSession) Err() error              { return s.err }
+func (s *fakeSession) end(err error)           { s.err = err; close(s.done) }
+
+func (s *fakeSession) Close() error {
+	s.source.set(func() { s.source.closed++ })
+	return nil
+}
+
+func (s *fakeSession) Read(ctx context.Context, b *gpu.Batch) error {
+	s.source.mu.Lock()
+	read := s.source.read
+	s.source.mu.Unlock()
+	if read != nil {
+		return read(ctx, b)
+	}
+	for row := range s.topology.Devices {
+		b.Add(row, 0, gpu.Int(50), time.Now())
+	}
+	return nil
+}
+
+// rig runs a Loop over a fake and keeps what it published.
+type rig struct {
+	t      *testing.T
+	fake   *fake
+	loop   *collector.Loop
+	reg    *prometheus.Registry
+	cancel context.CancelFunc
+	result chan error
+
+	mu    sync.Mutex
+	pages []string
+}
+
+func start(t *testing.T, f *fake, adjust func(*collector.Options)) *rig {
+	r := &rig{t: t, fake: f, reg: prometheus.NewRegistry(), result: make(chan error, 1)}
+	opt := collector.Options{
+		Source: collector.SourceOf(f.Open), Plan: testPlan(), Registerer: r.reg,
+		Publish: func(s *gpu.Snapshot) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.pages = append(r.pages, render(s))
+		},
+	}
+	if adjust != nil {
+		adjust(&opt)
+	}
+	r.loop = collector.New(opt)
+	ctx, cancel := context.WithCancel(t.Context())
+	r.cancel = cancel
+	go func() { r.result <- r.loop.Run(ctx) }()
+	synctest.Wait()
+	return r
+}
+
+// render writes a snapshot as one line per fact.
+func render(s *gpu.Snapshot) string {
+	var lines []string
+	if s.Health.Err != nil {
+		lines = append(lines, "error "+gpu.Reason(s.Health.Err))
+	}
+	for _, c := range s.Columns {
+		for row, v := range c.Values {
+			if !v.IsAbsent() {
+				line := fmt.Sprintf("%s{%d} %s", c.Counter.Name, row, v)
+				for _, l := range s.Owners.Of(row) {
+					line += " " + l.Name + "=" + l.Value
+				}
+				lines = append(lines, line)
+			}
+		}
+	}
+	for _, f := range s.Families {
+		for _, x := range f.Series {
+			lines = append(lines, fmt.Sprintf("%s{%d}%v %s", f.Name, x.Row, x.Labels, x.Value))
+		}
+	}
+	for row, e := range s.Health.Entities {
+		if e.Err != nil {
+			lines = append(lines, fmt.Sprintf("down{%d} %s", row, gpu.Reason(e.Err)))
+		}
+	}
+	for _, u := range s.Health.Unavailable {
+		lines = append(lines, fmt.Sprintf("unavailable{%s %d} %s", u.Field, u.Row, u.Reason))
+	}
+	return strings.Join(lines, "\n")
+}
+
+// all returns the pages so far, without the one from before the first cycle.
+func (r *rig) all() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.pages[1:])
+}
+
+func (r *rig) last() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.pages[len(r.pages)-1]
+}
+
+func (r *rig) has(want ...string) {
+	r.t.Helper()
+	page := r.last()
+	for _, w := range want {
+		if !slices.Contains(strings.Split(page, "\n"), w) {
+			r.t.Errorf("no line %q in:\n%s", w, page)
+		}
+	}
+}
+
+func (r *rig) hasNot(prefix string) {
+	r.t.Helper()
+	page := r.last()
+	for _, line := range strings.Split(page, "\n") {
+		if strings.HasPrefix(line, prefix) {
+			r.t.Errorf("a line begins with %q in:\n%s", prefix, page)
+		}
+	}
+}
+
+func (r *rig) wait(d time.Duration) {
+	time.Sleep(d) // the bubble's clock
+	synctest.Wait()
+}
+
+func (r *rig) stop() error {
+	r.cancel()
+	return <-r.result
+}
+
+// metric returns the value of a series given as name{label="value"}.
+func (r *rig) metric(want string) {
+	r.t.Helper()
+	families, err := r.reg.Gather()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	var all []string
+	for _, f := range families {
+		for _, m := range f.Metric {
+			var labels []string
+			for _, l := range m.Label {
+				labels = append(labels, l.GetName()+"="+l.GetValue())
+			}
+			value := m.GetGauge().GetValue() + m.GetCounter().GetValue()
+			all = append(all, fmt.Sprintf("%s{%s} %v", f.GetName(), strings.Join(labels, ","), value))
+		}
+	}
+	if !slices.Contains(all, want) {
+		r.t.Errorf("no series %q in:\n%s", want, strings.Join(all, "\n"))
+	}
+}
+
+func TestFirstPageIsThereAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, &fake{gpus: 2}, nil)
+		if !r.loop.Ready() {
+			t.Error("not ready after the first cycle")
+		}
+		r.has("UTIL{0} 50", "UTIL_RATIO{1} 0.5", "XID{0} 0",
+			"unavailable{GR -1} no_entity", "unavailable{DCGM_EXP_P2P_STATUS -1} not_supported",
+			"DCGM_EXP_XID_ERRORS_COUNT{1}[{window_size_in_ms 300000}] 0")
+		r.metric("dcgm_exporter_collect_success{} 1")
+		r.metric("dcgm_exporter_sessions_total{cause=start} 1")
+		if err := r.stop(); err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		if diff := cmp.Diff([2]int{1, 1}, r.fake.counts()); diff != "" {
+			t.Errorf("opened, closed (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestSamplesAreJudgedOneByOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{gpus: 3}
+		f.read = func(_ context.Context, b *gpu.Batch) error {
+			b.Add(0, 0, gpu.Int(808334905), time.Now())              // garbage
+			b.Add(1, 0, gpu.Int(7), time.Now().Add(-31*interval/10)) // older than three intervals
+			b.Add(2, 0, gpu.Int(7), time.Now().Add(-29*interval/10))
+			return nil
+		}
+		r := start(t, f, nil)
+		r.has("UTIL{2} 7", "down{0} unavailable", "down{1} unavailable")
+		r.hasNot("UTIL{0}")
+		r.hasNot("UTIL{1}")
+		r.hasNot("XID{0}") // a GPU that answers nothing has no "no error" either
+		r.metric("dcgm_exporter_samples_dropped_total{reason=out_of_range} 1")
+		r.metric("dcgm_exporter_samples_dropped_total{reason=stale} 1")
+		r.stop()
+	})
+}
+
+func TestLostGPUTakesNothingElse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{gpus: 8}
+		r := start(t, f, nil)
+		healthy := r.last()
+		f.set(func() {
+			f.read = func(_ context.Context, b *gpu.Batch) error {
+				for row := range 8 {
+					if row == 3 {
+						b.Fail(row, gpu.AllFields, gpu.ErrLost)
+						continue
+					}
+					b.Add(row, 0, gpu.Int(50), time.Now())
+				}
+				return nil
+			}
+		})
+		r.wait(interval)
+		r.has("down{3} lost")
+		gone := func(line string) bool { return strings.Contains(line, "{3}") }
+		want := slices.DeleteFunc(strings.Split(healthy, "\n"), gone)
+		got := slices.DeleteFunc(strings.Split(r.last(), "\n"), gone)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("the others changed (-before +after):\n%s", diff)
+		}
+		r.hasNot("UTIL{3}")
+		r.stop()
+	})
+}
+
+func TestHangingReadIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{gpus: 1}
+		release := make(chan struct{})
+		r := start(t, f, func(o *collector.Options) { o.HangLimit = time.Minute })
+		f.set(func() {
+			f.read = func(_ context.Context, b *gpu.Batch) error { // like cgo: ctx is not heard
+				<-release
+				b.Add(0, 0, gpu.Int(51), time.Now())
+				return nil
+			}
+		})
+		r.wait(2 * interval)
+		r.has("error timeout")
+		r.hasNot("UTIL")
+		if err := r.loop.Healthy(); err != nil {
+			t.Errorf("unhealthy before the limit: %v", err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), interval)
+		defer cancel()
+		if err := r.loop.Reload(ctx, collector.Change{Source: collector.SourceOf(f.Open), Plan: testPlan()}); !errors.Is(err, gpu.ErrTimeout) {
+			t.Errorf("Reload during a hang: %v, want gpu.ErrTimeout", err)
+		}
+		close(release)
+		r.wait(time.Millisecond)
+		r.has("UTIL{0} 51") // late, and served at once
+		r.metric("dcgm_exporter_collect_success{} 1")
+		r.stop()
+	})
+}
+
+func TestWedgedDriverEndsRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{gpus: 1}
+		release := make(chan struct{})
+		r := start(t, f, func(o *collector.Options) { o.HangLimit = time.Minute })
+		f.set(func() {
+			f.read = func(context.Context, *gpu.Batch) error { <-release; return nil }
+		})
+		r.wait(interval + time.Minute)
+		if err := <-r.result; !errors.Is(err, gpu.ErrWedged) {
+			t.Errorf("Run: %v, want gpu.ErrWedged", err)
+		}
+		if err := r.loop.Healthy(); !errors.Is(err, gpu.ErrWedged) {
+			t.Errorf("Healthy: %v, want gpu.ErrWedged", err)
+		}
+		close(release)
+	})
+}
+
+func TestShutdownDoesNotWaitForADriverThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{gpus: 1}
+		release := make(chan struct{})
+		r := start(t, f, nil)
+		f.set(func() {
+			f.read = func(context.Context, *gpu.Batch) error { <-release; return nil }
+		})
+		r.wait(interval + time.Second)
+		begin := time.Now()
+		if err := r.stop(); !errors.Is(err, gpu.ErrWedged) {
+			t.Errorf("Run: %v, want gpu.ErrWedged", err)
+		}
+		if took := time.Since(begin); took > 5*time.Second {
+			t.Errorf("shutdown took %v of the bubble's time", took)
+		}
+		close(release)
+	})
+}
+
+func TestSourceArrivesLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{gpus: 1, open: func(context.Context) error { return fmt.Errorf("libdcgm: %w", gpu.ErrUnavailable) }}
+		r := start(t, f, nil)
+		r.has("error unavailable")
+		if !r.loop.Ready() {
+			t.Error("a node without a driver is ready: it serves its health")
+		}
+		r.wait(5 * time.Minute)
+		r.metric("dcgm_exporter_collect_success{} 0")
+		f.set(func() { f.open = nil })
+		r.wait(30 * time.Second) // the longest pause
+		r.has("UTIL{0} 50")
+		r.stop()
+	})
+}
+
+func TestSessionsFollowTheTruth(t *testing.T) {
+	for _, c := range []struct {
+		err   error
+		cause string
+	}{{gpu.ErrTopology, "topology"}, {fmt.Errorf("engine: %w", gpu.ErrLost), "lost"}} {
+		t.Run(c.cause, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := &fake{gpus: 1}
+				r := start(t, f, nil)
+				f.set(func() { f.gpus = 2 })
+				f.session.end(c.err)
+				synctest.Wait()
+				r.has("UTIL{1} 50")
+				r.metric(fmt.Sprintf("dcgm_exporter_sessions_total{cause=%s} 1", c.cause))
+				if diff := cmp.Diff([2]int{2, 1}, f.counts()); diff != "" {
+					t.Errorf("opened, closed (-want +got):\n%s", diff)
+				}
+				for i, page := range r.all() {
+					if strings.Contains(page, "error") {
+						t.Errorf("page %d is empty: %s", i, page)
+					}
+				}
+				r.stop()
+			})
+		})
+	}
+}
+
+func TestAnEngineThatConnectsAndFailsIsNotHammered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{gpus: 1, read: func(context.Context, *gpu.Batch) error { return gpu.ErrLost }}
+		r := start(t, f, nil)
+		r.wait(10 * time.Minute)
+		if opened := f.counts()[0]; opened > 40 {
+			t.Errorf("opened %d sessions in 10 minutes", opened)
+		}
+		r.has("error lost")
+		if err := r.stop(); err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		if c := f.counts(); c[0] != c[1] {
+			t.Errorf("%d sessions opened, %d closed", c[0], c[1])
+		}
+	})
+}
+
+func TestReload(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{gpus: 1}
+		r := start(t, f, nil)
+		bad := &fake{open: func(context.Context) error { return gpu.ErrVersion }}
+		if err := r.loop.Reload(t.Context(), collector.Change{Source: collector.SourceOf(bad.Open), Plan: testPlan()}); !errors.Is(err, gpu.ErrVersion) {
+			t.Errorf("Reload to a source that does not open: %v, want gpu.ErrVersion", err)
+		}
+		unread := &fake{gpus: 1, read: func(context.Context, *gpu.Batch) error { return gpu.ErrTimeout }}
+		if err := r.loop.Reload(t.Context(), collector.Change{Source: collector.SourceOf(unread.Open), Plan: testPlan()}); !errors.Is(err, gpu.ErrTimeout) {
+			t.Errorf("Reload to a source that does not read: %v, want gpu.ErrTimeout", err)
+		}
+		if diff := cmp.Diff([2]int{1, 1}, unread.counts()); diff != "" {
+			t.Errorf("the refused source: opened, closed (-want +got):\n%s", diff)
+		}
+		r.wait(interval)
+		r.has("UTIL{0} 50")
+
+		plan := testPlan()
+		plan.Interval = time.Second
+		plan.Counters = plan.Counters[:1]
+		good := &fake{gpus: 4}
+		if err := r.loop.Reload(t.Context(), collector.Change{Source: collector.SourceOf(good.Open), Plan: plan}); err != nil {
+			t.Fatalf("Reload: %v", err)
+		}
+		synctest.Wait()
+		r.has("UTIL{3} 50")
+		r.hasNot("UTIL_RATIO")
+		before := len(r.all())
+		r.wait(3 * time.Second)
+		if n := len(r.all()) - before; n != 3 {
+			t.Errorf("%d pages in 3 s at the new interval of 1 s", n)
+		}
+		if diff := cmp.Diff([2]int{1, 1}, f.counts()); diff != "" {
+			t.Errorf("the replaced source: opened, closed (-want +got):\n%s", diff)
+		}
+		for i, page := range r.all() {
+			if strings.Contains(page, "error") {
+				t.Errorf("page %d is empty: %s", i, page)
+			}
+		}
+		r.metric("dcgm_exporter_sessions_total{cause=reload} 1")
+		r.stop()
+	})
+}
+
+func TestReloadWhileThereIsNoSession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{open: func(context.Context) error { return gpu.ErrUnavailable }}
+		r := start(t, f, nil)
+		r.wait(2 * time.Minute)
+		good := &fake{gpus: 1}
+		if err := r.loop.Reload(t.Context(), collector.Change{Source: collector.SourceOf(good.Open), Plan: testPlan()}); err != nil {
+			t.Fatalf("Reload: %v", err)
+		}
+		synctest.Wait()
+		r.has("UTIL{0} 50")
+		r.stop()
+	})
+}
+
+func TestEveryXIDCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{gpus: 1}
+		r := start(t, f, nil)
+		burst := time.Now()
+		f.set(func() {
+			f.read = func(_ context.Context, b *gpu.Batch) error {
+				now := time.Now()
+				b.Add(0, 0, gpu.Int(1), now)
+				for i, xid := range []int64{62, 45, 45} { // an engine's cache repeats them on every read
+					b.Add(0, 1, gpu.Int(xid), burst.Add(time.Duration(i)*time.Millisecond))
+				}
+				return nil
+			}
+		})
+		r.wait(interval)
+		r.has("XID{0} 45",
+			"DCGM_EXP_XID_ERRORS_COUNT{0}[{window_size_in_ms 300000} {xid 62}] 1",
+			"DCGM_EXP_XID_ERRORS_COUNT{0}[{window_size_in_ms 300000} {xid 45}] 2")
+		f.set(func() { f.read = nil })
+		f.session.end(gpu.ErrTopology) // the GPU is cut anew; its XIDs stay
+		synctest.Wait()
+		r.has("XID{0} 45", "DCGM_EXP_XID_ERRORS_COUNT{0}[{window_size_in_ms 300000} {xid 45}] 2")
+		r.wait(6 * time.Minute)
+		r.has("XID{0} 45", "DCGM_EXP_XID_ERRORS_COUNT{0}[{window_size_in_ms 300000}] 0")
+		r.stop()
+	})
+}
+
+// owners is an Attributor that a test directs.
+type owners struct {
+	mu     sync.Mutex
+	answer func(context.Context, *gpu.Topology) (*gpu.Owners, error)
+	calls  int
+}
+
+func (o *owners) Name() string { return "test" }
+
+func (o *owners) Attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, error) {
+	o.mu.Lock()
+	o.calls++
+	answer := o.answer
+	o.mu.Unlock()
+	return answer(ctx, t)
+}
+
+func TestOwnersOutliveAHiccupAndNoMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		good := &gpu.Owners{Generation: 1, Labels: [][]gpu.Label{{{Name: "pod", Value: "a"}}}}
+		o := &owners{answer: func(context.Context, *gpu.Topology) (*gpu.Owners, error) { return good, nil }}
+		r := start(t, &fake{gpus: 2}, func(opt *collector.Options) { opt.Attributors = []collector.Attributor{o} })
+		r.has("UTIL{0} 50 pod=a", "UTIL{1} 50")
+		r.metric("dcgm_exporter_attribution_success{attributor=test} 1")
+
+		o.mu.Lock()
+		o.answer = func(ctx context.Context, _ *gpu.Topology) (*gpu.Owners, error) { // hangs, then hears ctx
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		o.mu.Unlock()
+		r.wait(interval + 2*time.Second)
+		r.has("UTIL{0} 50 pod=a")
+		r.metric("dcgm_exporter_attribution_success{attributor=test} 0")
+		r.wait(2 * interval)
+		r.has("UTIL{0} 50") // GPU series flow; the label is gone rather than old
+		if o.calls != 4 {
+			t.Errorf("%d calls in 4 cycles", o.calls)
+		}
+		r.stop()
+	})
+}
+
+func TestMetricsAreWellNamed(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	collector.New(collector.Options{Source: nil, Plan: testPlan(), Publish: func(*gpu.Snapshot) {}, Registerer: reg})
+	problems, err := testutil.GatherAndLint(reg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+}
+
+func TestFaultsOfFieldsAreListedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{gpus: 3}
+		f.read = func(_ context.Context, b *gpu.Batch) error {
+			for row := range 3 {
+				b.Add(row, 2, gpu.Float(0.5), time.Now()) // keeps the GPU up
+			}
+			b.Fail(gpu.AllRows, 1, gpu.ErrPermission)
+			b.Add(0, 0, gpu.Int(1), time.Now())
+			b.Fail(1, 0, gpu.ErrNotSupported)
+			return nil
+		}
+		r := start(t, f, func(o *collector.Options) { o.Plan.Fields[2].Levels = gpuOnly })
+		r.has("unavailable{XID -1} permission", "unavailable{UTIL 1} not_supported", "unavailable{UTIL 2} no_data")
+		r.hasNot("unavailable{UTIL 0}")
+		r.hasNot("XID{") // not readable is not "no error"
+		r.stop()
+	})
+}
+
+func TestSteadyCycleAllocatesLittle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		plan := &gpu.Plan{Interval: interval}
+		for i := range 100 {
+			plan.Fields = append(plan.Fields, gpu.Field{ID: gpu.FieldID(1000 + i), Name: fmt.Sprint("F", i), Levels: gpuOnly, Min: 1})
+			plan.Counters = append(plan.Counters, gpu.Counter{Name: fmt.Sprint("F", i), Field: i, Scale: 1})
+		}
+		f := &fake{gpus: 56}
+		f.read = func(_ context.Context, b *gpu.Batch) error {
+			now := time.Now()
+			for row := range 56 {
+				for field := range 100 {
+					b.Add(row, field, gpu.Int(1), now)
+				}
+			}
+			return nil
+		}
+		r := start(t, f, func(o *collector.Options) {
+			o.Plan = plan
+			o.Publish = func(*gpu.Snapshot) {}
+		})
+		// A cycle starts a timer or two and no more: nothing grows with the
+		// 5,600 values.
+		if n := testing.AllocsPerRun(20, func() { r.wait(interval) }); n > 40 {
+			t.Errorf("%v allocations a cycle", n)
+		}
+		r.stop()
+	})
+}

@@ -1,0 +1,98 @@
+package collector
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// The stages of a cycle, as the stage label of the failure counter names them.
+const (
+	stageOpen      = "open"
+	stageRead      = "read"
+	stageAttribute = "attribute"
+)
+
+// The causes for which a session was opened, as in dcgm_exporter_sessions_total.
+const (
+	causeStart    = "start"
+	causeReload   = "reload"
+	causeTopology = "topology"
+	causeLost     = "lost"
+)
+
+// Why the collector dropped a sample.
+const (
+	droppedStale = "stale"
+	droppedRange = "out_of_range"
+)
+
+// metrics are the Loop's own series. The per-entity health series travel in
+// the snapshot instead, since they carry the entities' labels.
+type metrics struct {
+	success      prometheus.Gauge
+	duration     prometheus.Gauge
+	lastSuccess  prometheus.Gauge
+	failures     *prometheus.CounterVec
+	sessions     *prometheus.CounterVec
+	dropped      *prometheus.CounterVec
+	attribution  *prometheus.GaugeVec
+	attributeFor *prometheus.GaugeVec
+	source       *prometheus.GaugeVec
+}
+
+func newMetrics(reg prometheus.Registerer) *metrics {
+	m := &metrics{
+		success: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "dcgm_exporter_collect_success",
+			Help: "Whether the latest collection cycle had data to serve.",
+		}),
+		duration: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "dcgm_exporter_collect_duration_seconds",
+			Help: "How long the latest collection cycle took.",
+		}),
+		lastSuccess: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "dcgm_exporter_collect_last_success_timestamp_seconds",
+			Help: "When a collection cycle last succeeded, in Unix time.",
+		}),
+		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "dcgm_exporter_collect_failures_total",
+			Help: "Failures by the stage of the cycle and the reason.",
+		}, []string{"stage", "reason"}),
+		sessions: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "dcgm_exporter_sessions_total",
+			Help: "Sessions opened at the source, by what made it necessary.",
+		}, []string{"cause"}),
+		dropped: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "dcgm_exporter_samples_dropped_total",
+			Help: "Samples not served: older than three intervals, or outside the field's plausible range.",
+		}, []string{"reason"}),
+		attribution: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "dcgm_exporter_attribution_success",
+			Help: "Whether the attributor answered in the latest cycle.",
+		}, []string{"attributor"}),
+		attributeFor: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "dcgm_exporter_attribution_duration_seconds",
+			Help: "How long the attributor's latest answer took.",
+		}, []string{"attributor"}),
+		source: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "dcgm_exporter_source_info",
+			Help: "Where the data comes from: the source, and the versions of the driver and of its library.",
+		}, []string{"source", "driver", "library"}),
+	}
+	reg.MustRegister(m.success, m.duration, m.lastSuccess, m.failures, m.sessions, m.dropped,
+		m.attribution, m.attributeFor, m.source)
+	for _, cause := range []string{causeStart, causeReload, causeTopology, causeLost} {
+		m.sessions.WithLabelValues(cause)
+	}
+	for _, reason := range []string{droppedStale, droppedRange} {
+		m.dropped.WithLabelValues(reason)
+	}
+	return m
+}
+
+// describe sets the info series of the session's source.
+func (m *metrics) describe(t *gpu.Topology) {
+	m.source.Reset()
+	m.source.WithLabelValues(t.Source, t.Driver, t.Library).Set(1)
+}
