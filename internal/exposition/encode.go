@@ -42,6 +42,7 @@ type Encoder struct {
 	columns  []*gpu.Counter // what families was planned for
 	derived  []gpu.Family   // likewise, without the series
 	seen     labelSets
+	xids     xidLabels
 	extra    []gpu.Label
 
 	duplicates, dropped atomic.Uint64
@@ -51,9 +52,15 @@ type Encoder struct {
 type family struct {
 	name    string
 	header  string // its HELP and TYPE lines
-	columns []int  // indexes of Snapshot.Columns
-	derived []int  // indexes of Snapshot.Families
+	columns []source
+	derived []int // indexes of Snapshot.Families
 	health  healthFamily
+}
+
+// A source is a column that a family shows.
+type source struct {
+	column int  // index of Snapshot.Columns
+	xid    bool // its values are XIDs
 }
 
 // NewEncoder returns an Encoder.
@@ -140,7 +147,7 @@ func (e *Encoder) plan(s *gpu.Snapshot) {
 		e.columns = append(e.columns, c)
 		if c.Type != gpu.MetricLabel {
 			f := named(c.Name, c.Help, c.Type)
-			f.columns = append(f.columns, i)
+			f.columns = append(f.columns, source{column: i, xid: isXID(c.Name)})
 		}
 	}
 	for i := range s.Families {
@@ -177,8 +184,12 @@ func (e *Encoder) appendFamily(dst []byte, s *gpu.Snapshot, f *family) []byte {
 	dst = append(dst, f.header...)
 	body := len(dst)
 	e.seen.reset()
-	for _, i := range f.columns {
-		dst = e.appendColumn(dst, f, &s.Columns[i])
+	for _, src := range f.columns {
+		if c := &s.Columns[src.column]; src.xid {
+			dst = e.appendXIDs(dst, f, c)
+		} else {
+			dst = e.appendColumn(dst, f, c)
+		}
 	}
 	for _, i := range f.derived {
 		dst = e.appendDerived(dst, f, s.Families[i].Series)
@@ -208,6 +219,17 @@ func (e *Encoder) appendColumn(dst []byte, f *family, c *gpu.Column) []byte {
 		dst = append(dst, e.labels.arena[b.start:b.end]...)
 		dst = appendNumber(dst, v)
 		dst = append(dst, '\n')
+	}
+	return dst
+}
+
+// appendXIDs is appendColumn for a column of XIDs.
+func (e *Encoder) appendXIDs(dst []byte, f *family, c *gpu.Column) []byte {
+	for row := range min(len(c.Values), len(e.labels.rows)) {
+		if v := c.Values[row]; !v.IsAbsent() && !v.IsText() {
+			extra := e.xids.of(v)
+			dst = e.appendExtended(dst, f, &e.labels.rows[row].block, extra[:], v)
+		}
 	}
 	return dst
 }

@@ -1,15 +1,23 @@
 package exposition_test
 
 import (
+	"flag"
 	"fmt"
+	"math"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
+
+var update = flag.Bool("update", false, "rewrite the golden file")
 
 // The rows of world's topology.
 const (
@@ -204,16 +212,16 @@ func TestOwnerLabels(t *testing.T) {
 	for row := range rowCount {
 		owners.Labels[row] = owner
 	}
-	topology := gpu.NewTopology([]gpu.Device{{Entity: gpu.Entity{Kind: gpu.KindGPU}}, {Entity: gpu.Entity{Kind: gpu.KindNVSwitch}}, {Entity: gpu.Entity{Kind: gpu.KindGPU, ID: 1}, GPU: 1}})
+	topology := gpu.NewTopology([]gpu.Device{{Entity: gpu.Entity{Kind: gpu.KindGPU}, Model: "T4"}, {Entity: gpu.Entity{Kind: gpu.KindNVSwitch}}, {Entity: gpu.Entity{Kind: gpu.KindGPU, ID: 1}, GPU: 1}})
 	owners.Labels = owners.Labels[:2] // the last row has no entry at all
 	tests := map[bool][]string{
 		false: {
-			`M{gpu="0",device="nvidia0",_1st="d",_name__="u",app_kubernetes_io_name="x",container="main",namespace="team-a",pod="train-0"} 1`,
+			`M{gpu="0",device="nvidia0",modelName="T4",_1st="d",_name__="u",app_kubernetes_io_name="x",container="main",namespace="team-a",pod="train-0"} 1`,
 			`M{nvswitch="nvswitch0"} 1`,
 			`M{gpu="1",device="nvidia0"} 1`,
 		},
 		true: {
-			`M{gpu="0",device="nvidia0",_1st="d",_name__="u",app_kubernetes_io_name="x",container_name="main",pod_name="train-0",pod_namespace="team-a"} 1`,
+			`M{gpu="0",device="nvidia0",modelName="T4",_1st="d",_name__="u",app_kubernetes_io_name="x",container_name="main",pod_name="train-0",pod_namespace="team-a"} 1`,
 			`M{nvswitch="nvswitch0"} 1`,
 			`M{gpu="1",device="nvidia0"} 1`,
 		},
@@ -231,5 +239,287 @@ func TestOwnerLabels(t *testing.T) {
 		if got := e.LabelsDropped(); got != 2 {
 			t.Errorf("LabelsDropped = %d, want 2 (a second key and modelName)", got)
 		}
+	}
+}
+
+// Integers stay integers, floats are as short as they can be, and what is no
+// number is no sample.
+func TestValues(t *testing.T) {
+	tests := []struct {
+		value gpu.Value
+		want  string // "" for no sample
+	}{
+		{gpu.Value{}, ""},
+		{gpu.Text("on"), ""},
+		{gpu.Int(0), "0"},
+		{gpu.Int(math.MaxInt64), "9223372036854775807"},
+		{gpu.Int(math.MinInt64), "-9223372036854775808"},
+		{gpu.Float(100.5), "100.5"},
+		{gpu.Float(0.1), "0.1"},
+		{gpu.Float(1e-7), "1e-07"},
+		{gpu.Float(42), "42"},
+		{gpu.Float(-3), "-3"},
+		{gpu.Float(999_999), "999999"},
+		{gpu.Float(1e6), "1e+06"},
+		{gpu.Float(1 << 62), "4.611686018427388e+18"},
+		{gpu.Float(math.MaxFloat64), "1.7976931348623157e+308"},
+		{gpu.Float(math.Copysign(0, -1)), "-0"},
+		{gpu.Float(math.Inf(1)), "+Inf"},
+		{gpu.Float(math.Inf(-1)), "-Inf"},
+	}
+	for _, tt := range tests {
+		page := encode(t, exposition.Options{}, &gpu.Snapshot{
+			Topology: world(),
+			Columns:  []gpu.Column{column("M", gpu.MetricUntyped, map[int]gpu.Value{rowNode: tt.value})},
+		})
+		want := ""
+		if tt.want != "" {
+			want = "# HELP M Help of M.\n# TYPE M untyped\nM " + tt.want + "\n"
+		}
+		if page != want {
+			t.Errorf("%v: page %q, want %q", tt.value, page, want)
+		}
+	}
+}
+
+// Two boards that an engine can't tell apart are served once, in every family,
+// and the second one is counted.
+func TestEqualEntities(t *testing.T) {
+	twin := gpu.Device{Entity: gpu.Entity{Kind: gpu.KindGPU}, UUID: "GPU-0"}
+	other := twin
+	other.Entity.ID = 1
+	e := exposition.NewEncoder(exposition.Options{})
+	s := &gpu.Snapshot{
+		Topology: gpu.NewTopology([]gpu.Device{twin, other}),
+		Columns: []gpu.Column{
+			column("A", gpu.MetricGauge, map[int]gpu.Value{0: gpu.Int(1), 1: gpu.Int(2)}),
+			column("B", gpu.MetricGauge, map[int]gpu.Value{1: gpu.Int(3)}),
+		},
+		Families: []gpu.Family{{Name: "C", Type: gpu.MetricCounter, Series: []gpu.Series{
+			{Row: 0, Labels: []gpu.Label{{Name: "x", Value: "1"}, {Name: "y", Value: "2"}}, Value: gpu.Int(4)},
+			{Row: 1, Labels: []gpu.Label{{Name: "y", Value: "2"}, {Name: "x", Value: "1"}}, Value: gpu.Int(5)},
+			{Row: 1, Labels: []gpu.Label{{Name: "y", Value: "1"}, {Name: "x", Value: "2"}}, Value: gpu.Int(6)},
+		}}},
+		Health: gpu.Health{Entities: make([]gpu.EntityHealth, 2)},
+	}
+	for cycle := uint64(1); cycle <= 2; cycle++ {
+		p := e.Encode(s)
+		parse(t, p.Bytes())
+		want := []string{
+			`A{gpu="0",UUID="GPU-0",device="nvidia0"} 1`,
+			`B{gpu="0",UUID="GPU-0",device="nvidia0"} 3`,
+			`C{gpu="0",UUID="GPU-0",device="nvidia0",x="1",y="2"} 4`,
+			`C{gpu="0",UUID="GPU-0",device="nvidia0",y="1",x="2"} 6`,
+			`dcgm_exporter_entity_up{gpu="0",UUID="GPU-0"} 1`,
+		}
+		if diff := cmp.Diff(want, samples(string(p.Bytes()))); diff != "" {
+			t.Errorf("samples (-want +got):\n%s", diff)
+		}
+		if got := e.DuplicatesDropped(); got != 3*cycle {
+			t.Errorf("DuplicatesDropped = %d after %d cycles, want %d", got, cycle, 3*cycle)
+		}
+		p.Release()
+	}
+}
+
+// A name that several sources give is one family under one header.
+func TestOneFamilyOfSeveralSources(t *testing.T) {
+	page := encode(t, exposition.Options{Trailer: func(dst []byte) []byte { return append(dst, "# TYPE up gauge\nup 1"...) }}, &gpu.Snapshot{
+		Topology: world(),
+		Columns: []gpu.Column{
+			column("M", gpu.MetricGauge, map[int]gpu.Value{rowNode: gpu.Int(1)}),
+			column("N", gpu.MetricGauge, nil),
+			column("M", gpu.MetricCounter, map[int]gpu.Value{rowNode: gpu.Int(2), rowSwitch: gpu.Int(3)}),
+			column("O.P", gpu.MetricCounter, map[int]gpu.Value{rowSwitch: gpu.Int(4)}),
+		},
+		Families: []gpu.Family{
+			{Name: "N", Help: "backslash \\, \"quotes\" and\nnewline", Series: []gpu.Series{{Row: gpu.AllRows, Value: gpu.Int(5)}}},
+			{Name: "M", Series: []gpu.Series{{Row: gpu.AllRows, Labels: []gpu.Label{{Name: "x", Value: "1"}}, Value: gpu.Int(6)}}},
+		},
+	})
+	want := `# HELP M Help of M.
+# TYPE M gauge
+M 1
+M{nvswitch="nvswitch3"} 3
+M{x="1"} 6
+# HELP N Help of N.
+# TYPE N gauge
+N 5
+# HELP O_P Help of O.P.
+# TYPE O_P counter
+O_P{nvswitch="nvswitch3"} 4
+# TYPE up gauge
+up 1
+`
+	if diff := cmp.Diff(want, page); diff != "" {
+		t.Errorf("page (-want +got):\n%s", diff)
+	}
+}
+
+// The labels of a derived series never replace what identifies its entity, and
+// replace everything else.
+func TestDerivedLabels(t *testing.T) {
+	e := exposition.NewEncoder(exposition.Options{Hostname: "h"})
+	p := e.Encode(&gpu.Snapshot{
+		Topology: world(),
+		Owners:   &gpu.Owners{Labels: [][]gpu.Label{rowGPU0: {{Name: "pod", Value: "p"}, {Name: "xid", Value: "pod's own"}}}},
+		Columns:  []gpu.Column{column("DRIVER", gpu.MetricLabel, everywhere(gpu.Text("1")))},
+		Families: []gpu.Family{{Name: "F", Series: []gpu.Series{
+			{Row: rowGPU0, Labels: []gpu.Label{{Name: "xid", Value: "62"}, {Name: "gpu", Value: "9"}, {Name: "xid", Value: "63"}, {Name: "DRIVER", Value: "2"}}, Value: gpu.Int(1)},
+			{Row: rowSwitch, Labels: []gpu.Label{{Name: "gpu", Value: "9"}, {Name: "blank", Value: ""}}, Value: gpu.Int(2)},
+			{Row: gpu.AllRows, Labels: []gpu.Label{{Name: "gpu", Value: "9"}}, Value: gpu.Int(3)},
+			{Row: rowCount, Value: gpu.Int(4)}, // no such entity
+			{Row: rowGPU1, Value: gpu.Text("no number")},
+		}}},
+	})
+	parse(t, p.Bytes())
+	want := []string{
+		`F{gpu="0",UUID="GPU-0",pci_bus_id="00000000:1B:00.0",device="nvidia0",modelName="NVIDIA H100  80GB",hostname="h",pod="p",xid="62",DRIVER="2"} 1`,
+		`F{nvswitch="nvswitch3",hostname="h",DRIVER="1",gpu="9"} 2`,
+		`F{gpu="9"} 3`,
+	}
+	if diff := cmp.Diff(want, samples(string(p.Bytes()))); diff != "" {
+		t.Errorf("samples (-want +got):\n%s", diff)
+	}
+	if got := e.LabelsDropped(); got != 4 {
+		t.Errorf("LabelsDropped = %d, want 4 (gpu, the second xid, the pod's xid, DRIVER)", got)
+	}
+}
+
+// XIDs say what they mean, under every name of the field.
+func TestXIDLabels(t *testing.T) {
+	entry, ok := counters.ByID(230)
+	if !ok {
+		t.Fatal("field 230 is not in the catalogue")
+	}
+	for _, name := range []string{entry.Name, entry.Classic, entry.Current} {
+		page := encode(t, exposition.Options{}, &gpu.Snapshot{
+			Topology: world(),
+			Columns: []gpu.Column{
+				column(name, gpu.MetricGauge, map[int]gpu.Value{rowNode: gpu.Int(79), rowSwitch: gpu.Int(0), rowCPU: gpu.Int(-1), rowCore: gpu.Int(1 << 40), rowGPU0: gpu.Text("no number")}),
+				column("DCGM_FI_DEV_GPU_TEMP", gpu.MetricGauge, map[int]gpu.Value{rowNode: gpu.Int(79)}),
+			},
+		})
+		want := []string{
+			name + `{err_code="79",err_msg="` + counters.XIDMessage(79) + `"} 79`,
+			name + `{nvswitch="nvswitch3",err_code="0",err_msg="No Error"} 0`,
+			name + `{cpu="1",cpu_serial="0x1234",err_code="-1",err_msg="Unknown Error"} -1`,
+			name + `{cpucore="72",cpu="1",err_code="1099511627776",err_msg="Unknown Error"} 1099511627776`,
+			`DCGM_FI_DEV_GPU_TEMP 79`,
+		}
+		if diff := cmp.Diff(want, samples(page)); diff != "" {
+			t.Errorf("samples (-want +got):\n%s", diff)
+		}
+	}
+}
+
+// Labels follow the topology, the owners and the label-typed counters, from
+// one page to the next.
+func TestLabelsFollow(t *testing.T) {
+	e := exposition.NewEncoder(exposition.Options{})
+	s := &gpu.Snapshot{
+		Topology: gpu.NewTopology([]gpu.Device{{Entity: gpu.Entity{Kind: gpu.KindGPU}}}),
+		Columns: []gpu.Column{
+			column("M", gpu.MetricGauge, everywhere(gpu.Int(1))),
+			column("L", gpu.MetricLabel, map[int]gpu.Value{0: gpu.Text("1")}),
+		},
+	}
+	owner := func(generation uint64, pod string) *gpu.Owners {
+		return &gpu.Owners{Generation: generation, Labels: [][]gpu.Label{{{Name: "pod", Value: pod}}}}
+	}
+	steps := []struct {
+		name   string
+		change func()
+		want   []string
+	}{
+		{"first", func() {}, []string{`M{gpu="0",device="nvidia0",L="1"} 1`}},
+		{"owner", func() { s.Owners = owner(0, "a") }, []string{`M{gpu="0",device="nvidia0",L="1",pod="a"} 1`}},
+		{"other owner", func() { s.Owners = owner(1, "b") }, []string{`M{gpu="0",device="nvidia0",L="1",pod="b"} 1`}},
+		{"label value", func() { s.Columns[1].Values[0] = gpu.Text("2") }, []string{`M{gpu="0",device="nvidia0",L="2",pod="b"} 1`}},
+		{"label gone", func() { s.Columns = s.Columns[:1] }, []string{`M{gpu="0",device="nvidia0",pod="b"} 1`}},
+		{"no owner", func() { s.Owners = nil }, []string{`M{gpu="0",device="nvidia0"} 1`}},
+		{"session lost", func() { s.Topology = nil }, []string{}},
+		{"new topology", func() {
+			s.Topology = gpu.NewTopology([]gpu.Device{{Entity: gpu.Entity{Kind: gpu.KindNVSwitch, ID: 2}}})
+		}, []string{`M{nvswitch="nvswitch2"} 1`}},
+	}
+	for _, step := range steps {
+		step.change()
+		p := e.Encode(s)
+		parse(t, p.Bytes())
+		if diff := cmp.Diff(step.want, samples(string(p.Bytes()))); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", step.name, diff)
+		}
+		p.Release()
+	}
+}
+
+// What fails is served as data, also while there is nothing else.
+func TestHealthWithoutTopology(t *testing.T) {
+	page := encode(t, exposition.Options{Hostname: "h"}, &gpu.Snapshot{
+		Columns: []gpu.Column{column("M", gpu.MetricGauge, everywhere(gpu.Int(1)))},
+		Health: gpu.Health{
+			Err:         gpu.ErrUnavailable,
+			Entities:    make([]gpu.EntityHealth, 3),
+			Unavailable: []gpu.FieldHealth{{Field: "M", Row: gpu.AllRows, Reason: "unavailable"}, {Field: "M", Row: 2, Reason: "lost"}},
+		},
+	})
+	want := []string{`dcgm_exporter_field_unavailable{field="M",reason="unavailable"} 1`}
+	if diff := cmp.Diff(want, samples(page)); diff != "" {
+		t.Errorf("samples (-want +got):\n%s", diff)
+	}
+}
+
+// TestGolden shows a page with everything on it.
+func TestGolden(t *testing.T) {
+	owners := &gpu.Owners{Labels: make([][]gpu.Label, rowCount)}
+	owners.Labels[rowGPU0] = []gpu.Label{{Name: "pod", Value: "train-0"}, {Name: "namespace", Value: "team-a"}, {Name: "container", Value: "main"}}
+	owners.Labels[rowInstance] = []gpu.Label{{Name: "hpc_job", Value: "job \"7\"\n\\ \xff"}}
+	now := time.Unix(1_700_000_000, 0)
+	s := &gpu.Snapshot{
+		Time: now, Topology: world(), Owners: owners,
+		Columns: []gpu.Column{
+			column("DCGM_FI_DEV_GPU_TEMP", gpu.MetricGauge, map[int]gpu.Value{rowGPU0: gpu.Int(40), rowGPU1: gpu.Int(41)}),
+			column("DCGM_FI_PROF_GR_ENGINE_ACTIVE", gpu.MetricGauge, map[int]gpu.Value{rowGPU0: gpu.Float(0.25), rowInstance: gpu.Float(0.5)}),
+			column("DCGM_FI_DEV_XID_ERRORS", gpu.MetricGauge, map[int]gpu.Value{rowGPU0: gpu.Int(0), rowGPU1: gpu.Int(79)}),
+			column("DCGM_FI_DRIVER_VERSION", gpu.MetricLabel, map[int]gpu.Value{rowNode: gpu.Text("570.124.06")}),
+			column("DCGM_FI_DEV_NVLINK_CRC_FLIT_ERRORS", gpu.MetricCounter, map[int]gpu.Value{rowLink: gpu.Int(0), rowSwitchLink: gpu.Int(3)}),
+			column("DCGM_FI_DEV_NVSWITCH_TEMPERATURE_CURRENT", gpu.MetricGauge, map[int]gpu.Value{rowSwitch: gpu.Int(50)}),
+			column("DCGM_FI_DEV_CPU_UTIL_TOTAL", gpu.MetricGauge, map[int]gpu.Value{rowCPU: gpu.Float(0.125), rowCore: gpu.Float(1)}),
+		},
+		Families: []gpu.Family{{
+			Name: "DCGM_EXP_XID_ERRORS_COUNT", Type: gpu.MetricGauge, Help: "XID errors within the window.",
+			Series: []gpu.Series{
+				{Row: rowGPU0, Labels: []gpu.Label{{Name: "window_size_in_ms", Value: "300000"}}, Value: gpu.Int(0)},
+				{Row: rowGPU1, Labels: []gpu.Label{{Name: "window_size_in_ms", Value: "300000"}, {Name: "xid", Value: "79"}}, Value: gpu.Int(2)},
+			},
+		}},
+		Health: gpu.Health{
+			Entities:    make([]gpu.EntityHealth, rowCount),
+			Unavailable: []gpu.FieldHealth{{Field: "DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", Row: rowInstance, Reason: "not_supported"}},
+		},
+	}
+	for row := range s.Health.Entities {
+		s.Health.Entities[row].OldestSample = now.Add(-time.Duration(row) * 1500 * time.Millisecond).UnixNano()
+	}
+	s.Health.Entities[rowGPU1] = gpu.EntityHealth{Err: fmt.Errorf("read GPU 1: %w", gpu.ErrLost)}
+	got := encode(t, exposition.Options{
+		Hostname: "node-1",
+		Trailer: func(dst []byte) []byte {
+			return append(dst, "# TYPE dcgm_exporter_collect_success gauge\ndcgm_exporter_collect_success 1\n"...)
+		},
+	}, s)
+	golden := filepath.Join("testdata", "page.prom")
+	if *update {
+		if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("page (-golden +got; -update rewrites the file):\n%s", diff)
 	}
 }

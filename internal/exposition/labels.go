@@ -149,19 +149,12 @@ func (l *labeler) render(s *gpu.Snapshot) {
 }
 
 // block renders labels, the first of which (identity in number) tell entities
-// apart. Blank ones are left out.
+// apart. None of them is blank.
 func (l *labeler) block(labels []gpu.Label, identity int) block {
 	b := block{start: len(l.arena)}
 	first := len(l.spans)
 	for i, label := range labels {
-		if label.Value == "" {
-			continue
-		}
-		sep := byte(',')
-		if len(l.spans) == first {
-			sep = '{'
-		}
-		l.arena = append(l.arena, sep)
+		l.arena = append(l.arena, "{,"[min(i, 1)])
 		start := len(l.arena)
 		l.arena = appendLabel(l.arena, label.Name, label.Value)
 		sp := span{
@@ -172,7 +165,7 @@ func (l *labeler) block(labels []gpu.Label, identity int) block {
 		b.hash += sp.hash
 		l.spans = append(l.spans, sp)
 	}
-	if len(l.spans) > first {
+	if len(labels) > 0 {
 		l.arena = append(l.arena, '}')
 	}
 	l.arena = append(l.arena, ' ')
@@ -182,10 +175,14 @@ func (l *labeler) block(labels []gpu.Label, identity int) block {
 }
 
 // identity appends the labels that every series of the entity carries, in the
-// order of the reference.
+// order of the reference. What is not known of the entity is left out.
 func (l *labeler) identity(dst []gpu.Label, t *gpu.Topology, row int) []gpu.Label {
 	d := &t.Devices[row]
-	add := func(name, value string) { dst = append(dst, gpu.Label{Name: name, Value: value}) }
+	add := func(name, value string) {
+		if value != "" {
+			dst = append(dst, gpu.Label{Name: name, Value: value})
+		}
+	}
 	switch d.Entity.Kind {
 	case gpu.KindGPU, gpu.KindGPUInstance, gpu.KindComputeInstance:
 		model := d.Model
@@ -245,7 +242,11 @@ func (l *labeler) identity(dst []gpu.Label, t *gpu.Topology, row int) []gpu.Labe
 // it apart and to join its other series. The node has none.
 func (l *labeler) health(dst []gpu.Label, t *gpu.Topology, row int) (labels []gpu.Label, ok bool) {
 	d := &t.Devices[row]
-	add := func(name, value string) { dst = append(dst, gpu.Label{Name: name, Value: value}) }
+	add := func(name, value string) {
+		if value != "" {
+			dst = append(dst, gpu.Label{Name: name, Value: value})
+		}
+	}
 	switch d.Entity.Kind {
 	case gpu.KindGPU, gpu.KindGPUInstance, gpu.KindComputeInstance:
 		add("gpu", number(d.GPU))

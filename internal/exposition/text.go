@@ -63,12 +63,13 @@ func appendText(dst []byte, s string, quoted bool) []byte {
 
 // labelName returns name as a label name that Prometheus accepts: letters,
 // digits and underscores, no digit in front. Names with two leading
-// underscores are Prometheus' own (__name__), so one of them goes.
+// underscores are Prometheus' own (__name__), so all but one go.
 func labelName(name string) string {
+	name = validName(name, false)
 	for len(name) > 1 && name[0] == '_' && name[1] == '_' {
 		name = name[1:]
 	}
-	return validName(name, false)
+	return name
 }
 
 // metricName returns name as a metric name that Prometheus accepts: a label

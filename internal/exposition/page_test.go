@@ -1,0 +1,153 @@
+package exposition_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"io"
+	"runtime"
+	"sync"
+	"testing"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+func gunzip(t testing.TB, b []byte) []byte {
+	t.Helper()
+	r, err := gzip.NewReader(bytes.NewReader(b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := io.ReadAll(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// generation returns a snapshot whose every sample says n: a page that mixes
+// two generations shows.
+func generation(n, samples int) *gpu.Snapshot {
+	f := gpu.Family{Name: "generation", Type: gpu.MetricGauge}
+	for i := range samples {
+		f.Series = append(f.Series, gpu.Series{
+			Row: gpu.AllRows, Labels: []gpu.Label{{Name: "i", Value: fmt.Sprint(i)}}, Value: gpu.Int(int64(n)),
+		})
+	}
+	return &gpu.Snapshot{Families: []gpu.Family{f}}
+}
+
+func TestPagesBeforeTheFirst(t *testing.T) {
+	var pages exposition.Pages
+	if p := pages.Acquire(); p != nil {
+		t.Errorf("Acquire = %v before the first Publish, want nil", p)
+	}
+}
+
+func TestGzip(t *testing.T) {
+	for _, body := range [][]byte{{}, []byte("up 1\n"), bytes.Repeat([]byte(`up{instance="a"} 1`+"\n"), 10_000)} {
+		p := exposition.NewPage(body)
+		first := p.Gzip()
+		if got := gunzip(t, first); !bytes.Equal(got, body) {
+			t.Errorf("%d bytes came back as %d others", len(body), len(got))
+		}
+		if second := p.Gzip(); &second[0] != &first[0] {
+			t.Error("a second call compressed again")
+		}
+		p.Release()
+	}
+}
+
+// A page that is used again must not show the compressed form of the old one.
+func TestRecycledPageIsCompressedAnew(t *testing.T) {
+	e := exposition.NewEncoder(exposition.Options{})
+	for n := range 5 {
+		p := e.Encode(generation(n, 3))
+		if got := gunzip(t, p.Gzip()); !bytes.Equal(got, p.Bytes()) {
+			t.Fatalf("generation %d: compressed %q, plain %q", n, got, p.Bytes())
+		}
+		p.Release()
+	}
+}
+
+// Readers that hold a page for long, across many publishes, read what they
+// acquired: every byte of it, and nothing of a later page.
+func TestSlowReaders(t *testing.T) {
+	const readers, publishes, size = 8, 400, 50
+	e := exposition.NewEncoder(exposition.Options{})
+	var pages exposition.Pages
+	pages.Publish(e.Encode(generation(0, size)))
+
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	for r := range readers {
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				p := pages.Acquire()
+				before := bytes.Clone(p.Bytes())
+				for range r * 20 { // the slowest holds it for many publishes
+					runtime.Gosched()
+				}
+				if !bytes.Equal(before, p.Bytes()) {
+					t.Error("a page changed while it was held")
+				}
+				if r%2 == 0 && !bytes.Equal(gunzip(t, p.Gzip()), before) {
+					t.Error("the compressed page is another one")
+				}
+				values := map[float64]bool{}
+				for _, v := range parse(t, before)["generation"].Samples {
+					values[v] = true
+				}
+				if len(values) != 1 {
+					t.Errorf("a page mixes generations %v", values)
+				}
+				p.Release()
+			}
+		})
+	}
+	for n := range publishes {
+		pages.Publish(e.Encode(generation(n+1, size)))
+		runtime.Gosched()
+	}
+	close(stop)
+	wg.Wait()
+}
+
+// However many pages come and go, and however long a reader holds one, memory
+// stays that of a few pages.
+func TestPagesKeepMemoryFlat(t *testing.T) {
+	e := exposition.NewEncoder(exposition.Options{})
+	var pages exposition.Pages
+	s := generation(1, 5000)
+	pages.Publish(e.Encode(s))
+	slow := pages.Acquire()
+	heap := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	for range 10 {
+		pages.Publish(e.Encode(s))
+	}
+	before := heap()
+	for i := range 500 {
+		pages.Publish(e.Encode(s))
+		p := pages.Acquire()
+		if i%7 == 0 {
+			p.Gzip()
+		}
+		p.Release()
+	}
+	size := uint64(len(slow.Bytes()))
+	if after := heap(); after > before+4*size {
+		t.Errorf("heap grew from %d to %d bytes over 500 pages of %d", before, after, size)
+	}
+	slow.Release()
+}
