@@ -1,0 +1,322 @@
+package sim
+
+import (
+	"embed"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+//go:embed data
+var data embed.FS
+
+// A Node is a simulated machine: its boards and how they are cut, its
+// switches and CPUs, and the pods that use them. It is immutable.
+type Node struct {
+	spec     nodeSpec
+	gpus     []nodeGPU
+	switches []switchSpec
+	cpus     []cpuSpec
+	pods     []nodePod
+}
+
+// Name returns the name under which the node is known.
+func (n *Node) Name() string { return n.spec.Name }
+
+// About says in a line what the node is.
+func (n *Node) About() string { return n.spec.About }
+
+type nodeSpec struct {
+	Name     string       `yaml:"name"`
+	About    string       `yaml:"about"`
+	Driver   string       `yaml:"driver"`
+	CUDA     int64        `yaml:"cuda"` // 12080 is 12.8
+	GPUs     []gpuSpec    `yaml:"gpus"`
+	Switches []switchSpec `yaml:"switches"`
+	CPUs     []cpuSpec    `yaml:"cpus"`
+	Pods     []podSpec    `yaml:"pods"`
+}
+
+type gpuSpec struct {
+	Line  lineNumber
+	Board string   `yaml:"board"`
+	Count int      `yaml:"count"` // 0 means 1
+	Limit float64  `yaml:"limit"` // the power limit in watts; 0 means the board's
+	MIG   []string `yaml:"mig"`
+}
+
+type switchSpec struct {
+	Line  lineNumber
+	Count int   `yaml:"count"`
+	Links int64 `yaml:"links"`
+}
+
+type cpuSpec struct {
+	Line   lineNumber
+	Count  int     `yaml:"count"`
+	Cores  int     `yaml:"cores"`
+	Vendor string  `yaml:"vendor"`
+	Model  string  `yaml:"model"`
+	Clock  float64 `yaml:"clock"` // MHz
+	Idle   float64 `yaml:"idle"`  // watts
+	Limit  float64 `yaml:"limit"` // watts
+}
+
+type podSpec struct {
+	Line      lineNumber
+	Namespace string   `yaml:"namespace"`
+	Pod       string   `yaml:"pod"`
+	Container string   `yaml:"container"`
+	Workload  string   `yaml:"workload"`
+	Devices   []string `yaml:"devices"`
+}
+
+// nodeGPU is one GPU of a node.
+type nodeGPU struct {
+	board  *board
+	limit  float64
+	layout []placed // how MIG cuts it; nil where it is whole
+	mig    bool
+}
+
+// nodePod is one pod of a node.
+type nodePod struct {
+	spec     *podSpec
+	workload *workload
+	devices  []deviceRef
+}
+
+// parts are the boards and workloads that nodes are made of.
+type parts struct {
+	Boards    []*board    `yaml:"boards"`
+	Workloads []*workload `yaml:"workloads"`
+}
+
+func loadParts() (*parts, error) {
+	var p parts
+	for _, file := range []string{"data/boards.yaml", "data/workloads.yaml"} {
+		f, err := data.Open(file)
+		if err != nil {
+			return nil, err
+		}
+		err = decode(f, file, &p)
+		f.Close()
+		if err != nil {
+			return nil, err
+		}
+	}
+	return &p, nil
+}
+
+func (p *parts) board(name string) (*board, error) {
+	names := make([]string, len(p.Boards))
+	for i, b := range p.Boards {
+		if b.Name == name {
+			return b, nil
+		}
+		names[i] = b.Name
+	}
+	return nil, fmt.Errorf("unknown board %q%s", name, didYouMean(name, names))
+}
+
+func (p *parts) workload(name string) (*workload, error) {
+	names := make([]string, len(p.Workloads))
+	for i, w := range p.Workloads {
+		if w.Name == name {
+			return w, nil
+		}
+		names[i] = w.Name
+	}
+	return nil, fmt.Errorf("unknown workload %q%s", name, didYouMean(name, names))
+}
+
+// Nodes returns the names of the node models that come with the program.
+func Nodes() []string {
+	files, err := fs.Glob(data, "data/nodes/*.yaml")
+	if err != nil {
+		return nil
+	}
+	for i, file := range files {
+		files[i] = strings.TrimSuffix(path.Base(file), ".yaml")
+	}
+	return files
+}
+
+// LoadNode returns the node model of that name.
+func LoadNode(name string) (*Node, error) {
+	if !slices.Contains(Nodes(), name) {
+		return nil, fmt.Errorf("unknown node %q%s", name, didYouMean(name, Nodes()))
+	}
+	file := "data/nodes/" + name + ".yaml"
+	f, err := data.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return ParseNode(f, file)
+}
+
+// ParseNode reads a node model. file names it in errors, which are of type
+// *SyntaxError.
+func ParseNode(r io.Reader, file string) (*Node, error) {
+	p, err := loadParts()
+	if err != nil {
+		return nil, err
+	}
+	n := &Node{}
+	if err := decode(r, file, &n.spec); err != nil {
+		return nil, err
+	}
+	at := func(line lineNumber, err error) error {
+		return &SyntaxError{File: file, Line: int(line), Msg: err.Error()}
+	}
+	if n.spec.Name == "" {
+		return nil, at(0, errors.New("the node has no name"))
+	}
+	for i := range n.spec.GPUs {
+		if err := n.addGPUs(p, &n.spec.GPUs[i]); err != nil {
+			return nil, at(n.spec.GPUs[i].Line, err)
+		}
+	}
+	for _, spec := range n.spec.Switches {
+		if spec.Links < 1 || spec.Links > maxLinks {
+			return nil, at(spec.Line, fmt.Errorf("%d links, a switch has 1 to %d", spec.Links, maxLinks))
+		}
+		n.switches = append(n.switches, slices.Repeat([]switchSpec{spec}, max(spec.Count, 1))...)
+	}
+	for _, spec := range n.spec.CPUs {
+		if spec.Cores < 1 || spec.Limit <= spec.Idle {
+			return nil, at(spec.Line, fmt.Errorf("%d cores, %g W idle and a limit of %g W: a CPU has cores, and a limit above idle", spec.Cores, spec.Idle, spec.Limit))
+		}
+		n.cpus = append(n.cpus, slices.Repeat([]cpuSpec{spec}, max(spec.Count, 1))...)
+	}
+	for i := range n.spec.Pods {
+		if err := n.addPod(p, &n.spec.Pods[i]); err != nil {
+			return nil, at(n.spec.Pods[i].Line, err)
+		}
+	}
+	if len(n.gpus)+len(n.cpus)+len(n.switches) == 0 {
+		return nil, at(0, errors.New("the node has no device"))
+	}
+	return n, nil
+}
+
+func (n *Node) addGPUs(p *parts, spec *gpuSpec) error {
+	b, err := p.board(spec.Board)
+	if err != nil {
+		return err
+	}
+	g := nodeGPU{board: b, limit: b.Power.Limit, mig: spec.MIG != nil}
+	if spec.Limit != 0 {
+		if g.limit = spec.Limit; g.limit < b.Power.Min || g.limit > b.Power.Max {
+			return fmt.Errorf("power limit %g W, a %s takes %g to %g", g.limit, b.Name, b.Power.Min, b.Power.Max)
+		}
+	}
+	if g.mig {
+		if g.layout, err = b.place(spec.MIG); err != nil {
+			return err
+		}
+	}
+	for range max(spec.Count, 1) {
+		n.gpus = append(n.gpus, g)
+	}
+	if len(n.gpus) > maxGPUs {
+		return fmt.Errorf("more than %d GPUs", maxGPUs)
+	}
+	return nil
+}
+
+// maxGPUs is how many GPUs DCGM manages on one machine (DCGM_MAX_NUM_DEVICES).
+const maxGPUs = 32
+
+// maxLinks is how many links the widest switch has (NVML_NVLINK_MAX_LINKS of a
+// fourth-generation NVSwitch is 72).
+const maxLinks = 72
+
+func (n *Node) addPod(p *parts, spec *podSpec) error {
+	w, err := p.workload(spec.Workload)
+	if err != nil {
+		return err
+	}
+	if spec.Pod == "" || spec.Namespace == "" || spec.Container == "" {
+		return fmt.Errorf("a pod needs namespace, pod and container; this one has %q, %q and %q", spec.Namespace, spec.Pod, spec.Container)
+	}
+	pod := nodePod{spec: spec, workload: w}
+	for _, text := range spec.Devices {
+		ref, err := parseDevice(text)
+		if err != nil {
+			return err
+		}
+		if !n.has(ref) {
+			return fmt.Errorf("pod %s is on device %s, which the node does not have%s", spec.Pod, text, n.instancesOf(ref))
+		}
+		pod.devices = append(pod.devices, ref)
+	}
+	n.pods = append(n.pods, pod)
+	return nil
+}
+
+// exists reports whether the node has, or could after a repartition have, the
+// device.
+func (n *Node) exists(ref deviceRef) bool {
+	switch {
+	case ref.kind == gpu.KindNVSwitch:
+		return int(ref.id) < len(n.switches)
+	case ref.of == gpu.KindNVSwitch:
+		return int(ref.id) < len(n.switches) && int64(ref.sub) < n.switches[ref.id].Links
+	case ref.kind == gpu.KindCPU:
+		return int(ref.id) < len(n.cpus)
+	case ref.kind == gpu.KindCPUCore:
+		cores := 0
+		for _, c := range n.cpus {
+			cores += c.Cores
+		}
+		return int(ref.id) < cores
+	case int(ref.id) >= len(n.gpus):
+		return false
+	case ref.kind == gpu.KindNVLink:
+		return int64(ref.sub) < n.gpus[ref.id].board.NVLink.Links
+	case ref.kind == gpu.KindGPUInstance:
+		return n.gpus[ref.id].board.MIG != nil && ref.sub < instancesPerGPU
+	default:
+		return true
+	}
+}
+
+// has reports whether the node has the GPU or GPU instance and pods can be
+// on it: a GPU that is cut has room in its instances only.
+func (n *Node) has(ref deviceRef) bool {
+	if int(ref.id) >= len(n.gpus) {
+		return false
+	}
+	g := &n.gpus[ref.id]
+	switch ref.kind {
+	case gpu.KindGPU:
+		return !g.mig
+	case gpu.KindGPUInstance:
+		return slices.ContainsFunc(g.layout, func(p placed) bool { return g.board.MIG.instanceID(p) == ref.sub })
+	default:
+		return false
+	}
+}
+
+// instancesOf lists the instances of the GPU that ref speaks of, for errors.
+func (n *Node) instancesOf(ref deviceRef) string {
+	if int(ref.id) >= len(n.gpus) || !n.gpus[ref.id].mig {
+		return ""
+	}
+	g := &n.gpus[ref.id]
+	var b strings.Builder
+	b.WriteString("; GPU " + strconv.FormatUint(uint64(ref.id), 10) + " has")
+	for _, p := range g.layout {
+		fmt.Fprintf(&b, " %d/%d (%s)", ref.id, g.board.MIG.instanceID(p), p.profile.Name)
+	}
+	return b.String()
+}

@@ -1,0 +1,349 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// A Session is one look at the world: the entities that the plan selected as
+// they were when it was opened. Read and Close are not safe for concurrent
+// use with each other.
+type Session struct {
+	src      *Source
+	plan     *gpu.Plan
+	topology *gpu.Topology
+	opened   int64
+	last     int64 // when it was read last
+	epoch    int   // the repartitions that had happened when it was opened
+	resets   int   // how often the world began anew when views were made
+
+	views  []view
+	cells  []cell
+	lost   []outage
+	closed bool
+	done   chan struct{}
+	err    error
+}
+
+// A cell is a field of a row: how its value comes about, and what the
+// scenario does to it.
+type cell struct {
+	row, field int
+	gen        generator // nil where there is no value, for the reason in err
+	n          int
+	factor     float64
+	err        error
+	events     func(s *Session, c *cell, b *gpu.Batch, from, to int64)
+	faults     []*fault
+	interval   int64 // more than the plan's, for fields sampled less often
+	kept       gpu.Sample
+}
+
+// An outage is a time in which a row's GPU is lost.
+type outage struct {
+	row   int
+	fault *fault
+	err   error
+}
+
+var errClosed = fmt.Errorf("session is closed: %w", gpu.ErrUnavailable)
+
+func newSession(src *Source, plan *gpu.Plan, at int64) *Session {
+	w := src.world
+	s := &Session{
+		src: src, plan: plan, topology: w.survey(plan),
+		opened: at, last: at, epoch: w.applied, done: make(chan struct{}),
+	}
+	s.views = make([]view, len(s.topology.Devices))
+	s.observe(w)
+	for row := range s.views {
+		d := &s.topology.Devices[row]
+		src.faults(faultLost, func(f *fault) bool {
+			if f.of(d) {
+				s.lost = append(s.lost, outage{row, f, fmt.Errorf("sim: %v: %w", d.Entity, gpu.ErrLost)})
+			}
+			return true
+		})
+		for field := range plan.Fields {
+			if plan.Fields[field].Levels.Has(d.Entity.Kind) {
+				s.cells = append(s.cells, s.newCell(row, field))
+			}
+		}
+	}
+	return s
+}
+
+// observe looks at the world with the eyes of every row.
+func (s *Session) observe(w *world) {
+	s.resets = w.resets
+	for row := range s.views {
+		s.views[row] = w.view(&s.topology.Devices[row])
+	}
+}
+
+// newCell finds out how the field of the row comes about.
+func (s *Session) newCell(row, field int) cell {
+	f, v := &s.plan.Fields[field], &s.views[row]
+	c := cell{row: row, field: field, factor: 1}
+	if d := s.plan.IntervalOf(field); d > s.plan.Interval {
+		c.interval = int64(d)
+	}
+	entry, known := counters.ByID(f.ID)
+	id := f.ID
+	if known && entry.BaseOf != 0 {
+		id = entry.BaseOf
+	}
+	unit := f.Unit
+	if r := ruleFor(id, v.dev.Entity.Kind); r != nil {
+		c.n = int(id-r.first) + r.base
+		if v.board == nil || r.needs.met(v, c.n) {
+			c.gen, unit = r.gen, r.unit
+		}
+	} else if known && entry.Exportable() && !(f.Profiling && v.board != nil && !v.board.Profiling) {
+		c.gen = fallback(f, entry.Monotonic)
+	}
+	if c.gen == nil {
+		c.err = fmt.Errorf("sim: %s of %v: %w", f.Name, v.dev.Entity, gpu.ErrNotSupported)
+	}
+	c.factor = conversion(unit, f.Unit)
+	if f.Events && c.gen != nil {
+		switch id {
+		case fieldXID:
+			c.events = xidEvents
+		case fieldClockReasons:
+			c.events = reasonEvents
+		}
+	}
+	if s.src.scenario != nil {
+		for i := range s.src.scenario.faults {
+			x := &s.src.scenario.faults[i]
+			if (x.fields[f.ID] || x.fields[id]) && x.on(v.dev) {
+				c.faults = append(c.faults, x)
+			}
+		}
+	}
+	return c
+}
+
+// Topology returns the entities of the session.
+func (s *Session) Topology() *gpu.Topology { return s.topology }
+
+// Done is closed when a Read found that the session is over: there is no
+// goroutine that would notice earlier.
+func (s *Session) Done() <-chan struct{} { return s.done }
+
+// Err says why Done is closed.
+func (s *Session) Err() error {
+	select {
+	case <-s.done:
+		return s.err
+	default:
+		return nil
+	}
+}
+
+// Close lets go of the session.
+func (s *Session) Close() error {
+	if !s.closed {
+		s.closed = true
+		s.src.closed.Add(1)
+	}
+	return nil
+}
+
+// end ends the session for a reason, once.
+func (s *Session) end(err error) error {
+	select {
+	case <-s.done:
+	default:
+		s.err = err
+		close(s.done)
+	}
+	return s.err
+}
+
+// Read appends the samples and faults of this moment.
+func (s *Session) Read(ctx context.Context, b *gpu.Batch) error {
+	s.src.reads.Add(1)
+	s.src.inFlight.Add(1)
+	defer s.src.inFlight.Add(-1)
+	if s.closed {
+		return fmt.Errorf("sim: read: %w", errClosed)
+	}
+	if err := s.Err(); err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("sim: read: %w", err)
+	}
+	if err := s.src.hang(ctx, func(f *fault) bool { return f.read }); err != nil {
+		return fmt.Errorf("sim: read: %w", err)
+	}
+	s.src.mu.Lock()
+	defer s.src.mu.Unlock()
+	now := s.src.now().UnixNano()
+	since, elapsed := s.src.elapsed(s.opened), s.src.elapsed(now)
+	s.src.faults(faultEngineDown, func(f *fault) bool {
+		// An engine that has come back knows nothing of this session.
+		if f.at <= elapsed && f.at > since {
+			s.end(fmt.Errorf("sim: the engine went away: %w", gpu.ErrLost))
+		}
+		return true
+	})
+	w := s.src.world
+	w.advance(now)
+	if w.applied != s.epoch {
+		s.end(fmt.Errorf("sim: MIG was cut anew: %w", gpu.ErrTopology))
+	}
+	if err := s.Err(); err != nil {
+		return err
+	}
+	if s.resets != w.resets {
+		s.observe(w)
+	}
+	s.read(b, now, elapsed)
+	s.last = now
+	return nil
+}
+
+func (s *Session) read(b *gpu.Batch, now int64, elapsed time.Duration) {
+	lost := s.lost
+	down := -1 // the row that is lost; cells are sorted by row, and so are outages
+	for i := range s.cells {
+		c := &s.cells[i]
+		for len(lost) > 0 && lost[0].row <= c.row {
+			if o := &lost[0]; o.row != down && o.fault.within(elapsed) {
+				b.Fail(o.row, gpu.AllFields, o.err)
+				down = o.row
+			}
+			lost = lost[1:]
+		}
+		switch {
+		case c.row == down:
+		case c.faults != nil:
+			s.readFaulty(c, b, now, elapsed)
+		default:
+			s.readCell(c, b, now)
+		}
+	}
+}
+
+// readCell reports a cell that the scenario leaves alone.
+func (s *Session) readCell(c *cell, b *gpu.Batch, now int64) {
+	switch {
+	case c.gen == nil:
+		b.Fail(c.row, c.field, c.err)
+	case c.events != nil:
+		c.events(s, c, b, s.last, now)
+	case c.interval > 0:
+		if c.kept.Time == 0 || now-c.kept.Time >= c.interval || now < c.kept.Time {
+			c.kept = gpu.Sample{Value: s.value(c), Time: now}
+		}
+		b.AddAt(c.row, c.field, c.kept.Value, c.kept.Time)
+	default:
+		b.AddAt(c.row, c.field, s.value(c), now)
+	}
+}
+
+func (s *Session) value(c *cell) gpu.Value {
+	v := c.gen(&s.views[c.row], c.n)
+	if c.factor != 1 {
+		v = v.Scale(c.factor)
+	}
+	return v
+}
+
+// readFaulty reports a cell that the scenario has something in store for.
+func (s *Session) readFaulty(c *cell, b *gpu.Batch, now int64, elapsed time.Duration) {
+	for _, f := range c.faults {
+		if !f.within(elapsed) {
+			continue
+		}
+		field := &s.plan.Fields[c.field]
+		switch f.kind {
+		case faultAbsent:
+		case faultNotSupported:
+			b.Fail(c.row, c.field, gpu.ErrNotSupported)
+		case faultPermission:
+			b.Fail(c.row, c.field, gpu.ErrPermission)
+		case faultSpike:
+			b.AddAt(c.row, c.field, garbage(f, field), now)
+		case faultFreeze:
+			if c.kept.Time != 0 {
+				b.AddAt(c.row, c.field, c.kept.Value, c.kept.Time)
+			}
+		}
+		return
+	}
+	first := len(b.Samples)
+	s.readCell(c, b, now)
+	if c.interval == 0 && len(b.Samples) > first {
+		c.kept = b.Samples[len(b.Samples)-1]
+	}
+}
+
+// garbage is the value of a spike: the scenario's, or a figure such as was
+// seen on real hardware, outside the field's bounds.
+func garbage(f *fault, field *gpu.Field) gpu.Value {
+	switch {
+	case field.Text:
+		return gpu.Text("\x7f\x00garbage")
+	case f.value != nil:
+		if *f.value == float64(int64(*f.value)) {
+			return gpu.Int(int64(*f.value))
+		}
+		return gpu.Float(*f.value)
+	case field.Bounded() && field.Max >= 808334905:
+		return gpu.Float(field.Max * 2)
+	default:
+		return gpu.Int(808334905)
+	}
+}
+
+// xidEvents reports the XIDs since the last Read, oldest first; where there is
+// none, the last one of all with its own time, or 0.
+func xidEvents(s *Session, c *cell, b *gpu.Batch, from, to int64) {
+	var last gpu.Sample
+	reported := false
+	s.src.faults(faultXID, func(f *fault) bool {
+		if !f.on(s.views[c.row].dev) {
+			return true
+		}
+		for i, xid := range f.xids {
+			at := s.src.start + int64(f.at) + int64(i)*int64(f.apart)
+			if at > to {
+				break
+			}
+			if at >= last.Time {
+				last = gpu.Sample{Value: gpu.Int(xid), Time: at}
+			}
+			if at > from {
+				b.AddAt(c.row, c.field, gpu.Int(xid), at)
+				reported = true
+			}
+		}
+		return true
+	})
+	switch {
+	case reported:
+	case last.Time != 0:
+		b.AddAt(c.row, c.field, last.Value, last.Time)
+	default:
+		b.AddAt(c.row, c.field, gpu.Int(0), to)
+	}
+}
+
+// reasonEvents reports the clock-event reasons of every change since the last
+// Read, and those of now.
+func reasonEvents(s *Session, c *cell, b *gpu.Batch, from, to int64) {
+	for _, r := range s.views[c.row].gpu.reasons {
+		if r.at > from && r.at < to {
+			b.AddAt(c.row, c.field, gpu.Int(r.mask), r.at)
+		}
+	}
+	b.AddAt(c.row, c.field, s.value(c), to)
+}

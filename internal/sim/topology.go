@@ -1,0 +1,190 @@
+package sim
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// instancesPerGPU is the distance of the ids that DCGM gives to the instances
+// of neighbouring GPUs (7, 8 on GPU 0, 21, 22 on GPU 1).
+const instancesPerGPU = 14
+
+// survey returns the topology that the plan selects of the world as it is.
+func (w *world) survey(plan *gpu.Plan) *gpu.Topology {
+	var levels gpu.Kinds
+	for i := range plan.Fields {
+		levels |= plan.Fields[i].Levels
+	}
+	var devices []gpu.Device
+	for i := range w.gpus {
+		devices = w.gpus[i].survey(devices, plan.Devices)
+	}
+	if levels.Has(gpu.KindNVLink) {
+		for i := range w.gpus {
+			if plan.Devices.HasMajor(uint32(i)) {
+				devices = w.gpus[i].surveyLinks(devices)
+			}
+		}
+	}
+	devices = w.surveySwitches(devices, plan, levels)
+	devices = w.surveyCPUs(devices, plan, levels)
+	if levels.Has(gpu.KindNode) {
+		devices = append(devices, gpu.Device{Entity: gpu.Entity{Kind: gpu.KindNode}})
+	}
+	t := gpu.NewTopology(devices)
+	t.Source, t.Driver = "sim", w.node.spec.Driver
+	return t
+}
+
+// identity is what all devices of a GPU share.
+func (g *worldGPU) identity() gpu.Device {
+	// The buses of an eight-GPU board, as real ones are numbered: 1B, 2C, 3D …
+	bus := 0x1b + 0x11*g.index
+	return gpu.Device{
+		GPU: g.index, NVMLIndex: g.index, Minor: g.index,
+		UUID:     uuid("GPU-", g.key),
+		PCIBusID: fmt.Sprintf("%08X:%02X:00.0", bus>>8, bus&0xff),
+		Model:    g.spec.board.Model,
+	}
+}
+
+func (g *worldGPU) survey(devices []gpu.Device, sel gpu.Selector) []gpu.Device {
+	if sel.HasMajor(g.index) {
+		d := g.identity()
+		d.Entity = gpu.Entity{Kind: gpu.KindGPU, ID: g.index}
+		devices = append(devices, d)
+	}
+	if !g.cut {
+		return devices
+	}
+	for i := range g.slots {
+		instance := g.spec.board.MIG.instanceID(g.slots[i].place)
+		id := g.index*instancesPerGPU + instance
+		if !sel.HasMinor(id) {
+			continue
+		}
+		d := g.identity()
+		d.Entity = gpu.Entity{Kind: gpu.KindGPUInstance, ID: id, ParentKind: gpu.KindGPU, Parent: g.index}
+		d.InstanceID = instance
+		d.Profile = g.slots[i].place.profile.Name
+		d.MIGUUID = uuid("MIG-", g.slots[i].key)
+		devices = append(devices, d)
+	}
+	return devices
+}
+
+func (g *worldGPU) surveyLinks(devices []gpu.Device) []gpu.Device {
+	for link := range uint32(g.spec.board.NVLink.Links) {
+		d := g.identity()
+		d.Entity = gpu.Entity{Kind: gpu.KindNVLink, ID: link, ParentKind: gpu.KindGPU, Parent: g.index}
+		d.Link = link
+		devices = append(devices, d)
+	}
+	return devices
+}
+
+func (w *world) surveySwitches(devices []gpu.Device, plan *gpu.Plan, levels gpu.Kinds) []gpu.Device {
+	if levels.Has(gpu.KindNVSwitch) {
+		for id := range w.node.switches {
+			if plan.Switches.HasMajor(uint32(id)) {
+				devices = append(devices, gpu.Device{Entity: gpu.Entity{Kind: gpu.KindNVSwitch, ID: uint32(id)}})
+			}
+		}
+	}
+	if !levels.Has(gpu.KindNVLink) {
+		return devices
+	}
+	for id, spec := range w.node.switches {
+		for link := range uint32(spec.Links) {
+			if plan.Switches.HasMinor(link) {
+				devices = append(devices, gpu.Device{
+					Entity: gpu.Entity{Kind: gpu.KindNVLink, ID: link, ParentKind: gpu.KindNVSwitch, Parent: uint32(id)},
+					Link:   link,
+				})
+			}
+		}
+	}
+	return devices
+}
+
+func (w *world) surveyCPUs(devices []gpu.Device, plan *gpu.Plan, levels gpu.Kinds) []gpu.Device {
+	serial := func(id int) string { return fmt.Sprintf("%016X", keyOf(w.seed, fmt.Sprint("cpu ", id))) }
+	if levels.Has(gpu.KindCPU) {
+		for id := range w.node.cpus {
+			if plan.CPUs.HasMajor(uint32(id)) {
+				devices = append(devices, gpu.Device{Entity: gpu.Entity{Kind: gpu.KindCPU, ID: uint32(id)}, Serial: serial(id)})
+			}
+		}
+	}
+	if !levels.Has(gpu.KindCPUCore) {
+		return devices
+	}
+	core := uint32(0)
+	for id, spec := range w.node.cpus {
+		for range spec.Cores {
+			if plan.CPUs.HasMinor(core) {
+				devices = append(devices, gpu.Device{
+					Entity: gpu.Entity{Kind: gpu.KindCPUCore, ID: core, ParentKind: gpu.KindCPU, Parent: uint32(id)},
+					Serial: serial(id),
+				})
+			}
+			core++
+		}
+	}
+	return devices
+}
+
+// view returns what the generators need to know of a device of the survey.
+func (w *world) view(d *gpu.Device) view {
+	v := view{dev: d, spec: &w.node.spec, world: w, part: 1}
+	e := d.Entity
+	switch {
+	case e.Kind == gpu.KindGPU || e.ParentKind == gpu.KindGPU:
+		g := &w.gpus[d.GPU]
+		v.gpu, v.board, v.track, v.key = g, g.spec.board, &g.track, g.key
+		v.total, v.reserved = v.board.Memory, v.board.Reserved
+		switch e.Kind {
+		case gpu.KindGPUInstance:
+			s := g.slotOf(deviceRef{of: gpu.KindGPU, id: d.GPU, sub: d.InstanceID})
+			v.slot, v.track, v.key = s, &s.track, s.key
+			v.total, v.reserved = s.total, s.reserved
+		case gpu.KindNVLink:
+			v.part = 1 / float64(g.spec.board.NVLink.Links)
+			v.key = mix(g.key ^ uint64(d.Link+1)<<40)
+		}
+	case e.Kind == gpu.KindNVSwitch || e.ParentKind == gpu.KindNVSwitch:
+		id := e.ID
+		if e.Kind == gpu.KindNVLink {
+			id = e.Parent
+		}
+		v.key = keyOf(w.seed, fmt.Sprint("nvswitch ", id, "/", e.Kind, d.Link))
+		v.track = &w.fabric
+		v.part = 1 / float64(len(w.node.switches))
+		if e.Kind == gpu.KindNVLink {
+			v.part /= float64(w.node.switches[id].Links)
+		}
+	case e.Kind == gpu.KindCPU || e.Kind == gpu.KindCPUCore:
+		id := e.ID
+		if e.Kind == gpu.KindCPUCore {
+			id = e.Parent
+		}
+		v.cpu = &w.node.cpus[id]
+		// The upper half is the CPU's, the lower the core's.
+		v.key = keyOf(w.seed, fmt.Sprint("cpu ", id))>>32<<32 | mix(uint64(e.ID))>>32
+		if int(id) < len(w.gpus) {
+			v.gpu = &w.gpus[id]
+		}
+	default:
+		v.key = keyOf(w.seed, w.node.spec.Name)
+	}
+	return v
+}
+
+// uuid returns an id in the form of RFC 9562 (version 8: of our own making).
+func uuid(prefix string, key uint64) string {
+	a, b := mix(key^0x5bd1e995), mix(key^0x9747b28c)
+	return fmt.Sprintf("%s%08x-%04x-8%03x-%04x-%012x", strings.TrimSpace(prefix),
+		a>>32, a>>16&0xffff, a&0xfff, b>>48&0x3fff|0x8000, b&0xffffffffffff)
+}

@@ -1,0 +1,109 @@
+package sim
+
+import (
+	"math"
+	"time"
+)
+
+// A workload is what a pod does with its devices; data/workloads.yaml has
+// them.
+type workload struct {
+	Line   lineNumber
+	Name   string         `yaml:"name"`
+	Shape  string         `yaml:"shape"` // steady, diurnal, burst or idle
+	Low    float64        `yaml:"low"`
+	High   float64        `yaml:"high"`
+	Period time.Duration  `yaml:"period"`
+	Pause  time.Duration  `yaml:"pause"`
+	Duty   float64        `yaml:"duty"`
+	Peak   float64        `yaml:"peak"` // hour of the day, UTC
+	Jitter float64        `yaml:"jitter"`
+	Ratios workloadRatios `yaml:"ratios"`
+	Memory workloadMemory `yaml:"memory"`
+	PCIe   workloadPCIe   `yaml:"pcie"`
+	NVLink float64        `yaml:"nvlink"` // bytes per second and direction, whole GPU
+}
+
+type workloadRatios struct {
+	SM        float64 `yaml:"sm"`
+	Occupancy float64 `yaml:"occupancy"`
+	Tensor    float64 `yaml:"tensor"`
+	DRAM      float64 `yaml:"dram"`
+	FP64      float64 `yaml:"fp64"`
+	FP32      float64 `yaml:"fp32"`
+	FP16      float64 `yaml:"fp16"`
+	Integer   float64 `yaml:"integer"`
+	Encoder   float64 `yaml:"encoder"`
+	Decoder   float64 `yaml:"decoder"`
+	JPEG      float64 `yaml:"jpeg"`
+	Flow      float64 `yaml:"flow"`
+}
+
+type workloadMemory struct {
+	Base   float64 `yaml:"base"`
+	Active float64 `yaml:"active"`
+}
+
+type workloadPCIe struct {
+	Tx float64 `yaml:"tx"`
+	Rx float64 `yaml:"rx"`
+}
+
+// activity returns how busy the workload keeps its devices at a time in Unix
+// nanoseconds, between 0 and 1. All devices of one pod share its key, and so
+// its rhythm; the noise of a device comes on top.
+func (w *workload) activity(key uint64, at int64) float64 {
+	t := float64(at) / 1e9
+	period := w.Period.Seconds()
+	phase := uniform(key, 1)
+	a := w.Low
+	switch w.Shape {
+	case "steady":
+		if into := math.Mod(t+phase*period, period); into >= w.Pause.Seconds() {
+			a = w.High
+		}
+	case "diurnal":
+		hour := math.Mod(t/3600, 24)
+		day := 0.5 + 0.5*math.Cos((hour-w.Peak)/24*2*math.Pi)
+		a = w.Low + (w.High-w.Low)*day
+	case "burst":
+		window := math.Floor(t/period + phase)
+		if uniform(key, uint64(int64(window))+2) < w.Duty {
+			a = w.High
+		}
+	}
+	a *= 1 + w.Jitter*smooth(key, t, 90)
+	return min(max(a, 0), 1)
+}
+
+// mix is a round of the splitmix64 generator: a hash of 64 bits.
+func mix(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// uniform returns a number in [0, 1) that depends on key and n alone.
+func uniform(key, n uint64) float64 {
+	return float64(mix(key^mix(n))>>11) / (1 << 53)
+}
+
+// smooth returns noise in [-1, 1] that moves from one value to the next in
+// `every` seconds.
+func smooth(key uint64, t, every float64) float64 {
+	at := math.Floor(t / every)
+	x := t/every - at
+	n := uint64(int64(at))
+	a, b := uniform(key, n), uniform(key, n+1)
+	return 2*(a+(b-a)*x) - 1
+}
+
+// keyOf hashes a name under a seed.
+func keyOf(seed uint64, name string) uint64 {
+	key := mix(seed)
+	for i := range len(name) {
+		key = mix(key ^ uint64(name[i]))
+	}
+	return key
+}

@@ -1,0 +1,411 @@
+package sim
+
+import (
+	"math"
+	"time"
+)
+
+// levels are what a GPU or an instance does at one moment. They move in
+// straight lines between the knots of the world, so that their integrals are
+// exact.
+type levels [levelCount]float64
+
+const (
+	// Ratios of the entity's own units, 0 to 1.
+	levelGraphics = iota
+	levelSM
+	levelOccupancy
+	levelTensor
+	levelDRAM
+	levelFP64
+	levelFP32
+	levelFP16
+	levelInteger
+	levelEncoder
+	levelDecoder
+	levelJPEG
+	levelFlow
+	ratioCount
+
+	levelMemory = iota - 1 // MiB in use
+	levelPCIeTx            // bytes per second
+	levelPCIeRx
+	levelNVLinkTx
+	levelNVLinkRx
+	slotCount
+
+	// Of whole GPUs only.
+	levelPower      = iota - 2 // watts
+	levelClock                 // SM clock, MHz
+	levelCapped                // 1 while the power limit holds the clock down
+	levelTemp                  // °C
+	levelMemoryTemp            // °C
+	levelCount      = iota - 2
+)
+
+// track is a set of levels over one segment of time, and their integrals from
+// the start of the world to the start of the segment.
+type track struct {
+	from, to, sum levels
+	now, total    levels // levels and integrals at the time last looked at
+}
+
+// close ends the segment of the given length: what was ahead is now.
+func (k *track) close(seconds float64) {
+	for i := range k.sum {
+		k.sum[i] += (k.from[i] + k.to[i]) / 2 * seconds
+	}
+	k.from = k.to
+}
+
+// look evaluates the track at a share x of a segment of the given length.
+func (k *track) look(x, seconds float64) {
+	for i := range k.now {
+		rise := (k.to[i] - k.from[i]) * x
+		k.now[i] = k.from[i] + rise
+		k.total[i] = k.sum[i] + (k.from[i]+rise/2)*x*seconds
+	}
+}
+
+// A slot is where pods run: a whole GPU, or one of its instances.
+type slot struct {
+	track
+	key       uint64
+	place     placed  // of an instance
+	compute   float64 // share of the GPU's compute slices
+	bandwidth float64 // share of the GPU's memory slices
+	total     int64   // MiB
+	reserved  int64   // MiB
+	pods      []*worldPod
+}
+
+type worldPod struct {
+	*workload
+	key uint64
+}
+
+// A worldGPU is a GPU in motion.
+type worldGPU struct {
+	track
+	spec  *nodeGPU
+	key   uint64
+	index uint32
+	slots []slot // one for a whole GPU, one an instance for a cut one
+	cut   bool
+
+	reasons []reasonChange // the latest changes of the clock-event reasons, oldest first
+}
+
+// A reasonChange is a moment from which other clock-event reasons hold.
+type reasonChange struct {
+	at   int64
+	mask int64
+}
+
+// mostReasonChanges bounds the memory for changes that nobody reads.
+const mostReasonChanges = 256
+
+// A relayout is a MIG repartition at a moment of the world's time.
+type relayout struct {
+	at     int64
+	gpu    uint32
+	layout []placed
+	cut    bool
+}
+
+const (
+	// step is the distance of the knots. What is faster than that is not
+	// played.
+	step = int64(10 * time.Second)
+	// thermal is how slowly temperatures follow power.
+	thermal = 45.0
+	// busy is the least activity that counts as work.
+	busy = 0.004
+)
+
+// A world is a node in motion: everything that its values derive from, as a
+// function of the seed, the start and the time. It is not safe for
+// concurrent use.
+type world struct {
+	node      *Node
+	seed      uint64
+	start     int64
+	relayouts []relayout // sorted by time
+	applied   int        // how many of them are in force
+	t0, t1    int64      // the current segment
+	at        int64      // the time last looked at
+	resets    int        // how often it began
+	gpus      []worldGPU
+	fabric    track // the sum of the GPUs' NVLink traffic, which the switches carry
+}
+
+func newWorld(node *Node, seed uint64, start int64, relayouts []relayout) *world {
+	w := &world{node: node, seed: seed, start: start, relayouts: relayouts}
+	w.reset()
+	return w
+}
+
+// reset goes back to the start.
+func (w *world) reset() {
+	w.resets++
+	w.applied, w.t0, w.at = 0, w.start, w.start
+	w.gpus = make([]worldGPU, len(w.node.gpus))
+	for i := range w.gpus {
+		g := &w.gpus[i]
+		g.spec = &w.node.gpus[i]
+		g.index = uint32(i)
+		g.key = mix(keyOf(w.seed, w.node.spec.Name) + uint64(i))
+		g.cut = g.spec.mig
+		w.settle(g, g.spec.layout)
+		w.levels(g, w.t0, &g.from)
+		g.from[levelTemp] = g.heat(&g.from)
+		g.from[levelMemoryTemp] = g.from[levelTemp] + g.spec.board.Temperature.MemoryOffset
+		g.note(w.t0)
+	}
+	w.relayout()
+	w.ahead()
+	w.look(w.start)
+}
+
+// settle gives a GPU its slots and puts the pods on them.
+func (w *world) settle(g *worldGPU, layout []placed) {
+	b := g.spec.board
+	if !g.cut {
+		g.slots = []slot{{key: g.key, compute: 1, bandwidth: 1, total: b.Memory, reserved: b.Reserved}}
+	} else {
+		g.slots = make([]slot, len(layout))
+		for i, p := range layout {
+			g.slots[i] = slot{
+				key:       mix(g.key + uint64(b.MIG.instanceID(p)) + 1),
+				place:     p,
+				compute:   float64(p.profile.Compute) / float64(b.MIG.ComputeSlices),
+				bandwidth: float64(p.size) / float64(b.MIG.MemorySlices),
+				total:     p.profile.Memory,
+				reserved:  b.Reserved * int64(p.size) / int64(b.MIG.MemorySlices),
+			}
+		}
+	}
+	for i := range w.node.pods {
+		p := &w.node.pods[i]
+		for _, ref := range p.devices {
+			if s := g.slotOf(ref); s != nil {
+				key := keyOf(w.seed, p.spec.Namespace+"/"+p.spec.Pod)
+				s.pods = append(s.pods, &worldPod{workload: p.workload, key: key})
+			}
+		}
+	}
+}
+
+// slotOf returns the slot that ref names, nil where it is none of g's.
+func (g *worldGPU) slotOf(ref deviceRef) *slot {
+	if ref.id != g.index {
+		return nil
+	}
+	for i := range g.slots {
+		if g.cut && ref.nested() && g.spec.board.MIG.instanceID(g.slots[i].place) == ref.sub || !g.cut && !ref.nested() {
+			return &g.slots[i]
+		}
+	}
+	return nil
+}
+
+// relayout applies the repartitions that are due at the start of the segment.
+func (w *world) relayout() {
+	for w.applied < len(w.relayouts) && w.relayouts[w.applied].at <= w.t0 {
+		r := &w.relayouts[w.applied]
+		w.applied++
+		g := &w.gpus[r.gpu]
+		g.cut = r.cut
+		w.settle(g, r.layout)
+		temp, memory := g.from[levelTemp], g.from[levelMemoryTemp]
+		w.levels(g, w.t0, &g.from)
+		g.from[levelTemp], g.from[levelMemoryTemp] = temp, memory
+		g.note(w.t0)
+	}
+}
+
+// ahead finds the end of the segment that begins at t0, and the levels there.
+func (w *world) ahead() {
+	w.t1 = (w.t0/step + 1) * step
+	if w.applied < len(w.relayouts) {
+		w.t1 = min(w.t1, w.relayouts[w.applied].at)
+	}
+	seconds := float64(w.t1-w.t0) / 1e9
+	for i := range w.gpus {
+		g := &w.gpus[i]
+		w.levels(g, w.t1, &g.to)
+		g.warm(seconds)
+	}
+}
+
+// advance moves the world to a time. Going back starts it anew.
+func (w *world) advance(t int64) {
+	t = max(t, w.start)
+	if t == w.at {
+		return
+	}
+	if t < w.t0 {
+		w.reset()
+	}
+	for t >= w.t1 {
+		seconds := float64(w.t1-w.t0) / 1e9
+		w.t0 = w.t1
+		for i := range w.gpus {
+			g := &w.gpus[i]
+			g.close(seconds)
+			for j := range g.slots {
+				g.slots[j].close(seconds)
+			}
+			g.note(w.t0)
+		}
+		w.relayout()
+		w.ahead()
+	}
+	w.look(t)
+}
+
+// look evaluates everything at a time of the current segment.
+func (w *world) look(t int64) {
+	w.at = t
+	seconds := float64(w.t1-w.t0) / 1e9
+	x := float64(t-w.t0) / float64(w.t1-w.t0)
+	for i := range w.gpus {
+		g := &w.gpus[i]
+		g.look(x, seconds)
+		for j := range g.slots {
+			g.slots[j].look(x, seconds)
+		}
+	}
+	for l := levelNVLinkTx; l <= levelNVLinkRx; l++ {
+		w.fabric.now[l], w.fabric.total[l] = 0, 0
+		for i := range w.gpus {
+			w.fabric.now[l] += w.gpus[i].now[l]
+			w.fabric.total[l] += w.gpus[i].total[l]
+		}
+	}
+}
+
+// levels writes into the levels of g what happens on it at time t, and into
+// those of its slots beside it. Temperatures are left alone.
+func (w *world) levels(g *worldGPU, t int64, out *levels) {
+	ahead := out == &g.to
+	temp, memory := out[levelTemp], out[levelMemoryTemp]
+	*out = levels{}
+	for i := range g.slots {
+		s := &g.slots[i]
+		into := &s.from
+		if ahead {
+			into = &s.to
+		}
+		s.load(t, g.cut, into)
+		for l := range ratioCount {
+			share := s.compute
+			if l == levelDRAM {
+				share = s.bandwidth
+			}
+			out[l] += into[l] * share
+		}
+		for l := levelMemory; l < slotCount; l++ {
+			out[l] += into[l]
+		}
+	}
+	g.power(t, out)
+	out[levelTemp], out[levelMemoryTemp] = temp, memory
+}
+
+// load writes what the pods do on the slot at time t.
+func (s *slot) load(t int64, cut bool, out *levels) {
+	*out = levels{}
+	room := float64(s.total - s.reserved)
+	for _, p := range s.pods {
+		a := p.activity(p.key, t) * (1 + 0.015*smooth(s.key, float64(t)/1e9, 30))
+		r := &p.Ratios
+		for l, ratio := range [ratioCount]float64{1, r.SM, r.Occupancy, r.Tensor, r.DRAM, r.FP64, r.FP32, r.FP16,
+			r.Integer, r.Encoder, r.Decoder, r.JPEG, r.Flow} {
+			out[l] += a * ratio
+		}
+		out[levelMemory] += room * (p.Memory.Base + p.Memory.Active*a)
+		out[levelPCIeTx] += a * p.PCIe.Tx * s.compute
+		out[levelPCIeRx] += a * p.PCIe.Rx * s.compute
+		if !cut { // no NVLink peer access under MIG
+			out[levelNVLinkTx] += a * p.NVLink
+			out[levelNVLinkRx] += a * p.NVLink * 0.98
+		}
+	}
+	for l := range ratioCount {
+		out[l] = min(out[l], 1)
+	}
+	out[levelMemory] = min(out[levelMemory], room)
+}
+
+// power writes the power, clock and cap that the activity in out leads to.
+func (g *worldGPU) power(t int64, out *levels) {
+	b := g.spec.board
+	for _, l := range []int{levelPCIeTx, levelPCIeRx} {
+		out[l] = min(out[l], 0.9*b.PCIe.rate())
+	}
+	for _, l := range []int{levelNVLinkTx, levelNVLinkRx} {
+		out[l] = min(out[l], 0.9*b.NVLink.Rate*float64(b.NVLink.Links))
+	}
+	// The weights make a well-tuned training job meet the power limit.
+	effort := 0.18*out[levelGraphics] + 0.27*out[levelSM] + 0.38*min(1, out[levelTensor]/0.55) +
+		0.22*min(1, out[levelDRAM]/0.6) + 0.25*min(1, out[levelFP64]+out[levelFP32]) + 0.1*out[levelEncoder]
+	noise := 1 + 0.03*smooth(g.key^1, float64(t)/1e9, 20)
+	demand := b.Power.Idle*(1+0.02*(noise-1)) + (1.08*b.Power.Limit-b.Power.Idle)*effort*noise
+	out[levelPower] = demand
+	out[levelClock] = b.Clocks.SMIdle
+	if out[levelGraphics] >= busy {
+		out[levelClock] = b.Clocks.SM
+	}
+	if demand > g.spec.limit {
+		out[levelPower] = g.spec.limit * (0.99 + 0.01*uniform(g.key^2, uint64(t)))
+		out[levelClock] *= max(math.Sqrt(g.spec.limit/demand), 0.6)
+		out[levelCapped] = 1
+	}
+}
+
+// heat returns the temperature at which the GPU settles under a load.
+func (g *worldGPU) heat(at *levels) float64 {
+	th := g.spec.board.Temperature
+	return th.Ambient + (th.Load-th.Ambient)*at[levelPower]/g.spec.board.Power.Limit
+}
+
+// warm finds the temperatures at the end of a segment of the given length.
+func (g *worldGPU) warm(seconds float64) {
+	lag := 1 - math.Exp(-seconds/thermal)
+	g.to[levelTemp] = g.from[levelTemp] + (g.heat(&g.from)-g.from[levelTemp])*lag
+	memory := g.heat(&g.from) + g.spec.board.Temperature.MemoryOffset*(1+0.3*g.from[levelDRAM])
+	g.to[levelMemoryTemp] = g.from[levelMemoryTemp] + (memory-g.from[levelMemoryTemp])*lag
+}
+
+// The clock-event reasons (DCGM_CLOCKS_EVENT_REASON_* of dcgm_fields.h) that
+// the model can lead to.
+const (
+	reasonIdle     = 0x1
+	reasonPowerCap = 0x4
+)
+
+// reasonMask returns the clock-event reasons that hold under the levels.
+func reasonMask(at *levels) int64 {
+	switch {
+	case at[levelGraphics] < busy:
+		return reasonIdle
+	case at[levelCapped] >= 0.5:
+		return reasonPowerCap
+	default:
+		return 0
+	}
+}
+
+// note remembers the reasons at a knot where they changed.
+func (g *worldGPU) note(t int64) {
+	mask := reasonMask(&g.from)
+	if n := len(g.reasons); n > 0 && g.reasons[n-1].mask == mask {
+		return
+	}
+	if len(g.reasons) == mostReasonChanges {
+		copy(g.reasons, g.reasons[1:])
+		g.reasons = g.reasons[:mostReasonChanges-1]
+	}
+	g.reasons = append(g.reasons, reasonChange{at: t, mask: mask})
+}
