@@ -46,6 +46,7 @@ const (
 	needProfiling                    // DCGM's profiling module
 	needLink                         // an NVLink of this number
 	needLinkPair                     // likewise, with two fields a link
+	needNVLink                       // any NVLink
 	needMemoryTemp                   // a memory temperature sensor
 	needFan                          // a fan of its own
 	needC2C                          // chip-to-chip links
@@ -67,6 +68,7 @@ func (need needs) met(v *view, n int) bool {
 		has(needProfiling, b.Profiling) &&
 		has(needLink, int64(n) < b.NVLink.Links) &&
 		has(needLinkPair, int64(n/2) < b.NVLink.Links) &&
+		has(needNVLink, b.NVLink.Links > 0) &&
 		has(needMemoryTemp, b.Temperature.MemoryOffset != 0) &&
 		has(needFan, b.Fan) &&
 		has(needC2C, b.C2C != 0) &&
@@ -281,13 +283,14 @@ var rules = []rule{
 	{170, 170, onGPU, "", needLink, 0, fixed(3)}, // dcgmFabricManagerStatus_t: success
 	{171, 171, onGPU, "", needLink, 0, fixed(0)},
 	{172, 172, onGPU, "", needLink, 0, text(func(v *view) string { return uuid("", keyOf(v.world.seed, "fabric "+v.spec.Name)) })},
-	{173, 174, onGPU, "", needLink, 0, func(*view, int) gpu.Value { return gpu.Int(0) }},
+	{173, 174, onGPU, "", needLink, 0, fixed(0)},
 	{175, 175, onGPU, "", needLink, 0, fixed(1)}, // healthy
 
 	// PCIe.
 	{200, 200, onGPU, "bytes/s", 0, 0, rate(levelPCIeTx)},
 	{201, 201, onGPU, "bytes/s", 0, 0, rate(levelPCIeRx)},
 	{202, 202, onGPU, "", 0, 0, rare(9)},
+	{fieldXID, fieldXID, onGPU, "", 0, 0, fixed(0)},
 	{235, 235, onGPU, "", 0, 0, number(func(v *view) int64 { return v.board.PCIe.Generation })},
 	{236, 236, onGPU, "", 0, 0, number(func(v *view) int64 { return v.board.PCIe.Width })},
 	{237, 237, onGPU, "", 0, 0, number(func(v *view) int64 {
@@ -367,7 +370,7 @@ var rules = []rule{
 	{487, 489, onGPU, "", needLink, 15, fixed(0)},
 	{491, 493, onGPU, "", needLink, 15, fixed(0)},
 	{494, 496, onGPU, "bytes/s", needLink, 15, linkRate(levelNVLinkTx, levelNVLinkRx)},
-	{497, 498, onGPU, "", needLink, 0, func(*view, int) gpu.Value { return gpu.Int(0) }},
+	{497, 498, onGPU, "", needLink, 0, fixed(0)},
 	{499, 499, onGPU, "", needLink, 0, rare(11)},
 	{825, 842, onGPU, "bytes/s", needLink, 0, linkRate(levelNVLinkTx)},
 	{843, 843, onGPU, "bytes/s", needLink, 0, rate(levelNVLinkTx)},
@@ -378,9 +381,17 @@ var rules = []rule{
 	{1202, 1202, onGPU, "", needLink, 0, sum(levelNVLinkRx, 1.0/256)},
 	{1203, 1203, onGPU, "bytes", needLink, 0, sum(levelNVLinkRx, 1)},
 
+	{1204, 1215, onGPU, "", needNVLink, 0, fixed(0)},
+	{1216, 1216, onGPU, "ratio", needNVLink, 0, watts(func(*view) float64 { return 1e-15 })},
+	{1217, 1217, onGPU, "", needNVLink, 0, fixed(0)},
+	{1218, 1218, onGPU, "ratio", needNVLink, 0, watts(func(*view) float64 { return 1e-15 })},
+	{1219, 1220, onGPU, "", needNVLink, 0, fixed(0)},
+	{1404, 1419, onGPU, "", needNever, 0, nil}, // error correction came with NVLink 5
+
 	// NVLink by link, of GPUs and switches alike.
 	{780, 780, onLink, "bytes", 0, 0, sum(levelNVLinkTx, 1)},
 	{781, 781, onLink, "bytes", 0, 0, sum(levelNVLinkRx, 1)},
+	{580, 592, onLink, "", 0, 0, nil}, // NVLink 5
 	{784, 784, onLink, "", 0, 0, rare(31)},
 	{805, 808, onLink, "", 0, 0, sum(levelNVLinkRx, 1.0/1024)},
 	{865, 865, onLink, "", 0, 0, number(func(v *view) int64 { return int64(v.dev.Link) })},
@@ -601,41 +612,16 @@ func modulePower(v *view) float64 {
 	return milli(sum)
 }
 
-// fallback makes a plausible value for a field that the model does not know,
-// out of what the catalogue says about it: a text, an event counter that
-// stays at 0, or something that follows the entity's activity.
-func fallback(f *gpu.Field, monotonic bool) generator {
-	switch {
-	case f.Text:
+// fallback makes a value for a field that the model does not know: a text of
+// its own, or the least number that the catalogue allows, which for the
+// counters of errors is 0.
+func fallback(f *gpu.Field) generator {
+	if f.Text {
 		name := strings.ToLower(strings.TrimPrefix(f.Name, "DCGM_FI_DEV_"))
 		return func(v *view, _ int) gpu.Value { return gpu.Text(name + "-" + strconv.FormatUint(v.key%1e4, 10)) }
-	case monotonic || f.Unit == "":
-		return func(*view, int) gpu.Value { return gpu.Int(int64(max(0, floor(f)))) }
-	default:
-		low, high := 0.0, 100.0
-		if f.Bounded() {
-			low, high = max(f.Min, 0), min(f.Max, 1e6)
-		}
-		switch f.Unit {
-		case "ratio":
-			high = min(high, 1)
-		case "celsius":
-			low, high = 30, 60
-		}
-		return func(v *view, _ int) gpu.Value {
-			a := 0.0
-			if v.track != nil {
-				a = v.track.now[levelGraphics]
-			}
-			return gpu.Float(milli(low + (high-low)*a))
-		}
 	}
-}
-
-// floor is the least value that the bounds of f allow, 0 without bounds.
-func floor(f *gpu.Field) float64 {
-	if f.Bounded() {
-		return f.Min
+	if f.Bounded() && f.Min > 0 {
+		return fixed(int64(math.Ceil(f.Min)))
 	}
-	return 0
+	return fixed(0)
 }

@@ -104,7 +104,7 @@ func (s *Session) newCell(row, field int) cell {
 			c.gen, unit = r.gen, r.unit
 		}
 	} else if known && entry.Exportable() && !(f.Profiling && v.board != nil && !v.board.Profiling) {
-		c.gen = fallback(f, entry.Monotonic)
+		c.gen = fallback(f)
 	}
 	if c.gen == nil {
 		c.err = fmt.Errorf("sim: %s of %v: %w", f.Name, v.dev.Entity, gpu.ErrNotSupported)
