@@ -30,9 +30,9 @@ type Options struct {
 	Trailer func(dst []byte) []byte
 }
 
-// An Encoder writes snapshots as pages. It serves one wiring: where another
-// attributor takes over, a new Encoder does too, since generations of owners
-// are compared. Encode is for one goroutine; everything else is for any.
+// An Encoder writes snapshots as pages. Owners of one Topology are told apart
+// by their generation, so another attributor comes with a new Topology or a new
+// Encoder. Encode is for one goroutine; everything else is for any.
 type Encoder struct {
 	labels  labeler
 	trailer func([]byte) []byte

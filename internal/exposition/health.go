@@ -39,7 +39,7 @@ func healthFamilies() []healthDefinition {
 func (e *Encoder) appendEntityUp(dst []byte, f *family, s *gpu.Snapshot) []byte {
 	for row := range min(len(s.Health.Entities), len(e.labels.rows)) {
 		r := &e.labels.rows[row]
-		if !r.present {
+		if !r.counted {
 			continue
 		}
 		if err := s.Health.Entities[row].Err; err != nil {
@@ -73,7 +73,7 @@ func (e *Encoder) appendSampleAge(dst []byte, f *family, s *gpu.Snapshot) []byte
 	for row := range min(len(s.Health.Entities), len(e.labels.rows)) {
 		r := &e.labels.rows[row]
 		oldest := s.Health.Entities[row].OldestSample
-		if !r.present || oldest == 0 {
+		if !r.counted || oldest == 0 {
 			continue
 		}
 		age := max(0, now-oldest) / 1e6 // milliseconds: finer would be noise

@@ -32,7 +32,6 @@ type labeler struct {
 	columns    []labelColumn
 
 	rows    []entity
-	none    entity // of series that belong to no entity
 	spans   []span
 	arena   []byte
 	scratch []gpu.Label
@@ -51,7 +50,7 @@ type labelColumn struct {
 type entity struct {
 	block   block // what its series carry
 	short   block // what its health series carry
-	present bool  // the entity has health series
+	counted bool  // it has health series
 }
 
 // A block is a set of labels in the labeler's arena: {name="value",…} with the
@@ -69,9 +68,6 @@ type span struct {
 	hash       uint64
 	identity   bool // it tells entities apart: nothing may replace it
 }
-
-// bytes returns the block as it is written between name and value.
-func (l *labeler) bytes(b *block) []byte { return l.arena[b.start:b.end] }
 
 // plan makes the labeler show these label-typed counters of s from now on.
 // Two of one name become one: the first.
@@ -135,15 +131,16 @@ func (l *labeler) render(s *gpu.Snapshot) {
 	}
 	for row := range t.Devices {
 		d := &t.Devices[row]
-		l.scratch = l.identity(l.scratch[:0], t, row)
+		l.scratch = l.identity(l.scratch[:0], t, row, false)
 		identity := len(l.scratch)
 		l.counterLabels(t, row, node)
 		if carriesOwners(d.Entity.Kind) {
 			l.ownerLabels(s.Owners.Of(row))
 		}
 		e := entity{block: l.block(l.scratch, identity)}
-		l.scratch, e.present = l.health(l.scratch[:0], t, row)
+		l.scratch = l.identity(l.scratch[:0], t, row, true)
 		e.short = l.block(l.scratch, len(l.scratch))
+		e.counted = d.Entity.Kind != gpu.KindNode
 		l.rows = append(l.rows, e)
 	}
 }
@@ -174,28 +171,31 @@ func (l *labeler) block(labels []gpu.Label, identity int) block {
 	return b
 }
 
-// identity appends the labels that every series of the entity carries, in the
-// order of the reference. What is not known of the entity is left out.
-func (l *labeler) identity(dst []gpu.Label, t *gpu.Topology, row int) []gpu.Label {
+// identity appends the labels that tell the entity apart, in the order of the
+// reference: all that its series carry, or in short what its health series do,
+// which is just enough to join the others. What is not known of the entity is
+// left out. The node has no short ones.
+func (l *labeler) identity(dst []gpu.Label, t *gpu.Topology, row int, short bool) []gpu.Label {
 	d := &t.Devices[row]
 	add := func(name, value string) {
 		if value != "" {
 			dst = append(dst, gpu.Label{Name: name, Value: value})
 		}
 	}
+	more := func(name, value string) {
+		if !short {
+			add(name, value)
+		}
+	}
 	switch d.Entity.Kind {
 	case gpu.KindGPU, gpu.KindGPUInstance, gpu.KindComputeInstance:
-		model := d.Model
-		if l.opts.ReplaceBlanksInModelName {
-			model = strings.Join(strings.Fields(model), "-")
-		}
 		add("gpu", number(d.GPU))
 		add(l.uuidLabel(), d.UUID)
-		add("pci_bus_id", d.PCIBusID)
-		add("device", "nvidia"+number(d.NVMLIndex))
-		add("modelName", model)
+		more("pci_bus_id", d.PCIBusID)
+		more("device", "nvidia"+number(d.NVMLIndex))
+		more("modelName", l.model(d.Model))
 		if d.Entity.Kind != gpu.KindGPU {
-			add("GPU_I_PROFILE", d.Profile)
+			more("GPU_I_PROFILE", d.Profile)
 			add("GPU_I_ID", number(d.InstanceID))
 		}
 		if d.Entity.Kind == gpu.KindComputeInstance {
@@ -205,18 +205,18 @@ func (l *labeler) identity(dst []gpu.Label, t *gpu.Topology, row int) []gpu.Labe
 		add("nvlink", number(d.Link))
 		if d.Entity.ParentKind == gpu.KindNVSwitch {
 			add("nvswitch", "nvswitch"+number(d.Entity.Parent))
-		} else {
-			add("gpu", number(d.GPU))
-			add("gpu_uuid", d.UUID)
-			add("pci_bus_id", d.PCIBusID)
-			add("device", "nvidia"+number(d.NVMLIndex))
-			add("model_name", d.Model)
+			break
 		}
+		add("gpu", number(d.GPU))
+		add("gpu_uuid", d.UUID)
+		more("pci_bus_id", d.PCIBusID)
+		more("device", "nvidia"+number(d.NVMLIndex))
+		more("model_name", d.Model)
 	case gpu.KindNVSwitch:
 		add("nvswitch", "nvswitch"+number(d.Entity.ID))
 	case gpu.KindCPU:
 		add("cpu", number(d.Entity.ID))
-		add("cpu_serial", d.Serial)
+		more("cpu_serial", d.Serial)
 	case gpu.KindCPUCore:
 		add("cpucore", number(d.Entity.ID))
 		add("cpu", number(d.Entity.Parent))
@@ -228,54 +228,23 @@ func (l *labeler) identity(dst []gpu.Label, t *gpu.Topology, row int) []gpu.Labe
 	switch l.opts.HostnameLabel {
 	case HostnameNone:
 	case HostnameUpper:
-		add("Hostname", host)
+		more("Hostname", host)
 	case HostnameBoth:
-		add("hostname", host)
-		add("Hostname", host)
+		more("hostname", host)
+		more("Hostname", host)
 	default:
-		add("hostname", host)
+		more("hostname", host)
 	}
 	return dst
 }
 
-// health appends the labels of the entity's health series: just enough to tell
-// it apart and to join its other series. The node has none.
-func (l *labeler) health(dst []gpu.Label, t *gpu.Topology, row int) (labels []gpu.Label, ok bool) {
-	d := &t.Devices[row]
-	add := func(name, value string) {
-		if value != "" {
-			dst = append(dst, gpu.Label{Name: name, Value: value})
-		}
+// model returns a model name as the modelName label shows it. The reference
+// leaves model_name of links alone, whatever was asked for.
+func (l *labeler) model(name string) string {
+	if l.opts.ReplaceBlanksInModelName {
+		return strings.Join(strings.Fields(name), "-")
 	}
-	switch d.Entity.Kind {
-	case gpu.KindGPU, gpu.KindGPUInstance, gpu.KindComputeInstance:
-		add("gpu", number(d.GPU))
-		add(l.uuidLabel(), d.UUID)
-		if d.Entity.Kind != gpu.KindGPU {
-			add("GPU_I_ID", number(d.InstanceID))
-		}
-		if d.Entity.Kind == gpu.KindComputeInstance {
-			add("GPU_CI_ID", number(d.ComputeID))
-		}
-	case gpu.KindNVLink:
-		add("nvlink", number(d.Link))
-		if d.Entity.ParentKind == gpu.KindNVSwitch {
-			add("nvswitch", "nvswitch"+number(d.Entity.Parent))
-		} else {
-			add("gpu", number(d.GPU))
-			add("gpu_uuid", d.UUID)
-		}
-	case gpu.KindNVSwitch:
-		add("nvswitch", "nvswitch"+number(d.Entity.ID))
-	case gpu.KindCPU:
-		add("cpu", number(d.Entity.ID))
-	case gpu.KindCPUCore:
-		add("cpucore", number(d.Entity.ID))
-		add("cpu", number(d.Entity.Parent))
-	default:
-		return dst, false
-	}
-	return dst, true
+	return name
 }
 
 // counterLabels appends the label-typed counters that apply to row: its own
