@@ -1,0 +1,225 @@
+//go:build linux && cgo
+
+package nvml
+
+import (
+	"fmt"
+	"time"
+
+	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// gpmInterval is the least time between two samples that can be compared: the
+// hardware refreshes its counters no faster (nvml.h, nvmlGpmSampleGet).
+const gpmInterval = 100 * time.Millisecond
+
+// A gpmReader computes profiling metrics for all rows, one after the other.
+type gpmReader struct {
+	get gonvml.GpmMetricsGetType
+}
+
+// A gpmRow is the profiling part of a row. A metric is the difference of two
+// samples: the one of the previous Read and the one of this.
+type gpmRow struct {
+	wants    []gpmWant
+	samples  [2]gonvml.GpmSample // the older and the newer
+	taken    time.Time           // when the older one was; zero before the first
+	sampling block
+}
+
+type gpmWant struct {
+	field  int
+	metric gonvml.GpmMetricId
+	unit   gpu.Unit
+	block  block
+}
+
+func (g *gpmRow) want(field int, sp spec) {
+	g.wants = append(g.wants, gpmWant{field: field, metric: sp.metric, unit: sp.unit})
+}
+
+// prepare finds out which GPUs have GPM and takes a first sample of each row
+// that wants it. Rows without it have their profiling fields declined.
+func (*gpmReader) prepare(s *Session) {
+	for _, d := range s.devices {
+		if d.dead != nil {
+			continue
+		}
+		reason := s.withoutGPM(d)
+		for _, r := range d.rows {
+			if len(r.gpm.wants) == 0 {
+				continue
+			}
+			if why := reason; why != "" || !r.gpm.alloc(s.api) {
+				if why == "" {
+					why = "the driver has no memory for profiling samples"
+				}
+				for _, w := range r.gpm.wants {
+					r.decline(w.field, why)
+				}
+				r.gpm.free()
+				r.gpm = gpmRow{}
+				continue
+			}
+			if r.sampleGPM(r.gpm.samples[0]) == gonvml.SUCCESS {
+				r.gpm.taken = time.Now()
+			}
+		}
+	}
+}
+
+// withoutGPM says why a GPU has no GPM, or "".
+func (s *Session) withoutGPM(d *device) string {
+	for _, name := range []string{
+		"nvmlGpmQueryDeviceSupport", "nvmlGpmSampleAlloc", "nvmlGpmSampleFree",
+		"nvmlGpmSampleGet", "nvmlGpmMigSampleGet", "nvmlGpmMetricsGet",
+	} {
+		if !s.symbols.has(name) {
+			return "this driver has no " + name
+		}
+	}
+	support, ret := d.handle.GpmQueryDeviceSupport()
+	if ret != gonvml.SUCCESS || support.IsSupportedDevice == 0 {
+		return "profiling without DCGM needs GPM, which GPUs have from Hopper on"
+	}
+	return ""
+}
+
+func (g *gpmRow) alloc(api gonvml.Interface) bool {
+	for i := range g.samples {
+		sample, ret := api.GpmSampleAlloc()
+		if ret != gonvml.SUCCESS {
+			return false
+		}
+		g.samples[i] = sample
+	}
+	return true
+}
+
+// free gives the samples back.
+func (g *gpmRow) free() {
+	for i, sample := range g.samples {
+		if sample != nil {
+			sample.Free()
+			g.samples[i] = nil
+		}
+	}
+}
+
+func (r *row) sampleGPM(sample gonvml.GpmSample) gonvml.Return {
+	if r.kind == gpu.KindGPUInstance {
+		return sample.MigGet(r.target.parent, r.gi)
+	}
+	return sample.Get(r.target.device)
+}
+
+func (r *row) sampleFunction() string {
+	if r.kind == gpu.KindGPUInstance {
+		return "nvmlGpmMigSampleGet"
+	}
+	return "nvmlGpmSampleGet"
+}
+
+// read appends the profiling fields of a row, once two samples are far enough
+// apart.
+func (g *gpmReader) read(s *Session, r *row, b *gpu.Batch) error {
+	p := &r.gpm
+	now := time.Now()
+	if len(p.wants) == 0 || !p.taken.IsZero() && now.Sub(p.taken) < gpmInterval {
+		return nil
+	}
+	if p.sampling.closed(now) {
+		p.fail(r, b, p.sampling.err)
+		return nil
+	}
+	if ret := r.sampleGPM(p.samples[1]); ret != gonvml.SUCCESS {
+		if gpuGone(ret) || driverGone(ret) {
+			return &driverError{r.sampleFunction(), ret}
+		}
+		p.fail(r, b, p.sampling.refuse(r.sampleFunction(), ret, now, s.reprobe))
+		return nil
+	}
+	p.sampling = block{}
+	first := p.taken.IsZero()
+	defer func() {
+		p.samples[0], p.samples[1] = p.samples[1], p.samples[0]
+		p.taken = now
+	}()
+	if first {
+		return nil
+	}
+
+	g.get.NumMetrics = 0
+	g.get.Sample1, g.get.Sample2 = p.samples[0], p.samples[1]
+	for i := range p.wants {
+		w := &p.wants[i]
+		if w.block.closed(now) {
+			b.Fail(r.index, w.field, w.block.err)
+			continue
+		}
+		g.get.Metrics[g.get.NumMetrics].MetricId = uint32(w.metric)
+		g.get.NumMetrics++
+	}
+	if g.get.NumMetrics == 0 {
+		return nil
+	}
+	if ret := s.api.GpmMetricsGet(&g.get); ret != gonvml.SUCCESS {
+		if gpuGone(ret) || driverGone(ret) {
+			return &driverError{"nvmlGpmMetricsGet", ret}
+		}
+		err := &driverError{"nvmlGpmMetricsGet", ret}
+		for i := range p.wants {
+			if !p.wants[i].block.closed(now) {
+				b.Fail(r.index, p.wants[i].field, err)
+			}
+		}
+		return nil
+	}
+	next := 0
+	for i := range p.wants {
+		w := &p.wants[i]
+		if w.block.closed(now) {
+			continue
+		}
+		m := &g.get.Metrics[next]
+		next++
+		if ret := gonvml.Return(m.NvmlReturn); ret != gonvml.SUCCESS {
+			b.Fail(r.index, w.field, w.block.refuse("nvmlGpmMetricsGet", ret, now, s.reprobe))
+			continue
+		}
+		w.block = block{}
+		if v := w.value(m.Value); v.IsAbsent() {
+			b.Fail(r.index, w.field, errNoActivity)
+		} else {
+			b.AddAt(r.index, w.field, v, now.UnixNano())
+		}
+	}
+	return nil
+}
+
+// errNoActivity is the fault of a metric that came out as not a number.
+var errNoActivity = fmt.Errorf("%w: the samples allow no value", gpu.ErrUnavailable)
+
+// fail is a fault of all profiling fields of the row.
+func (p *gpmRow) fail(r *row, b *gpu.Batch, err error) {
+	for i := range p.wants {
+		b.Fail(r.index, p.wants[i].field, err)
+	}
+}
+
+// value converts a metric to DCGM's unit: utilisations come in per cent and
+// are ratios in DCGM; traffic comes in MiB per second (nvml.h, nvmlGpmMetricId_t)
+// and is whole bytes per second in DCGM.
+func (w *gpmWant) value(v float64) gpu.Value {
+	if w.unit == ratio {
+		return gpu.Float(v / 100)
+	}
+	f := gpu.Float(v * mebibyte)
+	n, ok := f.Number()
+	if !ok || n < 0 || n >= 1<<62 {
+		return gpu.Value{}
+	}
+	return gpu.Int(int64(n))
+}

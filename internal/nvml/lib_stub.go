@@ -1,0 +1,39 @@
+//go:build !linux || !cgo
+
+package nvml
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// A Source stands for the NVML of builds that cannot load it.
+type Source struct{}
+
+// New returns a Source whose Open always fails: NVML needs Linux and cgo.
+func New(Options) *Source { return &Source{} }
+
+// Open returns an error that wraps gpu.ErrUnavailable.
+func (*Source) Open(context.Context, *gpu.Plan) (*Session, error) {
+	return nil, fmt.Errorf("nvml: %w: this binary was built without cgo", gpu.ErrUnavailable)
+}
+
+// A Session cannot exist in this build.
+type Session struct{}
+
+// Topology returns nil.
+func (*Session) Topology() *gpu.Topology { return nil }
+
+// Read returns an error that wraps gpu.ErrUnavailable.
+func (*Session) Read(context.Context, *gpu.Batch) error { return gpu.ErrUnavailable }
+
+// Done returns nil.
+func (*Session) Done() <-chan struct{} { return nil }
+
+// Err returns nil.
+func (*Session) Err() error { return nil }
+
+// Close returns nil.
+func (*Session) Close() error { return nil }

@@ -1,0 +1,337 @@
+//go:build linux && cgo
+
+package nvml
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"time"
+
+	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// A row is what is read of one entity: the plan's fields, sorted by how they
+// are read, so that a Read only walks.
+type row struct {
+	index  int
+	kind   gpu.Kind
+	gi     int // NVML's GPU-instance id, for instances
+	target target
+
+	declined []gpu.Fault // what this entity will not have in this session
+	asks     []ask
+	values   []valueAsk
+	links    []linkAsk
+	gpm      gpmRow
+	alive    ask // a call that tells whether a GPU is there, if nothing else does
+}
+
+// A want is one field that an answer is for.
+type want struct {
+	field int // index in the plan
+	at    int // which answer
+}
+
+// A block keeps the driver from being asked again and again for what it does
+// not give.
+type block struct {
+	until time.Time
+	err   error
+}
+
+// closed reports whether there is no use in asking now.
+func (bl *block) closed(now time.Time) bool { return bl.err != nil && now.Before(bl.until) }
+
+// refuse notes an answer other than success, and returns the error for the
+// fault. An error that repeats is made once.
+func (bl *block) refuse(function string, ret gonvml.Return, now time.Time, pause time.Duration) error {
+	if prev, ok := bl.err.(*driverError); !ok || prev.ret != ret {
+		bl.err = &driverError{function, ret}
+	}
+	bl.until = now
+	if lasting(ret) {
+		bl.until = now.Add(pause)
+	}
+	return bl.err
+}
+
+// An ask is a call with the fields that it serves.
+type ask struct {
+	call  *call
+	wants []want
+	block block
+	kept  *answers // of a constant call, once it was answered
+}
+
+// A valueAsk is one of NVML's field values.
+type valueAsk struct {
+	field int
+	id    uint32
+	milli bool
+	block block
+	slot  int // in the call under way, or -1
+}
+
+// newRow returns an empty row.
+func (s *Session) newRow(index int, kind gpu.Kind, t target) *row {
+	r := &row{index: index, kind: kind, target: t, gi: -1}
+	if kind == gpu.KindNode {
+		s.compile(nil, r)
+	}
+	return r
+}
+
+// compile sorts the plan's fields that exist at the row's level. d is nil for
+// the machine's own row.
+func (s *Session) compile(d *device, r *row) {
+	for i := range s.plan.Fields {
+		f := &s.plan.Fields[i]
+		if !f.Levels.Has(r.kind) || f.ID == fieldXID {
+			continue
+		}
+		sp, ok := specOf(f.ID)
+		switch {
+		case !ok:
+			r.decline(i, "NVML has no such value")
+		case sp.unit != f.Unit:
+			r.decline(i, fmt.Sprintf("NVML gives %q, not %q", sp.unit, f.Unit))
+		case sp.call != nil:
+			s.compileCall(d, r, i, sp)
+		case r.kind != gpu.KindGPU && sp.metric == 0:
+			r.decline(i, "NVML gives it for whole GPUs")
+		case sp.metric != 0:
+			r.gpm.want(i, sp)
+		case !s.symbols.has("nvmlDeviceGetFieldValues"):
+			r.decline(i, "this driver has no nvmlDeviceGetFieldValues")
+		case sp.link:
+			r.links = append(r.links, linkAsk{field: i, scope: sp.scope})
+		default:
+			r.values = append(r.values, valueAsk{field: i, id: sp.value, milli: sp.milli})
+		}
+	}
+	if r.kind == gpu.KindGPU && len(r.values)+len(r.links) == 0 && !r.lively() {
+		r.alive = ask{call: &temperature}
+	}
+}
+
+func (s *Session) compileCall(d *device, r *row, field int, sp spec) {
+	c := sp.call
+	switch {
+	case !s.symbols.any(c.symbols):
+		r.decline(field, "this driver has no "+c.symbols[0])
+		return
+	case r.kind == gpu.KindNode && !c.system, r.kind == gpu.KindGPUInstance && !c.instance && !c.system:
+		r.decline(field, "NVML gives it for whole GPUs")
+		return
+	case c.whole && d.mig:
+		r.decline(field, "it is undefined for a GPU that is cut by MIG")
+		return
+	}
+	for i := range r.asks {
+		if r.asks[i].call == c {
+			r.asks[i].wants = append(r.asks[i].wants, want{field, sp.at})
+			return
+		}
+	}
+	r.asks = append(r.asks, ask{call: c, wants: []want{{field, sp.at}}})
+}
+
+// lively reports whether reading the row would find out that the GPU is lost.
+func (r *row) lively() bool {
+	for i := range r.asks {
+		if !r.asks[i].call.constant {
+			return true
+		}
+	}
+	return false
+}
+
+func (r *row) decline(field int, why string) {
+	r.declined = append(r.declined, gpu.Fault{Row: r.index, Field: field, Err: fmt.Errorf("%w: %s", gpu.ErrNotSupported, why)})
+}
+
+// readRow appends what is to be read of one entity. It returns an error only
+// if the GPU or the driver is gone.
+func (s *Session) readRow(r *row, b *gpu.Batch) error {
+	b.Faults = append(b.Faults, r.declined...)
+	if r.alive.call != nil {
+		if err := s.readCall(r, &r.alive, b); err != nil {
+			return err
+		}
+	}
+	for i := range r.asks {
+		if err := s.readCall(r, &r.asks[i], b); err != nil {
+			return err
+		}
+	}
+	if err := s.readValues(r, b); err != nil {
+		return err
+	}
+	return s.gpm.read(s, r, b)
+}
+
+func (s *Session) readCall(r *row, a *ask, b *gpu.Batch) error {
+	now := time.Now()
+	if a.block.closed(now) {
+		for _, w := range a.wants {
+			b.Fail(r.index, w.field, a.block.err)
+		}
+		return nil
+	}
+	got := a.kept
+	if got == nil {
+		got = &s.answer
+		*got = answers{}
+		ret := a.call.read(&r.target, got)
+		if gpuGone(ret) || driverGone(ret) {
+			return &driverError{a.call.symbols[0], ret}
+		}
+		if ret != gonvml.SUCCESS {
+			err := a.block.refuse(a.call.symbols[0], ret, now, s.reprobe)
+			for _, w := range a.wants {
+				b.Fail(r.index, w.field, err)
+			}
+			return nil
+		}
+		a.block = block{}
+		if a.call.constant {
+			kept := *got
+			a.kept = &kept
+		}
+	}
+	at := now.UnixNano()
+	for _, w := range a.wants {
+		if v := got[w.at]; v.IsAbsent() {
+			b.Fail(r.index, w.field, errNoAnswer)
+		} else {
+			b.AddAt(r.index, w.field, v, at)
+		}
+	}
+	return nil
+}
+
+// errNoAnswer is the fault of a value that a call left out although it
+// succeeded: memory that an old driver does not tell apart, an empty text, a
+// licence that is not listed.
+var errNoAnswer = fmt.Errorf("%w: the driver left it out", gpu.ErrNotSupported)
+
+const fieldValuesFunction = "nvmlDeviceGetFieldValues"
+
+// readValues gets all field values of the row, those of the links among them,
+// in one call.
+func (s *Session) readValues(r *row, b *gpu.Batch) error {
+	now := time.Now()
+	s.values = s.values[:0]
+	for i := range r.values {
+		v := &r.values[i]
+		v.slot = -1
+		if v.block.closed(now) {
+			b.Fail(r.index, v.field, v.block.err)
+			continue
+		}
+		v.slot = len(s.values)
+		s.values = append(s.values, gonvml.FieldValue{FieldId: v.id})
+	}
+	for i := range r.links {
+		l := &r.links[i]
+		l.slot = -1
+		if l.block.closed(now) {
+			b.Fail(r.index, l.field, l.block.err)
+			continue
+		}
+		l.slot = len(s.values)
+		s.values = append(s.values,
+			gonvml.FieldValue{FieldId: gonvml.FI_DEV_NVLINK_THROUGHPUT_DATA_RX, ScopeId: l.scope},
+			gonvml.FieldValue{FieldId: gonvml.FI_DEV_NVLINK_THROUGHPUT_DATA_TX, ScopeId: l.scope})
+	}
+	if len(s.values) == 0 {
+		return nil
+	}
+	all := r.target.device.GetFieldValues(s.values)
+	if gpuGone(all) || driverGone(all) {
+		return &driverError{fieldValuesFunction, all}
+	}
+	for i := range r.values {
+		v := &r.values[i]
+		if v.slot < 0 {
+			continue
+		}
+		fv := &s.values[v.slot]
+		ret := valueReturn(all, fv)
+		if gpuGone(ret) || driverGone(ret) {
+			return &driverError{fieldValuesFunction, ret}
+		}
+		if ret != gonvml.SUCCESS {
+			b.Fail(r.index, v.field, v.block.refuse(fieldValuesFunction, ret, now, s.reprobe))
+			continue
+		}
+		v.block = block{}
+		value := decode(fv)
+		if v.milli {
+			if n, ok := value.Number(); ok {
+				value = gpu.Float(n / 1000)
+			}
+		}
+		b.AddAt(r.index, v.field, value, now.UnixNano())
+	}
+	for i := range r.links {
+		l := &r.links[i]
+		if l.slot < 0 {
+			continue
+		}
+		rx, tx := &s.values[l.slot], &s.values[l.slot+1]
+		ret := valueReturn(all, rx)
+		if ret == gonvml.SUCCESS {
+			ret = valueReturn(all, tx)
+		}
+		if gpuGone(ret) || driverGone(ret) {
+			return &driverError{fieldValuesFunction, ret}
+		}
+		if ret != gonvml.SUCCESS {
+			b.Fail(r.index, l.field, l.block.refuse(fieldValuesFunction, ret, now, s.reprobe))
+			continue
+		}
+		l.block = block{}
+		if v := l.rate(rx, tx, now); !v.IsAbsent() {
+			b.AddAt(r.index, l.field, v, now.UnixNano())
+		}
+	}
+	return nil
+}
+
+// valueReturn returns what one value of a call came to: the call's own answer
+// goes first.
+func valueReturn(all gonvml.Return, fv *gonvml.FieldValue) gonvml.Return {
+	if all != gonvml.SUCCESS {
+		return all
+	}
+	return gonvml.Return(fv.NvmlReturn)
+}
+
+// decode returns the number in a field value (nvml.h, nvmlValue_t). What does
+// not fit an int64 is no measurement.
+func decode(fv *gonvml.FieldValue) gpu.Value {
+	bits := binary.NativeEndian.Uint64(fv.Value[:])
+	switch gonvml.ValueType(fv.ValueType) {
+	case gonvml.VALUE_TYPE_DOUBLE:
+		return gpu.Float(math.Float64frombits(bits))
+	case gonvml.VALUE_TYPE_UNSIGNED_INT:
+		return gpu.Int(int64(binary.NativeEndian.Uint32(fv.Value[:4])))
+	case gonvml.VALUE_TYPE_SIGNED_INT:
+		return gpu.Int(int64(int32(binary.NativeEndian.Uint32(fv.Value[:4]))))
+	case gonvml.VALUE_TYPE_UNSIGNED_SHORT:
+		return gpu.Int(int64(binary.NativeEndian.Uint16(fv.Value[:2])))
+	case gonvml.VALUE_TYPE_SIGNED_LONG_LONG:
+		return gpu.Int(int64(bits))
+	case gonvml.VALUE_TYPE_UNSIGNED_LONG, gonvml.VALUE_TYPE_UNSIGNED_LONG_LONG:
+		if bits > math.MaxInt64 {
+			return gpu.Value{}
+		}
+		return gpu.Int(int64(bits))
+	default:
+		return gpu.Value{}
+	}
+}

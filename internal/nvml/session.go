@@ -1,0 +1,167 @@
+//go:build linux && cgo
+
+package nvml
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// A Session reads the fields of one plan from the entities of one topology.
+type Session struct {
+	api      gonvml.Interface
+	symbols  symbols
+	plan     *gpu.Plan
+	reprobe  time.Duration
+	topology *gpu.Topology
+	count    int // of GPUs at the driver, selected or not
+	devices  []*device
+	node     *row // nil if nothing is asked of the machine itself
+	gpm      gpmReader
+
+	done   chan struct{}
+	err    error // why done is closed
+	closed bool
+
+	slots  []slot // of the device that is verified
+	answer answers
+	values []gonvml.FieldValue // of the row that is read
+}
+
+// errClosed is what a Session says that was closed.
+var errClosed = fmt.Errorf("nvml: %w: the session is closed", gpu.ErrUnavailable)
+
+// Topology returns the entities that the plan selected when the session began.
+func (s *Session) Topology() *gpu.Topology { return s.topology }
+
+// Done is closed when the topology is no longer true or the driver is gone.
+func (s *Session) Done() <-chan struct{} { return s.done }
+
+// Err says why Done is closed: it wraps gpu.ErrTopology or gpu.ErrLost.
+func (s *Session) Err() error {
+	select {
+	case <-s.done:
+		return s.err
+	default:
+		return nil
+	}
+}
+
+// end closes Done, once. What was true of the topology stays readable.
+func (s *Session) end(err error) {
+	select {
+	case <-s.done:
+	default:
+		s.err = fmt.Errorf("nvml: %w", err)
+		close(s.done)
+	}
+}
+
+// Read appends what the driver says now. A GPU that is lost is a fault of its
+// rows; the error wraps gpu.ErrLost if there is no other, or no driver.
+func (s *Session) Read(ctx context.Context, b *gpu.Batch) error {
+	if s.closed {
+		return errClosed
+	}
+	if errors.Is(s.Err(), gpu.ErrLost) {
+		return s.err
+	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("nvml: %w", err)
+	}
+	if err := s.verify(); err != nil {
+		return s.failed(err)
+	}
+	var dead error
+	alive := 0
+	for _, d := range s.devices {
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("nvml: %w", err)
+		}
+		if d.changed {
+			continue // its rows are about instances that are no more
+		}
+		err := s.readDevice(d, b)
+		if err == nil {
+			alive++
+			continue
+		}
+		if gone := (*driverError)(nil); errors.As(err, &gone) && driverGone(gone.ret) {
+			return s.failed(err)
+		}
+		dead = err
+		for _, r := range d.rows {
+			b.Fail(r.index, gpu.AllFields, err)
+		}
+	}
+	if s.node != nil {
+		if err := s.readRow(s.node, b); err != nil {
+			return s.failed(err)
+		}
+	}
+	if alive > 0 || dead == nil || s.Err() != nil {
+		return nil
+	}
+	if err := s.failed(dead); len(b.Samples) == 0 {
+		return err
+	}
+	return nil // the last words of a GPU, its XIDs, are worth a page
+}
+
+// failed ends the session if the error means that nothing is left of it.
+func (s *Session) failed(err error) error {
+	gone := (*driverError)(nil)
+	if errors.As(err, &gone) && driverGone(gone.ret) && !errors.Is(err, gpu.ErrLost) {
+		err = fmt.Errorf("%w: %w", gpu.ErrLost, err) // a driver of another version is no driver to this library
+	}
+	if errors.Is(err, gpu.ErrLost) {
+		s.end(err)
+		return s.err
+	}
+	return fmt.Errorf("nvml: %w", err)
+}
+
+// readDevice appends what is to be read of one GPU and its instances. If the
+// GPU is lost it returns why, and leaves only the events in the batch: half a
+// GPU would pass for a whole one.
+func (s *Session) readDevice(d *device, b *gpu.Batch) error {
+	if d.dead != nil {
+		return d.dead
+	}
+	d.events.drain(b)
+	samples, faults := len(b.Samples), len(b.Faults)
+	for _, r := range d.rows {
+		if err := s.readRow(r, b); err != nil {
+			clear(b.Samples[samples:])
+			clear(b.Faults[faults:])
+			b.Samples, b.Faults = b.Samples[:samples], b.Faults[:faults]
+			return err
+		}
+	}
+	return nil
+}
+
+// Close gives every handle back. The library is shut down once for every time
+// it was initialised, which the driver counts.
+func (s *Session) Close() error {
+	if s.closed {
+		return nil
+	}
+	s.closed = true
+	for _, d := range s.devices {
+		d.events.free()
+		for _, r := range d.rows {
+			r.gpm.free()
+		}
+	}
+	if ret := s.api.Shutdown(); ret != gonvml.SUCCESS && !driverGone(ret) {
+		return fmt.Errorf("nvml: %w", &driverError{"nvmlShutdown", ret})
+	}
+	return nil
+}

@@ -1,0 +1,28 @@
+package nvml
+
+import "time"
+
+// Options says which library to use and how. The zero value is useful.
+type Options struct {
+	// Library is the name or path of the NVML library. Empty means
+	// libnvidia-ml.so.1, wherever the dynamic linker finds it.
+	Library string
+	// Reprobe is how long something that the driver does not support, or does
+	// not permit, is not asked for again. Zero means ten minutes.
+	Reprobe time.Duration
+}
+
+const (
+	defaultLibrary = "libnvidia-ml.so.1"
+	defaultReprobe = 10 * time.Minute
+)
+
+func (o Options) withDefaults() Options {
+	if o.Library == "" {
+		o.Library = defaultLibrary
+	}
+	if o.Reprobe <= 0 {
+		o.Reprobe = defaultReprobe
+	}
+	return o
+}

@@ -1,0 +1,294 @@
+//go:build linux && cgo
+
+package nvml
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"unsafe"
+
+	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// instanceIDs is the room for GPU-instance ids within a GPU: an instance's
+// entity id is instanceIDs × index + id. NVML's ids stay below 16.
+const instanceIDs = 100
+
+// A slot is a place of a GPU that holds a MIG device.
+type slot struct {
+	handle gonvml.Device
+	gi, ci int
+	uuid   string
+}
+
+// A device is one GPU of the machine with the rows that are about it.
+type device struct {
+	index  int
+	handle gonvml.Device
+	// dead says why the GPU cannot be talked to since the session began: it is
+	// lost or not permitted. It has a row, so that its absence is seen.
+	dead error
+	// canMIG is set if the GPU has a MIG mode, and mig if it is on.
+	canMIG, mig bool
+	slots       []slot
+	changed     bool // its instances are no longer those of the topology
+	rows        []*row
+	events      *eventQueue
+}
+
+// start finds the GPUs and instances, and prepares their reading.
+func (s *Session) start() error {
+	count, ret := s.api.DeviceGetCount()
+	if ret != gonvml.SUCCESS {
+		return &driverError{"nvmlDeviceGetCount_v2", ret}
+	}
+	if count == 0 {
+		return fmt.Errorf("%w: the driver has no GPU", gpu.ErrUnavailable)
+	}
+	s.count = count
+
+	var list []gpu.Device
+	if slices.ContainsFunc(s.plan.Fields, func(f gpu.Field) bool { return f.Levels.Has(gpu.KindNode) }) {
+		list = append(list, gpu.Device{Entity: gpu.Entity{Kind: gpu.KindNode}})
+		s.node = s.newRow(0, gpu.KindNode, target{api: s.api})
+	}
+	var dead error
+	alive := 0
+	for index := range count {
+		d, found, err := s.discover(index, len(list))
+		if err != nil {
+			return err
+		}
+		if len(found) == 0 {
+			continue
+		}
+		list = append(list, found...)
+		if dead = cmp.Or(dead, d.dead); d.dead == nil {
+			alive++
+		}
+		s.devices = append(s.devices, d)
+	}
+	switch {
+	case len(s.devices) == 0:
+		return fmt.Errorf("%w: none of %d GPUs, nor an instance of theirs, is selected by --devices", gpu.ErrUnavailable, count)
+	case alive == 0:
+		return dead
+	}
+	s.topology = gpu.NewTopology(list)
+	s.topology.Source = "nvml"
+	s.topology.Driver = s.version("nvmlSystemGetDriverVersion", s.api.SystemGetDriverVersion)
+	s.topology.Library = s.version("nvmlSystemGetNVMLVersion", s.api.SystemGetNVMLVersion)
+	s.gpm.prepare(s)
+	return nil
+}
+
+func (s *Session) version(symbol string, get func() (string, gonvml.Return)) string {
+	if s.symbols.has(symbol) {
+		if v, ret := get(); ret == gonvml.SUCCESS {
+			return v
+		}
+	}
+	return ""
+}
+
+// discover describes the GPU at index, and the entities of it that the plan
+// selects, which will have the rows from first on. Only an error that concerns
+// the whole driver is returned.
+func (s *Session) discover(index, first int) (*device, []gpu.Device, error) {
+	d := &device{index: index}
+	sel := s.plan.Devices
+	own := gpu.Device{
+		Entity: gpu.Entity{Kind: gpu.KindGPU, ID: uint32(index)},
+		GPU:    uint32(index), NVMLIndex: uint32(index), Minor: uint32(index),
+	}
+	if err := s.identify(d, &own); err != nil {
+		if ret := (*driverError)(nil); errors.As(err, &ret) && driverGone(ret.ret) {
+			return nil, nil, err
+		}
+		d.dead = fmt.Errorf("GPU %d: %w", index, err)
+	}
+	var list []gpu.Device
+	if sel.HasMajor(uint32(index)) {
+		list = append(list, own)
+		d.rows = append(d.rows, s.newRow(first, gpu.KindGPU, s.target(d, d.handle)))
+	}
+	if d.dead != nil {
+		return d, list, nil
+	}
+	for i, sl := range d.slots {
+		if i > 0 && d.slots[i-1].gi == sl.gi {
+			continue // a further compute instance of the same GPU instance
+		}
+		if sl.gi < 0 || sl.gi >= instanceIDs {
+			return nil, nil, fmt.Errorf("GPU %d has a GPU instance %d, which is not in 0-%d", index, sl.gi, instanceIDs-1)
+		}
+		id := uint32(index*instanceIDs + sl.gi)
+		if !sel.HasMinor(id) {
+			continue
+		}
+		name, ret := sl.handle.GetName()
+		if ret != gonvml.SUCCESS {
+			return nil, nil, fmt.Errorf("GPU instance %d of GPU %d: %w", sl.gi, index, &driverError{"nvmlDeviceGetName", ret})
+		}
+		instance := own
+		instance.Entity = gpu.Entity{Kind: gpu.KindGPUInstance, ID: id, ParentKind: gpu.KindGPU, Parent: uint32(index)}
+		instance.InstanceID = uint32(sl.gi)
+		instance.Profile = profileOf(name)
+		if i+1 == len(d.slots) || d.slots[i+1].gi != sl.gi {
+			instance.MIGUUID = sl.uuid // else there are several, and none is the instance's
+		}
+		r := s.newRow(first+len(list), gpu.KindGPUInstance, s.target(d, sl.handle))
+		r.gi = sl.gi
+		list = append(list, instance)
+		d.rows = append(d.rows, r)
+	}
+	for _, r := range d.rows {
+		s.compile(d, r)
+	}
+	s.listen(d)
+	return d, list, nil
+}
+
+func (s *Session) target(d *device, handle gonvml.Device) target {
+	return target{
+		api: s.api, device: handle, parent: d.handle, index: d.index,
+		pastReserved: s.symbols.has("nvmlDeviceGetMemoryInfo_v2"),
+	}
+}
+
+// identify fills in who the GPU is and how it is cut.
+func (s *Session) identify(d *device, own *gpu.Device) error {
+	handle, ret := s.api.DeviceGetHandleByIndex(d.index)
+	if ret != gonvml.SUCCESS {
+		return &driverError{"nvmlDeviceGetHandleByIndex_v2", ret}
+	}
+	d.handle = handle
+	if own.UUID, ret = handle.GetUUID(); ret != gonvml.SUCCESS {
+		return &driverError{"nvmlDeviceGetUUID", ret}
+	}
+	if own.Model, ret = handle.GetName(); ret != gonvml.SUCCESS {
+		return &driverError{"nvmlDeviceGetName", ret}
+	}
+	if s.symbols.any(pciSymbols) {
+		pci, ret := handle.GetPciInfo()
+		if ret != gonvml.SUCCESS {
+			return &driverError{"nvmlDeviceGetPciInfo_v3", ret}
+		}
+		own.PCIBusID = busID(&pci)
+	}
+	if s.symbols.has("nvmlDeviceGetMinorNumber") {
+		if minor, ret := handle.GetMinorNumber(); ret == gonvml.SUCCESS {
+			own.Minor = uint32(minor)
+		}
+	}
+	if s.symbols.all("nvmlDeviceGetMigMode", "nvmlDeviceGetMaxMigDeviceCount", "nvmlDeviceGetMigDeviceHandleByIndex",
+		"nvmlDeviceGetGpuInstanceId", "nvmlDeviceGetComputeInstanceId") {
+		var ret gonvml.Return
+		d.mig, d.slots, ret = readSlots(handle, nil)
+		if gpuGone(ret) || driverGone(ret) {
+			return &driverError{"nvmlDeviceGetMigMode", ret}
+		}
+		d.canMIG = ret == gonvml.SUCCESS
+	}
+	return nil
+}
+
+// readSlots returns whether MIG is on, and the MIG devices by GPU instance and
+// compute instance, appended to slots.
+func readSlots(handle gonvml.Device, slots []slot) (bool, []slot, gonvml.Return) {
+	mode, _, ret := handle.GetMigMode()
+	if ret != gonvml.SUCCESS || mode != gonvml.DEVICE_MIG_ENABLE {
+		return false, slots, ret
+	}
+	most, ret := handle.GetMaxMigDeviceCount()
+	if ret != gonvml.SUCCESS {
+		return true, slots, ret
+	}
+	for i := range most {
+		var sl slot
+		if sl.handle, ret = handle.GetMigDeviceHandleByIndex(i); ret != gonvml.SUCCESS {
+			if gpuGone(ret) || driverGone(ret) {
+				return true, slots, ret
+			}
+			continue // an empty place
+		}
+		if sl.gi, ret = sl.handle.GetGpuInstanceId(); ret != gonvml.SUCCESS {
+			continue // gone since
+		}
+		if sl.ci, ret = sl.handle.GetComputeInstanceId(); ret != gonvml.SUCCESS {
+			continue
+		}
+		if sl.uuid, ret = sl.handle.GetUUID(); ret != gonvml.SUCCESS {
+			continue
+		}
+		slots = append(slots, sl)
+	}
+	slices.SortFunc(slots, func(a, b slot) int { return cmp.Or(cmp.Compare(a.gi, b.gi), cmp.Compare(a.ci, b.ci)) })
+	return true, slots, gonvml.SUCCESS
+}
+
+func sameSlot(a, b slot) bool { return a.gi == b.gi && a.ci == b.ci && a.uuid == b.uuid }
+
+// profileOf takes the GPU instance's profile from the name of a MIG device:
+// "NVIDIA A100-SXM4-40GB MIG 1c.3g.20gb" is "3g.20gb". It is empty where the
+// name tells none.
+func profileOf(name string) string {
+	_, profile, found := strings.Cut(name, " MIG ")
+	if !found {
+		profile, found = strings.CutPrefix(name, "MIG ")
+	}
+	if !found {
+		return ""
+	}
+	if compute, rest, ok := strings.Cut(profile, "."); ok && strings.HasSuffix(compute, "c") {
+		profile = rest
+	}
+	return strings.TrimSpace(profile)
+}
+
+// busID returns the id in the form 00000000:1B:00.0.
+func busID(p *gonvml.PciInfo) string {
+	id := unsafe.Slice((*byte)(unsafe.Pointer(&p.BusId[0])), len(p.BusId))
+	if n := slices.Index(id, 0); n > 0 {
+		return strings.ToUpper(string(id[:n]))
+	}
+	return fmt.Sprintf("%08X:%02X:%02X.0", p.Domain, p.Bus, p.Device)
+}
+
+// verify compares the hardware with the topology. A difference ends the
+// session; a driver that is gone is returned.
+func (s *Session) verify() error {
+	count, ret := s.api.DeviceGetCount()
+	switch {
+	case ret != gonvml.SUCCESS:
+		return &driverError{"nvmlDeviceGetCount_v2", ret}
+	case count != s.count:
+		s.end(fmt.Errorf("%w: %d GPUs, there were %d", gpu.ErrTopology, count, s.count))
+	}
+	for _, d := range s.devices {
+		switch {
+		case d.dead != nil:
+			if h, ret := s.api.DeviceGetHandleByIndex(d.index); ret == gonvml.SUCCESS {
+				if _, ret := h.GetUUID(); ret == gonvml.SUCCESS {
+					s.end(fmt.Errorf("%w: GPU %d is back", gpu.ErrTopology, d.index))
+				}
+			}
+		case d.canMIG:
+			mig, slots, ret := readSlots(d.handle, s.slots[:0])
+			s.slots = slots[:0]
+			if ret != gonvml.SUCCESS {
+				continue // lost, which reading it will tell
+			}
+			if mig != d.mig || !slices.EqualFunc(slots, d.slots, sameSlot) {
+				d.changed = true
+				s.end(fmt.Errorf("%w: the MIG instances of GPU %d", gpu.ErrTopology, d.index))
+			}
+		}
+	}
+	return nil
+}
