@@ -15,9 +15,9 @@ func Lint(requests []Request, file string) []Problem {
 		warn := Problem{File: file, Line: r.Line, Text: r.Name, Warning: true}
 		switch {
 		case r.Type == gpu.MetricCounter && !fits:
-			warn.What, warn.Expected = "type counter for a value that can go down:", "gauge"
+			warn.What, warn.Expected = "type counter for the value, which can go down, of", "type gauge"
 		case r.Type == gpu.MetricGauge && fits:
-			warn.What, warn.Expected = "type gauge for a value that only grows:", "counter"
+			warn.What, warn.Expected = "type gauge for the value, which only grows, of", "type counter"
 		default:
 			continue
 		}

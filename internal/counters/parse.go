@@ -21,6 +21,9 @@ const MaxSize = 1 << 20
 // that there are more. The nearest name is looked for in these only.
 const maxProblems = 200
 
+// maxText bounds how much of a line a problem shows, in characters.
+const maxText = 120
+
 var (
 	// ErrNoCounters: the file has no line that can be used.
 	ErrNoCounters = errors.New("no usable counter")
@@ -95,39 +98,43 @@ func (p *parser) report(problem Problem) {
 		return
 	}
 	problem.File, problem.Line = p.file, p.number
+	problem = problem.withNearest()
+	if runes := []rune(problem.Text); len(runes) > maxText {
+		problem.Text = string(runes[:maxText]) + "…"
+	}
 	p.problems = append(p.problems, problem)
 }
 
 // line reads one line.
 func (p *parser) line(text string) {
-	trimmed := strings.TrimSpace(text)
-	if trimmed == "" || strings.HasPrefix(trimmed, "#") || strings.Trim(trimmed, ", \t") == "" {
+	text = strings.TrimSpace(text)
+	switch {
+	case strings.Trim(text, ", \t") == "", strings.HasPrefix(text, "#"):
+		return
+	case strings.HasPrefix(text, `"#`): // a comment that a spreadsheet quoted
 		return
 	}
-	if strings.HasPrefix(trimmed, `"#`) { // a comment that a spreadsheet quoted
-		return
-	}
-	l, problem := split(trimmed)
+	l, problem := split(text)
 	if problem.What != "" {
 		p.report(problem)
 		return
 	}
-	typ, warning, ok := metricType(l.Type)
-	if !ok {
-		p.report(Problem{Text: l.Type, What: "unknown type", Expected: "counter, gauge, label or untyped", Nearest: nearestType(l.Type)})
+	typ, ok := ParseType(l.Type)
+	if !ok && !unfitType(l.Type) {
+		p.report(Problem{Text: l.Type, What: unknownType, Expected: "counter, gauge, label or untyped"})
 		return
 	}
-	request, problem := resolve(l.Field, typ, l.Help, len(p.problems) < maxProblems)
+	request, problem := resolve(l.Field, typ, l.Help)
 	if problem.What != "" {
 		p.report(problem)
 		return
 	}
 	if first, twice := p.seen[request.Name]; twice {
-		p.report(Problem{Text: request.Name, What: "second line for", Expected: fmt.Sprintf("one; line %d is used", first)})
+		p.report(Problem{Text: request.Name, What: "second line for", Expected: fmt.Sprintf("one line per name; line %d is used", first)})
 		return
 	}
-	if warning != "" {
-		p.report(Problem{Text: l.Type, What: warning, Expected: "counter, gauge, label or untyped; untyped is used", Warning: true})
+	if !ok {
+		p.report(Problem{Text: l.Type, What: "type that a single value cannot have", Expected: "counter, gauge, label or untyped; untyped is used", Warning: true})
 	}
 	request.Line = p.number
 	p.seen[request.Name] = p.number
@@ -153,13 +160,7 @@ func split(text string) (line, Problem) {
 		record[i] = strings.TrimSpace(record[i])
 	}
 	if len(record) < 2 || record[0] == "" || record[1] == "" {
-		problem := Problem{Text: text, What: "malformed line", Expected: columns + ", separated by commas"}
-		if first := strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(",;\t ", r) }); len(first) > 0 {
-			if _, known := Lookup(first[0]); !known && len(first) == 1 {
-				problem.Nearest = Nearest(first[0])
-			}
-		}
-		return line{}, problem
+		return line{}, Problem{Text: text, What: "malformed line", Expected: columns + ", separated by commas"}
 	}
 	l := line{Field: record[0], Type: record[1]}
 	switch {
@@ -167,49 +168,35 @@ func split(text string) (line, Problem) {
 		l.Help = record[2]
 	case len(record) > 3:
 		// An unquoted help with commas: take it as it stands.
-		rest := strings.SplitN(text, ",", 3)[2]
-		l.Help = strings.TrimSpace(strings.TrimRight(rest, ", \t"))
+		l.Help = strings.TrimRight(strings.SplitN(text, ",", 3)[2], ", \t")
 	}
-	l.Help = strings.Join(strings.Fields(l.Help), " ")
 	return l, Problem{}
 }
 
-// metricType returns the type that a word means. Prometheus' histograms and
-// summaries cannot be made of one value: they become untyped, with a warning.
-func metricType(word string) (typ gpu.MetricType, warning string, ok bool) {
-	switch strings.ToLower(word) {
-	case "counter":
-		return gpu.MetricCounter, "", true
-	case "gauge":
-		return gpu.MetricGauge, "", true
-	case "label":
-		return gpu.MetricLabel, "", true
-	case "untyped":
-		return gpu.MetricUntyped, "", true
-	case "histogram", "summary":
-		return gpu.MetricUntyped, "a field is one value and cannot be a", true
-	default:
-		return 0, "", false
-	}
-}
-
-// nearestType returns the type that was probably meant.
-func nearestType(word string) string {
-	word = strings.ToLower(word)
-	for _, typ := range []string{"counter", "gauge", "label", "untyped"} {
-		if distance(word, typ, 2) <= 2 {
-			return typ
+// ParseType returns the metric type of a word, in either case, and whether
+// there is one.
+func ParseType(word string) (gpu.MetricType, bool) {
+	for _, typ := range []gpu.MetricType{gpu.MetricCounter, gpu.MetricGauge, gpu.MetricLabel, gpu.MetricUntyped} {
+		if strings.EqualFold(word, typ.String()) {
+			return typ, true
 		}
 	}
-	return ""
+	return gpu.MetricUntyped, false
+}
+
+// unfitType reports whether the word is a type of Prometheus that a single
+// value cannot have. Such a line is used as untyped, with a warning.
+func unfitType(word string) bool {
+	return strings.EqualFold(word, "histogram") || strings.EqualFold(word, "summary")
 }
 
 // resolve returns the request for a name, or what is wrong with it.
-func resolve(name string, typ gpu.MetricType, help string, near bool) (Request, Problem) {
+func resolve(name string, typ gpu.MetricType, help string) (Request, Problem) {
+	help = strings.Join(strings.Fields(help), " ") // one line
 	request := Request{Name: name, Type: typ, Help: help}
 	if d := derivedNamed(name); d != NotDerived {
 		if typ == gpu.MetricLabel {
-			return Request{}, Problem{Text: name, What: "an exporter family cannot be a label:", Expected: "gauge or counter"}
+			return Request{}, Problem{Text: name, What: "type label for the exporter family", Expected: "type gauge or counter"}
 		}
 		request.Derived = d
 		if help == "" {
@@ -219,11 +206,7 @@ func resolve(name string, typ gpu.MetricType, help string, near bool) (Request, 
 	}
 	named, ok := Lookup(name)
 	if !ok {
-		problem := Problem{Text: name, What: "unknown field", Expected: "a DCGM field or an exporter family"}
-		if near {
-			problem.Nearest = Nearest(name)
-		}
-		return Request{}, problem
+		return Request{}, Problem{Text: name, What: unknownField, Expected: "a DCGM field or an exporter family"}
 	}
 	if problem := unfit(named, typ); problem.What != "" {
 		return Request{}, problem
@@ -239,16 +222,16 @@ func resolve(name string, typ gpu.MetricType, help string, near bool) (Request, 
 func unfit(n Named, typ gpu.MetricType) Problem {
 	switch {
 	case n.Entry.Type == Marker:
-		return Problem{Text: n.Name, What: "the name of a range of ids is no field:", Expected: "a field"}
+		return Problem{Text: n.Name, What: "name of a range of ids", Expected: "the name of a field"}
 	case n.Entry.Type == Binary:
-		return Problem{Text: n.Name, What: "a field that holds a structure cannot be exported:", Expected: "a field with a number or a text"}
+		return Problem{Text: n.Name, What: "field that holds a structure", Expected: "one that holds a number or a text"}
 	case n.Entry.Levels == 0:
 		return Problem{
-			Text: n.Name, What: "a field of entities that are not watched:",
-			Expected: "a field of GPUs, GPU instances, links, switches, CPUs or the machine",
+			Text: n.Name, What: "field of entities that are not watched",
+			Expected: "one of GPUs, GPU instances, links, switches, CPUs or the machine",
 		}
 	case n.Entry.Type == Text && typ != gpu.MetricLabel:
-		return Problem{Text: n.Name, What: "a text cannot be the value of a " + typ.String() + ":", Expected: "type label"}
+		return Problem{Text: n.Name, What: "type " + typ.String() + " for the text", Expected: "type label"}
 	default:
 		return Problem{}
 	}

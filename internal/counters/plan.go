@@ -18,41 +18,30 @@ type PlanOptions struct {
 	Devices, Switches, CPUs gpu.Selector
 }
 
-// A DerivedCounter is an exporter family that was asked for.
-type DerivedCounter struct {
-	Derived Derived
-	Name    string
-	Type    gpu.MetricType
-	Help    string
-	// Field is the index in the plan's Fields of the field whose events the
-	// family is made of, -1 for a family that is not made of a field.
-	Field int
-}
-
 // NewPlan returns the plan that serves the requests: every field once, in the
-// order of its first request, and a counter for every request of a field.
-// Several counters may show one field, each with its own scale. Where they ask
-// for different intervals, the shortest wins.
+// order of its first request, a counter for every request of a field, and an
+// exporter family for the others. Several counters may show one field, each
+// with its own scale. Where they ask for different intervals, the shortest
+// wins.
 //
 // A field of the machine itself (driver version) is read for every GPU, and as
 // a label for every GPU instance too, so that it stands beside their other
 // series as in dcgm-exporter.
-func NewPlan(requests []Request, o PlanOptions) (*gpu.Plan, []DerivedCounter) {
+func NewPlan(requests []Request, o PlanOptions) *gpu.Plan {
 	b := planner{
 		plan:    &gpu.Plan{Interval: o.Interval, Devices: o.Devices, Switches: o.Switches, CPUs: o.CPUs},
 		options: o,
 		at:      make(map[gpu.FieldID]int, len(requests)),
 	}
-	var derived []DerivedCounter
 	for _, r := range requests {
 		if r.Derived != NotDerived {
-			d := DerivedCounter{Derived: r.Derived, Name: r.Name, Type: r.Type, Help: r.Help, Field: -1}
+			d := gpu.Derived{Name: r.Name, Type: r.Type, Help: r.Help, Field: -1}
 			if id, ok := r.Derived.Source(); ok {
 				if e, ok := ByID(id); ok {
 					d.Field = b.field(e, r)
 				}
 			}
-			derived = append(derived, d)
+			b.plan.Derived = append(b.plan.Derived, d)
 			continue
 		}
 		b.plan.Counters = append(b.plan.Counters, gpu.Counter{
@@ -60,7 +49,7 @@ func NewPlan(requests []Request, o PlanOptions) (*gpu.Plan, []DerivedCounter) {
 			Field: b.field(r.Named.Entry, r),
 		})
 	}
-	return b.plan, derived
+	return b.plan
 }
 
 type planner struct {

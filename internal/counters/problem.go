@@ -5,6 +5,12 @@ import (
 	"strings"
 )
 
+// What is wrong in the cases that have a nearest name.
+const (
+	unknownField = "unknown field"
+	unknownType  = "unknown type"
+)
+
 // A Problem is what is wrong with one line of a counters file. It says one
 // clear sentence.
 type Problem struct {
@@ -50,3 +56,20 @@ func (p Problem) String() string {
 
 // Error makes a Problem an error with the same sentence.
 func (p Problem) Error() string { return p.String() }
+
+// withNearest returns the problem with the name that was probably meant. It
+// is the expensive part of telling a problem.
+func (p Problem) withNearest() Problem {
+	switch p.What {
+	case unknownField:
+		p.Nearest = Nearest(p.Text)
+	case unknownType:
+		word := strings.ToLower(p.Text)
+		for _, typ := range []string{"counter", "gauge", "label", "untyped"} {
+			if distance(word, typ, 2) <= 2 {
+				p.Nearest = typ
+			}
+		}
+	}
+	return p
+}

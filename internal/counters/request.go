@@ -28,9 +28,9 @@ type Request struct {
 // file, or a Problem if the name cannot be exported as that type. An empty
 // help gets the catalogue's.
 func NewRequest(name string, typ gpu.MetricType, help string) (Request, error) {
-	request, problem := resolve(name, typ, help, true)
+	request, problem := resolve(name, typ, help)
 	if problem.What != "" {
-		return Request{}, problem
+		return Request{}, problem.withNearest()
 	}
 	return request, nil
 }

@@ -120,7 +120,7 @@ func (r Request) other() (Request, bool) {
 // isRate reports whether a value in the unit is a rate, which no counter is.
 func isRate(u gpu.Unit) bool {
 	switch u {
-	case BytesPerSecond, KilobytesPerSecond, ThousandKiBPerSecond, MilliwattsPerSecond:
+	case BytesPerSecond, KilobytesPerSecond, MegabytesPerSecond, MilliwattsPerSecond:
 		return true
 	default:
 		return false

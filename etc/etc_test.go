@@ -1,0 +1,103 @@
+package etc_test
+
+import (
+	"bytes"
+	"encoding/csv"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/etc"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+)
+
+var files = []string{etc.DefaultName, etc.DCPName, etc.OldName}
+
+// The shipped files are in order, and what is switched off in them is too.
+func TestShippedFilesParse(t *testing.T) {
+	for _, name := range files {
+		data, ok := etc.File(name)
+		if !ok {
+			t.Fatalf("%s is not embedded", name)
+		}
+		onDisk, err := os.ReadFile(name)
+		if err != nil || !bytes.Equal(onDisk, data) || !etc.Shipped(onDisk) {
+			t.Errorf("%s: the embedded file is not the one that is shipped: %v", name, err)
+		}
+		for _, text := range []string{string(data), switchOn(string(data))} {
+			_, problems, err := counters.Parse(strings.NewReader(text), name)
+			if err != nil {
+				t.Error(err)
+			}
+			for _, p := range problems {
+				t.Error(p)
+			}
+		}
+	}
+	if !bytes.Equal(etc.Default(), mustFile(t, etc.DefaultName)) {
+		t.Error("the default file is another one")
+	}
+	if _, ok := etc.File("other.csv"); ok || etc.Shipped([]byte("x")) {
+		t.Error("an unknown file counts as shipped")
+	}
+}
+
+func mustFile(t *testing.T, name string) []byte {
+	t.Helper()
+	data, ok := etc.File(name)
+	if !ok {
+		t.Fatalf("%s is not embedded", name)
+	}
+	return data
+}
+
+// switchOn uncomments the lines that are switched off.
+func switchOn(text string) string {
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		if off, ok := strings.CutPrefix(line, "# "); ok && (strings.HasPrefix(off, "DCGM_") || strings.HasPrefix(off, "dcgm_")) {
+			lines[i] = off
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Each shipped file asks for the same names, as the same types, as the
+// reference's file of that name. The reference is read with nothing but a CSV
+// reader.
+func TestShippedFilesAskForWhatTheReferenceAsks(t *testing.T) {
+	dir := filepath.Join("..", "..", "shared", "data", "upstream", "dcgm-exporter")
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		t.Skip("SKIP shared-material-absent: the reference's files are not beside the repository")
+	}
+	types := func(t *testing.T, data []byte) map[string]string {
+		reader := csv.NewReader(bytes.NewReader(data))
+		reader.Comment, reader.FieldsPerRecord, reader.LazyQuotes = '#', -1, true
+		found := make(map[string]string)
+		for {
+			record, err := reader.Read()
+			if errors.Is(err, io.EOF) {
+				return found
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			found[strings.TrimSpace(record[0])] = strings.TrimSpace(record[1])
+		}
+	}
+	for _, name := range files {
+		reference, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(types(t, reference), types(t, mustFile(t, name))); diff != "" {
+			t.Errorf("%s (-reference +ours)\n%s", name, diff)
+		}
+	}
+}

@@ -1,0 +1,195 @@
+package counters_test
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/gpu-telemetry/dcgm-exporter/etc"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// TestParseNasty reads files that users' exporters stumbled over, and some
+// that they might, and compares what is used and what is said with a golden.
+func TestParseNasty(t *testing.T) {
+	files, err := filepath.Glob("testdata/nasty/*.csv")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no fixtures: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".csv"), func(t *testing.T) {
+			data, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			requests, problems, err := counters.Parse(bytes.NewReader(data), filepath.Base(file))
+			var got strings.Builder
+			for _, r := range requests {
+				fmt.Fprintf(&got, "use  %d: %s %s %q", r.Line, r.Name, r.Type, r.Help)
+				if r.Derived == counters.NotDerived {
+					fmt.Fprintf(&got, " field %d × %v", r.Named.Entry.ID, r.Named.Scale)
+				}
+				got.WriteByte('\n')
+			}
+			for _, p := range problems {
+				word := "drop"
+				if p.Warning {
+					word = "warn"
+				}
+				fmt.Fprintf(&got, "%s %s\n", word, p)
+			}
+			if err != nil {
+				fmt.Fprintf(&got, "fail %v\n", err)
+			}
+			golden := strings.TrimSuffix(file, ".csv") + ".golden"
+			if *update {
+				if err := os.WriteFile(golden, []byte(got.String()), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), got.String()); diff != "" {
+				t.Errorf("(-want +got)\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestParseErrors(t *testing.T) {
+	broken := errors.New("broken disk")
+	for name, test := range map[string]struct {
+		r    io.Reader
+		want error
+	}{
+		"reader":   {iotest.ErrReader(broken), broken},
+		"size":     {strings.NewReader(strings.Repeat("#", counters.MaxSize+1)), counters.ErrTooLarge},
+		"UTF-16":   {strings.NewReader("\xfe\xff\x00D"), counters.ErrEncoding},
+		"zeros":    {strings.NewReader("DCGM_FI_DEV_SM_CLOCK\x00, gauge, x"), counters.ErrEncoding},
+		"empty":    {strings.NewReader(""), counters.ErrNoCounters},
+		"all off":  {strings.NewReader("# off\n"), counters.ErrNoCounters},
+		"all bad":  {strings.NewReader("nonsense\n"), counters.ErrNoCounters},
+		"all good": {strings.NewReader("DCGM_FI_DEV_SM_CLOCK, gauge, x"), nil},
+		"full":     {strings.NewReader("DCGM_FI_DEV_SM_CLOCK, gauge, x\n" + strings.Repeat("#", counters.MaxSize-31)), nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			requests, _, err := counters.Parse(test.r, "my.csv")
+			if !errors.Is(err, test.want) {
+				t.Fatalf("error %v, want %v", err, test.want)
+			}
+			if (err == nil) != (len(requests) > 0) {
+				t.Errorf("%d requests beside error %v", len(requests), err)
+			}
+			if err != nil && !strings.HasPrefix(strings.TrimPrefix(err.Error(), "no usable counter: "), "my.csv") {
+				t.Errorf("the error does not name the file: %v", err)
+			}
+		})
+	}
+}
+
+// A hopeless file says a bounded number of things, and that there is more.
+func TestParseBoundsProblems(t *testing.T) {
+	_, problems, err := counters.Parse(strings.NewReader(strings.Repeat("NO_SUCH_FIELD, gauge, x\n", 5000)), "x.csv")
+	if !errors.Is(err, counters.ErrNoCounters) {
+		t.Fatal(err)
+	}
+	if len(problems) > 300 {
+		t.Errorf("%d problems", len(problems))
+	}
+	if last := problems[len(problems)-1].String(); last != "x.csv: 4800 more problems like these" {
+		t.Errorf("last problem: %s", last)
+	}
+}
+
+// One bad line never takes another: adding any line to a file adds at most
+// one request and loses none.
+func FuzzParseLineIsolation(f *testing.F) {
+	for _, line := range []string{"x", `"`, `DCGM_FI_DEV_GPU_TEMP,gauge,"open`, "a,b,c", "#", "\xff", "DCGM_FI_DEV_SM_CLOCK,gauge,again"} {
+		f.Add(line)
+	}
+	const before, after = "DCGM_FI_DEV_SM_CLOCK, gauge, first\n", "\nDCGM_FI_DEV_MEM_CLOCK, gauge, last"
+	f.Fuzz(func(t *testing.T, line string) {
+		if strings.ContainsAny(line, "\x00\r\n") || len(line) > 1000 || strings.Contains(line, "DCGM_FI_DEV_MEM_CLOCK") {
+			t.Skip("not one line, or the last one itself")
+		}
+		requests, problems, err := counters.Parse(strings.NewReader(before+line+after), "f")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := len(requests); n < 2 || n > 3 || requests[0].Line != 1 || requests[n-1].Line != 3 {
+			t.Errorf("line %q: requests %v", line, requests)
+		}
+		for _, p := range problems {
+			if p.Line != 2 || !utf8.ValidString(p.String()) {
+				t.Errorf("line %q: problem %s", line, p)
+			}
+		}
+	})
+}
+
+// parse → print → parse gives the same requests and nothing to complain of.
+func FuzzParsePrint(f *testing.F) {
+	for _, name := range []string{etc.DefaultName, etc.OldName} {
+		data, _ := etc.File(name)
+		f.Add(string(data))
+	}
+	files, err := filepath.Glob("testdata/nasty/*.csv")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(string(data))
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		first, _, err := counters.Parse(strings.NewReader(text), "f")
+		if err != nil {
+			return
+		}
+		var printed bytes.Buffer
+		if err := counters.Print(&printed, first); err != nil {
+			t.Fatal(err)
+		}
+		second, problems, err := counters.Parse(bytes.NewReader(printed.Bytes()), "f")
+		if err != nil || len(problems) > 0 {
+			t.Fatalf("printed file\n%s\nerror %v, problems %v", printed.String(), err, problems)
+		}
+		if diff := cmp.Diff(first, second, cmpopts.IgnoreFields(counters.Request{}, "Line"), cmpopts.EquateComparable(gpu.Kinds(0))); diff != "" {
+			t.Errorf("printed file\n%s\n(-first +second)\n%s", printed.String(), diff)
+		}
+	})
+}
+
+func TestNewRequest(t *testing.T) {
+	r, err := counters.NewRequest("DCGM_FI_DEV_GPU_UTIL_RATIO", gpu.MetricGauge, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "Part of the time in which a kernel was running (0 to 1)."; r.Help != want {
+		t.Errorf("help %q, want %q", r.Help, want)
+	}
+	_, err = counters.NewRequest("DCGM_FI_DEV_GPU_UTL", gpu.MetricGauge, "x")
+	var problem counters.Problem
+	if !errors.As(err, &problem) || problem.Nearest != "DCGM_FI_DEV_GPU_UTIL" {
+		t.Errorf("error %v", err)
+	}
+}

@@ -1,0 +1,128 @@
+package counters_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+func TestNewPlan(t *testing.T) {
+	requests := parse(t, `
+DCGM_FI_DEV_SM_CLOCK, gauge, clock
+DCGM_FI_DRIVER_VERSION, label, driver
+DCGM_FI_CUDA_DRIVER_VERSION, gauge, CUDA
+DCGM_FI_DEV_FB_USED, gauge, memory
+DCGM_EXP_XID_ERRORS_COUNT, gauge, windows
+DCGM_FI_DEV_SM_CLOCK_HERTZ, gauge, clock
+DCGM_FI_PROF_GR_ENGINE_ACTIVE, gauge, engine
+DCGM_EXP_P2P_STATUS, gauge, peers
+DCGM_FI_DEV_XID_ERRORS, gauge, XID
+`)
+	devices := gpu.Selector{Flex: true}
+	plan := counters.NewPlan(requests, counters.PlanOptions{
+		Interval: 30 * time.Second,
+		IntervalOf: func(name string) time.Duration {
+			switch {
+			case name == "DCGM_FI_DEV_SM_CLOCK_HERTZ":
+				return time.Second
+			case strings.HasPrefix(name, "DCGM_FI_PROF_"):
+				return time.Minute
+			default:
+				return 0
+			}
+		},
+		Devices: devices,
+	})
+	clock, memory := [2]float64{0, 30000}, [2]float64{0, 16777216}
+	want := &gpu.Plan{
+		Interval: 30 * time.Second,
+		Devices:  devices,
+		Fields: []gpu.Field{
+			{ID: 100, Name: "DCGM_FI_DEV_SM_CLOCK", Unit: "MHz", Levels: gpu.KindsOf(gpu.KindGPU), Min: clock[0], Max: clock[1], Interval: time.Second},
+			{ID: 1, Name: "DCGM_FI_DRIVER_VERSION", Text: true, Levels: gpu.KindsOf(gpu.KindGPU, gpu.KindGPUInstance), Min: 1, Max: 0},
+			{ID: 5, Name: "DCGM_FI_CUDA_DRIVER_VERSION", Levels: gpu.KindsOf(gpu.KindGPU), Max: 1000000},
+			{ID: 252, Name: "DCGM_FI_DEV_FB_USED", Unit: "MiB", Levels: gpu.KindsOf(gpu.KindGPU, gpu.KindGPUInstance), Min: memory[0], Max: memory[1]},
+			{ID: 230, Name: "DCGM_FI_DEV_XID_ERRORS", Levels: gpu.KindsOf(gpu.KindGPU), Max: 10000, Events: true},
+			{
+				ID: 1001, Name: "DCGM_FI_PROF_GR_ENGINE_ACTIVE", Unit: "ratio", Levels: gpu.KindsOf(gpu.KindGPU, gpu.KindGPUInstance),
+				Max: 1.1, Interval: time.Minute, Profiling: true,
+			},
+		},
+		Counters: []gpu.Counter{
+			{Name: "DCGM_FI_DEV_SM_CLOCK", Type: gpu.MetricGauge, Help: "clock", Field: 0, Scale: 1},
+			{Name: "DCGM_FI_DRIVER_VERSION", Type: gpu.MetricLabel, Help: "driver", Field: 1, Scale: 1},
+			{Name: "DCGM_FI_CUDA_DRIVER_VERSION", Type: gpu.MetricGauge, Help: "CUDA", Field: 2, Scale: 1},
+			{Name: "DCGM_FI_DEV_FB_USED", Type: gpu.MetricGauge, Help: "memory", Field: 3, Scale: 1},
+			{Name: "DCGM_FI_DEV_SM_CLOCK_HERTZ", Type: gpu.MetricGauge, Help: "clock", Field: 0, Scale: 1e6},
+			{Name: "DCGM_FI_PROF_GR_ENGINE_ACTIVE", Type: gpu.MetricGauge, Help: "engine", Field: 5, Scale: 1},
+			{Name: "DCGM_FI_DEV_XID_ERRORS", Type: gpu.MetricGauge, Help: "XID", Field: 4, Scale: 1},
+		},
+		Derived: []gpu.Derived{
+			{Name: "DCGM_EXP_XID_ERRORS_COUNT", Type: gpu.MetricGauge, Help: "windows", Field: 4},
+			{Name: "DCGM_EXP_P2P_STATUS", Type: gpu.MetricGauge, Help: "peers", Field: -1},
+		},
+	}
+	if diff := cmp.Diff(want, plan); diff != "" {
+		t.Errorf("plan (-want +got)\n%s", diff)
+	}
+}
+
+// The shortest interval that anybody asks for wins, whatever the order.
+func TestNewPlanShortestInterval(t *testing.T) {
+	const plan = 10 * time.Second
+	for _, test := range []struct{ first, second, want time.Duration }{
+		{0, 0, 0},
+		{time.Second, 0, time.Second},
+		{0, time.Second, time.Second},
+		{time.Minute, 0, 0},
+		{0, time.Minute, 0},
+		{time.Minute, time.Second, time.Second},
+		{time.Second, time.Minute, time.Second},
+	} {
+		p := counters.NewPlan(parse(t, "DCGM_FI_DEV_SM_CLOCK, gauge, a\nDCGM_FI_DEV_SM_CLOCK_HERTZ, gauge, b"), counters.PlanOptions{
+			Interval: plan,
+			IntervalOf: func(name string) time.Duration {
+				if name == "DCGM_FI_DEV_SM_CLOCK" {
+					return test.first
+				}
+				return test.second
+			},
+		})
+		if got := p.Fields[0].Interval; got != test.want {
+			t.Errorf("%s and %s: %s, want %s", test.first, test.second, got, test.want)
+		}
+	}
+}
+
+func TestLint(t *testing.T) {
+	var got []string
+	for _, p := range counters.Lint(parse(t, `
+DCGM_FI_DEV_SM_CLOCK, counter, a gauge
+DCGM_FI_DEV_SM_CLOCK_HERTZ, untyped, left alone
+DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION, gauge, a counter
+DCGM_FI_DEV_GPU_TEMP, gauge, fine
+DCGM_FI_DEV_PCIE_REPLAY_COUNTER, counter, fine
+DCGM_EXP_XID_ERRORS_COUNT, counter, a gauge
+DCGM_EXP_XID_ERRORS_TOTAL, counter, fine
+DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL, counter, a rate
+`), "my.csv") {
+		if !p.Warning {
+			t.Errorf("not a warning: %s", p)
+		}
+		got = append(got, p.String())
+	}
+	want := []string{
+		`my.csv:2: type counter for the value, which can go down, of "DCGM_FI_DEV_SM_CLOCK": expected type gauge`,
+		`my.csv:4: type gauge for the value, which only grows, of "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": expected type counter`,
+		`my.csv:7: type counter for the value, which can go down, of "DCGM_EXP_XID_ERRORS_COUNT": expected type gauge`,
+		`my.csv:9: type counter for the value, which can go down, of "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL": expected type gauge`,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
