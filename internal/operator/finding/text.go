@@ -41,9 +41,13 @@ func (s Style) Severity(v Severity) string {
 const textWidth = 112
 
 // WriteText writes the report for a human: a heading for each file, then for each finding its severity, subject and
-// line, the reason, and the fix after an arrow; long sentences are folded. An empty report writes nothing.
+// line (unless all are on the first), the reason, and the fix after an arrow; long sentences are folded. An empty report writes nothing.
 func (r *Report) WriteText(w io.Writer, style Style) error {
 	out := bufio.NewWriter(w)
+	lines := map[string]int{}
+	for _, f := range r.Findings {
+		lines[f.File] = max(lines[f.File], f.Line)
+	}
 	for i, f := range r.Findings {
 		if i == 0 || f.File != r.Findings[i-1].File {
 			if i > 0 {
@@ -60,7 +64,7 @@ func (r *Report) WriteText(w io.Writer, style Style) error {
 		out.WriteString(style.Severity(f.Severity))
 		out.WriteString(strings.Repeat(" ", 7-len(f.Severity.String())))
 		out.WriteString(style.Bold(oneLine(subject)))
-		if f.Line > 0 {
+		if f.Line > 0 && lines[f.File] > 1 {
 			out.WriteString(style.Dim(fmt.Sprintf("  line %d", f.Line)))
 		}
 		out.WriteByte('\n')
