@@ -1,0 +1,351 @@
+//go:build linux && cgo
+
+package dcgm
+
+/*
+#cgo LDFLAGS: -ldl
+#include <stdlib.h>
+#include "thin.h"
+*/
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+	"unsafe"
+
+	godcgm "github.com/NVIDIA/go-dcgm/pkg/dcgm"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// soname is the library that go-dcgm loads too.
+const soname = "libdcgm.so.4"
+
+// The layouts that Go and C share.
+var (
+	_ = [1]struct{}{}[unsafe.Sizeof(sample{})-C.sizeof_thin_sample]
+	_ = [1]struct{}{}[unsafe.Offsetof(sample{}.field)-unsafe.Offsetof(C.thin_sample{}.field)]
+	_ = [1]struct{}{}[unsafe.Offsetof(sample{}.text)-unsafe.Offsetof(C.thin_sample{}.text)]
+)
+
+// A library is libdcgm. go-dcgm keeps one connection per process, counts how
+// often it was asked for, and shuts libdcgm down, with every connection of the
+// process, when the count is back at zero. The library counts along.
+type library struct {
+	mu   sync.Mutex
+	c    *C.thin_lib // never freed: the library stays loaded
+	open int
+	at   address // of go-dcgm's connection while open > 0
+}
+
+func newLib() lib { return &library{} }
+
+// connect makes a connection of our own first, which tells result codes, and
+// then go-dcgm's. Embedded, both are the same engine.
+func (l *library) connect(a address, o Options) (engine, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.open > 0 && l.at != a {
+		return nil, fmt.Errorf("%w: this process is connected to %v and cannot reach %v beside it", gpu.ErrUnavailable, l.at, a)
+	}
+	if err := l.load(a, o); err != nil {
+		return nil, err
+	}
+	e := &connection{lib: l, handle: C.THIN_EMBEDDED}
+	if a.transport != embedded {
+		if err := e.dial(a, o); err != nil {
+			l.release()
+			return nil, err
+		}
+	}
+	if err := initGoDCGM(a); err != nil {
+		if a.transport != embedded {
+			C.thin_disconnect(l.c, e.handle)
+		}
+		l.release()
+		return nil, fmt.Errorf("%w: %w", gpu.ErrUnavailable, err)
+	}
+	l.open++
+	l.at = a
+	return e, nil
+}
+
+// load loads the library and looks up every function that will be called.
+func (l *library) load(a address, o Options) error {
+	if l.c == nil {
+		if o.EngineLog != "" {
+			setenv("__DCGM_DBG_FILE", "-")
+			setenv("__DCGM_DBG_LVL", o.EngineLog)
+		}
+		l.c = (*C.thin_lib)(C.calloc(1, C.sizeof_thin_lib))
+	}
+	name := C.CString(soname)
+	defer C.free(unsafe.Pointer(name))
+	var missing C.int
+	if problem := C.thin_load(l.c, name, &missing); problem != nil {
+		if missing != 0 {
+			return fmt.Errorf("%w: %s has no %s: it is too old or no DCGM; install DCGM 4.0 or newer",
+				gpu.ErrVersion, soname, C.GoString(problem))
+		}
+		return fmt.Errorf("%w: %s cannot be loaded (%s): install DCGM 4 (package datacenter-gpu-manager-4-core), or add its folder to LD_LIBRARY_PATH",
+			gpu.ErrUnavailable, soname, C.GoString(problem))
+	}
+	if a.transport == vsock && l.c.connect_v3 == nil {
+		return fmt.Errorf("%w: %s has no dcgmConnect_v3: vsock needs DCGM 4.5 or newer", gpu.ErrVersion, soname)
+	}
+	return nil
+}
+
+func setenv(name, value string) {
+	n, v := C.CString(name), C.CString(value)
+	defer C.free(unsafe.Pointer(n))
+	defer C.free(unsafe.Pointer(v))
+	C.setenv(n, v, 1)
+}
+
+// release shuts libdcgm down unless somebody uses it. go-dcgm leaves it
+// running where its own connection failed or would not close.
+func (l *library) release() {
+	if l.open == 0 {
+		C.thin_shutdown(l.c)
+	}
+}
+
+// result makes an error of a result code, nil of success.
+func (l *library) result(function string, code C.int) error {
+	if code == 0 {
+		return nil
+	}
+	return &resultError{function: function, code: int(code), words: C.GoString(C.thin_words(l.c, code))}
+}
+
+func initGoDCGM(a address) (err error) {
+	switch a.transport {
+	case tcp:
+		_, err = godcgm.Init(godcgm.Standalone, a.endpoint(), "0")
+	case unixSocket:
+		_, err = godcgm.Init(godcgm.Standalone, a.path, "1")
+	case vsock:
+		_, err = godcgm.Init(godcgm.Standalone, a.String())
+	default:
+		_, err = godcgm.Init(godcgm.Embedded)
+	}
+	return err
+}
+
+// A connection is an engine over libdcgm.
+type connection struct {
+	lib       *library
+	handle    C.uintptr_t
+	own       bool // handle is a connection of our own, to be closed
+	buffer    C.thin_buffer
+	hierarchy *C.thin_hierarchy
+	scratch   []instance
+}
+
+func (e *connection) dial(a address, o Options) error {
+	if err := e.lib.result("dcgmInit", C.thin_init(e.lib.c)); err != nil {
+		return fmt.Errorf("%w: %w", gpu.ErrUnavailable, err)
+	}
+	target, isUnix, isVsock := a.endpoint(), C.int(0), C.int(0)
+	switch a.transport {
+	case unixSocket:
+		target, isUnix = a.path, 1
+	case vsock:
+		target, isVsock = a.String(), 1
+	}
+	text := C.CString(target)
+	defer C.free(unsafe.Pointer(text))
+	code := C.thin_connect(e.lib.c, text, isUnix, isVsock, C.uint(o.ConnectTimeout.Milliseconds()), &e.handle)
+	var refused *resultError
+	switch err := e.lib.result("dcgmConnect", code); {
+	case err == nil:
+		e.own = true
+		return nil
+	case errors.As(err, &refused) && refused.code == codeConnectionInvalid:
+		return fmt.Errorf("%w: no engine answers at %v: %s", gpu.ErrUnavailable, a, refused)
+	case gpu.Reason(err) == "error":
+		return fmt.Errorf("%w: connect to %v: %w", gpu.ErrUnavailable, a, err)
+	default:
+		return fmt.Errorf("connect to %v: %w", a, err)
+	}
+}
+
+// coded makes a resultError of an error of go-dcgm. Some of its functions drop
+// the code: then a call that keeps it tells whether the connection lives.
+func (e *connection) coded(function string, err error) error {
+	if err == nil {
+		return nil
+	}
+	var coded *godcgm.Error
+	if errors.As(err, &coded) {
+		return &resultError{function: function, code: int(coded.Code), words: coded.Error()}
+	}
+	if _, probe := godcgm.GetHostengineVersionInfo(); errors.As(probe, &coded) {
+		return &resultError{function: function, code: int(coded.Code), words: coded.Error()}
+	}
+	return fmt.Errorf("%s: %w", function, err)
+}
+
+func (e *connection) versions() (library, engine string, err error) {
+	own, err := godcgm.GetVersionInfo()
+	if err != nil {
+		return "", "", e.coded("dcgmVersionInfo", err)
+	}
+	theirs, err := godcgm.GetHostengineVersionInfo()
+	return own.RawBuildInfoString, theirs.RawBuildInfoString, e.coded("dcgmHostengineVersionInfo", err)
+}
+
+func (e *connection) gpus() ([]uint32, error) {
+	ids, err := godcgm.GetEntityGroupEntities(godcgm.FE_GPU)
+	return narrow(ids), e.coded("dcgmGetEntityGroupEntities", err)
+}
+
+func (e *connection) supported() ([]uint32, error) {
+	ids, err := godcgm.GetSupportedDevices()
+	return narrow(ids), e.coded("dcgmGetAllSupportedDevices", err)
+}
+
+func narrow(ids []uint) []uint32 {
+	list := make([]uint32, len(ids))
+	for i, id := range ids {
+		list[i] = uint32(id)
+	}
+	return list
+}
+
+func (e *connection) status(id uint32) status { return status(godcgm.GetGPUStatus(uint(id))) }
+
+func (e *connection) instances() ([]instance, error) {
+	if e.hierarchy == nil {
+		e.hierarchy = (*C.thin_hierarchy)(C.malloc(C.sizeof_thin_hierarchy))
+	}
+	e.scratch = e.scratch[:0]
+	if err := e.lib.result("dcgmGetGpuInstanceHierarchy", C.thin_instances(e.lib.c, e.handle, e.hierarchy)); err != nil {
+		return nil, err
+	}
+	for i := range e.hierarchy.entries[:e.hierarchy.count] {
+		x := &e.hierarchy.entries[i]
+		if entityGroup(x.entity.group) != groupInstance || entityGroup(x.parent.group) != groupGPU {
+			continue
+		}
+		e.scratch = append(e.scratch, instance{
+			id: uint32(x.entity.id), gpu: uint32(x.parent.id),
+			nvml: uint32(x.info.nvml_instance), profile: uint32(x.info.nvml_profile),
+		})
+	}
+	return e.scratch, nil
+}
+
+func (e *connection) attributes(id uint32) (identity, error) {
+	d, err := godcgm.GetDeviceInfo(uint(id))
+	if err != nil {
+		return identity{}, e.coded("dcgmGetDeviceAttributes", err)
+	}
+	clean := func(text string) string {
+		if blank, _ := blankText([]byte(text)); blank {
+			return ""
+		}
+		return text
+	}
+	return identity{model: clean(d.Identifiers.Model), uuid: clean(d.UUID), busID: clean(d.PCI.BusID), index: -1, minor: -1}, nil
+}
+
+func (e *connection) profiling(id uint32) ([]gpu.FieldID, error) {
+	groups, err := godcgm.GetSupportedMetricGroups(uint(id))
+	if err != nil {
+		return nil, e.coded("dcgmProfGetSupportedMetricGroups", err)
+	}
+	var fields []gpu.FieldID
+	for _, g := range groups {
+		for _, f := range g.FieldIds {
+			fields = append(fields, gpu.FieldID(f))
+		}
+	}
+	return fields, nil
+}
+
+func (e *connection) createGroup(name string, members []entity) (handle, error) {
+	list := make([]C.thin_entity, len(members))
+	for i, m := range members {
+		list[i] = C.thin_entity{group: C.uint(m.group), id: C.uint(m.id)}
+	}
+	text := C.CString(name)
+	defer C.free(unsafe.Pointer(text))
+	var id C.uintptr_t
+	code := C.thin_create_group(e.lib.c, e.handle, text, unsafe.SliceData(list), C.int(len(list)), &id)
+	return handle(id), e.lib.result("dcgmGroupCreate", code)
+}
+
+func (e *connection) destroyGroup(id handle) error {
+	return e.lib.result("dcgmGroupDestroy", C.thin_destroy_group(e.lib.c, e.handle, C.uintptr_t(id)))
+}
+
+func (e *connection) createFieldGroup(name string, ids []gpu.FieldID) (handle, error) {
+	list := make([]C.ushort, len(ids))
+	for i, id := range ids {
+		list[i] = C.ushort(id)
+	}
+	text := C.CString(name)
+	defer C.free(unsafe.Pointer(text))
+	var id C.uintptr_t
+	code := C.thin_create_fields(e.lib.c, e.handle, text, unsafe.SliceData(list), C.int(len(list)), &id)
+	return handle(id), e.lib.result("dcgmFieldGroupCreate", code)
+}
+
+func (e *connection) destroyFieldGroup(id handle) error {
+	return e.lib.result("dcgmFieldGroupDestroy", C.thin_destroy_fields(e.lib.c, e.handle, C.uintptr_t(id)))
+}
+
+func (e *connection) watch(group, fields handle, every, keepAge time.Duration, keepSamples int) error {
+	code := C.thin_watch(e.lib.c, e.handle, C.uintptr_t(group), C.uintptr_t(fields),
+		C.longlong(every.Microseconds()), C.double(keepAge.Seconds()), C.int(keepSamples))
+	return e.lib.result("dcgmWatchFields", code)
+}
+
+func (e *connection) unwatch(group, fields handle) error {
+	return e.lib.result("dcgmUnwatchFields", C.thin_unwatch(e.lib.c, e.handle, C.uintptr_t(group), C.uintptr_t(fields)))
+}
+
+func (e *connection) update() error {
+	return e.lib.result("dcgmUpdateAllFields", C.thin_update(e.lib.c, e.handle))
+}
+
+func (e *connection) latest(group, fields handle) (readout, error) {
+	code := C.thin_latest(e.lib.c, e.handle, C.uintptr_t(group), C.uintptr_t(fields), &e.buffer)
+	return e.readout(), e.lib.result("dcgmGetLatestValues_v2", code)
+}
+
+func (e *connection) since(group, fields handle, from int64) (readout, int64, error) {
+	var next C.longlong
+	code := C.thin_since(e.lib.c, e.handle, C.uintptr_t(group), C.uintptr_t(fields), C.longlong(from), &next, &e.buffer)
+	return e.readout(), int64(next), e.lib.result("dcgmGetValuesSince_v2", code)
+}
+
+func (e *connection) readout() readout {
+	return readout{
+		samples: unsafe.Slice((*sample)(unsafe.Pointer(e.buffer.samples)), int(e.buffer.n)),
+		texts:   unsafe.Slice((*byte)(unsafe.Pointer(e.buffer.text)), int(e.buffer.text_n)),
+	}
+}
+
+func (e *connection) close() error {
+	e.lib.mu.Lock()
+	defer e.lib.mu.Unlock()
+	if e.own {
+		C.thin_disconnect(e.lib.c, e.handle) // a dead connection answers with an error, and is gone too
+	}
+	C.thin_free(&e.buffer)
+	C.free(unsafe.Pointer(e.hierarchy))
+	e.hierarchy = nil
+	e.lib.open--
+	if err := godcgm.Shutdown(); err != nil {
+		e.lib.release()
+		return fmt.Errorf("shut down: %s", strings.TrimSpace(err.Error()))
+	}
+	return nil
+}

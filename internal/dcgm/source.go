@@ -1,0 +1,104 @@
+package dcgm
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// Options say how to reach DCGM. The zero Options use an engine embedded in
+// this process and log nothing.
+type Options struct {
+	// Remote is the address of a host engine: host, host:port, [v6]:port,
+	// tcp://host:port, unix:///path or vsock://cid:port; the port is 5555
+	// where none is given. Empty means the embedded engine. For an engine on
+	// the same host a unix socket answers batches some 80 times sooner than
+	// TCP does.
+	Remote string
+	// ConnectTimeout bounds an attempt to reach a remote engine; 0 leaves it
+	// to DCGM (5 s).
+	ConnectTimeout time.Duration
+	// EngineLog turns on the log that libdcgm itself writes, to standard
+	// output: one of NONE, FATAL, ERROR, WARN, INFO, DEBUG and VERB. Empty
+	// leaves what the environment says (__DCGM_DBG_LVL). It takes effect when
+	// the process loads the library, once.
+	EngineLog string
+	// Log receives what a session finds; nil means nowhere.
+	Log *slog.Logger
+}
+
+// engineLogLevels are the words for Options.EngineLog.
+var engineLogLevels = [...]string{"NONE", "FATAL", "ERROR", "WARN", "INFO", "DEBUG", "VERB"}
+
+// A Source opens sessions at one engine. It may be opened again and again; two
+// sessions may overlap during a reload. DCGM is one per process, and so should
+// the Source be.
+type Source struct {
+	opt Options
+	lib lib
+	// run tells this process's groups from those of any other client of the
+	// engine: process ids repeat between containers.
+	run string
+}
+
+// New returns a Source. It neither loads the library nor connects.
+func New(opt Options) *Source {
+	if opt.Log == nil {
+		opt.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Source{opt: opt, lib: newLib(), run: rand.Text()[:10]}
+}
+
+// Check reports what is wrong with the options, in a sentence for the user.
+func (o Options) Check() error {
+	if _, err := parseAddress(o.Remote); err != nil {
+		return err
+	}
+	if o.ConnectTimeout < 0 {
+		return fmt.Errorf("connect timeout %v is negative", o.ConnectTimeout)
+	}
+	if o.EngineLog != "" && !slices.Contains(engineLogLevels[:], o.EngineLog) {
+		return fmt.Errorf("DCGM log level %q, want one of %s", o.EngineLog, strings.Join(engineLogLevels[:], ", "))
+	}
+	return nil
+}
+
+// Open connects, discovers the entities that the plan selects, and starts
+// watching. The first samples are taken when it returns. The error wraps
+// gpu.ErrUnavailable where there is no library, no engine or no GPU, and
+// gpu.ErrVersion where the library is too old or does not understand the
+// engine. A call that the engine does not answer is not given up when ctx
+// ends: ctx is looked at between calls.
+func (s *Source) Open(ctx context.Context, plan *gpu.Plan) (*Session, error) {
+	if err := s.opt.Check(); err != nil {
+		return nil, fmt.Errorf("dcgm: %w", err)
+	}
+	addr, err := parseAddress(s.opt.Remote)
+	if err != nil {
+		return nil, fmt.Errorf("dcgm: %w", err)
+	}
+	engine, err := s.lib.connect(addr, s.opt)
+	if err != nil {
+		return nil, fmt.Errorf("dcgm: %w", err)
+	}
+	session := &Session{
+		plan:   plan,
+		engine: engine,
+		addr:   addr,
+		log:    s.opt.Log.With("engine", addr.String()),
+		name:   fmt.Sprintf("dcgm-exporter-%s-%s", s.run, rand.Text()[:10]),
+		done:   make(chan struct{}),
+		clock:  clock{foreign: !addr.local()},
+	}
+	if err := session.open(ctx); err != nil {
+		session.abandon(err)
+		return nil, fmt.Errorf("dcgm: %w", session.inWords(err))
+	}
+	return session, nil
+}

@@ -1,0 +1,351 @@
+package dcgm
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// The fields that tell who an entity is (dcgm_fields.h). The first two belong
+// to the node.
+const (
+	fieldDriver = 1
+	fieldName   = 50
+	fieldIndex  = 52
+	fieldUUID   = 54
+	fieldMinor  = 55
+	fieldBusID  = 57
+)
+
+// A layout is what the set of entities was when the session opened. A Read
+// that finds another one ends the session.
+type layout struct {
+	gpus      []uint32   // all of them, ascending
+	unread    []uint32   // those that DCGM did not read
+	instances []instance // ascending by id
+}
+
+func (l *layout) set(gpus []uint32, instances []instance) {
+	l.gpus = append(l.gpus[:0], gpus...)
+	slices.Sort(l.gpus)
+	l.instances = append(l.instances[:0], instances...)
+	slices.SortFunc(l.instances, func(a, b instance) int { return cmp.Compare(a.id, b.id) })
+}
+
+// discover makes the topology: it asks for the GPUs and their instances, picks
+// those that the plan selects, and reads who they are.
+func (s *Session) discover() error {
+	gpus, err := s.engine.gpus()
+	if err != nil {
+		return err
+	}
+	supported, err := s.engine.supported()
+	if err != nil {
+		return err
+	}
+	instances, err := s.engine.instances()
+	if s.isOver(err) {
+		return err
+	}
+	if err != nil {
+		s.log.Warn("DCGM does not tell the MIG instances; GPUs only", "error", s.inWords(err))
+	}
+	s.layout.set(gpus, instances)
+
+	var members []entity
+	for _, id := range s.layout.gpus {
+		if !slices.Contains(supported, id) {
+			if state := s.engine.status(id); state != statusLost {
+				s.log.Warn("A GPU is left out", "gpu", id, "state", state.String())
+				s.layout.unread = append(s.layout.unread, id)
+				continue
+			}
+		}
+		if s.plan.Devices.HasMajor(id) {
+			members = append(members, entity{groupGPU, id})
+		}
+		for _, x := range s.layout.instances {
+			if x.gpu == id && s.plan.Devices.HasMinor(x.id) {
+				members = append(members, entity{groupInstance, x.id})
+			}
+		}
+	}
+	s.reportMissing(members)
+	if len(members) == 0 {
+		return s.nothingToWatch(len(s.layout.gpus))
+	}
+	known, driver, err := s.identify(members)
+	if err != nil {
+		return err
+	}
+	s.build(members, known, driver)
+	return nil
+}
+
+func (s *Session) nothingToWatch(gpus int) error {
+	switch {
+	case gpus == 0:
+		return fmt.Errorf("%w: DCGM %s at %v sees no GPU; check that the NVIDIA driver is loaded where the engine runs",
+			gpu.ErrUnavailable, s.version, s.addr)
+	case len(s.layout.unread) == gpus:
+		return fmt.Errorf("%w: DCGM %s at %v reads none of its %d GPUs", gpu.ErrUnavailable, s.version, s.addr, gpus)
+	default:
+		return fmt.Errorf("%w: the devices selected are none of the %d GPUs and %d instances that DCGM has (GPUs %v)",
+			gpu.ErrUnavailable, gpus, len(s.layout.instances), s.layout.gpus)
+	}
+}
+
+// reportMissing logs the ids that the plan selects and the engine has not.
+func (s *Session) reportMissing(members []entity) {
+	missing := func(what string, ids []uint32, group entityGroup) {
+		for _, id := range ids {
+			if !slices.Contains(members, entity{group, id}) {
+				s.log.Warn("A selected device does not exist", "device", what, "id", id)
+			}
+		}
+	}
+	missing("GPU", s.plan.Devices.MajorIDs, groupGPU)
+	missing("GPU instance", s.plan.Devices.MinorIDs, groupInstance)
+}
+
+// identify reads who the members and the GPUs of instances are, by a watch
+// that lasts only as long as it takes; DCGM gives the minor number and the
+// index in no other way. It also sets the clock by the samples just taken.
+func (s *Session) identify(members []entity) (known map[entity]identity, driver string, err error) {
+	asked := slices.Clone(members)
+	for _, x := range s.layout.instances {
+		if parent := (entity{groupGPU, x.gpu}); slices.Contains(members, entity{groupInstance, x.id}) && !slices.Contains(asked, parent) {
+			asked = append(asked, parent)
+		}
+	}
+	ids := []gpu.FieldID{fieldDriver, fieldName, fieldIndex, fieldUUID, fieldMinor, fieldBusID}
+	from := time.Now()
+	var samples []sample
+	var texts []string
+	err = s.once(asked, ids, func(r readout) {
+		for i := range r.samples {
+			samples = append(samples, r.samples[i])
+			texts = append(texts, string(r.textOf(&r.samples[i])))
+		}
+	})
+	if err != nil {
+		return nil, "", err
+	}
+	known = map[entity]identity{}
+	for _, e := range asked {
+		known[e] = identity{index: -1, minor: -1}
+	}
+	var newest int64
+	for i := range samples {
+		x := &samples[i]
+		newest = max(newest, x.at*1000)
+		v, _ := decode(&gpu.Field{Text: x.kind == kindText}, x, []byte(texts[i]))
+		if v.IsAbsent() {
+			continue
+		}
+		if x.field == fieldDriver {
+			driver = v.String()
+			continue
+		}
+		e := entity{x.group, x.entity}
+		who, ok := known[e]
+		if !ok {
+			continue
+		}
+		n, _ := v.Int64()
+		switch x.field {
+		case fieldName:
+			who.model = v.String()
+		case fieldUUID:
+			who.uuid = v.String()
+		case fieldBusID:
+			who.busID = v.String()
+		case fieldIndex:
+			who.index = n
+		case fieldMinor:
+			who.minor = n
+		}
+		known[e] = who
+	}
+	s.clock.start(newest, from.UnixNano(), time.Now().UnixNano())
+	return known, driver, nil
+}
+
+// once watches fields, has them sampled, calls read with their values, and
+// stops watching.
+func (s *Session) once(members []entity, ids []gpu.FieldID, read func(readout)) error {
+	group, err := s.engine.createGroup(s.nextName(), members)
+	if err != nil {
+		return err
+	}
+	defer s.engine.destroyGroup(group)
+	fields, err := s.engine.createFieldGroup(s.nextName(), ids)
+	if err != nil {
+		return err
+	}
+	defer s.engine.destroyFieldGroup(fields)
+	if err := s.engine.watch(group, fields, time.Second, 0, 1); err != nil {
+		return err
+	}
+	defer s.engine.unwatch(group, fields)
+	if err := s.engine.update(); err != nil {
+		return err
+	}
+	r, err := s.engine.latest(group, fields)
+	if err != nil {
+		return err
+	}
+	read(r)
+	return nil
+}
+
+// build makes the devices, parents before their children as discover sorted
+// them.
+func (s *Session) build(members []entity, known map[entity]identity, driver string) {
+	devices := make([]gpu.Device, 0, len(members))
+	s.rows = make(map[entity]int, len(members))
+	for row, e := range members {
+		s.rows[e] = row
+		id := e.id
+		var cut instance
+		if e.group == groupInstance {
+			i := slices.IndexFunc(s.layout.instances, func(x instance) bool { return x.id == e.id })
+			cut = s.layout.instances[i]
+			id = cut.gpu
+		}
+		parent := entity{groupGPU, id}
+		who := s.remembered(id, known[parent])
+		known[parent] = who
+		d := gpu.Device{
+			Entity: gpu.Entity{Kind: gpu.KindGPU, ID: id},
+			GPU:    id, UUID: who.uuid, PCIBusID: who.busID, Model: who.model, NVMLIndex: id, Minor: id,
+		}
+		if who.index >= 0 {
+			d.NVMLIndex = uint32(who.index)
+		}
+		if who.minor >= 0 {
+			d.Minor = uint32(who.minor)
+		}
+		if e.group == groupInstance {
+			own := known[e]
+			d.Entity = gpu.Entity{Kind: gpu.KindGPUInstance, ParentKind: gpu.KindGPU, Parent: id, ID: e.id}
+			d.InstanceID = cut.nvml
+			d.Profile = profileName(own.model)
+			if strings.HasPrefix(own.uuid, "MIG-") {
+				d.MIGUUID = own.uuid
+			}
+		}
+		devices = append(devices, d)
+	}
+	s.top = gpu.NewTopology(devices)
+	s.top.Source = "dcgm"
+	s.top.Driver = driver
+	s.top.Library = s.library
+	if s.addr.transport != embedded {
+		s.top.Engine = s.version
+	}
+	s.top.Host = s.addr.hostname()
+	s.lost = make([]bool, len(devices))
+	s.gone = make([]error, len(devices))
+}
+
+// remembered fills what a GPU did not tell, as a lost one, with what the
+// engine remembers of it.
+func (s *Session) remembered(id uint32, who identity) identity {
+	if who.uuid != "" {
+		return who
+	}
+	past, err := s.engine.attributes(id)
+	if err != nil {
+		s.log.Warn("Nothing is known of a GPU that does not answer", "gpu", id, "error", err)
+		return who
+	}
+	past.index, past.minor = who.index, who.minor
+	return past
+}
+
+// profileName returns the MIG profile, which DCGM gives as the name of an
+// instance, with or without the words before it that NVML has.
+func profileName(name string) string {
+	if i := strings.LastIndex(name, "MIG "); i >= 0 {
+		name = name[i+len("MIG "):]
+	}
+	return strings.TrimSpace(name)
+}
+
+// watchGPUs makes faults of the GPUs that DCGM does not read at present, and
+// ends the session if the set of entities is another one: three calls. That a
+// GPU is lost does not change the set.
+func (s *Session) watchGPUs(b *gpu.Batch) error {
+	supported, err := s.engine.supported()
+	if err != nil {
+		return err
+	}
+	for row := range s.top.Devices {
+		d := &s.top.Devices[row]
+		if slices.Contains(supported, d.GPU) {
+			if d.UUID == "" {
+				s.changed("GPU %d is back and tells who it is", d.GPU)
+			}
+			continue
+		}
+		s.lost[row] = true
+		if s.gone[row] == nil {
+			s.gone[row] = fmt.Errorf("%w: GPU %d is %v", gpu.ErrLost, d.GPU, s.engine.status(d.GPU))
+		}
+		b.Fail(row, gpu.AllFields, s.gone[row])
+	}
+	for row := range s.gone {
+		if !s.lost[row] {
+			s.gone[row] = nil
+		}
+	}
+	for _, id := range s.layout.unread {
+		if slices.Contains(supported, id) {
+			s.changed("GPU %d can be read now", id)
+		}
+	}
+	return s.compareLayout()
+}
+
+// compareLayout ends the session if GPUs came or went, or a GPU was cut anew.
+func (s *Session) compareLayout() error {
+	gpus, err := s.engine.gpus()
+	if err != nil {
+		return err
+	}
+	slices.Sort(gpus)
+	if !slices.Equal(gpus, s.layout.gpus) {
+		s.changed("the GPUs are now %v, they were %v", gpus, s.layout.gpus)
+	}
+	instances, err := s.engine.instances()
+	if err != nil {
+		var r *resultError
+		if errors.As(err, &r) && endsSession(r.code) {
+			return err
+		}
+		return nil // as in discover: said then
+	}
+	slices.SortFunc(instances, func(a, b instance) int { return cmp.Compare(a.id, b.id) })
+	if slices.Equal(instances, s.layout.instances) {
+		return nil
+	}
+	s.changed("the MIG instances are not those of before")
+	for row := range s.top.Devices {
+		// What an instance said may be another instance's by now.
+		if s.top.Devices[row].Entity.Kind == gpu.KindGPUInstance {
+			s.lost[row] = true
+		}
+	}
+	return nil
+}
+
+// changed ends the session because the topology is another one.
+func (s *Session) changed(format string, args ...any) {
+	s.end(fmt.Errorf("dcgm: %w: %s", gpu.ErrTopology, fmt.Sprintf(format, args...)))
+}

@@ -1,0 +1,108 @@
+package dcgm
+
+import (
+	"bytes"
+	"math"
+	"strconv"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// The first of the blank values (dcgm_structs.h): it and everything above are
+// no measurements. The next three say why: not found, not supported, no
+// permission.
+const (
+	blankInt    int64   = 0x7ffffffffffffff0
+	blankDouble float64 = 140737488355328
+
+	blankNotSupported = 2
+	blankNoPermission = 3
+)
+
+// decode returns the value of a sample for a field. The value is absent where
+// there is none, and the error then says why, if the engine does: a blank that
+// has status 0 and a fresh time is as common as one that has not. A text is
+// returned as is; the caller makes the string.
+func decode(f *gpu.Field, s *sample, text []byte) (gpu.Value, error) {
+	if s.status != 0 {
+		return gpu.Value{}, reasonOf(int(s.status))
+	}
+	if s.at <= 0 {
+		return gpu.Value{}, nil
+	}
+	switch s.kind {
+	case kindInt, kindTimestamp:
+		v := int64(s.bits)
+		if v >= blankInt {
+			return gpu.Value{}, reasonOfBlank(v - blankInt)
+		}
+		if f.Text {
+			return gpu.Text(strconv.FormatInt(v, 10)), nil
+		}
+		return gpu.Int(v), nil
+	case kindDouble:
+		v := math.Float64frombits(s.bits)
+		if math.IsNaN(v) || math.IsInf(v, 0) {
+			return gpu.Value{}, nil
+		}
+		if v >= blankDouble {
+			return gpu.Value{}, reasonOfBlank(int64(min(v-blankDouble, math.MaxInt32)))
+		}
+		if f.Text {
+			return gpu.Text(strconv.FormatFloat(v, 'g', -1, 64)), nil
+		}
+		return gpu.Float(v), nil
+	case kindText:
+		if blank, err := blankText(text); blank {
+			return gpu.Value{}, err
+		}
+		if !f.Text {
+			return gpu.Value{}, nil
+		}
+		return gpu.Text(string(text)), nil
+	default:
+		return gpu.Value{}, nil // a C structure
+	}
+}
+
+// reasonOf returns the error for the status of a sample. That nothing was
+// sampled yet, or is not watched, is no reason.
+func reasonOf(status int) error {
+	switch err := meaning(status); err {
+	case gpu.ErrNotSupported, gpu.ErrPermission, gpu.ErrLost, gpu.ErrTimeout:
+		return err
+	default:
+		return nil
+	}
+}
+
+// reasonOfBlank returns the error for how far a blank lies above the first.
+func reasonOfBlank(above int64) error {
+	switch above {
+	case blankNotSupported:
+		return gpu.ErrNotSupported
+	case blankNoPermission:
+		return gpu.ErrPermission
+	default:
+		return nil
+	}
+}
+
+// blankText reports whether a text is one of DCGM's blanks, "<<<NULL>>>" and
+// its kin, or empty.
+func blankText(text []byte) (bool, error) {
+	if len(text) == 0 {
+		return true, nil
+	}
+	if !bytes.HasPrefix(text, []byte("<<<")) || !bytes.Contains(text, []byte(">>>")) {
+		return false, nil
+	}
+	switch {
+	case bytes.HasPrefix(text, []byte("<<<NOT_SUPPORTED")):
+		return true, gpu.ErrNotSupported
+	case bytes.HasPrefix(text, []byte("<<<NOT_PERM")):
+		return true, gpu.ErrPermission
+	default:
+		return true, nil
+	}
+}
