@@ -1,6 +1,7 @@
 package sim_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -37,6 +38,8 @@ func planOf(keep func(counters.Entry) bool) *gpu.Plan {
 }
 
 func everything(counters.Entry) bool { return true }
+
+func sortIDs(l []gpu.FieldID) { slices.Sort(l) }
 
 func ids(list ...gpu.FieldID) func(counters.Entry) bool {
 	set := map[gpu.FieldID]bool{}

@@ -493,8 +493,8 @@ func truth(b bool) int64 {
 // milli rounds to thousandths, as the driver reports power.
 func milli(x float64) float64 { return math.Round(x*1e3) / 1e3 }
 
-// stepped rounds a clock in MHz to the 15 MHz in which GPUs step.
-func stepped(mhz float64) gpu.Value { return gpu.Int(int64(math.Round(mhz/15)) * 15) }
+// stepped rounds a clock in MHz to the steps of GPU clocks.
+func stepped(mhz float64) gpu.Value { return whole(math.Round(mhz/clockStep) * clockStep) }
 
 func memoryClock(v *view) int64 {
 	if v.track.now[levelGraphics] < busy {
@@ -587,7 +587,8 @@ func cycles(level int) generator {
 
 // busyness is the share of its links' rate that a switch carries.
 func busyness(v *view) float64 {
-	return min((v.track.now[levelNVLinkTx]+v.track.now[levelNVLinkRx])*v.part/1e12, 1)
+	traffic := (v.track.now[levelNVLinkTx] + v.track.now[levelNVLinkRx]) * v.part
+	return min(traffic/1e12, 1) * (0.9 + 0.1*uniform(v.key, 2))
 }
 
 // cpuBusy is how busy a CPU or core is. A CPU is the mean of its cores in all

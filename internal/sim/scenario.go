@@ -39,6 +39,10 @@ const (
 // forever is the end of faults that do not end.
 const forever = time.Duration(math.MaxInt64)
 
+// longest bounds the times of a scenario, so that none leaves the range of
+// Unix nanoseconds.
+const longest = 10 * 365 * 24 * time.Hour
+
 // faultKeys says which keys a fault takes beside fault, at and for. A key
 // that is true is required.
 func faultKeys() map[string]map[string]bool {
@@ -169,18 +173,18 @@ func (s *faultSpec) parse() (fault, error) {
 		kind: s.Fault, line: int(s.Line), at: s.At, until: forever,
 		xids: s.XIDs, apart: time.Millisecond, value: s.Value,
 	}
-	if s.At < 0 {
-		return fault{}, fmt.Errorf("at is %v, expected a time at or after the start", s.At)
+	if s.At < 0 || s.At > longest {
+		return fault{}, fmt.Errorf("at is %v, expected 0 to %v after the start", s.At, longest)
 	}
 	if s.For != nil {
-		if *s.For <= 0 {
-			return fault{}, fmt.Errorf("for is %v, expected more than 0", *s.For)
+		if *s.For <= 0 || *s.For > longest {
+			return fault{}, fmt.Errorf("for is %v, expected more than 0, and %v at most", *s.For, longest)
 		}
 		f.until = s.At + *s.For
 	}
 	if s.Apart != nil {
-		if f.apart = *s.Apart; f.apart <= 0 {
-			return fault{}, fmt.Errorf("apart is %v, expected more than 0", f.apart)
+		if f.apart = *s.Apart; f.apart <= 0 || f.apart > time.Hour {
+			return fault{}, fmt.Errorf("apart is %v, expected more than 0, and an hour at most", f.apart)
 		}
 	}
 	for _, x := range s.XIDs {

@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
@@ -24,7 +25,7 @@ type Session struct {
 	views  []view
 	cells  []cell
 	lost   []outage
-	closed bool
+	closed atomic.Bool
 	done   chan struct{}
 	err    error
 }
@@ -36,6 +37,7 @@ type cell struct {
 	gen        generator // nil where there is no value, for the reason in err
 	n          int
 	factor     float64
+	whole      bool // the engine gives integers
 	err        error
 	events     func(s *Session, c *cell, b *gpu.Batch, from, to int64)
 	faults     []*fault
@@ -110,6 +112,7 @@ func (s *Session) newCell(row, field int) cell {
 		c.err = fmt.Errorf("sim: %s of %v: %w", f.Name, v.dev.Entity, gpu.ErrNotSupported)
 	}
 	c.factor = conversion(unit, f.Unit)
+	c.whole = known && entry.Type == counters.Integer && entry.Unit == f.Unit
 	if f.Events && c.gen != nil {
 		switch id {
 		case fieldXID:
@@ -148,8 +151,7 @@ func (s *Session) Err() error {
 
 // Close lets go of the session.
 func (s *Session) Close() error {
-	if !s.closed {
-		s.closed = true
+	if s.closed.CompareAndSwap(false, true) {
 		s.src.closed.Add(1)
 	}
 	return nil
@@ -171,7 +173,7 @@ func (s *Session) Read(ctx context.Context, b *gpu.Batch) error {
 	s.src.reads.Add(1)
 	s.src.inFlight.Add(1)
 	defer s.src.inFlight.Add(-1)
-	if s.closed {
+	if s.closed.Load() {
 		return fmt.Errorf("sim: read: %w", errClosed)
 	}
 	if err := s.Err(); err != nil {
@@ -253,6 +255,10 @@ func (s *Session) value(c *cell) gpu.Value {
 	v := c.gen(&s.views[c.row], c.n)
 	if c.factor != 1 {
 		v = v.Scale(c.factor)
+	}
+	if _, integer := v.Int64(); c.whole && !integer {
+		n, _ := v.Number()
+		v = whole(n)
 	}
 	return v
 }

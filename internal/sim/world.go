@@ -119,6 +119,8 @@ const (
 	step = int64(10 * time.Second)
 	// thermal is how slowly temperatures follow power.
 	thermal = 45.0
+	// clockStep is how finely GPU clocks are set, in MHz.
+	clockStep = 15.0
 	// busy is the least activity that counts as work.
 	busy = 0.004
 )
@@ -359,7 +361,8 @@ func (g *worldGPU) power(t int64, out *levels) {
 	}
 	if demand > g.spec.limit {
 		out[levelPower] = g.spec.limit * (0.99 + 0.01*uniform(g.key^2, uint64(t)))
-		out[levelClock] *= max(math.Sqrt(g.spec.limit/demand), 0.6)
+		slow := out[levelClock] * max(math.Sqrt(g.spec.limit/demand), 0.6)
+		out[levelClock] = min(slow, out[levelClock]-2*clockStep) // visible in steps
 		out[levelCapped] = 1
 	}
 }
