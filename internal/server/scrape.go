@@ -1,0 +1,107 @@
+package server
+
+import (
+	"net/http"
+	"strconv"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
+)
+
+// serveMetrics writes the current page.
+func (s *Server) serveMetrics(w http.ResponseWriter, r *http.Request) {
+	inFlight := s.scrapes.inFlight.Add(1)
+	defer s.scrapes.inFlight.Add(-1)
+	if s.opt.MaxRequests > 0 && inFlight > int64(s.opt.MaxRequests) {
+		s.scrapes.refused.Inc()
+		tryLater(w, "too many scrapes at once; see --web-max-requests")
+		return
+	}
+	p := s.opt.Acquire()
+	if p == nil {
+		s.scrapes.refused.Inc()
+		tryLater(w, "the first page is not there yet")
+		return
+	}
+	defer p.Release()
+
+	body, length := p.Bytes(), &s.lengths[0]
+	h := w.Header()
+	// Values that every response shares: assigning a slice allocates nothing,
+	// and net/http only reads it.
+	h["Content-Type"] = contentType
+	h["Vary"] = vary
+	if acceptsGzip(r.Header["Accept-Encoding"]) {
+		body, length = p.Gzip(), &s.lengths[1]
+		h["Content-Encoding"] = contentEncoding
+	}
+	h["Content-Length"] = length.of(len(body))
+	s.scrapes.served.Inc()
+	if r.Method != http.MethodHead {
+		// A client that went away misses its page, and nobody else cares.
+		_, _ = w.Write(body)
+	}
+}
+
+// Header values that never change.
+var (
+	contentType     = []string{exposition.ContentType}
+	contentEncoding = []string{"gzip"}
+	vary            = []string{"Accept-Encoding"}
+)
+
+func tryLater(w http.ResponseWriter, why string) {
+	w.Header().Set("Retry-After", "1")
+	http.Error(w, why, http.StatusServiceUnavailable)
+}
+
+// A lengthHeader keeps the Content-Length value that was asked for last: all
+// scrapes of one page share it.
+type lengthHeader struct {
+	last atomic.Pointer[contentLength]
+}
+
+type contentLength struct {
+	n     int
+	value []string
+}
+
+func (lh *lengthHeader) of(n int) []string {
+	if l := lh.last.Load(); l != nil && l.n == n {
+		return l.value
+	}
+	l := &contentLength{n: n, value: []string{strconv.Itoa(n)}}
+	lh.last.Store(l)
+	return l.value
+}
+
+// scrapeMetrics counts scrapes, under the names that promhttp made customary.
+type scrapeMetrics struct {
+	inFlight        *atomic.Int64
+	served, refused prometheus.Counter
+}
+
+func newScrapeMetrics(reg prometheus.Registerer) (scrapeMetrics, error) {
+	m := scrapeMetrics{inFlight: new(atomic.Int64)}
+	requests := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "promhttp_metric_handler_requests_total",
+		Help: "Total number of scrapes by HTTP status code.",
+	}, []string{"code"})
+	m.served = requests.WithLabelValues("200")
+	m.refused = requests.WithLabelValues("503")
+	inFlight := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "promhttp_metric_handler_requests_in_flight",
+		Help: "Current number of scrapes being served.",
+	}, func() float64 { return float64(m.inFlight.Load()) })
+	if reg == nil {
+		return m, nil
+	}
+	for _, c := range []prometheus.Collector{requests, inFlight} {
+		if err := reg.Register(c); err != nil {
+			return m, err
+		}
+	}
+	return m, nil
+}

@@ -1,0 +1,208 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/pprof"
+	"syscall"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/activation"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/exporter-toolkit/web"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
+)
+
+// Limits that nobody needs to set.
+const (
+	headerTimeout = 5 * time.Second // for a client to send its request header
+	// idleTimeout outlasts the usual scrape intervals, so that a scraper keeps
+	// its connection.
+	idleTimeout    = 3 * time.Minute
+	maxHeaderBytes = 64 << 10
+	// shutdownGrace is how long a response that is being written may take once
+	// the process is to end; then its connection is closed.
+	shutdownGrace = 2 * time.Second
+	// reloadLimit bounds a reload: it opens a session, which can take seconds.
+	reloadLimit = time.Minute
+)
+
+// Options wire a Server. Acquire is required; the zero value of everything
+// else is documented with it.
+type Options struct {
+	// Acquire returns the page to serve, with a reference that the server
+	// releases, or nil before there is one.
+	Acquire func() *exposition.Page
+	// Healthy returns nil while the collection loop is beating. Nil: always.
+	Healthy func() error
+	// Ready reports whether a first snapshot was published. Nil: whether there
+	// is a page.
+	Ready func() bool
+	// Reloading reports whether a reload is under way. Nil: never.
+	Reloading func() bool
+	// Reload applies the configuration anew; its error means that nothing
+	// changed. Required with Lifecycle.
+	Reload func(context.Context) error
+
+	// Registerer gets the series about requests. Nil: they are not counted.
+	Registerer prometheus.Registerer
+	// Log gets what the HTTP server has to say. Nil: nobody does.
+	Log *slog.Logger
+	// Version is shown on the landing page.
+	Version string
+
+	// Address is the host:port to listen on. Port 0 takes a free one.
+	Address string
+	// SystemdSocket takes the listeners from systemd instead.
+	SystemdSocket bool
+	// ConfigFile is exporter-toolkit's file for TLS and authentication, ""
+	// for neither.
+	ConfigFile string
+	// ReadTimeout and WriteTimeout bound a request and its response. Zero:
+	// they may take for ever.
+	ReadTimeout, WriteTimeout time.Duration
+	// MaxRequests is how many scrapes are served at once; more are refused.
+	// Zero: no limit.
+	MaxRequests int
+	// Lifecycle serves POST /-/reload.
+	Lifecycle bool
+	// Pprof serves /debug/pprof/.
+	Pprof bool
+	// Listening is told every address that is listened on. May be nil.
+	Listening func(net.Addr)
+}
+
+// A Server serves pages. Make it with New and run it once.
+type Server struct {
+	opt  Options
+	http *http.Server
+
+	scrapes scrapeMetrics
+	lengths [2]lengthHeader // plain and compressed
+}
+
+// New returns a Server for opts. It refuses what would be open to everybody
+// and must not be, naming the settings.
+func New(opts Options) (*Server, error) {
+	s := &Server{opt: opts}
+	if s.opt.Healthy == nil {
+		s.opt.Healthy = func() error { return nil }
+	}
+	if s.opt.Ready == nil {
+		s.opt.Ready = s.hasPage
+	}
+	if s.opt.Reloading == nil {
+		s.opt.Reloading = func() bool { return false }
+	}
+	if s.opt.Log == nil {
+		s.opt.Log = slog.New(slog.DiscardHandler)
+	}
+	if err := s.checkAccess(); err != nil {
+		return nil, err
+	}
+	var err error
+	if s.scrapes, err = newScrapeMetrics(s.opt.Registerer); err != nil {
+		return nil, err
+	}
+	s.http = &http.Server{
+		Handler:           s.routes(),
+		ReadTimeout:       s.opt.ReadTimeout,
+		ReadHeaderTimeout: headerTimeout,
+		WriteTimeout:      s.opt.WriteTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		ErrorLog:          slog.NewLogLogger(s.opt.Log.Handler(), slog.LevelWarn),
+	}
+	return s, nil
+}
+
+// Handler returns the routes, without TLS and passwords.
+func (s *Server) Handler() http.Handler { return s.http.Handler }
+
+func (s *Server) routes() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /{$}", newLanding(s.opt))
+	mux.HandleFunc("GET /metrics", s.serveMetrics)
+	mux.HandleFunc("GET /health", s.serveHealth)
+	mux.HandleFunc("GET /-/healthy", s.serveHealthy)
+	mux.HandleFunc("GET /-/ready", s.serveReady)
+	// A page of another site in an operator's browser must not reload us.
+	mux.Handle("POST /-/reload", http.NewCrossOriginProtection().Handler(s.protected(http.HandlerFunc(s.serveReload))))
+	if s.opt.Pprof {
+		mux.Handle("/debug/pprof/", s.protected(http.HandlerFunc(pprof.Index)))
+		mux.Handle("/debug/pprof/cmdline", s.protected(http.HandlerFunc(pprof.Cmdline)))
+		mux.Handle("/debug/pprof/profile", s.protected(http.HandlerFunc(pprof.Profile)))
+		mux.Handle("/debug/pprof/symbol", s.protected(http.HandlerFunc(pprof.Symbol)))
+		mux.Handle("/debug/pprof/trace", s.protected(http.HandlerFunc(pprof.Trace)))
+	}
+	return mux
+}
+
+// Run listens and serves until ctx is done, and then returns nil after at most
+// a short grace for responses that are being written. It returns an error if
+// it cannot listen, or the web configuration is wrong.
+func (s *Server) Run(ctx context.Context) error {
+	listeners, err := s.listen(ctx)
+	if err != nil {
+		return err
+	}
+	for _, l := range listeners {
+		defer func() { _ = l.Close() }() // closed by the HTTP server, unless it never got that far
+		if s.opt.Listening != nil {
+			s.opt.Listening(l.Addr())
+		}
+	}
+	served := make(chan error, 1)
+	go func() {
+		served <- web.ServeMultiple(listeners, s.http, &web.FlagConfig{WebConfigFile: &s.opt.ConfigFile}, s.opt.Log)
+	}()
+	select {
+	case err := <-served:
+		return fmt.Errorf("serve: %w", err)
+	case <-ctx.Done():
+	}
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownGrace)
+	defer cancel()
+	if err := s.http.Shutdown(grace); err != nil {
+		// Somebody reads too slowly to wait for.
+		_ = s.http.Close()
+	}
+	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve: %w", err)
+	}
+	return nil
+}
+
+func (s *Server) listen(ctx context.Context) ([]net.Listener, error) {
+	if s.opt.SystemdSocket {
+		listeners, err := activation.Listeners()
+		if err != nil {
+			return nil, fmt.Errorf("--web-systemd-socket: %w", err)
+		}
+		if len(listeners) == 0 {
+			return nil, errors.New("--web-systemd-socket: systemd passed no socket; start the service through its .socket unit")
+		}
+		return listeners, nil
+	}
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", s.opt.Address)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, fmt.Errorf("--address %s: %w; stop what listens there, or choose another address", s.opt.Address, err)
+	} else if err != nil {
+		return nil, fmt.Errorf("--address %s: %w", s.opt.Address, err)
+	}
+	return []net.Listener{l}, nil
+}
+
+func (s *Server) hasPage() bool {
+	p := s.opt.Acquire()
+	if p == nil {
+		return false
+	}
+	p.Release()
+	return true
+}
