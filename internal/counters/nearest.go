@@ -2,12 +2,14 @@ package counters
 
 import "strings"
 
+// longestName bounds the names that are compared. No known one is longer.
+const longestName = 128
+
 // Nearest returns the known name that is most like the given one, or "" where
 // none is alike. Derived names count; case does not.
 func Nearest(name string) string {
 	name = strings.ToUpper(strings.TrimSpace(name))
-	const longest = 128
-	if name == "" || len(name) > longest {
+	if name == "" || len(name) > longestName {
 		return ""
 	}
 	// A third of the letters may be wrong, but never so many that any short
@@ -30,13 +32,22 @@ func Nearest(name string) string {
 }
 
 // distance returns the number of letters to insert, delete, change or swap
-// with a neighbour to make b of a, or limit+1 if it is more than limit.
+// with a neighbour to make b of a, or limit+1 if it is more than limit. The
+// names must not be longer than longestName.
 func distance(a, b string, limit int) int {
 	if len(a)-len(b) > limit || len(b)-len(a) > limit {
 		return limit + 1
 	}
-	before, above, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
-	for j := range above {
+	// What both begin and end with costs nothing, and is most of the names.
+	for a != "" && b != "" && a[0] == b[0] {
+		a, b = a[1:], b[1:]
+	}
+	for a != "" && b != "" && a[len(a)-1] == b[len(b)-1] {
+		a, b = a[:len(a)-1], b[:len(b)-1]
+	}
+	var rows [3][longestName + 1]int
+	before, above, row := &rows[0], &rows[1], &rows[2]
+	for j := range len(b) + 1 {
 		above[j] = j
 	}
 	for i := 1; i <= len(a); i++ {

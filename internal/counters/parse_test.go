@@ -161,6 +161,9 @@ func FuzzParsePrint(f *testing.F) {
 		f.Add(string(data))
 	}
 	f.Fuzz(func(t *testing.T, text string) {
+		if len(text) > 8000 {
+			t.Skip("longer than any file of ours")
+		}
 		first, _, err := counters.Parse(strings.NewReader(text), "f")
 		if err != nil {
 			return

@@ -66,7 +66,7 @@ func (p Problem) withNearest() Problem {
 	case unknownType:
 		word := strings.ToLower(p.Text)
 		for _, typ := range []string{"counter", "gauge", "label", "untyped"} {
-			if distance(word, typ, 2) <= 2 {
+			if len(word) <= longestName && distance(word, typ, 2) <= 2 {
 				p.Nearest = typ
 			}
 		}

@@ -101,6 +101,10 @@ func writeMarkdown(w io.Writer, fields []*field, version string) {
 	fmt.Fprintf(w, "Every field of DCGM that the exporter knows (from go-dcgm %s), with the name of each vocabulary, the unit in which\n", version)
 	fmt.Fprint(w, "the field is read and the entities that have it. `dcgm-exporter fields WORD…` searches the same table. A name that says\n")
 	fmt.Fprint(w, "BYTES, HERTZ, JOULES, SECONDS, RATIO, WATTS or CELSIUS is exported in that unit, whatever the unit it is read in.\n\n")
+	fmt.Fprint(w, "A counters file may use any of the names, of either vocabulary, and gets what it names. `--vocabulary` changes what the\n")
+	fmt.Fprint(w, "shipped files mean (`current` renames, `both` exports both families from one sample); to a file of your own, `both` adds\n")
+	fmt.Fprint(w, "the other name. Fields of the node stand at every GPU. Fields without entities belong to vGPUs or ConnectX cards, which\n")
+	fmt.Fprint(w, "are not watched; binary ones hold structures and cannot be exported.\n\n")
 	fmt.Fprint(w, "| id | classic (4.8) | current (4.9) | type | read in | entities | kind | what |\n|---|---|---|---|---|---|---|---|\n")
 	for _, f := range fields {
 		if f.typ == "marker" || f.baseOf != 0 {
