@@ -14,10 +14,13 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/operator/finding"
 )
 
-// Named is a config with the name under which a ConfigMap, and so a node label, knows it.
+// Named is a config with the name under which a ConfigMap, and so a node label, knows it. Config is nil
+// where the text is not a mapping.
 type Named struct {
 	Name   string
 	Config *Config
+	// File is the file it came from, for whoever reports about it; ParseAny leaves it empty.
+	File string
 }
 
 // ParseAny reads a device-plugin file, or a ConfigMap that holds several, and names what it found: a
@@ -29,7 +32,7 @@ func ParseAny(data []byte, name string) ([]Named, []finding.Finding) {
 	}
 	if err := yaml.Unmarshal(data, &doc); err != nil || doc.Kind != "ConfigMap" {
 		c, findings := Parse(data)
-		return []Named{{name, c}}, findings
+		return []Named{{Name: name, Config: c}}, findings
 	}
 	var named []Named
 	var findings []finding.Finding
@@ -42,7 +45,12 @@ func ParseAny(data []byte, name string) ([]Named, []finding.Finding) {
 			offset = n.Line - 1
 		}
 		c, found := Parse([]byte(n.Value))
-		named = append(named, Named{key, c})
+		if c != nil {
+			for path := range c.set {
+				c.set[path] += offset
+			}
+		}
+		named = append(named, Named{Name: key, Config: c})
 		for _, f := range found {
 			f.Line += offset
 			f.Subject = strings.TrimSuffix("data."+key+": "+f.Subject, ": ")

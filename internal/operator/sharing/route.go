@@ -99,3 +99,11 @@ func (c *Config) Dead(route Route) []finding.Finding {
 	}
 	return findings
 }
+
+// MIGStrategy is flags.migStrategy, or "" where the config leaves it open.
+func (c *Config) MIGStrategy() string {
+	if c == nil || c.Spec == nil || c.Spec.Flags.MigStrategy == nil {
+		return ""
+	}
+	return *c.Spec.Flags.MigStrategy
+}
