@@ -1,0 +1,97 @@
+package ops
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"time"
+
+	"github.com/gpu-telemetry/dcgm-exporter/etc"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// Asked is what a configuration asks for.
+type Asked struct {
+	// Name is the file, as messages name it.
+	Name string
+	// Requests are the usable lines, in the configured vocabulary.
+	Requests []counters.Request
+	// Problems are the lines that cannot be used, and warnings, each with its
+	// line.
+	Problems []counters.Problem
+}
+
+// Ask reads what cfg asks for: the YAML file's fields, else the counters file,
+// else, where none was named and none lies at the default path, the built-in
+// one. The error is for a file that cannot be read; one without a usable line
+// is told by its problems alone.
+func Ask(cfg *config.Config, readFile func(string) ([]byte, error)) (Asked, error) {
+	if len(cfg.Metrics.Fields) > 0 {
+		return askFields(cfg), nil
+	}
+	name := cfg.Metrics.File
+	content, err := readFile(name)
+	if errors.Is(err, fs.ErrNotExist) && !cfg.Metrics.FileNamed {
+		name, content, err = "built-in "+etc.DefaultName, etc.Default(), nil
+	}
+	if err != nil {
+		return Asked{}, err
+	}
+	return AskFile(cfg, name, content)
+}
+
+// AskFile is Ask for the content of one counters file.
+func AskFile(cfg *config.Config, name string, content []byte) (Asked, error) {
+	requests, problems, err := counters.Parse(bytes.NewReader(content), name)
+	if err != nil && !errors.Is(err, counters.ErrNoCounters) {
+		return Asked{}, err
+	}
+	if err != nil && len(problems) == 0 {
+		problems = []counters.Problem{{File: name, What: "the file holds no counter", Expected: "lines of FIELD, type, help"}}
+	}
+	problems = append(problems, counters.Lint(requests, name)...)
+	return Asked{Name: name, Requests: translate(cfg, requests, etc.Shipped(content)), Problems: problems}, nil
+}
+
+func askFields(cfg *config.Config) Asked {
+	asked := Asked{Name: cfg.Path}
+	for _, f := range cfg.Metrics.Fields {
+		var problem counters.Problem
+		typ, ok := counters.ParseType(f.Type)
+		if !ok {
+			problem = counters.Problem{Text: f.Type, What: "unknown type", Expected: "counter, gauge, label or untyped"}
+		}
+		r, err := counters.NewRequest(f.Name, typ, f.Help)
+		if ok && err != nil && !errors.As(err, &problem) {
+			problem = counters.Problem{What: err.Error()}
+		}
+		if problem.What != "" {
+			problem.File, problem.Line = cfg.Path, f.Line
+			asked.Problems = append(asked.Problems, problem)
+			continue
+		}
+		r.Line = f.Line
+		asked.Requests = append(asked.Requests, r)
+	}
+	asked.Problems = append(asked.Problems, counters.Lint(asked.Requests, cfg.Path)...)
+	asked.Requests = translate(cfg, asked.Requests, false)
+	return asked
+}
+
+func translate(cfg *config.Config, requests []counters.Request, shipped bool) []counters.Request {
+	// The words of the flag are those of the catalogue; a test holds that.
+	v, _ := counters.ParseVocabulary(string(cfg.Metrics.Vocabulary))
+	return counters.Translate(requests, v, shipped)
+}
+
+// Plan returns the plan that serves what was asked for at the given interval.
+func (a Asked) Plan(cfg *config.Config, interval time.Duration) *gpu.Plan {
+	return counters.NewPlan(a.Requests, counters.PlanOptions{
+		Interval: interval,
+		Devices:  cfg.Devices.GPUs,
+		Switches: cfg.Devices.Switches,
+		CPUs:     cfg.Devices.CPUs,
+	})
+}

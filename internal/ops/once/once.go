@@ -1,0 +1,53 @@
+package once
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/ops"
+)
+
+const name = "once"
+
+// Usage is the text of "once --help".
+const Usage = `Usage: dcgm-exporter once [flags]
+
+Collects once and prints the page that a scrape would get. The flags are those
+of the exporter itself (dcgm-exporter --help).
+
+Exit code: 0 the page has data; 1 it has not, and its health series and the
+message say why; 2 a wrong setting.
+`
+
+// A Command is the subcommand.
+type Command struct {
+	ops.Process
+	// Page collects once and returns the page, also beside an error that says
+	// why it has no data.
+	Page func(context.Context, *config.Config) ([]byte, error)
+}
+
+// Run collects, prints and returns the exit code.
+func (c Command) Run(ctx context.Context) int {
+	cfg, operands, code := c.Config(name, Usage)
+	if cfg == nil {
+		return code
+	}
+	if len(operands) > 0 {
+		return c.Fail(name, fmt.Errorf("unexpected argument %q", operands[0]))
+	}
+	for _, notice := range cfg.Notices {
+		fmt.Fprintln(c.Err, notice)
+	}
+	page, err := c.Page(ctx, cfg)
+	if _, failed := c.Out.Write(page); failed != nil {
+		err = errors.Join(err, failed)
+	}
+	if err != nil {
+		fmt.Fprintf(c.Err, "dcgm-exporter once: %v\n", err)
+		return ops.Faulty
+	}
+	return ops.OK
+}
