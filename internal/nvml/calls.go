@@ -29,13 +29,11 @@ type call struct {
 	read    func(*target, *answers) gonvml.Return
 	// constant answers hold for a session: they are asked for once.
 	constant bool
-	// instance is set if a MIG device answers for itself. All other calls are
-	// for whole GPUs.
+	// instance is set if the answer is true of a GPU instance too, the MIG
+	// device being asked. All other calls are for whole GPUs.
 	instance bool
 	// whole is set if the answer is undefined for a GPU that is cut by MIG.
 	whole bool
-	// system is set if the answer is about the machine and needs no device.
-	system bool
 }
 
 const mebibyte = 1 << 20
@@ -99,7 +97,7 @@ func inforom(object gonvml.InforomObject) call {
 // The calls, in the order of the fields they answer.
 var (
 	driverVersion = call{
-		symbols: []string{"nvmlSystemGetDriverVersion"}, constant: true, system: true,
+		symbols: []string{"nvmlSystemGetDriverVersion"}, constant: true, instance: true,
 		read: func(t *target, a *answers) gonvml.Return {
 			s, ret := t.api.SystemGetDriverVersion()
 			a[0] = gpu.Text(s)
@@ -107,7 +105,7 @@ var (
 		},
 	}
 	nvmlVersion = call{
-		symbols: []string{"nvmlSystemGetNVMLVersion"}, constant: true, system: true,
+		symbols: []string{"nvmlSystemGetNVMLVersion"}, constant: true, instance: true,
 		read: func(t *target, a *answers) gonvml.Return {
 			s, ret := t.api.SystemGetNVMLVersion()
 			a[0] = gpu.Text(s)
@@ -115,7 +113,7 @@ var (
 		},
 	}
 	cudaVersion = call{
-		symbols: []string{"nvmlSystemGetCudaDriverVersion"}, constant: true, system: true,
+		symbols: []string{"nvmlSystemGetCudaDriverVersion"}, constant: true, instance: true,
 		read: func(t *target, a *answers) gonvml.Return {
 			n, ret := t.api.SystemGetCudaDriverVersion()
 			a[0] = gpu.Int(int64(n))

@@ -8,6 +8,7 @@ import (
 
 	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -213,7 +214,7 @@ func (p *gpmRow) fail(r *row, b *gpu.Batch, err error) {
 // are ratios in DCGM; traffic comes in MiB per second (nvml.h, nvmlGpmMetricId_t)
 // and is whole bytes per second in DCGM.
 func (w *gpmWant) value(v float64) gpu.Value {
-	if w.unit == ratio {
+	if w.unit == counters.Ratio {
 		return gpu.Float(v / 100)
 	}
 	f := gpu.Float(v * mebibyte)

@@ -75,17 +75,7 @@ type valueAsk struct {
 	slot  int // in the call under way, or -1
 }
 
-// newRow returns an empty row.
-func (s *Session) newRow(index int, kind gpu.Kind, t target) *row {
-	r := &row{index: index, kind: kind, target: t, gi: -1}
-	if kind == gpu.KindNode {
-		s.compile(nil, r)
-	}
-	return r
-}
-
-// compile sorts the plan's fields that exist at the row's level. d is nil for
-// the machine's own row.
+// compile sorts the plan's fields that exist at the row's level.
 func (s *Session) compile(d *device, r *row) {
 	for i := range s.plan.Fields {
 		f := &s.plan.Fields[i]
@@ -123,7 +113,7 @@ func (s *Session) compileCall(d *device, r *row, field int, sp spec) {
 	case !s.symbols.any(c.symbols):
 		r.decline(field, "this driver has no "+c.symbols[0])
 		return
-	case r.kind == gpu.KindNode && !c.system, r.kind == gpu.KindGPUInstance && !c.instance && !c.system:
+	case r.kind == gpu.KindGPUInstance && !c.instance:
 		r.decline(field, "NVML gives it for whole GPUs")
 		return
 	case c.whole && d.mig:

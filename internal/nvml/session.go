@@ -22,7 +22,6 @@ type Session struct {
 	topology *gpu.Topology
 	count    int // of GPUs at the driver, selected or not
 	devices  []*device
-	node     *row // nil if nothing is asked of the machine itself
 	gpm      gpmReader
 
 	done   chan struct{}
@@ -98,11 +97,6 @@ func (s *Session) Read(ctx context.Context, b *gpu.Batch) error {
 		dead = err
 		for _, r := range d.rows {
 			b.Fail(r.index, gpu.AllFields, err)
-		}
-	}
-	if s.node != nil {
-		if err := s.readRow(s.node, b); err != nil {
-			return s.failed(err)
 		}
 	}
 	if alive > 0 || dead == nil || s.Err() != nil {

@@ -53,10 +53,6 @@ func (s *Session) start() error {
 	s.count = count
 
 	var list []gpu.Device
-	if slices.ContainsFunc(s.plan.Fields, func(f gpu.Field) bool { return f.Levels.Has(gpu.KindNode) }) {
-		list = append(list, gpu.Device{Entity: gpu.Entity{Kind: gpu.KindNode}})
-		s.node = s.newRow(0, gpu.KindNode, target{api: s.api})
-	}
 	var dead error
 	alive := 0
 	for index := range count {
@@ -115,7 +111,7 @@ func (s *Session) discover(index, first int) (*device, []gpu.Device, error) {
 	var list []gpu.Device
 	if sel.HasMajor(uint32(index)) {
 		list = append(list, own)
-		d.rows = append(d.rows, s.newRow(first, gpu.KindGPU, s.target(d, d.handle)))
+		d.rows = append(d.rows, &row{index: first, kind: gpu.KindGPU, gi: -1, target: s.target(d, d.handle)})
 	}
 	if d.dead != nil {
 		return d, list, nil
@@ -142,10 +138,10 @@ func (s *Session) discover(index, first int) (*device, []gpu.Device, error) {
 		if i+1 == len(d.slots) || d.slots[i+1].gi != sl.gi {
 			instance.MIGUUID = sl.uuid // else there are several, and none is the instance's
 		}
-		r := s.newRow(first+len(list), gpu.KindGPUInstance, s.target(d, sl.handle))
-		r.gi = sl.gi
+		d.rows = append(d.rows, &row{
+			index: first + len(list), kind: gpu.KindGPUInstance, gi: sl.gi, target: s.target(d, sl.handle),
+		})
 		list = append(list, instance)
-		d.rows = append(d.rows, r)
 	}
 	for _, r := range d.rows {
 		s.compile(d, r)

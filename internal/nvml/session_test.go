@@ -1,0 +1,499 @@
+//go:build linux && cgo
+
+package nvml_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/collector/sourcetest"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/nvml"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fakenvml"
+)
+
+func sortedKeys(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }
+
+// cut is a machine of three GPUs, the middle one cut by MIG.
+var cut = []string{
+	"gpus 3",
+	"gpu 1 instance 9 0 1g.10gb 9984",
+	"gpu 1 instance 2 0 1c.3g.40gb 40448",
+	"gpu 1 instance 2 1 1c.3g.40gb 40448",
+}
+
+func TestContract(t *testing.T) {
+	var world *fakenvml.World
+	path := library(t)
+	sourcetest.Run(t, sourcetest.Fixture{
+		New: func(t *testing.T) collector.Source {
+			world = fakenvml.NewWorld(t, cut...)
+			return asSource(nvml.New(nvml.Options{Library: path}))
+		},
+		Plan: planOf(t, shippedFields(t)...),
+		Lose: func(t *testing.T, row int) {
+			if row != 0 {
+				t.Fatalf("row %d is to be lost, want that of GPU 0", row)
+			}
+			world.Play(t, append(slices.Clone(cut), "gpu 0 lost")...)
+		},
+		Change: func(t *testing.T) {
+			world.Play(t, append(slices.Clone(cut[:2]), "gpu 1 instance 3 0 2g.20gb 20096")...)
+		},
+		Kill:        func(t *testing.T) { world.Play(t, append(slices.Clone(cut), "driver 9")...) },
+		OpenHandles: func(t *testing.T) int { return world.OpenHandles(t) },
+	})
+}
+
+// TestShippedFields holds what the fields of all counters files come to on a
+// machine with a whole and a cut H100, values and faults alike.
+func TestShippedFields(t *testing.T) {
+	ids := shippedFields(t)
+	src, _ := source(t, cut...)
+	synctest.Test(t, func(t *testing.T) {
+		plan := planOf(t, ids...)
+		s, err := src.Open(t.Context(), plan)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		time.Sleep(time.Second)
+		read(t, s, plan)
+		time.Sleep(time.Second)
+		got := render(read(t, s, plan), []string{"GPU 0", "GPU 1", "GPU instance 102 of GPU 1"})
+		golden := filepath.Join("testdata", "h100.golden")
+		if *update {
+			if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(golden)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(string(want), got); diff != "" {
+			t.Errorf("values (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// TestDCGMSemantics holds the conversions in which a plain reading of NVML
+// would differ from what DCGM publishes.
+func TestDCGMSemantics(t *testing.T) {
+	tests := []struct {
+		name  string
+		id    gpu.FieldID
+		world string
+		want  string
+	}{
+		{"power is fractional watts", 155, "gpu 0 set power 100500", "100.5"},
+		{"power limits are whole watts, rounded down", 160, "gpu 0 set power-limit 650999", "650"},
+		{"instantaneous power", 157, "gpu 0 set field.186 101250", "101.25"},
+		{"energy stays in mJ", 156, "gpu 0 set field.83 361800000123", "361800000123"},
+		{"used memory is without the reserved", 252, "gpu 0 set fb-used 4096", "4096"},
+		{"reserved memory", 253, "gpu 0 set fb-reserved 700", "700"},
+		{"used part is of what is not reserved", 254, "gpu 0 set fb-used 20000", "0.24677039248830926"},
+		{"memory temperature is a field value", 140, "gpu 0 set field.82 47", "47"},
+		{"exclusive process is mode 2 to DCGM", 65, "gpu 0 set compute-mode 3", "2"},
+		{"prohibited is mode 1 to DCGM", 65, "gpu 0 set compute-mode 2", "1"},
+		{"compute capability", 63, "", "589824"},
+		{"nothing to license", 526, "gpu 0 set licence-supported 0", "0"},
+		{"a vGPU with its licence", 526, "gpu 0 set licence-supported 1\ngpu 0 set licence-state 2", "1"},
+		{"a vGPU without", 526, "gpu 0 set licence-supported 1", "0"},
+		{"a brand in DCGM's words", 51, "gpu 0 set brand 15", "GeForce RTX"},
+		{"a brand of the future", 51, "gpu 0 set brand 4711", "Unknown"},
+		{"no MIG mode is MIG off", 67, "gpu 0 set no-mig 1", "0"},
+		{"an empty serial is none", 53, "gpu 0 set serial -", "fault:not_supported"},
+		{"the throughput that DCGM declines", 200, "", "fault:not_supported"},
+		{"a value beyond 63 bits is none", 156, "gpu 0 set field.83 18446744073709551615", ""},
+		{"not permitted", 140, "gpu 0 set field.82 denied", "fault:permission"},
+		{"spare rows, most first", 385, "", "2558"},
+		{"no spare rows, last", 389, "", "4"},
+		{"uncorrectable rows", 393, "gpu 0 set field.143 3", "3"},
+		{"correctable rows", 394, "gpu 0 set field.142 8", "8"},
+		{"failed remapping", 395, "gpu 0 set field.145 1", "1"},
+		{"aggregate double-bit errors", 313, "gpu 0 set field.6 12", "12"},
+		{"retired pages", 391, "gpu 0 set field.30 5", "5"},
+		{"time below clocks for power", 240, "gpu 0 set field.74 1234567890123", "1234567890123"},
+		{"time below base clocks", 247, "gpu 0 set field.81 99", "99"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			src, _ := source(t, "gpus 1", test.world)
+			plan := planOf(t, test.id)
+			got := read(t, open(t, src, plan), plan)["GPU 0 "+plan.Fields[0].Name]
+			if got != test.want {
+				t.Errorf("%s = %q, want %q", plan.Fields[0].Name, got, test.want)
+			}
+		})
+	}
+}
+
+func TestUnitMismatchIsDeclined(t *testing.T) {
+	src, _ := source(t, "gpus 1")
+	plan := planOf(t, 100)
+	plan.Fields[0].Unit = "hertz"
+	got := read(t, open(t, src, plan), plan)
+	if diff := cmp.Diff(map[string]string{"GPU 0 DCGM_FI_DEV_SM_CLOCK": "fault:not_supported"}, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestTopology(t *testing.T) {
+	src, _ := source(t, cut...)
+	s := open(t, src, planOf(t, 100))
+	instance := func(id, gi uint32, profile, uuid string) gpu.Device {
+		return gpu.Device{
+			Entity: gpu.Entity{Kind: gpu.KindGPUInstance, ParentKind: gpu.KindGPU, Parent: 1, ID: id},
+			GPU:    1, NVMLIndex: 1, Minor: 1, InstanceID: gi, Profile: profile, MIGUUID: uuid,
+			UUID: "GPU-00000000-0000-4000-8000-000000000001", PCIBusID: "00000000:1C:00.0", Model: "NVIDIA H100 80GB HBM3",
+		}
+	}
+	whole := func(index uint32, bus string) gpu.Device {
+		return gpu.Device{
+			Entity: gpu.Entity{Kind: gpu.KindGPU, ID: index}, GPU: index, NVMLIndex: index, Minor: index,
+			UUID: fmt.Sprintf("GPU-00000000-0000-4000-8000-%012d", index), PCIBusID: bus, Model: "NVIDIA H100 80GB HBM3",
+		}
+	}
+	want := []gpu.Device{
+		whole(0, "00000000:1B:00.0"),
+		whole(1, "00000000:1C:00.0"),
+		instance(102, 2, "3g.40gb", ""), // two compute instances: neither UUID is the instance's
+		instance(109, 9, "1g.10gb", "MIG-00000000-0000-5000-8000-000100090000"),
+		whole(2, "00000000:1D:00.0"),
+	}
+	top := s.Topology()
+	if diff := cmp.Diff(want, top.Devices); diff != "" {
+		t.Errorf("devices (-want +got):\n%s", diff)
+	}
+	if got := [...]string{top.Source, top.Driver, top.Library}; got != [...]string{"nvml", "570.124.06", "12.570.124.06"} {
+		t.Errorf("source, driver and library are %q", got)
+	}
+}
+
+func TestSelectors(t *testing.T) {
+	all := []string{"GPU 0", "GPU 1", "GPU instance 102 of GPU 1", "GPU instance 109 of GPU 1", "GPU 2"}
+	tests := []struct {
+		flag     string
+		selector gpu.Selector
+		want     []string
+	}{
+		{"f", gpu.Selector{Flex: true}, all},
+		{"g+i", gpu.Selector{Major: true, Minor: true}, all},
+		{"g", gpu.Selector{Major: true}, []string{"GPU 0", "GPU 1", "GPU 2"}},
+		{"g:2", gpu.Selector{Major: true, MajorIDs: []uint32{2}}, []string{"GPU 2"}},
+		{"i", gpu.Selector{Minor: true}, []string{"GPU instance 102 of GPU 1", "GPU instance 109 of GPU 1"}},
+		{"g:0+i:109", gpu.Selector{Major: true, Minor: true, MajorIDs: []uint32{0}, MinorIDs: []uint32{109}}, []string{"GPU 0", "GPU instance 109 of GPU 1"}},
+	}
+	for _, test := range tests {
+		t.Run(test.flag, func(t *testing.T) {
+			src, _ := source(t, cut...)
+			plan := planOf(t, 250)
+			plan.Devices = test.selector
+			s := open(t, src, plan)
+			var got []string
+			for _, d := range s.Topology().Devices {
+				got = append(got, d.Entity.String())
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("entities (-want +got):\n%s", diff)
+			}
+			if found := read(t, s, plan); len(found) != len(test.want) {
+				t.Errorf("read %v, want a value for each of %v", found, test.want)
+			}
+		})
+	}
+}
+
+func TestOpenErrors(t *testing.T) {
+	tests := []struct {
+		name  string
+		world []string
+		plan  func(*gpu.Plan)
+		want  error
+		says  string
+	}{
+		{"driver not loaded", []string{"driver 9"}, nil, gpu.ErrUnavailable, "not loaded"},
+		{"driver of another version", []string{"driver 18"}, nil, gpu.ErrVersion, "version"},
+		{"no GPU", []string{"gpus 0"}, nil, gpu.ErrUnavailable, "no GPU"},
+		{"nothing selected", nil, func(p *gpu.Plan) { p.Devices = gpu.Selector{Major: true, MajorIDs: []uint32{7}} }, gpu.ErrUnavailable, "--devices"},
+		{"every GPU lost", []string{"gpu 0 lost", "gpu 1 lost"}, nil, gpu.ErrLost, "GPU 0"},
+		{"no GPU permitted", []string{"gpu 0 denied", "gpu 1 denied"}, nil, gpu.ErrPermission, "GPU 0"},
+		{"driver goes while it is asked", []string{"fail nvmlDeviceGetUUID 1"}, nil, gpu.ErrLost, "nvmlDeviceGetUUID"},
+		{"MIG device without a name", []string{"gpu 0 instance 1 0 1g.10gb 9984", "fail nvmlDeviceGetName 999 0", "gpus 1"}, nil, nil, "nvmlDeviceGetName"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			src, world := source(t, test.world...)
+			plan := planOf(t, 100, 230, 1001)
+			if test.plan != nil {
+				test.plan(plan)
+			}
+			s, err := src.Open(context.Background(), plan)
+			if err == nil {
+				s.Close()
+				t.Fatal("Open succeeded")
+			}
+			if test.want != nil && !errors.Is(err, test.want) || !strings.Contains(err.Error(), test.says) {
+				t.Errorf("Open: %v, want %v and the word %q", err, test.want, test.says)
+			}
+			if n := world.OpenHandles(t); n != 0 {
+				t.Errorf("%d handles left open", n)
+			}
+		})
+	}
+	t.Run("no library", func(t *testing.T) {
+		_, err := nvml.New(nvml.Options{Library: filepath.Join(t.TempDir(), "libnvidia-ml.so.1")}).Open(context.Background(), planOf(t, 100))
+		if !errors.Is(err, gpu.ErrUnavailable) || !strings.Contains(err.Error(), "driver") {
+			t.Errorf("Open: %v, want gpu.ErrUnavailable and what to do", err)
+		}
+	})
+	t.Run("cancelled", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		src, _ := source(t)
+		if _, err := src.Open(ctx, planOf(t, 100)); !errors.Is(err, context.Canceled) {
+			t.Errorf("Open: %v, want context.Canceled", err)
+		}
+	})
+}
+
+func TestLostAndBack(t *testing.T) {
+	src, world := source(t, "gpus 2", "gpu 1 lost")
+	plan := planOf(t, 100)
+	s := open(t, src, plan)
+	want := map[string]string{"GPU 0 DCGM_FI_DEV_SM_CLOCK": "1980", "GPU 1": "fault:lost"}
+	if diff := cmp.Diff(want, read(t, s, plan)); diff != "" {
+		t.Errorf("a GPU that was lost from the start (-want +got):\n%s", diff)
+	}
+	world.Play(t, "gpus 2")
+	read(t, s, plan)
+	if !errors.Is(s.Err(), gpu.ErrTopology) {
+		t.Errorf("Err() = %v once the GPU is back, want gpu.ErrTopology", s.Err())
+	}
+}
+
+func TestLostGPUServesNothingButItsXIDs(t *testing.T) {
+	src, world := source(t, cut...)
+	plan := planOf(t, 230, 53, 250)
+	s := open(t, src, plan)
+	read(t, s, plan)
+	world.Play(t, append(slices.Clone(cut), "gpu 1 lost", "xid 1 79")...)
+	got := read(t, s, plan)
+	want := map[string]string{
+		"GPU 0 DCGM_FI_DEV_SERIAL": "1650923012345", "GPU 0 DCGM_FI_DEV_FB_TOTAL": "81559",
+		"GPU 1 DCGM_FI_DEV_XID_ERRORS": "79", "GPU 1": "fault:lost",
+		"GPU instance 102 of GPU 1": "fault:lost", "GPU instance 109 of GPU 1": "fault:lost",
+		"GPU 2 DCGM_FI_DEV_SERIAL": "1650923012345", "GPU 2 DCGM_FI_DEV_FB_TOTAL": "81559",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if s.Err() != nil {
+		t.Errorf("the session ended: %v", s.Err())
+	}
+}
+
+// A GPU of which only texts are asked, which are read once, is still seen to
+// be lost; and the last GPU takes the session with it.
+func TestLastGPULost(t *testing.T) {
+	src, world := source(t, "gpus 1")
+	plan := planOf(t, 53)
+	s := open(t, src, plan)
+	read(t, s, plan)
+	world.Play(t, "gpus 1", "gpu 0 lost")
+	var b gpu.Batch
+	if err := s.Read(context.Background(), &b); !errors.Is(err, gpu.ErrLost) || len(b.Samples) != 0 {
+		t.Errorf("Read: %v with %d samples, want gpu.ErrLost and none", err, len(b.Samples))
+	}
+	if !errors.Is(s.Err(), gpu.ErrLost) {
+		t.Errorf("Err() = %v, want gpu.ErrLost", s.Err())
+	}
+	if err := s.Read(context.Background(), &b); !errors.Is(err, gpu.ErrLost) {
+		t.Errorf("Read after the end: %v, want gpu.ErrLost", err)
+	}
+}
+
+func TestDriverReplaced(t *testing.T) {
+	src, world := source(t)
+	plan := planOf(t, 100)
+	s := open(t, src, plan)
+	read(t, s, plan)
+	world.Play(t, "driver 18")
+	var b gpu.Batch
+	if err := s.Read(context.Background(), &b); !errors.Is(err, gpu.ErrLost) {
+		t.Errorf("Read: %v, want gpu.ErrLost", err)
+	}
+	if !errors.Is(s.Err(), gpu.ErrLost) {
+		t.Errorf("Err() = %v, want gpu.ErrLost", s.Err())
+	}
+}
+
+// A call that does not return keeps the Read, and nothing else calls the
+// driver meanwhile. When it returns, the session goes on.
+func TestHangingCall(t *testing.T) {
+	src, world := source(t, "gpus 1")
+	plan := planOf(t, 150, 230)
+	s := open(t, src, plan)
+	world.Play(t, "gpus 1", "hang nvmlDeviceGetTemperature")
+	var b gpu.Batch
+	done := make(chan error, 1)
+	go func() { done <- s.Read(context.Background(), &b) }()
+	eventually(t, "the call's hanging", func() bool { return world.Ledger(t)["hanging"] == 1 })
+	select {
+	case err := <-done:
+		t.Fatalf("Read returned while the driver did not: %v", err)
+	default:
+	}
+	world.Play(t, "gpus 1")
+	if err := <-done; err != nil {
+		t.Errorf("Read: %v", err)
+	}
+	if got := results(s.Topology(), plan, &b); got["GPU 0 DCGM_FI_DEV_GPU_TEMP"] != "30" {
+		t.Errorf("after the hang: %v", got)
+	}
+	if n := world.Ledger(t)["most-at-once"]; n != 1 {
+		t.Errorf("%d calls at once, want 1", n)
+	}
+}
+
+func TestUnsupportedIsAskedSlowly(t *testing.T) {
+	src, world := source(t, "gpus 1") // no fan, no retired pages
+	plan := planOf(t, 191, 390, 100)
+	synctest.Test(t, func(t *testing.T) {
+		s, err := src.Open(t.Context(), plan)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		want := map[string]string{
+			"GPU 0 DCGM_FI_DEV_FAN_SPEED": "fault:not_supported", "GPU 0 DCGM_FI_DEV_RETIRED_SBE": "fault:not_supported",
+			"GPU 0 DCGM_FI_DEV_SM_CLOCK": "1980",
+		}
+		for range 5 {
+			time.Sleep(time.Minute)
+			if diff := cmp.Diff(want, read(t, s, plan)); diff != "" {
+				t.Fatalf("(-want +got):\n%s", diff)
+			}
+		}
+		calls := world.Ledger(t)
+		if calls["nvmlDeviceGetFanSpeed"] != 1 || calls["field-values"] != 1 || calls["nvmlDeviceGetClockInfo"] != 5 {
+			t.Errorf("asked for the fan %d times, field values %d, clocks %d; want 1, 1, 5",
+				calls["nvmlDeviceGetFanSpeed"], calls["field-values"], calls["nvmlDeviceGetClockInfo"])
+		}
+		world.Play(t, "gpus 1", "gpu 0 set fan 42", "gpu 0 set field.29 7")
+		time.Sleep(2 * time.Hour)
+		want["GPU 0 DCGM_FI_DEV_FAN_SPEED"], want["GPU 0 DCGM_FI_DEV_RETIRED_SBE"] = "42", "7"
+		if diff := cmp.Diff(want, read(t, s, plan)); diff != "" {
+			t.Errorf("after two hours (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// An error that may pass, unlike "not supported", is asked for again at once.
+func TestPassingErrorIsAskedAgain(t *testing.T) {
+	src, world := source(t, "gpus 1", "fail nvmlDeviceGetPowerUsage 999")
+	plan := planOf(t, 155)
+	s := open(t, src, plan)
+	if got := read(t, s, plan)["GPU 0 DCGM_FI_DEV_POWER_USAGE"]; got != "fault:error" {
+		t.Errorf("power = %q, want fault:error", got)
+	}
+	world.Play(t, "gpus 1")
+	if got := read(t, s, plan)["GPU 0 DCGM_FI_DEV_POWER_USAGE"]; got != "100.5" {
+		t.Errorf("power = %q once it is back, want 100.5", got)
+	}
+}
+
+func TestTopologyChanges(t *testing.T) {
+	change := func(lines ...string) []string { return lines }
+	tests := []struct {
+		name string
+		next []string
+	}{
+		{"a GPU more", append(slices.Clone(cut[1:]), "gpus 4")},
+		{"an instance less", change("gpus 3", cut[1])},
+		{"an instance in another place", change("gpus 3", cut[2], cut[3], "gpu 1 instance 10 0 1g.10gb 9984")},
+		{"the same ids, another device", change("gpus 3", cut[1], cut[2], cut[3], "gpu 1 set mig-uuid MIG-other")},
+		{"MIG off", change("gpus 3")},
+		{"MIG on elsewhere", append(slices.Clone(cut), "gpu 0 mig")},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			src, world := source(t, cut...)
+			plan := planOf(t, 250)
+			s := open(t, src, plan)
+			read(t, s, plan)
+			if s.Err() != nil {
+				t.Fatalf("Err() = %v before the change", s.Err())
+			}
+			world.Play(t, test.next...)
+			got := read(t, s, plan)
+			if !errors.Is(s.Err(), gpu.ErrTopology) {
+				t.Errorf("Err() = %v, want gpu.ErrTopology", s.Err())
+			}
+			if got["GPU 2 DCGM_FI_DEV_FB_TOTAL"] != "81559" {
+				t.Errorf("the GPU that did not change is not served: %v", got)
+			}
+		})
+	}
+}
+
+// An instance is known by one answer of the driver; the topology stays as it
+// is while nothing changes.
+func TestUnchangedTopology(t *testing.T) {
+	src, _ := source(t, cut...)
+	plan := planOf(t, 250)
+	s := open(t, src, plan)
+	for range 3 {
+		read(t, s, plan)
+	}
+	if s.Err() != nil {
+		t.Errorf("Err() = %v", s.Err())
+	}
+}
+
+func TestEveryHandleIsReturned(t *testing.T) {
+	src, world := source(t, cut...)
+	plan := planOf(t, shippedFields(t)...)
+	s, err := src.Open(context.Background(), plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := src.Open(context.Background(), plan) // as a reload does
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := world.Ledger(t)
+	// 3 GPUs and 2 instances with two GPM samples each, 3 event sets.
+	if open["open-inits"] != 2 || open["open-gpm-samples"] != 20 || open["open-event-sets"] != 6 {
+		t.Errorf("two sessions hold %d inits, %d samples, %d event sets; want 2, 20, 6",
+			open["open-inits"], open["open-gpm-samples"], open["open-event-sets"])
+	}
+	for range 2 {
+		if err := s.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	}
+	if n := world.Ledger(t)["open-inits"]; n != 1 {
+		t.Errorf("%d inits after the first session, want the second's", n)
+	}
+	read(t, again, plan)
+	if err := again.Close(); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+	if n := world.OpenHandles(t); n != 0 {
+		t.Errorf("%d handles left open", n)
+	}
+}
