@@ -16,8 +16,12 @@ import (
 // the exporter itself uses.
 type Opener func(context.Context, *config.Config, *gpu.Plan) (collector.Source, error)
 
-// lookLimit bounds how long a subcommand waits for a driver.
-const lookLimit = 30 * time.Second
+// lookLimit bounds how long a subcommand waits for a driver, and callLimit one
+// call of it: a host engine that is not there takes five seconds to say so.
+const (
+	lookLimit = 30 * time.Second
+	callLimit = 20 * time.Second
+)
 
 // Look collects from source as the exporter would, for the given number of
 // cycles, and calls see with the snapshot of each. It returns an error if the
@@ -28,10 +32,11 @@ func Look(ctx context.Context, source collector.Source, plan *gpu.Plan, cycles i
 	seen, published := 0, 0
 	var failed error
 	loop := collector.New(collector.Options{
-		Source:     source,
-		Plan:       plan,
-		Registerer: prometheus.NewRegistry(),
-		HangLimit:  lookLimit,
+		Source:      source,
+		Plan:        plan,
+		Registerer:  prometheus.NewRegistry(),
+		ReadTimeout: callLimit,
+		HangLimit:   lookLimit,
 		Publish: func(s *gpu.Snapshot) {
 			published++
 			switch {

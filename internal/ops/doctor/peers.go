@@ -227,7 +227,7 @@ func (e *examination) source(ctx context.Context) Row {
 		row.Advice = "Install the same version of DCGM here and where the host engine runs."
 	case errors.Is(err, gpu.ErrPermission):
 		row.Advice = "Give the process access to the device files and sockets above."
-	case errors.Is(err, gpu.ErrTimeout), errors.Is(err, gpu.ErrWedged):
+	case gpu.Reason(err) == "timeout", errors.Is(err, gpu.ErrWedged):
 		row.Advice = "The driver or the host engine does not answer: look at dmesg for XIDs, and at nvidia-smi."
 	case errors.Is(err, gpu.ErrUnavailable):
 		row.Advice = "Mend what fails above; the exporter keeps trying and picks the GPU up."
