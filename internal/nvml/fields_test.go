@@ -1,0 +1,166 @@
+//go:build linux && cgo
+
+package nvml
+
+import (
+	"encoding/binary"
+	"math"
+	"strings"
+	"testing"
+
+	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// Both sources must serve a field in the same unit: that of the catalogue.
+func TestSpecsAgreeWithCatalogue(t *testing.T) {
+	served := 0
+	for entry := range counters.All() {
+		sp, ok := specOf(entry.ID)
+		if !ok {
+			continue
+		}
+		served++
+		if sp.unit != entry.Unit {
+			t.Errorf("%s (%d) is read in %q, the catalogue says %q", entry.Classic, entry.ID, sp.unit, entry.Unit)
+		}
+		if !entry.Exportable() {
+			t.Errorf("%s (%d) is read, and cannot be exported", entry.Classic, entry.ID)
+		}
+		ways := 0
+		for _, way := range []bool{sp.call != nil, sp.value != 0, sp.link, sp.metric != 0} {
+			if way {
+				ways++
+			}
+		}
+		if ways != 1 {
+			t.Errorf("%s (%d) is read in %d ways", entry.Classic, entry.ID, ways)
+		}
+		if sp.metric != 0 != entry.Profiling {
+			t.Errorf("%s (%d): profiling is %t in the catalogue", entry.Classic, entry.ID, entry.Profiling)
+		}
+	}
+	if served < 150 {
+		t.Errorf("only %d fields of the catalogue are served", served)
+	}
+	for id := range specs {
+		if _, ok := counters.ByID(id); !ok {
+			t.Errorf("field %d is served and not in the catalogue", id)
+		}
+	}
+}
+
+// A field that comes in a row has the NVML id of its own, not a neighbour's.
+func TestRanges(t *testing.T) {
+	tests := []struct {
+		name string
+		want spec
+	}{
+		{"DCGM_FI_DEV_RELIABILITY_VIOLATION", spec{value: gonvml.FI_DEV_PERF_POLICY_RELIABILITY}},
+		{"DCGM_FI_DEV_TOTAL_BASE_CLOCKS_VIOLATION", spec{value: gonvml.FI_DEV_PERF_POLICY_TOTAL_BASE_CLOCKS}},
+		{"DCGM_FI_DEV_ECC_DBE_AGG_TOTAL", spec{value: gonvml.FI_DEV_ECC_DBE_AGG_TOTAL}},
+		{"DCGM_FI_DEV_ECC_DBE_VOL_DEV", spec{value: gonvml.FI_DEV_ECC_DBE_VOL_DEV}},
+		{"DCGM_FI_DEV_ECC_DBE_VOL_TEX", spec{value: gonvml.FI_DEV_ECC_DBE_VOL_TEX}},
+		{"DCGM_FI_DEV_ECC_SBE_AGG_L1", spec{value: gonvml.FI_DEV_ECC_SBE_AGG_L1}},
+		{"DCGM_FI_DEV_ECC_DBE_AGG_TEX", spec{value: gonvml.FI_DEV_ECC_DBE_AGG_TEX}},
+		{"DCGM_FI_DEV_RETIRED_PENDING", spec{value: gonvml.FI_DEV_RETIRED_PENDING}},
+		{"DCGM_FI_DEV_NVLINK_BANDWIDTH_L5", spec{link: true, scope: 5}},
+		{"DCGM_FI_DEV_NVLINK_BANDWIDTH_L11", spec{link: true, scope: 11}},
+		{"DCGM_FI_DEV_NVLINK_BANDWIDTH_L14", spec{link: true, scope: 14}},
+		{"DCGM_FI_DEV_NVLINK_BANDWIDTH_L17", spec{link: true, scope: 17}},
+		{"DCGM_FI_PROF_NVDEC7_ACTIVE", spec{metric: gonvml.GPM_METRIC_NVDEC_7_UTIL}},
+		{"DCGM_FI_PROF_NVJPG7_ACTIVE", spec{metric: gonvml.GPM_METRIC_NVJPG_7_UTIL}},
+		{"DCGM_FI_PROF_NVOFA1_ACTIVE", spec{metric: gonvml.GPM_METRIC_NVOFA_1_UTIL}},
+		{"DCGM_FI_PROF_NVLINK_L17_TX_BYTES", spec{metric: gonvml.GPM_METRIC_NVLINK_L17_TX_PER_SEC}},
+		{"DCGM_FI_PROF_NVLINK_L17_RX_BYTES", spec{metric: gonvml.GPM_METRIC_NVLINK_L17_RX_PER_SEC}},
+	}
+	for _, test := range tests {
+		named, ok := counters.Lookup(test.name)
+		if !ok {
+			t.Errorf("the catalogue has no %s", test.name)
+			continue
+		}
+		got, ok := specOf(named.Entry.ID)
+		if got.unit = ""; !ok || got != test.want {
+			t.Errorf("%s (%d) comes from %+v, want %+v", test.name, named.Entry.ID, got, test.want)
+		}
+	}
+	for _, id := range []gpu.FieldID{200, 201, 248, 400, 481, 497, 1035, 1039, 1076, 1084, 1100, 1603} {
+		if sp, ok := specOf(id); ok {
+			t.Errorf("field %d is served from %+v", id, sp)
+		}
+	}
+}
+
+func TestProfileOf(t *testing.T) {
+	tests := []struct{ name, want string }{
+		{"NVIDIA H100 80GB HBM3 MIG 1g.10gb", "1g.10gb"},
+		{"NVIDIA A100-SXM4-40GB MIG 1c.3g.20gb", "3g.20gb"},
+		{"NVIDIA A100-SXM4-40GB MIG 1g.5gb+me", "1g.5gb+me"},
+		{"NVIDIA H100 80GB HBM3 MIG 2c.4g.40gb+gfx", "4g.40gb+gfx"},
+		{"MIG 7g.79gb", "7g.79gb"},
+		{"NVIDIA A30", ""},
+		{"", ""},
+	}
+	for _, test := range tests {
+		if got := profileOf(test.name); got != test.want {
+			t.Errorf("profileOf(%q) = %q, want %q", test.name, got, test.want)
+		}
+	}
+}
+
+// A profile that NVML names comes out as it went in, whatever the board and
+// the compute instance are called.
+func FuzzProfileOf(f *testing.F) {
+	f.Add("NVIDIA H100 80GB HBM3", uint8(0), "1g.10gb")
+	f.Add("", uint8(2), "3g.40gb+me")
+	f.Fuzz(func(t *testing.T, board string, compute uint8, profile string) {
+		slices, _, ok := strings.Cut(profile, ".")
+		if strings.Contains(board+" ", "MIG") || strings.Contains(profile, "MIG") || strings.TrimSpace(profile) != profile ||
+			!ok || !strings.HasSuffix(slices, "g") {
+			return // no name that NVML gives
+		}
+		name := board + " MIG "
+		if compute > 0 {
+			name += string('0'+rune(compute%8)) + "c."
+		}
+		if got := profileOf(name + profile); got != profile {
+			t.Errorf("profileOf(%q) = %q, want %q", name+profile, got, profile)
+		}
+	})
+}
+
+// Every number that a field value can hold comes out as the same number, or
+// not at all where an int64 cannot hold it.
+func FuzzDecode(f *testing.F) {
+	f.Add(uint64(361800000))
+	f.Add(uint64(math.MaxUint64))
+	f.Add(math.Float64bits(-0.5))
+	f.Fuzz(func(t *testing.T, bits uint64) {
+		is := func(kind gonvml.ValueType, want gpu.Value) {
+			t.Helper()
+			fv := gonvml.FieldValue{ValueType: uint32(kind)}
+			binary.NativeEndian.PutUint64(fv.Value[:], bits)
+			if got := decode(&fv); got != want {
+				t.Errorf("type %d, bits %#x: %v, want %v", kind, bits, got, want)
+			}
+		}
+		low := make([]byte, 8)
+		binary.NativeEndian.PutUint64(low, bits)
+		word := binary.NativeEndian.Uint32(low)
+		is(gonvml.VALUE_TYPE_UNSIGNED_INT, gpu.Int(int64(word)))
+		is(gonvml.VALUE_TYPE_SIGNED_INT, gpu.Int(int64(int32(word))))
+		is(gonvml.VALUE_TYPE_UNSIGNED_SHORT, gpu.Int(int64(binary.NativeEndian.Uint16(low))))
+		is(gonvml.VALUE_TYPE_SIGNED_LONG_LONG, gpu.Int(int64(bits)))
+		is(gonvml.VALUE_TYPE_DOUBLE, gpu.Float(math.Float64frombits(bits)))
+		unsigned := gpu.Value{}
+		if bits <= math.MaxInt64 {
+			unsigned = gpu.Int(int64(bits))
+		}
+		is(gonvml.VALUE_TYPE_UNSIGNED_LONG, unsigned)
+		is(gonvml.VALUE_TYPE_UNSIGNED_LONG_LONG, unsigned)
+		is(gonvml.VALUE_TYPE_COUNT, gpu.Value{})
+	})
+}
