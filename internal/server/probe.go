@@ -35,10 +35,6 @@ func (s *Server) serveReady(w http.ResponseWriter, _ *http.Request) {
 // serveReload applies the configuration anew. It goes on when the client goes
 // away: half a reload helps nobody.
 func (s *Server) serveReload(w http.ResponseWriter, r *http.Request) {
-	if !s.opt.Lifecycle {
-		http.Error(w, "reloading over HTTP is off; see --web-enable-lifecycle", http.StatusForbidden)
-		return
-	}
 	// The answer may come later than that of a scrape. Where the deadline can't
 	// be moved, the reload still happens.
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(reloadLimit + shutdownGrace))

@@ -131,8 +131,14 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("GET /health", s.serveHealth)
 	mux.HandleFunc("GET /-/healthy", s.serveHealthy)
 	mux.HandleFunc("GET /-/ready", s.serveReady)
-	// A page of another site in an operator's browser must not reload us.
-	mux.Handle("POST /-/reload", http.NewCrossOriginProtection().Handler(s.protected(http.HandlerFunc(s.serveReload))))
+	if s.opt.Lifecycle {
+		// A page of another site in an operator's browser must not reload us.
+		mux.Handle("POST /-/reload", http.NewCrossOriginProtection().Handler(s.protected(http.HandlerFunc(s.serveReload))))
+	} else {
+		mux.HandleFunc("POST /-/reload", func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, "reloading over HTTP is off; see --web-enable-lifecycle", http.StatusForbidden)
+		})
+	}
 	if s.opt.Pprof {
 		mux.Handle("/debug/pprof/", s.protected(http.HandlerFunc(pprof.Index)))
 		mux.Handle("/debug/pprof/cmdline", s.protected(http.HandlerFunc(pprof.Cmdline)))

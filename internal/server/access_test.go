@@ -1,0 +1,213 @@
+package server_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/crypto/bcrypt"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/server"
+)
+
+func write(t *testing.T, name, content string) string {
+	t.Helper()
+	if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+// users returns the part of a web configuration that lets in the user scraper
+// with the password secret.
+func users(t *testing.T) string {
+	t.Helper()
+	hash, err := bcrypt.GenerateFromPassword([]byte("secret"), bcrypt.MinCost)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("basic_auth_users:\n  scraper: %q\n", hash)
+}
+
+// What shows or changes the process is refused at construction where nothing
+// protects it.
+func TestProtectedEndpointsNeedProtection(t *testing.T) {
+	dir := t.TempDir()
+	open := write(t, filepath.Join(dir, "open.yml"), "http_server_config:\n  http2: false\n")
+	passwords := write(t, filepath.Join(dir, "passwords.yml"), users(t))
+	broken := write(t, filepath.Join(dir, "broken.yml"), "no_such_key: 1\n")
+	reload := func(context.Context) error { return nil }
+	tests := []struct {
+		name string
+		opts server.Options
+		want []string // parts of the error; none for no error
+		is   error
+	}{
+		{name: "nothing protected", opts: server.Options{Address: ":9400"}},
+		{name: "everywhere", opts: server.Options{Address: ":9400", Pprof: true}, want: []string{"--enable-pprof", "--web-config-file", "--address"}, is: server.ErrOpen},
+		{name: "one address", opts: server.Options{Address: "10.0.0.1:9400", Lifecycle: true, Reload: reload}, want: []string{"--web-enable-lifecycle", "--web-config-file"}, is: server.ErrOpen},
+		{name: "no users", opts: server.Options{Address: ":9400", Pprof: true, ConfigFile: open}, want: []string{"--enable-pprof"}, is: server.ErrOpen},
+		{name: "systemd", opts: server.Options{Address: "127.0.0.1:9400", SystemdSocket: true, Pprof: true}, want: []string{"--enable-pprof"}, is: server.ErrOpen},
+		{name: "passwords", opts: server.Options{Address: ":9400", Pprof: true, Lifecycle: true, Reload: reload, ConfigFile: passwords}},
+		{name: "loopback", opts: server.Options{Address: "127.0.0.1:9400", Pprof: true}},
+		{name: "loopback by name", opts: server.Options{Address: "localhost:9400", Pprof: true}},
+		{name: "loopback of version 6", opts: server.Options{Address: "[::1]:9400", Pprof: true}},
+		{name: "broken file", opts: server.Options{Address: "127.0.0.1:9400", ConfigFile: broken}, want: []string{"--web-config-file", broken, "no_such_key"}},
+		{name: "no file", opts: server.Options{Address: ":9400", ConfigFile: filepath.Join(dir, "absent.yml")}, want: []string{"absent.yml"}, is: os.ErrNotExist},
+		{name: "no reload", opts: server.Options{Address: "127.0.0.1:9400", Lifecycle: true}, want: []string{"Reload"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			tt.opts.Acquire = serving(nil).Acquire
+			_, err := server.New(tt.opts)
+			if (err != nil) != (len(tt.want) > 0) || tt.is != nil && !errors.Is(err, tt.is) {
+				t.Fatalf("New = %v, want %q (%v)", err, tt.want, tt.is)
+			}
+			for _, part := range tt.want {
+				if !strings.Contains(err.Error(), part) {
+					t.Errorf("New = %v, want %q in it", err, part)
+				}
+			}
+		})
+	}
+}
+
+// A file that loses its users after the start closes what they were for, and
+// only that.
+func TestProtectionThatGoesAway(t *testing.T) {
+	file := write(t, filepath.Join(t.TempDir(), "web.yml"), users(t))
+	h := newServer(t, server.Options{Address: ":9400", Pprof: true, ConfigFile: file}).Handler()
+	if res := do(t, h, "GET", "/debug/pprof/"); res.StatusCode != 200 {
+		t.Errorf("status %d behind a password, want 200", res.StatusCode)
+	}
+	write(t, file, "")
+	if res := do(t, h, "GET", "/debug/pprof/"); res.StatusCode != 403 {
+		t.Errorf("status %d without one, want 403", res.StatusCode)
+	}
+	if res := do(t, h, "GET", "/metrics"); res.StatusCode != 200 {
+		t.Errorf("/metrics: status %d, want 200", res.StatusCode)
+	}
+}
+
+func TestTLSAndPassword(t *testing.T) {
+	dir := t.TempDir()
+	roots := certificate(t, dir)
+	config := "tls_server_config:\n  cert_file: cert.pem\n  key_file: key.pem\n" + users(t)
+	address := start(t, server.Options{ConfigFile: write(t, filepath.Join(dir, "web.yml"), config)})
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}}
+	t.Cleanup(client.CloseIdleConnections)
+	for password, want := range map[string]int{"secret": 200, "other": 401, "": 401} {
+		req, err := http.NewRequestWithContext(t.Context(), "GET", "https://"+address+"/metrics", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if password != "" {
+			req.SetBasicAuth("scraper", password)
+		}
+		res, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = res.Body.Close()
+		if res.StatusCode != want {
+			t.Errorf("password %q: status %d, want %d", password, res.StatusCode, want)
+		}
+	}
+}
+
+// certificate writes cert.pem and key.pem for 127.0.0.1 to dir and returns the
+// pool that trusts them.
+func certificate(t *testing.T, dir string) *x509.CertPool {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "exporter"}, IsCA: true, BasicConstraintsValid: true,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	write(t, filepath.Join(dir, "cert.pem"), string(cert))
+	write(t, filepath.Join(dir, "key.pem"), string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER})))
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(cert)
+	return pool
+}
+
+// systemdChild is set in the process that TestSystemdSocket starts.
+const systemdChild = "SERVER_TEST_SYSTEMD_CHILD"
+
+// systemd hands a socket over as file 3 of a process that it names in the
+// environment (sd_listen_fds(3)).
+func TestSystemdSocket(t *testing.T) {
+	if os.Getenv(systemdChild) != "" {
+		s := newServer(t, server.Options{SystemdSocket: true})
+		if err := s.Run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	socket, err := l.(*net.TCPListener).File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer socket.Close()
+	cmd := exec.Command("/bin/sh", "-c", `LISTEN_PID=$$ exec "$0" -test.run='^TestSystemdSocket$'`, os.Args[0])
+	cmd.Env = append(os.Environ(), systemdChild+"=1", "LISTEN_FDS=1")
+	cmd.ExtraFiles = []*os.File{socket}
+	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}()
+	client := http.Client{Timeout: 30 * time.Second} // the socket queues until the child accepts
+	res, err := client.Get("http://" + l.Addr().String() + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if got := read(t, res.Body); got != "up 1\n" {
+		t.Errorf("body %q", got)
+	}
+}
+
+func TestSystemdSocketThatIsNotThere(t *testing.T) {
+	t.Setenv("LISTEN_PID", "")
+	err := newServer(t, server.Options{SystemdSocket: true}).Run(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "--web-systemd-socket") {
+		t.Errorf("Run = %v, want an error that names the setting", err)
+	}
+}

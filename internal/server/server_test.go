@@ -1,0 +1,390 @@
+package server_test
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/server"
+)
+
+// serving returns pages that hold body.
+func serving(body []byte) *exposition.Pages {
+	pages := new(exposition.Pages)
+	pages.Publish(exposition.NewPage(body))
+	return pages
+}
+
+func newServer(t testing.TB, opts server.Options) *server.Server {
+	t.Helper()
+	if opts.Acquire == nil {
+		opts.Acquire = serving([]byte("up 1\n")).Acquire
+	}
+	s, err := server.New(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// start runs a server on a free loopback port and returns its address. It is
+// stopped, and must stop without an error, when the test ends.
+func start(t testing.TB, opts server.Options) string {
+	t.Helper()
+	addresses := make(chan net.Addr, 1)
+	opts.Address = "127.0.0.1:0"
+	opts.Listening = func(a net.Addr) { addresses <- a }
+	s := newServer(t, opts)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run = %v", err)
+		}
+	})
+	select {
+	case a := <-addresses:
+		return a.String()
+	case err := <-done:
+		done <- err
+		t.Fatal(err)
+		return ""
+	}
+}
+
+func do(t testing.TB, h http.Handler, method, path string, header ...string) *http.Response {
+	t.Helper()
+	r := httptest.NewRequest(method, path, nil)
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Add(header[i], header[i+1])
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w.Result()
+}
+
+func read(t testing.TB, r io.Reader) string {
+	t.Helper()
+	b, err := io.ReadAll(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+func TestRoutes(t *testing.T) {
+	hung := errors.New("driver call does not return")
+	tests := []struct {
+		name         string
+		opts         server.Options
+		method, path string
+		status       int
+		body         string            // a part of it
+		header       map[string]string // some of them
+	}{
+		{name: "landing", method: "GET", path: "/", status: 200, body: `href="/metrics"`, header: map[string]string{"Content-Type": "text/html; charset=utf-8"}},
+		{name: "version", opts: server.Options{Version: "<1>"}, method: "GET", path: "/", status: 200, body: `Version &lt;1&gt;`},
+		{name: "elsewhere", method: "GET", path: "/other", status: 404},
+		{name: "metrics", method: "GET", path: "/metrics", status: 200, body: "up 1\n", header: map[string]string{
+			"Content-Type": "text/plain; version=0.0.4; charset=utf-8", "Content-Length": "5", "Vary": "Accept-Encoding", "Content-Encoding": "",
+		}},
+		{name: "query is ignored", method: "GET", path: "/metrics?x=1", status: 200, body: "up 1\n"},
+		{name: "post metrics", method: "POST", path: "/metrics", status: 405, header: map[string]string{"Allow": "GET, HEAD"}},
+		{name: "health", method: "GET", path: "/health", status: 200, body: "OK", header: map[string]string{"X-Registry-Available": "true", "X-Reload-In-Progress": "false"}},
+		{
+			name: "health of a hung loop", opts: server.Options{Healthy: func() error { return hung }, Reloading: func() bool { return true }},
+			method: "GET", path: "/health", status: 503, body: hung.Error(), header: map[string]string{"X-Registry-Available": "true", "X-Reload-In-Progress": "true"},
+		},
+		{
+			name: "health before the first page", opts: server.Options{Acquire: new(exposition.Pages).Acquire},
+			method: "GET", path: "/health", status: 200, body: "OK", header: map[string]string{"X-Registry-Available": "false"},
+		},
+		{name: "healthy", method: "GET", path: "/-/healthy", status: 200, body: "healthy"},
+		{name: "hung", opts: server.Options{Healthy: func() error { return hung }}, method: "GET", path: "/-/healthy", status: 503, body: hung.Error()},
+		{name: "metrics while hung", opts: server.Options{Healthy: func() error { return hung }}, method: "GET", path: "/metrics", status: 200, body: "up 1\n"},
+		{name: "ready", method: "GET", path: "/-/ready", status: 200, body: "ready"},
+		{name: "no page, not ready", opts: server.Options{Acquire: new(exposition.Pages).Acquire}, method: "GET", path: "/-/ready", status: 503},
+		{name: "not ready", opts: server.Options{Ready: func() bool { return false }}, method: "GET", path: "/-/ready", status: 503, header: map[string]string{"Retry-After": "1"}},
+		{
+			name: "before the first page", opts: server.Options{Acquire: new(exposition.Pages).Acquire},
+			method: "GET", path: "/metrics", status: 503, header: map[string]string{"Retry-After": "1"},
+		},
+		{name: "reload is off", method: "POST", path: "/-/reload", status: 403, body: "--web-enable-lifecycle"},
+		{name: "reload by GET", method: "GET", path: "/-/reload", status: 405},
+		{name: "pprof is off", method: "GET", path: "/debug/pprof/", status: 404},
+		{name: "pprof", opts: server.Options{Pprof: true, Address: "[::1]:9400"}, method: "GET", path: "/debug/pprof/", status: 200, body: "goroutine"},
+		{name: "pprof on the landing page", opts: server.Options{Pprof: true, Address: "localhost:9400"}, method: "GET", path: "/", status: 200, body: `href="/debug/pprof/"`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			res := do(t, newServer(t, tt.opts).Handler(), tt.method, tt.path)
+			if res.StatusCode != tt.status {
+				t.Errorf("status %d, want %d", res.StatusCode, tt.status)
+			}
+			if body := read(t, res.Body); !strings.Contains(body, tt.body) {
+				t.Errorf("body %q, want %q in it", body, tt.body)
+			}
+			for name, want := range tt.header {
+				if got := res.Header.Get(name); got != want {
+					t.Errorf("%s: %q, want %q", name, got, want)
+				}
+			}
+		})
+	}
+}
+
+func TestHead(t *testing.T) {
+	address := start(t, server.Options{Acquire: serving(bytes.Repeat([]byte("x"), 5000)).Acquire})
+	res, err := http.Head("http://" + address + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if body := read(t, res.Body); res.StatusCode != 200 || res.ContentLength != 5000 || body != "" {
+		t.Errorf("status %d, length %d, body of %d bytes; want 200, 5000 and none", res.StatusCode, res.ContentLength, len(body))
+	}
+}
+
+func TestGzip(t *testing.T) {
+	page := strings.Repeat(`up{instance="a"} 1`+"\n", 1000)
+	h := newServer(t, server.Options{Acquire: serving([]byte(page)).Acquire}).Handler()
+	res := do(t, h, "GET", "/metrics", "Accept-Encoding", "gzip")
+	if got := res.Header.Get("Content-Encoding"); got != "gzip" {
+		t.Fatalf("Content-Encoding %q, want gzip", got)
+	}
+	if res.ContentLength >= int64(len(page)) {
+		t.Errorf("%d bytes, want fewer than %d", res.ContentLength, len(page))
+	}
+	z, err := gzip.NewReader(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(page, read(t, z)); diff != "" {
+		t.Errorf("page (-plain +gzip):\n%s", diff)
+	}
+}
+
+func TestReload(t *testing.T) {
+	var broken error
+	calls := 0
+	h := newServer(t, server.Options{
+		Lifecycle: true, Address: "127.0.0.1:9400",
+		Reload: func(ctx context.Context) error { calls++; return errors.Join(broken, ctx.Err()) },
+	}).Handler()
+	if res := do(t, h, "POST", "/-/reload"); res.StatusCode != 200 || calls != 1 {
+		t.Errorf("status %d after %d reloads, want 200 after 1", res.StatusCode, calls)
+	}
+	broken = errors.New("counters.csv:3: unknown field")
+	res := do(t, h, "POST", "/-/reload")
+	if body := read(t, res.Body); res.StatusCode != 500 || !strings.Contains(body, broken.Error()) {
+		t.Errorf("status %d and %q, want 500 and the error", res.StatusCode, body)
+	}
+	if res := do(t, h, "POST", "/-/reload", "Sec-Fetch-Site", "cross-site"); res.StatusCode != 403 || calls != 2 {
+		t.Errorf("another site's page: status %d after %d reloads, want 403 and none", res.StatusCode, calls)
+	}
+	// A client that is gone does not leave half a reload behind.
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	broken = nil
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequestWithContext(gone, "POST", "/-/reload", nil))
+	if w.Code != 200 || calls != 3 {
+		t.Errorf("a client that is gone: status %d after %d reloads, want 200 after 3", w.Code, calls)
+	}
+}
+
+func TestScrapesAtOnce(t *testing.T) {
+	const clients = 50
+	page := strings.Repeat("a_metric_of_some_length 12345.678\n", 20_000) // more than the socket buffers hold
+	registry := prometheus.NewPedanticRegistry()
+	address := start(t, server.Options{Acquire: serving([]byte(page)).Acquire, Registerer: registry})
+	var wg sync.WaitGroup
+	for range clients {
+		wg.Go(func() {
+			res, err := http.Get("http://" + address + "/metrics") // compressed
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer res.Body.Close()
+			if body := read(t, res.Body); body != page {
+				t.Errorf("%d bytes, want %d", len(body), len(page))
+			}
+		})
+	}
+	wg.Wait()
+	want := `
+# HELP promhttp_metric_handler_requests_total Total number of scrapes by HTTP status code.
+# TYPE promhttp_metric_handler_requests_total counter
+promhttp_metric_handler_requests_total{code="200"} 50
+promhttp_metric_handler_requests_total{code="503"} 0
+`
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "promhttp_metric_handler_requests_total"); err != nil {
+		t.Error(err)
+	}
+}
+
+// One scrape too many is refused at once, while the others are still served.
+func TestMaxRequests(t *testing.T) {
+	pages := serving([]byte("up 1\n"))
+	inside, release := make(chan struct{}), make(chan struct{})
+	var blocking atomic.Bool
+	blocking.Store(true)
+	registry := prometheus.NewPedanticRegistry()
+	h := newServer(t, server.Options{MaxRequests: 2, Registerer: registry, Acquire: func() *exposition.Page {
+		if blocking.Load() {
+			inside <- struct{}{}
+			<-release
+		}
+		return pages.Acquire()
+	}}).Handler()
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() {
+			if res := do(t, h, "GET", "/metrics"); res.StatusCode != 200 {
+				t.Errorf("an accepted scrape got %d", res.StatusCode)
+			}
+		})
+		<-inside
+	}
+	blocking.Store(false)
+	if res := do(t, h, "GET", "/metrics"); res.StatusCode != 503 || res.Header.Get("Retry-After") == "" {
+		t.Errorf("status %d, want 503 with Retry-After", res.StatusCode)
+	}
+	if res := do(t, h, "GET", "/health"); res.StatusCode != 200 {
+		t.Errorf("/health says %d while scrapes wait, want 200", res.StatusCode)
+	}
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(`
+# HELP promhttp_metric_handler_requests_in_flight Current number of scrapes being served.
+# TYPE promhttp_metric_handler_requests_in_flight gauge
+promhttp_metric_handler_requests_in_flight 2
+`), "promhttp_metric_handler_requests_in_flight"); err != nil {
+		t.Error(err)
+	}
+	close(release)
+	wg.Wait()
+	if res := do(t, h, "GET", "/metrics"); res.StatusCode != 200 {
+		t.Errorf("status %d after the others left, want 200", res.StatusCode)
+	}
+}
+
+// request sends a scrape over a connection of its own and reads nothing.
+func request(t *testing.T, address string) net.Conn {
+	t.Helper()
+	c, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	if _, err := io.WriteString(c, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// A scraper that reads a byte now and then gets the page it asked for, whole,
+// however many are published meanwhile, and holds nobody up.
+func TestSlowScraper(t *testing.T) {
+	const size = 24 << 20 // more than the sockets buffer
+	content := "a"
+	e := exposition.NewEncoder(exposition.Options{Trailer: func(dst []byte) []byte {
+		return append(append(dst, strings.Repeat(content, size-1)...), '\n')
+	}})
+	var pages exposition.Pages
+	pages.Publish(e.Encode(&gpu.Snapshot{}))
+	held := make(chan struct{}, 1)
+	address := start(t, server.Options{Acquire: func() *exposition.Page {
+		defer func() { held <- struct{}{} }()
+		return pages.Acquire()
+	}})
+	slow := request(t, address)
+	<-held
+	content = "b"
+	for range 4 { // every page but the slow one's is written over
+		pages.Publish(e.Encode(&gpu.Snapshot{}))
+	}
+	fast := do(t, newServer(t, server.Options{Acquire: pages.Acquire}).Handler(), "GET", "/metrics")
+	if body := read(t, fast.Body); strings.Count(body, "b") != size-1 {
+		t.Error("the fast scraper did not get the newest page")
+	}
+	res, err := http.ReadResponse(bufio.NewReaderSize(slow, 16), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if body := read(t, res.Body); strings.Count(body, "a") != size-1 {
+		t.Error("the slow scraper did not get the page that it asked for")
+	}
+}
+
+// The server ends although somebody does not read, and says nothing is wrong.
+func TestShutdownWithSlowScraper(t *testing.T) {
+	pages := serving(make([]byte, 32<<20))
+	held := make(chan struct{}, 1)
+	addresses := make(chan net.Addr, 1)
+	s := newServer(t, server.Options{
+		Address:   "127.0.0.1:0",
+		Listening: func(a net.Addr) { addresses <- a },
+		Acquire:   func() *exposition.Page { held <- struct{}{}; return pages.Acquire() },
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	address := (<-addresses).String()
+	request(t, address)
+	<-held
+	cancel()
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Errorf("Run = %v, want nil", err)
+		}
+	case <-time.After(30 * time.Second):
+		t.Fatal("Run does not return")
+	}
+	if c, err := net.Dial("tcp", address); err == nil {
+		_ = c.Close()
+		t.Error("somebody still listens")
+	}
+}
+
+func TestPortInUse(t *testing.T) {
+	address := start(t, server.Options{})
+	err := newServer(t, server.Options{Address: address}).Run(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "--address "+address) || !strings.Contains(err.Error(), "another address") {
+		t.Errorf("Run = %v, want an error that names the setting and what to do", err)
+	}
+}
+
+func TestBadAddress(t *testing.T) {
+	err := newServer(t, server.Options{Address: "256.0.0.1:x"}).Run(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "--address 256.0.0.1:x") {
+		t.Errorf("Run = %v, want an error that names the setting", err)
+	}
+}
+
+func TestSeriesRegisteredTwice(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	newServer(t, server.Options{Registerer: registry})
+	if _, err := server.New(server.Options{Acquire: serving(nil).Acquire, Registerer: registry}); err == nil {
+		t.Error("New registered its series twice")
+	}
+}
