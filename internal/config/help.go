@@ -33,6 +33,9 @@ separated by commas.
 		}
 		fmt.Fprintf(&b, "  %s\n", heading)
 		text := o.help + " " + o.expects()
+		if o.def != "" && !o.isSwitch() {
+			text += " Default: " + o.def + "."
+		}
 		if s := o.state(); s != "" {
 			text += " " + s
 		}
@@ -116,7 +119,7 @@ func (o *option) flags() []string {
 	return names
 }
 
-// expects says what values the option takes and which it has by itself.
+// expects says what values the option takes.
 func (o *option) expects() string {
 	if o.isSwitch() {
 		if o.def == "true" {
@@ -124,11 +127,7 @@ func (o *option) expects() string {
 		}
 		return "Off unless set."
 	}
-	text := "Expects " + o.bind(&Config{}).Form()
-	if o.def != "" {
-		text += "; default " + o.def
-	}
-	return text + "."
+	return "Expects " + o.bind(&Config{}).Form() + "."
 }
 
 // state says in words what the status column holds.

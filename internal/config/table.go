@@ -91,7 +91,7 @@ func table() []option {
 			bind: func(c *Config) value { return durationValue{p: &c.Collection.Interval, unit: time.Millisecond} },
 		},
 		{
-			section: sectionMetrics, name: "collect-hang-limit", env: "DCGM_EXPORTER_COLLECT_HANG_LIMIT", def: "2m0s",
+			section: sectionMetrics, name: "collect-hang-limit", env: "DCGM_EXPORTER_COLLECT_HANG_LIMIT", def: "2m",
 			help: "How long a driver call may hang before the process ends, so that it is restarted. A frozen host engine answers again after about a minute.",
 			bind: func(c *Config) value { return durationValue{p: &c.Collection.HangLimit} },
 		},

@@ -44,3 +44,12 @@ func (p Process) Config(command, usage string) (cfg *config.Config, operands []s
 	}
 	return cfg, operands, OK
 }
+
+// Settings is Config for a subcommand that takes no operands.
+func (p Process) Settings(command, usage string) (cfg *config.Config, code int) {
+	cfg, operands, code := p.Config(command, usage)
+	if cfg != nil && len(operands) > 0 {
+		return nil, p.Fail(command, fmt.Errorf("unexpected argument %q", operands[0]))
+	}
+	return cfg, code
+}

@@ -78,6 +78,9 @@ func (c Command) file(ctx context.Context, cfg *config.Config, file string) int 
 	var err error
 	switch strings.ToLower(path.Ext(file)) {
 	case ".yaml", ".yml":
+		if _, err := c.ReadFile(file); err != nil {
+			return c.Fail(name, err)
+		}
 		if cfg, err = c.withFile(file); err == nil {
 			asked, err = ops.Ask(cfg, c.ReadFile)
 		}

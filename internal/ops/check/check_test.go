@@ -184,6 +184,7 @@ func TestUnable(t *testing.T) {
 	for _, tt := range []struct{ args, want string }{
 		{"--sorce=sim", "dcgm-exporter check: unknown flag --sorce: did you mean --source? (see --help)\n"},
 		{"none.csv", "dcgm-exporter check: open none.csv: file does not exist\n"},
+		{"none.yaml", "dcgm-exporter check: open none.yaml: file does not exist\n"},
 		{"-f=/none.csv", "dcgm-exporter check: open /none.csv: file does not exist\n"},
 	} {
 		w := &opstest.World{}

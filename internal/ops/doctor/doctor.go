@@ -63,12 +63,9 @@ type Command struct {
 
 // Run looks, prints and returns the exit code.
 func (c Command) Run(ctx context.Context) int {
-	cfg, operands, code := c.Config(name, Usage)
+	cfg, code := c.Settings(name, Usage)
 	if cfg == nil {
 		return code
-	}
-	if len(operands) > 0 {
-		return c.Fail(name, fmt.Errorf("unexpected argument %q", operands[0]))
 	}
 	worst := OK
 	for _, row := range c.Rows(ctx, cfg) {

@@ -31,12 +31,9 @@ type Command struct {
 
 // Run collects, prints and returns the exit code.
 func (c Command) Run(ctx context.Context) int {
-	cfg, operands, code := c.Config(name, Usage)
+	cfg, code := c.Settings(name, Usage)
 	if cfg == nil {
 		return code
-	}
-	if len(operands) > 0 {
-		return c.Fail(name, fmt.Errorf("unexpected argument %q", operands[0]))
 	}
 	for _, notice := range cfg.Notices {
 		fmt.Fprintln(c.Err, notice)
