@@ -20,14 +20,15 @@ type engine interface {
 	// versions returns the versions of the library and of the engine, as
 	// DCGM's build information spells them.
 	versions() (library, engine string, err error)
-	// gpus returns the ids of all GPUs, also of lost and unsupported ones.
+	// gpus returns the ids of all GPUs, also of lost and unsupported ones. The
+	// slice is the caller's until the next call.
 	gpus() ([]uint32, error)
 	// supported returns the ids of the GPUs that DCGM reads at present.
 	supported() ([]uint32, error)
 	// status returns the state of a GPU.
 	status(id uint32) status
-	// instances returns the MIG GPU instances. The slice is valid until the
-	// next call.
+	// instances returns the MIG GPU instances. The slice is the caller's until
+	// the next call.
 	instances() ([]instance, error)
 	// attributes returns what the engine remembers of a GPU that can no longer
 	// be asked.

@@ -143,7 +143,9 @@ type connection struct {
 	handle    C.uintptr_t
 	own       bool // handle is a connection of our own, to be closed
 	buffer    C.thin_buffer
+	entities  *[C.THIN_ENTITIES_MAX]C.uint
 	hierarchy *C.thin_hierarchy
+	ids       []uint32
 	scratch   []instance
 }
 
@@ -175,47 +177,45 @@ func (e *connection) dial(a address, o Options) error {
 	}
 }
 
-// coded makes a resultError of an error of go-dcgm. Some of its functions drop
-// the code: then a call that keeps it tells whether the connection lives.
-func (e *connection) coded(function string, err error) error {
-	if err == nil {
-		return nil
+// coded makes a resultError of an error of those functions of go-dcgm that
+// keep the result code.
+func coded(function string, err error) error {
+	var c *godcgm.Error
+	if errors.As(err, &c) {
+		return &resultError{function: function, code: int(c.Code), words: c.Error()}
 	}
-	var coded *godcgm.Error
-	if errors.As(err, &coded) {
-		return &resultError{function: function, code: int(coded.Code), words: coded.Error()}
-	}
-	if _, probe := godcgm.GetHostengineVersionInfo(); errors.As(probe, &coded) {
-		return &resultError{function: function, code: int(coded.Code), words: coded.Error()}
-	}
-	return fmt.Errorf("%s: %w", function, err)
+	return err
 }
 
 func (e *connection) versions() (library, engine string, err error) {
 	own, err := godcgm.GetVersionInfo()
 	if err != nil {
-		return "", "", e.coded("dcgmVersionInfo", err)
+		return "", "", coded("dcgmVersionInfo", err)
 	}
 	theirs, err := godcgm.GetHostengineVersionInfo()
-	return own.RawBuildInfoString, theirs.RawBuildInfoString, e.coded("dcgmHostengineVersionInfo", err)
+	return own.RawBuildInfoString, theirs.RawBuildInfoString, coded("dcgmHostengineVersionInfo", err)
 }
 
 func (e *connection) gpus() ([]uint32, error) {
-	ids, err := godcgm.GetEntityGroupEntities(godcgm.FE_GPU)
-	return narrow(ids), e.coded("dcgmGetEntityGroupEntities", err)
+	if e.entities == nil {
+		e.entities = (*[C.THIN_ENTITIES_MAX]C.uint)(C.malloc(C.THIN_ENTITIES_MAX * C.sizeof_uint))
+	}
+	var n C.int
+	code := C.thin_gpus(e.lib.c, e.handle, &e.entities[0], &n)
+	e.ids = e.ids[:0]
+	for _, id := range e.entities[:n] {
+		e.ids = append(e.ids, uint32(id))
+	}
+	return e.ids, e.lib.result("dcgmGetEntityGroupEntities", code)
 }
 
 func (e *connection) supported() ([]uint32, error) {
 	ids, err := godcgm.GetSupportedDevices()
-	return narrow(ids), e.coded("dcgmGetAllSupportedDevices", err)
-}
-
-func narrow(ids []uint) []uint32 {
 	list := make([]uint32, len(ids))
 	for i, id := range ids {
 		list[i] = uint32(id)
 	}
-	return list
+	return list, coded("dcgmGetAllSupportedDevices", err)
 }
 
 func (e *connection) status(id uint32) status { return status(godcgm.GetGPUStatus(uint(id))) }
@@ -244,7 +244,7 @@ func (e *connection) instances() ([]instance, error) {
 func (e *connection) attributes(id uint32) (identity, error) {
 	d, err := godcgm.GetDeviceInfo(uint(id))
 	if err != nil {
-		return identity{}, e.coded("dcgmGetDeviceAttributes", err)
+		return identity{}, coded("dcgmGetDeviceAttributes", err)
 	}
 	clean := func(text string) string {
 		if blank, _ := blankText([]byte(text)); blank {
@@ -258,7 +258,7 @@ func (e *connection) attributes(id uint32) (identity, error) {
 func (e *connection) profiling(id uint32) ([]gpu.FieldID, error) {
 	groups, err := godcgm.GetSupportedMetricGroups(uint(id))
 	if err != nil {
-		return nil, e.coded("dcgmProfGetSupportedMetricGroups", err)
+		return nil, coded("dcgmProfGetSupportedMetricGroups", err)
 	}
 	var fields []gpu.FieldID
 	for _, g := range groups {
@@ -341,7 +341,8 @@ func (e *connection) close() error {
 	}
 	C.thin_free(&e.buffer)
 	C.free(unsafe.Pointer(e.hierarchy))
-	e.hierarchy = nil
+	C.free(unsafe.Pointer(e.entities))
+	e.hierarchy, e.entities = nil, nil
 	e.lib.open--
 	if err := godcgm.Shutdown(); err != nil {
 		e.lib.release()

@@ -13,7 +13,7 @@
  * first, and the process would end there if one were missing. */
 static const char *const go_dcgm_functions[] = {
     "dcgmStartEmbedded", "dcgmStopEmbedded", "dcgmVersionInfo", "dcgmHostengineVersionInfo",
-    "dcgmGetAllSupportedDevices", "dcgmGetEntityGroupEntities", "dcgmGetGpuStatus", "dcgmGetDeviceAttributes",
+    "dcgmGetAllSupportedDevices", "dcgmGetGpuStatus", "dcgmGetDeviceAttributes",
     "dcgmProfGetSupportedMetricGroups",
     /* for the attributes of a GPU that comes back while it is asked for them */
     "dcgmGetDeviceTopology", "dcgmGetLatestValuesForFields",
@@ -35,6 +35,7 @@ const char *thin_load(thin_lib *lib, const char *soname, int *missing) {
     LOOK_UP(shutdown, "dcgmShutdown");
     LOOK_UP(connect_v2, "dcgmConnect_v2");
     LOOK_UP(disconnect, "dcgmDisconnect");
+    LOOK_UP(entities, "dcgmGetEntityGroupEntities");
     LOOK_UP(hierarchy, "dcgmGetGpuInstanceHierarchy");
     LOOK_UP(group_create, "dcgmGroupCreate");
     LOOK_UP(group_destroy, "dcgmGroupDestroy");
@@ -62,6 +63,13 @@ int thin_connect(thin_lib *lib, const char *address, int unix_socket, int vsock,
     }
     thin_connect_v2_params p = {THIN_VERSION(thin_connect_v2_params, 2), 0, timeout_ms, (unsigned)unix_socket};
     return lib->connect_v2(address, &p, handle);
+}
+
+int thin_gpus(thin_lib *lib, uintptr_t handle, unsigned ids[THIN_ENTITIES_MAX], int *n) {
+    *n = THIN_ENTITIES_MAX;
+    int code = lib->entities(handle, 1 /* DCGM_FE_GPU */, ids, n, 0);
+    if (code != 0 || *n < 0 || *n > THIN_ENTITIES_MAX) *n = 0;
+    return code;
 }
 
 int thin_instances(thin_lib *lib, uintptr_t handle, thin_hierarchy *h) {

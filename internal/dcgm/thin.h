@@ -44,6 +44,7 @@ typedef struct { /* dcgmMigHierarchyInfo_v2 */
     } info;
 } thin_hierarchy_entry;
 
+#define THIN_ENTITIES_MAX 1024        /* DCGM_GROUP_MAX_ENTITIES_V2 */
 #define THIN_HIERARCHY_MAX (32 * 14) /* DCGM_MAX_HIERARCHY_INFO */
 
 typedef struct { /* dcgmMigHierarchy_v2 */
@@ -81,6 +82,7 @@ typedef struct {
     int (*connect_v2)(const char *, thin_connect_v2_params *, uintptr_t *);
     int (*connect_v3)(const char *, thin_connect_v3_params *, uintptr_t *);
     int (*disconnect)(uintptr_t);
+    int (*entities)(uintptr_t, unsigned, unsigned *, int *, unsigned);
     int (*hierarchy)(uintptr_t, thin_hierarchy *);
     int (*group_create)(uintptr_t, int, const char *, uintptr_t *);
     int (*group_destroy)(uintptr_t, uintptr_t);
@@ -101,6 +103,7 @@ typedef struct {
 const char *thin_load(thin_lib *lib, const char *soname, int *missing);
 
 int thin_connect(thin_lib *lib, const char *address, int unix_socket, int vsock, unsigned timeout_ms, uintptr_t *handle);
+int thin_gpus(thin_lib *lib, uintptr_t handle, unsigned ids[THIN_ENTITIES_MAX], int *n);
 int thin_instances(thin_lib *lib, uintptr_t handle, thin_hierarchy *h);
 int thin_create_group(thin_lib *lib, uintptr_t handle, const char *name, const thin_entity *members, int n, uintptr_t *id);
 int thin_latest(thin_lib *lib, uintptr_t handle, uintptr_t group, uintptr_t fields, thin_buffer *buffer);

@@ -27,6 +27,6 @@
 //	value TARGET FIELDS nodata|stopped         never sampled; no further sample
 //	event SEQ TARGET FIELD V                   one sample, at once; SEQ grows
 //	unknown FIELD...                           field ids that the engine refuses
-//	fail FUNCTION CODE [TIMES]                 calls that return an error
+//	fail FUNCTION CODE [TIMES [AFTER]]         calls that return an error, -1 times for ever
 //	block FUNCTION                             calls that do not return
 package fakedcgm

@@ -294,6 +294,10 @@ static dcgmReturn_t enter(const char *function) {
                 continue;
             }
             if (f->times == 0) continue;
+            if (f->after > 0) {
+                f->after--;
+                continue;
+            }
             if (f->times > 0) f->times--;
             if (waiting) count("blocked", -1);
             return (dcgmReturn_t)f->code;

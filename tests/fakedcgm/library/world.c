@@ -168,6 +168,7 @@ static void parse_line(struct world *w, char *line) {
         f->block = words[0][0] == 'b';
         f->code = n > 2 ? atoi(words[2]) : 0;
         f->times = n > 3 ? atoi(words[3]) : -1;
+        f->after = n > 4 ? atoi(words[4]) : 0;
     }
 }
 

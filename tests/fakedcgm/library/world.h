@@ -62,7 +62,7 @@ struct event {
 
 struct fail {
     char function[64];
-    int code, times; /* times < 0: always */
+    int code, times, after; /* times < 0: always; after so many calls */
     int block;
 };
 
