@@ -13,6 +13,10 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
+// ErrStarting is the state before the first attempt to open a session; it
+// wraps gpu.ErrUnavailable.
+var ErrStarting = fmt.Errorf("%w: no session has been opened yet", gpu.ErrUnavailable)
+
 // Options configure a Loop.
 type Options struct {
 	// Source is where sessions are opened. Required.
@@ -167,7 +171,7 @@ func (l *Loop) Reload(ctx context.Context, c Change) error {
 // let go.
 func (l *Loop) Run(ctx context.Context) error {
 	defer l.worker.stop()
-	l.publishEmpty(fmt.Errorf("%w: no session has been opened yet", gpu.ErrUnavailable))
+	l.publishEmpty(ErrStarting)
 	cause, backoff := causeStart, l.opt.MinBackoff
 	for ctx.Err() == nil {
 		err := l.open(ctx, cause)

@@ -1,0 +1,190 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/server"
+)
+
+// A Process is what the exporter gets from the process that it runs in.
+type Process struct {
+	Args []string                    // without the program's name
+	Env  func(string) (string, bool) // as os.LookupEnv
+	Out  io.Writer                   // help and version
+	Err  io.Writer                   // the log
+	// Hangup gets a value for every reload that somebody signals. May be nil.
+	Hangup <-chan struct{}
+	// Start is when the process started.
+	Start time.Time
+	// Version is that of the build.
+	Version string
+	// Listening, if not nil, is told every address that is listened on.
+	Listening func(net.Addr)
+}
+
+// Run runs the exporter until ctx is done, and then returns nil once every
+// driver handle is closed. It returns an error that names the setting and what
+// to do about it if the configuration is wrong or the port is taken, and one
+// that wraps gpu.ErrWedged if the driver does not return a call: the process
+// must then be restarted.
+func Run(ctx context.Context, p Process) error {
+	// Configuration: flags, environment and file are one thing.
+	cfg, err := config.Parse(p.Args, p.Env, os.ReadFile)
+	if err != nil {
+		return err
+	}
+	switch cfg.Show {
+	case config.ShowHelp:
+		_, err := io.WriteString(p.Out, config.Help())
+		return err
+	case config.ShowVersion:
+		_, err := fmt.Fprintln(p.Out, "dcgm-exporter", p.Version)
+		return err
+	}
+	log := newLogger(cfg.Log, p.Err)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+
+	// What is asked for, and where it is read.
+	plan, hash, err := loadPlan(cfg, log)
+	if err != nil {
+		return err
+	}
+	sources := newSources(p.Start, log)
+	source, err := sources.choose(ctx, cfg, plan)
+	if err != nil {
+		return err
+	}
+	for _, notice := range cfg.Notices {
+		log.Warn(notice)
+	}
+
+	// A snapshot becomes a page, and the page is what a scrape gets.
+	registry := newRegistry(p.Version)
+	encoder := exposition.NewEncoder(encoderOptions(cfg, registry, log))
+	registerEncoder(registry, encoder)
+	var pages exposition.Pages
+	loop := collector.New(collector.Options{
+		Source:            source.source,
+		Plan:              plan,
+		Attributors:       source.attributors,
+		Publish:           func(s *gpu.Snapshot) { pages.Publish(encoder.Encode(s)) },
+		Registerer:        registry,
+		Log:               log,
+		HangLimit:         cfg.Collection.HangLimit,
+		XIDWindow:         cfg.Collection.XIDWindow,
+		ClockEventsWindow: cfg.Collection.ClockEventWindow,
+	})
+
+	// Whoever asks for a reload, this is what happens.
+	reloads := newReloader(registry, log, func(ctx context.Context) (uint64, error) {
+		return reload(ctx, p, cfg, sources, loop, log)
+	})
+	reloads.took(hash)
+	watch := &fileWatch{files: watched(cfg), log: log, changed: func() {
+		// The reloader tells the outcome, in the log and as series.
+		_ = reloads.reload(ctx, "a file changed")
+	}}
+
+	srv, err := server.New(server.Options{
+		Acquire:       pages.Acquire,
+		Healthy:       loop.Healthy,
+		Ready:         loop.Ready,
+		Reloading:     reloads.reloading,
+		Reload:        func(ctx context.Context) error { return reloads.reload(ctx, "POST /-/reload") },
+		Registerer:    registry,
+		Log:           log,
+		Version:       p.Version,
+		Address:       cfg.Web.Address,
+		SystemdSocket: cfg.Web.SystemdSocket,
+		ConfigFile:    cfg.Web.ConfigFile,
+		ReadTimeout:   cfg.Web.ReadTimeout,
+		WriteTimeout:  cfg.Web.WriteTimeout,
+		MaxRequests:   cfg.Web.MaxRequests,
+		Lifecycle:     cfg.Web.Lifecycle,
+		Pprof:         cfg.Web.Pprof,
+		Listening: func(a net.Addr) {
+			log.Info("Listening", "url", metricsURL(a, cfg.Web.ConfigFile != ""))
+			if p.Listening != nil {
+				p.Listening(a)
+			}
+		},
+	})
+	if err != nil {
+		return err
+	}
+
+	// They end together: with ctx, or with the first that fails.
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return srv.Run(ctx) })
+	group.Go(func() error { return loop.Run(ctx) })
+	group.Go(func() error { reloads.run(ctx, p.Hangup); return nil })
+	group.Go(func() error { watch.run(ctx); return nil })
+	if err := group.Wait(); err != nil && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// reload reads the configuration anew and swaps the session. What is bound to
+// the process (addresses, labels, the log) stays; a change of it is told. It
+// returns the hash of the configuration that is then in force.
+func reload(ctx context.Context, p Process, running *config.Config, sources *sources, loop *collector.Loop, log *slog.Logger) (uint64, error) {
+	cfg, err := config.Parse(p.Args, p.Env, os.ReadFile)
+	if err != nil {
+		return 0, err
+	}
+	if cfg.Web != running.Web || cfg.Labels != running.Labels || cfg.Log != running.Log {
+		log.Warn("Settings of the server, the labels or the log take effect at the next start only")
+	}
+	plan, hash, err := loadPlan(cfg, log)
+	if err != nil {
+		return 0, err
+	}
+	source, err := sources.choose(ctx, cfg, plan)
+	if err != nil {
+		return 0, err
+	}
+	return hash, loop.Reload(ctx, collector.Change{Source: source.source, Plan: plan, Attributors: source.attributors})
+}
+
+// metricsURL is where a person can look at the page.
+func metricsURL(a net.Addr, secured bool) string {
+	host, port, err := net.SplitHostPort(a.String())
+	if err != nil {
+		return a.String() // a unix socket
+	}
+	if ip := net.ParseIP(host); ip == nil || ip.IsUnspecified() {
+		host = "localhost"
+	}
+	scheme := "http"
+	if secured {
+		scheme = "http(s)" // as the web configuration says
+	}
+	return scheme + "://" + net.JoinHostPort(host, port) + "/metrics"
+}
+
+func newLogger(c config.Log, w io.Writer) *slog.Logger {
+	level := slog.LevelInfo
+	if c.Debug {
+		level = slog.LevelDebug
+	}
+	options := &slog.HandlerOptions{Level: level}
+	if c.Format == config.LogJSON {
+		return slog.New(slog.NewJSONHandler(w, options))
+	}
+	return slog.New(slog.NewTextHandler(w, options))
+}

@@ -1,0 +1,100 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// A reloader reads the configuration anew when asked, whoever asks: SIGHUP,
+// POST /-/reload and the file watch all come through here, one at a time. A
+// failure at any step changes nothing and shows in the reload series.
+type reloader struct {
+	apply func(context.Context) (hash uint64, err error)
+	log   *slog.Logger
+	asked chan request
+	busy  atomic.Bool
+
+	successful prometheus.Gauge
+	at         prometheus.Gauge
+	hash       prometheus.Gauge
+}
+
+type request struct {
+	why   string
+	reply chan error
+}
+
+func newReloader(reg prometheus.Registerer, log *slog.Logger, apply func(context.Context) (uint64, error)) *reloader {
+	r := &reloader{
+		apply: apply, log: log, asked: make(chan request),
+		successful: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "dcgm_exporter_config_last_reload_successful",
+			Help: "Whether the latest attempt to read the configuration succeeded.",
+		}),
+		at: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "dcgm_exporter_config_last_reload_success_timestamp_seconds",
+			Help: "When the configuration was last read with success, in Unix time.",
+		}),
+		hash: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "dcgm_exporter_config_hash",
+			Help: "A hash of the configuration in force: equal on all nodes that are configured alike.",
+		}),
+	}
+	reg.MustRegister(r.successful, r.at, r.hash)
+	return r
+}
+
+// took notes that the configuration with this hash is in force.
+func (r *reloader) took(hash uint64) {
+	r.successful.Set(1)
+	r.at.Set(float64(time.Now().UnixNano()) / 1e9)
+	r.hash.Set(float64(hash)) // 48 bits, which a float64 holds exactly
+}
+
+// reload asks for a reload and waits for its end.
+func (r *reloader) reload(ctx context.Context, why string) error {
+	req := request{why: why, reply: make(chan error, 1)}
+	select {
+	case r.asked <- req:
+	case <-ctx.Done():
+		return fmt.Errorf("another reload is under way: %w", ctx.Err())
+	}
+	select {
+	case err := <-req.reply:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// reloading reports whether a reload is under way.
+func (r *reloader) reloading() bool { return r.busy.Load() }
+
+// run serves requests until ctx is done. Every value on hangup is one.
+func (r *reloader) run(ctx context.Context, hangup <-chan struct{}) {
+	for {
+		req := request{why: "SIGHUP", reply: make(chan error, 1)}
+		select {
+		case <-ctx.Done():
+			return
+		case req = <-r.asked:
+		case <-hangup:
+		}
+		r.busy.Store(true)
+		hash, err := r.apply(ctx)
+		r.busy.Store(false)
+		if err != nil {
+			r.successful.Set(0)
+			r.log.Error("Reload refused; everything goes on as before", "why", req.why, "error", err)
+		} else {
+			r.took(hash)
+			r.log.Info("Configuration reloaded", "why", req.why)
+		}
+		req.reply <- err
+	}
+}

@@ -1,0 +1,126 @@
+package app
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/dcgm"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/nvml"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/sim"
+)
+
+// chosen is a source, and who says what its entities are used for.
+type chosen struct {
+	source      collector.Source
+	attributors []collector.Attributor
+}
+
+// sources makes the sources that configurations name. libdcgm and NVML are one
+// per process, and so are their sources: a reload uses them again.
+type sources struct {
+	start time.Time // of the process
+	log   *slog.Logger
+
+	dcgm        *dcgm.Source
+	dcgmOptions dcgm.Options
+	nvml        *nvml.Source
+}
+
+func newSources(start time.Time, log *slog.Logger) *sources {
+	return &sources{start: start, log: log, nvml: nvml.New(nvml.Options{})}
+}
+
+// choose returns the source that the configuration names. Automatic choice
+// takes DCGM where it is and NVML otherwise, anew at every attempt to open, so
+// that a driver that arrives late is found.
+func (s *sources) choose(ctx context.Context, cfg *config.Config, plan *gpu.Plan) (chosen, error) {
+	switch cfg.Source.Kind {
+	case config.SourceNVML:
+		return chosen{source: s.ofNVML()}, nil
+	case config.SourceSim:
+		return s.ofSim(cfg)
+	}
+	engine, err := s.ofDCGM(cfg)
+	if err != nil {
+		return chosen{}, err
+	}
+	if cfg.Source.Kind == config.SourceDCGM || cfg.Source.Remote != "" {
+		return chosen{source: engine}, nil
+	}
+	hardware := firstOf{engine, s.ofNVML()}
+	if !cfg.Source.Sim.Fallback {
+		return chosen{source: hardware}, nil
+	}
+	session, err := hardware.Open(ctx, plan)
+	if err == nil {
+		return chosen{source: hardware}, session.Close()
+	}
+	if !errors.Is(err, gpu.ErrUnavailable) {
+		return chosen{source: hardware}, nil // the loop tells what is wrong with it
+	}
+	return s.ofSim(cfg)
+}
+
+func (s *sources) ofDCGM(cfg *config.Config) (collector.Source, error) {
+	options := dcgm.Options{Remote: cfg.Source.Remote, Log: s.log}
+	if cfg.Source.DCGMLog {
+		options.EngineLog = cfg.Source.DCGMLogLevel
+	}
+	if err := options.Check(); err != nil {
+		return nil, fmt.Errorf("--remote-hostengine-info or --dcgm-log-level: %w", err)
+	}
+	if s.dcgm == nil || s.dcgmOptions != options {
+		s.dcgm, s.dcgmOptions = dcgm.New(options), options
+	}
+	return collector.SourceOf(s.dcgm.Open), nil
+}
+
+func (s *sources) ofNVML() collector.Source { return collector.SourceOf(s.nvml.Open) }
+
+func (s *sources) ofSim(cfg *config.Config) (chosen, error) {
+	// The world begins with the process: a reload does not reset its counters.
+	options := sim.Options{Node: cfg.Source.Sim.Node, Seed: cfg.Source.Sim.Seed, Start: s.start}
+	if path := cfg.Source.Sim.Scenario; path != "" {
+		f, err := os.Open(path)
+		if err != nil {
+			return chosen{}, fmt.Errorf("scenario: %w", err)
+		}
+		defer f.Close()
+		if options.Scenario, err = sim.ParseScenario(f, path); err != nil {
+			return chosen{}, err
+		}
+	}
+	source, err := sim.New(options)
+	if err != nil {
+		return chosen{}, err
+	}
+	s.log.Warn("SIMULATED NODE: every value is made up, no GPU is read", "node", cmp.Or(options.Node, sim.DefaultNode))
+	return chosen{source: collector.SourceOf(source.Open), attributors: []collector.Attributor{source}}, nil
+}
+
+// firstOf opens the first source that is available.
+type firstOf []collector.Source
+
+func (sources firstOf) Open(ctx context.Context, plan *gpu.Plan) (collector.Session, error) {
+	var missing []string
+	for _, s := range sources {
+		session, err := s.Open(ctx, plan)
+		if err == nil {
+			return session, nil
+		}
+		if !errors.Is(err, gpu.ErrUnavailable) {
+			return nil, err
+		}
+		missing = append(missing, err.Error())
+	}
+	return nil, fmt.Errorf("%w: %s", gpu.ErrUnavailable, strings.Join(missing, "; "))
+}

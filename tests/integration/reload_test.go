@@ -1,0 +1,119 @@
+package integration
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+)
+
+const (
+	temperatureOnly = "DCGM_FI_DEV_GPU_TEMP, gauge, Temperature.\n"
+	withPower       = temperatureOnly + "DCGM_FI_DEV_POWER_USAGE, gauge, Power.\n"
+)
+
+// watchTemperature scrapes until stopped and counts the pages without the one
+// series that every file of these tests asks for.
+func watchTemperature(t *testing.T, e *exporter) (missing func() int64) {
+	var gaps atomic.Int64
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			if len(e.scrape().series("DCGM_FI_DEV_GPU_TEMP")) == 0 {
+				gaps.Add(1)
+			}
+		}
+	}()
+	return func() int64 { close(stop); <-done; return gaps.Load() }
+}
+
+func hasPower(p page) bool { return len(p.series("DCGM_FI_DEV_POWER_USAGE")) > 0 }
+
+func TestReload(t *testing.T) {
+	ways := map[string]func(*testing.T, *exporter, bool){
+		"SIGHUP": func(_ *testing.T, e *exporter, _ bool) { e.hangup <- struct{}{} },
+		"POST": func(t *testing.T, e *exporter, good bool) {
+			resp, err := http.Post(e.url+"/-/reload", "", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+			if good != (resp.StatusCode == http.StatusOK) {
+				t.Errorf("POST /-/reload: status %d", resp.StatusCode)
+			}
+		},
+		"file change": func(*testing.T, *exporter, bool) {},
+	}
+	for name, ask := range ways {
+		t.Run(name, func(t *testing.T) {
+			file := write(t, "counters.csv", temperatureOnly)
+			e := start(t, sim(t, "h100x8", "", "-f", file, "--web-enable-lifecycle")...)
+			first := e.collected()
+			hash := first.value("dcgm_exporter_config_hash")
+			missing := watchTemperature(t, e)
+
+			if err := os.WriteFile(file, []byte("this is no counters file\n"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			ask(t, e, false)
+			refused := e.until("the refused file", func(p page) bool {
+				return p.value("dcgm_exporter_config_last_reload_successful") == 0
+			})
+			if hasPower(refused) || refused.value("dcgm_exporter_config_hash") != hash {
+				t.Error("a broken file changed something")
+			}
+
+			if err := os.WriteFile(file, []byte(withPower), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			ask(t, e, true)
+			e.until("the reload", func(p page) bool {
+				return hasPower(p) && p.value("dcgm_exporter_config_last_reload_successful") == 1 &&
+					p.value("dcgm_exporter_config_hash") != hash
+			})
+			if n := missing(); n != 0 {
+				t.Errorf("%d pages without the series in between", n)
+			}
+		})
+	}
+}
+
+// A ConfigMap volume is a link to a folder that is swapped by renaming.
+func TestConfigMapSwap(t *testing.T) {
+	dir := t.TempDir()
+	put := func(version, content string) {
+		t.Helper()
+		if err := os.Mkdir(filepath.Join(dir, version), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, version, "counters.csv"), []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(version, filepath.Join(dir, "..data_tmp")); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(filepath.Join(dir, "..data_tmp"), filepath.Join(dir, "..data")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("..v1", temperatureOnly)
+	file := filepath.Join(dir, "counters.csv")
+	if err := os.Symlink(filepath.Join("..data", "counters.csv"), file); err != nil {
+		t.Fatal(err)
+	}
+	e := start(t, sim(t, "single", "", "-f", file)...)
+	if hasPower(e.collected()) {
+		t.Fatal("power before the swap")
+	}
+	put("..v2", withPower)
+	e.until("the swapped file", hasPower)
+	put("..v3", temperatureOnly)
+	e.until("the file swapped back", func(p page) bool { return !hasPower(p) })
+}

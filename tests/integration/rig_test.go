@@ -1,0 +1,211 @@
+package integration
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/app"
+)
+
+// patience bounds every wait. It is no claim about speed: a machine that needs
+// longer has not failed a benchmark, it is stuck.
+const patience = 60 * time.Second
+
+// An exporter is a running one.
+type exporter struct {
+	t      *testing.T
+	url    string
+	hangup chan struct{}
+	cancel context.CancelFunc
+	result chan error
+	log    *lockedBuffer
+}
+
+type lockedBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+func noEnv(string) (string, bool) { return "", false }
+
+// start runs the exporter with args and waits until it listens.
+func start(t *testing.T, args ...string) *exporter {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	e := &exporter{t: t, hangup: make(chan struct{}), cancel: cancel, result: make(chan error, 1), log: &lockedBuffer{}}
+	listening := make(chan net.Addr, 1)
+	go func() {
+		e.result <- app.Run(ctx, app.Process{
+			Args: append([]string{"--address", "127.0.0.1:0"}, args...),
+			Env:  noEnv, Out: io.Discard, Err: e.log, Hangup: e.hangup,
+			Start: time.Now(), Version: "test",
+			Listening: func(a net.Addr) { listening <- a },
+		})
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if t.Failed() {
+			t.Logf("log:\n%s", e.log)
+		}
+	})
+	select {
+	case a := <-listening:
+		e.url = "http://" + a.String()
+	case err := <-e.result:
+		t.Fatalf("Run: %v\n%s", err, e.log)
+	case <-time.After(patience):
+		t.Fatalf("does not listen\n%s", e.log)
+	}
+	return e
+}
+
+// stop ends the exporter and returns what Run returned.
+func (e *exporter) stop() error {
+	e.t.Helper()
+	e.cancel()
+	select {
+	case err := <-e.result:
+		return err
+	case <-time.After(patience):
+		e.t.Fatal("Run does not return")
+		return nil
+	}
+}
+
+// get returns status, headers and body of a path.
+func (e *exporter) get(path string) (int, http.Header, string) {
+	e.t.Helper()
+	client := http.Client{Timeout: patience}
+	resp, err := client.Get(e.url + path)
+	if err != nil {
+		e.t.Fatalf("GET %s: %v", path, err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		e.t.Fatalf("GET %s: %v", path, err)
+	}
+	return resp.StatusCode, resp.Header, string(body)
+}
+
+// A page is a parsed scrape.
+type page struct {
+	text     string
+	families map[string]*dto.MetricFamily
+}
+
+func (e *exporter) scrape() page {
+	e.t.Helper()
+	code, _, body := e.get("/metrics")
+	if code != http.StatusOK {
+		e.t.Fatalf("GET /metrics: status %d", code)
+	}
+	parser := expfmt.NewTextParser(model.LegacyValidation)
+	families, err := parser.TextToMetricFamilies(strings.NewReader(body))
+	if err != nil {
+		e.t.Fatalf("the page does not parse: %v\n%s", err, body)
+	}
+	return page{text: body, families: families}
+}
+
+// series returns the values of a family by the values of the given labels,
+// joined by slashes.
+func (p page) series(family string, labels ...string) map[string]float64 {
+	out := map[string]float64{}
+	for _, m := range p.families[family].GetMetric() {
+		key := make([]string, len(labels))
+		for i, name := range labels {
+			for _, l := range m.Label {
+				if l.GetName() == name {
+					key[i] = l.GetValue()
+				}
+			}
+		}
+		out[strings.Join(key, "/")] = m.GetGauge().GetValue() + m.GetCounter().GetValue() + m.GetUntyped().GetValue()
+	}
+	return out
+}
+
+// value returns the value of a family's only series, or -1.
+func (p page) value(family string) float64 {
+	for _, v := range p.series(family) {
+		return v
+	}
+	return -1
+}
+
+// until scrapes until the page is as wanted.
+func (e *exporter) until(what string, wanted func(page) bool) page {
+	e.t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(patience)
+	for {
+		p := e.scrape()
+		if wanted(p) {
+			return p
+		}
+		select {
+		case <-tick.C:
+		case <-deadline:
+			e.t.Fatalf("not seen: %s; last page:\n%s", what, p.text)
+		}
+	}
+}
+
+// collected waits for the first page with data.
+func (e *exporter) collected() page {
+	e.t.Helper()
+	return e.until("a first cycle", func(p page) bool { return p.value("dcgm_exporter_collect_success") == 1 })
+}
+
+// write puts a file into a temporary folder and returns its path.
+func write(t *testing.T, name, content string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// sim returns the arguments of a simulated node that is read every 100 ms,
+// with a scenario if that is not empty.
+func sim(t *testing.T, node, scenario string, args ...string) []string {
+	t.Helper()
+	all := []string{"--source=sim", "--sim-node=" + node, "-c", "100", "--collectors", "../../etc/default-counters.csv"}
+	if scenario != "" {
+		all = append(all, "--sim-scenario="+write(t, "scenario.yaml", scenario))
+	}
+	return append(all, args...)
+}
+
+func faults(lines ...string) string {
+	return fmt.Sprintf("faults:\n  - {%s}\n", strings.Join(lines, "}\n  - {"))
+}
