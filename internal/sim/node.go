@@ -186,16 +186,14 @@ func ParseNode(r io.Reader, file string) (*Node, error) {
 		}
 	}
 	for _, spec := range n.spec.Switches {
-		if spec.Links < 1 || spec.Links > maxLinks {
-			return nil, at(spec.Line, fmt.Errorf("%d links, a switch has 1 to %d", spec.Links, maxLinks))
+		if err := n.addSwitches(spec); err != nil {
+			return nil, at(spec.Line, err)
 		}
-		n.switches = append(n.switches, slices.Repeat([]switchSpec{spec}, max(spec.Count, 1))...)
 	}
 	for _, spec := range n.spec.CPUs {
-		if spec.Cores < 1 || spec.Limit <= spec.Idle {
-			return nil, at(spec.Line, fmt.Errorf("%d cores, %g W idle and a limit of %g W: a CPU has cores, and a limit above idle", spec.Cores, spec.Idle, spec.Limit))
+		if err := n.addCPUs(spec); err != nil {
+			return nil, at(spec.Line, err)
 		}
-		n.cpus = append(n.cpus, slices.Repeat([]cpuSpec{spec}, max(spec.Count, 1))...)
 	}
 	for i := range n.spec.Pods {
 		if err := n.addPod(p, &n.spec.Pods[i]); err != nil {
@@ -213,6 +211,10 @@ func (n *Node) addGPUs(p *parts, spec *gpuSpec) error {
 	if err != nil {
 		return err
 	}
+	count, err := counted(spec.Count, maxGPUs-len(n.gpus))
+	if err != nil {
+		return err
+	}
 	g := nodeGPU{board: b, limit: b.Power.Limit, mig: spec.MIG != nil}
 	if spec.Limit != 0 {
 		if g.limit = spec.Limit; g.limit < b.Power.Min || g.limit > b.Power.Max {
@@ -224,21 +226,56 @@ func (n *Node) addGPUs(p *parts, spec *gpuSpec) error {
 			return err
 		}
 	}
-	for range max(spec.Count, 1) {
-		n.gpus = append(n.gpus, g)
-	}
-	if len(n.gpus) > maxGPUs {
-		return fmt.Errorf("more than %d GPUs", maxGPUs)
-	}
+	n.gpus = append(n.gpus, slices.Repeat([]nodeGPU{g}, count)...)
 	return nil
 }
 
-// maxGPUs is how many GPUs DCGM manages on one machine (DCGM_MAX_NUM_DEVICES).
-const maxGPUs = 32
+func (n *Node) addSwitches(spec switchSpec) error {
+	count, err := counted(spec.Count, maxSwitches-len(n.switches))
+	if err != nil {
+		return err
+	}
+	if spec.Links < 1 || spec.Links > maxLinks {
+		return fmt.Errorf("%d links, a switch has 1 to %d", spec.Links, maxLinks)
+	}
+	n.switches = append(n.switches, slices.Repeat([]switchSpec{spec}, count)...)
+	return nil
+}
 
-// maxLinks is how many links the widest switch has (NVML_NVLINK_MAX_LINKS of a
-// fourth-generation NVSwitch is 72).
-const maxLinks = 72
+func (n *Node) addCPUs(spec cpuSpec) error {
+	count, err := counted(spec.Count, maxCPUs-len(n.cpus))
+	if err != nil {
+		return err
+	}
+	if spec.Cores < 1 || spec.Cores > maxCores {
+		return fmt.Errorf("%d cores, a CPU has 1 to %d", spec.Cores, maxCores)
+	}
+	if spec.Idle < 0 || spec.Limit <= spec.Idle {
+		return fmt.Errorf("%g W idle and a limit of %g W, expected a limit above idle", spec.Idle, spec.Limit)
+	}
+	n.cpus = append(n.cpus, slices.Repeat([]cpuSpec{spec}, count)...)
+	return nil
+}
+
+// counted returns how many there shall be of a spec, 1 where it does not say.
+func counted(count, room int) (int, error) {
+	if count == 0 {
+		count = 1
+	}
+	if count < 0 || count > room {
+		return 0, fmt.Errorf("count is %d, there is room for %d", count, room)
+	}
+	return count, nil
+}
+
+// What a node can hold.
+const (
+	maxGPUs     = 32 // DCGM_MAX_NUM_DEVICES
+	maxSwitches = 12 // DCGM_MAX_NUM_SWITCHES
+	maxLinks    = 72 // of a fourth-generation NVSwitch
+	maxCPUs     = 8  // DCGM_MAX_NUM_CPUS
+	maxCores    = 1024
+)
 
 func (n *Node) addPod(p *parts, spec *podSpec) error {
 	w, err := p.workload(spec.Workload)
