@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/operator/crd"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/operator/finding"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/operator/lint"
 )
@@ -20,6 +21,7 @@ func newLintCommand(e *env) *cobra.Command {
 	var (
 		options lint.Options
 		fix     bool
+		crds    []string
 	)
 	cmd := &cobra.Command{
 		Use:   "lint [FILE…] [--command 'helm install …'] [--set key=value]",
@@ -50,6 +52,9 @@ for the .yaml, .yml, .json and .sh files in it, - for standard input.`,
 			}
 			options.Files = files
 			options.Read = e.read
+			if options.Schemas, err = e.schemas(crds); err != nil {
+				return err
+			}
 			result, err := lint.Lint(options)
 			if err != nil {
 				return err
@@ -73,8 +78,37 @@ for the .yaml, .yml, .json and .sh files in it, - for standard input.`,
 	flags.StringVarP(&options.Command, "command", "c", "", "judge this shell `text`; standard input when it is -")
 	flags.StringArrayVar(&options.Sets, "set", nil, "judge these `key=value` pairs, alone or on top of a values file; may be repeated")
 	flags.StringArrayVar(&options.Taints, "taint", nil, "a taint of the GPU nodes, `key[=value]:Effect`, to compare tolerations with; may be repeated")
+	flags.StringArrayVar(&crds, "crds", nil, "a `file` of CustomResourceDefinitions, or a directory of them, to validate resources against; may be repeated")
 	flags.BoolVar(&fix, "fix", false, "print the corrected command instead of the findings")
 	return cmd
+}
+
+// schemas reads the definitions that resources are validated against; nil without any.
+func (e *env) schemas(paths []string) (lint.Schemas, error) {
+	if len(paths) == 0 {
+		return nil, nil
+	}
+	set := &crd.Set{}
+	for _, path := range paths {
+		files := []string{path}
+		if info, err := os.Stat(path); err != nil {
+			return nil, err
+		} else if info.IsDir() {
+			if files, err = lintableIn(path); err != nil {
+				return nil, err
+			}
+		}
+		for _, file := range files {
+			data, err := e.read(file)
+			if err != nil {
+				return nil, err
+			}
+			if err := set.Add(data); err != nil {
+				return nil, fmt.Errorf("%s: %w", file, err)
+			}
+		}
+	}
+	return set, nil
 }
 
 // lintData is the result of lint for machines.
@@ -86,7 +120,13 @@ type lintData struct {
 // kinds writes what the inputs were taken for.
 func kinds(result *lint.Result) func(io.Writer, finding.Style) error {
 	return func(w io.Writer, style finding.Style) error {
-		_, err := fmt.Fprintln(w, style.Dim("judged: "+strings.Join(count(result.Kinds), ", ")))
+		if _, err := fmt.Fprintln(w, style.Dim("judged: "+strings.Join(count(result.Kinds), ", "))); err != nil {
+			return err
+		}
+		if len(result.Report.Findings) > 0 {
+			return nil
+		}
+		_, err := fmt.Fprintln(w, style.Green(result.Report.Summary()))
 		return err
 	}
 }

@@ -51,7 +51,7 @@ const (
 	kindUnknown       kind = ""
 )
 
-var separator = regexp.MustCompile(`(?m)^---(\s.*)?$`)
+var separator = regexp.MustCompile(`(?m)^---([ \t].*)?$`)
 
 // parse reads the documents of a text. What is no YAML is reported here, and judged no further.
 func (r *run) parse(t text) {

@@ -23,7 +23,7 @@ func (r *run) resource(d *doc) {
 		if have != nil {
 			at, found = have, have.Value
 		}
-		j.add("api-version", finding.Error, at, "apiVersion", fmt.Sprintf("found %s; a %s is of %s", found, d.kind, want), "write "+want)
+		j.add("api-version", finding.Error, at, "apiVersion", fmt.Sprintf("found %s; the %s is of %s", found, d.kind, want), "write "+want)
 	}
 	if k := get(d.root, "kind"); k.Value != string(d.kind) {
 		j.add("unknown-kind", finding.Error, k, "kind", "the API server knows no kind "+k.Value, "write "+string(d.kind))
@@ -107,16 +107,20 @@ func (j *resourceJudge) group(path string, n *yaml.Node) {
 			if right := renamedFields[f.Name]; slices.Contains(names, right) {
 				fix = "write " + right
 			}
-			j.add("unknown-field", finding.Error, f.Key, where, fmt.Sprintf("a %s has no such field: the API server drops it, or refuses the object with strict validation", j.resource), fix)
+			j.add("unknown-field", finding.Error, f.Key, where, fmt.Sprintf("the %s has no such field: the API server drops it, or refuses the object with strict validation", j.resource), fix)
 			continue
 		}
 		present[f.Name] = true
 		j.field(where, path, known[i], f)
 	}
+	var missing []string
 	for _, f := range known {
 		if f.Required && !present[f.Name] {
-			j.add("missing-field", finding.Error, n, "spec."+strings.TrimPrefix(path+"."+f.Name, "."), fmt.Sprintf("a %s must have this field: the API server refuses it without", j.resource), "")
+			missing = append(missing, "spec."+strings.TrimPrefix(path+"."+f.Name, "."))
 		}
+	}
+	if len(missing) > 0 {
+		j.add("missing-field", finding.Error, n, strings.Join(missing, ", "), "missing: the API server refuses the "+j.resource+" without", "")
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/operator/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/operator/finding"
 )
 
@@ -17,6 +18,9 @@ var components = []string{
 	"vgpuDeviceManager", "vfioManager", "vfioManager.driverManager", "kataManager", "sandboxDevicePlugin",
 	"kataSandboxDevicePlugin", "ccManager", "draDriver",
 }
+
+// releasedWithChart are the operands whose images are built from the operator's own source, with its version.
+var releasedWithChart = []string{"validator", "operator", "nodeStatusExporter"}
 
 var (
 	imageName      = regexp.MustCompile(`^[a-zA-Z0-9-]+$`)
@@ -101,8 +105,8 @@ var switches = []struct {
 	{"driver.nvidiaDriverCRD.enabled", "driver.nvidiaDriverCRD", []string{"enabled"}},
 }
 
-// dead reports settings that do nothing because a switch is off. A setting that repeats the default is left alone:
-// values files that are a copy of the chart's are full of them.
+// dead reports settings that do nothing because a switch is off. In a file a setting that repeats the default is left
+// alone: values files that are a copy of the chart's are full of them.
 func (in *installation) dead() {
 	reported := map[*setting]bool{}
 	for _, sw := range switches {
@@ -110,7 +114,7 @@ func (in *installation) dead() {
 			continue
 		}
 		for _, s := range in.below(sw.group, sw.except...) {
-			if reported[s] || s.dropped || s.unknown || in.repeatsDefault(s) {
+			if reported[s] || s.dropped || s.unknown || !in.flags && in.repeatsDefault(s) {
 				continue
 			}
 			reported[s] = true
@@ -129,7 +133,7 @@ func (in *installation) dead() {
 				"load the module on the host, or set driver.enabled=true", sourceOperator, s)
 		}
 	}
-	if s := in.explicit("vgpuManager.enabled"); s != nil && s.text() == "true" && in.is("sandboxWorkloads.enabled", false) {
+	if s := in.explicit("vgpuManager.enabled"); s != nil && s.text() == "true" && in.is("sandboxWorkloads.enabled", false) && (in.flags || !in.repeatsDefault(s)) {
 		in.add("dead-setting", finding.Warning, "has no effect: sandboxWorkloads.enabled=false", "set sandboxWorkloads.enabled=true", sourceOperator, s)
 	}
 }
@@ -265,10 +269,13 @@ func (in *installation) versions() {
 		if c == "gfd" && in.gfdImage(s) {
 			continue
 		}
-		if s.dropped {
+		if s.dropped || !in.flags && in.repeatsDefault(s) {
 			continue
 		}
 		made, known := in.table.Operand(in.version, c)
+		if slices.Contains(releasedWithChart, c) {
+			made, known = []string{strings.TrimPrefix(in.version.String(), "v")}, true
+		}
 		if !known || slices.ContainsFunc(made, func(v string) bool { return sameVersion(s.text(), v) || c == "driver" && sameBranch(s.text(), v) }) {
 			continue
 		}
@@ -283,6 +290,67 @@ func (in *installation) versions() {
 		in.add("operand-version", finding.Warning, fmt.Sprintf("%s is %s %s, which chart %s is made for", s.text(), relation, list(c, made), in.version),
 			"delete it: the chart brings the version it was tested with", sourceMatrix, s)
 	}
+}
+
+// discovery compares a pinned image of Node Feature Discovery with the one that this release, or the last one that the
+// table knows of, is made for.
+func (in *installation) discovery() {
+	s := in.explicit("node-feature-discovery.image.tag")
+	if s == nil || s.unknown || s.dropped {
+		return
+	}
+	for _, v := range slices.Backward(in.table.Versions()) {
+		made, known := in.table.Operand(v, "nfd")
+		if in.version.Before(v) || !known {
+			continue
+		}
+		if compareVersions(s.text(), made[0]) < 0 {
+			s.dropped = true
+			in.add("operand-version", finding.Warning, fmt.Sprintf("%s is older than %s, which chart %s is made for", s.text(), made[0], v), "delete it: the chart brings the version it was tested with", sourceMatrix, s)
+		}
+		return
+	}
+}
+
+// oldDefaults reports names that were the chart's default once, and that something else has replaced.
+func (in *installation) oldDefaults() {
+	for _, s := range in.settings {
+		k, known := in.table.Key(s.path)
+		if !known || !k.In(in.version) || s.dropped || s.text() == "" {
+			continue
+		}
+		last := s.path[len(s.path)-1]
+		current, _ := k.Default(in.version)
+		if last != "image" && last != "repository" && s.name() != "migManager.config.name" || scalarText(current) == s.text() {
+			continue
+		}
+		since, found := replacedAt(k, s.text())
+		if !found || in.version.Before(since) {
+			continue
+		}
+		s.dropped = true
+		severity, reason := finding.Error, fmt.Sprintf("was the chart's default before %s; this release has the image in %s", since, scalarText(current))
+		switch {
+		case last == "image":
+			reason = fmt.Sprintf("was the chart's default before %s; this release has the image as %s", since, scalarText(current))
+		case s.name() == "migManager.config.name":
+			severity, reason = finding.Warning, fmt.Sprintf("was the chart's default before %s; naming it turns off the configs that the MIG manager makes for each node's GPUs", since)
+		}
+		in.add("old-default", severity, reason, "delete it", sourceValues, s)
+	}
+}
+
+// replacedAt returns the release at which another default took the place of value.
+func replacedAt(k *chart.Key, value string) (since chart.Version, found bool) {
+	was := false
+	for _, d := range k.Defaults() {
+		is := d.Known && scalarText(d.Value) == value
+		if was && !is && d.Known {
+			since, found = d.From, true
+		}
+		was = is
+	}
+	return since, found && !was
 }
 
 // list names the versions an operand is made for; of the driver's many the branches are enough.
@@ -308,6 +376,9 @@ func (in *installation) gfdImage(s *setting) bool {
 	image, _ := in.value("gfd.image")
 	moved := mustVersion(in.table, "v24.3.0")
 	const reason = "GPU Feature Discovery is part of the image k8s-device-plugin since v24.3.0"
+	if in.version.Before(moved) && !in.flags && in.repeatsDefault(s) {
+		return false
+	}
 	if in.version.Before(moved) {
 		in.add("gfd-image", finding.Info, fmt.Sprintf("works with %s, but %s, whose tags are the device plugin's: %s is then a tag that does not exist", in.version, reason, s.text()),
 			"delete it when you upgrade", sourceValues, s)

@@ -27,7 +27,9 @@ func (in *installation) judge() {
 	in.images()
 	in.dead()
 	in.contradictions()
+	in.oldDefaults()
 	in.versions()
+	in.discovery()
 }
 
 // keys judges each setting's path against the chart's keys.
@@ -153,7 +155,7 @@ func (in *installation) carry(s *setting, to chart.Path) {
 
 // later notes that a key of this version is gone in the newest.
 func (in *installation) later(s *setting, k *chart.Key) {
-	if k.Until == (chart.Version{}) {
+	if k.Until == (chart.Version{}) || !in.flags && in.repeatsDefault(s) {
 		return
 	}
 	next, _ := in.table.Next(k.Until)
@@ -190,13 +192,22 @@ func (in *installation) fixTooDeep(path string, i int) {
 		value := s.text()
 		switch s.path[len(s.path)-1] {
 		case "repository", "name":
-			if repository, image, found := cutLast(value, "/"); found {
-				added = append(added, component+".repository="+repository, component+".image="+image)
-			} else if value != "" {
-				added = append(added, component+".image="+value)
+			repository, image, found := cutLast(value, "/")
+			if !found {
+				repository, image = "", value
+			}
+			if repository != "" {
+				added = append(added, component+".repository="+repository)
+			}
+			if k, known := in.table.Key(chart.ParsePath(path)); known && image != "" {
+				if since, old := replacedAt(k, image); !old || in.version.Before(since) {
+					added = append(added, path+"="+image)
+				}
 			}
 		case "tag", "version":
-			added = append(added, component+".version="+value)
+			if !slices.Contains(releasedWithChart, component) || sameVersion(value, in.version.String()) {
+				added = append(added, component+".version="+value)
+			}
 		case "pullPolicy":
 			added = append(added, component+".imagePullPolicy="+value)
 		}
