@@ -2,6 +2,7 @@ package exposition
 
 import (
 	"hash/maphash"
+	"strings"
 	"sync/atomic"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
@@ -165,7 +166,8 @@ func (e *Encoder) plan(s *gpu.Snapshot) {
 
 func header(name, help string, typ gpu.MetricType) string {
 	var b []byte
-	if help != "" {
+	// Blanks around a help text are no part of it for those who read the page.
+	if help = strings.Trim(help, " \t"); help != "" {
 		b = append(b, "# HELP "...)
 		b = append(b, name...)
 		b = append(b, ' ')

@@ -142,7 +142,7 @@ func says(s *gpu.Snapshot) parsed {
 	declare := func(name, help string, typ gpu.MetricType) parsedFamily {
 		name = repaired(name, notMetric)
 		if _, ok := page[name]; !ok {
-			page[name] = parsedFamily{Type: typ.String(), Help: string([]rune(help)), Samples: map[string]float64{}}
+			page[name] = parsedFamily{Type: typ.String(), Help: strings.Trim(string([]rune(help)), " \t"), Samples: map[string]float64{}}
 		}
 		return page[name]
 	}

@@ -9,7 +9,7 @@ import "strings"
 // It allocates nothing.
 func acceptsGzip(values []string) bool {
 	const unnamed = -1
-	gzip, identity, any := unnamed, unnamed, unnamed
+	gzip, identity, wildcard := unnamed, unnamed, unnamed
 	for _, value := range values {
 		for value != "" {
 			var element string
@@ -27,12 +27,12 @@ func acceptsGzip(values []string) bool {
 			case strings.EqualFold(coding, "identity"):
 				identity = max(identity, weight)
 			case coding == "*":
-				any = max(any, weight)
+				wildcard = max(wildcard, weight)
 			}
 		}
 	}
 	if gzip == unnamed {
-		gzip = any
+		gzip = wildcard
 	}
 	return gzip > 0 && gzip >= identity
 }
