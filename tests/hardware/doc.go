@@ -1,0 +1,8 @@
+// Package hardware tests the sources on a real GPU: the contract suite, values
+// against nvidia-smi, and NVML against DCGM where both are there. Its tests
+// have the build tag gpu.
+//
+// Where there is no GPU they skip, and fail if REQUIRE_GPU is 1; the
+// comparison with DCGM skips where there is no DCGM, and fails if REQUIRE_DCGM
+// is 1. They read only: nothing of the GPU is set or reset.
+package hardware

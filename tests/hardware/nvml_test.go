@@ -1,0 +1,339 @@
+//go:build gpu
+
+package hardware
+
+import (
+	"context"
+	"encoding/csv"
+	"errors"
+	"math"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/collector/sourcetest"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/dcgm"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/nvml"
+)
+
+// refresh is longer than the hardware needs for new profiling samples.
+const refresh = 300 * time.Millisecond
+
+// settle lets the hardware measure: only time does that.
+func settle(*testing.T) { time.Sleep(refresh) }
+
+// planOf returns a plan of the catalogue's fields for every entity.
+func planOf(t *testing.T, ids ...gpu.FieldID) *gpu.Plan {
+	t.Helper()
+	plan := &gpu.Plan{Interval: refresh, Devices: gpu.Selector{Flex: true}}
+	for _, id := range ids {
+		entry, ok := counters.ByID(id)
+		if !ok {
+			t.Fatalf("no field %d in the catalogue", id)
+		}
+		f := entry.Field()
+		if f.Levels.Has(gpu.KindNode) {
+			f.Levels = gpu.KindsOf(gpu.KindGPU)
+		}
+		plan.Fields = append(plan.Fields, f)
+	}
+	return plan
+}
+
+// everything returns the ids of all fields that a GPU can have.
+func everything() []gpu.FieldID {
+	var ids []gpu.FieldID
+	for entry := range counters.All() {
+		if entry.Exportable() && entry.Levels.Has(gpu.KindGPU) {
+			ids = append(ids, entry.ID)
+		}
+	}
+	return ids
+}
+
+// absent ends a test that needs what is not there: a skip, or a failure where
+// the variable says that it must be there.
+func absent(t *testing.T, variable, reason string, err error) {
+	t.Helper()
+	if os.Getenv(variable) == "1" {
+		t.Fatalf("%s is 1, and: %v", variable, err)
+	}
+	t.Skipf("SKIP %s: %v", reason, err)
+}
+
+// openNVML opens NVML, or ends the test where there is no GPU.
+func openNVML(t *testing.T, plan *gpu.Plan) *nvml.Session {
+	t.Helper()
+	s, err := nvml.New(nvml.Options{}).Open(context.Background(), plan)
+	if errors.Is(err, gpu.ErrUnavailable) {
+		absent(t, "REQUIRE_GPU", "gpu-absent", err)
+	}
+	if err != nil {
+		t.Fatalf("Open: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	})
+	return s
+}
+
+func TestNVMLContract(t *testing.T) {
+	plan := planOf(t, everything()...)
+	if err := openNVML(t, plan).Close(); err != nil {
+		t.Fatal(err)
+	}
+	sourcetest.Run(t, sourcetest.Fixture{
+		New:    func(*testing.T) collector.Source { return collector.SourceOf(nvml.New(nvml.Options{}).Open) },
+		Plan:   plan,
+		Settle: settle,
+	})
+}
+
+// smi asks nvidia-smi for the given properties of all GPUs, by UUID.
+func smi(t *testing.T, properties []string) map[string][]string {
+	t.Helper()
+	path, err := exec.LookPath("nvidia-smi")
+	if err != nil {
+		absent(t, "REQUIRE_GPU", "nvidia-smi-absent", err)
+	}
+	query := "--query-gpu=uuid," + strings.Join(properties, ",")
+	out, err := exec.Command(path, query, "--format=csv,noheader,nounits").CombinedOutput()
+	if err != nil {
+		t.Fatalf("nvidia-smi %s: %v\n%s", query, err, out)
+	}
+	r := csv.NewReader(strings.NewReader(string(out)))
+	r.TrimLeadingSpace = true
+	lines, err := r.ReadAll()
+	if err != nil {
+		t.Fatalf("nvidia-smi's answer: %v\n%s", err, out)
+	}
+	gpus := map[string][]string{}
+	for _, line := range lines {
+		gpus[line[0]] = line[1:]
+	}
+	return gpus
+}
+
+// comparison says which property of nvidia-smi a field must agree with. What
+// moves may differ by slack from both of the readings around ours.
+type comparison struct {
+	id       gpu.FieldID
+	property string
+	slack    float64
+}
+
+var comparisons = []comparison{
+	{1, "driver_version", 0},
+	{50, "name", 0},
+	{52, "index", 0},
+	{53, "serial", 0},
+	{54, "uuid", 0},
+	{57, "pci.bus_id", 0},
+	{80, "inforom.ecc", 0},
+	{81, "inforom.pwr", 0},
+	{82, "inforom.img", 0},
+	{85, "vbios_version", 0},
+	{100, "clocks.sm", 300},
+	{101, "clocks.mem", 300},
+	{102, "clocks.video", 300},
+	{113, "clocks.max.sm", 0},
+	{114, "clocks.max.memory", 0},
+	{140, "temperature.memory", 3},
+	{150, "temperature.gpu", 3},
+	{155, "power.draw", 60},
+	{160, "power.limit", 1},
+	{161, "power.min_limit", 1},
+	{162, "power.max_limit", 1},
+	{163, "power.default_limit", 1},
+	{164, "enforced.power.limit", 1},
+	{191, "fan.speed", 10},
+	{203, "utilization.gpu", 100},
+	{204, "utilization.memory", 100},
+	{235, "pcie.link.gen.max", 0},
+	{236, "pcie.link.width.max", 0},
+	{238, "pcie.link.width.current", 0},
+	{250, "memory.total", 1},
+	{251, "memory.free", 256},
+	{252, "memory.used", 256},
+	{253, "memory.reserved", 1},
+	{310, "ecc.errors.corrected.volatile.total", 0},
+	{311, "ecc.errors.uncorrected.volatile.total", 0},
+	{312, "ecc.errors.corrected.aggregate.total", 0},
+	{313, "ecc.errors.uncorrected.aggregate.total", 0},
+	{390, "retired_pages.single_bit_ecc.count", 0},
+	{391, "retired_pages.double_bit.count", 0},
+}
+
+// nothing reports whether nvidia-smi says that it has no value.
+func nothing(value string) bool {
+	return value == "" || strings.Contains(value, "N/A") || strings.Contains(value, "Not Supported") ||
+		strings.Contains(value, "Unknown Error")
+}
+
+func TestNVMLAgreesWithSMI(t *testing.T) {
+	var ids []gpu.FieldID
+	var properties []string
+	for _, c := range comparisons {
+		ids = append(ids, c.id)
+		properties = append(properties, c.property)
+	}
+	plan := planOf(t, ids...)
+	s := openNVML(t, plan)
+	before := smi(t, properties)
+	ours := read(t, s, plan)
+	after := smi(t, properties)
+
+	compared := 0
+	for _, d := range s.Topology().Devices {
+		if d.Entity.Kind != gpu.KindGPU {
+			continue
+		}
+		first, second := before[d.UUID], after[d.UUID]
+		if len(first) != len(comparisons) || len(second) != len(comparisons) {
+			t.Errorf("nvidia-smi does not know %s: %v, %v", d.UUID, before, after)
+			continue
+		}
+		for i, c := range comparisons {
+			got, ok := ours[key{d.UUID, 0, d.Entity.Kind, c.id}]
+			if !ok {
+				if !nothing(first[i]) && !nothing(second[i]) {
+					t.Logf("%s: %s is not served, nvidia-smi has %q", d.Entity, plan.Fields[i].Name, first[i])
+				}
+				continue
+			}
+			if nothing(first[i]) || nothing(second[i]) {
+				continue // what nvidia-smi does not print can still be read
+			}
+			compared++
+			if !between(got, first[i], second[i], c.slack) {
+				t.Errorf("%s: %s = %v, nvidia-smi says %s = %q, then %q", d.Entity, plan.Fields[i].Name, got, c.property, first[i], second[i])
+			}
+		}
+	}
+	if compared < 10 {
+		t.Errorf("only %d values could be compared", compared)
+	}
+}
+
+// between reports whether a value lies between two texts of nvidia-smi, give
+// or take slack; texts must be equal but for case.
+func between(v gpu.Value, a, b string, slack float64) bool {
+	n, ok := v.Number()
+	x, errX := strconv.ParseFloat(a, 64)
+	y, errY := strconv.ParseFloat(b, 64)
+	if !ok || errX != nil || errY != nil {
+		return strings.EqualFold(v.String(), a)
+	}
+	return n >= math.Min(x, y)-slack && n <= math.Max(x, y)+slack
+}
+
+// key names a value by what two sources agree on: not their entity ids.
+type key struct {
+	uuid     string
+	instance uint32
+	kind     gpu.Kind
+	field    gpu.FieldID
+}
+
+func read(t *testing.T, s collector.Session, plan *gpu.Plan) map[key]gpu.Value {
+	t.Helper()
+	values := map[key]gpu.Value{}
+	var b gpu.Batch
+	for range 3 { // profiling has values from the second sample on
+		b.Reset()
+		if err := s.Read(context.Background(), &b); err != nil {
+			t.Fatalf("Read: %v", err)
+		}
+		settle(t)
+	}
+	for _, x := range b.Samples {
+		d := &s.Topology().Devices[x.Row]
+		values[key{d.UUID, d.InstanceID, d.Entity.Kind, plan.Fields[x.Field].ID}] = x.Value
+	}
+	return values
+}
+
+// TestNVMLAgreesWithDCGM is the parity of the two sources: equal identities,
+// equal types and units. Values are taken at other times, so that numbers that
+// move may differ, but not by the factor that a wrong unit makes.
+func TestNVMLAgreesWithDCGM(t *testing.T) {
+	plan := planOf(t, everything()...)
+	ours := openNVML(t, plan)
+	theirs, err := dcgm.New(dcgm.Options{}).Open(context.Background(), plan)
+	if errors.Is(err, gpu.ErrUnavailable) {
+		absent(t, "REQUIRE_DCGM", "dcgm-absent", err)
+	}
+	if err != nil {
+		t.Fatalf("Open: %v", err)
+	}
+	defer theirs.Close()
+
+	identities := func(top *gpu.Topology) map[string]gpu.Device {
+		found := map[string]gpu.Device{}
+		for _, d := range top.Devices {
+			if d.Entity.Kind != gpu.KindGPU && d.Entity.Kind != gpu.KindGPUInstance {
+				continue
+			}
+			id := d.UUID + "/" + strconv.Itoa(int(d.InstanceID)) + "/" + d.Entity.Kind.String()
+			d.Entity, d.GPU = gpu.Entity{}, 0 // each source's own numbers
+			found[id] = d
+		}
+		return found
+	}
+	if diff := cmp.Diff(identities(theirs.Topology()), identities(ours.Topology())); diff != "" {
+		t.Errorf("devices (-DCGM +NVML):\n%s", diff)
+	}
+
+	dcgmValues, nvmlValues := read(t, theirs, plan), read(t, ours, plan)
+	compared := 0
+	for k, got := range nvmlValues {
+		want, ok := dcgmValues[k]
+		if !ok {
+			t.Logf("field %d of %s/%d is served by NVML alone: %v", k.field, k.uuid, k.instance, got)
+			continue
+		}
+		compared++
+		entry, _ := counters.ByID(k.field)
+		g, okG := got.Number()
+		w, okW := want.Number()
+		_, intG := got.Int64()
+		_, intW := want.Int64()
+		switch {
+		case okG != okW || intG != intW:
+			t.Errorf("%s of %s/%d: %v from NVML, %v from DCGM: other types", entry.Classic, k.uuid, k.instance, got, want)
+		case !okG && got != want:
+			t.Errorf("%s of %s/%d: %q from NVML, %q from DCGM", entry.Classic, k.uuid, k.instance, got, want)
+		case okG && !alike(g, w, entry.Unit):
+			t.Errorf("%s of %s/%d: %v from NVML, %v from DCGM", entry.Classic, k.uuid, k.instance, g, w)
+		}
+	}
+	if compared < 30 {
+		t.Errorf("only %d values could be compared", compared)
+	}
+}
+
+// alike reports whether two readings can be of one quantity in one unit: they
+// differ by less than a factor of three, or by less than what a unit can move
+// between two readings.
+func alike(a, b float64, unit gpu.Unit) bool {
+	room := map[gpu.Unit]float64{
+		counters.Percent: 100, counters.Ratio: 1, counters.Watts: 100, counters.Megahertz: 500, counters.Celsius: 5,
+		counters.Mebibytes: 512, counters.MegabytesPerSecond: 1e5, counters.BytesPerSecond: 1e10,
+		counters.Nanoseconds: 1e9, counters.Millijoules: 1e6,
+	}[unit]
+	if math.Abs(a-b) <= room {
+		return true
+	}
+	low, high := math.Min(a, b), math.Max(a, b)
+	return low > 0 && high/low < 3
+}
