@@ -94,7 +94,9 @@ const (
 	onLink   = 1 << gpu.KindNVLink
 	onSwitch = 1 << gpu.KindNVSwitch
 	onCPU    = 1<<gpu.KindCPU | 1<<gpu.KindCPUCore
-	onNode   = 1 << gpu.KindNode
+	// A plan reads what the machine says for every GPU, and as a label for
+	// every instance.
+	onNode = 1<<gpu.KindNode | onBoth
 )
 
 // ruleFor returns the rule for a field on a kind of entity, nil where the

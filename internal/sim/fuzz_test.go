@@ -80,6 +80,37 @@ func FuzzScenario(f *testing.F) {
 	})
 }
 
+// A node that is accepted can be played: every device of it is read within
+// the contract.
+func FuzzNode(f *testing.F) {
+	f.Add([]byte("name: x\ngpus:\n  - {board: T4, count: 2, limit: 65}\n"))
+	f.Add([]byte("name: x\ngpus: [{board: A100-PCIE-40GB, mig: [3g.20gb, 1g.5gb]}, {board: L40S}]\n" +
+		"pods: [{namespace: a, pod: b, container: c, workload: batch, devices: [0/1, 1]}]\n"))
+	f.Add([]byte("name: x\nswitches: [{count: 2, links: 3}]\ncpus: [{cores: 2, idle: 1, limit: 2, clock: 3000}]\n"))
+	plan := planOf(func(e counters.Entry) bool {
+		return e.ID < 260 || e.ID > 850 && e.ID < 900 || e.ID > 1090 && e.ID < 1140
+	})
+	f.Fuzz(func(t *testing.T, yaml []byte) {
+		n, err := sim.ParseNode(bytes.NewReader(yaml), "x.yaml")
+		if err != nil {
+			var syntax *sim.SyntaxError
+			if !errors.As(err, &syntax) || syntax.File != "x.yaml" {
+				t.Fatalf("%v does not say where", err)
+			}
+			return
+		}
+		r := play(t, sim.Options{Model: n}, plan)
+		for range 3 {
+			r.pass(17 * time.Minute)
+			r.read()
+			intact(t, plan, &r.b, r.now())
+		}
+		if len(r.b.Samples) == 0 {
+			t.Fatal("a node without a value")
+		}
+	})
+}
+
 // intact checks what a Read promises.
 func intact(t *testing.T, plan *gpu.Plan, b *gpu.Batch, now time.Time) {
 	t.Helper()
