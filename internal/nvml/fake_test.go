@@ -176,14 +176,15 @@ func asSource(src *nvml.Source) collector.Source { return collector.SourceOf(src
 // true.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
+	deadline := time.After(30 * time.Second)
+	for poll := time.Tick(time.Millisecond); !ok(); {
+		select {
+		case <-poll:
+		case <-deadline:
 			t.Fatalf("%s did not happen", what)
 		}
 	}
 }
-
-func join(lines ...string) string { return strings.Join(lines, "\n") + "\n" }
 
 func render(found map[string]string, entities []string) string {
 	var out strings.Builder

@@ -9,6 +9,7 @@ import (
 	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/NVIDIA/go-nvml/pkg/nvml/mock"
 	"github.com/NVIDIA/go-nvml/pkg/nvml/mock/dgxa100"
+	"github.com/NVIDIA/go-nvml/pkg/nvml/mock/server"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
@@ -20,7 +21,7 @@ import (
 // dgx is go-nvml's DGX A100, made to answer what the sessions of these tests
 // ask. What it cannot answer it does not have: its functions would panic.
 type dgx struct {
-	*dgxa100.Server
+	*server.Server
 	lost   map[int]bool
 	gone   bool
 	inits  int
@@ -50,7 +51,7 @@ func newDGX() *dgx {
 		return len(d.Devices), gonvml.SUCCESS
 	}
 	for i := range d.Devices {
-		device := d.Devices[i].(*dgxa100.Device)
+		device := d.Devices[i].(*server.Device)
 		device.GetClockInfoFunc = func(gonvml.ClockType) (uint32, gonvml.Return) {
 			if d.lost[i] {
 				return 0, gonvml.ERROR_GPU_IS_LOST
@@ -72,7 +73,7 @@ func newDGX() *dgx {
 // books, and the MIG device that NVML would hand out for it.
 func (d *dgx) cut(t *testing.T, index, profile int) {
 	t.Helper()
-	device := d.Devices[index].(*dgxa100.Device)
+	device := d.Devices[index].(*server.Device)
 	device.SetMigMode(gonvml.DEVICE_MIG_ENABLE)
 	info, ret := device.GetGpuInstanceProfileInfo(profile)
 	if ret != gonvml.SUCCESS {

@@ -128,6 +128,22 @@ func TestDCGMSemantics(t *testing.T) {
 		{"retired pages", 391, "gpu 0 set field.30 5", "5"},
 		{"time below clocks for power", 240, "gpu 0 set field.74 1234567890123", "1234567890123"},
 		{"time below base clocks", 247, "gpu 0 set field.81 99", "99"},
+		{"memory clock, not the SM's", 101, "gpu 0 set clock-mem 1593", "1593"},
+		{"highest video clock", 115, "", "1545"},
+		{"requested SM clock", 110, "", "1755"},
+		{"requested memory clock", 111, "", "2619"},
+		{"reasons are a mask", 112, "gpu 0 set clock-reasons 72", "72"},
+		{"no auto-boost", 120, "", "fault:not_supported"},
+		{"memory slows down at", 151, "", "95"},
+		{"GPU operates up to", 152, "", "87"},
+		{"distance to slowdown", 153, "", "59"},
+		{"slows down at", 158, "", "89"},
+		{"shuts down at", 159, "", "92"},
+		{"lowest limit", 161, "", "200"},
+		{"highest limit", 162, "", "700"},
+		{"limit after a reset", 163, "gpu 0 set power-limit-default 699999", "699"},
+		{"BAR1 in MiB", 93, "", "131069"},
+		{"PCI device", 58, "", "590352606"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

@@ -28,7 +28,7 @@ import (
 const refresh = 300 * time.Millisecond
 
 // settle lets the hardware measure: only time does that.
-func settle(*testing.T) { time.Sleep(refresh) }
+func settle(*testing.T) { <-time.After(refresh) }
 
 // planOf returns a plan of the catalogue's fields for every entity.
 func planOf(t *testing.T, ids ...gpu.FieldID) *gpu.Plan {
