@@ -57,7 +57,10 @@ func parseAddress(text string) (address, error) {
 			return address{}, fmt.Errorf("engine address %q: context id %q is no number, want vsock://cid:port", text, cid)
 		}
 		port, err := parsePort(text, portText, hasPort)
-		return address{transport: vsock, host: cid, port: port}, err
+		if err != nil {
+			return address{}, err
+		}
+		return address{transport: vsock, host: cid, port: port}, nil
 	default:
 		return address{}, fmt.Errorf("engine address %q: unknown scheme %q, want tcp, unix or vsock", text, scheme)
 	}

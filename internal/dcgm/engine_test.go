@@ -1,3 +1,5 @@
+//go:build linux && cgo
+
 package dcgm_test
 
 import (
@@ -169,6 +171,30 @@ func TestUnknownFields(t *testing.T) {
 	}
 }
 
+// Fields of the node are asked of every entity, and answered once for each or
+// once for all.
+func TestNodeFields(t *testing.T) {
+	for name, lines := range map[string][]string{"each": world(), "all": world("node")} {
+		t.Run(name, func(t *testing.T) {
+			e := fakedcgm.New(t, lines...)
+			s := open(t, e, planOf(text(1)), dcgm.Options{})
+			if s.Topology().Driver != "580.95.05" {
+				t.Errorf("driver %q", s.Topology().Driver)
+			}
+			want := []string{"GPU 0 #0 580.95.05", "GPU 1 #0 580.95.05", "GPU instance 7 of GPU 1 #0 580.95.05", "GPU instance 8 of GPU 1 #0 580.95.05"}
+			for range 2 { // the second Read finds the texts of the first
+				if diff := cmp.Diff(want, shown(s, read(t, s))); diff != "" {
+					t.Errorf("batch (-want +got):\n%s", diff)
+				}
+			}
+			e.Replace("580.95.05", "590.10")
+			readUntil(t, s, "the new driver", func(b *gpu.Batch, _ error) bool {
+				return !slices.ContainsFunc(b.Samples, func(x gpu.Sample) bool { return x.Value != gpu.Text("590.10") })
+			})
+		})
+	}
+}
+
 // A field of kinds of entities that the source does not read is said to be
 // unavailable.
 func TestForeignLevel(t *testing.T) {
@@ -221,18 +247,18 @@ func TestRefusedWatch(t *testing.T) {
 		}
 		return lines
 	}
-	// The first watch of a session is the one that identifies the devices.
+	// The first two watches of a session are those that identify the devices.
 	for name, tt := range map[string]struct {
 		line    string
 		want    []string
 		watches int64
 	}{
-		"fields once":      {"fail dcgmWatchFields -6 1 1", served, 3},
-		"entities once":    {"fail dcgmWatchFields -23 1 1", served, 3},
-		"one for good":     {"fail dcgmWatchFields -6 3 1", replaced(served, "GPU 0 #0 45", "GPU 0 #0 not_supported"), 3},
-		"permission":       {"fail dcgmWatchFields -29 1 1", replaced(served, "GPU 0 #0 45", "GPU 0 #0 permission", "GPU 0 #1 71.5", "GPU 0 #1 permission", "GPU 1 #0 45", "GPU 1 #0 permission", "GPU 1 #1 71.5", "GPU 1 #1 permission"), 1},
+		"fields once":      {"fail dcgmWatchFields -6 1 2", served, 3},
+		"entities once":    {"fail dcgmWatchFields -23 1 2", served, 3},
+		"one for good":     {"fail dcgmWatchFields -6 3 2", replaced(served, "GPU 0 #0 45", "GPU 0 #0 not_supported"), 3},
+		"permission":       {"fail dcgmWatchFields -29 1 2", replaced(served, "GPU 0 #0 45", "GPU 0 #0 permission", "GPU 0 #1 71.5", "GPU 0 #1 permission", "GPU 1 #0 45", "GPU 1 #0 permission", "GPU 1 #1 71.5", "GPU 1 #1 permission"), 1},
 		"too many groups":  {"groups 1", replaced(served, "30.25", "unavailable"), 1},
-		"no answer at all": {"fail dcgmWatchFields -33 -1 1", replaced(served, "45", "not_supported", "71.5", "not_supported", "30.25", "not_supported"), 0},
+		"no answer at all": {"fail dcgmWatchFields -33 -1 2", replaced(served, "45", "not_supported", "71.5", "not_supported", "30.25", "not_supported"), 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := fakedcgm.New(t, world(tt.line)...)
@@ -336,6 +362,35 @@ func TestUnknownGPUComesBack(t *testing.T) {
 	readUntil(t, s, "the end", func(*gpu.Batch, error) bool { return s.Err() != nil })
 	if !errors.Is(s.Err(), gpu.ErrTopology) {
 		t.Errorf("Err = %v", s.Err())
+	}
+}
+
+// A GPU that DCGM does not read is left out, and ends the session once it can
+// be read.
+func TestUnreadGPU(t *testing.T) {
+	e := fakedcgm.New(t, world(gpuLine(2, "status=detached"))...)
+	var log strings.Builder
+	s := open(t, e, planOf(field(150, onGPU)), logTo(&log))
+	if diff := cmp.Diff([]string{"GPU 0 #0 45", "GPU 1 #0 45"}, shown(s, read(t, s))); diff != "" {
+		t.Errorf("batch (-want +got):\n%s", diff)
+	}
+	mentions(t, log.String(), "gpu=2", "detached")
+	e.Replace(" status=detached", "")
+	readUntil(t, s, "the end", func(*gpu.Batch, error) bool { return s.Err() != nil })
+	if !errors.Is(s.Err(), gpu.ErrTopology) {
+		t.Errorf("Err = %v", s.Err())
+	}
+}
+
+// Instances that do not tell their profile are read all the same.
+func TestInstancesWithoutProfile(t *testing.T) {
+	e := fakedcgm.New(t, world("fail dcgmWatchFields -6 1 1")...)
+	s := open(t, e, planOf(field(155, onBoth)), dcgm.Options{})
+	if d := s.Topology().Devices[2]; d.Profile != "" || d.InstanceID != 1 || d.UUID != "GPU-1" {
+		t.Errorf("instance 7: %+v", d)
+	}
+	if n := len(read(t, s).Samples); n != 4 {
+		t.Errorf("%d samples, want 4", n)
 	}
 }
 
@@ -509,6 +564,33 @@ func TestFrozenEngine(t *testing.T) {
 		}
 	case <-time.After(deadline):
 		t.Fatal("Read did not return when the engine went on")
+	}
+}
+
+// An engine that does not answer while a session opens holds Open, which
+// succeeds or fails when the engine goes on.
+func TestConnectBlocks(t *testing.T) {
+	for _, line := range []string{"", "fail dcgmConnect_v2 -21"} {
+		e := fakedcgm.New(t, world("block dcgmConnect_v2")...)
+		done := make(chan error, 1)
+		go func() {
+			s, err := dcgm.New(dcgm.Options{Remote: "10.0.0.9"}).Open(context.Background(), planOf(field(150, onGPU)))
+			if err == nil {
+				err = s.Close()
+			}
+			done <- err
+		}()
+		waitFor(t, "the call to block", func() bool { return e.Blocked() == 1 })
+		e.Play(world(line)...)
+		select {
+		case err := <-done:
+			if (err == nil) != (line == "") || err != nil && !errors.Is(err, gpu.ErrUnavailable) {
+				t.Errorf("Open after %q: %v", line, err)
+			}
+		case <-time.After(deadline):
+			t.Fatal("Open did not return when the engine went on")
+		}
+		checkClosed(t, e)
 	}
 }
 

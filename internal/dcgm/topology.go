@@ -113,67 +113,84 @@ func (s *Session) reportMissing(members []entity) {
 	missing("GPU instance", s.plan.Devices.MinorIDs, groupInstance)
 }
 
-// identify reads who the members and the GPUs of instances are, by a watch
-// that lasts only as long as it takes; DCGM gives the minor number and the
+// identify reads who the members and the GPUs of instances are, by watches
+// that last only as long as it takes; DCGM gives the minor number and the
 // index in no other way. It also sets the clock by the samples just taken.
+// Instances that do not tell who they are have no profile.
 func (s *Session) identify(members []entity) (known map[entity]identity, driver string, err error) {
-	asked := slices.Clone(members)
-	for _, x := range s.layout.instances {
-		if parent := (entity{groupGPU, x.gpu}); slices.Contains(members, entity{groupInstance, x.id}) && !slices.Contains(asked, parent) {
-			asked = append(asked, parent)
+	var gpus, cuts []entity
+	for _, e := range members {
+		if e.group == groupInstance {
+			cuts = append(cuts, e)
+			e = entity{groupGPU, s.cutOf(e).gpu}
+		}
+		if !slices.Contains(gpus, e) {
+			gpus = append(gpus, e)
 		}
 	}
-	ids := []gpu.FieldID{fieldDriver, fieldName, fieldIndex, fieldUUID, fieldMinor, fieldBusID}
-	from := time.Now()
-	var samples []sample
-	var texts []string
-	err = s.once(asked, ids, func(r readout) {
-		for i := range r.samples {
-			samples = append(samples, r.samples[i])
-			texts = append(texts, string(r.textOf(&r.samples[i])))
-		}
-	})
-	if err != nil {
-		return nil, "", err
-	}
-	known = map[entity]identity{}
-	for _, e := range asked {
+	known = make(map[entity]identity, len(gpus)+len(cuts))
+	for _, e := range slices.Concat(gpus, cuts) {
 		known[e] = identity{index: -1, minor: -1}
 	}
+	from := time.Now()
 	var newest int64
-	for i := range samples {
-		x := &samples[i]
-		newest = max(newest, x.at*1000)
-		v, _ := decode(&gpu.Field{Text: x.kind == kindText}, x, []byte(texts[i]))
-		if v.IsAbsent() {
-			continue
+	learn := func(r readout) {
+		for i := range r.samples {
+			x := &r.samples[i]
+			newest = max(newest, x.at*1000)
+			v, _ := decode(&gpu.Field{Text: x.kind == kindText}, x, r.textOf(x))
+			if v.IsAbsent() {
+				continue
+			}
+			if x.field == fieldDriver {
+				driver = v.String()
+				continue
+			}
+			e := entity{x.group, x.entity}
+			if who, ok := known[e]; ok {
+				known[e] = who.with(gpu.FieldID(x.field), v)
+			}
 		}
-		if x.field == fieldDriver {
-			driver = v.String()
-			continue
-		}
-		e := entity{x.group, x.entity}
-		who, ok := known[e]
-		if !ok {
-			continue
-		}
-		n, _ := v.Int64()
-		switch x.field {
-		case fieldName:
-			who.model = v.String()
-		case fieldUUID:
-			who.uuid = v.String()
-		case fieldBusID:
-			who.busID = v.String()
-		case fieldIndex:
-			who.index = n
-		case fieldMinor:
-			who.minor = n
-		}
-		known[e] = who
+	}
+	if err := s.once(gpus, []gpu.FieldID{fieldDriver, fieldName, fieldIndex, fieldUUID, fieldMinor, fieldBusID}, learn); err != nil {
+		return nil, "", err
 	}
 	s.clock.start(newest, from.UnixNano(), time.Now().UnixNano())
+	if len(cuts) == 0 {
+		return known, driver, nil
+	}
+	err = s.once(cuts, []gpu.FieldID{fieldName, fieldUUID}, learn)
+	if s.isOver(err) {
+		return nil, "", err
+	}
+	if err != nil {
+		s.log.Warn("DCGM does not tell the profiles of MIG instances", "error", s.inWords(err))
+	}
 	return known, driver, nil
+}
+
+// with returns the identity with one more thing known of it.
+func (i identity) with(field gpu.FieldID, v gpu.Value) identity {
+	n, _ := v.Int64()
+	switch field {
+	case fieldName:
+		i.model = v.String()
+	case fieldUUID:
+		i.uuid = v.String()
+	case fieldBusID:
+		i.busID = v.String()
+	case fieldIndex:
+		i.index = n
+	case fieldMinor:
+		i.minor = n
+	}
+	return i
+}
+
+// cutOf returns what the layout knows of a GPU instance.
+func (s *Session) cutOf(e entity) instance {
+	i := slices.IndexFunc(s.layout.instances, func(x instance) bool { return x.id == e.id })
+	return s.layout.instances[i]
 }
 
 // once watches fields, has them sampled, calls read with their values, and
@@ -214,8 +231,7 @@ func (s *Session) build(members []entity, known map[entity]identity, driver stri
 		id := e.id
 		var cut instance
 		if e.group == groupInstance {
-			i := slices.IndexFunc(s.layout.instances, func(x instance) bool { return x.id == e.id })
-			cut = s.layout.instances[i]
+			cut = s.cutOf(e)
 			id = cut.gpu
 		}
 		parent := entity{groupGPU, id}

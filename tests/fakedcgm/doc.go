@@ -16,6 +16,7 @@
 //	library V, engine V, driver V, nvml V      versions
 //	boot N                                     another N is another engine
 //	down                                       the engine is gone
+//	node                                       fields of the node come back under no entity
 //	skew SECONDS                               its clock minus ours
 //	groups N                                   how many groups it can hold
 //	gpu ID uuid= name= bus= index= minor= status=ok|lost|unsupported prof=IDS|none|error:CODE

@@ -158,8 +158,8 @@ func (e *Engine) Restart() {
 	e.Play(e.lines...)
 }
 
-// Count returns a counter's change since New: "calls.FUNCTION", "live.reads" or
-// "unbounded.watches".
+// Count returns a counter's change since New: "calls.FUNCTION", "live.reads",
+// "unbounded.watches", or "log.LEVEL" for each start with libdcgm's log on.
 func (e *Engine) Count(name string) int64 {
 	e.t.Helper()
 	return e.read()[name] - e.first[name]

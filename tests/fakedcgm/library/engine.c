@@ -13,6 +13,7 @@
 #define MAX_GROUPS 64
 #define MAX_WATCHES 256
 #define FIRST_SAMPLE_US 7000 /* after the watch */
+#define FIRST_DEVICE_FIELD 50
 #define FIRST_PROFILING_FIELD 1001
 #define LAST_PROFILING_FIELD 1399
 
@@ -96,7 +97,7 @@ static struct series *find_series(int group, unsigned entity, int field, int cre
 
 /* Fields of the whole node live under no entity, whoever asks. */
 static struct series *series_of(int group, unsigned entity, int field, int create) {
-    if (field < 50) group = DCGM_FE_NONE, entity = 0;
+    if (field < FIRST_DEVICE_FIELD) group = DCGM_FE_NONE, entity = 0;
     return find_series(group, entity, field, create);
 }
 
@@ -337,6 +338,12 @@ dcgmReturn_t dcgmInit(void) {
     if (st != DCGM_ST_OK) return leave(st);
     if (!initialised) count("open.init", 1);
     initialised = 1;
+    const char *level = getenv("__DCGM_DBG_LVL"), *file = getenv("__DCGM_DBG_FILE");
+    if (level && file && !strcmp(file, "-")) {
+        char name[32];
+        snprintf(name, sizeof name, "log.%s", level);
+        count(name, 1);
+    }
     return leave(DCGM_ST_OK);
 }
 
@@ -732,7 +739,10 @@ dcgmReturn_t dcgmGetLatestValues_v2(dcgmHandle_t handle, dcgmGpuGrp_t group, dcg
     for (int e = 0; e < g->n; e++)
         for (int i = 0; i < f->n; i++) {
             latest((int)g->members[e].entityGroupId, g->members[e].entityId, f->ids[i], &v);
-            if (callback(g->members[e].entityGroupId, g->members[e].entityId, &v, 1, data)) return leave(DCGM_ST_OK);
+            int node = world.node && f->ids[i] < FIRST_DEVICE_FIELD;
+            if (node && e > 0) continue;
+            if (callback(node ? DCGM_FE_NONE : g->members[e].entityGroupId, node ? 0 : g->members[e].entityId, &v, 1, data))
+                return leave(DCGM_ST_OK);
         }
     return leave(DCGM_ST_OK);
 }

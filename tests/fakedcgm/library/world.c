@@ -145,6 +145,7 @@ static void parse_line(struct world *w, char *line) {
     else if (!strcmp(words[0], "nvml")) copy(w->nvml, sizeof w->nvml, arg);
     else if (!strcmp(words[0], "boot")) w->boot = atoi(arg);
     else if (!strcmp(words[0], "down")) w->down = 1;
+    else if (!strcmp(words[0], "node")) w->node = 1;
     else if (!strcmp(words[0], "skew")) w->skew_us = (int64_t)(atof(arg) * 1e6);
     else if (!strcmp(words[0], "groups")) w->max_groups = atoi(arg);
     else if (!strcmp(words[0], "gpu") && n > 1) parse_gpu(w, words, n);

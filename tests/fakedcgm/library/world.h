@@ -69,7 +69,7 @@ struct fail {
 struct world {
     int generation;
     char library[32], engine[32], driver[32], nvml[32];
-    int boot, down;
+    int boot, down, node;
     int64_t skew_us;
     int max_groups;
     struct gpu gpus[MAX_GPUS];

@@ -1,0 +1,214 @@
+package dcgm
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+var number, words = &gpu.Field{}, &gpu.Field{Text: true}
+
+func intSample(v int64) *sample {
+	return &sample{at: 1, kind: kindInt, bits: uint64(v)}
+}
+
+func doubleSample(v float64) *sample {
+	return &sample{at: 1, kind: kindDouble, bits: math.Float64bits(v)}
+}
+
+func TestDecode(t *testing.T) {
+	textSample := &sample{at: 1, kind: kindText}
+	for name, tt := range map[string]struct {
+		field *gpu.Field
+		in    *sample
+		text  string
+		want  gpu.Value
+		err   error
+	}{
+		"integer":                 {number, intSample(-7), "", gpu.Int(-7), nil},
+		"zero":                    {number, intSample(0), "", gpu.Int(0), nil},
+		"largest":                 {number, intSample(blankInt - 1), "", gpu.Int(blankInt - 1), nil},
+		"blank":                   {number, intSample(blankInt), "", gpu.Value{}, nil},
+		"not found":               {number, intSample(blankInt + 1), "", gpu.Value{}, nil},
+		"not supported":           {number, intSample(blankInt + 2), "", gpu.Value{}, gpu.ErrNotSupported},
+		"no permission":           {number, intSample(blankInt + 3), "", gpu.Value{}, gpu.ErrPermission},
+		"above all blanks":        {number, intSample(math.MaxInt64), "", gpu.Value{}, nil},
+		"double":                  {number, doubleSample(0.25), "", gpu.Float(0.25), nil},
+		"largest double":          {number, doubleSample(blankDouble - 0.5), "", gpu.Float(blankDouble - 0.5), nil},
+		"blank double":            {number, doubleSample(blankDouble), "", gpu.Value{}, nil},
+		"double not supported":    {number, doubleSample(blankDouble + 2), "", gpu.Value{}, gpu.ErrNotSupported},
+		"double no permission":    {number, doubleSample(blankDouble + 3), "", gpu.Value{}, gpu.ErrPermission},
+		"NaN":                     {number, doubleSample(math.NaN()), "", gpu.Value{}, nil},
+		"infinite":                {number, doubleSample(math.Inf(1)), "", gpu.Value{}, nil},
+		"text":                    {words, textSample, "P0 <<<", gpu.Text("P0 <<<"), nil},
+		"blank text":              {words, textSample, "<<<NULL>>>", gpu.Value{}, nil},
+		"text not supported":      {words, textSample, "<<<NOT_SUPPORTED>>>", gpu.Value{}, gpu.ErrNotSupported},
+		"text no permission":      {words, textSample, "<<<NOT_PERM>>>", gpu.Value{}, gpu.ErrPermission},
+		"empty text":              {words, textSample, "", gpu.Value{}, nil},
+		"text for a number":       {number, textSample, "12", gpu.Value{}, nil},
+		"number for a text":       {words, intSample(12), "", gpu.Text("12"), nil},
+		"double for a text":       {words, doubleSample(1.5), "", gpu.Text("1.5"), nil},
+		"time":                    {number, &sample{at: 1, kind: kindTimestamp, bits: 99}, "", gpu.Int(99), nil},
+		"structure":               {number, &sample{at: 1, kind: 'b', bits: 99}, "", gpu.Value{}, nil},
+		"without a time":          {number, &sample{kind: kindInt, bits: 99}, "", gpu.Value{}, nil},
+		"not watched":             {number, &sample{at: 1, kind: kindInt, bits: 99, status: -16}, "", gpu.Value{}, nil},
+		"stale":                   {number, &sample{at: 1, kind: kindInt, bits: 99, status: -15}, "", gpu.Value{}, nil},
+		"status no permission":    {number, &sample{at: 1, kind: kindInt, bits: 99, status: -17}, "", gpu.Value{}, gpu.ErrPermission},
+		"status GPU lost":         {number, &sample{at: 1, kind: kindInt, bits: 99, status: -18}, "", gpu.Value{}, gpu.ErrLost},
+		"status unknown to man":   {number, &sample{at: 1, kind: kindInt, bits: 99, status: -12345}, "", gpu.Value{}, nil},
+		"status before the value": {number, &sample{at: 1, kind: kindInt, bits: uint64(blankInt + 3), status: -6}, "", gpu.Value{}, gpu.ErrNotSupported},
+	} {
+		got, err := decode(tt.field, tt.in, []byte(tt.text))
+		if got != tt.want || !errors.Is(err, tt.err) || (err == nil) != (tt.err == nil) {
+			t.Errorf("%s: %v, %v; want %v, %v", name, got, err, tt.want, tt.err)
+		}
+	}
+}
+
+// Whatever an engine sends: no sentinel comes out, no NaN, no value of the
+// wrong type, no value beside a reason, and none without a time or with a
+// status.
+func FuzzDecode(f *testing.F) {
+	f.Add(int64(1), uint64(blankInt), int32(0), byte('i'), false, "")
+	f.Add(int64(1), math.Float64bits(blankDouble+1), int32(0), byte('d'), false, "")
+	f.Add(int64(1), uint64(0), int32(0), byte('s'), true, "<<<NOT_FOUND>>>")
+	f.Add(int64(0), uint64(5), int32(-14), byte('i'), true, "x")
+	f.Fuzz(func(t *testing.T, at int64, bits uint64, status int32, kind byte, isText bool, text string) {
+		v, err := decode(&gpu.Field{Text: isText}, &sample{at: at, bits: bits, status: status, kind: kind}, []byte(text))
+		if v.IsAbsent() {
+			return
+		}
+		if err != nil || status != 0 || at <= 0 {
+			t.Errorf("%v beside error %v, status %d, time %d", v, err, status, at)
+		}
+		if v.IsText() != isText {
+			t.Errorf("%v: text is %t, want %t", v, v.IsText(), isText)
+		}
+		if n, ok := v.Number(); ok {
+			if kind == kindDouble && !(n < blankDouble) || kind != kindDouble && int64(bits) >= blankInt {
+				t.Errorf("sentinel %v", n)
+			}
+		} else if s := v.String(); kind == kindText && strings.HasPrefix(s, "<<<") && strings.Contains(s, ">>>") {
+			t.Errorf("sentinel %q", s)
+		}
+	})
+}
+
+// A text that lies outside what was read is no text.
+func TestTextOf(t *testing.T) {
+	r := readout{texts: []byte("onetwo")}
+	for _, tt := range []struct {
+		text uint32
+		len  uint64
+		want string
+	}{{0, 3, "one"}, {3, 3, "two"}, {6, 0, ""}, {4, 3, ""}, {7, 0, ""}, {0, math.MaxUint32, ""}} {
+		if got := r.textOf(&sample{kind: kindText, text: tt.text, bits: tt.len}); string(got) != tt.want {
+			t.Errorf("%d+%d: %q, want %q", tt.text, tt.len, got, tt.want)
+		}
+	}
+	if got := r.textOf(&sample{kind: kindInt, bits: 3}); got != nil {
+		t.Errorf("an integer has the text %q", got)
+	}
+}
+
+func TestUnits(t *testing.T) {
+	old, next := releaseOf("4.6.0"), releaseOf("4.7.0")
+	for name, tt := range map[string]struct {
+		id     gpu.FieldID
+		engine release
+		double bool
+		want   gpu.Unit
+		listed bool
+	}{
+		"before":                 {203, old, false, "percent", true},
+		"a double before":        {203, old, true, "percent", true},
+		"since":                  {203, next, true, "ratio", true},
+		"an integer since":       {203, next, false, "percent", true},
+		"long since":             {203, releaseOf("5.0.0"), true, "ratio", true},
+		"an engine of no name":   {203, release{}, true, "percent", true},
+		"a field without change": {150, next, false, "", false},
+	} {
+		if got, ok := asRead(tt.id, tt.engine, tt.double); got != tt.want || ok != tt.listed {
+			t.Errorf("%s: %q, %t; want %q, %t", name, got, ok, tt.want, tt.listed)
+		}
+	}
+	for percent := range int64(101) {
+		ratio := convert(gpu.Int(percent), "percent", "ratio")
+		if n, _ := convert(ratio, "ratio", "percent").Number(); n != float64(percent) {
+			t.Errorf("%d%% is %v and back %v", percent, ratio, n)
+		}
+	}
+	for _, v := range []gpu.Value{{}, gpu.Text("x"), gpu.Int(3)} {
+		if got := convert(v, "MHz", "MHz"); got != v {
+			t.Errorf("%v became %v", v, got)
+		}
+	}
+}
+
+func TestVersionOf(t *testing.T) {
+	for info, want := range map[string]string{
+		"version:4.6.0;arch:x86_64":         "4.6.0",
+		"arch:x86_64;version:4.7.1;x:y":     "4.7.1",
+		"builddate:2026-01-01 10:00:00;a:b": "",
+		"":                                  "",
+	} {
+		if got := versionOf(info); got != want {
+			t.Errorf("%q: %q, want %q", info, got, want)
+		}
+	}
+	ascending := []string{"", "3.3.9", "4.0.0", "4.6.1", "4.7.0-rc1", "4.10.2", "5.0"}
+	for i := range ascending[1:] {
+		if a, b := releaseOf(ascending[i]), releaseOf(ascending[i+1]); !a.before(b) || b.before(a) {
+			t.Errorf("%q is not before %q", ascending[i], ascending[i+1])
+		}
+	}
+}
+
+func TestProfileName(t *testing.T) {
+	for name, want := range map[string]string{
+		"1g.10gb": "1g.10gb", "MIG 1g.10gb": "1g.10gb", "NVIDIA A100-SXM4-40GB MIG 3g.20gb": "3g.20gb", " 1g.10gb+me ": "1g.10gb+me", "": "",
+	} {
+		if got := profileName(name); got != want {
+			t.Errorf("%q: %q, want %q", name, got, want)
+		}
+	}
+}
+
+func TestClock(t *testing.T) {
+	const second = int64(time.Second)
+	now := 1_000_000 * second
+	maxAge := 90 * time.Second
+	for name, tt := range map[string]struct {
+		foreign bool
+		started int64 // newest sample at the start, relative to now
+		newest  int64 // newest sample of the Read, relative to now
+		want    int64 // offset after it
+	}{
+		"own machine":                {false, -3600 * second, -3600 * second, 0},
+		"in step":                    {true, 0, 0, 0},
+		"an interval old":            {true, 0, -30 * second, 0},
+		"behind":                     {true, -3600 * second, -3600*second + 1, 3600 * second},
+		"ahead":                      {true, 50 * second, 50*second + 1, -50 * second},
+		"a sample of another client": {true, -600 * second, -1, 1},
+		"set back since":             {true, 0, -7200 * second, 7200 * second},
+		"set forward since":          {true, 0, 3 * second, -3 * second},
+		"no sample":                  {true, 0, -now, 0},
+	} {
+		c := clock{foreign: tt.foreign}
+		c.start(now+tt.started, now, now)
+		shift := c.observe(now+tt.newest, now, maxAge)
+		if c.offset != tt.want {
+			t.Errorf("%s: offset %v, want %v (shift %v)", name, time.Duration(c.offset), time.Duration(tt.want), time.Duration(shift))
+		}
+	}
+	// An engine whose newest sample stands still is frozen, not slow.
+	c := clock{foreign: true}
+	c.start(now, now, now)
+	if shift := c.observe(now, now+600*second, maxAge); shift != 0 {
+		t.Errorf("a frozen engine's clock was corrected by %v", time.Duration(shift))
+	}
+}
