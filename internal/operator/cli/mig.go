@@ -364,9 +364,17 @@ func parseIndices(text string) ([]int, error) {
 
 func generated(named mig.Named, configMap, namespace string) answer {
 	var file, document bytes.Buffer
+	configs := []mig.Named{named}
+	if named.Name != "all-disabled" {
+		// the operator presets this name on every node, so a custom file has to have it
+		configs = append([]mig.Named{{Name: "all-disabled", Entries: []mig.Entry{{All: true}}}}, named)
+	}
 	// writing to a buffer cannot fail
-	_ = mig.WriteConfig(&file, &mig.Config{Version: "v1", Named: []mig.Named{named}})
+	_ = mig.WriteConfig(&file, &mig.Config{Version: "v1", Named: configs})
 	_, findings := mig.ParseConfig(file.Bytes())
+	for i := range findings {
+		findings[i].Line, findings[i].Column = 0, 0
+	}
 	if configMap == "" {
 		fmt.Fprintf(&document, "# The MIG manager reads this as the key config.yaml of a ConfigMap: add --configmap NAME for that.\n%s", file.Bytes())
 	} else {
@@ -383,9 +391,6 @@ data:
 `, namespace, configMap, named.Name, configMap, namespace)
 		for line := range strings.Lines(file.String()) {
 			document.WriteString(strings.TrimRight("    "+line, " "))
-		}
-		for i := range findings {
-			findings[i].Line = 0
 		}
 	}
 	return answer{

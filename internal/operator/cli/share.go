@@ -240,7 +240,6 @@ func share(route sharing.Route, n *node.Node, gpus []mig.GPU, configs []sharing.
 	}
 	name, starts, choice := sharing.Choose(route, names, label, deflt)
 	report.Add(choice...)
-	effective := starts && name != ""
 	shown := name
 	if starts && name == "" && len(configs) == 1 {
 		shown = configs[0].Name
@@ -249,6 +248,7 @@ func share(route sharing.Route, n *node.Node, gpus []mig.GPU, configs []sharing.
 	for _, c := range configs {
 		if c.Name == shown {
 			config = c.Config
+			starts = starts && config != nil && !config.Refused
 			for _, f := range config.Dead(route) {
 				f.File = c.File
 				report.Add(f)
@@ -262,6 +262,7 @@ func share(route sharing.Route, n *node.Node, gpus []mig.GPU, configs []sharing.
 			migStrategy = cmp.Or(config.MIGStrategy(), mig.StrategyNone)
 		}
 	}
+	effective := starts && name != ""
 	before := mig.Predict(gpus, migStrategy, mig.Replication{})
 	if n != nil && len(n.Capacity) > 0 {
 		before.Resources, before.Labels = n.Capacity, n.Labels
@@ -298,13 +299,13 @@ func writeShare(w io.Writer, style finding.Style, gpus []mig.GPU, r shareResult,
 	fmt.Fprintln(w, style.Bold(title))
 	switch {
 	case !starts:
-		_, err := fmt.Fprintln(w, style.Red("the device plugin will not start, and no GPU will be allocatable"))
+		_, err := fmt.Fprintln(w, style.Red("with this configuration the device plugin will not start, and no GPU will be allocatable"))
 		return err
 	case r.Config == "":
 		_, err := fmt.Fprintln(w, "the node gets an empty config: nothing changes")
 		return err
 	case !r.Effective:
-		fmt.Fprintf(w, "%s; once the node asks for %s:\n\n", style.Yellow("nothing changes as it is"), style.Bold(r.Config))
+		fmt.Fprintf(w, "%s; once the node gets the config %s:\n\n", style.Yellow("nothing changes as it is"), style.Bold(r.Config))
 	default:
 		fmt.Fprintf(w, "config %s (%s)\n\n", style.Bold(r.Config), r.Strategy)
 	}

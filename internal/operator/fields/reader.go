@@ -1,6 +1,7 @@
 package fields
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -24,6 +25,8 @@ const (
 // Reader collects findings about one file. The zero value is ready to use.
 type Reader struct {
 	Findings []finding.Finding
+	// Unknown is the sentence for an unknown key, which says what happens to it.
+	Unknown string
 }
 
 // Add appends a finding of the given rule at the node's line; a nil node means the whole file.
@@ -164,7 +167,7 @@ func (r *Reader) unknown(key *yaml.Node, path string, known []string) {
 	if near := nearest(key.Value, known); near != "" {
 		fix = "write " + near
 	}
-	r.Add(RuleUnknown, finding.Error, key, join(path, key.Value), "no such key; it is ignored or refused, depending on the version", fix)
+	r.Add(RuleUnknown, finding.Error, key, join(path, key.Value), cmp.Or(r.Unknown, "no such key; it is ignored or refused, depending on the version"), fix)
 }
 
 // nearest prefers a known key that differs in letter case and punctuation alone, however long it is.

@@ -78,7 +78,7 @@ const (
 // hold. The config is what could be read, nil only when the file is not a mapping at all. Findings
 // carry lines but no file name, which the caller knows.
 func ParseConfig(data []byte) (*Config, []finding.Finding) {
-	p := parser{}
+	p := parser{fields.Reader{Unknown: "no such key, and the MIG manager refuses the file"}}
 	root := p.Document(data)
 	if root == nil {
 		return nil, p.finish()

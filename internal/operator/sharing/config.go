@@ -21,6 +21,8 @@ import (
 type Config struct {
 	// Spec is the file as the library reads it; nil where the file is refused.
 	Spec *spec.Config
+	// Refused says that the device plugin does not start with the file.
+	Refused bool
 	// set holds the line of every flag that the file sets, by path ("flags.migStrategy").
 	set map[string]int
 }
@@ -52,7 +54,10 @@ const MaxClients = 48
 // settings that are read but ignored. Findings carry lines but no file name, which the caller knows.
 // The config is nil only when the file is not a mapping at all.
 func Parse(data []byte) (*Config, []finding.Finding) {
-	p := parser{config: &Config{set: map[string]int{}}}
+	p := parser{
+		Reader: fields.Reader{Unknown: "no such key; the device plugin ignores it without a word"},
+		config: &Config{set: map[string]int{}},
+	}
 	root := p.Document(data)
 	if root == nil {
 		return nil, p.finish()
@@ -75,6 +80,9 @@ func Parse(data []byte) (*Config, []finding.Finding) {
 	}
 	p.misplaced(root)
 	p.library(data)
+	p.config.Refused = p.config.Spec == nil || slices.ContainsFunc(p.Findings, func(f finding.Finding) bool {
+		return f.Severity == finding.Error && f.ID != fields.RuleUnknown && f.ID != fields.RuleDuplicate
+	})
 	return p.config, p.finish()
 }
 
