@@ -25,6 +25,7 @@ type Session struct {
 	views  []view
 	cells  []cell
 	lost   []outage
+	down   []bool // by row: lost in the current Read
 	closed atomic.Bool
 	done   chan struct{}
 	err    error
@@ -61,6 +62,7 @@ func newSession(src *Source, plan *gpu.Plan, at int64) *Session {
 		opened: at, last: at, epoch: w.applied, done: make(chan struct{}),
 	}
 	s.views = make([]view, len(s.topology.Devices))
+	s.down = make([]bool, len(s.views))
 	s.observe(w)
 	for row := range s.views {
 		d := &s.topology.Devices[row]
@@ -213,19 +215,17 @@ func (s *Session) Read(ctx context.Context, b *gpu.Batch) error {
 }
 
 func (s *Session) read(b *gpu.Batch, now int64, elapsed time.Duration) {
-	lost := s.lost
-	down := -1 // the row that is lost; cells are sorted by row, and so are outages
+	clear(s.down)
+	for i := range s.lost {
+		if o := &s.lost[i]; !s.down[o.row] && o.fault.within(elapsed) {
+			b.Fail(o.row, gpu.AllFields, o.err)
+			s.down[o.row] = true
+		}
+	}
 	for i := range s.cells {
 		c := &s.cells[i]
-		for len(lost) > 0 && lost[0].row <= c.row {
-			if o := &lost[0]; o.row != down && o.fault.within(elapsed) {
-				b.Fail(o.row, gpu.AllFields, o.err)
-				down = o.row
-			}
-			lost = lost[1:]
-		}
 		switch {
-		case c.row == down:
+		case s.down[c.row]:
 		case c.faults != nil:
 			s.readFaulty(c, b, now, elapsed)
 		default:
