@@ -62,7 +62,7 @@ func (s *Session) open(ctx context.Context) error {
 			return err
 		}
 	}
-	s.log.Info("DCGM session open", "libdcgm", s.library, "version", s.version, "entities", len(s.top.Devices),
+	s.log.Debug("DCGM session open", "libdcgm", s.library, "engine_version", s.version, "entities", len(s.top.Devices),
 		"watches", len(s.watches), "refused", len(s.faults))
 	return nil
 }
@@ -76,7 +76,7 @@ func (s *Session) readVersions() error {
 	s.release = releaseOf(s.version)
 	if own := releaseOf(s.library); own != s.release {
 		s.log.Warn("libdcgm and the engine are of different versions; some requests may fail",
-			"libdcgm", s.library, "version", s.version)
+			"libdcgm", s.library, "engine_version", s.version)
 	}
 	return nil
 }
