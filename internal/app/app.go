@@ -74,13 +74,18 @@ func Run(ctx context.Context, p Process) error {
 
 	// A snapshot becomes a page, and the page is what a scrape gets.
 	registry := newRegistry(p.Version)
-	encoder := exposition.NewEncoder(encoderOptions(cfg, registry, log))
+	options := encoderOptions(cfg, log)
+	if cfg.Web.ExporterMetrics {
+		self := &selfMetrics{own: registry, runtime: newRuntimeRegistry(), log: log}
+		options.Trailer = self.append
+	}
+	encoder := exposition.NewEncoder(options)
 	registerEncoder(registry, encoder)
 	var pages exposition.Pages
 	loop := collector.New(collector.Options{
-		Source:            source.source,
+		Source:            source.Source,
 		Plan:              plan,
-		Attributors:       source.attributors,
+		Attributors:       source.Attributors,
 		Publish:           func(s *gpu.Snapshot) { pages.Publish(encoder.Encode(s)) },
 		Registerer:        registry,
 		Log:               log,
@@ -158,7 +163,7 @@ func reload(ctx context.Context, p Process, running *config.Config, sources *sou
 	if err != nil {
 		return 0, err
 	}
-	return hash, loop.Reload(ctx, collector.Change{Source: source.source, Plan: plan, Attributors: source.attributors})
+	return hash, loop.Reload(ctx, collector.Change{Source: source.Source, Plan: plan, Attributors: source.Attributors})
 }
 
 // metricsURL is where a person can look at the page.

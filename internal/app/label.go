@@ -10,8 +10,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
 )
 
-// encoderOptions says how pages are labelled, and what ends them.
-func encoderOptions(cfg *config.Config, gatherer prometheus.Gatherer, log *slog.Logger) exposition.Options {
+// encoderOptions says how pages are labelled.
+func encoderOptions(cfg *config.Config, log *slog.Logger) exposition.Options {
 	options := exposition.Options{
 		HostnameLabel:            exposition.HostnameLower,
 		OldNamespace:             cfg.Labels.OldNamespace,
@@ -28,10 +28,6 @@ func encoderOptions(cfg *config.Config, gatherer prometheus.Gatherer, log *slog.
 		// A remote engine's host is told by the session; under Kubernetes the
 		// node's name stands for it, since the engine is a Service there.
 		options.EngineHost = !cfg.Kubernetes.Enabled
-	}
-	if cfg.Web.ExporterMetrics {
-		self := &selfMetrics{gatherer: gatherer, log: log}
-		options.Trailer = self.append
 	}
 	return options
 }

@@ -1,7 +1,6 @@
 package app
 
 import (
-	"io"
 	"log/slog"
 	"time"
 
@@ -10,8 +9,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 )
 
-// newRegistry returns the registry of the exporter's own series, with what the
-// Go runtime and the process tell.
+// newRegistry returns the registry of the exporter's own series.
 func newRegistry(version string) *prometheus.Registry {
 	reg := prometheus.NewRegistry()
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
@@ -20,51 +18,59 @@ func newRegistry(version string) *prometheus.Registry {
 		ConstLabels: prometheus.Labels{"version": version},
 	})
 	build.Set(1)
-	reg.MustRegister(build, collectors.NewGoCollector(),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	reg.MustRegister(build)
 	return reg
 }
 
-// selfMetricsEvery is how often the exporter's own series are gathered anew at
-// most. Gathering them costs more than a cycle does, and nobody scrapes faster.
-const selfMetricsEvery = 5 * time.Second
+// newRuntimeRegistry returns the registry of what the Go runtime and the
+// process tell.
+func newRuntimeRegistry() *prometheus.Registry {
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return reg
+}
 
-// selfMetrics renders the exporter's own series for the end of a page.
+// runtimeEvery is how often the runtime's and the process' series are gathered
+// at most. Gathering them costs more than a cycle does.
+const runtimeEvery = 10 * time.Second
+
+// selfMetrics renders the exporter's own series for the end of a page: those
+// of the collection anew for every page, since they tell about it, and those
+// of the runtime now and then.
 type selfMetrics struct {
-	gatherer prometheus.Gatherer
-	log      *slog.Logger
-	text     []byte
-	at       time.Time
+	own, runtime prometheus.Gatherer
+	log          *slog.Logger
+	text         []byte // of runtime
+	at           time.Time
 }
 
 // append appends the series in the text format. It is called once per page, on
 // the collector's goroutine.
 func (s *selfMetrics) append(dst []byte) []byte {
-	if now := time.Now(); s.text == nil || now.Sub(s.at) >= selfMetricsEvery {
-		s.render()
+	dst = s.render(dst, s.own)
+	if now := time.Now(); s.text == nil || now.Sub(s.at) >= runtimeEvery {
+		s.text = s.render(s.text[:0], s.runtime)
 		s.at = now
 	}
 	return append(dst, s.text...)
 }
 
-func (s *selfMetrics) render() {
-	families, err := s.gatherer.Gather()
+func (s *selfMetrics) render(dst []byte, from prometheus.Gatherer) []byte {
+	families, err := from.Gather()
 	if err != nil { // what could be gathered is still there
 		s.log.Warn("Some of the exporter's own series are missing", "error", err)
 	}
-	s.text = s.text[:0]
-	enc := expfmt.NewEncoder(writer{&s.text}, expfmt.NewFormat(expfmt.TypeTextPlain))
+	enc := expfmt.NewEncoder(writer{&dst}, expfmt.NewFormat(expfmt.TypeTextPlain))
 	for _, f := range families {
 		if err := enc.Encode(f); err != nil {
 			s.log.Warn("One of the exporter's own series is missing", "family", f.GetName(), "error", err)
 		}
 	}
+	return dst
 }
 
 // writer appends to a slice.
 type writer struct{ dst *[]byte }
-
-var _ io.Writer = writer{}
 
 func (w writer) Write(p []byte) (int, error) {
 	*w.dst = append(*w.dst, p...)

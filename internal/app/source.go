@@ -18,10 +18,10 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/sim"
 )
 
-// chosen is a source, and who says what its entities are used for.
-type chosen struct {
-	source      collector.Source
-	attributors []collector.Attributor
+// Chosen is a source, and who says what its entities are used for.
+type Chosen struct {
+	Source      collector.Source
+	Attributors []collector.Attributor
 }
 
 // sources makes the sources that configurations name. libdcgm and NVML are one
@@ -42,30 +42,30 @@ func newSources(start time.Time, log *slog.Logger) *sources {
 // choose returns the source that the configuration names. Automatic choice
 // takes DCGM where it is and NVML otherwise, anew at every attempt to open, so
 // that a driver that arrives late is found.
-func (s *sources) choose(ctx context.Context, cfg *config.Config, plan *gpu.Plan) (chosen, error) {
+func (s *sources) choose(ctx context.Context, cfg *config.Config, plan *gpu.Plan) (Chosen, error) {
 	switch cfg.Source.Kind {
 	case config.SourceNVML:
-		return chosen{source: s.ofNVML()}, nil
+		return Chosen{Source: s.ofNVML()}, nil
 	case config.SourceSim:
 		return s.ofSim(cfg)
 	}
 	engine, err := s.ofDCGM(cfg)
 	if err != nil {
-		return chosen{}, err
+		return Chosen{}, err
 	}
 	if cfg.Source.Kind == config.SourceDCGM || cfg.Source.Remote != "" {
-		return chosen{source: engine}, nil
+		return Chosen{Source: engine}, nil
 	}
 	hardware := firstOf{engine, s.ofNVML()}
 	if !cfg.Source.Sim.Fallback {
-		return chosen{source: hardware}, nil
+		return Chosen{Source: hardware}, nil
 	}
 	session, err := hardware.Open(ctx, plan)
 	if err == nil {
-		return chosen{source: hardware}, session.Close()
+		return Chosen{Source: hardware}, session.Close()
 	}
 	if !errors.Is(err, gpu.ErrUnavailable) {
-		return chosen{source: hardware}, nil // the loop tells what is wrong with it
+		return Chosen{Source: hardware}, nil // the loop tells what is wrong with it
 	}
 	return s.ofSim(cfg)
 }
@@ -86,25 +86,25 @@ func (s *sources) ofDCGM(cfg *config.Config) (collector.Source, error) {
 
 func (s *sources) ofNVML() collector.Source { return collector.SourceOf(s.nvml.Open) }
 
-func (s *sources) ofSim(cfg *config.Config) (chosen, error) {
+func (s *sources) ofSim(cfg *config.Config) (Chosen, error) {
 	// The world begins with the process: a reload does not reset its counters.
 	options := sim.Options{Node: cfg.Source.Sim.Node, Seed: cfg.Source.Sim.Seed, Start: s.start}
 	if path := cfg.Source.Sim.Scenario; path != "" {
 		f, err := os.Open(path)
 		if err != nil {
-			return chosen{}, fmt.Errorf("scenario: %w", err)
+			return Chosen{}, fmt.Errorf("scenario: %w", err)
 		}
 		defer f.Close()
 		if options.Scenario, err = sim.ParseScenario(f, path); err != nil {
-			return chosen{}, err
+			return Chosen{}, err
 		}
 	}
 	source, err := sim.New(options)
 	if err != nil {
-		return chosen{}, err
+		return Chosen{}, err
 	}
 	s.log.Warn("SIMULATED NODE: every value is made up, no GPU is read", "node", cmp.Or(options.Node, sim.DefaultNode))
-	return chosen{source: collector.SourceOf(source.Open), attributors: []collector.Attributor{source}}, nil
+	return Chosen{Source: collector.SourceOf(source.Open), Attributors: []collector.Attributor{source}}, nil
 }
 
 // firstOf opens the first source that is available.

@@ -109,7 +109,8 @@ type reload struct {
 	reply  chan error
 }
 
-// New returns a Loop. It calls nothing yet.
+// New returns a Loop, and publishes the page that says that it is starting.
+// It calls no driver yet.
 func New(opt Options) *Loop {
 	opt = opt.withDefaults()
 	l := &Loop{
@@ -120,6 +121,7 @@ func New(opt Options) *Loop {
 		events:  newEventLog(opt.XIDWindow, opt.ClockEventsWindow),
 	}
 	l.attribute(opt.Attributors)
+	l.publishEmpty(ErrStarting)
 	return l
 }
 
@@ -171,7 +173,6 @@ func (l *Loop) Reload(ctx context.Context, c Change) error {
 // let go.
 func (l *Loop) Run(ctx context.Context) error {
 	defer l.worker.stop()
-	l.publishEmpty(ErrStarting)
 	cause, backoff := causeStart, l.opt.MinBackoff
 	for ctx.Err() == nil {
 		err := l.open(ctx, cause)

@@ -1,11 +1,18 @@
 package ops
 
 import (
+	"context"
 	"fmt"
 	"io"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/app"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
+
+// An Opener makes the source that a configuration names. It is the one that
+// the exporter itself uses.
+type Opener func(context.Context, *config.Config, *gpu.Plan) (app.Chosen, error)
 
 // The exit codes of the subcommands.
 const (

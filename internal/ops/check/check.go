@@ -10,6 +10,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/app"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
@@ -57,7 +58,7 @@ func (c Command) Run(ctx context.Context) int {
 		fmt.Fprintln(c.Out, notice)
 	}
 	if len(files) == 0 {
-		asked, err := ops.Ask(cfg, c.ReadFile)
+		asked, err := app.Ask(cfg, c.ReadFile)
 		if err != nil {
 			return c.Fail(name, err)
 		}
@@ -74,7 +75,7 @@ func (c Command) Run(ctx context.Context) int {
 
 // file checks one file by itself, whatever flags and variables say.
 func (c Command) file(ctx context.Context, cfg *config.Config, file string) int {
-	var asked ops.Asked
+	var asked app.Asked
 	var err error
 	switch strings.ToLower(path.Ext(file)) {
 	case ".yaml", ".yml":
@@ -82,7 +83,7 @@ func (c Command) file(ctx context.Context, cfg *config.Config, file string) int 
 			return c.Fail(name, err)
 		}
 		if cfg, err = c.withFile(file); err == nil {
-			asked, err = ops.Ask(cfg, c.ReadFile)
+			asked, err = app.Ask(cfg, c.ReadFile)
 		}
 		if err != nil {
 			// What is wrong with the file is what was asked for.
@@ -98,7 +99,7 @@ func (c Command) file(ctx context.Context, cfg *config.Config, file string) int 
 			content, err = c.ReadFile(file)
 		}
 		if err == nil {
-			asked, err = ops.AskFile(cfg, file, content)
+			asked, err = app.AskFile(cfg, file, content)
 		}
 		if err != nil {
 			return c.Fail(name, err)
@@ -124,7 +125,7 @@ func (c Command) withFile(file string) (*config.Config, error) {
 }
 
 // check prints the lines of one file, and returns the exit code.
-func (c Command) check(ctx context.Context, cfg *config.Config, asked ops.Asked) int {
+func (c Command) check(ctx context.Context, cfg *config.Config, asked app.Asked) int {
 	fmt.Fprintln(c.Out, asked.Name)
 	code := ops.OK
 	says := func(counters.Request) string { return "" }
@@ -153,7 +154,7 @@ func (c Command) check(ctx context.Context, cfg *config.Config, asked ops.Asked)
 		rows = append(rows, requestRow(r, verdict))
 	}
 	unusable, warnings := 0, 0
-	for _, p := range asked.Problems {
+	for _, p := range slices.Concat(asked.Problems, asked.Advice) {
 		mark := "NOT COLLECTED: "
 		if p.Warning {
 			warnings++
@@ -168,7 +169,7 @@ func (c Command) check(ctx context.Context, cfg *config.Config, asked ops.Asked)
 	slices.SortStableFunc(rows, func(a, b row) int { return a.line - b.line })
 	write(c.Out, rows)
 
-	if err := cfgIntervals(cfg, asked); err != nil {
+	if _, err := asked.Plan(cfg, cfg.Collection.Interval); err != nil {
 		fmt.Fprintln(c.Out, err)
 		unusable++
 	}
@@ -178,16 +179,6 @@ func (c Command) check(ctx context.Context, cfg *config.Config, asked ops.Asked)
 		code = max(code, ops.Faulty)
 	}
 	return code
-}
-
-// cfgIntervals checks the watch groups against what was asked for.
-func cfgIntervals(cfg *config.Config, asked ops.Asked) error {
-	names := make([]string, len(asked.Requests))
-	for i, r := range asked.Requests {
-		names[i] = r.Name
-	}
-	_, err := cfg.Intervals(names)
-	return err
 }
 
 type row struct {

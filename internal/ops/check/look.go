@@ -6,10 +6,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/app"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/ops"
 )
 
 // A machine is what was seen of a source.
@@ -26,14 +26,17 @@ type seen struct {
 }
 
 // look collects for a few cycles what asked asks for.
-func (c Command) look(ctx context.Context, cfg *config.Config, asked ops.Asked) (machine, error) {
-	plan := asked.Plan(cfg, interval)
+func (c Command) look(ctx context.Context, cfg *config.Config, asked app.Asked) (machine, error) {
+	plan, err := asked.Plan(cfg, interval)
+	if err != nil {
+		return machine{}, err
+	}
 	source, err := c.Open(ctx, cfg, plan)
 	if err != nil {
 		return machine{}, err
 	}
 	var here machine
-	err = ops.Look(ctx, source, plan, cycles, func(s *gpu.Snapshot) { here = see(plan, s) })
+	err = app.Look(ctx, source, plan, cycles, func(s *gpu.Snapshot) { here = see(plan, s) })
 	return here, err
 }
 

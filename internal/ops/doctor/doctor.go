@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/app"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/ops"
 )
@@ -80,7 +81,7 @@ func (c Command) Run(ctx context.Context) int {
 
 // Rows runs every check that concerns the configuration.
 func (c Command) Rows(ctx context.Context, cfg *config.Config) []Row {
-	asked, askErr := ops.Ask(cfg, c.ReadFile)
+	asked, askErr := app.Ask(cfg, c.ReadFile)
 	e := examination{Command: c, Machine: c.Machine.withDefaults(), cfg: cfg, asked: asked}
 	var rows []Row
 	for _, notice := range cfg.Notices {
@@ -125,7 +126,7 @@ type examination struct {
 	Command
 	Machine
 	cfg   *config.Config
-	asked ops.Asked
+	asked app.Asked
 }
 
 // local reports whether this machine's own driver is used.

@@ -12,8 +12,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/app"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/ops"
 )
 
 // enginePort is DCGM's own port (DCGM_HE_PORT_NUMBER).
@@ -213,10 +213,13 @@ func (e *examination) counters(err error) Row {
 // source opens what the exporter would read.
 func (e *examination) source(ctx context.Context) Row {
 	row := Row{Check: "source"}
-	plan := e.asked.Plan(e.cfg, time.Second)
-	source, err := e.Open(ctx, e.cfg, plan)
+	plan, err := e.asked.Plan(e.cfg, time.Second)
+	var source app.Chosen
 	if err == nil {
-		err = ops.Look(ctx, source, plan, 1, func(s *gpu.Snapshot) { row = opened(s) })
+		source, err = e.Open(ctx, e.cfg, plan)
+	}
+	if err == nil {
+		err = app.Look(ctx, source, plan, 1, func(s *gpu.Snapshot) { row = opened(s) })
 	}
 	if err == nil {
 		return row

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"strings"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/app"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
@@ -43,18 +44,18 @@ func (w *World) Process(args ...string) ops.Process {
 }
 
 // Simulate opens the simulator, whatever the configuration says.
-func Simulate(_ context.Context, cfg *config.Config, _ *gpu.Plan) (collector.Source, error) {
+func Simulate(_ context.Context, cfg *config.Config, _ *gpu.Plan) (app.Chosen, error) {
 	source, err := sim.New(sim.Options{Node: cfg.Source.Sim.Node, Seed: cfg.Source.Sim.Seed})
 	if err != nil {
-		return nil, err
+		return app.Chosen{}, err
 	}
-	return collector.SourceOf(source.Open), nil
+	return app.Chosen{Source: collector.SourceOf(source.Open)}, nil
 }
 
 // Refuse returns an Opener whose source cannot be opened because of err.
 func Refuse(err error) ops.Opener {
-	return func(context.Context, *config.Config, *gpu.Plan) (collector.Source, error) {
-		return refusing{err}, nil
+	return func(context.Context, *config.Config, *gpu.Plan) (app.Chosen, error) {
+		return app.Chosen{Source: refusing{err}}, nil
 	}
 }
 

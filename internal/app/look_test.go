@@ -1,4 +1,4 @@
-package ops_test
+package app_test
 
 import (
 	"context"
@@ -8,11 +8,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/app"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/ops"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/ops/opstest"
 )
 
@@ -26,14 +26,14 @@ func TestVocabularies(t *testing.T) {
 	}
 }
 
-func asked(t *testing.T, w *opstest.World, args ...string) (*config.Config, ops.Asked) {
+func asked(t *testing.T, w *opstest.World, args ...string) (*config.Config, app.Asked) {
 	t.Helper()
 	p := w.Process(args...)
 	cfg, _, _ := p.Config("test", "")
 	if cfg == nil {
 		t.Fatal(w.Err.String())
 	}
-	a, err := ops.Ask(cfg, p.ReadFile)
+	a, err := app.Ask(cfg, p.ReadFile)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,19 +70,22 @@ func TestAsk(t *testing.T) {
 
 func TestLook(t *testing.T) {
 	cfg, a := asked(t, &opstest.World{}, "--source=sim")
-	plan := a.Plan(cfg, time.Second)
+	plan, err := a.Plan(cfg, time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
 	simulated, err := opstest.Simulate(t.Context(), cfg, plan)
 	if err != nil {
 		t.Fatal(err)
 	}
-	refuse := func(err error) collector.Source {
+	refuse := func(err error) app.Chosen {
 		source, _ := opstest.Refuse(err)(t.Context(), cfg, plan)
 		return source
 	}
 	for _, tt := range []struct {
 		name   string
 		over   bool // before it begins
-		source collector.Source
+		source app.Chosen
 		seen   int
 		took   time.Duration
 		reason string
@@ -90,7 +93,7 @@ func TestLook(t *testing.T) {
 		{"three cycles", false, simulated, 3, 2 * time.Second, ""},
 		{"a source that is not there", false, refuse(gpu.ErrUnavailable), 0, 0, "unavailable"},
 		{"somebody interrupts", true, simulated, 0, 0, "error"},
-		{"a source that does not return", false, silent{}, 0, 20 * time.Second, "timeout"},
+		{"a source that does not return", false, app.Chosen{Source: silent{}}, 0, 20 * time.Second, "timeout"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -100,7 +103,7 @@ func TestLook(t *testing.T) {
 				}
 				defer cancel()
 				start, seen := time.Now(), 0
-				err := ops.Look(ctx, tt.source, plan, 3, func(*gpu.Snapshot) { seen++ })
+				err := app.Look(ctx, tt.source, plan, 3, func(*gpu.Snapshot) { seen++ })
 				if gpu.Reason(err) != tt.reason || seen != tt.seen {
 					t.Errorf("%d cycles, %v; want %d, %q", seen, err, tt.seen, tt.reason)
 				}

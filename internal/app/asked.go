@@ -1,4 +1,4 @@
-package ops
+package app
 
 import (
 	"bytes"
@@ -21,6 +21,12 @@ type Asked struct {
 	// Problems are the lines that cannot be used, and warnings, each with its
 	// line.
 	Problems []counters.Problem
+	// Advice is about lines that are used as they are written and would better
+	// be written otherwise.
+	Advice []counters.Problem
+	// content is that of the counters file, nil where the fields are in the
+	// YAML file.
+	content []byte
 }
 
 // Ask reads what cfg asks for: the YAML file's fields, else the counters file,
@@ -51,8 +57,13 @@ func AskFile(cfg *config.Config, name string, content []byte) (Asked, error) {
 	if err != nil && len(problems) == 0 {
 		problems = []counters.Problem{{File: name, What: "the file holds no counter", Expected: "lines of FIELD, type, help"}}
 	}
-	problems = append(problems, counters.Lint(requests, name)...)
-	return Asked{Name: name, Requests: translate(cfg, requests, etc.Shipped(content)), Problems: problems}, nil
+	return Asked{
+		Name:     name,
+		Requests: translate(cfg, requests, etc.Shipped(content)),
+		Problems: problems,
+		Advice:   counters.Lint(requests, name),
+		content:  content,
+	}, nil
 }
 
 func askFields(cfg *config.Config) Asked {
@@ -75,7 +86,7 @@ func askFields(cfg *config.Config) Asked {
 		r.Line = f.Line
 		asked.Requests = append(asked.Requests, r)
 	}
-	asked.Problems = append(asked.Problems, counters.Lint(asked.Requests, cfg.Path)...)
+	asked.Advice = counters.Lint(asked.Requests, cfg.Path)
 	asked.Requests = translate(cfg, asked.Requests, false)
 	return asked
 }
@@ -86,12 +97,38 @@ func translate(cfg *config.Config, requests []counters.Request, shipped bool) []
 	return counters.Translate(requests, v, shipped)
 }
 
-// Plan returns the plan that serves what was asked for at the given interval.
-func (a Asked) Plan(cfg *config.Config, interval time.Duration) *gpu.Plan {
+// Plan returns the plan that serves what was asked for, read every interval.
+// The error is about the watch groups and says the line.
+func (a Asked) Plan(cfg *config.Config, interval time.Duration) (*gpu.Plan, error) {
+	names := make([]string, len(a.Requests))
+	for i, r := range a.Requests {
+		names[i] = r.Name
+	}
+	intervals, err := cfg.Intervals(names)
+	if err != nil {
+		return nil, err
+	}
+	every := make(map[string]time.Duration, len(names))
+	for i, name := range names {
+		every[name] = intervals[i]
+	}
 	return counters.NewPlan(a.Requests, counters.PlanOptions{
-		Interval: interval,
-		Devices:  cfg.Devices.GPUs,
-		Switches: cfg.Devices.Switches,
-		CPUs:     cfg.Devices.CPUs,
-	})
+		Interval:   interval,
+		IntervalOf: func(name string) time.Duration { return every[name] },
+		Devices:    cfg.Devices.GPUs,
+		Switches:   cfg.Devices.Switches,
+		CPUs:       cfg.Devices.CPUs,
+	}), nil
+}
+
+// watched lists the files whose change is a reload.
+func watched(cfg *config.Config) []string {
+	var files []string
+	if cfg.Path != "" {
+		files = append(files, cfg.Path)
+	}
+	if len(cfg.Metrics.Fields) == 0 {
+		files = append(files, cfg.Metrics.File)
+	}
+	return files
 }

@@ -1,0 +1,37 @@
+package main
+
+import (
+	"context"
+	"os"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/app"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/ops"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/ops/check"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/ops/doctor"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/ops/fields"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/ops/once"
+)
+
+// commands are the subcommands; each returns its exit code.
+func commands() map[string]func(context.Context, []string) int {
+	process := func(args []string) ops.Process {
+		return ops.Process{
+			Args: args, Env: os.LookupEnv, ReadFile: os.ReadFile,
+			In: os.Stdin, Out: os.Stdout, Err: os.Stderr,
+		}
+	}
+	return map[string]func(context.Context, []string) int{
+		"check": func(ctx context.Context, args []string) int {
+			return check.Command{Process: process(args), Open: app.Choose}.Run(ctx)
+		},
+		"doctor": func(ctx context.Context, args []string) int {
+			return doctor.Command{Process: process(args), Open: app.Choose}.Run(ctx)
+		},
+		"fields": func(_ context.Context, args []string) int {
+			return fields.Command{Process: process(args)}.Run()
+		},
+		"once": func(ctx context.Context, args []string) int {
+			return once.Command{Process: process(args), Page: app.Page}.Run(ctx)
+		},
+	}
+}

@@ -1,0 +1,97 @@
+package app
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// lookLimit bounds how long a subcommand waits for a driver, and callLimit one
+// call of it: a host engine that is not there takes five seconds to say so.
+const (
+	lookLimit = 30 * time.Second
+	callLimit = 20 * time.Second
+)
+
+// Look collects from source as the exporter would, for the given number of
+// cycles, and calls see with the snapshot of each. It returns an error if the
+// source cannot be opened or the driver does not answer.
+func Look(ctx context.Context, source Chosen, plan *gpu.Plan, cycles int, see func(*gpu.Snapshot)) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, lookLimit, fmt.Errorf("%w: no data within %s", gpu.ErrTimeout, lookLimit))
+	defer cancel()
+	seen := 0
+	var failed error
+	loop := collector.New(collector.Options{
+		Source:      source.Source,
+		Attributors: source.Attributors,
+		Plan:        plan,
+		Registerer:  prometheus.NewRegistry(),
+		ReadTimeout: callLimit,
+		HangLimit:   lookLimit,
+		Publish: func(s *gpu.Snapshot) {
+			switch {
+			case seen == cycles || failed != nil:
+				return // the loop is about to end
+			case errors.Is(s.Health.Err, collector.ErrStarting):
+				return
+			case s.Topology == nil:
+				failed = s.Health.Err
+				cancel()
+				return
+			}
+			see(s)
+			if seen++; seen == cycles {
+				cancel()
+			}
+		},
+	})
+	if err := loop.Run(ctx); err != nil {
+		return err
+	}
+	if failed == nil && seen < cycles {
+		return context.Cause(ctx)
+	}
+	return failed
+}
+
+// Choose makes the source that the configuration names, as Run does.
+func Choose(ctx context.Context, cfg *config.Config, plan *gpu.Plan) (Chosen, error) {
+	return newSources(time.Now(), slog.New(slog.DiscardHandler)).choose(ctx, cfg, plan)
+}
+
+// Page runs one real cycle with the configuration and returns its page,
+// without the exporter's own series. The error says why a page has no data;
+// the page is there all the same.
+func Page(ctx context.Context, cfg *config.Config) ([]byte, error) {
+	log := slog.New(slog.DiscardHandler)
+	plan, _, err := loadPlan(cfg, log)
+	if err != nil {
+		return nil, err
+	}
+	source, err := Choose(ctx, cfg, plan)
+	if err != nil {
+		return nil, err
+	}
+	encoder := exposition.NewEncoder(encoderOptions(cfg, log))
+	encode := func(s *gpu.Snapshot) []byte {
+		page := encoder.Encode(s)
+		defer page.Release()
+		return bytes.Clone(page.Bytes())
+	}
+	var body []byte
+	err = Look(ctx, source, plan, 1, func(s *gpu.Snapshot) { body = encode(s) })
+	if body == nil {
+		body = encode(&gpu.Snapshot{Time: time.Now(), Health: gpu.Health{Err: err}})
+	}
+	return body, err
+}
