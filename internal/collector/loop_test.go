@@ -50,8 +50,10 @@ func testPlan() *gpu.Plan {
 type fake struct {
 	mu   sync.Mutex
 	gpus int
-	open func(context.Context) error
-	read func(context.Context, *gpu.Batch) error
+	// topology stands in for gpus GPUs where it is set.
+	topology *gpu.Topology
+	open     func(context.Context) error
+	read     func(context.Context, *gpu.Batch) error
 
 	opened, closed int
 	session        *fakeSession
@@ -75,7 +77,11 @@ func (f *fake) Open(ctx context.Context, _ *gpu.Plan) (*fakeSession, error) {
 		})
 	}
 	f.opened++
-	f.session = &fakeSession{source: f, topology: gpu.NewTopology(devices), done: make(chan struct{})}
+	topology := f.topology
+	if topology == nil {
+		topology = gpu.NewTopology(devices)
+	}
+	f.session = &fakeSession{source: f, topology: topology, done: make(chan struct{})}
 	return f.session, nil
 }
 
@@ -648,6 +654,35 @@ func TestSteadyCycleAllocatesLittle(t *testing.T) {
 		if n := testing.AllocsPerRun(20, func() { r.wait(interval) }); n > 40 {
 			t.Errorf("%v allocations a cycle", n)
 		}
+		r.stop()
+	})
+}
+
+// What exists per instance is served for the instances, not for their GPU too:
+// a sum over the node would count it twice.
+func TestNothingIsServedForAGPUAndItsInstances(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		topology := gpu.NewTopology([]gpu.Device{
+			{Entity: gpu.Entity{Kind: gpu.KindGPU, ID: 0}, UUID: "GPU-0"},
+			{Entity: gpu.Entity{Kind: gpu.KindGPU, ID: 1}, UUID: "GPU-1"},
+			{Entity: gpu.Entity{Kind: gpu.KindGPUInstance, ID: 7, ParentKind: gpu.KindGPU, Parent: 1}, GPU: 1, UUID: "GPU-1", InstanceID: 1},
+		})
+		f := &fake{topology: topology}
+		f.read = func(_ context.Context, b *gpu.Batch) error {
+			for row := range 3 {
+				b.Add(row, 2, gpu.Float(0.5), time.Now())
+			}
+			b.Add(0, 0, gpu.Int(50), time.Now())
+			b.Add(1, 0, gpu.Int(50), time.Now())
+			return nil
+		}
+		r := start(t, f, func(o *collector.Options) {
+			o.Plan.Fields[2].Levels = gpu.KindsOf(gpu.KindGPU, gpu.KindGPUInstance)
+		})
+		r.has("GR{0} 0.5", "GR{2} 0.5", "UTIL{1} 50")
+		r.hasNot("GR{1}")
+		r.hasNot("unavailable{GR")
+		r.hasNot("down")
 		r.stop()
 	})
 }

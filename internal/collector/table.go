@@ -31,10 +31,11 @@ type table struct {
 	plan     *gpu.Plan
 	cells    []cell // per field, then per row
 	events   *eventLog
-	gpus     []int // row → ordinal of the GPU (or other root) it belongs to
-	roots    []int // ordinal → row of the root
-	wants    []int // row → number of planned fields at its level, events apart
-	got      []int // row → number of fields with a value in this cycle
+	gpus     []int  // row → ordinal of the GPU (or other root) it belongs to
+	roots    []int  // ordinal → row of the root
+	cut      []bool // row → a GPU whose instances have rows of their own
+	wants    []int  // row → number of planned fields at its level, events apart
+	got      []int  // row → number of fields with a value in this cycle
 	snap     gpu.Snapshot
 
 	stale, outOfRange int // dropped in the latest fill
@@ -46,18 +47,22 @@ func newTable(t *gpu.Topology, plan *gpu.Plan, events *eventLog) *table {
 		topology: t, plan: plan, events: events,
 		cells: make([]cell, len(plan.Fields)*rows),
 		gpus:  make([]int, rows),
+		cut:   make([]bool, rows),
 		wants: make([]int, rows),
 		got:   make([]int, rows),
 	}
 	for row := range rows {
 		if p := t.ParentRow(row); p >= 0 {
 			tab.gpus[row] = tab.gpus[p]
+			tab.cut[p] = tab.cut[p] || t.Devices[row].Entity.Kind == gpu.KindGPUInstance
 		} else {
 			tab.gpus[row] = len(tab.roots)
 			tab.roots = append(tab.roots, row)
 		}
+	}
+	for row := range rows {
 		for i := range plan.Fields {
-			if f := &plan.Fields[i]; !f.Events && f.Levels.Has(t.Devices[row].Entity.Kind) {
+			if !plan.Fields[i].Events && tab.has(i, row) {
 				tab.wants[row]++
 			}
 		}
@@ -71,6 +76,17 @@ func newTable(t *gpu.Topology, plan *gpu.Plan, events *eventLog) *table {
 	tab.snap.Health.Entities = make([]gpu.EntityHealth, rows)
 	events.bind(t, plan)
 	return tab
+}
+
+// has reports whether a field is served for a row. What exists per GPU instance
+// is not served for a GPU that is cut into them, so that a sum over a node
+// counts nothing twice; texts are labels and may stand on both.
+func (tab *table) has(field, row int) bool {
+	f := &tab.plan.Fields[field]
+	if tab.cut[row] && !f.Text && f.Levels.Has(gpu.KindGPUInstance) {
+		return false
+	}
+	return f.Levels.Has(tab.topology.Devices[row].Entity.Kind)
 }
 
 func (tab *table) cell(field, row int) *cell {
@@ -122,8 +138,11 @@ func (tab *table) blame(f *gpu.Fault) {
 		first, last = 0, len(tab.topology.Devices)-1
 	}
 	for row := first; row <= last; row++ {
-		if f.Field == gpu.AllFields {
+		switch f.Field {
+		case gpu.AllFields:
 			tab.snap.Health.Entities[row].Err = f.Err
+			continue
+		case gpu.FieldProcesses:
 			continue
 		}
 		tab.cell(f.Field, row).missing = gpu.Reason(f.Err)
@@ -132,6 +151,9 @@ func (tab *table) blame(f *gpu.Fault) {
 
 // place puts a sample into its cell if it is fresh and plausible.
 func (tab *table) place(s *gpu.Sample, now time.Time) {
+	if !tab.has(s.Field, s.Row) {
+		return
+	}
 	field := &tab.plan.Fields[s.Field]
 	c := tab.cell(s.Field, s.Row)
 	if field.Bounded() {
@@ -171,13 +193,12 @@ func (tab *table) set(field, row int, v gpu.Value, at int64) {
 func (tab *table) unavailable(list []gpu.FieldHealth) []gpu.FieldHealth {
 	for i := range tab.plan.Counters {
 		counter := &tab.plan.Counters[i]
-		levels := tab.plan.Fields[counter.Field].Levels
 		start, served := len(list), 0
 		exists := false
 		for root, first := range tab.roots {
 			reason := ""
 			for row := first; row < len(tab.gpus); row++ {
-				if tab.gpus[row] != root || !levels.Has(tab.topology.Devices[row].Entity.Kind) {
+				if tab.gpus[row] != root || !tab.has(counter.Field, row) {
 					continue
 				}
 				exists = true

@@ -12,6 +12,19 @@ type Sample struct {
 	Time int64
 }
 
+// A Process is what one process did on one entity since the previous Read.
+type Process struct {
+	Row int    // the GPU or GPU instance
+	PID uint32 // in the host's namespace
+	// Busy is the share of the entity's time in which the process ran on it,
+	// 0 to 1; absent where the driver does not tell (MIG).
+	Busy Value
+	// Memory is the device memory that it holds, in bytes; absent where the
+	// driver does not tell.
+	Memory Value
+	Time   int64 // of the sample, in Unix nanoseconds
+}
+
 // A Fault says that something could not be read in this cycle, and why.
 type Fault struct {
 	Row   int   // the entity, or AllRows
@@ -19,10 +32,12 @@ type Fault struct {
 	Err   error // wraps one of this package's errors
 }
 
-// AllRows and AllFields make a Fault speak of every entity or every field.
+// AllRows and AllFields make a Fault speak of every entity or every field;
+// FieldProcesses of an entity's processes.
 const (
-	AllRows   = -1
-	AllFields = -1
+	AllRows        = -1
+	AllFields      = -1
+	FieldProcesses = -2
 )
 
 // A Batch is what one Read found. The collector owns it and hands the same
@@ -33,16 +48,25 @@ const (
 // remembers nothing from one Read to the next. At most one sample per entity
 // and field, except for fields with Events set.
 type Batch struct {
-	Samples []Sample
-	Faults  []Fault
+	Samples   []Sample
+	Faults    []Fault
+	Processes []Process
+
+	// WantProcesses says, per row, for which entities the Read is to report
+	// processes: the shared ones. The collector sets it before the Read; rows
+	// beyond its end are not wanted. A source that cannot tell adds a Fault for
+	// the row with FieldProcesses.
+	WantProcesses []bool
 }
 
-// Reset empties the batch and keeps its memory.
+// Reset empties the batch and keeps its memory. WantProcesses stays.
 func (b *Batch) Reset() {
 	clear(b.Samples)
 	clear(b.Faults)
+	clear(b.Processes)
 	b.Samples = b.Samples[:0]
 	b.Faults = b.Faults[:0]
+	b.Processes = b.Processes[:0]
 }
 
 // Add appends a sample. An absent value is not a sample and is left out.

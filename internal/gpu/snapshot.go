@@ -6,6 +6,58 @@ import "time"
 // escapes them.
 type Label struct{ Name, Value string }
 
+// Sharing says how an entity is divided among its owners.
+type Sharing uint8
+
+// The ways of sharing, in the words of the sharing label.
+const (
+	SharingNone        Sharing = iota // one owner has the whole entity
+	SharingTimeSlicing                // replicas that take turns
+	SharingMPS                        // replicas under the MPS daemon
+	SharingDRA                        // a claim that several pods hold
+)
+
+// String returns the value of the sharing label.
+func (s Sharing) String() string {
+	switch s {
+	case SharingTimeSlicing:
+		return "time-slicing"
+	case SharingMPS:
+		return "mps"
+	case SharingDRA:
+		return "dra"
+	default:
+		return "none"
+	}
+}
+
+// An Owner is a container of a pod (or a job, or a container of a runtime) to
+// which an entity or a replica of it is assigned.
+type Owner struct {
+	Namespace, Pod, Container string
+	PodUID                    string // empty where unknown
+	// Resource is the resource or driver that assigned it, for instance
+	// "nvidia.com/gpu" or "gpu.nvidia.com".
+	Resource string
+	// Replica is the id of the replica ("3" of GPU-…::3), or the share id of a
+	// claim; empty for a whole entity.
+	Replica string
+	// Labels are further labels of this owner, without those above: pod
+	// labels, dra_*, hpc_job.
+	Labels []Label
+}
+
+// A Use says who holds one entity.
+type Use struct {
+	Sharing Sharing
+	// Replicas is how many replicas the entity is divided into, as far as the
+	// kubelet tells; 0 where it is not divided or unknown.
+	Replicas int
+	// Owners are all holders, in a stable order. A pod that holds two replicas
+	// is in it twice.
+	Owners []Owner
+}
+
 // Owners says who uses which entity. It is immutable once returned by an
 // Attributor.
 type Owners struct {
@@ -16,6 +68,17 @@ type Owners struct {
 	// owner; nil for an entity that has none or several. It may be shorter
 	// than the Topology.
 	Labels [][]Label
+	// Uses holds, per row, who holds the entity; nil or shorter where the
+	// attributor does not tell.
+	Uses []Use
+}
+
+// UseOf returns who holds the entity of a row.
+func (o *Owners) UseOf(row int) Use {
+	if o == nil || row >= len(o.Uses) {
+		return Use{}
+	}
+	return o.Uses[row]
 }
 
 // Of returns the owner labels of a row, nil where there are none.
