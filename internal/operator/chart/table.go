@@ -40,6 +40,8 @@ type Key struct {
 	// Template says that only the templates know the key: values.yaml does not list it.
 	Template bool
 	defaults []defaultFrom
+	// listed is the last release whose values.yaml has the key; no release while it is current.
+	listed Version
 }
 
 type defaultFrom struct {
@@ -56,6 +58,9 @@ func (k *Key) In(v Version) bool {
 // Default returns the key's default at version v, in JSON's types, and whether it is known. A key that the templates
 // alone know has no default.
 func (k *Key) Default(v Version) (value any, known bool) {
+	if k.listed != (Version{}) && k.listed.Before(v) {
+		return nil, false
+	}
 	for _, d := range slices.Backward(k.defaults) {
 		if !v.Before(d.from) {
 			return d.value, d.known
@@ -190,6 +195,7 @@ func (t *Table) addValue(fields []string) error {
 		}
 		k.defaults = append(k.defaults, d)
 	}
+	k.listed = k.Until
 	t.keys[path.String()] = k
 	t.order = append(t.order, k)
 	return nil

@@ -99,7 +99,7 @@ Exit codes: 0 clean, 1 findings at or above --fail-on, 2 bad input.`,
 	flags.StringVarP(&e.format, "output", "o", "text", "output `format`: text, json, yaml, sarif or junit")
 	flags.StringVar(&e.outPath, "out", "", "write to this `file` instead of standard output")
 	flags.StringVar(&e.failOn, "fail-on", "warn", "lowest `severity` that makes the exit code 1: error, warn, info or never")
-	root.AddCommand(newLintCommand(e), newShareCommand(e), newMIGCommand(e), newExplainCommand(e))
+	root.AddCommand(newLintCommand(e), newValuesCommand(e), newShareCommand(e), newMIGCommand(e), newExplainCommand(e), newImagesCommand(e), newAdoptCommand(e))
 	root.CompletionOptions.HiddenDefaultCmd = true
 	return root
 }
