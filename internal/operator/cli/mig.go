@@ -337,7 +337,7 @@ func partition(b mig.Board, words string) (mig.Entry, error) {
 		return mig.Entry{}, err
 	}
 	if _, err := mig.Fit(b, nil, request); err != nil {
-		return mig.Entry{}, fmt.Errorf("%w (gpuop mig fit --gpu %q %s shows what does)", err, b.Typical, request)
+		return mig.Entry{}, fmt.Errorf("%w; gpuop mig fit --gpu %s %s shows what does", err, b.Typical, request)
 	}
 	return mig.Entry{Enabled: true, Devices: request}, nil
 }
@@ -390,7 +390,10 @@ data:
   config.yaml: |
 `, namespace, configMap, named.Name, configMap, namespace)
 		for line := range strings.Lines(file.String()) {
-			document.WriteString(strings.TrimRight("    "+line, " "))
+			if line != "\n" {
+				document.WriteString("    ")
+			}
+			document.WriteString(line)
 		}
 	}
 	return answer{
@@ -596,6 +599,7 @@ func writeResources(w io.Writer, before, after map[string]int, style finding.Sty
 	for name := range after {
 		names[name] = true
 	}
+	fmt.Fprintln(w, style.Dim("capacity and allocatable"))
 	if len(names) == 0 {
 		_, err := fmt.Fprintf(w, "  %s\n", style.Red("no GPU resource is allocatable"))
 		return err
@@ -624,7 +628,7 @@ func writeLabels(w io.Writer, before, after map[string]string, fromDriver []stri
 		}
 		rows = append(rows, []string{"  " + name, value})
 	}
-	fmt.Fprintln(w)
+	fmt.Fprintf(w, "\n%s\n", style.Dim("labels"))
 	if err := table(w, rows); err != nil {
 		return err
 	}
