@@ -66,6 +66,10 @@ bench: ## Run the benchmarks that docs/performance.md tells about
 hardware: ## Run the contract suite on a real GPU, and compare with nvidia-smi
 	REQUIRE_GPU=1 $(GO) test -count=1 -tags gpu -v ./tests/hardware/...
 
+.PHONY: image
+image: build ## Build the container image without a registry, and run it (root, buildah, podman, runc)
+	deployment/docker/build.sh
+
 .PHONY: ci
 ci: test ci-rest ## Everything that CI runs
 
