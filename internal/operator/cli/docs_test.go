@@ -1,0 +1,39 @@
+package cli
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var (
+	consoleBlock = regexp.MustCompile("(?s)```console\n\\$ gpuop ((?:share|mig|explain) [^\n]*)\n(.*?)```")
+	shellWord    = regexp.MustCompile(`"[^"]*"|\S+`)
+)
+
+// Every console block about share, mig and explain in the documentation shows what the program prints.
+func TestDocumentationShowsWhatIsPrinted(t *testing.T) {
+	t.Chdir(filepath.Join("..", "..", "..", "docs"))
+	text, err := os.ReadFile("gpuop.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := consoleBlock.FindAllStringSubmatch(string(text), -1)
+	if len(blocks) < 8 {
+		t.Fatalf("%d console blocks found, there were 8", len(blocks))
+	}
+	for _, block := range blocks {
+		var args []string
+		for _, word := range shellWord.FindAllString(block[1], -1) {
+			args = append(args, strings.Trim(word, `"`))
+		}
+		_, out, errOut := call("", args...)
+		if diff := cmp.Diff(block[2], out+errOut); diff != "" {
+			t.Errorf("gpuop %s (-documented +printed):\n%s", block[1], diff)
+		}
+	}
+}
