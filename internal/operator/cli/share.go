@@ -90,7 +90,7 @@ The first config is the default for nodes without a label, unless --default name
 			return e.answer(shareManifest(r, configs, deflt, selector, name, namespace))
 		},
 	}
-	cmd.Flags().StringVar(&route, "route", "operator", "how the plugin is installed: operator, or plugin for its own `chart`")
+	cmd.Flags().StringVar(&route, "route", "operator", "how the plugin is installed: operator, or plugin for its own chart (`route`)")
 	cmd.Flags().StringVar(&deflt, "default", "", "the `config` for nodes without a label (the first one)")
 	cmd.Flags().StringVar(&gpu, "gpu", "", "the `model` of GPU whose nodes get the other configs, for the label command")
 	cmd.Flags().StringVar(&name, "configmap", "device-plugin-config", "the ConfigMap's `name`")
@@ -196,7 +196,7 @@ Several files make several configs; NAME=FILE names one, otherwise it is named a
 	h.flags(cmd)
 	cmd.Flags().IntVar(&h.memory, "memory-mib", 0, "the GPU's total memory in `MiB`, where the typical one is not right")
 	cmd.Flags().StringArrayVarP(&files, "file", "f", nil, "a device-plugin config or a ConfigMap of them, as `[NAME=]FILE`; - for standard input; may be repeated")
-	cmd.Flags().StringVar(&route, "route", "operator", "how the plugin is installed: operator, or plugin for its own `chart`")
+	cmd.Flags().StringVar(&route, "route", "operator", "how the plugin is installed: operator, or plugin for its own chart (`route`)")
 	cmd.Flags().StringVar(&label, "label", "", "the `value` of the node's nvidia.com/device-plugin.config label (from --node, if it has one)")
 	cmd.Flags().StringVar(&deflt, "default", "", "the `value` of devicePlugin.config.default (operator) or config.default (chart)")
 	cmd.Flags().StringVar(&strategy, "mig-strategy", "", "the MIG `strategy` (operator: single; chart: what the config says, or none)")

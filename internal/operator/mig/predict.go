@@ -76,6 +76,7 @@ const (
 	ruleKinds    = "mixed-gpu-models"
 	ruleSuffix   = "mig-variant-resource"
 	ruleIdle     = "mig-enabled-empty"
+	ruleBeside   = "mig-beside-whole"
 	ruleMPS      = "mps-with-mig"
 	sourceLabel  = "k8s-device-plugin internal/lm"
 	sourcePlugin = "k8s-device-plugin internal/rm/device_map.go"
@@ -259,6 +260,10 @@ func (p *predictor) single(gpus []GPU, kinds map[string]int, disabled, empty int
 
 func (p *predictor) mixed(gpus []GPU, kinds map[string]int, disabled, empty int) {
 	p.advertise(WholeGPU, disabled)
+	if disabled > 0 {
+		p.add(ruleBeside, finding.Info, "mig.strategy=mixed", "whole GPUs beside MIG devices: with drivers 570.124.06 to 570.158.01 GPU pods stay Pending on such a node",
+			"use another driver version, or partition every GPU", "GPU Operator release notes, known issues")
+	}
 	for _, name := range slices.SortedFunc(maps.Keys(kinds), bySize) {
 		resource := ResourceName(name)
 		p.device(resource, first(gpus), name, kinds[name])

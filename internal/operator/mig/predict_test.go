@@ -91,7 +91,7 @@ func TestPredict(t *testing.T) {
 			"error mig-single-invalid", "gpu.count=0", "gpu.product=NVIDIA-A100-SXM4-40GB-MIG-INVALID", "gpu.replicas=0", "gpu.sharing-strategy=", "mig.strategy=single", "mps.capable=false",
 		}},
 		{"mixed", node(t, "A100-40GB", "3g.20gb 2g.10gb 1g.5gb=2", ""), "mixed", Replication{}, []string{
-			"gpu.count=2", "gpu.product=NVIDIA-A100-SXM4-40GB", "gpu.replicas=1", "gpu.sharing-strategy=none", "gpu: 1",
+			"gpu.count=2", "gpu.product=NVIDIA-A100-SXM4-40GB", "gpu.replicas=1", "gpu.sharing-strategy=none", "gpu: 1", "info mig-beside-whole",
 			"mig-1g.5gb.count=2", "mig-1g.5gb.multiprocessors=14", "mig-1g.5gb.product=NVIDIA-A100-SXM4-40GB-MIG-1g.5gb", "mig-1g.5gb.replicas=1", "mig-1g.5gb.sharing-strategy=none", "mig-1g.5gb.slices.gi=1", "mig-1g.5gb: 2",
 			"mig-2g.10gb.count=1", "mig-2g.10gb.multiprocessors=28", "mig-2g.10gb.product=NVIDIA-A100-SXM4-40GB-MIG-2g.10gb", "mig-2g.10gb.replicas=1", "mig-2g.10gb.sharing-strategy=none", "mig-2g.10gb.slices.gi=2", "mig-2g.10gb: 1",
 			"mig-3g.20gb.count=1", "mig-3g.20gb.multiprocessors=42", "mig-3g.20gb.product=NVIDIA-A100-SXM4-40GB-MIG-3g.20gb", "mig-3g.20gb.replicas=1", "mig-3g.20gb.sharing-strategy=none", "mig-3g.20gb.slices.gi=3", "mig-3g.20gb: 1",

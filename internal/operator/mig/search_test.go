@@ -137,9 +137,6 @@ func TestTableMaximaAreWhatTheSearchReaches(t *testing.T) {
 				}
 				n++
 			}
-			if p.Name == "2g.12gb+me" || p.Name == "2g.48gb+me.all" {
-				continue // one by engines: covered by exclusive
-			}
 			if n != p.Max {
 				t.Errorf("%s %s: table says %d, search reaches %d", b.Name, p.Name, p.Max, n)
 			}
@@ -204,7 +201,7 @@ func TestSearchAgreesWithBruteForce(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	boards := Boards()
 	fits := 0
-	for range 4000 {
+	for range 1500 {
 		b := boards[random.IntN(len(boards))]
 		r := Request{}
 		for range 1 + random.IntN(5) {
@@ -224,8 +221,8 @@ func TestSearchAgreesWithBruteForce(t *testing.T) {
 		fits++
 		soundLayout(t, b, layout, r)
 	}
-	if fits < 500 || fits > 3500 {
-		t.Errorf("%d of 4000 random requests fit; the requests no longer test both sides", fits)
+	if fits < 200 || fits > 1300 {
+		t.Errorf("%d of 1500 random requests fit; the requests no longer test both sides", fits)
 	}
 }
 
