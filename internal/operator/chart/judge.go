@@ -86,7 +86,7 @@ func (t *Table) judgeKey(v Version, k *Key, path Path, n int) Verdict {
 
 // judgeFree looks at a name in a free map that is none of those, names, which the chart itself gives there.
 func (t *Table) judgeFree(path Path, n int, names []string) Verdict {
-	if near := finding.Nearest(path[n], names); near != "" {
+	if near := nearestName(path[n], names); near != "" {
 		return Verdict{Status: Misspelt, Nearest: replaced(path, n, near), Bad: n}
 	}
 	return Verdict{Status: Free}
@@ -95,7 +95,7 @@ func (t *Table) judgeFree(path Path, n int, names []string) Verdict {
 func (t *Table) judgeUnknown(v Version, path Path, n int, names []string) Verdict {
 	// a map that another version has
 	for _, k := range t.order {
-		if len(k.Path) > n && k.Path[:n+1].String() == path[:n+1].String() && !k.In(v) {
+		if len(k.Path) > n && !k.In(v) && slices.Equal(k.Path[:n+1], path[:n+1]) {
 			verdict := Verdict{Status: GroupGone, Key: k, Bad: n}
 			if k.Until != (Version{}) {
 				verdict.Nearest = successor(path)
@@ -151,6 +151,17 @@ func (t *Table) elsewhere(v Version, path Path) Path {
 		return found[0]
 	}
 	return nil
+}
+
+// Component returns the top-level name of the chart's values, at any version, that name is or may be meant as, or "".
+func (t *Table) Component(name string) string {
+	if slices.Contains(t.components, name) {
+		return name
+	}
+	if to := successor(Path{name}); to != nil {
+		return to[0]
+	}
+	return nearestName(name, t.components)
 }
 
 // children returns the names that the chart has at v directly below the path.

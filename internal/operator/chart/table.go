@@ -55,10 +55,15 @@ func (k *Key) In(v Version) bool {
 	return !v.Before(k.Since) && (k.Until == Version{} || !k.Until.Before(v))
 }
 
+// Listed reports whether values.yaml lists the key at version v: the templates read some keys that it does not.
+func (k *Key) Listed(v Version) bool {
+	return !k.Template && k.In(v) && (k.listed == Version{} || !k.listed.Before(v))
+}
+
 // Default returns the key's default at version v, in JSON's types, and whether it is known. A key that the templates
 // alone know has no default.
 func (k *Key) Default(v Version) (value any, known bool) {
-	if k.listed != (Version{}) && k.listed.Before(v) {
+	if !k.Listed(v) {
 		return nil, false
 	}
 	for _, d := range slices.Backward(k.defaults) {
@@ -90,8 +95,10 @@ type Table struct {
 	versions []Version
 	keys     map[string]*Key
 	order    []*Key
-	operands map[Version]map[string][]string
-	about    map[string]About
+	// components are the top-level names of all versions.
+	components []string
+	operands   map[Version]map[string][]string
+	about      map[string]About
 }
 
 // Load returns the table, which is parsed once. The text is part of the program, so that a mistake in it is a bug:
@@ -127,6 +134,11 @@ func parse(values, templates, operands, about string) (*Table, error) {
 			if err := file.line(strings.Split(line, "\t")); err != nil {
 				return nil, fmt.Errorf("%s:%d: %w", file.name, n, err)
 			}
+		}
+	}
+	for _, k := range t.order {
+		if !slices.Contains(t.components, k.Path[0]) {
+			t.components = append(t.components, k.Path[0])
 		}
 	}
 	slices.SortFunc(t.order, func(a, b *Key) int { return strings.Compare(a.Path.String(), b.Path.String()) })

@@ -124,7 +124,7 @@ func (s *Set) Validate(apiVersion, kind string, object map[string]any) (findings
 		problems = append(problems, more...)
 	}
 	for _, p := range problems {
-		findings = append(findings, finding.Finding{ID: "schema", Severity: finding.Error, Subject: strings.TrimPrefix(p.Field, "."), Source: source, Reason: p.ErrorBody()})
+		findings = append(findings, finding.Finding{ID: "schema", Severity: finding.Error, Subject: strings.TrimLeft(p.Field, "[]."), Source: source, Reason: p.ErrorBody()})
 	}
 	return findings, true
 }

@@ -183,14 +183,12 @@ func detect(t *chart.Table, root *yaml.Node) kind {
 				plugin++
 			}
 		}
-		for _, v := range t.Versions() {
-			if s := t.Judge(v, chart.Path{f.Name}); s.Status != chart.Unknown {
-				values += 2
-				break
-			} else if s.Nearest != nil {
-				values++
-				break
-			}
+		switch component := t.Component(f.Name); component {
+		case "":
+		case f.Name:
+			values += 2
+		default:
+			values++
 		}
 	}
 	switch {

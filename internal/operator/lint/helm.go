@@ -211,11 +211,11 @@ func (r *run) helmFlags(h *helmCommand) {
 		if takesValue || isBool || f.value.dynamic {
 			continue
 		}
-		fix := "see helm " + h.verb + " --help"
+		fix, wrong := "see helm "+h.verb+" --help", f.name
 		if near := finding.Nearest(f.name, append(slices.Sorted(maps.Keys(helmValueFlags)), slices.Sorted(maps.Keys(helmBoolFlags))...)); near != "" {
 			fix, f.name = "write "+near, near
 		}
-		r.at(f.value, "unknown-flag", finding.Error, f.name, "helm "+h.verb+" has no such flag and refuses the command", fix, sourceHelm)
+		r.at(f.value, "unknown-flag", finding.Error, wrong, "helm "+h.verb+" has no such flag and refuses the command", fix, sourceHelm)
 	}
 	if want := 2; len(h.positional) > want {
 		r.at(h.positional[want], "helm-arguments", finding.Error, h.positional[want].value,

@@ -91,6 +91,9 @@ func parseScript(text string) *script {
 
 // statement collects the simple commands of a statement; stdin is what a pipe brings.
 func (s *script) statement(text string, stmt *syntax.Stmt, stdin *document) *document {
+	if stmt == nil {
+		return nil
+	}
 	here, dangling := s.redirections(text, stmt)
 	if here != nil {
 		stdin = here
@@ -136,7 +139,7 @@ func (s *script) redirections(text string, stmt *syntax.Stmt) (here *document, d
 			if r.Hdoc != nil {
 				start, end := int(r.Hdoc.Pos().Offset()), int(r.Hdoc.End().Offset())
 				if start >= 0 && end <= len(text) && start <= end {
-					here = &document{text: text[start:end], line: int(r.Hdoc.Pos().Line()) - 1}
+					here = &document{text: withoutDelimiter(text[start:end], readWord(text, r.Word).value), line: int(r.Hdoc.Pos().Line()) - 1}
 				}
 			}
 		case syntax.RdrOut, syntax.RdrAll, syntax.AppOut:
@@ -153,8 +156,23 @@ func (s *script) redirections(text string, stmt *syntax.Stmt) (here *document, d
 	return here, dangling
 }
 
+// withoutDelimiter drops the line that ends a here-document, where the text has it.
+func withoutDelimiter(text, delimiter string) string {
+	body, last, found := cutLast(strings.TrimRight(text, "\n"), "\n")
+	if !found {
+		body, last = "", body
+	}
+	if strings.TrimSpace(last) == delimiter && delimiter != "" {
+		return body + "\n"
+	}
+	return text
+}
+
 // readWord unquotes a word as the shell does; expansions make it dynamic.
 func readWord(text string, w *syntax.Word) word {
+	if w == nil {
+		return word{}
+	}
 	out := word{line: int(w.Pos().Line()), col: int(w.Pos().Col())}
 	if start, end := int(w.Pos().Offset()), int(w.End().Offset()); start >= 0 && end <= len(text) && start <= end {
 		out.raw = text[start:end]
