@@ -1,8 +1,10 @@
 package collector
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
@@ -119,6 +121,19 @@ func (m *merger) merge(inputs []*gpu.Owners) *gpu.Owners {
 			}
 			// A fresh slice: what an attributor returned is never written to.
 			m.merged.Labels[row] = append(append([]gpu.Label(nil), m.merged.Labels[row]...), labels...)
+		}
+		for row := range in.Uses {
+			use := &in.Uses[row]
+			if len(use.Owners) == 0 {
+				continue
+			}
+			for len(m.merged.Uses) <= row {
+				m.merged.Uses = append(m.merged.Uses, gpu.Use{})
+			}
+			into := &m.merged.Uses[row]
+			into.Sharing = cmp.Or(into.Sharing, use.Sharing)
+			into.Replicas = max(into.Replicas, use.Replicas)
+			into.Owners = slices.Concat(into.Owners, use.Owners)
 		}
 	}
 	return m.merged

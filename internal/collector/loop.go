@@ -25,6 +25,8 @@ type Options struct {
 	Plan *gpu.Plan
 	// Attributors say who uses the entities; their labels are joined.
 	Attributors []Attributor
+	// PodOf tells the pod of a process; nil where nothing can.
+	PodOf PodOf
 	// Publish gets the snapshot of every cycle, on the Loop's goroutine. The
 	// snapshot is valid during the call only. Required.
 	Publish func(*gpu.Snapshot)
@@ -78,6 +80,7 @@ type Change struct {
 	Source      Source
 	Plan        *gpu.Plan
 	Attributors []Attributor
+	PodOf       PodOf
 }
 
 // A Loop owns the driver: it opens, reads and closes sessions, one call at a
@@ -98,6 +101,8 @@ type Loop struct {
 	attributions []*attribution
 	merger       merger
 	owners       []*gpu.Owners
+	shares       *sharer
+	inputs       shareInputs
 	lastErr      error // of the previous cycle, so that only changes are logged
 
 	ready   atomic.Bool
@@ -120,9 +125,20 @@ func New(opt Options) *Loop {
 		reloads: make(chan reload),
 		events:  newEventLog(opt.XIDWindow, opt.ClockEventsWindow),
 	}
+	l.shares = newSharer(opt.PodOf, l.metrics)
+	l.opt.Plan, l.inputs = planFor(opt.Plan, opt.Attributors)
 	l.attribute(opt.Attributors)
 	l.publishEmpty(ErrStarting)
 	return l
+}
+
+// planFor returns what a session is opened for: where owners are told, the
+// fields that are divided among them are read too.
+func planFor(plan *gpu.Plan, attributors []Attributor) (*gpu.Plan, shareInputs) {
+	if len(attributors) == 0 {
+		return plan, shareInputs{}
+	}
+	return withShareInputs(plan)
 }
 
 func (l *Loop) attribute(attributors []Attributor) {
@@ -230,6 +246,7 @@ func (l *Loop) open(ctx context.Context, cause string) error {
 func (l *Loop) adopt(session Session, cause string) {
 	l.session = session
 	l.table = newTable(session.Topology(), l.opt.Plan, l.events)
+	l.shares.bind(session.Topology(), l.opt.Plan, l.inputs)
 	l.metrics.sessions.WithLabelValues(cause).Inc()
 	t := session.Topology()
 	l.metrics.describe(t)
@@ -310,6 +327,7 @@ func (l *Loop) cycle(ctx context.Context) error {
 
 	var readErr error
 	l.batch.Reset()
+	l.batch.WantProcesses = l.shares.wanted()
 	if err := l.drive(ctx, func(ctx context.Context) { readErr = l.session.Read(ctx, &l.batch) }); err != nil {
 		return err
 	}
@@ -332,6 +350,9 @@ func (l *Loop) cycle(ctx context.Context) error {
 		l.owners = append(l.owners, a.finish(attributeCtx, t, 2*l.opt.Plan.Interval, l.metrics, l.opt.Log))
 	}
 	snap.Owners = l.merger.merge(l.owners)
+	if len(l.attributions) > 0 {
+		snap.Families = l.shares.step(snap.Families, l.table, &l.batch, snap.Owners, snap.Time)
+	}
 	if l.lastErr != nil {
 		l.opt.Log.Info("Collection works")
 		l.lastErr = nil
@@ -380,14 +401,17 @@ func (l *Loop) pause(ctx context.Context, d time.Duration, cause string) string 
 }
 
 func (l *Loop) replace(c Change) {
-	l.opt.Source, l.opt.Plan = c.Source, c.Plan
+	l.opt.Source = c.Source
+	l.opt.Plan, l.inputs = planFor(c.Plan, c.Attributors)
+	l.shares.podOf = c.PodOf
 	l.attribute(c.Attributors)
 }
 
 // swap opens and reads a session for the change, and puts it in the place of
 // the present one, to be read at once. On an error everything stays.
 func (l *Loop) swap(ctx context.Context, c Change) error {
-	next, err := l.acquire(ctx, c.Source, c.Plan)
+	plan, _ := planFor(c.Plan, c.Attributors)
+	next, err := l.acquire(ctx, c.Source, plan)
 	if err != nil {
 		return fmt.Errorf("open the new session: %w", err)
 	}

@@ -27,6 +27,12 @@ const (
 	droppedRange = "out_of_range"
 )
 
+// Of what the processes' own figures were scaled down to the device's.
+const (
+	scaledUtilization = "utilization"
+	scaledMemory      = "memory"
+)
+
 // metrics are the Loop's own series. The per-entity health series travel in
 // the snapshot instead, since they carry the entities' labels.
 type metrics struct {
@@ -39,6 +45,9 @@ type metrics struct {
 	attribution  *prometheus.GaugeVec
 	attributeFor *prometheus.GaugeVec
 	source       *prometheus.GaugeVec
+
+	scaled        *prometheus.CounterVec
+	ownersDropped prometheus.Counter
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -79,9 +88,20 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Name: "dcgm_exporter_source_info",
 			Help: "Where the data comes from: the source, and the versions of the driver and of its library.",
 		}, []string{"source", "driver", "library"}),
+		scaled: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "dcgm_exporter_attribution_scaled_total",
+			Help: "Times that the processes of a shared device claimed more than the device had and were scaled down.",
+		}, []string{"what"}),
+		ownersDropped: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "dcgm_exporter_attribution_owners_dropped_total",
+			Help: "Owners left out because there were more than the exporter accounts for.",
+		}),
 	}
 	reg.MustRegister(m.success, m.duration, m.lastSuccess, m.failures, m.sessions, m.dropped,
-		m.attribution, m.attributeFor, m.source)
+		m.attribution, m.attributeFor, m.source, m.scaled, m.ownersDropped)
+	for _, what := range []string{scaledUtilization, scaledMemory} {
+		m.scaled.WithLabelValues(what)
+	}
 	for _, cause := range []string{causeStart, causeReload, causeTopology, causeLost} {
 		m.sessions.WithLabelValues(cause)
 	}

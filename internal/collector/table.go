@@ -142,7 +142,7 @@ func (tab *table) blame(f *gpu.Fault) {
 		case gpu.AllFields:
 			tab.snap.Health.Entities[row].Err = f.Err
 			continue
-		case gpu.FieldProcesses:
+		case gpu.FieldProcesses, gpu.FieldProcessBusy:
 			continue
 		}
 		tab.cell(f.Field, row).missing = gpu.Reason(f.Err)

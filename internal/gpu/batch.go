@@ -33,11 +33,14 @@ type Fault struct {
 }
 
 // AllRows and AllFields make a Fault speak of every entity or every field;
-// FieldProcesses of an entity's processes.
+// FieldProcesses of an entity's processes, and FieldProcessBusy of how busy
+// they keep it while their memory is known.
 const (
 	AllRows        = -1
 	AllFields      = -1
 	FieldProcesses = -2
+
+	FieldProcessBusy = -3
 )
 
 // A Batch is what one Read found. The collector owns it and hands the same
@@ -55,7 +58,7 @@ type Batch struct {
 	// WantProcesses says, per row, for which entities the Read is to report
 	// processes: the shared ones. The collector sets it before the Read; rows
 	// beyond its end are not wanted. A source that cannot tell adds a Fault for
-	// the row with FieldProcesses.
+	// the row with FieldProcesses, or with FieldProcessBusy if it lacks that alone.
 	WantProcesses []bool
 }
 

@@ -1,0 +1,565 @@
+package collector
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// PodOf returns the UID of the pod that a process of the host belongs to; ""
+// for one that is in no pod or has ended. The error wraps one of gpu's if
+// processes cannot be told apart here. It is called on the Loop's goroutine.
+type PodOf func(pid uint32) (uid string, err error)
+
+const (
+	// maxAccounts bounds the owners that are accounted for at once, each on
+	// each entity. A node has 110 pods by default; the largest have 500.
+	maxAccounts = 4096
+	// dormancy is how long an account is kept, unseen, for an owner that is
+	// not told of: a counter goes on where it was if the owner was there all
+	// the time and only the kubelet, the driver or the session was not.
+	dormancy = 15 * time.Minute
+)
+
+// What attribution can lack, as in dcgm_exporter_attribution_unavailable.
+const (
+	lacksUtilization        = "utilization"         // of a device that has owners
+	lacksProcesses          = "processes"           // of a shared device
+	lacksProcessUtilization = "process_utilization" // likewise
+	lacksPodOfProcess       = "pod_of_process"
+	lacksPodUID             = "pod_uid" // of an owner that shares a device
+	lacksMIGShare           = "mig_share"
+)
+
+// An accountKey names an owner on an entity: a pod, or a job by its labels.
+type accountKey struct {
+	entity         identity
+	namespace, pod string
+	job            string
+}
+
+// An account is what one owner has used of one entity so far.
+type account struct {
+	uid    string
+	labels []gpu.Label
+	held   float64 // the share of the entity that is assigned to it
+	seen   int64
+
+	active, allocated, energy float64 // GPU seconds, GPU seconds, joules
+	hasActive, hasAllocated   bool
+	hasEnergy                 bool
+
+	util, memory gpu.Value // of this cycle
+	busy, bytes  float64   // of its processes in this cycle
+}
+
+// A ledger is what is known of an entity itself, and what of it no owner had.
+type ledger struct {
+	seen, activeAt, energyAt int64
+	joules                   float64 // the device's counter at energyAt
+
+	active, energy       float64 // unattributed
+	hasActive, hasEnergy bool
+}
+
+// A shareRow is an entity that is divided among its owners.
+type shareRow struct {
+	row, root int
+	id        identity
+	labels    []gpu.Label // gpu, UUID, GPU_I_ID
+	slices    float64     // compute slices of an instance; 0 for a GPU
+	instance  bool
+	ledger    *ledger
+	accounts  []*account
+
+	util, memory gpu.Value // unattributed in this cycle
+}
+
+// A sharer divides devices among their owners. It outlives sessions, and its
+// results are valid until the next cycle.
+type sharer struct {
+	podOf   PodOf
+	metrics *metrics
+	inputs  shareInputs
+	maxGap  time.Duration // above which nothing is known of the time between
+
+	accounts map[accountKey]*account
+	ledgers  map[identity]*ledger
+
+	topology *gpu.Topology
+	owners   *gpu.Owners
+	rows     []shareRow
+	roots    []shareRow // the GPUs that are cut, for their energy
+	want     []bool     // of the next Read
+	asked    []bool     // of the latest Read
+	infos    []gpu.Series
+
+	procs    [][]gpu.Process // by row, of this cycle
+	dark     []error         // by row: its processes are not told
+	idle     []error         // by row: their utilisation is not told
+	lacks    []lack
+	families []gpu.Family
+}
+
+// A lack is something that attribution could not tell in this cycle, and why.
+type lack struct{ what, reason string }
+
+func newSharer(podOf PodOf, m *metrics) *sharer {
+	return &sharer{
+		podOf: podOf, metrics: m, accounts: map[accountKey]*account{}, ledgers: map[identity]*ledger{},
+		families: shareFamilies(),
+	}
+}
+
+// bind prepares for a session of a plan.
+func (s *sharer) bind(t *gpu.Topology, plan *gpu.Plan, in shareInputs) {
+	s.inputs, s.maxGap = in, maxAgeIntervals*plan.Interval
+	s.topology, s.owners, s.infos = t, nil, nil
+	s.want, s.asked = make([]bool, len(t.Devices)), make([]bool, len(t.Devices))
+	s.procs = make([][]gpu.Process, len(t.Devices))
+	s.dark, s.idle = make([]error, len(t.Devices)), make([]error, len(t.Devices))
+	s.rows, s.roots = nil, nil
+	for row := range t.Devices {
+		d := &t.Devices[row]
+		if d.Entity.Kind != gpu.KindGPU && d.Entity.Kind != gpu.KindGPUInstance {
+			continue
+		}
+		r := shareRow{
+			row: row, root: row, instance: d.Entity.Kind == gpu.KindGPUInstance,
+			id: identity{uuid: d.UUID, kind: d.Entity.Kind, instance: d.InstanceID},
+		}
+		r.labels = []gpu.Label{{Name: "gpu", Value: strconv.FormatUint(uint64(d.GPU), 10)}, {Name: "UUID", Value: d.UUID}}
+		if r.instance {
+			r.labels = append(r.labels, gpu.Label{Name: "GPU_I_ID", Value: strconv.FormatUint(uint64(d.InstanceID), 10)})
+			r.root = t.ParentRow(row)
+			r.slices = computeSlices(d.Profile)
+		}
+		if s.ledgers[r.id] == nil {
+			s.ledgers[r.id] = &ledger{}
+		}
+		r.ledger = s.ledgers[r.id]
+		s.rows = append(s.rows, r)
+	}
+	for i := range s.rows {
+		if r := &s.rows[i]; !r.instance && slices.ContainsFunc(s.rows, func(x shareRow) bool { return x.instance && x.root == r.row }) {
+			s.roots = append(s.roots, *r)
+		}
+	}
+	s.rows = slices.DeleteFunc(s.rows, func(r shareRow) bool {
+		return slices.ContainsFunc(s.roots, func(root shareRow) bool { return root.row == r.row })
+	})
+}
+
+// computeSlices returns the compute slices of a MIG profile ("2g.20gb"), 0
+// where its name does not tell.
+func computeSlices(profile string) float64 {
+	digits, _, found := strings.Cut(profile, "g.")
+	n, err := strconv.ParseUint(digits, 10, 8)
+	if !found || err != nil {
+		return 0
+	}
+	return float64(n)
+}
+
+// wanted returns for which rows the next Read is to report processes: those
+// that were shared in the latest cycle.
+func (s *sharer) wanted() []bool {
+	copy(s.asked, s.want)
+	return s.asked
+}
+
+// assign opens an account for every owner of every entity.
+func (s *sharer) assign(owners *gpu.Owners, now int64) {
+	s.owners, s.infos = owners, s.infos[:0:0]
+	for i := range s.rows {
+		r := &s.rows[i]
+		use := owners.UseOf(r.row)
+		r.accounts = s.open(r, &use, now)
+		s.want[r.row] = len(r.accounts) > 1
+		s.infos = appendInfos(s.infos, r, &use)
+	}
+}
+
+// open returns the accounts of the owners of an entity. Jobs count where no
+// pod holds it: a job that runs in a pod is that pod.
+func (s *sharer) open(r *shareRow, use *gpu.Use, now int64) []*account {
+	pods := slices.ContainsFunc(use.Owners, func(o gpu.Owner) bool { return o.Pod != "" })
+	var list []*account
+	replicas := float64(max(use.Replicas, len(use.Owners)))
+	for first := range use.Owners {
+		o := &use.Owners[first]
+		key := keyOf(r, o)
+		if pods && o.Pod == "" || slices.ContainsFunc(use.Owners[:first], func(x gpu.Owner) bool { return keyOf(r, &x) == key }) {
+			continue
+		}
+		held, uid, container := 0, "", o.Container
+		for i := range use.Owners {
+			x := &use.Owners[i]
+			if keyOf(r, x) != key {
+				continue
+			}
+			held++
+			uid = cmp.Or(uid, x.PodUID)
+			if x.Container != container {
+				container = "" // processes tell pods apart, not containers
+			}
+		}
+		a := s.accounts[key]
+		if a != nil && a.uid != "" && uid != "" && a.uid != uid {
+			a = nil // another pod of that name
+		}
+		if a == nil {
+			if len(s.accounts) >= maxAccounts && !s.makeRoom(now) {
+				s.metrics.ownersDropped.Inc()
+				continue
+			}
+			a = &account{}
+			s.accounts[key] = a
+		}
+		a.uid = cmp.Or(uid, a.uid)
+		a.held = float64(held) / replicas
+		a.seen = now
+		a.labels = ownerLabels(r, o, container)
+		list = append(list, a)
+	}
+	return list
+}
+
+func keyOf(r *shareRow, o *gpu.Owner) accountKey {
+	key := accountKey{entity: r.id, namespace: o.Namespace, pod: o.Pod}
+	if o.Pod == "" {
+		var b strings.Builder
+		for _, l := range o.Labels {
+			b.WriteString(l.Name + "\x00" + l.Value + "\x00")
+		}
+		key.job = b.String()
+	}
+	return key
+}
+
+// makeRoom forgets the owners that are not there now.
+func (s *sharer) makeRoom(now int64) bool {
+	for key, a := range s.accounts {
+		if a.seen != now {
+			delete(s.accounts, key)
+		}
+	}
+	return len(s.accounts) < maxAccounts
+}
+
+// sweep forgets what was not seen for long.
+func (s *sharer) sweep(now int64) {
+	for key, a := range s.accounts {
+		if now-a.seen > int64(dormancy) {
+			delete(s.accounts, key)
+		}
+	}
+	for id, l := range s.ledgers {
+		if now-l.seen > int64(dormancy) && !s.has(id) {
+			delete(s.ledgers, id)
+		}
+	}
+}
+
+func (s *sharer) has(id identity) bool {
+	same := func(r shareRow) bool { return r.id == id }
+	return slices.ContainsFunc(s.rows, same) || slices.ContainsFunc(s.roots, same)
+}
+
+// step divides what a cycle read among the owners, and appends the families
+// that tell.
+func (s *sharer) step(list []gpu.Family, tab *table, b *gpu.Batch, owners *gpu.Owners, now time.Time) []gpu.Family {
+	at := now.UnixNano()
+	if owners != s.owners {
+		s.assign(owners, at)
+		s.sweep(at)
+	}
+	s.lacks = s.lacks[:0]
+	s.sort(b)
+	for i := range s.rows {
+		r := &s.rows[i]
+		s.divide(tab, r)
+		s.integrate(tab, r, at)
+		if !r.instance {
+			s.bill(tab, r, s.rows[i:i+1], at)
+		}
+	}
+	for i := range s.roots {
+		root := &s.roots[i]
+		first := slices.IndexFunc(s.rows, func(r shareRow) bool { return r.root == root.row })
+		last := first
+		for last < len(s.rows) && s.rows[last].root == root.row {
+			last++
+		}
+		s.bill(tab, root, s.rows[first:last], at)
+		root.ledger.seen = at
+	}
+	for i := range s.rows {
+		r := &s.rows[i]
+		r.ledger.seen = at
+		for _, a := range r.accounts {
+			a.seen = at
+		}
+	}
+	return s.tell(list)
+}
+
+// sort puts the processes and their faults where their rows find them.
+func (s *sharer) sort(b *gpu.Batch) {
+	for row := range s.procs {
+		s.procs[row] = s.procs[row][:0]
+	}
+	clear(s.dark)
+	clear(s.idle)
+	for i := range b.Processes {
+		p := &b.Processes[i]
+		s.procs[p.Row] = append(s.procs[p.Row], *p)
+	}
+	for i := range b.Faults {
+		f := &b.Faults[i]
+		var of []error
+		switch f.Field {
+		case gpu.FieldProcesses, gpu.AllFields:
+			of = s.dark
+		case gpu.FieldProcessBusy:
+			of = s.idle
+		default:
+			continue
+		}
+		for row := range of {
+			if f.Row == row || f.Row == gpu.AllRows {
+				of[row] = f.Err
+			}
+		}
+	}
+}
+
+// utilization returns the device's own, 0 to 1.
+func (s *sharer) utilization(tab *table, r *shareRow) (ratio float64, ok bool) {
+	if !r.instance {
+		if n, ok := tab.cell(s.inputs.util, r.row).value.Number(); ok {
+			return min(n/100, 1), true
+		}
+	}
+	n, ok := tab.cell(s.inputs.engine, r.row).value.Number()
+	return min(n, 1), ok
+}
+
+const bytesPerMiB = 1 << 20
+
+// divide finds the owners' parts of the utilisation and the memory of this
+// moment, and what is left.
+func (s *sharer) divide(tab *table, r *shareRow) {
+	util, utilKnown := s.utilization(tab, r)
+	memory, memoryKnown := tab.cell(s.inputs.memory, r.row).value.Number()
+	memory *= bytesPerMiB
+	for _, a := range r.accounts {
+		a.util, a.memory, a.busy, a.bytes = gpu.Value{}, gpu.Value{}, 0, 0
+	}
+	if !utilKnown && len(r.accounts) > 0 {
+		s.lack(lacksUtilization, cmp.Or(s.missing(tab, r), reasonNoData))
+	}
+	if len(r.accounts) == 1 { // whatever runs there is its
+		a := r.accounts[0]
+		if utilKnown {
+			a.util = gpu.Float(util)
+		}
+		if memoryKnown {
+			a.memory = gpu.Float(memory)
+		}
+	}
+	if len(r.accounts) > 1 && s.asked[r.row] {
+		s.divideByProcess(r, util, utilKnown, memory, memoryKnown)
+	}
+	r.util, r.memory = gpu.Value{}, gpu.Value{}
+	if utilKnown {
+		r.util = gpu.Float(rest(util, r.accounts, func(a *account) gpu.Value { return a.util }))
+	}
+	if memoryKnown {
+		r.memory = gpu.Float(rest(memory, r.accounts, func(a *account) gpu.Value { return a.memory }))
+	}
+}
+
+// missing says why a row has no utilisation.
+func (s *sharer) missing(tab *table, r *shareRow) string {
+	if r.instance {
+		return tab.cell(s.inputs.engine, r.row).missing
+	}
+	return tab.cell(s.inputs.util, r.row).missing
+}
+
+// rest returns what of a device's value no account has. Rounding never makes
+// it negative.
+func rest(value float64, accounts []*account, of func(*account) gpu.Value) float64 {
+	for _, a := range accounts {
+		n, _ := of(a).Number()
+		value -= n
+	}
+	return max(value, 0)
+}
+
+// divideByProcess divides a shared entity by what its processes did.
+func (s *sharer) divideByProcess(r *shareRow, util float64, utilKnown bool, memory float64, memoryKnown bool) {
+	if err := s.dark[r.row]; err != nil {
+		s.lack(lacksProcesses, gpu.Reason(err))
+		return
+	}
+	var busy, bytes float64 // of all processes
+	for i := range s.procs[r.row] {
+		p := &s.procs[r.row][i]
+		b, _ := p.Busy.Number()
+		m, _ := p.Memory.Number()
+		b, m = max(b, 0), max(m, 0)
+		busy, bytes = busy+b, bytes+m
+		if s.podOf == nil {
+			s.lack(lacksPodOfProcess, gpu.Reason(gpu.ErrUnavailable))
+			return
+		}
+		uid, err := s.podOf(p.PID)
+		if err != nil {
+			s.lack(lacksPodOfProcess, gpu.Reason(err))
+			return // whose the others are would look like all that there is
+		}
+		if uid == "" {
+			continue
+		}
+		for _, a := range r.accounts {
+			if a.uid == uid {
+				a.busy, a.bytes = a.busy+b, a.bytes+m
+			}
+		}
+	}
+	busyKnown := utilKnown
+	if err := s.idle[r.row]; err != nil {
+		s.lack(lacksProcessUtilization, gpu.Reason(err))
+		busyKnown = false
+	}
+	// Differently timed samples can add up to more than there was.
+	scaleBusy, scaleBytes := 1.0, 1.0
+	if busyKnown && busy > util {
+		scaleBusy = util / busy
+		s.metrics.scaled.WithLabelValues(scaledUtilization).Inc()
+	}
+	if memoryKnown && bytes > memory {
+		scaleBytes = memory / bytes
+		s.metrics.scaled.WithLabelValues(scaledMemory).Inc()
+	}
+	for _, a := range r.accounts {
+		if a.uid == "" {
+			s.lack(lacksPodUID, reasonNoData)
+			continue
+		}
+		if busyKnown {
+			a.util = gpu.Float(a.busy * scaleBusy)
+		}
+		if memoryKnown {
+			a.memory = gpu.Float(a.bytes * scaleBytes)
+		}
+	}
+}
+
+// share returns which part of its GPU an entity is, by compute slices.
+func (s *sharer) share(tab *table, r *shareRow) (float64, bool) {
+	if !r.instance {
+		return 1, true
+	}
+	if r.root < 0 {
+		return 0, false
+	}
+	total, _ := tab.cell(s.inputs.slices, r.root).value.Number()
+	if r.slices == 0 || total < r.slices {
+		return 0, false
+	}
+	return r.slices / total, true
+}
+
+// integrate lets the counters of seconds run. The time since the previous
+// cycle is that of its present owners, so that one that was seen once has its
+// seconds; a time of which nothing is known is nobody's.
+func (s *sharer) integrate(tab *table, r *shareRow, at int64) {
+	share, known := s.share(tab, r)
+	if !known {
+		if len(r.accounts) > 0 {
+			s.lack(lacksMIGShare, reasonNoData)
+		}
+		return
+	}
+	seconds := s.since(r.ledger.seen, at) * share
+	for _, a := range r.accounts {
+		a.allocated += seconds * a.held
+		a.hasAllocated = true
+	}
+	rest, ok := r.util.Number()
+	if !ok {
+		return
+	}
+	seconds = s.since(r.ledger.activeAt, at) * share
+	r.ledger.activeAt = at
+	for _, a := range r.accounts {
+		if util, ok := a.util.Number(); ok {
+			a.active += util * seconds
+			a.hasActive = true
+		}
+	}
+	r.ledger.active += rest * seconds
+	r.ledger.hasActive = true
+}
+
+// since returns the seconds from one time to another, 0 where too many passed
+// or none, or where there was no first time.
+func (s *sharer) since(from, to int64) float64 {
+	if from == 0 || to <= from || to-from > int64(s.maxGap) {
+		return 0
+	}
+	return float64(to-from) / float64(time.Second)
+}
+
+// bill divides the energy that a GPU used since the previous cycle. The only
+// owner of a whole GPU pays all of it; others pay for the part of the GPU and
+// of the time in which they were active, and the idle rest is nobody's.
+func (s *sharer) bill(tab *table, root *shareRow, rows []shareRow, at int64) {
+	millijoules, ok := tab.cell(s.inputs.energy, root.row).value.Number()
+	if !ok {
+		return
+	}
+	l := root.ledger
+	joules := millijoules / 1e3
+	used := joules - l.joules
+	known := s.since(l.energyAt, at) > 0
+	if l.energyAt == 0 || used < 0 { // the driver was loaded anew
+		used = 0
+	}
+	l.joules, l.energyAt, l.hasEnergy = joules, at, true
+	left := used
+	for i := range rows {
+		r := &rows[i]
+		share, shareKnown := s.share(tab, r)
+		for _, a := range r.accounts {
+			part, ok := a.util.Number()
+			part *= share
+			if !r.instance && len(r.accounts) == 1 {
+				part, ok = 1, true
+			}
+			if !ok || !shareKnown {
+				continue
+			}
+			a.hasEnergy = true
+			if known {
+				paid := min(used*part, left)
+				a.energy += paid
+				left -= paid
+			}
+		}
+	}
+	l.energy += left
+}
+
+func (s *sharer) lack(what, reason string) {
+	if l := (lack{what, reason}); !slices.Contains(s.lacks, l) {
+		s.lacks = append(s.lacks, l)
+	}
+}
