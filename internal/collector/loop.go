@@ -36,7 +36,7 @@ type Options struct {
 	Log *slog.Logger
 
 	// ReadTimeout is how long a driver call may take before the page says so;
-	// 0 means the plan's interval, but 10 s at most.
+	// 0 means the plan's interval, but 1 s at least and 10 s at most.
 	ReadTimeout time.Duration
 	// HangLimit is how long a driver call may take before Run gives up with
 	// gpu.ErrWedged, since nothing but a new process helps; 0 means 2 minutes.
@@ -61,7 +61,7 @@ func (o Options) withDefaults() Options {
 			*d = value
 		}
 	}
-	set(&o.ReadTimeout, min(o.Plan.Interval, 10*time.Second))
+	set(&o.ReadTimeout, min(max(o.Plan.Interval, time.Second), 10*time.Second))
 	set(&o.HangLimit, 2*time.Minute)
 	set(&o.AttributeTimeout, 2*time.Second)
 	set(&o.CloseTimeout, 4*time.Second)

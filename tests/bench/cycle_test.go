@@ -1,0 +1,208 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/dcgm"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/sim"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fakedcgm"
+)
+
+func TestMain(m *testing.M) { os.Exit(fakedcgm.Main(m)) }
+
+// plan asks for the given number of numeric fields of every GPU instance. What
+// a field means does not matter for its cost, so fields of whole GPUs are asked
+// of instances where there are not enough others.
+func plan(fields int) *gpu.Plan {
+	// Cycles follow one another without a pause; samples stay fresh for long.
+	p := &gpu.Plan{Interval: time.Microsecond, Devices: gpu.Selector{Minor: true}}
+	for e := range counters.All() {
+		if len(p.Fields) == fields {
+			break
+		}
+		f := e.Field()
+		if f.Text || f.Events || !e.Exportable() || !f.Levels.Has(gpu.KindGPU) || f.ID >= 1600 {
+			continue
+		}
+		f.Levels = gpu.KindsOf(gpu.KindGPUInstance)
+		f.Interval = time.Hour
+		f.Min, f.Max = 1, 0 // the test library's values are nobody's measurements
+		p.Counters = append(p.Counters, gpu.Counter{Name: f.Name, Type: gpu.MetricGauge, Help: e.Help, Field: len(p.Fields), Scale: 1})
+		p.Fields = append(p.Fields, f)
+	}
+	return p
+}
+
+// cycles runs the loop over a source for a number of cycles. before is called
+// after the first ones, when every buffer has its size, and each after every
+// later one. It returns the series of the last page.
+func cycles(tb testing.TB, source collector.Source, attributors []collector.Attributor, p *gpu.Plan, n int, before, each func()) int {
+	tb.Helper()
+	const warm = 20
+	encoder := exposition.NewEncoder(exposition.Options{Hostname: "node-17", HostnameLabel: exposition.HostnameLower})
+	var pages exposition.Pages
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	done, series := 0, 0
+	loop := collector.New(collector.Options{
+		Source: source, Plan: p, Attributors: attributors, Registerer: prometheus.NewRegistry(),
+		Publish: func(s *gpu.Snapshot) {
+			if s.Topology == nil {
+				return
+			}
+			if done == n+warm {
+				return
+			}
+			if done == warm {
+				before()
+			}
+			page := encoder.Encode(s)
+			if done == n+warm-1 {
+				series = strings.Count(string(page.Bytes()), "\n")
+			}
+			pages.Publish(page)
+			if done++; done > warm && each != nil {
+				each()
+			}
+			if done == n+warm {
+				cancel()
+			}
+		},
+	})
+	if err := loop.Run(ctx); err != nil {
+		tb.Fatal(err)
+	}
+	return series
+}
+
+type source struct {
+	name string
+	open func(testing.TB) (collector.Source, []collector.Attributor)
+}
+
+func sources() []source {
+	return []source{
+		{"sim", func(tb testing.TB) (collector.Source, []collector.Attributor) {
+			s, err := sim.New(sim.Options{Node: "mig8x7"})
+			if err != nil {
+				tb.Fatal(err)
+			}
+			return collector.SourceOf(s.Open), []collector.Attributor{s}
+		}},
+		{"dcgm", func(tb testing.TB) (collector.Source, []collector.Attributor) {
+			lines := []string{"library 4.6.1", "engine 4.6.1", "driver 570.124.06", "nvml 12.570.124.06", "value any:* 50-1999 double 12.5"}
+			for g := range 8 {
+				lines = append(lines, fmt.Sprintf("gpu %d uuid=GPU-%08d name=H100 bus=00000000:%02X:00.0 index=%d minor=%d", g, g, 0x1b+g, g, g))
+			}
+			for i := range 56 {
+				lines = append(lines, fmt.Sprintf("instance %d gpu=%d nvml=%d profile=1g.10gb", 100+i, i/7, i%7+1))
+			}
+			fakedcgm.New(tb, lines...)
+			return collector.SourceOf(dcgm.New(dcgm.Options{}).Open), nil
+		}},
+	}
+}
+
+// BenchmarkCycle is one cycle at 56 MIG instances: read, attribute, derive,
+// encode, publish.
+func BenchmarkCycle(b *testing.B) {
+	for _, s := range sources() {
+		for _, fields := range []int{76, 100} {
+			b.Run(fmt.Sprintf("%s/56x%d", s.name, fields), func(b *testing.B) {
+				src, attributors := s.open(b)
+				b.ReportAllocs()
+				series := cycles(b, src, attributors, plan(fields), b.N, b.ResetTimer, nil)
+				b.StopTimer()
+				b.ReportMetric(float64(series), "lines")
+			})
+		}
+	}
+}
+
+// BenchmarkSoak runs 10,000 cycles at 56 instances × 100 fields, whatever b.N
+// is, and reports the resident memory at the end and how much of it the second
+// half added.
+func BenchmarkSoak(b *testing.B) {
+	for _, s := range sources() {
+		b.Run(s.name, func(b *testing.B) {
+			src, attributors := s.open(b)
+			const n = 10_000
+			done, half := 0, 0.0
+			cycles(b, src, attributors, plan(100), n, func() {}, func() {
+				if done++; done == n/2 {
+					half = resident(b)
+				}
+			})
+			end := resident(b)
+			b.ReportMetric(end, "MiB-RSS")
+			b.ReportMetric(end-half, "MiB-growth")
+			b.ReportMetric(0, "ns/op") // it is no time that is measured
+		})
+	}
+}
+
+// resident returns the process' resident memory in MiB, after a collection.
+func resident(tb testing.TB) float64 {
+	tb.Helper()
+	runtime.GC()
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	for line := range strings.Lines(string(status)) {
+		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+			kib, err := strconv.ParseFloat(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(rest), "kB")), 64)
+			if err != nil {
+				tb.Fatal(err)
+			}
+			return kib / 1024
+		}
+	}
+	tb.Fatal("no VmRSS")
+	return 0
+}
+
+// The limits that the design sets for memory, which no machine's speed changes:
+// a cycle's allocations, and what 2,000 cycles add to the resident memory.
+func TestSteadyMemory(t *testing.T) {
+	for _, c := range []struct {
+		source int
+		fields int
+		limit  uint64 // bytes a cycle
+	}{{0, 100, 64 << 10}, {1, 76, 1 << 20}} {
+		s := sources()[c.source]
+		t.Run(s.name, func(t *testing.T) {
+			if s.name == "dcgm" {
+				fakedcgm.Require(t)
+			}
+			src, attributors := s.open(t)
+			const n = 2000
+			var before, after runtime.MemStats
+			var first float64
+			cycles(t, src, attributors, plan(c.fields), n, func() {
+				first = resident(t)
+				runtime.ReadMemStats(&before)
+			}, nil)
+			runtime.ReadMemStats(&after)
+			if each := (after.TotalAlloc - before.TotalAlloc) / n; each > c.limit {
+				t.Errorf("a cycle allocates %d bytes, want at most %d", each, c.limit)
+			}
+			if grown := resident(t) - first; grown > 8 {
+				t.Errorf("%d cycles added %.1f MiB of resident memory", n, grown)
+			}
+		})
+	}
+}
