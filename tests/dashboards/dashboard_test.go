@@ -1,0 +1,172 @@
+package dashboards
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/grafana/grafana-foundation-sdk/go/cog/plugins"
+	sdk "github.com/grafana/grafana-foundation-sdk/go/dashboard"
+	"github.com/prometheus/prometheus/promql/parser"
+)
+
+// root is the repository's.
+var root = filepath.Join("..", "..")
+
+// A dashboard is as much of Grafana's model as the tests need.
+type dashboard struct {
+	UID        string
+	Panels     []panel
+	Templating struct {
+		List []struct {
+			Name, Type, Definition string
+			Query                  json.RawMessage
+		}
+	}
+}
+
+type panel struct {
+	ID      int
+	Type    string
+	Title   string
+	GridPos struct{ X, Y, W, H int }
+	Targets []target
+	Panels  []panel // of a collapsed row
+}
+
+type target struct {
+	Expr         string
+	LegendFormat string
+	RefID        string
+	Instant      bool
+}
+
+// A query is one that a panel asks.
+type query struct {
+	target
+	where string
+}
+
+// dashboards returns the dashboards of grafana/ by file name.
+func dashboards(t *testing.T) map[string]dashboard {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(root, "grafana", "*.json"))
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("no dashboards found: %v", err)
+	}
+	all := map[string]dashboard{}
+	for _, path := range paths {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var d dashboard
+		if err := json.Unmarshal(data, &d); err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		all[filepath.Base(path)] = d
+	}
+	return all
+}
+
+// everyPanel returns the panels with those inside rows.
+func (d dashboard) everyPanel() []panel {
+	var all []panel
+	for _, p := range d.Panels {
+		all = append(append(all, p), p.Panels...)
+	}
+	return all
+}
+
+func (d dashboard) queries() []query {
+	var all []query
+	for _, p := range d.everyPanel() {
+		for _, q := range p.Targets {
+			all = append(all, query{q, fmt.Sprintf("panel %d %q %s", p.ID, p.Title, q.RefID)})
+		}
+	}
+	return all
+}
+
+// filled returns a query with the dashboard's variables filled in, as Grafana
+// does for an interval of a second and All GPUs.
+func filled(expr, instance string) string {
+	return strings.NewReplacer("$instance", instance, "$gpu", ".*", "$__rate_interval", "4s", "$__range", "60s").Replace(expr)
+}
+
+func TestDashboardsMatchGrafanasSchema(t *testing.T) {
+	plugins.RegisterDefaultPlugins()
+	for file := range dashboards(t) {
+		data, err := os.ReadFile(filepath.Join(root, "grafana", file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var d sdk.Dashboard
+		if err := d.UnmarshalJSONStrict(data); err != nil {
+			t.Errorf("%s: %v", file, err)
+		}
+	}
+}
+
+func TestPanelsHaveTheirOwnPlace(t *testing.T) {
+	const columns = 24
+	for file, d := range dashboards(t) {
+		ids := map[int]string{}
+		taken := map[[2]int]string{}
+		for _, p := range d.Panels {
+			g := p.GridPos
+			if other, ok := ids[p.ID]; ok {
+				t.Errorf("%s: %q and %q share the id %d", file, other, p.Title, p.ID)
+			}
+			ids[p.ID] = p.Title
+			if g.X < 0 || g.Y < 0 || g.W < 1 || g.H < 1 || g.X+g.W > columns {
+				t.Errorf("%s: %q does not fit into %d columns: %+v", file, p.Title, columns, g)
+				continue
+			}
+			for x := g.X; x < g.X+g.W; x++ {
+				for y := g.Y; y < g.Y+g.H; y++ {
+					if other, ok := taken[[2]int{x, y}]; ok && other != p.Title {
+						t.Fatalf("%s: %q lies on %q at column %d, row %d", file, p.Title, other, x, y)
+					}
+					taken[[2]int{x, y}] = p.Title
+				}
+			}
+			if p.Type == "row" != (len(p.Targets) == 0) {
+				t.Errorf("%s: %q is a %s with %d queries", file, p.Title, p.Type, len(p.Targets))
+			}
+		}
+	}
+}
+
+// What a dashboard asks of one instance must not come from another.
+func TestEverySelectorKeepsToTheInstance(t *testing.T) {
+	for file, d := range dashboards(t) {
+		for _, q := range d.queries() {
+			for _, s := range selectors(t, q) {
+				if !strings.Contains(s.String(), `instance=~"some"`) {
+					t.Errorf("%s: %s: %s does not say of which instance", file, q.where, s)
+				}
+			}
+		}
+	}
+}
+
+// selectors returns the vector selectors of a query, whose instance is "some".
+func selectors(t *testing.T, q query) []*parser.VectorSelector {
+	t.Helper()
+	expr, err := parser.NewParser(parser.Options{}).ParseExpr(filled(q.Expr, "some"))
+	if err != nil {
+		t.Fatalf("%s: %v", q.where, err)
+	}
+	var all []*parser.VectorSelector
+	parser.Inspect(expr, func(n parser.Node, _ []parser.Node) error {
+		if s, ok := n.(*parser.VectorSelector); ok {
+			all = append(all, s)
+		}
+		return nil
+	})
+	return all
+}
