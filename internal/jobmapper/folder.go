@@ -1,0 +1,201 @@
+package jobmapper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// ErrTooManyFiles says that the folder can hardly be one of job files.
+var ErrTooManyFiles = errors.New("too many files")
+
+var (
+	errTooLarge = fmt.Errorf("more than %d bytes", maxFile)
+	errChanging = errors.New("changes all the time")
+	errNotAFile = errors.New("not a regular file")
+)
+
+// maxEntries bounds the folder.
+const maxEntries = 4096
+
+// A writer that rewrites a file in place leaves it empty or cut for a moment,
+// and two versions can have one time stamp. A file that changed just now is
+// therefore read again after a pause, and one whose time stamp was young when
+// it was read is read again in the next cycle.
+const (
+	fresh   = 50 * time.Millisecond
+	settled = 2 * time.Second
+	rounds  = 4
+)
+
+// A folder reads the job files of a directory and keeps what they said.
+type folder struct {
+	dir   string
+	pause func(context.Context, time.Duration) error
+	files map[string]file
+}
+
+// A file is what one job file said.
+type file struct {
+	jobs    []string
+	dropped int
+	err     error
+	info    fs.FileInfo // of the version that was read
+	settled bool        // no other version can look like this one
+}
+
+// found is what one look at the folder came to.
+type found struct {
+	files   map[string]file
+	unknown int // files that are named like a GPU, and not like one of ours
+}
+
+// look returns what the files that are wanted say now. It reads those that are
+// not the same as at the last look.
+func (f *folder) look(ctx context.Context, wanted func(name string) bool) (found, error) {
+	result := found{files: map[string]file{}}
+	names, err := f.list()
+	if err != nil {
+		return result, fmt.Errorf("job files: %w", typed(err))
+	}
+	var open []string
+	for _, name := range names {
+		switch {
+		case wanted(name):
+			open = append(open, name)
+		case isGPUName(name):
+			result.unknown++
+		}
+	}
+	for round := range rounds {
+		var again []string
+		for _, name := range open {
+			if err := ctx.Err(); err != nil {
+				return result, err
+			}
+			got, anew, err := f.read(name)
+			if errors.Is(err, fs.ErrNotExist) {
+				delete(result.files, name) // since it was listed
+				continue
+			}
+			got.err = err
+			result.files[name] = got
+			if anew && (errors.Is(err, errChanging) || err == nil && time.Since(got.info.ModTime()).Abs() < fresh) {
+				again = append(again, name)
+			}
+		}
+		if open = again; len(open) == 0 || round == rounds-1 {
+			break
+		}
+		if err := f.pause(ctx, fresh); err != nil {
+			return result, err
+		}
+	}
+	f.files = result.files
+	return result, nil
+}
+
+// list returns the names in the folder.
+func (f *folder) list() ([]string, error) {
+	dir, err := os.Open(f.dir)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	names, err := dir.Readdirnames(maxEntries + 1)
+	if err != nil && !errors.Is(err, io.EOF) { // which an empty folder answers
+		return nil, err
+	}
+	if len(names) > maxEntries {
+		return nil, fmt.Errorf("%s: %w: more than %d", f.dir, ErrTooManyFiles, maxEntries)
+	}
+	return names, nil
+}
+
+// read returns what a file says, from memory if it is the version that was
+// read before.
+func (f *folder) read(name string) (got file, anew bool, err error) {
+	path := filepath.Join(f.dir, name)
+	info, err := os.Stat(path)
+	if err != nil {
+		return file{}, true, typed(err)
+	}
+	if !info.Mode().IsRegular() {
+		return file{}, true, errNotAFile
+	}
+	if known, ok := f.files[name]; ok && known.err == nil && known.settled && sameVersion(known.info, info) {
+		return known, false, nil
+	}
+	content, info, err := readWhole(path)
+	if err != nil {
+		return file{}, true, err
+	}
+	got = file{info: info, settled: time.Since(info.ModTime()) > settled}
+	got.jobs, got.dropped = Parse(content)
+	return got, true, nil
+}
+
+// readWhole reads one version of a file.
+func readWhole(path string) ([]byte, fs.FileInfo, error) {
+	// Without O_NONBLOCK a pipe that took the file's place would block.
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, nil, typed(err)
+	}
+	defer f.Close()
+	before, err := f.Stat()
+	if err != nil {
+		return nil, nil, err
+	}
+	if !before.Mode().IsRegular() {
+		return nil, nil, errNotAFile
+	}
+	content, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(content) > maxFile {
+		return nil, nil, errTooLarge
+	}
+	after, err := f.Stat()
+	if err != nil {
+		return nil, nil, err
+	}
+	if !sameVersion(before, after) || int64(len(content)) != after.Size() {
+		return nil, nil, errChanging
+	}
+	return content, after, nil
+}
+
+func sameVersion(a, b fs.FileInfo) bool {
+	return a.Size() == b.Size() && a.ModTime().Equal(b.ModTime()) && os.SameFile(a, b)
+}
+
+// isGPUName reports whether a file is named like a GPU or a GPU instance:
+// digits, with or without more digits behind a dot.
+func isGPUName(name string) bool {
+	gpu, instance, cut := strings.Cut(name, ".")
+	return isNumber(gpu) && (!cut || isNumber(instance))
+}
+
+func isNumber(s string) bool {
+	return s != "" && strings.Trim(s, "0123456789") == ""
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,235 @@
+package jobmapper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"reflect"
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// Options configure a Mapper.
+type Options struct {
+	// Dir is the folder of the job files. Required; it need not exist yet.
+	Dir string
+	// Registerer gets the Mapper's own series. Required.
+	Registerer prometheus.Registerer
+	// Log gets a line when a file begins or ceases to be unreadable. Nil
+	// discards.
+	Log *slog.Logger
+}
+
+// A Mapper is an Attributor over a folder of job files. Its methods may be
+// called from any goroutine; one look at the folder is under way at a time.
+type Mapper struct {
+	folder  folder
+	log     *slog.Logger
+	failed  *prometheus.CounterVec
+	dropped prometheus.Gauge
+	unknown prometheus.Gauge
+
+	turn chan struct{} // holds a token while nobody looks
+
+	// Owned by whoever has the token.
+	failing    map[string]bool // files, by name
+	topology   *gpu.Topology
+	rows       map[string][]int // by the name of the file that speaks of them
+	owners     *gpu.Owners      // for topology; nil before the first
+	generation uint64
+}
+
+// New returns a Mapper and registers its series. It reads nothing yet.
+func New(opt Options) *Mapper {
+	m := &Mapper{
+		folder: folder{dir: opt.Dir, pause: sleep}, log: opt.Log,
+		failed: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "dcgm_exporter_job_file_failures_total",
+			Help: "Job files that could not be read, by reason; their GPUs carry no job meanwhile.",
+		}, []string{"reason"}),
+		dropped: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "dcgm_exporter_job_lines_dropped",
+			Help: "Lines of the job files that are too long for the name of a job.",
+		}),
+		unknown: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "dcgm_exporter_job_files_unmatched",
+			Help: "Job files that are named by a GPU or GPU instance which is not there.",
+		}),
+		turn: make(chan struct{}, 1), failing: map[string]bool{},
+	}
+	if m.log == nil {
+		m.log = slog.New(slog.DiscardHandler)
+	}
+	for _, reason := range reasons() {
+		m.failed.WithLabelValues(reason)
+	}
+	opt.Registerer.MustRegister(m.failed, m.dropped, m.unknown)
+	m.turn <- struct{}{}
+	return m
+}
+
+// Name returns "hpc".
+func (m *Mapper) Name() string { return "hpc" }
+
+// Attribute returns the jobs on the GPUs and GPU instances of t, by the label
+// hpc_job. An instance without a file of its own belongs to the jobs of its
+// GPU. The error wraps gpu.ErrUnavailable where the folder is missing, and
+// gpu.ErrPermission where it may not be read; a single file's failure is no
+// error.
+func (m *Mapper) Attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, error) {
+	select {
+	case <-m.turn:
+		defer func() { m.turn <- struct{}{} }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if t != m.topology {
+		m.topology, m.rows, m.owners = t, rowsByName(t), nil
+	}
+	found, err := m.folder.look(ctx, func(name string) bool { return m.rows[name] != nil })
+	if err != nil {
+		return nil, err
+	}
+	m.tell(found)
+
+	uses := make([]gpu.Use, len(t.Devices))
+	for name, rows := range m.rows {
+		file, ok := found.files[name]
+		if !ok {
+			continue
+		}
+		for _, row := range rows {
+			uses[row].Owners = owners(file.jobs)
+		}
+	}
+	m.inherit(t, found, uses)
+	if m.owners != nil && reflect.DeepEqual(m.owners.Uses, uses) {
+		return m.owners, nil
+	}
+	m.generation++
+	m.owners = &gpu.Owners{
+		Generation: m.generation,
+		Labels:     gpu.ExclusiveLabels(t, uses, func(o *gpu.Owner) []gpu.Label { return o.Labels }),
+		Uses:       uses,
+	}
+	return m.owners, nil
+}
+
+// inherit gives the instances without a file the jobs of their GPU.
+func (m *Mapper) inherit(t *gpu.Topology, found found, uses []gpu.Use) {
+	for row := range t.Devices {
+		d := &t.Devices[row]
+		if d.Entity.Kind != gpu.KindGPUInstance && d.Entity.Kind != gpu.KindComputeInstance {
+			continue
+		}
+		if _, own := found.files[fileName(d)]; own {
+			continue
+		}
+		if parent := t.ParentRow(row); parent >= 0 {
+			uses[row].Owners = uses[parent].Owners
+		}
+	}
+}
+
+// tell counts what went wrong with the files, and logs what is new.
+func (m *Mapper) tell(found found) {
+	dropped := 0
+	for name, file := range found.files {
+		dropped += file.dropped
+		if file.err == nil {
+			if m.failing[name] {
+				m.log.Info("Job file can be read again", "file", name)
+				delete(m.failing, name)
+			}
+			continue
+		}
+		m.failed.WithLabelValues(reasonOf(file.err)).Inc()
+		if !m.failing[name] {
+			m.log.Warn("Job file cannot be read; its GPU carries no job", "file", name, "error", file.err)
+			m.failing[name] = true
+		}
+	}
+	m.dropped.Set(float64(dropped))
+	m.unknown.Set(float64(found.unknown))
+	for name := range m.failing {
+		if _, there := found.files[name]; !there {
+			delete(m.failing, name)
+		}
+	}
+}
+
+// rowsByName returns the rows that each possible file speaks of.
+func rowsByName(t *gpu.Topology) map[string][]int {
+	rows := map[string][]int{}
+	for row := range t.Devices {
+		if name := fileName(&t.Devices[row]); name != "" {
+			rows[name] = append(rows[name], row)
+		}
+	}
+	return rows
+}
+
+// fileName returns the name of the file that speaks of d, "" where none does.
+func fileName(d *gpu.Device) string {
+	name := strconv.FormatUint(uint64(d.GPU), 10)
+	switch d.Entity.Kind {
+	case gpu.KindGPU:
+		return name
+	case gpu.KindGPUInstance, gpu.KindComputeInstance:
+		return name + "." + strconv.FormatUint(uint64(d.InstanceID), 10)
+	default:
+		return ""
+	}
+}
+
+func owners(jobs []string) []gpu.Owner {
+	if len(jobs) == 0 {
+		return nil
+	}
+	list := make([]gpu.Owner, len(jobs))
+	for i, job := range jobs {
+		list[i].Labels = []gpu.Label{{Name: "hpc_job", Value: job}}
+	}
+	return list
+}
+
+// The words of the reason label beyond those of gpu.Reason.
+const (
+	reasonTooLarge = "too_large"
+	reasonChanging = "changing"
+	reasonNotAFile = "not_a_file"
+)
+
+func reasons() []string {
+	return []string{gpu.Reason(gpu.ErrPermission), reasonTooLarge, reasonChanging, reasonNotAFile, gpu.Reason(errors.New(""))}
+}
+
+func reasonOf(err error) string {
+	switch {
+	case errors.Is(err, errTooLarge):
+		return reasonTooLarge
+	case errors.Is(err, errChanging):
+		return reasonChanging
+	case errors.Is(err, errNotAFile):
+		return reasonNotAFile
+	default:
+		return gpu.Reason(err)
+	}
+}
+
+// typed wraps an error of the file system in the project's own.
+func typed(err error) error {
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("%w: %w", gpu.ErrPermission, err)
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%w: %w", gpu.ErrUnavailable, err)
+	default:
+		return err
+	}
+}

@@ -1,0 +1,383 @@
+package jobmapper
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// node has two whole GPUs, and one that is cut in two; DCGM's ids of the
+// instances differ from NVML's, and its id of the last GPU from the others.
+func node() *gpu.Topology {
+	return gpu.NewTopology([]gpu.Device{
+		{Entity: gpu.Entity{Kind: gpu.KindGPU, ID: 0}, GPU: 0},
+		{Entity: gpu.Entity{Kind: gpu.KindGPU, ID: 1}, GPU: 1},
+		{Entity: gpu.Entity{Kind: gpu.KindGPU, ID: 2}, GPU: 2},
+		{Entity: gpu.Entity{Kind: gpu.KindGPUInstance, ParentKind: gpu.KindGPU, Parent: 2, ID: 14}, GPU: 2, InstanceID: 1},
+		{Entity: gpu.Entity{Kind: gpu.KindGPUInstance, ParentKind: gpu.KindGPU, Parent: 2, ID: 15}, GPU: 2, InstanceID: 5},
+		{Entity: gpu.Entity{Kind: gpu.KindNVSwitch, ID: 0}},
+	})
+}
+
+var rowNames = []string{"0", "1", "2", "2.1", "2.5", "switch"}
+
+// A bench is a Mapper over a folder that the test writes.
+type bench struct {
+	*Mapper
+	t        *testing.T
+	dir      string
+	registry *prometheus.Registry
+	log      bytes.Buffer
+}
+
+func newBench(t *testing.T) *bench {
+	b := &bench{t: t, dir: t.TempDir(), registry: prometheus.NewRegistry()}
+	b.Mapper = New(Options{Dir: b.dir, Registerer: b.registry, Log: slog.New(slog.NewTextHandler(&b.log, nil))})
+	return b
+}
+
+// put writes a file as of a minute ago, so that nobody doubts it.
+func (b *bench) put(name, content string) {
+	b.t.Helper()
+	path := filepath.Join(b.dir, name)
+	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+		b.t.Fatal(err)
+	}
+	old := time.Now().Add(-time.Minute)
+	if err := os.Chtimes(path, old, old); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *bench) remove(name string) {
+	b.t.Helper()
+	if err := os.Remove(filepath.Join(b.dir, name)); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *bench) attribute(t *gpu.Topology) *gpu.Owners {
+	b.t.Helper()
+	o, err := b.Attribute(context.Background(), t)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return o
+}
+
+// labels returns the label of each row that has one; users, who uses it.
+func labels(o *gpu.Owners) map[string]string {
+	got := map[string]string{}
+	for row, name := range rowNames {
+		for _, l := range o.Of(row) {
+			got[name] += l.Name + "=" + l.Value
+		}
+	}
+	return got
+}
+
+func users(o *gpu.Owners) map[string]string {
+	got := map[string]string{}
+	for row, name := range rowNames {
+		var jobs []string
+		for _, owner := range o.UseOf(row).Owners {
+			jobs = append(jobs, owner.Labels[0].Value)
+		}
+		if jobs != nil {
+			got[name] = strings.Join(jobs, " ")
+		}
+	}
+	return got
+}
+
+func TestAttribute(t *testing.T) {
+	type m = map[string]string
+	tests := map[string]struct {
+		files         m
+		labels, users m
+		unmatched     float64
+	}{
+		"nothing":                  {},
+		"a job on a GPU":           {files: m{"0": "7\n"}, labels: m{"0": "hpc_job=7"}, users: m{"0": "7"}},
+		"an idle GPU":              {files: m{"0": "7\n", "1": ""}, labels: m{"0": "hpc_job=7"}, users: m{"0": "7"}},
+		"two jobs share":           {files: m{"0": "7\n8\n"}, users: m{"0": "7 8"}},
+		"one job, named twice":     {files: m{"0": "7\r\n7\r\n"}, labels: m{"0": "hpc_job=7"}, users: m{"0": "7"}},
+		"a job on two GPUs":        {files: m{"0": "7\n", "1": "7"}, labels: m{"0": "hpc_job=7", "1": "hpc_job=7"}, users: m{"0": "7", "1": "7"}},
+		"an instance":              {files: m{"2.5": "7\n"}, labels: m{"2.5": "hpc_job=7"}, users: m{"2.5": "7"}},
+		"a cut GPU as a whole":     {files: m{"2": "7\n"}, labels: m{"2": "hpc_job=7", "2.1": "hpc_job=7", "2.5": "hpc_job=7"}, users: m{"2": "7", "2.1": "7", "2.5": "7"}},
+		"its idle instance":        {files: m{"2": "7\n", "2.1": ""}, labels: m{"2": "hpc_job=7", "2.5": "hpc_job=7"}, users: m{"2": "7", "2.5": "7"}},
+		"its instance of another":  {files: m{"2": "7\n", "2.1": "8"}, labels: m{"2.1": "hpc_job=8", "2.5": "hpc_job=7"}, users: m{"2": "7", "2.1": "8", "2.5": "7"}},
+		"DCGM's id of an instance": {files: m{"2.14": "7\n"}, unmatched: 1},
+		"a GPU that is not there":  {files: m{"9": "7\n", "00": "8"}, unmatched: 2},
+		"other files":              {files: m{"0.tmp": "7\n", ".0": "7\n", "gpu0": "7\n", "0.": "7\n", "1.2.3": "7\n", "-1": "7\n"}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			for file, content := range tt.files {
+				b.put(file, content)
+			}
+			got := b.attribute(node())
+			for what, pair := range map[string][2]m{"labels": {tt.labels, labels(got)}, "users": {tt.users, users(got)}} {
+				want := pair[0]
+				if want == nil {
+					want = m{}
+				}
+				if diff := cmp.Diff(want, pair[1]); diff != "" {
+					t.Errorf("%s: %s", what, diff)
+				}
+			}
+			if n := testutil.ToFloat64(b.unknown); n != tt.unmatched {
+				t.Errorf("%v unmatched files, want %v", n, tt.unmatched)
+			}
+		})
+	}
+}
+
+// TestSameUntilItChanges holds that the answer is one and the same as long as
+// the files say the same, however they are written, and a new one with another
+// generation when they do not; and that an answer never changes.
+func TestSameUntilItChanges(t *testing.T) {
+	b := newBench(t)
+	nodeA := node()
+	b.put("0", "7\n8\n")
+	b.put("1", "9\n")
+	first := b.attribute(nodeA)
+	said := fmt.Sprint(users(first), labels(first))
+
+	b.put("0", "8\r\n\r\n7\n8\n")
+	if got := b.attribute(nodeA); got != first {
+		t.Error("a new answer for the same jobs")
+	}
+	b.put("1", "10\n")
+	second := b.attribute(nodeA)
+	if second == first || second.Generation == first.Generation {
+		t.Error("the old answer for another job")
+	}
+	b.remove("1")
+	third := b.attribute(nodeA)
+	if diff := cmp.Diff(map[string]string{"0": "7 8"}, users(third)); diff != "" {
+		t.Error(diff)
+	}
+	if other := b.attribute(node()); other == third || other.Generation == third.Generation {
+		t.Error("the answer for another topology")
+	}
+	if now := fmt.Sprint(users(first), labels(first)); now != said {
+		t.Errorf("the first answer was %s and is %s", said, now)
+	}
+}
+
+// TestReadsOnlyWhatChanged holds that a file that has settled is not opened
+// again: it could not be, since nobody may read it any more.
+func TestReadsOnlyWhatChanged(t *testing.T) {
+	b := newBench(t)
+	b.put("0", "7\n")
+	b.attribute(node())
+	f := b.folder.files["0"]
+	f.jobs = []string{"from memory"}
+	b.folder.files["0"] = f
+	if diff := cmp.Diff(map[string]string{"0": "from memory"}, users(b.attribute(node()))); diff != "" {
+		t.Error(diff)
+	}
+	b.put("0", "77\n")
+	if diff := cmp.Diff(map[string]string{"0": "77"}, users(b.attribute(node()))); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestRewrittenWhileRead plays a writer that has emptied the file and writes
+// while the mapper waits, and one that writes the same number of bytes within
+// one tick of the file system's clock.
+func TestRewrittenWhileRead(t *testing.T) {
+	b := newBench(t)
+	path := filepath.Join(b.dir, "0")
+	write := func(content string) {
+		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	waited := 0
+	b.folder.pause = func(context.Context, time.Duration) error {
+		if waited++; waited == 1 {
+			write("7\n")
+		}
+		return nil
+	}
+	write("")
+	if diff := cmp.Diff(map[string]string{"0": "7"}, users(b.attribute(node()))); diff != "" || waited == 0 {
+		t.Errorf("after %d pauses: %s", waited, diff)
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write("8\n")
+	if err := os.Chtimes(path, info.ModTime(), info.ModTime()); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string]string{"0": "8"}, users(b.attribute(node()))); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestUnreadable holds that a file that cannot be read costs only its own GPU
+// the label, is counted by reason and told once, and heals.
+func TestUnreadable(t *testing.T) {
+	link := func(target string) func(*testing.T, string) {
+		return func(t *testing.T, path string) {
+			if err := os.Symlink(target, path); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	breaks := map[string]func(*testing.T, string){
+		reasonNotAFile: func(t *testing.T, path string) {
+			if err := os.Mkdir(path, 0o755); err != nil {
+				t.Fatal(err)
+			}
+		},
+		reasonTooLarge: func(t *testing.T, path string) {
+			if err := os.WriteFile(path, bytes.Repeat([]byte("7\n"), maxFile/2+1), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		},
+		// Files of /proc are longer than they say, like one that is written to.
+		reasonChanging: link("/proc/version"),
+		"permission": func(t *testing.T, path string) {
+			if os.Geteuid() == 0 {
+				t.Skip("needs a user whom permissions bind; this is root")
+			}
+			if err := os.WriteFile(path, []byte("7\n"), 0o000); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"error": link("1"), // a loop
+	}
+	for reason, spoil := range breaks {
+		t.Run(reason, func(t *testing.T) {
+			b := newBench(t)
+			b.put("0", "7\n")
+			b.put("1", "8\n")
+			b.attribute(node())
+			b.remove("1")
+			spoil(t, filepath.Join(b.dir, "1"))
+			for range 2 {
+				if diff := cmp.Diff(map[string]string{"0": "7"}, users(b.attribute(node()))); diff != "" {
+					t.Error(diff)
+				}
+			}
+			if n := testutil.ToFloat64(b.failed.WithLabelValues(reason)); n != 2 {
+				t.Errorf("counted %v times, want 2", n)
+			}
+			b.remove("1")
+			b.put("1", "9\n")
+			if diff := cmp.Diff(map[string]string{"0": "7", "1": "9"}, users(b.attribute(node()))); diff != "" {
+				t.Error(diff)
+			}
+			if n := strings.Count(b.log.String(), "\n"); n != 2 {
+				t.Errorf("told in %d lines, want 2:\n%s", n, &b.log)
+			}
+		})
+	}
+	if n := testutil.CollectAndCount(newBench(t).failed); n != len(breaks) {
+		t.Errorf("%d reasons are there from the start, want %d", n, len(breaks))
+	}
+}
+
+// TestFolder holds what a folder that cannot be read is called, and that it is
+// found when it comes.
+func TestFolder(t *testing.T) {
+	b := newBench(t)
+	b.put("0", "7\n")
+	hidden := b.dir + ".hidden"
+	if err := os.Rename(b.dir, hidden); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Attribute(context.Background(), node()); !errors.Is(err, gpu.ErrUnavailable) || !strings.Contains(err.Error(), b.dir) {
+		t.Errorf("no folder: %v", err)
+	}
+	if err := os.Rename(hidden, b.dir); err != nil {
+		t.Fatal(err)
+	}
+	b.attribute(node())
+
+	for i := range maxEntries {
+		if err := os.Symlink("nowhere", filepath.Join(b.dir, fmt.Sprint("link-", i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := b.Attribute(context.Background(), node()); !errors.Is(err, ErrTooManyFiles) {
+		t.Errorf("%d entries: %v", maxEntries+1, err)
+	}
+
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, err := b.Attribute(ended, node()); err == nil {
+		t.Error("an answer after the end")
+	}
+}
+
+// TestChurn replaces files by renaming, as a prolog should, while the mapper
+// looks: every answer is one of the versions, and the last is found.
+func TestChurn(t *testing.T) {
+	b := newBench(t)
+	b.folder.pause = func(context.Context, time.Duration) error { return nil }
+	const last = 400
+	done := make(chan error, 1)
+	go func() {
+		for i := range last + 1 {
+			temporary := filepath.Join(b.dir, ".0.new")
+			if err := os.WriteFile(temporary, fmt.Appendf(nil, "%d\n%d\n", 1000+i, 2000+i), 0o644); err != nil {
+				done <- err
+				return
+			}
+			if err := os.Rename(temporary, filepath.Join(b.dir, "0")); err != nil {
+				done <- err
+				return
+			}
+		}
+		done <- nil
+	}()
+	check := func() int {
+		var a, c int
+		jobs := users(b.attribute(node()))["0"]
+		if jobs == "" {
+			return 0 // before the first
+		}
+		if _, err := fmt.Sscanf(jobs, "%d %d", &a, &c); err != nil || c-a != 1000 {
+			t.Fatalf("jobs %q are of no version", jobs)
+		}
+		return a
+	}
+	for newest := 0; ; {
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := check(); got != 1000+last {
+				t.Errorf("in the end job %d, want %d", got, 1000+last)
+			}
+			return
+		default:
+			got := check()
+			if got < newest {
+				t.Fatalf("job %d after job %d", got, newest)
+			}
+			newest = got
+		}
+	}
+}
