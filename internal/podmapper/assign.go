@@ -1,0 +1,212 @@
+package podmapper
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// Budgets of what a listing can bring into the exporter's memory and series.
+const (
+	maxOwners    = 256 // of an entity
+	maxUnmatched = 64  // pairs of resource and form
+)
+
+// claimDriver is the DRA driver whose devices must match; those of others are
+// used where they do.
+const claimDriver = "gpu.nvidia.com"
+
+// A tenancy is a pod that holds a device of a plugin.
+type tenancy struct{ namespace, pod, device string }
+
+func tenancyOf(h *Holding) tenancy { return tenancy{h.Namespace, h.Pod, h.Device} }
+
+// assign makes the owners of a listing.
+func (m *Mapper) assign(ctx context.Context, in *inputs) *gpu.Owners {
+	t := in.topology
+	rows := len(t.Devices)
+	o := &gpu.Owners{Labels: make([][]gpu.Label, rows), Uses: make([]gpu.Use, rows)}
+	unmatched := map[[2]string]int{}
+	lost, spared := dropped{}, 0
+	podLabels := map[[2]string][]gpu.Label{}
+
+	for _, h := range m.valid(in.holdings) {
+		match, known := m.match(&h)
+		if match == nil {
+			if known {
+				key := [2]string{h.Resource, string(h.ID().Form)}
+				if _, ok := unmatched[key]; !ok && len(unmatched) >= maxUnmatched {
+					key[0] = "other"
+				}
+				unmatched[key]++
+			}
+			continue
+		}
+		id := h.ID()
+		owner := gpu.Owner{
+			Namespace: h.Namespace, Pod: h.Pod, Container: h.Container,
+			Resource: h.Resource, Replica: cmp.Or(id.Replica, h.Share),
+		}
+		if info, ok := m.opt.Pod(h.Namespace, h.Pod); ok {
+			owner.PodUID = info.UID
+			key := [2]string{h.Namespace, h.Pod}
+			labels, ok := podLabels[key]
+			if !ok {
+				labels = m.policy.labels(info.Labels, lost)
+				podLabels[key] = labels
+			}
+			owner.Labels = labels
+		}
+		if h.Claim != "" {
+			owner.Labels = append(m.claimLabels(&h), owner.Labels...)
+		}
+		for _, row := range match {
+			use := &o.Uses[row]
+			if len(use.Owners) == maxOwners {
+				spared++
+				continue
+			}
+			use.Owners = append(use.Owners, owner)
+			switch {
+			case h.Claim == "" && (id.Replica != "" || strings.HasSuffix(h.Resource, ".shared")):
+				use.Sharing = in.replicated
+				if id.Replica != "" {
+					use.Replicas = max(use.Replicas, m.kubelet.replicas(ctx, id))
+				}
+			case h.Share != "" || h.Claim != "" && !sameOwner(&use.Owners[0], &owner):
+				use.Sharing = gpu.SharingDRA
+			}
+		}
+	}
+	for row := range o.Uses {
+		if owners := o.Uses[row].Owners; exclusive(owners) {
+			o.Labels[row] = m.labels(&owners[0])
+		}
+	}
+
+	m.opt.Metrics.unmatched.Reset()
+	for key, n := range unmatched {
+		m.opt.Metrics.unmatched.WithLabelValues(key[0], key[1]).Set(float64(n))
+	}
+	for _, reason := range []string{droppedCollision, droppedBudget, droppedLength} {
+		m.opt.Metrics.labels.WithLabelValues(reason).Set(float64(lost[reason]))
+	}
+	m.opt.Metrics.owners.Set(float64(spared))
+	return o
+}
+
+// valid returns the holdings without those of pods that are over but still
+// listed, as old kubelets do: the API server says so, or a newer pod holds a
+// device of a plugin, which is never given to two.
+func (m *Mapper) valid(holdings []Holding) []Holding {
+	m.count++
+	seen := make(map[tenancy]uint64, len(holdings))
+	tenants := map[string][]tenancy{} // of a device
+	var valid []Holding
+	for _, h := range holdings {
+		if info, ok := m.opt.Pod(h.Namespace, h.Pod); ok && info.Finished {
+			continue
+		}
+		valid = append(valid, h)
+		if h.Claim != "" {
+			continue
+		}
+		who := tenancyOf(&h)
+		if _, ok := seen[who]; ok {
+			continue
+		}
+		since, ok := m.seen[who]
+		if !ok {
+			since = m.count
+		}
+		seen[who] = since
+		tenants[h.Device] = append(tenants[h.Device], who)
+	}
+	m.seen = seen
+	return slices.DeleteFunc(valid, func(h Holding) bool {
+		if h.Claim != "" {
+			return false
+		}
+		me := tenancyOf(&h)
+		return slices.ContainsFunc(tenants[h.Device], func(other tenancy) bool { return m.newer(other, me) })
+	})
+}
+
+// newer reports whether a is known to have got the device after b: by when the
+// API server says the pods were made, else by when they were first listed.
+func (m *Mapper) newer(a, b tenancy) bool {
+	x, okX := m.opt.Pod(a.namespace, a.pod)
+	y, okY := m.opt.Pod(b.namespace, b.pod)
+	if okX && okY && !x.Created.Equal(y.Created) {
+		return x.Created.After(y.Created)
+	}
+	return m.seen[a] > m.seen[b]
+}
+
+// match returns the rows of the entities that h holds, and whether it is known
+// to be a GPU, so that no row means that something is missing.
+func (m *Mapper) match(h *Holding) (rows []int, known bool) {
+	id := h.ID()
+	if id.Form != FormClaim {
+		return m.resolver.Rows(id), id.ofNVIDIA() || strings.HasPrefix(h.Resource, "nvidia.com/") || slices.Contains(m.opt.Resources, h.Resource)
+	}
+	if m.opt.Device == nil {
+		return nil, false
+	}
+	device, ok := m.opt.Device(id.Driver, id.Pool, id.Device)
+	if !ok {
+		return nil, id.Driver == claimDriver
+	}
+	return m.resolver.Rows(ParseID(device.UUID)), id.Driver == claimDriver
+}
+
+// claimLabels are the reference's labels of a device that a claim holds.
+func (m *Mapper) claimLabels(h *Holding) []gpu.Label {
+	labels := []gpu.Label{
+		{Name: "dra_claim_name", Value: h.Claim},
+		{Name: "dra_claim_namespace", Value: h.ClaimNamespace},
+		{Name: "dra_device_name", Value: h.Device},
+		{Name: "dra_driver_name", Value: h.Resource},
+		{Name: "dra_pool_name", Value: h.Pool},
+	}
+	if device, ok := m.opt.Device(h.Resource, h.Pool, h.Device); ok && device.MIG {
+		labels = append(labels,
+			gpu.Label{Name: "dra_mig_profile", Value: device.Profile},
+			gpu.Label{Name: "dra_mig_device_uuid", Value: device.UUID})
+	}
+	return labels
+}
+
+// labels are those of an entity's only owner, sorted by name and none blank.
+func (m *Mapper) labels(owner *gpu.Owner) []gpu.Label {
+	labels := []gpu.Label{
+		{Name: "container", Value: owner.Container},
+		{Name: "namespace", Value: owner.Namespace},
+		{Name: "pod", Value: owner.Pod},
+	}
+	if m.opt.PodUID {
+		labels = append(labels, gpu.Label{Name: "pod_uid", Value: owner.PodUID})
+	}
+	labels = append(labels, owner.Labels...)
+	labels = slices.DeleteFunc(labels, func(l gpu.Label) bool { return l.Value == "" })
+	slices.SortFunc(labels, func(a, b gpu.Label) int { return cmp.Compare(a.Name, b.Name) })
+	return labels
+}
+
+// exclusive reports whether one container alone is the owner, be it of several
+// replicas.
+func exclusive(owners []gpu.Owner) bool {
+	for i := range owners {
+		if !sameOwner(&owners[0], &owners[i]) {
+			return false
+		}
+	}
+	return len(owners) > 0
+}
+
+func sameOwner(a, b *gpu.Owner) bool {
+	return a.Namespace == b.Namespace && a.Pod == b.Pod && a.Container == b.Container
+}

@@ -1,0 +1,75 @@
+package podmapper
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// Explain says in sentences how a device id, as a kubelet lists it, finds its
+// entity in t and who holds that, or why not. It asks the kubelet once. Found
+// is false if the id names no entity.
+func (m *Mapper) Explain(ctx context.Context, t *gpu.Topology, text string) (steps []string, found bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	say := func(format string, args ...any) { steps = append(steps, fmt.Sprintf(format, args...)) }
+
+	// What the id says, and which entity that is.
+	r := NewResolver(t)
+	id := ParseID(text)
+	steps = r.Explain(id)
+	rows := r.Rows(id)
+	if id.Form == FormClaim {
+		steps = steps[:1] // that it is a claim's device; the slice says which
+		if m.opt.Device == nil {
+			say("Claims are not followed: --kubernetes-enable-dra is off.")
+		} else if device, ok := m.opt.Device(id.Driver, id.Pool, id.Device); !ok {
+			say("No ResourceSlice of this node has it, or none with a UUID: slices can lag behind claims, and are seen only where the API server may be asked.")
+		} else {
+			say("Its ResourceSlice says that it is %s.", device.UUID)
+			steps = append(steps, r.Explain(ParseID(device.UUID))...)
+			rows = r.Rows(ParseID(device.UUID))
+		}
+	}
+
+	// Who holds it.
+	owners, err := m.attribute(ctx, t)
+	if err != nil {
+		say("The kubelet cannot be asked who holds it: %v.", err)
+		return steps, rows != nil
+	}
+	listed := 0
+	for _, h := range m.inputs.holdings {
+		if h.ID() != id {
+			continue
+		}
+		listed++
+		as := "resource " + h.Resource
+		if h.Claim != "" {
+			as = fmt.Sprintf("claim %s/%s of driver %s", h.ClaimNamespace, h.Claim, h.Resource)
+		}
+		say("The kubelet lists it for container %s of pod %s/%s, as %s.", h.Container, h.Namespace, h.Pod, as)
+	}
+	if listed == 0 {
+		say("The kubelet lists it for no container, among %d devices that containers hold.", len(m.inputs.holdings))
+	}
+
+	// What becomes of it on the page.
+	for _, row := range rows {
+		entity := r.Describe(row)
+		switch use := owners.UseOf(row); {
+		case len(use.Owners) == 0:
+			say("So %s is held by nobody, and its series carry no pod labels.", entity)
+		case owners.Of(row) == nil:
+			say("So %s is shared by %d owners (%s), and its series carry no pod labels.", entity, len(use.Owners), use.Sharing)
+		default:
+			o := use.Owners[0]
+			say("So the series of %s carry the labels of container %s of pod %s/%s.", entity, o.Container, o.Namespace, o.Pod)
+		}
+	}
+	if rows == nil {
+		say("So it is counted in dcgm_exporter_unmatched_devices while a container holds it, and labels no series.")
+	}
+	return steps, rows != nil
+}

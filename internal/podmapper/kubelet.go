@@ -1,0 +1,275 @@
+package podmapper
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	v1 "k8s.io/kubelet/pkg/apis/podresources/v1"
+	"k8s.io/kubelet/pkg/apis/podresources/v1alpha1"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// maxReply bounds a reply of the kubelet. A full node (500 pods, 16 devices
+// each) needs about 2 MiB, gRPC's default is 4 MiB; decoding takes several
+// times the size in memory.
+const maxReply = 16 << 20
+
+// A Holding is one device that a container holds, as the kubelet lists it.
+type Holding struct {
+	Namespace, Pod, Container string
+	// Resource is the resource's name, for a claim the driver's.
+	Resource string
+	// Device is the device's id; for a claim its name in the pool.
+	Device string
+	// Claim, ClaimNamespace, Pool and Share are set for a device of a dynamic
+	// claim; Share where several claims share it by capacity.
+	Claim, ClaimNamespace, Pool, Share string
+}
+
+// ID reads what the device's id says.
+func (h *Holding) ID() ID {
+	if h.Claim != "" {
+		return ID{Form: FormClaim, Driver: h.Resource, Pool: h.Pool, Device: h.Device}
+	}
+	return ParseID(h.Device)
+}
+
+func (h Holding) compare(o Holding) int {
+	return cmp.Or(
+		cmp.Compare(h.Namespace, o.Namespace), cmp.Compare(h.Pod, o.Pod), cmp.Compare(h.Container, o.Container),
+		cmp.Compare(h.Resource, o.Resource), cmp.Compare(h.Device, o.Device), cmp.Compare(h.Pool, o.Pool),
+		cmp.Compare(h.ClaimNamespace, o.ClaimNamespace), cmp.Compare(h.Claim, o.Claim), cmp.Compare(h.Share, o.Share),
+	)
+}
+
+// A listing is one answer to List.
+type listing struct {
+	holdings []Holding // sorted
+	pods     int       // also those without devices
+	fresh    bool      // the kubelet may have just started
+}
+
+// A kubelet is a client of one PodResources socket. It keeps one connection
+// and makes another when that fails: the kubelet replaces its socket whenever
+// it starts. One goroutine at a time may call it.
+type kubelet struct {
+	socket  string
+	metrics *Metrics
+
+	conn    *grpc.ClientConn
+	known   int  // the dial that legacy and shared were learned on
+	legacy  bool // speaks v1alpha1 only
+	shared  map[string]map[string]bool
+	learned time.Time // when shared was
+
+	mu     sync.Mutex // for what the dialer tells
+	dials  int        // that succeeded
+	dialed time.Time
+	cause  error // why the latest dial failed
+}
+
+// relearn is how long the number of replicas is believed: a device plugin can
+// be configured anew without the kubelet's doing.
+const relearn = 10 * time.Minute
+
+// settle is how long after it was dialed a kubelet may still answer that there
+// are no pods. v1.36.3 does so for about a second after it started.
+const settle = 10 * time.Second
+
+// list asks once. The error wraps one of gpu's.
+func (k *kubelet) list(ctx context.Context) (listing, error) {
+	if err := k.connect(); err != nil {
+		return listing{}, err
+	}
+	k.mu.Lock()
+	dials := k.dials
+	k.mu.Unlock()
+	if dials != k.known { // gRPC dialed again: it may be another kubelet
+		k.known, k.legacy, k.learned = dials, false, time.Time{}
+	}
+	holdings, pods, err := k.ask(ctx)
+	k.metrics.requests.WithLabelValues(status.Code(err).String()).Inc()
+	if err != nil {
+		return listing{}, k.failed(ctx, err)
+	}
+	slices.SortFunc(holdings, Holding.compare)
+	holdings = slices.Compact(holdings) // a kubelet that repeats itself is no second owner
+	k.mu.Lock()
+	fresh := time.Since(k.dialed) < settle
+	k.mu.Unlock()
+	return listing{holdings: holdings, pods: pods, fresh: fresh}, nil
+}
+
+func (k *kubelet) connect() error {
+	if k.conn != nil {
+		return nil
+	}
+	// passthrough and the dialer keep names and proxies out of it.
+	conn, err := grpc.NewClient("passthrough:///kubelet",
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(k.dial),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReply)),
+	)
+	if err != nil {
+		return fmt.Errorf("kubelet: %w", err)
+	}
+	k.conn = conn
+	return nil
+}
+
+// dial is called by gRPC, on a goroutine of its own.
+func (k *kubelet) dial(ctx context.Context, _ string) (net.Conn, error) {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "unix", k.socket)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.cause = err
+	if err == nil {
+		k.dials++
+		k.dialed = time.Now()
+	}
+	return conn, err
+}
+
+func (k *kubelet) ask(ctx context.Context) ([]Holding, int, error) {
+	if !k.legacy {
+		reply, err := v1.NewPodResourcesListerClient(k.conn).List(ctx, &v1.ListPodResourcesRequest{})
+		if status.Code(err) != codes.Unimplemented {
+			return holdings(reply), len(reply.GetPodResources()), err
+		}
+	}
+	reply, err := v1alpha1.NewPodResourcesListerClient(k.conn).List(ctx, &v1alpha1.ListPodResourcesRequest{})
+	k.legacy = err == nil // a kubelet that was upgraded is asked for v1 again
+	return holdingsOld(reply), len(reply.GetPodResources()), err
+}
+
+func holdings(reply *v1.ListPodResourcesResponse) []Holding {
+	var all []Holding
+	for _, p := range reply.GetPodResources() {
+		for _, c := range p.GetContainers() {
+			h := Holding{Namespace: p.GetNamespace(), Pod: p.GetName(), Container: c.GetName()}
+			for _, d := range c.GetDevices() {
+				h.Resource = d.GetResourceName()
+				for _, h.Device = range d.GetDeviceIds() {
+					all = append(all, h)
+				}
+			}
+			for _, claim := range c.GetDynamicResources() {
+				h.Claim, h.ClaimNamespace = claim.GetClaimName(), claim.GetClaimNamespace()
+				for _, r := range claim.GetClaimResources() {
+					h.Resource, h.Pool, h.Device, h.Share = r.GetDriverName(), r.GetPoolName(), r.GetDeviceName(), r.GetShareId()
+					all = append(all, h)
+				}
+			}
+		}
+	}
+	return all
+}
+
+func holdingsOld(reply *v1alpha1.ListPodResourcesResponse) []Holding {
+	var all []Holding
+	for _, p := range reply.GetPodResources() {
+		for _, c := range p.GetContainers() {
+			for _, d := range c.GetDevices() {
+				for _, id := range d.GetDeviceIds() {
+					all = append(all, Holding{
+						Namespace: p.GetNamespace(), Pod: p.GetName(), Container: c.GetName(),
+						Resource: d.GetResourceName(), Device: id,
+					})
+				}
+			}
+		}
+	}
+	return all
+}
+
+// failed lets the connection go where that may help, and says what is wrong.
+func (k *kubelet) failed(ctx context.Context, err error) error {
+	k.mu.Lock()
+	cause := k.cause
+	k.mu.Unlock()
+	switch code := status.Code(err); {
+	case ctx.Err() != nil || code == codes.DeadlineExceeded:
+		// The call took all the time it had. A kubelet that hangs is left
+		// alone; the next call finds out whether it answers again.
+		return fmt.Errorf("kubelet: list pods on %s: %w", k.socket, gpu.ErrTimeout)
+	case code == codes.Unimplemented:
+		return fmt.Errorf("kubelet: %s serves PodResources neither as v1 nor as v1alpha1: %w", k.socket, gpu.ErrVersion)
+	case code == codes.ResourceExhausted:
+		// The rate limit, or a reply above maxReply.
+		return fmt.Errorf("kubelet: list pods on %s (replies up to %d MiB are read): %w", k.socket, maxReply>>20, err)
+	case code != codes.Unavailable:
+		return fmt.Errorf("kubelet: list pods on %s: %w", k.socket, err)
+	}
+	// Not gRPC's own backoff, which grows to two minutes.
+	k.close()
+	switch {
+	case errors.Is(cause, fs.ErrPermission):
+		return fmt.Errorf("kubelet: %w: %w", gpu.ErrPermission, cause)
+	case cause != nil:
+		return fmt.Errorf("kubelet: %w: %w", gpu.ErrUnavailable, cause)
+	}
+	return fmt.Errorf("kubelet: list pods on %s: %w: %w", k.socket, gpu.ErrUnavailable, err)
+}
+
+func (k *kubelet) close() {
+	if k.conn != nil {
+		k.conn.Close() // it fails only if it was closed before
+		k.conn = nil
+	}
+}
+
+// replicas returns into how many replicas the kubelet divides the device of
+// id, as far as it tells: a List knows only those that are held. It asks when
+// a replica is held that it has not heard of, and now and then.
+func (k *kubelet) replicas(ctx context.Context, id ID) int {
+	device := wholeOf(id)
+	if !k.shared[device][id.Replica] && time.Since(k.learned) > settle || time.Since(k.learned) > relearn {
+		k.learned = time.Now()
+		k.learn(ctx)
+	}
+	return len(k.shared[device])
+}
+
+func (k *kubelet) learn(ctx context.Context) {
+	if k.conn == nil || k.legacy {
+		return
+	}
+	reply, err := v1.NewPodResourcesListerClient(k.conn).GetAllocatableResources(ctx, &v1.AllocatableResourcesRequest{})
+	k.metrics.requests.WithLabelValues(status.Code(err).String()).Inc()
+	if err != nil {
+		return // the number stays unknown, which is a value of its own
+	}
+	k.shared = map[string]map[string]bool{}
+	for _, d := range reply.GetDevices() {
+		for _, text := range d.GetDeviceIds() {
+			id := ParseID(text)
+			if id.Replica == "" {
+				continue
+			}
+			device := wholeOf(id)
+			if k.shared[device] == nil {
+				k.shared[device] = map[string]bool{}
+			}
+			k.shared[device][id.Replica] = true
+		}
+	}
+}
+
+// wholeOf is the text of the device that an id names a replica of.
+func wholeOf(id ID) string {
+	id.Replica, id.VGPU = "", false
+	return id.String()
+}

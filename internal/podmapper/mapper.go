@@ -1,0 +1,159 @@
+package podmapper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"regexp"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// ErrEmpty is for an answer without pods from a kubelet that has just started
+// and that had some before: it has not read them yet.
+var ErrEmpty = errors.New("the kubelet has just started and lists no pods yet")
+
+// PodInfo is what the API server knows of a pod.
+type PodInfo struct {
+	UID      string
+	Labels   map[string]string
+	Finished bool // it succeeded or failed, and uses nothing any more
+	Created  time.Time
+}
+
+// A ClaimDevice is what a ResourceSlice says of a device.
+type ClaimDevice struct {
+	UUID    string // of the GPU or the MIG device
+	MIG     bool
+	Profile string // of the MIG device, where told
+}
+
+// Options say how a Mapper works. Metrics is needed; what else is zero is off.
+type Options struct {
+	// Socket is the path of the kubelet's PodResources socket.
+	Socket string
+	// Resources are names of resources of GPUs outside nvidia.com.
+	Resources []string
+	// PodUID adds the label pod_uid, PodLabels the pods' own; both need Pod.
+	PodUID    bool
+	PodLabels bool
+	// LabelsAllowed are expressions for the keys of pods' labels; none allows
+	// all.
+	LabelsAllowed []*regexp.Regexp
+
+	// Pod returns what is known of a pod of this node; nil knows none.
+	Pod func(namespace, name string) (PodInfo, bool)
+	// Device returns what is known of a device that a claim holds; nil ignores
+	// claims.
+	Device func(driver, pool, name string) (ClaimDevice, bool)
+	// Revision differs whenever Pod or Device may answer otherwise.
+	Revision func() uint64
+	// Replicated says how replicas of a device share it: time-slicing or MPS,
+	// which ids do not tell apart. Nil means time-slicing.
+	Replicated func() gpu.Sharing
+
+	Metrics *Metrics
+}
+
+// A Mapper is the Attributor "kubernetes". Its methods may be called from any
+// goroutine; they run one at a time.
+type Mapper struct {
+	opt     Options
+	policy  labelPolicy
+	mu      sync.Mutex
+	kubelet kubelet
+
+	inputs   inputs // that owners were made of
+	pods     int    // in the latest believed listing
+	owners   *gpu.Owners
+	resolver *Resolver
+	seen     map[tenancy]uint64 // when a pod was first seen with a device
+	count    uint64             // of listings, for seen
+}
+
+// inputs are all that owners depend on.
+type inputs struct {
+	topology   *gpu.Topology
+	holdings   []Holding
+	revision   uint64
+	replicated gpu.Sharing
+}
+
+func (a *inputs) equal(b *inputs) bool {
+	return a.topology == b.topology && a.revision == b.revision && a.replicated == b.replicated && slices.Equal(a.holdings, b.holdings)
+}
+
+// New returns a Mapper. It connects when it is first asked.
+func New(opt Options) *Mapper {
+	if opt.Pod == nil {
+		opt.Pod = func(string, string) (PodInfo, bool) { return PodInfo{}, false }
+	}
+	if opt.Revision == nil {
+		opt.Revision = func() uint64 { return 0 }
+	}
+	if opt.Replicated == nil {
+		opt.Replicated = func() gpu.Sharing { return gpu.SharingTimeSlicing }
+	}
+	return &Mapper{
+		opt:     opt,
+		policy:  labelPolicy{on: opt.PodLabels, allowed: opt.LabelsAllowed},
+		kubelet: kubelet{socket: opt.Socket, metrics: opt.Metrics},
+		seen:    map[tenancy]uint64{},
+	}
+}
+
+// Name returns "kubernetes".
+func (m *Mapper) Name() string { return "kubernetes" }
+
+// Close lets the connection go. A later call makes another.
+func (m *Mapper) Close() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.kubelet.close()
+}
+
+// Attribute asks the kubelet once and returns who holds what of t. The error
+// wraps gpu.ErrUnavailable where the socket or the kubelet is not there (or,
+// with ErrEmpty, is not ready), gpu.ErrPermission, gpu.ErrTimeout, or
+// gpu.ErrVersion; the caller then keeps the last result for as long as it
+// believes it.
+func (m *Mapper) Attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.attribute(ctx, t)
+}
+
+func (m *Mapper) attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, error) {
+	l, err := m.kubelet.list(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if l.pods == 0 && m.pods > 0 && l.fresh {
+		return nil, fmt.Errorf("kubelet: %s: %w: %w", m.opt.Socket, gpu.ErrUnavailable, ErrEmpty)
+	}
+	m.pods = l.pods
+	m.opt.Metrics.age.now()
+	// The revision is read first: what changes meanwhile shows next time.
+	in := inputs{topology: t, holdings: l.holdings, revision: m.opt.Revision(), replicated: m.opt.Replicated()}
+	if m.owners != nil && in.equal(&m.inputs) {
+		return m.owners, nil
+	}
+	if m.resolver == nil || m.inputs.topology != t {
+		m.resolver = NewResolver(t)
+	}
+	m.inputs = in
+	next := m.assign(ctx, &in)
+	if m.owners != nil {
+		next.Generation = m.owners.Generation
+		if reflect.DeepEqual(next, m.owners) {
+			return m.owners, nil
+		}
+		next.Generation++
+	}
+	m.owners = next
+	return next, nil
+}

@@ -1,0 +1,324 @@
+package podmapper_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc/codes"
+	v1 "k8s.io/kubelet/pkg/apis/podresources/v1"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/podmapper"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/kubelet"
+)
+
+// The node of the recordings: five GPUs, the fourth of them cut in two. The
+// device files are numbered the other way round than NVML's indices.
+const (
+	gpu0 = "GPU-00000000-0000-4000-8000-000000000000"
+	gpu1 = "GPU-10000000-0000-4000-8000-000000000001"
+	gpu3 = "GPU-30000000-0000-4000-8000-000000000003"
+	gpu4 = "GPU-40000000-0000-4000-8000-000000000004"
+	migA = "MIG-a0000000-0000-5000-8000-000000000001"
+	migB = "MIG-a0000000-0000-5000-8000-000000000002"
+)
+
+func node() *gpu.Topology {
+	var devices []gpu.Device
+	for i := range uint32(5) {
+		devices = append(devices, gpu.Device{
+			Entity: gpu.Entity{Kind: gpu.KindGPU, ID: i}, GPU: i, NVMLIndex: i, Minor: 4 - i, Model: "NVIDIA H100 80GB HBM3",
+			UUID: fmt.Sprintf("GPU-%d0000000-0000-4000-8000-00000000000%d", i, i),
+		})
+	}
+	for i, uuid := range []string{migA, migB} {
+		devices = append(devices, gpu.Device{
+			Entity: gpu.Entity{Kind: gpu.KindGPUInstance, ID: 42 + uint32(i), ParentKind: gpu.KindGPU, Parent: 3},
+			GPU:    3, NVMLIndex: 3, Minor: 1, UUID: gpu3, InstanceID: 7 + uint32(i), Profile: "1g.10gb", MIGUUID: uuid,
+		})
+	}
+	return gpu.NewTopology(devices)
+}
+
+// slices is what the recorded ResourceSlice says, and one of a driver that
+// shares by capacity.
+func slices(driver, pool, name string) (podmapper.ClaimDevice, bool) {
+	d, ok := map[string]podmapper.ClaimDevice{
+		"gpu.nvidia.com/gpu-0":                 {UUID: gpu0},
+		"gpu.nvidia.com/gpu-1":                 {UUID: gpu1},
+		"gpu.nvidia.com/gpu-3-mig-1g10gb-19-0": {UUID: migA, MIG: true, Profile: "1g.10gb"},
+		"sliced.nvidia.com/gpu-4":              {UUID: gpu4},
+	}[driver+"/"+name]
+	return d, ok && pool == "e2e-node"
+}
+
+// A world is a mapper, its kubelet and its metrics.
+type world struct {
+	*testing.T
+	*kubelet.Server
+	mapper   *podmapper.Mapper
+	registry *prometheus.Registry
+	topology *gpu.Topology
+}
+
+func newWorld(t *testing.T, opt podmapper.Options, script ...kubelet.Reply) *world {
+	t.Helper()
+	return worldOf(t, kubelet.Start(t, script...), opt)
+}
+
+func worldOf(t *testing.T, s *kubelet.Server, opt podmapper.Options) *world {
+	w := &world{T: t, Server: s, registry: prometheus.NewRegistry(), topology: node()}
+	opt.Socket, opt.Metrics = s.Socket(), podmapper.NewMetrics(w.registry)
+	w.mapper = podmapper.New(opt)
+	t.Cleanup(w.mapper.Close)
+	return w
+}
+
+// patience bounds every call that is to succeed.
+const patience = 30 * time.Second
+
+func (w *world) attribute() *gpu.Owners {
+	w.Helper()
+	ctx, cancel := context.WithTimeout(w.Context(), patience)
+	defer cancel()
+	o, err := w.mapper.Attribute(ctx, w.topology)
+	if err != nil {
+		w.Fatalf("Attribute: %v", err)
+	}
+	return o
+}
+
+func (w *world) fails(want error) {
+	w.Helper()
+	ctx, cancel := context.WithTimeout(w.Context(), patience)
+	defer cancel()
+	if o, err := w.mapper.Attribute(ctx, w.topology); !errors.Is(err, want) {
+		w.Errorf("Attribute: %v, %v; expected an error that wraps %q", o, err, want)
+	}
+}
+
+// metric returns the values of a family by its labels' values.
+func (w *world) metric(name string) map[string]float64 {
+	w.Helper()
+	families, err := w.registry.Gather()
+	if err != nil {
+		w.Fatal(err)
+	}
+	out := map[string]float64{}
+	for _, f := range families {
+		if f.GetName() != name {
+			continue
+		}
+		for _, m := range f.Metric {
+			key := ""
+			for _, l := range m.Label {
+				key += l.GetValue() + " "
+			}
+			out[key] = m.GetGauge().GetValue() + m.GetCounter().GetValue()
+		}
+	}
+	return out
+}
+
+// pods returns, by row, the pod that an entity's series are labelled with.
+func pods(o *gpu.Owners) map[int]string {
+	out := map[int]string{}
+	for row := range o.Labels {
+		name := map[string]string{}
+		for _, l := range o.Labels[row] {
+			name[l.Name] = l.Value
+		}
+		if name["pod"] != "" {
+			out[row] = name["namespace"] + "/" + name["pod"] + "/" + name["container"]
+		}
+	}
+	return out
+}
+
+func want[T any](t testing.TB, what string, got, expected T) {
+	t.Helper()
+	if d := cmp.Diff(expected, got); d != "" {
+		t.Errorf("%s (-want +got):\n%s", what, d)
+	}
+}
+
+func TestEveryFormOfID(t *testing.T) {
+	const row0, rowA, rowB = 0, 5, 6
+	for _, tt := range []struct {
+		id, resource string
+		row          int
+		replica      string
+	}{
+		{gpu0, "nvidia.com/gpu", row0, ""},
+		{gpu0, "nvidia.com/a100", row0, ""},
+		{gpu0, "example.com/accelerator", row0, ""},
+		{gpu0 + "::2", "nvidia.com/gpu.shared", row0, "2"},
+		{gpu0 + "::0", "nvidia.com/gpu", row0, "0"},
+		{migA, "nvidia.com/mig-1g.10gb", rowA, ""},
+		{migB, "nvidia.com/gpu", rowB, ""},
+		{migB + "::1", "nvidia.com/mig-1g.10gb.shared", rowB, "1"},
+		{"MIG-" + gpu3 + "/8/0", "nvidia.com/mig-1g.5gb", rowB, ""},
+		{"nvidia4", "nvidia.com/gpu", row0, ""},
+		{"nvidia1/gi7", "nvidia.com/gpu", rowA, ""},
+		{"nvidia4/vgpu1", "nvidia.com/gpu", row0, "1"},
+		{"nvidia1/gi8/vgpu3", "nvidia.com/gpu", rowB, "3"},
+		{gpu0[len("GPU-"):], "nvidia.com/gpu", row0, ""},
+		{migB[len("MIG-"):], "acme.com/slice", rowB, ""},
+	} {
+		t.Run(tt.id, func(t *testing.T) {
+			w := newWorld(t, podmapper.Options{}, kubelet.Lists(kubelet.Pod("ml/train-0", kubelet.Container("main", tt.resource, tt.id))))
+			o := w.attribute()
+			want(t, "labels", pods(o), map[int]string{tt.row: "ml/train-0/main"})
+			want(t, "owners", o.UseOf(tt.row).Owners, []gpu.Owner{{
+				Namespace: "ml", Pod: "train-0", Container: "main", Resource: tt.resource, Replica: tt.replica,
+			}})
+			sharing := gpu.SharingNone
+			if tt.replica != "" {
+				sharing = gpu.SharingTimeSlicing
+			}
+			want(t, "sharing", o.UseOf(tt.row).Sharing, sharing)
+			want(t, "unmatched", w.metric("dcgm_exporter_unmatched_devices"), map[string]float64{})
+		})
+	}
+}
+
+func TestUnmatchedDevicesAreCounted(t *testing.T) {
+	w := newWorld(t, podmapper.Options{Resources: []string{"acme.com/gpu"}, Device: slices}, kubelet.Lists(
+		kubelet.Pod("ml/a",
+			kubelet.Container("c", "nvidia.com/gpu", "GPU-99999999-0000-4000-8000-000000000000", "GPU-99999999-0000-4000-8000-000000000001", "nvidia9", "garbage"),
+			kubelet.Container("d", "acme.com/gpu", "unit-7"),
+			// Nobody says that these are GPUs.
+			kubelet.Container("e", "acme.com/fpga", "unit-8", "11111111-0000-4000-8000-000000000000"),
+			kubelet.Claiming("f", "ml", "claim", "gpu.nvidia.com", "e2e-node", "gpu-77", ""),
+			kubelet.Claiming("g", "ml", "channel", "compute-domain.nvidia.com", "e2e-node", "channel-0", ""),
+		)))
+	o := w.attribute()
+	want(t, "labels", pods(o), map[int]string{})
+	want(t, "unmatched", w.metric("dcgm_exporter_unmatched_devices"), map[string]float64{
+		"gpu_uuid nvidia.com/gpu ": 2, "index nvidia.com/gpu ": 1, "unknown nvidia.com/gpu ": 1, "unknown acme.com/gpu ": 1,
+		"claim_device gpu.nvidia.com ": 1,
+	})
+}
+
+func TestOneConnectionAndOneListPerCall(t *testing.T) {
+	a := kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu0))
+	b := kubelet.Pod("ml/b", kubelet.Container("c", "nvidia.com/gpu", gpu1))
+	w := newWorld(t, podmapper.Options{}, kubelet.Lists(a, b), kubelet.Lists(b, a), kubelet.Lists(b))
+	first, second, third := w.attribute(), w.attribute(), w.attribute()
+	if first != second {
+		t.Error("another order of the same pods gave another result")
+	}
+	if third == second || third.Generation == second.Generation {
+		t.Error("a pod has gone, and the result is the same")
+	}
+	want(t, "lists", w.Lists(), 3)
+	want(t, "requests", w.metric("dcgm_exporter_kubelet_requests_total"), map[string]float64{"OK ": 3})
+}
+
+func TestKubeletThatFails(t *testing.T) {
+	pod := kubelet.Lists(kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu0)))
+	labels := map[int]string{0: "ml/a/c"}
+	big := kubelet.Lists(kubelet.Crowd(200_000, "nvidia.com/gpu", func(i int) string { return fmt.Sprintf("GPU-%036d::%d", i, i) })...)
+
+	t.Run("refuses, dies, is too large, and works again", func(t *testing.T) {
+		w := newWorld(t, podmapper.Options{}, pod, kubelet.Refuses(codes.ResourceExhausted), pod,
+			kubelet.Dies(kubelet.Pod("ml/b", kubelet.Container("c", "nvidia.com/gpu", gpu0))), pod, big, pod)
+		for range 3 {
+			want(t, "labels", pods(w.attribute()), labels)
+			if _, err := w.mapper.Attribute(t.Context(), w.topology); err == nil {
+				t.Error("no error")
+			}
+		}
+		want(t, "labels", pods(w.attribute()), labels)
+	})
+	t.Run("hangs", func(t *testing.T) {
+		w := newWorld(t, podmapper.Options{}, kubelet.Hangs(), pod)
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		if _, err := w.mapper.Attribute(ctx, w.topology); !errors.Is(err, gpu.ErrTimeout) {
+			t.Errorf("Attribute: %v", err)
+		}
+		want(t, "labels", pods(w.attribute()), labels)
+	})
+	t.Run("is not there, comes, and is replaced", func(t *testing.T) {
+		w := newWorld(t, podmapper.Options{}, pod)
+		w.Stop()
+		w.fails(gpu.ErrUnavailable)
+		for range 3 {
+			w.Start()
+			want(t, "labels", pods(w.attribute()), labels)
+			w.Stop()
+			w.fails(gpu.ErrUnavailable)
+		}
+	})
+	t.Run("is larger than gRPC's default", func(t *testing.T) {
+		crowd := kubelet.Crowd(60_000, "nvidia.com/gpu", func(i int) string { return fmt.Sprintf("GPU-%036d::%d", i, i) })
+		w := newWorld(t, podmapper.Options{}, kubelet.Lists(append(crowd, kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu0)))...))
+		want(t, "labels", pods(w.attribute()), labels)
+	})
+	t.Run("speaks v1alpha1 alone", func(t *testing.T) {
+		w := worldOf(t, kubelet.StartLegacy(t, pod), podmapper.Options{})
+		want(t, "labels", pods(w.attribute()), labels)
+		w.attribute()
+		want(t, "requests", w.metric("dcgm_exporter_kubelet_requests_total"), map[string]float64{"OK ": 2})
+		want(t, "lists", w.Lists(), 2)
+	})
+}
+
+// What a real kubelet v1.36.3 does when it restarts: it refuses, then answers
+// that there are no pods, then tells them.
+func TestKubeletThatRestarts(t *testing.T) {
+	pod := kubelet.Lists(kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu0)))
+	w := newWorld(t, podmapper.Options{}, pod)
+	before := w.attribute()
+	w.Stop()
+	w.fails(gpu.ErrUnavailable)
+	w.Script(kubelet.Lists(), kubelet.Lists(), pod)
+	w.Start()
+	w.fails(podmapper.ErrEmpty)
+	w.fails(podmapper.ErrEmpty)
+	if w.attribute() != before {
+		t.Error("the same pods after the restart gave another result")
+	}
+	if age := w.metric("dcgm_exporter_attribution_map_age_seconds"); age[""] < 0 || len(age) != 1 {
+		t.Errorf("age of the map: %v", age)
+	}
+}
+
+func TestEmptyListing(t *testing.T) {
+	w := newWorld(t, podmapper.Options{})
+	want(t, "labels of a node without pods", pods(w.attribute()), map[int]string{})
+	w.Script(kubelet.Lists(kubelet.Pod("ml/idle")))
+	want(t, "labels of a node without devices", pods(w.attribute()), map[int]string{})
+}
+
+func TestSharing(t *testing.T) {
+	strategy := gpu.SharingTimeSlicing
+	w := newWorld(t, podmapper.Options{Replicated: func() gpu.Sharing { return strategy }}, kubelet.Lists(
+		kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu.shared", gpu4+"::0", gpu4+"::3")),
+		kubelet.Pod("ml/b", kubelet.Container("c", "nvidia.com/gpu.shared", gpu4+"::1")),
+		kubelet.Pod("ml/c", kubelet.Container("c", "nvidia.com/gpu.shared", gpu1+"::1", gpu1+"::0")),
+	))
+	var allocatable []*v1.ContainerDevices
+	for i := range 4 {
+		allocatable = append(allocatable, kubelet.Device("nvidia.com/gpu.shared", fmt.Sprintf("%s::%d", gpu4, i)))
+	}
+	w.Allocatable(allocatable...)
+	owner := func(pod, replica string) gpu.Owner {
+		return gpu.Owner{Namespace: "ml", Pod: pod, Container: "c", Resource: "nvidia.com/gpu.shared", Replica: replica}
+	}
+	o := w.attribute()
+	want(t, "GPU 4", o.UseOf(4), gpu.Use{
+		Sharing: gpu.SharingTimeSlicing, Replicas: 4, Owners: []gpu.Owner{owner("a", "0"), owner("a", "3"), owner("b", "1")},
+	})
+	want(t, "GPU 1", o.UseOf(1), gpu.Use{Sharing: gpu.SharingTimeSlicing, Owners: []gpu.Owner{owner("c", "0"), owner("c", "1")}})
+	want(t, "labels: only whom a device belongs to alone", pods(o), map[int]string{1: "ml/c/c"})
+
+	strategy = gpu.SharingMPS
+	want(t, "sharing once the node says MPS", w.attribute().UseOf(4).Sharing, gpu.SharingMPS)
+}

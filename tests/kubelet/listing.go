@@ -1,0 +1,84 @@
+package kubelet
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	v1 "k8s.io/kubelet/pkg/apis/podresources/v1"
+)
+
+// Pod returns a pod as List tells it. Its name has the form namespace/name.
+func Pod(name string, containers ...*v1.ContainerResources) *v1.PodResources {
+	namespace, name, _ := strings.Cut(name, "/")
+	return &v1.PodResources{Namespace: namespace, Name: name, Containers: containers}
+}
+
+// Container returns a container with devices of one resource. As in a real
+// answer, each device is an entry of its own.
+func Container(name, resource string, devices ...string) *v1.ContainerResources {
+	c := &v1.ContainerResources{Name: name}
+	for _, d := range devices {
+		c.Devices = append(c.Devices, Device(resource, d))
+	}
+	return c
+}
+
+// Device returns one entry of a container's devices.
+func Device(resource, id string) *v1.ContainerDevices {
+	return &v1.ContainerDevices{ResourceName: resource, DeviceIds: []string{id}}
+}
+
+// Claiming returns a container that holds one device of a claim of the same
+// namespace; share is empty for a device that is not shared by capacity.
+func Claiming(name, namespace, claim, driver, pool, device, share string) *v1.ContainerResources {
+	r := &v1.ClaimResource{DriverName: driver, PoolName: pool, DeviceName: device}
+	if share != "" {
+		r.ShareId = &share
+	}
+	return &v1.ContainerResources{Name: name, DynamicResources: []*v1.DynamicResource{{
+		ClaimName: claim, ClaimNamespace: namespace, ClaimResources: []*v1.ClaimResource{r},
+	}}}
+}
+
+// Crowd returns n pods in two namespaces, each with one container that holds
+// the device that device returns for it.
+func Crowd(n int, resource string, device func(i int) string) []*v1.PodResources {
+	pods := make([]*v1.PodResources, n)
+	for i := range pods {
+		name := fmt.Sprintf("%s/worker-%d", [...]string{"research", "serving"}[i%2], i/2)
+		pods[i] = Pod(name, Container("main", resource, device(i)))
+	}
+	return pods
+}
+
+// Captures returns the recorded answers to List by the names of their files.
+// It skips the test where they do not lie beside the repository, which root
+// leads to.
+func Captures(t testing.TB, root string) map[string]*v1.ListPodResourcesResponse {
+	t.Helper()
+	dir := filepath.Join(root, "..", "shared", "data", "podresources")
+	files, err := filepath.Glob(filepath.Join(dir, "list-*.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(files) == 0 {
+		t.Skipf("missing data: no recorded PodResources answers in %s", dir)
+	}
+	captures := map[string]*v1.ListPodResourcesResponse{}
+	for _, file := range append(files, filepath.Join(dir, "empty.json")) {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := &v1.ListPodResourcesResponse{}
+		if err := protojson.Unmarshal(text, r); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		captures[strings.TrimSuffix(filepath.Base(file), ".json")] = r
+	}
+	return captures
+}

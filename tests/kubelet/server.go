@@ -1,0 +1,228 @@
+package kubelet
+
+import (
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	v1 "k8s.io/kubelet/pkg/apis/podresources/v1"
+	"k8s.io/kubelet/pkg/apis/podresources/v1alpha1"
+)
+
+// A Reply is what one List is answered.
+type Reply func(ctx context.Context, s *Server) (*v1.ListPodResourcesResponse, error)
+
+// Lists answers with pods.
+func Lists(pods ...*v1.PodResources) Reply {
+	return func(context.Context, *Server) (*v1.ListPodResourcesResponse, error) {
+		return &v1.ListPodResourcesResponse{PodResources: pods}, nil
+	}
+}
+
+// Refuses answers with an error. A real kubelet says codes.ResourceExhausted
+// above a hundred requests a second.
+func Refuses(code codes.Code) Reply {
+	return func(context.Context, *Server) (*v1.ListPodResourcesResponse, error) {
+		return nil, status.Error(code, "refused by the script")
+	}
+}
+
+// Hangs does not answer before the caller gives up.
+func Hangs() Reply {
+	return func(ctx context.Context, _ *Server) (*v1.ListPodResourcesResponse, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+}
+
+// Dies answers with pods and lets the connection end after the first bytes of
+// the answer.
+func Dies(pods ...*v1.PodResources) Reply {
+	return func(_ context.Context, s *Server) (*v1.ListPodResourcesResponse, error) {
+		s.dying.Store(true)
+		return &v1.ListPodResourcesResponse{PodResources: pods}, nil
+	}
+}
+
+// A Server is a kubelet's PodResources endpoint.
+type Server struct {
+	t      testing.TB
+	socket string
+	legacy bool
+	lists  atomic.Int64
+	dying  atomic.Bool
+
+	mu          sync.Mutex
+	script      []Reply
+	allocatable []*v1.ContainerDevices
+	server      *grpc.Server
+}
+
+// Start serves v1 until the test ends. Without a script it lists no pods.
+func Start(t testing.TB, script ...Reply) *Server { return start(t, false, script) }
+
+// StartLegacy serves v1alpha1 alone, as kubelets before 1.20 do.
+func StartLegacy(t testing.TB, script ...Reply) *Server { return start(t, true, script) }
+
+func start(t testing.TB, legacy bool, script []Reply) *Server {
+	t.Helper()
+	// Not t.TempDir: a test's name can be longer than a socket's path may be.
+	dir, err := os.MkdirTemp("", "kubelet")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Server{t: t, socket: filepath.Join(dir, "kubelet.sock"), legacy: legacy, script: script}
+	t.Cleanup(func() {
+		s.Stop()
+		os.RemoveAll(dir)
+	})
+	s.Start()
+	return s
+}
+
+// Socket is the path to dial.
+func (s *Server) Socket() string { return s.socket }
+
+// Lists is how many List calls came in.
+func (s *Server) Lists() int { return int(s.lists.Load()) }
+
+// Script sets what the next Lists are answered, in turn; the last answer stays.
+func (s *Server) Script(replies ...Reply) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.script = replies
+}
+
+// Allocatable sets the answer of GetAllocatableResources.
+func (s *Server) Allocatable(devices ...*v1.ContainerDevices) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.allocatable = devices
+}
+
+// Stop ends every connection and takes the socket away.
+func (s *Server) Stop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.server != nil {
+		s.server.Stop()
+		s.server = nil
+	}
+}
+
+// Start serves on a new socket at the same path, after Stop.
+func (s *Server) Start() {
+	s.t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	listener, err := net.Listen("unix", s.socket)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.server = grpc.NewServer()
+	if s.legacy {
+		v1alpha1.RegisterPodResourcesListerServer(s.server, &old{s: s})
+	} else {
+		v1.RegisterPodResourcesListerServer(s.server, &current{s: s})
+	}
+	server := s.server
+	go func() {
+		// Serve returns when Stop was called: there is nobody to tell.
+		_ = server.Serve(mortal{Listener: listener, server: s})
+	}()
+}
+
+func (s *Server) list(ctx context.Context) (*v1.ListPodResourcesResponse, error) {
+	s.lists.Add(1)
+	s.mu.Lock()
+	reply := Lists()
+	if len(s.script) > 0 {
+		reply = s.script[0]
+	}
+	if len(s.script) > 1 {
+		s.script = s.script[1:]
+	}
+	s.mu.Unlock()
+	return reply(ctx, s)
+}
+
+type current struct {
+	v1.UnimplementedPodResourcesListerServer
+	s *Server
+}
+
+func (c *current) List(ctx context.Context, _ *v1.ListPodResourcesRequest) (*v1.ListPodResourcesResponse, error) {
+	return c.s.list(ctx)
+}
+
+func (c *current) GetAllocatableResources(context.Context, *v1.AllocatableResourcesRequest) (*v1.AllocatableResourcesResponse, error) {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	return &v1.AllocatableResourcesResponse{Devices: c.s.allocatable}, nil
+}
+
+type old struct {
+	v1alpha1.UnimplementedPodResourcesListerServer
+	s *Server
+}
+
+// List answers as v1alpha1 can: without claims.
+func (o *old) List(ctx context.Context, _ *v1alpha1.ListPodResourcesRequest) (*v1alpha1.ListPodResourcesResponse, error) {
+	full, err := o.s.list(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := &v1alpha1.ListPodResourcesResponse{}
+	for _, p := range full.PodResources {
+		pod := &v1alpha1.PodResources{Name: p.Name, Namespace: p.Namespace}
+		for _, c := range p.Containers {
+			container := &v1alpha1.ContainerResources{Name: c.Name}
+			for _, d := range c.Devices {
+				container.Devices = append(container.Devices, &v1alpha1.ContainerDevices{ResourceName: d.ResourceName, DeviceIds: d.DeviceIds})
+			}
+			pod.Containers = append(pod.Containers, container)
+		}
+		out.PodResources = append(out.PodResources, pod)
+	}
+	return out, nil
+}
+
+// mortal hands out connections that can die in the middle of a write.
+type mortal struct {
+	net.Listener
+	server *Server
+}
+
+func (m mortal) Accept() (net.Conn, error) {
+	c, err := m.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &mortalConn{Conn: c, server: m.server}, nil
+}
+
+type mortalConn struct {
+	net.Conn
+	server *Server
+}
+
+func (c *mortalConn) Write(p []byte) (int, error) {
+	// Frames below this size are settings, pings and acknowledgements.
+	const answer = 64
+	if len(p) < answer || !c.server.dying.CompareAndSwap(true, false) {
+		return c.Conn.Write(p)
+	}
+	n, err := c.Conn.Write(p[:answer/2])
+	c.Conn.Close()
+	if err == nil {
+		err = net.ErrClosed
+	}
+	return n, err
+}
