@@ -171,6 +171,9 @@ func detect(t *chart.Table, root *yaml.Node) kind {
 	case get(root, "mig-configs") != nil:
 		return kindMIG
 	}
+	if len(root.Content) == 0 {
+		return kindValues // a values file that leaves everything to the chart
+	}
 	plugin, values := 0, 0
 	for _, f := range plain(root) {
 		switch f.Name {

@@ -269,7 +269,7 @@ func (in *installation) versions() {
 		if c == "gfd" && in.gfdImage(s) {
 			continue
 		}
-		if s.dropped || !in.flags && in.repeatsDefault(s) {
+		if s.dropped || !in.flags && in.repeatsDefault(s) || in.ownImage(c) {
 			continue
 		}
 		made, known := in.table.Operand(in.version, c)
@@ -290,6 +290,18 @@ func (in *installation) versions() {
 		in.add("operand-version", finding.Warning, fmt.Sprintf("%s is %s %s, which chart %s is made for", s.text(), relation, list(c, made), in.version),
 			"delete it: the chart brings the version it was tested with", sourceMatrix, s)
 	}
+}
+
+// ownImage reports whether the operand is pulled from a path that is no mirror of upstream's, so that its versions are
+// not upstream's either: another exporter, or a driver that the user builds.
+func (in *installation) ownImage(component string) bool {
+	s := in.explicit(component + ".repository")
+	if s == nil {
+		return false
+	}
+	upstream, known := in.table.Default(in.version, component+".repository")
+	_, path, hasPath := strings.Cut(scalarText(upstream), "/")
+	return known && hasPath && s.text() != path && !strings.HasSuffix(s.text(), "/"+path)
 }
 
 // discovery compares a pinned image of Node Feature Discovery with the one that this release, or the last one that the

@@ -58,14 +58,19 @@ func put(n *yaml.Node, path chart.Path, value any, why string) error {
 			n = n.Content[at+1]
 			continue
 		}
-		leaf := &yaml.Node{}
-		if err := leaf.Encode(value); err != nil {
-			return err
+		leaf, isNode := value.(*yaml.Node)
+		if !isNode {
+			leaf = &yaml.Node{}
+			if err := leaf.Encode(value); err != nil {
+				return err
+			}
 		}
 		if text, isText := value.(string); isText && strings.Contains(text, "\n") {
 			leaf.Style = yaml.LiteralStyle
 		}
-		n.Content[at].HeadComment = fold(why)
+		if why != "" {
+			n.Content[at].HeadComment = fold(why)
+		}
 		n.Content[at+1] = leaf
 	}
 	return nil

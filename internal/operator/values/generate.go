@@ -221,7 +221,7 @@ func Generate(r Request) (*Plan, error) {
 		if k, known := g.table.Key(chart.ParsePath(v.Path)); !known || !k.In(r.Version) {
 			return nil, fmt.Errorf("%w: platform %s needs %s, which came with %s; %s does not have it", ErrVersion, r.Platform, v.Path, k.Since, r.Version)
 		}
-		if v.Path == "toolkit.env" && r.wants("preinstalled-toolkit") {
+		if strings.HasPrefix(v.Path, "toolkit.") && r.wants("preinstalled-toolkit") {
 			continue
 		}
 		g.set(v.Path, v.Value, v.Why)

@@ -2,6 +2,7 @@ package values
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -34,7 +35,10 @@ type Change struct {
 	Text string `json:"text"`
 }
 
-// Migrate rewrites a values file from one release to another.
+// ErrAnchor is returned for a file whose YAML anchors stand in settings that the new release does not have.
+var ErrAnchor = errors.New("values file cannot be rewritten")
+
+// Migrate rewrites a values file from one release to another. What is no values file is only judged: YAML is empty then.
 func Migrate(name string, data []byte, from, to chart.Version) (*Migration, error) {
 	m := &Migration{From: from, To: to}
 	edits, rest := lint.Edits(name, data, to)
@@ -78,6 +82,10 @@ func Migrate(name string, data []byte, from, to chart.Version) (*Migration, erro
 	}
 	if err := enc.Close(); err != nil {
 		return nil, err
+	}
+	var again yaml.Node
+	if err := yaml.Unmarshal(out.Bytes(), &again); err != nil {
+		return nil, fmt.Errorf("%w: a setting that goes carries an anchor that others refer to; write the values out", ErrAnchor)
 	}
 	m.YAML = out.String()
 	m.Report.Sort()
