@@ -86,6 +86,7 @@ func Run(ctx context.Context, p Process) error {
 		Source:            source.Source,
 		Plan:              plan,
 		Attributors:       source.Attributors,
+		PodOf:             source.PodOf,
 		Publish:           func(s *gpu.Snapshot) { pages.Publish(encoder.Encode(s)) },
 		Registerer:        registry,
 		Log:               log,
@@ -163,7 +164,7 @@ func reload(ctx context.Context, p Process, running *config.Config, sources *sou
 	if err != nil {
 		return 0, err
 	}
-	return hash, loop.Reload(ctx, collector.Change{Source: source.Source, Plan: plan, Attributors: source.Attributors})
+	return hash, loop.Reload(ctx, collector.Change{Source: source.Source, Plan: plan, Attributors: source.Attributors, PodOf: source.PodOf})
 }
 
 // metricsURL is where a person can look at the page.

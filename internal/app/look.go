@@ -34,6 +34,7 @@ func Look(ctx context.Context, source Chosen, plan *gpu.Plan, cycles int, see fu
 	loop := collector.New(collector.Options{
 		Source:      source.Source,
 		Attributors: source.Attributors,
+		PodOf:       source.PodOf,
 		Plan:        plan,
 		Registerer:  prometheus.NewRegistry(),
 		ReadTimeout: callLimit,

@@ -22,6 +22,8 @@ import (
 type Chosen struct {
 	Source      collector.Source
 	Attributors []collector.Attributor
+	// PodOf tells the pod of a process of the source.
+	PodOf collector.PodOf
 }
 
 // sources makes the sources that configurations name. libdcgm and NVML are one
@@ -104,7 +106,7 @@ func (s *sources) ofSim(cfg *config.Config) (Chosen, error) {
 		return Chosen{}, err
 	}
 	s.log.Warn("SIMULATED NODE: every value is made up, no GPU is read", "node", cmp.Or(options.Node, sim.DefaultNode))
-	return Chosen{Source: collector.SourceOf(source.Open), Attributors: []collector.Attributor{source}}, nil
+	return Chosen{Source: collector.SourceOf(source.Open), Attributors: []collector.Attributor{source}, PodOf: source.PodOf}, nil
 }
 
 // firstOf opens the first source that is available.

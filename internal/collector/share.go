@@ -372,10 +372,13 @@ func (s *sharer) divide(tab *table, r *shareRow) {
 			a.memory = gpu.Float(memory)
 		}
 	}
-	if len(r.accounts) > 1 && s.asked[r.row] {
+	r.util, r.memory = gpu.Value{}, gpu.Value{}
+	if len(r.accounts) > 1 {
+		if !s.asked[r.row] {
+			return // it is shared since this cycle: the next one knows the processes
+		}
 		s.divideByProcess(r, util, utilKnown, memory, memoryKnown)
 	}
-	r.util, r.memory = gpu.Value{}, gpu.Value{}
 	if utilKnown {
 		r.util = gpu.Float(rest(util, r.accounts, func(a *account) gpu.Value { return a.util }))
 	}

@@ -50,6 +50,10 @@ type gpuSpec struct {
 	Count int      `yaml:"count"` // 0 means 1
 	Limit float64  `yaml:"limit"` // the power limit in watts; 0 means the board's
 	MIG   []string `yaml:"mig"`
+	// Sharing is how pods share it, or each of its instances: time-slicing,
+	// mps or dra.
+	Sharing  string `yaml:"sharing"`
+	Replicas int    `yaml:"replicas"` // of time-slicing and mps
 }
 
 type switchSpec struct {
@@ -76,6 +80,7 @@ type podSpec struct {
 	Container string   `yaml:"container"`
 	Workload  string   `yaml:"workload"`
 	Devices   []string `yaml:"devices"`
+	Host      bool     `yaml:"host"` // a process of the machine, in no pod
 }
 
 // nodeGPU is one GPU of a node.
@@ -84,6 +89,9 @@ type nodeGPU struct {
 	limit  float64
 	layout []placed // how MIG cuts it; nil where it is whole
 	mig    bool
+
+	sharing  gpu.Sharing
+	replicas int
 }
 
 // nodePod is one pod of a node.
@@ -226,7 +234,32 @@ func (n *Node) addGPUs(p *parts, spec *gpuSpec) error {
 			return err
 		}
 	}
+	if err := g.share(spec); err != nil {
+		return err
+	}
 	n.gpus = append(n.gpus, slices.Repeat([]nodeGPU{g}, count)...)
+	return nil
+}
+
+// maxReplicas is far above what anybody can use.
+const maxReplicas = 1000
+
+func (g *nodeGPU) share(spec *gpuSpec) error {
+	ways := []gpu.Sharing{gpu.SharingTimeSlicing, gpu.SharingMPS, gpu.SharingDRA}
+	at := slices.IndexFunc(ways, func(s gpu.Sharing) bool { return s.String() == spec.Sharing })
+	switch {
+	case spec.Sharing == "" && spec.Replicas == 0:
+		return nil
+	case at < 0:
+		return fmt.Errorf("sharing %q, expected time-slicing, mps or dra", spec.Sharing)
+	}
+	g.sharing, g.replicas = ways[at], spec.Replicas
+	switch {
+	case g.sharing == gpu.SharingDRA && g.replicas != 0:
+		return fmt.Errorf("%d replicas, a claim that pods share has none", g.replicas)
+	case g.sharing != gpu.SharingDRA && (g.replicas < 2 || g.replicas > maxReplicas):
+		return fmt.Errorf("%d replicas, %s takes 2 to %d", g.replicas, g.sharing, maxReplicas)
+	}
 	return nil
 }
 
@@ -282,7 +315,10 @@ func (n *Node) addPod(p *parts, spec *podSpec) error {
 	if err != nil {
 		return err
 	}
-	if spec.Pod == "" || spec.Namespace == "" || spec.Container == "" {
+	if spec.Host && (spec.Namespace != "" || spec.Container != "") {
+		return fmt.Errorf("%q is a process of the host, which has no namespace and no container", spec.Pod)
+	}
+	if spec.Pod == "" || !spec.Host && (spec.Namespace == "" || spec.Container == "") {
 		return fmt.Errorf("a pod needs namespace, pod and container; this one has %q, %q and %q", spec.Namespace, spec.Pod, spec.Container)
 	}
 	pod := nodePod{spec: spec, workload: w}
@@ -295,9 +331,23 @@ func (n *Node) addPod(p *parts, spec *podSpec) error {
 			return fmt.Errorf("pod %s is on device %s, which the node does not have%s", spec.Pod, text, n.instancesOf(ref))
 		}
 		pod.devices = append(pod.devices, ref)
+		if g := &n.gpus[ref.id]; g.replicas > 0 && !spec.Host && n.holders(ref) >= g.replicas {
+			return fmt.Errorf("pod %s is on device %s, whose %d replicas are taken", spec.Pod, text, g.replicas)
+		}
 	}
 	n.pods = append(n.pods, pod)
 	return nil
+}
+
+// holders returns how many pods are on a device.
+func (n *Node) holders(ref deviceRef) int {
+	count := 0
+	for i := range n.pods {
+		if p := &n.pods[i]; !p.spec.Host && slices.Contains(p.devices, ref) {
+			count++
+		}
+	}
+	return count
 }
 
 // exists reports whether the node has, or could after a repartition have, the

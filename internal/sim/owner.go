@@ -2,6 +2,8 @@ package sim
 
 import (
 	"context"
+	"slices"
+	"strconv"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
@@ -16,9 +18,9 @@ type ownership struct {
 // Name returns "sim", the source's name as an attributor.
 func (s *Source) Name() string { return "sim" }
 
-// Attribute returns the pods that have GPUs or instances of t to themselves,
-// by the labels container, namespace and pod. A device without a pod has no
-// labels, and neither has one that several pods share.
+// Attribute returns the pods that hold the GPUs and instances of t. A device
+// that one pod holds has its labels container, namespace and pod; one without
+// a pod has none, and neither has one that several pods share.
 func (s *Source) Attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -29,28 +31,54 @@ func (s *Source) Attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 		return s.owners.owners, nil
 	}
 	s.owners.count++
-	o := &gpu.Owners{Generation: s.owners.count, Labels: make([][]gpu.Label, len(t.Devices))}
-	shared := make([]bool, len(t.Devices))
-	for i := range s.node.pods {
-		p := &s.node.pods[i]
-		labels := []gpu.Label{
-			{Name: "container", Value: p.spec.Container},
-			{Name: "namespace", Value: p.spec.Namespace},
-			{Name: "pod", Value: p.spec.Pod},
-		}
-		for _, ref := range p.devices {
-			for row := range t.Devices {
-				if !ref.matches(&t.Devices[row]) {
-					continue
-				}
-				if o.Labels[row] != nil || shared[row] {
-					o.Labels[row], shared[row] = nil, true
-					continue
-				}
-				o.Labels[row] = labels
+	o := &gpu.Owners{
+		Generation: s.owners.count,
+		Labels:     make([][]gpu.Label, len(t.Devices)), Uses: make([]gpu.Use, len(t.Devices)),
+	}
+	for row := range t.Devices {
+		o.Uses[row] = s.use(&t.Devices[row])
+		if owners := o.Uses[row].Owners; len(owners) == 1 {
+			o.Labels[row] = []gpu.Label{
+				{Name: "container", Value: owners[0].Container},
+				{Name: "namespace", Value: owners[0].Namespace},
+				{Name: "pod", Value: owners[0].Pod},
 			}
 		}
 	}
 	s.owners.topology, s.owners.owners = t, o
 	return o, nil
+}
+
+// use returns who holds a device.
+func (s *Source) use(d *gpu.Device) gpu.Use {
+	var u gpu.Use
+	for i := range s.node.pods {
+		p := &s.node.pods[i]
+		if p.spec.Host || !slices.ContainsFunc(p.devices, func(ref deviceRef) bool { return ref.matches(d) }) {
+			continue
+		}
+		u.Owners = append(u.Owners, gpu.Owner{
+			Namespace: p.spec.Namespace, Pod: p.spec.Pod, Container: p.spec.Container,
+			PodUID: s.world.podUID(p.spec), Resource: "nvidia.com/gpu",
+		})
+	}
+	if len(u.Owners) == 0 || d.Entity.Kind != gpu.KindGPU && d.Entity.Kind != gpu.KindGPUInstance {
+		return u
+	}
+	spec := &s.node.gpus[d.GPU]
+	u.Sharing, u.Replicas = spec.sharing, spec.replicas
+	for i := range u.Owners {
+		o := &u.Owners[i]
+		if d.Entity.Kind == gpu.KindGPUInstance {
+			o.Resource = "nvidia.com/mig-" + d.Profile
+		}
+		switch u.Sharing {
+		case gpu.SharingNone:
+		case gpu.SharingDRA:
+			o.Resource = "gpu.nvidia.com"
+		default:
+			o.Replica = strconv.Itoa(i)
+		}
+	}
+	return u
 }

@@ -232,6 +232,7 @@ func (s *Session) read(b *gpu.Batch, now int64, elapsed time.Duration) {
 			s.readCell(c, b, now)
 		}
 	}
+	s.readProcesses(b, now)
 }
 
 // readCell reports a cell that the scenario leaves alone.

@@ -77,11 +77,14 @@ type slot struct {
 	total     int64   // MiB
 	reserved  int64   // MiB
 	pods      []*worldPod
+	wanted    []part // by pod, at the knot that is made
 }
 
 type worldPod struct {
 	*workload
-	key uint64
+	index    int // in the node's pods
+	key      uint64
+	from, to part
 }
 
 // A worldGPU is a GPU in motion.
@@ -191,8 +194,7 @@ func (w *world) settle(g *worldGPU, layout []placed) {
 		p := &w.node.pods[i]
 		for _, ref := range p.devices {
 			if s := g.slotOf(ref); s != nil {
-				key := keyOf(w.seed, p.spec.Namespace+"/"+p.spec.Pod)
-				s.pods = append(s.pods, &worldPod{workload: p.workload, key: key})
+				s.pods = append(s.pods, &worldPod{workload: p.workload, index: i, key: w.podKey(p.spec)})
 			}
 		}
 	}
@@ -257,6 +259,9 @@ func (w *world) advance(t int64) {
 			g.close(seconds)
 			for j := range g.slots {
 				g.slots[j].close(seconds)
+				for _, p := range g.slots[j].pods {
+					p.from = p.to
+				}
 			}
 			g.note(w.t0)
 		}
@@ -299,7 +304,7 @@ func (w *world) levels(g *worldGPU, t int64, out *levels) {
 		if ahead {
 			into = &s.to
 		}
-		s.load(t, g.cut, into)
+		s.load(t, g.cut, into, ahead)
 		for l := range ratioCount {
 			share := s.compute
 			if l == levelDRAM {
@@ -315,9 +320,11 @@ func (w *world) levels(g *worldGPU, t int64, out *levels) {
 	out[levelTemp], out[levelMemoryTemp] = temp, memory
 }
 
-// load writes what the pods do on the slot at time t.
-func (s *slot) load(t int64, cut bool, out *levels) {
+// load writes what the pods do on the slot at time t, the end of the segment
+// if that is ahead.
+func (s *slot) load(t int64, cut bool, out *levels, ahead bool) {
 	*out = levels{}
+	s.wanted = s.wanted[:0]
 	room := float64(s.total - s.reserved)
 	for _, p := range s.pods {
 		a := p.activity(p.key, t) * (1 + 0.015*smooth(s.key, float64(t)/1e9, 30))
@@ -326,7 +333,9 @@ func (s *slot) load(t int64, cut bool, out *levels) {
 			r.Integer, r.Encoder, r.Decoder, r.JPEG, r.Flow} {
 			out[l] += a * ratio
 		}
-		out[levelMemory] += room * (p.Memory.Base + p.Memory.Active*a)
+		memory := room * (p.Memory.Base + p.Memory.Active*a)
+		out[levelMemory] += memory
+		s.wanted = append(s.wanted, part{graphics: a, memory: memory})
 		out[levelPCIeTx] += a * p.PCIe.Tx * s.compute
 		out[levelPCIeRx] += a * p.PCIe.Rx * s.compute
 		if !cut { // no NVLink peer access under MIG
@@ -338,6 +347,7 @@ func (s *slot) load(t int64, cut bool, out *levels) {
 		out[l] = min(out[l], 1)
 	}
 	out[levelMemory] = min(out[levelMemory], room)
+	s.divide(s.wanted, out, ahead)
 }
 
 // power writes the power, clock and cap that the activity in out leads to.
