@@ -22,7 +22,7 @@ var layers = []struct {
 	{[]string{"internal/gpu", "etc"}, "the vocabulary and the shipped files import nothing of ours"},
 	{[]string{"internal/counters", "internal/config"}, "what is asked for"},
 	{[]string{"internal/collector", "internal/exposition", "internal/dcgm", "internal/nvml", "internal/sim",
-		"internal/podmapper", "internal/jobmapper"}, "the parts of the flow, which meet in app alone"},
+		"internal/podmapper", "internal/jobmapper", "internal/runtimemapper"}, "the parts of the flow, which meet in app alone"},
 	{[]string{"internal/kube", "internal/server"}, "the doors to the outside"},
 	{[]string{"internal/app"}, "the wiring"},
 	{[]string{"internal/ops"}, "the subcommands"},
@@ -39,7 +39,7 @@ var doors = []struct {
 	{"github.com/NVIDIA/go-nvml", []string{"internal/nvml"}, "C ends at the edge"},
 	{"k8s.io/client-go", []string{"internal/kube", "internal/operator/cluster"}, "one door to the API server"},
 	{"k8s.io/kubelet", []string{"internal/podmapper", "tests"}, "one reader of the kubelet"},
-	{"net/http", []string{"internal/server", "internal/app", "internal/ops", "internal/kube", "tests"}, "nothing else serves or asks"},
+	{"net/http", []string{"internal/server", "internal/app", "internal/ops", "internal/kube", "internal/runtimemapper", "tests"}, "nothing else serves or asks: one server, one reader of the API server, one of the container runtime"},
 	{"os/signal", []string{"cmd"}, "signals are heard in main"},
 	{"github.com/prometheus/exporter-toolkit", []string{"internal/server", "internal/app"}, "one server"},
 }

@@ -1,0 +1,180 @@
+package runtimemapper
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"regexp"
+	"strings"
+	"syscall"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// DefaultSockets are where Docker and Podman listen unless told otherwise, in
+// the order in which they are looked for.
+func DefaultSockets() []string {
+	return []string{"/run/docker.sock", "/var/run/docker.sock", "/run/podman/podman.sock"}
+}
+
+// ErrTooLarge says that an answer of the runtime was over its limit.
+var ErrTooLarge = errors.New("answer too large")
+
+// errGone says that the container is not there any more.
+var errGone = errors.New("no such container")
+
+// The limits of an answer, in bytes. An entry of the list takes about 1 KiB,
+// an inspected container about 10 KiB.
+const (
+	maxList    = 16 << 20
+	maxInspect = 2 << 20
+)
+
+// A client gets from the API that Docker documents and Podman plays as well
+// (docs.docker.com/reference/api/engine). Every request has a connection of its
+// own: two in a cycle, and nothing that outlives a restart of the daemon.
+type client struct {
+	sockets []string
+}
+
+// listed is an element of GET /containers/json.
+type listed struct {
+	ID     string `json:"Id"`
+	Names  []string
+	Labels map[string]string
+}
+
+// inspected is the answer of GET /containers/{id}/json, as far as it is used.
+type inspected struct {
+	Config struct {
+		Env []string
+	}
+	HostConfig struct {
+		// Runtime is Docker's name of the runtime; Podman says "oci".
+		Runtime        string
+		DeviceRequests []deviceRequest
+		// Devices are the nodes of --device. Podman lists those of CDI too.
+		Devices []struct{ PathOnHost string }
+	}
+}
+
+// A deviceRequest is what --gpus and --device with a CDI name become.
+type deviceRequest struct {
+	Driver       string
+	Count        int // -1: all
+	DeviceIDs    []string
+	Capabilities [][]string
+}
+
+// A connection asks one runtime, in its version of the API, for one cycle.
+type connection struct {
+	transport *http.Transport
+	prefix    string
+}
+
+var versionForm = regexp.MustCompile(`^[0-9]{1,3}\.[0-9]{1,4}$`)
+
+// connect finds the socket, and the version of the API that its runtime
+// speaks: a request without a version is deprecated, and none is spoken by
+// every daemon.
+func (c *client) connect(ctx context.Context) (*connection, error) {
+	socket, err := c.find()
+	if err != nil {
+		return nil, err
+	}
+	conn := &connection{transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", socket)
+		},
+		DisableKeepAlives:      true,
+		MaxResponseHeaderBytes: 64 << 10,
+	}}
+	header, err := conn.get(ctx, "/_ping", maxInspect, nil)
+	if err != nil {
+		return nil, fmt.Errorf("container runtime at %s: %w", socket, err)
+	}
+	if v := header.Get("Api-Version"); versionForm.MatchString(v) {
+		conn.prefix = "/v" + v
+	}
+	return conn, nil
+}
+
+// find returns the first socket that is there.
+func (c *client) find() (string, error) {
+	for _, socket := range c.sockets {
+		if _, err := os.Stat(socket); !errors.Is(err, fs.ErrNotExist) {
+			return socket, nil // also one that may not be seen: connecting says why
+		}
+	}
+	return "", fmt.Errorf("%w: no container runtime at %s", gpu.ErrUnavailable, strings.Join(c.sockets, ", "))
+}
+
+// list returns the running containers.
+func (c *connection) list(ctx context.Context) ([]listed, error) {
+	var all []listed
+	_, err := c.get(ctx, "/containers/json", maxList, &all)
+	return all, err
+}
+
+// inspect returns what a container was given.
+func (c *connection) inspect(ctx context.Context, id string) (inspected, error) {
+	var one inspected
+	_, err := c.get(ctx, "/containers/"+id+"/json", maxInspect, &one)
+	return one, err
+}
+
+// get decodes the answer to a GET into into, if that is not nil. It follows no
+// redirect.
+func (c *connection) get(ctx context.Context, path string, limit int64, into any) (http.Header, error) {
+	path = c.prefix + path
+	// The host is not used; daemons refuse a request without one.
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://localhost"+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := c.transport.RoundTrip(req)
+	if err != nil {
+		return nil, typed(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, limit+1))
+	switch {
+	case err != nil:
+		return nil, typed(err)
+	case int64(len(body)) > limit:
+		return nil, fmt.Errorf("GET %s: %w: more than %d bytes", path, ErrTooLarge, limit)
+	case resp.StatusCode == http.StatusNotFound:
+		return nil, fmt.Errorf("GET %s: %w", path, errGone)
+	case resp.StatusCode == http.StatusForbidden, resp.StatusCode == http.StatusUnauthorized:
+		return nil, fmt.Errorf("GET %s: %w: %s", path, gpu.ErrPermission, resp.Status)
+	case resp.StatusCode != http.StatusOK:
+		return nil, fmt.Errorf("GET %s: %s", path, resp.Status)
+	}
+	if into != nil {
+		if err := json.Unmarshal(body, into); err != nil {
+			return nil, fmt.Errorf("GET %s: %w", path, err)
+		}
+	}
+	return resp.Header, nil
+}
+
+// typed wraps an error of the network in the project's own.
+func typed(err error) error {
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("%w: %w", gpu.ErrTimeout, err)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("%w: %w", gpu.ErrPermission, err)
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, io.EOF),
+		errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET):
+		return fmt.Errorf("%w: %w", gpu.ErrUnavailable, err)
+	default:
+		return err
+	}
+}

@@ -1,0 +1,122 @@
+package runtimemapper
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// A daemon plays a container runtime on a socket of its own.
+type daemon struct {
+	t      *testing.T
+	socket string
+	server *http.Server
+
+	mu         sync.Mutex
+	version    string // of the API, "" for one that does not tell
+	containers map[string]container
+	inspects   int
+	// instead, if not nil, answers a path in the daemon's place; it returns
+	// false where it does not.
+	instead func(w http.ResponseWriter, r *http.Request) bool
+}
+
+// A container as the daemon tells of it, by its id.
+type container struct {
+	name   string
+	labels map[string]string
+	// told is the inspected container's HostConfig and Config, without braces;
+	// "" for one that ended since it was listed.
+	told string
+}
+
+func (c container) with(env string) container {
+	c.told = fmt.Sprintf(`"HostConfig":{"Runtime":"nvidia","DeviceRequests":null},"Config":{"Env":["PATH=/bin",%q]}`, env)
+	return c
+}
+
+// sees returns a container whose environment lets it see devices.
+func sees(name, devices string) container {
+	return container{name: name}.with("NVIDIA_VISIBLE_DEVICES=" + devices)
+}
+
+func startDaemon(t *testing.T) *daemon {
+	d := &daemon{t: t, socket: filepath.Join(t.TempDir(), "runtime.sock"), version: "1.51", containers: map[string]container{}}
+	d.listen()
+	t.Cleanup(d.stop)
+	return d
+}
+
+func (d *daemon) listen() {
+	d.t.Helper()
+	l, err := net.Listen("unix", d.socket)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	d.server = &http.Server{Handler: d}
+	go func(s *http.Server) { _ = s.Serve(l) }(d.server)
+}
+
+func (d *daemon) stop() { _ = d.server.Close() }
+
+// set changes the daemon.
+func (d *daemon) set(change func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	change()
+}
+
+func (d *daemon) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	d.mu.Lock()
+	instead := d.instead
+	d.mu.Unlock()
+	if instead != nil && instead(w, r) {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	path := r.URL.Path
+	if path == "/_ping" {
+		if d.version != "" {
+			w.Header().Set("Api-Version", d.version)
+		}
+		fmt.Fprint(w, "OK")
+		return
+	}
+	if d.version != "" {
+		var ok bool
+		if path, ok = strings.CutPrefix(path, "/v"+d.version); !ok {
+			w.WriteHeader(http.StatusBadRequest) // as Docker does for a version it does not speak
+			return
+		}
+	}
+	if path == "/containers/json" {
+		list := []map[string]any{}
+		for id, c := range d.containers {
+			list = append(list, map[string]any{"Id": id, "Names": []string{"/other/alias", "/" + c.name}, "Labels": c.labels, "State": "running"})
+		}
+		_ = json.NewEncoder(w).Encode(list)
+		return
+	}
+	id := strings.TrimSuffix(strings.TrimPrefix(path, "/containers/"), "/json")
+	c := d.containers[id]
+	if c.told == "" {
+		w.WriteHeader(http.StatusNotFound)
+		fmt.Fprint(w, `{"message":"No such container: `+id+`"}`)
+		return
+	}
+	d.inspects++
+	fmt.Fprintf(w, `{"Id":%q,"Name":%q,%s}`, id, "/"+c.name, c.told)
+}
+
+// known returns how many containers were inspected.
+func (d *daemon) known() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.inspects
+}

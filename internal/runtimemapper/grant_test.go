@@ -1,0 +1,177 @@
+package runtimemapper
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// node has two whole GPUs, whose minor numbers are the other way round, and one
+// that is cut in two.
+func node() *gpu.Topology {
+	gpus := func(id uint32, uuid, bus string, minor uint32) gpu.Device {
+		return gpu.Device{Entity: gpu.Entity{Kind: gpu.KindGPU, ID: id}, GPU: 4 + id, NVMLIndex: id, Minor: minor, UUID: uuid, PCIBusID: bus}
+	}
+	instance := func(id, gi uint32, mig string) gpu.Device {
+		return gpu.Device{
+			Entity: gpu.Entity{Kind: gpu.KindGPUInstance, ParentKind: gpu.KindGPU, Parent: 2, ID: id},
+			GPU:    6, NVMLIndex: 2, Minor: 2, UUID: "GPU-cccc", InstanceID: gi, MIGUUID: mig,
+		}
+	}
+	return gpu.NewTopology([]gpu.Device{
+		gpus(0, "GPU-aaaa", "00000000:1B:00.0", 1),
+		gpus(1, "GPU-bbbb", "00000000:43:00.0", 0),
+		gpus(2, "GPU-cccc", "00000000:5E:00.0", 2),
+		instance(14, 1, "MIG-dddd"),
+		instance(15, 5, "MIG-eeee"),
+		{Entity: gpu.Entity{Kind: gpu.KindNVSwitch, ID: 0}},
+	})
+}
+
+var rowNames = []string{"0", "1", "2", "2.1", "2.5", "switch"}
+
+// TestGrant holds which words an inspected container's answer comes to.
+func TestGrant(t *testing.T) {
+	const ( // as docker run writes them
+		gpusAll     = `"DeviceRequests":[{"Driver":"","Count":-1,"DeviceIDs":null,"Capabilities":[["gpu"]],"Options":{}}]`
+		gpusTwo     = `"DeviceRequests":[{"Driver":"","Count":2,"DeviceIDs":null,"Capabilities":[["gpu"]],"Options":{}}]`
+		gpusDevices = `"DeviceRequests":[{"Driver":"","Count":0,"DeviceIDs":["0","GPU-bbbb"],"Capabilities":[["gpu"]],"Options":{}}]`
+		compose     = `"DeviceRequests":[{"Driver":"nvidia","Count":1,"DeviceIDs":null,"Capabilities":[["gpu"]],"Options":null}]`
+		cdi         = `"DeviceRequests":[{"Driver":"cdi","Count":0,"DeviceIDs":["nvidia.com/gpu=0","vendor.com/net=all"],"Capabilities":null,"Options":null}]`
+		amd         = `"DeviceRequests":[{"Driver":"","Count":-1,"DeviceIDs":null,"Capabilities":[["gpu","amd"]],"Options":null}]`
+		others      = `"DeviceRequests":[{"Driver":"other","Count":-1,"DeviceIDs":["0"],"Capabilities":[["tpu"]],"Options":null}]`
+		none        = `"DeviceRequests":null`
+		podmanCDI   = `"DeviceRequests":null,"Devices":[{"PathOnHost":"/dev/nvidia0","PathInContainer":"/dev/nvidia0","CgroupPermissions":""},{"PathOnHost":"/dev/nvidiactl"},{"PathOnHost":"/dev/nvidia-uvm"}]`
+	)
+	tests := map[string]struct{ runtime, host, env, want string }{
+		"--gpus all":                       {"runc", gpusAll, "", "all"},
+		"--gpus all, utility part":         {"runc", gpusAll, "NVIDIA_DRIVER_CAPABILITIES=utility", ""},
+		"--gpus all, compute part":         {"runc", gpusAll, "NVIDIA_DRIVER_CAPABILITIES=compute,utility", "all"},
+		"--gpus 2":                         {"runc", gpusTwo, "", "0 1"},
+		"--gpus device=":                   {"runc", gpusDevices, "NVIDIA_VISIBLE_DEVICES=all", "0 GPU-bbbb"},
+		"a request over the environment":   {"nvidia", gpusDevices, "NVIDIA_VISIBLE_DEVICES=all", "0 GPU-bbbb"},
+		"compose, count: 1":                {"runc", compose, "", "0"},
+		"--device with a CDI name":         {"runc", cdi, "NVIDIA_VISIBLE_DEVICES=void", "nvidia.com/gpu=0"},
+		"a GPU of AMD":                     {"runc", amd, "", ""},
+		"another driver":                   {"runc", others, "", ""},
+		"--device /dev/nvidia0, or Podman": {"oci", podmanCDI, "NVIDIA_VISIBLE_DEVICES=all", "/dev/nvidia0"},
+		"--runtime nvidia":                 {"nvidia", none, "NVIDIA_VISIBLE_DEVICES=0, 1,", "0 1"},
+		"--runtime nvidia, none":           {"nvidia", none, "NVIDIA_VISIBLE_DEVICES=none", ""},
+		"--runtime nvidia, void":           {"nvidia-cdi", none, "NVIDIA_VISIBLE_DEVICES=void", ""},
+		"--runtime nvidia, nothing":        {"nvidia", none, "PATH=/bin", ""},
+		"a CUDA image without a GPU":       {"runc", none, "NVIDIA_VISIBLE_DEVICES=all", ""},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			var c inspected
+			text := fmt.Sprintf(`{"Config":{"Env":["A=b",%q]},"HostConfig":{"Runtime":%q,%s}}`, tt.env, tt.runtime, tt.host)
+			if err := json.Unmarshal([]byte(text), &c); err != nil {
+				t.Fatal(err)
+			}
+			var words []string
+			for _, w := range grant(&c) {
+				words = append(words, strings.TrimSpace(w))
+			}
+			if diff := cmp.Diff(tt.want, strings.Join(words, " ")); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// TestResolve holds what each form of a word means.
+func TestResolve(t *testing.T) {
+	tests := []struct {
+		word, want string
+		form       form
+	}{
+		{"all", "0 1 2 2.1 2.5", formAll},
+		{"nvidia.com/gpu=all", "0 1 2 2.1 2.5", formAll},
+		{"0", "0", formIndex},
+		{"nvidia.com/gpu=1", "1", formIndex},
+		{"runtime.nvidia.com/gpu=1", "1", formIndex},
+		{"nvidia.com/gpu=gpu1", "1", formIndex},
+		{"2", "2", formIndex}, // of no use to the container without an instance
+		{"9", "", formIndex},
+		{"GPU-bbbb", "1", formUUID},
+		{"gpu-BBBB", "1", formUUID},
+		{"GPU-ffff", "", formUUID},
+		{"0000:1b:00.0", "0", formBusID},
+		{"00000000:43:00.0", "1", formBusID},
+		{"0000:99:00.0", "", formBusID},
+		{"MIG-eeee", "2.5", formMIGUUID},
+		{"nvidia.com/gpu=MIG-dddd", "2.1", formMIGUUID},
+		{"MIG-GPU-cccc/5/0", "2.5", formMIGUUID},
+		{"MIG-GPU-cccc/7/0", "", formMIGUUID},
+		{"2:0", "", formMIGIndex},
+		{"nvidia.com/gpu=mig2:0", "", formMIGIndex},
+		{"/dev/nvidia0", "1", formNode},
+		{"/dev/nvidia1", "0", formNode},
+		{"/dev/nvidia2", "", formNode}, // cut: which of its instances came with it?
+		{"vendor.com/gpu=0", "", formUnknown},
+		{"nonsense", "", formUnknown},
+		{"-1", "", formUnknown},
+	}
+	for _, tt := range tests {
+		t.Run(tt.word, func(t *testing.T) {
+			rows, f := resolve(node(), tt.word)
+			var names []string
+			for _, row := range rows {
+				names = append(names, rowNames[row])
+			}
+			if got := strings.Join(names, " "); got != tt.want || f != tt.form {
+				t.Errorf("%q by %s, want %q by %s", got, f, tt.want, tt.form)
+			}
+		})
+	}
+}
+
+// FuzzResolve holds that only "all" means more than one GPU or instance, that
+// nothing means anything else, and that a word means the same in a CDI name.
+func FuzzResolve(f *testing.F) {
+	for _, word := range []string{"all", "gpu1", "mig2:0", "MIG-GPU-cccc/5/0", "/dev/nvidia1", "0:1b:00.0", "GPU-aaaa", "nvidia.com/gpu=0"} {
+		f.Add(word)
+	}
+	f.Fuzz(func(t *testing.T, word string) {
+		topology := node()
+		rows, form := resolve(topology, word)
+		if len(rows) > 1 && form != formAll {
+			t.Errorf("%q means rows %v by %s", word, rows, form)
+		}
+		for _, row := range rows {
+			if k := topology.Devices[row].Entity.Kind; k != gpu.KindGPU && k != gpu.KindGPUInstance {
+				t.Errorf("%q means a %s", word, k)
+			}
+		}
+		if strings.Contains(word, "=") || word != strings.TrimSpace(word) {
+			return
+		}
+		again, _ := resolve(topology, "nvidia.com/gpu="+word)
+		if diff := cmp.Diff(rows, again); diff != "" {
+			t.Errorf("%q and the same in a CDI name: %s", word, diff)
+		}
+	})
+}
+
+func TestSelf(t *testing.T) {
+	const id = "3f1b2c4d5e6f708192a3b4c5d6e7f8091a2b3c4d5e6f708192a3b4c5d6e7f809"
+	tests := map[string]struct{ line, want string }{
+		"Docker":     {"650 640 8:1 /var/lib/docker/containers/" + id + "/hostname /etc/hostname rw,relatime - ext4 /dev/sda1 rw", id},
+		"Podman":     {"650 640 0:25 /containers/storage/overlay-containers/" + id + "/userdata/hosts /etc/hosts rw - tmpfs tmpfs rw", id},
+		"a host":     {"22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw", ""},
+		"a volume":   {"650 640 8:1 /var/lib/docker/containers/" + id + "/x /data rw - ext4 /dev/sda1 rw", ""},
+		"Kubernetes": {"650 640 8:1 /var/lib/kubelet/pods/0a1b/etc-hosts /etc/hosts rw - ext4 /dev/sda1 rw", ""},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			if got := idOf(strings.NewReader("21 1 0:4 / /proc rw - proc proc rw\n" + tt.line + "\n")); got != tt.want {
+				t.Errorf("%q, want %q", got, tt.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,45 @@
+package runtimemapper
+
+import (
+	"bufio"
+	"io"
+	"os"
+	"regexp"
+	"strings"
+)
+
+// A runtime mounts a file of its own folder for each container over these:
+// …/containers/ID/hostname for Docker, …/overlay-containers/ID/userdata/hostname
+// for Podman.
+var (
+	mountedFiles = regexp.MustCompile(`^/etc/(hostname|hosts|resolv\.conf)$`)
+	containerID  = regexp.MustCompile(`(?:^|/)([0-9a-f]{64})(?:/|$)`)
+)
+
+// self returns the id of the container that this process runs in, "" where it
+// runs in none or cannot tell.
+func self() string {
+	f, err := os.Open("/proc/self/mountinfo")
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	return idOf(f)
+}
+
+// idOf returns the id of a container from a mountinfo (proc_pid_mountinfo(5)):
+// its fourth field is the path on the mounted file system, the fifth where it
+// is mounted.
+func idOf(mountinfo io.Reader) string {
+	lines := bufio.NewScanner(mountinfo)
+	for lines.Scan() {
+		fields := strings.Fields(lines.Text())
+		if len(fields) < 5 || !mountedFiles.MatchString(fields[4]) {
+			continue
+		}
+		if id := containerID.FindStringSubmatch(fields[3]); id != nil {
+			return id[1]
+		}
+	}
+	return ""
+}
