@@ -9,8 +9,6 @@ import (
 	"reflect"
 	"strconv"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -18,8 +16,9 @@ import (
 type Options struct {
 	// Dir is the folder of the job files. Required; it need not exist yet.
 	Dir string
-	// Registerer gets the Mapper's own series. Required.
-	Registerer prometheus.Registerer
+	// Metrics are the Mapper's own series, which one that takes its place goes
+	// on with. Required.
+	Metrics *Metrics
 	// Log gets a line when a file begins or ceases to be unreadable. Nil
 	// discards.
 	Log *slog.Logger
@@ -30,9 +29,7 @@ type Options struct {
 type Mapper struct {
 	folder  folder
 	log     *slog.Logger
-	failed  *prometheus.CounterVec
-	dropped prometheus.Gauge
-	unknown prometheus.Gauge
+	metrics *Metrics
 
 	turn chan struct{} // holds a token while nobody looks
 
@@ -44,31 +41,15 @@ type Mapper struct {
 	generation uint64
 }
 
-// New returns a Mapper and registers its series. It reads nothing yet.
+// New returns a Mapper. It reads nothing yet.
 func New(opt Options) *Mapper {
 	m := &Mapper{
-		folder: folder{dir: opt.Dir, pause: sleep}, log: opt.Log,
-		failed: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "dcgm_exporter_job_file_failures_total",
-			Help: "Job files that could not be read, by reason; their GPUs carry no job meanwhile.",
-		}, []string{"reason"}),
-		dropped: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "dcgm_exporter_job_lines_dropped",
-			Help: "Lines of the job files that are too long for the name of a job.",
-		}),
-		unknown: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "dcgm_exporter_job_files_unmatched",
-			Help: "Job files that are named by a GPU or GPU instance which is not there.",
-		}),
+		folder: folder{dir: opt.Dir, pause: sleep}, log: opt.Log, metrics: opt.Metrics,
 		turn: make(chan struct{}, 1), failing: map[string]bool{},
 	}
 	if m.log == nil {
 		m.log = slog.New(slog.DiscardHandler)
 	}
-	for _, reason := range reasons() {
-		m.failed.WithLabelValues(reason)
-	}
-	opt.Registerer.MustRegister(m.failed, m.dropped, m.unknown)
 	m.turn <- struct{}{}
 	return m
 }
@@ -148,14 +129,14 @@ func (m *Mapper) tell(found found) {
 			}
 			continue
 		}
-		m.failed.WithLabelValues(reasonOf(file.err)).Inc()
+		m.metrics.failed.WithLabelValues(reasonOf(file.err)).Inc()
 		if !m.failing[name] {
 			m.log.Warn("Job file cannot be read; its GPU carries no job", "file", name, "error", file.err)
 			m.failing[name] = true
 		}
 	}
-	m.dropped.Set(float64(dropped))
-	m.unknown.Set(float64(found.unknown))
+	m.metrics.dropped.Set(float64(dropped))
+	m.metrics.unknown.Set(float64(found.unknown))
 	for name := range m.failing {
 		if _, there := found.files[name]; !there {
 			delete(m.failing, name)
@@ -196,30 +177,6 @@ func owners(jobs []string) []gpu.Owner {
 		list[i].Labels = []gpu.Label{{Name: "hpc_job", Value: job}}
 	}
 	return list
-}
-
-// The words of the reason label beyond those of gpu.Reason.
-const (
-	reasonTooLarge = "too_large"
-	reasonChanging = "changing"
-	reasonNotAFile = "not_a_file"
-)
-
-func reasons() []string {
-	return []string{gpu.Reason(gpu.ErrPermission), reasonTooLarge, reasonChanging, reasonNotAFile, gpu.Reason(errors.New(""))}
-}
-
-func reasonOf(err error) string {
-	switch {
-	case errors.Is(err, errTooLarge):
-		return reasonTooLarge
-	case errors.Is(err, errChanging):
-		return reasonChanging
-	case errors.Is(err, errNotAFile):
-		return reasonNotAFile
-	default:
-		return gpu.Reason(err)
-	}
 }
 
 // typed wraps an error of the file system in the project's own.

@@ -37,15 +37,14 @@ var rowNames = []string{"0", "1", "2", "2.1", "2.5", "switch"}
 // A bench is a Mapper over a folder that the test writes.
 type bench struct {
 	*Mapper
-	t        *testing.T
-	dir      string
-	registry *prometheus.Registry
-	log      bytes.Buffer
+	t   *testing.T
+	dir string
+	log bytes.Buffer
 }
 
 func newBench(t *testing.T) *bench {
-	b := &bench{t: t, dir: t.TempDir(), registry: prometheus.NewRegistry()}
-	b.Mapper = New(Options{Dir: b.dir, Registerer: b.registry, Log: slog.New(slog.NewTextHandler(&b.log, nil))})
+	b := &bench{t: t, dir: t.TempDir()}
+	b.Mapper = New(Options{Dir: b.dir, Metrics: NewMetrics(prometheus.NewRegistry()), Log: slog.New(slog.NewTextHandler(&b.log, nil))})
 	return b
 }
 
@@ -140,7 +139,7 @@ func TestAttribute(t *testing.T) {
 					t.Errorf("%s: %s", what, diff)
 				}
 			}
-			if n := testutil.ToFloat64(b.unknown); n != tt.unmatched {
+			if n := testutil.ToFloat64(b.metrics.unknown); n != tt.unmatched {
 				t.Errorf("%v unmatched files, want %v", n, tt.unmatched)
 			}
 		})
@@ -279,7 +278,7 @@ func TestUnreadable(t *testing.T) {
 					t.Error(diff)
 				}
 			}
-			if n := testutil.ToFloat64(b.failed.WithLabelValues(reason)); n != 2 {
+			if n := testutil.ToFloat64(b.metrics.failed.WithLabelValues(reason)); n != 2 {
 				t.Errorf("counted %v times, want 2", n)
 			}
 			b.remove("1")
@@ -292,7 +291,7 @@ func TestUnreadable(t *testing.T) {
 			}
 		})
 	}
-	if n := testutil.CollectAndCount(newBench(t).failed); n != len(breaks) {
+	if n := testutil.CollectAndCount(newBench(t).metrics.failed); n != len(breaks) {
 		t.Errorf("%d reasons are there from the start, want %d", n, len(breaks))
 	}
 }

@@ -10,8 +10,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -22,8 +20,9 @@ type Options struct {
 	Socket string
 	// LabelAllowed are the labels of containers to add, by key; none by default.
 	LabelAllowed []*regexp.Regexp
-	// Registerer gets the Mapper's own series. Required.
-	Registerer prometheus.Registerer
+	// Metrics are the Mapper's own series, which one that takes its place goes
+	// on with. Required.
+	Metrics *Metrics
 	// Log gets a line when a container begins to withhold what it was given.
 	// Nil discards.
 	Log *slog.Logger
@@ -38,13 +37,11 @@ const (
 // A Mapper is an Attributor over the socket of a container runtime. Its
 // methods may be called from any goroutine; one look is under way at a time.
 type Mapper struct {
-	client    client
-	allowed   []*regexp.Regexp
-	log       *slog.Logger
-	self      string
-	failed    *prometheus.CounterVec
-	unmatched *prometheus.GaugeVec
-	dropped   prometheus.Gauge
+	client  client
+	allowed []*regexp.Regexp
+	log     *slog.Logger
+	self    string // the id of the container that this process runs in
+	metrics *Metrics
 
 	turn chan struct{} // holds a token while nobody looks
 
@@ -56,22 +53,10 @@ type Mapper struct {
 	generation uint64
 }
 
-// New returns a Mapper and registers its series. It connects to nothing yet.
+// New returns a Mapper. It connects to nothing yet.
 func New(opt Options) *Mapper {
 	m := &Mapper{
-		client: client{sockets: DefaultSockets()}, allowed: opt.LabelAllowed, log: opt.Log, self: self(),
-		failed: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "dcgm_exporter_container_inspect_failures_total",
-			Help: "Containers that the runtime listed and could not tell about, by reason; they own no GPU meanwhile.",
-		}, []string{"reason"}),
-		unmatched: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "dcgm_exporter_container_devices_unmatched",
-			Help: "Devices of running containers that no GPU or GPU instance here goes by, by the form of the name.",
-		}, []string{"form"}),
-		dropped: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "dcgm_exporter_container_labels_dropped",
-			Help: "Labels of running containers that are allowed and left out: too long, or too many.",
-		}),
+		client: client{sockets: DefaultSockets()}, allowed: opt.LabelAllowed, log: opt.Log, self: self(), metrics: opt.Metrics,
 		turn: make(chan struct{}, 1), grants: map[string][]string{}, silent: map[string]bool{},
 	}
 	if opt.Socket != "" {
@@ -80,10 +65,6 @@ func New(opt Options) *Mapper {
 	if m.log == nil {
 		m.log = slog.New(slog.DiscardHandler)
 	}
-	for _, f := range forms() {
-		m.unmatched.WithLabelValues(string(f))
-	}
-	opt.Registerer.MustRegister(m.failed, m.unmatched, m.dropped)
 	m.turn <- struct{}{}
 	return m
 }
@@ -146,7 +127,7 @@ func (m *Mapper) inspect(ctx context.Context, conn *connection, running []listed
 		case errors.Is(err, errGone):
 			continue // it ended since it was listed
 		case err != nil:
-			m.failed.WithLabelValues(gpu.Reason(err)).Inc()
+			m.metrics.failed.WithLabelValues(gpu.Reason(err)).Inc()
 			if !m.silent[id] {
 				m.log.Warn("Container cannot be inspected; it owns no GPU", "container", nameOf(&running[i]), "error", err)
 				m.silent[id] = true
@@ -202,9 +183,9 @@ func (m *Mapper) uses(t *gpu.Topology, running []listed) []gpu.Use {
 		slices.SortStableFunc(uses[row].Owners, func(a, b gpu.Owner) int { return strings.Compare(a.Container, b.Container) })
 	}
 	for _, f := range forms() {
-		m.unmatched.WithLabelValues(string(f)).Set(float64(unmatched[f]))
+		m.metrics.unmatched.WithLabelValues(string(f)).Set(float64(unmatched[f]))
 	}
-	m.dropped.Set(float64(dropped))
+	m.metrics.dropped.Set(float64(dropped))
 	return uses
 }
 

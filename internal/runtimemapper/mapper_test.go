@@ -26,7 +26,7 @@ import (
 const patience = 30 * time.Second
 
 func newMapper(socket string, allowed ...string) *Mapper {
-	opt := Options{Socket: socket, Registerer: prometheus.NewRegistry()}
+	opt := Options{Socket: socket, Metrics: NewMetrics(prometheus.NewRegistry())}
 	for _, a := range allowed {
 		opt.LabelAllowed = append(opt.LabelAllowed, regexp.MustCompile(a))
 	}
@@ -136,7 +136,7 @@ func TestAttribute(t *testing.T) {
 				if f == tt.unmatched {
 					want = 1
 				}
-				if n := testutil.ToFloat64(mapper.unmatched.WithLabelValues(string(f))); n != want {
+				if n := testutil.ToFloat64(mapper.metrics.unmatched.WithLabelValues(string(f))); n != want {
 					t.Errorf("%v unmatched by %s, want %v", n, f, want)
 				}
 			}
@@ -344,7 +344,7 @@ func TestSlowInspection(t *testing.T) {
 	if n := d.known(); n != 11 {
 		t.Errorf("inspected %d more, want 1", n-10)
 	}
-	if n := testutil.ToFloat64(m.failed.WithLabelValues("error")); n < 2 {
+	if n := testutil.ToFloat64(m.metrics.failed.WithLabelValues("error")); n < 2 {
 		t.Errorf("the bad one is counted %v times, want at least 2", n)
 	}
 	if n := strings.Count(log.String(), "container=bad"); n != 1 {
