@@ -52,11 +52,11 @@ func load(t *testing.T) *cluster {
 	t.Helper()
 	c := &cluster{}
 	into := map[string]runtime.Object{
-		"apps/v1 DaemonSet":                       &c.daemonSet,
-		"v1 Service":                              &c.service,
+		"apps/v1 DaemonSet": &c.daemonSet,
+		"v1 Service":        &c.service,
 		"monitoring.coreos.com/v1 ServiceMonitor": &c.serviceMonitor,
-		"v1 Namespace":                            &c.namespace,
-		"v1 ResourceQuota":                        &c.quota,
+		"v1 Namespace":     &c.namespace,
+		"v1 ResourceQuota": &c.quota,
 	}
 	for _, name := range resources(t) {
 		data := read(t, filepath.Join(folder, name))
