@@ -192,8 +192,9 @@ type HPC struct {
 
 // Containers says how entities are attributed to containers without Kubernetes.
 type Containers struct {
-	Enabled bool
-	Socket  string // of the container runtime
+	Enabled      bool
+	Socket       string   // of the container runtime; "" for the first usual one that is there
+	LabelAllowed []string // regular expressions that compile; none allows none
 }
 
 // Web says how pages are served.

@@ -120,6 +120,7 @@ func examples() map[string]struct {
 		"pod-resources-kubelet-socket":         {value: "/k.sock"},
 		"hpc-job-mapping-dir":                  {value: "/jobs"},
 		"container-runtime-socket":             {value: "/c.sock"},
+		"container-label-allowlist-regex":      {value: "^com\\.docker, team"},
 		"address":                              {value: "127.0.0.1:9401"},
 		"web-config-file":                      {value: "/web.yaml"},
 		"web-read-timeout":                     {value: "0"},
@@ -129,7 +130,6 @@ func examples() map[string]struct {
 		"dump-directory":                       {value: "/dumps"},
 		"dump-retention":                       {value: "36h"},
 		// The switches that need something else.
-		"container-labels":     {with: []string{"--container-runtime-socket=/c.sock"}},
 		"web-enable-lifecycle": {with: []string{"--address=127.0.0.1:9400"}},
 		"enable-pprof":         {with: []string{"--web-config-file=/web.yaml"}},
 	}

@@ -27,9 +27,6 @@ func (p *parser) rules() {
 	p.oneFlagOf("web-systemd-socket", "address", "systemd hands over the sockets")
 	p.oneFlagOf("no-hostname", "hostname-label", "there is no label to spell")
 
-	if c.Containers.Enabled && !c.Kubernetes.Enabled && c.Containers.Socket == "" {
-		p.errs = append(p.errs, fmt.Errorf("%s needs --container-runtime-socket or DCGM_CONTAINER_RUNTIME_SOCKET", p.label("container-labels")))
-	}
 	for _, name := range []string{"web-enable-lifecycle", "enable-pprof"} {
 		if p.isOn(name) {
 			p.protected(name)

@@ -33,7 +33,7 @@ func TestContradictions(t *testing.T) {
 		{"counters from a variable and a flag", map[string]string{"DCGM_EXPORTER_COLLECTORS": "/x.csv"}, []string{"-m=a:b"}, ""},
 		{"systemd and an address", nil, []string{"--web-systemd-socket", "-a=:1"}, "--web-systemd-socket and --address exclude each other: systemd hands over the sockets"},
 		{"no label with a spelling", nil, []string{"-n", "--hostname-label=both"}, "--no-hostname and --hostname-label exclude each other: there is no label to spell"},
-		{"containers without a socket", nil, []string{"--container-labels"}, "--container-labels needs --container-runtime-socket or DCGM_CONTAINER_RUNTIME_SOCKET"},
+		{"containers without a socket", nil, []string{"--container-labels"}, ""},
 		{"containers beside pods", nil, []string{"--container-labels", "-k"}, ""},
 		{"profiles for everybody", nil, []string{"--enable-pprof"}, "--enable-pprof" + open},
 		{"reload for everybody, by variable", map[string]string{"DCGM_EXPORTER_WEB_ENABLE_LIFECYCLE": "1"}, nil, "DCGM_EXPORTER_WEB_ENABLE_LIFECYCLE" + open},

@@ -40,9 +40,8 @@ const (
 
 // The reasons that several rows share.
 const (
-	laterPods       = "attributing GPUs to pods comes with a later part"
-	laterContainers = "attributing GPUs to containers without Kubernetes comes with a later part"
-	laterDumps      = "debugging dumps come with a later part"
+	laterPods  = "attributing GPUs to pods comes with a later part"
+	laterDumps = "debugging dumps come with a later part"
 )
 
 // The sections of the table, in the order of the help.
@@ -278,21 +277,27 @@ func table() []option {
 
 		{
 			section: sectionJobs, name: "hpc-job-mapping-dir", env: "DCGM_HPC_JOB_MAPPING_DIR",
-			status: status{later, "attributing GPUs to jobs comes with a later part"},
-			help:   "Folder with a file per GPU that names the jobs on it.",
-			bind:   func(c *Config) value { return textValue{&c.HPC.Dir, "a path"} },
+			help: "Folder with a file per GPU (0) or GPU instance (0.1) that names the jobs on it, one a line.",
+			bind: func(c *Config) value { return textValue{&c.HPC.Dir, "a path"} },
 		},
 		{
 			section: sectionJobs, name: "container-labels", env: "DCGM_EXPORTER_CONTAINER_LABELS", def: "false",
-			status: status{later, laterContainers},
-			help:   "Say which container uses which GPU, without Kubernetes. Needs --container-runtime-socket.",
-			bind:   func(c *Config) value { return boolValue{&c.Containers.Enabled} },
+			help: "Say which container of Docker or Podman uses which GPU, without Kubernetes.",
+			bind: func(c *Config) value { return boolValue{&c.Containers.Enabled} },
 		},
 		{
 			section: sectionJobs, name: "container-runtime-socket", env: "DCGM_CONTAINER_RUNTIME_SOCKET",
-			needs: "container-labels", status: status{later, laterContainers},
-			help: "Path of the container runtime's socket.",
-			bind: func(c *Config) value { return textValue{&c.Containers.Socket, "a path"} },
+			needs: "container-labels",
+			help:  "Path of the container runtime's socket. Without it, the first of Docker's and Podman's usual ones that is there.",
+			bind:  func(c *Config) value { return textValue{&c.Containers.Socket, "a path"} },
+		},
+		{
+			section: sectionJobs, name: "container-label-allowlist-regex", env: "DCGM_EXPORTER_CONTAINER_LABEL_ALLOWLIST_REGEX",
+			needs: "container-labels",
+			help:  "Regular expressions of the containers' own labels to add, separated by commas or repeated; without any, none are.",
+			bind: func(c *Config) value {
+				return listValue{&c.Containers.LabelAllowed, "regular expressions separated by commas", checkRegexp}
+			},
 		},
 
 		{
