@@ -187,13 +187,21 @@ func (s *sharer) assign(owners *gpu.Owners, now int64) {
 // open returns the accounts of the owners of an entity. Jobs count where no
 // pod holds it: a job that runs in a pod is that pod.
 func (s *sharer) open(r *shareRow, use *gpu.Use, now int64) []*account {
-	pods := slices.ContainsFunc(use.Owners, func(o gpu.Owner) bool { return o.Pod != "" })
+	pods := 0
+	for i := range use.Owners {
+		if use.Owners[i].Pod != "" {
+			pods++
+		}
+	}
 	var list []*account
-	replicas := float64(max(use.Replicas, len(use.Owners)))
+	replicas := float64(max(use.Replicas, pods))
+	if pods == 0 {
+		replicas = float64(max(use.Replicas, len(use.Owners)))
+	}
 	for first := range use.Owners {
 		o := &use.Owners[first]
 		key := keyOf(r, o)
-		if pods && o.Pod == "" || slices.ContainsFunc(use.Owners[:first], func(x gpu.Owner) bool { return keyOf(r, &x) == key }) {
+		if pods > 0 && o.Pod == "" || slices.ContainsFunc(use.Owners[:first], func(x gpu.Owner) bool { return keyOf(r, &x) == key }) {
 			continue
 		}
 		held, uid, container := 0, "", o.Container
@@ -233,6 +241,7 @@ func keyOf(r *shareRow, o *gpu.Owner) accountKey {
 	key := accountKey{entity: r.id, namespace: o.Namespace, pod: o.Pod}
 	if o.Pod == "" {
 		var b strings.Builder
+		b.WriteString(o.Container + "\x00")
 		for _, l := range o.Labels {
 			b.WriteString(l.Name + "\x00" + l.Value + "\x00")
 		}

@@ -96,6 +96,9 @@ func (s *sharer) tell(list []gpu.Family) []gpu.Family {
 func ownerLabels(r *shareRow, o *gpu.Owner, container string) []gpu.Label {
 	labels := slices.Clone(r.labels)
 	if o.Pod == "" {
+		if o.Container != "" { // of a runtime without Kubernetes
+			labels = append(labels, gpu.Label{Name: "container", Value: o.Container})
+		}
 		return append(labels, o.Labels...)
 	}
 	labels = append(labels, gpu.Label{Name: "namespace", Value: o.Namespace}, gpu.Label{Name: "pod", Value: o.Pod})
