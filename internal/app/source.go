@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/cgroup"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/dcgm"
@@ -35,10 +36,11 @@ type sources struct {
 	dcgm        *dcgm.Source
 	dcgmOptions dcgm.Options
 	nvml        *nvml.Source
+	pods        *cgroup.Resolver // of this machine's processes
 }
 
 func newSources(start time.Time, log *slog.Logger) *sources {
-	return &sources{start: start, log: log, nvml: nvml.New(nvml.Options{})}
+	return &sources{start: start, log: log, nvml: nvml.New(nvml.Options{}), pods: cgroup.NewResolver(os.DirFS("/proc"))}
 }
 
 // choose returns the source that the configuration names. Automatic choice
@@ -47,7 +49,7 @@ func newSources(start time.Time, log *slog.Logger) *sources {
 func (s *sources) choose(ctx context.Context, cfg *config.Config, plan *gpu.Plan) (Chosen, error) {
 	switch cfg.Source.Kind {
 	case config.SourceNVML:
-		return Chosen{Source: s.ofNVML()}, nil
+		return Chosen{Source: s.ofNVML(), PodOf: s.pods.PodOf}, nil
 	case config.SourceSim:
 		return s.ofSim(cfg)
 	}
@@ -60,14 +62,14 @@ func (s *sources) choose(ctx context.Context, cfg *config.Config, plan *gpu.Plan
 	}
 	hardware := firstOf{engine, s.ofNVML()}
 	if !cfg.Source.Sim.Fallback {
-		return Chosen{Source: hardware}, nil
+		return Chosen{Source: hardware, PodOf: s.pods.PodOf}, nil
 	}
 	session, err := hardware.Open(ctx, plan)
 	if err == nil {
-		return Chosen{Source: hardware}, session.Close()
+		return Chosen{Source: hardware, PodOf: s.pods.PodOf}, session.Close()
 	}
 	if !errors.Is(err, gpu.ErrUnavailable) {
-		return Chosen{Source: hardware}, nil // the loop tells what is wrong with it
+		return Chosen{Source: hardware, PodOf: s.pods.PodOf}, nil // the loop tells what is wrong with it
 	}
 	return s.ofSim(cfg)
 }
