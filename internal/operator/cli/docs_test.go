@@ -11,11 +11,11 @@ import (
 )
 
 var (
-	consoleBlock = regexp.MustCompile("(?s)```console\n\\$ gpuop ((?:share|mig|explain) [^\n]*)\n(.*?)```")
+	consoleBlock = regexp.MustCompile("(?s)```console\n\\$ gpuop ((?:lint|values|images|adopt|share|mig|explain) [^\n]*)\n(.*?)```")
 	shellWord    = regexp.MustCompile(`"[^"]*"|\S+`)
 )
 
-// Every console block about share, mig and explain in the documentation shows what the program prints.
+// Every console block in the documentation shows what the program prints.
 func TestDocumentationShowsWhatIsPrinted(t *testing.T) {
 	t.Chdir(filepath.Join("..", "..", "..", "docs"))
 	text, err := os.ReadFile("gpuop.md")
@@ -23,8 +23,8 @@ func TestDocumentationShowsWhatIsPrinted(t *testing.T) {
 		t.Fatal(err)
 	}
 	blocks := consoleBlock.FindAllStringSubmatch(string(text), -1)
-	if len(blocks) < 8 {
-		t.Fatalf("%d console blocks found, there were 8", len(blocks))
+	if len(blocks) < 18 {
+		t.Fatalf("%d console blocks found, there were 18", len(blocks))
 	}
 	for _, block := range blocks {
 		var args []string

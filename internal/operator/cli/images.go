@@ -57,8 +57,15 @@ driver has an image for each operating system of the nodes (--os), and when it i
 				return err
 			}
 			a := answer{Data: list, Document: true, Quiet: true, Report: finding.Report{Findings: findings}}
+			noted := map[string]int{}
 			for _, i := range list {
-				if i.Note != "" {
+				at, seen := noted[i.Note]
+				switch {
+				case i.Note == "":
+				case seen:
+					a.Report.Findings[at].Subject += ", " + i.Name
+				default:
+					noted[i.Note] = len(a.Report.Findings)
 					a.Report.Add(finding.Finding{ID: "image-tag", Severity: finding.Info, Subject: i.Name, Reason: i.Note, Source: "GPU Operator component matrix"})
 				}
 			}

@@ -39,6 +39,13 @@ for the .yaml, .yml, .json and .sh files in it, - for standard input.`,
 			if len(args) == 0 && options.Command == "" && len(options.Sets) == 0 {
 				return fmt.Errorf("%w: nothing to lint: name a file, --command or --set (see %s --help)", errUsage, cmd.CommandPath())
 			}
+			if options.Command == "-" {
+				text, err := e.read("-")
+				if err != nil {
+					return err
+				}
+				options.Command = string(text)
+			}
 			files, scripts, err := e.inputs(args)
 			if err != nil {
 				return err
@@ -120,6 +127,10 @@ type lintData struct {
 // kinds writes what the inputs were taken for.
 func kinds(result *lint.Result) func(io.Writer, finding.Style) error {
 	return func(w io.Writer, style finding.Style) error {
+		if len(result.Kinds) == 0 {
+			_, err := fmt.Fprintln(w, style.Dim("nothing could be judged"))
+			return err
+		}
 		if _, err := fmt.Fprintln(w, style.Dim("judged: "+strings.Join(count(result.Kinds), ", "))); err != nil {
 			return err
 		}

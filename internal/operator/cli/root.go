@@ -59,7 +59,8 @@ func Run(ctx context.Context, args []string, version string, streams Streams) in
 	case errors.Is(err, errFindings):
 		return exitFindings
 	default:
-		fmt.Fprintf(streams.Err, "%s: %v\n", root.DisplayName(), err)
+		// the sentinel is for the program, the sentence after it for the user
+		fmt.Fprintf(streams.Err, "%s: %s\n", root.DisplayName(), strings.TrimPrefix(err.Error(), errUsage.Error()+": "))
 		return exitBadInput
 	}
 }
@@ -82,7 +83,20 @@ Exit codes: 0 clean, 1 findings at or above --fail-on, 2 bad input.`,
 		Version:       e.version,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args:          cobra.NoArgs,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return nil
+			}
+			var known []string
+			for _, c := range cmd.Commands() {
+				known = append(known, c.Name())
+			}
+			hint := ""
+			if near := finding.Nearest(args[0], known); near != "" {
+				hint = ", did you mean " + near + "?"
+			}
+			return fmt.Errorf("%w: no command %q%s (see %s --help)", errUsage, args[0], hint, cmd.CommandPath())
+		},
 		PersistentPreRunE: func(*cobra.Command, []string) error {
 			return e.check()
 		},

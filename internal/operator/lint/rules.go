@@ -336,6 +336,9 @@ func (in *installation) oldDefaults() {
 		if last != "image" && last != "repository" && s.name() != "migManager.config.name" || scalarText(current) == s.text() {
 			continue
 		}
+		if last == "repository" && in.moved(k, s) {
+			continue
+		}
 		since, found := replacedAt(k, s.text())
 		if !found || in.version.Before(since) {
 			continue
@@ -350,6 +353,24 @@ func (in *installation) oldDefaults() {
 		}
 		in.add("old-default", severity, reason, "delete it", sourceValues, s)
 	}
+}
+
+// moved reports a mirror of a path at which upstream keeps the image no more, and corrects it.
+func (in *installation) moved(k *chart.Key, s *setting) bool {
+	current, _ := k.Default(in.version)
+	_, now, _ := strings.Cut(scalarText(current), "/")
+	for _, d := range k.Defaults() {
+		_, before, hasPath := strings.Cut(scalarText(d.Value), "/")
+		mirror, isMirror := strings.CutSuffix(s.text(), "/"+before)
+		if in.version.Before(d.From) || !d.Known || !hasPath || before == now || !isMirror || scalarText(d.Value) == s.text() || now == "" {
+			continue
+		}
+		right := mirror + "/" + now
+		s.changed = &right
+		in.add("old-default", finding.Warning, fmt.Sprintf("upstream keeps the image under %s in this release, under %s before; a mirror follows", now, before), "write "+right, sourceValues, s)
+		return true
+	}
+	return false
 }
 
 // replacedAt returns the release at which another default took the place of value.

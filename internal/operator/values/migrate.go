@@ -64,6 +64,9 @@ func Migrate(name string, data []byte, from, to chart.Version) (*Migration, erro
 			return nil, fmt.Errorf("%s: %w", e.Path, err)
 		}
 	}
+	if err := m.write(name, &doc); err != nil {
+		return nil, err
+	}
 	m.defaults(table, settings)
 	slices.SortStableFunc(m.Changes, func(a, b Change) int {
 		if a.Kind == "default" != (b.Kind == "default") {
@@ -74,22 +77,39 @@ func Migrate(name string, data []byte, from, to chart.Version) (*Migration, erro
 		}
 		return strings.Compare(a.Path, b.Path)
 	})
-	var out bytes.Buffer
-	enc := yaml.NewEncoder(&out)
-	enc.SetIndent(2)
-	if err := enc.Encode(&doc); err != nil {
-		return nil, err
-	}
-	if err := enc.Close(); err != nil {
-		return nil, err
-	}
-	var again yaml.Node
-	if err := yaml.Unmarshal(out.Bytes(), &again); err != nil {
-		return nil, fmt.Errorf("%w: a setting that goes carries an anchor that others refer to; write the values out", ErrAnchor)
-	}
-	m.YAML = out.String()
-	m.Report.Sort()
 	return m, nil
+}
+
+// write renders the document; a correction may bring up what was hidden before, so that it is judged again.
+func (m *Migration) write(name string, doc *yaml.Node) error {
+	for range 4 {
+		var out bytes.Buffer
+		enc := yaml.NewEncoder(&out)
+		enc.SetIndent(2)
+		if err := enc.Encode(doc); err != nil {
+			return err
+		}
+		if err := enc.Close(); err != nil {
+			return err
+		}
+		*doc = yaml.Node{}
+		if err := yaml.Unmarshal(out.Bytes(), doc); err != nil || len(doc.Content) == 0 {
+			return fmt.Errorf("%w: a setting that goes carries an anchor that others refer to; write the values out", ErrAnchor)
+		}
+		m.YAML = out.String()
+		edits, rest := lint.Edits(name, out.Bytes(), m.To)
+		m.Report = finding.Report{Findings: rest}
+		if len(edits) == 0 {
+			break
+		}
+		for _, e := range edits {
+			if err := m.apply(doc.Content[0], e); err != nil {
+				return fmt.Errorf("%s: %w", e.Path, err)
+			}
+		}
+	}
+	m.Report.Sort()
+	return nil
 }
 
 func (m *Migration) change(kind, path, text string) {

@@ -236,7 +236,7 @@ driver:
     enabled: true
   kernelModuleType: open
 validator:
-  repository: registry.example.com/nvidia/cloud-native
+  repository: registry.example.com/nvidia
 gdrcopy:
   enabled: true
 mig:
@@ -250,7 +250,7 @@ mig:
 		got = append(got, c.Kind+" "+c.Path)
 	}
 	want := []string{"dropped cdi.default", "dropped driver.useOpenKernelModules", "dropped driver.version", "begins gdrcopy.enabled",
-		"dropped operator.defaultRuntime", "dropped psp.enabled", "dropped validator.image.repository", "dropped validator.image.tag"}
+		"dropped operator.defaultRuntime", "dropped psp.enabled", "dropped validator.image.repository", "dropped validator.image.tag", "set validator.repository"}
 	if diff := cmp.Diff(want, got[:min(len(got), len(want))]); diff != "" {
 		t.Errorf("changes (-want +got):\n%s", diff)
 	}
