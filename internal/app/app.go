@@ -63,7 +63,8 @@ func Run(ctx context.Context, p Process) error {
 	if err != nil {
 		return err
 	}
-	sources := newSources(p.Start, log)
+	registry := newRegistry(p.Version)
+	sources := newSources(p.Start, registry, log)
 	source, err := sources.choose(ctx, cfg, plan)
 	if err != nil {
 		return err
@@ -73,7 +74,6 @@ func Run(ctx context.Context, p Process) error {
 	}
 
 	// A snapshot becomes a page, and the page is what a scrape gets.
-	registry := newRegistry(p.Version)
 	options := encoderOptions(cfg, log)
 	if cfg.Web.ExporterMetrics {
 		self := &selfMetrics{own: registry, runtime: newRuntimeRegistry(), log: log}

@@ -67,7 +67,7 @@ func Look(ctx context.Context, source Chosen, plan *gpu.Plan, cycles int, see fu
 
 // Choose makes the source that the configuration names, as Run does.
 func Choose(ctx context.Context, cfg *config.Config, plan *gpu.Plan) (Chosen, error) {
-	return newSources(time.Now(), slog.New(slog.DiscardHandler)).choose(ctx, cfg, plan)
+	return newSources(time.Now(), prometheus.NewRegistry(), slog.New(slog.DiscardHandler)).choose(ctx, cfg, plan)
 }
 
 // Page runs one real cycle with the configuration and returns its page,

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/gpu-telemetry/dcgm-exporter/internal/cgroup"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
@@ -30,8 +32,10 @@ type Chosen struct {
 // sources makes the sources that configurations name. libdcgm and NVML are one
 // per process, and so are their sources: a reload uses them again.
 type sources struct {
-	start time.Time // of the process
-	log   *slog.Logger
+	start    time.Time // of the process
+	registry prometheus.Registerer
+	log      *slog.Logger
+	hosts    hosts
 
 	dcgm        *dcgm.Source
 	dcgmOptions dcgm.Options
@@ -39,14 +43,14 @@ type sources struct {
 	pods        *cgroup.Resolver // of this machine's processes
 }
 
-func newSources(start time.Time, log *slog.Logger) *sources {
-	return &sources{start: start, log: log, nvml: nvml.New(nvml.Options{}), pods: cgroup.NewResolver(os.DirFS("/proc"))}
+func newSources(start time.Time, registry prometheus.Registerer, log *slog.Logger) *sources {
+	return &sources{start: start, registry: registry, log: log, nvml: nvml.New(nvml.Options{}), pods: cgroup.NewResolver(os.DirFS("/proc"))}
 }
 
-// choose returns the source that the configuration names. Automatic choice
+// chooseSource returns the source that the configuration names. Automatic choice
 // takes DCGM where it is and NVML otherwise, anew at every attempt to open, so
 // that a driver that arrives late is found.
-func (s *sources) choose(ctx context.Context, cfg *config.Config, plan *gpu.Plan) (Chosen, error) {
+func (s *sources) chooseSource(ctx context.Context, cfg *config.Config, plan *gpu.Plan) (Chosen, error) {
 	switch cfg.Source.Kind {
 	case config.SourceNVML:
 		return Chosen{Source: s.ofNVML(), PodOf: s.pods.PodOf}, nil
