@@ -21,12 +21,13 @@ type row struct {
 	gi     int // NVML's GPU-instance id, for instances
 	target target
 
-	declined []gpu.Fault // what this entity will not have in this session
-	asks     []ask
-	values   []valueAsk
-	links    []linkAsk
-	gpm      gpmRow
-	alive    ask // a call that tells whether a GPU is there, if nothing else does
+	declined  []gpu.Fault // what this entity will not have in this session
+	asks      []ask
+	values    []valueAsk
+	links     []linkAsk
+	gpm       gpmRow
+	processes processes
+	alive     ask // a call that tells whether a GPU is there, if nothing else does
 }
 
 // A want is one field that an answer is for.

@@ -129,12 +129,17 @@ func (s *Session) readDevice(d *device, b *gpu.Batch) error {
 		return d.dead
 	}
 	d.events.drain(b)
-	samples, faults := len(b.Samples), len(b.Faults)
+	samples, faults, processes := len(b.Samples), len(b.Faults), len(b.Processes)
 	for _, r := range d.rows {
-		if err := s.readRow(r, b); err != nil {
+		err := s.readRow(r, b)
+		if err == nil && r.index < len(b.WantProcesses) && b.WantProcesses[r.index] {
+			err = s.readProcesses(d, r, b)
+		}
+		if err != nil {
 			clear(b.Samples[samples:])
 			clear(b.Faults[faults:])
-			b.Samples, b.Faults = b.Samples[:samples], b.Faults[:faults]
+			clear(b.Processes[processes:])
+			b.Samples, b.Faults, b.Processes = b.Samples[:samples], b.Faults[:faults], b.Processes[:processes]
 			return err
 		}
 	}

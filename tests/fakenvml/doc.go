@@ -10,6 +10,10 @@
 //	gpu I lost | denied | mig         gone from the bus; no permission; MIG mode
 //	gpu I instance GI CI PROFILE MIB  a MIG device, for instance 9 0 1g.10gb 9984
 //	gpu I set KEY VALUE               a measurement; "-" makes it unsupported
+//	process I pid PID memory MIB [busy PERCENT at MICROSECONDS | graphics]
+//	process I/GI/CI pid PID memory MIB
+//	                                  what runs there; MIB is "-" for unknown,
+//	                                  0 for a process that has ended
 //	xid I CODE [GI]                   an event, queued when the script is played
 //	fail FUNCTION CODE [I]            the function returns CODE (for GPU I)
 //	hang FUNCTION                     the function returns after the next Play

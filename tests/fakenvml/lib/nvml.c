@@ -22,7 +22,7 @@
 
 #include "nvml.h"
 
-enum { MAX_GPUS = 16, MAX_SLOTS = 7, MAX_SETTINGS = 256, MAX_RULES = 64, MAX_EVENTS = 256, NAME = 64 };
+enum { MAX_GPUS = 16, MAX_SLOTS = 7, MAX_SETTINGS = 256, MAX_RULES = 64, MAX_EVENTS = 256, MAX_PROCESSES = 64, NAME = 64 };
 
 /* ---------------------------------------------------------------- ledger */
 
@@ -83,6 +83,13 @@ struct nvmlGpmSample_st {
 	long long taken;
 };
 
+struct process {
+	int gpu, gi, ci; /* gi is -1 on a whole GPU */
+	int graphics;
+	unsigned int pid, busy;
+	unsigned long long mib, at; /* ~0 for memory that is not known; at is the sample's time, 0 for none */
+};
+
 struct rule {
 	char func[NAME];
 	int code, gpu, hang;
@@ -108,6 +115,8 @@ static struct gpu gpus[MAX_GPUS];
 static struct nvmlDevice_st handles[MAX_GPUS], mig_handles[MAX_GPUS][MAX_SLOTS];
 static struct rule rules[MAX_RULES];
 static int nrules;
+static struct process procs[MAX_PROCESSES];
+static int nprocs;
 static struct nvmlEventSet_st *sets;
 static _Atomic int concurrent;
 
@@ -141,6 +150,7 @@ static void reset_world(void)
 	ngpus = 2;
 	driver = 0;
 	nrules = 0;
+	nprocs = 0;
 	memset(gpus, 0, sizeof gpus);
 	for (int g = 0; g < MAX_GPUS; g++) {
 		handles[g] = (struct nvmlDevice_st){g, -1};
@@ -205,6 +215,17 @@ static void play_line(char *line)
 		snprintf(r->func, sizeof r->func, "%s", b);
 	} else if (sscanf(line, "driver %d", &n) == 1) {
 		driver = n;
+	} else if (strcmp(a, "process") == 0 && nprocs < MAX_PROCESSES) {
+		struct process *p = &procs[nprocs];
+		*p = (struct process){.gi = -1};
+		char memory[NAME], kind[NAME] = "";
+		if (sscanf(line, "process %d/%d/%d pid %u memory %63s", &p->gpu, &p->gi, &p->ci, &p->pid, memory) != 5 &&
+		    (sscanf(line, "process %d pid %u memory %63s %63s %u at %llu", &p->gpu, &p->pid, memory, kind, &p->busy, &p->at) < 3 ||
+		     (kind[0] && strcmp(kind, "graphics") != 0 && strcmp(kind, "busy") != 0)))
+			bad_line(line);
+		p->graphics = strcmp(kind, "graphics") == 0;
+		p->mib = strcmp(memory, "-") == 0 ? ~0ull : strtoull(memory, NULL, 10);
+		nprocs++;
 	} else if (strcmp(a, "static") == 0) {
 		frozen = 1;
 	} else {
@@ -683,6 +704,62 @@ nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t d, nvmlUtilization_t *ut
 	utilization->gpu = (unsigned int)number(d->gpu, "utilization", 10);
 	utilization->memory = (unsigned int)number(d->gpu, "utilization-memory", 5);
 	END(NVML_SUCCESS);
+}
+
+/* --------------------------------------------------------------- processes */
+
+static nvmlReturn_t running(nvmlDevice_t d, int graphics, unsigned int *count, nvmlProcessInfo_t *infos)
+{
+	unsigned int n = 0, room = *count;
+	for (int i = 0; i < nprocs; i++) {
+		struct process *p = &procs[i];
+		if (p->gpu != d->gpu || p->graphics != graphics || p->mib == 0)
+			continue;
+		struct slot *slot = d->slot >= 0 ? &gpus[d->gpu].slots[d->slot] : NULL;
+		if (slot ? p->gi != slot->gi || p->ci != slot->ci : p->gi >= 0)
+			continue;
+		if (n < room)
+			infos[n] = (nvmlProcessInfo_t){.pid = p->pid, .usedGpuMemory = p->mib == ~0ull ? ~0ull : p->mib << 20,
+				.gpuInstanceId = (unsigned int)p->gi, .computeInstanceId = (unsigned int)p->ci};
+		n++;
+	}
+	*count = n;
+	return n > room ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t d, unsigned int *count, nvmlProcessInfo_t *infos)
+{
+	BEGIN(d);
+	END(running(d, 0, count, infos));
+}
+
+nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t d, unsigned int *count, nvmlProcessInfo_t *infos)
+{
+	BEGIN(d);
+	if (d->slot >= 0)
+		END(NVML_ERROR_NOT_SUPPORTED);
+	END(running(d, 1, count, infos));
+}
+
+nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t d, nvmlProcessUtilizationSample_t *samples, unsigned int *count,
+					     unsigned long long since)
+{
+	BEGIN(d);
+	if (d->slot >= 0 || gpus[d->gpu].mig)
+		END(NVML_ERROR_NOT_SUPPORTED);
+	unsigned int n = 0, room = samples ? *count : 0;
+	for (int i = 0; i < nprocs; i++) {
+		struct process *p = &procs[i];
+		if (p->gpu != d->gpu || p->at == 0 || p->at <= since)
+			continue;
+		if (n < room)
+			samples[n] = (nvmlProcessUtilizationSample_t){.pid = p->pid, .timeStamp = p->at, .smUtil = p->busy};
+		n++;
+	}
+	*count = n;
+	if (n == 0)
+		END(NVML_ERROR_NOT_FOUND);
+	END(n > room ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS);
 }
 
 nvmlReturn_t nvmlDeviceGetEncoderUtilization(nvmlDevice_t d, unsigned int *utilization, unsigned int *period)
