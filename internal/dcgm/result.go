@@ -8,6 +8,7 @@ import (
 
 // The result codes that are told apart (dcgmReturn_t, dcgm_structs.h).
 const (
+	codeNotConfigured      = -5 // of a group: the engine does not know it
 	codeNotSupported       = -6
 	codeInitError          = -7
 	codeUninitialised      = -10

@@ -145,7 +145,7 @@ func (s *Session) Read(ctx context.Context, b *gpu.Batch) error {
 			return fmt.Errorf("dcgm: %w", err)
 		}
 		at, err := s.readWatch(w, b)
-		if s.isOver(err) {
+		if s.isOver(err) || s.isForgotten(err) {
 			return s.end(s.overInWords(err))
 		}
 		if err != nil {
@@ -169,7 +169,20 @@ func (s *Session) Read(ctx context.Context, b *gpu.Batch) error {
 		return s.end(s.overInWords(err))
 	}
 	s.drop(b, start)
+	declineProcesses(b)
 	return nil
+}
+
+// errNoProcesses: DCGM accounts for processes when they have ended and for
+// groups that ask for it, which is not how busy each keeps a GPU now.
+var errNoProcesses = fmt.Errorf("dcgm: the processes of a GPU: %w", gpu.ErrNotSupported)
+
+func declineProcesses(b *gpu.Batch) {
+	for row, wanted := range b.WantProcesses {
+		if wanted {
+			b.Fail(row, gpu.FieldProcesses, errNoProcesses)
+		}
+	}
 }
 
 // isOver reports whether an error means that the engine is gone for good.
@@ -178,7 +191,18 @@ func (s *Session) isOver(err error) bool {
 	return errors.As(err, &r) && endsSession(r.code)
 }
 
+// isForgotten reports whether an error of a read means that the engine no
+// longer knows our groups, as one that was restarted beneath the connection
+// does. Only new groups help, and so only a new session.
+func (s *Session) isForgotten(err error) bool {
+	var r *resultError
+	return errors.As(err, &r) && r.code == codeNotConfigured
+}
+
 func (s *Session) overInWords(err error) error {
+	if s.isForgotten(err) {
+		return fmt.Errorf("dcgm: %w: the engine at %v was restarted: %w", gpu.ErrLost, s.addr, err)
+	}
 	return fmt.Errorf("dcgm: the engine at %v is gone: %w", s.addr, err)
 }
 

@@ -103,7 +103,7 @@ func sources() []source {
 			return collector.SourceOf(s.Open), []collector.Attributor{s}
 		}},
 		{"dcgm", func(tb testing.TB) (collector.Source, []collector.Attributor) {
-			lines := []string{"library 4.6.1", "engine 4.6.1", "driver 570.124.06", "nvml 12.570.124.06", "value any:* 50-1999 double 12.5"}
+			lines := []string{"library 4.6.1", "engine 4.6.1", "driver 570.124.06", "nvml 12.570.124.06", "value any:* 100-1999 double 12.5"}
 			for g := range 8 {
 				lines = append(lines, fmt.Sprintf("gpu %d uuid=GPU-%08d name=H100 bus=00000000:%02X:00.0 index=%d minor=%d", g, g, 0x1b+g, g, g))
 			}

@@ -1,0 +1,308 @@
+package process
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fakedcgm"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fakenvml"
+)
+
+// patience bounds every wait; it is no claim about speed.
+const patience = 60 * time.Second
+
+var program string
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "dcgm-exporter")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	program = filepath.Join(dir, "dcgm-exporter")
+	build := exec.Command("go", "build", "-o", program, "../../cmd/dcgm-exporter")
+	if out, err := build.CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "go build: %v\n%s", err, out)
+		return 1
+	}
+	return fakedcgm.Main(m)
+}
+
+// A running program and its log.
+type running struct {
+	t    *testing.T
+	cmd  *exec.Cmd
+	url  string
+	exit chan error
+
+	mu  sync.Mutex
+	log strings.Builder
+}
+
+var listening = regexp.MustCompile(`msg=Listening url=(http://\S+)/metrics`)
+
+// start runs the program with the environment of the libraries that it is to
+// find, and waits until it listens.
+func start(t *testing.T, env []string, args ...string) *running {
+	t.Helper()
+	r := &running{t: t, exit: make(chan error, 1)}
+	r.cmd = exec.Command(program, append([]string{"--address=127.0.0.1:0", "-c", "200", "-f", "../../etc/default-counters.csv"}, args...)...)
+	r.cmd.Env = append(os.Environ(), env...)
+	stderr, err := r.cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	url := make(chan string, 1)
+	go func() {
+		for lines := bufio.NewScanner(stderr); lines.Scan(); {
+			r.mu.Lock()
+			fmt.Fprintln(&r.log, lines.Text())
+			r.mu.Unlock()
+			if m := listening.FindStringSubmatch(lines.Text()); m != nil {
+				url <- m[1]
+			}
+		}
+		r.exit <- r.cmd.Wait()
+	}()
+	t.Cleanup(func() {
+		_ = r.cmd.Process.Kill() // unless it has ended
+		if t.Failed() {
+			t.Logf("log:\n%s", r.said())
+		}
+	})
+	select {
+	case r.url = <-url:
+	case err := <-r.exit:
+		t.Fatalf("ended: %v\n%s", err, r.said())
+	case <-time.After(patience):
+		t.Fatalf("does not listen:\n%s", r.said())
+	}
+	return r
+}
+
+func (r *running) said() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.log.String()
+}
+
+func (r *running) get(path string) (int, string) {
+	r.t.Helper()
+	client := http.Client{Timeout: patience}
+	resp, err := client.Get(r.url + path)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return resp.StatusCode, string(body)
+}
+
+// until scrapes until the page holds all of what is wanted.
+func (r *running) until(wanted ...string) string {
+	r.t.Helper()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(patience)
+	for {
+		_, page := r.get("/metrics")
+		missing := ""
+		for _, w := range wanted {
+			if !strings.Contains(page, w) {
+				missing = w
+			}
+		}
+		if missing == "" {
+			return page
+		}
+		select {
+		case <-tick.C:
+		case err := <-r.exit:
+			r.t.Fatalf("ended: %v", err)
+		case <-deadline:
+			r.t.Fatalf("never on the page: %s\n%s", missing, page)
+		}
+	}
+}
+
+// ends waits for the program's end and returns its exit code.
+func (r *running) ends() int {
+	r.t.Helper()
+	select {
+	case err := <-r.exit:
+		var failed *exec.ExitError
+		if err != nil && !errors.As(err, &failed) {
+			r.t.Fatal(err)
+		}
+		return r.cmd.ProcessState.ExitCode()
+	case <-time.After(patience):
+		r.t.Fatal("does not end")
+		return -1
+	}
+}
+
+func (r *running) signal(s os.Signal) {
+	r.t.Helper()
+	if err := r.cmd.Process.Signal(s); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// node is a script of eight GPUs, the last of which is cut by MIG.
+func node() []string {
+	lines := []string{
+		"library 4.6.1", "engine 4.6.1", "driver 570.124.06", "nvml 12.570.124.06",
+		"value any:* 100-999 int 40", "value any:* 1000-1100 double 0.5", "value any:* 1 text 570.124.06",
+	}
+	for g := range 8 {
+		lines = append(lines, fmt.Sprintf("gpu %d uuid=GPU-%08d name=NVIDIA_H100 bus=00000000:%02X:00.0 index=%d minor=%d prof=1001,1004,1005,1009,1010", g, g, 0x1b+g, g, g))
+	}
+	return append(lines, "instance 50 gpu=7 nvml=9 profile=1g.10gb")
+}
+
+func TestOverDCGM(t *testing.T) {
+	fakedcgm.Require(t)
+	for name, args := range map[string][]string{"embedded": nil, "remote": {"--remote-hostengine-info=10.0.0.9:5555"}} {
+		t.Run(name, func(t *testing.T) {
+			engine, env := fakedcgm.NewFor(t, node()...)
+			r := start(t, env, args...)
+			page := r.until(`dcgm_exporter_source_info{driver="570.124.06",library="4.6.1",source="dcgm"} 1`,
+				`DCGM_FI_DEV_GPU_TEMP{gpu="7"`, `DCGM_FI_PROF_GR_ENGINE_ACTIVE{gpu="7"`)
+			if !strings.Contains(page, `GPU_I_PROFILE="1g.10gb",GPU_I_ID="9"`) {
+				t.Errorf("no MIG instance on the page:\n%s", page)
+			}
+
+			// One GPU lost among eight.
+			engine.Replace("index=3 minor=3", "index=3 minor=3 status=lost")
+			page = r.until(`dcgm_exporter_entity_up{gpu="3",UUID="GPU-00000003",reason="lost"} 0`)
+			if strings.Contains(page, `DCGM_FI_DEV_GPU_TEMP{gpu="3"`) || strings.Count(page, "\nDCGM_FI_DEV_GPU_TEMP{") != 7 {
+				t.Errorf("not seven temperatures:\n%s", page)
+			}
+
+			// The engine dies and comes back as another one.
+			engine.Restart()
+			r.until(`dcgm_exporter_sessions_total{cause="lost"} 1`, `DCGM_FI_DEV_GPU_TEMP{gpu="7"`)
+
+			r.signal(syscall.SIGTERM)
+			if code := r.ends(); code != 0 {
+				t.Errorf("exit code %d on SIGTERM", code)
+			}
+			for kind, open := range engine.Open() {
+				if open != 0 {
+					t.Errorf("%d open after the end: %s", open, kind)
+				}
+			}
+		})
+	}
+}
+
+func TestEngineDeadAtStart(t *testing.T) {
+	fakedcgm.Require(t)
+	engine, env := fakedcgm.NewFor(t, append(node(), "down")...)
+	r := start(t, env, "--remote-hostengine-info=10.0.0.9:5555")
+	r.until("dcgm_exporter_collect_success 0", `dcgm_exporter_collect_failures_total{reason=`)
+	if code, _ := r.get("/-/ready"); code != http.StatusOK {
+		t.Errorf("/-/ready: %d: it serves its health", code)
+	}
+	engine.Remove("down")
+	r.until("dcgm_exporter_collect_success 1", `DCGM_FI_DEV_GPU_TEMP{gpu="0"`)
+}
+
+func TestFrozenEngineEndsTheProcess(t *testing.T) {
+	fakedcgm.Require(t)
+	engine, env := fakedcgm.NewFor(t, node()...)
+	r := start(t, env, "--collect-hang-limit=3s")
+	r.until("dcgm_exporter_collect_success 1")
+	engine.Add("block dcgmGetLatestValues_v2", "block dcgmEntitiesGetLatestValues", "block dcgmGetGpuStatus")
+	r.until("dcgm_exporter_collect_success 0", `dcgm_exporter_collect_failures_total{reason="timeout",stage="read"}`)
+	if code := r.ends(); code != 3 {
+		t.Errorf("exit code %d, want 3", code)
+	}
+	if !strings.Contains(r.said(), "driver call does not return") {
+		t.Errorf("it does not say why it ended:\n%s", r.said())
+	}
+}
+
+func TestOverNVML(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := fakenvml.Build(dir); err != nil {
+		fakenvml.Need(t, err)
+	}
+	world := fakenvml.NewWorld(t, "gpus 2", "gpu 1 mig", "gpu 1 instance 9 0 1g.10gb 9984")
+	r := start(t, append(world.Env(), "LD_LIBRARY_PATH="+dir))
+	r.until(`source="nvml"} 1`, `DCGM_FI_DEV_GPU_TEMP{gpu="0"`, `GPU_I_PROFILE="1g.10gb",GPU_I_ID="9"`)
+	world.Play(t, "gpus 2", "gpu 1 mig", "gpu 1 instance 9 0 1g.10gb 9984", "xid 0 62", "xid 0 45")
+	r.until(`err_code="45"`)
+	r.signal(syscall.SIGTERM)
+	if code := r.ends(); code != 0 {
+		t.Errorf("exit code %d on SIGTERM", code)
+	}
+	if n := world.OpenHandles(t); n != 0 {
+		t.Errorf("%d handles open after the end", n)
+	}
+}
+
+func TestSIGHUP(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "counters.csv")
+	if err := os.WriteFile(file, []byte("DCGM_FI_DEV_GPU_TEMP, gauge, T\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	r := start(t, nil, "--source=sim", "-f", file)
+	r.until("\nDCGM_FI_DEV_GPU_TEMP{")
+	if err := os.WriteFile(file, []byte("DCGM_FI_DEV_POWER_USAGE, gauge, P\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	r.signal(syscall.SIGHUP)
+	r.until("\nDCGM_FI_DEV_POWER_USAGE{", "dcgm_exporter_config_last_reload_successful 1")
+}
+
+func TestExitCodes(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		args []string
+		code int
+		says string
+	}{
+		{"wrong flag", []string{"--colectors=x"}, 1, "--collectors"},
+		{"help", []string{"--help"}, 0, "Usage:"},
+		{"version", []string{"--version"}, 0, "dcgm-exporter"},
+		{"check, good", []string{"check", "../../etc/default-counters.csv"}, 0, "0 lines not usable"},
+		{"check, bad", []string{"check", "process_test.go"}, 1, "NOT COLLECTED"},
+		{"fields", []string{"fields", "tensor"}, 0, "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE"},
+		{"once", []string{"once", "--source=sim"}, 0, "DCGM_FI_DEV_GPU_TEMP{"},
+		{"once, no such source", []string{"once", "--source=dcgm", "--remote-hostengine-info=10.0.0.9:70000"}, 2, "70000"},
+		{"doctor", []string{"doctor", "--source=sim"}, 0, "source"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			cmd := exec.Command(program, c.args...)
+			out, err := cmd.CombinedOutput()
+			if cmd.ProcessState == nil {
+				t.Fatal(err)
+			}
+			if code := cmd.ProcessState.ExitCode(); code != c.code || !strings.Contains(string(out), c.says) {
+				t.Errorf("exit code %d, want %d; output, which should say %q:\n%s", code, c.code, c.says, out)
+			}
+		})
+	}
+}
