@@ -26,8 +26,6 @@ type doc struct {
 	reader *fields.Reader
 	// where names the place inside the file: the key of a ConfigMap.
 	where string
-	// embedded says that the document is the value of a key in another.
-	embedded bool
 	// route is how a device plugin config reaches the plugin.
 	route sharing.Route
 }
@@ -303,7 +301,7 @@ func (r *run) embedded(file, where string, n *yaml.Node, content string, shift i
 	if n.Style&(yaml.LiteralStyle|yaml.FoldedStyle) == 0 {
 		line--
 	}
-	d := doc{file: file, data: []byte(content), line: line, where: where, embedded: true, route: sharing.Operator, reader: &fields.Reader{}}
+	d := doc{file: file, data: []byte(content), line: line, where: where, route: sharing.Operator, reader: &fields.Reader{}}
 	d.root = d.reader.Document(d.data)
 	if d.root == nil {
 		r.report(&d, d.reader.Findings)

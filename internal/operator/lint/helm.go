@@ -258,7 +258,6 @@ func (r *run) operatorChart(s *script, h *helmCommand) {
 	in.judge()
 	r.tolerations(in)
 	r.findings = append(r.findings, in.findings()...)
-	r.installs = append(r.installs, in)
 	r.corrections = append(r.corrections, correction{h.start, h.end, h.render(in)})
 }
 

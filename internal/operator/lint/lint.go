@@ -90,7 +90,6 @@ type run struct {
 	findings    []finding.Finding
 	kinds       []string
 	documents   []doc
-	installs    []*installation
 	corrections []correction
 	source      string
 	// drivers are the specs of the NVIDIADrivers seen so far, by name.

@@ -448,19 +448,3 @@ func FuzzCommand(f *testing.F) {
 		}
 	})
 }
-
-func FuzzSet(f *testing.F) {
-	f.Add("a.b=c")
-	f.Add(`a\.b.c={1, 2},d[3].e=x\,y`)
-	f.Fuzz(func(t *testing.T, s string) {
-		list, err := lint.ParseSet(s)
-		if err != nil {
-			return
-		}
-		for _, a := range list {
-			if len(a.Path) == 0 || slices.Contains(a.Path, "") {
-				t.Errorf("%q: empty name in %q", s, a.Path)
-			}
-		}
-	})
-}

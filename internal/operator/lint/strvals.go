@@ -21,8 +21,8 @@ type assignment struct {
 }
 
 // parseSet reads the argument of --set by Helm's grammar: assignments separated by commas, names by dots, a backslash
-// before a comma or dot that belongs to the name or value, {a,b} for a list and key[0] for an element. With literal the
-// value is one string up to the end, as --set-string's and --set-file's parts are still split, but not typed.
+// before a comma or dot that belongs to the name or value, {a,b} for a list and key[0] for an element. Without typed, as
+// for --set-string and --set-file, every value stays text.
 func parseSet(s string, typed bool) ([]assignment, error) {
 	var out []assignment
 	for len(s) > 0 {
