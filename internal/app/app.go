@@ -59,7 +59,7 @@ func Run(ctx context.Context, p Process) error {
 	defer cancel()
 
 	// What is asked for, and where it is read.
-	plan, hash, err := loadPlan(cfg, log)
+	plan, hash, err := loadPlan(ctx, cfg, log)
 	if err != nil {
 		return err
 	}
@@ -139,6 +139,10 @@ func Run(ctx context.Context, p Process) error {
 	group.Go(func() error { return loop.Run(ctx) })
 	group.Go(func() error { reloads.run(ctx, p.Hangup); return nil })
 	group.Go(func() error { watch.run(ctx); return nil })
+	group.Go(func() error {
+		followConfigMap(ctx, cfg, log, func() { _ = reloads.reload(ctx, "the ConfigMap changed") })
+		return nil
+	})
 	if err := group.Wait(); err != nil && !errors.Is(err, context.Canceled) {
 		return err
 	}
@@ -156,7 +160,7 @@ func reload(ctx context.Context, p Process, running *config.Config, sources *sou
 	if cfg.Web != running.Web || cfg.Labels != running.Labels || cfg.Log != running.Log {
 		log.Warn("Settings of the server, the labels or the log take effect at the next start only")
 	}
-	plan, hash, err := loadPlan(cfg, log)
+	plan, hash, err := loadPlan(ctx, cfg, log)
 	if err != nil {
 		return 0, err
 	}

@@ -2,6 +2,7 @@ package app
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io/fs"
 	"time"
@@ -29,13 +30,16 @@ type Asked struct {
 	content []byte
 }
 
-// Ask reads what cfg asks for: the YAML file's fields, else the counters file,
-// else, where none was named and none lies at the default path, the built-in
+// Ask reads what cfg asks for: the YAML file's fields, else the ConfigMap, else
+// the counters file, else, where none was named and none lies at the default path, the built-in
 // one. The error is for a file that cannot be read; one without a usable line
 // is told by its problems alone.
-func Ask(cfg *config.Config, readFile func(string) ([]byte, error)) (Asked, error) {
+func Ask(ctx context.Context, cfg *config.Config, readFile func(string) ([]byte, error)) (Asked, error) {
 	if len(cfg.Metrics.Fields) > 0 {
 		return askFields(cfg), nil
+	}
+	if cfg.Metrics.ConfigMap != (config.ConfigMapName{}) {
+		return askConfigMap(ctx, cfg)
 	}
 	name := cfg.Metrics.File
 	content, err := readFile(name)
@@ -127,7 +131,7 @@ func watched(cfg *config.Config) []string {
 	if cfg.Path != "" {
 		files = append(files, cfg.Path)
 	}
-	if len(cfg.Metrics.Fields) == 0 {
+	if len(cfg.Metrics.Fields) == 0 && cfg.Metrics.ConfigMap == (config.ConfigMapName{}) {
 		files = append(files, cfg.Metrics.File)
 	}
 	return files

@@ -33,6 +33,13 @@ func (s *sources) choose(ctx context.Context, cfg *config.Config, plan *gpu.Plan
 	if err != nil {
 		return Chosen{}, err
 	}
+	if cfg.Kubernetes.Enabled { // the kubelet is asked, also for a simulated node
+		pods, err := s.kubernetes.attributor(ctx, cfg)
+		if err != nil {
+			return Chosen{}, err
+		}
+		chosen.Attributors = []collector.Attributor{pods}
+	}
 	if cfg.HPC.Dir != "" {
 		chosen.Attributors = append(chosen.Attributors, s.ofJobs(cfg.HPC))
 	}

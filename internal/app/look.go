@@ -75,7 +75,7 @@ func Choose(ctx context.Context, cfg *config.Config, plan *gpu.Plan) (Chosen, er
 // the page is there all the same.
 func Page(ctx context.Context, cfg *config.Config) ([]byte, error) {
 	log := slog.New(slog.DiscardHandler)
-	plan, _, err := loadPlan(cfg, log)
+	plan, _, err := loadPlan(ctx, cfg, log)
 	if err != nil {
 		return nil, err
 	}

@@ -33,7 +33,7 @@ func asked(t *testing.T, w *opstest.World, args ...string) (*config.Config, app.
 	if cfg == nil {
 		t.Fatal(w.Err.String())
 	}
-	a, err := app.Ask(cfg, p.ReadFile)
+	a, err := app.Ask(t.Context(), cfg, p.ReadFile)
 	if err != nil {
 		t.Fatal(err)
 	}

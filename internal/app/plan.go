@@ -1,6 +1,7 @@
 package app
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"os"
@@ -14,8 +15,8 @@ import (
 // and returns it with the hash of the configuration that it came of. A line
 // that cannot be used is told and left out; only a file without a usable line
 // is an error.
-func loadPlan(cfg *config.Config, log *slog.Logger) (*gpu.Plan, uint64, error) {
-	asked, err := Ask(cfg, os.ReadFile)
+func loadPlan(ctx context.Context, cfg *config.Config, log *slog.Logger) (*gpu.Plan, uint64, error) {
+	asked, err := Ask(ctx, cfg, os.ReadFile)
 	if err != nil {
 		return nil, 0, fmt.Errorf("counters file: %w", err)
 	}

@@ -37,6 +37,8 @@ type sources struct {
 	log      *slog.Logger
 	hosts    hosts
 
+	kubernetes kubernetes
+
 	dcgm        *dcgm.Source
 	dcgmOptions dcgm.Options
 	nvml        *nvml.Source
@@ -44,7 +46,8 @@ type sources struct {
 }
 
 func newSources(start time.Time, registry prometheus.Registerer, log *slog.Logger) *sources {
-	return &sources{start: start, registry: registry, log: log, nvml: nvml.New(nvml.Options{}), pods: cgroup.NewResolver(os.DirFS("/proc"))}
+	return &sources{start: start, registry: registry, log: log, nvml: nvml.New(nvml.Options{}), pods: cgroup.NewResolver(os.DirFS("/proc")),
+		kubernetes: kubernetes{registry: registry, log: log}}
 }
 
 // chooseSource returns the source that the configuration names. Automatic choice

@@ -174,6 +174,7 @@ type Kubernetes struct {
 	VirtualGPUs     bool
 	DRA             bool
 	Socket          string // the kubelet's PodResources socket
+	Kubeconfig      string // paths as in $KUBECONFIG; "" means the pod's service account
 }
 
 // GPUIDType says what a device id of the kubelet is.

@@ -115,6 +115,7 @@ func examples() map[string]struct {
 		"hostname-label":                       {value: "Hostname"},
 		"NODE_NAME":                            {value: "node-1"},
 		"kubernetes-gpu-id-type":               {value: "device-name"},
+		"KUBECONFIG":                           {value: "/etc/kubeconfig"},
 		"kubernetes-pod-label-allowlist-regex": {value: "^app$, team"},
 		"nvidia-resource-names":                {value: "nvidia.com/a100,nvidia.com/a10"},
 		"pod-resources-kubelet-socket":         {value: "/k.sock"},

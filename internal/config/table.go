@@ -72,7 +72,7 @@ func table() []option {
 		},
 		{
 			section: sectionMetrics, name: "configmap-data", aliases: []string{"m"}, env: "DCGM_EXPORTER_CONFIGMAP_DATA",
-			def: "none", status: status{later, "reading counters from the Kubernetes API comes with a later part"},
+			def:  "none",
 			help: "ConfigMap NAMESPACE:NAME that holds the counters under the key metrics. Wins over a counters file.",
 			bind: func(c *Config) value { return configMapValue{&c.Metrics.ConfigMap} },
 		},
@@ -216,25 +216,24 @@ func table() []option {
 
 		{
 			section: sectionKubernetes, name: "kubernetes", aliases: []string{"k"}, env: "DCGM_EXPORTER_KUBERNETES", def: "false",
-			status: status{later, laterPods},
-			help:   "Say which pod uses which GPU.",
-			bind:   func(c *Config) value { return boolValue{&c.Kubernetes.Enabled} },
+			help: "Say which pod uses which GPU.",
+			bind: func(c *Config) value { return boolValue{&c.Kubernetes.Enabled} },
 		},
 		{
 			section: sectionKubernetes, name: "kubernetes-enable-pod-labels", env: "DCGM_EXPORTER_KUBERNETES_ENABLE_POD_LABELS", def: "false",
-			needs: "kubernetes", status: status{later, laterPods},
-			help: "Add the pods' labels.",
-			bind: func(c *Config) value { return boolValue{&c.Kubernetes.PodLabels} },
+			needs: "kubernetes",
+			help:  "Add the pods' labels.",
+			bind:  func(c *Config) value { return boolValue{&c.Kubernetes.PodLabels} },
 		},
 		{
 			section: sectionKubernetes, name: "kubernetes-enable-pod-uid", env: "DCGM_EXPORTER_KUBERNETES_ENABLE_POD_UID", def: "false",
-			needs: "kubernetes", status: status{later, laterPods},
-			help: "Add the pods' UIDs.",
-			bind: func(c *Config) value { return boolValue{&c.Kubernetes.PodUID} },
+			needs: "kubernetes",
+			help:  "Add the pods' UIDs.",
+			bind:  func(c *Config) value { return boolValue{&c.Kubernetes.PodUID} },
 		},
 		{
 			section: sectionKubernetes, name: "kubernetes-gpu-id-type", env: "DCGM_EXPORTER_KUBERNETES_GPU_ID_TYPE", def: "uid",
-			needs: "kubernetes", status: status{later, laterPods},
+			needs: "kubernetes", status: status{accepted, "every form of device id is recognised by itself"},
 			help: "What the kubelet's device ids are.",
 			bind: func(c *Config) value {
 				return wordValue[GPUIDType]{p: &c.Kubernetes.GPUIDType, words: []GPUIDType{GPUIDTypeUID, GPUIDTypeDeviceName}}
@@ -242,8 +241,8 @@ func table() []option {
 		},
 		{
 			section: sectionKubernetes, name: "kubernetes-pod-label-allowlist-regex", env: "DCGM_EXPORTER_KUBERNETES_POD_LABEL_ALLOWLIST_REGEX",
-			needs: "kubernetes-enable-pod-labels", status: status{later, laterPods},
-			help: "Regular expressions of the pod labels to add, separated by commas or repeated; without any, all are.",
+			needs: "kubernetes-enable-pod-labels",
+			help:  "Regular expressions of the pod labels to add, separated by commas or repeated; without any, all are.",
 			bind: func(c *Config) value {
 				return listValue{&c.Kubernetes.PodLabelAllowed, "regular expressions separated by commas", checkRegexp}
 			},
@@ -256,23 +255,28 @@ func table() []option {
 		},
 		{
 			section: sectionKubernetes, name: "kubernetes-enable-dra", env: "KUBERNETES_ENABLE_DRA", def: "false",
-			needs: "kubernetes", status: status{later, laterPods},
-			help: "Attribute GPUs that Dynamic Resource Allocation hands out.",
-			bind: func(c *Config) value { return boolValue{&c.Kubernetes.DRA} },
+			needs: "kubernetes",
+			help:  "Attribute GPUs that Dynamic Resource Allocation hands out.",
+			bind:  func(c *Config) value { return boolValue{&c.Kubernetes.DRA} },
 		},
 		{
 			section: sectionKubernetes, name: "nvidia-resource-names", env: "NVIDIA_RESOURCE_NAMES",
-			needs: "kubernetes", status: status{later, laterPods},
-			help: "Further resource names of GPUs, such as nvidia.com/a100, separated by commas or repeated.",
+			needs: "kubernetes",
+			help:  "Further resource names of GPUs, such as nvidia.com/a100, separated by commas or repeated.",
 			bind: func(c *Config) value {
 				return listValue{&c.Kubernetes.ResourceNames, "resource names separated by commas", nil}
 			},
 		},
 		{
 			section: sectionKubernetes, name: "pod-resources-kubelet-socket", env: "DCGM_POD_RESOURCES_KUBELET_SOCKET",
-			def: "/var/lib/kubelet/pod-resources/kubelet.sock", needs: "kubernetes", status: status{later, laterPods},
+			def: "/var/lib/kubelet/pod-resources/kubelet.sock", needs: "kubernetes",
 			help: "Path of the kubelet's PodResources socket.",
 			bind: func(c *Config) value { return pathValue{&c.Kubernetes.Socket} },
+		},
+		{
+			section: sectionKubernetes, env: "KUBECONFIG",
+			help: "Paths of kubeconfig files, for an exporter outside a pod. Without it the pod's service account asks the API server, and only for what a setting needs.",
+			bind: func(c *Config) value { return textValue{&c.Kubernetes.Kubeconfig, "paths"} },
 		},
 
 		{

@@ -58,7 +58,7 @@ func (c Command) Run(ctx context.Context) int {
 		fmt.Fprintln(c.Out, notice)
 	}
 	if len(files) == 0 {
-		asked, err := app.Ask(cfg, c.ReadFile)
+		asked, err := app.Ask(ctx, cfg, c.ReadFile)
 		if err != nil {
 			return c.Fail(name, err)
 		}
@@ -83,7 +83,7 @@ func (c Command) file(ctx context.Context, cfg *config.Config, file string) int 
 			return c.Fail(name, err)
 		}
 		if cfg, err = c.withFile(file); err == nil {
-			asked, err = app.Ask(cfg, c.ReadFile)
+			asked, err = app.Ask(ctx, cfg, c.ReadFile)
 		}
 		if err != nil {
 			// What is wrong with the file is what was asked for.

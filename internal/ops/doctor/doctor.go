@@ -81,7 +81,7 @@ func (c Command) Run(ctx context.Context) int {
 
 // Rows runs every check that concerns the configuration.
 func (c Command) Rows(ctx context.Context, cfg *config.Config) []Row {
-	asked, askErr := app.Ask(cfg, c.ReadFile)
+	asked, askErr := app.Ask(ctx, cfg, c.ReadFile)
 	e := examination{Command: c, Machine: c.Machine.withDefaults(), cfg: cfg, asked: asked}
 	var rows []Row
 	for _, notice := range cfg.Notices {

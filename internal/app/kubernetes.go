@@ -1,0 +1,187 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"regexp"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/kube"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/podmapper"
+)
+
+// configMapPatience is how long a start waits for an API server that cannot be
+// reached, when the counters are there.
+const configMapPatience = 30 * time.Second
+
+// countersKey is the key of the ConfigMap that holds the counters.
+const countersKey = "metrics"
+
+// countersConfigMap returns the ConfigMap that holds the counters.
+func countersConfigMap(cfg *config.Config, report func(string, error)) (*kube.ConfigMap, error) {
+	client, err := kube.New(kube.Options{Kubeconfig: filepath.SplitList(cfg.Kubernetes.Kubeconfig), Report: report})
+	if err != nil {
+		return nil, err
+	}
+	name := cfg.Metrics.ConfigMap
+	return client.ConfigMap(name.Namespace, name.Name, countersKey), nil
+}
+
+func askConfigMap(ctx context.Context, cfg *config.Config) (Asked, error) {
+	m, err := countersConfigMap(cfg, nil)
+	if err != nil {
+		return Asked{}, err
+	}
+	content, err := m.Await(ctx, configMapPatience)
+	if err != nil {
+		return Asked{}, err
+	}
+	return AskFile(cfg, fmt.Sprintf("ConfigMap %s:%s", m.Namespace, m.Name), content)
+}
+
+// followConfigMap calls changed when the ConfigMap of the counters changes,
+// until ctx is done. It returns at once if there is none.
+func followConfigMap(ctx context.Context, cfg *config.Config, log *slog.Logger, changed func()) {
+	if cfg.Metrics.ConfigMap == (config.ConfigMapName{}) || len(cfg.Metrics.Fields) > 0 {
+		return
+	}
+	m, err := countersConfigMap(cfg, func(_ string, err error) {
+		if err != nil {
+			log.Warn("The counters' ConfigMap cannot be read; the last content stays", "error", err)
+		}
+	})
+	if err != nil {
+		return // it was read with the same settings before
+	}
+	m.Follow(ctx, changed)
+}
+
+// kubernetes makes the attributor "kubernetes": one per process, since the settings
+// that it is made of cannot change while the process runs.
+type kubernetes struct {
+	registry prometheus.Registerer
+	log      *slog.Logger
+	mapper   *podmapper.Mapper
+}
+
+// attributor returns it. What it watches ends with the ctx of the first call.
+func (k *kubernetes) attributor(ctx context.Context, cfg *config.Config) (*podmapper.Mapper, error) {
+	if k.mapper != nil {
+		return k.mapper, nil
+	}
+	set := cfg.Kubernetes
+	opt := podmapper.Options{Socket: set.Socket, Resources: set.ResourceNames, PodUID: set.PodUID, PodLabels: set.PodLabels}
+	for _, text := range set.PodLabelAllowed {
+		expression, err := regexp.Compile(text)
+		if err != nil {
+			return nil, fmt.Errorf("--kubernetes-pod-label-allowlist-regex: %w", err)
+		}
+		opt.LabelsAllowed = append(opt.LabelsAllowed, expression)
+	}
+	if set.PodLabels || set.PodUID || set.DRA {
+		if cfg.Labels.NodeName == "" {
+			return nil, errors.New("NODE_NAME is not set: --kubernetes-enable-pod-labels, --kubernetes-enable-pod-uid and --kubernetes-enable-dra need the node's name (in a manifest, fieldRef spec.nodeName)")
+		}
+		k.ask(ctx, cfg, &opt)
+	}
+	opt.Metrics = podmapper.NewMetrics(k.registry)
+	k.mapper = podmapper.New(opt)
+	context.AfterFunc(ctx, k.mapper.Close)
+	return k.mapper, nil
+}
+
+// ask gives the mapper what the API server knows. Without one the mapper goes
+// without: a cluster's API is no reason to have no metrics of GPUs.
+func (k *kubernetes) ask(ctx context.Context, cfg *config.Config, opt *podmapper.Options) {
+	watches := newAPIWatches(k.registry, k.log)
+	client, err := kube.New(kube.Options{Kubeconfig: filepath.SplitList(cfg.Kubernetes.Kubeconfig), Report: watches.report})
+	none := func(string, string, string) (podmapper.ClaimDevice, bool) { return podmapper.ClaimDevice{}, false }
+	if cfg.Kubernetes.DRA {
+		opt.Device = none // claims are counted as unmatched
+	}
+	if err != nil {
+		k.log.Warn("Pods go without labels and UIDs, and claims without devices", "error", err)
+		return
+	}
+	sharing := client.Sharing(ctx, cfg.Labels.NodeName)
+	opt.Replicated = func() gpu.Sharing {
+		if sharing.MPS() {
+			return gpu.SharingMPS
+		}
+		return gpu.SharingTimeSlicing
+	}
+	var revisions []func() uint64
+	if cfg.Kubernetes.PodLabels || cfg.Kubernetes.PodUID {
+		pods := client.Pods(ctx, cfg.Labels.NodeName)
+		revisions = append(revisions, pods.Revision)
+		opt.Pod = func(namespace, name string) (podmapper.PodInfo, bool) {
+			pod, ok := pods.Get(namespace, name)
+			return podmapper.PodInfo(pod), ok
+		}
+	}
+	if cfg.Kubernetes.DRA {
+		slices := client.Slices(ctx, cfg.Labels.NodeName)
+		revisions = append(revisions, slices.Revision)
+		opt.Device = func(driver, pool, name string) (podmapper.ClaimDevice, bool) {
+			d, ok := slices.Get(driver, pool, name)
+			return podmapper.ClaimDevice{UUID: d.UUID, MIG: d.Type == "mig", Profile: d.Profile}, ok
+		}
+	}
+	// Each only grows, and so does the sum.
+	opt.Revision = func() uint64 {
+		var sum uint64
+		for _, r := range revisions {
+			sum += r()
+		}
+		return sum
+	}
+}
+
+// apiWatches tells how the requests of what is watched go: as a series, and in
+// the log when it changes.
+type apiWatches struct {
+	log   *slog.Logger
+	gauge *prometheus.GaugeVec
+
+	mu   sync.Mutex
+	last map[string]string
+}
+
+func newAPIWatches(reg prometheus.Registerer, log *slog.Logger) *apiWatches {
+	w := &apiWatches{log: log, last: map[string]string{}, gauge: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "dcgm_exporter_kubernetes_api_success",
+		Help: "Whether the API server answered the latest request for what is watched.",
+	}, []string{"resource"})}
+	reg.MustRegister(w.gauge)
+	return w
+}
+
+func (w *apiWatches) report(resource string, err error) {
+	if resource == "nodes" { // a finer word for sharing; nobody needs to grant it
+		w.log.Debug("Looked at the node's labels", "error", err)
+		return
+	}
+	text, value := "", 1.0
+	if err != nil {
+		text, value = err.Error(), 0
+	}
+	w.gauge.WithLabelValues(resource).Set(value)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	before, known := w.last[resource]
+	w.last[resource] = text
+	switch {
+	case err != nil && text != before:
+		w.log.Warn("The Kubernetes API does not answer as needed", "resource", resource, "error", err)
+	case err == nil && known && before != "":
+		w.log.Info("The Kubernetes API answers again", "resource", resource)
+	}
+}

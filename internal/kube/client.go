@@ -1,0 +1,143 @@
+package kube
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// ErrNoCluster is for a process that is told of no cluster: it runs in no pod
+// with a service account token, and KUBECONFIG is not set.
+var ErrNoCluster = errors.New("no Kubernetes API to ask: the pod has no service account token, and KUBECONFIG is not set")
+
+// A Denied says what the API server refused.
+type Denied struct {
+	Verb     string
+	Resource schema.GroupResource
+	// Namespace is empty for a request of the whole cluster; Name for one of
+	// all objects.
+	Namespace, Name string
+}
+
+func (d *Denied) Error() string {
+	what := d.Resource.String()
+	if d.Name != "" {
+		what += " " + d.Name
+	}
+	where, role := "in the whole cluster", "ClusterRole"
+	if d.Namespace != "" {
+		where, role = "in the namespace "+d.Namespace, "Role"
+	}
+	return fmt.Sprintf("no permission to %s %s %s: grant the service account the verb %q on %q with a %s",
+		d.Verb, what, where, d.Verb, d.Resource, role)
+}
+
+// A Client asks one API server.
+type Client struct {
+	dynamic dynamic.Interface
+	raw     *rest.RESTClient
+	// report is told of every outcome of a watched resource.
+	report func(resource string, err error)
+}
+
+// Options say where the API server is, and who wants to know how it answers.
+type Options struct {
+	// Kubeconfig are the paths of kubeconfig files ($KUBECONFIG); none means
+	// the service account of the pod.
+	Kubeconfig []string
+	// Report is told how each request of a watched resource went: nil, a
+	// *Denied, or what else was wrong. May be nil.
+	Report func(resource string, err error)
+}
+
+// requestTimeout bounds a request that is not a watch.
+const requestTimeout = 10 * time.Second
+
+// New returns a Client. It asks nothing yet. The error is ErrNoCluster, or
+// says what is wrong with the kubeconfig.
+func New(opt Options) (*Client, error) {
+	config, err := rest.InClusterConfig()
+	if len(opt.Kubeconfig) > 0 {
+		rules := &clientcmd.ClientConfigLoadingRules{Precedence: opt.Kubeconfig}
+		config, err = clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
+	} else if errors.Is(err, rest.ErrNotInCluster) {
+		return nil, ErrNoCluster
+	}
+	if err != nil {
+		return nil, fmt.Errorf("kubernetes client: %w", err)
+	}
+	return of(config, opt.Report)
+}
+
+func of(config *rest.Config, report func(string, error)) (*Client, error) {
+	config = rest.CopyConfig(config)
+	config.UserAgent = "dcgm-exporter"
+	d, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("kubernetes client: %w", err)
+	}
+	config.NegotiatedSerializer = serializer.NewCodecFactory(runtime.NewScheme()).WithoutConversion()
+	raw, err := rest.UnversionedRESTClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("kubernetes client: %w", err)
+	}
+	if report == nil {
+		report = func(string, error) {}
+	}
+	return &Client{dynamic: d, raw: raw, report: report}, nil
+}
+
+// explain returns err, or the Denied that it is.
+func explain(err error, verb string, r schema.GroupVersionResource, namespace, name string) error {
+	if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
+		return &Denied{Verb: verb, Resource: r.GroupResource(), Namespace: namespace, Name: name}
+	}
+	return err
+}
+
+// get gets one object. The API server may answer from its cache.
+func (c *Client) get(ctx context.Context, r schema.GroupVersionResource, namespace, name string) (*unstructured.Unstructured, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	var in dynamic.ResourceInterface = c.dynamic.Resource(r)
+	if namespace != "" {
+		in = c.dynamic.Resource(r).Namespace(namespace)
+	}
+	object, err := in.Get(ctx, name, metav1.GetOptions{ResourceVersion: "0"})
+	return object, explain(err, "get", r, namespace, name)
+}
+
+// versions returns the versions of a group that the API server serves, the one
+// that it prefers first. A group that it does not know has none.
+func (c *Client) versions(ctx context.Context, group string) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	body, err := c.raw.Get().AbsPath("/apis/" + group).Do(ctx).Raw()
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("discover %s: %w", group, err)
+	}
+	var g metav1.APIGroup
+	if err := json.Unmarshal(body, &g); err != nil {
+		return nil, fmt.Errorf("discover %s: %w", group, err)
+	}
+	var versions []string
+	for _, v := range g.Versions {
+		versions = append(versions, v.Version)
+	}
+	return versions, nil
+}

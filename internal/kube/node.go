@@ -1,0 +1,45 @@
+package kube
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// sharingEvery is how often a node's labels are looked at.
+const sharingEvery = 10 * time.Minute
+
+// Sharing tells how the device plugin shares the GPUs of a node.
+type Sharing struct{ mps atomic.Bool }
+
+// MPS reports whether replicas of a device run under the MPS daemon, as the
+// labels that GPU feature discovery and GKE give to the node say. It is false
+// while nothing is known.
+func (s *Sharing) MPS() bool { return s.mps.Load() }
+
+// Sharing looks at a node's labels now and then until ctx is done. It needs
+// get on that node.
+func (c *Client) Sharing(ctx context.Context, node string) *Sharing {
+	s := &Sharing{}
+	go func() {
+		for {
+			object, err := c.get(ctx, schema.GroupVersionResource{Version: "v1", Resource: "nodes"}, "", node)
+			if ctx.Err() != nil {
+				return
+			}
+			c.report("nodes", err)
+			if err == nil {
+				labels := object.GetLabels()
+				s.mps.Store(labels["nvidia.com/gpu.sharing-strategy"] == "mps" || labels["cloud.google.com/gke-gpu-sharing-strategy"] == "mps")
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(sharingEvery):
+			}
+		}
+	}()
+	return s
+}

@@ -1,0 +1,61 @@
+package kube
+
+import (
+	"context"
+	"maps"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// A Pod is what is kept of a pod. It is not to be changed.
+type Pod struct {
+	UID      string
+	Labels   map[string]string
+	Finished bool // status.phase is Succeeded or Failed
+	Created  time.Time
+}
+
+// Pods are the pods of one node.
+type Pods struct{ collection[Pod] }
+
+// Pods watches the pods of a node until ctx is done. It needs list and watch
+// on pods in the whole cluster: the API has no narrower scope for a node's.
+func (c *Client) Pods(ctx context.Context, node string) *Pods {
+	p := &Pods{collection[Pod]{
+		client:   c,
+		resource: schema.GroupVersionResource{Version: "v1", Resource: "pods"},
+		selector: fields.OneTermEqualSelector("spec.nodeName", node).String(),
+		keep:     podOf,
+	}}
+	go p.run(ctx)
+	return p
+}
+
+// Get returns what is known of a pod.
+func (p *Pods) Get(namespace, name string) (Pod, bool) {
+	return p.get(types.NamespacedName{Namespace: namespace, Name: name})
+}
+
+func podOf(u *unstructured.Unstructured) Pod {
+	phase, _, _ := unstructured.NestedString(u.Object, "status", "phase") // "" where the server tells none
+	return Pod{
+		UID:      string(u.GetUID()),
+		Labels:   cloned(u.GetLabels()),
+		Finished: phase == "Succeeded" || phase == "Failed",
+		Created:  u.GetCreationTimestamp().Time,
+	}
+}
+
+// cloned copies the strings, so that the object that they came in can go.
+func cloned(labels map[string]string) map[string]string {
+	out := make(map[string]string, len(labels))
+	for k, v := range maps.All(labels) {
+		out[strings.Clone(k)] = strings.Clone(v)
+	}
+	return out
+}
