@@ -145,6 +145,7 @@ func (r *run) helm(s *script, c command) {
 	}
 	switch verb {
 	case "repo":
+		r.kinds = append(r.kinds, "helm repo")
 		r.helmRepo(c.words[at+1:])
 		return
 	case "install", "upgrade", "template":

@@ -45,6 +45,7 @@ func (r *run) kubectl(c command) {
 			break
 		}
 	}
+	r.kinds = append(r.kinds, strings.TrimSpace("kubectl "+verb))
 	r.kubectlNamespace(verb, c.words, rest)
 	switch verb {
 	case "label":

@@ -30,7 +30,7 @@ func (r *run) pluginChart(s *script, h *helmCommand) {
 			r.at(f.value, "old-version", finding.Info, "--version "+f.value.value, "the current chart is 0.20.0; a separate resource for MIG profiles such as 1g.10gb+me came with it", "", sourcePlugin)
 		}
 	}
-	configs := 0
+	configs, named := 0, false
 	for _, f := range h.flags {
 		if f.name != "--set-file" || f.value.dynamic {
 			continue
@@ -45,14 +45,15 @@ func (r *run) pluginChart(s *script, h *helmCommand) {
 				continue
 			}
 			configs++
+			named = named || name == "default"
 			if !labelValue.MatchString(name) {
 				r.at(f.value, "config-map", finding.Error, name, "the name cannot be the value of the node label nvidia.com/device-plugin.config", "use letters, digits, - _ and .", "Kubernetes label syntax")
 			}
 			r.pluginFile(s, f, scalarText(a.value))
 		}
 	}
-	if configs > 1 && h.flagSetting("config.default") == "" {
-		r.at(h.words[0], "config-fallback", finding.Info, "config.map", fmt.Sprintf("%d configs: a node without the label nvidia.com/device-plugin.config gets the one named \"default\", and else none", configs),
+	if configs > 1 && !named && h.flagSetting("config.default") == "" {
+		r.at(h.words[0], "config-fallback", finding.Info, "config.map", fmt.Sprintf("%d configs and none named default: a node without the label nvidia.com/device-plugin.config gets none", configs),
 			"set config.default, or name one of them default", sourcePlugin)
 	}
 }
