@@ -3,6 +3,8 @@ package counters
 import (
 	"strconv"
 	"strings"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/spell"
 )
 
 // What is wrong in the cases that have a nearest name.
@@ -66,7 +68,7 @@ func (p Problem) withNearest() Problem {
 	case unknownType:
 		word := strings.ToLower(p.Text)
 		for _, typ := range []string{"counter", "gauge", "label", "untyped"} {
-			if len(word) <= longestName && distance(word, typ, 2) <= 2 {
+			if spell.Distance(word, typ, 2) <= 2 {
 				p.Nearest = typ
 			}
 		}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/spell"
 )
 
 // A SyntaxError says what is wrong with a line of a node, board, workload or
@@ -198,36 +200,8 @@ func kindName(v reflect.Value) string {
 // is near.
 func didYouMean(got string, names []string) string {
 	names = slices.Sorted(slices.Values(names))
-	best, least := "", len(got)/2+1
-	for _, name := range names {
-		if d := editDistance(got, name); d < least {
-			best, least = name, d
-		}
-	}
-	if best != "" {
+	if best := spell.Nearest(got, names); best != "" {
 		return fmt.Sprintf(", did you mean %q?", best)
 	}
 	return ", expected one of " + strings.Join(names, ", ")
-}
-
-// editDistance counts the insertions, deletions and replacements between two
-// names.
-func editDistance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j]+1, diagonal+1)
-		}
-	}
-	return row[len(b)]
 }

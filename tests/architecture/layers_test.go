@@ -19,7 +19,7 @@ var layers = []struct {
 	packages []string
 	why      string
 }{
-	{[]string{"internal/gpu", "etc"}, "the vocabulary and the shipped files import nothing of ours"},
+	{[]string{"internal/gpu", "internal/spell", "etc"}, "the vocabulary and the shipped files import nothing of ours"},
 	{[]string{"internal/counters", "internal/config", "internal/cgroup"}, "what is asked for, and reading of texts"},
 	{[]string{"internal/collector", "internal/exposition", "internal/dcgm", "internal/nvml", "internal/sim",
 		"internal/podmapper", "internal/jobmapper", "internal/runtimemapper"}, "the parts of the flow, which meet in app alone"},
