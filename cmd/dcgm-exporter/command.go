@@ -8,6 +8,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/ops"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/ops/check"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/ops/doctor"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/ops/explain"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/ops/fields"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/ops/once"
 )
@@ -26,6 +27,9 @@ func commands() map[string]func(context.Context, []string) int {
 		},
 		"doctor": func(ctx context.Context, args []string) int {
 			return doctor.Command{Process: process(args), Open: app.Choose}.Run(ctx)
+		},
+		"explain-device": func(ctx context.Context, args []string) int {
+			return explain.Command{Process: process(args), Open: app.Choose, Pods: app.Pods}.Run(ctx)
 		},
 		"fields": func(_ context.Context, args []string) int {
 			return fields.Command{Process: process(args)}.Run()

@@ -70,6 +70,7 @@ type kubernetes struct {
 	registry prometheus.Registerer
 	log      *slog.Logger
 	mapper   *podmapper.Mapper
+	revision func() uint64 // of what is watched; nil where nothing is
 }
 
 // attributor returns it. What it watches ends with the ctx of the first call.
@@ -92,6 +93,7 @@ func (k *kubernetes) attributor(ctx context.Context, cfg *config.Config) (*podma
 		}
 		k.ask(ctx, cfg, &opt)
 	}
+	k.revision = opt.Revision
 	opt.Metrics = podmapper.NewMetrics(k.registry)
 	k.mapper = podmapper.New(opt)
 	context.AfterFunc(ctx, k.mapper.Close)
@@ -184,4 +186,29 @@ func (w *apiWatches) report(resource string, err error) {
 	case err == nil && known && before != "":
 		w.log.Info("The Kubernetes API answers again", "resource", resource)
 	}
+}
+
+// settled is how long Pods waits for what the API server knows.
+const settled = 5 * time.Second
+
+// Pods makes the mapper that Run would use with --kubernetes, and gives what it
+// watches a moment to come in.
+func Pods(ctx context.Context, cfg *config.Config) (*podmapper.Mapper, error) {
+	k := kubernetes{registry: prometheus.NewRegistry(), log: slog.New(slog.DiscardHandler)}
+	mapper, err := k.attributor(ctx, cfg)
+	if err != nil || k.revision == nil {
+		return mapper, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, settled)
+	defer cancel()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for k.revision() == 0 {
+		select {
+		case <-ctx.Done():
+			return mapper, nil // it explains what is missing
+		case <-tick.C:
+		}
+	}
+	return mapper, nil
 }
