@@ -108,7 +108,7 @@ func TestJobChurn(t *testing.T) {
 	e := start(t, sim(t, "single", "", "--hpc-job-mapping-dir="+dir)...)
 	e.collected()
 	ended := -1 // the last job that is over for sure
-	for job := range 60 {
+	for job := range 30 {
 		writeJobs(t, dir, "0", fmt.Sprintln(job))
 		cycle := e.scrape().value("dcgm_exporter_collect_last_success_timestamp_seconds")
 		seen := 0
