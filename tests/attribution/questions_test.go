@@ -1,0 +1,144 @@
+package attribution
+
+import (
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+)
+
+// The questions, word for word as docs/sharing.md has them.
+const (
+	gpuSeconds = `sum by (namespace) (increase(dcgm_pod_gpu_allocated_seconds_total[1d]))`
+	energy     = `sum by (namespace) (increase(dcgm_pod_gpu_energy_joules_total[1d]))`
+	memory     = `sum by (namespace) (avg_over_time(dcgm_pod_gpu_memory_used_bytes[1d]))`
+	idle       = `max by (namespace, pod) (max_over_time(dcgm_pod_gpu_utilization_ratio[1h])) < 0.05`
+	onXID      = `dcgm_pod_gpu_info * on (UUID) group_left (xid) max by (UUID, xid) (DCGM_EXP_XID_ERRORS_COUNT{xid!=""})`
+	full       = `sum by (UUID, GPU_I_ID) (dcgm_pod_gpu_utilization_ratio) and on (UUID, GPU_I_ID) dcgm_pod_gpu_info{sharing=~"time-slicing|mps|dra"}`
+	nobodys    = `dcgm_gpu_unattributed_utilization_ratio and on (UUID, GPU_I_ID) dcgm_pod_gpu_info{sharing=~"time-slicing|mps|dra"}`
+)
+
+func TestTheDocumentHasTheQuestions(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "sharing.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, q := range []string{gpuSeconds, energy, memory, idle, onXID, full, nobodys} {
+		if !strings.Contains(string(text), "\n"+q+"\n") {
+			t.Errorf("docs/sharing.md has no line\n%s", q)
+		}
+	}
+}
+
+func near(t *testing.T, what string, want, got map[string]float64, tolerance float64) {
+	t.Helper()
+	if diff := cmp.Diff(want, got, cmpopts.EquateApprox(tolerance, 0)); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
+}
+
+func total(m map[string]float64) (sum float64) {
+	for _, v := range m {
+		sum += v
+	}
+	return sum
+}
+
+func TestQuestions(t *testing.T) {
+	d := play(t, "shared", `faults: [{fault: xid, at: 20h, devices: ["2", "3"], xids: [31]}]`)
+	at := func(query string, by ...string) map[string]float64 { return d.ask(t, query, d.end, by...) }
+
+	// GPU seconds: a replica, a claim and an instance count by their part.
+	const second, half, instance = 86400., 0.5, 3. / 7
+	near(t, "GPU seconds of a day", map[string]float64{
+		"notebooks": second * (2./4 + 2*instance*half),
+		"analytics": second * (1./4 + half),
+		"media":     second * 2. / 8,
+		"research":  second * (half + 1),
+		"serving":   second * instance * half,
+	}, at(gpuSeconds, "namespace"), 1e-6)
+
+	// Energy: what the namespaces and nobody used is what the GPUs used, but for
+	// the edges of the day, which Prometheus extrapolates by each series' growth.
+	pods, rest := at(energy, "namespace"), at(`sum(increase(dcgm_gpu_unattributed_energy_joules_total[1d]))`)
+	near(t, "energy of a day", at(`sum(increase(DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION[1d])) / 1000`),
+		map[string]float64{"": total(pods) + total(rest)}, 1e-4)
+	for _, namespace := range []string{"analytics", "media", "research", "serving", "notebooks"} {
+		if pods[namespace] <= 0 {
+			t.Errorf("%s used %v J in a day", namespace, pods[namespace])
+		}
+	}
+
+	// Memory, likewise: instances count, the GPU that is cut into them does not.
+	used := at(`sum(avg_over_time(dcgm_gpu_unattributed_memory_used_bytes[1d]))`)
+	near(t, "memory", at(`sum(avg_over_time(DCGM_FI_DEV_FB_USED[1d])) * 1024 * 1024`),
+		map[string]float64{"": total(at(memory, "namespace")) + total(used)}, 1e-3)
+
+	// Activity too.
+	active := total(at(`sum(increase(dcgm_pod_gpu_active_seconds_total[1d]))`)) + total(at(`sum(increase(dcgm_gpu_unattributed_active_seconds_total[1d]))`))
+	whole := total(at(`sum(sum_over_time(DCGM_FI_DEV_GPU_UTIL[1d])) / 100 * 60`))
+	cut := total(at(`sum(sum_over_time(DCGM_FI_PROF_GR_ENGINE_ACTIVE{GPU_I_ID!=""}[1d])) * 60 * 3 / 7`))
+	if math.Abs(active-whole-cut) > 1e-3*active {
+		t.Errorf("%v GPU seconds were active, of the devices %v and %v", active, whole, cut)
+	}
+
+	got := slices.Sorted(maps.Keys(at(idle, "pod")))
+	if !slices.Contains(got, "jupyter-b") || slices.Contains(got, "pretrain-0") || slices.Contains(got, "embed-0") {
+		t.Errorf("allocated but idle are %q, want jupyter-b among them and none that worked", got)
+	}
+	if slices.Contains(got, "jupyter-c") {
+		t.Error("a pod of which nothing is known is said to be idle")
+	}
+
+	// Two minutes after the XID, and an hour after.
+	then := d.begin.Add(20*time.Hour + 2*time.Minute)
+	want := map[string]float64{"etl-1 31": 1, "probe-0 31": 1, "embed-0 31": 1, "jupyter-c 31": 1, "jupyter-d 31": 1}
+	near(t, "pods on the GPUs at the XID", want, d.ask(t, onXID, then, "pod", "xid"), 0)
+	near(t, "an hour later", map[string]float64{}, d.ask(t, onXID, then.Add(time.Hour), "pod", "xid"), 0)
+
+	// How full: pods and nobody together are the device, at any time.
+	for hour := range 24 {
+		then := d.begin.Add(time.Duration(hour)*time.Hour + 10*time.Minute)
+		util := d.ask(t, `DCGM_FI_DEV_GPU_UTIL{gpu=~"[012]"} / 100`, then, "UUID", "GPU_I_ID")
+		pods, rest := d.ask(t, full, then, "UUID", "GPU_I_ID"), d.ask(t, nobodys, then, "UUID", "GPU_I_ID")
+		if len(util) != 3 {
+			t.Fatalf("%d shared GPUs", len(util))
+		}
+		for key, want := range util {
+			if got := pods[key] + rest[key]; math.Abs(got-want) > 1e-9 {
+				t.Errorf("hour %d: %s: %v of pods and %v of nobody, the GPU %v", hour, key, pods[key], rest[key], want)
+			}
+		}
+	}
+}
+
+// However a GPU is shared, a sum over the node counts each device once.
+func TestDeviceSeriesAreThereOnce(t *testing.T) {
+	for _, node := range []string{"shared", "demo", "mixed"} {
+		d := play(t, node, `faults: []`)
+		count := map[string]float64{}
+		for _, s := range d.series {
+			if s.Metric.Get("__name__") == "DCGM_FI_DEV_POWER_USAGE" {
+				count[s.Metric.Get("UUID")]++
+			}
+		}
+		for uuid, n := range count {
+			if n != 1 {
+				t.Errorf("%s: %v series of the power of %s", node, n, uuid)
+			}
+		}
+		sum := d.ask(t, `sum(DCGM_FI_DEV_POWER_USAGE)`, d.end)
+		once := d.ask(t, `sum(max by (UUID) (DCGM_FI_DEV_POWER_USAGE))`, d.end)
+		near(t, node+": power of the node", once, sum, 1e-12)
+		if sum[""] <= 0 || len(count) == 0 {
+			t.Errorf("%s: %v W of %d GPUs", node, sum, len(count))
+		}
+	}
+}
