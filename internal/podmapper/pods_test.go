@@ -1,0 +1,332 @@
+package podmapper_test
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/kubelet/pkg/apis/podresources/v1"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/podmapper"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/kubelet"
+)
+
+// root is where the repository lies.
+const root = "../.."
+
+func TestRecordingsOfARealKubelet(t *testing.T) {
+	wants := map[string]map[int]string{
+		"empty":                          {},
+		"list-whole-gpu":                 {0: "default/gpu-whole/train", 1: "default/gpu-whole/train"},
+		"list-whole-gpu-one-unhealthy":   {1: "default/gpu-whole/train", 2: "default/gpu-whole/train"},
+		"list-mig":                       {5: "default/mig/infer"},
+		"list-time-sliced-two-pods":      {},
+		"list-time-sliced-default-name":  {},
+		"list-completed-1-while-running": {0: "default/completed/job"},
+		"list-completed-2-after":         {},
+		"list-terminating":               {0: "default/terminating/stubborn"},
+		"list-terminating-forced":        {},
+		"list-init-while-init-runs":      {0: "default/with-init/main", 5: "default/with-init/native-sidecar"},
+		"list-init-after":                {0: "default/with-init/main", 5: "default/with-init/native-sidecar"},
+		"list-init-only-while-init-runs": {},
+		"list-init-only-after":           {},
+		"list-dra":                       {1: "default/dra-own/train", 5: "default/dra-own/infer"},
+		"list-dra-extended-resource":     {0: "default/dra-extended/train"},
+		"list-dra-consumable-share-id":   {},
+	}
+	shared := map[string]map[int]gpu.Sharing{
+		"list-time-sliced-two-pods":     {4: gpu.SharingTimeSlicing},
+		"list-time-sliced-default-name": {4: gpu.SharingTimeSlicing},
+		"list-dra":                      {0: gpu.SharingDRA},
+		"list-dra-consumable-share-id":  {4: gpu.SharingDRA},
+	}
+	captures := kubelet.Captures(t, root)
+	for name := range wants {
+		if captures[name] == nil {
+			t.Errorf("the recording %s is gone", name)
+		}
+	}
+	for name, capture := range captures {
+		t.Run(name, func(t *testing.T) {
+			expected, ok := wants[name]
+			if !ok {
+				t.Fatal("no expectation for this recording")
+			}
+			w := newWorld(t, podmapper.Options{Device: slices}, kubelet.Lists(capture.PodResources...))
+			o := w.attribute()
+			want(t, "labels", pods(o), expected)
+			sharing := map[int]gpu.Sharing{}
+			for row := range o.Uses {
+				if o.Uses[row].Sharing != gpu.SharingNone {
+					sharing[row] = o.Uses[row].Sharing
+					if len(o.Uses[row].Owners) != 2 {
+						t.Errorf("row %d has %d owners, expected 2", row, len(o.Uses[row].Owners))
+					}
+				}
+			}
+			wantSharing := shared[name]
+			if wantSharing == nil {
+				wantSharing = map[int]gpu.Sharing{}
+			}
+			want(t, "sharing", sharing, wantSharing)
+			want(t, "unmatched", w.metric("dcgm_exporter_unmatched_devices"), map[string]float64{})
+
+			for _, h := range heldIn(capture) {
+				steps, found := w.mapper.Explain(t.Context(), w.topology, h)
+				if text := strings.Join(steps, "\n"); !found || !strings.Contains(text, "The kubelet lists it for container") || !strings.Contains(text, "\nSo ") {
+					t.Errorf("%s is not explained (found: %v):\n%s", h, found, text)
+				}
+			}
+		})
+	}
+}
+
+// heldIn returns the ids of the devices of a listing, as explain-device takes
+// them.
+func heldIn(r *v1.ListPodResourcesResponse) []string {
+	var ids []string
+	for _, p := range r.PodResources {
+		for _, c := range p.Containers {
+			for _, d := range c.Devices {
+				ids = append(ids, d.DeviceIds...)
+			}
+			for _, claim := range c.DynamicResources {
+				for _, d := range claim.ClaimResources {
+					ids = append(ids, d.DriverName+"/"+d.PoolName+"/"+d.DeviceName)
+				}
+			}
+		}
+	}
+	return ids
+}
+
+func TestClaimsCarryTheirLabels(t *testing.T) {
+	known := false // the slice lags behind the claim
+	device := func(driver, pool, name string) (podmapper.ClaimDevice, bool) {
+		if !known {
+			return podmapper.ClaimDevice{}, false
+		}
+		return slices(driver, pool, name)
+	}
+	revision := uint64(1)
+	w := newWorld(t, podmapper.Options{Device: device, Revision: func() uint64 { return revision }}, kubelet.Lists(kubelet.Pod("ml/a",
+		kubelet.Claiming("c", "ml", "mine", "gpu.nvidia.com", "e2e-node", "gpu-3-mig-1g10gb-19-0", ""))))
+	want(t, "labels before the slice", pods(w.attribute()), map[int]string{})
+	want(t, "unmatched before the slice", w.metric("dcgm_exporter_unmatched_devices"), map[string]float64{"claim_device gpu.nvidia.com ": 1})
+
+	known, revision = true, 2
+	want(t, "labels", w.attribute().Of(5), []gpu.Label{
+		{Name: "container", Value: "c"},
+		{Name: "dra_claim_name", Value: "mine"},
+		{Name: "dra_claim_namespace", Value: "ml"},
+		{Name: "dra_device_name", Value: "gpu-3-mig-1g10gb-19-0"},
+		{Name: "dra_driver_name", Value: "gpu.nvidia.com"},
+		{Name: "dra_mig_device_uuid", Value: migA},
+		{Name: "dra_mig_profile", Value: "1g.10gb"},
+		{Name: "dra_pool_name", Value: "e2e-node"},
+		{Name: "namespace", Value: "ml"},
+		{Name: "pod", Value: "a"},
+	})
+	want(t, "unmatched", w.metric("dcgm_exporter_unmatched_devices"), map[string]float64{})
+}
+
+// An API is what the API server knows, for tests.
+type api struct {
+	pods     map[string]podmapper.PodInfo
+	revision uint64
+}
+
+func (a *api) options() podmapper.Options {
+	return podmapper.Options{
+		Pod: func(namespace, name string) (podmapper.PodInfo, bool) {
+			p, ok := a.pods[namespace+"/"+name]
+			return p, ok
+		},
+		Revision: func() uint64 { return a.revision },
+		PodUID:   true, PodLabels: true,
+	}
+}
+
+func (a *api) set(pods map[string]podmapper.PodInfo) { a.pods, a.revision = pods, a.revision+1 }
+
+func TestPodsThatAreOver(t *testing.T) {
+	one := kubelet.Pod("ml/one", kubelet.Container("c", "nvidia.com/gpu", gpu0))
+	two := kubelet.Pod("ml/two", kubelet.Container("c", "nvidia.com/gpu", gpu0))
+	noon := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+
+	t.Run("as the API server says", func(t *testing.T) {
+		a := &api{}
+		w := newWorld(t, a.options(), kubelet.Lists(one))
+		want(t, "running", pods(w.attribute()), map[int]string{0: "ml/one/c"})
+		a.set(map[string]podmapper.PodInfo{"ml/one": {Finished: true}})
+		want(t, "finished", pods(w.attribute()), map[int]string{})
+	})
+	t.Run("since a newer pod has the device", func(t *testing.T) {
+		a := &api{}
+		a.set(map[string]podmapper.PodInfo{"ml/one": {Created: noon}, "ml/two": {Created: noon.Add(time.Minute)}})
+		w := newWorld(t, a.options(), kubelet.Lists(one, two), kubelet.Lists(two, one))
+		want(t, "at once", pods(w.attribute()), map[int]string{0: "ml/two/c"})
+		want(t, "in the other order", pods(w.attribute()), map[int]string{0: "ml/two/c"})
+	})
+	t.Run("since another pod got the device later", func(t *testing.T) {
+		w := newWorld(t, podmapper.Options{}, kubelet.Lists(two), kubelet.Lists(one, two), kubelet.Lists(one, two, kubelet.Pod("ml/x")))
+		want(t, "alone", pods(w.attribute()), map[int]string{0: "ml/two/c"})
+		want(t, "with a later one", pods(w.attribute()), map[int]string{0: "ml/one/c"})
+		want(t, "still", pods(w.attribute()), map[int]string{0: "ml/one/c"})
+	})
+	t.Run("nobody knows which", func(t *testing.T) {
+		w := newWorld(t, podmapper.Options{}, kubelet.Lists(one, two))
+		o := w.attribute()
+		want(t, "labels", pods(o), map[int]string{})
+		want(t, "owners", len(o.UseOf(0).Owners), 2)
+	})
+}
+
+func TestNamesThatRecur(t *testing.T) {
+	a := &api{}
+	a.set(map[string]podmapper.PodInfo{"a/train-0": {UID: "1"}, "b/train-0": {UID: "2"}})
+	w := newWorld(t, a.options(), kubelet.Lists(
+		kubelet.Pod("a/train-0", kubelet.Container("c", "nvidia.com/gpu", gpu0)),
+		kubelet.Pod("b/train-0", kubelet.Container("c", "nvidia.com/gpu", gpu1)),
+	))
+	uid := func(o *gpu.Owners, row int) string { return o.UseOf(row).Owners[0].PodUID }
+	first := w.attribute()
+	want(t, "two namespaces", pods(first), map[int]string{0: "a/train-0/c", 1: "b/train-0/c"})
+	want(t, "uids", []string{uid(first, 0), uid(first, 1)}, []string{"1", "2"})
+
+	a.set(map[string]podmapper.PodInfo{"a/train-0": {UID: "3"}, "b/train-0": {UID: "2"}})
+	second := w.attribute()
+	if second.Generation == first.Generation {
+		t.Error("a pod made anew under the same name is the same")
+	}
+	want(t, "uid of the new pod", uid(second, 0), "3")
+	want(t, "label of the new pod", second.Of(0)[3], gpu.Label{Name: "pod_uid", Value: "3"})
+	a.revision++
+	if w.attribute() != second {
+		t.Error("something else changed in the API, and the result is another")
+	}
+}
+
+func TestLabelsOfPods(t *testing.T) {
+	many := map[string]string{}
+	for i := range 20 {
+		many[fmt.Sprintf("l%02d", i)] = "x"
+	}
+	for _, tt := range []struct {
+		name    string
+		allowed []string
+		labels  map[string]string
+		want    map[string]string
+		dropped map[string]float64
+	}{
+		{"all, with names for Prometheus", nil,
+			map[string]string{"app.kubernetes.io/name": "trainer", "team": "ml", "1st": "yes", "blank": ""},
+			map[string]string{"app_kubernetes_io_name": "trainer", "team": "ml", "_1st": "yes"}, nil},
+		{"allowed ones", []string{"^team$", "kubernetes"},
+			map[string]string{"app.kubernetes.io/name": "trainer", "team": "ml", "teams": "no"},
+			map[string]string{"app_kubernetes_io_name": "trainer", "team": "ml"}, nil},
+		{"two that become one: the first counts", nil,
+			map[string]string{"a-b": "first", "a.b": "second", "a_b": "third"},
+			map[string]string{"a_b": "first"}, map[string]float64{"collision ": 2}},
+		{"ours count", nil,
+			map[string]string{"pod": "x", "UUID": "x", "dra_claim_name": "x", "DCGM_FI_DRIVER_VERSION": "x", "team": "ml"},
+			map[string]string{"team": "ml"}, map[string]float64{"collision ": 4}},
+		{"too many", nil, many, func() map[string]string {
+			first := maps.Clone(many)
+			maps.DeleteFunc(first, func(k, _ string) bool { return k >= "l16" })
+			return first
+		}(), map[string]float64{"budget ": 4}},
+		{"too long", nil, map[string]string{"note": strings.Repeat("x", 129), "ok": strings.Repeat("x", 128)},
+			map[string]string{"ok": strings.Repeat("x", 128)}, map[string]float64{"length ": 1}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			a := &api{}
+			a.set(map[string]podmapper.PodInfo{"ml/a": {Labels: tt.labels}})
+			opt := a.options()
+			for _, text := range tt.allowed {
+				opt.LabelsAllowed = append(opt.LabelsAllowed, regexp.MustCompile(text))
+			}
+			w := newWorld(t, opt, kubelet.Lists(kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu0, gpu1))))
+			got := map[string]string{}
+			for _, l := range w.attribute().Of(0) {
+				if l.Name != "pod" && l.Name != "namespace" && l.Name != "container" {
+					got[l.Name] = l.Value
+				}
+			}
+			want(t, "labels", got, tt.want)
+			dropped := map[string]float64{"collision ": 0, "budget ": 0, "length ": 0}
+			maps.Copy(dropped, tt.dropped)
+			want(t, "dropped", w.metric("dcgm_exporter_pod_labels_dropped"), dropped)
+		})
+	}
+}
+
+// Whatever a pod's labels are called, a series gets names that Prometheus
+// accepts, each once, sorted, and none that is ours twice.
+func FuzzLabelsOfPods(f *testing.F) {
+	f.Add("app.kubernetes.io/name", "app_kubernetes_io/name", "pod")
+	f.Add("", "-", "__name__")
+	name := regexp.MustCompile(`^([a-zA-Z]|_[a-zA-Z0-9]|_$)[a-zA-Z0-9_]*$`)
+	f.Fuzz(func(t *testing.T, a, b, c string) {
+		server := &api{}
+		server.set(map[string]podmapper.PodInfo{"ml/a": {UID: "u", Labels: map[string]string{a: "1", b: "2", c: "3"}}})
+		labels := podmapper.LabelsOf(server.options(), gpu.Owner{Namespace: "ml", Pod: "a", Container: "c", PodUID: "u"}, server.pods["ml/a"].Labels)
+		for i, l := range labels {
+			if !name.MatchString(l.Name) {
+				t.Errorf("the name %q", l.Name)
+			}
+			if i > 0 && labels[i-1].Name >= l.Name {
+				t.Errorf("%q before %q", labels[i-1].Name, l.Name)
+			}
+			if l.Name == "pod" && l.Value != "a" || l.Name == "namespace" && l.Value != "ml" {
+				t.Errorf("%s is %q", l.Name, l.Value)
+			}
+		}
+	})
+}
+
+// Pods come and go by the hundred: each listing is the whole truth, and
+// nothing is kept of those that went.
+func TestChurn(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long test: 200 listings of 500 pods")
+	}
+	const crowd = 500
+	w := newWorld(t, podmapper.Options{})
+	heap := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	var before uint64
+	for round := range 200 {
+		var all []*v1.PodResources
+		for i := range crowd {
+			name := fmt.Sprintf("ns-%d/pod-%d-%d", i%3, round, i)
+			all = append(all, kubelet.Pod(name, kubelet.Container("c", "nvidia.com/gpu.shared", fmt.Sprintf("%s::%d", gpu4, i))))
+		}
+		all = append(all, kubelet.Pod(fmt.Sprintf("ml/whole-%d", round), kubelet.Container("c", "nvidia.com/gpu", gpu0)))
+		w.Script(kubelet.Lists(all...))
+		o := w.attribute()
+		want(t, "the pod of the round", pods(o), map[int]string{0: fmt.Sprintf("ml/whole-%d/c", round)})
+		for _, owner := range o.UseOf(4).Owners {
+			if !strings.HasPrefix(owner.Pod, fmt.Sprintf("pod-%d-", round)) {
+				t.Fatalf("round %d: the owner %s is stale", round, owner.Pod)
+			}
+		}
+		want(t, "owners, bounded", len(o.UseOf(4).Owners), 256)
+		want(t, "owners dropped", w.metric("dcgm_exporter_owners_dropped")[""], crowd-256)
+		if round == 20 {
+			before = heap()
+		}
+	}
+	if after := heap(); after > before+before/2+1<<20 {
+		t.Errorf("memory grew from %d to %d bytes over 180 rounds", before, after)
+	}
+}
