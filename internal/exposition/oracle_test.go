@@ -147,8 +147,8 @@ func parseServer(t testing.TB, page []byte) parsed {
 			var ls labels.Labels
 			parser.Labels(&ls)
 			pairs := ls.Map()
-			name := pairs[labels.MetricName]
-			delete(pairs, labels.MetricName)
+			name := pairs[model.MetricNameLabel]
+			delete(pairs, model.MetricNameLabel)
 			if !typed[name] {
 				t.Fatalf("%s: sample before its TYPE line", name)
 			}
