@@ -31,11 +31,10 @@ type table struct {
 	plan     *gpu.Plan
 	cells    []cell // per field, then per row
 	events   *eventLog
-	gpus     []int  // row → ordinal of the GPU (or other root) it belongs to
-	roots    []int  // ordinal → row of the root
-	cut      []bool // row → a GPU whose instances have rows of their own
-	wants    []int  // row → number of planned fields at its level, events apart
-	got      []int  // row → number of fields with a value in this cycle
+	gpus     []int // row → ordinal of the GPU (or other root) it belongs to
+	roots    []int // ordinal → row of the root
+	wants    []int // row → number of planned fields at its level, events apart
+	got      []int // row → number of fields with a value in this cycle
 	snap     gpu.Snapshot
 
 	stale, outOfRange int // dropped in the latest fill
@@ -47,22 +46,18 @@ func newTable(t *gpu.Topology, plan *gpu.Plan, events *eventLog) *table {
 		topology: t, plan: plan, events: events,
 		cells: make([]cell, len(plan.Fields)*rows),
 		gpus:  make([]int, rows),
-		cut:   make([]bool, rows),
 		wants: make([]int, rows),
 		got:   make([]int, rows),
 	}
 	for row := range rows {
 		if p := t.ParentRow(row); p >= 0 {
 			tab.gpus[row] = tab.gpus[p]
-			tab.cut[p] = tab.cut[p] || t.Devices[row].Entity.Kind == gpu.KindGPUInstance
 		} else {
 			tab.gpus[row] = len(tab.roots)
 			tab.roots = append(tab.roots, row)
 		}
-	}
-	for row := range rows {
 		for i := range plan.Fields {
-			if !plan.Fields[i].Events && tab.has(i, row) {
+			if !plan.Fields[i].Events && t.Serves(&plan.Fields[i], row) {
 				tab.wants[row]++
 			}
 		}
@@ -76,17 +71,6 @@ func newTable(t *gpu.Topology, plan *gpu.Plan, events *eventLog) *table {
 	tab.snap.Health.Entities = make([]gpu.EntityHealth, rows)
 	events.bind(t, plan)
 	return tab
-}
-
-// has reports whether a field is served for a row. What exists per GPU instance
-// is not served for a GPU that is cut into them, so that a sum over a node
-// counts nothing twice; texts are labels and may stand on both.
-func (tab *table) has(field, row int) bool {
-	f := &tab.plan.Fields[field]
-	if tab.cut[row] && !f.Text && f.Levels.Has(gpu.KindGPUInstance) {
-		return false
-	}
-	return f.Levels.Has(tab.topology.Devices[row].Entity.Kind)
 }
 
 func (tab *table) cell(field, row int) *cell {
@@ -151,10 +135,10 @@ func (tab *table) blame(f *gpu.Fault) {
 
 // place puts a sample into its cell if it is fresh and plausible.
 func (tab *table) place(s *gpu.Sample, now time.Time) {
-	if !tab.has(s.Field, s.Row) {
+	field := &tab.plan.Fields[s.Field]
+	if !tab.topology.Serves(field, s.Row) {
 		return
 	}
-	field := &tab.plan.Fields[s.Field]
 	c := tab.cell(s.Field, s.Row)
 	if field.Bounded() {
 		if n, ok := s.Value.Number(); ok && (n < field.Min || n > field.Max) {
@@ -198,7 +182,7 @@ func (tab *table) unavailable(list []gpu.FieldHealth) []gpu.FieldHealth {
 		for root, first := range tab.roots {
 			reason := ""
 			for row := first; row < len(tab.gpus); row++ {
-				if tab.gpus[row] != root || !tab.has(counter.Field, row) {
+				if tab.gpus[row] != root || !tab.topology.Serves(&tab.plan.Fields[counter.Field], row) {
 					continue
 				}
 				exists = true

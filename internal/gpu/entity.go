@@ -153,16 +153,34 @@ type Topology struct {
 	Host string
 
 	rows map[Entity]int
+	cut  []bool // per row: a GPU whose instances have rows of their own
 }
 
 // NewTopology returns a Topology over devices, which it takes over. Its other
 // fields may be set until it is handed to anyone else.
 func NewTopology(devices []Device) *Topology {
-	t := &Topology{Devices: devices, rows: make(map[Entity]int, len(devices))}
+	t := &Topology{Devices: devices, rows: make(map[Entity]int, len(devices)), cut: make([]bool, len(devices))}
 	for i := range devices {
 		t.rows[devices[i].Entity] = i
+		if devices[i].Entity.Kind != KindGPUInstance {
+			continue
+		}
+		if p := t.ParentRow(i); p >= 0 {
+			t.cut[p] = true
+		}
 	}
 	return t
+}
+
+// Serves reports whether a field is served for the entity of a row. What
+// exists per GPU instance is not served for a GPU that is cut into them, so
+// that a sum over a node counts nothing twice; texts are labels and may stand
+// on both.
+func (t *Topology) Serves(f *Field, row int) bool {
+	if t.cut[row] && !f.Text && f.Levels.Has(KindGPUInstance) {
+		return false
+	}
+	return f.Levels.Has(t.Devices[row].Entity.Kind)
 }
 
 // Row returns the row of e, and whether the topology has it.

@@ -75,7 +75,7 @@ LINE  METRIC                        TYPE     UNIT     OF                 SAYS
 4     DCGM_FI_DEV_POWER_USAGE       counter  watts    GPU                collected: GPU 8/8
 4     -                             -        -        -                  warning: type counter for the value, which can go down, of "DCGM_FI_DEV_POWER_USAGE": expected type gauge
 5     DCGM_FI_DRIVER_VERSION        label    -        node               collected: GPU 8/8, GPU instance 11/11
-6     DCGM_FI_PROF_DRAM_ACTIVE      gauge    ratio    GPU, GPU instance  collected: GPU 8/8, GPU instance 11/11
+6     DCGM_FI_PROF_DRAM_ACTIVE      gauge    ratio    GPU, GPU instance  collected: GPU 6/6, GPU instance 11/11
 7     DCGM_FI_DEV_CPU_TEMP_CURRENT  gauge    celsius  CPU                not collected here: no entity
 8     DCGM_EXP_XID_ERRORS_COUNT     gauge    -        -                  collected: 8 series
 6 metrics, 1 label, 0 lines not usable, 1 warning.

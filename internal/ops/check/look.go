@@ -51,12 +51,12 @@ func see(plan *gpu.Plan, s *gpu.Snapshot) machine {
 	}
 	for _, column := range s.Columns {
 		sight := metric(column.Counter.Name)
-		levels := plan.Fields[column.Counter.Field].Levels
+		field := &plan.Fields[column.Counter.Field]
 		for row := range s.Topology.Devices {
-			kind := s.Topology.Devices[row].Entity.Kind
-			if !levels.Has(kind) {
+			if !s.Topology.Serves(field, row) {
 				continue
 			}
+			kind := s.Topology.Devices[row].Entity.Kind
 			sight.all[kind]++
 			if row < len(column.Values) && !column.Values[row].IsAbsent() {
 				sight.served[kind]++
