@@ -60,6 +60,22 @@ func documented(t *testing.T) map[string]row {
 func inCode(t *testing.T) map[string]row {
 	t.Helper()
 	found := map[string]row{}
+	walkCode(t, func(n ast.Node) {
+		if name, ok := stringOf(n); ok && ourName.MatchString(name) {
+			if _, known := found[name]; !known {
+				found[name] = row{}
+			}
+		}
+		if name, r, ok := constructed(n); ok {
+			found[name] = r
+		}
+	})
+	return found
+}
+
+// walkCode visits every node of the exporter's code, without its tests.
+func walkCode(t *testing.T, visit func(ast.Node)) {
+	t.Helper()
 	err := filepath.WalkDir(filepath.Join(root, "internal"), func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") ||
 			strings.Contains(path, "/operator/") {
@@ -70,14 +86,7 @@ func inCode(t *testing.T) map[string]row {
 			return err
 		}
 		ast.Inspect(file, func(n ast.Node) bool {
-			if name, ok := stringOf(n); ok && ourName.MatchString(name) {
-				if _, known := found[name]; !known {
-					found[name] = row{}
-				}
-			}
-			if name, r, ok := constructed(n); ok {
-				found[name] = r
-			}
+			visit(n)
 			return true
 		})
 		return nil
@@ -85,7 +94,6 @@ func inCode(t *testing.T) map[string]row {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return found
 }
 
 func stringOf(n ast.Node) (string, bool) {
