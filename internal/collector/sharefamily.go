@@ -58,7 +58,7 @@ func (s *sharer) tell(list []gpu.Family) []gpu.Family {
 	add := func(family int, labels []gpu.Label, v gpu.Value) {
 		if !v.IsAbsent() {
 			f := &s.families[family]
-			f.Series = append(f.Series, gpu.Series{Row: gpu.AllRows, Labels: labels, Value: v})
+			f.Series = append(f.Series, gpu.Series{Row: gpu.AllRows, Labels: labels, Fixed: true, Value: v})
 		}
 	}
 	sum := func(family int, labels []gpu.Label, known bool, v float64) {
@@ -87,7 +87,9 @@ func (s *sharer) tell(list []gpu.Family) []gpu.Family {
 	s.families[familyInfo].Series = append(s.families[familyInfo].Series, s.infos...)
 	slices.SortFunc(s.lacks, func(a, b lack) int { return cmp.Or(cmp.Compare(a.what, b.what), cmp.Compare(a.reason, b.reason)) })
 	for _, l := range s.lacks {
-		add(familyUnavailable, []gpu.Label{{Name: "what", Value: l.what}, {Name: "reason", Value: l.reason}}, gpu.Int(1))
+		f := &s.families[familyUnavailable]
+		labels := []gpu.Label{{Name: "what", Value: l.what}, {Name: "reason", Value: l.reason}}
+		f.Series = append(f.Series, gpu.Series{Row: gpu.AllRows, Labels: labels, Value: gpu.Int(1)})
 	}
 	return append(list, s.families...)
 }
@@ -127,7 +129,7 @@ func appendInfos(series []gpu.Series, r *shareRow, use *gpu.Use) []gpu.Series {
 		if use.Replicas > 0 {
 			labels = append(labels, gpu.Label{Name: "replicas", Value: strconv.Itoa(use.Replicas)})
 		}
-		series = append(series, gpu.Series{Row: gpu.AllRows, Labels: labels, Value: gpu.Int(1)})
+		series = append(series, gpu.Series{Row: gpu.AllRows, Labels: labels, Fixed: true, Value: gpu.Int(1)})
 	}
 	return series
 }

@@ -43,6 +43,7 @@ type Encoder struct {
 	columns  []*gpu.Counter // what families was planned for
 	derived  []gpu.Family   // likewise, without the series
 	seen     labelSets
+	fixed    fixedBlocks
 	xids     xidLabels
 	extra    []gpu.Label
 
@@ -106,6 +107,7 @@ func (e *Encoder) Encode(s *gpu.Snapshot) *Page {
 		}
 	}
 	p.body = dst
+	e.fixed.settle()
 	e.dropped.Add(uint64(e.labels.dropped))
 	e.labels.dropped = 0
 	return p
@@ -240,6 +242,10 @@ func (e *Encoder) appendDerived(dst []byte, f *family, series []gpu.Series) []by
 	for i := range series {
 		sr := &series[i]
 		if sr.Value.IsAbsent() || sr.Value.IsText() || sr.Row < gpu.AllRows || sr.Row >= len(e.labels.rows) {
+			continue
+		}
+		if sr.Fixed && sr.Row == gpu.AllRows && len(sr.Labels) > 0 {
+			dst = e.appendFixed(dst, f, sr)
 			continue
 		}
 		b := &block{}

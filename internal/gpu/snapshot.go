@@ -101,7 +101,10 @@ type Column struct {
 type Series struct {
 	Row    int     // the entity whose labels it carries, or AllRows for none
 	Labels []Label // beyond the entity's labels, in order
-	Value  Value
+	// Fixed says that nobody changes what Labels points to, ever: a series that
+	// comes again with the same slice need not be labelled anew.
+	Fixed bool
+	Value Value
 }
 
 // A Family is a metric family that the collector derives.

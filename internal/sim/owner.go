@@ -59,7 +59,7 @@ func (s *Source) use(d *gpu.Device) gpu.Use {
 		}
 		u.Owners = append(u.Owners, gpu.Owner{
 			Namespace: p.spec.Namespace, Pod: p.spec.Pod, Container: p.spec.Container,
-			PodUID: s.world.podUID(p.spec), Resource: "nvidia.com/gpu",
+			PodUID: s.uids[i], Resource: "nvidia.com/gpu",
 		})
 	}
 	if len(u.Owners) == 0 || d.Entity.Kind != gpu.KindGPU && d.Entity.Kind != gpu.KindGPUInstance {

@@ -78,10 +78,10 @@ func (s *Session) readProcesses(b *gpu.Batch, now int64) {
 // PodOf returns the UID of the pod that a simulated process belongs to, "" for
 // one of the host and for ids that no process has.
 func (s *Source) PodOf(pid uint32) (string, error) {
-	if pid < firstPID || int(pid-firstPID) >= len(s.node.pods) {
+	if pid < firstPID || int(pid-firstPID) >= len(s.uids) {
 		return "", nil
 	}
-	return s.world.podUID(s.node.pods[pid-firstPID].spec), nil
+	return s.uids[pid-firstPID], nil
 }
 
 // podUID returns the UID of a pod, "" for a process of the host.

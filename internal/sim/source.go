@@ -45,6 +45,8 @@ type Source struct {
 	// owners remembers the latest answer of Attribute.
 	owners ownership
 
+	uids []string // of the node's pods
+
 	released chan struct{} // closed by Release
 	release  sync.Once
 
@@ -76,11 +78,15 @@ func New(o Options) (*Source, error) {
 	if err != nil {
 		return nil, fmt.Errorf("sim: %w", err)
 	}
-	return &Source{
+	s := &Source{
 		node: node, now: now, start: start.UnixNano(), scenario: o.Scenario,
 		world:    newWorld(node, o.Seed, start.UnixNano(), relayouts),
 		released: make(chan struct{}),
-	}, nil
+	}
+	for i := range node.pods {
+		s.uids = append(s.uids, s.world.podUID(node.pods[i].spec))
+	}
+	return s, nil
 }
 
 // Stats counts what was done with a Source since New.
