@@ -75,8 +75,8 @@ func Run(ctx context.Context, p Process) error {
 
 	// A snapshot becomes a page, and the page is what a scrape gets.
 	options := encoderOptions(cfg, log)
+	self := &selfMetrics{own: registry, runtime: newRuntimeRegistry(), log: log}
 	if cfg.Web.ExporterMetrics {
-		self := &selfMetrics{own: registry, runtime: newRuntimeRegistry(), log: log}
 		options.Trailer = self.append
 	}
 	encoder := exposition.NewEncoder(options)
@@ -139,6 +139,9 @@ func Run(ctx context.Context, p Process) error {
 	group.Go(func() error { return loop.Run(ctx) })
 	group.Go(func() error { reloads.run(ctx, p.Hangup); return nil })
 	group.Go(func() error { watch.run(ctx); return nil })
+	if cfg.Web.ExporterMetrics {
+		group.Go(func() error { self.run(ctx); return nil })
+	}
 	group.Go(func() error {
 		followConfigMap(ctx, cfg, log, func() { _ = reloads.reload(ctx, "the ConfigMap changed") })
 		return nil

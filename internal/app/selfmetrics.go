@@ -1,7 +1,9 @@
 package app
 
 import (
+	"context"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -30,29 +32,42 @@ func newRuntimeRegistry() *prometheus.Registry {
 	return reg
 }
 
-// runtimeEvery is how often the runtime's and the process' series are gathered
-// at most. Gathering them costs more than a cycle does.
+// runtimeEvery is how often the runtime's and the process' series are gathered.
+// Gathering them costs more than a cycle does, and nobody scrapes faster.
 const runtimeEvery = 10 * time.Second
 
 // selfMetrics renders the exporter's own series for the end of a page: those
 // of the collection anew for every page, since they tell about it, and those
-// of the runtime now and then.
+// of the runtime as they were a moment ago.
 type selfMetrics struct {
 	own, runtime prometheus.Gatherer
 	log          *slog.Logger
-	text         []byte // of runtime
-	at           time.Time
+	text         atomic.Pointer[[]byte] // of runtime
+}
+
+// run gathers the series of the runtime now and then, apart from the cycles.
+func (s *selfMetrics) run(ctx context.Context) {
+	tick := time.NewTicker(runtimeEvery)
+	defer tick.Stop()
+	for {
+		text := s.render(nil, s.runtime)
+		s.text.Store(&text)
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // append appends the series in the text format. It is called once per page, on
 // the collector's goroutine.
 func (s *selfMetrics) append(dst []byte) []byte {
 	dst = s.render(dst, s.own)
-	if now := time.Now(); s.text == nil || now.Sub(s.at) >= runtimeEvery {
-		s.text = s.render(s.text[:0], s.runtime)
-		s.at = now
+	if text := s.text.Load(); text != nil {
+		dst = append(dst, *text...)
 	}
-	return append(dst, s.text...)
+	return dst
 }
 
 func (s *selfMetrics) render(dst []byte, from prometheus.Gatherer) []byte {
