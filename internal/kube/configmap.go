@@ -8,6 +8,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
@@ -31,30 +32,51 @@ func (c *Client) ConfigMap(namespace, name, key string) *ConfigMap {
 // Read returns the content of the key. The error says what is missing: the
 // permission (*Denied), the ConfigMap or the key.
 func (m *ConfigMap) Read(ctx context.Context) ([]byte, error) {
+	data, _, err := m.read(ctx)
+	return data, err
+}
+
+// read also says whether an error may pass by itself.
+func (m *ConfigMap) read(ctx context.Context) (data []byte, passing bool, err error) {
 	object, err := m.client.get(ctx, schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, m.Namespace, m.Name)
 	if apierrors.IsNotFound(err) {
-		return nil, fmt.Errorf("there is no ConfigMap %s in the namespace %s", m.Name, m.Namespace)
+		return nil, false, fmt.Errorf("there is no ConfigMap %s in the namespace %s", m.Name, m.Namespace)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("ConfigMap %s:%s: %w", m.Namespace, m.Name, err)
+		return nil, passes(err), fmt.Errorf("ConfigMap %s:%s: %w", m.Namespace, m.Name, err)
 	}
-	data, ok, err := unstructured.NestedString(object.Object, "data", m.Key)
+	text, ok, err := unstructured.NestedString(object.Object, "data", m.Key)
 	if err != nil || !ok {
-		return nil, fmt.Errorf("ConfigMap %s:%s has no key %q with a text", m.Namespace, m.Name, m.Key)
+		return nil, false, fmt.Errorf("ConfigMap %s:%s has no key %q with a text", m.Namespace, m.Name, m.Key)
 	}
-	return []byte(data), nil
+	return []byte(text), false, nil
+}
+
+// passes reports whether err is no refusal: nobody answered, or a server that
+// is not ready.
+func passes(err error) bool {
+	var denied *Denied
+	if errors.As(err, &denied) {
+		return false
+	}
+	switch apierrors.ReasonForError(err) {
+	case metav1.StatusReasonUnknown, metav1.StatusReasonServiceUnavailable, metav1.StatusReasonTooManyRequests,
+		metav1.StatusReasonTimeout, metav1.StatusReasonServerTimeout, metav1.StatusReasonInternalError:
+		return true
+	default:
+		return false
+	}
 }
 
 // Await reads the key, again and again for as long as the API server cannot be
-// reached: a node that boots starts the exporter before its network. What the
-// server itself refuses or has not is an error at once.
+// reached or is not ready: a node that boots starts the exporter before its
+// network. What the server refuses or has not is an error at once.
 func (m *ConfigMap) Await(ctx context.Context, patience time.Duration) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for {
-		data, err := m.Read(ctx)
-		var denied *Denied
-		if err == nil || errors.As(err, &denied) || apierrors.ReasonForError(err) != "" || ctx.Err() != nil {
+		data, passing, err := m.read(ctx)
+		if !passing || ctx.Err() != nil {
 			return data, err
 		}
 		select {

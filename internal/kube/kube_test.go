@@ -1,0 +1,268 @@
+package kube_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/kube"
+)
+
+const (
+	podsPath  = "/api/v1/pods"
+	nodesPath = "/api/v1/nodes"
+	mapsPath  = "/api/v1/namespaces/monitoring/configmaps"
+)
+
+func pod(name, uid, phase string, labels map[string]any) map[string]any {
+	return map[string]any{
+		"apiVersion": "v1", "kind": "Pod",
+		"metadata": map[string]any{
+			"namespace": "ml", "name": name, "uid": uid, "labels": labels, "resourceVersion": "1",
+			"creationTimestamp": "2026-01-01T12:00:00Z",
+		},
+		"spec":   map[string]any{"nodeName": "node-1"},
+		"status": map[string]any{"phase": phase},
+	}
+}
+
+func TestPodsOfOneNode(t *testing.T) {
+	s := newServer(t)
+	s.put(podsPath, pod("a", "1", "Running", map[string]any{"team": "ml"}), pod("b", "2", "Succeeded", nil))
+	c, outcomes := s.client()
+	pods := c.Pods(t.Context(), "node-1")
+	until(t, "pod a", func() bool { _, ok := pods.Get("ml", "a"); return ok })
+	want(t, "selector", s.selector("list", podsPath), "spec.nodeName=node-1")
+	a, _ := pods.Get("ml", "a")
+	want(t, "pod a", a, kube.Pod{UID: "1", Labels: map[string]string{"team": "ml"}, Created: time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC).Local()})
+	if b, _ := pods.Get("ml", "b"); !b.Finished {
+		t.Error("pod b has succeeded and is not finished")
+	}
+	if _, ok := pods.Get("other", "a"); ok {
+		t.Error("a pod of another namespace is known")
+	}
+
+	until(t, "the watch", func() bool { return s.watched(podsPath) })
+	want(t, "selector of the watch", s.selector("watch", podsPath), "spec.nodeName=node-1")
+	before := pods.Revision()
+	s.tell(podsPath, "MODIFIED", pod("a", "3", "Failed", nil))
+	until(t, "pod a made anew", func() bool { a, _ := pods.Get("ml", "a"); return a.UID == "3" && a.Finished })
+	s.tell(podsPath, "DELETED", pod("a", "3", "Failed", nil))
+	until(t, "pod a gone", func() bool { _, ok := pods.Get("ml", "a"); return !ok })
+	if pods.Revision() < before+2 {
+		t.Errorf("revision %d after %d and two changes", pods.Revision(), before)
+	}
+	if err, ok := outcomes.of("pods"); !ok || err != nil {
+		t.Errorf("reported: %v, %v", err, ok)
+	}
+}
+
+func TestVerbsThatAreMissing(t *testing.T) {
+	for _, verb := range []string{"list", "watch"} {
+		t.Run(verb, func(t *testing.T) {
+			s := newServer(t)
+			s.put(podsPath, pod("a", "1", "Running", nil))
+			s.deny(verb, podsPath, true)
+			c, outcomes := s.client()
+			pods := c.Pods(t.Context(), "node-1")
+			var denied *kube.Denied
+			until(t, "the refusal", func() bool { err, _ := outcomes.of("pods"); return errors.As(err, &denied) })
+			want(t, "refusal", denied, &kube.Denied{Verb: verb, Resource: schema.GroupResource{Resource: "pods"}})
+			want(t, "sentence", denied.Error(),
+				"no permission to "+verb+" pods in the whole cluster: grant the service account the verb \""+verb+"\" on \"pods\" with a ClusterRole")
+
+			s.deny(verb, podsPath, false)
+			until(t, "pod a", func() bool { _, ok := pods.Get("ml", "a"); err, _ := outcomes.of("pods"); return ok && err == nil })
+		})
+	}
+}
+
+func resourceSlice(version string, generation int, devices ...map[string]any) map[string]any {
+	var list []any
+	for _, d := range devices {
+		if version == "v1beta1" {
+			d = map[string]any{"name": d["name"], "basic": map[string]any{"attributes": d["attributes"]}}
+		}
+		list = append(list, d)
+	}
+	return map[string]any{
+		"apiVersion": "resource.k8s.io/" + version, "kind": "ResourceSlice",
+		"metadata": map[string]any{"name": "slice-" + string(rune('a'+generation)), "resourceVersion": "1"},
+		"spec": map[string]any{
+			"driver": "gpu.nvidia.com", "nodeName": "node-1",
+			"pool": map[string]any{"name": "node-1", "generation": generation}, "devices": list,
+		},
+	}
+}
+
+func device(name string, attributes map[string]string) map[string]any {
+	all := map[string]any{"slots": map[string]any{"int": 7}}
+	for k, v := range attributes {
+		all[k] = map[string]any{"string": v}
+	}
+	return map[string]any{"name": name, "attributes": all}
+}
+
+func TestSlicesOfOneNode(t *testing.T) {
+	for _, tt := range []struct {
+		served  []string
+		version string
+	}{
+		{[]string{"v1beta1", "v1"}, "v1"},
+		{[]string{"v1beta2", "v1beta1"}, "v1beta2"},
+		{[]string{"v1beta1", "v1alpha3"}, "v1beta1"},
+	} {
+		t.Run(tt.version, func(t *testing.T) {
+			s := newServer(t)
+			s.groups["resource.k8s.io"] = tt.served
+			path := "/apis/resource.k8s.io/" + tt.version + "/resourceslices"
+			s.put(path,
+				resourceSlice(tt.version, 1, device("gpu-0", map[string]string{"uuid": "GPU-old"})),
+				resourceSlice(tt.version, 2,
+					device("gpu-0", map[string]string{"uuid": "GPU-0", "type": "gpu"}),
+					device("gpu-1-mig", map[string]string{"gpu.nvidia.com/uuid": "MIG-1", "type": "mig", "profile": "1g.10gb"}),
+					device("gpu-2", nil)),
+			)
+			c, _ := s.client()
+			slices := c.Slices(t.Context(), "node-1")
+			until(t, "a slice", func() bool { _, ok := slices.Get("gpu.nvidia.com", "node-1", "gpu-0"); return ok })
+			want(t, "selector", s.selector("list", path), "spec.nodeName=node-1")
+			gpu0, _ := slices.Get("gpu.nvidia.com", "node-1", "gpu-0")
+			want(t, "gpu-0, of the pool's latest generation", gpu0, kube.Device{UUID: "GPU-0", Type: "gpu"})
+			mig, _ := slices.Get("gpu.nvidia.com", "node-1", "gpu-1-mig")
+			want(t, "gpu-1-mig", mig, kube.Device{UUID: "MIG-1", Type: "mig", Profile: "1g.10gb"})
+			for _, name := range []string{"gpu-2", "gpu-3"} {
+				if d, ok := slices.Get("gpu.nvidia.com", "node-1", name); ok {
+					t.Errorf("%s is known: %+v", name, d)
+				}
+			}
+
+			until(t, "the watch", func() bool { return s.watched(path) })
+			before := slices.Revision()
+			s.tell(path, "MODIFIED", resourceSlice(tt.version, 2, device("gpu-3", map[string]string{"uuid": "GPU-3"})))
+			until(t, "the slice that lagged", func() bool { _, ok := slices.Get("gpu.nvidia.com", "node-1", "gpu-3"); return ok })
+			if slices.Revision() == before {
+				t.Error("the content changed, the revision did not")
+			}
+		})
+	}
+}
+
+func TestClusterWithoutDRA(t *testing.T) {
+	s := newServer(t)
+	c, outcomes := s.client()
+	slices := c.Slices(t.Context(), "node-1")
+	until(t, "the reason", func() bool { err, _ := outcomes.of("resourceslices"); return err != nil })
+	if err, _ := outcomes.of("resourceslices"); !strings.Contains(err.Error(), "expected one of [v1 v1beta2 v1beta1]") {
+		t.Errorf("reported: %v", err)
+	}
+	if _, ok := slices.Get("gpu.nvidia.com", "node-1", "gpu-0"); ok || slices.Revision() != 0 {
+		t.Error("a device is known")
+	}
+}
+
+// The recorded ResourceSlice of a real API server, read by the same code.
+func TestRecordedSlice(t *testing.T) {
+	path := filepath.Join("..", "..", "..", "shared", "data", "podresources", "resourceslices.json")
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Skipf("missing data: no recorded ResourceSlices: %v", err)
+	}
+	var objects []map[string]any
+	if err := json.Unmarshal(text, &objects); err != nil {
+		t.Fatal(err)
+	}
+	s := newServer(t)
+	s.groups["resource.k8s.io"] = []string{"v1"}
+	s.put("/apis/resource.k8s.io/v1/resourceslices", objects...)
+	c, _ := s.client()
+	slices := c.Slices(t.Context(), "e2e-node")
+	until(t, "the MIG device", func() bool {
+		d, ok := slices.Get("gpu.nvidia.com", "e2e-node", "gpu-3-mig-1g10gb-19-0")
+		return ok && d == kube.Device{UUID: "MIG-a0000000-0000-5000-8000-000000000001", Type: "mig"}
+	})
+}
+
+func configMap(data map[string]any) map[string]any {
+	return map[string]any{
+		"apiVersion": "v1", "kind": "ConfigMap",
+		"metadata": map[string]any{"namespace": "monitoring", "name": "counters"}, "data": data,
+	}
+}
+
+func TestConfigMap(t *testing.T) {
+	s := newServer(t)
+	c, _ := s.client()
+	m := c.ConfigMap("monitoring", "counters", "metrics")
+	s.put(mapsPath, configMap(map[string]any{"metrics": "DCGM_FI_DEV_GPU_TEMP, gauge, x"}))
+	got, err := m.Await(t.Context(), time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want(t, "content", string(got), "DCGM_FI_DEV_GPU_TEMP, gauge, x")
+
+	s.put(mapsPath, configMap(map[string]any{"other": "x"}))
+	_, err = m.Await(t.Context(), time.Minute)
+	wantError(t, err, `ConfigMap monitoring:counters has no key "metrics" with a text`)
+	s.put(mapsPath)
+	_, err = m.Await(t.Context(), time.Minute)
+	wantError(t, err, "there is no ConfigMap counters in the namespace monitoring")
+	s.deny("get", mapsPath, true)
+	_, err = m.Await(t.Context(), time.Minute)
+	wantError(t, err, `ConfigMap monitoring:counters: no permission to get configmaps counters in the namespace monitoring: grant the service account the verb "get" on "configmaps" with a Role`)
+	s.Close()
+	if _, err := m.Await(t.Context(), 50*time.Millisecond); err == nil {
+		t.Error("no error, and no server")
+	}
+}
+
+func wantError(t *testing.T, err error, text string) {
+	t.Helper()
+	if err == nil || err.Error() != text {
+		t.Errorf("error %v\nexpected %s", err, text)
+	}
+}
+
+func TestSharingOfANode(t *testing.T) {
+	for label, value := range map[string]string{"nvidia.com/gpu.sharing-strategy": "mps", "cloud.google.com/gke-gpu-sharing-strategy": "mps"} {
+		s := newServer(t)
+		s.put(nodesPath, map[string]any{
+			"apiVersion": "v1", "kind": "Node",
+			"metadata": map[string]any{"name": "node-1", "labels": map[string]any{label: value}},
+		})
+		c, _ := s.client()
+		sharing := c.Sharing(t.Context(), "node-1")
+		until(t, "MPS by "+label, sharing.MPS)
+	}
+}
+
+func TestNoCluster(t *testing.T) {
+	t.Setenv("KUBERNETES_SERVICE_HOST", "")
+	if _, err := kube.New(kube.Options{}); !errors.Is(err, kube.ErrNoCluster) {
+		t.Errorf("error %v", err)
+	}
+	if _, err := kube.New(kube.Options{Kubeconfig: []string{"/nonexistent/config"}}); err == nil {
+		t.Error("a kubeconfig that is not there is taken")
+	}
+}
+
+func TestWatchesEndWithTheirContext(t *testing.T) {
+	s := newServer(t)
+	s.put(podsPath, pod("a", "1", "Running", nil))
+	c, _ := s.client()
+	ctx, cancel := context.WithCancel(t.Context())
+	pods := c.Pods(ctx, "node-1")
+	until(t, "the watch", func() bool { return s.watched(podsPath) })
+	cancel()
+	until(t, "the end of the watch", func() bool { return !s.watched(podsPath) })
+	if a, ok := pods.Get("ml", "a"); !ok || a.UID != "1" {
+		t.Error("what was known is gone")
+	}
+}

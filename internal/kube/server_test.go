@@ -1,0 +1,218 @@
+package kube_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/kube"
+)
+
+// A server answers as an API server does for a handful of objects.
+type server struct {
+	t *testing.T
+	*httptest.Server
+
+	mu       sync.Mutex
+	objects  map[string][]map[string]any // by the path of their list
+	denied   map[string]bool             // "verb path"
+	groups   map[string][]string         // versions of API groups
+	queries  map[string]string           // the field selectors that came, by path
+	watchers map[string][]chan map[string]any
+	version  int
+}
+
+func newServer(t *testing.T) *server {
+	s := &server{
+		t: t, objects: map[string][]map[string]any{}, denied: map[string]bool{}, groups: map[string][]string{},
+		queries: map[string]string{}, watchers: map[string][]chan map[string]any{}, version: 1,
+	}
+	s.Server = httptest.NewServer(s)
+	t.Cleanup(func() {
+		s.CloseClientConnections()
+		s.Close()
+	})
+	return s
+}
+
+func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	path := r.URL.Path
+	s.mu.Lock()
+	if group, ok := strings.CutPrefix(path, "/apis/"); ok && !strings.Contains(group, "/") {
+		defer s.mu.Unlock()
+		s.group(w, group)
+		return
+	}
+	verb, dir, name := "list", path, ""
+	if _, ok := s.objects[path]; !ok {
+		verb, dir, name = "get", filepath.Dir(path), filepath.Base(path)
+	}
+	if r.URL.Query().Get("watch") != "" {
+		verb = "watch"
+	}
+	s.queries[verb+" "+dir] = r.URL.Query().Get("fieldSelector")
+	objects, ok := s.objects[dir]
+	switch {
+	case s.denied[verb+" "+dir]:
+		fail(w, http.StatusForbidden, "Forbidden")
+	case !ok:
+		fail(w, http.StatusNotFound, "NotFound")
+	case verb == "get":
+		for _, o := range objects {
+			if o["metadata"].(map[string]any)["name"] == name {
+				json.NewEncoder(w).Encode(o)
+				s.mu.Unlock()
+				return
+			}
+		}
+		fail(w, http.StatusNotFound, "NotFound")
+	case verb == "list":
+		json.NewEncoder(w).Encode(map[string]any{
+			"kind": "List", "apiVersion": "v1", "metadata": map[string]any{"resourceVersion": fmt.Sprint(s.version)}, "items": objects,
+		})
+	default:
+		events := make(chan map[string]any, 16)
+		s.watchers[dir] = append(s.watchers[dir], events)
+		s.mu.Unlock()
+		w.(http.Flusher).Flush()
+		for {
+			select {
+			case <-r.Context().Done():
+				s.mu.Lock()
+				s.watchers[dir] = slices.DeleteFunc(s.watchers[dir], func(w chan map[string]any) bool { return w == events })
+				s.mu.Unlock()
+				return
+			case e := <-events:
+				json.NewEncoder(w).Encode(e)
+				w.(http.Flusher).Flush()
+			}
+		}
+	}
+	s.mu.Unlock()
+}
+
+func (s *server) group(w http.ResponseWriter, name string) {
+	versions, ok := s.groups[name]
+	if !ok {
+		fail(w, http.StatusNotFound, "NotFound")
+		return
+	}
+	var list []map[string]any
+	for _, v := range versions {
+		list = append(list, map[string]any{"groupVersion": name + "/" + v, "version": v})
+	}
+	json.NewEncoder(w).Encode(map[string]any{"kind": "APIGroup", "apiVersion": "v1", "name": name, "versions": list})
+}
+
+func fail(w http.ResponseWriter, code int, reason string) {
+	w.WriteHeader(code)
+	json.NewEncoder(w).Encode(map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": reason, "code": code})
+}
+
+// put sets the objects of a list.
+func (s *server) put(path string, objects ...map[string]any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.objects[path] = objects
+}
+
+func (s *server) deny(verb, path string, denied bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.denied[verb+" "+path] = denied
+}
+
+// watched reports whether somebody watches a list.
+func (s *server) watched(path string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.watchers[path]) > 0
+}
+
+// tell sends an event to all who watch a list.
+func (s *server) tell(path, event string, object map[string]any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.version++
+	object["metadata"].(map[string]any)["resourceVersion"] = fmt.Sprint(s.version)
+	for _, w := range s.watchers[path] {
+		w <- map[string]any{"type": event, "object": object}
+	}
+}
+
+// selector is the field selector that a list was asked for with.
+func (s *server) selector(verb, path string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.queries[verb+" "+path]
+}
+
+// outcomes collects what a client reports.
+type outcomes struct {
+	mu   sync.Mutex
+	last map[string]error
+}
+
+func (o *outcomes) report(resource string, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.last[resource] = err
+}
+
+func (o *outcomes) of(resource string) (error, bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	err, ok := o.last[resource]
+	return err, ok
+}
+
+// client returns a client of the server, made of a kubeconfig file.
+func (s *server) client() (*kube.Client, *outcomes) {
+	s.t.Helper()
+	path := filepath.Join(s.t.TempDir(), "config")
+	text := fmt.Sprintf(`{"apiVersion": "v1", "kind": "Config", "current-context": "c",
+"contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+"clusters": [{"name": "c", "cluster": {"server": %q}}], "users": [{"name": "u", "user": {}}]}`, s.URL)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+	o := &outcomes{last: map[string]error{}}
+	c, err := kube.New(kube.Options{Kubeconfig: []string{path}, Report: o.report})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return c, o
+}
+
+// until waits for a condition.
+func until(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(60 * time.Second)
+	for !is() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("not seen: %s", what)
+		}
+	}
+}
+
+func want[T any](t *testing.T, what string, got, expected T) {
+	t.Helper()
+	if d := cmp.Diff(expected, got); d != "" {
+		t.Errorf("%s (-want +got):\n%s", what, d)
+	}
+}
