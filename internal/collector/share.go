@@ -2,6 +2,7 @@ package collector
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -378,7 +379,7 @@ func (s *sharer) divide(tab *table, r *shareRow) {
 			a.util = gpu.Float(util)
 		}
 		if memoryKnown {
-			a.memory = gpu.Float(memory)
+			a.memory = bytesOf(memory)
 		}
 	}
 	r.util, r.memory = gpu.Value{}, gpu.Value{}
@@ -392,8 +393,16 @@ func (s *sharer) divide(tab *table, r *shareRow) {
 		r.util = gpu.Float(rest(util, r.accounts, func(a *account) gpu.Value { return a.util }))
 	}
 	if memoryKnown {
-		r.memory = gpu.Float(rest(memory, r.accounts, func(a *account) gpu.Value { return a.memory }))
+		r.memory = bytesOf(rest(memory, r.accounts, func(a *account) gpu.Value { return a.memory }))
 	}
+}
+
+// bytesOf returns a number of bytes, as an integer where it is one.
+func bytesOf(n float64) gpu.Value {
+	if n == math.Trunc(n) && n < 1<<53 {
+		return gpu.Int(int64(n))
+	}
+	return gpu.Float(n)
 }
 
 // missing says why a row has no utilisation.
@@ -469,7 +478,7 @@ func (s *sharer) divideByProcess(r *shareRow, util float64, utilKnown bool, memo
 			a.util = gpu.Float(a.busy * scaleBusy)
 		}
 		if memoryKnown {
-			a.memory = gpu.Float(a.bytes * scaleBytes)
+			a.memory = bytesOf(a.bytes * scaleBytes)
 		}
 	}
 }
@@ -507,6 +516,9 @@ func (s *sharer) integrate(tab *table, r *shareRow, at int64) {
 	}
 	rest, ok := r.util.Number()
 	if !ok {
+		if s.since(r.ledger.activeAt, at) == 0 {
+			r.ledger.activeAt = at // from here on there will be something to tell
+		}
 		return
 	}
 	seconds = s.since(r.ledger.activeAt, at) * share
