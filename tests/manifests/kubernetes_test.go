@@ -20,6 +20,7 @@ import (
 	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	apps "k8s.io/api/apps/v1"
 	core "k8s.io/api/core/v1"
+	rbac "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -336,5 +337,29 @@ func within(limit time.Duration, try func() error) error {
 		if err := try(); err == nil || time.Now().After(end) {
 			return err
 		}
+	}
+}
+
+// The manifests that docs/kubernetes.md gives are whole, and are taken as they
+// are.
+func TestTheDocumentedAccessDecodes(t *testing.T) {
+	text := string(read(t, filepath.Join(root, "docs", "kubernetes.md")))
+	_, block, found := strings.Cut(text, "```yaml\n")
+	block, _, closed := strings.Cut(block, "```")
+	documents := strings.Split(block, "\n---\n")
+	if !found || !closed || len(documents) != 3 {
+		t.Fatalf("docs/kubernetes.md: expected a block of three manifests, found %d", len(documents))
+	}
+	var account core.ServiceAccount
+	var role rbac.ClusterRole
+	var binding rbac.ClusterRoleBinding
+	for i, object := range []runtime.Object{&account, &role, &binding} {
+		if err := yaml.UnmarshalStrict([]byte(documents[i]), object); err != nil {
+			t.Errorf("%v in\n%s", err, documents[i])
+		}
+	}
+	if binding.RoleRef.Name != role.Name || binding.Subjects[0].Name != account.Name ||
+		binding.Subjects[0].Namespace != account.Namespace || account.Namespace != load(t).namespace.Name {
+		t.Errorf("account, role and binding do not name each other: %v", binding)
 	}
 }
