@@ -23,7 +23,7 @@ build: ## Build bin/dcgm-exporter and bin/gpuop
 
 .PHONY: run
 run: build ## Serve this machine's GPUs on :9400, or a simulated node where there are none
-	./bin/dcgm-exporter --sim-fallback --collectors etc/default-counters.csv --collect-interval 5000
+	@./bin/dcgm-exporter --sim-fallback --collectors etc/default-counters.csv --collect-interval 5000
 
 .PHONY: test
 test: prometheus ## Run every test (no GPU, no root, no running server)
