@@ -42,6 +42,7 @@ lint: ## Check formatting, vet and static analysis
 	@out=$$(gofmt -l cmd etc internal tests); [ -z "$$out" ] || { echo "not gofmt'ed:"; echo "$$out"; exit 1; }
 	$(GO) vet ./...
 	$(GO) vet -tags gpu ./tests/hardware/...
+	$(GO) vet -tags e2e ./tests/e2e/...
 	CGO_ENABLED=0 $(GO) build -o /dev/null ./cmd/dcgm-exporter
 	$(GO) run $(STATICCHECK) ./...
 
@@ -71,6 +72,10 @@ bench: ## Run the benchmarks that docs/performance.md tells about
 .PHONY: hardware
 hardware: ## Run the contract suite on a real GPU, and compare with nvidia-smi
 	REQUIRE_GPU=1 $(GO) test -count=1 -tags gpu -v ./tests/hardware/...
+
+.PHONY: e2e
+e2e: ## Test on a real one-node Kubernetes, started and ended for it (root; builds it once, in ten minutes)
+	GO=$(GO) tests/e2e/run.sh
 
 .PHONY: image
 image: build ## Build the container image without a registry, and run it (root, buildah, podman, runc)

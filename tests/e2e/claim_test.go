@@ -1,0 +1,215 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+	dra "k8s.io/kubelet/pkg/apis/dra/v1"
+	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// The names of NVIDIA's DRA driver and of its sockets in the kubelet's folder.
+const (
+	driverName   = "gpu.nvidia.com"
+	driverSocket = "plugins/" + driverName + "/dra.sock"
+	driverReg    = "plugins_registry/" + driverName + "-reg.sock"
+)
+
+// A driver hands out claimed devices as a DRA driver does. It prepares nothing
+// in the containers.
+type driver struct {
+	dra.UnimplementedDRAPluginServer
+	registration.UnimplementedRegistrationServer
+	node *node
+	// slice is the manifest that publishes the devices. A kubelet that starts
+	// removes it, so that each registration publishes anew.
+	slice string
+	told  func(format string, args ...any)
+}
+
+func (d *driver) GetInfo(context.Context, *registration.InfoRequest) (*registration.PluginInfo, error) {
+	return &registration.PluginInfo{
+		Type: registration.DRAPlugin, Name: driverName,
+		Endpoint: "/var/lib/kubelet/" + driverSocket, SupportedVersions: []string{dra.DRAPluginService},
+	}, nil
+}
+
+func (d *driver) NotifyRegistrationStatus(_ context.Context, s *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
+	if !s.PluginRegistered {
+		d.told("the kubelet refuses the DRA driver: %s", s.Error)
+	} else if out, err := d.node.kubectl(d.slice, "apply", "-f", "-"); err != nil {
+		d.told("publish the slice: %v: %s", err, out)
+	}
+	return &registration.RegistrationStatusResponse{}, nil
+}
+
+func (d *driver) NodePrepareResources(_ context.Context, r *dra.NodePrepareResourcesRequest) (*dra.NodePrepareResourcesResponse, error) {
+	out := &dra.NodePrepareResourcesResponse{Claims: map[string]*dra.NodePrepareResourceResponse{}}
+	for _, c := range r.Claims {
+		prepared, err := d.prepare(c)
+		if err != nil {
+			prepared = &dra.NodePrepareResourceResponse{Error: err.Error()}
+		}
+		out.Claims[c.Uid] = prepared
+	}
+	return out, nil
+}
+
+// prepare answers with the devices that the scheduler gave to a claim.
+func (d *driver) prepare(c *dra.Claim) (*dra.NodePrepareResourceResponse, error) {
+	text, err := d.node.kubectl("", "-n", c.Namespace, "get", "resourceclaim", c.Name, "-o", "jsonpath={.status.allocation.devices.results}")
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s", err, text)
+	}
+	var results []struct{ Request, Pool, Device string }
+	if err := json.Unmarshal([]byte(text), &results); err != nil {
+		return nil, err
+	}
+	var out dra.NodePrepareResourceResponse
+	for _, r := range results {
+		out.Devices = append(out.Devices, &dra.Device{RequestNames: []string{r.Request}, PoolName: r.Pool, DeviceName: r.Device})
+	}
+	return &out, nil
+}
+
+func (d *driver) NodeUnprepareResources(_ context.Context, r *dra.NodeUnprepareResourcesRequest) (*dra.NodeUnprepareResourcesResponse, error) {
+	out := &dra.NodeUnprepareResourcesResponse{Claims: map[string]*dra.NodeUnprepareResourceResponse{}}
+	for _, c := range r.Claims {
+		out.Claims[c.Uid] = &dra.NodeUnprepareResourceResponse{}
+	}
+	return out, nil
+}
+
+// classes are the device classes of NVIDIA's driver.
+const classes = `
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: gpu.nvidia.com}
+spec: {selectors: [{cel: {expression: 'device.driver == "gpu.nvidia.com" && device.attributes["gpu.nvidia.com"].type == "gpu"'}}]}
+---
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: mig.nvidia.com}
+spec: {selectors: [{cel: {expression: 'device.driver == "gpu.nvidia.com" && device.attributes["gpu.nvidia.com"].type == "mig"'}}]}
+`
+
+// claimable starts the DRA driver with GPUs 4 and 5 and the first instance of
+// GPU 3, until the test ends. It returns the manifest of their slice.
+func claimable(t *testing.T, n *node) (slice string) {
+	t.Helper()
+	slice = fmt.Sprintf(`
+apiVersion: resource.k8s.io/v1
+kind: ResourceSlice
+metadata: {name: e2e-gpu.nvidia.com}
+spec:
+  driver: gpu.nvidia.com
+  nodeName: %[1]s
+  pool: {name: %[1]s, generation: 1, resourceSliceCount: 1}
+  devices:
+`, nodeName)
+	for _, d := range devices(t) {
+		switch {
+		case d.Entity.Kind == gpu.KindGPU && d.GPU >= 4:
+			slice += fmt.Sprintf("    - {name: gpu-%d, attributes: {type: {string: gpu}, uuid: {string: %s}}}\n", d.GPU, d.UUID)
+		case d.Entity.Kind == gpu.KindGPUInstance && d.InstanceID == 1:
+			slice += fmt.Sprintf("    - {name: gpu-%d-mig-3g40gb-9-0, attributes: {type: {string: mig}, uuid: {string: %s}, parentUUID: {string: %s}, profile: {string: %s}}}\n",
+				d.GPU, d.MIGUUID, d.UUID, d.Profile)
+		}
+	}
+	n.run(t, classes)
+	d := &driver{node: n, slice: slice, told: t.Logf}
+	for socket, register := range map[string]func(*grpc.Server){
+		driverSocket: func(s *grpc.Server) { dra.RegisterDRAPluginServer(s, d) },
+		driverReg:    func(s *grpc.Server) { registration.RegisterRegistrationServer(s, d) },
+	} {
+		path := n.kubelet(socket)
+		if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+			t.Fatal(err)
+		}
+		server, err := serve(path, register)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(server.Stop)
+	}
+	t.Cleanup(func() { n.must(t, slice, "delete", "--ignore-not-found", "-f", "-") })
+	return slice
+}
+
+// claimant returns the manifest of a pod whose container "main" holds a claim.
+func claimant(namespace, name, claim string) string {
+	return fmt.Sprintf(`---
+apiVersion: v1
+kind: Pod
+metadata: {namespace: %s, name: %s}
+spec:
+  hostNetwork: true
+  terminationGracePeriodSeconds: 5
+  resourceClaims: [{name: device, resourceClaimName: %s}]
+  containers:
+    - {name: main, image: "e2e.local/hold:1", resources: {claims: [{name: device}]}}
+`, namespace, name, claim)
+}
+
+// claim returns the manifest of a claim of one device of a class.
+func claim(namespace, name, class string) string {
+	return fmt.Sprintf(`---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {namespace: %s, name: %s}
+spec: {devices: {requests: [{name: device, exactly: {deviceClassName: %s}}]}}
+`, namespace, name, class)
+}
+
+func TestClaimedDevicesShowWhoHoldsThem(t *testing.T) {
+	n := theNode(t)
+	slice := claimable(t, n)
+	e := n.export(t, account(t, n), "--kubernetes-enable-dra")
+	manifest := "apiVersion: v1\nkind: Namespace\nmetadata: {name: lab}\n" +
+		claim("lab", "instance", "mig.nvidia.com") + claim("lab", "both", "gpu.nvidia.com") +
+		claimant("lab", "alone", "instance") + claimant("lab", "one", "both") + claimant("lab", "two", "both")
+	n.run(t, manifest, "lab/alone", "lab/one", "lab/two")
+
+	// The instance is one pod's. The GPU of the claim that two pods hold shows
+	// none, and both are told of apart.
+	want := map[string]string{"3/1": "lab/alone/main"}
+	p := e.showing(want)
+	for _, l := range p.series(memory) {
+		if l["GPU_I_ID"] != "1" {
+			continue
+		}
+		got := []string{l["dra_claim_namespace"], l["dra_claim_name"], l["dra_driver_name"], l["dra_pool_name"], l["dra_device_name"], l["dra_mig_profile"]}
+		if text := strings.Join(got, " "); text != "lab instance gpu.nvidia.com e2e-node gpu-3-mig-3g40gb-9-0 3g.40gb" {
+			t.Errorf("labels of the claim: %s", text)
+		}
+	}
+	e.until("both pods of the shared claim", func(p page) bool {
+		var sharing []string
+		for _, l := range p.series("dcgm_pod_gpu_info") {
+			if l["sharing"] == "dra" {
+				sharing = append(sharing, l["namespace"]+"/"+l["pod"]+" on "+l["gpu"])
+			}
+		}
+		return len(sharing) == 2 && strings.HasPrefix(sharing[0], "lab/") && sharing[0][len(sharing[0])-1] == sharing[1][len(sharing[1])-1]
+	})
+
+	// A slice that is gone leaves the claims unmatched, not guessed; once it is
+	// published anew the owners are back.
+	n.must(t, slice, "delete", "-f", "-")
+	unmatched := e.until("no owners without the slice", func(p page) bool { return len(p.owners()) == 0 })
+	if len(unmatched.series("dcgm_exporter_unmatched_devices")) == 0 {
+		t.Error("claims without a slice are not counted as unmatched")
+	}
+	n.must(t, slice, "apply", "-f", "-")
+	e.showing(want)
+}

@@ -1,0 +1,300 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// offer starts the device plugin: GPUs 0 and 1 whole, GPU 2 as four replicas,
+// GPU 3's instances. It waits until the node has them to give.
+func offer(t *testing.T, n *node) {
+	t.Helper()
+	resources := map[string][]string{}
+	add := func(resource string, ids ...string) { resources[resource] = append(resources[resource], ids...) }
+	for _, d := range devices(t) {
+		switch {
+		case d.Entity.Kind == gpu.KindGPUInstance:
+			add("nvidia.com/mig-"+d.Profile, d.MIGUUID)
+		case d.GPU < 2:
+			add("nvidia.com/gpu", d.UUID)
+		case d.GPU == 2:
+			for i := range 4 {
+				add("nvidia.com/gpu.shared", fmt.Sprint(d.UUID, "::", i))
+			}
+		}
+	}
+	servePlugins(t, n, resources)
+	for resource, ids := range resources {
+		path := strings.ReplaceAll(resource, ".", `\.`)
+		n.must(t, "", "wait", "node/"+nodeName, "--timeout="+patience.String(),
+			fmt.Sprintf("--for=jsonpath={.status.allocatable.%s}=%d", path, len(ids)))
+	}
+}
+
+// pod returns the manifest of a pod with a container "main" that holds n of a
+// resource, and one beside it that holds nothing.
+func pod(name, resource string, n int) string {
+	namespace, name, _ := strings.Cut(name, "/")
+	return fmt.Sprintf(`---
+apiVersion: v1
+kind: Pod
+metadata: {namespace: %s, name: %s, labels: {team: %[2]s-team, app.kubernetes.io/name: %[2]s}}
+spec:
+  hostNetwork: true
+  terminationGracePeriodSeconds: 5
+  containers:
+    - {name: main, image: "e2e.local/hold:1", resources: {limits: {%s: %d}}}
+    - {name: beside, image: "e2e.local/hold:1"}
+`, namespace, name, resource, n)
+}
+
+func sorted(m map[string]string) []string {
+	var out []string
+	for k, v := range m {
+		out = append(out, k+"="+v)
+	}
+	return slices.Sorted(slices.Values(out))
+}
+
+// sharers returns "device namespace/pod/container resource sharing replicas" of
+// every dcgm_pod_gpu_info.
+func sharers(p page) []string {
+	var out []string
+	for _, l := range p.series("dcgm_pod_gpu_info") {
+		device := l["gpu"]
+		if l["GPU_I_ID"] != "" {
+			device += "/" + l["GPU_I_ID"]
+		}
+		out = append(out, strings.TrimSpace(fmt.Sprintf("%s %s/%s/%s %s %s %s",
+			device, l["namespace"], l["pod"], l["container"], l["resource"], l["sharing"], l["replicas"])))
+	}
+	slices.Sort(out)
+	return out
+}
+
+// listed returns the pods with devices in the kubelet's own listing.
+func listed(t *testing.T, n *node) []string {
+	t.Helper()
+	conn, err := grpc.NewClient("unix://"+n.kubelet("pod-resources/kubelet.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	list, err := podresources.NewPodResourcesListerClient(conn).List(t.Context(), &podresources.ListPodResourcesRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, p := range list.PodResources {
+		if slices.ContainsFunc(p.Containers, func(c *podresources.ContainerResources) bool { return len(c.Devices) > 0 }) {
+			out = append(out, p.Namespace+"/"+p.Name)
+		}
+	}
+	return out
+}
+
+const shares = "nvidia.com/gpu.shared"
+
+// The pods of most tests, and what the page is to show of them. Both whole GPUs
+// are one pod's, so that it does not matter in which order the kubelet gives.
+func manyPods() (manifest string, names []string, want map[string]string) {
+	manifest = `
+apiVersion: v1
+kind: Namespace
+metadata: {name: ml}
+---
+apiVersion: v1
+kind: Namespace
+metadata: {name: web}
+` + pod("ml/train", "nvidia.com/gpu", 2) + pod("web/a", shares, 1) + pod("web/b", shares, 1) + pod("web/train", "nvidia.com/mig-3g.40gb", 2)
+	return manifest, []string{"ml/train", "web/a", "web/b", "web/train"}, map[string]string{
+		"0": "ml/train/main", "1": "ml/train/main", "3/1": "web/train/main", "3/2": "web/train/main",
+	}
+}
+
+func TestDevicesShowWhoHoldsThem(t *testing.T) {
+	n := theNode(t)
+	offer(t, n)
+	e := n.export(t, "")
+	e.until("a page without owners", func(p page) bool { return len(p[memory].GetMetric()) == 7 && len(p.owners()) == 0 })
+	manifest, names, want := manyPods()
+	n.run(t, manifest, names...)
+
+	// Whole GPUs and instances carry their owner; the time-sliced GPU 2, which
+	// two pods hold, carries none, and both are told of apart.
+	p := e.showing(want)
+	infos := []string{
+		"0 ml/train/main nvidia.com/gpu none",
+		"1 ml/train/main nvidia.com/gpu none",
+		"2 web/a/main nvidia.com/gpu.shared time-slicing 4",
+		"2 web/b/main nvidia.com/gpu.shared time-slicing 4",
+		"3/1 web/train/main nvidia.com/mig-3g.40gb mig",
+		"3/2 web/train/main nvidia.com/mig-3g.40gb mig",
+	}
+	if d := cmp.Diff(infos, sharers(p)); d != "" {
+		t.Errorf("dcgm_pod_gpu_info (-want +got):\n%s", d)
+	}
+
+	// A pod that goes takes its labels with it: the first reading after the
+	// kubelet forgot it shows it no more.
+	n.must(t, "", "-n", "ml", "delete", "pod", "train", "--wait")
+	e.until("the kubelet to forget the pod", func(page) bool { return !slices.Contains(listed(t, n), "ml/train") })
+	started := func(p page) float64 { // a reading that began after now
+		return p["dcgm_exporter_collect_last_success_timestamp_seconds"].GetMetric()[0].GetGauge().GetValue()
+	}
+	first := started(e.scrape())
+	var readings []float64
+	after := e.until("two more readings", func(p page) bool {
+		if at := started(p); at > first && !slices.Contains(readings, at) {
+			readings = append(readings, at)
+		}
+		return len(readings) == 2
+	})
+	maps.DeleteFunc(want, func(_, owner string) bool { return owner == "ml/train/main" })
+	if d := cmp.Diff(want, after.owners()); d != "" {
+		t.Errorf("owners after the pod is gone (-want +got):\n%s", d)
+	}
+
+	// Its GPUs go to others of the same name.
+	n.run(t, pod("web/next", "nvidia.com/gpu", 1)+pod("ml/train", "nvidia.com/gpu", 1), "web/next", "ml/train")
+	e.until("each GPU with one of the new pods", func(p page) bool {
+		owners := []string{p.owners()["0"], p.owners()["1"]}
+		slices.Sort(owners)
+		return slices.Equal(owners, []string{"ml/train/main", "web/next/main"})
+	})
+}
+
+func TestKubeletRestarts(t *testing.T) {
+	n := theNode(t)
+	offer(t, n)
+	e := n.export(t, "")
+	manifest, names, want := manyPods()
+	n.run(t, manifest, names...)
+	e.showing(want)
+	truthful := func(p page) {
+		for device, owner := range p.owners() {
+			if want[device] != owner {
+				t.Errorf("device %s shows %s, which holds %q", device, owner, want[device])
+			}
+		}
+		if len(p[memory].GetMetric()) != 7 {
+			t.Errorf("%d devices on the page, of 7", len(p[memory].GetMetric()))
+		}
+	}
+
+	// The node's supervisor keeps the kubelet ended for as long as this file is there.
+	stopped := filepath.Join(n.state, "kubelet.stopped")
+	if err := os.WriteFile(stopped, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.Remove(stopped) })
+	p := e.until("no owners while there is no kubelet", func(p page) bool { return len(p.owners()) == 0 }, truthful)
+	if v := p["dcgm_exporter_attribution_success"].GetMetric()[0].GetGauge().GetValue(); v != 0 {
+		t.Errorf("dcgm_exporter_attribution_success is %v while there is no kubelet", v)
+	}
+	if err := os.Remove(stopped); err != nil {
+		t.Fatal(err)
+	}
+	e.showing(want, truthful)
+
+	// The plugin has registered anew: the node gives devices again.
+	n.run(t, pod("web/c", shares, 1), "web/c")
+	e.until("a third pod on the shared GPU", func(p page) bool {
+		return slices.Contains(sharers(p), "2 web/c/main nvidia.com/gpu.shared time-slicing 4")
+	}, truthful)
+}
+
+// manual returns the manifest of docs/kubernetes.md that gives the rights.
+func manual(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/kubernetes.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for part := range strings.SplitSeq(string(text), "```yaml\n") {
+		block, _, _ := strings.Cut(part, "```")
+		if strings.Contains(block, "kind: ClusterRole\n") {
+			return block
+		}
+	}
+	t.Fatal("docs/kubernetes.md has no ClusterRole")
+	return ""
+}
+
+// account creates the service account of the manual and returns a kubeconfig
+// that has its rights and no others.
+func account(t *testing.T, n *node) string {
+	t.Helper()
+	const namespace = "gpu-monitoring"
+	n.run(t, fmt.Sprintf("apiVersion: v1\nkind: Namespace\nmetadata: {name: %s}\n---\n%s", namespace, manual(t)))
+	token := strings.TrimSpace(n.must(t, "", "-n", namespace, "create", "token", "dcgm-exporter"))
+	admin, err := os.ReadFile(filepath.Join(n.state, "admin.kubeconfig"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, _, _ := strings.Cut(string(admin), "users:")
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	config := head + fmt.Sprintf("users: [{name: admin, user: {token: %q}}]\ncontexts: [{name: e2e, context: {cluster: e2e, user: admin}}]\n", token)
+	if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestPodsLabelsComeFromTheAPIServer(t *testing.T) {
+	n := theNode(t)
+	offer(t, n)
+	e := n.export(t, account(t, n), "--kubernetes-enable-pod-labels", "--kubernetes-enable-pod-uid", "--kubernetes-pod-label-allowlist-regex=^team$")
+	manifest, names, want := manyPods()
+	n.run(t, manifest, names...)
+	e.showing(want)
+	uid := n.must(t, "", "-n", "ml", "get", "pod", "train", "-o", "jsonpath={.metadata.uid}")
+	labelled := func(team string) func(page) bool {
+		return func(p page) bool {
+			for _, l := range p.series(memory) {
+				if l["gpu"] == "0" {
+					return l["team"] == team && l["pod_uid"] == uid && l["app_kubernetes_io_name"] == ""
+				}
+			}
+			return false
+		}
+	}
+	e.until("the pod's label and UID", labelled("train-team"))
+	n.must(t, "", "-n", "ml", "label", "pod", "train", "team=vision", "--overwrite")
+	e.until("the label's new value", labelled("vision"))
+	for _, l := range e.scrape().series("dcgm_pod_gpu_info") {
+		if l["pod_uid"] == "" {
+			t.Errorf("dcgm_pod_gpu_info without the pod's UID: %v", l)
+		}
+	}
+}
+
+func TestMissingRightsAreNamed(t *testing.T) {
+	n := theNode(t)
+	offer(t, n)
+	config := account(t, n)
+	n.must(t, "", "delete", "clusterrole", "dcgm-exporter")
+	e := n.export(t, config, "--kubernetes-enable-pod-labels")
+	manifest, names, want := manyPods()
+	n.run(t, manifest, names...)
+	p := e.showing(want) // the kubelet is enough for these
+	for _, m := range p["dcgm_exporter_kubernetes_api_success"].GetMetric() {
+		if v := m.GetGauge().GetValue(); v != 0 {
+			t.Errorf("dcgm_exporter_kubernetes_api_success is %v without rights", v)
+		}
+	}
+}

@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# Builds the programs of the test node: Kubernetes, etcd and containerd from
+# their Go modules at pinned versions, and the one image that the node's pods
+# run. Takes about ten minutes of a processor the first time, nothing afterwards.
+#   build.sh FOLDER            builds them into FOLDER if they are not there
+#   build.sh --cached FOLDER   fails if they are not there
+set -euo pipefail
+cached=
+[ "$1" != --cached ] || { cached=yes; shift; }
+out=$(realpath -m "$1")
+cd "$(dirname "$0")"
+kubernetes=$(awk '$1 == "k8s.io/kubernetes" { print $2 }' kubernetes/go.mod)
+want=$(cat build.sh hold.go ./*/go.mod ./*/go.sum | sha256sum | cut -d' ' -f1)
+[ "$(cat "$out/built" 2>/dev/null)" != "$want" ] || exit 0
+[ -z "$cached" ] || exit 1
+mkdir -p "$out"
+rm -f "$out/built"
+
+# program MODULE LDFLAGS [FLAG...] PACKAGE...: one at a time, since linking takes much memory.
+program() {
+  (cd "$1" && CGO_ENABLED=0 nice go build -mod=readonly -trimpath -buildvcs=false -ldflags "-s -w $2" "${@:3}")
+}
+version=""
+for package in k8s.io/component-base/version k8s.io/client-go/pkg/version; do
+  version+=" -X $package.gitVersion=$kubernetes -X $package.gitMajor=$(cut -d. -f1 <<<"${kubernetes#v}")"
+  version+=" -X $package.gitMinor=$(cut -d. -f2 <<<"$kubernetes")"
+done
+for name in kube-apiserver kube-controller-manager kube-scheduler kubectl kubelet; do
+  program kubernetes "$version" -o "$out/" "k8s.io/kubernetes/cmd/$name"
+done
+for name in containerd containerd-shim-runc-v2 ctr; do
+  program containerd "" -tags "no_btrfs no_devmapper no_zfs" -o "$out/" "github.com/containerd/containerd/v2/cmd/$name"
+done
+program etcd "" -o "$out/etcd" go.etcd.io/etcd/server/v3
+
+# The image e2e.local/hold:1, in the form that docker save writes: one layer, one static program.
+image=$(mktemp -d)
+trap 'rm -rf "$image"' EXIT
+mkdir -p "$image"/root/{dev,etc,proc,sys,tmp} "$image"/layer
+CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o "$image/root/hold" hold.go
+tar --sort=name --owner=0 --group=0 --mtime=@0 -C "$image/root" -cf "$image/layer/layer.tar" .
+printf '{"architecture":"amd64","os":"linux","config":{"Entrypoint":["/hold"]},"rootfs":{"type":"layers","diff_ids":["sha256:%s"]}}' \
+  "$(sha256sum <"$image/layer/layer.tar" | cut -d' ' -f1)" >"$image/config.json"
+printf '[{"Config":"config.json","RepoTags":["e2e.local/hold:1"],"Layers":["layer/layer.tar"]}]' >"$image/manifest.json"
+tar -C "$image" -cf "$out/hold.tar" manifest.json config.json layer
+echo "$want" >"$out/built"

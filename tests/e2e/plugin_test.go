@@ -1,0 +1,126 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	deviceplugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+)
+
+// A plugin offers devices under one resource's name, as a device plugin does.
+// It gives containers nothing but their allocation.
+type plugin struct {
+	deviceplugin.UnimplementedDevicePluginServer
+	resource string
+	ids      []string
+	stop     context.Context // done when the plugin is to end
+}
+
+func (p *plugin) GetDevicePluginOptions(context.Context, *deviceplugin.Empty) (*deviceplugin.DevicePluginOptions, error) {
+	return &deviceplugin.DevicePluginOptions{}, nil
+}
+
+func (p *plugin) ListAndWatch(_ *deviceplugin.Empty, stream grpc.ServerStreamingServer[deviceplugin.ListAndWatchResponse]) error {
+	var all deviceplugin.ListAndWatchResponse
+	for _, id := range p.ids {
+		all.Devices = append(all.Devices, &deviceplugin.Device{ID: id, Health: deviceplugin.Healthy})
+	}
+	if err := stream.Send(&all); err != nil {
+		return err
+	}
+	select { // nothing changes
+	case <-stream.Context().Done():
+	case <-p.stop.Done():
+	}
+	return nil
+}
+
+func (p *plugin) Allocate(_ context.Context, r *deviceplugin.AllocateRequest) (*deviceplugin.AllocateResponse, error) {
+	var out deviceplugin.AllocateResponse
+	for range r.ContainerRequests {
+		out.ContainerResponses = append(out.ContainerResponses, &deviceplugin.ContainerAllocateResponse{})
+	}
+	return &out, nil
+}
+
+// servePlugins offers resources until the test ends. A kubelet that starts
+// removes the sockets of plugins, which then register anew.
+func servePlugins(t *testing.T, n *node, resources map[string][]string) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	t.Cleanup(func() { cancel(); wg.Wait() })
+	for resource, ids := range resources {
+		p := &plugin{resource: resource, ids: ids, stop: ctx}
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				if err := p.session(ctx, n.kubelet("device-plugins")); err != nil && ctx.Err() == nil {
+					t.Logf("device plugin %s: %v", resource, err)
+					pause(ctx)
+				}
+			}
+		})
+	}
+}
+
+// session serves and registers once, and returns when the socket is gone.
+func (p *plugin) session(ctx context.Context, folder string) error {
+	socket := filepath.Join(folder, "e2e-"+filepath.Base(p.resource)+".sock")
+	server, err := serve(socket, func(s *grpc.Server) { deviceplugin.RegisterDevicePluginServer(s, p) })
+	if err != nil {
+		return err
+	}
+	defer server.Stop()
+	conn, err := grpc.NewClient("unix://"+filepath.Join(folder, "kubelet.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	asking, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if _, err = deviceplugin.NewRegistrationClient(conn).Register(asking, &deviceplugin.RegisterRequest{
+		Version: deviceplugin.Version, Endpoint: filepath.Base(socket), ResourceName: p.resource,
+	}); err != nil {
+		return fmt.Errorf("register: %w", err)
+	}
+	for ctx.Err() == nil {
+		if _, err := os.Stat(socket); err != nil {
+			return nil
+		}
+		pause(ctx)
+	}
+	return nil
+}
+
+// serve starts a gRPC server on a socket, in the place of what was there.
+func serve(socket string, register func(*grpc.Server)) (*grpc.Server, error) {
+	if err := os.RemoveAll(socket); err != nil {
+		return nil, err
+	}
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		return nil, err
+	}
+	server := grpc.NewServer()
+	register(server)
+	go func() { _ = server.Serve(listener) }() // ends with Stop
+	return server, nil
+}
+
+// pause waits between two looks at something, or for the end of ctx.
+func pause(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(100 * time.Millisecond):
+	}
+}

@@ -1,0 +1,250 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/app"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/sim"
+)
+
+// patience bounds every wait; it is no claim about speed.
+const patience = 90 * time.Second
+
+const nodeName = "e2e-node" // as node/settings.sh says
+
+// A node is the Kubernetes node that run.sh started.
+type node struct{ programs, state string }
+
+func theNode(t *testing.T) *node {
+	t.Helper()
+	n := &node{programs: os.Getenv("E2E_PROGRAMS"), state: os.Getenv("E2E_NODE")}
+	if n.programs == "" || n.state == "" {
+		t.Fatal("E2E_PROGRAMS and E2E_NODE are not set: these tests are run by tests/e2e/run.sh")
+	}
+	return n
+}
+
+// kubelet returns the path on this machine of something in the kubelet's folder.
+func (n *node) kubelet(path ...string) string {
+	return filepath.Join(append([]string{n.state, "host/lib/kubelet"}, path...)...)
+}
+
+// kubectl runs kubectl as an administrator and returns what it printed.
+func (n *node) kubectl(input string, args ...string) (string, error) {
+	cmd := exec.Command(filepath.Join(n.programs, "kubectl"), append([]string{"--kubeconfig", filepath.Join(n.state, "admin.kubeconfig")}, args...)...)
+	cmd.Stdin = strings.NewReader(input)
+	var out, said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &said
+	err := cmd.Run()
+	if err != nil {
+		return said.String(), err
+	}
+	return out.String(), nil
+}
+
+func (n *node) must(t *testing.T, input string, args ...string) string {
+	t.Helper()
+	out, err := n.kubectl(input, args...)
+	if err != nil {
+		t.Fatalf("kubectl %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return out
+}
+
+// run creates what a manifest says, which goes with the test, and waits for its
+// pods.
+func (n *node) run(t *testing.T, manifest string, pods ...string) {
+	t.Helper()
+	n.must(t, manifest, "apply", "-f", "-")
+	t.Cleanup(func() {
+		n.must(t, manifest, "delete", "--ignore-not-found", "--wait", "-f", "-")
+	})
+	for _, pod := range pods {
+		namespace, name, _ := strings.Cut(pod, "/")
+		args := []string{"-n", namespace, "wait", "--for=condition=Ready", "--timeout=" + patience.String(), "pod/" + name}
+		if out, err := n.kubectl("", args...); err != nil {
+			about, _ := n.kubectl("", "-n", namespace, "describe", "pod", name)
+			t.Fatalf("pod %s is not ready: %s\n%s", pod, out, about)
+		}
+	}
+}
+
+// simNode is the simulated node whose devices the plugins offer: whole GPUs,
+// and GPU 3 cut into two MIG instances.
+const simNode = "shared"
+
+// devices returns the simulated node's devices.
+func devices(t *testing.T) []gpu.Device {
+	t.Helper()
+	source, err := sim.New(sim.Options{Node: simNode, Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	session, err := source.Open(t.Context(), &gpu.Plan{
+		Devices: gpu.Selector{Flex: true},
+		Fields:  []gpu.Field{{ID: 252, Name: memory, Levels: gpu.KindsOf(gpu.KindGPU, gpu.KindGPUInstance)}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer session.Close()
+	return session.Topology().Devices
+}
+
+// memory is a family that every whole GPU and every MIG instance has a series of.
+const memory = "DCGM_FI_DEV_FB_USED"
+
+// An exporter is a running one.
+type exporter struct {
+	t   *testing.T
+	url string
+}
+
+type lockedBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+// export runs an exporter of the simulated node until the test ends. It reads
+// the kubelet's own socket twice a second, and the API server where a
+// kubeconfig is given.
+func (n *node) export(t *testing.T, kubeconfig string, args ...string) *exporter {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	log := &lockedBuffer{}
+	listening, result := make(chan net.Addr, 1), make(chan error, 1)
+	env := map[string]string{"NODE_NAME": nodeName, "KUBECONFIG": kubeconfig}
+	go func() {
+		result <- app.Run(ctx, app.Process{
+			Args: append([]string{
+				"--address=127.0.0.1:0", "--source=sim", "--sim-node=" + simNode, "-c", "500",
+				"--collectors=../../etc/default-counters.csv",
+				"--kubernetes", "--pod-resources-kubelet-socket=" + n.kubelet("pod-resources/kubelet.sock"),
+			}, args...),
+			Env: func(name string) (string, bool) { v := env[name]; return v, v != "" },
+			Out: io.Discard, Err: log, Start: time.Now(), Version: "test",
+			Listening: func(a net.Addr) { listening <- a },
+		})
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-result; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		if t.Failed() {
+			t.Logf("the exporter's log:\n%s", log)
+		}
+	})
+	select {
+	case a := <-listening:
+		return &exporter{t: t, url: "http://" + a.String() + "/metrics"}
+	case <-time.After(patience):
+		t.Fatalf("the exporter does not listen:\n%s", log)
+		return nil
+	}
+}
+
+// A page is a parsed scrape.
+type page map[string]*dto.MetricFamily
+
+func (e *exporter) scrape() page {
+	e.t.Helper()
+	client := http.Client{Timeout: patience}
+	resp, err := client.Get(e.url)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	parser := expfmt.NewTextParser(model.LegacyValidation)
+	families, err := parser.TextToMetricFamilies(resp.Body)
+	if err != nil {
+		e.t.Fatalf("the page does not parse: %v", err)
+	}
+	return families
+}
+
+// series returns the labels of a family's series.
+func (p page) series(family string) []map[string]string {
+	var out []map[string]string
+	for _, m := range p[family].GetMetric() {
+		labels := map[string]string{}
+		for _, l := range m.Label {
+			labels[l.GetName()] = l.GetValue()
+		}
+		out = append(out, labels)
+	}
+	return out
+}
+
+// owners returns "namespace/pod/container" by the device that shows it: "0" is
+// a GPU, "3/1" an instance of one. A device without owner is not in it.
+func (p page) owners() map[string]string {
+	out := map[string]string{}
+	for _, l := range p.series(memory) {
+		device := l["gpu"]
+		if l["GPU_I_ID"] != "" {
+			device += "/" + l["GPU_I_ID"]
+		}
+		if l["pod"]+l["namespace"]+l["container"] != "" {
+			out[device] = l["namespace"] + "/" + l["pod"] + "/" + l["container"]
+		}
+	}
+	return out
+}
+
+// until scrapes until the page is as wanted, and gives every page to always.
+func (e *exporter) until(what string, wanted func(page) bool, always ...func(page)) page {
+	e.t.Helper()
+	ctx, cancel := context.WithTimeout(e.t.Context(), patience)
+	defer cancel()
+	for {
+		p := e.scrape()
+		for _, f := range always {
+			f(p)
+		}
+		if wanted(p) {
+			return p
+		}
+		if ctx.Err() != nil {
+			e.t.Fatalf("not seen: %s; owners on the last page: %v", what, p.owners())
+		}
+		pause(ctx)
+	}
+}
+
+// showing waits for a page with exactly these owners.
+func (e *exporter) showing(want map[string]string, always ...func(page)) page {
+	e.t.Helper()
+	return e.until("the owners "+strings.Join(sorted(want), ", "), func(p page) bool { return maps.Equal(p.owners(), want) }, always...)
+}
