@@ -76,8 +76,10 @@ func (v Value) String() string {
 }
 
 // Scale returns the number multiplied by factor. An integer stays an integer
-// where the product is one exactly, so that byte counts never lose digits.
-// Texts and absent values are returned as they are.
+// where the product is one exactly, so that byte counts never lose digits, and
+// a factor that is the inverse of an integer divides, so that 35 percent is
+// 0.35 and not the product's 0.35000000000000003. Texts and absent values are
+// returned as they are.
 func (v Value) Scale(factor float64) Value {
 	switch v.kind {
 	case integer:
@@ -88,10 +90,18 @@ func (v Value) Scale(factor float64) Value {
 				return Int(p)
 			}
 		}
-		return Float(float64(i) * factor)
+		return Float(times(float64(i), factor))
 	case float:
-		return Float(math.Float64frombits(v.bits) * factor)
+		return Float(times(math.Float64frombits(v.bits), factor))
 	default:
 		return v
 	}
+}
+
+// times is x × factor, by way of a division where 1/factor is an integer.
+func times(x, factor float64) float64 {
+	if divisor := math.Round(1 / factor); math.Abs(factor) < 1 && divisor < 1<<53 && 1/divisor == factor {
+		return x / divisor
+	}
+	return x * factor
 }

@@ -165,7 +165,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	served := make(chan error, 1)
 	go func() {
-		served <- web.ServeMultiple(listeners, s.http, &web.FlagConfig{WebConfigFile: &s.opt.ConfigFile}, s.opt.Log)
+		served <- web.ServeMultiple(listeners, s.http, &web.FlagConfig{WebConfigFile: &s.opt.ConfigFile}, slog.New(warnings{s.opt.Log.Handler()}))
 	}()
 	select {
 	case err := <-served:
@@ -212,3 +212,17 @@ func (s *Server) hasPage() bool {
 	p.Release()
 	return true
 }
+
+// warnings passes on what exporter-toolkit warns of, and none of what it tells:
+// whoever runs the server is told the addresses by Listening.
+type warnings struct{ slog.Handler }
+
+func (w warnings) Enabled(ctx context.Context, level slog.Level) bool {
+	return level >= slog.LevelWarn && w.Handler.Enabled(ctx, level)
+}
+
+func (w warnings) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return warnings{w.Handler.WithAttrs(attrs)}
+}
+
+func (w warnings) WithGroup(name string) slog.Handler { return warnings{w.Handler.WithGroup(name)} }
