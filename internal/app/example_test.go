@@ -16,6 +16,7 @@ import (
 // The whole exporter in a process of one's own: a simulated node, scraped once.
 func ExampleRun() {
 	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
 	listening := make(chan net.Addr, 1)
 	done := make(chan error, 1)
 	go func() {
