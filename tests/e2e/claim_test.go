@@ -212,4 +212,11 @@ func TestClaimedDevicesShowWhoHoldsThem(t *testing.T) {
 	}
 	n.must(t, slice, "apply", "-f", "-")
 	e.showing(want)
+
+	// So does a kubelet that starts: it removes the slices of its node, and
+	// drivers publish them when it registers them.
+	start := n.stopKubelet(t)
+	e.until("no owners while there is no kubelet", func(p page) bool { return len(p.owners()) == 0 })
+	start()
+	e.showing(want)
 }

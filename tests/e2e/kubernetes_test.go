@@ -196,19 +196,16 @@ func TestKubeletRestarts(t *testing.T) {
 		}
 	}
 
-	// The node's supervisor keeps the kubelet ended for as long as this file is there.
-	stopped := filepath.Join(n.state, "kubelet.stopped")
-	if err := os.WriteFile(stopped, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.Remove(stopped) })
+	start := n.stopKubelet(t)
 	p := e.until("no owners while there is no kubelet", func(p page) bool { return len(p.owners()) == 0 }, truthful)
 	if v := p["dcgm_exporter_attribution_success"].GetMetric()[0].GetGauge().GetValue(); v != 0 {
 		t.Errorf("dcgm_exporter_attribution_success is %v while there is no kubelet", v)
 	}
-	if err := os.Remove(stopped); err != nil {
-		t.Fatal(err)
-	}
+	// A pod that is gone before the kubelet is back never shows again, though
+	// its containers still run and the kubelet's own records name it.
+	n.must(t, "", "-n", "ml", "delete", "pod", "train", "--force", "--grace-period=0")
+	maps.DeleteFunc(want, func(_, owner string) bool { return owner == "ml/train/main" })
+	start()
 	e.showing(want, truthful)
 
 	// The plugin has registered anew: the node gives devices again.

@@ -48,6 +48,23 @@ func (n *node) kubelet(path ...string) string {
 	return filepath.Join(append([]string{n.state, "host/lib/kubelet"}, path...)...)
 }
 
+// stopKubelet ends the kubelet, and returns what starts it again. The node's
+// supervisor keeps it ended for as long as a file is there.
+func (n *node) stopKubelet(t *testing.T) (start func()) {
+	t.Helper()
+	stopped := filepath.Join(n.state, "kubelet.stopped")
+	if err := os.WriteFile(stopped, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	start = func() {
+		if err := os.RemoveAll(stopped); err != nil {
+			t.Error(err)
+		}
+	}
+	t.Cleanup(start)
+	return start
+}
+
 // kubectl runs kubectl as an administrator and returns what it printed.
 func (n *node) kubectl(input string, args ...string) (string, error) {
 	cmd := exec.Command(filepath.Join(n.programs, "kubectl"), append([]string{"--kubeconfig", filepath.Join(n.state, "admin.kubeconfig")}, args...)...)

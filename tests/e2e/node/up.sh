@@ -10,7 +10,8 @@ here=$(cd "$(dirname "$0")" && pwd)
 cd "$state"
 umask 077
 
-! ip link show "$LINK" >/dev/null 2>&1 || { echo "the link $LINK exists: another test node runs" >&2; exit 1; }
+! ip link show "$LINK" >/dev/null 2>&1 ||
+  { echo "the link $LINK exists: another test node runs, or was left by a run that was killed; node/down.sh /tmp/dcgm-e2e.* ends it" >&2; exit 1; }
 
 # Everyone has a token; the API server makes its own certificate.
 openssl genrsa -out service-accounts.key 2048 2>/dev/null
