@@ -65,7 +65,7 @@ func (s *sources) chooseSource(ctx context.Context, cfg *config.Config, plan *gp
 		return Chosen{}, err
 	}
 	if cfg.Source.Kind == config.SourceDCGM || cfg.Source.Remote != "" {
-		return Chosen{Source: engine}, nil
+		return Chosen{Source: engine, PodOf: s.pods.PodOf}, nil
 	}
 	hardware := firstOf{engine, s.ofNVML()}
 	if !cfg.Source.Sim.Fallback {
@@ -92,7 +92,7 @@ func (s *sources) ofDCGM(cfg *config.Config) (collector.Source, error) {
 	if s.dcgm == nil || s.dcgmOptions != options {
 		s.dcgm, s.dcgmOptions = dcgm.New(options), options
 	}
-	return collector.SourceOf(s.dcgm.Open), nil
+	return paired{Source: collector.SourceOf(s.dcgm.Open), processes: s.ofNVML()}, nil
 }
 
 func (s *sources) ofNVML() collector.Source { return collector.SourceOf(s.nvml.Open) }
