@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -30,11 +31,38 @@ const (
 type driver struct {
 	dra.UnimplementedDRAPluginServer
 	registration.UnimplementedRegistrationServer
-	node *node
-	// slice is the manifest that publishes the devices. A kubelet that starts
-	// removes it, so that each registration publishes anew.
-	slice string
+	node  *node
+	slice string // the manifest that publishes the devices
 	told  func(format string, args ...any)
+
+	mu        sync.Mutex
+	published bool // or to be: a kubelet that starts removes the slices of its node
+}
+
+// run keeps the slice published, as drivers do, until ctx is done.
+func (d *driver) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		d.mu.Lock()
+		if d.published {
+			if out, err := d.node.kubectl(d.slice, "apply", "-f", "-"); err != nil {
+				d.told("publish the slice: %v: %s", err, out)
+			}
+		}
+		d.mu.Unlock()
+		pause(ctx)
+	}
+}
+
+// publish says whether the slice is to be there. If not, it is
+// gone when publish returns.
+func (d *driver) publish(t *testing.T, published bool) {
+	t.Helper()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.published = published
+	if !published {
+		d.node.must(t, d.slice, "delete", "--ignore-not-found", "-f", "-")
+	}
 }
 
 func (d *driver) GetInfo(context.Context, *registration.InfoRequest) (*registration.PluginInfo, error) {
@@ -47,8 +75,6 @@ func (d *driver) GetInfo(context.Context, *registration.InfoRequest) (*registrat
 func (d *driver) NotifyRegistrationStatus(_ context.Context, s *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
 	if !s.PluginRegistered {
 		d.told("the kubelet refuses the DRA driver: %s", s.Error)
-	} else if out, err := d.node.kubectl(d.slice, "apply", "-f", "-"); err != nil {
-		d.told("publish the slice: %v: %s", err, out)
 	}
 	return &registration.RegistrationStatusResponse{}, nil
 }
@@ -104,10 +130,10 @@ spec: {selectors: [{cel: {expression: 'device.driver == "gpu.nvidia.com" && devi
 `
 
 // claimable starts the DRA driver with GPUs 4 and 5 and the first instance of
-// GPU 3, until the test ends. It returns the manifest of their slice.
-func claimable(t *testing.T, n *node) (slice string) {
+// GPU 3, until the test ends.
+func claimable(t *testing.T, n *node) *driver {
 	t.Helper()
-	slice = fmt.Sprintf(`
+	slice := fmt.Sprintf(`
 apiVersion: resource.k8s.io/v1
 kind: ResourceSlice
 metadata: {name: e2e-gpu.nvidia.com}
@@ -142,8 +168,16 @@ spec:
 		}
 		t.Cleanup(server.Stop)
 	}
-	t.Cleanup(func() { n.must(t, slice, "delete", "--ignore-not-found", "-f", "-") })
-	return slice
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	d.publish(t, true)
+	wg.Go(func() { d.run(ctx) })
+	t.Cleanup(func() {
+		cancel()
+		wg.Wait()
+		d.publish(t, false)
+	})
+	return d
 }
 
 // claimant returns the manifest of a pod whose container "main" holds a claim.
@@ -173,7 +207,7 @@ spec: {devices: {requests: [{name: device, exactly: {deviceClassName: %s}}]}}
 
 func TestClaimedDevicesShowWhoHoldsThem(t *testing.T) {
 	n := theNode(t)
-	slice := claimable(t, n)
+	d := claimable(t, n)
 	e := n.export(t, account(t, n), "--kubernetes-enable-dra")
 	manifest := "apiVersion: v1\nkind: Namespace\nmetadata: {name: lab}\n" +
 		claim("lab", "instance", "mig.nvidia.com") + claim("lab", "both", "gpu.nvidia.com") +
@@ -205,16 +239,15 @@ func TestClaimedDevicesShowWhoHoldsThem(t *testing.T) {
 
 	// A slice that is gone leaves the claims unmatched, not guessed; once it is
 	// published anew the owners are back.
-	n.must(t, slice, "delete", "-f", "-")
+	d.publish(t, false)
 	unmatched := e.until("no owners without the slice", func(p page) bool { return len(p.owners()) == 0 })
 	if len(unmatched.series("dcgm_exporter_unmatched_devices")) == 0 {
 		t.Error("claims without a slice are not counted as unmatched")
 	}
-	n.must(t, slice, "apply", "-f", "-")
+	d.publish(t, true)
 	e.showing(want)
 
-	// So does a kubelet that starts: it removes the slices of its node, and
-	// drivers publish them when it registers them.
+	// A kubelet that starts removes the slices of its node; this heals as well.
 	start := n.stopKubelet(t)
 	e.until("no owners while there is no kubelet", func(p page) bool { return len(p.owners()) == 0 })
 	start()

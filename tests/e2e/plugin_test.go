@@ -121,6 +121,6 @@ func serve(socket string, register func(*grpc.Server)) (*grpc.Server, error) {
 func pause(ctx context.Context) {
 	select {
 	case <-ctx.Done():
-	case <-time.After(100 * time.Millisecond):
+	case <-time.After(200 * time.Millisecond):
 	}
 }
