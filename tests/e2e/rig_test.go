@@ -13,7 +13,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -136,30 +135,17 @@ type exporter struct {
 	url string
 }
 
-type lockedBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
-}
-
 // export runs an exporter of the simulated node until the test ends. It reads
 // the kubelet's own socket twice a second, and the API server where a
 // kubeconfig is given.
 func (n *node) export(t *testing.T, kubeconfig string, args ...string) *exporter {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	log := &lockedBuffer{}
+	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := func() string { text, _ := os.ReadFile(log.Name()); return string(text) }
 	listening, result := make(chan net.Addr, 1), make(chan error, 1)
 	env := map[string]string{"NODE_NAME": nodeName, "KUBECONFIG": kubeconfig}
 	go func() {
@@ -179,15 +165,16 @@ func (n *node) export(t *testing.T, kubeconfig string, args ...string) *exporter
 		if err := <-result; err != nil {
 			t.Errorf("Run: %v", err)
 		}
+		log.Close()
 		if t.Failed() {
-			t.Logf("the exporter's log:\n%s", log)
+			t.Logf("the exporter's log:\n%s", said())
 		}
 	})
 	select {
 	case a := <-listening:
 		return &exporter{t: t, url: "http://" + a.String() + "/metrics"}
 	case <-time.After(patience):
-		t.Fatalf("the exporter does not listen:\n%s", log)
+		t.Fatalf("the exporter does not listen:\n%s", said())
 		return nil
 	}
 }
