@@ -87,6 +87,7 @@ func Run(ctx context.Context, p Process) error {
 		Plan:              plan,
 		Attributors:       source.Attributors,
 		PodOf:             source.PodOf,
+		VirtualGPUs:       cfg.Kubernetes.VirtualGPUs,
 		Publish:           func(s *gpu.Snapshot) { pages.Publish(encoder.Encode(s)) },
 		Registerer:        registry,
 		Log:               log,

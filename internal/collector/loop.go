@@ -27,6 +27,9 @@ type Options struct {
 	Attributors []Attributor
 	// PodOf tells the pod of a process; nil where nothing can.
 	PodOf PodOf
+	// VirtualGPUs repeats the series of shared GPUs for every owner, as
+	// dcgm-exporter does under --kubernetes-virtual-gpus.
+	VirtualGPUs bool
 	// Publish gets the snapshot of every cycle, on the Loop's goroutine. The
 	// snapshot is valid during the call only. Required.
 	Publish func(*gpu.Snapshot)
@@ -126,6 +129,7 @@ func New(opt Options) *Loop {
 		events:  newEventLog(opt.XIDWindow, opt.ClockEventsWindow),
 	}
 	l.shares = newSharer(opt.PodOf, l.metrics)
+	l.shares.virtual = opt.VirtualGPUs
 	l.opt.Plan, l.inputs = planFor(opt.Plan, opt.Attributors)
 	l.attribute(opt.Attributors)
 	l.publishEmpty(ErrStarting)

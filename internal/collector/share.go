@@ -104,6 +104,10 @@ type sharer struct {
 	idle     []error         // by row: their utilisation is not told
 	lacks    []lack
 	families []gpu.Family
+
+	// copies are made where they were asked for (--kubernetes-virtual-gpus).
+	virtual bool
+	copies  copier
 }
 
 // A lack is something that attribution could not tell in this cycle, and why.
@@ -287,6 +291,7 @@ func (s *sharer) step(list []gpu.Family, tab *table, b *gpu.Batch, owners *gpu.O
 	if owners != s.owners {
 		s.assign(owners, at)
 		s.sweep(at)
+		s.copies.assign(s)
 	}
 	s.lacks = s.lacks[:0]
 	s.sort(b)
@@ -314,6 +319,9 @@ func (s *sharer) step(list []gpu.Family, tab *table, b *gpu.Batch, owners *gpu.O
 		for _, a := range r.accounts {
 			a.seen = at
 		}
+	}
+	if s.virtual {
+		list = s.copies.copy(list, tab, s)
 	}
 	return s.tell(list)
 }

@@ -36,6 +36,8 @@ type play struct {
 	moments []moment
 	read    int // the moment that was read last
 	named   int
+	plan    *gpu.Plan // nil asks for nothing
+	virtual bool
 }
 
 func (p *play) topology() *gpu.Topology {
@@ -83,7 +85,10 @@ func (p *play) podOf(pid uint32) (string, error) {
 // run plays the history and hands each cycle's snapshot, and when it was, to
 // see.
 func (p *play) run(t *testing.T, see func(i int, s *gpu.Snapshot)) *prometheus.Registry {
-	plan := &gpu.Plan{Interval: interval, Devices: gpu.Selector{Flex: true}}
+	plan := p.plan
+	if plan == nil {
+		plan = &gpu.Plan{Interval: interval, Devices: gpu.Selector{Flex: true}}
+	}
 	p.read = -1
 	f := &fake{topology: p.topology()}
 	var opened *gpu.Plan
@@ -122,7 +127,7 @@ func (p *play) run(t *testing.T, see func(i int, s *gpu.Snapshot)) *prometheus.R
 			opened = plan
 			return f.Open(ctx, plan)
 		}),
-		Plan: plan, Registerer: reg, Attributors: []collector.Attributor{p}, PodOf: p.podOf,
+		Plan: plan, Registerer: reg, Attributors: []collector.Attributor{p}, PodOf: p.podOf, VirtualGPUs: p.virtual,
 		Publish: func(s *gpu.Snapshot) {
 			if s.Topology != nil && seen < len(p.moments) {
 				see(seen, s)

@@ -40,7 +40,6 @@ const (
 
 // The reasons that several rows share.
 const (
-	laterPods  = "attributing GPUs to pods comes with a later part"
 	laterDumps = "debugging dumps come with a later part"
 )
 
@@ -249,8 +248,7 @@ func table() []option {
 		},
 		{
 			section: sectionKubernetes, name: "kubernetes-virtual-gpus", env: "KUBERNETES_VIRTUAL_GPUS", def: "false",
-			needs: "kubernetes", status: status{later, laterPods},
-			help: "Attribute GPUs that are shared by time-slicing or MPS.",
+			help: "Repeat the series of a shared GPU for every replica that a pod holds, with the vgpu label, as dcgm-exporter does; utilization and frame buffer are then the pod's own. Sums over such series count the device several times: prefer the dcgm_pod_gpu_* series.",
 			bind: func(c *Config) value { return boolValue{&c.Kubernetes.VirtualGPUs} },
 		},
 		{

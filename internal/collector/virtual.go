@@ -1,0 +1,123 @@
+package collector
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// A copyRow is a shared entity and the labels of a copy per owner.
+type copyRow struct {
+	row    int
+	copies []ownerCopy
+}
+
+type ownerCopy struct {
+	account *account // nil where the budget had no room
+	labels  []gpu.Label
+}
+
+// A copier does what dcgm-exporter does under --kubernetes-virtual-gpus: every
+// series of a shared GPU is repeated for each replica that somebody holds, with
+// the vgpu label. Utilisation and frame buffer are then the owner's own, and
+// absent where they are not known; everything else is the device's value, as
+// often as there are owners. Whoever sums it counts it as often: that is why it
+// is only done on request.
+type copier struct {
+	rows     []copyRow
+	families []gpu.Family // per column of the plan
+}
+
+// assign takes the owners of the shared entities.
+func (c *copier) assign(s *sharer) {
+	c.rows = nil
+	for i := range s.rows {
+		r := &s.rows[i]
+		use := s.owners.UseOf(r.row)
+		var list []ownerCopy
+		for j := range use.Owners {
+			o := &use.Owners[j]
+			if o.Replica == "" || o.Pod == "" {
+				continue
+			}
+			labels := []gpu.Label{
+				{Name: "container", Value: o.Container}, {Name: "namespace", Value: o.Namespace},
+				{Name: "pod", Value: o.Pod}, {Name: "vgpu", Value: o.Replica},
+			}
+			labels = append(labels, o.Labels...)
+			slices.SortStableFunc(labels, func(a, b gpu.Label) int { return cmp.Compare(a.Name, b.Name) })
+			list = append(list, ownerCopy{account: s.accounts[keyOf(r, o)], labels: labels})
+		}
+		if len(list) > 0 {
+			c.rows = append(c.rows, copyRow{row: r.row, copies: list})
+		}
+	}
+}
+
+// copy puts a copy per owner in the place of the series of shared entities.
+func (c *copier) copy(list []gpu.Family, tab *table, s *sharer) []gpu.Family {
+	columns := tab.snap.Columns
+	if len(c.families) != len(columns) {
+		c.families = make([]gpu.Family, len(columns))
+	}
+	for i := range columns {
+		column, f := &columns[i], &c.families[i]
+		f.Series = f.Series[:0]
+		if column.Counter.Type == gpu.MetricLabel {
+			continue
+		}
+		for _, r := range c.rows {
+			device := column.Values[r.row]
+			if device.IsAbsent() {
+				continue
+			}
+			for _, o := range r.copies {
+				value, labels := s.own(column.Counter, o.account, device), o.labels
+				if value.IsAbsent() {
+					continue
+				}
+				if tab.plan.Fields[column.Counter.Field].ID == counters.FieldXID {
+					labels = withXID(labels, device)
+				}
+				f.Series = append(f.Series, gpu.Series{Row: r.row, Labels: labels, Value: value})
+			}
+			column.Values[r.row] = gpu.Value{}
+		}
+		if len(f.Series) > 0 {
+			f.Name, f.Type, f.Help = column.Counter.Name, column.Counter.Type, column.Counter.Help
+			list = append(list, *f)
+		}
+	}
+	return list
+}
+
+// own returns the owner's value of a counter: what its processes did, where
+// the counter tells utilisation or memory in use, else the device's.
+func (s *sharer) own(c *gpu.Counter, a *account, device gpu.Value) gpu.Value {
+	var value gpu.Value
+	switch c.Field {
+	case s.inputs.util:
+		if a != nil {
+			value = a.util.Scale(100) // the field is in percent
+		}
+	case s.inputs.memory:
+		if a != nil {
+			value = a.memory.Scale(1.0 / (1 << 20)) // the field is in MiB
+		}
+	default:
+		return device
+	}
+	return value.Scale(c.Scale)
+}
+
+func withXID(labels []gpu.Label, xid gpu.Value) []gpu.Label {
+	code, ok := xid.Int64()
+	if !ok {
+		return labels
+	}
+	return append(slices.Clone(labels), gpu.Label{Name: "err_code", Value: strconv.FormatInt(code, 10)},
+		gpu.Label{Name: "err_msg", Value: counters.XIDMessage(code)})
+}
