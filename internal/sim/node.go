@@ -81,6 +81,7 @@ type podSpec struct {
 	Workload  string   `yaml:"workload"`
 	Devices   []string `yaml:"devices"`
 	Host      bool     `yaml:"host"` // a process of the machine, in no pod
+	Job       string   `yaml:"job"`  // of an HPC scheduler, whose process of the machine it is
 }
 
 // nodeGPU is one GPU of a node.
@@ -320,6 +321,9 @@ func (n *Node) addPod(p *parts, spec *podSpec) error {
 	}
 	if spec.Pod == "" || !spec.Host && (spec.Namespace == "" || spec.Container == "") {
 		return fmt.Errorf("a pod needs namespace, pod and container; this one has %q, %q and %q", spec.Namespace, spec.Pod, spec.Container)
+	}
+	if spec.Job != "" && !spec.Host {
+		return fmt.Errorf("job %q is in a pod; a job is a process of the host", spec.Job)
 	}
 	pod := nodePod{spec: spec, workload: w}
 	for _, text := range spec.Devices {

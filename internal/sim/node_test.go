@@ -270,3 +270,34 @@ func TestBadScenarios(t *testing.T) {
 		t.Errorf("New: %v", err)
 	}
 }
+
+// What `make run` shows of attribution: a job, and a GPU that two pods share.
+func TestDemoHasAJobAndASharedGPU(t *testing.T) {
+	src, err := sim.New(sim.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	session, err := src.Open(t.Context(), planOf(ids(gpuTemp)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer session.Close()
+	owners, err := src.Attribute(t.Context(), session.Topology())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for row, d := range session.Topology().Devices {
+		use := owners.UseOf(row)
+		switch {
+		case d.Entity.Kind != gpu.KindGPU:
+		case d.GPU == 3:
+			if diff := cmp.Diff([]gpu.Label{{Name: "hpc_job", Value: "48213"}}, owners.Of(row)); diff != "" {
+				t.Errorf("labels of the job's GPU (-want +got):\n%s", diff)
+			}
+		case d.GPU == 4:
+			if use.Sharing != gpu.SharingTimeSlicing || use.Replicas != 4 || len(use.Owners) != 2 || owners.Of(row) != nil {
+				t.Errorf("the shared GPU: %+v with labels %v", use, owners.Of(row))
+			}
+		}
+	}
+}

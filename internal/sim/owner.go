@@ -18,9 +18,10 @@ type ownership struct {
 // Name returns "sim", the source's name as an attributor.
 func (s *Source) Name() string { return "sim" }
 
-// Attribute returns the pods that hold the GPUs and instances of t. A device
-// that one pod holds has its labels container, namespace and pod; one without
-// a pod has none, and neither has one that several pods share.
+// Attribute returns the pods and jobs that hold the GPUs and instances of t. A
+// device that one pod holds has its labels container, namespace and pod, one
+// that a job holds has hpc_job; one without an owner has none, and neither has
+// one that several share.
 func (s *Source) Attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -37,7 +38,12 @@ func (s *Source) Attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 	}
 	for row := range t.Devices {
 		o.Uses[row] = s.use(&t.Devices[row])
-		if owners := o.Uses[row].Owners; len(owners) == 1 {
+		owners := o.Uses[row].Owners
+		switch {
+		case len(owners) != 1:
+		case owners[0].Pod == "":
+			o.Labels[row] = owners[0].Labels
+		default:
 			o.Labels[row] = []gpu.Label{
 				{Name: "container", Value: owners[0].Container},
 				{Name: "namespace", Value: owners[0].Namespace},
@@ -54,7 +60,13 @@ func (s *Source) use(d *gpu.Device) gpu.Use {
 	var u gpu.Use
 	for i := range s.node.pods {
 		p := &s.node.pods[i]
-		if p.spec.Host || !slices.ContainsFunc(p.devices, func(ref deviceRef) bool { return ref.matches(d) }) {
+		if !slices.ContainsFunc(p.devices, func(ref deviceRef) bool { return ref.matches(d) }) {
+			continue
+		}
+		if p.spec.Host {
+			if p.spec.Job != "" {
+				u.Owners = append(u.Owners, gpu.Owner{Labels: []gpu.Label{{Name: "hpc_job", Value: p.spec.Job}}})
+			}
 			continue
 		}
 		u.Owners = append(u.Owners, gpu.Owner{
@@ -69,6 +81,9 @@ func (s *Source) use(d *gpu.Device) gpu.Use {
 	u.Sharing, u.Replicas = spec.sharing, spec.replicas
 	for i := range u.Owners {
 		o := &u.Owners[i]
+		if o.Pod == "" {
+			continue // a scheduler's job: no resource of the kubelet's
+		}
 		if d.Entity.Kind == gpu.KindGPUInstance {
 			o.Resource = "nvidia.com/mig-" + d.Profile
 		}
