@@ -137,8 +137,9 @@ func table() []option {
 		},
 		{
 			section: sectionSource, name: "fake-gpus", env: "DCGM_EXPORTER_USE_FAKE_GPUS", def: "false",
-			help: "Accept GPUs that DCGM's injection made, for tests.",
-			bind: func(c *Config) value { return boolValue{&c.Source.FakeGPUs} },
+			status: status{accepted, "GPUs are taken as the engine reports them; for made-up ones there is --source=sim"},
+			help:   "Accept GPUs that DCGM's injection made, for tests.",
+			bind:   func(c *Config) value { return boolValue{&c.Source.FakeGPUs} },
 		},
 		{
 			section: sectionSource, name: "enable-gpu-bind-unbind-watch", env: "DCGM_EXPORTER_ENABLE_GPU_BIND_UNBIND_WATCH", def: "false",
