@@ -111,7 +111,7 @@ type Source struct {
 	// Remote is the address of a host engine; "" embeds one. Its form has
 	// been checked, no more.
 	Remote string
-	// FakeGPUs accepts GPUs that DCGM's injection made.
+	// FakeGPUs is accepted for compatibility.
 	FakeGPUs bool
 	// DCGMLog turns DCGM's own log on, at DCGMLogLevel.
 	DCGMLog      bool

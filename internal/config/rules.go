@@ -143,9 +143,6 @@ func (p *parser) notices() {
 	if c.Source.Sim.Fallback && c.Source.Kind != SourceAuto {
 		note("%s has no effect with --source=%s.", p.label("sim-fallback"), c.Source.Kind)
 	}
-	if c.Source.FakeGPUs && (c.Source.Kind == SourceSim || c.Source.Kind == SourceNVML) {
-		note("%s has no effect with --source=%s.", p.label("fake-gpus"), c.Source.Kind)
-	}
 }
 
 // missing returns the switch that the option needs, or that one needs in turn,

@@ -85,7 +85,9 @@ func TestNotices(t *testing.T) {
 			"--kubernetes-pod-label-allowlist-regex has no effect without --kubernetes.",
 		}},
 		{"a fallback that is not asked", nil, []string{"--sim-fallback", "--source=nvml"}, []string{"--sim-fallback has no effect with --source=nvml."}},
-		{"fake GPUs of a simulation", nil, []string{"--fake-gpus", "--source=sim"}, []string{"--fake-gpus has no effect with --source=sim."}},
+		{"fake GPUs", nil, []string{"--fake-gpus"}, []string{
+			"--fake-gpus has no effect: GPUs are taken as the engine reports them; for made-up ones there is --source=sim.",
+		}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
