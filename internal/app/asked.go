@@ -25,6 +25,9 @@ type Asked struct {
 	// Advice is about lines that are used as they are written and would better
 	// be written otherwise.
 	Advice []counters.Problem
+	// BuiltIn is set where nobody named a file, none lies at the default path,
+	// and the embedded one stands in.
+	BuiltIn bool
 	// content is that of the counters file, nil where the fields are in the
 	// YAML file.
 	content []byte
@@ -44,7 +47,9 @@ func Ask(ctx context.Context, cfg *config.Config, readFile func(string) ([]byte,
 	name := cfg.Metrics.File
 	content, err := readFile(name)
 	if errors.Is(err, fs.ErrNotExist) && !cfg.Metrics.FileNamed {
-		name, content, err = "built-in "+etc.DefaultName, etc.Default(), nil
+		asked, err := AskFile(cfg, "built-in "+etc.DefaultName, etc.Default())
+		asked.BuiltIn = true
+		return asked, err
 	}
 	if err != nil {
 		return Asked{}, err

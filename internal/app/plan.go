@@ -20,6 +20,9 @@ func loadPlan(ctx context.Context, cfg *config.Config, log *slog.Logger) (*gpu.P
 	if err != nil {
 		return nil, 0, fmt.Errorf("counters file: %w", err)
 	}
+	if asked.BuiltIn {
+		log.Info("No counters file was named and none lies at the default path: using the built-in one", "path", cfg.Metrics.File)
+	}
 	log.Debug("Counters read", "file", asked.Name, "counters", len(asked.Requests))
 	for _, p := range asked.Problems {
 		log.Warn("Counters: " + p.String())

@@ -304,6 +304,19 @@ func TestAutomaticChoiceDoesNotPretend(t *testing.T) {
 	}
 }
 
+func TestTheBuiltInFileIsUsedAndSaid(t *testing.T) {
+	if _, err := os.Stat("/etc/dcgm-exporter/default-counters.csv"); err == nil {
+		t.Skip("SKIP installed: a counters file lies at the default path, and what is tested is its absence")
+	}
+	e := start(t, "--source=sim", "-c", "100")
+	if p := e.collected(); len(p.series("DCGM_FI_DEV_GPU_TEMP")) == 0 {
+		t.Error("no temperatures")
+	}
+	if log := e.log.String(); !strings.Contains(log, "built-in") || !strings.Contains(log, "/etc/dcgm-exporter/default-counters.csv") {
+		t.Errorf("it does not say so:\n%s", log)
+	}
+}
+
 func TestRefusedStarts(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
