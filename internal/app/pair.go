@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
@@ -56,11 +57,8 @@ func (s *pairedSession) Read(ctx context.Context, b *gpu.Batch) error {
 	if err != nil {
 		return err
 	}
-	for _, want := range wanted {
-		if want {
-			s.readProcesses(ctx, b)
-			break
-		}
+	if slices.Contains(wanted, true) {
+		s.readProcesses(ctx, b)
 	}
 	return nil
 }

@@ -291,7 +291,9 @@ func (s *sharer) step(list []gpu.Family, tab *table, b *gpu.Batch, owners *gpu.O
 	if owners != s.owners {
 		s.assign(owners, at)
 		s.sweep(at)
-		s.copies.assign(s)
+		if s.virtual {
+			s.copies.assign(s)
+		}
 	}
 	s.lacks = s.lacks[:0]
 	s.sort(b)

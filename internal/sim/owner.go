@@ -32,27 +32,25 @@ func (s *Source) Attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 		return s.owners.owners, nil
 	}
 	s.owners.count++
-	o := &gpu.Owners{
-		Generation: s.owners.count,
-		Labels:     make([][]gpu.Label, len(t.Devices)), Uses: make([]gpu.Use, len(t.Devices)),
-	}
+	o := &gpu.Owners{Generation: s.owners.count, Uses: make([]gpu.Use, len(t.Devices))}
 	for row := range t.Devices {
 		o.Uses[row] = s.use(&t.Devices[row])
-		owners := o.Uses[row].Owners
-		switch {
-		case len(owners) != 1:
-		case owners[0].Pod == "":
-			o.Labels[row] = owners[0].Labels
-		default:
-			o.Labels[row] = []gpu.Label{
-				{Name: "container", Value: owners[0].Container},
-				{Name: "namespace", Value: owners[0].Namespace},
-				{Name: "pod", Value: owners[0].Pod},
-			}
-		}
 	}
+	o.Labels = gpu.ExclusiveLabels(t, o.Uses, labelsOf)
 	s.owners.topology, s.owners.owners = t, o
 	return o, nil
+}
+
+// labelsOf returns the labels of a device's only owner.
+func labelsOf(o *gpu.Owner) []gpu.Label {
+	if o.Pod == "" {
+		return o.Labels // a job's
+	}
+	return []gpu.Label{
+		{Name: "container", Value: o.Container},
+		{Name: "namespace", Value: o.Namespace},
+		{Name: "pod", Value: o.Pod},
+	}
 }
 
 // use returns who holds a device.
