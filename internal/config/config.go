@@ -93,7 +93,15 @@ type Collection struct {
 	Groups []WatchGroup
 	// XIDWindow and ClockEventWindow are the windows of
 	// DCGM_EXP_XID_ERRORS_COUNT and DCGM_EXP_CLOCK_EVENTS_COUNT.
-	XIDWindow        time.Duration
+	XIDWindow time.Duration
+	// KernelLog is the kernel's log (/dev/kmsg), from which XIDs are read too;
+	// "" reads none.
+	KernelLog string
+	// StateFile keeps the event counters across restarts; "" keeps none.
+	StateFile string
+	// ReleaseTimeout is how long the driver is let go of on request before it
+	// is taken back; always above zero.
+	ReleaseTimeout   time.Duration
 	ClockEventWindow time.Duration
 	// WatchBinding and BindingInterval are accepted for compatibility.
 	WatchBinding    bool
@@ -173,8 +181,10 @@ type Kubernetes struct {
 	ResourceNames   []string // beside nvidia.com/gpu and nvidia.com/mig-*
 	VirtualGPUs     bool
 	DRA             bool
-	Socket          string // the kubelet's PodResources socket
-	Kubeconfig      string // paths as in $KUBECONFIG; "" means the pod's service account
+	// ReleaseOnPause lets go of the driver while the operator's label asks.
+	ReleaseOnPause bool
+	Socket         string // the kubelet's PodResources socket
+	Kubeconfig     string // paths as in $KUBECONFIG; "" means the pod's service account
 }
 
 // GPUIDType says what a device id of the kubelet is.
@@ -207,7 +217,7 @@ type Web struct {
 	ReadTimeout  time.Duration // zero: none
 	WriteTimeout time.Duration // zero: none
 	MaxRequests  int           // served at once; zero: no limit
-	// Lifecycle serves POST /-/reload.
+	// Lifecycle serves the POST routes under /-/.
 	Lifecycle bool
 	Pprof     bool
 	// ExporterMetrics serves the series about the exporter itself.

@@ -63,7 +63,7 @@ func TestDefaults(t *testing.T) {
 	want := &Config{
 		Metrics: Metrics{File: "/etc/dcgm-exporter/default-counters.csv", Vocabulary: VocabularyClassic},
 		Collection: Collection{
-			Interval: 30 * time.Second, HangLimit: 2 * time.Minute,
+			Interval: 30 * time.Second, HangLimit: 2 * time.Minute, ReleaseTimeout: 15 * time.Minute,
 			XIDWindow: 5 * time.Minute, ClockEventWindow: 5 * time.Minute, BindingInterval: time.Second,
 		},
 		Devices:    Devices{GPUs: all, Switches: all, CPUs: all},
@@ -100,6 +100,9 @@ func examples() map[string]struct {
 		"vocabulary":                           {value: "both"},
 		"collect-interval":                     {value: "1500"},
 		"collect-hang-limit":                   {value: "90s"},
+		"xid-kernel-log":                       {value: "/dev/kmsg"},
+		"state-file":                           {value: "/var/lib/dcgm-exporter/state.json"},
+		"release-timeout":                      {value: "90s"},
 		"xid-count-window-size":                {value: "1m"},
 		"clock-events-count-window-size":       {value: "0x10"},
 		"source":                               {value: "nvml"},

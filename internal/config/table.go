@@ -107,6 +107,16 @@ func table() []option {
 				return durationValue{p: &c.Collection.ClockEventWindow, unit: time.Millisecond}
 			},
 		},
+		{
+			section: sectionMetrics, name: "xid-kernel-log", env: "DCGM_EXPORTER_XID_KERNEL_LOG",
+			help: "Path of the kernel's log, /dev/kmsg, to read XIDs from it too. What the driver reports as well is counted once.",
+			bind: func(c *Config) value { return textValue{&c.Collection.KernelLog, "a path"} },
+		},
+		{
+			section: sectionMetrics, name: "state-file", env: "DCGM_EXPORTER_STATE_FILE",
+			help: "Path of a small file that keeps the XID and clock-event counters across restarts. Without it they begin at zero.",
+			bind: func(c *Config) value { return textValue{&c.Collection.StateFile, "a path"} },
+		},
 
 		{
 			section: sectionSource, name: "source", env: "DCGM_EXPORTER_SOURCE", def: "auto",
@@ -152,6 +162,11 @@ func table() []option {
 			status: status{accepted, "GPUs that come and go are always followed"},
 			help:   "Time between two looks for GPUs that were bound or unbound.",
 			bind:   func(c *Config) value { return durationValue{p: &c.Collection.BindingInterval} },
+		},
+		{
+			section: sectionSource, name: "release-timeout", env: "DCGM_EXPORTER_RELEASE_TIMEOUT", def: "15m",
+			help: "How long the driver is let go of after POST /-/release or SIGUSR1, unless somebody ends it earlier.",
+			bind: func(c *Config) value { return durationValue{p: &c.Collection.ReleaseTimeout} },
 		},
 		{
 			section: sectionSource, name: "enable-dcgm-log", env: "DCGM_EXPORTER_ENABLE_DCGM_LOG", def: "false",
@@ -259,6 +274,11 @@ func table() []option {
 			bind:  func(c *Config) value { return boolValue{&c.Kubernetes.DRA} },
 		},
 		{
+			section: sectionKubernetes, name: "kubernetes-release-on-pause", env: "DCGM_EXPORTER_KUBERNETES_RELEASE_ON_PAUSE", def: "false",
+			help: "Let go of the driver while the GPU Operator's label nvidia.com/gpu.deploy.dcgm-exporter on this node says paused-for-mig-change or paused-for-driver-upgrade. Needs get, list and watch on nodes.",
+			bind: func(c *Config) value { return boolValue{&c.Kubernetes.ReleaseOnPause} },
+		},
+		{
 			section: sectionKubernetes, name: "nvidia-resource-names", env: "NVIDIA_RESOURCE_NAMES",
 			needs: "kubernetes",
 			help:  "Further resource names of GPUs, such as nvidia.com/a100, separated by commas or repeated.",
@@ -335,7 +355,7 @@ func table() []option {
 		},
 		{
 			section: sectionWeb, name: "web-enable-lifecycle", env: "DCGM_EXPORTER_WEB_ENABLE_LIFECYCLE", def: "false",
-			help: "Serve POST /-/reload. Needs authentication in --web-config-file, or an --address on loopback.",
+			help: "Serve POST /-/reload, /-/release, /-/acquire, /-/profiling/pause and /-/profiling/resume. Needs authentication in --web-config-file, or an --address on loopback.",
 			bind: func(c *Config) value { return boolValue{&c.Web.Lifecycle} },
 		},
 		{

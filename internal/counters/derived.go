@@ -15,6 +15,12 @@ const (
 	ClockEventsTotal         // clock events since the start, by event
 	GPUHealthStatus          // DCGM's health watches
 	P2PStatus                // NVLink between pairs of GPUs
+
+	// Those that dcgm-exporter has not.
+	XIDLastSeen       // when each XID was last seen
+	ClockEventSeconds // time under each clock event
+	GPUPairInfo       // how two GPUs are connected
+	GPUAffinityInfo   // where a GPU sits in the machine
 )
 
 // String returns the name of the family.
@@ -32,6 +38,14 @@ func (d Derived) String() string {
 		return "DCGM_EXP_GPU_HEALTH_STATUS"
 	case P2PStatus:
 		return "DCGM_EXP_P2P_STATUS"
+	case XIDLastSeen:
+		return "DCGM_EXP_XID_LAST_SEEN_TIMESTAMP_SECONDS"
+	case ClockEventSeconds:
+		return "DCGM_EXP_CLOCK_EVENT_SECONDS_TOTAL"
+	case GPUPairInfo:
+		return "DCGM_EXP_GPU_PAIR_INFO"
+	case GPUAffinityInfo:
+		return "DCGM_EXP_GPU_AFFINITY_INFO"
 	default:
 		return ""
 	}
@@ -52,6 +66,14 @@ func (d Derived) Help() string {
 		return "Result of DCGM's health watches, by watch"
 	case P2PStatus:
 		return "State of NVLink between pairs of GPUs"
+	case XIDLastSeen:
+		return "When the XID was last seen in Unix time, with the owner of that time"
+	case ClockEventSeconds:
+		return "Time for which the clocks were held by the event"
+	case GPUPairInfo:
+		return "How two GPUs are connected: NVLinks and the path through the machine"
+	case GPUAffinityInfo:
+		return "The NUMA node and the CPUs next to the GPU"
 	default:
 		return ""
 	}
@@ -60,7 +82,7 @@ func (d Derived) Help() string {
 // Type returns the type that suits the family.
 func (d Derived) Type() gpu.MetricType {
 	switch d {
-	case XIDErrorsTotal, ClockEventsTotal:
+	case XIDErrorsTotal, ClockEventsTotal, ClockEventSeconds:
 		return gpu.MetricCounter
 	default:
 		return gpu.MetricGauge
@@ -71,9 +93,9 @@ func (d Derived) Type() gpu.MetricType {
 // is made of a field at all.
 func (d Derived) Source() (gpu.FieldID, bool) {
 	switch d {
-	case XIDErrorsCount, XIDErrorsTotal:
+	case XIDErrorsCount, XIDErrorsTotal, XIDLastSeen:
 		return FieldXID, true
-	case ClockEventsCount, ClockEventsTotal:
+	case ClockEventsCount, ClockEventsTotal, ClockEventSeconds:
 		return FieldClockEvents, true
 	default:
 		return 0, false
@@ -87,7 +109,8 @@ const (
 )
 
 func derivedKinds() []Derived {
-	return []Derived{XIDErrorsCount, XIDErrorsTotal, ClockEventsCount, ClockEventsTotal, GPUHealthStatus, P2PStatus}
+	return []Derived{XIDErrorsCount, XIDErrorsTotal, ClockEventsCount, ClockEventsTotal, GPUHealthStatus, P2PStatus,
+		XIDLastSeen, ClockEventSeconds, GPUPairInfo, GPUAffinityInfo}
 }
 
 // derivedNamed returns the family of a name, NotDerived where there is none.

@@ -42,6 +42,7 @@ func NewPlan(requests []Request, o PlanOptions) *gpu.Plan {
 				}
 			}
 			b.plan.Derived = append(b.plan.Derived, d)
+			b.need(r.Derived)
 			continue
 		}
 		b.plan.Counters = append(b.plan.Counters, gpu.Counter{
@@ -56,6 +57,18 @@ type planner struct {
 	plan    *gpu.Plan
 	options PlanOptions
 	at      map[gpu.FieldID]int
+}
+
+// need notes what a family needs beyond fields.
+func (b *planner) need(d Derived) {
+	switch d {
+	case GPUHealthStatus:
+		b.plan.Health = true
+	case P2PStatus:
+		b.plan.Peers = true
+	case GPUPairInfo, GPUAffinityInfo:
+		b.plan.Placement = true
+	}
 }
 
 // field returns the index of the field of e, adding it for its first request.

@@ -40,6 +40,7 @@ DCGM_FI_DEV_XID_ERRORS, gauge, XID
 	})
 	clock, memory := [2]float64{0, 30000}, [2]float64{0, 16777216}
 	want := &gpu.Plan{
+		Peers:    true,
 		Interval: 30 * time.Second,
 		Devices:  devices,
 		Fields: []gpu.Field{

@@ -25,6 +25,26 @@ type Process struct {
 	Time   int64 // of the sample, in Unix nanoseconds
 }
 
+// A HealthCheck is the result of one of the engine's health watches for one
+// entity (dcgmHealthResponse_v5).
+type HealthCheck struct {
+	Row   int
+	Watch string // what is watched, as the health_watch label names it: "PCIE"
+	// Code is the error that was found, as the health_error_code label names
+	// it; empty where there is none.
+	Code string
+	// Result is DCGM's: 0 pass, 10 warn, 20 fail.
+	Result int64
+	Time   int64 // of the check, in Unix nanoseconds
+}
+
+// A PeerState is the state of the peer-to-peer connection of one GPU to
+// another over NVLink, as DCGM and NVML tell it.
+type PeerState struct {
+	Row, Peer int    // rows of GPUs
+	Status    string // as the link_status label names it
+}
+
 // A Fault says that something could not be read in this cycle, and why.
 type Fault struct {
 	Row   int   // the entity, or AllRows
@@ -41,6 +61,10 @@ const (
 	FieldProcesses = -2
 
 	FieldProcessBusy = -3
+
+	// FieldHealthChecks and FieldPeerStates speak of the Health and Peers of a Batch.
+	FieldHealthChecks = -4
+	FieldPeerStates   = -5
 )
 
 // A Batch is what one Read found. The collector owns it and hands the same
@@ -49,11 +73,16 @@ const (
 // A Read reports every sample that is current, also of fields that are sampled
 // less often than it is called (with the sample's own time); the collector
 // remembers nothing from one Read to the next. At most one sample per entity
-// and field, except for fields with Events set.
+// and field, except for fields of which every sample is asked for.
 type Batch struct {
 	Samples   []Sample
 	Faults    []Fault
 	Processes []Process
+	// Health and Peers are there if the plan asks for them (Plan.Health,
+	// Plan.Peers). A source that cannot tell adds a Fault with FieldHealthChecks or
+	// FieldPeerStates for the row, or for AllRows.
+	Health []HealthCheck
+	Peers  []PeerState
 
 	// WantProcesses says, per row, for which entities the Read is to report
 	// processes: the shared ones. The collector sets it before the Read; rows
@@ -67,9 +96,13 @@ func (b *Batch) Reset() {
 	clear(b.Samples)
 	clear(b.Faults)
 	clear(b.Processes)
+	clear(b.Health)
+	clear(b.Peers)
 	b.Samples = b.Samples[:0]
 	b.Faults = b.Faults[:0]
 	b.Processes = b.Processes[:0]
+	b.Health = b.Health[:0]
+	b.Peers = b.Peers[:0]
 }
 
 // Add appends a sample. An absent value is not a sample and is left out.

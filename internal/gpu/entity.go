@@ -15,6 +15,7 @@ const (
 	KindNVSwitch             // an NVSwitch (DCGM_FE_SWITCH)
 	KindCPU                  // a Grace CPU (DCGM_FE_CPU)
 	KindCPUCore              // a core of a Grace CPU (DCGM_FE_CPU_CORE)
+	KindConnectX             // a ConnectX network card (DCGM_FE_CONNECTX)
 	KindNode                 // the machine itself (DCGM_FE_NONE)
 
 	kindCount
@@ -37,6 +38,8 @@ func (k Kind) String() string {
 		return "CPU"
 	case KindCPUCore:
 		return "CPU core"
+	case KindConnectX:
+		return "ConnectX"
 	case KindNode:
 		return "node"
 	default:
@@ -130,6 +133,65 @@ type Device struct {
 	Link uint32
 	// Serial is the serial number of a Grace CPU, where known.
 	Serial string
+
+	// Place says where the device sits in the machine; nil where nobody asked
+	// (Plan.Placement) or the engine does not tell. Only for GPUs.
+	Place *Place
+}
+
+// A Place is where a GPU sits in its machine. A number that is not known is
+// negative, a text that is not known empty.
+type Place struct {
+	NUMANode int    // the memory node that is nearest
+	CPUs     string // the CPUs that are nearest, as Linux lists them: "0-31,64-95"
+}
+
+// A Path is the way between two GPUs through the machine without NVLink, in
+// the order from near to far (nvmlGpuTopologyLevel_t).
+type Path uint8
+
+// The paths, in the words of "nvidia-smi topo -m".
+const (
+	PathUnknown    Path = iota
+	PathBoard           // two GPUs of one board
+	PathSwitch          // "PIX": one PCIe switch at most
+	PathSwitches        // "PXB": several PCIe switches, no host bridge
+	PathHostBridge      // "PHB": a PCIe host bridge
+	PathNode            // "NODE": between the host bridges of one NUMA node
+	PathSystem          // "SYS": between NUMA nodes
+)
+
+// String returns the word of "nvidia-smi topo -m"; a board's own is "PSB".
+func (p Path) String() string {
+	switch p {
+	case PathBoard:
+		return "PSB"
+	case PathSwitch:
+		return "PIX"
+	case PathSwitches:
+		return "PXB"
+	case PathHostBridge:
+		return "PHB"
+	case PathNode:
+		return "NODE"
+	case PathSystem:
+		return "SYS"
+	default:
+		return ""
+	}
+}
+
+// A Pair says how two GPUs are connected.
+type Pair struct {
+	// A and B are the rows of the two GPUs, A < B.
+	A, B int
+	// Path is the way through the machine.
+	Path Path
+	// NVLinks is how many NVLinks join them, directly or through switches; 0
+	// where none does.
+	NVLinks int
+	// Generation is the NVLink version, for instance 4; 0 where unknown.
+	Generation int
 }
 
 // A Topology is the set of entities of one session. It never changes: when
@@ -138,6 +200,10 @@ type Device struct {
 type Topology struct {
 	// Devices has parents before their children, and no entity twice.
 	Devices []Device
+	// Pairs says how the GPUs of Devices are connected, a pair once, in the
+	// order of A and then B; nil where nobody asked (Plan.Placement) or the
+	// engine does not tell.
+	Pairs []Pair
 
 	// Source is "dcgm", "nvml" or "sim".
 	Source string

@@ -26,13 +26,16 @@ var (
 	ErrTopology = errors.New("topology changed")
 	// ErrVersion: library and engine do not understand each other.
 	ErrVersion = errors.New("version mismatch")
+	// ErrReleased: the exporter let go of the driver because it was asked to.
+	ErrReleased = errors.New("released on request")
 	// ErrPIDNamespace: process ids are those of another namespace than ours.
 	ErrPIDNamespace = errors.New("not in the host's PID namespace")
 )
 
 // Reason returns the word for err in the reason label of the health series:
 // one of "not_supported", "permission", "lost", "timeout", "wedged",
-// "unavailable", "version", "pid_namespace" and, for everything else, "error". It is "" for nil.
+// "unavailable", "version", "released", "pid_namespace" and, for everything
+// else, "error". It is "" for nil.
 func Reason(err error) string {
 	switch {
 	case err == nil:
@@ -49,6 +52,8 @@ func Reason(err error) string {
 		return "timeout"
 	case errors.Is(err, ErrVersion):
 		return "version"
+	case errors.Is(err, ErrReleased):
+		return "released"
 	case errors.Is(err, ErrPIDNamespace):
 		return "pid_namespace"
 	case errors.Is(err, ErrUnavailable):
@@ -60,5 +65,5 @@ func Reason(err error) string {
 
 // Reasons lists every word that Reason can return for an error.
 func Reasons() []string {
-	return []string{"not_supported", "permission", "lost", "timeout", "wedged", "unavailable", "version", "pid_namespace", "error"}
+	return []string{"not_supported", "permission", "lost", "timeout", "wedged", "unavailable", "version", "released", "pid_namespace", "error"}
 }

@@ -32,6 +32,11 @@ type Field struct {
 	// event reasons): a Read then reports all samples since the previous one,
 	// oldest first, not the newest alone.
 	Events bool
+	// Burst is set for fields whose minimum, maximum and mean between two Reads
+	// are asked for: a Read reports their samples as it does those of Events
+	// fields. What the engine samples more often than it is read comes to light
+	// this way.
+	Burst bool
 	// Profiling is set for the fields that need a profiling capability
 	// (DCGM_FI_PROF_*), which differs per GPU.
 	Profiling bool
@@ -39,6 +44,10 @@ type Field struct {
 
 // Bounded reports whether the field has plausibility bounds.
 func (f *Field) Bounded() bool { return f.Min <= f.Max }
+
+// EverySample reports whether a Read is to report every sample since the
+// previous one, and not the newest alone.
+func (f *Field) EverySample() bool { return f.Events || f.Burst }
 
 // MetricType is the type of a metric family in the text format, or MetricLabel.
 type MetricType uint8
@@ -77,10 +86,40 @@ type Counter struct {
 	// Scale converts from the field's unit to the unit that Name promises;
 	// 1 where they are the same.
 	Scale float64
+	// Aggregate says which of the samples between two Reads it shows. Anything
+	// but the newest needs a field with Burst set.
+	Aggregate Aggregate
+}
+
+// An Aggregate makes one value of the samples of a field between two Reads.
+type Aggregate uint8
+
+// The aggregates. The zero Aggregate is the newest sample.
+const (
+	Newest Aggregate = iota
+	Min
+	Max
+	Mean
+)
+
+// Suffix returns what the name of a family ends in that shows the aggregate:
+// "_MIN", "_MAX", "_MEAN", and nothing for the newest sample.
+func (a Aggregate) Suffix() string {
+	switch a {
+	case Min:
+		return "_MIN"
+	case Max:
+		return "_MAX"
+	case Mean:
+		return "_MEAN"
+	default:
+		return ""
+	}
 }
 
 // A Derived is an exporter family that somebody asked for by name
-// ("DCGM_EXP_…"). The collector makes it from the samples of an Events field.
+// ("DCGM_EXP_…"). The collector makes it from the samples of an Events field,
+// from the topology, or from what else a Read reports.
 type Derived struct {
 	Name string
 	Type MetricType
@@ -131,6 +170,10 @@ type Plan struct {
 	Counters []Counter
 	// Derived are the exporter families to export beside them.
 	Derived []Derived
+	// Health and Peers ask every Read for the engine's health checks and for
+	// the state of the peer-to-peer connections; Placement asks Open for
+	// Topology.Pairs and Device.Place.
+	Health, Peers, Placement bool
 	// Interval is the collection interval: how often Read will be called.
 	Interval time.Duration
 	// Devices, Switches and CPUs say which entities to watch.
