@@ -57,6 +57,7 @@ type family struct {
 	columns []source
 	derived []int // indexes of Snapshot.Families
 	health  healthFamily
+	fixed   fixedList // of the only entry of derived, if there is nothing else
 }
 
 // A source is a column that a family shows.
@@ -196,7 +197,12 @@ func (e *Encoder) appendFamily(dst []byte, s *gpu.Snapshot, f *family) []byte {
 		}
 	}
 	for _, i := range f.derived {
-		dst = e.appendDerived(dst, f, s.Families[i].Series)
+		series := s.Families[i].Series
+		if len(f.derived) == 1 && len(f.columns) == 0 && e.same(&f.fixed, series) {
+			dst = e.appendList(dst, f, series)
+			continue
+		}
+		dst = e.appendDerived(dst, f, series)
 	}
 	if f.health != nil {
 		dst = f.health(e, dst, f, s)
@@ -244,8 +250,8 @@ func (e *Encoder) appendDerived(dst []byte, f *family, series []gpu.Series) []by
 		if sr.Value.IsAbsent() || sr.Value.IsText() || sr.Row < gpu.AllRows || sr.Row >= len(e.labels.rows) {
 			continue
 		}
-		if sr.Fixed && sr.Row == gpu.AllRows && len(sr.Labels) > 0 {
-			dst = e.appendFixed(dst, f, sr)
+		if isFixed(sr) {
+			dst = e.appendOneFixed(dst, f, sr)
 			continue
 		}
 		b := &block{}

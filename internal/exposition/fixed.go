@@ -10,7 +10,7 @@ import (
 // fixedBlocks keeps the rendered labels of series whose labels are fixed, by
 // the slice that holds them: the key keeps it from being used again.
 type fixedBlocks struct {
-	blocks map[*gpu.Label]fixedBlock
+	blocks map[*gpu.Label]*fixedBlock
 	used   int // since the last page ended
 }
 
@@ -29,32 +29,101 @@ func (x *fixedBlocks) settle() {
 	x.used = 0
 }
 
-// appendFixed is appendExtended for a series of no entity with fixed labels.
-func (e *Encoder) appendFixed(dst []byte, f *family, sr *gpu.Series) []byte {
-	key := &sr.Labels[0]
-	b, ok := e.fixed.blocks[key]
-	if !ok || b.labels != len(sr.Labels) {
-		b = e.renderFixed(sr.Labels)
-		if e.fixed.blocks == nil {
-			e.fixed.blocks = map[*gpu.Label]fixedBlock{}
+// A fixedList is what a family was made of on the last page, if that was fixed
+// series alone and no two of them had equal labels. As long as a page has the
+// same ones in the same order, nobody needs to look for their labels again,
+// nor for duplicates.
+type fixedList struct {
+	keys   []*gpu.Label
+	blocks []*fixedBlock
+}
+
+// isFixed reports whether the labels of a series are fixed, and all it has.
+func isFixed(sr *gpu.Series) bool {
+	return sr.Fixed && sr.Row == gpu.AllRows && len(sr.Labels) > 0
+}
+
+// same reports whether series are those of the list, and fills it with them if
+// they are not and a list can hold them.
+func (e *Encoder) same(l *fixedList, series []gpu.Series) bool {
+	if len(series) == len(l.keys) {
+		i := 0
+		for i < len(series) && isFixed(&series[i]) && &series[i].Labels[0] == l.keys[i] && len(series[i].Labels) == l.blocks[i].labels {
+			i++
 		}
-		e.fixed.blocks[key] = b
+		if i == len(series) {
+			return true
+		}
 	}
+	l.keys, l.blocks = l.keys[:0], l.blocks[:0]
+	e.seen.reset()
+	for i := range series {
+		sr := &series[i]
+		if !isFixed(sr) {
+			l.keys, l.blocks = l.keys[:0], l.blocks[:0]
+			break
+		}
+		b := e.fixedBlock(sr.Labels)
+		if !e.seen.add(b.hash) {
+			l.keys, l.blocks = l.keys[:0], l.blocks[:0]
+			break
+		}
+		l.keys, l.blocks = append(l.keys, &sr.Labels[0]), append(l.blocks, b)
+	}
+	e.seen.reset()
+	return len(series) > 0 && len(l.keys) == len(series)
+}
+
+// appendList appends the series of a list.
+func (e *Encoder) appendList(dst []byte, f *family, series []gpu.Series) []byte {
+	e.fixed.used += len(series)
+	for i := range series {
+		v := series[i].Value
+		if v.IsAbsent() || v.IsText() {
+			continue
+		}
+		b := f.fixed.blocks[i]
+		e.labels.dropped += b.dropped
+		dst = appendFixed(dst, f, b, v)
+	}
+	return dst
+}
+
+// appendOneFixed is appendExtended for a series of no entity with fixed labels.
+func (e *Encoder) appendOneFixed(dst []byte, f *family, sr *gpu.Series) []byte {
+	b := e.fixedBlock(sr.Labels)
 	e.fixed.used++
 	e.labels.dropped += b.dropped
 	if !e.seen.add(b.hash) {
 		e.duplicates.Add(1)
 		return dst
 	}
+	return appendFixed(dst, f, b, sr.Value)
+}
+
+func appendFixed(dst []byte, f *family, b *fixedBlock, v gpu.Value) []byte {
 	dst = append(dst, f.name...)
 	dst = append(dst, b.text...)
-	dst = appendNumber(dst, sr.Value)
+	dst = appendNumber(dst, v)
 	return append(dst, '\n')
 }
 
-func (e *Encoder) renderFixed(labels []gpu.Label) fixedBlock {
+// fixedBlock returns the rendered labels, from those that are kept if it can.
+func (e *Encoder) fixedBlock(labels []gpu.Label) *fixedBlock {
+	b, ok := e.fixed.blocks[&labels[0]]
+	if !ok || b.labels != len(labels) {
+		b = e.renderFixed(labels)
+		if e.fixed.blocks == nil {
+			e.fixed.blocks = map[*gpu.Label]*fixedBlock{}
+		}
+		e.fixed.blocks[&labels[0]] = b
+	}
+	return b
+}
+
+func (e *Encoder) renderFixed(labels []gpu.Label) *fixedBlock {
 	before := e.labels.dropped
-	b := fixedBlock{labels: len(labels)}
+	b := &fixedBlock{labels: len(labels)}
 	for i, l := range e.admit(&block{}, labels) {
 		b.text = append(b.text, "{,"[min(i, 1)])
 		at := len(b.text)

@@ -69,61 +69,89 @@ func asked() *gpu.Plan {
 	return p
 }
 
-// labelsOnly tells owners as the labels of device series alone.
-type labelsOnly struct{ *sim.Source }
-
-func (l labelsOnly) Attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, error) {
-	owners, err := l.Source.Attribute(ctx, t)
-	if err != nil {
-		return nil, err
-	}
-	return &gpu.Owners{Generation: owners.Generation, Labels: owners.Labels}, nil
+// stepped is a Loop that runs a cycle when it is told to.
+type stepped struct {
+	turn   chan struct{} // begins a cycle
+	done   chan struct{} // a page is there
+	ended  chan error
+	lines  int // of the latest page
+	shares int // of them, of pods
 }
 
-// BenchmarkCycle is a cycle of the densest node, from Read to page: without
-// anybody who tells owners, with their labels, and with every pod's part.
-func BenchmarkCycle(b *testing.B) {
-	for _, c := range []struct {
-		name        string
-		attributors func(*sim.Source) []collector.Attributor
-	}{
-		{"bare", func(*sim.Source) []collector.Attributor { return nil }},
-		{"labels", func(s *sim.Source) []collector.Attributor { return []collector.Attributor{labelsOnly{s}} }},
-		{"shares", func(s *sim.Source) []collector.Attributor { return []collector.Attributor{s} }},
-	} {
-		b.Run(c.name, func(b *testing.B) {
-			source := dense(b)
-			encoder := exposition.NewEncoder(exposition.Options{Hostname: "node-17"})
-			ctx, cancel := context.WithCancel(b.Context())
-			defer cancel()
-			const warm = 20
-			done, lines, attributed := 0, 0, 0
-			loop := collector.New(collector.Options{
-				Source: collector.SourceOf(source.Open), Plan: asked(), Attributors: c.attributors(source), PodOf: source.PodOf,
-				Registerer: prometheus.NewRegistry(),
-				Publish: func(s *gpu.Snapshot) {
-					if s.Topology == nil || done == b.N+warm {
-						return
-					}
-					page := encoder.Encode(s)
-					if done++; done == warm {
-						b.ResetTimer()
-					}
-					if done == b.N+warm {
-						b.StopTimer()
-						lines = strings.Count(string(page.Bytes()), "\n")
-						attributed = strings.Count(string(page.Bytes()), "\ndcgm_pod_gpu_")
-						cancel()
-					}
-					page.Release()
-				},
-			})
-			b.ReportAllocs()
-			if err := loop.Run(ctx); err != nil {
-				b.Fatal(err)
+// newStepped starts a Loop over the densest node that stands still after every
+// page until it gets its turn.
+func newStepped(ctx context.Context, tb testing.TB, attributed bool) *stepped {
+	source := dense(tb)
+	encoder := exposition.NewEncoder(exposition.Options{Hostname: "node-17"})
+	s := &stepped{turn: make(chan struct{}), done: make(chan struct{}), ended: make(chan error, 1)}
+	options := collector.Options{
+		Source: collector.SourceOf(source.Open), Plan: asked(), Registerer: prometheus.NewRegistry(),
+		Publish: func(snap *gpu.Snapshot) {
+			if snap.Topology == nil {
+				return
 			}
-			b.ReportMetric(float64(lines), "lines")
-			b.ReportMetric(float64(attributed), "pod-series")
-		})
+			page := encoder.Encode(snap)
+			select {
+			case s.done <- struct{}{}:
+			case <-ctx.Done():
+			}
+			select {
+			case <-s.turn:
+			case <-ctx.Done():
+				s.lines = strings.Count(string(page.Bytes()), "\n")
+				s.shares = strings.Count(string(page.Bytes()), "\ndcgm_pod_gpu_")
+			}
+			page.Release()
+		},
 	}
+	if attributed {
+		options.Attributors, options.PodOf = []collector.Attributor{source}, source.PodOf
+	}
+	loop := collector.New(options)
+	go func() { s.ended <- loop.Run(ctx) }()
+	<-s.done
+	return s
+}
+
+func (s *stepped) cycle() time.Duration {
+	begin := time.Now()
+	s.turn <- struct{}{}
+	<-s.done
+	return time.Since(begin)
+}
+
+// BenchmarkCycle is a cycle of the densest node, from Read to page, without
+// anybody who tells owners and with every pod's part, in turns, so that both
+// see the same machine; its figure is the ratio of the medians.
+func BenchmarkCycle(b *testing.B) {
+	ctx, cancel := context.WithCancel(b.Context())
+	defer cancel()
+	loops := []*stepped{newStepped(ctx, b, false), newStepped(ctx, b, true)}
+	var times [2][]time.Duration
+	for range 50 { // warm
+		loops[0].cycle()
+		loops[1].cycle()
+	}
+	for b.Loop() {
+		for i, l := range loops {
+			times[i] = append(times[i], l.cycle())
+		}
+	}
+	cancel()
+	for _, l := range loops {
+		if err := <-l.ended; err != nil {
+			b.Fatal(err)
+		}
+	}
+	var medians [2]float64
+	for i := range times {
+		slices.Sort(times[i])
+		medians[i] = float64(times[i][len(times[i])/2])
+	}
+	b.ReportMetric(medians[0], "bare-ns")
+	b.ReportMetric(medians[1], "shares-ns")
+	b.ReportMetric(medians[1]/medians[0], "ratio")
+	b.ReportMetric(float64(loops[0].lines), "bare-lines")
+	b.ReportMetric(float64(loops[1].lines), "shares-lines")
+	b.ReportMetric(float64(loops[1].shares), "pod-series")
 }
