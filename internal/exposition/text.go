@@ -20,7 +20,32 @@ func appendNumber(dst []byte, v gpu.Value) []byte {
 	if i := int64(f); float64(i) == f && i > -1e6 && i < 1e6 && (i != 0 || !math.Signbit(f)) {
 		return strconv.AppendInt(dst, i, 10)
 	}
+	// A number of up to six decimals and fifteen digits in all is the only one of
+	// so few digits that reads back as f, and so the shortest. Most floats on a
+	// page are such numbers, and integers are spelled in a quarter of the time.
+	if micro := math.Round(f * 1e6); math.Abs(micro) < 1e15 && math.Abs(f) >= 1e-4 && micro/1e6 == f {
+		return appendMicros(dst, int64(micro))
+	}
 	return strconv.AppendFloat(dst, f, 'g', -1, 64)
+}
+
+// appendMicros appends n millionths, without zeros at the end.
+func appendMicros(dst []byte, n int64) []byte {
+	if n < 0 {
+		dst = append(dst, '-')
+		n = -n
+	}
+	dst = strconv.AppendInt(dst, n/1e6, 10)
+	fraction := n % 1e6
+	if fraction == 0 {
+		return dst
+	}
+	dst = append(dst, '.')
+	for unit := int64(1e5); fraction > 0; unit /= 10 {
+		dst = append(dst, byte('0'+fraction/unit))
+		fraction %= unit
+	}
+	return dst
 }
 
 // appendLabel appends name="value". The name must be valid.

@@ -26,8 +26,8 @@ func (s *Source) Attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.owning.Lock()
+	defer s.owning.Unlock()
 	if s.owners.topology == t {
 		return s.owners.owners, nil
 	}

@@ -40,10 +40,12 @@ type Source struct {
 	start    int64
 	scenario *Scenario
 
-	mu    sync.Mutex // guards world and owners
+	mu    sync.Mutex // guards world
 	world *world
-	// owners remembers the latest answer of Attribute.
-	owners ownership
+
+	// Who owns what is asked while the world is read, and does not wait for it.
+	owning sync.Mutex // guards owners
+	owners ownership  // the latest answer of Attribute
 
 	uids []string // of the node's pods
 
