@@ -70,8 +70,10 @@ func (p boardPCIe) rate() float64 {
 }
 
 type boardNVLink struct {
-	Links int64   `yaml:"links"`
-	Rate  float64 `yaml:"rate"` // bytes per second, per link and direction
+	Links   int64   `yaml:"links"`
+	Rate    float64 `yaml:"rate"` // bytes per second, per link and direction
+	Version int     `yaml:"version"`
+	Bridge  bool    `yaml:"bridge"` // joins two neighbours; without, the links lead to switches
 }
 
 type boardMIG struct {

@@ -518,7 +518,7 @@ func computeCapability(v *view) int64 {
 func peers(v *view) int64 {
 	mask := int64(0)
 	for i := range v.world.gpus {
-		if v.board.NVLink.Links > 0 && v.world.gpus[i].spec.board == v.board && uint32(i) != v.gpu.index {
+		if v.world.linked(v.gpu, &v.world.gpus[i]) {
 			mask |= 1 << i
 		}
 	}
@@ -532,14 +532,14 @@ func visible(v *view) string {
 	return v.dev.UUID
 }
 
-// affinity is the mask of the 64 CPUs from 64·n on that are near the GPU: the
-// node has two sockets of 64 CPUs.
+// affinity is the mask of the 64 CPUs from 64·n on that are near the GPU.
 func affinity(v *view, n int) gpu.Value {
-	socket := int(v.gpu.index) * 2 / len(v.world.gpus)
-	if n == socket {
-		return gpu.Int(-1)
+	_, first, last := v.world.home(v.gpu)
+	mask := int64(0)
+	for cpu := max(first, n*64); cpu <= min(last, n*64+63); cpu++ {
+		mask |= 1 << (cpu - n*64)
 	}
-	return gpu.Int(0)
+	return gpu.Int(mask)
 }
 
 func bar1(v *view) int64 { return v.board.BAR1 * v.total / v.board.Memory }

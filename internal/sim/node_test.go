@@ -250,7 +250,11 @@ func TestBadScenarios(t *testing.T) {
 			`device "x", expected a GPU "3", an instance "6/9", "nvlink 0/4", "nvswitch 1", "nvswitch 1/7", "cpu 0" or "core 12"`},
 		{`{fault: spike, fields: [DCGM_FI_DEV_GPU_TEMP], value: x}`, `value is "x", expected a finite number`},
 		{`{fault: repartition, devices: ["0"], when: 1s}`, `unknown key "when" in an item of faults, expected one of ` +
-			`apart, at, call, devices, fault, fields, for, ignore-cancel, mig, value, xids`},
+			`apart, at, call, code, devices, fault, fields, for, ignore-cancel, mig, result, value, watches, xids`},
+		{`{fault: health, watches: [PCI]}`, `unknown health watch "PCI", did you mean "PCIE"?`},
+		{`{fault: health, watches: [PCIE], result: pass}`, `result is "pass", expected warn or fail`},
+		{`{fault: health, watches: [PCIE], code: REPLAYS}`,
+			`code is "REPLAYS", expected a name of dcgm_errors.h such as DCGM_FR_NVLINK_DOWN`},
 		// The rest is known only with the node.
 		{`{fault: gpu-lost, devices: ["1"]}`, `node single has no such device (fault gpu-lost)`},
 		{`{fault: repartition, devices: ["0"], mig: [9g.90gb]}`,

@@ -34,6 +34,7 @@ const (
 	faultSpike        = "spike"         // fields give garbage
 	faultFreeze       = "freeze"        // fields keep value and timestamp
 	faultRepartition  = "repartition"   // MIG cuts GPUs anew
+	faultHealth       = "health"        // health watches find something
 )
 
 // forever is the end of faults that do not end.
@@ -59,6 +60,7 @@ func faultKeys() map[string]map[string]bool {
 		faultSpike:        {"fields": true, "devices": false, "value": false},
 		faultFreeze:       cells,
 		faultRepartition:  {"devices": true, "mig": false},
+		faultHealth:       {"watches": true, "devices": false, "code": false, "result": false},
 	}
 }
 
@@ -79,6 +81,9 @@ type faultSpec struct {
 	Call         *string        `yaml:"call"`
 	IgnoreCancel *bool          `yaml:"ignore-cancel"`
 	MIG          *[]string      `yaml:"mig"`
+	Watches      []string       `yaml:"watches"`
+	Code         *string        `yaml:"code"`
+	Result       *string        `yaml:"result"`
 }
 
 // given lists the keys beside fault, at and for that the file gave.
@@ -87,6 +92,7 @@ func (s *faultSpec) given() []string {
 	for key, ok := range map[string]bool{
 		"devices": s.Devices != nil, "fields": s.Fields != nil, "xids": s.XIDs != nil, "apart": s.Apart != nil,
 		"value": s.Value != nil, "call": s.Call != nil, "ignore-cancel": s.IgnoreCancel != nil, "mig": s.MIG != nil,
+		"watches": s.Watches != nil, "code": s.Code != nil, "result": s.Result != nil,
 	} {
 		if ok {
 			keys = append(keys, key)
@@ -111,6 +117,9 @@ type fault struct {
 	read    bool // hang: of Read
 	deaf    bool // hang: does not notice that the context is done
 	mig     []string
+	watches uint   // health: bits of watches
+	code    string // health: "" for the watch's usual one
+	result  int64  // health
 }
 
 // within reports whether the fault lasts at a time since the start.
@@ -203,12 +212,15 @@ func (s *faultSpec) parse() (fault, error) {
 	if s.MIG != nil {
 		f.mig = append([]string{}, *s.MIG...)
 	}
+	if err := f.parseHealth(s); err != nil {
+		return fault{}, err
+	}
 	for _, text := range s.Devices {
 		ref, err := parseDevice(text)
 		if err != nil {
 			return fault{}, err
 		}
-		if ref.kind != gpu.KindGPU && (s.Fault == faultLost || s.Fault == faultRepartition || s.Fault == faultXID) {
+		if ref.kind != gpu.KindGPU && (s.Fault == faultLost || s.Fault == faultRepartition || s.Fault == faultXID || s.Fault == faultHealth) {
 			return fault{}, fmt.Errorf("device %q, fault %s is about whole GPUs", text, s.Fault)
 		}
 		f.devices = append(f.devices, ref)

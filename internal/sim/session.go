@@ -233,6 +233,12 @@ func (s *Session) read(b *gpu.Batch, now int64, elapsed time.Duration) {
 		}
 	}
 	s.readProcesses(b, now)
+	if s.plan.Health {
+		s.readHealth(b, now, elapsed)
+	}
+	if s.plan.Peers {
+		s.readPeers(b)
+	}
 }
 
 // readCell reports a cell that the scenario leaves alone.

@@ -35,6 +35,9 @@ func (w *world) survey(plan *gpu.Plan) *gpu.Topology {
 	}
 	t := gpu.NewTopology(devices)
 	t.Source, t.Driver = "sim", w.node.spec.Driver
+	if plan.Placement {
+		w.locate(t)
+	}
 	return t
 }
 

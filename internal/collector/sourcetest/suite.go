@@ -194,7 +194,7 @@ func (f Fixture) check(t *testing.T, top *gpu.Topology, b *gpu.Batch) {
 		}
 		c := cell{s.Row, s.Field}
 		prev, dup := last[c]
-		if dup && !field.Events {
+		if dup && !field.EverySample() {
 			t.Errorf("%s of %v: two samples in one Read", field.Name, dev.Entity)
 		}
 		if dup && s.Time < prev {
@@ -206,7 +206,7 @@ func (f Fixture) check(t *testing.T, top *gpu.Topology, b *gpu.Batch) {
 		if x.Err == nil {
 			t.Errorf("fault of row %d, field %d without an error", x.Row, x.Field)
 		}
-		if x.Row < gpu.AllRows || x.Row >= len(top.Devices) || x.Field < gpu.FieldProcessBusy || x.Field >= len(f.Plan.Fields) {
+		if x.Row < gpu.AllRows || x.Row >= len(top.Devices) || x.Field < gpu.FieldPeerStates || x.Field >= len(f.Plan.Fields) {
 			t.Errorf("fault outside the topology or the plan: row %d, field %d", x.Row, x.Field)
 		}
 	}

@@ -1,0 +1,101 @@
+package sim
+
+import (
+	"fmt"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// socketCPUs is how many CPUs each of the two sockets of a node has that says
+// nothing of its CPUs.
+const socketCPUs = 64
+
+// home returns the socket that a GPU is on, and the first and last of the
+// socket's CPUs. A superchip's GPU is on the socket of its own number.
+func (w *world) home(g *worldGPU) (socket, first, last int) {
+	if int(g.index) >= len(w.node.cpus) {
+		socket = int(g.index) * 2 / len(w.gpus)
+		return socket, socket * socketCPUs, (socket+1)*socketCPUs - 1
+	}
+	for i := range g.index {
+		first += w.node.cpus[i].Cores
+	}
+	return int(g.index), first, first + w.node.cpus[g.index].Cores - 1
+}
+
+// locate tells of the GPUs among the devices where they sit, and how each two
+// of them are connected.
+func (w *world) locate(t *gpu.Topology) {
+	for a := range t.Devices {
+		d := &t.Devices[a]
+		if d.Entity.Kind != gpu.KindGPU {
+			continue
+		}
+		socket, first, last := w.home(&w.gpus[d.GPU])
+		d.Place = &gpu.Place{NUMANode: socket, CPUs: fmt.Sprintf("%d-%d", first, last)}
+		for b := a + 1; b < len(t.Devices); b++ {
+			if other := &t.Devices[b]; other.Entity.Kind == gpu.KindGPU {
+				p := w.connect(&w.gpus[d.GPU], &w.gpus[other.GPU])
+				p.A, p.B = a, b
+				t.Pairs = append(t.Pairs, p)
+			}
+		}
+	}
+}
+
+// connect says how two GPUs are connected, the first of which has the lower
+// number. Two neighbours on a socket that have no NVLink share a PCIe switch.
+func (w *world) connect(a, b *worldGPU) gpu.Pair {
+	var p gpu.Pair
+	if w.linked(a, b) {
+		p.NVLinks, p.Generation = int(a.spec.board.NVLink.Links), a.spec.board.NVLink.Version
+	}
+	here, _, _ := w.home(a)
+	there, _, _ := w.home(b)
+	switch {
+	case here != there:
+		p.Path = gpu.PathSystem
+	case p.NVLinks == 0 && a.index/2 == b.index/2:
+		p.Path = gpu.PathSwitch
+	default:
+		p.Path = gpu.PathNode
+	}
+	return p
+}
+
+// linked reports whether NVLink joins two GPUs: all of a board whose links
+// lead to switches, and two neighbours of one that takes bridges.
+func (w *world) linked(a, b *worldGPU) bool {
+	links := a.spec.board.NVLink
+	return a.spec.board == b.spec.board && links.Links > 0 && a.index != b.index &&
+		(!links.Bridge || a.index/2 == b.index/2)
+}
+
+// The states of a connection over NVLink in dcgm-exporter's words
+// (dcgmNvLinkGpuP2PStatus_t).
+const (
+	peerOK           = "OK"
+	peerNotSupported = "NotSupported"
+)
+
+// readPeers reports the state of NVLink from every GPU to every other.
+func (s *Session) readPeers(b *gpu.Batch) {
+	w := s.src.world
+	for row := range s.views {
+		from := &s.views[row]
+		if from.dev.Entity.Kind != gpu.KindGPU || s.down[row] {
+			continue
+		}
+		for peer := range s.views {
+			to := &s.views[peer]
+			if peer == row || to.dev.Entity.Kind != gpu.KindGPU || s.down[peer] {
+				continue
+			}
+			status := peerNotSupported
+			if w.linked(from.gpu, to.gpu) && !from.gpu.cut && !to.gpu.cut { // no peers under MIG
+				status = peerOK
+			}
+			b.Peers = append(b.Peers, gpu.PeerState{Row: row, Peer: peer, Status: status})
+		}
+	}
+}
