@@ -10,18 +10,26 @@
 // that a program under test in another process can be driven the same way.
 //
 // A script has a command a line; the last line that matches wins. TARGET is
-// gpu:ID, instance:ID, compute:ID or any:*, where ID may be *; FIELDS is an id
-// or a range.
+// gpu:ID, instance:ID, compute:ID, switch:ID, cpu:ID, core:ID, connectx:ID,
+// link:LINK or any:*, where ID and LINK may be *; LINK is gpu:ID:INDEX or
+// switch:ID:INDEX; FIELDS is an id or a range.
 //
 //	library V, engine V, driver V, nvml V      versions
 //	boot N                                     another N is another engine
 //	down                                       the engine is gone
+//	old                                        an engine that knows the older structures alone
+//	without KIND...                            the module for a kind of entity (switch, link, cpu, connectx) is missing
 //	node                                       fields of the node come back under no entity
 //	skew SECONDS                               its clock minus ours
 //	groups N                                   how many groups it can hold
-//	gpu ID uuid= name= bus= index= minor= status=ok|lost|unsupported prof=IDS|none|error:CODE
+//	gpu ID uuid= name= bus= index= minor= status=ok|lost|unsupported prof=IDS|none|error:CODE links=N cpus=LIST
 //	instance ID gpu= nvml= profile= uuid=      a MIG GPU instance
 //	compute ID instance= nvml=                 a compute instance
+//	switch ID links=N                          an NVSwitch whose first N links are up
+//	link LINK state=up|down|disabled|none      the state of one link
+//	cpu ID serial= cores=LIST                  a Grace CPU
+//	connectx ID                                a ConnectX card
+//	path GPU GPU board|pix|pxb|phb|node|sys [nvlinks=N]  the way between two GPUs
 //	value TARGET FIELDS int|double V [STEP]    what a sample holds, STEP more each time
 //	value TARGET FIELDS text V
 //	value TARGET FIELDS blank|notfound|unsupported|nopermission [i|d|s]

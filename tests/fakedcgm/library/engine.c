@@ -15,7 +15,9 @@
 #define FIRST_SAMPLE_US 7000 /* after the watch */
 #define FIRST_DEVICE_FIELD 50
 #define FIRST_PROFILING_FIELD 1001
-#define LAST_PROFILING_FIELD 1399
+#define LAST_PROFILING_FIELD 1096
+#define FIRST_SWITCH_FIELD DCGM_FI_FIRST_NVSWITCH_FIELD_ID
+#define LAST_SWITCH_FIELD DCGM_FI_LAST_NVSWITCH_FIELD_ID
 
 struct sample {
     int64_t ts;
@@ -209,7 +211,8 @@ static void advance(struct series *s, int64_t now, int forced) {
     if (forced && (!s->last || now - s->last >= s->interval)) s->due = now;
     if (s->due > now) return;
     int64_t behind = (now - s->due) / s->interval;
-    int64_t from = s->keep_samples > 0 || behind > 1000 ? behind : 0;
+    int64_t most = s->keep_samples > 0 ? s->keep_samples : 1000;
+    int64_t from = behind < most ? 0 : behind - most + 1;
     for (int64_t i = from; i <= behind; i++) take(s, s->due + i * s->interval);
     s->due += (behind + 1) * s->interval;
 }
@@ -487,10 +490,76 @@ dcgmReturn_t dcgmGetDeviceAttributes(dcgmHandle_t handle, unsigned id, dcgmDevic
     return leave(DCGM_ST_OK);
 }
 
-dcgmReturn_t dcgmGetDeviceTopology(dcgmHandle_t handle, unsigned id, dcgmDeviceTopology_t *topology) {
-    (void)id, (void)topology;
+/* What DCGM has no more than one GPU to tell of, it does not support. */
+dcgmReturn_t dcgmGetDeviceTopology(dcgmHandle_t handle, unsigned id, dcgmDeviceTopology_t *t) {
     ENTER("dcgmGetDeviceTopology", handle);
-    return leave(DCGM_ST_NOT_SUPPORTED);
+    dcgmDeviceTopology_v1 *old = (dcgmDeviceTopology_v1 *)t;
+    int is_old = t->version == dcgmDeviceTopology_version1;
+    if (!is_old && (world.old || t->version != dcgmDeviceTopology_version2)) return leave(DCGM_ST_VER_MISMATCH);
+    struct gpu *g = world_gpu(id);
+    if (!g) return leave(DCGM_ST_BADPARAM);
+    if (world.ngpus < 2) return leave(DCGM_ST_NOT_SUPPORTED);
+    for (int i = 0; i < DCGM_AFFINITY_BITMASK_ARRAY_SIZE; i++) t->cpuAffinityMask[i] = g->cpus[i];
+    unsigned n = 0;
+    for (int i = 0; i < world.npaths; i++) {
+        struct path *p = &world.paths[i];
+        if (p->a != id && p->b != id) continue;
+        unsigned other = p->a == id ? p->b : p->a;
+        if (is_old) old->gpuPaths[n].gpuId = other, old->gpuPaths[n].path = (dcgmGpuTopologyLevel_v1_t)p->levels;
+        else t->gpuPaths[n].gpuId = other, t->gpuPaths[n].path = (dcgmGpuTopologyLevel_t)p->levels;
+        n++;
+    }
+    t->numGpus = n;
+    return leave(DCGM_ST_OK);
+}
+
+dcgmReturn_t dcgmGetNvLinkLinkStatus(dcgmHandle_t handle, dcgmNvLinkStatus_v5 *status) {
+    ENTER("dcgmGetNvLinkLinkStatus", handle);
+    dcgmNvLinkStatus_v4 *old = (dcgmNvLinkStatus_v4 *)status;
+    int is_old = status->version == dcgmNvLinkStatus_version4;
+    if (!is_old && (world.old || status->version != dcgmNvLinkStatus_version5)) return leave(DCGM_ST_VER_MISMATCH);
+    if (world.without & 1u << DCGM_FE_LINK) return leave(DCGM_ST_MODULE_NOT_LOADED);
+    for (int i = 0; i < world.ngpus; i++)
+        if (is_old) {
+            old->gpus[i].entityId = world.gpus[i].id;
+            memcpy(old->gpus[i].linkState, world.gpus[i].links, sizeof old->gpus[i].linkState);
+        } else {
+            status->gpus[i].entityId = world.gpus[i].id;
+            memcpy(status->gpus[i].linkState, world.gpus[i].links, sizeof status->gpus[i].linkState);
+        }
+    status->numGpus = (unsigned)world.ngpus;
+    dcgmNvLinkNvSwitchLinkStatus_t *switches = is_old ? old->nvSwitches : status->nvSwitches;
+    for (int i = 0; i < world.nswitches; i++) {
+        switches[i].entityId = world.switches[i].id;
+        memcpy(switches[i].linkState, world.switches[i].links, sizeof switches[i].linkState);
+    }
+    *(is_old ? &old->numNvSwitches : &status->numNvSwitches) = (unsigned)world.nswitches;
+    return leave(DCGM_ST_OK);
+}
+
+dcgmReturn_t dcgmGetCpuHierarchy(dcgmHandle_t handle, dcgmCpuHierarchy_v1 *h) {
+    ENTER("dcgmGetCpuHierarchy", handle);
+    if (h->version != dcgmCpuHierarchy_version1) return leave(DCGM_ST_VER_MISMATCH);
+    if (world.without & 1u << DCGM_FE_CPU) return leave(DCGM_ST_MODULE_NOT_LOADED);
+    for (int i = 0; i < world.ncpus; i++) {
+        h->cpus[i].cpuId = world.cpus[i].id;
+        memcpy(h->cpus[i].ownedCores.bitmask, world.cpus[i].cores, sizeof world.cpus[i].cores);
+    }
+    h->numCpus = (unsigned)world.ncpus;
+    return leave(DCGM_ST_OK);
+}
+
+dcgmReturn_t dcgmGetCpuHierarchy_v2(dcgmHandle_t handle, dcgmCpuHierarchy_v2 *h) {
+    ENTER("dcgmGetCpuHierarchy_v2", handle);
+    if (h->version != dcgmCpuHierarchy_version2 || world.old) return leave(DCGM_ST_VER_MISMATCH);
+    if (world.without & 1u << DCGM_FE_CPU) return leave(DCGM_ST_MODULE_NOT_LOADED);
+    for (int i = 0; i < world.ncpus; i++) {
+        h->cpus[i].cpuId = world.cpus[i].id;
+        memcpy(h->cpus[i].ownedCores.bitmask, world.cpus[i].cores, sizeof world.cpus[i].cores);
+        memcpy(h->cpus[i].serial, world.cpus[i].serial, sizeof world.cpus[i].serial);
+    }
+    h->numCpus = (unsigned)world.ncpus;
+    return leave(DCGM_ST_OK);
 }
 
 dcgmReturn_t dcgmGetEntityGroupEntities(dcgmHandle_t handle, dcgm_field_entity_group_t group, dcgm_field_eid_t *ids,
@@ -499,6 +568,11 @@ dcgmReturn_t dcgmGetEntityGroupEntities(dcgmHandle_t handle, dcgm_field_entity_g
     ENTER("dcgmGetEntityGroupEntities", handle);
     int max = *n;
     *n = 0;
+    if (world.without & 1u << group) return leave(DCGM_ST_MODULE_NOT_LOADED);
+    if (group == DCGM_FE_SWITCH)
+        for (int i = 0; i < world.nswitches && *n < max; i++) ids[(*n)++] = world.switches[i].id;
+    if (group == DCGM_FE_CONNECTX)
+        for (int i = 0; i < world.ncards && *n < max; i++) ids[(*n)++] = world.cards[i];
     if (group == DCGM_FE_GPU)
         for (int i = 0; i < world.ngpus && *n < max; i++) ids[(*n)++] = world.gpus[i].id;
     for (int i = 0; i < world.ninstances && *n < max; i++)
@@ -587,7 +661,7 @@ static dcgmReturn_t add_entity(dcgmGpuGrp_t id, dcgm_field_entity_group_t group,
     struct group *g = find_group(id);
     if (!g) return DCGM_ST_NOT_CONFIGURED;
     if (g->n == DCGM_GROUP_MAX_ENTITIES_V2) return DCGM_ST_MAX_LIMIT;
-    if (group == DCGM_FE_GPU ? !world_gpu(entity) : !world_instance(group, entity)) return DCGM_ST_BADPARAM;
+    if (!world_has(group, entity)) return DCGM_ST_BADPARAM;
     g->members[g->n].entityGroupId = group;
     g->members[g->n++].entityId = entity;
     return DCGM_ST_OK;
@@ -642,6 +716,12 @@ dcgmReturn_t dcgmFieldGroupDestroy(dcgmHandle_t handle, dcgmFieldGrp_t id) {
  * asks for: DCGM refuses such a watch whole. */
 static dcgmReturn_t watchable(const struct group *g, const struct field_group *f) {
     for (int i = 0; i < f->n; i++) {
+        int of_switches = f->ids[i] >= FIRST_SWITCH_FIELD && f->ids[i] <= LAST_SWITCH_FIELD;
+        for (int e = 0; e < g->n; e++) {
+            dcgm_link_t link = {.raw = g->members[e].entityId};
+            if (g->members[e].entityGroupId == DCGM_FE_LINK && of_switches != (link.parsed.type == DCGM_FE_SWITCH))
+                return DCGM_ST_BADPARAM;
+        }
         if (f->ids[i] < FIRST_PROFILING_FIELD || f->ids[i] > LAST_PROFILING_FIELD) continue;
         for (int e = 0; e < g->n; e++) {
             unsigned id = g->members[e].entityId;
@@ -753,22 +833,17 @@ dcgmReturn_t dcgmGetValuesSince_v2(dcgmHandle_t handle, dcgmGpuGrp_t group, dcgm
     struct group *g = find_group(group);
     struct field_group *f = find_fields(fields);
     if (!g || !f) return leave(DCGM_ST_NOT_CONFIGURED);
-    int64_t end = world_now();
-    for (int e = 0; e < g->n; e++)
-        for (int i = 0; i < f->n; i++) {
-            struct series *s = series_of((int)g->members[e].entityGroupId, g->members[e].entityId, f->ids[i], 0);
-            if (!s) continue;
-            advance(s, end, 0);
-            /* events of one instant were told apart by a microsecond each */
-            if (s->nsamples && s->samples[s->nsamples - 1].ts > end) end = s->samples[s->nsamples - 1].ts;
-        }
+    int64_t now = world_now(), end = now;
     dcgmFieldValue_v1 v;
     for (int e = 0; e < g->n; e++)
         for (int i = 0; i < f->n; i++) {
             struct series *s = series_of((int)g->members[e].entityGroupId, g->members[e].entityId, f->ids[i], 0);
-            int sent = 0;
-            for (int k = 0; s && k < s->nsamples; k++) {
-                if (s->samples[k].ts < since || s->samples[k].ts > end) continue;
+            if (s) advance(s, now, 0);
+            int first = s ? s->nsamples : 0, sent = 0;
+            while (first > 0 && s->samples[first - 1].ts >= since) first--;
+            for (int k = first; s && k < s->nsamples; k++) {
+                /* events of one instant are told apart by a microsecond each */
+                if (s->samples[k].ts > end) end = s->samples[k].ts;
                 write_value(&v, f->ids[i], &s->samples[k]);
                 callback(g->members[e].entityGroupId, g->members[e].entityId, &v, 1, data);
                 sent++;

@@ -48,13 +48,92 @@ static const char *option(char *words[], int n, const char *key, const char *fal
 
 static void copy(char *to, size_t size, const char *from) { snprintf(to, size, "%s", from); }
 
+/* The group that a word before a colon names. */
+static int parse_group(const char *word) {
+    static const struct {
+        const char *word;
+        int group;
+    } groups[] = {
+        {"gpu", DCGM_FE_GPU},       {"instance", DCGM_FE_GPU_I},  {"compute", DCGM_FE_GPU_CI},
+        {"switch", DCGM_FE_SWITCH}, {"link", DCGM_FE_LINK},       {"cpu", DCGM_FE_CPU},
+        {"core", DCGM_FE_CPU_CORE}, {"connectx", DCGM_FE_CONNECTX},
+    };
+    size_t len = strcspn(word, ":");
+    for (unsigned i = 0; i < sizeof groups / sizeof groups[0]; i++)
+        if (strlen(groups[i].word) == len && !strncmp(groups[i].word, word, len)) return groups[i].group;
+    return ANY;
+}
+
+/* The entity id of the link that "gpu:ID:INDEX" or "switch:ID:INDEX" names. */
+static int parse_link(const char *word) {
+    dcgm_link_t link = {.raw = 0};
+    const char *id = strchr(word, ':'), *index = id ? strchr(id + 1, ':') : NULL;
+    if (!index) return ANY;
+    link.parsed.type = (dcgm_field_entity_group_t)parse_group(word);
+    link.parsed.gpuId = (dcgm_field_eid_t)atoi(id + 1) & 0xff;
+    link.parsed.index = (uint32_t)atoi(index + 1) & 0xffff;
+    return (int)link.raw;
+}
+
 static void parse_target(const char *word, int *group, int *entity) {
-    *group = ANY;
-    if (!strncmp(word, "gpu:", 4)) *group = DCGM_FE_GPU;
-    else if (!strncmp(word, "instance:", 9)) *group = DCGM_FE_GPU_I;
-    else if (!strncmp(word, "compute:", 8)) *group = DCGM_FE_GPU_CI;
+    *group = parse_group(word);
     const char *id = strchr(word, ':');
-    *entity = !id || id[1] == '*' ? ANY : atoi(id + 1);
+    *entity = !id || id[1] == '*' ? ANY : *group == DCGM_FE_LINK ? parse_link(id + 1) : atoi(id + 1);
+}
+
+/* Sets the bits that a list like "0-3,8" names. */
+static void parse_bits(const char *list, uint64_t *words, int nwords) {
+    for (const char *p = list; p && *p; p = strchr(p, ','), p = p ? p + 1 : p) {
+        int first = atoi(p), last = first;
+        const char *end = strchr(p, ','), *dash = strchr(p, '-');
+        if (dash && (!end || dash < end)) last = atoi(dash + 1);
+        for (int i = first; i <= last && i < nwords * 64; i++) words[i / 64] |= (uint64_t)1 << (i % 64);
+    }
+}
+
+static void parse_switch(struct world *w, char *words[], int n) {
+    if (w->nswitches == MAX_SWITCHES) return;
+    struct nvswitch *s = &w->switches[w->nswitches++];
+    s->id = (unsigned)atoi(words[1]);
+    int links = atoi(option(words, n, "links", "0"));
+    for (int i = 0; i < DCGM_NVLINK_MAX_LINKS_PER_NVSWITCH; i++)
+        s->links[i] = i < links ? DcgmNvLinkLinkStateUp : DcgmNvLinkLinkStateDisabled;
+}
+
+static void parse_link_state(struct world *w, char *words[], int n) {
+    dcgm_link_t link = {.raw = (dcgm_field_eid_t)parse_link(words[1])};
+    const char *state = option(words, n, "state", "up");
+    dcgmNvLinkLinkState_t to = !strcmp(state, "down")       ? DcgmNvLinkLinkStateDown
+                               : !strcmp(state, "disabled") ? DcgmNvLinkLinkStateDisabled
+                               : !strcmp(state, "none")     ? DcgmNvLinkLinkStateNotSupported
+                                                            : DcgmNvLinkLinkStateUp;
+    for (int i = 0; i < w->ngpus; i++)
+        if (link.parsed.type == DCGM_FE_GPU && w->gpus[i].id == link.parsed.gpuId &&
+            link.parsed.index < DCGM_NVLINK_MAX_LINKS_PER_GPU)
+            w->gpus[i].links[link.parsed.index] = to;
+    for (int i = 0; i < w->nswitches; i++)
+        if (link.parsed.type == DCGM_FE_SWITCH && w->switches[i].id == link.parsed.switchId &&
+            link.parsed.index < DCGM_NVLINK_MAX_LINKS_PER_NVSWITCH)
+            w->switches[i].links[link.parsed.index] = to;
+}
+
+static void parse_cpu(struct world *w, char *words[], int n) {
+    if (w->ncpus == MAX_CPUS) return;
+    struct cpu *c = &w->cpus[w->ncpus++];
+    c->id = (unsigned)atoi(words[1]);
+    copy(c->serial, sizeof c->serial, option(words, n, "serial", ""));
+    parse_bits(option(words, n, "cores", ""), c->cores, DCGM_CPU_CORE_BITMASK_COUNT_V1);
+}
+
+static void parse_path(struct world *w, char *words[], int n) {
+    static const char *names[] = {"board", "pix", "pxb", "phb", "node", "sys"};
+    if (n < 4 || w->npaths == MAX_PATHS) return;
+    struct path *p = &w->paths[w->npaths++];
+    p->a = (unsigned)atoi(words[1]), p->b = (unsigned)atoi(words[2]);
+    for (unsigned i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (!strcmp(words[3], names[i])) p->levels = (uint64_t)1 << i;
+    int links = atoi(option(words, n, "nvlinks", "0"));
+    if (links > 0) p->levels |= (uint64_t)1 << (7 + links); /* DCGM_TOPOLOGY_NVLINK1 is 0x100 */
 }
 
 static void parse_fields(const char *word, int *first, int *last) {
@@ -78,6 +157,9 @@ static void parse_gpu(struct world *w, char *words[], int n) {
                 : !strcmp(status, "inaccessible") ? DcgmEntityStatusInaccessible
                 : !strcmp(status, "detached")     ? DcgmEntityStatusDetached
                                                   : DcgmEntityStatusOk;
+    for (int i = 0, links = atoi(option(words, n, "links", "0")); i < links && i < DCGM_NVLINK_MAX_LINKS_PER_GPU; i++)
+        g->links[i] = DcgmNvLinkLinkStateUp;
+    parse_bits(option(words, n, "cpus", ""), g->cpus, DCGM_AFFINITY_BITMASK_ARRAY_SIZE);
     const char *prof = option(words, n, "prof", "none");
     if (!strncmp(prof, "error:", 6)) g->prof_error = atoi(prof + 6);
     else if (!strcmp(prof, "none")) g->prof_error = DCGM_ST_PROFILING_NOT_SUPPORTED;
@@ -146,11 +228,20 @@ static void parse_line(struct world *w, char *line) {
     else if (!strcmp(words[0], "boot")) w->boot = atoi(arg);
     else if (!strcmp(words[0], "down")) w->down = 1;
     else if (!strcmp(words[0], "node")) w->node = 1;
+    else if (!strcmp(words[0], "old")) w->old = 1;
     else if (!strcmp(words[0], "skew")) w->skew_us = (int64_t)(atof(arg) * 1e6);
     else if (!strcmp(words[0], "groups")) w->max_groups = atoi(arg);
     else if (!strcmp(words[0], "gpu") && n > 1) parse_gpu(w, words, n);
     else if (!strcmp(words[0], "instance") && n > 1) parse_instance(w, words, n, DCGM_FE_GPU_I);
     else if (!strcmp(words[0], "compute") && n > 1) parse_instance(w, words, n, DCGM_FE_GPU_CI);
+    else if (!strcmp(words[0], "switch") && n > 1) parse_switch(w, words, n);
+    else if (!strcmp(words[0], "link") && n > 1) parse_link_state(w, words, n);
+    else if (!strcmp(words[0], "cpu") && n > 1) parse_cpu(w, words, n);
+    else if (!strcmp(words[0], "connectx") && n > 1 && w->ncards < MAX_CARDS) w->cards[w->ncards++] = (unsigned)atoi(arg);
+    else if (!strcmp(words[0], "path")) parse_path(w, words, n);
+    else if (!strcmp(words[0], "without")) {
+        for (int i = 1; i < n; i++) w->without |= 1u << (parse_group(words[i]) & 31);
+    }
     else if (!strcmp(words[0], "value")) parse_value(w, words, n);
     else if (!strcmp(words[0], "unknown")) {
         for (int i = 1; i < n; i++) {
@@ -205,6 +296,36 @@ struct instance *world_instance(dcgm_field_entity_group_t group, unsigned id) {
     for (int i = 0; i < world.ninstances; i++)
         if (world.instances[i].group == group && world.instances[i].id == id) return &world.instances[i];
     return NULL;
+}
+
+int world_has(dcgm_field_entity_group_t group, unsigned id) {
+    dcgm_link_t link = {.raw = id};
+    struct gpu *g;
+    switch (group) {
+    case DCGM_FE_GPU: return world_gpu(id) != NULL;
+    case DCGM_FE_SWITCH:
+        for (int i = 0; i < world.nswitches; i++)
+            if (world.switches[i].id == id) return 1;
+        return 0;
+    case DCGM_FE_LINK:
+        if (link.parsed.type == DCGM_FE_SWITCH) return world_has(DCGM_FE_SWITCH, link.parsed.switchId);
+        g = link.parsed.type == DCGM_FE_GPU ? world_gpu(link.parsed.gpuId) : NULL;
+        return g && link.parsed.index < DCGM_NVLINK_MAX_LINKS_PER_GPU &&
+               g->links[link.parsed.index] != DcgmNvLinkLinkStateNotSupported;
+    case DCGM_FE_CPU:
+        for (int i = 0; i < world.ncpus; i++)
+            if (world.cpus[i].id == id) return 1;
+        return 0;
+    case DCGM_FE_CPU_CORE:
+        for (int i = 0; i < world.ncpus; i++)
+            if (id < DCGM_MAX_NUM_CPU_CORES && world.cpus[i].cores[id / 64] >> (id % 64) & 1) return 1;
+        return 0;
+    case DCGM_FE_CONNECTX:
+        for (int i = 0; i < world.ncards; i++)
+            if (world.cards[i] == id) return 1;
+        return 0;
+    default: return world_instance(group, id) != NULL;
+    }
 }
 
 const struct rule *world_rule(int group, unsigned entity, int field) {

@@ -12,6 +12,10 @@
 
 #define MAX_GPUS 32
 #define MAX_INSTANCES 448
+#define MAX_SWITCHES DCGM_MAX_NUM_SWITCHES
+#define MAX_CPUS DCGM_MAX_NUM_CPUS
+#define MAX_CARDS 32
+#define MAX_PATHS 1024
 #define MAX_RULES 4096
 #define MAX_EVENTS 4096
 #define MAX_FAILS 64
@@ -46,6 +50,25 @@ struct gpu {
     DcgmEntityStatus_t status;
     char uuid[64], name[128], bus[32];
     int prof[256], nprof, prof_error;
+    dcgmNvLinkLinkState_t links[DCGM_NVLINK_MAX_LINKS_PER_GPU];
+    uint64_t cpus[DCGM_AFFINITY_BITMASK_ARRAY_SIZE];
+};
+
+struct nvswitch {
+    unsigned id;
+    dcgmNvLinkLinkState_t links[DCGM_NVLINK_MAX_LINKS_PER_NVSWITCH];
+};
+
+struct cpu {
+    unsigned id;
+    uint64_t cores[DCGM_CPU_CORE_BITMASK_COUNT_V1];
+    char serial[DCGM_MAX_STR_LENGTH];
+};
+
+/* The way from one GPU to another. */
+struct path {
+    unsigned a, b;
+    uint64_t levels; /* DCGM_TOPOLOGY_* */
 };
 
 struct instance {
@@ -76,6 +99,16 @@ struct world {
     int ngpus;
     struct instance instances[MAX_INSTANCES];
     int ninstances;
+    struct nvswitch switches[MAX_SWITCHES];
+    int nswitches;
+    struct cpu cpus[MAX_CPUS];
+    int ncpus;
+    unsigned cards[MAX_CARDS];
+    int ncards;
+    struct path paths[MAX_PATHS];
+    int npaths;
+    int old;          /* knows the structures of DCGM 4.5 and before alone */
+    unsigned without; /* a bit for each DCGM_FE_* whose module is not there */
     struct rule rules[MAX_RULES];
     int nrules;
     struct event events[MAX_EVENTS];
@@ -91,6 +124,7 @@ extern struct world world;
 int world_refresh(void);
 struct gpu *world_gpu(unsigned id);
 struct instance *world_instance(dcgm_field_entity_group_t group, unsigned id);
+int world_has(dcgm_field_entity_group_t group, unsigned id);
 const struct rule *world_rule(int group, unsigned entity, int field);
 int world_known_field(int field);
 int64_t world_now(void); /* microseconds, in the engine's clock */
