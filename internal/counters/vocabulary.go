@@ -90,27 +90,42 @@ func Translate(requests []Request, v Vocabulary, shipped bool) []Request {
 	return out
 }
 
+// Rename returns what a name means and what the same measurement is called in
+// v. The values under from are those under to times from.Scale / to.Scale. It
+// reports false where v has the name already, or the name is in neither
+// vocabulary, and for Both, which has every name.
+func Rename(name string, v Vocabulary) (from, to Named, ok bool) {
+	from, ok = Lookup(name)
+	if !ok {
+		return Named{}, Named{}, false
+	}
+	e := from.Entry
+	var other string
+	switch {
+	case v == Current && name == e.Classic:
+		other = e.Current
+	case v == Classic && (name == e.Current || name == e.Name):
+		other = e.Classic
+	}
+	if other == "" || other == name {
+		return Named{}, Named{}, false
+	}
+	to, ok = Lookup(other)
+	return from, to, ok
+}
+
 // other returns the same request in the other vocabulary, if that has another
 // name for it.
 func (r Request) other() (Request, bool) {
-	e := r.Named.Entry
-	var name string
-	switch {
-	case r.Derived != NotDerived || e.Classic == e.Current:
-		return Request{}, false
-	case r.Name == e.Classic:
-		name = e.Current
-	case r.Name == e.Current || r.Name == e.Name:
-		name = e.Classic
-	default:
-		return Request{}, false
+	_, named, ok := Rename(r.Name, Current)
+	if !ok {
+		_, named, ok = Rename(r.Name, Classic)
 	}
-	named, ok := Lookup(name)
 	if !ok {
 		return Request{}, false
 	}
 	other := r
-	other.Name, other.Named, other.Help = name, named, helpFor(named)
+	other.Name, other.Named, other.Help = named.Name, named, helpFor(named)
 	if other.Type == gpu.MetricCounter && isRate(named.Unit) {
 		other.Type = gpu.MetricGauge
 	}

@@ -1,0 +1,94 @@
+package counters_test
+
+import (
+	"math"
+	"testing"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// TestEveryFieldInBothVocabularies holds that every field that can be exported
+// has its two names, that each name leads back to the other with the inverse
+// factor, and that both come from one sample.
+func TestEveryFieldInBothVocabularies(t *testing.T) {
+	fields, renamed, rescaled := 0, 0, 0
+	for e := range counters.All() {
+		if !e.Exportable() || e.BaseOf != 0 {
+			continue
+		}
+		fields++
+		typ := gpu.MetricGauge
+		if e.Type == counters.Text {
+			typ = gpu.MetricLabel
+		}
+		request, err := counters.NewRequest(e.Classic, typ, "")
+		if err != nil {
+			t.Errorf("%d: %v", e.ID, err)
+			continue
+		}
+		if request.Named.Entry.ID != e.ID {
+			t.Errorf("%s leads to field %d, want %d", e.Classic, request.Named.Entry.ID, e.ID)
+		}
+		both := counters.Translate([]counters.Request{request}, counters.Both, false)
+		if e.Classic == e.Current {
+			if len(both) != 1 || both[0].Name != e.Classic {
+				t.Errorf("%s was not renamed, but both has %v", e.Classic, names(both))
+			}
+			continue
+		}
+		renamed++
+		if len(both) != 2 || both[0].Name != e.Classic || both[1].Name != e.Current {
+			t.Errorf("%d: both has %v, want %s and %s", e.ID, names(both), e.Classic, e.Current)
+			continue
+		}
+		if plan := counters.NewPlan(both, counters.PlanOptions{}); len(plan.Fields) != 1 {
+			t.Errorf("%s: %d fields are read for two names", e.Classic, len(plan.Fields))
+		}
+		from, to, ok := counters.Rename(e.Classic, counters.Current)
+		back, forth, okBack := counters.Rename(e.Current, counters.Classic)
+		if !ok || !okBack || to.Name != e.Current || forth.Name != e.Classic {
+			t.Errorf("%s and %s do not lead to each other", e.Classic, e.Current)
+			continue
+		}
+		there, again := to.Scale/from.Scale, forth.Scale/back.Scale
+		if there <= 0 || math.Abs(there*again-1) > 1e-12 {
+			t.Errorf("%s: times %v there and %v back", e.Classic, there, again)
+		}
+		if there != 1 {
+			rescaled++
+			if from.Unit == to.Unit {
+				t.Errorf("%s: times %v, but both are in %s", e.Classic, there, from.Unit)
+			}
+		} else if from.Unit != to.Unit {
+			t.Errorf("%s is in %q and %s in %q, with no factor", e.Classic, from.Unit, e.Current, to.Unit)
+		}
+		if _, _, ok := counters.Rename(e.Classic, counters.Classic); ok {
+			t.Errorf("%s is classic, and is to become so", e.Classic)
+		}
+		if _, _, ok := counters.Rename(e.Current, counters.Current); ok {
+			t.Errorf("%s is current, and is to become so", e.Current)
+		}
+	}
+	if fields < 300 || renamed < 100 || rescaled < 20 {
+		t.Errorf("%d fields, %d renamed, %d of them with another unit: the test sees too few", fields, renamed, rescaled)
+	}
+}
+
+// TestNoTwoFieldsClaimOneName holds over every name of every entry, but for a
+// base-unit id, whose name stands for the older id of the same measurement.
+func TestNoTwoFieldsClaimOneName(t *testing.T) {
+	owner := map[string]gpu.FieldID{}
+	for e := range counters.All() {
+		id := e.ID
+		if e.BaseOf != 0 {
+			id = e.BaseOf
+		}
+		for _, name := range append([]string{e.Name, e.Classic, e.Current}, e.Aliases...) {
+			if other, taken := owner[name]; taken && other != id {
+				t.Errorf("%s is claimed by %d and %d", name, other, id)
+			}
+			owner[name] = id
+		}
+	}
+}
