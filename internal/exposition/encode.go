@@ -46,6 +46,7 @@ type Encoder struct {
 	fixed    fixedBlocks
 	xids     xidLabels
 	extra    []gpu.Label
+	owner    []gpu.Label
 
 	duplicates, dropped atomic.Uint64
 }
@@ -254,11 +255,15 @@ func (e *Encoder) appendDerived(dst []byte, f *family, series []gpu.Series) []by
 			dst = e.appendOneFixed(dst, f, sr)
 			continue
 		}
-		b := &block{}
+		b, extra := &block{}, sr.Labels
 		if sr.Row != gpu.AllRows {
 			b = &e.labels.rows[sr.Row].block
+			if sr.Own {
+				b = &e.labels.rows[sr.Row].own
+				extra = e.owned(sr)
+			}
 		}
-		dst = e.appendExtended(dst, f, b, sr.Labels, sr.Value)
+		dst = e.appendExtended(dst, f, b, extra, sr.Value)
 	}
 	return dst
 }
@@ -300,6 +305,21 @@ func (e *Encoder) appendExtended(dst []byte, f *family, b *block, extra []gpu.La
 	dst = append(dst, ' ')
 	dst = appendNumber(dst, v)
 	return append(dst, '\n')
+}
+
+// owned returns the labels of a series beyond those of its entity alone: its
+// own owner's, under the names that owners' labels have on this page, and what
+// else it says. The result lives until the next call.
+func (e *Encoder) owned(sr *gpu.Series) []gpu.Label {
+	if len(sr.Owner) == 0 {
+		return sr.Labels
+	}
+	e.owner = e.owner[:0]
+	for _, l := range sr.Owner {
+		e.owner = append(e.owner, gpu.Label{Name: e.labels.ownerName(l.Name), Value: l.Value})
+	}
+	e.owner = append(e.owner, sr.Labels...)
+	return e.owner
 }
 
 // admit returns those of extra that a series with block b may carry, with

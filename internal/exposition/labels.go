@@ -49,6 +49,7 @@ type labelColumn struct {
 // An entity is the rendered labels of a row.
 type entity struct {
 	block   block // what its series carry
+	own     block // the same without its owner's; only its spans
 	short   block // what its health series carry
 	counted bool  // it has health series
 }
@@ -134,10 +135,12 @@ func (l *labeler) render(s *gpu.Snapshot) {
 		l.scratch = l.identity(l.scratch[:0], t, row, false)
 		identity := len(l.scratch)
 		l.counterLabels(t, row, node)
+		own := len(l.scratch)
 		if carriesOwners(d.Entity.Kind) {
 			l.ownerLabels(s.Owners.Of(row))
 		}
 		e := entity{block: l.block(l.scratch, identity)}
+		e.own.spans = e.block.spans[:own:own]
 		l.scratch = l.identity(l.scratch[:0], t, row, true)
 		e.short = l.block(l.scratch, len(l.scratch))
 		e.counted = d.Entity.Kind != gpu.KindNode

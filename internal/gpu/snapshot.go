@@ -101,6 +101,11 @@ type Column struct {
 type Series struct {
 	Row    int     // the entity whose labels it carries, or AllRows for none
 	Labels []Label // beyond the entity's labels, in order
+	// Own says that of the entity's labels those of its present owner are left
+	// out; Owner are the labels of the owner that it belongs to instead, such as
+	// that of the time of an event, sorted by name. Owner needs Own.
+	Own   bool
+	Owner []Label
 	// Fixed says that nobody changes what Labels points to, ever: a series that
 	// comes again with the same slice need not be labelled anew.
 	Fixed bool
