@@ -350,10 +350,12 @@ func (s *sharer) sort(b *gpu.Batch) {
 		default:
 			continue
 		}
+		if f.Row != gpu.AllRows {
+			of[f.Row] = f.Err
+			continue
+		}
 		for row := range of {
-			if f.Row == row || f.Row == gpu.AllRows {
-				of[row] = f.Err
-			}
+			of[row] = f.Err
 		}
 	}
 }
