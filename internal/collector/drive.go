@@ -13,7 +13,7 @@ import (
 // It returns gpu.ErrWedged once the hang limit is over: the call is then left
 // behind, and no other may be started.
 //
-// While a call is under way a reload is refused. When ctx ends, the call has
+// While a call is under way a reload is refused, and an order noted or refused. When ctx ends, the call has
 // the close timeout to return.
 func (l *Loop) drive(ctx context.Context, call func(context.Context)) error {
 	begin := time.Now()
@@ -56,6 +56,8 @@ func (l *Loop) drive(ctx context.Context, call func(context.Context)) error {
 			return fmt.Errorf("%w: still waiting when the process was to end", gpu.ErrWedged)
 		case r := <-l.reloads:
 			r.reply <- fmt.Errorf("%w: a driver call is under way since %v", gpu.ErrTimeout, time.Since(begin).Round(time.Second))
+		case o := <-l.orders:
+			l.refuse(o, time.Since(begin))
 		}
 	}
 }

@@ -94,6 +94,7 @@ type Loop struct {
 	metrics *metrics
 	worker  *worker
 	reloads chan reload
+	orders  chan order
 
 	// Owned by Run.
 	session      Session
@@ -107,6 +108,9 @@ type Loop struct {
 	shares       *sharer
 	inputs       shareInputs
 	lastErr      error // of the previous cycle, so that only changes are logged
+	hold         hold
+	// profilingPaused is what every session that is opened begins with.
+	profilingPaused bool
 
 	ready   atomic.Bool
 	pending atomic.Int64 // when the driver call under way began, Unix ns; 0 for none
@@ -126,6 +130,7 @@ func New(opt Options) *Loop {
 		metrics: newMetrics(opt.Registerer),
 		worker:  newWorker(),
 		reloads: make(chan reload),
+		orders:  make(chan order),
 		events:  newEventLog(opt.XIDWindow, opt.ClockEventsWindow),
 	}
 	l.shares = newSharer(opt.PodOf, l.metrics)
@@ -172,7 +177,8 @@ func (l *Loop) Healthy() error {
 
 // Reload replaces source, plan and attributors. With a session open, the new
 // one is opened and read first and the old one closed after; an error means
-// that nothing changed. Without one the change is taken as it is.
+// that nothing changed. Without one, also while the driver is released, the
+// change is taken as it is.
 func (l *Loop) Reload(ctx context.Context, c Change) error {
 	r := reload{change: c, reply: make(chan error, 1)}
 	select {
@@ -193,9 +199,18 @@ func (l *Loop) Reload(ctx context.Context, c Change) error {
 // let go.
 func (l *Loop) Run(ctx context.Context) error {
 	defer l.worker.stop()
+	defer l.dismiss()
 	cause, backoff := causeStart, l.opt.MinBackoff
 	for ctx.Err() == nil {
+		if l.hold.on {
+			if err := l.letGo(ctx); err != nil {
+				return l.end(ctx, err)
+			}
+			cause, backoff = causeReleased, l.opt.MinBackoff
+			continue
+		}
 		err := l.open(ctx, cause)
+		tell(&l.hold.acquired, err)
 		if err != nil {
 			if l.over(ctx, err) {
 				return l.end(ctx, err)
@@ -239,7 +254,7 @@ func (l *Loop) end(ctx context.Context, err error) error {
 
 // open opens a session and its table.
 func (l *Loop) open(ctx context.Context, cause string) error {
-	session, err := l.acquire(ctx, l.opt.Source, l.opt.Plan)
+	session, err := l.connect(ctx, l.opt.Source, l.opt.Plan)
 	if err != nil {
 		return err
 	}
@@ -258,11 +273,16 @@ func (l *Loop) adopt(session Session, cause string) {
 		"driver", t.Driver, "library", t.Library, "entities", len(t.Devices))
 }
 
-// acquire opens a session on the worker.
-func (l *Loop) acquire(ctx context.Context, source Source, plan *gpu.Plan) (Session, error) {
+// connect opens a session on the worker.
+func (l *Loop) connect(ctx context.Context, source Source, plan *gpu.Plan) (Session, error) {
 	var session Session
 	var err error
-	if waitErr := l.drive(ctx, func(ctx context.Context) { session, err = source.Open(ctx, plan) }); waitErr != nil {
+	paused := l.profilingPaused
+	if waitErr := l.drive(ctx, func(ctx context.Context) {
+		if session, err = source.Open(ctx, plan); err == nil {
+			l.keepPaused(ctx, session, paused)
+		}
+	}); waitErr != nil {
 		return nil, waitErr
 	}
 	return session, err
@@ -275,12 +295,15 @@ func (l *Loop) serve(ctx context.Context) (served bool, cause string, err error)
 	ticker := time.NewTicker(l.opt.Plan.Interval)
 	defer ticker.Stop()
 	for {
+		if l.hold.on {
+			return served, causeReleased, nil
+		}
 		err := l.cycle(ctx)
 		if l.over(ctx, err) {
 			return served, "", err
 		}
 		served = served || l.lastErr == nil
-		for waiting := err == nil; waiting; {
+		for waiting := err == nil; waiting && !l.hold.on; {
 			select {
 			case <-ticker.C:
 				waiting = false
@@ -296,6 +319,10 @@ func (l *Loop) serve(ctx context.Context) (served bool, cause string, err error)
 				if reloadErr == nil {
 					ticker.Reset(l.opt.Plan.Interval)
 					waiting = false
+				}
+			case o := <-l.orders:
+				if orderErr := l.obey(ctx, o); l.over(ctx, orderErr) {
+					return served, "", orderErr
 				}
 			case <-ctx.Done():
 				return served, "", ctx.Err()
@@ -389,17 +416,23 @@ func (l *Loop) publishEmpty(err error) {
 }
 
 // pause waits before the next attempt to open. A reload ends the pause, since
-// it may well be what was missing.
+// it may well be what was missing, and so does a release.
 func (l *Loop) pause(ctx context.Context, d time.Duration, cause string) string {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	case r := <-l.reloads:
-		l.replace(r.change)
-		r.reply <- nil
-		return causeReload
+	for !l.hold.on {
+		select {
+		case <-timer.C:
+			return cause
+		case <-ctx.Done():
+			return cause
+		case r := <-l.reloads:
+			l.replace(r.change)
+			r.reply <- nil
+			return causeReload
+		case o := <-l.orders:
+			l.take(o)
+		}
 	}
 	return cause
 }
@@ -415,7 +448,7 @@ func (l *Loop) replace(c Change) {
 // the present one, to be read at once. On an error everything stays.
 func (l *Loop) swap(ctx context.Context, c Change) error {
 	plan, _ := planFor(c.Plan, c.Attributors)
-	next, err := l.acquire(ctx, c.Source, plan)
+	next, err := l.connect(ctx, c.Source, plan)
 	if err != nil {
 		return fmt.Errorf("open the new session: %w", err)
 	}

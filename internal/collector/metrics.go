@@ -19,6 +19,7 @@ const (
 	causeReload   = "reload"
 	causeTopology = "topology"
 	causeLost     = "lost"
+	causeReleased = "released"
 )
 
 // Why the collector dropped a sample.
@@ -37,6 +38,7 @@ const (
 // the snapshot instead, since they carry the entities' labels.
 type metrics struct {
 	success      prometheus.Gauge
+	released     prometheus.Gauge
 	duration     prometheus.Gauge
 	lastSuccess  prometheus.Gauge
 	failures     *prometheus.CounterVec
@@ -55,6 +57,10 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		success: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "dcgm_exporter_collect_success",
 			Help: "Whether the latest collection cycle had data to serve.",
+		}),
+		released: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "dcgm_exporter_released",
+			Help: "Whether the driver is let go of because somebody asked for it.",
 		}),
 		duration: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "dcgm_exporter_collect_duration_seconds",
@@ -97,12 +103,12 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Help: "Owners left out because there were more than the exporter accounts for.",
 		}),
 	}
-	reg.MustRegister(m.success, m.duration, m.lastSuccess, m.failures, m.sessions, m.dropped,
+	reg.MustRegister(m.success, m.released, m.duration, m.lastSuccess, m.failures, m.sessions, m.dropped,
 		m.attribution, m.attributeFor, m.source, m.scaled, m.ownersDropped)
 	for _, what := range []string{scaledUtilization, scaledMemory} {
 		m.scaled.WithLabelValues(what)
 	}
-	for _, cause := range []string{causeStart, causeReload, causeTopology, causeLost} {
+	for _, cause := range []string{causeStart, causeReload, causeTopology, causeLost, causeReleased} {
 		m.sessions.WithLabelValues(cause)
 	}
 	for _, reason := range []string{droppedStale, droppedRange} {
