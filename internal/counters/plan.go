@@ -39,6 +39,7 @@ func NewPlan(requests []Request, o PlanOptions) *gpu.Plan {
 			if id, ok := r.Derived.Source(); ok {
 				if e, ok := ByID(id); ok {
 					d.Field = b.field(e, r)
+					b.hasten(d.Field, r.Derived)
 				}
 			}
 			b.plan.Derived = append(b.plan.Derived, d)
@@ -87,6 +88,19 @@ func (b *planner) field(e Entry, r Request) int {
 	f.Levels |= levels(e, r.Type)
 	f.Interval = shorter(f.Interval, interval, b.options.Interval)
 	return i
+}
+
+// maxEdgeInterval is how seldom the clock events are sampled at most where
+// their edges and seconds are told: a throttle of a few seconds is then seen,
+// however long the collection interval is.
+const maxEdgeInterval = time.Second
+
+// hasten shortens the sampling interval of a field for a family that needs it.
+func (b *planner) hasten(field int, d Derived) {
+	if d == ClockEventsTotal || d == ClockEventSeconds {
+		f := &b.plan.Fields[field]
+		f.Interval = shorter(f.Interval, maxEdgeInterval, b.options.Interval)
+	}
 }
 
 func (b *planner) interval(name string) time.Duration {

@@ -127,3 +127,36 @@ DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL, counter, a rate
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 }
+
+// Clock events are sampled every second where their edges are counted, and no
+// more slowly than a group asks for.
+func TestEdgesAreSampledOften(t *testing.T) {
+	for _, test := range []struct {
+		families string
+		group    time.Duration
+		want     time.Duration
+	}{
+		{"DCGM_EXP_CLOCK_EVENTS_COUNT, gauge, x", 0, 30 * time.Second},
+		{"DCGM_EXP_CLOCK_EVENTS_TOTAL, counter, x", 0, time.Second},
+		{"DCGM_EXP_CLOCK_EVENT_SECONDS_TOTAL, counter, x", 0, time.Second},
+		{"DCGM_FI_DEV_CLOCKS_EVENT_REASONS, gauge, x\nDCGM_EXP_CLOCK_EVENTS_TOTAL, counter, x", 10 * time.Second, time.Second},
+		{"DCGM_EXP_CLOCK_EVENTS_TOTAL, counter, x\nDCGM_FI_DEV_CLOCKS_EVENT_REASONS, gauge, x", 10 * time.Second, time.Second},
+		{"DCGM_EXP_CLOCK_EVENTS_TOTAL, counter, x", 100 * time.Millisecond, 100 * time.Millisecond},
+		{"DCGM_EXP_XID_ERRORS_TOTAL, counter, x", 0, 30 * time.Second},
+	} {
+		plan := counters.NewPlan(parse(t, test.families), counters.PlanOptions{
+			Interval: 30 * time.Second, IntervalOf: func(string) time.Duration { return test.group },
+		})
+		if got := plan.IntervalOf(0); len(plan.Fields) != 1 || got != test.want {
+			t.Errorf("%q: sampled every %v, want %v", test.families, got, test.want)
+		}
+	}
+}
+
+func TestAlertXIDsHaveAMeaning(t *testing.T) {
+	for _, xid := range counters.AlertXIDs() {
+		if counters.XIDMessage(xid) == counters.XIDMessage(-1) {
+			t.Errorf("XID %d has no meaning", xid)
+		}
+	}
+}

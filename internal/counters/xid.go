@@ -13,6 +13,24 @@ func XIDMessage(code int64) string {
 	return "Unknown Error"
 }
 
+// AlertXIDs returns the XIDs that alerts name: those that cost a GPU, its data
+// or a node (docs.nvidia.com/deploy/xid-errors). Their counters begin at zero,
+// so that increase() sees the first one.
+func AlertXIDs() []int64 {
+	return []int64{
+		48,  // double-bit ECC error: the process loses its data
+		63,  // a page retired or a row remapped: reset the GPU to apply it
+		64,  // retirement or remapping failed: replace the GPU
+		74,  // NVLink error
+		79,  // the GPU has fallen off the bus
+		92,  // many single-bit ECC errors
+		94,  // contained ECC error: one process is struck
+		95,  // uncontained ECC error: every process is
+		119, // the GPU's system processor (GSP) does not answer
+		120, // the GSP reported an error
+	}
+}
+
 const (
 	badPushBuffer  = "Invalid or corrupted push buffer stream"
 	videoException = "Video processor exception"
