@@ -153,3 +153,72 @@ func residentBytes(t *testing.T) int64 {
 	}
 	return pages * int64(os.Getpagesize())
 }
+
+// BenchmarkSampleBySample compares the two ways to read 60 fields of eight
+// GPUs: every sample since the last Read, and the newest alone. Both sessions
+// read the same samples, a new one of each field per Read, in turns, so that
+// whatever else the machine does meets both. "ratio" is that of the medians.
+func BenchmarkSampleBySample(b *testing.B) {
+	const gpus, fields = 8, 60
+	lines := slices.Concat(versions, []string{"value any:* 50-1999 double 12.5 0.25"})
+	for id := range gpus {
+		lines = append(lines, gpuLine(id, ""))
+	}
+	e := fakedcgm.New(b, lines...)
+	plan := func(every bool) *gpu.Plan {
+		p := &gpu.Plan{Interval: 5 * time.Millisecond, Devices: gpu.Selector{Major: true}}
+		for id := gpu.FieldID(400); len(p.Fields) < fields; id++ {
+			f := field(id, onGPU)
+			f.Burst = every
+			p.Fields = append(p.Fields, f)
+		}
+		return p
+	}
+	src := dcgm.New(dcgm.Options{})
+	var sessions [2]*dcgm.Session
+	for i := range sessions {
+		s, err := src.Open(b.Context(), plan(i == 1))
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer s.Close()
+		sessions[i] = s
+	}
+	if n := e.Open()["watches"]; n != 2 {
+		b.Fatalf("%d watches, want one of each way", n)
+	}
+	var batch gpu.Batch
+	var took [2][]time.Duration
+	samples := 0
+	one := func(i int) {
+		batch.Reset()
+		start := time.Now()
+		err := sessions[i].Read(b.Context(), &batch)
+		took[i] = append(took[i], time.Since(start))
+		if err != nil || len(batch.Samples) < gpus*fields {
+			b.Fatalf("%d samples, %v", len(batch.Samples), err)
+		}
+		samples += i * len(batch.Samples)
+	}
+	one(1) // what was sampled while the sessions opened
+	took[1], samples = nil, 0
+	for n := 0; b.Loop(); n++ {
+		b.StopTimer()
+		<-time.After(5 * time.Millisecond)
+		if err := godcgm.UpdateAllFields(); err != nil {
+			b.Fatal(err)
+		}
+		b.StartTimer()
+		one(n % 2)
+		one(1 - n%2)
+	}
+	median := func(d []time.Duration) float64 {
+		slices.Sort(d)
+		return float64(d[len(d)/2].Nanoseconds()) / 1e3
+	}
+	newest, every := median(took[0]), median(took[1])
+	b.ReportMetric(float64(samples)/float64(len(took[1])), "samples/every")
+	b.ReportMetric(newest, "µs/newest")
+	b.ReportMetric(every, "µs/every")
+	b.ReportMetric(every/newest, "ratio")
+}

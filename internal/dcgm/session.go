@@ -37,11 +37,11 @@ type Session struct {
 	faults  []gpu.Fault // of what cannot be watched, part of every Read
 	maxAge  time.Duration
 
-	texts  map[cell]string
-	events map[cell]gpu.Sample // the latest sample of each Events field
-	clock  clock
-	lost   []bool  // per row, of the Read under way
-	gone   []error // per row, why the GPU is not read; made once each
+	texts map[cell]string
+	every newestSamples // of the fields of which every sample is asked for
+	clock clock
+	lost  []bool  // per row, of the Read under way
+	gone  []error // per row, why the GPU is not read; made once each
 
 	done   chan struct{}
 	err    error
@@ -164,6 +164,7 @@ func (s *Session) Read(ctx context.Context, b *gpu.Batch) error {
 		for i := range b.Samples[start:] {
 			b.Samples[start+i].Time += shift
 		}
+		s.every.shift(shift)
 	}
 	if err := s.watchGPUs(b); s.isOver(err) {
 		return s.end(s.overInWords(err))
@@ -219,7 +220,7 @@ func (s *Session) blame(b *gpu.Batch, w *watch, err error) {
 // newest sample in the engine's microseconds.
 func (s *Session) readWatch(w *watch, b *gpu.Batch) (newest int64, err error) {
 	var r readout
-	if w.events {
+	if w.every() {
 		var next int64
 		if r, next, err = s.engine.since(w.group.handle, w.handle, w.from); err == nil {
 			w.from = next
@@ -231,6 +232,8 @@ func (s *Session) readWatch(w *watch, b *gpu.Batch) (newest int64, err error) {
 		return 0, err
 	}
 	start := len(b.Samples)
+	var last entity // its row, since samples come an entity after another
+	row, known := 0, false
 	for i := range r.samples {
 		x := &r.samples[i]
 		if x.status == 0 {
@@ -246,12 +249,16 @@ func (s *Session) readWatch(w *watch, b *gpu.Batch) (newest int64, err error) {
 			}
 			continue
 		}
-		if row, ok := s.rows[entity{x.group, x.entity}]; ok {
+		if e := (entity{x.group, x.entity}); i == 0 || e != last {
+			last = e
+			row, known = s.rows[e]
+		}
+		if known {
 			s.add(b, row, f, x, r)
 		}
 	}
-	if w.events {
-		s.keepEvents(w, b, start)
+	if w.every() {
+		s.every.complete(w, b, start, time.Now().UnixNano())
 	}
 	return newest, nil
 }
@@ -290,29 +297,6 @@ func (s *Session) add(b *gpu.Batch, row, f int, x *sample, r readout) {
 }
 
 func (s *Session) timeOf(x *sample) int64 { return x.at*1000 + s.clock.offset }
-
-// keepEvents reports the latest sample of an Events field again where none
-// came since the last Read, for as long as it is current: a clock event reason
-// is a state too, and sampling and reading do not keep step.
-func (s *Session) keepEvents(w *watch, b *gpu.Batch, start int) {
-	for i := range b.Samples[start:] {
-		x := b.Samples[start+i]
-		s.events[cell{x.Row, x.Field}] = x
-	}
-	now := time.Now().UnixNano()
-	for _, row := range w.group.rows {
-		for _, f := range w.fields {
-			last, ok := s.events[cell{row, f}]
-			if !ok || now-last.Time > int64(maxAgeIntervals*w.every) {
-				continue
-			}
-			fresh := slices.ContainsFunc(b.Samples[start:], func(x gpu.Sample) bool { return x.Row == row && x.Field == f })
-			if !fresh {
-				b.Samples = append(b.Samples, last)
-			}
-		}
-	}
-}
 
 // drop takes the samples of lost rows out of a batch, from start on.
 func (s *Session) drop(b *gpu.Batch, start int) {

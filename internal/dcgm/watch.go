@@ -16,14 +16,9 @@ const (
 	maxEntities = 1024
 )
 
-// keepSamples is how many samples of a field the engine keeps, and keepEvents
-// for how long it keeps those of a field of which every sample matters: long
-// enough for Reads that come late.
-const (
-	keepSamples        = 2
-	minKeepEvents      = 5 * time.Minute
-	keepEventIntervals = 10
-)
+// keepSamples is how many samples of a field the engine keeps of which the
+// newest alone is read.
+const keepSamples = 2
 
 // A group is an entity group at the engine, shared by its watches.
 type group struct {
@@ -36,24 +31,27 @@ type watch struct {
 	group  *group
 	handle handle // of the field group
 	fields []int  // plan indexes
-	every  time.Duration
-	events bool
-	from   int64 // where the next read of events goes on
+	sampling
+	from int64 // where the next read of every sample goes on, in the engine's microseconds
 }
 
 // A sampling is what the fields of one watch have in common.
 type sampling struct {
-	every     time.Duration
-	events    bool
+	interval  time.Duration
+	events    bool // gpu.Field.Events
+	burst     bool // gpu.Field.Burst of a field without Events
 	profiling bool
 }
+
+// every reports whether every sample is read, and not the newest alone.
+func (k sampling) every() bool { return k.events || k.burst }
 
 // watchAll watches every field of the plan for the rows that have it. What the
 // engine refuses becomes a standing fault; only a lost engine is an error.
 func (s *Session) watchAll() error {
 	s.texts = map[cell]string{}
-	s.events = map[cell]gpu.Sample{}
 	s.indexFields()
+	s.every.set(s.plan, len(s.top.Devices))
 	for _, kind := range []gpu.Kind{gpu.KindGPU, gpu.KindGPUInstance} {
 		var rows []int
 		for row := range s.top.Devices {
@@ -71,7 +69,7 @@ func (s *Session) watchAll() error {
 			if !field.Levels.Has(kind) {
 				continue
 			}
-			key := sampling{s.plan.IntervalOf(f), field.Events, field.Profiling}
+			key := sampling{s.plan.IntervalOf(f), field.Events, field.Burst && !field.Events, field.Profiling}
 			if fields[key] == nil {
 				order = append(order, key)
 			}
@@ -237,16 +235,13 @@ func (s *Session) tryWatch(rows, fields []int, key sampling) error {
 	}
 	g, err := s.groupOf(rows)
 	if err == nil {
-		keepAge, keep := time.Duration(0), keepSamples
-		if key.events {
-			keepAge, keep = max(minKeepEvents, keepEventIntervals*key.every), 0
-		}
-		err = s.engine.watch(g.handle, fieldGroup, key.every, keepAge, keep)
+		keepAge, keep := s.retention(key)
+		err = s.engine.watch(g.handle, fieldGroup, key.interval, keepAge, keep)
 	}
 	if err != nil {
 		return errors.Join(err, s.engine.destroyFieldGroup(fieldGroup))
 	}
-	s.watches = append(s.watches, &watch{group: g, handle: fieldGroup, fields: fields, every: key.every, events: key.events})
+	s.watches = append(s.watches, &watch{group: g, handle: fieldGroup, fields: fields, sampling: key, from: s.firstSample(key)})
 	return nil
 }
 
