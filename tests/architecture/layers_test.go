@@ -20,9 +20,9 @@ var layers = []struct {
 	why      string
 }{
 	{[]string{"internal/gpu", "internal/spell", "etc"}, "the vocabulary and the shipped files import nothing of ours"},
-	{[]string{"internal/counters", "internal/config", "internal/cgroup"}, "what is asked for, and reading of texts"},
+	{[]string{"internal/counters", "internal/config", "internal/cgroup", "internal/state"}, "what is asked for, and reading of texts"},
 	{[]string{"internal/collector", "internal/exposition", "internal/dcgm", "internal/nvml", "internal/sim",
-		"internal/podmapper", "internal/jobmapper", "internal/runtimemapper"}, "the parts of the flow, which meet in app alone"},
+		"internal/podmapper", "internal/jobmapper", "internal/runtimemapper", "internal/kernellog"}, "the parts of the flow, which meet in app alone"},
 	{[]string{"internal/kube", "internal/server"}, "the doors to the outside"},
 	{[]string{"internal/app"}, "the wiring"},
 	{[]string{"internal/ops"}, "the subcommands"},
