@@ -14,12 +14,13 @@ type target struct {
 	device gonvml.Device // the GPU, or the MIG device of an instance
 	parent gonvml.Device // the GPU
 	index  int           // NVML's index of the GPU
+	link   int           // the number of the NVLink, for the rows of links
 	// pastReserved is set if the driver tells reserved from used memory.
 	pastReserved bool
 }
 
 // answers are the values of one call; what it could not tell stays absent.
-type answers [5]gpu.Value
+type answers [6]gpu.Value
 
 // A call is one question to the driver. Several fields can share its answers,
 // and it is asked once per Read for all of them.
@@ -283,6 +284,13 @@ var (
 			return ret
 		},
 	}
+
+	fabric = call{symbols: []string{"nvmlDeviceGetGpuFabricInfoV"}, read: readFabric}
+
+	linkFlitErrors = linkErrors(gonvml.NVLINK_ERROR_DL_CRC_FLIT)
+	linkDataErrors = linkErrors(gonvml.NVLINK_ERROR_DL_CRC_DATA)
+	linkReplays    = linkErrors(gonvml.NVLINK_ERROR_DL_REPLAY)
+	linkRecoveries = linkErrors(gonvml.NVLINK_ERROR_DL_RECOVERY)
 
 	// Older versions of the function have another layout than go-nvml's.
 	vgpuLicence = call{

@@ -24,9 +24,15 @@ type spec struct {
 
 	value uint32 // an NVML_FI_DEV_* id
 	milli bool   // the value is in thousandths of unit, and a float in DCGM
+	ber   bool   // the value is a bit error rate, packed (nvml.h, NVML_NVLINK_BER_*)
 
-	link  bool   // the rate of the links' data counters
-	scope uint32 // which link, or allLinks
+	link      bool // the rate of the links' data counters
+	direction direction
+
+	scope uint32 // which link the value or the rate is of, or allLinks; 0 where it is of the GPU
+
+	// perLink is set for the fields of NVLinks: the row says which link.
+	perLink bool
 
 	metric gonvml.GpmMetricId
 }
@@ -35,9 +41,20 @@ type spec struct {
 // NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX).
 const allLinks = math.MaxUint32
 
+// A direction is what of a link's traffic counts.
+type direction uint8
+
+const (
+	bothWays direction = iota
+	received
+	sent
+)
+
 // specOf returns where the values of a DCGM field come from. What is not here
 // NVML cannot give, or not in DCGM's sense: 200 and 201 (DCGM itself declines
-// them), NVLink errors by lane, what belongs to vGPUs, switches and CPUs.
+// them), NVLink errors by lane (the links have rows of their own), the links'
+// port counters (nvmlDeviceReadPRMCounters_v1 is for root and not documented
+// field by field), what belongs to vGPUs, switches and CPUs.
 func specOf(id gpu.FieldID) (spec, bool) {
 	if s, ok := specs[id]; ok {
 		return s, true
@@ -67,6 +84,8 @@ func rangeSpec(id gpu.FieldID) (spec, bool) {
 		return spec{unit: counters.MegabytesPerSecond, link: true, scope: n - 446 + 12}, true
 	case id >= 494 && id <= 496:
 		return spec{unit: counters.MegabytesPerSecond, link: true, scope: n - 494 + 15}, true
+	case id >= 825 && id <= 842:
+		return spec{unit: counters.MegabytesPerSecond, link: true, direction: sent, scope: n - 825}, true
 	case id >= 1017 && id <= 1024:
 		return spec{unit: counters.Ratio, metric: gonvml.GPM_METRIC_NVDEC_0_UTIL + gonvml.GpmMetricId(n-1017)}, true
 	case id >= 1025 && id <= 1032:
@@ -75,6 +94,10 @@ func rangeSpec(id gpu.FieldID) (spec, bool) {
 		return spec{unit: counters.Ratio, metric: gonvml.GPM_METRIC_NVOFA_0_UTIL + gonvml.GpmMetricId(n-1033)}, true
 	case id >= 1040 && id <= 1075: // links 0 to 17; DCGM has TX before RX, GPM has RX before TX
 		return spec{unit: counters.BytesPerSecond, metric: gonvml.GPM_METRIC_NVLINK_L0_RX_PER_SEC + gonvml.GpmMetricId((n-1040)^1)}, true
+	case id >= 1076 && id <= 1079: // DCGM has both of TX before RX, GPM has both totals before the data alone
+		return spec{unit: counters.BytesPerSecond, metric: gonvml.GPM_METRIC_C2C_TOTAL_TX_PER_SEC + gonvml.GpmMetricId((n-1076)>>1|(n-1076)&1<<1)}, true
+	case id >= 1404 && id <= 1419: // corrected symbols by how many were wrong
+		return spec{value: gonvml.FI_DEV_NVLINK_COUNT_FEC_HISTORY_0 + n - 1404, scope: allLinks}, true
 	}
 	return spec{}, false
 }
@@ -152,6 +175,17 @@ var specs = map[gpu.FieldID]spec{
 	253: {call: &memory, at: 3, unit: counters.Mebibytes},
 	254: {call: &memory, at: 4, unit: counters.Ratio},
 
+	170: {call: &fabric, at: 0},
+	171: {call: &fabric, at: 1},
+	172: {call: &fabric, at: 2},
+	173: {call: &fabric, at: 3},
+	174: {call: &fabric, at: 4},
+	175: {call: &fabric, at: 5},
+
+	285: {value: gonvml.FI_DEV_C2C_LINK_COUNT},
+	286: {value: gonvml.FI_DEV_C2C_LINK_GET_STATUS},
+	287: {value: gonvml.FI_DEV_C2C_LINK_GET_MAX_BW, unit: counters.MegabytesPerSecond},
+
 	300: {value: gonvml.FI_DEV_ECC_CURRENT},
 	301: {value: gonvml.FI_DEV_ECC_PENDING},
 	337: {value: gonvml.FI_DEV_ECC_DBE_VOL_CBU},
@@ -173,6 +207,57 @@ var specs = map[gpu.FieldID]spec{
 	449: {link: true, scope: allLinks, unit: counters.MegabytesPerSecond},
 
 	526: {call: &vgpuLicence},
+
+	843: {link: true, direction: sent, scope: allLinks, unit: counters.MegabytesPerSecond},
+
+	// Counters of NVLink 5 and later, over all links (DcgmCMUtils.cpp,
+	// NvmlFieldRequiresNvLinkAggregate).
+	1200: {value: gonvml.FI_DEV_NVLINK_COUNT_XMIT_PACKETS, scope: allLinks},
+	1201: {value: gonvml.FI_DEV_NVLINK_COUNT_XMIT_BYTES, scope: allLinks, unit: counters.Bytes},
+	1202: {value: gonvml.FI_DEV_NVLINK_COUNT_RCV_PACKETS, scope: allLinks},
+	1203: {value: gonvml.FI_DEV_NVLINK_COUNT_RCV_BYTES, scope: allLinks, unit: counters.Bytes},
+	1204: {value: gonvml.FI_DEV_NVLINK_COUNT_MALFORMED_PACKET_ERRORS, scope: allLinks},
+	1205: {value: gonvml.FI_DEV_NVLINK_COUNT_BUFFER_OVERRUN_ERRORS, scope: allLinks},
+	1206: {value: gonvml.FI_DEV_NVLINK_COUNT_RCV_ERRORS, scope: allLinks},
+	1207: {value: gonvml.FI_DEV_NVLINK_COUNT_RCV_REMOTE_ERRORS, scope: allLinks},
+	1208: {value: gonvml.FI_DEV_NVLINK_COUNT_RCV_GENERAL_ERRORS, scope: allLinks},
+	1209: {value: gonvml.FI_DEV_NVLINK_COUNT_LOCAL_LINK_INTEGRITY_ERRORS, scope: allLinks},
+	1210: {value: gonvml.FI_DEV_NVLINK_COUNT_XMIT_DISCARDS, scope: allLinks},
+	1211: {value: gonvml.FI_DEV_NVLINK_COUNT_LINK_RECOVERY_SUCCESSFUL_EVENTS, scope: allLinks},
+	1212: {value: gonvml.FI_DEV_NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS, scope: allLinks},
+	1213: {value: gonvml.FI_DEV_NVLINK_COUNT_LINK_RECOVERY_EVENTS, scope: allLinks},
+	1214: {value: gonvml.FI_DEV_NVLINK_COUNT_SYMBOL_ERRORS, scope: allLinks},
+	1215: {value: gonvml.FI_DEV_NVLINK_COUNT_SYMBOL_BER, scope: allLinks},
+	1216: {value: gonvml.FI_DEV_NVLINK_COUNT_SYMBOL_BER, scope: allLinks, ber: true, unit: counters.Ratio},
+	1217: {value: gonvml.FI_DEV_NVLINK_COUNT_EFFECTIVE_BER, scope: allLinks},
+	1218: {value: gonvml.FI_DEV_NVLINK_COUNT_EFFECTIVE_BER, scope: allLinks, ber: true, unit: counters.Ratio},
+	1219: {value: gonvml.FI_DEV_NVLINK_COUNT_EFFECTIVE_ERRORS, scope: allLinks},
+	1220: {value: gonvml.FI_DEV_NVLINK_ECC_DATA_ERROR_COUNT_TOTAL},
+
+	1400: {value: gonvml.FI_DEV_C2C_LINK_ERROR_INTR},
+	1401: {value: gonvml.FI_DEV_C2C_LINK_ERROR_REPLAY},
+	1402: {value: gonvml.FI_DEV_C2C_LINK_ERROR_REPLAY_B2B},
+	1403: {value: gonvml.FI_DEV_C2C_LINK_POWER_STATE},
+
+	1420: {value: gonvml.FI_DEV_CLOCKS_EVENT_REASON_SW_POWER_CAP, unit: counters.Nanoseconds},
+	1421: {value: gonvml.FI_DEV_CLOCKS_EVENT_REASON_SYNC_BOOST, unit: counters.Nanoseconds},
+	1422: {value: gonvml.FI_DEV_CLOCKS_EVENT_REASON_SW_THERM_SLOWDOWN, unit: counters.Nanoseconds},
+	1423: {value: gonvml.FI_DEV_CLOCKS_EVENT_REASON_HW_THERM_SLOWDOWN, unit: counters.Nanoseconds},
+	1424: {value: gonvml.FI_DEV_CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN, unit: counters.Nanoseconds},
+
+	1501: {value: gonvml.FI_DEV_PCIE_COUNT_CORRECTABLE_ERRORS},
+	1523: {value: gonvml.FI_DEV_GET_GPU_RECOVERY_ACTION},
+
+	1508: {value: gonvml.FI_DEV_NVLINK_GET_STATE, perLink: true},
+	1525: {call: &linkFlitErrors, perLink: true},
+	1526: {call: &linkDataErrors, perLink: true},
+	1527: {call: &linkReplays, perLink: true},
+	1528: {call: &linkRecoveries, perLink: true},
+	1529: {link: true, perLink: true, unit: counters.MegabytesPerSecond},
+	1530: {link: true, direction: sent, perLink: true, unit: counters.MegabytesPerSecond},
+	1531: {link: true, direction: received, perLink: true, unit: counters.MegabytesPerSecond},
+	1532: {metric: gonvml.GPM_METRIC_NVLINK_L0_TX_PER_SEC, perLink: true, unit: counters.BytesPerSecond},
+	1533: {metric: gonvml.GPM_METRIC_NVLINK_L0_RX_PER_SEC, perLink: true, unit: counters.BytesPerSecond},
 
 	// The numbers are those of dcgm_fields.h; nvml.h has its own for the same
 	// hardware counters.

@@ -70,6 +70,10 @@ func TestRanges(t *testing.T) {
 		{"DCGM_FI_DEV_NVLINK_BANDWIDTH_L11", spec{link: true, scope: 11}},
 		{"DCGM_FI_DEV_NVLINK_BANDWIDTH_L14", spec{link: true, scope: 14}},
 		{"DCGM_FI_DEV_NVLINK_BANDWIDTH_L17", spec{link: true, scope: 17}},
+		{"DCGM_FI_DEV_NVLINK_TX_BANDWIDTH_L17", spec{link: true, direction: sent, scope: 17}},
+		{"DCGM_FI_DEV_NVLINK_COUNT_FEC_HISTORY_15", spec{value: gonvml.FI_DEV_NVLINK_COUNT_FEC_HISTORY_15, scope: allLinks}},
+		{"DCGM_FI_PROF_C2C_TX_DATA_BYTES", spec{metric: gonvml.GPM_METRIC_C2C_DATA_TX_PER_SEC}},
+		{"DCGM_FI_PROF_C2C_RX_ALL_BYTES", spec{metric: gonvml.GPM_METRIC_C2C_TOTAL_RX_PER_SEC}},
 		{"DCGM_FI_PROF_NVDEC7_ACTIVE", spec{metric: gonvml.GPM_METRIC_NVDEC_7_UTIL}},
 		{"DCGM_FI_PROF_NVJPG7_ACTIVE", spec{metric: gonvml.GPM_METRIC_NVJPG_7_UTIL}},
 		{"DCGM_FI_PROF_NVOFA1_ACTIVE", spec{metric: gonvml.GPM_METRIC_NVOFA_1_UTIL}},
@@ -87,9 +91,20 @@ func TestRanges(t *testing.T) {
 			t.Errorf("%s (%d) comes from %+v, want %+v", test.name, named.Entry.ID, got, test.want)
 		}
 	}
-	for _, id := range []gpu.FieldID{200, 201, 248, 400, 481, 497, 1035, 1039, 1076, 1084, 1100, 1603} {
+	for _, id := range []gpu.FieldID{200, 201, 248, 400, 481, 497, 1035, 1039, 1080, 1084, 1100, 1603} {
 		if sp, ok := specOf(id); ok {
 			t.Errorf("field %d is served from %+v", id, sp)
+		}
+	}
+}
+
+func TestLinkMetric(t *testing.T) {
+	for link, want := range map[int]gonvml.GpmMetricId{
+		0: gonvml.GPM_METRIC_NVLINK_L0_RX_PER_SEC, 17: gonvml.GPM_METRIC_NVLINK_L17_RX_PER_SEC,
+		18: gonvml.GPM_METRIC_NVLINK_L18_RX_PER_SEC, 35: gonvml.GPM_METRIC_NVLINK_L35_RX_PER_SEC,
+	} {
+		if got := gonvml.GPM_METRIC_NVLINK_L0_RX_PER_SEC + linkMetric(link); got != want {
+			t.Errorf("link %d has metric %d, want %d", link, got, want)
 		}
 	}
 }

@@ -31,14 +31,15 @@ type gpmRow struct {
 }
 
 type gpmWant struct {
+	row    int // of the GPU or instance, or of one of its links
 	field  int
 	metric gonvml.GpmMetricId
 	unit   gpu.Unit
 	block  block
 }
 
-func (g *gpmRow) want(field int, sp spec) {
-	g.wants = append(g.wants, gpmWant{field: field, metric: sp.metric, unit: sp.unit})
+func (g *gpmRow) want(row, field int, sp spec) {
+	g.wants = append(g.wants, gpmWant{row: row, field: field, metric: sp.metric, unit: sp.unit})
 }
 
 // prepare finds out which GPUs have GPM and takes a first sample of each row
@@ -58,7 +59,7 @@ func (*gpmReader) prepare(s *Session) {
 					why = "the driver has no memory for profiling samples"
 				}
 				for _, w := range r.gpm.wants {
-					r.decline(w.field, why)
+					r.declineFor(w.row, w.field, why)
 				}
 				r.gpm.free()
 				r.gpm = gpmRow{}
@@ -132,14 +133,14 @@ func (g *gpmReader) read(s *Session, r *row, b *gpu.Batch) error {
 		return nil
 	}
 	if p.sampling.closed(now) {
-		p.fail(r, b, p.sampling.err)
+		p.fail(b, p.sampling.err)
 		return nil
 	}
 	if ret := r.sampleGPM(p.samples[1]); ret != gonvml.SUCCESS {
 		if gpuGone(ret) || driverGone(ret) {
 			return &driverError{r.sampleFunction(), ret}
 		}
-		p.fail(r, b, p.sampling.refuse(r.sampleFunction(), ret, now, s.reprobe))
+		p.fail(b, p.sampling.refuse(r.sampleFunction(), ret, now, s.reprobe))
 		return nil
 	}
 	p.sampling = block{}
@@ -157,7 +158,7 @@ func (g *gpmReader) read(s *Session, r *row, b *gpu.Batch) error {
 	for i := range p.wants {
 		w := &p.wants[i]
 		if w.block.closed(now) {
-			b.Fail(r.index, w.field, w.block.err)
+			b.Fail(w.row, w.field, w.block.err)
 			continue
 		}
 		g.get.Metrics[g.get.NumMetrics].MetricId = uint32(w.metric)
@@ -173,7 +174,7 @@ func (g *gpmReader) read(s *Session, r *row, b *gpu.Batch) error {
 		err := &driverError{"nvmlGpmMetricsGet", ret}
 		for i := range p.wants {
 			if !p.wants[i].block.closed(now) {
-				b.Fail(r.index, p.wants[i].field, err)
+				b.Fail(p.wants[i].row, p.wants[i].field, err)
 			}
 		}
 		return nil
@@ -187,14 +188,14 @@ func (g *gpmReader) read(s *Session, r *row, b *gpu.Batch) error {
 		m := &g.get.Metrics[next]
 		next++
 		if ret := gonvml.Return(m.NvmlReturn); ret != gonvml.SUCCESS {
-			b.Fail(r.index, w.field, w.block.refuse("nvmlGpmMetricsGet", ret, now, s.reprobe))
+			b.Fail(w.row, w.field, w.block.refuse("nvmlGpmMetricsGet", ret, now, s.reprobe))
 			continue
 		}
 		w.block = block{}
 		if v := w.value(m.Value); v.IsAbsent() {
-			b.Fail(r.index, w.field, errNoActivity)
+			b.Fail(w.row, w.field, errNoActivity)
 		} else {
-			b.AddAt(r.index, w.field, v, now.UnixNano())
+			b.AddAt(w.row, w.field, v, now.UnixNano())
 		}
 	}
 	return nil
@@ -204,9 +205,9 @@ func (g *gpmReader) read(s *Session, r *row, b *gpu.Batch) error {
 var errNoActivity = fmt.Errorf("%w: the samples allow no value", gpu.ErrUnavailable)
 
 // fail is a fault of all profiling fields of the row.
-func (p *gpmRow) fail(r *row, b *gpu.Batch, err error) {
+func (p *gpmRow) fail(b *gpu.Batch, err error) {
 	for i := range p.wants {
-		b.Fail(r.index, p.wants[i].field, err)
+		b.Fail(p.wants[i].row, p.wants[i].field, err)
 	}
 }
 

@@ -71,7 +71,9 @@ type ask struct {
 type valueAsk struct {
 	field int
 	id    uint32
+	scope uint32
 	milli bool
+	ber   bool
 	block block
 	slot  int // in the call under way, or -1
 }
@@ -89,23 +91,44 @@ func (s *Session) compile(d *device, r *row) {
 			r.decline(i, "NVML has no such value")
 		case sp.unit != f.Unit:
 			r.decline(i, fmt.Sprintf("NVML gives %q, not %q", sp.unit, f.Unit))
+		case sp.perLink != (r.kind == gpu.KindNVLink):
+			r.decline(i, "NVML does not give it for a "+r.kind.String())
 		case sp.call != nil:
 			s.compileCall(d, r, i, sp)
-		case r.kind != gpu.KindGPU && sp.metric == 0:
+		case r.kind == gpu.KindGPUInstance && sp.metric == 0:
 			r.decline(i, "NVML gives it for whole GPUs")
 		case sp.metric != 0:
-			r.gpm.want(i, sp)
+			s.compileMetric(d, r, i, sp)
 		case !s.symbols.has("nvmlDeviceGetFieldValues"):
 			r.decline(i, "this driver has no nvmlDeviceGetFieldValues")
 		case sp.link:
-			r.links = append(r.links, linkAsk{field: i, scope: sp.scope})
+			r.links = append(r.links, linkAsk{field: i, scope: sp.scopeFor(r), direction: sp.direction})
 		default:
-			r.values = append(r.values, valueAsk{field: i, id: sp.value, milli: sp.milli})
+			r.values = append(r.values, valueAsk{field: i, id: sp.value, scope: sp.scopeFor(r), milli: sp.milli, ber: sp.ber})
 		}
 	}
 	if r.kind == gpu.KindGPU && len(r.values)+len(r.links) == 0 && !r.lively() {
 		r.alive = ask{call: &temperature}
 	}
+}
+
+// scopeFor returns which link of the GPU a row asks about.
+func (sp spec) scopeFor(r *row) uint32 {
+	if sp.perLink {
+		return uint32(r.target.link)
+	}
+	return sp.scope
+}
+
+// compileMetric has the metrics of a link read with those of its GPU, whose
+// samples hold them.
+func (s *Session) compileMetric(d *device, r *row, field int, sp spec) {
+	if !sp.perLink {
+		r.gpm.want(r.index, field, sp)
+		return
+	}
+	sp.metric += linkMetric(r.target.link)
+	d.rows[0].gpm.want(r.index, field, sp)
 }
 
 func (s *Session) compileCall(d *device, r *row, field int, sp spec) {
@@ -140,8 +163,11 @@ func (r *row) lively() bool {
 	return false
 }
 
-func (r *row) decline(field int, why string) {
-	r.declined = append(r.declined, gpu.Fault{Row: r.index, Field: field, Err: fmt.Errorf("%w: %s", gpu.ErrNotSupported, why)})
+func (r *row) decline(field int, why string) { r.declineFor(r.index, field, why) }
+
+// declineFor declines a field of the row itself, or of a row that is read with it.
+func (r *row) declineFor(row, field int, why string) {
+	r.declined = append(r.declined, gpu.Fault{Row: row, Field: field, Err: fmt.Errorf("%w: %s", gpu.ErrNotSupported, why)})
 }
 
 // readRow appends what is to be read of one entity. It returns an error only
@@ -224,7 +250,7 @@ func (s *Session) readValues(r *row, b *gpu.Batch) error {
 			continue
 		}
 		v.slot = len(s.values)
-		s.values = append(s.values, gonvml.FieldValue{FieldId: v.id})
+		s.values = append(s.values, gonvml.FieldValue{FieldId: v.id, ScopeId: v.scope})
 	}
 	for i := range r.links {
 		l := &r.links[i]
@@ -261,10 +287,10 @@ func (s *Session) readValues(r *row, b *gpu.Batch) error {
 		}
 		v.block = block{}
 		value := decode(fv)
-		if v.milli {
-			if n, ok := value.Number(); ok {
-				value = gpu.Float(n / 1000)
-			}
+		if n, ok := value.Number(); ok && v.milli {
+			value = gpu.Float(n / 1000)
+		} else if n, ok := value.Int64(); ok && v.ber {
+			value = errorRate(n)
 		}
 		b.AddAt(r.index, v.field, value, now.UnixNano())
 	}

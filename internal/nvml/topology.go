@@ -143,11 +143,32 @@ func (s *Session) discover(index, first int) (*device, []gpu.Device, error) {
 		})
 		list = append(list, instance)
 	}
+	if s.wants(gpu.KindNVLink) && sel.HasMajor(uint32(index)) {
+		for _, link := range s.links(d.handle) {
+			one := own
+			one.Entity = gpu.Entity{Kind: gpu.KindNVLink, ID: uint32(link), ParentKind: gpu.KindGPU, Parent: uint32(index)}
+			one.Link = uint32(link)
+			t := s.target(d, d.handle)
+			t.link = link
+			d.rows = append(d.rows, &row{index: first + len(list), kind: gpu.KindNVLink, gi: -1, target: t})
+			list = append(list, one)
+		}
+	}
 	for _, r := range d.rows {
 		s.compile(d, r)
 	}
 	s.listen(d)
 	return d, list, nil
+}
+
+// wants reports whether any field of the plan exists for entities of a kind.
+func (s *Session) wants(kind gpu.Kind) bool {
+	for i := range s.plan.Fields {
+		if s.plan.Fields[i].Levels.Has(kind) {
+			return true
+		}
+	}
+	return false
 }
 
 func (s *Session) target(d *device, handle gonvml.Device) target {

@@ -51,7 +51,7 @@ static _Atomic unsigned long long *entry(const char *name)
 
 struct setting {
 	char key[NAME];
-	char text[NAME];
+	char text[4 * NAME];
 	double number;
 };
 
@@ -167,7 +167,7 @@ static void bad_line(const char *line)
 
 static void play_line(char *line)
 {
-	char a[NAME], b[NAME], c[NAME];
+	char a[NAME], b[NAME], c[4 * NAME];
 	int g, n, m;
 	unsigned long long x;
 
@@ -187,7 +187,7 @@ static void play_line(char *line)
 			return;
 		}
 		bad_line(line);
-	} else if (sscanf(line, "gpu %d set %63s %63[^\n]", &g, b, c) == 3 && g < MAX_GPUS) {
+	} else if (sscanf(line, "gpu %d set %63s %255[^\n]", &g, b, c) == 3 && g < MAX_GPUS) {
 		if (gpus[g].nsettings == MAX_SETTINGS)
 			bad_line(line);
 		struct setting *s = &gpus[g].settings[gpus[g].nsettings++];
@@ -237,7 +237,7 @@ static void play_line(char *line)
 static void load_script(void)
 {
 	struct stat st;
-	char line[256];
+	char line[512];
 
 	if (frozen || script_path[0] == 0 || stat(script_path, &st) != 0)
 		return;
@@ -860,6 +860,156 @@ nvmlReturn_t nvmlDeviceGetGridLicensableFeatures_v4(nvmlDevice_t d, nvmlGridLice
 	END(NVML_SUCCESS);
 }
 
+/* ---------------------------------------------------------------- NVLink */
+
+/* A GPU has 18 links to switches, unless "nvlinks" and "nvlink.L" say other:
+ * "gpu N", "down" or "-" for a link that is not there. */
+static const char *link_to(nvmlDevice_t d, unsigned int link)
+{
+	char key[NAME];
+	if (d->slot >= 0 || link >= (unsigned int)number(d->gpu, "nvlinks", 18))
+		return "-";
+	snprintf(key, sizeof key, "nvlink.%u", link);
+	struct setting *s = setting(d->gpu, key);
+	return s ? s->text : "switch";
+}
+
+static nvmlReturn_t link_there(nvmlDevice_t d, unsigned int link)
+{
+	if (link >= NVML_NVLINK_MAX_LINKS)
+		return NVML_ERROR_INVALID_ARGUMENT;
+	return strcmp(link_to(d, link), "-") == 0 ? NVML_ERROR_NOT_SUPPORTED : NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetNvLinkState(nvmlDevice_t d, unsigned int link, nvmlEnableState_t *active)
+{
+	BEGIN(d);
+	*active = strcmp(link_to(d, link), "down") != 0 ? NVML_FEATURE_ENABLED : NVML_FEATURE_DISABLED;
+	END(link_there(d, link));
+}
+
+nvmlReturn_t nvmlDeviceGetNvLinkVersion(nvmlDevice_t d, unsigned int link, unsigned int *version)
+{
+	BEGIN(d);
+	*version = (unsigned int)number(d->gpu, "nvlink-version", NVML_NVLINK_VERSION_4_0);
+	END(link_there(d, link));
+}
+
+nvmlReturn_t nvmlDeviceGetNvLinkRemoteDeviceType(nvmlDevice_t d, unsigned int link, nvmlIntNvLinkDeviceType_t *type)
+{
+	BEGIN(d);
+	*type = strncmp(link_to(d, link), "gpu ", 4) == 0 ? NVML_NVLINK_DEVICE_TYPE_GPU : NVML_NVLINK_DEVICE_TYPE_SWITCH;
+	END(strcmp(link_to(d, link), "down") == 0 ? NVML_ERROR_NOT_SUPPORTED : link_there(d, link));
+}
+
+nvmlReturn_t nvmlDeviceGetNvLinkRemotePciInfo_v2(nvmlDevice_t d, unsigned int link, nvmlPciInfo_t *pci)
+{
+	int peer;
+	BEGIN(d);
+	memset(pci, 0, sizeof *pci);
+	pci->bus = sscanf(link_to(d, link), "gpu %d", &peer) == 1 ? 0x1b + (unsigned int)peer : 0x05;
+	snprintf(pci->busId, sizeof pci->busId, "%08X:%02X:%02X.0", pci->domain, pci->bus, pci->device);
+	END(link_there(d, link));
+}
+
+nvmlReturn_t nvmlDeviceGetNvLinkErrorCounter(nvmlDevice_t d, unsigned int link, nvmlNvLinkErrorCounter_t counter, unsigned long long *count)
+{
+	char key[NAME];
+	BEGIN(d);
+	snprintf(key, sizeof key, "nvlink-error.%d.%u", (int)counter, link);
+	*count = (unsigned long long)number(d->gpu, key, 0);
+	END(link_there(d, link));
+}
+
+nvmlReturn_t nvmlDeviceGetP2PStatus(nvmlDevice_t d, nvmlDevice_t peer, nvmlGpuP2PCapsIndex_t index, nvmlGpuP2PStatus_t *status)
+{
+	char key[NAME];
+	BEGIN(d);
+	if (index != NVML_P2P_CAPS_INDEX_NVLINK || d == peer)
+		END(NVML_ERROR_INVALID_ARGUMENT);
+	snprintf(key, sizeof key, "p2p.%d", peer->gpu);
+	*status = (nvmlGpuP2PStatus_t)number(d->gpu, key, NVML_P2P_STATUS_OK);
+	END(NVML_SUCCESS);
+}
+
+nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t d, nvmlGpuFabricInfoV_t *info)
+{
+	BEGIN(d);
+	int summary = info->version == nvmlGpuFabricInfo_v3 && !setting(d->gpu, "fabric-v2");
+	if (!summary && info->version != nvmlGpuFabricInfo_v2)
+		END(NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
+	for (int i = 0; i < NVML_GPU_FABRIC_UUID_LEN; i++)
+		info->clusterUuid[i] = (unsigned char)(i * 17);
+	info->status = (nvmlReturn_t)number(d->gpu, "fabric-status", NVML_SUCCESS);
+	info->cliqueId = (unsigned int)number(d->gpu, "fabric-clique", 7);
+	info->state = (nvmlGpuFabricState_t)number(d->gpu, "fabric-state", NVML_GPU_FABRIC_STATE_COMPLETED);
+	info->healthMask = (unsigned int)number(d->gpu, "fabric-mask", 0x2);
+	if (summary)
+		info->healthSummary = NVML_GPU_FABRIC_HEALTH_SUMMARY_HEALTHY;
+	END(NVML_SUCCESS);
+}
+
+/* ------------------------------------------------------------- placement */
+
+/* Every second GPU hangs at the second socket, as "socket" may say otherwise. */
+static int socket_of(int gpu) { return (int)number(gpu, "socket", gpu % 2); }
+
+nvmlReturn_t nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t d, nvmlDevice_t peer, nvmlGpuTopologyLevel_t *level)
+{
+	char key[NAME];
+	BEGIN(d);
+	snprintf(key, sizeof key, "path.%d", peer->gpu);
+	*level = (nvmlGpuTopologyLevel_t)number(d->gpu, key, socket_of(d->gpu) == socket_of(peer->gpu) ? NVML_TOPOLOGY_NODE : NVML_TOPOLOGY_SYSTEM);
+	END(NVML_SUCCESS);
+}
+
+nvmlReturn_t nvmlDeviceGetMemoryAffinity(nvmlDevice_t d, unsigned int size, unsigned long *nodes, nvmlAffinityScope_t scope)
+{
+	BEGIN(d);
+	if (scope != NVML_AFFINITY_SCOPE_NODE)
+		END(NVML_ERROR_INVALID_ARGUMENT);
+	memset(nodes, 0, size * sizeof *nodes);
+	nodes[0] = (unsigned long)number(d->gpu, "memory-nodes", 1 << socket_of(d->gpu));
+	END(NVML_SUCCESS);
+}
+
+/* Sockets of 32 cores with two threads each: 0-31,64-95 and 32-63,96-127. */
+nvmlReturn_t nvmlDeviceGetCpuAffinity(nvmlDevice_t d, unsigned int size, unsigned long *cpus)
+{
+	BEGIN(d);
+	memset(cpus, 0, size * sizeof *cpus);
+	for (unsigned int i = 0; i < size && i < 2 && !setting(d->gpu, "no-cpus"); i++)
+		cpus[i] = 0xFFFFFFFFul << 32 * socket_of(d->gpu);
+	END(NVML_SUCCESS);
+}
+
+/* --------------------------------------------------------------- samples */
+
+/* The buffer of a sampling type is the setting "samples.TYPE": "at:value …". */
+nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t d, nvmlSamplingType_t type, unsigned long long since, nvmlValueType_t *kind,
+				  unsigned int *count, nvmlSample_t *samples)
+{
+	char key[NAME];
+	unsigned int n = 0, room = samples ? *count : 0, value;
+	unsigned long long at;
+	int used;
+	BEGIN(d);
+	snprintf(key, sizeof key, "samples.%d", (int)type);
+	struct setting *s = setting(d->gpu, key);
+	if (!s)
+		END(NVML_ERROR_NOT_SUPPORTED);
+	*kind = NVML_VALUE_TYPE_UNSIGNED_INT;
+	for (const char *p = s->text; sscanf(p, " %llu:%u%n", &at, &value, &used) == 2; p += used) {
+		if (at <= since)
+			continue;
+		if (n < room)
+			samples[n] = (nvmlSample_t){.timeStamp = at, .sampleValue.uiVal = value};
+		n++;
+	}
+	*count = n;
+	END(n == 0 ? NVML_ERROR_NOT_FOUND : samples && n > room ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS);
+}
+
 /* field answers one field id: settings first, then what an H100 says. */
 static nvmlReturn_t field(nvmlDevice_t d, nvmlFieldValue_t *v)
 {
@@ -889,6 +1039,14 @@ static nvmlReturn_t field(nvmlDevice_t d, nvmlFieldValue_t *v)
 	case NVML_FI_DEV_POWER_INSTANT:
 		v->valueType = NVML_VALUE_TYPE_UNSIGNED_INT;
 		v->value.uiVal = 101250;
+		return NVML_SUCCESS;
+	case NVML_FI_DEV_NVLINK_GET_STATE:
+		v->valueType = NVML_VALUE_TYPE_UNSIGNED_INT;
+		v->value.uiVal = strcmp(link_to(d, v->scopeId), "down") != 0 ? NVML_NVLINK_STATE_ACTIVE : NVML_NVLINK_STATE_INACTIVE;
+		return link_there(d, v->scopeId);
+	case NVML_FI_DEV_GET_GPU_RECOVERY_ACTION:
+		v->valueType = NVML_VALUE_TYPE_UNSIGNED_INT;
+		v->value.uiVal = NVML_GPU_RECOVERY_ACTION_NONE;
 		return NVML_SUCCESS;
 	case NVML_FI_DEV_RETIRED_SBE:
 	case NVML_FI_DEV_RETIRED_DBE:

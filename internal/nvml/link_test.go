@@ -1,0 +1,131 @@
+//go:build linux && cgo
+
+package nvml_test
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// The fields of links, and one of GPUs.
+var linkFields = []gpu.FieldID{100, 1508, 1509, 1525, 1526, 1527, 1528, 1529, 1530, 1531}
+
+// Links have rows of their own, the identity of their GPU and its number of
+// them; those that are down are there and say so.
+func TestLinks(t *testing.T) {
+	src, _ := source(t, "gpus 2", "gpu 0 set nvlinks 3", "gpu 0 set nvlink.1 -", "gpu 0 set nvlink.2 down", "gpu 1 set nvlinks 0",
+		"gpu 0 set nvlink-error.0.2 10", "gpu 0 set nvlink-error.1.2 11", "gpu 0 set nvlink-error.2.2 12", "gpu 0 set nvlink-error.3.2 13")
+	plan := planOf(t, linkFields...)
+	s := open(t, src, plan)
+	devices := s.Topology().Devices
+	link := devices[0]
+	link.Entity, link.Link = gpu.Entity{Kind: gpu.KindNVLink, ID: 2, ParentKind: gpu.KindGPU}, 2
+	if len(devices) != 4 {
+		t.Fatalf("entities %v, want 2 GPUs and 2 links", devices)
+	}
+	if diff := cmp.Diff(link, devices[2]); diff != "" {
+		t.Errorf("link 2 of GPU 0 (-want +got):\n%s", diff)
+	}
+	got := read(t, s, plan)
+	want := map[string]string{
+		"DCGM_FI_DEV_NVLINK_GET_STATE":                     "0",
+		"DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_PER_LINK_TOTAL": "12",
+		"DCGM_FI_DEV_NVLINK_CRC_DATA_ERROR_PER_LINK_TOTAL": "13",
+		"DCGM_FI_DEV_NVLINK_REPLAY_ERROR_PER_LINK_TOTAL":   "10",
+		"DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_PER_LINK_TOTAL": "11",
+		"DCGM_FI_DEV_NVLINK_PPCNT_IBPC_PORT_XMIT_WAIT":     "fault:not_supported",
+	}
+	if diff := cmp.Diff(want, only(got, "NVLink 2 of GPU 0")); diff != "" {
+		t.Errorf("link 2 (-want +got):\n%s", diff)
+	}
+	if up := got["NVLink 0 of GPU 0 DCGM_FI_DEV_NVLINK_GET_STATE"]; up != "1" {
+		t.Errorf("link 0 has state %q, want 1", up)
+	}
+	if diff := cmp.Diff(map[string]string{"DCGM_FI_DEV_SM_CLOCK": "1980"}, only(got, "GPU 0")); diff != "" {
+		t.Errorf("GPU 0 (-want +got):\n%s", diff)
+	}
+}
+
+// Links are rows only if a field asks for them, and their GPU is selected.
+func TestLinksNotAskedFor(t *testing.T) {
+	for name, change := range map[string]func(*gpu.Plan){
+		"no field of links":    func(p *gpu.Plan) { p.Fields = p.Fields[:1] },
+		"another GPU selected": func(p *gpu.Plan) { p.Devices = gpu.Selector{Major: true, MajorIDs: []uint32{1}} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			src, world := source(t, "gpus 2", "gpu 1 set nvlinks 0")
+			plan := planOf(t, linkFields...)
+			change(plan)
+			for _, d := range open(t, src, plan).Topology().Devices {
+				if d.Entity.Kind != gpu.KindGPU {
+					t.Errorf("%v is an entity", d.Entity)
+				}
+			}
+			if n := world.Ledger(t)["nvmlDeviceGetNvLinkState"]; n > 36 {
+				t.Errorf("links were asked for %d times", n)
+			}
+		})
+	}
+}
+
+// A link's rate counts what came, what went, or both, in KiB per second over 1,000.
+func TestRatePerLink(t *testing.T) {
+	at := func(second int, rx, tx uint64) []string {
+		return []string{
+			"gpus 1", "gpu 0 set nvlinks 4",
+			fmt.Sprintf("gpu 0 set field-time %d", 1_700_000_000_000_000+second*1_000_000),
+			fmt.Sprintf("gpu 0 set field.139.3 %d", rx), fmt.Sprintf("gpu 0 set field.138.3 %d", tx),
+			fmt.Sprintf("gpu 0 set field.139 %d", 4*rx), fmt.Sprintf("gpu 0 set field.138 %d", 4*tx),
+		}
+	}
+	src, world := source(t, at(0, 1_000_000, 2_000_000)...)
+	plan := planOf(t, 1529, 1530, 1531, 843)
+	s := open(t, src, plan)
+	read(t, s, plan)
+	world.Play(t, at(2, 3_000_000, 8_000_000)...)
+	got := read(t, s, plan)
+	want := map[string]string{
+		"DCGM_FI_DEV_NVLINK_THROUGHPUT_PER_LINK": "4000", "DCGM_FI_DEV_NVLINK_TX_THROUGHPUT_PER_LINK": "3000",
+		"DCGM_FI_DEV_NVLINK_RX_THROUGHPUT_PER_LINK": "1000",
+	}
+	if diff := cmp.Diff(want, only(got, "NVLink 3 of GPU 0")); diff != "" {
+		t.Errorf("link 3 (-want +got):\n%s", diff)
+	}
+	if sent := got["GPU 0 DCGM_FI_DEV_NVLINK_TX_BANDWIDTH_TOTAL"]; sent != "12000" {
+		t.Errorf("all links sent %q, want 12000", sent)
+	}
+}
+
+// What GPM tells of a link is in the samples of its GPU; where there is no GPM,
+// the link has a fault.
+func TestProfilingPerLink(t *testing.T) {
+	src, _ := source(t, "gpus 2", "gpu 0 set nvlinks 20", "gpu 1 set nvlinks 1", "gpu 1 set gpm 0", "gpu 0 set gpm.213 3")
+	plan := planOf(t, 1001, 1532, 1533)
+	synctest.Test(t, func(t *testing.T) {
+		s, err := src.Open(t.Context(), plan)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		time.Sleep(time.Second)
+		got := read(t, s, plan)
+		for key, want := range map[string]string{
+			"NVLink 1 of GPU 0 DCGM_FI_PROF_NVLINK_TX_BYTES_PER_LINK":  fmt.Sprint(65 << 20), // the library's value is the metric's number
+			"NVLink 1 of GPU 0 DCGM_FI_PROF_NVLINK_RX_BYTES_PER_LINK":  fmt.Sprint(64 << 20),
+			"NVLink 18 of GPU 0 DCGM_FI_PROF_NVLINK_TX_BYTES_PER_LINK": fmt.Sprint(3 << 20),
+			"NVLink 0 of GPU 1 DCGM_FI_PROF_NVLINK_TX_BYTES_PER_LINK":  "fault:not_supported",
+			"GPU 1 DCGM_FI_PROF_GR_ENGINE_ACTIVE":                      "fault:not_supported",
+			"GPU 0 DCGM_FI_PROF_GR_ENGINE_ACTIVE":                      "0.01",
+		} {
+			if got[key] != want {
+				t.Errorf("%s = %q, want %q", key, got[key], want)
+			}
+		}
+	})
+}
