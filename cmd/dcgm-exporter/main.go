@@ -35,9 +35,13 @@ func run() int {
 			return command(ctx, os.Args[2:])
 		}
 	}
+	hangup := make(chan struct{})
+	release, acquire := make(chan struct{}), make(chan struct{})
+	forward(ctx, 1, map[os.Signal]chan<- struct{}{syscall.SIGHUP: hangup})
+	forward(ctx, 16, map[os.Signal]chan<- struct{}{syscall.SIGUSR1: release, syscall.SIGUSR2: acquire})
 	err := app.Run(ctx, app.Process{
 		Args: os.Args[1:], Env: os.LookupEnv, Out: os.Stdout, Err: os.Stderr,
-		Hangup: hangups(ctx), Start: time.Now(), Version: version,
+		Hangup: hangup, Release: release, Acquire: acquire, Start: time.Now(), Version: version,
 	})
 	switch {
 	case err == nil:
@@ -51,25 +55,26 @@ func run() int {
 	}
 }
 
-// hangups returns a channel that gets a value per SIGHUP. Signals that arrive
-// while a reload is under way count as one.
-func hangups(ctx context.Context) <-chan struct{} {
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, syscall.SIGHUP)
-	out := make(chan struct{})
+// forward sends a value to the channel of every signal that arrives, in the
+// order in which they arrive. While nobody receives, so many wait and the rest
+// are lost.
+func forward(ctx context.Context, waiting int, to map[os.Signal]chan<- struct{}) {
+	signals := make(chan os.Signal, waiting)
+	for s := range to {
+		signal.Notify(signals, s)
+	}
 	go func() {
 		for {
 			select {
 			case <-ctx.Done():
 				return
-			case <-signals:
-			}
-			select {
-			case <-ctx.Done():
-				return
-			case out <- struct{}{}:
+			case s := <-signals:
+				select {
+				case <-ctx.Done():
+					return
+				case to[s] <- struct{}{}:
+				}
 			}
 		}
 	}()
-	return out
 }

@@ -27,6 +27,9 @@ type Process struct {
 	Err  io.Writer                   // the log
 	// Hangup gets a value for every reload that somebody signals. May be nil.
 	Hangup <-chan struct{}
+	// Release and Acquire get a value when somebody signals that the driver is to
+	// be let go of, and to be taken back. May be nil.
+	Release, Acquire <-chan struct{}
 	// Start is when the process started.
 	Start time.Time
 	// Version is that of the build.
@@ -96,9 +99,13 @@ func Run(ctx context.Context, p Process) error {
 		ClockEventsWindow: cfg.Collection.ClockEventWindow,
 	})
 
+	sources.released = loop.Released
+	hold := &holder{loop: loop, log: log}
+	hold.timeout.Store(int64(cfg.Collection.ReleaseTimeout))
+
 	// Whoever asks for a reload, this is what happens.
 	reloads := newReloader(registry, log, func(ctx context.Context) (uint64, error) {
-		return reload(ctx, p, cfg, sources, loop, log)
+		return reload(ctx, p, cfg, sources, hold, log)
 	})
 	reloads.took(hash)
 	watch := &fileWatch{files: watched(cfg), log: log, changed: func() {
@@ -107,11 +114,17 @@ func Run(ctx context.Context, p Process) error {
 	}}
 
 	srv, err := server.New(server.Options{
-		Acquire:       pages.Acquire,
-		Healthy:       loop.Healthy,
-		Ready:         loop.Ready,
-		Reloading:     reloads.reloading,
-		Reload:        func(ctx context.Context) error { return reloads.reload(ctx, "POST /-/reload") },
+		Acquire:   pages.Acquire,
+		Healthy:   loop.Healthy,
+		Ready:     loop.Ready,
+		Reloading: reloads.reloading,
+
+		Reload:          func(ctx context.Context) error { return reloads.reload(ctx, "POST /-/reload") },
+		Release:         hold.release,
+		TakeBack:        loop.Acquire,
+		PauseProfiling:  loop.PauseProfiling,
+		ResumeProfiling: loop.ResumeProfiling,
+
 		Registerer:    registry,
 		Log:           log,
 		Version:       p.Version,
@@ -139,6 +152,7 @@ func Run(ctx context.Context, p Process) error {
 	group.Go(func() error { return srv.Run(ctx) })
 	group.Go(func() error { return loop.Run(ctx) })
 	group.Go(func() error { reloads.run(ctx, p.Hangup); return nil })
+	group.Go(func() error { hold.obey(ctx, p.Release, p.Acquire); return nil })
 	group.Go(func() error { watch.run(ctx); return nil })
 	if cfg.Web.ExporterMetrics {
 		group.Go(func() error { self.run(ctx); return nil })
@@ -156,7 +170,7 @@ func Run(ctx context.Context, p Process) error {
 // reload reads the configuration anew and swaps the session. What is bound to
 // the process (addresses, labels, the log) stays; a change of it is told. It
 // returns the hash of the configuration that is then in force.
-func reload(ctx context.Context, p Process, running *config.Config, sources *sources, loop *collector.Loop, log *slog.Logger) (uint64, error) {
+func reload(ctx context.Context, p Process, running *config.Config, sources *sources, hold *holder, log *slog.Logger) (uint64, error) {
 	cfg, err := config.Parse(p.Args, p.Env, os.ReadFile)
 	if err != nil {
 		return 0, err
@@ -172,7 +186,12 @@ func reload(ctx context.Context, p Process, running *config.Config, sources *sou
 	if err != nil {
 		return 0, err
 	}
-	return hash, loop.Reload(ctx, collector.Change{Source: source.Source, Plan: plan, Attributors: source.Attributors, PodOf: source.PodOf})
+	change := collector.Change{Source: source.Source, Plan: plan, Attributors: source.Attributors, PodOf: source.PodOf}
+	if err := hold.loop.Reload(ctx, change); err != nil {
+		return 0, err
+	}
+	hold.timeout.Store(int64(cfg.Collection.ReleaseTimeout))
+	return hash, nil
 }
 
 // metricsURL is where a person can look at the page.

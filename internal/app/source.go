@@ -39,6 +39,10 @@ type sources struct {
 
 	kubernetes kubernetes
 
+	// released reports whether nothing may be opened now; nil: never.
+	released func() bool
+	fellBack bool // to the simulated node, when the hardware was last tried
+
 	dcgm        *dcgm.Source
 	dcgmOptions dcgm.Options
 	nvml        *nvml.Source
@@ -68,17 +72,17 @@ func (s *sources) chooseSource(ctx context.Context, cfg *config.Config, plan *gp
 		return Chosen{Source: engine, PodOf: s.pods.PodOf}, nil
 	}
 	hardware := firstOf{engine, s.ofNVML()}
-	if !cfg.Source.Sim.Fallback {
-		return Chosen{Source: hardware, PodOf: s.pods.PodOf}, nil
+	if cfg.Source.Sim.Fallback && (s.released == nil || !s.released()) {
+		session, err := hardware.Open(ctx, plan)
+		if err == nil {
+			err = session.Close()
+		}
+		s.fellBack = errors.Is(err, gpu.ErrUnavailable) // of what else is wrong with it, the loop tells
 	}
-	session, err := hardware.Open(ctx, plan)
-	if err == nil {
-		return Chosen{Source: hardware, PodOf: s.pods.PodOf}, session.Close()
+	if cfg.Source.Sim.Fallback && s.fellBack {
+		return s.ofSim(cfg)
 	}
-	if !errors.Is(err, gpu.ErrUnavailable) {
-		return Chosen{Source: hardware, PodOf: s.pods.PodOf}, nil // the loop tells what is wrong with it
-	}
-	return s.ofSim(cfg)
+	return Chosen{Source: hardware, PodOf: s.pods.PodOf}, nil
 }
 
 func (s *sources) ofDCGM(cfg *config.Config) (collector.Source, error) {

@@ -112,8 +112,9 @@ type Loop struct {
 	// profilingPaused is what every session that is opened begins with.
 	profilingPaused bool
 
-	ready   atomic.Bool
-	pending atomic.Int64 // when the driver call under way began, Unix ns; 0 for none
+	ready    atomic.Bool
+	released atomic.Bool
+	pending  atomic.Int64 // when the driver call under way began, Unix ns; 0 for none
 }
 
 type reload struct {

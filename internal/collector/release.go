@@ -87,6 +87,9 @@ func (l *Loop) Release(ctx context.Context, timeout time.Duration) error {
 	return l.order(ctx, order{kind: orderRelease, timeout: max(timeout, 0)})
 }
 
+// Released reports whether every handle is closed because Release asked for it.
+func (l *Loop) Released() bool { return l.released.Load() }
+
 // Acquire ends what Release began, whoever asked for it. It returns the error of
 // the attempt to open a session; further attempts follow by themselves.
 // Where nothing was released it does nothing.
@@ -221,8 +224,8 @@ func (l *Loop) letGo(ctx context.Context) error {
 	if l.over(ctx, err) {
 		return err
 	}
-	l.metrics.released.Set(1)
-	defer l.metrics.released.Set(0)
+	l.setReleased(true)
+	defer l.setReleased(false)
 	l.lastErr = gpu.ErrReleased
 	l.publishReleased()
 	l.opt.Log.Info("Driver released", "until", l.hold.ends())
@@ -272,6 +275,15 @@ func (h *hold) ends() string {
 		return "taken back"
 	}
 	return h.until.Format(time.RFC3339)
+}
+
+func (l *Loop) setReleased(on bool) {
+	l.released.Store(on)
+	value := 0.0
+	if on {
+		value = 1
+	}
+	l.metrics.released.Set(value)
 }
 
 func (l *Loop) publishReleased() {

@@ -18,8 +18,9 @@ var ErrOpen = errors.New("needs authentication in --web-config-file, or --addres
 // checkAccess refuses protected endpoints that nothing protects, and a web
 // configuration that would not load.
 func (s *Server) checkAccess() error {
-	if s.opt.Lifecycle && s.opt.Reload == nil {
-		return errors.New("server: Lifecycle without Reload")
+	o := &s.opt
+	if o.Lifecycle && (o.Reload == nil || o.Release == nil || o.TakeBack == nil || o.PauseProfiling == nil || o.ResumeProfiling == nil) {
+		return errors.New("server: Lifecycle needs Reload, Release, TakeBack, PauseProfiling and ResumeProfiling")
 	}
 	if err := web.Validate(s.opt.ConfigFile); err != nil {
 		return fmt.Errorf("--web-config-file %s: %w", s.opt.ConfigFile, err)

@@ -1,7 +1,6 @@
 package server_test
 
 import (
-	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -52,7 +51,10 @@ func TestProtectedEndpointsNeedProtection(t *testing.T) {
 	open := write(t, filepath.Join(dir, "open.yml"), "http_server_config:\n  http2: false\n")
 	passwords := write(t, filepath.Join(dir, "passwords.yml"), users(t))
 	broken := write(t, filepath.Join(dir, "broken.yml"), "no_such_key: 1\n")
-	reload := func(context.Context) error { return nil }
+	orders := func(o server.Options) server.Options {
+		o.Lifecycle = true
+		return ordered(o, new(recorder))
+	}
 	tests := []struct {
 		name string
 		opts server.Options
@@ -61,10 +63,10 @@ func TestProtectedEndpointsNeedProtection(t *testing.T) {
 	}{
 		{name: "nothing protected", opts: server.Options{Address: ":9400"}},
 		{name: "everywhere", opts: server.Options{Address: ":9400", Pprof: true}, want: []string{"--enable-pprof", "--web-config-file", "--address"}, is: server.ErrOpen},
-		{name: "one address", opts: server.Options{Address: "10.0.0.1:9400", Lifecycle: true, Reload: reload}, want: []string{"--web-enable-lifecycle", "--web-config-file"}, is: server.ErrOpen},
+		{name: "one address", opts: orders(server.Options{Address: "10.0.0.1:9400"}), want: []string{"--web-enable-lifecycle", "--web-config-file"}, is: server.ErrOpen},
 		{name: "no users", opts: server.Options{Address: ":9400", Pprof: true, ConfigFile: open}, want: []string{"--enable-pprof"}, is: server.ErrOpen},
 		{name: "systemd", opts: server.Options{Address: "127.0.0.1:9400", SystemdSocket: true, Pprof: true}, want: []string{"--enable-pprof"}, is: server.ErrOpen},
-		{name: "passwords", opts: server.Options{Address: ":9400", Pprof: true, Lifecycle: true, Reload: reload, ConfigFile: passwords}},
+		{name: "passwords", opts: orders(server.Options{Address: ":9400", Pprof: true, ConfigFile: passwords})},
 		{name: "loopback", opts: server.Options{Address: "127.0.0.1:9400", Pprof: true}},
 		{name: "loopback by name", opts: server.Options{Address: "localhost:9400", Pprof: true}},
 		{name: "loopback of version 6", opts: server.Options{Address: "[::1]:9400", Pprof: true}},

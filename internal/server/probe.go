@@ -1,10 +1,8 @@
 package server
 
 import (
-	"context"
 	"net/http"
 	"strconv"
-	"time"
 )
 
 // serveHealth answers as the reference does, for the probes that exist: 200
@@ -30,21 +28,6 @@ func (s *Server) serveReady(w http.ResponseWriter, _ *http.Request) {
 		return
 	}
 	answer(w, nil, "ready\n")
-}
-
-// serveReload applies the configuration anew. It goes on when the client goes
-// away: half a reload helps nobody.
-func (s *Server) serveReload(w http.ResponseWriter, r *http.Request) {
-	// The answer may come later than that of a scrape. Where the deadline can't
-	// be moved, the reload still happens.
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(reloadLimit + shutdownGrace))
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), reloadLimit)
-	defer cancel()
-	if err := s.opt.Reload(ctx); err != nil {
-		http.Error(w, "nothing changed: "+err.Error(), http.StatusInternalServerError)
-		return
-	}
-	answer(w, nil, "reloaded\n")
 }
 
 // answer says fine, or 503 with the error.

@@ -28,8 +28,9 @@ const (
 	// shutdownGrace is how long a response that is being written may take once
 	// the process is to end; then its connection is closed.
 	shutdownGrace = 2 * time.Second
-	// reloadLimit bounds a reload: it opens a session, which can take seconds.
-	reloadLimit = time.Minute
+	// orderLimit bounds a reload and its like: it opens a session, which can take
+	// seconds.
+	orderLimit = time.Minute
 )
 
 // Options wire a Server. Acquire is required; the zero value of everything
@@ -48,6 +49,14 @@ type Options struct {
 	// Reload applies the configuration anew; its error means that nothing
 	// changed. Required with Lifecycle.
 	Reload func(context.Context) error
+	// Release lets go of the driver until TakeBack or until the timeout is over,
+	// 0 meaning the configured one, and returns nil once every handle is closed.
+	// TakeBack returns the error of the first attempt. Required with Lifecycle.
+	Release  func(ctx context.Context, timeout time.Duration) error
+	TakeBack func(context.Context) error
+	// PauseProfiling and ResumeProfiling return an error that wraps
+	// gpu.ErrNotSupported where the source cannot. Required with Lifecycle.
+	PauseProfiling, ResumeProfiling func(context.Context) error
 
 	// Registerer gets the series about requests. Nil: they are not counted.
 	Registerer prometheus.Registerer
@@ -69,7 +78,7 @@ type Options struct {
 	// MaxRequests is how many scrapes are served at once; more are refused.
 	// Zero: no limit.
 	MaxRequests int
-	// Lifecycle serves POST /-/reload.
+	// Lifecycle serves the POST routes under /-/.
 	Lifecycle bool
 	// Pprof serves /debug/pprof/.
 	Pprof bool
@@ -131,14 +140,7 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("GET /health", s.serveHealth)
 	mux.HandleFunc("GET /-/healthy", s.serveHealthy)
 	mux.HandleFunc("GET /-/ready", s.serveReady)
-	if s.opt.Lifecycle {
-		// A page of another site in an operator's browser must not reload us.
-		mux.Handle("POST /-/reload", http.NewCrossOriginProtection().Handler(s.protected(http.HandlerFunc(s.serveReload))))
-	} else {
-		mux.HandleFunc("POST /-/reload", func(w http.ResponseWriter, _ *http.Request) {
-			http.Error(w, "reloading over HTTP is off; see --web-enable-lifecycle", http.StatusForbidden)
-		})
-	}
+	s.handleLifecycle(mux)
 	if s.opt.Pprof {
 		mux.Handle("/debug/pprof/", s.protected(http.HandlerFunc(pprof.Index)))
 		mux.Handle("/debug/pprof/cmdline", s.protected(http.HandlerFunc(pprof.Cmdline)))

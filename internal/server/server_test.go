@@ -128,8 +128,7 @@ func TestRoutes(t *testing.T) {
 			name: "before the first page", opts: server.Options{Acquire: new(exposition.Pages).Acquire},
 			method: "GET", path: "/metrics", status: 503, header: map[string]string{"Retry-After": "1"},
 		},
-		{name: "reload is off", method: "POST", path: "/-/reload", status: 403, body: "--web-enable-lifecycle"},
-		{name: "reload by GET", method: "GET", path: "/-/reload", status: 405},
+		{name: "POST routes on the landing page", opts: ordered(server.Options{Lifecycle: true, Address: "localhost:9400"}, new(recorder)), method: "GET", path: "/", status: 200, body: "/-/release"},
 		{name: "pprof is off", method: "GET", path: "/debug/pprof/", status: 404},
 		{name: "pprof", opts: server.Options{Pprof: true, Address: "[::1]:9400"}, method: "GET", path: "/debug/pprof/", status: 200, body: "goroutine"},
 		{name: "pprof on the landing page", opts: server.Options{Pprof: true, Address: "localhost:9400"}, method: "GET", path: "/", status: 200, body: `href="/debug/pprof/"`},
@@ -180,35 +179,6 @@ func TestGzip(t *testing.T) {
 	}
 	if diff := cmp.Diff(page, read(t, z)); diff != "" {
 		t.Errorf("page (-plain +gzip):\n%s", diff)
-	}
-}
-
-func TestReload(t *testing.T) {
-	var broken error
-	calls := 0
-	h := newServer(t, server.Options{
-		Lifecycle: true, Address: "127.0.0.1:9400",
-		Reload: func(ctx context.Context) error { calls++; return errors.Join(broken, ctx.Err()) },
-	}).Handler()
-	if res := do(t, h, "POST", "/-/reload"); res.StatusCode != 200 || calls != 1 {
-		t.Errorf("status %d after %d reloads, want 200 after 1", res.StatusCode, calls)
-	}
-	broken = errors.New("counters.csv:3: unknown field")
-	res := do(t, h, "POST", "/-/reload")
-	if body := read(t, res.Body); res.StatusCode != 500 || !strings.Contains(body, broken.Error()) {
-		t.Errorf("status %d and %q, want 500 and the error", res.StatusCode, body)
-	}
-	if res := do(t, h, "POST", "/-/reload", "Sec-Fetch-Site", "cross-site"); res.StatusCode != 403 || calls != 2 {
-		t.Errorf("another site's page: status %d after %d reloads, want 403 and none", res.StatusCode, calls)
-	}
-	// A client that is gone does not leave half a reload behind.
-	gone, cancel := context.WithCancel(t.Context())
-	cancel()
-	broken = nil
-	w := httptest.NewRecorder()
-	h.ServeHTTP(w, httptest.NewRequestWithContext(gone, "POST", "/-/reload", nil))
-	if w.Code != 200 || calls != 3 {
-		t.Errorf("a client that is gone: status %d after %d reloads, want 200 after 3", w.Code, calls)
 	}
 }
 
