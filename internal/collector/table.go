@@ -31,6 +31,7 @@ type table struct {
 	plan     *gpu.Plan
 	cells    []cell // per field, then per row
 	events   *eventLog
+	teller   *teller
 	gpus     []int // row → ordinal of the GPU (or other root) it belongs to
 	roots    []int // ordinal → row of the root
 	wants    []int // row → number of planned fields at its level, events apart
@@ -43,7 +44,7 @@ type table struct {
 func newTable(t *gpu.Topology, plan *gpu.Plan, events *eventLog) *table {
 	rows := len(t.Devices)
 	tab := &table{
-		topology: t, plan: plan, events: events,
+		topology: t, plan: plan, events: events, teller: newTeller(t, plan),
 		cells: make([]cell, len(plan.Fields)*rows),
 		gpus:  make([]int, rows),
 		wants: make([]int, rows),
@@ -81,13 +82,16 @@ func (tab *table) cell(field, row int) *cell {
 func (tab *table) fill(b *gpu.Batch, now time.Time) *gpu.Snapshot {
 	clear(tab.cells)
 	clear(tab.got)
+	tab.teller.forget()
 	tab.stale, tab.outOfRange = 0, 0
 	health := &tab.snap.Health
 	health.Err = nil
 	clear(health.Entities)
 
 	for i := range b.Faults {
-		tab.blame(&b.Faults[i])
+		if !tab.teller.blame(&b.Faults[i]) {
+			tab.blame(&b.Faults[i])
+		}
 	}
 	for i := range b.Samples {
 		tab.place(&b.Samples[i], now)
@@ -111,6 +115,7 @@ func (tab *table) fill(b *gpu.Batch, now time.Time) *gpu.Snapshot {
 	}
 	tab.snap.Time = now
 	tab.snap.Families = tab.events.families(tab.snap.Families[:0], now)
+	tab.snap.Families = tab.teller.families(tab.snap.Families, b)
 	health.Unavailable = tab.unavailable(health.Unavailable[:0])
 	return &tab.snap
 }
@@ -213,6 +218,10 @@ func (tab *table) unavailable(list []gpu.FieldHealth) []gpu.FieldHealth {
 		}
 	}
 	for i := range tab.plan.Derived {
+		if tab.teller.tells(i) {
+			list = tab.teller.unavailable(list, i, tab.snap.Health.Entities)
+			continue
+		}
 		if d := &tab.plan.Derived[i]; labelsOf(d) == nil {
 			list = append(list, gpu.FieldHealth{Field: d.Name, Row: gpu.AllRows, Reason: gpu.Reason(gpu.ErrNotSupported)})
 		}

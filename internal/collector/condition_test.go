@@ -1,0 +1,147 @@
+package collector_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// tellPlan asks for the families that are told.
+func tellPlan(o *collector.Options) {
+	o.Plan = testPlan()
+	o.Plan.Health, o.Plan.Peers, o.Plan.Placement = true, true, true
+	o.Plan.Derived = []gpu.Derived{
+		{Name: "DCGM_EXP_GPU_PAIR_INFO", Field: -1}, {Name: "DCGM_EXP_GPU_AFFINITY_INFO", Field: -1},
+		{Name: "DCGM_EXP_GPU_HEALTH_STATUS", Field: -1}, {Name: "DCGM_EXP_P2P_STATUS", Field: -1},
+	}
+}
+
+// threeGPUs are placed and connected in different ways, and their numbers are
+// not their rows.
+func threeGPUs() *gpu.Topology {
+	device := func(id uint32, uuid string, place *gpu.Place) gpu.Device {
+		return gpu.Device{Entity: gpu.Entity{Kind: gpu.KindGPU, ID: id}, GPU: id, UUID: uuid, Place: place}
+	}
+	t := gpu.NewTopology([]gpu.Device{
+		device(1, "GPU-b", &gpu.Place{NUMANode: 0, CPUs: "0-31,64-95"}),
+		device(2, "GPU-c", &gpu.Place{NUMANode: -1, CPUs: "32-63"}),
+		device(5, "GPU-f", nil),
+	})
+	t.Pairs = []gpu.Pair{
+		{A: 0, B: 1, Path: gpu.PathNode, NVLinks: 12, Generation: 3},
+		{A: 0, B: 2, Path: gpu.PathSystem},
+		{A: 1, B: 2, NVLinks: 4},
+	}
+	return t
+}
+
+func TestWhatIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{topology: threeGPUs()}
+		f.read = func(_ context.Context, b *gpu.Batch) error {
+			for row := range 2 {
+				b.Add(row, 0, gpu.Int(50), time.Now())
+			}
+			b.Fail(2, gpu.AllFields, gpu.ErrLost)
+			b.Health = append(b.Health,
+				gpu.HealthCheck{Row: 0, Watch: "PCIE"},
+				gpu.HealthCheck{Row: 0, Watch: "MEM", Code: "DCGM_FR_VOLATILE_DBE_DETECTED", Result: 20})
+			b.Fail(1, gpu.FieldHealthChecks, gpu.ErrPermission)
+			b.Peers = append(b.Peers,
+				gpu.PeerState{Row: 0, Peer: 1, Status: "OK"},
+				gpu.PeerState{Row: 1, Peer: 0, Status: "DisabledByRegKey"},
+				gpu.PeerState{Row: 1, Peer: 2, Status: "Melted"})
+			return nil
+		}
+		r := start(t, f, tellPlan)
+		for range 2 { // the second cycle reuses what the first made
+			r.has(
+				"DCGM_EXP_GPU_PAIR_INFO{0}[{peer_gpu 2} {peer_uuid GPU-c} {path NODE} {nvlinks 12} {nvlink_generation 3}] 1",
+				"DCGM_EXP_GPU_PAIR_INFO{0}[{peer_gpu 5} {peer_uuid GPU-f} {path SYS} {nvlinks 0}] 1",
+				"DCGM_EXP_GPU_PAIR_INFO{1}[{peer_gpu 5} {peer_uuid GPU-f} {nvlinks 4}] 1",
+				"DCGM_EXP_GPU_AFFINITY_INFO{0}[{numa_node 0} {cpu_affinity 0-31,64-95}] 1",
+				"DCGM_EXP_GPU_AFFINITY_INFO{1}[{cpu_affinity 32-63}] 1",
+				"DCGM_EXP_GPU_HEALTH_STATUS{0}[{health_watch PCIE} {health_error_code DCGM_FR_OK}] 0",
+				"DCGM_EXP_GPU_HEALTH_STATUS{0}[{health_watch MEM} {health_error_code DCGM_FR_VOLATILE_DBE_DETECTED}] 20",
+				"unavailable{DCGM_EXP_GPU_HEALTH_STATUS 1} permission",
+				"DCGM_EXP_P2P_STATUS{0}[{peer_gpu 2} {link_status OK}] 0",
+				"DCGM_EXP_P2P_STATUS{1}[{peer_gpu 1} {link_status DisabledByRegKey}] 4",
+				"DCGM_EXP_P2P_STATUS{1}[{peer_gpu 5} {link_status Melted}] 6",
+			)
+			r.hasNot("DCGM_EXP_GPU_AFFINITY_INFO{2}")
+			r.hasNot("unavailable{DCGM_EXP_P2P")
+			r.hasNot("unavailable{DCGM_EXP_GPU_PAIR")
+			r.hasNot("unavailable{DCGM_EXP_GPU_AFFINITY") // what a lost GPU lacks its own health says
+			r.wait(interval)
+		}
+		f.set(func() {
+			f.read = func(_ context.Context, b *gpu.Batch) error {
+				b.Add(0, 0, gpu.Int(50), time.Now())
+				b.Fail(gpu.AllRows, gpu.FieldHealthChecks, gpu.ErrVersion)
+				b.Fail(gpu.AllRows, gpu.FieldPeerStates, gpu.ErrNotSupported)
+				return nil
+			}
+		})
+		r.wait(interval)
+		r.has("UTIL{0} 50", "unavailable{DCGM_EXP_GPU_HEALTH_STATUS -1} version", "unavailable{DCGM_EXP_P2P_STATUS -1} not_supported")
+		r.hasNot("DCGM_EXP_GPU_HEALTH_STATUS")
+		r.hasNot("DCGM_EXP_P2P_STATUS")
+		r.stop()
+	})
+}
+
+func TestWhatCannotBeTold(t *testing.T) {
+	for name, test := range map[string]struct {
+		gpus int
+		want []string
+	}{
+		"one GPU has no pair": {1, []string{
+			"unavailable{DCGM_EXP_GPU_PAIR_INFO -1} no_entity", "unavailable{DCGM_EXP_P2P_STATUS -1} no_entity",
+			"unavailable{DCGM_EXP_GPU_AFFINITY_INFO -1} not_supported", "unavailable{DCGM_EXP_GPU_HEALTH_STATUS -1} not_supported",
+		}},
+		"a source that keeps silent": {2, []string{
+			"unavailable{DCGM_EXP_GPU_PAIR_INFO -1} not_supported", "unavailable{DCGM_EXP_P2P_STATUS -1} not_supported",
+			"unavailable{DCGM_EXP_GPU_AFFINITY_INFO -1} not_supported", "unavailable{DCGM_EXP_GPU_HEALTH_STATUS -1} not_supported",
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := start(t, &fake{gpus: test.gpus}, tellPlan)
+				r.has(test.want...)
+				r.hasNot("DCGM_EXP")
+				r.stop()
+			})
+		})
+	}
+}
+
+// A node's worth of health checks and peers costs no memory once it was read.
+func TestWhatIsToldCostsNoMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{gpus: 16}
+		f.read = func(_ context.Context, b *gpu.Batch) error {
+			for row := range 16 {
+				b.Add(row, 0, gpu.Int(50), time.Now())
+				for range 10 {
+					b.Health = append(b.Health, gpu.HealthCheck{Row: row, Watch: "PCIE"})
+				}
+				for peer := range 16 {
+					b.Peers = append(b.Peers, gpu.PeerState{Row: row, Peer: peer, Status: "OK"})
+				}
+			}
+			return nil
+		}
+		r := start(t, f, func(o *collector.Options) {
+			tellPlan(o)
+			o.Publish = func(*gpu.Snapshot) {}
+		})
+		if n := testing.AllocsPerRun(20, func() { r.wait(interval) }); n > 40 {
+			t.Errorf("%v allocations a cycle", n)
+		}
+		r.stop()
+	})
+}
