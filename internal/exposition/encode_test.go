@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -30,6 +31,8 @@ const (
 	rowSwitchLink
 	rowCPU
 	rowCore
+	rowCard
+	rowCompute
 	rowCount
 )
 
@@ -44,6 +47,9 @@ func world() *gpu.Topology {
 	instance := board(1)
 	instance.Entity = gpu.Entity{Kind: gpu.KindGPUInstance, ParentKind: gpu.KindGPU, Parent: 1, ID: 7}
 	instance.InstanceID, instance.Profile = 2, "1g.10gb"
+	compute := instance
+	compute.Entity = gpu.Entity{Kind: gpu.KindComputeInstance, ParentKind: gpu.KindGPUInstance, Parent: 7, ID: 11}
+	compute.ComputeID = 1
 	link := board(0)
 	link.Entity = gpu.Entity{Kind: gpu.KindNVLink, ParentKind: gpu.KindGPU, Parent: 0, ID: 4}
 	link.Link = 4
@@ -57,6 +63,8 @@ func world() *gpu.Topology {
 		rowSwitchLink: {Entity: gpu.Entity{Kind: gpu.KindNVLink, ParentKind: gpu.KindNVSwitch, Parent: 3, ID: 4}, Link: 4},
 		rowCPU:        {Entity: gpu.Entity{Kind: gpu.KindCPU, ID: 1}, Serial: "0x1234"},
 		rowCore:       {Entity: gpu.Entity{Kind: gpu.KindCPUCore, ParentKind: gpu.KindCPU, Parent: 1, ID: 72}},
+		rowCard:       {Entity: gpu.Entity{Kind: gpu.KindConnectX, ID: 2}, PCIBusID: "00000000:A0:00.0"},
+		rowCompute:    compute,
 	})
 }
 
@@ -118,6 +126,8 @@ func TestLabelsOfEveryKind(t *testing.T) {
 				`M{nvlink="4",nvswitch="nvswitch3"} 1`,
 				`M{cpu="1",cpu_serial="0x1234"} 1`,
 				`M{cpucore="72",cpu="1"} 1`,
+				`M{connectx="2",pci_bus_id="00000000:A0:00.0"} 1`,
+				`M{gpu="1",UUID="GPU-1",pci_bus_id="00000000:1C:00.0",device="nvidia1",modelName="NVIDIA H100  80GB",GPU_I_PROFILE="1g.10gb",GPU_I_ID="2",GPU_CI_ID="1"} 1`,
 			},
 		},
 		{
@@ -137,6 +147,8 @@ func TestLabelsOfEveryKind(t *testing.T) {
 				`M{nvlink="4",nvswitch="nvswitch3",hostname="engine",Hostname="engine"} 1`,
 				`M{cpu="1",cpu_serial="0x1234",hostname="engine",Hostname="engine"} 1`,
 				`M{cpucore="72",cpu="1",hostname="engine",Hostname="engine"} 1`,
+				`M{connectx="2",pci_bus_id="00000000:A0:00.0",hostname="engine",Hostname="engine"} 1`,
+				`M{gpu="1",uuid="GPU-1",pci_bus_id="00000000:1C:00.0",device="nvidia1",modelName="NVIDIA-H100-80GB",GPU_I_PROFILE="1g.10gb",GPU_I_ID="2",GPU_CI_ID="1",hostname="engine",Hostname="engine"} 1`,
 			},
 		},
 	}
@@ -196,6 +208,8 @@ func TestLabelTypedCounters(t *testing.T) {
 		`M{nvlink="4",nvswitch="nvswitch3",Z="node"} 1`,
 		`M{cpu="1",cpu_serial="0x1234",Z="node"} 1`,
 		`M{cpucore="72",cpu="1",Z="node"} 1`,
+		`M{connectx="2",pci_bus_id="00000000:A0:00.0",Z="node"} 1`,
+		`M{gpu="1",UUID="GPU-1",pci_bus_id="00000000:1C:00.0",device="nvidia1",modelName="NVIDIA H100  80GB",GPU_I_PROFILE="1g.10gb",GPU_I_ID="2",GPU_CI_ID="1",Z="node"} 1`,
 	}
 	if diff := cmp.Diff(want, samples(page)); diff != "" {
 		t.Errorf("samples (-want +got):\n%s", diff)
@@ -280,6 +294,30 @@ func TestValues(t *testing.T) {
 			t.Errorf("%v: page %q, want %q", tt.value, page, want)
 		}
 	}
+}
+
+// FuzzNumber: every float is spelled as strconv spells it in its shortest form;
+// below a million, whole numbers too, without an exponent.
+func FuzzNumber(f *testing.F) {
+	for _, x := range []float64{0.1, 0.35, 71.234567, 999999.999999, 0.000123, 1.0000005, 0.30000000000000004, -12.5, 1e-5, 123456.7890125} {
+		f.Add(x)
+	}
+	s := &gpu.Snapshot{Topology: world(), Columns: []gpu.Column{column("M", gpu.MetricUntyped, nil)}}
+	f.Fuzz(func(t *testing.T, x float64) {
+		for _, n := range []float64{x, math.Round(math.Mod(x, 1e6)*1e3) / 1e3, math.Round(math.Mod(x, 1e6)*1e6) / 1e6} {
+			if math.IsNaN(n) {
+				continue
+			}
+			s.Columns[0].Values[rowNode] = gpu.Float(n)
+			p := exposition.NewEncoder(exposition.Options{}).Encode(s)
+			_, got, _ := strings.Cut(string(p.Bytes()), "\nM ")
+			got, _, _ = strings.Cut(got, "\n")
+			p.Release()
+			if want := strconv.FormatFloat(n, 'g', -1, 64); got != want {
+				t.Errorf("%v is spelled %s, want %s", n, got, want)
+			}
+		}
+	})
 }
 
 // Two boards that an engine can't tell apart are served once, in every family,

@@ -223,6 +223,9 @@ func (l *labeler) identity(dst []gpu.Label, t *gpu.Topology, row int, short bool
 	case gpu.KindCPUCore:
 		add("cpucore", number(d.Entity.ID))
 		add("cpu", number(d.Entity.Parent))
+	case gpu.KindConnectX:
+		add("connectx", number(d.Entity.ID))
+		more("pci_bus_id", d.PCIBusID)
 	}
 	host := l.opts.Hostname
 	if l.opts.EngineHost && t.Host != "" {

@@ -20,11 +20,13 @@ func appendNumber(dst []byte, v gpu.Value) []byte {
 	if i := int64(f); float64(i) == f && i > -1e6 && i < 1e6 && (i != 0 || !math.Signbit(f)) {
 		return strconv.AppendInt(dst, i, 10)
 	}
-	// A number of up to six decimals and fifteen digits in all is the only one of
-	// so few digits that reads back as f, and so the shortest. Most floats on a
-	// page are such numbers, and integers are spelled in a quarter of the time.
-	if micro := math.Round(f * 1e6); math.Abs(micro) < 1e15 && math.Abs(f) >= 1e-4 && micro/1e6 == f {
-		return appendMicros(dst, int64(micro))
+	// Below a million and with up to six decimals there is no other number of so
+	// few digits that reads back as f: it is the shortest. Most floats on a page
+	// are such numbers, and integers are spelled in a quarter of the time.
+	if a := math.Abs(f); a >= 1e-4 && a < 1e6 {
+		if micro := math.Round(f * 1e6); micro/1e6 == f {
+			return appendMicros(dst, int64(micro))
+		}
 	}
 	return strconv.AppendFloat(dst, f, 'g', -1, 64)
 }
