@@ -111,12 +111,18 @@ func (r *running) get(path string) (int, string) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
+	return body(r.t, resp)
+}
+
+// body returns the status and the body of a response.
+func body(t *testing.T, resp *http.Response) (int, string) {
+	t.Helper()
 	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
+	text, err := io.ReadAll(resp.Body)
 	if err != nil {
-		r.t.Fatal(err)
+		t.Fatal(err)
 	}
-	return resp.StatusCode, string(body)
+	return resp.StatusCode, string(text)
 }
 
 // until scrapes until the page holds all of what is wanted.
