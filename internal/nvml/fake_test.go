@@ -116,9 +116,21 @@ func results(top *gpu.Topology, plan *gpu.Plan, b *gpu.Batch) map[string]string 
 		}
 		found[key] = x.Value.String()
 	}
+	for _, x := range b.Peers {
+		found[top.Devices[x.Row].Entity.String()+" to "+top.Devices[x.Peer].Entity.String()] = x.Status
+	}
 	for _, x := range b.Faults {
-		key := top.Devices[x.Row].Entity.String()
-		if x.Field != gpu.AllFields {
+		key := "all"
+		if x.Row != gpu.AllRows {
+			key = top.Devices[x.Row].Entity.String()
+		}
+		switch x.Field {
+		case gpu.AllFields:
+		case gpu.FieldHealthChecks:
+			key += " health"
+		case gpu.FieldPeerStates:
+			key += " peers"
+		default:
 			key += " " + plan.Fields[x.Field].Name
 		}
 		found[key] = "fault:" + gpu.Reason(x.Err)

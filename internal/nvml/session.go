@@ -79,7 +79,11 @@ func (s *Session) Read(ctx context.Context, b *gpu.Batch) error {
 	}
 	var dead error
 	alive := 0
+	if s.plan.Health {
+		b.Fail(gpu.AllRows, gpu.FieldHealthChecks, errNoWatches)
+	}
 	for _, d := range s.devices {
+		d.alive = false
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("nvml: %w", err)
 		}
@@ -88,6 +92,7 @@ func (s *Session) Read(ctx context.Context, b *gpu.Batch) error {
 		}
 		err := s.readDevice(d, b)
 		if err == nil {
+			d.alive = true
 			alive++
 			continue
 		}
@@ -97,6 +102,11 @@ func (s *Session) Read(ctx context.Context, b *gpu.Batch) error {
 		dead = err
 		for _, r := range d.rows {
 			b.Fail(r.index, gpu.AllFields, err)
+		}
+	}
+	if s.plan.Peers {
+		if err := s.readPeers(b); err != nil {
+			return s.failed(err)
 		}
 	}
 	if alive > 0 || dead == nil || s.Err() != nil {

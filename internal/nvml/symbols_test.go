@@ -23,7 +23,7 @@ import (
 
 // oldFields are fields of which a driver without newer functions gives some.
 func oldFields() []gpu.FieldID {
-	return []gpu.FieldID{1, 53, 100, 140, 155, 202, 203, 230, 250, 252, 253, 385, 449, 526, 1001}
+	return []gpu.FieldID{1, 53, 100, 140, 155, 202, 203, 230, 250, 252, 253, 385, 449, 526, 1001, 170, 1525}
 }
 
 // child reads twice through the library at path, and prints what came of it.
@@ -35,6 +35,7 @@ func child(path string) int {
 		f.Levels |= gpu.KindsOf(gpu.KindGPU)
 		plan.Fields = append(plan.Fields, f)
 	}
+	plan.Placement, plan.Peers = true, true
 	s, err := nvml.New(nvml.Options{Library: path}).Open(context.Background(), plan)
 	if err != nil {
 		fmt.Printf("open %s: %v\n", gpu.Reason(err), err)
@@ -79,7 +80,7 @@ func runOld(t *testing.T, world *fakenvml.World, without ...string) (map[string]
 // An older driver lacks functions. Calling one of them would end the process:
 // what it would have given is declined, and everything else is served.
 func TestOldDriver(t *testing.T) {
-	world := fakenvml.NewWorld(t, "gpus 1")
+	world := fakenvml.NewWorld(t, "gpus 1", "gpu 0 set nvlinks 1")
 	base, out := runOld(t, world)
 	if base["GPU 0 DCGM_FI_DEV_FB_USED"] != "4096" {
 		t.Fatalf("the whole library gave %s", out)
@@ -145,6 +146,25 @@ func TestOldDriver(t *testing.T) {
 			}
 		})
 	}
+	t.Run("no placement, no fabric, no links", func(t *testing.T) {
+		got, out := runOld(t, fakenvml.NewWorld(t, "gpus 2"), "nvmlDeviceGetTopologyCommonAncestor", "nvmlDeviceGetMemoryAffinity",
+			"nvmlDeviceGetCpuAffinity", "nvmlDeviceGetP2PStatus", "nvmlDeviceGetNvLinkState", "nvmlDeviceGetGpuFabricInfoV")
+		for key, want := range map[string]string{
+			"GPU 0 peers": "fault:not_supported", "GPU 1 peers": "fault:not_supported",
+			"GPU 0 DCGM_FI_DEV_FABRIC_MANAGER_STATUS": "fault:not_supported", "GPU 0 DCGM_FI_DEV_SM_CLOCK": "1980",
+		} {
+			if got[key] != want {
+				t.Errorf("%s = %q, want %q: %s", key, got[key], want, out)
+			}
+		}
+	})
+	t.Run("links that tell little", func(t *testing.T) {
+		got, out := runOld(t, fakenvml.NewWorld(t, "gpus 2"), "nvmlDeviceGetNvLinkVersion", "nvmlDeviceGetNvLinkRemoteDeviceType",
+			"nvmlDeviceGetNvLinkRemotePciInfo_v2", "nvmlDeviceGetNvLinkErrorCounter")
+		if v := got["NVLink 0 of GPU 1 DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_PER_LINK_TOTAL"]; v != "fault:not_supported" {
+			t.Errorf("errors of a link are %q: %s", v, out)
+		}
+	})
 	t.Run("something that is no NVML", func(t *testing.T) {
 		_, out := runOld(t, world, "nvmlInit_v2")
 		if !strings.HasPrefix(out, "open version: ") || !strings.Contains(out, "nvmlInit_v2") {

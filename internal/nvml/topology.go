@@ -37,6 +37,8 @@ type device struct {
 	canMIG, mig bool
 	slots       []slot
 	changed     bool // its instances are no longer those of the topology
+	alive       bool // it could be read in the Read under way
+	peers       block
 	rows        []*row
 	events      *eventQueue
 }
@@ -79,6 +81,9 @@ func (s *Session) start() error {
 	s.topology.Source = "nvml"
 	s.topology.Driver = s.version("nvmlSystemGetDriverVersion", s.api.SystemGetDriverVersion)
 	s.topology.Library = s.version("nvmlSystemGetNVMLVersion", s.api.SystemGetNVMLVersion)
+	if s.plan.Placement {
+		s.topology.Pairs = s.pairs(list)
+	}
 	s.gpm.prepare(s)
 	return nil
 }
@@ -110,7 +115,11 @@ func (s *Session) discover(index, first int) (*device, []gpu.Device, error) {
 	}
 	var list []gpu.Device
 	if sel.HasMajor(uint32(index)) {
-		list = append(list, own)
+		whole := own
+		if s.plan.Placement && d.dead == nil {
+			whole.Place = s.place(d.handle)
+		}
+		list = append(list, whole)
 		d.rows = append(d.rows, &row{index: first, kind: gpu.KindGPU, gi: -1, target: s.target(d, d.handle)})
 	}
 	if d.dead != nil {

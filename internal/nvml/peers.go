@@ -1,0 +1,85 @@
+//go:build linux && cgo
+
+package nvml
+
+import (
+	"fmt"
+	"time"
+
+	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+const p2pStatus = "nvmlDeviceGetP2PStatus"
+
+// errNoWatches is the fault of the health checks: the watches are DCGM's own.
+var errNoWatches = fmt.Errorf("%w: the health watches are DCGM's, NVML has none", gpu.ErrNotSupported)
+
+// gpuRow returns the row of the GPU, -1 if only instances of it are selected.
+func (d *device) gpuRow() int {
+	if len(d.rows) == 0 || d.rows[0].kind != gpu.KindGPU {
+		return -1
+	}
+	return d.rows[0].index
+}
+
+func (s *Session) peerStatus(a, b *device) (gonvml.GpuP2PStatus, gonvml.Return) {
+	if !s.symbols.has(p2pStatus) {
+		return gonvml.P2P_STATUS_UNKNOWN, gonvml.ERROR_FUNCTION_NOT_FOUND
+	}
+	return a.handle.GetP2PStatus(b.handle, gonvml.P2P_CAPS_INDEX_NVLINK)
+}
+
+// readPeers appends the state of every connection of every GPU that could be
+// read to every other. It returns an error only if the driver is gone.
+func (s *Session) readPeers(b *gpu.Batch) error {
+	now := time.Now()
+	for _, d := range s.devices {
+		if d.gpuRow() < 0 || !d.alive {
+			continue
+		}
+		if d.peers.closed(now) {
+			b.Fail(d.gpuRow(), gpu.FieldPeerStates, d.peers.err)
+			continue
+		}
+		for _, peer := range s.devices {
+			if peer == d || peer.gpuRow() < 0 || !peer.alive {
+				continue
+			}
+			status, ret := s.peerStatus(d, peer)
+			switch {
+			case ret == gonvml.SUCCESS:
+				b.Peers = append(b.Peers, gpu.PeerState{Row: d.gpuRow(), Peer: peer.gpuRow(), Status: peerStatusName(status)})
+				continue
+			case driverGone(ret):
+				return &driverError{p2pStatus, ret}
+			case gpuGone(ret):
+				continue // one of the two, as the next Read will tell
+			}
+			b.Fail(d.gpuRow(), gpu.FieldPeerStates, d.peers.refuse(p2pStatus, ret, now, s.reprobe))
+			break
+		}
+	}
+	return nil
+}
+
+// peerStatusName returns the state as dcgm-exporter spells it.
+func peerStatusName(status gonvml.GpuP2PStatus) string {
+	switch status {
+	case gonvml.P2P_STATUS_OK:
+		return "OK"
+	case gonvml.P2P_STATUS_CHIPSET_NOT_SUPPORTED:
+		return "ChipsetNotSupported"
+	case gonvml.P2P_STATUS_GPU_NOT_SUPPORTED:
+		return "GPUNotSupported"
+	case gonvml.P2P_STATUS_IOH_TOPOLOGY_NOT_SUPPORTED:
+		return "TopologyNotSupported"
+	case gonvml.P2P_STATUS_DISABLED_BY_REGKEY:
+		return "DisabledByRegKey"
+	case gonvml.P2P_STATUS_NOT_SUPPORTED:
+		return "NotSupported"
+	default:
+		return "Unknown"
+	}
+}

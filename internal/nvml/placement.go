@@ -1,0 +1,172 @@
+//go:build linux && cgo
+
+package nvml
+
+import (
+	"math/bits"
+	"slices"
+	"strconv"
+
+	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// maxCPUs and maxNodes bound what is asked for: Linux has at most 8,192 CPUs
+// and 1,024 memory nodes.
+const (
+	maxCPUs  = 8192
+	maxNodes = 1024
+)
+
+// place says where a GPU sits. A GPU that is near to several memory nodes has
+// none that is nearest. nvmlDeviceGetNumaNodeId is another thing: the node
+// that the memory of the GPU itself is.
+func (s *Session) place(handle gonvml.Device) *gpu.Place {
+	p := &gpu.Place{NUMANode: -1}
+	if s.symbols.has("nvmlDeviceGetMemoryAffinity") {
+		if set, ret := handle.GetMemoryAffinity(maxNodes, gonvml.AFFINITY_SCOPE_NODE); ret == gonvml.SUCCESS {
+			if nodes := members(set); len(nodes) == 1 {
+				p.NUMANode = nodes[0]
+			}
+		}
+	}
+	if s.symbols.has("nvmlDeviceGetCpuAffinity") {
+		if set, ret := handle.GetCpuAffinity(maxCPUs); ret == gonvml.SUCCESS {
+			p.CPUs = ranges(members(set))
+		}
+	}
+	return p
+}
+
+// members returns the numbers of the bits that are set, ascending.
+func members(set []uint) []int {
+	var list []int
+	for i, word := range set {
+		for ; word != 0; word &= word - 1 {
+			list = append(list, i*bits.UintSize+bits.TrailingZeros(word))
+		}
+	}
+	return list
+}
+
+// ranges writes ascending numbers as Linux lists CPUs: "0-31,64".
+func ranges(list []int) string {
+	var text []byte
+	for i := 0; i < len(list); {
+		last := i
+		for last+1 < len(list) && list[last+1] == list[last]+1 {
+			last++
+		}
+		if len(text) > 0 {
+			text = append(text, ',')
+		}
+		text = strconv.AppendInt(text, int64(list[i]), 10)
+		if last > i {
+			text = strconv.AppendInt(append(text, '-'), int64(list[last]), 10)
+		}
+		i = last + 1
+	}
+	return string(text)
+}
+
+// The links of one GPU that are up, by where they lead to.
+type linkEnds struct {
+	gpus       map[string]int // by PCI bus id
+	switches   int
+	generation int
+}
+
+// ends finds out where the links of a GPU lead to.
+func (s *Session) ends(d *device) linkEnds {
+	e := linkEnds{gpus: map[string]int{}}
+	for _, link := range s.links(d.handle) {
+		if up, ret := d.handle.GetNvLinkState(link); ret != gonvml.SUCCESS || up != gonvml.FEATURE_ENABLED {
+			continue
+		}
+		if s.symbols.has("nvmlDeviceGetNvLinkVersion") && e.generation == 0 {
+			if version, ret := d.handle.GetNvLinkVersion(link); ret == gonvml.SUCCESS {
+				e.generation = linkGeneration(version)
+			}
+		}
+		if s.symbols.has("nvmlDeviceGetNvLinkRemoteDeviceType") {
+			if kind, ret := d.handle.GetNvLinkRemoteDeviceType(link); ret == gonvml.SUCCESS && kind == gonvml.NVLINK_DEVICE_TYPE_SWITCH {
+				e.switches++
+				continue
+			}
+		}
+		if s.symbols.any(remotePCISymbols) {
+			if pci, ret := d.handle.GetNvLinkRemotePciInfo(link); ret == gonvml.SUCCESS {
+				e.gpus[busID(&pci)]++
+			}
+		}
+	}
+	return e
+}
+
+var remotePCISymbols = []string{"nvmlDeviceGetNvLinkRemotePciInfo_v2", "nvmlDeviceGetNvLinkRemotePciInfo"}
+
+// linkGeneration returns the generation that NVML's number of a version stands
+// for (nvml.h, nvmlNvlinkVersion_t: 2.2 and 3.1 have numbers of their own).
+func linkGeneration(version uint32) int {
+	generations := [...]int{0, 1, 2, 2, 3, 3, 4, 5, 6}
+	if int(version) < len(generations) {
+		return generations[version]
+	}
+	return 0
+}
+
+// pairs says how the GPUs among the devices are connected. Of a GPU that
+// cannot be talked to nothing is known, and no pair is told.
+func (s *Session) pairs(list []gpu.Device) []gpu.Pair {
+	gpus := slices.DeleteFunc(slices.Clone(s.devices), func(d *device) bool { return d.gpuRow() < 0 || d.dead != nil })
+	ends := make([]linkEnds, len(gpus))
+	for i, d := range gpus {
+		ends[i] = s.ends(d)
+	}
+	var pairs []gpu.Pair
+	for i, a := range gpus {
+		for j := i + 1; j < len(gpus); j++ {
+			b := gpus[j]
+			p := gpu.Pair{A: a.gpuRow(), B: b.gpuRow(), Path: s.path(a, b)}
+			p.NVLinks = ends[i].gpus[list[p.B].PCIBusID]
+			if through := min(ends[i].switches, ends[j].switches); p.NVLinks == 0 && through > 0 {
+				if status, ret := s.peerStatus(a, b); ret == gonvml.SUCCESS && status == gonvml.P2P_STATUS_OK {
+					p.NVLinks = through
+				}
+			}
+			if p.NVLinks > 0 {
+				p.Generation = min(ends[i].generation, ends[j].generation)
+			}
+			pairs = append(pairs, p)
+		}
+	}
+	return pairs
+}
+
+// path returns the way between two GPUs through the machine.
+func (s *Session) path(a, b *device) gpu.Path {
+	if !s.symbols.has("nvmlDeviceGetTopologyCommonAncestor") {
+		return gpu.PathUnknown
+	}
+	level, ret := a.handle.GetTopologyCommonAncestor(b.handle)
+	if ret != gonvml.SUCCESS {
+		return gpu.PathUnknown
+	}
+	switch level {
+	case gonvml.TOPOLOGY_INTERNAL:
+		return gpu.PathBoard
+	case gonvml.TOPOLOGY_SINGLE:
+		return gpu.PathSwitch
+	case gonvml.TOPOLOGY_MULTIPLE:
+		return gpu.PathSwitches
+	case gonvml.TOPOLOGY_HOSTBRIDGE:
+		return gpu.PathHostBridge
+	case gonvml.TOPOLOGY_NODE:
+		return gpu.PathNode
+	case gonvml.TOPOLOGY_SYSTEM:
+		return gpu.PathSystem
+	default:
+		return gpu.PathUnknown
+	}
+}

@@ -1,0 +1,146 @@
+//go:build linux && cgo
+
+package nvml_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+func TestPlacement(t *testing.T) {
+	const lower, upper = "0-31,64-95", "32-63,96-127"
+	all := func(links, generation int) []gpu.Pair { // of three GPUs, the middle one at the other socket
+		return []gpu.Pair{
+			{A: 0, B: 1, Path: gpu.PathSystem, NVLinks: links, Generation: generation},
+			{A: 0, B: 2, Path: gpu.PathNode, NVLinks: links, Generation: generation},
+			{A: 1, B: 2, Path: gpu.PathSystem, NVLinks: links, Generation: generation},
+		}
+	}
+	tests := []struct {
+		name   string
+		script []string
+		pairs  []gpu.Pair
+		places []gpu.Place
+	}{
+		{
+			"switches between all", nil, all(18, 4),
+			[]gpu.Place{{NUMANode: 0, CPUs: lower}, {NUMANode: 1, CPUs: upper}, {NUMANode: 0, CPUs: lower}},
+		},
+		{
+			"as many links as the weaker GPU has up", []string{"gpu 1 set nvlink.3 down", "gpu 1 set nvlink-version 7"},
+			[]gpu.Pair{
+				{A: 0, B: 1, Path: gpu.PathSystem, NVLinks: 17, Generation: 4}, {A: 0, B: 2, Path: gpu.PathNode, NVLinks: 18, Generation: 4},
+				{A: 1, B: 2, Path: gpu.PathSystem, NVLinks: 17, Generation: 4},
+			}, nil,
+		},
+		{
+			"a partition of the fabric", []string{"gpu 0 set p2p.2 5"},
+			[]gpu.Pair{{A: 0, B: 1, Path: gpu.PathSystem, NVLinks: 18, Generation: 4}, {A: 0, B: 2, Path: gpu.PathNode}, {A: 1, B: 2, Path: gpu.PathSystem, NVLinks: 18, Generation: 4}}, nil,
+		},
+		{
+			"a bridge of two links",
+			[]string{
+				"gpu 0 set nvlinks 4", "gpu 0 set nvlink.0 gpu 2", "gpu 0 set nvlink.1 gpu 2", "gpu 0 set nvlink.2 down", "gpu 0 set nvlink.3 -",
+				"gpu 2 set nvlinks 2", "gpu 2 set nvlink.0 gpu 0", "gpu 2 set nvlink.1 gpu 0", "gpu 1 set nvlinks 0",
+				"gpu 0 set nvlink-version 5", "gpu 2 set nvlink-version 5", "gpu 0 set path.2 20",
+			},
+			[]gpu.Pair{{A: 0, B: 1, Path: gpu.PathSystem}, {A: 0, B: 2, Path: gpu.PathSwitches, NVLinks: 2, Generation: 3}, {A: 1, B: 2, Path: gpu.PathSystem}}, nil,
+		},
+		{
+			"nothing known", []string{
+				"fail nvmlDeviceGetTopologyCommonAncestor 3", "fail nvmlDeviceGetMemoryAffinity 3", "fail nvmlDeviceGetCpuAffinity 999", "fail nvmlDeviceGetNvLinkState 3",
+			},
+			[]gpu.Pair{{A: 0, B: 1}, {A: 0, B: 2}, {A: 1, B: 2}}, []gpu.Place{{NUMANode: -1}, {NUMANode: -1}, {NUMANode: -1}},
+		},
+		{
+			"a path of the future, two near nodes, no near CPU",
+			[]string{"gpu 0 set path.1 60", "gpu 0 set memory-nodes 3", "gpu 0 set no-cpus 1", "gpu 1 set nvlinks 0"},
+			[]gpu.Pair{{A: 0, B: 1}, {A: 0, B: 2, Path: gpu.PathNode, NVLinks: 18, Generation: 4}, {A: 1, B: 2, Path: gpu.PathSystem}},
+			[]gpu.Place{{NUMANode: -1}, {NUMANode: 1, CPUs: upper}, {NUMANode: 0, CPUs: lower}},
+		},
+		{
+			"a lost GPU", []string{"gpu 1 lost"}, []gpu.Pair{{A: 0, B: 2, Path: gpu.PathNode, NVLinks: 18, Generation: 4}}, nil,
+		},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			src, _ := source(t, append([]string{"gpus 3"}, test.script...)...)
+			plan := planOf(t, 100)
+			plan.Placement = true
+			top := open(t, src, plan).Topology()
+			if diff := cmp.Diff(test.pairs, top.Pairs); diff != "" {
+				t.Errorf("pairs (-want +got):\n%s", diff)
+			}
+			var places []gpu.Place
+			for _, d := range top.Devices {
+				if d.Place != nil {
+					places = append(places, *d.Place)
+				}
+			}
+			if test.places != nil {
+				if diff := cmp.Diff(test.places, places); diff != "" {
+					t.Errorf("places (-want +got):\n%s", diff)
+				}
+			}
+		})
+	}
+}
+
+// Rows are those of the topology, whatever stands between the GPUs; what nobody
+// asked for is not there.
+func TestPairsOfCutGPUs(t *testing.T) {
+	src, world := source(t, cut...)
+	plan := planOf(t, 100)
+	if top := open(t, src, plan).Topology(); top.Pairs != nil || top.Devices[0].Place != nil || world.Ledger(t)["nvmlDeviceGetTopologyCommonAncestor"] != 0 {
+		t.Errorf("pairs %v and place %v, which nobody asked for", top.Pairs, top.Devices[0].Place)
+	}
+	plan.Placement = true
+	top := open(t, src, plan).Topology()
+	for _, p := range top.Pairs {
+		if a, b := top.Devices[p.A].Entity.Kind, top.Devices[p.B].Entity.Kind; a != gpu.KindGPU || b != gpu.KindGPU {
+			t.Errorf("pair %v is of a %v and a %v", p, a, b)
+		}
+	}
+	if len(top.Pairs) != 3 || top.Devices[2].Place != nil {
+		t.Errorf("%d pairs, want 3; an instance has the place %v", len(top.Pairs), top.Devices[2].Place)
+	}
+}
+
+func TestPeers(t *testing.T) {
+	src, world := source(t, "gpus 3", "gpu 0 set p2p.1 1", "gpu 0 set p2p.2 2", "gpu 1 set p2p.0 3", "gpu 1 set p2p.2 4", "gpu 2 set p2p.0 5", "gpu 2 set p2p.1 77")
+	plan := planOf(t)
+	plan.Peers = true
+	s := open(t, src, plan)
+	want := map[string]string{
+		"GPU 0 to GPU 1": "ChipsetNotSupported", "GPU 0 to GPU 2": "GPUNotSupported", "GPU 1 to GPU 0": "TopologyNotSupported",
+		"GPU 1 to GPU 2": "DisabledByRegKey", "GPU 2 to GPU 0": "NotSupported", "GPU 2 to GPU 1": "Unknown",
+	}
+	if diff := cmp.Diff(want, read(t, s, plan)); diff != "" {
+		t.Errorf("every state (-want +got):\n%s", diff)
+	}
+	world.Play(t, "gpus 3", "gpu 1 lost")
+	want = map[string]string{"GPU 0 to GPU 2": "OK", "GPU 2 to GPU 0": "OK", "GPU 1": "fault:lost"}
+	if diff := cmp.Diff(want, read(t, s, plan)); diff != "" {
+		t.Errorf("one GPU lost (-want +got):\n%s", diff)
+	}
+	world.Play(t, "gpus 3", "fail nvmlDeviceGetP2PStatus 3 2")
+	for range 2 {
+		got := read(t, s, plan)
+		if got["GPU 2 peers"] != "fault:not_supported" || got["GPU 0 to GPU 2"] != "OK" {
+			t.Errorf("refused for GPU 2: %v", got)
+		}
+	}
+}
+
+func TestNoHealthWatches(t *testing.T) {
+	src, _ := source(t, "gpus 2")
+	plan := planOf(t)
+	plan.Health = true
+	want := map[string]string{"all health": "fault:not_supported"}
+	if diff := cmp.Diff(want, read(t, open(t, src, plan), plan)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
