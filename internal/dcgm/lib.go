@@ -20,16 +20,23 @@ type engine interface {
 	// versions returns the versions of the library and of the engine, as
 	// DCGM's build information spells them.
 	versions() (library, engine string, err error)
-	// gpus returns the ids of all GPUs, also of lost and unsupported ones. The
-	// slice is the caller's until the next call.
-	gpus() ([]uint32, error)
+	// entities returns the ids of all GPUs, also of lost and unsupported ones,
+	// of all switches or of all ConnectX cards. The slice is the caller's until
+	// the next call.
+	entities(entityGroup) ([]uint32, error)
 	// supported returns the ids of the GPUs that DCGM reads at present.
 	supported() ([]uint32, error)
 	// status returns the state of a GPU.
 	status(id uint32) status
-	// instances returns the MIG GPU instances. The slice is the caller's until
+	// instances returns the MIG GPU instances and their compute instances,
+	// links the NVLinks of GPUs and switches. The slices are the caller's until
 	// the next call.
 	instances() ([]instance, error)
+	links() ([]link, error)
+	// cpus returns the Grace CPUs.
+	cpus() ([]cpu, error)
+	// place returns where a GPU sits.
+	place(id uint32) (place, error)
 	// attributes returns what the engine remembers of a GPU that can no longer
 	// be asked.
 	attributes(id uint32) (identity, error)
@@ -68,7 +75,13 @@ type entityGroup uint8
 const (
 	groupNone     entityGroup = 0 // DCGM_FE_NONE: the whole node
 	groupGPU      entityGroup = 1 // DCGM_FE_GPU
+	groupSwitch   entityGroup = 3 // DCGM_FE_SWITCH
 	groupInstance entityGroup = 4 // DCGM_FE_GPU_I
+	groupCompute  entityGroup = 5 // DCGM_FE_GPU_CI
+	groupLink     entityGroup = 6 // DCGM_FE_LINK
+	groupCPU      entityGroup = 7 // DCGM_FE_CPU
+	groupCore     entityGroup = 8 // DCGM_FE_CPU_CORE
+	groupConnectX entityGroup = 9 // DCGM_FE_CONNECTX
 )
 
 // An entity is what DCGM calls an entity pair.
@@ -111,12 +124,47 @@ func (s status) String() string {
 	}
 }
 
-// An instance is a MIG GPU instance.
+// An instance is a MIG GPU instance, or a compute instance of one.
 type instance struct {
-	id      uint32 // DCGM's entity id
-	gpu     uint32 // DCGM's id of its GPU
+	entity
+	parent  uint32 // DCGM's id of its GPU, or of its GPU instance
 	nvml    uint32 // NVML's GPU-instance id
+	compute uint32 // NVML's compute-instance id, of compute instances
 	profile uint32 // NVML's profile id, which tells a repartition
+}
+
+// A link is an NVLink at one of its ends.
+type link struct {
+	parent entity // a GPU or a switch
+	index  uint32
+}
+
+// entity returns DCGM's name for the link (dcgm_link_t): the kind of its
+// parent in the low byte, the index in the two bytes above, the parent's id on
+// top.
+func (l link) entity() entity {
+	return entity{groupLink, uint32(l.parent.group) | l.index&0xffff<<8 | l.parent.id<<24}
+}
+
+// A cpu is a Grace CPU.
+type cpu struct {
+	id     uint32
+	serial string
+	cores  []uint32 // the ids of its cores, ascending
+}
+
+// A place is what DCGM knows of where a GPU sits.
+type place struct {
+	cpus  []uint64 // the mask of the CPUs that are nearest; nil where unknown
+	paths []path
+}
+
+// A path leads to another GPU. Its levels are DCGM_TOPOLOGY_*: a bit of the
+// low byte for the way through the machine, and one above for the number of
+// NVLinks.
+type path struct {
+	gpu    uint32
+	levels uint64
 }
 
 // An identity is what a GPU or instance tells of itself. For an instance,

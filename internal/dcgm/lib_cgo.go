@@ -5,6 +5,7 @@ package dcgm
 /*
 #cgo LDFLAGS: -ldl
 #include <stdlib.h>
+#include <string.h>
 #include "thin.h"
 */
 import "C"
@@ -12,6 +13,7 @@ import "C"
 import (
 	"errors"
 	"fmt"
+	"math/bits"
 	"strings"
 	"sync"
 	"time"
@@ -143,10 +145,12 @@ type connection struct {
 	handle    C.uintptr_t
 	own       bool // handle is a connection of our own, to be closed
 	buffer    C.thin_buffer
-	entities  *[C.THIN_ENTITIES_MAX]C.uint
+	found     *[C.THIN_ENTITIES_MAX]C.uint
 	hierarchy *C.thin_hierarchy
+	linked    *C.thin_links
 	ids       []uint32
 	scratch   []instance
+	ends      []link
 }
 
 func (e *connection) dial(a address, o Options) error {
@@ -196,14 +200,14 @@ func (e *connection) versions() (library, engine string, err error) {
 	return own.RawBuildInfoString, theirs.RawBuildInfoString, coded("dcgmHostengineVersionInfo", err)
 }
 
-func (e *connection) gpus() ([]uint32, error) {
-	if e.entities == nil {
-		e.entities = (*[C.THIN_ENTITIES_MAX]C.uint)(C.malloc(C.THIN_ENTITIES_MAX * C.sizeof_uint))
+func (e *connection) entities(group entityGroup) ([]uint32, error) {
+	if e.found == nil {
+		e.found = (*[C.THIN_ENTITIES_MAX]C.uint)(C.malloc(C.THIN_ENTITIES_MAX * C.sizeof_uint))
 	}
 	var n C.int
-	code := C.thin_gpus(e.lib.c, e.handle, &e.entities[0], &n)
+	code := C.thin_entities(e.lib.c, e.handle, C.uint(group), &e.found[0], &n)
 	e.ids = e.ids[:0]
-	for _, id := range e.entities[:n] {
+	for _, id := range e.found[:n] {
 		e.ids = append(e.ids, uint32(id))
 	}
 	return e.ids, e.lib.result("dcgmGetEntityGroupEntities", code)
@@ -230,27 +234,105 @@ func (e *connection) instances() ([]instance, error) {
 	}
 	for i := range e.hierarchy.entries[:e.hierarchy.count] {
 		x := &e.hierarchy.entries[i]
-		if entityGroup(x.entity.group) != groupInstance || entityGroup(x.parent.group) != groupGPU {
+		i := instance{
+			entity: entity{entityGroup(x.entity.group), uint32(x.entity.id)}, parent: uint32(x.parent.id),
+			nvml: uint32(x.info.nvml_instance), profile: uint32(x.info.nvml_profile),
+		}
+		switch parent := entityGroup(x.parent.group); {
+		case i.group == groupInstance && parent == groupGPU:
+		case i.group == groupCompute && parent == groupInstance:
+			i.compute = uint32(x.info.nvml_compute)
+		default:
 			continue
 		}
-		e.scratch = append(e.scratch, instance{
-			id: uint32(x.entity.id), gpu: uint32(x.parent.id),
-			nvml: uint32(x.info.nvml_instance), profile: uint32(x.info.nvml_profile),
-		})
+		e.scratch = append(e.scratch, i)
 	}
 	return e.scratch, nil
+}
+
+// The states of a link (dcgmNvLinkLinkState_t): a GPU has those of its links
+// that are supported, a switch those that are not disabled, for that is what
+// DCGM says of a switch's links that do not exist.
+const (
+	linkNotSupported = 0
+	linkDisabled     = 1
+)
+
+func (e *connection) links() ([]link, error) {
+	if e.linked == nil {
+		e.linked = (*C.thin_links)(C.malloc(C.sizeof_thin_links))
+	}
+	e.ends = e.ends[:0]
+	if err := e.lib.result("dcgmGetNvLinkLinkStatus", C.thin_get_links(e.lib.c, e.handle, e.linked)); err != nil {
+		return nil, err
+	}
+	for i := range e.linked.gpus[:e.linked.gpu_count] {
+		g := &e.linked.gpus[i]
+		for index, state := range g.states {
+			if state != linkNotSupported {
+				e.ends = append(e.ends, link{entity{groupGPU, uint32(g.id)}, uint32(index)})
+			}
+		}
+	}
+	for i := range e.linked.switches[:e.linked.switch_count] {
+		s := &e.linked.switches[i]
+		for index, state := range s.states {
+			if state != linkNotSupported && state != linkDisabled {
+				e.ends = append(e.ends, link{entity{groupSwitch, uint32(s.id)}, uint32(index)})
+			}
+		}
+	}
+	return e.ends, nil
+}
+
+func (e *connection) cpus() ([]cpu, error) {
+	found := (*C.thin_cpus)(C.malloc(C.sizeof_thin_cpus))
+	defer C.free(unsafe.Pointer(found))
+	if err := e.lib.result("dcgmGetCpuHierarchy_v2", C.thin_get_cpus(e.lib.c, e.handle, found)); err != nil {
+		return nil, err
+	}
+	list := make([]cpu, found.count)
+	for i := range list {
+		c := &found.cpus[i]
+		serial := C.GoStringN(&c.serial[0], C.int(C.strnlen(&c.serial[0], C.size_t(len(c.serial)))))
+		list[i] = cpu{id: uint32(c.id), serial: clean(serial)}
+		for w, word := range c.cores.words {
+			for ; word != 0; word &= word - 1 {
+				list[i].cores = append(list[i].cores, uint32(w*64+bits.TrailingZeros64(uint64(word))))
+			}
+		}
+	}
+	return list, nil
+}
+
+func (e *connection) place(id uint32) (place, error) {
+	found := (*C.thin_place)(C.malloc(C.sizeof_thin_place))
+	defer C.free(unsafe.Pointer(found))
+	if err := e.lib.result("dcgmGetDeviceTopology", C.thin_get_place(e.lib.c, e.handle, C.uint(id), found)); err != nil {
+		return place{}, err
+	}
+	var p place
+	for _, word := range found.cpus {
+		p.cpus = append(p.cpus, uint64(word))
+	}
+	for i := range found.paths[:found.count] {
+		p.paths = append(p.paths, path{uint32(found.paths[i].id), uint64(found.paths[i].path)})
+	}
+	return p, nil
+}
+
+// clean returns a text, empty where it is one of DCGM's blanks.
+func clean(text string) string {
+	if blank, _ := blankText([]byte(text)); blank {
+		return ""
+	}
+	return text
 }
 
 func (e *connection) attributes(id uint32) (identity, error) {
 	d, err := godcgm.GetDeviceInfo(uint(id))
 	if err != nil {
 		return identity{}, coded("dcgmGetDeviceAttributes", err)
-	}
-	clean := func(text string) string {
-		if blank, _ := blankText([]byte(text)); blank {
-			return ""
-		}
-		return text
 	}
 	return identity{model: clean(d.Identifiers.Model), uuid: clean(d.UUID), busID: clean(d.PCI.BusID), index: -1, minor: -1}, nil
 }
@@ -341,8 +423,9 @@ func (e *connection) close() error {
 	}
 	C.thin_free(&e.buffer)
 	C.free(unsafe.Pointer(e.hierarchy))
-	C.free(unsafe.Pointer(e.entities))
-	e.hierarchy, e.entities = nil, nil
+	C.free(unsafe.Pointer(e.found))
+	C.free(unsafe.Pointer(e.linked))
+	e.hierarchy, e.found, e.linked = nil, nil, nil
 	e.lib.open--
 	if err := godcgm.Shutdown(); err != nil {
 		e.lib.release()

@@ -27,10 +27,12 @@ type Session struct {
 	library, version string // of libdcgm and of the engine
 	release          release
 
-	top    *gpu.Topology
-	layout layout
-	rows   map[entity]int
-	fields []int32 // plan index by field id, -1 for none
+	top     *gpu.Topology
+	layout  layout
+	rows    map[entity]int
+	members []entity // per row
+	wanted  map[audience]bool
+	fields  []int32 // plan index by field id, -1 for none
 
 	watches []*watch
 	groups  []*group

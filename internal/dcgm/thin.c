@@ -51,6 +51,10 @@ const char *thin_load(thin_lib *lib, const char *soname, int *missing) {
 #undef LOOK_UP
     /* newer than the library itself: DCGM 4.5 */
     *(void **)&lib->connect_v3 = dlsym(handle, "dcgmConnect_v3");
+    *(void **)&lib->links = dlsym(handle, "dcgmGetNvLinkLinkStatus");
+    *(void **)&lib->cpus = dlsym(handle, "dcgmGetCpuHierarchy_v2");
+    *(void **)&lib->cpus_old = dlsym(handle, "dcgmGetCpuHierarchy");
+    *(void **)&lib->place = dlsym(handle, "dcgmGetDeviceTopology");
     lib->handle = handle;
     *missing = 0;
     return NULL;
@@ -65,9 +69,9 @@ int thin_connect(thin_lib *lib, const char *address, int unix_socket, int vsock,
     return lib->connect_v2(address, &p, handle);
 }
 
-int thin_gpus(thin_lib *lib, uintptr_t handle, unsigned ids[THIN_ENTITIES_MAX], int *n) {
+int thin_entities(thin_lib *lib, uintptr_t handle, unsigned group, unsigned ids[THIN_ENTITIES_MAX], int *n) {
     *n = THIN_ENTITIES_MAX;
-    int code = lib->entities(handle, 1 /* DCGM_FE_GPU */, ids, n, 0);
+    int code = lib->entities(handle, group, ids, n, 0);
     if (code != 0 || *n < 0 || *n > THIN_ENTITIES_MAX) *n = 0;
     return code;
 }

@@ -52,6 +52,78 @@ typedef struct { /* dcgmMigHierarchy_v2 */
     thin_hierarchy_entry entries[THIN_HIERARCHY_MAX];
 } thin_hierarchy;
 
+#define THIN_GPUS_MAX 32                /* DCGM_MAX_NUM_DEVICES */
+#define THIN_SWITCHES_MAX 12            /* DCGM_MAX_NUM_SWITCHES */
+#define THIN_GPU_LINKS_MAX 36           /* DCGM_NVLINK_MAX_LINKS_PER_GPU */
+#define THIN_GPU_LINKS_MAX_OLD 18       /* DCGM_NVLINK_MAX_LINKS_PER_GPU_LEGACY3 */
+#define THIN_SWITCH_LINKS_MAX 256       /* DCGM_NVLINK_MAX_LINKS_PER_NVSWITCH */
+#define THIN_CPUS_MAX 8                 /* DCGM_MAX_NUM_CPUS */
+#define THIN_CORE_WORDS 16              /* DCGM_CPU_CORE_BITMASK_COUNT_V1 */
+#define THIN_AFFINITY_WORDS 8           /* DCGM_AFFINITY_BITMASK_ARRAY_SIZE */
+
+typedef struct { /* dcgmNvLinkNvSwitchLinkStatus_t */
+    unsigned id, states[THIN_SWITCH_LINKS_MAX];
+} thin_switch_links;
+
+typedef struct { /* dcgmNvLinkStatus_v5, DCGM 4.6 */
+    unsigned version, gpu_count;
+    struct {
+        unsigned id, states[THIN_GPU_LINKS_MAX];
+    } gpus[THIN_GPUS_MAX];
+    unsigned switch_count;
+    thin_switch_links switches[THIN_SWITCHES_MAX];
+} thin_links;
+
+typedef struct { /* dcgmNvLinkStatus_v4, before DCGM 4.6 */
+    unsigned version, gpu_count;
+    struct {
+        unsigned id, states[THIN_GPU_LINKS_MAX_OLD];
+    } gpus[THIN_GPUS_MAX];
+    unsigned switch_count;
+    thin_switch_links switches[THIN_SWITCHES_MAX];
+} thin_links_old;
+
+typedef struct { /* dcgmCpuHierarchyOwnedCores_v1 */
+    unsigned version;
+    uint64_t words[THIN_CORE_WORDS];
+} thin_cores;
+
+typedef struct { /* dcgmCpuHierarchy_v2, with serial numbers */
+    unsigned version, count;
+    struct {
+        unsigned id;
+        thin_cores cores;
+        char serial[256];
+    } cpus[THIN_CPUS_MAX];
+} thin_cpus;
+
+typedef struct { /* dcgmCpuHierarchy_v1 */
+    unsigned version, count;
+    struct {
+        unsigned id;
+        thin_cores cores;
+    } cpus[THIN_CPUS_MAX];
+} thin_cpus_old;
+
+typedef struct { /* dcgmDeviceTopology_v2, DCGM 4.6 */
+    unsigned version;
+    unsigned long cpus[THIN_AFFINITY_WORDS];
+    unsigned count;
+    struct {
+        unsigned id;
+        uint64_t path, links;
+    } paths[THIN_GPUS_MAX - 1];
+} thin_place;
+
+typedef struct { /* dcgmDeviceTopology_v1, before DCGM 4.6 */
+    unsigned version;
+    unsigned long cpus[THIN_AFFINITY_WORDS];
+    unsigned count;
+    struct {
+        unsigned id, path, links;
+    } paths[THIN_GPUS_MAX - 1];
+} thin_place_old;
+
 typedef int (*thin_callback)(unsigned group, unsigned entity, thin_value *values, int n, void *data);
 
 /* A value without its padding; type sample in lib.go has the same layout. */
@@ -84,6 +156,11 @@ typedef struct {
     int (*disconnect)(uintptr_t);
     int (*entities)(uintptr_t, unsigned, unsigned *, int *, unsigned);
     int (*hierarchy)(uintptr_t, thin_hierarchy *);
+    /* NULL where the library is older than the function */
+    int (*links)(uintptr_t, void *);
+    int (*cpus)(uintptr_t, void *);
+    int (*cpus_old)(uintptr_t, void *);
+    int (*place)(uintptr_t, unsigned, void *);
     int (*group_create)(uintptr_t, int, const char *, uintptr_t *);
     int (*group_destroy)(uintptr_t, uintptr_t);
     int (*group_add)(uintptr_t, uintptr_t, unsigned, unsigned);
@@ -103,7 +180,12 @@ typedef struct {
 const char *thin_load(thin_lib *lib, const char *soname, int *missing);
 
 int thin_connect(thin_lib *lib, const char *address, int unix_socket, int vsock, unsigned timeout_ms, uintptr_t *handle);
-int thin_gpus(thin_lib *lib, uintptr_t handle, unsigned ids[THIN_ENTITIES_MAX], int *n);
+int thin_entities(thin_lib *lib, uintptr_t handle, unsigned group, unsigned ids[THIN_ENTITIES_MAX], int *n);
+/* These ask for the structure of DCGM 4.6, and where that is not understood for
+ * the older one, and answer in the newer form. */
+int thin_get_links(thin_lib *lib, uintptr_t handle, thin_links *links);
+int thin_get_cpus(thin_lib *lib, uintptr_t handle, thin_cpus *cpus);
+int thin_get_place(thin_lib *lib, uintptr_t handle, unsigned gpu, thin_place *place);
 int thin_instances(thin_lib *lib, uintptr_t handle, thin_hierarchy *h);
 int thin_create_group(thin_lib *lib, uintptr_t handle, const char *name, const thin_entity *members, int n, uintptr_t *id);
 int thin_latest(thin_lib *lib, uintptr_t handle, uintptr_t group, uintptr_t fields, thin_buffer *buffer);

@@ -27,23 +27,30 @@ const (
 type layout struct {
 	gpus      []uint32   // all of them, ascending
 	unread    []uint32   // those that DCGM did not read
-	instances []instance // ascending by id
+	instances []instance // GPU instances before compute instances, ascending by id
+	periphery periphery
 }
 
-func (l *layout) set(gpus []uint32, instances []instance) {
-	l.gpus = append(l.gpus[:0], gpus...)
-	slices.Sort(l.gpus)
-	l.instances = append(l.instances[:0], instances...)
-	slices.SortFunc(l.instances, func(a, b instance) int { return cmp.Compare(a.id, b.id) })
+// sorted puts instances in the order of a layout, in place, without compute
+// instances where nobody wants them.
+func (s *Session) sorted(instances []instance) []instance {
+	if !s.wants(audience{kind: gpu.KindComputeInstance}) {
+		instances = slices.DeleteFunc(instances, func(x instance) bool { return x.group == groupCompute })
+	}
+	slices.SortFunc(instances, func(a, b instance) int {
+		return cmp.Or(cmp.Compare(a.group, b.group), cmp.Compare(a.id, b.id))
+	})
+	return instances
 }
 
 // discover makes the topology: it asks for the GPUs and their instances, picks
 // those that the plan selects, and reads who they are.
 func (s *Session) discover() error {
-	gpus, err := s.engine.gpus()
+	gpus, err := s.engine.entities(groupGPU)
 	if err != nil {
 		return err
 	}
+	s.layout.gpus = slices.Sorted(slices.Values(gpus))
 	supported, err := s.engine.supported()
 	if err != nil {
 		return err
@@ -55,7 +62,10 @@ func (s *Session) discover() error {
 	if err != nil {
 		s.log.Warn("DCGM does not tell the MIG instances; GPUs only", "error", s.inWords(err))
 	}
-	s.layout.set(gpus, instances)
+	s.layout.instances = slices.Clone(s.sorted(instances))
+	if s.layout.periphery, err = s.survey(); err != nil {
+		return err
+	}
 
 	var members []entity
 	for _, id := range s.layout.gpus {
@@ -69,22 +79,36 @@ func (s *Session) discover() error {
 		if s.plan.Devices.HasMajor(id) {
 			members = append(members, entity{groupGPU, id})
 		}
-		for _, x := range s.layout.instances {
-			if x.gpu == id && s.plan.Devices.HasMinor(x.id) {
-				members = append(members, entity{groupInstance, x.id})
-			}
-		}
+		members = s.appendInstances(members, id)
 	}
 	s.reportMissing(members)
-	if len(members) == 0 {
+	others := s.peripheral()
+	if len(members)+len(others) == 0 {
 		return s.nothingToWatch(len(s.layout.gpus))
 	}
-	known, driver, err := s.identify(members)
+	known, driver, err := s.identify(members, others)
 	if err != nil {
 		return err
 	}
-	s.build(members, known, driver)
+	s.build(members, others, known, driver)
 	return nil
+}
+
+// appendInstances appends the selected GPU instances of a GPU, each with its
+// compute instances behind it.
+func (s *Session) appendInstances(members []entity, id uint32) []entity {
+	for _, x := range s.layout.instances {
+		if x.group != groupInstance || x.parent != id || !s.plan.Devices.HasMinor(x.id) {
+			continue
+		}
+		members = append(members, x.entity)
+		for _, c := range s.layout.instances {
+			if c.group == groupCompute && c.parent == x.id {
+				members = append(members, c.entity)
+			}
+		}
+	}
+	return members
 }
 
 func (s *Session) nothingToWatch(gpus int) error {
@@ -117,16 +141,26 @@ func (s *Session) reportMissing(members []entity) {
 // that last only as long as it takes; DCGM gives the minor number and the
 // index in no other way. It also sets the clock by the samples just taken.
 // Instances that do not tell who they are have no profile.
-func (s *Session) identify(members []entity) (known map[entity]identity, driver string, err error) {
+func (s *Session) identify(members []entity, others []member) (known map[entity]identity, driver string, err error) {
 	var gpus, cuts []entity
-	for _, e := range members {
-		if e.group == groupInstance {
-			cuts = append(cuts, e)
-			e = entity{groupGPU, s.cutOf(e).gpu}
-		}
-		if !slices.Contains(gpus, e) {
+	add := func(id uint32) {
+		if e := (entity{groupGPU, id}); !slices.Contains(gpus, e) {
 			gpus = append(gpus, e)
 		}
+	}
+	for _, e := range members {
+		if e.group != groupGPU {
+			cuts = append(cuts, e)
+		}
+		add(s.gpuOf(e))
+	}
+	for i := range others {
+		if e := &others[i].Device.Entity; e.ParentKind == gpu.KindGPU {
+			add(e.Parent)
+		}
+	}
+	if len(gpus) == 0 { // a machine of switches
+		return nil, "", nil
 	}
 	known = make(map[entity]identity, len(gpus)+len(cuts))
 	for _, e := range slices.Concat(gpus, cuts) {
@@ -187,10 +221,22 @@ func (i identity) with(field gpu.FieldID, v gpu.Value) identity {
 	return i
 }
 
-// cutOf returns what the layout knows of a GPU instance.
+// cutOf returns what the layout knows of an instance.
 func (s *Session) cutOf(e entity) instance {
-	i := slices.IndexFunc(s.layout.instances, func(x instance) bool { return x.id == e.id })
+	i := slices.IndexFunc(s.layout.instances, func(x instance) bool { return x.entity == e })
 	return s.layout.instances[i]
+}
+
+// gpuOf returns the id of the GPU of a member: its own, or that of an instance.
+func (s *Session) gpuOf(e entity) uint32 {
+	for e.group != groupGPU {
+		above := entity{groupGPU, s.cutOf(e).parent}
+		if e.group == groupCompute {
+			above.group = groupInstance
+		}
+		e = above
+	}
+	return e.id
 }
 
 // once watches fields, has them sampled, calls read with their values, and
@@ -223,40 +269,38 @@ func (s *Session) once(members []entity, ids []gpu.FieldID, read func(readout)) 
 
 // build makes the devices, parents before their children as discover sorted
 // them.
-func (s *Session) build(members []entity, known map[entity]identity, driver string) {
-	devices := make([]gpu.Device, 0, len(members))
-	s.rows = make(map[entity]int, len(members))
-	for row, e := range members {
-		s.rows[e] = row
-		id := e.id
-		var cut instance
-		if e.group == groupInstance {
-			cut = s.cutOf(e)
-			id = cut.gpu
-		}
-		parent := entity{groupGPU, id}
-		who := s.remembered(id, known[parent])
-		known[parent] = who
-		d := gpu.Device{
-			Entity: gpu.Entity{Kind: gpu.KindGPU, ID: id},
-			GPU:    id, UUID: who.uuid, PCIBusID: who.busID, Model: who.model, NVMLIndex: id, Minor: id,
-		}
-		if who.index >= 0 {
-			d.NVMLIndex = uint32(who.index)
-		}
-		if who.minor >= 0 {
-			d.Minor = uint32(who.minor)
-		}
-		if e.group == groupInstance {
-			own := known[e]
-			d.Entity = gpu.Entity{Kind: gpu.KindGPUInstance, ParentKind: gpu.KindGPU, Parent: id, ID: e.id}
-			d.InstanceID = cut.nvml
-			d.Profile = profileName(own.model)
-			if strings.HasPrefix(own.uuid, "MIG-") {
-				d.MIGUUID = own.uuid
-			}
-		}
+func (s *Session) build(members []entity, others []member, known map[entity]identity, driver string) {
+	devices := make([]gpu.Device, 0, len(members)+len(others))
+	s.rows = make(map[entity]int, len(members)+len(others))
+	s.members = make([]entity, 0, len(members)+len(others))
+	add := func(e entity, d gpu.Device) {
+		s.rows[e] = len(devices)
+		s.members = append(s.members, e)
 		devices = append(devices, d)
+	}
+	remembered := map[uint32]identity{}
+	whole := func(id uint32) gpu.Device {
+		who, ok := remembered[id]
+		if !ok {
+			who = s.remembered(id, known[entity{groupGPU, id}])
+			remembered[id] = who
+		}
+		return who.device(id)
+	}
+	for _, e := range members {
+		d := whole(s.gpuOf(e))
+		if e.group != groupGPU {
+			s.cut(&d, e, known[e])
+		}
+		add(e, d)
+	}
+	for _, m := range others {
+		if m.Device.Entity.ParentKind == gpu.KindGPU {
+			d := whole(m.Device.Entity.Parent)
+			d.Entity, d.Link = m.Device.Entity, m.Link
+			m.Device = d
+		}
+		add(m.entity, m.Device)
 	}
 	s.top = gpu.NewTopology(devices)
 	s.top.Source = "dcgm"
@@ -268,6 +312,36 @@ func (s *Session) build(members []entity, known map[entity]identity, driver stri
 	s.top.Host = s.addr.hostname()
 	s.lost = make([]bool, len(devices))
 	s.gone = make([]error, len(devices))
+}
+
+// device returns the device of a GPU.
+func (i identity) device(id uint32) gpu.Device {
+	d := gpu.Device{
+		Entity: gpu.Entity{Kind: gpu.KindGPU, ID: id},
+		GPU:    id, UUID: i.uuid, PCIBusID: i.busID, Model: i.model, NVMLIndex: id, Minor: id,
+	}
+	if i.index >= 0 {
+		d.NVMLIndex = uint32(i.index)
+	}
+	if i.minor >= 0 {
+		d.Minor = uint32(i.minor)
+	}
+	return d
+}
+
+// cut makes the device of an instance of the device of its GPU.
+func (s *Session) cut(d *gpu.Device, e entity, own identity) {
+	x := s.cutOf(e)
+	d.Entity = gpu.Entity{Kind: gpu.KindGPUInstance, ParentKind: gpu.KindGPU, Parent: d.GPU, ID: e.id}
+	d.InstanceID = x.nvml
+	if e.group == groupCompute {
+		d.Entity.Kind = gpu.KindComputeInstance
+		d.ComputeID = x.compute
+	}
+	d.Profile = profileName(own.model)
+	if strings.HasPrefix(own.uuid, "MIG-") {
+		d.MIGUUID = own.uuid
+	}
 }
 
 // remembered fills what a GPU did not tell, as a lost one, with what the
@@ -304,6 +378,9 @@ func (s *Session) watchGPUs(b *gpu.Batch) error {
 	}
 	for row := range s.top.Devices {
 		d := &s.top.Devices[row]
+		if d.Entity.Kind != gpu.KindGPU && d.Entity.ParentKind != gpu.KindGPU {
+			continue
+		}
 		if slices.Contains(supported, d.GPU) {
 			if d.UUID == "" {
 				s.changed("GPU %d is back and tells who it is", d.GPU)
@@ -331,13 +408,16 @@ func (s *Session) watchGPUs(b *gpu.Batch) error {
 
 // compareLayout ends the session if GPUs came or went, or a GPU was cut anew.
 func (s *Session) compareLayout() error {
-	gpus, err := s.engine.gpus()
+	gpus, err := s.engine.entities(groupGPU)
 	if err != nil {
 		return err
 	}
 	slices.Sort(gpus)
 	if !slices.Equal(gpus, s.layout.gpus) {
 		s.changed("the GPUs are now %v, they were %v", gpus, s.layout.gpus)
+	}
+	if err := s.compareFabric(); err != nil {
+		return err
 	}
 	instances, err := s.engine.instances()
 	if err != nil {
@@ -347,14 +427,13 @@ func (s *Session) compareLayout() error {
 		}
 		return nil // as in discover: said then
 	}
-	slices.SortFunc(instances, func(a, b instance) int { return cmp.Compare(a.id, b.id) })
-	if slices.Equal(instances, s.layout.instances) {
+	if slices.Equal(s.sorted(instances), s.layout.instances) {
 		return nil
 	}
 	s.changed("the MIG instances are not those of before")
 	for row := range s.top.Devices {
 		// What an instance said may be another instance's by now.
-		if s.top.Devices[row].Entity.Kind == gpu.KindGPUInstance {
+		if g := s.members[row].group; g == groupInstance || g == groupCompute {
 			s.lost[row] = true
 		}
 	}

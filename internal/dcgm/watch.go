@@ -52,10 +52,11 @@ func (s *Session) watchAll() error {
 	s.texts = map[cell]string{}
 	s.indexFields()
 	s.every.set(s.plan, len(s.top.Devices))
-	for _, kind := range []gpu.Kind{gpu.KindGPU, gpu.KindGPUInstance} {
+	s.unserved()
+	for _, a := range audiences {
 		var rows []int
 		for row := range s.top.Devices {
-			if s.top.Devices[row].Entity.Kind == kind {
+			if audienceOf(s.top.Devices[row].Entity) == a {
 				rows = append(rows, row)
 			}
 		}
@@ -66,7 +67,7 @@ func (s *Session) watchAll() error {
 		fields := map[sampling][]int{}
 		for f := range s.plan.Fields {
 			field := &s.plan.Fields[f]
-			if !field.Levels.Has(kind) {
+			if !a.has(field) {
 				continue
 			}
 			key := sampling{s.plan.IntervalOf(f), field.Events, field.Burst && !field.Events, field.Profiling}
@@ -99,10 +100,8 @@ func (s *Session) dropGroups(unused func(*group) bool) error {
 	return errors.Join(errs...)
 }
 
-// indexFields makes the way back from field ids to the plan, and faults of the
-// fields that exist for no kind of entity that this source reads.
+// indexFields makes the way back from field ids to the plan.
 func (s *Session) indexFields() {
-	read := gpu.KindsOf(gpu.KindGPU, gpu.KindGPUInstance)
 	s.maxAge = maxAgeIntervals * s.plan.Interval
 	for f := range s.plan.Fields {
 		field := &s.plan.Fields[f]
@@ -111,10 +110,6 @@ func (s *Session) indexFields() {
 		}
 		s.fields[field.ID] = int32(f)
 		s.maxAge = max(s.maxAge, maxAgeIntervals*s.plan.IntervalOf(f))
-		if field.Levels&read == 0 {
-			s.faults = append(s.faults, gpu.Fault{Row: gpu.AllRows, Field: f,
-				Err: fmt.Errorf("%w: the DCGM source reads GPUs and GPU instances only", gpu.ErrNotSupported)})
-		}
 	}
 }
 
@@ -254,11 +249,7 @@ func (s *Session) groupOf(rows []int) (*group, error) {
 	}
 	members := make([]entity, len(rows))
 	for i, row := range rows {
-		e := s.top.Devices[row].Entity
-		members[i] = entity{groupGPU, e.ID}
-		if e.Kind == gpu.KindGPUInstance {
-			members[i].group = groupInstance
-		}
+		members[i] = s.members[row]
 	}
 	h, err := s.engine.createGroup(s.nextName(), members)
 	if err != nil {
