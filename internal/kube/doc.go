@@ -1,5 +1,5 @@
 // Package kube is the exporter's only door to the Kubernetes API: the pods of
-// one node, the ResourceSlices of one node, one ConfigMap, one node's label.
+// one node, the ResourceSlices of one node, one ConfigMap, one node's labels.
 //
 // It asks for nothing else, watches nothing beyond the node, and keeps of an
 // object only what the exporter uses. Where the API server refuses, the error

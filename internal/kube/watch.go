@@ -26,6 +26,7 @@ type collection[T any] struct {
 	resource schema.GroupVersionResource
 	selector string
 	keep     func(*unstructured.Unstructured) T
+	changed  func() // after every change, if not nil; it must not wait
 
 	mu       sync.Mutex
 	items    map[types.NamespacedName]T
@@ -136,9 +137,12 @@ func (c *collection[T]) Resync() error { return nil }
 
 func (c *collection[T]) change(do func()) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	do()
 	c.revision++
+	c.mu.Unlock()
+	if c.changed != nil {
+		c.changed()
+	}
 }
 
 func keyOf(u *unstructured.Unstructured) types.NamespacedName {
