@@ -1,5 +1,5 @@
-// Package dcgm is the source that reads GPUs and MIG GPU instances through
-// NVIDIA's DCGM: an engine embedded in this process, or a host engine reached
+// Package dcgm is the source that reads GPUs, MIG instances, NVLinks,
+// NVSwitches, Grace CPUs and ConnectX cards through NVIDIA's DCGM: an engine embedded in this process, or a host engine reached
 // over TCP, a unix socket or vsock.
 //
 // A Session discovers the entities, watches the plan's fields with small
