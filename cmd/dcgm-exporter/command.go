@@ -11,6 +11,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/ops/explain"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/ops/fields"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/ops/once"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/ops/vocabulary"
 )
 
 // commands are the subcommands; each returns its exit code.
@@ -36,6 +37,9 @@ func commands() map[string]func(context.Context, []string) int {
 		},
 		"once": func(ctx context.Context, args []string) int {
 			return once.Command{Process: process(args), Page: app.Page}.Run(ctx)
+		},
+		"vocabulary": func(_ context.Context, args []string) int {
+			return vocabulary.Command{Process: process(args)}.Run()
 		},
 	}
 }

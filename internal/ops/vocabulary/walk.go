@@ -1,0 +1,432 @@
+package vocabulary
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+)
+
+// A Finding is a place in a file that changes under the other vocabulary.
+type Finding struct {
+	File  string `json:"file"`
+	Line  int    `json:"line"`
+	Place string `json:"place"`
+	// What says what is written there: expression, variable, legend, template,
+	// relabelling or text.
+	What    string   `json:"what"`
+	To      string   `json:"to"`
+	Old     string   `json:"old"`
+	New     string   `json:"new,omitempty"` // empty where nothing is rewritten
+	Changes []Change `json:"changes,omitempty"`
+	ByHand  []string `json:"byHand,omitempty"`
+}
+
+// A walker looks through one file.
+type walker struct {
+	rewriter
+	file     string
+	findings []Finding
+	known    bool // something in the file is of a kind that is read
+}
+
+// A frame is what a walker knows of where it is.
+type frame struct {
+	place    string
+	parent   string // the key under which the value stands
+	variable bool   // in a dashboard's variable
+	rules    bool   // in a rule, whose expressions must parse
+	ours     bool   // the panel's query next to it is about the exporter
+}
+
+// words are what can be a metric's or a label's name.
+var words = regexp.MustCompile(`[A-Za-z_:][A-Za-z0-9_:]*`)
+
+// direction returns the vocabulary that a file is not in: the current one for
+// a file with classic names, and for one without any names.
+func direction(data []byte) counters.Vocabulary {
+	older := false
+	for _, word := range words.FindAllString(string(data), -1) {
+		if _, _, ok := counters.Rename(word, counters.Current); ok {
+			return counters.Current
+		}
+		_, _, ok := counters.Rename(word, counters.Classic)
+		older = older || ok
+	}
+	if older {
+		return counters.Classic
+	}
+	return counters.Current
+}
+
+// A fileError says what is wrong with a file.
+type fileError struct {
+	file string
+	line int
+	what string
+}
+
+func (e *fileError) Error() string { return fmt.Sprintf("%s:%d: %s", e.file, e.line, e.what) }
+
+// look returns what changes in a file.
+func look(file string, data []byte, r rewriter) ([]Finding, error) {
+	docs, err := parseTree(data)
+	if err != nil {
+		var syntax *syntaxError
+		if errors.As(err, &syntax) {
+			return nil, &fileError{file, syntax.line, syntax.what}
+		}
+		return nil, err
+	}
+	w := &walker{rewriter: r, file: file}
+	for _, doc := range docs {
+		if err := w.node(doc, frame{}); err != nil {
+			return nil, err
+		}
+	}
+	if !w.known {
+		return nil, &fileError{file, 1, "no dashboard (panels, rows, templating), rule file (groups), scrape configuration or monitoring.coreos.com manifest"}
+	}
+	return w.findings, nil
+}
+
+// node looks through a value.
+func (w *walker) node(n *node, f frame) error {
+	for i, child := range n.list {
+		inner := f
+		if child.str {
+			if err := w.string(child, f.parent, inner); err != nil {
+				return err
+			}
+			continue
+		}
+		inner.place = placeOf(child, f, i)
+		inner.variable = f.variable || f.parent == "list" && strings.HasSuffix(f.place, "templating")
+		inner.rules = f.rules || f.parent == "rules" && (child.get("alert") != nil || child.get("record") != nil)
+		if err := w.node(child, inner); err != nil {
+			return err
+		}
+	}
+	w.recognise(n)
+	if w.relabelling(n, f) {
+		return nil
+	}
+	if expr := n.string("expr"); expr != "" {
+		f.ours = w.aboutUs(expr)
+	}
+	for i := range n.keys {
+		m := &n.keys[i]
+		inner := f
+		inner.parent = m.key
+		switch {
+		case m.key == "templating", m.key == "annotations" && n.get("list") == nil && m.value.get("list") != nil:
+			inner.place = join(f.place, m.key)
+		}
+		if !m.value.str {
+			w.key(m, f)
+			if err := w.node(m.value, inner); err != nil {
+				return err
+			}
+			continue
+		}
+		w.key(m, f)
+		if err := w.string(m.value, m.key, inner); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// recognise notes that the file is of a kind that is read.
+func (w *walker) recognise(n *node) {
+	for _, key := range []string{"panels", "rows", "templating", "groups", "scrape_configs"} {
+		w.known = w.known || n.get(key) != nil
+	}
+	switch n.string("kind") {
+	case "PrometheusRule", "ServiceMonitor", "PodMonitor", "Probe", "ScrapeConfig":
+		w.known = true
+	}
+}
+
+func join(parts ...string) string {
+	var list []string
+	for _, p := range parts {
+		if p != "" {
+			list = append(list, p)
+		}
+	}
+	return strings.Join(list, ", ")
+}
+
+// placeOf names an element of a list the way its reader knows it.
+func placeOf(n *node, f frame, i int) string {
+	outer := strings.TrimSuffix(strings.TrimSuffix(f.place, "templating"), "annotations")
+	outer = strings.TrimSuffix(outer, ", ")
+	title := func(kind string, keys ...string) string {
+		for _, key := range keys {
+			if text := n.string(key); text != "" {
+				return join(outer, fmt.Sprintf("%s %q", kind, text))
+			}
+		}
+		return join(outer, fmt.Sprintf("%s %d", kind, i+1))
+	}
+	switch {
+	case f.parent == "panels":
+		return title("panel", "title")
+	case f.parent == "rows":
+		return title("row", "title")
+	case f.parent == "list" && strings.HasSuffix(f.place, "templating"):
+		return title("variable", "name")
+	case f.parent == "list" && strings.HasSuffix(f.place, "annotations"):
+		return title("annotation", "name")
+	case f.parent == "groups":
+		return title("group", "name")
+	case f.parent == "rules":
+		return title("rule", "alert", "record", "title")
+	case f.parent == "items":
+		return join(outer, strings.TrimSpace(n.string("kind")+" "+n.get("metadata").string("name")))
+	case f.parent == "endpoints" || f.parent == "podMetricsEndpoints":
+		return title("endpoint", "port")
+	case f.parent == "scrape_configs":
+		return title("job", "job_name")
+	default:
+		return f.place
+	}
+}
+
+// aboutUs reports whether an expression names a metric of the exporter.
+func (w *walker) aboutUs(expr string) bool {
+	for _, word := range words.FindAllString(expr, -1) {
+		if ours(word) {
+			return true
+		}
+	}
+	return false
+}
+
+// add notes a finding if there is anything in it.
+func (w *walker) add(n *node, f frame, what, old string, r rewriting) {
+	if len(r.changes) == 0 && len(r.byHand) == 0 {
+		return
+	}
+	found := Finding{
+		File: w.file, Line: n.line, Place: f.place, What: what, To: w.to.String(),
+		Old: old, Changes: r.changes, ByHand: r.byHand,
+	}
+	if r.text != old {
+		found.New = r.text
+	}
+	w.findings = append(w.findings, found)
+}
+
+// string looks at a string under a key.
+func (w *walker) string(n *node, key string, f frame) error {
+	switch {
+	case key == "expr":
+		return w.query(n, f, values)
+	case f.variable && (key == "query" || key == "definition"):
+		w.variable(n, f)
+	case key == "legendFormat" || key == "titleFormat" || key == "textFormat":
+		w.add(n, f, "legend", n.text, w.legend(n.text, f.ours))
+	case f.rules:
+		w.add(n, f, "template", n.text, w.template(n.text, f.ours))
+	case prose(key):
+	default:
+		w.leftover(n, n.text, f)
+	}
+	return nil
+}
+
+// prose reports whether the text under a key is for people.
+func prose(key string) bool {
+	switch key {
+	case "title", "description", "content", "name", "text", "uid", "record", "alert", "job_name", "summary", "label":
+		return true
+	default:
+		return false
+	}
+}
+
+// query rewrites an expression.
+func (w *walker) query(n *node, f frame, s scope) error {
+	r, err := w.expression(n.text, s)
+	switch {
+	case err == nil:
+		w.add(n, f, "expression", n.text, r)
+	case f.rules:
+		return &fileError{w.file, n.line, fmt.Sprintf("%s: not PromQL: %v", f.place, err)}
+	default:
+		// A dashboard can ask other data sources, in other languages.
+		w.unread(n, f, "expression", err)
+	}
+	return nil
+}
+
+// unread asks for a person where a text that is no PromQL names something that
+// changes.
+func (w *walker) unread(n *node, f frame, what string, err error) {
+	if list := w.named(n.text); len(list) > 0 {
+		w.add(n, f, what, n.text, rewriting{text: n.text, byHand: []string{fmt.Sprintf("not read as PromQL (%v), and names %s", err, examples(list))}})
+	}
+}
+
+// named returns the changing names in a text.
+func (w *walker) named(text string) []Change {
+	var list []Change
+	seen := map[string]bool{}
+	for _, word := range words.FindAllString(text, -1) {
+		if seen[word] {
+			continue
+		}
+		seen[word] = true
+		if c, _, ok := w.metric(word); ok {
+			list = append(list, c)
+		} else if c, ok := w.label(word, false); ok {
+			list = append(list, c)
+		}
+	}
+	return list
+}
+
+// leftover asks for a person where a name that changes stands in a text of
+// another kind: a transformation, an override, a threshold.
+func (w *walker) leftover(n *node, text string, f frame) {
+	if list := w.named(text); len(list) > 0 {
+		w.add(n, f, "text", text, rewriting{text: text, byHand: []string{"names " + examples(list)}})
+	}
+}
+
+// key looks at the key of an object: transformations name series by them.
+func (w *walker) key(m *member, f frame) {
+	w.leftover(&node{line: m.line}, m.key, f)
+}
+
+var (
+	legendLabel   = regexp.MustCompile(`\{\{\s*(\w+)\s*\}\}`)
+	templateLabel = regexp.MustCompile(`(?:\$labels|\.Labels)\.(\w+)`)
+)
+
+// legend rewrites the labels of a legend.
+func (w *walker) legend(text string, exporters bool) rewriting {
+	return w.rewriteLabels(text, legendLabel, exporters)
+}
+
+// template rewrites the labels of a rule's annotation; queries in it are for a
+// person.
+func (w *walker) template(text string, exporters bool) rewriting {
+	r := w.rewriteLabels(text, templateLabel, exporters)
+	if !strings.Contains(text, "{{") {
+		return rewriting{text: text}
+	}
+	for _, action := range regexp.MustCompile(`\{\{[^}]*\}\}`).FindAllString(text, -1) {
+		if strings.Contains(action, "query") {
+			if list := w.named(action); len(list) > 0 {
+				r.byHand = append(r.byHand, "a query in the template names "+examples(list))
+			}
+		}
+	}
+	return r
+}
+
+// rewriteLabels rewrites the labels that the first group of a pattern finds.
+func (w *walker) rewriteLabels(text string, pattern *regexp.Regexp, exporters bool) rewriting {
+	var r rewriting
+	var out strings.Builder
+	at := 0
+	for _, m := range pattern.FindAllStringSubmatchIndex(text, -1) {
+		if c, ok := w.label(text[m[2]:m[3]], exporters); ok {
+			out.WriteString(text[at:m[2]] + c.New)
+			at = m[3]
+			r.changes = append(r.changes, c)
+		}
+	}
+	out.WriteString(text[at:])
+	r.text = out.String()
+	return r
+}
+
+var variableCall = regexp.MustCompile(`(?s)^\s*(label_values|label_names|query_result|metrics)\s*\((.*)\)\s*$`)
+
+// variable rewrites the query of a dashboard's variable.
+func (w *walker) variable(n *node, f frame) {
+	m := variableCall.FindStringSubmatchIndex(n.text)
+	if m == nil {
+		w.leftover(n, n.text, f)
+		return
+	}
+	function, argument := n.text[m[2]:m[3]], n.text[m[4]:m[5]]
+	put := func(r rewriting) {
+		r.text = n.text[:m[4]] + r.text + n.text[m[5]:]
+		w.add(n, f, "variable", n.text, r)
+	}
+	switch function {
+	case "query_result":
+		r, err := w.expression(argument, values)
+		if err != nil {
+			w.unread(n, f, "variable", err)
+			return
+		}
+		put(r)
+	case "metrics":
+		put(w.pattern(argument, false))
+	case "label_names":
+		w.leftover(n, n.text, f)
+	default: // label_values(label) or label_values(selector, label)
+		comma := strings.LastIndexByte(argument, ',')
+		label := argument[comma+1:]
+		r := rewriting{text: ""}
+		mine := true
+		if comma >= 0 {
+			var err error
+			if r, err = w.expression(argument[:comma], series); err != nil {
+				w.unread(n, f, "variable", err)
+				return
+			}
+			mine = w.aboutUs(argument[:comma])
+			r.text += ","
+		}
+		name := strings.TrimSpace(label)
+		if c, ok := w.label(name, mine && comma >= 0); ok {
+			label = strings.Replace(label, name, c.New, 1)
+			r.changes = append(r.changes, c)
+		} else if comma < 0 && name == w.hostOld && name != "" {
+			r.byHand = append(r.byHand, fmt.Sprintf("asks for the label %s of any series; the exporter's have %s", name, w.hostNew))
+		}
+		r.text += label
+		put(r)
+	}
+}
+
+// pattern rewrites a regular expression over metrics' names: an alternation of
+// names becomes one of the new names, everything else that loses names is for
+// a person. Anchored ones match whole names.
+func (w *walker) pattern(text string, anchored bool) rewriting {
+	r := rewriting{text: text}
+	expr := text
+	if anchored {
+		expr = "^(?s:" + text + ")$"
+	}
+	re, err := regexp.Compile(expr)
+	if err != nil {
+		return r
+	}
+	lost := w.lost(re.MatchString)
+	if len(lost) == 0 {
+		return r
+	}
+	if !plainNames.MatchString(text) {
+		r.byHand = []string{fmt.Sprintf("%q matches %s", text, examples(lost))}
+		return r
+	}
+	names := strings.Split(text, "|")
+	for i, name := range names {
+		if c, _, ok := w.metric(name); ok {
+			names[i] = c.New
+			r.changes = append(r.changes, c)
+		}
+	}
+	r.text = strings.Join(names, "|")
+	return r
+}
