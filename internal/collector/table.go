@@ -32,10 +32,12 @@ type table struct {
 	cells    []cell // per field, then per row
 	events   *eventLog
 	teller   *teller
-	gpus     []int // row → ordinal of the GPU (or other root) it belongs to
-	roots    []int // ordinal → row of the root
-	wants    []int // row → number of planned fields at its level, events apart
-	got      []int // row → number of fields with a value in this cycle
+	spreadAt []int    // field → its first spread, -1 for none
+	spreads  []spread // per field with bursts, then per row
+	gpus     []int    // row → ordinal of the GPU (or other root) it belongs to
+	roots    []int    // ordinal → row of the root
+	wants    []int    // row → number of planned fields at its level, events apart
+	got      []int    // row → number of fields with a value in this cycle
 	snap     gpu.Snapshot
 
 	stale, outOfRange int // dropped in the latest fill
@@ -63,6 +65,9 @@ func newTable(t *gpu.Topology, plan *gpu.Plan, events *eventLog) *table {
 			}
 		}
 	}
+	spreads := 0
+	tab.spreadAt, spreads = spreadAt(plan, rows)
+	tab.spreads = make([]spread, spreads)
 	values := make([]gpu.Value, len(plan.Counters)*rows)
 	tab.snap.Topology = t
 	tab.snap.Columns = make([]gpu.Column, len(plan.Counters))
@@ -82,6 +87,7 @@ func (tab *table) cell(field, row int) *cell {
 func (tab *table) fill(b *gpu.Batch, now time.Time) *gpu.Snapshot {
 	clear(tab.cells)
 	clear(tab.got)
+	clear(tab.spreads)
 	tab.teller.forget()
 	tab.stale, tab.outOfRange = 0, 0
 	health := &tab.snap.Health
@@ -96,6 +102,7 @@ func (tab *table) fill(b *gpu.Batch, now time.Time) *gpu.Snapshot {
 	for i := range b.Samples {
 		tab.place(&b.Samples[i], now)
 	}
+	tab.settle()
 	for row := range tab.wants {
 		e := &health.Entities[row]
 		if e.Err == nil && tab.wants[row] > 0 && tab.got[row] == 0 {
@@ -106,7 +113,7 @@ func (tab *table) fill(b *gpu.Batch, now time.Time) *gpu.Snapshot {
 	for i := range tab.snap.Columns {
 		c := &tab.snap.Columns[i]
 		for row := range c.Values {
-			v := tab.cell(c.Counter.Field, row).value
+			v := tab.show(c.Counter, row)
 			if c.Counter.Scale != 1 {
 				v = v.Scale(c.Counter.Scale)
 			}
@@ -153,11 +160,21 @@ func (tab *table) place(s *gpu.Sample, now time.Time) {
 		}
 	}
 	tab.events.add(s, now)
-	if now.UnixNano()-s.Time > int64(maxAgeIntervals*tab.plan.IntervalOf(s.Field)) {
+	first := tab.spreadAt[s.Field]
+	interval := tab.plan.IntervalOf(s.Field)
+	if first >= 0 { // a Read reports what was sampled since the previous one
+		interval = max(interval, tab.plan.Interval)
+	}
+	if now.UnixNano()-s.Time > int64(maxAgeIntervals*interval) {
 		if !field.Events {
 			tab.stale++
 			c.missing = droppedStale
 		}
+		return
+	}
+	if first >= 0 {
+		tab.spreads[first+s.Row].add(s.Value)
+		c.value, c.time = s.Value, s.Time
 		return
 	}
 	tab.set(s.Field, s.Row, s.Value, s.Time)
