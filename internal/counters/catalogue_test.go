@@ -161,7 +161,7 @@ func TestLevels(t *testing.T) {
 		"DCGM_FI_DEV_CPU_TEMP_CURRENT":             gpu.KindsOf(gpu.KindCPU),
 		"DCGM_FI_DEV_CPU_CLOCK_CURRENT":            gpu.KindsOf(gpu.KindCPUCore),
 		"DCGM_FI_DEV_VGPU_VM_ID":                   0,
-		"DCGM_FI_DEV_CONNECTX_HEALTH":              0,
+		"DCGM_FI_DEV_CONNECTX_HEALTH":              gpu.KindsOf(gpu.KindConnectX),
 	} {
 		named, ok := counters.Lookup(name)
 		if !ok || named.Entry.Levels != want {

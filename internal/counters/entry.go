@@ -49,8 +49,7 @@ type Entry struct {
 	// value for this id. A name can promise another one: see Lookup.
 	Unit gpu.Unit
 	// Levels are the kinds of entities that have the field. It is empty for
-	// fields of entities that the exporter does not watch (vGPUs, ConnectX
-	// cards).
+	// fields of entities that the exporter does not watch (vGPUs).
 	Levels gpu.Kinds
 	// Min and Max bound the plausible values in Unit, both inclusive. A field
 	// without bounds has Min > Max.

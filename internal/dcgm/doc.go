@@ -1,6 +1,7 @@
 // Package dcgm is the source that reads GPUs, MIG instances, NVLinks,
-// NVSwitches, Grace CPUs and ConnectX cards through NVIDIA's DCGM: an engine embedded in this process, or a host engine reached
-// over TCP, a unix socket or vsock.
+// NVSwitches, Grace CPUs and ConnectX cards through NVIDIA's DCGM: an engine
+// embedded in this process, or a host engine reached over TCP, a unix socket or
+// vsock.
 //
 // A Session discovers the entities, watches the plan's fields with small
 // sample limits, and reads the engine's cache in one call per group of fields.

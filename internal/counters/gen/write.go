@@ -50,7 +50,7 @@ var (
 	types = map[string]string{"integer": "Integer", "float": "Float", "text": "Text", "binary": "Binary", "marker": "Marker"}
 	kinds = map[string]string{
 		"gpu": "gpu.KindGPU", "gi": "gpu.KindGPUInstance", "link": "gpu.KindNVLink", "switch": "gpu.KindNVSwitch",
-		"cpu": "gpu.KindCPU", "core": "gpu.KindCPUCore", "node": "gpu.KindNode",
+		"cpu": "gpu.KindCPU", "core": "gpu.KindCPUCore", "connectx": "gpu.KindConnectX", "node": "gpu.KindNode",
 	}
 )
 
@@ -103,8 +103,8 @@ func writeMarkdown(w io.Writer, fields []*field, version string) {
 	fmt.Fprint(w, "BYTES, HERTZ, JOULES, SECONDS, RATIO, WATTS or CELSIUS is exported in that unit, whatever the unit it is read in.\n\n")
 	fmt.Fprint(w, "A counters file may use any of the names, of either vocabulary, and gets what it names. `--vocabulary` changes what the\n")
 	fmt.Fprint(w, "shipped files mean (`current` renames, `both` exports both families from one sample); to a file of your own, `both` adds\n")
-	fmt.Fprint(w, "the other name. Fields of the node stand at every GPU. Fields without entities belong to vGPUs or ConnectX cards, which\n")
-	fmt.Fprint(w, "are not watched; binary ones hold structures and cannot be exported.\n\n")
+	fmt.Fprint(w, "the other name. Fields of the node stand at every GPU. Fields without entities belong to vGPUs, which are not watched;\n")
+	fmt.Fprint(w, "binary ones hold structures and cannot be exported.\n\n")
 	fmt.Fprint(w, "| id | classic (4.8) | current (4.9) | type | read in | entities | kind | what |\n|---|---|---|---|---|---|---|---|\n")
 	for _, f := range fields {
 		if f.typ == "marker" || f.baseOf != 0 {
