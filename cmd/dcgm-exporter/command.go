@@ -11,6 +11,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/ops/explain"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/ops/fields"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/ops/once"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/ops/record"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/ops/vocabulary"
 )
 
@@ -37,6 +38,9 @@ func commands() map[string]func(context.Context, []string) int {
 		},
 		"once": func(ctx context.Context, args []string) int {
 			return once.Command{Process: process(args), Page: app.Page}.Run(ctx)
+		},
+		"record": func(ctx context.Context, args []string) int {
+			return record.Command{Process: process(args), Open: app.Choose}.Run(ctx)
 		},
 		"vocabulary": func(_ context.Context, args []string) int {
 			return vocabulary.Command{Process: process(args)}.Run()

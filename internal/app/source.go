@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -102,6 +103,9 @@ func (s *sources) ofDCGM(cfg *config.Config) (collector.Source, error) {
 func (s *sources) ofNVML() collector.Source { return collector.SourceOf(s.nvml.Open) }
 
 func (s *sources) ofSim(cfg *config.Config) (Chosen, error) {
+	if node := cfg.Source.Sim.Node; isRecording(node) {
+		return s.ofRecording(cfg, node)
+	}
 	// The world begins with the process: a reload does not reset its counters.
 	options := sim.Options{Node: cfg.Source.Sim.Node, Seed: cfg.Source.Sim.Seed, Start: s.start}
 	if path := cfg.Source.Sim.Scenario; path != "" {
@@ -120,6 +124,37 @@ func (s *sources) ofSim(cfg *config.Config) (Chosen, error) {
 	}
 	s.log.Warn("SIMULATED NODE: every value is made up, no GPU is read", "node", cmp.Or(options.Node, sim.DefaultNode))
 	return Chosen{Source: collector.SourceOf(source.Open), Attributors: []collector.Attributor{source}, PodOf: source.PodOf}, nil
+}
+
+// isRecording reports whether the setting names a file and not a node.
+func isRecording(node string) bool {
+	if node == "" || slices.Contains(sim.Nodes(), node) {
+		return false
+	}
+	_, err := os.Stat(node)
+	return err == nil || strings.ContainsAny(node, "./")
+}
+
+func (s *sources) ofRecording(cfg *config.Config, path string) (Chosen, error) {
+	if cfg.Source.Sim.Scenario != "" {
+		return Chosen{}, fmt.Errorf("--sim-scenario %q with the recording --sim-node %q: a recording has its own faults", cfg.Source.Sim.Scenario, path)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return Chosen{}, fmt.Errorf("recording: %w", err)
+	}
+	defer f.Close()
+	rec, err := sim.ReadRecording(f, path)
+	if err != nil {
+		return Chosen{}, err
+	}
+	s.log.Warn("REPLAYED RECORDING: every value was recorded elsewhere, no GPU is read", "file", path)
+	replay := sim.NewReplay(rec, sim.Options{Start: s.start})
+	chosen := Chosen{Source: collector.SourceOf(replay.Open), PodOf: replay.PodOf}
+	for _, owners := range replay.Owners() {
+		chosen.Attributors = append(chosen.Attributors, owners)
+	}
+	return chosen, nil
 }
 
 // firstOf opens the first source that is available.

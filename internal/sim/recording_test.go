@@ -87,8 +87,13 @@ func TestRecordingComesBackAsWritten(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(rec, got, same); diff != "" {
-				t.Errorf("recording (-want +got):\n%s", diff)
+			if node == "single" { // comparing the largest value by value takes long
+				if diff := cmp.Diff(rec, got, same); diff != "" {
+					t.Errorf("recording (-want +got):\n%s", diff)
+				}
+			}
+			if !bytes.Equal(written(t, rec), written(t, got)) {
+				t.Error("it is written otherwise than before")
 			}
 		})
 	}
