@@ -1,0 +1,42 @@
+package kernellog
+
+import (
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A Record is one entry of the kernel's log.
+type Record struct {
+	// Kernel is set for what the kernel wrote itself. Others can write to the
+	// log too, and are told apart by their syslog facility.
+	Kernel   bool
+	Sequence uint64
+	// Uptime is when it was written, by the kernel's monotonic clock.
+	Uptime time.Duration
+	// Text is its first line, without the fields that may follow it.
+	Text string
+}
+
+// ParseRecord reads a record as /dev/kmsg gives it, "6,339,5140900,-;text" and
+// lines of further fields: priority and facility, sequence number, microseconds
+// since the boot, flags (Documentation/ABI/testing/dev-kmsg of Linux).
+func ParseRecord(b []byte) (Record, bool) {
+	head, text, found := strings.Cut(string(b), ";")
+	if !found {
+		return Record{}, false
+	}
+	fields := strings.SplitN(head, ",", 4)
+	if len(fields) < 3 {
+		return Record{}, false
+	}
+	var n [3]uint64
+	for i := range n {
+		var err error
+		if n[i], err = strconv.ParseUint(fields[i], 10, 53); err != nil {
+			return Record{}, false
+		}
+	}
+	text, _, _ = strings.Cut(text, "\n")
+	return Record{Kernel: n[0]>>3 == 0, Sequence: n[1], Uptime: time.Duration(n[2]) * time.Microsecond, Text: text}, true
+}
