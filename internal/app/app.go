@@ -102,6 +102,10 @@ func Run(ctx context.Context, p Process) error {
 	sources.released = loop.Released
 	hold := &holder{loop: loop, log: log}
 	hold.timeout.Store(int64(cfg.Collection.ReleaseTimeout))
+	pause, err := newPause(cfg, hold, sources.kubernetes.apiWatches)
+	if err != nil {
+		return err
+	}
 
 	// Whoever asks for a reload, this is what happens.
 	reloads := newReloader(registry, log, func(ctx context.Context) (uint64, error) {
@@ -153,6 +157,9 @@ func Run(ctx context.Context, p Process) error {
 	group.Go(func() error { return loop.Run(ctx) })
 	group.Go(func() error { reloads.run(ctx, p.Hangup); return nil })
 	group.Go(func() error { hold.obey(ctx, p.Release, p.Acquire); return nil })
+	if pause != nil {
+		group.Go(func() error { pause.run(ctx); return nil })
+	}
 	group.Go(func() error { watch.run(ctx); return nil })
 	if cfg.Web.ExporterMetrics {
 		group.Go(func() error { self.run(ctx); return nil })

@@ -71,6 +71,15 @@ type kubernetes struct {
 	log      *slog.Logger
 	mapper   *podmapper.Mapper
 	revision func() uint64 // of what is watched; nil where nothing is
+	watches  *apiWatches
+}
+
+// apiWatches returns the one place that tells how the API server answers.
+func (k *kubernetes) apiWatches() *apiWatches {
+	if k.watches == nil {
+		k.watches = newAPIWatches(k.registry, k.log)
+	}
+	return k.watches
 }
 
 // attributor returns it. What it watches ends with the ctx of the first call.
@@ -103,7 +112,7 @@ func (k *kubernetes) attributor(ctx context.Context, cfg *config.Config) (*podma
 // ask gives the mapper what the API server knows. Without one the mapper goes
 // without: a cluster's API is no reason to have no metrics of GPUs.
 func (k *kubernetes) ask(ctx context.Context, cfg *config.Config, opt *podmapper.Options) {
-	watches := newAPIWatches(k.registry, k.log)
+	watches := k.apiWatches()
 	client, err := kube.New(kube.Options{Kubeconfig: filepath.SplitList(cfg.Kubernetes.Kubeconfig), Report: watches.report})
 	none := func(string, string, string) (podmapper.ClaimDevice, bool) { return podmapper.ClaimDevice{}, false }
 	if cfg.Kubernetes.DRA {
@@ -171,6 +180,11 @@ func (w *apiWatches) report(resource string, err error) {
 		w.log.Debug("Looked at the node's labels", "error", err)
 		return
 	}
+	w.tell(resource, err)
+}
+
+// tell tells of an answer that somebody depends on.
+func (w *apiWatches) tell(resource string, err error) {
 	text, value := "", 1.0
 	if err != nil {
 		text, value = err.Error(), 0
