@@ -358,6 +358,16 @@ func TestTheDocumentedAccessDecodes(t *testing.T) {
 			t.Errorf("%v in\n%s", err, documents[i])
 		}
 	}
+	// What internal/kube watches, and nothing else.
+	watch := []string{"list", "watch"}
+	want := []rbac.PolicyRule{
+		{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: watch},
+		{APIGroups: []string{"resource.k8s.io"}, Resources: []string{"resourceslices"}, Verbs: watch},
+		{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: watch},
+	}
+	if diff := cmp.Diff(want, role.Rules); diff != "" {
+		t.Errorf("rights (-want +got):\n%s", diff)
+	}
 	if binding.RoleRef.Name != role.Name || binding.Subjects[0].Name != account.Name ||
 		binding.Subjects[0].Namespace != account.Namespace || account.Namespace != load(t).namespace.Name {
 		t.Errorf("account, role and binding do not name each other: %v", binding)
