@@ -20,6 +20,8 @@ type Source struct {
 	// probe says in words why the library cannot be used, before anything in
 	// it is called; nil if it can.
 	probe func() error
+	// resident reports whether the process has the library already.
+	resident func() bool
 }
 
 // New returns a Source over the library that the options name. Nothing is
@@ -30,6 +32,8 @@ func New(opt Options) *Source {
 		opt:   opt,
 		api:   gonvml.New(gonvml.WithLibraryPath(opt.Library)),
 		probe: func() error { return probeLibrary(opt.Library) },
+
+		resident: func() bool { return resident(opt.Library) },
 	}
 }
 
@@ -44,21 +48,43 @@ func probeLibrary(path string) error {
 	return checkRequired(path, lib.Lookup)
 }
 
+// resident reports whether the library is in the process from an earlier
+// session. It stays for good: the calls of go-nvml are bound by the dynamic
+// linker, one by one as they are first made, and from the first on the linker
+// does not unload what the program itself depends on, whatever dlclose is told
+// (glibc: such an object becomes NODELETE). A file that takes the library's
+// place is not looked at, since the name is known.
+func resident(path string) bool {
+	lib := dl.New(path, dl.RTLD_LAZY|dl.RTLD_LOCAL|dl.RTLD_NOLOAD)
+	if lib.Open() != nil {
+		return false
+	}
+	defer lib.Close()
+	// Of a library that is not there Open may say nothing at all, and Lookup
+	// then looks at all there is: go-nvml makes NVML's symbols global.
+	return lib.Lookup("nvmlInit_v2") == nil
+}
+
 // Open loads the library, initialises it and finds the GPUs and instances that
 // the plan selects. The error wraps gpu.ErrUnavailable if there is no library,
 // no driver or no GPU, gpu.ErrVersion if the library does not fit the driver
-// or lacks what every driver has, and gpu.ErrLost or gpu.ErrPermission if no
+// or lacks what every driver has (ErrReplaced if only a new process can load
+// the one that fits), and gpu.ErrLost or gpu.ErrPermission if no
 // GPU can be talked to.
 func (src *Source) Open(ctx context.Context, plan *gpu.Plan) (*Session, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("nvml: %w", err)
 	}
+	kept := src.resident()
 	if err := src.probe(); err != nil {
 		return nil, fmt.Errorf("nvml: %w", err)
 	}
 	if ret := src.api.Init(); ret != gonvml.SUCCESS {
-		if ret == gonvml.ERROR_DRIVER_NOT_LOADED {
+		switch {
+		case ret == gonvml.ERROR_DRIVER_NOT_LOADED:
 			return nil, fmt.Errorf("nvml: %w: the NVIDIA driver is not loaded", gpu.ErrUnavailable)
+		case ret == gonvml.ERROR_LIB_RM_VERSION_MISMATCH && kept:
+			return nil, fmt.Errorf("nvml: %w", ErrReplaced)
 		}
 		return nil, fmt.Errorf("nvml: %w", &driverError{"nvmlInit_v2", ret})
 	}

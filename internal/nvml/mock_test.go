@@ -97,7 +97,7 @@ func (d *dgx) cut(t *testing.T, index, profile int) {
 }
 
 func (d *dgx) source() *Source {
-	return &Source{opt: Options{}.withDefaults(), api: d, probe: func() error { return nil }}
+	return &Source{opt: Options{}.withDefaults(), api: d, probe: func() error { return nil }, resident: func() bool { return false }}
 }
 
 func mockPlan(t *testing.T) *gpu.Plan {
