@@ -12,6 +12,10 @@
 // has the entity id 100 × index of the GPU + NVML's GPU-instance id, which is
 // what the "i:" device selector takes here.
 //
+// A process keeps the NVML that it loaded first, whatever is closed and opened:
+// the linker binds go-nvml's calls to it for good. Open says so (ErrReplaced)
+// when the driver has another version since.
+//
 // The package never invents a value, never looks at /proc or the kernel log,
 // and never calls a function that the loaded driver does not have.
 package nvml
