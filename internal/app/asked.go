@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
+	"slices"
 	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/etc"
@@ -107,13 +109,17 @@ func translate(cfg *config.Config, requests []counters.Request, shipped bool) []
 }
 
 // Plan returns the plan that serves what was asked for, read every interval.
-// The error is about the watch groups and says the line.
+// The error is about the watch groups or the aggregates and says the line.
 func (a Asked) Plan(cfg *config.Config, interval time.Duration) (*gpu.Plan, error) {
 	names := make([]string, len(a.Requests))
 	for i, r := range a.Requests {
 		names[i] = r.Name
 	}
 	intervals, err := cfg.Intervals(names)
+	if err != nil {
+		return nil, err
+	}
+	bursts, err := a.aggregates(cfg, names)
 	if err != nil {
 		return nil, err
 	}
@@ -124,10 +130,34 @@ func (a Asked) Plan(cfg *config.Config, interval time.Duration) (*gpu.Plan, erro
 	return counters.NewPlan(a.Requests, counters.PlanOptions{
 		Interval:   interval,
 		IntervalOf: func(name string) time.Duration { return every[name] },
-		Devices:    cfg.Devices.GPUs,
-		Switches:   cfg.Devices.Switches,
-		CPUs:       cfg.Devices.CPUs,
+		Aggregate:  func(name string) bool { return bursts[name] },
+
+		AggregateInterval: cfg.Collection.Aggregate.Interval,
+
+		Devices:  cfg.Devices.GPUs,
+		Switches: cfg.Devices.Switches,
+		CPUs:     cfg.Devices.CPUs,
 	}), nil
+}
+
+// aggregates returns which of the names are shown with their extremes.
+func (a Asked) aggregates(cfg *config.Config, names []string) (map[string]bool, error) {
+	lines, err := cfg.Aggregates(names)
+	if err != nil {
+		return nil, err
+	}
+	bursts := make(map[string]bool)
+	var errs []error
+	for i, r := range a.Requests {
+		if lines[i] == 0 {
+			continue
+		}
+		bursts[r.Name] = true
+		if err := r.CheckAggregate(func(name string) bool { return slices.Contains(names, name) }); err != nil {
+			errs = append(errs, fmt.Errorf("%s:%d: collection.aggregate: %w", cfg.Path, lines[i], err))
+		}
+	}
+	return bursts, errors.Join(errs...)
 }
 
 // watched lists the files whose change is a reload.

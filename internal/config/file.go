@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 
@@ -20,6 +21,8 @@ type document struct {
 	scalars map[string]scalar // by option.key
 	fields  []Field
 	groups  []WatchGroup
+	// aggregate has no interval where the file has none.
+	aggregate Aggregate
 }
 
 type scalar struct {
@@ -43,7 +46,7 @@ func (p *parser) applyDocument(doc *document) {
 		}
 		p.setValue(o, v, s.text, origin{layerFile, fmt.Sprintf("%s:%d: %s", c.Path, s.line, o.key)})
 	}
-	c.Collection.Groups = doc.groups
+	c.Collection.Groups, c.Collection.Aggregate = doc.groups, doc.aggregate
 	_, file := p.origins["collectors"]
 	_, configMap := p.origins["configmap-data"]
 	if !file && !configMap {
@@ -70,6 +73,7 @@ func (p *parser) readDocument(name string) (*document, error) {
 //	  interval: 30s
 //	  watchGroups:
 //	    - {name: NAME, interval: 5s, fields: [GLOB, …]}
+//	  aggregate: {interval: 200ms, fields: [GLOB, …]}
 func parseDocument(name string, data []byte) (*document, error) {
 	r := &reader{file: name, doc: &document{scalars: map[string]scalar{}}}
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
@@ -164,31 +168,17 @@ func (r *reader) collection(n *yaml.Node) {
 		"watchGroups": func(n *yaml.Node) {
 			r.sequence(n, "collection.watchGroups", r.group)
 		},
+		"aggregate": r.aggregate,
 	})
 }
 
 func (r *reader) group(n *yaml.Node) {
 	g := WatchGroup{Line: n.Line}
 	ok := r.mapping(n, "collection.watchGroups", keys{
-		"name": func(n *yaml.Node) { g.Name = r.text(n, "collection.watchGroups.name") },
-		"interval": func(n *yaml.Node) {
-			s := r.text(n, "collection.watchGroups.interval")
-			v := durationValue{p: &g.Interval}
-			if err := v.Set(s); err != nil && s != "" {
-				r.fail(n, "%w", badValue("collection.watchGroups.interval", s, err, v.Form()))
-				g.Interval = 1 // given, if badly
-			}
-		},
+		"name":     func(n *yaml.Node) { g.Name = r.text(n, "collection.watchGroups.name") },
+		"interval": func(n *yaml.Node) { r.interval(n, "collection.watchGroups.interval", &g.Interval) },
 		"fields": func(n *yaml.Node) {
-			r.sequence(n, "collection.watchGroups.fields", func(n *yaml.Node) {
-				s := r.text(n, "collection.watchGroups.fields")
-				if _, err := path.Match(s, ""); err != nil {
-					r.fail(n, "%q is no pattern: expected a field name, where * stands for any text", s)
-				}
-				if s != "" {
-					r.pattern(n, &g, s)
-				}
-			})
+			r.globs(n, "collection.watchGroups.fields", func(n *yaml.Node, s string) { r.pattern(n, &g, s) })
 		},
 	})
 	if !ok {
@@ -209,6 +199,61 @@ func (r *reader) group(n *yaml.Node) {
 		}
 	}
 	r.doc.groups = append(r.doc.groups, g)
+}
+
+// aggregate reads which fields are told with their extremes.
+func (r *reader) aggregate(n *yaml.Node) {
+	a := Aggregate{Line: n.Line}
+	ok := r.mapping(n, "collection.aggregate", keys{
+		"interval": func(n *yaml.Node) {
+			r.interval(n, "collection.aggregate.interval", &a.Interval)
+			a.Line = n.Line
+		},
+		"fields": func(n *yaml.Node) {
+			r.globs(n, "collection.aggregate.fields", func(n *yaml.Node, s string) {
+				for _, other := range a.Globs {
+					if other.Text == s {
+						r.fail(n, "collection.aggregate.fields: %s is there already, on line %d", s, other.Line)
+						return
+					}
+				}
+				a.Globs = append(a.Globs, Glob{Text: s, Line: n.Line})
+			})
+		},
+	})
+	if !ok {
+		return
+	}
+	if a.Interval == 0 {
+		r.fail(n, "collection.aggregate has no interval: expected a duration such as 200ms")
+	}
+	if a.Globs == nil {
+		r.fail(n, "collection.aggregate has no fields")
+	}
+	r.doc.aggregate = a
+}
+
+// interval reads a duration above zero into d.
+func (r *reader) interval(n *yaml.Node, where string, d *time.Duration) {
+	s := r.text(n, where)
+	v := durationValue{p: d}
+	if err := v.Set(s); err != nil && s != "" {
+		r.fail(n, "%w", badValue(where, s, err, v.Form()))
+		*d = 1 // given, if badly
+	}
+}
+
+// globs hands each pattern of a list to add.
+func (r *reader) globs(n *yaml.Node, where string, add func(*yaml.Node, string)) {
+	r.sequence(n, where, func(n *yaml.Node) {
+		s := r.text(n, where)
+		if _, err := path.Match(s, ""); err != nil {
+			r.fail(n, "%q is no pattern: expected a field name, where * stands for any text", s)
+		}
+		if s != "" {
+			add(n, s)
+		}
+	})
 }
 
 // pattern adds a pattern to a group, unless some group has it already.

@@ -28,6 +28,9 @@ collection:
       interval: 5m
       fields:
         - DCGM_FI_DEV_XID_ERRORS
+  aggregate:
+    interval: 200ms
+    fields: [DCGM_FI_DEV_POWER_USAGE, "*_CLOCK"]
 `
 
 func TestFile(t *testing.T) {
@@ -60,12 +63,15 @@ func TestCountersOfTheFileYield(t *testing.T) {
 	}
 }
 
+// A badFile is a file that is refused.
+type badFile struct {
+	name string
+	file string
+	want []string // the lines of the error
+}
+
 func TestFileErrors(t *testing.T) {
-	tests := []struct {
-		name string
-		file string
-		want []string // the lines of the error
-	}{
+	tests := []badFile{
 		{"empty", "", []string{"c.yaml: the file is empty: expected version: 1"}},
 		{"comment", "# nothing\n", []string{"c.yaml: the file is empty: expected version: 1"}},
 		{"null", "---\n...\n", []string{"c.yaml:2: the file is empty: expected keys and values"}},
@@ -78,7 +84,7 @@ func TestFileErrors(t *testing.T) {
 		{"unknown key", "version: 1\nmetric: {}\n", []string{`c.yaml:2: unknown key "metric": did you mean metrics?`}},
 		{"unknown nested keys", "version: 1\ncollection:\n  intervall: 3s\n  zzzzzz: 3\n", []string{
 			`c.yaml:3: unknown key "intervall": did you mean interval?`,
-			`c.yaml:4: unknown key "zzzzzz": expected interval, watchGroups`,
+			`c.yaml:4: unknown key "zzzzzz": expected aggregate, interval, watchGroups`,
 		}},
 		{"merge key", "version: 1\n<<: {metrics: {file: a}}\n", []string{`c.yaml:2: unknown key "<<": expected collection, metrics, version`}},
 		{"duplicate key", "version: 1\nmetrics: {file: a}\nmetrics: {file: b}\n", []string{"c.yaml:3: the key metrics is there already, on line 2"}},
@@ -112,12 +118,59 @@ func TestFileErrors(t *testing.T) {
 			`c.yaml:5: A is in the watch group "g" already, on line 4`,
 		}},
 	}
+	tests = append(tests, badAggregates...)
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := world{files: map[string]string{"c.yaml": tt.file}}.parse("--config-file=c.yaml")
 			wantError(t, err, strings.Join(tt.want, "\n"))
 		})
 	}
+}
+
+const aggregate = "version: 1\ncollection:\n  interval: 1s\n  aggregate: "
+
+var badAggregates = []badFile{
+	{"aggregate of nothing", aggregate + "{}\n", []string{
+		"c.yaml:4: collection.aggregate has no interval: expected a duration such as 200ms",
+		"c.yaml:4: collection.aggregate has no fields",
+	}},
+	{"aggregate key", aggregate + "{intervall: 200ms, interval: 200ms, fields: [A]}\n", []string{
+		"c.yaml:4: unknown key \"intervall\": did you mean interval?",
+	}},
+	{"aggregate field twice", aggregate + "{interval: 200ms, fields: [A, A]}\n", []string{
+		"c.yaml:4: collection.aggregate.fields: A is there already, on line 4",
+	}},
+	{"aggregate pattern", aggregate + "\n    interval: now\n    fields: ['a[']\n", []string{
+		"c.yaml:5: collection.aggregate.interval \"now\": expected a duration such as 30s, above zero",
+		"c.yaml:6: \"a[\" is no pattern: expected a field name, where * stands for any text",
+	}},
+	{"aggregate too fast", aggregate + "{interval: 99ms, fields: [A]}\n", []string{
+		"c.yaml:4: collection.aggregate.interval is 99ms: expected 100ms at least, and the collection interval of 1s at most",
+	}},
+	{"aggregate too slow", aggregate + "{interval: 2s, fields: [A]}\n", []string{
+		"c.yaml:4: collection.aggregate.interval is 2s: expected 100ms at least, and the collection interval of 1s at most",
+	}},
+}
+
+func TestAggregates(t *testing.T) {
+	const file = "version: 1\ncollection:\n  aggregate:\n    interval: 200ms\n    fields:\n    - '*_CLOCK'\n    - SM_*\n    - POWER\n"
+	c := mustParse(t, world{files: map[string]string{"c.yaml": file}}, "--config-file=c.yaml")
+	if got := c.Collection.Aggregate.Interval; got != 200*time.Millisecond {
+		t.Errorf("interval %v", got)
+	}
+	got, err := c.Aggregates([]string{"TEMP", "SM_CLOCK", "SM_UTIL", "POWER"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]int{0, 6, 7, 8}, got); diff != "" {
+		t.Errorf("lines differ (-want +got):\n%s", diff)
+	}
+	_, err = c.Aggregates([]string{"SM_CLOCK"})
+	wantError(t, err, "c.yaml:8: collection.aggregate: POWER matches none of the 1 requested fields")
+
+	// An interval of the flag's is the one that counts.
+	_, err = world{files: map[string]string{"c.yaml": file}}.parse("--config-file=c.yaml", "-c=150")
+	wantError(t, err, "c.yaml:4: collection.aggregate.interval is 200ms: expected 100ms at least, and the collection interval of 150ms at most")
 }
 
 func TestIntervals(t *testing.T) {
@@ -157,6 +210,12 @@ type strictMetrics struct {
 type strictCollection struct {
 	Interval    string        `yaml:"interval,omitempty"`
 	WatchGroups []strictGroup `yaml:"watchGroups,omitempty"`
+	Aggregate   strictBurst   `yaml:"aggregate,omitempty"`
+}
+
+type strictBurst struct {
+	Interval time.Duration `yaml:"interval"`
+	Fields   []string      `yaml:"fields"`
 }
 
 type strictField struct {
@@ -216,6 +275,9 @@ func contents(doc *document) strict {
 	s.Collection.Interval = doc.scalars["collection.interval"].text
 	for _, g := range doc.groups {
 		s.Collection.WatchGroups = append(s.Collection.WatchGroups, strictGroup{g.Name, g.Interval, g.Patterns})
+	}
+	if a := doc.aggregate; a.Interval > 0 {
+		s.Collection.Aggregate = strictBurst{a.Interval, a.texts()}
 	}
 	return s
 }

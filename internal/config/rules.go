@@ -23,6 +23,10 @@ func (p *parser) rules() {
 			}
 		}
 	}
+	if a := c.Collection.Aggregate; a.Interval > 0 && (a.Interval < minAggregate || a.Interval > c.Collection.Interval) {
+		p.errs = append(p.errs, fmt.Errorf("%s:%d: collection.aggregate.interval is %v: expected %v at least, and the collection interval of %v at most",
+			c.Path, a.Line, a.Interval, minAggregate, c.Collection.Interval))
+	}
 	p.oneFlagOf("collectors", "configmap-data", "both say where the counters are")
 	p.oneFlagOf("web-systemd-socket", "address", "systemd hands over the sockets")
 	p.oneFlagOf("no-hostname", "hostname-label", "there is no label to spell")

@@ -14,6 +14,10 @@ type PlanOptions struct {
 	// IntervalOf returns the interval of a family that is sampled at its own
 	// pace (a watch group), 0 for the others. It may be nil.
 	IntervalOf func(name string) time.Duration
+	// Aggregate reports whether a family is to be shown with minimum, maximum
+	// and mean too, of samples every AggregateInterval. It may be nil.
+	Aggregate         func(name string) bool
+	AggregateInterval time.Duration
 	// Devices, Switches and CPUs are the selected entities.
 	Devices, Switches, CPUs gpu.Selector
 }
@@ -46,10 +50,14 @@ func NewPlan(requests []Request, o PlanOptions) *gpu.Plan {
 			b.need(r.Derived)
 			continue
 		}
-		b.plan.Counters = append(b.plan.Counters, gpu.Counter{
+		c := gpu.Counter{
 			Name: r.Name, Type: r.Type, Help: r.Help, Scale: r.Named.Scale,
 			Field: b.field(r.Named.Entry, r),
-		})
+		}
+		b.plan.Counters = append(b.plan.Counters, c)
+		if o.Aggregate != nil && o.Aggregate(r.Name) {
+			b.aggregate(c)
+		}
 	}
 	return b.plan
 }
