@@ -30,6 +30,9 @@ type exporter struct {
 	t      *testing.T
 	url    string
 	hangup chan struct{}
+	// By signal; unbuffered, so that a value taken is a value under way.
+	release, acquire chan struct{}
+
 	cancel context.CancelFunc
 	result chan error
 	log    *lockedBuffer
@@ -57,13 +60,23 @@ func noEnv(string) (string, bool) { return "", false }
 // start runs the exporter with args and waits until it listens.
 func start(t *testing.T, args ...string) *exporter {
 	t.Helper()
+	return startIn(t, nil, args...)
+}
+
+// startIn is start with an environment.
+func startIn(t *testing.T, env map[string]string, args ...string) *exporter {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	e := &exporter{t: t, hangup: make(chan struct{}), cancel: cancel, result: make(chan error, 1), log: &lockedBuffer{}}
+	e := &exporter{
+		t: t, hangup: make(chan struct{}), release: make(chan struct{}), acquire: make(chan struct{}),
+		cancel: cancel, result: make(chan error, 1), log: &lockedBuffer{},
+	}
 	listening := make(chan net.Addr, 1)
 	go func() {
 		e.result <- app.Run(ctx, app.Process{
 			Args: append([]string{"--address", "127.0.0.1:0"}, args...),
-			Env:  noEnv, Out: io.Discard, Err: e.log, Hangup: e.hangup,
+			Env:  func(name string) (string, bool) { v, ok := env[name]; return v, ok },
+			Out:  io.Discard, Err: e.log, Hangup: e.hangup, Release: e.release, Acquire: e.acquire,
 			Start: time.Now(), Version: "test",
 			Listening: func(a net.Addr) { listening <- a },
 		})
