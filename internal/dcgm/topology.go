@@ -91,6 +91,9 @@ func (s *Session) discover() error {
 		return err
 	}
 	s.build(members, others, known, driver)
+	if s.plan.Placement {
+		return s.locate()
+	}
 	return nil
 }
 

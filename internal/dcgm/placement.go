@@ -1,0 +1,167 @@
+package dcgm
+
+import (
+	"math/bits"
+	"strconv"
+	"strings"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// The fields that tell what is near a GPU, as masks of 64 bits each
+// (dcgm_fields.h): CPUs, and memory (NUMA) nodes.
+const (
+	fieldCPUAffinity    = 70 // to 73
+	fieldMemoryAffinity = 86 // to 89
+	affinityWords       = 4
+)
+
+// locate tells of the GPUs where they sit and how each two are connected. What
+// the engine does not tell stays unknown; only a lost engine is an error. The
+// NVLink generation is nothing that DCGM tells.
+func (s *Session) locate() error {
+	var rows []int
+	var members []entity
+	for row, e := range s.members {
+		if e.group == groupGPU {
+			rows = append(rows, row)
+			members = append(members, e)
+		}
+	}
+	if len(rows) == 0 {
+		return nil
+	}
+	near, err := s.affinities(members)
+	if s.isOver(err) {
+		return err
+	}
+	if err != nil {
+		s.log.Warn("DCGM does not tell the NUMA nodes of GPUs", "error", s.inWords(err))
+	}
+	levels := map[[2]uint32]uint64{}
+	told := false
+	for i, row := range rows {
+		here := near[members[i]]
+		p, err := s.engine.place(members[i].id)
+		if s.isOver(err) {
+			return err
+		}
+		if err != nil {
+			s.log.Debug("DCGM does not tell where a GPU sits", "gpu", members[i].id, "error", err)
+		} else {
+			told = true
+			if cpus := listOf(p.cpus); cpus != "" {
+				here.CPUs = cpus
+			}
+		}
+		for _, way := range p.paths {
+			levels[[2]uint32{min(members[i].id, way.gpu), max(members[i].id, way.gpu)}] |= way.levels
+		}
+		if here.NUMANode >= 0 || here.CPUs != "" {
+			s.top.Devices[row].Place = &here
+		}
+	}
+	if !told {
+		return nil
+	}
+	for i, a := range rows {
+		for j := i + 1; j < len(rows); j++ {
+			way := levels[[2]uint32{members[i].id, members[j].id}]
+			s.top.Pairs = append(s.top.Pairs, gpu.Pair{A: a, B: rows[j], Path: pathOf(way), NVLinks: nvlinksOf(way)})
+		}
+	}
+	return nil
+}
+
+// affinities returns what the affinity fields tell of each GPU.
+func (s *Session) affinities(gpus []entity) (map[entity]gpu.Place, error) {
+	type masks [2][affinityWords]uint64 // CPUs and memory nodes
+	found := map[entity]*masks{}
+	var ids []gpu.FieldID
+	for i := range gpu.FieldID(affinityWords) {
+		ids = append(ids, fieldCPUAffinity+i, fieldMemoryAffinity+i)
+	}
+	err := s.once(gpus, ids, func(r readout) {
+		for i := range r.samples {
+			x := &r.samples[i]
+			v, _ := decode(&gpu.Field{}, x, nil)
+			word, ok := v.Int64()
+			if !ok {
+				continue
+			}
+			m := found[entity{x.group, x.entity}]
+			if m == nil {
+				m = &masks{}
+				found[entity{x.group, x.entity}] = m
+			}
+			if x.field >= fieldMemoryAffinity {
+				m[1][x.field-fieldMemoryAffinity] = uint64(word)
+			} else {
+				m[0][x.field-fieldCPUAffinity] = uint64(word)
+			}
+		}
+	})
+	places := map[entity]gpu.Place{}
+	for _, e := range gpus {
+		places[e] = gpu.Place{NUMANode: -1}
+		if m := found[e]; m != nil {
+			places[e] = gpu.Place{NUMANode: onlyBit(m[1][:]), CPUs: listOf(m[0][:])}
+		}
+	}
+	return places, err
+}
+
+// onlyBit returns the bit that is set in a mask, -1 where none or several are:
+// a GPU that is near several nodes is nearest to none.
+func onlyBit(mask []uint64) int {
+	bit := -1
+	for i, word := range mask {
+		switch n := bits.OnesCount64(word); {
+		case n == 0:
+		case n > 1 || bit >= 0:
+			return -1
+		default:
+			bit = i*64 + bits.TrailingZeros64(word)
+		}
+	}
+	return bit
+}
+
+// listOf writes the bits of a mask as Linux lists CPUs: "0-31,64-95".
+func listOf(mask []uint64) string {
+	var b strings.Builder
+	has := func(i int) bool { return i < len(mask)*64 && mask[i/64]>>(i%64)&1 != 0 }
+	for i := 0; i < len(mask)*64; i++ {
+		if !has(i) {
+			continue
+		}
+		first := i
+		for has(i + 1) {
+			i++
+		}
+		if b.Len() > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(strconv.Itoa(first))
+		if i > first {
+			b.WriteString("-" + strconv.Itoa(i))
+		}
+	}
+	return b.String()
+}
+
+// pathOf returns the way through the machine that levels tell
+// (DCGM_TOPOLOGY_*, the low byte): of several the nearest.
+func pathOf(levels uint64) gpu.Path {
+	paths := [...]gpu.Path{gpu.PathBoard, gpu.PathSwitch, gpu.PathSwitches, gpu.PathHostBridge, gpu.PathNode, gpu.PathSystem}
+	if i := bits.TrailingZeros64(levels); i < len(paths) {
+		return paths[i]
+	}
+	return gpu.PathUnknown
+}
+
+// nvlinksOf returns how many NVLinks levels tell: one at 0x100, two at 0x200,
+// and so on.
+func nvlinksOf(levels uint64) int {
+	return max(0, bits.Len64(levels)-8)
+}
