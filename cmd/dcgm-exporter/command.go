@@ -12,6 +12,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/ops/fields"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/ops/once"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/ops/record"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/ops/topo"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/ops/vocabulary"
 )
 
@@ -41,6 +42,9 @@ func commands() map[string]func(context.Context, []string) int {
 		},
 		"record": func(ctx context.Context, args []string) int {
 			return record.Command{Process: process(args), Open: app.Choose}.Run(ctx)
+		},
+		"topo": func(ctx context.Context, args []string) int {
+			return topo.Command{Process: process(args), Open: app.Choose}.Run(ctx)
 		},
 		"vocabulary": func(_ context.Context, args []string) int {
 			return vocabulary.Command{Process: process(args)}.Run()
