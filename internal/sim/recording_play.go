@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -520,11 +521,12 @@ func (r *Replay) Owners() []*ReplayOwners {
 	return list
 }
 
-// ReplayOwners is an attributor that says what a recorded one said. Its method
-// Attribute must not be called concurrently.
+// ReplayOwners is an attributor that says what a recorded one said.
 type ReplayOwners struct {
-	rec      *Recording
-	said     *RecordedOwners
+	rec  *Recording
+	said *RecordedOwners
+
+	mu       sync.Mutex // guards what follows, the latest answer
 	topology *gpu.Topology
 	owners   *gpu.Owners
 	count    uint64
@@ -538,6 +540,8 @@ func (o *ReplayOwners) Attribute(ctx context.Context, t *gpu.Topology) (*gpu.Own
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	if o.topology == t {
 		return o.owners, nil
 	}
