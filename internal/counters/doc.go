@@ -14,4 +14,5 @@
 // engine returns to the unit of the catalogue.
 package counters
 
-//go:generate go run ./gen -o catalogue_gen.go -docs ../../docs/fields.md
+//go:generate go run ./gen -o catalogue_gen.go
+//go:generate go test ../../tests/dashboards -run ^TestMetricsPage$ -update

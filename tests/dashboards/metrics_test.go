@@ -422,9 +422,20 @@ func described(t *testing.T) map[string]metric {
 	return all
 }
 
-// Whatever is served has a row, with its type and its labels; and the pages
-// have every kind of entity, so that this says something of each.
-func TestMetricsPageTellsWhatIsServed(t *testing.T) {
+func TestWholePages(t *testing.T) {
+	pages := map[string]string{}
+	for _, node := range kindsOfNodes() {
+		pages[node] = wholePage(t, node)
+	}
+	t.Run("are told of", func(t *testing.T) { checkTold(t, pages) })
+	t.Run("are valid", func(t *testing.T) { checkValid(t, pages) })
+}
+
+// checkTold holds that whatever is served has a row, with its type and its
+// labels; and that the pages have every kind of entity, so that this says
+// something of each.
+func checkTold(t *testing.T, pages map[string]string) {
+	t.Helper()
 	rows := described(t)
 	byKind := map[gpu.Kind][]string{}
 	for _, e := range labelsByKind(t) {
@@ -437,9 +448,9 @@ func TestMetricsPageTellsWhatIsServed(t *testing.T) {
 		}
 	}
 	seen := map[string]bool{}
-	for _, node := range kindsOfNodes() {
+	for node, text := range pages {
 		p := expfmt.NewTextParser(model.LegacyValidation)
-		families, err := p.TextToMetricFamilies(strings.NewReader(wholePage(t, node)))
+		families, err := p.TextToMetricFamilies(strings.NewReader(text))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -516,11 +527,11 @@ func notApplicable(name, problem string) bool {
 	return false
 }
 
-// Pages with every kind of entity and both vocabularies are read by both of
-// Prometheus' parsers to the same number of samples, and pass promlint.
-func TestEveryPageIsValid(t *testing.T) {
-	for _, node := range kindsOfNodes() {
-		text := wholePage(t, node)
+// checkValid holds that the pages are read by both of Prometheus' parsers to
+// the same number of samples, and pass promlint.
+func checkValid(t *testing.T, pages map[string]string) {
+	t.Helper()
+	for node, text := range pages {
 		p := expfmt.NewTextParser(model.LegacyValidation)
 		families, err := p.TextToMetricFamilies(strings.NewReader(text))
 		if err != nil {

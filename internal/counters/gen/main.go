@@ -22,16 +22,15 @@ const module = "github.com/NVIDIA/go-dcgm"
 
 func main() {
 	out := flag.String("o", "catalogue_gen.go", "the Go file to write")
-	docs := flag.String("docs", "", "the Markdown page to write, if any")
 	facts := flag.String("facts", "gen", "the folder of facts.csv and names.csv")
 	flag.Parse()
-	if err := run(*out, *docs, *facts); err != nil {
+	if err := run(*out, *facts); err != nil {
 		fmt.Fprintln(os.Stderr, "gen:", err)
 		os.Exit(1)
 	}
 }
 
-func run(out, docs, facts string) error {
+func run(out, facts string) error {
 	dir, version, err := moduleDir()
 	if err != nil {
 		return err
@@ -52,15 +51,7 @@ func run(out, docs, facts string) error {
 	if err != nil {
 		return fmt.Errorf("format the catalogue: %w", err)
 	}
-	if err := os.WriteFile(out, source, 0o644); err != nil {
-		return err
-	}
-	if docs == "" {
-		return nil
-	}
-	var page bytes.Buffer
-	writeMarkdown(&page, fields, version)
-	return os.WriteFile(docs, page.Bytes(), 0o644)
+	return os.WriteFile(out, source, 0o644)
 }
 
 // moduleDir returns the folder and the version of the module that go.mod asks
