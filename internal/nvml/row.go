@@ -25,6 +25,7 @@ type row struct {
 	asks      []ask
 	values    []valueAsk
 	links     []linkAsk
+	bursts    []burstAsk
 	gpm       gpmRow
 	processes processes
 	alive     ask // a call that tells whether a GPU is there, if nothing else does
@@ -144,6 +145,7 @@ func (s *Session) compileCall(d *device, r *row, field int, sp spec) {
 		r.decline(field, "it is undefined for a GPU that is cut by MIG")
 		return
 	}
+	s.compileBurst(r, field)
 	for i := range r.asks {
 		if r.asks[i].call == c {
 			r.asks[i].wants = append(r.asks[i].wants, want{field, sp.at})
@@ -178,6 +180,9 @@ func (s *Session) readRow(r *row, b *gpu.Batch) error {
 		if err := s.readCall(r, &r.alive, b); err != nil {
 			return err
 		}
+	}
+	if err := s.readBursts(r, b); err != nil {
+		return err
 	}
 	for i := range r.asks {
 		if err := s.readCall(r, &r.asks[i], b); err != nil {

@@ -1,0 +1,93 @@
+//go:build linux && cgo
+
+package nvml
+
+import (
+	"time"
+
+	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+const samplesFunction = "nvmlDeviceGetSamples"
+
+// A buffer is one that the driver keeps of its own samples, taken more often
+// than anybody reads.
+type buffer struct {
+	kind  gonvml.SamplingType
+	milli bool // thousandths of the field's unit
+}
+
+// bufferOf returns the buffer that holds samples of what a field measures. The
+// other fields have the value of each Read alone.
+func bufferOf(id gpu.FieldID) (buffer, bool) {
+	switch id {
+	case 155:
+		return buffer{kind: gonvml.TOTAL_POWER_SAMPLES, milli: true}, true
+	case 203:
+		return buffer{kind: gonvml.GPU_UTILIZATION_SAMPLES}, true
+	case 204:
+		return buffer{kind: gonvml.MEMORY_UTILIZATION_SAMPLES}, true
+	case 206:
+		return buffer{kind: gonvml.ENC_UTILIZATION_SAMPLES}, true
+	case 207:
+		return buffer{kind: gonvml.DEC_UTILIZATION_SAMPLES}, true
+	default:
+		return buffer{}, false
+	}
+}
+
+// A burstAsk is one buffer, read for a field whose every sample is asked for.
+type burstAsk struct {
+	buffer
+	field int
+	seen  uint64 // the time of the newest sample told, in the driver's Unix microseconds
+	block block
+}
+
+// compileBurst has a field's buffer read beside its value.
+func (s *Session) compileBurst(r *row, field int) {
+	f := &s.plan.Fields[field]
+	buf, ok := bufferOf(f.ID)
+	if f.Burst && ok && r.kind == gpu.KindGPU && s.symbols.has(samplesFunction) {
+		r.bursts = append(r.bursts, burstAsk{buffer: buf, field: field, seen: uint64(time.Now().UnixMicro())})
+	}
+}
+
+// readBursts appends what the driver sampled since the previous Read, oldest
+// first. The value that is read afterwards is the newest. Where the driver
+// keeps no samples that value is all there is, and no fault. It returns an
+// error only if the GPU or the driver is gone.
+func (s *Session) readBursts(r *row, b *gpu.Batch) error {
+	now := time.Now()
+	for i := range r.bursts {
+		a := &r.bursts[i]
+		if a.block.closed(now) {
+			continue
+		}
+		kind, samples, ret := r.target.device.GetSamples(a.kind, a.seen)
+		switch {
+		case gpuGone(ret) || driverGone(ret):
+			return &driverError{samplesFunction, ret}
+		case ret == gonvml.ERROR_NOT_FOUND || ret == gonvml.ERROR_INSUFFICIENT_SIZE:
+			continue // none since, or more came while it was asked: they wait
+		case ret != gonvml.SUCCESS:
+			a.block.refuse(samplesFunction, ret, now, s.reprobe)
+			continue
+		}
+		for j := range samples {
+			at := samples[j].TimeStamp
+			if at <= a.seen || at >= uint64(now.UnixMicro()) {
+				continue // an empty place of the buffer, or a clock that is ahead
+			}
+			a.seen = at
+			value := decode(&gonvml.FieldValue{ValueType: uint32(kind), Value: samples[j].SampleValue})
+			if n, ok := value.Number(); ok && a.milli {
+				value = gpu.Float(n / 1000)
+			}
+			b.AddAt(r.index, a.field, value, int64(at)*int64(time.Microsecond))
+		}
+	}
+	return nil
+}
