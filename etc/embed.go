@@ -17,6 +17,7 @@ const (
 	DefaultName = "default-counters.csv"
 	DCPName     = "dcp-metrics-included.csv"
 	OldName     = "1.x-compatibility-metrics.csv"
+	FleetName   = "fleet-counters.csv" // everything, which the reference has not
 )
 
 //go:embed default-counters.csv
@@ -27,6 +28,9 @@ var dcpMetrics []byte
 
 //go:embed 1.x-compatibility-metrics.csv
 var oldMetrics []byte
+
+//go:embed fleet-counters.csv
+var fleetCounters []byte
 
 // Default returns the default counters file, default-counters.csv.
 func Default() []byte { return bytes.Clone(defaultCounters) }
@@ -40,6 +44,8 @@ func File(name string) ([]byte, bool) {
 		return bytes.Clone(dcpMetrics), true
 	case OldName:
 		return bytes.Clone(oldMetrics), true
+	case FleetName:
+		return bytes.Clone(fleetCounters), true
 	default:
 		return nil, false
 	}
@@ -47,5 +53,6 @@ func File(name string) ([]byte, bool) {
 
 // Shipped reports whether data is, byte for byte, one of the shipped files.
 func Shipped(data []byte) bool {
-	return bytes.Equal(data, defaultCounters) || bytes.Equal(data, dcpMetrics) || bytes.Equal(data, oldMetrics)
+	return bytes.Equal(data, defaultCounters) || bytes.Equal(data, dcpMetrics) || bytes.Equal(data, oldMetrics) ||
+		bytes.Equal(data, fleetCounters)
 }

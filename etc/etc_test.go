@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,9 +16,13 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/etc"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-var files = []string{etc.DefaultName, etc.DCPName, etc.OldName}
+var (
+	reference = []string{etc.DefaultName, etc.DCPName, etc.OldName}
+	files     = slices.Concat(reference, []string{etc.FleetName})
+)
 
 // The shipped files are in order, and what is switched off in them is too.
 func TestShippedFilesParse(t *testing.T) {
@@ -91,13 +96,55 @@ func TestShippedFilesAskForWhatTheReferenceAsks(t *testing.T) {
 			found[strings.TrimSpace(record[0])] = strings.TrimSpace(record[1])
 		}
 	}
-	for _, name := range files {
-		reference, err := os.ReadFile(filepath.Join(dir, name))
+	for _, name := range reference {
+		theirs, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(types(t, reference), types(t, mustFile(t, name))); diff != "" {
+		if diff := cmp.Diff(types(t, theirs), types(t, mustFile(t, name))); diff != "" {
 			t.Errorf("%s (-reference +ours)\n%s", name, diff)
+		}
+	}
+}
+
+// The fleet's file has all that the default one has, every family of the
+// exporter's own, and something of every kind of entity; each as the type that
+// suits it.
+func TestFleetFile(t *testing.T) {
+	parse := func(name string) []counters.Request {
+		requests, _, err := counters.Parse(bytes.NewReader(mustFile(t, name)), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return requests
+	}
+	fleet := parse(etc.FleetName)
+	has := map[string]gpu.MetricType{}
+	var kinds gpu.Kinds
+	for _, r := range fleet {
+		has[r.Name] = r.Type
+		kinds |= r.Named.Entry.Levels
+	}
+	for _, r := range parse(etc.DefaultName) {
+		if typ, ok := has[r.Name]; !ok || typ != r.Type {
+			t.Errorf("%s of the default file is missing or of another type", r.Name)
+		}
+	}
+	for d := counters.NotDerived + 1; d.String() != ""; d++ {
+		if typ, ok := has[d.String()]; !ok || typ != d.Type() {
+			t.Errorf("%v is missing or of another type", d)
+		}
+	}
+	for _, kind := range []gpu.Kind{
+		gpu.KindGPU, gpu.KindGPUInstance, gpu.KindNVLink, gpu.KindNVSwitch, gpu.KindCPU, gpu.KindCPUCore, gpu.KindConnectX,
+	} {
+		if !kinds.Has(kind) {
+			t.Errorf("no counter of a %v", kind)
+		}
+	}
+	for _, p := range counters.Lint(fleet, etc.FleetName) {
+		if p.Text != "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL" { // the type that the reference gives it
+			t.Error(p)
 		}
 	}
 }
