@@ -195,7 +195,7 @@ func TestNodeFields(t *testing.T) {
 	}
 }
 
-// A field of kinds of entities that the source does not read is said to be
+// A field of a kind of entities that the machine does not have is said to be
 // unavailable.
 func TestForeignLevel(t *testing.T) {
 	e := fakedcgm.New(t, world()...)
