@@ -11,6 +11,9 @@
 // clocks fall under the cap, energy is the exact integral of power,
 // temperature follows power with a lag, memory follows the pods.
 //
+// A Recording is what a real machine showed for a while, and a Replay the source
+// that plays it: as it was, with nothing modelled.
+//
 // The package never touches a driver, a file system or the network, starts no
 // goroutine, and never serves a value that it calls absent.
 package sim

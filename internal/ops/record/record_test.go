@@ -7,6 +7,8 @@ import (
 	"encoding/csv"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -374,6 +376,40 @@ func TestFlags(t *testing.T) {
 			}
 			if name := "x.gz"; slices.Contains(tt.args, "--out="+name) && !bytes.HasPrefix(s.files[name], []byte{0x1f, 0x8b}) {
 				t.Errorf("%s is not compressed", name)
+			}
+		})
+	}
+}
+
+// --sim-node takes the path of a recording, and says what is wrong with one.
+func TestReplayByFlag(t *testing.T) {
+	_, source := simulated(t, sim.Options{Node: "single"})
+	s := run(t.Context(), source, 0, "--source=sim", "--samples=1", "--out=r.json")
+	good, cut := filepath.Join(t.TempDir(), "r.json"), filepath.Join(t.TempDir(), "cut.json")
+	for path, data := range map[string][]byte{good: s.files["r.json"], cut: s.files["r.json"][:200]} {
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tt := range []struct {
+		name       string
+		args       []string
+		page, want string
+	}{
+		{"a recording", []string{"--sim-node=" + good}, `UUID="GPU-00000001-0000-8000-8000-000000000001"`, ""},
+		{"one that was cut off", []string{"--sim-node=" + cut}, "", cut + ":2: the line is cut off"},
+		{"none", []string{"--sim-node=./none.json"}, "", "recording: open ./none.json: no such file or directory"},
+		{"a scenario", []string{"--sim-node=" + good, "--sim-scenario=s.yaml"}, "", `--sim-scenario "s.yaml" with the recording --sim-node "` + good + `": a recording has its own faults`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p := (&opstest.World{}).Process()
+			cfg, err := config.Parse(append(tt.args, "--source=sim"), p.Env, p.ReadFile)
+			if err != nil {
+				t.Fatal(err)
+			}
+			page, err := app.Page(t.Context(), cfg)
+			if fmt.Sprint(err) != cmp.Or(tt.want, "<nil>") || !strings.Contains(string(page), tt.page) {
+				t.Errorf("error %v, page of %d bytes", err, len(page))
 			}
 		})
 	}
