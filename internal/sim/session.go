@@ -24,6 +24,7 @@ type Session struct {
 
 	views  []view
 	cells  []cell
+	bursts []int // cells whose every sample is asked for
 	lost   []outage
 	down   []bool // by row: lost in the current Read
 	closed atomic.Bool
@@ -74,6 +75,9 @@ func newSession(src *Source, plan *gpu.Plan, at int64) *Session {
 		})
 		for field := range plan.Fields {
 			if plan.Fields[field].Levels.Has(d.Entity.Kind) {
+				if plan.Fields[field].Burst {
+					s.bursts = append(s.bursts, len(s.cells))
+				}
 				s.cells = append(s.cells, s.newCell(row, field))
 			}
 		}
@@ -199,6 +203,7 @@ func (s *Session) Read(ctx context.Context, b *gpu.Batch) error {
 		return true
 	})
 	w := s.src.world
+	s.readBursts(b, now)
 	w.advance(now)
 	if w.applied != s.epoch {
 		s.end(fmt.Errorf("sim: MIG was cut anew: %w", gpu.ErrTopology))
