@@ -157,8 +157,8 @@ func only(all map[string]string, entity string) map[string]string {
 func shippedFields(t testing.TB) []gpu.FieldID {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join("..", "..", "etc", "*.csv"))
-	if err != nil || len(files) != 3 {
-		t.Fatalf("the counters files in etc: %v, %v; want 3", files, err)
+	if err != nil || len(files) < 3 {
+		t.Fatalf("the counters files in etc: %v, %v; want 3 or more", files, err)
 	}
 	var ids []gpu.FieldID
 	seen := map[gpu.FieldID]bool{}

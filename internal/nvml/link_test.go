@@ -129,3 +129,24 @@ func TestProfilingPerLink(t *testing.T) {
 		}
 	})
 }
+
+// What only switches and their links have is one fault, not one for each link.
+func TestFieldsOfSwitches(t *testing.T) {
+	src, _ := source(t, "gpus 2", "gpu 0 set nvlinks 2", "gpu 1 set nvlinks 2")
+	plan := planOf(t, 1508, 780, 785)
+	s := open(t, src, plan)
+	got := read(t, s, plan)
+	want := map[string]string{
+		"all DCGM_FI_DEV_NVSWITCH_LINK_THROUGHPUT_TX": "fault:not_supported", "all DCGM_FI_DEV_NVSWITCH_LINK_RECOVERY_ERRORS": "fault:not_supported",
+	}
+	for _, key := range []string{"NVLink 0 of GPU 0", "NVLink 1 of GPU 0", "NVLink 0 of GPU 1", "NVLink 1 of GPU 1"} {
+		want[key+" DCGM_FI_DEV_NVLINK_GET_STATE"] = "1"
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	plan = planOf(t, 780)
+	if n := len(open(t, src, plan).Topology().Devices); n != 2 {
+		t.Errorf("%d entities where only switches have the field, want the 2 GPUs", n)
+	}
+}

@@ -86,6 +86,10 @@ func (s *Session) compile(d *device, r *row) {
 		if !f.Levels.Has(r.kind) || f.ID == fieldXID {
 			continue
 		}
+		if ofSwitch(f.ID) {
+			s.switches = append(s.switches, i) // not one fault for every link of every GPU
+			continue
+		}
 		sp, ok := specOf(f.ID)
 		switch {
 		case !ok:

@@ -23,6 +23,7 @@ type Session struct {
 	count    int // of GPUs at the driver, selected or not
 	devices  []*device
 	gpm      gpmReader
+	switches []int // the plan's fields of switches, which rows of other kinds seem to have
 
 	done   chan struct{}
 	err    error // why done is closed
@@ -32,6 +33,9 @@ type Session struct {
 	answer answers
 	values []gonvml.FieldValue // of the row that is read
 }
+
+// errNoSwitches is the fault of what only NVSwitches and their links have.
+var errNoSwitches = fmt.Errorf("%w: NVML knows no switches", gpu.ErrNotSupported)
 
 // errClosed is what a Session says that was closed.
 var errClosed = fmt.Errorf("nvml: %w: the session is closed", gpu.ErrUnavailable)
@@ -79,6 +83,9 @@ func (s *Session) Read(ctx context.Context, b *gpu.Batch) error {
 	}
 	var dead error
 	alive := 0
+	for _, field := range s.switches {
+		b.Fail(gpu.AllRows, field, errNoSwitches)
+	}
 	if s.plan.Health {
 		b.Fail(gpu.AllRows, gpu.FieldHealthChecks, errNoWatches)
 	}

@@ -77,6 +77,8 @@ func (s *Session) start() error {
 	case alive == 0:
 		return dead
 	}
+	slices.Sort(s.switches)
+	s.switches = slices.Compact(s.switches)
 	s.topology = gpu.NewTopology(list)
 	s.topology.Source = "nvml"
 	s.topology.Driver = s.version("nvmlSystemGetDriverVersion", s.api.SystemGetDriverVersion)
@@ -152,7 +154,7 @@ func (s *Session) discover(index, first int) (*device, []gpu.Device, error) {
 		})
 		list = append(list, instance)
 	}
-	if s.wants(gpu.KindNVLink) && sel.HasMajor(uint32(index)) {
+	if s.wantsLinks() && sel.HasMajor(uint32(index)) {
 		for _, link := range s.links(d.handle) {
 			one := own
 			one.Entity = gpu.Entity{Kind: gpu.KindNVLink, ID: uint32(link), ParentKind: gpu.KindGPU, Parent: uint32(index)}
@@ -170,15 +172,19 @@ func (s *Session) discover(index, first int) (*device, []gpu.Device, error) {
 	return d, list, nil
 }
 
-// wants reports whether any field of the plan exists for entities of a kind.
-func (s *Session) wants(kind gpu.Kind) bool {
+// wantsLinks reports whether any field of the plan exists for links of GPUs.
+func (s *Session) wantsLinks() bool {
 	for i := range s.plan.Fields {
-		if s.plan.Fields[i].Levels.Has(kind) {
+		if f := &s.plan.Fields[i]; f.Levels.Has(gpu.KindNVLink) && !ofSwitch(f.ID) {
 			return true
 		}
 	}
 	return false
 }
+
+// ofSwitch reports whether a field is of NVSwitches and their links, which NVML
+// does not know (dcgm_fields.h, DCGM_FI_DEV_NVSWITCH_*).
+func ofSwitch(id gpu.FieldID) bool { return id >= 780 && id <= 824 || id >= 856 && id <= 899 }
 
 func (s *Session) target(d *device, handle gonvml.Device) target {
 	return target{
