@@ -22,6 +22,7 @@ type view struct {
 	gpu   *worldGPU // the GPU of the row; nil for switches and CPUs
 	slot  *slot     // the instance of the row; nil for others
 	cpu   *cpuSpec
+	card  *cardSpec
 	track *track // what the row follows: its GPU's or its instance's
 	part  float64
 	world *world
@@ -90,7 +91,8 @@ type rule struct {
 
 const (
 	onGPU    = 1 << gpu.KindGPU
-	onBoth   = 1<<gpu.KindGPU | 1<<gpu.KindGPUInstance
+	onBoth   = 1<<gpu.KindGPU | 1<<gpu.KindGPUInstance | 1<<gpu.KindComputeInstance
+	onCard   = 1 << gpu.KindConnectX
 	onLink   = 1 << gpu.KindNVLink
 	onSwitch = 1 << gpu.KindNVSwitch
 	onCPU    = 1<<gpu.KindCPU | 1<<gpu.KindCPUCore
@@ -466,6 +468,17 @@ var rules = []rule{
 	{287, 287, onGPU, "bytes/s", needC2C, 0, number(func(v *view) int64 { return v.board.C2C * 90e9 })},
 	{1400, 1402, onGPU, "", needC2C, 0, fixed(0)},
 	{1403, 1403, onGPU, "", needC2C, 0, fixed(1)},
+
+	// ConnectX network cards.
+	{1300, 1300, onCard, "", 0, 0, fixed(0)},
+	{1301, 1301, onCard, "", 0, 0, number(func(v *view) int64 { return v.card.Active })},
+	{1302, 1302, onCard, "", 0, 0, number(func(v *view) int64 { return v.card.Speed })},
+	{1303, 1303, onCard, "", 0, 0, number(func(v *view) int64 { return v.card.Width })},
+	{1304, 1304, onCard, "", 0, 0, number(func(v *view) int64 { return v.card.Speed })},
+	{1305, 1309, onCard, "", 0, 0, fixed(0)},
+	{1310, 1310, onCard, "celsius", 0, 0, func(v *view, _ int) gpu.Value {
+		return gpu.Float(milli(46 + 8*uniform(v.key, 1) + 3*smooth(v.key, float64(v.world.at)/1e9, 60)))
+	}},
 
 	// Grace CPUs and their cores.
 	{1100, 1100, onCPU, "ratio", 0, 0, func(v *view, _ int) gpu.Value { return gpu.Float(cpuBusy(v)) }},

@@ -24,6 +24,7 @@ type Node struct {
 	gpus     []nodeGPU
 	switches []switchSpec
 	cpus     []cpuSpec
+	cards    []cardSpec
 	pods     []nodePod
 }
 
@@ -41,6 +42,7 @@ type nodeSpec struct {
 	GPUs     []gpuSpec    `yaml:"gpus"`
 	Switches []switchSpec `yaml:"switches"`
 	CPUs     []cpuSpec    `yaml:"cpus"`
+	ConnectX []cardSpec   `yaml:"connectx"`
 	Pods     []podSpec    `yaml:"pods"`
 }
 
@@ -71,6 +73,16 @@ type cpuSpec struct {
 	Clock  float64 `yaml:"clock"` // MHz
 	Idle   float64 `yaml:"idle"`  // watts
 	Limit  float64 `yaml:"limit"` // watts
+}
+
+// A cardSpec is a ConnectX network card.
+type cardSpec struct {
+	Line  lineNumber
+	Count int   `yaml:"count"`
+	Width int64 `yaml:"width"` // PCIe lanes
+	Speed int64 `yaml:"speed"` // GT/s of a lane
+	// Active is how many lanes are in use, where not all are.
+	Active int64 `yaml:"active"`
 }
 
 type podSpec struct {
@@ -204,6 +216,11 @@ func ParseNode(r io.Reader, file string) (*Node, error) {
 			return nil, at(spec.Line, err)
 		}
 	}
+	for _, spec := range n.spec.ConnectX {
+		if err := n.addCards(spec); err != nil {
+			return nil, at(spec.Line, err)
+		}
+	}
 	for i := range n.spec.Pods {
 		if err := n.addPod(p, &n.spec.Pods[i]); err != nil {
 			return nil, at(n.spec.Pods[i].Line, err)
@@ -291,6 +308,22 @@ func (n *Node) addCPUs(spec cpuSpec) error {
 	return nil
 }
 
+func (n *Node) addCards(spec cardSpec) error {
+	count, err := counted(spec.Count, maxCards-len(n.cards))
+	if err != nil {
+		return err
+	}
+	if spec.Active == 0 {
+		spec.Active = spec.Width
+	}
+	if spec.Width < 1 || spec.Width > 16 || spec.Speed < 1 || spec.Active < 1 || spec.Active > spec.Width {
+		return fmt.Errorf("width %d with %d lanes active and %d GT/s, expected 1 to 16 lanes, no more active, and a speed",
+			spec.Width, spec.Active, spec.Speed)
+	}
+	n.cards = append(n.cards, slices.Repeat([]cardSpec{spec}, count)...)
+	return nil
+}
+
 // counted returns how many there shall be of a spec, 1 where it does not say.
 func counted(count, room int) (int, error) {
 	if count == 0 {
@@ -309,6 +342,7 @@ const (
 	maxLinks    = 72 // of a fourth-generation NVSwitch
 	maxCPUs     = 8  // DCGM_MAX_NUM_CPUS
 	maxCores    = 1024
+	maxCards    = 32
 )
 
 func (n *Node) addPod(p *parts, spec *podSpec) error {

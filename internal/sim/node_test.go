@@ -17,6 +17,7 @@ func TestNodes(t *testing.T) {
 	want := map[string]size{
 		"a100-mig":     {3, 11, 36, 0, 0, 0},
 		"demo":         {8, 11, 144, 0, 0, 0},
+		"everything":   {3, 2, 54 + 8, 2, 3, 12},
 		"grace-hopper": {2, 0, 36, 0, 2, 144},
 		"h100x8":       {8, 9, 144, 0, 0, 0},
 		"mig8x7":       {8, 56, 144, 0, 0, 0},
@@ -303,5 +304,36 @@ func TestDemoHasAJobAndASharedGPU(t *testing.T) {
 				t.Errorf("the shared GPU: %+v with labels %v", use, owners.Of(row))
 			}
 		}
+	}
+}
+
+// One node has every kind of entity, and each of them has values.
+func TestOneNodeHasEveryKind(t *testing.T) {
+	plan := planOf(everything)
+	for i := range plan.Fields {
+		if plan.Fields[i].ID == graphics { // also where the catalogue has no field of theirs
+			plan.Fields[i].Levels |= gpu.KindsOf(gpu.KindComputeInstance)
+		}
+	}
+	r := play(t, sim.Options{Node: "everything"}, plan)
+	r.read()
+	rows := map[int]bool{}
+	for _, s := range r.b.Samples {
+		rows[s.Row] = true
+	}
+	got := map[gpu.Kind]int{}
+	for row, d := range r.s.Topology().Devices {
+		if !rows[row] {
+			t.Errorf("%v has no value", d.Entity)
+		}
+		got[d.Entity.Kind]++
+	}
+	for kind := gpu.KindGPU; kind <= gpu.KindNode; kind++ {
+		if got[kind] == 0 {
+			t.Errorf("no %v", kind)
+		}
+	}
+	if got[gpu.KindConnectX] != 3 || got[gpu.KindComputeInstance] != 2 {
+		t.Errorf("entities %v", got)
 	}
 }

@@ -21,6 +21,11 @@ func (w *world) survey(plan *gpu.Plan) *gpu.Topology {
 	for i := range w.gpus {
 		devices = w.gpus[i].survey(devices, plan.Devices)
 	}
+	if levels.Has(gpu.KindComputeInstance) {
+		for i := range w.gpus {
+			devices = w.gpus[i].surveyCompute(devices, plan.Devices)
+		}
+	}
 	if levels.Has(gpu.KindNVLink) {
 		for i := range w.gpus {
 			if plan.Devices.HasMajor(uint32(i)) {
@@ -30,6 +35,16 @@ func (w *world) survey(plan *gpu.Plan) *gpu.Topology {
 	}
 	devices = w.surveySwitches(devices, plan, levels)
 	devices = w.surveyCPUs(devices, plan, levels)
+	if levels.Has(gpu.KindConnectX) {
+		for id := range w.node.cards {
+			// Cards sit beside the GPUs: 1A, 2B, 3C …
+			bus := 0x1a + 0x11*id
+			devices = append(devices, gpu.Device{
+				Entity:   gpu.Entity{Kind: gpu.KindConnectX, ID: uint32(id)},
+				PCIBusID: fmt.Sprintf("%08X:%02X:00.0", bus>>8, bus&0xff),
+			})
+		}
+	}
 	if levels.Has(gpu.KindNode) {
 		devices = append(devices, gpu.Device{Entity: gpu.Entity{Kind: gpu.KindNode}})
 	}
@@ -74,6 +89,17 @@ func (g *worldGPU) survey(devices []gpu.Device, sel gpu.Selector) []gpu.Device {
 		d.Profile = g.slots[i].place.profile.Name
 		d.MIGUUID = uuid("MIG-", g.slots[i].key)
 		devices = append(devices, d)
+	}
+	return devices
+}
+
+// surveyCompute lists the compute instances: every GPU instance is one whole.
+func (g *worldGPU) surveyCompute(devices []gpu.Device, sel gpu.Selector) []gpu.Device {
+	for _, d := range g.survey(nil, sel) {
+		if d.Entity.Kind == gpu.KindGPUInstance {
+			d.Entity.Kind, d.ComputeID = gpu.KindComputeInstance, 0
+			devices = append(devices, d)
+		}
 	}
 	return devices
 }
@@ -149,7 +175,7 @@ func (w *world) view(d *gpu.Device) view {
 		v.gpu, v.board, v.track, v.key = g, g.spec.board, &g.track, g.key
 		v.total, v.reserved = v.board.Memory, v.board.Reserved
 		switch e.Kind {
-		case gpu.KindGPUInstance:
+		case gpu.KindGPUInstance, gpu.KindComputeInstance:
 			s := g.slotOf(deviceRef{of: gpu.KindGPU, id: d.GPU, sub: d.InstanceID})
 			v.slot, v.track, v.key = s, &s.track, s.key
 			v.total, v.reserved = s.total, s.reserved
@@ -179,6 +205,9 @@ func (w *world) view(d *gpu.Device) view {
 		if int(id) < len(w.gpus) {
 			v.gpu = &w.gpus[id]
 		}
+	case e.Kind == gpu.KindConnectX:
+		v.card = &w.node.cards[e.ID]
+		v.key = keyOf(w.seed, fmt.Sprint("connectx ", e.ID))
 	default:
 		v.key = keyOf(w.seed, w.node.spec.Name)
 	}
