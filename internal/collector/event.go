@@ -39,14 +39,17 @@ type eventLog struct {
 	windows map[gpu.FieldID]time.Duration
 	past    map[eventKey][]event
 
+	tally *tally // counts them for good
+
 	topology *gpu.Topology
 	plan     *gpu.Plan
 	tracked  []bool // per field of the plan: its samples are recorded
 	out      map[string][]gpu.Series
 }
 
-func newEventLog(xid, clock time.Duration) *eventLog {
+func newEventLog(xid, clock time.Duration, counted *tally) *eventLog {
 	return &eventLog{
+		tally:   counted,
 		windows: map[gpu.FieldID]time.Duration{counters.FieldXID: xid, counters.FieldClockEvents: clock},
 		past:    map[eventKey][]event{},
 		out:     map[string][]gpu.Series{},
@@ -56,6 +59,7 @@ func newEventLog(xid, clock time.Duration) *eventLog {
 // bind prepares for a session, and forgets entities that are no longer there.
 func (l *eventLog) bind(t *gpu.Topology, plan *gpu.Plan) {
 	l.topology, l.plan, l.tracked = t, plan, make([]bool, len(plan.Fields))
+	l.tally.bind(t, plan)
 	for i := range plan.Fields {
 		l.tracked[i] = plan.Fields[i].Events
 	}
@@ -85,6 +89,7 @@ func (l *eventLog) add(s *gpu.Sample, now time.Time) {
 	if !l.tracked[s.Field] {
 		return
 	}
+	l.tally.add(s)
 	n, ok := s.Value.Number()
 	if !ok || n == 0 {
 		return // an engine's way to say that nothing happened yet

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/state"
 )
 
 // ErrStarting is the state before the first attempt to open a session; it
@@ -27,6 +28,14 @@ type Options struct {
 	Attributors []Attributor
 	// PodOf tells the pod of a process; nil where nothing can.
 	PodOf PodOf
+	// XIDLog tells XIDs beside the engine; nil where nothing does.
+	XIDLog XIDLog
+	// Kept is what an earlier process saved; nil where nothing was.
+	Kept *state.State
+	// Save gets what the next process is to be given as Kept, every
+	// state.Interval at most and when Run ends, on the Loop's goroutine. Nil
+	// where nothing is kept.
+	Save func(*state.State)
 	// VirtualGPUs repeats the series of shared GPUs for every owner, as
 	// dcgm-exporter does under --kubernetes-virtual-gpus.
 	VirtualGPUs bool
@@ -100,6 +109,8 @@ type Loop struct {
 	session      Session
 	table        *table
 	events       *eventLog
+	tally        *tally
+	saved        time.Time // when the tally was last handed to Save
 	batch        gpu.Batch
 	empty        gpu.Snapshot
 	attributions []*attribution
@@ -132,8 +143,9 @@ func New(opt Options) *Loop {
 		worker:  newWorker(),
 		reloads: make(chan reload),
 		orders:  make(chan order),
-		events:  newEventLog(opt.XIDWindow, opt.ClockEventsWindow),
 	}
+	l.tally = newTally(opt.XIDLog, opt.PodOf, l.metrics.unplaced.Inc, opt.Kept)
+	l.events = newEventLog(opt.XIDWindow, opt.ClockEventsWindow, l.tally)
 	l.shares = newSharer(opt.PodOf, l.metrics)
 	l.shares.virtual = opt.VirtualGPUs
 	l.opt.Plan, l.inputs = planFor(opt.Plan, opt.Attributors)
@@ -201,6 +213,7 @@ func (l *Loop) Reload(ctx context.Context, c Change) error {
 func (l *Loop) Run(ctx context.Context) error {
 	defer l.worker.stop()
 	defer l.dismiss()
+	defer l.save(0)
 	cause, backoff := causeStart, l.opt.MinBackoff
 	for ctx.Err() == nil {
 		if l.hold.on {
@@ -382,6 +395,8 @@ func (l *Loop) cycle(ctx context.Context) error {
 		l.owners = append(l.owners, a.finish(attributeCtx, t, 2*l.opt.Plan.Interval, l.metrics, l.opt.Log))
 	}
 	snap.Owners = l.merger.merge(l.owners)
+	snap.Families = l.tally.step(snap.Families, l.table, snap.Owners, begin)
+	l.save(state.Interval)
 	if len(l.attributions) > 0 {
 		snap.Families = l.shares.step(snap.Families, l.table, &l.batch, snap.Owners, snap.Time)
 	}
@@ -397,6 +412,16 @@ func (l *Loop) cycle(ctx context.Context) error {
 	l.opt.Publish(snap)
 	l.ready.Store(true)
 	return nil
+}
+
+// save hands over what the tally knows if that has changed, and if the latest
+// time is at least pause ago.
+func (l *Loop) save(pause time.Duration) {
+	if l.opt.Save == nil || !l.tally.changed || time.Since(l.saved) < pause {
+		return
+	}
+	l.opt.Save(l.tally.state())
+	l.tally.changed, l.saved = false, time.Now()
 }
 
 // fail publishes a page without data that says why.
@@ -441,7 +466,7 @@ func (l *Loop) pause(ctx context.Context, d time.Duration, cause string) string 
 func (l *Loop) replace(c Change) {
 	l.opt.Source = c.Source
 	l.opt.Plan, l.inputs = planFor(c.Plan, c.Attributors)
-	l.shares.podOf = c.PodOf
+	l.shares.podOf, l.tally.podOf = c.PodOf, c.PodOf
 	l.attribute(c.Attributors)
 }
 

@@ -50,6 +50,7 @@ type metrics struct {
 
 	scaled        *prometheus.CounterVec
 	ownersDropped prometheus.Counter
+	unplaced      prometheus.Counter
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -103,6 +104,11 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Help: "Owners left out because there were more than the exporter accounts for.",
 		}),
 	}
+	m.unplaced = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "dcgm_exporter_xids_unplaced_total",
+		Help: "XIDs of the kernel's log of GPUs that the exporter does not watch.",
+	})
+	reg.MustRegister(m.unplaced)
 	reg.MustRegister(m.success, m.released, m.duration, m.lastSuccess, m.failures, m.sessions, m.dropped,
 		m.attribution, m.attributeFor, m.source, m.scaled, m.ownersDropped)
 	for _, what := range []string{scaledUtilization, scaledMemory} {

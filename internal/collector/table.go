@@ -239,7 +239,7 @@ func (tab *table) unavailable(list []gpu.FieldHealth) []gpu.FieldHealth {
 			list = tab.teller.unavailable(list, i, tab.snap.Health.Entities)
 			continue
 		}
-		if d := &tab.plan.Derived[i]; labelsOf(d) == nil {
+		if d := &tab.plan.Derived[i]; labelsOf(d) == nil && !counts(d) {
 			list = append(list, gpu.FieldHealth{Field: d.Name, Row: gpu.AllRows, Reason: gpu.Reason(gpu.ErrNotSupported)})
 		}
 	}

@@ -1,0 +1,75 @@
+package collector
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/state"
+)
+
+// state returns what a later process needs to go on counting.
+func (l *tally) state() *state.State {
+	s := &state.State{Version: state.Version, KernelLog: l.position}
+	for _, key := range slices.Sorted(maps.Keys(l.gpus)) {
+		g := l.gpus[key]
+		if g.uuid == "" {
+			continue
+		}
+		kept := state.GPU{UUID: g.uuid, PCIBusID: g.pci, LastXID: g.floor}
+		for i := range g.sets {
+			set := &g.sets[i]
+			o := state.Owner{}
+			for _, x := range set.owner {
+				o.Labels = append(o.Labels, state.Label{Name: x.Name, Value: x.Value})
+			}
+			for _, c := range set.counts {
+				if c.count > 0 {
+					o.XIDs = append(o.XIDs, state.XID{Code: c.code, Count: c.count, Last: c.last})
+				}
+			}
+			if len(o.XIDs) > 0 {
+				kept.Owners = append(kept.Owners, o)
+			}
+		}
+		for _, u := range g.unpaired {
+			kept.Unpaired = append(kept.Unpaired, state.Unpaired{Kernel: u.kernel, Code: u.code, From: u.from, To: u.to})
+		}
+		for _, e := range g.clock.events {
+			if e.count > 0 || e.held > 0 {
+				kept.Clock = append(kept.Clock, state.Clock{Event: e.labels[0].Value, Count: e.count, Nanoseconds: e.held})
+			}
+		}
+		s.GPUs = append(s.GPUs, kept)
+	}
+	return s
+}
+
+// restore goes on from what an earlier process kept.
+func (l *tally) restore(s *state.State, now int64) {
+	l.position = s.KernelLog
+	for i := range s.GPUs[:min(len(s.GPUs), maxGPUs)] {
+		kept := &s.GPUs[i]
+		// A time to come is that of a clock that was wrong.
+		g := &gpuEvents{uuid: kept.UUID, pci: kept.PCIBusID, floor: min(kept.LastXID, now), sets: make([]ownerSet, 1)}
+		for _, o := range kept.Owners {
+			var labels []gpu.Label
+			for _, x := range o.Labels {
+				labels = append(labels, gpu.Label{Name: x.Name, Value: x.Value})
+			}
+			labels = sortedLabels(labels)
+			for _, x := range o.XIDs {
+				g.set(labels, x.Last).add(x.Code, x.Count, x.Last)
+			}
+		}
+		for _, u := range kept.Unpaired[:min(len(kept.Unpaired), maxUnpaired)] {
+			g.unpaired = append(g.unpaired, unpaired{kernel: u.Kernel, code: u.Code, from: u.From, to: u.To, seen: now})
+		}
+		for _, c := range kept.Clock {
+			if e := g.clock.named(c.Event); e != nil {
+				e.count, e.held = c.Count, c.Nanoseconds
+			}
+		}
+		l.gpus[kept.UUID] = g
+	}
+}
