@@ -85,11 +85,15 @@ func Run(ctx context.Context, p Process) error {
 	encoder := exposition.NewEncoder(options)
 	registerEncoder(registry, encoder)
 	var pages exposition.Pages
+	memory := newEventMemory(cfg.Collection, registry, log)
 	loop := collector.New(collector.Options{
 		Source:            source.Source,
 		Plan:              plan,
 		Attributors:       source.Attributors,
 		PodOf:             source.PodOf,
+		XIDLog:            memory.xids(),
+		Kept:              memory.kept,
+		Save:              memory.save(),
 		VirtualGPUs:       cfg.Kubernetes.VirtualGPUs,
 		Publish:           func(s *gpu.Snapshot) { pages.Publish(encoder.Encode(s)) },
 		Registerer:        registry,
@@ -154,7 +158,11 @@ func Run(ctx context.Context, p Process) error {
 	// They end together: with ctx, or with the first that fails.
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return srv.Run(ctx) })
-	group.Go(func() error { return loop.Run(ctx) })
+	group.Go(func() error {
+		defer memory.finish()
+		return loop.Run(ctx)
+	})
+	group.Go(func() error { memory.run(ctx); return nil })
 	group.Go(func() error { reloads.run(ctx, p.Hangup); return nil })
 	group.Go(func() error { hold.obey(ctx, p.Release, p.Acquire); return nil })
 	if pause != nil {

@@ -1,0 +1,80 @@
+package app
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/kernellog"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/state"
+)
+
+// lastWrite bounds how long the end of the process waits for the disk.
+const lastWrite = 500 * time.Millisecond
+
+// eventMemory is what events are read from beside the driver, and kept in:
+// nothing unless it is asked for.
+type eventMemory struct {
+	kept   *state.State
+	keeper *state.Keeper
+	reader *kernellog.Reader
+
+	over   context.Context // until the collector has ended
+	finish context.CancelFunc
+}
+
+func newEventMemory(c config.Collection, reg prometheus.Registerer, log *slog.Logger) *eventMemory {
+	m := &eventMemory{}
+	m.over, m.finish = context.WithCancel(context.Background())
+	var after kernellog.Position
+	if c.StateFile != "" {
+		m.keeper, m.kept = state.Open(c.StateFile, reg, log)
+		after = kernellog.ParsePosition(m.kept.KernelLog)
+	}
+	if c.KernelLog != "" {
+		m.reader = kernellog.New(kernellog.Options{Path: c.KernelLog, After: after, Registerer: reg, Log: log})
+	}
+	return m
+}
+
+// xids returns the second witness of XIDs, nil where there is none.
+func (m *eventMemory) xids() collector.XIDLog {
+	if m.reader == nil {
+		return nil // not a nil pointer in an interface
+	}
+	return m.reader
+}
+
+func (m *eventMemory) save() func(*state.State) {
+	if m.keeper == nil {
+		return nil
+	}
+	return m.keeper.Save
+}
+
+// run reads the kernel's log until ctx is done, and writes the state until the
+// collector has ended and its last word is on disk.
+func (m *eventMemory) run(ctx context.Context) {
+	var tasks sync.WaitGroup
+	if m.reader != nil {
+		tasks.Go(func() { m.reader.Run(ctx) })
+	}
+	if m.keeper != nil {
+		written := make(chan struct{})
+		go func() {
+			defer close(written)
+			m.keeper.Run(m.over)
+		}()
+		<-m.over.Done()
+		select {
+		case <-written:
+		case <-time.After(lastWrite): // a disk that hangs must not keep the process
+		}
+	}
+	tasks.Wait()
+}
