@@ -61,6 +61,8 @@ type engine interface {
 	latest(group, fields handle) (readout, error)
 	since(group, fields handle, from int64) (r readout, next int64, err error)
 
+	controls
+
 	// close gives up the connection. It undoes one connect, also of an engine
 	// that is gone.
 	close() error

@@ -45,6 +45,9 @@ type Session struct {
 	lost  []bool  // per row, of the Read under way
 	gone  []error // per row, why the GPU is not read; made once each
 
+	health healthWatch
+	peers  peerWatch
+
 	done   chan struct{}
 	err    error
 	closed bool
@@ -55,7 +58,7 @@ type cell struct{ row, field int }
 
 // open does the work of Source.Open. What it leaves half done, abandon undoes.
 func (s *Session) open(ctx context.Context) error {
-	steps := []func() error{s.readVersions, s.discover, s.watchAll, s.engine.update}
+	steps := []func() error{s.readVersions, s.discover, s.watchAll, s.watchHealth, s.engine.update}
 	for _, step := range steps {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -172,6 +175,9 @@ func (s *Session) Read(ctx context.Context, b *gpu.Batch) error {
 		return s.end(s.overInWords(err))
 	}
 	s.drop(b, start)
+	if err := errors.Join(s.readHealth(b), s.readPeers(b)); err != nil {
+		return s.end(s.overInWords(err))
+	}
 	declineProcesses(b)
 	return nil
 }
@@ -323,7 +329,7 @@ func (s *Session) Close() error {
 		}
 		return nil
 	}
-	if err := errors.Join(s.unwatchAll(), s.engine.close()); err != nil {
+	if err := errors.Join(s.unwatchHealth(), s.unwatchAll(), s.engine.close()); err != nil {
 		return fmt.Errorf("dcgm: close: %w", err)
 	}
 	return nil

@@ -34,7 +34,11 @@
 //	value TARGET FIELDS text V
 //	value TARGET FIELDS blank|notfound|unsupported|nopermission [i|d|s]
 //	value TARGET FIELDS nodata|stopped         never sampled; no further sample
+//	value TARGET FIELDS stuck V                no further sample until it is watched anew
 //	event SEQ TARGET FIELD V                   one sample, at once; SEQ grows
+//	incident GPU SYSTEM RESULT CODE            what a health check finds
+//	peer GPU GPU STATE                         of NVLink between them, else 5
+//	profiler CODE                              watches of profiling fields fail with CODE
 //	unknown FIELD...                           field ids that the engine refuses
 //	fail FUNCTION CODE [TIMES [AFTER]]         calls that return an error, -1 times for ever
 //	block FUNCTION                             calls that do not return

@@ -38,7 +38,7 @@ struct series {
     int taken;        /* samples since the watch */
     struct sample *samples;
     int nsamples, capacity;
-    int generation;
+    int generation, watched; /* of the script, now and when it was watched */
     const struct rule *rule;
     struct series *next;
 };
@@ -47,6 +47,7 @@ struct group {
     int used;
     dcgmHandle_t owner;
     char name[DCGM_MAX_STR_LENGTH];
+    unsigned health; /* the systems that are watched */
     int n;
     dcgmGroupEntityPair_t members[DCGM_GROUP_MAX_ENTITIES_V2];
 };
@@ -74,7 +75,7 @@ struct connection {
 };
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-static int initialised, embedded_started, boot;
+static int initialised, embedded_started, boot, paused;
 static dcgmHandle_t next_handle = 1;
 static struct connection connections[MAX_CONNECTIONS];
 static struct group groups[MAX_GROUPS];
@@ -185,17 +186,19 @@ static void take(struct series *s, int64_t ts) {
     const struct rule *r = s->rule;
     struct sample x = {.ts = ts, .type = 'i'};
     if (r && (r->kind == KIND_NO_DATA || r->kind == KIND_STOPPED)) return;
+    if (r && r->kind == KIND_STUCK && s->watched != world.generation) return;
     if (lost(s)) make_blank(&x, r && r->kind == KIND_DOUBLE ? 'd' : 'i', 0);
     else if (r) {
         x.status = r->status;
         switch (r->kind) {
         case KIND_INT: x.i64 = r->i64 + r->step * s->taken; break;
         case KIND_DOUBLE: x.type = 'd', x.dbl = r->dbl + r->dstep * s->taken; break;
+        case KIND_STUCK: x.type = 'd', x.dbl = r->dbl; break;
         case KIND_TEXT: x.type = 's', snprintf(x.text, sizeof x.text, "%s", r->text); break;
         default: make_blank(&x, r->blank, (int)(r->kind - KIND_BLANK)); break;
         }
         /* Profiling needs two readings for its first value. */
-        if (s->field >= FIRST_PROFILING_FIELD && s->field <= LAST_PROFILING_FIELD && s->taken == 0)
+        if (s->field >= FIRST_PROFILING_FIELD && s->field <= LAST_PROFILING_FIELD && (s->taken == 0 || paused))
             make_blank(&x, x.type, 0);
     } else if (!identity(s, &x))
         make_blank(&x, 'i', 2);
@@ -228,11 +231,17 @@ static void release_watch(struct watch *w) {
     count("open.watches", -1);
 }
 
+static void release_group(struct group *g) {
+    if (g->health) count("open.health", -1);
+    g->used = 0;
+    count("open.groups", -1);
+}
+
 static void release_owner(dcgmHandle_t owner) {
     for (int i = 0; i < MAX_WATCHES; i++)
         if (watches[i].used && watches[i].owner == owner) release_watch(&watches[i]);
     for (int i = 0; i < MAX_GROUPS; i++) {
-        if (groups[i].used && groups[i].owner == owner) groups[i].used = 0, count("open.groups", -1);
+        if (groups[i].used && groups[i].owner == owner) release_group(&groups[i]);
         if (field_groups[i].used && field_groups[i].owner == owner)
             field_groups[i].used = 0, count("open.fieldgroups", -1);
     }
@@ -259,6 +268,8 @@ static void refresh(void) {
     if (world.boot != boot) {
         /* Another engine: what the old one held is gone with it. */
         boot = world.boot;
+        if (paused) count("open.pauses", -1);
+        paused = 0;
         for (int i = 0; i < MAX_CONNECTIONS; i++)
             if (connections[i].used) release_owner(connections[i].handle);
         release_owner(EMBEDDED);
@@ -652,8 +663,7 @@ dcgmReturn_t dcgmGroupDestroy(dcgmHandle_t handle, dcgmGpuGrp_t id) {
     ENTER("dcgmGroupDestroy", handle);
     struct group *g = find_group(id);
     if (!g) return leave(DCGM_ST_NOT_CONFIGURED);
-    g->used = 0;
-    count("open.groups", -1);
+    release_group(g);
     return leave(DCGM_ST_OK);
 }
 
@@ -723,6 +733,7 @@ static dcgmReturn_t watchable(const struct group *g, const struct field_group *f
                 return DCGM_ST_BADPARAM;
         }
         if (f->ids[i] < FIRST_PROFILING_FIELD || f->ids[i] > LAST_PROFILING_FIELD) continue;
+        if (world.profiler) return (dcgmReturn_t)world.profiler;
         for (int e = 0; e < g->n; e++) {
             unsigned id = g->members[e].entityId;
             struct instance *x = world_instance(g->members[e].entityGroupId, id);
@@ -757,6 +768,7 @@ dcgmReturn_t dcgmWatchFields(dcgmHandle_t handle, dcgmGpuGrp_t group, dcgmFieldG
                 s->interval = every, s->keep_samples = keep_samples, s->keep_age = (int64_t)(keep_age * 1e6);
                 s->due = world_now() + FIRST_SAMPLE_US;
                 s->taken = 0;
+                s->watched = world.generation;
             } else {
                 if (every < s->interval) s->interval = every;
                 if (keep_samples == 0 || (s->keep_samples && keep_samples > s->keep_samples))
@@ -782,6 +794,67 @@ dcgmReturn_t dcgmUpdateAllFields(dcgmHandle_t handle, int wait) {
     int64_t now = world_now();
     for (int i = 0; i < BUCKETS; i++)
         for (struct series *s = table[i]; s; s = s->next) advance(s, now, 1);
+    return leave(DCGM_ST_OK);
+}
+
+/* ---- health, peers and profiling ---- */
+
+dcgmReturn_t dcgmHealthSet(dcgmHandle_t handle, dcgmGpuGrp_t group, dcgmHealthSystems_t systems) {
+    ENTER("dcgmHealthSet", handle);
+    struct group *g = find_group(group);
+    if (!g) return leave(DCGM_ST_NOT_CONFIGURED);
+    count("open.health", (systems != 0) - (g->health != 0));
+    g->health = systems;
+    return leave(DCGM_ST_OK);
+}
+
+dcgmReturn_t dcgmHealthCheck(dcgmHandle_t handle, dcgmGpuGrp_t group, dcgmHealthResponse_t *r) {
+    ENTER("dcgmHealthCheck", handle);
+    struct group *g = find_group(group);
+    if (!g) return leave(DCGM_ST_NOT_CONFIGURED);
+    if (r->version != dcgmHealthResponse_version5) return leave(DCGM_ST_VER_MISMATCH);
+    r->incidentCount = 0;
+    for (int i = 0; i < world.nincidents; i++)
+        for (int e = 0; e < g->n; e++) {
+            struct incident *x = &world.incidents[i];
+            if (g->members[e].entityGroupId != DCGM_FE_GPU || g->members[e].entityId != x->gpu) continue;
+            if (!(g->health & x->system)) continue;
+            dcgmIncidentInfo_t *to = &r->incidents[r->incidentCount++];
+            to->system = (dcgmHealthSystems_t)x->system;
+            to->health = (dcgmHealthWatchResults_t)x->result;
+            to->error.code = x->code;
+            to->entityInfo = g->members[e];
+        }
+    return leave(DCGM_ST_OK);
+}
+
+dcgmReturn_t dcgmGetNvLinkP2PStatus(dcgmHandle_t handle, dcgmNvLinkP2PStatus_v1 *p) {
+    ENTER("dcgmGetNvLinkP2PStatus", handle);
+    if (p->version != dcgmNvLinkP2PStatus_version1) return leave(DCGM_ST_VER_MISMATCH);
+    p->numGpus = (unsigned)world.ngpus;
+    for (int i = 0; i < world.ngpus; i++) {
+        p->gpus[i].entityId = world.gpus[i].id;
+        for (int j = 0; j < world.ngpus; j++) {
+            p->gpus[i].linkStatus[j] = i == j ? DcgmNvLinkP2pStatusOK : DcgmNvLinkP2pStatusNotSupported;
+            for (int k = 0; k < world.npeers; k++)
+                if (world.peers[k].from == world.gpus[i].id && world.peers[k].to == world.gpus[j].id)
+                    p->gpus[i].linkStatus[j] = (dcgmNvLinkGpuP2PStatus_t)world.peers[k].state;
+        }
+    }
+    return leave(DCGM_ST_OK);
+}
+
+dcgmReturn_t dcgmProfPause(dcgmHandle_t handle) {
+    ENTER("dcgmProfPause", handle);
+    if (!paused) count("open.pauses", 1);
+    paused = 1;
+    return leave(DCGM_ST_OK);
+}
+
+dcgmReturn_t dcgmProfResume(dcgmHandle_t handle) {
+    ENTER("dcgmProfResume", handle);
+    if (paused) count("open.pauses", -1);
+    paused = 0;
     return leave(DCGM_ST_OK);
 }
 

@@ -204,6 +204,7 @@ static void parse_value(struct world *w, char *words[], int n) {
     r->blank = 'i';
     if (!strcmp(kind, "int")) r->kind = KIND_INT, r->i64 = atoll(arg), r->step = atoll(step);
     else if (!strcmp(kind, "double")) r->kind = KIND_DOUBLE, r->dbl = atof(arg), r->dstep = atof(step);
+    else if (!strcmp(kind, "stuck")) r->kind = KIND_STUCK, r->dbl = atof(arg);
     else if (!strcmp(kind, "text")) r->kind = KIND_TEXT, copy(r->text, sizeof r->text, n > 4 ? arg : "");
     else {
         if (n > 4) r->blank = arg[0];
@@ -230,6 +231,12 @@ static void parse_line(struct world *w, char *line) {
     else if (!strcmp(words[0], "node")) w->node = 1;
     else if (!strcmp(words[0], "old")) w->old = 1;
     else if (!strcmp(words[0], "skew")) w->skew_us = (int64_t)(atof(arg) * 1e6);
+    else if (!strcmp(words[0], "profiler")) w->profiler = atoi(arg);
+    else if (!strcmp(words[0], "incident") && n > 4 && w->nincidents < 64)
+        w->incidents[w->nincidents++] = (struct incident){(unsigned)atoi(arg), (unsigned)strtoul(words[2], NULL, 0),
+                                                          (unsigned)atoi(words[3]), (unsigned)atoi(words[4])};
+    else if (!strcmp(words[0], "peer") && n > 3 && w->npeers < 64)
+        w->peers[w->npeers++] = (struct peer){(unsigned)atoi(arg), (unsigned)atoi(words[2]), (unsigned)atoi(words[3])};
     else if (!strcmp(words[0], "groups")) w->max_groups = atoi(arg);
     else if (!strcmp(words[0], "gpu") && n > 1) parse_gpu(w, words, n);
     else if (!strcmp(words[0], "instance") && n > 1) parse_instance(w, words, n, DCGM_FE_GPU_I);

@@ -31,7 +31,8 @@ enum kind {
     KIND_UNSUPPORTED,  /* blank + 2 */
     KIND_NO_PERMISSION,/* blank + 3 */
     KIND_NO_DATA,      /* watched, never sampled */
-    KIND_STOPPED       /* no further sample: the last one stays */
+    KIND_STOPPED,      /* no further sample: the last one stays */
+    KIND_STUCK         /* stopped, but for what is watched after the script changed */
 };
 
 struct rule {
@@ -83,6 +84,14 @@ struct event {
     int64_t value;
 };
 
+struct incident {
+    unsigned gpu, system, result, code;
+};
+
+struct peer {
+    unsigned from, to, state;
+};
+
 struct fail {
     char function[64];
     int code, times, after; /* times < 0: always; after so many calls */
@@ -116,6 +125,11 @@ struct world {
     struct fail fails[MAX_FAILS];
     int nfails;
     unsigned char unknown[65536 / 8];
+    struct incident incidents[64];
+    int nincidents;
+    struct peer peers[64];
+    int npeers;
+    int profiler;
 };
 
 extern struct world world;

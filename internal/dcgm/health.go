@@ -1,0 +1,150 @@
+package dcgm
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// allHealth is every health watch that the engine has (DCGM_HEALTH_WATCH_ALL).
+const allHealth = 0xffffffff
+
+// healthSystems returns the names of the health watches, as the health_watch
+// label spells them, in the order of their bits (dcgmHealthSystems_t). The
+// first gpuHealthSystems are those of a GPU, and each GPU has a result of each;
+// the others are told where they find something.
+func healthSystems() [14]string {
+	return [...]string{"PCIE", "NVLINK", "PMU", "MCU", "MEM", "SM", "INFOROM", "THERMAL", "POWER", "DRIVER",
+		"NVSWITCH_NONFATAL", "NVSWITCH_FATAL", "CONNECTX", "IMEX"}
+}
+
+const gpuHealthSystems = 10
+
+// A healthWatch is the engine's health checks of the session's GPUs.
+type healthWatch struct {
+	group   handle
+	made    bool // the group is
+	set     bool // the watches are
+	asked   time.Time
+	err     error // of the latest check
+	results []gpu.HealthCheck
+}
+
+// watchHealth turns the health watches on, if the plan asks for them. What the
+// engine refuses is tried again by readHealth; only a lost engine is an error.
+func (s *Session) watchHealth() error {
+	h := &s.health
+	if !s.plan.Health || h.set {
+		return nil
+	}
+	var members []entity
+	for row := range s.top.Devices {
+		if e := s.top.Devices[row].Entity; e.Kind == gpu.KindGPU {
+			members = append(members, entity{groupGPU, e.ID})
+		}
+	}
+	if len(members) == 0 {
+		return nil
+	}
+	if !h.made {
+		if h.group, h.err = s.engine.createGroup(s.nextName(), members); h.err != nil {
+			return s.onlyOver(h.err)
+		}
+		h.made = true
+	}
+	h.err = s.engine.setHealth(h.group, allHealth)
+	h.set = h.err == nil
+	return s.onlyOver(h.err)
+}
+
+// onlyOver returns err if it means that the engine is gone.
+func (s *Session) onlyOver(err error) error {
+	if s.isOver(err) {
+		return err
+	}
+	return nil
+}
+
+// due reports whether something that was asked for at a moment is to be asked
+// for again: once per collection interval, with room for ticks that come early.
+func (s *Session) due(asked, now time.Time) bool {
+	return asked.IsZero() || now.Sub(asked) >= s.plan.Interval*9/10
+}
+
+// readHealth appends the results of the health checks. A GPU that is lost
+// passes nothing; what was found of it is told.
+func (s *Session) readHealth(b *gpu.Batch) error {
+	h := &s.health
+	if !s.plan.Health {
+		return nil
+	}
+	if now := time.Now(); s.due(h.asked, now) {
+		h.asked = now
+		if err := s.watchHealth(); err != nil {
+			return err
+		}
+		if h.set {
+			var found []incident
+			if found, h.err = s.engine.checkHealth(h.group); s.isOver(h.err) || s.isForgotten(h.err) {
+				return h.err
+			}
+			h.results = s.healthResults(h.results[:0], found, now.UnixNano())
+		}
+	}
+	if h.err != nil {
+		b.Fail(gpu.AllRows, gpu.FieldHealthChecks, s.inWords(h.err))
+		return nil
+	}
+	for _, x := range h.results {
+		if x.Result != 0 || !s.lost[x.Row] {
+			b.Health = append(b.Health, x)
+		}
+	}
+	return nil
+}
+
+// healthResults appends a result for each GPU and health watch: what was found,
+// each code once and at its worst, or that the watch passes.
+func (s *Session) healthResults(list []gpu.HealthCheck, found []incident, at int64) []gpu.HealthCheck {
+	for row := range s.top.Devices {
+		e := s.top.Devices[row].Entity
+		if e.Kind != gpu.KindGPU {
+			continue
+		}
+		for bit, name := range healthSystems() {
+			first := len(list)
+			for _, x := range found {
+				if x.entity != (entity{groupGPU, e.ID}) || x.system != 1<<bit || x.result == 0 {
+					continue
+				}
+				code := errorName(x.code)
+				i := slices.IndexFunc(list[first:], func(r gpu.HealthCheck) bool { return r.Code == code })
+				if i >= 0 {
+					list[first+i].Result = max(list[first+i].Result, int64(x.result))
+					continue
+				}
+				list = append(list, gpu.HealthCheck{Row: row, Watch: name, Code: code, Result: int64(x.result), Time: at})
+			}
+			if len(list) == first && bit < gpuHealthSystems {
+				list = append(list, gpu.HealthCheck{Row: row, Watch: name, Time: at})
+			}
+		}
+	}
+	return list
+}
+
+// unwatchHealth undoes watchHealth.
+func (s *Session) unwatchHealth() error {
+	h := &s.health
+	if !h.made {
+		return nil
+	}
+	var err error
+	if h.set {
+		err = s.engine.setHealth(h.group, 0)
+	}
+	h.made, h.set = false, false
+	return errors.Join(err, s.engine.destroyGroup(h.group))
+}
