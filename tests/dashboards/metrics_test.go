@@ -467,10 +467,7 @@ func checkTold(t *testing.T, pages map[string]string) {
 			checkFamily(t, node, f, row, byKind, owners)
 		}
 	}
-	for _, d := range []counters.Derived{
-		counters.XIDErrorsCount, counters.ClockEventsCount, counters.GPUHealthStatus, counters.P2PStatus,
-		counters.GPUPairInfo, counters.GPUAffinityInfo,
-	} {
+	for _, d := range derived() {
 		if !seen[d.String()] {
 			t.Errorf("%s is on no page, so this test checks less than it says", d)
 		}
