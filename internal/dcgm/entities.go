@@ -62,6 +62,11 @@ func (s *Session) wants(a audience) bool {
 	return s.wanted[a]
 }
 
+// wantsKind is wants for every audience of a kind.
+func (s *Session) wantsKind(kind gpu.Kind) bool {
+	return s.wants(audience{kind: kind}) || s.wants(audience{kind, gpu.KindGPU}) || s.wants(audience{kind, gpu.KindNVSwitch})
+}
+
 // A periphery is everything but the GPUs and their instances, as far as the
 // plan wants it.
 type periphery struct {
@@ -75,7 +80,7 @@ type periphery struct {
 // for a module that it does not have, costs that kind alone.
 func (s *Session) survey() (periphery, error) {
 	p, err := s.surveyFabric()
-	if err != nil || !s.wants(audience{kind: gpu.KindCPU}) && !s.wants(audience{kind: gpu.KindCPUCore}) {
+	if err != nil || !s.wantsKind(gpu.KindCPU) && !s.wantsKind(gpu.KindCPUCore) {
 		return p, err
 	}
 	p.cpus, err = s.engine.cpus()
@@ -141,6 +146,9 @@ func engineGroup(kind gpu.Kind) entityGroup {
 // compareFabric ends the session if switches, links or cards came or went.
 // That the engine does not tell is no news.
 func (s *Session) compareFabric() error {
+	if !slices.ContainsFunc([]gpu.Kind{gpu.KindNVLink, gpu.KindNVSwitch, gpu.KindConnectX}, s.wantsKind) {
+		return nil
+	}
 	now, err := s.surveyFabric()
 	if err != nil {
 		return err
