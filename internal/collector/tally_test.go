@@ -49,9 +49,9 @@ func countOnce(t *testing.T, random *rand.Rand) {
 		told = nil
 		return nil
 	}}
-	log := &witness{}
+	log, pick := &witness{}, rand.New(rand.NewPCG(random.Uint64(), 1)) // the attributor's own
 	pods := &owners{answer: func(context.Context, *gpu.Topology) (*gpu.Owners, error) {
-		return &gpu.Owners{Labels: [][]gpu.Label{{{Name: "pod", Value: strconv.Itoa(random.IntN(50))}}}}, nil
+		return &gpu.Owners{Labels: [][]gpu.Label{{{Name: "pod", Value: strconv.Itoa(pick.IntN(50))}}}}, nil
 	}}
 	var kept *state.State
 	total, highest, events := int64(0), int64(0), int64(0)

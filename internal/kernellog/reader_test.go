@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -198,23 +199,23 @@ func TestLossesAreCounted(t *testing.T) {
 // on from where it was.
 func TestLogComesAndGoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var d *device
+		var present atomic.Pointer[device]
 		r := run(t, kernellog.Position{}, func() (kernellog.Device, error) {
-			if d == nil {
-				return nil, errors.New("not there")
+			if d := present.Load(); d != nil {
+				return d, nil
 			}
-			return d, nil
+			return nil, errors.New("not there")
 		})
 		time.Sleep(5 * time.Minute)
 		synctest.Wait()
 		r.series(t, "dcgm_exporter_kernel_log_up", "0")
-		d = newDevice()
+		first := newDevice()
+		present.Store(first)
 		time.Sleep(time.Minute)
-		d.live <- record(3, time.Hour+6*time.Minute, 79)
+		first.live <- record(3, time.Hour+6*time.Minute, 79)
 		r.expect(t, "now/4", "79@6m0s")
 		r.series(t, "dcgm_exporter_kernel_log_up", "1")
-		first := d
-		d = newDevice(record(3, time.Hour+6*time.Minute, 79), record(4, time.Hour+7*time.Minute, 48))
+		present.Store(newDevice(record(3, time.Hour+6*time.Minute, 79), record(4, time.Hour+7*time.Minute, 48)))
 		time.Sleep(time.Minute + 10*time.Second)
 		first.live <- []byte{} // its end
 		time.Sleep(time.Minute)

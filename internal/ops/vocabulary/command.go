@@ -104,7 +104,7 @@ func (c Command) look(file string, s settings) ([]Finding, error) {
 func parseSettings(args []string) (settings, error) {
 	s := settings{host: "hostname", format: "text"}
 	if len(args) == 0 || args[0] != "diff" {
-		return s, errors.New("expected: vocabulary diff FILE...")
+		return s, errors.New("expected: vocabulary diff FILE, one or more")
 	}
 	flags := map[string]struct {
 		target *string

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/histogram"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql"
@@ -123,7 +124,7 @@ func answer(t *testing.T, engine *promql.Engine, expr string, named counters.Nam
 	switch v := result.Value.(type) {
 	case promql.Vector:
 		for _, s := range v {
-			values[s.Metric.DropReserved(func(n string) bool { return n == labels.MetricName }).String()] = s.F
+			values[s.Metric.DropReserved(func(n string) bool { return n == model.MetricNameLabel }).String()] = s.F
 		}
 	case promql.Scalar:
 		values["scalar"] = v.V
@@ -152,7 +153,7 @@ func (s sample) Copy() chunks.Sample           { return s }
 func (p page) Select(_ context.Context, _ bool, _ *storage.SelectHints, matchers ...*labels.Matcher) storage.SeriesSet {
 	var found []storage.Series
 	for gpu := range 2 {
-		set := labels.FromStrings(labels.MetricName, p.named.Name, "gpu", fmt.Sprint(gpu), "hostname", "node")
+		set := labels.FromStrings(model.MetricNameLabel, p.named.Name, "gpu", fmt.Sprint(gpu), "hostname", "node")
 		matches := true
 		for _, m := range matchers {
 			matches = matches && m.Matches(set.Get(m.Name))

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/prometheus/prometheus/util/strutil"
 
@@ -316,7 +316,7 @@ func (w *work) selector(v *parser.VectorSelector, path []parser.Node) {
 	w.rescale(v, path, scale)
 }
 
-func isName(m matcher) bool { return m.name.Val == "" || unquote(m.name) == labels.MetricName }
+func isName(m matcher) bool { return m.name.Val == "" || unquote(m.name) == model.MetricNameLabel }
 
 // unquote returns the text of an identifier or a string.
 func unquote(item parser.Item) string {
