@@ -81,6 +81,15 @@ func (n *newestSamples) shift(by int64) {
 	}
 }
 
+// forget forgets the samples of a watch.
+func (n *newestSamples) forget(w *watch) {
+	for _, row := range w.group.rows {
+		for _, f := range w.fields {
+			n.newest[row*n.width+int(n.slots[f])] = gpu.Sample{}
+		}
+	}
+}
+
 // complete remembers the samples of a watch from start on, and appends those
 // of before that are current at the moment now and have no newer one.
 func (n *newestSamples) complete(w *watch, b *gpu.Batch, start int, now int64) {

@@ -26,7 +26,9 @@ const (
 	codeRequiresRoot       = -29
 	codeFieldUnsupported   = -32
 	codeModuleNotLoaded    = -33
+	codeInUse              = -34 // of profiling: another profiler has the counters
 	codeProfilingMissing   = -36
+	codeProfilingLibrary   = -37
 	codeProfilingMultiPass = -38
 	codeDriverTooOld       = -44
 	codePaused             = -54
@@ -62,7 +64,7 @@ func meaning(code int) error {
 		return gpu.ErrVersion
 	case codeNoPermission, codeRequiresRoot:
 		return gpu.ErrPermission
-	case codeInitError, codeLibraryNotFound, codePaused, codeMaxLimit:
+	case codeInitError, codeLibraryNotFound, codePaused, codeMaxLimit, codeInUse, codeProfilingLibrary:
 		return gpu.ErrUnavailable
 	case codeNotSupported, codeUnknownField, codeGPUNotSupported, codeGroupIncompatible, codeFieldUnsupported,
 		codeModuleNotLoaded, codeProfilingMissing, codeProfilingMultiPass:

@@ -47,6 +47,7 @@ type Session struct {
 
 	health healthWatch
 	peers  peerWatch
+	prof   profilingState
 
 	done   chan struct{}
 	err    error
@@ -139,7 +140,12 @@ func (s *Session) Read(ctx context.Context, b *gpu.Batch) error {
 		return err
 	}
 	start := len(b.Samples)
+	begin := time.Now()
+	if err := s.retryHeld(begin); err != nil {
+		return s.end(s.overInWords(err))
+	}
 	b.Faults = append(b.Faults, s.faults...)
+	s.blameHeld(b)
 	clear(s.lost)
 
 	var newest int64
@@ -149,15 +155,21 @@ func (s *Session) Read(ctx context.Context, b *gpu.Batch) error {
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("dcgm: %w", err)
 		}
+		if w.profiling && s.prof.paused {
+			blame(b, w.group.rows, w.fields, errPaused)
+			continue
+		}
+		samples, faults := len(b.Samples), len(b.Faults)
 		at, err := s.readWatch(w, b)
 		if s.isOver(err) || s.isForgotten(err) {
 			return s.end(s.overInWords(err))
 		}
 		if err != nil {
 			failed = s.inWords(err)
-			s.blame(b, w, failed)
+			blame(b, w.group.rows, w.fields, failed)
 			continue
 		}
+		s.follow(w, at, b.Samples[samples:], b.Faults[faults:], begin)
 		newest = max(newest, at)
 		read++
 	}
@@ -172,6 +184,9 @@ func (s *Session) Read(ctx context.Context, b *gpu.Batch) error {
 		s.every.shift(shift)
 	}
 	if err := s.watchGPUs(b); s.isOver(err) {
+		return s.end(s.overInWords(err))
+	}
+	if err := s.renewStale(begin); err != nil {
 		return s.end(s.overInWords(err))
 	}
 	s.drop(b, start)
@@ -215,10 +230,10 @@ func (s *Session) overInWords(err error) error {
 	return fmt.Errorf("dcgm: the engine at %v is gone: %w", s.addr, err)
 }
 
-// blame makes faults of a watch that could not be read.
-func (s *Session) blame(b *gpu.Batch, w *watch, err error) {
-	for _, f := range w.fields {
-		for _, row := range w.group.rows {
+// blame makes faults of fields that could not be read of some rows.
+func blame(b *gpu.Batch, rows, fields []int, err error) {
+	for _, f := range fields {
+		for _, row := range rows {
 			b.Fail(row, f, err)
 		}
 	}
@@ -244,6 +259,9 @@ func (s *Session) readWatch(w *watch, b *gpu.Batch) (newest int64, err error) {
 	row, known := 0, false
 	for i := range r.samples {
 		x := &r.samples[i]
+		if w.after > 0 && x.at <= w.after {
+			continue // of before a pause
+		}
 		if x.status == 0 {
 			newest = max(newest, x.at)
 		}
@@ -324,12 +342,13 @@ func (s *Session) Close() error {
 	s.closed = true
 	ended := s.Err() != nil && !errors.Is(s.err, gpu.ErrTopology)
 	if ended {
+		_ = s.leaveProfiling(true) // asks nothing of an engine that is gone
 		if err := s.engine.close(); err != nil {
 			s.log.Debug("Close of the connection to an engine that is gone", "error", err)
 		}
 		return nil
 	}
-	if err := errors.Join(s.unwatchHealth(), s.unwatchAll(), s.engine.close()); err != nil {
+	if err := errors.Join(s.unwatchHealth(), s.unwatchAll(), s.leaveProfiling(false), s.engine.close()); err != nil {
 		return fmt.Errorf("dcgm: close: %w", err)
 	}
 	return nil

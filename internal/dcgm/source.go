@@ -1,6 +1,7 @@
 package dcgm
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -31,6 +32,8 @@ type Options struct {
 	EngineLog string
 	// Log receives what a session finds; nil means nowhere.
 	Log *slog.Logger
+	// profilingRetry stands in for retryProfiling where it is not 0.
+	profilingRetry time.Duration
 }
 
 // engineLogLevels are the words for Options.EngineLog.
@@ -44,7 +47,8 @@ type Source struct {
 	lib lib
 	// run tells this process's groups from those of any other client of the
 	// engine: process ids repeat between containers.
-	run string
+	run    string
+	pauses pauses
 }
 
 // New returns a Source. It neither loads the library nor connects.
@@ -95,6 +99,7 @@ func (s *Source) Open(ctx context.Context, plan *gpu.Plan) (*Session, error) {
 		name:   fmt.Sprintf("dcgm-exporter-%s-%s", s.run, rand.Text()[:10]),
 		done:   make(chan struct{}),
 		clock:  clock{foreign: !addr.local()},
+		prof:   profilingState{pauses: &s.pauses, every: cmp.Or(s.opt.profilingRetry, retryProfiling)},
 	}
 	if err := session.open(ctx); err != nil {
 		session.abandon(err)

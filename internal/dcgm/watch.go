@@ -32,7 +32,11 @@ type watch struct {
 	handle handle // of the field group
 	fields []int  // plan indexes
 	sampling
-	from int64 // where the next read of every sample goes on, in the engine's microseconds
+	from     int64     // where the next read of every sample goes on, in the engine's microseconds
+	after    int64     // samples up to here are of before a pause, in the engine's microseconds
+	newest   int64     // of its samples; see follow
+	advanced time.Time // of a profiling watch, when newest was seen
+	renewed  time.Time // of a profiling watch; see renewStale
 }
 
 // A sampling is what the fields of one watch have in common.
@@ -177,6 +181,9 @@ func (s *Session) watchOrSplit(rows, fields []int, key sampling) error {
 		return nil
 	case s.isOver(err) || errors.Is(err, gpu.ErrTimeout):
 		return err
+	case key.profiling && isHeld(err):
+		s.hold(rows, fields, key, s.inWords(err))
+		return nil
 	case hopeless || len(rows) == 1 && len(fields) == 1:
 		s.refuse(rows, fields, s.inWords(err))
 		return nil
@@ -203,7 +210,7 @@ func (s *Session) refusal(err error) (byRows, hopeless bool) {
 	switch r.code {
 	case codeGroupIncompatible, codeGPULost, codeGPUNotSupported, codeProfilingMissing:
 		return true, false
-	case codeNoPermission, codeRequiresRoot, codeMaxLimit, codeModuleNotLoaded, codeVersionMismatch, codePaused:
+	case codeNoPermission, codeRequiresRoot, codeMaxLimit, codeModuleNotLoaded, codeVersionMismatch, codePaused, codeInUse:
 		return false, true
 	default:
 		return false, false
@@ -230,14 +237,20 @@ func (s *Session) tryWatch(rows, fields []int, key sampling) error {
 	}
 	g, err := s.groupOf(rows)
 	if err == nil {
-		keepAge, keep := s.retention(key)
-		err = s.engine.watch(g.handle, fieldGroup, key.interval, keepAge, keep)
+		err = s.startWatch(g, fieldGroup, key)
 	}
 	if err != nil {
 		return errors.Join(err, s.engine.destroyFieldGroup(fieldGroup))
 	}
-	s.watches = append(s.watches, &watch{group: g, handle: fieldGroup, fields: fields, sampling: key, from: s.firstSample(key)})
+	s.watches = append(s.watches, &watch{group: g, handle: fieldGroup, fields: fields, sampling: key,
+		from: s.firstSample(key), advanced: time.Now()})
 	return nil
+}
+
+// startWatch has the engine sample a field group for a group.
+func (s *Session) startWatch(g *group, fieldGroup handle, key sampling) error {
+	keepAge, keep := s.retention(key)
+	return s.engine.watch(g.handle, fieldGroup, key.interval, keepAge, keep)
 }
 
 // groupOf returns the engine's group of these rows, made if need be.
