@@ -46,6 +46,8 @@ func run() int {
 	switch {
 	case err == nil:
 		return exitOK
+	case errors.Is(err, app.ErrReplaced):
+		return again(err)
 	case errors.Is(err, gpu.ErrWedged):
 		fmt.Fprintln(os.Stderr, "dcgm-exporter:", err)
 		return exitWedged
@@ -53,6 +55,21 @@ func run() int {
 		fmt.Fprintln(os.Stderr, "dcgm-exporter:", err)
 		return exitFailed
 	}
+}
+
+// again puts a fresh process in the place of this one, under the same number,
+// so that no supervisor counts a crash. It returns only if that is impossible:
+// with sockets of systemd, which go to one process, a restart has to do.
+func again(why error) int {
+	fmt.Fprintln(os.Stderr, "dcgm-exporter:", why)
+	if _, handed := os.LookupEnv("LISTEN_FDS"); handed {
+		return exitWedged
+	}
+	// Not os.Executable: a file that was replaced as well has another name.
+	if err := syscall.Exec("/proc/self/exe", os.Args, os.Environ()); err != nil {
+		fmt.Fprintln(os.Stderr, "dcgm-exporter:", err)
+	}
+	return exitWedged
 }
 
 // forward sends a value to the channel of every signal that arrives, in the

@@ -42,7 +42,8 @@ type Process struct {
 // driver handle is closed. It returns an error that names the setting and what
 // to do about it if the configuration is wrong or the port is taken, and one
 // that wraps gpu.ErrWedged if the driver does not return a call: the process
-// must then be restarted.
+// must then be restarted. After ErrReplaced everything is closed, and the
+// process had better begin anew.
 func Run(ctx context.Context, p Process) error {
 	// Configuration: flags, environment and file are one thing.
 	cfg, err := config.Parse(p.Args, p.Env, os.ReadFile)
@@ -162,6 +163,7 @@ func Run(ctx context.Context, p Process) error {
 		defer memory.finish()
 		return loop.Run(ctx)
 	})
+	group.Go(func() error { return sources.awaitReplacement(ctx) })
 	group.Go(func() error { memory.run(ctx); return nil })
 	group.Go(func() error { reloads.run(ctx, p.Hangup); return nil })
 	group.Go(func() error { hold.obey(ctx, p.Release, p.Acquire); return nil })

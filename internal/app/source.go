@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -47,11 +48,13 @@ type sources struct {
 	dcgm        *dcgm.Source
 	dcgmOptions dcgm.Options
 	nvml        *nvml.Source
+	worked      atomic.Bool      // NVML did, once
+	replaced    chan struct{}    // beneath NVML, by another driver
 	pods        *cgroup.Resolver // of this machine's processes
 }
 
 func newSources(start time.Time, registry prometheus.Registerer, log *slog.Logger) *sources {
-	return &sources{start: start, registry: registry, log: log, nvml: nvml.New(nvml.Options{}), pods: cgroup.NewResolver(os.DirFS("/proc")),
+	return &sources{start: start, registry: registry, log: log, nvml: nvml.New(nvml.Options{}), replaced: make(chan struct{}, 1), pods: cgroup.NewResolver(os.DirFS("/proc")),
 		kubernetes: kubernetes{registry: registry, log: log}}
 }
 
@@ -100,7 +103,9 @@ func (s *sources) ofDCGM(cfg *config.Config) (collector.Source, error) {
 	return paired{Source: collector.SourceOf(s.dcgm.Open), processes: s.ofNVML()}, nil
 }
 
-func (s *sources) ofNVML() collector.Source { return collector.SourceOf(s.nvml.Open) }
+func (s *sources) ofNVML() collector.Source {
+	return watchful{Source: collector.SourceOf(s.nvml.Open), worked: &s.worked, replaced: s.replaced}
+}
 
 func (s *sources) ofSim(cfg *config.Config) (Chosen, error) {
 	if node := cfg.Source.Sim.Node; isRecording(node) {

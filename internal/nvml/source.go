@@ -9,7 +9,7 @@ import (
 
 // ErrReplaced says that the driver is of another version than the NVML that
 // this process has loaded, and keeps until it ends.
-var ErrReplaced = fmt.Errorf("%w: the driver was replaced, and a process keeps the NVML that it loaded first: restart the exporter", gpu.ErrVersion)
+var ErrReplaced = fmt.Errorf("%w: the driver was replaced, and a process keeps the NVML that it loaded first", gpu.ErrVersion)
 
 // Options says which library to use and how. The zero value is useful.
 type Options struct {

@@ -48,6 +48,7 @@ type running struct {
 	t    *testing.T
 	cmd  *exec.Cmd
 	url  string
+	urls chan string // one whenever it begins to listen
 	exit chan error
 
 	mu  sync.Mutex
@@ -60,7 +61,7 @@ var listening = regexp.MustCompile(`msg=Listening url=(http://\S+)/metrics`)
 // find, and waits until it listens.
 func start(t *testing.T, env []string, args ...string) *running {
 	t.Helper()
-	r := &running{t: t, exit: make(chan error, 1)}
+	r := &running{t: t, exit: make(chan error, 1), urls: make(chan string, 8)}
 	r.cmd = exec.Command(program, append([]string{"--address=127.0.0.1:0", "-c", "200", "-f", "../../etc/default-counters.csv"}, args...)...)
 	r.cmd.Env = append(os.Environ(), env...)
 	stderr, err := r.cmd.StderrPipe()
@@ -70,14 +71,13 @@ func start(t *testing.T, env []string, args ...string) *running {
 	if err := r.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	url := make(chan string, 1)
 	go func() {
 		for lines := bufio.NewScanner(stderr); lines.Scan(); {
 			r.mu.Lock()
 			fmt.Fprintln(&r.log, lines.Text())
 			r.mu.Unlock()
 			if m := listening.FindStringSubmatch(lines.Text()); m != nil {
-				url <- m[1]
+				r.urls <- m[1]
 			}
 		}
 		r.exit <- r.cmd.Wait()
@@ -88,14 +88,20 @@ func start(t *testing.T, env []string, args ...string) *running {
 			t.Logf("log:\n%s", r.said())
 		}
 	})
-	select {
-	case r.url = <-url:
-	case err := <-r.exit:
-		t.Fatalf("ended: %v\n%s", err, r.said())
-	case <-time.After(patience):
-		t.Fatalf("does not listen:\n%s", r.said())
-	}
+	r.listens()
 	return r
+}
+
+// listens waits until the program begins to listen, and talks to it there.
+func (r *running) listens() {
+	r.t.Helper()
+	select {
+	case r.url = <-r.urls:
+	case err := <-r.exit:
+		r.t.Fatalf("ended: %v\n%s", err, r.said())
+	case <-time.After(patience):
+		r.t.Fatalf("does not listen:\n%s", r.said())
+	}
 }
 
 func (r *running) said() string {
