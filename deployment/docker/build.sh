@@ -62,7 +62,7 @@ run() {
 }
 
 # The files that the GPU Operator and everybody's manifests name are in it.
-run --rm "$image" check --source=sim /etc/dcgm-exporter/{default-counters,dcp-metrics-included,1.x-compatibility-metrics}.csv > "$work/check" ||
+run --rm "$image" check --source=sim /etc/dcgm-exporter/{default-counters,dcp-metrics-included,1.x-compatibility-metrics,fleet-counters}.csv > "$work/check" ||
   { cat "$work/check" >&2; exit 1; }
 echo "checked the counters files in $image"
 
