@@ -379,7 +379,7 @@ func everything() string {
 
 // kindsOfNodes are simulated nodes that have every kind of entity between them.
 func kindsOfNodes() []string {
-	return []string{"demo", "mig8x7", "nvswitch", "grace-hopper", "shared"}
+	return []string{"demo", "mig8x7", "nvswitch", "grace-hopper", "shared", "everything"}
 }
 
 // wholePage returns the page of a simulated node with everything on it, under
@@ -472,7 +472,7 @@ func checkTold(t *testing.T, pages map[string]string) {
 			t.Errorf("%s is on no page, so this test checks less than it says", d)
 		}
 	}
-	for _, k := range gpu.KindsOf(gpu.KindGPU, gpu.KindGPUInstance, gpu.KindNVLink, gpu.KindNVSwitch, gpu.KindCPU, gpu.KindCPUCore).List() {
+	for _, k := range gpu.KindsOf(gpu.KindGPU, gpu.KindGPUInstance, gpu.KindNVLink, gpu.KindNVSwitch, gpu.KindCPU, gpu.KindCPUCore, gpu.KindConnectX).List() {
 		if !slices.ContainsFunc(exportable(), func(e counters.Entry) bool { return e.Levels.Has(k) && seen[e.Classic] }) {
 			t.Errorf("no page has a field of a %s", k)
 		}
