@@ -131,23 +131,6 @@ func (l *teller) health(series []gpu.Series, b *gpu.Batch) []gpu.Series {
 	return series
 }
 
-// linkStatuses are the states of NVLink between two GPUs, in dcgm-exporter's
-// words and at the numbers that are the family's values
-// (dcgmNvLinkGpuP2PStatus_t). The last also stands for words of later engines.
-var linkStatuses = [...]string{
-	"OK", "ChipsetNotSupported", "GPUNotSupported", "TopologyNotSupported", "DisabledByRegKey", "NotSupported", "Unknown",
-}
-
-// linkStatus returns the number of a status.
-func linkStatus(word string) int64 {
-	for i, known := range linkStatuses {
-		if known == word {
-			return int64(i)
-		}
-	}
-	return int64(len(linkStatuses) - 1)
-}
-
 // peerStates appends a series per GPU and other GPU.
 func (l *teller) peerStates(series []gpu.Series, b *gpu.Batch) []gpu.Series {
 	for i := range b.Peers {
@@ -159,7 +142,7 @@ func (l *teller) peerStates(series []gpu.Series, b *gpu.Batch) []gpu.Series {
 			labels = []gpu.Label{{Name: "peer_gpu", Value: other}, {Name: "link_status", Value: p.Status}}
 			l.peers[key] = labels
 		}
-		series = append(series, gpu.Series{Row: p.Row, Labels: labels, Fixed: true, Value: gpu.Int(linkStatus(p.Status))})
+		series = append(series, gpu.Series{Row: p.Row, Labels: labels, Fixed: true, Value: gpu.Int(p.Number())})
 	}
 	return series
 }

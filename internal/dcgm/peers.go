@@ -6,27 +6,6 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// peerStatus returns the state of NVLink to another GPU
-// (dcgmNvLinkGpuP2PStatus_t) as the link_status label spells it.
-func peerStatus(state uint32) string {
-	switch state {
-	case 0:
-		return "OK"
-	case 1:
-		return "ChipsetNotSupported"
-	case 2:
-		return "GPUNotSupported"
-	case 3:
-		return "TopologyNotSupported"
-	case 4:
-		return "DisabledByRegKey"
-	case 5:
-		return "NotSupported"
-	default:
-		return "Unknown"
-	}
-}
-
 // A peerWatch is what the engine said of NVLink between GPUs.
 type peerWatch struct {
 	asked  time.Time
@@ -52,7 +31,7 @@ func (s *Session) readPeers(b *gpu.Batch) error {
 			row, ok := s.rows[entity{groupGPU, x.from}]
 			other, known := s.rows[entity{groupGPU, x.to}]
 			if ok && known {
-				p.states = append(p.states, gpu.PeerState{Row: row, Peer: other, Status: peerStatus(x.state)})
+				p.states = append(p.states, gpu.PeerState{Row: row, Peer: other, Status: gpu.PeerStatus(x.state)})
 			}
 		}
 	}

@@ -45,6 +45,29 @@ type PeerState struct {
 	Status    string // as the link_status label names it
 }
 
+// peerStatuses are the words of PeerState.Status, by the numbers that DCGM and
+// NVML share (dcgmNvLinkGpuP2PStatus_t, nvmlGpuP2PStatus_t). The last also
+// stands for what later engines add.
+var peerStatuses = [...]string{
+	"OK", "ChipsetNotSupported", "GPUNotSupported", "TopologyNotSupported", "DisabledByRegKey", "NotSupported", "Unknown",
+}
+
+// PeerStatus returns the word of an engine's number.
+func PeerStatus(number uint32) string {
+	return peerStatuses[min(number, uint32(len(peerStatuses)-1))]
+}
+
+// Number returns the number of the status; that of "Unknown" for any word that
+// is not an engine's.
+func (p *PeerState) Number() int64 {
+	for i, known := range peerStatuses {
+		if known == p.Status {
+			return int64(i)
+		}
+	}
+	return int64(len(peerStatuses) - 1)
+}
+
 // A Fault says that something could not be read in this cycle, and why.
 type Fault struct {
 	Row   int   // the entity, or AllRows

@@ -265,12 +265,22 @@ func (c tell) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
+// needsLog skips a test that needs the machine's own log, and fails it where
+// REQUIRE_KERNEL_LOG is set.
+func needsLog(t *testing.T, reason string, err error) {
+	t.Helper()
+	if os.Getenv("REQUIRE_KERNEL_LOG") != "" {
+		t.Fatalf("%s: %v", reason, err)
+	}
+	t.Skipf("SKIP %s: %v", reason, err)
+}
+
 // The real device, where there is one that may be read.
 func TestMachinesOwnLog(t *testing.T) {
 	const path = "/dev/kmsg"
 	f, err := os.Open(path)
 	if err != nil {
-		t.Skipf("no kernel log here: %v", err)
+		needsLog(t, "kernel-log-absent", err)
 	}
 	b := make([]byte, 16<<10)
 	n, err := f.Read(b)
@@ -278,7 +288,7 @@ func TestMachinesOwnLog(t *testing.T) {
 		t.Fatal(closeErr)
 	}
 	if err != nil {
-		t.Skipf("the kernel's log cannot be read here: %v", err)
+		needsLog(t, "kernel-log-unreadable", err)
 	}
 	if _, ok := kernellog.ParseRecord(b[:n]); !ok {
 		t.Errorf("its first record is not understood: %q", b[:n])

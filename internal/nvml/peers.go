@@ -50,7 +50,7 @@ func (s *Session) readPeers(b *gpu.Batch) error {
 			status, ret := s.peerStatus(d, peer)
 			switch {
 			case ret == gonvml.SUCCESS:
-				b.Peers = append(b.Peers, gpu.PeerState{Row: d.gpuRow(), Peer: peer.gpuRow(), Status: peerStatusName(status)})
+				b.Peers = append(b.Peers, gpu.PeerState{Row: d.gpuRow(), Peer: peer.gpuRow(), Status: gpu.PeerStatus(uint32(status))})
 				continue
 			case driverGone(ret):
 				return &driverError{p2pStatus, ret}
@@ -62,24 +62,4 @@ func (s *Session) readPeers(b *gpu.Batch) error {
 		}
 	}
 	return nil
-}
-
-// peerStatusName returns the state as dcgm-exporter spells it.
-func peerStatusName(status gonvml.GpuP2PStatus) string {
-	switch status {
-	case gonvml.P2P_STATUS_OK:
-		return "OK"
-	case gonvml.P2P_STATUS_CHIPSET_NOT_SUPPORTED:
-		return "ChipsetNotSupported"
-	case gonvml.P2P_STATUS_GPU_NOT_SUPPORTED:
-		return "GPUNotSupported"
-	case gonvml.P2P_STATUS_IOH_TOPOLOGY_NOT_SUPPORTED:
-		return "TopologyNotSupported"
-	case gonvml.P2P_STATUS_DISABLED_BY_REGKEY:
-		return "DisabledByRegKey"
-	case gonvml.P2P_STATUS_NOT_SUPPORTED:
-		return "NotSupported"
-	default:
-		return "Unknown"
-	}
 }
