@@ -2,6 +2,7 @@ package collector_test
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,12 +17,17 @@ func TestClockEventsByEdgesAndSeconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const powerCap, thermal = 0x4, 0x20 // nvmlClocksEventReason…
 		begin := time.Now()
+		var lock sync.Mutex // the loop's worker reads what the test tells
 		var told []gpu.Sample
 		at := func(seconds, mask int64) {
+			lock.Lock()
+			defer lock.Unlock()
 			told = append(told, gpu.Sample{Field: 1, Value: gpu.Int(mask), Time: begin.Add(time.Duration(seconds) * time.Second).UnixNano()})
 		}
 		source := &fake{gpus: 1, read: func(_ context.Context, b *gpu.Batch) error {
 			b.Add(0, 0, gpu.Int(1), time.Now())
+			lock.Lock()
+			defer lock.Unlock()
 			b.Samples = append(b.Samples, told...)
 			told = nil
 			return nil
