@@ -14,7 +14,17 @@ import (
 // largest number of entities of a kind (DCGM_MAX_NUM_CPU_CORES).
 const maxSelected = 1024
 
-const selectorForm = "f, g[:ids], i[:ids] or g[:ids]+i[:ids], where ids are numbers and ranges such as 0,2-4"
+const (
+	selectorForm = "f, g[:ids], i[:ids] or g[:ids]+i[:ids], where ids are numbers and ranges such as 0,2-4"
+	devicesForm  = "f, g[:ids], i[:ids] or g[:ids]+i[:ids], where ids are numbers and ranges such as 0,2-4, and f or i with +c"
+)
+
+// ParseDevices reads the selector of --devices: what ParseSelector reads, and
+//
+//	…+c          compute instances too, of the GPU instances that f or i selects
+//
+// which takes no ids and goes with f or i alone.
+func ParseDevices(s string) (gpu.Selector, error) { return parseSelector(s, true) }
 
 // ParseSelector reads a device selector:
 //
@@ -25,7 +35,9 @@ const selectorForm = "f, g[:ids], i[:ids] or g[:ids]+i[:ids], where ids are numb
 //
 // ids are numbers and ranges, "0,2-4". In the result they are sorted, and
 // none occurs twice.
-func ParseSelector(s string) (gpu.Selector, error) {
+func ParseSelector(s string) (gpu.Selector, error) { return parseSelector(s, false) }
+
+func parseSelector(s string, compute bool) (gpu.Selector, error) {
 	var sel gpu.Selector
 	parts := strings.Split(s, "+")
 	for _, part := range parts {
@@ -37,28 +49,36 @@ func ParseSelector(s string) (gpu.Selector, error) {
 				return gpu.Selector{}, err
 			}
 		}
-		switch letter {
-		case "f":
-			switch {
-			case len(parts) > 1:
-				return gpu.Selector{}, errors.New(`"f" combines with nothing`)
-			case hasList:
-				return gpu.Selector{}, errors.New(`"f" takes no ids`)
-			}
-			sel.Flex = true
-		case "g":
-			if sel.Major {
-				return gpu.Selector{}, errors.New(`"g" occurs twice`)
-			}
-			sel.Major, sel.MajorIDs = true, ids
-		case "i":
-			if sel.Minor {
-				return gpu.Selector{}, errors.New(`"i" occurs twice`)
-			}
-			sel.Minor, sel.MinorIDs = true, ids
+		var seen *bool
+		switch {
+		case letter == "f":
+			seen = &sel.Flex
+		case letter == "g":
+			seen, sel.MajorIDs = &sel.Major, ids
+		case letter == "i":
+			seen, sel.MinorIDs = &sel.Minor, ids
+		case letter == "c" && compute:
+			seen = &sel.Compute
+		case compute:
+			return gpu.Selector{}, fmt.Errorf("%q is none of f, g, i and c", letter)
 		default:
 			return gpu.Selector{}, fmt.Errorf("%q is none of f, g and i", letter)
 		}
+		switch {
+		case *seen:
+			return gpu.Selector{}, fmt.Errorf("%q occurs twice", letter)
+		case hasList && (letter == "f" || letter == "c"):
+			return gpu.Selector{}, fmt.Errorf("%q takes no ids", letter)
+		}
+		*seen = true
+	}
+	switch {
+	case sel.Flex && (sel.Major || sel.Minor) && compute:
+		return gpu.Selector{}, errors.New(`"f" combines with nothing but "c"`)
+	case sel.Flex && (sel.Major || sel.Minor):
+		return gpu.Selector{}, errors.New(`"f" combines with nothing`)
+	case sel.Compute && !sel.Flex && !sel.Minor:
+		return gpu.Selector{}, errors.New(`"c" goes with f or i: it adds the compute instances of their GPU instances`)
 	}
 	return sel, nil
 }
@@ -103,18 +123,22 @@ func parseID(s string) (uint32, error) {
 	return uint32(n), nil
 }
 
-// FormatSelector writes a selector in the form that ParseSelector reads, ids
-// in the order given with runs of three or more as ranges.
+// FormatSelector writes a selector in the form that ParseDevices or
+// ParseSelector reads, ids in the order given with runs of three or more as
+// ranges.
 func FormatSelector(s gpu.Selector) string {
-	if s.Flex {
-		return "f"
-	}
 	var parts []string
+	if s.Flex {
+		parts = append(parts, "f")
+	}
 	if s.Major {
 		parts = append(parts, "g"+formatIDs(s.MajorIDs))
 	}
 	if s.Minor {
 		parts = append(parts, "i"+formatIDs(s.MinorIDs))
+	}
+	if s.Compute {
+		parts = append(parts, "c")
 	}
 	return strings.Join(parts, "+")
 }

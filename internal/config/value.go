@@ -219,6 +219,21 @@ func (v selectorValue) Set(s string) error {
 func (v selectorValue) String() string { return FormatSelector(*v.p) }
 func (v selectorValue) Form() string   { return selectorForm }
 
+// devicesValue is the selector of --devices.
+type devicesValue struct{ p *gpu.Selector }
+
+func (v devicesValue) Set(s string) error {
+	sel, err := ParseDevices(s)
+	if err != nil {
+		return err
+	}
+	*v.p = sel
+	return nil
+}
+
+func (v devicesValue) String() string { return FormatSelector(*v.p) }
+func (v devicesValue) Form() string   { return devicesForm }
+
 // configMapValue is NAMESPACE:NAME, or none.
 type configMapValue struct{ p *ConfigMapName }
 

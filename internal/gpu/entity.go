@@ -1,6 +1,9 @@
 package gpu
 
-import "strconv"
+import (
+	"strconv"
+	"strings"
+)
 
 // Kind is the kind of a monitored entity. The zero Kind is no entity.
 type Kind uint8
@@ -124,9 +127,12 @@ type Device struct {
 	InstanceID uint32
 	// ComputeID is NVML's compute-instance id. Only for compute instances.
 	ComputeID uint32
-	// Profile is the MIG profile as NVML names it, for instance "1g.10gb".
+	// Profile is the MIG profile as NVML names it, for instance "3g.20gb" of a
+	// GPU instance and "1c.3g.20gb" of a compute instance.
 	Profile string
-	// MIGUUID is the UUID of the MIG device ("MIG-…"), where known.
+	// MIGUUID is the UUID of the MIG device ("MIG-…"), where known. A GPU
+	// instance that holds several compute instances has none: see
+	// Topology.Divided.
 	MIGUUID string
 
 	// Link is the number of the link at its parent. Only for links.
@@ -194,6 +200,43 @@ type Pair struct {
 	Generation int
 }
 
+// A ComputeInstance is one of several into which a GPU instance is divided.
+type ComputeInstance struct {
+	// Instance is the row of the GPU instance.
+	Instance int
+	// ID is NVML's compute-instance id, within the GPU instance.
+	ID uint32
+	// Profile is the MIG profile as NVML names it, for instance "1c.3g.20gb",
+	// and UUID that of the MIG device ("MIG-…"); empty where not known.
+	Profile, UUID string
+}
+
+// Part returns which part of its GPU instance it is, by compute slices: a third
+// for "1c.3g.20gb". It is 0 where the profile does not tell.
+func (c *ComputeInstance) Part() float64 { return ComputePart(c.Profile) }
+
+// ComputePart returns which part of its GPU instance a compute instance of a
+// profile is, 0 where the profile is none of a compute instance.
+func ComputePart(profile string) float64 {
+	own, rest, ok := strings.Cut(profile, "c.")
+	all, _, found := strings.Cut(rest, "g.")
+	x, err := strconv.ParseUint(own, 10, 8)
+	y, wrong := strconv.ParseUint(all, 10, 8)
+	if !ok || !found || err != nil || wrong != nil || x == 0 || x > y {
+		return 0
+	}
+	return float64(x) / float64(y)
+}
+
+// InstanceProfile returns the profile of the GPU instance of a MIG device's: a
+// device that is a part of its GPU instance is named "1c.3g.20gb".
+func InstanceProfile(profile string) string {
+	if own, rest, ok := strings.Cut(profile, "."); ok && strings.HasSuffix(own, "c") {
+		return rest
+	}
+	return profile
+}
+
 // A Topology is the set of entities of one session. It never changes: when
 // the hardware does, the session ends and the next one has a new Topology.
 // A row is an index into Devices; samples, faults and columns use rows.
@@ -204,6 +247,10 @@ type Topology struct {
 	// order of A and then B; nil where nobody asked (Plan.Placement) or the
 	// engine does not tell.
 	Pairs []Pair
+	// Divided are the compute instances of the GPU instances of Devices that
+	// hold two or more, in the order of their rows and ids, whether or not they
+	// have rows of their own (Selector.Compute).
+	Divided []ComputeInstance
 
 	// Source is "dcgm", "nvml" or "sim".
 	Source string
@@ -218,35 +265,61 @@ type Topology struct {
 	// empty otherwise. It decides the hostname label.
 	Host string
 
-	rows map[Entity]int
-	cut  []bool // per row: a GPU whose instances have rows of their own
+	rows      map[Entity]int
+	instances map[instanceKey]int // GPU and InstanceID → row of a GPU instance
+	parts     []Kind              // per row: what it is cut into that has rows of its own
 }
+
+type instanceKey struct{ gpu, instance uint32 }
 
 // NewTopology returns a Topology over devices, which it takes over. Its other
 // fields may be set until it is handed to anyone else.
 func NewTopology(devices []Device) *Topology {
-	t := &Topology{Devices: devices, rows: make(map[Entity]int, len(devices)), cut: make([]bool, len(devices))}
+	t := &Topology{
+		Devices: devices, rows: make(map[Entity]int, len(devices)), instances: map[instanceKey]int{},
+		parts: make([]Kind, len(devices)),
+	}
 	for i := range devices {
-		t.rows[devices[i].Entity] = i
-		if devices[i].Entity.Kind != KindGPUInstance {
-			continue
+		d := &devices[i]
+		t.rows[d.Entity] = i
+		whole := -1
+		switch d.Entity.Kind {
+		case KindGPUInstance:
+			t.instances[instanceKey{d.GPU, d.InstanceID}] = i
+			whole = t.ParentRow(i)
+		case KindComputeInstance:
+			whole = t.InstanceRow(i)
 		}
-		if p := t.ParentRow(i); p >= 0 {
-			t.cut[p] = true
+		if whole >= 0 {
+			t.parts[whole] = d.Entity.Kind
 		}
 	}
 	return t
 }
 
 // Serves reports whether a field is served for the entity of a row. What
-// exists per GPU instance is not served for a GPU that is cut into them, so
-// that a sum over a node counts nothing twice; texts are labels and may stand
-// on both.
+// exists per GPU instance is not served for a GPU that is cut into them, nor
+// what exists per compute instance for a GPU instance that is divided, so that
+// a sum over a node counts nothing twice; texts are labels and may stand on
+// both.
 func (t *Topology) Serves(f *Field, row int) bool {
-	if t.cut[row] && !f.Text && f.Levels.Has(KindGPUInstance) {
+	if parts := t.parts[row]; parts != KindNone && !f.Text && f.Levels.Has(parts) {
 		return false
 	}
 	return f.Levels.Has(t.Devices[row].Entity.Kind)
+}
+
+// InstanceRow returns the row of the GPU instance that holds the compute
+// instance of a row, -1 where it has no row or the entity is another kind.
+func (t *Topology) InstanceRow(row int) int {
+	d := &t.Devices[row]
+	if d.Entity.Kind != KindComputeInstance {
+		return -1
+	}
+	if up, ok := t.instances[instanceKey{d.GPU, d.InstanceID}]; ok {
+		return up
+	}
+	return -1
 }
 
 // Row returns the row of e, and whether the topology has it.

@@ -140,6 +140,9 @@ type Selector struct {
 	Major, Minor bool
 	MajorIDs     []uint32
 	MinorIDs     []uint32
+	// Compute ("c", of --devices alone) adds the compute instances of the
+	// selected GPU instances that hold several.
+	Compute bool
 }
 
 // HasMajor reports whether the GPU, switch or CPU with this id is selected.
