@@ -62,7 +62,10 @@ func Run(ctx context.Context, p Process) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 
-	// What is asked for, and where it is read.
+	// What is asked for, and where it is read. What changes in these files from
+	// here on is a reload.
+	watch := &fileWatch{log: log}
+	watch.follow(watched(cfg))
 	plan, hash, err := loadPlan(ctx, cfg, log)
 	if err != nil {
 		return err
@@ -114,14 +117,18 @@ func Run(ctx context.Context, p Process) error {
 
 	// Whoever asks for a reload, this is what happens.
 	reloads := newReloader(registry, log, func(ctx context.Context) (uint64, error) {
-		return reload(ctx, p, cfg, sources, hold, log)
+		return reload(ctx, p, watch, sources, hold, log)
 	})
 	reloads.took(hash)
-	watch := &fileWatch{files: watched(cfg), log: log, changed: func() {
+	watch.changed = func() {
 		// The reloader tells the outcome, in the log and as series.
 		_ = reloads.reload(ctx, "a file changed")
-	}}
+	}
 
+	var explain func(string) ([]string, bool)
+	if cfg.Kubernetes.Enabled {
+		explain = sources.kubernetes.mapper.Recall
+	}
 	srv, err := server.New(server.Options{
 		Acquire:   pages.Acquire,
 		Healthy:   loop.Healthy,
@@ -133,6 +140,8 @@ func Run(ctx context.Context, p Process) error {
 		TakeBack:        loop.Acquire,
 		PauseProfiling:  loop.PauseProfiling,
 		ResumeProfiling: loop.ResumeProfiling,
+
+		Explain: explain,
 
 		Registerer:    registry,
 		Log:           log,
@@ -184,17 +193,16 @@ func Run(ctx context.Context, p Process) error {
 	return nil
 }
 
-// reload reads the configuration anew and swaps the session. What is bound to
-// the process (addresses, labels, the log) stays; a change of it is told. It
-// returns the hash of the configuration that is then in force.
-func reload(ctx context.Context, p Process, running *config.Config, sources *sources, hold *holder, log *slog.Logger) (uint64, error) {
+// reload reads the configuration anew and swaps the session. The arguments and
+// the environment of a process do not change: what differs is in the files that
+// they name, and takes effect whole. It returns the hash of the configuration
+// that is then in force.
+func reload(ctx context.Context, p Process, watch *fileWatch, sources *sources, hold *holder, log *slog.Logger) (uint64, error) {
 	cfg, err := config.Parse(p.Args, p.Env, os.ReadFile)
 	if err != nil {
 		return 0, err
 	}
-	if cfg.Web != running.Web || cfg.Labels != running.Labels || cfg.Log != running.Log {
-		log.Warn("Settings of the server, the labels or the log take effect at the next start only")
-	}
+	watch.follow(watched(cfg)) // also if it is refused: a file that is missing may yet come
 	plan, hash, err := loadPlan(ctx, cfg, log)
 	if err != nil {
 		return 0, err
@@ -207,7 +215,6 @@ func reload(ctx context.Context, p Process, running *config.Config, sources *sou
 	if err := hold.loop.Reload(ctx, change); err != nil {
 		return 0, err
 	}
-	hold.timeout.Store(int64(cfg.Collection.ReleaseTimeout))
 	return hash, nil
 }
 

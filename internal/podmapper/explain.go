@@ -3,9 +3,19 @@ package podmapper
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
+
+// A view is what one question to the kubelet came to. It is immutable.
+type view struct {
+	topology *gpu.Topology
+	at       time.Time
+	holdings []Holding
+	owners   *gpu.Owners
+	err      error // that there are no holdings and owners
+}
 
 // Explain says in sentences how a device id, as a kubelet lists it, finds its
 // entity in t and who holds that, or why not. It asks the kubelet once. Found
@@ -13,10 +23,27 @@ import (
 func (m *Mapper) Explain(ctx context.Context, t *gpu.Topology, text string) (steps []string, found bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	owners, err := m.attribute(ctx, t)
+	return m.explain(&view{topology: t, holdings: m.inputs.holdings, owners: owners, err: err}, text)
+}
+
+// Recall says what Explain says, as of the latest answer to Attribute, and how
+// old that is. It asks nobody and waits for nobody.
+func (m *Mapper) Recall(text string) (steps []string, found bool) {
+	v := m.latest.Load()
+	if v == nil {
+		return []string{"Nothing is known yet: no collection has asked the kubelet."}, false
+	}
+	steps, found = m.explain(v, text)
+	return append(steps, fmt.Sprintf("This is as of the collection %s ago.", time.Since(v.at).Round(time.Second))), found
+}
+
+// explain asks nobody.
+func (m *Mapper) explain(v *view, text string) (steps []string, found bool) {
 	say := func(format string, args ...any) { steps = append(steps, fmt.Sprintf(format, args...)) }
 
 	// What the id says, and which entity that is.
-	r := NewResolver(t)
+	r := NewResolver(v.topology)
 	id := ParseID(text)
 	steps = r.Explain(id)
 	rows := r.Rows(id)
@@ -34,13 +61,12 @@ func (m *Mapper) Explain(ctx context.Context, t *gpu.Topology, text string) (ste
 	}
 
 	// Who holds it.
-	owners, err := m.attribute(ctx, t)
-	if err != nil {
-		say("The kubelet cannot be asked who holds it: %v.", err)
+	if v.err != nil {
+		say("The kubelet cannot be asked who holds it: %v.", v.err)
 		return steps, rows != nil
 	}
 	listed := 0
-	for _, h := range m.inputs.holdings {
+	for _, h := range v.holdings {
 		if h.ID() != id {
 			continue
 		}
@@ -52,16 +78,16 @@ func (m *Mapper) Explain(ctx context.Context, t *gpu.Topology, text string) (ste
 		say("The kubelet lists it for container %s of pod %s/%s, as %s.", h.Container, h.Namespace, h.Pod, as)
 	}
 	if listed == 0 {
-		say("The kubelet lists it for no container, among %d devices that containers hold.", len(m.inputs.holdings))
+		say("The kubelet lists it for no container, among %d devices that containers hold.", len(v.holdings))
 	}
 
 	// What becomes of it on the page.
 	for _, row := range rows {
 		entity := r.Describe(row)
-		switch use := owners.UseOf(row); {
+		switch use := v.owners.UseOf(row); {
 		case len(use.Owners) == 0:
 			say("So %s is held by nobody, and its series carry no pod labels.", entity)
-		case owners.Of(row) == nil:
+		case v.owners.Of(row) == nil:
 			say("So %s is shared by %d owners (%s), and its series carry no pod labels.", entity, len(use.Owners), use.Sharing)
 		default:
 			o := use.Owners[0]

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
@@ -73,6 +74,8 @@ type Mapper struct {
 	resolver *Resolver
 	seen     map[tenancy]uint64 // when a pod was first seen with a device
 	count    uint64             // of listings, for seen
+
+	latest atomic.Pointer[view] // of Attribute, for Recall
 }
 
 // inputs are all that owners depend on.
@@ -124,7 +127,13 @@ func (m *Mapper) Close() {
 func (m *Mapper) Attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.attribute(ctx, t)
+	owners, err := m.attribute(ctx, t)
+	v := &view{topology: t, at: time.Now(), err: err}
+	if err == nil {
+		v.owners, v.holdings = owners, m.inputs.holdings
+	}
+	m.latest.Store(v)
+	return owners, err
 }
 
 func (m *Mapper) attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, error) {

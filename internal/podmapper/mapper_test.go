@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -288,6 +289,37 @@ func TestKubeletThatRestarts(t *testing.T) {
 	if age := w.metric("dcgm_exporter_attribution_map_age_seconds"); age[""] < 0 || len(age) != 1 {
 		t.Errorf("age of the map: %v", age)
 	}
+}
+
+// What is recalled is what was explained, without a question to the kubelet.
+func TestRecall(t *testing.T) {
+	w := newWorld(t, podmapper.Options{}, kubelet.Lists(kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu0))))
+	if steps, found := w.mapper.Recall(gpu0); found || len(steps) != 1 {
+		t.Errorf("before the first collection: %q, %v", steps, found)
+	}
+	w.attribute()
+	explained, _ := w.mapper.Explain(t.Context(), w.topology, gpu0)
+	asked := w.Lists()
+	steps, found := w.mapper.Recall(gpu0)
+	if !found {
+		t.Errorf("not found: %q", steps)
+	}
+	last := len(steps) - 1
+	want(t, "steps", steps[:last], explained)
+	if !strings.HasPrefix(steps[last], "This is as of the collection ") {
+		t.Errorf("the last step does not say how old it is: %q", steps[last])
+	}
+	if _, found := w.mapper.Recall("nvidia77"); found {
+		t.Error("a GPU is found that is not there")
+	}
+
+	w.Stop()
+	w.fails(gpu.ErrUnavailable)
+	steps, found = w.mapper.Recall(gpu0)
+	if text := strings.Join(steps, "\n"); !found || !strings.Contains(text, "The kubelet cannot be asked who holds it") || strings.Contains(text, "ml/a") {
+		t.Errorf("without a kubelet: %v\n%s", found, text)
+	}
+	want(t, "lists", w.Lists(), asked)
 }
 
 func TestEmptyListing(t *testing.T) {

@@ -21,6 +21,9 @@ func newLanding(opts Options) http.Handler {
 	link("/metrics", "the metrics, for Prometheus")
 	link("/health", "whether the collection is running, for probes")
 	link("/-/ready", "whether there is something to scrape")
+	if opts.Explain != nil {
+		link("/debug/explain-device?id=nvidia0", "how an id of the kubelet finds its GPU and its pod")
+	}
 	if opts.Lifecycle {
 		b.WriteString("<li>POST /-/reload, /-/release, /-/acquire, /-/profiling/pause, /-/profiling/resume</li>\n")
 	}

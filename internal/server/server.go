@@ -58,6 +58,11 @@ type Options struct {
 	// gpu.ErrNotSupported where the source cannot. Required with Lifecycle.
 	PauseProfiling, ResumeProfiling func(context.Context) error
 
+	// Explain says in sentences how a device id of the kubelet finds its entity
+	// and owner, and whether it finds one; it waits for nobody. Nil: there is no
+	// kubelet, and no route.
+	Explain func(id string) (steps []string, found bool)
+
 	// Registerer gets the series about requests. Nil: they are not counted.
 	Registerer prometheus.Registerer
 	// Log gets what the HTTP server has to say. Nil: nobody does.
@@ -141,6 +146,9 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("GET /-/healthy", s.serveHealthy)
 	mux.HandleFunc("GET /-/ready", s.serveReady)
 	s.handleLifecycle(mux)
+	if s.opt.Explain != nil {
+		mux.HandleFunc("GET /debug/explain-device", s.serveExplain)
+	}
 	if s.opt.Pprof {
 		mux.Handle("/debug/pprof/", s.protected(http.HandlerFunc(pprof.Index)))
 		mux.Handle("/debug/pprof/cmdline", s.protected(http.HandlerFunc(pprof.Cmdline)))

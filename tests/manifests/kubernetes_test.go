@@ -358,12 +358,12 @@ func TestTheDocumentedAccessDecodes(t *testing.T) {
 			t.Errorf("%v in\n%s", err, documents[i])
 		}
 	}
-	// What internal/kube watches, and nothing else.
+	// What internal/kube watches and gets, and nothing else.
 	watch := []string{"list", "watch"}
 	want := []rbac.PolicyRule{
 		{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: watch},
 		{APIGroups: []string{"resource.k8s.io"}, Resources: []string{"resourceslices"}, Verbs: watch},
-		{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: watch},
+		{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get", "list", "watch"}},
 	}
 	if diff := cmp.Diff(want, role.Rules); diff != "" {
 		t.Errorf("rights (-want +got):\n%s", diff)
