@@ -47,8 +47,12 @@ var audiences = [...]audience{
 }
 
 // wants reports whether some field of the plan exists for an audience. What no
-// field exists for is not asked for and has no rows.
+// field exists for is not asked for and has no rows. Compute instances are
+// selected besides.
 func (s *Session) wants(a audience) bool {
+	if a.kind == gpu.KindComputeInstance && !s.plan.Devices.Compute {
+		return false
+	}
 	if s.wanted == nil {
 		s.wanted = map[audience]bool{}
 		for f := range s.plan.Fields {

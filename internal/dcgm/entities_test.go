@@ -26,7 +26,8 @@ var (
 )
 
 // fabric is a node with everything: two GPUs of two links each, one link of
-// them down and one not there, two switches, a CPU of three cores and a card.
+// them down and one not there, two switches, a CPU of three cores and a card;
+// one GPU instance is divided.
 func fabric(more ...string) []string {
 	lines := world(slices.Concat([]string{
 		"switch 0 links=2", "switch 1 links=1", "link switch:1:3 state=down", "link switch:1:4 state=disabled",
@@ -35,7 +36,7 @@ func fabric(more ...string) []string {
 		"value switch:0 858 int 40", "value switch:1 858 int 50",
 		"value link:* 780 int 7", "value link:switch:1:3 780 int 9", "value link:* 1525 int 3", "value link:gpu:1:2 1525 int 4",
 		"value cpu:0 1110 double 61.5", "value any:* 1100 double 0.25", "value core:70 1100 double 0.75",
-		"value connectx:5 1310 double 55", "value compute:7 203 int 12",
+		"value connectx:5 1310 double 55", "compute 8 instance=7 nvml=1", "value compute:7 203 int 12", "value compute:8 203 int 13",
 	}, more)...)
 	return lines
 }
@@ -43,6 +44,7 @@ func fabric(more ...string) []string {
 func fabricPlan() *gpu.Plan {
 	plan := planOf(field(150, onGPU), field(858, onSwitches), field(780, onLinks), field(1525, onLinks),
 		field(1110, onCPUs), field(1100, onCPUs|onCores), field(1310, onCards), field(203, onCompute))
+	plan.Devices.Compute = true
 	plan.Switches, plan.CPUs = gpu.Selector{Flex: true}, gpu.Selector{Flex: true}
 	return plan
 }
@@ -58,7 +60,7 @@ func TestEveryKind(t *testing.T) {
 				"ConnectX 5 #6 55", "GPU 0 #0 45", "GPU 1 #0 45",
 				"NVLink 0 of GPU 0 #3 3", "NVLink 1 of GPU 0 #3 3", "NVLink 2 of GPU 1 #3 4",
 				"NVLink 0 of NVSwitch 0 #2 7", "NVLink 1 of NVSwitch 0 #2 7", "NVLink 0 of NVSwitch 1 #2 7", "NVLink 3 of NVSwitch 1 #2 9",
-				"NVSwitch 0 #1 40", "NVSwitch 1 #1 50", "compute instance 7 of GPU 1 #7 12",
+				"NVSwitch 0 #1 40", "NVSwitch 1 #1 50", "compute instance 7 of GPU 1 #7 12", "compute instance 8 of GPU 1 #7 13",
 			}
 			slices.Sort(want)
 			if diff := cmp.Diff(want, shown(s, read(t, s))); diff != "" {
@@ -132,7 +134,7 @@ func TestSelectorsOfSwitchesAndCPUs(t *testing.T) {
 		want                    string
 	}{
 		"g":     {gpu.Selector{Major: true}, gpu.Selector{Major: true}, gpu.Selector{Major: true}, "2 GPU, 3 NVLink of GPU, 2 NVSwitch, 1 CPU, 1 ConnectX"},
-		"i":     {gpu.Selector{Minor: true}, gpu.Selector{Minor: true}, gpu.Selector{Minor: true}, "2 GPU instance, 1 compute instance, 4 NVLink of NVSwitch, 3 CPU core, 1 ConnectX"},
+		"i":     {gpu.Selector{Minor: true, Compute: true}, gpu.Selector{Minor: true}, gpu.Selector{Minor: true}, "2 GPU instance, 2 compute instance, 4 NVLink of NVSwitch, 3 CPU core, 1 ConnectX"},
 		"some":  {gpu.Selector{Major: true, MajorIDs: []uint32{0}}, gpu.Selector{Major: true, MajorIDs: []uint32{1}, Minor: true, MinorIDs: []uint32{0}}, gpu.Selector{Minor: true, MinorIDs: []uint32{1, 70}}, "1 GPU, 2 NVLink of GPU, 1 NVSwitch, 2 NVLink of NVSwitch, 2 CPU core, 1 ConnectX"},
 		"fewer": {gpu.Selector{}, gpu.Selector{Minor: true, MinorIDs: []uint32{3}}, gpu.Selector{}, "1 NVLink of NVSwitch, 1 ConnectX"},
 	} {

@@ -31,16 +31,28 @@ type layout struct {
 	periphery periphery
 }
 
-// sorted puts instances in the order of a layout, in place, without compute
-// instances where nobody wants them.
-func (s *Session) sorted(instances []instance) []instance {
-	if !s.wants(audience{kind: gpu.KindComputeInstance}) {
-		instances = slices.DeleteFunc(instances, func(x instance) bool { return x.group == groupCompute })
-	}
+// sorted puts instances in the order of a layout, in place.
+func sorted(instances []instance) []instance {
 	slices.SortFunc(instances, func(a, b instance) int {
 		return cmp.Or(cmp.Compare(a.group, b.group), cmp.Compare(a.id, b.id))
 	})
 	return instances
+}
+
+// parts returns the compute instances of a GPU instance, by NVML's ids, if it
+// holds several: one alone is the GPU instance itself.
+func (l *layout) parts(id uint32) []instance {
+	var of []instance
+	for _, x := range l.instances {
+		if x.group == groupCompute && x.parent == id {
+			of = append(of, x)
+		}
+	}
+	if len(of) < 2 {
+		return nil
+	}
+	slices.SortFunc(of, func(a, b instance) int { return cmp.Compare(a.compute, b.compute) })
+	return of
 }
 
 // discover makes the topology: it asks for the GPUs and their instances, picks
@@ -62,7 +74,7 @@ func (s *Session) discover() error {
 	if err != nil {
 		s.log.Warn("DCGM does not tell the MIG instances; GPUs only", "error", s.inWords(err))
 	}
-	s.layout.instances = slices.Clone(s.sorted(instances))
+	s.layout.instances = sorted(slices.Clone(instances))
 	if s.layout.periphery, err = s.survey(); err != nil {
 		return err
 	}
@@ -98,17 +110,18 @@ func (s *Session) discover() error {
 }
 
 // appendInstances appends the selected GPU instances of a GPU, each with its
-// compute instances behind it.
+// compute instances behind it if those are wanted.
 func (s *Session) appendInstances(members []entity, id uint32) []entity {
 	for _, x := range s.layout.instances {
 		if x.group != groupInstance || x.parent != id || !s.plan.Devices.HasMinor(x.id) {
 			continue
 		}
 		members = append(members, x.entity)
-		for _, c := range s.layout.instances {
-			if c.group == groupCompute && c.parent == x.id {
-				members = append(members, c.entity)
-			}
+		if !s.wants(audience{kind: gpu.KindComputeInstance}) {
+			continue
+		}
+		for _, c := range s.layout.parts(x.id) {
+			members = append(members, c.entity)
 		}
 	}
 	return members
@@ -122,8 +135,14 @@ func (s *Session) nothingToWatch(gpus int) error {
 	case len(s.layout.unread) == gpus:
 		return fmt.Errorf("%w: DCGM %s at %v reads none of its %d GPUs", gpu.ErrUnavailable, s.version, s.addr, gpus)
 	default:
+		cuts := 0
+		for _, x := range s.layout.instances {
+			if x.group == groupInstance {
+				cuts++
+			}
+		}
 		return fmt.Errorf("%w: the devices selected are none of the %d GPUs and %d instances that DCGM has (GPUs %v)",
-			gpu.ErrUnavailable, gpus, len(s.layout.instances), s.layout.gpus)
+			gpu.ErrUnavailable, gpus, cuts, s.layout.gpus)
 	}
 }
 
@@ -140,10 +159,11 @@ func (s *Session) reportMissing(members []entity) {
 	missing("GPU instance", s.plan.Devices.MinorIDs, groupInstance)
 }
 
-// identify reads who the members and the GPUs of instances are, by watches
-// that last only as long as it takes; DCGM gives the minor number and the
-// index in no other way. It also sets the clock by the samples just taken.
-// Instances that do not tell who they are have no profile.
+// identify reads who the members are, the GPUs of instances, and the compute
+// instances of divided ones, by watches that last only as long as it takes;
+// DCGM gives the minor number and the index in no other way. It also sets the
+// clock by the samples just taken. Instances that do not tell who they are have
+// no profile.
 func (s *Session) identify(members []entity, others []member) (known map[entity]identity, driver string, err error) {
 	var gpus, cuts []entity
 	add := func(id uint32) {
@@ -152,8 +172,11 @@ func (s *Session) identify(members []entity, others []member) (known map[entity]
 		}
 	}
 	for _, e := range members {
-		if e.group != groupGPU {
+		if e.group == groupInstance {
 			cuts = append(cuts, e)
+			for _, c := range s.layout.parts(e.id) {
+				cuts = append(cuts, c.entity)
+			}
 		}
 		add(s.gpuOf(e))
 	}
@@ -306,6 +329,7 @@ func (s *Session) build(members []entity, others []member, known map[entity]iden
 		add(m.entity, m.Device)
 	}
 	s.top = gpu.NewTopology(devices)
+	s.top.Divided = s.divided(known)
 	s.top.Source = "dcgm"
 	s.top.Driver = driver
 	s.top.Library = s.library
@@ -337,14 +361,39 @@ func (s *Session) cut(d *gpu.Device, e entity, own identity) {
 	x := s.cutOf(e)
 	d.Entity = gpu.Entity{Kind: gpu.KindGPUInstance, ParentKind: gpu.KindGPU, Parent: d.GPU, ID: e.id}
 	d.InstanceID = x.nvml
+	d.Profile, d.MIGUUID = own.mig()
 	if e.group == groupCompute {
 		d.Entity.Kind = gpu.KindComputeInstance
 		d.ComputeID = x.compute
+		return
 	}
-	d.Profile = profileName(own.model)
-	if strings.HasPrefix(own.uuid, "MIG-") {
-		d.MIGUUID = own.uuid
+	d.Profile = gpu.InstanceProfile(d.Profile)
+	if s.layout.parts(e.id) != nil {
+		d.MIGUUID = "" // whatever is said is that of one of its compute instances
 	}
+}
+
+// divided lists the compute instances of the GPU instances that hold several.
+func (s *Session) divided(known map[entity]identity) []gpu.ComputeInstance {
+	var list []gpu.ComputeInstance
+	for row, e := range s.members {
+		if e.group != groupInstance {
+			continue
+		}
+		for _, c := range s.layout.parts(e.id) {
+			profile, uuid := known[c.entity].mig()
+			list = append(list, gpu.ComputeInstance{Instance: row, ID: c.compute, Profile: profile, UUID: uuid})
+		}
+	}
+	return list
+}
+
+// mig returns what an instance said of itself as a MIG device.
+func (i identity) mig() (profile, uuid string) {
+	if strings.HasPrefix(i.uuid, "MIG-") {
+		uuid = i.uuid
+	}
+	return profileName(i.model), uuid
 }
 
 // remembered fills what a GPU did not tell, as a lost one, with what the
@@ -430,7 +479,7 @@ func (s *Session) compareLayout() error {
 		}
 		return nil // as in discover: said then
 	}
-	if slices.Equal(s.sorted(instances), s.layout.instances) {
+	if slices.Equal(sorted(instances), s.layout.instances) {
 		return nil
 	}
 	s.changed("the MIG instances are not those of before")
