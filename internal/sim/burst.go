@@ -58,8 +58,11 @@ func (s *Session) readBurst(c *cell, b *gpu.Batch, at int64) {
 		if !f.within(elapsed) {
 			continue
 		}
-		if f.kind == faultSpike {
-			b.AddAt(c.row, c.field, garbage(f, &s.plan.Fields[c.field]), at)
+		switch field := &s.plan.Fields[c.field]; f.kind {
+		case faultSpike:
+			b.AddAt(c.row, c.field, garbage(f, field), at)
+		case faultSet:
+			b.AddAt(c.row, c.field, f.told(field, f.unitOf(field)), at)
 		}
 		return
 	}

@@ -193,10 +193,10 @@ func memoryUsed(v *view) int64 { return int64(v.track.now[levelMemory]) }
 // else comes from fallback.
 var rules = []rule{
 	// The machine.
-	{1, 1, onNode, "", 0, 0, text(func(v *view) string { return v.spec.Driver })},
-	{2, 2, onNode, "", 0, 0, text(func(v *view) string { return "12." + v.spec.Driver })},
+	{1, 1, onNode, "", 0, 0, text(func(v *view) string { return v.world.driver })},
+	{2, 2, onNode, "", 0, 0, text(func(v *view) string { return "12." + v.world.driver })},
 	{3, 3, onNode, "", 0, 0, words("nv-hostengine")},
-	{4, 4, onNode, "", 0, 0, number(func(v *view) int64 { return int64(len(v.world.gpus)) })},
+	{4, 4, onNode, "", 0, 0, number(present)},
 	{5, 5, onNode, "", 0, 0, number(func(v *view) int64 { return v.spec.CUDA })},
 	{6, 6, onNode, "", 0, 0, fixed(2)},
 	{1502, 1502, onNode, "", 0, 0, words("UP")},
@@ -232,14 +232,16 @@ var rules = []rule{
 	{571, 577, onGPU, "", needNever, 0, nil},
 
 	// Clocks.
-	{100, 100, onGPU, "MHz", 0, 0, func(v *view, _ int) gpu.Value { return stepped(v.track.now[levelClock]) }},
+	{100, 100, onGPU, "MHz", 0, 0, func(v *view, _ int) gpu.Value { return stepped(v.track.now[levelClock] * v.gpu.slowed(v.world.at)) }},
 	{101, 101, onGPU, "MHz", 0, 0, number(memoryClock)},
 	{102, 102, onGPU, "MHz", 0, 0, func(v *view, _ int) gpu.Value {
-		return stepped(v.track.now[levelClock] * v.board.Clocks.Video / v.board.Clocks.SM)
+		return stepped(v.track.now[levelClock] * v.gpu.slowed(v.world.at) * v.board.Clocks.Video / v.board.Clocks.SM)
 	}},
 	{110, 110, onGPU, "MHz", 0, 0, number(func(v *view) int64 { return int64(v.board.Clocks.SM) })},
 	{111, 111, onGPU, "MHz", 0, 0, number(func(v *view) int64 { return int64(v.board.Clocks.Memory) })},
-	{fieldClockReasons, fieldClockReasons, onGPU, "", 0, 0, number(func(v *view) int64 { return reasonMask(&v.track.now) })},
+	{fieldClockReasons, fieldClockReasons, onGPU, "", 0, 0, number(func(v *view) int64 {
+		return reasonMask(&v.track.now) | v.gpu.scripted(v.world.at)
+	})},
 	{113, 113, onGPU, "MHz", 0, 0, number(func(v *view) int64 { return int64(v.board.Clocks.SM) })},
 	{114, 114, onGPU, "MHz", 0, 0, number(func(v *view) int64 { return int64(v.board.Clocks.Memory) })},
 	{115, 115, onGPU, "MHz", 0, 0, number(func(v *view) int64 { return int64(v.board.Clocks.Video) })},
@@ -276,11 +278,16 @@ var rules = []rule{
 		return int64(30 + 70*max(0, v.track.now[levelTemp]-50)/50)
 	})},
 	{240, 240, onGPU, "ns", 0, 0, sum(levelCapped, 1e9)},
-	{241, 243, onGPU, "ns", 0, 0, fixed(0)},
+	{241, 241, onGPU, "ns", 0, 0, held(0x20 | 0x40)},
+	{242, 242, onGPU, "ns", 0, 0, held(0x10)},
+	{243, 243, onGPU, "ns", 0, 0, fixed(0)},
 	{244, 244, onGPU, "ns", 0, 0, fixed(0)},
 	{245, 247, onGPU, "ns", 0, 0, fixed(0)},
 	{1420, 1420, onGPU, "ns", 0, 0, sum(levelCapped, 1e9)},
-	{1421, 1424, onGPU, "ns", 0, 0, fixed(0)},
+	{1421, 1421, onGPU, "ns", 0, 0, held(0x10)},
+	{1422, 1422, onGPU, "ns", 0, 0, held(0x20)},
+	{1423, 1423, onGPU, "ns", 0, 0, held(0x40)},
+	{1424, 1424, onGPU, "ns", 0, 0, held(0x80)},
 	{1425, 1442, onGPU, "", needNever, 0, nil}, // power smoothing came with Blackwell
 
 	// Fabric.
@@ -399,11 +406,11 @@ var rules = []rule{
 	{784, 784, onLink, "", 0, 0, rare(31)},
 	{805, 808, onLink, "", 0, 0, sum(levelNVLinkRx, 1.0/1024)},
 	{865, 865, onLink, "", 0, 0, number(func(v *view) int64 { return int64(v.dev.Link) })},
-	{870, 870, onLink, "", 0, 0, fixed(2)}, // active
+	{fieldSwitchLinkState, fieldSwitchLinkState, onLink, "", 0, 0, fixed(2)}, // active
 	{871, 871, onLink, "", 0, 0, number(func(v *view) int64 { return 1 + truth(v.dev.Entity.ParentKind == gpu.KindGPU) })},
 	{872, 876, onLink, "", 0, 0, fixed(0)},
 	{877, 878, onLink, "", 0, 0, text(func(v *view) string { return uuid("", v.key) })},
-	{1508, 1508, onLink, "", 0, 0, fixed(2)},
+	{fieldLinkState, fieldLinkState, onLink, "", 0, 0, fixed(1)}, // NVML_NVLINK_STATE_ACTIVE
 	{1527, 1527, onLink, "", 0, 0, rare(31)},
 	{1529, 1529, onLink, "bytes/s", 0, 0, rate(levelNVLinkTx, levelNVLinkRx)},
 	{1530, 1530, onLink, "bytes/s", 0, 0, rate(levelNVLinkTx)},
@@ -503,6 +510,21 @@ func truth(b bool) int64 {
 		return 1
 	}
 	return 0
+}
+
+// present is how many GPUs are bound to the driver.
+func present(v *view) int64 {
+	n := int64(0)
+	for i := range v.world.gpus {
+		n += truth(!v.world.gpus[i].gone)
+	}
+	return n
+}
+
+// held is a generator of the nanoseconds for which the scenario let one of the
+// clock-event reasons in mask hold.
+func held(mask int64) generator {
+	return func(v *view, _ int) gpu.Value { return gpu.Int(v.gpu.held(mask, v.world.at)) }
 }
 
 // milli rounds to thousandths, as the driver reports power.

@@ -23,11 +23,17 @@ func FuzzScenario(f *testing.F) {
 		`faults: [{fault: xid, devices: ["0"], xids: [62, 45], apart: 1ms}]`,
 		`faults: [{fault: absent, fields: ["155"], devices: ["6/2"]}, {fault: freeze, fields: [DCGM_FI_DEV_GPU_TEMP]}]`,
 		`faults: [{fault: spike, fields: ["203"], value: 808334905}, {fault: no-permission, fields: ["252"]}]`,
+		`faults: [{fault: unbound, at: 20s, for: 20s, devices: ["0", "6"]}, {fault: upgrade, at: 1m, for: 1s, driver: "580"}]`,
+		`faults: [{fault: throttle, at: 1s, for: 40s, devices: ["0"], reasons: [hw_thermal]}, {fault: profiler, devices: ["6"]}]`,
+		`faults: [{fault: set, fields: ["203"], value: 30}, {fault: set, fields: [DCGM_FI_DEV_NAME], text: x}]`,
+		`faults: [{fault: p2p, devices: ["0"], peers: ["1"], status: Unknown}, {fault: link-down, devices: ["nvlink 0/1"]}]`,
+		`faults: [{fault: absent, fields: ["DCGM_FI_DEV_GPU_*"], devices: ["6/2/0", "connectx 0"]}]`,
 		`faults: [{fault: repartition, at: 20s, for: 20s, devices: ["0"], mig: [3g.40gb, 3g.40gb]}]`,
 	} {
 		f.Add([]byte(yaml), uint16(30))
 	}
-	plan := planOf(func(e counters.Entry) bool { return e.ID < 260 })
+	plan := planOf(func(e counters.Entry) bool { return e.ID < 260 || e.ID == 1001 })
+	plan.Peers, plan.Health = true, true
 	f.Fuzz(func(t *testing.T, yaml []byte, step uint16) {
 		s, err := sim.ParseScenario(bytes.NewReader(yaml), "x.yaml")
 		c := newClock()

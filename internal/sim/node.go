@@ -392,27 +392,71 @@ func (n *Node) holders(ref deviceRef) int {
 // device.
 func (n *Node) exists(ref deviceRef) bool {
 	switch {
-	case ref.kind == gpu.KindNVSwitch:
-		return int(ref.id) < len(n.switches)
-	case ref.of == gpu.KindNVSwitch:
+	case ref.kind == gpu.KindNVLink && ref.of == gpu.KindNVSwitch:
 		return int(ref.id) < len(n.switches) && int64(ref.sub) < n.switches[ref.id].Links
-	case ref.kind == gpu.KindCPU:
-		return int(ref.id) < len(n.cpus)
-	case ref.kind == gpu.KindCPUCore:
-		cores := 0
-		for _, c := range n.cpus {
-			cores += c.Cores
-		}
-		return int(ref.id) < cores
+	case ref.of != gpu.KindGPU:
+		return int(ref.id) < n.count(ref.kind)
 	case int(ref.id) >= len(n.gpus):
 		return false
 	case ref.kind == gpu.KindNVLink:
 		return int64(ref.sub) < n.gpus[ref.id].board.NVLink.Links
-	case ref.kind == gpu.KindGPUInstance:
-		return n.gpus[ref.id].board.MIG != nil && ref.sub < instancesPerGPU
 	default:
-		return true
+		mig := n.gpus[ref.id].board.MIG
+		return mig != nil && ref.sub < instancesPerGPU && int(ref.compute) < mig.ComputeSlices
 	}
+}
+
+// count returns how many devices of a kind the node has that are part of no
+// other, and cores.
+func (n *Node) count(kind gpu.Kind) int {
+	switch kind {
+	case gpu.KindGPU:
+		return len(n.gpus)
+	case gpu.KindNVSwitch:
+		return len(n.switches)
+	case gpu.KindCPU:
+		return len(n.cpus)
+	case gpu.KindCPUCore:
+		cores := 0
+		for _, c := range n.cpus {
+			cores += c.Cores
+		}
+		return cores
+	case gpu.KindConnectX:
+		return len(n.cards)
+	default:
+		return 0
+	}
+}
+
+// lacks says that the node has no such device, and what it has instead.
+func (n *Node) lacks(ref deviceRef) error {
+	whole := ref
+	if ref.of != gpu.KindNone {
+		whole = deviceRef{kind: ref.of, id: ref.id}
+	}
+	has := ""
+	switch count := n.count(whole.kind); {
+	case count == 0:
+		has = fmt.Sprintf("it has no %v", whole.kind)
+	case int(ref.id) >= count:
+		whole.id = 0
+		has = fmt.Sprintf("it has %q", whole)
+		if count > 1 {
+			last := whole
+			last.id = uint32(count - 1)
+			has += fmt.Sprintf(" to %q", last)
+		}
+	case ref.kind == gpu.KindNVLink && ref.of == gpu.KindGPU:
+		has = fmt.Sprintf("its GPU %d is a %s with %d links", ref.id, n.gpus[ref.id].board.Name, n.gpus[ref.id].board.NVLink.Links)
+	case ref.kind == gpu.KindNVLink:
+		has = fmt.Sprintf("its switch %d has %d links", ref.id, n.switches[ref.id].Links)
+	case n.gpus[ref.id].board.MIG == nil:
+		has = fmt.Sprintf("its GPU %d is a %s, which has no MIG", ref.id, n.gpus[ref.id].board.Name)
+	default:
+		has = fmt.Sprintf("a %s has no instance of that number", n.gpus[ref.id].board.Name)
+	}
+	return fmt.Errorf("node %s has no device %q: %s", n.spec.Name, ref, has)
 }
 
 // has reports whether the node has the GPU or GPU instance and pods can be

@@ -174,6 +174,9 @@ func TestAttribute(t *testing.T) {
 	}
 }
 
+// forms are what an error says of devices.
+const forms = `a GPU "3", an instance "6/9", a compute instance "6/9/0", "nvlink 0/4", "nvswitch 1", "nvswitch 1/7", "cpu 0", "core 12" or "connectx 2"`
+
 func TestBadNodes(t *testing.T) {
 	const good = "name: x\ngpus:\n  - {board: T4}\n"
 	const cut = "name: x\ngpus:\n  - {board: H100-SXM5-80GB, mig: [3g.40gb]}\n"
@@ -213,7 +216,7 @@ func TestBadNodes(t *testing.T) {
 		{good + "pods:\n  - {namespace: a, pod: b, container: c, workload: trainin, devices: []}\n",
 			`node.yaml:5: unknown workload "trainin", did you mean "training"?`},
 		{good + "pods:\n  - {namespace: a, pod: b, container: c, workload: batch, devices: [gpu0]}\n",
-			`node.yaml:5: device "gpu0", expected a GPU "3", an instance "6/9", "nvlink 0/4", "nvswitch 1", "nvswitch 1/7", "cpu 0" or "core 12"`},
+			`node.yaml:5: device "gpu0", expected ` + forms},
 		{good + "pods:\n  - {namespace: a, pod: b, container: c, workload: batch, devices: [1]}\n",
 			`node.yaml:5: pod b is on device 1, which the node does not have`},
 		{cut + "pods:\n  - {namespace: a, pod: b, container: c, workload: batch, devices: [0]}\n",
@@ -248,16 +251,41 @@ func TestBadScenarios(t *testing.T) {
 		{`{fault: absent, fields: [DCGM_FI_DEV_GPU_TMP]}`, `unknown field "DCGM_FI_DEV_GPU_TMP", did you mean DCGM_FI_DEV_GPU_TEMP?`},
 		{`{fault: absent, fields: ["65000"]}`, `unknown field id 65000`},
 		{`{fault: absent, fields: [DCGM_FI_DEV_GPU_TEMP], devices: ["x"]}`,
-			`device "x", expected a GPU "3", an instance "6/9", "nvlink 0/4", "nvswitch 1", "nvswitch 1/7", "cpu 0" or "core 12"`},
+			`device "x", expected ` + forms},
 		{`{fault: spike, fields: [DCGM_FI_DEV_GPU_TEMP], value: x}`, `value is "x", expected a finite number`},
 		{`{fault: repartition, devices: ["0"], when: 1s}`, `unknown key "when" in an item of faults, expected one of ` +
-			`apart, at, call, code, devices, fault, fields, for, ignore-cancel, mig, result, value, watches, xids`},
+			`apart, at, call, code, devices, driver, fault, fields, for, ignore-cancel, mig, peers, reasons, result, status, text, told-by, value, watches, xids`},
+		{`{fault: absent, fields: ["1310"], devices: ["conectx 0"]}`, `device "conectx 0": unknown word "conectx", did you mean "connectx"?`},
+		{`{fault: absent, fields: ["1310"], devices: ["connectx 0/1"]}`, `device "connectx 0/1", expected ` + forms},
+		{`{fault: absent, fields: ["1001"], devices: ["6/9/0/1"]}`, `device "6/9/0/1", expected ` + forms},
+		{`{fault: unbound, devices: ["connectx 0"]}`, `device "connectx 0", fault unbound is about whole GPUs`},
+		{`{fault: link-down, devices: ["0"]}`, `device "0", fault link-down is about links such as "nvlink 0/4" and "nvswitch 1/7"`},
+		{`{fault: xid, devices: ["0"], xids: [79], told-by: [kernal]}`, `told-by "kernal", did you mean "kernel"?`},
+		{`{fault: throttle, devices: ["0"], reasons: [hw_termal]}`, `reason "hw_termal" of a throttle, did you mean "hw_thermal"?`},
+		{`{fault: throttle, devices: ["0"], reasons: [gpu_idle]}`, `reason "gpu_idle" of a throttle, expected one of ` +
+			`clocks_setting, display_clocks, hw_power_brake, hw_slowdown, hw_thermal, sw_thermal, sync_boost`},
+		{`{fault: p2p, devices: ["0"], status: Ok}`, `status "Ok" of a connection, did you mean "OK"?`},
+		{`{fault: p2p, devices: ["0"], peers: ["0/1"], status: OK}`, `peer "0/1", fault p2p is about whole GPUs`},
+		{`{fault: upgrade, driver: ""}`, `driver is empty, expected a version such as 580.95.05`},
+		{`{fault: set, fields: [DCGM_FI_DEV_GPU_TEMP]}`, `fault set needs one of the keys "value" and "text"`},
+		{`{fault: set, fields: [DCGM_FI_DEV_GPU_TEMP], text: hot}`, `field DCGM_FI_DEV_GPU_TEMP has numbers, expected the key "value" instead of "text"`},
+		{`{fault: set, fields: [DCGM_FI_DRIVER_VERSION], value: 1}`, `field DCGM_FI_DRIVER_VERSION has texts, expected the key "text" instead of "value"`},
+		{`{fault: set, fields: [DCGM_FI_DEV_GPU_UTIL_RATIO], value: 1.5}`,
+			`value 1.5, field DCGM_FI_DEV_GPU_UTIL_RATIO goes from 0 to 1: fault spike plays what is outside`},
+		{`{fault: freeze, fields: ["DCGM_FI_PROV_*"]}`, `no field is like "DCGM_FI_PROV_*"`},
+		{`{fault: freeze, fields: ["DCGM_[*"]}`, `pattern "DCGM_[*" of fields: syntax error in pattern`},
 		{`{fault: health, watches: [PCI]}`, `unknown health watch "PCI", did you mean "PCIE"?`},
 		{`{fault: health, watches: [PCIE], result: pass}`, `result is "pass", expected warn or fail`},
 		{`{fault: health, watches: [PCIE], code: REPLAYS}`,
 			`code is "REPLAYS", expected a name of dcgm_errors.h such as DCGM_FR_NVLINK_DOWN`},
 		// The rest is known only with the node.
-		{`{fault: gpu-lost, devices: ["1"]}`, `node single has no such device (fault gpu-lost)`},
+		{`{fault: gpu-lost, devices: ["1"]}`, `node single has no device "1": it has "0"`},
+		{`{fault: absent, fields: ["1310"], devices: ["connectx 0"]}`, `node single has no device "connectx 0": it has no ConnectX`},
+		{`{fault: absent, fields: ["870"], devices: ["nvlink 0/18"]}`,
+			`node single has no device "nvlink 0/18": its GPU 0 is a H100-SXM5-80GB with 18 links`},
+		{`{fault: absent, fields: ["252"], devices: ["0/14"]}`, `node single has no device "0/14": a H100-SXM5-80GB has no instance of that number`},
+		{`{fault: absent, fields: ["1001"], devices: ["0/9/7"]}`, `node single has no device "0/9/7": a H100-SXM5-80GB has no instance of that number`},
+		{`{fault: p2p, devices: ["0"], peers: ["4"], status: OK}`, `node single has no device "4": it has "0"`},
 		{`{fault: repartition, devices: ["0"], mig: [9g.90gb]}`,
 			`a H100-SXM5-80GB has no MIG profile "9g.90gb", did you mean "1g.10gb"?`},
 	} {

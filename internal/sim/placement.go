@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
@@ -79,7 +80,7 @@ const (
 )
 
 // readPeers reports the state of NVLink from every GPU to every other.
-func (s *Session) readPeers(b *gpu.Batch) {
+func (s *Session) readPeers(b *gpu.Batch, elapsed time.Duration) {
 	w := s.src.world
 	for row := range s.views {
 		from := &s.views[row]
@@ -95,6 +96,12 @@ func (s *Session) readPeers(b *gpu.Batch) {
 			if w.linked(from.gpu, to.gpu) && !from.gpu.cut && !to.gpu.cut { // no peers under MIG
 				status = peerOK
 			}
+			s.src.faults(faultPeers, func(f *fault) bool {
+				if f.within(elapsed) && f.joins(from.dev, to.dev) {
+					status = f.status
+				}
+				return true
+			})
 			b.Peers = append(b.Peers, gpu.PeerState{Row: row, Peer: peer, Status: status})
 		}
 	}

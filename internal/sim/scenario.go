@@ -6,11 +6,8 @@ import (
 	"io"
 	"math"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -24,17 +21,24 @@ type Scenario struct {
 // The faults that a scenario can name.
 const (
 	faultLost         = "gpu-lost"      // the GPUs answer nothing
+	faultUnbound      = "unbound"       // the GPUs are not there: bound to another driver
 	faultEngineDown   = "engine-down"   // sessions are lost, Open is refused
 	faultDriverAbsent = "driver-absent" // Open is refused
+	faultUpgrade      = "upgrade"       // sessions are lost, Open is refused; then another driver
 	faultHang         = "hang"          // calls do not return
 	faultXID          = "xid"           // XIDs happen
+	faultThrottle     = "throttle"      // clock-event reasons hold
 	faultAbsent       = "absent"        // fields give no value
 	faultNotSupported = "not-supported" // fields give no value, for good reason
 	faultPermission   = "no-permission" // fields give no value, for lack of rights
+	faultSet          = "set"           // fields give the value that is told
 	faultSpike        = "spike"         // fields give garbage
 	faultFreeze       = "freeze"        // fields keep value and timestamp
+	faultProfiler     = "profiler"      // another profiler has the profiling counters
 	faultRepartition  = "repartition"   // MIG cuts GPUs anew
 	faultHealth       = "health"        // health watches find something
+	faultPeers        = "p2p"           // the state of NVLink between GPUs
+	faultLink         = "link-down"     // links carry nothing
 )
 
 // forever is the end of faults that do not end.
@@ -50,17 +54,34 @@ func faultKeys() map[string]map[string]bool {
 	cells := map[string]bool{"fields": true, "devices": false}
 	return map[string]map[string]bool{
 		faultLost:         {"devices": true},
+		faultUnbound:      {"devices": true},
 		faultEngineDown:   {},
 		faultDriverAbsent: {},
+		faultUpgrade:      {"driver": true},
 		faultHang:         {"call": false, "ignore-cancel": false},
-		faultXID:          {"devices": true, "xids": true, "apart": false},
+		faultXID:          {"devices": true, "xids": true, "apart": false, "told-by": false},
+		faultThrottle:     {"devices": true, "reasons": true},
 		faultAbsent:       cells,
 		faultNotSupported: cells,
 		faultPermission:   cells,
+		faultSet:          {"fields": true, "devices": false, "value": false, "text": false},
 		faultSpike:        {"fields": true, "devices": false, "value": false},
 		faultFreeze:       cells,
+		faultProfiler:     {"devices": false},
 		faultRepartition:  {"devices": true, "mig": false},
 		faultHealth:       {"watches": true, "devices": false, "code": false, "result": false},
+		faultPeers:        {"devices": true, "peers": false, "status": true},
+		faultLink:         {"devices": true},
+	}
+}
+
+// aboutGPUs reports whether a fault takes whole GPUs only.
+func aboutGPUs(kind string) bool {
+	switch kind {
+	case faultLost, faultUnbound, faultRepartition, faultXID, faultThrottle, faultHealth, faultPeers, faultProfiler:
+		return true
+	default:
+		return false
 	}
 }
 
@@ -84,6 +105,12 @@ type faultSpec struct {
 	Watches      []string       `yaml:"watches"`
 	Code         *string        `yaml:"code"`
 	Result       *string        `yaml:"result"`
+	ToldBy       []string       `yaml:"told-by"`
+	Reasons      []string       `yaml:"reasons"`
+	Text         *string        `yaml:"text"`
+	Driver       *string        `yaml:"driver"`
+	Peers        []string       `yaml:"peers"`
+	Status       *string        `yaml:"status"`
 }
 
 // given lists the keys beside fault, at and for that the file gave.
@@ -93,6 +120,8 @@ func (s *faultSpec) given() []string {
 		"devices": s.Devices != nil, "fields": s.Fields != nil, "xids": s.XIDs != nil, "apart": s.Apart != nil,
 		"value": s.Value != nil, "call": s.Call != nil, "ignore-cancel": s.IgnoreCancel != nil, "mig": s.MIG != nil,
 		"watches": s.Watches != nil, "code": s.Code != nil, "result": s.Result != nil,
+		"told-by": s.ToldBy != nil, "reasons": s.Reasons != nil, "text": s.Text != nil, "driver": s.Driver != nil,
+		"peers": s.Peers != nil, "status": s.Status != nil,
 	} {
 		if ok {
 			keys = append(keys, key)
@@ -107,19 +136,26 @@ type fault struct {
 	kind    string
 	line    int
 	at      time.Duration
-	until   time.Duration // forever where it does not end
-	devices []deviceRef   // nil for all
-	fields  map[gpu.FieldID]bool
+	until   time.Duration            // forever where it does not end
+	devices []deviceRef              // nil for all
+	fields  map[gpu.FieldID]gpu.Unit // with the unit of value
 	xids    []int64
 	apart   time.Duration
+	engine  bool // xid: the engine tells it
+	kernel  bool // xid: the kernel's log tells it
+	reasons int64
 	value   *float64
+	text    string
 	open    bool // hang: of Open
 	read    bool // hang: of Read
 	deaf    bool // hang: does not notice that the context is done
 	mig     []string
-	watches uint   // health: bits of watches
-	code    string // health: "" for the watch's usual one
-	result  int64  // health
+	watches uint        // health: bits of watches
+	code    string      // health: "" for the watch's usual one
+	result  int64       // health
+	driver  string      // upgrade: the version afterwards
+	peers   []deviceRef // p2p: nil for all
+	status  string      // p2p
 }
 
 // within reports whether the fault lasts at a time since the start.
@@ -128,6 +164,22 @@ func (f *fault) within(t time.Duration) bool { return t >= f.at && t < f.until }
 // on reports whether the fault is about the device.
 func (f *fault) on(d *gpu.Device) bool {
 	return f.devices == nil || slices.ContainsFunc(f.devices, func(r deviceRef) bool { return r.matches(d) })
+}
+
+// concerns reports whether the fault changes what a field gives on a device;
+// id is that of the older field of the same measurement where there is one.
+func (f *fault) concerns(field *gpu.Field, id gpu.FieldID, d *gpu.Device) bool {
+	switch f.kind {
+	case faultProfiler:
+		return field.Profiling && (f.devices == nil || f.of(d))
+	case faultLink:
+		_, changed := linkGives(id)
+		return changed && f.on(d)
+	default:
+		_, named := f.fields[field.ID]
+		_, older := f.fields[id]
+		return (named || older) && f.on(d)
+	}
 }
 
 // of reports whether the fault is about the device or the GPU it is part of.
@@ -181,6 +233,7 @@ func (s *faultSpec) parse() (fault, error) {
 	f := fault{
 		kind: s.Fault, line: int(s.Line), at: s.At, until: forever,
 		xids: s.XIDs, apart: time.Millisecond, value: s.Value,
+		engine: s.ToldBy == nil, kernel: s.ToldBy == nil,
 	}
 	if s.At < 0 || s.At > longest {
 		return fault{}, fmt.Errorf("at is %v, expected 0 to %v after the start", s.At, longest)
@@ -190,6 +243,8 @@ func (s *faultSpec) parse() (fault, error) {
 			return fault{}, fmt.Errorf("for is %v, expected more than 0, and %v at most", *s.For, longest)
 		}
 		f.until = s.At + *s.For
+	} else if s.Fault == faultUpgrade {
+		f.until = s.At // it is back at once
 	}
 	if s.Apart != nil {
 		if f.apart = *s.Apart; f.apart <= 0 || f.apart > time.Hour {
@@ -199,6 +254,16 @@ func (s *faultSpec) parse() (fault, error) {
 	for _, x := range s.XIDs {
 		if x <= 0 {
 			return fault{}, fmt.Errorf("xid %d, expected a positive number", x)
+		}
+	}
+	for _, who := range s.ToldBy {
+		switch who {
+		case "engine":
+			f.engine = true
+		case "kernel":
+			f.kernel = true
+		default:
+			return fault{}, fmt.Errorf("told-by %q%s", who, didYouMean(who, []string{"engine", "kernel"}))
 		}
 	}
 	if s.Call != nil {
@@ -212,75 +277,68 @@ func (s *faultSpec) parse() (fault, error) {
 	if s.MIG != nil {
 		f.mig = append([]string{}, *s.MIG...)
 	}
-	if err := f.parseHealth(s); err != nil {
-		return fault{}, err
+	if s.Driver != nil {
+		if f.driver = *s.Driver; f.driver == "" {
+			return fault{}, fmt.Errorf("driver is empty, expected a version such as 580.95.05")
+		}
 	}
-	for _, text := range s.Devices {
-		ref, err := parseDevice(text)
-		if err != nil {
+	for _, step := range []func(*faultSpec) error{f.parseHealth, f.parseReasons, f.parseDevices, f.parsePeers, f.parseFields} {
+		if err := step(s); err != nil {
 			return fault{}, err
 		}
-		if ref.kind != gpu.KindGPU && (s.Fault == faultLost || s.Fault == faultRepartition || s.Fault == faultXID || s.Fault == faultHealth) {
-			return fault{}, fmt.Errorf("device %q, fault %s is about whole GPUs", text, s.Fault)
-		}
-		f.devices = append(f.devices, ref)
 	}
-	return f, f.parseFields(s.Fields)
+	return f, nil
 }
 
-// parseFields resolves field names of either vocabulary, and numbers.
-func (f *fault) parseFields(names []string) error {
-	f.fields = map[gpu.FieldID]bool{}
-	for _, name := range names {
-		if id, err := strconv.ParseUint(name, 10, 16); err == nil {
-			if _, ok := counters.ByID(gpu.FieldID(id)); !ok {
-				return fmt.Errorf("unknown field id %d", id)
-			}
-			f.fields[gpu.FieldID(id)] = true
-			continue
+func (f *fault) parseDevices(s *faultSpec) error {
+	for _, text := range s.Devices {
+		ref, err := parseDevice(text)
+		switch {
+		case err != nil:
+			return err
+		case ref.kind != gpu.KindGPU && aboutGPUs(f.kind):
+			return fmt.Errorf("device %q, fault %s is about whole GPUs", text, f.kind)
+		case ref.kind != gpu.KindNVLink && f.kind == faultLink:
+			return fmt.Errorf("device %q, fault %s is about links such as \"nvlink 0/4\" and \"nvswitch 1/7\"", text, f.kind)
 		}
-		named, ok := counters.Lookup(name)
-		if !ok {
-			hint := ""
-			if near := counters.Nearest(name); near != "" {
-				hint = fmt.Sprintf(", did you mean %s?", near)
-			}
-			return fmt.Errorf("unknown field %q%s", strings.TrimSpace(name), hint)
-		}
-		f.fields[named.Entry.ID] = true
-		if named.Entry.BaseOf != 0 {
-			f.fields[named.Entry.BaseOf] = true
-		}
+		f.devices = append(f.devices, ref)
 	}
 	return nil
 }
 
-// check reports faults that this node cannot have, and returns the
-// repartitions as the world needs them.
-func (s *Scenario) check(n *Node, start int64) ([]relayout, error) {
+// A plot is what a scenario has in store for a world.
+type plot struct {
+	relayouts []relayout   // sorted by time
+	throttles [][]throttle // by GPU
+}
+
+// check reports faults that this node cannot have, and returns the plot of the
+// others.
+func (s *Scenario) check(n *Node, start int64) (plot, error) {
+	p := plot{throttles: make([][]throttle, len(n.gpus))}
 	if s == nil {
-		return nil, nil
+		return p, nil
 	}
 	var list []relayout
 	for i := range s.faults {
 		f := &s.faults[i]
 		at := func(err error) error { return &SyntaxError{File: s.file, Line: f.line, Msg: err.Error()} }
-		for _, ref := range f.devices {
+		for _, ref := range slices.Concat(f.devices, f.peers) {
 			if !n.exists(ref) {
-				return nil, at(fmt.Errorf("node %s has no such device (fault %s)", n.spec.Name, f.kind))
+				return plot{}, at(n.lacks(ref))
 			}
 			if f.kind != faultRepartition {
 				continue
 			}
 			g := &n.gpus[ref.id]
 			if g.board.MIG == nil {
-				return nil, at(fmt.Errorf("GPU %d is a %s, which has no MIG", ref.id, g.board.Name))
+				return plot{}, at(fmt.Errorf("GPU %d is a %s, which has no MIG", ref.id, g.board.Name))
 			}
 			then := relayout{at: start + int64(f.at), gpu: ref.id, cut: f.mig != nil}
 			if f.mig != nil {
 				layout, err := g.board.place(f.mig)
 				if err != nil {
-					return nil, at(err)
+					return plot{}, at(err)
 				}
 				then.layout = layout
 			}
@@ -291,5 +349,6 @@ func (s *Scenario) check(n *Node, start int64) ([]relayout, error) {
 		}
 	}
 	slices.SortStableFunc(list, func(a, b relayout) int { return cmp.Compare(a.at, b.at) })
-	return list, nil
+	p.relayouts, p.throttles = list, s.throttles(len(n.gpus), start)
+	return p, nil
 }

@@ -30,6 +30,9 @@ type Session struct {
 	closed atomic.Bool
 	done   chan struct{}
 	err    error
+
+	bindings int  // how often GPUs had been unbound or bound when it was opened
+	paused   bool // profiling, by PauseProfiling
 }
 
 // A cell is a field of a row: how its value comes about, and what the
@@ -54,6 +57,11 @@ type outage struct {
 	err   error
 }
 
+var (
+	errHeld   = fmt.Errorf("sim: another profiler has the counters: %w", gpu.ErrUnavailable)
+	errPaused = fmt.Errorf("sim: profiling is paused: %w", gpu.ErrUnavailable)
+)
+
 var errClosed = fmt.Errorf("session is closed: %w", gpu.ErrUnavailable)
 
 func newSession(src *Source, plan *gpu.Plan, at int64) *Session {
@@ -61,6 +69,7 @@ func newSession(src *Source, plan *gpu.Plan, at int64) *Session {
 	s := &Session{
 		src: src, plan: plan, topology: w.survey(plan),
 		opened: at, last: at, epoch: w.applied, done: make(chan struct{}),
+		bindings: src.bindings(src.elapsed(at)),
 	}
 	s.views = make([]view, len(s.topology.Devices))
 	s.down = make([]bool, len(s.views))
@@ -130,7 +139,7 @@ func (s *Session) newCell(row, field int) cell {
 	if s.src.scenario != nil {
 		for i := range s.src.scenario.faults {
 			x := &s.src.scenario.faults[i]
-			if (x.fields[f.ID] || x.fields[id]) && x.on(v.dev) {
+			if x.concerns(f, id, v.dev) {
 				c.faults = append(c.faults, x)
 			}
 		}
@@ -161,6 +170,24 @@ func (s *Session) Close() error {
 		s.src.closed.Add(1)
 	}
 	return nil
+}
+
+// PauseProfiling makes Read say gpu.ErrUnavailable of the profiling fields, until
+// ResumeProfiling or Close. It is called as Read is.
+func (s *Session) PauseProfiling(ctx context.Context) error { return s.pauseProfiling(ctx, true) }
+
+// ResumeProfiling ends what PauseProfiling began.
+func (s *Session) ResumeProfiling(ctx context.Context) error { return s.pauseProfiling(ctx, false) }
+
+func (s *Session) pauseProfiling(ctx context.Context, on bool) error {
+	if s.closed.Load() {
+		return fmt.Errorf("sim: profiling: %w", errClosed)
+	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("sim: profiling: %w", err)
+	}
+	s.paused = on
+	return s.Err()
 }
 
 // end ends the session for a reason, once.
@@ -195,18 +222,23 @@ func (s *Session) Read(ctx context.Context, b *gpu.Batch) error {
 	defer s.src.mu.Unlock()
 	now := s.src.now().UnixNano()
 	since, elapsed := s.src.elapsed(s.opened), s.src.elapsed(now)
-	s.src.faults(faultEngineDown, func(f *fault) bool {
-		// An engine that has come back knows nothing of this session.
-		if f.at <= elapsed && f.at > since {
-			s.end(fmt.Errorf("sim: the engine went away: %w", gpu.ErrLost))
-		}
-		return true
-	})
+	for kind, what := range map[string]string{faultEngineDown: "engine", faultUpgrade: "driver"} {
+		s.src.faults(kind, func(f *fault) bool {
+			// What has come back knows nothing of this session.
+			if f.at <= elapsed && f.at > since {
+				s.end(fmt.Errorf("sim: the %s went away: %w", what, gpu.ErrLost))
+			}
+			return true
+		})
+	}
 	w := s.src.world
 	s.readBursts(b, now)
 	w.advance(now)
 	if w.applied != s.epoch {
 		s.end(fmt.Errorf("sim: MIG was cut anew: %w", gpu.ErrTopology))
+	}
+	if s.src.bindings(elapsed) != s.bindings {
+		s.end(fmt.Errorf("sim: GPUs were unbound or bound: %w", gpu.ErrTopology))
 	}
 	if err := s.Err(); err != nil {
 		return err
@@ -242,7 +274,7 @@ func (s *Session) read(b *gpu.Batch, now int64, elapsed time.Duration) {
 		s.readHealth(b, now, elapsed)
 	}
 	if s.plan.Peers {
-		s.readPeers(b)
+		s.readPeers(b, elapsed)
 	}
 }
 
@@ -251,6 +283,8 @@ func (s *Session) readCell(c *cell, b *gpu.Batch, now int64) {
 	switch {
 	case c.gen == nil:
 		b.Fail(c.row, c.field, c.err)
+	case s.paused && s.plan.Fields[c.field].Profiling:
+		b.Fail(c.row, c.field, errPaused)
 	case c.events != nil:
 		c.events(s, c, b, s.last, now)
 	case c.interval > 0:
@@ -288,8 +322,19 @@ func (s *Session) readFaulty(c *cell, b *gpu.Batch, now int64, elapsed time.Dura
 			b.Fail(c.row, c.field, gpu.ErrNotSupported)
 		case faultPermission:
 			b.Fail(c.row, c.field, gpu.ErrPermission)
+		case faultSet:
+			b.AddAt(c.row, c.field, f.told(field, f.unitOf(field)), now)
 		case faultSpike:
 			b.AddAt(c.row, c.field, garbage(f, field), now)
+		case faultProfiler:
+			if c.gen == nil {
+				b.Fail(c.row, c.field, c.err)
+			} else {
+				b.Fail(c.row, c.field, errHeld)
+			}
+		case faultLink:
+			v, _ := linkGives(field.ID)
+			b.AddAt(c.row, c.field, v, now)
 		case faultFreeze:
 			if c.kept.Time != 0 {
 				b.AddAt(c.row, c.field, c.kept.Value, c.kept.Time)
@@ -311,10 +356,7 @@ func garbage(f *fault, field *gpu.Field) gpu.Value {
 	case field.Text:
 		return gpu.Text("\x7f\x00garbage")
 	case f.value != nil:
-		if *f.value == float64(int64(*f.value)) {
-			return gpu.Int(int64(*f.value))
-		}
-		return gpu.Float(*f.value)
+		return f.told(field, f.unitOf(field))
 	case field.Bounded() && field.Max >= 808334905:
 		return gpu.Float(field.Max * 2)
 	default:
@@ -328,7 +370,7 @@ func xidEvents(s *Session, c *cell, b *gpu.Batch, from, to int64) {
 	var last gpu.Sample
 	reported := false
 	s.src.faults(faultXID, func(f *fault) bool {
-		if !f.on(s.views[c.row].dev) {
+		if !f.engine || !f.on(s.views[c.row].dev) {
 			return true
 		}
 		for i, xid := range f.xids {
@@ -358,10 +400,9 @@ func xidEvents(s *Session, c *cell, b *gpu.Batch, from, to int64) {
 // reasonEvents reports the clock-event reasons of every change since the last
 // Read, and those of now.
 func reasonEvents(s *Session, c *cell, b *gpu.Batch, from, to int64) {
-	for _, r := range s.views[c.row].gpu.reasons {
-		if r.at > from && r.at < to {
-			b.AddAt(c.row, c.field, gpu.Int(r.mask), r.at)
-		}
+	g := s.views[c.row].gpu
+	for _, at := range g.reasonEdges(from, to) {
+		b.AddAt(c.row, c.field, gpu.Int(g.reasonsAt(at)), at)
 	}
 	b.AddAt(c.row, c.field, s.value(c), to)
 }

@@ -76,13 +76,13 @@ func New(o Options) (*Source, error) {
 	if start.IsZero() {
 		start = now()
 	}
-	relayouts, err := o.Scenario.check(node, start.UnixNano())
+	plot, err := o.Scenario.check(node, start.UnixNano())
 	if err != nil {
 		return nil, fmt.Errorf("sim: %w", err)
 	}
 	s := &Source{
 		node: node, now: now, start: start.UnixNano(), scenario: o.Scenario,
-		world:    newWorld(node, o.Seed, start.UnixNano(), relayouts),
+		world:    newWorld(node, o.Seed, start.UnixNano(), plot),
 		released: make(chan struct{}),
 	}
 	for i := range node.pods {
@@ -138,7 +138,7 @@ func (s *Source) Open(ctx context.Context, plan *gpu.Plan) (*Session, error) {
 	}
 	at := s.now().UnixNano()
 	var refused error
-	for kind, what := range map[string]string{faultEngineDown: "engine", faultDriverAbsent: "driver"} {
+	for kind, what := range map[string]string{faultEngineDown: "engine", faultDriverAbsent: "driver", faultUpgrade: "driver"} {
 		s.faults(kind, func(f *fault) bool {
 			if f.within(s.elapsed(at)) {
 				refused = fmt.Errorf("sim: the scenario's %s is not there: %w", what, gpu.ErrUnavailable)
@@ -152,6 +152,7 @@ func (s *Source) Open(ctx context.Context, plan *gpu.Plan) (*Session, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.world.advance(at)
+	s.bind(s.elapsed(at))
 	session := newSession(s, plan, at)
 	s.opened.Add(1)
 	return session, nil

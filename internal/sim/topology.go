@@ -49,7 +49,7 @@ func (w *world) survey(plan *gpu.Plan) *gpu.Topology {
 		devices = append(devices, gpu.Device{Entity: gpu.Entity{Kind: gpu.KindNode}})
 	}
 	t := gpu.NewTopology(devices)
-	t.Source, t.Driver = "sim", w.node.spec.Driver
+	t.Source, t.Driver = "sim", w.driver
 	if plan.Placement {
 		w.locate(t)
 	}
@@ -69,6 +69,9 @@ func (g *worldGPU) identity() gpu.Device {
 }
 
 func (g *worldGPU) survey(devices []gpu.Device, sel gpu.Selector) []gpu.Device {
+	if g.gone {
+		return devices
+	}
 	if sel.HasMajor(g.index) {
 		d := g.identity()
 		d.Entity = gpu.Entity{Kind: gpu.KindGPU, ID: g.index}
@@ -105,6 +108,9 @@ func (g *worldGPU) surveyCompute(devices []gpu.Device, sel gpu.Selector) []gpu.D
 }
 
 func (g *worldGPU) surveyLinks(devices []gpu.Device) []gpu.Device {
+	if g.gone {
+		return devices
+	}
 	for link := range uint32(g.spec.board.NVLink.Links) {
 		d := g.identity()
 		d.Entity = gpu.Entity{Kind: gpu.KindNVLink, ID: link, ParentKind: gpu.KindGPU, Parent: g.index}

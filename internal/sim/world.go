@@ -96,7 +96,10 @@ type worldGPU struct {
 	slots []slot // one for a whole GPU, one an instance for a cut one
 	cut   bool
 
-	reasons []reasonChange // the latest changes of the clock-event reasons, oldest first
+	reasons   []reasonChange // the latest changes of the model's clock-event reasons, oldest first
+	throttles []throttle     // the scenario's, in the order of their time
+
+	gone bool // bound to another driver, or to none
 }
 
 // A reasonChange is a moment from which other clock-event reasons hold.
@@ -132,20 +135,21 @@ const (
 // function of the seed, the start and the time. It is not safe for
 // concurrent use.
 type world struct {
-	node      *Node
-	seed      uint64
-	start     int64
-	relayouts []relayout // sorted by time
-	applied   int        // how many of them are in force
-	t0, t1    int64      // the current segment
-	at        int64      // the time last looked at
-	resets    int        // how often it began
-	gpus      []worldGPU
-	fabric    track // the sum of the GPUs' NVLink traffic, which the switches carry
+	node    *Node
+	seed    uint64
+	start   int64
+	plot           // immutable
+	driver  string // its version
+	applied int    // how many of them are in force
+	t0, t1  int64  // the current segment
+	at      int64  // the time last looked at
+	resets  int    // how often it began
+	gpus    []worldGPU
+	fabric  track // the sum of the GPUs' NVLink traffic, which the switches carry
 }
 
-func newWorld(node *Node, seed uint64, start int64, relayouts []relayout) *world {
-	w := &world{node: node, seed: seed, start: start, relayouts: relayouts}
+func newWorld(node *Node, seed uint64, start int64, p plot) *world {
+	w := &world{node: node, seed: seed, start: start, plot: p, driver: node.spec.Driver}
 	w.reset()
 	return w
 }
@@ -161,6 +165,7 @@ func (w *world) reset() {
 		g.index = uint32(i)
 		g.key = mix(keyOf(w.seed, w.node.spec.Name) + uint64(i))
 		g.cut = g.spec.mig
+		g.throttles = w.throttles[i]
 		w.settle(g, g.spec.layout)
 		w.levels(g, w.t0, &g.from)
 		g.from[levelTemp] = g.heat(&g.from)

@@ -1,0 +1,198 @@
+package sim_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// entities lists what a session shows, by their names.
+func (r *rig) entities(kinds ...gpu.Kind) []string {
+	var list []string
+	for _, d := range r.s.Topology().Devices {
+		if gpu.KindsOf(kinds...).Has(d.Entity.Kind) {
+			list = append(list, d.Entity.String())
+		}
+	}
+	return list
+}
+
+// A GPU that is unbound takes everything that is part of it along, the session
+// with it, and comes back as it was: energy has gone on.
+func TestGPUUnboundAndBound(t *testing.T) {
+	const deviceCount, linkTx = 4, 780
+	r := faults(t, "everything", planOf(ids(energy, fbUsed, linkTx, deviceCount)), `
+faults: [{fault: unbound, at: 30s, for: 1m, devices: ["0", "2"]}]`)
+	whole := r.entities(gpu.KindGPU, gpu.KindGPUInstance, gpu.KindNVLink)
+	before := r.read().num(0, energy)
+	r.at(30 * time.Second)
+	r.ends(gpu.ErrTopology)
+	r.open()
+	if diff := cmp.Diff([]string{"GPU 1"}, r.entities(gpu.KindGPU, gpu.KindGPUInstance)); diff != "" {
+		t.Errorf("what is left (-want +got):\n%s", diff)
+	}
+	for _, d := range r.s.Topology().Devices {
+		if d.Entity.ParentKind == gpu.KindGPU && d.GPU != 1 {
+			t.Errorf("%v without its GPU", d.Entity)
+		}
+	}
+	if got := r.read().num(r.rows(gpu.KindNode)[0], deviceCount); got != 1 {
+		t.Errorf("the driver tells of %v GPUs", got)
+	}
+	r.at(91 * time.Second)
+	r.ends(gpu.ErrTopology)
+	r.open()
+	if diff := cmp.Diff(whole, r.entities(gpu.KindGPU, gpu.KindGPUInstance, gpu.KindNVLink)); diff != "" {
+		t.Errorf("when they are back (-before +now):\n%s", diff)
+	}
+	if after := r.read().num(0, energy); after <= before {
+		t.Errorf("energy %v after %v", after, before)
+	}
+}
+
+// Between two reads a GPU can go and come back; the session is over all the same.
+func TestGPUUnboundBetweenTwoReads(t *testing.T) {
+	r := faults(t, "t4", planOf(ids(gpuTemp)), `faults: [{fault: unbound, at: 3s, for: 1s, devices: ["1"]}]`)
+	r.read()
+	r.at(10 * time.Second)
+	r.ends(gpu.ErrTopology)
+	r.open()
+	r.read()
+}
+
+func TestDriverUpgrade(t *testing.T) {
+	r := faults(t, "single", planOf(ids(gpuTemp, driverVersion)), `
+faults:
+  - {fault: upgrade, at: 30s, for: 1m, driver: 575.57.08}
+  - {fault: upgrade, at: 5m, driver: 580.95.05}`)
+	versions := func() [2]string {
+		v, _ := r.read().get(r.rows(gpu.KindNode)[0], driverVersion)
+		return [2]string{r.s.Topology().Driver, v.String()}
+	}
+	for _, step := range []struct {
+		at, back time.Duration
+		want     string
+	}{
+		{0, 0, "570.124.06"}, {40 * time.Second, 90 * time.Second, "575.57.08"}, {6 * time.Minute, 6 * time.Minute, "580.95.05"},
+	} {
+		r.at(step.at)
+		if step.at > 0 {
+			r.ends(gpu.ErrLost)
+			if step.back > step.at {
+				r.refused()
+			}
+			r.at(step.back)
+			r.open()
+		}
+		if got := versions(); got != [2]string{step.want, step.want} {
+			t.Errorf("at %v the driver is %v, want %s", step.back, got, step.want)
+		}
+	}
+}
+
+// MIG mode that is on and has no instance yet: the GPU alone, without what MIG
+// leaves undefined.
+func TestMIGModeWithoutInstance(t *testing.T) {
+	const migMode = 67
+	r := faults(t, "h100x8", planOf(ids(gpuUtil, fbUsed, migMode)), `
+faults: [{fault: repartition, at: 10s, devices: ["3"], mig: []}]`)
+	r.at(20 * time.Second)
+	r.ends(gpu.ErrTopology)
+	r.open()
+	v := r.read()
+	for _, d := range r.s.Topology().Devices {
+		if d.GPU == 3 && d.Entity.Kind != gpu.KindGPU {
+			t.Errorf("%v", d.Entity)
+		}
+	}
+	if v.num(3, migMode) != 1 || v.num(2, migMode) != 0 {
+		t.Errorf("MIG mode %v, of its neighbour %v", v.num(3, migMode), v.num(2, migMode))
+	}
+	if _, ok := v.get(3, gpuUtil); ok || v.num(3, fbUsed) != 0 {
+		t.Errorf("the cut GPU has a utilisation, or %v MiB in use", v.num(3, fbUsed))
+	}
+}
+
+// Cards and compute instances are addressed as every other device is.
+func TestFaultsOfCardsAndComputeInstances(t *testing.T) {
+	const cardTemp = 1310
+	plan := planOf(ids(graphics, cardTemp))
+	for i := range plan.Fields {
+		if plan.Fields[i].ID == graphics {
+			plan.Fields[i].Levels |= gpu.KindsOf(gpu.KindComputeInstance)
+		}
+	}
+	r := faults(t, "everything", plan, `
+faults:
+  - {fault: not-supported, fields: ["1310"], devices: ["connectx 1"]}
+  - {fault: no-permission, fields: ["1001"], devices: ["2/1/0"]}`)
+	r.read()
+	got := map[string]string{}
+	for _, x := range r.b.Faults {
+		got[r.s.Topology().Devices[x.Row].Entity.String()] = gpu.Reason(x.Err)
+	}
+	want := map[string]string{"ConnectX 1": "not_supported"}
+	for _, d := range r.s.Topology().Devices {
+		if d.Entity.Kind == gpu.KindComputeInstance && d.InstanceID == 1 {
+			want[d.Entity.String()] = "permission"
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" || len(want) != 2 {
+		t.Errorf("faults (-want +got):\n%s", diff)
+	}
+}
+
+// Profiling is somebody else's for a while, or paused; everything else goes on.
+func TestProfilingOfOthers(t *testing.T) {
+	r := faults(t, "a100-mig", planOf(ids(graphics, gpuTemp)), `
+faults: [{fault: profiler, at: 10s, for: 10s, devices: ["0"]}]`)
+	unavailable := func() map[string]bool {
+		r.read()
+		rows := map[string]bool{}
+		for _, x := range r.b.Faults {
+			if !errors.Is(x.Err, gpu.ErrUnavailable) || r.plan.Fields[x.Field].ID != graphics {
+				t.Errorf("fault %+v", x)
+			}
+			rows[r.s.Topology().Devices[x.Row].Entity.String()] = true
+		}
+		return rows
+	}
+	all := map[string]bool{}
+	of0 := map[string]bool{}
+	for _, d := range r.s.Topology().Devices {
+		if d.Entity.Kind == gpu.KindGPU || d.Entity.Kind == gpu.KindGPUInstance {
+			all[d.Entity.String()] = true
+			if d.GPU == 0 {
+				of0[d.Entity.String()] = true
+			}
+		}
+	}
+	for _, step := range []struct {
+		at     time.Duration
+		paused bool
+		want   map[string]bool
+	}{
+		{0, false, map[string]bool{}}, {10 * time.Second, false, of0}, {20 * time.Second, false, map[string]bool{}},
+		{30 * time.Second, true, all}, {40 * time.Second, false, map[string]bool{}},
+	} {
+		r.at(step.at)
+		order := r.s.ResumeProfiling
+		if step.paused {
+			order = r.s.PauseProfiling
+		}
+		if err := order(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(step.want, unavailable()); diff != "" {
+			t.Errorf("at %v (-want +got):\n%s", step.at, diff)
+		}
+	}
+	r.s.Close()
+	if err := r.s.PauseProfiling(t.Context()); !errors.Is(err, gpu.ErrUnavailable) {
+		t.Errorf("PauseProfiling of a closed session: %v", err)
+	}
+}

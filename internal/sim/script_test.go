@@ -1,0 +1,183 @@
+package sim_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// Every state that a fleet watches can be told, in the unit of the name that
+// the scenario uses, on fields that the board lacks too.
+func TestFieldsAreSet(t *testing.T) {
+	const (
+		remapPending, retirePending, recoveryAction = 396, 392, 1523
+		fabricState, fabricHealth, licence, cluster = 170, 175, 526, 172
+	)
+	r := faults(t, "h100x8", planOf(ids(remapPending, retirePending, recoveryAction, fabricState, fabricHealth, licence, cluster, smClock, gpuUtil, graphics)), `
+faults:
+  - {fault: set, at: 10s, for: 1m, fields: ["396", DCGM_FI_DEV_RETIRED_PENDING], devices: ["1"], value: 1}
+  - {fault: set, at: 10s, for: 1m, fields: [DCGM_FI_DEV_GPU_RECOVERY_ACTION], devices: ["1"], value: 2}
+  - {fault: set, at: 10s, for: 1m, fields: [DCGM_FI_DEV_FABRIC_MANAGER_STATUS], devices: ["1"], value: 4}
+  - {fault: set, at: 10s, for: 1m, fields: [DCGM_FI_DEV_FABRIC_HEALTH_SUMMARY], devices: ["1"], value: 2}
+  - {fault: set, at: 10s, for: 1m, fields: [DCGM_FI_DEV_VGPU_LICENSE_STATUS], devices: ["1"], value: 1}
+  - {fault: set, at: 10s, for: 1m, fields: [DCGM_FI_DEV_FABRIC_CLUSTER_UUID], devices: ["1"], text: another}
+  - {fault: set, at: 10s, for: 1m, fields: [DCGM_FI_DEV_SM_CLOCK_HERTZ], devices: ["1"], value: 345000000}
+  - {fault: set, at: 10s, for: 1m, fields: [DCGM_FI_DEV_GPU_UTIL_RATIO], devices: ["1"], value: 0.25}
+  - {fault: set, at: 10s, for: 1m, fields: ["DCGM_FI_PROF_GR_ENGINE_*"], devices: ["1"], value: 0.5}`)
+	before := r.read()
+	r.at(20 * time.Second)
+	v := r.read()
+	want := map[gpu.FieldID]string{
+		remapPending: "1", retirePending: "1", recoveryAction: "2", fabricState: "4", fabricHealth: "2", licence: "1",
+		cluster: "another", smClock: "345", gpuUtil: "25", graphics: "0.5",
+	}
+	for id, text := range want {
+		if x, _ := v.get(1, id); x.String() != text {
+			t.Errorf("field %d of GPU 1 is %q, want %q", id, x, text)
+		}
+		x, served := v.get(0, id)
+		if y, also := before.get(0, id); served != also || x.String() == text && x != y {
+			t.Errorf("field %d of GPU 0 is %v, before %v", id, x, y)
+		}
+	}
+	r.at(2 * time.Minute)
+	after := r.read()
+	for _, id := range []gpu.FieldID{remapPending, recoveryAction, fabricState, licence} {
+		x, _ := after.get(1, id)
+		if y, _ := before.get(1, id); x != y {
+			t.Errorf("field %d is %v when it is over, was %v", id, x, y)
+		}
+	}
+}
+
+// Reasons of a scenario hold the clocks, are in the samples with their edges,
+// and in the seconds of the driver.
+func TestThrottle(t *testing.T) {
+	const thermalHeld, hwThermalNS, brakeNS = 241, 1423, 1424
+	r := faults(t, "single", planOf(ids(smClock, clockReasons, thermalHeld, hwThermalNS, brakeNS)), `
+faults:
+  - {fault: throttle, at: 12s, for: 3s, devices: ["0"], reasons: [hw_slowdown, hw_thermal]}
+  - {fault: throttle, at: 13s, for: 4s, devices: ["0"], reasons: [hw_thermal]}
+  - {fault: throttle, at: 18s, devices: ["0"], reasons: [hw_power_brake]}`)
+	r.at(10 * time.Second)
+	free := r.read().num(0, smClock)
+	r.at(20 * time.Second)
+	v := r.read()
+	type edge struct {
+		At   time.Duration
+		Mask int64
+	}
+	const scripted = 0x08 | 0x40 | 0x80
+	var edges []edge
+	last := int64(0)
+	for _, s := range r.samplesOf(0, counters.FieldClockEvents) {
+		n, _ := s.Value.Int64()
+		if n &= scripted; n != last {
+			edges = append(edges, edge{time.Duration(s.Time - epoch.UnixNano()), n})
+			last = n
+		}
+	}
+	want := []edge{{12 * time.Second, 0x48}, {15 * time.Second, 0x40}, {17 * time.Second, 0}, {18 * time.Second, 0x80}}
+	if diff := cmp.Diff(want, edges); diff != "" {
+		t.Errorf("edges (-want +got):\n%s", diff)
+	}
+	for id, seconds := range map[gpu.FieldID]float64{thermalHeld: 5, hwThermalNS: 5, brakeNS: 2} {
+		if got := v.num(0, id); got != seconds*1e9 {
+			t.Errorf("field %d is %v ns, want %v s", id, got, seconds)
+		}
+	}
+	if got := v.num(0, smClock); got > free*0.6 {
+		t.Errorf("the clock is at %v MHz under the power brake, was %v", got, free)
+	}
+}
+
+// A link that flaps is down for as long as the scenario says, on either side.
+func TestLinksFlap(t *testing.T) {
+	const linkState, switchLinkState, linkRate = 1508, 870, 1529
+	r := faults(t, "everything", planOf(ids(linkState, switchLinkState, linkRate)), `
+faults:
+  - {fault: link-down, at: 10s, for: 10s, devices: ["nvlink 0/4", "nvswitch 1/3"]}
+  - {fault: link-down, at: 40s, for: 200ms, devices: ["nvlink 0/4"]}`)
+	down := func() (list []string) {
+		v := r.read()
+		for _, row := range r.rows(gpu.KindNVLink) {
+			state, switched := v.num(row, linkState), v.num(row, switchLinkState)
+			if (state == 0) != (switched == 0) || state == 0 && v.num(row, linkRate) != 0 {
+				t.Errorf("%v: states %v and %v, %v bytes a second", r.s.Topology().Devices[row].Entity, state, switched, v.num(row, linkRate))
+			}
+			if state == 0 {
+				list = append(list, r.s.Topology().Devices[row].Entity.String())
+			}
+		}
+		return list
+	}
+	one := []string{"NVLink 4 of GPU 0"}
+	for _, step := range []struct {
+		at   time.Duration
+		want []string
+	}{
+		{5 * time.Second, nil}, {15 * time.Second, []string{one[0], "NVLink 3 of NVSwitch 1"}}, {25 * time.Second, nil},
+		{40*time.Second + 100*time.Millisecond, one}, {41 * time.Second, nil},
+	} {
+		r.at(step.at)
+		if diff := cmp.Diff(step.want, down()); diff != "" {
+			t.Errorf("links down at %v (-want +got):\n%s", step.at, diff)
+		}
+	}
+}
+
+func TestPeersLoseSight(t *testing.T) {
+	plan := planOf(ids(gpuTemp))
+	plan.Peers = true
+	r := faults(t, "nvswitch", plan, `
+faults:
+  - {fault: p2p, at: 10s, for: 10s, devices: ["0"], peers: ["1", "2"], status: DisabledByRegKey}
+  - {fault: p2p, at: 30s, devices: ["5"], status: Unknown}`)
+	states := func() map[string]int {
+		r.read()
+		n := map[string]int{}
+		for _, p := range r.b.Peers {
+			if p.Status != "OK" {
+				n[p.Status]++
+			}
+		}
+		return n
+	}
+	for _, step := range []struct {
+		at   time.Duration
+		want map[string]int
+	}{
+		{0, map[string]int{}}, {10 * time.Second, map[string]int{"DisabledByRegKey": 4}},
+		{20 * time.Second, map[string]int{}}, {time.Hour, map[string]int{"Unknown": 14}},
+	} {
+		r.at(step.at)
+		if diff := cmp.Diff(step.want, states()); diff != "" {
+			t.Errorf("at %v (-want +got):\n%s", step.at, diff)
+		}
+	}
+}
+
+// A spike of power that is shorter than an interval, told as a value that the
+// board could draw.
+func TestSetShowsInBursts(t *testing.T) {
+	r := faults(t, "t4", burstPlan(), `
+faults: [{fault: set, at: 17s, for: 200ms, devices: ["1"], fields: [DCGM_FI_DEV_POWER_USAGE], value: 69.5}]`)
+	r.at(10 * time.Second)
+	r.read()
+	r.at(20 * time.Second)
+	r.read()
+	most := map[int]float64{}
+	for row := range 2 {
+		for _, s := range r.samplesOf(row, powerUsage) {
+			n, _ := s.Value.Number()
+			most[row] = max(most[row], n)
+		}
+	}
+	if most[1] != 69.5 || most[0] == 69.5 {
+		t.Errorf("most power %v W", most)
+	}
+}
