@@ -82,7 +82,7 @@ func (s *Session) readBursts(r *row, b *gpu.Batch) error {
 				continue // an empty place of the buffer, or a clock that is ahead
 			}
 			a.seen = at
-			value := decode(&gonvml.FieldValue{ValueType: uint32(kind), Value: samples[j].SampleValue})
+			value := decode(kind, samples[j].SampleValue)
 			if n, ok := value.Number(); ok && a.milli {
 				value = gpu.Float(n / 1000)
 			}

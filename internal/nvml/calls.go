@@ -20,7 +20,7 @@ type target struct {
 }
 
 // answers are the values of one call; what it could not tell stays absent.
-type answers [6]gpu.Value
+type answers [7]gpu.Value
 
 // A call is one question to the driver. Several fields can share its answers,
 // and it is asked once per Read for all of them.
@@ -287,10 +287,20 @@ var (
 
 	fabric = call{symbols: []string{"nvmlDeviceGetGpuFabricInfoV"}, read: readFabric}
 
-	linkFlitErrors = linkErrors(gonvml.NVLINK_ERROR_DL_CRC_FLIT)
-	linkDataErrors = linkErrors(gonvml.NVLINK_ERROR_DL_CRC_DATA)
-	linkReplays    = linkErrors(gonvml.NVLINK_ERROR_DL_REPLAY)
-	linkRecoveries = linkErrors(gonvml.NVLINK_ERROR_DL_RECOVERY)
+	// The links' port counters, a call for each register that holds them.
+	portState    = portCounters(gonvml.PRM_COUNTER_ID_PPRM_OPER_RECOVERY)
+	portPhysical = portCounters(
+		gonvml.PRM_COUNTER_ID_PPCNT_PHYSICAL_LAYER_CTRS_SUCCESSFUL_RECOVERY_EVENTS,
+		gonvml.PRM_COUNTER_ID_PPCNT_PHYSICAL_LAYER_CTRS_LINK_DOWN_EVENTS)
+	portRecovery = portCounters(
+		gonvml.PRM_COUNTER_ID_PPCNT_RECOVERY_CTRS_TIME_SINCE_LAST_RECOVERY,
+		gonvml.PRM_COUNTER_ID_PPCNT_RECOVERY_CTRS_TIME_BETWEEN_LAST_TWO_RECOVERIES,
+		gonvml.PRM_COUNTER_ID_PPCNT_RECOVERY_CTRS_TOTAL_SUCCESSFUL_RECOVERY_EVENTS)
+	portRetransmission = portCounters(
+		gonvml.PRM_COUNTER_ID_PPCNT_PLR_RCV_CODES, gonvml.PRM_COUNTER_ID_PPCNT_PLR_RCV_CODE_ERR,
+		gonvml.PRM_COUNTER_ID_PPCNT_PLR_RCV_UNCORRECTABLE_CODE, gonvml.PRM_COUNTER_ID_PPCNT_PLR_XMIT_CODES,
+		gonvml.PRM_COUNTER_ID_PPCNT_PLR_XMIT_RETRY_CODES, gonvml.PRM_COUNTER_ID_PPCNT_PLR_XMIT_RETRY_EVENTS,
+		gonvml.PRM_COUNTER_ID_PPCNT_PLR_SYNC_EVENTS)
 
 	// Older versions of the function have another layout than go-nvml's.
 	vgpuLicence = call{
@@ -298,6 +308,14 @@ var (
 		read:    readLicence,
 	}
 )
+
+// memoryErrors makes a call for the ECC errors of one part of the GPU's memory.
+func memoryErrors(kind gonvml.MemoryErrorType, since gonvml.EccCounterType, where gonvml.MemoryLocation) *call {
+	c := number("nvmlDeviceGetMemoryErrorCounter", func(d gonvml.Device) (uint64, gonvml.Return) {
+		return d.GetMemoryErrorCounter(kind, since, where)
+	})
+	return &c
+}
 
 var pciSymbols = []string{"nvmlDeviceGetPciInfo_v3", "nvmlDeviceGetPciInfo_v2", "nvmlDeviceGetPciInfo"}
 

@@ -51,15 +51,26 @@ const (
 )
 
 // specOf returns where the values of a DCGM field come from. What is not here
-// NVML cannot give, or not in DCGM's sense: 200 and 201 (DCGM itself declines
-// them), NVLink errors by lane (the links have rows of their own), the links'
-// port counters (nvmlDeviceReadPRMCounters_v1 is for root and not documented
-// field by field), what belongs to vGPUs, switches and CPUs.
+// is declined: absence says why.
 func specOf(id gpu.FieldID) (spec, bool) {
 	if s, ok := specs[id]; ok {
 		return s, true
 	}
 	return rangeSpec(id)
+}
+
+// absence says why a field that specOf does not know is not served.
+func absence(id gpu.FieldID) string {
+	switch {
+	case id == 200 || id == 201:
+		return "DCGM gives no value for it either"
+	case id >= 497 && id <= 499:
+		return "NVML counts it for each link, and the field is of the GPU"
+	case id == 1509:
+		return "DCGM numbers the port of this counter unlike that of the others, and does not say how"
+	default:
+		return "the NVML source does not read it"
+	}
 }
 
 // rangeSpec answers for the fields that come in rows.
@@ -76,6 +87,8 @@ func rangeSpec(id gpu.FieldID) (spec, bool) {
 		return spec{value: gonvml.FI_DEV_ECC_SBE_AGG_L1 + n - 324}, true
 	case id >= 390 && id <= 392: // retired pages
 		return spec{value: gonvml.FI_DEV_RETIRED_SBE + n - 390}, true
+	case id >= 400 && id <= 438 || id >= 451 && id <= 474 || id >= 481 && id <= 493:
+		return laneSpec(n)
 	case id >= 440 && id <= 445:
 		return spec{unit: counters.MegabytesPerSecond, link: true, scope: n - 440}, true
 	case id >= 475 && id <= 480:
@@ -86,6 +99,8 @@ func rangeSpec(id gpu.FieldID) (spec, bool) {
 		return spec{unit: counters.MegabytesPerSecond, link: true, scope: n - 494 + 15}, true
 	case id >= 825 && id <= 842:
 		return spec{unit: counters.MegabytesPerSecond, link: true, direction: sent, scope: n - 825}, true
+	case id >= 879 && id <= 896:
+		return spec{unit: counters.MegabytesPerSecond, link: true, direction: received, scope: n - 879}, true
 	case id >= 1017 && id <= 1024:
 		return spec{unit: counters.Ratio, metric: gonvml.GPM_METRIC_NVDEC_0_UTIL + gonvml.GpmMetricId(n-1017)}, true
 	case id >= 1025 && id <= 1032:
@@ -100,6 +115,36 @@ func rangeSpec(id gpu.FieldID) (spec, bool) {
 		return spec{value: gonvml.FI_DEV_NVLINK_COUNT_FEC_HISTORY_0 + n - 1404, scope: allLinks}, true
 	}
 	return spec{}, false
+}
+
+// laneSpec answers for the errors of links 0 to 17 that are fields of the GPU.
+// Their names say "lane" and mean the link (dcgm_fields.h on the fields by
+// link; DcgmCacheManager.cpp, ReadAndCacheNvLinkData). The numbers grew with
+// the links of a GPU: six, six more, and two times three.
+func laneSpec(n uint32) (spec, bool) {
+	counter, link := uint32(0), uint32(0)
+	switch {
+	case n <= 438:
+		counter, link = (n-400)/10, n%10
+		if link == 9 {
+			return spec{}, false // the sum of all links
+		}
+		if link >= 6 {
+			link += 6
+		}
+	case n <= 474:
+		counter, link = (n-451)/6, 6+(n-451)%6
+	case n == 490:
+		return spec{}, false
+	case n <= 489:
+		counter, link = (n-481)/3, 15+(n-481)%3
+	default:
+		counter, link = 3, 15+(n-491)
+	}
+	order := [...]gonvml.NvLinkErrorCounter{
+		gonvml.NVLINK_ERROR_DL_CRC_FLIT, gonvml.NVLINK_ERROR_DL_CRC_DATA, gonvml.NVLINK_ERROR_DL_REPLAY, gonvml.NVLINK_ERROR_DL_RECOVERY,
+	}
+	return spec{call: linkErrors(order[counter], int(link))}, true
 }
 
 var specs = map[gpu.FieldID]spec{
@@ -188,8 +233,18 @@ var specs = map[gpu.FieldID]spec{
 
 	300: {value: gonvml.FI_DEV_ECC_CURRENT},
 	301: {value: gonvml.FI_DEV_ECC_PENDING},
+	334: {call: memoryErrors(gonvml.MEMORY_ERROR_TYPE_CORRECTED, gonvml.VOLATILE_ECC, gonvml.MEMORY_LOCATION_TEXTURE_SHM)},
+	335: {call: memoryErrors(gonvml.MEMORY_ERROR_TYPE_UNCORRECTED, gonvml.VOLATILE_ECC, gonvml.MEMORY_LOCATION_TEXTURE_SHM)},
+	336: {call: memoryErrors(gonvml.MEMORY_ERROR_TYPE_CORRECTED, gonvml.VOLATILE_ECC, gonvml.MEMORY_LOCATION_CBU)},
 	337: {value: gonvml.FI_DEV_ECC_DBE_VOL_CBU},
+	338: {call: memoryErrors(gonvml.MEMORY_ERROR_TYPE_CORRECTED, gonvml.AGGREGATE_ECC, gonvml.MEMORY_LOCATION_TEXTURE_SHM)},
+	339: {call: memoryErrors(gonvml.MEMORY_ERROR_TYPE_UNCORRECTED, gonvml.AGGREGATE_ECC, gonvml.MEMORY_LOCATION_TEXTURE_SHM)},
+	340: {call: memoryErrors(gonvml.MEMORY_ERROR_TYPE_CORRECTED, gonvml.AGGREGATE_ECC, gonvml.MEMORY_LOCATION_CBU)},
 	341: {value: gonvml.FI_DEV_ECC_DBE_AGG_CBU},
+	342: {call: memoryErrors(gonvml.MEMORY_ERROR_TYPE_CORRECTED, gonvml.VOLATILE_ECC, gonvml.MEMORY_LOCATION_SRAM)},
+	343: {call: memoryErrors(gonvml.MEMORY_ERROR_TYPE_UNCORRECTED, gonvml.VOLATILE_ECC, gonvml.MEMORY_LOCATION_SRAM)},
+	344: {call: memoryErrors(gonvml.MEMORY_ERROR_TYPE_CORRECTED, gonvml.AGGREGATE_ECC, gonvml.MEMORY_LOCATION_SRAM)},
+	345: {call: memoryErrors(gonvml.MEMORY_ERROR_TYPE_UNCORRECTED, gonvml.AGGREGATE_ECC, gonvml.MEMORY_LOCATION_SRAM)},
 	385: {call: &rowRemapper, at: 0},
 	386: {call: &rowRemapper, at: 1},
 	387: {call: &rowRemapper, at: 2},
@@ -208,7 +263,22 @@ var specs = map[gpu.FieldID]spec{
 
 	526: {call: &vgpuLicence},
 
+	580: {call: &portState, at: 0, perLink: true},
+	581: {call: &portRecovery, at: 0, perLink: true, unit: counters.Seconds},
+	582: {call: &portRecovery, at: 1, perLink: true, unit: counters.Milliseconds},
+	583: {call: &portRecovery, at: 2, perLink: true},
+	584: {call: &portPhysical, at: 0, perLink: true},
+	585: {call: &portPhysical, at: 1, perLink: true},
+	586: {call: &portRetransmission, at: 0, perLink: true},
+	587: {call: &portRetransmission, at: 1, perLink: true},
+	588: {call: &portRetransmission, at: 2, perLink: true},
+	589: {call: &portRetransmission, at: 3, perLink: true},
+	590: {call: &portRetransmission, at: 4, perLink: true},
+	591: {call: &portRetransmission, at: 5, perLink: true},
+	592: {call: &portRetransmission, at: 6, perLink: true},
+
 	843: {link: true, direction: sent, scope: allLinks, unit: counters.MegabytesPerSecond},
+	897: {link: true, direction: received, scope: allLinks, unit: counters.MegabytesPerSecond},
 
 	// Counters of NVLink 5 and later, over all links (DcgmCMUtils.cpp,
 	// NvmlFieldRequiresNvLinkAggregate).
@@ -249,10 +319,10 @@ var specs = map[gpu.FieldID]spec{
 	1523: {value: gonvml.FI_DEV_GET_GPU_RECOVERY_ACTION},
 
 	1508: {value: gonvml.FI_DEV_NVLINK_GET_STATE, perLink: true},
-	1525: {call: &linkFlitErrors, perLink: true},
-	1526: {call: &linkDataErrors, perLink: true},
-	1527: {call: &linkReplays, perLink: true},
-	1528: {call: &linkRecoveries, perLink: true},
+	1525: {call: linkErrors(gonvml.NVLINK_ERROR_DL_CRC_FLIT, ownLink), perLink: true},
+	1526: {call: linkErrors(gonvml.NVLINK_ERROR_DL_CRC_DATA, ownLink), perLink: true},
+	1527: {call: linkErrors(gonvml.NVLINK_ERROR_DL_REPLAY, ownLink), perLink: true},
+	1528: {call: linkErrors(gonvml.NVLINK_ERROR_DL_RECOVERY, ownLink), perLink: true},
 	1529: {link: true, perLink: true, unit: counters.MegabytesPerSecond},
 	1530: {link: true, direction: sent, perLink: true, unit: counters.MegabytesPerSecond},
 	1531: {link: true, direction: received, perLink: true, unit: counters.MegabytesPerSecond},

@@ -72,6 +72,9 @@ func TestRanges(t *testing.T) {
 		{"DCGM_FI_DEV_NVLINK_BANDWIDTH_L14", spec{link: true, scope: 14}},
 		{"DCGM_FI_DEV_NVLINK_BANDWIDTH_L17", spec{link: true, scope: 17}},
 		{"DCGM_FI_DEV_NVLINK_TX_BANDWIDTH_L17", spec{link: true, direction: sent, scope: 17}},
+		{"DCGM_FI_DEV_NVLINK_RX_BANDWIDTH_L0", spec{link: true, direction: received}},
+		{"DCGM_FI_DEV_NVLINK_RX_BANDWIDTH_L17", spec{link: true, direction: received, scope: 17}},
+		{"DCGM_FI_DEV_NVLINK_RX_BANDWIDTH_TOTAL", spec{link: true, direction: received, scope: allLinks}},
 		{"DCGM_FI_DEV_NVLINK_COUNT_FEC_HISTORY_15", spec{value: gonvml.FI_DEV_NVLINK_COUNT_FEC_HISTORY_15, scope: allLinks}},
 		{"DCGM_FI_PROF_C2C_TX_DATA_BYTES", spec{metric: gonvml.GPM_METRIC_C2C_DATA_TX_PER_SEC}},
 		{"DCGM_FI_PROF_C2C_RX_ALL_BYTES", spec{metric: gonvml.GPM_METRIC_C2C_TOTAL_RX_PER_SEC}},
@@ -92,7 +95,7 @@ func TestRanges(t *testing.T) {
 			t.Errorf("%s (%d) comes from %+v, want %+v", test.name, named.Entry.ID, got, test.want)
 		}
 	}
-	for _, id := range []gpu.FieldID{200, 201, 248, 400, 481, 497, 1035, 1039, 1080, 1084, 1100, 1603} {
+	for _, id := range []gpu.FieldID{200, 201, 248, 450, 490, 497, 878, 898, 1035, 1039, 1080, 1084, 1100, 1603} {
 		if sp, ok := specOf(id); ok {
 			t.Errorf("field %d is served from %+v", id, sp)
 		}
@@ -157,9 +160,9 @@ func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, bits uint64) {
 		is := func(kind gonvml.ValueType, want gpu.Value) {
 			t.Helper()
-			fv := gonvml.FieldValue{ValueType: uint32(kind)}
-			binary.NativeEndian.PutUint64(fv.Value[:], bits)
-			if got := decode(&fv); got != want {
+			var value [8]byte
+			binary.NativeEndian.PutUint64(value[:], bits)
+			if got := decode(kind, value); got != want {
 				t.Errorf("type %d, bits %#x: %v, want %v", kind, bits, got, want)
 			}
 		}

@@ -11,41 +11,44 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// A linkAsk makes DCGM's NVLink bandwidth out of the links' data counters. The
+// A linkRate makes DCGM's NVLink bandwidth out of the links' data counters. The
 // counters are KiB since the driver was loaded, received and sent apart; DCGM
 // publishes their growth per second over 1,000 as a whole number and calls it
-// MB/s (DcgmCacheManager.cpp, ReadAndCacheNvLinkBandwidthTotal).
-type linkAsk struct {
-	field int
-	scope uint32
-	direction
-	block block
-	slot  int // in the call under way, or -1
-
+// MB/s (DcgmCacheManager.cpp, ReadAndCacheNvLinkBandwidth).
+type linkRate struct {
 	total uint64    // KiB at the previous reading
 	at    time.Time // when that was; zero before the first
 }
 
-// rate returns the bandwidth since the previous reading. It is absent at the
+// counters returns the field values that a rate is made of.
+func (d direction) counters() []uint32 {
+	switch d {
+	case received:
+		return []uint32{gonvml.FI_DEV_NVLINK_THROUGHPUT_DATA_RX}
+	case sent:
+		return []uint32{gonvml.FI_DEV_NVLINK_THROUGHPUT_DATA_TX}
+	default:
+		return []uint32{gonvml.FI_DEV_NVLINK_THROUGHPUT_DATA_RX, gonvml.FI_DEV_NVLINK_THROUGHPUT_DATA_TX}
+	}
+}
+
+// value returns the bandwidth since the previous reading. It is absent at the
 // first one, where DCGM publishes a zero that is no measurement, and where the
 // counters went back or no time passed.
-func (l *linkAsk) rate(rx, tx *gonvml.FieldValue, now time.Time) gpu.Value {
-	r, okR := decode(rx).Int64()
-	t, okT := decode(tx).Int64()
-	if !okR || !okT {
-		return gpu.Value{}
+func (l *linkRate) value(counters []gonvml.FieldValue, now time.Time) gpu.Value {
+	total, stamp := uint64(0), int64(0)
+	for i := range counters {
+		n, ok := decode(gonvml.ValueType(counters[i].ValueType), counters[i].Value).Int64()
+		if !ok {
+			return gpu.Value{}
+		}
+		total += uint64(n)
+		stamp = max(stamp, counters[i].Timestamp)
 	}
 	at := now
-	if stamp := max(rx.Timestamp, tx.Timestamp); stamp > 0 {
+	if stamp > 0 {
 		at = time.UnixMicro(stamp)
 	}
-	switch l.direction {
-	case received:
-		t = 0
-	case sent:
-		r = 0
-	}
-	total := uint64(r) + uint64(t)
 	before, since := l.total, l.at
 	l.total, l.at = total, at
 	seconds := at.Sub(since).Seconds()
@@ -55,12 +58,43 @@ func (l *linkAsk) rate(rx, tx *gonvml.FieldValue, now time.Time) gpu.Value {
 	return gpu.Int(int64(float64(total-before) / seconds / 1000))
 }
 
+// ownLink stands for the link that a row is of.
+const ownLink = -1
+
 // linkErrors makes a call for one of a link's error counters.
-func linkErrors(counter gonvml.NvLinkErrorCounter) call {
-	return call{symbols: []string{"nvmlDeviceGetNvLinkErrorCounter"}, read: func(t *target, a *answers) gonvml.Return {
-		n, ret := t.device.GetNvLinkErrorCounter(t.link, counter)
+func linkErrors(counter gonvml.NvLinkErrorCounter, link int) *call {
+	return &call{symbols: []string{"nvmlDeviceGetNvLinkErrorCounter"}, read: func(t *target, a *answers) gonvml.Return {
+		which := link
+		if link == ownLink {
+			which = t.link
+		}
+		n, ret := t.device.GetNvLinkErrorCounter(which, counter)
 		if n <= math.MaxInt64 {
 			a[0] = gpu.Int(int64(n))
+		}
+		if ret == gonvml.ERROR_INVALID_ARGUMENT {
+			return gonvml.ERROR_NOT_SUPPORTED // a link that this GPU, or this driver, cannot have
+		}
+		return ret
+	}}
+}
+
+// portCounters makes a call for counters that one register of a link's port
+// holds. Ports are counted from 1: the port of link 0 is port 1.
+func portCounters(ids ...gonvml.PRMCounterId) call {
+	return call{symbols: []string{"nvmlDeviceReadPRMCounters_v1"}, read: func(t *target, a *answers) gonvml.Return {
+		counters, ret := t.device.ReadPRMCounters_v1(ids, t.link+1)
+		answered := false
+		for i := range counters {
+			v := &counters[i].CounterValue
+			if one := gonvml.Return(v.Status); one != gonvml.SUCCESS {
+				ret = one
+				continue
+			}
+			a[i], answered = decode(gonvml.ValueType(v.OutputType), v.OutputValue), true
+		}
+		if answered {
+			return gonvml.SUCCESS // what was not told stays absent
 		}
 		return ret
 	}}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -52,6 +53,101 @@ func TestLinks(t *testing.T) {
 	}
 }
 
+// The errors of a link are in the GPU's field of that number, whatever its id.
+// A link that the GPU has not is not supported, and not an error of each Read.
+func TestLinkErrorsOfGPU(t *testing.T) {
+	kinds := []string{"REPLAY", "RECOVERY", "CRC_FLIT", "CRC_DATA"} // in NVML's order
+	script := []string{"gpus 1", "gpu 0 set nvlinks 17"}
+	want := map[string]string{}
+	var ids []gpu.FieldID
+	for number, name := range kinds {
+		for link := range 18 {
+			field := fmt.Sprintf("DCGM_FI_DEV_NVLINK_%s_ERROR_COUNT_L%d", name, link)
+			ids = append(ids, fieldOf(t, field))
+			script = append(script, fmt.Sprintf("gpu 0 set nvlink-error.%d.%d %d", number, link, 100*number+link))
+			want[field] = fmt.Sprint(100*number + link)
+			if link == 17 {
+				want[field] = "fault:not_supported"
+			}
+		}
+	}
+	src, world := source(t, script...)
+	plan := planOf(t, ids...)
+	s := open(t, src, plan)
+	for range 2 {
+		if diff := cmp.Diff(want, only(read(t, s, plan), "GPU 0")); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	}
+	if n := world.Ledger(t)["nvmlDeviceGetNvLinkErrorCounter"]; n != 2*4*17+4 {
+		t.Errorf("%d calls for 68 counters twice and 4 that are not there once", n)
+	}
+	world.Play(t, "gpus 1", "fail nvmlDeviceGetNvLinkErrorCounter 2") // a driver that knows fewer links
+	if got := read(t, s, plan)["GPU 0 DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_L0"]; got != "fault:not_supported" {
+		t.Errorf("an invalid link gave %q", got)
+	}
+}
+
+// The counters of a link's port are of the port one above the link's number, a
+// call for each register; a register of which a counter is missing tells the rest.
+func TestPortCounters(t *testing.T) {
+	script := []string{"gpus 1", "gpu 0 set nvlinks 2", "gpu 0 set ports 1", "gpu 0 set port.2.304 -"}
+	want := map[string]string{}
+	var ids []gpu.FieldID
+	for field, counter := range map[string]int{
+		"PPRM_OPER_RECOVERY": 1001, "PPCNT_RECOVERY_TIME_SINCE_LAST": 102, "PPCNT_RECOVERY_TIME_BETWEEN_LAST_TWO": 103,
+		"PPCNT_RECOVERY_TOTAL_SUCCESSFUL_EVENTS": 101, "PPCNT_PHYSICAL_SUCCESSFUL_RECOVERY_EVENTS": 2, "PPCNT_PHYSICAL_LINK_DOWN_COUNTER": 1,
+		"PPCNT_PLR_RCV_CODES": 301, "PPCNT_PLR_RCV_CODE_ERR": 302, "PPCNT_PLR_RCV_UNCORRECTABLE_CODE": 303, "PPCNT_PLR_XMIT_CODES": 304,
+		"PPCNT_PLR_XMIT_RETRY_CODES": 305, "PPCNT_PLR_XMIT_RETRY_EVENTS": 306, "PPCNT_PLR_SYNC_EVENTS": 307,
+	} {
+		field = "DCGM_FI_DEV_NVLINK_" + field
+		ids = append(ids, fieldOf(t, field))
+		want[field] = fmt.Sprint(counter)
+		if counter == 304 {
+			want[field] = "fault:not_supported"
+			continue
+		}
+		script = append(script, fmt.Sprintf("gpu 0 set port.2.%d %d", counter, counter))
+	}
+	src, world := source(t, script...)
+	plan := planOf(t, ids...)
+	s := open(t, src, plan)
+	if diff := cmp.Diff(want, only(read(t, s, plan), "NVLink 1 of GPU 0")); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if n := world.Ledger(t)["nvmlDeviceReadPRMCounters_v1"]; n != 8 {
+		t.Errorf("%d calls for 4 registers of 2 links", n)
+	}
+}
+
+// Before Blackwell no port has counters, which is asked slowly, as what is not
+// supported always is.
+func TestNoPortCounters(t *testing.T) {
+	src, world := source(t, "gpus 1", "gpu 0 set nvlinks 1")
+	plan := planOf(t, 580, 586, 587)
+	s := open(t, src, plan)
+	for range 3 {
+		for field, value := range only(read(t, s, plan), "NVLink 0 of GPU 0") {
+			if value != "fault:not_supported" {
+				t.Errorf("%s = %q", field, value)
+			}
+		}
+	}
+	if n := world.Ledger(t)["nvmlDeviceReadPRMCounters_v1"]; n != 2 {
+		t.Errorf("%d calls, want one for each of 2 registers", n)
+	}
+}
+
+// fieldOf returns the id of a name of the catalogue.
+func fieldOf(t *testing.T, name string) gpu.FieldID {
+	t.Helper()
+	named, ok := counters.Lookup(name)
+	if !ok {
+		t.Fatalf("the catalogue has no %s", name)
+	}
+	return named.Entry.ID
+}
+
 // Links are rows only if a field asks for them, and their GPU is selected.
 func TestLinksNotAskedFor(t *testing.T) {
 	for name, change := range map[string]func(*gpu.Plan){
@@ -85,7 +181,7 @@ func TestRatePerLink(t *testing.T) {
 		}
 	}
 	src, world := source(t, at(0, 1_000_000, 2_000_000)...)
-	plan := planOf(t, 1529, 1530, 1531, 843)
+	plan := planOf(t, 1529, 1530, 1531, 843, 882, 897)
 	s := open(t, src, plan)
 	read(t, s, plan)
 	world.Play(t, at(2, 3_000_000, 8_000_000)...)
@@ -97,8 +193,15 @@ func TestRatePerLink(t *testing.T) {
 	if diff := cmp.Diff(want, only(got, "NVLink 3 of GPU 0")); diff != "" {
 		t.Errorf("link 3 (-want +got):\n%s", diff)
 	}
-	if sent := got["GPU 0 DCGM_FI_DEV_NVLINK_TX_BANDWIDTH_TOTAL"]; sent != "12000" {
-		t.Errorf("all links sent %q, want 12000", sent)
+	want = map[string]string{
+		"DCGM_FI_DEV_NVLINK_TX_BANDWIDTH_TOTAL": "12000", "DCGM_FI_DEV_NVLINK_RX_BANDWIDTH_TOTAL": "4000", "DCGM_FI_DEV_NVLINK_RX_BANDWIDTH_L3": "1000",
+	}
+	if diff := cmp.Diff(want, only(got, "GPU 0")); diff != "" {
+		t.Errorf("GPU 0 (-want +got):\n%s", diff)
+	}
+	// Both counters where both ways count, and one where one does.
+	if n := world.Ledger(t)["field-values"]; n != 2*(4*4+3) {
+		t.Errorf("%d counters were asked for in two Reads of 4 links and their GPU", n)
 	}
 }
 

@@ -24,7 +24,6 @@ type row struct {
 	declined  []gpu.Fault // what this entity will not have in this session
 	asks      []ask
 	values    []valueAsk
-	links     []linkAsk
 	bursts    []burstAsk
 	gpm       gpmRow
 	processes processes
@@ -68,15 +67,16 @@ type ask struct {
 	kept  *answers // of a constant call, once it was answered
 }
 
-// A valueAsk is one of NVML's field values.
+// A valueAsk is what one field needs of NVML's field values.
 type valueAsk struct {
 	field int
-	id    uint32
+	ids   []uint32 // the NVML_FI_DEV_* ids of the values it is made of
 	scope uint32
 	milli bool
 	ber   bool
+	rate  *linkRate // of the links' data counters, nil for what is a value itself
 	block block
-	slot  int // in the call under way, or -1
+	slot  int // of the first of its values in the call under way, or -1
 }
 
 // compile sorts the plan's fields that exist at the row's level.
@@ -93,7 +93,7 @@ func (s *Session) compile(d *device, r *row) {
 		sp, ok := specOf(f.ID)
 		switch {
 		case !ok:
-			r.decline(i, "NVML has no such value")
+			r.decline(i, absence(f.ID))
 		case sp.unit != f.Unit:
 			r.decline(i, fmt.Sprintf("NVML gives %q, not %q", sp.unit, f.Unit))
 		case sp.perLink != (r.kind == gpu.KindNVLink):
@@ -107,12 +107,12 @@ func (s *Session) compile(d *device, r *row) {
 		case !s.symbols.has("nvmlDeviceGetFieldValues"):
 			r.decline(i, "this driver has no nvmlDeviceGetFieldValues")
 		case sp.link:
-			r.links = append(r.links, linkAsk{field: i, scope: sp.scopeFor(r), direction: sp.direction})
+			r.values = append(r.values, valueAsk{field: i, ids: sp.direction.counters(), scope: sp.scopeFor(r), rate: &linkRate{}})
 		default:
-			r.values = append(r.values, valueAsk{field: i, id: sp.value, scope: sp.scopeFor(r), milli: sp.milli, ber: sp.ber})
+			r.values = append(r.values, valueAsk{field: i, ids: []uint32{sp.value}, scope: sp.scopeFor(r), milli: sp.milli, ber: sp.ber})
 		}
 	}
-	if r.kind == gpu.KindGPU && len(r.values)+len(r.links) == 0 && !r.lively() {
+	if r.kind == gpu.KindGPU && len(r.values) == 0 && !r.lively() {
 		r.alive = ask{call: &temperature}
 	}
 }
@@ -259,34 +259,21 @@ func (s *Session) readValues(r *row, b *gpu.Batch) error {
 			continue
 		}
 		v.slot = len(s.values)
-		s.values = append(s.values, gonvml.FieldValue{FieldId: v.id, ScopeId: v.scope})
-	}
-	for i := range r.links {
-		l := &r.links[i]
-		l.slot = -1
-		if l.block.closed(now) {
-			b.Fail(r.index, l.field, l.block.err)
-			continue
+		for _, id := range v.ids {
+			s.values = append(s.values, gonvml.FieldValue{FieldId: id, ScopeId: v.scope})
 		}
-		l.slot = len(s.values)
-		s.values = append(s.values,
-			gonvml.FieldValue{FieldId: gonvml.FI_DEV_NVLINK_THROUGHPUT_DATA_RX, ScopeId: l.scope},
-			gonvml.FieldValue{FieldId: gonvml.FI_DEV_NVLINK_THROUGHPUT_DATA_TX, ScopeId: l.scope})
 	}
 	if len(s.values) == 0 {
 		return nil
 	}
 	all := r.target.device.GetFieldValues(s.values)
-	if gpuGone(all) || driverGone(all) {
-		return &driverError{fieldValuesFunction, all}
-	}
 	for i := range r.values {
 		v := &r.values[i]
 		if v.slot < 0 {
 			continue
 		}
-		fv := &s.values[v.slot]
-		ret := valueReturn(all, fv)
+		values := s.values[v.slot : v.slot+len(v.ids)]
+		ret := valuesReturn(all, values)
 		if gpuGone(ret) || driverGone(ret) {
 			return &driverError{fieldValuesFunction, ret}
 		}
@@ -295,61 +282,49 @@ func (s *Session) readValues(r *row, b *gpu.Batch) error {
 			continue
 		}
 		v.block = block{}
-		value := decode(fv)
-		if n, ok := value.Number(); ok && v.milli {
-			value = gpu.Float(n / 1000)
-		} else if n, ok := value.Int64(); ok && v.ber {
-			value = errorRate(n)
-		}
-		b.AddAt(r.index, v.field, value, now.UnixNano())
-	}
-	for i := range r.links {
-		l := &r.links[i]
-		if l.slot < 0 {
-			continue
-		}
-		rx, tx := &s.values[l.slot], &s.values[l.slot+1]
-		ret := valueReturn(all, rx)
-		if ret == gonvml.SUCCESS {
-			ret = valueReturn(all, tx)
-		}
-		if gpuGone(ret) || driverGone(ret) {
-			return &driverError{fieldValuesFunction, ret}
-		}
-		if ret != gonvml.SUCCESS {
-			b.Fail(r.index, l.field, l.block.refuse(fieldValuesFunction, ret, now, s.reprobe))
-			continue
-		}
-		l.block = block{}
-		if v := l.rate(rx, tx, now); !v.IsAbsent() {
-			b.AddAt(r.index, l.field, v, now.UnixNano())
-		}
+		b.AddAt(r.index, v.field, v.value(values, now), now.UnixNano())
 	}
 	return nil
 }
 
-// valueReturn returns what one value of a call came to: the call's own answer
-// goes first.
-func valueReturn(all gonvml.Return, fv *gonvml.FieldValue) gonvml.Return {
-	if all != gonvml.SUCCESS {
-		return all
+// valuesReturn returns what some values of a call came to: the call's own answer
+// goes first, and of theirs the first that is no success.
+func valuesReturn(all gonvml.Return, values []gonvml.FieldValue) gonvml.Return {
+	for i := 0; i < len(values) && all == gonvml.SUCCESS; i++ {
+		all = gonvml.Return(values[i].NvmlReturn)
 	}
-	return gonvml.Return(fv.NvmlReturn)
+	return all
 }
 
-// decode returns the number in a field value (nvml.h, nvmlValue_t). What does
-// not fit an int64 is no measurement.
-func decode(fv *gonvml.FieldValue) gpu.Value {
-	bits := binary.NativeEndian.Uint64(fv.Value[:])
-	switch gonvml.ValueType(fv.ValueType) {
+// value makes the field's value of those that were read; absent where they
+// allow none.
+func (v *valueAsk) value(values []gonvml.FieldValue, now time.Time) gpu.Value {
+	if v.rate != nil {
+		return v.rate.value(values, now)
+	}
+	value := decode(gonvml.ValueType(values[0].ValueType), values[0].Value)
+	if n, ok := value.Number(); ok && v.milli {
+		return gpu.Float(n / 1000)
+	}
+	if n, ok := value.Int64(); ok && v.ber {
+		return errorRate(n)
+	}
+	return value
+}
+
+// decode returns the number in a value (nvml.h, nvmlValue_t). What does not fit
+// an int64 is no measurement.
+func decode(kind gonvml.ValueType, value [8]byte) gpu.Value {
+	bits := binary.NativeEndian.Uint64(value[:])
+	switch kind {
 	case gonvml.VALUE_TYPE_DOUBLE:
 		return gpu.Float(math.Float64frombits(bits))
 	case gonvml.VALUE_TYPE_UNSIGNED_INT:
-		return gpu.Int(int64(binary.NativeEndian.Uint32(fv.Value[:4])))
+		return gpu.Int(int64(binary.NativeEndian.Uint32(value[:4])))
 	case gonvml.VALUE_TYPE_SIGNED_INT:
-		return gpu.Int(int64(int32(binary.NativeEndian.Uint32(fv.Value[:4]))))
+		return gpu.Int(int64(int32(binary.NativeEndian.Uint32(value[:4]))))
 	case gonvml.VALUE_TYPE_UNSIGNED_SHORT:
-		return gpu.Int(int64(binary.NativeEndian.Uint16(fv.Value[:2])))
+		return gpu.Int(int64(binary.NativeEndian.Uint16(value[:2])))
 	case gonvml.VALUE_TYPE_SIGNED_LONG_LONG:
 		return gpu.Int(int64(bits))
 	case gonvml.VALUE_TYPE_UNSIGNED_LONG, gonvml.VALUE_TYPE_UNSIGNED_LONG_LONG:

@@ -169,6 +169,13 @@ func TestDCGMSemantics(t *testing.T) {
 		{"time under the power brake", 1424, "gpu 0 set field.271 88", "88"},
 		{"recovery action", 1523, "gpu 0 set field.230 2", "2"},
 		{"nothing to recover", 1523, "", "0"},
+		{"corrected errors in SRAM", 342, "gpu 0 set memory-errors.0.0.7 5", "5"},
+		{"uncorrected errors in SRAM ever", 345, "gpu 0 set memory-errors.1.1.7 6", "6"},
+		{"corrected errors in the convergence barriers", 336, "gpu 0 set memory-errors.0.0.6 7", "7"},
+		{"uncorrected errors in shared memory ever", 339, "gpu 0 set memory-errors.1.1.5 8", "8"},
+		{"a part without errors to count", 334, "", "fault:not_supported"},
+		{"DCGM's example of a rate, the mantissa alone", 1216, "gpu 0 set field.222 3072", "12"},
+		{"DCGM's example of a rate, one place", 1218, "gpu 0 set field.220 1025", "0.4"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

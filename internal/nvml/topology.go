@@ -183,8 +183,9 @@ func (s *Session) wantsLinks() bool {
 }
 
 // ofSwitch reports whether a field is of NVSwitches and their links, which NVML
-// does not know (dcgm_fields.h, DCGM_FI_DEV_NVSWITCH_*).
-func ofSwitch(id gpu.FieldID) bool { return id >= 780 && id <= 824 || id >= 856 && id <= 899 }
+// does not know (dcgm_fields.h, DCGM_FI_DEV_NVSWITCH_*). Fields of GPUs stand
+// between and behind them.
+func ofSwitch(id gpu.FieldID) bool { return id >= 780 && id <= 824 || id >= 856 && id <= 878 }
 
 func (s *Session) target(d *device, handle gonvml.Device) target {
 	return target{

@@ -845,6 +845,19 @@ nvmlReturn_t nvmlDeviceGetRowRemapperHistogram(nvmlDevice_t d, nvmlRowRemapperHi
 	END(NVML_SUCCESS);
 }
 
+nvmlReturn_t nvmlDeviceGetMemoryErrorCounter(nvmlDevice_t d, nvmlMemoryErrorType_t type, nvmlEccCounterType_t since,
+					     nvmlMemoryLocation_t where, unsigned long long *count)
+{
+	char key[NAME];
+	BEGIN(d);
+	snprintf(key, sizeof key, "memory-errors.%d.%d.%d", (int)type, (int)since, (int)where);
+	struct setting *s = setting(d->gpu, key);
+	if (!s && where == NVML_MEMORY_LOCATION_TEXTURE_SHM)
+		END(NVML_ERROR_NOT_SUPPORTED);
+	*count = s ? strtoull(s->text, NULL, 10) : 0;
+	END(NVML_SUCCESS);
+}
+
 nvmlReturn_t nvmlDeviceGetGridLicensableFeatures_v4(nvmlDevice_t d, nvmlGridLicensableFeatures_t *features)
 {
 	BEGIN(d);
@@ -919,6 +932,27 @@ nvmlReturn_t nvmlDeviceGetNvLinkErrorCounter(nvmlDevice_t d, unsigned int link, 
 	snprintf(key, sizeof key, "nvlink-error.%d.%u", (int)counter, link);
 	*count = (unsigned long long)number(d->gpu, key, 0);
 	END(link_there(d, link));
+}
+
+/* Ports count from 1. Before Blackwell there are no such counters: "ports 1"
+ * makes the GPU one that has them, "port.PORT.COUNTER" says what one holds. */
+nvmlReturn_t nvmlDeviceReadPRMCounters_v1(nvmlDevice_t d, nvmlPRMCounterList_v1_t *list)
+{
+	char key[NAME];
+	BEGIN(d);
+	if (!setting(d->gpu, "ports"))
+		END(NVML_ERROR_NOT_SUPPORTED);
+	for (unsigned int i = 0; i < list->numCounters; i++) {
+		nvmlPRMCounter_v1_t *c = &list->counters[i];
+		snprintf(key, sizeof key, "port.%u.%u", c->inData.localPort, c->counterId);
+		struct setting *s = setting(d->gpu, key);
+		c->counterValue.status = c->inData.localPort == 0 ? NVML_ERROR_INVALID_ARGUMENT : link_there(d, c->inData.localPort - 1);
+		if (s && strcmp(s->text, "-") == 0)
+			c->counterValue.status = NVML_ERROR_NOT_SUPPORTED;
+		c->counterValue.outputType = NVML_VALUE_TYPE_UNSIGNED_LONG_LONG;
+		c->counterValue.outputValue.ullVal = s ? strtoull(s->text, NULL, 10) : 0;
+	}
+	END(NVML_SUCCESS);
 }
 
 nvmlReturn_t nvmlDeviceGetP2PStatus(nvmlDevice_t d, nvmlDevice_t peer, nvmlGpuP2PCapsIndex_t index, nvmlGpuP2PStatus_t *status)
