@@ -1,6 +1,7 @@
 package collector
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"time"
@@ -13,7 +14,7 @@ import (
 // XIDs drops the oldest ones.
 const maxEvents = 4096
 
-// An event is one sample of an Events field.
+// An event is one sample that counts.
 type event struct {
 	at    int64
 	value int64
@@ -32,40 +33,53 @@ type eventKey struct {
 	field gpu.FieldID
 }
 
+// A history is what one Events field of one entity told.
+type history struct {
+	events []event // oldest first: those of the window, and the last one of all
+	told   horizon
+	due    int64 // when a state counts again
+}
+
 // An eventLog keeps the events of the windows, and the last event of every
 // entity for the compatible gauges. It outlives sessions: an XID does not
 // vanish because the GPU was cut anew.
 type eventLog struct {
 	windows map[gpu.FieldID]time.Duration
-	past    map[eventKey][]event
+	past    map[eventKey]*history
+	read    uint64 // the number of the Read whose samples are added
 
 	tally *tally // counts them for good
 
 	topology *gpu.Topology
 	plan     *gpu.Plan
-	tracked  []bool // per field of the plan: its samples are recorded
-	out      map[string][]gpu.Series
+	// every is, per field of the plan, how often its samples count: each of them
+	// for 0, none for a negative one, else one per such time.
+	every []time.Duration
+	out   map[string][]gpu.Series
 }
 
 func newEventLog(xid, clock time.Duration, counted *tally) *eventLog {
 	return &eventLog{
 		tally:   counted,
 		windows: map[gpu.FieldID]time.Duration{counters.FieldXID: xid, counters.FieldClockEvents: clock},
-		past:    map[eventKey][]event{},
+		past:    map[eventKey]*history{},
 		out:     map[string][]gpu.Series{},
 	}
 }
 
 // bind prepares for a session, and forgets entities that are no longer there.
 func (l *eventLog) bind(t *gpu.Topology, plan *gpu.Plan) {
-	l.topology, l.plan, l.tracked = t, plan, make([]bool, len(plan.Fields))
+	l.topology, l.plan = t, plan
 	l.tally.bind(t, plan)
+	l.every = make([]time.Duration, len(plan.Fields))
 	for i := range plan.Fields {
-		l.tracked[i] = plan.Fields[i].Events
+		if l.every[i] = -1; plan.Fields[i].ID == counters.FieldXID {
+			l.every[i] = 0
+		}
 	}
 	for i := range plan.Derived {
-		if f := plan.Derived[i].Field; f >= 0 {
-			l.tracked[f] = true
+		if d := &plan.Derived[i]; d.Name == counters.ClockEventsCount.String() && d.Field >= 0 {
+			l.every[d.Field] = cmp.Or(d.Interval, plan.Interval)
 		}
 	}
 	present := map[identity]bool{}
@@ -84,30 +98,47 @@ func (l *eventLog) identity(row int) identity {
 	return identity{uuid: d.UUID, kind: d.Entity.Kind, instance: d.InstanceID}
 }
 
+// begin says that the samples of another Read follow.
+func (l *eventLog) begin() { l.read++ }
+
 // add records a sample of a field that has events.
 func (l *eventLog) add(s *gpu.Sample, now time.Time) {
-	if !l.tracked[s.Field] {
+	l.tally.add(s, l.read)
+	every := l.every[s.Field]
+	n, ok := s.Value.Number()
+	if every < 0 || !ok || n == 0 && every == 0 { // an engine's way to say that nothing happened yet
 		return
 	}
-	l.tally.add(s)
-	n, ok := s.Value.Number()
-	if !ok || n == 0 {
-		return // an engine's way to say that nothing happened yet
-	}
 	key := eventKey{l.identity(s.Row), l.plan.Fields[s.Field].ID}
-	past := l.past[key]
-	if len(past) > 0 && s.Time < past[len(past)-1].at {
-		return // seen before, in an earlier session
+	h := l.past[key]
+	if h == nil {
+		h = &history{}
+		l.past[key] = h
 	}
-	if len(past) > 0 && s.Time == past[len(past)-1].at && int64(n) == past[len(past)-1].value {
+	if !h.told.beyond(s.Time, l.read) || every > 0 && !h.counts(s.Time, int64(every)) {
 		return
 	}
 	old := 0 // what has left the window; the last event stays for the gauge
-	for window := int64(l.windows[key.field]); old < len(past) && now.UnixNano()-past[old].at > window; {
+	for window := int64(l.windows[key.field]); old < len(h.events) && now.UnixNano()-h.events[old].at >= window; {
 		old++
 	}
-	past = append(slices.Delete(past, 0, max(old, len(past)+1-maxEvents)), event{s.Time, int64(n)})
-	l.past[key] = past
+	h.events = append(slices.Delete(h.events, 0, max(old, len(h.events)+1-maxEvents)), event{s.Time, int64(n)})
+}
+
+// counts reports whether the sample of a state counts that was taken at a time:
+// one does per interval, however often it is sampled. Neither engines nor
+// Reads keep quite to their intervals, so that one may come a tenth early.
+func (h *history) counts(at, every int64) bool {
+	slack := every / 10
+	early := h.due - at
+	if early > slack && early <= every+slack {
+		return false
+	}
+	if early > slack || early <= -every/2 { // another clock or interval; none for long
+		h.due = at
+	}
+	h.due += every
+	return true
 }
 
 // restore serves the gauges of Events fields: the last event's value for as
@@ -125,8 +156,8 @@ func (l *eventLog) restore(tab *table, now time.Time) {
 				tab.snap.Health.Entities[row].Err != nil {
 				continue
 			}
-			if past := l.past[eventKey{l.identity(row), field.ID}]; len(past) > 0 {
-				last := past[len(past)-1]
+			if h := l.past[eventKey{l.identity(row), field.ID}]; h != nil && len(h.events) > 0 {
+				last := h.events[len(h.events)-1]
 				tab.set(f, row, gpu.Int(last.value), last.at)
 			} else {
 				// It says nothing about the entity being up, hence no set.
@@ -189,8 +220,12 @@ func (l *eventLog) count(series []gpu.Series, f int, now time.Time, labels func(
 			continue
 		}
 		start := len(series)
-		for _, e := range l.past[eventKey{l.identity(row), field.ID}] {
-			if now.UnixNano()-e.at > int64(window) {
+		var events []event
+		if h := l.past[eventKey{l.identity(row), field.ID}]; h != nil {
+			events = h.events
+		}
+		for _, e := range events {
+			if now.UnixNano()-e.at >= int64(window) {
 				continue
 			}
 			labels(e.value, func(name, value string) {

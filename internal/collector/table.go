@@ -99,6 +99,7 @@ func (tab *table) fill(b *gpu.Batch, now time.Time) *gpu.Snapshot {
 			tab.blame(&b.Faults[i])
 		}
 	}
+	tab.events.begin()
 	for i := range b.Samples {
 		tab.place(&b.Samples[i], now)
 	}

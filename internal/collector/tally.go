@@ -62,8 +62,7 @@ type gpuEvents struct {
 	uuid, pci string
 	sets      []ownerSet // the first is that of no owner
 	holders   []holder   // oldest first
-	floor     int64      // engine events up to then are counted
-	newest    int64      // of the engine events of this cycle
+	told      horizon    // of the engine's XIDs
 	unpaired  []unpaired
 	clock     clockEvents
 	seen      int64
@@ -161,11 +160,18 @@ func (l *tally) forgetOne() {
 	delete(l.gpus, oldest)
 }
 
-// add takes a sample of a field that has events.
-func (l *tally) add(s *gpu.Sample) {
-	if (s.Field == l.xid || s.Field == l.clock) && l.rows[s.Row] != nil {
-		l.samples = append(l.samples, *s)
+// add takes a sample that a Read told of a field that has events.
+func (l *tally) add(s *gpu.Sample, read uint64) {
+	g := l.rows[s.Row]
+	if g == nil || s.Field != l.xid && s.Field != l.clock {
+		return
 	}
+	if s.Field == l.xid {
+		if _, ok := codeOf(s.Value); !ok || !g.told.beyond(s.Time, read) {
+			return
+		}
+	}
+	l.samples = append(l.samples, *s)
 }
 
 // step counts what a Read that began at begin reported, and appends the
@@ -193,7 +199,6 @@ func (l *tally) step(list []gpu.Family, tab *table, owners *gpu.Owners, begin ti
 		if g == nil {
 			continue
 		}
-		g.floor = max(g.floor, g.newest)
 		if len(g.unpaired) > 0 {
 			l.changed = g.forget(at-int64(pairMemory+2*l.plan.Interval)) || l.changed
 		}
@@ -247,14 +252,15 @@ func (l *tally) byBus(id string) (*gpuEvents, int) {
 	return latest, -1
 }
 
+// codeOf returns the XID of a sample; false where it says that there was none.
+func codeOf(v gpu.Value) (code int64, ok bool) {
+	n, ok := v.Number()
+	return int64(n), ok && n >= 1
+}
+
 // engine counts an XID that the engine told.
 func (l *tally) engine(g *gpuEvents, s *gpu.Sample, begin int64) {
-	n, ok := s.Value.Number()
-	code := int64(n)
-	if !ok || code <= 0 || s.Time <= g.floor {
-		return // nothing happened yet, or it was told before
-	}
-	g.newest = max(g.newest, s.Time)
+	code, _ := codeOf(s.Value)
 	e := unpaired{code: code, from: s.Time, to: s.Time, seen: begin}
 	if s.Time >= begin && l.previous > 0 {
 		e.from = l.previous // dated by the Read that found it

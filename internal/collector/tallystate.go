@@ -16,7 +16,7 @@ func (l *tally) state() *state.State {
 		if g.uuid == "" {
 			continue
 		}
-		kept := state.GPU{UUID: g.uuid, PCIBusID: g.pci, LastXID: g.floor}
+		kept := state.GPU{UUID: g.uuid, PCIBusID: g.pci, LastXID: g.told.newest}
 		for i := range g.sets {
 			set := &g.sets[i]
 			o := state.Owner{}
@@ -51,7 +51,7 @@ func (l *tally) restore(s *state.State, now int64) {
 	for i := range s.GPUs[:min(len(s.GPUs), maxGPUs)] {
 		kept := &s.GPUs[i]
 		// A time to come is that of a clock that was wrong.
-		g := &gpuEvents{uuid: kept.UUID, pci: kept.PCIBusID, floor: min(kept.LastXID, now), sets: make([]ownerSet, 1)}
+		g := &gpuEvents{uuid: kept.UUID, pci: kept.PCIBusID, told: horizon{newest: min(kept.LastXID, now)}, sets: make([]ownerSet, 1)}
 		for _, o := range kept.Owners {
 			var labels []gpu.Label
 			for _, x := range o.Labels {

@@ -39,7 +39,7 @@ func NewPlan(requests []Request, o PlanOptions) *gpu.Plan {
 	}
 	for _, r := range requests {
 		if r.Derived != NotDerived {
-			d := gpu.Derived{Name: r.Name, Type: r.Type, Help: r.Help, Field: -1}
+			d := gpu.Derived{Name: r.Name, Type: r.Type, Help: r.Help, Field: -1, Interval: b.interval(r.Name)}
 			if id, ok := r.Derived.Source(); ok {
 				if e, ok := ByID(id); ok {
 					d.Field = b.field(e, r)

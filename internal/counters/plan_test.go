@@ -150,6 +150,11 @@ func TestEdgesAreSampledOften(t *testing.T) {
 		if got := plan.IntervalOf(0); len(plan.Fields) != 1 || got != test.want {
 			t.Errorf("%q: sampled every %v, want %v", test.families, got, test.want)
 		}
+		for _, d := range plan.Derived {
+			if d.Interval != test.group {
+				t.Errorf("%q: %s counts every %v, want that of its group, %v", test.families, d.Name, d.Interval, test.group)
+			}
+		}
 	}
 }
 

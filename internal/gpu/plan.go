@@ -127,6 +127,9 @@ type Derived struct {
 	// Field is the index of the field in Plan.Fields that feeds it, -1 where
 	// no field does.
 	Field int
+	// Interval is how often a state of the field counts, for a family that
+	// counts states; zero means Plan.Interval.
+	Interval time.Duration
 }
 
 // A Selector says which entities of a family of kinds are watched, as the
@@ -177,6 +180,9 @@ type Plan struct {
 	// the state of the peer-to-peer connections; Placement asks Open for
 	// Topology.Pairs and Device.Place.
 	Health, Peers, Placement bool
+	// ProfilingPaused opens a session whose profiling is paused from the first:
+	// what would take the counters away from another profiler is not begun.
+	ProfilingPaused bool
 	// Interval is the collection interval: how often Read will be called.
 	Interval time.Duration
 	// Devices, Switches and CPUs say which entities to watch.

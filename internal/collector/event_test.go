@@ -1,0 +1,192 @@
+package collector_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// An engine is a source of one GPU whose events a test tells. They are samples
+// of field 1.
+type engine struct {
+	fake
+	lock  sync.Mutex   // the loop's worker reads what the test tells
+	told  []gpu.Sample // by the next Read
+	again []gpu.Sample // by every Read, as engines with a cache do
+}
+
+func newEngine() *engine {
+	e := &engine{}
+	e.topology = gpu.NewTopology([]gpu.Device{{Entity: gpu.Entity{Kind: gpu.KindGPU}, UUID: "GPU-0", PCIBusID: "00000000:1B:00.0"}})
+	e.read = func(_ context.Context, b *gpu.Batch) error {
+		e.lock.Lock()
+		defer e.lock.Unlock()
+		b.Add(0, 0, gpu.Int(1), time.Now())
+		b.Samples = append(append(b.Samples, e.again...), e.told...)
+		e.told = nil
+		return nil
+	}
+	return e
+}
+
+func (e *engine) do(change func()) {
+	e.lock.Lock()
+	defer e.lock.Unlock()
+	change()
+}
+
+// tell has the next Read report values of one time.
+func (e *engine) tell(at time.Time, values ...int64) {
+	e.do(func() { e.told = append(e.told, samples(at, values...)...) })
+}
+
+func samples(at time.Time, values ...int64) (list []gpu.Sample) {
+	for _, v := range values {
+		list = append(list, gpu.Sample{Field: 1, Value: gpu.Int(v), Time: at.UnixNano()})
+	}
+	return list
+}
+
+const (
+	xidCountFamily, xidTotalFamily     = "DCGM_EXP_XID_ERRORS_COUNT", "DCGM_EXP_XID_ERRORS_TOTAL"
+	clockCountFamily, clockTotalFamily = "DCGM_EXP_CLOCK_EVENTS_COUNT", "DCGM_EXP_CLOCK_EVENTS_TOTAL"
+	clockSecondsFamily                 = "DCGM_EXP_CLOCK_EVENT_SECONDS_TOTAL"
+)
+
+// families asks for exporter families of field 1.
+func families(names ...string) func(*collector.Options) {
+	return func(o *collector.Options) {
+		o.Plan.Derived = nil
+		for _, name := range names {
+			o.Plan.Derived = append(o.Plan.Derived, gpu.Derived{Name: name, Field: 1})
+		}
+	}
+}
+
+// clockFamilies does so with clock events in the place of XIDs.
+func clockFamilies(names ...string) func(*collector.Options) {
+	return func(o *collector.Options) {
+		families(names...)(o)
+		o.Plan.Fields[1] = gpu.Field{ID: 112, Name: "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS", Levels: gpuOnly, Max: 1 << 32, Events: true}
+	}
+}
+
+// family returns the lines of a family on the last page.
+func (r *rig) family(name string) []string {
+	return slices.DeleteFunc(strings.Split(r.last(), "\n"), func(line string) bool { return !strings.HasPrefix(line, name+"{") })
+}
+
+// A source may tell XIDs again, in the same Read as new ones; each counts once,
+// whatever has the time of another.
+func TestXIDsToldAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEngine()
+		r := start(t, &e.fake, families(xidCountFamily, xidTotalFamily))
+		e.do(func() { e.again = samples(time.Now(), 62, 45, 45) })
+		for n := range 3 {
+			r.wait(interval)
+			e.tell(time.Now(), 45)
+			const count, total = xidCountFamily + "{0}[{window_size_in_ms 300000} {xid ", xidTotalFamily + "{0}[{xid "
+			r.has("XID{0} 45", count+"62}] 1", total+"62}] 1",
+				count+fmt.Sprint("45}] ", 2+n), total+fmt.Sprint("45}] ", 2+n))
+		}
+		r.stop()
+	})
+}
+
+// The clock events of a window are counted once per interval, as often as they
+// are sampled and whatever else is asked for.
+func TestClockEventsOfTheWindowDoNotDependOnSampling(t *testing.T) {
+	reason := func(at time.Duration) int64 {
+		switch at /= time.Second; {
+		case at >= 41 && at < 121, at >= 202 && at < 205: // eight intervals, and a moment between two
+			return 4
+		default:
+			return 0
+		}
+	}
+	played := map[string][]string{}
+	for name, every := range map[string]time.Duration{
+		"by every Read": 0, "every interval": interval, "every second": time.Second, "every 300 ms": 300 * time.Millisecond,
+		"a little too slowly": interval + 9*time.Millisecond, "a little too fast": interval - 9*time.Millisecond,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			e := newEngine()
+			asked := clockFamilies(clockCountFamily)
+			if every < interval {
+				asked = clockFamilies(clockCountFamily, clockTotalFamily)
+			}
+			begin := time.Now()
+			r := start(t, &e.fake, asked)
+			next := every
+			for range 60 {
+				end := time.Since(begin) + interval
+				for ; every > 0 && next < end; next += every {
+					e.tell(begin.Add(next), reason(next))
+				}
+				if every == 0 {
+					e.tell(begin.Add(end), reason(end))
+				}
+				r.wait(interval)
+				played[name] = append(played[name], r.family(clockCountFamily)...)
+			}
+			r.stop()
+		})
+	}
+	highest := clockCountFamily + "{0}[{window_size_in_ms 300000} {clock_event power_cap}] 8"
+	for name, pages := range played {
+		if !slices.Contains(pages, highest) {
+			t.Errorf("%s: no %s in %v", name, highest, pages)
+		}
+		if slices.Contains(pages, highest[:len(highest)-1]+"9") {
+			t.Errorf("%s: an interval counted twice", name)
+		}
+		if got := pages[len(pages)-1]; got != clockCountFamily+"{0}[{window_size_in_ms 300000}] 0" {
+			t.Errorf("%s: at the end %s", name, got)
+		}
+	}
+}
+
+// A watch group's interval is what the clock events of the window are counted
+// by; a reload takes effect at once.
+func TestClockEventsOfTheWindowAtTheirOwnInterval(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEngine()
+		var opt collector.Options
+		r := start(t, &e.fake, func(o *collector.Options) {
+			clockFamilies(clockCountFamily, clockTotalFamily)(o)
+			o.Plan.Derived[0].Interval = 6 * interval
+			opt = *o
+		})
+		const count = clockCountFamily + "{0}[{window_size_in_ms 300000} {clock_event power_cap}] "
+		throttled := func(intervals int, want string) {
+			t.Helper()
+			time.Sleep(interval / 100) // no sample at the moment of a Read
+			for range intervals {
+				for range 10 {
+					time.Sleep(interval / 10) // the bubble's clock
+					e.tell(time.Now(), 4)
+				}
+				synctest.Wait()
+			}
+			r.has(count + want)
+		}
+		throttled(100, "5")
+		plan := *opt.Plan
+		plan.Derived = []gpu.Derived{{Name: clockCountFamily, Field: 1}}
+		if err := r.loop.Reload(t.Context(), collector.Change{Source: opt.Source, Plan: &plan}); err != nil {
+			t.Fatal(err)
+		}
+		throttled(3, "7")
+		throttled(97, "30")
+		r.stop()
+	})
+}
