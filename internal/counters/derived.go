@@ -59,7 +59,7 @@ func (d Derived) Help() string {
 	case XIDErrorsTotal:
 		return "XID errors since the exporter started, by XID"
 	case ClockEventsCount:
-		return "Clock events within the window, by event"
+		return "Samples within the window that show the clock event: one per collection interval, whatever else is asked for"
 	case ClockEventsTotal:
 		return "Clock events since the exporter started, by event"
 	case GPUHealthStatus:
