@@ -211,13 +211,10 @@ type ComputeInstance struct {
 	Profile, UUID string
 }
 
-// Part returns which part of its GPU instance it is, by compute slices: a third
-// for "1c.3g.20gb". It is 0 where the profile does not tell.
-func (c *ComputeInstance) Part() float64 { return ComputePart(c.Profile) }
-
-// ComputePart returns which part of its GPU instance a compute instance of a
-// profile is, 0 where the profile is none of a compute instance.
-func ComputePart(profile string) float64 {
+// computePart returns which part of its GPU instance a compute instance of a
+// profile is: a third for "1c.3g.20gb". It is 0 where the profile is none of a
+// compute instance.
+func computePart(profile string) float64 {
 	own, rest, ok := strings.Cut(profile, "c.")
 	all, _, found := strings.Cut(rest, "g.")
 	x, err := strconv.ParseUint(own, 10, 8)
@@ -320,6 +317,23 @@ func (t *Topology) InstanceRow(row int) int {
 		return up
 	}
 	return -1
+}
+
+// Part returns which part of its GPU instance the compute instance at an index
+// of Divided is: by compute slices, or one of so many where its profile does
+// not tell.
+func (t *Topology) Part(index int) float64 {
+	c := &t.Divided[index]
+	if part := computePart(c.Profile); part > 0 {
+		return part
+	}
+	of := 0
+	for i := range t.Divided {
+		if t.Divided[i].Instance == c.Instance {
+			of++
+		}
+	}
+	return 1 / float64(of)
 }
 
 // Row returns the row of e, and whether the topology has it.

@@ -66,12 +66,16 @@ func TestInstanceRow(t *testing.T) {
 	}
 }
 
-func TestComputePart(t *testing.T) {
+// A compute instance is a part of its GPU instance by its slices, and one of
+// so many where they are not told.
+func TestPart(t *testing.T) {
+	top := node(true)
 	for profile, want := range map[string]float64{
 		"1c.4g.40gb": 0.25, "3c.4g.40gb": 0.75, "2c.2g.10gb+me": 1,
-		"3g.20gb": 0, "": 0, "c.3g.20gb": 0, "4c.3g.20gb": 0, "0c.3g.20gb": 0, "1c.xg.20gb": 0, "1c": 0,
+		"3g.20gb": 0.5, "": 0.5, "c.3g.20gb": 0.5, "4c.3g.20gb": 0.5, "0c.3g.20gb": 0.5, "1c.xg.20gb": 0.5, "1c": 0.5,
 	} {
-		if got := gpu.ComputePart(profile); got != want {
+		top.Divided = []gpu.ComputeInstance{{Instance: 3, Profile: "1g.10gb"}, {Instance: 2}, {Instance: 2, ID: 1, Profile: profile}}
+		if got := top.Part(2); got != want {
 			t.Errorf("%q is %v of its instance, want %v", profile, got, want)
 		}
 	}

@@ -63,8 +63,13 @@ func (m *Mapper) assign(ctx context.Context, in *inputs) *gpu.Owners {
 		if h.Claim != "" {
 			owner.Labels = append(m.claimLabels(&h), owner.Labels...)
 		}
+		part := m.resolver.Part(m.named(&h))
 		for _, row := range match {
 			use := &o.Uses[row]
+			owner.Part = 0
+			if t.Devices[row].Entity.Kind == gpu.KindGPUInstance {
+				owner.Part = part
+			}
 			if len(use.Owners) == maxOwners {
 				spared++
 				continue
@@ -74,9 +79,11 @@ func (m *Mapper) assign(ctx context.Context, in *inputs) *gpu.Owners {
 			case h.Claim == "" && (id.Replica != "" || strings.HasSuffix(h.Resource, ".shared")):
 				use.Sharing = in.replicated
 				if id.Replica != "" {
-					use.Replicas = max(use.Replicas, m.kubelet.replicas(ctx, id))
+					replicas := m.kubelet.replicas(ctx, id)
+					use.Replicas = max(use.Replicas, replicas)
+					use.Owners[len(use.Owners)-1].Part /= float64(max(replicas, 1))
 				}
-			case h.Share != "" || h.Claim != "" && !sameOwner(&use.Owners[0], &owner):
+			case h.Share != "" || h.Claim != "" && owner.Part == 0 && !sameOwner(&use.Owners[0], &owner):
 				use.Sharing = gpu.SharingDRA
 			}
 		}
@@ -161,6 +168,17 @@ func (m *Mapper) match(h *Holding) (rows []int, known bool) {
 		return nil, id.Driver == claimDriver
 	}
 	return m.resolver.Rows(ParseID(device.UUID)), id.Driver == claimDriver
+}
+
+// named returns the id of the device that h holds, of a claim's that which its
+// slice tells.
+func (m *Mapper) named(h *Holding) ID {
+	id := h.ID()
+	if id.Form != FormClaim || m.opt.Device == nil {
+		return id
+	}
+	device, _ := m.opt.Device(id.Driver, id.Pool, id.Device)
+	return ParseID(device.UUID)
 }
 
 // claimLabels are the reference's labels of a device that a claim holds.

@@ -354,3 +354,85 @@ func TestSharing(t *testing.T) {
 	strategy = gpu.SharingMPS
 	want(t, "sharing once the node says MPS", w.attribute().UseOf(4).Sharing, gpu.SharingMPS)
 }
+
+// Pods that hold the compute instances of one GPU instance share it, whether
+// or not those have rows, and none of them has it alone.
+func TestDividedInstance(t *testing.T) {
+	const first, second = "MIG-c0000000-0000-5000-8000-000000000001", "MIG-c0000000-0000-5000-8000-000000000002"
+	divided := func(rows bool) *gpu.Topology {
+		devices := node().Devices
+		devices[5].MIGUUID, devices[5].Profile = "", "3g.40gb"
+		if rows {
+			for i, uuid := range []string{first, second} {
+				part := devices[5]
+				part.Entity.Kind, part.Entity.ID, part.ComputeID, part.MIGUUID = gpu.KindComputeInstance, uint32(i), uint32(i), uuid
+				devices = append(devices, part)
+			}
+		}
+		top := gpu.NewTopology(devices)
+		top.Divided = []gpu.ComputeInstance{
+			{Instance: 5, ID: 0, Profile: "1c.4g.40gb", UUID: first}, {Instance: 5, ID: 1, Profile: "3c.4g.40gb", UUID: second},
+		}
+		return top
+	}
+	for name, tt := range map[string]struct {
+		pods   []*v1.PodResources
+		labels map[int]string // with rows; without them that of the instance alone
+		held   map[string]float64
+		shared gpu.Sharing
+	}{
+		"two pods": {
+			[]*v1.PodResources{
+				kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/mig-1c.4g.40gb", first)),
+				kubelet.Pod("ml/b", kubelet.Container("c", "nvidia.com/mig-3c.4g.40gb", second)),
+			},
+			map[int]string{7: "ml/a/c", 8: "ml/b/c"}, map[string]float64{"a": 0.25, "b": 0.75}, gpu.SharingNone,
+		},
+		"old names": {
+			[]*v1.PodResources{
+				kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", "MIG-"+gpu3+"/7/0")),
+				kubelet.Pod("ml/b", kubelet.Container("c", "nvidia.com/gpu", "MIG-"+gpu3+"/7/1")),
+			},
+			map[int]string{7: "ml/a/c", 8: "ml/b/c"}, map[string]float64{"a": 0.25, "b": 0.75}, gpu.SharingNone,
+		},
+		"one pod": {
+			[]*v1.PodResources{kubelet.Pod("ml/b", kubelet.Container("c", "nvidia.com/mig-3c.4g.40gb", second))},
+			map[int]string{5: "ml/b/c", 8: "ml/b/c"}, map[string]float64{"b": 0.75}, gpu.SharingNone,
+		},
+		"the whole (GKE)": {
+			[]*v1.PodResources{kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", "nvidia1/gi7"))},
+			map[int]string{5: "ml/a/c", 7: "ml/a/c", 8: "ml/a/c"}, map[string]float64{"a": 0}, gpu.SharingNone,
+		},
+		"replicas of one": {
+			[]*v1.PodResources{
+				kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/mig-1c.4g.40gb.shared", first+"::0")),
+				kubelet.Pod("ml/b", kubelet.Container("c", "nvidia.com/mig-1c.4g.40gb.shared", first+"::1")),
+			},
+			map[int]string{}, map[string]float64{"a": 0.125, "b": 0.125}, gpu.SharingTimeSlicing,
+		},
+	} {
+		for _, rows := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, rows %t", name, rows), func(t *testing.T) {
+				w := newWorld(t, podmapper.Options{Replicated: func() gpu.Sharing { return gpu.SharingTimeSlicing }}, kubelet.Lists(tt.pods...))
+				w.topology = divided(rows)
+				w.Allocatable(kubelet.Device("nvidia.com/mig-1c.4g.40gb.shared", first+"::0"), kubelet.Device("nvidia.com/mig-1c.4g.40gb.shared", first+"::1"))
+				o := w.attribute()
+				labels := tt.labels
+				if !rows {
+					labels = map[int]string{}
+					if name, alone := tt.labels[5]; alone {
+						labels[5] = name
+					}
+				}
+				want(t, "labels", pods(o), labels)
+				held := map[string]float64{}
+				for _, owner := range o.UseOf(5).Owners {
+					held[owner.Pod] = owner.Part
+				}
+				want(t, "parts", held, tt.held)
+				want(t, "sharing", o.UseOf(5).Sharing, tt.shared)
+				want(t, "unmatched", len(w.metric("dcgm_exporter_unmatched_devices")), 0)
+			})
+		}
+	}
+}

@@ -15,7 +15,9 @@ type Resolver struct {
 	numbers  map[uint32]int // N of nvidiaN → row of a GPU
 	byIndex  bool           // numbers are NVML's indices, since the minors are not known
 	inner    map[innerKey]int
-	children map[int][]int // row of an instance → rows of its compute instances
+	children map[int][]int        // row of an instance → rows of its compute instances
+	parts    map[innerKey]float64 // compute instance → which part of its GPU instance it is
+	partIDs  map[string]innerKey  // UUID of a compute instance in lower case
 }
 
 // innerKey names an instance of the GPU of a row.
@@ -30,7 +32,7 @@ func NewResolver(t *gpu.Topology) *Resolver {
 	r := &Resolver{
 		topology: t,
 		uuids:    map[string]int{}, bare: map[string]int{}, numbers: map[uint32]int{},
-		inner: map[innerKey]int{}, children: map[int][]int{},
+		inner: map[innerKey]int{}, children: map[int][]int{}, parts: map[innerKey]float64{}, partIDs: map[string]innerKey{},
 	}
 	gpus := map[uint32]int{} // the value of the gpu label → row
 	minors, distinct := map[uint32]bool{}, true
@@ -64,12 +66,51 @@ func NewResolver(t *gpu.Topology) *Resolver {
 			if _, ok := r.uuids[strings.ToLower(d.MIGUUID)]; !ok {
 				r.name(d.MIGUUID, row)
 			}
-			if up, ok := r.inner[innerKey{gpu.KindGPUInstance, parent, d.InstanceID, 0}]; ok {
+			if up := t.InstanceRow(row); up >= 0 {
 				r.children[up] = append(r.children[up], row)
 			}
 		}
 	}
+	r.divide(gpus)
 	return r
+}
+
+// divide learns the compute instances of divided GPU instances: who holds one
+// of them holds a part of the GPU instance, whether or not it has a row itself.
+func (r *Resolver) divide(gpus map[uint32]int) {
+	for i := range r.topology.Divided {
+		c := &r.topology.Divided[i]
+		d := &r.topology.Devices[c.Instance]
+		parent, ok := gpus[d.GPU]
+		if !ok {
+			parent = -1 - int(d.GPU)
+		}
+		key := innerKey{gpu.KindComputeInstance, parent, d.InstanceID, c.ID}
+		r.parts[key] = r.topology.Part(i)
+		if c.UUID == "" {
+			continue
+		}
+		r.partIDs[strings.ToLower(c.UUID)] = key
+		if _, ok := r.uuids[strings.ToLower(c.UUID)]; !ok {
+			r.name(c.UUID, c.Instance)
+		}
+	}
+}
+
+// Part returns which part of a divided GPU instance id names, 0 where it names
+// something else.
+func (r *Resolver) Part(id ID) float64 {
+	switch id.Form {
+	case FormMIG:
+		return r.parts[r.partIDs[strings.ToLower(id.UUID)]]
+	case FormBare:
+		return r.parts[r.partIDs["mig-"+id.UUID]]
+	case FormMIGPath:
+		if parent, ok := r.parent(id.UUID); ok {
+			return r.parts[innerKey{gpu.KindComputeInstance, parent, id.Instance, id.Compute}]
+		}
+	}
+	return 0
 }
 
 func (r *Resolver) name(uuid string, row int) {
@@ -86,8 +127,9 @@ func (r *Resolver) name(uuid string, row int) {
 }
 
 // Rows returns the rows that id names, the entity itself first; with it come
-// the entities that are given out together with it (a GPU instance and its
-// only compute instance). Nil means that the topology has none.
+// the entities that are given out together with it: a GPU instance with its
+// compute instances, and a compute instance with the GPU instance that it is a
+// part of. Nil means that the topology has none.
 func (r *Resolver) Rows(id ID) []int {
 	row, ok := r.row(id)
 	if !ok {
@@ -99,7 +141,7 @@ func (r *Resolver) Rows(id ID) []int {
 			return append([]int{row}, r.children[row]...)
 		}
 	case gpu.KindComputeInstance:
-		if up, ok := r.instanceOf(row); ok {
+		if up := r.topology.InstanceRow(row); up >= 0 {
 			return []int{row, up}
 		}
 	}
@@ -156,17 +198,6 @@ func (r *Resolver) orphan(is func(*gpu.Device) bool) (int, bool) {
 	return -1, false
 }
 
-func (r *Resolver) instanceOf(row int) (int, bool) {
-	for up, children := range r.children {
-		for _, c := range children {
-			if c == row {
-				return up, true
-			}
-		}
-	}
-	return -1, false
-}
-
 // Describe names the entity of a row for people.
 func (r *Resolver) Describe(row int) string {
 	d := &r.topology.Devices[row]
@@ -176,7 +207,7 @@ func (r *Resolver) Describe(row int) string {
 	case gpu.KindGPUInstance:
 		return fmt.Sprintf("GPU instance %d (%s) of GPU %d (%s)", d.InstanceID, d.Profile, d.GPU, d.UUID)
 	default:
-		return fmt.Sprintf("compute instance %d of GPU instance %d of GPU %d", d.ComputeID, d.InstanceID, d.GPU)
+		return fmt.Sprintf("compute instance %d (%s) of GPU instance %d of GPU %d", d.ComputeID, d.Profile, d.InstanceID, d.GPU)
 	}
 }
 
@@ -198,6 +229,9 @@ func (r *Resolver) Explain(id ID) []string {
 		}
 		for _, row := range rows {
 			say("The source has it: %s.", r.Describe(row))
+		}
+		if r.Part(id) > 0 && r.topology.Devices[rows[0]].Entity.Kind == gpu.KindGPUInstance {
+			say("It is a compute instance, one of the parts of that GPU instance; with +c in --devices it has series of its own.")
 		}
 		return steps
 	}
@@ -228,6 +262,9 @@ func (r *Resolver) Explain(id ID) []string {
 }
 
 func (r *Resolver) knowsMIGUUIDs() bool {
+	if len(r.partIDs) > 0 {
+		return true
+	}
 	for i := range r.topology.Devices {
 		if r.topology.Devices[i].MIGUUID != "" {
 			return true

@@ -161,7 +161,11 @@ func resolve(t *gpu.Topology, word string) ([]int, form) {
 				(d.Entity.Kind == gpu.KindGPUInstance || number(d.ComputeID) == ci)
 		})
 	case strings.HasPrefix(lower, "mig-"):
-		return instances(func(d *gpu.Device) bool { return strings.EqualFold(d.MIGUUID, word) })
+		rows, f := instances(func(d *gpu.Device) bool { return strings.EqualFold(d.MIGUUID, word) })
+		if part := partOf(t, word); part >= 0 { // who holds a part is on the whole
+			rows = append(rows, t.Divided[part].Instance)
+		}
+		return rows, f
 	case strings.HasPrefix(lower, "gpu-"):
 		return gpus(formUUID, func(d *gpu.Device) bool { return strings.EqualFold(d.UUID, word) })
 	}
@@ -177,6 +181,19 @@ func resolve(t *gpu.Topology, word string) ([]int, form) {
 		return gpus(formBusID, func(d *gpu.Device) bool { return sameBusID(d.PCIBusID, lower) })
 	}
 	return nil, formUnknown
+}
+
+// partOf returns which of t.Divided a word names, -1 where it is none.
+func partOf(t *gpu.Topology, word string) int {
+	word = strings.TrimSpace(word)
+	if kind, name, ok := strings.Cut(word, "="); ok && strings.HasSuffix(kind, "nvidia.com/gpu") {
+		word = name
+	}
+	return slices.IndexFunc(t.Divided, func(c gpu.ComputeInstance) bool {
+		d := &t.Devices[c.Instance]
+		return strings.EqualFold(word, c.UUID) ||
+			strings.EqualFold(word, "MIG-"+d.UUID+"/"+number(d.InstanceID)+"/"+number(c.ID))
+	})
 }
 
 func rowsOf(t *gpu.Topology, match func(*gpu.Device) bool) []int {

@@ -172,10 +172,14 @@ func (m *Mapper) uses(t *gpu.Topology, running []listed) []gpu.Use {
 				unmatched[f]++
 			}
 			for _, row := range rows {
-				if !held[row] {
-					held[row] = true
-					uses[row].Owners = append(uses[row].Owners, owner)
+				if held[row] { // this container's owner is the last
+					last := &uses[row].Owners[len(uses[row].Owners)-1]
+					last.Part = bothParts(last.Part, heldOf(t, row, word))
+					continue
 				}
+				held[row] = true
+				owner.Part = heldOf(t, row, word)
+				uses[row].Owners = append(uses[row].Owners, owner)
 			}
 		}
 	}
@@ -187,6 +191,24 @@ func (m *Mapper) uses(t *gpu.Topology, running []listed) []gpu.Use {
 	}
 	m.metrics.dropped.Set(float64(dropped))
 	return uses
+}
+
+// heldOf returns which part of a divided GPU instance a word names, 0 where it
+// names something else.
+func heldOf(t *gpu.Topology, row int, word string) float64 {
+	if i := partOf(t, word); i >= 0 && t.Divided[i].Instance == row {
+		return t.Part(i)
+	}
+	return 0
+}
+
+// bothParts returns which part two words name together, 0 where one of them
+// names the whole.
+func bothParts(a, b float64) float64 {
+	if a == 0 || b == 0 {
+		return 0
+	}
+	return min(a+b, 1)
 }
 
 // labelsOf returns the labels of a container that are allowed, sorted by key,
