@@ -89,7 +89,7 @@ func Run(ctx context.Context, p Process) error {
 	encoder := exposition.NewEncoder(options)
 	registerEncoder(registry, encoder)
 	var pages exposition.Pages
-	memory := newEventMemory(cfg.Collection, registry, log)
+	memory := newEventMemory(cfg.Collection, registry, log, sources)
 	loop := collector.New(collector.Options{
 		Source:            source.Source,
 		Plan:              plan,

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/kernellog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/state"
 )
@@ -28,7 +30,7 @@ type eventMemory struct {
 	finish context.CancelFunc
 }
 
-func newEventMemory(c config.Collection, reg prometheus.Registerer, log *slog.Logger) *eventMemory {
+func newEventMemory(c config.Collection, reg prometheus.Registerer, log *slog.Logger, sources *sources) *eventMemory {
 	m := &eventMemory{}
 	m.over, m.finish = context.WithCancel(context.Background())
 	var after kernellog.Position
@@ -37,10 +39,28 @@ func newEventMemory(c config.Collection, reg prometheus.Registerer, log *slog.Lo
 		after = kernellog.ParsePosition(m.kept.KernelLog)
 	}
 	if c.KernelLog != "" {
-		m.reader = kernellog.New(kernellog.Options{Path: c.KernelLog, After: after, Registerer: reg, Log: log})
+		options := kernellog.Options{Path: c.KernelLog, After: after, Registerer: reg, Log: log}
+		sources.kernelOf(&options)
+		m.reader = kernellog.New(options)
 	}
 	return m
 }
+
+// kernelOf makes the options speak of the kernel that goes with the source: made-up
+// GPUs have a made-up kernel, and a recording has none. The log of this
+// machine would tell XIDs of other GPUs that happen to have the same bus.
+func (s *sources) kernelOf(o *kernellog.Options) {
+	switch source := s.simulated; {
+	case source != nil:
+		o.Path = "simulated"
+		o.Open = func() (kernellog.Device, error) { return source.KernelLog(), nil }
+		o.Boot, o.Uptime = source.KernelBoot, source.KernelUptime
+	case s.replayed:
+		o.Open = func() (kernellog.Device, error) { return nil, errNoKernelLog }
+	}
+}
+
+var errNoKernelLog = fmt.Errorf("%w: a recording has no log of the kernel", gpu.ErrUnavailable)
 
 // xids returns the second witness of XIDs, nil where there is none.
 func (m *eventMemory) xids() collector.XIDLog {

@@ -45,6 +45,9 @@ type sources struct {
 	released func() bool
 	fellBack bool // to the simulated node, when the hardware was last tried
 
+	simulated *sim.Source // the latest choice, nil where that is another
+	replayed  bool        // the latest choice is a recording
+
 	dcgm        *dcgm.Source
 	dcgmOptions dcgm.Options
 	nvml        *nvml.Source
@@ -62,6 +65,7 @@ func newSources(start time.Time, registry prometheus.Registerer, log *slog.Logge
 // takes DCGM where it is and NVML otherwise, anew at every attempt to open, so
 // that a driver that arrives late is found.
 func (s *sources) chooseSource(ctx context.Context, cfg *config.Config, plan *gpu.Plan) (Chosen, error) {
+	s.simulated, s.replayed = nil, false
 	switch cfg.Source.Kind {
 	case config.SourceNVML:
 		return Chosen{Source: s.ofNVML(), PodOf: s.pods.PodOf}, nil
@@ -127,6 +131,7 @@ func (s *sources) ofSim(cfg *config.Config) (Chosen, error) {
 	if err != nil {
 		return Chosen{}, err
 	}
+	s.simulated = source
 	s.log.Warn("SIMULATED NODE: every value is made up, no GPU is read", "node", cmp.Or(options.Node, sim.DefaultNode))
 	return Chosen{Source: collector.SourceOf(source.Open), Attributors: []collector.Attributor{source}, PodOf: source.PodOf}, nil
 }
@@ -153,6 +158,7 @@ func (s *sources) ofRecording(cfg *config.Config, path string) (Chosen, error) {
 	if err != nil {
 		return Chosen{}, err
 	}
+	s.replayed = true
 	s.log.Warn("REPLAYED RECORDING: every value was recorded elsewhere, no GPU is read", "file", path)
 	replay := sim.NewReplay(rec, sim.Options{Start: s.start})
 	chosen := Chosen{Source: collector.SourceOf(replay.Open), PodOf: replay.PodOf}

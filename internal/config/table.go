@@ -109,7 +109,7 @@ func table() []option {
 		},
 		{
 			section: sectionMetrics, name: "xid-kernel-log", env: "DCGM_EXPORTER_XID_KERNEL_LOG",
-			help: "Path of the kernel's log, /dev/kmsg, to read XIDs from it too. What the driver reports as well is counted once.",
+			help: "Path of the kernel's log, /dev/kmsg, to read XIDs from it too. What the driver reports as well is counted once. A simulated node has a simulated log.",
 			bind: func(c *Config) value { return textValue{&c.Collection.KernelLog, "a path"} },
 		},
 		{

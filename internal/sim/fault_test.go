@@ -195,7 +195,8 @@ func TestXIDBursts(t *testing.T) {
 	r := faults(t, "h100x8", planOf(ids(xid)), `
 faults:
   - {fault: xid, at: 12s, devices: ["2"], xids: [62, 45]}
-  - {fault: xid, at: 32s, devices: ["2", "3"], xids: [31, 31], apart: 2s}`)
+  - {fault: xid, at: 13s, devices: ["2"], xids: [79], told-by: [kernel]}
+  - {fault: xid, at: 32s, devices: ["2", "3"], xids: [31, 31], apart: 2s, told-by: [engine]}`)
 	type event struct {
 		XID string
 		At  time.Duration

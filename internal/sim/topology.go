@@ -58,12 +58,10 @@ func (w *world) survey(plan *gpu.Plan) *gpu.Topology {
 
 // identity is what all devices of a GPU share.
 func (g *worldGPU) identity() gpu.Device {
-	// The buses of an eight-GPU board, as real ones are numbered: 1B, 2C, 3D …
-	bus := 0x1b + 0x11*g.index
 	return gpu.Device{
 		GPU: g.index, NVMLIndex: g.index, Minor: g.index,
 		UUID:     uuid("GPU-", g.key),
-		PCIBusID: fmt.Sprintf("%08X:%02X:00.0", bus>>8, bus&0xff),
+		PCIBusID: busOf(g.index),
 		Model:    g.spec.board.Model,
 	}
 }

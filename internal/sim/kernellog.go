@@ -1,0 +1,138 @@
+package sim
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"io/fs"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// A KernelLog is the log of the simulated machine's kernel, as /dev/kmsg gives
+// it: one record a Read, which blocks until there is one, on the machine's own
+// clock. Read may be called while Close is.
+type KernelLog struct {
+	uptime  func() time.Duration
+	records []kernelRecord // in the order of their time
+	next    int
+
+	closed chan struct{}
+	close  sync.Once
+}
+
+// A kernelRecord is one record of the log; its sequence number is its place.
+type kernelRecord struct {
+	at   time.Duration // since the boot
+	text string
+}
+
+// KernelLog opens the log of the simulated kernel, at its beginning: the boot,
+// which is the start of the world. In it are the driver's own lines and the XIDs
+// of the scenario, unless the engine alone tells them. The process that is said
+// to be struck is that of the first pod of the node's file on the GPU.
+func (s *Source) KernelLog() *KernelLog {
+	l := &KernelLog{closed: make(chan struct{}), uptime: func() time.Duration { return s.elapsed(s.now().UnixNano()) }}
+	l.load(0, s.node.spec.Driver)
+	s.faults(faultUpgrade, func(f *fault) bool { l.load(f.until, f.driver); return true })
+	s.faults(faultXID, func(f *fault) bool {
+		if f.kernel {
+			for _, ref := range f.devices {
+				for i, xid := range f.xids {
+					l.add(f.at+time.Duration(i)*f.apart, s.xidLine(ref.id, xid))
+				}
+			}
+		}
+		return true
+	})
+	slices.SortStableFunc(l.records, func(a, b kernelRecord) int { return cmp.Compare(a.at, b.at) })
+	return l
+}
+
+func (l *KernelLog) add(at time.Duration, text string) {
+	l.records = append(l.records, kernelRecord{at, text})
+}
+
+// load adds the line that the driver writes when it is loaded.
+func (l *KernelLog) load(at time.Duration, version string) {
+	l.add(at, "NVRM: loading NVIDIA UNIX x86_64 Kernel Module  "+version)
+}
+
+// xidLine is what the driver writes of an XID.
+func (s *Source) xidLine(index uint32, xid int64) string {
+	id := busOf(index)
+	pid, name := "'<unknown>'", "<unknown>"
+	for i := range s.node.pods {
+		p := &s.node.pods[i]
+		if slices.ContainsFunc(p.devices, func(r deviceRef) bool { return r.id == index }) {
+			pid, name = strconv.Itoa(firstPID+i), cmp.Or(p.spec.Container, p.spec.Pod)
+			break
+		}
+	}
+	bus, _, _ := strings.Cut(strings.ToLower(id[len("0000"):]), ".")
+	return fmt.Sprintf("NVRM: Xid (PCI:%s): %d, pid=%s, name=%s, of the scenario", bus, xid, pid, name)
+}
+
+// KernelBoot returns the id of the simulated boot: another one for every world.
+func (s *Source) KernelBoot() (string, error) { return uuid("", uint64(s.start)), nil }
+
+// KernelUptime returns how long ago the simulated boot was.
+func (s *Source) KernelUptime() (time.Duration, error) { return s.elapsed(s.now().UnixNano()), nil }
+
+// Read returns the next record once it is written, and fs.ErrClosed after Close.
+func (l *KernelLog) Read(b []byte) (int, error) {
+	select {
+	case <-l.closed:
+		return 0, fs.ErrClosed
+	default:
+	}
+	var due <-chan time.Time // nil, and never ready, where nothing follows
+	if l.next < len(l.records) {
+		timer := time.NewTimer(l.records[l.next].at - l.uptime())
+		defer timer.Stop()
+		due = timer.C
+	}
+	select {
+	case <-due:
+	case <-l.closed:
+		return 0, fs.ErrClosed
+	}
+	r := l.records[l.next]
+	const warning = 4 // of facility 0, the kernel itself
+	line := fmt.Appendf(nil, "%d,%d,%d,-;%s\n", warning, l.next, r.at.Microseconds(), r.text)
+	if len(b) < len(line) {
+		return 0, syscall.EINVAL
+	}
+	l.next++
+	return copy(b, line), nil
+}
+
+// Seek goes to the beginning of the log or to its present end, as /dev/kmsg
+// understands it.
+func (l *KernelLog) Seek(offset int64, whence int) (int64, error) {
+	if offset != 0 || whence != io.SeekStart && whence != io.SeekEnd {
+		return 0, syscall.EINVAL
+	}
+	l.next = 0
+	for whence == io.SeekEnd && l.next < len(l.records) && l.records[l.next].at <= l.uptime() {
+		l.next++
+	}
+	return 0, nil
+}
+
+// Close makes every Read return.
+func (l *KernelLog) Close() error {
+	l.close.Do(func() { close(l.closed) })
+	return nil
+}
+
+// busOf returns the PCI bus id of a GPU: the buses of an eight-GPU board, as
+// real ones are numbered: 1B, 2C, 3D …
+func busOf(index uint32) string {
+	bus := 0x1b + 0x11*index
+	return fmt.Sprintf("%08X:%02X:00.0", bus>>8, bus&0xff)
+}

@@ -1,0 +1,56 @@
+package integration
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// An XID that the engine and the kernel tell is one; one that the kernel alone
+// tells, of a GPU that is lost to the engine, is one of that GPU.
+func TestXIDsOfTheKernelsLog(t *testing.T) {
+	counters := write(t, "counters.csv", `
+DCGM_FI_DEV_GPU_TEMP, gauge, temperature
+DCGM_EXP_XID_ERRORS_TOTAL, counter, XIDs
+`)
+	e := start(t, sim(t, "demo", faults(
+		`fault: xid, at: 1s, devices: ["0", "2"], xids: [62]`,
+		`fault: xid, at: 1100ms, devices: ["0"], xids: [62], told-by: [engine]`,
+		`fault: gpu-lost, at: 1200ms, devices: ["3"]`,
+		`fault: xid, at: 1300ms, devices: ["3"], xids: [79], told-by: [kernel]`,
+		`fault: xid, at: 2s, devices: ["2"], xids: [31]`,
+	), "--collectors", counters, "--xid-kernel-log=/dev/kmsg")...)
+	job := ""
+	for key := range e.collected().series("DCGM_FI_DEV_GPU_TEMP", "gpu", "hpc_job") {
+		if gpu, held, _ := strings.Cut(key, "/"); gpu == "3" {
+			job = held
+		}
+	}
+	totals := func(p page) map[string]float64 {
+		seen := map[string]float64{}
+		for key, n := range p.series("DCGM_EXP_XID_ERRORS_TOTAL", "gpu", "xid", "hpc_job") {
+			if n > 0 {
+				seen[key] = n
+			}
+		}
+		return seen
+	}
+	want := map[string]float64{"0/62/": 2, "2/62/": 1, "2/31/": 1, "3/79/" + job: 1}
+	p := e.until("the last XID", func(p page) bool { return totals(p)["2/31/"] > 0 })
+	for range 10 { // whoever comes late is not counted again
+		n := p.value("dcgm_exporter_collect_last_success_timestamp_seconds")
+		p = e.until("another cycle", func(p page) bool {
+			return p.value("dcgm_exporter_collect_last_success_timestamp_seconds") > n
+		})
+		if diff := cmp.Diff(want, totals(p)); diff != "" {
+			t.Fatalf("counted, with GPU 3 of job %q (-want +got)\n%s", job, diff)
+		}
+	}
+	if p.value("dcgm_exporter_kernel_log_up") != 1 || job == "" {
+		t.Errorf("the log is not read, or GPU 3 has no job: %q", job)
+	}
+	if err := e.stop(); err != nil {
+		t.Fatal(err)
+	}
+}
