@@ -23,19 +23,52 @@ func TestContract(t *testing.T) {
 				},
 				Plan: planOf(field(150, onGPU), field(155, onBoth), profiling(1001), profiling(1004),
 					events(112), events(230), text(1), field(310, onGPU)),
+				Kinds:  onBoth,
 				Settle: func(*testing.T) { pause() },
 				Lose: func(t *testing.T, row int) {
 					e.Replace("minor=2", "minor=2 status=lost")
 				},
-				Change: func(t *testing.T) { e.Replace("instance 8 gpu=1 nvml=2", "instance 8 gpu=1 nvml=5") },
-				Kill:   func(t *testing.T) { e.Add("down") },
-				OpenHandles: func(t *testing.T) int {
-					total := 0
-					for _, n := range e.Open() {
-						total += int(n)
-					}
-					return total
+				Change:      func(t *testing.T) { e.Replace("instance 8 gpu=1 nvml=2", "instance 8 gpu=1 nvml=5") },
+				Kill:        func(t *testing.T) { e.Add("down") },
+				OpenHandles: func(t *testing.T) int { return handles(e) },
+			})
+		})
+	}
+}
+
+func handles(e *fakedcgm.Engine) int {
+	total := 0
+	for _, n := range e.Open() {
+		total += int(n)
+	}
+	return total
+}
+
+// TestContractOfEveryKind runs the contract over a node with every kind of
+// entity, and with all that can be asked for beside fields. GPU 0 is lost with
+// its links, a switch is what changes.
+func TestContractOfEveryKind(t *testing.T) {
+	for name, more := range map[string][]string{"new structures": nil, "old structures": {"old"}} {
+		t.Run(name, func(t *testing.T) {
+			var e *fakedcgm.Engine
+			plan := fabricPlan()
+			plan.Fields = append(plan.Fields, field(155, onBoth), events(230), text(1), profiling(1001), field(310, onGPU))
+			plan.Health, plan.Peers, plan.Placement = true, true, true
+			sourcetest.Run(t, sourcetest.Fixture{
+				New: func(t *testing.T) collector.Source {
+					e = fakedcgm.New(t, fabric(more...)...)
+					e.Replace("compute 7 instance=7 nvml=0", "compute 7 instance=7 nvml=0 profile=1c.3g.40gb")
+					e.Replace("compute 8 instance=7 nvml=1", "compute 8 instance=7 nvml=1 profile=1c.3g.40gb")
+					e.Add("path 0 1 node nvlinks=2", "peer 0 1 0")
+					return collector.SourceOf(dcgm.New(dcgm.Options{}).Open)
 				},
+				Plan:        plan,
+				Kinds:       onBoth | onCompute | onLinks | onSwitches | onCPUs | onCores | onCards,
+				Settle:      func(*testing.T) { pause() },
+				Lose:        func(*testing.T, int) { e.Replace("minor=2", "minor=2 status=lost") },
+				Change:      func(*testing.T) { e.Add("switch 2 links=1") },
+				Kill:        func(*testing.T) { e.Add("down") },
+				OpenHandles: func(*testing.T) int { return handles(e) },
 			})
 		})
 	}

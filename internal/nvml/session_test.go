@@ -19,6 +19,7 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector/sourcetest"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/nvml"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fakenvml"
@@ -34,25 +35,44 @@ var cut = []string{
 	"gpu 1 instance 2 1 1c.3g.40gb 40448",
 }
 
+// allFields returns the ids of all fields that can be exported.
+func allFields() []gpu.FieldID {
+	var ids []gpu.FieldID
+	for e := range counters.All() {
+		if e.Exportable() && e.BaseOf == 0 {
+			ids = append(ids, e.ID)
+		}
+	}
+	return ids
+}
+
+// TestContract runs the contract with every field of the catalogue and all that
+// can be asked for beside fields: whole GPUs, one that is cut, and links.
 func TestContract(t *testing.T) {
 	var world *fakenvml.World
 	path := library(t)
+	linked := slices.Concat(cut, []string{"gpu 0 set nvlinks 2", "gpu 0 set nvlink.1 down", "gpu 1 set nvlinks 1", "gpu 2 set nvlinks 0"})
+	plan := planOf(t, allFields()...)
+	plan.Placement, plan.Peers, plan.Health = true, true, true
 	sourcetest.Run(t, sourcetest.Fixture{
 		New: func(t *testing.T) collector.Source {
-			world = fakenvml.NewWorld(t, cut...)
+			world = fakenvml.NewWorld(t, linked...)
 			return asSource(nvml.New(nvml.Options{Library: path}))
 		},
-		Plan: planOf(t, shippedFields(t)...),
+		Plan:  plan,
+		Kinds: gpu.KindsOf(gpu.KindGPU, gpu.KindGPUInstance, gpu.KindNVLink),
+		// Profiling compares samples that are 100 ms apart.
+		Settle: func(*testing.T) { <-time.After(110 * time.Millisecond) },
 		Lose: func(t *testing.T, row int) {
 			if row != 0 {
 				t.Fatalf("row %d is to be lost, want that of GPU 0", row)
 			}
-			world.Play(t, append(slices.Clone(cut), "gpu 0 lost")...)
+			world.Play(t, append(slices.Clone(linked), "gpu 0 lost")...)
 		},
 		Change: func(t *testing.T) {
 			world.Play(t, append(slices.Clone(cut[:2]), "gpu 1 instance 3 0 2g.20gb 20096")...)
 		},
-		Kill:        func(t *testing.T) { world.Play(t, append(slices.Clone(cut), "driver 9")...) },
+		Kill:        func(t *testing.T) { world.Play(t, append(slices.Clone(linked), "driver 9")...) },
 		OpenHandles: func(t *testing.T) int { return world.OpenHandles(t) },
 	})
 }

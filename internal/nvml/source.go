@@ -2,6 +2,7 @@ package nvml
 
 import (
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
@@ -19,6 +20,9 @@ type Options struct {
 	// Reprobe is how long something that the driver does not support, or does
 	// not permit, is not asked for again. Zero means ten minutes.
 	Reprobe time.Duration
+	// Log gets a line for what was asked for and NVML does not tell. Nil
+	// discards.
+	Log *slog.Logger
 }
 
 const (
@@ -32,6 +36,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Reprobe <= 0 {
 		o.Reprobe = defaultReprobe
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
 	}
 	return o
 }

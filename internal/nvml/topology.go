@@ -80,6 +80,7 @@ func (s *Session) start() error {
 	slices.Sort(s.switches)
 	s.switches = slices.Compact(s.switches)
 	s.topology = gpu.NewTopology(list)
+	s.topology.Divided = s.divided()
 	s.topology.Source = "nvml"
 	s.topology.Driver = s.version("nvmlSystemGetDriverVersion", s.api.SystemGetDriverVersion)
 	s.topology.Library = s.version("nvmlSystemGetNVMLVersion", s.api.SystemGetNVMLVersion)
@@ -88,6 +89,38 @@ func (s *Session) start() error {
 	}
 	s.gpm.prepare(s)
 	return nil
+}
+
+// divided lists the compute instances of the GPU instances that hold several.
+// They have no rows: the driver's counters are the GPU instance's.
+func (s *Session) divided() []gpu.ComputeInstance {
+	var list []gpu.ComputeInstance
+	instances := 0
+	for _, d := range s.devices {
+		for _, r := range d.rows {
+			if r.kind != gpu.KindGPUInstance {
+				continue
+			}
+			var parts []gpu.ComputeInstance
+			for _, sl := range d.slots {
+				if sl.gi == r.gi {
+					name, _ := sl.handle.GetName() // without it the part has no profile
+					parts = append(parts, gpu.ComputeInstance{
+						Instance: r.index, ID: uint32(sl.ci), Profile: profileOf(name), UUID: sl.uuid,
+					})
+				}
+			}
+			if len(parts) > 1 {
+				list = append(list, parts...)
+				instances++
+			}
+		}
+	}
+	if s.plan.Devices.Compute && instances > 0 {
+		s.log.Warn("NVML counts nothing per compute instance: divided GPU instances are served whole; --source=dcgm serves their parts",
+			"gpu_instances", instances)
+	}
+	return list
 }
 
 func (s *Session) version(symbol string, get func() (string, gonvml.Return)) string {
@@ -145,7 +178,7 @@ func (s *Session) discover(index, first int) (*device, []gpu.Device, error) {
 		instance := own
 		instance.Entity = gpu.Entity{Kind: gpu.KindGPUInstance, ID: id, ParentKind: gpu.KindGPU, Parent: uint32(index)}
 		instance.InstanceID = uint32(sl.gi)
-		instance.Profile = profileOf(name)
+		instance.Profile = gpu.InstanceProfile(profileOf(name))
 		if i+1 == len(d.slots) || d.slots[i+1].gi != sl.gi {
 			instance.MIGUUID = sl.uuid // else there are several, and none is the instance's
 		}
@@ -267,9 +300,9 @@ func readSlots(handle gonvml.Device, slots []slot) (bool, []slot, gonvml.Return)
 
 func sameSlot(a, b slot) bool { return a.gi == b.gi && a.ci == b.ci && a.uuid == b.uuid }
 
-// profileOf takes the GPU instance's profile from the name of a MIG device:
-// "NVIDIA A100-SXM4-40GB MIG 1c.3g.20gb" is "3g.20gb". It is empty where the
-// name tells none.
+// profileOf takes the profile from the name of a MIG device: that of "NVIDIA
+// A100-SXM4-40GB MIG 1c.3g.20gb" is "1c.3g.20gb". It is empty where the name
+// tells none.
 func profileOf(name string) string {
 	_, profile, found := strings.Cut(name, " MIG ")
 	if !found {
@@ -277,9 +310,6 @@ func profileOf(name string) string {
 	}
 	if !found {
 		return ""
-	}
-	if compute, rest, ok := strings.Cut(profile, "."); ok && strings.HasSuffix(compute, "c") {
-		profile = rest
 	}
 	return strings.TrimSpace(profile)
 }

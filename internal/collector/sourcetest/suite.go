@@ -20,6 +20,9 @@ type Fixture struct {
 	// Plan is what sessions are opened for. At least one of its fields must
 	// have a value on a healthy source after Settle.
 	Plan *gpu.Plan
+	// Kinds are the kinds of entities that a healthy source must have, each
+	// with a value of some field.
+	Kinds gpu.Kinds
 	// Settle lets time pass between reads, so that the engine takes new
 	// samples. Nil means that reads need no pause.
 	Settle func(t *testing.T)
@@ -103,8 +106,10 @@ func (f Fixture) topology(t *testing.T) {
 	}
 	seen := map[gpu.Entity]int{}
 	labels := map[string]gpu.Entity{}
+	kinds := gpu.Kinds(0)
 	for row := range top.Devices {
 		d := &top.Devices[row]
+		kinds |= gpu.KindsOf(d.Entity.Kind)
 		if d.Entity.Kind == gpu.KindNone {
 			t.Errorf("row %d has no kind", row)
 		}
@@ -118,21 +123,19 @@ func (f Fixture) topology(t *testing.T) {
 		if p := top.ParentRow(row); p >= row {
 			t.Errorf("row %d (%v) comes before its parent in row %d", row, d.Entity, p)
 		}
-		switch d.Entity.Kind {
-		case gpu.KindGPU, gpu.KindGPUInstance:
-			if d.UUID == "" || d.Model == "" || d.PCIBusID == "" {
-				t.Errorf("%v lacks identity: UUID %q, model %q, PCI %q", d.Entity, d.UUID, d.Model, d.PCIBusID)
-			}
-			key := fmt.Sprint(d.Entity.Kind, d.UUID, d.InstanceID)
-			if other, dup := labels[key]; dup {
-				t.Errorf("%v and %v would have equal labels", d.Entity, other)
-			}
-			labels[key] = d.Entity
+		for _, problem := range problems(d) {
+			t.Errorf("%v %s", d.Entity, problem)
 		}
-		if d.Entity.Kind == gpu.KindGPUInstance && d.Profile == "" {
-			t.Errorf("%v has no profile", d.Entity)
+		key := labelsOf(d)
+		if other, dup := labels[key]; dup {
+			t.Errorf("%v and %v would have equal labels", d.Entity, other)
 		}
+		labels[key] = d.Entity
 	}
+	if missing := f.Kinds &^ kinds; missing != 0 {
+		t.Errorf("the topology has no %v", missing.List())
+	}
+	f.pairs(t, top)
 	before := slices.Clone(top.Devices)
 	var b gpu.Batch
 	for range 3 {
@@ -147,19 +150,105 @@ func (f Fixture) topology(t *testing.T) {
 	}
 }
 
+// isOfGPU reports whether an entity is a GPU or a part of one.
+func isOfGPU(e gpu.Entity) bool {
+	switch e.Kind {
+	case gpu.KindGPU, gpu.KindGPUInstance, gpu.KindComputeInstance:
+		return true
+	default:
+		return e.ParentKind == gpu.KindGPU
+	}
+}
+
+// problems says what is missing of a device for its labels.
+func problems(d *gpu.Device) []string {
+	var list []string
+	bad := func(when bool, what string) {
+		if when {
+			list = append(list, what)
+		}
+	}
+	bad(isOfGPU(d.Entity) && (d.UUID == "" || d.Model == "" || d.PCIBusID == ""),
+		fmt.Sprintf("lacks identity: UUID %q, model %q, PCI %q", d.UUID, d.Model, d.PCIBusID))
+	switch d.Entity.Kind {
+	case gpu.KindGPUInstance, gpu.KindComputeInstance:
+		bad(d.Profile == "", "has no profile")
+		bad(d.Entity.ParentKind != gpu.KindGPU, "is of no GPU")
+	case gpu.KindNVLink:
+		bad(d.Entity.ParentKind != gpu.KindGPU && d.Entity.ParentKind != gpu.KindNVSwitch, "is of neither a GPU nor a switch")
+	case gpu.KindCPUCore:
+		bad(d.Entity.ParentKind != gpu.KindCPU, "is of no CPU")
+	}
+	return list
+}
+
+// labelsOf returns what tells a device from every other on a page.
+func labelsOf(d *gpu.Device) string {
+	switch e := d.Entity; e.Kind {
+	case gpu.KindGPU, gpu.KindGPUInstance:
+		return fmt.Sprint(e.Kind, d.UUID, d.InstanceID)
+	case gpu.KindComputeInstance:
+		return fmt.Sprint(e.Kind, d.UUID, d.InstanceID, "/", d.ComputeID)
+	case gpu.KindNVLink:
+		return fmt.Sprint(e.Kind, e.ParentKind, e.Parent, "/", d.Link)
+	default:
+		return fmt.Sprint(e.Kind, e.ParentKind, e.Parent, "/", e.ID)
+	}
+}
+
+// pairs holds that the connections of GPUs are told once each, if asked for.
+func (f Fixture) pairs(t *testing.T, top *gpu.Topology) {
+	t.Helper()
+	if !f.Plan.Placement && len(top.Pairs) > 0 {
+		t.Errorf("%d pairs of GPUs that nobody asked for", len(top.Pairs))
+	}
+	seen := map[[2]int]bool{}
+	for _, p := range top.Pairs {
+		if p.A < 0 || p.B >= len(top.Devices) || p.A >= p.B ||
+			top.Devices[p.A].Entity.Kind != gpu.KindGPU || top.Devices[p.B].Entity.Kind != gpu.KindGPU {
+			t.Errorf("pair %v is not of two GPUs in their order", p)
+		}
+		if seen[[2]int{p.A, p.B}] {
+			t.Errorf("pair %v is told twice", p)
+		}
+		seen[[2]int{p.A, p.B}] = true
+	}
+}
+
 func (f Fixture) samples(t *testing.T) {
 	s := f.open(t)
 	top := s.Topology()
 	var b gpu.Batch
-	total := 0
+	kinds := gpu.Kinds(0)
+	served, declined := make([]bool, len(f.Plan.Fields)), make([]bool, len(f.Plan.Fields))
 	for range 3 {
 		f.read(t, s, &b)
-		total += len(b.Samples)
 		f.check(t, top, &b)
+		for _, x := range b.Samples {
+			kinds |= gpu.KindsOf(top.Devices[x.Row].Entity.Kind)
+			served[x.Field] = true
+		}
+		for _, x := range b.Faults {
+			if x.Field >= 0 {
+				declined[x.Field] = true
+			}
+		}
 		f.Settle(t)
 	}
-	if total == 0 {
+	if kinds == 0 {
 		t.Error("three reads of a healthy source gave no sample")
+	}
+	if missing := f.Kinds &^ kinds; missing != 0 {
+		t.Errorf("three reads of a healthy source gave no sample of a %v", missing.List())
+	}
+	for i := range f.Plan.Fields {
+		field := &f.Plan.Fields[i]
+		// Of events there may have been none, and what no entity is there for
+		// is the collector's to say.
+		exists := slices.ContainsFunc(top.Devices, func(d gpu.Device) bool { return field.Levels.Has(d.Entity.Kind) })
+		if exists && !served[i] && !declined[i] && !field.Events {
+			t.Errorf("%s is neither served nor declined", field.Name)
+		}
 	}
 }
 
@@ -201,6 +290,19 @@ func (f Fixture) check(t *testing.T, top *gpu.Topology, b *gpu.Batch) {
 			t.Errorf("%s of %v: events out of order", field.Name, dev.Entity)
 		}
 		last[c] = s.Time
+	}
+	isGPU := func(row int) bool {
+		return row >= 0 && row < len(top.Devices) && top.Devices[row].Entity.Kind == gpu.KindGPU
+	}
+	for _, x := range b.Peers {
+		if !f.Plan.Peers || !isGPU(x.Row) || !isGPU(x.Peer) || x.Row == x.Peer || x.Status == "" {
+			t.Errorf("state of peers %+v: not asked for, or not of two GPUs", x)
+		}
+	}
+	for _, x := range b.Health {
+		if !f.Plan.Health || x.Row < 0 || x.Row >= len(top.Devices) || x.Watch == "" {
+			t.Errorf("health check %+v: not asked for, or of nothing", x)
+		}
 	}
 	for _, x := range b.Faults {
 		if x.Err == nil {
@@ -290,8 +392,8 @@ func (f Fixture) losing(t *testing.T) {
 	f.read(t, s, &b)
 	f.check(t, top, &b)
 	for _, x := range b.Samples {
-		if x.Row == lost {
-			t.Errorf("%s of the lost GPU is still served", f.Plan.Fields[x.Field].Name)
+		if x.Row == lost || top.ParentRow(x.Row) == lost {
+			t.Errorf("%s of %v is still served, of the GPU that is lost", f.Plan.Fields[x.Field].Name, top.Devices[x.Row].Entity)
 		}
 	}
 	if !slices.ContainsFunc(b.Faults, func(x gpu.Fault) bool {
