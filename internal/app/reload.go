@@ -15,6 +15,7 @@ import (
 // failure at any step changes nothing and shows in the reload series.
 type reloader struct {
 	apply func(context.Context) (hash uint64, err error)
+	last  uint64 // hash of the configuration in force
 	log   *slog.Logger
 	asked chan request
 	busy  atomic.Bool
@@ -51,6 +52,7 @@ func newReloader(reg prometheus.Registerer, log *slog.Logger, apply func(context
 
 // took notes that the configuration with this hash is in force.
 func (r *reloader) took(hash uint64) {
+	r.last = hash
 	r.successful.Set(1)
 	r.at.Set(float64(time.Now().UnixNano()) / 1e9)
 	r.hash.Set(float64(hash)) // 48 bits, which a float64 holds exactly
@@ -88,10 +90,14 @@ func (r *reloader) run(ctx context.Context, hangup <-chan struct{}) {
 		r.busy.Store(true)
 		hash, err := r.apply(ctx)
 		r.busy.Store(false)
-		if err != nil {
+		switch {
+		case err != nil:
 			r.successful.Set(0)
 			r.log.Error("Reload refused; everything goes on as before", "why", req.why, "error", err)
-		} else {
+		case hash == r.last:
+			r.took(hash)
+			r.log.Info("Configuration reloaded: its files say what they said before; flags and variables are those of the start, and take a restart to change", "why", req.why)
+		default:
 			r.took(hash)
 			r.log.Info("Configuration reloaded", "why", req.why)
 		}

@@ -57,7 +57,7 @@ type sources struct {
 }
 
 func newSources(start time.Time, registry prometheus.Registerer, log *slog.Logger) *sources {
-	return &sources{start: start, registry: registry, log: log, nvml: nvml.New(nvml.Options{}), replaced: make(chan struct{}, 1), pods: cgroup.NewResolver(os.DirFS("/proc")),
+	return &sources{start: start, registry: registry, log: log, nvml: nvml.New(nvml.Options{Log: log}), replaced: make(chan struct{}, 1), pods: cgroup.NewResolver(os.DirFS("/proc")),
 		kubernetes: kubernetes{registry: registry, log: log}}
 }
 

@@ -4,8 +4,11 @@ import (
 	"context"
 	"crypto/sha256"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -23,25 +26,43 @@ const recheck = 30 * time.Second
 // watches the folders, not the files: a ConfigMap's file is a link to a link,
 // and what changes is the folder in between.
 type fileWatch struct {
-	files   []string
 	changed func()
 	log     *slog.Logger
+
+	mu   sync.Mutex
+	sums map[string][sha256.Size]byte // of the files, as they were last looked at
+
+	told map[string]bool // folders that cannot be watched; run's own
+}
+
+// follow makes files the ones that are watched, as the configuration that was
+// just read names them. What is to be read from those that are new must be read
+// afterwards, so that no change of them is missed.
+func (w *fileWatch) follow(files []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	sums := make(map[string][sha256.Size]byte, len(files))
+	for _, f := range files {
+		sum, known := w.sums[f]
+		if !known {
+			sum = sumOf(f)
+		}
+		sums[f] = sum
+	}
+	w.sums = sums
 }
 
 func (w *fileWatch) run(ctx context.Context) {
-	last := w.sums()
+	w.told = map[string]bool{}
 	var events chan fsnotify.Event
 	var failures chan error
-	if watcher, err := fsnotify.NewWatcher(); err != nil {
+	watcher, err := fsnotify.NewWatcher()
+	if err != nil {
 		w.log.Warn("Files are looked at now and then only", "every", recheck, "error", err)
 	} else {
 		defer watcher.Close()
-		for dir := range w.folders() {
-			if err := watcher.Add(dir); err != nil {
-				w.log.Warn("A folder is looked at now and then only", "folder", dir, "every", recheck, "error", err)
-			}
-		}
 		events, failures = watcher.Events, watcher.Errors
+		w.watchFolders(watcher)
 	}
 	quiet := time.NewTimer(recheck)
 	defer quiet.Stop()
@@ -55,38 +76,62 @@ func (w *fileWatch) run(ctx context.Context) {
 			w.log.Warn("The file watch missed something; looking at the files", "error", err)
 			quiet.Reset(settle)
 		case <-quiet.C:
-			if now := w.sums(); now != last {
-				last = now
+			if w.differ() {
 				w.changed()
+			}
+			if watcher != nil {
+				w.watchFolders(watcher)
 			}
 			quiet.Reset(recheck)
 		}
 	}
 }
 
-// folders returns every folder on the way to a file's content.
-func (w *fileWatch) folders() map[string]bool {
-	dirs := map[string]bool{}
-	for _, f := range w.files {
-		dirs[filepath.Dir(f)] = true
+// watchFolders watches every folder on the way to a file's content, beside
+// those that are watched already.
+func (w *fileWatch) watchFolders(watcher *fsnotify.Watcher) {
+	w.mu.Lock()
+	files := slices.Collect(maps.Keys(w.sums))
+	w.mu.Unlock()
+	watched := watcher.WatchList()
+	for _, f := range files {
+		dirs := []string{filepath.Dir(f)}
 		if real, err := filepath.EvalSymlinks(f); err == nil {
-			dirs[filepath.Dir(real)] = true
+			dirs = append(dirs, filepath.Dir(real))
+		}
+		for _, dir := range dirs {
+			if slices.Contains(watched, dir) {
+				continue
+			}
+			watched = append(watched, dir)
+			if err := watcher.Add(dir); err != nil && !w.told[dir] {
+				w.told[dir] = true
+				w.log.Warn("A folder is looked at now and then only", "folder", dir, "every", recheck, "error", err)
+			}
 		}
 	}
-	return dirs
 }
 
-// sums is a fingerprint of the contents of all files. A file that cannot be
-// read has one of its own, so that its coming and going are changes.
-func (w *fileWatch) sums() [sha256.Size]byte {
-	all := sha256.New()
-	for _, f := range w.files {
-		content, err := os.ReadFile(f)
-		if err != nil {
-			content = []byte("unreadable: " + err.Error())
-		}
-		sum := sha256.Sum256(content)
-		all.Write(sum[:])
+// differ reports whether the content of a file is another than when it was last
+// looked at.
+func (w *fileWatch) differ() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	differ := false
+	for f, before := range w.sums {
+		now := sumOf(f)
+		differ = differ || now != before
+		w.sums[f] = now
 	}
-	return [sha256.Size]byte(all.Sum(nil))
+	return differ
+}
+
+// sumOf is a fingerprint of a file's content. A file that cannot be read has one
+// of its own, so that its coming and going are changes.
+func sumOf(file string) [sha256.Size]byte {
+	content, err := os.ReadFile(file)
+	if err != nil {
+		content = []byte("unreadable: " + err.Error())
+	}
+	return sha256.Sum256(content)
 }

@@ -287,6 +287,15 @@ func TestSIGHUP(t *testing.T) {
 	}
 	r.signal(syscall.SIGHUP)
 	r.until("\nDCGM_FI_DEV_POWER_USAGE{", "dcgm_exporter_config_last_reload_successful 1")
+	if strings.Contains(r.said(), "take a restart") {
+		t.Errorf("a change is told as none:\n%s", r.said())
+	}
+
+	// Who changed the environment of the unit learns that this is not read.
+	r.signal(syscall.SIGHUP)
+	until(t, "a word that nothing has changed", func() bool {
+		return strings.Contains(r.said(), "flags and variables are those of the start, and take a restart to change")
+	})
 }
 
 func TestExitCodes(t *testing.T) {
