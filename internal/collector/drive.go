@@ -18,7 +18,7 @@ import (
 func (l *Loop) drive(ctx context.Context, call func(context.Context)) error {
 	begin := time.Now()
 	l.pending.Store(begin.UnixNano())
-	callCtx, cancel := context.WithTimeout(ctx, l.opt.ReadTimeout)
+	callCtx, cancel := context.WithTimeout(ctx, l.opt.readTimeout())
 	defer cancel()
 	l.worker.start(func() { call(callCtx) })
 	if l.returned(ctx) {
@@ -26,7 +26,7 @@ func (l *Loop) drive(ctx context.Context, call func(context.Context)) error {
 		return nil
 	}
 
-	late := time.NewTicker(max(l.opt.Plan.Interval, l.opt.ReadTimeout))
+	late := time.NewTicker(max(l.opt.Plan.Interval, l.opt.readTimeout()))
 	defer late.Stop()
 	wedged := time.NewTimer(l.opt.HangLimit)
 	defer wedged.Stop()
@@ -65,7 +65,7 @@ func (l *Loop) drive(ctx context.Context, call func(context.Context)) error {
 // returned waits for a call that returns at once, as nearly all do, so that
 // they cost no timers and no reload is refused for them.
 func (l *Loop) returned(ctx context.Context) bool {
-	timer := time.NewTimer(min(time.Second, l.opt.ReadTimeout))
+	timer := time.NewTimer(min(time.Second, l.opt.readTimeout()))
 	defer timer.Stop()
 	select {
 	case <-l.worker.done:

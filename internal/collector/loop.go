@@ -73,7 +73,6 @@ func (o Options) withDefaults() Options {
 			*d = value
 		}
 	}
-	set(&o.ReadTimeout, min(max(o.Plan.Interval, time.Second), 10*time.Second))
 	set(&o.HangLimit, 2*time.Minute)
 	set(&o.AttributeTimeout, 2*time.Second)
 	set(&o.CloseTimeout, 4*time.Second)
@@ -85,6 +84,14 @@ func (o Options) withDefaults() Options {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	return o
+}
+
+// readTimeout is ReadTimeout, or the one of the plan's interval.
+func (o *Options) readTimeout() time.Duration {
+	if o.ReadTimeout > 0 {
+		return o.ReadTimeout
+	}
+	return min(max(o.Plan.Interval, time.Second), 10*time.Second)
 }
 
 // A Change is what a reload replaces.
@@ -150,6 +157,7 @@ func New(opt Options) *Loop {
 	l.shares.virtual = opt.VirtualGPUs
 	l.opt.Plan, l.inputs = planFor(opt.Plan, opt.Attributors)
 	l.attribute(opt.Attributors)
+	l.metrics.paused.set(l.opt.Plan, false)
 	l.publishEmpty(ErrStarting)
 	return l
 }
@@ -268,16 +276,17 @@ func (l *Loop) end(ctx context.Context, err error) error {
 
 // open opens a session and its table.
 func (l *Loop) open(ctx context.Context, cause string) error {
-	session, err := l.connect(ctx, l.opt.Source, l.opt.Plan)
+	session, paused, err := l.connect(ctx, l.opt.Source, l.opt.Plan)
 	if err != nil {
 		return err
 	}
-	l.adopt(session, cause)
+	l.adopt(session, paused, cause)
 	return nil
 }
 
-func (l *Loop) adopt(session Session, cause string) {
+func (l *Loop) adopt(session Session, paused bool, cause string) {
 	l.session = session
+	l.metrics.paused.set(l.opt.Plan, paused)
 	l.table = newTable(session.Topology(), l.opt.Plan, l.events)
 	l.shares.bind(session.Topology(), l.opt.Plan, l.inputs)
 	l.metrics.sessions.WithLabelValues(cause).Inc()
@@ -287,19 +296,22 @@ func (l *Loop) adopt(session Session, cause string) {
 		"driver", t.Driver, "library", t.Library, "entities", len(t.Devices))
 }
 
-// connect opens a session on the worker.
-func (l *Loop) connect(ctx context.Context, source Source, plan *gpu.Plan) (Session, error) {
-	var session Session
-	var err error
-	paused := l.profilingPaused
+// connect opens a session on the worker, and reports whether its profiling is
+// paused.
+func (l *Loop) connect(ctx context.Context, source Source, plan *gpu.Plan) (session Session, paused bool, err error) {
+	if l.profilingPaused {
+		same := *plan
+		same.ProfilingPaused = true
+		plan = &same
+	}
 	if waitErr := l.drive(ctx, func(ctx context.Context) {
-		if session, err = source.Open(ctx, plan); err == nil {
-			l.keepPaused(ctx, session, paused)
+		if session, err = source.Open(ctx, plan); err == nil && plan.ProfilingPaused {
+			paused = l.keepPaused(ctx, session)
 		}
 	}); waitErr != nil {
-		return nil, waitErr
+		return nil, false, waitErr
 	}
-	return session, err
+	return session, paused, err
 }
 
 // serve reads the open session on every tick until it ends. It returns whether
@@ -468,13 +480,14 @@ func (l *Loop) replace(c Change) {
 	l.opt.Plan, l.inputs = planFor(c.Plan, c.Attributors)
 	l.shares.podOf, l.tally.podOf = c.PodOf, c.PodOf
 	l.attribute(c.Attributors)
+	l.metrics.paused.set(l.opt.Plan, l.profilingPaused)
 }
 
 // swap opens and reads a session for the change, and puts it in the place of
 // the present one, to be read at once. On an error everything stays.
 func (l *Loop) swap(ctx context.Context, c Change) error {
 	plan, _ := planFor(c.Plan, c.Attributors)
-	next, err := l.connect(ctx, c.Source, plan)
+	next, paused, err := l.connect(ctx, c.Source, plan)
 	if err != nil {
 		return fmt.Errorf("open the new session: %w", err)
 	}
@@ -491,7 +504,7 @@ func (l *Loop) swap(ctx context.Context, c Change) error {
 		return fmt.Errorf("read the new session: %w", err)
 	}
 	l.replace(c)
-	l.adopt(next, causeReload)
+	l.adopt(next, paused, causeReload)
 	if l.over(ctx, closeErr) {
 		return closeErr
 	}

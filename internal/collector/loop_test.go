@@ -280,6 +280,37 @@ func TestFirstPageIsThereAtOnce(t *testing.T) {
 	})
 }
 
+// How long a call may take before the page says so goes with the interval, also
+// when a reload changes that.
+func TestReadTimeoutFollowsTheInterval(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{gpus: 1}
+		plan := testPlan()
+		plan.Interval = time.Second
+		r := start(t, f, func(o *collector.Options) { o.Plan = plan })
+		if err := r.loop.Reload(t.Context(), collector.Change{Source: collector.SourceOf(f.Open), Plan: testPlan()}); err != nil {
+			t.Fatal(err)
+		}
+		f.set(func() {
+			f.read = func(_ context.Context, b *gpu.Batch) error {
+				time.Sleep(interval / 2) // a call, on the bubble's clock
+				b.Add(0, 0, gpu.Int(7), time.Now())
+				return nil
+			}
+		})
+		r.wait(4 * interval)
+		r.has("UTIL{0} 7")
+		for _, page := range r.all() {
+			if strings.Contains(page, "error timeout") {
+				t.Errorf("half an interval is told as a timeout:\n%s", page)
+			}
+		}
+		f.set(func() { f.read = nil })
+		r.wait(interval)
+		r.stop()
+	})
+}
+
 func TestSamplesAreJudgedOneByOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{gpus: 3}

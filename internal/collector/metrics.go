@@ -1,6 +1,9 @@
 package collector
 
 import (
+	"slices"
+	"sync/atomic"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
@@ -39,6 +42,7 @@ const (
 type metrics struct {
 	success      prometheus.Gauge
 	released     prometheus.Gauge
+	paused       *pausedGauge
 	duration     prometheus.Gauge
 	lastSuccess  prometheus.Gauge
 	failures     *prometheus.CounterVec
@@ -63,6 +67,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Name: "dcgm_exporter_released",
 			Help: "Whether the driver is let go of because somebody asked for it.",
 		}),
+		paused: newPausedGauge(),
 		duration: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "dcgm_exporter_collect_duration_seconds",
 			Help: "How long the latest collection cycle took.",
@@ -109,7 +114,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		Help: "XIDs of the kernel's log of GPUs that the exporter does not watch.",
 	})
 	reg.MustRegister(m.unplaced)
-	reg.MustRegister(m.success, m.released, m.duration, m.lastSuccess, m.failures, m.sessions, m.dropped,
+	reg.MustRegister(m.success, m.released, m.paused, m.duration, m.lastSuccess, m.failures, m.sessions, m.dropped,
 		m.attribution, m.attributeFor, m.source, m.scaled, m.ownersDropped)
 	for _, what := range []string{scaledUtilization, scaledMemory} {
 		m.scaled.WithLabelValues(what)
@@ -127,4 +132,37 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 func (m *metrics) describe(t *gpu.Topology) {
 	m.source.Reset()
 	m.source.WithLabelValues(t.Source, t.Driver, t.Library).Set(1)
+}
+
+// A pausedGauge is dcgm_exporter_profiling_paused. It is exported where
+// profiling is asked for alone: elsewhere there is nothing to pause.
+type pausedGauge struct {
+	desc  *prometheus.Desc
+	value atomic.Pointer[float64] // nil where it is not asked for
+}
+
+func newPausedGauge() *pausedGauge {
+	return &pausedGauge{desc: prometheus.NewDesc("dcgm_exporter_profiling_paused",
+		"Whether the profiling counters are left to somebody else on request.", nil, nil)}
+}
+
+func (g *pausedGauge) set(plan *gpu.Plan, paused bool) {
+	if !slices.ContainsFunc(plan.Fields, func(f gpu.Field) bool { return f.Profiling }) {
+		g.value.Store(nil)
+		return
+	}
+	value := 0.0
+	if paused {
+		value = 1
+	}
+	g.value.Store(&value)
+}
+
+// Describe and Collect implement prometheus.Collector.
+func (g *pausedGauge) Describe(descs chan<- *prometheus.Desc) { descs <- g.desc }
+
+func (g *pausedGauge) Collect(metrics chan<- prometheus.Metric) {
+	if value := g.value.Load(); value != nil {
+		metrics <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, *value)
+	}
 }

@@ -20,7 +20,9 @@ var errTakenBack = errors.New("the driver was taken back before it had been let 
 // A Profiler is a Session that can let go of the hardware counters of the
 // profiling fields, of which a GPU has one set, so that another profiler can
 // have them. Both methods are called as Read is, never concurrently. They
-// return an error that wraps gpu.ErrNotSupported where the source cannot.
+// return an error that wraps gpu.ErrNotSupported where the source cannot, and
+// change nothing where it is as asked already. A session that is opened for a
+// plan with ProfilingPaused set is paused from the first.
 type Profiler interface {
 	PauseProfiling(context.Context) error
 	ResumeProfiling(context.Context) error
@@ -151,6 +153,7 @@ func (l *Loop) take(o order) {
 		l.hold.acquired = append(l.hold.acquired, o.reply)
 	case orderPause, orderResume:
 		l.profilingPaused = o.kind == orderPause
+		l.metrics.paused.set(l.opt.Plan, l.profilingPaused)
 		o.reply <- nil
 	}
 }
@@ -180,6 +183,7 @@ func (l *Loop) obey(ctx context.Context, o order) error {
 	}
 	if err == nil {
 		l.profilingPaused = pause
+		l.metrics.paused.set(l.opt.Plan, pause)
 		l.opt.Log.Info("Profiling", "paused", pause)
 	}
 	o.reply <- err
@@ -198,15 +202,14 @@ func setProfiling(ctx context.Context, s Session, pause bool) error {
 	return p.ResumeProfiling(ctx)
 }
 
-// keepPaused pauses the profiling of a session that was just opened, before it
-// is read. It runs on the worker.
-func (l *Loop) keepPaused(ctx context.Context, s Session, paused bool) {
-	if !paused {
-		return
-	}
-	if err := setProfiling(ctx, s, true); err != nil && !errors.Is(err, gpu.ErrNotSupported) {
+// keepPaused makes sure that the profiling of a session that was just opened is
+// paused, and reports whether it is. It runs on the worker.
+func (l *Loop) keepPaused(ctx context.Context, s Session) bool {
+	err := setProfiling(ctx, s, true)
+	if err != nil && !errors.Is(err, gpu.ErrNotSupported) {
 		l.opt.Log.Warn("Profiling goes on in the new session, though it was paused", "error", err)
 	}
+	return err == nil
 }
 
 // dismiss answers those who still wait when Run ends.

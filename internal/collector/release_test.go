@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	dto "github.com/prometheus/client_model/go"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
@@ -226,7 +227,7 @@ type profiled struct {
 
 func (p *profiled) Open(ctx context.Context, plan *gpu.Plan) (*profiledSession, error) {
 	s, err := p.fake.Open(ctx, plan)
-	p.did(err, "open")
+	p.did(err, map[bool]string{false: "open", true: "open-paused"}[plan.ProfilingPaused])
 	return &profiledSession{fakeSession: s, source: p}, err
 }
 
@@ -260,7 +261,9 @@ func (s *profiledSession) ResumeProfiling(context.Context) error {
 func TestProfilingStaysPaused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &profiled{fake: fake{gpus: 1}}
-		r := start(t, &p.fake, func(o *collector.Options) { o.Source = collector.SourceOf(p.Open) })
+		plan := testPlan()
+		plan.Fields[2].Profiling = true
+		r := start(t, &p.fake, func(o *collector.Options) { o.Source, o.Plan = collector.SourceOf(p.Open), plan })
 		step := func(what string, do func() error, want string) {
 			t.Helper()
 			if err := do(); err != nil {
@@ -274,22 +277,29 @@ func TestProfilingStaysPaused(t *testing.T) {
 		pause := func() error { return r.loop.PauseProfiling(t.Context()) }
 		resume := func() error { return r.loop.ResumeProfiling(t.Context()) }
 		step("start", func() error { return nil }, "open")
+		r.metric("dcgm_exporter_profiling_paused{} 0")
 		step("pause", pause, "pause")
-		step("a new session", func() error { p.session.end(gpu.ErrTopology); return nil }, "open pause")
+		r.metric("dcgm_exporter_profiling_paused{} 1")
+		step("a new session", func() error { p.session.end(gpu.ErrTopology); return nil }, "open-paused pause")
 		step("a reload", func() error {
-			return r.loop.Reload(t.Context(), collector.Change{Source: collector.SourceOf(p.Open), Plan: testPlan()})
-		}, "open pause")
+			return r.loop.Reload(t.Context(), collector.Change{Source: collector.SourceOf(p.Open), Plan: plan})
+		}, "open-paused pause")
+		r.metric("dcgm_exporter_profiling_paused{} 1")
 		step("resume", resume, "resume")
+		r.metric("dcgm_exporter_profiling_paused{} 0")
 		step("a release", func() error { return r.loop.Release(t.Context(), 0) }, "")
 		step("pause while released", pause, "")
-		step("back", func() error { return r.loop.Acquire(t.Context()) }, "open pause")
+		r.metric("dcgm_exporter_profiling_paused{} 1")
+		step("back", func() error { return r.loop.Acquire(t.Context()) }, "open-paused pause")
 		p.set(func() { p.refuses = gpu.ErrPermission })
 		if err := resume(); !errors.Is(err, gpu.ErrPermission) {
 			t.Errorf("refused: %v", err)
 		}
+		r.metric("dcgm_exporter_profiling_paused{} 1")
 		p.said()
-		step("after a refusal", func() error { p.session.end(gpu.ErrTopology); return nil }, "open pause")
+		step("after a refusal", func() error { p.session.end(gpu.ErrTopology); return nil }, "open-paused pause")
 		r.has("UTIL{0} 50")
+		r.metric("dcgm_exporter_profiling_paused{} 0") // it is not, though it was asked for
 		r.stop()
 	})
 }
@@ -297,6 +307,11 @@ func TestProfilingStaysPaused(t *testing.T) {
 func TestProfilingOfASourceThatHasNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t, &fake{gpus: 1}, nil)
+		if families, err := r.reg.Gather(); err != nil || slices.ContainsFunc(families, func(f *dto.MetricFamily) bool {
+			return f.GetName() == "dcgm_exporter_profiling_paused"
+		}) {
+			t.Errorf("a series of profiling where none is asked for; %v", err)
+		}
 		if err := r.loop.PauseProfiling(t.Context()); !errors.Is(err, gpu.ErrNotSupported) {
 			t.Errorf("PauseProfiling: %v, want gpu.ErrNotSupported", err)
 		}

@@ -25,14 +25,16 @@ var errPaused = fmt.Errorf("dcgm: %w: profiling is paused", gpu.ErrUnavailable)
 type profilingState struct {
 	pauses *pauses
 	every  time.Duration // between tries; see retryProfiling
-	paused bool
-	held   []heldWatch
-	tried  time.Time // the latest try of what is held
-	others time.Time // when a watch of other fields last had a new value
+	paused bool          // the profiling fields are not read
+	// ordered: this session had the engine pause, and counts in pauses.
+	ordered bool
+	held    []heldWatch
+	tried   time.Time // the latest try of what is held
+	others  time.Time // when a watch of other fields last had a new value
 }
 
 // A heldWatch is a profiling watch that the engine refuses for now, since
-// another profiler has the counters.
+// another profiler has the counters, or that is not asked for during a pause.
 type heldWatch struct {
 	rows, fields []int
 	sampling
@@ -69,18 +71,45 @@ func (s *Session) PauseProfiling(ctx context.Context) error {
 	if err := s.orderable(ctx); err != nil {
 		return err
 	}
-	if err := s.engine.pauseProfiling(); err != nil {
+	if err := s.orderPause(); err != nil {
 		return s.failedOrder(err)
 	}
 	s.prof.paused = true
+	return nil
+}
+
+// orderPause has the engine pause.
+func (s *Session) orderPause() error {
+	if err := s.engine.pauseProfiling(); err != nil {
+		return err
+	}
+	s.prof.ordered = true
 	s.prof.pauses.add(s.addr.String(), 1)
 	return nil
 }
 
+// beginPaused pauses before anything is watched, where the plan says so: a
+// watch would take the counters from whoever they were left to. An engine that
+// cannot pause is watched without them all the same.
+func (s *Session) beginPaused() error {
+	if !s.plan.ProfilingPaused {
+		return nil
+	}
+	s.prof.paused = true
+	err := s.orderPause()
+	if err == nil || s.isOver(err) {
+		return err
+	}
+	s.log.Warn("The engine does not pause profiling; its fields are not watched", "error", s.inWords(err))
+	return nil
+}
+
 // ResumeProfiling ends what PauseProfiling began. Samples of before are not
-// reported any more.
+// reported any more. It also ends a pause that somebody else left at the
+// engine, as a process that was killed does.
 func (s *Session) ResumeProfiling(ctx context.Context) error {
-	if !s.prof.paused {
+	left := slices.ContainsFunc(s.prof.held, func(h heldWatch) bool { return hasCode(h.err, codePaused) })
+	if !s.prof.paused && !left {
 		return nil
 	}
 	if err := s.orderable(ctx); err != nil {
@@ -96,12 +125,16 @@ func (s *Session) ResumeProfiling(ctx context.Context) error {
 		}
 		w.advanced = now
 	}
-	if err := s.engine.resumeProfiling(); err != nil {
-		return s.failedOrder(err)
+	if s.prof.ordered || left {
+		if err := s.engine.resumeProfiling(); err != nil {
+			return s.failedOrder(err)
+		}
 	}
-	s.prof.paused = false
+	if s.prof.ordered {
+		s.prof.pauses.add(s.addr.String(), -1)
+	}
+	s.prof.paused, s.prof.ordered = false, false
 	s.prof.tried = time.Time{}
-	s.prof.pauses.add(s.addr.String(), -1)
 	return nil
 }
 
@@ -150,10 +183,10 @@ func (s *Session) forget(w *watch) error {
 // leaveProfiling undoes a pause when the session closes, unless the session
 // that follows has paused as well.
 func (s *Session) leaveProfiling(engineGone bool) error {
-	if !s.prof.paused {
+	if !s.prof.ordered {
 		return nil
 	}
-	s.prof.paused = false
+	s.prof.paused, s.prof.ordered = false, false
 	if left := s.prof.pauses.add(s.addr.String(), -1); left > 0 || engineGone {
 		return nil
 	}
@@ -163,16 +196,12 @@ func (s *Session) leaveProfiling(engineGone bool) error {
 // isHeld reports whether an engine refuses a profiling watch only as long as
 // another profiler has the counters.
 func isHeld(err error) bool {
+	return hasCode(err, codeInUse) || hasCode(err, codeProfilingLibrary) || hasCode(err, codePaused)
+}
+
+func hasCode(err error, code int) bool {
 	var r *resultError
-	if !errors.As(err, &r) {
-		return false
-	}
-	switch r.code {
-	case codeInUse, codeProfilingLibrary, codePaused:
-		return true
-	default:
-		return false
-	}
+	return errors.As(err, &r) && r.code == code
 }
 
 // hold keeps a refused watch for another try.
@@ -182,7 +211,8 @@ func (s *Session) hold(rows, fields []int, key sampling, err error) {
 	s.prof.tried = time.Now()
 }
 
-// retryHeld tries what is held, if it is time. Only a lost engine is an error.
+// retryHeld tries what is held, if it is time. A field that the engine refuses
+// for another reason costs itself alone. After an error only another session helps.
 func (s *Session) retryHeld(now time.Time) error {
 	p := &s.prof
 	if p.paused || len(p.held) == 0 || now.Sub(p.tried) < p.every {
@@ -199,9 +229,13 @@ func (s *Session) retryHeld(now time.Time) error {
 		case s.isOver(err) || s.isForgotten(err):
 			p.held = append(p.held, held[i:]...)
 			return err
-		default:
+		case isHeld(err) || errors.Is(err, gpu.ErrTimeout):
 			h.err = s.inWords(err)
 			p.held = append(p.held, h)
+		default:
+			if err := s.watchChunks(h.rows, h.fields, h.sampling); err != nil {
+				return err // some of it may be watched by now: only a new session tells
+			}
 		}
 	}
 	return nil

@@ -269,3 +269,122 @@ func TestProfilingThatIsNotStale(t *testing.T) {
 		})
 	}
 }
+
+func pausedPlan(fields ...gpu.Field) *gpu.Plan {
+	plan := planOf(append([]gpu.Field{field(150, onGPU)}, fields...)...)
+	plan.ProfilingPaused = true
+	return plan
+}
+
+// A session that is opened paused never asks for the counters, not for a
+// moment, whether the engine can pause or not; they come when it is resumed.
+func TestOpenedPaused(t *testing.T) {
+	without := fakedcgm.New(t, world()...)
+	if err := open(t, without, planOf(field(150, onGPU)), dcgm.Options{}).Close(); err != nil {
+		t.Fatal(err)
+	}
+	begun := without.Calls()["dcgmWatchFields"]
+	for name, c := range map[string]struct {
+		script, remote string
+		pauses         int64
+	}{
+		"embedded":     {"", "", 1},
+		"remote":       {"", "10.0.0.9", 1},
+		"cannot pause": {"fail dcgmProfPause -36", "", 0},
+		"may not":      {"fail dcgmProfPause -29", "10.0.0.9", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := fakedcgm.New(t, world(c.script)...)
+			s := open(t, e, pausedPlan(profiling(1001)), dcgm.Options{Remote: c.remote}.RetryProfiling(time.Nanosecond))
+			order(t, s.PauseProfiling)
+			for range 3 {
+				if diff := cmp.Diff(unprofiled, shown(s, read(t, s))); diff != "" {
+					t.Errorf("paused (-want +got):\n%s", diff)
+				}
+			}
+			if n := e.Calls()["dcgmWatchFields"]; n != begun {
+				t.Errorf("%d watches were begun, want %d, as without profiling", n, begun)
+			}
+			if n := e.Open()["pauses"]; n != c.pauses {
+				t.Errorf("%d pauses at the engine, want %d", n, c.pauses)
+			}
+			order(t, s.ResumeProfiling)
+			readUntilShown(t, s, profiled)
+			if n := e.Calls()["dcgmProfResume"]; n != c.pauses {
+				t.Errorf("the engine was resumed %d times, paused %d times", n, c.pauses)
+			}
+			if n := e.Open()["pauses"]; n != 0 {
+				t.Errorf("%d pauses at the engine after the resume", n)
+			}
+		})
+	}
+}
+
+// In a reload two sessions overlap, and the pause does not end in between.
+func TestPauseOutlastsAReload(t *testing.T) {
+	e := fakedcgm.New(t, world()...)
+	src := dcgm.New(dcgm.Options{})
+	first, err := src.Open(t.Context(), profilingPlan())
+	if err != nil {
+		t.Fatal(err)
+	}
+	order(t, first.PauseProfiling)
+	next, err := src.Open(t.Context(), pausedPlan(profiling(1001)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if n := e.Calls()["dcgmProfResume"]; n != 0 || e.Open()["pauses"] != 1 {
+		t.Errorf("resumed %d times, %d pauses", n, e.Open()["pauses"])
+	}
+	order(t, next.ResumeProfiling)
+	readUntilShown(t, next, profiled)
+	if err := next.Close(); err != nil {
+		t.Fatal(err)
+	}
+	checkClosed(t, e)
+}
+
+// What was not asked for in time is isolated late: one field that the engine
+// does not know costs itself alone.
+func TestHeldFieldsAreIsolated(t *testing.T) {
+	e := fakedcgm.New(t, world("unknown 1004")...)
+	s := open(t, e, pausedPlan(profiling(1001), profiling(1004), profiling(1005)), dcgm.Options{})
+	order(t, s.ResumeProfiling)
+	var want []string
+	for _, line := range profiled {
+		want = append(want, line)
+		if entity, _, ok := strings.Cut(line, " #1 "); ok {
+			want = append(want, entity+" #2 not_supported", entity+" #3 0.5")
+		}
+	}
+	readUntilShown(t, s, want)
+	before := e.Calls()["dcgmFieldGroupCreate"]
+	for range 3 {
+		read(t, s)
+	}
+	if n := e.Calls()["dcgmFieldGroupCreate"] - before; n != 0 {
+		t.Errorf("the refused field was asked for again, %d times", n)
+	}
+}
+
+// A pause that a process left at the engine when it was killed ends with a
+// resume of the next one.
+func TestResumeOfAPauseOfOthers(t *testing.T) {
+	e := fakedcgm.New(t, world("profiler -54")...)
+	s := open(t, e, profilingPlan(), dcgm.Options{})
+	if diff := cmp.Diff(unprofiled, shown(s, read(t, s))); diff != "" {
+		t.Errorf("held (-want +got):\n%s", diff)
+	}
+	if err := s.ResumeProfiling(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := e.Calls()["dcgmProfResume"]; n != 1 {
+		t.Errorf("the engine was resumed %d times", n)
+	}
+	e.Remove("profiler")
+	order(t, s.ResumeProfiling)
+	readUntilShown(t, s, profiled)
+}

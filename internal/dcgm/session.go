@@ -59,7 +59,7 @@ type cell struct{ row, field int }
 
 // open does the work of Source.Open. What it leaves half done, abandon undoes.
 func (s *Session) open(ctx context.Context) error {
-	steps := []func() error{s.readVersions, s.discover, s.watchAll, s.watchHealth, s.engine.update}
+	steps := []func() error{s.readVersions, s.beginPaused, s.discover, s.watchAll, s.watchHealth, s.engine.update}
 	for _, step := range steps {
 		if err := ctx.Err(); err != nil {
 			return err

@@ -153,6 +153,10 @@ func (s *Session) watchCapable(rows, fields []int, key sampling) error {
 		parts[i].rows = append(parts[i].rows, row)
 	}
 	for _, p := range parts {
+		if s.prof.paused {
+			s.prof.held = append(s.prof.held, heldWatch{p.rows, p.fields, key, errPaused})
+			continue
+		}
 		if err := s.watchChunks(p.rows, p.fields, key); err != nil {
 			return err
 		}
