@@ -116,9 +116,9 @@ func TestLinkMetric(t *testing.T) {
 func TestProfileOf(t *testing.T) {
 	tests := []struct{ name, want string }{
 		{"NVIDIA H100 80GB HBM3 MIG 1g.10gb", "1g.10gb"},
-		{"NVIDIA A100-SXM4-40GB MIG 1c.3g.20gb", "3g.20gb"},
+		{"NVIDIA A100-SXM4-40GB MIG 1c.3g.20gb", "1c.3g.20gb"},
 		{"NVIDIA A100-SXM4-40GB MIG 1g.5gb+me", "1g.5gb+me"},
-		{"NVIDIA H100 80GB HBM3 MIG 2c.4g.40gb+gfx", "4g.40gb+gfx"},
+		{"NVIDIA H100 80GB HBM3 MIG 2c.4g.40gb+gfx", "2c.4g.40gb+gfx"},
 		{"MIG 7g.79gb", "7g.79gb"},
 		{"NVIDIA A30", ""},
 		{"", ""},
@@ -130,8 +130,8 @@ func TestProfileOf(t *testing.T) {
 	}
 }
 
-// A profile that NVML names comes out as it went in, whatever the board and
-// the compute instance are called.
+// A profile that NVML names comes out as it went in, whatever the board is
+// called, and that of the GPU instance out of a compute instance's.
 func FuzzProfileOf(f *testing.F) {
 	f.Add("NVIDIA H100 80GB HBM3", uint8(0), "1g.10gb")
 	f.Add("", uint8(2), "3g.40gb+me")
@@ -141,12 +141,13 @@ func FuzzProfileOf(f *testing.F) {
 			!ok || !strings.HasSuffix(slices, "g") {
 			return // no name that NVML gives
 		}
-		name := board + " MIG "
+		own := profile
 		if compute > 0 {
-			name += string('0'+rune(compute%8)) + "c."
+			own = string('0'+rune(compute%8)) + "c." + profile
 		}
-		if got := profileOf(name + profile); got != profile {
-			t.Errorf("profileOf(%q) = %q, want %q", name+profile, got, profile)
+		name := board + " MIG " + own
+		if got := profileOf(name); got != own || gpu.InstanceProfile(got) != profile {
+			t.Errorf("profileOf(%q) = %q of the instance %q, want %q of %q", name, got, gpu.InstanceProfile(got), own, profile)
 		}
 	})
 }

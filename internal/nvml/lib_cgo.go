@@ -93,6 +93,7 @@ func (src *Source) Open(ctx context.Context, plan *gpu.Plan) (*Session, error) {
 		symbols: symbols{lookup: src.api.Extensions().LookupSymbol, known: map[string]bool{}},
 		plan:    plan,
 		reprobe: src.opt.Reprobe,
+		log:     src.opt.Log,
 		done:    make(chan struct{}),
 	}
 	if err := s.start(); err != nil {

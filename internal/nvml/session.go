@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -19,6 +20,7 @@ type Session struct {
 	symbols  symbols
 	plan     *gpu.Plan
 	reprobe  time.Duration
+	log      *slog.Logger
 	topology *gpu.Topology
 	count    int // of GPUs at the driver, selected or not
 	devices  []*device
