@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/cgroup"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
@@ -39,7 +41,7 @@ func newEventMemory(c config.Collection, reg prometheus.Registerer, log *slog.Lo
 		after = kernellog.ParsePosition(m.kept.KernelLog)
 	}
 	if c.KernelLog != "" {
-		options := kernellog.Options{Path: c.KernelLog, After: after, Registerer: reg, Log: log}
+		options := kernellog.Options{Path: c.KernelLog, After: after, Registerer: reg, Log: log, PodOf: cgroup.NewResolver(os.DirFS("/proc")).PodOf}
 		sources.kernelOf(&options)
 		m.reader = kernellog.New(options)
 	}
@@ -54,7 +56,7 @@ func (s *sources) kernelOf(o *kernellog.Options) {
 	case source != nil:
 		o.Path = "simulated"
 		o.Open = func() (kernellog.Device, error) { return source.KernelLog(), nil }
-		o.Boot, o.Uptime = source.KernelBoot, source.KernelUptime
+		o.Boot, o.Uptime, o.PodOf = source.KernelBoot, source.KernelUptime, source.PodOf
 	case s.replayed:
 		o.Open = func() (kernellog.Device, error) { return nil, errNoKernelLog }
 	}

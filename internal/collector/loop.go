@@ -151,7 +151,7 @@ func New(opt Options) *Loop {
 		reloads: make(chan reload),
 		orders:  make(chan order),
 	}
-	l.tally = newTally(opt.XIDLog, opt.PodOf, l.metrics.unplaced.Inc, opt.Kept)
+	l.tally = newTally(opt.XIDLog, l.metrics.unplaced.Inc, opt.Kept)
 	l.events = newEventLog(opt.XIDWindow, opt.ClockEventsWindow, l.tally)
 	l.shares = newSharer(opt.PodOf, l.metrics)
 	l.shares.virtual = opt.VirtualGPUs
@@ -478,7 +478,7 @@ func (l *Loop) pause(ctx context.Context, d time.Duration, cause string) string 
 func (l *Loop) replace(c Change) {
 	l.opt.Source = c.Source
 	l.opt.Plan, l.inputs = planFor(c.Plan, c.Attributors)
-	l.shares.podOf, l.tally.podOf = c.PodOf, c.PodOf
+	l.shares.podOf = c.PodOf
 	l.attribute(c.Attributors)
 	l.metrics.paused.set(l.opt.Plan, l.profilingPaused)
 }

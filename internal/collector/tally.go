@@ -72,7 +72,6 @@ type gpuEvents struct {
 // events. It belongs to the Loop, outlives sessions, and can be restored.
 type tally struct {
 	log    XIDLog
-	podOf  PodOf
 	unseen func() // an XID of a GPU that was never here
 
 	gpus map[string]*gpuEvents
@@ -83,6 +82,7 @@ type tally struct {
 	dark       []bool       // by row: nobody can tell its XIDs
 	xid, clock int          // indexes of fields; -1 where nothing counts them
 	owners     *gpu.Owners
+	earlier    *gpu.Owners // before those
 	assigned   bool
 
 	samples  []gpu.Sample // of this cycle
@@ -93,8 +93,8 @@ type tally struct {
 	out      map[string][]gpu.Series
 }
 
-func newTally(log XIDLog, podOf PodOf, unseen func(), kept *state.State) *tally {
-	l := &tally{log: log, podOf: podOf, unseen: unseen, gpus: map[string]*gpuEvents{}, out: map[string][]gpu.Series{}, xid: -1, clock: -1}
+func newTally(log XIDLog, unseen func(), kept *state.State) *tally {
+	l := &tally{log: log, unseen: unseen, gpus: map[string]*gpuEvents{}, out: map[string][]gpu.Series{}, xid: -1, clock: -1}
 	if kept != nil {
 		l.restore(kept, time.Now().UnixNano())
 	}
@@ -113,7 +113,8 @@ func counts(d *gpu.Derived) bool {
 
 // bind prepares for a session.
 func (l *tally) bind(t *gpu.Topology, plan *gpu.Plan) {
-	l.topology, l.plan, l.assigned = t, plan, false
+	l.topology, l.plan = t, plan
+	l.owners, l.earlier, l.assigned = nil, nil, false
 	l.samples = l.samples[:0]
 	l.rows, l.dark = make([]*gpuEvents, len(t.Devices)), make([]bool, len(t.Devices))
 	l.xid, l.clock = -1, -1
@@ -226,8 +227,8 @@ func (l *tally) drain(at int64) ([]gpu.XID, string) {
 			continue
 		}
 		owner := g.holderAt(x.Time).owner
-		if len(owner) == 0 && x.PID != 0 && row >= 0 && x.Time >= l.previous {
-			owner = l.ownerOf(x.PID, row)
+		if len(owner) == 0 && x.PodUID != "" && row >= 0 {
+			owner = l.ownerOf(x.PodUID, row)
 		}
 		g.count(owner, x.Code, x.Time)
 		l.changed = true
@@ -272,25 +273,20 @@ func (l *tally) engine(g *gpuEvents, s *gpu.Sample, begin int64) {
 	g.count(g.holderAt(e.from).owner, code, s.Time)
 }
 
-// ownerOf returns the labels of the owner of a GPU, or of one of its instances,
-// to whose pod a process belongs.
-func (l *tally) ownerOf(pid uint32, gpuRow int) []gpu.Label {
-	if l.podOf == nil || l.owners == nil {
-		return nil
-	}
-	uid, err := l.podOf(pid)
-	if err != nil || uid == "" {
-		return nil // it is told by the sharer where processes cannot be told apart
-	}
-	for row := range l.topology.Devices {
-		if row != gpuRow && l.topology.ParentRow(row) != gpuRow {
-			continue
-		}
-		use := l.owners.UseOf(row)
-		for i := range use.Owners {
-			if o := &use.Owners[i]; o.PodUID == uid {
-				labels := []gpu.Label{{Name: "container", Value: o.Container}, {Name: "namespace", Value: o.Namespace}, {Name: "pod", Value: o.Pod}}
-				return sortedLabels(append(labels, o.Labels...))
+// ownerOf returns the labels that a pod has as an owner of a GPU, or of one of
+// its instances; nil where it is none.
+func (l *tally) ownerOf(podUID string, gpuRow int) []gpu.Label {
+	for _, owners := range []*gpu.Owners{l.owners, l.earlier} {
+		for row := range l.topology.Devices {
+			if row != gpuRow && l.topology.ParentRow(row) != gpuRow {
+				continue
+			}
+			use := owners.UseOf(row)
+			for i := range use.Owners {
+				if o := &use.Owners[i]; o.PodUID == podUID {
+					labels := []gpu.Label{{Name: "container", Value: o.Container}, {Name: "namespace", Value: o.Namespace}, {Name: "pod", Value: o.Pod}}
+					return sortedLabels(append(labels, o.Labels...))
+				}
 			}
 		}
 	}
@@ -302,7 +298,7 @@ func (l *tally) assign(owners *gpu.Owners, at int64) {
 	if l.assigned && owners == l.owners {
 		return
 	}
-	l.owners, l.assigned = owners, true
+	l.earlier, l.owners, l.assigned = l.owners, owners, true
 	for row, g := range l.rows {
 		if g != nil {
 			g.hold(sortedLabels(owners.Of(row)), at)

@@ -20,6 +20,12 @@ type witness struct {
 	xids []gpu.XID
 }
 
+func (w *witness) tell(x gpu.XID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.xids = append(w.xids, x)
+}
+
 func (w *witness) Drain(into []gpu.XID) ([]gpu.XID, string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -28,6 +28,9 @@ const (
 	maxRecord = 16 << 10
 	// fresh is how long a Read blocks at least whose record was not there before.
 	fresh = 10 * time.Millisecond
+	// current is how long after it was written a record's process is looked up at
+	// most: a process that an XID struck ends soon, and its id comes again.
+	current = 10 * time.Second
 	// retry is how long a log that cannot be read is left alone.
 	retry = 30 * time.Second
 )
@@ -51,6 +54,9 @@ type Options struct {
 	Registerer prometheus.Registerer
 	// Log gets a line when the log ceases or begins to be readable. Required.
 	Log *slog.Logger
+	// PodOf returns the UID of the pod that a process of the host belongs to, ""
+	// for none. It is called on Run's goroutine. Nil where nothing can tell.
+	PodOf func(pid uint32) (string, error)
 
 	// Open, Boot and Uptime stand in for the machine's; nil means the device at
 	// Path, /proc/sys/kernel/random/boot_id and the kernel's monotonic clock.
@@ -220,7 +226,11 @@ func (r *Reader) take(record Record, at Position) {
 		xid, ok = ParseXID(record.Text)
 	}
 	if ok {
-		xid.Time = min(r.booted.Add(record.Uptime).UnixNano(), time.Now().UnixNano())
+		now := time.Now().UnixNano()
+		xid.Time = min(r.booted.Add(record.Uptime).UnixNano(), now)
+		if now-xid.Time <= int64(current) {
+			xid.PodUID = r.podOf(xid.PID)
+		}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -233,6 +243,19 @@ func (r *Reader) take(record Record, at Position) {
 		return
 	}
 	r.found = append(r.found, xid)
+}
+
+// podOf returns the UID of the pod of a process, "" where it is in none or
+// nothing tells: where processes cannot be told apart, attribution says so.
+func (r *Reader) podOf(pid uint32) string {
+	if pid == 0 || r.opt.PodOf == nil {
+		return ""
+	}
+	uid, err := r.opt.PodOf(pid)
+	if err != nil {
+		return ""
+	}
+	return uid
 }
 
 // calibrate learns when the clock of the records was zero. That clock is not

@@ -195,6 +195,42 @@ func TestLossesAreCounted(t *testing.T) {
 	})
 }
 
+// The process of an XID is looked up when its line is read, since it ends soon,
+// and not for a line of long ago, since ids come again.
+func TestProcessesAreLookedUpAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDevice(record(1, 59*time.Minute, 31), record(2, time.Hour-5*time.Second, 32))
+		r := kernellog.New(kernellog.Options{
+			Registerer: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler), After: kernellog.Position{Boot: "earlier"},
+			Open: of(d), Boot: func() (string, error) { return "now", nil }, Uptime: func() (time.Duration, error) { return time.Hour, nil },
+			PodOf: func(pid uint32) (string, error) {
+				if pid == 8 {
+					return "not to be used", errors.New("another namespace")
+				}
+				return fmt.Sprint("pod of ", pid), nil
+			},
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { r.Run(ctx); close(done) }()
+		time.Sleep(time.Minute)
+		for i, process := range []string{"pid=7", "pid=8", "pid='<unknown>'"} {
+			d.live <- fmt.Appendf(nil, "4,%d,%d,-;NVRM: Xid (PCI:0000:1b:00): %d, %s", 3+i, (time.Hour + time.Minute).Microseconds(), 43+i, process)
+		}
+		synctest.Wait()
+		got := map[int64]string{}
+		xids, _ := r.Drain(nil)
+		for _, x := range xids {
+			got[x.Code] = x.PodUID
+		}
+		if diff := cmp.Diff(map[int64]string{31: "", 32: "pod of 7", 43: "pod of 7", 44: "", 45: ""}, got); diff != "" {
+			t.Errorf("(-want +got)\n%s", diff)
+		}
+		cancel()
+		<-done
+	})
+}
+
 // A log that comes late, goes and comes back is told once each time, and read
 // on from where it was.
 func TestLogComesAndGoes(t *testing.T) {
