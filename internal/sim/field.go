@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -477,7 +478,7 @@ var rules = []rule{
 	{1403, 1403, onGPU, "", needC2C, 0, fixed(1)},
 
 	// ConnectX network cards.
-	{1300, 1300, onCard, "", 0, 0, fixed(0)},
+	{1300, 1300, onCard, "", 0, 0, fixed(1)}, // good
 	{1301, 1301, onCard, "", 0, 0, number(func(v *view) int64 { return v.card.Active })},
 	{1302, 1302, onCard, "", 0, 0, number(func(v *view) int64 { return v.card.Speed })},
 	{1303, 1303, onCard, "", 0, 0, number(func(v *view) int64 { return v.card.Width })},
@@ -561,10 +562,14 @@ func peers(v *view) int64 {
 }
 
 func visible(v *view) string {
-	if v.slot != nil {
+	switch {
+	case v.slot == nil:
+		return v.dev.UUID
+	case v.slot.inner != nil:
+		return fmt.Sprintf("MIG-%s/%d", v.dev.UUID, v.dev.InstanceID)
+	default:
 		return v.dev.MIGUUID
 	}
-	return v.dev.UUID
 }
 
 // affinity is the mask of the 64 CPUs from 64·n on that are near the GPU.

@@ -1,0 +1,222 @@
+package scenarios
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/textparse"
+
+	"github.com/gpu-telemetry/dcgm-exporter/etc"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/kernellog"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/sim"
+)
+
+// interval is between two cycles of a simulated node.
+const interval = 10 * time.Second
+
+// A stage is a collector of a simulated node, in a bubble.
+type stage struct {
+	t      *testing.T
+	src    *sim.Source
+	loop   *collector.Loop
+	pages  exposition.Pages
+	begin  time.Time
+	cancel context.CancelFunc
+	over   chan error
+}
+
+// perform plays a node under a scenario with all of the fleet's counters, and
+// lets look at it. Afterwards nothing is left open.
+func perform(t *testing.T, node, faults string, look func(*stage)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s := raise(t, node, faults)
+		defer s.lower()
+		look(s)
+	})
+}
+
+func raise(t *testing.T, node, faults string) *stage {
+	t.Helper()
+	script, err := sim.ParseScenario(strings.NewReader(faults), "faults.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &stage{t: t, begin: time.Now(), over: make(chan error, 1)}
+	if s.src, err = sim.New(sim.Options{Node: node, Seed: 11, Scenario: script}); err != nil {
+		t.Fatal(err)
+	}
+	file, ok := etc.File(etc.FleetName)
+	requests, problems, err := counters.Parse(bytes.NewReader(file), etc.FleetName)
+	if !ok || err != nil || len(problems) > 0 {
+		t.Fatal(ok, err, problems)
+	}
+	all := gpu.Selector{Flex: true}
+	registry := prometheus.NewRegistry()
+	encoder := exposition.NewEncoder(exposition.Options{Trailer: func(dst []byte) []byte { return gathered(t, dst, registry) }})
+	log := kernellog.New(kernellog.Options{
+		Path: "simulated", Registerer: registry, Log: slog.New(slog.DiscardHandler),
+		Open: func() (kernellog.Device, error) { return s.src.KernelLog(), nil }, Boot: s.src.KernelBoot, Uptime: s.src.KernelUptime,
+	})
+	s.loop = collector.New(collector.Options{
+		Source: collector.SourceOf(s.src.Open), Attributors: []collector.Attributor{s.src}, PodOf: s.src.PodOf,
+		Plan: counters.NewPlan(requests, counters.PlanOptions{
+			Interval: interval, Devices: all, Switches: all, CPUs: all,
+			Aggregate: func(name string) bool { return name == "DCGM_FI_DEV_POWER_USAGE" }, AggregateInterval: 100 * time.Millisecond,
+		}),
+		XIDLog: log, Registerer: registry, MaxBackoff: interval / 2, HangLimit: time.Hour,
+		Publish: func(snapshot *gpu.Snapshot) { s.pages.Publish(encoder.Encode(snapshot)) },
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	s.cancel = cancel
+	go func() {
+		reading := make(chan struct{})
+		go func() { defer close(reading); log.Run(ctx) }()
+		err := s.loop.Run(ctx)
+		<-reading
+		s.over <- err
+	}()
+	return s
+}
+
+// gathered appends the exporter's own series.
+func gathered(t *testing.T, dst []byte, from prometheus.Gatherer) []byte {
+	families, err := from.Gather()
+	if err != nil {
+		t.Error(err)
+	}
+	b := bytes.NewBuffer(dst)
+	enc := expfmt.NewEncoder(b, expfmt.NewFormat(expfmt.TypeTextPlain))
+	for _, f := range families {
+		if err := enc.Encode(f); err != nil {
+			t.Error(err)
+		}
+	}
+	return b.Bytes()
+}
+
+// lower ends the collector, and checks that it has let go of everything.
+func (s *stage) lower() {
+	s.src.Release()
+	s.cancel()
+	if err := <-s.over; err != nil {
+		s.t.Errorf("Run: %v", err)
+	}
+	synctest.Wait()
+	if n := s.src.Stats(); n.OpenHandles() != 0 || n.InFlight != 0 {
+		s.t.Errorf("left open at the end: %+v", n)
+	}
+}
+
+// at waits for a time since the start, and returns the page of then.
+func (s *stage) at(d time.Duration) page {
+	s.t.Helper()
+	time.Sleep(time.Until(s.begin.Add(d)))
+	synctest.Wait()
+	p := s.pages.Acquire()
+	if p == nil {
+		s.t.Fatalf("no page at %v", d)
+	}
+	defer p.Release()
+	return parse(s.t, p.Bytes())
+}
+
+// A page is a parsed scrape.
+type page struct {
+	text   string
+	series map[string][]sample // by family
+}
+
+type sample struct {
+	labels labels.Labels
+	value  float64
+}
+
+// parse reads a page with Prometheus' parser; no series is there twice.
+func parse(t *testing.T, text []byte) page {
+	t.Helper()
+	p := page{text: string(text), series: map[string][]sample{}}
+	parser, err := textparse.New([]byte(p.text), "text/plain", nil, textparse.ParserOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	for {
+		entry, err := parser.Next()
+		if errors.Is(err, io.EOF) {
+			return p
+		}
+		if err != nil {
+			t.Fatalf("the page does not parse: %v\n%s", err, p.text)
+		}
+		if entry != textparse.EntrySeries {
+			continue
+		}
+		id, _, v := parser.Series()
+		if seen[string(id)] {
+			t.Fatalf("twice on the page: %s", id)
+		}
+		seen[string(id)] = true
+		var l labels.Labels
+		parser.Labels(&l)
+		name := l.Get(labels.MetricName)
+		p.series[name] = append(p.series[name], sample{l, v})
+	}
+}
+
+// by returns the values of a family by the values of labels, joined by slashes.
+func (p page) by(family string, names ...string) map[string]float64 {
+	out := map[string]float64{}
+	for _, s := range p.series[family] {
+		key := make([]string, len(names))
+		for i, name := range names {
+			key[i] = s.labels.Get(name)
+		}
+		out[strings.Join(key, "/")] = s.value
+	}
+	return out
+}
+
+// value returns the value of the only series of a family; it is no number where
+// there is none.
+func (p page) value(t *testing.T, family string) float64 {
+	t.Helper()
+	if n := len(p.series[family]); n != 1 {
+		t.Fatalf("%d series of %s", n, family)
+	}
+	return p.series[family][0].value
+}
+
+// gpus returns the GPUs that have a temperature, in order.
+func (p page) gpus() []string {
+	var list []string
+	for _, s := range p.series["DCGM_FI_DEV_GPU_TEMP"] {
+		list = append(list, s.labels.Get("gpu"))
+	}
+	slices.SortFunc(list, func(a, b string) int { return number(a) - number(b) })
+	return list
+}
+
+func number(s string) int {
+	n, err := strconv.Atoi(s)
+	if err != nil {
+		return -1
+	}
+	return n
+}
