@@ -90,6 +90,10 @@ func Run(ctx context.Context, p Process) error {
 	registerEncoder(registry, encoder)
 	var pages exposition.Pages
 	memory := newEventMemory(cfg.Collection, registry, log, sources)
+	pause, err := newPause(cfg, log, sources.kubernetes.apiWatches)
+	if err != nil {
+		return err
+	}
 	loop := collector.New(collector.Options{
 		Source:            source.Source,
 		Plan:              plan,
@@ -99,6 +103,7 @@ func Run(ctx context.Context, p Process) error {
 		Kept:              memory.kept,
 		Save:              memory.save(),
 		VirtualGPUs:       cfg.Kubernetes.VirtualGPUs,
+		Released:          pause.patience(),
 		Publish:           func(s *gpu.Snapshot) { pages.Publish(encoder.Encode(s)) },
 		Registerer:        registry,
 		Log:               log,
@@ -108,12 +113,7 @@ func Run(ctx context.Context, p Process) error {
 	})
 
 	sources.released = loop.Released
-	hold := &holder{loop: loop, log: log}
-	hold.timeout.Store(int64(cfg.Collection.ReleaseTimeout))
-	pause, err := newPause(cfg, hold, sources.kubernetes.apiWatches)
-	if err != nil {
-		return err
-	}
+	hold := &holder{loop: loop, log: log, timeout: cfg.Collection.ReleaseTimeout}
 
 	// Whoever asks for a reload, this is what happens.
 	reloads := newReloader(registry, log, func(ctx context.Context) (uint64, error) {
@@ -177,6 +177,7 @@ func Run(ctx context.Context, p Process) error {
 	group.Go(func() error { reloads.run(ctx, p.Hangup); return nil })
 	group.Go(func() error { hold.obey(ctx, p.Release, p.Acquire); return nil })
 	if pause != nil {
+		pause.hold = hold
 		group.Go(func() error { pause.run(ctx); return nil })
 	}
 	group.Go(func() error { watch.run(ctx); return nil })

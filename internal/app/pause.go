@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"path/filepath"
+	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/kube"
@@ -19,16 +21,21 @@ func isPaused(value string) bool {
 	return value == "paused-for-mig-change" || value == "paused-for-driver-upgrade"
 }
 
+// labelPatience is how long a start waits for the label of the node: a driver
+// that is about to be replaced is not to be opened even for a moment. Without an
+// answer of the API server it is opened all the same.
+const labelPatience = 5 * time.Second
+
 // A pause lets go of the driver for as long as the label of the node says so.
 type pause struct {
-	hold   *holder
+	hold   *holder // set before run
 	client *kube.Client
 	node   string
 }
 
 // newPause returns nil where the configuration asks for none, or there is no
 // cluster to ask: that is no reason to have no metrics of GPUs.
-func newPause(cfg *config.Config, hold *holder, watches func() *apiWatches) (*pause, error) {
+func newPause(cfg *config.Config, log *slog.Logger, watches func() *apiWatches) (*pause, error) {
 	if !cfg.Kubernetes.ReleaseOnPause {
 		return nil, nil
 	}
@@ -37,21 +44,37 @@ func newPause(cfg *config.Config, hold *holder, watches func() *apiWatches) (*pa
 	}
 	client, err := kube.New(kube.Options{Kubeconfig: filepath.SplitList(cfg.Kubernetes.Kubeconfig), Report: watches().tell})
 	if errors.Is(err, kube.ErrNoCluster) {
-		hold.log.Warn("The driver is not released when the operator pauses the exporter", "error", err)
+		log.Warn("The driver is not released when the operator pauses the exporter", "error", err)
 		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("--kubernetes-release-on-pause: %w", err)
 	}
-	return &pause{hold: hold, client: client, node: cfg.Labels.NodeName}, nil
+	return &pause{client: client, node: cfg.Labels.NodeName}, nil
+}
+
+// patience is how long nothing is opened at the start, 0 where nobody pauses.
+func (p *pause) patience() time.Duration {
+	if p == nil {
+		return 0
+	}
+	return labelPatience
 }
 
 // run follows the label until ctx is done. A release that the driver does not
-// grant at once stays asked for, so nothing is asked twice.
+// grant at once stays asked for, so nothing is asked twice. The first answer
+// ends the wait of the start, unless somebody asked for a release meanwhile.
 func (p *pause) run(ctx context.Context) {
-	paused := false
+	waiting, cancel := context.WithTimeout(ctx, labelPatience)
+	defer cancel()
+	paused, known := false, false
+	p.hold.log.Info("Waiting for the label of the node before the driver is opened", "label", deployLabel, "at_most", labelPatience)
 	p.client.FollowLabel(ctx, p.node, deployLabel, func(value string) {
+		first := !known
+		known = true
 		switch {
+		case first && !isPaused(value) && waiting.Err() == nil && !p.hold.asked.Load():
+			p.hold.acquire(ctx, "start")
 		case isPaused(value) == paused:
 		case paused:
 			paused = false

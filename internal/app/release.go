@@ -18,14 +18,16 @@ const acquireLimit = 10 * time.Second
 type holder struct {
 	loop    *collector.Loop
 	log     *slog.Logger
-	timeout atomic.Int64 // of a release that names none, a time.Duration
+	timeout time.Duration // of a release that names none
+	asked   atomic.Bool   // somebody asked for a release, once
 }
 
 // release lets go of the driver for timeout, or for as long as configured
 // if that is 0.
 func (h *holder) release(ctx context.Context, timeout time.Duration) error {
+	h.asked.Store(true)
 	if timeout == 0 {
-		timeout = time.Duration(h.timeout.Load())
+		timeout = h.timeout
 	}
 	return h.loop.Release(ctx, timeout)
 }

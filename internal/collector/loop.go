@@ -47,6 +47,10 @@ type Options struct {
 	// Log gets a line when something begins or ceases to fail. Nil discards.
 	Log *slog.Logger
 
+	// Released, if above 0, lets Run begin as after Release with this timeout:
+	// nothing is opened before it is known whether it may be.
+	Released time.Duration
+
 	// ReadTimeout is how long a driver call may take before the page says so;
 	// 0 means the plan's interval, but 1 s at least and 10 s at most.
 	ReadTimeout time.Duration
@@ -223,12 +227,18 @@ func (l *Loop) Run(ctx context.Context) error {
 	defer l.dismiss()
 	defer l.save(0)
 	cause, backoff := causeStart, l.opt.MinBackoff
+	if l.opt.Released > 0 {
+		l.hold.extend(l.opt.Released)
+	}
 	for ctx.Err() == nil {
 		if l.hold.on {
 			if err := l.letGo(ctx); err != nil {
 				return l.end(ctx, err)
 			}
-			cause, backoff = causeReleased, l.opt.MinBackoff
+			if cause != causeStart { // else there was none before this one
+				cause = causeReleased
+			}
+			backoff = l.opt.MinBackoff
 			continue
 		}
 		err := l.open(ctx, cause)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -66,6 +67,38 @@ func TestReleaseAndAcquire(t *testing.T) {
 		r.wait(interval)
 		r.sessions(2, 1)
 		r.stop()
+	})
+}
+
+// A start that waits for leave opens nothing until it has it, and no longer
+// than it was told to wait.
+func TestReleasedFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		waiting := func(o *collector.Options) { o.Released = 5 * time.Second }
+		for _, c := range []struct {
+			name string
+			ask  func(*rig) error
+			want map[time.Duration]int // sessions by the time since the start
+		}{
+			{"nobody says anything", func(*rig) error { return nil }, map[time.Duration]int{4 * time.Second: 0, 5 * time.Second: 1}},
+			{"leave", func(r *rig) error { return r.loop.Acquire(t.Context()) }, map[time.Duration]int{0: 1, time.Hour: 1}},
+			{"not yet", func(r *rig) error { return r.loop.Release(t.Context(), 0) }, map[time.Duration]int{0: 0, time.Hour: 0}},
+		} {
+			r := start(t, &fake{gpus: 1}, waiting)
+			r.has("error released")
+			begin := time.Now()
+			if err := c.ask(r); err != nil {
+				t.Errorf("%s: %v", c.name, err)
+			}
+			for _, at := range slices.Sorted(maps.Keys(c.want)) {
+				r.wait(at - time.Since(begin))
+				if n := r.fake.counts()[0]; n != c.want[at] {
+					t.Errorf("%s: %d sessions after %v, want %d", c.name, n, at, c.want[at])
+				}
+			}
+			r.metric("dcgm_exporter_sessions_total{cause=released} 0")
+			r.stop()
+		}
 	})
 }
 

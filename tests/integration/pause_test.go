@@ -70,8 +70,10 @@ func (s *nodeServer) set(change func()) {
 	s.changed = make(chan struct{})
 }
 
-func TestReleaseWhilePaused(t *testing.T) {
-	node := &nodeServer{value: "paused-for-driver-upgrade", denied: true, version: 1, changed: make(chan struct{})}
+// startOn starts an exporter on the node, which releases for a millisecond only
+// where nobody says for how long.
+func startOn(t *testing.T, node *nodeServer) *exporter {
+	t.Helper()
 	api := httptest.NewServer(node)
 	t.Cleanup(func() {
 		api.CloseClientConnections()
@@ -79,14 +81,50 @@ func TestReleaseWhilePaused(t *testing.T) {
 	})
 	kubeconfig := write(t, "config", fmt.Sprintf(`{"apiVersion": "v1", "kind": "Config", "current-context": "c",
 "contexts": [{"name": "c", "context": {"cluster": "c"}}], "clusters": [{"name": "c", "cluster": {"server": %q}}]}`, api.URL))
-	e := startIn(t, map[string]string{"NODE_NAME": "n", "KUBECONFIG": kubeconfig},
+	return startIn(t, map[string]string{"NODE_NAME": "n", "KUBECONFIG": kubeconfig},
 		sim(t, "h100x8", "", "--kubernetes-release-on-pause", "--release-timeout=1ms")...)
-	released := func(p page) bool {
-		return p.value("dcgm_exporter_released") == 1 && len(p.series("DCGM_FI_DEV_GPU_TEMP")) == 0
+}
+
+func released(p page) bool {
+	return p.value("dcgm_exporter_released") == 1 && len(p.series("DCGM_FI_DEV_GPU_TEMP")) == 0
+}
+
+func inUse(p page) bool {
+	return p.value("dcgm_exporter_released") == 0 && len(p.series("DCGM_FI_DEV_GPU_TEMP")) > 0
+}
+
+// A label that is there before the exporter is: nothing is opened, not for a
+// moment.
+func TestPausedBeforeTheStart(t *testing.T) {
+	node := &nodeServer{value: "paused-for-driver-upgrade", version: 1, changed: make(chan struct{})}
+	e := startOn(t, node)
+	e.until("the label is seen", func(p page) bool {
+		return released(p) && p.series("dcgm_exporter_kubernetes_api_success", "resource")["nodes"] == 1
+	})
+	e.until("many intervals", func(p page) bool {
+		return p.series("dcgm_exporter_collect_failures_total", "reason")["released"] > 80 // 8 s, past the wait of the start
+	})
+	if strings.Contains(e.log.String(), "Session opened") {
+		t.Errorf("the driver was opened:\n%s", e.log)
 	}
-	inUse := func(p page) bool {
-		return p.value("dcgm_exporter_released") == 0 && len(p.series("DCGM_FI_DEV_GPU_TEMP")) > 0
+	node.set(func() { node.value = "true" })
+	e.until("no longer paused", func(p page) bool {
+		return inUse(p) && p.series("dcgm_exporter_sessions_total", "cause")["start"] == 1
+	})
+}
+
+// Without a pause the wait is as long as the API server's answer.
+func TestNotPausedAtTheStart(t *testing.T) {
+	e := startOn(t, &nodeServer{value: "true", version: 1, changed: make(chan struct{})})
+	page := e.until("data", inUse)
+	if n := page.series("dcgm_exporter_sessions_total", "cause")["start"]; n != 1 || strings.Contains(e.log.String(), "timed out") {
+		t.Errorf("%v sessions of the start; the log:\n%s", n, e.log)
 	}
+}
+
+func TestReleaseWhilePaused(t *testing.T) {
+	node := &nodeServer{value: "paused-for-driver-upgrade", denied: true, version: 1, changed: make(chan struct{})}
+	e := startOn(t, node)
 	answers := func(p page) float64 { return p.series("dcgm_exporter_kubernetes_api_success", "resource")["nodes"] }
 
 	e.until("no permission, and data", func(p page) bool {
