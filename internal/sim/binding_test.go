@@ -120,13 +120,7 @@ faults: [{fault: repartition, at: 10s, devices: ["3"], mig: []}]`)
 // Cards and compute instances are addressed as every other device is.
 func TestFaultsOfCardsAndComputeInstances(t *testing.T) {
 	const cardTemp = 1310
-	plan := planOf(ids(graphics, cardTemp))
-	for i := range plan.Fields {
-		if plan.Fields[i].ID == graphics {
-			plan.Fields[i].Levels |= gpu.KindsOf(gpu.KindComputeInstance)
-		}
-	}
-	r := faults(t, "everything", plan, `
+	r := faults(t, "everything", planOf(ids(graphics, cardTemp)), `
 faults:
   - {fault: not-supported, fields: ["1310"], devices: ["connectx 1"]}
   - {fault: no-permission, fields: ["1001"], devices: ["2/1/0"]}`)
@@ -137,7 +131,7 @@ faults:
 	}
 	want := map[string]string{"ConnectX 1": "not_supported"}
 	for _, d := range r.s.Topology().Devices {
-		if d.Entity.Kind == gpu.KindComputeInstance && d.InstanceID == 1 {
+		if d.Entity.Kind == gpu.KindComputeInstance && d.InstanceID == 1 && d.ComputeID == 0 {
 			want[d.Entity.String()] = "permission"
 		}
 	}

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -105,10 +106,36 @@ type placed struct {
 	profile *migProfile
 	start   int
 	size    int
+	parts   []int // compute slices of its compute instances; nil where it is one
+}
+
+// partName returns the profile of one of its compute instances.
+func (p *placed) partName(part int) string {
+	return strconv.Itoa(p.parts[part]) + "c." + p.profile.Name
+}
+
+// divide reads how a GPU instance is divided: "1c+2c".
+func (p *placed) divide(division string) error {
+	left := p.profile.Compute
+	for part := range strings.SplitSeq(division, "+") {
+		digits, ok := strings.CutSuffix(part, "c")
+		n, err := strconv.Atoi(digits)
+		if !ok || err != nil || n < 1 || n > left {
+			return fmt.Errorf("%q of %s/%s, expected compute instances such as 1c+1c with %d slices at most",
+				part, p.profile.Name, division, p.profile.Compute)
+		}
+		left -= n
+		p.parts = append(p.parts, n)
+	}
+	if len(p.parts) < 2 {
+		return fmt.Errorf("%s/%s is one compute instance, expected two or more, or none named", p.profile.Name, division)
+	}
+	return nil
 }
 
 // place finds room for the named profiles on a board, in the order in which
-// they are named where that is possible.
+// they are named where that is possible. A GPU instance with several compute
+// instances is named as "3g.20gb/1c+2c".
 func (b *board) place(names []string) ([]placed, error) {
 	if b.MIG == nil {
 		return nil, fmt.Errorf("a %s has no MIG", b.Name)
@@ -116,7 +143,8 @@ func (b *board) place(names []string) ([]placed, error) {
 	layout := make([]placed, 0, len(names))
 	counts := map[string]int{}
 	compute := 0
-	for _, name := range names {
+	for _, text := range names {
+		name, division, divided := strings.Cut(text, "/")
 		p := b.MIG.profile(name)
 		if p == nil {
 			return nil, fmt.Errorf("a %s has no MIG profile %q%s", b.Name, name, didYouMean(name, b.MIG.names()))
@@ -127,6 +155,11 @@ func (b *board) place(names []string) ([]placed, error) {
 		}
 		compute += p.Compute
 		layout = append(layout, placed{profile: p})
+		if divided {
+			if err := layout[len(layout)-1].divide(division); err != nil {
+				return nil, err
+			}
+		}
 	}
 	if compute > b.MIG.ComputeSlices || !fit(layout, 0, 0) {
 		return nil, fmt.Errorf("the MIG profiles %s do not fit on a %s together", strings.Join(names, ", "), b.Name)

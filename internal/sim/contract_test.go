@@ -28,7 +28,7 @@ func (c *clock) at(d time.Duration)   { c.t = epoch.Add(d) }
 // entity.
 func planOf(keep func(counters.Entry) bool) *gpu.Plan {
 	flex := gpu.Selector{Flex: true}
-	p := &gpu.Plan{Interval: 10 * time.Second, Devices: flex, Switches: flex, CPUs: flex}
+	p := &gpu.Plan{Interval: 10 * time.Second, Devices: gpu.Selector{Flex: true, Compute: true}, Switches: flex, CPUs: flex}
 	for e := range counters.All() {
 		if e.Exportable() && keep(e) {
 			p.Fields = append(p.Fields, e.Field())

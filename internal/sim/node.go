@@ -459,8 +459,9 @@ func (n *Node) lacks(ref deviceRef) error {
 	return fmt.Errorf("node %s has no device %q: %s", n.spec.Name, ref, has)
 }
 
-// has reports whether the node has the GPU or GPU instance and pods can be
-// on it: a GPU that is cut has room in its instances only.
+// has reports whether the node has the GPU or instance and pods can be on it: a
+// GPU that is cut has room in its instances only, a divided one of those in its
+// compute instances.
 func (n *Node) has(ref deviceRef) bool {
 	if int(ref.id) >= len(n.gpus) {
 		return false
@@ -470,7 +471,11 @@ func (n *Node) has(ref deviceRef) bool {
 	case gpu.KindGPU:
 		return !g.mig
 	case gpu.KindGPUInstance:
-		return slices.ContainsFunc(g.layout, func(p placed) bool { return g.board.MIG.instanceID(p) == ref.sub })
+		return slices.ContainsFunc(g.layout, func(p placed) bool { return g.board.MIG.instanceID(p) == ref.sub && p.parts == nil })
+	case gpu.KindComputeInstance:
+		return slices.ContainsFunc(g.layout, func(p placed) bool {
+			return g.board.MIG.instanceID(p) == ref.sub && int(ref.compute) < len(p.parts)
+		})
 	default:
 		return false
 	}
@@ -485,7 +490,12 @@ func (n *Node) instancesOf(ref deviceRef) string {
 	var b strings.Builder
 	b.WriteString("; GPU " + strconv.FormatUint(uint64(ref.id), 10) + " has")
 	for _, p := range g.layout {
-		fmt.Fprintf(&b, " %d/%d (%s)", ref.id, g.board.MIG.instanceID(p), p.profile.Name)
+		if p.parts == nil {
+			fmt.Fprintf(&b, " %d/%d (%s)", ref.id, g.board.MIG.instanceID(p), p.profile.Name)
+		}
+		for i := range p.parts {
+			fmt.Fprintf(&b, " %d/%d/%d (%s)", ref.id, g.board.MIG.instanceID(p), i, p.partName(i))
+		}
 	}
 	return b.String()
 }

@@ -17,6 +17,7 @@ func TestNodes(t *testing.T) {
 	want := map[string]size{
 		"a100-mig":     {3, 11, 36, 0, 0, 0},
 		"demo":         {8, 11, 144, 0, 0, 0},
+		"divided":      {2, 5, 24, 0, 0, 0},
 		"everything":   {3, 2, 54 + 8, 2, 3, 12},
 		"grace-hopper": {2, 0, 36, 0, 2, 144},
 		"h100x8":       {8, 9, 144, 0, 0, 0},
@@ -337,13 +338,7 @@ func TestDemoHasAJobAndASharedGPU(t *testing.T) {
 
 // One node has every kind of entity, and each of them has values.
 func TestOneNodeHasEveryKind(t *testing.T) {
-	plan := planOf(everything)
-	for i := range plan.Fields {
-		if plan.Fields[i].ID == graphics { // also where the catalogue has no field of theirs
-			plan.Fields[i].Levels |= gpu.KindsOf(gpu.KindComputeInstance)
-		}
-	}
-	r := play(t, sim.Options{Node: "everything"}, plan)
+	r := play(t, sim.Options{Node: "everything"}, planOf(everything))
 	r.read()
 	rows := map[int]bool{}
 	for _, s := range r.b.Samples {

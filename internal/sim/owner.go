@@ -34,7 +34,7 @@ func (s *Source) Attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 	s.owners.count++
 	o := &gpu.Owners{Generation: s.owners.count, Uses: make([]gpu.Use, len(t.Devices))}
 	for row := range t.Devices {
-		o.Uses[row] = s.use(&t.Devices[row])
+		o.Uses[row] = s.use(t, row)
 	}
 	o.Labels = gpu.ExclusiveLabels(t, o.Uses, labelsOf)
 	s.owners.topology, s.owners.owners = t, o
@@ -53,12 +53,14 @@ func labelsOf(o *gpu.Owner) []gpu.Label {
 	}
 }
 
-// use returns who holds a device.
-func (s *Source) use(d *gpu.Device) gpu.Use {
+// use returns who holds the device of a row.
+func (s *Source) use(t *gpu.Topology, row int) gpu.Use {
 	var u gpu.Use
+	d := &t.Devices[row]
 	for i := range s.node.pods {
 		p := &s.node.pods[i]
-		if !slices.ContainsFunc(p.devices, func(ref deviceRef) bool { return ref.matches(d) }) {
+		parts := heldParts(t, row, p.devices)
+		if parts == nil && !slices.ContainsFunc(p.devices, func(ref deviceRef) bool { return ref.matches(d) }) {
 			continue
 		}
 		if p.spec.Host {
@@ -67,12 +69,22 @@ func (s *Source) use(d *gpu.Device) gpu.Use {
 			}
 			continue
 		}
-		u.Owners = append(u.Owners, gpu.Owner{
+		owner := gpu.Owner{
 			Namespace: p.spec.Namespace, Pod: p.spec.Pod, Container: p.spec.Container,
 			PodUID: s.uids[i], Resource: "nvidia.com/gpu",
-		})
+		}
+		if d.Profile != "" {
+			owner.Resource = "nvidia.com/mig-" + d.Profile
+		}
+		if parts == nil {
+			u.Owners = append(u.Owners, owner)
+		}
+		for _, part := range parts {
+			owner.Resource, owner.Part = "nvidia.com/mig-"+t.Divided[part].Profile, t.Part(part)
+			u.Owners = append(u.Owners, owner)
+		}
 	}
-	if len(u.Owners) == 0 || d.Entity.Kind != gpu.KindGPU && d.Entity.Kind != gpu.KindGPUInstance {
+	if len(u.Owners) == 0 {
 		return u
 	}
 	spec := &s.node.gpus[d.GPU]
@@ -82,16 +94,30 @@ func (s *Source) use(d *gpu.Device) gpu.Use {
 		if o.Pod == "" {
 			continue // a scheduler's job: no resource of the kubelet's
 		}
-		if d.Entity.Kind == gpu.KindGPUInstance {
-			o.Resource = "nvidia.com/mig-" + d.Profile
-		}
 		switch u.Sharing {
 		case gpu.SharingNone:
 		case gpu.SharingDRA:
 			o.Resource = "gpu.nvidia.com"
 		default:
 			o.Replica = strconv.Itoa(i)
+			o.Part /= float64(max(u.Replicas, 1))
 		}
 	}
 	return u
+}
+
+// heldParts returns which compute instances of the GPU instance of a row are
+// among devices, as indexes of t.Divided; nil where the row is no divided one.
+func heldParts(t *gpu.Topology, row int, devices []deviceRef) []int {
+	var parts []int
+	d := &t.Devices[row]
+	for i := range t.Divided {
+		c := &t.Divided[i]
+		if c.Instance == row && slices.ContainsFunc(devices, func(ref deviceRef) bool {
+			return ref.kind == gpu.KindComputeInstance && ref.id == d.GPU && ref.sub == d.InstanceID && ref.compute == c.ID
+		}) {
+			parts = append(parts, i)
+		}
+	}
+	return parts
 }

@@ -3,6 +3,7 @@ package sim
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
@@ -61,7 +62,11 @@ func (s *Session) readProcesses(b *gpu.Batch, now int64) {
 		default:
 			b.Fail(row, gpu.FieldProcessBusy, errNoBusy)
 		}
-		for _, p := range place.pods {
+		pods := place.pods
+		for i := range place.inner {
+			pods = append(slices.Clip(pods), place.inner[i].pods...)
+		}
+		for _, p := range pods {
 			at := func(from, to float64) float64 { return from + (to-from)*x }
 			process := gpu.Process{
 				Row: row, PID: firstPID + uint32(p.index), Time: now,

@@ -21,7 +21,13 @@ func (w *world) survey(plan *gpu.Plan) *gpu.Topology {
 	for i := range w.gpus {
 		devices = w.gpus[i].survey(devices, plan.Devices)
 	}
-	if levels.Has(gpu.KindComputeInstance) {
+	var divided []gpu.ComputeInstance
+	for row := range devices {
+		if d := &devices[row]; d.Entity.Kind == gpu.KindGPUInstance {
+			divided = w.gpus[d.GPU].surveyParts(divided, d, row)
+		}
+	}
+	if levels.Has(gpu.KindComputeInstance) && plan.Devices.Compute {
 		for i := range w.gpus {
 			devices = w.gpus[i].surveyCompute(devices, plan.Devices)
 		}
@@ -49,6 +55,7 @@ func (w *world) survey(plan *gpu.Plan) *gpu.Topology {
 		devices = append(devices, gpu.Device{Entity: gpu.Entity{Kind: gpu.KindNode}})
 	}
 	t := gpu.NewTopology(devices)
+	t.Divided = divided
 	t.Source, t.Driver = "sim", w.driver
 	if plan.Placement {
 		w.locate(t)
@@ -88,21 +95,43 @@ func (g *worldGPU) survey(devices []gpu.Device, sel gpu.Selector) []gpu.Device {
 		d.Entity = gpu.Entity{Kind: gpu.KindGPUInstance, ID: id, ParentKind: gpu.KindGPU, Parent: g.index}
 		d.InstanceID = instance
 		d.Profile = g.slots[i].place.profile.Name
-		d.MIGUUID = uuid("MIG-", g.slots[i].key)
+		if g.slots[i].inner == nil {
+			d.MIGUUID = uuid("MIG-", g.slots[i].key)
+		}
 		devices = append(devices, d)
 	}
 	return devices
 }
 
-// surveyCompute lists the compute instances: every GPU instance is one whole.
+// mostParts is how many compute instances a GPU instance can hold.
+const mostParts = 8
+
+// surveyCompute lists the compute instances of divided GPU instances.
 func (g *worldGPU) surveyCompute(devices []gpu.Device, sel gpu.Selector) []gpu.Device {
 	for _, d := range g.survey(nil, sel) {
-		if d.Entity.Kind == gpu.KindGPUInstance {
-			d.Entity.Kind, d.ComputeID = gpu.KindComputeInstance, 0
+		if d.Entity.Kind != gpu.KindGPUInstance {
+			continue
+		}
+		instance := d.Entity.ID
+		for _, c := range g.surveyParts(nil, &d, 0) {
+			d.Entity.Kind, d.Entity.ID = gpu.KindComputeInstance, instance*mostParts+c.ID
+			d.ComputeID, d.Profile, d.MIGUUID = c.ID, c.Profile, c.UUID
 			devices = append(devices, d)
 		}
 	}
 	return devices
+}
+
+// surveyParts appends the compute instances of the GPU instance d at a row, if
+// it is divided.
+func (g *worldGPU) surveyParts(list []gpu.ComputeInstance, d *gpu.Device, row int) []gpu.ComputeInstance {
+	s := g.slotOf(deviceRef{kind: gpu.KindGPUInstance, of: gpu.KindGPU, id: g.index, sub: d.InstanceID})
+	for i := range s.inner {
+		list = append(list, gpu.ComputeInstance{
+			Instance: row, ID: uint32(i), Profile: s.place.partName(i), UUID: uuid("MIG-", s.inner[i].key),
+		})
+	}
+	return list
 }
 
 func (g *worldGPU) surveyLinks(devices []gpu.Device) []gpu.Device {
@@ -180,7 +209,7 @@ func (w *world) view(d *gpu.Device) view {
 		v.total, v.reserved = v.board.Memory, v.board.Reserved
 		switch e.Kind {
 		case gpu.KindGPUInstance, gpu.KindComputeInstance:
-			s := g.slotOf(deviceRef{of: gpu.KindGPU, id: d.GPU, sub: d.InstanceID})
+			s := g.slotOf(deviceRef{kind: e.Kind, of: gpu.KindGPU, id: d.GPU, sub: d.InstanceID, compute: d.ComputeID})
 			v.slot, v.track, v.key = s, &s.track, s.key
 			v.total, v.reserved = s.total, s.reserved
 		case gpu.KindNVLink:

@@ -3,6 +3,8 @@ package sim
 import (
 	"math"
 	"time"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
 // levels are what a GPU or an instance does at one moment. They move in
@@ -67,7 +69,8 @@ func (k *track) look(x, seconds float64) {
 	}
 }
 
-// A slot is where pods run: a whole GPU, or one of its instances.
+// A slot is where pods run: a whole GPU, one of its instances, or one of the
+// compute instances into which such an instance is divided.
 type slot struct {
 	track
 	key       uint64
@@ -78,6 +81,7 @@ type slot struct {
 	reserved  int64   // MiB
 	pods      []*worldPod
 	wanted    []part // by pod, at the knot that is made
+	inner     []slot // the compute instances of a divided instance, which has no pods itself
 }
 
 type worldPod struct {
@@ -193,15 +197,32 @@ func (w *world) settle(g *worldGPU, layout []placed) {
 				total:     p.profile.Memory,
 				reserved:  b.Reserved * int64(p.size) / int64(b.MIG.MemorySlices),
 			}
+			g.slots[i].split()
 		}
 	}
 	for i := range w.node.pods {
 		p := &w.node.pods[i]
 		for _, ref := range p.devices {
-			if s := g.slotOf(ref); s != nil {
+			if s := g.slotOf(ref); s != nil && s.inner == nil {
 				s.pods = append(s.pods, &worldPod{workload: p.workload, index: i, key: w.podKey(p.spec)})
 			}
 		}
+	}
+}
+
+// split gives a divided instance its inner slots. They share its memory by
+// their slices.
+func (s *slot) split() {
+	all := s.place.profile.Compute
+	for i, slices := range s.place.parts {
+		share := float64(slices) / float64(all)
+		s.inner = append(s.inner, slot{
+			key:       mix(s.key + uint64(i) + 1),
+			compute:   s.compute * share,
+			bandwidth: s.bandwidth * share,
+			total:     s.total * int64(slices) / int64(all),
+			reserved:  s.reserved * int64(slices) / int64(all),
+		})
 	}
 }
 
@@ -211,11 +232,28 @@ func (g *worldGPU) slotOf(ref deviceRef) *slot {
 		return nil
 	}
 	for i := range g.slots {
-		if g.cut && ref.nested() && g.spec.board.MIG.instanceID(g.slots[i].place) == ref.sub || !g.cut && !ref.nested() {
-			return &g.slots[i]
+		s := &g.slots[i]
+		switch {
+		case !g.cut && !ref.nested():
+			return s
+		case !g.cut || !ref.nested() || g.spec.board.MIG.instanceID(s.place) != ref.sub:
+		case ref.kind != gpu.KindComputeInstance:
+			return s
+		case int(ref.compute) < len(s.inner):
+			return &s.inner[ref.compute]
 		}
 	}
 	return nil
+}
+
+// all calls do with every slot of g: inner ones after the one that they divide.
+func (g *worldGPU) all(do func(*slot)) {
+	for i := range g.slots {
+		do(&g.slots[i])
+		for j := range g.slots[i].inner {
+			do(&g.slots[i].inner[j])
+		}
+	}
 }
 
 // relayout applies the repartitions that are due at the start of the segment.
@@ -262,12 +300,12 @@ func (w *world) advance(t int64) {
 		for i := range w.gpus {
 			g := &w.gpus[i]
 			g.close(seconds)
-			for j := range g.slots {
-				g.slots[j].close(seconds)
-				for _, p := range g.slots[j].pods {
+			g.all(func(s *slot) {
+				s.close(seconds)
+				for _, p := range s.pods {
 					p.from = p.to
 				}
-			}
+			})
 			g.note(w.t0)
 		}
 		w.relayout()
@@ -284,9 +322,7 @@ func (w *world) look(t int64) {
 	for i := range w.gpus {
 		g := &w.gpus[i]
 		g.look(x, seconds)
-		for j := range g.slots {
-			g.slots[j].look(x, seconds)
-		}
+		g.all(func(s *slot) { s.look(x, seconds) })
 	}
 	for l := levelNVLinkTx; l <= levelNVLinkRx; l++ {
 		w.fabric.now[l], w.fabric.total[l] = 0, 0
@@ -305,24 +341,45 @@ func (w *world) levels(g *worldGPU, t int64, out *levels) {
 	*out = levels{}
 	for i := range g.slots {
 		s := &g.slots[i]
-		into := &s.from
-		if ahead {
-			into = &s.to
+		at := s.knot(ahead)
+		if s.inner == nil {
+			s.load(t, g.cut, at, ahead)
+		} else {
+			*at = levels{}
 		}
-		s.load(t, g.cut, into, ahead)
-		for l := range ratioCount {
-			share := s.compute
-			if l == levelDRAM {
-				share = s.bandwidth
-			}
-			out[l] += into[l] * share
+		for j := range s.inner {
+			in := &s.inner[j]
+			in.load(t, g.cut, in.knot(ahead), ahead)
+			in.gather(in.knot(ahead), at, s.compute, s.bandwidth)
 		}
-		for l := levelMemory; l < slotCount; l++ {
-			out[l] += into[l]
-		}
+		s.gather(at, out, 1, 1)
 	}
 	g.power(t, out)
 	out[levelTemp], out[levelMemoryTemp] = temp, memory
+}
+
+// knot returns the levels at the end of the segment if that is ahead, else those
+// at its start.
+func (s *slot) knot(ahead bool) *levels {
+	if ahead {
+		return &s.to
+	}
+	return &s.from
+}
+
+// gather adds the levels of a slot to those of what it is a part of, which has
+// such shares of the GPU's slices.
+func (s *slot) gather(own, whole *levels, compute, bandwidth float64) {
+	for l := range ratioCount {
+		share := s.compute / compute
+		if l == levelDRAM {
+			share = s.bandwidth / bandwidth
+		}
+		whole[l] += own[l] * share
+	}
+	for l := levelMemory; l < slotCount; l++ {
+		whole[l] += own[l]
+	}
 }
 
 // load writes what the pods do on the slot at time t, the end of the segment
