@@ -74,6 +74,19 @@ faults:
 	}
 }
 
+// What was sampled of a GPU before it was lost is not told of one that is.
+func TestNoBurstOfALostGPU(t *testing.T) {
+	r := play(t, sim.Options{Node: "t4", Seed: 3, Scenario: scenario(t, `faults: [{fault: gpu-lost, at: 19s, devices: ["2"]}]`)}, burstPlan())
+	r.at(10 * time.Second)
+	r.read()
+	r.at(20 * time.Second)
+	r.read()
+	intact(t, r.plan, &gpu.Batch{Samples: append(r.samplesOf(2, powerUsage), r.samplesOf(1, gpuTemp)...), Faults: r.b.Faults}, r.now())
+	if n := len(r.samplesOf(1, powerUsage)); n != 50 {
+		t.Errorf("%d samples of another GPU", n)
+	}
+}
+
 // Bursts depend on the seed and the time alone, change no other value, and are
 // bounded after a long pause.
 func TestBurstsAreDeterministicAndBounded(t *testing.T) {

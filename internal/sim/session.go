@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -232,6 +233,7 @@ func (s *Session) Read(ctx context.Context, b *gpu.Batch) error {
 		})
 	}
 	w := s.src.world
+	first := len(b.Samples)
 	s.readBursts(b, now)
 	w.advance(now)
 	if w.applied != s.epoch {
@@ -246,12 +248,14 @@ func (s *Session) Read(ctx context.Context, b *gpu.Batch) error {
 	if s.resets != w.resets {
 		s.observe(w)
 	}
-	s.read(b, now, elapsed)
+	s.read(b, first, now, elapsed)
 	s.last = now
 	return nil
 }
 
-func (s *Session) read(b *gpu.Batch, now int64, elapsed time.Duration) {
+// read reports what is now. Of a GPU that is lost, what was sampled before is
+// dropped, from the batch's sample first on.
+func (s *Session) read(b *gpu.Batch, first int, now int64, elapsed time.Duration) {
 	clear(s.down)
 	for i := range s.lost {
 		if o := &s.lost[i]; !s.down[o.row] && o.fault.within(elapsed) {
@@ -259,6 +263,8 @@ func (s *Session) read(b *gpu.Batch, now int64, elapsed time.Duration) {
 			s.down[o.row] = true
 		}
 	}
+	kept := slices.DeleteFunc(b.Samples[first:], func(x gpu.Sample) bool { return s.down[x.Row] })
+	b.Samples = b.Samples[:first+len(kept)]
 	for i := range s.cells {
 		c := &s.cells[i]
 		switch {
