@@ -222,7 +222,7 @@ func (l *tally) drain(at int64) ([]gpu.XID, string) {
 			l.unseen()
 			continue
 		}
-		e := unpaired{kernel: true, code: x.Code, from: x.Time, to: x.Time, seen: at}
+		e := unpaired{kernel: true, code: x.Code, count: 1, from: x.Time, to: x.Time, seen: at}
 		if !g.pair(e) {
 			continue
 		}
@@ -262,7 +262,7 @@ func codeOf(v gpu.Value) (code int64, ok bool) {
 // engine counts an XID that the engine told.
 func (l *tally) engine(g *gpuEvents, s *gpu.Sample, begin int64) {
 	code, _ := codeOf(s.Value)
-	e := unpaired{code: code, from: s.Time, to: s.Time, seen: begin}
+	e := unpaired{code: code, count: 1, from: s.Time, to: s.Time, seen: begin}
 	if s.Time >= begin && l.previous > 0 {
 		e.from = l.previous // dated by the Read that found it
 	}

@@ -33,7 +33,7 @@ func (l *tally) state() *state.State {
 			}
 		}
 		for _, u := range g.unpaired {
-			kept.Unpaired = append(kept.Unpaired, state.Unpaired{Kernel: u.kernel, Code: u.code, From: u.from, To: u.to})
+			kept.Unpaired = append(kept.Unpaired, state.Unpaired{Kernel: u.kernel, Code: u.code, Count: u.count, From: u.from, To: u.to})
 		}
 		for _, e := range g.clock.events {
 			if e.count > 0 || e.held > 0 {
@@ -63,7 +63,7 @@ func (l *tally) restore(s *state.State, now int64) {
 			}
 		}
 		for _, u := range kept.Unpaired[:min(len(kept.Unpaired), maxUnpaired)] {
-			g.unpaired = append(g.unpaired, unpaired{kernel: u.Kernel, code: u.Code, from: u.From, to: u.To, seen: now})
+			g.unpaired = append(g.unpaired, unpaired{kernel: u.Kernel, code: u.Code, count: u.Count, from: u.From, to: u.To, seen: now})
 		}
 		for _, c := range kept.Clock {
 			if e := g.clock.named(c.Event); e != nil {

@@ -66,11 +66,12 @@ type XID struct {
 	Last  int64 `json:"last,omitempty"`
 }
 
-// An Unpaired is one XID that one source told.
+// An Unpaired is how often one source told an XID within a short time.
 type Unpaired struct {
 	Kernel bool  `json:"kernel,omitempty"` // the kernel's log told it, else the engine
 	Code   int64 `json:"xid"`
-	From   int64 `json:"from"` // it happened between From
+	Count  int64 `json:"count"`
+	From   int64 `json:"from"` // they happened between From
 	To     int64 `json:"to"`   // and To
 }
 
@@ -149,8 +150,8 @@ func (s *State) check() error {
 			}
 		}
 		for _, u := range g.Unpaired {
-			if u.From > u.To {
-				return fmt.Errorf("GPU %s: XID %d ends before it begins", g.UUID, u.Code)
+			if u.Count < 1 || u.From > u.To {
+				return fmt.Errorf("GPU %s: XID %d, %d times from %d to %d", g.UUID, u.Code, u.Count, u.From, u.To)
 			}
 		}
 	}

@@ -21,7 +21,7 @@ func example() *state.State {
 				{XIDs: []state.XID{{Code: 79, Count: 1, Last: 5}, {Code: -1, Count: 2}}},
 				{Labels: []state.Label{{Name: "pod", Value: "a \"b\""}}, XIDs: []state.XID{{Code: 48}}},
 			},
-			Unpaired: []state.Unpaired{{Kernel: true, Code: 79, From: 4, To: 5}},
+			Unpaired: []state.Unpaired{{Kernel: true, Code: 79, Count: 2, From: 4, To: 5}},
 			Clock:    []state.Clock{{Event: "power_cap", Count: 3, Nanoseconds: 1e9}},
 		}},
 	}
@@ -32,19 +32,20 @@ func TestDecodeRefuses(t *testing.T) {
 		text string
 		want error
 	}{
-		"nothing":               {"", state.ErrCorrupt},
-		"no JSON":               {"\x00\x01", state.ErrCorrupt},
-		"half a file":           {`{"version":1,"gpus":[{"uuid":"GPU-1"`, state.ErrCorrupt},
-		"no version":            {`{}`, state.ErrCorrupt},
-		"a later version":       {`{"version":2,"gpus":{}}`, state.ErrVersion},
-		"an unknown key":        {`{"version":1,"color":"red"}`, state.ErrCorrupt},
-		"more after the end":    {`{"version":1}{}`, state.ErrCorrupt},
-		"a GPU without UUID":    {`{"version":1,"gpus":[{}]}`, state.ErrCorrupt},
-		"two of a UUID":         {`{"version":1,"gpus":[{"uuid":"a"},{"uuid":"a"}]}`, state.ErrCorrupt},
-		"a negative count":      {`{"version":1,"gpus":[{"uuid":"a","owners":[{"xids":[{"xid":1,"count":-1}]}]}]}`, state.ErrCorrupt},
-		"negative time":         {`{"version":1,"gpus":[{"uuid":"a","clock":[{"event":"x","nanoseconds":-1}]}]}`, state.ErrCorrupt},
-		"an end before a start": {`{"version":1,"gpus":[{"uuid":"a","unpaired":[{"from":2,"to":1}]}]}`, state.ErrCorrupt},
-		"too large":             {`{"version":1}` + strings.Repeat(" ", state.MaxSize), state.ErrCorrupt},
+		"nothing":                    {"", state.ErrCorrupt},
+		"no JSON":                    {"\x00\x01", state.ErrCorrupt},
+		"half a file":                {`{"version":1,"gpus":[{"uuid":"GPU-1"`, state.ErrCorrupt},
+		"no version":                 {`{}`, state.ErrCorrupt},
+		"a later version":            {`{"version":2,"gpus":{}}`, state.ErrVersion},
+		"an unknown key":             {`{"version":1,"color":"red"}`, state.ErrCorrupt},
+		"more after the end":         {`{"version":1}{}`, state.ErrCorrupt},
+		"a GPU without UUID":         {`{"version":1,"gpus":[{}]}`, state.ErrCorrupt},
+		"two of a UUID":              {`{"version":1,"gpus":[{"uuid":"a"},{"uuid":"a"}]}`, state.ErrCorrupt},
+		"a negative count":           {`{"version":1,"gpus":[{"uuid":"a","owners":[{"xids":[{"xid":1,"count":-1}]}]}]}`, state.ErrCorrupt},
+		"negative time":              {`{"version":1,"gpus":[{"uuid":"a","clock":[{"event":"x","nanoseconds":-1}]}]}`, state.ErrCorrupt},
+		"an end before a start":      {`{"version":1,"gpus":[{"uuid":"a","unpaired":[{"count":1,"from":2,"to":1}]}]}`, state.ErrCorrupt},
+		"an XID that waits no times": {`{"version":1,"gpus":[{"uuid":"a","unpaired":[{"from":1,"to":2}]}]}`, state.ErrCorrupt},
+		"too large":                  {`{"version":1}` + strings.Repeat(" ", state.MaxSize), state.ErrCorrupt},
 	} {
 		if _, err := state.Decode([]byte(test.text)); !errors.Is(err, test.want) {
 			t.Errorf("%s: %v, want %v", name, err, test.want)
@@ -107,7 +108,7 @@ func FuzzEncode(f *testing.F) {
 				g.Owners = append(g.Owners, o)
 			}
 			from := r.Int64N(1 << 60)
-			g.Unpaired = []state.Unpaired{{Kernel: r.IntN(2) == 0, Code: 1, From: from, To: from + r.Int64N(100)}}
+			g.Unpaired = []state.Unpaired{{Kernel: r.IntN(2) == 0, Code: 1, Count: 1 + r.Int64N(9), From: from, To: from + r.Int64N(100)}}
 			g.Clock = []state.Clock{{Event: strings.ToValidUTF8(value, "?"), Count: r.Int64(), Nanoseconds: r.Int64()}}
 			s.GPUs = append(s.GPUs, g)
 		}

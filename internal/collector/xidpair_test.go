@@ -1,0 +1,105 @@
+package collector_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/state"
+)
+
+// Two sources tell of the same XIDs, each in its own time: two of one source
+// are two, one of each is one.
+func TestXIDsOfEngineAndKernel(t *testing.T) {
+	// A told is XIDs that a source tells from a cycle on, dated in seconds.
+	type told struct {
+		cycle  int
+		kernel bool
+		xid    int64
+		times  []float64
+	}
+	const engine, kernel = false, true
+	storm := func(n int) (times []float64) {
+		for i := range n {
+			times = append(times, 1+float64(i)/1000)
+		}
+		return times
+	}
+	for name, test := range map[string]struct {
+		told []told
+		want int64
+	}{
+		"one each":                              {[]told{{1, engine, 79, []float64{3}}, {1, kernel, 79, []float64{3.2}}}, 1},
+		"the kernel's first":                    {[]told{{1, kernel, 79, []float64{3}}, {2, engine, 79, []float64{3.2}}}, 1},
+		"the engine's first":                    {[]told{{1, engine, 79, []float64{3}}, {2, kernel, 79, []float64{3.2}}}, 1},
+		"the kernel's two cycles later":         {[]told{{1, engine, 79, []float64{3}}, {3, kernel, 79, []float64{3.2}}}, 1},
+		"dates almost too far apart":            {[]told{{1, engine, 79, []float64{3}}, {1, kernel, 79, []float64{7.9}}}, 1},
+		"dates too far apart":                   {[]told{{1, engine, 79, []float64{3}}, {1, kernel, 79, []float64{8.1}}}, 2},
+		"dates too far apart, the other way":    {[]told{{1, engine, 79, []float64{8.1}}, {1, kernel, 79, []float64{3}}}, 2},
+		"dated by the Read that found it":       {[]told{{1, engine, 79, []float64{10}}, {1, kernel, 79, []float64{1}}}, 1},
+		"different XIDs":                        {[]told{{1, engine, 79, []float64{3}}, {1, kernel, 48, []float64{3}}}, 2},
+		"two of the engine":                     {[]told{{1, engine, 79, []float64{3, 3.5}}}, 2},
+		"two of the engine in two cycles":       {[]told{{1, engine, 79, []float64{9}}, {2, engine, 79, []float64{11}}}, 2},
+		"two of the kernel at once":             {[]told{{1, kernel, 79, []float64{3, 3}}}, 2},
+		"two each":                              {[]told{{1, engine, 79, []float64{3, 4}}, {1, kernel, 79, []float64{3.1, 4.1}}}, 2},
+		"two each, in turn":                     {[]told{{1, engine, 79, []float64{9}}, {1, kernel, 79, []float64{9}}, {2, engine, 79, []float64{11}}, {2, kernel, 79, []float64{11}}}, 2},
+		"two of which the engine told one":      {[]told{{1, engine, 79, []float64{4}}, {1, kernel, 79, []float64{3, 4}}}, 2},
+		"two of which the kernel told one":      {[]told{{1, engine, 79, []float64{3, 4}}, {2, kernel, 79, []float64{4}}}, 2},
+		"a third between two that wait":         {[]told{{3, kernel, 79, []float64{1, 29}}, {3, engine, 79, []float64{15}}}, 3},
+		"a storm that both tell":                {[]told{{1, kernel, 31, storm(3000)}, {1, engine, 31, storm(3000)}}, 3000},
+		"a storm that the engine tells later":   {[]told{{1, kernel, 31, storm(3000)}, {2, engine, 31, storm(3000)}}, 3000},
+		"a storm of which one tells a part":     {[]told{{1, engine, 31, storm(3000)}, {2, kernel, 31, storm(1000)}}, 3000},
+		"a storm of which the other tells more": {[]told{{1, engine, 31, storm(1000)}, {2, kernel, 31, storm(3000)}}, 3000},
+	} {
+		for _, restart := range []bool{false, true} {
+			if restart {
+				name += ", across a restart"
+			}
+			t.Run(name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					e, log, seen := newEngine(), &witness{}, &figures{}
+					begin := time.Now()
+					var kept *state.State
+					run := func() *rig {
+						return start(t, &e.fake, func(o *collector.Options) {
+							families(xidTotalFamily)(o)
+							seen.watch(o)
+							o.XIDLog, o.Kept, o.Save = log, kept, func(s *state.State) { kept = s }
+						})
+					}
+					r := run()
+					for cycle := 1; cycle <= 3; cycle++ {
+						for _, x := range test.told {
+							if x.cycle != cycle {
+								continue
+							}
+							for _, seconds := range x.times {
+								at := begin.Add(time.Duration(seconds * float64(time.Second)))
+								if x.kernel == kernel {
+									log.tell(gpu.XID{PCIBusID: "00000000:1b:00.0", Code: x.xid, Time: at.UnixNano()})
+								} else {
+									e.tell(at, x.xid)
+								}
+							}
+						}
+						r.wait(interval)
+						if restart && cycle < 3 {
+							r.stop()
+							r = run()
+						}
+					}
+					r.stop()
+					sum := int64(0)
+					for _, n := range seen.now() {
+						sum += n
+					}
+					if sum != test.want {
+						t.Errorf("%d counted, want %d", sum, test.want)
+					}
+				})
+			})
+		}
+	}
+}
