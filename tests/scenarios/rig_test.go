@@ -46,20 +46,21 @@ type stage struct {
 func perform(t *testing.T, node, faults string, look func(*stage)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		s := raise(t, node, faults)
+		s := raise(t, sim.Options{Node: node, Seed: 11}, faults)
 		defer s.lower()
 		look(s)
 	})
 }
 
-func raise(t *testing.T, node, faults string) *stage {
+func raise(t *testing.T, o sim.Options, faults string) *stage {
 	t.Helper()
 	script, err := sim.ParseScenario(strings.NewReader(faults), "faults.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := &stage{t: t, begin: time.Now(), over: make(chan error, 1)}
-	if s.src, err = sim.New(sim.Options{Node: node, Seed: 11, Scenario: script}); err != nil {
+	o.Scenario = script
+	if s.src, err = sim.New(o); err != nil {
 		t.Fatal(err)
 	}
 	file, ok := etc.File(etc.FleetName)
