@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -74,10 +76,19 @@ type shareRow struct {
 	labels    []gpu.Label // gpu, UUID, GPU_I_ID
 	slices    float64     // compute slices of an instance; 0 for a GPU
 	instance  bool
+	cut       []shareRow  // the instances of a GPU that is cut
+	parts     []sharePart // of a divided instance, whose compute instances tell its activity
 	ledger    *ledger
 	accounts  []*account
 
 	util, memory gpu.Value // unattributed in this cycle
+}
+
+// A sharePart is a compute instance: its row, and which part of its GPU
+// instance it is.
+type sharePart struct {
+	row  int
+	part float64
 }
 
 // A sharer divides devices among their owners. It outlives sessions, and its
@@ -87,6 +98,8 @@ type sharer struct {
 	metrics *metrics
 	inputs  shareInputs
 	maxGap  time.Duration // above which nothing is known of the time between
+
+	scaledBusy, scaledBytes prometheus.Counter
 
 	accounts map[accountKey]*account
 	ledgers  map[identity]*ledger
@@ -116,7 +129,8 @@ type lack struct{ what, reason string }
 func newSharer(podOf PodOf, m *metrics) *sharer {
 	return &sharer{
 		podOf: podOf, metrics: m, accounts: map[accountKey]*account{}, ledgers: map[identity]*ledger{},
-		families: shareFamilies(),
+		families:   shareFamilies(),
+		scaledBusy: m.scaled.WithLabelValues(scaledUtilization), scaledBytes: m.scaled.WithLabelValues(scaledMemory),
 	}
 }
 
@@ -142,6 +156,9 @@ func (s *sharer) bind(t *gpu.Topology, plan *gpu.Plan, in shareInputs) {
 			r.labels = append(r.labels, gpu.Label{Name: "GPU_I_ID", Value: strconv.FormatUint(uint64(d.InstanceID), 10)})
 			r.root = t.ParentRow(row)
 			r.slices = computeSlices(d.Profile)
+			if !t.Serves(&plan.Fields[in.engine], row) {
+				r.parts = shareParts(t, row)
+			}
 		}
 		if s.ledgers[r.id] == nil {
 			s.ledgers[r.id] = &ledger{}
@@ -157,6 +174,33 @@ func (s *sharer) bind(t *gpu.Topology, plan *gpu.Plan, in shareInputs) {
 	s.rows = slices.DeleteFunc(s.rows, func(r shareRow) bool {
 		return slices.ContainsFunc(s.roots, func(root shareRow) bool { return root.row == r.row })
 	})
+	for i := range s.roots {
+		root := &s.roots[i]
+		first := slices.IndexFunc(s.rows, func(r shareRow) bool { return r.root == root.row })
+		last := first
+		for last < len(s.rows) && s.rows[last].root == root.row {
+			last++
+		}
+		root.cut = s.rows[first:last]
+	}
+	s.layOut()
+}
+
+// shareParts returns the compute instances of the GPU instance of a row that
+// have rows.
+func shareParts(t *gpu.Topology, row int) []sharePart {
+	var parts []sharePart
+	for i := range t.Divided {
+		if t.Divided[i].Instance != row {
+			continue
+		}
+		for at := range t.Devices {
+			if t.InstanceRow(at) == row && t.Devices[at].ComputeID == t.Divided[i].ID {
+				parts = append(parts, sharePart{row: at, part: t.Part(i)})
+			}
+		}
+	}
+	return parts
 }
 
 // computeSlices returns the compute slices of a MIG profile ("2g.20gb"), 0
@@ -187,6 +231,7 @@ func (s *sharer) assign(owners *gpu.Owners, now int64) {
 		s.want[r.row] = len(r.accounts) > 1
 		s.infos = appendInfos(s.infos, r, &use)
 	}
+	s.layOut()
 }
 
 // open returns the accounts of the owners of an entity. Jobs count where no
@@ -209,13 +254,17 @@ func (s *sharer) open(r *shareRow, use *gpu.Use, now int64) []*account {
 		if pods > 0 && o.Pod == "" || slices.ContainsFunc(use.Owners[:first], func(x gpu.Owner) bool { return keyOf(r, &x) == key }) {
 			continue
 		}
-		held, uid, container := 0, "", o.Container
+		held, uid, container := 0.0, "", o.Container
 		for i := range use.Owners {
 			x := &use.Owners[i]
 			if keyOf(r, x) != key {
 				continue
 			}
-			held++
+			if x.Part > 0 {
+				held += x.Part
+			} else {
+				held += 1 / replicas
+			}
 			uid = cmp.Or(uid, x.PodUID)
 			if x.Container != container {
 				container = "" // processes tell pods apart, not containers
@@ -234,7 +283,7 @@ func (s *sharer) open(r *shareRow, use *gpu.Use, now int64) []*account {
 			s.accounts[key] = a
 		}
 		a.uid = cmp.Or(uid, a.uid)
-		a.held = float64(held) / replicas
+		a.held = min(held, 1)
 		a.seen = now
 		a.labels = ownerLabels(r, o, container)
 		list = append(list, a)
@@ -307,12 +356,7 @@ func (s *sharer) step(list []gpu.Family, tab *table, b *gpu.Batch, owners *gpu.O
 	}
 	for i := range s.roots {
 		root := &s.roots[i]
-		first := slices.IndexFunc(s.rows, func(r shareRow) bool { return r.root == root.row })
-		last := first
-		for last < len(s.rows) && s.rows[last].root == root.row {
-			last++
-		}
-		s.bill(tab, root, s.rows[first:last], at)
+		s.bill(tab, root, root.cut, at)
 		root.ledger.seen = at
 	}
 	for i := range s.rows {
@@ -367,8 +411,44 @@ func (s *sharer) utilization(tab *table, r *shareRow) (ratio float64, ok bool) {
 			return min(n/100, 1), true
 		}
 	}
-	n, ok := tab.cell(s.inputs.engine, r.row).value.Number()
-	return min(n, 1), ok
+	if r.parts == nil {
+		n, ok := tab.cell(s.inputs.engine, r.row).value.Number()
+		return min(n, 1), ok
+	}
+	for _, p := range r.parts {
+		n, known := tab.cell(s.inputs.engine, p.row).value.Number()
+		if !known {
+			return 0, false
+		}
+		ratio += min(n, 1) * p.part
+	}
+	return min(ratio, 1), true
+}
+
+// divideByPart gives the owners what their compute instances did. What one did
+// that several hold is told of none of them.
+func (s *sharer) divideByPart(tab *table, r *shareRow) {
+	for _, p := range r.parts {
+		use := s.owners.UseOf(p.row)
+		var only *account
+		for i := range use.Owners {
+			a := s.accounts[keyOf(r, &use.Owners[i])]
+			if !slices.Contains(r.accounts, a) {
+				continue // a job in a pod, or one for which there was no room
+			}
+			if only != nil && only != a {
+				s.lack(lacksProcessUtilization, gpu.Reason(gpu.ErrNotSupported))
+				only = nil
+				break
+			}
+			only = a
+		}
+		if only != nil {
+			had, _ := only.util.Number()
+			n, _ := tab.cell(s.inputs.engine, p.row).value.Number()
+			only.util = gpu.Float(had + min(n, 1)*p.part)
+		}
+	}
 }
 
 const bytesPerMiB = 1 << 20
@@ -395,16 +475,20 @@ func (s *sharer) divide(tab *table, r *shareRow) {
 		}
 	}
 	r.util, r.memory = gpu.Value{}, gpu.Value{}
+	// One that is shared since this cycle is divided by process from the next on.
+	known := len(r.accounts) < 2 || s.asked[r.row]
 	if len(r.accounts) > 1 {
-		if !s.asked[r.row] {
-			return // it is shared since this cycle: the next one knows the processes
+		if utilKnown && r.parts != nil {
+			s.divideByPart(tab, r)
 		}
-		s.divideByProcess(r, util, utilKnown, memory, memoryKnown)
+		if known {
+			s.divideByProcess(r, util, utilKnown && r.parts == nil, memory, memoryKnown)
+		}
 	}
-	if utilKnown {
+	if utilKnown && known {
 		r.util = gpu.Float(rest(util, r.accounts, func(a *account) gpu.Value { return a.util }))
 	}
-	if memoryKnown {
+	if memoryKnown && known {
 		r.memory = bytesOf(rest(memory, r.accounts, func(a *account) gpu.Value { return a.memory }))
 	}
 }
@@ -467,7 +551,7 @@ func (s *sharer) divideByProcess(r *shareRow, util float64, utilKnown bool, memo
 		}
 	}
 	busyKnown := utilKnown
-	if err := s.idle[r.row]; err != nil {
+	if err := s.idle[r.row]; err != nil && r.parts == nil {
 		s.lack(lacksProcessUtilization, gpu.Reason(err))
 		busyKnown = false
 	}
@@ -475,11 +559,11 @@ func (s *sharer) divideByProcess(r *shareRow, util float64, utilKnown bool, memo
 	scaleBusy, scaleBytes := 1.0, 1.0
 	if busyKnown && busy > util {
 		scaleBusy = util / busy
-		s.metrics.scaled.WithLabelValues(scaledUtilization).Inc()
+		s.scaledBusy.Inc()
 	}
 	if memoryKnown && bytes > memory {
 		scaleBytes = memory / bytes
-		s.metrics.scaled.WithLabelValues(scaledMemory).Inc()
+		s.scaledBytes.Inc()
 	}
 	for _, a := range r.accounts {
 		if a.uid == "" {

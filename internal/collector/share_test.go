@@ -31,14 +31,23 @@ type moment struct {
 	podOf  error
 }
 
-// A play is a node with a history. GPU 2 is cut in three.
+// A play is a node with a history. GPU 2 is cut in three, the first of which is
+// one compute instance or divided in two.
 type play struct {
 	moments []moment
 	read    int // the moment that was read last
 	named   int
 	plan    *gpu.Plan // nil asks for nothing
 	virtual bool
+	divided bool
 }
+
+// playParts are the rows of the compute instances, and which part of the
+// instance in row 3 they are.
+var playParts = []struct {
+	row  int
+	part float64
+}{{6, 1. / 3}, {7, 2. / 3}}
 
 func (p *play) topology() *gpu.Topology {
 	var list []gpu.Device
@@ -51,7 +60,20 @@ func (p *play) topology() *gpu.Topology {
 			GPU:    2, UUID: "GPU-2", InstanceID: uint32(i + 1), Profile: profile,
 		})
 	}
-	return gpu.NewTopology(list)
+	if !p.divided {
+		return gpu.NewTopology(list)
+	}
+	profiles := []string{"1c.3g.40gb", "2c.3g.40gb"}
+	for i, profile := range profiles {
+		d := list[3]
+		d.Entity.Kind, d.Entity.ID, d.ComputeID, d.Profile = gpu.KindComputeInstance, uint32(i), uint32(i), profile
+		list = append(list, d)
+	}
+	top := gpu.NewTopology(list)
+	for i, profile := range profiles {
+		top.Divided = append(top.Divided, gpu.ComputeInstance{Instance: 3, ID: uint32(i), Profile: profile})
+	}
+	return top
 }
 
 var (
@@ -87,7 +109,7 @@ func (p *play) podOf(pid uint32) (string, error) {
 func (p *play) run(t *testing.T, see func(i int, s *gpu.Snapshot)) *prometheus.Registry {
 	plan := p.plan
 	if plan == nil {
-		plan = &gpu.Plan{Interval: interval, Devices: gpu.Selector{Flex: true}}
+		plan = &gpu.Plan{Interval: interval, Devices: gpu.Selector{Flex: true, Compute: p.divided}}
 	}
 	p.read = -1
 	f := &fake{topology: p.topology()}
@@ -100,6 +122,8 @@ func (p *play) run(t *testing.T, see func(i int, s *gpu.Snapshot)) *prometheus.R
 				var v gpu.Value
 				switch id := opened.Fields[i].ID; {
 				case !opened.Fields[i].Levels.Has(d.Entity.Kind):
+				case id == 1001 && row == 3 && p.divided:
+					v = gpu.Float(0.987) // an engine tells it all the same; it is not served
 				case id == 69 && row == 2:
 					v = gpu.Int(7)
 				case id == 156:
@@ -160,6 +184,9 @@ func shares(s *gpu.Snapshot) map[string]map[string]float64 {
 		}
 		found[f.Name] = map[string]float64{}
 		for _, x := range f.Series {
+			if x.Value.IsAbsent() {
+				continue
+			}
 			l := map[string]string{}
 			for _, label := range x.Labels {
 				l[label.Name] = label.Value
@@ -194,7 +221,7 @@ func entityOf(row int) string {
 // random makes a history by chance: owners come and go, processes too, and
 // what they claim need not add up.
 func random(r *rand.Rand, cycles int) *play {
-	p := &play{}
+	p := &play{divided: r.IntN(2) == 0}
 	var uses []gpu.Use
 	energy := make([]float64, 6)
 	chance := func(x float64) bool { return r.Float64() < x }
@@ -214,6 +241,9 @@ func random(r *rand.Rand, cycles int) *play {
 				}
 				use.Replicas = r.IntN(8)
 				use.Sharing = gpu.Sharing(r.IntN(4))
+			}
+			if p.divided {
+				uses = hold(r, uses)
 			}
 		}
 		m.uses = uses
@@ -255,9 +285,51 @@ func random(r *rand.Rand, cycles int) *play {
 				m.procs = append(m.procs, x)
 			}
 		}
+		if p.divided {
+			m.divide(r)
+		}
 		p.moments = append(p.moments, m)
 	}
 	return p
+}
+
+// hold gives the owners of the instance in row 3 its compute instances: each
+// to one of them, or to several, or to nobody.
+func hold(r *rand.Rand, uses []gpu.Use) []gpu.Use {
+	uses = append(uses, gpu.Use{}, gpu.Use{})
+	var all []gpu.Owner
+	for _, p := range playParts {
+		for _, o := range uses[3].Owners {
+			if r.Float64() < 0.5 {
+				uses[p.row].Owners = append(uses[p.row].Owners, o)
+			}
+		}
+		for _, o := range uses[p.row].Owners {
+			o.Part = p.part / float64(len(uses[p.row].Owners))
+			all = append(all, o)
+		}
+	}
+	uses[3].Owners = all
+	return uses
+}
+
+// divide lets the compute instances tell what the instance in row 3 does.
+func (m *moment) divide(r *rand.Rand) {
+	m.util = append(m.util, gpu.Float(r.Float64()*1.05), gpu.Float(r.Float64()*1.05))
+	m.memory, m.energy = append(m.memory, gpu.Value{}, gpu.Value{}), append(m.energy, gpu.Value{}, gpu.Value{})
+	if r.Float64() < 0.05 {
+		m.util[7] = gpu.Value{}
+	}
+	sum := 0.0
+	for _, p := range playParts {
+		n, ok := m.util[p.row].Number()
+		if !ok {
+			m.util[3] = gpu.Value{}
+			return
+		}
+		sum += p.part * min(n, 1)
+	}
+	m.util[3] = gpu.Float(sum)
 }
 
 // A judge holds the rules of conservation over a history.

@@ -50,48 +50,71 @@ func shareFamilies() []gpu.Family {
 	}
 }
 
-// tell appends the families with what is known now.
-func (s *sharer) tell(list []gpu.Family) []gpu.Family {
+// layOut makes the series of all owners and entities, in the order of rows. They
+// stay until the owners change: a cycle only sets their values, absent where
+// there is nothing to tell.
+func (s *sharer) layOut() {
 	for i := range s.families {
-		s.families[i].Series = s.families[i].Series[:0]
+		s.families[i].Series = nil
 	}
-	add := func(family int, labels []gpu.Label, v gpu.Value) {
-		if !v.IsAbsent() {
-			f := &s.families[family]
-			f.Series = append(f.Series, gpu.Series{Row: gpu.AllRows, Labels: labels, Fixed: true, Value: v})
-		}
-	}
-	sum := func(family int, labels []gpu.Label, known bool, v float64) {
-		if known {
-			add(family, labels, gpu.Float(v))
+	add := func(labels []gpu.Label, families ...int) {
+		for _, i := range families {
+			f := &s.families[i]
+			f.Series = append(f.Series, gpu.Series{Row: gpu.AllRows, Labels: labels, Fixed: true})
 		}
 	}
 	for i := range s.rows {
 		r := &s.rows[i]
 		for _, a := range r.accounts {
-			add(familyUtilization, a.labels, a.util)
-			add(familyMemory, a.labels, a.memory)
-			sum(familyActive, a.labels, a.hasActive, a.active)
-			sum(familyAllocated, a.labels, a.hasAllocated, a.allocated)
-			sum(familyEnergy, a.labels, a.hasEnergy, a.energy)
+			add(a.labels, familyUtilization, familyMemory, familyActive, familyAllocated, familyEnergy)
 		}
-		add(familyRestUtilization, r.labels, r.util)
-		add(familyRestMemory, r.labels, r.memory)
-		sum(familyRestActive, r.labels, r.ledger.hasActive, r.ledger.active)
-		sum(familyRestEnergy, r.labels, r.ledger.hasEnergy, r.ledger.energy)
+		add(r.labels, familyRestUtilization, familyRestMemory, familyRestActive, familyRestEnergy)
 	}
 	for i := range s.roots {
-		r := &s.roots[i]
-		sum(familyRestEnergy, r.labels, r.ledger.hasEnergy, r.ledger.energy)
+		add(s.roots[i].labels, familyRestEnergy)
 	}
-	s.families[familyInfo].Series = append(s.families[familyInfo].Series, s.infos...)
+	s.families[familyInfo].Series = s.infos
+}
+
+// tell appends the families with what is known now.
+func (s *sharer) tell(list []gpu.Family) []gpu.Family {
+	set := func(family, at int, v gpu.Value) { s.families[family].Series[at].Value = v }
+	next := 0 // account
+	for i := range s.rows {
+		r := &s.rows[i]
+		for _, a := range r.accounts {
+			set(familyUtilization, next, a.util)
+			set(familyMemory, next, a.memory)
+			set(familyActive, next, sumOf(a.hasActive, a.active))
+			set(familyAllocated, next, sumOf(a.hasAllocated, a.allocated))
+			set(familyEnergy, next, sumOf(a.hasEnergy, a.energy))
+			next++
+		}
+		set(familyRestUtilization, i, r.util)
+		set(familyRestMemory, i, r.memory)
+		set(familyRestActive, i, sumOf(r.ledger.hasActive, r.ledger.active))
+		set(familyRestEnergy, i, sumOf(r.ledger.hasEnergy, r.ledger.energy))
+	}
+	for i := range s.roots {
+		l := s.roots[i].ledger
+		set(familyRestEnergy, len(s.rows)+i, sumOf(l.hasEnergy, l.energy))
+	}
 	slices.SortFunc(s.lacks, func(a, b lack) int { return cmp.Or(cmp.Compare(a.what, b.what), cmp.Compare(a.reason, b.reason)) })
+	missing := &s.families[familyUnavailable]
+	missing.Series = missing.Series[:0]
 	for _, l := range s.lacks {
-		f := &s.families[familyUnavailable]
 		labels := []gpu.Label{{Name: "what", Value: l.what}, {Name: "reason", Value: l.reason}}
-		f.Series = append(f.Series, gpu.Series{Row: gpu.AllRows, Labels: labels, Value: gpu.Int(1)})
+		missing.Series = append(missing.Series, gpu.Series{Row: gpu.AllRows, Labels: labels, Value: gpu.Int(1)})
 	}
 	return append(list, s.families...)
+}
+
+// sumOf is the value of a counter that began, or absent.
+func sumOf(began bool, v float64) gpu.Value {
+	if !began {
+		return gpu.Value{}
+	}
+	return gpu.Float(v)
 }
 
 // ownerLabels returns the labels of an owner's series on an entity.

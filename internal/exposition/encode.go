@@ -199,8 +199,8 @@ func (e *Encoder) appendFamily(dst []byte, s *gpu.Snapshot, f *family) []byte {
 	}
 	for _, i := range f.derived {
 		series := s.Families[i].Series
-		if len(f.derived) == 1 && len(f.columns) == 0 && e.same(&f.fixed, series) {
-			dst = e.appendList(dst, f, series)
+		if len(f.derived) == 1 && len(f.columns) == 0 && e.same(&f.fixed, f.name, series) {
+			dst = e.appendList(dst, &f.fixed, series)
 			continue
 		}
 		dst = e.appendDerived(dst, f, series)

@@ -34,9 +34,18 @@ func (x *fixedBlocks) settle() {
 // same ones in the same order, nobody needs to look for their labels again,
 // nor for duplicates.
 type fixedList struct {
-	keys   []*gpu.Label
-	blocks []*fixedBlock
+	items []fixedItem
+	text  []byte // of all, each up to its value: read from front to end
 }
+
+type fixedItem struct {
+	key     *gpu.Label
+	labels  int
+	end     int // in text
+	dropped int
+}
+
+func (l *fixedList) clear() { l.items, l.text = l.items[:0], l.text[:0] }
 
 // isFixed reports whether the labels of a series are fixed, and all it has.
 func isFixed(sr *gpu.Series) bool {
@@ -45,46 +54,49 @@ func isFixed(sr *gpu.Series) bool {
 
 // same reports whether series are those of the list, and fills it with them if
 // they are not and a list can hold them.
-func (e *Encoder) same(l *fixedList, series []gpu.Series) bool {
-	if len(series) == len(l.keys) {
+func (e *Encoder) same(l *fixedList, name string, series []gpu.Series) bool {
+	if len(series) == len(l.items) {
 		i := 0
-		for i < len(series) && isFixed(&series[i]) && &series[i].Labels[0] == l.keys[i] && len(series[i].Labels) == l.blocks[i].labels {
+		for i < len(series) && isFixed(&series[i]) && &series[i].Labels[0] == l.items[i].key && len(series[i].Labels) == l.items[i].labels {
 			i++
 		}
 		if i == len(series) {
-			return true
+			return i > 0
 		}
 	}
-	l.keys, l.blocks = l.keys[:0], l.blocks[:0]
+	l.clear()
 	e.seen.reset()
 	for i := range series {
 		sr := &series[i]
 		if !isFixed(sr) {
-			l.keys, l.blocks = l.keys[:0], l.blocks[:0]
+			l.clear()
 			break
 		}
 		b := e.fixedBlock(sr.Labels)
 		if !e.seen.add(b.hash) {
-			l.keys, l.blocks = l.keys[:0], l.blocks[:0]
+			l.clear()
 			break
 		}
-		l.keys, l.blocks = append(l.keys, &sr.Labels[0]), append(l.blocks, b)
+		l.text = append(append(l.text, name...), b.text...)
+		l.items = append(l.items, fixedItem{key: &sr.Labels[0], labels: len(sr.Labels), end: len(l.text), dropped: b.dropped})
 	}
 	e.seen.reset()
-	return len(series) > 0 && len(l.keys) == len(series)
+	return len(l.items) > 0
 }
 
 // appendList appends the series of a list.
-func (e *Encoder) appendList(dst []byte, f *family, series []gpu.Series) []byte {
+func (e *Encoder) appendList(dst []byte, l *fixedList, series []gpu.Series) []byte {
 	e.fixed.used += len(series)
-	for i := range series {
-		v := series[i].Value
-		if v.IsAbsent() || v.IsText() {
-			continue
+	start := 0
+	for i := range l.items {
+		item := &l.items[i]
+		if v := series[i].Value; !v.IsAbsent() && !v.IsText() {
+			dst = append(dst, l.text[start:item.end]...)
+			dst = appendNumber(dst, v)
+			dst = append(dst, '\n')
+			e.labels.dropped += item.dropped
 		}
-		b := f.fixed.blocks[i]
-		e.labels.dropped += b.dropped
-		dst = appendFixed(dst, f, b, v)
+		start = item.end
 	}
 	return dst
 }

@@ -65,7 +65,11 @@ func see(plan *gpu.Plan, s *gpu.Snapshot) machine {
 	}
 	for _, family := range s.Families {
 		sight := metric(family.Name)
-		sight.series += len(family.Series)
+		for i := range family.Series {
+			if !family.Series[i].Value.IsAbsent() {
+				sight.series++
+			}
+		}
 		m.metrics[family.Name] = sight
 	}
 	for _, missing := range s.Health.Unavailable {
