@@ -243,7 +243,7 @@ func (s *Session) unserved() {
 		switch {
 		case err != nil:
 			err = fmt.Errorf("the engine tells no %v: %w", kinds[0], s.inWords(err))
-		case len(kinds) == 0 || !slices.ContainsFunc(audiences[:], func(a audience) bool { return a.has(field) }):
+		case !reads(field):
 			err = fmt.Errorf("%w: the DCGM source does not read it", gpu.ErrNotSupported)
 		default:
 			err = fmt.Errorf("%w: no %v is here or selected", gpu.ErrNotSupported, kinds[0])

@@ -3,6 +3,8 @@
 package nvml
 
 import (
+	"math/bits"
+
 	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
@@ -21,6 +23,16 @@ type target struct {
 
 // answers are the values of one call; what it could not tell stays absent.
 type answers [7]gpu.Value
+
+// affinityWords is how many words of a set DCGM has fields for.
+const affinityWords = 4
+
+// words answers the first words of a set as DCGM does, a field for each.
+func (a *answers) words(set []uint) {
+	for i := range min(len(set), affinityWords) {
+		a[i] = gpu.Int(int64(set[i]))
+	}
+}
 
 // A call is one question to the driver. Several fields can share its answers,
 // and it is asked once per Read for all of them.
@@ -122,6 +134,15 @@ var (
 		},
 	}
 
+	deviceCount = call{
+		symbols: []string{"nvmlDeviceGetCount_v2"},
+		read: func(t *target, a *answers) gonvml.Return {
+			n, ret := t.api.DeviceGetCount()
+			a[0] = gpu.Int(int64(n))
+			return ret
+		},
+	}
+
 	deviceName = constantText("nvmlDeviceGetName", gonvml.Device.GetName)
 	brand      = call{
 		symbols: []string{"nvmlDeviceGetBrand"}, constant: true,
@@ -186,6 +207,46 @@ var (
 				now, ret = gonvml.DEVICE_MIG_DISABLE, gonvml.SUCCESS // DCGM says 0 of GPUs that cannot
 			}
 			a[0] = gpu.Int(int64(now))
+			return ret
+		},
+	}
+	// DCGM calls the MIG devices that a GPU in MIG mode can have its slices; of
+	// another GPU the driver says 0, and DCGM nothing.
+	migSlices = call{
+		symbols: []string{"nvmlDeviceGetMaxMigDeviceCount"},
+		read: func(t *target, a *answers) gonvml.Return {
+			n, ret := t.device.GetMaxMigDeviceCount()
+			if n > 0 {
+				a[0] = gpu.Int(int64(n))
+			}
+			return ret
+		},
+	}
+	cpuAffinity = call{
+		symbols: []string{"nvmlDeviceGetCpuAffinity"}, constant: true,
+		read: func(t *target, a *answers) gonvml.Return {
+			set, ret := t.device.GetCpuAffinity(affinityWords * bits.UintSize)
+			a.words(set)
+			return ret
+		},
+	}
+	memoryAffinity = call{
+		symbols: []string{"nvmlDeviceGetMemoryAffinity"}, constant: true,
+		read: func(t *target, a *answers) gonvml.Return {
+			set, ret := t.device.GetMemoryAffinity(affinityWords*bits.UintSize, gonvml.AFFINITY_SCOPE_NODE)
+			a.words(set)
+			return ret
+		},
+	}
+	inforomValid = call{
+		symbols: []string{"nvmlDeviceValidateInforom"},
+		read: func(t *target, a *answers) gonvml.Return {
+			ret := t.device.ValidateInforom()
+			if ret == gonvml.ERROR_CORRUPTED_INFOROM {
+				a[0], ret = gpu.Int(0), gonvml.SUCCESS
+			} else {
+				a[0] = gpu.Int(1)
+			}
 			return ret
 		},
 	}

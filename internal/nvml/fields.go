@@ -25,6 +25,7 @@ type spec struct {
 	value uint32 // an NVML_FI_DEV_* id
 	milli bool   // the value is in thousandths of unit, and a float in DCGM
 	ber   bool   // the value is a bit error rate, packed (nvml.h, NVML_NVLINK_BER_*)
+	word  bool   // the value is an unsigned int, whatever type the driver says
 
 	link      bool // the rate of the links' data counters
 	direction direction
@@ -150,6 +151,7 @@ func laneSpec(n uint32) (spec, bool) {
 var specs = map[gpu.FieldID]spec{
 	1:  {call: &driverVersion},
 	2:  {call: &nvmlVersion},
+	4:  {call: &deviceCount},
 	5:  {call: &cudaVersion},
 	50: {call: &deviceName},
 	51: {call: &brand},
@@ -165,11 +167,21 @@ var specs = map[gpu.FieldID]spec{
 	65: {call: &computeMode},
 	66: {call: &persistenceMode},
 	67: {call: &migMode},
+	69: {call: &migSlices},
+	70: {call: &cpuAffinity, at: 0},
+	71: {call: &cpuAffinity, at: 1},
+	72: {call: &cpuAffinity, at: 2},
+	73: {call: &cpuAffinity, at: 3},
 	80: {call: &inforomECC},
 	81: {call: &inforomPower},
 	82: {call: &inforomImage},
 	83: {call: &inforomChecksum},
+	84: {call: &inforomValid},
 	85: {call: &vbios},
+	86: {call: &memoryAffinity, at: 0},
+	87: {call: &memoryAffinity, at: 1},
+	88: {call: &memoryAffinity, at: 2},
+	89: {call: &memoryAffinity, at: 3},
 	90: {call: &bar1, at: 0, unit: counters.Mebibytes},
 	92: {call: &bar1, at: 1, unit: counters.Mebibytes},
 	93: {call: &bar1, at: 2, unit: counters.Mebibytes},
@@ -185,7 +197,8 @@ var specs = map[gpu.FieldID]spec{
 	115: {call: &clockMaxVideo, unit: counters.Megahertz},
 	120: {call: &autoBoost},
 
-	140: {value: gonvml.FI_DEV_MEMORY_TEMP, unit: counters.Celsius},
+	// Drivers of the 545 series call the memory's temperature a double.
+	140: {value: gonvml.FI_DEV_MEMORY_TEMP, unit: counters.Celsius, word: true},
 	150: {call: &temperature, unit: counters.Celsius},
 	151: {call: &temperatureMemoryMax, unit: counters.Celsius},
 	152: {call: &temperatureMax, unit: counters.Celsius},
@@ -195,7 +208,7 @@ var specs = map[gpu.FieldID]spec{
 
 	155: {call: &power, unit: counters.Watts},
 	156: {value: gonvml.FI_DEV_TOTAL_ENERGY_CONSUMPTION, unit: counters.Millijoules},
-	157: {value: gonvml.FI_DEV_POWER_INSTANT, unit: counters.Watts, milli: true},
+	157: {value: gonvml.FI_DEV_POWER_INSTANT, unit: counters.Watts, milli: true, word: true},
 	160: {call: &powerLimit, unit: counters.Watts},
 	161: {call: &powerLimits, at: 0, unit: counters.Watts},
 	162: {call: &powerLimits, at: 1, unit: counters.Watts},

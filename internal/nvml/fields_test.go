@@ -39,11 +39,14 @@ func TestSpecsAgreeWithCatalogue(t *testing.T) {
 		if ways != 1 {
 			t.Errorf("%s (%d) is read in %d ways", entry.Classic, entry.ID, ways)
 		}
+		if sp.perLink != entry.Levels.Has(gpu.KindNVLink) {
+			t.Errorf("%s (%d): by link is %t", entry.Classic, entry.ID, sp.perLink)
+		}
 		if sp.metric != 0 != entry.Profiling {
 			t.Errorf("%s (%d): profiling is %t in the catalogue", entry.Classic, entry.ID, entry.Profiling)
 		}
 	}
-	if served < 150 {
+	if served < 290 {
 		t.Errorf("only %d fields of the catalogue are served", served)
 	}
 	for id := range specs {

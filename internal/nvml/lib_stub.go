@@ -20,6 +20,9 @@ func (*Source) Open(context.Context, *gpu.Plan) (*Session, error) {
 	return nil, fmt.Errorf("nvml: %w: this binary was built without cgo", gpu.ErrUnavailable)
 }
 
+// Reads returns false: what is read is known to builds with cgo alone.
+func Reads(*gpu.Plan) bool { return false }
+
 // A Session cannot exist in this build.
 type Session struct{}
 

@@ -74,6 +74,7 @@ type valueAsk struct {
 	scope uint32
 	milli bool
 	ber   bool
+	word  bool
 	rate  *linkRate // of the links' data counters, nil for what is a value itself
 	block block
 	slot  int // of the first of its values in the call under way, or -1
@@ -109,7 +110,7 @@ func (s *Session) compile(d *device, r *row) {
 		case sp.link:
 			r.values = append(r.values, valueAsk{field: i, ids: sp.direction.counters(), scope: sp.scopeFor(r), rate: &linkRate{}})
 		default:
-			r.values = append(r.values, valueAsk{field: i, ids: []uint32{sp.value}, scope: sp.scopeFor(r), milli: sp.milli, ber: sp.ber})
+			r.values = append(r.values, valueAsk{field: i, ids: []uint32{sp.value}, scope: sp.scopeFor(r), milli: sp.milli, ber: sp.ber, word: sp.word})
 		}
 	}
 	if r.kind == gpu.KindGPU && len(r.values) == 0 && !r.lively() {
@@ -302,7 +303,11 @@ func (v *valueAsk) value(values []gonvml.FieldValue, now time.Time) gpu.Value {
 	if v.rate != nil {
 		return v.rate.value(values, now)
 	}
-	value := decode(gonvml.ValueType(values[0].ValueType), values[0].Value)
+	kind := gonvml.ValueType(values[0].ValueType)
+	if v.word {
+		kind = gonvml.VALUE_TYPE_UNSIGNED_INT
+	}
+	value := decode(kind, values[0].Value)
 	if n, ok := value.Number(); ok && v.milli {
 		return gpu.Float(n / 1000)
 	}

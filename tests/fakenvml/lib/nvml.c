@@ -538,6 +538,12 @@ nvmlReturn_t nvmlDeviceGetInforomConfigurationChecksum(nvmlDevice_t d, unsigned 
 	END(count32(d->gpu, "inforom-checksum", 3735928559.0, checksum));
 }
 
+nvmlReturn_t nvmlDeviceValidateInforom(nvmlDevice_t d)
+{
+	BEGIN(d);
+	END((nvmlReturn_t)number(d->gpu, "inforom-state", NVML_SUCCESS));
+}
+
 nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t d, int *major, int *minor)
 {
 	BEGIN(d);
@@ -1052,7 +1058,7 @@ static nvmlReturn_t field(nvmlDevice_t d, nvmlFieldValue_t *v)
 		snprintf(key, sizeof key, "field.%u.%u", v->fieldId, v->scopeId);
 	else
 		snprintf(key, sizeof key, "field.%u", v->fieldId);
-	v->valueType = NVML_VALUE_TYPE_UNSIGNED_LONG_LONG;
+	v->valueType = (nvmlValueType_t)number(d->gpu, "field-type", NVML_VALUE_TYPE_UNSIGNED_LONG_LONG);
 	struct setting *s = setting(d->gpu, key);
 	if (s) {
 		if (strcmp(s->text, "-") == 0)
@@ -1126,7 +1132,7 @@ nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t d, unsigned int *current, unsigne
 nvmlReturn_t nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t d, unsigned int *count)
 {
 	BEGIN(d);
-	*count = MAX_SLOTS;
+	*count = gpus[d->gpu].mig ? MAX_SLOTS : 0;
 	END(NVML_SUCCESS);
 }
 

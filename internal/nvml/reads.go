@@ -1,0 +1,22 @@
+//go:build linux && cgo
+
+package nvml
+
+import "github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+
+// Reads reports whether the source asks the driver for all that a plan names. It
+// does not say that the driver and the hardware have it.
+func Reads(p *gpu.Plan) bool {
+	for i := range p.Fields {
+		if !reads(&p.Fields[i]) {
+			return false
+		}
+	}
+	return !p.Health // peers and placement are NVML's too
+}
+
+// reads reports whether a field is read for any kind of entities.
+func reads(f *gpu.Field) bool {
+	sp, ok := specOf(f.ID)
+	return ok && sp.unit == f.Unit || f.ID == fieldXID
+}

@@ -1,0 +1,33 @@
+package sim
+
+import (
+	"slices"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// Reads reports whether simulated nodes can show all that a plan names. Which
+// node does depends on its hardware.
+func Reads(p *gpu.Plan) bool {
+	for i := range p.Fields {
+		f := &p.Fields[i]
+		if !slices.ContainsFunc(f.Levels.List(), func(kind gpu.Kind) bool { return plays(f.ID, kind) }) {
+			return false
+		}
+	}
+	return true // health, peers and placement are played too
+}
+
+// plays reports whether an entity of a kind can have a field: by a rule that some
+// board meets, or as something constant.
+func plays(id gpu.FieldID, kind gpu.Kind) bool {
+	entry, known := counters.ByID(id)
+	if entry.BaseOf != 0 {
+		id = entry.BaseOf
+	}
+	if r := ruleFor(id, kind); r != nil {
+		return r.gen != nil && r.needs&needNever == 0
+	}
+	return known && entry.Exportable()
+}

@@ -1,0 +1,5 @@
+//go:build !linux || !cgo
+
+package dashboards
+
+const withDrivers = false

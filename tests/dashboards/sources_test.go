@@ -1,0 +1,77 @@
+package dashboards
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/dcgm"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/nvml"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/sim"
+)
+
+// sourcesOf asks the sources which of them read what a family is made of, and
+// returns their names as --source has them.
+func sourcesOf(t *testing.T, name string, typ gpu.MetricType) []string {
+	t.Helper()
+	request, err := counters.NewRequest(name, typ, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan := counters.NewPlan([]counters.Request{request}, counters.PlanOptions{})
+	var names []string
+	for _, source := range []struct {
+		name  string
+		reads func(*gpu.Plan) bool
+	}{{"dcgm", dcgm.Reads}, {"nvml", nvml.Reads}, {"sim", sim.Reads}} {
+		if source.reads(plan) {
+			names = append(names, source.name)
+		}
+	}
+	return names
+}
+
+func from(t *testing.T, name string, typ gpu.MetricType) string {
+	return strings.Join(sourcesOf(t, name, typ), ", ")
+}
+
+// promisedUnit returns the unit that the name of a family says.
+func promisedUnit(name string) string {
+	name = strings.TrimSuffix(strings.ToLower(name), "_total")
+	for _, unit := range []gpu.Unit{counters.Seconds, counters.Bytes, counters.Joules, counters.Ratio} {
+		if strings.HasSuffix(name, "_"+string(unit)) {
+			return string(unit)
+		}
+	}
+	return ""
+}
+
+// Every family comes from some source, and what the page tells of the sources
+// is not the same for all.
+func TestEveryFamilyHasASource(t *testing.T) {
+	if !withDrivers {
+		t.Skip("SKIP no-cgo: the sources that load a library are not in this build")
+	}
+	with := map[string]int{}
+	for _, e := range exportable() {
+		with[from(t, e.Classic, kindOf(e))]++
+		if classic, current := from(t, e.Classic, kindOf(e)), from(t, e.Current, kindOf(e)); classic != current {
+			t.Errorf("%s is from %q, %s from %q", e.Classic, classic, e.Current, current)
+		}
+	}
+	for _, d := range derived() {
+		with[from(t, d.String(), d.Type())]++
+	}
+	for names := range with {
+		if !strings.HasPrefix(names, "dcgm") {
+			t.Errorf("%d families are from %q: the catalogue is DCGM's", with[names], names)
+		}
+	}
+	if with["dcgm, nvml, sim"] < 300 || with["dcgm, sim"] < 100 {
+		t.Errorf("families by sources: %v", with)
+	}
+	if got := from(t, counters.GPUHealthStatus.String(), gpu.MetricGauge); got != "dcgm, sim" {
+		t.Errorf("health checks are from %q: they are DCGM's own", got)
+	}
+}
