@@ -485,7 +485,7 @@ func (s *sharer) divide(tab *table, r *shareRow) {
 			s.divideByProcess(r, util, utilKnown && r.parts == nil, memory, memoryKnown)
 		}
 	}
-	if utilKnown && known {
+	if utilKnown && (known || r.parts != nil) {
 		r.util = gpu.Float(rest(util, r.accounts, func(a *account) gpu.Value { return a.util }))
 	}
 	if memoryKnown && known {

@@ -22,8 +22,9 @@ type shareInputs struct{ slices, energy, util, memory, engine int }
 
 // withShareInputs returns plan with the fields that attribution divides, and
 // where they are. What the user did not ask for is read all the same, but no
-// counter shows it. The engine's activity is asked of GPU instances alone then:
-// whole GPUs tell their utilisation without the profiling module.
+// counter shows it. The engine's activity is asked of GPU instances alone then,
+// and of compute instances where they are selected: whole GPUs tell their
+// utilisation without the profiling module.
 func withShareInputs(plan *gpu.Plan) (*gpu.Plan, shareInputs) {
 	extended := *plan
 	extended.Fields = slices.Clone(plan.Fields)
@@ -39,12 +40,16 @@ func withShareInputs(plan *gpu.Plan) (*gpu.Plan, shareInputs) {
 		return len(extended.Fields) - 1
 	}
 	whole, instance := gpu.KindsOf(gpu.KindGPU), gpu.KindsOf(gpu.KindGPUInstance)
+	active := instance
+	if plan.Devices.Compute {
+		active |= gpu.KindsOf(gpu.KindComputeInstance)
+	}
 	in := shareInputs{
 		slices: index(fieldMIGSlices, whole),
 		energy: index(fieldEnergy, whole),
 		util:   index(fieldGPUUtil, whole),
 		memory: index(fieldMemoryUsed, whole|instance),
-		engine: index(fieldEngine, instance),
+		engine: index(fieldEngine, active),
 	}
 	return &extended, in
 }

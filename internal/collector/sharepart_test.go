@@ -1,0 +1,105 @@
+package collector_test
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// Pods that hold the compute instances of one GPU instance: each has what its
+// own did and what is assigned to it by slices, without a look at processes.
+func TestSharesOfADividedInstance(t *testing.T) {
+	owner := func(pod string, part float64) gpu.Owner {
+		return gpu.Owner{Namespace: "ns", Pod: pod, Container: "main", PodUID: "uid-" + pod, Part: part}
+	}
+	holders := func(owners ...gpu.Owner) gpu.Use { return gpu.Use{Owners: owners} }
+	const third, cut, a, b = 3. / 7 / 3, "GPU-2/1", "GPU-2/1 ns/a", "GPU-2/1 ns/b"
+	type of = map[string]float64
+	for name, tt := range map[string]struct {
+		whole, first, second gpu.Use
+		want                 map[string]of // of the second cycle
+		lacks                []string
+	}{
+		"a part each": {
+			holders(owner("a", 1./3), owner("b", 2./3)), holders(owner("a", 0)), holders(owner("b", 0)),
+			map[string]of{
+				podUtil: {a: 0.3, b: 0.2}, restUtil: {cut: 0}, podActive: {a: 0.9 * third * 10, b: 0.3 * 2 * third * 10}, restActive: {cut: 0},
+				podAllocated: {a: third * 10, b: 2 * third * 10},
+			},
+			[]string{"processes not_supported"},
+		},
+		"one part is nobody's": {
+			holders(owner("a", 1./3)), holders(owner("a", 0)), holders(),
+			map[string]of{
+				// Whatever runs on an instance that one pod alone is on is the pod's.
+				podUtil: {a: 0.5}, restUtil: {cut: 0}, podActive: {a: 1.5 * third * 10}, restActive: {cut: 0},
+				podAllocated: {a: third * 10},
+			},
+			nil,
+		},
+		"one pod has both": {
+			holders(owner("a", 1./3), owner("a", 2./3)), holders(owner("a", 0)), holders(owner("a", 0)),
+			map[string]of{
+				podUtil: {a: 0.5}, restUtil: {cut: 0}, podActive: {a: 1.5 * third * 10}, restActive: {cut: 0},
+				podAllocated: {a: 3 * third * 10},
+			},
+			nil,
+		},
+		"two share a part": {
+			holders(owner("a", 1./3), owner("a", 1./3), owner("b", 1./3)), holders(owner("a", 0)), holders(owner("a", 0), owner("b", 0)),
+			map[string]of{
+				podUtil: {a: 0.3}, restUtil: {cut: 0.2}, podActive: {a: 0.9 * third * 10}, restActive: {cut: 0.6 * third * 10},
+				podAllocated: {a: 2 * third * 10, b: third * 10},
+			},
+			[]string{"process_utilization not_supported", "processes not_supported"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := moment{
+				uses: make([]gpu.Use, 8), util: make([]gpu.Value, 8), memory: make([]gpu.Value, 8), energy: make([]gpu.Value, 8),
+				faults: []gpu.Fault{{Row: 3, Field: gpu.FieldProcesses, Err: gpu.ErrNotSupported}},
+			}
+			m.uses[3], m.uses[6], m.uses[7] = tt.whole, tt.first, tt.second
+			m.util[6], m.util[7] = gpu.Float(0.9), gpu.Float(0.3)
+			m.memory[3] = gpu.Int(1000)
+			p := &play{divided: true, moments: []moment{m, m}}
+			got, lacks := map[string]of{}, []string(nil)
+			synctest.Test(t, func(t *testing.T) {
+				p.run(t, func(i int, s *gpu.Snapshot) {
+					if i == 0 {
+						return
+					}
+					for family, series := range shares(s) {
+						if family == notAvailable {
+							lacks = slices.Sorted(maps.Keys(series))
+						}
+						for key, v := range series {
+							if tt.want[family] == nil || !strings.HasPrefix(key, cut) {
+								continue
+							}
+							if got[family] == nil {
+								got[family] = of{}
+							}
+							if w := tt.want[family][key]; v-w < 1e-9 && w-v < 1e-9 {
+								v = w // rounding
+							}
+							got[family][key] = v
+						}
+					}
+				})
+			})
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(tt.lacks, lacks); diff != "" {
+				t.Errorf("lacks (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
