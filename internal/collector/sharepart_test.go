@@ -16,26 +16,38 @@ import (
 // own did and what is assigned to it by slices, without a look at processes.
 func TestSharesOfADividedInstance(t *testing.T) {
 	owner := func(pod string, part float64) gpu.Owner {
-		return gpu.Owner{Namespace: "ns", Pod: pod, Container: "main", PodUID: "uid-" + pod, Part: part}
+		return gpu.Owner{Namespace: "ns", Pod: pod, Container: "main", PodUID: map[string]string{"a": "uid-1", "b": "uid-2"}[pod], Part: part}
 	}
 	holders := func(owners ...gpu.Owner) gpu.Use { return gpu.Use{Owners: owners} }
 	const third, cut, a, b = 3. / 7 / 3, "GPU-2/1", "GPU-2/1 ns/a", "GPU-2/1 ns/b"
 	type of = map[string]float64
 	for name, tt := range map[string]struct {
 		whole, first, second gpu.Use
+		procs                []gpu.Process // nil: not told
 		want                 map[string]of // of the second cycle
 		lacks                []string
 	}{
 		"a part each": {
-			holders(owner("a", 1./3), owner("b", 2./3)), holders(owner("a", 0)), holders(owner("b", 0)),
+			holders(owner("a", 1./3), owner("b", 2./3)), holders(owner("a", 0)), holders(owner("b", 0)), nil,
 			map[string]of{
 				podUtil: {a: 0.3, b: 0.2}, restUtil: {cut: 0}, podActive: {a: 0.9 * third * 10, b: 0.3 * 2 * third * 10}, restActive: {cut: 0},
 				podAllocated: {a: third * 10, b: 2 * third * 10},
 			},
 			[]string{"processes not_supported"},
 		},
+		"processes tell memory alone": {
+			holders(owner("a", 1./3), owner("b", 2./3)), holders(owner("a", 0)), holders(owner("b", 0)),
+			[]gpu.Process{
+				{Row: 3, PID: 1, Busy: gpu.Float(0.01), Memory: gpu.Int(200 << 20)}, {Row: 3, PID: 2, Busy: gpu.Float(0.01), Memory: gpu.Int(700 << 20)},
+			},
+			map[string]of{
+				podUtil: {a: 0.3, b: 0.2}, restUtil: {cut: 0},
+				podMemory: {a: 200 << 20, b: 700 << 20}, restMemory: {cut: 100 << 20},
+			},
+			nil,
+		},
 		"one part is nobody's": {
-			holders(owner("a", 1./3)), holders(owner("a", 0)), holders(),
+			holders(owner("a", 1./3)), holders(owner("a", 0)), holders(), nil,
 			map[string]of{
 				// Whatever runs on an instance that one pod alone is on is the pod's.
 				podUtil: {a: 0.5}, restUtil: {cut: 0}, podActive: {a: 1.5 * third * 10}, restActive: {cut: 0},
@@ -44,7 +56,7 @@ func TestSharesOfADividedInstance(t *testing.T) {
 			nil,
 		},
 		"one pod has both": {
-			holders(owner("a", 1./3), owner("a", 2./3)), holders(owner("a", 0)), holders(owner("a", 0)),
+			holders(owner("a", 1./3), owner("a", 2./3)), holders(owner("a", 0)), holders(owner("a", 0)), nil,
 			map[string]of{
 				podUtil: {a: 0.5}, restUtil: {cut: 0}, podActive: {a: 1.5 * third * 10}, restActive: {cut: 0},
 				podAllocated: {a: 3 * third * 10},
@@ -52,7 +64,7 @@ func TestSharesOfADividedInstance(t *testing.T) {
 			nil,
 		},
 		"two share a part": {
-			holders(owner("a", 1./3), owner("a", 1./3), owner("b", 1./3)), holders(owner("a", 0)), holders(owner("a", 0), owner("b", 0)),
+			holders(owner("a", 1./3), owner("a", 1./3), owner("b", 1./3)), holders(owner("a", 0)), holders(owner("a", 0), owner("b", 0)), nil,
 			map[string]of{
 				podUtil: {a: 0.3}, restUtil: {cut: 0.2}, podActive: {a: 0.9 * third * 10}, restActive: {cut: 0.6 * third * 10},
 				podAllocated: {a: 2 * third * 10, b: third * 10},
@@ -63,7 +75,10 @@ func TestSharesOfADividedInstance(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := moment{
 				uses: make([]gpu.Use, 8), util: make([]gpu.Value, 8), memory: make([]gpu.Value, 8), energy: make([]gpu.Value, 8),
-				faults: []gpu.Fault{{Row: 3, Field: gpu.FieldProcesses, Err: gpu.ErrNotSupported}},
+				procs: tt.procs, faults: []gpu.Fault{{Row: 3, Field: gpu.FieldProcessBusy, Err: gpu.ErrNotSupported}},
+			}
+			if tt.procs == nil {
+				m.faults[0].Field = gpu.FieldProcesses
 			}
 			m.uses[3], m.uses[6], m.uses[7] = tt.whole, tt.first, tt.second
 			m.util[6], m.util[7] = gpu.Float(0.9), gpu.Float(0.3)
