@@ -72,3 +72,51 @@ func TestNoBursts(t *testing.T) {
 		t.Errorf("utilisation of a GPU that is cut: %q", got)
 	}
 }
+
+// A buffer that is empty, that goes backwards, that repeats itself or that fails
+// for a moment leaves the value of now, and no sample is told twice or out of order.
+func TestTroubledBursts(t *testing.T) {
+	src, world := source(t, "gpus 1")
+	plan := planOf(t, 155)
+	plan.Fields[0].Burst = true
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		s, err := src.Open(t.Context(), plan)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		for _, step := range []struct {
+			name    string
+			samples string // at milliseconds since the start, in W
+			more    string
+			want    string
+		}{
+			{"no sample at all", "", "", "100.5"},
+			{"two", "1100:200 1200:300", "", "200,300,100.5"},
+			{"backwards", "2200:400 2100:999 2300:500", "", "400,500,100.5"},
+			{"the same again", "2200:400 2300:500", "", "100.5"},
+			{"older than those told", "2250:900", "", "100.5"},
+			{"a failing buffer", "5100:1", "fail nvmlDeviceGetSamples 999", "100.5"},
+			{"a buffer that works again", "5100:600", "", "600,100.5"},
+		} {
+			var pairs []string
+			for _, pair := range strings.Fields(step.samples) {
+				var at, watts int64
+				if _, err := fmt.Sscanf(pair, "%d:%d", &at, &watts); err != nil {
+					t.Fatal(err)
+				}
+				pairs = append(pairs, fmt.Sprintf("%d:%d", start.Add(time.Duration(at)*time.Millisecond).UnixMicro(), 1000*watts))
+			}
+			script := []string{"gpus 1", step.more}
+			if len(pairs) > 0 || step.name == "no sample at all" {
+				script = append(script, "gpu 0 set samples.0 "+strings.Join(append(pairs, "0:0"), " "))
+			}
+			world.Play(t, script...)
+			time.Sleep(time.Second)
+			if got := read(t, s, plan)["GPU 0 DCGM_FI_DEV_POWER_USAGE"]; got != step.want {
+				t.Errorf("%s: %q, want %q", step.name, got, step.want)
+			}
+		}
+	})
+}

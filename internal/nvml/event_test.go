@@ -83,3 +83,26 @@ func TestXIDsRefused(t *testing.T) {
 		t.Errorf("%d event sets kept that nothing is registered for", n)
 	}
 }
+
+// A set that fails is a fault of the field, not a GPU without XIDs; what waits in
+// the driver meanwhile comes once it works again.
+func TestXIDsOfAFailingSet(t *testing.T) {
+	src, world := source(t, "gpus 2")
+	plan := planOf(t, 230)
+	s := open(t, src, plan)
+	world.Play(t, "gpus 2", "xid 0 31", "fail nvmlEventSetWait_v2 999")
+	want := map[string]string{"GPU 0 DCGM_FI_DEV_XID_ERRORS": "fault:error", "GPU 1 DCGM_FI_DEV_XID_ERRORS": "fault:error"}
+	for range 2 {
+		if diff := cmp.Diff(want, read(t, s, plan)); diff != "" {
+			t.Errorf("while it fails (-want +got):\n%s", diff)
+		}
+	}
+	world.Play(t, "gpus 2")
+	if diff := cmp.Diff(map[string]string{"GPU 0 DCGM_FI_DEV_XID_ERRORS": "31"}, read(t, s, plan)); diff != "" {
+		t.Errorf("afterwards (-want +got):\n%s", diff)
+	}
+	world.Play(t, "gpus 2", "gpu 1 lost", "fail nvmlEventSetWait_v2 15")
+	if diff := cmp.Diff(map[string]string{"GPU 1": "fault:lost"}, read(t, s, plan)); diff != "" {
+		t.Errorf("of a lost GPU (-want +got):\n%s", diff)
+	}
+}

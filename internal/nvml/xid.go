@@ -84,16 +84,18 @@ func (q *eventQueue) drain(b *gpu.Batch) {
 		return
 	}
 	if q.set == nil {
-		for _, r := range q.rows {
-			b.Fail(r.index, q.field, q.refused)
-		}
+		q.fail(b, q.refused)
 		return
 	}
 	at := time.Now().UnixNano()
 	for i := range int64(maxDrain) {
 		event, ret := q.set.Wait(0)
-		if ret != gonvml.SUCCESS {
-			return // NVML_ERROR_TIMEOUT: no more; a lost GPU shows when it is read
+		switch {
+		case ret == gonvml.ERROR_TIMEOUT || gpuGone(ret) || driverGone(ret):
+			return // no more of them; what is lost shows when it is read
+		case ret != gonvml.SUCCESS:
+			q.fail(b, &driverError{"nvmlEventSetWait_v2", ret})
+			return
 		}
 		if event.EventType != gonvml.EventTypeXidCriticalError {
 			continue
@@ -103,6 +105,13 @@ func (q *eventQueue) drain(b *gpu.Batch) {
 				b.AddAt(r.index, q.field, gpu.Int(int64(event.EventData)), at+i)
 			}
 		}
+	}
+}
+
+// fail says why the XIDs of the GPU and its instances are not known.
+func (q *eventQueue) fail(b *gpu.Batch, err error) {
+	for _, r := range q.rows {
+		b.Fail(r.index, q.field, err)
 	}
 }
 
