@@ -46,10 +46,10 @@ func world() *gpu.Topology {
 	}
 	instance := board(1)
 	instance.Entity = gpu.Entity{Kind: gpu.KindGPUInstance, ParentKind: gpu.KindGPU, Parent: 1, ID: 7}
-	instance.InstanceID, instance.Profile = 2, "1g.10gb"
+	instance.InstanceID, instance.Profile = 2, "2g.20gb"
 	compute := instance
-	compute.Entity = gpu.Entity{Kind: gpu.KindComputeInstance, ParentKind: gpu.KindGPUInstance, Parent: 7, ID: 11}
-	compute.ComputeID = 1
+	compute.Entity = gpu.Entity{Kind: gpu.KindComputeInstance, ParentKind: gpu.KindGPU, Parent: 1, ID: 11}
+	compute.ComputeID, compute.Profile = 1, "1c.2g.20gb"
 	link := board(0)
 	link.Entity = gpu.Entity{Kind: gpu.KindNVLink, ParentKind: gpu.KindGPU, Parent: 0, ID: 4}
 	link.Link = 4
@@ -120,14 +120,14 @@ func TestLabelsOfEveryKind(t *testing.T) {
 				`M 1`,
 				`M{gpu="0",UUID="GPU-0",pci_bus_id="00000000:1B:00.0",device="nvidia0",modelName="NVIDIA H100  80GB"} 1`,
 				`M{gpu="1",UUID="GPU-1",pci_bus_id="00000000:1C:00.0",device="nvidia1",modelName="NVIDIA H100  80GB"} 1`,
-				`M{gpu="1",UUID="GPU-1",pci_bus_id="00000000:1C:00.0",device="nvidia1",modelName="NVIDIA H100  80GB",GPU_I_PROFILE="1g.10gb",GPU_I_ID="2"} 1`,
+				`M{gpu="1",UUID="GPU-1",pci_bus_id="00000000:1C:00.0",device="nvidia1",modelName="NVIDIA H100  80GB",GPU_I_PROFILE="2g.20gb",GPU_I_ID="2"} 1`,
 				`M{nvswitch="nvswitch3"} 1`,
 				`M{nvlink="4",gpu="0",gpu_uuid="GPU-0",pci_bus_id="00000000:1B:00.0",device="nvidia0",model_name="NVIDIA H100  80GB"} 1`,
 				`M{nvlink="4",nvswitch="nvswitch3"} 1`,
 				`M{cpu="1",cpu_serial="0x1234"} 1`,
 				`M{cpucore="72",cpu="1"} 1`,
 				`M{connectx="2",pci_bus_id="00000000:A0:00.0"} 1`,
-				`M{gpu="1",UUID="GPU-1",pci_bus_id="00000000:1C:00.0",device="nvidia1",modelName="NVIDIA H100  80GB",GPU_I_PROFILE="1g.10gb",GPU_I_ID="2",GPU_CI_ID="1"} 1`,
+				`M{gpu="1",UUID="GPU-1",pci_bus_id="00000000:1C:00.0",device="nvidia1",modelName="NVIDIA H100  80GB",GPU_I_PROFILE="1c.2g.20gb",GPU_I_ID="2",GPU_CI_ID="1"} 1`,
 			},
 		},
 		{
@@ -141,14 +141,14 @@ func TestLabelsOfEveryKind(t *testing.T) {
 				`M{hostname="engine",Hostname="engine"} 1`,
 				`M{gpu="0",uuid="GPU-0",pci_bus_id="00000000:1B:00.0",device="nvidia0",modelName="NVIDIA-H100-80GB",hostname="engine",Hostname="engine"} 1`,
 				`M{gpu="1",uuid="GPU-1",pci_bus_id="00000000:1C:00.0",device="nvidia1",modelName="NVIDIA-H100-80GB",hostname="engine",Hostname="engine"} 1`,
-				`M{gpu="1",uuid="GPU-1",pci_bus_id="00000000:1C:00.0",device="nvidia1",modelName="NVIDIA-H100-80GB",GPU_I_PROFILE="1g.10gb",GPU_I_ID="2",hostname="engine",Hostname="engine"} 1`,
+				`M{gpu="1",uuid="GPU-1",pci_bus_id="00000000:1C:00.0",device="nvidia1",modelName="NVIDIA-H100-80GB",GPU_I_PROFILE="2g.20gb",GPU_I_ID="2",hostname="engine",Hostname="engine"} 1`,
 				`M{nvswitch="nvswitch3",hostname="engine",Hostname="engine"} 1`,
 				`M{nvlink="4",gpu="0",gpu_uuid="GPU-0",pci_bus_id="00000000:1B:00.0",device="nvidia0",model_name="NVIDIA H100  80GB",hostname="engine",Hostname="engine"} 1`,
 				`M{nvlink="4",nvswitch="nvswitch3",hostname="engine",Hostname="engine"} 1`,
 				`M{cpu="1",cpu_serial="0x1234",hostname="engine",Hostname="engine"} 1`,
 				`M{cpucore="72",cpu="1",hostname="engine",Hostname="engine"} 1`,
 				`M{connectx="2",pci_bus_id="00000000:A0:00.0",hostname="engine",Hostname="engine"} 1`,
-				`M{gpu="1",uuid="GPU-1",pci_bus_id="00000000:1C:00.0",device="nvidia1",modelName="NVIDIA-H100-80GB",GPU_I_PROFILE="1g.10gb",GPU_I_ID="2",GPU_CI_ID="1",hostname="engine",Hostname="engine"} 1`,
+				`M{gpu="1",uuid="GPU-1",pci_bus_id="00000000:1C:00.0",device="nvidia1",modelName="NVIDIA-H100-80GB",GPU_I_PROFILE="1c.2g.20gb",GPU_I_ID="2",GPU_CI_ID="1",hostname="engine",Hostname="engine"} 1`,
 			},
 		},
 	}
@@ -202,14 +202,14 @@ func TestLabelTypedCounters(t *testing.T) {
 		`M{Z="node"} 1`,
 		`M{gpu="0",UUID="GPU-0",pci_bus_id="00000000:1B:00.0",device="nvidia0",modelName="NVIDIA H100  80GB",A="x",Z="node"} 1`,
 		`M{gpu="1",UUID="GPU-1",pci_bus_id="00000000:1C:00.0",device="nvidia1",modelName="NVIDIA H100  80GB",Z="board"} 1`,
-		`M{gpu="1",UUID="GPU-1",pci_bus_id="00000000:1C:00.0",device="nvidia1",modelName="NVIDIA H100  80GB",GPU_I_PROFILE="1g.10gb",GPU_I_ID="2",A="y",Z="board"} 1`,
+		`M{gpu="1",UUID="GPU-1",pci_bus_id="00000000:1C:00.0",device="nvidia1",modelName="NVIDIA H100  80GB",GPU_I_PROFILE="2g.20gb",GPU_I_ID="2",A="y",Z="board"} 1`,
 		`M{nvswitch="nvswitch3",Z="5"} 1`,
 		`M{nvlink="4",gpu="0",gpu_uuid="GPU-0",pci_bus_id="00000000:1B:00.0",device="nvidia0",model_name="NVIDIA H100  80GB",Z="node"} 1`,
 		`M{nvlink="4",nvswitch="nvswitch3",Z="node"} 1`,
 		`M{cpu="1",cpu_serial="0x1234",Z="node"} 1`,
 		`M{cpucore="72",cpu="1",Z="node"} 1`,
 		`M{connectx="2",pci_bus_id="00000000:A0:00.0",Z="node"} 1`,
-		`M{gpu="1",UUID="GPU-1",pci_bus_id="00000000:1C:00.0",device="nvidia1",modelName="NVIDIA H100  80GB",GPU_I_PROFILE="1g.10gb",GPU_I_ID="2",GPU_CI_ID="1",Z="node"} 1`,
+		`M{gpu="1",UUID="GPU-1",pci_bus_id="00000000:1C:00.0",device="nvidia1",modelName="NVIDIA H100  80GB",GPU_I_PROFILE="1c.2g.20gb",GPU_I_ID="2",GPU_CI_ID="1",A="y",Z="board"} 1`,
 	}
 	if diff := cmp.Diff(want, samples(page)); diff != "" {
 		t.Errorf("samples (-want +got):\n%s", diff)

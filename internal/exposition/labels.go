@@ -254,15 +254,16 @@ func (l *labeler) model(name string) string {
 }
 
 // counterLabels appends the label-typed counters that apply to row: its own
-// value, else its GPU's if it is an instance, else the node's.
+// value, else that of the GPU instance that it is a part of, else its GPU's if
+// it is an instance, else the node's.
 func (l *labeler) counterLabels(t *gpu.Topology, row, node int) {
-	parent := -1
+	instance, parent := t.InstanceRow(row), -1
 	if k := t.Devices[row].Entity.Kind; k == gpu.KindGPUInstance || k == gpu.KindComputeInstance {
 		parent = t.ParentRow(row)
 	}
 	for i := range l.columns {
 		c := &l.columns[i]
-		for _, r := range [...]int{row, parent, node} {
+		for _, r := range [...]int{row, instance, parent, node} {
 			if r < 0 || r >= len(c.shown) || c.shown[r].IsAbsent() {
 				continue
 			}
