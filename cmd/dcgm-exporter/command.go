@@ -47,7 +47,7 @@ func commands() map[string]func(context.Context, []string) int {
 			return topo.Command{Process: process(args), Open: app.Choose}.Run(ctx)
 		},
 		"vocabulary": func(_ context.Context, args []string) int {
-			return vocabulary.Command{Process: process(args)}.Run()
+			return vocabulary.Command{Process: process(args), List: vocabulary.Files}.Run()
 		},
 	}
 }

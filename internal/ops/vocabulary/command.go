@@ -17,9 +17,11 @@ const name = "vocabulary"
 // Usage is the text of "vocabulary --help".
 const Usage = `Usage: dcgm-exporter vocabulary diff [--to current|classic] [--hostname-label LABEL] [--format text|json] FILE...
 
-Reads Grafana dashboards (JSON), Prometheus rule files and scrape configurations
-and manifests of the Prometheus operator (YAML), and lists every metric and label
-in them that is called otherwise, or is in another unit, under the other
+Reads Grafana dashboards (JSON), Prometheus rule files and scrape configurations,
+and Kubernetes manifests (YAML or JSON): those of the Prometheus operator, and
+dashboards and rules that lie in ConfigMaps, lists or the output of helm template.
+A folder stands for the .json, .yaml, .yml and .rules files below it. Lists every
+metric and label in them that is called otherwise, or is in another unit, under the other
 vocabulary, with the rewritten expression. The rewritten one has the unit of the
 old one, so that panels and thresholds stay right. What cannot be rewritten is
 listed to be looked at by hand. No file is changed; - reads the standard input.
@@ -32,11 +34,15 @@ listed to be looked at by hand. No file is changed; - reads the standard input.
   --format WORD          text or json (default text)
 
 Exit code: 0 nothing to change; 1 something to change; 2 a file that cannot be
-read, or a bad flag.
+read, or a bad flag. What a folder holds beside such files is left out.
 `
 
 // A Command is the subcommand.
-type Command struct{ ops.Process }
+type Command struct {
+	ops.Process
+	// List returns the files of a folder, as Files does; nil where none are read.
+	List func(name string) ([]string, error)
+}
 
 // settings are the command's flags and operands.
 type settings struct {
@@ -57,17 +63,38 @@ func (c Command) Run() int {
 		return c.Fail(name, err)
 	}
 	findings := []Finding{}
-	unreadable := false
-	for _, file := range s.files {
-		found, err := c.look(file, s)
-		if err != nil {
-			c.Fail(name, err)
-			unreadable = true
-			continue
+	read, unreadable := 0, false
+	for _, operand := range s.files {
+		files, folder := []string{operand}, false
+		if c.List != nil && operand != "-" {
+			list, err := c.List(operand)
+			if err != nil {
+				c.Fail(name, err)
+				unreadable = true
+			}
+			if list != nil {
+				files, folder = list, true
+			}
 		}
-		findings = append(findings, found...)
+		before := read
+		for _, file := range files {
+			found, err := c.look(file, s)
+			findings = append(findings, found...)
+			if folder && isOther(err) {
+				continue
+			}
+			read++
+			if err != nil {
+				c.Fail(name, err)
+				unreadable = true
+			}
+		}
+		if folder && read == before {
+			c.Fail(name, fmt.Errorf("%s: %w, in %d %s", operand, errOtherKind, len(files), plural(len(files), "file")))
+			unreadable = true
+		}
 	}
-	if err := s.report(c.Out, findings); err != nil {
+	if err := s.report(c.Out, findings, read); err != nil {
 		return c.Fail(name, err)
 	}
 	switch {
@@ -78,6 +105,12 @@ func (c Command) Run() int {
 	default:
 		return ops.OK
 	}
+}
+
+// isOther reports whether a file of a folder is none of those that are meant.
+func isOther(err error) bool {
+	var unread *fileError
+	return errors.Is(err, errOtherKind) || errors.As(err, &unread) && unread.foreign
 }
 
 func (c Command) look(file string, s settings) ([]Finding, error) {
@@ -142,14 +175,14 @@ func parseSettings(args []string) (settings, error) {
 	return s, nil
 }
 
-func (s settings) report(out io.Writer, findings []Finding) error {
+func (s settings) report(out io.Writer, findings []Finding, files int) error {
 	if s.format == "json" {
 		e := json.NewEncoder(out)
 		e.SetEscapeHTML(false)
 		e.SetIndent("", "  ")
 		return e.Encode(findings)
 	}
-	return printText(out, findings, len(s.files))
+	return printText(out, findings, files)
 }
 
 // printText prints findings for people: the place, what changes, and the lines

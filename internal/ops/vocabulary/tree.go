@@ -18,8 +18,10 @@ type node struct {
 	line int
 	text string // a string, or another scalar as it is written
 	str  bool   // it is a string
-	keys []member
-	list []*node
+	// literal: a line of the text is a line of the file, from line on.
+	literal bool
+	keys    []member
+	list    []*node
 }
 
 // A member is a key of an object and its value.
@@ -214,6 +216,7 @@ func fromYAML(y *yaml.Node, depth int) (*node, error) {
 		n.text, n.str = y.Value, y.Tag == "!!str"
 		if n.str && y.Style&(yaml.LiteralStyle|yaml.FoldedStyle) != 0 {
 			n.line++ // the text begins below its header
+			n.literal = y.Style&yaml.LiteralStyle != 0
 		}
 	}
 	return n, nil

@@ -54,6 +54,7 @@ func TestGoldens(t *testing.T) {
 		"testdata/rules.yaml":                       "rules.txt",
 		"testdata/manifests.yaml":                   "manifests.txt",
 		"testdata/dashboard.json":                   "dashboard.txt",
+		"testdata/configmaps.yaml":                  "configmaps.txt",
 	} {
 		t.Run(golden, func(t *testing.T) {
 			data, err := os.ReadFile(file)

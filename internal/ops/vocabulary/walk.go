@@ -29,7 +29,9 @@ type walker struct {
 	rewriter
 	file     string
 	findings []Finding
-	known    bool // something in the file is of a kind that is read
+	errs     []*fileError // what cannot be read; the rest is
+	known    bool         // something in the file is of a kind that is read
+	depth    int          // in how many texts the file stands
 }
 
 // A frame is what a walker knows of where it is.
@@ -38,6 +40,7 @@ type frame struct {
 	parent   string // the key under which the value stands
 	variable bool   // in a dashboard's variable
 	rules    bool   // in a rule, whose expressions must parse
+	data     bool   // in the data of a ConfigMap or Secret
 	ours     bool   // the panel's query next to it is about the exporter
 }
 
@@ -63,90 +66,102 @@ func direction(data []byte) counters.Vocabulary {
 
 // A fileError says what is wrong with a file.
 type fileError struct {
-	file string
-	line int
-	what string
+	file  string
+	line  int
+	place string
+	what  string
+	// foreign: nothing in the file names a metric of the exporter.
+	foreign bool
 }
 
-func (e *fileError) Error() string { return fmt.Sprintf("%s:%d: %s", e.file, e.line, e.what) }
+func (e *fileError) Error() string {
+	place := e.place
+	if place != "" {
+		place += ": "
+	}
+	return fmt.Sprintf("%s:%d: %s%s", e.file, e.line, place, e.what)
+}
 
-// look returns what changes in a file.
+// errOtherKind: a file that is none of those that are read.
+var errOtherKind = errors.New("no dashboard (panels, rows, templating), rule file (groups), scrape configuration or Kubernetes manifest")
+
+// look returns what changes in a file, and what of it cannot be read.
 func look(file string, data []byte, r rewriter) ([]Finding, error) {
 	docs, err := parseTree(data)
 	if err != nil {
 		var syntax *syntaxError
 		if errors.As(err, &syntax) {
-			return nil, &fileError{file, syntax.line, syntax.what}
+			return nil, &fileError{file: file, line: syntax.line, what: syntax.what + hint(data, syntax.line), foreign: !aboutUs(string(data))}
 		}
 		return nil, err
 	}
 	w := &walker{rewriter: r, file: file}
-	for _, doc := range docs {
-		if err := w.node(doc, frame{}); err != nil {
-			return nil, err
-		}
-	}
+	w.documents(docs, frame{})
 	if !w.known {
-		return nil, &fileError{file, 1, "no dashboard (panels, rows, templating), rule file (groups), scrape configuration or monitoring.coreos.com manifest"}
+		return nil, fmt.Errorf("%s:1: %w", file, errOtherKind)
 	}
-	return w.findings, nil
+	errs := make([]error, len(w.errs))
+	for i, e := range w.errs {
+		errs[i] = e
+	}
+	return w.findings, errors.Join(errs...)
+}
+
+// hint is for who hands over a chart's templates instead of what they make.
+func hint(data []byte, line int) string {
+	lines := strings.Split(string(data), "\n")
+	if strings.Contains(lines[min(max(line, 1), len(lines))-1], "{{") {
+		return "; a Helm template is read once it is rendered (helm template)"
+	}
+	return ""
+}
+
+// documents looks through the documents of a file.
+func (w *walker) documents(docs []*node, f frame) {
+	for _, doc := range docs {
+		inner := f
+		if doc.manifest() {
+			inner.place = join(f.place, objectName(doc))
+		}
+		w.node(doc, inner)
+	}
 }
 
 // node looks through a value.
-func (w *walker) node(n *node, f frame) error {
+func (w *walker) node(n *node, f frame) {
 	for i, child := range n.list {
 		inner := f
 		if child.str {
-			if err := w.string(child, f.parent, inner); err != nil {
-				return err
-			}
+			w.string(child, f.parent, inner)
 			continue
 		}
 		inner.place = placeOf(child, f, i)
 		inner.variable = f.variable || f.parent == "list" && strings.HasSuffix(f.place, "templating")
 		inner.rules = f.rules || f.parent == "rules" && (child.get("alert") != nil || child.get("record") != nil)
-		if err := w.node(child, inner); err != nil {
-			return err
-		}
+		w.node(child, inner)
 	}
-	w.recognise(n)
+	w.known = w.known || n.kind()
 	if w.relabelling(n, f) {
-		return nil
+		return
 	}
 	if expr := n.string("expr"); expr != "" {
-		f.ours = w.aboutUs(expr)
+		f.ours = aboutUs(expr)
 	}
 	for i := range n.keys {
 		m := &n.keys[i]
 		inner := f
 		inner.parent = m.key
+		inner.data = f.data || (m.key == "data" || m.key == "stringData") && n.manifest()
 		switch {
 		case m.key == "templating", m.key == "annotations" && n.get("list") == nil && m.value.get("list") != nil:
 			inner.place = join(f.place, m.key)
 		}
-		if !m.value.str {
-			w.key(m, f)
-			if err := w.node(m.value, inner); err != nil {
-				return err
-			}
-			continue
-		}
 		w.key(m, f)
-		if err := w.string(m.value, m.key, inner); err != nil {
-			return err
+		if m.value.str {
+			w.string(m.value, m.key, inner)
+		} else {
+			w.node(m.value, inner)
 		}
-	}
-	return nil
-}
-
-// recognise notes that the file is of a kind that is read.
-func (w *walker) recognise(n *node) {
-	for _, key := range []string{"panels", "rows", "templating", "groups", "scrape_configs"} {
-		w.known = w.known || n.get(key) != nil
-	}
-	switch n.string("kind") {
-	case "PrometheusRule", "ServiceMonitor", "PodMonitor", "Probe", "ScrapeConfig":
-		w.known = true
 	}
 }
 
@@ -186,7 +201,7 @@ func placeOf(n *node, f frame, i int) string {
 	case f.parent == "rules":
 		return title("rule", "alert", "record", "title")
 	case f.parent == "items":
-		return join(outer, strings.TrimSpace(n.string("kind")+" "+n.get("metadata").string("name")))
+		return join(outer, objectName(n))
 	case f.parent == "endpoints" || f.parent == "podMetricsEndpoints":
 		return title("endpoint", "port")
 	case f.parent == "scrape_configs":
@@ -196,8 +211,8 @@ func placeOf(n *node, f frame, i int) string {
 	}
 }
 
-// aboutUs reports whether an expression names a metric of the exporter.
-func (w *walker) aboutUs(expr string) bool {
+// aboutUs reports whether a text names a metric of the exporter.
+func aboutUs(expr string) bool {
 	for _, word := range words.FindAllString(expr, -1) {
 		if ours(word) {
 			return true
@@ -222,21 +237,24 @@ func (w *walker) add(n *node, f frame, what, old string, r rewriting) {
 }
 
 // string looks at a string under a key.
-func (w *walker) string(n *node, key string, f frame) error {
+func (w *walker) string(n *node, key string, f frame) {
+	if f.data {
+		f.place = join(f.place, key)
+	}
 	switch {
+	case f.data && (countersFile(key) || w.embedded(n, f) || isDocument(key) && w.unreadable(n, f)):
 	case key == "expr":
-		return w.query(n, f, values)
+		w.query(n, f, values)
 	case f.variable && (key == "query" || key == "definition"):
 		w.variable(n, f)
 	case key == "legendFormat" || key == "titleFormat" || key == "textFormat":
 		w.add(n, f, "legend", n.text, w.legend(n.text, f.ours))
 	case f.rules:
 		w.add(n, f, "template", n.text, w.template(n.text, f.ours))
-	case prose(key):
+	case prose(key), w.embedded(n, f):
 	default:
-		w.leftover(n, n.text, f)
+		w.leftovers(n, f)
 	}
-	return nil
 }
 
 // prose reports whether the text under a key is for people.
@@ -250,18 +268,17 @@ func prose(key string) bool {
 }
 
 // query rewrites an expression.
-func (w *walker) query(n *node, f frame, s scope) error {
+func (w *walker) query(n *node, f frame, s scope) {
 	r, err := w.expression(n.text, s)
 	switch {
 	case err == nil:
 		w.add(n, f, "expression", n.text, r)
 	case f.rules:
-		return &fileError{w.file, n.line, fmt.Sprintf("%s: not PromQL: %v", f.place, err)}
+		w.errs = append(w.errs, &fileError{file: w.file, line: n.line, place: f.place, what: fmt.Sprintf("not PromQL: %v", err)})
 	default:
 		// A dashboard can ask other data sources, in other languages.
 		w.unread(n, f, "expression", err)
 	}
-	return nil
 }
 
 // unread asks for a person where a text that is no PromQL names something that
@@ -295,6 +312,21 @@ func (w *walker) named(text string) []Change {
 func (w *walker) leftover(n *node, text string, f frame) {
 	if list := w.named(text); len(list) > 0 {
 		w.add(n, f, "text", text, rewriting{text: text, byHand: []string{"names " + examples(list)}})
+	}
+}
+
+// leftovers is leftover for each line of a text.
+func (w *walker) leftovers(n *node, f frame) {
+	if !strings.Contains(strings.TrimRight(n.text, "\n"), "\n") {
+		w.leftover(n, n.text, f)
+		return
+	}
+	number := 0
+	for line := range strings.Lines(n.text) {
+		number++
+		at, inner := &node{}, f
+		at.line, inner.place = n.at(number, f.place)
+		w.leftover(at, strings.TrimRight(line, "\r\n"), inner)
 	}
 }
 
@@ -384,7 +416,7 @@ func (w *walker) variable(n *node, f frame) {
 				w.unread(n, f, "variable", err)
 				return
 			}
-			mine = w.aboutUs(argument[:comma])
+			mine = aboutUs(argument[:comma])
 			r.text += ","
 		}
 		name := strings.TrimSpace(label)
