@@ -1,0 +1,156 @@
+package process
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fakenvml"
+)
+
+// counters is the file of these tests: what each of them breaks has a line.
+const counters = `DCGM_FI_DEV_GPU_TEMP, gauge, T
+DCGM_FI_DEV_POWER_USAGE, gauge, P
+DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION, counter, E
+DCGM_FI_DEV_FAN_SPEED, gauge, F
+DCGM_FI_DEV_XID_ERRORS, gauge, X
+DCGM_EXP_XID_ERRORS_TOTAL, counter, X
+`
+
+// overNVML runs the program over the test library, which is in the folder.
+func overNVML(t *testing.T, world *fakenvml.World, dir string, args ...string) *running {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "counters.csv")
+	if err := os.WriteFile(file, []byte(counters), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return start(t, append(world.Env(), "LD_LIBRARY_PATH="+dir), append([]string{"--source=nvml", "-f", file}, args...)...)
+}
+
+// matching scrapes until lines of the page match all of the patterns, and
+// returns the page.
+func (r *running) matching(patterns ...string) string {
+	r.t.Helper()
+	var page, missing string
+	matches := func() bool {
+		_, page = r.get("/metrics")
+		for _, p := range patterns {
+			if !regexp.MustCompile("(?m)^" + p + "$").MatchString(page) {
+				missing = p
+				return false
+			}
+		}
+		return true
+	}
+	defer func() {
+		if r.t.Failed() {
+			r.t.Logf("missing: %s\n%s", missing, page)
+		}
+	}()
+	until(r.t, "all lines", matches)
+	return page
+}
+
+// TestNVMLFaults breaks the driver in one way after the other, and holds what
+// is on the page meanwhile: what is broken is told with its reason, and
+// everything else is served.
+func TestNVMLFaults(t *testing.T) {
+	dir := t.TempDir()
+	_, err := fakenvml.Build(dir)
+	fakenvml.Need(t, err)
+	world := fakenvml.NewWorld(t, "gpus 2")
+	r := overNVML(t, world, dir)
+	healthy := []string{
+		`dcgm_exporter_collect_success 1`,
+		`DCGM_FI_DEV_GPU_TEMP\{gpu="0",.*\} 30`, `DCGM_FI_DEV_GPU_TEMP\{gpu="1",.*\} 31`, `dcgm_exporter_entity_up\{gpu="1",.*\} 1`,
+	}
+	lost := `dcgm_exporter_entity_up\{gpu="1",UUID=".*",reason="lost"\} 0`
+	first := []string{`DCGM_FI_DEV_GPU_TEMP\{gpu="0",.*\} 30`, `DCGM_FI_DEV_POWER_USAGE\{gpu="0",.*\} 100.5`, `dcgm_exporter_collect_success 1`}
+	for _, step := range []struct {
+		name   string
+		script []string
+		want   []string
+		absent string // no line begins so
+	}{
+		{
+			"a board without a fan", nil,
+			[]string{`dcgm_exporter_field_unavailable\{.*field="DCGM_FI_DEV_FAN_SPEED".*reason="not_supported"\} 1`}, "DCGM_FI_DEV_FAN_SPEED{",
+		},
+		{"a GPU that is lost", []string{"gpu 1 lost"}, []string{lost}, `DCGM_FI_DEV_GPU_TEMP{gpu="1"`},
+		{"a GPU that needs a reset", []string{"fail nvmlDeviceGetTemperature 16 1"}, []string{lost}, `DCGM_FI_DEV_POWER_USAGE{gpu="1"`},
+		{
+			// Temperature and power are read before the field values.
+			"a GPU that vanishes between two calls", []string{"fail nvmlDeviceGetFieldValues 15 1"}, []string{lost}, `DCGM_FI_DEV_GPU_TEMP{gpu="1"`,
+		},
+		{
+			"an event set that fails", []string{"fail nvmlEventSetWait_v2 999"},
+			append([]string{`dcgm_exporter_field_unavailable\{.*field="DCGM_FI_DEV_XID_ERRORS".*reason="error"\} 1`}, healthy...), "",
+		},
+		{
+			"XIDs within one interval", []string{"xid 0 62", "xid 0 45", "xid 0 62"},
+			[]string{`DCGM_EXP_XID_ERRORS_TOTAL\{gpu="0",.*xid="62".*\} 2`, `DCGM_EXP_XID_ERRORS_TOTAL\{gpu="0",.*xid="45".*\} 1`}, "",
+		},
+		{
+			"a field that one GPU may not tell", []string{"fail nvmlDeviceGetPowerUsage 4 1"},
+			[]string{`dcgm_exporter_field_unavailable\{gpu="1",.*field="DCGM_FI_DEV_POWER_USAGE".*reason="permission"\} 1`}, `DCGM_FI_DEV_POWER_USAGE{gpu="1"`,
+		},
+		{
+			"a GPU less", []string{"gpus 1"},
+			[]string{`dcgm_exporter_sessions_total\{cause="topology"\} 1`}, `DCGM_FI_DEV_GPU_TEMP{gpu="1"`,
+		},
+		{
+			"a field that one GPU does not have", []string{"gpus 2", "gpu 1 set field.83 -"},
+			[]string{`dcgm_exporter_field_unavailable\{gpu="1",.*field="DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION".*reason="not_supported"\} 1`,
+				`DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION\{gpu="0",.*\} 361800000`, `dcgm_exporter_entity_up\{gpu="1",.*\} 1`},
+			`DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION{gpu="1"`,
+		},
+	} {
+		t.Run(step.name, func(t *testing.T) {
+			script := step.script
+			if len(script) == 0 || !strings.HasPrefix(script[0], "gpus") {
+				script = append([]string{"gpus 2"}, script...)
+			}
+			world.Play(t, script...)
+			page := r.matching(append(step.want, first...)...)
+			if step.absent != "" && strings.Contains(page, "\n"+step.absent) {
+				t.Errorf("on the page: %s\n%s", step.absent, page)
+			}
+			world.Play(t, "gpus 2")
+			r.matching(healthy...)
+		})
+	}
+	t.Run("a call that hangs", func(t *testing.T) {
+		world.Play(t, "gpus 2", "hang nvmlDeviceGetTemperature")
+		page := r.matching(`dcgm_exporter_collect_success 0`, `dcgm_exporter_collect_failures_total\{reason="timeout",stage="read"\} .*`)
+		if strings.Contains(page, "\nDCGM_FI_DEV_GPU_TEMP{") {
+			t.Errorf("old temperatures on the page:\n%s", page)
+		}
+		world.Play(t, "gpus 2")
+		r.matching(healthy...)
+		if n := world.Ledger(t)["most-at-once"]; n != 1 {
+			t.Errorf("%d calls of the driver at once", n)
+		}
+	})
+	t.Run("a driver that is gone", func(t *testing.T) {
+		world.Play(t, "driver 9")
+		page := r.matching(`dcgm_exporter_collect_success 0`, `dcgm_exporter_collect_failures_total\{reason="unavailable",stage="open"\} .*`)
+		if strings.Contains(page, "\nDCGM_FI_") {
+			t.Errorf("series of GPUs without a driver:\n%s", page)
+		}
+		world.Play(t, "gpus 2")
+		r.matching(healthy...)
+	})
+}
+
+// No driver at all: the page says so, and the driver is found when it comes.
+func TestLateNVML(t *testing.T) {
+	dir := t.TempDir()
+	world := fakenvml.NewWorld(t, "gpus 2")
+	r := overNVML(t, world, dir)
+	r.matching(`dcgm_exporter_collect_success 0`, `dcgm_exporter_collect_failures_total\{reason="unavailable",stage="open"\} .*`)
+	_, err := fakenvml.Build(dir)
+	fakenvml.Need(t, err)
+	r.matching(`dcgm_exporter_collect_success 1`, `DCGM_FI_DEV_GPU_TEMP\{gpu="1",.*\} 31`)
+}
