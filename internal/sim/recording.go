@@ -151,6 +151,7 @@ const (
 type recordingLine struct {
 	Recording *headerLine `json:"recording,omitempty"` // the first line
 	Device    *deviceLine `json:"device,omitempty"`    // in the order of the rows
+	Part      *partLine   `json:"part,omitempty"`
 	Pair      *pairLine   `json:"pair,omitempty"`
 	Field     *fieldLine  `json:"field,omitempty"` // in the order of the indexes
 	Owners    *ownersLine `json:"owners,omitempty"`
@@ -196,6 +197,14 @@ type placeLine struct {
 	CPUs     string `json:"cpus,omitempty"`
 }
 
+// A partLine is a compute instance of a divided GPU instance.
+type partLine struct {
+	Instance int    `json:"instance"` // its row
+	ID       uint32 `json:"id"`
+	Profile  string `json:"profile,omitempty"`
+	MIGUUID  string `json:"mig_uuid,omitempty"`
+}
+
 type pairLine struct {
 	A          int    `json:"a"`
 	B          int    `json:"b"`
@@ -230,6 +239,7 @@ type ownerLine struct {
 	PodUID    string      `json:"pod_uid,omitempty"`
 	Resource  string      `json:"resource,omitempty"`
 	Replica   string      `json:"replica,omitempty"`
+	Part      float64     `json:"part,omitempty"`
 	Labels    []labelLine `json:"labels,omitempty"`
 }
 

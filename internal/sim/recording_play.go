@@ -190,7 +190,7 @@ func (s *ReplaySession) choose() {
 	for row := range all.Devices {
 		d := all.Devices[row]
 		s.rows[row] = -1
-		if !selected(s.plan, levels, d.Entity) {
+		if !selected(s.plan, levels, all, row) {
 			continue
 		}
 		if !s.plan.Placement {
@@ -201,6 +201,11 @@ func (s *ReplaySession) choose() {
 	}
 	t := gpu.NewTopology(devices)
 	t.Source, t.Driver, t.Library, t.Engine, t.Host = "sim", all.Driver, all.Library, all.Engine, all.Host
+	for _, c := range all.Divided {
+		if c.Instance = s.rows[c.Instance]; c.Instance >= 0 {
+			t.Divided = append(t.Divided, c)
+		}
+	}
 	if s.plan.Placement {
 		for _, p := range all.Pairs {
 			if p.A, p.B = s.rows[p.A], s.rows[p.B]; p.A >= 0 && p.B >= 0 {
@@ -211,8 +216,9 @@ func (s *ReplaySession) choose() {
 	s.topology = t
 }
 
-// selected reports whether the plan selects an entity.
-func selected(p *gpu.Plan, levels gpu.Kinds, e gpu.Entity) bool {
+// selected reports whether the plan selects the entity of a row of t.
+func selected(p *gpu.Plan, levels gpu.Kinds, t *gpu.Topology, row int) bool {
+	e := t.Devices[row].Entity
 	switch e.Kind {
 	case gpu.KindGPU:
 		return p.Devices.HasMajor(e.ID)
@@ -230,7 +236,8 @@ func selected(p *gpu.Plan, levels gpu.Kinds, e gpu.Entity) bool {
 		}
 		return levels.Has(e.Kind) && p.Devices.HasMajor(e.Parent)
 	case gpu.KindComputeInstance:
-		return levels.Has(e.Kind) && p.Devices.HasMinor(e.Parent)
+		up := t.InstanceRow(row)
+		return levels.Has(e.Kind) && p.Devices.Compute && up >= 0 && p.Devices.HasMinor(t.Devices[up].Entity.ID)
 	default:
 		return levels.Has(e.Kind)
 	}

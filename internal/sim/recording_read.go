@@ -49,6 +49,7 @@ type recordingReader struct {
 	devices []gpu.Device
 	rows    map[gpu.Entity]int
 	parents map[gpu.Entity]bool // of the devices so far
+	parts   []gpu.ComputeInstance
 	pairs   []gpu.Pair
 	ids     map[gpu.FieldID]bool
 }
@@ -110,7 +111,7 @@ func (p *recordingReader) parse(text []byte) error {
 	}
 	switch {
 	case len(found) != 1:
-		return p.errorf("found %d members %v, expected one of recording, device, pair, field, owners, pod, read, end", len(found), found)
+		return p.errorf("found %d members %v, expected one of recording, device, part, pair, field, owners, pod, read, end", len(found), found)
 	case p.ended:
 		return p.errorf("found %s behind the end of the recording", found[0])
 	case p.rec.Interval == 0 && l.Recording == nil:
@@ -121,6 +122,8 @@ func (p *recordingReader) parse(text []byte) error {
 		return p.header(l.Recording)
 	case l.Device != nil:
 		return p.device(l.Device)
+	case l.Part != nil:
+		return p.part(l.Part)
 	case l.Pair != nil:
 		return p.pair(l.Pair)
 	case l.Field != nil:
@@ -249,6 +252,19 @@ func (p *recordingReader) row(row int) error {
 	return nil
 }
 
+func (p *recordingReader) part(l *partLine) error {
+	if p.row(l.Instance) != nil || p.devices[l.Instance].Entity.Kind != gpu.KindGPUInstance {
+		return p.errorf("a part of row %d, expected the row of a GPU instance", l.Instance)
+	}
+	if n := len(p.parts); n > 0 {
+		if last := &p.parts[n-1]; last.Instance > l.Instance || last.Instance == l.Instance && last.ID >= l.ID {
+			return p.errorf("part %d of row %d comes behind part %d of row %d, expected parts in order, each once", l.ID, l.Instance, last.ID, last.Instance)
+		}
+	}
+	p.parts = append(p.parts, gpu.ComputeInstance{Instance: l.Instance, ID: l.ID, Profile: l.Profile, UUID: l.MIGUUID})
+	return nil
+}
+
 func (p *recordingReader) pair(l *pairLine) error {
 	isGPU := func(row int) bool { return p.row(row) == nil && p.devices[row].Entity.Kind == gpu.KindGPU }
 	if !isGPU(l.A) || !isGPU(l.B) || l.A >= l.B {
@@ -295,9 +311,12 @@ func (p *recordingReader) owners(l *ownersLine) error {
 			}
 		}
 		for _, w := range u.Owners {
+			if w.Part < 0 || w.Part > 1 {
+				return p.errorf("an owner of %v of a GPU instance, expected 0 to 1", w.Part)
+			}
 			use.Owners = append(use.Owners, gpu.Owner{
 				Namespace: w.Namespace, Pod: w.Pod, Container: w.Container, PodUID: w.PodUID,
-				Resource: w.Resource, Replica: w.Replica, Labels: labelsOfLines(w.Labels),
+				Resource: w.Resource, Replica: w.Replica, Part: w.Part, Labels: labelsOfLines(w.Labels),
 			})
 		}
 		o.Labels[u.Row], o.Uses[u.Row] = labelsOfLines(u.Labels), use
@@ -411,7 +430,7 @@ func (p *recordingReader) end(l *endLine) error {
 		return p.errorf("the end tells of %d reads, found %d; expected one at least", l.Reads, len(p.rec.Reads))
 	}
 	t := gpu.NewTopology(p.devices)
-	t.Pairs = p.pairs
+	t.Divided, t.Pairs = p.parts, p.pairs
 	t.Source, t.Driver, t.Library, t.Engine, t.Host = p.head.Source, p.head.Driver, p.head.Library, p.head.Engine, p.head.Host
 	p.rec.Topology, p.ended = t, true
 	return nil

@@ -256,6 +256,8 @@ func TestBadRecordings(t *testing.T) {
 		{"value", head + card + temp + strings.Replace(one, `41`, `null`, 1), "x.json:4: found the value null, expected a number or a text"},
 		{"lengths", head + card + temp + strings.Replace(one, `41`, `41,42`, 1), "x.json:4: field 150 has 1 rows, 2 values and 0 ages, expected as many of each (or no ages)"},
 		{"shape", head + card + `{"field":{"id":"x"}}`, "x.json:3: column 18: field.id is a string, expected an integer (uint16)"},
+		{"part", head + card + `{"part":{"instance":0,"id":0}}`, "x.json:3: a part of row 0, expected the row of a GPU instance"},
+		{"part of nothing", head + `{"part":{"instance":0,"id":0}}`, "x.json:2: a part of row 0, expected the row of a GPU instance"},
 		{"time", head + card + temp + one + one + last, "x.json:5: the read at 0 us comes behind one at 0 us, expected a later one"},
 		{"reads", head + card + temp + one + `{"end":{"reads":2}}`, "x.json:5: the end tells of 2 reads, found 1; expected one at least"},
 		{"more", head + card + temp + one + last + one, "x.json:6: found read behind the end of the recording"},

@@ -24,6 +24,9 @@ func (r *Recording) Write(w io.Writer) error {
 	for i := range t.Devices {
 		out.line(recordingLine{Device: lineOfDevice(&t.Devices[i])})
 	}
+	for _, c := range t.Divided {
+		out.line(recordingLine{Part: &partLine{Instance: c.Instance, ID: c.ID, Profile: c.Profile, MIGUUID: c.UUID}})
+	}
 	for _, p := range t.Pairs {
 		out.line(recordingLine{Pair: &pairLine{A: p.A, B: p.B, Path: p.Path.String(), NVLinks: p.NVLinks, Generation: p.Generation}})
 	}
@@ -107,7 +110,7 @@ func lineOfOwners(o *RecordedOwners) *ownersLine {
 			for _, w := range use.Owners {
 				u.Owners = append(u.Owners, ownerLine{
 					Namespace: w.Namespace, Pod: w.Pod, Container: w.Container, PodUID: w.PodUID,
-					Resource: w.Resource, Replica: w.Replica, Labels: linesOfLabels(w.Labels),
+					Resource: w.Resource, Replica: w.Replica, Part: w.Part, Labels: linesOfLabels(w.Labels),
 				})
 			}
 		}

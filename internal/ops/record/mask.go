@@ -50,7 +50,10 @@ func mask(rec *sim.Recording) {
 		d.UUID, d.MIGUUID, d.Serial = m.uuid(d.UUID), m.uuid(d.MIGUUID), m.text(d.Serial)
 	}
 	masked := gpu.NewTopology(devices)
-	masked.Pairs = t.Pairs
+	masked.Divided, masked.Pairs = slices.Clone(t.Divided), t.Pairs
+	for i := range masked.Divided {
+		masked.Divided[i].UUID = m.uuid(masked.Divided[i].UUID)
+	}
 	masked.Source, masked.Driver, masked.Library, masked.Engine = t.Source, t.Driver, t.Library, t.Engine
 	masked.Host = m.named("host", t.Host)
 	rec.Topology, rec.Masked = masked, true

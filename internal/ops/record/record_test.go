@@ -102,7 +102,7 @@ func allCounters(t *testing.T) *gpu.Plan {
 		line(d.String(), d.Type().String())
 	}
 	w.Flush()
-	cfg, err := config.Parse(nil, (&opstest.World{}).Process().Env, nil)
+	cfg, err := config.Parse([]string{"-d=f+c"}, (&opstest.World{}).Process().Env, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,6 +153,9 @@ func identities(t *testing.T, source app.Chosen, plan *gpu.Plan) []string {
 	for _, d := range s.Topology().Devices {
 		list = append(list, d.UUID, d.MIGUUID, d.Serial)
 	}
+	for _, c := range s.Topology().Divided {
+		list = append(list, c.UUID)
+	}
 	for _, a := range source.Attributors {
 		owners, err := a.Attribute(t.Context(), s.Topology())
 		if err != nil {
@@ -180,7 +183,7 @@ func TestReplayShowsWhatTheMachineShowed(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				_, source := simulated(t, sim.Options{Node: node})
 				want := page(t, source, plan) // of the time of the first read
-				open := run(t.Context(), source, 0, "--source=sim", "--unmasked", "--samples=2", "--out=r.json")
+				open := run(t.Context(), source, 0, "--source=sim", "-d=f+c", "--unmasked", "--samples=2", "--out=r.json")
 				if open.code != ops.OK {
 					t.Fatalf("code %d: %s", open.code, &open.Err)
 				}
@@ -193,7 +196,7 @@ func TestReplayShowsWhatTheMachineShowed(t *testing.T) {
 
 				_, source = simulated(t, sim.Options{Node: node, Start: time.Now()})
 				want = page(t, source, plan)
-				masked := run(t.Context(), source, 0, "--source=sim", "--samples=2", "--out=r.json")
+				masked := run(t.Context(), source, 0, "--source=sim", "-d=f+c", "--samples=2", "--out=r.json")
 				for _, secret := range identities(t, source, plan) {
 					if bytes.Contains(masked.files["r.json"], []byte(`"`+secret+`"`)) {
 						t.Errorf("%q is in the masked recording", secret)
