@@ -9,3 +9,11 @@ func LabelsOf(opt Options, owner gpu.Owner, pod map[string]string) []gpu.Label {
 	owner.Labels = m.policy.labels(pod, dropped{})
 	return m.labels(&owner)
 }
+
+// Settle makes the kubelet's connection older than a kubelet may take to know
+// its pods.
+func Settle(m *Mapper) {
+	m.kubelet.mu.Lock()
+	defer m.kubelet.mu.Unlock()
+	m.kubelet.dialed = m.kubelet.dialed.Add(-settle)
+}

@@ -436,3 +436,58 @@ func TestDividedInstance(t *testing.T) {
 		}
 	}
 }
+
+// The last pod of a node goes, and the kubelet has been there for long: its
+// empty answer is the truth.
+func TestLastPodThatGoes(t *testing.T) {
+	w := newWorld(t, podmapper.Options{}, kubelet.Lists(kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu0))), kubelet.Lists())
+	w.attribute()
+	podmapper.Settle(w.mapper)
+	want(t, "labels of a node that is empty now", pods(w.attribute()), map[int]string{})
+}
+
+// MIG is set up anew, and the same answer of the kubelet means other entities.
+func TestTopologyThatChanges(t *testing.T) {
+	w := newWorld(t, podmapper.Options{}, kubelet.Lists(kubelet.Pod("ml/a",
+		kubelet.Container("c", "nvidia.com/gpu", gpu0), kubelet.Container("d", "nvidia.com/mig-1g.10gb", migA))))
+	first := w.attribute()
+	want(t, "labels", pods(first), map[int]string{0: "ml/a/c", 5: "ml/a/d"})
+	devices := node().Devices
+	w.topology = gpu.NewTopology(append([]gpu.Device{devices[1], devices[0]}, devices[6:]...))
+	second := w.attribute()
+	want(t, "labels after the change", pods(second), map[int]string{1: "ml/a/c"})
+	if first.Generation == second.Generation {
+		t.Error("other owners, and the same generation")
+	}
+	want(t, "unmatched after the change", w.metric("dcgm_exporter_unmatched_devices"), map[string]float64{"mig_uuid nvidia.com/mig-1g.10gb ": 1})
+}
+
+func TestKubeletThatRepeatsItself(t *testing.T) {
+	pod := kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu0, gpu0))
+	w := newWorld(t, podmapper.Options{}, kubelet.Lists(pod, pod))
+	want(t, "owners", len(w.attribute().UseOf(0).Owners), 1)
+}
+
+func TestKubeletThatServesNeither(t *testing.T) {
+	w := newWorld(t, podmapper.Options{}, kubelet.Refuses(codes.Unimplemented))
+	w.fails(gpu.ErrVersion)
+}
+
+// An old kubelet is upgraded: it is asked for what it can say now, of claims
+// and of replicas.
+func TestKubeletThatIsUpgraded(t *testing.T) {
+	replica := kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu.shared", gpu4+"::0"))
+	claim := kubelet.Pod("ml/b", kubelet.Claiming("c", "ml", "mine", "gpu.nvidia.com", "e2e-node", "gpu-0", ""))
+	w := worldOf(t, kubelet.StartLegacy(t, kubelet.Lists(replica, claim)), podmapper.Options{Device: slices})
+	w.Allocatable(kubelet.Device("nvidia.com/gpu.shared", gpu4+"::0"), kubelet.Device("nvidia.com/gpu.shared", gpu4+"::1"))
+	o := w.attribute()
+	want(t, "labels by v1alpha1", pods(o), map[int]string{4: "ml/a/c"})
+	want(t, "replicas by v1alpha1", o.UseOf(4).Replicas, 0)
+	w.Stop()
+	w.fails(gpu.ErrUnavailable)
+	w.Upgrade()
+	w.Start()
+	o = w.attribute()
+	want(t, "labels by v1", pods(o), map[int]string{0: "ml/b/c", 4: "ml/a/c"})
+	want(t, "replicas by v1", o.UseOf(4).Replicas, 2)
+}

@@ -117,6 +117,13 @@ func (s *Server) Stop() {
 	}
 }
 
+// Upgrade makes a kubelet of v1alpha1 one of v1, from its next Start on.
+func (s *Server) Upgrade() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.legacy = false
+}
+
 // Start serves on a new socket at the same path, after Stop.
 func (s *Server) Start() {
 	s.t.Helper()
