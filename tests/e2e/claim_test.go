@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -97,13 +98,16 @@ func (d *driver) prepare(c *dra.Claim) (*dra.NodePrepareResourceResponse, error)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s", err, text)
 	}
-	var results []struct{ Request, Pool, Device string }
+	var results []struct {
+		Request, Pool, Device string
+		ShareID               *string
+	}
 	if err := json.Unmarshal([]byte(text), &results); err != nil {
 		return nil, err
 	}
 	var out dra.NodePrepareResourceResponse
 	for _, r := range results {
-		out.Devices = append(out.Devices, &dra.Device{RequestNames: []string{r.Request}, PoolName: r.Pool, DeviceName: r.Device})
+		out.Devices = append(out.Devices, &dra.Device{RequestNames: []string{r.Request}, PoolName: r.Pool, DeviceName: r.Device, ShareId: r.ShareID})
 	}
 	return &out, nil
 }
@@ -116,7 +120,8 @@ func (d *driver) NodeUnprepareResources(_ context.Context, r *dra.NodeUnprepareR
 	return out, nil
 }
 
-// classes are the device classes of NVIDIA's driver.
+// classes are the device classes of NVIDIA's driver, and one of a device that
+// many claims get a part of (consumable capacity).
 const classes = `
 apiVersion: resource.k8s.io/v1
 kind: DeviceClass
@@ -127,10 +132,15 @@ apiVersion: resource.k8s.io/v1
 kind: DeviceClass
 metadata: {name: mig.nvidia.com}
 spec: {selectors: [{cel: {expression: 'device.driver == "gpu.nvidia.com" && device.attributes["gpu.nvidia.com"].type == "mig"'}}]}
+---
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: part.nvidia.com}
+spec: {selectors: [{cel: {expression: 'device.driver == "gpu.nvidia.com" && device.attributes["gpu.nvidia.com"].type == "part"'}}]}
 `
 
-// claimable starts the DRA driver with GPUs 4 and 5 and the first instance of
-// GPU 3, until the test ends.
+// claimable starts the DRA driver with GPU 4, the memory of GPU 5 and the first
+// instance of GPU 3, until the test ends.
 func claimable(t *testing.T, n *node) *driver {
 	t.Helper()
 	slice := fmt.Sprintf(`
@@ -145,7 +155,9 @@ spec:
 `, nodeName)
 	for _, d := range devices(t) {
 		switch {
-		case d.Entity.Kind == gpu.KindGPU && d.GPU >= 4:
+		case d.Entity.Kind == gpu.KindGPU && d.GPU == 5:
+			slice += fmt.Sprintf("    - {name: gpu-5, attributes: {type: {string: part}, uuid: {string: %s}}, allowMultipleAllocations: true, capacity: {memory: {value: 80Gi, requestPolicy: {default: 20Gi, validRange: {min: 10Gi}}}}}\n", d.UUID)
+		case d.Entity.Kind == gpu.KindGPU && d.GPU == 4:
 			slice += fmt.Sprintf("    - {name: gpu-%d, attributes: {type: {string: gpu}, uuid: {string: %s}}}\n", d.GPU, d.UUID)
 		case d.Entity.Kind == gpu.KindGPUInstance && d.InstanceID == 1:
 			slice += fmt.Sprintf("    - {name: gpu-%d-mig-3g40gb-9-0, attributes: {type: {string: mig}, uuid: {string: %s}, parentUUID: {string: %s}, profile: {string: %s}}}\n",
@@ -209,13 +221,14 @@ func TestClaimedDevicesShowWhoHoldsThem(t *testing.T) {
 	n := theNode(t)
 	d := claimable(t, n)
 	e := n.export(t, account(t, n), "--kubernetes-enable-dra")
-	manifest := "apiVersion: v1\nkind: Namespace\nmetadata: {name: lab}\n" +
-		claim("lab", "instance", "mig.nvidia.com") + claim("lab", "both", "gpu.nvidia.com") +
-		claimant("lab", "alone", "instance") + claimant("lab", "one", "both") + claimant("lab", "two", "both")
-	n.run(t, manifest, "lab/alone", "lab/one", "lab/two")
+	manifest := claim("lab", "instance", "mig.nvidia.com") + claim("lab", "both", "gpu.nvidia.com") +
+		claim("lab", "half", "part.nvidia.com") + claim("lab", "rest", "part.nvidia.com") +
+		claimant("lab", "alone", "instance") + claimant("lab", "one", "both") + claimant("lab", "two", "both") +
+		claimant("lab", "three", "half") + claimant("lab", "four", "rest")
+	n.run(t, manifest, "lab/alone", "lab/one", "lab/two", "lab/three", "lab/four")
 
-	// The instance is one pod's. The GPU of the claim that two pods hold shows
-	// none, and both are told of apart.
+	// The instance is one pod's. GPU 4, whose claim two pods hold, and GPU 5, of
+	// which two claims hold a part, show none, and all are told of apart.
 	want := map[string]string{"3/1": "lab/alone/main"}
 	p := e.showing(want)
 	for _, l := range p.series(memory) {
@@ -227,15 +240,14 @@ func TestClaimedDevicesShowWhoHoldsThem(t *testing.T) {
 			t.Errorf("labels of the claim: %s", text)
 		}
 	}
-	e.until("both pods of the shared claim", func(p page) bool {
-		var sharing []string
-		for _, l := range p.series("dcgm_pod_gpu_info") {
-			if l["sharing"] == "dra" {
-				sharing = append(sharing, l["namespace"]+"/"+l["pod"]+" on "+l["gpu"])
-			}
-		}
-		return len(sharing) == 2 && strings.HasPrefix(sharing[0], "lab/") && sharing[0][len(sharing[0])-1] == sharing[1][len(sharing[1])-1]
-	})
+	sharing := func(p page) []string {
+		return slices.DeleteFunc(sharers(p), func(s string) bool { return !strings.HasSuffix(s, " dra") })
+	}
+	shared := []string{
+		"4 lab/one/main gpu.nvidia.com dra", "4 lab/two/main gpu.nvidia.com dra",
+		"5 lab/four/main gpu.nvidia.com dra", "5 lab/three/main gpu.nvidia.com dra",
+	}
+	e.until("the pods of the shared devices", func(p page) bool { return slices.Equal(sharing(p), shared) })
 
 	// A slice that is gone leaves the claims unmatched, not guessed; once it is
 	// published anew the owners are back.
@@ -248,7 +260,7 @@ func TestClaimedDevicesShowWhoHoldsThem(t *testing.T) {
 	e.showing(want)
 
 	// A kubelet that starts removes the slices of its node; this heals as well.
-	start := n.stopKubelet(t)
+	start := n.stop(t, "kubelet")
 	e.until("no owners while there is no kubelet", func(p page) bool { return len(p.owners()) == 0 })
 	start()
 	e.showing(want)

@@ -112,15 +112,7 @@ const shares = "nvidia.com/gpu.shared"
 // The pods of most tests, and what the page is to show of them. Both whole GPUs
 // are one pod's, so that it does not matter in which order the kubelet gives.
 func manyPods() (manifest string, names []string, want map[string]string) {
-	manifest = `
-apiVersion: v1
-kind: Namespace
-metadata: {name: ml}
----
-apiVersion: v1
-kind: Namespace
-metadata: {name: web}
-` + pod("ml/train", "nvidia.com/gpu", 2) + pod("web/a", shares, 1) + pod("web/b", shares, 1) + pod("web/train", "nvidia.com/mig-3g.40gb", 2)
+	manifest = pod("ml/train", "nvidia.com/gpu", 2) + pod("web/a", shares, 1) + pod("web/b", shares, 1) + pod("web/train", "nvidia.com/mig-3g.40gb", 2)
 	return manifest, []string{"ml/train", "web/a", "web/b", "web/train"}, map[string]string{
 		"0": "ml/train/main", "1": "ml/train/main", "3/1": "web/train/main", "3/2": "web/train/main",
 	}
@@ -196,7 +188,7 @@ func TestKubeletRestarts(t *testing.T) {
 		}
 	}
 
-	start := n.stopKubelet(t)
+	start := n.stop(t, "kubelet")
 	p := e.until("no owners while there is no kubelet", func(p page) bool { return len(p.owners()) == 0 }, truthful)
 	if v := p["dcgm_exporter_attribution_success"].GetMetric()[0].GetGauge().GetValue(); v != 0 {
 		t.Errorf("dcgm_exporter_attribution_success is %v while there is no kubelet", v)
@@ -237,7 +229,7 @@ func manual(t *testing.T) string {
 func account(t *testing.T, n *node) string {
 	t.Helper()
 	const namespace = "gpu-monitoring"
-	n.run(t, fmt.Sprintf("apiVersion: v1\nkind: Namespace\nmetadata: {name: %s}\n---\n%s", namespace, manual(t)))
+	n.run(t, manual(t))
 	token := strings.TrimSpace(n.must(t, "", "-n", namespace, "create", "token", "dcgm-exporter"))
 	admin, err := os.ReadFile(filepath.Join(n.state, "admin.kubeconfig"))
 	if err != nil {

@@ -28,7 +28,11 @@ import (
 // patience bounds every wait; it is no claim about speed.
 const patience = 90 * time.Second
 
-const nodeName = "e2e-node" // as node/settings.sh says
+// As node/settings.sh says.
+const (
+	nodeName = "e2e-node"
+	nodeIP   = "10.111.7.2"
+)
 
 // A node is the Kubernetes node that run.sh started.
 type node struct{ programs, state string }
@@ -39,6 +43,12 @@ func theNode(t *testing.T) *node {
 	if n.programs == "" || n.state == "" {
 		t.Fatal("E2E_PROGRAMS and E2E_NODE are not set: these tests are run by tests/e2e/run.sh")
 	}
+	// They stay for the next test: to delete one takes the API server many seconds.
+	manifest := ""
+	for _, name := range []string{"ml", "web", "lab", "gpu-monitoring"} {
+		manifest += "---\napiVersion: v1\nkind: Namespace\nmetadata: {name: " + name + "}\n"
+	}
+	n.must(t, manifest, "apply", "-f", "-")
 	return n
 }
 
@@ -47,11 +57,12 @@ func (n *node) kubelet(path ...string) string {
 	return filepath.Join(append([]string{n.state, "host/lib/kubelet"}, path...)...)
 }
 
-// stopKubelet ends the kubelet, and returns what starts it again. The node's
-// supervisor keeps it ended for as long as a file is there.
-func (n *node) stopKubelet(t *testing.T) (start func()) {
+// stop ends a program of the node ("kubelet", "apiserver"), and returns what
+// starts it again. The node's supervisor keeps it ended for as long as a file is
+// there.
+func (n *node) stop(t *testing.T, program string) (start func()) {
 	t.Helper()
-	stopped := filepath.Join(n.state, "kubelet.stopped")
+	stopped := filepath.Join(n.state, program+".stopped")
 	if err := os.WriteFile(stopped, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -84,6 +95,23 @@ func (n *node) must(t *testing.T, input string, args ...string) string {
 		t.Fatalf("kubectl %s: %v\n%s", strings.Join(args, " "), err, out)
 	}
 	return out
+}
+
+// await waits for the API server.
+func (n *node) await(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for {
+		out, err := n.kubectl("", "get", "--raw", "/readyz")
+		if err == nil {
+			return
+		}
+		if ctx.Err() != nil {
+			t.Fatalf("the API server does not answer: %v: %s", err, out)
+		}
+		pause(ctx)
+	}
 }
 
 // run creates what a manifest says, which goes with the test, and waits for its
