@@ -384,6 +384,39 @@ func TestLostGPUServesNothingButItsXIDs(t *testing.T) {
 	}
 }
 
+// A GPU that falls off the bus, or stops for a reset, between two calls of a Read
+// is as lost as one that was: nothing of it is served, whichever call found out.
+func TestGPUThatVanishesMidRead(t *testing.T) {
+	for _, fail := range []string{
+		"nvmlDeviceGetTemperature 16 0", "nvmlDeviceGetPowerUsage 15 0", "nvmlDeviceGetFieldValues 15 0", "nvmlGpmSampleGet 16 0",
+		"nvmlDeviceGetSamples 15 0", "nvmlDeviceGetNvLinkErrorCounter 15 0",
+	} {
+		t.Run(fail, func(t *testing.T) {
+			world := []string{"gpus 2", "gpu 0 set nvlinks 1", "gpu 1 set nvlinks 0", "gpu 0 set samples.0 1:1", "gpu 1 set gpm 0"}
+			src, play := source(t, world...)
+			plan := planOf(t, 150, 155, 156, 1001, 1525)
+			plan.Fields[1].Burst = true
+			synctest.Test(t, func(t *testing.T) {
+				s, err := src.Open(t.Context(), plan)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer s.Close()
+				time.Sleep(time.Second)
+				play.Play(t, append(world, "fail "+fail)...)
+				want := map[string]string{
+					"GPU 0": "fault:lost", "NVLink 0 of GPU 0": "fault:lost",
+					"GPU 1 DCGM_FI_DEV_GPU_TEMP": "31", "GPU 1 DCGM_FI_DEV_POWER_USAGE": "100.5",
+					"GPU 1 DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": "361800000", "GPU 1 DCGM_FI_PROF_GR_ENGINE_ACTIVE": "fault:not_supported",
+				}
+				if diff := cmp.Diff(want, read(t, s, plan)); diff != "" {
+					t.Errorf("(-want +got):\n%s", diff)
+				}
+			})
+		})
+	}
+}
+
 // A GPU of which only texts are asked, which are read once, is still seen to
 // be lost; and the last GPU takes the session with it.
 func TestLastGPULost(t *testing.T) {
