@@ -260,7 +260,8 @@ go-dcgm %s.
 	b.WriteString(`
 Behind these come the label-typed counters of the file, and on GPUs and instances those of the owner: ` + "`container`, `namespace`, `pod`" + `,
 and where asked for ` + "`pod_uid`, `vgpu`, `hpc_job`, `dra_…`" + ` and the pod's labels. ` + "`DCGM_FI_DEV_XID_ERRORS`" + ` has ` + "`err_code` and `err_msg`" + ` too. What is
-not known is left out. Fields of the machine stand at every GPU. Fields that hold structures, and those of vGPUs, cannot
+not known is left out. A field of compute instances is served for those of GPU instances that hold several, with ` + "`-d f+c`" + ` or ` + "`-d i+c`" + `, and
+then not for the GPU instance ([adr/0008](adr/0008-compatibility-and-vocabularies.md)). Fields of the machine stand at every GPU. Fields that hold structures, and those of vGPUs, cannot
 be exported and are not listed here; ` + "`dcgm-exporter fields`" + ` shows them. [flags.md](flags.md) has what changes label names.
 
 ## Fields
