@@ -33,6 +33,9 @@ type XIDLog interface {
 	// Drain appends the XIDs since the previous call, oldest first, and returns
 	// how far they go in the witness's own words, for the state.
 	Drain([]gpu.XID) (xids []gpu.XID, position string)
+	// Current reports whether it is read now. Else what happens meanwhile may be
+	// told once it is.
+	Current() bool
 }
 
 // An xidCount is how often one XID struck a GPU under one owner.
@@ -88,6 +91,7 @@ type tally struct {
 	samples  []gpu.Sample // of this cycle
 	kernel   []gpu.XID
 	position string
+	current  bool  // the log was read when the latest cycle but this began
 	previous int64 // when the latest Read but this began, 0 for none
 	changed  bool  // since it was last saved
 	out      map[string][]gpu.Series
@@ -183,7 +187,10 @@ func (l *tally) step(list []gpu.Family, tab *table, owners *gpu.Owners, begin ti
 	}
 	at := begin.UnixNano()
 	l.assign(owners, at)
+	forgetful := true // the log has told what it has to tell
 	if l.log != nil {
+		current := l.log.Current()
+		forgetful, l.current = current && l.current, current
 		l.kernel, l.position = l.drain(at)
 	}
 	for i := range l.samples {
@@ -200,7 +207,7 @@ func (l *tally) step(list []gpu.Family, tab *table, owners *gpu.Owners, begin ti
 		if g == nil {
 			continue
 		}
-		if len(g.unpaired) > 0 {
+		if forgetful && len(g.unpaired) > 0 {
 			l.changed = g.forget(at-int64(pairMemory+2*l.plan.Interval)) || l.changed
 		}
 		l.dark[row] = l.log == nil && l.xid >= 0 && tab.cell(l.xid, row).missing != ""

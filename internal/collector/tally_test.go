@@ -16,8 +16,15 @@ import (
 
 // witness is a kernel's log that a test writes.
 type witness struct {
-	mu   sync.Mutex
-	xids []gpu.XID
+	mu     sync.Mutex
+	xids   []gpu.XID
+	behind bool // it is not read
+}
+
+func (w *witness) Current() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return !w.behind
 }
 
 func (w *witness) tell(x gpu.XID) {

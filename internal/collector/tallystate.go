@@ -47,8 +47,7 @@ func (l *tally) state() *state.State {
 
 // restore goes on from what an earlier process kept.
 func (l *tally) restore(s *state.State, now int64) {
-	l.position = s.KernelLog
-	for i := range s.GPUs[:min(len(s.GPUs), maxGPUs)] {
+	for i := range s.GPUs {
 		kept := &s.GPUs[i]
 		// A time to come is that of a clock that was wrong.
 		g := &gpuEvents{uuid: kept.UUID, pci: kept.PCIBusID, told: horizon{newest: min(kept.LastXID, now)}, sets: make([]ownerSet, 1)}

@@ -103,3 +103,59 @@ func TestXIDsOfEngineAndKernel(t *testing.T) {
 		}
 	}
 }
+
+// What happens while the kernel's log cannot be read it tells later; the engine
+// has told it long before.
+func TestKernelLogThatComesLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, log, seen := newEngine(), &witness{behind: true}, &figures{}
+		begin := time.Now()
+		kernel := func(at time.Time) { log.tell(gpu.XID{PCIBusID: "00000000:1b:00.0", Code: 48, Time: at.UnixNano()}) }
+		r := start(t, &e.fake, func(o *collector.Options) {
+			families(xidTotalFamily)(o)
+			seen.watch(o)
+			o.XIDLog = log
+		})
+		for i := range 2 {
+			e.tell(begin.Add(time.Duration(i)*time.Minute), 48)
+			r.wait(time.Minute)
+		}
+		r.wait(time.Hour)
+		log.mu.Lock()
+		log.behind = false
+		log.mu.Unlock()
+		r.wait(interval)
+		kernel(begin)
+		kernel(begin.Add(20 * time.Second)) // which the engine did not tell
+		kernel(begin.Add(time.Minute))
+		r.wait(interval)
+		if got := seen.now()["48"]; got != 3 {
+			t.Errorf("%d counted, want 3", got)
+		}
+		r.stop()
+	})
+}
+
+// An exporter that does not read the kernel's log leaves no place in it behind
+// from which a later one would count anew.
+func TestPlaceInTheKernelLog(t *testing.T) {
+	for name, test := range map[string]struct {
+		log  collector.XIDLog
+		want string
+	}{"read": {&witness{}, "boot/1"}, "not read": {nil, ""}} {
+		synctest.Test(t, func(t *testing.T) {
+			var kept *state.State
+			e := newEngine()
+			r := start(t, &e.fake, func(o *collector.Options) {
+				families(xidTotalFamily)(o)
+				o.XIDLog, o.Kept, o.Save = test.log, &state.State{KernelLog: "boot/0"}, func(s *state.State) { kept = s }
+			})
+			e.tell(time.Now(), 31)
+			r.wait(interval)
+			r.stop()
+			if kept.KernelLog != test.want {
+				t.Errorf("%s: %q is kept, want %q", name, kept.KernelLog, test.want)
+			}
+		})
+	}
+}

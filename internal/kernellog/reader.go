@@ -76,6 +76,7 @@ type Reader struct {
 	mu    sync.Mutex
 	found []gpu.XID
 	at    Position // how far found goes
+	open  bool
 
 	// Run's.
 	failing bool
@@ -127,6 +128,25 @@ func (r *Reader) Drain(into []gpu.XID) ([]gpu.XID, string) {
 	return into, r.at.String()
 }
 
+// Current reports whether the log is read, as far as it goes.
+func (r *Reader) Current() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.open
+}
+
+// set notes whether the log is read.
+func (r *Reader) set(open bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.open = open
+	if open {
+		r.up.Set(1)
+	} else {
+		r.up.Set(0)
+	}
+}
+
 // Run reads until ctx is done.
 func (r *Reader) Run(ctx context.Context) {
 	for ctx.Err() == nil {
@@ -134,7 +154,7 @@ func (r *Reader) Run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		r.up.Set(0)
+		r.set(false)
 		if !r.failing {
 			r.failing = true
 			r.opt.Log.Warn("The kernel's log cannot be read: XIDs come from the driver alone", "path", r.opt.Path, "error", err)
@@ -179,7 +199,7 @@ func (r *Reader) follow(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.up.Set(1)
+	r.set(true)
 	if r.failing {
 		r.failing = false
 		r.opt.Log.Info("The kernel's log is read again", "path", r.opt.Path)

@@ -244,17 +244,27 @@ func TestLogComesAndGoes(t *testing.T) {
 		})
 		time.Sleep(5 * time.Minute)
 		synctest.Wait()
-		r.series(t, "dcgm_exporter_kernel_log_up", "0")
+		up := func(want bool) {
+			t.Helper()
+			value := map[bool]string{false: "0", true: "1"}[want]
+			if r.series(t, "dcgm_exporter_kernel_log_up", value); r.reader.Current() != want {
+				t.Errorf("current: %v", !want)
+			}
+		}
+		up(false)
 		first := newDevice()
 		present.Store(first)
 		time.Sleep(time.Minute)
 		first.live <- record(3, time.Hour+6*time.Minute, 79)
 		r.expect(t, "now/4", "79@6m0s")
-		r.series(t, "dcgm_exporter_kernel_log_up", "1")
+		up(true)
 		present.Store(newDevice(record(3, time.Hour+6*time.Minute, 79), record(4, time.Hour+7*time.Minute, 48)))
 		time.Sleep(time.Minute + 10*time.Second)
 		first.live <- []byte{} // its end
+		synctest.Wait()
+		up(false)
 		time.Sleep(time.Minute)
+		up(true)
 		r.expect(t, "now/5", "48@7m0s")
 		if n, m := strings.Count(r.log.String(), "level=WARN"), strings.Count(r.log.String(), "level=INFO"); n != 2 || m != 2 {
 			t.Errorf("told %d and %d times:\n%s", n, m, r.log.String())
