@@ -5,6 +5,7 @@ package nvml_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
@@ -34,7 +35,7 @@ func BenchmarkRead(b *testing.B) {
 	} {
 		b.Run(bench.name, func(b *testing.B) {
 			path := library(b)
-			fakenvml.NewWorld(b, append([]string{"gpus 8", "static"}, bench.script...)...)
+			world := fakenvml.NewWorld(b, append([]string{"gpus 8", "static"}, bench.script...)...)
 			plan := planOf(b)
 			for _, id := range shippedFields(b) {
 				if f := planOf(b, id).Fields[0]; bench.profiling || !f.Profiling {
@@ -50,12 +51,28 @@ func BenchmarkRead(b *testing.B) {
 				}
 			}
 			read() // constants, and what is not supported
+			before := calls(world.Ledger(b))
+			s.Age()
+			read()
+			each := calls(world.Ledger(b)) - before
 			b.ReportAllocs()
 			for b.Loop() {
 				s.Age()
 				read()
 			}
 			b.ReportMetric(float64(len(batch.Samples)), "samples")
+			b.ReportMetric(float64(each), "calls")
 		})
 	}
+}
+
+// calls is how often functions of the library were called.
+func calls(ledger map[string]uint64) uint64 {
+	total := uint64(0)
+	for name, n := range ledger {
+		if strings.HasPrefix(name, "nvml") {
+			total += n
+		}
+	}
+	return total
 }

@@ -564,14 +564,18 @@ func TestTopologyChanges(t *testing.T) {
 // An instance is known by one answer of the driver; the topology stays as it
 // is while nothing changes.
 func TestUnchangedTopology(t *testing.T) {
-	src, _ := source(t, cut...)
+	src, world := source(t, cut...)
 	plan := planOf(t, 250)
 	s := open(t, src, plan)
+	before := world.Ledger(t)["nvmlDeviceGetGpuInstanceId"]
 	for range 3 {
 		read(t, s, plan)
 	}
 	if s.Err() != nil {
 		t.Errorf("Err() = %v", s.Err())
+	}
+	if n := world.Ledger(t)["nvmlDeviceGetGpuInstanceId"]; before == 0 || n != before {
+		t.Errorf("who the known MIG devices are was asked for %d times at Open, %d times later", before, n-before)
 	}
 }
 

@@ -255,7 +255,7 @@ func (s *Session) identify(d *device, own *gpu.Device) error {
 	if s.symbols.all("nvmlDeviceGetMigMode", "nvmlDeviceGetMaxMigDeviceCount", "nvmlDeviceGetMigDeviceHandleByIndex",
 		"nvmlDeviceGetGpuInstanceId", "nvmlDeviceGetComputeInstanceId") {
 		var ret gonvml.Return
-		d.mig, d.slots, ret = readSlots(handle, nil)
+		d.mig, d.slots, ret = readSlots(handle, nil, nil)
 		if gpuGone(ret) || driverGone(ret) {
 			return &driverError{"nvmlDeviceGetMigMode", ret}
 		}
@@ -265,8 +265,9 @@ func (s *Session) identify(d *device, own *gpu.Device) error {
 }
 
 // readSlots returns whether MIG is on, and the MIG devices by GPU instance and
-// compute instance, appended to slots.
-func readSlots(handle gonvml.Device, slots []slot) (bool, []slot, gonvml.Return) {
+// compute instance, appended to slots. A UUID that is known is of the instance
+// that it was of, and the driver is not asked again.
+func readSlots(handle gonvml.Device, known, slots []slot) (bool, []slot, gonvml.Return) {
 	mode, _, ret := handle.GetMigMode()
 	if ret != gonvml.SUCCESS || mode != gonvml.DEVICE_MIG_ENABLE {
 		return false, slots, ret
@@ -283,13 +284,18 @@ func readSlots(handle gonvml.Device, slots []slot) (bool, []slot, gonvml.Return)
 			}
 			continue // an empty place
 		}
-		if sl.gi, ret = sl.handle.GetGpuInstanceId(); ret != gonvml.SUCCESS {
+		if sl.uuid, ret = sl.handle.GetUUID(); ret != gonvml.SUCCESS {
 			continue // gone since
 		}
-		if sl.ci, ret = sl.handle.GetComputeInstanceId(); ret != gonvml.SUCCESS {
+		if at := slices.IndexFunc(known, func(k slot) bool { return k.uuid == sl.uuid }); at >= 0 {
+			sl.gi, sl.ci = known[at].gi, known[at].ci
+			slots = append(slots, sl)
 			continue
 		}
-		if sl.uuid, ret = sl.handle.GetUUID(); ret != gonvml.SUCCESS {
+		if sl.gi, ret = sl.handle.GetGpuInstanceId(); ret != gonvml.SUCCESS {
+			continue
+		}
+		if sl.ci, ret = sl.handle.GetComputeInstanceId(); ret != gonvml.SUCCESS {
 			continue
 		}
 		slots = append(slots, sl)
@@ -342,7 +348,7 @@ func (s *Session) verify() error {
 				}
 			}
 		case d.canMIG:
-			mig, slots, ret := readSlots(d.handle, s.slots[:0])
+			mig, slots, ret := readSlots(d.handle, d.slots, s.slots[:0])
 			s.slots = slots[:0]
 			if ret != gonvml.SUCCESS {
 				continue // lost, which reading it will tell
