@@ -3,6 +3,8 @@ package app
 import (
 	"context"
 	"errors"
+	"os"
+	"strings"
 	"sync/atomic"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
@@ -10,17 +12,20 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/nvml"
 )
 
-// ErrReplaced is what Run returns when the driver was replaced beneath a
-// library that had worked: only a new process loads the new one.
-var ErrReplaced = errors.New("the driver was replaced: this process begins anew with the new driver's library")
+// ErrReplaced is what Run returns when the driver, or a library of it, was
+// replaced beneath one that had worked: only a new process loads the new one.
+var ErrReplaced = errors.New("the driver or its library was replaced: this process begins anew with the new library")
 
-// watchful is a source that tells when its library no longer fits the driver
-// although it once did. A library that never fitted is another matter: a new
-// process would load the same one.
+// watchful is a source that tells when its library no longer fits although it
+// once did. A library that never fitted is another matter: a new process would
+// load the same one.
 type watchful struct {
 	collector.Source
 	worked   *atomic.Bool
 	replaced chan<- struct{}
+	// outdated reports whether an error of Open means that the library is to
+	// blame.
+	outdated func(error) bool
 }
 
 // Open opens the source.
@@ -29,13 +34,47 @@ func (w watchful) Open(ctx context.Context, plan *gpu.Plan) (collector.Session, 
 	switch {
 	case err == nil:
 		w.worked.Store(true)
-	case errors.Is(err, nvml.ErrReplaced) && w.worked.Load():
+	case w.worked.Load() && w.outdated(err):
 		select {
 		case w.replaced <- struct{}{}:
 		default: // told already
 		}
 	}
 	return s, err
+}
+
+// outdatedNVML: NVML itself says that the driver is another one.
+func outdatedNVML(err error) bool { return errors.Is(err, nvml.ErrReplaced) }
+
+// outdatedEngine: an engine in this process fails in many words when the driver
+// is another one than that of the NVML which it has loaded. That the file of a
+// library in use is gone tells an upgrade from everything else.
+func outdatedEngine(err error) bool {
+	return !errors.Is(err, context.Canceled) && isGone("/libdcgm.so", "/libnvidia-ml.so")
+}
+
+// outdatedClient: an engine of its own was upgraded, and does not understand
+// the libdcgm of this process.
+func outdatedClient(err error) bool { return errors.Is(err, gpu.ErrVersion) && isGone("/libdcgm.so") }
+
+// isGone reports whether this process has a library loaded of which the file is
+// gone, as it is after a package was upgraded.
+func isGone(libraries ...string) bool {
+	maps, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		return false
+	}
+	for line := range strings.Lines(string(maps)) {
+		if !strings.HasSuffix(line, " (deleted)\n") {
+			continue
+		}
+		for _, library := range libraries {
+			if strings.Contains(line, library) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // awaitReplacement returns ErrReplaced once a source tells of it, nil if ctx
@@ -45,7 +84,7 @@ func (s *sources) awaitReplacement(ctx context.Context) error {
 	case <-ctx.Done():
 		return nil
 	case <-s.replaced:
-		s.log.Warn("The driver was replaced, and a process keeps the NVML that it loaded first: beginning anew")
+		s.log.Warn("The driver or its library was replaced, and a process keeps the library that it loaded first: beginning anew")
 		return ErrReplaced
 	}
 }

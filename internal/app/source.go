@@ -52,7 +52,8 @@ type sources struct {
 	dcgmOptions dcgm.Options
 	nvml        *nvml.Source
 	worked      atomic.Bool      // NVML did, once
-	replaced    chan struct{}    // beneath NVML, by another driver
+	dcgmWorked  atomic.Bool      // DCGM did, once
+	replaced    chan struct{}    // a library in use, on disk or by another driver
 	pods        *cgroup.Resolver // of this machine's processes
 }
 
@@ -104,11 +105,16 @@ func (s *sources) ofDCGM(cfg *config.Config) (collector.Source, error) {
 	if s.dcgm == nil || s.dcgmOptions != options {
 		s.dcgm, s.dcgmOptions = dcgm.New(options), options
 	}
-	return paired{Source: collector.SourceOf(s.dcgm.Open), processes: s.ofNVML()}, nil
+	outdated := outdatedEngine
+	if cfg.Source.Remote != "" {
+		outdated = outdatedClient
+	}
+	source := watchful{Source: collector.SourceOf(s.dcgm.Open), worked: &s.dcgmWorked, replaced: s.replaced, outdated: outdated}
+	return paired{Source: source, processes: s.ofNVML()}, nil
 }
 
 func (s *sources) ofNVML() collector.Source {
-	return watchful{Source: collector.SourceOf(s.nvml.Open), worked: &s.worked, replaced: s.replaced}
+	return watchful{Source: collector.SourceOf(s.nvml.Open), worked: &s.worked, replaced: s.replaced, outdated: outdatedNVML}
 }
 
 func (s *sources) ofSim(cfg *config.Config) (Chosen, error) {

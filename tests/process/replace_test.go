@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fakedcgm"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fakenvml"
 )
 
@@ -37,6 +38,70 @@ func TestDriverUpgradedBeneath(t *testing.T) {
 	}
 	if n := world.OpenHandles(t); n != 0 {
 		t.Errorf("%d handles open after the end", n)
+	}
+}
+
+// Packages of DCGM or of the driver are upgraded beneath the program, and what
+// it has loaded no longer fits: it begins anew, once, with what lies there now.
+func TestDCGMUpgradedBeneath(t *testing.T) {
+	fakedcgm.Require(t)
+	built, err := fakedcgm.Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	library := "libdcgm.so.4"
+	for name, c := range map[string]struct {
+		args []string
+		fail string // how the libraries that are loaded fail now
+	}{
+		"embedded": {nil, "fail dcgmStartEmbedded -7"},
+		"remote":   {[]string{"--remote-hostengine-info=10.0.0.9:5555"}, "fail dcgmConnect_v2 -12"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			put := func() {
+				t.Helper()
+				content, err := os.ReadFile(filepath.Join(built, library))
+				if err != nil {
+					t.Fatal(err)
+				}
+				next := filepath.Join(dir, "next")
+				if err := os.WriteFile(next, content, 0o755); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.Rename(next, filepath.Join(dir, library)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			put()
+			engine, env := fakedcgm.NewFor(t, node()...)
+			r := start(t, append(env, "LD_LIBRARY_PATH="+dir), c.args...)
+			r.until(`source="dcgm"} 1`, `DCGM_FI_DEV_GPU_TEMP{gpu="7"`)
+
+			// A failure alone is none of the library's, and neither is a new
+			// file alone.
+			engine.Add(c.fail)
+			engine.Restart()
+			r.until("dcgm_exporter_collect_success 0", `stage="open"`)
+			engine.Remove(c.fail)
+			r.until("dcgm_exporter_collect_success 1")
+			put()
+			engine.Restart()
+			r.until(`dcgm_exporter_sessions_total{cause="lost"} 2`, "dcgm_exporter_collect_success 1")
+			if strings.Contains(r.said(), "begins anew") {
+				t.Fatal("it began anew without need")
+			}
+
+			engine.Add(c.fail)
+			engine.Restart()
+			r.listens()
+			r.until("dcgm_exporter_collect_success 0")
+			engine.Remove(c.fail)
+			r.until(`source="dcgm"} 1`, `DCGM_FI_DEV_GPU_TEMP{gpu="7"`)
+			if n := strings.Count(r.said(), "begins anew"); n != 1 {
+				t.Errorf("it began anew %d times", n)
+			}
+		})
 	}
 }
 
