@@ -35,6 +35,42 @@ func TestParseID(t *testing.T) {
 	}
 }
 
+// Where not everything is known or watched, an id finds its entity all the same,
+// or none; never another.
+func TestRowsOfPartlyKnownNodes(t *testing.T) {
+	const x, y = "GPU-00000000-0000-4000-8000-00000000000a", "00000000-0000-4000-8000-00000000000b"
+	whole := func(n uint32, uuid string) gpu.Device {
+		return gpu.Device{Entity: gpu.Entity{Kind: gpu.KindGPU, ID: n}, GPU: n, NVMLIndex: n, UUID: uuid} // and no minor
+	}
+	instance := func(n, id uint32, parent, uuid string) gpu.Device {
+		return gpu.Device{
+			Entity: gpu.Entity{Kind: gpu.KindGPUInstance, ID: 7*n + id, ParentKind: gpu.KindGPU, Parent: n},
+			GPU:    n, NVMLIndex: n, UUID: parent, InstanceID: id, MIGUUID: uuid,
+		}
+	}
+	for _, tt := range []struct {
+		name    string
+		devices []gpu.Device
+		want    map[string][]int
+	}{
+		{"no minor numbers: NVML's indices", []gpu.Device{whole(0, x), whole(1, "GPU-"+y)}, map[string][]int{"nvidia0": {0}, "nvidia1": {1}, "nvidia2": nil}},
+		{"one UUID behind two prefixes", []gpu.Device{whole(0, "GPU-"+y), instance(1, 3, x, "MIG-"+y)}, map[string][]int{y: nil, "GPU-" + y: {0}, "MIG-" + y: {1}}},
+		{"instances alone", []gpu.Device{instance(2, 3, x, "MIG-a"), instance(2, 5, x, "MIG-b"), instance(4, 5, "GPU-z", "MIG-c")}, map[string][]int{
+			"nvidia2/gi5": {1}, "nvidia4/gi5": {2}, "nvidia4/gi3": nil, "nvidia2": nil,
+			"MIG-" + x + "/5/0": {1}, "MIG-GPU-z/5/0": {2}, "MIG-GPU-z/3/0": nil, "MIG-GPU-y/5/0": nil,
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := podmapper.NewResolver(gpu.NewTopology(tt.devices))
+			got := map[string][]int{}
+			for id := range tt.want {
+				got[id] = r.Rows(podmapper.ParseID(id))
+			}
+			want(t, "rows", got, tt.want)
+		})
+	}
+}
+
 // Whatever is read is written back as it was, but for the case of a UUID, and
 // reads the same again.
 func FuzzParseID(f *testing.F) {

@@ -491,3 +491,30 @@ func TestKubeletThatIsUpgraded(t *testing.T) {
 	want(t, "labels by v1", pods(o), map[int]string{0: "ml/b/c", 4: "ml/a/c"})
 	want(t, "replicas by v1", o.UseOf(4).Replicas, 2)
 }
+
+// What is shared though one pod alone has a part of it now.
+func TestOnePartOfASharedDevice(t *testing.T) {
+	w := newWorld(t, podmapper.Options{Device: slices}, kubelet.Lists(
+		kubelet.Pod("ml/a", kubelet.Claiming("c", "ml", "part", "sliced.nvidia.com", "e2e-node", "gpu-4", "3336a525-cb3a-412c-addd-c2e3655f9f2f")),
+		kubelet.Pod("ml/b", kubelet.Container("c", "nvidia.com/gpu.shared", gpu0)),
+	))
+	o := w.attribute()
+	want(t, "labels", pods(o), map[int]string{0: "ml/b/c", 4: "ml/a/c"})
+	want(t, "sharing of a claim's part", o.UseOf(4).Sharing, gpu.SharingDRA)
+	want(t, "sharing of a device under a shared resource's name", o.UseOf(0).Sharing, gpu.SharingTimeSlicing)
+}
+
+func TestUnmatchedDevicesHaveABudget(t *testing.T) {
+	var pods []*v1.PodResources
+	for i := range 100 {
+		pods = append(pods, kubelet.Pod(fmt.Sprint("ml/", i), kubelet.Container("c", fmt.Sprint("nvidia.com/kind-", i), "garbage")))
+	}
+	w := newWorld(t, podmapper.Options{}, kubelet.Lists(pods...))
+	w.attribute()
+	unmatched, sum := w.metric("dcgm_exporter_unmatched_devices"), 0.0
+	for _, n := range unmatched {
+		sum += n
+	}
+	want(t, "series", len(unmatched), 65)
+	want(t, "devices", sum, 100)
+}
