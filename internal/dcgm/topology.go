@@ -27,6 +27,7 @@ const (
 type layout struct {
 	gpus      []uint32   // all of them, ascending
 	unread    []uint32   // those that DCGM did not read
+	untold    []uint32   // those that were lost, whose instances did not tell their profiles
 	instances []instance // GPU instances before compute instances, ascending by id
 	periphery periphery
 }
@@ -86,6 +87,9 @@ func (s *Session) discover() error {
 				s.log.Warn("A GPU is left out", "gpu", id, "state", state.String())
 				s.layout.unread = append(s.layout.unread, id)
 				continue
+			}
+			if slices.ContainsFunc(s.layout.instances, func(x instance) bool { return x.parent == id && x.group == groupInstance }) {
+				s.layout.untold = append(s.layout.untold, id)
 			}
 		}
 		if s.plan.Devices.HasMajor(id) {
@@ -450,7 +454,7 @@ func (s *Session) watchGPUs(b *gpu.Batch) error {
 			s.gone[row] = nil
 		}
 	}
-	for _, id := range s.layout.unread {
+	for _, id := range slices.Concat(s.layout.unread, s.layout.untold) {
 		if slices.Contains(supported, id) {
 			s.changed("GPU %d can be read now", id)
 		}
