@@ -48,11 +48,11 @@ func planOf(t *testing.T, ids ...gpu.FieldID) *gpu.Plan {
 	return plan
 }
 
-// everything returns the ids of all fields that a GPU can have.
+// everything returns the ids of all fields that a GPU, or a link of it, can have.
 func everything() []gpu.FieldID {
 	var ids []gpu.FieldID
 	for entry := range counters.All() {
-		if entry.Exportable() && entry.Levels.Has(gpu.KindGPU) {
+		if entry.Exportable() && entry.BaseOf == 0 && (entry.Levels.Has(gpu.KindGPU) || entry.Levels.Has(gpu.KindNVLink)) {
 			ids = append(ids, entry.ID)
 		}
 	}
@@ -89,13 +89,17 @@ func openNVML(t *testing.T, plan *gpu.Plan) *nvml.Session {
 
 func TestNVMLContract(t *testing.T) {
 	plan := planOf(t, everything()...)
+	plan.Placement, plan.Peers, plan.Health = true, true, true
 	if err := openNVML(t, plan).Close(); err != nil {
 		t.Fatal(err)
 	}
 	sourcetest.Run(t, sourcetest.Fixture{
 		New:    func(*testing.T) collector.Source { return collector.SourceOf(nvml.New(nvml.Options{}).Open) },
 		Plan:   plan,
+		Kinds:  gpu.KindsOf(gpu.KindGPU),
 		Settle: settle,
+		// Where the driver is used by device files, none stays open.
+		OpenHandles: func(*testing.T) int { return len(held()) },
 	})
 }
 

@@ -1,0 +1,595 @@
+//go:build gpu
+
+package hardware
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/app"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/nvml"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/ops"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/ops/record"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/ops/topo"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/sim"
+)
+
+// patience bounds every wait; it is no claim about speed.
+const patience = 60 * time.Second
+
+// ask returns what nvidia-smi prints, or "" where it is not there or does not
+// know the question: what follows is then not compared with it, and the log says so.
+func ask(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := exec.Command("nvidia-smi", args...).CombinedOutput()
+	if err != nil {
+		t.Logf("not compared with nvidia-smi %s: %v", strings.Join(args, " "), err)
+		return ""
+	}
+	return string(out)
+}
+
+// said returns what nvidia-smi -q says under a heading of one GPU: its lines by
+// their names.
+func said(t *testing.T, index uint32, heading string) map[string]string {
+	t.Helper()
+	lines := map[string]string{}
+	depth := -1
+	for line := range strings.Lines(ask(t, "-q", "-i", strconv.Itoa(int(index)))) {
+		indent := len(line) - len(strings.TrimLeft(line, " "))
+		name, value, isValue := strings.Cut(line, ":")
+		switch name = strings.TrimSpace(name); {
+		case !isValue && name == heading:
+			depth = indent
+		case depth >= 0 && indent <= depth && name != "":
+			return lines
+		case depth >= 0 && isValue:
+			lines[name] = strings.TrimSpace(value)
+		case heading == "" && isValue:
+			if _, ok := lines[name]; !ok {
+				lines[name] = strings.TrimSpace(value)
+			}
+		}
+	}
+	return lines
+}
+
+// A reading is what one Read found, by entity and field.
+type reading struct {
+	at     time.Time
+	values map[gpu.Entity]map[gpu.FieldID][]gpu.Sample
+}
+
+func (r reading) number(e gpu.Entity, id gpu.FieldID) (float64, bool) {
+	list := r.values[e][id]
+	if len(list) == 0 {
+		return 0, false
+	}
+	return list[len(list)-1].Value.Number()
+}
+
+func readAll(t *testing.T, s *nvml.Session, plan *gpu.Plan) reading {
+	t.Helper()
+	var b gpu.Batch
+	r := reading{time.Now(), map[gpu.Entity]map[gpu.FieldID][]gpu.Sample{}}
+	if err := s.Read(t.Context(), &b); err != nil {
+		t.Fatalf("Read: %v", err)
+	}
+	for _, x := range b.Samples {
+		e, id := s.Topology().Devices[x.Row].Entity, plan.Fields[x.Field].ID
+		if r.values[e] == nil {
+			r.values[e] = map[gpu.FieldID][]gpu.Sample{}
+		}
+		r.values[e][id] = append(r.values[e][id], x)
+	}
+	return r
+}
+
+// whole returns the GPUs of a session.
+func whole(s *nvml.Session) []gpu.Device {
+	var list []gpu.Device
+	for _, d := range s.Topology().Devices {
+		if d.Entity.Kind == gpu.KindGPU {
+			list = append(list, d)
+		}
+	}
+	return list
+}
+
+// errorFields are the fields of a link's errors: of the link itself, and the
+// first of those of the GPU, which are one for each link.
+var errorFields = map[gpu.FieldID]gpu.FieldID{1525: 400, 1526: 410, 1527: 420, 1528: 430}
+
+func TestNVMLLinks(t *testing.T) {
+	ids := []gpu.FieldID{1508, 1529, 1530, 1531, 449, 843, 897}
+	for ofLink, ofGPU := range errorFields {
+		ids = append(ids, ofLink)
+		for link := range gpu.FieldID(6) {
+			ids = append(ids, ofGPU+link)
+		}
+	}
+	plan := planOf(t, ids...)
+	s := openNVML(t, plan)
+	readAll(t, s, plan)
+	settle(t)
+	now := readAll(t, s, plan)
+	links, up := 0, map[uint32]int{}
+	for _, d := range s.Topology().Devices {
+		if d.Entity.Kind != gpu.KindNVLink {
+			continue
+		}
+		links++
+		state, ok := now.number(d.Entity, 1508)
+		if ok && (state < 0 || state > 2) {
+			t.Errorf("%v has the state %v, want 0, 1 or 2", d.Entity, state)
+		}
+		if state == 1 {
+			up[d.NVMLIndex]++
+		}
+		for ofLink, ofGPU := range errorFields {
+			own, has := now.number(d.Entity, ofLink)
+			if has && own < 0 {
+				t.Errorf("%v counts %v errors of field %d", d.Entity, own, ofLink)
+			}
+			if d.Link >= 6 {
+				continue
+			}
+			// The link is read after its GPU, and errors only grow.
+			theirs, had := now.number(gpu.Entity{Kind: gpu.KindGPU, ID: d.Entity.Parent}, ofGPU+gpu.FieldID(d.Link))
+			if has != had || theirs > own {
+				t.Errorf("%v: field %d is %v (%t), field %d of the GPU %v (%t)",
+					d.Entity, ofLink, own, has, ofGPU+gpu.FieldID(d.Link), theirs, had)
+			}
+		}
+	}
+	if links == 0 {
+		absent(t, "REQUIRE_NVLINK", "nvlink-absent", fmt.Errorf("%d GPUs without NVLinks", len(whole(s))))
+	}
+	for _, d := range whole(s) {
+		out := ask(t, "nvlink", "--status", "-i", strconv.Itoa(int(d.NVMLIndex)))
+		if active := len(regexp.MustCompile(`(?m)^\s*Link \d+: [\d.]+ GB/s`).FindAllString(out, -1)); out != "" && active != up[d.NVMLIndex] {
+			t.Errorf("%v has %d links up, nvidia-smi says %d:\n%s", d.Entity, up[d.NVMLIndex], active, out)
+		}
+		total, ok := now.number(d.Entity, 449)
+		sent, okSent := now.number(d.Entity, 843)
+		received, okReceived := now.number(d.Entity, 897)
+		// Each is rounded down, of counters that are read one after the other.
+		if ok && okSent && okReceived && (total < 0 || sent+received > total+2+total/2) {
+			t.Errorf("%v: %v MB/s, of which %v sent and %v received", d.Entity, total, sent, received)
+		}
+	}
+}
+
+func TestNVMLFabric(t *testing.T) {
+	plan := planOf(t, 170, 171, 172, 173, 174)
+	s := openNVML(t, plan)
+	now := readAll(t, s, plan)
+	known := 0
+	for _, d := range whole(s) {
+		state, ok := now.number(d.Entity, 170)
+		if !ok {
+			continue
+		}
+		known++
+		if state < 0 || state > 4 {
+			t.Errorf("%v: the fabric has the state %v, which DCGM does not have", d.Entity, state)
+		}
+		fabric := said(t, d.NVMLIndex, "Fabric")
+		words := map[string][]float64{"N/A": {0}, "Not Started": {1}, "In Progress": {2}, "Completed": {3, 4}}
+		if want, ok := words[fabric["State"]]; ok && state != want[0] && state != want[len(want)-1] {
+			t.Errorf("%v: the fabric has the state %v, nvidia-smi says %q", d.Entity, state, fabric["State"])
+		}
+		if want := fabric["ClusterUUID"]; want != "" && want != "N/A" {
+			if got := now.values[d.Entity][172]; len(got) != 1 || !strings.EqualFold(got[0].Value.String(), want) {
+				t.Errorf("%v is of the cluster %v, nvidia-smi says %s", d.Entity, got, want)
+			}
+		}
+		if want, err := strconv.ParseFloat(fabric["CliqueId"], 64); err == nil {
+			if got, _ := now.number(d.Entity, 173); got != want {
+				t.Errorf("%v is of the clique %v, nvidia-smi says %v", d.Entity, got, want)
+			}
+		}
+	}
+	if known == 0 {
+		t.Skip("SKIP fabric-unknown: this driver tells nothing of the fabric")
+	}
+}
+
+// Where a GPU sits, the kernel says too.
+func TestNVMLPlacement(t *testing.T) {
+	plan := planOf(t, 150)
+	plan.Placement, plan.Peers = true, true
+	s := openNVML(t, plan)
+	gpus := whole(s)
+	if got, want := len(s.Topology().Pairs), len(gpus)*(len(gpus)-1)/2; got != want {
+		t.Errorf("%d pairs of %d GPUs, want %d", got, len(gpus), want)
+	}
+	for _, d := range gpus {
+		if d.Place == nil {
+			t.Errorf("%v has no place", d.Entity)
+			continue
+		}
+		bus := strings.ToLower(d.PCIBusID)
+		folder := filepath.Join("/sys/bus/pci/devices", bus[len(bus)-len("0000:00:00.0"):])
+		node, err := os.ReadFile(filepath.Join(folder, "numa_node"))
+		if err != nil {
+			t.Logf("%v is not compared with the kernel: %v", d.Entity, err)
+			continue
+		}
+		// A machine of one node may say -1, for which NVML says 0.
+		if want, err := strconv.Atoi(strings.TrimSpace(string(node))); err == nil && want >= 0 && d.Place.NUMANode >= 0 && want != d.Place.NUMANode {
+			t.Errorf("%v is at the memory node %d, the kernel says %d", d.Entity, d.Place.NUMANode, want)
+		}
+		if d.Place.CPUs == "" {
+			t.Errorf("%v is near no CPU", d.Entity)
+		}
+	}
+	var b gpu.Batch
+	if err := s.Read(t.Context(), &b); err != nil {
+		t.Fatal(err)
+	}
+	if want := len(gpus) * (len(gpus) - 1); len(b.Peers) != want && len(b.Faults) == 0 {
+		t.Errorf("%d states of peers without a fault, want %d", len(b.Peers), want)
+	}
+}
+
+// subcommand returns the process of a subcommand, and what it prints.
+func subcommand(args ...string) (ops.Process, *bytes.Buffer, *bytes.Buffer) {
+	var out, err bytes.Buffer
+	return ops.Process{
+		Args: append(args, "--source=nvml"), Env: func(string) (string, bool) { return "", false },
+		ReadFile: os.ReadFile, Out: &out, Err: &err,
+	}, &out, &err
+}
+
+// cells returns the words between GPUs of a matrix as nvidia-smi prints it.
+func cells(text string) map[string]string {
+	found := map[string]string{}
+	for line := range strings.Lines(text) {
+		words := strings.Fields(line)
+		if len(words) == 0 || !regexp.MustCompile(`^GPU\d+$`).MatchString(words[0]) {
+			continue
+		}
+		for i, word := range words[1:] {
+			if !regexp.MustCompile(`^(X|SYS|NODE|PHB|PXB|PIX|PSB|NV\d+)$`).MatchString(word) {
+				break
+			}
+			found[words[0]+" to "+strconv.Itoa(i)] = word
+		}
+	}
+	return found
+}
+
+func TestTopo(t *testing.T) {
+	gpus := len(whole(openNVML(t, planOf(t, 150))))
+	process, out, log := subcommand()
+	if code := (topo.Command{Process: process, Open: app.Choose}).Run(t.Context()); code != ops.OK {
+		t.Fatalf("exit code %d: %s", code, log)
+	}
+	ours := cells(out.String())
+	if len(ours) != gpus*gpus {
+		t.Errorf("%d words for %d GPUs:\n%s", len(ours), gpus, out)
+	}
+	text := ask(t, "topo", "-m")
+	theirs := cells(regexp.MustCompile(`\x1b\[\d+m`).ReplaceAllString(text, ""))
+	for between := range theirs { // the cards of the network have no rows here
+		if i, err := strconv.Atoi(between[strings.LastIndexByte(between, ' ')+1:]); err == nil && i >= gpus {
+			delete(theirs, between)
+		}
+	}
+	if diff := cmp.Diff(theirs, ours); text != "" && diff != "" {
+		t.Errorf("(-nvidia-smi +ours):\n%s\n%s", diff, text)
+	}
+}
+
+func TestNVMLRecoveryAction(t *testing.T) {
+	plan := planOf(t, 1523)
+	s := openNVML(t, plan)
+	now := readAll(t, s, plan)
+	words := map[string]float64{"None": 0, "GPU Reset": 1, "Reset": 1, "Node Reboot": 2, "Reboot": 2, "Drain P2P": 3, "Drain and Reset": 4}
+	known := 0
+	for _, d := range whole(s) {
+		action, ok := now.number(d.Entity, 1523)
+		if !ok {
+			continue
+		}
+		known++
+		if action < 0 || action > 5 {
+			t.Errorf("%v asks for the recovery action %v", d.Entity, action)
+		}
+		word := said(t, d.NVMLIndex, "")["GPU Recovery Action"]
+		if want, ok := words[word]; ok && want != action {
+			t.Errorf("%v asks for the recovery action %v, nvidia-smi says %q", d.Entity, action, word)
+		}
+	}
+	if known == 0 {
+		t.Skip("SKIP recovery-action-unknown: this driver does not tell it")
+	}
+}
+
+// The times under clock events are nanoseconds: they never go back, and none
+// grows faster than time. nvidia-smi prints them in microseconds.
+func TestNVMLClockEventTimes(t *testing.T) {
+	counters := map[gpu.FieldID]string{
+		1420: "SW Power Capping", 1421: "Sync Boost", 1422: "SW Thermal Slowdown", 1423: "HW Thermal Slowdown", 1424: "HW Power Braking",
+	}
+	var ids []gpu.FieldID
+	for id := range counters {
+		ids = append(ids, id)
+	}
+	plan := planOf(t, ids...)
+	s := openNVML(t, plan)
+	first := readAll(t, s, plan)
+	compared, known := 0, 0
+	for _, d := range whole(s) {
+		smi := said(t, d.NVMLIndex, "Clocks Event Reasons Counters")
+		settle(t)
+		second := readAll(t, s, plan)
+		for id, name := range counters {
+			before, ok := first.number(d.Entity, id)
+			after, still := second.number(d.Entity, id)
+			if ok != still {
+				t.Errorf("%v: field %d is known at one of two times", d.Entity, id)
+			}
+			if !ok || !still {
+				continue
+			}
+			known++
+			// The driver counts in steps, of which one may have been due.
+			if grown, most := after-before, float64(second.at.Sub(first.at)+time.Second); grown < 0 || grown > most {
+				t.Errorf("%v: field %d grew by %v ns in %v", d.Entity, id, grown, second.at.Sub(first.at))
+			}
+			micros, err := strconv.ParseFloat(strings.TrimSuffix(smi[name], " us"), 64)
+			if err != nil || !strings.HasSuffix(smi[name], " us") {
+				continue
+			}
+			compared++
+			if micros < before/1000-1e6 || micros > after/1000+1e6 {
+				t.Errorf("%v: field %d is %v to %v ns, nvidia-smi says %s", d.Entity, id, before, after, smi[name])
+			}
+		}
+	}
+	if known == 0 {
+		t.Skip("SKIP clock-event-times-unknown: this driver does not tell them")
+	}
+	t.Logf("%d of %d compared with nvidia-smi", compared, known)
+}
+
+// Between two Reads the driver sampled several times.
+func TestNVMLBursts(t *testing.T) {
+	plan := planOf(t, 155, 203, 204)
+	for i := range plan.Fields {
+		plan.Fields[i].Burst = true
+	}
+	s := openNVML(t, plan)
+	before := readAll(t, s, plan)
+	<-time.After(2 * time.Second)
+	now := readAll(t, s, plan)
+	several := 0
+	for _, d := range whole(s) {
+		for id, samples := range now.values[d.Entity] {
+			if len(samples) > 1 {
+				several++
+			}
+			last := before.at.UnixNano()
+			for i, x := range samples {
+				n, _ := x.Value.Number()
+				if x.Time <= last && i > 0 || x.Time < before.at.Add(-time.Second).UnixNano() || x.Time > time.Now().UnixNano() {
+					t.Errorf("%v: sample %d of field %d is of %v, after %v", d.Entity, i, id, time.Unix(0, x.Time), time.Unix(0, last))
+				}
+				last = x.Time
+				if most := map[gpu.FieldID]float64{155: 5000, 203: 100, 204: 100}[id]; n < 0 || n > most {
+					t.Errorf("%v: sample %d of field %d is %v", d.Entity, i, id, n)
+				}
+			}
+		}
+	}
+	if several == 0 {
+		t.Skip("SKIP sample-buffers-empty: the driver kept no samples of two seconds")
+	}
+}
+
+// held returns the device files of the driver that this process has open.
+func held() []string {
+	var files []string
+	links, _ := filepath.Glob("/proc/self/fd/*")
+	for _, link := range links {
+		if file, err := os.Readlink(link); err == nil && strings.HasPrefix(file, "/dev/nvidia") {
+			files = append(files, file)
+		}
+	}
+	return files
+}
+
+func TestNVMLLeavesNothingOpen(t *testing.T) {
+	plan := planOf(t, everything()...)
+	plan.Placement, plan.Peers = true, true
+	s := openNVML(t, plan)
+	readAll(t, s, plan)
+	if open := held(); len(open) == 0 {
+		t.Skip("SKIP no-device-files: the driver of this machine is used without any")
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if open := held(); len(open) > 0 {
+		t.Errorf("open after Close: %v", open)
+	}
+}
+
+type lockedBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+// exporter runs the exporter over NVML until the test ends, and returns where it
+// serves.
+func exporter(t *testing.T) string {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	log := &lockedBuffer{}
+	listening, done := make(chan string, 1), make(chan error, 1)
+	go func() {
+		done <- app.Run(ctx, app.Process{
+			Args: []string{
+				"--source=nvml", "--address=127.0.0.1:0", "--collect-interval=500", "--web-enable-lifecycle",
+				"--collectors=" + filepath.Join("..", "..", "etc", "default-counters.csv"),
+			},
+			Env: func(string) (string, bool) { return "", false }, Out: io.Discard, Err: log,
+			Start: time.Now(), Version: "test", Listening: func(a net.Addr) { listening <- a.String() },
+		})
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+		if t.Failed() {
+			t.Logf("log:\n%s", log)
+		}
+	})
+	select {
+	case address := <-listening:
+		return "http://" + address
+	case <-time.After(patience):
+		t.Fatalf("does not listen:\n%s", log)
+		return ""
+	}
+}
+
+func body(t *testing.T, resp *http.Response, err error) string {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func until(t *testing.T, url, line string) string {
+	t.Helper()
+	client := http.Client{Timeout: patience}
+	deadline := time.After(patience)
+	for tick := time.Tick(100 * time.Millisecond); ; {
+		resp, err := client.Get(url + "/metrics")
+		page := body(t, resp, err)
+		if strings.Contains(page, line) {
+			return page
+		}
+		select {
+		case <-tick:
+		case <-deadline:
+			t.Fatalf("never on the page: %s\n%s", line, page)
+		}
+	}
+}
+
+// The driver is let go of by a running exporter, to the last device file, and
+// taken back.
+func TestReleaseAndAcquire(t *testing.T) {
+	own := openNVML(t, planOf(t, 150))
+	gpus := len(whole(own))
+	if err := own.Close(); err != nil {
+		t.Fatal(err)
+	}
+	url := exporter(t)
+	page := until(t, url, "\nDCGM_FI_DEV_GPU_TEMP{")
+	if n := strings.Count(page, "\nDCGM_FI_DEV_GPU_TEMP{"); n != gpus {
+		t.Errorf("%d temperatures of %d GPUs", n, gpus)
+	}
+	if len(held()) == 0 {
+		t.Log("the driver of this machine is used without device files")
+	}
+	post := func(path string) {
+		t.Helper()
+		resp, err := http.Post(url+path, "", nil)
+		if answer := body(t, resp, err); resp.StatusCode != http.StatusOK {
+			t.Fatalf("POST %s: %d %s", path, resp.StatusCode, answer)
+		}
+	}
+	post("/-/release")
+	if open := held(); len(open) > 0 {
+		t.Errorf("open after the release: %v", open)
+	}
+	if page := until(t, url, "dcgm_exporter_released 1"); strings.Contains(page, "\nDCGM_FI_") {
+		t.Errorf("series of GPUs on the page of a released driver:\n%s", page)
+	}
+	post("/-/acquire")
+	until(t, url, "\nDCGM_FI_DEV_GPU_TEMP{")
+}
+
+// A recording of this machine plays, and does not tell which machine it was.
+func TestRecord(t *testing.T) {
+	s := openNVML(t, planOf(t, 53))
+	secrets := []string{}
+	for _, d := range whole(s) {
+		secrets = append(secrets, d.UUID)
+	}
+	for _, fields := range readAll(t, s, planOf(t, 53)).values {
+		for _, x := range fields[53] {
+			secrets = append(secrets, x.Value.String())
+		}
+	}
+	path := filepath.Join(t.TempDir(), "machine.json")
+	process, _, log := subcommand("--out="+path, "--samples=2", "--collect-interval=1000")
+	if code := (record.Command{Process: process, Open: app.Choose}).Run(t.Context()); code != ops.OK {
+		t.Fatalf("exit code %d: %s", code, log)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, secret := range secrets {
+		if len(secret) > 4 && bytes.Contains(text, []byte(secret)) {
+			t.Errorf("the recording tells %q", secret)
+		}
+	}
+	rec, err := sim.ReadRecording(bytes.NewReader(text), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan := planOf(t, 50, 150, 155, 250)
+	replay, err := collector.SourceOf(sim.NewReplay(rec, sim.Options{}).Open).Open(t.Context(), plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer replay.Close()
+	var b gpu.Batch
+	if err := replay.Read(t.Context(), &b); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := len(b.Samples), len(whole(s)); got < want {
+		t.Errorf("the recording shows %d values of %d GPUs", got, want)
+	}
+}
