@@ -136,6 +136,7 @@ func (f Fixture) topology(t *testing.T) {
 		t.Errorf("the topology has no %v", missing.List())
 	}
 	f.pairs(t, top)
+	f.divided(t, top)
 	before := slices.Clone(top.Devices)
 	var b gpu.Batch
 	for range 3 {
@@ -147,6 +148,44 @@ func (f Fixture) topology(t *testing.T) {
 	}
 	if !slices.Equal(before, top.Devices) {
 		t.Error("the topology's devices changed under a Read")
+	}
+}
+
+// divided holds what is told of compute instances: two or more of an instance,
+// each known by its own UUID, and rows of them where they are selected alone.
+func (f Fixture) divided(t *testing.T, top *gpu.Topology) {
+	t.Helper()
+	type part struct {
+		instance int
+		id       uint32
+	}
+	told := map[part]*gpu.ComputeInstance{}
+	of, uuids := map[int]int{}, map[string]bool{}
+	for i := range top.Divided {
+		c := &top.Divided[i]
+		if c.Instance < 0 || c.Instance >= len(top.Devices) || top.Devices[c.Instance].Entity.Kind != gpu.KindGPUInstance {
+			t.Fatalf("compute instance %d is a part of row %d, which is no GPU instance", c.ID, c.Instance)
+		}
+		if told[part{c.Instance, c.ID}] != nil || c.UUID != "" && uuids[c.UUID] {
+			t.Errorf("compute instance %d (%s) of row %d is told twice", c.ID, c.UUID, c.Instance)
+		}
+		told[part{c.Instance, c.ID}], uuids[c.UUID] = c, true
+		of[c.Instance]++
+	}
+	for row, n := range of {
+		if d := &top.Devices[row]; n < 2 || d.MIGUUID != "" {
+			t.Errorf("%v is divided into %d, and has the UUID %q itself", d.Entity, n, d.MIGUUID)
+		}
+	}
+	for row := range top.Devices {
+		d := &top.Devices[row]
+		if d.Entity.Kind != gpu.KindComputeInstance {
+			continue
+		}
+		c := told[part{top.InstanceRow(row), d.ComputeID}]
+		if !f.Plan.Devices.Compute || c == nil || c.Profile != d.Profile || c.UUID != d.MIGUUID {
+			t.Errorf("%v (%s, %s) has a row; selected %t, told of %+v", d.Entity, d.Profile, d.MIGUUID, f.Plan.Devices.Compute, c)
+		}
 	}
 }
 
