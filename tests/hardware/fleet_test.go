@@ -46,24 +46,24 @@ func ask(t *testing.T, args ...string) string {
 	return string(out)
 }
 
-// said returns what nvidia-smi -q says under a heading of one GPU: its lines by
-// their names.
+// said returns what nvidia-smi -q says of one GPU: the lines under a heading, or
+// without one the first of each name.
 func said(t *testing.T, index uint32, heading string) map[string]string {
 	t.Helper()
 	lines := map[string]string{}
-	depth := -1
+	depth := -1 // of the heading, once it was there
 	for line := range strings.Lines(ask(t, "-q", "-i", strconv.Itoa(int(index)))) {
 		indent := len(line) - len(strings.TrimLeft(line, " "))
 		name, value, isValue := strings.Cut(line, ":")
-		switch name = strings.TrimSpace(name); {
-		case !isValue && name == heading:
+		name = strings.TrimSpace(name)
+		switch {
+		case name == "":
+		case heading != "" && !isValue && name == heading:
 			depth = indent
-		case depth >= 0 && indent <= depth && name != "":
+		case depth >= 0 && indent <= depth:
 			return lines
-		case depth >= 0 && isValue:
-			lines[name] = strings.TrimSpace(value)
-		case heading == "" && isValue:
-			if _, ok := lines[name]; !ok {
+		case isValue && (heading == "" || depth >= 0):
+			if _, twice := lines[name]; !twice {
 				lines[name] = strings.TrimSpace(value)
 			}
 		}
