@@ -13,14 +13,12 @@ import (
 )
 
 // harmless are the text fields that tell a model or a version, which many
-// machines share; the texts of all others are masked. PCI bus ids are where a
-// card sits, and equal in all machines of a type.
+// machines share; the texts of all others are masked.
 func harmless(id gpu.FieldID) bool {
 	switch id {
 	case 1, 2, // versions of the driver and of NVML
 		50, 51, // product and brand
 		56, 80, 81, 82, 85, // versions of the InfoROM's parts and of the VBIOS
-		57,       // PCI bus id
 		524, 532, // the driver of a vGPU and the state of its licence
 		1140, 1141, // vendor and model of a CPU
 		1502, // state of the IMEX domain
@@ -47,7 +45,7 @@ func mask(rec *sim.Recording) {
 	devices := slices.Clone(t.Devices)
 	for i := range devices {
 		d := &devices[i]
-		d.UUID, d.MIGUUID, d.Serial = m.uuid(d.UUID), m.uuid(d.MIGUUID), m.text(d.Serial)
+		d.UUID, d.MIGUUID, d.Serial, d.PCIBusID = m.uuid(d.UUID), m.uuid(d.MIGUUID), m.text(d.Serial), m.text(d.PCIBusID)
 	}
 	masked := gpu.NewTopology(devices)
 	masked.Divided, masked.Pairs = slices.Clone(t.Divided), t.Pairs
@@ -98,16 +96,28 @@ func (m *masker) owners(o *sim.RecordedOwners) {
 	o.Uses = uses
 }
 
-// labels masks the values of labels, and the names of those that come from a
-// pod's own labels.
+// ours reports whether a label's name is the exporter's, and not one that a pod
+// or a container brought along.
+func ours(label string) bool {
+	switch label {
+	case "container", "namespace", "pod", "pod_uid", "vgpu", "hpc_job",
+		"dra_claim_name", "dra_claim_namespace", "dra_driver_name", "dra_pool_name", "dra_device_name",
+		"dra_mig_profile", "dra_mig_device_uuid":
+		return true
+	default:
+		return false
+	}
+}
+
+// labels masks the values of labels, and the names of those that are not ours.
 func (m *masker) labels(labels []gpu.Label) []gpu.Label {
 	masked := slices.Clone(labels)
 	for i := range masked {
 		l := &masked[i]
-		l.Value = m.named(l.Name, l.Value)
-		if _, own := strings.CutPrefix(l.Name, "label_"); own {
+		if !ours(l.Name) {
 			l.Name = "label_" + strconv.Itoa(m.ordinal("label", l.Name))
 		}
+		l.Value = m.named(l.Name, l.Value)
 	}
 	return masked
 }
@@ -171,6 +181,7 @@ var (
 	deviceIDs = regexp.MustCompile(`(?i)^((MIG-)?(GPU-)?@(/\d+/\d+)?,?)+$`)
 	digits    = regexp.MustCompile(`^\d+$`)
 	hex       = regexp.MustCompile(`^0x[0-9a-fA-F]+$`)
+	busIDs    = regexp.MustCompile(`(?i)^([0-9a-f]{4,8}):[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$`)
 )
 
 // uuid masks what is known to be a UUID with its prefix, whatever its form.
@@ -189,11 +200,15 @@ func (m *masker) made() string {
 }
 
 // text masks a text of which nothing is known, and keeps its form: device ids
-// with their prefixes, UUIDs, numbers of as many digits, and "text-N".
+// with their prefixes, UUIDs, PCI bus ids, numbers of as many digits, and
+// "text-N".
 func (m *masker) text(s string) string {
 	key := strings.ToLower(s)
 	if s == "" {
 		return ""
+	}
+	if bus := busIDs.FindStringSubmatch(s); bus != nil {
+		return m.bus(len(bus[1]), key)
 	}
 	if made, known := m.names[key]; known {
 		return made
@@ -211,6 +226,17 @@ func (m *masker) text(s string) string {
 			return "text-" + strconv.Itoa(m.next("text"))
 		}
 	})
+}
+
+// bus masks a PCI bus id, which has so many digits of a domain: that of the
+// made-up ones is none that a machine has. A card is spelt with four digits here
+// and eight there, and stays one card.
+func (m *masker) bus(digits int, id string) string {
+	place := m.remember("#bus#"+strings.TrimLeft(id, "0"), func() string {
+		n := m.next("bus")
+		return fmt.Sprintf(":%02X:%02X.0", n&0xff, n>>8)
+	})
+	return strings.Repeat("F", digits) + place
 }
 
 func (m *masker) next(kind string) int {
