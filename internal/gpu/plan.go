@@ -136,7 +136,7 @@ type Derived struct {
 // flags --devices, --switch-devices and --cpu-devices spell it.
 type Selector struct {
 	// Flex ("f") watches every GPU, and the instances of those that are cut
-	// by MIG. It combines with nothing else.
+	// by MIG. It combines with nothing but Compute.
 	Flex bool
 	// Major selects GPUs, switches or CPUs ("g"); Minor selects GPU instances,
 	// links or cores ("i"). A nil range list with the flag set means all.
