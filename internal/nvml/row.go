@@ -109,12 +109,32 @@ func (s *Session) compile(d *device, r *row) {
 			r.decline(i, "this driver has no nvmlDeviceGetFieldValues")
 		case sp.link:
 			r.values = append(r.values, valueAsk{field: i, ids: sp.direction.counters(), scope: sp.scopeFor(r), rate: &linkRate{}})
+		case s.numbered(sp.value) == 0:
+			r.decline(i, "drivers before release 575 do not have it, and later ones have two numbers for it")
 		default:
-			r.values = append(r.values, valueAsk{field: i, ids: []uint32{sp.value}, scope: sp.scopeFor(r), milli: sp.milli, ber: sp.ber, word: sp.word})
+			r.values = append(r.values, valueAsk{field: i, ids: []uint32{s.numbered(sp.value)}, scope: sp.scopeFor(r), milli: sp.milli, ber: sp.ber, word: sp.word})
 		}
 	}
 	if r.kind == gpu.KindGPU && len(r.values) == 0 && !r.lively() {
 		r.alive = ask{call: &temperature}
+	}
+}
+
+// numbered returns the number that this driver has for a field value, 0 where it
+// has none. Those of three clock events came with release 575 and have others
+// since 580, where what had been theirs is another thing ("Changes between v575
+// and v580" of NVML's reference).
+func (s *Session) numbered(id uint32) uint32 {
+	const moved = 18
+	switch {
+	case id < gonvml.FI_DEV_CLOCKS_EVENT_REASON_SW_THERM_SLOWDOWN || id > gonvml.FI_DEV_CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN:
+		return id
+	case s.release >= 580:
+		return id
+	case s.release >= 575:
+		return id - moved
+	default:
+		return 0
 	}
 }
 

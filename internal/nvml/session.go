@@ -23,6 +23,7 @@ type Session struct {
 	log      *slog.Logger
 	topology *gpu.Topology
 	count    int // of GPUs at the driver, selected or not
+	release  int // of the driver: 580 of 580.95.05; 0 where it does not tell
 	devices  []*device
 	gpm      gpmReader
 	switches []int // the plan's fields of switches, which rows of other kinds seem to have

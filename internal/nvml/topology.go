@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"unsafe"
 
@@ -53,6 +54,8 @@ func (s *Session) start() error {
 		return fmt.Errorf("%w: the driver has no GPU", gpu.ErrUnavailable)
 	}
 	s.count = count
+	driver := s.version("nvmlSystemGetDriverVersion", s.api.SystemGetDriverVersion)
+	s.release = releaseOf(driver)
 
 	var list []gpu.Device
 	var dead error
@@ -82,7 +85,7 @@ func (s *Session) start() error {
 	s.topology = gpu.NewTopology(list)
 	s.topology.Divided = s.divided()
 	s.topology.Source = "nvml"
-	s.topology.Driver = s.version("nvmlSystemGetDriverVersion", s.api.SystemGetDriverVersion)
+	s.topology.Driver = driver
 	s.topology.Library = s.version("nvmlSystemGetNVMLVersion", s.api.SystemGetNVMLVersion)
 	if s.plan.Placement {
 		s.topology.Pairs = s.pairs(list)
@@ -130,6 +133,16 @@ func (s *Session) version(symbol string, get func() (string, gonvml.Return)) str
 		}
 	}
 	return ""
+}
+
+// releaseOf returns the first number of a driver's version, 0 where there is none.
+func releaseOf(version string) int {
+	first, _, _ := strings.Cut(version, ".")
+	release, err := strconv.Atoi(first)
+	if err != nil {
+		return 0
+	}
+	return release
 }
 
 // discover describes the GPU at index, and the entities of it that the plan

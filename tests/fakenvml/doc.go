@@ -7,6 +7,7 @@
 // follows on its next call. "#" starts a comment.
 //
 //	gpus N                            N GPUs (default 2), healthy H100s
+//	version V                         of the driver (default 570.124.06)
 //	gpu I lost | denied | mig         gone from the bus; no permission; MIG mode
 //	gpu I instance GI CI PROFILE MIB  a MIG device, for instance 9 0 1g.10gb 9984
 //	gpu I set KEY VALUE               a measurement; "-" makes it unsupported

@@ -110,6 +110,7 @@ static struct timespec script_time;
 static ino_t script_inode;
 
 static int ngpus;
+static char version[NAME]; /* of the driver */
 static int driver; /* what every call returns, 0 for a healthy driver */
 static struct gpu gpus[MAX_GPUS];
 static struct nvmlDevice_st handles[MAX_GPUS], mig_handles[MAX_GPUS][MAX_SLOTS];
@@ -149,6 +150,7 @@ static void reset_world(void)
 {
 	ngpus = 2;
 	driver = 0;
+	snprintf(version, sizeof version, "570.124.06");
 	nrules = 0;
 	nprocs = 0;
 	memset(gpus, 0, sizeof gpus);
@@ -213,6 +215,8 @@ static void play_line(char *line)
 		struct rule *r = &rules[nrules++];
 		*r = (struct rule){.hang = 1, .gpu = -1};
 		snprintf(r->func, sizeof r->func, "%s", b);
+	} else if (sscanf(line, "version %63s", b) == 1) {
+		snprintf(version, sizeof version, "%s", b);
 	} else if (sscanf(line, "driver %d", &n) == 1) {
 		driver = n;
 	} else if (strcmp(a, "process") == 0 && nprocs < MAX_PROCESSES) {
@@ -413,10 +417,10 @@ static nvmlReturn_t count32(int gpu, const char *key, double otherwise, unsigned
 	return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlSystemGetDriverVersion(char *version, unsigned int length)
+nvmlReturn_t nvmlSystemGetDriverVersion(char *to, unsigned int length)
 {
 	BEGIN(NULL);
-	END(text(version, length, "570.124.06"));
+	END(text(to, length, version));
 }
 
 nvmlReturn_t nvmlSystemGetNVMLVersion(char *version, unsigned int length)
