@@ -16,11 +16,6 @@ import (
 // hardware refreshes its counters no faster (nvml.h, nvmlGpmSampleGet).
 const gpmInterval = 100 * time.Millisecond
 
-// A gpmReader computes profiling metrics for all rows, one after the other.
-type gpmReader struct {
-	get gonvml.GpmMetricsGetType
-}
-
 // A gpmRow is the profiling part of a row. A metric is the difference of two
 // samples: the one of the previous Read and the one of this.
 type gpmRow struct {
@@ -42,9 +37,9 @@ func (g *gpmRow) want(row, field int, sp spec) {
 	g.wants = append(g.wants, gpmWant{row: row, field: field, metric: sp.metric, unit: sp.unit})
 }
 
-// prepare finds out which GPUs have GPM and takes a first sample of each row
-// that wants it. Rows without it have their profiling fields declined.
-func (*gpmReader) prepare(s *Session) {
+// prepareProfiling finds out which GPUs have GPM and takes a first sample of each
+// row that wants it. Rows without it have their profiling fields declined.
+func (s *Session) prepareProfiling() {
 	for _, d := range s.devices {
 		if d.dead != nil {
 			continue
@@ -124,10 +119,10 @@ func (r *row) sampleFunction() string {
 	return "nvmlGpmSampleGet"
 }
 
-// read appends the profiling fields of a row, once two samples are far enough
-// apart.
-func (g *gpmReader) read(s *Session, r *row, b *gpu.Batch) error {
-	p := &r.gpm
+// readProfiling appends the profiling fields of a row, once two samples are far
+// enough apart.
+func (s *Session) readProfiling(r *row, b *gpu.Batch) error {
+	p, get := &r.gpm, &s.metrics
 	now := time.Now()
 	if len(p.wants) == 0 || !p.taken.IsZero() && now.Sub(p.taken) < gpmInterval {
 		return nil
@@ -153,21 +148,21 @@ func (g *gpmReader) read(s *Session, r *row, b *gpu.Batch) error {
 		return nil
 	}
 
-	g.get.NumMetrics = 0
-	g.get.Sample1, g.get.Sample2 = p.samples[0], p.samples[1]
+	get.NumMetrics = 0
+	get.Sample1, get.Sample2 = p.samples[0], p.samples[1]
 	for i := range p.wants {
 		w := &p.wants[i]
 		if w.block.closed(now) {
 			b.Fail(w.row, w.field, w.block.err)
 			continue
 		}
-		g.get.Metrics[g.get.NumMetrics].MetricId = uint32(w.metric)
-		g.get.NumMetrics++
+		get.Metrics[get.NumMetrics].MetricId = uint32(w.metric)
+		get.NumMetrics++
 	}
-	if g.get.NumMetrics == 0 {
+	if get.NumMetrics == 0 {
 		return nil
 	}
-	if ret := s.api.GpmMetricsGet(&g.get); ret != gonvml.SUCCESS {
+	if ret := s.api.GpmMetricsGet(get); ret != gonvml.SUCCESS {
 		if gpuGone(ret) || driverGone(ret) {
 			return &driverError{"nvmlGpmMetricsGet", ret}
 		}
@@ -185,7 +180,7 @@ func (g *gpmReader) read(s *Session, r *row, b *gpu.Batch) error {
 		if w.block.closed(now) {
 			continue
 		}
-		m := &g.get.Metrics[next]
+		m := &get.Metrics[next]
 		next++
 		if ret := gonvml.Return(m.NvmlReturn); ret != gonvml.SUCCESS {
 			b.Fail(w.row, w.field, w.block.refuse("nvmlGpmMetricsGet", ret, now, s.reprobe))

@@ -217,7 +217,7 @@ func (s *Session) readRow(r *row, b *gpu.Batch) error {
 	if err := s.readValues(r, b); err != nil {
 		return err
 	}
-	return s.gpm.read(s, r, b)
+	return s.readProfiling(r, b)
 }
 
 func (s *Session) readCall(r *row, a *ask, b *gpu.Batch) error {

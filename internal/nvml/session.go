@@ -25,16 +25,16 @@ type Session struct {
 	count    int // of GPUs at the driver, selected or not
 	release  int // of the driver: 580 of 580.95.05; 0 where it does not tell
 	devices  []*device
-	gpm      gpmReader
 	switches []int // the plan's fields of switches, which rows of other kinds seem to have
 
 	done   chan struct{}
 	err    error // why done is closed
 	closed bool
 
-	slots  []slot // of the device that is verified
-	answer answers
-	values []gonvml.FieldValue // of the row that is read
+	slots   []slot // of the device that is verified
+	answer  answers
+	values  []gonvml.FieldValue      // of the row that is read
+	metrics gonvml.GpmMetricsGetType // likewise
 }
 
 // errNoSwitches is the fault of what only NVSwitches and their links have.

@@ -90,7 +90,7 @@ func (s *Session) start() error {
 	if s.plan.Placement {
 		s.topology.Pairs = s.pairs(list)
 	}
-	s.gpm.prepare(s)
+	s.prepareProfiling()
 	return nil
 }
 
