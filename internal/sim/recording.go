@@ -57,6 +57,12 @@ type RecordedRead struct {
 	Batch gpu.Batch
 }
 
+// facts returns how much was found.
+func (r *RecordedRead) facts() int {
+	b := &r.Batch
+	return len(b.Samples) + len(b.Faults) + len(b.Processes) + len(b.Health) + len(b.Peers)
+}
+
 // NewRecording returns a recording without a Read of a session for plan, whose
 // topology is t.
 func NewRecording(t *gpu.Topology, plan *gpu.Plan) *Recording {
@@ -135,6 +141,11 @@ func errorOf(reason string) (error, bool) {
 const (
 	// MaxRecording is the size of a recording in bytes before compression.
 	MaxRecording = 64 << 20
+
+	// A short line of a file can hold many samples, which are larger in memory:
+	// these bound what a file can take there, to some hundred MiB.
+	maxRecordedLine  = 8 << 20 // bytes
+	maxRecordedFacts = 4 << 20 // samples, faults, processes, checks and peers of all Reads
 
 	maxRecordedRows = 1 << 14
 	maxRecordedTime = 31 * 24 * time.Hour       // of the last Read

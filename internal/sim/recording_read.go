@@ -45,6 +45,7 @@ type recordingReader struct {
 	rec   *Recording
 	ended bool
 
+	facts   int // in all reads
 	head    headerLine
 	devices []gpu.Device
 	rows    map[gpu.Entity]int
@@ -68,6 +69,9 @@ func (p *recordingReader) lines(r io.Reader) error {
 		p.line++
 		if err != nil && err != io.EOF {
 			return p.errorf("the compressed data is broken or cut off (%v)", err)
+		}
+		if len(text) > maxRecordedLine {
+			return p.errorf("the line is longer than %d MiB, which is the limit", maxRecordedLine>>20)
 		}
 		if text = bytes.TrimSpace(text); len(text) > 0 {
 			if wrong := p.parse(text); wrong != nil {
@@ -399,6 +403,9 @@ func (p *recordingReader) read(l *readLine) error {
 		r.Batch.Peers = append(r.Batch.Peers, gpu.PeerState{Row: row(s.Row), Peer: row(s.Peer), Status: s.Status})
 	}
 	p.rec.Reads = append(reads, r)
+	if p.facts += r.facts(); p.facts > maxRecordedFacts {
+		return p.errorf("more than %d samples, faults and processes until this read, which is the limit", maxRecordedFacts)
+	}
 	return wrong
 }
 

@@ -13,7 +13,8 @@ import (
 )
 
 // Write writes the recording as lines of JSON. It refuses what would not be
-// read again: more than MaxRecording bytes. Text that is not UTF-8 is made so.
+// read again: more than MaxRecording bytes, or more samples than a machine has
+// in a recording of that size. Text that is not UTF-8 is made so.
 func (r *Recording) Write(w io.Writer) error {
 	out := recordingWriter{to: w}
 	t := r.Topology
@@ -43,7 +44,11 @@ func (r *Recording) Write(w io.Writer) error {
 	for _, pid := range slices.Sorted(maps.Keys(r.Pods)) {
 		out.line(recordingLine{Pod: &podLine{PID: pid, UID: r.Pods[pid]}})
 	}
+	facts := 0
 	for i := range r.Reads {
+		if facts += r.Reads[i].facts(); facts > maxRecordedFacts {
+			return fmt.Errorf("more than %d samples in %d of %d reads: record fewer, or fewer fields or devices", maxRecordedFacts, i+1, len(r.Reads))
+		}
 		if out.line(recordingLine{Read: lineOfRead(&r.Reads[i])}); out.full {
 			return fmt.Errorf("the recording is larger than %d MiB after %d of %d reads: record fewer, or fewer fields or devices", MaxRecording>>20, i, len(r.Reads))
 		}
@@ -67,6 +72,10 @@ func (w *recordingWriter) line(l recordingLine) {
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	if w.err = enc.Encode(l); w.err != nil {
+		return
+	}
+	if b.Len() > maxRecordedLine {
+		w.err = fmt.Errorf("a line of the recording is longer than %d MiB: record fewer fields or devices", maxRecordedLine>>20)
 		return
 	}
 	if w.size += b.Len(); w.size > MaxRecording-1024 { // room for the end
