@@ -16,7 +16,7 @@ const maxSelected = 1024
 
 const (
 	selectorForm = "f, g[:ids], i[:ids] or g[:ids]+i[:ids], where ids are numbers and ranges such as 0,2-4"
-	devicesForm  = "f, g[:ids], i[:ids] or g[:ids]+i[:ids], where ids are numbers and ranges such as 0,2-4, and f or i with +c"
+	devicesForm  = selectorForm + ", and f or i with +c"
 )
 
 // ParseDevices reads the selector of --devices: what ParseSelector reads, and

@@ -134,17 +134,17 @@ func table() []option {
 			section: sectionSource, name: "devices", aliases: []string{"d"}, env: "DCGM_EXPORTER_DEVICES_STR", def: "f",
 			help: "GPUs (g) and GPU instances (i) to watch; f watches every GPU, and the instances of those that are cut by MIG. " +
 				"+c adds the compute instances of GPU instances that hold several.",
-			bind: func(c *Config) value { return devicesValue{&c.Devices.GPUs} },
+			bind: func(c *Config) value { return selectorValue{p: &c.Devices.GPUs, compute: true} },
 		},
 		{
 			section: sectionSource, name: "switch-devices", aliases: []string{"s"}, env: "DCGM_EXPORTER_OTHER_DEVICES_STR", def: "f",
 			help: "NVSwitches (g) and NVLinks (i) to watch.",
-			bind: func(c *Config) value { return selectorValue{&c.Devices.Switches} },
+			bind: func(c *Config) value { return selectorValue{p: &c.Devices.Switches} },
 		},
 		{
 			section: sectionSource, name: "cpu-devices", aliases: []string{"p"}, env: "DCGM_EXPORTER_CPU_DEVICES_STR", def: "f",
 			help: "Grace CPUs (g) and CPU cores (i) to watch.",
-			bind: func(c *Config) value { return selectorValue{&c.Devices.CPUs} },
+			bind: func(c *Config) value { return selectorValue{p: &c.Devices.CPUs} },
 		},
 		{
 			section: sectionSource, name: "fake-gpus", env: "DCGM_EXPORTER_USE_FAKE_GPUS", def: "false",

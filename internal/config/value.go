@@ -205,10 +205,14 @@ func checkRegexp(s string) error {
 	return err
 }
 
-type selectorValue struct{ p *gpu.Selector }
+// A selectorValue is a device selector, that of --devices with compute.
+type selectorValue struct {
+	p       *gpu.Selector
+	compute bool
+}
 
 func (v selectorValue) Set(s string) error {
-	sel, err := ParseSelector(s)
+	sel, err := parseSelector(s, v.compute)
 	if err != nil {
 		return err
 	}
@@ -217,22 +221,13 @@ func (v selectorValue) Set(s string) error {
 }
 
 func (v selectorValue) String() string { return FormatSelector(*v.p) }
-func (v selectorValue) Form() string   { return selectorForm }
 
-// devicesValue is the selector of --devices.
-type devicesValue struct{ p *gpu.Selector }
-
-func (v devicesValue) Set(s string) error {
-	sel, err := ParseDevices(s)
-	if err != nil {
-		return err
+func (v selectorValue) Form() string {
+	if v.compute {
+		return devicesForm
 	}
-	*v.p = sel
-	return nil
+	return selectorForm
 }
-
-func (v devicesValue) String() string { return FormatSelector(*v.p) }
-func (v devicesValue) Form() string   { return devicesForm }
 
 // configMapValue is NAMESPACE:NAME, or none.
 type configMapValue struct{ p *ConfigMapName }
