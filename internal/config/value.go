@@ -212,7 +212,11 @@ type selectorValue struct {
 }
 
 func (v selectorValue) Set(s string) error {
-	sel, err := parseSelector(s, v.compute)
+	parse := ParseSelector
+	if v.compute {
+		parse = ParseDevices
+	}
+	sel, err := parse(s)
 	if err != nil {
 		return err
 	}
