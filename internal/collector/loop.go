@@ -536,7 +536,7 @@ func (l *Loop) close(ctx context.Context) error {
 
 func (l *Loop) closeSession(ctx context.Context, session Session) error {
 	var err error
-	if waitErr := l.drive(context.WithoutCancel(ctx), func(context.Context) { err = session.Close() }); waitErr != nil {
+	if waitErr := l.drive(ctx, func(context.Context) { err = session.Close() }); waitErr != nil {
 		return waitErr
 	}
 	return err

@@ -54,6 +54,7 @@ type fake struct {
 	topology *gpu.Topology
 	open     func(context.Context) error
 	read     func(context.Context, *gpu.Batch) error
+	close    func()
 
 	opened, closed int
 	session        *fakeSession
@@ -110,6 +111,12 @@ func (s *fakeSession) Err() error              { return s.err }
 func (s *fakeSession) end(err error)           { s.err = err; close(s.done) }
 
 func (s *fakeSession) Close() error {
+	s.source.mu.Lock()
+	hang := s.source.close
+	s.source.mu.Unlock()
+	if hang != nil {
+		hang()
+	}
 	s.source.set(func() { s.source.closed++ })
 	return nil
 }

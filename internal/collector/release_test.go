@@ -240,6 +240,40 @@ func TestAcquireOverrulesAReleaseThatHangs(t *testing.T) {
 	})
 }
 
+// The end of Run waits for a driver that hangs for the close timeout and no
+// longer, whatever it hangs in: a supervisor that waits for longer kills.
+func TestStopWhileTheDriverHangs(t *testing.T) {
+	for name, hang := range map[string]func(*fake, chan struct{}){
+		"read": func(f *fake, free chan struct{}) {
+			f.read = func(context.Context, *gpu.Batch) error { <-free; return nil }
+		},
+		"close": func(f *fake, free chan struct{}) { f.close = func() { <-free } },
+	} {
+		for _, released := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, released %v", name, released), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					f, free := &fake{gpus: 1}, make(chan struct{})
+					r := start(t, f, nil)
+					f.set(func() { hang(f, free) })
+					r.wait(interval)
+					if released {
+						go r.loop.Release(t.Context(), 0)
+						synctest.Wait()
+					}
+					begin := time.Now()
+					if err := r.stop(); !errors.Is(err, gpu.ErrWedged) {
+						t.Errorf("Run: %v, want gpu.ErrWedged", err)
+					}
+					if took := time.Since(begin); took > 4*time.Second {
+						t.Errorf("Run returned after %v of the bubble's time", took)
+					}
+					close(free)
+				})
+			})
+		}
+	}
+}
+
 func TestStopWhileReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t, &fake{gpus: 1}, nil)

@@ -1,0 +1,100 @@
+package process
+
+import (
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fakedcgm"
+)
+
+// A release that comes while a reload opens its session is granted as soon as
+// the call that hangs returns, and a reload while released opens nothing.
+func TestReleaseDuringAReload(t *testing.T) {
+	fakedcgm.Require(t)
+	engine, env := fakedcgm.NewFor(t, node()...)
+	r := start(t, env, "--web-enable-lifecycle")
+	r.until("dcgm_exporter_collect_success 1")
+	engine.Add("block dcgmWatchFields")
+	r.signal(syscall.SIGHUP)
+	until(t, "a reload that hangs", func() bool { return engine.Blocked() > 0 })
+	if code, body := r.post("/-/release"); code != http.StatusServiceUnavailable || !strings.Contains(body, "has not let go") {
+		t.Errorf("POST /-/release: %d %s", code, body)
+	}
+	if code, _ := r.get("/-/healthy"); code != http.StatusOK {
+		t.Errorf("/-/healthy: %d", code)
+	}
+	engine.Remove("block dcgmWatchFields")
+	r.letsGo(engine.Open)
+	r.signal(syscall.SIGHUP)
+	until(t, "a reload while released", func() bool { return strings.Contains(r.said(), "Configuration reloaded") })
+	r.stays(engine.Open)
+	if code, body := r.post("/-/acquire"); code != http.StatusOK {
+		t.Errorf("POST /-/acquire: %d %s", code, body)
+	}
+	r.until(`DCGM_FI_DEV_GPU_TEMP{gpu="7"`, "dcgm_exporter_released 0")
+}
+
+// An end that comes while a release waits for a call is told from a clean one.
+func TestEndDuringAReleaseThatHangs(t *testing.T) {
+	fakedcgm.Require(t)
+	engine, env := fakedcgm.NewFor(t, node()...)
+	r := start(t, env)
+	r.until("dcgm_exporter_collect_success 1")
+	engine.Add("block dcgmUnwatchFields")
+	r.signal(syscall.SIGUSR1)
+	until(t, "a close that hangs", func() bool { return engine.Blocked() > 0 })
+	r.signal(syscall.SIGTERM)
+	if code := r.ends(); code != 3 {
+		t.Errorf("exit code %d, want 3", code)
+	}
+}
+
+// An engine comes back in another version, which counts some fields in other
+// units: the page goes on in the units of before.
+func TestEngineOfAnotherVersion(t *testing.T) {
+	fakedcgm.Require(t)
+	engine, env := fakedcgm.NewFor(t, append(node(), "value gpu:* 203 int 40")...)
+	r := start(t, env, "--remote-hostengine-info=10.0.0.9:5555")
+	busy := `DCGM_FI_DEV_GPU_UTIL{gpu="7"`
+	value := func(page string) string {
+		_, rest, _ := strings.Cut(page, "\n"+busy)
+		line, _, _ := strings.Cut(rest, "\n")
+		return line[strings.LastIndex(line, " ")+1:]
+	}
+	if got := value(r.until(busy)); got != "40" {
+		t.Errorf("utilisation %s, want 40", got)
+	}
+	for i, change := range [][4]string{
+		{"engine 4.6.1", "engine 4.7.0", "value gpu:* 203 int 40", "value gpu:* 203 double 0.4"},
+		{"engine 4.7.0", "engine 4.5.2", "value gpu:* 203 double 0.4", "value gpu:* 203 int 40"},
+	} {
+		engine.Replace(change[0], change[1])
+		engine.Replace(change[2], change[3])
+		engine.Restart()
+		page := r.until(`dcgm_exporter_sessions_total{cause="lost"} `+[]string{"1", "2"}[i], busy)
+		if got := value(page); got != "40" {
+			t.Errorf("%s: utilisation %s, want 40", change[1], got)
+		}
+	}
+	if n := strings.Count(r.said(), "are of different versions"); n != 2 {
+		t.Errorf("%d warnings of different versions, want 2", n)
+	}
+}
+
+// A field that the engine stops sampling on one GPU is told, and not served.
+func TestFieldThatStopsAdvancing(t *testing.T) {
+	fakedcgm.Require(t)
+	engine, env := fakedcgm.NewFor(t, node()...)
+	r := start(t, env)
+	r.until(`DCGM_FI_DEV_GPU_TEMP{gpu="3"`, `dcgm_exporter_sample_age_seconds{gpu="3"`)
+	engine.Add("value gpu:3 150 stopped")
+	page := r.until(`dcgm_exporter_field_unavailable{gpu="3",UUID="GPU-00000003",field="DCGM_FI_DEV_GPU_TEMP",reason="stale"} 1`, `dcgm_exporter_entity_up{gpu="3",UUID="GPU-00000003"} 1`)
+	if strings.Contains(page, `DCGM_FI_DEV_GPU_TEMP{gpu="3"`) || strings.Count(page, "\nDCGM_FI_DEV_GPU_TEMP{") != 7 ||
+		strings.Contains(page, `dcgm_exporter_samples_dropped_total{reason="stale"} 0`) {
+		t.Errorf("the page:\n%s", page)
+	}
+	engine.Remove("value gpu:3 150 stopped")
+	r.until(`DCGM_FI_DEV_GPU_TEMP{gpu="3"`)
+}
