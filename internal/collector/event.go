@@ -47,6 +47,9 @@ type eventLog struct {
 	windows map[gpu.FieldID]time.Duration
 	past    map[eventKey]*history
 	read    uint64 // the number of the Read whose samples are added
+	told    []xid  // that it told
+	echoes  []xid  // that it may tell, dated by itself, though another session has told them
+	heard   int64  // when it began
 
 	tally *tally // counts them for good
 
@@ -98,18 +101,48 @@ func (l *eventLog) identity(row int) identity {
 	return identity{uuid: d.UUID, kind: d.Entity.Kind, instance: d.InstanceID}
 }
 
+// An xid is one that a session told of an entity.
+type xid struct {
+	key  eventKey
+	code int64
+}
+
 // begin says that the samples of another Read follow.
-func (l *eventLog) begin() { l.read++ }
+func (l *eventLog) begin() {
+	l.read++
+	l.told = l.told[:0]
+}
+
+// echo lets add record the first Read, begun at begin, of a session that was
+// opened beside another one, whose last Read was recorded before. A driver
+// tells both what happened in between, and a source that dates XIDs by the Read
+// gives them two dates.
+func (l *eventLog) echo(begin time.Time, add func()) {
+	l.echoes, l.heard = slices.Clone(l.told), begin.UnixNano()
+	add()
+	l.echoes = nil
+}
 
 // add records a sample of a field that has events.
 func (l *eventLog) add(s *gpu.Sample, now time.Time) {
-	l.tally.add(s, l.read)
+	if !l.plan.Fields[s.Field].Events {
+		return
+	}
 	every := l.every[s.Field]
 	n, ok := s.Value.Number()
-	if every < 0 || !ok || n == 0 && every == 0 { // an engine's way to say that nothing happened yet
+	if !ok || n == 0 && every == 0 { // an engine's way to say that nothing happened yet
 		return
 	}
 	key := eventKey{l.identity(s.Row), l.plan.Fields[s.Field].ID}
+	x := xid{key, int64(n)}
+	if i := slices.Index(l.echoes, x); i >= 0 && s.Time >= l.heard {
+		l.echoes = slices.Delete(l.echoes, i, i+1)
+		return
+	}
+	l.tally.add(s, l.read)
+	if every < 0 {
+		return
+	}
 	h := l.past[key]
 	if h == nil {
 		h = &history{}
@@ -117,6 +150,9 @@ func (l *eventLog) add(s *gpu.Sample, now time.Time) {
 	}
 	if !h.told.beyond(s.Time, l.read) || every > 0 && !h.counts(s.Time, int64(every)) {
 		return
+	}
+	if every == 0 {
+		l.told = append(l.told, x)
 	}
 	old := 0 // what has left the window; the last event stays for the gauge
 	for window := int64(l.windows[key.field]); old < len(h.events) && now.UnixNano()-h.events[old].at >= window; {

@@ -10,8 +10,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/state"
 )
 
 // An engine is a source of one GPU whose events a test tells. They are samples
@@ -187,6 +190,90 @@ func TestClockEventsOfTheWindowAtTheirOwnInterval(t *testing.T) {
 		}
 		throttled(3, "7")
 		throttled(97, "30")
+		r.stop()
+	})
+}
+
+// What a Read says of XIDs counts also where nothing else of it is served: it
+// fails, or finds that the session is over, or is the last before the end.
+func TestLastWordsCount(t *testing.T) {
+	for name, test := range map[string]struct {
+		end  error // of the session
+		read error
+	}{
+		"the GPU is lost": {end: gpu.ErrLost}, "the topology changed": {end: gpu.ErrTopology}, "the Read fails": {read: gpu.ErrTimeout},
+		"the Read finds the engine lost": {read: gpu.ErrLost}, "nothing but the end": {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e, seen := newEngine(), &figures{}
+				plain := e.read
+				e.read = func(ctx context.Context, b *gpu.Batch) error {
+					e.lock.Lock()
+					last := len(e.told) > 0
+					e.lock.Unlock()
+					if err := plain(ctx, b); err != nil || !last {
+						return err
+					}
+					if test.end != nil {
+						e.session.end(test.end)
+					}
+					return test.read
+				}
+				var kept *state.State
+				r := start(t, &e.fake, func(o *collector.Options) {
+					families(xidTotalFamily)(o)
+					seen.watch(o)
+					o.Save = func(s *state.State) { kept = s }
+				})
+				r.wait(interval / 2)
+				e.tell(time.Now(), 79, 79)
+				if test.end != nil || test.read != nil {
+					r.wait(2 * interval)
+					if got := seen.now()["79"]; got != 2 {
+						t.Errorf("%d XIDs are told, want 2", got)
+					}
+				}
+				r.stop()
+				want := []state.Owner{{XIDs: []state.XID{{Code: 79, Count: 2, Last: kept.GPUs[0].LastXID}}}}
+				if diff := cmp.Diff(want, kept.GPUs[0].Owners); diff != "" {
+					t.Errorf("(-want +kept)\n%s", diff)
+				}
+			})
+		})
+	}
+}
+
+// A reload reads the old session once more and the new one before it is
+// adopted: whatever happens between these Reads counts, once.
+func TestXIDsDuringAReload(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEngine()
+		plain, told := e.read, int64(0)
+		e.read = func(ctx context.Context, b *gpu.Batch) error {
+			err := plain(ctx, b)
+			told++
+			e.tell(time.Now(), 31) // right after it
+			time.Sleep(interval / 100)
+			return err
+		}
+		var change collector.Change
+		r := start(t, &e.fake, func(o *collector.Options) {
+			families(xidTotalFamily, xidCountFamily)(o)
+			change = collector.Change{Source: o.Source, Plan: o.Plan}
+		})
+		r.wait(interval / 2)
+		if err := r.loop.Reload(t.Context(), change); err != nil {
+			t.Fatal(err)
+		}
+		r.wait(interval / 2)
+		e.do(func() {
+			r.has(xidTotalFamily+fmt.Sprint("{0}[{xid 31}] ", told-1), // the last one is not read yet
+				xidCountFamily+fmt.Sprint("{0}[{window_size_in_ms 300000} {xid 31}] ", told-1))
+			if told != 4 {
+				t.Errorf("%d Reads, want one of each session for the reload, and one cycle each", told)
+			}
+		})
 		r.stop()
 	})
 }

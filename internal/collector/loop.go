@@ -400,10 +400,12 @@ func (l *Loop) cycle(ctx context.Context) error {
 	}
 	select {
 	case <-l.session.Done():
+		l.hear(begin) // the last words of a GPU are worth counting
 		return l.session.Err()
 	default:
 	}
 	if readErr != nil {
+		l.hear(begin)
 		l.fail(stageRead, readErr)
 		if errors.Is(readErr, gpu.ErrLost) {
 			return readErr
@@ -433,6 +435,32 @@ func (l *Loop) cycle(ctx context.Context) error {
 	l.metrics.dropped.WithLabelValues(droppedRange).Add(float64(l.table.outOfRange))
 	l.opt.Publish(snap)
 	l.ready.Store(true)
+	return nil
+}
+
+// hear lets the events of the batch count while nothing else of it is served.
+func (l *Loop) hear(begin time.Time) {
+	l.table.fill(&l.batch, time.Now())
+	l.tally.step(nil, l.table, l.tally.owners, begin)
+}
+
+// hearLast reads the session once more before it is closed: what some sources
+// have not told by then, nobody will.
+func (l *Loop) hearLast(ctx context.Context) error {
+	if !l.tally.counting() {
+		return nil
+	}
+	begin := time.Now()
+	l.batch.Reset()
+	// The call goes on though ctx may be done; the wait for it does not.
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.opt.readTimeout())
+	defer cancel()
+	if err := l.drive(ctx, func(context.Context) {
+		_ = l.session.Read(last, &l.batch) // it closes anyway
+	}); err != nil {
+		return err
+	}
+	l.hear(begin)
 	return nil
 }
 
@@ -494,14 +522,19 @@ func (l *Loop) replace(c Change) {
 }
 
 // swap opens and reads a session for the change, and puts it in the place of
-// the present one, to be read at once. On an error everything stays.
+// the present one, to be read at once. On an error everything stays. No event
+// is lost between the two, and none that both tell counts twice.
 func (l *Loop) swap(ctx context.Context, c Change) error {
 	plan, _ := planFor(c.Plan, c.Attributors)
 	next, paused, err := l.connect(ctx, c.Source, plan)
 	if err != nil {
 		return fmt.Errorf("open the new session: %w", err)
 	}
+	if err := l.hearLast(ctx); err != nil {
+		return err
+	}
 	var b gpu.Batch
+	begin := time.Now()
 	if waitErr := l.drive(ctx, func(ctx context.Context) { err = next.Read(ctx, &b) }); waitErr != nil {
 		return waitErr
 	}
@@ -515,6 +548,7 @@ func (l *Loop) swap(ctx context.Context, c Change) error {
 	}
 	l.replace(c)
 	l.adopt(next, paused, causeReload)
+	l.events.echo(begin, func() { l.table.fill(&b, time.Now()) })
 	if l.over(ctx, closeErr) {
 		return closeErr
 	}
@@ -528,6 +562,9 @@ func (l *Loop) swap(ctx context.Context, c Change) error {
 func (l *Loop) close(ctx context.Context) error {
 	if l.session == nil {
 		return nil
+	}
+	if err := l.hearLast(ctx); err != nil {
+		return err
 	}
 	session := l.session
 	l.session, l.table = nil, nil

@@ -131,7 +131,7 @@ func (l *tally) bind(t *gpu.Topology, plan *gpu.Plan) {
 			}
 		}
 	}
-	if l.xid < 0 && l.clock < 0 {
+	if !l.counting() {
 		return
 	}
 	now := time.Now().UnixNano()
@@ -165,6 +165,9 @@ func (l *tally) forgetOne() {
 	delete(l.gpus, oldest)
 }
 
+// counting reports whether there is anything to count.
+func (l *tally) counting() bool { return l.xid >= 0 || l.clock >= 0 }
+
 // add takes a sample that a Read told of a field that has events.
 func (l *tally) add(s *gpu.Sample, read uint64) {
 	g := l.rows[s.Row]
@@ -182,7 +185,7 @@ func (l *tally) add(s *gpu.Sample, read uint64) {
 // step counts what a Read that began at begin reported, and appends the
 // families that tell. Owners are those that were told meanwhile.
 func (l *tally) step(list []gpu.Family, tab *table, owners *gpu.Owners, begin time.Time) []gpu.Family {
-	if l.xid < 0 && l.clock < 0 {
+	if !l.counting() {
 		return list
 	}
 	at := begin.UnixNano()
