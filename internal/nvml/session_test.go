@@ -51,7 +51,10 @@ func allFields() []gpu.FieldID {
 func TestContract(t *testing.T) {
 	var world *fakenvml.World
 	path := library(t)
-	linked := slices.Concat(cut, []string{"gpu 0 set nvlinks 2", "gpu 0 set nvlink.1 down", "gpu 1 set nvlinks 1", "gpu 2 set nvlinks 0"})
+	linked := slices.Concat(cut, []string{
+		"gpu 0 set nvlinks 2", "gpu 0 set nvlink.1 down", "gpu 1 set nvlinks 1", "gpu 2 set nvlinks 0",
+		"process 0 pid 70 memory 1000 busy 40 at 100000000", "process 1/9/0 pid 71 memory 5",
+	})
 	plan := planOf(t, allFields()...)
 	plan.Placement, plan.Peers, plan.Health = true, true, true
 	sourcetest.Run(t, sourcetest.Fixture{

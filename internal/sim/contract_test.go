@@ -72,8 +72,10 @@ faults:
 		t.Run(name, func(t *testing.T) {
 			c := newClock()
 			var src *sim.Source
+			plan := planOf(everything)
+			plan.Placement, plan.Peers, plan.Health = true, true, true
 			f := sourcetest.Fixture{
-				Plan: planOf(everything),
+				Plan: plan,
 				Now:  c.now,
 				New: func(t *testing.T) collector.Source {
 					c.at(0)
@@ -92,6 +94,9 @@ faults:
 				Lose:        func(*testing.T, int) { c.at(time.Hour) },
 				Kill:        func(*testing.T) { c.at(3 * time.Hour) },
 				OpenHandles: func(*testing.T) int { return src.Stats().OpenHandles() },
+			}
+			if name == "everything" {
+				f.Kinds = gpu.KindsOf(gpu.KindGPU, gpu.KindGPUInstance, gpu.KindNVLink, gpu.KindNVSwitch, gpu.KindCPU, gpu.KindCPUCore, gpu.KindConnectX)
 			}
 			if canCut(t, name) {
 				f.Change = func(*testing.T) { c.at(2 * time.Hour) }

@@ -260,6 +260,9 @@ func (f Fixture) samples(t *testing.T) {
 	var b gpu.Batch
 	kinds := gpu.Kinds(0)
 	served, declined := make([]bool, len(f.Plan.Fields)), make([]bool, len(f.Plan.Fields))
+	for _, d := range top.Devices {
+		b.WantProcesses = append(b.WantProcesses, d.Entity.Kind == gpu.KindGPU || d.Entity.Kind == gpu.KindGPUInstance)
+	}
 	for range 3 {
 		f.read(t, s, &b)
 		f.check(t, top, &b)
@@ -341,6 +344,12 @@ func (f Fixture) check(t *testing.T, top *gpu.Topology, b *gpu.Batch) {
 	for _, x := range b.Health {
 		if !f.Plan.Health || x.Row < 0 || x.Row >= len(top.Devices) || x.Watch == "" {
 			t.Errorf("health check %+v: not asked for, or of nothing", x)
+		}
+	}
+	for _, x := range b.Processes {
+		busy, known := x.Busy.Number()
+		if x.Row < 0 || x.Row >= len(b.WantProcesses) || !b.WantProcesses[x.Row] || x.PID == 0 || known && (busy < 0 || busy > 1) {
+			t.Errorf("process %+v: of an entity that is not asked for, without a number, or busy more than always", x)
 		}
 	}
 	for _, x := range b.Faults {
