@@ -112,14 +112,15 @@ func translate(cfg *config.Config, requests []counters.Request, shipped bool) []
 // The error is about the watch groups or the aggregates and says the line.
 func (a Asked) Plan(cfg *config.Config, interval time.Duration) (*gpu.Plan, error) {
 	names := make([]string, len(a.Requests))
+	fields := make([][]string, len(a.Requests))
 	for i, r := range a.Requests {
-		names[i] = r.Name
+		names[i], fields[i] = r.Name, namesOf(r.Name)
 	}
-	intervals, err := cfg.Intervals(names)
+	intervals, err := cfg.Intervals(fields)
 	if err != nil {
 		return nil, err
 	}
-	bursts, err := a.aggregates(cfg, names)
+	bursts, err := a.aggregates(cfg, names, fields)
 	if err != nil {
 		return nil, err
 	}
@@ -140,9 +141,21 @@ func (a Asked) Plan(cfg *config.Config, interval time.Duration) (*gpu.Plan, erro
 	}), nil
 }
 
+// namesOf returns a name and the one of the same field in the other vocabulary,
+// if that has another.
+func namesOf(name string) []string {
+	names := []string{name}
+	for _, v := range []counters.Vocabulary{counters.Classic, counters.Current} {
+		if _, other, ok := counters.Rename(name, v); ok {
+			names = append(names, other.Name)
+		}
+	}
+	return names
+}
+
 // aggregates returns which of the names are shown with their extremes.
-func (a Asked) aggregates(cfg *config.Config, names []string) (map[string]bool, error) {
-	lines, err := cfg.Aggregates(names)
+func (a Asked) aggregates(cfg *config.Config, names []string, fields [][]string) (map[string]bool, error) {
+	lines, err := cfg.Aggregates(fields)
 	if err != nil {
 		return nil, err
 	}

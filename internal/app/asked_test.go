@@ -1,10 +1,13 @@
 package app_test
 
 import (
+	"fmt"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/gpu-telemetry/dcgm-exporter/etc"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/app"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
@@ -50,6 +53,45 @@ func TestAggregatesOfTheFile(t *testing.T) {
 	} {
 		if _, _, problem := planned(t, head+fields+"\n"); problem != want {
 			t.Errorf("%s\n got %s\nwant %s", fields, problem, want)
+		}
+	}
+}
+
+// Groups and aggregates are written with the names of either vocabulary, and
+// are good under each.
+func TestPatternsOfEitherVocabulary(t *testing.T) {
+	const yaml = "version: 1\ncollection:\n  watchGroups:\n  - {name: slow, interval: 5m, fields: [%s]}\n  aggregate: {interval: 200ms, fields: [%s]}\n"
+	for _, c := range []struct{ temperature, power string }{
+		{"DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_POWER_USAGE"},
+		{"DCGM_FI_DEV_GPU_TEMP_CEL*", "DCGM_FI_DEV_BOARD_POWER_WATTS"},
+	} {
+		for _, vocabulary := range []string{"classic", "current", "both"} {
+			file := func(string) ([]byte, error) { return fmt.Appendf(nil, yaml, c.temperature, c.power), nil }
+			cfg, err := config.Parse([]string{"--config-file=c.yaml", "--vocabulary=" + vocabulary}, func(string) (string, bool) { return "", false }, file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			asked, err := app.AskFile(cfg, "default", etc.Default())
+			if err != nil {
+				t.Fatal(err)
+			}
+			plan, err := asked.Plan(cfg, cfg.Collection.Interval)
+			if err != nil {
+				t.Errorf("%s under %s: %v", c, vocabulary, err)
+				continue
+			}
+			for i, f := range plan.Fields {
+				switch f.ID {
+				case 150:
+					if got := plan.IntervalOf(i); got != 5*time.Minute {
+						t.Errorf("%s under %s: %s every %v", c, vocabulary, f.Name, got)
+					}
+				case 155:
+					if !f.Burst {
+						t.Errorf("%s under %s: %s is no burst", c, vocabulary, f.Name)
+					}
+				}
+			}
 		}
 	}
 }

@@ -158,14 +158,14 @@ func TestAggregates(t *testing.T) {
 	if got := c.Collection.Aggregate.Interval; got != 200*time.Millisecond {
 		t.Errorf("interval %v", got)
 	}
-	got, err := c.Aggregates([]string{"TEMP", "SM_CLOCK", "SM_UTIL", "POWER"})
+	got, err := c.Aggregates([][]string{{"TEMP"}, {"NEW_CLOCK_HERTZ", "SM_CLOCK"}, {"SM_UTIL"}, {"POWER"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]int{0, 6, 7, 8}, got); diff != "" {
 		t.Errorf("lines differ (-want +got):\n%s", diff)
 	}
-	_, err = c.Aggregates([]string{"SM_CLOCK"})
+	_, err = c.Aggregates([][]string{{"SM_CLOCK"}})
 	wantError(t, err, "c.yaml:8: collection.aggregate: POWER matches none of the 1 requested fields")
 
 	// An interval of the flag's is the one that counts.
@@ -179,7 +179,7 @@ func TestIntervals(t *testing.T) {
 		"  - {name: sm, interval: 1m, fields: ['SM_*']}\n"
 	c := mustParse(t, world{files: map[string]string{"c.yaml": file}}, "--config-file=c.yaml")
 
-	got, err := c.Intervals([]string{"A", "B", "MEM_CLOCK", "SM_UTIL"})
+	got, err := c.Intervals([][]string{{"A"}, {"B"}, {"NEW_HERTZ", "MEM_CLOCK"}, {"SM_UTIL", "BUSY"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,10 +187,10 @@ func TestIntervals(t *testing.T) {
 		t.Errorf("intervals differ (-want +got):\n%s", diff)
 	}
 
-	_, err = c.Intervals([]string{"A", "SM_CLOCK"})
-	wantError(t, err, `c.yaml:5: SM_CLOCK is in the watch group "sm" and, from line 4, in "clocks": expected one`)
+	_, err = c.Intervals([][]string{{"A"}, {"NEW", "SM_CLOCK"}})
+	wantError(t, err, `c.yaml:5: NEW is in the watch group "sm" and, from line 4, in "clocks": expected one`)
 
-	_, err = c.Intervals([]string{"B", "SM_UTIL"})
+	_, err = c.Intervals([][]string{{"B", "C"}, {"SM_UTIL"}})
 	wantError(t, err, `c.yaml:4: the watch group "clocks" matches none of the 2 requested fields`)
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"time"
 )
 
@@ -17,40 +18,45 @@ type WatchGroup struct {
 	Line     int // in the YAML file
 }
 
-func (g *WatchGroup) has(name string) bool {
-	for _, pattern := range g.Patterns {
-		if ok, err := path.Match(pattern, name); ok && err == nil {
-			return true
-		}
-	}
-	return false
+func (g *WatchGroup) has(names []string) bool {
+	return slices.ContainsFunc(g.Patterns, func(pattern string) bool { return matchesAny(pattern, names) })
 }
 
-// Intervals returns, for each of the requested field names, the interval of
-// the watch group that has it, or zero where none does. A name in two groups
-// and a group without any name are errors that say the line.
-func (c *Config) Intervals(names []string) ([]time.Duration, error) {
+// matchesAny reports whether a pattern matches one of a field's names.
+func matchesAny(pattern string, names []string) bool {
+	return slices.ContainsFunc(names, func(name string) bool {
+		ok, err := path.Match(pattern, name)
+		return ok && err == nil
+	})
+}
+
+// Intervals returns, for each of the requested fields, the interval of the
+// watch group that has it, or zero where none does. A field is given by its
+// names, the requested one first; a pattern that matches any of them has it, so
+// that a file of groups is good under each vocabulary. A field in two groups
+// and a group without any are errors that say the line.
+func (c *Config) Intervals(fields [][]string) ([]time.Duration, error) {
 	var errs []error
-	intervals := make([]time.Duration, len(names))
-	owners := make([]*WatchGroup, len(names))
+	intervals := make([]time.Duration, len(fields))
+	owners := make([]*WatchGroup, len(fields))
 	for i := range c.Collection.Groups {
 		g := &c.Collection.Groups[i]
 		empty := true
-		for j, name := range names {
-			if !g.has(name) {
+		for j, names := range fields {
+			if !g.has(names) {
 				continue
 			}
 			empty = false
 			if other := owners[j]; other != nil {
 				errs = append(errs, fmt.Errorf("%s:%d: %s is in the watch group %q and, from line %d, in %q: expected one",
-					c.Path, g.Line, name, g.Name, other.Line, other.Name))
+					c.Path, g.Line, names[0], g.Name, other.Line, other.Name))
 				continue
 			}
 			owners[j], intervals[j] = g, g.Interval
 		}
 		if empty {
 			errs = append(errs, fmt.Errorf("%s:%d: the watch group %q matches none of the %d requested fields",
-				c.Path, g.Line, g.Name, len(names)))
+				c.Path, g.Line, g.Name, len(fields)))
 		}
 	}
 	return intervals, errors.Join(errs...)
@@ -84,16 +90,17 @@ func (a *Aggregate) texts() []string {
 	return list
 }
 
-// Aggregates returns, for each of the requested field names, the line of the
-// pattern that asks for its extremes, or zero where none does. A pattern that
-// matches no name is an error that says the line.
-func (c *Config) Aggregates(names []string) ([]int, error) {
+// Aggregates returns, for each of the requested fields, by their names as
+// Intervals takes them, the line of the pattern that asks for its extremes, or
+// zero where none does. A pattern that matches none is an error that says the
+// line.
+func (c *Config) Aggregates(fields [][]string) ([]int, error) {
 	var errs []error
-	lines := make([]int, len(names))
+	lines := make([]int, len(fields))
 	for _, g := range c.Collection.Aggregate.Globs {
 		empty := true
-		for i, name := range names {
-			if ok, err := path.Match(g.Text, name); !ok || err != nil {
+		for i, names := range fields {
+			if !matchesAny(g.Text, names) {
 				continue
 			}
 			empty = false
@@ -103,7 +110,7 @@ func (c *Config) Aggregates(names []string) ([]int, error) {
 		}
 		if empty {
 			errs = append(errs, fmt.Errorf("%s:%d: collection.aggregate: %s matches none of the %d requested fields",
-				c.Path, g.Line, g.Text, len(names)))
+				c.Path, g.Line, g.Text, len(fields)))
 		}
 	}
 	return lines, errors.Join(errs...)
