@@ -395,6 +395,20 @@ func TestDividedInstance(t *testing.T) {
 			},
 			map[int]string{7: "ml/a/c", 8: "ml/b/c"}, map[string]float64{"a": 0.25, "b": 0.75}, gpu.SharingNone,
 		},
+		"bare UUIDs": {
+			[]*v1.PodResources{
+				kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", strings.TrimPrefix(first, "MIG-"))),
+				kubelet.Pod("ml/b", kubelet.Container("c", "nvidia.com/gpu", strings.TrimPrefix(second, "MIG-"))),
+			},
+			map[int]string{7: "ml/a/c", 8: "ml/b/c"}, map[string]float64{"a": 0.25, "b": 0.75}, gpu.SharingNone,
+		},
+		"claims": {
+			[]*v1.PodResources{
+				kubelet.Pod("ml/a", kubelet.Claiming("c", "ml", "one", "gpu.nvidia.com", "e2e-node", "part-0", "")),
+				kubelet.Pod("ml/b", kubelet.Claiming("c", "ml", "two", "gpu.nvidia.com", "e2e-node", "part-1", "")),
+			},
+			map[int]string{7: "ml/a/c", 8: "ml/b/c"}, map[string]float64{"a": 0.25, "b": 0.75}, gpu.SharingNone,
+		},
 		"one pod": {
 			[]*v1.PodResources{kubelet.Pod("ml/b", kubelet.Container("c", "nvidia.com/mig-3c.4g.40gb", second))},
 			map[int]string{5: "ml/b/c", 8: "ml/b/c"}, map[string]float64{"b": 0.75}, gpu.SharingNone,
@@ -413,7 +427,10 @@ func TestDividedInstance(t *testing.T) {
 	} {
 		for _, rows := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, rows %t", name, rows), func(t *testing.T) {
-				w := newWorld(t, podmapper.Options{Replicated: func() gpu.Sharing { return gpu.SharingTimeSlicing }}, kubelet.Lists(tt.pods...))
+				device := func(_, _, name string) (podmapper.ClaimDevice, bool) {
+					return podmapper.ClaimDevice{UUID: map[string]string{"part-0": first, "part-1": second}[name], MIG: true}, true
+				}
+				w := newWorld(t, podmapper.Options{Device: device, Replicated: func() gpu.Sharing { return gpu.SharingTimeSlicing }}, kubelet.Lists(tt.pods...))
 				w.topology = divided(rows)
 				w.Allocatable(kubelet.Device("nvidia.com/mig-1c.4g.40gb.shared", first+"::0"), kubelet.Device("nvidia.com/mig-1c.4g.40gb.shared", first+"::1"))
 				o := w.attribute()

@@ -260,3 +260,38 @@ func TestRecordedComputeInstances(t *testing.T) {
 		s.Close()
 	}
 }
+
+// A pod whose instance is divided under it has lost its place: it is on none of
+// the parts.
+func TestPodOfAnInstanceThatIsDivided(t *testing.T) {
+	r := faults(t, "a100-mig", planOf(ids(graphics)), `
+faults:
+  - {fault: repartition, at: 20s, devices: ["1"], mig: [3g.20gb, 3g.20gb/1c+2c]}`)
+	for at, want := range map[time.Duration]int{10 * time.Second: 1, 30 * time.Second: 0} {
+		r.clock.at(at)
+		r.s.Close()
+		r.open()
+		top := r.s.Topology()
+		owners, err := r.src.Attribute(t.Context(), top)
+		if err != nil {
+			t.Fatal(err)
+		}
+		row, ok := -1, false
+		for i := range top.Devices {
+			if d := &top.Devices[i]; d.Entity.Kind == gpu.KindGPUInstance && d.GPU == 1 && d.InstanceID == 2 {
+				row, ok = i, true
+			}
+		}
+		if !ok {
+			t.Fatalf("at %v: no instance 2", at)
+		}
+		b := gpu.Batch{WantProcesses: make([]bool, len(top.Devices))}
+		b.WantProcesses[row] = true
+		if err := r.s.Read(t.Context(), &b); err != nil {
+			t.Fatal(err)
+		}
+		if n := len(owners.UseOf(row).Owners); n != want || len(b.Processes) != want {
+			t.Errorf("at %v: %d owners and %d processes, want %d of each", at, n, len(b.Processes), want)
+		}
+	}
+}

@@ -59,8 +59,8 @@ func (s *Source) use(t *gpu.Topology, row int) gpu.Use {
 	d := &t.Devices[row]
 	for i := range s.node.pods {
 		p := &s.node.pods[i]
-		parts := heldParts(t, row, p.devices)
-		if parts == nil && !slices.ContainsFunc(p.devices, func(ref deviceRef) bool { return ref.matches(d) }) {
+		parts, divided := heldParts(t, row, p.devices)
+		if parts == nil && (divided || !slices.ContainsFunc(p.devices, func(ref deviceRef) bool { return ref.matches(d) })) {
 			continue
 		}
 		if p.spec.Host {
@@ -106,18 +106,22 @@ func (s *Source) use(t *gpu.Topology, row int) gpu.Use {
 	return u
 }
 
-// heldParts returns which compute instances of the GPU instance of a row are
-// among devices, as indexes of t.Divided; nil where the row is no divided one.
-func heldParts(t *gpu.Topology, row int, devices []deviceRef) []int {
-	var parts []int
+// heldParts returns whether the row is a divided GPU instance, on which nobody
+// can be but in its compute instances, and which of those are among devices, as
+// indexes of t.Divided.
+func heldParts(t *gpu.Topology, row int, devices []deviceRef) (parts []int, divided bool) {
 	d := &t.Devices[row]
 	for i := range t.Divided {
 		c := &t.Divided[i]
-		if c.Instance == row && slices.ContainsFunc(devices, func(ref deviceRef) bool {
+		if c.Instance != row {
+			continue
+		}
+		divided = true
+		if slices.ContainsFunc(devices, func(ref deviceRef) bool {
 			return ref.kind == gpu.KindComputeInstance && ref.id == d.GPU && ref.sub == d.InstanceID && ref.compute == c.ID
 		}) {
 			parts = append(parts, i)
 		}
 	}
-	return parts
+	return parts, divided
 }
