@@ -3,6 +3,7 @@
 package nvml
 
 import (
+	"math"
 	"math/bits"
 
 	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -342,6 +343,31 @@ var (
 			for i, n := range [...]uint32{h.Max, h.High, h.Partial, h.Low, h.None} {
 				a[i] = gpu.Int(int64(n))
 			}
+			return ret
+		},
+	}
+
+	memoryUnrepairable = call{
+		symbols: []string{"nvmlDeviceGetUnrepairableMemoryFlag_v1"},
+		read: func(t *target, a *answers) gonvml.Return {
+			status, ret := t.device.GetUnrepairableMemoryFlag_v1()
+			a[0] = gpu.Int(int64(status.BUnrepairableMemory))
+			return ret
+		},
+	}
+
+	// A slot or tray that the platform does not know is all ones.
+	platform = call{
+		symbols: []string{"nvmlDeviceGetPlatformInfo"}, constant: true,
+		read: func(t *target, a *answers) gonvml.Return {
+			p, ret := t.device.GetPlatformInfo()
+			if p.SlotNumber != math.MaxUint8 {
+				a[0] = gpu.Int(int64(p.SlotNumber))
+			}
+			if p.TrayIndex != math.MaxUint8 {
+				a[1] = gpu.Int(int64(p.TrayIndex))
+			}
+			a[2], a[3], a[4] = gpu.Int(int64(p.HostId)), gpu.Int(int64(p.PeerType)), gpu.Int(int64(p.ModuleId))
 			return ret
 		},
 	}

@@ -276,6 +276,12 @@ var specs = map[gpu.FieldID]spec{
 
 	526: {call: &vgpuLicence},
 
+	573: {call: &platform, at: 0},
+	574: {call: &platform, at: 1},
+	575: {call: &platform, at: 2},
+	576: {call: &platform, at: 3},
+	577: {call: &platform, at: 4},
+
 	580: {call: &portState, at: 0, perLink: true},
 	581: {call: &portRecovery, at: 0, perLink: true, unit: counters.Seconds},
 	582: {call: &portRecovery, at: 1, perLink: true, unit: counters.Milliseconds},
@@ -329,6 +335,7 @@ var specs = map[gpu.FieldID]spec{
 	1424: {value: gonvml.FI_DEV_CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN, unit: counters.Nanoseconds},
 
 	1501: {value: gonvml.FI_DEV_PCIE_COUNT_CORRECTABLE_ERRORS},
+	1507: {call: &memoryUnrepairable},
 	1523: {value: gonvml.FI_DEV_GET_GPU_RECOVERY_ACTION},
 
 	1508: {value: gonvml.FI_DEV_NVLINK_GET_STATE, perLink: true},

@@ -868,6 +868,35 @@ nvmlReturn_t nvmlDeviceGetMemoryErrorCounter(nvmlDevice_t d, nvmlMemoryErrorType
 	END(NVML_SUCCESS);
 }
 
+nvmlReturn_t nvmlDeviceGetUnrepairableMemoryFlag_v1(nvmlDevice_t d, nvmlUnrepairableMemoryStatus_v1_t *status)
+{
+	unsigned int flag;
+	BEGIN(d);
+	nvmlReturn_t code = count32(d->gpu, "unrepairable", 0, &flag);
+	if (code == NVML_SUCCESS)
+		status->bUnrepairableMemory = flag;
+	END(code);
+}
+
+/* A board that is part of no rack, unless "platform" says: "slot tray". */
+nvmlReturn_t nvmlDeviceGetPlatformInfo(nvmlDevice_t d, nvmlPlatformInfo_t *info)
+{
+	unsigned int slot, tray;
+	BEGIN(d);
+	struct setting *s = setting(d->gpu, "platform");
+	if (!s || sscanf(s->text, "%u %u", &slot, &tray) != 2)
+		END(NVML_ERROR_NOT_SUPPORTED);
+	unsigned int version = info->version;
+	memset(info, 0, sizeof *info);
+	info->version = version;
+	info->slotNumber = (unsigned char)slot;
+	info->trayIndex = (unsigned char)tray;
+	info->hostId = 3;
+	info->peerType = 1;
+	info->moduleId = 4;
+	END(NVML_SUCCESS);
+}
+
 nvmlReturn_t nvmlDeviceGetGridLicensableFeatures_v4(nvmlDevice_t d, nvmlGridLicensableFeatures_t *features)
 {
 	BEGIN(d);
