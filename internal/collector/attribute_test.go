@@ -1,0 +1,110 @@
+package collector_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// Rows are a topology's own: what was said of one says nothing of the next, be
+// it known already or on its way.
+func TestOwnersAreOfTheirTopology(t *testing.T) {
+	good := &gpu.Owners{Generation: 1, Labels: [][]gpu.Label{{{Name: "pod", Value: "a"}}}}
+	says := func(context.Context, *gpu.Topology) (*gpu.Owners, error) { return good, nil }
+	setUp := func(t *testing.T) (*rig, *owners, func(answer func(context.Context, *gpu.Topology) (*gpu.Owners, error))) {
+		o := &owners{answer: says}
+		r := start(t, &fake{gpus: 1}, func(opt *collector.Options) { opt.Attributors = []collector.Attributor{o} })
+		r.has("UTIL{0} 50 pod=a")
+		return r, o, func(answer func(context.Context, *gpu.Topology) (*gpu.Owners, error)) {
+			o.mu.Lock()
+			defer o.mu.Unlock()
+			o.answer = answer
+		}
+	}
+	t.Run("known already", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			r, _, answers := setUp(t)
+			answers(func(context.Context, *gpu.Topology) (*gpu.Owners, error) { return nil, gpu.ErrUnavailable })
+			r.wait(interval)
+			r.has("UTIL{0} 50 pod=a") // the last good word, of the same topology
+			r.fake.session.end(gpu.ErrTopology)
+			synctest.Wait()
+			r.has("UTIL{0} 50")
+			r.stop()
+		})
+	})
+	t.Run("on its way", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			r, o, answers := setUp(t)
+			late := make(chan struct{})
+			answers(func(context.Context, *gpu.Topology) (*gpu.Owners, error) { <-late; return good, nil })
+			r.wait(interval + interval/2) // it hangs, and cycles go on
+			r.fake.session.end(gpu.ErrTopology)
+			synctest.Wait()
+			before := o.calls
+			close(late)
+			synctest.Wait()
+			r.has("UTIL{0} 50") // the answer to the question of another topology
+			if o.calls != before {
+				t.Errorf("%d questions while one is under way", o.calls-before)
+			}
+			answers(says)
+			r.wait(interval)
+			r.has("UTIL{0} 50 pod=a")
+			r.stop()
+		})
+	})
+}
+
+// A time of which too much is unknown is nobody's, and is not made up for.
+func TestSecondsOfATimeWithoutReadingsAreNobodys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		one := &gpu.Owners{Generation: 1, Uses: pods(gpu.SharingNone, 0, 1)}
+		o := &owners{answer: func(context.Context, *gpu.Topology) (*gpu.Owners, error) { return one, nil }}
+		f := &fake{gpus: 1}
+		r := start(t, f, func(opt *collector.Options) { opt.Attributors = []collector.Attributor{o} })
+		allocated := func(seconds string) {
+			t.Helper()
+			r.has("dcgm_pod_gpu_allocated_seconds_total{-1}[{gpu 0} {UUID GPU-0} {namespace ns} {pod b} {container main}] " + seconds)
+		}
+		r.wait(interval)
+		allocated("10")
+		f.set(func() { f.read = func(context.Context, *gpu.Batch) error { return gpu.ErrUnavailable } })
+		r.wait(3 * interval)
+		f.set(func() { f.read = nil })
+		r.wait(interval) // four intervals since the last reading
+		allocated("10")
+		r.wait(interval)
+		allocated("20")
+		r.stop()
+	})
+}
+
+// Owners without end are counted, not kept.
+func TestAccountsHaveABudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const budget, more, gpus = 4096, 100, 64
+		crowd := func(n int, name string) *gpu.Owners {
+			o := &gpu.Owners{Uses: make([]gpu.Use, gpus)}
+			for i := range n {
+				use := &o.Uses[i%gpus]
+				use.Owners = append(use.Owners, gpu.Owner{Namespace: "ns", Pod: fmt.Sprint(name, i), Container: "c"})
+			}
+			return o
+		}
+		now := crowd(budget+more, "a")
+		o := &owners{answer: func(context.Context, *gpu.Topology) (*gpu.Owners, error) { return now, nil }}
+		r := start(t, &fake{gpus: gpus}, func(opt *collector.Options) { opt.Attributors = []collector.Attributor{o} })
+		r.metric(fmt.Sprintf("dcgm_exporter_attribution_owners_dropped_total{} %d", more))
+
+		// Those that are gone make room.
+		now = crowd(10, "b")
+		r.wait(interval)
+		r.metric(fmt.Sprintf("dcgm_exporter_attribution_owners_dropped_total{} %d", more))
+		r.stop()
+	})
+}
