@@ -218,7 +218,7 @@ func TestRandomHistories(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	histories := uint64(15)
+	histories := uint64(10)
 	if testing.Short() {
 		histories = 5
 	}
