@@ -1,14 +1,17 @@
 package collector_test
 
 import (
+	"context"
 	"maps"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -115,6 +118,48 @@ func TestSharesOfADividedInstance(t *testing.T) {
 			if diff := cmp.Diff(tt.lacks, lacks); diff != "" {
 				t.Errorf("lacks (-want +got):\n%s", diff)
 			}
+		})
+	}
+}
+
+// What a compute instance has not is said of it alone where the rest of its GPU
+// has it, and once where nothing has it.
+func TestUnavailableOfComputeInstances(t *testing.T) {
+	for name, tt := range map[string]struct {
+		served     []int // rows
+		has, lacks []string
+	}{
+		"all of them": {[]int{0, 1, 4, 5, 6, 7}, nil, []string{"unavailable{GR"}},
+		"not one":     {[]int{0, 1, 4, 5, 6}, []string{"GR{6} 0.5", "unavailable{GR 7} not_supported"}, []string{"unavailable{GR 2}", "unavailable{GR 6}"}},
+		"none of them": {
+			[]int{0, 1, 4, 5}, []string{"unavailable{GR 6} not_supported", "unavailable{GR 7} not_supported"}, []string{"unavailable{GR 2}", "unavailable{GR -1}"},
+		},
+		"nothing of the GPU": {[]int{0, 1}, []string{"unavailable{GR 2} not_supported"}, []string{"unavailable{GR 6}", "unavailable{GR 7}"}},
+		"nothing at all":     {nil, []string{"unavailable{GR -1} not_supported"}, []string{"unavailable{GR 2}", "unavailable{GR 6}"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := &fake{topology: (&play{divided: true}).topology()}
+				f.read = func(_ context.Context, b *gpu.Batch) error {
+					for row := range f.topology.Devices {
+						b.Fail(row, 2, gpu.ErrNotSupported)
+						b.Add(row, 0, gpu.Int(1), time.Now())
+					}
+					for _, row := range tt.served {
+						b.Add(row, 2, gpu.Float(0.5), time.Now())
+					}
+					return nil
+				}
+				r := start(t, f, func(o *collector.Options) {
+					all := gpu.KindsOf(gpu.KindGPU, gpu.KindGPUInstance, gpu.KindComputeInstance)
+					o.Plan.Fields[0].Levels, o.Plan.Fields[2].Levels = all, all // the first keeps all of them up
+				})
+				r.has(tt.has...)
+				for _, line := range tt.lacks {
+					r.hasNot(line)
+				}
+				r.stop()
+			})
 		})
 	}
 }

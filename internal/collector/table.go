@@ -1,6 +1,7 @@
 package collector
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
@@ -38,6 +39,7 @@ type table struct {
 	roots    []int    // ordinal → row of the root
 	wants    []int    // row → number of planned fields at its level, events apart
 	got      []int    // row → number of fields with a value in this cycle
+	parts    bool     // some rows are compute instances
 	snap     gpu.Snapshot
 
 	stale, outOfRange int // dropped in the latest fill
@@ -53,6 +55,7 @@ func newTable(t *gpu.Topology, plan *gpu.Plan, events *eventLog) *table {
 		got:   make([]int, rows),
 	}
 	for row := range rows {
+		tab.parts = tab.parts || t.Devices[row].Entity.Kind == gpu.KindComputeInstance
 		if p := t.ParentRow(row); p >= 0 {
 			tab.gpus[row] = tab.gpus[p]
 		} else {
@@ -195,16 +198,17 @@ func (tab *table) set(field, row int, v gpu.Value, at int64) {
 }
 
 // unavailable lists what was asked for and is not served: once per counter
-// where nothing serves it for one and the same reason, else once per GPU. What
-// only lost entities lack is not listed: their own health says it.
+// where nothing serves it for one and the same reason, else once per GPU, or per
+// compute instance where the rest of the GPU has it. What only lost entities
+// lack is not listed: their own health says it.
 func (tab *table) unavailable(list []gpu.FieldHealth) []gpu.FieldHealth {
 	for i := range tab.plan.Counters {
 		counter := &tab.plan.Counters[i]
 		start, served := len(list), 0
 		exists := false
 		for root, first := range tab.roots {
-			reason := ""
-			for row := first; row < len(tab.gpus); row++ {
+			reason, parts := "", len(list)
+			for row := first; row < len(tab.gpus) && (reason != reasonServed || tab.parts); row++ {
 				if tab.gpus[row] != root || !tab.topology.Serves(&tab.plan.Fields[counter.Field], row) {
 					continue
 				}
@@ -212,18 +216,21 @@ func (tab *table) unavailable(list []gpu.FieldHealth) []gpu.FieldHealth {
 				if tab.snap.Health.Entities[row].Err != nil {
 					continue
 				}
-				c := tab.cell(counter.Field, row)
-				if !c.value.IsAbsent() {
+				lack, whole := tab.lack(counter.Field, row), tab.topology.Devices[row].Entity.Kind != gpu.KindComputeInstance
+				switch {
+				case lack == "" && whole:
 					served++
-					reason = ""
-					break
-				}
-				if reason = c.missing; reason == "" {
-					reason = reasonNoData
+					reason = reasonServed
+				case lack == "":
+					served++
+				case whole && reason != reasonServed:
+					reason = lack
+				case !whole:
+					list = append(list, gpu.FieldHealth{Field: counter.Name, Row: row, Reason: lack})
 				}
 			}
-			if reason != "" {
-				list = append(list, gpu.FieldHealth{Field: counter.Name, Row: first, Reason: reason})
+			if reason != "" && reason != reasonServed {
+				list = append(list[:parts], gpu.FieldHealth{Field: counter.Name, Row: first, Reason: reason})
 			}
 		}
 		if !exists {
@@ -245,6 +252,18 @@ func (tab *table) unavailable(list []gpu.FieldHealth) []gpu.FieldHealth {
 		}
 	}
 	return list
+}
+
+// reasonServed is no reason: the field is there.
+const reasonServed = "served"
+
+// lack returns why a field of a row has no value, "" where it has one.
+func (tab *table) lack(field, row int) string {
+	c := tab.cell(field, row)
+	if !c.value.IsAbsent() {
+		return ""
+	}
+	return cmp.Or(c.missing, reasonNoData)
 }
 
 func sameReason(list []gpu.FieldHealth) bool {
