@@ -1,0 +1,85 @@
+package process
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fakedcgm"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fakenvml"
+)
+
+// Over both libraries two XIDs within one interval are two, and the counts go on
+// over a reload and a restart.
+func TestXIDsAreCounted(t *testing.T) {
+	for name, source := range map[string]func(t *testing.T) (env []string, tell func(xids ...int)){
+		"dcgm": func(t *testing.T) ([]string, func(...int)) {
+			fakedcgm.Require(t)
+			engine, env := fakedcgm.NewFor(t, node()...)
+			number := 0
+			return env, func(xids ...int) {
+				var lines []string
+				for _, xid := range xids {
+					number++
+					lines = append(lines, fmt.Sprintf("event %d gpu:0 230 %d", number, xid))
+				}
+				engine.Add(lines...)
+			}
+		},
+		"nvml": func(t *testing.T) ([]string, func(...int)) {
+			dir := t.TempDir()
+			if _, err := fakenvml.Build(dir); err != nil {
+				fakenvml.Need(t, err)
+			}
+			world := fakenvml.NewWorld(t, "gpus 2")
+			return append(world.Env(), "LD_LIBRARY_PATH="+dir), func(xids ...int) {
+				lines := []string{"gpus 2"}
+				for _, xid := range xids {
+					lines = append(lines, fmt.Sprintf("xid 0 %d", xid))
+				}
+				world.Play(t, lines...)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			env, tell := source(t)
+			dir := t.TempDir()
+			file := filepath.Join(dir, "counters.csv")
+			ask := func(more string) {
+				if err := os.WriteFile(file, []byte(counters+more), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			ask("")
+			args := []string{"--source=" + name, "-f", file, "--state-file=" + filepath.Join(dir, "state.json")}
+			counted := func(r *running, xid62, xid45 int) {
+				t.Helper()
+				const total = `DCGM_EXP_XID_ERRORS_TOTAL\{gpu="0",.*xid="%d".*\} %d`
+				r.matching(fmt.Sprintf(total, 62, xid62), fmt.Sprintf(total, 45, xid45))
+			}
+			r := start(t, env, args...)
+			r.until(`xid="48"`)
+			tell(62, 45, 62)
+			counted(r, 2, 1)
+			tell(45)
+			ask("DCGM_FI_DEV_SM_CLOCK, gauge, C\n")
+			r.signal(syscall.SIGHUP)
+			r.until("\nDCGM_FI_DEV_SM_CLOCK{")
+			counted(r, 2, 2)
+			tell(62)
+			counted(r, 3, 2)
+			r.signal(syscall.SIGTERM)
+			if code := r.ends(); code != 0 {
+				t.Errorf("exit code %d", code)
+			}
+			r = start(t, env, args...)
+			counted(r, 3, 2)
+			r.signal(syscall.SIGTERM)
+			if code := r.ends(); code != 0 {
+				t.Errorf("exit code %d", code)
+			}
+		})
+	}
+}
