@@ -156,7 +156,7 @@ func (s *sharer) bind(t *gpu.Topology, plan *gpu.Plan, in shareInputs) {
 			r.labels = append(r.labels, gpu.Label{Name: "GPU_I_ID", Value: strconv.FormatUint(uint64(d.InstanceID), 10)})
 			r.root = t.ParentRow(row)
 			r.slices = computeSlices(d.Profile)
-			if !t.Serves(&plan.Fields[in.engine], row) {
+			if in.present() && !t.Serves(&plan.Fields[in.engine], row) {
 				r.parts = shareParts(t, row)
 			}
 		}

@@ -20,6 +20,9 @@ const (
 // the plan's fields.
 type shareInputs struct{ slices, energy, util, memory, engine int }
 
+// present reports whether there are any: a plan without attributors has none.
+func (in shareInputs) present() bool { return in != shareInputs{} }
+
 // withShareInputs returns plan with the fields that attribution divides, and
 // where they are. What the user did not ask for is read all the same, but no
 // counter shows it. The engine's activity is asked of GPU instances alone then,
