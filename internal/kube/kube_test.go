@@ -124,7 +124,7 @@ func TestSlicesOfOneNode(t *testing.T) {
 			s.groups["resource.k8s.io"] = tt.served
 			path := "/apis/resource.k8s.io/" + tt.version + "/resourceslices"
 			s.put(path,
-				resourceSlice(tt.version, 1, device("gpu-0", map[string]string{"uuid": "GPU-old"})),
+				resourceSlice(tt.version, 1, device("gpu-0", map[string]string{"uuid": "GPU-old"}), device("gpu-9", map[string]string{"uuid": "GPU-9"})),
 				resourceSlice(tt.version, 2,
 					device("gpu-0", map[string]string{"uuid": "GPU-0", "type": "gpu"}),
 					device("gpu-1-mig", map[string]string{"gpu.nvidia.com/uuid": "MIG-1", "type": "mig", "profile": "1g.10gb"}),
@@ -138,7 +138,7 @@ func TestSlicesOfOneNode(t *testing.T) {
 			want(t, "gpu-0, of the pool's latest generation", gpu0, kube.Device{UUID: "GPU-0", Type: "gpu"})
 			mig, _ := slices.Get("gpu.nvidia.com", "node-1", "gpu-1-mig")
 			want(t, "gpu-1-mig", mig, kube.Device{UUID: "MIG-1", Type: "mig", Profile: "1g.10gb"})
-			for _, name := range []string{"gpu-2", "gpu-3"} {
+			for _, name := range []string{"gpu-2", "gpu-3", "gpu-9"} { // without a UUID, not there, of an old generation
 				if d, ok := slices.Get("gpu.nvidia.com", "node-1", name); ok {
 					t.Errorf("%s is known: %+v", name, d)
 				}
