@@ -43,6 +43,7 @@ func daemonSet(t *testing.T) string {
 	exporter := &pod.Containers[0]
 	exporter.Args = append(exporter.Args, "--kubernetes-enable-pod-labels", "--kubernetes-enable-pod-uid",
 		"--source=sim", "--sim-node="+simNode, "--collect-interval=500")
+	exporter.ReadinessProbe.PeriodSeconds = 1 // nobody here has time
 	// The node has no network for pods, and nobody who serves the cluster's
 	// addresses.
 	pod.HostNetwork = true
