@@ -19,7 +19,7 @@ func TestNothingAskedOfInstances(t *testing.T) {
 		})
 		r.wait(interval)
 		r.hasNot("error")
-		r.metric(`dcgm_exporter_sessions_total{cause="start"} 1`)
+		r.metric(`dcgm_exporter_sessions_total{cause=start} 1`)
 		if err := r.stop(); err != nil {
 			t.Fatal(err)
 		}
