@@ -132,6 +132,12 @@ func steps(t *testing.T, src collector.Source) func() page {
 	t.Helper()
 	const file = "DCGM_FI_DEV_GPU_TEMP,gauge,t\nDCGM_FI_DEV_POWER_USAGE,gauge,p\nDCGM_FI_DEV_GPU_UTIL,gauge,u\nDCGM_FI_DEV_FB_USED,gauge,m\n" +
 		"DCGM_EXP_P2P_STATUS,gauge,s\nDCGM_EXP_GPU_PAIR_INFO,gauge,c\n"
+	return stepsOf(t, src, file, gpu.Selector{Flex: true})
+}
+
+// stepsOf is steps with a counters file and the devices to watch.
+func stepsOf(t *testing.T, src collector.Source, file string, devices gpu.Selector) func() page {
+	t.Helper()
 	requests, _, err := counters.Parse(strings.NewReader(file), "file")
 	if err != nil {
 		t.Fatal(err)
@@ -142,7 +148,7 @@ func steps(t *testing.T, src collector.Source) func() page {
 	begun := false // New publishes that nothing is known yet
 	loop := collector.New(collector.Options{
 		Source: src, Registerer: prometheus.NewRegistry(), MinBackoff: pace, MaxBackoff: pace, ReadTimeout: patience,
-		Plan: counters.NewPlan(requests, counters.PlanOptions{Interval: pace, Devices: gpu.Selector{Flex: true}}),
+		Plan: counters.NewPlan(requests, counters.PlanOptions{Interval: pace, Devices: devices}),
 		Publish: func(s *gpu.Snapshot) {
 			if !begun {
 				return
