@@ -535,3 +535,25 @@ func TestUnmatchedDevicesHaveABudget(t *testing.T) {
 	want(t, "series", len(unmatched), 65)
 	want(t, "devices", sum, 100)
 }
+
+// An id of a part is explained by its row, or by that of its GPU instance and
+// how to see the part itself.
+func TestExplainPart(t *testing.T) {
+	const uuid = "MIG-c0000000-0000-5000-8000-000000000001"
+	devices := node().Devices
+	devices[5].MIGUUID, devices[5].Profile = "", "3g.40gb"
+	top := gpu.NewTopology(devices)
+	top.Divided = []gpu.ComputeInstance{{Instance: 5, UUID: uuid, Profile: "1c.3g.40gb"}, {Instance: 5, ID: 1, Profile: "2c.3g.40gb"}}
+	want(t, "steps without a row", podmapper.NewResolver(top).Explain(podmapper.ParseID(uuid))[1:], []string{
+		"The source has it: GPU instance 7 (3g.40gb) of GPU 3 (" + gpu3 + ").",
+		"It is a compute instance, one of the parts of that GPU instance; with +c in --devices it has series of its own.",
+	})
+	part := devices[5]
+	part.Entity.Kind, part.MIGUUID, part.Profile = gpu.KindComputeInstance, uuid, "1c.3g.40gb"
+	rows := gpu.NewTopology(append(devices, part))
+	rows.Divided = top.Divided
+	want(t, "steps with a row", podmapper.NewResolver(rows).Explain(podmapper.ParseID(uuid))[1:], []string{
+		"The source has it: compute instance 0 (1c.3g.40gb) of GPU instance 7 of GPU 3.",
+		"The source has it: GPU instance 7 (3g.40gb) of GPU 3 (" + gpu3 + ").",
+	})
+}
