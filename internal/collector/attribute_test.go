@@ -96,13 +96,19 @@ func TestAccountsHaveABudget(t *testing.T) {
 			}
 			return o
 		}
-		now := crowd(budget+more, "a")
-		o := &owners{answer: func(context.Context, *gpu.Topology) (*gpu.Owners, error) { return now, nil }}
+		o := &owners{}
+		come := func(n int, name string) {
+			o.mu.Lock() // the loop's attribution reads it
+			defer o.mu.Unlock()
+			told := crowd(n, name)
+			o.answer = func(context.Context, *gpu.Topology) (*gpu.Owners, error) { return told, nil }
+		}
+		come(budget+more, "a")
 		r := start(t, &fake{gpus: gpus}, func(opt *collector.Options) { opt.Attributors = []collector.Attributor{o} })
 		r.metric(fmt.Sprintf("dcgm_exporter_attribution_owners_dropped_total{} %d", more))
 
 		// Those that are gone make room.
-		now = crowd(10, "b")
+		come(10, "b")
 		r.wait(interval)
 		r.metric(fmt.Sprintf("dcgm_exporter_attribution_owners_dropped_total{} %d", more))
 		r.stop()
