@@ -89,22 +89,28 @@ func Run(ctx context.Context, p Process) error {
 	encoder := exposition.NewEncoder(options)
 	registerEncoder(registry, encoder)
 	var pages exposition.Pages
+	dumps := newDumper(cfg.Dump, log)
 	memory := newEventMemory(cfg.Collection, registry, log, sources)
 	pause, err := newPause(cfg, log, sources.kubernetes.apiWatches)
 	if err != nil {
 		return err
 	}
 	loop := collector.New(collector.Options{
-		Source:            source.Source,
-		Plan:              plan,
-		Attributors:       source.Attributors,
-		PodOf:             source.PodOf,
-		XIDLog:            memory.xids(),
-		Kept:              memory.kept,
-		Save:              memory.save(),
-		VirtualGPUs:       cfg.Kubernetes.VirtualGPUs,
-		Released:          pause.patience(),
-		Publish:           func(s *gpu.Snapshot) { pages.Publish(encoder.Encode(s)) },
+		Source:      source.Source,
+		Plan:        plan,
+		Attributors: source.Attributors,
+		PodOf:       source.PodOf,
+		XIDLog:      memory.xids(),
+		Kept:        memory.kept,
+		Save:        memory.save(),
+		VirtualGPUs: cfg.Kubernetes.VirtualGPUs,
+		Released:    pause.patience(),
+		Publish: func(s *gpu.Snapshot) {
+			pages.Publish(encoder.Encode(s))
+			if dumps != nil {
+				dumps.take(s)
+			}
+		},
 		Registerer:        registry,
 		Log:               log,
 		HangLimit:         cfg.Collection.HangLimit,
@@ -181,6 +187,9 @@ func Run(ctx context.Context, p Process) error {
 		group.Go(func() error { pause.run(ctx); return nil })
 	}
 	group.Go(func() error { watch.run(ctx); return nil })
+	if dumps != nil {
+		group.Go(func() error { dumps.run(ctx); return nil })
+	}
 	if cfg.Web.ExporterMetrics {
 		group.Go(func() error { self.run(ctx); return nil })
 	}

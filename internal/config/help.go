@@ -141,8 +141,6 @@ func (o *option) expects() string {
 // state says in words what the status column holds.
 func (o *option) state() string {
 	switch o.status.state {
-	case later:
-		return "No effect yet: " + o.status.why + "."
 	case accepted:
 		return "No effect: " + o.status.why + "."
 	default:

@@ -132,8 +132,6 @@ func (p *parser) notices() {
 		switch {
 		case off != "":
 			note("%s has no effect without --%s.", label, off)
-		case o.status.state == later:
-			note("%s has no effect yet: %s.", label, o.status.why)
 		case o.status.state == accepted:
 			note("%s has no effect: %s.", label, o.status.why)
 		}

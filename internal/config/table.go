@@ -34,13 +34,7 @@ type state uint8
 
 const (
 	works    state = iota
-	later          // comes with a later part
 	accepted       // taken for compatibility, needed for nothing
-)
-
-// The reasons that several rows share.
-const (
-	laterDumps = "debugging dumps come with a later part"
 )
 
 // The sections of the table, in the order of the help.
@@ -390,29 +384,28 @@ func table() []option {
 		},
 		{
 			section: sectionLog, name: "dump-enabled", env: "DCGM_EXPORTER_DUMP_ENABLED", def: "false",
-			status: status{later, laterDumps},
-			help:   "Write dumps for debugging.",
-			bind:   func(c *Config) value { return boolValue{&c.Dump.Enabled} },
+			help: "Write what each collection saw into a JSON file of its own, for debugging.",
+			bind: func(c *Config) value { return boolValue{&c.Dump.Enabled} },
 		},
 		{
 			section: sectionLog, name: "dump-directory", env: "DCGM_EXPORTER_DUMP_DIRECTORY", def: "/tmp/dcgm-exporter-debug",
-			needs: "dump-enabled", status: status{later, laterDumps},
-			help: "Folder of the dumps.",
-			bind: func(c *Config) value { return pathValue{&c.Dump.Directory} },
+			needs: "dump-enabled",
+			help:  "Folder of the dumps.",
+			bind:  func(c *Config) value { return pathValue{&c.Dump.Directory} },
 		},
 		{
 			section: sectionLog, name: "dump-retention", env: "DCGM_EXPORTER_DUMP_RETENTION", def: "24",
-			needs: "dump-enabled", status: status{later, laterDumps},
-			help: "How long dumps are kept, in hours or as a duration.",
+			needs: "dump-enabled",
+			help:  "How long dumps are kept, in hours or as a duration.",
 			bind: func(c *Config) value {
 				return durationValue{p: &c.Dump.Retention, unit: time.Hour, zeroMeans: "for ever"}
 			},
 		},
 		{
 			section: sectionLog, name: "dump-compression", env: "DCGM_EXPORTER_DUMP_COMPRESSION", def: "true",
-			needs: "dump-enabled", status: status{later, laterDumps},
-			help: "Compress the dumps with gzip.",
-			bind: func(c *Config) value { return boolValue{&c.Dump.Compress} },
+			needs: "dump-enabled",
+			help:  "Compress the dumps with gzip.",
+			bind:  func(c *Config) value { return boolValue{&c.Dump.Compress} },
 		},
 	}
 }
