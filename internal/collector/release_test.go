@@ -243,19 +243,26 @@ func TestAcquireOverrulesAReleaseThatHangs(t *testing.T) {
 // The end of Run waits for a driver that hangs for the close timeout and no
 // longer, whatever it hangs in: a supervisor that waits for longer kills.
 func TestStopWhileTheDriverHangs(t *testing.T) {
-	for name, hang := range map[string]func(*fake, chan struct{}){
-		"read": func(f *fake, free chan struct{}) {
-			f.read = func(context.Context, *gpu.Batch) error { <-free; return nil }
-		},
-		"close": func(f *fake, free chan struct{}) { f.close = func() { <-free } },
+	hangRead := func(f *fake, free chan struct{}) {
+		f.read = func(context.Context, *gpu.Batch) error { <-free; return nil }
+	}
+	for name, c := range map[string]struct {
+		hang func(*fake, chan struct{})
+		wait time.Duration
+	}{
+		"read":      {hangRead, interval},
+		"last read": {hangRead, 0}, // that before the close, for its events
+		"close":     {func(f *fake, free chan struct{}) { f.close = func() { <-free } }, interval},
 	} {
 		for _, released := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, released %v", name, released), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					f, free := &fake{gpus: 1}, make(chan struct{})
-					r := start(t, f, nil)
-					f.set(func() { hang(f, free) })
-					r.wait(interval)
+					plan := testPlan()
+					plan.Derived = append(plan.Derived, gpu.Derived{Name: "DCGM_EXP_XID_ERRORS_TOTAL", Type: gpu.MetricCounter, Field: 1})
+					r := start(t, f, func(o *collector.Options) { o.Plan = plan })
+					f.set(func() { c.hang(f, free) })
+					r.wait(c.wait)
 					if released {
 						go r.loop.Release(t.Context(), 0)
 						synctest.Wait()
