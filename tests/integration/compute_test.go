@@ -45,7 +45,9 @@ func TestComputeInstances(t *testing.T) {
 			e := start(t, sim(t, "divided", "", "-d", devices, "-n", "--collectors", file)...)
 			var p page
 			// Processes are asked for once it is known who shares.
-			p = e.until("owners", func(p page) bool { return len(p.series("dcgm_gpu_unattributed_memory_used_bytes", "gpu", "GPU_I_ID")) == 5 })
+			p = e.until("owners", func(p page) bool {
+				return len(p.series("dcgm_gpu_unattributed_memory_used_bytes", "gpu", "GPU_I_ID")) == 5
+			})
 			got := seriesOf(p)
 			if *update {
 				if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
