@@ -10,6 +10,11 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
+// maxAhead is how far in the future an event can be dated: the clocks of an
+// engine on another machine and of this one differ by less, else they are
+// corrected.
+const maxAhead = 5 * time.Second
+
 // maxEvents bounds what one entity can keep in a window. A GPU in a storm of
 // XIDs drops the oldest ones.
 const maxEvents = 4096
@@ -130,7 +135,7 @@ func (l *eventLog) add(s *gpu.Sample, now time.Time) {
 	}
 	every := l.every[s.Field]
 	n, ok := s.Value.Number()
-	if !ok || n == 0 && every == 0 { // an engine's way to say that nothing happened yet
+	if !ok || s.Time > now.Add(maxAhead).UnixNano() || n == 0 && every == 0 { // an engine's way to say that nothing happened yet
 		return
 	}
 	key := eventKey{l.identity(s.Row), l.plan.Fields[s.Field].ID}

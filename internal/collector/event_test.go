@@ -105,6 +105,27 @@ func TestXIDsToldAgain(t *testing.T) {
 	})
 }
 
+// What is dated in the future was dated by a clock that is wrong or was set
+// back: it would count at every telling, and hide what comes after it.
+func TestXIDsOfTheFuture(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, seen := newEngine(), &figures{}
+		r := start(t, &e.fake, func(o *collector.Options) {
+			families(xidTotalFamily, xidCountFamily)(o)
+			seen.watch(o)
+		})
+		for range 3 {
+			e.tell(time.Now().Add(time.Hour), 31)
+			e.tell(time.Now().Add(interval+4*time.Second), 62) // a little ahead of the Read
+			r.wait(interval)
+		}
+		if diff := cmp.Diff(map[string]int64{"62": 3}, seen.now()); diff != "" {
+			t.Errorf("(-want +got)\n%s", diff)
+		}
+		r.stop()
+	})
+}
+
 // The clock events of a window are counted once per interval, as often as they
 // are sampled and whatever else is asked for.
 func TestClockEventsOfTheWindowDoNotDependOnSampling(t *testing.T) {
