@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
 // written are names that look like a metric or a variable of ours. A name that
@@ -49,6 +50,12 @@ func exists(known map[string]bool, name string) bool {
 	stem := strings.TrimRight(name, "*…{")
 	if _, ok := counters.Lookup(stem); ok || known[stem] || others.MatchString(name) {
 		return true
+	}
+	for _, a := range []gpu.Aggregate{gpu.Min, gpu.Max, gpu.Mean} {
+		if field, aggregate := strings.CutSuffix(stem, a.Suffix()); aggregate {
+			_, ok := counters.Lookup(field)
+			return ok
+		}
 	}
 	if stem == name && !strings.HasSuffix(name, "_") {
 		return false
