@@ -36,7 +36,7 @@ prometheus: # What the dashboards are tested with; without one that test says so
 
 .PHONY: race
 race: prometheus ## Run the tests under the race detector; those of memory say nothing under it
-	$(GO) test -race $$($(GO) list ./... | grep -v /tests/bench)
+	$(GO) test -race -timeout 30m $$($(GO) list ./... | grep -v /tests/bench)
 
 .PHONY: lint
 lint: ## Check formatting, vet and static analysis

@@ -386,7 +386,7 @@ func everything() string {
 
 // kindsOfNodes are simulated nodes that have every kind of entity between them.
 func kindsOfNodes() []string {
-	return []string{"demo", "mig8x7", "nvswitch", "grace-hopper", "shared", "everything"}
+	return []string{"shared", "everything"}
 }
 
 // wholePage returns the page of a simulated node with everything on it, under
