@@ -43,9 +43,8 @@ func TestComputeInstances(t *testing.T) {
 	for devices, golden := range map[string]string{"f": "testdata/divided-f.txt", "f+c": "testdata/divided-f+c.txt"} {
 		t.Run(devices, func(t *testing.T) {
 			e := start(t, sim(t, "divided", "", "-d", devices, "-n", "--collectors", file)...)
-			var p page
 			// Processes are asked for once it is known who shares.
-			p = e.until("owners", func(p page) bool {
+			p := e.until("owners", func(p page) bool {
 				return len(p.series("dcgm_gpu_unattributed_memory_used_bytes", "gpu", "GPU_I_ID")) == 5
 			})
 			got := seriesOf(p)
