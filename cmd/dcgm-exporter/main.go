@@ -65,6 +65,9 @@ func again(why error) int {
 	if _, handed := os.LookupEnv("LISTEN_FDS"); handed {
 		return exitWedged
 	}
+	// What is signalled before the fresh process listens would end it. It is lost
+	// instead: an ignored signal stays so until somebody asks for it.
+	signal.Ignore(syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2)
 	// Not os.Executable: a file that was replaced as well has another name.
 	if err := syscall.Exec("/proc/self/exe", os.Args, os.Environ()); err != nil {
 		fmt.Fprintln(os.Stderr, "dcgm-exporter:", err)
