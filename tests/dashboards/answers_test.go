@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
@@ -128,15 +129,19 @@ func TestUsageIsOfTheWorkloadsPod(t *testing.T) {
 
 // A legend names labels of the series that it stands for.
 func TestLegendsNameLabelsOfTheirSeries(t *testing.T) {
-	address := exporter(t, troubled)
-	families := page(t, address, "DCGM_FI_DEV_GPU_TEMP{")
+	pages := []map[string]*dto.MetricFamily{
+		page(t, exporter(t, troubled), "DCGM_FI_DEV_GPU_TEMP{"),
+		page(t, exporter(t, "faults: []\n", "--sim-node=divided", "--devices=f+c"), "GPU_CI_ID="),
+	}
 	for file, d := range dashboards(t) {
 		for _, q := range d.queries() {
 			known := map[string]bool{"instance": true}
 			for _, s := range selectors(t, q) {
-				for _, m := range families[s.Name].GetMetric() {
-					for _, l := range m.GetLabel() {
-						known[l.GetName()] = true
+				for _, families := range pages {
+					for _, m := range families[s.Name].GetMetric() {
+						for _, l := range m.GetLabel() {
+							known[l.GetName()] = true
+						}
 					}
 				}
 			}
