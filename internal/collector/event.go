@@ -75,8 +75,11 @@ func newEventLog(xid, clock time.Duration, counted *tally) *eventLog {
 	}
 }
 
-// bind prepares for a session, and forgets entities that are no longer there.
+// bind prepares for a session, and forgets what was long ago of entities that
+// are not there or were away: one that falls off the bus and is reset comes
+// back.
 func (l *eventLog) bind(t *gpu.Topology, plan *gpu.Plan) {
+	before := l.present()
 	l.topology, l.plan = t, plan
 	l.tally.bind(t, plan)
 	l.every = make([]time.Duration, len(plan.Fields))
@@ -90,15 +93,24 @@ func (l *eventLog) bind(t *gpu.Topology, plan *gpu.Plan) {
 			l.every[d.Field] = cmp.Or(d.Interval, plan.Interval)
 		}
 	}
-	present := map[identity]bool{}
-	for row := range t.Devices {
-		present[l.identity(row)] = true
-	}
-	for key := range l.past {
-		if !present[key.id] {
+	now, present := time.Now().UnixNano(), l.present()
+	for key, h := range l.past {
+		stayed := before[key.id] && present[key.id]
+		if !stayed && now-h.told.newest >= int64(l.windows[key.field]) {
 			delete(l.past, key)
 		}
 	}
+}
+
+// present returns the entities of the session.
+func (l *eventLog) present() map[identity]bool {
+	ids := map[identity]bool{}
+	if l.topology != nil {
+		for row := range l.topology.Devices {
+			ids[l.identity(row)] = true
+		}
+	}
+	return ids
 }
 
 func (l *eventLog) identity(row int) identity {

@@ -32,7 +32,11 @@ func newEngine() *engine {
 	e.read = func(_ context.Context, b *gpu.Batch) error {
 		e.lock.Lock()
 		defer e.lock.Unlock()
-		b.Add(0, 0, gpu.Int(1), time.Now())
+		e.set(func() {
+			for row := range e.session.topology.Devices {
+				b.Add(row, 0, gpu.Int(1), time.Now())
+			}
+		})
 		b.Samples = append(append(b.Samples, e.again...), e.told...)
 		e.told = nil
 		return nil
