@@ -667,6 +667,36 @@ func TestSkewedClock(t *testing.T) {
 			}
 		})
 	}
+	// What is told again has the time that it had, so that it is known for what it is.
+	t.Run("in the next session", func(t *testing.T) {
+		e := fakedcgm.New(t, world("skew 3600")...)
+		src := dcgm.New(dcgm.Options{Remote: "10.0.0.9:5555"})
+		session := func() *dcgm.Session {
+			s, err := src.Open(context.Background(), planOf(field(150, onGPU), events(230)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { s.Close() })
+			return s
+		}
+		told := func(s *dcgm.Session) (at int64) {
+			readUntil(t, s, "an XID", func(b *gpu.Batch, _ error) bool {
+				for _, x := range b.Samples {
+					if x.Field == 1 {
+						at = x.Time
+					}
+				}
+				return at != 0
+			})
+			return at
+		}
+		s := session()
+		e.Add("event 1 gpu:0 230 31")
+		first := told(s)
+		if again := told(session()); again != first {
+			t.Errorf("one XID is told of %v, and then of %v", time.Unix(0, first), time.Unix(0, again))
+		}
+	})
 	t.Run("set back in a session", func(t *testing.T) {
 		e := fakedcgm.New(t, world()...)
 		s := open(t, e, planOf(field(150, onGPU)), dcgm.Options{Remote: "10.0.0.9:5555"})

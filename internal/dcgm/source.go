@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
@@ -49,6 +50,7 @@ type Source struct {
 	// engine: process ids repeat between containers.
 	run    string
 	pauses pauses
+	offset atomic.Int64 // of the engine's clock, see clock
 }
 
 // New returns a Source. It neither loads the library nor connects.
@@ -98,7 +100,7 @@ func (s *Source) Open(ctx context.Context, plan *gpu.Plan) (*Session, error) {
 		log:    s.opt.Log.With("engine", addr.String()),
 		name:   fmt.Sprintf("dcgm-exporter-%s-%s", s.run, rand.Text()[:10]),
 		done:   make(chan struct{}),
-		clock:  clock{foreign: !addr.local()},
+		clock:  clock{foreign: !addr.local(), found: &s.offset},
 		prof:   profilingState{pauses: &s.pauses, every: cmp.Or(s.opt.profilingRetry, retryProfiling)},
 	}
 	if err := session.open(ctx); err != nil {
