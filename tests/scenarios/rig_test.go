@@ -15,6 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/textparse"
 
@@ -176,7 +177,7 @@ func parse(t *testing.T, text []byte) page {
 		seen[string(id)] = true
 		var l labels.Labels
 		parser.Labels(&l)
-		name := l.Get(labels.MetricName)
+		name := l.Get(model.MetricNameLabel)
 		p.series[name] = append(p.series[name], sample{l, v})
 	}
 }
