@@ -36,7 +36,7 @@ struct series {
     int64_t interval, keep_age, due, last;
     int keep_samples; /* 0: no limit */
     int taken;        /* samples since the watch */
-    struct sample *samples;
+    struct sample *samples, *block; /* the oldest sample, and where its memory begins */
     int nsamples, capacity;
     int generation, watched; /* of the script, now and when it was watched */
     const struct rule *rule;
@@ -105,20 +105,20 @@ static struct series *series_of(int group, unsigned entity, int field, int creat
 }
 
 static void push(struct series *s, const struct sample *x) {
-    if (s->keep_samples > 0)
-        while (s->nsamples >= s->keep_samples) {
-            memmove(s->samples, s->samples + 1, (size_t)(s->nsamples - 1) * sizeof *x);
-            s->nsamples--;
-        }
-    if (s->keep_age > 0) {
-        int old = 0;
+    int old = 0;
+    if (s->keep_samples > 0 && s->nsamples >= s->keep_samples) old = s->nsamples - s->keep_samples + 1;
+    if (s->keep_age > 0)
         while (old < s->nsamples && s->samples[old].ts < x->ts - s->keep_age) old++;
-        if (old) memmove(s->samples, s->samples + old, (size_t)(s->nsamples - old) * sizeof *x);
-        s->nsamples -= old;
-    }
-    if (s->nsamples == s->capacity) {
-        s->capacity = s->capacity ? s->capacity * 2 : 2;
-        s->samples = realloc(s->samples, (size_t)s->capacity * sizeof *x);
+    s->samples += old, s->nsamples -= old;
+    int forgotten = (int)(s->samples - s->block);
+    if (forgotten + s->nsamples == s->capacity) {
+        /* Moved once per as many samples as are moved. */
+        if (forgotten > 0) memmove(s->block, s->samples, (size_t)s->nsamples * sizeof *x);
+        if (forgotten <= s->nsamples) {
+            s->capacity = s->capacity ? s->capacity * 2 : 2;
+            s->block = realloc(s->block, (size_t)s->capacity * sizeof *x);
+        }
+        s->samples = s->block;
     }
     s->samples[s->nsamples++] = *x;
 }
@@ -252,7 +252,7 @@ static void forget_samples(void) {
         while (table[i]) {
             struct series *s = table[i];
             table[i] = s->next;
-            free(s->samples);
+            free(s->block);
             free(s);
         }
 }
