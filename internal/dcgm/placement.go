@@ -8,17 +8,25 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// The fields that tell what is near a GPU, as masks of 64 bits each
-// (dcgm_fields.h): CPUs, and memory (NUMA) nodes.
+// The fields that tell what a GPU is and what is near it (dcgm_fields.h): its
+// compute capability, and as masks of 64 bits each CPUs and memory (NUMA)
+// nodes.
 const (
+	fieldCapability     = 63
 	fieldCPUAffinity    = 70 // to 73
 	fieldMemoryAffinity = 86 // to 89
 	affinityWords       = 4
 )
 
+// A site is where a GPU sits, and the generation of its NVLinks if it has any;
+// 0 where that is unknown.
+type site struct {
+	place      gpu.Place
+	generation int
+}
+
 // locate tells of the GPUs where they sit and how each two are connected. What
-// the engine does not tell stays unknown; only a lost engine is an error. The
-// NVLink generation is nothing that DCGM tells.
+// the engine does not tell stays unknown; only a lost engine is an error.
 func (s *Session) locate() error {
 	var rows []int
 	var members []entity
@@ -31,7 +39,7 @@ func (s *Session) locate() error {
 	if len(rows) == 0 {
 		return nil
 	}
-	near, err := s.affinities(members)
+	sites, err := s.sites(members)
 	if s.isOver(err) {
 		return err
 	}
@@ -41,7 +49,7 @@ func (s *Session) locate() error {
 	levels := map[[2]uint32]uint64{}
 	told := false
 	for i, row := range rows {
-		here := near[members[i]]
+		here := sites[members[i]].place
 		p, err := s.engine.place(members[i].id)
 		if s.isOver(err) {
 			return err
@@ -67,17 +75,22 @@ func (s *Session) locate() error {
 	for i, a := range rows {
 		for j := i + 1; j < len(rows); j++ {
 			way := levels[[2]uint32{members[i].id, members[j].id}]
-			s.top.Pairs = append(s.top.Pairs, gpu.Pair{A: a, B: rows[j], Path: pathOf(way), NVLinks: nvlinksOf(way)})
+			p := gpu.Pair{A: a, B: rows[j], Path: pathOf(way), NVLinks: nvlinksOf(way)}
+			if p.NVLinks > 0 {
+				p.Generation = min(sites[members[i]].generation, sites[members[j]].generation)
+			}
+			s.top.Pairs = append(s.top.Pairs, p)
 		}
 	}
 	return nil
 }
 
-// affinities returns what the affinity fields tell of each GPU.
-func (s *Session) affinities(gpus []entity) (map[entity]gpu.Place, error) {
+// sites returns what those fields tell of each GPU.
+func (s *Session) sites(gpus []entity) (map[entity]site, error) {
 	type masks [2][affinityWords]uint64 // CPUs and memory nodes
 	found := map[entity]*masks{}
-	var ids []gpu.FieldID
+	generations := map[entity]int{}
+	ids := []gpu.FieldID{fieldCapability}
 	for i := range gpu.FieldID(affinityWords) {
 		ids = append(ids, fieldCPUAffinity+i, fieldMemoryAffinity+i)
 	}
@@ -89,10 +102,15 @@ func (s *Session) affinities(gpus []entity) (map[entity]gpu.Place, error) {
 			if !ok {
 				continue
 			}
-			m := found[entity{x.group, x.entity}]
+			e := entity{x.group, x.entity}
+			if x.field == fieldCapability {
+				generations[e] = linkGeneration(word)
+				continue
+			}
+			m := found[e]
 			if m == nil {
 				m = &masks{}
-				found[entity{x.group, x.entity}] = m
+				found[e] = m
 			}
 			if x.field >= fieldMemoryAffinity {
 				m[1][x.field-fieldMemoryAffinity] = uint64(word)
@@ -101,14 +119,36 @@ func (s *Session) affinities(gpus []entity) (map[entity]gpu.Place, error) {
 			}
 		}
 	})
-	places := map[entity]gpu.Place{}
+	sites := map[entity]site{}
 	for _, e := range gpus {
-		places[e] = gpu.Place{NUMANode: -1}
+		at := site{gpu.Place{NUMANode: -1}, generations[e]}
 		if m := found[e]; m != nil {
-			places[e] = gpu.Place{NUMANode: onlyBit(m[1][:]), CPUs: listOf(m[0][:])}
+			at.place = gpu.Place{NUMANode: onlyBit(m[1][:]), CPUs: listOf(m[0][:])}
 		}
+		sites[e] = at
 	}
-	return places, err
+	return sites, err
+}
+
+// linkGeneration returns the NVLink generation of GPUs of a compute capability,
+// which has the major version in the upper 16 of 32 bits: DCGM does not tell
+// the generation, and each of NVIDIA's architectures has one. 0 for an
+// architecture that is not known.
+func linkGeneration(capability int64) int {
+	switch capability >> 16 {
+	case 6: // Pascal
+		return 1
+	case 7: // Volta, Turing
+		return 2
+	case 8: // Ampere; Ada has no NVLinks
+		return 3
+	case 9: // Hopper
+		return 4
+	case 10: // Blackwell
+		return 5
+	default:
+		return 0
+	}
 }
 
 // onlyBit returns the bit that is set in a mask, -1 where none or several are:
