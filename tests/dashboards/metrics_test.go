@@ -352,9 +352,7 @@ func levels(e counters.Entry) string {
 }
 
 func TestMetricsPage(t *testing.T) {
-	if !withDrivers {
-		t.Skip("SKIP no-cgo: the sources that load a library are not in this build")
-	}
+	needDrivers(t)
 	path := filepath.Join(root, "docs", "metrics.md")
 	want := reference(t)
 	if *update {

@@ -6,5 +6,6 @@
 // Where there is no GPU they skip, and fail if REQUIRE_GPU is 1; those of links
 // skip where there are none, and fail if REQUIRE_NVLINK is 1; the
 // comparison with DCGM skips where there is no DCGM, and fails if REQUIRE_DCGM
-// is 1. They read only: nothing of the GPU is set or reset.
+// is 1; those of what older drivers do not tell skip there, and fail if
+// REQUIRE_TELLING is 1. They read only: nothing of the GPU is set or reset.
 package hardware
