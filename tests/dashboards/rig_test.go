@@ -1,8 +1,6 @@
 package dashboards
 
 import (
-	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,7 +13,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -25,6 +22,7 @@ import (
 	"github.com/prometheus/common/model"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/app"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/running"
 )
 
 // patience bounds every wait; it is no claim about speed.
@@ -38,57 +36,16 @@ const troubled = `faults:
   - {fault: no-permission, at: 0s, devices: ["2"], fields: [DCGM_FI_PROF_DRAM_ACTIVE]}
 `
 
-type lockedBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
-}
-
 // exporter runs an exporter over a simulated node until the test ends, and
 // returns the host and port that it serves on.
 func exporter(t *testing.T, scenario string, args ...string) string {
 	t.Helper()
 	args = append([]string{
-		"--source=sim", "--address=127.0.0.1:0", "--collect-interval=1s",
+		"--source=sim", "--collect-interval=1s",
 		"--collectors=" + filepath.Join(root, "etc", "default-counters.csv"),
 		"--sim-scenario=" + file(t, "scenario.yaml", scenario),
 	}, args...)
-	ctx, cancel := context.WithCancel(context.Background())
-	log := &lockedBuffer{}
-	listening := make(chan string, 1)
-	done := make(chan error, 1)
-	go func() {
-		done <- app.Run(ctx, app.Process{
-			Args: args, Env: func(string) (string, bool) { return "", false }, Out: io.Discard, Err: log,
-			Start: time.Now(), Version: "test", Listening: func(a net.Addr) { listening <- a.String() },
-		})
-	}()
-	t.Cleanup(func() {
-		cancel()
-		if t.Failed() {
-			t.Logf("the exporter's log:\n%s", log)
-		}
-	})
-	select {
-	case address := <-listening:
-		return address
-	case err := <-done:
-		t.Fatalf("Run: %v\n%s", err, log)
-	case <-time.After(patience):
-		t.Fatalf("does not listen\n%s", log)
-	}
-	return ""
+	return running.Start(t, patience, app.Process{Args: args}).Address
 }
 
 // file writes a file of the test's own and returns its path.
@@ -186,7 +143,7 @@ func startPrometheus(t *testing.T, configuration string) *prometheus {
 	}
 	dir := t.TempDir()
 	port := freePort(t)
-	log := &lockedBuffer{}
+	log := &running.Log{}
 	cmd := exec.Command(path,
 		"--config.file="+file(t, "prometheus.yml", configuration), "--storage.tsdb.path="+dir,
 		"--web.listen-address=127.0.0.1:"+port, "--log.level=warn")

@@ -4,10 +4,9 @@ package hardware
 
 import (
 	"bytes"
-	"context"
+	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -15,7 +14,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -29,6 +27,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/ops/record"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/ops/topo"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/sim"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/running"
 )
 
 // patience bounds every wait; it is no claim about speed.
@@ -208,7 +207,7 @@ func TestNVMLFabric(t *testing.T) {
 		}
 	}
 	if known == 0 {
-		t.Skip("SKIP fabric-unknown: this driver tells nothing of the fabric")
+		absent(t, "REQUIRE_TELLING", "fabric-unknown", errors.New("this driver tells nothing of the fabric"))
 	}
 }
 
@@ -320,7 +319,7 @@ func TestNVMLRecoveryAction(t *testing.T) {
 		}
 	}
 	if known == 0 {
-		t.Skip("SKIP recovery-action-unknown: this driver does not tell it")
+		absent(t, "REQUIRE_TELLING", "recovery-action-unknown", errors.New("this driver does not tell it"))
 	}
 }
 
@@ -367,7 +366,7 @@ func TestNVMLClockEventTimes(t *testing.T) {
 		}
 	}
 	if known == 0 {
-		t.Skip("SKIP clock-event-times-unknown: this driver does not tell them")
+		absent(t, "REQUIRE_TELLING", "clock-event-times-unknown", errors.New("this driver does not tell them"))
 	}
 	t.Logf("%d of %d compared with nvidia-smi", compared, known)
 }
@@ -402,7 +401,7 @@ func TestNVMLBursts(t *testing.T) {
 		}
 	}
 	if several == 0 {
-		t.Skip("SKIP sample-buffers-empty: the driver kept no samples of two seconds")
+		absent(t, "REQUIRE_TELLING", "sample-buffers-empty", errors.New("the driver kept no samples of two seconds"))
 	}
 }
 
@@ -424,7 +423,7 @@ func TestNVMLLeavesNothingOpen(t *testing.T) {
 	s := openNVML(t, plan)
 	readAll(t, s, plan)
 	if open := held(); len(open) == 0 {
-		t.Skip("SKIP no-device-files: the driver of this machine is used without any")
+		absent(t, "REQUIRE_TELLING", "no-device-files", errors.New("the driver of this machine is used without any"))
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
@@ -434,54 +433,19 @@ func TestNVMLLeavesNothingOpen(t *testing.T) {
 	}
 }
 
-type lockedBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
-}
-
 // exporter runs the exporter over NVML until the test ends, and returns where it
 // serves.
 func exporter(t *testing.T) string {
 	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	log := &lockedBuffer{}
-	listening, done := make(chan string, 1), make(chan error, 1)
-	go func() {
-		done <- app.Run(ctx, app.Process{
-			Args: []string{
-				"--source=nvml", "--address=127.0.0.1:0", "--collect-interval=500", "--web-enable-lifecycle",
-				"--collectors=" + filepath.Join("..", "..", "etc", "default-counters.csv"),
-			},
-			Env: func(string) (string, bool) { return "", false }, Out: io.Discard, Err: log,
-			Start: time.Now(), Version: "test", Listening: func(a net.Addr) { listening <- a.String() },
-		})
-	}()
-	t.Cleanup(func() {
-		cancel()
-		<-done
-		if t.Failed() {
-			t.Logf("log:\n%s", log)
-		}
+	e := running.Start(t, patience, app.Process{Args: []string{
+		"--source=nvml", "--collect-interval=500", "--web-enable-lifecycle",
+		"--collectors=" + filepath.Join("..", "..", "etc", "default-counters.csv"),
+	}})
+	t.Cleanup(func() { // the next test finds the driver closed
+		e.Cancel()
+		<-e.Result
 	})
-	select {
-	case address := <-listening:
-		return "http://" + address
-	case <-time.After(patience):
-		t.Fatalf("does not listen:\n%s", log)
-		return ""
-	}
+	return "http://" + e.Address
 }
 
 func body(t *testing.T, resp *http.Response, err error) string {

@@ -1,16 +1,12 @@
 package integration
 
 import (
-	"bytes"
-	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -19,6 +15,7 @@ import (
 	"github.com/prometheus/common/model"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/app"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/running"
 )
 
 // patience bounds every wait. It is no claim about speed: a machine that needs
@@ -33,26 +30,9 @@ type exporter struct {
 	// By signal; unbuffered, so that a value taken is a value under way.
 	release, acquire chan struct{}
 
-	cancel context.CancelFunc
-	result chan error
-	log    *lockedBuffer
-}
-
-type lockedBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
+	cancel func()
+	result <-chan error
+	log    *running.Log
 }
 
 func noEnv(string) (string, bool) { return "", false }
@@ -66,35 +46,13 @@ func start(t *testing.T, args ...string) *exporter {
 // startIn is start with an environment.
 func startIn(t *testing.T, env map[string]string, args ...string) *exporter {
 	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	e := &exporter{
-		t: t, hangup: make(chan struct{}), release: make(chan struct{}), acquire: make(chan struct{}),
-		cancel: cancel, result: make(chan error, 1), log: &lockedBuffer{},
-	}
-	listening := make(chan net.Addr, 1)
-	go func() {
-		e.result <- app.Run(ctx, app.Process{
-			Args: append([]string{"--address", "127.0.0.1:0"}, args...),
-			Env:  func(name string) (string, bool) { v, ok := env[name]; return v, ok },
-			Out:  io.Discard, Err: e.log, Hangup: e.hangup, Release: e.release, Acquire: e.acquire,
-			Start: time.Now(), Version: "test",
-			Listening: func(a net.Addr) { listening <- a },
-		})
-	}()
-	t.Cleanup(func() {
-		cancel()
-		if t.Failed() {
-			t.Logf("log:\n%s", e.log)
-		}
+	e := &exporter{t: t, hangup: make(chan struct{}), release: make(chan struct{}), acquire: make(chan struct{})}
+	r := running.Start(t, patience, app.Process{
+		Args:   args,
+		Env:    func(name string) (string, bool) { v, ok := env[name]; return v, ok },
+		Hangup: e.hangup, Release: e.release, Acquire: e.acquire,
 	})
-	select {
-	case a := <-listening:
-		e.url = "http://" + a.String()
-	case err := <-e.result:
-		t.Fatalf("Run: %v\n%s", err, e.log)
-	case <-time.After(patience):
-		t.Fatalf("does not listen\n%s", e.log)
-	}
+	e.url, e.cancel, e.result, e.log = "http://"+r.Address, r.Cancel, r.Result, r.Log
 	return e
 }
 
