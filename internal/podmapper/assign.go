@@ -32,6 +32,7 @@ func (m *Mapper) assign(ctx context.Context, in *inputs) *gpu.Owners {
 	unmatched := map[[2]string]int{}
 	lost, spared := dropped{}, 0
 	podLabels := map[[2]string][]gpu.Label{}
+	uids := map[[2]string]string{}
 
 	for _, h := range m.valid(in.holdings) {
 		match, known := m.match(&h)
@@ -53,12 +54,15 @@ func (m *Mapper) assign(ctx context.Context, in *inputs) *gpu.Owners {
 		if info, ok := m.opt.Pod(h.Namespace, h.Pod); ok {
 			owner.PodUID = info.UID
 			key := [2]string{h.Namespace, h.Pod}
+			uids[key] = info.UID
 			labels, ok := podLabels[key]
 			if !ok {
 				labels = m.policy.labels(info.Labels, lost)
 				podLabels[key] = labels
 			}
 			owner.Labels = labels
+		} else if key := [2]string{h.Namespace, h.Pod}; m.known[key] != "" {
+			uids[key] = m.known[key] // it is deleted, and listed still
 		}
 		if h.Claim != "" {
 			owner.Labels = append(m.claimLabels(&h), owner.Labels...)
@@ -94,6 +98,7 @@ func (m *Mapper) assign(ctx context.Context, in *inputs) *gpu.Owners {
 		}
 	}
 
+	m.known = uids
 	m.opt.Metrics.unmatched.Reset()
 	for key, n := range unmatched {
 		m.opt.Metrics.unmatched.WithLabelValues(key[0], key[1]).Set(float64(n))

@@ -46,9 +46,9 @@ func node() *gpu.Topology {
 	return gpu.NewTopology(devices)
 }
 
-// slices is what the recorded ResourceSlice says, and one of a driver that
+// claimed is what the recorded ResourceSlice says, and one of a driver that
 // shares by capacity.
-func slices(driver, pool, name string) (podmapper.ClaimDevice, bool) {
+func claimed(driver, pool, name string) (podmapper.ClaimDevice, bool) {
 	d, ok := map[string]podmapper.ClaimDevice{
 		"gpu.nvidia.com/gpu-0":                 {UUID: gpu0},
 		"gpu.nvidia.com/gpu-1":                 {UUID: gpu1},
@@ -189,7 +189,7 @@ func TestEveryFormOfID(t *testing.T) {
 }
 
 func TestUnmatchedDevicesAreCounted(t *testing.T) {
-	w := newWorld(t, podmapper.Options{Resources: []string{"acme.com/gpu"}, Device: slices}, kubelet.Lists(
+	w := newWorld(t, podmapper.Options{Resources: []string{"acme.com/gpu"}, Device: claimed}, kubelet.Lists(
 		kubelet.Pod("ml/a",
 			kubelet.Container("c", "nvidia.com/gpu", "GPU-99999999-0000-4000-8000-000000000000", "GPU-99999999-0000-4000-8000-000000000001", "nvidia9", "garbage"),
 			kubelet.Container("d", "acme.com/gpu", "unit-7"),
@@ -459,7 +459,7 @@ func TestDividedInstance(t *testing.T) {
 func TestLastPodThatGoes(t *testing.T) {
 	w := newWorld(t, podmapper.Options{}, kubelet.Lists(kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu0))), kubelet.Lists())
 	w.attribute()
-	podmapper.Settle(w.mapper)
+	podmapper.Clock(w.mapper, func() time.Time { return time.Now().Add(podmapper.Settled) })
 	want(t, "labels of a node that is empty now", pods(w.attribute()), map[int]string{})
 }
 
@@ -495,7 +495,7 @@ func TestKubeletThatServesNeither(t *testing.T) {
 func TestKubeletThatIsUpgraded(t *testing.T) {
 	replica := kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu.shared", gpu4+"::0"))
 	claim := kubelet.Pod("ml/b", kubelet.Claiming("c", "ml", "mine", "gpu.nvidia.com", "e2e-node", "gpu-0", ""))
-	w := worldOf(t, kubelet.StartLegacy(t, kubelet.Lists(replica, claim)), podmapper.Options{Device: slices})
+	w := worldOf(t, kubelet.StartLegacy(t, kubelet.Lists(replica, claim)), podmapper.Options{Device: claimed})
 	w.Allocatable(kubelet.Device("nvidia.com/gpu.shared", gpu4+"::0"), kubelet.Device("nvidia.com/gpu.shared", gpu4+"::1"))
 	o := w.attribute()
 	want(t, "labels by v1alpha1", pods(o), map[int]string{4: "ml/a/c"})
@@ -511,7 +511,7 @@ func TestKubeletThatIsUpgraded(t *testing.T) {
 
 // What is shared though one pod alone has a part of it now.
 func TestOnePartOfASharedDevice(t *testing.T) {
-	w := newWorld(t, podmapper.Options{Device: slices}, kubelet.Lists(
+	w := newWorld(t, podmapper.Options{Device: claimed}, kubelet.Lists(
 		kubelet.Pod("ml/a", kubelet.Claiming("c", "ml", "part", "sliced.nvidia.com", "e2e-node", "gpu-4", "3336a525-cb3a-412c-addd-c2e3655f9f2f")),
 		kubelet.Pod("ml/b", kubelet.Container("c", "nvidia.com/gpu.shared", gpu0)),
 	))
