@@ -557,3 +557,35 @@ func TestExplainPart(t *testing.T) {
 		"The source has it: GPU instance 7 (3g.40gb) of GPU 3 (" + gpu3 + ").",
 	})
 }
+
+// A device in more replicas than owners are told of: who has the last one is an
+// owner all the same.
+func TestMoreReplicasThanOwnersAreToldOf(t *testing.T) {
+	var replicas []string
+	for i := range gpu.MaxOwners {
+		replicas = append(replicas, fmt.Sprintf("%s::%d", gpu4, i))
+	}
+	w := newWorld(t, podmapper.Options{}, kubelet.Lists(
+		kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", replicas...)),
+		kubelet.Pod("ml/b", kubelet.Container("c", "nvidia.com/gpu", fmt.Sprintf("%s::%d", gpu4, gpu.MaxOwners)))))
+	o := w.attribute()
+	want(t, "labels", pods(o), map[int]string{})
+	owners := o.UseOf(4).Owners
+	want(t, "owners", len(owners), gpu.MaxOwners)
+	want(t, "the last owner", owners[len(owners)-1].Pod, "b")
+	want(t, "owners dropped", w.metric("dcgm_exporter_owners_dropped")[""], 1)
+}
+
+// Two containers of one pod that hold a device are one owner of it.
+func TestContainersOfOnePod(t *testing.T) {
+	w := newWorld(t, podmapper.Options{Device: claimed}, kubelet.Lists(
+		kubelet.Pod("ml/a",
+			kubelet.Container("c", "nvidia.com/gpu", gpu4+"::0"), kubelet.Container("d", "nvidia.com/gpu", gpu4+"::1"),
+			kubelet.Claiming("c", "ml", "ours", "gpu.nvidia.com", "e2e-node", "gpu-1", ""),
+			kubelet.Claiming("d", "ml", "ours", "gpu.nvidia.com", "e2e-node", "gpu-1", ""))))
+	o := w.attribute()
+	want(t, "labels", pods(o), map[int]string{1: "ml/a/", 4: "ml/a/"})
+	want(t, "labels of the replicas", o.Of(4), []gpu.Label{{Name: "namespace", Value: "ml"}, {Name: "pod", Value: "a"}})
+	want(t, "the claim's name is both containers'", o.Of(1)[0], gpu.Label{Name: "dra_claim_name", Value: "ours"})
+	want(t, "owners, by container", len(o.UseOf(4).Owners), 2)
+}

@@ -270,7 +270,7 @@ func (d *drama) same(o *gpu.Owners, holders map[int][]podID) {
 // alone, who has ended goes within a bounded time, and once the kubelet knows its
 // pods all of them are told.
 func TestOwnersWhileAKubeletRestarts(t *testing.T) {
-	seeds := uint64(1000)
+	seeds := uint64(500)
 	if testing.Short() {
 		seeds = 100
 	}
