@@ -70,6 +70,14 @@ fuzz: ## Run every fuzz target for FUZZTIME
 bench: ## Run the benchmarks that docs/performance.md tells about
 	$(GO) test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) ./internal/... ./tests/...
 
+.PHONY: golden-diff
+golden-diff: ## Show how the pages of CASE (a regular expression) differ from those of BASE (default HEAD)
+	@dir=$$(mktemp -d) && git worktree add --quiet --detach $$dir/base $(or $(BASE),HEAD) && \
+	  { (cd $$dir/base && $(GO) test ./tests/goldens -count=1 -dump $$dir/was -case '$(CASE)') >/dev/null; \
+	    $(GO) test ./tests/goldens -count=1 -dump $$dir/is -case '$(CASE)' >/dev/null; \
+	    git worktree remove --force $$dir/base; echo "pages in $$dir/was and $$dir/is"; \
+	    diff -ru $$dir/was $$dir/is || true; }
+
 .PHONY: hardware
 hardware: ## Run the contract suite on a real GPU, and compare with nvidia-smi
 	REQUIRE_GPU=1 $(GO) test -count=1 -tags gpu -v ./tests/hardware/...
