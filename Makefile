@@ -72,6 +72,7 @@ bench: ## Run the benchmarks that docs/performance.md tells about
 
 .PHONY: golden-diff
 golden-diff: ## Show how the pages of CASE (a regular expression) differ from those of BASE (default HEAD)
+	@[ -n '$(CASE)' ] || { echo "golden-diff needs a CASE, such as CASE=sim-t4/default/classic/pods/plain"; exit 2; }
 	@dir=$$(mktemp -d) && git worktree add --quiet --detach $$dir/base $(or $(BASE),HEAD) && \
 	  { (cd $$dir/base && $(GO) test ./tests/goldens -count=1 -dump $$dir/was -case '$(CASE)') >/dev/null; \
 	    $(GO) test ./tests/goldens -count=1 -dump $$dir/is -case '$(CASE)' >/dev/null; \
