@@ -5,21 +5,21 @@ import (
 	"os"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/app"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/ops"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/ops/check"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/ops/doctor"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/ops/explain"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/ops/fields"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/ops/once"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/ops/record"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/ops/topo"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/ops/vocabulary"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/command"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/command/check"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/command/doctor"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/command/explain"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/command/fields"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/command/once"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/command/record"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/command/topo"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/command/vocabulary"
 )
 
 // commands are the subcommands; each returns its exit code.
 func commands() map[string]func(context.Context, []string) int {
-	process := func(args []string) ops.Process {
-		return ops.Process{
+	process := func(args []string) command.Process {
+		return command.Process{
 			Args: args, Env: os.LookupEnv, ReadFile: os.ReadFile,
 			In: os.Stdin, Out: os.Stdout, Err: os.Stderr,
 		}

@@ -9,7 +9,7 @@ import (
 	"runtime/debug"
 	"syscall"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/operator/cli"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/cli"
 )
 
 // version is set by the linker; a build without it takes the module's version.

@@ -14,7 +14,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/app"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
-	"github.com/gpu-telemetry/dcgm-exporter/tests/kubelet"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/kubelet"
 )
 
 // cluster serves objects by their paths and returns a kubeconfig for it.

@@ -10,10 +10,10 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/app"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/command/commandtest"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/ops/opstest"
 )
 
 // TestVocabularies holds that the words of the flag are those of the
@@ -26,7 +26,7 @@ func TestVocabularies(t *testing.T) {
 	}
 }
 
-func asked(t *testing.T, w *opstest.World, args ...string) (*config.Config, app.Asked) {
+func asked(t *testing.T, w *commandtest.World, args ...string) (*config.Config, app.Asked) {
 	t.Helper()
 	p := w.Process(args...)
 	cfg, _, _ := p.Config("test", "")
@@ -54,7 +54,7 @@ func TestAsk(t *testing.T) {
 		{[]string{"--config-file=/c.yaml"}, []string{"DCGM_FI_DEV_FB_USED"}},
 		{[]string{"--config-file=/c.yaml", "-f=/a.csv"}, []string{"DCGM_FI_DEV_SM_CLOCK"}},
 	} {
-		_, a := asked(t, &opstest.World{Files: files}, tt.args...)
+		_, a := asked(t, &commandtest.World{Files: files}, tt.args...)
 		var names []string
 		for _, r := range a.Requests {
 			names = append(names, r.Name)
@@ -63,23 +63,23 @@ func TestAsk(t *testing.T) {
 			t.Errorf("%q differs (-want +got):\n%s", tt.args, diff)
 		}
 	}
-	if _, a := asked(t, &opstest.World{}); a.Name != "built-in default-counters.csv" || len(a.Requests) == 0 {
+	if _, a := asked(t, &commandtest.World{}); a.Name != "built-in default-counters.csv" || len(a.Requests) == 0 {
 		t.Errorf("without a file %q asks for %d metrics", a.Name, len(a.Requests))
 	}
 }
 
 func TestLook(t *testing.T) {
-	cfg, a := asked(t, &opstest.World{}, "--source=sim")
+	cfg, a := asked(t, &commandtest.World{}, "--source=sim")
 	plan, err := a.Plan(cfg, time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}
-	simulated, err := opstest.Simulate(t.Context(), cfg, plan)
+	simulated, err := commandtest.Simulate(t.Context(), cfg, plan)
 	if err != nil {
 		t.Fatal(err)
 	}
 	refuse := func(err error) app.Chosen {
-		source, _ := opstest.Refuse(err)(t.Context(), cfg, plan)
+		source, _ := commandtest.Refuse(err)(t.Context(), cfg, plan)
 		return source
 	}
 	for _, tt := range []struct {

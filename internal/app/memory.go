@@ -10,12 +10,12 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/cgroup"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/events/kernellog"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/events/statefile"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/kernellog"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/state"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/process"
 )
 
 // lastWrite bounds how long the end of the process waits for the disk.
@@ -24,8 +24,8 @@ const lastWrite = 500 * time.Millisecond
 // eventMemory is what events are read from beside the driver, and kept in:
 // nothing unless it is asked for.
 type eventMemory struct {
-	kept   *state.State
-	keeper *state.Keeper
+	kept   *statefile.State
+	keeper *statefile.Keeper
 	reader *kernellog.Reader
 
 	over   context.Context // until the collector has ended
@@ -37,11 +37,11 @@ func newEventMemory(c config.Collection, reg prometheus.Registerer, log *slog.Lo
 	m.over, m.finish = context.WithCancel(context.Background())
 	var after kernellog.Position
 	if c.StateFile != "" {
-		m.keeper, m.kept = state.Open(c.StateFile, reg, log)
+		m.keeper, m.kept = statefile.Open(c.StateFile, reg, log)
 		after = kernellog.ParsePosition(m.kept.KernelLog)
 	}
 	if c.KernelLog != "" {
-		options := kernellog.Options{Path: c.KernelLog, After: after, Registerer: reg, Log: log, PodOf: cgroup.NewResolver(os.DirFS("/proc")).PodOf}
+		options := kernellog.Options{Path: c.KernelLog, After: after, Registerer: reg, Log: log, PodOf: process.NewResolver(os.DirFS("/proc")).PodOf}
 		sources.kernelOf(&options)
 		m.reader = kernellog.New(options)
 	}
@@ -72,7 +72,7 @@ func (m *eventMemory) xids() collector.XIDLog {
 	return m.reader
 }
 
-func (m *eventMemory) save() func(*state.State) {
+func (m *eventMemory) save() func(*statefile.State) {
 	if m.keeper == nil {
 		return nil
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/nvml"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/source/nvml"
 )
 
 // ErrReplaced is what Run returns when the driver, or a library of it, was

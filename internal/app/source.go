@@ -14,13 +14,13 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/cgroup"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/dcgm"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/nvml"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/sim"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/process"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/source/dcgm"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/source/nvml"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
 )
 
 // Chosen is a source, and who says what its entities are used for.
@@ -51,14 +51,14 @@ type sources struct {
 	dcgm        *dcgm.Source
 	dcgmOptions dcgm.Options
 	nvml        *nvml.Source
-	worked      atomic.Bool      // NVML did, once
-	dcgmWorked  atomic.Bool      // DCGM did, once
-	replaced    chan struct{}    // a library in use, on disk or by another driver
-	pods        *cgroup.Resolver // of this machine's processes
+	worked      atomic.Bool       // NVML did, once
+	dcgmWorked  atomic.Bool       // DCGM did, once
+	replaced    chan struct{}     // a library in use, on disk or by another driver
+	pods        *process.Resolver // of this machine's processes
 }
 
 func newSources(start time.Time, registry prometheus.Registerer, log *slog.Logger) *sources {
-	return &sources{start: start, registry: registry, log: log, nvml: nvml.New(nvml.Options{Log: log}), replaced: make(chan struct{}, 1), pods: cgroup.NewResolver(os.DirFS("/proc")),
+	return &sources{start: start, registry: registry, log: log, nvml: nvml.New(nvml.Options{Log: log}), replaced: make(chan struct{}, 1), pods: process.NewResolver(os.DirFS("/proc")),
 		kubernetes: kubernetes{registry: registry, log: log}}
 }
 

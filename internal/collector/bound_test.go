@@ -12,8 +12,8 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/events/statefile"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/state"
 )
 
 // Whatever XIDs come, of however many owners, an exporter keeps so much of them
@@ -23,13 +23,13 @@ func TestEventsAreBounded(t *testing.T) {
 		const cycles, each = 200, 20
 		random := rand.New(rand.NewPCG(1, 2))
 		e, log := newEngine(), &witness{}
-		var kept *state.State
+		var kept *statefile.State
 		var mu sync.Mutex
 		var series, total, windowed int64
 		pod := 0
 		r := start(t, &e.fake, func(o *collector.Options) {
 			families(xidTotalFamily, xidCountFamily)(o)
-			o.XIDLog, o.Save = log, func(s *state.State) { kept = s }
+			o.XIDLog, o.Save = log, func(s *statefile.State) { kept = s }
 			o.Attributors = []collector.Attributor{&owners{answer: func(context.Context, *gpu.Topology) (*gpu.Owners, error) {
 				pod++
 				return &gpu.Owners{Labels: [][]gpu.Label{{{Name: "pod", Value: strconv.Itoa(pod)}}}}, nil
@@ -99,7 +99,7 @@ func TestEventsAreBounded(t *testing.T) {
 		if n := len(kept.GPUs[0].Unpaired); n > 5*each {
 			t.Errorf("%d XIDs wait for a pair after %d intervals", n, cycles)
 		}
-		if text, err := state.Encode(kept); err != nil || len(text) > state.MaxSize/64 {
+		if text, err := statefile.Encode(kept); err != nil || len(text) > statefile.MaxSize/64 {
 			t.Errorf("a state of %d bytes for one GPU (%v)", len(text), err)
 		}
 	})

@@ -13,8 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/events/statefile"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/state"
 )
 
 // An engine is a source of one GPU whose events a test tells. They are samples
@@ -245,11 +245,11 @@ func TestLastWordsCount(t *testing.T) {
 					}
 					return test.read
 				}
-				var kept *state.State
+				var kept *statefile.State
 				r := start(t, &e.fake, func(o *collector.Options) {
 					families(xidTotalFamily)(o)
 					seen.watch(o)
-					o.Save = func(s *state.State) { kept = s }
+					o.Save = func(s *statefile.State) { kept = s }
 				})
 				r.wait(interval / 2)
 				e.tell(time.Now(), 79, 79)
@@ -260,7 +260,7 @@ func TestLastWordsCount(t *testing.T) {
 					}
 				}
 				r.stop()
-				want := []state.Owner{{XIDs: []state.XID{{Code: 79, Count: 2, Last: kept.GPUs[0].LastXID}}}}
+				want := []statefile.Owner{{XIDs: []statefile.XID{{Code: 79, Count: 2, Last: kept.GPUs[0].LastXID}}}}
 				if diff := cmp.Diff(want, kept.GPUs[0].Owners); diff != "" {
 					t.Errorf("(-want +kept)\n%s", diff)
 				}

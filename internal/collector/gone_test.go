@@ -10,8 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/events/statefile"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/state"
 )
 
 // gpusAt are GPUs by UUID, on one bus after the other.
@@ -66,10 +66,10 @@ func TestGPUsOfTheKernelLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, log := newEngine(), &witness{}
 		e.topology = gpusAt("GPU-0")
-		var kept *state.State
+		var kept *statefile.State
 		r := start(t, &e.fake, func(o *collector.Options) {
 			families(xidTotalFamily)(o)
-			o.XIDLog, o.Save = log, func(s *state.State) { kept = s }
+			o.XIDLog, o.Save = log, func(s *statefile.State) { kept = s }
 		})
 		tell := func(bus string) {
 			log.tell(gpu.XID{PCIBusID: "00000000:" + bus + ":00.0", Code: 79, Time: time.Now().UnixNano()})

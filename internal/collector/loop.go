@@ -10,8 +10,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/events/statefile"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/state"
 )
 
 // ErrStarting is the state before the first attempt to open a session; it
@@ -31,11 +31,11 @@ type Options struct {
 	// XIDLog tells XIDs beside the engine; nil where nothing does.
 	XIDLog XIDLog
 	// Kept is what an earlier process saved; nil where nothing was.
-	Kept *state.State
+	Kept *statefile.State
 	// Save gets what the next process is to be given as Kept, every
-	// state.Interval at most and when Run ends, on the Loop's goroutine. Nil
+	// statefile.Interval at most and when Run ends, on the Loop's goroutine. Nil
 	// where nothing is kept.
-	Save func(*state.State)
+	Save func(*statefile.State)
 	// VirtualGPUs repeats the series of shared GPUs for every owner, as
 	// dcgm-exporter does under --kubernetes-virtual-gpus.
 	VirtualGPUs bool
@@ -420,7 +420,7 @@ func (l *Loop) cycle(ctx context.Context) error {
 	}
 	snap.Owners = l.merger.merge(l.owners)
 	snap.Families = l.tally.step(snap.Families, l.table, snap.Owners, begin)
-	l.save(state.Interval)
+	l.save(statefile.Interval)
 	if len(l.attributions) > 0 {
 		snap.Families = l.shares.step(snap.Families, l.table, &l.batch, snap.Owners, snap.Time)
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/state"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/events/statefile"
 )
 
 // An engine keeps XIDs and tells them again to a new process, to which only
@@ -17,13 +17,13 @@ import (
 func TestXIDsToldAgainAfterARestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, seen := newEngine(), &figures{}
-		var kept *state.State
+		var kept *statefile.State
 		run := func(check func(*rig)) {
 			t.Helper()
 			r := start(t, &e.fake, func(o *collector.Options) {
 				families(xidTotalFamily, xidCountFamily)(o)
 				seen.watch(o)
-				o.Kept, o.Save = kept, func(s *state.State) { kept = s }
+				o.Kept, o.Save = kept, func(s *statefile.State) { kept = s }
 			})
 			r.wait(interval)
 			check(r)
@@ -58,7 +58,7 @@ func TestXIDsToldAgainAfterARestart(t *testing.T) {
 		now := time.Now().UnixNano()
 		r := start(t, &e.fake, func(o *collector.Options) {
 			families(xidCountFamily)(o)
-			o.Kept = &state.State{GPUs: []state.GPU{{UUID: "GPU-0", LastXID: now}}}
+			o.Kept = &statefile.State{GPUs: []statefile.GPU{{UUID: "GPU-0", LastXID: now}}}
 		})
 		r.wait(interval)
 		r.has("XID{0} 45", xidCountFamily+"{0}[{window_size_in_ms 300000} {xid 62}] 1", xidCountFamily+"{0}[{window_size_in_ms 300000} {xid 45}] 1")
@@ -71,11 +71,11 @@ func TestXIDsToldAgainAfterARestart(t *testing.T) {
 func TestClockEventsAfterARestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine()
-		var kept *state.State
+		var kept *statefile.State
 		run := func(masks ...int64) {
 			r := start(t, &e.fake, func(o *collector.Options) {
 				clockFamilies(clockTotalFamily, clockSecondsFamily)(o)
-				o.Kept, o.Save = kept, func(s *state.State) { kept = s }
+				o.Kept, o.Save = kept, func(s *statefile.State) { kept = s }
 			})
 			for _, mask := range masks {
 				e.tell(time.Now(), mask)
@@ -106,18 +106,18 @@ func TestClockEventsAfterARestart(t *testing.T) {
 				t.Errorf("(-kept +told)\n%s", diff)
 			}
 		}
-		expect := func(want ...state.Clock) {
+		expect := func(want ...statefile.Clock) {
 			t.Helper()
 			if diff := cmp.Diff(want, kept.GPUs[0].Clock); diff != "" {
 				t.Errorf("(-want +kept)\n%s", diff)
 			}
 		}
 		run(0, 4, 4, 0, 4)
-		expect(state.Clock{Event: "power_cap", Count: 2, Nanoseconds: 20e9})
-		kept.GPUs[0].Clock = append(kept.GPUs[0].Clock, state.Clock{Event: "of a later exporter", Count: 7})
+		expect(statefile.Clock{Event: "power_cap", Count: 2, Nanoseconds: 20e9})
+		kept.GPUs[0].Clock = append(kept.GPUs[0].Clock, statefile.Clock{Event: "of a later exporter", Count: 7})
 		time.Sleep(interval)
 		run(4, 4|32, 0)
-		expect(state.Clock{Event: "power_cap", Count: 2, Nanoseconds: 40e9}, state.Clock{Event: "sw_thermal", Count: 1, Nanoseconds: 10e9})
+		expect(statefile.Clock{Event: "power_cap", Count: 2, Nanoseconds: 40e9}, statefile.Clock{Event: "sw_thermal", Count: 1, Nanoseconds: 10e9})
 	})
 }
 
@@ -126,15 +126,15 @@ func TestClockEventsAfterARestart(t *testing.T) {
 func TestGPUsThatAreAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine()
-		kept := &state.State{}
+		kept := &statefile.State{}
 		for i := range 1000 {
-			kept.GPUs = append(kept.GPUs, state.GPU{
-				UUID: fmt.Sprint("GPU-away-", i), Owners: []state.Owner{{XIDs: []state.XID{{Code: 79, Count: 1, Last: int64(i + 1)}}}},
+			kept.GPUs = append(kept.GPUs, statefile.GPU{
+				UUID: fmt.Sprint("GPU-away-", i), Owners: []statefile.Owner{{XIDs: []statefile.XID{{Code: 79, Count: 1, Last: int64(i + 1)}}}},
 			})
 		}
 		r := start(t, &e.fake, func(o *collector.Options) {
 			families(xidTotalFamily)(o)
-			o.Kept, o.Save = kept, func(s *state.State) { kept = s }
+			o.Kept, o.Save = kept, func(s *statefile.State) { kept = s }
 		})
 		e.tell(time.Now(), 31)
 		r.wait(interval)

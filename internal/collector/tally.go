@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/events/statefile"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/state"
 )
 
 const (
@@ -97,7 +97,7 @@ type tally struct {
 	out      map[string][]gpu.Series
 }
 
-func newTally(log XIDLog, unseen func(), kept *state.State) *tally {
+func newTally(log XIDLog, unseen func(), kept *statefile.State) *tally {
 	l := &tally{log: log, unseen: unseen, gpus: map[string]*gpuEvents{}, out: map[string][]gpu.Series{}, xid: -1, clock: -1}
 	if kept != nil {
 		l.restore(kept, time.Now().UnixNano())

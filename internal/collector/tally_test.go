@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/events/statefile"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/state"
 )
 
 // witness is a kernel's log that a test writes.
@@ -174,7 +174,7 @@ func countOnce(t *testing.T, random *rand.Rand) {
 	pods := &owners{answer: func(context.Context, *gpu.Topology) (*gpu.Owners, error) {
 		return &gpu.Owners{Labels: [][]gpu.Label{{{Name: "pod", Value: strconv.Itoa(pick.IntN(50))}}}}, nil
 	}}
-	var kept, saved *state.State
+	var kept, saved *statefile.State
 	total, highest, events := int64(0), int64(0), int64(0)
 	for range 6 { // processes
 		if kept != nil {
@@ -184,7 +184,7 @@ func countOnce(t *testing.T, random *rand.Rand) {
 		r := start(t, &h.fake, func(o *collector.Options) {
 			families(xidTotalFamily)(o)
 			o.Source = collector.SourceOf(h.Open)
-			o.XIDLog, o.Kept, o.Save = h, kept, func(s *state.State) { saved = s }
+			o.XIDLog, o.Kept, o.Save = h, kept, func(s *statefile.State) { saved = s }
 			o.Attributors = []collector.Attributor{pods}
 			change = collector.Change{Source: o.Source, Plan: o.Plan, Attributors: o.Attributors}
 			o.Publish = func(s *gpu.Snapshot) {

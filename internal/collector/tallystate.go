@@ -4,28 +4,28 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/events/statefile"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/state"
 )
 
 // state returns what a later process needs to go on counting.
-func (l *tally) state() *state.State {
-	s := &state.State{Version: state.Version, KernelLog: l.position}
+func (l *tally) state() *statefile.State {
+	s := &statefile.State{Version: statefile.Version, KernelLog: l.position}
 	for _, key := range slices.Sorted(maps.Keys(l.gpus)) {
 		g := l.gpus[key]
 		if g.uuid == "" {
 			continue
 		}
-		kept := state.GPU{UUID: g.uuid, PCIBusID: g.pci, LastXID: g.told.newest}
+		kept := statefile.GPU{UUID: g.uuid, PCIBusID: g.pci, LastXID: g.told.newest}
 		for i := range g.sets {
 			set := &g.sets[i]
-			o := state.Owner{}
+			o := statefile.Owner{}
 			for _, x := range set.owner {
-				o.Labels = append(o.Labels, state.Label{Name: x.Name, Value: x.Value})
+				o.Labels = append(o.Labels, statefile.Label{Name: x.Name, Value: x.Value})
 			}
 			for _, c := range set.counts {
 				if c.count > 0 {
-					o.XIDs = append(o.XIDs, state.XID{Code: c.code, Count: c.count, Last: c.last})
+					o.XIDs = append(o.XIDs, statefile.XID{Code: c.code, Count: c.count, Last: c.last})
 				}
 			}
 			if len(o.XIDs) > 0 {
@@ -33,11 +33,11 @@ func (l *tally) state() *state.State {
 			}
 		}
 		for _, u := range g.unpaired {
-			kept.Unpaired = append(kept.Unpaired, state.Unpaired{Kernel: u.kernel, Code: u.code, Count: u.count, From: u.from, To: u.to})
+			kept.Unpaired = append(kept.Unpaired, statefile.Unpaired{Kernel: u.kernel, Code: u.code, Count: u.count, From: u.from, To: u.to})
 		}
 		for _, e := range g.clock.events {
 			if e.count > 0 || e.held > 0 {
-				kept.Clock = append(kept.Clock, state.Clock{Event: e.labels[0].Value, Count: e.count, Nanoseconds: e.held})
+				kept.Clock = append(kept.Clock, statefile.Clock{Event: e.labels[0].Value, Count: e.count, Nanoseconds: e.held})
 			}
 		}
 		s.GPUs = append(s.GPUs, kept)
@@ -46,7 +46,7 @@ func (l *tally) state() *state.State {
 }
 
 // restore goes on from what an earlier process kept.
-func (l *tally) restore(s *state.State, now int64) {
+func (l *tally) restore(s *statefile.State, now int64) {
 	for i := range s.GPUs {
 		kept := &s.GPUs[i]
 		// A time to come is that of a clock that was wrong.

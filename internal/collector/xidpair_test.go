@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/events/statefile"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/state"
 )
 
 // Two sources tell of the same XIDs, each in its own time: two of one source
@@ -61,12 +61,12 @@ func TestXIDsOfEngineAndKernel(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					e, log, seen := newEngine(), &witness{}, &figures{}
 					begin := time.Now()
-					var kept *state.State
+					var kept *statefile.State
 					run := func() *rig {
 						return start(t, &e.fake, func(o *collector.Options) {
 							families(xidTotalFamily)(o)
 							seen.watch(o)
-							o.XIDLog, o.Kept, o.Save = log, kept, func(s *state.State) { kept = s }
+							o.XIDLog, o.Kept, o.Save = log, kept, func(s *statefile.State) { kept = s }
 						})
 					}
 					r := run()
@@ -144,11 +144,11 @@ func TestPlaceInTheKernelLog(t *testing.T) {
 		want string
 	}{"read": {&witness{}, "boot/1"}, "not read": {nil, ""}} {
 		synctest.Test(t, func(t *testing.T) {
-			var kept *state.State
+			var kept *statefile.State
 			e := newEngine()
 			r := start(t, &e.fake, func(o *collector.Options) {
 				families(xidTotalFamily)(o)
-				o.XIDLog, o.Kept, o.Save = test.log, &state.State{KernelLog: "boot/0"}, func(s *state.State) { kept = s }
+				o.XIDLog, o.Kept, o.Save = test.log, &statefile.State{KernelLog: "boot/0"}, func(s *statefile.State) { kept = s }
 			})
 			e.tell(time.Now(), 31)
 			r.wait(interval)

@@ -13,7 +13,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/spell"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
 )
 
 // A document is what a YAML file says, with the lines where it does.
@@ -294,7 +294,7 @@ func (r *reader) mapping(n *yaml.Node, where string, keys keys) bool {
 		switch line, dup := seen[key.Value]; {
 		case key.Kind != yaml.ScalarNode || !ok:
 			hint := "expected " + strings.Join(known, ", ")
-			if near := spell.Nearest(key.Value, known); near != "" {
+			if near := text.Nearest(key.Value, known); near != "" {
 				hint = "did you mean " + near + "?"
 			}
 			r.fail(n.Content[i], "unknown key %s: %s", describe(key), hint)

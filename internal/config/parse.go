@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/spell"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
 )
 
 // Parse reads the settings of a run: args without the program's name, env as
@@ -163,7 +163,7 @@ func (p *parser) unknown(arg, name string) error {
 		}
 	}
 	flag, _, _ := strings.Cut(arg, "=")
-	if n := spell.Nearest(name, names); n != "" {
+	if n := text.Nearest(name, names); n != "" {
 		return fmt.Errorf("unknown flag %s: did you mean --%s? (see --help)", flag, n)
 	}
 	return fmt.Errorf("unknown flag %s (see --help)", flag)

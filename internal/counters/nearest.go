@@ -3,14 +3,14 @@ package counters
 import (
 	"strings"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/spell"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
 )
 
 // Nearest returns the known name that is most like the given one, or "" where
 // none is alike. Derived names count; case does not.
 func Nearest(name string) string {
 	name = strings.ToUpper(strings.TrimSpace(name))
-	if name == "" || len(name) > spell.Longest {
+	if name == "" || len(name) > text.Longest {
 		return ""
 	}
 	// A third of the letters may be wrong, but never so many that any short
@@ -18,7 +18,7 @@ func Nearest(name string) string {
 	limit := min(len(name)/3, 12)
 	best := ""
 	consider := func(known string) {
-		d := spell.Distance(name, strings.ToUpper(known), limit)
+		d := text.Distance(name, strings.ToUpper(known), limit)
 		if d < limit || d == limit && (best == "" || known < best) {
 			best, limit = known, d
 		}

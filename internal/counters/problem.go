@@ -4,7 +4,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/spell"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
 )
 
 // What is wrong in the cases that have a nearest name.
@@ -68,7 +68,7 @@ func (p Problem) withNearest() Problem {
 	case unknownType:
 		word := strings.ToLower(p.Text)
 		for _, typ := range []string{"counter", "gauge", "label", "untyped"} {
-			if spell.Distance(word, typ, 2) <= 2 {
+			if text.Distance(word, typ, 2) <= 2 {
 				p.Nearest = typ
 			}
 		}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/podmapper"
-	"github.com/gpu-telemetry/dcgm-exporter/tests/kubelet"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/kubelet"
 )
 
 // BenchmarkAttribute is one question about 110 pods on 56 time-sliced MIG

@@ -15,7 +15,7 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/podmapper"
-	"github.com/gpu-telemetry/dcgm-exporter/tests/kubelet"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/kubelet"
 )
 
 // The node of the recordings: five GPUs, the fourth of them cut in two. The

@@ -13,7 +13,7 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/podmapper"
-	"github.com/gpu-telemetry/dcgm-exporter/tests/kubelet"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/kubelet"
 )
 
 // root is where the repository lies.

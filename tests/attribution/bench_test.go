@@ -14,7 +14,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/sim"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
 )
 
 // dense is a node of eight GPUs in seven instances each, every one of them in

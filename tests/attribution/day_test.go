@@ -23,7 +23,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/sim"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
 )
 
 // A day is what Prometheus scraped of a simulated node.

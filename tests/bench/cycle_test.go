@@ -14,11 +14,11 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/dcgm"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/sim"
-	"github.com/gpu-telemetry/dcgm-exporter/tests/fakedcgm"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/source/dcgm"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
+	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
 )
 
 func TestMain(m *testing.M) { os.Exit(fakedcgm.Main(m)) }

@@ -22,7 +22,7 @@ import (
 	"github.com/prometheus/common/model"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/app"
-	"github.com/gpu-telemetry/dcgm-exporter/tests/running"
+	running "github.com/gpu-telemetry/dcgm-exporter/tests/fake/exporter"
 )
 
 // patience bounds every wait; it is no claim about speed.

@@ -6,10 +6,10 @@ import (
 	"testing"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/dcgm"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/nvml"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/sim"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/source/dcgm"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/source/nvml"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
 )
 
 // sourcesOf asks the sources which of them read what a family is made of, and

@@ -16,7 +16,7 @@ import (
 	core "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/cgroup"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/process"
 )
 
 // The runtime class that the DaemonSet names: the node has no other runtime.
@@ -131,10 +131,10 @@ func (n *node) end(t *testing.T, namespace, pod string, containers ...string) {
 	}
 	for _, name := range containers {
 		id := n.must(t, "", "-n", namespace, "get", "pod", pod, "-o", `jsonpath={.status.containerStatuses[?(@.name=="`+name+`")].containerID}`)
-		want := cgroup.Group{PodUID: uid, ContainerID: strings.TrimPrefix(id, "containerd://")}
+		want := process.Group{PodUID: uid, ContainerID: strings.TrimPrefix(id, "containerd://")}
 		at := slices.IndexFunc(files, func(path string) bool {
 			text, err := os.ReadFile(path)
-			return err == nil && cgroup.Parse(string(text)) == want // or it has ended
+			return err == nil && process.Parse(string(text)) == want // or it has ended
 		})
 		if at < 0 {
 			t.Fatalf("no process has the control group of container %s of pod %s/%s: %+v", name, namespace, pod, want)

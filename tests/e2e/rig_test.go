@@ -22,7 +22,7 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/app"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/sim"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
 )
 
 // patience bounds every wait; it is no claim about speed.

@@ -21,13 +21,13 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/app"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/command"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/command/record"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/command/topo"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/nvml"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/ops"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/ops/record"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/ops/topo"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/sim"
-	"github.com/gpu-telemetry/dcgm-exporter/tests/running"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/source/nvml"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
+	running "github.com/gpu-telemetry/dcgm-exporter/tests/fake/exporter"
 )
 
 // patience bounds every wait; it is no claim about speed.
@@ -250,9 +250,9 @@ func TestNVMLPlacement(t *testing.T) {
 }
 
 // subcommand returns the process of a subcommand, and what it prints.
-func subcommand(args ...string) (ops.Process, *bytes.Buffer, *bytes.Buffer) {
+func subcommand(args ...string) (command.Process, *bytes.Buffer, *bytes.Buffer) {
 	var out, err bytes.Buffer
-	return ops.Process{
+	return command.Process{
 		Args: append(args, "--source=nvml"), Env: func(string) (string, bool) { return "", false },
 		ReadFile: os.ReadFile, Out: &out, Err: &err,
 	}, &out, &err
@@ -279,7 +279,7 @@ func cells(text string) map[string]string {
 func TestTopo(t *testing.T) {
 	gpus := len(whole(openNVML(t, planOf(t, 150))))
 	process, out, log := subcommand()
-	if code := (topo.Command{Process: process, Open: app.Choose}).Run(t.Context()); code != ops.OK {
+	if code := (topo.Command{Process: process, Open: app.Choose}).Run(t.Context()); code != command.OK {
 		t.Fatalf("exit code %d: %s", code, log)
 	}
 	ours := cells(out.String())
@@ -527,7 +527,7 @@ func TestRecord(t *testing.T) {
 	}
 	path := filepath.Join(t.TempDir(), "machine.json")
 	process, _, log := subcommand("--out="+path, "--samples=2", "--collect-interval=1000")
-	if code := (record.Command{Process: process, Open: app.Choose}).Run(t.Context()); code != ops.OK {
+	if code := (record.Command{Process: process, Open: app.Choose}).Run(t.Context()); code != command.OK {
 		t.Fatalf("exit code %d: %s", code, log)
 	}
 	text, err := os.ReadFile(path)

@@ -17,11 +17,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/collector/sourcetest"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/dcgm"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/nvml"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/source/contract"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/source/dcgm"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/source/nvml"
 )
 
 // refresh is longer than the hardware needs for new profiling samples.
@@ -93,7 +93,7 @@ func TestNVMLContract(t *testing.T) {
 	if err := openNVML(t, plan).Close(); err != nil {
 		t.Fatal(err)
 	}
-	sourcetest.Run(t, sourcetest.Fixture{
+	contract.Run(t, contract.Fixture{
 		New:    func(*testing.T) collector.Source { return collector.SourceOf(nvml.New(nvml.Options{}).Open) },
 		Plan:   plan,
 		Kinds:  gpu.KindsOf(gpu.KindGPU),

@@ -19,7 +19,7 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/app"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
-	simulator "github.com/gpu-telemetry/dcgm-exporter/internal/sim"
+	simulator "github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
 )
 
 func TestEveryNodeAndFileGivesAPageThatPrometheusReads(t *testing.T) {

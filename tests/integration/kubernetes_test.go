@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
 
-	"github.com/gpu-telemetry/dcgm-exporter/tests/kubelet"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/kubelet"
 )
 
 // uuids returns the UUIDs of a simulated node's GPUs by the gpu label.

@@ -7,8 +7,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/gpu-telemetry/dcgm-exporter/tests/fakedcgm"
-	"github.com/gpu-telemetry/dcgm-exporter/tests/fakenvml"
+	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
+	fakenvml "github.com/gpu-telemetry/dcgm-exporter/tests/fake/nvml"
 )
 
 // Over both libraries two XIDs within one interval are two, and the counts go on

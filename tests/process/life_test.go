@@ -6,7 +6,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/gpu-telemetry/dcgm-exporter/tests/fakedcgm"
+	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
 )
 
 // A release that comes while a reload opens its session is granted as soon as

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gpu-telemetry/dcgm-exporter/tests/fakenvml"
+	fakenvml "github.com/gpu-telemetry/dcgm-exporter/tests/fake/nvml"
 )
 
 // counters is the file of these tests: what each of them breaks has a line.

@@ -16,8 +16,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gpu-telemetry/dcgm-exporter/tests/fakedcgm"
-	"github.com/gpu-telemetry/dcgm-exporter/tests/fakenvml"
+	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
+	fakenvml "github.com/gpu-telemetry/dcgm-exporter/tests/fake/nvml"
 )
 
 // patience bounds every wait; it is no claim about speed.

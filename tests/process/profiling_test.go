@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/gpu-telemetry/dcgm-exporter/tests/fakedcgm"
+	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
 )
 
 // Profiling is left to another tool and taken back while the rest goes on.

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gpu-telemetry/dcgm-exporter/tests/fakedcgm"
-	"github.com/gpu-telemetry/dcgm-exporter/tests/fakenvml"
+	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
+	fakenvml "github.com/gpu-telemetry/dcgm-exporter/tests/fake/nvml"
 )
 
 // letsGo waits until the program holds nothing of the driver, which is promised

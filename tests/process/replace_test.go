@@ -7,8 +7,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/gpu-telemetry/dcgm-exporter/tests/fakedcgm"
-	"github.com/gpu-telemetry/dcgm-exporter/tests/fakenvml"
+	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
+	fakenvml "github.com/gpu-telemetry/dcgm-exporter/tests/fake/nvml"
 )
 
 // A driver that is upgraded beneath the program, library and module, costs a

@@ -9,12 +9,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/dcgm"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/nvml"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/sim"
-	"github.com/gpu-telemetry/dcgm-exporter/tests/fakedcgm"
-	"github.com/gpu-telemetry/dcgm-exporter/tests/fakenvml"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/source/dcgm"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/source/nvml"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
+	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
+	fakenvml "github.com/gpu-telemetry/dcgm-exporter/tests/fake/nvml"
 )
 
 const (

@@ -11,7 +11,7 @@ import (
 
 	"github.com/prometheus/prometheus/model/labels"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/sim"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
 )
 
 // machine has three GPUs that histories befall, one that MIG cuts from the

@@ -22,10 +22,10 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/etc"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/events/kernellog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/kernellog"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/sim"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
 )
 
 // interval is between two cycles of a simulated node.

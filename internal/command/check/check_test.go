@@ -1,0 +1,204 @@
+package check_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/command"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/command/check"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/command/commandtest"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// run runs the command on a clock of its own.
+func run(t *testing.T, w *commandtest.World, open command.Opener, args ...string) (code int) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		code = check.Command{Process: w.Process(args...), Open: open}.Run(t.Context())
+	})
+	return code
+}
+
+func wantOutput(t *testing.T, w *commandtest.World, want string) {
+	t.Helper()
+	if diff := cmp.Diff(strings.TrimPrefix(want, "\n"), w.Out.String()); diff != "" {
+		t.Errorf("output differs (-want +got):\n%s", diff)
+	}
+}
+
+const mixed = `# Everything that can be said of a line
+DCGM_FI_DEV_GPU_TEMP, gauge, Temperature.
+DCGM_FI_DEV_GPU_TMP, gauge, A slip.
+DCGM_FI_DEV_POWER_USAGE, counter, The wrong type.
+DCGM_FI_DRIVER_VERSION, label, Driver.
+DCGM_FI_PROF_DRAM_ACTIVE, gauge, Profiling.
+DCGM_FI_DEV_CPU_TEMP_CURRENT, gauge, Of a CPU.
+DCGM_EXP_XID_ERRORS_COUNT, gauge, Derived.
+`
+
+func TestWithoutHardware(t *testing.T) {
+	w := &commandtest.World{Files: map[string]string{"my.csv": mixed}}
+	if code := run(t, w, nil, "my.csv"); code != command.Faulty {
+		t.Errorf("code %d", code)
+	}
+	wantOutput(t, w, `
+my.csv
+LINE  METRIC                        TYPE     UNIT     OF                 SAYS
+2     DCGM_FI_DEV_GPU_TEMP          gauge    celsius  GPU                collected where the GPU has it
+3     -                             -        -        -                  NOT COLLECTED: unknown field "DCGM_FI_DEV_GPU_TMP": expected a DCGM field or an exporter family; did you mean DCGM_FI_DEV_GPU_TEMP?
+4     DCGM_FI_DEV_POWER_USAGE       counter  watts    GPU                collected where the GPU has it
+4     -                             -        -        -                  warning: type counter for the value, which can go down, of "DCGM_FI_DEV_POWER_USAGE": expected type gauge
+5     DCGM_FI_DRIVER_VERSION        label    -        node               collected, once per GPU
+6     DCGM_FI_PROF_DRAM_ACTIVE      gauge    ratio    GPU, GPU instance  collected where the GPU and the permissions allow profiling
+7     DCGM_FI_DEV_CPU_TEMP_CURRENT  gauge    celsius  CPU                collected on machines with CPU
+8     DCGM_EXP_XID_ERRORS_COUNT     gauge    -        -                  made by the exporter from events
+5 metrics, 1 label, 1 line not usable, 1 warning.
+`)
+}
+
+func TestWithSource(t *testing.T) {
+	w := &commandtest.World{Files: map[string]string{"my.csv": strings.ReplaceAll(mixed, "DCGM_FI_DEV_GPU_TMP", "DCGM_FI_DEV_GPU_UTIL")}}
+	if code := run(t, w, commandtest.Simulate, "--source=sim", "my.csv"); code != command.OK {
+		t.Errorf("code %d: %s", code, &w.Err)
+	}
+	wantOutput(t, w, `
+my.csv
+Source sim: 8 × GPU, 11 × GPU instance, driver 570.124.06.
+LINE  METRIC                        TYPE     UNIT     OF                 SAYS
+2     DCGM_FI_DEV_GPU_TEMP          gauge    celsius  GPU                collected: GPU 8/8
+3     DCGM_FI_DEV_GPU_UTIL          gauge    percent  GPU                collected in part: GPU 6/8 (not supported)
+4     DCGM_FI_DEV_POWER_USAGE       counter  watts    GPU                collected: GPU 8/8
+4     -                             -        -        -                  warning: type counter for the value, which can go down, of "DCGM_FI_DEV_POWER_USAGE": expected type gauge
+5     DCGM_FI_DRIVER_VERSION        label    -        node               collected: GPU 8/8, GPU instance 11/11
+6     DCGM_FI_PROF_DRAM_ACTIVE      gauge    ratio    GPU, GPU instance  collected: GPU 6/6, GPU instance 11/11
+7     DCGM_FI_DEV_CPU_TEMP_CURRENT  gauge    celsius  CPU                not collected here: no entity
+8     DCGM_EXP_XID_ERRORS_COUNT     gauge    -        -                  collected: 8 series
+6 metrics, 1 label, 0 lines not usable, 1 warning.
+`)
+}
+
+func TestSourceThatDoesNotOpen(t *testing.T) {
+	w := &commandtest.World{Files: map[string]string{"my.csv": "DCGM_FI_DEV_GPU_TEMP, gauge, T\n"}}
+	refuse := commandtest.Refuse(fmt.Errorf("%w: no libdcgm.so.4", gpu.ErrUnavailable))
+	if code := run(t, w, refuse, "--source=dcgm", "my.csv"); code != command.Unable {
+		t.Errorf("code %d", code)
+	}
+	if got, want := w.Err.String(), "dcgm-exporter check: unavailable: no libdcgm.so.4\n"; got != want {
+		t.Errorf("message %q, want %q", got, want)
+	}
+	// What the catalogue knows is told all the same.
+	if !strings.Contains(w.Out.String(), "collected where the GPU has it") {
+		t.Errorf("output %q", &w.Out)
+	}
+}
+
+func TestYAML(t *testing.T) {
+	const fields = `version: 1
+metrics:
+  fields:
+    - {name: DCGM_FI_DEV_GPU_TEMP, prometheusType: gauge}
+    - {name: DCGM_FI_DEV_SM_CLOK, prometheusType: gauge}
+    - {name: DCGM_FI_DEV_FB_USED, prometheusType: gage}
+collection:
+  watchGroups:
+    - {name: fast, interval: 5s, fields: [DCGM_FI_PROF_*]}
+`
+	w := &commandtest.World{
+		Files: map[string]string{"c.yaml": fields, "/other.csv": "DCGM_FI_DEV_ECC_CURRENT, gauge, E\n"},
+		Env:   map[string]string{"DCGM_EXPORTER_COLLECTORS": "/other.csv"}, // must not hide the file's own fields
+	}
+	if code := run(t, w, nil, "c.yaml"); code != command.Faulty {
+		t.Errorf("code %d", code)
+	}
+	wantOutput(t, w, `
+c.yaml
+LINE  METRIC                TYPE   UNIT     OF   SAYS
+4     DCGM_FI_DEV_GPU_TEMP  gauge  celsius  GPU  collected where the GPU has it
+5     -                     -      -        -    NOT COLLECTED: unknown field "DCGM_FI_DEV_SM_CLOK": expected a DCGM field or an exporter family; did you mean DCGM_FI_DEV_SM_CLOCK?
+6     -                     -      -        -    NOT COLLECTED: unknown type "gage": expected counter, gauge, label or untyped
+c.yaml:9: the watch group "fast" matches none of the 1 requested fields
+1 metric, 0 labels, 3 lines not usable, 0 warnings.
+`)
+}
+
+func TestSeveralFiles(t *testing.T) {
+	w := &commandtest.World{
+		In: "DCGM_FI_DEV_GPU_TEMP, gauge, T\n",
+		Files: map[string]string{
+			"broken.yml": "version: 2\n",
+			"empty.csv":  "# nothing\n",
+		},
+	}
+	if code := run(t, w, nil, "-", "broken.yml", "empty.csv"); code != command.Faulty {
+		t.Errorf("code %d", code)
+	}
+	wantOutput(t, w, `
+standard input
+LINE  METRIC                TYPE   UNIT     OF   SAYS
+1     DCGM_FI_DEV_GPU_TEMP  gauge  celsius  GPU  collected where the GPU has it
+1 metric, 0 labels, 0 lines not usable, 0 warnings.
+
+broken.yml:1: version "2": expected 1
+
+empty.csv
+LINE  METRIC  TYPE  UNIT  OF  SAYS
+-     -       -     -     -   NOT COLLECTED: the file holds no counter: expected lines of FIELD, type, help
+0 metrics, 0 labels, 1 line not usable, 0 warnings.
+`)
+}
+
+func TestWithoutFiles(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		world commandtest.World
+		args  []string
+		first string
+		code  int
+	}{
+		{"built-in", commandtest.World{}, nil, "built-in default-counters.csv", command.OK},
+		{"default path", commandtest.World{Files: map[string]string{"/etc/dcgm-exporter/default-counters.csv": "DCGM_FI_DEV_GPU_TEMP,gauge,T"}}, nil, "/etc/dcgm-exporter/default-counters.csv", command.OK},
+		{"variable", commandtest.World{Files: map[string]string{"/a.csv": "x"}, Env: map[string]string{"DCGM_EXPORTER_COLLECTORS": "/a.csv"}}, nil, "/a.csv", command.Faulty},
+		{"notices come first", commandtest.World{}, []string{"--disable-startup-validate"}, "--disable-startup-validate has no effect: the exporter starts without a driver, and says what is missing.", command.OK},
+		{"both vocabularies", commandtest.World{Files: map[string]string{"/a.csv": "DCGM_FI_DEV_SM_CLOCK,gauge,C"}}, []string{"-f=/a.csv", "--vocabulary=both"}, "/a.csv", command.OK},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if code := run(t, &tt.world, nil, tt.args...); code != tt.code {
+				t.Errorf("code %d, want %d", code, tt.code)
+			}
+			if first, _, _ := strings.Cut(tt.world.Out.String(), "\n"); first != tt.first {
+				t.Errorf("first line %q, want %q", first, tt.first)
+			}
+			if tt.name == "both vocabularies" && !strings.Contains(tt.world.Out.String(), "DCGM_FI_DEV_SM_CLOCK_HERTZ") {
+				t.Errorf("the other name is missing: %s", &tt.world.Out)
+			}
+		})
+	}
+}
+
+func TestUnable(t *testing.T) {
+	for _, tt := range []struct{ args, want string }{
+		{"--sorce=sim", "dcgm-exporter check: unknown flag --sorce: did you mean --source? (see --help)\n"},
+		{"none.csv", "dcgm-exporter check: open none.csv: file does not exist\n"},
+		{"none.yaml", "dcgm-exporter check: open none.yaml: file does not exist\n"},
+		{"-f=/none.csv", "dcgm-exporter check: open /none.csv: file does not exist\n"},
+	} {
+		w := &commandtest.World{}
+		if code := run(t, w, nil, tt.args); code != command.Unable || w.Err.String() != tt.want {
+			t.Errorf("%s: code %d, message %q, want %q", tt.args, code, &w.Err, tt.want)
+		}
+	}
+	w := &commandtest.World{}
+	if code := run(t, w, nil, "--help"); code != command.OK || w.Out.String() != check.Usage {
+		t.Errorf("--help: code %d, output %q", code, &w.Out)
+	}
+	w = &commandtest.World{Files: map[string]string{"my.csv": "DCGM_FI_DEV_GPU_TEMP, gauge, T\n"}}
+	open := commandtest.Refuse(errors.New("strange"))
+	if code := run(t, w, open, "--source=dcgm", "my.csv"); code != command.Unable {
+		t.Errorf("a source with an error of no kind: code %d", code)
+	}
+}

@@ -1,0 +1,420 @@
+package doctor_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/command"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/command/commandtest"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/command/doctor"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// healthy is what lies on a machine where everything is right.
+func healthy() map[string]string {
+	return map[string]string{
+		"/proc/driver/nvidia/version":                 "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build\nGCC version:  gcc 13\n",
+		"/proc/driver/nvidia/params":                  "RmProfilingAdminOnly: 1\n",
+		"/proc/driver/nvidia/gpus/0000:1b:00.0/x":     "",
+		"/proc/driver/nvidia/gpus/0000:1c:00.0/x":     "",
+		"/proc/self/status":                           "Name:\tx\nCapEff:\t0000000000200000\n",
+		"/dev/nvidiactl":                              "",
+		"/dev/nvidia0":                                "",
+		"/dev/nvidia1":                                "",
+		"/dev/nvidia-uvm":                             "",
+		"/usr/lib64/libnvidia-ml.so.1":                "",
+		"/opt/dcgm/lib/libdcgm.so.4":                  "",
+		"/etc/ld.so.conf.d/dcgm.conf":                 "# DCGM\n/opt/dcgm/lib\n",
+		"/var/lib/kubelet/pod-resources/not-a-socket": "",
+	}
+}
+
+// machine lays the files under a folder and refuses every connection.
+func machine(t *testing.T, files map[string]string) doctor.Machine {
+	t.Helper()
+	root := t.TempDir()
+	for path, text := range files {
+		path = filepath.Join(root, path)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return doctor.Machine{
+		Root: root,
+		Dial: func(_ context.Context, network, address string) (net.Conn, error) {
+			return nil, &net.OpError{Op: "dial", Net: network, Err: syscall.ECONNREFUSED}
+		},
+		Listen: func(string, string) (net.Listener, error) { return closed{}, nil },
+	}
+}
+
+// closed is a listener that nobody uses.
+type closed struct{ net.Listener }
+
+func (closed) Close() error { return nil }
+
+// answers is a dialer to whom the given addresses answer.
+func answers(addresses ...string) func(context.Context, string, string) (net.Conn, error) {
+	return func(_ context.Context, network, address string) (net.Conn, error) {
+		for _, a := range addresses {
+			if a == network+" "+address {
+				here, there := net.Pipe()
+				return here, there.Close()
+			}
+		}
+		return nil, &net.OpError{Op: "dial", Net: network, Err: syscall.ECONNREFUSED}
+	}
+}
+
+func listenError(err error) func(string, string) (net.Listener, error) {
+	return func(_, address string) (net.Listener, error) {
+		return nil, &net.OpError{Op: "listen", Net: "tcp", Err: os.NewSyscallError("bind", err)}
+	}
+}
+
+// examine runs the checks of a configuration.
+func examine(t *testing.T, w *commandtest.World, m doctor.Machine, open command.Opener, args ...string) []doctor.Row {
+	t.Helper()
+	p := w.Process()
+	cfg, err := config.Parse(args, p.Env, p.ReadFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rows []doctor.Row
+	synctest.Test(t, func(t *testing.T) {
+		rows = doctor.Command{Process: p, Machine: m, Open: open}.Rows(t.Context(), cfg)
+	})
+	return rows
+}
+
+// states writes the rows without advice, in short.
+func states(rows []doctor.Row) []string {
+	var list []string
+	for _, r := range rows {
+		list = append(list, fmt.Sprintf("%s %s: %s", r.State, r.Check, r.Found))
+	}
+	return list
+}
+
+func TestEverythingIsRight(t *testing.T) {
+	const csv = "DCGM_FI_DEV_GPU_TEMP, gauge, T\nDCGM_FI_PROF_DRAM_ACTIVE, gauge, D\n"
+	w := &commandtest.World{Files: map[string]string{"/my.csv": csv, "/web.yaml": ""}, Env: map[string]string{"NODE_NAME": "node-1"}}
+	m := machine(t, healthy())
+	socket := filepath.Join(m.Root, "/run/kubelet.sock")
+	listenUnix(t, socket)
+	m.Dial = answers("unix " + socket)
+
+	rows := examine(t, w, m, commandtest.Simulate, "-f=/my.csv", "-k", "--pod-resources-kubelet-socket=/run/kubelet.sock", "--web-config-file=/web.yaml")
+	var got []string
+	for _, line := range states(rows) {
+		if !strings.HasPrefix(line, "warn setting: ") { // what comes later is told by config
+			got = append(got, line)
+		}
+	}
+	want := []string{
+		"ok counters: /my.csv asks for 2 metrics",
+		"ok driver: NVIDIA kernel module 570.86.15",
+		"ok device files: /dev/nvidiactl and 2 GPUs",
+		"ok NVML: /usr/lib64/libnvidia-ml.so.1",
+		"ok DCGM: /opt/dcgm/lib/libdcgm.so.4",
+		"ok host engine: embedded; no other one runs on this machine",
+		"ok profiling: CAP_SYS_ADMIN is there, for 1 metric",
+		"ok kubelet: /run/kubelet.sock answers",
+		"ok node name: node-1",
+		"ok port: :9400 is free",
+		"ok web config: /web.yaml can be read",
+		"ok source: sim opened: 8 GPUs, driver 570.124.06",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("rows differ (-want +got):\n%s", diff)
+	}
+}
+
+func listenUnix(t *testing.T, path string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+}
+
+func TestOneThingIsWrong(t *testing.T) {
+	type world struct {
+		files map[string]string // beside the healthy ones; "-" takes one away
+		dial  func(context.Context, string, string) (net.Conn, error)
+		bind  error
+		env   map[string]string
+		own   map[string]string // what the exporter reads
+		open  command.Opener
+	}
+	profiling := map[string]string{"/etc/dcgm-exporter/default-counters.csv": "DCGM_FI_PROF_DRAM_ACTIVE, gauge, D\n"}
+	noCapability := "CapEff:\t00000000a80425fb\n"
+	tests := []struct {
+		name   string
+		world  world
+		args   []string
+		want   string // the row
+		advice string // a part of its advice
+	}{
+		{"no driver", world{files: map[string]string{"/proc/driver/nvidia/version": "-"}}, nil,
+			"fail driver: no NVIDIA kernel module is loaded", "picks the GPU up"},
+		{"nouveau", world{files: map[string]string{"/proc/driver/nvidia/version": "-", "/proc/modules": "drm 1 0 - Live 0\nnouveau 2 0 - Live 0\n"}}, nil,
+			"fail driver: the nouveau driver has the GPU", "blacklist nouveau"},
+		{"driver outside the container", world{files: map[string]string{"/proc/driver/nvidia/version": "-", "/proc/modules": "nvidia 2 0 - Live 0\n"}}, nil,
+			"fail driver: the NVIDIA kernel module is loaded, and /proc/driver/nvidia is not visible", "runtimeClassName: nvidia"},
+		{"a version nobody can read", world{files: map[string]string{"/proc/driver/nvidia/version": "NVRM version: new form\n"}}, nil,
+			"ok driver: NVIDIA kernel module of an unknown version", ""},
+		{"no control file", world{files: map[string]string{"/dev/nvidiactl": "-"}}, nil,
+			"fail device files: /dev/nvidiactl is missing", "nvidia-modprobe"},
+		{"no GPU file", world{files: map[string]string{"/dev/nvidia0": "-", "/dev/nvidia1": "-"}}, nil,
+			"fail device files: there is no /dev/nvidia0", "NVIDIA_VISIBLE_DEVICES=all"},
+		{"a GPU too few", world{files: map[string]string{"/dev/nvidia1": "-"}}, nil,
+			"warn device files: 1 of the machine's 2 GPUs are visible", "NVIDIA_VISIBLE_DEVICES=all"},
+		{"no NVML", world{files: map[string]string{"/usr/lib64/libnvidia-ml.so.1": "-"}}, nil,
+			"fail NVML: libnvidia-ml.so.1 was not found", "LD_LIBRARY_PATH"},
+		{"NVML elsewhere", world{files: map[string]string{"/usr/lib64/libnvidia-ml.so.1": "-", "/opt/nv/libnvidia-ml.so.1": ""}, env: map[string]string{"LD_LIBRARY_PATH": ":/opt/nv"}}, nil,
+			"ok NVML: /opt/nv/libnvidia-ml.so.1", ""},
+		{"no DCGM, with NVML beside it", world{files: map[string]string{"/opt/dcgm/lib/libdcgm.so.4": "-"}}, nil,
+			"warn DCGM: libdcgm.so.4 was not found", "NVML serves instead"},
+		{"an older DCGM", world{files: map[string]string{"/opt/dcgm/lib/libdcgm.so.4": "-", "/usr/lib64/libdcgm.so.3": ""}}, nil,
+			"warn DCGM: /usr/lib64/libdcgm.so.3 is not of DCGM 4", "Replace it"},
+		{"no DCGM, where it must be", world{files: map[string]string{"/opt/dcgm/lib/libdcgm.so.4": "-"}}, []string{"--source=dcgm"},
+			"fail DCGM: libdcgm.so.4 was not found", "--source=nvml"},
+		{"no DCGM, for a remote engine", world{files: map[string]string{"/opt/dcgm/lib/libdcgm.so.4": "-"}}, []string{"-r=host"},
+			"fail DCGM: libdcgm.so.4 was not found", "Install datacenter-gpu-manager-4-core."},
+		{"another engine", world{dial: answers("tcp 127.0.0.1:5555")}, nil,
+			"warn host engine: embedded, and another one answers on port 5555", "--remote-hostengine-info=localhost:5555"},
+		{"a remote engine", world{dial: answers("tcp nvidia-dcgm:5555")}, []string{"-r=nvidia-dcgm"},
+			"ok host engine: nvidia-dcgm answers", ""},
+		{"a remote engine of IPv6", world{dial: answers("tcp [::1]:5556")}, []string{"-r=tcp://[::1]:5556"},
+			"ok host engine: tcp://[::1]:5556 answers", ""},
+		{"a remote engine of IPv6 without a port", world{dial: answers("tcp [::1]:5555")}, []string{"-r=[::1]"},
+			"ok host engine: [::1] answers", ""},
+		{"a remote engine that is not there", world{}, []string{"-r=host:1"},
+			"fail host engine: host:1 cannot be reached: dial tcp: connection refused", "nv-hostengine"},
+		{"a vsock without its device", world{}, []string{"-r=vsock://2:5555"}, "", "vhost_vsock"},
+		{"a vsock", world{files: map[string]string{"/dev/vsock": ""}}, []string{"-r=vsock://2:5555"},
+			"ok host engine: vsock://2:5555: /dev/vsock is there", ""},
+		{"nothing to profile", world{files: map[string]string{"/proc/self/status": noCapability}, own: map[string]string{"/etc/dcgm-exporter/default-counters.csv": "DCGM_FI_DEV_GPU_TEMP, gauge, T\n"}}, nil,
+			"ok profiling: no profiling metric is asked for", ""},
+		{"no right to profile", world{files: map[string]string{"/proc/self/status": noCapability}, own: profiling}, nil,
+			"warn profiling: 1 profiling metric asked for, without CAP_SYS_ADMIN", "before Hopper"},
+		{"no right to profile, and no file that says who has", world{files: map[string]string{"/proc/self/status": noCapability, "/proc/driver/nvidia/params": "-"}, own: profiling}, nil,
+			"warn profiling: 1 profiling metric asked for, without CAP_SYS_ADMIN", "before Hopper"},
+		{"a driver that lets everybody profile", world{files: map[string]string{"/proc/self/status": noCapability, "/proc/driver/nvidia/params": "A: 1\nRmProfilingAdminOnly: 0\n"}, own: profiling}, nil,
+			"ok profiling: the driver lets everybody profile (NVreg_RestrictProfilingToAdminUsers=0), for 1 metric", ""},
+		{"capabilities that are not told", world{files: map[string]string{"/proc/self/status": "Name:\tx\n"}, own: profiling}, nil,
+			"warn profiling: the capabilities are unknown: /proc/self/status has no CapEff", "CAP_SYS_ADMIN"},
+		{"capabilities of another form", world{files: map[string]string{"/proc/self/status": "CapEff: all\n"}, own: profiling}, nil,
+			`warn profiling: the capabilities are unknown: /proc/self/status: strconv.ParseUint: parsing "all": invalid syntax`, "CAP_SYS_ADMIN"},
+		{"no kubelet", world{}, []string{"-k"},
+			"fail kubelet: /var/lib/kubelet/pod-resources/kubelet.sock does not exist", "Mount the host's folder"},
+		{"a file for a kubelet", world{}, []string{"-k", "--pod-resources-kubelet-socket=/var/lib/kubelet/pod-resources/not-a-socket"},
+			"fail kubelet: /var/lib/kubelet/pod-resources/not-a-socket is no socket", "Mount the folder"},
+		{"a pod without its node's name", world{}, []string{"-k"},
+			"warn node name: NODE_NAME is not set", "spec.nodeName"},
+		{"a port in use", world{bind: syscall.EADDRINUSE}, nil,
+			"fail port: :9400 is in use", "--address"},
+		{"a port below 1024", world{bind: syscall.EACCES}, []string{"-a=:80"},
+			"fail port: :80: permission denied", "CAP_NET_BIND_SERVICE"},
+		{"an address of another machine", world{bind: syscall.EADDRNOTAVAIL}, []string{"-a=192.0.2.1:1"},
+			"fail port: listen tcp: bind: cannot assign requested address", "--address of this machine"},
+		{"sockets of systemd", world{env: map[string]string{"LISTEN_FDS": "1"}}, []string{"--web-systemd-socket"},
+			"ok port: systemd hands over the sockets", ""},
+		{"sockets of systemd, started by hand", world{}, []string{"--web-systemd-socket"},
+			"warn port: LISTEN_FDS is not set", "socket unit"},
+		{"no web configuration", world{}, []string{"--web-config-file=/none.yaml"},
+			"fail web config: open /none.yaml: file does not exist", "Mount the file"},
+		{"no counters file", world{}, []string{"-f=/none.csv"},
+			"fail counters: open /none.csv: file does not exist", "--collectors"},
+		{"a counters file without use", world{own: map[string]string{"/a.csv": "x\n"}}, []string{"-f=/a.csv"},
+			"fail counters: /a.csv has no usable line", "dcgm-exporter check"},
+		{"a counters file with a slip", world{own: map[string]string{"/a.csv": "x\nDCGM_FI_DEV_GPU_TEMP,gauge,T\n"}}, []string{"-f=/a.csv"},
+			"warn counters: /a.csv asks for 1 metric, and 1 line cannot be used", "dcgm-exporter check"},
+		{"no source", world{open: commandtest.Refuse(fmt.Errorf("%w: no driver", gpu.ErrUnavailable))}, nil,
+			"fail source: unavailable: no driver", "picks the GPU up"},
+		{"a source of another version", world{open: commandtest.Refuse(fmt.Errorf("%w: 4.7 here, 4.5 there", gpu.ErrVersion))}, nil,
+			"fail source: version mismatch: 4.7 here, 4.5 there", "same version"},
+		{"a source that may not be used", world{open: commandtest.Refuse(gpu.ErrPermission)}, nil,
+			"fail source: no permission", "access"},
+		{"a source that is silent", world{open: commandtest.Refuse(gpu.ErrTimeout)}, nil,
+			"fail source: timeout", "XIDs"},
+		{"a source that fails in its own way", world{open: commandtest.Refuse(errors.New("strange"))}, nil,
+			"fail source: strange", "Mend"},
+		{"a setting without effect", world{}, []string{"--disable-startup-validate"},
+			"warn setting: --disable-startup-validate has no effect: the exporter starts without a driver, and says what is missing.", ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			files := healthy()
+			for path, text := range tt.world.files {
+				if files[path] = text; text == "-" {
+					delete(files, path)
+				}
+			}
+			m := machine(t, files)
+			if tt.world.dial != nil {
+				m.Dial = tt.world.dial
+			}
+			if tt.world.bind != nil {
+				m.Listen = listenError(tt.world.bind)
+			}
+			open := tt.world.open
+			if open == nil {
+				open = commandtest.Simulate
+			}
+			rows := examine(t, &commandtest.World{Env: tt.world.env, Files: tt.world.own}, m, open, tt.args...)
+			for _, r := range rows {
+				row := fmt.Sprintf("%s %s: %s", r.State, r.Check, strings.ReplaceAll(r.Found, m.Root, ""))
+				if (tt.want == "" || row == tt.want) && strings.Contains(r.Advice, tt.advice) && (tt.advice != "") == (r.Advice != "") {
+					return
+				}
+			}
+			t.Errorf("no row %q with the advice %q:\n%s", tt.want, tt.advice, strings.Join(states(rows), "\n"))
+		})
+	}
+}
+
+// TestAdvice holds that whatever is not right comes with something to do, and
+// what is right with nothing; only what a missing driver brings along is
+// spared its own advice.
+func TestAdvice(t *testing.T) {
+	m := machine(t, nil)
+	rows := examine(t, &commandtest.World{}, m, commandtest.Refuse(gpu.ErrUnavailable), "--kubernetes=false")
+	want := map[string]bool{"driver": true, "device files": false, "NVML": false, "DCGM": true, "source": true}
+	for _, r := range rows {
+		advised, ok := want[r.Check]
+		if !ok {
+			advised = r.State != doctor.OK
+		} else if r.State == doctor.OK {
+			t.Errorf("%s is ok on an empty machine", r.Check)
+		}
+		if advised != (r.Advice != "") {
+			t.Errorf("%s %s: advice %q", r.State, r.Check, r.Advice)
+		}
+	}
+}
+
+func TestSocketOfAnEngine(t *testing.T) {
+	m := machine(t, healthy())
+	socket := filepath.Join(m.Root, "/run/dcgm.sock")
+	m.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+		return nil, &net.OpError{Op: "dial", Net: network, Err: os.NewSyscallError("connect", syscall.EACCES)}
+	}
+	rows := examine(t, &commandtest.World{}, m, commandtest.Simulate, "-r=unix:///run/dcgm.sock")
+	expect(t, rows, "host engine", doctor.Fail, "the right to use the socket")
+
+	m.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+		return nil, &net.OpError{Op: "dial", Net: network, Err: &fs.PathError{Op: "connect", Path: address, Err: syscall.ENOENT}}
+	}
+	rows = examine(t, &commandtest.World{}, m, commandtest.Simulate, "-r=unix:///run/dcgm.sock")
+	expect(t, rows, "host engine", doctor.Fail, "--domain-socket")
+
+	m.Dial = answers("unix " + socket)
+	rows = examine(t, &commandtest.World{}, m, commandtest.Simulate, "-r=unix:///run/dcgm.sock")
+	expect(t, rows, "host engine", doctor.OK, "")
+}
+
+func expect(t *testing.T, rows []doctor.Row, check string, state doctor.State, advice string) {
+	t.Helper()
+	for _, r := range rows {
+		if r.Check == check {
+			if r.State != state || !strings.Contains(r.Advice, advice) {
+				t.Errorf("%s %s: %s (%s), want %s with the advice %q", r.State, r.Check, r.Found, r.Advice, state, advice)
+			}
+			return
+		}
+	}
+	t.Errorf("no row %q", check)
+}
+
+// TestSimulatedNodeNeedsNothing holds that a simulation is not told to install
+// a driver.
+func TestSimulatedNodeNeedsNothing(t *testing.T) {
+	for _, r := range examine(t, &commandtest.World{}, machine(t, nil), commandtest.Simulate, "--source=sim") {
+		if r.State != doctor.OK {
+			t.Errorf("%s %s: %s", r.State, r.Check, r.Found)
+		}
+	}
+}
+
+// TestPortOfARunningExporter holds that the exporter beside which the doctor
+// runs is not in its own way, and that another server is.
+func TestPortOfARunningExporter(t *testing.T) {
+	for _, tt := range []struct {
+		header string
+		want   doctor.State
+	}{{"X-Registry-Available", doctor.OK}, {"X-Other", doctor.Fail}} {
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/health" {
+				w.Header().Set(tt.header, "true")
+			}
+		}))
+		m := machine(t, healthy())
+		m.Listen = listenError(syscall.EADDRINUSE)
+		m.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+			if address != "localhost:9400" {
+				return nil, syscall.ECONNREFUSED
+			}
+			var d net.Dialer
+			return d.DialContext(ctx, network, srv.Listener.Addr().String())
+		}
+		p := (&commandtest.World{}).Process()
+		cfg, err := config.Parse(nil, p.Env, p.ReadFile)
+		if err != nil {
+			t.Fatal(err)
+		}
+		open := commandtest.Refuse(gpu.ErrUnavailable)
+		rows := doctor.Command{Process: p, Machine: m, Open: open}.Rows(t.Context(), cfg)
+		srv.Close()
+		expect(t, rows, "port", tt.want, "")
+	}
+}
+
+func TestRun(t *testing.T) {
+	for _, tt := range []struct {
+		args []string
+		open command.Opener
+		code int
+		out  string // a part
+	}{
+		{[]string{"--source=sim"}, commandtest.Simulate, command.OK, "ok    source          sim opened: 8 GPUs, driver 570.124.06\n"},
+		{[]string{"--source=sim"}, commandtest.Refuse(gpu.ErrLost), command.Faulty, "fail  source          lost\n                      > Mend what fails above.\n"},
+		{[]string{"--help"}, nil, command.OK, "Usage: dcgm-exporter doctor"},
+		{[]string{"--source=x"}, nil, command.Unable, "expected auto, dcgm, nvml or sim"},
+		{[]string{"x"}, nil, command.Unable, `unexpected argument "x"`},
+	} {
+		w := &commandtest.World{}
+		m := machine(t, nil)
+		synctest.Test(t, func(t *testing.T) {
+			c := doctor.Command{Process: w.Process(tt.args...), Machine: m, Open: tt.open}
+			if code := c.Run(t.Context()); code != tt.code {
+				t.Errorf("%q: code %d, want %d", tt.args, code, tt.code)
+			}
+		})
+		if said := w.Out.String() + w.Err.String(); !strings.Contains(said, tt.out) {
+			t.Errorf("%q: %q lacks %q", tt.args, said, tt.out)
+		}
+	}
+}

@@ -1,0 +1,79 @@
+package fields_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/command"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/command/commandtest"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/command/fields"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+)
+
+func TestFields(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		args []string
+		code int
+		want []string // how each line begins, with single blanks
+	}{
+		{"words in any order and case", []string{"INSTANT", "power_usage"}, command.OK, []string{
+			"NAME ID UNIT TYPE OF CURRENT WHAT",
+			"DCGM_FI_DEV_POWER_USAGE_INSTANT 157 watts gauge GPU DCGM_FI_DEV_BOARD_POWER_RAW_WATTS ",
+		}},
+		{"a name of 4.9", []string{"dcgm_fi_system_driver_version"}, command.OK, []string{
+			"NAME ID UNIT TYPE OF CURRENT WHAT",
+			"DCGM_FI_DRIVER_VERSION 1 - label node DCGM_FI_SYSTEM_DRIVER_VERSION ",
+		}},
+		{"a counter", []string{"DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"}, command.OK, []string{
+			"NAME ID UNIT TYPE OF CURRENT WHAT",
+			"DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION 156 mJ counter GPU ",
+		}},
+		{"nothing, and something near", []string{"DCGM_FI_DEV_GPU_TMP"}, command.Faulty, []string{`no field has "DCGM_FI_DEV_GPU_TMP"; did you mean DCGM_FI_DEV_GPU_TEMP?`}},
+		{"nothing", []string{"temperature", "of", "the", "moon"}, command.Faulty, []string{`no field has "temperature of the moon"`}},
+		{"flag", []string{"--all"}, command.Unable, []string{"dcgm-exporter fields: unknown flag --all: fields takes words alone"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := &commandtest.World{}
+			if code := (fields.Command{Process: w.Process(tt.args...)}).Run(); code != tt.code {
+				t.Errorf("code %d, want %d", code, tt.code)
+			}
+			lines := strings.Split(strings.TrimSpace(w.Out.String()+w.Err.String()), "\n")
+			if len(lines) != len(tt.want) {
+				t.Fatalf("%d lines, want %d:\n%s", len(lines), len(tt.want), strings.Join(lines, "\n"))
+			}
+			for i, line := range lines {
+				if line = strings.Join(strings.Fields(line), " "); !strings.HasPrefix(line, tt.want[i]) {
+					t.Errorf("line %d is %q, want %q", i, line, tt.want[i])
+				}
+			}
+		})
+	}
+}
+
+// TestWholeCatalogue holds that every field has a row with every column.
+func TestWholeCatalogue(t *testing.T) {
+	w := &commandtest.World{}
+	if code := (fields.Command{Process: w.Process()}).Run(); code != command.OK {
+		t.Fatalf("code %d", code)
+	}
+	lines := strings.Split(strings.TrimSpace(w.Out.String()), "\n")
+	if want := 1 + len(counters.Search()); len(lines) != want {
+		t.Errorf("%d lines, want %d", len(lines), want)
+	}
+	for _, line := range lines {
+		if len(strings.Fields(line)) < 7 {
+			t.Errorf("a column is empty: %q", line)
+		}
+	}
+	if !strings.Contains(w.Out.String(), "cannot be exported") {
+		t.Error("no field is told not to be exportable")
+	}
+}
+
+func TestHelp(t *testing.T) {
+	w := &commandtest.World{}
+	if code := (fields.Command{Process: w.Process("--help")}).Run(); code != command.OK || w.Out.String() != fields.Usage {
+		t.Errorf("code %d, output %q", code, &w.Out)
+	}
+}

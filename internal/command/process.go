@@ -1,0 +1,62 @@
+package command
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/app"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// An Opener makes the source that a configuration names. It is the one that
+// the exporter itself uses.
+type Opener func(context.Context, *config.Config, *gpu.Plan) (app.Chosen, error)
+
+// The exit codes of the subcommands.
+const (
+	OK     = 0 // nothing to mend
+	Faulty = 1 // something to mend was found, and told
+	Unable = 2 // the command could not do its work, for instance a bad flag
+)
+
+// A Process is what a subcommand gets from the process that it runs in.
+type Process struct {
+	Args     []string                     // behind the subcommand's name
+	Env      func(string) (string, bool)  // as os.LookupEnv
+	ReadFile func(string) ([]byte, error) // as os.ReadFile
+	In       io.Reader
+	Out      io.Writer // results
+	Err      io.Writer // why the command could not do its work
+}
+
+// Fail prints why the command could not do its work.
+func (p Process) Fail(command string, err error) int {
+	fmt.Fprintf(p.Err, "dcgm-exporter %s: %v\n", command, err)
+	return Unable
+}
+
+// Config reads the exporter's flags, variables and file. A nil Config means
+// that there is nothing left to do but to return the code: the usage was asked
+// for, or a setting is wrong.
+func (p Process) Config(command, usage string) (cfg *config.Config, operands []string, code int) {
+	cfg, operands, err := config.ParseOperands(p.Args, p.Env, p.ReadFile)
+	switch {
+	case err != nil:
+		return nil, nil, p.Fail(command, err)
+	case cfg.Show != config.ShowNothing:
+		fmt.Fprint(p.Out, usage)
+		return nil, nil, OK
+	}
+	return cfg, operands, OK
+}
+
+// Settings is Config for a subcommand that takes no operands.
+func (p Process) Settings(command, usage string) (cfg *config.Config, code int) {
+	cfg, operands, code := p.Config(command, usage)
+	if cfg != nil && len(operands) > 0 {
+		return nil, p.Fail(command, fmt.Errorf("unexpected argument %q", operands[0]))
+	}
+	return cfg, code
+}

@@ -1,0 +1,269 @@
+package record
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/app"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/command"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
+)
+
+const name = "record"
+
+// Usage is the text of "record --help".
+const Usage = `Usage: dcgm-exporter record [--out FILE] [--samples N | --for DURATION] [--only-configured] [--unmasked] [flags]
+
+Reads every field that this machine serves a few times, and writes what it found
+to a file that can be played elsewhere: --source=sim --sim-node=FILE. Attach it
+to a bug report. UUIDs, serial numbers, names of hosts, pods and jobs, process
+ids and texts that are not known to be harmless are replaced by made-up ones.
+
+  --out FILE          where to write; compressed if it ends in .gz; "-" is the
+                      standard output (default dcgm-exporter-recording.json.gz)
+  --samples N         how often to read (default 6)
+  --for DURATION      how long to read, instead of --samples
+  --only-configured   read only the fields of the counters file, not all
+  --unmasked          keep names and numbers as they are
+
+The other flags are those of the exporter itself (dcgm-exporter --help). Reads
+are 5 s apart, or --collect-interval if that is shorter.
+
+Exit code: 0 recorded; 1 not, or less than was asked for, and the message says
+why; 2 a wrong setting.
+`
+
+// The defaults.
+const (
+	defaultOut     = "dcgm-exporter-recording.json.gz"
+	defaultSamples = 6
+	maxInterval    = 5 * time.Second
+	maxSamples     = 100000
+	defaultLimit   = 30 * time.Second
+)
+
+// A Command is the subcommand.
+type Command struct {
+	command.Process
+	// Open makes the source.
+	Open command.Opener
+	// WriteFile writes the recording; nil means a file that its owner alone
+	// can read.
+	WriteFile func(name string, data []byte) error
+	// Limit bounds the wait for one call of the driver; 0 means 30 s.
+	Limit time.Duration
+}
+
+// settings are the subcommand's own flags.
+type settings struct {
+	out            string
+	samples        int
+	span           time.Duration // of --for; 0 where it is not given
+	onlyConfigured bool
+	unmasked       bool
+}
+
+// Run records and returns the exit code.
+func (c Command) Run(ctx context.Context) int {
+	own, rest, err := split(c.Args)
+	if err != nil {
+		return c.Fail(name, err)
+	}
+	c.Args = rest
+	cfg, code := c.Settings(name, Usage)
+	if cfg == nil {
+		return code
+	}
+	interval := min(cfg.Collection.Interval, maxInterval)
+	if own.span > 0 {
+		own.samples = int(min(own.span/interval, maxSamples-1)) + 1
+	}
+	plan, err := c.plan(ctx, cfg, own, interval)
+	if err != nil {
+		return c.Fail(name, err)
+	}
+	source, err := c.Open(ctx, cfg, plan)
+	if err != nil {
+		return c.Fail(name, err)
+	}
+	for _, notice := range cfg.Notices {
+		fmt.Fprintln(c.Err, notice)
+	}
+	rec, failed := c.record(ctx, source, plan, own.samples)
+	if rec == nil {
+		fmt.Fprintf(c.Err, "dcgm-exporter record: nothing was recorded: %v\n", failed)
+		return command.Faulty
+	}
+	if !own.unmasked {
+		mask(rec)
+	}
+	size, err := c.write(own.out, rec)
+	if err != nil {
+		fmt.Fprintf(c.Err, "dcgm-exporter record: %v\n", err)
+		return command.Faulty
+	}
+	fmt.Fprintln(c.Err, summary(rec, own.out, size))
+	if failed != nil {
+		fmt.Fprintf(c.Err, "dcgm-exporter record: %d of %d reads, then: %v\n", len(rec.Reads), own.samples, failed)
+		return command.Faulty
+	}
+	return command.OK
+}
+
+// split takes the subcommand's own flags out of the command line.
+func split(args []string) (settings, []string, error) {
+	own := settings{out: defaultOut}
+	var rest []string
+	for len(args) > 0 {
+		arg := args[0]
+		args = args[1:]
+		flag, value, has := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(arg, "-"), "-"), "=")
+		isFlag := strings.HasPrefix(arg, "-")
+		switch {
+		case arg == "--":
+			return own, append(append(rest, arg), args...), nil
+		case isFlag && slices.Contains([]string{"only-configured", "unmasked"}, flag):
+			on := true
+			if has {
+				var err error
+				if on, err = strconv.ParseBool(value); err != nil {
+					return own, nil, fmt.Errorf("--%s %q: expected true or false", flag, value)
+				}
+			}
+			if flag == "unmasked" {
+				own.unmasked = on
+			} else {
+				own.onlyConfigured = on
+			}
+		case isFlag && slices.Contains([]string{"out", "samples", "for"}, flag):
+			if !has {
+				if len(args) == 0 {
+					return own, nil, fmt.Errorf("--%s needs a value", flag)
+				}
+				value, args = args[0], args[1:]
+			}
+			if err := own.set(flag, value); err != nil {
+				return own, nil, err
+			}
+		default:
+			rest = append(rest, arg)
+		}
+	}
+	if own.samples > 0 && own.span > 0 {
+		return own, nil, errors.New("--samples and --for: expected one of them")
+	}
+	if own.samples == 0 {
+		own.samples = defaultSamples
+	}
+	return own, rest, nil
+}
+
+func (s *settings) set(flag, value string) error {
+	var err error
+	switch flag {
+	case "out":
+		if s.out = value; value == "" {
+			return errors.New(`--out "": expected a file name, or - for the standard output`)
+		}
+	case "samples":
+		if s.samples, err = strconv.Atoi(value); err != nil || s.samples < 1 || s.samples > maxSamples {
+			return fmt.Errorf("--samples %q: expected a number from 1 to %d", value, maxSamples)
+		}
+	case "for":
+		if s.span, err = time.ParseDuration(value); err != nil || s.span <= 0 {
+			return fmt.Errorf("--for %q: expected a duration such as 90s or 5m", value)
+		}
+	}
+	return nil
+}
+
+// plan asks for every field of the catalogue, at every level at which a
+// counters file could ask for it, or for what is configured.
+func (c Command) plan(ctx context.Context, cfg *config.Config, own settings, interval time.Duration) (*gpu.Plan, error) {
+	var plan *gpu.Plan
+	if own.onlyConfigured {
+		asked, err := app.Ask(ctx, cfg, c.ReadFile)
+		if err != nil {
+			return nil, fmt.Errorf("counters file: %w", err)
+		}
+		if plan, err = asked.Plan(cfg, interval); err != nil {
+			return nil, err
+		}
+	} else {
+		var requests []counters.Request
+		for e := range counters.All() {
+			if !e.Exportable() || e.BaseOf != 0 {
+				continue
+			}
+			for _, typ := range []gpu.MetricType{gpu.MetricGauge, gpu.MetricLabel} {
+				if r, err := counters.NewRequest(e.Classic, typ, e.Help); err == nil {
+					requests = append(requests, r)
+				}
+			}
+		}
+		plan = counters.NewPlan(requests, counters.PlanOptions{
+			Interval: interval, Devices: cfg.Devices.GPUs, Switches: cfg.Devices.Switches, CPUs: cfg.Devices.CPUs,
+		})
+	}
+	if len(plan.Fields) == 0 {
+		return nil, fmt.Errorf("counters file: %w", counters.ErrNoCounters)
+	}
+	plan.Health, plan.Peers, plan.Placement = true, true, true
+	return plan, nil
+}
+
+// write writes the recording and returns its size in bytes.
+func (c Command) write(out string, rec *sim.Recording) (int, error) {
+	var b bytes.Buffer
+	var err error
+	if strings.HasSuffix(out, ".gz") {
+		z := gzip.NewWriter(&b)
+		err = errors.Join(rec.Write(z), z.Close())
+	} else {
+		err = rec.Write(&b)
+	}
+	if err != nil {
+		return 0, err
+	}
+	switch {
+	case out == "-":
+		_, err = io.Copy(c.Out, bytes.NewReader(b.Bytes()))
+	case c.WriteFile != nil:
+		err = c.WriteFile(out, b.Bytes())
+	default:
+		err = os.WriteFile(filepath.Clean(out), b.Bytes(), 0o600)
+	}
+	return b.Len(), err
+}
+
+// summary says in a line what was recorded.
+func summary(rec *sim.Recording, out string, size int) string {
+	served := map[int]bool{}
+	for i := range rec.Reads {
+		for _, s := range rec.Reads[i].Batch.Samples {
+			served[s.Field] = true
+		}
+	}
+	if out == "-" {
+		out = "standard output"
+	}
+	how := "masked"
+	if !rec.Masked {
+		how = "not masked"
+	}
+	return fmt.Sprintf("Recorded %d reads of %d entities of source %s, %d of %d fields with values, in %s (%d kB, %s).",
+		len(rec.Reads), len(rec.Topology.Devices), rec.Topology.Source, len(served), len(rec.Fields), out, (size+999)/1000, how)
+}

@@ -1,0 +1,129 @@
+package topo_test
+
+import (
+	"context"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/app"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/command"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/command/commandtest"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/command/topo"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// The nodes have NVLink through switches and by bridges, PCIe switches and
+// sockets, superchips, and a single GPU.
+func TestMatrix(t *testing.T) {
+	for _, node := range []string{"h100x8", "a100-mig", "mixed", "grace-hopper", "single"} {
+		t.Run(node, func(t *testing.T) {
+			w := &commandtest.World{}
+			c := topo.Command{Process: w.Process("--source=sim", "--sim-node="+node), Open: commandtest.Simulate}
+			if code := c.Run(t.Context()); code != command.OK {
+				t.Fatalf("code %d: %s", code, &w.Err)
+			}
+			golden := filepath.Join("testdata", node+".txt")
+			if *update {
+				if err := os.WriteFile(golden, w.Out.Bytes(), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), w.Out.String()); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestSelectedGPUs(t *testing.T) {
+	w := &commandtest.World{}
+	c := topo.Command{Process: w.Process("--source=sim", "--sim-node=t4", "--devices=g:1,3"), Open: commandtest.Simulate}
+	if code := c.Run(t.Context()); code != command.OK {
+		t.Fatalf("code %d: %s", code, &w.Err)
+	}
+	lines := strings.Split(w.Out.String(), "\n")
+	for i, want := range []string{"GPU1 GPU3 CPU Affinity NUMA Affinity", "GPU1 X SYS 0-63 0", "GPU3 SYS X 64-127 1"} {
+		if got := strings.Join(strings.Fields(lines[i]), " "); got != want {
+			t.Errorf("line %d is %q, want %q", i, got, want)
+		}
+	}
+}
+
+// silent is a source that knows its GPUs and nothing of where they sit.
+type silent struct{ topology *gpu.Topology }
+
+func (s silent) Open(context.Context, *gpu.Plan) (collector.Session, error) { return s, nil }
+func (s silent) Topology() *gpu.Topology                                    { return s.topology }
+func (s silent) Done() <-chan struct{}                                      { return nil }
+func (s silent) Err() error                                                 { return nil }
+func (s silent) Close() error                                               { return nil }
+func (s silent) Read(_ context.Context, b *gpu.Batch) error {
+	for row := range s.topology.Devices {
+		b.Add(row, 0, gpu.Int(40), time.Now())
+	}
+	return nil
+}
+
+func TestWhatTheSourceDoesNotTell(t *testing.T) {
+	device := func(id uint32, place *gpu.Place) gpu.Device {
+		return gpu.Device{Entity: gpu.Entity{Kind: gpu.KindGPU, ID: id}, GPU: id, Place: place}
+	}
+	topology := gpu.NewTopology([]gpu.Device{
+		device(0, &gpu.Place{NUMANode: -1, CPUs: "0-7"}), device(1, nil), device(2, &gpu.Place{NUMANode: 3}),
+	})
+	topology.Pairs = []gpu.Pair{{A: 0, B: 1, Path: gpu.PathSwitches}, {A: 0, B: 2}}
+	run := func(topology *gpu.Topology) (int, *commandtest.World) {
+		w := &commandtest.World{}
+		open := func(context.Context, *config.Config, *gpu.Plan) (app.Chosen, error) {
+			return app.Chosen{Source: silent{topology}}, nil
+		}
+		return topo.Command{Process: w.Process("--source=sim"), Open: open}.Run(t.Context()), w
+	}
+	code, w := run(topology)
+	want := []string{"GPU0 GPU1 GPU2 CPU Affinity NUMA Affinity", "GPU0 X PXB N/A 0-7 N/A", "GPU1 PXB X N/A N/A N/A", "GPU2 N/A N/A X N/A 3"}
+	lines := strings.Split(w.Out.String(), "\n")
+	for i := range want {
+		if got := strings.Join(strings.Fields(lines[i]), " "); got != want[i] || code != command.OK {
+			t.Errorf("code %d, line %d is %q, want %q", code, i, got, want[i])
+		}
+	}
+	code, w = run(gpu.NewTopology(nil))
+	if want := "dcgm-exporter topo: unavailable: the source has no GPU that --devices selects\n"; code != command.Unable || w.Err.String() != want {
+		t.Errorf("code %d: %q", code, &w.Err)
+	}
+}
+
+func TestUsage(t *testing.T) {
+	for _, tt := range []struct {
+		args     []string
+		open     command.Opener
+		code     int
+		out, log string
+	}{
+		{[]string{"--help"}, commandtest.Simulate, command.OK, topo.Usage, ""},
+		{[]string{"more"}, commandtest.Simulate, command.Unable, "", "dcgm-exporter topo: unexpected argument \"more\"\n"},
+		{nil, commandtest.Refuse(gpu.ErrUnavailable), command.Unable, "", "dcgm-exporter topo: unavailable\n"},
+	} {
+		w := &commandtest.World{}
+		if code := (topo.Command{Process: w.Process(tt.args...), Open: tt.open}).Run(t.Context()); code != tt.code {
+			t.Errorf("%q: code %d", tt.args, code)
+		}
+		if d := cmp.Diff([2]string{tt.out, tt.log}, [2]string{w.Out.String(), w.Err.String()}); d != "" {
+			t.Errorf("%q: %s", tt.args, d)
+		}
+	}
+}

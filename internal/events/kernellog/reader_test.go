@@ -1,0 +1,356 @@
+package kernellog_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/events/kernellog"
+)
+
+// device is a log that a test writes. Records of old are there when it is
+// opened; a nil one stands for records that were overwritten.
+type device struct {
+	old    [][]byte
+	live   chan []byte
+	closed chan struct{}
+}
+
+func newDevice(old ...[]byte) *device {
+	return &device{old: old, live: make(chan []byte, 10000), closed: make(chan struct{})}
+}
+
+func (d *device) Seek(_ int64, whence int) (int64, error) {
+	if whence == io.SeekEnd {
+		d.old = nil
+	}
+	return 0, nil
+}
+
+func (d *device) Read(b []byte) (int, error) {
+	var record []byte
+	if len(d.old) > 0 {
+		record, d.old = d.old[0], d.old[1:]
+	} else {
+		select {
+		case record = <-d.live:
+		case <-d.closed:
+			return 0, os.ErrClosed
+		}
+	}
+	if record == nil {
+		return 0, syscall.EPIPE
+	}
+	return copy(b, record), nil
+}
+
+func (d *device) Close() error { close(d.closed); return nil }
+
+// record is one of the kernel's about an XID, or about something else for 0.
+func record(sequence int, up time.Duration, xid int) []byte {
+	if xid == 0 {
+		return fmt.Appendf(nil, "6,%d,%d,-;usb 1-1: new device", sequence, up.Microseconds())
+	}
+	return fmt.Appendf(nil, "4,%d,%d,-;NVRM: Xid (PCI:0000:1b:00): %d, pid=7, name=x", sequence, up.Microseconds(), xid)
+}
+
+// rig is a Reader that runs until the test ends.
+type rig struct {
+	reader *kernellog.Reader
+	reg    *prometheus.Registry
+	log    strings.Builder
+	start  time.Time
+}
+
+// run runs a Reader of boot "now", which was an hour ago.
+func run(t *testing.T, after kernellog.Position, open func() (kernellog.Device, error)) *rig {
+	r := &rig{reg: prometheus.NewRegistry(), start: time.Now()}
+	r.reader = kernellog.New(kernellog.Options{
+		Path: "/dev/kmsg", After: after, Registerer: r.reg, Log: slog.New(slog.NewTextHandler(&r.log, nil)),
+		Open: open, Boot: func() (string, error) { return "now", nil },
+		Uptime: func() (time.Duration, error) { return time.Hour + time.Since(r.start), nil },
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { r.reader.Run(ctx); close(done) }()
+	t.Cleanup(func() { cancel(); <-done })
+	synctest.Wait()
+	return r
+}
+
+func of(d *device) func() (kernellog.Device, error) {
+	return func() (kernellog.Device, error) { return d, nil }
+}
+
+// drain returns the XIDs as "code@seconds since the start", and the position.
+func (r *rig) drain() (list []string, position string) {
+	synctest.Wait()
+	xids, position := r.reader.Drain(nil)
+	for _, x := range xids {
+		list = append(list, fmt.Sprintf("%d@%v", x.Code, time.Unix(0, x.Time).Sub(r.start)))
+	}
+	return list, position
+}
+
+func (r *rig) expect(t *testing.T, position string, want ...string) {
+	t.Helper()
+	got, at := r.drain()
+	if diff := cmp.Diff(want, got); diff != "" || at != position {
+		t.Errorf("position %q, want %q (-want +got)\n%s", at, position, diff)
+	}
+}
+
+func (r *rig) series(t *testing.T, name string, want ...string) {
+	t.Helper()
+	families, err := r.reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, f := range families {
+		for _, m := range f.Metric {
+			if f.GetName() == name {
+				what := ""
+				for _, l := range m.Label {
+					what += l.GetValue() + " "
+				}
+				got = append(got, fmt.Sprint(what, m.GetGauge().GetValue()+m.GetCounter().GetValue()))
+			}
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s (-want +got)\n%s", name, diff)
+	}
+}
+
+func TestWhereItStarts(t *testing.T) {
+	old := [][]byte{record(5, 10*time.Second, 31), record(6, time.Hour-time.Second, 13)}
+	for name, test := range map[string]struct {
+		after kernellog.Position
+		want  []string
+	}{
+		"at the end":                  {kernellog.Position{}, []string{"79@20s"}},
+		"where it stopped":            {kernellog.Position{Boot: "now", Next: 6}, []string{"13@-1s", "79@20s"}},
+		"at the beginning of a boot":  {kernellog.Position{Boot: "earlier", Next: 900}, []string{"31@-59m50s", "13@-1s", "79@20s"}},
+		"after what it has read":      {kernellog.Position{Boot: "now", Next: 7}, []string{"79@20s"}},
+		"before what it still can be": {kernellog.Position{Boot: "now", Next: 2}, []string{"31@-59m50s", "13@-1s", "79@20s"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := newDevice(old...)
+				r := run(t, test.after, of(d))
+				time.Sleep(20 * time.Second)
+				// The records' clock is 7 s behind by now; it is the reading that dates.
+				d.live <- record(7, time.Hour+13*time.Second, 79)
+				r.expect(t, "now/8", test.want...)
+				r.expect(t, "now/8") // once
+				d.live <- record(8, time.Hour+14*time.Second, 0)
+				r.expect(t, "now/9")
+			})
+		})
+	}
+}
+
+func TestNothingIsTakenFromOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDevice()
+		r := run(t, kernellog.Position{}, of(d))
+		time.Sleep(time.Second)
+		d.live <- []byte("12,1,5,-;NVRM: Xid (PCI:0000:1b:00): 79, from user space")
+		d.live <- []byte("4,2,5,-;another driver\n TEXT=NVRM: Xid (PCI:0000:1b:00): 79, in a field")
+		d.live <- []byte("garbage")
+		r.expect(t, "now/3")
+	})
+}
+
+func TestLossesAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDevice(nil, record(10, time.Minute, 31))
+		r := run(t, kernellog.Position{Boot: "now", Next: 4}, of(d))
+		d.live <- nil
+		d.live <- record(13, time.Minute, 0)
+		r.expect(t, "now/14", "31@-59m0s")
+		r.series(t, "dcgm_exporter_kernel_log_lost_total", "records 8", "xids 0")
+		for i := range 5000 { // nobody takes them
+			d.live <- record(14+i, time.Hour, 31)
+		}
+		if got, at := r.drain(); len(got) != 4096 || at != "now/5014" {
+			t.Errorf("%d XIDs, position %s", len(got), at)
+		}
+		r.series(t, "dcgm_exporter_kernel_log_lost_total", "records 8", "xids 904")
+	})
+}
+
+// The process of an XID is looked up when its line is read, since it ends soon,
+// and not for a line of long ago, since ids come again.
+func TestProcessesAreLookedUpAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDevice(record(1, 59*time.Minute, 31), record(2, time.Hour-5*time.Second, 32))
+		r := kernellog.New(kernellog.Options{
+			Registerer: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler), After: kernellog.Position{Boot: "earlier"},
+			Open: of(d), Boot: func() (string, error) { return "now", nil }, Uptime: func() (time.Duration, error) { return time.Hour, nil },
+			PodOf: func(pid uint32) (string, error) {
+				if pid == 8 {
+					return "not to be used", errors.New("another namespace")
+				}
+				return fmt.Sprint("pod of ", pid), nil
+			},
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { r.Run(ctx); close(done) }()
+		time.Sleep(time.Minute)
+		for i, process := range []string{"pid=7", "pid=8", "pid='<unknown>'"} {
+			d.live <- fmt.Appendf(nil, "4,%d,%d,-;NVRM: Xid (PCI:0000:1b:00): %d, %s", 3+i, (time.Hour + time.Minute).Microseconds(), 43+i, process)
+		}
+		synctest.Wait()
+		got := map[int64]string{}
+		xids, _ := r.Drain(nil)
+		for _, x := range xids {
+			got[x.Code] = x.PodUID
+		}
+		if diff := cmp.Diff(map[int64]string{31: "", 32: "pod of 7", 43: "pod of 7", 44: "", 45: ""}, got); diff != "" {
+			t.Errorf("(-want +got)\n%s", diff)
+		}
+		cancel()
+		<-done
+	})
+}
+
+// A log that comes late, goes and comes back is told once each time, and read
+// on from where it was.
+func TestLogComesAndGoes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var present atomic.Pointer[device]
+		r := run(t, kernellog.Position{}, func() (kernellog.Device, error) {
+			if d := present.Load(); d != nil {
+				return d, nil
+			}
+			return nil, errors.New("not there")
+		})
+		time.Sleep(5 * time.Minute)
+		synctest.Wait()
+		up := func(want bool) {
+			t.Helper()
+			value := map[bool]string{false: "0", true: "1"}[want]
+			if r.series(t, "dcgm_exporter_kernel_log_up", value); r.reader.Current() != want {
+				t.Errorf("current: %v", !want)
+			}
+		}
+		up(false)
+		first := newDevice()
+		present.Store(first)
+		time.Sleep(time.Minute)
+		first.live <- record(3, time.Hour+6*time.Minute, 79)
+		r.expect(t, "now/4", "79@6m0s")
+		up(true)
+		present.Store(newDevice(record(3, time.Hour+6*time.Minute, 79), record(4, time.Hour+7*time.Minute, 48)))
+		time.Sleep(time.Minute + 10*time.Second)
+		first.live <- []byte{} // its end
+		synctest.Wait()
+		up(false)
+		time.Sleep(time.Minute)
+		up(true)
+		r.expect(t, "now/5", "48@7m0s")
+		if n, m := strings.Count(r.log.String(), "level=WARN"), strings.Count(r.log.String(), "level=INFO"); n != 2 || m != 2 {
+			t.Errorf("told %d and %d times:\n%s", n, m, r.log.String())
+		}
+	})
+}
+
+// What is not the kernel's log is not read.
+func TestUnsuitablePaths(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "kern.log")
+	if err := os.WriteFile(file, record(1, 0, 79), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, path := range map[string]string{"a file": file, "nothing": file + ".none", "another device": os.DevNull} {
+		t.Run(name, func(t *testing.T) {
+			reg, told := prometheus.NewRegistry(), make(chan string, 1)
+			r := kernellog.New(kernellog.Options{
+				Path: path, Registerer: reg, After: kernellog.Position{Boot: "x"},
+				Log: slog.New(slog.NewTextHandler(tell(told), nil)),
+			})
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan struct{})
+			go func() { r.Run(ctx); close(done) }()
+			if line := <-told; !strings.Contains(line, "cannot be read") || !strings.Contains(line, path) {
+				t.Errorf("told: %s", line)
+			}
+			cancel()
+			<-done
+			if got, _ := r.Drain(nil); len(got) > 0 {
+				t.Errorf("XIDs: %v", got)
+			}
+			want := "# HELP dcgm_exporter_kernel_log_up Whether the kernel's log is read for XIDs.\n# TYPE dcgm_exporter_kernel_log_up gauge\ndcgm_exporter_kernel_log_up 0\n"
+			if err := testutil.GatherAndCompare(reg, strings.NewReader(want), "dcgm_exporter_kernel_log_up"); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+type tell chan string
+
+func (c tell) Write(b []byte) (int, error) {
+	c <- string(b)
+	return len(b), nil
+}
+
+// needsLog skips a test that needs the machine's own log, and fails it where
+// REQUIRE_KERNEL_LOG is set.
+func needsLog(t *testing.T, reason string, err error) {
+	t.Helper()
+	if os.Getenv("REQUIRE_KERNEL_LOG") != "" {
+		t.Fatalf("%s: %v", reason, err)
+	}
+	t.Skipf("SKIP %s: %v", reason, err)
+}
+
+// The real device, where there is one that may be read.
+func TestMachinesOwnLog(t *testing.T) {
+	const path = "/dev/kmsg"
+	f, err := os.Open(path)
+	if err != nil {
+		needsLog(t, "kernel-log-absent", err)
+	}
+	b := make([]byte, 16<<10)
+	n, err := f.Read(b)
+	if closeErr := f.Close(); closeErr != nil {
+		t.Fatal(closeErr)
+	}
+	if err != nil {
+		needsLog(t, "kernel-log-unreadable", err)
+	}
+	if _, ok := kernellog.ParseRecord(b[:n]); !ok {
+		t.Errorf("its first record is not understood: %q", b[:n])
+	}
+	reg := prometheus.NewRegistry()
+	r := kernellog.New(kernellog.Options{Path: path, Registerer: reg, Log: slog.New(slog.DiscardHandler), After: kernellog.Position{Boot: "earlier"}})
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	done := make(chan struct{})
+	go func() { r.Run(ctx); close(done) }()
+	for at := ""; ctx.Err() == nil && kernellog.ParsePosition(at).Next == 0; {
+		_, at = r.Drain(nil)
+	}
+	cancel()
+	<-done // a blocked read ends with the context
+	if _, at := r.Drain(nil); kernellog.ParsePosition(at).Boot == "earlier" || kernellog.ParsePosition(at).Next == 0 {
+		t.Errorf("position %q", at)
+	}
+}

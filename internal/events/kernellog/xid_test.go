@@ -1,0 +1,121 @@
+package kernellog_test
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/events/kernellog"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+func TestParseXID(t *testing.T) {
+	const bus = "00000000:1B:00.0"
+	for line, want := range map[string]gpu.XID{
+		"NVRM: Xid (PCI:0000:1b:00): 79, pid=1234, name=python3, GPU has fallen off the bus.": {PCIBusID: bus, Code: 79, PID: 1234},
+		"NVRM: Xid (PCI:0000:1b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen":     {PCIBusID: bus, Code: 79},
+		"NVRM: Xid (PCI:0000:1b:00): 79, pid=<unknown>, name=<unknown>, GPU has fallen":       {PCIBusID: bus, Code: 79},
+		"NVRM: Xid (PCI:0000:1b:00): 31, pid='77', name=a,b, Ch 00000010":                     {PCIBusID: bus, Code: 31, PID: 77},
+		"NVRM: Xid (PCI:0000:1b:00): 43, pid=5, Ch 00000010":                                  {PCIBusID: bus, Code: 43, PID: 5},
+		"NVRM: Xid (PCI:0000:1b:00): 62, 0000(0000) 00000000 00000000":                        {PCIBusID: bus, Code: 62},
+		"NVRM: Xid (PCI:0000:1b:00 GPU-I:05): 13, pid=9, Graphics SM Warp Exception":          {PCIBusID: bus, Code: 13, PID: 9},
+		"NVRM: Xid (PCI:0018:01:00): 119, pid=1, name=x, Timeout after 6s of waiting":         {PCIBusID: "00000018:01:00.0", Code: 119, PID: 1},
+		"NVRM: Xid (PCI:00000000:1B:00.0): 48, An uncorrectable double bit error":             {PCIBusID: bus, Code: 48},
+		"NVRM: Xid (0000:1b:00): 31, Ch 00000010, engmask 00000101":                           {PCIBusID: bus, Code: 31},
+		"NVRM: Xid (001b:00): 8, Channel 00000001":                                            {PCIBusID: bus, Code: 8},
+		"NVRM: Xid (PCI:0000:1b:00): 45":                                                      {PCIBusID: bus, Code: 45},
+	} {
+		if got, ok := kernellog.ParseXID(line); !ok || got != want {
+			t.Errorf("%s\n%+v (%v), want %+v", line, got, ok, want)
+		}
+	}
+}
+
+func TestOtherLinesAreNoXIDs(t *testing.T) {
+	for _, line := range []string{
+		"", "NVRM: Xid", "NVRM: Xid (", "NVRM: Xid (PCI:0000:1b:00", "NVRM: Xid (PCI:0000:1b:00): ",
+		"NVRM: GPU at PCI:0000:1b:00: GPU-b850f46d-d5ea-c752-ddf3-c6e1c1f4a1b5",
+		"nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 24007, Fatal, Link 27 sourcetrack timeout error",
+		"NVRM: Xid (PCI:0000:1b:00): 0, none", "NVRM: Xid (PCI:0000:1b:00): 10001, none",
+		"NVRM: Xid (PCI:0000:1b:00): -79, none", "NVRM: Xid (PCI:0000:1b:00): 0x4f, none", "NVRM: Xid (PCI:0000:1b:00): 79 80, none",
+		"NVRM: Xid (PCI:0000:xx:00): 79, no bus", "NVRM: Xid (PCI:0000:1b:00.8): 79, no function", "NVRM: Xid (PCI:1b): 79, no address",
+		"said: NVRM: Xid (PCI:0000:1b:00): 79, quoted",
+	} {
+		if got, ok := kernellog.ParseXID(line); ok {
+			t.Errorf("%s\nis an XID: %+v", line, got)
+		}
+	}
+}
+
+// FuzzXIDLine: what the driver would write is read as it was meant, whatever
+// the rest of the line says.
+func FuzzXIDLine(f *testing.F) {
+	f.Add(uint32(0), uint8(0x1b), uint8(0), uint16(79), uint32(1234), 0, "GPU has fallen off the bus.")
+	f.Add(uint32(0x18), uint8(1), uint8(31), uint16(10000), uint32(0), 3, "): 13, pid=4")
+	f.Fuzz(func(t *testing.T, domain uint32, bus, device uint8, code uint16, pid uint32, form int, rest string) {
+		device, code = device%32, code%gpu.MaxXID+1
+		want := gpu.XID{PCIBusID: fmt.Sprintf("%08X:%02X:%02X.0", domain, bus, device), Code: int64(code), PID: pid}
+		address := fmt.Sprintf("%04x:%02x:%02x", domain, bus, device)
+		process := "pid=" + strconv.FormatUint(uint64(pid), 10)
+		switch form & 3 {
+		case 1:
+			address = "PCI:" + address + ".0"
+		case 2:
+			address = "PCI:" + address + " GPU-I:05"
+		case 3:
+			address = "PCI:" + address
+			process, want.PID = "pid='<unknown>'", 0
+		}
+		line := fmt.Sprintf("NVRM: Xid (%s): %d, %s, %s", address, code, process, rest)
+		if got, ok := kernellog.ParseXID(line); !ok || got != want {
+			t.Errorf("%q\n%+v (%v), want %+v", line, got, ok, want)
+		}
+	})
+}
+
+// FuzzRecord: any bytes give an XID only if the kernel's driver wrote it there,
+// and the XID is one that a line can tell.
+func FuzzRecord(f *testing.F) {
+	f.Add([]byte("4,339,5140900,-;NVRM: Xid (PCI:0000:1b:00): 79, pid=1\n SUBSYSTEM=pci\n"))
+	f.Add([]byte("12,339,5140900,-,caller=T1;NVRM: Xid (PCI:0000:1b:00): 79, pid=1"))
+	f.Add([]byte("4,1,1,-;NVRM: Xid (1b:00): 79"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		record, ok := kernellog.ParseRecord(b)
+		if !ok {
+			return
+		}
+		if record.Uptime < 0 || strings.Contains(record.Text, "\n") || !strings.Contains(string(b), ";"+record.Text) {
+			t.Errorf("%q: %+v", b, record)
+		}
+		xid, ok := kernellog.ParseXID(record.Text)
+		if !ok {
+			return
+		}
+		if xid.Code < 1 || xid.Code > gpu.MaxXID || !strings.Contains(record.Text, "NVRM: Xid (") ||
+			!strings.Contains(record.Text, strconv.FormatInt(xid.Code, 10)) {
+			t.Errorf("%q: %+v", b, xid)
+		}
+		again := fmt.Sprintf("NVRM: Xid (PCI:%s): %d, pid=%d, x", xid.PCIBusID, xid.Code, xid.PID)
+		if got, ok := kernellog.ParseXID(again); !ok || got != xid {
+			t.Errorf("%q is %+v and as %q %+v", b, xid, again, got)
+		}
+	})
+}
+
+func FuzzPosition(f *testing.F) {
+	f.Add("0b6e-12", uint64(7), "0b6e/x")
+	f.Fuzz(func(t *testing.T, boot string, next uint64, text string) {
+		if boot != "" && !strings.Contains(boot, "/") {
+			want := kernellog.Position{Boot: boot, Next: next}
+			if diff := cmp.Diff(want, kernellog.ParsePosition(want.String())); diff != "" {
+				t.Errorf("(-written +read)\n%s", diff)
+			}
+		}
+		if p := kernellog.ParsePosition(text); kernellog.ParsePosition(p.String()) != p {
+			t.Errorf("%q is %+v", text, p)
+		}
+	})
+}

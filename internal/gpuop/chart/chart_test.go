@@ -1,0 +1,219 @@
+package chart_test
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/chart"
+)
+
+// shared returns the path of a file of the shared material beside the repository, and skips the test without it.
+func shared(t *testing.T, name string) string {
+	t.Helper()
+	path := filepath.Join("..", "..", "..", "..", "shared", name)
+	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+		t.Skipf("shared material absent: %s", name)
+	}
+	return path
+}
+
+func TestTableAgreesWithTheLifetimesOfUpstreamsTags(t *testing.T) {
+	data, err := os.ReadFile(shared(t, "data/gpu-operator-values-lifetime.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var upstream struct {
+		Keys map[string]struct {
+			First, Last string
+			Default     any
+		}
+		Versions []string
+	}
+	if err := json.Unmarshal(data, &upstream); err != nil {
+		t.Fatal(err)
+	}
+	table := chart.Load()
+	var versions []string
+	for _, v := range upstream.Versions {
+		if !strings.HasPrefix(v, "refs-") {
+			versions = append(versions, v)
+		}
+	}
+	var have []string
+	for _, v := range table.Versions() {
+		have = append(have, v.String())
+	}
+	if diff := cmp.Diff(versions, have); diff != "" {
+		t.Errorf("versions (-upstream +table):\n%s", diff)
+	}
+	unlisted := map[string]*chart.Key{}
+	for _, k := range table.AllKeys() {
+		if !k.Template {
+			unlisted[strings.ReplaceAll(k.Path.String(), `\.`, ".")] = k
+		}
+	}
+	for name, want := range upstream.Keys {
+		if name == "" {
+			continue // the references of templates, which the data files under no key
+		}
+		k := unlisted[name]
+		if k == nil {
+			t.Errorf("%s is missing", name)
+			continue
+		}
+		delete(unlisted, name)
+		first, _, _ := table.Resolve(want.First)
+		last, _, _ := table.Resolve(want.Last)
+		if first.Before(k.Since) || !k.In(first) || !k.In(last) {
+			t.Errorf("%s lives %s to %s, upstream has it from %s to %s", name, k.Since, k.Until, want.First, want.Last)
+		}
+		if k.Until.Before(last) && k.Until != (chart.Version{}) {
+			t.Errorf("%s ends with %s, upstream has it in %s", name, k.Until, last)
+		}
+		value, known := k.Default(last)
+		if !known || !reflect.DeepEqual(value, want.Default) {
+			t.Errorf("%s at %s: default %v (known: %t), upstream %v", name, last, value, known, want.Default)
+		}
+	}
+	for name := range unlisted {
+		t.Errorf("%s is in the table, not upstream", name)
+	}
+}
+
+func TestResolve(t *testing.T) {
+	for _, tt := range []struct {
+		in, want string
+		exact    bool
+		bad      bool
+	}{
+		{in: "v26.7.0", want: "v26.7.0", exact: true},
+		{in: "1.11.0", want: "v1.11.0", exact: true},
+		{in: "", want: "v26.7.0", exact: true},
+		{in: "latest", want: "v26.7.0", exact: true},
+		{in: "v23.9", want: "v23.9.2", exact: true},
+		{in: "v25.3.9", want: "v25.3.4"},
+		{in: "v26.7.3", want: "v26.7.0"},
+		{in: "v22.12.0", want: "v22.9.2"},
+		{in: "v1.6.0", bad: true},
+		{in: "v31.1.0", bad: true},
+		{in: "newest", bad: true},
+		{in: "v26.7.O", bad: true},
+	} {
+		got, exact, err := chart.Load().Resolve(tt.in)
+		if tt.bad {
+			if !errors.Is(err, chart.ErrVersion) {
+				t.Errorf("Resolve(%q) = %v, %v, want ErrVersion", tt.in, got, err)
+			}
+			continue
+		}
+		if got.String() != tt.want || exact != tt.exact || err != nil {
+			t.Errorf("Resolve(%q) = %v, %t, %v, want %s, %t", tt.in, got, exact, err, tt.want, tt.exact)
+		}
+	}
+}
+
+func TestDefaultsThatFlipped(t *testing.T) {
+	for _, tt := range []struct {
+		path, before, after string
+		old, current        any
+	}{
+		{"gfd.image", "v23.9.2", "v24.3.0", "gpu-feature-discovery", "k8s-device-plugin"},
+		{"migManager.config.name", "v24.3.0", "v24.6.0", "default-mig-parted-config", ""},
+		{"operator.upgradeCRD", "v24.6.2", "v24.9.0", false, true},
+		{"cdi.enabled", "v25.3.4", "v25.10.0", false, true},
+		{"validator.image", "v25.3.4", "v25.10.0", "gpu-operator-validator", "gpu-operator"},
+		{"nodeStatusExporter.image", "v25.3.4", "v25.10.0", "gpu-operator-validator", "gpu-operator"},
+		{"ccManager.enabled", "v25.10.1", "v26.3.0", false, true},
+		{"dcgmExporter.serviceMonitor.enabled", "v26.3.3", "v26.7.0", false, true},
+	} {
+		t.Run(tt.path, func(t *testing.T) {
+			table := chart.Load()
+			before, _, _ := table.Resolve(tt.before)
+			after, _, _ := table.Resolve(tt.after)
+			if got, known := table.Default(before, tt.path); got != tt.old || !known {
+				t.Errorf("at %s: %v, want %v", before, got, tt.old)
+			}
+			if got, known := table.Default(after, tt.path); got != tt.current || !known {
+				t.Errorf("at %s: %v, want %v", after, got, tt.current)
+			}
+		})
+	}
+}
+
+func TestJudge(t *testing.T) {
+	for _, tt := range []struct {
+		version, path string
+		want          chart.Status
+		nearest       string
+	}{
+		{"v26.7.0", "driver.enabled", chart.Known, ""},
+		{"v26.7.0", "driver", chart.Group, ""},
+		{"v26.7.0", "drivr.enabled", chart.Unknown, "driver.enabled"},
+		{"v26.7.0", "mig.stratgey", chart.Unknown, "mig.strategy"},
+		{"v26.7.0", "dcgm-exporter.enabled", chart.Unknown, "dcgmExporter.enabled"},
+		{"v26.7.0", "gpuFeatureDiscovery.enabled", chart.Unknown, "gfd.enabled"},
+		{"v26.7.0", "validator.image.repository", chart.TooDeep, ""},
+		{"v26.7.0", "psp.enabled", chart.Gone, ""},
+		{"v26.7.0", "psp", chart.GroupGone, ""},
+		{"v26.7.0", "driver.useOpenKernelModules", chart.Gone, "driver.kernelModuleType"},
+		{"v1.11.0", "driver.usePrecompiled", chart.NotYet, ""},
+		{"v1.11.0", "gdrcopy", chart.GroupGone, ""},
+		{"v26.7.0", `daemonsets.labels.example\.com/team`, chart.Free, ""},
+		{"v26.7.0", `operator.annotations.openshift\.io/sc`, chart.Misspelt, `operator.annotations.openshift\.io/scc`},
+		{"v26.7.0", `operator.annotations.example\.com/x`, chart.Free, ""},
+		{"v26.7.0", "operator.resources.limits.memry", chart.Misspelt, "operator.resources.limits.memory"},
+		{"v26.7.0", "operator.labels.x", chart.Free, ""},
+		{"v26.7.0", "node-feature-discovery.image.tag", chart.Known, ""},
+		{"v26.7.0", "node-feature-discovery.master.hostNetwork", chart.Free, ""},
+		{"v26.7.0", "node-feature-discovery.wroker.tolerations", chart.Misspelt, "node-feature-discovery.worker.tolerations"},
+	} {
+		table := chart.Load()
+		v, _, err := table.Resolve(tt.version)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := table.Judge(v, chart.ParsePath(tt.path))
+		if got.Status != tt.want || got.Nearest.String() != tt.nearest {
+			t.Errorf("%s %s: status %d, nearest %q, want %d, %q", tt.version, tt.path, got.Status, got.Nearest, tt.want, tt.nearest)
+		}
+	}
+}
+
+func TestEveryKeyIsExplained(t *testing.T) {
+	for _, k := range chart.Load().AllKeys() {
+		if a, ok := chart.Load().About(k.Path); !ok || a.Reader == "" || a.Text == "" {
+			t.Errorf("%s: nothing is said about it", k.Path)
+		}
+	}
+}
+
+func TestOperandsOfAnotherPatch(t *testing.T) {
+	v, _, _ := chart.Load().Resolve("v1.11.1")
+	got, known := chart.Load().Operand(v, "driver")
+	if diff := cmp.Diff([]string{"515.48.07", "510.47.03", "470.129.06", "450.191.01"}, got); diff != "" || !known {
+		t.Errorf("known %t (-want +got):\n%s", known, diff)
+	}
+	v, _, _ = chart.Load().Resolve("v24.9.0")
+	if got, known := chart.Load().Operand(v, "driver"); known {
+		t.Errorf("v24.9 has no matrix in the table, got %v", got)
+	}
+}
+
+func FuzzPath(f *testing.F) {
+	for _, s := range []string{"a.b", `a\.b.c`, "", ".", `\`, `x\\.y`} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		path := chart.ParsePath(s)
+		if diff := cmp.Diff(path, chart.ParsePath(path.String())); diff != "" {
+			t.Errorf("%q: parse(print(path)) differs:\n%s", s, diff)
+		}
+	})
+}

@@ -1,0 +1,98 @@
+package chart
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/finding"
+)
+
+// ErrVersion is returned for a version of the chart that the table cannot place.
+var ErrVersion = errors.New("unknown chart version")
+
+// A Version is a release of the gpu-operator chart, such as v26.7.0. Its zero value is no release.
+type Version struct {
+	major, minor, patch int
+}
+
+// String returns the version as its git tag, "v26.7.0", or "" for no release.
+func (v Version) String() string {
+	if v == (Version{}) {
+		return ""
+	}
+	return fmt.Sprintf("v%d.%d.%d", v.major, v.minor, v.patch)
+}
+
+// MarshalText writes the git tag.
+func (v Version) MarshalText() ([]byte, error) { return []byte(v.String()), nil }
+
+// Compare orders versions by age, the oldest first.
+func (v Version) Compare(o Version) int {
+	return cmp.Or(cmp.Compare(v.major, o.major), cmp.Compare(v.minor, o.minor), cmp.Compare(v.patch, o.patch))
+}
+
+// Before reports whether v is older than o.
+func (v Version) Before(o Version) bool { return v.Compare(o) < 0 }
+
+// Minor returns the release line, "v26.7".
+func (v Version) Minor() string { return fmt.Sprintf("v%d.%d", v.major, v.minor) }
+
+// parseVersion reads v26.7.0 or v26.7, with or without the v; parts says how many numbers there were.
+func parseVersion(s string) (v Version, parts int, ok bool) {
+	fields := strings.Split(strings.TrimPrefix(s, "v"), ".")
+	if len(fields) < 2 || len(fields) > 3 {
+		return Version{}, 0, false
+	}
+	numbers := [3]int{}
+	for i, f := range fields {
+		n, err := strconv.ParseUint(f, 10, 16)
+		if err != nil {
+			return Version{}, 0, false
+		}
+		numbers[i] = int(n)
+	}
+	return Version{numbers[0], numbers[1], numbers[2]}, len(fields), true
+}
+
+// Resolve finds the release that s means: "v26.7.0", "26.7.0", the newest of a line for "v26.7", and the newest of
+// all for "latest" or "". A release between two that the table knows, or the next patch of the newest line, is taken
+// for the older neighbour, and exact is false. Anything else is ErrVersion, with the nearest release in the message.
+func (t *Table) Resolve(s string) (v Version, exact bool, err error) {
+	if s == "" || s == "latest" {
+		return t.Latest(), true, nil
+	}
+	want, parts, ok := parseVersion(s)
+	if !ok {
+		names := make([]string, len(t.versions))
+		for i, v := range t.versions {
+			names[i] = v.String()
+		}
+		hint := ""
+		if near := finding.Nearest(s, names); near != "" {
+			hint = ", did you mean " + near + "?"
+		}
+		return Version{}, false, fmt.Errorf("%w %q: want a release such as %s%s", ErrVersion, s, t.Latest(), hint)
+	}
+	if parts == 2 {
+		want.patch = 1 << 16
+	}
+	best := Version{}
+	for _, have := range t.versions {
+		if have == want {
+			return have, true, nil
+		}
+		if have.Before(want) {
+			best = have
+		}
+	}
+	if parts == 2 && best.Minor() == want.Minor() {
+		return best, true, nil
+	}
+	if best == (Version{}) || best == t.Latest() && best.Minor() != want.Minor() {
+		return Version{}, false, fmt.Errorf("%w %q: this gpuop knows %s to %s", ErrVersion, s, t.versions[0], t.Latest())
+	}
+	return best, false, nil
+}

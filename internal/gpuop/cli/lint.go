@@ -1,0 +1,226 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/crd"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/lint"
+)
+
+func newLintCommand(e *env) *cobra.Command {
+	var (
+		options lint.Options
+		fix     bool
+		crds    []string
+	)
+	cmd := &cobra.Command{
+		Use:   "lint [FILE…] [--command 'helm install …'] [--set key=value]",
+		Short: "Find what is wrong before it is applied",
+		Long: `Lint judges values of the gpu-operator chart, pasted helm and kubectl commands (whole scripts with
+here-documents too), ClusterPolicy, NVIDIADriver, GPUCluster, device plugin and mig-parted configs, ConfigMaps
+around them, pod manifests and node dumps. It finds out by itself which of these a file is. A directory stands
+for the .yaml, .yml, .json and .sh files in it, - for standard input.`,
+		Example: `  gpuop lint values.yaml
+  gpuop lint --command "$(cat install.sh)"
+  gpuop lint --fix --version latest --command "$(cat install.sh)"
+  gpuop lint --version v25.3 --set driver.enabled=false --set mig.strategy=mixed
+  kubectl get nodes -o json | gpuop lint - values.yaml`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 && options.Command == "" && len(options.Sets) == 0 {
+				return fmt.Errorf("%w: nothing to lint: name a file, --command or --set (see %s --help)", errUsage, cmd.CommandPath())
+			}
+			if options.Command == "-" {
+				text, err := e.read("-")
+				if err != nil {
+					return err
+				}
+				options.Command = string(text)
+			}
+			files, scripts, err := e.inputs(args)
+			if err != nil {
+				return err
+			}
+			if len(scripts) > 0 && options.Command != "" || len(scripts) > 1 {
+				return fmt.Errorf("%w: more than one script: lint %s and the rest apart", errUsage, scripts[0].Name)
+			}
+			name := lint.CommandName
+			for _, s := range scripts {
+				options.Command, name = string(s.Data), s.Name
+			}
+			options.Files = files
+			options.Read = e.read
+			if options.Schemas, err = e.schemas(crds); err != nil {
+				return err
+			}
+			result, err := lint.Lint(options)
+			if err != nil {
+				return err
+			}
+			for i := range result.Report.Findings {
+				if f := &result.Report.Findings[i]; f.File == lint.CommandName {
+					f.File = name
+				}
+			}
+			if fix {
+				if options.Command == "" {
+					return fmt.Errorf("%w: --fix corrects a command: give --command or a script", errUsage)
+				}
+				return e.fixed(options, result)
+			}
+			return e.answer(answer{Report: result.Report, Text: kinds(result), Data: lintData{result.Kinds, result.Corrected}})
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&options.Version, "version", "", "judge for this chart `release`: v26.7.0, v26.7 or latest (default: what the command names, else the newest)")
+	flags.StringVarP(&options.Command, "command", "c", "", "judge this shell `text`; standard input when it is -")
+	flags.StringArrayVar(&options.Sets, "set", nil, "judge these `key=value` pairs, alone or on top of a values file; may be repeated")
+	flags.StringArrayVar(&options.Taints, "taint", nil, "a taint of the GPU nodes, `key[=value]:Effect`, to compare tolerations with; may be repeated")
+	flags.StringArrayVar(&crds, "crds", nil, "a `file` of CustomResourceDefinitions, or a directory of them, to validate resources against; may be repeated")
+	flags.BoolVar(&fix, "fix", false, "print the corrected command instead of the findings")
+	return cmd
+}
+
+// schemas reads the definitions that resources are validated against; nil without any.
+func (e *env) schemas(paths []string) (lint.Schemas, error) {
+	if len(paths) == 0 {
+		return nil, nil
+	}
+	set := &crd.Set{}
+	for _, path := range paths {
+		files := []string{path}
+		if info, err := os.Stat(path); err != nil {
+			return nil, err
+		} else if info.IsDir() {
+			if files, err = lintableIn(path); err != nil {
+				return nil, err
+			}
+		}
+		for _, file := range files {
+			data, err := e.read(file)
+			if err != nil {
+				return nil, err
+			}
+			if err := set.Add(data); err != nil {
+				return nil, fmt.Errorf("%s: %w", file, err)
+			}
+		}
+	}
+	return set, nil
+}
+
+// lintData is the result of lint for machines.
+type lintData struct {
+	Kinds     []string `json:"kinds"`
+	Corrected string   `json:"corrected,omitempty"`
+}
+
+// kinds writes what the inputs were taken for.
+func kinds(result *lint.Result) func(io.Writer, finding.Style) error {
+	return func(w io.Writer, style finding.Style) error {
+		if len(result.Kinds) == 0 {
+			_, err := fmt.Fprintln(w, style.Dim("nothing could be judged"))
+			return err
+		}
+		if _, err := fmt.Fprintln(w, style.Dim("judged: "+strings.Join(count(result.Kinds), ", "))); err != nil {
+			return err
+		}
+		if len(result.Report.Findings) > 0 {
+			return nil
+		}
+		_, err := fmt.Fprintln(w, style.Green(result.Report.Summary()))
+		return err
+	}
+}
+
+// count joins equal neighbours: pod, pod, node becomes 2 × pod, node.
+func count(words []string) []string {
+	var out []string
+	for i := 0; i < len(words); {
+		n := 1
+		for i+n < len(words) && words[i+n] == words[i] {
+			n++
+		}
+		if n > 1 {
+			out = append(out, fmt.Sprintf("%d × %s", n, words[i]))
+		} else {
+			out = append(out, words[i])
+		}
+		i += n
+	}
+	return out
+}
+
+// fixed writes the corrected command, and to the error stream what remains to be done by hand.
+func (e *env) fixed(options lint.Options, before *lint.Result) error {
+	options.Command, options.Files, options.Sets = before.Corrected, nil, nil
+	after, err := lint.Lint(options)
+	if err != nil {
+		return err
+	}
+	return e.answer(answer{
+		Report: after.Report, Document: true, Data: lintData{after.Kinds, before.Corrected},
+		Text: func(w io.Writer, _ finding.Style) error {
+			_, err := io.WriteString(w, strings.TrimRight(before.Corrected, "\n")+"\n")
+			return err
+		},
+	})
+}
+
+var lintable = []string{".yaml", ".yml", ".json", ".sh"}
+
+// inputs reads the files that the arguments name; scripts are those that end in .sh.
+func (e *env) inputs(args []string) (files, scripts []lint.Input, err error) {
+	for _, arg := range args {
+		paths := []string{arg}
+		if arg != "-" {
+			info, err := os.Stat(arg)
+			if err != nil {
+				return nil, nil, err
+			}
+			if info.IsDir() {
+				if paths, err = lintableIn(arg); err != nil {
+					return nil, nil, err
+				}
+			}
+		}
+		for _, path := range paths {
+			data, err := e.read(path)
+			if err != nil {
+				return nil, nil, err
+			}
+			input := lint.Input{Name: inputName(path), Data: data}
+			if filepath.Ext(path) == ".sh" {
+				scripts = append(scripts, input)
+			} else {
+				files = append(files, input)
+			}
+		}
+	}
+	return files, scripts, nil
+}
+
+var errNothing = errors.New("no .yaml, .yml, .json or .sh file")
+
+func lintableIn(dir string) ([]string, error) {
+	var paths []string
+	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && entry.Type().IsRegular() && slices.Contains(lintable, filepath.Ext(path)) {
+			paths = append(paths, path)
+		}
+		return err
+	})
+	if err == nil && len(paths) == 0 {
+		err = fmt.Errorf("%s: %w", dir, errNothing)
+	}
+	return paths, err
+}

@@ -1,0 +1,126 @@
+package cli
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/finding"
+)
+
+var formats = []string{"text", "json", "yaml", "sarif", "junit"}
+
+// check refuses unknown words in the common options.
+func (e *env) check() error {
+	if !slices.Contains(formats, e.format) {
+		return fmt.Errorf("%w: unknown output format %q, want %s", errUsage, e.format, strings.Join(formats, ", "))
+	}
+	if e.failOn != "never" {
+		var s finding.Severity
+		if err := s.UnmarshalText([]byte(e.failOn)); err != nil {
+			return fmt.Errorf("%w: --fail-on: %w, or never", errUsage, err)
+		}
+	}
+	return nil
+}
+
+// An answer is what a command found out.
+type answer struct {
+	// Text writes the result for a human; nil when the findings are the whole answer.
+	Text func(w io.Writer, style finding.Style) error
+	// Document says that Text writes a file, such as a values file, for another program to read: it is written alone
+	// and without colour, and the findings go to the error stream.
+	Document bool
+	// Data is the result for -o json and yaml; its json tags name the fields. Without it the findings are written.
+	Data any
+	// Report is what is wrong with the input or worth knowing about the result.
+	Report finding.Report
+	// Quiet leaves out the line that counts the findings.
+	Quiet bool
+}
+
+// answer writes a in the format that was asked for, to where it was asked for, and returns errFindings when a
+// finding is as severe as --fail-on.
+func (e *env) answer(a answer) error {
+	a.Report.Sort()
+	var out bytes.Buffer
+	if err := e.render(&out, &a); err != nil {
+		return err
+	}
+	if e.outPath == "" {
+		if _, err := e.Out.Write(out.Bytes()); err != nil {
+			return err
+		}
+	} else if err := os.WriteFile(e.outPath, out.Bytes(), 0o644); err != nil {
+		return err
+	}
+	if severity, never := e.failSeverity(); !never && a.Report.AtLeast(severity) {
+		return errFindings
+	}
+	return nil
+}
+
+func (e *env) render(w io.Writer, a *answer) error {
+	switch e.format {
+	case "json":
+		return finding.WriteJSON(w, a.data())
+	case "yaml":
+		return finding.WriteYAML(w, a.data())
+	case "sarif":
+		return a.Report.WriteSARIF(w, "gpuop", e.version)
+	case "junit":
+		severity, never := e.failSeverity()
+		if never {
+			severity = finding.Error + 1
+		}
+		return a.Report.WriteJUnit(w, "gpuop", severity)
+	}
+	return e.renderText(w, a)
+}
+
+func (e *env) renderText(w io.Writer, a *answer) error {
+	style := finding.Style{Color: e.Terminal && e.outPath == ""}
+	notes := w
+	switch {
+	case a.Document:
+		if err := a.Text(w, finding.Style{}); err != nil {
+			return err
+		}
+		notes = e.Err
+	case a.Text != nil:
+		if err := a.Text(w, style); err != nil {
+			return err
+		}
+		if len(a.Report.Findings) > 0 {
+			if _, err := io.WriteString(w, "\n"); err != nil {
+				return err
+			}
+		}
+	}
+	if err := a.Report.WriteText(notes, style); err != nil {
+		return err
+	}
+	if a.Quiet || a.Text != nil && len(a.Report.Findings) == 0 {
+		return nil
+	}
+	blank := ""
+	if len(a.Report.Findings) > 0 {
+		blank = "\n"
+	}
+	_, err := fmt.Fprintf(notes, "%s%s\n", blank, a.Report.Summary())
+	return err
+}
+
+// data is the answer for machines: the result beside the findings, or the findings alone.
+func (a *answer) data() any {
+	if a.Data == nil {
+		return a.Report
+	}
+	return struct {
+		Result any            `json:"result"`
+		Report finding.Report `json:"report"`
+	}{a.Data, a.Report}
+}

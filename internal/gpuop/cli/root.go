@@ -1,0 +1,167 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/finding"
+)
+
+// Exit codes of Run.
+const (
+	exitClean    = 0 // nothing at or above --fail-on
+	exitFindings = 1 // findings at or above --fail-on
+	exitBadInput = 2 // unusable flags or input
+)
+
+// maxInput bounds what a command reads of one file; a Kubernetes object is at most 1.5 MiB.
+const maxInput = 8 << 20
+
+var (
+	errFindings = errors.New("findings")
+	errUsage    = errors.New("usage")
+	errTooLarge = errors.New("input too large")
+)
+
+// Streams are the process's streams. Terminal says whether Out is one that can show colour.
+type Streams struct {
+	In       io.Reader
+	Out, Err io.Writer
+	Terminal bool
+}
+
+// env is what every command gets: the streams and the options that all commands share.
+type env struct {
+	Streams
+	version string // gpuop's own
+	format  string
+	outPath string
+	failOn  string
+}
+
+// Run runs gpuop with the arguments args, of which args[0] is the name it was called by, and returns the exit code:
+// 0 clean, 1 findings, 2 bad input. Version is the program's own version, shown by --version.
+func Run(ctx context.Context, args []string, version string, streams Streams) int {
+	e := &env{Streams: streams, version: version}
+	root := newRoot(e, args[0])
+	root.SetArgs(args[1:])
+	err := root.ExecuteContext(ctx)
+	switch {
+	case err == nil:
+		return exitClean
+	case errors.Is(err, errFindings):
+		return exitFindings
+	default:
+		// the sentinel is for the program, the sentence after it for the user
+		fmt.Fprintf(streams.Err, "%s: %s\n", root.DisplayName(), strings.TrimPrefix(err.Error(), errUsage.Error()+": "))
+		return exitBadInput
+	}
+}
+
+func newRoot(e *env, calledBy string) *cobra.Command {
+	name := strings.TrimSuffix(filepath.Base(calledBy), ".exe")
+	display := name
+	if plugin, found := strings.CutPrefix(name, "kubectl-"); found {
+		display = "kubectl " + strings.ReplaceAll(plugin, "_", "-")
+	}
+	root := &cobra.Command{
+		Use:         "gpuop",
+		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: display},
+		Short:       "Helpers for NVIDIA's GPU Operator: right before you apply",
+		Long: `gpuop finds what is wrong with a GPU Operator installation before it reaches a cluster, and writes the
+files and commands that are right. It needs no cluster, no GPU and no network, and it never writes anywhere
+but to standard output or the file named by --out.
+
+Exit codes: 0 clean, 1 findings at or above --fail-on, 2 bad input.`,
+		Version:       e.version,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return nil
+			}
+			var known []string
+			for _, c := range cmd.Commands() {
+				known = append(known, c.Name())
+			}
+			hint := ""
+			if near := finding.Nearest(args[0], known); near != "" {
+				hint = ", did you mean " + near + "?"
+			}
+			return fmt.Errorf("%w: no command %q%s (see %s --help)", errUsage, args[0], hint, cmd.CommandPath())
+		},
+		PersistentPreRunE: func(*cobra.Command, []string) error {
+			return e.check()
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetIn(e.In)
+	root.SetOut(e.Out)
+	root.SetErr(e.Err)
+	root.SetVersionTemplate("gpuop {{.Version}}\n")
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return fmt.Errorf("%w: %w (see %s --help)", errUsage, err, cmd.CommandPath())
+	})
+	flags := root.PersistentFlags()
+	flags.StringVarP(&e.format, "output", "o", "text", "output `format`: text, json, yaml, sarif or junit")
+	flags.StringVar(&e.outPath, "out", "", "write to this `file` instead of standard output")
+	flags.StringVar(&e.failOn, "fail-on", "warn", "lowest `severity` that makes the exit code 1: error, warn, info or never")
+	root.AddCommand(newLintCommand(e), newValuesCommand(e), newShareCommand(e), newMIGCommand(e), newExplainCommand(e), newImagesCommand(e), newAdoptCommand(e))
+	root.CompletionOptions.HiddenDefaultCmd = true
+	return root
+}
+
+// exactly is cobra.ExactArgs with a sentence that says what the arguments are.
+func exactly(n int, what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == n {
+			return nil
+		}
+		return fmt.Errorf("%w: want %s, got %d arguments (see %s --help)", errUsage, what, len(args), cmd.CommandPath())
+	}
+}
+
+// read returns the content of the file, or of standard input for "-".
+func (e *env) read(path string) ([]byte, error) {
+	var in io.Reader = e.In
+	if path != "-" {
+		f, err := os.Open(path)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		in = f
+	}
+	data, err := io.ReadAll(io.LimitReader(in, maxInput+1))
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", path, err)
+	}
+	if len(data) > maxInput {
+		return nil, fmt.Errorf("read %s: %w: more than %d MiB", path, errTooLarge, maxInput>>20)
+	}
+	return data, nil
+}
+
+// inputName is how a finding names the file that read was given.
+func inputName(path string) string {
+	if path == "-" {
+		return "stdin"
+	}
+	return path
+}
+
+func (e *env) failSeverity() (severity finding.Severity, never bool) {
+	if e.failOn == "never" {
+		return 0, true
+	}
+	// check has accepted the word
+	_ = severity.UnmarshalText([]byte(e.failOn))
+	return severity, false
+}

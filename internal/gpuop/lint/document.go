@@ -1,0 +1,352 @@
+package lint
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/fields"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/mig"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/sharing"
+)
+
+// A doc is one YAML document that could be parsed.
+type doc struct {
+	file   string
+	data   []byte
+	line   int // lines before the document in its file
+	root   *yaml.Node
+	kind   kind
+	reader *fields.Reader
+	// where names the place inside the file: the key of a ConfigMap.
+	where string
+	// route is how a device plugin config reaches the plugin.
+	route sharing.Route
+}
+
+// A kind is what a document was taken for.
+type kind string
+
+// The kinds of documents.
+const (
+	kindValues        kind = "chart values"
+	kindClusterPolicy kind = "ClusterPolicy"
+	kindNVIDIADriver  kind = "NVIDIADriver"
+	kindGPUCluster    kind = "GPUCluster"
+	kindPlugin        kind = "device plugin config"
+	kindMIG           kind = "mig-parted config"
+	kindConfigMap     kind = "ConfigMap"
+	kindPod           kind = "pod"
+	kindNode          kind = "node"
+	kindList          kind = "list"
+	kindOther         kind = "other manifest"
+	kindUnknown       kind = ""
+)
+
+var separator = regexp.MustCompile(`(?m)^---([ \t].*)?$`)
+
+// parse reads the documents of a text. What is no YAML is reported here, and judged no further.
+func (r *run) parse(t text) {
+	data := bytes.ReplaceAll(trimBOM(t.data), []byte("\r\n"), []byte("\n"))
+	if node, ok := parseDescription(data); ok {
+		node.file, node.line = t.name, t.line
+		r.kinds = append(r.kinds, string(kindNode)+" (kubectl describe)")
+		r.describedNode(node)
+		return
+	}
+	start, line := 0, t.line
+	bounds := append(separator.FindAllIndex(data, -1), []int{len(data), len(data)})
+	documents := 0
+	for _, b := range bounds {
+		part := data[start:b[0]]
+		if len(bytes.TrimSpace(stripComments(part))) > 0 {
+			r.parseOne(t, part, line)
+			documents++
+		}
+		line += bytes.Count(data[start:b[1]], []byte("\n"))
+		start = b[1]
+	}
+	if documents == 0 {
+		r.findings = append(r.findings, finding.Finding{ID: "empty", Severity: finding.Warning, File: t.name, Reason: "the file is empty", Source: "YAML 1.2"})
+	}
+}
+
+var comment = regexp.MustCompile(`(?m)^\s*#.*$`)
+
+func stripComments(data []byte) []byte { return comment.ReplaceAll(data, nil) }
+
+func (r *run) parseOne(t text, data []byte, line int) {
+	d := doc{file: t.name, data: data, line: line, route: cmp.Or(t.route, sharing.Operator), reader: &fields.Reader{}}
+	d.root = d.reader.Document(data)
+	if d.root == nil {
+		r.report(&d, d.reader.Findings)
+		return
+	}
+	r.addDocument(d)
+}
+
+func (r *run) addDocument(d doc) {
+	d.kind = detect(r.table, d.root)
+	if d.kind == kindList {
+		for _, f := range plain(d.root) {
+			if f.Name != "items" || fields.Resolve(f.Value).Kind != yaml.SequenceNode {
+				continue
+			}
+			for _, item := range fields.Resolve(f.Value).Content {
+				if item = fields.Resolve(item); item.Kind == yaml.MappingNode && len(r.documents) < maxNodes {
+					inner := d
+					inner.root, inner.reader = item, &fields.Reader{}
+					r.addDocument(inner)
+				}
+			}
+		}
+		return
+	}
+	if d.kind == kindNode {
+		r.taints = append(r.taints, nodeTaints(d.root)...)
+	}
+	r.documents = append(r.documents, d)
+}
+
+// plain returns the fields of a mapping without judging them.
+func plain(n *yaml.Node) []fields.Field {
+	var ignored fields.Reader
+	if n = fields.Resolve(n); n == nil || n.Kind != yaml.MappingNode {
+		return nil
+	}
+	return ignored.Mapping(n, "")
+}
+
+// get returns the value at the names inside a mapping, or nil.
+func get(n *yaml.Node, names ...string) *yaml.Node {
+next:
+	for _, name := range names {
+		for _, f := range plain(n) {
+			if f.Name == name {
+				n = f.Value
+				continue next
+			}
+		}
+		return nil
+	}
+	return fields.Resolve(n)
+}
+
+// str returns the scalar at the names, or "".
+func str(n *yaml.Node, names ...string) string {
+	if n = get(n, names...); n != nil && n.Kind == yaml.ScalarNode && n.Tag != "!!null" {
+		return n.Value
+	}
+	return ""
+}
+
+// detect finds out what a document is.
+func detect(t *chart.Table, root *yaml.Node) kind {
+	api, k := str(root, "apiVersion"), str(root, "kind")
+	switch {
+	case k == "ClusterPolicy":
+		return kindClusterPolicy
+	case k == "NVIDIADriver" || k == "NvidiaDriver":
+		return kindNVIDIADriver
+	case k == "GPUCluster":
+		return kindGPUCluster
+	case k == "ConfigMap":
+		return kindConfigMap
+	case k == "Node":
+		return kindNode
+	case strings.HasSuffix(k, "List") || k == "List":
+		return kindList
+	case podSpec(root) != nil || k == "Pod":
+		return kindPod
+	case api != "" && k != "":
+		return kindOther
+	case get(root, "mig-configs") != nil:
+		return kindMIG
+	}
+	if len(root.Content) == 0 {
+		return kindValues // a values file that leaves everything to the chart
+	}
+	plugin, values := 0, 0
+	for _, f := range plain(root) {
+		switch f.Name {
+		case "mig_configs", "migConfigs", "mig-config":
+			return kindMIG
+		case "sharing", "flags", "imex", "shared":
+			plugin++
+		case "version":
+			if f.Value.Value == "v1" {
+				plugin++
+			}
+		}
+		switch component := t.Component(f.Name); component {
+		case "":
+		case f.Name:
+			values += 2
+		default:
+			values++
+		}
+	}
+	switch {
+	case plugin > values:
+		return kindPlugin
+	case values > 0:
+		return kindValues
+	}
+	return kindUnknown
+}
+
+// report adds findings about a document: lines become the file's.
+func (r *run) report(d *doc, findings []finding.Finding) {
+	for _, f := range findings {
+		f.File = d.file
+		if f.Line > 0 {
+			f.Line += d.line
+		} else if d.line > 0 {
+			f.Line = d.line + 1
+		}
+		if f.Subject != "" && d.where != "" {
+			f.Subject = d.where + ": " + f.Subject
+		}
+		r.findings = append(r.findings, f)
+	}
+}
+
+// document judges one document.
+func (r *run) document(d doc) {
+	name := string(d.kind)
+	if d.where != "" {
+		name += " in " + d.where
+	}
+	switch d.kind {
+	case kindValues:
+		r.valuesDocument(&d)
+		name += " for gpu-operator " + r.orLatest().String()
+	case kindClusterPolicy, kindNVIDIADriver, kindGPUCluster:
+		r.resource(&d)
+	case kindPlugin:
+		r.report(&d, pluginFindings(d.data, d.route))
+	case kindMIG:
+		_, findings := mig.ParseConfig(d.data)
+		r.report(&d, findings)
+	case kindConfigMap:
+		r.configMap(&d)
+	case kindPod:
+		r.pod(&d)
+	case kindNode:
+		r.node(&d)
+	case kindOther:
+		name = str(d.root, "kind") + ", not judged"
+	case kindUnknown:
+		name = "unknown"
+		r.report(&d, []finding.Finding{{
+			ID: "unknown-kind", Severity: finding.Error, Line: d.root.Line,
+			Reason: "cannot tell what this is: no chart values, custom resource, device plugin config, mig-parted config, ConfigMap, node or pod",
+			Fix:    "see gpuop lint --help for what it reads", Source: "gpuop",
+		}})
+	}
+	r.kinds = append(r.kinds, name)
+}
+
+// valuesDocument judges a values file with the --set flags on top.
+func (r *run) valuesDocument(d *doc) {
+	in := &installation{table: r.table, version: r.orLatest()}
+	flat := &flattener{reader: d.reader, file: d.file}
+	flat.walk(nil, d.root, d.root)
+	in.settings = flat.settings
+	for _, s := range in.settings {
+		s.line += d.line
+	}
+	r.report(d, d.reader.Findings)
+	r.name = d.file
+	r.addSets(in)
+	in.judge()
+	r.tolerations(in)
+	r.findings = append(r.findings, in.findings()...)
+	r.embeddedData(in)
+}
+
+// embeddedData judges the configs inside devicePlugin.config.data and migManager.config.data.
+func (r *run) embeddedData(in *installation) {
+	for _, c := range []string{"devicePlugin.config.data", "migManager.config.data"} {
+		for _, s := range in.below(c) {
+			key := s.path[len(s.path)-1]
+			content, isText := s.value.(string)
+			if !isText || s.node == nil {
+				continue
+			}
+			if c == "migManager.config.data" && key != "config.yaml" {
+				in.migKey(r, s, key)
+			}
+			r.embedded(s.file, s.name(), s.node, content, s.line-s.node.Line)
+		}
+	}
+}
+
+func (in *installation) migKey(r *run, s *setting, key string) {
+	r.findings = append(r.findings, finding.Finding{
+		ID: "config-map", Severity: finding.Error, File: s.file, Line: s.line, Column: s.column, Subject: s.name(),
+		Reason: fmt.Sprintf("the MIG manager reads the key config.yaml of its ConfigMap, found %q", key), Fix: "write config.yaml", Source: sourceValues,
+	})
+}
+
+// embedded judges a text that is the value of a key: where names the key, shift is added to the node's lines.
+func (r *run) embedded(file, where string, n *yaml.Node, content string, shift int) {
+	line := n.Line + shift
+	if n.Style&(yaml.LiteralStyle|yaml.FoldedStyle) == 0 {
+		line--
+	}
+	d := doc{file: file, data: []byte(content), line: line, where: where, route: sharing.Operator, reader: &fields.Reader{}}
+	d.root = d.reader.Document(d.data)
+	if d.root == nil {
+		r.report(&d, d.reader.Findings)
+		return
+	}
+	if d.kind = detect(r.table, d.root); d.kind == kindPlugin || d.kind == kindMIG {
+		r.document(d)
+	}
+}
+
+var labelValue = regexp.MustCompile(`^([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?$`)
+
+// configMap judges the ConfigMaps that operands read, by what their values hold.
+func (r *run) configMap(d *doc) {
+	if namespace := get(d.root, "metadata", "namespace"); namespace != nil && namespace.Kind == yaml.ScalarNode {
+		w := word{value: namespace.Value, line: namespace.Line + d.line, col: namespace.Column}
+		r.name = d.file
+		r.namespace(w, "metadata.namespace "+namespace.Value)
+	}
+	for _, f := range plain(get(d.root, "data")) {
+		if f.Value.Kind != yaml.ScalarNode || f.Value.Tag == "!!null" {
+			continue
+		}
+		content := f.Value.Value
+		var inner fields.Reader
+		root := inner.Document([]byte(content))
+		var add []finding.Finding
+		switch {
+		case strings.Contains(content, "DCGM_FI_"):
+			if f.Name != "dcgm-metrics.csv" {
+				add = append(add, finding.Finding{ID: "config-map", Severity: finding.Error, Line: f.Key.Line, Subject: "data." + f.Name,
+					Reason: "the operator mounts the key dcgm-metrics.csv of the exporter's ConfigMap; under another name the file is not found", Fix: "write dcgm-metrics.csv", Source: sourceValues})
+			}
+		case root != nil && detect(r.table, root) == kindMIG && f.Name != "config.yaml":
+			add = append(add, finding.Finding{ID: "config-map", Severity: finding.Error, Line: f.Key.Line, Subject: "data." + f.Name,
+				Reason: fmt.Sprintf("the MIG manager reads the key config.yaml of its ConfigMap, found %q", f.Name), Fix: "write config.yaml", Source: sourceValues})
+		case root != nil && detect(r.table, root) == kindPlugin && !labelValue.MatchString(f.Name):
+			add = append(add, finding.Finding{ID: "config-map", Severity: finding.Error, Line: f.Key.Line, Subject: "data." + f.Name,
+				Reason: "the key cannot be the value of the node label nvidia.com/device-plugin.config, so no node can ask for it", Fix: "use letters, digits, - _ and .", Source: "Kubernetes label syntax"})
+		}
+		r.report(d, add)
+		if root == nil && !strings.Contains(content, "version") && !strings.Contains(content, "sharing") {
+			continue
+		}
+		where := "data." + f.Name
+		r.embedded(d.file, where, f.Value, content, d.line)
+	}
+}

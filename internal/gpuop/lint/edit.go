@@ -1,0 +1,112 @@
+package lint
+
+import (
+	"fmt"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/fields"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/finding"
+)
+
+// A Setting is one value that a file or flag gives to the chart.
+type Setting struct {
+	Path chart.Path
+	// Value is nil, a bool, a number, a string, a list, or an empty map.
+	Value any
+}
+
+// Settings reads a values file, which may be empty, with --set arguments on top. The findings say what could not be
+// read.
+func Settings(name string, data []byte, sets []string) ([]Setting, []finding.Finding) {
+	var out []Setting
+	reader := &fields.Reader{}
+	if len(stripComments(data)) > 0 {
+		if root := reader.Document(trimBOM(data)); root != nil {
+			flat := &flattener{reader: reader}
+			flat.walk(nil, root, root)
+			for _, s := range flat.settings {
+				out = append(out, Setting{s.path, s.value})
+			}
+		}
+	}
+	for i := range reader.Findings {
+		reader.Findings[i].File = name
+	}
+	for _, s := range sets {
+		assignments, err := parseSet(s, true)
+		if err != nil {
+			reader.Findings = append(reader.Findings, finding.Finding{ID: "set-syntax", Severity: finding.Error, Subject: "--set " + s, Reason: err.Error(), Source: sourceHelm})
+		}
+		for _, a := range assignments {
+			out = append(out, Setting{a.path, a.value})
+		}
+	}
+	return out, reader.Findings
+}
+
+// An Edit is one change that makes a values file right for a release.
+type Edit struct {
+	Path chart.Path
+	// Drop says that the setting goes; Rename moves it; Value replaces it. Add are key=value pairs that come in its
+	// place.
+	Drop   bool
+	Rename chart.Path
+	Value  *string
+	Add    []string
+	// Finding says why.
+	Finding finding.Finding
+}
+
+// Edits judges a values file for a release and returns what to change. Settings that are only without effect stay,
+// since what they depend on may be switched on again.
+func Edits(name string, data []byte, v chart.Version) ([]Edit, []finding.Finding) {
+	reader := &fields.Reader{}
+	root := reader.Document(trimBOM(data))
+	for i := range reader.Findings {
+		reader.Findings[i].File = name
+	}
+	if root == nil {
+		return nil, reader.Findings
+	}
+	flat := &flattener{reader: reader, file: name}
+	flat.walk(nil, root, root)
+	in := &installation{table: chart.Load(), version: v, settings: flat.settings}
+	in.judge()
+	var edits []Edit
+	var rest []finding.Finding
+	for _, m := range in.mistakes {
+		if m.ID == "dead-setting" {
+			for _, s := range m.settings {
+				s.dropped = false
+			}
+		}
+	}
+	done := map[*setting]bool{}
+	for _, m := range in.mistakes {
+		edited := false
+		for _, s := range m.settings {
+			if done[s] || !s.dropped && s.renamed == nil && s.changed == nil && len(s.added) == 0 {
+				continue
+			}
+			done[s], edited = true, true
+			edits = append(edits, Edit{Path: s.path, Drop: s.dropped, Rename: s.renamed, Value: s.changed, Add: s.added, Finding: m.Finding})
+		}
+		if !edited {
+			rest = append(rest, m.Finding)
+		}
+	}
+	return edits, append(rest, reader.Findings...)
+}
+
+// ParseSet reads one --set argument by Helm's grammar.
+func ParseSet(s string) ([]Setting, error) {
+	assignments, err := parseSet(s, true)
+	if err != nil {
+		return nil, fmt.Errorf("--set %s: %w", s, err)
+	}
+	out := make([]Setting, len(assignments))
+	for i, a := range assignments {
+		out[i] = Setting{a.path, a.value}
+	}
+	return out, nil
+}

@@ -1,0 +1,514 @@
+package lint
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/fields"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/finding"
+)
+
+const sourceHelm = "Helm documentation: helm install"
+
+// helmValueFlags are the flags of helm install, upgrade and template that take a value; the short form beside the long.
+var helmValueFlags = map[string]string{
+	"--namespace": "-n", "--version": "", "--values": "-f", "--set": "", "--set-string": "", "--set-file": "", "--set-json": "",
+	"--set-literal": "", "--timeout": "", "--repo": "", "--description": "", "--kube-context": "", "--kubeconfig": "",
+	"--post-renderer": "", "--post-renderer-args": "", "--name-template": "", "--username": "", "--password": "", "--ca-file": "",
+	"--cert-file": "", "--key-file": "", "--keyring": "", "--output": "-o", "--labels": "-l", "--history-max": "",
+	"--registry-config": "", "--repository-cache": "", "--repository-config": "", "--burst-limit": "", "--qps": "",
+	"--kube-apiserver": "", "--kube-as-user": "", "--kube-as-group": "", "--kube-ca-file": "", "--kube-tls-server-name": "",
+	"--kube-token": "", "--api-versions": "-a", "--kube-version": "", "--output-dir": "", "--show-only": "-s",
+}
+
+var helmBoolFlags = map[string]string{
+	"--wait": "", "--wait-for-jobs": "", "--create-namespace": "", "--atomic": "", "--devel": "", "--debug": "", "--dry-run": "",
+	"--force": "", "--no-hooks": "", "--install": "-i", "--reset-values": "", "--reuse-values": "", "--reset-then-reuse-values": "",
+	"--skip-crds": "", "--dependency-update": "", "--disable-openapi-validation": "", "--generate-name": "-g", "--hide-notes": "",
+	"--hide-secret": "", "--insecure-skip-tls-verify": "", "--kube-insecure-skip-tls-verify": "", "--pass-credentials": "",
+	"--plain-http": "", "--render-subchart-notes": "", "--replace": "", "--skip-schema-validation": "", "--take-ownership": "",
+	"--verify": "", "--enable-dns": "", "--cleanup-on-fail": "", "--rollback-on-failure": "", "--server-side": "",
+	"--force-conflicts": "", "--force-replace": "", "--help": "-h", "--include-crds": "", "--validate": "", "--is-upgrade": "",
+	"--skip-tests": "", "--cleanup-on-failure": "",
+}
+
+// A helmCommand is a helm install, upgrade or template as it is understood.
+type helmCommand struct {
+	command
+	verb       string
+	positional []word
+	flags      []*flagUse
+	blanks     []word
+}
+
+// A flagUse is one flag of a command with its value.
+type flagUse struct {
+	name     string
+	value    word
+	hasValue bool
+	settings []*setting
+	// opaque says that the settings could not be read, so that the flag stays as it is.
+	opaque bool
+	drop   bool
+}
+
+// readHelm sorts the words of a helm command; at is the index of the verb.
+func readHelm(c command, at int) *helmCommand {
+	h := &helmCommand{command: c, verb: c.words[at].value}
+	short := map[string]string{}
+	for _, table := range []map[string]string{helmValueFlags, helmBoolFlags} {
+		for long, s := range table {
+			if s != "" {
+				short[s] = long
+			}
+		}
+	}
+	words := c.words[at+1:]
+	for i := 0; i < len(words); i++ {
+		w := words[i]
+		trimmed := strings.TrimSpace(w.value)
+		if !w.dynamic && trimmed != w.value && strings.Contains(w.raw, `\`) {
+			h.blanks = append(h.blanks, w)
+			if trimmed == "" {
+				continue
+			}
+			w.value, w.raw = trimmed, quote(trimmed)
+		}
+		if !strings.HasPrefix(w.value, "-") || w.value == "-" {
+			h.positional = append(h.positional, w)
+			continue
+		}
+		name, value, joined := strings.Cut(w.value, "=")
+		if long, isShort := short[name]; isShort {
+			name = long
+		} else if len(name) > 2 && name[1] != '-' && !joined {
+			if long, isShort := short[name[:2]]; isShort && helmValueFlags[long] != "" {
+				name, value, joined = long, name[2:], true
+			}
+		}
+		use := &flagUse{name: name, value: word{value: value, raw: quote(value), line: w.line, col: w.col, dynamic: w.dynamic}, hasValue: joined}
+		_, takesValue := helmValueFlags[name]
+		if takesValue && !joined && i+1 < len(words) {
+			i++
+			use.value, use.hasValue = words[i], true
+		}
+		h.flags = append(h.flags, use)
+	}
+	return h
+}
+
+// flag returns the last use of the flag, or nil.
+func (h *helmCommand) flag(name string) *flagUse {
+	for _, f := range slices.Backward(h.flags) {
+		if f.name == name {
+			return f
+		}
+	}
+	return nil
+}
+
+var chartFile = regexp.MustCompile(`-v?[0-9][0-9A-Za-z.+-]*\.tgz$`)
+
+// chartName is the name at the end of a chart reference: nvidia/gpu-operator, an OCI address or a packaged chart.
+func (h *helmCommand) chartName() (w word, name string, ok bool) {
+	if len(h.positional) == 0 {
+		return word{}, "", false
+	}
+	w = h.positional[len(h.positional)-1]
+	name = path.Base(strings.TrimSuffix(w.value, "/"))
+	return w, strings.TrimSuffix(chartFile.ReplaceAllString(name, ""), ".tgz"), true
+}
+
+const operatorNamespace = "gpu-operator"
+
+// helm judges a helm command; ok is false when it is not one that this package knows.
+func (r *run) helm(s *script, c command) {
+	at := slices.IndexFunc(c.words[1:], func(w word) bool { return !strings.HasPrefix(w.value, "-") && strings.TrimSpace(w.value) != "" }) + 1
+	if at == 0 {
+		return
+	}
+	verbs := []string{"install", "upgrade", "template", "repo", "uninstall", "list", "status", "get", "show", "pull", "search", "rollback", "history", "test", "lint", "version"}
+	verb := c.words[at].value
+	if !slices.Contains(verbs, verb) {
+		if near := finding.Nearest(verb, verbs); near != "" {
+			r.at(c.words[at], "unknown-command", finding.Error, "helm "+verb, "helm has no such command", "write helm "+near, sourceHelm)
+			verb = near
+		}
+	}
+	switch verb {
+	case "repo":
+		r.kinds = append(r.kinds, "helm repo")
+		r.helmRepo(c.words[at+1:])
+		return
+	case "install", "upgrade", "template":
+	default:
+		return
+	}
+	h := readHelm(c, at)
+	h.verb = verb
+	r.helmFlags(h)
+	chartWord, name, ok := h.chartName()
+	if !ok {
+		r.at(c.words[at], "helm-arguments", finding.Error, "helm "+verb, "the command names no chart", "write helm "+verb+" gpu-operator nvidia/gpu-operator", sourceHelm)
+		return
+	}
+	known := []string{"gpu-operator", "nvidia-device-plugin"}
+	if !slices.Contains(known, name) {
+		near := finding.Nearest(name, known)
+		if near == "" {
+			r.kinds = append(r.kinds, "helm "+verb+" "+name)
+			return
+		}
+		r.at(chartWord, "unknown-chart", finding.Error, chartWord.value, "there is no chart of this name", "write "+strings.TrimSuffix(chartWord.value, name)+near, sourceHelm)
+		fixed := strings.TrimSuffix(chartWord.value, name) + near
+		h.positional[len(h.positional)-1] = word{value: fixed, raw: quote(fixed), line: chartWord.line, col: chartWord.col}
+		name = near
+	}
+	if name == "nvidia-device-plugin" {
+		r.pluginChart(s, h)
+		return
+	}
+	r.operatorChart(s, h)
+}
+
+// helmRepo judges helm repo add.
+func (r *run) helmRepo(words []word) {
+	const current = "https://helm.ngc.nvidia.com/nvidia"
+	for _, w := range words {
+		if address := strings.TrimSuffix(w.value, "/"); address == "https://nvidia.github.io/gpu-operator" {
+			r.at(w, "stale-repository", finding.Warning, w.value, "the old repository of the chart; new releases are not published there", "write "+current, sourceDocs)
+			r.replace(w, current)
+		}
+	}
+}
+
+// helmFlags judges how the command is written: escaped spaces, unknown flags, the number of arguments.
+func (r *run) helmFlags(h *helmCommand) {
+	if len(h.blanks) > 0 {
+		times := ""
+		if len(h.blanks) > 1 {
+			times = fmt.Sprintf(" (%d times)", len(h.blanks))
+		}
+		r.at(h.blanks[0], "escaped-space", finding.Error, `\ `,
+			fmt.Sprintf(`"\ " is an escaped space, not a line continuation: helm gets " " as an argument%s`, times),
+			`break the line right after each \, or delete the \`, sourceShell)
+	}
+	for _, f := range h.flags {
+		_, takesValue := helmValueFlags[f.name]
+		_, isBool := helmBoolFlags[f.name]
+		if takesValue && !f.hasValue {
+			r.at(f.value, "helm-arguments", finding.Error, f.name, "the flag has no value", "", sourceHelm)
+			f.drop = true
+			continue
+		}
+		if takesValue || isBool || f.value.dynamic {
+			continue
+		}
+		fix, wrong := "see helm "+h.verb+" --help", f.name
+		if near := finding.Nearest(f.name, append(slices.Sorted(maps.Keys(helmValueFlags)), slices.Sorted(maps.Keys(helmBoolFlags))...)); near != "" {
+			fix, f.name = "write "+near, near
+		}
+		r.at(f.value, "unknown-flag", finding.Error, wrong, "helm "+h.verb+" has no such flag and refuses the command", fix, sourceHelm)
+	}
+	if want := 2; len(h.positional) > want {
+		r.at(h.positional[want], "helm-arguments", finding.Error, h.positional[want].value,
+			fmt.Sprintf("helm %s takes a name and a chart, found %d arguments", h.verb, len(h.positional)), "delete the rest, or put it after --set", sourceHelm)
+	}
+}
+
+// namespace judges the name that is given as the operator's namespace and returns the right one.
+func (r *run) namespace(w word, subject string) string {
+	if w.dynamic || w.value == operatorNamespace || len(w.value) < 6 {
+		return w.value
+	}
+	if strings.HasPrefix(w.value, operatorNamespace+"-") || strings.HasSuffix(w.value, "-"+operatorNamespace) || finding.Nearest(w.value, []string{operatorNamespace}) == "" {
+		return w.value
+	}
+	r.at(w, "namespace", finding.Error, subject, fmt.Sprintf("%q looks like a slip for %s: everything else that names the namespace misses it", w.value, operatorNamespace), "write "+operatorNamespace, sourceDocs)
+	return operatorNamespace
+}
+
+// operatorChart judges an installation of the gpu-operator chart.
+func (r *run) operatorChart(s *script, h *helmCommand) {
+	if f := h.flag("--namespace"); f != nil {
+		if right := r.namespace(f.value, "-n "+f.value.value); right != f.value.value {
+			f.value = word{value: right, raw: quote(right), line: f.value.line, col: f.value.col}
+		}
+	} else if h.verb != "template" {
+		r.at(h.words[0], "namespace", finding.Warning, "helm "+h.verb, "without -n the operator lands in whatever namespace the context has", "add --namespace "+operatorNamespace+" --create-namespace", sourceDocs)
+		h.flags = append([]*flagUse{{name: "--namespace", value: word{value: operatorNamespace, raw: operatorNamespace}, hasValue: true}, {name: "--create-namespace"}}, h.flags...)
+	}
+	in := &installation{table: r.table, version: r.commandVersion(h), flags: true}
+	for _, f := range h.flags {
+		switch f.name {
+		case "--values":
+			r.valuesFlag(s, in, f)
+		case "--set", "--set-string", "--set-json", "--set-literal", "--set-file":
+			r.setFlag(s, in, f)
+		}
+	}
+	r.kinds = append(r.kinds, fmt.Sprintf("helm %s of gpu-operator %s", h.verb, in.version))
+	in.judge()
+	r.tolerations(in)
+	r.findings = append(r.findings, in.findings()...)
+	r.corrections = append(r.corrections, correction{h.start, h.end, h.render(in)})
+}
+
+// commandVersion finds the release that the command installs, or that the user asks to judge it for.
+func (r *run) commandVersion(h *helmCommand) chart.Version {
+	f := h.flag("--version")
+	asked := ""
+	if f != nil && !f.value.dynamic {
+		asked = f.value.value
+	}
+	if w, _, ok := h.chartName(); ok && asked == "" {
+		if m := regexp.MustCompile(`-(v?[0-9][0-9A-Za-z.+-]*)\.tgz$`).FindStringSubmatch(w.value); m != nil {
+			asked = m[1]
+		}
+	}
+	if r.version != (chart.Version{}) {
+		if f == nil {
+			h.flags = append(h.flags, &flagUse{name: "--version", hasValue: true})
+			f = h.flags[len(h.flags)-1]
+		}
+		if asked != r.version.String() {
+			f.value = word{value: r.version.String(), raw: r.version.String(), line: f.value.line, col: f.value.col}
+		}
+		return r.version
+	}
+	v, exact, err := r.table.Resolve(asked)
+	if err != nil {
+		r.at(f.value, "chart-version", finding.Error, "--version "+asked, err.Error(), "write --version "+r.table.Latest().String(), sourceValues)
+		f.value = word{value: r.table.Latest().String(), raw: r.table.Latest().String()}
+		return r.table.Latest()
+	}
+	if !exact {
+		r.at(f.value, "chart-version", finding.Info, "--version "+asked, fmt.Sprintf("not in gpuop's table; judged as %s", v), "", sourceValues)
+	}
+	r.oldVersion(f, asked, v)
+	return v
+}
+
+// oldVersion notes a release line that NVIDIA supports no more: only the two newest are.
+func (r *run) oldVersion(f *flagUse, asked string, v chart.Version) {
+	if f == nil || asked == "" {
+		return
+	}
+	lines := map[string]bool{}
+	for _, other := range r.table.Versions() {
+		if v.Before(other) {
+			lines[other.Minor()] = true
+		}
+	}
+	delete(lines, v.Minor())
+	if len(lines) < 2 {
+		return
+	}
+	r.at(f.value, "old-version", finding.Info, "--version "+asked, fmt.Sprintf("%d release lines behind; NVIDIA supports the two newest", len(lines)),
+		"see what "+r.table.Latest().String()+" wants: gpuop lint --version "+r.table.Latest().String(), "GPU Operator life cycle policy")
+}
+
+// valuesFlag adds the settings of a -f file, when it can be read.
+func (r *run) valuesFlag(s *script, in *installation, f *flagUse) {
+	for name := range strings.SplitSeq(f.value.value, ",") {
+		data, doc, err := r.file(s, name)
+		if f.value.dynamic || err != nil {
+			r.at(f.value, "file-not-read", finding.Info, name, "the file is not here, so its values are not judged", "run gpuop lint where the file is", "")
+			continue
+		}
+		reader := &fields.Reader{}
+		root := reader.Document(data)
+		if root != nil {
+			flat := &flattener{reader: reader, file: name}
+			flat.walk(nil, root, root)
+			in.settings = append(in.settings, flat.settings...)
+		}
+		for _, problem := range reader.Findings {
+			problem.File, problem.Line = name, problem.Line+doc
+			r.findings = append(r.findings, problem)
+		}
+	}
+}
+
+// file reads a file that the script itself writes, or one beside it; line is where it starts in the script.
+func (r *run) file(s *script, name string) (data []byte, line int, err error) {
+	if doc, ok := s.files[name]; ok {
+		return []byte(doc.text), 0, nil
+	}
+	if r.read == nil {
+		return nil, 0, errNotRead
+	}
+	data, err = r.read(name)
+	return data, 0, err
+}
+
+// setFlag adds the settings of a --set flag or one of its kin.
+func (r *run) setFlag(s *script, in *installation, f *flagUse) {
+	if f.value.dynamic {
+		if key, _, found := strings.Cut(f.value.value, "="); found && !strings.ContainsAny(key, "$`") {
+			st := &setting{path: chart.ParsePath(key), unknown: true, line: f.value.line, column: f.value.col, file: r.name, source: f.value.raw, literal: true}
+			f.settings = append(f.settings, st)
+			in.settings = append(in.settings, st)
+			return
+		}
+		f.opaque = true
+		return
+	}
+	switch f.name {
+	case "--set-json":
+		r.setJSON(in, f)
+		return
+	case "--set-literal":
+		if key, value, found := strings.Cut(f.value.value, "="); found {
+			f.settings = []*setting{{path: chart.ParsePath(key), value: value, line: f.value.line, column: f.value.col, file: r.name, source: f.value.value, literal: true}}
+			in.settings = append(in.settings, f.settings...)
+		}
+		return
+	}
+	assignments, err := parseSet(f.value.value, f.name == "--set")
+	if err != nil {
+		r.at(f.value, "set-syntax", finding.Error, f.name+" "+f.value.value, err.Error(), "", sourceHelm)
+		f.drop = len(assignments) == 0
+	}
+	for _, a := range assignments {
+		st := &setting{path: a.path, value: a.value, line: f.value.line, column: f.value.col, file: r.name, literal: f.name != "--set"}
+		if a.index {
+			st.value, st.literal = []any{a.value}, true
+		}
+		if f.name == "--set-file" {
+			r.setFile(s, st, a)
+		}
+		f.settings = append(f.settings, st)
+		in.settings = append(in.settings, st)
+	}
+	if len(f.settings) == 1 {
+		f.settings[0].source = f.value.value
+	} else {
+		for i, a := range assignments {
+			f.settings[i].source = formatSet(a.path, "") + a.raw
+			f.opaque = f.opaque || a.index
+		}
+	}
+}
+
+// setFile reads the file of --set-file and judges it when it is a config of the device plugin or MIG manager.
+func (r *run) setFile(s *script, st *setting, a assignment) {
+	name := scalarText(a.value)
+	data, _, err := r.file(s, name)
+	if err != nil {
+		st.unknown = true
+		r.at(word{line: st.line, col: st.column}, "file-not-read", finding.Info, name, "the file is not here, so it is not judged", "run gpuop lint where the file is", "")
+		return
+	}
+	st.value = string(data)
+	if _, written := s.files[name]; !written {
+		r.parse(text{name: name, data: data})
+	}
+}
+
+// setJSON reads --set-json key=JSON, or one JSON object.
+func (r *run) setJSON(in *installation, f *flagUse) {
+	key, text, found := strings.Cut(f.value.value, "=")
+	if strings.HasPrefix(strings.TrimSpace(f.value.value), "{") {
+		key, text, found = "", f.value.value, true
+	}
+	var node yaml.Node
+	if !found || !json.Valid([]byte(text)) || yaml.Unmarshal([]byte(text), &node) != nil || len(node.Content) == 0 {
+		r.at(f.value, "set-syntax", finding.Error, "--set-json "+key, "the value is not JSON", "", sourceHelm)
+		return
+	}
+	reader := &fields.Reader{}
+	flat := &flattener{reader: reader, file: r.name}
+	flat.walk(chart.ParsePath(key), node.Content[0], node.Content[0])
+	for _, st := range flat.settings {
+		st.line, st.column, st.node, st.literal, st.source = f.value.line, f.value.col, nil, true, f.value.value
+	}
+	f.settings = flat.settings
+	in.settings = append(in.settings, flat.settings...)
+}
+
+// render writes the command as it should be, one setting a line.
+func (h *helmCommand) render(in *installation) string {
+	head := []string{"helm", h.verb}
+	for i, w := range h.positional {
+		if i == 2 {
+			break
+		}
+		head = append(head, w.raw)
+	}
+	lines := []string{strings.Join(head, " ")}
+	var plain []string
+	for _, f := range h.flags {
+		switch {
+		case f.drop || len(f.settings) > 0 || f.name == "--set":
+		case f.hasValue:
+			plain = append(plain, f.name+" "+f.value.raw)
+		default:
+			plain = append(plain, f.name)
+		}
+	}
+	if len(plain) > 0 {
+		lines = append(lines, strings.Join(plain, " "))
+	}
+	written := map[string]bool{}
+	for _, f := range h.flags {
+		if f.drop {
+			continue
+		}
+		for _, line := range f.render() {
+			if !written[line] {
+				lines = append(lines, line)
+			}
+			written[line] = true
+		}
+	}
+	return strings.Join(lines, " \\\n  ")
+}
+
+// render writes the flag's settings as they should be, a flag for each.
+func (f *flagUse) render() []string {
+	if f.name == "--set" && len(f.settings) == 0 || f.opaque {
+		if f.hasValue && strings.HasPrefix(f.name, "--set") {
+			return []string{f.name + " " + f.value.raw}
+		}
+		return nil
+	}
+	var lines []string
+	for _, s := range f.settings {
+		for _, a := range s.added {
+			lines = append(lines, "--set "+quote(a))
+		}
+		switch {
+		case s.dropped:
+		case s.unknown && s.node == nil && f.name != "--set-file":
+			return append(lines, f.name+" "+f.value.raw)
+		case f.name == "--set-json":
+			return append(lines, f.name+" "+f.value.raw)
+		case s.renamed == nil && s.changed == nil:
+			lines = append(lines, f.name+" "+quote(s.source))
+		default:
+			path, value := s.path, s.text()
+			if s.renamed != nil {
+				path = s.renamed
+			}
+			if s.changed != nil {
+				value = *s.changed
+			}
+			if _, isList := s.value.([]any); isList {
+				_, raw, _ := strings.Cut(s.source, "=")
+				lines = append(lines, f.name+" "+quote(path.String()+"="+raw))
+				continue
+			}
+			lines = append(lines, f.name+" "+quote(formatSet(path, value)))
+		}
+	}
+	return lines
+}

@@ -1,0 +1,256 @@
+package lint
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/fields"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/mig"
+)
+
+// podSpec returns the spec of the pod that a manifest makes, or nil.
+func podSpec(root *yaml.Node) *yaml.Node {
+	switch str(root, "kind") {
+	case "Pod":
+		return get(root, "spec")
+	case "Deployment", "DaemonSet", "StatefulSet", "ReplicaSet", "Job", "ReplicationController":
+		return get(root, "spec", "template", "spec")
+	case "CronJob":
+		return get(root, "spec", "jobTemplate", "spec", "template", "spec")
+	}
+	return nil
+}
+
+// pod judges a manifest with a pod in it.
+func (r *run) pod(d *doc) {
+	spec := podSpec(d.root)
+	if spec == nil || spec.Kind != yaml.MappingNode {
+		r.lostIndentation(d)
+		return
+	}
+	p := &podJudge{doc: d}
+	gpus := false
+	for _, list := range []string{"initContainers", "containers"} {
+		containers := get(spec, list)
+		if containers == nil || containers.Kind != yaml.SequenceNode {
+			continue
+		}
+		for i, c := range containers.Content {
+			gpus = p.container(fmt.Sprintf("%s[%d]", list, i), fields.Resolve(c)) || gpus
+		}
+	}
+	if gpus {
+		tolerations := podTolerations(spec)
+		for _, t := range r.taints {
+			if !covered(tolerations, t) {
+				p.add("taint", finding.Error, spec, "spec.tolerations", fmt.Sprintf("the taint %s of the GPU nodes is not tolerated: the pod stays Pending", t),
+					"add {key: "+t.key+", operator: Exists, effect: "+t.effect+"}", sourceKubernetes)
+			}
+		}
+	} else {
+		p.client(spec, str(d.root, "kind"))
+	}
+	if product := get(spec, "nodeSelector", "nvidia.com/gpu.product"); product != nil && staleProduct(product.Value) {
+		p.add("stale-product", finding.Warning, product, "nodeSelector nvidia.com/gpu.product", fmt.Sprintf("%q matches no node today: the label's value begins with NVIDIA-", product.Value),
+			"write NVIDIA-"+product.Value, "k8s-device-plugin internal/lm")
+	}
+	r.report(d, p.findings)
+}
+
+var oldProduct = regexp.MustCompile(`^(A100|A30|A40|A10|A16|A2|A800|H100|H800|H200|L4|L40|L40S|B200|GH200|GB200)(-|$)`)
+
+// staleProduct reports whether a product name lacks the brand that the label has since driver R450's successors.
+func staleProduct(s string) bool { return oldProduct.MatchString(s) }
+
+// lostIndentation reports a pod whose spec stands beside it, as it does after a copy from a page that lost the spaces.
+func (r *run) lostIndentation(d *doc) {
+	var stray []string
+	for _, f := range plain(d.root) {
+		switch f.Name {
+		case "containers", "restartPolicy", "resources", "limits", "requests", "image", "name", "template", "tolerations", "nodeSelector", "args", "command", "nvidia.com/gpu":
+			stray = append(stray, f.Name)
+		}
+	}
+	f := finding.Finding{ID: "no-pod-spec", Severity: finding.Error, Line: d.root.Line, Subject: "spec", Source: sourceKubernetes,
+		Reason: "the manifest has no pod spec, so nothing runs", Fix: "put containers under spec"}
+	if len(stray) > 0 {
+		f.ID = "indentation"
+		f.Reason = "the indentation is lost: " + strings.Join(stray, ", ") + " stand at the left margin, where the API server knows no such field"
+		f.Fix = "indent what belongs under metadata, spec, containers and resources by two spaces each"
+	}
+	r.report(d, []finding.Finding{f})
+}
+
+// podJudge collects the findings about one pod.
+type podJudge struct {
+	doc      *doc
+	findings []finding.Finding
+}
+
+func (p *podJudge) add(id string, severity finding.Severity, at *yaml.Node, subject, reason, fix, source string) {
+	p.findings = append(p.findings, finding.Finding{ID: id, Severity: severity, Line: at.Line, Column: at.Column, Subject: subject, Reason: reason, Fix: fix, Source: source})
+}
+
+// container judges a container's resources and reports whether it asks for a GPU.
+func (p *podJudge) container(where string, c *yaml.Node) bool {
+	if name := str(c, "name"); name != "" {
+		where = "container " + name
+	}
+	resources := get(c, "resources")
+	limits, requests := get(resources, "limits"), get(resources, "requests")
+	asked := false
+	for _, f := range plain(resources) {
+		if f.Name != "limits" && f.Name != "requests" && f.Name != "claims" {
+			near := finding.Nearest(f.Name, []string{"limits", "requests", "claims"})
+			fix := ""
+			if near != "" {
+				fix = "write " + near
+			}
+			p.add("unknown-key", finding.Error, f.Key, where+": resources."+f.Name, "resources has limits, requests and claims alone", fix, sourceKubernetes)
+		}
+	}
+	amounts := map[string]string{}
+	for _, f := range plain(limits) {
+		if gpuResource(f.Name) {
+			asked = true
+			amounts[f.Name] = f.Value.Value
+			p.resource(where+": limits."+f.Name, f)
+		}
+	}
+	for _, f := range plain(requests) {
+		if !gpuResource(f.Name) {
+			continue
+		}
+		asked = true
+		limit, limited := amounts[f.Name]
+		switch {
+		case !limited:
+			p.add("gpu-limits", finding.Error, f.Key, where+": requests."+f.Name, "a GPU needs a limit: the API server refuses requests without limits", "put it under limits", sourceKubernetes)
+			p.resource(where+": requests."+f.Name, f)
+		case limit != f.Value.Value:
+			p.add("gpu-limits", finding.Error, f.Value, where+": requests."+f.Name, fmt.Sprintf("the request %s and the limit %s must be equal: a GPU cannot be overcommitted", f.Value.Value, limit), "leave out the request", sourceKubernetes)
+		}
+	}
+	for _, name := range slices.Sorted(keys(amounts)) {
+		if n, _ := strconv.Atoi(amounts[name]); n > 1 && strings.HasSuffix(name, ".shared") {
+			p.add("shared-many", finding.Warning, limits, where+": limits."+name, fmt.Sprintf("%d replicas of a shared GPU give no more time than 1, and failRequestsGreaterThanOne refuses them", n), "ask for 1", "k8s-device-plugin README")
+		}
+	}
+	if image := get(c, "image"); image != nil && strings.HasPrefix(image.Value, "nvidia/samples:vectoradd") {
+		p.add("stale-image", finding.Info, image, where+": image", image.Value+" is an old sample that is not maintained", "write nvcr.io/nvidia/k8s/cuda-sample:vectoradd-cuda12.5.0-ubuntu22.04", sourceDocs)
+	}
+	if visible := envNode(c, "NVIDIA_VISIBLE_DEVICES"); visible != nil && asked {
+		p.add("visible-devices", finding.Warning, visible, where+": NVIDIA_VISIBLE_DEVICES", "the device plugin sets this variable to the GPUs of the container; yours may show others", "delete it", "k8s-device-plugin README")
+	}
+	return asked
+}
+
+func keys(m map[string]string) func(func(string) bool) {
+	return func(yield func(string) bool) {
+		for k := range m {
+			if !yield(k) {
+				return
+			}
+		}
+	}
+}
+
+func gpuResource(name string) bool {
+	return strings.HasPrefix(name, "nvidia.com/") || name == "nvidia/gpu" || name == "nvidia.com.gpu" || name == "gpu"
+}
+
+var wholeNumber = regexp.MustCompile(`^[0-9]+$`)
+
+// resource judges one GPU resource: its name and its amount.
+func (p *podJudge) resource(subject string, f fields.Field) {
+	if f.Value.Kind != yaml.ScalarNode || !wholeNumber.MatchString(f.Value.Value) {
+		found := f.Value.Value
+		if f.Value.Kind != yaml.ScalarNode {
+			found = "a group"
+		}
+		p.add("gpu-integer", finding.Error, f.Value, subject, fmt.Sprintf("found %s, want a whole number: an extended resource cannot be split", found),
+			"ask for 1; share a GPU with time-slicing, MPS or MIG (gpuop share, gpuop mig)", sourceKubernetes)
+	}
+	if fix, ok := resourceName(f.Name); !ok {
+		p.add("gpu-resource", finding.Error, f.Key, subject, "no device plugin advertises this resource: the pod stays Pending", fix, "k8s-device-plugin internal/rm")
+	}
+}
+
+// resourceName reports whether a resource of NVIDIA's can exist, and else what may be meant.
+func resourceName(name string) (fix string, ok bool) {
+	base := strings.TrimSuffix(name, ".shared")
+	if profile, isMIG := strings.CutPrefix(base, "nvidia.com/mig-"); isMIG {
+		var names []string
+		for _, p := range mig.Profiles() {
+			if mig.ResourceName(p) == base || mig.ResourceName(p) == profile || "nvidia.com/"+mig.ResourceName(p) == base {
+				return "", true
+			}
+			names = append(names, "nvidia.com/mig-"+strings.TrimPrefix(strings.TrimPrefix(mig.ResourceName(p), "nvidia.com/"), "mig-"))
+		}
+		if near := finding.Nearest(base, names); near != "" {
+			return "write " + near, false
+		}
+		return "see gpuop mig profiles", false
+	}
+	known := []string{"nvidia.com/gpu", "nvidia.com/pgpu", "nvidia.com/vgpu"}
+	if slices.Contains(known, base) {
+		return "", true
+	}
+	if base == "gpu" || base == "nvidia/gpu" || base == "nvidia.com.gpu" {
+		return "write nvidia.com/gpu", false
+	}
+	if near := finding.Nearest(base, known); near != "" {
+		return "write " + near, false
+	}
+	// KubeVirt and vGPU devices are named after the GPU: nvidia.com/GRID_T4-1Q
+	return "", true
+}
+
+// envNode returns the entry of a container's environment variable, or nil.
+func envNode(c *yaml.Node, name string) *yaml.Node {
+	env := get(c, "env")
+	if env == nil || env.Kind != yaml.SequenceNode {
+		return nil
+	}
+	for _, e := range env.Content {
+		if str(e, "name") == name {
+			return fields.Resolve(e)
+		}
+	}
+	return nil
+}
+
+// client judges a workload that reaches GPUs without asking for one, as monitoring does.
+func (p *podJudge) client(spec *yaml.Node, kind string) {
+	containers := get(spec, "containers")
+	if containers == nil || containers.Kind != yaml.SequenceNode {
+		return
+	}
+	for _, c := range containers.Content {
+		c = fields.Resolve(c)
+		visible := envNode(c, "NVIDIA_VISIBLE_DEVICES")
+		exporter := strings.Contains(str(c, "image"), "dcgm-exporter")
+		if visible == nil && !exporter {
+			continue
+		}
+		at := visible
+		if at == nil {
+			at = c
+		}
+		if str(spec, "runtimeClassName") == "" {
+			p.add("runtime-class", finding.Warning, at, "spec.runtimeClassName", "since v25.10.0 GPUs come through CDI, and a container that relies on NVIDIA_VISIBLE_DEVICES gets none without the runtime class",
+				"set runtimeClassName: nvidia", "GPU Operator documentation: CDI")
+		}
+		if kind == "DaemonSet" && str(spec, "nodeSelector", "nvidia.com/gpu.deploy.client") == "" {
+			p.add("gpu-client", finding.Warning, at, "spec.nodeSelector", "the pods hold the GPU, and a MIG change or driver upgrade waits for them for ever: the operator evicts clients only by this selector",
+				`add nvidia.com/gpu.deploy.client: "true"`, "GPU Operator documentation: GPU clients")
+		}
+		return
+	}
+}

@@ -1,0 +1,227 @@
+package lint
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/fields"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/finding"
+)
+
+// apiVersions are the versions of the operator's resources.
+var apiVersions = map[kind]string{kindClusterPolicy: "nvidia.com/v1", kindNVIDIADriver: "nvidia.com/v1alpha1", kindGPUCluster: "nvidia.com/v1alpha1"}
+
+// resource judges a ClusterPolicy, NVIDIADriver or GPUCluster.
+func (r *run) resource(d *doc) {
+	j := &resourceJudge{resource: string(d.kind), reader: d.reader}
+	if want, have := apiVersions[d.kind], get(d.root, "apiVersion"); have == nil || have.Value != want {
+		at, found := d.root, "nothing"
+		if have != nil {
+			at, found = have, have.Value
+		}
+		j.add("api-version", finding.Error, at, "apiVersion", fmt.Sprintf("found %s; the %s is of %s", found, d.kind, want), "write "+want)
+	}
+	if k := get(d.root, "kind"); k.Value != string(d.kind) {
+		j.add("unknown-kind", finding.Error, k, "kind", "the API server knows no kind "+k.Value, "write "+string(d.kind))
+	}
+	spec := get(d.root, "spec")
+	judged := false
+	if r.schemas != nil {
+		var object map[string]any
+		if d.root.Decode(&object) == nil {
+			list, known := r.schemas.Validate(apiVersions[d.kind], string(d.kind), object)
+			judged = known
+			for _, f := range list {
+				if n := locate(d.root, f.Subject); n != nil {
+					f.Line, f.Column = n.Line, n.Column
+				}
+				j.reader.Findings = append(j.reader.Findings, f)
+			}
+		}
+	}
+	if !judged && spec != nil {
+		j.group("", spec)
+	}
+	if spec != nil {
+		r.rulesOf(d, spec, j)
+	}
+	r.report(d, j.reader.Findings)
+}
+
+// locate finds the node at a dotted path, or the nearest around it.
+func locate(root *yaml.Node, path string) *yaml.Node {
+	n := fields.Resolve(root)
+next:
+	for _, name := range chart.ParsePath(path) {
+		name, _, _ = strings.Cut(name, "[")
+		for _, f := range plain(n) {
+			if f.Name == name {
+				n = fields.Resolve(f.Value)
+				if n.Kind == yaml.ScalarNode {
+					return f.Key
+				}
+				continue next
+			}
+		}
+		return n
+	}
+	return n
+}
+
+// resourceJudge compares a resource with its fields.
+type resourceJudge struct {
+	resource string
+	reader   *fields.Reader
+	nodes    int
+}
+
+func (j *resourceJudge) add(id string, severity finding.Severity, at *yaml.Node, subject, reason, fix string) {
+	j.reader.Findings = append(j.reader.Findings, finding.Finding{ID: id, Severity: severity, Line: at.Line, Column: at.Column, Subject: subject, Reason: reason, Fix: fix, Source: sourceCRD})
+}
+
+// renamedFields are fields that articles and other tools give a wrong name.
+var renamedFields = map[string]string{"gpuFeatureDiscovery": "gfd", "containerToolkit": "toolkit", "gpuPodDeletion": "podDeletion"}
+
+func (j *resourceJudge) group(path string, n *yaml.Node) {
+	known, _ := chart.Fields(j.resource, path)
+	names := make([]string, len(known))
+	for i, f := range known {
+		names[i] = f.Name
+	}
+	present := map[string]bool{}
+	for _, f := range j.reader.Mapping(n, strings.TrimPrefix("spec."+path, "")) {
+		if j.nodes++; j.nodes > maxNodes {
+			return
+		}
+		where := "spec." + strings.TrimPrefix(path+"."+f.Name, ".")
+		i := slices.Index(names, f.Name)
+		if i < 0 {
+			fix := "delete it"
+			if near := finding.Nearest(f.Name, names); near != "" {
+				fix = "write " + near
+			}
+			if right := renamedFields[f.Name]; slices.Contains(names, right) {
+				fix = "write " + right
+			}
+			j.add("unknown-field", finding.Error, f.Key, where, fmt.Sprintf("the %s has no such field: the API server drops it, or refuses the object with strict validation", j.resource), fix)
+			continue
+		}
+		present[f.Name] = true
+		j.field(where, path, known[i], f)
+	}
+	var missing []string
+	for _, f := range known {
+		if f.Required && !present[f.Name] {
+			missing = append(missing, "spec."+strings.TrimPrefix(path+"."+f.Name, "."))
+		}
+	}
+	if len(missing) > 0 {
+		j.add("missing-field", finding.Error, n, strings.Join(missing, ", "), "missing: the API server refuses the "+j.resource+" without", "")
+	}
+}
+
+func (j *resourceJudge) field(where, path string, known chart.Field, f fields.Field) {
+	v := fields.Resolve(f.Value)
+	if v.Kind == yaml.ScalarNode && v.Tag == "!!null" {
+		return
+	}
+	switch known.Type {
+	case "group":
+		if v.Kind == yaml.MappingNode {
+			j.group(strings.TrimPrefix(path+"."+f.Name, "."), v)
+			return
+		}
+		j.add("wrong-type", finding.Error, v, where, "want a group of fields", "")
+	case "bool":
+		j.reader.Bool(v, where)
+	case "int":
+		j.reader.Int(v, where)
+	case "string":
+		j.reader.Text(v, where)
+	case "list":
+		if v.Kind != yaml.SequenceNode {
+			j.add("wrong-type", finding.Error, v, where, "want a list", "")
+		}
+	case "map":
+		if v.Kind != yaml.MappingNode {
+			j.add("wrong-type", finding.Error, v, where, "want a group of keys", "")
+		}
+	case "enum":
+		if v.Kind != yaml.ScalarNode || !slices.Contains(known.Enum, v.Value) {
+			fix := ""
+			if near := finding.Nearest(v.Value, known.Enum); near != "" {
+				fix = "write " + near
+			}
+			j.add("wrong-value", finding.Error, v, where, fmt.Sprintf("found %q, want %s", v.Value, alternatives(known.Enum)), fix)
+		}
+	}
+}
+
+// rulesOf applies the rules about values to a resource, whose fields have the names of the chart's keys.
+func (r *run) rulesOf(d *doc, spec *yaml.Node, j *resourceJudge) {
+	flat := &flattener{reader: &fields.Reader{}, file: d.file}
+	prefix := chart.Path(nil)
+	if d.kind == kindNVIDIADriver {
+		r.driver(d, spec, j)
+		prefix = chart.Path{"driver"}
+	}
+	flat.walk(prefix, spec, spec)
+	in := &installation{table: r.table, version: r.orLatest(), settings: flat.settings}
+	for _, s := range in.settings {
+		s.line += d.line
+		switch s.name() {
+		case "driver.gds.enabled", "driver.gdrcopy.enabled":
+			s.path = s.path[1:]
+		}
+	}
+	in.images()
+	if d.kind != kindNVIDIADriver {
+		in.dead()
+	}
+	in.contradictions()
+	in.versions()
+	for i := range in.mistakes {
+		m := &in.mistakes[i]
+		if d.kind == kindNVIDIADriver {
+			m.Subject = strings.ReplaceAll(m.Subject, "driver.", "")
+		}
+		m.Subject = "spec." + m.Subject
+	}
+	r.findings = append(r.findings, in.findings()...)
+	if d.kind == kindClusterPolicy && get(spec, "daemonsets", "tolerations") != nil {
+		r.name = d.file
+		r.tolerations(&installation{table: in.table, version: in.version, settings: append(in.settings, &setting{path: chart.Path{"nfd", "enabled"}, value: false})})
+	}
+}
+
+// driver judges what the definition of NVIDIADriver says by rules instead of fields.
+func (r *run) driver(d *doc, spec *yaml.Node, j *resourceJudge) {
+	if selector := get(spec, "nodeSelector"); str(spec, "default") == "true" && selector != nil && len(selector.Content) > 0 {
+		j.add("excludes", finding.Error, selector, "spec.nodeSelector", "the API server refuses it: the default driver is for the nodes that no other selects", "delete nodeSelector, or default: true")
+	}
+	name := str(d.root, "metadata", "name")
+	if name == "" {
+		return
+	}
+	if r.drivers == nil {
+		r.drivers = map[string]*yaml.Node{}
+	}
+	before, seen := r.drivers[name]
+	r.drivers[name] = spec
+	if !seen {
+		return
+	}
+	for _, field := range []string{"driverType", "usePrecompiled"} {
+		if was, is := str(before, field), str(spec, field); was != is {
+			at := get(spec, field)
+			if at == nil {
+				at = spec
+			}
+			j.add("immutable", finding.Error, at, "spec."+field, fmt.Sprintf("was %q in the NVIDIADriver %s before, and cannot change", was, name), "delete the NVIDIADriver and create it anew")
+		}
+	}
+}

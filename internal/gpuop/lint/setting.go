@@ -1,0 +1,188 @@
+package lint
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/fields"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/finding"
+)
+
+// maxNodes bounds how much of a document is looked at, so that aliases of aliases cannot blow it up.
+const maxNodes = 200_000
+
+// A setting is one value that the user gives to the chart: a leaf of a values file or one part of a --set flag.
+type setting struct {
+	path chart.Path
+	// value is nil, a bool, a number, a string, a []any or an empty map[string]any.
+	value any
+	// node is the value in the file it came from; nil for a flag.
+	node         *yaml.Node
+	file         string
+	line, column int
+	// source is the assignment as it is written in a flag, and literal says that the flag is not --set itself.
+	source  string
+	literal bool
+	// unknown says that the value is made by the shell and cannot be read here.
+	unknown bool
+	// dropped, renamed and changed are how the setting is to be corrected.
+	dropped bool
+	renamed chart.Path
+	changed *string
+	// added are settings that take the place of this one.
+	added []string
+}
+
+// name is the path as the user may write it after --set.
+func (s *setting) name() string { return s.path.String() }
+
+func (s *setting) text() string { return scalarText(s.value) }
+
+// scalarText prints a scalar as YAML would; what is not a scalar is "".
+func scalarText(v any) string {
+	switch v := v.(type) {
+	case string:
+		return v
+	case bool:
+		return strconv.FormatBool(v)
+	case int:
+		return strconv.Itoa(v)
+	case float64:
+		return strconv.FormatFloat(v, 'f', -1, 64)
+	case int64, uint64:
+		return fmt.Sprint(v)
+	}
+	return ""
+}
+
+// flattener turns a values document into settings.
+type flattener struct {
+	reader   *fields.Reader
+	file     string
+	settings []*setting
+	nodes    int
+}
+
+func (f *flattener) walk(path chart.Path, at, n *yaml.Node) {
+	f.nodes++
+	if f.nodes > maxNodes {
+		if f.nodes == maxNodes+1 {
+			f.reader.Add("too-large", finding.Error, at, "", "the document holds more values than any chart reads; the rest is not looked at", "")
+		}
+		return
+	}
+	n = fields.Resolve(n)
+	if n.Kind == yaml.MappingNode && len(n.Content) > 0 {
+		for _, field := range f.reader.Mapping(n, path.String()) {
+			f.walk(append(path[:len(path):len(path)], field.Name), field.Key, field.Value)
+		}
+		return
+	}
+	s := &setting{path: path, node: n, file: f.file, line: at.Line, column: at.Column}
+	if n.Kind == yaml.MappingNode {
+		s.value = map[string]any{}
+	} else if err := n.Decode(&s.value); err != nil {
+		s.unknown = true
+	}
+	f.settings = append(f.settings, s)
+}
+
+// A mistake is a finding and the settings it is about.
+type mistake struct {
+	finding.Finding
+	settings []*setting
+}
+
+// An installation is one set of values on one version of the chart.
+type installation struct {
+	table    *chart.Table
+	version  chart.Version
+	settings []*setting
+	mistakes []mistake
+	// flags says that the settings are flags of a command, not lines of a file.
+	flags bool
+}
+
+// add reports a mistake at the first of the settings.
+func (in *installation) add(id string, severity finding.Severity, reason, fix, source string, settings ...*setting) {
+	f := finding.Finding{ID: id, Severity: severity, Reason: reason, Fix: fix, Source: source}
+	if len(settings) > 0 {
+		names := make([]string, len(settings))
+		for i, s := range settings {
+			names[i] = s.name()
+		}
+		f.Subject = strings.Join(names, ", ")
+		f.File, f.Line, f.Column = settings[0].file, settings[0].line, settings[0].column
+	}
+	in.mistakes = append(in.mistakes, mistake{f, settings})
+}
+
+// explicit returns the setting that decides the path, or nil when the user gives none.
+func (in *installation) explicit(path string) *setting {
+	for i := len(in.settings) - 1; i >= 0; i-- {
+		if in.settings[i].name() == path {
+			return in.settings[i]
+		}
+	}
+	return nil
+}
+
+// value returns what the chart sees at the path: the user's setting or the default. ok is false when neither is known.
+func (in *installation) value(path string) (value any, ok bool) {
+	if s := in.explicit(path); s != nil {
+		return s.value, !s.unknown
+	}
+	return in.table.Default(in.version, path)
+}
+
+// is reports whether the chart sees this boolean at the path.
+func (in *installation) is(path string, want bool) bool {
+	value, ok := in.value(path)
+	if text, isText := value.(string); isText {
+		return ok && text == strconv.FormatBool(want)
+	}
+	return ok && value == want
+}
+
+// below returns the user's settings inside the group, but for those named.
+func (in *installation) below(group string, except ...string) []*setting {
+	var out []*setting
+next:
+	for _, s := range in.settings {
+		rest, found := strings.CutPrefix(s.name(), group+".")
+		if !found {
+			continue
+		}
+		for _, e := range except {
+			if rest == e || strings.HasPrefix(rest, e+".") {
+				continue next
+			}
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// findings returns what was found; of a command the mistakes of one kind become one finding.
+func (in *installation) findings() []finding.Finding {
+	var out []finding.Finding
+	type kind struct {
+		id, reason, fix string
+		severity        finding.Severity
+	}
+	at := map[kind]int{}
+	for _, m := range in.mistakes {
+		k := kind{m.ID, m.Reason, m.Fix, m.Severity}
+		if i, seen := at[k]; in.flags && seen && m.Subject != "" {
+			out[i].Subject += ", " + m.Subject
+			continue
+		}
+		at[k] = len(out)
+		out = append(out, m.Finding)
+	}
+	return out
+}

@@ -1,0 +1,163 @@
+package lint
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/chart"
+)
+
+var errSet = errors.New("unreadable --set")
+
+// An assignment is one key=value of a --set flag.
+type assignment struct {
+	path chart.Path
+	// index says that the path goes on into a list: toolkit.env[0].name; the path is then the list's.
+	index bool
+	value any
+	raw   string
+}
+
+// parseSet reads the argument of --set by Helm's grammar: assignments separated by commas, names by dots, a backslash
+// before a comma or dot that belongs to the name or value, {a,b} for a list and key[0] for an element. Without typed, as
+// for --set-string and --set-file, every value stays text.
+func parseSet(s string, typed bool) ([]assignment, error) {
+	var out []assignment
+	for len(s) > 0 {
+		a, rest, err := parseAssignment(s, typed)
+		if err != nil {
+			return out, err
+		}
+		out = append(out, a)
+		s = rest
+	}
+	return out, nil
+}
+
+func parseAssignment(s string, typed bool) (a assignment, rest string, err error) {
+	var name strings.Builder
+	i := 0
+key:
+	for ; ; i++ {
+		if i == len(s) {
+			return a, "", fmt.Errorf("%w: %q has no value; want key=value", errSet, s)
+		}
+		switch s[i] {
+		case '\\':
+			if i++; i == len(s) {
+				return a, "", fmt.Errorf("%w: %q ends with a backslash", errSet, s)
+			}
+			name.WriteByte(s[i])
+		case '.':
+			a.push(&name)
+		case '[':
+			closing := strings.IndexByte(s[i:], ']')
+			if closing < 0 {
+				return a, "", fmt.Errorf("%w: %q has a [ without ]", errSet, s)
+			}
+			if _, err := strconv.ParseUint(s[i+1:i+closing], 10, 16); err != nil {
+				return a, "", fmt.Errorf("%w: %q is not the index of a list's element", errSet, s[i+1:i+closing])
+			}
+			if !a.index {
+				a.push(&name)
+			}
+			a.index = true
+			i += closing
+		case '=':
+			break key
+		case ',':
+			return a, "", fmt.Errorf("%w: %q has no value; a comma inside a value is written \\,", errSet, s[:i])
+		default:
+			name.WriteByte(s[i])
+		}
+	}
+	if !a.index {
+		a.push(&name)
+	}
+	for _, n := range a.path {
+		if n == "" {
+			return a, "", fmt.Errorf("%w: %q has an empty name", errSet, s[:i])
+		}
+	}
+	value, n := parseValue(s[i+1:])
+	a.raw = s[i+1 : i+1+n]
+	a.value = value
+	if text, isText := value.(string); isText && typed {
+		a.value = typedValue(text)
+	}
+	rest = s[i+1+n:]
+	return a, strings.TrimPrefix(rest, ","), nil
+}
+
+func (a *assignment) push(name *strings.Builder) {
+	if a.index {
+		name.Reset()
+		return
+	}
+	a.path = append(a.path, name.String())
+	name.Reset()
+}
+
+// parseValue reads a value up to a comma and returns how much of s it was.
+func parseValue(s string) (value any, n int) {
+	if strings.HasPrefix(s, "{") {
+		if end := strings.IndexByte(s, '}'); end >= 0 && (end+1 == len(s) || s[end+1] == ',') {
+			list := []any{}
+			if inner := s[1:end]; inner != "" {
+				for part := range strings.SplitSeq(inner, ",") {
+					list = append(list, typedValue(strings.TrimSpace(part)))
+				}
+			}
+			return list, end + 1
+		}
+	}
+	var text strings.Builder
+	for i := 0; i < len(s); i++ {
+		switch {
+		case s[i] == '\\' && i+1 < len(s):
+			i++
+			text.WriteByte(s[i])
+		case s[i] == ',':
+			return text.String(), i
+		default:
+			text.WriteByte(s[i])
+		}
+	}
+	return text.String(), len(s)
+}
+
+// typedValue is what Helm makes of an unquoted value: true, false, null, a whole number without a leading zero, or
+// the text.
+func typedValue(s string) any {
+	switch s {
+	case "true":
+		return true
+	case "false":
+		return false
+	case "null":
+		return nil
+	case "0":
+		return 0
+	}
+	if s != "" && s[0] != '0' {
+		if n, err := strconv.Atoi(s); err == nil && strconv.Itoa(n) == s {
+			return n
+		}
+	}
+	return s
+}
+
+// formatSet writes a path and value so that parseSet reads them back.
+func formatSet(path chart.Path, value string) string {
+	escaped := make([]string, len(path))
+	for i, name := range path {
+		escaped[i] = strings.NewReplacer(`\`, `\\`, `.`, `\.`, `,`, `\,`, `=`, `\=`, `[`, `\[`).Replace(name)
+	}
+	value = strings.NewReplacer(`\`, `\\`, `,`, `\,`).Replace(value)
+	if strings.HasPrefix(value, "{") {
+		value = `\` + value
+	}
+	return strings.Join(escaped, ".") + "=" + value
+}

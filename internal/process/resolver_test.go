@@ -1,0 +1,124 @@
+package process_test
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"syscall"
+	"testing"
+	"testing/fstest"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/process"
+)
+
+const kthreadd = "2 (kthreadd) S 0 0 0 0 -1 2129984 0 0 0 0 0 2 0 0 20 0 1 0 30 0 0 18446744073709551615 0"
+
+// proc is a /proc that counts its reads and can fail.
+type proc struct {
+	fstest.MapFS
+	reads map[string]int
+	fail  map[string]error
+}
+
+func newProc() *proc {
+	return &proc{
+		MapFS: fstest.MapFS{"2/stat": {Data: []byte(kthreadd)}},
+		reads: map[string]int{}, fail: map[string]error{},
+	}
+}
+
+func (p *proc) Open(name string) (fs.File, error) {
+	p.reads[name]++
+	if err := p.fail[name]; err != nil {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
+	}
+	return p.MapFS.Open(name)
+}
+
+func (p *proc) ReadFile(name string) ([]byte, error) {
+	f, err := p.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	f.Close()
+	return p.MapFS[name].Data, nil
+}
+
+// put makes a process whose name tries to be taken for more fields.
+func (p *proc) put(pid, start int, group string) {
+	p.MapFS[fmt.Sprint(pid, "/stat")] = &fstest.MapFile{Data: fmt.Appendf(nil,
+		"%d (a) R 9 (9) S 1 1 1 0 -1 4194304 1 0 0 0 5 6 0 0 20 0 1 0 %d 100 1 1", pid, start)}
+	p.MapFS[fmt.Sprint(pid, "/cgroup")] = &fstest.MapFile{Data: []byte("0::" + group)}
+}
+
+func TestResolver(t *testing.T) {
+	p := newProc()
+	r := process.NewResolver(p)
+	want := func(pid uint32, uid string, reason string) {
+		t.Helper()
+		got, err := r.PodOf(pid)
+		if got != uid || gpu.Reason(err) != reason {
+			t.Errorf("PodOf(%d) = %q, %v; want %q, %q", pid, got, err, uid, reason)
+		}
+	}
+	other := "ffffffff-5b1c-4c8e-9d0a-3c1f2ab45678"
+	p.put(70, 500, "/kubepods/pod"+pod+"/"+id)
+	p.put(71, 500, "/user.slice")
+	want(70, pod, "")
+	want(71, "", "")
+	want(72, "", "") // there is none
+
+	want(70, pod, "")
+	if n := p.reads["70/cgroup"]; n != 1 {
+		t.Errorf("the group of one process was read %d times", n)
+	}
+	p.put(70, 900, "/kubepods/pod"+other+"/"+id) // the id came again
+	want(70, other, "")
+
+	p.fail["70/stat"] = syscall.ESRCH // it ended between open and read
+	want(70, "", "")
+	p.fail["70/stat"] = fs.ErrPermission
+	want(70, "", "permission")
+	p.fail["70/stat"] = errors.New("input/output error")
+	want(70, "", "unavailable")
+	delete(p.fail, "70/stat")
+	want(70, other, "")
+}
+
+// In another namespace every id is that of somebody else.
+func TestResolverRefusesOtherNamespaces(t *testing.T) {
+	for name, stat := range map[string]string{
+		"a process of the container": "2 (python3) S 1 1 1 0 -1 4194304 1 0 0 0 5 6 0 0 20 0 1 0 500 100 1 1",
+		"one that poses as kthreadd": "2 (kthreadd) S 0 0 0 0 -1 4194304 1 0 0 0 5 6 0 0 20 0 1 0 500 100 1 1",
+		"garbage":                    "2 kthreadd",
+		"none":                       "",
+	} {
+		p := newProc()
+		p.put(70, 500, "/kubepods/pod"+pod+"/"+id)
+		if p.MapFS["2/stat"].Data = []byte(stat); stat == "" {
+			delete(p.MapFS, "2/stat")
+		}
+		if uid, err := process.NewResolver(p).PodOf(70); uid != "" || !errors.Is(err, gpu.ErrPIDNamespace) {
+			t.Errorf("%s: %q, %v", name, uid, err)
+		}
+	}
+}
+
+func TestResolverIsBounded(t *testing.T) {
+	p := newProc()
+	r := process.NewResolver(p)
+	p.put(5, 1, "/kubepods/pod"+pod)
+	for pid := uint32(10); pid < 6000; pid++ {
+		p.put(int(pid), 1, "/")
+		if _, err := r.PodOf(pid); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if uid, err := r.PodOf(5); uid != pod || err != nil {
+		t.Errorf("after %d processes: %q, %v", 6000, uid, err)
+	}
+	if n := r.Known(); n > 4096 {
+		t.Errorf("%d processes are remembered", n)
+	}
+}

@@ -1,0 +1,511 @@
+package contract
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// A Fixture is a source and what may be done to it.
+type Fixture struct {
+	// New returns a source in its healthy state. It is called once per
+	// subtest; clean up with t.Cleanup.
+	New func(t *testing.T) collector.Source
+	// Plan is what sessions are opened for. At least one of its fields must
+	// have a value on a healthy source after Settle.
+	Plan *gpu.Plan
+	// Kinds are the kinds of entities that a healthy source must have, each
+	// with a value of some field.
+	Kinds gpu.Kinds
+	// Settle lets time pass between reads, so that the engine takes new
+	// samples. Nil means that reads need no pause.
+	Settle func(t *testing.T)
+	// Now is the clock of the samples; nil means time.Now.
+	Now func() time.Time
+
+	// Lose takes the GPU at the given row away and leaves the others. Nil
+	// where that cannot be played.
+	Lose func(t *testing.T, row int)
+	// Change makes the topology another one. Nil where that cannot be played.
+	Change func(t *testing.T)
+	// Kill takes the engine or driver away. Nil where that cannot be played.
+	Kill func(t *testing.T)
+	// OpenHandles returns how many handles the source holds at the driver;
+	// nil where that cannot be asked.
+	OpenHandles func(t *testing.T) int
+}
+
+// deadline bounds every wait of the suite; it is no performance claim.
+const deadline = 30 * time.Second
+
+// Run runs the contract over the fixture.
+func Run(t *testing.T, f Fixture) {
+	if f.Settle == nil {
+		f.Settle = func(*testing.T) {}
+	}
+	if f.Now == nil {
+		f.Now = time.Now
+	}
+	t.Run("topology is sound and immutable", f.topology)
+	t.Run("samples keep the contract", f.samples)
+	t.Run("cancelled context returns", f.cancelled)
+	t.Run("close is idempotent and final", f.closing)
+	t.Run("opens again after close", f.reopening)
+	if f.Lose != nil {
+		t.Run("a lost GPU is a fault of its row only", f.losing)
+	}
+	if f.Change != nil {
+		t.Run("a changed topology ends the session", f.changing)
+	}
+	if f.Kill != nil {
+		t.Run("a lost engine ends the session", f.killing)
+	}
+}
+
+func (f Fixture) open(t *testing.T) collector.Session {
+	t.Helper()
+	return f.openAt(t, f.New(t))
+}
+
+func (f Fixture) openAt(t *testing.T, src collector.Source) collector.Session {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), deadline)
+	defer cancel()
+	s, err := src.Open(ctx, f.Plan)
+	if err != nil {
+		t.Fatalf("Open: %v", err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+func (f Fixture) read(t *testing.T, s collector.Session, b *gpu.Batch) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), deadline)
+	defer cancel()
+	b.Reset()
+	if err := s.Read(ctx, b); err != nil {
+		t.Fatalf("Read: %v", err)
+	}
+}
+
+func (f Fixture) topology(t *testing.T) {
+	s := f.open(t)
+	top := s.Topology()
+	if top == nil {
+		t.Fatal("Topology() is nil")
+	}
+	if top.Source == "" {
+		t.Error("Topology().Source is empty")
+	}
+	seen := map[gpu.Entity]int{}
+	labels := map[string]gpu.Entity{}
+	kinds := gpu.Kinds(0)
+	for row := range top.Devices {
+		d := &top.Devices[row]
+		kinds |= gpu.KindsOf(d.Entity.Kind)
+		if d.Entity.Kind == gpu.KindNone {
+			t.Errorf("row %d has no kind", row)
+		}
+		if prev, dup := seen[d.Entity]; dup {
+			t.Errorf("%v is in rows %d and %d", d.Entity, prev, row)
+		}
+		seen[d.Entity] = row
+		if got, ok := top.Row(d.Entity); !ok || got != row {
+			t.Errorf("Row(%v) = %d, %t; want %d", d.Entity, got, ok, row)
+		}
+		if p := top.ParentRow(row); p >= row {
+			t.Errorf("row %d (%v) comes before its parent in row %d", row, d.Entity, p)
+		}
+		for _, problem := range problems(d) {
+			t.Errorf("%v %s", d.Entity, problem)
+		}
+		key := labelsOf(d)
+		if other, dup := labels[key]; dup {
+			t.Errorf("%v and %v would have equal labels", d.Entity, other)
+		}
+		labels[key] = d.Entity
+	}
+	if missing := f.Kinds &^ kinds; missing != 0 {
+		t.Errorf("the topology has no %v", missing.List())
+	}
+	f.pairs(t, top)
+	f.divided(t, top)
+	before := slices.Clone(top.Devices)
+	var b gpu.Batch
+	for range 3 {
+		f.read(t, s, &b)
+		f.Settle(t)
+	}
+	if s.Topology() != top {
+		t.Error("Topology() is another pointer after Read")
+	}
+	if !slices.Equal(before, top.Devices) {
+		t.Error("the topology's devices changed under a Read")
+	}
+}
+
+// divided holds what is told of compute instances: two or more of an instance,
+// each known by its own UUID, and rows of them where they are selected alone.
+func (f Fixture) divided(t *testing.T, top *gpu.Topology) {
+	t.Helper()
+	type part struct {
+		instance int
+		id       uint32
+	}
+	told := map[part]*gpu.ComputeInstance{}
+	of, uuids := map[int]int{}, map[string]bool{}
+	for i := range top.Divided {
+		c := &top.Divided[i]
+		if c.Instance < 0 || c.Instance >= len(top.Devices) || top.Devices[c.Instance].Entity.Kind != gpu.KindGPUInstance {
+			t.Fatalf("compute instance %d is a part of row %d, which is no GPU instance", c.ID, c.Instance)
+		}
+		if told[part{c.Instance, c.ID}] != nil || c.UUID != "" && uuids[c.UUID] {
+			t.Errorf("compute instance %d (%s) of row %d is told twice", c.ID, c.UUID, c.Instance)
+		}
+		told[part{c.Instance, c.ID}], uuids[c.UUID] = c, true
+		of[c.Instance]++
+	}
+	for row, n := range of {
+		if d := &top.Devices[row]; n < 2 || d.MIGUUID != "" {
+			t.Errorf("%v is divided into %d, and has the UUID %q itself", d.Entity, n, d.MIGUUID)
+		}
+	}
+	for row := range top.Devices {
+		d := &top.Devices[row]
+		if d.Entity.Kind != gpu.KindComputeInstance {
+			continue
+		}
+		c := told[part{top.InstanceRow(row), d.ComputeID}]
+		if !f.Plan.Devices.Compute || c == nil || c.Profile != d.Profile || c.UUID != d.MIGUUID {
+			t.Errorf("%v (%s, %s) has a row; selected %t, told of %+v", d.Entity, d.Profile, d.MIGUUID, f.Plan.Devices.Compute, c)
+		}
+	}
+}
+
+// isOfGPU reports whether an entity is a GPU or a part of one.
+func isOfGPU(e gpu.Entity) bool {
+	switch e.Kind {
+	case gpu.KindGPU, gpu.KindGPUInstance, gpu.KindComputeInstance:
+		return true
+	default:
+		return e.ParentKind == gpu.KindGPU
+	}
+}
+
+// problems says what is missing of a device for its labels.
+func problems(d *gpu.Device) []string {
+	var list []string
+	bad := func(when bool, what string) {
+		if when {
+			list = append(list, what)
+		}
+	}
+	bad(isOfGPU(d.Entity) && (d.UUID == "" || d.Model == "" || d.PCIBusID == ""),
+		fmt.Sprintf("lacks identity: UUID %q, model %q, PCI %q", d.UUID, d.Model, d.PCIBusID))
+	switch d.Entity.Kind {
+	case gpu.KindGPUInstance, gpu.KindComputeInstance:
+		bad(d.Profile == "", "has no profile")
+		bad(d.Entity.ParentKind != gpu.KindGPU, "is of no GPU")
+	case gpu.KindNVLink:
+		bad(d.Entity.ParentKind != gpu.KindGPU && d.Entity.ParentKind != gpu.KindNVSwitch, "is of neither a GPU nor a switch")
+	case gpu.KindCPUCore:
+		bad(d.Entity.ParentKind != gpu.KindCPU, "is of no CPU")
+	}
+	return list
+}
+
+// labelsOf returns what tells a device from every other on a page.
+func labelsOf(d *gpu.Device) string {
+	switch e := d.Entity; e.Kind {
+	case gpu.KindGPU, gpu.KindGPUInstance:
+		return fmt.Sprint(e.Kind, d.UUID, d.InstanceID)
+	case gpu.KindComputeInstance:
+		return fmt.Sprint(e.Kind, d.UUID, d.InstanceID, "/", d.ComputeID)
+	case gpu.KindNVLink:
+		return fmt.Sprint(e.Kind, e.ParentKind, e.Parent, "/", d.Link)
+	default:
+		return fmt.Sprint(e.Kind, e.ParentKind, e.Parent, "/", e.ID)
+	}
+}
+
+// pairs holds that the connections of GPUs are told once each, if asked for.
+func (f Fixture) pairs(t *testing.T, top *gpu.Topology) {
+	t.Helper()
+	if !f.Plan.Placement && len(top.Pairs) > 0 {
+		t.Errorf("%d pairs of GPUs that nobody asked for", len(top.Pairs))
+	}
+	seen := map[[2]int]bool{}
+	for _, p := range top.Pairs {
+		if p.A < 0 || p.B >= len(top.Devices) || p.A >= p.B ||
+			top.Devices[p.A].Entity.Kind != gpu.KindGPU || top.Devices[p.B].Entity.Kind != gpu.KindGPU {
+			t.Errorf("pair %v is not of two GPUs in their order", p)
+		}
+		if seen[[2]int{p.A, p.B}] {
+			t.Errorf("pair %v is told twice", p)
+		}
+		seen[[2]int{p.A, p.B}] = true
+	}
+}
+
+func (f Fixture) samples(t *testing.T) {
+	s := f.open(t)
+	top := s.Topology()
+	var b gpu.Batch
+	kinds := gpu.Kinds(0)
+	served, declined := make([]bool, len(f.Plan.Fields)), make([]bool, len(f.Plan.Fields))
+	for _, d := range top.Devices {
+		b.WantProcesses = append(b.WantProcesses, d.Entity.Kind == gpu.KindGPU || d.Entity.Kind == gpu.KindGPUInstance)
+	}
+	for range 3 {
+		f.read(t, s, &b)
+		f.check(t, top, &b)
+		for _, x := range b.Samples {
+			kinds |= gpu.KindsOf(top.Devices[x.Row].Entity.Kind)
+			served[x.Field] = true
+		}
+		for _, x := range b.Faults {
+			if x.Field >= 0 {
+				declined[x.Field] = true
+			}
+		}
+		f.Settle(t)
+	}
+	if kinds == 0 {
+		t.Error("three reads of a healthy source gave no sample")
+	}
+	if missing := f.Kinds &^ kinds; missing != 0 {
+		t.Errorf("three reads of a healthy source gave no sample of a %v", missing.List())
+	}
+	for i := range f.Plan.Fields {
+		field := &f.Plan.Fields[i]
+		// Of events there may have been none, and what no entity is there for
+		// is the collector's to say.
+		exists := slices.ContainsFunc(top.Devices, func(d gpu.Device) bool { return field.Levels.Has(d.Entity.Kind) })
+		if exists && !served[i] && !declined[i] && !field.Events {
+			t.Errorf("%s is neither served nor declined", field.Name)
+		}
+	}
+}
+
+// check reports every sample or fault of b that breaks the contract.
+func (f Fixture) check(t *testing.T, top *gpu.Topology, b *gpu.Batch) {
+	t.Helper()
+	type cell struct{ row, field int }
+	last := map[cell]int64{}
+	now := f.Now()
+	for _, s := range b.Samples {
+		if s.Row < 0 || s.Row >= len(top.Devices) || s.Field < 0 || s.Field >= len(f.Plan.Fields) {
+			t.Fatalf("sample outside the topology or the plan: row %d of %d, field %d of %d",
+				s.Row, len(top.Devices), s.Field, len(f.Plan.Fields))
+		}
+		field, dev := &f.Plan.Fields[s.Field], &top.Devices[s.Row]
+		if s.Value.IsAbsent() {
+			t.Errorf("%s of %v: absent value as a sample", field.Name, dev.Entity)
+		}
+		if s.Value.IsText() != field.Text {
+			t.Errorf("%s of %v: value %q, text is %t, want %t", field.Name, dev.Entity, s.Value, s.Value.IsText(), field.Text)
+		}
+		if !field.Levels.Has(dev.Entity.Kind) {
+			t.Errorf("%s of %v: the field does not exist at this level", field.Name, dev.Entity)
+		}
+		if n, ok := s.Value.Number(); ok && (n >= 140737488355328 && n <= 140737488355332 || n >= 9223372036854775792) {
+			t.Errorf("%s of %v: sentinel %v as a value", field.Name, dev.Entity, n)
+		}
+		if s.Time <= 0 {
+			t.Errorf("%s of %v: sample without a time", field.Name, dev.Entity)
+		} else if ahead := time.Unix(0, s.Time).Sub(now); ahead > time.Minute {
+			t.Errorf("%s of %v: sample %v in the future", field.Name, dev.Entity, ahead)
+		}
+		c := cell{s.Row, s.Field}
+		prev, dup := last[c]
+		if dup && !field.EverySample() {
+			t.Errorf("%s of %v: two samples in one Read", field.Name, dev.Entity)
+		}
+		if dup && s.Time < prev {
+			t.Errorf("%s of %v: events out of order", field.Name, dev.Entity)
+		}
+		last[c] = s.Time
+	}
+	isGPU := func(row int) bool {
+		return row >= 0 && row < len(top.Devices) && top.Devices[row].Entity.Kind == gpu.KindGPU
+	}
+	for _, x := range b.Peers {
+		if !f.Plan.Peers || !isGPU(x.Row) || !isGPU(x.Peer) || x.Row == x.Peer || x.Status == "" {
+			t.Errorf("state of peers %+v: not asked for, or not of two GPUs", x)
+		}
+	}
+	for _, x := range b.Health {
+		if !f.Plan.Health || x.Row < 0 || x.Row >= len(top.Devices) || x.Watch == "" {
+			t.Errorf("health check %+v: not asked for, or of nothing", x)
+		}
+	}
+	for _, x := range b.Processes {
+		busy, known := x.Busy.Number()
+		if x.Row < 0 || x.Row >= len(b.WantProcesses) || !b.WantProcesses[x.Row] || x.PID == 0 || known && (busy < 0 || busy > 1) {
+			t.Errorf("process %+v: of an entity that is not asked for, without a number, or busy more than always", x)
+		}
+	}
+	for _, x := range b.Faults {
+		if x.Err == nil {
+			t.Errorf("fault of row %d, field %d without an error", x.Row, x.Field)
+		}
+		if x.Row < gpu.AllRows || x.Row >= len(top.Devices) || x.Field < gpu.FieldPeerStates || x.Field >= len(f.Plan.Fields) {
+			t.Errorf("fault outside the topology or the plan: row %d, field %d", x.Row, x.Field)
+		}
+	}
+}
+
+func (f Fixture) cancelled(t *testing.T) {
+	s := f.open(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	done := make(chan error, 1)
+	var b gpu.Batch
+	go func() { done <- s.Read(ctx, &b) }()
+	select {
+	case err := <-done:
+		if err != nil && !errors.Is(err, context.Canceled) && gpu.Reason(err) == "error" {
+			t.Errorf("Read with a cancelled context: %v, want nil, context.Canceled or a typed error", err)
+		}
+	case <-time.After(deadline):
+		t.Fatal("Read with a cancelled context did not return")
+	}
+	f.read(t, s, &b) // and the session lives on
+}
+
+func (f Fixture) closing(t *testing.T) {
+	s := f.open(t)
+	if err := s.Close(); err != nil {
+		t.Fatalf("Close: %v", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Errorf("second Close: %v", err)
+	}
+	var b gpu.Batch
+	if err := s.Read(context.Background(), &b); err == nil {
+		t.Error("Read after Close returned no error")
+	}
+	if f.OpenHandles != nil {
+		if n := f.OpenHandles(t); n != 0 {
+			t.Errorf("%d handles open after Close", n)
+		}
+	}
+}
+
+func (f Fixture) reopening(t *testing.T) {
+	src := f.New(t)
+	first := f.openAt(t, src)
+	want := len(first.Topology().Devices)
+	if err := first.Close(); err != nil {
+		t.Fatalf("Close: %v", err)
+	}
+	second := f.openAt(t, src)
+	if got := len(second.Topology().Devices); got != want {
+		t.Errorf("the second session has %d devices, the first had %d", got, want)
+	}
+	var b gpu.Batch
+	f.read(t, second, &b)
+}
+
+func (f Fixture) losing(t *testing.T) {
+	s := f.open(t)
+	top := s.Topology()
+	lost := slices.IndexFunc(top.Devices, func(d gpu.Device) bool { return d.Entity.Kind == gpu.KindGPU })
+	if lost < 0 {
+		t.Fatal("the fixture has no GPU to lose")
+	}
+	others := func(b *gpu.Batch) map[[2]int]bool {
+		cells := map[[2]int]bool{}
+		for _, x := range b.Samples {
+			if x.Row != lost && top.ParentRow(x.Row) != lost {
+				cells[[2]int{x.Row, x.Field}] = true
+			}
+		}
+		return cells
+	}
+	var b gpu.Batch
+	f.read(t, s, &b)
+	f.Settle(t)
+	f.read(t, s, &b)
+	before := others(&b)
+	f.Lose(t, lost)
+	f.Settle(t)
+	f.read(t, s, &b)
+	f.check(t, top, &b)
+	for _, x := range b.Samples {
+		if x.Row == lost || top.ParentRow(x.Row) == lost {
+			t.Errorf("%s of %v is still served, of the GPU that is lost", f.Plan.Fields[x.Field].Name, top.Devices[x.Row].Entity)
+		}
+	}
+	if !slices.ContainsFunc(b.Faults, func(x gpu.Fault) bool {
+		return x.Row == lost && x.Field == gpu.AllFields && errors.Is(x.Err, gpu.ErrLost)
+	}) {
+		t.Errorf("no fault with gpu.ErrLost for the lost GPU in %v", b.Faults)
+	}
+	after := others(&b)
+	for cell := range before {
+		if !after[cell] {
+			t.Errorf("%s of %v vanished with another GPU", f.Plan.Fields[cell[1]].Name, top.Devices[cell[0]].Entity)
+		}
+	}
+}
+
+func (f Fixture) changing(t *testing.T) {
+	s := f.open(t)
+	f.ends(t, s, f.Change, gpu.ErrTopology)
+}
+
+func (f Fixture) killing(t *testing.T) {
+	s := f.open(t)
+	f.ends(t, s, f.Kill, gpu.ErrLost)
+}
+
+// ends makes something happen and reads until the session says it is over.
+func (f Fixture) ends(t *testing.T, s collector.Session, happen func(*testing.T), want error) {
+	t.Helper()
+	var b gpu.Batch
+	f.read(t, s, &b)
+	select {
+	case <-s.Done():
+		t.Fatalf("Done is closed on a healthy session: %v", s.Err())
+	default:
+	}
+	if err := s.Err(); err != nil {
+		t.Fatalf("Err on a healthy session: %v", err)
+	}
+	happen(t)
+	end := time.Now().Add(deadline)
+	for {
+		f.Settle(t)
+		b.Reset()
+		ctx, cancel := context.WithTimeout(context.Background(), deadline)
+		err := s.Read(ctx, &b)
+		cancel()
+		select {
+		case <-s.Done():
+			if !errors.Is(s.Err(), want) {
+				t.Errorf("Err() = %v, want %v", s.Err(), want)
+			}
+			if err := s.Close(); err != nil {
+				t.Errorf("Close after the end: %v", err)
+			}
+			if f.OpenHandles != nil {
+				if n := f.OpenHandles(t); n != 0 {
+					t.Errorf("%d handles open after the end", n)
+				}
+			}
+			return
+		default:
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the session did not end; last Read: %v", err)
+		}
+	}
+}

@@ -1,0 +1,224 @@
+//go:build linux && cgo
+
+package dcgm_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	godcgm "github.com/NVIDIA/go-dcgm/pkg/dcgm"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/source/dcgm"
+	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
+)
+
+// The shape that is measured: eight GPUs cut into seven instances each.
+const (
+	benchInstances = 56
+	benchFields    = 76
+)
+
+// denseWorld is a script of that shape, and a plan of fields that the instances
+// have. One of them is a text.
+func denseWorld() ([]string, *gpu.Plan) {
+	lines := slices.Concat(versions, []string{"value any:* 50-1999 double 12.5"})
+	for id := range 8 {
+		lines = append(lines, gpuLine(id, ""))
+	}
+	for i := range benchInstances {
+		lines = append(lines, fmt.Sprintf("instance %d gpu=%d nvml=%d profile=1g.10gb", 100+i, i/7, i%7+1))
+	}
+	plan := &gpu.Plan{Interval: time.Second, Devices: gpu.Selector{Minor: true}}
+	onInstance := gpu.KindsOf(gpu.KindGPUInstance)
+	for id := gpu.FieldID(400); len(plan.Fields) < benchFields-1; id++ {
+		plan.Fields = append(plan.Fields, field(id, onInstance))
+	}
+	driver := text(1)
+	driver.Levels = onInstance
+	plan.Fields = append(plan.Fields, driver)
+	return lines, plan
+}
+
+// BenchmarkReadFakeDCGM56x76 is one cycle over the test library through this
+// package.
+func BenchmarkReadFakeDCGM56x76(b *testing.B) {
+	for name, remote := range map[string]string{"embedded": "", "remote": "10.0.0.9:5555"} {
+		b.Run(name, func(b *testing.B) {
+			lines, plan := denseWorld()
+			e := fakedcgm.New(b, lines...)
+			s := open(b, e, plan, dcgm.Options{Remote: remote})
+			var batch gpu.Batch
+			cycle := func() {
+				batch.Reset()
+				if err := s.Read(context.Background(), &batch); err != nil {
+					b.Fatal(err)
+				}
+			}
+			cycle()
+			before := total(e.Calls())
+			b.ReportAllocs()
+			b.ResetTimer()
+			n := 0
+			for b.Loop() {
+				cycle()
+				n++
+			}
+			b.ReportMetric(float64(total(e.Calls())-before)/float64(n), "calls/op")
+			b.ReportMetric(float64(len(batch.Samples)), "samples/op")
+		})
+	}
+}
+
+// BenchmarkReadGoDCGM56x76 is the same data read with go-dcgm's own call, for
+// comparison.
+func BenchmarkReadGoDCGM56x76(b *testing.B) {
+	lines, plan := denseWorld()
+	e := fakedcgm.New(b, lines...)
+	open(b, e, plan, dcgm.Options{})
+	var entities []godcgm.GroupEntityPair
+	for i := range benchInstances {
+		entities = append(entities, godcgm.GroupEntityPair{EntityGroupId: godcgm.FE_GPU_I, EntityId: uint(100 + i)})
+	}
+	var ids []godcgm.Short
+	for i := range plan.Fields {
+		ids = append(ids, godcgm.Short(plan.Fields[i].ID))
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		values, err := godcgm.EntitiesGetLatestValues(entities, ids, 0)
+		if err != nil || len(values) != benchInstances*benchFields {
+			b.Fatal(len(values), err)
+		}
+	}
+}
+
+func total(calls map[string]int64) (n int64) {
+	for _, c := range calls {
+		n += c
+	}
+	return n
+}
+
+// A cycle allocates little, and what C allocated for the first reads is used
+// again: resident memory does not grow with cycles.
+func TestMemoryOfCycles(t *testing.T) {
+	lines, plan := denseWorld()
+	e := fakedcgm.New(t, lines...)
+	s := open(t, e, plan, dcgm.Options{})
+	var batch gpu.Batch
+	cycle := func() {
+		batch.Reset()
+		if err := s.Read(context.Background(), &batch); err != nil {
+			t.Fatal(err)
+		}
+		if want := benchInstances * benchFields; len(batch.Samples) != want {
+			t.Fatalf("%d samples, want %d", len(batch.Samples), want)
+		}
+	}
+	measure := func(cycles int) (allocated uint64, resident int64) {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		for range cycles {
+			cycle()
+		}
+		runtime.ReadMemStats(&after)
+		return (after.TotalAlloc - before.TotalAlloc) / uint64(cycles), residentBytes(t)
+	}
+	_, warm := measure(200)
+	allocated, late := measure(800)
+	if allocated > 64<<10 {
+		t.Errorf("a cycle allocates %d bytes", allocated)
+	}
+	if grown := late - warm; grown > 4<<20 {
+		t.Errorf("resident memory grew by %d bytes in 800 cycles", grown)
+	}
+}
+
+func residentBytes(t *testing.T) int64 {
+	data, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages, err := strconv.ParseInt(strings.Fields(string(data))[1], 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pages * int64(os.Getpagesize())
+}
+
+// BenchmarkSampleBySample compares the two ways to read 60 fields of eight
+// GPUs: every sample since the last Read, and the newest alone. Both sessions
+// read the same samples, a new one of each field per Read, in turns, so that
+// whatever else the machine does meets both. "ratio" is that of the medians.
+func BenchmarkSampleBySample(b *testing.B) {
+	const gpus, fields = 8, 60
+	lines := slices.Concat(versions, []string{"value any:* 50-1999 double 12.5 0.25"})
+	for id := range gpus {
+		lines = append(lines, gpuLine(id, ""))
+	}
+	e := fakedcgm.New(b, lines...)
+	plan := func(every bool) *gpu.Plan {
+		p := &gpu.Plan{Interval: 5 * time.Millisecond, Devices: gpu.Selector{Major: true}}
+		for id := gpu.FieldID(400); len(p.Fields) < fields; id++ {
+			f := field(id, onGPU)
+			f.Burst = every
+			p.Fields = append(p.Fields, f)
+		}
+		return p
+	}
+	src := dcgm.New(dcgm.Options{})
+	var sessions [2]*dcgm.Session
+	for i := range sessions {
+		s, err := src.Open(b.Context(), plan(i == 1))
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer s.Close()
+		sessions[i] = s
+	}
+	if n := e.Open()["watches"]; n != 2 {
+		b.Fatalf("%d watches, want one of each way", n)
+	}
+	var batch gpu.Batch
+	var took [2][]time.Duration
+	samples := 0
+	one := func(i int) {
+		batch.Reset()
+		start := time.Now()
+		err := sessions[i].Read(b.Context(), &batch)
+		took[i] = append(took[i], time.Since(start))
+		if err != nil || len(batch.Samples) < gpus*fields {
+			b.Fatalf("%d samples, %v", len(batch.Samples), err)
+		}
+		samples += i * len(batch.Samples)
+	}
+	one(1) // what was sampled while the sessions opened
+	took[1], samples = nil, 0
+	for n := 0; b.Loop(); n++ {
+		b.StopTimer()
+		<-time.After(5 * time.Millisecond)
+		if err := godcgm.UpdateAllFields(); err != nil {
+			b.Fatal(err)
+		}
+		b.StartTimer()
+		one(n % 2)
+		one(1 - n%2)
+	}
+	median := func(d []time.Duration) float64 {
+		slices.Sort(d)
+		return float64(d[len(d)/2].Nanoseconds()) / 1e3
+	}
+	newest, every := median(took[0]), median(took[1])
+	b.ReportMetric(float64(samples)/float64(len(took[1])), "samples/every")
+	b.ReportMetric(newest, "µs/newest")
+	b.ReportMetric(every, "µs/every")
+	b.ReportMetric(every/newest, "ratio")
+}

@@ -1,0 +1,126 @@
+//go:build linux && cgo
+
+package dcgm_test
+
+import (
+	"testing"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/source/contract"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/source/dcgm"
+	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
+)
+
+func TestContract(t *testing.T) {
+	for name, remote := range map[string]string{"embedded": "", "remote": "10.0.0.9:5555"} {
+		t.Run(name, func(t *testing.T) {
+			var e *fakedcgm.Engine
+			contract.Run(t, contract.Fixture{
+				New: func(t *testing.T) collector.Source {
+					e = fakedcgm.New(t, world("value gpu:* 112 int 4", "event 1 gpu:0 230 62")...)
+					return collector.SourceOf(dcgm.New(dcgm.Options{Remote: remote}).Open)
+				},
+				Plan: planOf(field(150, onGPU), field(155, onBoth), profiling(1001), profiling(1004),
+					events(112), events(230), text(1), field(310, onGPU)),
+				Kinds:  onBoth,
+				Settle: func(*testing.T) { pause() },
+				Lose: func(t *testing.T, row int) {
+					e.Replace("minor=2", "minor=2 status=lost")
+				},
+				Change:      func(t *testing.T) { e.Replace("instance 8 gpu=1 nvml=2", "instance 8 gpu=1 nvml=5") },
+				Kill:        func(t *testing.T) { e.Add("down") },
+				OpenHandles: func(t *testing.T) int { return handles(e) },
+			})
+		})
+	}
+}
+
+func handles(e *fakedcgm.Engine) int {
+	total := 0
+	for _, n := range e.Open() {
+		total += int(n)
+	}
+	return total
+}
+
+// TestContractOfEveryKind runs the contract over a node with every kind of
+// entity, and with all that can be asked for beside fields. GPU 0 is lost with
+// its links, a switch is what changes.
+func TestContractOfEveryKind(t *testing.T) {
+	for name, more := range map[string][]string{"new structures": nil, "old structures": {"old"}} {
+		t.Run(name, func(t *testing.T) {
+			var e *fakedcgm.Engine
+			plan := fabricPlan()
+			plan.Fields = append(plan.Fields, field(155, onBoth), events(230), text(1), profiling(1001), field(310, onGPU))
+			plan.Health, plan.Peers, plan.Placement = true, true, true
+			contract.Run(t, contract.Fixture{
+				New: func(t *testing.T) collector.Source {
+					e = fakedcgm.New(t, fabric(more...)...)
+					e.Replace("compute 7 instance=7 nvml=0", "compute 7 instance=7 nvml=0 profile=1c.3g.40gb")
+					e.Replace("compute 8 instance=7 nvml=1", "compute 8 instance=7 nvml=1 profile=1c.3g.40gb")
+					e.Add("path 0 1 node nvlinks=2", "peer 0 1 0")
+					return collector.SourceOf(dcgm.New(dcgm.Options{}).Open)
+				},
+				Plan:        plan,
+				Kinds:       onBoth | onCompute | onLinks | onSwitches | onCPUs | onCores | onCards,
+				Settle:      func(*testing.T) { pause() },
+				Lose:        func(*testing.T, int) { e.Replace("minor=2", "minor=2 status=lost") },
+				Change:      func(*testing.T) { e.Add("switch 2 links=1") },
+				Kill:        func(*testing.T) { e.Add("down") },
+				OpenHandles: func(*testing.T) int { return handles(e) },
+			})
+		})
+	}
+}
+
+// The selectors choose by DCGM's entity ids; a parent that is not selected has
+// no row.
+func TestDevices(t *testing.T) {
+	entities := func(kind gpu.Kind, ids ...uint32) []gpu.Entity {
+		var list []gpu.Entity
+		for _, id := range ids {
+			e := gpu.Entity{Kind: kind, ID: id}
+			if kind == gpu.KindGPUInstance {
+				e.ParentKind, e.Parent = gpu.KindGPU, 1
+			}
+			list = append(list, e)
+		}
+		return list
+	}
+	both := append(entities(gpu.KindGPU, 0, 1), entities(gpu.KindGPUInstance, 7, 8)...)
+	for name, tt := range map[string]struct {
+		sel  gpu.Selector
+		want []gpu.Entity
+	}{
+		"f":        {gpu.Selector{Flex: true}, both},
+		"g":        {gpu.Selector{Major: true}, entities(gpu.KindGPU, 0, 1)},
+		"g:1":      {gpu.Selector{Major: true, MajorIDs: []uint32{1}}, entities(gpu.KindGPU, 1)},
+		"i":        {gpu.Selector{Minor: true}, entities(gpu.KindGPUInstance, 7, 8)},
+		"i:8":      {gpu.Selector{Minor: true, MinorIDs: []uint32{8}}, entities(gpu.KindGPUInstance, 8)},
+		"g:0+i:7":  {gpu.Selector{Major: true, MajorIDs: []uint32{0}, Minor: true, MinorIDs: []uint32{7}}, append(entities(gpu.KindGPU, 0), entities(gpu.KindGPUInstance, 7)...)},
+		"g:0,9":    {gpu.Selector{Major: true, MajorIDs: []uint32{0, 9}}, entities(gpu.KindGPU, 0)},
+		"g:0-1+i:": {gpu.Selector{Major: true, MajorIDs: []uint32{0, 1}, Minor: true}, both},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := fakedcgm.New(t, world()...)
+			plan := planOf(field(155, onBoth))
+			plan.Devices = tt.sel
+			s := open(t, e, plan, dcgm.Options{})
+			var got []gpu.Entity
+			for _, d := range s.Topology().Devices {
+				got = append(got, d.Entity)
+			}
+			if diff := diffs(tt.want, got); diff != "" {
+				t.Errorf("entities (-want +got):\n%s", diff)
+			}
+			sampled := map[int]bool{}
+			for _, x := range read(t, s).Samples {
+				sampled[x.Row] = true
+			}
+			if len(sampled) != len(tt.want) {
+				t.Errorf("%d of %d entities have samples", len(sampled), len(tt.want))
+			}
+		})
+	}
+}

@@ -1,0 +1,266 @@
+//go:build linux && cgo
+
+package dcgm_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/source/dcgm"
+	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
+)
+
+var (
+	onCompute  = gpu.KindsOf(gpu.KindComputeInstance)
+	onLinks    = gpu.KindsOf(gpu.KindNVLink)
+	onSwitches = gpu.KindsOf(gpu.KindNVSwitch)
+	onCPUs     = gpu.KindsOf(gpu.KindCPU)
+	onCores    = gpu.KindsOf(gpu.KindCPUCore)
+	onCards    = gpu.KindsOf(gpu.KindConnectX)
+)
+
+// fabric is a node with everything: two GPUs of two links each, one link of
+// them down and one not there, two switches, a CPU of three cores and a card;
+// one GPU instance is divided.
+func fabric(more ...string) []string {
+	lines := world(slices.Concat([]string{
+		"switch 0 links=2", "switch 1 links=1", "link switch:1:3 state=down", "link switch:1:4 state=disabled",
+		"link gpu:0:0", "link gpu:0:1 state=down", "link gpu:1:2", "link gpu:1:3 state=none",
+		"cpu 0 serial=0123ABCD cores=0-1,70", "connectx 5",
+		"value switch:0 858 int 40", "value switch:1 858 int 50",
+		"value link:* 780 int 7", "value link:switch:1:3 780 int 9", "value link:* 1525 int 3", "value link:gpu:1:2 1525 int 4",
+		"value cpu:0 1110 double 61.5", "value any:* 1100 double 0.25", "value core:70 1100 double 0.75",
+		"value connectx:5 1310 double 55", "compute 8 instance=7 nvml=1", "value compute:7 203 int 12", "value compute:8 203 int 13",
+	}, more)...)
+	return lines
+}
+
+func fabricPlan() *gpu.Plan {
+	plan := planOf(field(150, onGPU), field(858, onSwitches), field(780, onLinks), field(1525, onLinks),
+		field(1110, onCPUs), field(1100, onCPUs|onCores), field(1310, onCards), field(203, onCompute))
+	plan.Devices.Compute = true
+	plan.Switches, plan.CPUs = gpu.Selector{Flex: true}, gpu.Selector{Flex: true}
+	return plan
+}
+
+func TestEveryKind(t *testing.T) {
+	for name, more := range map[string][]string{"new structures": nil, "old structures": {"old"}} {
+		t.Run(name, func(t *testing.T) {
+			e := fakedcgm.New(t, fabric(more...)...)
+			s := open(t, e, fabricPlan(), dcgm.Options{})
+			want := []string{
+				"CPU 0 #4 61.5", "CPU 0 #5 0.25",
+				"CPU core 0 of CPU 0 #5 0.25", "CPU core 1 of CPU 0 #5 0.25", "CPU core 70 of CPU 0 #5 0.75",
+				"ConnectX 5 #6 55", "GPU 0 #0 45", "GPU 1 #0 45",
+				"NVLink 0 of GPU 0 #3 3", "NVLink 1 of GPU 0 #3 3", "NVLink 2 of GPU 1 #3 4",
+				"NVLink 0 of NVSwitch 0 #2 7", "NVLink 1 of NVSwitch 0 #2 7", "NVLink 0 of NVSwitch 1 #2 7", "NVLink 3 of NVSwitch 1 #2 9",
+				"NVSwitch 0 #1 40", "NVSwitch 1 #1 50", "compute instance 7 of GPU 1 #7 12", "compute instance 8 of GPU 1 #7 13",
+			}
+			slices.Sort(want)
+			if diff := cmp.Diff(want, shown(s, read(t, s))); diff != "" {
+				t.Errorf("batch (-want +got):\n%s", diff)
+			}
+			if err := s.Err(); err != nil {
+				t.Errorf("the session ended: %v", err)
+			}
+		})
+	}
+}
+
+// What the labels are made of: a link has its GPU's identity, a core its CPU's.
+func TestDevicesOfEveryKind(t *testing.T) {
+	e := fakedcgm.New(t, fabric()...)
+	e.Replace("compute 7 instance=7 nvml=0", "compute 7 instance=7 nvml=2 profile=1c.3g.40gb uuid=MIG-bbbb")
+	s := open(t, e, fabricPlan(), dcgm.Options{})
+	got := map[string]gpu.Device{}
+	for _, d := range s.Topology().Devices {
+		got[d.Entity.String()] = d
+	}
+	if len(got) != len(s.Topology().Devices) {
+		t.Errorf("%d names for %d devices", len(got), len(s.Topology().Devices))
+	}
+	link := gpu.Device{
+		Entity: gpu.Entity{Kind: gpu.KindNVLink, ParentKind: gpu.KindGPU, Parent: 1, ID: 2}, Link: 2,
+		GPU: 1, UUID: "GPU-1", PCIBusID: "00000000:2C:00.0", NVMLIndex: 2, Minor: 3, Model: "NVIDIA H100 80GB HBM3",
+	}
+	compute := link
+	compute.Entity = gpu.Entity{Kind: gpu.KindComputeInstance, ParentKind: gpu.KindGPU, Parent: 1, ID: 7}
+	compute.Link, compute.InstanceID, compute.ComputeID = 0, 1, 2
+	compute.Profile, compute.MIGUUID = "1c.3g.40gb", "MIG-bbbb"
+	for name, want := range map[string]gpu.Device{
+		"NVLink 2 of GPU 1":           link,
+		"NVLink 3 of NVSwitch 1":      {Entity: gpu.Entity{Kind: gpu.KindNVLink, ParentKind: gpu.KindNVSwitch, Parent: 1, ID: 3}, Link: 3},
+		"CPU 0":                       {Entity: gpu.Entity{Kind: gpu.KindCPU}, Serial: "0123ABCD"},
+		"CPU core 70 of CPU 0":        {Entity: gpu.Entity{Kind: gpu.KindCPUCore, ParentKind: gpu.KindCPU, ID: 70}, Serial: "0123ABCD"},
+		"ConnectX 5":                  {Entity: gpu.Entity{Kind: gpu.KindConnectX, ID: 5}},
+		"compute instance 7 of GPU 1": compute,
+	} {
+		if diff := cmp.Diff(want, got[name]); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// A plan without fields of a kind makes no rows of it and asks nothing.
+func TestKindsThatNobodyAskedFor(t *testing.T) {
+	e := fakedcgm.New(t, fabric()...)
+	s := open(t, e, planOf(field(150, onGPU)), dcgm.Options{})
+	read(t, s)
+	for _, d := range s.Topology().Devices {
+		if k := d.Entity.Kind; k != gpu.KindGPU && k != gpu.KindGPUInstance {
+			t.Errorf("a row for %v", d.Entity)
+		}
+	}
+	calls := e.Calls()
+	for _, f := range []string{"dcgmGetNvLinkLinkStatus", "dcgmGetCpuHierarchy", "dcgmGetCpuHierarchy_v2", "dcgmGetDeviceTopology"} {
+		if calls[f] != 0 {
+			t.Errorf("%d calls of %s", calls[f], f)
+		}
+	}
+	if n := calls["dcgmGetEntityGroupEntities"]; n != 2 { // one for Open, one for Read
+		t.Errorf("%d calls of dcgmGetEntityGroupEntities", n)
+	}
+}
+
+func TestSelectorsOfSwitchesAndCPUs(t *testing.T) {
+	for name, tt := range map[string]struct {
+		devices, switches, cpus gpu.Selector
+		want                    string
+	}{
+		"g":     {gpu.Selector{Major: true}, gpu.Selector{Major: true}, gpu.Selector{Major: true}, "2 GPU, 3 NVLink of GPU, 2 NVSwitch, 1 CPU, 1 ConnectX"},
+		"i":     {gpu.Selector{Minor: true, Compute: true}, gpu.Selector{Minor: true}, gpu.Selector{Minor: true}, "2 GPU instance, 2 compute instance, 4 NVLink of NVSwitch, 3 CPU core, 1 ConnectX"},
+		"some":  {gpu.Selector{Major: true, MajorIDs: []uint32{0}}, gpu.Selector{Major: true, MajorIDs: []uint32{1}, Minor: true, MinorIDs: []uint32{0}}, gpu.Selector{Minor: true, MinorIDs: []uint32{1, 70}}, "1 GPU, 2 NVLink of GPU, 1 NVSwitch, 2 NVLink of NVSwitch, 2 CPU core, 1 ConnectX"},
+		"fewer": {gpu.Selector{}, gpu.Selector{Minor: true, MinorIDs: []uint32{3}}, gpu.Selector{}, "1 NVLink of NVSwitch, 1 ConnectX"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := fakedcgm.New(t, fabric()...)
+			plan := fabricPlan()
+			plan.Devices, plan.Switches, plan.CPUs = tt.devices, tt.switches, tt.cpus
+			s := open(t, e, plan, dcgm.Options{})
+			var order []string
+			rows := map[string]int{}
+			for _, d := range s.Topology().Devices {
+				kind := d.Entity.Kind.String()
+				if d.Entity.Kind == gpu.KindNVLink {
+					kind += " of " + d.Entity.ParentKind.String()
+				}
+				if rows[kind]++; rows[kind] == 1 {
+					order = append(order, kind)
+				}
+			}
+			var got []string
+			for _, kind := range order {
+				got = append(got, fmt.Sprint(rows[kind], " ", kind))
+			}
+			if diff := cmp.Diff(tt.want, strings.Join(got, ", ")); diff != "" {
+				t.Errorf("rows (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// An engine without a module costs the kinds of that module, with a fault for
+// their fields; everything else is served.
+func TestMissingModules(t *testing.T) {
+	for name, tt := range map[string]struct {
+		line   string
+		faults []string
+		gone   []gpu.Kind
+	}{
+		"switches": {"without switch", []string{"all #1 not_supported"}, []gpu.Kind{gpu.KindNVSwitch}},
+		"links":    {"without link", []string{"all #2 not_supported", "all #3 not_supported"}, []gpu.Kind{gpu.KindNVLink}},
+		"CPUs":     {"without cpu", []string{"all #4 not_supported", "all #5 not_supported"}, []gpu.Kind{gpu.KindCPU, gpu.KindCPUCore}},
+		"ConnectX": {"without connectx", []string{"all #6 not_supported"}, []gpu.Kind{gpu.KindConnectX}},
+		"function": {"fail dcgmGetNvLinkLinkStatus -17", []string{"all #2 permission", "all #3 permission"}, []gpu.Kind{gpu.KindNVLink}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := fakedcgm.New(t, fabric(tt.line)...)
+			s := open(t, e, fabricPlan(), dcgm.Options{})
+			b := read(t, s)
+			var faults []string
+			for _, line := range shown(s, b) {
+				if strings.HasPrefix(line, "all ") {
+					faults = append(faults, line)
+				}
+			}
+			if diff := cmp.Diff(tt.faults, faults); diff != "" {
+				t.Errorf("faults (-want +got):\n%s", diff)
+			}
+			rows := map[gpu.Kind]int{}
+			for _, x := range b.Samples {
+				rows[s.Topology().Devices[x.Row].Entity.Kind]++
+			}
+			for _, kind := range []gpu.Kind{gpu.KindGPU, gpu.KindNVSwitch, gpu.KindNVLink, gpu.KindCPU, gpu.KindCPUCore, gpu.KindConnectX} {
+				if gone := slices.Contains(tt.gone, kind); gone != (rows[kind] == 0) {
+					t.Errorf("%d samples of kind %v", rows[kind], kind)
+				}
+			}
+			if err := s.Err(); err != nil {
+				t.Fatalf("the session ended: %v", err)
+			}
+			e.Remove(tt.line)
+			readUntil(t, s, "the module that is there now", func(*gpu.Batch, error) bool { return s.Err() != nil || tt.line == "without cpu" })
+		})
+	}
+}
+
+// A link that goes down is a value; one that comes or goes is another
+// topology.
+func TestLinksComeAndGo(t *testing.T) {
+	for name, tt := range map[string]struct {
+		line string
+		ends bool
+	}{
+		"down":             {"link gpu:0:0 state=down", false},
+		"gone":             {"link gpu:0:0 state=none", true},
+		"a switch's new":   {"link switch:0:7 state=up", true},
+		"another switch":   {"switch 4 links=0", true},
+		"another card":     {"connectx 6", true},
+		"compute instance": {"compute 9 instance=8 nvml=0", true},
+		"nobody asks":      {"path 0 1 pix", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := fakedcgm.New(t, fabric()...)
+			s := open(t, e, fabricPlan(), dcgm.Options{})
+			read(t, s)
+			e.Add(tt.line)
+			read(t, s)
+			if err := s.Err(); errors.Is(err, gpu.ErrTopology) != tt.ends {
+				t.Errorf("Err = %v", err)
+			}
+		})
+	}
+}
+
+// A lost GPU takes its links with it, and no switch.
+func TestLostGPUOfLinks(t *testing.T) {
+	e := fakedcgm.New(t, fabric()...)
+	s := open(t, e, planOf(field(150, onGPU), field(1525, onLinks), field(858, onSwitches)), dcgm.Options{})
+	e.Replace("minor=2", "minor=2 status=lost")
+	got := shown(s, read(t, s))
+	want := []string{"GPU 0 #-1 lost", "GPU 1 #0 45", "NVLink 0 of GPU 0 #-1 lost", "NVLink 1 of GPU 0 #-1 lost", "NVLink 2 of GPU 1 #1 4", "all #2 not_supported"}
+	if diff := cmp.Diff(want, slices.DeleteFunc(got, func(l string) bool { return strings.HasPrefix(l, "GPU instance") })); diff != "" {
+		t.Errorf("batch (-want +got):\n%s", diff)
+	}
+}
+
+// A tray of switches has no GPU.
+func TestSwitchesAlone(t *testing.T) {
+	e := fakedcgm.New(t, append(slices.Clone(versions), "switch 3 links=1", "value switch:3 858 int 33", "value link:* 780 int 7")...)
+	s := open(t, e, fabricPlan(), dcgm.Options{Remote: "10.0.0.9:5555"})
+	var got []string
+	for _, line := range shown(s, read(t, s)) {
+		if !strings.HasPrefix(line, "all ") {
+			got = append(got, line)
+		}
+	}
+	if diff := cmp.Diff([]string{"NVLink 0 of NVSwitch 3 #2 7", "NVSwitch 3 #1 33"}, got); diff != "" {
+		t.Errorf("batch (-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,130 @@
+//go:build linux && cgo
+
+package dcgm_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/source/dcgm"
+	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
+)
+
+func burst(id gpu.FieldID, every time.Duration) gpu.Field {
+	f := field(id, onBoth)
+	f.Burst, f.Interval = true, every
+	return f
+}
+
+// Every sample of a burst field comes once, oldest first, however late the
+// Read; a field beside it has its newest sample alone. The values count the
+// samples, so that a gap would show.
+func TestBurst(t *testing.T) {
+	e := fakedcgm.New(t, world("value any:* 155 int 0 1")...)
+	plan := planOf(field(150, onGPU), burst(155, 2*time.Millisecond))
+	s := open(t, e, plan, dcgm.Options{})
+	next := map[int]int64{}
+	for i := range 6 {
+		<-time.After(time.Duration(i) * 8 * time.Millisecond)
+		came := map[int]int{}
+		last := map[int]int64{}
+		for _, x := range read(t, s).Samples {
+			if x.Field == 0 {
+				came[-1]++
+				continue
+			}
+			if x.Time <= last[x.Row] {
+				t.Errorf("row %d: a sample of %d after one of %d", x.Row, x.Time, last[x.Row])
+			}
+			last[x.Row] = x.Time
+			came[x.Row]++
+			n, _ := x.Value.Int64()
+			if n == next[x.Row]-1 && came[x.Row] == 1 {
+				continue // the newest of before, since none came
+			}
+			if n != next[x.Row] {
+				t.Errorf("row %d: sample %d, want %d", x.Row, n, next[x.Row])
+			}
+			next[x.Row] = n + 1
+		}
+		if len(came) != 5 || came[-1] != 2 {
+			t.Errorf("Read %d: samples by row %v, want some of each row and 2 of field 150", i, came)
+		}
+	}
+	if next[0] < 20 {
+		t.Errorf("%d samples in 120 ms of 2 ms each", next[0])
+	}
+	if n := e.Count("unbounded.watches"); n != 0 {
+		t.Errorf("%d watches without a limit", n)
+	}
+}
+
+// A burst field whose samples stop is reported while the last is current, and
+// then no more: the rest goes on.
+func TestBurstThatEnds(t *testing.T) {
+	e := fakedcgm.New(t, world()...)
+	s := open(t, e, planOf(field(150, onGPU), burst(155, interval)), dcgm.Options{})
+	read(t, s)
+	e.Add("value any:* 155 stopped")
+	last := read(t, s)
+	again := read(t, s)
+	if got, want := shown(s, again), shown(s, last); !slices.Equal(got, want) {
+		t.Errorf("while it is current %v, want %v", got, want)
+	}
+	readUntil(t, s, "the end of the burst", func(b *gpu.Batch, _ error) bool {
+		return len(b.Samples) == 2 && b.Samples[0].Field == 0 && b.Samples[1].Field == 0
+	})
+}
+
+// What another client had sampled before the session is not part of a burst.
+func TestBurstOfBefore(t *testing.T) {
+	fakedcgm.New(t, world("value gpu:* 155 int 0 1")...)
+	src := dcgm.New(dcgm.Options{})
+	fields := []gpu.Field{burst(155, time.Millisecond)}
+	fields[0].Levels = onGPU
+	other, err := src.Open(t.Context(), planOf(fields...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	read(t, other)
+	var before int64
+	readUntil(t, other, "a hundred samples", func(b *gpu.Batch, _ error) bool {
+		before, _ = b.Samples[len(b.Samples)-1].Value.Int64()
+		return before > 100
+	})
+	s, err := src.Open(t.Context(), planOf(fields...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	first, _ := read(t, s).Samples[0].Value.Int64()
+	if first < before {
+		t.Errorf("the burst begins with sample %d of before the session", first)
+	}
+}
+
+// Groups of fields with their own intervals are sampled at those, in one
+// session.
+func TestWatchGroups(t *testing.T) {
+	e := fakedcgm.New(t, world("value gpu:* 155 int 0 1", "value gpu:* 156 int 0 1")...)
+	fast, slow := burst(155, 5*time.Millisecond), burst(156, 50*time.Millisecond)
+	fast.Levels, slow.Levels = onGPU, onGPU
+	s := open(t, e, planOf(fast, slow, field(150, onGPU)), dcgm.Options{})
+	if n := e.Open()["watches"]; n != 3 {
+		t.Errorf("%d watches for three intervals", n)
+	}
+	newest := map[string]int64{}
+	readUntil(t, s, "the slow field's fifth sample", func(b *gpu.Batch, _ error) bool {
+		for _, x := range b.Samples {
+			newest[fmt.Sprint(x.Row, " ", x.Field)], _ = x.Value.Int64()
+		}
+		return newest["0 1"] >= 5
+	})
+	if fast, slow := newest["0 0"], newest["0 1"]; fast < 8*slow || fast > 12*slow+10 {
+		t.Errorf("%d samples 5 ms apart beside %d that are 50 ms apart", fast, slow)
+	}
+}

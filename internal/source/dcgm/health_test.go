@@ -1,0 +1,188 @@
+//go:build linux && cgo
+
+package dcgm_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/source/dcgm"
+	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
+)
+
+func healthPlan() *gpu.Plan {
+	plan := planOf(field(150, onGPU))
+	plan.Health = true
+	return plan
+}
+
+// Each GPU has a result of each watch; what is found stands in the place of
+// the pass, each code once and at its worst.
+func TestHealth(t *testing.T) {
+	e := fakedcgm.New(t, world("incident 0 0x80 10 40", "incident 0 0x80 20 40", "incident 0 0x80 10 10",
+		"incident 1 0x2000 20 122", "incident 1 0x2 20 4000")...)
+	s := open(t, e, healthPlan(), dcgm.Options{})
+	b := read(t, s)
+	var want []gpu.HealthCheck
+	for row := range 2 {
+		for _, watch := range []string{"PCIE", "NVLINK", "PMU", "MCU", "MEM", "SM", "INFOROM", "THERMAL", "POWER", "DRIVER"} {
+			switch {
+			case row == 0 && watch == "THERMAL":
+				want = append(want, gpu.HealthCheck{Row: 0, Watch: watch, Code: "DCGM_FR_THERMAL_VIOLATIONS", Result: 20},
+					gpu.HealthCheck{Row: 0, Watch: watch, Code: "DCGM_FR_CLOCK_THROTTLE_THERMAL", Result: 10})
+			case row == 1 && watch == "NVLINK":
+				want = append(want, gpu.HealthCheck{Row: 1, Watch: watch, Code: "DCGM_FR_UNRECOGNIZED", Result: 20})
+			default:
+				want = append(want, gpu.HealthCheck{Row: row, Watch: watch})
+			}
+		}
+	}
+	want = append(want, gpu.HealthCheck{Row: 1, Watch: "IMEX", Code: "DCGM_FR_IMEX_UNHEALTHY", Result: 20})
+	if diff := cmp.Diff(want, b.Health, cmpopts.IgnoreFields(gpu.HealthCheck{}, "Time")); diff != "" {
+		t.Errorf("health (-want +got):\n%s", diff)
+	}
+	for _, x := range b.Health {
+		if age := time.Since(time.Unix(0, x.Time)); age < 0 || age > deadline {
+			t.Errorf("%s was checked %v ago", x.Watch, age)
+		}
+	}
+	e.Replace("minor=3", "minor=3 status=lost")
+	for _, x := range read(t, s).Health {
+		if x.Row == 1 && x.Result == 0 {
+			t.Errorf("a lost GPU passes %s", x.Watch)
+		}
+	}
+}
+
+// The engine is asked once per collection interval, whoever reads more often.
+func TestHealthAndPeersOncePerInterval(t *testing.T) {
+	e := fakedcgm.New(t, world()...)
+	plan := healthPlan()
+	plan.Peers = true
+	plan.Interval = time.Hour
+	s := open(t, e, plan, dcgm.Options{})
+	for range 3 {
+		if b := read(t, s); len(b.Health) != 20 || len(b.Peers) != 2 {
+			t.Errorf("%d health checks and %d peers, want 20 and 2", len(b.Health), len(b.Peers))
+		}
+	}
+	calls := e.Calls()
+	if calls["dcgmHealthCheck"] != 1 || calls["dcgmGetNvLinkP2PStatus"] != 1 || calls["dcgmHealthSet"] != 1 {
+		t.Errorf("calls %v", calls)
+	}
+}
+
+// Health checks that are refused cost the health alone, and come when the
+// engine allows them.
+func TestHealthRefused(t *testing.T) {
+	for _, line := range []string{"fail dcgmHealthSet -33", "fail dcgmHealthCheck -33", "fail dcgmGroupCreate -24 1 3"} {
+		t.Run(line, func(t *testing.T) {
+			e := fakedcgm.New(t, world(line)...)
+			s := open(t, e, healthPlan(), dcgm.Options{})
+			b := readUntil(t, s, "samples", func(b *gpu.Batch, _ error) bool { return len(b.Samples) == 2 })
+			refused := slices.ContainsFunc(b.Faults, func(f gpu.Fault) bool {
+				return f.Row == gpu.AllRows && f.Field == gpu.FieldHealthChecks && gpu.Reason(f.Err) != "error"
+			})
+			if len(b.Health) == 0 && !refused {
+				t.Errorf("neither health nor a fault: %v", b.Faults)
+			}
+			e.Remove("fail")
+			readUntil(t, s, "health", func(b *gpu.Batch, _ error) bool { return len(b.Health) == 20 && len(b.Faults) == 0 })
+		})
+	}
+}
+
+// An engine that dies in a check ends the session.
+func TestEngineDiesInACheck(t *testing.T) {
+	for _, line := range []string{"fail dcgmHealthCheck -21", "fail dcgmHealthCheck -5", "fail dcgmGetNvLinkP2PStatus -21"} {
+		e := fakedcgm.New(t, world(line)...)
+		plan := healthPlan()
+		plan.Peers = true
+		s, err := dcgm.New(dcgm.Options{Remote: "10.0.0.9"}).Open(t.Context(), plan)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var b gpu.Batch
+		if err := s.Read(context.Background(), &b); !errors.Is(err, gpu.ErrLost) || !errors.Is(s.Err(), gpu.ErrLost) {
+			t.Errorf("%s: Read %v, Err %v", line, err, s.Err())
+		}
+		if err := s.Close(); err != nil {
+			t.Errorf("%s: Close: %v", line, err)
+		}
+		e.Remove("fail")
+	}
+}
+
+// Peers are told for each direction, with the words of the reference.
+func TestPeers(t *testing.T) {
+	e := fakedcgm.New(t, world(gpuLine(4, ""), "peer 0 1 0", "peer 1 0 4", "peer 0 4 1", "peer 4 0 2", "peer 1 4 3", "peer 4 1 77")...)
+	plan := planOf(field(150, onGPU))
+	plan.Peers = true
+	s := open(t, e, plan, dcgm.Options{})
+	top := s.Topology()
+	got := map[string]string{}
+	for _, x := range read(t, s).Peers {
+		got[top.Devices[x.Row].UUID+" to "+top.Devices[x.Peer].UUID] = x.Status
+	}
+	want := map[string]string{
+		"GPU-0 to GPU-1": "OK", "GPU-1 to GPU-0": "DisabledByRegKey", "GPU-0 to GPU-4": "ChipsetNotSupported",
+		"GPU-4 to GPU-0": "GPUNotSupported", "GPU-1 to GPU-4": "TopologyNotSupported", "GPU-4 to GPU-1": "Unknown",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("peers (-want +got):\n%s", diff)
+	}
+	e.Replace("minor=6", "minor=6 status=lost")
+	if n := len(read(t, s).Peers); n != 2 {
+		t.Errorf("%d peers beside a lost GPU, want 2", n)
+	}
+	e.Add("fail dcgmGetNvLinkP2PStatus -6")
+	readUntil(t, s, "a fault", func(b *gpu.Batch, _ error) bool {
+		return len(b.Peers) == 0 && len(b.Samples) == 2 && slices.ContainsFunc(b.Faults, func(f gpu.Fault) bool {
+			return f.Field == gpu.FieldPeerStates && errors.Is(f.Err, gpu.ErrNotSupported)
+		})
+	})
+}
+
+// The names of health errors are those of go-dcgm's header, but for the three
+// that the reference spells the old way.
+func TestHealthErrorNames(t *testing.T) {
+	headers, err := fakedcgm.Headers()
+	if err != nil {
+		t.Fatal(err)
+	}
+	header, err := os.ReadFile(filepath.Join(headers, "dcgm_errors.h"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := map[string]string{"DCGM_FR_CLOCKS_EVENT_THERMAL": "DCGM_FR_CLOCK_THROTTLE_THERMAL",
+		"DCGM_FR_CLOCKS_EVENT_POWER": "DCGM_FR_CLOCK_THROTTLE_POWER", "DCGM_FR_CLOCKS_EVENT_VIOLATION": "DCGM_FR_THROTTLING_VIOLATION"}
+	seen := 0
+	for _, m := range regexp.MustCompile(`(DCGM_FR_\w+)\s*=\s*(\d+),`).FindAllStringSubmatch(string(header), -1) {
+		code, err := strconv.ParseUint(m[2], 10, 32)
+		if err != nil || m[1] == "DCGM_FR_ERROR_SENTINEL" || len(m[1]) > 11 && m[1][:11] == "DCGM_FR_EC_" {
+			continue
+		}
+		want := m[1]
+		if name, ok := old[want]; ok {
+			want = name
+		}
+		seen++
+		if got := dcgm.ErrorName(uint32(code)); got != want {
+			t.Errorf("code %d is %s, want %s", code, got, want)
+		}
+	}
+	if seen < 134 {
+		t.Errorf("the header has %d codes", seen)
+	}
+}

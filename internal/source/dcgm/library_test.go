@@ -1,0 +1,140 @@
+//go:build linux && cgo
+
+package dcgm_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/source/dcgm"
+	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
+)
+
+// envRemote asks TestOpenInChild to open a session, in a process that was
+// started with another library.
+const (
+	envRemote = "DCGM_TEST_OPEN"
+	envLog    = "DCGM_TEST_LOG"
+)
+
+// TestOpenInChild is the child of TestLibrary.
+func TestOpenInChild(t *testing.T) {
+	remote, asked := os.LookupEnv(envRemote)
+	if !asked {
+		t.Skip("skip: only a child process of TestLibrary runs it")
+	}
+	src := dcgm.New(dcgm.Options{Remote: remote, EngineLog: os.Getenv(envLog)})
+	for range 2 { // a library that is not there is looked for again
+		s, err := src.Open(context.Background(), planOf(field(150, onGPU)))
+		if err == nil {
+			t.Log("opened")
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+			continue
+		}
+		t.Logf("reason %s: %v", gpu.Reason(err), err)
+	}
+}
+
+// A library that is missing, broken or too old is said in words, and never
+// ends the process.
+func TestLibrary(t *testing.T) {
+	fakedcgm.Require(t)
+	build := func(without ...string) string {
+		dir, err := fakedcgm.Build(without...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return dir
+	}
+	broken := t.TempDir()
+	if err := os.WriteFile(filepath.Join(broken, "libdcgm.so.4"), []byte("no library"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct {
+		dir, remote string
+		words       []string
+	}{
+		"whole":             {build(), "", []string{"opened"}},
+		"missing":           {t.TempDir(), "", []string{"reason unavailable", "cannot be loaded", "install DCGM 4", "LD_LIBRARY_PATH"}},
+		"broken":            {broken, "", []string{"reason unavailable", "cannot be loaded", broken}},
+		"thin symbol":       {build("dcgmGetLatestValues_v2"), "", []string{"reason version", "has no dcgmGetLatestValues_v2", "DCGM 4.0 or newer"}},
+		"go-dcgm's symbol":  {build("dcgmGetGpuStatus"), "", []string{"reason version", "has no dcgmGetGpuStatus"}},
+		"no vsock":          {build("dcgmConnect_v3"), "vsock://3", []string{"reason version", "vsock needs DCGM 4.5"}},
+		"no vsock, for TCP": {build("dcgmConnect_v3"), "10.0.0.9", []string{"opened"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if name == "missing" && installed() {
+				t.Skip("skip: this machine has a libdcgm.so.4 of its own")
+			}
+			e, env := fakedcgm.NewFor(t, world()...)
+			cmd := exec.Command("/proc/self/exe", "-test.run=^TestOpenInChild$", "-test.v")
+			cmd.Env = append(slices.Concat(os.Environ(), env), "LD_LIBRARY_PATH="+tt.dir, envRemote+"="+tt.remote)
+			out, err := cmd.CombinedOutput()
+			if err != nil {
+				t.Errorf("the process ended with %v", err)
+			}
+			mentions(t, string(out), tt.words...)
+			if n := strings.Count(string(out), tt.words[0]); n != 2 {
+				t.Errorf("%q %d times, want twice:\n%s", tt.words[0], n, out)
+			}
+			checkClosed(t, e)
+		})
+	}
+}
+
+// The log that libdcgm writes is turned on before the library is loaded, and
+// left alone where nobody asked.
+func TestEngineLog(t *testing.T) {
+	for level, want := range map[string]int64{"DEBUG": 2, "": 0} {
+		e, env := fakedcgm.NewFor(t, world()...)
+		cmd := exec.Command("/proc/self/exe", "-test.run=^TestOpenInChild$")
+		cmd.Env = append(slices.Concat(os.Environ(), env), envRemote+"=", envLog+"="+level)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("level %q: %v\n%s", level, err, out)
+		}
+		if n := e.Count("log.DEBUG"); n != want {
+			t.Errorf("level %q: libdcgm started %d times with the log at DEBUG, want %d", level, n, want)
+		}
+	}
+}
+
+// installed reports whether the loader finds a real DCGM.
+func installed() bool {
+	out, err := exec.Command("ldconfig", "-p").Output()
+	return err == nil && strings.Contains(string(out), "libdcgm.so.4")
+}
+
+// The structures that thin.h declares are those of go-dcgm's headers.
+func TestABI(t *testing.T) {
+	headers, err := fakedcgm.Headers()
+	if err != nil {
+		t.Fatal(err)
+	}
+	gcc, err := exec.LookPath("gcc")
+	if errors.Is(err, exec.ErrNotFound) {
+		fakedcgm.Require(t)
+	}
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	compile := func(t *testing.T, define string) ([]byte, error) {
+		cmd := exec.Command(gcc, "-fsyntax-only", "-Wall", "-Werror", "-I", headers, "-I", here, define, filepath.Join("testdata", "abi.c"))
+		return cmd.CombinedOutput()
+	}
+	if out, err := compile(t, "-DABI"); err != nil {
+		t.Errorf("thin.h differs from go-dcgm's headers: %v\n%s", err, out)
+	}
+	if out, err := compile(t, "-DABI_WRONG"); err == nil {
+		t.Errorf("the check lets a wrong layout pass:\n%s", out)
+	}
+}

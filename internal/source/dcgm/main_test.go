@@ -1,0 +1,13 @@
+//go:build linux && cgo
+
+package dcgm_test
+
+import (
+	"os"
+	"testing"
+
+	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
+)
+
+// TestMain runs the tests over the real go-dcgm and the test library.
+func TestMain(m *testing.M) { os.Exit(fakedcgm.Main(m)) }

@@ -1,0 +1,141 @@
+//go:build linux && cgo
+
+package dcgm_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/source/dcgm"
+	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
+)
+
+// socket is a node of three GPUs: two on NUMA node 0 that NVLink joins, the
+// third on node 1.
+func socket(more ...string) []string {
+	lines := append([]string{}, versions...)
+	lines = append(lines,
+		gpuLine(0, "cpus=0-31,64-95"), gpuLine(1, "cpus=0-31,64-95"), gpuLine(2, "cpus=32-63,96,510-511"),
+		"path 0 1 phb nvlinks=18", "path 0 2 sys", "path 1 2 sys nvlinks=36",
+		"value gpu:* 150 int 45", "value gpu:* 70-73 int 0", "value gpu:* 86-89 int 0",
+		"value gpu:0 86 int 1", "value gpu:1 86 int 1", "value gpu:2 86 int 2",
+		"value gpu:0 70 int 15", "value gpu:0 71 int 1",
+	)
+	return append(lines, more...)
+}
+
+func TestPlacement(t *testing.T) {
+	lower, upper := "0-31,64-95", "32-63,96,510-511"
+	wide := []gpu.Pair{
+		{A: 0, B: 1, Path: gpu.PathHostBridge, NVLinks: 18},
+		{A: 0, B: 2, Path: gpu.PathSystem},
+		{A: 1, B: 2, Path: gpu.PathSystem, NVLinks: 36},
+	}
+	narrow := append([]gpu.Pair{}, wide...)
+	narrow[2].NVLinks = 0 // 36 links need the newer structure
+	for name, tt := range map[string]struct {
+		more   []string
+		pairs  []gpu.Pair
+		places []*gpu.Place
+	}{
+		"whole": {nil, wide, []*gpu.Place{{NUMANode: 0, CPUs: lower}, {NUMANode: 0, CPUs: lower}, {NUMANode: 1, CPUs: upper}}},
+		"an old engine": {[]string{"old"}, narrow,
+			[]*gpu.Place{{NUMANode: 0, CPUs: lower}, {NUMANode: 0, CPUs: lower}, {NUMANode: 1, CPUs: upper}}},
+		"several nodes, or none": {[]string{"value gpu:0 86 int 3", "value gpu:1 86 unsupported", "value gpu:2 87 int 1"}, wide,
+			[]*gpu.Place{{NUMANode: -1, CPUs: lower}, {NUMANode: -1, CPUs: lower}, {NUMANode: -1, CPUs: upper}}},
+		"no topology": {[]string{"fail dcgmGetDeviceTopology -6"}, nil,
+			[]*gpu.Place{{NUMANode: 0, CPUs: "0-3,64"}, {NUMANode: 0}, {NUMANode: 1}}},
+		"one GPU without": {[]string{"fail dcgmGetDeviceTopology -3 1"}, wide,
+			[]*gpu.Place{{NUMANode: 0, CPUs: "0-3,64"}, {NUMANode: 0, CPUs: lower}, {NUMANode: 1, CPUs: upper}}},
+		"no fields":     {[]string{"unknown 86"}, wide, []*gpu.Place{{NUMANode: -1, CPUs: lower}, {NUMANode: -1, CPUs: lower}, {NUMANode: -1, CPUs: upper}}},
+		"nothing known": {[]string{"unknown 86", "fail dcgmGetDeviceTopology -3"}, nil, []*gpu.Place{nil, nil, nil}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := fakedcgm.New(t, socket(tt.more...)...)
+			plan := planOf(field(150, onGPU))
+			plan.Placement = true
+			s := open(t, e, plan, dcgm.Options{})
+			if diff := cmp.Diff(tt.pairs, s.Topology().Pairs); diff != "" {
+				t.Errorf("pairs (-want +got):\n%s", diff)
+			}
+			var places []*gpu.Place
+			for _, d := range s.Topology().Devices {
+				places = append(places, d.Place)
+			}
+			if diff := cmp.Diff(tt.places, places); diff != "" {
+				t.Errorf("places (-want +got):\n%s", diff)
+			}
+			if n := len(read(t, s).Samples); n != 3 {
+				t.Errorf("%d samples, want 3", n)
+			}
+			if n := e.Count("live.reads"); n != 0 {
+				t.Errorf("%d live reads", n)
+			}
+		})
+	}
+}
+
+// The generation of NVLinks is that of the architecture, of two the older; a
+// pair without NVLinks has none.
+func TestLinkGenerations(t *testing.T) {
+	for name, tt := range map[string]struct {
+		capability string
+		want       int
+	}{
+		"Pascal": {"393216", 1}, "Volta": {"458752", 2}, "Turing": {"458757", 2}, "Ampere": {"524294", 3},
+		"Hopper": {"589824", 4}, "Blackwell": {"655363", 5}, "not known yet": {"1310720", 0}, "not told": {"blank", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rule := "value gpu:* 63 int " + tt.capability
+			if tt.capability == "blank" {
+				rule = "value gpu:* 63 blank"
+			}
+			fakedcgm.New(t, socket(rule, "value gpu:2 63 int 589824")...)
+			plan := planOf(field(150, onGPU))
+			plan.Placement = true
+			s, err := dcgm.New(dcgm.Options{}).Open(t.Context(), plan)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			want := []gpu.Pair{
+				{A: 0, B: 1, Path: gpu.PathHostBridge, NVLinks: 18, Generation: tt.want},
+				{A: 0, B: 2, Path: gpu.PathSystem},
+				{A: 1, B: 2, Path: gpu.PathSystem, NVLinks: 36, Generation: min(tt.want, 4)},
+			}
+			if diff := cmp.Diff(want, s.Topology().Pairs); diff != "" {
+				t.Errorf("pairs (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// Pairs are of selected GPUs, and instances have no place.
+func TestPlacementOfSelected(t *testing.T) {
+	for name, tt := range map[string]struct {
+		sel   gpu.Selector
+		pairs []gpu.Pair
+	}{
+		"two":       {gpu.Selector{Major: true, MajorIDs: []uint32{1, 2}}, []gpu.Pair{{A: 0, B: 1, Path: gpu.PathSystem, NVLinks: 36}}},
+		"one":       {gpu.Selector{Major: true, MajorIDs: []uint32{2}}, nil},
+		"instances": {gpu.Selector{Minor: true}, nil},
+		"between":   {gpu.Selector{Flex: true}, []gpu.Pair{{A: 0, B: 2, Path: gpu.PathHostBridge, NVLinks: 18}, {A: 0, B: 3, Path: gpu.PathSystem}, {A: 2, B: 3, Path: gpu.PathSystem, NVLinks: 36}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := fakedcgm.New(t, socket("instance 3 gpu=0 nvml=1 profile=1g.10gb")...)
+			plan := planOf(field(150, onGPU))
+			plan.Placement, plan.Devices = true, tt.sel
+			s := open(t, e, plan, dcgm.Options{})
+			if diff := cmp.Diff(tt.pairs, s.Topology().Pairs); diff != "" {
+				t.Errorf("pairs (-want +got):\n%s", diff)
+			}
+			for _, d := range s.Topology().Devices {
+				if (d.Place != nil) != (d.Entity.Kind == gpu.KindGPU) {
+					t.Errorf("%v has the place %v", d.Entity, d.Place)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,29 @@
+package dcgm_test
+
+import (
+	"testing"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/source/dcgm"
+)
+
+// DCGM is asked for every field that can be exported, once a plan has said for
+// which entities those of the machine are read.
+func TestReads(t *testing.T) {
+	for e := range counters.All() {
+		if !e.Exportable() {
+			continue
+		}
+		f := e.Field()
+		if f.Levels.Has(gpu.KindNode) {
+			if dcgm.Reads(&gpu.Plan{Fields: []gpu.Field{f}}) {
+				t.Errorf("%s is read for the machine itself", e.Name)
+			}
+			f.Levels = gpu.KindsOf(gpu.KindGPU)
+		}
+		if !dcgm.Reads(&gpu.Plan{Fields: []gpu.Field{f}, Health: true, Peers: true, Placement: true}) {
+			t.Errorf("%s is not read", e.Name)
+		}
+	}
+}

@@ -1,0 +1,182 @@
+//go:build linux && cgo
+
+package dcgm_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/source/dcgm"
+	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
+)
+
+// deadline bounds every wait; it is no performance claim.
+const deadline = 20 * time.Second
+
+// versions is how every script begins.
+var versions = []string{"library 4.6.0", "engine 4.6.0", "driver 580.95.05", "nvml 13.580.95.05"}
+
+// gpuLine is the script's line of a GPU. Its index and minor number differ
+// from its id, as they can.
+func gpuLine(id int, more string) string {
+	return fmt.Sprintf(`gpu %d uuid=GPU-%d name="NVIDIA H100 80GB HBM3" bus=00000000:%02X:00.0 index=%d minor=%d %s`,
+		id, id, 0x1b+0x11*id, id+1, id+2, more)
+}
+
+// world is a node of two GPUs: GPU 1 is cut by MIG, and DCGM's instance ids
+// are not NVML's.
+func world(more ...string) []string {
+	return slices.Concat(versions, []string{
+		gpuLine(0, "prof=1001-1012"),
+		gpuLine(1, "prof=1001-1012"),
+		"instance 7 gpu=1 nvml=1 profile=3g.40gb uuid=MIG-aaaa",
+		"instance 8 gpu=1 nvml=2 profile=4g.40gb",
+		"compute 7 instance=7 nvml=0",
+		"value gpu:* 150 int 45",
+		"value gpu:* 155 double 71.5",
+		"value gpu:* 156 int 1000 10",
+		"value instance:* 155 double 30.25",
+		"value any:* 1001-1012 double 0.5",
+	}, more)
+}
+
+var (
+	onGPU    = gpu.KindsOf(gpu.KindGPU)
+	onBoth   = gpu.KindsOf(gpu.KindGPU, gpu.KindGPUInstance)
+	interval = 50 * time.Millisecond
+)
+
+func field(id gpu.FieldID, levels gpu.Kinds) gpu.Field {
+	return gpu.Field{ID: id, Name: fmt.Sprintf("FIELD_%d", id), Levels: levels, Min: 1}
+}
+
+func profiling(id gpu.FieldID) gpu.Field {
+	f := field(id, onBoth)
+	f.Profiling = true
+	return f
+}
+
+func events(id gpu.FieldID) gpu.Field {
+	f := field(id, onGPU)
+	f.Events = true
+	return f
+}
+
+func text(id gpu.FieldID) gpu.Field {
+	f := field(id, onBoth)
+	f.Text = true
+	return f
+}
+
+func planOf(fields ...gpu.Field) *gpu.Plan {
+	return &gpu.Plan{Fields: fields, Interval: interval, Devices: gpu.Selector{Flex: true}}
+}
+
+// open opens a session and closes it, at the latest when the test ends; then
+// nothing may be left open at the engine.
+func open(t testing.TB, e *fakedcgm.Engine, plan *gpu.Plan, o dcgm.Options) *dcgm.Session {
+	t.Helper()
+	s, err := dcgm.New(o).Open(context.Background(), plan)
+	if err != nil {
+		t.Fatalf("Open: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+		checkClosed(t, e)
+	})
+	return s
+}
+
+func checkClosed(t testing.TB, e *fakedcgm.Engine) {
+	t.Helper()
+	if open := e.Open(); len(open) > 0 {
+		t.Errorf("open at the engine: %v", open)
+	}
+}
+
+func read(t testing.TB, s *dcgm.Session) *gpu.Batch {
+	t.Helper()
+	var b gpu.Batch
+	if err := s.Read(context.Background(), &b); err != nil {
+		t.Fatalf("Read: %v", err)
+	}
+	return &b
+}
+
+// readUntil reads until ok accepts what was read.
+func readUntil(t testing.TB, s *dcgm.Session, what string, ok func(*gpu.Batch, error) bool) *gpu.Batch {
+	t.Helper()
+	end := time.Now().Add(deadline)
+	for {
+		var b gpu.Batch
+		err := s.Read(context.Background(), &b)
+		if ok(&b, err) {
+			return &b
+		}
+		if time.Now().After(end) {
+			t.Fatalf("no Read found %s; the last: %v, error %v", what, shown(s, &b), err)
+		}
+		pause()
+	}
+}
+
+// pause lets the engine take another sample.
+func pause() { <-time.After(interval / 2) }
+
+// shown writes samples and faults as text: "GPU 0 #1 71.5", one a line.
+func shown(s *dcgm.Session, b *gpu.Batch) []string {
+	var lines []string
+	name := func(row int) string {
+		if row == gpu.AllRows {
+			return "all"
+		}
+		return s.Topology().Devices[row].Entity.String()
+	}
+	for _, x := range b.Samples {
+		lines = append(lines, fmt.Sprintf("%s #%d %v", name(x.Row), x.Field, x.Value))
+	}
+	for _, x := range b.Faults {
+		lines = append(lines, fmt.Sprintf("%s #%d %s", name(x.Row), x.Field, gpu.Reason(x.Err)))
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+// failsToOpen opens and returns the error, which must be a want; nothing may
+// be left open.
+func failsToOpen(t *testing.T, e *fakedcgm.Engine, plan *gpu.Plan, o dcgm.Options, want error) string {
+	t.Helper()
+	s, err := dcgm.New(o).Open(context.Background(), plan)
+	if err == nil {
+		s.Close()
+		t.Fatal("Open succeeded")
+	}
+	if !errors.Is(err, want) {
+		t.Errorf("Open: %v, want %v", err, want)
+	}
+	checkClosed(t, e)
+	return err.Error()
+}
+
+func mentions(t *testing.T, text string, words ...string) {
+	t.Helper()
+	for _, w := range words {
+		if !strings.Contains(text, w) {
+			t.Errorf("%q does not mention %q", text, w)
+		}
+	}
+}
+
+// logTo returns options that log into a buffer.
+func logTo(w *strings.Builder) dcgm.Options {
+	return dcgm.Options{Log: slog.New(slog.NewTextHandler(w, nil))}
+}

@@ -1,0 +1,78 @@
+//go:build linux && cgo
+
+package nvml_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/source/nvml"
+	fakenvml "github.com/gpu-telemetry/dcgm-exporter/tests/fake/nvml"
+)
+
+// BenchmarkRead reads every field of the shipped counters files, with and
+// without the profiling ones, through go-nvml. The library answers at once: what is measured is
+// ours, go-nvml's and cgo's.
+func BenchmarkRead(b *testing.B) {
+	var instances []string
+	for g := range 8 {
+		for i := range 7 {
+			instances = append(instances, fmt.Sprintf("gpu %d instance %d 0 1g.10gb 9984", g, 7+i))
+		}
+	}
+	for _, bench := range []struct {
+		name      string
+		script    []string
+		profiling bool
+	}{
+		{"gpus=8", nil, false},
+		{"gpus=8/profiling", nil, true},
+		{"gpus=8/instances=56", instances, false},
+		{"gpus=8/instances=56/profiling", instances, true},
+	} {
+		b.Run(bench.name, func(b *testing.B) {
+			path := library(b)
+			world := fakenvml.NewWorld(b, append([]string{"gpus 8", "static"}, bench.script...)...)
+			plan := planOf(b)
+			for _, id := range shippedFields(b) {
+				if f := planOf(b, id).Fields[0]; bench.profiling || !f.Profiling {
+					plan.Fields = append(plan.Fields, f)
+				}
+			}
+			s := open(b, nvml.New(nvml.Options{Library: path}), plan)
+			var batch gpu.Batch
+			read := func() {
+				batch.Reset()
+				if err := s.Read(context.Background(), &batch); err != nil {
+					b.Fatal(err)
+				}
+			}
+			read() // constants, and what is not supported
+			before := calls(world.Ledger(b))
+			s.Age()
+			read()
+			each := calls(world.Ledger(b)) - before
+			b.ReportAllocs()
+			for b.Loop() {
+				s.Age()
+				read()
+			}
+			b.ReportMetric(float64(len(batch.Samples)), "samples")
+			b.ReportMetric(float64(each), "calls")
+		})
+	}
+}
+
+// calls is how often functions of the library were called.
+func calls(ledger map[string]uint64) uint64 {
+	total := uint64(0)
+	for name, n := range ledger {
+		if strings.HasPrefix(name, "nvml") {
+			total += n
+		}
+	}
+	return total
+}

@@ -1,0 +1,214 @@
+//go:build linux && cgo
+
+package nvml_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/source/nvml"
+	fakenvml "github.com/gpu-telemetry/dcgm-exporter/tests/fake/nvml"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// A process can load one libnvidia-ml only: go-nvml's calls stay bound to the
+// first. Tests of other builds of the library run this binary again.
+const childEnv = "NVML_TEST_LIBRARY"
+
+func TestMain(m *testing.M) {
+	if path := os.Getenv(childEnv); path != "" {
+		if next := os.Getenv(replaceEnv); next != "" {
+			os.Exit(replace(path, next))
+		}
+		os.Exit(child(path))
+	}
+	code := m.Run()
+	if dir, err := libraryDir(); err == nil {
+		_ = os.RemoveAll(dir)
+	}
+	os.Exit(code)
+}
+
+var (
+	libraryDir   = sync.OnceValues(func() (string, error) { return os.MkdirTemp("", "fakenvml") })
+	buildLibrary = sync.OnceValues(func() (string, error) {
+		dir, err := libraryDir()
+		if err != nil {
+			return "", err
+		}
+		return fakenvml.Build(dir)
+	})
+)
+
+func library(t testing.TB) string {
+	t.Helper()
+	path, err := buildLibrary()
+	fakenvml.Need(t, err)
+	return path
+}
+
+// source returns the source over the library that plays the script.
+func source(t testing.TB, script ...string) (*nvml.Source, *fakenvml.World) {
+	t.Helper()
+	path := library(t)
+	world := fakenvml.NewWorld(t, script...)
+	return nvml.New(nvml.Options{Library: path, Reprobe: time.Hour}), world
+}
+
+// planOf returns a plan for all GPUs and instances with the catalogue's fields.
+func planOf(t testing.TB, ids ...gpu.FieldID) *gpu.Plan {
+	t.Helper()
+	plan := &gpu.Plan{Interval: time.Second, Devices: gpu.Selector{Flex: true}}
+	for _, id := range ids {
+		entry, ok := counters.ByID(id)
+		if !ok {
+			t.Fatalf("no field %d in the catalogue", id)
+		}
+		f := entry.Field()
+		if f.Levels.Has(gpu.KindNode) {
+			f.Levels = gpu.KindsOf(gpu.KindGPU, gpu.KindGPUInstance)
+		}
+		plan.Fields = append(plan.Fields, f)
+	}
+	return plan
+}
+
+func open(t testing.TB, src *nvml.Source, plan *gpu.Plan) *nvml.Session {
+	t.Helper()
+	s, err := src.Open(context.Background(), plan)
+	if err != nil {
+		t.Fatalf("Open: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	})
+	return s
+}
+
+// read reads once and returns what each entity's fields came to: the value,
+// or "fault:" and the reason.
+func read(t testing.TB, s *nvml.Session, plan *gpu.Plan) map[string]string {
+	t.Helper()
+	var b gpu.Batch
+	if err := s.Read(context.Background(), &b); err != nil {
+		t.Fatalf("Read: %v", err)
+	}
+	return results(s.Topology(), plan, &b)
+}
+
+func results(top *gpu.Topology, plan *gpu.Plan, b *gpu.Batch) map[string]string {
+	found := map[string]string{}
+	for _, x := range b.Samples {
+		key := top.Devices[x.Row].Entity.String() + " " + plan.Fields[x.Field].Name
+		if prev, ok := found[key]; ok {
+			found[key] = prev + "," + x.Value.String()
+			continue
+		}
+		found[key] = x.Value.String()
+	}
+	for _, x := range b.Peers {
+		found[top.Devices[x.Row].Entity.String()+" to "+top.Devices[x.Peer].Entity.String()] = x.Status
+	}
+	for _, x := range b.Faults {
+		key := "all"
+		if x.Row != gpu.AllRows {
+			key = top.Devices[x.Row].Entity.String()
+		}
+		switch x.Field {
+		case gpu.AllFields:
+		case gpu.FieldHealthChecks:
+			key += " health"
+		case gpu.FieldPeerStates:
+			key += " peers"
+		default:
+			key += " " + plan.Fields[x.Field].Name
+		}
+		found[key] = "fault:" + gpu.Reason(x.Err)
+	}
+	return found
+}
+
+// only returns the results of one entity, by field.
+func only(all map[string]string, entity string) map[string]string {
+	some := map[string]string{}
+	for key, value := range all {
+		if name, ok := strings.CutPrefix(key, entity+" DCGM"); ok {
+			some["DCGM"+name] = value
+		}
+	}
+	return some
+}
+
+// shippedFields returns the ids of all fields that the CSV files in etc name,
+// in comments too, in the order of the first mention.
+func shippedFields(t testing.TB) []gpu.FieldID {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join("..", "..", "..", "etc", "*.csv"))
+	if err != nil || len(files) < 3 {
+		t.Fatalf("the counters files in etc: %v, %v; want 3 or more", files, err)
+	}
+	var ids []gpu.FieldID
+	seen := map[gpu.FieldID]bool{}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(data)) {
+			name, _, ok := strings.Cut(strings.TrimLeft(line, "# "), ",")
+			if !ok {
+				continue
+			}
+			named, ok := counters.Lookup(strings.TrimSpace(name))
+			if ok && !seen[named.Entry.ID] {
+				seen[named.Entry.ID] = true
+				ids = append(ids, named.Entry.ID)
+			}
+		}
+	}
+	if len(ids) < 50 {
+		t.Fatalf("only %d fields in %v", len(ids), files)
+	}
+	return ids
+}
+
+func asSource(src *nvml.Source) collector.Source { return collector.SourceOf(src.Open) }
+
+// eventually waits for a condition that another goroutine or the library makes
+// true.
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.After(30 * time.Second)
+	for poll := time.Tick(time.Millisecond); !ok(); {
+		select {
+		case <-poll:
+		case <-deadline:
+			t.Fatalf("%s did not happen", what)
+		}
+	}
+}
+
+func render(found map[string]string, entities []string) string {
+	var out strings.Builder
+	for _, entity := range entities {
+		fields := only(found, entity)
+		fmt.Fprintf(&out, "[%s]\n", entity)
+		for _, name := range sortedKeys(fields) {
+			fmt.Fprintf(&out, "%s %s\n", name, fields[name])
+		}
+	}
+	return out.String()
+}

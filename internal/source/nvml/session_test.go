@@ -1,0 +1,630 @@
+//go:build linux && cgo
+
+package nvml_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/source/contract"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/source/nvml"
+	fakenvml "github.com/gpu-telemetry/dcgm-exporter/tests/fake/nvml"
+)
+
+func sortedKeys(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }
+
+// cut is a machine of three GPUs, the middle one cut by MIG.
+var cut = []string{
+	"gpus 3",
+	"gpu 1 instance 9 0 1g.10gb 9984",
+	"gpu 1 instance 2 0 1c.3g.40gb 40448",
+	"gpu 1 instance 2 1 1c.3g.40gb 40448",
+}
+
+// allFields returns the ids of all fields that can be exported.
+func allFields() []gpu.FieldID {
+	var ids []gpu.FieldID
+	for e := range counters.All() {
+		if e.Exportable() && e.BaseOf == 0 {
+			ids = append(ids, e.ID)
+		}
+	}
+	return ids
+}
+
+// TestContract runs the contract with every field of the catalogue and all that
+// can be asked for beside fields: whole GPUs, one that is cut, and links.
+func TestContract(t *testing.T) {
+	var world *fakenvml.World
+	path := library(t)
+	linked := slices.Concat(cut, []string{
+		"gpu 0 set nvlinks 2", "gpu 0 set nvlink.1 down", "gpu 1 set nvlinks 1", "gpu 2 set nvlinks 0",
+		"process 0 pid 70 memory 1000 busy 40 at 100000000", "process 1/9/0 pid 71 memory 5",
+	})
+	plan := planOf(t, allFields()...)
+	plan.Placement, plan.Peers, plan.Health = true, true, true
+	contract.Run(t, contract.Fixture{
+		New: func(t *testing.T) collector.Source {
+			world = fakenvml.NewWorld(t, linked...)
+			return asSource(nvml.New(nvml.Options{Library: path}))
+		},
+		Plan:  plan,
+		Kinds: gpu.KindsOf(gpu.KindGPU, gpu.KindGPUInstance, gpu.KindNVLink),
+		// Profiling compares samples that are 100 ms apart.
+		Settle: func(*testing.T) { <-time.After(110 * time.Millisecond) },
+		Lose: func(t *testing.T, row int) {
+			if row != 0 {
+				t.Fatalf("row %d is to be lost, want that of GPU 0", row)
+			}
+			world.Play(t, append(slices.Clone(linked), "gpu 0 lost")...)
+		},
+		Change: func(t *testing.T) {
+			world.Play(t, append(slices.Clone(cut[:2]), "gpu 1 instance 3 0 2g.20gb 20096")...)
+		},
+		Kill:        func(t *testing.T) { world.Play(t, append(slices.Clone(linked), "driver 9")...) },
+		OpenHandles: func(t *testing.T) int { return world.OpenHandles(t) },
+	})
+}
+
+// TestShippedFields holds what the fields of all counters files come to on a
+// machine with a whole and a cut H100, values and faults alike.
+func TestShippedFields(t *testing.T) {
+	ids := shippedFields(t)
+	src, _ := source(t, cut...)
+	synctest.Test(t, func(t *testing.T) {
+		plan := planOf(t, ids...)
+		s, err := src.Open(t.Context(), plan)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		time.Sleep(time.Second)
+		read(t, s, plan)
+		time.Sleep(time.Second)
+		got := render(read(t, s, plan), []string{"GPU 0", "GPU 1", "GPU instance 102 of GPU 1"})
+		golden := filepath.Join("testdata", "h100.golden")
+		if *update {
+			if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(golden)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(string(want), got); diff != "" {
+			t.Errorf("values (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// TestDCGMSemantics holds the conversions in which a plain reading of NVML
+// would differ from what DCGM publishes.
+func TestDCGMSemantics(t *testing.T) {
+	tests := []struct {
+		name  string
+		id    gpu.FieldID
+		world string
+		want  string
+	}{
+		{"power is fractional watts", 155, "gpu 0 set power 100500", "100.5"},
+		{"power limits are whole watts, rounded down", 160, "gpu 0 set power-limit 650999", "650"},
+		{"instantaneous power", 157, "gpu 0 set field.186 101250", "101.25"},
+		{"energy stays in mJ", 156, "gpu 0 set field.83 361800000123", "361800000123"},
+		{"used memory is without the reserved", 252, "gpu 0 set fb-used 4096", "4096"},
+		{"reserved memory", 253, "gpu 0 set fb-reserved 700", "700"},
+		{"used part is of what is not reserved", 254, "gpu 0 set fb-used 20000", "0.24677039248830926"},
+		{"memory temperature is a field value", 140, "gpu 0 set field.82 47", "47"},
+		{"exclusive process is mode 2 to DCGM", 65, "gpu 0 set compute-mode 3", "2"},
+		{"prohibited is mode 1 to DCGM", 65, "gpu 0 set compute-mode 2", "1"},
+		{"compute capability", 63, "", "589824"},
+		{"nothing to license", 526, "gpu 0 set licence-supported 0", "0"},
+		{"a vGPU with its licence", 526, "gpu 0 set licence-supported 1\ngpu 0 set licence-state 2", "1"},
+		{"a vGPU without", 526, "gpu 0 set licence-supported 1", "0"},
+		{"a brand in DCGM's words", 51, "gpu 0 set brand 15", "GeForce RTX"},
+		{"a brand of the future", 51, "gpu 0 set brand 4711", "Unknown"},
+		{"no MIG mode is MIG off", 67, "gpu 0 set no-mig 1", "0"},
+		{"an empty serial is none", 53, "gpu 0 set serial -", "fault:not_supported"},
+		{"the throughput that DCGM declines", 200, "", "fault:not_supported"},
+		{"a value beyond 63 bits is none", 156, "gpu 0 set field.83 18446744073709551615", ""},
+		{"not permitted", 140, "gpu 0 set field.82 denied", "fault:permission"},
+		{"spare rows, most first", 385, "", "2558"},
+		{"no spare rows, last", 389, "", "4"},
+		{"uncorrectable rows", 393, "gpu 0 set field.143 3", "3"},
+		{"correctable rows", 394, "gpu 0 set field.142 8", "8"},
+		{"failed remapping", 395, "gpu 0 set field.145 1", "1"},
+		{"aggregate double-bit errors", 313, "gpu 0 set field.6 12", "12"},
+		{"retired pages", 391, "gpu 0 set field.30 5", "5"},
+		{"time below clocks for power", 240, "gpu 0 set field.74 1234567890123", "1234567890123"},
+		{"time below base clocks", 247, "gpu 0 set field.81 99", "99"},
+		{"memory clock, not the SM's", 101, "gpu 0 set clock-mem 1593", "1593"},
+		{"highest video clock", 115, "", "1545"},
+		{"requested SM clock", 110, "", "1755"},
+		{"requested memory clock", 111, "", "2619"},
+		{"reasons are a mask", 112, "gpu 0 set clock-reasons 72", "72"},
+		{"no auto-boost", 120, "", "fault:not_supported"},
+		{"memory slows down at", 151, "", "95"},
+		{"GPU operates up to", 152, "", "87"},
+		{"distance to slowdown", 153, "", "59"},
+		{"slows down at", 158, "", "89"},
+		{"shuts down at", 159, "", "92"},
+		{"lowest limit", 161, "", "200"},
+		{"highest limit", 162, "", "700"},
+		{"limit after a reset", 163, "gpu 0 set power-limit-default 699999", "699"},
+		{"BAR1 in MiB", 93, "", "131069"},
+		{"PCI device", 58, "", "590352606"},
+		{"the fabric is ready", 170, "", "3"},
+		{"the fabric starts", 170, "gpu 0 set fabric-state 2", "2"},
+		{"the fabric failed", 170, "gpu 0 set fabric-status 999", "4"},
+		{"a fabric state of the future", 170, "gpu 0 set fabric-state 9", "5"},
+		{"no fabric error", 171, "", "0"},
+		{"why the fabric failed", 171, "gpu 0 set fabric-status 999", "999"},
+		{"no fabric error before the end", 171, "gpu 0 set fabric-state 1\ngpu 0 set fabric-status 999", "fault:not_supported"},
+		{"the fabric's cluster", 172, "", "00112233-4455-6677-8899-aabbccddeeff"},
+		{"the fabric's clique", 173, "", "7"},
+		{"the fabric's health", 174, "", "2"},
+		{"the fabric's health in an older driver", 174, "gpu 0 set fabric-v2 1", "2"},
+		{"a summary of it", 175, "", "1"},
+		{"no summary in an older driver", 175, "gpu 0 set fabric-v2 1", "fault:not_supported"},
+		{"C2C links", 285, "gpu 0 set field.170 10", "10"},
+		{"no C2C", 286, "", "fault:not_supported"},
+		{"C2C bandwidth", 287, "gpu 0 set field.172 44712", "44712"},
+		{"bytes over all links", 1203, "gpu 0 set field.204 123456789", "123456789"},
+		{"a packed error rate", 1217, "gpu 0 set field.220 3855", "3855"},
+		{"the rate it stands for", 1218, "gpu 0 set field.220 524", "2e-12"},
+		{"no wrong symbols", 1216, "gpu 0 set field.222 255", "0"},
+		{"corrected symbols", 1406, "gpu 0 set field.237 42", "42"},
+		{"time under the power cap", 1420, "gpu 0 set field.74 77", "77"},
+		{"time under the power brake", 1424, "version 580.95.05\ngpu 0 set field.271 88\ngpu 0 set field.253 1", "88"},
+		{"under its number of release 575", 1424, "version 575.57.08\ngpu 0 set field.271 1\ngpu 0 set field.253 88", "88"},
+		{"before it was there", 1424, "version 570.124.06\ngpu 0 set field.271 1\ngpu 0 set field.253 1", "fault:not_supported"},
+		{"in a driver without a version", 1422, "version unknown\ngpu 0 set field.269 1\ngpu 0 set field.251 1", "fault:not_supported"},
+		{"time too hot, by the hardware", 1423, "version 590.1\ngpu 0 set field.270 9", "9"},
+		{"recovery action", 1523, "gpu 0 set field.230 2", "2"},
+		{"nothing to recover", 1523, "", "0"},
+		{"memory that can be repaired", 1507, "", "0"},
+		{"memory that cannot", 1507, "gpu 0 set unrepairable 1", "1"},
+		{"no rack", 573, "", "fault:not_supported"},
+		{"slot of the rack", 573, "gpu 0 set platform 11 2", "11"},
+		{"tray of the rack", 574, "gpu 0 set platform 11 2", "2"},
+		{"a tray that is not known", 574, "gpu 0 set platform 11 255", "fault:not_supported"},
+		{"host of the tray", 575, "gpu 0 set platform 11 2", "3"},
+		{"by a switch", 576, "gpu 0 set platform 11 2", "1"},
+		{"module of the host", 577, "gpu 0 set platform 11 2", "4"},
+		{"GPUs of the machine", 4, "gpus 3", "3"},
+		{"slices of a GPU in MIG mode", 69, "gpu 0 mig", "7"},
+		{"no slices without MIG mode", 69, "", "fault:not_supported"},
+		{"near CPUs, the first word", 70, "", "4294967295"},
+		{"near CPUs, the last word", 73, "", "0"},
+		{"near memory", 86, "gpu 0 set memory-nodes 3", "3"},
+		{"a sound InfoROM", 84, "", "1"},
+		{"a corrupted InfoROM", 84, "gpu 0 set inforom-state 14", "0"},
+		{"an InfoROM that is not there", 84, "gpu 0 set inforom-state 3", "fault:not_supported"},
+		{"memory temperature that is called a double", 140, "gpu 0 set field-type 0\ngpu 0 set field.82 47", "47"},
+		{"corrected errors in SRAM", 342, "gpu 0 set memory-errors.0.0.7 5", "5"},
+		{"uncorrected errors in SRAM ever", 345, "gpu 0 set memory-errors.1.1.7 6", "6"},
+		{"corrected errors in the convergence barriers", 336, "gpu 0 set memory-errors.0.0.6 7", "7"},
+		{"uncorrected errors in shared memory ever", 339, "gpu 0 set memory-errors.1.1.5 8", "8"},
+		{"a part without errors to count", 334, "", "fault:not_supported"},
+		{"DCGM's example of a rate, the mantissa alone", 1216, "gpu 0 set field.222 3072", "12"},
+		{"DCGM's example of a rate, one place", 1218, "gpu 0 set field.220 1025", "0.4"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			src, _ := source(t, "gpus 1", test.world)
+			plan := planOf(t, test.id)
+			got := read(t, open(t, src, plan), plan)["GPU 0 "+plan.Fields[0].Name]
+			if got != test.want {
+				t.Errorf("%s = %q, want %q", plan.Fields[0].Name, got, test.want)
+			}
+		})
+	}
+}
+
+func TestUnitMismatchIsDeclined(t *testing.T) {
+	src, _ := source(t, "gpus 1")
+	plan := planOf(t, 100)
+	plan.Fields[0].Unit = "hertz"
+	got := read(t, open(t, src, plan), plan)
+	if diff := cmp.Diff(map[string]string{"GPU 0 DCGM_FI_DEV_SM_CLOCK": "fault:not_supported"}, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestTopology(t *testing.T) {
+	src, _ := source(t, cut...)
+	s := open(t, src, planOf(t, 100))
+	instance := func(id, gi uint32, profile, uuid string) gpu.Device {
+		return gpu.Device{
+			Entity: gpu.Entity{Kind: gpu.KindGPUInstance, ParentKind: gpu.KindGPU, Parent: 1, ID: id},
+			GPU:    1, NVMLIndex: 1, Minor: 1, InstanceID: gi, Profile: profile, MIGUUID: uuid,
+			UUID: "GPU-00000000-0000-4000-8000-000000000001", PCIBusID: "00000000:1C:00.0", Model: "NVIDIA H100 80GB HBM3",
+		}
+	}
+	whole := func(index uint32, bus string) gpu.Device {
+		return gpu.Device{
+			Entity: gpu.Entity{Kind: gpu.KindGPU, ID: index}, GPU: index, NVMLIndex: index, Minor: index,
+			UUID: fmt.Sprintf("GPU-00000000-0000-4000-8000-%012d", index), PCIBusID: bus, Model: "NVIDIA H100 80GB HBM3",
+		}
+	}
+	want := []gpu.Device{
+		whole(0, "00000000:1B:00.0"),
+		whole(1, "00000000:1C:00.0"),
+		instance(102, 2, "3g.40gb", ""), // two compute instances: neither UUID is the instance's
+		instance(109, 9, "1g.10gb", "MIG-00000000-0000-5000-8000-000100090000"),
+		whole(2, "00000000:1D:00.0"),
+	}
+	top := s.Topology()
+	if diff := cmp.Diff(want, top.Devices); diff != "" {
+		t.Errorf("devices (-want +got):\n%s", diff)
+	}
+	if got := [...]string{top.Source, top.Driver, top.Library}; got != [...]string{"nvml", "570.124.06", "12.570.124.06"} {
+		t.Errorf("source, driver and library are %q", got)
+	}
+}
+
+func TestSelectors(t *testing.T) {
+	all := []string{"GPU 0", "GPU 1", "GPU instance 102 of GPU 1", "GPU instance 109 of GPU 1", "GPU 2"}
+	tests := []struct {
+		flag     string
+		selector gpu.Selector
+		want     []string
+	}{
+		{"f", gpu.Selector{Flex: true}, all},
+		{"g+i", gpu.Selector{Major: true, Minor: true}, all},
+		{"g", gpu.Selector{Major: true}, []string{"GPU 0", "GPU 1", "GPU 2"}},
+		{"g:2", gpu.Selector{Major: true, MajorIDs: []uint32{2}}, []string{"GPU 2"}},
+		{"i", gpu.Selector{Minor: true}, []string{"GPU instance 102 of GPU 1", "GPU instance 109 of GPU 1"}},
+		{"g:0+i:109", gpu.Selector{Major: true, Minor: true, MajorIDs: []uint32{0}, MinorIDs: []uint32{109}}, []string{"GPU 0", "GPU instance 109 of GPU 1"}},
+	}
+	for _, test := range tests {
+		t.Run(test.flag, func(t *testing.T) {
+			src, _ := source(t, cut...)
+			plan := planOf(t, 250)
+			plan.Devices = test.selector
+			s := open(t, src, plan)
+			var got []string
+			for _, d := range s.Topology().Devices {
+				got = append(got, d.Entity.String())
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("entities (-want +got):\n%s", diff)
+			}
+			if found := read(t, s, plan); len(found) != len(test.want) {
+				t.Errorf("read %v, want a value for each of %v", found, test.want)
+			}
+		})
+	}
+}
+
+func TestOpenErrors(t *testing.T) {
+	tests := []struct {
+		name  string
+		world []string
+		plan  func(*gpu.Plan)
+		want  error
+		says  string
+	}{
+		{"driver not loaded", []string{"driver 9"}, nil, gpu.ErrUnavailable, "not loaded"},
+		{"driver of another version", []string{"driver 18"}, nil, gpu.ErrVersion, "version"},
+		{"no GPU", []string{"gpus 0"}, nil, gpu.ErrUnavailable, "no GPU"},
+		{"nothing selected", nil, func(p *gpu.Plan) { p.Devices = gpu.Selector{Major: true, MajorIDs: []uint32{7}} }, gpu.ErrUnavailable, "--devices"},
+		{"every GPU lost", []string{"gpu 0 lost", "gpu 1 lost"}, nil, gpu.ErrLost, "GPU 0"},
+		{"no GPU permitted", []string{"gpu 0 denied", "gpu 1 denied"}, nil, gpu.ErrPermission, "GPU 0"},
+		{"driver goes while it is asked", []string{"fail nvmlDeviceGetUUID 1"}, nil, gpu.ErrLost, "nvmlDeviceGetUUID"},
+		{"MIG device without a name", []string{"gpu 0 instance 1 0 1g.10gb 9984", "fail nvmlDeviceGetName 999 0", "gpus 1"}, nil, nil, "nvmlDeviceGetName"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			src, world := source(t, test.world...)
+			plan := planOf(t, 100, 230, 1001)
+			if test.plan != nil {
+				test.plan(plan)
+			}
+			s, err := src.Open(context.Background(), plan)
+			if err == nil {
+				s.Close()
+				t.Fatal("Open succeeded")
+			}
+			if test.want != nil && !errors.Is(err, test.want) || !strings.Contains(err.Error(), test.says) {
+				t.Errorf("Open: %v, want %v and the word %q", err, test.want, test.says)
+			}
+			if n := world.OpenHandles(t); n != 0 {
+				t.Errorf("%d handles left open", n)
+			}
+		})
+	}
+	t.Run("no library", func(t *testing.T) {
+		_, err := nvml.New(nvml.Options{Library: filepath.Join(t.TempDir(), "libnvidia-ml.so.1")}).Open(context.Background(), planOf(t, 100))
+		if !errors.Is(err, gpu.ErrUnavailable) || !strings.Contains(err.Error(), "driver") {
+			t.Errorf("Open: %v, want gpu.ErrUnavailable and what to do", err)
+		}
+	})
+	t.Run("cancelled", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		src, _ := source(t)
+		if _, err := src.Open(ctx, planOf(t, 100)); !errors.Is(err, context.Canceled) {
+			t.Errorf("Open: %v, want context.Canceled", err)
+		}
+	})
+}
+
+func TestLostAndBack(t *testing.T) {
+	src, world := source(t, "gpus 2", "gpu 1 lost")
+	plan := planOf(t, 100)
+	s := open(t, src, plan)
+	want := map[string]string{"GPU 0 DCGM_FI_DEV_SM_CLOCK": "1980", "GPU 1": "fault:lost"}
+	if diff := cmp.Diff(want, read(t, s, plan)); diff != "" {
+		t.Errorf("a GPU that was lost from the start (-want +got):\n%s", diff)
+	}
+	world.Play(t, "gpus 2")
+	read(t, s, plan)
+	if !errors.Is(s.Err(), gpu.ErrTopology) {
+		t.Errorf("Err() = %v once the GPU is back, want gpu.ErrTopology", s.Err())
+	}
+}
+
+func TestLostGPUServesNothingButItsXIDs(t *testing.T) {
+	src, world := source(t, cut...)
+	plan := planOf(t, 230, 53, 250)
+	s := open(t, src, plan)
+	read(t, s, plan)
+	world.Play(t, append(slices.Clone(cut), "gpu 1 lost", "xid 1 79")...)
+	got := read(t, s, plan)
+	want := map[string]string{
+		"GPU 0 DCGM_FI_DEV_SERIAL": "1650923012345", "GPU 0 DCGM_FI_DEV_FB_TOTAL": "81559",
+		"GPU 1 DCGM_FI_DEV_XID_ERRORS": "79", "GPU 1": "fault:lost",
+		"GPU instance 102 of GPU 1": "fault:lost", "GPU instance 109 of GPU 1": "fault:lost",
+		"GPU 2 DCGM_FI_DEV_SERIAL": "1650923012345", "GPU 2 DCGM_FI_DEV_FB_TOTAL": "81559",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if s.Err() != nil {
+		t.Errorf("the session ended: %v", s.Err())
+	}
+}
+
+// A GPU that falls off the bus, or stops for a reset, between two calls of a Read
+// is as lost as one that was: nothing of it is served, whichever call found out.
+func TestGPUThatVanishesMidRead(t *testing.T) {
+	for _, fail := range []string{
+		"nvmlDeviceGetTemperature 16 0", "nvmlDeviceGetPowerUsage 15 0", "nvmlDeviceGetFieldValues 15 0", "nvmlGpmSampleGet 16 0",
+		"nvmlDeviceGetSamples 15 0", "nvmlDeviceGetNvLinkErrorCounter 15 0",
+	} {
+		t.Run(fail, func(t *testing.T) {
+			world := []string{"gpus 2", "gpu 0 set nvlinks 1", "gpu 1 set nvlinks 0", "gpu 0 set samples.0 1:1", "gpu 1 set gpm 0"}
+			src, play := source(t, world...)
+			plan := planOf(t, 150, 155, 156, 1001, 1525)
+			plan.Fields[1].Burst = true
+			synctest.Test(t, func(t *testing.T) {
+				s, err := src.Open(t.Context(), plan)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer s.Close()
+				time.Sleep(time.Second)
+				play.Play(t, append(world, "fail "+fail)...)
+				want := map[string]string{
+					"GPU 0": "fault:lost", "NVLink 0 of GPU 0": "fault:lost",
+					"GPU 1 DCGM_FI_DEV_GPU_TEMP": "31", "GPU 1 DCGM_FI_DEV_POWER_USAGE": "100.5",
+					"GPU 1 DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": "361800000", "GPU 1 DCGM_FI_PROF_GR_ENGINE_ACTIVE": "fault:not_supported",
+				}
+				if diff := cmp.Diff(want, read(t, s, plan)); diff != "" {
+					t.Errorf("(-want +got):\n%s", diff)
+				}
+			})
+		})
+	}
+}
+
+// A GPU of which only texts are asked, which are read once, is still seen to
+// be lost; and the last GPU takes the session with it.
+func TestLastGPULost(t *testing.T) {
+	src, world := source(t, "gpus 1")
+	plan := planOf(t, 53)
+	s := open(t, src, plan)
+	read(t, s, plan)
+	world.Play(t, "gpus 1", "gpu 0 lost")
+	var b gpu.Batch
+	if err := s.Read(context.Background(), &b); !errors.Is(err, gpu.ErrLost) || len(b.Samples) != 0 {
+		t.Errorf("Read: %v with %d samples, want gpu.ErrLost and none", err, len(b.Samples))
+	}
+	if !errors.Is(s.Err(), gpu.ErrLost) {
+		t.Errorf("Err() = %v, want gpu.ErrLost", s.Err())
+	}
+	if err := s.Read(context.Background(), &b); !errors.Is(err, gpu.ErrLost) {
+		t.Errorf("Read after the end: %v, want gpu.ErrLost", err)
+	}
+}
+
+func TestDriverReplaced(t *testing.T) {
+	src, world := source(t)
+	plan := planOf(t, 100)
+	s := open(t, src, plan)
+	read(t, s, plan)
+	world.Play(t, "driver 18")
+	var b gpu.Batch
+	if err := s.Read(context.Background(), &b); !errors.Is(err, gpu.ErrLost) {
+		t.Errorf("Read: %v, want gpu.ErrLost", err)
+	}
+	if !errors.Is(s.Err(), gpu.ErrLost) {
+		t.Errorf("Err() = %v, want gpu.ErrLost", s.Err())
+	}
+}
+
+// A call that does not return keeps the Read, and nothing else calls the
+// driver meanwhile. When it returns, the session goes on.
+func TestHangingCall(t *testing.T) {
+	src, world := source(t, "gpus 1")
+	plan := planOf(t, 150, 230)
+	s := open(t, src, plan)
+	world.Play(t, "gpus 1", "hang nvmlDeviceGetTemperature")
+	var b gpu.Batch
+	done := make(chan error, 1)
+	go func() { done <- s.Read(context.Background(), &b) }()
+	eventually(t, "the call's hanging", func() bool { return world.Ledger(t)["hanging"] == 1 })
+	select {
+	case err := <-done:
+		t.Fatalf("Read returned while the driver did not: %v", err)
+	default:
+	}
+	world.Play(t, "gpus 1")
+	if err := <-done; err != nil {
+		t.Errorf("Read: %v", err)
+	}
+	if got := results(s.Topology(), plan, &b); got["GPU 0 DCGM_FI_DEV_GPU_TEMP"] != "30" {
+		t.Errorf("after the hang: %v", got)
+	}
+	if n := world.Ledger(t)["most-at-once"]; n != 1 {
+		t.Errorf("%d calls at once, want 1", n)
+	}
+}
+
+func TestUnsupportedIsAskedSlowly(t *testing.T) {
+	src, world := source(t, "gpus 1") // no fan, no retired pages
+	plan := planOf(t, 191, 390, 100)
+	synctest.Test(t, func(t *testing.T) {
+		s, err := src.Open(t.Context(), plan)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		want := map[string]string{
+			"GPU 0 DCGM_FI_DEV_FAN_SPEED": "fault:not_supported", "GPU 0 DCGM_FI_DEV_RETIRED_SBE": "fault:not_supported",
+			"GPU 0 DCGM_FI_DEV_SM_CLOCK": "1980",
+		}
+		for range 5 {
+			time.Sleep(time.Minute)
+			if diff := cmp.Diff(want, read(t, s, plan)); diff != "" {
+				t.Fatalf("(-want +got):\n%s", diff)
+			}
+		}
+		calls := world.Ledger(t)
+		if calls["nvmlDeviceGetFanSpeed"] != 1 || calls["field-values"] != 1 || calls["nvmlDeviceGetClockInfo"] != 5 {
+			t.Errorf("asked for the fan %d times, field values %d, clocks %d; want 1, 1, 5",
+				calls["nvmlDeviceGetFanSpeed"], calls["field-values"], calls["nvmlDeviceGetClockInfo"])
+		}
+		world.Play(t, "gpus 1", "gpu 0 set fan 42", "gpu 0 set field.29 7")
+		time.Sleep(2 * time.Hour)
+		want["GPU 0 DCGM_FI_DEV_FAN_SPEED"], want["GPU 0 DCGM_FI_DEV_RETIRED_SBE"] = "42", "7"
+		if diff := cmp.Diff(want, read(t, s, plan)); diff != "" {
+			t.Errorf("after two hours (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// An error that may pass, unlike "not supported", is asked for again at once.
+func TestPassingErrorIsAskedAgain(t *testing.T) {
+	src, world := source(t, "gpus 1", "fail nvmlDeviceGetPowerUsage 999")
+	plan := planOf(t, 155)
+	s := open(t, src, plan)
+	if got := read(t, s, plan)["GPU 0 DCGM_FI_DEV_POWER_USAGE"]; got != "fault:error" {
+		t.Errorf("power = %q, want fault:error", got)
+	}
+	world.Play(t, "gpus 1")
+	if got := read(t, s, plan)["GPU 0 DCGM_FI_DEV_POWER_USAGE"]; got != "100.5" {
+		t.Errorf("power = %q once it is back, want 100.5", got)
+	}
+}
+
+func TestTopologyChanges(t *testing.T) {
+	change := func(lines ...string) []string { return lines }
+	tests := []struct {
+		name string
+		next []string
+	}{
+		{"a GPU more", append(slices.Clone(cut[1:]), "gpus 4")},
+		{"an instance less", change("gpus 3", cut[1])},
+		{"an instance in another place", change("gpus 3", cut[2], cut[3], "gpu 1 instance 10 0 1g.10gb 9984")},
+		{"the same ids, another device", change("gpus 3", cut[1], cut[2], cut[3], "gpu 1 set mig-uuid MIG-other")},
+		{"MIG off", change("gpus 3")},
+		{"MIG on elsewhere", append(slices.Clone(cut), "gpu 0 mig")},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			src, world := source(t, cut...)
+			plan := planOf(t, 250)
+			s := open(t, src, plan)
+			read(t, s, plan)
+			if s.Err() != nil {
+				t.Fatalf("Err() = %v before the change", s.Err())
+			}
+			world.Play(t, test.next...)
+			got := read(t, s, plan)
+			if !errors.Is(s.Err(), gpu.ErrTopology) {
+				t.Errorf("Err() = %v, want gpu.ErrTopology", s.Err())
+			}
+			if got["GPU 2 DCGM_FI_DEV_FB_TOTAL"] != "81559" {
+				t.Errorf("the GPU that did not change is not served: %v", got)
+			}
+		})
+	}
+}
+
+// An instance is known by one answer of the driver; the topology stays as it
+// is while nothing changes.
+func TestUnchangedTopology(t *testing.T) {
+	src, world := source(t, cut...)
+	plan := planOf(t, 250)
+	s := open(t, src, plan)
+	before := world.Ledger(t)["nvmlDeviceGetGpuInstanceId"]
+	for range 3 {
+		read(t, s, plan)
+	}
+	if s.Err() != nil {
+		t.Errorf("Err() = %v", s.Err())
+	}
+	if n := world.Ledger(t)["nvmlDeviceGetGpuInstanceId"]; before == 0 || n != before {
+		t.Errorf("who the known MIG devices are was asked for %d times at Open, %d times later", before, n-before)
+	}
+}
+
+func TestEveryHandleIsReturned(t *testing.T) {
+	src, world := source(t, cut...)
+	plan := planOf(t, shippedFields(t)...)
+	s, err := src.Open(context.Background(), plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := src.Open(context.Background(), plan) // as a reload does
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := world.Ledger(t)
+	// 3 GPUs and 2 instances with two GPM samples each, 3 event sets.
+	if open["open-inits"] != 2 || open["open-gpm-samples"] != 20 || open["open-event-sets"] != 6 {
+		t.Errorf("two sessions hold %d inits, %d samples, %d event sets; want 2, 20, 6",
+			open["open-inits"], open["open-gpm-samples"], open["open-event-sets"])
+	}
+	for range 2 {
+		if err := s.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	}
+	if n := world.Ledger(t)["open-inits"]; n != 1 {
+		t.Errorf("%d inits after the first session, want the second's", n)
+	}
+	read(t, again, plan)
+	if err := again.Close(); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+	if n := world.OpenHandles(t); n != 0 {
+		t.Errorf("%d handles left open", n)
+	}
+}

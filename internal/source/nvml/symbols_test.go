@@ -1,0 +1,260 @@
+//go:build linux && cgo
+
+package nvml_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/source/nvml"
+	fakenvml "github.com/gpu-telemetry/dcgm-exporter/tests/fake/nvml"
+)
+
+// oldFields are fields of which a driver without newer functions gives some.
+func oldFields() []gpu.FieldID {
+	return []gpu.FieldID{1, 53, 100, 140, 155, 202, 203, 230, 250, 252, 253, 385, 449, 526, 1001, 170, 1525}
+}
+
+// child reads twice through the library at path, and prints what came of it.
+func child(path string) int {
+	plan := &gpu.Plan{Interval: time.Second, Devices: gpu.Selector{Flex: true}}
+	for _, id := range oldFields() {
+		entry, _ := counters.ByID(id)
+		f := entry.Field()
+		f.Levels |= gpu.KindsOf(gpu.KindGPU)
+		plan.Fields = append(plan.Fields, f)
+	}
+	plan.Placement, plan.Peers = true, true
+	s, err := nvml.New(nvml.Options{Library: path}).Open(context.Background(), plan)
+	if err != nil {
+		fmt.Printf("open %s: %v\n", gpu.Reason(err), err)
+		return 0
+	}
+	defer s.Close()
+	var b gpu.Batch
+	for range 2 {
+		b.Reset()
+		if err := s.Read(context.Background(), &b); err != nil {
+			fmt.Printf("read %s: %v\n", gpu.Reason(err), err)
+			return 0
+		}
+	}
+	for key, value := range results(s.Topology(), plan, &b) {
+		fmt.Printf("%s = %s\n", key, value)
+	}
+	return 0
+}
+
+// runOld runs child over a library without the given symbols, and returns its
+// lines by what stands before " = ".
+func runOld(t *testing.T, world *fakenvml.World, without ...string) (map[string]string, string) {
+	t.Helper()
+	path, err := fakenvml.Build(t.TempDir(), without...)
+	fakenvml.Need(t, err)
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), append(world.Env(), childEnv+"="+path)...)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("the process ended with %v: %s", err, out)
+	}
+	found := map[string]string{}
+	for lines := bufio.NewScanner(strings.NewReader(string(out))); lines.Scan(); {
+		if key, value, ok := strings.Cut(lines.Text(), " = "); ok {
+			found[key] = value
+		}
+	}
+	return found, string(out)
+}
+
+// An older driver lacks functions. Calling one of them would end the process:
+// what it would have given is declined, and everything else is served.
+func TestOldDriver(t *testing.T) {
+	world := fakenvml.NewWorld(t, "gpus 1", "gpu 0 set nvlinks 1")
+	base, out := runOld(t, world)
+	if base["GPU 0 DCGM_FI_DEV_FB_USED"] != "4096" {
+		t.Fatalf("the whole library gave %s", out)
+	}
+	tests := []struct {
+		name    string
+		without []string
+		changes map[string]string // of the results; "" for those that vanish
+	}{
+		{
+			"R470: no reserved memory, no GPM, no licence query of the new layout",
+			[]string{
+				"nvmlDeviceGetMemoryInfo_v2", "nvmlGpmQueryDeviceSupport", "nvmlGpmSampleAlloc", "nvmlGpmSampleFree",
+				"nvmlGpmSampleGet", "nvmlGpmMigSampleGet", "nvmlGpmMetricsGet", "nvmlDeviceGetGridLicensableFeatures_v4",
+				"nvmlDeviceGetMarginTemperature",
+			},
+			map[string]string{
+				"GPU 0 DCGM_FI_DEV_FB_USED": "fault:not_supported", "GPU 0 DCGM_FI_DEV_FB_RESERVED": "fault:not_supported",
+				"GPU 0 DCGM_FI_PROF_GR_ENGINE_ACTIVE": "fault:not_supported", "GPU 0 DCGM_FI_DEV_VGPU_LICENSE_STATUS": "fault:not_supported",
+			},
+		},
+		{
+			"R418: no MIG, no row remapping, the first event and PCI calls",
+			[]string{
+				"nvmlDeviceGetMigMode", "nvmlDeviceGetMaxMigDeviceCount", "nvmlDeviceGetMigDeviceHandleByIndex",
+				"nvmlDeviceGetGpuInstanceId", "nvmlDeviceGetComputeInstanceId", "nvmlDeviceGetRowRemapperHistogram",
+				"nvmlEventSetWait_v2", "nvmlDeviceGetPciInfo_v3",
+			},
+			map[string]string{
+				"GPU 0 DCGM_FI_DEV_BANKS_REMAP_ROWS_AVAIL_MAX": "fault:not_supported",
+				"GPU 0 DCGM_FI_DEV_XID_ERRORS":                 "fault:not_supported",
+			},
+		},
+		{
+			"no field values, no serial, no driver version, no events",
+			[]string{"nvmlDeviceGetFieldValues", "nvmlDeviceGetSerial", "nvmlSystemGetDriverVersion", "nvmlEventSetCreate"},
+			map[string]string{
+				"GPU 0 DCGM_FI_DEV_MEMORY_TEMP": "fault:not_supported", "GPU 0 DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL": "fault:not_supported",
+				"GPU 0 DCGM_FI_DEV_SERIAL": "fault:not_supported", "GPU 0 DCGM_FI_DRIVER_VERSION": "fault:not_supported",
+				"GPU 0 DCGM_FI_DEV_XID_ERRORS": "fault:not_supported",
+			},
+		},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			want := map[string]string{}
+			for key, value := range base {
+				want[key] = value
+			}
+			for key, value := range test.changes {
+				want[key] = value
+			}
+			got, _ := runOld(t, world, test.without...)
+			// The rate over the moment between two reads is what it is.
+			delete(want, "GPU 0 DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL")
+			if v, faulty := test.changes["GPU 0 DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL"]; faulty {
+				want["GPU 0 DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL"] = v
+			} else {
+				delete(got, "GPU 0 DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL")
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+	t.Run("no placement, no fabric, no links", func(t *testing.T) {
+		got, out := runOld(t, fakenvml.NewWorld(t, "gpus 2"), "nvmlDeviceGetTopologyCommonAncestor", "nvmlDeviceGetMemoryAffinity",
+			"nvmlDeviceGetCpuAffinity", "nvmlDeviceGetP2PStatus", "nvmlDeviceGetNvLinkState", "nvmlDeviceGetGpuFabricInfoV")
+		for key, want := range map[string]string{
+			"GPU 0 peers": "fault:not_supported", "GPU 1 peers": "fault:not_supported",
+			"GPU 0 DCGM_FI_DEV_FABRIC_MANAGER_STATUS": "fault:not_supported", "GPU 0 DCGM_FI_DEV_SM_CLOCK": "1980",
+		} {
+			if got[key] != want {
+				t.Errorf("%s = %q, want %q: %s", key, got[key], want, out)
+			}
+		}
+	})
+	t.Run("links that tell little", func(t *testing.T) {
+		got, out := runOld(t, fakenvml.NewWorld(t, "gpus 2"), "nvmlDeviceGetNvLinkVersion", "nvmlDeviceGetNvLinkRemoteDeviceType",
+			"nvmlDeviceGetNvLinkRemotePciInfo_v2", "nvmlDeviceGetNvLinkErrorCounter")
+		if v := got["NVLink 0 of GPU 1 DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_PER_LINK_TOTAL"]; v != "fault:not_supported" {
+			t.Errorf("errors of a link are %q: %s", v, out)
+		}
+	})
+	t.Run("something that is no NVML", func(t *testing.T) {
+		_, out := runOld(t, world, "nvmlInit_v2")
+		if !strings.HasPrefix(out, "open version: ") || !strings.Contains(out, "nvmlInit_v2") {
+			t.Errorf("got %q, want a version error that names the function", out)
+		}
+	})
+}
+
+// Profiling needs two samples 100 ms apart, and comes in DCGM's units.
+func TestProfiling(t *testing.T) {
+	src, world := source(t, append([]string{"gpu 0 set gpm.20 2.5", "gpu 0 set gpm.30 -", "gpu 0 set gpm.13 nan", "gpu 2 set gpm 0"}, cut...)...)
+	plan := planOf(t, 1001, 1005, 1008, 1009, 1012, 1017, 1040, 1041)
+	synctest.Test(t, func(t *testing.T) {
+		s, err := src.Open(t.Context(), plan)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		unsupported := map[string]string{}
+		for _, f := range plan.Fields {
+			unsupported["GPU 2 "+f.Name] = "fault:not_supported"
+		}
+		time.Sleep(10 * time.Millisecond)
+		if diff := cmp.Diff(unsupported, read(t, s, plan)); diff != "" {
+			t.Errorf("10 ms after the first sample (-want +got):\n%s", diff)
+		}
+		time.Sleep(time.Second)
+		got := read(t, s, plan)
+		want := map[string]string{
+			"DCGM_FI_PROF_GR_ENGINE_ACTIVE": "0.01", "DCGM_FI_PROF_DRAM_ACTIVE": "0.1",
+			"DCGM_FI_PROF_PIPE_FP16_ACTIVE": "fault:unavailable",
+			"DCGM_FI_PROF_PCIE_TX_BYTES":    "2621440", "DCGM_FI_PROF_NVLINK_RX_BYTES": "62914560",
+			"DCGM_FI_PROF_NVDEC0_ACTIVE":      "fault:not_supported",
+			"DCGM_FI_PROF_NVLINK_L0_TX_BYTES": "66060288", "DCGM_FI_PROF_NVLINK_L0_RX_BYTES": "65011712",
+		}
+		if diff := cmp.Diff(want, only(got, "GPU 0")); diff != "" {
+			t.Errorf("GPU 0 (-want +got):\n%s", diff)
+		}
+		want = map[string]string{ // traffic has no meaning for an instance
+			"DCGM_FI_PROF_GR_ENGINE_ACTIVE": "0.1", "DCGM_FI_PROF_DRAM_ACTIVE": "0.19",
+			"DCGM_FI_PROF_PIPE_FP16_ACTIVE": "0.22",
+		}
+		if diff := cmp.Diff(want, only(got, "GPU instance 109 of GPU 1")); diff != "" {
+			t.Errorf("GPU instance 109 (-want +got):\n%s", diff)
+		}
+		world.Play(t, append([]string{"fail nvmlGpmMetricsGet 999"}, cut...)...)
+		time.Sleep(time.Second)
+		if v := read(t, s, plan)["GPU 0 DCGM_FI_PROF_DRAM_ACTIVE"]; v != "fault:error" {
+			t.Errorf("a failing computation gave %q, want fault:error", v)
+		}
+		world.Play(t, append([]string{"fail nvmlGpmSampleGet 4"}, cut...)...)
+		time.Sleep(time.Second)
+		if v := read(t, s, plan)["GPU 0 DCGM_FI_PROF_DRAM_ACTIVE"]; v != "fault:permission" {
+			t.Errorf("a refused sample gave %q, want fault:permission", v)
+		}
+	})
+}
+
+// The NVLink field is a rate in DCGM: KiB per second over 1,000.
+func TestLinkRate(t *testing.T) {
+	at := func(second int, rx, tx uint64) []string {
+		return []string{
+			"gpus 1",
+			fmt.Sprintf("gpu 0 set field-time %d", 1_700_000_000_000_000+second*1_000_000),
+			fmt.Sprintf("gpu 0 set field.139 %d", rx), fmt.Sprintf("gpu 0 set field.138 %d", tx),
+			fmt.Sprintf("gpu 0 set field.139.7 %d", rx/2), fmt.Sprintf("gpu 0 set field.138.7 %d", tx/2),
+		}
+	}
+	src, world := source(t, at(0, 1_000_000, 2_000_000)...)
+	plan := planOf(t, 449, 476)
+	s := open(t, src, plan)
+	tests := []struct {
+		name       string
+		script     []string
+		total, one string
+	}{
+		{"first reading", nil, "", ""},
+		{"two seconds later", at(2, 5_000_000, 8_000_000), "5000", "2500"},
+		{"idle", at(3, 5_000_000, 8_000_000), "0", "0"},
+		{"no time passed", at(3, 6_000_000, 8_000_000), "", ""},
+		{"counters went back", at(4, 10, 10), "", ""},
+		{"and on from there", at(5, 10, 2_000_010), "2000", "1000"},
+	}
+	for _, test := range tests {
+		if test.script != nil {
+			world.Play(t, test.script...)
+		}
+		got := read(t, s, plan)
+		if got["GPU 0 DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL"] != test.total || got["GPU 0 DCGM_FI_DEV_NVLINK_BANDWIDTH_L7"] != test.one {
+			t.Errorf("%s: %v, want %q over all links and %q for link 7", test.name, got, test.total, test.one)
+		}
+	}
+}

@@ -1,0 +1,66 @@
+package sim_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
+)
+
+// dense opens the benchmark's shape: 56 instances with 100 fields each.
+func dense(tb testing.TB, c *clock) *sim.Session {
+	tb.Helper()
+	plan := planOf(func(e counters.Entry) bool { return e.Levels.Has(gpu.KindGPUInstance) && e.Type != counters.Text })
+	one := plan.Fields
+	for len(plan.Fields) < 100 {
+		plan.Fields = append(plan.Fields, one[:min(len(one), 100-len(plan.Fields))]...)
+	}
+	src, err := sim.New(sim.Options{Node: "mig8x7", Seed: 1, Now: c.now})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	s, err := src.Open(context.Background(), plan)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { s.Close() })
+	return s
+}
+
+func TestReadDoesNotAllocate(t *testing.T) {
+	c := newClock()
+	s := dense(t, c)
+	var b gpu.Batch
+	read := func() {
+		c.pass(30 * time.Second)
+		b.Reset()
+		if err := s.Read(context.Background(), &b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read() // the batch grows to its size
+	if len(b.Samples) < 56*90 {
+		t.Fatalf("%d samples, want nearly 56 × 100 and those of the GPUs", len(b.Samples))
+	}
+	if n := testing.AllocsPerRun(100, read); n > 2 {
+		t.Errorf("%v allocations a Read, want at most 2", n)
+	}
+}
+
+func BenchmarkRead(b *testing.B) {
+	c := newClock()
+	s := dense(b, c)
+	var batch gpu.Batch
+	b.ReportAllocs()
+	for b.Loop() {
+		c.pass(30 * time.Second)
+		batch.Reset()
+		if err := s.Read(context.Background(), &batch); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(len(batch.Samples)), "ns/value")
+}

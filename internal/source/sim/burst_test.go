@@ -1,0 +1,113 @@
+package sim_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
+)
+
+// burstPlan samples the power every 200 ms, and the temperature as it is read.
+func burstPlan() *gpu.Plan {
+	plan := planOf(ids(gpuTemp, powerUsage))
+	for i := range plan.Fields {
+		if plan.Fields[i].ID == powerUsage {
+			plan.Fields[i].Burst, plan.Fields[i].Interval = true, 200*time.Millisecond
+		}
+	}
+	return plan
+}
+
+// samplesOf returns the samples of a field of a row in the rig's batch.
+func (r *rig) samplesOf(row int, id gpu.FieldID) []gpu.Sample {
+	var list []gpu.Sample
+	for _, s := range r.b.Samples {
+		if s.Row == row && r.plan.Fields[s.Field].ID == id {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+// A spike of 300 ms between two reads is in the samples and in neither of the
+// values that are read, and what is not asked for has one sample.
+func TestBurst(t *testing.T) {
+	r := play(t, sim.Options{Node: "t4", Seed: 3, Scenario: scenario(t, `
+faults:
+  - {fault: spike, at: 17s, for: 300ms, devices: ["1"], fields: [DCGM_FI_DEV_POWER_USAGE], value: 68.5}
+  - {fault: gpu-lost, at: 15s, for: 2s, devices: ["2"]}
+`)}, burstPlan())
+	r.pass(10 * time.Second)
+	r.read()
+	r.pass(10 * time.Second)
+	r.read()
+	for row := range 4 {
+		got := r.samplesOf(row, powerUsage)
+		want := 50
+		if row == 2 {
+			want = 40 // two seconds of it lost
+		}
+		if len(got) != want {
+			t.Errorf("GPU %d has %d samples, want %d", row, len(got), want)
+		}
+		peaks := 0
+		for i, s := range got {
+			if i > 0 && s.Time <= got[i-1].Time {
+				t.Fatalf("GPU %d: sample %d is not after the one before", row, i)
+			}
+			if age := r.t.Sub(time.Unix(0, s.Time)); age%(200*time.Millisecond) != 0 || age >= 10*time.Second {
+				t.Errorf("GPU %d: a sample is %v old", row, age)
+			}
+			if n, _ := s.Value.Number(); n == 68.5 {
+				peaks++
+			}
+		}
+		if want := map[bool]int{true: 2}[row == 1]; peaks != want {
+			t.Errorf("GPU %d: %d samples of the spike, want %d", row, peaks, want)
+		}
+		if n := len(r.samplesOf(row, gpuTemp)); n != 1 {
+			t.Errorf("GPU %d: %d samples of the temperature", row, n)
+		}
+	}
+}
+
+// What was sampled of a GPU before it was lost is not told of one that is.
+func TestNoBurstOfALostGPU(t *testing.T) {
+	r := play(t, sim.Options{Node: "t4", Seed: 3, Scenario: scenario(t, `faults: [{fault: gpu-lost, at: 19s, devices: ["2"]}]`)}, burstPlan())
+	r.at(10 * time.Second)
+	r.read()
+	r.at(20 * time.Second)
+	r.read()
+	intact(t, r.plan, &gpu.Batch{Samples: append(r.samplesOf(2, powerUsage), r.samplesOf(1, gpuTemp)...), Faults: r.b.Faults}, r.now())
+	if n := len(r.samplesOf(1, powerUsage)); n != 50 {
+		t.Errorf("%d samples of another GPU", n)
+	}
+}
+
+// Bursts depend on the seed and the time alone, change no other value, and are
+// bounded after a long pause.
+func TestBurstsAreDeterministicAndBounded(t *testing.T) {
+	run := func(plan *gpu.Plan, pause time.Duration) *rig {
+		r := play(t, sim.Options{Node: "mixed", Seed: 5}, plan)
+		r.pass(pause)
+		r.read()
+		return r
+	}
+	a, b := run(burstPlan(), 37*time.Second), run(burstPlan(), 37*time.Second)
+	if diff := cmp.Diff(a.b.Samples, b.b.Samples, cmp.Comparer(func(x, y gpu.Value) bool { return x == y })); diff != "" {
+		t.Errorf("the same world twice:\n%s", diff)
+	}
+	plain := run(planOf(ids(gpuTemp, powerUsage)), 37*time.Second)
+	for _, id := range []gpu.FieldID{gpuTemp, powerUsage} {
+		with, without := a.samplesOf(1, id), plain.samplesOf(1, id)
+		if with[len(with)-1].Value != without[0].Value {
+			t.Errorf("field %d is %v with bursts, %v without", id, with[len(with)-1].Value, without[0].Value)
+		}
+	}
+	if n := len(run(burstPlan(), time.Hour).samplesOf(0, powerUsage)); n < 500 || n > 601 {
+		t.Errorf("%d samples after an hour, want 600 and that of now", n)
+	}
+}

@@ -1,0 +1,370 @@
+package sim_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
+)
+
+// faults plays a node under a scenario.
+func faults(t *testing.T, node string, plan *gpu.Plan, yaml string) *rig {
+	t.Helper()
+	return play(t, sim.Options{Node: node, Seed: 1, Scenario: scenario(t, yaml)}, plan)
+}
+
+// ends reads once more and expects that to end the session.
+func (r *rig) ends(want error) {
+	r.Helper()
+	if err := r.s.Read(context.Background(), &r.b); !errors.Is(err, want) {
+		r.Errorf("Read: %v, want %v", err, want)
+	}
+	select {
+	case <-r.s.Done():
+	default:
+		r.Fatal("Done is open")
+	}
+	if err := r.s.Err(); !errors.Is(err, want) {
+		r.Errorf("Err: %v, want %v", err, want)
+	}
+	if err := r.s.Read(context.Background(), &r.b); !errors.Is(err, want) {
+		r.Errorf("Read after the end: %v, want %v", err, want)
+	}
+}
+
+// refused expects Open to find nothing there.
+func (r *rig) refused() {
+	r.Helper()
+	if _, err := r.src.Open(context.Background(), r.plan); !errors.Is(err, gpu.ErrUnavailable) {
+		r.Errorf("Open: %v, want %v", err, gpu.ErrUnavailable)
+	}
+}
+
+func TestGPULostAndBack(t *testing.T) {
+	r := faults(t, "demo", planOf(ids(driverVersion, gpuTemp, fbUsed)), `
+faults: [{fault: gpu-lost, at: 30s, for: 1m, devices: ["6"]}]`)
+	whole := len(r.read().of)
+	r.at(45 * time.Second)
+	v := r.read()
+	lost := map[string]bool{}
+	for _, x := range r.b.Faults {
+		if x.Field != gpu.AllFields || !errors.Is(x.Err, gpu.ErrLost) {
+			t.Errorf("fault %+v, want gpu.ErrLost of all fields", x)
+		}
+		lost[r.s.Topology().Devices[x.Row].Entity.String()] = true
+	}
+	want := map[string]bool{
+		"GPU 6": true, "GPU instance 86 of GPU 6": true, "GPU instance 87 of GPU 6": true,
+		"GPU instance 93 of GPU 6": true, "GPU instance 94 of GPU 6": true,
+	}
+	if diff := cmp.Diff(want, lost); diff != "" {
+		t.Errorf("lost entities (-want +got):\n%s", diff)
+	}
+	if got := len(v.of); got != whole-6 {
+		t.Errorf("%d values, want all %d but the 6 of GPU 6 and its instances", got, whole)
+	}
+	r.at(91 * time.Second)
+	if v := r.read(); len(v.of) != whole || len(r.b.Faults) != 0 {
+		t.Errorf("%d values and %d faults when it is back", len(v.of), len(r.b.Faults))
+	}
+}
+
+func TestEngineDownAndBack(t *testing.T) {
+	const yaml = `faults: [{fault: engine-down, at: 30s, for: 1m}]`
+	r := faults(t, "single", planOf(ids(gpuTemp)), yaml)
+	r.read()
+	r.at(40 * time.Second)
+	r.ends(gpu.ErrLost)
+	r.refused()
+	r.at(90 * time.Second)
+	r.open()
+	r.read()
+
+	t.Run("between two reads", func(t *testing.T) {
+		r := faults(t, "single", planOf(ids(gpuTemp)), yaml)
+		r.read()
+		r.at(2 * time.Minute)
+		r.ends(gpu.ErrLost)
+	})
+}
+
+func TestDriverArrivesLate(t *testing.T) {
+	c := newClock()
+	src, err := sim.New(sim.Options{Now: c.now, Scenario: scenario(t, `faults: [{fault: driver-absent, for: 3m}]`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{TB: t, clock: c, src: src, plan: planOf(ids(gpuTemp))}
+	r.refused()
+	r.at(179 * time.Second)
+	r.refused()
+	r.at(3 * time.Minute)
+	r.open()
+	r.read()
+	if got := src.Stats(); got.OpenHandles() != 1 || got.Opened != 1 {
+		t.Errorf("%+v, want one session", got)
+	}
+}
+
+func TestHang(t *testing.T) {
+	for _, test := range []struct {
+		name, yaml  string
+		cancel      time.Duration // when the context is done; 0 for never
+		release     time.Duration // when the source is released; 0 for never
+		wantAfter   time.Duration
+		wantTimeout bool
+	}{
+		{"until the context is done", `{fault: hang, at: 1m}`, 5 * time.Second, 0, 5 * time.Second, true},
+		{"until it is over", `{fault: hang, at: 1m, for: 3s}`, 5 * time.Second, 0, 3 * time.Second, false},
+		{"deaf until it is over", `{fault: hang, at: 1m, for: 20s, ignore-cancel: true}`, 5 * time.Second, 0, 20 * time.Second, false},
+		{"deaf until released", `{fault: hang, at: 1m, ignore-cancel: true}`, 5 * time.Second, time.Hour, time.Hour, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				src, err := sim.New(sim.Options{Node: "single", Scenario: scenario(t, `faults: [`+test.yaml+`]`)})
+				if err != nil {
+					t.Fatal(err)
+				}
+				s, err := src.Open(t.Context(), planOf(ids(gpuTemp)))
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer s.Close()
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				time.Sleep(time.Minute) // the bubble's clock: the fault begins
+				time.AfterFunc(test.cancel, cancel)
+				if test.release != 0 {
+					time.AfterFunc(test.release, src.Release)
+				}
+				begin := time.Now()
+				done := make(chan error)
+				var b gpu.Batch
+				go func() { done <- s.Read(ctx, &b) }()
+				synctest.Wait()
+				if n := src.Stats().InFlight; n != 1 {
+					t.Errorf("%d calls in flight, want the one that hangs", n)
+				}
+				err = <-done
+				if after := time.Since(begin); after != test.wantAfter {
+					t.Errorf("Read returned after %v, want %v", after, test.wantAfter)
+				}
+				if errors.Is(err, gpu.ErrTimeout) != test.wantTimeout || !test.wantTimeout && (err != nil || len(b.Samples) == 0) {
+					t.Errorf("Read: %v with %d samples", err, len(b.Samples))
+				}
+				if test.wantTimeout && !errors.Is(err, context.Canceled) {
+					t.Errorf("Read: %v, want the context's error in it", err)
+				}
+				if n := src.Stats().InFlight; n != 0 {
+					t.Errorf("%d calls in flight at the end", n)
+				}
+			})
+		})
+	}
+}
+
+func TestHangingOpen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src, err := sim.New(sim.Options{Scenario: scenario(t, `faults: [{fault: hang, call: open, for: 5s}]`)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := src.Open(ctx, planOf(ids(gpuTemp))); !errors.Is(err, gpu.ErrTimeout) {
+			t.Errorf("Open: %v, want %v", err, gpu.ErrTimeout)
+		}
+		s, err := src.Open(t.Context(), planOf(ids(gpuTemp)))
+		if err != nil {
+			t.Fatalf("Open at the end of the fault: %v", err)
+		}
+		s.Close()
+		if got := src.Stats(); got.Opened != 1 || got.OpenHandles() != 0 {
+			t.Errorf("%+v, want one session, closed", got)
+		}
+	})
+}
+
+func TestXIDBursts(t *testing.T) {
+	r := faults(t, "h100x8", planOf(ids(xid)), `
+faults:
+  - {fault: xid, at: 12s, devices: ["2"], xids: [62, 45]}
+  - {fault: xid, at: 13s, devices: ["2"], xids: [79], told-by: [kernel]}
+  - {fault: xid, at: 32s, devices: ["2", "3"], xids: [31, 31], apart: 2s, told-by: [engine]}`)
+	type event struct {
+		XID string
+		At  time.Duration
+	}
+	events := func(row int) (list []event) {
+		for _, x := range r.b.Samples {
+			if x.Row == row {
+				list = append(list, event{x.Value.String(), time.Duration(x.Time - epoch.UnixNano())})
+			}
+		}
+		return list
+	}
+	burst := event{"45", 12*time.Second + time.Millisecond}
+	for _, step := range []struct {
+		at   time.Duration
+		want []event // of GPU 2
+	}{
+		{10 * time.Second, []event{{"0", 10 * time.Second}}},
+		{20 * time.Second, []event{{"62", 12 * time.Second}, burst}},
+		{30 * time.Second, []event{burst}}, // the last one, as old as it is
+		{33 * time.Second, []event{{"31", 32 * time.Second}}},
+		{40 * time.Second, []event{{"31", 34 * time.Second}}},
+	} {
+		r.at(step.at)
+		r.read()
+		if diff := cmp.Diff(step.want, events(2)); diff != "" {
+			t.Errorf("at %v (-want +got):\n%s", step.at, diff)
+		}
+		if diff := cmp.Diff([]event{{"0", step.at}}, events(1)); diff != "" {
+			t.Errorf("GPU 1 at %v (-want +got):\n%s", step.at, diff)
+		}
+	}
+}
+
+func TestBlanks(t *testing.T) {
+	r := faults(t, "demo", planOf(ids(gpuTemp, fbUsed)), `
+faults:
+  - {fault: absent, at: 10s, for: 10s, fields: [DCGM_FI_DEV_GPU_TEMP], devices: ["1"]}
+  - {fault: not-supported, at: 20s, for: 10s, fields: [DCGM_FI_DEV_GPU_TEMP_CELSIUS], devices: ["1"]}
+  - {fault: no-permission, at: 30s, for: 10s, fields: ["252"]}
+  - {fault: absent, at: 40s, for: 10s, fields: ["252"], devices: ["6/9"]}`)
+	whole := len(r.read().of)
+	for _, step := range []struct {
+		at      time.Duration
+		lacking int
+		faults  int
+		want    error
+	}{
+		{15 * time.Second, 1, 0, nil},
+		{25 * time.Second, 1, 1, gpu.ErrNotSupported},
+		{35 * time.Second, 19, 19, gpu.ErrPermission},
+		{45 * time.Second, 1, 0, nil},
+		{55 * time.Second, 0, 0, nil},
+	} {
+		r.at(step.at)
+		if got := whole - len(r.read().of); got != step.lacking {
+			t.Errorf("at %v: %d values are lacking, want %d", step.at, got, step.lacking)
+		}
+		if len(r.b.Faults) != step.faults {
+			t.Errorf("at %v: %d faults, want %d", step.at, len(r.b.Faults), step.faults)
+		}
+		for _, x := range r.b.Faults {
+			if !errors.Is(x.Err, step.want) {
+				t.Errorf("at %v: %v, want %v", step.at, x.Err, step.want)
+			}
+		}
+	}
+}
+
+func TestSpikes(t *testing.T) {
+	r := faults(t, "single", planOf(ids(gpuTemp, energy, powerUsage, driverVersion)), `
+faults:
+  - {fault: spike, at: 10s, fields: [DCGM_FI_DEV_GPU_TEMP]}
+  - {fault: spike, at: 10s, fields: [DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION]}
+  - {fault: spike, at: 10s, fields: [DCGM_FI_DEV_POWER_USAGE], value: -0.5}
+  - {fault: spike, at: 10s, fields: [DCGM_FI_DRIVER_VERSION]}`)
+	r.read()
+	r.at(time.Minute)
+	v := r.read()
+	for _, f := range r.plan.Fields {
+		x, ok := v.get(0, f.ID)
+		if f.Text {
+			if x, _ = v.get(1, f.ID); x.String() == "570.124.06" || !x.IsText() {
+				t.Errorf("%s is %q, want another text", f.Name, x)
+			}
+			continue
+		}
+		if n, _ := x.Number(); !ok || n >= f.Min && n <= f.Max {
+			t.Errorf("%s is %v, want something outside %v to %v", f.Name, x, f.Min, f.Max)
+		}
+	}
+	if got := v.num(0, powerUsage); got != -0.5 {
+		t.Errorf("power is %v, want the scenario's -0.5", got)
+	}
+}
+
+func TestFrozenTimestamps(t *testing.T) {
+	r := faults(t, "demo", planOf(ids(powerUsage)), `
+faults: [{fault: freeze, at: 15s, for: 1m, fields: [DCGM_FI_DEV_POWER_USAGE], devices: ["0"]}]`)
+	sample := func(row int) gpu.Sample {
+		for _, x := range r.b.Samples {
+			if x.Row == row {
+				return x
+			}
+		}
+		t.Fatalf("no sample in row %d", row)
+		return gpu.Sample{}
+	}
+	r.at(10 * time.Second)
+	r.read()
+	before := sample(0)
+	r.at(60 * time.Second)
+	r.read()
+	if got := sample(0); got != before {
+		t.Errorf("frozen sample is %+v, want %+v", got, before)
+	}
+	if got := sample(1); got.Time != r.now().UnixNano() {
+		t.Errorf("the other GPU is frozen too: %+v", got)
+	}
+	r.at(75 * time.Second)
+	r.read()
+	if got := sample(0); got.Time != r.now().UnixNano() || got.Value == before.Value {
+		t.Errorf("sample after the thaw is %+v", got)
+	}
+}
+
+func TestRepartition(t *testing.T) {
+	r := faults(t, "demo", planOf(ids(energy, fbUsed)), `
+faults:
+  - {fault: repartition, at: 95s, for: 10m, devices: ["5", "7"], mig: [4g.40gb, 3g.40gb]}
+  - {fault: repartition, at: 95s, for: 10m, devices: ["6"]}`)
+	layout := func() map[uint32][]string {
+		m := map[uint32][]string{}
+		for _, d := range r.s.Topology().Devices {
+			if d.Entity.Kind == gpu.KindGPUInstance {
+				m[d.GPU] = append(m[d.GPU], d.Profile)
+			}
+		}
+		return m
+	}
+	seven := []string{"1g.10gb", "1g.10gb", "1g.10gb", "1g.10gb", "1g.10gb", "1g.10gb", "1g.10gb"}
+	original := map[uint32][]string{6: {"3g.40gb", "2g.20gb", "1g.10gb", "1g.10gb"}, 7: seven}
+	if diff := cmp.Diff(original, layout()); diff != "" {
+		t.Errorf("layout at the start (-want +got):\n%s", diff)
+	}
+	r.at(90 * time.Second)
+	last := r.read()
+	r.at(100 * time.Second)
+	r.ends(gpu.ErrTopology)
+	r.open()
+	halves := []string{"4g.40gb", "3g.40gb"}
+	if diff := cmp.Diff(map[uint32][]string{5: halves, 7: halves}, layout()); diff != "" {
+		t.Errorf("layout afterwards (-want +got):\n%s", diff)
+	}
+	now := r.read()
+	gpus := r.rows(gpu.KindGPU)
+	for _, row := range gpus[:5] { // the rows before the first cut GPU stay the same
+		if now.num(row, energy) <= last.num(row, energy) {
+			t.Errorf("energy of GPU %d fell from %v to %v", row, last.num(row, energy), now.num(row, energy))
+		}
+	}
+	if used := now.num(gpus[5], fbUsed); used != 0 {
+		t.Errorf("%v MiB used on new instances without pods", used)
+	}
+	r.at(12 * time.Minute)
+	r.ends(gpu.ErrTopology)
+	r.open()
+	if diff := cmp.Diff(original, layout()); diff != "" {
+		t.Errorf("layout at the end (-want +got):\n%s", diff)
+	}
+}

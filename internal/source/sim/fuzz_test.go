@@ -1,0 +1,148 @@
+package sim_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
+)
+
+// Whatever a scenario holds, it is refused with file and line, or it leaves
+// the contract of a Read intact: no cell twice, none served beside its fault,
+// nothing absent, nothing from the future.
+func FuzzScenario(f *testing.F) {
+	for _, yaml := range []string{
+		`faults: [{fault: gpu-lost, at: 1s, for: 1m, devices: ["0", "6"]}]`,
+		`faults: [{fault: engine-down, at: 10s, for: 1s}, {fault: driver-absent, at: 1s}]`,
+		`faults: [{fault: hang, at: 1s, ignore-cancel: true}, {fault: hang, call: open}]`,
+		`faults: [{fault: xid, devices: ["0"], xids: [62, 45], apart: 1ms}]`,
+		`faults: [{fault: absent, fields: ["155"], devices: ["6/2"]}, {fault: freeze, fields: [DCGM_FI_DEV_GPU_TEMP]}]`,
+		`faults: [{fault: spike, fields: ["203"], value: 808334905}, {fault: no-permission, fields: ["252"]}]`,
+		`faults: [{fault: unbound, at: 20s, for: 20s, devices: ["0", "6"]}, {fault: upgrade, at: 1m, for: 1s, driver: "580"}]`,
+		`faults: [{fault: throttle, at: 1s, for: 40s, devices: ["0"], reasons: [hw_thermal]}, {fault: profiler, devices: ["6"]}]`,
+		`faults: [{fault: set, fields: ["203"], value: 30}, {fault: set, fields: [DCGM_FI_DEV_NAME], text: x}]`,
+		`faults: [{fault: p2p, devices: ["0"], peers: ["1"], status: Unknown}, {fault: link-down, devices: ["nvlink 0/1"]}]`,
+		`faults: [{fault: absent, fields: ["DCGM_FI_DEV_GPU_*"], devices: ["6/2/0", "connectx 0"]}]`,
+		`faults: [{fault: repartition, at: 20s, for: 20s, devices: ["0"], mig: [3g.40gb, 3g.40gb]}]`,
+		`faults: [{fault: repartition, at: 20s, for: 20s, devices: ["0"], mig: [3g.40gb/1c+2c, 1g.10gb]}]`,
+	} {
+		f.Add([]byte(yaml), uint16(30))
+	}
+	plan := planOf(func(e counters.Entry) bool { return e.ID < 260 || e.ID == 1001 })
+	plan.Peers, plan.Health = true, true
+	f.Fuzz(func(t *testing.T, yaml []byte, step uint16) {
+		s, err := sim.ParseScenario(bytes.NewReader(yaml), "x.yaml")
+		c := newClock()
+		var src *sim.Source
+		if err == nil {
+			src, err = sim.New(sim.Options{Seed: 1, Now: c.now, Scenario: s})
+		}
+		if err != nil {
+			var syntax *sim.SyntaxError
+			if !errors.As(err, &syntax) || syntax.File != "x.yaml" {
+				t.Fatalf("%v does not say where", err)
+			}
+			return
+		}
+		src.Release()
+		var session *sim.Session
+		for range 4 {
+			if session == nil {
+				if session, err = src.Open(context.Background(), plan); err != nil && !errors.Is(err, gpu.ErrUnavailable) {
+					t.Fatalf("Open: %v", err)
+				}
+			}
+			c.pass(time.Duration(step) * time.Second)
+			if session == nil {
+				continue
+			}
+			var b gpu.Batch
+			err := session.Read(context.Background(), &b)
+			select {
+			case <-session.Done():
+				if err == nil {
+					t.Fatal("Done is closed after a good Read")
+				}
+				session.Close()
+				session = nil
+				continue
+			default:
+			}
+			if err != nil {
+				t.Fatalf("Read: %v", err)
+			}
+			intact(t, plan, &b, c.now())
+		}
+		if session != nil {
+			session.Close()
+		}
+		if n := src.Stats().OpenHandles(); n != 0 {
+			t.Fatalf("%d sessions are open", n)
+		}
+	})
+}
+
+// A node that is accepted can be played: every device of it is read within
+// the contract.
+func FuzzNode(f *testing.F) {
+	f.Add([]byte("name: x\ngpus:\n  - {board: T4, count: 2, limit: 65}\n"))
+	f.Add([]byte("name: x\ngpus: [{board: A100-PCIE-40GB, mig: [3g.20gb, 1g.5gb]}, {board: L40S}]\n" +
+		"pods: [{namespace: a, pod: b, container: c, workload: batch, devices: [0/1, 1]}]\n"))
+	f.Add([]byte("name: x\nswitches: [{count: 2, links: 3}]\ncpus: [{cores: 2, idle: 1, limit: 2, clock: 3000}]\n"))
+	plan := planOf(func(e counters.Entry) bool {
+		return e.ID < 260 || e.ID > 850 && e.ID < 900 || e.ID > 1090 && e.ID < 1140
+	})
+	f.Fuzz(func(t *testing.T, yaml []byte) {
+		n, err := sim.ParseNode(bytes.NewReader(yaml), "x.yaml")
+		if err != nil {
+			var syntax *sim.SyntaxError
+			if !errors.As(err, &syntax) || syntax.File != "x.yaml" {
+				t.Fatalf("%v does not say where", err)
+			}
+			return
+		}
+		r := play(t, sim.Options{Model: n}, plan)
+		for range 3 {
+			r.pass(17 * time.Minute)
+			r.read()
+			intact(t, plan, &r.b, r.now())
+		}
+		if len(r.b.Samples) == 0 {
+			t.Fatal("a node without a value")
+		}
+	})
+}
+
+// intact checks what a Read promises.
+func intact(t *testing.T, plan *gpu.Plan, b *gpu.Batch, now time.Time) {
+	t.Helper()
+	lost, failed := map[int]bool{}, map[[2]int]bool{}
+	for _, x := range b.Faults {
+		if x.Field == gpu.AllFields {
+			lost[x.Row] = true
+		} else {
+			failed[[2]int{x.Row, x.Field}] = true
+		}
+	}
+	seen := map[[2]int]bool{}
+	for _, x := range b.Samples {
+		cell := [2]int{x.Row, x.Field}
+		field := &plan.Fields[x.Field]
+		switch {
+		case x.Value.IsAbsent():
+			t.Fatalf("%s: absent sample", field.Name)
+		case x.Time > now.UnixNano() || x.Time <= 0:
+			t.Fatalf("%s: sample of %v at %v", field.Name, time.Unix(0, x.Time), now)
+		case lost[x.Row] || failed[cell]:
+			t.Fatalf("%s of row %d: sample beside a fault", field.Name, x.Row)
+		case seen[cell] && !field.Events:
+			t.Fatalf("%s of row %d: two samples", field.Name, x.Row)
+		}
+		seen[cell] = true
+	}
+}

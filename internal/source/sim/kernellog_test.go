@@ -1,0 +1,129 @@
+package sim_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/events/kernellog"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
+)
+
+// What the simulated kernel writes, the reader of real kernels' logs reads: at
+// its time, of its GPU, with the process of the pod.
+func TestKernelLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src, err := sim.New(sim.Options{Node: "demo", Scenario: scenario(t, `
+faults:
+  - {fault: xid, at: 20s, devices: ["0", "5"], xids: [62, 45], apart: 1s}
+  - {fault: xid, at: 25s, devices: ["0"], xids: [31], told-by: [engine]}
+  - {fault: upgrade, at: 26s, driver: "580.95.05"}
+  - {fault: xid, at: 30s, devices: ["6"], xids: [79], told-by: [kernel]}
+  - {fault: xid, at: 0s, devices: ["0"], xids: [13]}`)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		begin := time.Now()
+		var log strings.Builder
+		reader := kernellog.New(kernellog.Options{
+			Path: "simulated", Registerer: prometheus.NewRegistry(), Log: slog.New(slog.NewTextHandler(&log, nil)),
+			Open: func() (kernellog.Device, error) { return src.KernelLog(), nil }, Boot: src.KernelBoot, Uptime: src.KernelUptime,
+		})
+		time.Sleep(5 * time.Second) // it starts behind the first lines
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); reader.Run(ctx) }()
+		time.Sleep(time.Minute)
+		xids, _ := reader.Drain(nil)
+		cancel()
+		<-done
+
+		session, err := src.Open(t.Context(), planOf(ids(gpuTemp)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer session.Close()
+		buses := map[string]uint32{}
+		for _, d := range session.Topology().Devices {
+			buses[d.PCIBusID] = d.GPU
+		}
+		var got []string
+		for _, x := range xids {
+			pod, err := src.PodOf(x.PID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, fmt.Sprintf("%v GPU %d XID %d, pod %t", time.Unix(0, x.Time).Sub(begin), buses[x.PCIBusID], x.Code, pod != ""))
+		}
+		want := []string{
+			"20s GPU 0 XID 62, pod true", "20s GPU 5 XID 62, pod false", "21s GPU 0 XID 45, pod true", "21s GPU 5 XID 45, pod false",
+			"30s GPU 6 XID 79, pod true",
+		}
+		if diff := cmp.Diff(want, got); diff != "" || log.Len() > 0 {
+			t.Errorf("XIDs (-want +got):\n%s\nlog: %s", diff, &log)
+		}
+	})
+}
+
+// The log keeps the manners of /dev/kmsg.
+func TestKernelLogIsADevice(t *testing.T) {
+	src, err := sim.New(sim.Options{Node: "t4", Scenario: scenario(t, `faults: [{fault: xid, devices: ["0"], xids: [31]}]`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := src.KernelLog()
+	read := func() string {
+		b := make([]byte, 1000)
+		n, err := l.Read(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b[:n])
+	}
+	if n, err := l.Read(make([]byte, 9)); n != 0 || !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("Read of too little: %d, %v", n, err)
+	}
+	first, second := read(), read()
+	if first != "4,0,0,-;NVRM: loading NVIDIA UNIX x86_64 Kernel Module  535.230.02\n" {
+		t.Errorf("the first record is %q", first)
+	}
+	record, ok := kernellog.ParseRecord([]byte(second))
+	if !ok || !record.Kernel || record.Sequence != 1 || !strings.HasPrefix(record.Text, "NVRM: Xid (PCI:0000:1b:00): 31, pid=") {
+		t.Errorf("the second record is %q", second)
+	}
+	if _, err := l.Seek(0, io.SeekStart); err != nil || read() != first {
+		t.Errorf("back at the beginning: %v", err)
+	}
+	for _, seek := range []struct {
+		offset int64
+		whence int
+	}{{1, io.SeekStart}, {0, io.SeekCurrent}} {
+		if _, err := l.Seek(seek.offset, seek.whence); !errors.Is(err, syscall.EINVAL) {
+			t.Errorf("Seek(%d, %d): %v", seek.offset, seek.whence, err)
+		}
+	}
+	if _, err := l.Seek(0, io.SeekEnd); err != nil {
+		t.Fatal(err)
+	}
+	over := make(chan error)
+	go func() { _, err := l.Read(make([]byte, 1000)); over <- err }()
+	for range 2 {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := <-over; !errors.Is(err, fs.ErrClosed) {
+		t.Errorf("Read of a closed log: %v", err)
+	}
+}

@@ -1,0 +1,241 @@
+package sim_test
+
+import (
+	"context"
+	"errors"
+	"math"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
+)
+
+// A reload opens the new session before it closes the old one, attributors
+// run beside reads, and tests count handles beside both.
+func TestSessionsOverlap(t *testing.T) {
+	src, err := sim.New(sim.Options{Node: "demo", Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan := planOf(ids(gpuTemp, fbUsed, energy, clockReasons))
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			s, err := src.Open(t.Context(), plan)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer s.Close()
+			var b gpu.Batch
+			for range 50 {
+				b.Reset()
+				if err := s.Read(t.Context(), &b); err != nil {
+					t.Error(err)
+				}
+				if _, err := src.Attribute(t.Context(), s.Topology()); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if got := src.Stats(); got != (sim.Stats{Opened: 4, Closed: 4, Reads: 200}) {
+		t.Errorf("%+v, want 4 sessions, opened and closed, and 200 reads", got)
+	}
+}
+
+func TestLostGPUWithoutFieldsOfItsOwn(t *testing.T) {
+	const visible = 68 // of GPUs and instances; the plan makes it the instances' alone
+	plan := planOf(ids(visible))
+	plan.Fields[0].Levels = gpu.KindsOf(gpu.KindGPUInstance)
+	r := faults(t, "demo", plan, `faults: [{fault: gpu-lost, devices: ["6"]}]`)
+	if r.read(); len(r.b.Faults) != 5 {
+		t.Errorf("%d faults, want those of GPU 6 and its four instances", len(r.b.Faults))
+	}
+}
+
+func TestPowerLimitOfTheNode(t *testing.T) {
+	// The node sets the A10 to 120 W of its 150.
+	const defaultLimit = 163
+	r := play(t, sim.Options{Node: "mixed", Seed: 2}, planOf(ids(powerUsage, powerLimit, defaultLimit)))
+	most := 0.0
+	for range 500 {
+		r.pass(time.Minute)
+		most = max(most, r.read().num(1, powerUsage))
+	}
+	v := r.read()
+	if v.num(1, powerLimit) != 120 || v.num(1, defaultLimit) != 150 || most > 120 {
+		t.Errorf("limit %v W of %v W, most power %v W", v.num(1, powerLimit), v.num(1, defaultLimit), most)
+	}
+}
+
+func TestShapes(t *testing.T) {
+	for _, test := range []struct {
+		name, node string
+		row        int
+		idle, busy [2]float64 // how much of the time below 2 %, and above 70 %
+	}{
+		{"training works but for its pauses", "single", 0, [2]float64{0, 0}, [2]float64{0.9, 0.99}},
+		{"batch works about half of the time", "mixed", 4, [2]float64{0.3, 0.6}, [2]float64{0.4, 0.7}},
+		{"two notebooks on one GPU mostly rest", "mixed", 1, [2]float64{0.6, 0.95}, [2]float64{0, 0.1}},
+		{"a GPU without a pod rests", "t4", 3, [2]float64{1, 1}, [2]float64{0, 0}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r := play(t, sim.Options{Node: test.node, Seed: 1}, planOf(ids(gpuUtil)))
+			const n = 4000
+			idle, busy := 0.0, 0.0
+			for range n {
+				r.pass(29 * time.Second)
+				switch u := r.read().num(test.row, gpuUtil); {
+				case u < 2:
+					idle++
+				case u > 70:
+					busy++
+				}
+			}
+			if idle /= n; idle < test.idle[0] || idle > test.idle[1] {
+				t.Errorf("idle for %v of the time, want %v", idle, test.idle)
+			}
+			if busy /= n; busy < test.busy[0] || busy > test.busy[1] {
+				t.Errorf("busy for %v of the time, want %v", busy, test.busy)
+			}
+		})
+	}
+}
+
+// Pods of one job over several GPUs move together.
+func TestAPodsDevicesShareARhythm(t *testing.T) {
+	r := play(t, sim.Options{Node: "nvswitch", Seed: 1}, planOf(ids(gpuUtil)))
+	for range 600 {
+		r.pass(11 * time.Second)
+		v := r.read()
+		first := v.num(0, gpuUtil)
+		for _, row := range r.rows(gpu.KindGPU) {
+			if math.Abs(v.num(row, gpuUtil)-first) > 6 {
+				t.Fatalf("GPU 0 is at %v %%, GPU %d at %v %%", first, row, v.num(row, gpuUtil))
+			}
+		}
+	}
+}
+
+func TestSwitchesCarryTheGPUsTraffic(t *testing.T) {
+	const switchRx, linkTx = 862, 780
+	r := play(t, sim.Options{Node: "nvswitch", Seed: 1}, planOf(ids(nvlinkTxTotal, switchRx, linkTx)))
+	r.pass(time.Hour)
+	v := r.read()
+	sum := func(kind gpu.Kind, parent gpu.Kind, id gpu.FieldID) (total float64) {
+		for _, row := range r.rows(kind) {
+			if parent == gpu.KindNone || r.s.Topology().Devices[row].Entity.ParentKind == parent {
+				total += v.num(row, id)
+			}
+		}
+		return total
+	}
+	gpus := sum(gpu.KindGPU, gpu.KindNone, nvlinkTxTotal)
+	for what, got := range map[string]float64{
+		"the switches":        sum(gpu.KindNVSwitch, gpu.KindNone, switchRx),
+		"the switches' links": sum(gpu.KindNVLink, gpu.KindNVSwitch, linkTx),
+		"the GPUs' links":     sum(gpu.KindNVLink, gpu.KindGPU, linkTx),
+	} {
+		if gpus < 1e12 || math.Abs(got/gpus-1) > 1e-6 {
+			t.Errorf("%s carried %v bytes, the GPUs sent %v", what, got, gpus)
+		}
+	}
+}
+
+func TestCPUsAndTheirCores(t *testing.T) {
+	const cpuPower, cpuLimit, modulePower = 1130, 1131, 1133
+	r := play(t, sim.Options{Node: "grace-hopper", Seed: 1}, planOf(ids(coreBusy, cpuPower, cpuLimit, modulePower, powerUsage)))
+	top := r.s.Topology()
+	for range 20 {
+		r.pass(41 * time.Second)
+		v := r.read()
+		mean := map[int]float64{}
+		for _, row := range r.rows(gpu.KindCPUCore) {
+			mean[top.ParentRow(row)] += v.num(row, coreBusy) / 72
+		}
+		for i, row := range r.rows(gpu.KindCPU) {
+			if got := v.num(row, coreBusy); math.Abs(got-mean[row]) > 0.1 {
+				t.Errorf("%v is busy for %v, its cores for %v", top.Devices[row].Entity, got, mean[row])
+			}
+			if p := v.num(row, cpuPower); p <= 0 || p > v.num(row, cpuLimit) {
+				t.Errorf("%v draws %v W of %v W", top.Devices[row].Entity, p, v.num(row, cpuLimit))
+			}
+			if m := v.num(row, modulePower); m < v.num(row, cpuPower)+v.num(i, powerUsage) {
+				t.Errorf("module %d draws %v W, less than its CPU and GPU", i, m)
+			}
+		}
+	}
+}
+
+// Errors of memory and links are rare, but over many nodes they happen.
+func TestErrorsAreRare(t *testing.T) {
+	const sbe, remapped, replays = 312, 394, 202
+	plan := planOf(ids(sbe, remapped, replays))
+	with := map[gpu.FieldID]int{}
+	const nodes = 40
+	for seed := range uint64(nodes) {
+		r := play(t, sim.Options{Node: "nvswitch", Seed: seed}, plan)
+		v := r.read()
+		for _, row := range r.rows(gpu.KindGPU) {
+			for _, id := range []gpu.FieldID{sbe, remapped, replays} {
+				if v.num(row, id) > 0 {
+					with[id]++
+				}
+			}
+		}
+	}
+	for id, n := range with {
+		if share := float64(n) / (8 * nodes); share > 0.25 {
+			t.Errorf("field %d is not 0 on %v of all GPUs", id, share)
+		}
+	}
+	if len(with) != 3 {
+		t.Errorf("of errors, only %v ever happen on %d GPUs", with, 8*nodes)
+	}
+}
+
+func TestRepartitionMovesThePods(t *testing.T) {
+	r := faults(t, "demo", planOf(ids(fbUsed)), `
+faults: [{fault: repartition, at: 1m, devices: ["7"], mig: [1g.10gb, 1g.10gb]}]`)
+	r.at(2 * time.Minute)
+	r.ends(gpu.ErrTopology)
+	r.open()
+	o, err := r.src.Attribute(context.Background(), r.s.Topology())
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := r.read()
+	owned := 0
+	for row, d := range r.s.Topology().Devices {
+		if d.GPU != 7 || d.Entity.Kind != gpu.KindGPUInstance {
+			continue
+		}
+		owned++
+		// The pods of the instances 7 and 8 are on the new ones of that id.
+		if o.Of(row) == nil || v.num(row, fbUsed) == 0 {
+			t.Errorf("instance %d: owner %v, %v MiB used", d.InstanceID, o.Of(row), v.num(row, fbUsed))
+		}
+	}
+	if owned != 2 {
+		t.Errorf("GPU 7 has %d instances, want 2", owned)
+	}
+}
+
+func TestOpenWithACancelledContext(t *testing.T) {
+	src, err := sim.New(sim.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, err := src.Open(ctx, planOf(ids(gpuTemp))); !errors.Is(err, context.Canceled) {
+		t.Errorf("Open: %v, want %v", err, context.Canceled)
+	}
+	if got := src.Stats(); got.Opened != 0 || got.InFlight != 0 {
+		t.Errorf("%+v, want nothing", got)
+	}
+}

@@ -1,0 +1,414 @@
+package sim_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
+)
+
+// Fields that the tests speak of.
+const (
+	driverVersion = 1
+	smClock       = 100
+	clockReasons  = 112
+	gpuTemp       = 150
+	powerUsage    = 155
+	energy        = 156
+	powerLimit    = 164
+	gpuUtil       = 203
+	xid           = 230
+	powerHeld     = 240
+	fbTotal       = 250
+	fbFree        = 251
+	fbUsed        = 252
+	fbReserved    = 253
+	graphics      = 1001
+	smActive      = 1002
+	occupancy     = 1003
+	tensor        = 1004
+	dram          = 1005
+	pcieTx        = 1009
+	pcieTxTotal   = 1091
+	nvlinkTx      = 1011
+	nvlinkTxTotal = 1201
+	coreBusy      = 1100
+)
+
+// A rig is an open session and the clock of its world.
+type rig struct {
+	testing.TB
+	*clock
+	src  *sim.Source
+	s    *sim.Session
+	plan *gpu.Plan
+	b    gpu.Batch
+}
+
+func play(tb testing.TB, o sim.Options, plan *gpu.Plan) *rig {
+	tb.Helper()
+	r := &rig{TB: tb, clock: newClock(), plan: plan}
+	o.Now = r.now
+	var err error
+	if r.src, err = sim.New(o); err != nil {
+		tb.Fatal(err)
+	}
+	r.open()
+	return r
+}
+
+func (r *rig) open() {
+	r.Helper()
+	s, err := r.src.Open(context.Background(), r.plan)
+	if err != nil {
+		r.Fatal(err)
+	}
+	r.s = s
+	r.Cleanup(func() { s.Close() })
+}
+
+// read reads the session and returns the latest value of every cell.
+func (r *rig) read() values {
+	r.Helper()
+	r.b.Reset()
+	if err := r.s.Read(context.Background(), &r.b); err != nil {
+		r.Fatal(err)
+	}
+	v := values{r: r, of: map[[2]int]gpu.Value{}}
+	for _, x := range r.b.Samples {
+		v.of[[2]int{x.Row, x.Field}] = x.Value
+	}
+	return v
+}
+
+// values are the values of one Read.
+type values struct {
+	r  *rig
+	of map[[2]int]gpu.Value
+}
+
+func (v values) get(row int, id gpu.FieldID) (gpu.Value, bool) {
+	for i := range v.r.plan.Fields {
+		if v.r.plan.Fields[i].ID == id {
+			x, ok := v.of[[2]int{row, i}]
+			return x, ok
+		}
+	}
+	return gpu.Value{}, false
+}
+
+// num returns a number that must be there.
+func (v values) num(row int, id gpu.FieldID) float64 {
+	v.r.Helper()
+	x, _ := v.get(row, id)
+	n, ok := x.Number()
+	if !ok {
+		v.r.Fatalf("field %d of %v has no number", id, v.r.s.Topology().Devices[row].Entity)
+	}
+	return n
+}
+
+// rows returns the rows of a kind.
+func (r *rig) rows(kind gpu.Kind) []int {
+	var rows []int
+	for row := range r.s.Topology().Devices {
+		if r.s.Topology().Devices[row].Entity.Kind == kind {
+			rows = append(rows, row)
+		}
+	}
+	return rows
+}
+
+// Every exportable field of the catalogue, on every entity of every node, is
+// either a value within the catalogue's bounds or a fault that says why not.
+func TestEveryFieldOfTheCatalogue(t *testing.T) {
+	for _, name := range sim.Nodes() {
+		t.Run(name, func(t *testing.T) {
+			r := play(t, sim.Options{Node: name, Seed: 7}, planOf(everything))
+			last := map[[2]int]float64{}
+			for range 8 {
+				r.pass(37 * time.Minute)
+				v := r.read()
+				faults := map[[2]int]bool{}
+				for _, x := range r.b.Faults {
+					if gpu.Reason(x.Err) != "not_supported" {
+						t.Fatalf("%s of %v: %v", r.plan.Fields[x.Field].Name, r.s.Topology().Devices[x.Row].Entity, x.Err)
+					}
+					faults[[2]int{x.Row, x.Field}] = true
+				}
+				for row := range r.s.Topology().Devices {
+					for i := range r.plan.Fields {
+						f := &r.plan.Fields[i]
+						cell := [2]int{row, i}
+						x, ok := v.of[cell]
+						what := func() string {
+							return fmt.Sprintf("%s (%d) of %v", f.Name, f.ID, r.s.Topology().Devices[row].Entity)
+						}
+						if exists := f.Levels.Has(r.s.Topology().Devices[row].Entity.Kind); exists != (ok != faults[cell]) {
+							t.Fatalf("%s: value %t, fault %t, exists %t", what(), ok, faults[cell], exists)
+						}
+						n, ok := x.Number()
+						if !ok {
+							continue
+						}
+						if f.Bounded() && (n < f.Min || n > f.Max) {
+							t.Errorf("%s is %v, outside %v to %v", what(), n, f.Min, f.Max)
+						}
+						e, _ := counters.ByID(f.ID)
+						if _, whole := x.Int64(); e.Type == counters.Integer && !whole {
+							t.Errorf("%s is %v, want an integer", what(), x)
+						}
+						if prev, seen := last[cell]; seen && e.Monotonic && n < prev {
+							t.Errorf("%s fell from %v to %v", what(), prev, n)
+						}
+						last[cell] = n
+					}
+				}
+			}
+		})
+	}
+}
+
+func TestValuesHangTogether(t *testing.T) {
+	plan := planOf(ids(smClock, clockReasons, gpuTemp, powerUsage, powerLimit, gpuUtil, fbTotal, fbFree, fbUsed, fbReserved,
+		graphics, smActive, occupancy, tensor, dram))
+	for _, name := range []string{"demo", "h100x8", "a100-mig", "mig8x7", "t4"} {
+		t.Run(name, func(t *testing.T) {
+			r := play(t, sim.Options{Node: name, Seed: 3}, plan)
+			top := r.s.Topology()
+			for range 200 {
+				r.pass(97 * time.Second)
+				v := r.read()
+				for _, row := range r.rows(gpu.KindGPU) {
+					if p, limit := v.num(row, powerUsage), v.num(row, powerLimit); p > limit || p <= 0 {
+						t.Errorf("GPU %d draws %v W of %v W", row, p, limit)
+					}
+					g := v.num(row, graphics)
+					if util, ok := v.get(row, gpuUtil); ok {
+						if u, _ := util.Number(); math.Abs(u-100*g) > 1 {
+							t.Errorf("utilisation %v %% beside a graphics engine at %v", u, g)
+						}
+					}
+					held := int64(v.num(row, clockReasons))&4 != 0
+					if fast := v.num(row, smClock); held && g > 0.5 && fast > 1980*0.999 {
+						t.Errorf("power cap at %v MHz", fast)
+					}
+				}
+				compute, memory := map[int]float64{}, map[int]float64{}
+				for row := range top.Devices {
+					if kind := top.Devices[row].Entity.Kind; kind != gpu.KindGPU && kind != gpu.KindGPUInstance {
+						continue
+					}
+					if sum := v.num(row, fbUsed) + v.num(row, fbFree) + v.num(row, fbReserved); sum != v.num(row, fbTotal) {
+						t.Errorf("%v: used + free + reserved = %v MiB of %v", top.Devices[row].Entity, sum, v.num(row, fbTotal))
+					}
+					chain := []float64{v.num(row, tensor), v.num(row, smActive), v.num(row, graphics), 1}
+					for i := 1; i < len(chain); i++ {
+						if chain[i-1] > chain[i] {
+							t.Errorf("%v: tensor, SM, graphics are %v, want each at most the next", top.Devices[row].Entity, chain[:3])
+						}
+					}
+					if o := v.num(row, occupancy); o > v.num(row, smActive) {
+						t.Errorf("%v: occupancy %v above SM activity", top.Devices[row].Entity, o)
+					}
+					if p := top.ParentRow(row); p >= 0 {
+						var slices float64
+						fmt.Sscanf(top.Devices[row].Profile, "%fg", &slices)
+						compute[p] += v.num(row, graphics) * slices / 7
+						memory[p] += v.num(row, fbUsed)
+					}
+				}
+				for p := range compute {
+					if g := v.num(p, graphics); compute[p] > g+1e-9 {
+						t.Errorf("%v: instances are busy for %v, the GPU for %v", top.Devices[p].Entity, compute[p], g)
+					}
+					if m := v.num(p, fbUsed); memory[p] > m {
+						t.Errorf("%v: instances use %v MiB, the GPU %v", top.Devices[p].Entity, memory[p], m)
+					}
+				}
+			}
+		})
+	}
+}
+
+// Energy is the integral of power, and the byte counters are those of the
+// rates: the trapezium rule over one-second readings finds the same.
+func TestCountersAreIntegrals(t *testing.T) {
+	r := play(t, sim.Options{Node: "single", Seed: 5}, planOf(ids(powerUsage, energy, pcieTx, pcieTxTotal, nvlinkTx, nvlinkTxTotal)))
+	pairs := []struct {
+		rate, total gpu.FieldID
+		unit        float64
+	}{{powerUsage, energy, 1e3}, {pcieTx, pcieTxTotal, 1}, {nvlinkTx, nvlinkTxTotal, 1}}
+	before := r.read()
+	first, area := before, make([]float64, len(pairs))
+	const seconds = 3600
+	for range seconds {
+		r.pass(time.Second)
+		now := r.read()
+		for i, p := range pairs {
+			area[i] += (before.num(0, p.rate) + now.num(0, p.rate)) / 2 * p.unit
+		}
+		before = now
+	}
+	for i, p := range pairs {
+		got := before.num(0, p.total) - first.num(0, p.total)
+		if got == 0 || math.Abs(got/area[i]-1) > 1e-4 {
+			t.Errorf("counter %d grew by %v, the integral of %d is %v", p.total, got, p.rate, area[i])
+		}
+	}
+}
+
+func TestTemperatureFollowsPowerWithALag(t *testing.T) {
+	// A training job pauses for 25 s in every ten minutes.
+	r := play(t, sim.Options{Node: "single", Seed: 5}, planOf(ids(powerUsage, gpuTemp)))
+	var lowest, coolest time.Duration
+	power, temp := math.Inf(1), math.Inf(1)
+	for at := 10 * time.Minute; at < 20*time.Minute; at += time.Second {
+		r.at(at)
+		v := r.read()
+		if p := v.num(0, powerUsage); p < power {
+			power, lowest = p, at
+		}
+		if x := v.num(0, gpuTemp); x < temp {
+			temp, coolest = x, at
+		}
+	}
+	if power > 300 {
+		t.Fatalf("the job never paused: least power %v W", power)
+	}
+	if temp > 62 || coolest <= lowest {
+		t.Errorf("coolest (%v °C) at %v, least power (%v W) at %v: want cooler, and later", temp, coolest, power, lowest)
+	}
+}
+
+func TestValuesAreAFunctionOfSeedAndTime(t *testing.T) {
+	plan := planOf(func(e counters.Entry) bool { return e.ID != clockReasons }) // a Read reports its changes too
+	samples := func(seed uint64, steps ...time.Duration) []gpu.Sample {
+		r := play(t, sim.Options{Node: "demo", Seed: seed}, plan)
+		for _, at := range steps {
+			r.at(at)
+			r.read()
+		}
+		return r.b.Samples
+	}
+	opt := cmp.Comparer(func(a, b gpu.Value) bool { return a == b })
+	want := samples(1, 26*time.Hour)
+	if diff := cmp.Diff(want, samples(1, time.Second, 15*time.Minute, 25*time.Hour, 26*time.Hour), opt); diff != "" {
+		t.Errorf("the way there changes the values (-direct +in steps):\n%s", diff)
+	}
+	if diff := cmp.Diff(want, samples(1, 30*time.Hour, 26*time.Hour), opt); diff != "" {
+		t.Errorf("a clock that goes back changes the values (-direct +back):\n%s", diff)
+	}
+	if cmp.Equal(want, samples(2, 26*time.Hour), opt) {
+		t.Error("another seed gives the same values")
+	}
+}
+
+func TestValuesAreInThePlansUnit(t *testing.T) {
+	plan := planOf(ids(smClock, energy, gpuUtil, fbTotal))
+	twins := planOf(ids(smClock, energy, gpuUtil, fbTotal))
+	for i, unit := range []gpu.Unit{"hertz", "joules", "ratio", "bytes"} {
+		twins.Fields[i].Unit = unit
+	}
+	a := play(t, sim.Options{Node: "single", Seed: 1}, plan).read()
+	b := play(t, sim.Options{Node: "single", Seed: 1}, twins).read()
+	for id, factor := range map[gpu.FieldID]float64{smClock: 1e6, energy: 1e-3, gpuUtil: 1e-2, fbTotal: 1 << 20} {
+		if want, got := a.num(0, id)*factor, b.num(0, id); math.Abs(got/want-1) > 1e-12 {
+			t.Errorf("field %d is %v, want %v", id, got, want)
+		}
+	}
+}
+
+func TestDiurnalLoad(t *testing.T) {
+	r := play(t, sim.Options{Node: "t4", Seed: 1}, planOf(ids(gpuUtil)))
+	mean := func(from time.Duration) float64 {
+		sum := 0.0
+		for i := range 60 {
+			r.at(from + time.Duration(i)*time.Minute)
+			sum += r.read().num(0, gpuUtil)
+		}
+		return sum / 60
+	}
+	// The world begins at 9 h; inference peaks at 15 h and rests at 3 h.
+	if day, night := mean(6*time.Hour), mean(18*time.Hour); day < 2*night {
+		t.Errorf("%v %% by day and %v %% by night, want at least twice as much by day", day, night)
+	}
+}
+
+func TestFieldsThatABoardLacks(t *testing.T) {
+	const memoryTemp, fan, nvlink, remapped, retired, sbe = 140, 191, 449, 394, 390, 310
+	plan := planOf(ids(memoryTemp, fan, nvlink, remapped, retired, sbe, gpuUtil, graphics))
+	r := play(t, sim.Options{Node: "mixed"}, plan)
+	v := r.read()
+	want := map[string][]gpu.FieldID{
+		"Tesla T4":                {gpuUtil, retired, sbe, graphics},
+		"NVIDIA A10":              {gpuUtil, sbe, remapped, graphics},
+		"NVIDIA A100-SXM4-80GB":   {memoryTemp, gpuUtil, sbe, remapped, nvlink, graphics},
+		"NVIDIA L40S":             {gpuUtil, sbe, remapped, graphics},
+		"NVIDIA GeForce RTX 4090": {fan, gpuUtil},
+	}
+	got := map[string][]gpu.FieldID{}
+	for row, d := range r.s.Topology().Devices {
+		for _, f := range plan.Fields {
+			if _, ok := v.get(row, f.ID); ok {
+				got[d.Model] = append(got[d.Model], f.ID)
+			}
+		}
+	}
+	for _, list := range [](map[string][]gpu.FieldID){want, got} {
+		for _, l := range list {
+			sortIDs(l)
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("fields by board (-want +got):\n%s", diff)
+	}
+}
+
+func TestSlowFieldsKeepTheirSample(t *testing.T) {
+	plan := planOf(ids(powerUsage))
+	plan.Fields[0].Interval = time.Minute
+	r := play(t, sim.Options{Node: "single"}, plan)
+	times := map[int64]gpu.Value{}
+	for range 13 { // two minutes of reads every 10 s
+		r.read()
+		x := r.b.Samples[0]
+		if v, seen := times[x.Time]; seen && v != x.Value {
+			t.Errorf("the sample of %v is %v and %v", time.Unix(0, x.Time), v, x.Value)
+		}
+		times[x.Time] = x.Value
+		r.pass(10 * time.Second)
+	}
+	if len(times) != 3 {
+		t.Errorf("%d samples in two minutes, want one a minute", len(times))
+	}
+}
+
+func TestClockReasonsComeAsEvents(t *testing.T) {
+	r := play(t, sim.Options{Node: "single", Seed: 1}, planOf(ids(clockReasons)))
+	r.read()
+	r.pass(30 * time.Minute)
+	r.read()
+	masks := map[string]int{}
+	for i, x := range r.b.Samples {
+		masks[x.Value.String()]++
+		if i > 0 && x.Time <= r.b.Samples[i-1].Time {
+			t.Error("events out of order")
+		}
+	}
+	if masks["4"] < 2 || masks["0"] < 2 {
+		t.Errorf("half an hour at the power limit, with pauses, gave the masks %v", masks)
+	}
+	many := len(r.b.Samples)
+	r.pass(time.Second)
+	if r.read(); len(r.b.Samples) > 2 || many < 4 {
+		t.Errorf("%d events, then %d in one second", many, len(r.b.Samples))
+	}
+}

@@ -1,0 +1,362 @@
+package sim_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
+)
+
+func TestNodes(t *testing.T) {
+	type size struct{ GPUs, Instances, Links, Switches, CPUs, Cores int }
+	want := map[string]size{
+		"a100-mig":     {3, 11, 36, 0, 0, 0},
+		"demo":         {8, 11, 144, 0, 0, 0},
+		"divided":      {2, 5, 24, 0, 0, 0},
+		"everything":   {3, 2, 54 + 8, 2, 3, 12},
+		"grace-hopper": {2, 0, 36, 0, 2, 144},
+		"h100x8":       {8, 9, 144, 0, 0, 0},
+		"mig8x7":       {8, 56, 144, 0, 0, 0},
+		"mixed":        {5, 0, 12, 0, 0, 0},
+		"nvswitch":     {8, 0, 288, 4, 0, 0},
+		"shared":       {6, 2, 108, 0, 0, 0},
+		"single":       {1, 0, 18, 0, 0, 0},
+		"t4":           {4, 0, 0, 0, 0, 0},
+	}
+	got := map[string]size{}
+	for _, name := range sim.Nodes() {
+		n, err := sim.LoadNode(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n.Name() != name || n.About() == "" {
+			t.Errorf("node %q calls itself %q: %q", name, n.Name(), n.About())
+		}
+		r := play(t, sim.Options{Model: n}, planOf(everything))
+		got[name] = size{
+			len(r.rows(gpu.KindGPU)), len(r.rows(gpu.KindGPUInstance)), len(r.rows(gpu.KindNVLink)),
+			len(r.rows(gpu.KindNVSwitch)), len(r.rows(gpu.KindCPU)), len(r.rows(gpu.KindCPUCore)),
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("nodes (-want +got):\n%s", diff)
+	}
+}
+
+func TestRowsFollowThePlan(t *testing.T) {
+	all := gpu.Selector{Flex: true}
+	for _, test := range []struct {
+		name   string
+		node   string
+		fields []gpu.FieldID
+		change func(*gpu.Plan)
+		want   []string
+	}{
+		{"only the levels of the fields", "nvswitch", []gpu.FieldID{gpuTemp}, nil,
+			[]string{"GPU 0", "GPU 1", "GPU 2", "GPU 3", "GPU 4", "GPU 5", "GPU 6", "GPU 7"}},
+		{"the node where a field is the node's", "single", []gpu.FieldID{gpuTemp, driverVersion}, nil,
+			[]string{"GPU 0", "node 0"}},
+		{"GPUs by number", "demo", []gpu.FieldID{gpuTemp},
+			func(p *gpu.Plan) { p.Devices = gpu.Selector{Major: true, MajorIDs: []uint32{2, 6}} },
+			[]string{"GPU 2", "GPU 6"}},
+		{"instances by id", "demo", []gpu.FieldID{fbUsed},
+			func(p *gpu.Plan) { p.Devices = gpu.Selector{Minor: true, MinorIDs: []uint32{86, 105}} },
+			[]string{"GPU instance 86 of GPU 6", "GPU instance 105 of GPU 7"}},
+		{"cores of CPUs that are not watched", "grace-hopper", []gpu.FieldID{coreBusy},
+			func(p *gpu.Plan) {
+				p.Devices = gpu.Selector{}
+				p.CPUs = gpu.Selector{Minor: true, MinorIDs: []uint32{71, 72}}
+			},
+			[]string{"CPU core 71 of CPU 0", "CPU core 72 of CPU 1"}},
+		{"nothing is selected", "demo", []gpu.FieldID{gpuTemp}, func(p *gpu.Plan) { p.Devices = gpu.Selector{} }, nil},
+		{"a switch and its links", "nvswitch", []gpu.FieldID{858, 870},
+			func(p *gpu.Plan) {
+				p.Devices = gpu.Selector{}
+				p.Switches = gpu.Selector{Major: true, Minor: true, MajorIDs: []uint32{3}, MinorIDs: []uint32{0}}
+			},
+			[]string{"NVSwitch 3", "NVLink 0 of NVSwitch 0", "NVLink 0 of NVSwitch 1", "NVLink 0 of NVSwitch 2", "NVLink 0 of NVSwitch 3"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			plan := planOf(ids(test.fields...))
+			plan.Devices, plan.Switches, plan.CPUs = all, all, all
+			if test.change != nil {
+				test.change(plan)
+			}
+			r := play(t, sim.Options{Node: test.node}, plan)
+			var got []string
+			for _, d := range r.s.Topology().Devices {
+				got = append(got, d.Entity.String())
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("rows (-want +got):\n%s", diff)
+			}
+			r.read()
+		})
+	}
+}
+
+// The identities that pages are labelled with have the form of real ones.
+func TestIdentity(t *testing.T) {
+	r := play(t, sim.Options{Node: "demo", Seed: 1}, planOf(ids(fbUsed)))
+	for _, d := range r.s.Topology().Devices {
+		if d.Entity.Kind != gpu.KindGPUInstance || d.GPU != 7 || d.InstanceID != 8 {
+			continue
+		}
+		if !strings.HasPrefix(d.UUID, "GPU-") || len(d.UUID) != 40 || !strings.HasPrefix(d.MIGUUID, "MIG-") || len(d.MIGUUID) != 40 {
+			t.Errorf("UUIDs %q and %q", d.UUID, d.MIGUUID)
+		}
+		d.UUID, d.MIGUUID = "", ""
+		want := gpu.Device{
+			Entity: gpu.Entity{Kind: gpu.KindGPUInstance, ID: 106, ParentKind: gpu.KindGPU, Parent: 7},
+			GPU:    7, NVMLIndex: 7, Minor: 7, PCIBusID: "00000000:92:00.0", Model: "NVIDIA H100 80GB HBM3",
+			InstanceID: 8, Profile: "1g.10gb",
+		}
+		if diff := cmp.Diff(want, d); diff != "" {
+			t.Errorf("device (-want +got):\n%s", diff)
+		}
+		return
+	}
+	t.Error("GPU 7 has no instance 8")
+}
+
+func TestAttribute(t *testing.T) {
+	for _, test := range []struct {
+		node string
+		want map[string]string // entity → namespace/pod/container
+	}{
+		{"mixed", map[string]string{ // the A10 is shared, and so nobody's
+			"GPU 0": "serving/ranker-0/triton", "GPU 2": "research/finetune-0/trainer",
+			"GPU 3": "media/transcode-0/ffmpeg", "GPU 4": "analytics/etl-0/rapids",
+		}},
+		{"a100-mig", map[string]string{
+			"GPU instance 7 of GPU 0": "notebooks/jupyter-a/notebook", "GPU instance 8 of GPU 0": "notebooks/jupyter-b/notebook",
+			"GPU instance 9 of GPU 0": "notebooks/jupyter-c/notebook", "GPU instance 10 of GPU 0": "serving/embed-0/triton",
+			"GPU instance 16 of GPU 1": "research/finetune-0/trainer", "GPU instance 17 of GPU 1": "analytics/etl-0/rapids",
+		}},
+	} {
+		t.Run(test.node, func(t *testing.T) {
+			r := play(t, sim.Options{Node: test.node}, planOf(everything))
+			top := r.s.Topology()
+			o, err := r.src.Attribute(context.Background(), top)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := map[string]string{}
+			for row := range top.Devices {
+				if l := o.Of(row); l != nil {
+					if l[0].Name != "container" || l[1].Name != "namespace" || l[2].Name != "pod" {
+						t.Errorf("labels %v, want container, namespace and pod", l)
+					}
+					got[top.Devices[row].Entity.String()] = l[1].Value + "/" + l[2].Value + "/" + l[0].Value
+				}
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("owners (-want +got):\n%s", diff)
+			}
+			if again, _ := r.src.Attribute(context.Background(), top); again.Generation != o.Generation {
+				t.Error("the same question has an answer of another generation")
+			}
+			r.open()
+			if other, _ := r.src.Attribute(context.Background(), r.s.Topology()); other.Generation == o.Generation {
+				t.Error("another topology has an answer of the same generation")
+			}
+		})
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	r := play(t, sim.Options{}, planOf(ids(gpuTemp)))
+	if _, err := r.src.Attribute(ctx, r.s.Topology()); !errors.Is(err, context.Canceled) {
+		t.Errorf("Attribute with a cancelled context: %v", err)
+	}
+}
+
+// forms are what an error says of devices.
+const forms = `a GPU "3", an instance "6/9", a compute instance "6/9/0", "nvlink 0/4", "nvswitch 1", "nvswitch 1/7", "cpu 0", "core 12" or "connectx 2"`
+
+func TestBadNodes(t *testing.T) {
+	const good = "name: x\ngpus:\n  - {board: T4}\n"
+	const cut = "name: x\ngpus:\n  - {board: H100-SXM5-80GB, mig: [3g.40gb]}\n"
+	for _, test := range []struct{ yaml, want string }{
+		{"", `node.yaml: the file is empty, expected a mapping`},
+		{"{", `node.yaml: line 1: did not find expected node content`},
+		{"[]", `node.yaml:1: the file is a list, expected a mapping`},
+		{"name: x", `node.yaml: the node has no device`},
+		{"gpus: [{board: T4}]", `node.yaml: the node has no name`},
+		{good + "---\nname: y\n", `node.yaml:4: a second document, expected one`},
+		{good + "name: y\n", `node.yaml:4: key "name" again, first on line 1`},
+		{good + "gpuz: []\n", `node.yaml:4: unknown key "gpuz" in the file, did you mean "gpus"?`},
+		{good + "cuda: twelve\n", `node.yaml:4: cuda is "twelve", expected an integer`},
+		{good + "cuda:\n", `node.yaml:4: cuda is empty, expected an integer`},
+		{good + "driver: [1]\n", `node.yaml:4: driver is a list, expected a text`},
+		{good + "pods: {}\n", `node.yaml:4: pods is a mapping, expected a list`},
+		{"name: &a x\nabout: *a\n", `node.yaml:2: about is an alias (*a), which these files do not use`},
+		{"name: x\ngpus: [T4]\n", `node.yaml:2: an item of gpus is "T4", expected a mapping`},
+		{"name: x\ngpus:\n  - {board: T5}\n", `node.yaml:3: unknown board "T5", did you mean "T4"?`},
+		{"name: x\ngpus:\n  - {board: T4, limit: 100}\n", `node.yaml:3: power limit 100 W, a T4 takes 60 to 70`},
+		{"name: x\ngpus:\n  - {board: T4, limit: .nan}\n", `node.yaml:3: limit is ".nan", expected a finite number`},
+		{"name: x\ngpus:\n  - {board: T4, mig: [1g.5gb]}\n", `node.yaml:3: a T4 has no MIG`},
+		{"name: x\ngpus:\n  - {board: T4, count: 33}\n", `node.yaml:3: count is 33, there is room for 32`},
+		{"name: x\ngpus:\n  - {board: T4, count: 99999999999}\n", `node.yaml:3: count is 99999999999, there is room for 32`},
+		{"name: x\ngpus:\n  - {board: T4, count: -1}\n", `node.yaml:3: count is -1, there is room for 32`},
+		{"name: x\ngpus:\n  - {board: H100-SXM5-80GB, mig: [1g.11gb]}\n",
+			`node.yaml:3: a H100-SXM5-80GB has no MIG profile "1g.11gb", did you mean "1g.10gb"?`},
+		{"name: x\ngpus:\n  - {board: H100-SXM5-80GB, mig: [4g.40gb, 4g.40gb]}\n",
+			`node.yaml:3: the MIG profiles 4g.40gb, 4g.40gb do not fit on a H100-SXM5-80GB together`},
+		{"name: x\ngpus:\n  - {board: H100-SXM5-80GB, mig: [1g.10gb+me, 1g.10gb+me]}\n",
+			`node.yaml:3: a H100-SXM5-80GB has room for 1 of profile 1g.10gb+me, not 2`},
+		{"name: x\nswitches:\n  - {links: 0}\n", `node.yaml:3: 0 links, a switch has 1 to 72`},
+		{"name: x\ncpus:\n  - {cores: 4}\n", `node.yaml:3: 0 W idle and a limit of 0 W, expected a limit above idle`},
+		{"name: x\ncpus:\n  - {cores: 0}\n", `node.yaml:3: 0 cores, a CPU has 1 to 1024`},
+		{good + "pods:\n  - {namespace: a, pod: b, workload: training, devices: []}\n",
+			`node.yaml:5: a pod needs namespace, pod and container; this one has "a", "b" and ""`},
+		{good + "pods:\n  - {namespace: a, pod: b, container: c, workload: trainin, devices: []}\n",
+			`node.yaml:5: unknown workload "trainin", did you mean "training"?`},
+		{good + "pods:\n  - {namespace: a, pod: b, container: c, workload: batch, devices: [gpu0]}\n",
+			`node.yaml:5: device "gpu0", expected ` + forms},
+		{good + "pods:\n  - {namespace: a, pod: b, container: c, workload: batch, devices: [1]}\n",
+			`node.yaml:5: pod b is on device 1, which the node does not have`},
+		{cut + "pods:\n  - {namespace: a, pod: b, container: c, workload: batch, devices: [0]}\n",
+			`node.yaml:5: pod b is on device 0, which the node does not have; GPU 0 has 0/1 (3g.40gb)`},
+		{cut + "pods:\n  - {namespace: a, pod: b, container: c, workload: batch, devices: [0/2]}\n",
+			`node.yaml:5: pod b is on device 0/2, which the node does not have; GPU 0 has 0/1 (3g.40gb)`},
+	} {
+		_, err := sim.ParseNode(strings.NewReader(test.yaml), "node.yaml")
+		var syntax *sim.SyntaxError
+		if !errors.As(err, &syntax) || err.Error() != test.want {
+			t.Errorf("%q\n got %v\nwant %s", test.yaml, err, test.want)
+		}
+	}
+	if _, err := sim.New(sim.Options{Node: "h100"}); err == nil || err.Error() != `sim: unknown node "h100", did you mean "h100x8"?` {
+		t.Errorf("New with an unknown node: %v", err)
+	}
+}
+
+func TestBadScenarios(t *testing.T) {
+	for _, test := range []struct{ yaml, want string }{
+		{`{fault: gpu-lots, devices: ["0"]}`, `unknown fault "gpu-lots", did you mean "gpu-lost"?`},
+		{`{fault: gpu-lost}`, `fault gpu-lost needs the key "devices"`},
+		{`{fault: gpu-lost, devices: ["0/1"]}`, `device "0/1", fault gpu-lost is about whole GPUs`},
+		{`{fault: engine-down, devices: ["0"]}`, `fault engine-down takes no key "devices"`},
+		{`{fault: hang, at: -1s}`, `at is -1s, expected 0 to 87600h0m0s after the start`},
+		{`{fault: hang, at: 10}`, `at is "10", expected a duration such as 90s or 5m`},
+		{`{fault: hang, for: 0s}`, `for is 0s, expected more than 0, and 87600h0m0s at most`},
+		{`{fault: hang, call: close}`, `call is "close", expected open or read`},
+		{`{fault: hang, ignore-cancel: perhaps}`, `ignore-cancel is "perhaps", expected true or false`},
+		{`{fault: xid, devices: ["0"], xids: [0]}`, `xid 0, expected a positive number`},
+		{`{fault: xid, devices: ["0"], xids: [1], apart: 2h}`, `apart is 2h0m0s, expected more than 0, and an hour at most`},
+		{`{fault: absent, fields: [DCGM_FI_DEV_GPU_TMP]}`, `unknown field "DCGM_FI_DEV_GPU_TMP", did you mean DCGM_FI_DEV_GPU_TEMP?`},
+		{`{fault: absent, fields: ["65000"]}`, `unknown field id 65000`},
+		{`{fault: absent, fields: [DCGM_FI_DEV_GPU_TEMP], devices: ["x"]}`,
+			`device "x", expected ` + forms},
+		{`{fault: spike, fields: [DCGM_FI_DEV_GPU_TEMP], value: x}`, `value is "x", expected a finite number`},
+		{`{fault: repartition, devices: ["0"], when: 1s}`, `unknown key "when" in an item of faults, expected one of ` +
+			`apart, at, call, code, devices, driver, fault, fields, for, ignore-cancel, mig, peers, reasons, result, status, text, told-by, value, watches, xids`},
+		{`{fault: absent, fields: ["1310"], devices: ["conectx 0"]}`, `device "conectx 0": unknown word "conectx", did you mean "connectx"?`},
+		{`{fault: absent, fields: ["1310"], devices: ["connectx 0/1"]}`, `device "connectx 0/1", expected ` + forms},
+		{`{fault: absent, fields: ["1001"], devices: ["6/9/0/1"]}`, `device "6/9/0/1", expected ` + forms},
+		{`{fault: unbound, devices: ["connectx 0"]}`, `device "connectx 0", fault unbound is about whole GPUs`},
+		{`{fault: link-down, devices: ["0"]}`, `device "0", fault link-down is about links such as "nvlink 0/4" and "nvswitch 1/7"`},
+		{`{fault: xid, devices: ["0"], xids: [79], told-by: [kernal]}`, `told-by "kernal", did you mean "kernel"?`},
+		{`{fault: throttle, devices: ["0"], reasons: [hw_termal]}`, `reason "hw_termal" of a throttle, did you mean "hw_thermal"?`},
+		{`{fault: throttle, devices: ["0"], reasons: [gpu_idle]}`, `reason "gpu_idle" of a throttle, expected one of ` +
+			`clocks_setting, display_clocks, hw_power_brake, hw_slowdown, hw_thermal, sw_thermal, sync_boost`},
+		{`{fault: p2p, devices: ["0"], status: Ok}`, `status "Ok" of a connection, did you mean "OK"?`},
+		{`{fault: p2p, devices: ["0"], peers: ["0/1"], status: OK}`, `peer "0/1", fault p2p is about whole GPUs`},
+		{`{fault: upgrade, driver: ""}`, `driver is empty, expected a version such as 580.95.05`},
+		{`{fault: set, fields: [DCGM_FI_DEV_GPU_TEMP]}`, `fault set needs one of the keys "value" and "text"`},
+		{`{fault: set, fields: [DCGM_FI_DEV_GPU_TEMP], text: hot}`, `field DCGM_FI_DEV_GPU_TEMP has numbers, expected the key "value" instead of "text"`},
+		{`{fault: set, fields: [DCGM_FI_DRIVER_VERSION], value: 1}`, `field DCGM_FI_DRIVER_VERSION has texts, expected the key "text" instead of "value"`},
+		{`{fault: set, fields: [DCGM_FI_DEV_GPU_UTIL_RATIO], value: 1.5}`,
+			`value 1.5, field DCGM_FI_DEV_GPU_UTIL_RATIO goes from 0 to 1: fault spike plays what is outside`},
+		{`{fault: freeze, fields: ["DCGM_FI_PROV_*"]}`, `no field is like "DCGM_FI_PROV_*"`},
+		{`{fault: freeze, fields: ["DCGM_[*"]}`, `pattern "DCGM_[*" of fields: syntax error in pattern`},
+		{`{fault: health, watches: [PCI]}`, `unknown health watch "PCI", did you mean "PCIE"?`},
+		{`{fault: health, watches: [PCIE], result: pass}`, `result is "pass", expected warn or fail`},
+		{`{fault: health, watches: [PCIE], code: REPLAYS}`,
+			`code is "REPLAYS", expected a name of dcgm_errors.h such as DCGM_FR_NVLINK_DOWN`},
+		// The rest is known only with the node.
+		{`{fault: gpu-lost, devices: ["1"]}`, `node single has no device "1": it has "0"`},
+		{`{fault: absent, fields: ["1310"], devices: ["connectx 0"]}`, `node single has no device "connectx 0": it has no ConnectX`},
+		{`{fault: absent, fields: ["870"], devices: ["nvlink 0/18"]}`,
+			`node single has no device "nvlink 0/18": its GPU 0 is a H100-SXM5-80GB with 18 links`},
+		{`{fault: absent, fields: ["252"], devices: ["0/14"]}`, `node single has no device "0/14": a H100-SXM5-80GB has no instance of that number`},
+		{`{fault: absent, fields: ["1001"], devices: ["0/9/7"]}`, `node single has no device "0/9/7": a H100-SXM5-80GB has no instance of that number`},
+		{`{fault: p2p, devices: ["0"], peers: ["4"], status: OK}`, `node single has no device "4": it has "0"`},
+		{`{fault: repartition, devices: ["0"], mig: [9g.90gb]}`,
+			`a H100-SXM5-80GB has no MIG profile "9g.90gb", did you mean "1g.10gb"?`},
+	} {
+		s, err := sim.ParseScenario(strings.NewReader("faults:\n  - {fault: engine-down}\n  - "+test.yaml), "faults.yaml")
+		if err == nil {
+			_, err = sim.New(sim.Options{Node: "single", Scenario: s})
+		}
+		var syntax *sim.SyntaxError
+		if !errors.As(err, &syntax) || syntax.Error() != "faults.yaml:3: "+test.want {
+			t.Errorf("%s\n got %v\nwant faults.yaml:3: %s", test.yaml, err, test.want)
+		}
+	}
+	if _, err := sim.New(sim.Options{Node: "t4", Scenario: scenario(t, `faults: [{fault: repartition, devices: ["0"]}]`)}); err == nil ||
+		err.Error() != "sim: scenario.yaml:1: GPU 0 is a T4, which has no MIG" {
+		t.Errorf("New: %v", err)
+	}
+}
+
+// What `make run` shows of attribution: a job, and a GPU that two pods share.
+func TestDemoHasAJobAndASharedGPU(t *testing.T) {
+	src, err := sim.New(sim.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	session, err := src.Open(t.Context(), planOf(ids(gpuTemp)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer session.Close()
+	owners, err := src.Attribute(t.Context(), session.Topology())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for row, d := range session.Topology().Devices {
+		use := owners.UseOf(row)
+		switch {
+		case d.Entity.Kind != gpu.KindGPU:
+		case d.GPU == 3:
+			if diff := cmp.Diff([]gpu.Label{{Name: "hpc_job", Value: "48213"}}, owners.Of(row)); diff != "" {
+				t.Errorf("labels of the job's GPU (-want +got):\n%s", diff)
+			}
+		case d.GPU == 4:
+			if use.Sharing != gpu.SharingTimeSlicing || use.Replicas != 4 || len(use.Owners) != 2 || owners.Of(row) != nil {
+				t.Errorf("the shared GPU: %+v with labels %v", use, owners.Of(row))
+			}
+		}
+	}
+}
+
+// One node has every kind of entity, and each of them has values.
+func TestOneNodeHasEveryKind(t *testing.T) {
+	r := play(t, sim.Options{Node: "everything"}, planOf(everything))
+	r.read()
+	rows := map[int]bool{}
+	for _, s := range r.b.Samples {
+		rows[s.Row] = true
+	}
+	got := map[gpu.Kind]int{}
+	for row, d := range r.s.Topology().Devices {
+		if !rows[row] {
+			t.Errorf("%v has no value", d.Entity)
+		}
+		got[d.Entity.Kind]++
+	}
+	for kind := gpu.KindGPU; kind <= gpu.KindNode; kind++ {
+		if got[kind] == 0 {
+			t.Errorf("no %v", kind)
+		}
+	}
+	if got[gpu.KindConnectX] != 3 || got[gpu.KindComputeInstance] != 2 {
+		t.Errorf("entities %v", got)
+	}
+}

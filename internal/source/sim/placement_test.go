@@ -1,0 +1,184 @@
+package sim_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
+)
+
+// wordOf says what nvidia-smi would of a pair.
+func wordOf(p gpu.Pair) string {
+	if p.NVLinks > 0 {
+		return fmt.Sprintf("NV%d v%d %v", p.NVLinks, p.Generation, p.Path)
+	}
+	return p.Path.String()
+}
+
+func TestPlacement(t *testing.T) {
+	type place struct {
+		node  int
+		cpus  string
+		pairs []string // to the GPUs after it
+	}
+	nv18 := "NV18 v4 "
+	for node, want := range map[string][]place{
+		"single": {{0, "0-63", nil}},
+		"grace-hopper": {
+			{0, "0-71", []string{nv18 + "SYS"}},
+			{1, "72-143", nil},
+		},
+		"t4": {
+			{0, "0-63", []string{"PIX", "SYS", "SYS"}},
+			{0, "0-63", []string{"SYS", "SYS"}},
+			{1, "64-127", []string{"PIX"}},
+			{1, "64-127", nil},
+		},
+		"a100-mig": { // bridges join two cards, the third has none
+			{0, "0-63", []string{"NV12 v3 NODE", "SYS"}},
+			{0, "0-63", []string{"SYS"}},
+			{1, "64-127", nil},
+		},
+		"shared": {
+			{0, "0-63", []string{nv18 + "NODE", nv18 + "NODE", nv18 + "SYS", nv18 + "SYS", nv18 + "SYS"}},
+			{0, "0-63", []string{nv18 + "NODE", nv18 + "SYS", nv18 + "SYS", nv18 + "SYS"}},
+			{0, "0-63", []string{nv18 + "SYS", nv18 + "SYS", nv18 + "SYS"}},
+			{1, "64-127", []string{nv18 + "NODE", nv18 + "NODE"}},
+			{1, "64-127", []string{nv18 + "NODE"}},
+			{1, "64-127", nil},
+		},
+	} {
+		plan := planOf(ids(gpuTemp, fbUsed))
+		plan.Placement = true
+		r := play(t, sim.Options{Node: node}, plan)
+		var got []place
+		next := 0
+		pairs := r.s.Topology().Pairs
+		for row, d := range r.s.Topology().Devices {
+			if d.Entity.Kind != gpu.KindGPU {
+				if d.Place != nil {
+					t.Errorf("%s: %v has a place", node, d.Entity)
+				}
+				continue
+			}
+			p := place{node: d.Place.NUMANode, cpus: d.Place.CPUs}
+			for ; next < len(pairs) && pairs[next].A == row; next++ {
+				p.pairs = append(p.pairs, wordOf(pairs[next]))
+			}
+			got = append(got, p)
+		}
+		if diff := cmp.Diff(want, got, cmp.AllowUnexported(place{})); diff != "" || next != len(pairs) {
+			t.Errorf("%s: %d of %d pairs in order (-want +got):\n%s", node, next, len(pairs), diff)
+		}
+	}
+}
+
+func TestNoPlacementUnlessAsked(t *testing.T) {
+	r := play(t, sim.Options{Node: "h100x8"}, planOf(ids(gpuTemp)))
+	if r.s.Topology().Pairs != nil || r.s.Topology().Devices[0].Place != nil {
+		t.Error("the topology tells what nobody asked for")
+	}
+	if r.read(); len(r.b.Health)+len(r.b.Peers) != 0 {
+		t.Error("the batch tells what nobody asked for")
+	}
+}
+
+// The mask fields say the same as the place.
+func TestAffinityFieldsAgreeWithPlaces(t *testing.T) {
+	plan := planOf(ids(70, 71, 72, 73))
+	plan.Placement = true
+	for _, node := range []string{"grace-hopper", "t4"} {
+		r := play(t, sim.Options{Node: node}, plan)
+		v := r.read()
+		for _, row := range r.rows(gpu.KindGPU) {
+			first, last := -1, -1
+			for word := range gpu.FieldID(4) {
+				value, _ := v.get(row, 70+word)
+				mask, _ := value.Int64()
+				for bit := range 64 {
+					if mask>>bit&1 == 0 {
+						continue
+					}
+					if last = int(word)*64 + bit; first < 0 {
+						first = last
+					}
+				}
+			}
+			if got, want := fmt.Sprintf("%d-%d", first, last), r.s.Topology().Devices[row].Place.CPUs; got != want {
+				t.Errorf("%s: GPU %d: the masks say %s, the place %s", node, row, got, want)
+			}
+		}
+	}
+}
+
+func TestHealth(t *testing.T) {
+	plan := planOf(ids(gpuTemp))
+	plan.Health = true
+	r := play(t, sim.Options{Node: "t4", Scenario: scenario(t, `
+faults:
+  - {fault: health, at: 1m, for: 1m, devices: ["1"], watches: [PCIE, MEM]}
+  - {fault: health, at: 1m, for: 1m, devices: ["2"], watches: [THERMAL], result: warn, code: DCGM_FR_TEMP_VIOLATION}
+  - {fault: gpu-lost, at: 1m, devices: ["3"]}
+`)}, plan)
+	found := func() (found []gpu.HealthCheck, checks int) {
+		r.read()
+		for _, c := range r.b.Health {
+			if c.Time != r.t.UnixNano() {
+				t.Errorf("%+v has not the time of the Read", c)
+			}
+			if c.Time = 0; c != (gpu.HealthCheck{Row: c.Row, Watch: c.Watch}) {
+				found = append(found, c)
+			}
+		}
+		return found, len(r.b.Health)
+	}
+	for _, step := range []struct {
+		at     time.Duration
+		want   []gpu.HealthCheck
+		checks int
+	}{
+		{0, nil, 40},
+		{time.Minute, []gpu.HealthCheck{
+			{Row: 1, Watch: "PCIE", Code: "DCGM_FR_PCI_REPLAY_RATE", Result: 20},
+			{Row: 1, Watch: "MEM", Code: "DCGM_FR_VOLATILE_DBE_DETECTED", Result: 20},
+			{Row: 2, Watch: "THERMAL", Code: "DCGM_FR_TEMP_VIOLATION", Result: 10},
+		}, 30},
+		{2 * time.Minute, nil, 30},
+	} {
+		r.at(step.at)
+		got, checks := found()
+		if diff := cmp.Diff(step.want, got); diff != "" || checks != step.checks {
+			t.Errorf("after %v: %d checks, want %d (-want +got):\n%s", step.at, checks, step.checks, diff)
+		}
+	}
+}
+
+func TestPeers(t *testing.T) {
+	plan := planOf(ids(gpuTemp, fbUsed))
+	plan.Peers = true
+	for node, want := range map[string]map[string]int{
+		"single":   {},
+		"t4":       {"NotSupported": 12},
+		"nvswitch": {"OK": 56},
+		"h100x8":   {"OK": 30, "NotSupported": 26}, // two of the eight are cut
+	} {
+		r := play(t, sim.Options{Node: node}, plan)
+		r.read()
+		got := map[string]int{}
+		seen := map[[2]int]bool{}
+		for _, p := range r.b.Peers {
+			got[p.Status]++
+			if seen[[2]int{p.Row, p.Peer}] || p.Row == p.Peer {
+				t.Errorf("%s: %+v is told twice or of itself", node, p)
+			}
+			seen[[2]int{p.Row, p.Peer}] = true
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", node, diff)
+		}
+	}
+}

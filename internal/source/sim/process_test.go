@@ -1,0 +1,89 @@
+package sim_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
+)
+
+// The processes of a shared device never hold more memory than it has in use,
+// and keep it as busy as it is but for the rounding to whole percent.
+func TestProcessesAddUpToTheirDevice(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	source, err := sim.New(sim.Options{Node: "shared", Seed: 3, Start: now, Now: func() time.Time { return now }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan := planOf(ids(203, fbUsed))
+	plan.Devices = gpu.Selector{Flex: true}
+	s, err := source.Open(context.Background(), plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := gpu.Batch{WantProcesses: make([]bool, len(s.Topology().Devices))}
+	for row := range b.WantProcesses {
+		b.WantProcesses[row] = true
+	}
+	for range 200 {
+		now = now.Add(17 * time.Second)
+		b.Reset()
+		if err := s.Read(context.Background(), &b); err != nil {
+			t.Fatal(err)
+		}
+		busy, used, count := map[int]float64{}, map[int]float64{}, map[int]int{}
+		for _, p := range b.Processes {
+			n, _ := p.Busy.Number()
+			m, _ := p.Memory.Number()
+			busy[p.Row], used[p.Row] = busy[p.Row]+100*n, used[p.Row]+m/(1<<20)
+			count[p.Row]++
+			if d := s.Topology().Devices[p.Row]; d.Entity.Kind == gpu.KindGPUInstance && !p.Busy.IsAbsent() {
+				t.Errorf("a process under MIG is %v busy", n)
+			}
+		}
+		for _, x := range b.Samples {
+			n, _ := x.Value.Number()
+			rounding := float64(count[x.Row]+1) / 2
+			switch plan.Fields[x.Field].ID {
+			case 203:
+				if d := busy[x.Row] - n; d > rounding || d < -rounding {
+					t.Errorf("row %d: processes are %v %% busy, the GPU %v %%", x.Row, busy[x.Row], n)
+				}
+			case fbUsed:
+				if used[x.Row] > n || used[x.Row] < n-float64(count[x.Row]) && count[x.Row] > 0 {
+					t.Errorf("row %d: processes hold %v MiB, in use are %v", x.Row, used[x.Row], n)
+				}
+			}
+		}
+		if len(count) != 7 {
+			t.Fatalf("processes on rows %v", count)
+		}
+	}
+	if uid, err := source.PodOf(1); uid != "" || err != nil {
+		t.Errorf("process 1 is of pod %q, %v", uid, err)
+	}
+}
+
+func TestSharingIsChecked(t *testing.T) {
+	node := func(gpus, pods string) string {
+		return "name: n\ndriver: 1\ngpus:\n  - {board: T4" + gpus + "}\npods:\n" + pods
+	}
+	pod := "  - {namespace: a, pod: p%, container: c, workload: batch, devices: [\"0\"]}\n"
+	for _, test := range []struct{ text, want string }{
+		{node(", sharing: mps, replicas: 2", strings.Repeat(pod, 3)), "whose 2 replicas are taken"},
+		{node(", sharing: split, replicas: 2", pod), `sharing "split"`},
+		{node(", sharing: mps", pod), "0 replicas"},
+		{node(", sharing: dra, replicas: 2", pod), "2 replicas"},
+		{node(", replicas: 2", pod), `sharing ""`},
+		{node("", `  - {pod: p, host: true, namespace: a, workload: batch, devices: ["0"]}`), "no namespace"},
+		{node("", `  - {pod: p, host: true, workload: batch, devices: ["0"]}`), ""},
+	} {
+		_, err := sim.ParseNode(strings.NewReader(test.text), "n.yaml")
+		if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
+			t.Errorf("%s: %v, want %q", test.text, err, test.want)
+		}
+	}
+}

@@ -1,0 +1,70 @@
+package text
+
+import "strings"
+
+// Longest bounds the words that are compared, so that a comparison needs no
+// memory of its own. No name that is looked for is longer.
+const Longest = 128
+
+// Nearest returns the candidate with the fewest edits from word, the first of
+// equals. Where none is within a third of the word's length (at least one
+// edit), it is the only candidate that begins with the word, else "".
+func Nearest(word string, candidates []string) string {
+	best, limit := "", max(1, len(word)/3)
+	longer, begin := "", 0
+	for _, c := range candidates {
+		if d := Distance(word, c, limit); d <= limit {
+			best, limit = c, d-1
+		}
+		if len(word) > 1 && strings.HasPrefix(c, word) {
+			longer = c
+			begin++
+		}
+	}
+	if best == "" && begin == 1 {
+		return longer
+	}
+	return best
+}
+
+// Distance returns the number of bytes to insert, delete, change or swap with
+// a neighbour to make b of a, or limit+1 if it is more than limit. Words longer
+// than Longest are further apart than any limit.
+func Distance(a, b string, limit int) int {
+	if len(a)-len(b) > limit || len(b)-len(a) > limit || max(len(a), len(b)) > Longest {
+		return limit + 1
+	}
+	// What both begin and end with costs nothing, and is most of the names.
+	for a != "" && b != "" && a[0] == b[0] {
+		a, b = a[1:], b[1:]
+	}
+	for a != "" && b != "" && a[len(a)-1] == b[len(b)-1] {
+		a, b = a[:len(a)-1], b[:len(b)-1]
+	}
+	var rows [3][Longest + 1]int
+	before, above, row := &rows[0], &rows[1], &rows[2]
+	for j := range len(b) + 1 {
+		above[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		row[0] = i
+		least := i
+		for j := 1; j <= len(b); j++ {
+			cost := 1
+			if a[i-1] == b[j-1] {
+				cost = 0
+			}
+			d := min(above[j]+1, row[j-1]+1, above[j-1]+cost)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				d = min(d, before[j-2]+1)
+			}
+			row[j] = d
+			least = min(least, d)
+		}
+		if least > limit {
+			return limit + 1
+		}
+		before, above, row = above, row, before
+	}
+	return min(above[len(b)], limit+1)
+}

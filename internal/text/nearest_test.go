@@ -1,0 +1,54 @@
+package text_test
+
+import (
+	"testing"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
+)
+
+func TestNearest(t *testing.T) {
+	flags := []string{"collectors", "collect-interval", "address", "devices"}
+	for word, want := range map[string]string{
+		"colectors":        "collectors",
+		"collectosr":       "collectors", // a swap is one edit
+		"collect_interval": "collect-interval",
+		"addr":             "address",
+		"collect":          "", // it could be either
+		"":                 "",
+		"devices":          "devices",
+	} {
+		if got := text.Nearest(word, flags); got != want {
+			t.Errorf("Nearest(%q) = %q, want %q", word, got, want)
+		}
+	}
+}
+
+// FuzzDistance holds the distance by what makes it one: it is symmetric, zero
+// between equals alone, no more than the longer word, bounded by its limit, and
+// an edit changes it by one at most.
+func FuzzDistance(f *testing.F) {
+	f.Add("collectors", "colectors")
+	f.Add("ab", "ba")
+	f.Add("", "x")
+	f.Fuzz(func(t *testing.T, a, b string) {
+		if len(a) > text.Longest-1 || len(b) > text.Longest-1 {
+			t.Skip("longer than what is compared")
+		}
+		longer := max(len(a), len(b))
+		d := text.Distance(a, b, longer)
+		if back := text.Distance(b, a, longer); d != back {
+			t.Errorf("%d one way, %d back", d, back)
+		}
+		if (d == 0) != (a == b) || d > longer {
+			t.Errorf("distance %d of %q and %q", d, a, b)
+		}
+		if longer > 0 {
+			if near := text.Distance(a, b, d/2); d > 0 && near != d/2+1 {
+				t.Errorf("within %d it is %d, without a limit %d", d/2, near, d)
+			}
+		}
+		if more := text.Distance(a+"x", b, longer+1); more > d+1 || more < d-1 {
+			t.Errorf("one letter more changes %d to %d", d, more)
+		}
+	})
+}

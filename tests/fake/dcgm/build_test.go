@@ -1,0 +1,32 @@
+package dcgm
+
+import (
+	"errors"
+	"os"
+	"testing"
+)
+
+func TestBuildIsCached(t *testing.T) {
+	dir, err := Build()
+	if errors.Is(err, ErrNoCompiler) && os.Getenv("CI") != "true" {
+		t.Skipf("skip: %v", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.Stat(dir + "/" + soname)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := Build()
+	if err != nil || again != dir {
+		t.Fatalf("second Build = %q, %v; want %q", again, err, dir)
+	}
+	if after, err := os.Stat(dir + "/" + soname); err != nil || !after.ModTime().Equal(before.ModTime()) {
+		t.Errorf("the library was built again: %v, %v", after, err)
+	}
+	other, err := Build("dcgmWatchFields")
+	if err != nil || other == dir {
+		t.Errorf("Build without a function = %q, %v; want another folder", other, err)
+	}
+}

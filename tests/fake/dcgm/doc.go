@@ -1,0 +1,45 @@
+// Package dcgm is a libdcgm.so.4 of the project's own, written in C, that
+// plays scripts, so that tests run the real go-dcgm client and the real cgo
+// path without a GPU. Only tests import it.
+//
+// Main, called from a package's TestMain, builds the library with gcc against
+// the headers of the go-dcgm module and runs the test binary anew with
+// LD_LIBRARY_PATH set, since go-dcgm loads the library by its name. New gives a
+// test an Engine: a script that the library reads again whenever it changes,
+// and the counters that it keeps of calls and open handles. Both are files, so
+// that a program under test in another process can be driven the same way.
+//
+// A script has a command a line; the last line that matches wins. TARGET is
+// gpu:ID, instance:ID, compute:ID, switch:ID, cpu:ID, core:ID, connectx:ID,
+// link:LINK or any:*, where ID and LINK may be *; LINK is gpu:ID:INDEX or
+// switch:ID:INDEX; FIELDS is an id or a range.
+//
+//	library V, engine V, driver V, nvml V      versions
+//	boot N                                     another N is another engine
+//	down                                       the engine is gone
+//	old                                        an engine that knows the older structures alone
+//	without KIND...                            the module for a kind of entity (switch, link, cpu, connectx) is missing
+//	node                                       fields of the node come back under no entity
+//	skew SECONDS                               its clock minus ours
+//	groups N                                   how many groups it can hold
+//	gpu ID uuid= name= bus= index= minor= status=ok|lost|unsupported prof=IDS|none|error:CODE links=N cpus=LIST
+//	instance ID gpu= nvml= profile= uuid=      a MIG GPU instance
+//	compute ID instance= nvml=                 a compute instance
+//	switch ID links=N                          an NVSwitch whose first N links are up
+//	link LINK state=up|down|disabled|none      the state of one link
+//	cpu ID serial= cores=LIST                  a Grace CPU
+//	connectx ID                                a ConnectX card
+//	path GPU GPU board|pix|pxb|phb|node|sys [nvlinks=N]  the way between two GPUs
+//	value TARGET FIELDS int|double V [STEP]    what a sample holds, STEP more each time
+//	value TARGET FIELDS text V
+//	value TARGET FIELDS blank|notfound|unsupported|nopermission [i|d|s]
+//	value TARGET FIELDS nodata|stopped         never sampled; no further sample
+//	value TARGET FIELDS stuck V                no further sample until it is watched anew
+//	event SEQ TARGET FIELD V                   one sample, at once; SEQ grows
+//	incident GPU SYSTEM RESULT CODE            what a health check finds
+//	peer GPU GPU STATE                         of NVLink between them, else 5
+//	profiler CODE                              watches of profiling fields fail with CODE
+//	unknown FIELD...                           field ids that the engine refuses
+//	fail FUNCTION CODE [TIMES [AFTER]]         calls that return an error, -1 times for ever
+//	block FUNCTION                             calls that do not return
+package dcgm
