@@ -15,11 +15,13 @@ import (
 	"github.com/prometheus/common/expfmt"
 
 	"github.com/gpu-telemetry/dcgm-exporter/etc"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/accounting"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/app"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 )
 
 // nodeName is the host of every page.
@@ -121,7 +123,7 @@ type session struct {
 	source      collector.Source
 	plan        *gpu.Plan
 	attributors []collector.Attributor
-	podOf       collector.PodOf
+	podOf       accounting.PodOf
 	virtual     bool
 	kubernetes  bool // the pages are those of --kubernetes
 	cycle       int  // the page of which cycle is taken
@@ -151,8 +153,8 @@ func (s *session) pages(t *testing.T) [][]byte {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	left := cmp.Or(s.cycle, 1)
-	loop := collector.New(collector.Options{
-		Source: s.source, Plan: s.plan, Attributors: s.attributors, PodOf: s.podOf, VirtualGPUs: s.virtual,
+	l := loop.New(loop.Options{PodOf: s.podOf, VirtualGPUs: s.virtual, Options: collector.Options{
+		Source: s.source, Plan: s.plan, Attributors: s.attributors,
 		Registerer: registry,
 		Publish: func(snapshot *gpu.Snapshot) {
 			if snapshot.Topology == nil {
@@ -167,8 +169,8 @@ func (s *session) pages(t *testing.T) [][]byte {
 				cancel()
 			}
 		},
-	})
-	if err := loop.Run(ctx); err != nil {
+	}})
+	if err := l.Run(ctx); err != nil {
 		t.Fatalf("%s: Run: %v", s.name, err)
 	}
 	if pages == nil {
