@@ -28,7 +28,9 @@ run: build ## Serve this machine's GPUs on :9400, or a simulated node where ther
 
 .PHONY: test
 test: prometheus ## Run every test (no GPU, no root, no running server)
-	$(GO) test ./...
+	@skipped=$$(mktemp) && code=0; SKIPPED_CHECKS=$$skipped $(GO) test ./... || code=$$?; \
+	  cut -d' ' -f1 $$skipped | sort | uniq -c | awk '{print "SKIP " $$2 ": it cost this run " $$1 " checks"}'; \
+	  rm -f $$skipped; exit $$code
 
 .PHONY: prometheus
 prometheus: # What the dashboards are tested with; without one that test says so and is skipped
