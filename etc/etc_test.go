@@ -5,7 +5,6 @@ import (
 	"encoding/csv"
 	"errors"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,6 +17,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
 
 var (
@@ -78,10 +78,7 @@ func switchOn(text string) string {
 // reference's file of that name. The reference is read with nothing but a CSV
 // reader.
 func TestShippedFilesAskForWhatTheReferenceAsks(t *testing.T) {
-	dir := filepath.Join("..", "..", "shared", "data", "upstream", "dcgm-exporter")
-	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
-		t.Skip("SKIP shared-material-absent: the reference's files are not beside the repository")
-	}
+	dir := material.Path(t, "data/upstream/dcgm-exporter")
 	types := func(t *testing.T, data []byte) map[string]string {
 		reader := csv.NewReader(bytes.NewReader(data))
 		reader.Comment, reader.FieldsPerRecord, reader.LazyQuotes = '#', -1, true
