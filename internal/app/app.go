@@ -114,8 +114,8 @@ func Run(ctx context.Context, p Process) error {
 		Registerer:        registry,
 		Log:               log,
 		HangLimit:         cfg.Collection.HangLimit,
-		XIDWindow:         cfg.Collection.XIDWindow,
-		ClockEventsWindow: cfg.Collection.ClockEventWindow,
+		XIDWindow:         window(cfg.Collection.XIDWindow),
+		ClockEventsWindow: window(cfg.Collection.ClockEventWindow),
 	})
 
 	sources.released = loop.Released
@@ -227,6 +227,10 @@ func reload(ctx context.Context, p Process, watch *fileWatch, sources *sources, 
 	}
 	return hash, nil
 }
+
+// window returns the length of a window for the collector, to which 0 means the
+// default: in the shortest one nothing is ever counted.
+func window(configured time.Duration) time.Duration { return max(configured, time.Nanosecond) }
 
 // metricsURL is where a person can look at the page.
 func metricsURL(a net.Addr, secured bool) string {
