@@ -14,6 +14,7 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/events"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/server"
@@ -95,15 +96,19 @@ func Run(ctx context.Context, p Process) error {
 	if err != nil {
 		return err
 	}
+	derived := newDerivers(events.Options{
+		XIDWindow:         window(cfg.Collection.XIDWindow),
+		ClockEventsWindow: window(cfg.Collection.ClockEventWindow),
+		KernelLog:         memory.xids(),
+		Kept:              memory.kept,
+		Save:              memory.save(),
+	}, cfg.Kubernetes.VirtualGPUs, registry)
+	first := derived.change(plan, source)
 	loop := collector.New(collector.Options{
-		Source:      source.Source,
-		Plan:        plan,
-		Attributors: source.Attributors,
-		PodOf:       source.PodOf,
-		XIDLog:      memory.xids(),
-		Kept:        memory.kept,
-		Save:        memory.save(),
-		VirtualGPUs: cfg.Kubernetes.VirtualGPUs,
+		Source:      first.Source,
+		Plan:        first.Plan,
+		Attributors: first.Attributors,
+		Derivers:    first.Derivers,
 		Released:    pause.patience(),
 		Publish: func(s *gpu.Snapshot) {
 			pages.Publish(encoder.Encode(s))
@@ -111,11 +116,9 @@ func Run(ctx context.Context, p Process) error {
 				dumps.take(s)
 			}
 		},
-		Registerer:        registry,
-		Log:               log,
-		HangLimit:         cfg.Collection.HangLimit,
-		XIDWindow:         window(cfg.Collection.XIDWindow),
-		ClockEventsWindow: window(cfg.Collection.ClockEventWindow),
+		Registerer: registry,
+		Log:        log,
+		HangLimit:  cfg.Collection.HangLimit,
 	})
 
 	sources.released = loop.Released
@@ -123,7 +126,7 @@ func Run(ctx context.Context, p Process) error {
 
 	// Whoever asks for a reload, this is what happens.
 	reloads := newReloader(registry, log, func(ctx context.Context) (uint64, error) {
-		return reload(ctx, p, watch, sources, hold, log)
+		return reload(ctx, p, watch, sources, derived, hold, log)
 	})
 	reloads.took(hash)
 	watch.changed = func() {
@@ -176,6 +179,7 @@ func Run(ctx context.Context, p Process) error {
 	group.Go(func() error { return srv.Run(ctx) })
 	group.Go(func() error {
 		defer memory.finish()
+		defer derived.events.Flush()
 		return loop.Run(ctx)
 	})
 	group.Go(func() error { return sources.awaitReplacement(ctx) })
@@ -207,7 +211,7 @@ func Run(ctx context.Context, p Process) error {
 // the environment of a process do not change: what differs is in the files that
 // they name, and takes effect whole. It returns the hash of the configuration
 // that is then in force.
-func reload(ctx context.Context, p Process, watch *fileWatch, sources *sources, hold *holder, log *slog.Logger) (uint64, error) {
+func reload(ctx context.Context, p Process, watch *fileWatch, sources *sources, derived *derivers, hold *holder, log *slog.Logger) (uint64, error) {
 	cfg, err := config.Parse(p.Args, p.Env, os.ReadFile)
 	if err != nil {
 		return 0, err
@@ -221,14 +225,13 @@ func reload(ctx context.Context, p Process, watch *fileWatch, sources *sources, 
 	if err != nil {
 		return 0, err
 	}
-	change := collector.Change{Source: source.Source, Plan: plan, Attributors: source.Attributors, PodOf: source.PodOf}
-	if err := hold.loop.Reload(ctx, change); err != nil {
+	if err := hold.loop.Reload(ctx, derived.change(plan, source)); err != nil {
 		return 0, err
 	}
 	return hash, nil
 }
 
-// window returns the length of a window for the collector, to which 0 means the
+// window returns the length of a window for the event log, to which 0 means the
 // default: in the shortest one nothing is ever counted.
 func window(configured time.Duration) time.Duration { return max(configured, time.Nanosecond) }
 
