@@ -24,7 +24,10 @@ type Process struct {
 	Args []string                    // without the program's name
 	Env  func(string) (string, bool) // as os.LookupEnv
 	Out  io.Writer                   // help and version
-	Err  io.Writer                   // the log
+	Err  io.Writer                   // the log; Run never waits for it
+	// Logging, if not nil, gets the logger of Run before anything is logged, for
+	// libraries that log by themselves.
+	Logging func(*slog.Logger)
 	// Hangup gets a value for every reload that somebody signals. May be nil.
 	Hangup <-chan struct{}
 	// Release and Acquire get a value when somebody signals that the driver is to
@@ -58,7 +61,12 @@ func Run(ctx context.Context, p Process) error {
 		_, err := fmt.Fprintln(p.Out, "dcgm-exporter", p.Version)
 		return err
 	}
-	log := newLogger(cfg.Log, p.Err)
+	registry := newRegistry(p.Version)
+	log, finish := logTo(p.Err, cfg.Log, registry)
+	defer finish()
+	if p.Logging != nil {
+		p.Logging(log)
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 
@@ -70,7 +78,6 @@ func Run(ctx context.Context, p Process) error {
 	if err != nil {
 		return err
 	}
-	registry := newRegistry(p.Version)
 	sources := newSources(p.Start, registry, log)
 	source, err := sources.choose(ctx, cfg, plan)
 	if err != nil {
