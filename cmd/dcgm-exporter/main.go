@@ -19,13 +19,18 @@ import (
 // version is set by the linker.
 var version = "unknown"
 
-// Exit codes. A supervisor restarts the process after any of them; the last
-// tells that only this could help.
+// Exit codes, as docs/operations.md lists them; 2 is the subcommands'. A
+// supervisor restarts the process after any but the first.
 const (
 	exitOK     = 0
 	exitFailed = 1
-	exitWedged = 3
+	exitWedged = 3 // a driver call did not return
+	exitForced = 4 // something else did not end after SIGTERM
 )
+
+// endLimit is how long the process may take to end after SIGTERM. Everything in
+// it has a shorter limit of its own; this is for what hangs in spite of that.
+const endLimit = 4750 * time.Millisecond
 
 // lastLines is how long the end of the process waits for the log.
 const lastLines = 200 * time.Millisecond
@@ -33,8 +38,7 @@ const lastLines = 200 * time.Millisecond
 func main() { os.Exit(run()) }
 
 func run() int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
+	ctx := untilTerminated()
 	if len(os.Args) > 1 {
 		if command, ok := commands()[os.Args[1]]; ok {
 			return command(ctx, os.Args[2:])
@@ -64,6 +68,24 @@ func run() int {
 		fmt.Fprintln(log, "dcgm-exporter:", err)
 		return exitFailed
 	}
+}
+
+// untilTerminated returns a context that ends with the first SIGINT or SIGTERM. The
+// second one ends the process, and so does the time limit: whatever blocks.
+func untilTerminated() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		<-signals
+		cancel()
+		select {
+		case <-signals:
+		case <-time.After(endLimit):
+		}
+		os.Exit(exitForced)
+	}()
+	return ctx
 }
 
 // adopt makes libraries that log by themselves use the exporter's logger: they

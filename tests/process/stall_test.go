@@ -1,6 +1,7 @@
 package process
 
 import (
+	"fmt"
 	"net"
 	"net/http"
 	"os"
@@ -8,9 +9,12 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
+
+	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
 )
 
 // endLimit is what the documentation promises: SIGTERM ends the process within
@@ -136,5 +140,134 @@ func TestStalledStandardError(t *testing.T) {
 	}
 	if code := r.endsSoon(); code != 0 {
 		t.Errorf("exit code %d on SIGTERM", code)
+	}
+}
+
+// fifo returns the path of a pipe that is never written to.
+func fifo(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "fifo")
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// silentServer returns the address of a server that takes connections and never
+// answers, and reports whether one came.
+func silentServer(t *testing.T) (address string, called func() bool) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var calls atomic.Int64
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			calls.Add(1)
+			defer c.Close() // with the test
+		}
+	}()
+	t.Cleanup(func() { _ = l.Close() })
+	return l.Addr().String(), func() bool { return calls.Load() > 0 }
+}
+
+// awaitReader waits until a pipe has a reader, and keeps it waiting for content.
+func awaitReader(t *testing.T, path string) {
+	t.Helper()
+	until(t, "a reader of the pipe", func() bool {
+		w, err := os.OpenFile(path, os.O_WRONLY|syscall.O_NONBLOCK, 0)
+		if err != nil {
+			return false
+		}
+		t.Cleanup(func() { _ = w.Close() })
+		return true
+	})
+}
+
+// Settings that cannot be read do not keep the process from ending.
+func TestEndWhileSettingsHang(t *testing.T) {
+	address, called := silentServer(t)
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	config := fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","current-context":"c","contexts":[{"name":"c","context":{"cluster":"c"}}],"clusters":[{"name":"c","cluster":{"server":"http://%s"}}]}`, address)
+	if err := os.WriteFile(kubeconfig, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("KUBECONFIG", kubeconfig)
+	for _, c := range []struct {
+		name string
+		args []string
+		pipe string // the flag that names it
+		code int
+	}{
+		{name: "counters file", args: []string{"--source=sim"}, pipe: "-f"},
+		{name: "configuration file", args: []string{"--source=sim"}, pipe: "--config-file"},
+		{name: "web configuration", args: []string{"--source=sim"}, pipe: "--web-config-file"},
+		{name: "ConfigMap", args: []string{"--source=sim", "-m", "monitoring:counters"}},
+		{name: "once", args: []string{"once", "--source=sim"}, pipe: "-f", code: 1},
+		{name: "check", args: []string{"check"}, pipe: "--config-file", code: 2},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			wait := func() { until(t, "a request", called) }
+			if c.pipe != "" {
+				path := fifo(t)
+				c.args = append(c.args, c.pipe, path)
+				wait = func() { awaitReader(t, path) }
+			}
+			r := &running{t: t, exit: make(chan error, 1), cmd: exec.Command(program, c.args...)}
+			if err := r.cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = r.cmd.Process.Kill() })
+			go func() { r.exit <- r.cmd.Wait() }()
+			wait()
+			if code := r.endsSoon(); code != c.code {
+				t.Errorf("exit code %d on SIGTERM, want %d", code, c.code)
+			}
+		})
+	}
+}
+
+// A file that becomes one that hangs is a reload that fails, with a word why; the
+// page goes on.
+func TestReloadOfAFileThatHangs(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "counters.csv")
+	if err := os.WriteFile(file, []byte("DCGM_FI_DEV_GPU_TEMP, gauge, T\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	r := start(t, nil, "--source=sim", "-f", file)
+	r.until("\nDCGM_FI_DEV_GPU_TEMP{")
+	if err := os.Rename(fifo(t), file); err != nil {
+		t.Fatal(err)
+	}
+	r.until("dcgm_exporter_config_last_reload_successful 0", "dcgm_exporter_collect_success 1", "\nDCGM_FI_DEV_GPU_TEMP{")
+	if !strings.Contains(r.said(), "a pipe without a writer, or a file system that hangs") {
+		t.Errorf("the log does not say why:\n%s", r.said())
+	}
+	if code := r.endsSoon(); code != 0 {
+		t.Errorf("exit code %d on SIGTERM", code)
+	}
+}
+
+// A second SIGTERM ends what the first one waits for.
+func TestSecondSIGTERM(t *testing.T) {
+	fakedcgm.Require(t)
+	engine, env := fakedcgm.NewFor(t, node()...)
+	r := start(t, env)
+	r.until("dcgm_exporter_collect_success 1")
+	engine.Add("block dcgmUnwatchFields")
+	r.signal(syscall.SIGTERM)
+	until(t, "a close that hangs", func() bool { return engine.Blocked() > 0 })
+	begin := time.Now()
+	r.signal(syscall.SIGTERM)
+	if code := r.ends(); code != 4 {
+		t.Errorf("exit code %d, want 4", code)
+	}
+	if took := time.Since(begin); took > 3*time.Second { // the driver is given four
+		t.Errorf("it took %v", took)
 	}
 }
