@@ -13,6 +13,7 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/events"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/server"
@@ -110,15 +111,19 @@ func run(ctx context.Context, p Process) error {
 	if err != nil {
 		return err
 	}
+	derived := newDerivers(events.Options{
+		XIDWindow:         cfg.Collection.XIDWindow,
+		ClockEventsWindow: cfg.Collection.ClockEventWindow,
+		KernelLog:         memory.xids(),
+		Kept:              memory.kept,
+		Save:              memory.save(),
+	}, cfg.Kubernetes.VirtualGPUs, registry)
+	first := derived.change(plan, source)
 	loop := collector.New(collector.Options{
-		Source:      source.Source,
-		Plan:        plan,
-		Attributors: source.Attributors,
-		PodOf:       source.PodOf,
-		XIDLog:      memory.xids(),
-		Kept:        memory.kept,
-		Save:        memory.save(),
-		VirtualGPUs: cfg.Kubernetes.VirtualGPUs,
+		Source:      first.Source,
+		Plan:        first.Plan,
+		Attributors: first.Attributors,
+		Derivers:    first.Derivers,
 		Released:    pause.patience(),
 		Publish: func(s *gpu.Snapshot) {
 			pages.Publish(encoder.Encode(s))
@@ -126,11 +131,9 @@ func run(ctx context.Context, p Process) error {
 				dumps.take(s)
 			}
 		},
-		Registerer:        registry,
-		Log:               log,
-		HangLimit:         cfg.Collection.HangLimit,
-		XIDWindow:         cfg.Collection.XIDWindow,
-		ClockEventsWindow: cfg.Collection.ClockEventWindow,
+		Registerer: registry,
+		Log:        log,
+		HangLimit:  cfg.Collection.HangLimit,
 	})
 
 	sources.released = loop.Released
@@ -138,7 +141,7 @@ func run(ctx context.Context, p Process) error {
 
 	// Whoever asks for a reload, this is what happens.
 	reloads := newReloader(registry, log, func(ctx context.Context) (uint64, error) {
-		return reload(ctx, p, files, watch, sources, hold, log)
+		return reload(ctx, p, files, watch, sources, derived, hold, log)
 	})
 	reloads.took(hash)
 	watch.changed = func() {
@@ -196,6 +199,7 @@ func run(ctx context.Context, p Process) error {
 	group.Go(func() error { return srv.Run(ctx) })
 	group.Go(func() error {
 		defer memory.finish()
+		defer derived.events.Flush()
 		return loop.Run(ctx)
 	})
 	group.Go(func() error { return sources.awaitReplacement(ctx) })
@@ -224,7 +228,7 @@ func run(ctx context.Context, p Process) error {
 // the environment of a process do not change: what differs is in the files that
 // they name, and takes effect whole. It returns the hash of the configuration
 // that is then in force.
-func reload(ctx context.Context, p Process, files *Files, watch *fileWatch, sources *sources, hold *holder, log *slog.Logger) (uint64, error) {
+func reload(ctx context.Context, p Process, files *Files, watch *fileWatch, sources *sources, derived *derivers, hold *holder, log *slog.Logger) (uint64, error) {
 	cfg, err := config.Parse(p.Args, p.Env, files.Read)
 	if err != nil {
 		return 0, err
@@ -238,8 +242,7 @@ func reload(ctx context.Context, p Process, files *Files, watch *fileWatch, sour
 	if err != nil {
 		return 0, err
 	}
-	change := collector.Change{Source: source.Source, Plan: plan, Attributors: source.Attributors, PodOf: source.PodOf}
-	if err := hold.loop.Reload(ctx, change); err != nil {
+	if err := hold.loop.Reload(ctx, derived.change(plan, source)); err != nil {
 		return 0, err
 	}
 	return hash, nil

@@ -12,6 +12,7 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/events"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
@@ -31,12 +32,14 @@ func Look(ctx context.Context, source Chosen, plan *gpu.Plan, cycles int, see fu
 	defer cancel()
 	seen := 0
 	var failed error
+	registry := prometheus.NewRegistry()
+	change := newDerivers(events.Options{}, false, registry).change(plan, source)
 	loop := collector.New(collector.Options{
-		Source:      source.Source,
-		Attributors: source.Attributors,
-		PodOf:       source.PodOf,
-		Plan:        plan,
-		Registerer:  prometheus.NewRegistry(),
+		Source:      change.Source,
+		Attributors: change.Attributors,
+		Derivers:    change.Derivers,
+		Plan:        change.Plan,
+		Registerer:  registry,
 		ReadTimeout: callLimit,
 		HangLimit:   lookLimit,
 		Publish: func(s *gpu.Snapshot) {

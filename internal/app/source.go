@@ -15,6 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/accounting"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
@@ -29,7 +30,7 @@ type Chosen struct {
 	Source      collector.Source
 	Attributors []collector.Attributor
 	// PodOf tells the pod of a process of the source.
-	PodOf collector.PodOf
+	PodOf accounting.PodOf
 }
 
 // sources makes the sources that configurations name. libdcgm and NVML are one

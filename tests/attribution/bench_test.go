@@ -15,6 +15,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 )
 
 // dense is a node of eight GPUs in seven instances each, every one of them in
@@ -84,7 +85,7 @@ func newStepped(ctx context.Context, tb testing.TB, attributed bool) *stepped {
 	source := dense(tb)
 	encoder := exposition.NewEncoder(exposition.Options{Hostname: "node-17"})
 	s := &stepped{turn: make(chan struct{}), done: make(chan struct{}), ended: make(chan error, 1)}
-	options := collector.Options{
+	options := loop.Options{Options: collector.Options{
 		Source: collector.SourceOf(source.Open), Plan: asked(), Registerer: prometheus.NewRegistry(),
 		Publish: func(snap *gpu.Snapshot) {
 			if snap.Topology == nil {
@@ -103,12 +104,12 @@ func newStepped(ctx context.Context, tb testing.TB, attributed bool) *stepped {
 			}
 			page.Release()
 		},
-	}
+	}}
 	if attributed {
 		options.Attributors, options.PodOf = []collector.Attributor{source}, source.PodOf
 	}
-	loop := collector.New(options)
-	go func() { s.ended <- loop.Run(ctx) }()
+	l := loop.New(options)
+	go func() { s.ended <- l.Run(ctx) }()
 	<-s.done
 	return s
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/dcgm"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
 	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 )
 
 func TestMain(m *testing.M) { os.Exit(fakedcgm.Main(m)) }
@@ -57,7 +58,7 @@ func cycles(tb testing.TB, source collector.Source, attributors []collector.Attr
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	done, series := 0, 0
-	loop := collector.New(collector.Options{
+	l := loop.New(loop.Options{Options: collector.Options{
 		Source: source, Plan: p, Attributors: attributors, Registerer: prometheus.NewRegistry(),
 		Publish: func(s *gpu.Snapshot) {
 			if s.Topology == nil {
@@ -81,8 +82,8 @@ func cycles(tb testing.TB, source collector.Source, attributors []collector.Attr
 				cancel()
 			}
 		},
-	})
-	if err := loop.Run(ctx); err != nil {
+	}})
+	if err := l.Run(ctx); err != nil {
 		tb.Fatal(err)
 	}
 	return series

@@ -1,4 +1,4 @@
-package collector
+package events
 
 import (
 	"maps"
@@ -50,7 +50,7 @@ func (l *tally) restore(s *statefile.State, now int64) {
 	for i := range s.GPUs {
 		kept := &s.GPUs[i]
 		// A time to come is that of a clock that was wrong.
-		g := &gpuEvents{uuid: kept.UUID, pci: kept.PCIBusID, told: horizon{newest: min(kept.LastXID, now)}, sets: make([]ownerSet, 1)}
+		g := &gpuEvents{uuid: kept.UUID, pci: kept.PCIBusID, told: seenUntil{newest: min(kept.LastXID, now)}, sets: make([]ownerSet, 1)}
 		for _, o := range kept.Owners {
 			var labels []gpu.Label
 			for _, x := range o.Labels {

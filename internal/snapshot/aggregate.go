@@ -1,4 +1,4 @@
-package collector
+package snapshot
 
 import "github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 
@@ -64,9 +64,9 @@ func spreadAt(plan *gpu.Plan, rows int) (at []int, size int) {
 	return at, size
 }
 
-// settle lets the newest samples of burst fields count for the health of their
+// applyTrails lets the newest samples of burst fields count for the health of their
 // entities: the others are older by design.
-func (tab *table) settle() {
+func (tab *Builder) applyTrails() {
 	for f, first := range tab.spreadAt {
 		if first < 0 {
 			continue
@@ -79,8 +79,8 @@ func (tab *table) settle() {
 	}
 }
 
-// show returns the value of a counter in a row, before its unit is converted.
-func (tab *table) show(c *gpu.Counter, row int) gpu.Value {
+// counterValue returns the value of a counter in a row, before its unit is converted.
+func (tab *Builder) counterValue(c *gpu.Counter, row int) gpu.Value {
 	if first := tab.spreadAt[c.Field]; first >= 0 && c.Aggregate != gpu.Newest {
 		return tab.spreads[first+row].value(c.Aggregate)
 	}

@@ -1,4 +1,4 @@
-package collector
+package accounting
 
 import (
 	"cmp"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
 )
 
 // A copyRow is a shared entity and the labels of a copy per owner.
@@ -20,20 +21,20 @@ type ownerCopy struct {
 	labels  []gpu.Label
 }
 
-// A copier does what dcgm-exporter does under --kubernetes-virtual-gpus: every
+// A virtualSeries does what dcgm-exporter does under --kubernetes-virtual-gpus: every
 // series of a shared GPU is repeated for each replica that somebody holds, with
 // the vgpu label. Utilisation and frame buffer are then the owner's own, and
 // absent where they are not known; everything else is the device's value, as
 // often as there are owners. Whoever sums it counts it as often: that is why it
 // is only done on request.
-type copier struct {
+type virtualSeries struct {
 	rows     []copyRow
 	families []gpu.Family // per column of the plan
 }
 
 // assign takes the owners of the shared entities.
-func (c *copier) assign(s *sharer) {
-	c.rows = nil
+func (v *virtualSeries) assign(s *Accountant) {
+	v.rows = nil
 	for i := range s.rows {
 		r := &s.rows[i]
 		use := s.owners.UseOf(r.row)
@@ -52,24 +53,24 @@ func (c *copier) assign(s *sharer) {
 			list = append(list, ownerCopy{account: s.accounts[keyOf(r, o)], labels: labels})
 		}
 		if len(list) > 0 {
-			c.rows = append(c.rows, copyRow{row: r.row, copies: list})
+			v.rows = append(v.rows, copyRow{row: r.row, copies: list})
 		}
 	}
 }
 
 // copy puts a copy per owner in the place of the series of shared entities.
-func (c *copier) copy(list []gpu.Family, tab *table, s *sharer) []gpu.Family {
-	columns := tab.snap.Columns
-	if len(c.families) != len(columns) {
-		c.families = make([]gpu.Family, len(columns))
+func (v *virtualSeries) copy(list []gpu.Family, c *snapshot.Cycle, s *Accountant) []gpu.Family {
+	columns := c.Columns()
+	if len(v.families) != len(columns) {
+		v.families = make([]gpu.Family, len(columns))
 	}
 	for i := range columns {
-		column, f := &columns[i], &c.families[i]
+		column, f := &columns[i], &v.families[i]
 		f.Series = f.Series[:0]
 		if column.Counter.Type == gpu.MetricLabel {
 			continue
 		}
-		for _, r := range c.rows {
+		for _, r := range v.rows {
 			device := column.Values[r.row]
 			if device.IsAbsent() {
 				continue
@@ -79,7 +80,7 @@ func (c *copier) copy(list []gpu.Family, tab *table, s *sharer) []gpu.Family {
 				if value.IsAbsent() {
 					continue
 				}
-				if tab.plan.Fields[column.Counter.Field].ID == counters.FieldXID {
+				if c.Plan.Fields[column.Counter.Field].ID == counters.FieldXID {
 					labels = withXID(labels, device)
 				}
 				f.Series = append(f.Series, gpu.Series{Row: r.row, Labels: labels, Value: value})
@@ -96,7 +97,7 @@ func (c *copier) copy(list []gpu.Family, tab *table, s *sharer) []gpu.Family {
 
 // own returns the owner's value of a counter: what its processes did, where
 // the counter tells utilisation or memory in use, else the device's.
-func (s *sharer) own(c *gpu.Counter, a *account, device gpu.Value) gpu.Value {
+func (s *Accountant) own(c *gpu.Counter, a *account, device gpu.Value) gpu.Value {
 	var value gpu.Value
 	switch c.Field {
 	case s.inputs.util:

@@ -1,4 +1,4 @@
-package collector
+package snapshot
 
 import (
 	"strconv"
@@ -7,13 +7,13 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// A teller makes the families that are told rather than counted: where the
+// Facts derives the families that are reported rather than counted: where the
 // GPUs sit, which never changes within a session, and in what condition they
-// are, as the latest Read said. It is made for one topology and one plan.
-type teller struct {
+// are, as the latest Read said. Its zero value is ready.
+type Facts struct {
 	topology *gpu.Topology
 	plan     *gpu.Plan
-	told     []*told // per family of the plan, nil for what others make
+	families []*fact // per family of the plan, nil for what others make
 	gpus     []int   // rows of the GPUs
 
 	// Labels are made once per session and value: there are as many as the
@@ -29,8 +29,8 @@ type peer struct {
 	status string
 }
 
-// A told is one family.
-type told struct {
+// A fact is one family.
+type fact struct {
 	series []gpu.Series
 	from   func(*gpu.Batch) // makes the series of a batch; nil for those that stay
 	field  int              // the Fault.Field that speaks of it; 0 for none
@@ -38,9 +38,10 @@ type told struct {
 	pairs  bool             // takes two GPUs
 }
 
-func newTeller(t *gpu.Topology, plan *gpu.Plan) *teller {
-	l := &teller{
-		topology: t, plan: plan, told: make([]*told, len(plan.Derived)),
+// Bind implements Deriver.
+func (l *Facts) Bind(t *gpu.Topology, plan *gpu.Plan) {
+	*l = Facts{
+		topology: t, plan: plan, families: make([]*fact, len(plan.Derived)),
 		checks: map[check][]gpu.Label{}, peers: map[peer][]gpu.Label{},
 	}
 	for row := range t.Devices {
@@ -49,7 +50,7 @@ func newTeller(t *gpu.Topology, plan *gpu.Plan) *teller {
 		}
 	}
 	for i := range plan.Derived {
-		x := &told{faults: make([]string, len(t.Devices))}
+		x := &fact{faults: make([]string, len(t.Devices))}
 		switch plan.Derived[i].Name {
 		case counters.GPUPairInfo.String():
 			x.series, x.pairs = pairSeries(t), true
@@ -63,18 +64,19 @@ func newTeller(t *gpu.Topology, plan *gpu.Plan) *teller {
 		default:
 			continue
 		}
-		l.told[i] = x
+		l.families[i] = x
 	}
-	return l
 }
 
-// blame notes why there is no health or no peer state of a row, and reports
-// whether the fault is about these.
-func (l *teller) blame(f *gpu.Fault) bool {
+// Prepare implements Deriver.
+func (l *Facts) Prepare(*gpu.Batch) {}
+
+// addFault notes why there is no health or no peer state of a row.
+func (l *Facts) addFault(f *gpu.Fault) {
 	if f.Field != gpu.FieldHealthChecks && f.Field != gpu.FieldPeerStates {
-		return false
+		return
 	}
-	for _, x := range l.told {
+	for _, x := range l.families {
 		if x == nil || x.field != f.Field {
 			continue
 		}
@@ -86,26 +88,27 @@ func (l *teller) blame(f *gpu.Fault) bool {
 			x.faults[row] = gpu.Reason(f.Err)
 		}
 	}
-	return true
 }
 
-// forget begins a cycle.
-func (l *teller) forget() {
-	for _, x := range l.told {
+// Derive implements Deriver.
+func (l *Facts) Derive(list []gpu.Family, c *Cycle) []gpu.Family {
+	if c.Kind != Served {
+		return list
+	}
+	for _, x := range l.families {
 		if x != nil {
 			clear(x.faults)
 		}
 	}
-}
-
-// families appends the families, as far as there is something to tell.
-func (l *teller) families(list []gpu.Family, b *gpu.Batch) []gpu.Family {
-	for i, x := range l.told {
+	for i := range c.Batch.Faults {
+		l.addFault(&c.Batch.Faults[i])
+	}
+	for i, x := range l.families {
 		if x == nil {
 			continue
 		}
 		if x.from != nil {
-			x.from(b)
+			x.from(c.Batch)
 		}
 		d := &l.plan.Derived[i]
 		list = append(list, gpu.Family{Name: d.Name, Type: d.Type, Help: d.Help, Series: x.series})
@@ -114,7 +117,7 @@ func (l *teller) families(list []gpu.Family, b *gpu.Batch) []gpu.Family {
 }
 
 // health appends a series per health watch and GPU; its value is DCGM's result.
-func (l *teller) health(series []gpu.Series, b *gpu.Batch) []gpu.Series {
+func (l *Facts) health(series []gpu.Series, b *gpu.Batch) []gpu.Series {
 	for i := range b.Health {
 		c := &b.Health[i]
 		key := check{c.Watch, c.Code}
@@ -132,7 +135,7 @@ func (l *teller) health(series []gpu.Series, b *gpu.Batch) []gpu.Series {
 }
 
 // peerStates appends a series per GPU and other GPU.
-func (l *teller) peerStates(series []gpu.Series, b *gpu.Batch) []gpu.Series {
+func (l *Facts) peerStates(series []gpu.Series, b *gpu.Batch) []gpu.Series {
 	for i := range b.Peers {
 		p := &b.Peers[i]
 		key := peer{p.Peer, p.Status}
@@ -147,25 +150,29 @@ func (l *teller) peerStates(series []gpu.Series, b *gpu.Batch) []gpu.Series {
 	return series
 }
 
-// tells reports whether the family at an index of Plan.Derived is the teller's.
-func (l *teller) tells(i int) bool { return l.told[i] != nil }
+// Unavailable implements Deriver: a family is listed once where it is missing for one reason
+// everywhere, else per GPU. Lost GPUs are not listed.
+func (l *Facts) Unavailable(list []gpu.FieldHealth, c *Cycle) []gpu.FieldHealth {
+	for i, x := range l.families {
+		if x != nil {
+			list = l.missing(list, x, l.plan.Derived[i].Name, c)
+		}
+	}
+	return list
+}
 
-// unavailable appends where the family at an index of Plan.Derived is not
-// served, and why: once where it is the same everywhere, else per GPU. Lost
-// GPUs are not listed.
-func (l *teller) unavailable(list []gpu.FieldHealth, i int, entities []gpu.EntityHealth) []gpu.FieldHealth {
-	x, name := l.told[i], l.plan.Derived[i].Name
+func (l *Facts) missing(list []gpu.FieldHealth, x *fact, name string, c *Cycle) []gpu.FieldHealth {
 	if len(l.gpus) == 0 || x.pairs && len(l.gpus) == 1 {
 		return append(list, gpu.FieldHealth{Field: name, Row: gpu.AllRows, Reason: reasonNoEntity})
 	}
 	start := len(list)
 	for _, row := range l.gpus {
-		if entities[row].Err != nil || x.tellsOf(row, l.topology) {
+		if c.Down(row) != nil || x.isAbout(row, l.topology) {
 			continue
 		}
 		reason := x.faults[row]
 		if reason == "" {
-			reason = gpu.Reason(gpu.ErrNotSupported) // the engine does not tell
+			reason = gpu.Reason(gpu.ErrNotSupported) // the engine does not report it
 		}
 		list = append(list, gpu.FieldHealth{Field: name, Row: row, Reason: reason})
 	}
@@ -176,9 +183,9 @@ func (l *teller) unavailable(list []gpu.FieldHealth, i int, entities []gpu.Entit
 	return list
 }
 
-// tellsOf reports whether a series is about a row. A pair that is told once is
+// isAbout reports whether a series is about a row. A pair stands once and is
 // about both of its GPUs.
-func (x *told) tellsOf(row int, t *gpu.Topology) bool {
+func (x *fact) isAbout(row int, t *gpu.Topology) bool {
 	for i := range x.series {
 		if x.series[i].Row == row {
 			return true

@@ -1,4 +1,4 @@
-package collector
+package accounting
 
 import (
 	"cmp"
@@ -50,10 +50,10 @@ func shareFamilies() []gpu.Family {
 	}
 }
 
-// layOut makes the series of all owners and entities, in the order of rows. They
+// rebuildSeries makes the series of all owners and entities, in the order of rows. They
 // stay until the owners change: a cycle only sets their values, absent where
 // there is nothing to tell.
-func (s *sharer) layOut() {
+func (s *Accountant) rebuildSeries() {
 	for i := range s.families {
 		s.families[i].Series = nil
 	}
@@ -76,8 +76,8 @@ func (s *sharer) layOut() {
 	s.families[familyInfo].Series = s.infos
 }
 
-// tell appends the families with what is known now.
-func (s *sharer) tell(list []gpu.Family) []gpu.Family {
+// appendFamilies appends the families with what is known now.
+func (s *Accountant) appendFamilies(list []gpu.Family) []gpu.Family {
 	set := func(family, at int, v gpu.Value) { s.families[family].Series[at].Value = v }
 	next := 0 // account
 	for i := range s.rows {
@@ -99,7 +99,9 @@ func (s *sharer) tell(list []gpu.Family) []gpu.Family {
 		l := s.roots[i].ledger
 		set(familyRestEnergy, len(s.rows)+i, sumOf(l.hasEnergy, l.energy))
 	}
-	slices.SortFunc(s.lacks, func(a, b lack) int { return cmp.Or(cmp.Compare(a.what, b.what), cmp.Compare(a.reason, b.reason)) })
+	slices.SortFunc(s.lacks, func(a, b unavailable) int {
+		return cmp.Or(cmp.Compare(a.what, b.what), cmp.Compare(a.reason, b.reason))
+	})
 	missing := &s.families[familyUnavailable]
 	missing.Series = missing.Series[:0]
 	for _, l := range s.lacks {

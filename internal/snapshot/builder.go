@@ -1,4 +1,4 @@
-package collector
+package snapshot
 
 import (
 	"cmp"
@@ -7,13 +7,20 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// maxAgeIntervals is how many sampling intervals a sample is served for.
-const maxAgeIntervals = 3
+// MaxAgeIntervals is how many sampling intervals a sample is served for.
+const MaxAgeIntervals = 3
 
 // Reasons of dcgm_exporter_field_unavailable beyond those of gpu.Reason.
 const (
 	reasonNoEntity = "no_entity" // nothing here has such a field
-	reasonNoData   = "no_data"   // the engine gave no value
+	// ReasonNoData: the engine gave no value.
+	ReasonNoData = "no_data"
+)
+
+// Why a sample was dropped, as in dcgm_exporter_samples_dropped_total.
+const (
+	DroppedStale = "stale"
+	DroppedRange = "out_of_range"
 )
 
 // cell is what one Read said of one field of one entity.
@@ -24,15 +31,15 @@ type cell struct {
 	missing string
 }
 
-// A table turns batches into snapshots. It is made for one topology and one
+// A Builder turns batches into snapshots. It is made for one topology and one
 // plan, and owns all the memory of the snapshots it fills, so that a cycle in
 // steady state allocates nothing.
-type table struct {
+type Builder struct {
 	topology *gpu.Topology
 	plan     *gpu.Plan
-	cells    []cell // per field, then per row
-	events   *eventLog
-	teller   *teller
+	derivers []Deriver
+	cycle    Cycle
+	cells    []cell   // per field, then per row
 	spreadAt []int    // field → its first spread, -1 for none
 	spreads  []spread // per field with bursts, then per row
 	gpus     []int    // row → ordinal of the GPU (or other root) it belongs to
@@ -42,13 +49,15 @@ type table struct {
 	parts    bool     // some rows are compute instances
 	snap     gpu.Snapshot
 
-	stale, outOfRange int // dropped in the latest fill
+	// Stale and OutOfRange are the numbers of samples dropped by the latest Build.
+	Stale, OutOfRange int
 }
 
-func newTable(t *gpu.Topology, plan *gpu.Plan, events *eventLog) *table {
+// NewBuilder returns a Builder for a session, and binds the derivers to it.
+func NewBuilder(t *gpu.Topology, plan *gpu.Plan, derivers []Deriver) *Builder {
 	rows := len(t.Devices)
-	tab := &table{
-		topology: t, plan: plan, events: events, teller: newTeller(t, plan),
+	tab := &Builder{
+		topology: t, plan: plan, derivers: derivers,
 		cells: make([]cell, len(plan.Fields)*rows),
 		gpus:  make([]int, rows),
 		wants: make([]int, rows),
@@ -78,61 +87,83 @@ func newTable(t *gpu.Topology, plan *gpu.Plan, events *eventLog) *table {
 		tab.snap.Columns[i] = gpu.Column{Counter: &plan.Counters[i], Values: values[i*rows : (i+1)*rows : (i+1)*rows]}
 	}
 	tab.snap.Health.Entities = make([]gpu.EntityHealth, rows)
-	events.bind(t, plan)
+	tab.cycle = Cycle{Topology: t, Plan: plan, builder: tab}
+	for _, d := range derivers {
+		d.Bind(t, plan)
+	}
 	return tab
 }
 
-func (tab *table) cell(field, row int) *cell {
+func (tab *Builder) cell(field, row int) *cell {
 	return &tab.cells[field*len(tab.topology.Devices)+row]
 }
 
-// fill makes the snapshot of a batch. The result is valid until the next fill.
-func (tab *table) fill(b *gpu.Batch, now time.Time) *gpu.Snapshot {
+// Prepare lets the derivers ask the next Read for what they need.
+func (tab *Builder) Prepare(b *gpu.Batch) {
+	for _, d := range tab.derivers {
+		d.Prepare(b)
+	}
+}
+
+// Build makes the snapshot of a reading. The result is valid until the next
+// Build.
+func (tab *Builder) Build(r Reading) *gpu.Snapshot {
 	clear(tab.cells)
 	clear(tab.got)
 	clear(tab.spreads)
-	tab.teller.forget()
-	tab.stale, tab.outOfRange = 0, 0
+	tab.Stale, tab.OutOfRange = 0, 0
 	health := &tab.snap.Health
 	health.Err = nil
 	clear(health.Entities)
 
-	for i := range b.Faults {
-		if !tab.teller.blame(&b.Faults[i]) {
-			tab.blame(&b.Faults[i])
-		}
+	for i := range r.Batch.Faults {
+		tab.applyFault(&r.Batch.Faults[i])
 	}
-	tab.events.begin()
-	for i := range b.Samples {
-		tab.place(&b.Samples[i], now)
+	for i := range r.Batch.Samples {
+		tab.addSample(&r.Batch.Samples[i], r.Now)
 	}
-	tab.settle()
+	tab.applyTrails()
 	for row := range tab.wants {
 		e := &health.Entities[row]
 		if e.Err == nil && tab.wants[row] > 0 && tab.got[row] == 0 {
 			e.Err = gpu.ErrUnavailable // a GPU that answers only blanks is not up
 		}
 	}
-	tab.events.restore(tab, now)
 	for i := range tab.snap.Columns {
-		c := &tab.snap.Columns[i]
-		for row := range c.Values {
-			v := tab.show(c.Counter, row)
-			if c.Counter.Scale != 1 {
-				v = v.Scale(c.Counter.Scale)
-			}
-			c.Values[row] = v
+		for row := range tab.topology.Devices {
+			tab.show(&tab.snap.Columns[i], row)
 		}
 	}
-	tab.snap.Time = now
-	tab.snap.Families = tab.events.families(tab.snap.Families[:0], now)
-	tab.snap.Families = tab.teller.families(tab.snap.Families, b)
+	tab.snap.Time, tab.snap.Owners = r.Now, r.Owners
+	tab.cycle.Reading = r
+	tab.snap.Families = tab.snap.Families[:0]
+	for _, d := range tab.derivers {
+		tab.snap.Families = d.Derive(tab.snap.Families, &tab.cycle)
+	}
 	health.Unavailable = tab.unavailable(health.Unavailable[:0])
 	return &tab.snap
 }
 
-// blame notes a fault: of an entity, or of fields of entities.
-func (tab *table) blame(f *gpu.Fault) {
+// show fills in what a column shows of a row, in the column's unit.
+func (tab *Builder) show(c *gpu.Column, row int) {
+	v := tab.counterValue(c.Counter, row)
+	if c.Counter.Scale != 1 {
+		v = v.Scale(c.Counter.Scale)
+	}
+	c.Values[row] = v
+}
+
+// showRow is show for all columns of a field.
+func (tab *Builder) showRow(field, row int) {
+	for i := range tab.snap.Columns {
+		if c := &tab.snap.Columns[i]; c.Counter.Field == field {
+			tab.show(c, row)
+		}
+	}
+}
+
+// applyFault notes a fault: of an entity, or of fields of entities.
+func (tab *Builder) applyFault(f *gpu.Fault) {
 	first, last := f.Row, f.Row
 	if f.Row == gpu.AllRows {
 		first, last = 0, len(tab.topology.Devices)-1
@@ -142,37 +173,34 @@ func (tab *table) blame(f *gpu.Fault) {
 		case gpu.AllFields:
 			tab.snap.Health.Entities[row].Err = f.Err
 			continue
-		case gpu.FieldProcesses, gpu.FieldProcessBusy:
-			continue
+		case gpu.FieldProcesses, gpu.FieldProcessBusy, gpu.FieldHealthChecks, gpu.FieldPeerStates:
+			continue // the derivers'
 		}
 		tab.cell(f.Field, row).missing = gpu.Reason(f.Err)
 	}
 }
 
-// place puts a sample into its cell if it is fresh and plausible.
-func (tab *table) place(s *gpu.Sample, now time.Time) {
+// addSample puts a sample into its cell if it is fresh and plausible.
+func (tab *Builder) addSample(s *gpu.Sample, now time.Time) {
 	field := &tab.plan.Fields[s.Field]
 	if !tab.topology.Serves(field, s.Row) {
 		return
 	}
 	c := tab.cell(s.Field, s.Row)
-	if field.Bounded() {
-		if n, ok := s.Value.Number(); ok && (n < field.Min || n > field.Max) {
-			tab.outOfRange++
-			c.missing = droppedRange
-			return
-		}
+	if !inRange(field, s.Value) {
+		tab.OutOfRange++
+		c.missing = DroppedRange
+		return
 	}
-	tab.events.add(s, now)
 	first := tab.spreadAt[s.Field]
 	interval := tab.plan.IntervalOf(s.Field)
 	if first >= 0 { // a Read reports what was sampled since the previous one
 		interval = max(interval, tab.plan.Interval)
 	}
-	if now.UnixNano()-s.Time > int64(maxAgeIntervals*interval) {
+	if now.UnixNano()-s.Time > int64(MaxAgeIntervals*interval) {
 		if !field.Events {
-			tab.stale++
-			c.missing = droppedStale
+			tab.Stale++
+			c.missing = DroppedStale
 		}
 		return
 	}
@@ -184,8 +212,14 @@ func (tab *table) place(s *gpu.Sample, now time.Time) {
 	tab.set(s.Field, s.Row, s.Value, s.Time)
 }
 
+// inRange reports whether a value is plausible for a field.
+func inRange(field *gpu.Field, v gpu.Value) bool {
+	n, ok := v.Number()
+	return !ok || !field.Bounded() || n >= field.Min && n <= field.Max
+}
+
 // set serves a value, and lets it count for the health of its entity.
-func (tab *table) set(field, row int, v gpu.Value, at int64) {
+func (tab *Builder) set(field, row int, v gpu.Value, at int64) {
 	c := tab.cell(field, row)
 	c.value, c.time = v, at
 	if tab.plan.Fields[field].Events {
@@ -201,14 +235,14 @@ func (tab *table) set(field, row int, v gpu.Value, at int64) {
 // where nothing serves it for one and the same reason, else once per GPU, or per
 // compute instance where the rest of the GPU has it. What only lost entities
 // lack is not listed: their own health says it.
-func (tab *table) unavailable(list []gpu.FieldHealth) []gpu.FieldHealth {
+func (tab *Builder) unavailable(list []gpu.FieldHealth) []gpu.FieldHealth {
 	for i := range tab.plan.Counters {
 		counter := &tab.plan.Counters[i]
-		start, served := len(list), 0
+		start, found := len(list), 0
 		exists := false
 		for root, first := range tab.roots {
 			reason, parts := "", len(list)
-			for row := first; row < len(tab.gpus) && (reason != reasonServed || tab.parts); row++ {
+			for row := first; row < len(tab.gpus) && (reason != served || tab.parts); row++ {
 				if tab.gpus[row] != root || !tab.topology.Serves(&tab.plan.Fields[counter.Field], row) {
 					continue
 				}
@@ -216,20 +250,20 @@ func (tab *table) unavailable(list []gpu.FieldHealth) []gpu.FieldHealth {
 				if tab.snap.Health.Entities[row].Err != nil {
 					continue
 				}
-				lack, whole := tab.lack(counter.Field, row), tab.topology.Devices[row].Entity.Kind != gpu.KindComputeInstance
+				why, whole := tab.whyMissing(counter.Field, row), tab.topology.Devices[row].Entity.Kind != gpu.KindComputeInstance
 				switch {
-				case lack == "" && whole:
-					served++
-					reason = reasonServed
-				case lack == "":
-					served++
-				case whole && reason != reasonServed:
-					reason = lack
+				case why == "" && whole:
+					found++
+					reason = served
+				case why == "":
+					found++
+				case whole && reason != served:
+					reason = why
 				case !whole:
-					list = append(list, gpu.FieldHealth{Field: counter.Name, Row: row, Reason: lack})
+					list = append(list, gpu.FieldHealth{Field: counter.Name, Row: row, Reason: why})
 				}
 			}
-			if reason != "" && reason != reasonServed {
+			if reason != "" && reason != served {
 				list = append(list[:parts], gpu.FieldHealth{Field: counter.Name, Row: first, Reason: reason})
 			}
 		}
@@ -237,33 +271,27 @@ func (tab *table) unavailable(list []gpu.FieldHealth) []gpu.FieldHealth {
 			list = append(list, gpu.FieldHealth{Field: counter.Name, Row: gpu.AllRows, Reason: reasonNoEntity})
 			continue
 		}
-		if served == 0 && len(list) > start && sameReason(list[start:]) {
+		if found == 0 && len(list) > start && sameReason(list[start:]) {
 			list[start].Row = gpu.AllRows
 			list = list[:start+1]
 		}
 	}
-	for i := range tab.plan.Derived {
-		if tab.teller.tells(i) {
-			list = tab.teller.unavailable(list, i, tab.snap.Health.Entities)
-			continue
-		}
-		if d := &tab.plan.Derived[i]; labelsOf(d) == nil && !counts(d) {
-			list = append(list, gpu.FieldHealth{Field: d.Name, Row: gpu.AllRows, Reason: gpu.Reason(gpu.ErrNotSupported)})
-		}
+	for _, d := range tab.derivers {
+		list = d.Unavailable(list, &tab.cycle)
 	}
 	return list
 }
 
-// reasonServed is no reason: the field is there.
-const reasonServed = "served"
+// served stands for the reason of a field that is there.
+const served = "served"
 
-// lack returns why a field of a row has no value, "" where it has one.
-func (tab *table) lack(field, row int) string {
+// whyMissing returns why a field of a row has no value, "" where it has one.
+func (tab *Builder) whyMissing(field, row int) string {
 	c := tab.cell(field, row)
 	if !c.value.IsAbsent() {
 		return ""
 	}
-	return cmp.Or(c.missing, reasonNoData)
+	return cmp.Or(c.missing, ReasonNoData)
 }
 
 func sameReason(list []gpu.FieldHealth) bool {

@@ -1,4 +1,4 @@
-package collector
+package accounting
 
 import (
 	"cmp"
@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
 )
 
 // PodOf returns the UID of the pod that a process of the host belongs to; ""
@@ -40,7 +41,7 @@ const (
 
 // An accountKey names an owner on an entity: a pod, or a job by its labels.
 type accountKey struct {
-	entity         identity
+	entity         gpu.Identity
 	namespace, pod string
 	job            string
 }
@@ -72,7 +73,7 @@ type ledger struct {
 // A shareRow is an entity that is divided among its owners.
 type shareRow struct {
 	row, root int
-	id        identity
+	id        gpu.Identity
 	labels    []gpu.Label // gpu, UUID, GPU_I_ID
 	slices    float64     // compute slices of an instance; 0 for a GPU
 	instance  bool
@@ -91,18 +92,17 @@ type sharePart struct {
 	part float64
 }
 
-// A sharer divides devices among their owners. It outlives sessions, and its
+// An Accountant divides devices among their owners. It outlives sessions, and its
 // results are valid until the next cycle.
-type sharer struct {
-	podOf   PodOf
-	metrics *metrics
-	inputs  shareInputs
-	maxGap  time.Duration // above which nothing is known of the time between
+type Accountant struct {
+	podOf  PodOf
+	inputs inputs
+	maxGap time.Duration // above which nothing is known of the time between
 
-	scaledBusy, scaledBytes prometheus.Counter
+	scaledBusy, scaledBytes, ownersDropped prometheus.Counter
 
 	accounts map[accountKey]*account
-	ledgers  map[identity]*ledger
+	ledgers  map[gpu.Identity]*ledger
 
 	topology *gpu.Topology
 	owners   *gpu.Owners
@@ -112,35 +112,77 @@ type sharer struct {
 	asked    []bool     // of the latest Read
 	infos    []gpu.Series
 
-	procs    [][]gpu.Process // by row, of this cycle
-	dark     []error         // by row: its processes are not told
-	idle     []error         // by row: their utilisation is not told
-	lacks    []lack
-	families []gpu.Family
+	procs         [][]gpu.Process // by row, of this cycle
+	noProcesses   []error         // by row: why its processes are not reported
+	noUtilization []error         // by row: why their utilization is not reported
+	lacks         []unavailable
+	families      []gpu.Family
 
 	// copies are made where they were asked for (--kubernetes-virtual-gpus).
 	virtual bool
-	copies  copier
+	copies  virtualSeries
 }
 
-// A lack is something that attribution could not tell in this cycle, and why.
-type lack struct{ what, reason string }
+// Options configure an Accountant.
+type Options struct {
+	// VirtualGPUs repeats the series of shared GPUs for every owner, as
+	// dcgm-exporter does under --kubernetes-virtual-gpus.
+	VirtualGPUs bool
+	// Registerer gets the Accountant's own series. Required.
+	Registerer prometheus.Registerer
+}
 
-func newSharer(podOf PodOf, m *metrics) *sharer {
-	return &sharer{
-		podOf: podOf, metrics: m, accounts: map[accountKey]*account{}, ledgers: map[identity]*ledger{},
+// An unavailable is something that attribution does not know in this cycle, and why.
+type unavailable struct{ what, reason string }
+
+// Of what the processes' own figures were scaled down to the device's.
+const (
+	scaledUtilization = "utilization"
+	scaledMemory      = "memory"
+)
+
+// New returns an Accountant without any account.
+func New(opt Options) *Accountant {
+	scaled := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "dcgm_exporter_attribution_scaled_total",
+		Help: "Times that the processes of a shared device claimed more than the device had and were scaled down.",
+	}, []string{"what"})
+	dropped := prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "dcgm_exporter_attribution_owners_dropped_total",
+		Help: "Owners left out because there were more than the exporter accounts for.",
+	})
+	opt.Registerer.MustRegister(scaled, dropped)
+	return &Accountant{
+		virtual: opt.VirtualGPUs, accounts: map[accountKey]*account{}, ledgers: map[gpu.Identity]*ledger{},
 		families:   shareFamilies(),
-		scaledBusy: m.scaled.WithLabelValues(scaledUtilization), scaledBytes: m.scaled.WithLabelValues(scaledMemory),
+		scaledBusy: scaled.WithLabelValues(scaledUtilization), scaledBytes: scaled.WithLabelValues(scaledMemory), ownersDropped: dropped,
 	}
 }
 
+// A deriver is an Accountant with what finds the pods of the processes of one source.
+type deriver struct {
+	*Accountant
+	podOf PodOf
+}
+
+// Deriver returns what makes the Accountant's families for plans that Extend returned. PodOf is nil
+// where nothing finds the pod of a process. Accounts go on from one Deriver to the next.
+func (s *Accountant) Deriver(podOf PodOf) snapshot.Deriver { return deriver{s, podOf} }
+
+// Bind implements snapshot.Deriver.
+func (d deriver) Bind(t *gpu.Topology, plan *gpu.Plan) {
+	d.Accountant.podOf = d.podOf
+	d.bind(t, plan)
+}
+
 // bind prepares for a session of a plan.
-func (s *sharer) bind(t *gpu.Topology, plan *gpu.Plan, in shareInputs) {
-	s.inputs, s.maxGap = in, maxAgeIntervals*plan.Interval
+func (s *Accountant) bind(t *gpu.Topology, plan *gpu.Plan) {
+	in := inputsOf(plan)
+	s.inputs, s.maxGap = in, snapshot.MaxAgeIntervals*plan.Interval
 	s.topology, s.owners, s.infos = t, nil, nil
 	s.want, s.asked = make([]bool, len(t.Devices)), make([]bool, len(t.Devices))
 	s.procs = make([][]gpu.Process, len(t.Devices))
-	s.dark, s.idle = make([]error, len(t.Devices)), make([]error, len(t.Devices))
+	s.noProcesses, s.noUtilization = make([]error, len(t.Devices)), make([]error, len(t.Devices))
 	s.rows, s.roots = nil, nil
 	for row := range t.Devices {
 		d := &t.Devices[row]
@@ -149,14 +191,14 @@ func (s *sharer) bind(t *gpu.Topology, plan *gpu.Plan, in shareInputs) {
 		}
 		r := shareRow{
 			row: row, root: row, instance: d.Entity.Kind == gpu.KindGPUInstance,
-			id: identity{uuid: d.UUID, kind: d.Entity.Kind, instance: d.InstanceID},
+			id: d.Identity(),
 		}
 		r.labels = []gpu.Label{{Name: "gpu", Value: strconv.FormatUint(uint64(d.GPU), 10)}, {Name: "UUID", Value: d.UUID}}
 		if r.instance {
 			r.labels = append(r.labels, gpu.Label{Name: "GPU_I_ID", Value: strconv.FormatUint(uint64(d.InstanceID), 10)})
 			r.root = t.ParentRow(row)
 			r.slices = computeSlices(d.Profile)
-			if in.present() && !t.Serves(&plan.Fields[in.engine], row) {
+			if in.present && !t.Serves(&plan.Fields[in.engine], row) {
 				r.parts = shareParts(t, row)
 			}
 		}
@@ -183,7 +225,7 @@ func (s *sharer) bind(t *gpu.Topology, plan *gpu.Plan, in shareInputs) {
 		}
 		root.cut = s.rows[first:last]
 	}
-	s.layOut()
+	s.rebuildSeries()
 }
 
 // shareParts returns the compute instances of the GPU instance of a row that
@@ -214,15 +256,15 @@ func computeSlices(profile string) float64 {
 	return float64(n)
 }
 
-// wanted returns for which rows the next Read is to report processes: those
-// that were shared in the latest cycle.
-func (s *sharer) wanted() []bool {
+// Prepare implements snapshot.Deriver: the next Read is to report the processes of the rows that
+// were shared in the latest cycle.
+func (s *Accountant) Prepare(b *gpu.Batch) {
 	copy(s.asked, s.want)
-	return s.asked
+	b.WantProcesses = s.asked
 }
 
 // assign opens an account for every owner of every entity.
-func (s *sharer) assign(owners *gpu.Owners, now int64) {
+func (s *Accountant) assign(owners *gpu.Owners, now int64) {
 	s.owners, s.infos = owners, s.infos[:0:0]
 	for i := range s.rows {
 		r := &s.rows[i]
@@ -231,12 +273,12 @@ func (s *sharer) assign(owners *gpu.Owners, now int64) {
 		s.want[r.row] = len(r.accounts) > 1
 		s.infos = appendInfos(s.infos, r, &use)
 	}
-	s.layOut()
+	s.rebuildSeries()
 }
 
 // open returns the accounts of the owners of an entity. Jobs count where no
 // pod holds it: a job that runs in a pod is that pod.
-func (s *sharer) open(r *shareRow, use *gpu.Use, now int64) []*account {
+func (s *Accountant) open(r *shareRow, use *gpu.Use, now int64) []*account {
 	pods := 0
 	for i := range use.Owners {
 		if use.Owners[i].Pod != "" {
@@ -276,7 +318,7 @@ func (s *sharer) open(r *shareRow, use *gpu.Use, now int64) []*account {
 		}
 		if a == nil {
 			if len(s.accounts) >= maxAccounts && !s.makeRoom(now) {
-				s.metrics.ownersDropped.Inc()
+				s.ownersDropped.Inc()
 				continue
 			}
 			a = &account{}
@@ -305,7 +347,7 @@ func keyOf(r *shareRow, o *gpu.Owner) accountKey {
 }
 
 // makeRoom forgets the owners that are not there now.
-func (s *sharer) makeRoom(now int64) bool {
+func (s *Accountant) makeRoom(now int64) bool {
 	for key, a := range s.accounts {
 		if a.seen != now {
 			delete(s.accounts, key)
@@ -315,7 +357,7 @@ func (s *sharer) makeRoom(now int64) bool {
 }
 
 // sweep forgets what was not seen for long.
-func (s *sharer) sweep(now int64) {
+func (s *Accountant) sweep(now int64) {
 	for key, a := range s.accounts {
 		if now-a.seen > int64(dormancy) {
 			delete(s.accounts, key)
@@ -328,35 +370,37 @@ func (s *sharer) sweep(now int64) {
 	}
 }
 
-func (s *sharer) has(id identity) bool {
+func (s *Accountant) has(id gpu.Identity) bool {
 	same := func(r shareRow) bool { return r.id == id }
 	return slices.ContainsFunc(s.rows, same) || slices.ContainsFunc(s.roots, same)
 }
 
-// step divides what a cycle read among the owners, and appends the families
-// that tell.
-func (s *sharer) step(list []gpu.Family, tab *table, b *gpu.Batch, owners *gpu.Owners, now time.Time) []gpu.Family {
-	at := now.UnixNano()
-	if owners != s.owners {
-		s.assign(owners, at)
+// Derive implements snapshot.Deriver: it divides what a cycle read among the owners.
+func (s *Accountant) Derive(list []gpu.Family, c *snapshot.Cycle) []gpu.Family {
+	if c.Kind != snapshot.Served || !s.inputs.present {
+		return list
+	}
+	at := c.Now.UnixNano()
+	if c.Owners != s.owners {
+		s.assign(c.Owners, at)
 		s.sweep(at)
 		if s.virtual {
 			s.copies.assign(s)
 		}
 	}
 	s.lacks = s.lacks[:0]
-	s.sort(b)
+	s.sort(c.Batch)
 	for i := range s.rows {
 		r := &s.rows[i]
-		s.divide(tab, r)
-		s.integrate(tab, r, at)
+		s.divide(c, r)
+		s.addSeconds(c, r, at)
 		if !r.instance {
-			s.bill(tab, r, s.rows[i:i+1], at)
+			s.chargeEnergy(c, r, s.rows[i:i+1], at)
 		}
 	}
 	for i := range s.roots {
 		root := &s.roots[i]
-		s.bill(tab, root, root.cut, at)
+		s.chargeEnergy(c, root, root.cut, at)
 		root.ledger.seen = at
 	}
 	for i := range s.rows {
@@ -367,18 +411,23 @@ func (s *sharer) step(list []gpu.Family, tab *table, b *gpu.Batch, owners *gpu.O
 		}
 	}
 	if s.virtual {
-		list = s.copies.copy(list, tab, s)
+		list = s.copies.copy(list, c, s)
 	}
-	return s.tell(list)
+	return s.appendFamilies(list)
+}
+
+// Unavailable implements snapshot.Deriver: what is missing is a family of its own.
+func (s *Accountant) Unavailable(list []gpu.FieldHealth, _ *snapshot.Cycle) []gpu.FieldHealth {
+	return list
 }
 
 // sort puts the processes and their faults where their rows find them.
-func (s *sharer) sort(b *gpu.Batch) {
+func (s *Accountant) sort(b *gpu.Batch) {
 	for row := range s.procs {
 		s.procs[row] = s.procs[row][:0]
 	}
-	clear(s.dark)
-	clear(s.idle)
+	clear(s.noProcesses)
+	clear(s.noUtilization)
 	for i := range b.Processes {
 		p := &b.Processes[i]
 		s.procs[p.Row] = append(s.procs[p.Row], *p)
@@ -388,9 +437,9 @@ func (s *sharer) sort(b *gpu.Batch) {
 		var of []error
 		switch f.Field {
 		case gpu.FieldProcesses, gpu.AllFields:
-			of = s.dark
+			of = s.noProcesses
 		case gpu.FieldProcessBusy:
-			of = s.idle
+			of = s.noUtilization
 		default:
 			continue
 		}
@@ -405,18 +454,18 @@ func (s *sharer) sort(b *gpu.Batch) {
 }
 
 // utilization returns the device's own, 0 to 1.
-func (s *sharer) utilization(tab *table, r *shareRow) (ratio float64, ok bool) {
+func (s *Accountant) utilization(c *snapshot.Cycle, r *shareRow) (ratio float64, ok bool) {
 	if !r.instance {
-		if n, ok := tab.cell(s.inputs.util, r.row).value.Number(); ok {
+		if n, ok := c.Value(s.inputs.util, r.row).Number(); ok {
 			return min(n/100, 1), true
 		}
 	}
 	if r.parts == nil {
-		n, ok := tab.cell(s.inputs.engine, r.row).value.Number()
+		n, ok := c.Value(s.inputs.engine, r.row).Number()
 		return min(n, 1), ok
 	}
 	for _, p := range r.parts {
-		n, known := tab.cell(s.inputs.engine, p.row).value.Number()
+		n, known := c.Value(s.inputs.engine, p.row).Number()
 		if !known {
 			return 0, false
 		}
@@ -427,7 +476,7 @@ func (s *sharer) utilization(tab *table, r *shareRow) (ratio float64, ok bool) {
 
 // divideByPart gives the owners what their compute instances did. What one did
 // that several hold is told of none of them.
-func (s *sharer) divideByPart(tab *table, r *shareRow) {
+func (s *Accountant) divideByPart(c *snapshot.Cycle, r *shareRow) {
 	for _, p := range r.parts {
 		use := s.owners.UseOf(p.row)
 		var only *account
@@ -437,7 +486,7 @@ func (s *sharer) divideByPart(tab *table, r *shareRow) {
 				continue // a job in a pod, or one for which there was no room
 			}
 			if only != nil && only != a {
-				s.lack(lacksProcessUtilization, gpu.Reason(gpu.ErrNotSupported))
+				s.miss(lacksProcessUtilization, gpu.Reason(gpu.ErrNotSupported))
 				only = nil
 				break
 			}
@@ -445,7 +494,7 @@ func (s *sharer) divideByPart(tab *table, r *shareRow) {
 		}
 		if only != nil {
 			had, _ := only.util.Number()
-			n, _ := tab.cell(s.inputs.engine, p.row).value.Number()
+			n, _ := c.Value(s.inputs.engine, p.row).Number()
 			only.util = gpu.Float(had + min(n, 1)*p.part)
 		}
 	}
@@ -455,15 +504,15 @@ const bytesPerMiB = 1 << 20
 
 // divide finds the owners' parts of the utilisation and the memory of this
 // moment, and what is left.
-func (s *sharer) divide(tab *table, r *shareRow) {
-	util, utilKnown := s.utilization(tab, r)
-	memory, memoryKnown := tab.cell(s.inputs.memory, r.row).value.Number()
+func (s *Accountant) divide(c *snapshot.Cycle, r *shareRow) {
+	util, utilKnown := s.utilization(c, r)
+	memory, memoryKnown := c.Value(s.inputs.memory, r.row).Number()
 	memory *= bytesPerMiB
 	for _, a := range r.accounts {
 		a.util, a.memory, a.busy, a.bytes = gpu.Value{}, gpu.Value{}, 0, 0
 	}
 	if !utilKnown && len(r.accounts) > 0 {
-		s.lack(lacksUtilization, cmp.Or(s.missing(tab, r), reasonNoData))
+		s.miss(lacksUtilization, cmp.Or(s.missing(c, r), snapshot.ReasonNoData))
 	}
 	if len(r.accounts) == 1 { // whatever runs there is its
 		a := r.accounts[0]
@@ -479,7 +528,7 @@ func (s *sharer) divide(tab *table, r *shareRow) {
 	known := len(r.accounts) < 2 || s.asked[r.row]
 	if len(r.accounts) > 1 {
 		if utilKnown && r.parts != nil {
-			s.divideByPart(tab, r)
+			s.divideByPart(c, r)
 		}
 		if known {
 			s.divideByProcess(r, util, utilKnown && r.parts == nil, memory, memoryKnown)
@@ -502,11 +551,11 @@ func bytesOf(n float64) gpu.Value {
 }
 
 // missing says why a row has no utilisation.
-func (s *sharer) missing(tab *table, r *shareRow) string {
+func (s *Accountant) missing(c *snapshot.Cycle, r *shareRow) string {
 	if r.instance {
-		return tab.cell(s.inputs.engine, r.row).missing
+		return c.Missing(s.inputs.engine, r.row)
 	}
-	return tab.cell(s.inputs.util, r.row).missing
+	return c.Missing(s.inputs.util, r.row)
 }
 
 // rest returns what of a device's value no account has. Rounding never makes
@@ -520,9 +569,9 @@ func rest(value float64, accounts []*account, of func(*account) gpu.Value) float
 }
 
 // divideByProcess divides a shared entity by what its processes did.
-func (s *sharer) divideByProcess(r *shareRow, util float64, utilKnown bool, memory float64, memoryKnown bool) {
-	if err := s.dark[r.row]; err != nil {
-		s.lack(lacksProcesses, gpu.Reason(err))
+func (s *Accountant) divideByProcess(r *shareRow, util float64, utilKnown bool, memory float64, memoryKnown bool) {
+	if err := s.noProcesses[r.row]; err != nil {
+		s.miss(lacksProcesses, gpu.Reason(err))
 		return
 	}
 	var busy, bytes float64 // of all processes
@@ -533,12 +582,12 @@ func (s *sharer) divideByProcess(r *shareRow, util float64, utilKnown bool, memo
 		b, m = max(b, 0), max(m, 0)
 		busy, bytes = busy+b, bytes+m
 		if s.podOf == nil {
-			s.lack(lacksPodOfProcess, gpu.Reason(gpu.ErrUnavailable))
+			s.miss(lacksPodOfProcess, gpu.Reason(gpu.ErrUnavailable))
 			return
 		}
 		uid, err := s.podOf(p.PID)
 		if err != nil {
-			s.lack(lacksPodOfProcess, gpu.Reason(err))
+			s.miss(lacksPodOfProcess, gpu.Reason(err))
 			return // whose the others are would look like all that there is
 		}
 		if uid == "" {
@@ -551,8 +600,8 @@ func (s *sharer) divideByProcess(r *shareRow, util float64, utilKnown bool, memo
 		}
 	}
 	busyKnown := utilKnown
-	if err := s.idle[r.row]; err != nil && r.parts == nil {
-		s.lack(lacksProcessUtilization, gpu.Reason(err))
+	if err := s.noUtilization[r.row]; err != nil && r.parts == nil {
+		s.miss(lacksProcessUtilization, gpu.Reason(err))
 		busyKnown = false
 	}
 	// Differently timed samples can add up to more than there was.
@@ -567,7 +616,7 @@ func (s *sharer) divideByProcess(r *shareRow, util float64, utilKnown bool, memo
 	}
 	for _, a := range r.accounts {
 		if a.uid == "" {
-			s.lack(lacksPodUID, reasonNoData)
+			s.miss(lacksPodUID, snapshot.ReasonNoData)
 			continue
 		}
 		if busyKnown {
@@ -580,28 +629,28 @@ func (s *sharer) divideByProcess(r *shareRow, util float64, utilKnown bool, memo
 }
 
 // share returns which part of its GPU an entity is, by compute slices.
-func (s *sharer) share(tab *table, r *shareRow) (float64, bool) {
+func (s *Accountant) share(c *snapshot.Cycle, r *shareRow) (float64, bool) {
 	if !r.instance {
 		return 1, true
 	}
 	if r.root < 0 {
 		return 0, false
 	}
-	total, _ := tab.cell(s.inputs.slices, r.root).value.Number()
+	total, _ := c.Value(s.inputs.slices, r.root).Number()
 	if r.slices == 0 || total < r.slices {
 		return 0, false
 	}
 	return r.slices / total, true
 }
 
-// integrate lets the counters of seconds run. The time since the previous
+// addSeconds lets the counters of seconds run. The time since the previous
 // cycle is that of its present owners, so that one that was seen once has its
 // seconds; a time of which nothing is known is nobody's.
-func (s *sharer) integrate(tab *table, r *shareRow, at int64) {
-	share, known := s.share(tab, r)
+func (s *Accountant) addSeconds(c *snapshot.Cycle, r *shareRow, at int64) {
+	share, known := s.share(c, r)
 	if !known {
 		if len(r.accounts) > 0 {
-			s.lack(lacksMIGShare, reasonNoData)
+			s.miss(lacksMIGShare, snapshot.ReasonNoData)
 		}
 		return
 	}
@@ -631,18 +680,18 @@ func (s *sharer) integrate(tab *table, r *shareRow, at int64) {
 
 // since returns the seconds from one time to another, 0 where too many passed
 // or none, or where there was no first time.
-func (s *sharer) since(from, to int64) float64 {
+func (s *Accountant) since(from, to int64) float64 {
 	if from == 0 || to <= from || to-from > int64(s.maxGap) {
 		return 0
 	}
 	return float64(to-from) / float64(time.Second)
 }
 
-// bill divides the energy that a GPU used since the previous cycle. The only
+// chargeEnergy divides the energy that a GPU used since the previous cycle. The only
 // owner of a whole GPU pays all of it; others pay for the part of the GPU and
 // of the time in which they were active, and the idle rest is nobody's.
-func (s *sharer) bill(tab *table, root *shareRow, rows []shareRow, at int64) {
-	millijoules, ok := tab.cell(s.inputs.energy, root.row).value.Number()
+func (s *Accountant) chargeEnergy(c *snapshot.Cycle, root *shareRow, rows []shareRow, at int64) {
+	millijoules, ok := c.Value(s.inputs.energy, root.row).Number()
 	if !ok {
 		return
 	}
@@ -657,7 +706,7 @@ func (s *sharer) bill(tab *table, root *shareRow, rows []shareRow, at int64) {
 	left := used
 	for i := range rows {
 		r := &rows[i]
-		share, shareKnown := s.share(tab, r)
+		share, shareKnown := s.share(c, r)
 		for _, a := range r.accounts {
 			part, ok := a.util.Number()
 			part *= share
@@ -678,8 +727,8 @@ func (s *sharer) bill(tab *table, root *shareRow, rows []shareRow, at int64) {
 	l.energy += left
 }
 
-func (s *sharer) lack(what, reason string) {
-	if l := (lack{what, reason}); !slices.Contains(s.lacks, l) {
+func (s *Accountant) miss(what, reason string) {
+	if l := (unavailable{what, reason}); !slices.Contains(s.lacks, l) {
 		s.lacks = append(s.lacks, l)
 	}
 }

@@ -1,4 +1,4 @@
-package collector
+package events
 
 import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"

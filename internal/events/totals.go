@@ -1,4 +1,4 @@
-package collector
+package events
 
 import (
 	"cmp"
@@ -10,6 +10,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/events/statefile"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
 )
 
 const (
@@ -28,8 +29,8 @@ const (
 	otherXIDs = -1
 )
 
-// An XIDLog is a second witness of XIDs, beside the engine.
-type XIDLog interface {
+// A KernelLog is a second witness of XIDs, beside the engine.
+type KernelLog interface {
 	// Drain appends the XIDs since the previous call, oldest first, and returns
 	// how far they go in the witness's own words, for the state.
 	Drain([]gpu.XID) (xids []gpu.XID, position string)
@@ -65,7 +66,7 @@ type gpuEvents struct {
 	uuid, pci string
 	sets      []ownerSet // the first is that of no owner
 	holders   []holder   // oldest first
-	told      horizon    // of the engine's XIDs
+	told      seenUntil  // of the engine's XIDs
 	unpaired  []unpaired
 	clock     clockEvents
 	seen      int64
@@ -74,7 +75,7 @@ type gpuEvents struct {
 // A tally counts events for good: XIDs by the owner of their time, and clock
 // events. It belongs to the Loop, outlives sessions, and can be restored.
 type tally struct {
-	log    XIDLog
+	log    KernelLog
 	unseen func() // an XID of a GPU that was never here
 
 	gpus map[string]*gpuEvents
@@ -97,7 +98,7 @@ type tally struct {
 	out      map[string][]gpu.Series
 }
 
-func newTally(log XIDLog, unseen func(), kept *statefile.State) *tally {
+func newTally(log KernelLog, unseen func(), kept *statefile.State) *tally {
 	l := &tally{log: log, unseen: unseen, gpus: map[string]*gpuEvents{}, out: map[string][]gpu.Series{}, xid: -1, clock: -1}
 	if kept != nil {
 		l.restore(kept, time.Now().UnixNano())
@@ -184,12 +185,16 @@ func (l *tally) add(s *gpu.Sample, read uint64) {
 
 // step counts what a Read that began at begin reported, and appends the
 // families that tell. Owners are those that were told meanwhile.
-func (l *tally) step(list []gpu.Family, tab *table, owners *gpu.Owners, begin time.Time) []gpu.Family {
+func (l *tally) step(list []gpu.Family, c *snapshot.Cycle) []gpu.Family {
 	if !l.counting() {
 		return list
 	}
-	at := begin.UnixNano()
-	l.assign(owners, at)
+	at := c.Begin.UnixNano()
+	if c.Kind == snapshot.Served {
+		l.assign(c.Owners, at)
+	} else {
+		l.assign(l.owners, at)
+	}
 	forgetful := true // the log has told what it has to tell
 	if l.log != nil {
 		current := l.log.Current()
@@ -201,7 +206,7 @@ func (l *tally) step(list []gpu.Family, tab *table, owners *gpu.Owners, begin ti
 		if g := l.rows[s.Row]; s.Field == l.xid {
 			l.engine(g, s, at)
 		} else if n, ok := s.Value.Int64(); ok {
-			limit := int64(maxAgeIntervals * max(l.plan.Interval, l.plan.IntervalOf(l.clock)))
+			limit := int64(snapshot.MaxAgeIntervals * max(l.plan.Interval, l.plan.IntervalOf(l.clock)))
 			l.changed = g.clock.add(n, s.Time, limit) || l.changed
 		}
 	}
@@ -213,7 +218,7 @@ func (l *tally) step(list []gpu.Family, tab *table, owners *gpu.Owners, begin ti
 		if forgetful && len(g.unpaired) > 0 {
 			l.changed = g.forget(at-int64(pairMemory+2*l.plan.Interval)) || l.changed
 		}
-		l.dark[row] = l.log == nil && l.xid >= 0 && tab.cell(l.xid, row).missing != ""
+		l.dark[row] = l.log == nil && l.xid >= 0 && c.Missing(l.xid, row) != ""
 	}
 	l.previous = at
 	return l.families(list)

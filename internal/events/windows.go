@@ -1,4 +1,4 @@
-package collector
+package events
 
 import (
 	"cmp"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
 )
 
 // maxAhead is how far in the future an event can be dated: the clocks of an
@@ -25,23 +26,15 @@ type event struct {
 	value int64
 }
 
-// identity names an entity beyond the life of a session: row numbers and
-// entity ids change with the topology, these do not.
-type identity struct {
-	uuid     string
-	kind     gpu.Kind
-	instance uint32
-}
-
 type eventKey struct {
-	id    identity
+	id    gpu.Identity
 	field gpu.FieldID
 }
 
 // A history is what one Events field of one entity told.
 type history struct {
 	events []event // oldest first: those of the window, and the last one of all
-	told   horizon
+	told   seenUntil
 	due    int64 // when a state counts again
 }
 
@@ -103,8 +96,8 @@ func (l *eventLog) bind(t *gpu.Topology, plan *gpu.Plan) {
 }
 
 // present returns the entities of the session.
-func (l *eventLog) present() map[identity]bool {
-	ids := map[identity]bool{}
+func (l *eventLog) present() map[gpu.Identity]bool {
+	ids := map[gpu.Identity]bool{}
 	if l.topology != nil {
 		for row := range l.topology.Devices {
 			ids[l.identity(row)] = true
@@ -113,10 +106,7 @@ func (l *eventLog) present() map[identity]bool {
 	return ids
 }
 
-func (l *eventLog) identity(row int) identity {
-	d := &l.topology.Devices[row]
-	return identity{uuid: d.UUID, kind: d.Entity.Kind, instance: d.InstanceID}
-}
+func (l *eventLog) identity(row int) gpu.Identity { return l.topology.Devices[row].Identity() }
 
 // An xid is one that a session told of an entity.
 type xid struct {
@@ -197,24 +187,21 @@ func (h *history) counts(at, every int64) bool {
 // restore serves the gauges of Events fields: the last event's value for as
 // long as the entity lives, and 0 where the field is read and nothing
 // happened. Bit masks are states, not events, and are left as they are.
-func (l *eventLog) restore(tab *table, now time.Time) {
+func (l *eventLog) restore(c *snapshot.Cycle) {
 	for f := range l.plan.Fields {
 		field := &l.plan.Fields[f]
 		if field.ID != counters.FieldXID {
 			continue
 		}
 		for row := range l.topology.Devices {
-			c := tab.cell(f, row)
-			if !field.Levels.Has(l.topology.Devices[row].Entity.Kind) || c.missing != "" ||
-				tab.snap.Health.Entities[row].Err != nil {
+			if !field.Levels.Has(l.topology.Devices[row].Entity.Kind) || c.Missing(f, row) != "" || c.Down(row) != nil {
 				continue
 			}
 			if h := l.past[eventKey{l.identity(row), field.ID}]; h != nil && len(h.events) > 0 {
 				last := h.events[len(h.events)-1]
-				tab.set(f, row, gpu.Int(last.value), last.at)
+				c.Set(f, row, gpu.Int(last.value), last.at)
 			} else {
-				// It says nothing about the entity being up, hence no set.
-				c.value, c.time = gpu.Int(0), now.UnixNano()
+				c.Set(f, row, gpu.Int(0), c.Now.UnixNano())
 			}
 		}
 	}
