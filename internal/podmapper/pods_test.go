@@ -45,7 +45,7 @@ func TestRecordingsOfARealKubelet(t *testing.T) {
 		"list-dra":                      {0: gpu.SharingDRA},
 		"list-dra-consumable-share-id":  {4: gpu.SharingDRA},
 	}
-	captures := kubelet.Captures(t, root)
+	captures := kubelet.Captures(t)
 	for name := range wants {
 		if captures[name] == nil {
 			t.Errorf("the recording %s is gone", name)
