@@ -448,6 +448,15 @@ func TestLinksOfJobFiles(t *testing.T) {
 			t.Errorf("row %d (%s) carries the job %q, expected %q", row, rowNames[row], got, job)
 		}
 	}
+	// The link can be made after the look at what the name is.
+	root, err := os.OpenRoot(b.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	if content, _, err := readWhole(root, "1"); !errors.Is(err, errOutside) {
+		t.Errorf("read %q, %v", content, err)
+	}
 	if got := testutil.ToFloat64(b.metrics.failed.WithLabelValues("outside")); got != 2 {
 		t.Errorf("%v links are refused, expected 2; the log:\n%s", got, b.log.String())
 	}

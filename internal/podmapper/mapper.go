@@ -186,11 +186,12 @@ func (m *Mapper) attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 	in := inputs{topology: t, holdings: all, revision: m.opt.Revision(), replicated: m.opt.Replicated()}
 	m.files.refresh(now)
 	in.uids = m.uidsOf(all)
-	if m.owners != nil && in.equal(&m.inputs) {
+	divided := m.kubelet.learnReplicas(ctx, all)
+	if m.owners != nil && !divided && in.equal(&m.inputs) {
 		return m.owners, nil
 	}
 	m.inputs = in
-	next := m.assign(ctx, &in)
+	next := m.assign(&in)
 	if m.owners != nil {
 		next.Generation = m.owners.Generation
 		if reflect.DeepEqual(next, m.owners) {
