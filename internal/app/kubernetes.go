@@ -156,6 +156,7 @@ func (k *kubernetes) ask(ctx context.Context, cfg *config.Config, opt *podmapper
 	if cfg.Kubernetes.PodLabels || cfg.Kubernetes.PodUID {
 		pods := client.Pods(ctx, cfg.Labels.NodeName)
 		revisions = append(revisions, pods.Revision)
+		opt.Ready = append(opt.Ready, pods.Listed())
 		k.uidOf = pods.UIDOf
 		opt.Pod = func(namespace, name string) (podmapper.PodInfo, bool) {
 			pod, ok := pods.Get(namespace, name)
@@ -165,6 +166,7 @@ func (k *kubernetes) ask(ctx context.Context, cfg *config.Config, opt *podmapper
 	if cfg.Kubernetes.DRA {
 		slices := client.Slices(ctx, cfg.Labels.NodeName)
 		revisions = append(revisions, slices.Revision)
+		opt.Ready = append(opt.Ready, slices.Listed())
 		opt.Device = func(driver, pool, name string) (podmapper.ClaimDevice, bool) {
 			d, ok := slices.Get(driver, pool, name)
 			return podmapper.ClaimDevice{UUID: d.UUID, MIG: d.Type == "mig", Profile: d.Profile}, ok

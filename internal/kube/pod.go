@@ -38,10 +38,14 @@ func (c *Client) Pods(ctx context.Context, node string) *Pods {
 		resource: schema.GroupVersionResource{Version: "v1", Resource: "pods"},
 		selector: fields.OneTermEqualSelector("spec.nodeName", node).String(),
 		keep:     podOf,
+		listed:   make(chan struct{}),
 	}}
 	go p.run(ctx)
 	return p
 }
+
+// Listed returns a channel that is closed once the API server has listed the pods.
+func (p *Pods) Listed() <-chan struct{} { return p.listed }
 
 // Get returns what is known of a pod.
 func (p *Pods) Get(namespace, name string) (Pod, bool) {
