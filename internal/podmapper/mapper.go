@@ -190,7 +190,7 @@ func (m *Mapper) attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 	in := inputs{topology: t, holdings: all, revision: m.opt.Revision(), replicated: m.opt.Replicated()}
 	m.files.refresh(now)
 	in.uids = m.uidsOf(all)
-	divided := m.kubelet.learnReplicas(ctx, all)
+	divided := m.kubelet.learnReplicas(ctx, all, !slices.Equal(all, m.inputs.holdings))
 	if m.owners != nil && !divided && in.equal(&m.inputs) {
 		return m.owners, nil
 	}
