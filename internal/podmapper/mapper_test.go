@@ -626,6 +626,10 @@ func TestReplicasFollowThePlugin(t *testing.T) {
 	want(t, "replicas with a new one", w.attribute().UseOf(4).Replicas, 12)
 
 	// Also where the last question was just before, and nothing changes afterwards.
+	now = now.Add(20 * time.Second)
+	w.attribute() // without the first replica
+	now = now.Add(45 * time.Second)
+	w.attribute() // the question
 	w.Script(kubelet.Lists(kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::11", gpu4+"::13"))))
 	w.Allocatable(offer(16)...)
 	now = now.Add(time.Second)

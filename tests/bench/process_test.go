@@ -105,9 +105,20 @@ func BenchmarkAttributionOfAProcess(b *testing.B) {
 		begin(filepath.Base(program)+"-bare", program)
 		begin(filepath.Base(program)+"-pods", program, "--kubernetes", "--pod-resources-kubelet-socket", s.Socket())
 	}
-	const cycles = 300
+	const cycles = 300 // of each program, which asks the kubelet once in each
+	await := func(lists int) {
+		tick := time.NewTicker(10 * time.Millisecond)
+		defer tick.Stop()
+		for until := s.Lists() + lists*len(programs); s.Lists() < until; {
+			select {
+			case <-tick.C:
+			case <-b.Context().Done():
+				b.Fatal("the programs do not ask the kubelet")
+			}
+		}
+	}
 	for b.Loop() {
-		time.Sleep(3 * time.Second) // they have begun
+		await(30) // they have begun
 	}
 	before := make([]time.Duration, len(all))
 	for i := range all {
@@ -119,7 +130,7 @@ func BenchmarkAttributionOfAProcess(b *testing.B) {
 		}
 	}
 	lists, at := s.Lists(), time.Now()
-	time.Sleep(cycles * 100 * time.Millisecond)
+	await(cycles)
 	took := time.Since(at)
 	for i := range all {
 		used := cpu(b, all[i].process.Pid) - before[i]
