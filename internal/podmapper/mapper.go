@@ -61,10 +61,13 @@ type Options struct {
 	// Device returns what is known of a device that a claim holds; nil ignores
 	// claims.
 	Device func(driver, pool, name string) (ClaimDevice, bool)
+	// Admin reports whether a claim holds a device with admin access, and so does not
+	// own it; nil knows of none.
+	Admin func(namespace, claim, driver, pool, device string) bool
 	// Ready are closed when Pod and Device begin to know things. The first Attribute
 	// waits for them, for 1.5 s at most, so that the first page has all labels.
 	Ready []<-chan struct{}
-	// Revision differs whenever Pod or Device may answer otherwise.
+	// Revision differs whenever Pod, Device or Admin may answer otherwise.
 	Revision func() uint64
 	// Replicated says how replicas of a device share it: time-slicing or MPS,
 	// which ids do not tell apart. Nil means time-slicing.
@@ -115,6 +118,9 @@ func (a *inputs) equal(b *inputs) bool {
 func New(opt Options) *Mapper {
 	if opt.Pod == nil {
 		opt.Pod = func(string, string) (PodInfo, bool) { return PodInfo{}, false }
+	}
+	if opt.Admin == nil {
+		opt.Admin = func(_, _, _, _, _ string) bool { return false }
 	}
 	if opt.Revision == nil {
 		opt.Revision = func() uint64 { return 0 }
@@ -258,6 +264,11 @@ func (m *Mapper) uidsOf(holdings []Holding) map[podName]string {
 // at the same time.
 func (m *Mapper) shared(h *Holding) bool {
 	return h.Claim != "" || h.ID().Replica != "" || strings.HasSuffix(h.Resource, ".shared") || m.resolver.Part(m.named(h)) > 0
+}
+
+// admin reports whether h is a claim's look at a device that is another's.
+func (m *Mapper) admin(h *Holding) bool {
+	return h.Claim != "" && m.opt.Admin(h.ClaimNamespace, h.Claim, h.Resource, h.Pool, h.Device)
 }
 
 // ended reports whether the API server says that the pod of h is no more: it knew
