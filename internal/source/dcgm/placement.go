@@ -46,7 +46,7 @@ func (s *Session) locate() error {
 	}
 	if err != nil {
 		s.log.Warn("DCGM does not tell the NUMA nodes of GPUs", "error", s.inWords(err))
-		s.askAgain("where the GPUs sit", err, func() error {
+		s.askAgain("the place of the GPUs", err, func() error {
 			_, err := s.sites(members)
 			return err
 		})
@@ -62,7 +62,7 @@ func (s *Session) locate() error {
 		if err != nil {
 			s.log.Debug("DCGM does not tell where a GPU sits", "gpu", members[i].id, "error", err)
 			if !s.absent[row] { // a lost one ends the session when it is back
-				s.askAgain(fmt.Sprintf("where GPU %d sits", members[i].id), err, func() error {
+				s.askAgain(fmt.Sprintf("the place of GPU %d", members[i].id), err, func() error {
 					_, err := s.engine.place(members[i].id)
 					return err
 				})

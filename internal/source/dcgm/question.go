@@ -63,7 +63,7 @@ func (s *Session) askIdentity(e entity, who identity) {
 	if len(ids) == 0 {
 		return
 	}
-	s.askAgain(fmt.Sprintf("who %v is", gpuEntity(e)), errNoAnswer, func() error {
+	s.askAgain(fmt.Sprintf("the identity of %v", gpuEntity(e)), errNoAnswer, func() error {
 		answered := 0
 		err := s.once([]entity{e}, ids, func(r readout) {
 			for i := range r.samples {
