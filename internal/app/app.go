@@ -7,13 +7,13 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"os"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/events"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/server"
@@ -24,7 +24,10 @@ type Process struct {
 	Args []string                    // without the program's name
 	Env  func(string) (string, bool) // as os.LookupEnv
 	Out  io.Writer                   // help and version
-	Err  io.Writer                   // the log
+	Err  io.Writer                   // the log; Run never waits for it
+	// Logging, if not nil, gets the logger of Run before anything is logged, for
+	// libraries that log by themselves.
+	Logging func(*slog.Logger)
 	// Hangup gets a value for every reload that somebody signals. May be nil.
 	Hangup <-chan struct{}
 	// Release and Acquire get a value when somebody signals that the driver is to
@@ -45,8 +48,17 @@ type Process struct {
 // must then be restarted. After ErrReplaced everything is closed, and the
 // process had better begin anew.
 func Run(ctx context.Context, p Process) error {
+	err := run(ctx, p)
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return nil // it was asked to end before it had begun
+	}
+	return err
+}
+
+func run(ctx context.Context, p Process) error {
 	// Configuration: flags, environment and file are one thing.
-	cfg, err := config.Parse(p.Args, p.Env, os.ReadFile)
+	files := NewFiles(ctx)
+	cfg, err := config.Parse(p.Args, p.Env, files.Read)
 	if err != nil {
 		return err
 	}
@@ -58,20 +70,24 @@ func Run(ctx context.Context, p Process) error {
 		_, err := fmt.Fprintln(p.Out, "dcgm-exporter", p.Version)
 		return err
 	}
-	log := newLogger(cfg.Log, p.Err)
+	registry := newRegistry(p.Version)
+	log, finish := logTo(p.Err, cfg.Log, registry)
+	defer finish()
+	if p.Logging != nil {
+		p.Logging(log)
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 
 	// What is asked for, and where it is read. What changes in these files from
 	// here on is a reload.
-	watch := &fileWatch{log: log}
+	watch := &fileWatch{files: files, log: log}
 	watch.follow(watched(cfg))
-	plan, hash, err := loadPlan(ctx, cfg, log)
+	plan, hash, err := loadPlan(ctx, cfg, files, log)
 	if err != nil {
 		return err
 	}
-	registry := newRegistry(p.Version)
-	sources := newSources(p.Start, registry, log)
+	sources := newSources(p.Start, registry, files, log)
 	source, err := sources.choose(ctx, cfg, plan)
 	if err != nil {
 		return err
@@ -95,15 +111,19 @@ func Run(ctx context.Context, p Process) error {
 	if err != nil {
 		return err
 	}
+	derived := newDerivers(events.Options{
+		XIDWindow:         window(cfg.Collection.XIDWindow),
+		ClockEventsWindow: window(cfg.Collection.ClockEventWindow),
+		KernelLog:         memory.xids(),
+		Kept:              memory.kept,
+		Save:              memory.save(),
+	}, cfg.Kubernetes.VirtualGPUs, registry)
+	first := derived.change(plan, source)
 	loop := collector.New(collector.Options{
-		Source:      source.Source,
-		Plan:        plan,
-		Attributors: source.Attributors,
-		PodOf:       source.PodOf,
-		XIDLog:      memory.xids(),
-		Kept:        memory.kept,
-		Save:        memory.save(),
-		VirtualGPUs: cfg.Kubernetes.VirtualGPUs,
+		Source:      first.Source,
+		Plan:        first.Plan,
+		Attributors: first.Attributors,
+		Derivers:    first.Derivers,
 		Released:    pause.patience(),
 		Publish: func(s *gpu.Snapshot) {
 			pages.Publish(encoder.Encode(s))
@@ -111,11 +131,9 @@ func Run(ctx context.Context, p Process) error {
 				dumps.take(s)
 			}
 		},
-		Registerer:        registry,
-		Log:               log,
-		HangLimit:         cfg.Collection.HangLimit,
-		XIDWindow:         cfg.Collection.XIDWindow,
-		ClockEventsWindow: cfg.Collection.ClockEventWindow,
+		Registerer: registry,
+		Log:        log,
+		HangLimit:  cfg.Collection.HangLimit,
 	})
 
 	sources.released = loop.Released
@@ -123,7 +141,7 @@ func Run(ctx context.Context, p Process) error {
 
 	// Whoever asks for a reload, this is what happens.
 	reloads := newReloader(registry, log, func(ctx context.Context) (uint64, error) {
-		return reload(ctx, p, watch, sources, hold, log)
+		return reload(ctx, p, files, watch, sources, derived, hold, log)
 	})
 	reloads.took(hash)
 	watch.changed = func() {
@@ -134,6 +152,11 @@ func Run(ctx context.Context, p Process) error {
 	var explain func(string) ([]string, bool)
 	if cfg.Kubernetes.Enabled {
 		explain = sources.kubernetes.mapper.Recall
+	}
+	if file := cfg.Web.ConfigFile; file != "" {
+		if _, err := files.Read(file); err != nil { // the server would wait for it
+			return fmt.Errorf("--web-config-file %s: %w", file, err)
+		}
 	}
 	srv, err := server.New(server.Options{
 		Acquire:   pages.Acquire,
@@ -176,6 +199,7 @@ func Run(ctx context.Context, p Process) error {
 	group.Go(func() error { return srv.Run(ctx) })
 	group.Go(func() error {
 		defer memory.finish()
+		defer derived.events.Flush()
 		return loop.Run(ctx)
 	})
 	group.Go(func() error { return sources.awaitReplacement(ctx) })
@@ -197,23 +221,20 @@ func Run(ctx context.Context, p Process) error {
 		followConfigMap(ctx, cfg, log, func() { _ = reloads.reload(ctx, "the ConfigMap changed") })
 		return nil
 	})
-	if err := group.Wait(); err != nil && !errors.Is(err, context.Canceled) {
-		return err
-	}
-	return nil
+	return group.Wait()
 }
 
 // reload reads the configuration anew and swaps the session. The arguments and
 // the environment of a process do not change: what differs is in the files that
 // they name, and takes effect whole. It returns the hash of the configuration
 // that is then in force.
-func reload(ctx context.Context, p Process, watch *fileWatch, sources *sources, hold *holder, log *slog.Logger) (uint64, error) {
-	cfg, err := config.Parse(p.Args, p.Env, os.ReadFile)
+func reload(ctx context.Context, p Process, files *Files, watch *fileWatch, sources *sources, derived *derivers, hold *holder, log *slog.Logger) (uint64, error) {
+	cfg, err := config.Parse(p.Args, p.Env, files.Read)
 	if err != nil {
 		return 0, err
 	}
 	watch.follow(watched(cfg)) // also if it is refused: a file that is missing may yet come
-	plan, hash, err := loadPlan(ctx, cfg, log)
+	plan, hash, err := loadPlan(ctx, cfg, files, log)
 	if err != nil {
 		return 0, err
 	}
@@ -221,12 +242,15 @@ func reload(ctx context.Context, p Process, watch *fileWatch, sources *sources, 
 	if err != nil {
 		return 0, err
 	}
-	change := collector.Change{Source: source.Source, Plan: plan, Attributors: source.Attributors, PodOf: source.PodOf}
-	if err := hold.loop.Reload(ctx, change); err != nil {
+	if err := hold.loop.Reload(ctx, derived.change(plan, source)); err != nil {
 		return 0, err
 	}
 	return hash, nil
 }
+
+// window returns the length of a window for the event log, to which 0 means the
+// default: in the shortest one nothing is ever counted.
+func window(configured time.Duration) time.Duration { return max(configured, time.Nanosecond) }
 
 // metricsURL is where a person can look at the page.
 func metricsURL(a net.Addr, secured bool) string {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 )
 
 // Rows are a topology's own: what was said of one says nothing of the next, be
@@ -17,7 +18,7 @@ func TestOwnersAreOfTheirTopology(t *testing.T) {
 	says := func(context.Context, *gpu.Topology) (*gpu.Owners, error) { return good, nil }
 	setUp := func(t *testing.T) (*rig, *owners, func(answer func(context.Context, *gpu.Topology) (*gpu.Owners, error))) {
 		o := &owners{answer: says}
-		r := start(t, &fake{gpus: 1}, func(opt *collector.Options) { opt.Attributors = []collector.Attributor{o} })
+		r := start(t, &fake{gpus: 1}, func(opt *loop.Options) { opt.Attributors = []collector.Attributor{o} })
 		r.has("UTIL{0} 50 pod=a")
 		return r, o, func(answer func(context.Context, *gpu.Topology) (*gpu.Owners, error)) {
 			o.mu.Lock()
@@ -66,7 +67,7 @@ func TestSecondsOfATimeWithoutReadingsAreNobodys(t *testing.T) {
 		one := &gpu.Owners{Generation: 1, Uses: pods(gpu.SharingNone, 0, 1)}
 		o := &owners{answer: func(context.Context, *gpu.Topology) (*gpu.Owners, error) { return one, nil }}
 		f := &fake{gpus: 1}
-		r := start(t, f, func(opt *collector.Options) { opt.Attributors = []collector.Attributor{o} })
+		r := start(t, f, func(opt *loop.Options) { opt.Attributors = []collector.Attributor{o} })
 		allocated := func(seconds string) {
 			t.Helper()
 			r.has("dcgm_pod_gpu_allocated_seconds_total{-1}[{gpu 0} {UUID GPU-0} {namespace ns} {pod b} {container main}] " + seconds)
@@ -104,7 +105,7 @@ func TestAccountsHaveABudget(t *testing.T) {
 			o.answer = func(context.Context, *gpu.Topology) (*gpu.Owners, error) { return told, nil }
 		}
 		come(budget+more, "a")
-		r := start(t, &fake{gpus: gpus}, func(opt *collector.Options) { opt.Attributors = []collector.Attributor{o} })
+		r := start(t, &fake{gpus: gpus}, func(opt *loop.Options) { opt.Attributors = []collector.Attributor{o} })
 		r.metric(fmt.Sprintf("dcgm_exporter_attribution_owners_dropped_total{} %d", more))
 
 		// Those that are gone make room.

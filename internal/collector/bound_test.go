@@ -10,10 +10,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/events"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/events/statefile"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 )
 
 // Whatever XIDs come, of however many owners, an exporter keeps so much of them
@@ -27,9 +29,9 @@ func TestEventsAreBounded(t *testing.T) {
 		var mu sync.Mutex
 		var series, total, windowed int64
 		pod := 0
-		r := start(t, &e.fake, func(o *collector.Options) {
+		r := start(t, &e.fake, func(o *loop.Options) {
 			families(xidTotalFamily, xidCountFamily)(o)
-			o.XIDLog, o.Save = log, func(s *statefile.State) { kept = s }
+			o.KernelLog, o.Save = log, func(s *statefile.State) { kept = s }
 			o.Attributors = []collector.Attributor{&owners{answer: func(context.Context, *gpu.Topology) (*gpu.Owners, error) {
 				pod++
 				return &gpu.Owners{Labels: [][]gpu.Label{{{Name: "pod", Value: strconv.Itoa(pod)}}}}, nil
@@ -59,7 +61,7 @@ func TestEventsAreBounded(t *testing.T) {
 		}
 		r.wait(40 * interval)
 		mu.Lock()
-		if alerts := int64(len(counters.AlertXIDs())); series != alerts {
+		if alerts := int64(len(catalog.AlertXIDs())); series != alerts {
 			t.Errorf("%d series where nothing happened, want the %d that alerts name, of the present owner", series, alerts)
 		}
 		mu.Unlock()
@@ -108,7 +110,7 @@ func TestEventsAreBounded(t *testing.T) {
 // A node of GPUs with owners, whose XIDs and clock events are counted, costs no
 // memory per cycle once it was read: the clock events change all the time.
 func TestCountingCostsNoMemory(t *testing.T) {
-	for name, log := range map[string]collector.XIDLog{"by the engine": nil, "by the kernel's log too": &witness{}} {
+	for name, log := range map[string]events.KernelLog{"by the engine": nil, "by the kernel's log too": &witness{}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f, n := &fake{gpus: 16}, int64(0)
@@ -127,13 +129,13 @@ func TestCountingCostsNoMemory(t *testing.T) {
 				for row := range held.Labels {
 					held.Labels[row] = []gpu.Label{{Name: "pod", Value: strconv.Itoa(row)}}
 				}
-				r := start(t, f, func(o *collector.Options) {
+				r := start(t, f, func(o *loop.Options) {
 					families(xidTotalFamily, "DCGM_EXP_XID_LAST_SEEN_TIMESTAMP_SECONDS")(o)
 					o.Plan.Fields[2] = gpu.Field{ID: 112, Name: "REASONS", Levels: gpuOnly, Max: 1 << 32, Events: true}
 					for _, name := range []string{clockTotalFamily, clockSecondsFamily} {
 						o.Plan.Derived = append(o.Plan.Derived, gpu.Derived{Name: name, Field: 2})
 					}
-					o.XIDLog = log
+					o.KernelLog = log
 					o.Attributors = []collector.Attributor{&owners{answer: func(context.Context, *gpu.Topology) (*gpu.Owners, error) { return held, nil }}}
 					o.Publish = func(*gpu.Snapshot) {}
 				})

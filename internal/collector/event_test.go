@@ -15,6 +15,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/events/statefile"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 )
 
 // An engine is a source of one GPU whose events a test tells. They are samples
@@ -69,8 +70,8 @@ const (
 )
 
 // families asks for exporter families of field 1.
-func families(names ...string) func(*collector.Options) {
-	return func(o *collector.Options) {
+func families(names ...string) func(*loop.Options) {
+	return func(o *loop.Options) {
 		o.Plan.Derived = nil
 		for _, name := range names {
 			o.Plan.Derived = append(o.Plan.Derived, gpu.Derived{Name: name, Field: 1})
@@ -79,8 +80,8 @@ func families(names ...string) func(*collector.Options) {
 }
 
 // clockFamilies does so with clock events in the place of XIDs.
-func clockFamilies(names ...string) func(*collector.Options) {
-	return func(o *collector.Options) {
+func clockFamilies(names ...string) func(*loop.Options) {
+	return func(o *loop.Options) {
 		families(names...)(o)
 		o.Plan.Fields[1] = gpu.Field{ID: 112, Name: "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS", Levels: gpuOnly, Max: 1 << 32, Events: true}
 	}
@@ -114,7 +115,7 @@ func TestXIDsToldAgain(t *testing.T) {
 func TestXIDsOfTheFuture(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, seen := newEngine(), &figures{}
-		r := start(t, &e.fake, func(o *collector.Options) {
+		r := start(t, &e.fake, func(o *loop.Options) {
 			families(xidTotalFamily, xidCountFamily)(o)
 			seen.watch(o)
 		})
@@ -188,8 +189,8 @@ func TestClockEventsOfTheWindowDoNotDependOnSampling(t *testing.T) {
 func TestClockEventsOfTheWindowAtTheirOwnInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine()
-		var opt collector.Options
-		r := start(t, &e.fake, func(o *collector.Options) {
+		var opt loop.Options
+		r := start(t, &e.fake, func(o *loop.Options) {
 			clockFamilies(clockCountFamily, clockTotalFamily)(o)
 			o.Plan.Derived[0].Interval = 6 * interval
 			opt = *o
@@ -246,7 +247,7 @@ func TestLastWordsCount(t *testing.T) {
 					return test.read
 				}
 				var kept *statefile.State
-				r := start(t, &e.fake, func(o *collector.Options) {
+				r := start(t, &e.fake, func(o *loop.Options) {
 					families(xidTotalFamily)(o)
 					seen.watch(o)
 					o.Save = func(s *statefile.State) { kept = s }
@@ -283,7 +284,7 @@ func TestXIDsDuringAReload(t *testing.T) {
 			return err
 		}
 		var change collector.Change
-		r := start(t, &e.fake, func(o *collector.Options) {
+		r := start(t, &e.fake, func(o *loop.Options) {
 			families(xidTotalFamily, xidCountFamily)(o)
 			change = collector.Change{Source: o.Source, Plan: o.Plan}
 		})

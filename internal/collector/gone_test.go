@@ -9,9 +9,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/events"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/events/statefile"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 )
 
 // gpusAt are GPUs by UUID, on one bus after the other.
@@ -67,9 +68,9 @@ func TestGPUsOfTheKernelLog(t *testing.T) {
 		e, log := newEngine(), &witness{}
 		e.topology = gpusAt("GPU-0")
 		var kept *statefile.State
-		r := start(t, &e.fake, func(o *collector.Options) {
+		r := start(t, &e.fake, func(o *loop.Options) {
 			families(xidTotalFamily)(o)
-			o.XIDLog, o.Save = log, func(s *statefile.State) { kept = s }
+			o.KernelLog, o.Save = log, func(s *statefile.State) { kept = s }
 		})
 		tell := func(bus string) {
 			log.tell(gpu.XID{PCIBusID: "00000000:" + bus + ":00.0", Code: 79, Time: time.Now().UnixNano()})
@@ -103,7 +104,7 @@ func TestGPUsOfTheKernelLog(t *testing.T) {
 
 // A GPU of which nobody would tell an XID has no zero either.
 func TestNoZeroWhereNobodyTells(t *testing.T) {
-	for name, log := range map[string]collector.XIDLog{"no log": nil, "a log": &witness{}} {
+	for name, log := range map[string]events.KernelLog{"no log": nil, "a log": &witness{}} {
 		synctest.Test(t, func(t *testing.T) {
 			f := &fake{gpus: 2}
 			f.read = func(_ context.Context, b *gpu.Batch) error {
@@ -112,9 +113,9 @@ func TestNoZeroWhereNobodyTells(t *testing.T) {
 				b.Fail(1, 1, gpu.ErrNotSupported)
 				return nil
 			}
-			r := start(t, f, func(o *collector.Options) {
+			r := start(t, f, func(o *loop.Options) {
 				families(xidTotalFamily)(o)
-				o.XIDLog = log
+				o.KernelLog = log
 			})
 			r.has(xidTotalFamily + "{0}[{xid 79}] 0")
 			if log == nil {

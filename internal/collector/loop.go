@@ -5,13 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/events/statefile"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
 )
 
 // ErrStarting is the state before the first attempt to open a session; it
@@ -26,19 +27,8 @@ type Options struct {
 	Plan *gpu.Plan
 	// Attributors say who uses the entities; their labels are joined.
 	Attributors []Attributor
-	// PodOf tells the pod of a process; nil where nothing can.
-	PodOf PodOf
-	// XIDLog tells XIDs beside the engine; nil where nothing does.
-	XIDLog XIDLog
-	// Kept is what an earlier process saved; nil where nothing was.
-	Kept *statefile.State
-	// Save gets what the next process is to be given as Kept, every
-	// statefile.Interval at most and when Run ends, on the Loop's goroutine. Nil
-	// where nothing is kept.
-	Save func(*statefile.State)
-	// VirtualGPUs repeats the series of shared GPUs for every owner, as
-	// dcgm-exporter does under --kubernetes-virtual-gpus.
-	VirtualGPUs bool
+	// Derivers make the families that no column shows, in the order of the page.
+	Derivers []snapshot.Deriver
 	// Publish gets the snapshot of every cycle, on the Loop's goroutine. The
 	// snapshot is valid during the call only. Required.
 	Publish func(*gpu.Snapshot)
@@ -64,11 +54,6 @@ type Options struct {
 	// MinBackoff and MaxBackoff bound the pauses between attempts to open a
 	// session; 0 means 1 s and 30 s.
 	MinBackoff, MaxBackoff time.Duration
-
-	// XIDWindow and ClockEventsWindow are the lengths of the windows of
-	// DCGM_EXP_XID_ERRORS_COUNT and DCGM_EXP_CLOCK_EVENTS_COUNT; 0 means 5
-	// minutes.
-	XIDWindow, ClockEventsWindow time.Duration
 }
 
 func (o Options) withDefaults() Options {
@@ -82,8 +67,6 @@ func (o Options) withDefaults() Options {
 	set(&o.CloseTimeout, 4*time.Second)
 	set(&o.MinBackoff, time.Second)
 	set(&o.MaxBackoff, 30*time.Second)
-	set(&o.XIDWindow, 5*time.Minute)
-	set(&o.ClockEventsWindow, 5*time.Minute)
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -98,12 +81,12 @@ func (o *Options) readTimeout() time.Duration {
 	return min(max(o.Plan.Interval, time.Second), 10*time.Second)
 }
 
-// A Change is what a reload replaces.
+// A Change is what a reload replaces. Derivers that were there before go on.
 type Change struct {
 	Source      Source
 	Plan        *gpu.Plan
 	Attributors []Attributor
-	PodOf       PodOf
+	Derivers    []snapshot.Deriver
 }
 
 // A Loop owns the driver: it opens, reads and closes sessions, one call at a
@@ -118,17 +101,12 @@ type Loop struct {
 
 	// Owned by Run.
 	session      Session
-	table        *table
-	events       *eventLog
-	tally        *tally
-	saved        time.Time // when the tally was last handed to Save
+	builder      *snapshot.Builder
 	batch        gpu.Batch
 	empty        gpu.Snapshot
 	attributions []*attribution
 	merger       merger
 	owners       []*gpu.Owners
-	shares       *sharer
-	inputs       shareInputs
 	lastErr      error // of the previous cycle, so that only changes are logged
 	hold         hold
 	// profilingPaused is what every session that is opened begins with.
@@ -155,24 +133,10 @@ func New(opt Options) *Loop {
 		reloads: make(chan reload),
 		orders:  make(chan order),
 	}
-	l.tally = newTally(opt.XIDLog, l.metrics.unplaced.Inc, opt.Kept)
-	l.events = newEventLog(opt.XIDWindow, opt.ClockEventsWindow, l.tally)
-	l.shares = newSharer(opt.PodOf, l.metrics)
-	l.shares.virtual = opt.VirtualGPUs
-	l.opt.Plan, l.inputs = planFor(opt.Plan, opt.Attributors)
 	l.attribute(opt.Attributors)
 	l.metrics.paused.set(l.opt.Plan, false)
 	l.publishEmpty(ErrStarting)
 	return l
-}
-
-// planFor returns what a session is opened for: where owners are told, the
-// fields that are divided among them are read too.
-func planFor(plan *gpu.Plan, attributors []Attributor) (*gpu.Plan, shareInputs) {
-	if len(attributors) == 0 {
-		return plan, shareInputs{}
-	}
-	return withShareInputs(plan)
 }
 
 func (l *Loop) attribute(attributors []Attributor) {
@@ -225,7 +189,6 @@ func (l *Loop) Reload(ctx context.Context, c Change) error {
 func (l *Loop) Run(ctx context.Context) error {
 	defer l.worker.stop()
 	defer l.dismiss()
-	defer l.save(0)
 	cause, backoff := causeStart, l.opt.MinBackoff
 	if l.opt.Released > 0 {
 		l.hold.extend(l.opt.Released)
@@ -284,7 +247,7 @@ func (l *Loop) end(ctx context.Context, err error) error {
 	return l.close(ctx)
 }
 
-// open opens a session and its table.
+// open opens a session and makes its builder.
 func (l *Loop) open(ctx context.Context, cause string) error {
 	session, paused, err := l.connect(ctx, l.opt.Source, l.opt.Plan)
 	if err != nil {
@@ -297,8 +260,7 @@ func (l *Loop) open(ctx context.Context, cause string) error {
 func (l *Loop) adopt(session Session, paused bool, cause string) {
 	l.session = session
 	l.metrics.paused.set(l.opt.Plan, paused)
-	l.table = newTable(session.Topology(), l.opt.Plan, l.events)
-	l.shares.bind(session.Topology(), l.opt.Plan, l.inputs)
+	l.builder = snapshot.NewBuilder(session.Topology(), l.opt.Plan, l.opt.Derivers)
 	l.metrics.sessions.WithLabelValues(cause).Inc()
 	t := session.Topology()
 	l.metrics.describe(t)
@@ -394,18 +356,18 @@ func (l *Loop) cycle(ctx context.Context) error {
 
 	var readErr error
 	l.batch.Reset()
-	l.batch.WantProcesses = l.shares.wanted()
+	l.builder.Prepare(&l.batch)
 	if err := l.drive(ctx, func(ctx context.Context) { readErr = l.session.Read(ctx, &l.batch) }); err != nil {
 		return err
 	}
 	select {
 	case <-l.session.Done():
-		l.hear(begin) // the last words of a GPU are worth counting
+		l.countEvents(begin) // the last events of a GPU count
 		return l.session.Err()
 	default:
 	}
 	if readErr != nil {
-		l.hear(begin)
+		l.countEvents(begin)
 		l.fail(stageRead, readErr)
 		if errors.Is(readErr, gpu.ErrLost) {
 			return readErr
@@ -413,17 +375,12 @@ func (l *Loop) cycle(ctx context.Context) error {
 		return nil
 	}
 
-	snap := l.table.fill(&l.batch, time.Now())
+	now := time.Now()
 	l.owners = l.owners[:0]
 	for _, a := range l.attributions {
 		l.owners = append(l.owners, a.finish(attributeCtx, t, 2*l.opt.Plan.Interval, l.metrics, l.opt.Log))
 	}
-	snap.Owners = l.merger.merge(l.owners)
-	snap.Families = l.tally.step(snap.Families, l.table, snap.Owners, begin)
-	l.save(statefile.Interval)
-	if len(l.attributions) > 0 {
-		snap.Families = l.shares.step(snap.Families, l.table, &l.batch, snap.Owners, snap.Time)
-	}
+	snap := l.builder.Build(snapshot.Reading{Batch: &l.batch, Owners: l.merger.merge(l.owners), Begin: begin, Now: now})
 	if l.lastErr != nil {
 		l.opt.Log.Info("Collection works")
 		l.lastErr = nil
@@ -431,24 +388,24 @@ func (l *Loop) cycle(ctx context.Context) error {
 	l.metrics.success.Set(1)
 	l.metrics.lastSuccess.Set(float64(time.Now().UnixNano()) / 1e9)
 	l.metrics.duration.Set(time.Since(begin).Seconds())
-	l.metrics.dropped.WithLabelValues(droppedStale).Add(float64(l.table.stale))
-	l.metrics.dropped.WithLabelValues(droppedRange).Add(float64(l.table.outOfRange))
+	l.metrics.dropped.WithLabelValues(snapshot.DroppedStale).Add(float64(l.builder.Stale))
+	l.metrics.dropped.WithLabelValues(snapshot.DroppedRange).Add(float64(l.builder.OutOfRange))
 	l.opt.Publish(snap)
 	l.ready.Store(true)
 	return nil
 }
 
-// hear lets the events of the batch count while nothing else of it is served.
-func (l *Loop) hear(begin time.Time) {
-	l.table.fill(&l.batch, time.Now())
-	l.tally.step(nil, l.table, l.tally.owners, begin)
+// countEvents lets the events of the batch count while nothing else of it is
+// served.
+func (l *Loop) countEvents(begin time.Time) {
+	l.builder.Build(snapshot.Reading{Kind: snapshot.Final, Batch: &l.batch, Begin: begin, Now: time.Now()})
 }
 
-// hearLast reads the session once more before it is closed: what some sources
-// have not told by then, nobody will.
-func (l *Loop) hearLast(ctx context.Context) error {
-	if !l.tally.counting() {
-		return nil
+// finalRead reads the session once more before it is closed: the engine does
+// not report later what it has not reported by then.
+func (l *Loop) finalRead(ctx context.Context) error {
+	if !slices.ContainsFunc(l.opt.Plan.Derived, func(d gpu.Derived) bool { return d.Field >= 0 }) {
+		return nil // there are no events to count
 	}
 	begin := time.Now()
 	l.batch.Reset()
@@ -460,18 +417,8 @@ func (l *Loop) hearLast(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	l.hear(begin)
+	l.countEvents(begin)
 	return nil
-}
-
-// save hands over what the tally knows if that has changed, and if the latest
-// time is at least pause ago.
-func (l *Loop) save(pause time.Duration) {
-	if l.opt.Save == nil || !l.tally.changed || time.Since(l.saved) < pause {
-		return
-	}
-	l.opt.Save(l.tally.state())
-	l.tally.changed, l.saved = false, time.Now()
 }
 
 // fail publishes a page without data that says why.
@@ -515,8 +462,7 @@ func (l *Loop) pause(ctx context.Context, d time.Duration, cause string) string 
 
 func (l *Loop) replace(c Change) {
 	l.opt.Source = c.Source
-	l.opt.Plan, l.inputs = planFor(c.Plan, c.Attributors)
-	l.shares.podOf = c.PodOf
+	l.opt.Plan, l.opt.Derivers = c.Plan, c.Derivers
 	l.attribute(c.Attributors)
 	l.metrics.paused.set(l.opt.Plan, l.profilingPaused)
 }
@@ -525,12 +471,11 @@ func (l *Loop) replace(c Change) {
 // the present one, to be read at once. On an error everything stays. No event
 // is lost between the two, and none that both tell counts twice.
 func (l *Loop) swap(ctx context.Context, c Change) error {
-	plan, _ := planFor(c.Plan, c.Attributors)
-	next, paused, err := l.connect(ctx, c.Source, plan)
+	next, paused, err := l.connect(ctx, c.Source, c.Plan)
 	if err != nil {
 		return fmt.Errorf("open the new session: %w", err)
 	}
-	if err := l.hearLast(ctx); err != nil {
+	if err := l.finalRead(ctx); err != nil {
 		return err
 	}
 	var b gpu.Batch
@@ -548,7 +493,7 @@ func (l *Loop) swap(ctx context.Context, c Change) error {
 	}
 	l.replace(c)
 	l.adopt(next, paused, causeReload)
-	l.events.echo(begin, func() { l.table.fill(&b, time.Now()) })
+	l.builder.Build(snapshot.Reading{Kind: snapshot.Overlapping, Batch: &b, Begin: begin, Now: time.Now()})
 	if l.over(ctx, closeErr) {
 		return closeErr
 	}
@@ -563,11 +508,11 @@ func (l *Loop) close(ctx context.Context) error {
 	if l.session == nil {
 		return nil
 	}
-	if err := l.hearLast(ctx); err != nil {
+	if err := l.finalRead(ctx); err != nil {
 		return err
 	}
 	session := l.session
-	l.session, l.table = nil, nil
+	l.session, l.builder = nil, nil
 	return l.closeSession(ctx, session)
 }
 

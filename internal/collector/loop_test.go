@@ -17,6 +17,7 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 )
 
 const interval = 10 * time.Second
@@ -138,7 +139,7 @@ func (s *fakeSession) Read(ctx context.Context, b *gpu.Batch) error {
 type rig struct {
 	t      *testing.T
 	fake   *fake
-	loop   *collector.Loop
+	loop   *loop.Loop
 	reg    *prometheus.Registry
 	cancel context.CancelFunc
 	result chan error
@@ -147,20 +148,20 @@ type rig struct {
 	pages []string
 }
 
-func start(t *testing.T, f *fake, adjust func(*collector.Options)) *rig {
+func start(t *testing.T, f *fake, adjust func(*loop.Options)) *rig {
 	r := &rig{t: t, fake: f, reg: prometheus.NewRegistry(), result: make(chan error, 1)}
-	opt := collector.Options{
+	opt := loop.Options{Options: collector.Options{
 		Source: collector.SourceOf(f.Open), Plan: testPlan(), Registerer: r.reg,
 		Publish: func(s *gpu.Snapshot) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			r.pages = append(r.pages, render(s))
 		},
-	}
+	}}
 	if adjust != nil {
 		adjust(&opt)
 	}
-	r.loop = collector.New(opt)
+	r.loop = loop.New(opt)
 	ctx, cancel := context.WithCancel(t.Context())
 	r.cancel = cancel
 	go func() { r.result <- r.loop.Run(ctx) }()
@@ -294,7 +295,7 @@ func TestReadTimeoutFollowsTheInterval(t *testing.T) {
 		f := &fake{gpus: 1}
 		plan := testPlan()
 		plan.Interval = time.Second
-		r := start(t, f, func(o *collector.Options) { o.Plan = plan })
+		r := start(t, f, func(o *loop.Options) { o.Plan = plan })
 		if err := r.loop.Reload(t.Context(), collector.Change{Source: collector.SourceOf(f.Open), Plan: testPlan()}); err != nil {
 			t.Fatal(err)
 		}
@@ -372,7 +373,7 @@ func TestHangingReadIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{gpus: 1}
 		release := make(chan struct{})
-		r := start(t, f, func(o *collector.Options) { o.HangLimit = time.Minute })
+		r := start(t, f, func(o *loop.Options) { o.HangLimit = time.Minute })
 		f.set(func() {
 			f.read = func(_ context.Context, b *gpu.Batch) error { // like cgo: ctx is not heard
 				<-release
@@ -403,7 +404,7 @@ func TestWedgedDriverEndsRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{gpus: 1}
 		release := make(chan struct{})
-		r := start(t, f, func(o *collector.Options) { o.HangLimit = time.Minute })
+		r := start(t, f, func(o *loop.Options) { o.HangLimit = time.Minute })
 		f.set(func() {
 			f.read = func(context.Context, *gpu.Batch) error { <-release; return nil }
 		})
@@ -612,7 +613,7 @@ func TestOwnersOutliveAHiccupAndNoMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		good := &gpu.Owners{Generation: 1, Labels: [][]gpu.Label{{{Name: "pod", Value: "a"}}}}
 		o := &owners{answer: func(context.Context, *gpu.Topology) (*gpu.Owners, error) { return good, nil }}
-		r := start(t, &fake{gpus: 2}, func(opt *collector.Options) { opt.Attributors = []collector.Attributor{o} })
+		r := start(t, &fake{gpus: 2}, func(opt *loop.Options) { opt.Attributors = []collector.Attributor{o} })
 		r.has("UTIL{0} 50 pod=a", "UTIL{1} 50")
 		r.metric("dcgm_exporter_attribution_success{attributor=test} 1")
 
@@ -658,7 +659,7 @@ func TestFaultsOfFieldsAreListedOnce(t *testing.T) {
 			b.Fail(1, 0, gpu.ErrNotSupported)
 			return nil
 		}
-		r := start(t, f, func(o *collector.Options) { o.Plan.Fields[2].Levels = gpuOnly })
+		r := start(t, f, func(o *loop.Options) { o.Plan.Fields[2].Levels = gpuOnly })
 		r.has("unavailable{XID -1} permission", "unavailable{UTIL 1} not_supported", "unavailable{UTIL 2} no_data")
 		r.hasNot("unavailable{UTIL 0}")
 		r.hasNot("XID{") // not readable is not "no error"
@@ -683,7 +684,7 @@ func TestSteadyCycleAllocatesLittle(t *testing.T) {
 			}
 			return nil
 		}
-		r := start(t, f, func(o *collector.Options) {
+		r := start(t, f, func(o *loop.Options) {
 			o.Plan = plan
 			o.Publish = func(*gpu.Snapshot) {}
 		})
@@ -714,7 +715,7 @@ func TestNothingIsServedForAGPUAndItsInstances(t *testing.T) {
 			b.Add(1, 0, gpu.Int(50), time.Now())
 			return nil
 		}
-		r := start(t, f, func(o *collector.Options) {
+		r := start(t, f, func(o *loop.Options) {
 			o.Plan.Fields[2].Levels = gpu.KindsOf(gpu.KindGPU, gpu.KindGPUInstance)
 		})
 		r.has("GR{0} 0.5", "GR{2} 0.5", "UTIL{1} 50")

@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
 )
 
 // The stages of a cycle, as the stage label of the failure counter names them.
@@ -25,18 +26,6 @@ const (
 	causeReleased = "released"
 )
 
-// Why the collector dropped a sample.
-const (
-	droppedStale = "stale"
-	droppedRange = "out_of_range"
-)
-
-// Of what the processes' own figures were scaled down to the device's.
-const (
-	scaledUtilization = "utilization"
-	scaledMemory      = "memory"
-)
-
 // metrics are the Loop's own series. The per-entity health series travel in
 // the snapshot instead, since they carry the entities' labels.
 type metrics struct {
@@ -51,10 +40,6 @@ type metrics struct {
 	attribution  *prometheus.GaugeVec
 	attributeFor *prometheus.GaugeVec
 	source       *prometheus.GaugeVec
-
-	scaled        *prometheus.CounterVec
-	ownersDropped prometheus.Counter
-	unplaced      prometheus.Counter
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -100,29 +85,13 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Name: "dcgm_exporter_source_info",
 			Help: "Where the data comes from: the source, and the versions of the driver and of its library.",
 		}, []string{"source", "driver", "library"}),
-		scaled: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "dcgm_exporter_attribution_scaled_total",
-			Help: "Times that the processes of a shared device claimed more than the device had and were scaled down.",
-		}, []string{"what"}),
-		ownersDropped: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "dcgm_exporter_attribution_owners_dropped_total",
-			Help: "Owners left out because there were more than the exporter accounts for.",
-		}),
 	}
-	m.unplaced = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "dcgm_exporter_xids_unplaced_total",
-		Help: "XIDs of the kernel's log of GPUs that the exporter does not watch.",
-	})
-	reg.MustRegister(m.unplaced)
 	reg.MustRegister(m.success, m.released, m.paused, m.duration, m.lastSuccess, m.failures, m.sessions, m.dropped,
-		m.attribution, m.attributeFor, m.source, m.scaled, m.ownersDropped)
-	for _, what := range []string{scaledUtilization, scaledMemory} {
-		m.scaled.WithLabelValues(what)
-	}
+		m.attribution, m.attributeFor, m.source)
 	for _, cause := range []string{causeStart, causeReload, causeTopology, causeLost, causeReleased} {
 		m.sessions.WithLabelValues(cause)
 	}
-	for _, reason := range []string{droppedStale, droppedRange} {
+	for _, reason := range []string{snapshot.DroppedStale, snapshot.DroppedRange} {
 		m.dropped.WithLabelValues(reason)
 	}
 	return m

@@ -8,8 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/events/statefile"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 )
 
 // An engine keeps XIDs and tells them again to a new process, to which only
@@ -20,7 +20,7 @@ func TestXIDsToldAgainAfterARestart(t *testing.T) {
 		var kept *statefile.State
 		run := func(check func(*rig)) {
 			t.Helper()
-			r := start(t, &e.fake, func(o *collector.Options) {
+			r := start(t, &e.fake, func(o *loop.Options) {
 				families(xidTotalFamily, xidCountFamily)(o)
 				seen.watch(o)
 				o.Kept, o.Save = kept, func(s *statefile.State) { kept = s }
@@ -56,7 +56,7 @@ func TestXIDsToldAgainAfterARestart(t *testing.T) {
 		e := newEngine()
 		e.again = samples(time.Now(), 62, 45)
 		now := time.Now().UnixNano()
-		r := start(t, &e.fake, func(o *collector.Options) {
+		r := start(t, &e.fake, func(o *loop.Options) {
 			families(xidCountFamily)(o)
 			o.Kept = &statefile.State{GPUs: []statefile.GPU{{UUID: "GPU-0", LastXID: now}}}
 		})
@@ -73,7 +73,7 @@ func TestClockEventsAfterARestart(t *testing.T) {
 		e := newEngine()
 		var kept *statefile.State
 		run := func(masks ...int64) {
-			r := start(t, &e.fake, func(o *collector.Options) {
+			r := start(t, &e.fake, func(o *loop.Options) {
 				clockFamilies(clockTotalFamily, clockSecondsFamily)(o)
 				o.Kept, o.Save = kept, func(s *statefile.State) { kept = s }
 			})
@@ -132,7 +132,7 @@ func TestGPUsThatAreAway(t *testing.T) {
 				UUID: fmt.Sprint("GPU-away-", i), Owners: []statefile.Owner{{XIDs: []statefile.XID{{Code: 79, Count: 1, Last: int64(i + 1)}}}},
 			})
 		}
-		r := start(t, &e.fake, func(o *collector.Options) {
+		r := start(t, &e.fake, func(o *loop.Options) {
 			families(xidTotalFamily)(o)
 			o.Kept, o.Save = kept, func(s *statefile.State) { kept = s }
 		})

@@ -17,6 +17,7 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 )
 
 // A moment is what a node is and tells in one cycle.
@@ -146,22 +147,22 @@ func (p *play) run(t *testing.T, see func(i int, s *gpu.Snapshot)) *prometheus.R
 	}
 	reg := prometheus.NewRegistry()
 	seen := 0
-	loop := collector.New(collector.Options{
+	l := loop.New(loop.Options{Options: collector.Options{
 		Source: collector.SourceOf(func(ctx context.Context, plan *gpu.Plan) (*fakeSession, error) {
 			opened = plan
 			return f.Open(ctx, plan)
 		}),
-		Plan: plan, Registerer: reg, Attributors: []collector.Attributor{p}, PodOf: p.podOf, VirtualGPUs: p.virtual,
+		Plan: plan, Registerer: reg, Attributors: []collector.Attributor{p},
 		Publish: func(s *gpu.Snapshot) {
 			if s.Topology != nil && seen < len(p.moments) {
 				see(seen, s)
 				seen++
 			}
 		},
-	})
+	}, PodOf: p.podOf, VirtualGPUs: p.virtual})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- loop.Run(ctx) }()
+	go func() { done <- l.Run(ctx) }()
 	time.Sleep(time.Duration(len(p.moments)-1)*interval + interval/2) // the bubble's clock
 	cancel()
 	if err := <-done; err != nil {

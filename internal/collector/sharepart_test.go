@@ -11,8 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 )
 
 // Pods that hold the compute instances of one GPU instance: each has what its
@@ -150,7 +150,7 @@ func TestUnavailableOfComputeInstances(t *testing.T) {
 					}
 					return nil
 				}
-				r := start(t, f, func(o *collector.Options) {
+				r := start(t, f, func(o *loop.Options) {
 					all := gpu.KindsOf(gpu.KindGPU, gpu.KindGPUInstance, gpu.KindComputeInstance)
 					o.Plan.Fields[0].Levels, o.Plan.Fields[2].Levels = all, all // the first keeps all of them up
 				})

@@ -14,6 +14,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/events/statefile"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 )
 
 // witness is a kernel's log that a test writes.
@@ -181,10 +182,10 @@ func countOnce(t *testing.T, random *rand.Rand) {
 			h.next, _ = strconv.Atoi(kept.KernelLog)
 		}
 		var change collector.Change
-		r := start(t, &h.fake, func(o *collector.Options) {
+		r := start(t, &h.fake, func(o *loop.Options) {
 			families(xidTotalFamily)(o)
 			o.Source = collector.SourceOf(h.Open)
-			o.XIDLog, o.Kept, o.Save = h, kept, func(s *statefile.State) { saved = s }
+			o.KernelLog, o.Kept, o.Save = h, kept, func(s *statefile.State) { saved = s }
 			o.Attributors = []collector.Attributor{pods}
 			change = collector.Change{Source: o.Source, Plan: o.Plan, Attributors: o.Attributors}
 			o.Publish = func(s *gpu.Snapshot) {

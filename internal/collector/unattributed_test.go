@@ -5,8 +5,8 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 )
 
 // A node is collected also where nothing is asked of its GPU instances, divided
@@ -14,7 +14,7 @@ import (
 func TestNothingAskedOfInstances(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		silent := func(context.Context, *gpu.Batch) error { return nil }
-		r := start(t, &fake{topology: (&play{divided: true}).topology(), read: silent}, func(o *collector.Options) {
+		r := start(t, &fake{topology: (&play{divided: true}).topology(), read: silent}, func(o *loop.Options) {
 			o.Plan.Fields, o.Plan.Counters, o.Plan.Derived = nil, nil, nil
 		})
 		r.wait(interval)

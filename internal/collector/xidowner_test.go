@@ -13,6 +13,7 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 )
 
 // figures are those of DCGM_EXP_XID_ERRORS_TOTAL on the latest page: "79" of
@@ -23,7 +24,7 @@ type figures struct {
 }
 
 // watch has the pages of a loop noted.
-func (f *figures) watch(o *collector.Options) {
+func (f *figures) watch(o *loop.Options) {
 	o.Publish = func(s *gpu.Snapshot) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
@@ -127,10 +128,10 @@ func TestOwnerOfAnXID(t *testing.T) {
 					tell()
 				}
 				owner := test.before
-				r := start(t, &e.fake, func(o *collector.Options) {
+				r := start(t, &e.fake, func(o *loop.Options) {
 					families(xidTotalFamily)(o)
 					seen.watch(o)
-					o.XIDLog = log
+					o.KernelLog = log
 					o.Attributors = []collector.Attributor{&owners{answer: func(context.Context, *gpu.Topology) (*gpu.Owners, error) {
 						told := owner
 						owner = test.now

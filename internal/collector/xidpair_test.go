@@ -5,9 +5,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/events"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/events/statefile"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 )
 
 // Two sources tell of the same XIDs, each in its own time: two of one source
@@ -63,10 +64,10 @@ func TestXIDsOfEngineAndKernel(t *testing.T) {
 					begin := time.Now()
 					var kept *statefile.State
 					run := func() *rig {
-						return start(t, &e.fake, func(o *collector.Options) {
+						return start(t, &e.fake, func(o *loop.Options) {
 							families(xidTotalFamily)(o)
 							seen.watch(o)
-							o.XIDLog, o.Kept, o.Save = log, kept, func(s *statefile.State) { kept = s }
+							o.KernelLog, o.Kept, o.Save = log, kept, func(s *statefile.State) { kept = s }
 						})
 					}
 					r := run()
@@ -111,10 +112,10 @@ func TestKernelLogThatComesLate(t *testing.T) {
 		e, log, seen := newEngine(), &witness{behind: true}, &figures{}
 		begin := time.Now()
 		kernel := func(at time.Time) { log.tell(gpu.XID{PCIBusID: "00000000:1b:00.0", Code: 48, Time: at.UnixNano()}) }
-		r := start(t, &e.fake, func(o *collector.Options) {
+		r := start(t, &e.fake, func(o *loop.Options) {
 			families(xidTotalFamily)(o)
 			seen.watch(o)
-			o.XIDLog = log
+			o.KernelLog = log
 		})
 		for i := range 2 {
 			e.tell(begin.Add(time.Duration(i)*time.Minute), 48)
@@ -140,15 +141,15 @@ func TestKernelLogThatComesLate(t *testing.T) {
 // from which a later one would count anew.
 func TestPlaceInTheKernelLog(t *testing.T) {
 	for name, test := range map[string]struct {
-		log  collector.XIDLog
+		log  events.KernelLog
 		want string
 	}{"read": {&witness{}, "boot/1"}, "not read": {nil, ""}} {
 		synctest.Test(t, func(t *testing.T) {
 			var kept *statefile.State
 			e := newEngine()
-			r := start(t, &e.fake, func(o *collector.Options) {
+			r := start(t, &e.fake, func(o *loop.Options) {
 				families(xidTotalFamily)(o)
-				o.XIDLog, o.Kept, o.Save = test.log, &statefile.State{KernelLog: "boot/0"}, func(s *statefile.State) { kept = s }
+				o.KernelLog, o.Kept, o.Save = test.log, &statefile.State{KernelLog: "boot/0"}, func(s *statefile.State) { kept = s }
 			})
 			e.tell(time.Now(), 31)
 			r.wait(interval)
