@@ -112,8 +112,8 @@ func run(ctx context.Context, p Process) error {
 		return err
 	}
 	derived := newDerivers(events.Options{
-		XIDWindow:         cfg.Collection.XIDWindow,
-		ClockEventsWindow: cfg.Collection.ClockEventWindow,
+		XIDWindow:         window(cfg.Collection.XIDWindow),
+		ClockEventsWindow: window(cfg.Collection.ClockEventWindow),
 		KernelLog:         memory.xids(),
 		Kept:              memory.kept,
 		Save:              memory.save(),
@@ -247,6 +247,10 @@ func reload(ctx context.Context, p Process, files *Files, watch *fileWatch, sour
 	}
 	return hash, nil
 }
+
+// window returns the length of a window for the event log, to which 0 means the
+// default: in the shortest one nothing is ever counted.
+func window(configured time.Duration) time.Duration { return max(configured, time.Nanosecond) }
 
 // metricsURL is where a person can look at the page.
 func metricsURL(a net.Addr, secured bool) string {
