@@ -85,6 +85,7 @@ type Accountant struct {
 // nothing of it is true of the next topology.
 type session struct {
 	podOf  PodOf
+	pods   map[uint32]string // process → pod, in this cycle
 	inputs inputs
 	maxGap time.Duration // above which nothing is known of the time between
 

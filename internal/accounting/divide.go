@@ -12,6 +12,7 @@ const bytesPerMiB = 1 << 20
 
 // readProcesses puts what processes did where their pods find it, and why it is not known.
 func (s *session) readProcesses(b *gpu.Batch) {
+	clear(s.pods)
 	for i := range s.entities {
 		e := &s.entities[i]
 		e.reading = reading{}
@@ -68,10 +69,14 @@ func (s *session) addProcess(e *entity, p *gpu.Process) {
 		e.noPods = gpu.ErrUnavailable
 		return
 	}
-	uid, err := s.podOf(p.PID)
-	if err != nil {
-		e.noPods = err
-		return
+	uid, known := s.pods[p.PID]
+	if !known { // a process on several GPUs is looked up once
+		var err error
+		if uid, err = s.podOf(p.PID); err != nil {
+			e.noPods = err
+			return
+		}
+		s.pods[p.PID] = uid
 	}
 	busy, hasBusy := p.Busy.Number()
 	bytes, hasBytes := p.Memory.Number()

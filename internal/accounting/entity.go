@@ -53,7 +53,7 @@ type computeInstance struct {
 func newSession(t *gpu.Topology, plan *gpu.Plan, podOf PodOf) session {
 	rows := len(t.Devices)
 	s := session{
-		podOf: podOf, inputs: inputsOf(plan), maxGap: snapshot.MaxAgeIntervals * plan.Interval, topology: t,
+		podOf: podOf, pods: map[uint32]string{}, inputs: inputsOf(plan), maxGap: snapshot.MaxAgeIntervals * plan.Interval, topology: t,
 		at: make([]int, rows), want: make([]bool, rows), asked: make([]bool, rows),
 		missingLabels: map[unavailable][]gpu.Label{}, families: shareFamilies(),
 	}
