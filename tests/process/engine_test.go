@@ -109,3 +109,26 @@ func TestLostAtTheStart(t *testing.T) {
 		t.Errorf("exit code %d on SIGTERM", code)
 	}
 }
+
+// The host label of a remote engine's GPUs is the engine's host, under Kubernetes too; an engine
+// on this machine, over a socket or loopback, has this machine's name.
+func TestHostOfTheEngine(t *testing.T) {
+	fakedcgm.Require(t)
+	for address, want := range map[string]string{
+		"gpu-node-7":            "gpu-node-7",
+		"10.0.0.9:5556":         "10.0.0.9",
+		"localhost:5555":        "this-node",
+		"[::1]:5555":            "this-node",
+		"unix:///run/dcgm.sock": "this-node",
+		"vsock://1:5555":        "this-node",
+	} {
+		t.Run(address, func(t *testing.T) {
+			_, env := fakedcgm.NewFor(t, node()...)
+			r := start(t, append(env, "NODE_NAME=this-node"), "--remote-hostengine-info="+address)
+			page := r.until(`DCGM_FI_DEV_GPU_TEMP{gpu="6"`)
+			if !strings.Contains(page, `hostname="`+want+`"`) || strings.Count(page, `hostname="`) != strings.Count(page, `hostname="`+want+`"`) {
+				t.Errorf("no host label of %s, or another one:\n%s", want, page)
+			}
+		})
+	}
+}
