@@ -26,11 +26,12 @@ const wholeGPU = 0xFFFFFFFF
 // Before its first XID a GPU has no sample, and no fault: the field is read,
 // and nothing happened.
 type eventQueue struct {
-	set     gonvml.EventSet // nil if the driver refused
-	field   int             // the index of the XID field in the plan
-	refused error           // why there is no set
-	rows    []*row          // of the GPU and its instances, where the field exists
-	hasGI   bool            // the driver tells the instance of an event
+	set      gonvml.EventSet // nil if the driver refused
+	field    int             // the index of the XID field in the plan
+	refused  block           // why there is no set
+	register func(*block)    // makes one
+	rows     []*row          // of the GPU and its instances, where the field exists
+	hasGI    bool            // the driver tells the instance of an event
 }
 
 // listen registers for the XIDs of a GPU if the plan has the field.
@@ -50,31 +51,37 @@ func (s *Session) listen(d *device) {
 			return
 		}
 		q.hasGI = s.symbols.has("nvmlEventSetWait_v2")
-		q.refused = q.register(s, d)
+		q.register = func(refused *block) { q.subscribe(s, d, refused) }
+		q.register(&q.refused)
 		d.events = q
 		return
 	}
 }
 
-func (q *eventQueue) register(s *Session, d *device) error {
+// subscribe has the driver keep the XIDs of a GPU, or notes why it does not.
+func (q *eventQueue) subscribe(s *Session, d *device, refused *block) {
+	now := time.Now()
 	for _, name := range []string{"nvmlEventSetCreate", "nvmlDeviceRegisterEvents", "nvmlEventSetFree"} {
 		if !s.symbols.has(name) {
-			return fmt.Errorf("%w: this driver has no %s", gpu.ErrNotSupported, name)
+			refused.never(fmt.Errorf("%w: this driver has no %s", gpu.ErrNotSupported, name))
+			return
 		}
 	}
 	if !s.symbols.any([]string{"nvmlEventSetWait_v2", "nvmlEventSetWait"}) {
-		return fmt.Errorf("%w: this driver has no nvmlEventSetWait_v2", gpu.ErrNotSupported)
+		refused.never(fmt.Errorf("%w: this driver has no nvmlEventSetWait_v2", gpu.ErrNotSupported))
+		return
 	}
 	set, ret := s.api.EventSetCreate()
 	if ret != gonvml.SUCCESS {
-		return &driverError{"nvmlEventSetCreate", ret}
+		refused.refuse("nvmlEventSetCreate", ret, now, s.reprobe)
+		return
 	}
 	if ret := d.handle.RegisterEvents(gonvml.EventTypeXidCriticalError, set); ret != gonvml.SUCCESS {
 		set.Free()
-		return &driverError{"nvmlDeviceRegisterEvents", ret}
+		refused.refuse("nvmlDeviceRegisterEvents", ret, now, s.reprobe)
+		return
 	}
 	q.set = set
-	return nil
 }
 
 // drain appends all XIDs since the previous call, oldest first. The driver
@@ -84,8 +91,11 @@ func (q *eventQueue) drain(b *gpu.Batch) {
 	if q == nil {
 		return
 	}
+	if q.set == nil && !q.refused.closed(time.Now()) {
+		q.register(&q.refused)
+	}
 	if q.set == nil {
-		q.fail(b, q.refused)
+		q.fail(b, q.refused.err)
 		return
 	}
 	at := time.Now().UnixNano()
