@@ -33,7 +33,7 @@ test: prometheus ## Run every test (no GPU, no root, no running server)
 	  rm -f $$skipped; exit $$code
 
 .PHONY: prometheus
-prometheus: # What the dashboards are tested with; without one that test says so and is skipped
+prometheus: ## Install the Prometheus that the dashboards are tested with; without one that test is skipped
 	@tests/dashboards/prometheus.sh >/dev/null || [ -z "$$CI" ]
 
 .PHONY: race
