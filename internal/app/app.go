@@ -252,7 +252,7 @@ func reload(ctx context.Context, p Process, files *Files, watch *fileWatch, sour
 		return 0, err
 	}
 	if err := hold.loop.Reload(ctx, derived.change(plan, source)); err != nil {
-		return 0, err
+		return 0, passing{err} // of the driver: the settings are good
 	}
 	return hash, nil
 }
