@@ -120,6 +120,7 @@ func run(ctx context.Context, p Process) error {
 		Save:              memory.save(),
 	}, cfg.Kubernetes.VirtualGPUs, registry)
 	first := derived.change(plan, source)
+	sources.standIn.current = first
 	loop := collector.New(collector.Options{
 		Source:      first.Source,
 		Plan:        first.Plan,
@@ -167,7 +168,7 @@ func run(ctx context.Context, p Process) error {
 	srv, err := server.New(server.Options{
 		Acquire:   pages.Acquire,
 		Healthy:   healthy,
-		Ready:     loop.Ready,
+		Ready:     func() bool { return loop.Ready() && (loop.Released() || sources.engine.reachable()) },
 		Reloading: reloads.reloading,
 
 		Reload:          func(ctx context.Context) error { return reloads.reload(ctx, "POST /-/reload") },
@@ -213,6 +214,7 @@ func run(ctx context.Context, p Process) error {
 		group.Go(func() error { sustained(ctx, log, part, run); return nil })
 	}
 	sustain("watchdog", dog.run)
+	sustain("fallback", func(ctx context.Context) { sources.standIn.run(ctx, loop) })
 	sustain("event memory", memory.run)
 	sustain("reloads", func(ctx context.Context) { reloads.run(ctx, p.Hangup) })
 	sustain("signals", func(ctx context.Context) { hold.obey(ctx, p.Release, p.Acquire) })
@@ -251,7 +253,7 @@ func reload(ctx context.Context, p Process, files *Files, watch *fileWatch, sour
 	if err != nil {
 		return 0, err
 	}
-	if err := hold.loop.Reload(ctx, derived.change(plan, source)); err != nil {
+	if err := sources.standIn.reload(ctx, hold.loop, derived.change(plan, source)); err != nil {
 		return 0, passing{err} // of the driver: the settings are good
 	}
 	return hash, nil
