@@ -46,7 +46,7 @@ for the .yaml, .yml, .json and .sh files in it, - for standard input.`,
 				}
 				options.Command = string(text)
 			}
-			files, scripts, err := e.inputs(args)
+			files, scripts, err := e.sources(args)
 			if err != nil {
 				return err
 			}
@@ -178,8 +178,8 @@ func (e *env) fixed(options lint.Options, before *lint.Result) error {
 
 var lintable = []string{".yaml", ".yml", ".json", ".sh"}
 
-// inputs reads the files that the arguments name; scripts are those that end in .sh.
-func (e *env) inputs(args []string) (files, scripts []lint.Input, err error) {
+// sources reads the files that the arguments name; scripts are those that end in .sh.
+func (e *env) sources(args []string) (files, scripts []lint.Input, err error) {
 	for _, arg := range args {
 		paths := []string{arg}
 		if arg != "-" {

@@ -379,23 +379,13 @@ func (r *run) setFlag(s *script, in *installation, f *flagUse) {
 		f.drop = len(assignments) == 0
 	}
 	for _, a := range assignments {
-		st := &setting{path: a.path, value: a.value, line: f.value.line, column: f.value.col, file: r.name, literal: f.name != "--set"}
-		if a.index {
-			st.value, st.literal = []any{a.value}, true
-		}
+		st := &setting{path: a.path, element: a.element, value: a.value, line: f.value.line, column: f.value.col, file: r.name, source: a.text,
+			literal: f.name != "--set", typed: f.name == "--set"}
 		if f.name == "--set-file" {
 			r.setFile(s, st, a)
 		}
 		f.settings = append(f.settings, st)
 		in.settings = append(in.settings, st)
-	}
-	if len(f.settings) == 1 {
-		f.settings[0].source = f.value.value
-	} else {
-		for i, a := range assignments {
-			f.settings[i].source = formatSet(a.path, "") + a.raw
-			f.opaque = f.opaque || a.index
-		}
 	}
 }
 

@@ -2,6 +2,7 @@ package lint
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -31,6 +32,8 @@ type Options struct {
 	// Version is the chart release to judge for: "v26.7.0", "v26.7", "latest". Empty means the one that a command names,
 	// and else the newest.
 	Version string
+	// Table is what is known of the chart; nil for gpuop's own.
+	Table *chart.Table
 	// Files are judged by what they turn out to be.
 	Files []Input
 	// Command is a pasted shell script, or empty.
@@ -121,7 +124,7 @@ func Lint(o Options) (*Result, error) {
 }
 
 func lintOnce(o Options) (*Result, *run, error) {
-	r := &run{table: chart.Load(), read: o.Read, schemas: o.Schemas, sets: o.Sets}
+	r := &run{table: cmp.Or(o.Table, chart.Load()), read: o.Read, schemas: o.Schemas, sets: o.Sets}
 	if o.Version != "" {
 		v, exact, err := r.table.Resolve(o.Version)
 		if err != nil {
