@@ -42,8 +42,8 @@ func kubeFields(t reflect.Type) map[string]reflect.Type {
 	out := map[string]reflect.Type{}
 	for i := range t.NumField() {
 		f := t.Field(i)
-		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
-		if strings.Contains(options, "inline") {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if f.Anonymous && name == "" {
 			inner := f.Type
 			if inner.Kind() == reflect.Pointer {
 				inner = inner.Elem()

@@ -19,7 +19,7 @@ var writableLabels = []string{"nvidia.com/mig.config", "nvidia.com/device-plugin
 	"nvidia.com/vgpu.config", "nvidia.com/gpu.deploy.operands", "nvidia.com/cc.mode", "nvidia.com/gpu-driver-upgrade-enabled"}
 
 // kubectl judges a kubectl command: how it is written, namespaces, node labels, and the manifest that it reads.
-func (r *run) kubectl(c command) {
+func (r *run) kubectl(s *script, c command) {
 	for _, w := range c.dangling {
 		if w.value != "" && len(c.dangling) > 1 {
 			r.at(c.dangling[0], "placeholder", finding.Error, "<"+c.dangling[0].value+">", "to the shell this is a file to read and one to write, not a name to fill in", "write a node's name", sourceShell)

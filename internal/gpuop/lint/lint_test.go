@@ -299,7 +299,7 @@ func TestValuesFilesOfACommand(t *testing.T) {
 			return nil, os.ErrNotExist
 		},
 	})
-	want := []string{"info file-not-read gone.yaml @1", "error wrong-value mig.strategy @2", "warn dead-setting driver.version @3"}
+	want := []string{"info file-not-read gone.yaml @1", "info not-judged --set toolkit.enabled=$X @1", "error wrong-value mig.strategy @2", "warn dead-setting driver.version @3"}
 	if diff := cmp.Diff(want, brief(result.Report)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

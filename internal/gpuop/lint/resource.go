@@ -89,7 +89,7 @@ next:
 
 // rulesOf applies the rules about values to a resource, whose fields have the names of the chart's keys.
 func (r *run) rulesOf(d *doc, spec *yaml.Node, j *schemaJudge) {
-	flat := &flattener{reader: &fields.Reader{}, file: d.file}
+	flat := &flattener{reader: &fields.Reader{}, file: d.file, shift: d.line}
 	prefix := chart.Path(nil)
 	if d.kind == kindNVIDIADriver {
 		r.driver(d, spec, j)
@@ -98,7 +98,6 @@ func (r *run) rulesOf(d *doc, spec *yaml.Node, j *schemaJudge) {
 	flat.walk(prefix, spec, spec)
 	in := &installation{table: r.table, version: r.orLatest(), settings: flat.settings, resource: true}
 	for _, s := range in.settings {
-		s.line += d.line
 		switch s.name() {
 		case "driver.gds.enabled", "driver.gdrcopy.enabled":
 			s.path = s.path[1:]

@@ -58,6 +58,11 @@ func (s *setting) elementPath() chart.Path {
 
 var listIndex = regexp.MustCompile(`\[[0-9]+\]`)
 
+// edited reports whether the setting is to be written otherwise.
+func (s *setting) edited() bool {
+	return s.dropped || s.renamed != nil || s.changed != nil || len(s.added) > 0
+}
+
 func (s *setting) text() string { return scalarText(s.value) }
 
 // scalarText prints a scalar as YAML would; what is not a scalar is "".
@@ -83,6 +88,8 @@ type flattener struct {
 	file     string
 	settings []*setting
 	nodes    int
+	// shift is how many lines of its file are before the document.
+	shift int
 }
 
 func (f *flattener) walk(path chart.Path, at, n *yaml.Node) { f.below(path, nil, at, n) }
@@ -105,14 +112,17 @@ func (f *flattener) below(path chart.Path, keys []*yaml.Node, at, n *yaml.Node) 
 	if len(path) == 0 {
 		return // an empty document
 	}
-	s := &setting{path: path, keys: keys, node: n, file: f.file, line: at.Line, column: at.Column}
+	s := &setting{path: path, keys: keys, node: n, file: f.file, line: at.Line + f.shift, column: at.Column, shift: f.shift}
 	if n.Kind == yaml.MappingNode {
 		s.value = map[string]any{}
-	} else if err := n.Decode(&s.value); err != nil {
+	} else if err := n.Decode(&s.value); err != nil || n.Kind == yaml.ScalarNode && substituted.MatchString(n.Value) {
 		s.unknown = true
 	}
 	f.settings = append(f.settings, s)
 }
+
+// substituted is a value that another program fills in: ${DRIVER_VERSION}.
+var substituted = regexp.MustCompile(`\$(\{[A-Za-z_][A-Za-z0-9_]*[}:]|[A-Z_][A-Z0-9_]*$)`)
 
 // A mistake is a finding and the settings it is about.
 type mistake struct {
