@@ -121,7 +121,12 @@ var renamed = [][2]string{{"driver.upgradePolicy.gpuPodDeletion", "driver.upgrad
 // PolicyField returns the field of the ClusterPolicy that the chart fills with the value at the path, where there is one
 // of the same name.
 func (t *Table) PolicyField(v Version, path Path) (*Field, bool) {
-	at := strings.Join(path, ".")
+	return t.PolicyElement(v, path, "")
+}
+
+// PolicyElement is PolicyField for what is inside a list: element is [] and the names below, such as [].value.
+func (t *Table) PolicyElement(v Version, path Path, element string) (*Field, bool) {
+	at := strings.Join(path, ".") + element
 	for _, r := range renamed {
 		if rest, found := strings.CutPrefix(at, r[0]); found && (rest == "" || rest[0] == '.') {
 			at = r[1] + rest

@@ -50,6 +50,8 @@ type env struct {
 	inputs  []string // the files that were read
 	// table is what is known of the chart, with what --chart teaches.
 	table *chart.Table
+	// taught is the release of the last --chart.
+	taught string
 }
 
 // Run runs gpuop with the arguments args, of which args[0] is the name it was called by, and returns the exit code:
@@ -66,7 +68,8 @@ func Run(ctx context.Context, args []string, version string, streams Streams) in
 		return exitFindings
 	default:
 		// the sentinel is for the program, the sentence after it for the user
-		fmt.Fprintf(streams.Err, "%s: %s\n", root.DisplayName(), strings.TrimPrefix(err.Error(), errUsage.Error()+": "))
+		message := strings.TrimPrefix(err.Error(), errUsage.Error()+": ")
+		fmt.Fprintf(streams.Err, "%s: %s\n", root.DisplayName(), strings.TrimPrefix(message, errNothing.Error()+": "))
 		return exitBadInput
 	}
 }
@@ -149,6 +152,7 @@ func (e *env) learn() error {
 			r.AppVersion = r.Version.String()
 		}
 		e.table = e.table.With(r)
+		e.taught = r.Version.String()
 	}
 	return nil
 }

@@ -67,6 +67,11 @@ func (r *run) parse(t text) {
 		r.describedNode(node)
 		return
 	}
+	if strings.HasSuffix(t.name, ".tf") {
+		r.kinds = append(r.kinds, "Terraform, not judged")
+		r.findings = append(r.findings, finding.Finding{ID: "not-judged", File: t.name, Reason: "Terraform's language is not read, so the values in it are not judged", Fix: "lint what terraform show prints of the values, or the values file"})
+		return
+	}
 	start, line := 0, t.line
 	bounds := append(separator.FindAllIndex(data, -1), []int{len(data), len(data)})
 	documents := 0
@@ -95,6 +100,9 @@ func (r *run) parseOne(t text, data []byte, line int) {
 	d := doc{file: t.name, data: data, line: line, route: cmp.Or(t.route, sharing.Operator), reader: &fields.Reader{}}
 	d.root = d.reader.Document(data)
 	if d.root == nil {
+		if d.reader.Findings[0].ID == fields.RuleSyntax || d.reader.Findings[0].ID == fields.RuleEllipsis {
+			r.judged++ // that it is no YAML
+		}
 		r.report(&d, d.reader.Findings)
 		return
 	}
@@ -247,9 +255,10 @@ func (r *run) document(d doc) {
 	before := r.judged
 	switch d.kind {
 	case kindCarrier:
-		name = str(d.root, "kind") + " with values for gpu-operator"
+		carrier := cmp.Or(str(d.root, "kind"), helmfile)
+		name = carrier + " with values for gpu-operator"
 		if !r.carrier(&d, isCarrier(d.root)(d.root)) {
-			name = str(d.root, "kind") + ", not judged"
+			name = carrier + ", not judged"
 		}
 	case kindUmbrella:
 		inner := d
@@ -273,6 +282,9 @@ func (r *run) document(d doc) {
 		r.report(&d, findings)
 	case kindConfigMap:
 		r.configMap(&d)
+		if r.judged == before {
+			name += ", not judged"
+		}
 	case kindPod:
 		r.pod(&d)
 	case kindNode:
@@ -385,6 +397,7 @@ func (r *run) embeddedFor(file, where string, n *yaml.Node, content string, shif
 	d := doc{file: file, data: []byte(content), line: line, where: where, route: route, reader: &fields.Reader{}}
 	d.root = d.reader.Document(d.data)
 	if d.root == nil {
+		r.judged++
 		r.report(&d, d.reader.Findings)
 		return
 	}
@@ -402,6 +415,7 @@ func (r *run) configMap(d *doc) {
 		r.name = d.file
 		r.namespace(w, "metadata.namespace "+namespace.Value)
 	}
+	r.configMaps = append(r.configMaps, str(d.root, "metadata", "name"))
 	for _, f := range plain(get(d.root, "data")) {
 		if f.Value.Kind != yaml.ScalarNode || f.Value.Tag == "!!null" {
 			continue
@@ -412,6 +426,7 @@ func (r *run) configMap(d *doc) {
 		var add []finding.Finding
 		switch {
 		case strings.Contains(content, "DCGM_FI_"):
+			r.judged++
 			if f.Name != "dcgm-metrics.csv" {
 				add = append(add, finding.Finding{ID: "config-map", Severity: finding.Error, Line: f.Key.Line, Subject: "data." + f.Name,
 					Reason: "the operator mounts the key dcgm-metrics.csv of the exporter's ConfigMap; under another name the file is not found", Fix: "write dcgm-metrics.csv", Source: sourceValues})
@@ -419,12 +434,14 @@ func (r *run) configMap(d *doc) {
 		case root != nil && detect(r.table, root) == kindMIG && f.Name != "config.yaml":
 			add = append(add, finding.Finding{ID: "config-map", Severity: finding.Error, Line: f.Key.Line, Subject: "data." + f.Name,
 				Reason: fmt.Sprintf("the MIG manager reads the key config.yaml of its ConfigMap, found %q", f.Name), Fix: "write config.yaml", Source: sourceValues})
+		case root != nil && detect(r.table, root) == kindPlugin && labelValue.MatchString(f.Name):
+			r.configs[f.Name] = true
 		case root != nil && detect(r.table, root) == kindPlugin && !labelValue.MatchString(f.Name):
 			add = append(add, finding.Finding{ID: "config-map", Severity: finding.Error, Line: f.Key.Line, Subject: "data." + f.Name,
 				Reason: "the key cannot be the value of the node label nvidia.com/device-plugin.config, so no node can ask for it", Fix: "use letters, digits, - _ and .", Source: "Kubernetes label syntax"})
 		}
 		r.report(d, add)
-		if root == nil && !strings.Contains(content, "version") && !strings.Contains(content, "sharing") {
+		if root == nil && !strings.Contains(content, "version") && !strings.Contains(content, "sharing") && !strings.Contains(content, "mig-devices") {
 			continue
 		}
 		where := "data." + f.Name

@@ -213,6 +213,9 @@ func (r *run) helm(s *script, c command) {
 func (r *run) helmRepo(words []word) {
 	const current = "https://helm.ngc.nvidia.com/nvidia"
 	for _, w := range words {
+		if strings.Contains(w.value, "nvidia") {
+			r.judged++
+		}
 		if address := strings.TrimSuffix(w.value, "/"); address == "https://nvidia.github.io/gpu-operator" {
 			r.at(w, "stale-repository", finding.Warning, w.value, "the old repository of the chart; new releases are not published there", "write "+current, sourceDocs)
 			r.replace(w, current)
@@ -279,7 +282,8 @@ func (r *run) operatorChart(s *script, h *helmCommand) {
 		r.at(h.words[0], "namespace", finding.Warning, "helm "+h.verb, "without -n the operator lands in whatever namespace the context has", "add --namespace "+operatorNamespace+" --create-namespace", sourceDocs)
 		h.flags = append([]*flagUse{{name: "--namespace", value: word{value: operatorNamespace, raw: operatorNamespace}, hasValue: true}, {name: "--create-namespace"}}, h.flags...)
 	}
-	in := &installation{table: r.table, version: r.commandVersion(h), flags: true}
+	r.reusedValues(h)
+	in := &installation{table: r.table, version: r.commandVersion(h), flags: true, opaque: len(h.opaque) > 0}
 	for _, f := range h.flags {
 		switch f.name {
 		case "--values":
@@ -293,6 +297,20 @@ func (r *run) operatorChart(s *script, h *helmCommand) {
 	r.tolerations(in)
 	r.addMistakes(in)
 	r.corrections = append(r.corrections, correction{h.start, h.end, h.render(in)})
+}
+
+// reusedValues reports an upgrade that keeps the old release's values alone, so that the new chart's defaults are missing.
+func (r *run) reusedValues(h *helmCommand) {
+	f := h.flag("--reuse-values")
+	if f == nil {
+		return
+	}
+	reason := "keeps the values of the installed release without the new chart's defaults: where the chart has new groups of keys its templates end in a nil pointer"
+	if h.flag("--version") == nil {
+		reason = "without --version the newest chart is taken, and this keeps the old values without its defaults: its templates end in a nil pointer"
+	}
+	r.at(f.value, "reuse-values", finding.Warning, "--reuse-values", reason, "write --reset-then-reuse-values, and --version", sourceHelm)
+	f.name = "--reset-then-reuse-values"
 }
 
 // commandVersion finds the release that the command installs, or that the user asks to judge it for.

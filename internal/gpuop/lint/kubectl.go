@@ -7,6 +7,7 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/finding"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/mig"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/sharing"
 )
 
 const sourceKubectl = "kubectl reference: label"
@@ -50,6 +51,8 @@ func (r *run) kubectl(s *script, c command) {
 	switch verb {
 	case "label":
 		r.label(c, rest)
+	case "patch":
+		r.patch(s, c, rest)
 	case "apply", "create", "replace", "diff":
 		if c.stdin != nil {
 			r.parse(text{name: CommandName, data: []byte(c.stdin.text), line: c.stdin.line})
@@ -115,6 +118,12 @@ func (r *run) label(c command, rest []word) {
 				r.at(w, "unknown-label", finding.Error, key, "nothing reads this label", "write "+near, sourceLabels)
 				key = near
 			}
+		}
+		if strings.HasPrefix(key, "nvidia.com/") {
+			r.judged++
+		}
+		if key == sharing.ConfigLabel && !w.dynamic {
+			r.labels = append(r.labels, labelUse{value, finding.Finding{File: r.name, Line: w.line, Column: w.col, Subject: text}})
 		}
 		if key == "nvidia.com/mig.config" {
 			touchesMIG = true

@@ -107,6 +107,10 @@ type run struct {
 	// judged counts what was judged.
 	judged  int
 	dropped []Drop
+	// configs are the device plugin configs in ConfigMaps, configMaps the names of these, and labels what asks for one.
+	configs    map[string]bool
+	configMaps []string
+	labels     []labelUse
 }
 
 // Lint judges the inputs. An error means unusable options; whatever is wrong with an input is a finding.
@@ -135,7 +139,7 @@ func Lint(o Options) (*Result, error) {
 }
 
 func lintOnce(o Options) (*Result, *run, error) {
-	r := &run{table: cmp.Or(o.Table, chart.Load()), read: o.Read, schemas: o.Schemas, sets: o.Sets}
+	r := &run{configs: map[string]bool{}, table: cmp.Or(o.Table, chart.Load()), read: o.Read, schemas: o.Schemas, sets: o.Sets}
 	if o.Version != "" {
 		v, exact, err := r.table.Resolve(o.Version)
 		if err != nil {
@@ -166,6 +170,7 @@ func lintOnce(o Options) (*Result, *run, error) {
 	for i := 0; i < len(r.documents); i++ {
 		r.document(r.documents[i])
 	}
+	r.configLabels()
 	if r.newer {
 		lenient(r.findings)
 	}

@@ -114,7 +114,7 @@ func (in *installation) dead() {
 			continue
 		}
 		for _, s := range in.below(sw.group, sw.except...) {
-			if reported[s] || s.dropped || s.unknown || !in.flags && in.repeatsDefault(s) {
+			if reported[s] || s.dropped || s.unknown || s.renamed != nil || !in.flags && in.repeatsDefault(s) {
 				continue
 			}
 			reported[s] = true

@@ -48,14 +48,6 @@ type setting struct {
 // name is the path as the user may write it after --set.
 func (s *setting) name() string { return s.path.String() + s.element }
 
-// elementPath is the element as the names of the tables have it: [0].name is [] and name.
-func (s *setting) elementPath() chart.Path {
-	if s.element == "" {
-		return nil
-	}
-	return chart.Path{listIndex.ReplaceAllString(s.element, "[]")}
-}
-
 var listIndex = regexp.MustCompile(`\[[0-9]+\]`)
 
 // edited reports whether the setting is to be written otherwise.
@@ -138,6 +130,8 @@ type installation struct {
 	mistakes []mistake
 	// flags says that the settings are flags of a command, not lines of a file.
 	flags bool
+	// opaque says that there are more flags, which are not known.
+	opaque bool
 	// resource says that the settings are fields of a custom resource, which the chart fills in whole.
 	resource bool
 	// byParent and deep find the mistake about a wrong name again.

@@ -26,7 +26,7 @@ const (
 
 // rules are the rules about values, in the order in which they run: later ones look at what earlier ones dropped.
 var rules = []func(*installation){
-	(*installation).keys, (*installation).twice, (*installation).types, (*installation).tolerationValues, (*installation).images,
+	(*installation).keys, (*installation).twice, (*installation).types, (*installation).gaps, (*installation).tolerationValues, (*installation).images,
 	(*installation).dead, (*installation).contradictions, (*installation).oldDefaults, (*installation).versions, (*installation).discovery,
 }
 
@@ -416,7 +416,7 @@ func (in *installation) content(s *setting, k *chart.Key) {
 	if k == nil || k.Use(in.version) != chart.Copied {
 		return
 	}
-	f, ok := in.table.PolicyField(in.version, append(slices.Clone(s.path), s.elementPath()...))
+	f, ok := in.table.PolicyElement(in.version, s.path, listIndex.ReplaceAllString(s.element, "[]"))
 	if !ok {
 		return
 	}
@@ -441,6 +441,36 @@ func (in *installation) content(s *setting, k *chart.Key) {
 			m.ID = "unknown-key"
 		}
 		in.mistakes = append(in.mistakes, m)
+	}
+}
+
+// gaps reports lists whose flags leave out an element: Helm fills the gap with null, which the API server refuses.
+func (in *installation) gaps() {
+	if in.opaque {
+		return
+	}
+	seen := map[string]map[int]bool{}
+	first := map[string]*setting{}
+	for _, s := range in.settings {
+		if m := elementText.FindStringSubmatch(s.element); m != nil {
+			path := s.path.String()
+			if seen[path] == nil {
+				seen[path], first[path] = map[int]bool{}, s
+			}
+			at, _ := strconv.Atoi(m[1])
+			seen[path][at] = true
+		}
+	}
+	for _, path := range names(seen) {
+		last := 0
+		for at := range seen[path] {
+			last = max(last, at)
+		}
+		if missing := last + 1 - len(seen[path]); missing > 0 {
+			in.add("list-gap", finding.Error, fmt.Sprintf("the flags give %d elements of %d: Helm fills the gaps with null, and the API server refuses the ClusterPolicy", len(seen[path]), last+1),
+				"number the elements from 0 without a gap", sourceHelm, first[path])
+			in.mistakes[len(in.mistakes)-1].Subject = path
+		}
 	}
 }
 
