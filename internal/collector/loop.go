@@ -36,6 +36,9 @@ type Options struct {
 	Registerer prometheus.Registerer
 	// Log gets a line when something begins or ceases to fail. Nil discards.
 	Log *slog.Logger
+	// Now is the clock that dates samples, which can be set at any time; nil
+	// means time.Now. No wait depends on it.
+	Now func() time.Time
 
 	// Released, if above 0, lets Run begin as after Release with this timeout:
 	// nothing is opened before it is known whether it may be.
@@ -70,6 +73,9 @@ func (o Options) withDefaults() Options {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
 	return o
 }
 
@@ -98,6 +104,8 @@ type Loop struct {
 	worker  *worker
 	reloads chan reload
 	orders  chan order
+
+	started time.Time // of the Loop
 
 	// Owned by Run.
 	session      Session
@@ -132,6 +140,7 @@ func New(opt Options) *Loop {
 		worker:  newWorker(),
 		reloads: make(chan reload),
 		orders:  make(chan order),
+		started: time.Now(),
 	}
 	l.attribute(opt.Attributors)
 	l.metrics.paused.set(l.opt.Plan, false)
@@ -346,7 +355,7 @@ func (l *Loop) serve(ctx context.Context) (served bool, cause string, err error)
 // cycle reads once and publishes what came of it. It returns an error only if
 // the session is over, or Run is.
 func (l *Loop) cycle(ctx context.Context) error {
-	begin := time.Now()
+	began, begin := time.Now(), l.opt.Now()
 	t := l.session.Topology()
 	attributeCtx, cancel := context.WithTimeout(ctx, l.opt.AttributeTimeout)
 	defer cancel()
@@ -375,19 +384,20 @@ func (l *Loop) cycle(ctx context.Context) error {
 		return nil
 	}
 
-	now := time.Now()
+	r := l.reading(snapshot.Served, &l.batch, begin)
 	l.owners = l.owners[:0]
 	for _, a := range l.attributions {
 		l.owners = append(l.owners, a.finish(attributeCtx, t, 2*l.opt.Plan.Interval, l.metrics, l.opt.Log))
 	}
-	snap := l.builder.Build(snapshot.Reading{Batch: &l.batch, Owners: l.merger.merge(l.owners), Begin: begin, Now: now})
+	r.Owners = l.merger.merge(l.owners)
+	snap := l.builder.Build(r)
 	if l.lastErr != nil {
 		l.opt.Log.Info("Collection works")
 		l.lastErr = nil
 	}
 	l.metrics.success.Set(1)
 	l.metrics.lastSuccess.Set(float64(time.Now().UnixNano()) / 1e9)
-	l.metrics.duration.Set(time.Since(begin).Seconds())
+	l.metrics.duration.Set(time.Since(began).Seconds())
 	l.metrics.dropped.WithLabelValues(snapshot.DroppedStale).Add(float64(l.builder.Stale))
 	l.metrics.dropped.WithLabelValues(snapshot.DroppedRange).Add(float64(l.builder.OutOfRange))
 	l.opt.Publish(snap)
@@ -398,7 +408,12 @@ func (l *Loop) cycle(ctx context.Context) error {
 // countEvents lets the events of the batch count while nothing else of it is
 // served.
 func (l *Loop) countEvents(begin time.Time) {
-	l.builder.Build(snapshot.Reading{Kind: snapshot.Final, Batch: &l.batch, Begin: begin, Now: time.Now()})
+	l.builder.Build(l.reading(snapshot.Final, &l.batch, begin))
+}
+
+// reading is what a Read that began at begin has found by now.
+func (l *Loop) reading(kind snapshot.Kind, b *gpu.Batch, begin time.Time) snapshot.Reading {
+	return snapshot.Reading{Kind: kind, Batch: b, Begin: begin, Now: l.opt.Now(), Uptime: time.Since(l.started)}
 }
 
 // finalRead reads the session once more before it is closed: the engine does
@@ -407,7 +422,7 @@ func (l *Loop) finalRead(ctx context.Context) error {
 	if !slices.ContainsFunc(l.opt.Plan.Derived, func(d gpu.Derived) bool { return d.Field >= 0 }) {
 		return nil // there are no events to count
 	}
-	begin := time.Now()
+	begin := l.opt.Now()
 	l.batch.Reset()
 	// The call goes on though ctx may be done; the wait for it does not.
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.opt.readTimeout())
@@ -479,7 +494,7 @@ func (l *Loop) swap(ctx context.Context, c Change) error {
 		return err
 	}
 	var b gpu.Batch
-	begin := time.Now()
+	begin := l.opt.Now()
 	if waitErr := l.drive(ctx, func(ctx context.Context) { err = next.Read(ctx, &b) }); waitErr != nil {
 		return waitErr
 	}
@@ -493,7 +508,7 @@ func (l *Loop) swap(ctx context.Context, c Change) error {
 	}
 	l.replace(c)
 	l.adopt(next, paused, causeReload)
-	l.builder.Build(snapshot.Reading{Kind: snapshot.Overlapping, Batch: &b, Begin: begin, Now: time.Now()})
+	l.builder.Build(l.reading(snapshot.Overlapping, &b, begin))
 	if l.over(ctx, closeErr) {
 		return closeErr
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -41,6 +42,7 @@ type Session struct {
 
 	texts map[cell]string
 	every newestSamples // of the fields of which every sample is asked for
+	again bool          // the next Read reports XIDs again, from the engine's oldest on
 	clock clock
 	lost  []bool  // per row, of the Read under way
 	gone  []error // per row, why the GPU is not read; made once each
@@ -139,12 +141,13 @@ func (s *Session) Read(ctx context.Context, b *gpu.Batch) error {
 	if err := s.Err(); err != nil {
 		return err
 	}
-	start := len(b.Samples)
+	start, xids := len(b.Samples), len(b.XIDs)
 	begin := time.Now()
 	if err := s.retryHeld(begin); err != nil {
 		return s.end(s.overInWords(err))
 	}
 	b.Faults = append(b.Faults, s.faults...)
+	b.XIDsRepeat, s.again = b.XIDsRepeat || s.again, false
 	s.blameHeld(b)
 	clear(s.lost)
 
@@ -169,6 +172,7 @@ func (s *Session) Read(ctx context.Context, b *gpu.Batch) error {
 			blame(b, w.group.rows, w.fields, failed)
 			continue
 		}
+		s.rewind(w, at)
 		s.follow(w, at, b.Samples[samples:], b.Faults[faults:], begin)
 		newest = max(newest, at)
 		read++
@@ -180,6 +184,9 @@ func (s *Session) Read(ctx context.Context, b *gpu.Batch) error {
 		s.log.Info("The engine's clock differs from this machine's", "offset", time.Duration(s.clock.offset))
 		for i := range b.Samples[start:] {
 			b.Samples[start+i].Time += shift
+		}
+		for i := range b.XIDs[xids:] {
+			b.XIDs[xids+i].Time += shift
 		}
 		s.every.shift(shift)
 	}
@@ -289,6 +296,24 @@ func (s *Session) readWatch(w *watch, b *gpu.Batch) (newest int64, err error) {
 	return newest, nil
 }
 
+// rewind begins anew with the samples that the engine keeps if the newest one of
+// a watch shows that the engine's clock was set back: it would give none that is
+// older than the last one that it gave.
+func (s *Session) rewind(w *watch, newest int64) {
+	if w.every() || w.profiling || newest == 0 || newest >= w.newest-tolerance.Microseconds() {
+		return
+	}
+	s.log.Info("The engine's clock was set back", "by", time.Duration(w.newest-newest)*time.Microsecond)
+	for _, other := range s.watches {
+		if other.events {
+			other.from, s.again = 0, true
+		}
+		if !other.profiling {
+			other.newest = min(other.newest, newest)
+		}
+	}
+}
+
 func (s *Session) fieldOf(id uint16) int {
 	if int(id) >= len(s.fields) {
 		return -1
@@ -316,10 +341,22 @@ func (s *Session) add(b *gpu.Batch, row, f int, x *sample, r readout) {
 		b.Fail(row, f, err)
 		return
 	}
+	if field.ID == counters.FieldXID {
+		s.addXID(b, row, v, x)
+		return
+	}
 	if unit, ok := asRead(field.ID, s.release, x.kind == kindDouble); ok {
 		v = convert(v, unit, field.Unit)
 	}
 	b.AddAt(row, f, v, s.timeOf(x))
+}
+
+// addXID appends an XID. The engine's own time of it is what it is known by in
+// every session. 0 is how an engine says that there was none yet.
+func (s *Session) addXID(b *gpu.Batch, row int, v gpu.Value, x *sample) {
+	if n, ok := v.Number(); ok && n != 0 {
+		b.XIDs = append(b.XIDs, gpu.XID{Row: row, Code: int64(n), ID: x.at, Time: s.timeOf(x)})
+	}
 }
 
 func (s *Session) timeOf(x *sample) int64 { return x.at*1000 + s.clock.offset }
