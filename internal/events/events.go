@@ -8,7 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/events/statefile"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
@@ -81,9 +81,9 @@ func (l *Log) Bind(t *gpu.Topology, plan *gpu.Plan) {
 	for i := range plan.Derived {
 		switch d := &plan.Derived[i]; {
 		case d.Field < 0:
-		case d.Name == counters.ClockEventsCount.String():
+		case d.Name == catalog.ClockEventsCount:
 			l.every[d.Field] = cmp.Or(d.Interval, plan.Interval)
-		case d.Name == counters.ClockEventsTotal.String(), d.Name == counters.ClockEventSeconds.String():
+		case d.Name == catalog.ClockEventsTotal, d.Name == catalog.ClockEventSeconds:
 			l.reasons = d.Field
 		}
 	}
@@ -171,7 +171,7 @@ func (l *Log) labelsOf(code int64) []gpu.Label {
 	if !ok {
 		labels = []gpu.Label{
 			{Name: "err_code", Value: strconv.FormatInt(code, 10)},
-			{Name: "err_msg", Value: counters.XIDMessage(code)},
+			{Name: "err_msg", Value: catalog.XIDMessage(code)},
 		}
 		l.labels[code] = labels
 	}

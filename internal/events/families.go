@@ -4,7 +4,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
 )
@@ -12,8 +12,8 @@ import (
 // made returns the names of the families that a Log makes.
 func made() []string {
 	return []string{
-		counters.XIDErrorsCount.String(), counters.XIDErrorsTotal.String(), counters.XIDLastSeen.String(),
-		counters.ClockEventsCount.String(), counters.ClockEventsTotal.String(), counters.ClockEventSeconds.String(),
+		catalog.XIDErrorsCount, catalog.XIDErrorsTotal, catalog.XIDLastSeen,
+		catalog.ClockEventsCount, catalog.ClockEventsTotal, catalog.ClockEventSeconds,
 	}
 }
 
@@ -49,15 +49,15 @@ func (l *Log) families(list []gpu.Family, c *snapshot.Cycle) []gpu.Family {
 func (l *Log) totalsOf(name string, c *snapshot.Cycle) func([]gpu.Series, int) []gpu.Series {
 	var of func([]gpu.Series, int, *account) []gpu.Series
 	switch name {
-	case counters.XIDErrorsTotal.String():
+	case catalog.XIDErrorsTotal:
 		of = func(s []gpu.Series, row int, a *account) []gpu.Series {
 			return a.owners.totals(s, row, !l.ledger.dark[row])
 		}
-	case counters.XIDLastSeen.String():
+	case catalog.XIDLastSeen:
 		of = func(s []gpu.Series, row int, a *account) []gpu.Series { return a.owners.lastSeen(s, row) }
-	case counters.ClockEventsTotal.String():
+	case catalog.ClockEventsTotal:
 		of = func(s []gpu.Series, row int, a *account) []gpu.Series { return a.reasons.totals(s, row) }
-	case counters.ClockEventSeconds.String():
+	case catalog.ClockEventSeconds:
 		of = func(s []gpu.Series, row int, a *account) []gpu.Series { return a.reasons.seconds(s, row) }
 	default:
 		return nil
@@ -77,10 +77,10 @@ func (l *Log) windowOf(d *gpu.Derived, c *snapshot.Cycle) func([]gpu.Series, int
 	var events func(*account) []event
 	var labels func(int64, func(name, value string))
 	switch d.Name {
-	case counters.XIDErrorsCount.String():
+	case catalog.XIDErrorsCount:
 		window, labels = l.ledger.window, xidLabel
 		events = func(a *account) []event { return a.xids }
-	case counters.ClockEventsCount.String():
+	case catalog.ClockEventsCount:
 		window, labels = l.reasonsWindow, clockLabels
 		events = func(a *account) []event { return a.reasons.samples }
 	default:
@@ -103,7 +103,7 @@ func xidLabel(value int64, yield func(name, value string)) {
 }
 
 func clockLabels(value int64, yield func(name, value string)) {
-	for event := range counters.ClockEvents(value) {
+	for event := range catalog.ClockEvents(value) {
 		yield("clock_event", event.Name)
 	}
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
 )
@@ -107,9 +107,9 @@ func (l *ledger) bind(t *gpu.Topology, plan *gpu.Plan) {
 	l.repeat()
 	l.owned, l.earlier, l.assigned = nil, nil, false
 	l.rows, l.dark = make([]*account, len(t.Devices)), make([]bool, len(t.Devices))
-	l.xid = slices.IndexFunc(plan.Fields, func(f gpu.Field) bool { return f.ID == counters.FieldXID })
+	l.xid = slices.IndexFunc(plan.Fields, func(f gpu.Field) bool { return f.ID == catalog.XIDErrors })
 	l.total = l.xid >= 0 && slices.ContainsFunc(plan.Derived, func(d gpu.Derived) bool {
-		return d.Field == l.xid && (d.Name == counters.XIDErrorsTotal.String() || d.Name == counters.XIDLastSeen.String())
+		return d.Field == l.xid && (d.Name == catalog.XIDErrorsTotal || d.Name == catalog.XIDLastSeen)
 	})
 }
 

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -168,7 +168,7 @@ func (o *owners) totals(series []gpu.Series, row int, reported bool) []gpu.Serie
 	for i := range o.sets {
 		s := &o.sets[i]
 		if reported && s.key == present {
-			for _, code := range counters.AlertXIDs() {
+			for _, code := range catalog.AlertXIDs() {
 				s.of(code)
 			}
 		}

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -38,7 +38,7 @@ func (r *reasons) init() {
 	if r.events != nil {
 		return
 	}
-	for e := range counters.ClockEvents(-1) {
+	for e := range catalog.ClockEvents(-1) {
 		r.events = append(r.events, clockEvent{mask: e.Mask, labels: []gpu.Label{{Name: "clock_event", Value: e.Name}}})
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -71,7 +72,7 @@ type eventQueue struct {
 func (s *Session) listen(d *device, uuid string) {
 	for i := range s.plan.Fields {
 		f := &s.plan.Fields[i]
-		if f.ID != fieldXID {
+		if f.ID != catalog.XIDErrors {
 			continue
 		}
 		q := &eventQueue{queues: s.queues, uuid: uuid, field: i}

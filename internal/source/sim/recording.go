@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -87,14 +87,14 @@ func (r *Recording) Add(at time.Time, b *gpu.Batch) {
 		return max(min(t/whole*whole-r.began, next.At), next.At-int64(maxRecordedAge))
 	}
 	for _, s := range b.Samples {
-		e, known := counters.ByID(r.Fields[s.Field].ID)
-		if n, ok := s.Value.Number(); ok && math.IsInf(n, 0) || known && s.Value.IsText() != (e.Type == counters.Text) {
+		e, known := catalog.ByID(r.Fields[s.Field].ID)
+		if n, ok := s.Value.Number(); ok && math.IsInf(n, 0) || known && s.Value.IsText() != (e.Type == catalog.Text) {
 			continue
 		}
 		s.Time = when(s.Time)
 		next.Batch.Samples = append(next.Batch.Samples, s)
 	}
-	if f := slices.IndexFunc(r.Fields, func(f RecordedField) bool { return f.ID == counters.FieldXID }); f >= 0 {
+	if f := slices.IndexFunc(r.Fields, func(f RecordedField) bool { return f.ID == catalog.XIDErrors }); f >= 0 {
 		r.addXIDs(&next, f, b, when)
 	}
 	slices.SortStableFunc(next.Batch.Samples, func(a, b gpu.Sample) int {

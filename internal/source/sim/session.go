@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -112,7 +112,7 @@ func (s *Session) newCell(row, field int) cell {
 	if d := s.plan.IntervalOf(field); d > s.plan.Interval {
 		c.interval = int64(d)
 	}
-	entry, known := counters.ByID(f.ID)
+	entry, known := catalog.ByID(f.ID)
 	id := f.ID
 	if known && entry.BaseOf != 0 {
 		id = entry.BaseOf
@@ -130,12 +130,12 @@ func (s *Session) newCell(row, field int) cell {
 		c.err = fmt.Errorf("sim: %s of %v: %w", f.Name, v.dev.Entity, gpu.ErrNotSupported)
 	}
 	c.factor = conversion(unit, f.Unit)
-	c.whole = known && entry.Type == counters.Integer && entry.Unit == f.Unit
+	c.whole = known && entry.Type == catalog.Integer && entry.Unit == f.Unit
 	if f.Events && c.gen != nil {
 		switch id {
-		case fieldXID:
+		case catalog.XIDErrors:
 			c.events = xidEvents
-		case fieldClockReasons:
+		case catalog.ClocksEventReasons:
 			c.events = reasonEvents
 		}
 	}
@@ -374,7 +374,7 @@ func garbage(f *fault, field *gpu.Field) gpu.Value {
 
 // add reports a value that a scenario gives.
 func (c *cell) add(field *gpu.Field, b *gpu.Batch, v gpu.Value, at int64) {
-	if field.ID != counters.FieldXID {
+	if field.ID != catalog.XIDErrors {
 		b.AddAt(c.row, c.field, v, at)
 		return
 	}
