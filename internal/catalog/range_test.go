@@ -13,10 +13,10 @@ import (
 func TestRanges(t *testing.T) {
 	const garbage, blank = 808334905, 140737488355328
 	for id, tt := range map[gpu.FieldID]struct{ in, out []float64 }{
-		202:  {[]float64{0, 1e7}, []float64{-1, garbage}},               // PCIe replays
-		390:  {[]float64{0, 64}, []float64{garbage}},                    // retired pages
-		391:  {[]float64{0, 64}, []float64{garbage}},                    // retired pages
-		393:  {[]float64{0, 512}, []float64{garbage}},                   // remapped rows
+		202:  {[]float64{0, 1e7}, []float64{-1, garbage}},                // PCIe replays
+		390:  {[]float64{0, 64}, []float64{garbage}},                     // retired pages
+		391:  {[]float64{0, 64}, []float64{garbage}},                     // retired pages
+		393:  {[]float64{0, 512}, []float64{garbage}},                    // remapped rows
 		1009: {[]float64{0, 2.6e11}, []float64{-1, blank, 1.8446744e19}}, // PCIe, generation 7 of 16 lanes
 		1010: {[]float64{0, 2.6e11}, []float64{-1, blank}},
 		200:  {[]float64{0, 2.6e8}, []float64{blank}},

@@ -215,7 +215,7 @@ func (s *Session) discover(index, first int) (*device, []gpu.Device, error) {
 	for _, r := range d.rows {
 		s.compile(d, r)
 	}
-	s.listen(d)
+	s.listen(d, own.UUID)
 	return d, list, nil
 }
 

@@ -1,4 +1,4 @@
-package collector_test
+package events_test
 
 import (
 	"fmt"
@@ -20,7 +20,7 @@ func TestXIDsToldAgainAfterARestart(t *testing.T) {
 		var kept *statefile.State
 		run := func(check func(*rig)) {
 			t.Helper()
-			r := start(t, &e.fake, func(o *loop.Options) {
+			r := start(t, e.Open, func(o *loop.Options) {
 				families(xidTotalFamily, xidCountFamily)(o)
 				seen.watch(o)
 				o.Kept, o.Save = kept, func(s *statefile.State) { kept = s }
@@ -37,26 +37,54 @@ func TestXIDsToldAgainAfterARestart(t *testing.T) {
 				}
 			}
 		}
-		e.again = samples(time.Now(), 62, 45)
+		e.keeps = true
+		at := time.Now()
+		e.happen(at, 62, 45)
 		run(expect(map[string]int64{"62": 1, "45": 1}))
 		run(expect(map[string]int64{"62": 1, "45": 1}))
 		time.Sleep(time.Minute) // meanwhile
-		e.do(func() { e.again = append(e.again, samples(time.Now(), 45, 45)...) })
-		run(expect(map[string]int64{"62": 1, "45": 3}))
-		run(expect(map[string]int64{"62": 1, "45": 3}))
-
-		// A clock that was ahead does not keep XIDs back.
-		kept.GPUs[0].LastXID += int64(time.Hour)
-		e.do(func() { e.again = nil })
-		run(func(*rig) {})
-		e.tell(time.Now().Add(time.Second), 79)
-		run(expect(map[string]int64{"62": 1, "45": 3, "79": 1}))
+		e.happen(time.Now(), 45, 45)
+		e.happen(at, 45) // and one of the time of another
+		run(expect(map[string]int64{"62": 1, "45": 4}))
+		run(expect(map[string]int64{"62": 1, "45": 4}))
+	})
+	// A file of an exporter that kept no reports says how far they were counted. A
+	// clock that was ahead does not keep XIDs back.
+	synctest.Test(t, func(t *testing.T) {
+		e, seen := newEngine(), &figures{}
+		e.keeps = true
+		e.happen(time.Now(), 62, 45)
+		old := &statefile.State{GPUs: []statefile.GPU{{
+			UUID: "GPU-0", LastXID: time.Now().UnixNano(),
+			Owners: []statefile.Owner{{XIDs: []statefile.XID{{Code: 62, Count: 1}, {Code: 45, Count: 1}}}},
+		}}}
+		for range 2 {
+			time.Sleep(time.Second)
+			r := start(t, e.Open, func(o *loop.Options) {
+				families(xidTotalFamily)(o)
+				seen.watch(o)
+				o.Kept = old
+			})
+			r.wait(interval)
+			if diff := cmp.Diff(map[string]int64{"62": 1, "45": 1}, seen.now()); diff != "" {
+				t.Errorf("(-want +got)\n%s", diff)
+			}
+			e.happen(time.Now().Add(time.Second), 79)
+			r.wait(interval)
+			if diff := cmp.Diff(map[string]int64{"62": 1, "45": 1, "79": 1}, seen.now()); diff != "" {
+				t.Errorf("(-want +got)\n%s", diff)
+			}
+			r.stop()
+			e.do(func() { e.xids = e.xids[:2] })
+			old.GPUs[0].LastXID += int64(time.Hour)
+		}
 	})
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine()
-		e.again = samples(time.Now(), 62, 45)
+		e.keeps = true
+		e.happen(time.Now(), 62, 45)
 		now := time.Now().UnixNano()
-		r := start(t, &e.fake, func(o *loop.Options) {
+		r := start(t, e.Open, func(o *loop.Options) {
 			families(xidCountFamily)(o)
 			o.Kept = &statefile.State{GPUs: []statefile.GPU{{UUID: "GPU-0", LastXID: now}}}
 		})
@@ -73,12 +101,12 @@ func TestClockEventsAfterARestart(t *testing.T) {
 		e := newEngine()
 		var kept *statefile.State
 		run := func(masks ...int64) {
-			r := start(t, &e.fake, func(o *loop.Options) {
+			r := start(t, e.Open, func(o *loop.Options) {
 				clockFamilies(clockTotalFamily, clockSecondsFamily)(o)
 				o.Kept, o.Save = kept, func(s *statefile.State) { kept = s }
 			})
 			for _, mask := range masks {
-				e.tell(time.Now(), mask)
+				e.sample(time.Now(), mask)
 				r.wait(interval)
 			}
 			counted := map[string]string{}
@@ -132,13 +160,14 @@ func TestGPUsThatAreAway(t *testing.T) {
 				UUID: fmt.Sprint("GPU-away-", i), Owners: []statefile.Owner{{XIDs: []statefile.XID{{Code: 79, Count: 1, Last: int64(i + 1)}}}},
 			})
 		}
-		r := start(t, &e.fake, func(o *loop.Options) {
+		r := start(t, e.Open, func(o *loop.Options) {
 			families(xidTotalFamily)(o)
 			o.Kept, o.Save = kept, func(s *statefile.State) { kept = s }
 		})
-		e.tell(time.Now(), 31)
+		e.happen(time.Now(), 31)
 		r.wait(interval)
 		r.has(xidTotalFamily + "{0}[{xid 31}] 1")
+		r.dropped("gpu", "full", 1001-256)
 		r.stop()
 		here := 0
 		for _, g := range kept.GPUs {

@@ -1,6 +1,7 @@
-package collector_test
+package events_test
 
 import (
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,6 +11,33 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 )
+
+// witness is a kernel's log that a test writes.
+type witness struct {
+	mu     sync.Mutex
+	xids   []gpu.XID
+	behind bool // it is not read
+}
+
+func (w *witness) Current() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return !w.behind
+}
+
+func (w *witness) tell(x gpu.XID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.xids = append(w.xids, x)
+}
+
+func (w *witness) Drain(into []gpu.XID) ([]gpu.XID, string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	into = append(into, w.xids...)
+	w.xids = nil
+	return into, "boot/1"
+}
 
 // Two sources tell of the same XIDs, each in its own time: two of one source
 // are two, one of each is one.
@@ -64,7 +92,7 @@ func TestXIDsOfEngineAndKernel(t *testing.T) {
 					begin := time.Now()
 					var kept *statefile.State
 					run := func() *rig {
-						return start(t, &e.fake, func(o *loop.Options) {
+						return start(t, e.Open, func(o *loop.Options) {
 							families(xidTotalFamily)(o)
 							seen.watch(o)
 							o.KernelLog, o.Kept, o.Save = log, kept, func(s *statefile.State) { kept = s }
@@ -78,10 +106,18 @@ func TestXIDsOfEngineAndKernel(t *testing.T) {
 							}
 							for _, seconds := range x.times {
 								at := begin.Add(time.Duration(seconds * float64(time.Second)))
+								if x.kernel == engine && seconds == 10 { // dated by the Read that found it
+									e.do(func() {
+										e.xids = append(e.xids, gpu.XID{
+											Witness: gpu.WitnessDriver, Code: x.xid, ID: 1, Time: at.UnixNano(), Since: begin.UnixNano(),
+										})
+									})
+									continue
+								}
 								if x.kernel == kernel {
 									log.tell(gpu.XID{PCIBusID: "00000000:1b:00.0", Code: x.xid, Time: at.UnixNano()})
 								} else {
-									e.tell(at, x.xid)
+									e.happen(at, x.xid)
 								}
 							}
 						}
@@ -112,13 +148,13 @@ func TestKernelLogThatComesLate(t *testing.T) {
 		e, log, seen := newEngine(), &witness{behind: true}, &figures{}
 		begin := time.Now()
 		kernel := func(at time.Time) { log.tell(gpu.XID{PCIBusID: "00000000:1b:00.0", Code: 48, Time: at.UnixNano()}) }
-		r := start(t, &e.fake, func(o *loop.Options) {
+		r := start(t, e.Open, func(o *loop.Options) {
 			families(xidTotalFamily)(o)
 			seen.watch(o)
 			o.KernelLog = log
 		})
 		for i := range 2 {
-			e.tell(begin.Add(time.Duration(i)*time.Minute), 48)
+			e.happen(begin.Add(time.Duration(i)*time.Minute), 48)
 			r.wait(time.Minute)
 		}
 		r.wait(time.Hour)
@@ -147,11 +183,11 @@ func TestPlaceInTheKernelLog(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var kept *statefile.State
 			e := newEngine()
-			r := start(t, &e.fake, func(o *loop.Options) {
+			r := start(t, e.Open, func(o *loop.Options) {
 				families(xidTotalFamily)(o)
 				o.KernelLog, o.Kept, o.Save = test.log, &statefile.State{KernelLog: "boot/0"}, func(s *statefile.State) { kept = s }
 			})
-			e.tell(time.Now(), 31)
+			e.happen(time.Now(), 31)
 			r.wait(interval)
 			r.stop()
 			if kept.KernelLog != test.want {

@@ -1,7 +1,6 @@
-package collector_test
+package events_test
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"sync"
@@ -115,9 +114,14 @@ func TestOwnerOfAnXID(t *testing.T) {
 				tell := func() {
 					for _, at := range test.engine {
 						if at == byTheRead {
-							at = interval
+							e.do(func() {
+								e.xids = append(e.xids, gpu.XID{
+									Witness: gpu.WitnessDriver, Code: 31, ID: 1, Time: begin.Add(interval).UnixNano(), Since: begin.UnixNano(),
+								})
+							})
+							continue
 						}
-						e.tell(begin.Add(at), 31)
+						e.happen(begin.Add(at), 31)
 					}
 					for _, x := range test.kernel {
 						x.Time += begin.UnixNano()
@@ -128,15 +132,15 @@ func TestOwnerOfAnXID(t *testing.T) {
 					tell()
 				}
 				owner := test.before
-				r := start(t, &e.fake, func(o *loop.Options) {
+				r := start(t, e.Open, func(o *loop.Options) {
 					families(xidTotalFamily)(o)
 					seen.watch(o)
 					o.KernelLog = log
-					o.Attributors = []collector.Attributor{&owners{answer: func(context.Context, *gpu.Topology) (*gpu.Owners, error) {
+					o.Attributors = []collector.Attributor{pods(func() *gpu.Owners {
 						told := owner
 						owner = test.now
-						return told, nil
-					}}}
+						return told
+					})}
 				})
 				if !test.late {
 					tell()

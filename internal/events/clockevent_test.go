@@ -1,4 +1,4 @@
-package collector_test
+package events_test
 
 import (
 	"testing"
@@ -13,8 +13,8 @@ func TestClockEventsByEdgesAndSeconds(t *testing.T) {
 		const powerCap, thermal = 0x4, 0x20 // nvmlClocksEventReason…
 		begin := time.Now()
 		e := newEngine()
-		at := func(seconds, mask int64) { e.tell(begin.Add(time.Duration(seconds)*time.Second), mask) }
-		r := start(t, &e.fake, clockFamilies(clockTotalFamily, clockSecondsFamily))
+		at := func(seconds, mask int64) { e.sample(begin.Add(time.Duration(seconds)*time.Second), mask) }
+		r := start(t, e.Open, clockFamilies(clockTotalFamily, clockSecondsFamily))
 		step := func(wanted ...string) {
 			t.Helper()
 			r.wait(interval)
@@ -38,8 +38,6 @@ func TestClockEventsByEdgesAndSeconds(t *testing.T) {
 		step(seconds+"sw_thermal}] 2", count+"sw_thermal}] 2")
 		at(14, powerCap) // told again
 		step(count+"power_cap}] 2", seconds+"power_cap}] 17")
-		if err := r.stop(); err != nil {
-			t.Fatal(err)
-		}
+		r.stop()
 	})
 }

@@ -1,7 +1,6 @@
-package collector_test
+package events_test
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -26,22 +25,14 @@ func gpusAt(uuids ...string) *gpu.Topology {
 	return gpu.NewTopology(list)
 }
 
-// become has the node look so from now on.
-func (e *engine) become(t *gpu.Topology) {
-	e.set(func() { e.topology = t })
-	e.session.end(gpu.ErrTopology)
-	time.Sleep(interval / 10) // the bubble's clock
-	synctest.Wait()
-}
-
 // The XIDs of a GPU that is away for a moment stay in the window; of one that
 // is away for longer the gauge begins anew, and the counter goes on.
 func TestGPUThatComesBack(t *testing.T) {
 	for away, want := range map[time.Duration]string{time.Minute: "79", 6 * time.Minute: "0"} {
 		synctest.Test(t, func(t *testing.T) {
 			e := newEngine()
-			r := start(t, &e.fake, families(xidCountFamily, xidTotalFamily))
-			e.tell(time.Now(), 79)
+			r := start(t, e.Open, families(xidCountFamily, xidTotalFamily))
+			e.happen(time.Now(), 79)
 			r.wait(interval)
 			e.become(gpusAt("GPU-1"))
 			r.wait(away)
@@ -52,7 +43,9 @@ func TestGPUThatComesBack(t *testing.T) {
 			} else {
 				r.has(count + " {xid 79}] 1")
 			}
-			e.tell(time.Now(), 48) // of one that stays
+			e.do(func() {
+				e.xids = append(e.xids, gpu.XID{Code: 48, ID: 1, Time: time.Now().UnixNano()}) // of one that stays
+			})
 			r.wait(6 * time.Minute)
 			e.become(gpusAt("GPU-1"))
 			r.has("XID{0} 48", xidCountFamily+"{0}[{window_size_in_ms 300000}] 0")
@@ -68,7 +61,7 @@ func TestGPUsOfTheKernelLog(t *testing.T) {
 		e, log := newEngine(), &witness{}
 		e.topology = gpusAt("GPU-0")
 		var kept *statefile.State
-		r := start(t, &e.fake, func(o *loop.Options) {
+		r := start(t, e.Open, func(o *loop.Options) {
 			families(xidTotalFamily)(o)
 			o.KernelLog, o.Save = log, func(s *statefile.State) { kept = s }
 		})
@@ -86,7 +79,7 @@ func TestGPUsOfTheKernelLog(t *testing.T) {
 		e.become(gpusAt())
 		tell("1b") // GPU-2, which was there last
 		tell("aa")
-		r.metric("dcgm_exporter_xids_unplaced_total{} 1")
+		r.unplaced("1")
 		r.stop()
 		got := map[string]int64{}
 		for _, g := range kept.GPUs {
@@ -106,14 +99,13 @@ func TestGPUsOfTheKernelLog(t *testing.T) {
 func TestNoZeroWhereNobodyTells(t *testing.T) {
 	for name, log := range map[string]events.KernelLog{"no log": nil, "a log": &witness{}} {
 		synctest.Test(t, func(t *testing.T) {
-			f := &fake{gpus: 2}
-			f.read = func(_ context.Context, b *gpu.Batch) error {
-				b.Add(0, 0, gpu.Int(1), time.Now())
-				b.Add(1, 0, gpu.Int(1), time.Now())
+			e := newEngine()
+			e.topology = gpusAt("GPU-0", "GPU-1")
+			e.read = func(b *gpu.Batch) error {
 				b.Fail(1, 1, gpu.ErrNotSupported)
 				return nil
 			}
-			r := start(t, f, func(o *loop.Options) {
+			r := start(t, e.Open, func(o *loop.Options) {
 				families(xidTotalFamily)(o)
 				o.KernelLog = log
 			})
@@ -132,12 +124,13 @@ func TestNoZeroWhereNobodyTells(t *testing.T) {
 func TestStormInTheWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine()
-		r := start(t, &e.fake, families(xidCountFamily, xidTotalFamily))
+		r := start(t, e.Open, families(xidCountFamily, xidTotalFamily))
 		for i := range 5000 {
-			e.tell(time.Now().Add(time.Duration(i)*time.Millisecond), 31)
+			e.happen(time.Now().Add(time.Duration(i)*time.Millisecond), 31)
 		}
 		r.wait(interval)
 		r.has(xidCountFamily+"{0}[{window_size_in_ms 300000} {xid 31}] 4096", xidTotalFamily+"{0}[{xid 31}] 5000")
+		r.dropped("window", "full", 5000-4096)
 		r.stop()
 	})
 }

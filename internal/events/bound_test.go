@@ -1,7 +1,7 @@
-package collector_test
+package events_test
 
 import (
-	"context"
+	"fmt"
 	"math/rand/v2"
 	"runtime"
 	"strconv"
@@ -29,13 +29,13 @@ func TestEventsAreBounded(t *testing.T) {
 		var mu sync.Mutex
 		var series, total, windowed int64
 		pod := 0
-		r := start(t, &e.fake, func(o *loop.Options) {
+		r := start(t, e.Open, func(o *loop.Options) {
 			families(xidTotalFamily, xidCountFamily)(o)
 			o.KernelLog, o.Save = log, func(s *statefile.State) { kept = s }
-			o.Attributors = []collector.Attributor{&owners{answer: func(context.Context, *gpu.Topology) (*gpu.Owners, error) {
+			o.Attributors = []collector.Attributor{pods(func() *gpu.Owners {
 				pod++
-				return &gpu.Owners{Labels: [][]gpu.Label{{{Name: "pod", Value: strconv.Itoa(pod)}}}}, nil
-			}}}
+				return &gpu.Owners{Labels: [][]gpu.Label{{{Name: "pod", Value: strconv.Itoa(pod)}}}}
+			})}
 			o.Publish = func(s *gpu.Snapshot) {
 				mu.Lock()
 				defer mu.Unlock()
@@ -71,7 +71,7 @@ func TestEventsAreBounded(t *testing.T) {
 				at = at.Add(time.Second / 5)
 				code := 1 + random.Int64N(gpu.MaxXID-1) // by its parity of one source, since one XID of both would be one
 				if code%2 == 0 {
-					e.tell(at, code)
+					e.happen(at, code)
 				} else {
 					log.tell(gpu.XID{PCIBusID: "00000000:1b:00.0", Code: code, Time: at.UnixNano()})
 				}
@@ -113,12 +113,16 @@ func TestCountingCostsNoMemory(t *testing.T) {
 	for name, log := range map[string]events.KernelLog{"by the engine": nil, "by the kernel's log too": &witness{}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f, n := &fake{gpus: 16}, int64(0)
-				f.read = func(_ context.Context, b *gpu.Batch) error {
+				e, n := newEngine(), int64(0)
+				var uuids []string
+				for i := range 16 {
+					uuids = append(uuids, fmt.Sprint("GPU-", i))
+				}
+				e.topology = gpusAt(uuids...)
+				e.happen(time.Now(), 48)
+				e.read = func(b *gpu.Batch) error {
 					n++
 					for row := range 16 {
-						b.Add(row, 0, gpu.Int(50), time.Now())
-						b.AddAt(row, 1, gpu.Int(48), 1e9) // told again and again
 						for i := range 10 {
 							b.Add(row, 2, gpu.Int(n&4+int64(i)&32), time.Now().Add(time.Duration(i-10)*time.Second))
 						}
@@ -129,14 +133,14 @@ func TestCountingCostsNoMemory(t *testing.T) {
 				for row := range held.Labels {
 					held.Labels[row] = []gpu.Label{{Name: "pod", Value: strconv.Itoa(row)}}
 				}
-				r := start(t, f, func(o *loop.Options) {
+				r := start(t, e.Open, func(o *loop.Options) {
 					families(xidTotalFamily, "DCGM_EXP_XID_LAST_SEEN_TIMESTAMP_SECONDS")(o)
-					o.Plan.Fields[2] = gpu.Field{ID: 112, Name: "REASONS", Levels: gpuOnly, Max: 1 << 32, Events: true}
+					o.Plan.Fields = append(o.Plan.Fields, gpu.Field{ID: 112, Name: "REASONS", Levels: gpuOnly, Max: 1 << 32, Events: true})
 					for _, name := range []string{clockTotalFamily, clockSecondsFamily} {
 						o.Plan.Derived = append(o.Plan.Derived, gpu.Derived{Name: name, Field: 2})
 					}
 					o.KernelLog = log
-					o.Attributors = []collector.Attributor{&owners{answer: func(context.Context, *gpu.Topology) (*gpu.Owners, error) { return held, nil }}}
+					o.Attributors = []collector.Attributor{pods(func() *gpu.Owners { return held })}
 					o.Publish = func(*gpu.Snapshot) {}
 				})
 				r.wait(interval)
