@@ -43,7 +43,7 @@ func askConfigMap(ctx context.Context, cfg *config.Config) (Asked, error) {
 	}
 	content, err := m.Await(ctx, configMapPatience)
 	if err != nil {
-		return Asked{}, err
+		return Asked{}, passing{err}
 	}
 	return AskFile(cfg, fmt.Sprintf("ConfigMap %s:%s", m.Namespace, m.Name), content)
 }
