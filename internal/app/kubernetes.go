@@ -160,7 +160,10 @@ func (k *kubernetes) ask(ctx context.Context, cfg *config.Config, opt *podmapper
 		k.uidOf = pods.UIDOf
 		opt.Pod = func(namespace, name string) (podmapper.PodInfo, bool) {
 			pod, ok := pods.Get(namespace, name)
-			return podmapper.PodInfo{UID: pod.UID, Labels: pod.Labels, Finished: pod.Finished, Created: pod.Created}, ok
+			return podmapper.PodInfo{
+				UID: pod.UID, Labels: pod.Labels, Finished: pod.Finished, Created: pod.Created,
+				Containers: pod.Containers, Allocated: pod.Allocated,
+			}, ok
 		}
 	}
 	if cfg.Kubernetes.DRA {

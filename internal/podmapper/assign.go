@@ -31,7 +31,7 @@ func (m *Mapper) assign(in *inputs) *gpu.Owners {
 	podLabels := map[[2]string][]gpu.Label{}
 	uids := map[[2]string]string{}
 
-	for _, h := range m.valid(in.holdings) {
+	for _, h := range m.allocated(m.valid(in.holdings)) {
 		match, known := m.match(&h)
 		if match == nil {
 			if known {

@@ -27,6 +27,10 @@ type PodInfo struct {
 	Labels   map[string]string
 	Finished bool // it succeeded or failed, and uses nothing any more
 	Created  time.Time
+	// Containers are the names of the pod's containers, in its order, where
+	// Allocated is what HAMi's annotation says of their devices.
+	Containers []string
+	Allocated  string
 }
 
 // A ClaimDevice is what a ResourceSlice says of a device.
@@ -263,7 +267,8 @@ func (m *Mapper) uidsOf(holdings []Holding) map[podName]string {
 // shared reports whether others may hold the device of h, or another part of it,
 // at the same time.
 func (m *Mapper) shared(h *Holding) bool {
-	return h.Claim != "" || h.ID().Replica != "" || strings.HasSuffix(h.Resource, ".shared") || m.resolver.Part(m.named(h)) > 0
+	_, hami := hamiReplica(h)
+	return hami || h.Claim != "" || h.ID().Replica != "" || strings.HasSuffix(h.Resource, ".shared") || m.resolver.Part(m.named(h)) > 0
 }
 
 // admin reports whether h is a claim's look at a device that is another's.
