@@ -52,6 +52,17 @@ func TestHAMi(t *testing.T) {
 	}
 }
 
+// Each container has the device behind its own place.
+func TestHAMiContainers(t *testing.T) {
+	a := &api{}
+	a.set(map[string]podmapper.PodInfo{"ml/a": {
+		UID: uidA, Containers: []string{"main", "beside"}, Allocated: gpu4 + ",NVIDIA,1,1:;" + gpu1 + ",NVIDIA,1,1:;",
+	}})
+	w := newWorld(t, a.options(), kubelet.Lists(kubelet.Pod("ml/a",
+		kubelet.Container("beside", "nvidia.com/gpu", gpu0+"-1"), kubelet.Container("main", "nvidia.com/gpu", gpu0+"-2"))))
+	want(t, "labels", pods(w.attribute()), map[int]string{1: "ml/a/beside", 4: "ml/a/main"})
+}
+
 // Two pods that HAMi puts on one GPU share it, whichever ids the kubelet gave.
 func TestHAMiShares(t *testing.T) {
 	a := &api{}
