@@ -275,7 +275,7 @@ func (s *Session) identify(d *device, own *gpu.Device) error {
 		if gpuGone(ret) || driverGone(ret) {
 			return &driverError{"nvmlDeviceGetMigMode", ret}
 		}
-		d.canMIG = ret == gonvml.SUCCESS
+		d.canMIG = !lasting(ret) // what it did not say now, verify finds out
 	}
 	return nil
 }

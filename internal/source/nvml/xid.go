@@ -59,13 +59,14 @@ type queued struct {
 // Before its first XID a GPU has none, and no fault: the field is read, and
 // nothing happened.
 type eventQueue struct {
-	queues  *queues
-	queue   *queue // nil if the driver refused
-	uuid    string
-	field   int    // the index of the XID field in the plan
-	refused error  // why there is no queue
-	rows    []*row // of the GPU and its instances, where the field exists
-	number  int64  // of the event that was reported last
+	queues   *queues
+	queue    *queue // nil while the driver refuses
+	uuid     string
+	field    int          // the index of the XID field in the plan
+	refused  block        // why there is no queue
+	register func(*block) // joins one
+	rows     []*row       // of the GPU and its instances, where the field exists
+	number   int64        // of the event that was reported last
 }
 
 // listen registers for the XIDs of a GPU if the plan has the field.
@@ -84,32 +85,31 @@ func (s *Session) listen(d *device, uuid string) {
 		if len(q.rows) == 0 {
 			return
 		}
-		q.refused = q.register(s, d)
+		q.register = func(refused *block) { q.join(s, d, refused) }
+		q.register(&q.refused)
 		d.events = q
 		return
 	}
 }
 
-// register joins the queue of a GPU.
-func (q *eventQueue) register(s *Session, d *device) error {
+// join joins the queue of a GPU, or notes why there is none.
+func (q *eventQueue) join(s *Session, d *device, refused *block) {
 	for _, name := range []string{"nvmlEventSetCreate", "nvmlDeviceRegisterEvents", "nvmlEventSetFree"} {
 		if !s.symbols.has(name) {
-			return fmt.Errorf("%w: this driver has no %s", gpu.ErrNotSupported, name)
+			refused.never(fmt.Errorf("%w: this driver has no %s", gpu.ErrNotSupported, name))
+			return
 		}
 	}
 	if !s.symbols.any([]string{"nvmlEventSetWait_v2", "nvmlEventSetWait"}) {
-		return fmt.Errorf("%w: this driver has no nvmlEventSetWait_v2", gpu.ErrNotSupported)
+		refused.never(fmt.Errorf("%w: this driver has no nvmlEventSetWait_v2", gpu.ErrNotSupported))
+		return
 	}
 	q.queues.mu.Lock()
 	defer q.queues.mu.Unlock()
 	if q.queue = q.queues.open[q.uuid]; q.queue == nil {
-		set, ret := s.api.EventSetCreate()
-		if ret != gonvml.SUCCESS {
-			return &driverError{"nvmlEventSetCreate", ret}
-		}
-		if ret := d.handle.RegisterEvents(gonvml.EventTypeXidCriticalError, set); ret != gonvml.SUCCESS {
-			set.Free()
-			return &driverError{"nvmlDeviceRegisterEvents", ret}
+		set, ok := subscribe(s, d, refused)
+		if !ok {
+			return
 		}
 		q.queue = &queue{
 			set: set, hasGI: s.symbols.has("nvmlEventSetWait_v2"), sessions: map[*eventQueue]bool{}, looked: time.Now().UnixNano(),
@@ -121,7 +121,22 @@ func (q *eventQueue) register(s *Session, d *device) error {
 	}
 	q.queue.sessions[q] = true
 	q.number = q.queues.taken
-	return nil
+}
+
+// subscribe has the driver keep the XIDs of a GPU, or notes why it does not.
+func subscribe(s *Session, d *device, refused *block) (gonvml.EventSet, bool) {
+	now := time.Now()
+	set, ret := s.api.EventSetCreate()
+	if ret != gonvml.SUCCESS {
+		refused.refuse("nvmlEventSetCreate", ret, now, s.reprobe)
+		return nil, false
+	}
+	if ret := d.handle.RegisterEvents(gonvml.EventTypeXidCriticalError, set); ret != gonvml.SUCCESS {
+		set.Free()
+		refused.refuse("nvmlDeviceRegisterEvents", ret, now, s.reprobe)
+		return nil, false
+	}
+	return set, true
 }
 
 // drain appends all XIDs since the previous call, oldest first.
@@ -129,8 +144,11 @@ func (q *eventQueue) drain(b *gpu.Batch) {
 	if q == nil {
 		return
 	}
+	if q.queue == nil && !q.refused.closed(time.Now()) {
+		q.register(&q.refused)
+	}
 	if q.queue == nil {
-		q.fail(b, q.refused)
+		q.fail(b, q.refused.err)
 		return
 	}
 	q.queues.mu.Lock()
