@@ -35,9 +35,9 @@ type virtualSeries struct {
 // assign takes the owners of the shared entities.
 func (v *virtualSeries) assign(s *Accountant) {
 	v.rows = nil
-	for i := range s.rows {
-		r := &s.rows[i]
-		use := s.owners.UseOf(r.row)
+	for i := range s.entities {
+		e := &s.entities[i]
+		use := s.owners.UseOf(e.row)
 		var list []ownerCopy
 		for j := range use.Owners {
 			o := &use.Owners[j]
@@ -50,10 +50,10 @@ func (v *virtualSeries) assign(s *Accountant) {
 			}
 			labels = append(labels, o.Labels...)
 			slices.SortStableFunc(labels, func(a, b gpu.Label) int { return cmp.Compare(a.Name, b.Name) })
-			list = append(list, ownerCopy{account: s.accounts[keyOf(r, o)], labels: labels})
+			list = append(list, ownerCopy{account: s.accountOf(e, o), labels: labels})
 		}
 		if len(list) > 0 {
-			v.rows = append(v.rows, copyRow{row: r.row, copies: list})
+			v.rows = append(v.rows, copyRow{row: e.row, copies: list})
 		}
 	}
 }

@@ -128,6 +128,13 @@ func table() []option {
 			bind: func(c *Config) value { return remoteValue{&c.Source.Remote} },
 		},
 		{
+			section: sectionSource, name: "fallback", env: "DCGM_EXPORTER_FALLBACK", def: "auto",
+			help: "What --source=auto reads where DCGM is not there: nvml, none, or auto, which is nvml if the host engine is on this machine or embedded. DCGM is taken back when it returns.",
+			bind: func(c *Config) value {
+				return wordValue[Fallback]{p: &c.Source.Fallback, words: []Fallback{FallbackAuto, FallbackNVML, FallbackNone}}
+			},
+		},
+		{
 			section: sectionSource, name: "devices", aliases: []string{"d"}, env: "DCGM_EXPORTER_DEVICES_STR", def: "f",
 			help: "GPUs (g) and GPU instances (i) to watch; f watches every GPU, and the instances of those that are cut by MIG. " +
 				"+c adds the compute instances of GPU instances that hold several.",
@@ -283,6 +290,24 @@ func table() []option {
 			bind: func(c *Config) value {
 				return listValue{&c.Kubernetes.PodLabelAllowed, "regular expressions separated by commas", checkRegexp}
 			},
+		},
+		{
+			section: sectionKubernetes, name: "kubernetes-pod-label-limit", env: "DCGM_EXPORTER_KUBERNETES_POD_LABEL_LIMIT", def: "16",
+			needs: "kubernetes-enable-pod-labels",
+			help:  "How many of a pod's labels are added at most, in the order of their keys; 0 means 16. dcgm_exporter_pod_labels_dropped counts the others.",
+			bind:  func(c *Config) value { return countValue{&c.Kubernetes.PodLabelLimit} },
+		},
+		{
+			section: sectionKubernetes, name: "kubernetes-pod-log-directory", env: "DCGM_EXPORTER_KUBERNETES_POD_LOG_DIRECTORY",
+			def: "/var/log/pods", needs: "kubernetes",
+			help: "Folder of the pods' logs, whose names tell the pods' UIDs where the API server is not asked; no log is read. It need not be there; empty for none.",
+			bind: func(c *Config) value { return textValue{&c.Kubernetes.PodLogs, "a path"} },
+		},
+		{
+			section: sectionKubernetes, name: "kubernetes-device-checkpoint", env: "DCGM_EXPORTER_KUBERNETES_DEVICE_CHECKPOINT",
+			def: "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint", needs: "kubernetes",
+			help: "Checkpoint of the kubelet's device manager, which tells the UIDs of the pods that hold devices where the API server is not asked. It need not be there; empty for none.",
+			bind: func(c *Config) value { return textValue{&c.Kubernetes.Checkpoint, "a path"} },
 		},
 		{
 			section: sectionKubernetes, name: "kubernetes-virtual-gpus", env: "KUBERNETES_VIRTUAL_GPUS", def: "false",

@@ -1,9 +1,11 @@
 package podmapper
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"regexp"
 	"slices"
@@ -47,11 +49,21 @@ type Options struct {
 	// all.
 	LabelsAllowed []*regexp.Regexp
 
+	// LabelLimit is how many of a pod's labels are taken at most; 0 means 16.
+	LabelLimit int
+	// Checkpoint is the path of the checkpoint of the kubelet's device manager, and
+	// LogFolder that of the folder of the pods' logs: they have the UIDs of pods that
+	// Pod does not know. "" for one that is not looked at; neither need be there.
+	Checkpoint, LogFolder string
+
 	// Pod returns what is known of a pod of this node; nil knows none.
 	Pod func(namespace, name string) (PodInfo, bool)
 	// Device returns what is known of a device that a claim holds; nil ignores
 	// claims.
 	Device func(driver, pool, name string) (ClaimDevice, bool)
+	// Ready are closed when Pod and Device begin to know things. The first Attribute
+	// waits for them, for 1.5 s at most, so that the first page has all labels.
+	Ready []<-chan struct{}
 	// Revision differs whenever Pod or Device may answer otherwise.
 	Revision func() uint64
 	// Replicated says how replicas of a device share it: time-slicing or MPS,
@@ -72,6 +84,7 @@ type Mapper struct {
 	now    func() time.Time
 	keep   time.Duration // how long an answer is good for
 	memory memory
+	files  nodeFiles
 	known  map[[2]string]string // namespace and name of a pod → UID by the API server
 
 	inputs   inputs // that owners were made of
@@ -90,10 +103,12 @@ type inputs struct {
 	holdings   []Holding
 	revision   uint64
 	replicated gpu.Sharing
+	uids       map[podName]string // of pods, by the node's files
 }
 
 func (a *inputs) equal(b *inputs) bool {
-	return a.topology == b.topology && a.revision == b.revision && a.replicated == b.replicated && slices.Equal(a.holdings, b.holdings)
+	return a.topology == b.topology && a.revision == b.revision && a.replicated == b.replicated &&
+		slices.Equal(a.holdings, b.holdings) && maps.Equal(a.uids, b.uids)
 }
 
 // New returns a Mapper. It connects when it is first asked.
@@ -111,8 +126,9 @@ func New(opt Options) *Mapper {
 		opt:     opt,
 		now:     time.Now,
 		keep:    minKeep,
-		policy:  labelPolicy{on: opt.PodLabels, allowed: opt.LabelsAllowed},
+		policy:  labelPolicy{on: opt.PodLabels, allowed: opt.LabelsAllowed, most: cmp.Or(opt.LabelLimit, defaultPodLabels)},
 		kubelet: kubelet{socket: opt.Socket, metrics: opt.Metrics, now: time.Now},
+		files:   nodeFiles{checkpoint: opt.Checkpoint, logs: opt.LogFolder},
 		seen:    map[tenancy]uint64{},
 	}
 }
@@ -157,6 +173,7 @@ func (m *Mapper) attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 	if err != nil {
 		return nil, err
 	}
+	m.await(ctx)
 	now := m.now()
 	if l.pods == 0 && m.pods > 0 && l.fresh {
 		m.kubelet.start.seen(now)
@@ -171,11 +188,14 @@ func (m *Mapper) attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 	m.opt.Metrics.kept.Set(float64(len(m.memory.kept)))
 	// The revision is read first: what changes meanwhile shows next time.
 	in := inputs{topology: t, holdings: all, revision: m.opt.Revision(), replicated: m.opt.Replicated()}
-	if m.owners != nil && in.equal(&m.inputs) {
+	m.files.refresh(now)
+	in.uids = m.uidsOf(all)
+	divided := m.kubelet.learnReplicas(ctx, all)
+	if m.owners != nil && !divided && in.equal(&m.inputs) {
 		return m.owners, nil
 	}
 	m.inputs = in
-	next := m.assign(ctx, &in)
+	next := m.assign(&in)
 	if m.owners != nil {
 		next.Generation = m.owners.Generation
 		if reflect.DeepEqual(next, m.owners) {
@@ -185,6 +205,53 @@ func (m *Mapper) attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 	}
 	m.owners = next
 	return next, nil
+}
+
+// maxReady bounds the wait for what the API server knows: a loop gives the first
+// answer 2 s.
+const maxReady = 1500 * time.Millisecond
+
+// await waits once until what the API server knows is there.
+func (m *Mapper) await(ctx context.Context) {
+	ready := m.opt.Ready
+	m.opt.Ready = nil
+	if len(ready) == 0 {
+		return
+	}
+	limit := time.NewTimer(maxReady)
+	defer limit.Stop()
+	for _, c := range ready {
+		select {
+		case <-c:
+		case <-limit.C:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// uidsOf returns the UIDs of the pods that the API server does not know, by the
+// files of the node.
+func (m *Mapper) uidsOf(holdings []Holding) map[podName]string {
+	if m.files.devices == nil && m.files.folders == nil {
+		return nil
+	}
+	uids := map[podName]string{}
+	for i := range holdings {
+		h := &holdings[i]
+		key := podName{h.Namespace, h.Pod}
+		if uids[key] != "" {
+			continue
+		}
+		if _, ok := m.opt.Pod(h.Namespace, h.Pod); ok {
+			continue
+		}
+		if uid := m.files.uid(h); uid != "" {
+			uids[key] = uid
+		}
+	}
+	return uids
 }
 
 // shared reports whether others may hold the device of h, or another part of it,

@@ -149,7 +149,7 @@ func (s *Session) readDevice(d *device, b *gpu.Batch) error {
 		return d.dead
 	}
 	d.events.drain(b)
-	samples, faults, processes := len(b.Samples), len(b.Faults), len(b.Processes)
+	samples, faults, processes, utilizations := len(b.Samples), len(b.Faults), len(b.Processes), len(b.Utilizations)
 	for _, r := range d.rows {
 		err := s.readRow(r, b)
 		if err == nil && r.index < len(b.WantProcesses) && b.WantProcesses[r.index] {
@@ -160,6 +160,7 @@ func (s *Session) readDevice(d *device, b *gpu.Batch) error {
 			clear(b.Faults[faults:])
 			clear(b.Processes[processes:])
 			b.Samples, b.Faults, b.Processes = b.Samples[:samples], b.Faults[:faults], b.Processes[:processes]
+			b.Utilizations = b.Utilizations[:utilizations]
 			return err
 		}
 	}

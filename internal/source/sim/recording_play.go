@@ -498,6 +498,11 @@ func (s *ReplaySession) others(r *RecordedRead, b *gpu.Batch, now int64) {
 			b.Processes = append(b.Processes, p)
 		}
 	}
+	for _, u := range r.Batch.Utilizations {
+		if u.Row = s.rows[u.Row]; u.Row >= 0 && u.Row < len(b.WantProcesses) && b.WantProcesses[u.Row] {
+			b.Utilizations = append(b.Utilizations, u)
+		}
+	}
 	if s.plan.Health {
 		for _, h := range r.Batch.Health {
 			if h.Row = s.rows[h.Row]; h.Row >= 0 {

@@ -27,7 +27,8 @@ type Session struct {
 	cells  []cell
 	bursts []int // cells whose every sample is asked for
 	lost   []outage
-	down   []bool // by row: lost in the current Read
+	down   []bool     // by row: lost in the current Read
+	active []activity // by row, of whole GPUs: up to the latest Read
 	closed atomic.Bool
 	done   chan struct{}
 	err    error
@@ -98,8 +99,12 @@ func newSession(src *Source, plan *gpu.Plan, at int64) *Session {
 // observe looks at the world with the eyes of every row.
 func (s *Session) observe(w *world) {
 	s.resets = w.resets
+	s.active = make([]activity, len(s.views))
 	for row := range s.views {
 		s.views[row] = w.view(&s.topology.Devices[row])
+		if v := &s.views[row]; v.dev.Entity.Kind == gpu.KindGPU && !v.gpu.cut {
+			s.active[row].advance(w, &v.gpu.slots[0])
+		}
 	}
 }
 

@@ -1,11 +1,10 @@
-package collector_test
+package accounting_test
 
 import (
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -17,51 +16,49 @@ import (
 func virtualPage(t *testing.T, virtual bool, uses []gpu.Use, procs ...gpu.Process) []string {
 	t.Helper()
 	var lines []string
-	synctest.Test(t, func(t *testing.T) {
-		p := &play{
-			moments: []moment{at(0, uses, nil), at(1, uses, runs(procs...))},
-			virtual: virtual,
-			plan: &gpu.Plan{
-				Interval: interval, Devices: gpu.Selector{Flex: true},
-				Fields: []gpu.Field{
-					{ID: 203, Name: "UTIL", Levels: gpuOnly, Min: 1},
-					{ID: 252, Name: "FB", Levels: gpuOnly, Min: 1},
-					{ID: 156, Name: "ENERGY", Levels: gpuOnly, Min: 1},
-				},
-				Counters: []gpu.Counter{
-					{Name: "UTIL", Type: gpu.MetricGauge, Field: 0, Scale: 1},
-					{Name: "UTIL_RATIO", Type: gpu.MetricGauge, Field: 0, Scale: 0.01},
-					{Name: "FB", Type: gpu.MetricGauge, Field: 1, Scale: 1},
-					{Name: "ENERGY", Type: gpu.MetricCounter, Field: 2, Scale: 1},
-				},
+	p := &play{
+		moments: []moment{at(0, uses, nil), at(1, uses, runs(procs...))},
+		virtual: virtual,
+		plan: &gpu.Plan{
+			Interval: interval, Devices: gpu.Selector{Flex: true},
+			Fields: []gpu.Field{
+				{ID: 203, Name: "UTIL", Levels: gpuOnly, Min: 1},
+				{ID: 252, Name: "FB", Levels: gpuOnly, Min: 1},
+				{ID: 156, Name: "ENERGY", Levels: gpuOnly, Min: 1},
 			},
+			Counters: []gpu.Counter{
+				{Name: "UTIL", Type: gpu.MetricGauge, Field: 0, Scale: 1},
+				{Name: "UTIL_RATIO", Type: gpu.MetricGauge, Field: 0, Scale: 0.01},
+				{Name: "FB", Type: gpu.MetricGauge, Field: 1, Scale: 1},
+				{Name: "ENERGY", Type: gpu.MetricCounter, Field: 2, Scale: 1},
+			},
+		},
+	}
+	p.run(t, func(i int, s *gpu.Snapshot) {
+		if i == 0 {
+			return
 		}
-		p.run(t, func(i int, s *gpu.Snapshot) {
-			if i == 0 {
-				return
+		add := func(name string, row int, labels []gpu.Label, v gpu.Value) {
+			var text strings.Builder
+			for _, l := range labels {
+				fmt.Fprintf(&text, " %s=%s", l.Name, l.Value)
 			}
-			add := func(name string, row int, labels []gpu.Label, v gpu.Value) {
-				var text strings.Builder
-				for _, l := range labels {
-					fmt.Fprintf(&text, " %s=%s", l.Name, l.Value)
-				}
-				lines = append(lines, fmt.Sprintf("%s{%d%s} %s", name, row, &text, v))
-			}
-			for _, c := range s.Columns {
-				for row, v := range c.Values {
-					if !v.IsAbsent() {
-						add(c.Counter.Name, row, nil, v)
-					}
+			lines = append(lines, fmt.Sprintf("%s{%d%s} %s", name, row, &text, v))
+		}
+		for _, c := range s.Columns {
+			for row, v := range c.Values {
+				if !v.IsAbsent() {
+					add(c.Counter.Name, row, nil, v)
 				}
 			}
-			for _, f := range s.Families {
-				if f.Type != gpu.MetricLabel && !strings.HasPrefix(f.Name, "dcgm_") {
-					for _, x := range f.Series {
-						add(f.Name, x.Row, x.Labels, x.Value)
-					}
+		}
+		for _, f := range s.Families {
+			if f.Type != gpu.MetricLabel && !strings.HasPrefix(f.Name, "dcgm_") {
+				for _, x := range f.Series {
+					add(f.Name, x.Row, x.Labels, x.Value)
 				}
 			}
-		})
+		}
 	})
 	slices.Sort(lines)
 	return lines
