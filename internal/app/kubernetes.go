@@ -221,7 +221,7 @@ func newAPIWatches(reg prometheus.Registerer, log *slog.Logger) *apiWatches {
 
 func (w *apiWatches) report(resource string, err error) {
 	if resource == "nodes" || resource == "resourceclaims" { // a finer word for sharing; it need not be granted
-		w.log.Debug("Asked for what tells ways of sharing apart", "resource", resource, "error", err)
+		w.log.Debug("Asked for the way of sharing", "resource", resource, "error", err)
 		return
 	}
 	w.tell(resource, err)

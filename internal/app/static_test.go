@@ -16,7 +16,7 @@ func TestPodOfProcessesOfStaticPods(t *testing.T) {
 	}
 	k := kubernetes{}
 	if k.podOf(nil) != nil {
-		t.Error("a source that tells nothing of processes does now")
+		t.Error("a source without processes has some now")
 	}
 	if uid, err := k.podOf(podOf)(1); uid != "hash" || err != nil {
 		t.Errorf("without an API server: %q, %v", uid, err)
@@ -29,6 +29,6 @@ func TestPodOfProcessesOfStaticPods(t *testing.T) {
 		t.Errorf("a process that cannot be looked at: %q, %v", uid, err)
 	}
 	if k.podOf(nil) != nil {
-		t.Error("a source that tells nothing of processes does now")
+		t.Error("a source without processes has some now")
 	}
 }

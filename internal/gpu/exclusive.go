@@ -2,17 +2,17 @@ package gpu
 
 import "slices"
 
-// MaxOwners bounds the owners of an entity that are told. A device plugin makes
+// MaxOwners bounds the owners of an entity that are reported. A device plugin makes
 // a handful of replicas, NVIDIA's documentation shows ten.
 const MaxOwners = 256
 
 // ExclusiveLabels applies the first rule of attribution to uses, which has an
 // element per row of t: an entity that one pod alone holds, or one job or one
 // container outside Kubernetes, has the labels that labels returns for it, one
-// that several hold has none, so that a device series is never told of the wrong
+// that several hold has none, so that a device series never carries the wrong
 // one. A pod of which several containers hold the entity is one owner: it is
 // passed without Container, and with those Labels that its containers share. A
-// GPU that is cut by MIG has its owner's labels only if nobody else holds one of
+// GPU that is cut by MIG has its owner's labels only if no other owner holds one of
 // its instances.
 func ExclusiveLabels(t *Topology, uses []Use, labels func(*Owner) []Label) [][]Label {
 	sole := make([]*Owner, len(uses))

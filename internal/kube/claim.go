@@ -23,7 +23,7 @@ const (
 	unasked = 10 * time.Minute
 )
 
-// Claims are the ResourceClaims that somebody asks for. What is not known is read
+// Claims are the ResourceClaims that were asked for. What is not known is read
 // behind the question.
 type Claims struct {
 	client *Client
@@ -52,7 +52,7 @@ func (c *Client) Claims(ctx context.Context) *Claims {
 }
 
 // Admin reports whether a claim holds a device with admin access, as monitors do:
-// beside whoever the device is allocated to (KEP-5018). It is false while nothing
+// beside the pod that the device is allocated to (KEP-5018). It is false while nothing
 // is known. It never waits.
 func (s *Claims) Admin(namespace, name, driver, pool, device string) bool {
 	s.mu.Lock()

@@ -107,7 +107,7 @@ func (s *start) at(now time.Time) bool { return now.Before(s.until) }
 
 const (
 	// relearn is how long the number of replicas is believed: a device plugin can
-	// be configured anew without the kubelet's doing.
+	// be reconfigured without the kubelet's doing.
 	relearn = time.Minute
 	// learnTimeout bounds the question, so that who holds what is known also where
 	// that is not answered.

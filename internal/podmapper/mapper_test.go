@@ -558,7 +558,7 @@ func TestExplainPart(t *testing.T) {
 	})
 }
 
-// A device in more replicas than owners are told of: who has the last one is an
+// A device in more replicas than owners are reported: who has the last one is an
 // owner all the same.
 func TestMoreReplicasThanOwnersAreToldOf(t *testing.T) {
 	var replicas []string
@@ -590,7 +590,7 @@ func TestContainersOfOnePod(t *testing.T) {
 	want(t, "owners, by container", len(o.UseOf(4).Owners), 2)
 }
 
-// The number of replicas is what the plugin offers, now, whoever holds them.
+// The number of replicas is what the plugin offers now, whichever pods hold them.
 func TestReplicasFollowThePlugin(t *testing.T) {
 	offer := func(n int) (all []*v1.ContainerDevices) {
 		for i := range n {
@@ -608,7 +608,7 @@ func TestReplicasFollowThePlugin(t *testing.T) {
 		replicas int
 	}{
 		{"at first", 4, 0, 4},
-		{"just after the plugin was configured anew", 8, 10 * time.Second, 4},
+		{"just after the plugin was reconfigured", 8, 10 * time.Second, 4},
 		{"a minute later", 8, time.Minute, 8},
 		{"with fewer", 2, time.Minute, 2},
 		{"while the plugin is away", 0, time.Minute, 2},

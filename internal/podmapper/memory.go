@@ -11,7 +11,7 @@ const maxKept = 4096
 // minKeep is how long who held what is remembered at least.
 const minKeep = 30 * time.Second
 
-// A memory keeps who held what over the time in which a kubelet cannot tell: one
+// A memory keeps who held what over the time in which a kubelet does not know: one
 // that has just started lists its pods one by one, for a second on v1.36.3, and
 // a list that is short does not mean that the others have ended. The zero value
 // remembers nothing.
@@ -140,7 +140,7 @@ func givenBy(listed []Holding) *given {
 	return g
 }
 
-// to reports whether somebody has the device of h now, or the plugin offers it as
+// to reports whether a pod has the device of h now, or the plugin offers it as
 // a whole now and as replicas when h was listed, or the other way round.
 func (g *given) to(h *Holding) bool {
 	id := h.ID()

@@ -46,7 +46,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		}),
 		kept: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "dcgm_exporter_attribution_holdings_kept",
-			Help: "Devices that the kubelet's latest list gives to no container and that are told as before, since it has just started or the list has just become shorter.",
+			Help: "Devices that the kubelet's latest list gives to no container and that are reported as before, since it has just started or the list has just become shorter.",
 		}),
 		age: &ageCollector{desc: prometheus.NewDesc("dcgm_exporter_attribution_map_age_seconds",
 			"Time since the kubelet last told which pod holds which device.", nil, nil)},

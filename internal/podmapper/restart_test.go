@@ -33,7 +33,7 @@ type resident struct {
 type podID = string
 
 // A drama is a node on which pods come and go while its kubelet restarts, by a
-// seed: what is so, beside what the kubelet tells of it.
+// seed: what is so, beside what the kubelet lists of it.
 type drama struct {
 	*testing.T
 	random   *rand.Rand
@@ -210,21 +210,21 @@ func (d *drama) look() {
 	for _, r := range d.alive() {
 		holders[r.row] = append(holders[r.row], r.id)
 	}
-	// A pod is told for no longer than this after its end.
+	// A pod is shown for no longer than this after its end.
 	bound := max(2*d.interval, 30*time.Second)
 	for row := range o.Uses {
-		told := map[podID]bool{}
+		shown := map[podID]bool{}
 		for _, owner := range o.UseOf(row).Owners {
-			told[owner.Namespace+"/"+owner.Pod] = true
+			shown[owner.Namespace+"/"+owner.Pod] = true
 		}
-		if len(holders[row]) > 1 && len(told) == 1 {
-			d.Errorf("%v: row %d is told as %v's alone; %v share it", d.now, row, slices.Collect(maps.Keys(told)), holders[row])
+		if len(holders[row]) > 1 && len(shown) == 1 {
+			d.Errorf("%v: row %d is shown as %v's alone; %v share it", d.now, row, slices.Collect(maps.Keys(shown)), holders[row])
 		}
-		for name := range told {
-			d.mayBeTold(row, name, bound)
+		for name := range shown {
+			d.mayBeShown(row, name, bound)
 		}
-		if labeled := pods(o)[row]; labeled != "" && len(told) != 1 {
-			d.Errorf("row %d carries the labels of %s, and has the owners %v", row, labeled, told)
+		if labeled := pods(o)[row]; labeled != "" && len(shown) != 1 {
+			d.Errorf("row %d carries the labels of %s, and has the owners %v", row, labeled, shown)
 		}
 	}
 	if d.now.Sub(d.stirred) > podmapper.Settled+d.interval {
@@ -232,31 +232,31 @@ func (d *drama) look() {
 	}
 }
 
-// mayBeTold holds that a pod of an answer has the device, or had it just now.
-func (d *drama) mayBeTold(row int, name podID, bound time.Duration) {
+// mayBeShown holds that a pod of an answer has the device, or had it just now.
+func (d *drama) mayBeShown(row int, name podID, bound time.Duration) {
 	at := slices.IndexFunc(d.pods, func(r *resident) bool { return r.id == name })
 	switch r := d.pods[at]; {
 	case r.row != row:
-		d.Errorf("row %d is told as %s's, which has row %d", row, name, r.row)
+		d.Errorf("row %d is shown as %s's, which has row %d", row, name, r.row)
 	case r.ended.IsZero():
 	case d.withAPI:
-		d.Errorf("%s is told %v after its end, of which the API server knows", name, d.now.Sub(r.ended))
+		d.Errorf("%s is shown %v after its end, of which the API server knows", name, d.now.Sub(r.ended))
 	case d.now.Sub(r.ended) > bound:
-		d.Errorf("%s is told %v after its end", name, d.now.Sub(r.ended))
+		d.Errorf("%s is shown %v after its end", name, d.now.Sub(r.ended))
 	}
 }
 
 // same holds that nothing is missing once all is quiet.
 func (d *drama) same(o *gpu.Owners, holders map[int][]podID) {
 	for row := range o.Uses {
-		var told []podID
+		var shown []podID
 		for _, owner := range o.UseOf(row).Owners {
-			told = append(told, owner.Namespace+"/"+owner.Pod)
+			shown = append(shown, owner.Namespace+"/"+owner.Pod)
 		}
-		slices.Sort(told)
+		slices.Sort(shown)
 		slices.Sort(holders[row])
-		if !slices.Equal(told, holders[row]) {
-			d.Errorf("%v: row %d is told as %v's, and %v have it; nothing has happened since %v", d.now, row, told, holders[row], d.stirred)
+		if !slices.Equal(shown, holders[row]) {
+			d.Errorf("%v: row %d is shown as %v's, and %v have it; nothing has happened since %v", d.now, row, shown, holders[row], d.stirred)
 		}
 		labeled, is := pods(o)[row], len(holders[row]) == 1
 		if is != (labeled != "") || is && !strings.HasPrefix(labeled, holders[row][0]+"/") {
@@ -266,9 +266,9 @@ func (d *drama) same(o *gpu.Owners, holders map[int][]podID) {
 }
 
 // Whatever a kubelet that restarts leaves out, and whenever: every answer is
-// right or says nothing, a device that several share is never told as one's
+// right or says nothing, a device that several share is never shown as one's
 // alone, who has ended goes within a bounded time, and once the kubelet knows its
-// pods all of them are told.
+// pods all of them are shown.
 func TestOwnersWhileAKubeletRestarts(t *testing.T) {
 	seeds := uint64(500)
 	if testing.Short() {
@@ -315,7 +315,7 @@ func play(t *testing.T, s *kubelet.Server, seed uint64) {
 }
 
 // A restart as it was recorded on a real node: refusals, an answer without pods,
-// all pods. Nothing else is ever told than what is so, and nothing is forgotten.
+// all pods. Nothing else is ever shown than what is so, and nothing is forgotten.
 func TestRecordedRestart(t *testing.T) {
 	moments := kubelet.Timeline(t, "nvidia.com/gpu")
 	last := moments[len(moments)-1]
@@ -464,7 +464,7 @@ func TestMemoryIsNoOlderThanItsLimit(t *testing.T) {
 	want(t, "owners by the list", len(w.attribute().UseOf(4).Owners), 2)
 }
 
-// A plugin that divides devices no longer, or anew, has its word at once.
+// A plugin that no longer divides devices, or begins to, has its word at once.
 func TestDeviceThatIsDividedAnew(t *testing.T) {
 	replica := kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::0"))
 	whole := kubelet.Pod("ml/b", kubelet.Container("c", "nvidia.com/gpu", gpu4))

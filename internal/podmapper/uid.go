@@ -20,7 +20,7 @@ const (
 type podName struct{ namespace, pod string }
 
 // A nodeFiles knows the UIDs of pods from what the kubelet keeps on its node, for
-// where the API server is not asked. A List of PodResources tells none.
+// where the API server is not asked. A List of PodResources has none.
 //
 // The checkpoint of the kubelet's device manager has the UID of the pod that each
 // device is allocated to (k8s.io/kubernetes, pkg/kubelet/cm/devicemanager/checkpoint).

@@ -14,7 +14,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// A Resolver tells the pod of processes by their ids in the host's namespace. Its
+// A Resolver finds the pod of processes by their ids in the host's namespace. Its
 // methods may be called from any goroutine.
 type Resolver struct {
 	proc fs.FS
@@ -38,7 +38,7 @@ const (
 	// maxProcesses is how many processes a Resolver remembers: more than run on
 	// the GPUs of any node.
 	maxProcesses = 4096
-	// lastRead is how long the pod of a process that has ended is told, from the
+	// lastRead is how long the pod of a process that has ended is known, from the
 	// first question that misses it on: a driver reports what a process did since
 	// the last read, and asks for it on every GPU that it was on. It is not longer,
 	// since ids come again.
@@ -53,7 +53,7 @@ func NewResolver(proc fs.FS) *Resolver {
 }
 
 // PodOf returns the UID of the process's pod, "" for a process that is in no
-// pod. One that has ended and whose pod was told before keeps it for one more
+// pod. One that has ended and whose pod was known before keeps it for one more
 // read. The error wraps gpu.ErrPIDNamespace if the ids here are not the host's:
 // then the id is that of another process, or of none; and gpu.ErrPermission if
 // /proc may not be read.

@@ -22,7 +22,7 @@ type proc struct {
 	fstest.MapFS
 	reads  map[string]int
 	fail   map[string]error
-	inodes map[string]uint64 // of folders, where told
+	inodes map[string]uint64 // of folders, where set
 }
 
 // folder is a process's folder with a number, as the kernel shows it.
@@ -132,7 +132,7 @@ func TestProcessThatEnded(t *testing.T) {
 				time.Sleep(30 * time.Second)
 				want(70, "")
 				want(70, "")
-				want(71, "") // nobody has ever seen it
+				want(71, "") // it was never seen
 
 				// The id comes again: it is another process's, from the first look on.
 				clear(p.fail)

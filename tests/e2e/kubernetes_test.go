@@ -323,7 +323,7 @@ spec:
 `, namespace, name)
 }
 
-// Each of the node's own files tells the UIDs that the API server would.
+// Each of the node's own files has the UIDs that the API server has.
 func TestUIDsComeFromTheNode(t *testing.T) {
 	n := theNode(t)
 	offer(t, n)
@@ -341,15 +341,15 @@ func TestUIDsComeFromTheNode(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			e := n.export(t, "", args...)
-			told := func(p page) map[string]string {
+			shown := func(p page) map[string]string {
 				uids := map[string]string{}
 				for _, l := range p.series("dcgm_pod_gpu_info") {
 					uids[l["namespace"]+"/"+l["pod"]] = l["pod_uid"]
 				}
 				return uids
 			}
-			p := e.until("all pods", func(p page) bool { return len(told(p)) == len(want) })
-			if d := cmp.Diff(want, told(p)); d != "" {
+			p := e.until("all pods", func(p page) bool { return len(shown(p)) == len(want) })
+			if d := cmp.Diff(want, shown(p)); d != "" {
 				t.Errorf("UIDs (-want +got):\n%s", d)
 			}
 		})
