@@ -43,6 +43,8 @@ type setting struct {
 	dropped bool
 	renamed chart.Path
 	changed *string
+	// tree is the group of keys that a text holds.
+	tree *yaml.Node
 	// added are settings that take the place of this one.
 	added []string
 }

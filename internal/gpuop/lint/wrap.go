@@ -34,7 +34,9 @@ var carriers = []struct {
 }{
 	{"HelmRelease", "helm.toolkit.fluxcd.io", fluxUses},
 	{"Application", "argoproj.io", func(root *yaml.Node) []chartUse { return argoUses(get(root, "spec"), "spec") }},
-	{"ApplicationSet", "argoproj.io", func(root *yaml.Node) []chartUse { return argoUses(get(root, "spec", "template", "spec"), "spec.template.spec") }},
+	{"ApplicationSet", "argoproj.io", func(root *yaml.Node) []chartUse {
+		return argoUses(get(root, "spec", "template", "spec"), "spec.template.spec")
+	}},
 	{"HelmChart", "helm.cattle.io", rancherUses},
 	{"HelmChartConfig", "helm.cattle.io", rancherUses},
 }
