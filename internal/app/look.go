@@ -12,6 +12,7 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/events"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
@@ -31,19 +32,21 @@ func Look(ctx context.Context, source Chosen, plan *gpu.Plan, cycles int, see fu
 	defer cancel()
 	seen := 0
 	var failed error
+	registry := prometheus.NewRegistry()
+	change := newDerivers(events.Options{}, false, registry).change(plan, source)
 	loop := collector.New(collector.Options{
-		Source:      source.Source,
-		Attributors: source.Attributors,
-		PodOf:       source.PodOf,
-		Plan:        plan,
-		Registerer:  prometheus.NewRegistry(),
+		Source:      change.Source,
+		Attributors: change.Attributors,
+		Derivers:    change.Derivers,
+		Plan:        change.Plan,
+		Registerer:  registry,
 		ReadTimeout: callLimit,
 		HangLimit:   lookLimit,
 		Publish: func(s *gpu.Snapshot) {
 			switch {
 			case seen == cycles || failed != nil:
 				return // the loop is about to end
-			case errors.Is(s.Health.Err, collector.ErrStarting):
+			case errors.Is(s.Health.Err, gpu.ErrOpening):
 				return
 			case s.Topology == nil:
 				failed = s.Health.Err
@@ -56,7 +59,11 @@ func Look(ctx context.Context, source Chosen, plan *gpu.Plan, cycles int, see fu
 			}
 		},
 	})
-	if err := loop.Run(ctx); err != nil {
+	err := loop.Run(ctx)
+	if timeout := context.Cause(ctx); failed == nil && seen < cycles && errors.Is(timeout, gpu.ErrTimeout) {
+		return timeout
+	}
+	if err != nil {
 		return err
 	}
 	if failed == nil && seen < cycles {
@@ -67,7 +74,7 @@ func Look(ctx context.Context, source Chosen, plan *gpu.Plan, cycles int, see fu
 
 // Choose makes the source that the configuration names, as Run does.
 func Choose(ctx context.Context, cfg *config.Config, plan *gpu.Plan) (Chosen, error) {
-	return newSources(time.Now(), prometheus.NewRegistry(), slog.New(slog.DiscardHandler)).choose(ctx, cfg, plan)
+	return newSources(time.Now(), prometheus.NewRegistry(), NewFiles(ctx), slog.New(slog.DiscardHandler)).choose(ctx, cfg, plan)
 }
 
 // Page runs one real cycle with the configuration and returns its page,
@@ -75,7 +82,7 @@ func Choose(ctx context.Context, cfg *config.Config, plan *gpu.Plan) (Chosen, er
 // the page is there all the same.
 func Page(ctx context.Context, cfg *config.Config) ([]byte, error) {
 	log := slog.New(slog.DiscardHandler)
-	plan, _, err := loadPlan(ctx, cfg, log)
+	plan, _, err := loadPlan(ctx, cfg, NewFiles(ctx), log)
 	if err != nil {
 		return nil, err
 	}

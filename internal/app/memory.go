@@ -10,8 +10,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/events"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/events/kernellog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/events/statefile"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
@@ -65,7 +65,7 @@ func (s *sources) kernelOf(o *kernellog.Options) {
 var errNoKernelLog = fmt.Errorf("%w: a recording has no log of the kernel", gpu.ErrUnavailable)
 
 // xids returns the second witness of XIDs, nil where there is none.
-func (m *eventMemory) xids() collector.XIDLog {
+func (m *eventMemory) xids() events.KernelLog {
 	if m.reader == nil {
 		return nil // not a nil pointer in an interface
 	}

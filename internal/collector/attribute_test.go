@@ -2,12 +2,12 @@ package collector_test
 
 import (
 	"context"
-	"fmt"
 	"testing"
 	"testing/synctest"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 )
 
 // Rows are a topology's own: what was said of one says nothing of the next, be
@@ -17,7 +17,7 @@ func TestOwnersAreOfTheirTopology(t *testing.T) {
 	says := func(context.Context, *gpu.Topology) (*gpu.Owners, error) { return good, nil }
 	setUp := func(t *testing.T) (*rig, *owners, func(answer func(context.Context, *gpu.Topology) (*gpu.Owners, error))) {
 		o := &owners{answer: says}
-		r := start(t, &fake{gpus: 1}, func(opt *collector.Options) { opt.Attributors = []collector.Attributor{o} })
+		r := start(t, &fake{gpus: 1}, func(opt *loop.Options) { opt.Attributors = []collector.Attributor{o} })
 		r.has("UTIL{0} 50 pod=a")
 		return r, o, func(answer func(context.Context, *gpu.Topology) (*gpu.Owners, error)) {
 			o.mu.Lock()
@@ -63,10 +63,10 @@ func TestOwnersAreOfTheirTopology(t *testing.T) {
 // A time of which too much is unknown is nobody's, and is not made up for.
 func TestSecondsOfATimeWithoutReadingsAreNobodys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		one := &gpu.Owners{Generation: 1, Uses: pods(gpu.SharingNone, 0, 1)}
+		one := &gpu.Owners{Generation: 1, Uses: []gpu.Use{{Owners: []gpu.Owner{{Namespace: "ns", Pod: "b", Container: "main", PodUID: "uid-1"}}}}}
 		o := &owners{answer: func(context.Context, *gpu.Topology) (*gpu.Owners, error) { return one, nil }}
 		f := &fake{gpus: 1}
-		r := start(t, f, func(opt *collector.Options) { opt.Attributors = []collector.Attributor{o} })
+		r := start(t, f, func(opt *loop.Options) { opt.Attributors = []collector.Attributor{o} })
 		allocated := func(seconds string) {
 			t.Helper()
 			r.has("dcgm_pod_gpu_allocated_seconds_total{-1}[{gpu 0} {UUID GPU-0} {namespace ns} {pod b} {container main}] " + seconds)
@@ -80,37 +80,6 @@ func TestSecondsOfATimeWithoutReadingsAreNobodys(t *testing.T) {
 		allocated("10")
 		r.wait(interval)
 		allocated("20")
-		r.stop()
-	})
-}
-
-// Owners without end are counted, not kept.
-func TestAccountsHaveABudget(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const budget, more, gpus = 4096, 100, 64
-		crowd := func(n int, name string) *gpu.Owners {
-			o := &gpu.Owners{Uses: make([]gpu.Use, gpus)}
-			for i := range n {
-				use := &o.Uses[i%gpus]
-				use.Owners = append(use.Owners, gpu.Owner{Namespace: "ns", Pod: fmt.Sprint(name, i), Container: "c"})
-			}
-			return o
-		}
-		o := &owners{}
-		come := func(n int, name string) {
-			o.mu.Lock() // the loop's attribution reads it
-			defer o.mu.Unlock()
-			told := crowd(n, name)
-			o.answer = func(context.Context, *gpu.Topology) (*gpu.Owners, error) { return told, nil }
-		}
-		come(budget+more, "a")
-		r := start(t, &fake{gpus: gpus}, func(opt *collector.Options) { opt.Attributors = []collector.Attributor{o} })
-		r.metric(fmt.Sprintf("dcgm_exporter_attribution_owners_dropped_total{} %d", more))
-
-		// Those that are gone make room.
-		come(10, "b")
-		r.wait(interval)
-		r.metric(fmt.Sprintf("dcgm_exporter_attribution_owners_dropped_total{} %d", more))
 		r.stop()
 	})
 }

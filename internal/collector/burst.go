@@ -1,88 +1,70 @@
 package collector
 
-import "github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+import (
+	"slices"
 
-// A spread is what the samples of one field of one entity were in one Read.
-type spread struct {
-	min, max gpu.Value
-	sum      float64
-	count    int
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// A burst is what was sampled and is on no page yet when a reload replaces the session:
+// of fields whose extremes are shown the samples since the latest page. They join the
+// first batch of the next page.
+type burst struct{ samples []gpu.Sample }
+
+// keep adds the samples of burst fields of a batch that becomes no page. Both sessions of
+// a reload may report the same sample.
+func (u *burst) keep(b *gpu.Batch, plan *gpu.Plan) {
+	type point struct {
+		row, field int
+		time       int64
+	}
+	seen := make(map[point]bool, len(u.samples))
+	for _, s := range u.samples {
+		seen[point{s.Row, s.Field, s.Time}] = true
+	}
+	for _, s := range b.Samples {
+		if plan.Fields[s.Field].Burst && !seen[point{s.Row, s.Field, s.Time}] {
+			u.samples = append(u.samples, s)
+		}
+	}
 }
 
-// add lets a sample count. Integers are compared as integers, so that they
-// stay exact.
-func (s *spread) add(v gpu.Value) {
-	n, ok := v.Number()
-	if !ok {
+// move makes the samples those of another topology and plan. What these lack is left out.
+func (u *burst) move(from, to *gpu.Topology, before, after *gpu.Plan) {
+	type entity struct {
+		uuid string
+		gpu.Entity
+	}
+	rows := make(map[entity]int, len(to.Devices))
+	for row := range to.Devices {
+		rows[entity{to.Devices[row].UUID, to.Devices[row].Entity}] = row
+	}
+	fields := make(map[gpu.FieldID]int, len(after.Fields))
+	for i := range after.Fields {
+		if after.Fields[i].Burst {
+			fields[after.Fields[i].ID] = i
+		}
+	}
+	kept := u.samples[:0]
+	for _, s := range u.samples {
+		d := &from.Devices[s.Row]
+		row, there := rows[entity{d.UUID, d.Entity}]
+		field, planned := fields[before.Fields[s.Field].ID]
+		if there && planned {
+			s.Row, s.Field = row, field
+			kept = append(kept, s)
+		}
+	}
+	u.samples = kept
+}
+
+// join puts what was kept before the samples of a batch, since the newest counts last.
+func (u *burst) join(b *gpu.Batch) {
+	if len(u.samples) == 0 {
 		return
 	}
-	if s.count == 0 || less(v, s.min) {
-		s.min = v
-	}
-	if s.count == 0 || less(s.max, v) {
-		s.max = v
-	}
-	s.sum += n
-	s.count++
+	b.Samples = slices.Concat(u.samples, b.Samples)
+	u.drop()
 }
 
-func less(a, b gpu.Value) bool {
-	x, whole := a.Int64()
-	y, too := b.Int64()
-	if whole && too {
-		return x < y
-	}
-	p, _ := a.Number()
-	q, _ := b.Number()
-	return p < q
-}
-
-// value returns the aggregate, absent where there was no sample.
-func (s *spread) value(a gpu.Aggregate) gpu.Value {
-	switch {
-	case s.count == 0:
-		return gpu.Value{}
-	case a == gpu.Min:
-		return s.min
-	case a == gpu.Max:
-		return s.max
-	default:
-		return gpu.Float(s.sum / float64(s.count))
-	}
-}
-
-// spreadAt returns the place of the first row of a field among the spreads; -1
-// for fields of which the newest sample is enough.
-func spreadAt(plan *gpu.Plan, rows int) (at []int, size int) {
-	at = make([]int, len(plan.Fields))
-	for f := range plan.Fields {
-		if at[f] = -1; plan.Fields[f].Burst {
-			at[f] = size
-			size += rows
-		}
-	}
-	return at, size
-}
-
-// settle lets the newest samples of burst fields count for the health of their
-// entities: the others are older by design.
-func (tab *table) settle() {
-	for f, first := range tab.spreadAt {
-		if first < 0 {
-			continue
-		}
-		for row := range tab.topology.Devices {
-			if c := tab.cell(f, row); !c.value.IsAbsent() {
-				tab.set(f, row, c.value, c.time)
-			}
-		}
-	}
-}
-
-// show returns the value of a counter in a row, before its unit is converted.
-func (tab *table) show(c *gpu.Counter, row int) gpu.Value {
-	if first := tab.spreadAt[c.Field]; first >= 0 && c.Aggregate != gpu.Newest {
-		return tab.spreads[first+row].value(c.Aggregate)
-	}
-	return tab.cell(c.Field, row).value
-}
+func (u *burst) drop() { u.samples = u.samples[:0] }

@@ -6,12 +6,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 )
 
 // burstPlan samples a field every 200 ms and shows it in all four ways.
-func burstPlan(o *collector.Options) {
+func burstPlan(o *loop.Options) {
 	o.Plan = &gpu.Plan{
 		Interval: interval,
 		Devices:  gpu.Selector{Flex: true},
@@ -67,7 +67,7 @@ func TestAggregates(t *testing.T) {
 					b.Add(1, 1, gpu.Int(1), time.Now())
 					return nil
 				}
-				r := start(t, f, func(o *collector.Options) {
+				r := start(t, f, func(o *loop.Options) {
 					burstPlan(o)
 					if !test.bounded {
 						o.Plan.Fields[0].Min, o.Plan.Fields[0].Max = 1, 0
@@ -101,7 +101,7 @@ func TestBurstsAreNotStale(t *testing.T) {
 			return nil
 		}
 		var oldest time.Duration
-		r := start(t, f, func(o *collector.Options) {
+		r := start(t, f, func(o *loop.Options) {
 			burstPlan(o)
 			publish := o.Publish
 			o.Publish = func(s *gpu.Snapshot) {

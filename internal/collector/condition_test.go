@@ -6,12 +6,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 )
 
 // tellPlan asks for the families that are told.
-func tellPlan(o *collector.Options) {
+func tellPlan(o *loop.Options) {
 	o.Plan = testPlan()
 	o.Plan.Health, o.Plan.Peers, o.Plan.Placement = true, true, true
 	o.Plan.Derived = []gpu.Derived{
@@ -135,7 +135,7 @@ func TestWhatIsToldCostsNoMemory(t *testing.T) {
 			}
 			return nil
 		}
-		r := start(t, f, func(o *collector.Options) {
+		r := start(t, f, func(o *loop.Options) {
 			tellPlan(o)
 			o.Publish = func(*gpu.Snapshot) {}
 		})

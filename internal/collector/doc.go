@@ -1,8 +1,8 @@
 // Package collector runs the one goroutine that owns the driver.
 //
 // Its Loop opens a Session at a Source, reads it on every tick while the
-// Attributors say who uses what, derives windows and health, and hands the
-// resulting gpu.Snapshot to a publisher. Start, reload, hot-plug, MIG
+// Attributors say who uses what, lets snapshot and its Derivers make a
+// gpu.Snapshot of it, and hands that to a publisher. Start, reload, hot-plug, MIG
 // repartition and a lost engine are all the same thing to it: close this
 // Session, open another.
 //

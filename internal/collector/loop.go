@@ -1,22 +1,24 @@
 package collector
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/events/statefile"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
 )
 
 // ErrStarting is the state before the first attempt to open a session; it
-// wraps gpu.ErrUnavailable.
-var ErrStarting = fmt.Errorf("%w: no session has been opened yet", gpu.ErrUnavailable)
+// wraps gpu.ErrOpening.
+var ErrStarting = fmt.Errorf("%w: no session has been opened yet", gpu.ErrOpening)
 
 // Options configure a Loop.
 type Options struct {
@@ -26,19 +28,8 @@ type Options struct {
 	Plan *gpu.Plan
 	// Attributors say who uses the entities; their labels are joined.
 	Attributors []Attributor
-	// PodOf tells the pod of a process; nil where nothing can.
-	PodOf PodOf
-	// XIDLog tells XIDs beside the engine; nil where nothing does.
-	XIDLog XIDLog
-	// Kept is what an earlier process saved; nil where nothing was.
-	Kept *statefile.State
-	// Save gets what the next process is to be given as Kept, every
-	// statefile.Interval at most and when Run ends, on the Loop's goroutine. Nil
-	// where nothing is kept.
-	Save func(*statefile.State)
-	// VirtualGPUs repeats the series of shared GPUs for every owner, as
-	// dcgm-exporter does under --kubernetes-virtual-gpus.
-	VirtualGPUs bool
+	// Derivers make the families that no column shows, in the order of the page.
+	Derivers []snapshot.Deriver
 	// Publish gets the snapshot of every cycle, on the Loop's goroutine. The
 	// snapshot is valid during the call only. Required.
 	Publish func(*gpu.Snapshot)
@@ -46,6 +37,9 @@ type Options struct {
 	Registerer prometheus.Registerer
 	// Log gets a line when something begins or ceases to fail. Nil discards.
 	Log *slog.Logger
+	// Now is the clock that dates samples, which can be set at any time; nil
+	// means time.Now. No wait depends on it.
+	Now func() time.Time
 
 	// Released, if above 0, lets Run begin as after Release with this timeout:
 	// nothing is opened before it is known whether it may be.
@@ -57,18 +51,14 @@ type Options struct {
 	// HangLimit is how long a driver call may take before Run gives up with
 	// gpu.ErrWedged, since nothing but a new process helps; 0 means 2 minutes.
 	HangLimit time.Duration
-	// AttributeTimeout bounds the wait for an attributor; 0 means 2 s.
+	// AttributeTimeout is how long an attributor may take; 0 means 2 s. A cycle
+	// waits for so long only for the first answer about a topology.
 	AttributeTimeout time.Duration
 	// CloseTimeout bounds the wait for the driver when Run ends; 0 means 4 s.
 	CloseTimeout time.Duration
 	// MinBackoff and MaxBackoff bound the pauses between attempts to open a
 	// session; 0 means 1 s and 30 s.
 	MinBackoff, MaxBackoff time.Duration
-
-	// XIDWindow and ClockEventsWindow are the lengths of the windows of
-	// DCGM_EXP_XID_ERRORS_COUNT and DCGM_EXP_CLOCK_EVENTS_COUNT; 0 means 5
-	// minutes.
-	XIDWindow, ClockEventsWindow time.Duration
 }
 
 func (o Options) withDefaults() Options {
@@ -82,10 +72,11 @@ func (o Options) withDefaults() Options {
 	set(&o.CloseTimeout, 4*time.Second)
 	set(&o.MinBackoff, time.Second)
 	set(&o.MaxBackoff, 30*time.Second)
-	set(&o.XIDWindow, 5*time.Minute)
-	set(&o.ClockEventsWindow, 5*time.Minute)
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Now == nil {
+		o.Now = time.Now
 	}
 	return o
 }
@@ -98,12 +89,12 @@ func (o *Options) readTimeout() time.Duration {
 	return min(max(o.Plan.Interval, time.Second), 10*time.Second)
 }
 
-// A Change is what a reload replaces.
+// A Change is what a reload replaces. Derivers that were there before go on.
 type Change struct {
 	Source      Source
 	Plan        *gpu.Plan
 	Attributors []Attributor
-	PodOf       PodOf
+	Derivers    []snapshot.Deriver
 }
 
 // A Loop owns the driver: it opens, reads and closes sessions, one call at a
@@ -118,17 +109,14 @@ type Loop struct {
 
 	// Owned by Run.
 	session      Session
-	table        *table
-	events       *eventLog
-	tally        *tally
-	saved        time.Time // when the tally was last handed to Save
+	builder      *snapshot.Builder
 	batch        gpu.Batch
 	empty        gpu.Snapshot
 	attributions []*attribution
 	merger       merger
+	burst        burst
+	unpublished  bool // the latest page could not be made
 	owners       []*gpu.Owners
-	shares       *sharer
-	inputs       shareInputs
 	lastErr      error // of the previous cycle, so that only changes are logged
 	hold         hold
 	// profilingPaused is what every session that is opened begins with.
@@ -136,7 +124,9 @@ type Loop struct {
 
 	ready    atomic.Bool
 	released atomic.Bool
-	pending  atomic.Int64 // when the driver call under way began, Unix ns; 0 for none
+	born     time.Time
+	pending  atomic.Int64 // when the driver call under way began, after born, plus 1 ns; 0 for none
+	wedged   atomic.Bool  // a call was left behind
 }
 
 type reload struct {
@@ -154,32 +144,12 @@ func New(opt Options) *Loop {
 		worker:  newWorker(),
 		reloads: make(chan reload),
 		orders:  make(chan order),
+		born:    time.Now(),
 	}
-	l.tally = newTally(opt.XIDLog, l.metrics.unplaced.Inc, opt.Kept)
-	l.events = newEventLog(opt.XIDWindow, opt.ClockEventsWindow, l.tally)
-	l.shares = newSharer(opt.PodOf, l.metrics)
-	l.shares.virtual = opt.VirtualGPUs
-	l.opt.Plan, l.inputs = planFor(opt.Plan, opt.Attributors)
 	l.attribute(opt.Attributors)
 	l.metrics.paused.set(l.opt.Plan, false)
 	l.publishEmpty(ErrStarting)
 	return l
-}
-
-// planFor returns what a session is opened for: where owners are told, the
-// fields that are divided among them are read too.
-func planFor(plan *gpu.Plan, attributors []Attributor) (*gpu.Plan, shareInputs) {
-	if len(attributors) == 0 {
-		return plan, shareInputs{}
-	}
-	return withShareInputs(plan)
-}
-
-func (l *Loop) attribute(attributors []Attributor) {
-	l.attributions = nil
-	for _, a := range attributors {
-		l.attributions = append(l.attributions, &attribution{attributor: a})
-	}
 }
 
 // Ready reports whether a first cycle has been published, with or without
@@ -187,14 +157,17 @@ func (l *Loop) attribute(attributors []Attributor) {
 func (l *Loop) Ready() bool { return l.ready.Load() }
 
 // Healthy returns an error if a driver call has not returned for longer than
-// the hang limit. A lost GPU or a missing driver is not a reason to restart
+// the hang limit, or was left behind. A lost GPU or a missing driver is not a reason to restart
 // the process, hence no error.
 func (l *Loop) Healthy() error {
+	if l.wedged.Load() {
+		return gpu.ErrWedged
+	}
 	since := l.pending.Load()
 	if since == 0 {
 		return nil
 	}
-	if d := time.Since(time.Unix(0, since)); d >= l.opt.HangLimit {
+	if d := time.Since(l.born.Add(time.Duration(since))); d >= l.opt.HangLimit {
 		return fmt.Errorf("%w for %v", gpu.ErrWedged, d.Round(time.Second))
 	}
 	return nil
@@ -203,7 +176,9 @@ func (l *Loop) Healthy() error {
 // Reload replaces source, plan and attributors. With a session open, the new
 // one is opened and read first and the old one closed after; an error means
 // that nothing changed. Without one, also while the driver is released, the
-// change is taken as it is.
+// change is taken as it is. While a driver call is under way Reload waits for its
+// end; once ctx is done it returns, and nothing changes unless the change is being
+// made.
 func (l *Loop) Reload(ctx context.Context, c Change) error {
 	r := reload{change: c, reply: make(chan error, 1)}
 	select {
@@ -221,15 +196,30 @@ func (l *Loop) Reload(ctx context.Context, c Change) error {
 
 // Run collects until ctx is done, and then returns nil once every handle is
 // closed. It returns an error that wraps gpu.ErrWedged if the driver does not
-// let go.
+// let go. A panic ends the session, and the next one opens after a pause.
 func (l *Loop) Run(ctx context.Context) error {
 	defer l.worker.stop()
 	defer l.dismiss()
-	defer l.save(0)
-	cause, backoff := causeStart, l.opt.MinBackoff
 	if l.opt.Released > 0 {
 		l.hold.extend(l.opt.Released)
 	}
+	cause := causeStart
+	for {
+		err := gpu.Protect(func() error { return l.run(ctx, cause) })
+		if !errors.Is(err, gpu.ErrPanic) || l.over(ctx, err) {
+			return err
+		}
+		l.fail(stageRead, err)
+		if err := l.close(ctx); l.over(ctx, err) {
+			return err
+		}
+		cause = l.pause(ctx, l.opt.MaxBackoff, causeLost)
+	}
+}
+
+// run is Run until a panic.
+func (l *Loop) run(ctx context.Context, cause string) error {
+	backoff := l.opt.MinBackoff
 	for ctx.Err() == nil {
 		if l.hold.on {
 			if err := l.letGo(ctx); err != nil {
@@ -243,30 +233,27 @@ func (l *Loop) Run(ctx context.Context) error {
 		}
 		err := l.open(ctx, cause)
 		tell(&l.hold.acquired, err)
-		if err != nil {
-			if l.over(ctx, err) {
-				return l.end(ctx, err)
-			}
-			l.fail(stageOpen, err)
-			if cause = l.pause(ctx, backoff, cause); cause == causeReload {
-				backoff = l.opt.MinBackoff
-			} else {
-				backoff = min(2*backoff, l.opt.MaxBackoff)
-			}
-			continue
+		if l.over(ctx, err) {
+			return l.end(ctx, err)
 		}
 		served := false
-		served, cause, err = l.serve(ctx)
-		if err != nil {
-			return l.end(ctx, err)
+		if err == nil {
+			if served, cause, err = l.serve(ctx); err != nil {
+				return l.end(ctx, err)
+			}
+		} else {
+			l.fail(stageOpen, err)
 		}
 		if served {
 			backoff = l.opt.MinBackoff
 			continue
 		}
-		// It opens, but its first read fails: do not spin.
-		cause = l.pause(ctx, backoff, cause)
-		backoff = min(2*backoff, l.opt.MaxBackoff)
+		// It does not open, or opens and its first read fails: do not spin.
+		if cause = l.pause(ctx, backoff, cause); cause == causeReload {
+			backoff = l.opt.MinBackoff
+		} else {
+			backoff = min(2*backoff, l.opt.MaxBackoff)
+		}
 	}
 	return l.end(ctx, nil)
 }
@@ -284,7 +271,7 @@ func (l *Loop) end(ctx context.Context, err error) error {
 	return l.close(ctx)
 }
 
-// open opens a session and its table.
+// open opens a session and makes its builder.
 func (l *Loop) open(ctx context.Context, cause string) error {
 	session, paused, err := l.connect(ctx, l.opt.Source, l.opt.Plan)
 	if err != nil {
@@ -297,8 +284,7 @@ func (l *Loop) open(ctx context.Context, cause string) error {
 func (l *Loop) adopt(session Session, paused bool, cause string) {
 	l.session = session
 	l.metrics.paused.set(l.opt.Plan, paused)
-	l.table = newTable(session.Topology(), l.opt.Plan, l.events)
-	l.shares.bind(session.Topology(), l.opt.Plan, l.inputs)
+	l.builder = snapshot.NewBuilder(session.Topology(), l.opt.Plan, l.opt.Derivers)
 	l.metrics.sessions.WithLabelValues(cause).Inc()
 	t := session.Topology()
 	l.metrics.describe(t)
@@ -314,14 +300,18 @@ func (l *Loop) connect(ctx context.Context, source Source, plan *gpu.Plan) (sess
 		same.ProfilingPaused = true
 		plan = &same
 	}
-	if waitErr := l.drive(ctx, func(ctx context.Context) {
-		if session, err = source.Open(ctx, plan); err == nil && plan.ProfilingPaused {
-			paused = l.keepPaused(ctx, session)
+	err = l.callOpen(ctx, func(ctx context.Context) error {
+		opened, err := source.Open(ctx, plan)
+		if err != nil {
+			return err
 		}
-	}); waitErr != nil {
-		return nil, false, waitErr
+		session, paused = opened, plan.ProfilingPaused && l.keepPaused(ctx, opened)
+		return nil
+	})
+	if err != nil { // also of a call that is left behind, and may yet write to session
+		return nil, false, err
 	}
-	return session, paused, err
+	return session, paused, nil
 }
 
 // serve reads the open session on every tick until it ends. It returns whether
@@ -347,9 +337,9 @@ func (l *Loop) serve(ctx context.Context) (served bool, cause string, err error)
 				err = l.session.Err()
 				waiting = false
 			case r := <-l.reloads:
-				reloadErr := l.swap(ctx, r.change)
+				reloadErr := gpu.Protect(func() error { return l.swap(ctx, r.change) })
 				r.reply <- reloadErr
-				if l.over(ctx, reloadErr) {
+				if l.over(ctx, reloadErr) || errors.Is(reloadErr, gpu.ErrPanic) {
 					return served, "", reloadErr
 				}
 				if reloadErr == nil {
@@ -368,12 +358,16 @@ func (l *Loop) serve(ctx context.Context) (served bool, cause string, err error)
 			continue
 		}
 		// The old session closes before the next one opens: the driver must
-		// be let go. The page keeps its last content until then.
-		cause = causeLost
-		if errors.Is(err, gpu.ErrTopology) {
-			cause = causeTopology
+		// be let go. After a change of the topology the page keeps its last
+		// content until then; what is lost is gone at once.
+		l.opt.Log.Warn("Session ended", "error", err)
+		cause = causeTopology
+		if !errors.Is(err, gpu.ErrTopology) {
+			cause = causeLost
+			if l.lastErr == nil {
+				l.fail(stageRead, err)
+			}
 		}
-		l.opt.Log.Warn("Session ended", "cause", cause, "error", err)
 		if err := l.close(ctx); l.over(ctx, err) {
 			return served, "", err
 		}
@@ -384,28 +378,24 @@ func (l *Loop) serve(ctx context.Context) (served bool, cause string, err error)
 // cycle reads once and publishes what came of it. It returns an error only if
 // the session is over, or Run is.
 func (l *Loop) cycle(ctx context.Context) error {
-	begin := time.Now()
-	t := l.session.Topology()
-	attributeCtx, cancel := context.WithTimeout(ctx, l.opt.AttributeTimeout)
-	defer cancel()
+	began, begin := time.Now(), l.opt.Now()
 	for _, a := range l.attributions {
-		a.start(attributeCtx, t)
+		a.ask(ctx, l.session.Topology())
 	}
-
-	var readErr error
 	l.batch.Reset()
-	l.batch.WantProcesses = l.shares.wanted()
-	if err := l.drive(ctx, func(ctx context.Context) { readErr = l.session.Read(ctx, &l.batch) }); err != nil {
-		return err
+	l.builder.Prepare(&l.batch)
+	readErr := l.call(ctx, func(ctx context.Context) error { return l.session.Read(ctx, &l.batch) })
+	if errors.Is(readErr, gpu.ErrWedged) {
+		return readErr
 	}
 	select {
 	case <-l.session.Done():
-		l.hear(begin) // the last words of a GPU are worth counting
+		l.countEvents(begin) // the last events of a GPU count
 		return l.session.Err()
 	default:
 	}
 	if readErr != nil {
-		l.hear(begin)
+		l.countEvents(begin)
 		l.fail(stageRead, readErr)
 		if errors.Is(readErr, gpu.ErrLost) {
 			return readErr
@@ -413,93 +403,95 @@ func (l *Loop) cycle(ctx context.Context) error {
 		return nil
 	}
 
-	snap := l.table.fill(&l.batch, time.Now())
+	err := gpu.Protect(func() error {
+		l.serveBatch(began, begin)
+		return nil
+	})
+	if err != nil {
+		l.fail(stagePublish, err)
+	}
+	return nil
+}
+
+// serveBatch publishes what the batch says.
+func (l *Loop) serveBatch(began, begin time.Time) {
+	r := l.reading(snapshot.Served, &l.batch, begin)
 	l.owners = l.owners[:0]
 	for _, a := range l.attributions {
-		l.owners = append(l.owners, a.finish(attributeCtx, t, 2*l.opt.Plan.Interval, l.metrics, l.opt.Log))
+		l.owners = append(l.owners, a.answer(l.session.Topology()))
 	}
-	snap.Owners = l.merger.merge(l.owners)
-	snap.Families = l.tally.step(snap.Families, l.table, snap.Owners, begin)
-	l.save(statefile.Interval)
-	if len(l.attributions) > 0 {
-		snap.Families = l.shares.step(snap.Families, l.table, &l.batch, snap.Owners, snap.Time)
+	l.burst.join(&l.batch)
+	r.Owners = l.merger.merge(l.owners)
+	snap := l.builder.Build(r)
+	l.metrics.succeeds()
+	l.metrics.lastSuccess.Set(float64(time.Now().UnixNano()) / 1e9)
+	l.metrics.duration.Set(time.Since(began).Seconds())
+	l.metrics.dropped.WithLabelValues(snapshot.DroppedStale).Add(float64(l.builder.Stale))
+	l.metrics.dropped.WithLabelValues(snapshot.DroppedRange).Add(float64(l.builder.OutOfRange))
+	if !l.publish(snap) {
+		return
 	}
+	l.ready.Store(true)
 	if l.lastErr != nil {
 		l.opt.Log.Info("Collection works")
 		l.lastErr = nil
 	}
-	l.metrics.success.Set(1)
-	l.metrics.lastSuccess.Set(float64(time.Now().UnixNano()) / 1e9)
-	l.metrics.duration.Set(time.Since(begin).Seconds())
-	l.metrics.dropped.WithLabelValues(droppedStale).Add(float64(l.table.stale))
-	l.metrics.dropped.WithLabelValues(droppedRange).Add(float64(l.table.outOfRange))
-	l.opt.Publish(snap)
-	l.ready.Store(true)
-	return nil
 }
 
-// hear lets the events of the batch count while nothing else of it is served.
-func (l *Loop) hear(begin time.Time) {
-	l.table.fill(&l.batch, time.Now())
-	l.tally.step(nil, l.table, l.tally.owners, begin)
+// countEvents lets the events of the batch count while nothing else of it is
+// served.
+func (l *Loop) countEvents(begin time.Time) {
+	l.builder.Build(l.reading(snapshot.Final, &l.batch, begin))
 }
 
-// hearLast reads the session once more before it is closed: what some sources
-// have not told by then, nobody will.
-func (l *Loop) hearLast(ctx context.Context) error {
-	if !l.tally.counting() {
+// reading is what a Read that began at begin has found by now.
+func (l *Loop) reading(kind snapshot.Kind, b *gpu.Batch, begin time.Time) snapshot.Reading {
+	return snapshot.Reading{Kind: kind, Batch: b, Begin: begin, Now: l.opt.Now(), Uptime: time.Since(l.born)}
+}
+
+// finalRead reads the session once more before it is closed: the engine does
+// not report later what it has not reported by then.
+func (l *Loop) finalRead(ctx context.Context) error {
+	l.batch.Reset()
+	if !needsFinalRead(l.opt.Plan) {
 		return nil
 	}
-	begin := time.Now()
-	l.batch.Reset()
+	begin := l.opt.Now()
 	// The call goes on though ctx may be done; the wait for it does not.
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.opt.readTimeout())
 	defer cancel()
-	if err := l.drive(ctx, func(context.Context) {
+	err := l.call(ctx, func(context.Context) error {
 		_ = l.session.Read(last, &l.batch) // it closes anyway
-	}); err != nil {
+		return nil
+	})
+	if errors.Is(err, gpu.ErrWedged) {
 		return err
 	}
-	l.hear(begin)
+	l.countEvents(begin)
 	return nil
 }
 
-// save hands over what the tally knows if that has changed, and if the latest
-// time is at least pause ago.
-func (l *Loop) save(pause time.Duration) {
-	if l.opt.Save == nil || !l.tally.changed || time.Since(l.saved) < pause {
-		return
-	}
-	l.opt.Save(l.tally.state())
-	l.tally.changed, l.saved = false, time.Now()
+// needsFinalRead reports whether the time since the latest Read is part of what is
+// shown later: events, and samples of which the extremes are.
+func needsFinalRead(plan *gpu.Plan) bool {
+	return slices.ContainsFunc(plan.Derived, func(d gpu.Derived) bool { return d.Field >= 0 }) ||
+		slices.ContainsFunc(plan.Fields, func(f gpu.Field) bool { return f.Burst })
 }
 
-// fail publishes a page without data that says why.
-func (l *Loop) fail(stage string, err error) {
-	l.metrics.failures.WithLabelValues(stage, gpu.Reason(err)).Inc()
-	if l.lastErr == nil || gpu.Reason(l.lastErr) != gpu.Reason(err) {
-		l.opt.Log.Warn("No data", "stage", stage, "reason", gpu.Reason(err), "error", err)
-	}
-	l.lastErr = err
-	l.publishEmpty(err)
-	l.ready.Store(true)
-}
-
-func (l *Loop) publishEmpty(err error) {
-	l.metrics.success.Set(0)
-	l.empty = gpu.Snapshot{Time: time.Now(), Health: gpu.Health{Err: err}}
-	l.opt.Publish(&l.empty)
-}
-
-// pause waits before the next attempt to open. A reload ends the pause, since
-// it may well be what was missing, and so does a release.
+// pause waits before the next attempt to open, and publishes on every interval why
+// there is no data. A reload ends the pause, since it may well be what was missing,
+// and so does a release.
 func (l *Loop) pause(ctx context.Context, d time.Duration, cause string) string {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
+	ticker := time.NewTicker(l.opt.Plan.Interval)
+	defer ticker.Stop()
 	for !l.hold.on {
 		select {
 		case <-timer.C:
 			return cause
+		case <-ticker.C:
+			l.publishEmpty(cmp.Or(l.lastErr, ErrStarting))
 		case <-ctx.Done():
 			return cause
 		case r := <-l.reloads:
@@ -515,8 +507,7 @@ func (l *Loop) pause(ctx context.Context, d time.Duration, cause string) string 
 
 func (l *Loop) replace(c Change) {
 	l.opt.Source = c.Source
-	l.opt.Plan, l.inputs = planFor(c.Plan, c.Attributors)
-	l.shares.podOf = c.PodOf
+	l.opt.Plan, l.opt.Derivers = c.Plan, c.Derivers
 	l.attribute(c.Attributors)
 	l.metrics.paused.set(l.opt.Plan, l.profilingPaused)
 }
@@ -525,19 +516,21 @@ func (l *Loop) replace(c Change) {
 // the present one, to be read at once. On an error everything stays. No event
 // is lost between the two, and none that both tell counts twice.
 func (l *Loop) swap(ctx context.Context, c Change) error {
-	plan, _ := planFor(c.Plan, c.Attributors)
-	next, paused, err := l.connect(ctx, c.Source, plan)
+	next, paused, err := l.connect(ctx, c.Source, c.Plan)
 	if err != nil {
 		return fmt.Errorf("open the new session: %w", err)
 	}
-	if err := l.hearLast(ctx); err != nil {
+	if err := l.finalRead(ctx); err != nil {
 		return err
 	}
 	var b gpu.Batch
-	begin := time.Now()
-	if waitErr := l.drive(ctx, func(ctx context.Context) { err = next.Read(ctx, &b) }); waitErr != nil {
-		return waitErr
+	begin := l.opt.Now()
+	err = l.call(ctx, func(ctx context.Context) error { return next.Read(ctx, &b) })
+	if errors.Is(err, gpu.ErrWedged) {
+		return err
 	}
+	// What the old session read last is on no page yet, whether it goes on or not.
+	l.burst.keep(&l.batch, l.opt.Plan)
 	old := l.session
 	if err != nil {
 		old = next
@@ -546,9 +539,11 @@ func (l *Loop) swap(ctx context.Context, c Change) error {
 	if err != nil {
 		return fmt.Errorf("read the new session: %w", err)
 	}
+	l.burst.move(l.session.Topology(), next.Topology(), l.opt.Plan, c.Plan)
+	l.burst.keep(&b, c.Plan)
 	l.replace(c)
 	l.adopt(next, paused, causeReload)
-	l.events.echo(begin, func() { l.table.fill(&b, time.Now()) })
+	l.builder.Build(l.reading(snapshot.Overlapping, &b, begin))
 	if l.over(ctx, closeErr) {
 		return closeErr
 	}
@@ -563,18 +558,15 @@ func (l *Loop) close(ctx context.Context) error {
 	if l.session == nil {
 		return nil
 	}
-	if err := l.hearLast(ctx); err != nil {
+	if err := l.finalRead(ctx); err != nil {
 		return err
 	}
 	session := l.session
-	l.session, l.table = nil, nil
+	l.session, l.builder = nil, nil
+	l.burst.drop()
 	return l.closeSession(ctx, session)
 }
 
 func (l *Loop) closeSession(ctx context.Context, session Session) error {
-	var err error
-	if waitErr := l.drive(ctx, func(context.Context) { err = session.Close() }); waitErr != nil {
-		return waitErr
-	}
-	return err
+	return l.call(ctx, func(context.Context) error { return session.Close() })
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 )
 
 const interval = 10 * time.Second
@@ -138,7 +139,7 @@ func (s *fakeSession) Read(ctx context.Context, b *gpu.Batch) error {
 type rig struct {
 	t      *testing.T
 	fake   *fake
-	loop   *collector.Loop
+	loop   *loop.Loop
 	reg    *prometheus.Registry
 	cancel context.CancelFunc
 	result chan error
@@ -147,20 +148,20 @@ type rig struct {
 	pages []string
 }
 
-func start(t *testing.T, f *fake, adjust func(*collector.Options)) *rig {
+func start(t *testing.T, f *fake, adjust func(*loop.Options)) *rig {
 	r := &rig{t: t, fake: f, reg: prometheus.NewRegistry(), result: make(chan error, 1)}
-	opt := collector.Options{
+	opt := loop.Options{Options: collector.Options{
 		Source: collector.SourceOf(f.Open), Plan: testPlan(), Registerer: r.reg,
 		Publish: func(s *gpu.Snapshot) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			r.pages = append(r.pages, render(s))
 		},
-	}
+	}}
 	if adjust != nil {
 		adjust(&opt)
 	}
-	r.loop = collector.New(opt)
+	r.loop = loop.New(opt)
 	ctx, cancel := context.WithCancel(t.Context())
 	r.cancel = cancel
 	go func() { r.result <- r.loop.Run(ctx) }()
@@ -244,8 +245,8 @@ func (r *rig) stop() error {
 	return <-r.result
 }
 
-// metric returns the value of a series given as name{label="value"}.
-func (r *rig) metric(want string) {
+// series returns all of the loop's own series as name{label=value} value.
+func (r *rig) series() []string {
 	r.t.Helper()
 	families, err := r.reg.Gather()
 	if err != nil {
@@ -262,8 +263,32 @@ func (r *rig) metric(want string) {
 			all = append(all, fmt.Sprintf("%s{%s} %v", f.GetName(), strings.Join(labels, ","), value))
 		}
 	}
-	if !slices.Contains(all, want) {
+	return all
+}
+
+// metric checks that there is a series name{label=value} value.
+func (r *rig) metric(want string) {
+	r.t.Helper()
+	if all := r.series(); !slices.Contains(all, want) {
 		r.t.Errorf("no series %q in:\n%s", want, strings.Join(all, "\n"))
+	}
+}
+
+// metricLike checks that there is a series that begins with prefix, metricNot that there
+// is none.
+func (r *rig) metricLike(prefix string) {
+	r.t.Helper()
+	if all := r.series(); !slices.ContainsFunc(all, func(s string) bool { return strings.HasPrefix(s, prefix) }) {
+		r.t.Errorf("no series %q in:\n%s", prefix, strings.Join(all, "\n"))
+	}
+}
+
+func (r *rig) metricNot(prefix string) {
+	r.t.Helper()
+	for _, s := range r.series() {
+		if strings.HasPrefix(s, prefix) {
+			r.t.Errorf("unexpected series %s", s)
+		}
 	}
 }
 
@@ -294,7 +319,7 @@ func TestReadTimeoutFollowsTheInterval(t *testing.T) {
 		f := &fake{gpus: 1}
 		plan := testPlan()
 		plan.Interval = time.Second
-		r := start(t, f, func(o *collector.Options) { o.Plan = plan })
+		r := start(t, f, func(o *loop.Options) { o.Plan = plan })
 		if err := r.loop.Reload(t.Context(), collector.Change{Source: collector.SourceOf(f.Open), Plan: testPlan()}); err != nil {
 			t.Fatal(err)
 		}
@@ -372,7 +397,7 @@ func TestHangingReadIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{gpus: 1}
 		release := make(chan struct{})
-		r := start(t, f, func(o *collector.Options) { o.HangLimit = time.Minute })
+		r := start(t, f, func(o *loop.Options) { o.HangLimit = time.Minute })
 		f.set(func() {
 			f.read = func(_ context.Context, b *gpu.Batch) error { // like cgo: ctx is not heard
 				<-release
@@ -388,9 +413,10 @@ func TestHangingReadIsTold(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), interval)
 		defer cancel()
-		if err := r.loop.Reload(ctx, collector.Change{Source: collector.SourceOf(f.Open), Plan: testPlan()}); !errors.Is(err, gpu.ErrTimeout) {
-			t.Errorf("Reload during a hang: %v, want gpu.ErrTimeout", err)
+		if err := r.loop.Reload(ctx, collector.Change{Source: collector.SourceOf(f.Open), Plan: testPlan()}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Reload during a hang: %v, want the end of its context", err)
 		}
+		r.metric("dcgm_exporter_collect_unavailable{reason=timeout} 1")
 		close(release)
 		r.wait(time.Millisecond)
 		r.has("UTIL{0} 51") // late, and served at once
@@ -403,7 +429,7 @@ func TestWedgedDriverEndsRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{gpus: 1}
 		release := make(chan struct{})
-		r := start(t, f, func(o *collector.Options) { o.HangLimit = time.Minute })
+		r := start(t, f, func(o *loop.Options) { o.HangLimit = time.Minute })
 		f.set(func() {
 			f.read = func(context.Context, *gpu.Batch) error { <-release; return nil }
 		})
@@ -472,10 +498,12 @@ func TestSessionsFollowTheTruth(t *testing.T) {
 				if diff := cmp.Diff([2]int{2, 1}, f.counts()); diff != "" {
 					t.Errorf("opened, closed (-want +got):\n%s", diff)
 				}
-				for i, page := range r.all() {
-					if strings.Contains(page, "error") {
-						t.Errorf("page %d is empty: %s", i, page)
-					}
+				// The page of before stays while the topology changes. That of an engine
+				// which is gone goes at once.
+				pages := r.all()
+				between := pages[len(pages)-2]
+				if c.cause == "lost" && between != "error lost" || c.cause == "topology" && !strings.Contains(between, "UTIL{0} 50") {
+					t.Errorf("the page in between is %q", between)
 				}
 				r.stop()
 			})
@@ -612,7 +640,7 @@ func TestOwnersOutliveAHiccupAndNoMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		good := &gpu.Owners{Generation: 1, Labels: [][]gpu.Label{{{Name: "pod", Value: "a"}}}}
 		o := &owners{answer: func(context.Context, *gpu.Topology) (*gpu.Owners, error) { return good, nil }}
-		r := start(t, &fake{gpus: 2}, func(opt *collector.Options) { opt.Attributors = []collector.Attributor{o} })
+		r := start(t, &fake{gpus: 2}, func(opt *loop.Options) { opt.Attributors = []collector.Attributor{o} })
 		r.has("UTIL{0} 50 pod=a", "UTIL{1} 50")
 		r.metric("dcgm_exporter_attribution_success{attributor=test} 1")
 
@@ -622,13 +650,15 @@ func TestOwnersOutliveAHiccupAndNoMore(t *testing.T) {
 			return nil, ctx.Err()
 		}
 		o.mu.Unlock()
-		r.wait(interval + 2*time.Second)
+		r.wait(2*interval + time.Second)
 		r.has("UTIL{0} 50 pod=a")
 		r.metric("dcgm_exporter_attribution_success{attributor=test} 0")
-		r.wait(2 * interval)
+		r.wait(interval)
+		r.has("UTIL{0} 50 pod=a") // thirty seconds old
+		r.wait(interval)
 		r.has("UTIL{0} 50") // GPU series flow; the label is gone rather than old
-		if o.calls != 4 {
-			t.Errorf("%d calls in 4 cycles", o.calls)
+		if o.calls != 5 {
+			t.Errorf("%d calls in 5 cycles", o.calls)
 		}
 		r.stop()
 	})
@@ -658,7 +688,7 @@ func TestFaultsOfFieldsAreListedOnce(t *testing.T) {
 			b.Fail(1, 0, gpu.ErrNotSupported)
 			return nil
 		}
-		r := start(t, f, func(o *collector.Options) { o.Plan.Fields[2].Levels = gpuOnly })
+		r := start(t, f, func(o *loop.Options) { o.Plan.Fields[2].Levels = gpuOnly })
 		r.has("unavailable{XID -1} permission", "unavailable{UTIL 1} not_supported", "unavailable{UTIL 2} no_data")
 		r.hasNot("unavailable{UTIL 0}")
 		r.hasNot("XID{") // not readable is not "no error"
@@ -683,7 +713,7 @@ func TestSteadyCycleAllocatesLittle(t *testing.T) {
 			}
 			return nil
 		}
-		r := start(t, f, func(o *collector.Options) {
+		r := start(t, f, func(o *loop.Options) {
 			o.Plan = plan
 			o.Publish = func(*gpu.Snapshot) {}
 		})
@@ -714,7 +744,7 @@ func TestNothingIsServedForAGPUAndItsInstances(t *testing.T) {
 			b.Add(1, 0, gpu.Int(50), time.Now())
 			return nil
 		}
-		r := start(t, f, func(o *collector.Options) {
+		r := start(t, f, func(o *loop.Options) {
 			o.Plan.Fields[2].Levels = gpu.KindsOf(gpu.KindGPU, gpu.KindGPUInstance)
 		})
 		r.has("GR{0} 0.5", "GR{2} 0.5", "UTIL{1} 50")

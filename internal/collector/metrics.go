@@ -6,7 +6,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gauge"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
 )
 
 // The stages of a cycle, as the stage label of the failure counter names them.
@@ -14,6 +16,7 @@ const (
 	stageOpen      = "open"
 	stageRead      = "read"
 	stageAttribute = "attribute"
+	stagePublish   = "publish"
 )
 
 // The causes for which a session was opened, as in dcgm_exporter_sessions_total.
@@ -23,18 +26,6 @@ const (
 	causeTopology = "topology"
 	causeLost     = "lost"
 	causeReleased = "released"
-)
-
-// Why the collector dropped a sample.
-const (
-	droppedStale = "stale"
-	droppedRange = "out_of_range"
-)
-
-// Of what the processes' own figures were scaled down to the device's.
-const (
-	scaledUtilization = "utilization"
-	scaledMemory      = "memory"
 )
 
 // metrics are the Loop's own series. The per-entity health series travel in
@@ -50,11 +41,8 @@ type metrics struct {
 	dropped      *prometheus.CounterVec
 	attribution  *prometheus.GaugeVec
 	attributeFor *prometheus.GaugeVec
-	source       *prometheus.GaugeVec
-
-	scaled        *prometheus.CounterVec
-	ownersDropped prometheus.Counter
-	unplaced      prometheus.Counter
+	source       *gauge.State
+	unavailable  *gauge.State
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -96,33 +84,18 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Name: "dcgm_exporter_attribution_duration_seconds",
 			Help: "How long the attributor's latest answer took.",
 		}, []string{"attributor"}),
-		source: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "dcgm_exporter_source_info",
-			Help: "Where the data comes from: the source, and the versions of the driver and of its library.",
-		}, []string{"source", "driver", "library"}),
-		scaled: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "dcgm_exporter_attribution_scaled_total",
-			Help: "Times that the processes of a shared device claimed more than the device had and were scaled down.",
-		}, []string{"what"}),
-		ownersDropped: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "dcgm_exporter_attribution_owners_dropped_total",
-			Help: "Owners left out because there were more than the exporter accounts for.",
-		}),
+		source: gauge.NewState("dcgm_exporter_source_info",
+			"Where the data comes from: the source, and the versions of the driver and of its library.",
+			"source", "driver", "library"),
+		unavailable: gauge.NewState("dcgm_exporter_collect_unavailable",
+			"Why the latest collection cycle has no data to serve; absent where it has.", "reason"),
 	}
-	m.unplaced = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "dcgm_exporter_xids_unplaced_total",
-		Help: "XIDs of the kernel's log of GPUs that the exporter does not watch.",
-	})
-	reg.MustRegister(m.unplaced)
 	reg.MustRegister(m.success, m.released, m.paused, m.duration, m.lastSuccess, m.failures, m.sessions, m.dropped,
-		m.attribution, m.attributeFor, m.source, m.scaled, m.ownersDropped)
-	for _, what := range []string{scaledUtilization, scaledMemory} {
-		m.scaled.WithLabelValues(what)
-	}
+		m.attribution, m.attributeFor, m.source, m.unavailable)
 	for _, cause := range []string{causeStart, causeReload, causeTopology, causeLost, causeReleased} {
 		m.sessions.WithLabelValues(cause)
 	}
-	for _, reason := range []string{droppedStale, droppedRange} {
+	for _, reason := range []string{snapshot.DroppedStale, snapshot.DroppedRange} {
 		m.dropped.WithLabelValues(reason)
 	}
 	return m
@@ -130,8 +103,19 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 
 // describe sets the info series of the session's source.
 func (m *metrics) describe(t *gpu.Topology) {
-	m.source.Reset()
-	m.source.WithLabelValues(t.Source, t.Driver, t.Library).Set(1)
+	m.source.Set(gauge.Series{Value: 1, Labels: []string{t.Source, t.Driver, t.Library}})
+}
+
+// fails notes that there is no data, and why.
+func (m *metrics) fails(reason string) {
+	m.success.Set(0)
+	m.unavailable.Set(gauge.Series{Value: 1, Labels: []string{reason}})
+}
+
+// succeeds notes that there is data.
+func (m *metrics) succeeds() {
+	m.success.Set(1)
+	m.unavailable.Set()
 }
 
 // A pausedGauge is dcgm_exporter_profiling_paused. It is exported where

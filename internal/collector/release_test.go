@@ -16,6 +16,7 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 )
 
 func (r *rig) sessions(opened, closed int) {
@@ -74,7 +75,7 @@ func TestReleaseAndAcquire(t *testing.T) {
 // than it was told to wait.
 func TestReleasedFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		waiting := func(o *collector.Options) { o.Released = 5 * time.Second }
+		waiting := func(o *loop.Options) { o.Released = 5 * time.Second }
 		for _, c := range []struct {
 			name string
 			ask  func(*rig) error
@@ -260,7 +261,7 @@ func TestStopWhileTheDriverHangs(t *testing.T) {
 					f, free := &fake{gpus: 1}, make(chan struct{})
 					plan := testPlan()
 					plan.Derived = append(plan.Derived, gpu.Derived{Name: "DCGM_EXP_XID_ERRORS_TOTAL", Type: gpu.MetricCounter, Field: 1})
-					r := start(t, f, func(o *collector.Options) { o.Plan = plan })
+					r := start(t, f, func(o *loop.Options) { o.Plan = plan })
 					f.set(func() { c.hang(f, free) })
 					r.wait(c.wait)
 					if released {
@@ -337,7 +338,7 @@ func TestProfilingStaysPaused(t *testing.T) {
 		p := &profiled{fake: fake{gpus: 1}}
 		plan := testPlan()
 		plan.Fields[2].Profiling = true
-		r := start(t, &p.fake, func(o *collector.Options) { o.Source, o.Plan = collector.SourceOf(p.Open), plan })
+		r := start(t, &p.fake, func(o *loop.Options) { o.Source, o.Plan = collector.SourceOf(p.Open), plan })
 		step := func(what string, do func() error, want string) {
 			t.Helper()
 			if err := do(); err != nil {

@@ -145,6 +145,19 @@ type Device struct {
 	Place *Place
 }
 
+// An Identity names an entity beyond the life of a session: row numbers and
+// entity ids change with the topology, these do not.
+type Identity struct {
+	UUID     string // of the GPU
+	Kind     Kind
+	Instance uint32 // NVML's GPU-instance id
+}
+
+// Identity returns the device's.
+func (d *Device) Identity() Identity {
+	return Identity{UUID: d.UUID, Kind: d.Entity.Kind, Instance: d.InstanceID}
+}
+
 // A Place is where a GPU sits in its machine. A number that is not known is
 // negative, a text that is not known empty.
 type Place struct {

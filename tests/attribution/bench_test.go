@@ -10,11 +10,12 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 )
 
 // dense is a node of eight GPUs in seven instances each, every one of them in
@@ -44,7 +45,7 @@ func dense(tb testing.TB) *sim.Source {
 func asked() *gpu.Plan {
 	// Cycles follow one another without a pause; samples stay fresh for long.
 	p := &gpu.Plan{Interval: time.Microsecond, Devices: gpu.Selector{Flex: true}}
-	add := func(e counters.Entry, levels gpu.Kinds) {
+	add := func(e catalog.Entry, levels gpu.Kinds) {
 		f := e.Field()
 		f.Levels |= levels
 		f.Interval = time.Hour
@@ -53,10 +54,10 @@ func asked() *gpu.Plan {
 	}
 	needed := []gpu.FieldID{69, 156, 203, 252, 1001}
 	for _, id := range needed {
-		e, _ := counters.ByID(id)
+		e, _ := catalog.ByID(id)
 		add(e, 0)
 	}
-	for e := range counters.All() {
+	for e := range catalog.All() {
 		f := e.Field()
 		if len(p.Fields) == 76 {
 			break
@@ -84,7 +85,7 @@ func newStepped(ctx context.Context, tb testing.TB, attributed bool) *stepped {
 	source := dense(tb)
 	encoder := exposition.NewEncoder(exposition.Options{Hostname: "node-17"})
 	s := &stepped{turn: make(chan struct{}), done: make(chan struct{}), ended: make(chan error, 1)}
-	options := collector.Options{
+	options := loop.Options{Options: collector.Options{
 		Source: collector.SourceOf(source.Open), Plan: asked(), Registerer: prometheus.NewRegistry(),
 		Publish: func(snap *gpu.Snapshot) {
 			if snap.Topology == nil {
@@ -103,12 +104,12 @@ func newStepped(ctx context.Context, tb testing.TB, attributed bool) *stepped {
 			}
 			page.Release()
 		},
-	}
+	}}
 	if attributed {
 		options.Attributors, options.PodOf = []collector.Attributor{source}, source.PodOf
 	}
-	loop := collector.New(options)
-	go func() { s.ended <- loop.Run(ctx) }()
+	l := loop.New(options)
+	go func() { s.ended <- l.Run(ctx) }()
 	<-s.done
 	return s
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 )
 
 // A day is what Prometheus scraped of a simulated node.
@@ -54,11 +55,11 @@ func play(t *testing.T, node, scenario string) *day {
 			t.Fatal(err)
 		}
 		encoder := exposition.NewEncoder(exposition.Options{})
-		loop := collector.New(collector.Options{
+		l := loop.New(loop.Options{PodOf: source.PodOf, Options: collector.Options{
 			Source:      collector.SourceOf(source.Open),
 			Plan:        counters.NewPlan(requests, counters.PlanOptions{Interval: scrapeInterval, Devices: gpu.Selector{Flex: true}}),
-			Attributors: []collector.Attributor{source}, PodOf: source.PodOf,
-			Registerer: prometheus.NewRegistry(),
+			Attributors: []collector.Attributor{source},
+			Registerer:  prometheus.NewRegistry(),
 			Publish: func(s *gpu.Snapshot) {
 				if s.Topology == nil {
 					return
@@ -67,11 +68,11 @@ func play(t *testing.T, node, scenario string) *day {
 				d.scrape(t, page.Bytes(), s.Time)
 				page.Release()
 			},
-		})
+		}})
 		d.begin = time.Now()
 		ctx, cancel := context.WithTimeout(t.Context(), 25*time.Hour+time.Second)
 		defer cancel()
-		if err := loop.Run(ctx); err != nil {
+		if err := l.Run(ctx); err != nil {
 			t.Errorf("Run: %v", err)
 		}
 		d.end = time.Now()

@@ -12,13 +12,14 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/dcgm"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
 	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 )
 
 func TestMain(m *testing.M) { os.Exit(fakedcgm.Main(m)) }
@@ -29,7 +30,7 @@ func TestMain(m *testing.M) { os.Exit(fakedcgm.Main(m)) }
 func plan(fields int) *gpu.Plan {
 	// Cycles follow one another without a pause; samples stay fresh for long.
 	p := &gpu.Plan{Interval: time.Microsecond, Devices: gpu.Selector{Minor: true}}
-	for e := range counters.All() {
+	for e := range catalog.All() {
 		if len(p.Fields) == fields {
 			break
 		}
@@ -57,7 +58,7 @@ func cycles(tb testing.TB, source collector.Source, attributors []collector.Attr
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	done, series := 0, 0
-	loop := collector.New(collector.Options{
+	l := loop.New(loop.Options{Options: collector.Options{
 		Source: source, Plan: p, Attributors: attributors, Registerer: prometheus.NewRegistry(),
 		Publish: func(s *gpu.Snapshot) {
 			if s.Topology == nil {
@@ -81,8 +82,8 @@ func cycles(tb testing.TB, source collector.Source, attributors []collector.Attr
 				cancel()
 			}
 		},
-	})
-	if err := loop.Run(ctx); err != nil {
+	}})
+	if err := l.Run(ctx); err != nil {
 		tb.Fatal(err)
 	}
 	return series

@@ -19,6 +19,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/dcgm"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/nvml"
 	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 	fakenvml "github.com/gpu-telemetry/dcgm-exporter/tests/fake/nvml"
 )
 
@@ -29,9 +30,10 @@ const (
 	pace = 20 * time.Millisecond
 	// patience bounds every wait; it is no claim about speed.
 	patience = 60 * time.Second
-	// lag is how many pages may show what was before a change: of a cycle under
-	// way when it came, and of the one that finds it.
-	lag = 2
+	// lag is how many pages may show what was before a change: that of a cycle
+	// under way, the one that finds the change, and the five intervals after which
+	// a session over DCGM looks for GPUs that were added.
+	lag = 2 + 5
 )
 
 // A cutting is a way in which MIG cuts a GPU of a test library.
@@ -146,7 +148,7 @@ func stepsOf(t *testing.T, src collector.Source, file string, devices gpu.Select
 	encoder := exposition.NewEncoder(exposition.Options{})
 	ctx, cancel := context.WithCancel(t.Context())
 	begun := false // New publishes that nothing is known yet
-	loop := collector.New(collector.Options{
+	l := loop.New(loop.Options{Options: collector.Options{
 		Source: src, Registerer: prometheus.NewRegistry(), MinBackoff: pace, MaxBackoff: pace, ReadTimeout: patience,
 		Plan: counters.NewPlan(requests, counters.PlanOptions{Interval: pace, Devices: devices}),
 		Publish: func(s *gpu.Snapshot) {
@@ -160,10 +162,10 @@ func stepsOf(t *testing.T, src collector.Source, file string, devices gpu.Select
 			case <-ctx.Done():
 			}
 		},
-	})
+	}})
 	begun = true
 	over := make(chan error, 1)
-	go func() { over <- loop.Run(ctx) }()
+	go func() { over <- l.Run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-over; err != nil {

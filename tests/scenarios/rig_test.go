@@ -26,6 +26,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 )
 
 // interval is between two cycles of a simulated node.
@@ -35,7 +36,7 @@ const interval = 10 * time.Second
 type stage struct {
 	t      *testing.T
 	src    *sim.Source
-	loop   *collector.Loop
+	loop   *loop.Loop
 	pages  exposition.Pages
 	begin  time.Time
 	cancel context.CancelFunc
@@ -76,15 +77,15 @@ func raise(t *testing.T, o sim.Options, faults string) *stage {
 		Path: "simulated", Registerer: registry, Log: slog.New(slog.DiscardHandler),
 		Open: func() (kernellog.Device, error) { return s.src.KernelLog(), nil }, Boot: s.src.KernelBoot, Uptime: s.src.KernelUptime, PodOf: s.src.PodOf,
 	})
-	s.loop = collector.New(collector.Options{
-		Source: collector.SourceOf(s.src.Open), Attributors: []collector.Attributor{s.src}, PodOf: s.src.PodOf,
+	s.loop = loop.New(loop.Options{PodOf: s.src.PodOf, KernelLog: log, Options: collector.Options{
+		Source: collector.SourceOf(s.src.Open), Attributors: []collector.Attributor{s.src},
 		Plan: counters.NewPlan(requests, counters.PlanOptions{
 			Interval: interval, Devices: all, Switches: all, CPUs: all,
 			Aggregate: func(name string) bool { return name == "DCGM_FI_DEV_POWER_USAGE" }, AggregateInterval: 100 * time.Millisecond,
 		}),
-		XIDLog: log, Registerer: registry, MaxBackoff: interval / 2, HangLimit: time.Hour,
+		Registerer: registry, MaxBackoff: interval / 2, HangLimit: time.Hour,
 		Publish: func(snapshot *gpu.Snapshot) { s.pages.Publish(encoder.Encode(snapshot)) },
-	})
+	}})
 	ctx, cancel := context.WithCancel(t.Context())
 	s.cancel = cancel
 	go func() {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/accounting"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/app"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
@@ -158,7 +159,7 @@ func (c Command) owners(ctx context.Context, attributors []collector.Attributor,
 }
 
 // pods records which pods the recorded processes belong to.
-func pods(podOf collector.PodOf, rec *sim.Recording) {
+func pods(podOf accounting.PodOf, rec *sim.Recording) {
 	if podOf == nil {
 		return
 	}

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -396,6 +396,13 @@ func (p *recordingReader) read(l *readLine) error {
 		}
 		r.Batch.Processes = append(r.Batch.Processes, process)
 	}
+	for _, u := range l.Utilizations {
+		busy, ok := u.Busy.Value.Number()
+		if !ok || busy < 0 || busy > 1 {
+			return p.errorf("row %d was busy %.20q, expected a number from 0 to 1", u.Row, u.Busy.Value)
+		}
+		r.Batch.Utilizations = append(r.Batch.Utilizations, gpu.Utilization{Row: row(u.Row), Busy: u.Busy.Value})
+	}
 	for _, h := range l.Health {
 		r.Batch.Health = append(r.Batch.Health, gpu.HealthCheck{Row: row(h.Row), Watch: h.Watch, Code: h.Code, Result: h.Result, Time: when(h.Age)})
 	}
@@ -418,9 +425,9 @@ func (p *recordingReader) samples(g *sampleGroup, row func(int) int, when func(i
 	if len(g.Values) != len(g.Rows) || g.Ages != nil && len(g.Ages) != len(g.Rows) {
 		return p.errorf("field %d has %d rows, %d values and %d ages, expected as many of each (or no ages)", id, len(g.Rows), len(g.Values), len(g.Ages))
 	}
-	e, known := counters.ByID(id)
+	e, known := catalog.ByID(id)
 	for i, v := range g.Values {
-		if known && v.IsText() != (e.Type == counters.Text) {
+		if known && v.IsText() != (e.Type == catalog.Text) {
 			return p.errorf("field %d (%s) has the value %.20q, expected a value of type %s", id, e.Name, v, e.Type)
 		}
 		age := int64(0)

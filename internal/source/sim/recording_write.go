@@ -8,7 +8,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -33,7 +33,7 @@ func (r *Recording) Write(w io.Writer) error {
 	}
 	for _, f := range r.Fields {
 		name := ""
-		if e, ok := counters.ByID(f.ID); ok {
+		if e, ok := catalog.ByID(f.ID); ok {
 			name = e.Name
 		}
 		out.line(recordingLine{Field: &fieldLine{ID: f.ID, Name: name, Unit: f.Unit}})
@@ -172,6 +172,9 @@ func lineOfRead(r *RecordedRead) *readLine {
 			q.Memory = &recordedValue{p.Memory}
 		}
 		l.Processes = append(l.Processes, q)
+	}
+	for _, u := range r.Batch.Utilizations {
+		l.Utilizations = append(l.Utilizations, utilizationLine{Row: u.Row, Busy: recordedValue{u.Busy}})
 	}
 	for _, h := range r.Batch.Health {
 		l.Health = append(l.Health, healthLine{Row: h.Row, Watch: h.Watch, Code: h.Code, Result: h.Result, Age: age(h.Time)})

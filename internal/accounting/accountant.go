@@ -1,0 +1,325 @@
+package accounting
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
+)
+
+// PodOf returns the UID of the pod that a process of the host belongs to; "" for one that is in no
+// pod. The error wraps one of gpu's if processes cannot be told apart here. It is called on the
+// Loop's goroutine.
+type PodOf func(pid uint32) (uid string, err error)
+
+// What attribution can lack, as in dcgm_exporter_attribution_unavailable.
+const (
+	whatUtilization        = "utilization"         // of a device that has owners
+	whatProcesses          = "processes"           // of a shared device
+	whatProcessUtilization = "process_utilization" // likewise
+	whatProcessMemory      = "process_memory"      // likewise
+	whatPodOfProcess       = "pod_of_process"
+	whatPodUID             = "pod_uid" // of an owner that shares a device
+	whatMIGShare           = "mig_share"
+)
+
+// An unavailable is something that attribution does not know in this cycle, and why.
+type unavailable struct{ what, reason string }
+
+// An account is what one owner has used of one entity so far.
+type account struct {
+	uid    string
+	labels []gpu.Label
+	held   float64 // the share of the entity that is assigned to it
+	seen   int64
+	// sharesCompute is set where compute instances report the activity of the entity, and it owns none
+	// of them, or one together with another account.
+	sharesCompute bool
+
+	active, allocated        float64 // GPU seconds
+	activeEnergy, idleEnergy float64 // joules
+
+	use // of this cycle
+}
+
+// A use is what is known of an account in one cycle.
+type use struct {
+	util, memory gpu.Value // a part of the entity's time, 0 to 1; bytes
+	busy, bytes  float64   // of its processes, as they say
+	// noBusy and noBytes are set where a process does not say it.
+	noBusy, noBytes bool
+	// What the counters below got their part of, and may be shown.
+	knowsActive, knowsAllocated, knowsActiveEnergy, knowsIdleEnergy bool
+}
+
+// A ledger is what is known of an entity itself, over all sessions, and what of it no pod had.
+type ledger struct {
+	seen     int64   // the latest cycle
+	activeAt int64   // up to when its activity is accounted for
+	energyAt int64   // likewise its energy
+	joules   float64 // the GPU's counter at energyAt
+
+	active, energy           float64 // unattributed
+	knowsActive, knowsEnergy bool    // in this cycle
+}
+
+// An Accountant divides devices among their owners. Its accounts outlive sessions, and its results
+// are valid until the next cycle.
+type Accountant struct {
+	virtual                                bool
+	scaledBusy, scaledBytes, ownersDropped prometheus.Counter
+
+	accounts map[accountKey]*account
+	ledgers  map[gpu.Identity]*ledger
+	// dropped are the owners of this time that have no account, so that each is counted once.
+	dropped, droppedBefore map[accountKey]struct{}
+
+	session
+}
+
+// A session is all that an Accountant knows of one topology and plan. Bind replaces it as a whole:
+// nothing of it is true of the next topology.
+type session struct {
+	podOf  PodOf
+	pods   map[uint32]string // process → pod, in this cycle
+	inputs inputs
+	maxGap time.Duration // above which nothing is known of the time between
+
+	topology *gpu.Topology
+	entities []entity
+	at       []int       // row → index of its entity, -1 for none
+	owners   *gpu.Owners // whose accounts the entities have
+	want     []bool      // of the next Read
+	asked    []bool      // of the latest Read
+
+	missing       []unavailable
+	missingLabels map[unavailable][]gpu.Label
+	families      []gpu.Family
+	infos         []gpu.Series
+
+	// copies are made where they were asked for (--kubernetes-virtual-gpus).
+	copies virtualSeries
+}
+
+// Options configure an Accountant.
+type Options struct {
+	// VirtualGPUs repeats the series of shared GPUs for every owner, as
+	// dcgm-exporter does under --kubernetes-virtual-gpus.
+	VirtualGPUs bool
+	// Registerer gets the Accountant's own series. Required.
+	Registerer prometheus.Registerer
+}
+
+// Of what the processes' own figures were scaled down to the device's.
+const (
+	scaledUtilization = "utilization"
+	scaledMemory      = "memory"
+)
+
+// New returns an Accountant without any account.
+func New(opt Options) *Accountant {
+	scaled := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "dcgm_exporter_attribution_scaled_total",
+		Help: "Times that the processes of a shared device claimed more than the device had and were scaled down.",
+	}, []string{"what"})
+	dropped := prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "dcgm_exporter_attribution_owners_dropped_total",
+		Help: "Owners left out because there were more than the exporter accounts for; each once.",
+	})
+	opt.Registerer.MustRegister(scaled, dropped)
+	return &Accountant{
+		virtual: opt.VirtualGPUs, accounts: map[accountKey]*account{}, ledgers: map[gpu.Identity]*ledger{},
+		dropped: map[accountKey]struct{}{}, droppedBefore: map[accountKey]struct{}{},
+		scaledBusy: scaled.WithLabelValues(scaledUtilization), scaledBytes: scaled.WithLabelValues(scaledMemory), ownersDropped: dropped,
+	}
+}
+
+// A deriver is an Accountant with what finds the pods of the processes of one source.
+type deriver struct {
+	*Accountant
+	podOf PodOf
+}
+
+// Deriver returns what makes the Accountant's families for plans that Extend returned. PodOf is nil
+// where nothing finds the pod of a process. Accounts go on from one Deriver to the next.
+func (s *Accountant) Deriver(podOf PodOf) snapshot.Deriver { return deriver{s, podOf} }
+
+// Bind implements snapshot.Deriver.
+func (d deriver) Bind(t *gpu.Topology, plan *gpu.Plan) {
+	d.session = newSession(t, plan, d.podOf)
+	for i := range d.entities {
+		e := &d.entities[i]
+		if d.ledgers[e.id] == nil {
+			d.ledgers[e.id] = &ledger{}
+		}
+		e.ledger = d.ledgers[e.id]
+	}
+	d.rebuildSeries()
+}
+
+// Prepare implements snapshot.Deriver: the next Read is to report the processes of the rows that
+// were shared in the latest cycle.
+func (s *Accountant) Prepare(b *gpu.Batch) {
+	copy(s.asked, s.want)
+	b.WantProcesses = s.asked
+}
+
+// Derive implements snapshot.Deriver: it divides what a cycle read among the owners.
+func (s *Accountant) Derive(list []gpu.Family, c *snapshot.Cycle) []gpu.Family {
+	if c.Kind != snapshot.Served || !s.inputs.present {
+		return list
+	}
+	at := c.Now.UnixNano()
+	if c.Owners != s.owners {
+		s.assign(c.Owners, at)
+		s.sweep(at)
+		if s.virtual {
+			s.copies.assign(s)
+		}
+	}
+	s.missing = s.missing[:0]
+	s.readProcesses(c.Batch)
+	for i := range s.entities {
+		e := &s.entities[i]
+		s.divide(c, e)
+		s.addSeconds(c, e, at)
+		s.chargeEnergy(c, e, at)
+		e.ledger.seen = at
+		for _, a := range e.accounts {
+			a.seen = at
+		}
+	}
+	if s.virtual {
+		list = s.copies.copy(list, c, s)
+	}
+	return s.appendFamilies(list)
+}
+
+// Unavailable implements snapshot.Deriver: what is missing is a family of its own.
+func (s *Accountant) Unavailable(list []gpu.FieldHealth, _ *snapshot.Cycle) []gpu.FieldHealth {
+	return list
+}
+
+// share returns which part of its GPU an entity is, by compute slices. Of a partitioned GPU it is
+// what is in no instance.
+func (s *session) share(c *snapshot.Cycle, e *entity) (float64, bool) {
+	if !e.instance && !e.partitioned {
+		return 1, true
+	}
+	if e.root < 0 {
+		return 0, false
+	}
+	total, _ := c.Value(s.inputs.slices, e.root).Number()
+	slices, used := e.slices, s.entities[s.at[e.root]].slices
+	if slices == 0 && !e.partitioned || used < 0 || total < max(used, 1) {
+		return 0, false
+	}
+	if e.partitioned {
+		slices = total - used
+	}
+	return slices / total, true
+}
+
+// addSeconds advances the counters of seconds. The time since the previous cycle is that of the
+// present owners, so that one that was seen once has its seconds. A time of which nothing is known
+// is not accounted for, nor is activity whose share is not known.
+func (s *session) addSeconds(c *snapshot.Cycle, e *entity, at int64) {
+	l := e.ledger
+	l.knowsActive = false
+	share, known := s.share(c, e)
+	if !known {
+		if len(e.accounts) > 0 {
+			s.miss(whatMIGShare, snapshot.ReasonNoData)
+		}
+		return
+	}
+	seconds := s.since(l.seen, at) * share
+	for _, a := range e.accounts {
+		a.allocated += seconds * a.held
+		a.knowsAllocated = true
+	}
+	if e.device.IsAbsent() {
+		if s.since(l.activeAt, at) == 0 {
+			l.activeAt = at // from here on there will be something to report
+		}
+		return
+	}
+	seconds = s.since(l.activeAt, at) * share
+	l.activeAt = at
+	for _, a := range e.accounts {
+		if util, ok := a.util.Number(); ok {
+			a.active += util * seconds
+			a.knowsActive = true
+		}
+	}
+	if rest, ok := e.util.Number(); ok {
+		l.active += rest * seconds
+		l.knowsActive = true
+	}
+}
+
+// since returns the seconds from one time to another, 0 where too many passed or none, or where
+// there was no first time.
+func (s *session) since(from, to int64) float64 {
+	if from == 0 || to <= from || to-from > int64(s.maxGap) {
+		return 0
+	}
+	return float64(to-from) / float64(time.Second)
+}
+
+// chargeEnergy divides an entity's part of the energy that its GPU used since it was last charged.
+// The active part of it, which is as large as the part of the time in which anything ran, goes to
+// those that were active; the idle part to the owners by what is assigned to them. What is left of
+// both is unattributed.
+func (s *session) chargeEnergy(c *snapshot.Cycle, e *entity, at int64) {
+	l := e.ledger
+	l.knowsEnergy = false
+	share, known := s.share(c, e)
+	util, active := e.device.Number()
+	if !known || !active && !e.partitioned {
+		return
+	}
+	millijoules, ok := c.Value(s.inputs.energy, e.root).Number()
+	if !ok {
+		return
+	}
+	joules := millijoules / 1e3
+	used := max(joules-l.joules, 0) * share // less than before: the driver was loaded again
+	if s.since(l.energyAt, at) == 0 {
+		used = 0
+	}
+	l.joules, l.energyAt = joules, at
+	idle := used * (1 - util)
+	left := idle
+	for _, a := range e.accounts {
+		a.idleEnergy += idle * a.held
+		a.knowsIdleEnergy = true
+		left -= idle * a.held
+		if part, ok := a.util.Number(); ok {
+			a.activeEnergy += used * part
+			a.knowsActiveEnergy = true
+		}
+	}
+	l.energy += max(left, 0)
+	if rest, ok := e.util.Number(); ok || e.partitioned {
+		l.energy += used * rest
+		l.knowsEnergy = true
+	}
+}
+
+func (s *session) miss(what, reason string) {
+	if u := (unavailable{what, reason}); !slices.Contains(s.missing, u) {
+		s.missing = append(s.missing, u)
+	}
+}
+
+// sortMissing puts what is unavailable in a stable order.
+func (s *session) sortMissing() {
+	slices.SortFunc(s.missing, func(a, b unavailable) int {
+		return cmp.Or(cmp.Compare(a.what, b.what), cmp.Compare(a.reason, b.reason))
+	})
+}

@@ -1,0 +1,203 @@
+package snapshot
+
+import (
+	"strconv"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// Facts derives the families that are reported rather than counted: where the
+// GPUs sit, which never changes within a session, and in what condition they
+// are, as the latest Read said. Its zero value is ready.
+type Facts struct {
+	topology *gpu.Topology
+	plan     *gpu.Plan
+	families []*fact // per family of the plan, nil for what others make
+	gpus     []int   // rows of the GPUs
+
+	// Labels are made once per session and value: there are as many as the
+	// engine has words.
+	checks map[check][]gpu.Label
+	peers  map[peer][]gpu.Label
+}
+
+type check struct{ watch, code string }
+
+type peer struct {
+	row    int
+	status string
+}
+
+// A fact is one family.
+type fact struct {
+	series []gpu.Series
+	from   func(*gpu.Batch) // makes the series of a batch; nil for those that stay
+	field  int              // the Fault.Field that speaks of it; 0 for none
+	faults []string         // per row, why there is nothing
+	pairs  bool             // takes two GPUs
+}
+
+// Bind implements Deriver.
+func (l *Facts) Bind(t *gpu.Topology, plan *gpu.Plan) {
+	*l = Facts{
+		topology: t, plan: plan, families: make([]*fact, len(plan.Derived)),
+		checks: map[check][]gpu.Label{}, peers: map[peer][]gpu.Label{},
+	}
+	for row := range t.Devices {
+		if t.Devices[row].Entity.Kind == gpu.KindGPU {
+			l.gpus = append(l.gpus, row)
+		}
+	}
+	for i := range plan.Derived {
+		x := &fact{faults: make([]string, len(t.Devices))}
+		switch plan.Derived[i].Name {
+		case catalog.GPUPairInfo:
+			x.series, x.pairs = pairSeries(t), true
+		case catalog.GPUAffinityInfo:
+			x.series = affinitySeries(t)
+		case catalog.GPUHealthStatus:
+			x.field, x.from = gpu.FieldHealthChecks, func(b *gpu.Batch) { x.series = l.health(x.series[:0], b) }
+		case catalog.P2PStatus:
+			x.field, x.pairs = gpu.FieldPeerStates, true
+			x.from = func(b *gpu.Batch) { x.series = l.peerStates(x.series[:0], b) }
+		default:
+			continue
+		}
+		l.families[i] = x
+	}
+}
+
+// Prepare implements Deriver.
+func (l *Facts) Prepare(*gpu.Batch) {}
+
+// addFault notes why there is no health or no peer state of a row.
+func (l *Facts) addFault(f *gpu.Fault) {
+	if f.Field != gpu.FieldHealthChecks && f.Field != gpu.FieldPeerStates {
+		return
+	}
+	for _, x := range l.families {
+		if x == nil || x.field != f.Field {
+			continue
+		}
+		if f.Row != gpu.AllRows {
+			x.faults[f.Row] = gpu.Reason(f.Err)
+			continue
+		}
+		for row := range x.faults {
+			x.faults[row] = gpu.Reason(f.Err)
+		}
+	}
+}
+
+// Derive implements Deriver.
+func (l *Facts) Derive(list []gpu.Family, c *Cycle) []gpu.Family {
+	if c.Kind != Served {
+		return list
+	}
+	for _, x := range l.families {
+		if x != nil {
+			clear(x.faults)
+		}
+	}
+	for i := range c.Batch.Faults {
+		l.addFault(&c.Batch.Faults[i])
+	}
+	for i, x := range l.families {
+		if x == nil {
+			continue
+		}
+		if x.from != nil {
+			x.from(c.Batch)
+		}
+		d := &l.plan.Derived[i]
+		list = append(list, gpu.Family{Name: d.Name, Type: d.Type, Help: d.Help, Series: x.series})
+	}
+	return list
+}
+
+// health appends a series per health watch and GPU; its value is DCGM's result.
+func (l *Facts) health(series []gpu.Series, b *gpu.Batch) []gpu.Series {
+	for i := range b.Health {
+		c := &b.Health[i]
+		key := check{c.Watch, c.Code}
+		labels, ok := l.checks[key]
+		if !ok {
+			labels = []gpu.Label{{Name: "health_watch", Value: c.Watch}, {Name: "health_error_code", Value: c.Code}}
+			if c.Code == "" {
+				labels[1].Value = "DCGM_FR_OK"
+			}
+			l.checks[key] = labels
+		}
+		series = append(series, gpu.Series{Row: c.Row, Labels: labels, Fixed: true, Value: gpu.Int(c.Result)})
+	}
+	return series
+}
+
+// peerStates appends a series per GPU and other GPU.
+func (l *Facts) peerStates(series []gpu.Series, b *gpu.Batch) []gpu.Series {
+	for i := range b.Peers {
+		p := &b.Peers[i]
+		key := peer{p.Peer, p.Status}
+		labels, ok := l.peers[key]
+		if !ok {
+			other := strconv.FormatUint(uint64(l.topology.Devices[p.Peer].GPU), 10)
+			labels = []gpu.Label{{Name: "peer_gpu", Value: other}, {Name: "link_status", Value: p.Status}}
+			l.peers[key] = labels
+		}
+		series = append(series, gpu.Series{Row: p.Row, Labels: labels, Fixed: true, Value: gpu.Int(p.Number())})
+	}
+	return series
+}
+
+// Unavailable implements Deriver: a family is listed once where it is missing for one reason
+// everywhere, else per GPU. Lost GPUs are not listed.
+func (l *Facts) Unavailable(list []gpu.FieldHealth, c *Cycle) []gpu.FieldHealth {
+	for i, x := range l.families {
+		if x != nil {
+			list = l.missing(list, x, l.plan.Derived[i].Name, c)
+		}
+	}
+	return list
+}
+
+func (l *Facts) missing(list []gpu.FieldHealth, x *fact, name string, c *Cycle) []gpu.FieldHealth {
+	if len(l.gpus) == 0 || x.pairs && len(l.gpus) == 1 {
+		return append(list, gpu.FieldHealth{Field: name, Row: gpu.AllRows, Reason: reasonNoEntity})
+	}
+	start := len(list)
+	for _, row := range l.gpus {
+		if c.Down(row) != nil || x.isAbout(row, l.topology) {
+			continue
+		}
+		reason := x.faults[row]
+		if reason == "" {
+			reason = gpu.Reason(gpu.ErrNotSupported) // the engine does not report it
+		}
+		list = append(list, gpu.FieldHealth{Field: name, Row: row, Reason: reason})
+	}
+	if len(x.series) == 0 && len(list) > start && sameReason(list[start:]) {
+		list[start].Row = gpu.AllRows
+		list = list[:start+1]
+	}
+	return list
+}
+
+// isAbout reports whether a series is about a row. A pair stands once and is
+// about both of its GPUs.
+func (x *fact) isAbout(row int, t *gpu.Topology) bool {
+	for i := range x.series {
+		if x.series[i].Row == row {
+			return true
+		}
+	}
+	if x.from != nil || !x.pairs {
+		return false
+	}
+	for i := range t.Pairs {
+		if t.Pairs[i].B == row {
+			return true
+		}
+	}
+	return false
+}

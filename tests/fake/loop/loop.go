@@ -1,0 +1,67 @@
+// Package loop wires a collector.Loop with everything that derives families, as
+// the exporter does, for tests that have a source and want its snapshots.
+package loop
+
+import (
+	"context"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/accounting"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/events"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/events/statefile"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
+)
+
+// Options are those of the Loop, whose Derivers are made here, and of the derivers.
+type Options struct {
+	collector.Options
+	PodOf       accounting.PodOf
+	VirtualGPUs bool
+	KernelLog   events.KernelLog
+	Kept        *statefile.State
+	Save        func(*statefile.State)
+}
+
+// A Loop is a collector.Loop with its derivers.
+type Loop struct {
+	*collector.Loop
+	podOf      accounting.PodOf
+	events     *events.Log
+	accountant *accounting.Accountant
+}
+
+// New returns a Loop. The plan is extended where there are attributors.
+func New(o Options) *Loop {
+	l := &Loop{
+		podOf: o.PodOf,
+		events: events.New(events.Options{
+			KernelLog: o.KernelLog, Kept: o.Kept, Save: o.Save, Registerer: o.Registerer,
+		}),
+		accountant: accounting.New(accounting.Options{VirtualGPUs: o.VirtualGPUs, Registerer: o.Registerer}),
+	}
+	c := l.with(collector.Change{Plan: o.Plan, Attributors: o.Attributors})
+	o.Plan, o.Derivers = c.Plan, c.Derivers
+	l.Loop = collector.New(o.Options)
+	return l
+}
+
+// with returns c with the derivers, and with the plan that they need.
+func (l *Loop) with(c collector.Change) collector.Change {
+	c.Derivers = []snapshot.Deriver{&snapshot.Facts{}, l.events}
+	if len(c.Attributors) > 0 {
+		c.Plan = accounting.Extend(c.Plan)
+		c.Derivers = append(c.Derivers, l.accountant.Deriver(l.podOf))
+	}
+	return c
+}
+
+// Reload is that of the Loop; the derivers go on.
+func (l *Loop) Reload(ctx context.Context, c collector.Change) error {
+	return l.Loop.Reload(ctx, l.with(c))
+}
+
+// Run runs the Loop until ctx is done, and saves what was counted.
+func (l *Loop) Run(ctx context.Context) error {
+	defer l.events.Flush()
+	return l.Loop.Run(ctx)
+}
