@@ -282,7 +282,7 @@ func FindBoard(word string) (Board, error) {
 			return Board{}, fmt.Errorf("%w %q: %s, and its MIG profiles are not known here", ErrUnknownBoard, word, u.what)
 		}
 	}
-	best, length := Board{}, 0
+	best, length := byProduct(boards, n)
 	var names, begun []string
 	for _, b := range boards {
 		for _, name := range append([]string{b.Name}, b.Aliases...) {
@@ -290,12 +290,6 @@ func FindBoard(word string) (Board, error) {
 				return b, nil
 			}
 			names = append(names, name)
-		}
-		for _, p := range b.Products {
-			rest, ok := strings.CutPrefix(n, p)
-			if ok && (rest == "" || rest[0] == '-') && len(p) > length {
-				best, length = b, len(p)
-			}
 		}
 		short := b.Name
 		if len(b.Aliases) > 0 {
@@ -315,6 +309,19 @@ func FindBoard(word string) (Board, error) {
 		return Board{}, fmt.Errorf("%w %q: did you mean %s?", ErrUnknownBoard, word, near)
 	}
 	return Board{}, fmt.Errorf("%w %q: no board of that name, PCI id or nvidia.com/gpu.product label has MIG here", ErrUnknownBoard, word)
+}
+
+// byProduct finds the board with the longest product name that n begins with; length is 0 without one.
+func byProduct(boards []Board, n string) (best Board, length int) {
+	for _, b := range boards {
+		for _, p := range b.Products {
+			rest, ok := strings.CutPrefix(n, p)
+			if ok && (rest == "" || rest[0] == '-') && len(p) > length {
+				best, length = b, len(p)
+			}
+		}
+	}
+	return best, length
 }
 
 // pciID reads a PCI device id of NVIDIA's and returns it as mig-parted's device-filter spells it.
