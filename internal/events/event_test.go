@@ -139,6 +139,10 @@ func TestClockOfThisMachineIsSet(t *testing.T) {
 						note(s)
 					}
 				})
+				last := func(code int) {
+					t.Helper()
+					r.has(fmt.Sprintf("DCGM_EXP_XID_LAST_SEEN_TIMESTAMP_SECONDS{0}[{xid %d}] %v", code, gpu.Float(float64(now().Add(-interval).UnixNano())/1e9)))
+				}
 				count := func(window int, want map[string]int64) {
 					t.Helper()
 					r.has(fmt.Sprint(xidCountFamily+"{0}[{window_size_in_ms 300000} {xid 31}] ", window))
@@ -154,18 +158,22 @@ func TestClockOfThisMachineIsSet(t *testing.T) {
 				r.wait(interval)
 				count(1, map[string]int64{"31 pod=false": 1})
 				r.wait(interval) // the other pod has it for a while
+				e.happen(now(), 45)
 				r.wait(interval)
+				last(45)
 				e.happen(now(), 31) // dated by the clock of before, and by that of afterwards
 				mu.Lock()
 				offset = by
 				mu.Unlock()
 				log.tell(gpu.XID{PCIBusID: "00000000:1b:00.0", Code: 31, Time: now().UnixNano()})
 				r.wait(interval)
-				count(2, map[string]int64{"31 pod=false": 1, "31 pod=true": 1})
+				count(2, map[string]int64{"31 pod=false": 1, "31 pod=true": 1, "45 pod=true": 1})
+				e.happen(now(), 45)
 				both()
 				r.wait(interval)
-				count(3, map[string]int64{"31 pod=false": 1, "31 pod=true": 2})
-				r.has(fmt.Sprint("DCGM_EXP_XID_LAST_SEEN_TIMESTAMP_SECONDS{0}[{xid 31}] ", gpu.Float(float64(now().Add(-interval).UnixNano())/1e9)))
+				count(3, map[string]int64{"31 pod=false": 1, "31 pod=true": 2, "45 pod=true": 2})
+				last(31)
+				last(45)
 				r.wait(4*time.Minute + 19*time.Second)
 				r.has(xidCountFamily + "{0}[{window_size_in_ms 300000} {xid 31}] 2")
 				r.wait(time.Minute)
