@@ -206,6 +206,7 @@ func (s *Session) readNewest(rd *reader, b *gpu.Batch) error {
 		return err
 	}
 	now := time.Now()
+	s.now = now.UnixNano()
 	s.setClock(r, last, now)
 	s.each(r, rd.group.rows, func(row, f int, x *sample) { s.take(b, row, f, x, r, now.UnixNano()) })
 	return nil
@@ -323,6 +324,9 @@ func (s *Session) dateOf(c *slot, x *sample, f int) int64 {
 		return c.date
 	}
 	date := s.clock.date(x.at)
+	if s.clock.foreign { // no sample is from the future: one that seems so is from before a step of the clock
+		date = min(date, s.now+int64(s.clock.tolerance))
+	}
 	if c.watch.events {
 		date = max(date, c.date+1)
 		if s.clock.foreign && c.watch.sporadic {
