@@ -65,7 +65,7 @@ func TestLiveAccountsAreKept(t *testing.T) {
 		idle(gpus, old),   // the others are dormant now
 		idle(gpus, fresh), // dormant ones make room, and 100 find none
 		idle(gpus, fresh),
-		idle(gpus, slices.Clone(fresh)), // told again
+		idle(gpus, slices.Clone(fresh)), // reported again
 		idle(gpus, late),
 	}}
 	lived := []int{}
