@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -113,6 +115,33 @@ func TestOwnersOfOneDeviceAreBounded(t *testing.T) {
 				t.Errorf("%v for three cycles", took)
 			}
 		})
+	}
+}
+
+// Owners that came in turns have dormant accounts; when all of them are there the bound holds too.
+func TestOwnersThatReturnAreBounded(t *testing.T) {
+	first, second := crowd(1, maxOwners, "a"), crowd(1, maxOwners, "b")
+	both := []gpu.Use{{Replicas: 512, Owners: slices.Concat(first[0].Owners, second[0].Owners)}}
+	p := &play{top: gpu.NewTopology(boards(1)), moments: []moment{idle(1, first), idle(1, second), idle(1, both)}}
+	n := dropped(t, p, func(i int, s *gpu.Snapshot) {
+		if got := len(shares(s)[podAllocated]); got != maxOwners {
+			t.Errorf("cycle %d: %d owners have an account, want %d", i, got, maxOwners)
+		}
+	})
+	if n != maxOwners {
+		t.Errorf("%v owners were dropped", n)
+	}
+}
+
+// Two claims on parts that together are more than the entity have no more than all of it.
+func TestPartsOfMoreThanAll(t *testing.T) {
+	uses := pods(gpu.SharingDRA, 0, 1, 2)
+	uses[0].Owners[0].Part, uses[0].Owners[1].Part = 1, 2./3
+	got := last(t, at(0, uses, nil), at(1, uses, nil))[podAllocated]
+	want := of{"GPU-0/ ns/b": 6, "GPU-0/ ns/c": 4}
+	near(reported{podAllocated: got}, reported{podAllocated: want})
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("seconds of 10 (-want +got):\n%s", diff)
 	}
 }
 
