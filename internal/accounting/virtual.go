@@ -3,9 +3,7 @@ package accounting
 import (
 	"cmp"
 	"slices"
-	"strconv"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
 )
@@ -80,8 +78,8 @@ func (v *virtualSeries) copy(list []gpu.Family, c *snapshot.Cycle, s *Accountant
 				if value.IsAbsent() {
 					continue
 				}
-				if c.Plan.Fields[column.Counter.Field].ID == counters.FieldXID {
-					labels = withXID(labels, device)
+				if column.Labels != nil {
+					labels = slices.Concat(labels, column.Labels[r.row])
 				}
 				f.Series = append(f.Series, gpu.Series{Row: r.row, Labels: labels, Value: value})
 			}
@@ -112,13 +110,4 @@ func (s *Accountant) own(c *gpu.Counter, a *account, device gpu.Value) gpu.Value
 		return device
 	}
 	return value.Scale(c.Scale)
-}
-
-func withXID(labels []gpu.Label, xid gpu.Value) []gpu.Label {
-	code, ok := xid.Int64()
-	if !ok {
-		return labels
-	}
-	return append(slices.Clone(labels), gpu.Label{Name: "err_code", Value: strconv.FormatInt(code, 10)},
-		gpu.Label{Name: "err_msg", Value: counters.XIDMessage(code)})
 }

@@ -1,13 +1,13 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
-	"os"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -25,7 +25,10 @@ type Process struct {
 	Args []string                    // without the program's name
 	Env  func(string) (string, bool) // as os.LookupEnv
 	Out  io.Writer                   // help and version
-	Err  io.Writer                   // the log
+	Err  io.Writer                   // the log; Run never waits for it
+	// Logging, if not nil, gets the logger of Run before anything is logged, for
+	// libraries that log by themselves.
+	Logging func(*slog.Logger)
 	// Hangup gets a value for every reload that somebody signals. May be nil.
 	Hangup <-chan struct{}
 	// Release and Acquire get a value when somebody signals that the driver is to
@@ -46,8 +49,17 @@ type Process struct {
 // must then be restarted. After ErrReplaced everything is closed, and the
 // process had better begin anew.
 func Run(ctx context.Context, p Process) error {
+	err := run(ctx, p)
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return nil // it was asked to end before it had begun
+	}
+	return err
+}
+
+func run(ctx context.Context, p Process) error {
 	// Configuration: flags, environment and file are one thing.
-	cfg, err := config.Parse(p.Args, p.Env, os.ReadFile)
+	files := NewFiles(ctx)
+	cfg, err := config.Parse(p.Args, p.Env, files.Read)
 	if err != nil {
 		return err
 	}
@@ -59,20 +71,24 @@ func Run(ctx context.Context, p Process) error {
 		_, err := fmt.Fprintln(p.Out, "dcgm-exporter", p.Version)
 		return err
 	}
-	log := newLogger(cfg.Log, p.Err)
+	registry := newRegistry(p.Version)
+	log, finish := logTo(p.Err, cfg.Log, registry)
+	defer finish()
+	if p.Logging != nil {
+		p.Logging(log)
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 
 	// What is asked for, and where it is read. What changes in these files from
 	// here on is a reload.
-	watch := &fileWatch{log: log}
+	watch := &fileWatch{files: files, log: log}
 	watch.follow(watched(cfg))
-	plan, hash, err := loadPlan(ctx, cfg, log)
+	plan, hash, err := loadPlan(ctx, cfg, files, log)
 	if err != nil {
 		return err
 	}
-	registry := newRegistry(p.Version)
-	sources := newSources(p.Start, registry, log)
+	sources := newSources(p.Start, registry, files, log)
 	source, err := sources.choose(ctx, cfg, plan)
 	if err != nil {
 		return err
@@ -97,13 +113,14 @@ func Run(ctx context.Context, p Process) error {
 		return err
 	}
 	derived := newDerivers(events.Options{
-		XIDWindow:         cfg.Collection.XIDWindow,
-		ClockEventsWindow: cfg.Collection.ClockEventWindow,
+		XIDWindow:         window(cfg.Collection.XIDWindow),
+		ClockEventsWindow: window(cfg.Collection.ClockEventWindow),
 		KernelLog:         memory.xids(),
 		Kept:              memory.kept,
 		Save:              memory.save(),
 	}, cfg.Kubernetes.VirtualGPUs, registry)
 	first := derived.change(plan, source)
+	sources.standIn.current = first
 	loop := collector.New(collector.Options{
 		Source:      first.Source,
 		Plan:        first.Plan,
@@ -111,7 +128,7 @@ func Run(ctx context.Context, p Process) error {
 		Derivers:    first.Derivers,
 		Released:    pause.patience(),
 		Publish: func(s *gpu.Snapshot) {
-			pages.Publish(encoder.Encode(s))
+			pages.PublishFor(encoder.Encode(s), s.ValidFor)
 			if dumps != nil {
 				dumps.take(s)
 			}
@@ -121,12 +138,17 @@ func Run(ctx context.Context, p Process) error {
 		HangLimit:  cfg.Collection.HangLimit,
 	})
 
+	dog := &watchdog{
+		pages: &pages, encoder: exposition.NewEncoder(options), stalled: loop.Stalled,
+		hangLimit: cfg.Collection.HangLimit, last: lastPage(cfg.Web.ExporterMetrics), log: log,
+	}
+	healthy := func() error { return cmp.Or(loop.Healthy(), dog.healthy()) }
 	sources.released = loop.Released
 	hold := &holder{loop: loop, log: log, timeout: cfg.Collection.ReleaseTimeout}
 
 	// Whoever asks for a reload, this is what happens.
 	reloads := newReloader(registry, log, func(ctx context.Context) (uint64, error) {
-		return reload(ctx, p, watch, sources, derived, hold, log)
+		return reload(ctx, p, files, watch, sources, derived, hold, log)
 	})
 	reloads.took(hash)
 	watch.changed = func() {
@@ -138,10 +160,15 @@ func Run(ctx context.Context, p Process) error {
 	if cfg.Kubernetes.Enabled {
 		explain = sources.kubernetes.mapper.Recall
 	}
+	if file := cfg.Web.ConfigFile; file != "" {
+		if _, err := files.Read(file); err != nil { // the server would wait for it
+			return fmt.Errorf("--web-config-file %s: %w", file, err)
+		}
+	}
 	srv, err := server.New(server.Options{
 		Acquire:   pages.Acquire,
-		Healthy:   loop.Healthy,
-		Ready:     loop.Ready,
+		Healthy:   healthy,
+		Ready:     func() bool { return loop.Ready() && (loop.Released() || sources.engine.reachable()) },
 		Reloading: reloads.reloading,
 
 		Reload:          func(ctx context.Context) error { return reloads.reload(ctx, "POST /-/reload") },
@@ -183,41 +210,42 @@ func Run(ctx context.Context, p Process) error {
 		return loop.Run(ctx)
 	})
 	group.Go(func() error { return sources.awaitReplacement(ctx) })
-	group.Go(func() error { memory.run(ctx); return nil })
-	group.Go(func() error { reloads.run(ctx, p.Hangup); return nil })
-	group.Go(func() error { hold.obey(ctx, p.Release, p.Acquire); return nil })
+	sustain := func(part string, run func(context.Context)) {
+		group.Go(func() error { sustained(ctx, log, part, run); return nil })
+	}
+	sustain("watchdog", dog.run)
+	sustain("fallback", func(ctx context.Context) { sources.standIn.run(ctx, loop) })
+	sustain("event memory", memory.run)
+	sustain("reloads", func(ctx context.Context) { reloads.run(ctx, p.Hangup) })
+	sustain("signals", func(ctx context.Context) { hold.obey(ctx, p.Release, p.Acquire) })
 	if pause != nil {
 		pause.hold = hold
-		group.Go(func() error { pause.run(ctx); return nil })
+		sustain("node label", pause.run)
 	}
-	group.Go(func() error { watch.run(ctx); return nil })
+	sustain("file watch", watch.run)
 	if dumps != nil {
-		group.Go(func() error { dumps.run(ctx); return nil })
+		sustain("dumps", dumps.run)
 	}
 	if cfg.Web.ExporterMetrics {
-		group.Go(func() error { self.run(ctx); return nil })
+		sustain("runtime series", self.run)
 	}
-	group.Go(func() error {
+	sustain("ConfigMap", func(ctx context.Context) {
 		followConfigMap(ctx, cfg, log, func() { _ = reloads.reload(ctx, "the ConfigMap changed") })
-		return nil
 	})
-	if err := group.Wait(); err != nil && !errors.Is(err, context.Canceled) {
-		return err
-	}
-	return nil
+	return group.Wait()
 }
 
 // reload reads the configuration anew and swaps the session. The arguments and
 // the environment of a process do not change: what differs is in the files that
 // they name, and takes effect whole. It returns the hash of the configuration
 // that is then in force.
-func reload(ctx context.Context, p Process, watch *fileWatch, sources *sources, derived *derivers, hold *holder, log *slog.Logger) (uint64, error) {
-	cfg, err := config.Parse(p.Args, p.Env, os.ReadFile)
+func reload(ctx context.Context, p Process, files *Files, watch *fileWatch, sources *sources, derived *derivers, hold *holder, log *slog.Logger) (uint64, error) {
+	cfg, err := config.Parse(p.Args, p.Env, files.Read)
 	if err != nil {
 		return 0, err
 	}
 	watch.follow(watched(cfg)) // also if it is refused: a file that is missing may yet come
-	plan, hash, err := loadPlan(ctx, cfg, log)
+	plan, hash, err := loadPlan(ctx, cfg, files, log)
 	if err != nil {
 		return 0, err
 	}
@@ -225,11 +253,15 @@ func reload(ctx context.Context, p Process, watch *fileWatch, sources *sources, 
 	if err != nil {
 		return 0, err
 	}
-	if err := hold.loop.Reload(ctx, derived.change(plan, source)); err != nil {
-		return 0, err
+	if err := sources.standIn.reload(ctx, hold.loop, derived.change(plan, source)); err != nil {
+		return 0, passing{err} // of the driver: the settings are good
 	}
 	return hash, nil
 }
+
+// window returns the length of a window for the event log, to which 0 means the
+// default: in the shortest one nothing is ever counted.
+func window(configured time.Duration) time.Duration { return max(configured, time.Nanosecond) }
 
 // metricsURL is where a person can look at the page.
 func metricsURL(a net.Addr, secured bool) string {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/accounting"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/kube"
@@ -42,7 +43,7 @@ func askConfigMap(ctx context.Context, cfg *config.Config) (Asked, error) {
 	}
 	content, err := m.Await(ctx, configMapPatience)
 	if err != nil {
-		return Asked{}, err
+		return Asked{}, passing{err}
 	}
 	return AskFile(cfg, fmt.Sprintf("ConfigMap %s:%s", m.Namespace, m.Name), content)
 }
@@ -70,7 +71,8 @@ type kubernetes struct {
 	registry prometheus.Registerer
 	log      *slog.Logger
 	mapper   *podmapper.Mapper
-	revision func() uint64 // of what is watched; nil where nothing is
+	revision func() uint64           // of what is watched; nil where nothing is
+	uidOf    func(uid string) string // by the API server, of the pod that the node knows by uid; nil without one
 	watches  *apiWatches
 }
 
@@ -85,10 +87,12 @@ func (k *kubernetes) apiWatches() *apiWatches {
 // attributor returns it. What it watches ends with the ctx of the first call.
 func (k *kubernetes) attributor(ctx context.Context, cfg *config.Config) (*podmapper.Mapper, error) {
 	if k.mapper != nil {
+		k.mapper.Every(cfg.Collection.Interval)
 		return k.mapper, nil
 	}
 	set := cfg.Kubernetes
-	opt := podmapper.Options{Socket: set.Socket, Resources: set.ResourceNames, PodUID: set.PodUID, PodLabels: set.PodLabels}
+	opt := podmapper.Options{Socket: set.Socket, Resources: set.ResourceNames, PodUID: set.PodUID, PodLabels: set.PodLabels,
+		LabelLimit: set.PodLabelLimit, LogFolder: set.PodLogs, Checkpoint: set.Checkpoint}
 	for _, text := range set.PodLabelAllowed {
 		expression, err := regexp.Compile(text)
 		if err != nil {
@@ -97,20 +101,34 @@ func (k *kubernetes) attributor(ctx context.Context, cfg *config.Config) (*podma
 		opt.LabelsAllowed = append(opt.LabelsAllowed, expression)
 	}
 	if set.PodLabels || set.PodUID || set.DRA {
-		if cfg.Labels.NodeName == "" {
-			return nil, errors.New("NODE_NAME is not set: --kubernetes-enable-pod-labels, --kubernetes-enable-pod-uid and --kubernetes-enable-dra need the node's name (in a manifest, fieldRef spec.nodeName)")
-		}
 		k.ask(ctx, cfg, &opt)
 	}
 	k.revision = opt.Revision
 	opt.Metrics = podmapper.NewMetrics(k.registry)
 	k.mapper = podmapper.New(opt)
+	k.mapper.Every(cfg.Collection.Interval)
 	context.AfterFunc(ctx, k.mapper.Close)
 	return k.mapper, nil
 }
 
-// ask gives the mapper what the API server knows. Without one the mapper goes
-// without: a cluster's API is no reason to have no metrics of GPUs.
+// errNoNodeName says that the API server cannot be asked for this node's pods
+// alone. Those of a whole cluster are nothing that an agent on each node reads.
+var errNoNodeName = errors.New("NODE_NAME is not set, so that pods go without labels and UIDs and claims without devices (in a manifest, fieldRef spec.nodeName)")
+
+// podOf returns podOf with the UIDs of static pods as the API server has them.
+func (k *kubernetes) podOf(podOf accounting.PodOf) accounting.PodOf {
+	if k.uidOf == nil || podOf == nil {
+		return podOf
+	}
+	return func(pid uint32) (string, error) {
+		uid, err := podOf(pid)
+		return k.uidOf(uid), err
+	}
+}
+
+// ask gives the mapper what the API server knows. Without one, or without the
+// node's name, the mapper goes without: a cluster's API is no reason to have no
+// metrics of GPUs.
 func (k *kubernetes) ask(ctx context.Context, cfg *config.Config, opt *podmapper.Options) {
 	watches := k.apiWatches()
 	client, err := kube.New(kube.Options{Kubeconfig: filepath.SplitList(cfg.Kubernetes.Kubeconfig), Report: watches.report})
@@ -118,8 +136,13 @@ func (k *kubernetes) ask(ctx context.Context, cfg *config.Config, opt *podmapper
 	if cfg.Kubernetes.DRA {
 		opt.Device = none // claims are counted as unmatched
 	}
+	if cfg.Labels.NodeName == "" {
+		err = errNoNodeName
+	}
 	if err != nil {
-		k.log.Warn("Pods go without labels and UIDs, and claims without devices", "error", err)
+		for _, resource := range watchedResources(cfg.Kubernetes) {
+			watches.report(resource, err)
+		}
 		return
 	}
 	sharing := client.Sharing(ctx, cfg.Labels.NodeName)
@@ -133,14 +156,17 @@ func (k *kubernetes) ask(ctx context.Context, cfg *config.Config, opt *podmapper
 	if cfg.Kubernetes.PodLabels || cfg.Kubernetes.PodUID {
 		pods := client.Pods(ctx, cfg.Labels.NodeName)
 		revisions = append(revisions, pods.Revision)
+		opt.Ready = append(opt.Ready, pods.Listed())
+		k.uidOf = pods.UIDOf
 		opt.Pod = func(namespace, name string) (podmapper.PodInfo, bool) {
 			pod, ok := pods.Get(namespace, name)
-			return podmapper.PodInfo(pod), ok
+			return podmapper.PodInfo{UID: pod.UID, Labels: pod.Labels, Finished: pod.Finished, Created: pod.Created}, ok
 		}
 	}
 	if cfg.Kubernetes.DRA {
 		slices := client.Slices(ctx, cfg.Labels.NodeName)
 		revisions = append(revisions, slices.Revision)
+		opt.Ready = append(opt.Ready, slices.Listed())
 		opt.Device = func(driver, pool, name string) (podmapper.ClaimDevice, bool) {
 			d, ok := slices.Get(driver, pool, name)
 			return podmapper.ClaimDevice{UUID: d.UUID, MIG: d.Type == "mig", Profile: d.Profile}, ok
@@ -154,6 +180,18 @@ func (k *kubernetes) ask(ctx context.Context, cfg *config.Config, opt *podmapper
 		}
 		return sum
 	}
+}
+
+// watchedResources are the resources of the API that a setting needs.
+func watchedResources(cfg config.Kubernetes) []string {
+	var resources []string
+	if cfg.PodLabels || cfg.PodUID {
+		resources = append(resources, "pods")
+	}
+	if cfg.DRA {
+		resources = append(resources, "resourceslices")
+	}
+	return resources
 }
 
 // apiWatches tells how the requests of what is watched go: as a series, and in

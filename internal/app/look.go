@@ -46,7 +46,7 @@ func Look(ctx context.Context, source Chosen, plan *gpu.Plan, cycles int, see fu
 			switch {
 			case seen == cycles || failed != nil:
 				return // the loop is about to end
-			case errors.Is(s.Health.Err, collector.ErrStarting):
+			case errors.Is(s.Health.Err, gpu.ErrOpening):
 				return
 			case s.Topology == nil:
 				failed = s.Health.Err
@@ -59,7 +59,11 @@ func Look(ctx context.Context, source Chosen, plan *gpu.Plan, cycles int, see fu
 			}
 		},
 	})
-	if err := loop.Run(ctx); err != nil {
+	err := loop.Run(ctx)
+	if timeout := context.Cause(ctx); failed == nil && seen < cycles && errors.Is(timeout, gpu.ErrTimeout) {
+		return timeout
+	}
+	if err != nil {
 		return err
 	}
 	if failed == nil && seen < cycles {
@@ -70,7 +74,7 @@ func Look(ctx context.Context, source Chosen, plan *gpu.Plan, cycles int, see fu
 
 // Choose makes the source that the configuration names, as Run does.
 func Choose(ctx context.Context, cfg *config.Config, plan *gpu.Plan) (Chosen, error) {
-	return newSources(time.Now(), prometheus.NewRegistry(), slog.New(slog.DiscardHandler)).choose(ctx, cfg, plan)
+	return newSources(time.Now(), prometheus.NewRegistry(), NewFiles(ctx), slog.New(slog.DiscardHandler)).choose(ctx, cfg, plan)
 }
 
 // Page runs one real cycle with the configuration and returns its page,
@@ -78,7 +82,7 @@ func Choose(ctx context.Context, cfg *config.Config, plan *gpu.Plan) (Chosen, er
 // the page is there all the same.
 func Page(ctx context.Context, cfg *config.Config) ([]byte, error) {
 	log := slog.New(slog.DiscardHandler)
-	plan, _, err := loadPlan(ctx, cfg, log)
+	plan, _, err := loadPlan(ctx, cfg, NewFiles(ctx), log)
 	if err != nil {
 		return nil, err
 	}

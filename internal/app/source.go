@@ -1,6 +1,7 @@
 package app
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -37,6 +38,7 @@ type Chosen struct {
 type sources struct {
 	start    time.Time // of the process
 	registry prometheus.Registerer
+	files    *Files
 	log      *slog.Logger
 	hosts    hosts
 
@@ -44,6 +46,8 @@ type sources struct {
 
 	// released reports whether nothing may be opened now; nil: never.
 	released func() bool
+	standIn  *standIn
+	engine   engineState
 	fellBack bool // to the simulated node, when the hardware was last tried
 
 	simulated *sim.Source // the latest choice, nil where that is another
@@ -58,9 +62,9 @@ type sources struct {
 	pods        *process.Resolver // of this machine's processes
 }
 
-func newSources(start time.Time, registry prometheus.Registerer, log *slog.Logger) *sources {
-	return &sources{start: start, registry: registry, log: log, nvml: nvml.New(nvml.Options{Log: log}), replaced: make(chan struct{}, 1), pods: process.NewResolver(os.DirFS("/proc")),
-		kubernetes: kubernetes{registry: registry, log: log}}
+func newSources(start time.Time, registry prometheus.Registerer, files *Files, log *slog.Logger) *sources {
+	return &sources{start: start, registry: registry, files: files, log: log, nvml: nvml.New(nvml.Options{Log: log}), replaced: make(chan struct{}, 1), pods: process.NewResolver(os.DirFS("/proc")),
+		kubernetes: kubernetes{registry: registry, log: log}, standIn: newStandIn(registry, log)}
 }
 
 // chooseSource returns the source that the configuration names. Automatic choice
@@ -68,20 +72,30 @@ func newSources(start time.Time, registry prometheus.Registerer, log *slog.Logge
 // that a driver that arrives late is found.
 func (s *sources) chooseSource(ctx context.Context, cfg *config.Config, plan *gpu.Plan) (Chosen, error) {
 	s.simulated, s.replayed = nil, false
+	if !mayStandIn(cfg.Source) {
+		s.standIn.none()
+	}
 	switch cfg.Source.Kind {
 	case config.SourceNVML:
 		return Chosen{Source: s.ofNVML(), PodOf: s.pods.PodOf}, nil
 	case config.SourceSim:
 		return s.ofSim(cfg)
 	}
-	engine, err := s.ofDCGM(cfg)
+	hardware, err := s.ofDCGM(cfg)
 	if err != nil {
 		return Chosen{}, err
 	}
-	if cfg.Source.Kind == config.SourceDCGM || cfg.Source.Remote != "" {
-		return Chosen{Source: engine, PodOf: s.pods.PodOf}, nil
+	if mayStandIn(cfg.Source) {
+		hardware = s.standIn.of(hardware, s.ofNVML(), cfg.Source.Remote)
 	}
-	hardware := firstOf{engine, s.ofNVML()}
+	if cfg.Source.Remote != "" {
+		hardware = patientSource{Source: hardware, engineState: &s.engine, address: cfg.Source.Remote, log: s.log}
+		return Chosen{Source: hardware, PodOf: s.pods.PodOf}, nil
+	}
+	s.engine.reset()
+	if cfg.Source.Kind == config.SourceDCGM {
+		return Chosen{Source: hardware, PodOf: s.pods.PodOf}, nil
+	}
 	if cfg.Source.Sim.Fallback && (s.released == nil || !s.released()) {
 		session, err := hardware.Open(ctx, plan)
 		if err == nil {
@@ -125,12 +139,11 @@ func (s *sources) ofSim(cfg *config.Config) (Chosen, error) {
 	// The world begins with the process: a reload does not reset its counters.
 	options := sim.Options{Node: cfg.Source.Sim.Node, Seed: cfg.Source.Sim.Seed, Start: s.start}
 	if path := cfg.Source.Sim.Scenario; path != "" {
-		f, err := os.Open(path)
+		content, err := s.files.Read(path)
 		if err != nil {
 			return Chosen{}, fmt.Errorf("scenario: %w", err)
 		}
-		defer f.Close()
-		if options.Scenario, err = sim.ParseScenario(f, path); err != nil {
+		if options.Scenario, err = sim.ParseScenario(bytes.NewReader(content), path); err != nil {
 			return Chosen{}, err
 		}
 	}
@@ -156,12 +169,11 @@ func (s *sources) ofRecording(cfg *config.Config, path string) (Chosen, error) {
 	if cfg.Source.Sim.Scenario != "" {
 		return Chosen{}, fmt.Errorf("--sim-scenario %q with the recording --sim-node %q: a recording has its own faults", cfg.Source.Sim.Scenario, path)
 	}
-	f, err := os.Open(path)
+	content, err := s.files.Read(path)
 	if err != nil {
 		return Chosen{}, fmt.Errorf("recording: %w", err)
 	}
-	defer f.Close()
-	rec, err := sim.ReadRecording(f, path)
+	rec, err := sim.ReadRecording(bytes.NewReader(content), path)
 	if err != nil {
 		return Chosen{}, err
 	}
@@ -173,22 +185,4 @@ func (s *sources) ofRecording(cfg *config.Config, path string) (Chosen, error) {
 		chosen.Attributors = append(chosen.Attributors, owners)
 	}
 	return chosen, nil
-}
-
-// firstOf opens the first source that is available.
-type firstOf []collector.Source
-
-func (sources firstOf) Open(ctx context.Context, plan *gpu.Plan) (collector.Session, error) {
-	var missing []string
-	for _, s := range sources {
-		session, err := s.Open(ctx, plan)
-		if err == nil {
-			return session, nil
-		}
-		if !errors.Is(err, gpu.ErrUnavailable) {
-			return nil, err
-		}
-		missing = append(missing, err.Error())
-	}
-	return nil, fmt.Errorf("%w: %s", gpu.ErrUnavailable, strings.Join(missing, "; "))
 }

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"log/slog"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -18,6 +17,10 @@ import (
 // editor writes in pieces, and a ConfigMap is swapped by several renames.
 const settle = 500 * time.Millisecond
 
+// maxSettle is how long that wait is at most: a neighbor of the file may never be left
+// alone.
+const maxSettle = 2 * time.Second
+
 // recheck is how often the files are looked at even if nothing was notified: a
 // file mounted by subPath or from the network notifies nobody.
 const recheck = 30 * time.Second
@@ -27,6 +30,7 @@ const recheck = 30 * time.Second
 // and what changes is the folder in between.
 type fileWatch struct {
 	changed func()
+	files   *Files
 	log     *slog.Logger
 
 	mu   sync.Mutex
@@ -45,7 +49,7 @@ func (w *fileWatch) follow(files []string) {
 	for _, f := range files {
 		sum, known := w.sums[f]
 		if !known {
-			sum = sumOf(f)
+			sum = w.sumOf(f)
 		}
 		sums[f] = sum
 	}
@@ -66,16 +70,24 @@ func (w *fileWatch) run(ctx context.Context) {
 	}
 	quiet := time.NewTimer(recheck)
 	defer quiet.Stop()
+	var first time.Time // of the events since the files were last looked at
+	soon := func() {
+		if first.IsZero() {
+			first = time.Now()
+		}
+		quiet.Reset(max(0, min(settle, maxSettle-time.Since(first))))
+	}
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-events:
-			quiet.Reset(settle)
+			soon()
 		case err := <-failures:
 			w.log.Warn("The file watch missed something; looking at the files", "error", err)
-			quiet.Reset(settle)
+			soon()
 		case <-quiet.C:
+			first = time.Time{}
 			if w.differ() {
 				w.changed()
 			}
@@ -119,7 +131,7 @@ func (w *fileWatch) differ() bool {
 	defer w.mu.Unlock()
 	differ := false
 	for f, before := range w.sums {
-		now := sumOf(f)
+		now := w.sumOf(f)
 		differ = differ || now != before
 		w.sums[f] = now
 	}
@@ -128,8 +140,8 @@ func (w *fileWatch) differ() bool {
 
 // sumOf is a fingerprint of a file's content. A file that cannot be read has one
 // of its own, so that its coming and going are changes.
-func sumOf(file string) [sha256.Size]byte {
-	content, err := os.ReadFile(file)
+func (w *fileWatch) sumOf(file string) [sha256.Size]byte {
+	content, err := w.files.Read(file)
 	if err != nil {
 		content = []byte("unreadable: " + err.Error())
 	}

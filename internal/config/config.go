@@ -30,7 +30,8 @@ type Config struct {
 	// Path is the YAML file, "" for none.
 	Path string
 
-	// Notices are sentences for the log: settings that were accepted and do
+	// Notices are sentences for the log: what counts in the place of a setting
+	// that could not be taken as given, and settings that were accepted and do
 	// not do what their name says, in the order of the table.
 	Notices []string
 }
@@ -105,9 +106,12 @@ type Collection struct {
 	// is taken back; always above zero.
 	ReleaseTimeout   time.Duration
 	ClockEventWindow time.Duration
-	// WatchBinding and BindingInterval are accepted for compatibility.
+	// WatchBinding, BindingInterval, KeepAge and KeepSamples are accepted for
+	// compatibility.
 	WatchBinding    bool
 	BindingInterval time.Duration
+	KeepAge         time.Duration
+	KeepSamples     int
 }
 
 // Devices says which entities are watched.
@@ -121,6 +125,8 @@ type Source struct {
 	// Remote is the address of a host engine; "" embeds one. Its form has
 	// been checked, no more.
 	Remote string
+	// Fallback says whether NVML stands in for DCGM under SourceAuto.
+	Fallback Fallback
 	// FakeGPUs is accepted for compatibility.
 	FakeGPUs bool
 	// DCGMLog turns DCGM's own log on, at DCGMLogLevel.
@@ -138,6 +144,16 @@ const (
 	SourceDCGM SourceKind = "dcgm"
 	SourceNVML SourceKind = "nvml"
 	SourceSim  SourceKind = "sim"
+)
+
+// Fallback says what stands in for DCGM where that is not there.
+type Fallback string
+
+// What can stand in. FallbackAuto is NVML for an engine of this machine, else nothing.
+const (
+	FallbackAuto Fallback = "auto"
+	FallbackNVML Fallback = "nvml"
+	FallbackNone Fallback = "none"
 )
 
 // Sim describes the simulated node.
@@ -178,6 +194,9 @@ type Kubernetes struct {
 	Enabled         bool
 	PodLabels       bool
 	PodLabelAllowed []string // regular expressions that compile; none allows all
+	PodLabelLimit   int      // labels of a pod at most; 0 means the default of 16
+	PodLogs         string   // the folder of the pods' logs; "" for none
+	Checkpoint      string   // of the kubelet's device manager; "" for none
 	PodUID          bool
 	GPUIDType       GPUIDType
 	ResourceNames   []string // beside nvidia.com/gpu and nvidia.com/mig-*
@@ -222,6 +241,8 @@ type Web struct {
 	// Lifecycle serves the POST routes under /-/.
 	Lifecycle bool
 	Pprof     bool
+	// RequireGPUs is accepted for compatibility.
+	RequireGPUs bool
 	// ExporterMetrics serves the series about the exporter itself.
 	ExporterMetrics bool
 }

@@ -105,7 +105,17 @@ const (
 // remembers nothing from one Read to the next. At most one sample per entity
 // and field, except for fields of which every sample is asked for.
 type Batch struct {
-	Samples   []Sample
+	Samples []Sample
+	// XIDs are those since the previous Read of the session, of each entity in
+	// the order in which the witness got them; the first Read may report what
+	// earlier sessions did. Within a session each is reported once, however its
+	// time compares with others': a clock that is set neither repeats nor hides
+	// one. They are no Samples.
+	XIDs []XID
+	// XIDsRepeat is set by a Read that reports again what earlier ones of the
+	// session may have reported, as the first Read of a session does.
+	XIDsRepeat bool
+
 	Faults    []Fault
 	Processes []Process
 	// Utilizations has an element for each entity whose Processes have Busy, as far as the source
@@ -127,12 +137,14 @@ type Batch struct {
 // Reset empties the batch and keeps its memory. WantProcesses stays.
 func (b *Batch) Reset() {
 	clear(b.Samples)
+	clear(b.XIDs)
 	clear(b.Faults)
 	clear(b.Processes)
 	clear(b.Utilizations)
 	clear(b.Health)
 	clear(b.Peers)
 	b.Samples = b.Samples[:0]
+	b.XIDs, b.XIDsRepeat = b.XIDs[:0], false
 	b.Faults = b.Faults[:0]
 	b.Processes = b.Processes[:0]
 	b.Utilizations = b.Utilizations[:0]

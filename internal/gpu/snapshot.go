@@ -97,6 +97,9 @@ func (o *Owners) Of(row int) []Label {
 type Column struct {
 	Counter *Counter
 	Values  []Value
+	// Labels are what values have beyond their entity's labels, per row; nil
+	// where none has any.
+	Labels [][]Label
 }
 
 // A Series is one sample of a family that is not a plain column: exporter
@@ -154,7 +157,10 @@ type Health struct {
 // it to its publisher and reuses it afterwards: it is valid and immutable
 // during that call only. Topology and Owners stay valid for good.
 type Snapshot struct {
-	Time     time.Time
+	Time time.Time
+	// ValidFor is for how long a page of it may be served: the collector has
+	// published another one by then, unless it is stalled. Zero is for good.
+	ValidFor time.Duration
 	Topology *Topology // nil before the first session and while there is none
 	Owners   *Owners   // nil where nothing attributes
 	Columns  []Column

@@ -13,6 +13,7 @@ type Metrics struct {
 	failed  *prometheus.CounterVec
 	dropped prometheus.Gauge
 	unknown prometheus.Gauge
+	spared  prometheus.Gauge
 }
 
 // NewMetrics registers the series.
@@ -30,8 +31,12 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Name: "dcgm_exporter_job_files_unmatched",
 			Help: "Job files that are named by a GPU or GPU instance which is not there.",
 		}),
+		spared: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "dcgm_exporter_jobs_dropped",
+			Help: "Jobs of the job files that are left out now, since their GPU has too many.",
+		}),
 	}
-	reg.MustRegister(m.failed, m.dropped, m.unknown)
+	reg.MustRegister(m.failed, m.dropped, m.unknown, m.spared)
 	for _, reason := range reasons() {
 		m.failed.WithLabelValues(reason)
 	}
@@ -43,10 +48,11 @@ const (
 	reasonTooLarge = "too_large"
 	reasonChanging = "changing"
 	reasonNotAFile = "not_a_file"
+	reasonOutside  = "outside"
 )
 
 func reasons() []string {
-	return []string{gpu.Reason(gpu.ErrPermission), reasonTooLarge, reasonChanging, reasonNotAFile, gpu.Reason(errors.New(""))}
+	return []string{gpu.Reason(gpu.ErrPermission), reasonTooLarge, reasonChanging, reasonNotAFile, reasonOutside, gpu.Reason(errors.New(""))}
 }
 
 func reasonOf(err error) string {
@@ -57,6 +63,8 @@ func reasonOf(err error) string {
 		return reasonChanging
 	case errors.Is(err, errNotAFile):
 		return reasonNotAFile
+	case errors.Is(err, errOutside):
+		return reasonOutside
 	default:
 		return gpu.Reason(err)
 	}

@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/kube"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
 
 const (
@@ -61,6 +60,23 @@ func TestPodsOfOneNode(t *testing.T) {
 	}
 	if err, ok := outcomes.of("pods"); !ok || err != nil {
 		t.Errorf("reported: %v, %v", err, ok)
+	}
+}
+
+// The node knows a static pod by the hash of its manifest, the API server by the
+// UID of the pod that mirrors it.
+func TestUIDsOfStaticPods(t *testing.T) {
+	s := newServer(t)
+	mirror := pod("static-node-1", "mirror", "Running", nil)
+	mirror["metadata"].(map[string]any)["annotations"] = map[string]any{
+		"kubernetes.io/config.hash": "a3f5c1d2e4b6978899aabbccddeeff00", "kubernetes.io/config.source": "file",
+	}
+	s.put(podsPath, mirror, pod("a", "1", "Running", nil))
+	c, _ := s.client()
+	pods := c.Pods(t.Context(), "node-1")
+	until(t, "pod a", func() bool { _, ok := pods.Get("ml", "a"); return ok })
+	for of, uid := range map[string]string{"a3f5c1d2e4b6978899aabbccddeeff00": "mirror", "1": "1", "gone": "gone", "": ""} {
+		want(t, "UID of "+of, pods.UIDOf(of), uid)
 	}
 }
 
@@ -170,13 +186,8 @@ func TestClusterWithoutDRA(t *testing.T) {
 
 // The recorded ResourceSlice of a real API server, read by the same code.
 func TestRecordedSlice(t *testing.T) {
-	path := filepath.Join("..", "..", "..", "shared", "data", "podresources", "resourceslices.json")
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Skipf("missing data: no recorded ResourceSlices: %v", err)
-	}
 	var objects []map[string]any
-	if err := json.Unmarshal(text, &objects); err != nil {
+	if err := json.Unmarshal(material.Read(t, "data/podresources/resourceslices.json"), &objects); err != nil {
 		t.Fatal(err)
 	}
 	s := newServer(t)

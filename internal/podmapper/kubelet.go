@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"os"
+	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -74,42 +76,97 @@ type kubelet struct {
 	shared  map[string]map[string]bool
 	learned time.Time // when shared was
 
-	mu     sync.Mutex // for what the dialer tells
-	dials  int        // that succeeded
-	dialed time.Time
-	cause  error // why the latest dial failed
+	now   func() time.Time
+	start start
+
+	mu    sync.Mutex // for what the dialer tells
+	dials int        // that succeeded
+	cause error      // why the latest dial failed
 }
 
-// relearn is how long the number of replicas is believed: a device plugin can
-// be configured anew without the kubelet's doing.
-const relearn = 10 * time.Minute
+// A start is the time in which a kubelet may not know all its pods yet.
+type start struct{ since, until time.Time }
 
-// settle is how long after it was dialed a kubelet may still answer that there
-// are no pods. v1.36.3 does so for about a second after it started.
-const settle = 10 * time.Second
+// seen takes note of a sign that the kubelet has just started.
+func (s *start) seen(now time.Time) {
+	if !s.at(now) {
+		s.since = now
+	}
+	until := now.Add(settle)
+	if most := s.since.Add(maxSettle); until.After(most) {
+		until = most
+	}
+	if until.After(s.until) {
+		s.until = until
+	}
+}
+
+// at reports whether a time lies within it.
+func (s *start) at(now time.Time) bool { return now.Before(s.until) }
+
+const (
+	// relearn is how long the number of replicas is believed: a device plugin can
+	// be configured anew without the kubelet's doing.
+	relearn = time.Minute
+	// learnTimeout bounds the question, so that who holds what is known also where
+	// that is not answered.
+	learnTimeout = 500 * time.Millisecond
+)
+
+// settle is how long after a sign of its start a kubelet may still not know all
+// its pods. v1.36.3 lists none for about a second, and then one after the other
+// for up to another. maxSettle bounds it where there is one sign after the other.
+const (
+	settle    = 10 * time.Second
+	maxSettle = 30 * time.Second
+)
 
 // list asks once. The error wraps one of gpu's.
 func (k *kubelet) list(ctx context.Context) (listing, error) {
 	if err := k.connect(); err != nil {
 		return listing{}, err
 	}
-	k.mu.Lock()
-	dials := k.dials
-	k.mu.Unlock()
-	if dials != k.known { // gRPC dialed again: it may be another kubelet
-		k.known, k.legacy, k.learned = dials, false, time.Time{}
+	if k.redialed() {
+		k.legacy = false // it may have been upgraded
 	}
 	holdings, pods, err := k.ask(ctx)
+	k.redialed()
 	k.metrics.requests.WithLabelValues(status.Code(err).String()).Inc()
 	if err != nil {
 		return listing{}, k.failed(ctx, err)
 	}
 	slices.SortFunc(holdings, Holding.compare)
 	holdings = slices.Compact(holdings) // a kubelet that repeats itself is no second owner
+	now := k.now()
+	if made, ok := k.socketMade(); ok && now.Sub(made).Abs() < settle {
+		k.start.seen(made)
+	}
+	return listing{holdings: holdings, pods: pods, fresh: k.start.at(now)}, nil
+}
+
+// redialed reports whether gRPC dialed since the last call: what answers may be
+// another kubelet.
+func (k *kubelet) redialed() bool {
 	k.mu.Lock()
-	fresh := time.Since(k.dialed) < settle
-	k.mu.Unlock()
-	return listing{holdings: holdings, pods: pods, fresh: fresh}, nil
+	defer k.mu.Unlock()
+	if k.dials == k.known {
+		return false
+	}
+	if k.known != 0 {
+		k.start.seen(k.now())
+	}
+	k.known, k.learned = k.dials, time.Time{}
+	return true
+}
+
+// socketMade returns when the socket was made: a kubelet that starts makes a new
+// one.
+func (k *kubelet) socketMade() (time.Time, bool) {
+	info, err := os.Stat(k.socket)
+	if err != nil {
+		return time.Time{}, false
+	}
+	return info.ModTime(), true
 }
 
 func (k *kubelet) connect() error {
@@ -138,7 +195,6 @@ func (k *kubelet) dial(ctx context.Context, _ string) (net.Conn, error) {
 	k.cause = err
 	if err == nil {
 		k.dials++
-		k.dialed = time.Now()
 	}
 	return conn, err
 }
@@ -213,6 +269,8 @@ func (k *kubelet) failed(ctx context.Context, err error) error {
 	case code != codes.Unavailable:
 		return fmt.Errorf("kubelet: list pods on %s: %w", k.socket, err)
 	}
+	k.start = start{} // what comes next is another's
+	k.start.seen(k.now())
 	// Not gRPC's own backoff, which grows to two minutes.
 	k.close()
 	switch {
@@ -231,28 +289,55 @@ func (k *kubelet) close() {
 	}
 }
 
-// replicas returns into how many replicas the kubelet divides the device of
-// id, as far as it tells: a List knows only those that are held. It asks when
-// a replica is held that it has not heard of, and now and then.
-func (k *kubelet) replicas(ctx context.Context, id ID) int {
-	device := wholeOf(id)
-	if !k.shared[device][id.Replica] && time.Since(k.learned) > settle || time.Since(k.learned) > relearn {
-		k.learned = time.Now()
-		k.learn(ctx)
+// learnReplicas asks into how many replicas the plugins divide the devices of
+// holdings: a List knows only those that are held. It asks when a replica is held
+// that it has not heard of, and now and then, and reports whether an answer is
+// another than before.
+func (k *kubelet) learnReplicas(ctx context.Context, holdings []Holding) bool {
+	held, news := map[string]bool{}, false
+	for i := range holdings {
+		if h := &holdings[i]; h.Claim == "" {
+			if id := h.ID(); id.Replica != "" {
+				device := wholeOf(id)
+				held[device] = true
+				news = news || !k.shared[device][id.Replica]
+			}
+		}
 	}
-	return len(k.shared[device])
-}
-
-func (k *kubelet) learn(ctx context.Context) {
-	if k.conn == nil || k.legacy {
-		return
+	age := k.now().Sub(k.learned)
+	if len(held) == 0 || k.conn == nil || k.legacy || age < settle && age >= 0 || !news && age < relearn && age >= 0 {
+		return false
 	}
+	k.learned = k.now()
+	ctx, cancel := context.WithTimeout(ctx, learnTimeout)
+	defer cancel()
 	reply, err := v1.NewPodResourcesListerClient(k.conn).GetAllocatableResources(ctx, &v1.AllocatableResourcesRequest{})
 	k.metrics.requests.WithLabelValues(status.Code(err).String()).Inc()
 	if err != nil {
-		return // the number stays unknown, which is a value of its own
+		return false // the number stays unknown, which is a value of its own
 	}
-	k.shared = map[string]map[string]bool{}
+	next := replicasOf(reply)
+	for device := range held {
+		// The kubelet leaves out what the plugin calls unhealthy, and everything
+		// while the plugin is away: the devices are divided all the same.
+		if next[device] == nil && k.shared[device] != nil {
+			next[device] = k.shared[device]
+		}
+	}
+	if reflect.DeepEqual(next, k.shared) {
+		return false
+	}
+	k.shared = next
+	return true
+}
+
+// replicas returns into how many replicas the device of id is divided, 0 where
+// that is not known.
+func (k *kubelet) replicas(id ID) int { return len(k.shared[wholeOf(id)]) }
+
+// replicasOf returns the replicas of each device that the plugins offer.
+func replicasOf(reply *v1.AllocatableResourcesResponse) map[string]map[string]bool {
+	shared := map[string]map[string]bool{}
 	for _, d := range reply.GetDevices() {
 		for _, text := range d.GetDeviceIds() {
 			id := ParseID(text)
@@ -260,12 +345,13 @@ func (k *kubelet) learn(ctx context.Context) {
 				continue
 			}
 			device := wholeOf(id)
-			if k.shared[device] == nil {
-				k.shared[device] = map[string]bool{}
+			if shared[device] == nil {
+				shared[device] = map[string]bool{}
 			}
-			k.shared[device][id.Replica] = true
+			shared[device][id.Replica] = true
 		}
 	}
+	return shared
 }
 
 // wholeOf is the text of the device that an id names a replica of.

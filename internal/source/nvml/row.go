@@ -10,6 +10,7 @@ import (
 
 	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -45,6 +46,11 @@ type block struct {
 
 // closed reports whether there is no use in asking now.
 func (bl *block) closed(now time.Time) bool { return bl.err != nil && now.Before(bl.until) }
+
+// never notes that there is no use in asking in this session.
+func (bl *block) never(err error) {
+	bl.err, bl.until = err, time.Now().AddDate(100, 0, 0)
+}
 
 // refuse notes an answer other than success, and returns the error for the
 // fault. An error that repeats is made once.
@@ -84,7 +90,7 @@ type valueAsk struct {
 func (s *Session) compile(d *device, r *row) {
 	for i := range s.plan.Fields {
 		f := &s.plan.Fields[i]
-		if !f.Levels.Has(r.kind) || f.ID == fieldXID {
+		if !f.Levels.Has(r.kind) || f.ID == catalog.XIDErrors {
 			continue
 		}
 		if ofSwitch(f.ID) {

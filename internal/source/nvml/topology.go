@@ -13,6 +13,7 @@ import (
 
 	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -214,7 +215,7 @@ func (s *Session) discover(index, first int) (*device, []gpu.Device, error) {
 	for _, r := range d.rows {
 		s.compile(d, r)
 	}
-	s.listen(d)
+	s.listen(d, own.UUID)
 	return d, list, nil
 }
 
@@ -231,7 +232,9 @@ func (s *Session) wantsLinks() bool {
 // ofSwitch reports whether a field is of NVSwitches and their links, which NVML
 // does not know (dcgm_fields.h, DCGM_FI_DEV_NVSWITCH_*). Fields of GPUs stand
 // between and behind them.
-func ofSwitch(id gpu.FieldID) bool { return id >= 780 && id <= 824 || id >= 856 && id <= 878 }
+func ofSwitch(id gpu.FieldID) bool {
+	return id >= catalog.NVSwitchLinkThroughputTX && id <= catalog.NVSwitchLinkECCErrorsLane7 || id >= catalog.NVSwitchFatalErrors && id <= catalog.NVSwitchDeviceUUID
+}
 
 func (s *Session) target(d *device, handle gonvml.Device) target {
 	return target{
@@ -272,7 +275,7 @@ func (s *Session) identify(d *device, own *gpu.Device) error {
 		if gpuGone(ret) || driverGone(ret) {
 			return &driverError{"nvmlDeviceGetMigMode", ret}
 		}
-		d.canMIG = ret == gonvml.SUCCESS
+		d.canMIG = !lasting(ret) // what it did not say now, verify finds out
 	}
 	return nil
 }

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -50,8 +50,8 @@ type RecordedOwners struct {
 
 // A RecordedRead is one Read. Its times, At and those in the Batch, are
 // nanoseconds since the first Read, whole microseconds each; a sample that is
-// older than the first Read has a negative one. The errors of faults are those
-// of package gpu, bare, or ErrRecorded.
+// older than the first Read has a negative one. XIDs are samples of their field.
+// The errors of faults are those of package gpu, bare, or ErrRecorded.
 type RecordedRead struct {
 	At    int64
 	Batch gpu.Batch
@@ -87,12 +87,15 @@ func (r *Recording) Add(at time.Time, b *gpu.Batch) {
 		return max(min(t/whole*whole-r.began, next.At), next.At-int64(maxRecordedAge))
 	}
 	for _, s := range b.Samples {
-		e, known := counters.ByID(r.Fields[s.Field].ID)
-		if n, ok := s.Value.Number(); ok && math.IsInf(n, 0) || known && s.Value.IsText() != (e.Type == counters.Text) {
+		e, known := catalog.ByID(r.Fields[s.Field].ID)
+		if n, ok := s.Value.Number(); ok && math.IsInf(n, 0) || known && s.Value.IsText() != (e.Type == catalog.Text) {
 			continue
 		}
 		s.Time = when(s.Time)
 		next.Batch.Samples = append(next.Batch.Samples, s)
+	}
+	if f := slices.IndexFunc(r.Fields, func(f RecordedField) bool { return f.ID == catalog.XIDErrors }); f >= 0 {
+		r.addXIDs(&next, f, b, when)
 	}
 	slices.SortStableFunc(next.Batch.Samples, func(a, b gpu.Sample) int {
 		return cmp.Or(cmp.Compare(a.Field, b.Field), cmp.Compare(a.Row, b.Row), cmp.Compare(a.Time, b.Time))
@@ -111,6 +114,28 @@ func (r *Recording) Add(at time.Time, b *gpu.Batch) {
 	}
 	next.Batch.Peers = append(next.Batch.Peers, b.Peers...)
 	r.Reads = append(r.Reads, next)
+}
+
+// addXIDs records XIDs as samples of their field, and a 0 for each GPU whose XIDs
+// were read and that had none.
+func (r *Recording) addXIDs(next *RecordedRead, field int, b *gpu.Batch, when func(int64) int64) {
+	known := make([]bool, len(r.Topology.Devices))
+	for _, x := range b.XIDs {
+		next.Batch.AddAt(x.Row, field, gpu.Int(x.Code), when(x.Time))
+		known[x.Row] = true
+	}
+	for _, f := range b.Faults {
+		for row := range known {
+			if (f.Field == field || f.Field == gpu.AllFields) && (f.Row == row || f.Row == gpu.AllRows) {
+				known[row] = true
+			}
+		}
+	}
+	for row := range known {
+		if !known[row] && r.Topology.Devices[row].Entity.Kind == gpu.KindGPU {
+			next.Batch.AddAt(row, field, gpu.Int(0), next.At)
+		}
+	}
 }
 
 // ErrRecorded stands for an error of which the recording knows only that it is
