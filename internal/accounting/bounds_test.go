@@ -90,6 +90,29 @@ func TestLiveAccountsAreKept(t *testing.T) {
 	}
 }
 
+// The account that was unseen for longest makes room first.
+func TestOldestDormantAccountMakesRoom(t *testing.T) {
+	const gpus, many = 16, maxAccounts - 1
+	single := func(name string) []gpu.Use { return crowd(gpus, 1, name) }
+	p := &play{top: gpu.NewTopology(boards(gpus)), moments: []moment{
+		idle(gpus, single("old")), idle(gpus, crowd(gpus, many, "b")), idle(gpus, single("new")), idle(gpus, crowd(gpus, many, "b")),
+	}}
+	var first, last map[string]float64
+	n := dropped(t, p, func(i int, s *gpu.Snapshot) {
+		if last = shares(s)[podAllocated]; i == 1 {
+			first = last
+		}
+	})
+	if n != 0 || len(last) != many {
+		t.Errorf("%v owners were dropped, %d have an account", n, len(last))
+	}
+	for key, v := range last {
+		if v <= first[key] {
+			t.Errorf("%s began again: %v seconds, %v before", key, v, first[key])
+		}
+	}
+}
+
 // However many owners a device has, one of them is never taken for the only one, and no work is for nothing.
 func TestOwnersOfOneDeviceAreBounded(t *testing.T) {
 	for name, uses := range map[string][]gpu.Use{"pods": crowd(1, 20000, "p"), "jobs": jobs(20000)} {

@@ -180,6 +180,14 @@ func TestSharesOfOneGPU(t *testing.T) {
 				restUtil: of{whole: 0}, restMemory: of{whole: 0}, restActive: of{whole: 6}, restEnergy: of{whole: 1000},
 			},
 		},
+		"away for longer than an account is kept, it begins at zero": {
+			[]moment{at(0, one, nil), at(1, one, nil), at(2, nil, func(m *moment) { m.gap = 16 * time.Minute }), at(3, one, nil)},
+			reported{
+				podUtil: of{a: 0.6}, podMemory: of{a: 1000 << 20}, podActive: of{a: 6}, podAllocated: of{a: 10},
+				podActiveEnergy: of{a: 600}, podIdleEnergy: of{a: 400}, podEnergy: of{a: 1000},
+				restUtil: of{whole: 0}, restMemory: of{whole: 0}, restActive: of{whole: 0}, restEnergy: of{whole: 0},
+			},
+		},
 		"a time without readings belongs to none": {
 			[]moment{at(0, one, nil), at(1, one, func(m *moment) { m.gap = time.Hour }), at(2, one, nil)},
 			reported{
