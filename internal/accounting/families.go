@@ -51,7 +51,7 @@ func shareFamilies() []gpu.Family {
 		familyRestEnergy: {Name: "dcgm_gpu_unattributed_energy_joules_total", Type: gpu.MetricCounter,
 			Help: "Energy of the GPU or GPU instance that belongs to no pod: of work in no pod, and of idle time that is assigned to none."},
 		familyUnavailable: {Name: "dcgm_exporter_attribution_unavailable", Type: gpu.MetricGauge,
-			Help: "What attribution could not tell in the latest cycle, and why."},
+			Help: "What attribution does not know of the latest cycle, and why."},
 	}
 }
 

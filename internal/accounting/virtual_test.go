@@ -86,7 +86,7 @@ func TestVirtualGPUs(t *testing.T) {
 	}
 	device := []string{"ENERGY{0} 1000000", "FB{0} 1000", "UTIL_RATIO{0} 0.6", "UTIL{0} 60"}
 	if diff := cmp.Diff(device, virtualPage(t, false, two, procs...)); diff != "" {
-		t.Errorf("nobody asked for copies (-want +got):\n%s", diff)
+		t.Errorf("without copies (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(device, virtualPage(t, true, pods(gpu.SharingNone, 0, 1))); diff != "" {
 		t.Errorf("an exclusive GPU (-want +got):\n%s", diff)
