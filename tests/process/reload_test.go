@@ -11,8 +11,8 @@ import (
 	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
 )
 
-// counterFile returns the path of a counters file, and what writes a field into it.
-func counterFile(t *testing.T) (path string, request func(fields ...string)) {
+// changingFile returns the path of a counters file, and what writes a field into it.
+func changingFile(t *testing.T) (path string, request func(fields ...string)) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "counters.csv")
 	request = func(fields ...string) {
@@ -33,7 +33,7 @@ func counterFile(t *testing.T) (path string, request func(fields ...string)) {
 func TestAChangeDuringADriverCallIsKept(t *testing.T) {
 	fakedcgm.Require(t)
 	engine, env := fakedcgm.NewFor(t, node()...)
-	path, request := counterFile(t)
+	path, request := changingFile(t)
 	r := start(t, env, "-f", path)
 	r.until(`DCGM_FI_DEV_GPU_TEMP{gpu="7"`)
 	frozen := []string{"block dcgmGetLatestValues_v2", "block dcgmEntitiesGetLatestValues", "block dcgmGetGpuStatus"}
@@ -57,7 +57,7 @@ func TestAChangeDuringADriverCallIsKept(t *testing.T) {
 func TestAChangeIsTriedAgain(t *testing.T) {
 	fakedcgm.Require(t)
 	engine, env := fakedcgm.NewFor(t, node()...)
-	path, request := counterFile(t)
+	path, request := changingFile(t)
 	r := start(t, env, "-f", path)
 	r.until(`DCGM_FI_DEV_GPU_TEMP{gpu="7"`)
 	engine.Add("fail dcgmWatchFields -7")
@@ -82,7 +82,7 @@ func TestAChangeIsTriedAgain(t *testing.T) {
 
 // A neighbor of the file that changes all the time does not hide a change of the file.
 func TestABusyNeighborHidesNoChange(t *testing.T) {
-	path, request := counterFile(t)
+	path, request := changingFile(t)
 	r := start(t, nil, "--source=sim", "-f", path)
 	r.until("\nDCGM_FI_DEV_GPU_TEMP{")
 	over := make(chan struct{})
@@ -110,7 +110,7 @@ func TestABusyNeighborHidesNoChange(t *testing.T) {
 // The hash of the configuration is that of every node which is configured alike, and
 // another one after a change.
 func TestConfigHashOverNodes(t *testing.T) {
-	path, request := counterFile(t)
+	path, request := changingFile(t)
 	hash := func(node string) float64 {
 		t.Helper()
 		r := start(t, []string{"NODE_NAME=" + node}, "--source=sim", "-f", path) // each on a port of its own
