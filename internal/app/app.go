@@ -102,7 +102,7 @@ func Run(ctx context.Context, p Process) error {
 		KernelLog:         memory.xids(),
 		Kept:              memory.kept,
 		Save:              memory.save(),
-	}, cfg.Kubernetes.VirtualGPUs, registry)
+	}, cfg.Metrics.Accounting, cfg.Kubernetes.VirtualGPUs, registry)
 	first := derived.change(plan, source)
 	loop := collector.New(collector.Options{
 		Source:      first.Source,

@@ -26,6 +26,33 @@ func isXID(name string) bool {
 	return ok && named.Entry.ID == fieldXID
 }
 
+// isWhole reports whether name is that of a field of GPUs that none of their
+// instances has.
+func isWhole(name string) bool {
+	named, ok := counters.Lookup(name)
+	return ok && !named.Entry.Levels.Has(gpu.KindGPUInstance) &&
+		(named.Entry.Levels.Has(gpu.KindGPU) || named.Entry.Levels.Has(gpu.KindNode))
+}
+
+// isMachine reports whether name is that of a field of the machine itself, such
+// as the driver's version.
+func isMachine(name string) bool {
+	named, ok := counters.Lookup(name)
+	return ok && named.Entry.Levels.Has(gpu.KindNode)
+}
+
+// isEvents reports whether name is that of a family which dcgm-exporter derives
+// from the events of a GPU, and repeats for its instances.
+func isEvents(name string) bool {
+	switch name {
+	case counters.XIDErrorsCount.String(), counters.XIDErrorsTotal.String(),
+		counters.ClockEventsCount.String(), counters.ClockEventsTotal.String():
+		return true
+	default:
+		return false
+	}
+}
+
 // of returns err_code and err_msg for the XID v.
 func (x *xidLabels) of(v gpu.Value) [2]gpu.Label {
 	n, _ := v.Number()
