@@ -28,7 +28,9 @@ run: build ## Serve this machine's GPUs on :9400, or a simulated node where ther
 
 .PHONY: test
 test: prometheus ## Run every test (no GPU, no root, no running server)
-	$(GO) test ./...
+	@skipped=$$(mktemp) && code=0; SKIPPED_CHECKS=$$skipped $(GO) test ./... || code=$$?; \
+	  cut -d' ' -f1 $$skipped | sort | uniq -c | awk '{print "SKIP " $$2 ": it cost this run " $$1 " checks"}'; \
+	  rm -f $$skipped; exit $$code
 
 .PHONY: prometheus
 prometheus: # What the dashboards are tested with; without one that test says so and is skipped
@@ -69,6 +71,15 @@ fuzz: ## Run every fuzz target for FUZZTIME
 .PHONY: bench
 bench: ## Run the benchmarks that docs/performance.md tells about
 	$(GO) test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) ./internal/... ./tests/...
+
+.PHONY: golden-diff
+golden-diff: ## Show how the pages of CASE (a regular expression) differ from those of BASE (default HEAD)
+	@[ -n '$(CASE)' ] || { echo "golden-diff needs a CASE, such as CASE=sim-t4/default/classic/pods/plain"; exit 2; }
+	@dir=$$(mktemp -d) && git worktree add --quiet --detach $$dir/base $(or $(BASE),HEAD) && \
+	  { (cd $$dir/base && $(GO) test ./tests/goldens -count=1 -dump $$dir/was -case '$(CASE)') >/dev/null; \
+	    $(GO) test ./tests/goldens -count=1 -dump $$dir/is -case '$(CASE)' >/dev/null; \
+	    git worktree remove --force $$dir/base; echo "pages in $$dir/was and $$dir/is"; \
+	    diff -ru $$dir/was $$dir/is || true; }
 
 .PHONY: hardware
 hardware: ## Run the contract suite on a real GPU, and compare with nvidia-smi

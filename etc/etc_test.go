@@ -5,7 +5,6 @@ import (
 	"encoding/csv"
 	"errors"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,8 +14,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpu-telemetry/dcgm-exporter/etc"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
 
 var (
@@ -77,10 +78,7 @@ func switchOn(text string) string {
 // reference's file of that name. The reference is read with nothing but a CSV
 // reader.
 func TestShippedFilesAskForWhatTheReferenceAsks(t *testing.T) {
-	dir := filepath.Join("..", "..", "shared", "data", "upstream", "dcgm-exporter")
-	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
-		t.Skip("SKIP shared-material-absent: the reference's files are not beside the repository")
-	}
+	dir := material.Path(t, "data/upstream/dcgm-exporter")
 	types := func(t *testing.T, data []byte) map[string]string {
 		reader := csv.NewReader(bytes.NewReader(data))
 		reader.Comment, reader.FieldsPerRecord, reader.LazyQuotes = '#', -1, true
@@ -130,9 +128,9 @@ func TestFleetFile(t *testing.T) {
 			t.Errorf("%s of the default file is missing or of another type", r.Name)
 		}
 	}
-	for d := counters.NotDerived + 1; d.String() != ""; d++ {
-		if typ, ok := has[d.String()]; !ok || typ != d.Type() {
-			t.Errorf("%v is missing or of another type", d)
+	for _, f := range catalog.Families() {
+		if typ, ok := has[f.Name]; !ok || typ != f.Type {
+			t.Errorf("%s is missing or of another type", f.Name)
 		}
 	}
 	for _, kind := range []gpu.Kind{

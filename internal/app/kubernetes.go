@@ -85,10 +85,12 @@ func (k *kubernetes) apiWatches() *apiWatches {
 // attributor returns it. What it watches ends with the ctx of the first call.
 func (k *kubernetes) attributor(ctx context.Context, cfg *config.Config) (*podmapper.Mapper, error) {
 	if k.mapper != nil {
+		k.mapper.Every(cfg.Collection.Interval)
 		return k.mapper, nil
 	}
 	set := cfg.Kubernetes
-	opt := podmapper.Options{Socket: set.Socket, Resources: set.ResourceNames, PodUID: set.PodUID, PodLabels: set.PodLabels}
+	opt := podmapper.Options{Socket: set.Socket, Resources: set.ResourceNames, PodUID: set.PodUID, PodLabels: set.PodLabels,
+		LabelLimit: set.PodLabelLimit, LogFolder: set.PodLogs, Checkpoint: set.Checkpoint}
 	for _, text := range set.PodLabelAllowed {
 		expression, err := regexp.Compile(text)
 		if err != nil {
@@ -102,6 +104,7 @@ func (k *kubernetes) attributor(ctx context.Context, cfg *config.Config) (*podma
 	k.revision = opt.Revision
 	opt.Metrics = podmapper.NewMetrics(k.registry)
 	k.mapper = podmapper.New(opt)
+	k.mapper.Every(cfg.Collection.Interval)
 	context.AfterFunc(ctx, k.mapper.Close)
 	return k.mapper, nil
 }

@@ -2,8 +2,6 @@ package exposition_test
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -12,11 +10,8 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
-
-// The pages that the reference served for known worlds lie beside the
-// repository where the project is developed, and nowhere else.
-const referencePages = "../../../shared/data/reference-output"
 
 // TestReferencePages rebuilds the worlds of the reference's pages by hand and
 // compares the pages as parsed.
@@ -31,13 +26,7 @@ func TestReferencePages(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.file, func(t *testing.T) {
-			theirs, err := os.ReadFile(filepath.Join(referencePages, tt.file))
-			if os.IsNotExist(err) {
-				t.Skipf("reference pages absent: no %s beside the repository", filepath.Join("shared", "data", "reference-output"))
-			} else if err != nil {
-				t.Fatal(err)
-			}
-			want, err := parseExpfmt(t, theirs)
+			want, err := parseExpfmt(t, material.Read(t, "data/reference-output/"+tt.file))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/kube"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
 
 const (
@@ -170,13 +169,8 @@ func TestClusterWithoutDRA(t *testing.T) {
 
 // The recorded ResourceSlice of a real API server, read by the same code.
 func TestRecordedSlice(t *testing.T) {
-	path := filepath.Join("..", "..", "..", "shared", "data", "podresources", "resourceslices.json")
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Skipf("missing data: no recorded ResourceSlices: %v", err)
-	}
 	var objects []map[string]any
-	if err := json.Unmarshal(text, &objects); err != nil {
+	if err := json.Unmarshal(material.Read(t, "data/podresources/resourceslices.json"), &objects); err != nil {
 		t.Fatal(err)
 	}
 	s := newServer(t)

@@ -1,12 +1,15 @@
 package podmapper
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"regexp"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -46,6 +49,13 @@ type Options struct {
 	// all.
 	LabelsAllowed []*regexp.Regexp
 
+	// LabelLimit is how many of a pod's labels are taken at most; 0 means 16.
+	LabelLimit int
+	// Checkpoint is the path of the checkpoint of the kubelet's device manager, and
+	// LogFolder that of the folder of the pods' logs: they have the UIDs of pods that
+	// Pod does not know. "" for one that is not looked at; neither need be there.
+	Checkpoint, LogFolder string
+
 	// Pod returns what is known of a pod of this node; nil knows none.
 	Pod func(namespace, name string) (PodInfo, bool)
 	// Device returns what is known of a device that a claim holds; nil ignores
@@ -68,6 +78,12 @@ type Mapper struct {
 	mu      sync.Mutex
 	kubelet kubelet
 
+	now    func() time.Time
+	keep   time.Duration // how long an answer is good for
+	memory memory
+	files  nodeFiles
+	known  map[[2]string]string // namespace and name of a pod → UID by the API server
+
 	inputs   inputs // that owners were made of
 	pods     int    // in the latest believed listing
 	owners   *gpu.Owners
@@ -84,10 +100,12 @@ type inputs struct {
 	holdings   []Holding
 	revision   uint64
 	replicated gpu.Sharing
+	uids       map[podName]string // of pods, by the node's files
 }
 
 func (a *inputs) equal(b *inputs) bool {
-	return a.topology == b.topology && a.revision == b.revision && a.replicated == b.replicated && slices.Equal(a.holdings, b.holdings)
+	return a.topology == b.topology && a.revision == b.revision && a.replicated == b.replicated &&
+		slices.Equal(a.holdings, b.holdings) && maps.Equal(a.uids, b.uids)
 }
 
 // New returns a Mapper. It connects when it is first asked.
@@ -103,10 +121,21 @@ func New(opt Options) *Mapper {
 	}
 	return &Mapper{
 		opt:     opt,
-		policy:  labelPolicy{on: opt.PodLabels, allowed: opt.LabelsAllowed},
-		kubelet: kubelet{socket: opt.Socket, metrics: opt.Metrics},
+		now:     time.Now,
+		keep:    minKeep,
+		policy:  labelPolicy{on: opt.PodLabels, allowed: opt.LabelsAllowed, most: cmp.Or(opt.LabelLimit, defaultPodLabels)},
+		kubelet: kubelet{socket: opt.Socket, metrics: opt.Metrics, now: time.Now},
+		files:   nodeFiles{checkpoint: opt.Checkpoint, logs: opt.LogFolder},
 		seen:    map[tenancy]uint64{},
 	}
+}
+
+// Every says how often Attribute is called, which may change. Who held what is
+// remembered for two intervals, and 30 s at least.
+func (m *Mapper) Every(interval time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.keep = max(2*interval, minKeep)
 }
 
 // Name returns "kubernetes".
@@ -141,18 +170,24 @@ func (m *Mapper) attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 	if err != nil {
 		return nil, err
 	}
+	now := m.now()
 	if l.pods == 0 && m.pods > 0 && l.fresh {
+		m.kubelet.start.seen(now)
 		return nil, fmt.Errorf("kubelet: %s: %w: %w", m.opt.Socket, gpu.ErrUnavailable, ErrEmpty)
 	}
 	m.pods = l.pods
 	m.opt.Metrics.age.now()
+	if m.resolver == nil || m.resolver.topology != t {
+		m.resolver = NewResolver(t)
+	}
+	all := m.memory.complete(l.holdings, recall{at: now, fresh: l.fresh, keep: m.keep, shared: m.shared, ended: m.ended})
+	m.opt.Metrics.kept.Set(float64(len(m.memory.kept)))
 	// The revision is read first: what changes meanwhile shows next time.
-	in := inputs{topology: t, holdings: l.holdings, revision: m.opt.Revision(), replicated: m.opt.Replicated()}
+	in := inputs{topology: t, holdings: all, revision: m.opt.Revision(), replicated: m.opt.Replicated()}
+	m.files.refresh(now)
+	in.uids = m.uidsOf(all)
 	if m.owners != nil && in.equal(&m.inputs) {
 		return m.owners, nil
-	}
-	if m.resolver == nil || m.inputs.topology != t {
-		m.resolver = NewResolver(t)
 	}
 	m.inputs = in
 	next := m.assign(ctx, &in)
@@ -165,4 +200,42 @@ func (m *Mapper) attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 	}
 	m.owners = next
 	return next, nil
+}
+
+// uidsOf returns the UIDs of the pods that the API server does not know, by the
+// files of the node.
+func (m *Mapper) uidsOf(holdings []Holding) map[podName]string {
+	if m.files.devices == nil && m.files.folders == nil {
+		return nil
+	}
+	uids := map[podName]string{}
+	for i := range holdings {
+		h := &holdings[i]
+		key := podName{h.Namespace, h.Pod}
+		if uids[key] != "" {
+			continue
+		}
+		if _, ok := m.opt.Pod(h.Namespace, h.Pod); ok {
+			continue
+		}
+		if uid := m.files.uid(h); uid != "" {
+			uids[key] = uid
+		}
+	}
+	return uids
+}
+
+// shared reports whether others may hold the device of h, or another part of it,
+// at the same time.
+func (m *Mapper) shared(h *Holding) bool {
+	return h.Claim != "" || h.ID().Replica != "" || strings.HasSuffix(h.Resource, ".shared") || m.resolver.Part(m.named(h)) > 0
+}
+
+// ended reports whether the API server says that the pod of h is no more: it knew
+// it, and knows it no longer, or as another. A pod that it never knew may be too
+// new for it.
+func (m *Mapper) ended(h *Holding) bool {
+	info, ok := m.opt.Pod(h.Namespace, h.Pod)
+	was := m.known[[2]string{h.Namespace, h.Pod}]
+	return ok && info.Finished || was != "" && (!ok || info.UID != was)
 }

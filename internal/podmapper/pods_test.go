@@ -45,7 +45,7 @@ func TestRecordingsOfARealKubelet(t *testing.T) {
 		"list-dra":                      {0: gpu.SharingDRA},
 		"list-dra-consumable-share-id":  {4: gpu.SharingDRA},
 	}
-	captures := kubelet.Captures(t, root)
+	captures := kubelet.Captures(t)
 	for name := range wants {
 		if captures[name] == nil {
 			t.Errorf("the recording %s is gone", name)
@@ -57,7 +57,7 @@ func TestRecordingsOfARealKubelet(t *testing.T) {
 			if !ok {
 				t.Fatal("no expectation for this recording")
 			}
-			w := newWorld(t, podmapper.Options{Device: slices}, kubelet.Lists(capture.PodResources...))
+			w := newWorld(t, podmapper.Options{Device: claimed}, kubelet.Lists(capture.PodResources...))
 			o := w.attribute()
 			want(t, "labels", pods(o), expected)
 			sharing := map[int]gpu.Sharing{}
@@ -111,7 +111,7 @@ func TestClaimsCarryTheirLabels(t *testing.T) {
 		if !known {
 			return podmapper.ClaimDevice{}, false
 		}
-		return slices(driver, pool, name)
+		return claimed(driver, pool, name)
 	}
 	revision := uint64(1)
 	w := newWorld(t, podmapper.Options{Device: device, Revision: func() uint64 { return revision }}, kubelet.Lists(kubelet.Pod("ml/a",
@@ -266,6 +266,23 @@ func TestLabelsOfPods(t *testing.T) {
 	}
 }
 
+// How many labels are taken is a setting; what is left out is counted.
+func TestLimitOfPodLabels(t *testing.T) {
+	a := &api{}
+	labels := map[string]string{}
+	for i := range 40 {
+		labels[fmt.Sprintf("l%02d", i)] = "x"
+	}
+	a.set(map[string]podmapper.PodInfo{"ml/a": {Labels: labels}})
+	for limit, taken := range map[int]int{0: 16, 1: 1, 30: 30, 50: 40} {
+		opt := a.options()
+		opt.LabelLimit = limit
+		w := newWorld(t, opt, kubelet.Lists(kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu0))))
+		want(t, fmt.Sprint("labels with a limit of ", limit), len(w.attribute().Of(0))-3, taken) // beside pod, namespace and container
+		want(t, "dropped", w.metric("dcgm_exporter_pod_labels_dropped")["budget "], float64(40-taken))
+	}
+}
+
 // Whatever a pod's labels are called, a series gets names that Prometheus
 // accepts, each once, sorted, and none that is ours twice.
 func FuzzLabelsOfPods(f *testing.F) {
@@ -321,6 +338,7 @@ func TestChurn(t *testing.T) {
 			}
 		}
 		want(t, "owners, bounded", len(o.UseOf(4).Owners), 256)
+		want(t, "holdings kept of devices that others have", w.metric("dcgm_exporter_attribution_holdings_kept")[""], 0)
 		want(t, "owners dropped", w.metric("dcgm_exporter_owners_dropped")[""], crowd-256)
 		if round == 20 {
 			before = heap()

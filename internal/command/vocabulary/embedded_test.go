@@ -15,6 +15,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/command"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/command/commandtest"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/command/vocabulary"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
 
 // A wrapping puts a file into a ConfigMap.
@@ -97,15 +98,12 @@ func checkWrapped(t *testing.T, text string) {
 // TestWrappedDashboards holds it for whole dashboards: ours, that of the tests,
 // and the reference's where it is at hand.
 func TestWrappedDashboards(t *testing.T) {
-	for _, path := range []string{
-		filepath.Join(root, "grafana", "node.json"), "testdata/dashboard.json",
-		filepath.Join(root, "..", "shared", "data", "upstream", "dcgm-exporter", "dcgm-exporter-dashboard.json"),
-	} {
+	for _, path := range []string{filepath.Join(root, "grafana", "node.json"), "testdata/dashboard.json", referenceDashboard} {
 		t.Run(filepath.Base(path), func(t *testing.T) {
-			text, err := os.ReadFile(path)
-			if os.IsNotExist(err) && strings.Contains(path, "shared") {
-				sharedAbsent(t, err)
+			if path == referenceDashboard {
+				path = material.Path(t, path)
 			}
+			text, err := os.ReadFile(path)
 			if err != nil {
 				t.Fatal(err)
 			}

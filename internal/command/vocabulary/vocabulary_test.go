@@ -14,6 +14,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/command"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/command/commandtest"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/command/vocabulary"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
 
 var update = flag.Bool("update", false, "write the goldens")
@@ -229,25 +230,13 @@ func TestArguments(t *testing.T) {
 	}
 }
 
-// sharedAbsent skips a test that needs the shared material, and fails it where
-// REQUIRE_SHARED_MATERIAL is 1.
-func sharedAbsent(t *testing.T, err error) {
-	t.Helper()
-	if os.Getenv("REQUIRE_SHARED_MATERIAL") == "1" {
-		t.Fatal(err)
-	}
-	t.Skipf("SKIP shared-material-absent: %v", err)
-}
+// referenceDashboard is the reference's own, of the material beside the repository.
+const referenceDashboard = "data/upstream/dcgm-exporter/dcgm-exporter-dashboard.json"
 
 // The reference's own dashboard is rewritten whole, and the result has nothing
 // left to change.
 func TestReferenceDashboard(t *testing.T) {
-	path := filepath.Join(root, "..", "shared", "data", "upstream", "dcgm-exporter", "dcgm-exporter-dashboard.json")
-	data, err := os.ReadFile(path)
-	if err != nil {
-		sharedAbsent(t, err)
-	}
-	text := string(data)
+	text := string(material.Read(t, referenceDashboard))
 	list := findings(t, "dashboard.json", text)
 	if len(list) != 12 {
 		t.Errorf("%d findings, want 8 queries and 4 of variables", len(list))

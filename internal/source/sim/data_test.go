@@ -3,11 +3,11 @@ package sim
 import (
 	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
 
 // The figures of the embedded data make sense together; the model relies on
@@ -63,13 +63,7 @@ func TestPartsMakeSense(t *testing.T) {
 // The MIG profiles are those of the table that the project's tools use, which
 // lies beside the repository where it is developed.
 func TestProfilesAgreeWithTheGeometryTable(t *testing.T) {
-	file := filepath.Join("..", "..", "..", "..", "shared", "data", "mig-geometry.json")
-	raw, err := os.ReadFile(file)
-	if os.IsNotExist(err) {
-		t.Skipf("SKIP shared-material-absent: %s", filepath.Base(file))
-	} else if err != nil {
-		t.Fatal(err)
-	}
+	raw := material.Read(t, "data/mig-geometry.json")
 	type profile struct {
 		Compute    int      `json:"compute"`
 		Placements [][2]int `json:"placements"`

@@ -9,6 +9,8 @@ import (
 
 	"google.golang.org/protobuf/encoding/protojson"
 	v1 "k8s.io/kubelet/pkg/apis/podresources/v1"
+
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
 
 // Pod returns a pod as List tells it. Its name has the form namespace/name.
@@ -56,17 +58,16 @@ func Crowd(n int, resource string, device func(i int) string) []*v1.PodResources
 }
 
 // Captures returns the recorded answers to List by the names of their files.
-// It skips the test where they do not lie beside the repository, which root
-// leads to.
-func Captures(t testing.TB, root string) map[string]*v1.ListPodResourcesResponse {
+// It skips the test where they do not lie beside the repository.
+func Captures(t testing.TB) map[string]*v1.ListPodResourcesResponse {
 	t.Helper()
-	dir := filepath.Join(root, "..", "shared", "data", "podresources")
+	dir := material.Path(t, "data/podresources")
 	files, err := filepath.Glob(filepath.Join(dir, "list-*.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(files) == 0 {
-		t.Skipf("missing data: no recorded PodResources answers in %s", dir)
+		t.Fatalf("no recorded PodResources answers in %s", dir)
 	}
 	captures := map[string]*v1.ListPodResourcesResponse{}
 	for _, file := range append(files, filepath.Join(dir, "empty.json")) {

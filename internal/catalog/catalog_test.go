@@ -1,0 +1,363 @@
+package catalog_test
+
+import (
+	"bytes"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// moduleDir returns the folder of go-dcgm in the module cache.
+func moduleDir(t *testing.T) string {
+	t.Helper()
+	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/NVIDIA/go-dcgm").Output()
+	dir := strings.TrimSpace(string(out))
+	if err != nil || dir == "" {
+		t.Skipf("SKIP module-absent: go-dcgm is not in the module cache: %v", err)
+	}
+	return dir
+}
+
+// Every name that go-dcgm resolves is in the catalogue, with the same id; a
+// base-unit name leads to the older id, which is read in its place.
+func TestCatalogueHoldsEveryNameOfGoDCGM(t *testing.T) {
+	source, err := os.ReadFile(filepath.Join(moduleDir(t), "pkg", "dcgm", "const_fields.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pairs := regexp.MustCompile(`(?m)^\t"(\w+)":\s+(\d+),$`).FindAllStringSubmatch(string(source), -1)
+	if len(pairs) < 1000 {
+		t.Fatalf("only %d names found in go-dcgm", len(pairs))
+	}
+	for _, pair := range pairs {
+		id, err := strconv.Atoi(pair[2])
+		if err != nil {
+			t.Fatal(err)
+		}
+		entry, ok := catalog.ByID(gpu.FieldID(id))
+		if !ok {
+			t.Errorf("id %d (%s) is not in the catalogue", id, pair[1])
+			continue
+		}
+		named, ok := catalog.Lookup(pair[1])
+		if want := entry; !ok || named.Entry.ID != want.ID && named.Entry.ID != want.BaseOf {
+			t.Errorf("%s means id %d (%t), go-dcgm says %d", pair[1], named.Entry.ID, ok, id)
+		}
+	}
+}
+
+// The catalog is what the generator makes of the module and the facts today.
+func TestCatalogIsCurrent(t *testing.T) {
+	moduleDir(t)
+	dir := t.TempDir()
+	files := []string{"entries_gen.go", "ids_gen.go"}
+	cmd := exec.Command("go", "run", "./gen", "-o", filepath.Join(dir, files[0]), "-ids", filepath.Join(dir, files[1]))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("generate: %v\n%s", err, out)
+	}
+	for _, name := range files {
+		want, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		have, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(want, have) {
+			t.Errorf("%s is stale: run go generate ./internal/catalog", name)
+		}
+	}
+}
+
+func TestCatalogueIsConsistent(t *testing.T) {
+	units := []gpu.Unit{
+		"", catalog.Megahertz, catalog.Kilohertz, catalog.Hertz, catalog.Millijoules, catalog.Joules, catalog.Watts,
+		catalog.MilliwattsPerSecond, catalog.Percent, catalog.Ratio, catalog.Mebibytes, catalog.Bytes,
+		catalog.BytesPerSecond, catalog.KilobytesPerSecond, catalog.MegabytesPerSecond, catalog.Celsius,
+		catalog.Nanoseconds, catalog.Milliseconds, catalog.Seconds, catalog.Millivolts,
+	}
+	// What engines return for "no value", and garbage that was seen.
+	blanks := []float64{math.MaxInt64 - 15, math.MaxInt64, 140737488355328, math.NaN(), math.Inf(1)}
+	owner := make(map[string]gpu.FieldID)
+	last := -1
+	for e := range catalog.All() {
+		if int(e.ID) <= last {
+			t.Fatalf("id %d after %d", e.ID, last)
+		}
+		last = int(e.ID)
+		for _, name := range append([]string{e.Name, e.Classic, e.Current}, e.Aliases...) {
+			if other, taken := owner[name]; taken && other != e.ID && e.BaseOf != other {
+				t.Errorf("%s belongs to %d and %d", name, other, e.ID)
+			}
+			owner[name] = e.ID
+			if name == "" || len(name) > 100 {
+				t.Errorf("id %d: name %q", e.ID, name)
+			}
+		}
+		if !slices.Contains(units, e.Unit) {
+			t.Errorf("%s: unknown unit %q", e.Name, e.Unit)
+		}
+		if e.Type != catalog.Integer && e.Type != catalog.Float && (e.Unit != "" || e.Bounded() || e.Monotonic) {
+			t.Errorf("%s: a %s with unit, range or growth", e.Name, e.Type)
+		}
+		if e.Help == "" || strings.ContainsAny(e.Help, "\n\"|") || strings.HasSuffix(e.Help, ".") {
+			t.Errorf("%s: help %q", e.Name, e.Help)
+		}
+		if e.Profiling != (strings.HasPrefix(e.Name, "DCGM_FI_PROF_")) {
+			t.Errorf("%s: profiling %t", e.Name, e.Profiling)
+		}
+		if e.Unit != "" && !e.Bounded() {
+			t.Errorf("%s: in %s and without a range", e.Name, e.Unit)
+		}
+		for _, v := range blanks {
+			// Only a counter may come near the largest integer.
+			if e.Bounded() && !(v < e.Min || v > e.Max) && (!e.Monotonic || v != 140737488355328 || e.Unit == catalog.Percent) && !math.IsNaN(v) {
+				t.Errorf("%s: range %g to %g holds the blank %g", e.Name, e.Min, e.Max, v)
+			}
+		}
+		if e.Unit == catalog.Percent && e.Max > 250 {
+			t.Errorf("%s: up to %g per cent", e.Name, e.Max)
+		}
+	}
+}
+
+func TestLevels(t *testing.T) {
+	instance := gpu.KindsOf(gpu.KindGPU, gpu.KindGPUInstance)
+	for name, want := range map[string]gpu.Kinds{
+		"DCGM_FI_DEV_GPU_TEMP":                 gpu.KindsOf(gpu.KindGPU),
+		"DCGM_FI_DEV_POWER_USAGE":              gpu.KindsOf(gpu.KindGPU),
+		"DCGM_FI_DEV_SM_CLOCK":                 gpu.KindsOf(gpu.KindGPU),
+		"DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": gpu.KindsOf(gpu.KindGPU),
+		"DCGM_FI_DEV_XID_ERRORS":               gpu.KindsOf(gpu.KindGPU),
+		"DCGM_FI_DEV_GPU_UTIL":                 gpu.KindsOf(gpu.KindGPU),
+		"DCGM_FI_DEV_ROW_REMAP_FAILURE":        gpu.KindsOf(gpu.KindGPU),
+		"DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL":   gpu.KindsOf(gpu.KindGPU),
+		"DCGM_FI_DEV_VGPU_LICENSE_STATUS":      gpu.KindsOf(gpu.KindGPU),
+		"DCGM_FI_PROF_PCIE_TX_BYTES":           gpu.KindsOf(gpu.KindGPU),
+		"DCGM_FI_PROF_NVLINK_RX_BYTES":         gpu.KindsOf(gpu.KindGPU),
+		"DCGM_FI_DEV_FB_USED":                  instance,
+		"DCGM_FI_DEV_FB_RESERVED":              instance,
+		"DCGM_FI_PROF_GR_ENGINE_ACTIVE":        instance | gpu.KindsOf(gpu.KindComputeInstance),
+		"DCGM_FI_PROF_PIPE_INT_ACTIVE":         instance | gpu.KindsOf(gpu.KindComputeInstance),
+		"DCGM_FI_DEV_CUDA_VISIBLE_DEVICES_STR": instance | gpu.KindsOf(gpu.KindComputeInstance),
+		"DCGM_FI_PROF_DRAM_ACTIVE":             instance,
+		"DCGM_FI_DRIVER_VERSION":               gpu.KindsOf(gpu.KindNode),
+		"DCGM_FI_CUDA_DRIVER_VERSION":          gpu.KindsOf(gpu.KindNode),
+		"DCGM_FI_DEV_NVLINK_GET_STATE":         gpu.KindsOf(gpu.KindNVLink),
+		"DCGM_FI_DEV_NVSWITCH_LINK_FLIT_ERRORS": gpu.KindsOf(
+			gpu.KindNVLink),
+		"DCGM_FI_DEV_NVSWITCH_TEMPERATURE_CURRENT": gpu.KindsOf(gpu.KindNVSwitch),
+		"DCGM_FI_DEV_CPU_UTIL_TOTAL":               gpu.KindsOf(gpu.KindCPU, gpu.KindCPUCore),
+		"DCGM_FI_DEV_CPU_TEMP_CURRENT":             gpu.KindsOf(gpu.KindCPU),
+		"DCGM_FI_DEV_CPU_CLOCK_CURRENT":            gpu.KindsOf(gpu.KindCPUCore),
+		"DCGM_FI_DEV_VGPU_VM_ID":                   0,
+		"DCGM_FI_DEV_CONNECTX_HEALTH":              gpu.KindsOf(gpu.KindConnectX),
+	} {
+		named, ok := catalog.Lookup(name)
+		if !ok || named.Entry.Levels != want {
+			t.Errorf("%s: levels %v, want %v", name, named.Entry.Levels.List(), want.List())
+		}
+	}
+}
+
+// A name means the field that can be read under every engine, and the factor
+// to the unit that the name promises.
+func TestLookup(t *testing.T) {
+	for name, want := range map[string]struct {
+		id    gpu.FieldID
+		unit  gpu.Unit
+		scale float64
+	}{
+		// A new id in the base unit beside the old one: the old one is read.
+		"DCGM_FI_DEV_SM_CLOCK":                 {100, catalog.Megahertz, 1},
+		"DCGM_FI_DEV_SM_CLOCK_HERTZ":           {100, catalog.Hertz, 1e6},
+		"dcgm_sm_clock":                        {100, catalog.Megahertz, 1},
+		"DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": {156, catalog.Millijoules, 1},
+		"DCGM_FI_DEV_GPU_ENERGY_JOULES_TOTAL":  {156, catalog.Joules, 1e-3},
+		"DCGM_FI_DEV_FAN_SPEED_RATIO":          {191, catalog.Ratio, 1e-2},
+		"DCGM_FI_DEV_BAR1_CAPACITY_BYTES":      {90, catalog.Bytes, 1 << 20},
+		// The trap: a new spelling of an old id that keeps the old unit.
+		"DCGM_FI_DEV_GPU_UTIL":       {203, catalog.Percent, 1},
+		"DCGM_FI_DEV_GPU_UTIL_RATIO": {203, catalog.Ratio, 1e-2},
+		"dcgm_gpu_utilization":       {203, catalog.Percent, 1},
+		// Names that only a newer DCGM has.
+		"DCGM_FI_DEV_MEMORY_UTIL_RATIO":                  {204, catalog.Ratio, 1e-2},
+		"DCGM_FI_DEV_FB_CAPACITY_BYTES":                  {250, catalog.Bytes, 1 << 20},
+		"DCGM_FI_DEV_GPU_POWER_THROTTLE_SECONDS_TOTAL":   {240, catalog.Seconds, 1e-9},
+		"DCGM_FI_DEV_NVLINK_THROUGHPUT_BYTES_PER_SECOND": {449, catalog.BytesPerSecond, 1024000},
+		// Renames that change nothing but the spelling.
+		"DCGM_FI_DEV_BOARD_POWER_WATTS":     {155, catalog.Watts, 1},
+		"DCGM_FI_DEV_XID_ERROR":             {230, "", 1},
+		"DCGM_FI_PROF_TENSOR_UTIL_RATIO":    {1004, catalog.Ratio, 1},
+		"DCGM_FI_DEV_FB_USED_PERCENT":       {254, catalog.Ratio, 1},
+		"DCGM_FI_DEV_FB_USED_RATIO":         {254, catalog.Ratio, 1},
+		"DCGM_FI_DEV_NVLINK_TX_BYTES_TOTAL": {1201, catalog.Bytes, 1},
+		// A name that says bytes for what always was a rate.
+		"DCGM_FI_PROF_PCIE_TX_BYTES": {1009, catalog.BytesPerSecond, 1},
+		// Names from before.
+		"DCGM_FI_DEV_CLOCK_THROTTLE_REASONS": {112, "", 1},
+	} {
+		got, ok := catalog.Lookup(name)
+		if !ok || got.Entry.ID != want.id || got.Unit != want.unit || got.Scale != want.scale || got.Name != name {
+			t.Errorf("%s: id %d in %q × %v (%t), want %+v", name, got.Entry.ID, got.Unit, got.Scale, ok, want)
+		}
+	}
+	if _, ok := catalog.Lookup("DCGM_FI_DEV_GPU_TEMPERATURE"); ok {
+		t.Error("a name that nobody has is known")
+	}
+}
+
+// Every name that promises a unit delivers it, whatever id it stands for.
+func TestNamesKeepTheirPromise(t *testing.T) {
+	promises := map[string]gpu.Unit{
+		"_RATIO": catalog.Ratio, "_HERTZ": catalog.Hertz, "_JOULES": catalog.Joules, "_BYTES": catalog.Bytes,
+		"_WATTS": catalog.Watts, "_CELSIUS": catalog.Celsius, "_SECONDS": catalog.Seconds,
+		"_BYTES_PER_SECOND": catalog.BytesPerSecond,
+	}
+	for e := range catalog.All() {
+		for _, name := range append([]string{e.Name, e.Classic, e.Current}, e.Aliases...) {
+			for suffix, unit := range promises {
+				if !strings.HasSuffix(strings.TrimSuffix(strings.ToUpper(name), "_TOTAL"), suffix) || e.Levels == 0 {
+					continue
+				}
+				got, _ := catalog.Lookup(name)
+				// The profiling byte fields are rates and always were, under
+				// this very name in both vocabularies.
+				if got.Unit != unit && !(e.Profiling && e.Unit == catalog.BytesPerSecond) {
+					t.Errorf("%s promises %s and is exported in %q", name, unit, got.Unit)
+				}
+			}
+		}
+	}
+}
+
+// The two names of a field tell the same measurement: from one unit to the
+// other and back.
+func TestVocabulariesConvertBothWays(t *testing.T) {
+	// One of the unit as read, in the unit of the current name.
+	one := map[gpu.Unit]map[gpu.Unit]float64{
+		catalog.Megahertz: {catalog.Hertz: 1_000_000}, catalog.Millijoules: {catalog.Joules: 0.001},
+		catalog.Percent: {catalog.Ratio: 0.01}, catalog.Mebibytes: {catalog.Bytes: 1_048_576},
+		catalog.Nanoseconds: {catalog.Seconds: 1e-9}, catalog.MegabytesPerSecond: {catalog.BytesPerSecond: 1_024_000},
+	}
+	converted := 0
+	for e := range catalog.All() {
+		classic, ok := catalog.Lookup(e.Classic)
+		current, okCurrent := catalog.Lookup(e.Current)
+		if !ok || !okCurrent {
+			t.Fatalf("%s: a vocabulary's name is unknown", e.Name)
+		}
+		if e.BaseOf != 0 {
+			continue
+		}
+		if classic.Entry.ID != e.ID || current.Entry.ID != e.ID {
+			t.Errorf("%s: classic reads %d, current %d", e.Name, classic.Entry.ID, current.Entry.ID)
+		}
+		want, scaled := one[classic.Unit][current.Unit]
+		if !scaled {
+			want = 1
+			if classic.Unit != current.Unit {
+				t.Errorf("%s: from %q to %q", e.Name, classic.Unit, current.Unit)
+			}
+		} else {
+			converted++
+		}
+		if got := current.Scale / classic.Scale; got != want {
+			t.Errorf("%s: factor %v, want %v", e.Name, got, want)
+		}
+		for _, x := range []float64{0, 1, 57, 1980, 80994} {
+			if back := x * current.Scale / current.Scale * classic.Scale; math.Abs(back-x) > 1e-9*x {
+				t.Errorf("%s: %v there and back is %v", e.Name, x, back)
+			}
+		}
+	}
+	if converted < 40 {
+		t.Errorf("only %d fields change their unit", converted)
+	}
+}
+
+func TestNearest(t *testing.T) {
+	for name, want := range map[string]string{
+		"DCGM_FI_DEV_GPU_UTL":          "DCGM_FI_DEV_GPU_UTIL",
+		"DCGM_FI_DEV_GPU_TMEP":         "DCGM_FI_DEV_GPU_TEMP",
+		"dcgm_fi_dev_fb_used":          "DCGM_FI_DEV_FB_USED",
+		" DCGM_FI_DEV_FB_USD ":         "DCGM_FI_DEV_FB_USED",
+		"dcgm_gpu_tmp":                 "dcgm_gpu_temp",
+		"DCGM_EXP_CLOCK_EVENT_COUNT":   "DCGM_EXP_CLOCK_EVENTS_COUNT",
+		"node_cpu_seconds_total":       "",
+		"":                             "",
+		strings.Repeat("DCGM_FI_", 40): "",
+	} {
+		if got := catalog.Nearest(name); got != want {
+			t.Errorf("Nearest(%q) = %q, want %q", name, got, want)
+		}
+	}
+}
+
+// A name with one letter dropped leads to a name that is one letter away: to
+// the name itself or to one that is as near.
+func TestNearestFindsEveryName(t *testing.T) {
+	oneAway := func(a, b string) bool {
+		if len(a) < len(b) {
+			a, b = b, a
+		}
+		for i := range a { // drop or change one letter of the longer
+			if a[:i]+a[i+1:] == b || len(a) == len(b) && a[:i]+b[i:i+1]+a[i+1:] == b {
+				return true
+			}
+		}
+		return false
+	}
+	for e := range catalog.All() {
+		if e.ID%10 != 0 || e.BaseOf != 0 {
+			continue
+		}
+		wrong := e.Classic[:len(e.Classic)-3] + e.Classic[len(e.Classic)-2:]
+		if _, known := catalog.Lookup(wrong); known {
+			continue
+		}
+		if got := catalog.Nearest(wrong); !oneAway(got, wrong) {
+			t.Errorf("Nearest(%q) = %q, want %q", wrong, got, e.Classic)
+		}
+	}
+}
+
+func TestSearch(t *testing.T) {
+	ids := func(entries []catalog.Entry) []gpu.FieldID {
+		var list []gpu.FieldID
+		for _, e := range entries {
+			list = append(list, e.ID)
+		}
+		return list
+	}
+	for _, test := range []struct {
+		words []string
+		want  []gpu.FieldID
+	}{
+		{[]string{"DCGM_FI_DEV_SM_CLOCK_HERTZ"}, []gpu.FieldID{100}},
+		{[]string{"fan", "speed"}, []gpu.FieldID{191}},
+		{[]string{"speed", "FAN"}, []gpu.FieldID{191}},
+		{[]string{"xid"}, []gpu.FieldID{230, 856, 857}},
+		{[]string{"mJ"}, []gpu.FieldID{156}},
+		{[]string{"no", "such", "thing", "at", "all"}, nil},
+	} {
+		if diff := cmp.Diff(test.want, ids(catalog.Search(test.words...))); diff != "" {
+			t.Errorf("Search(%q) (-want +got)\n%s", test.words, diff)
+		}
+	}
+	if n := len(catalog.Search()); n < 600 {
+		t.Errorf("no words find %d fields", n)
+	}
+}

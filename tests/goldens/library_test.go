@@ -1,0 +1,199 @@
+package goldens
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/source/dcgm"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/source/nvml"
+	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
+	fakenvml "github.com/gpu-telemetry/dcgm-exporter/tests/fake/nvml"
+)
+
+func TestMain(m *testing.M) { os.Exit(fakedcgm.Main(m)) }
+
+// pace is the interval of a session over a test library, which runs in real time,
+// and libraryCycle the page that is taken: profiling fields need two readings.
+const (
+	pace         = 20 * time.Millisecond
+	libraryCycle = 3
+)
+
+// masked are the families that say how long something took, how old it is, or how
+// many samples it was seen in, which is chance in a session in real time: of them
+// the labels are compared and not the values.
+var masked = []string{
+	"DCGM_EXP_CLOCK_EVENTS_COUNT", "DCGM_EXP_CLOCK_EVENTS_TOTAL", "DCGM_EXP_CLOCK_EVENT_SECONDS_TOTAL",
+	"DCGM_EXP_XID_LAST_SEEN_TIMESTAMP_SECONDS",
+	"dcgm_pod_gpu_allocated_seconds_total", "dcgm_pod_gpu_active_seconds_total", "dcgm_gpu_unattributed_active_seconds_total",
+	"dcgm_exporter_sample_age_seconds", "dcgm_exporter_attribution_duration_seconds",
+	"dcgm_exporter_collect_duration_seconds", "dcgm_exporter_collect_last_success_timestamp_seconds",
+}
+
+// mask takes the values of masked families off a page.
+func mask(page []byte) []byte {
+	var b strings.Builder
+	for line := range strings.Lines(string(page)) {
+		name := line[:strings.IndexAny(line, "{ ")]
+		if slices.Contains(masked, name) {
+			line = line[:strings.LastIndexByte(line, ' ')] + " MASKED\n"
+		}
+		b.WriteString(line)
+	}
+	return []byte(b.String())
+}
+
+// settled returns masked pages of the session that two runs of it agree on: a machine
+// that is slow for a moment makes samples stale in real time.
+func settled(t *testing.T, s *session) [][]byte {
+	t.Helper()
+	var last [][]byte
+	const runs = 8
+	for range runs {
+		pages := s.pages(t)
+		for i := range pages {
+			pages[i] = mask(pages[i])
+		}
+		if slices.EqualFunc(last, pages, bytes.Equal) {
+			return pages
+		}
+		last = pages
+	}
+	t.Fatalf("%s: no two of %d runs in a row have the same pages", s.name, runs)
+	return nil
+}
+
+// engine is a node of an engine: three GPUs, the second cut by MIG with one of its
+// instances divided and the third lost, switches, links, a CPU and a card. Whatever
+// is not set to another value is a number of its field.
+func engine() []string {
+	lines := []string{
+		"library 4.6.1", "engine 4.6.1", "driver 570.124.06", "nvml 12.570.124.06",
+		"gpu 0 uuid=GPU-00000000-1111-4222-8333-000000000000 name=NVIDIA_H100_80GB_HBM3 bus=00000000:1B:00.0 index=0 minor=2 status=ok prof=1001,1002,1003,1004,1005,1006,1007,1008,1009,1010 links=2 cpus=0-31",
+		"gpu 1 uuid=GPU-00000000-1111-4222-8333-000000000001 name=NVIDIA_H100_80GB_HBM3 bus=00000000:2C:00.0 index=1 minor=1 status=ok prof=1001,1004,1005 links=2 cpus=32-63",
+		"gpu 2 uuid=GPU-00000000-1111-4222-8333-000000000002 name=NVIDIA_H100_80GB_HBM3 bus=00000000:3D:00.0 index=2 minor=0 status=lost prof=none",
+		"instance 7 gpu=1 nvml=1 profile=3g.40gb uuid=MIG-00000000-1111-4222-8333-000000000007",
+		"instance 8 gpu=1 nvml=2 profile=4g.40gb",
+		"compute 8 instance=8 nvml=0 profile=2c.4g.40gb uuid=MIG-00000000-1111-4222-8333-000000000008",
+		"compute 9 instance=8 nvml=1 profile=2c.4g.40gb uuid=MIG-00000000-1111-4222-8333-000000000009",
+		"switch 0 links=2", "switch 1 links=1", "link switch:1:3 state=down",
+		"link gpu:0:1 state=down", "cpu 0 serial=0123ABCD cores=0-1,70", "connectx 5", "path 0 1 node nvlinks=2", "peer 0 1 0",
+		"value any:* 100-999 int 7", "value any:* 1100-1199 double 0.25", "value any:* 1300-1999 int 3", "value any:* 1001-1012 double 0.5",
+		"value gpu:* 150-151 int 45", "value gpu:* 155-156 double 71.5", "value gpu:* 156 int 1000000", "value gpu:* 252 int 4096", "value gpu:* 250 int 81920",
+		"value gpu:* 203 int 30", "value gpu:1 203 unsupported i", "value instance:* 252 int 1024", "value gpu:0 112 int 4",
+		"value any:* 1009-1010 double 123456789", "value gpu:* 101 int 2619", "value gpu:0 206 nopermission i", "value gpu:0 207 notfound i", "value gpu:0 204 nodata",
+		"event 1 gpu:0 230 62", "incident 0 2 10 45",
+	}
+	return lines
+}
+
+// driver is the node of a driver: three GPUs, the second cut by MIG, the third lost.
+func driver() []string {
+	return []string{
+		"gpus 3", "gpu 1 mig", "gpu 1 instance 1 0 3g.40gb 40448", "gpu 1 instance 9 0 1g.10gb 9984", "gpu 2 lost",
+		"process 0 pid 100 memory 500", "process 0 pid 200 memory 300", "process 1/1/0 pid 300 memory 1000",
+	}
+}
+
+// podOf says that the processes of a driver are those of the first pods.
+func podOf(pid uint32) (string, error) {
+	return fmt.Sprintf("00000000-0000-4000-8000-%012d", pid/100), nil
+}
+
+// A library is a source over a test library.
+type library struct {
+	name string
+	open func(t *testing.T) collector.Source
+}
+
+func libraries(t *testing.T) []library {
+	return []library{
+		{"dcgm-embedded", func(t *testing.T) collector.Source {
+			fakedcgm.New(t, engine()...)
+			return collector.SourceOf(dcgm.New(dcgm.Options{}).Open)
+		}},
+		{"dcgm-remote", func(t *testing.T) collector.Source {
+			fakedcgm.New(t, engine()...)
+			return collector.SourceOf(dcgm.New(dcgm.Options{Remote: "10.0.0.9:5555"}).Open)
+		}},
+		{"nvml", func() func(t *testing.T) collector.Source {
+			path, err := fakenvml.Build(t.TempDir())
+			return func(t *testing.T) collector.Source {
+				fakenvml.Need(t, err)
+				fakenvml.NewWorld(t, driver()...)
+				return collector.SourceOf(nvml.New(nvml.Options{Library: path}).Open)
+			}
+		}()},
+	}
+}
+
+// libraryCases are the cases of a test library: the six pairs of file and
+// vocabulary without owners, and what a kubelet says with two of them.
+func libraryCases() []simCase {
+	var all []simCase
+	for _, file := range files {
+		for _, vocabulary := range vocabularies {
+			all = append(all, simCase{file, vocabulary, "none"})
+		}
+	}
+	for _, s := range kubeletSettings {
+		all = append(all, simCase{"default", "classic", s.name})
+	}
+	return append(all, simCase{"fleet", "both", "kubelet-virtual"})
+}
+
+// session returns the session of a case over the library's source.
+func (l library) session(t *testing.T, source collector.Source, c simCase) *session {
+	t.Helper()
+	s := &session{name: l.name + "/" + c.String(), source: source, plan: planOf(t, c.file, c.vocabulary, pace), cycle: libraryCycle}
+	if c.owners != "none" {
+		s.attributors, s.podOf = []collector.Attributor{ask(t, source, s.plan, c.owners)}, podOf
+		s.kubernetes, s.virtual = true, strings.HasSuffix(c.owners, "virtual")
+	}
+	return s
+}
+
+func TestLibraries(t *testing.T) {
+	headers := newHeaders(t)
+	for _, l := range libraries(t) {
+		t.Run(l.name, func(t *testing.T) {
+			source := l.open(t)
+			sheet := newSheet(t, l.name, headers)
+			for _, c := range libraryCases() {
+				sheet.add(c.String(), settled(t, l.session(t, source, c)))
+			}
+			sheet.compare()
+			comparePage(t, l.name, settled(t, l.session(t, source, simCase{few, "classic", "kubelet-uid-labels"}))[0])
+		})
+	}
+}
+
+// ask asks a kubelet about the node of a test library, whose first GPU two pods
+// share.
+func ask(t *testing.T, source collector.Source, plan *gpu.Plan, owners string) collector.Attributor {
+	t.Helper()
+	s, err := source.Open(t.Context(), plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	topology := s.Topology()
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	held := &gpu.Owners{Uses: []gpu.Use{{Sharing: gpu.SharingTimeSlicing, Replicas: 2}}}
+	for i := range 2 {
+		held.Uses[0].Owners = append(held.Uses[0].Owners, gpu.Owner{
+			Namespace: "work", Pod: fmt.Sprint("trainer-", i), Container: "main", Replica: fmt.Sprint(i),
+			PodUID: fmt.Sprintf("00000000-0000-4000-8000-%012d", i+1),
+		})
+	}
+	setting := slices.IndexFunc(kubeletSettings, func(s kubeletSetting) bool { return s.name == owners })
+	return rosterOf(topology, held).ask(t, topology, kubeletSettings[setting])
+}
