@@ -25,7 +25,7 @@ func isXID(name string) bool {
 // isWhole reports whether name is that of a field of GPUs that none of their
 // instances has.
 func isWhole(name string) bool {
-	named, ok := counters.Lookup(name)
+	named, ok := catalog.Lookup(name)
 	return ok && !named.Entry.Levels.Has(gpu.KindGPUInstance) &&
 		(named.Entry.Levels.Has(gpu.KindGPU) || named.Entry.Levels.Has(gpu.KindNode))
 }
@@ -33,7 +33,7 @@ func isWhole(name string) bool {
 // isMachine reports whether name is that of a field of the machine itself, such
 // as the driver's version.
 func isMachine(name string) bool {
-	named, ok := counters.Lookup(name)
+	named, ok := catalog.Lookup(name)
 	return ok && named.Entry.Levels.Has(gpu.KindNode)
 }
 
@@ -41,8 +41,8 @@ func isMachine(name string) bool {
 // from the events of a GPU, and repeats for its instances.
 func isEvents(name string) bool {
 	switch name {
-	case counters.XIDErrorsCount.String(), counters.XIDErrorsTotal.String(),
-		counters.ClockEventsCount.String(), counters.ClockEventsTotal.String():
+	case catalog.XIDErrorsCount, catalog.XIDErrorsTotal,
+		catalog.ClockEventsCount, catalog.ClockEventsTotal:
 		return true
 	default:
 		return false

@@ -29,7 +29,7 @@ const repository = "../.."
 // Only what a container has of its own differs: the folder of the image, the
 // port, and where values come from.
 func TestNVIDIAsManifestsStart(t *testing.T) {
-	all := append(reference.Chart(t, repository), reference.Operator(t, repository))
+	all := append(reference.Chart(t), reference.Operator(t))
 	if len(all) < 10 {
 		t.Fatalf("%d workloads, want those of ten renderings at least", len(all))
 	}

@@ -2,8 +2,6 @@ package process
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -13,10 +11,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 
-	catalog "github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/kubelet"
-	"github.com/gpu-telemetry/dcgm-exporter/tests/reference"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
 
 // How a line of a page is taken apart: family, labels, the value's text.
@@ -91,8 +89,7 @@ func engineOf(t *testing.T, gpus int, page string) []string {
 // HELP and TYPE, every sample with its labels, and how each number is spelled.
 func TestPagesOfTheReference(t *testing.T) {
 	fakedcgm.Require(t)
-	pages := reference.Dir(t, "../..", "reference-output")
-	file := filepath.Join(reference.Dir(t, "../..", "upstream", "dcgm-exporter"), "default-counters.csv")
+	file := material.Path(t, "data/upstream/dcgm-exporter/default-counters.csv")
 	var devices []string
 	for _, line := range engineOf(t, 8, "") {
 		if m := regexp.MustCompile(`uuid=(\S+)`).FindStringSubmatch(line); m != nil {
@@ -109,10 +106,7 @@ func TestPagesOfTheReference(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.file, func(t *testing.T) {
-			theirs, err := os.ReadFile(filepath.Join(pages, tt.file))
-			if err != nil {
-				t.Fatal(err)
-			}
+			theirs := material.Read(t, "data/reference-output/"+tt.file)
 			_, env := fakedcgm.NewFor(t, engineOf(t, tt.gpus, string(theirs))...)
 			args := []string{"-f", file, "--source=dcgm", "--compatibility=strict"}
 			env = append(env, "NODE_NAME=vm")
