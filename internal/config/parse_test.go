@@ -462,7 +462,7 @@ func TestFlagsPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(want, string(got)); diff != "" {
-		t.Errorf("docs/flags.md is not what the table says; run with -update (-want +got):\n%s", diff)
+		t.Errorf("docs/flags.md is not what the table says: run go test ./internal/config -run ^TestFlagsPage$ -update (-want +got):\n%s", diff)
 	}
 }
 

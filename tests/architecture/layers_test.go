@@ -34,7 +34,7 @@ var layers = []struct {
 
 // apart are the folders outside the exporter's layers: another program, tests,
 // and what only tests or generators run.
-var apart = []string{"cmd/gpuop", "internal/gpuop", "tests", "internal/source/contract", "internal/catalog/gen"}
+var apart = []string{"cmd/gpuop", "internal/gpuop", "tests", "internal/source/contract", "internal/catalog/gen", "internal/command/commandtest"}
 
 // doors are the packages through which alone a dependency may be reached.
 var doors = []struct {
