@@ -29,6 +29,18 @@ type Workload struct {
 	Files map[string]string
 }
 
+// OperatorState returns one of the files that the GPU Operator applies, by its
+// path below assets, such as state-dcgm-exporter/0800_daemonset.yaml.
+func OperatorState(t testing.TB, path string) []byte {
+	t.Helper()
+	archive := material.Path(t, "data/upstream/gpu-operator-charts/state-dcgm-manifests.tar.xz")
+	content, err := exec.Command("tar", "-xJOf", archive, "./assets/"+path).Output()
+	if err != nil {
+		t.Fatalf("unpack %s: %v", archive, err)
+	}
+	return content
+}
+
 // Chart returns the workloads of NVIDIA's chart, one per rendering.
 func Chart(t testing.TB) []Workload {
 	t.Helper()
@@ -52,12 +64,7 @@ func Chart(t testing.TB) []Workload {
 // before the operator fills anything in.
 func Operator(t testing.TB) Workload {
 	t.Helper()
-	archive := material.Path(t, "data/upstream/gpu-operator-charts/state-dcgm-manifests.tar.xz")
-	content, err := exec.Command("tar", "-xJOf", archive, "./assets/state-dcgm-exporter/0800_daemonset.yaml").Output()
-	if err != nil {
-		t.Fatalf("unpack %s: %v", archive, err)
-	}
-	all := workloads(t, "operator", content)
+	all := workloads(t, "operator", OperatorState(t, "state-dcgm-exporter/0800_daemonset.yaml"))
 	if len(all) != 1 {
 		t.Fatalf("%d DaemonSets of the operator, want 1", len(all))
 	}
