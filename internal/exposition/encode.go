@@ -68,7 +68,6 @@ type Encoder struct {
 	derived  []gpu.Family   // likewise, without the series
 	seen     labelSets
 	fixed    fixedBlocks
-	xids     xidLabels
 	extra    []gpu.Label
 	owner    []gpu.Label
 
@@ -89,7 +88,6 @@ type family struct {
 // A source is a column that a family shows.
 type source struct {
 	column int  // index of Snapshot.Columns
-	xid    bool // its values are XIDs
 	whole  bool // they are of whole GPUs, and no instance has one of its own
 }
 
@@ -179,7 +177,7 @@ func (e *Encoder) plan(s *gpu.Snapshot) {
 		e.columns = append(e.columns, c)
 		if c.Type != gpu.MetricLabel {
 			f := named(c.Name, c.Help, c.Type)
-			f.columns = append(f.columns, source{column: i, xid: isXID(c.Name), whole: isWhole(c.Name)})
+			f.columns = append(f.columns, source{column: i, whole: isWhole(c.Name)})
 		}
 	}
 	for i := range s.Families {
@@ -224,8 +222,8 @@ func (e *Encoder) appendFamily(dst []byte, s *gpu.Snapshot, f *family) []byte {
 	body := len(dst)
 	e.seen.reset()
 	for _, src := range f.columns {
-		if c := &s.Columns[src.column]; src.xid {
-			dst = e.appendXIDs(dst, f, c, src.whole)
+		if c := &s.Columns[src.column]; c.Labels != nil {
+			dst = e.appendLabeled(dst, f, c, src.whole)
 		} else {
 			dst = e.appendColumn(dst, f, c, src.whole)
 		}
@@ -250,7 +248,7 @@ func (e *Encoder) appendFamily(dst []byte, s *gpu.Snapshot, f *family) []byte {
 func (e *Encoder) appendColumn(dst []byte, f *family, c *gpu.Column, whole bool) []byte {
 	rows := min(len(c.Values), len(e.labels.rows))
 	for row := range rows {
-		v := e.shown(c, row, whole)
+		v, _ := e.shown(c, row, whole)
 		if v.IsAbsent() || v.IsText() {
 			continue
 		}
@@ -278,21 +276,22 @@ func (e *Encoder) appendSample(dst []byte, f *family, b *block, v gpu.Value) []b
 	return append(dst, '\n')
 }
 
-// shown returns the value that a page shows for a row of a column: its own, and
-// under Strict for an instance without one that of its GPU.
-func (e *Encoder) shown(c *gpu.Column, row int, whole bool) gpu.Value {
+// shown returns the value that a page shows for a row of a column, and the row
+// that it is of: its own, and under Strict for an instance without one that of
+// its GPU.
+func (e *Encoder) shown(c *gpu.Column, row int, whole bool) (gpu.Value, int) {
 	v := c.Values[row]
 	if !e.opts.Strict.On {
-		return v
+		return v, row
 	}
 	r := &e.labels.rows[row]
 	switch {
 	case r.hidden:
-		return gpu.Value{}
+		return gpu.Value{}, row
 	case v.IsAbsent() && whole && r.whole >= 0 && r.whole < len(c.Values):
-		return c.Values[r.whole]
+		return c.Values[r.whole], r.whole
 	default:
-		return v
+		return v, row
 	}
 }
 
@@ -306,12 +305,12 @@ func (e *Encoder) appendValue(dst []byte, v gpu.Value) []byte {
 	return strconv.AppendFloat(dst, f, 'f', 6, 64)
 }
 
-// appendXIDs is appendColumn for a column of XIDs.
-func (e *Encoder) appendXIDs(dst []byte, f *family, c *gpu.Column, whole bool) []byte {
+// appendLabeled is appendColumn for a column whose values have labels.
+func (e *Encoder) appendLabeled(dst []byte, f *family, c *gpu.Column, whole bool) []byte {
 	for row := range min(len(c.Values), len(e.labels.rows)) {
-		if v := e.shown(c, row, whole); !v.IsAbsent() && !v.IsText() {
-			extra := e.xids.of(v)
-			dst = e.appendEntity(dst, f, row, extra[:], v)
+		v, from := e.shown(c, row, whole)
+		if !v.IsAbsent() && !v.IsText() {
+			dst = e.appendEntity(dst, f, row, c.Labels[from], v)
 		}
 	}
 	return dst

@@ -37,6 +37,10 @@ func strictWorld() *gpu.Snapshot {
 	add("DCGM_FI_DEV_FB_USED", gpu.MetricGauge, map[int]gpu.Value{g1: gpu.Int(8000), in: gpu.Int(500)})
 	add("DCGM_FI_PROF_GR_ENGINE_ACTIVE", gpu.MetricGauge, map[int]gpu.Value{g1: gpu.Float(0.5)}) // of no instance
 	add("DCGM_FI_DEV_XID_ERRORS", gpu.MetricGauge, map[int]gpu.Value{g1: gpu.Int(79)})
+	xids := &s.Columns[len(s.Columns)-1]
+	xids.Labels = make([][]gpu.Label, 3)
+	xids.Labels[g0] = []gpu.Label{{Name: "err_code", Value: "31"}, {Name: "err_msg", Value: "GPU memory page fault"}}
+	xids.Labels[g1] = []gpu.Label{{Name: "err_code", Value: "79"}, {Name: "err_msg", Value: "GPU has fallen off the bus"}}
 	add("DCGM_FI_DRIVER_VERSION", gpu.MetricLabel, map[int]gpu.Value{g0: gpu.Text("570"), g1: gpu.Text("570")})
 	s.Families = []gpu.Family{
 		{Name: "DCGM_EXP_XID_ERRORS_COUNT", Type: gpu.MetricGauge, Series: []gpu.Series{

@@ -188,10 +188,10 @@ func goldenOf(t *testing.T, text string, wanted func(string) bool) (golden, map[
 }
 
 // serves waits until the node's port 9400 serves the golden page, as far as the
-// counters file asks for it, with a pod on each GPU. DCGM has
-// profiling fields after an interval, which the chart leaves at 30 s: they
-// are waited for with profiling alone.
-func serves(t *testing.T, scheme, counters string, profiling bool) string {
+// counters file asks for it, with a pod on each GPU. DCGM has profiling fields
+// after an interval, which the chart leaves at 30 s: they are waited for with
+// profiling alone.
+func serves(t *testing.T, scheme, counters string, profiling bool) {
 	t.Helper()
 	theirs := string(material.Read(t, goldenPage))
 	wanted := func(name string) bool {

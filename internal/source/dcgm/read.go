@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -28,6 +29,7 @@ type slot struct {
 	// stands for where the engine has none.
 	moved  bool
 	base   int64 // at, when the slot moved: what came up to then was read
+	again  bool  // what was read is read again: the engine's clock was set back
 	next   gpu.Sample
 	nextAt int64
 }
@@ -204,6 +206,7 @@ func (s *Session) readNewest(rd *reader, b *gpu.Batch) error {
 		return err
 	}
 	now := time.Now()
+	s.now = now.UnixNano()
 	s.setClock(r, last, now)
 	s.each(r, rd.group.rows, func(row, f int, x *sample) { s.take(b, row, f, x, r, now.UnixNano()) })
 	return nil
@@ -273,19 +276,37 @@ func (s *Session) take(b *gpu.Batch, row, f int, x *sample, r readout, now int64
 		b.AddAt(row, f, value, s.dateOf(c, x, f))
 		return
 	}
+	xid := s.plan.Fields[f].ID == catalog.XIDErrors
 	switch gap := x.at - c.at; {
+	case gap == 0 && xid: // reported before
 	case gap == 0:
 		if now-c.date <= int64(maxAgeIntervals*w.interval) {
 			b.AddAt(row, f, value, c.date) // what it says is a state too, for as long as it is current
 		}
 	case c.at == 0 && x.at < w.from: // of before the session
-	case gap > 0 && w.skips(gap, c.at == 0):
+	case gap > 0 && w.skips(gap, c.at == 0), gap < 0 && xid:
+		if gap < 0 { // it would show nothing that is older than the newest before
+			c.at, c.again = 0, true
+		}
 		if !c.moved {
 			c.moved, c.base, w.moved = true, c.at, append(w.moved, row)
 		}
 		c.next, c.nextAt = gpu.Sample{Row: row, Field: f, Value: value}, x.at
 	default: // the next one, or the first since the engine's clock was set back
-		b.AddAt(row, f, value, s.dateOf(c, x, f))
+		s.add(b, c, row, f, value, x)
+	}
+}
+
+// add appends a sample, or an XID. The engine's own time of an XID is what it is known by in every
+// session; 0 is how an engine says that there was none yet.
+func (s *Session) add(b *gpu.Batch, c *slot, row, f int, value gpu.Value, x *sample) {
+	date := s.dateOf(c, x, f)
+	if s.plan.Fields[f].ID != catalog.XIDErrors {
+		b.AddAt(row, f, value, date)
+		return
+	}
+	if n, ok := value.Number(); ok && n != 0 {
+		b.XIDs = append(b.XIDs, gpu.XID{Row: row, Code: int64(n), ID: x.at, Time: date})
 	}
 }
 
@@ -303,6 +324,9 @@ func (s *Session) dateOf(c *slot, x *sample, f int) int64 {
 		return c.date
 	}
 	date := s.clock.date(x.at)
+	if s.clock.foreign { // no sample is from the future: one that seems so is from before a step of the clock
+		date = min(date, s.now+int64(s.clock.tolerance))
+	}
 	if c.watch.events {
 		date = max(date, c.date+1)
 		if s.clock.foreign && c.watch.sporadic {
@@ -406,6 +430,9 @@ func (s *Session) readTrail(w *watch, b *gpu.Batch) error {
 	}
 	s.eachMoved(w, rows, func(c *slot) {
 		c.moved = false
+		if err == nil {
+			b.XIDsRepeat, c.again = b.XIDsRepeat || c.again, false
+		}
 		if err != nil {
 			b.Fail(c.next.Row, c.next.Field, s.inWords(err)) // the next Read asks again
 			return
@@ -413,7 +440,7 @@ func (s *Session) readTrail(w *watch, b *gpu.Batch) error {
 		if c.at < c.nextAt { // the engine has let go of it by now
 			e := s.members[c.next.Row]
 			x := sample{at: c.nextAt, group: e.group, entity: e.id, field: uint16(s.plan.Fields[c.next.Field].ID)}
-			b.AddAt(c.next.Row, c.next.Field, c.next.Value, s.dateOf(c, &x, c.next.Field))
+			s.add(b, c, c.next.Row, c.next.Field, c.next.Value, &x)
 		}
 	})
 	if temporary {
@@ -426,7 +453,7 @@ func (s *Session) readTrail(w *watch, b *gpu.Batch) error {
 
 func (s *Session) takeTrail(b *gpu.Batch, c *slot, row, f int, x *sample, r readout) {
 	if v, err := s.decode(row, f, x, r); err == nil && !v.IsAbsent() {
-		b.AddAt(row, f, v, s.dateOf(c, x, f))
+		s.add(b, c, row, f, v, x)
 	}
 }
 
