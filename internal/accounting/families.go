@@ -55,6 +55,11 @@ func shareFamilies() []gpu.Family {
 	}
 }
 
+// IsFamily reports whether a family of that name is the package's.
+func IsFamily(name string) bool {
+	return slices.ContainsFunc(shareFamilies(), func(f gpu.Family) bool { return f.Name == name })
+}
+
 // rebuildSeries makes the series of all owners and entities, in the order of rows. They stay until
 // the owners change: a cycle only sets their values, absent where nothing is known.
 func (s *session) rebuildSeries() {

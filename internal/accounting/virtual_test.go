@@ -77,9 +77,9 @@ func TestVirtualGPUs(t *testing.T) {
 	const b, c = "container=main namespace=ns pod=b vgpu=0", "container=main namespace=ns pod=c vgpu=1"
 	want := []string{
 		"ENERGY{0 " + b + "} 1000000", "ENERGY{0 " + c + "} 1000000",
-		"FB{0 " + b + "} 300", "FB{0 " + c + "} 100",
-		"UTIL_RATIO{0 " + b + "} 0.1", "UTIL_RATIO{0 " + c + "} 0.35",
-		"UTIL{0 " + b + "} 10", "UTIL{0 " + c + "} 35",
+		"FB{0 " + b + "} 300", "FB{0 " + c + "} 100", "FB{0} 1000", // the device's own too, as in dcgm-exporter
+		"UTIL_RATIO{0 " + b + "} 0.1", "UTIL_RATIO{0 " + c + "} 0.35", "UTIL_RATIO{0} 0.6",
+		"UTIL{0 " + b + "} 10", "UTIL{0 " + c + "} 35", "UTIL{0} 60",
 	}
 	if diff := cmp.Diff(want, virtualPage(t, true, two, procs...)); diff != "" {
 		t.Errorf("copies (-want +got):\n%s", diff)
