@@ -61,13 +61,13 @@ func wantError(t *testing.T, err error, want string) {
 func TestDefaults(t *testing.T) {
 	all := gpu.Selector{Flex: true}
 	want := &Config{
-		Metrics: Metrics{File: "/etc/dcgm-exporter/default-counters.csv", Vocabulary: VocabularyClassic},
+		Metrics: Metrics{File: "/etc/dcgm-exporter/default-counters.csv", Vocabulary: VocabularyClassic, Compatibility: CompatibilityOff, Health: true, Accounting: true},
 		Collection: Collection{
 			Interval: 30 * time.Second, HangLimit: 2 * time.Minute, ReleaseTimeout: 15 * time.Minute,
 			XIDWindow: 5 * time.Minute, ClockEventWindow: 5 * time.Minute, BindingInterval: time.Second, KeepAge: 10 * time.Minute,
 		},
 		Devices: Devices{GPUs: all, Switches: all, CPUs: all},
-		Source:  Source{Kind: SourceAuto, DCGMLogLevel: "NONE", Sim: Sim{Seed: 1}},
+		Source:  Source{Kind: SourceAuto, Fallback: FallbackAuto, DCGMLogLevel: "NONE", Sim: Sim{Seed: 1}},
 		Labels:  Labels{Hostname: HostnameLower},
 		Kubernetes: Kubernetes{
 			GPUIDType: GPUIDTypeUID, Socket: "/var/lib/kubelet/pod-resources/kubelet.sock", PodLabelLimit: 16,
@@ -101,6 +101,7 @@ func examples() map[string]struct {
 		"config-file":                          {value: "/c.yaml"},
 		"configmap-data":                       {value: "ns:name"},
 		"vocabulary":                           {value: "both"},
+		"compatibility":                        {value: "strict"},
 		"collect-interval":                     {value: "1500"},
 		"collect-hang-limit":                   {value: "90s"},
 		"xid-kernel-log":                       {value: "/dev/kmsg"},
@@ -110,6 +111,7 @@ func examples() map[string]struct {
 		"clock-events-count-window-size":       {value: "0x10"},
 		"source":                               {value: "nvml"},
 		"remote-hostengine-info":               {value: "[::1]:5555"},
+		"fallback":                             {value: "none"},
 		"devices":                              {value: "g:0,2-4+i"},
 		"switch-devices":                       {value: "i:7"},
 		"cpu-devices":                          {value: "g"},
@@ -267,6 +269,7 @@ func TestBadCommandLine(t *testing.T) {
 		{[]string{"-m=name"}, `--configmap-data "name": expected NAMESPACE:NAME or none`},
 		{[]string{"-m=a:b:c"}, `--configmap-data "a:b:c": expected NAMESPACE:NAME or none`},
 		{[]string{"-a=9400"}, `--address "9400": expected [HOST]:PORT, an IPv6 host in brackets, such as :9400 or [::1]:9400`},
+		{[]string{"-a=unix:///run/x.sock"}, `--address "unix:///run/x.sock": it listens on TCP, not on "unix://"; systemd can pass a socket of any kind (--web-systemd-socket); expected [HOST]:PORT, an IPv6 host in brackets, such as :9400 or [::1]:9400`},
 		{[]string{"-a=:99999"}, `--address ":99999": "99999" is no port; expected [HOST]:PORT, an IPv6 host in brackets, such as :9400 or [::1]:9400`},
 		{[]string{"-d=f+g"}, `--devices "f+g": "f" combines with nothing but "c"; expected ` + devices},
 		{[]string{"-d=g+c"}, `--devices "g+c": "c" goes with f or i: it adds the compute instances of their GPU instances; expected ` + devices},
