@@ -6,6 +6,7 @@ import (
 	"math"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -163,15 +164,17 @@ func TestOwnerOfAnXID(t *testing.T) {
 func TestOwnersOfLongAgo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const owners, kept = 40, 32
-		e, seen, pod := newEngine(), &figures{}, 0
+		e, seen := newEngine(), &figures{}
+		var pod atomic.Int64
 		r := start(t, e.Open, func(o *loop.Options) {
 			families(xidTotalFamily)(o)
 			seen.watch(o)
 			o.Attributors = []collector.Attributor{pods(func() *gpu.Owners {
-				return &gpu.Owners{Labels: [][]gpu.Label{{{Name: "pod", Value: strconv.Itoa(pod)}}}}
+				return &gpu.Owners{Labels: [][]gpu.Label{{{Name: "pod", Value: strconv.FormatInt(pod.Load(), 10)}}}}
 			})}
 		})
-		for pod = range owners {
+		for i := range owners {
+			pod.Store(int64(i))
 			r.wait(interval)
 			e.happen(time.Now(), 31)
 		}
