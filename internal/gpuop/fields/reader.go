@@ -90,7 +90,7 @@ func (r *Reader) Document(data []byte) *yaml.Node {
 		return nil
 	}
 	if Expanded(&doc) > maxExpanded {
-		r.Add(RuleAliases, finding.Error, nil, "", fmt.Sprintf("aliases of aliases make more than %d values of the file, so it is not judged", maxExpanded), "write the values out")
+		r.Add(RuleAliases, finding.Error, nil, "", fmt.Sprintf("aliases make more than %d values of the file, or have no end, so it is not judged", maxExpanded), "write the values out")
 		return nil
 	}
 	root := Resolve(doc.Content[0])

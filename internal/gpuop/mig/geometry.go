@@ -197,7 +197,7 @@ func Boards() []Board {
 			Evidence: Attested, Source: sourceListed,
 		}, eightSlices("1g.12gb", "1g.24gb", "2g.24gb", "3g.47gb", "4g.47gb", "7g.94gb", 0, 0, 60, 64, 132)),
 		eight(Board{
-			Name: "H100-96GB/GH200-96/H20/PG506", Typical: "NVIDIA-GH200-480GB", Aliases: []string{"H100-96GB", "GH200-96GB", "GH200-480GB", "H20", "PG506-96GB", "PG506"},
+			Name: "H100-96GB/GH200-96/H20/PG506", Typical: "NVIDIA-GH200-480GB", Aliases: []string{"H100-96GB", "GH200-96GB", "GH200-480GB", "GH200", "H20", "PG506-96GB", "PG506"},
 			Products: []string{"gh200-480gb", "h20", "h100-96gb", "h100-64gb", "pg506"},
 			PCIIDs:   []string{"0x234210DE", "0x233D10DE", "0x20B610DE", "0x232910DE"}, MemoryMiB: 97871, Family: "hopper", ComputeCapability: "9.0",
 			Source: sourceGuide,
