@@ -240,6 +240,7 @@ func (r *rig) reload(change collector.Change) {
 	if err := r.loop.Reload(r.t.Context(), change); err != nil {
 		r.t.Fatal(err)
 	}
+	synctest.Wait() // for the page of the new session
 }
 
 func (r *rig) stop() {
