@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpu-telemetry/dcgm-exporter/etc"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
@@ -127,9 +128,9 @@ func TestFleetFile(t *testing.T) {
 			t.Errorf("%s of the default file is missing or of another type", r.Name)
 		}
 	}
-	for d := counters.NotDerived + 1; d.String() != ""; d++ {
-		if typ, ok := has[d.String()]; !ok || typ != d.Type() {
-			t.Errorf("%v is missing or of another type", d)
+	for _, f := range catalog.Families() {
+		if typ, ok := has[f.Name]; !ok || typ != f.Type {
+			t.Errorf("%s is missing or of another type", f.Name)
 		}
 	}
 	for _, kind := range []gpu.Kind{

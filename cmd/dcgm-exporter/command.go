@@ -18,36 +18,36 @@ import (
 
 // commands are the subcommands; each returns its exit code.
 func commands() map[string]func(context.Context, []string) int {
-	process := func(args []string) command.Process {
+	process := func(ctx context.Context, args []string) command.Process {
 		return command.Process{
-			Args: args, Env: os.LookupEnv, ReadFile: os.ReadFile,
+			Args: args, Env: os.LookupEnv, ReadFile: app.NewFiles(ctx).Read,
 			In: os.Stdin, Out: os.Stdout, Err: os.Stderr,
 		}
 	}
 	return map[string]func(context.Context, []string) int{
 		"check": func(ctx context.Context, args []string) int {
-			return check.Command{Process: process(args), Open: app.Choose}.Run(ctx)
+			return check.Command{Process: process(ctx, args), Open: app.Choose}.Run(ctx)
 		},
 		"doctor": func(ctx context.Context, args []string) int {
-			return doctor.Command{Process: process(args), Open: app.Choose}.Run(ctx)
+			return doctor.Command{Process: process(ctx, args), Open: app.Choose}.Run(ctx)
 		},
 		"explain-device": func(ctx context.Context, args []string) int {
-			return explain.Command{Process: process(args), Open: app.Choose, Pods: app.Pods}.Run(ctx)
+			return explain.Command{Process: process(ctx, args), Open: app.Choose, Pods: app.Pods}.Run(ctx)
 		},
-		"fields": func(_ context.Context, args []string) int {
-			return fields.Command{Process: process(args)}.Run()
+		"fields": func(ctx context.Context, args []string) int {
+			return fields.Command{Process: process(ctx, args)}.Run()
 		},
 		"once": func(ctx context.Context, args []string) int {
-			return once.Command{Process: process(args), Page: app.Page}.Run(ctx)
+			return once.Command{Process: process(ctx, args), Page: app.Page}.Run(ctx)
 		},
 		"record": func(ctx context.Context, args []string) int {
-			return record.Command{Process: process(args), Open: app.Choose}.Run(ctx)
+			return record.Command{Process: process(ctx, args), Open: app.Choose}.Run(ctx)
 		},
 		"topo": func(ctx context.Context, args []string) int {
-			return topo.Command{Process: process(args), Open: app.Choose}.Run(ctx)
+			return topo.Command{Process: process(ctx, args), Open: app.Choose}.Run(ctx)
 		},
-		"vocabulary": func(_ context.Context, args []string) int {
-			return vocabulary.Command{Process: process(args), List: vocabulary.Files}.Run()
+		"vocabulary": func(ctx context.Context, args []string) int {
+			return vocabulary.Command{Process: process(ctx, args), List: vocabulary.Files}.Run()
 		},
 	}
 }

@@ -3,17 +3,8 @@ package accounting
 import (
 	"slices"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
-)
-
-// The fields that attribution divides among owners (dcgm_fields.h).
-const (
-	fieldMIGSlices  gpu.FieldID = 69   // DCGM_FI_DEV_MIG_MAX_SLICES
-	fieldEnergy     gpu.FieldID = 156  // DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION
-	fieldGPUUtil    gpu.FieldID = 203  // DCGM_FI_DEV_GPU_UTIL
-	fieldMemoryUsed gpu.FieldID = 252  // DCGM_FI_DEV_FB_USED
-	fieldEngine     gpu.FieldID = 1001 // DCGM_FI_PROF_GR_ENGINE_ACTIVE
 )
 
 // inputs are where attribution finds a device's own values: indexes of the plan's fields.
@@ -27,7 +18,7 @@ func inputsOf(plan *gpu.Plan) inputs {
 	at := func(id gpu.FieldID) int {
 		return slices.IndexFunc(plan.Fields, func(f gpu.Field) bool { return f.ID == id })
 	}
-	in := inputs{slices: at(fieldMIGSlices), energy: at(fieldEnergy), util: at(fieldGPUUtil), memory: at(fieldMemoryUsed), engine: at(fieldEngine)}
+	in := inputs{slices: at(catalog.MIGMaxSlices), energy: at(catalog.TotalEnergyConsumption), util: at(catalog.GPUUtil), memory: at(catalog.FBUsed), engine: at(catalog.ProfGREngineActive)}
 	in.present = min(in.slices, in.energy, in.util, in.memory, in.engine) >= 0
 	return in
 }
@@ -43,7 +34,7 @@ func Extend(plan *gpu.Plan) *gpu.Plan {
 		if slices.ContainsFunc(extended.Fields, func(f gpu.Field) bool { return f.ID == id }) {
 			return
 		}
-		entry, _ := counters.ByID(id) // the catalogue has them all; a test holds that
+		entry, _ := catalog.ByID(id) // the catalogue has them all; a test holds that
 		f := entry.Field()
 		f.Levels = levels
 		extended.Fields = append(extended.Fields, f)
@@ -53,10 +44,10 @@ func Extend(plan *gpu.Plan) *gpu.Plan {
 	if plan.Devices.Compute {
 		active |= gpu.KindsOf(gpu.KindComputeInstance)
 	}
-	add(fieldMIGSlices, whole)
-	add(fieldEnergy, whole)
-	add(fieldGPUUtil, whole)
-	add(fieldMemoryUsed, whole|instance)
-	add(fieldEngine, active)
+	add(catalog.MIGMaxSlices, whole)
+	add(catalog.TotalEnergyConsumption, whole)
+	add(catalog.GPUUtil, whole)
+	add(catalog.FBUsed, whole|instance)
+	add(catalog.ProfGREngineActive, active)
 	return &extended
 }

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
 )
@@ -80,7 +80,7 @@ func (v *virtualSeries) copy(list []gpu.Family, c *snapshot.Cycle, s *Accountant
 				if value.IsAbsent() {
 					continue
 				}
-				if c.Plan.Fields[column.Counter.Field].ID == counters.FieldXID {
+				if c.Plan.Fields[column.Counter.Field].ID == catalog.XIDErrors {
 					labels = withXID(labels, device)
 				}
 				f.Series = append(f.Series, gpu.Series{Row: r.row, Labels: labels, Value: value})
@@ -120,5 +120,5 @@ func withXID(labels []gpu.Label, xid gpu.Value) []gpu.Label {
 		return labels
 	}
 	return append(slices.Clone(labels), gpu.Label{Name: "err_code", Value: strconv.FormatInt(code, 10)},
-		gpu.Label{Name: "err_msg", Value: counters.XIDMessage(code)})
+		gpu.Label{Name: "err_msg", Value: catalog.XIDMessage(code)})
 }

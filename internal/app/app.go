@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"os"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -25,7 +24,10 @@ type Process struct {
 	Args []string                    // without the program's name
 	Env  func(string) (string, bool) // as os.LookupEnv
 	Out  io.Writer                   // help and version
-	Err  io.Writer                   // the log
+	Err  io.Writer                   // the log; Run never waits for it
+	// Logging, if not nil, gets the logger of Run before anything is logged, for
+	// libraries that log by themselves.
+	Logging func(*slog.Logger)
 	// Hangup gets a value for every reload that somebody signals. May be nil.
 	Hangup <-chan struct{}
 	// Release and Acquire get a value when somebody signals that the driver is to
@@ -46,8 +48,17 @@ type Process struct {
 // must then be restarted. After ErrReplaced everything is closed, and the
 // process had better begin anew.
 func Run(ctx context.Context, p Process) error {
+	err := run(ctx, p)
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return nil // it was asked to end before it had begun
+	}
+	return err
+}
+
+func run(ctx context.Context, p Process) error {
 	// Configuration: flags, environment and file are one thing.
-	cfg, err := config.Parse(p.Args, p.Env, os.ReadFile)
+	files := NewFiles(ctx)
+	cfg, err := config.Parse(p.Args, p.Env, files.Read)
 	if err != nil {
 		return err
 	}
@@ -59,20 +70,24 @@ func Run(ctx context.Context, p Process) error {
 		_, err := fmt.Fprintln(p.Out, "dcgm-exporter", p.Version)
 		return err
 	}
-	log := newLogger(cfg.Log, p.Err)
+	registry := newRegistry(p.Version)
+	log, finish := logTo(p.Err, cfg.Log, registry)
+	defer finish()
+	if p.Logging != nil {
+		p.Logging(log)
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 
 	// What is asked for, and where it is read. What changes in these files from
 	// here on is a reload.
-	watch := &fileWatch{log: log}
+	watch := &fileWatch{files: files, log: log}
 	watch.follow(watched(cfg))
-	plan, hash, err := loadPlan(ctx, cfg, log)
+	plan, hash, err := loadPlan(ctx, cfg, files, log)
 	if err != nil {
 		return err
 	}
-	registry := newRegistry(p.Version)
-	sources := newSources(p.Start, registry, log)
+	sources := newSources(p.Start, registry, files, log)
 	source, err := sources.choose(ctx, cfg, plan)
 	if err != nil {
 		return err
@@ -97,8 +112,8 @@ func Run(ctx context.Context, p Process) error {
 		return err
 	}
 	derived := newDerivers(events.Options{
-		XIDWindow:         cfg.Collection.XIDWindow,
-		ClockEventsWindow: cfg.Collection.ClockEventWindow,
+		XIDWindow:         window(cfg.Collection.XIDWindow),
+		ClockEventsWindow: window(cfg.Collection.ClockEventWindow),
 		KernelLog:         memory.xids(),
 		Kept:              memory.kept,
 		Save:              memory.save(),
@@ -126,7 +141,7 @@ func Run(ctx context.Context, p Process) error {
 
 	// Whoever asks for a reload, this is what happens.
 	reloads := newReloader(registry, log, func(ctx context.Context) (uint64, error) {
-		return reload(ctx, p, watch, sources, derived, hold, log)
+		return reload(ctx, p, files, watch, sources, derived, hold, log)
 	})
 	reloads.took(hash)
 	watch.changed = func() {
@@ -137,6 +152,11 @@ func Run(ctx context.Context, p Process) error {
 	var explain func(string) ([]string, bool)
 	if cfg.Kubernetes.Enabled {
 		explain = sources.kubernetes.mapper.Recall
+	}
+	if file := cfg.Web.ConfigFile; file != "" {
+		if _, err := files.Read(file); err != nil { // the server would wait for it
+			return fmt.Errorf("--web-config-file %s: %w", file, err)
+		}
 	}
 	srv, err := server.New(server.Options{
 		Acquire:   pages.Acquire,
@@ -201,23 +221,20 @@ func Run(ctx context.Context, p Process) error {
 		followConfigMap(ctx, cfg, log, func() { _ = reloads.reload(ctx, "the ConfigMap changed") })
 		return nil
 	})
-	if err := group.Wait(); err != nil && !errors.Is(err, context.Canceled) {
-		return err
-	}
-	return nil
+	return group.Wait()
 }
 
 // reload reads the configuration anew and swaps the session. The arguments and
 // the environment of a process do not change: what differs is in the files that
 // they name, and takes effect whole. It returns the hash of the configuration
 // that is then in force.
-func reload(ctx context.Context, p Process, watch *fileWatch, sources *sources, derived *derivers, hold *holder, log *slog.Logger) (uint64, error) {
-	cfg, err := config.Parse(p.Args, p.Env, os.ReadFile)
+func reload(ctx context.Context, p Process, files *Files, watch *fileWatch, sources *sources, derived *derivers, hold *holder, log *slog.Logger) (uint64, error) {
+	cfg, err := config.Parse(p.Args, p.Env, files.Read)
 	if err != nil {
 		return 0, err
 	}
 	watch.follow(watched(cfg)) // also if it is refused: a file that is missing may yet come
-	plan, hash, err := loadPlan(ctx, cfg, log)
+	plan, hash, err := loadPlan(ctx, cfg, files, log)
 	if err != nil {
 		return 0, err
 	}
@@ -230,6 +247,10 @@ func reload(ctx context.Context, p Process, watch *fileWatch, sources *sources, 
 	}
 	return hash, nil
 }
+
+// window returns the length of a window for the event log, to which 0 means the
+// default: in the shortest one nothing is ever counted.
+func window(configured time.Duration) time.Duration { return max(configured, time.Nanosecond) }
 
 // metricsURL is where a person can look at the page.
 func metricsURL(a net.Addr, secured bool) string {

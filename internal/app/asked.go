@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/etc"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
@@ -104,7 +105,7 @@ func askFields(cfg *config.Config) Asked {
 
 func translate(cfg *config.Config, requests []counters.Request, shipped bool) []counters.Request {
 	// The words of the flag are those of the catalogue; a test holds that.
-	v, _ := counters.ParseVocabulary(string(cfg.Metrics.Vocabulary))
+	v, _ := catalog.ParseVocabulary(string(cfg.Metrics.Vocabulary))
 	return counters.Translate(requests, v, shipped)
 }
 
@@ -145,8 +146,8 @@ func (a Asked) Plan(cfg *config.Config, interval time.Duration) (*gpu.Plan, erro
 // if that has another.
 func namesOf(name string) []string {
 	names := []string{name}
-	for _, v := range []counters.Vocabulary{counters.Classic, counters.Current} {
-		if _, other, ok := counters.Rename(name, v); ok {
+	for _, v := range []catalog.Vocabulary{catalog.Classic, catalog.Current} {
+		if _, other, ok := catalog.Rename(name, v); ok {
 			names = append(names, other.Name)
 		}
 	}

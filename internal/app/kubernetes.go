@@ -85,6 +85,7 @@ func (k *kubernetes) apiWatches() *apiWatches {
 // attributor returns it. What it watches ends with the ctx of the first call.
 func (k *kubernetes) attributor(ctx context.Context, cfg *config.Config) (*podmapper.Mapper, error) {
 	if k.mapper != nil {
+		k.mapper.Every(cfg.Collection.Interval)
 		return k.mapper, nil
 	}
 	set := cfg.Kubernetes
@@ -97,20 +98,23 @@ func (k *kubernetes) attributor(ctx context.Context, cfg *config.Config) (*podma
 		opt.LabelsAllowed = append(opt.LabelsAllowed, expression)
 	}
 	if set.PodLabels || set.PodUID || set.DRA {
-		if cfg.Labels.NodeName == "" {
-			return nil, errors.New("NODE_NAME is not set: --kubernetes-enable-pod-labels, --kubernetes-enable-pod-uid and --kubernetes-enable-dra need the node's name (in a manifest, fieldRef spec.nodeName)")
-		}
 		k.ask(ctx, cfg, &opt)
 	}
 	k.revision = opt.Revision
 	opt.Metrics = podmapper.NewMetrics(k.registry)
 	k.mapper = podmapper.New(opt)
+	k.mapper.Every(cfg.Collection.Interval)
 	context.AfterFunc(ctx, k.mapper.Close)
 	return k.mapper, nil
 }
 
-// ask gives the mapper what the API server knows. Without one the mapper goes
-// without: a cluster's API is no reason to have no metrics of GPUs.
+// errNoNodeName says that the API server cannot be asked for this node's pods
+// alone. Those of a whole cluster are nothing that an agent on each node reads.
+var errNoNodeName = errors.New("NODE_NAME is not set, so that pods go without labels and UIDs and claims without devices (in a manifest, fieldRef spec.nodeName)")
+
+// ask gives the mapper what the API server knows. Without one, or without the
+// node's name, the mapper goes without: a cluster's API is no reason to have no
+// metrics of GPUs.
 func (k *kubernetes) ask(ctx context.Context, cfg *config.Config, opt *podmapper.Options) {
 	watches := k.apiWatches()
 	client, err := kube.New(kube.Options{Kubeconfig: filepath.SplitList(cfg.Kubernetes.Kubeconfig), Report: watches.report})
@@ -118,8 +122,13 @@ func (k *kubernetes) ask(ctx context.Context, cfg *config.Config, opt *podmapper
 	if cfg.Kubernetes.DRA {
 		opt.Device = none // claims are counted as unmatched
 	}
+	if cfg.Labels.NodeName == "" {
+		err = errNoNodeName
+	}
 	if err != nil {
-		k.log.Warn("Pods go without labels and UIDs, and claims without devices", "error", err)
+		for _, resource := range watchedResources(cfg.Kubernetes) {
+			watches.report(resource, err)
+		}
 		return
 	}
 	sharing := client.Sharing(ctx, cfg.Labels.NodeName)
@@ -154,6 +163,18 @@ func (k *kubernetes) ask(ctx context.Context, cfg *config.Config, opt *podmapper
 		}
 		return sum
 	}
+}
+
+// watchedResources are the resources of the API that a setting needs.
+func watchedResources(cfg config.Kubernetes) []string {
+	var resources []string
+	if cfg.PodLabels || cfg.PodUID {
+		resources = append(resources, "pods")
+	}
+	if cfg.DRA {
+		resources = append(resources, "resourceslices")
+	}
+	return resources
 }
 
 // apiWatches tells how the requests of what is watched go: as a series, and in

@@ -122,10 +122,10 @@ func labels(o *gpu.Owners, row int) string {
 	return strings.Join(words, " ")
 }
 
-func TestPodLabelsNeedTheNode(t *testing.T) {
+func TestNoNodeNameIsNoReasonToFail(t *testing.T) {
 	cfg := parse(t, nil, "--kubernetes", "--kubernetes-enable-pod-labels")
-	if _, err := app.Pods(t.Context(), cfg); err == nil || !strings.HasPrefix(err.Error(), "NODE_NAME is not set") {
-		t.Errorf("error %v", err)
+	if m, err := app.Pods(t.Context(), cfg); err != nil || m == nil {
+		t.Errorf("mapper %v, error %v", m, err)
 	}
 }
 

@@ -70,7 +70,7 @@ func Look(ctx context.Context, source Chosen, plan *gpu.Plan, cycles int, see fu
 
 // Choose makes the source that the configuration names, as Run does.
 func Choose(ctx context.Context, cfg *config.Config, plan *gpu.Plan) (Chosen, error) {
-	return newSources(time.Now(), prometheus.NewRegistry(), slog.New(slog.DiscardHandler)).choose(ctx, cfg, plan)
+	return newSources(time.Now(), prometheus.NewRegistry(), NewFiles(ctx), slog.New(slog.DiscardHandler)).choose(ctx, cfg, plan)
 }
 
 // Page runs one real cycle with the configuration and returns its page,
@@ -78,7 +78,7 @@ func Choose(ctx context.Context, cfg *config.Config, plan *gpu.Plan) (Chosen, er
 // the page is there all the same.
 func Page(ctx context.Context, cfg *config.Config) ([]byte, error) {
 	log := slog.New(slog.DiscardHandler)
-	plan, _, err := loadPlan(ctx, cfg, log)
+	plan, _, err := loadPlan(ctx, cfg, NewFiles(ctx), log)
 	if err != nil {
 		return nil, err
 	}

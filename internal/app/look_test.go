@@ -9,10 +9,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/app"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/command/commandtest"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -20,7 +20,7 @@ import (
 // catalogue.
 func TestVocabularies(t *testing.T) {
 	for _, word := range []config.Vocabulary{config.VocabularyClassic, config.VocabularyCurrent, config.VocabularyBoth} {
-		if v, ok := counters.ParseVocabulary(string(word)); !ok || v.String() != string(word) {
+		if v, ok := catalog.ParseVocabulary(string(word)); !ok || v.String() != string(word) {
 			t.Errorf("the catalogue reads %q as %v, %t", word, v, ok)
 		}
 	}

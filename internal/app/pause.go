@@ -40,7 +40,8 @@ func newPause(cfg *config.Config, log *slog.Logger, watches func() *apiWatches) 
 		return nil, nil
 	}
 	if cfg.Labels.NodeName == "" {
-		return nil, errors.New("NODE_NAME is not set: --kubernetes-release-on-pause needs the node's name (in a manifest, fieldRef spec.nodeName)")
+		watches().tell("nodes", errors.New("NODE_NAME is not set, so that the driver is not released when the operator pauses the exporter (in a manifest, fieldRef spec.nodeName)"))
+		return nil, nil
 	}
 	client, err := kube.New(kube.Options{Kubeconfig: filepath.SplitList(cfg.Kubernetes.Kubeconfig), Report: watches().tell})
 	if errors.Is(err, kube.ErrNoCluster) {

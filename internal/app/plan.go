@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"os"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
@@ -15,8 +14,8 @@ import (
 // and returns it with the hash of the configuration that it came of. A line
 // that cannot be used is told and left out; only a file without a usable line
 // is an error.
-func loadPlan(ctx context.Context, cfg *config.Config, log *slog.Logger) (*gpu.Plan, uint64, error) {
-	asked, err := Ask(ctx, cfg, os.ReadFile)
+func loadPlan(ctx context.Context, cfg *config.Config, files *Files, log *slog.Logger) (*gpu.Plan, uint64, error) {
+	asked, err := Ask(ctx, cfg, files.Read)
 	if err != nil {
 		return nil, 0, fmt.Errorf("counters file: %w", err)
 	}

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -37,6 +38,7 @@ type Chosen struct {
 type sources struct {
 	start    time.Time // of the process
 	registry prometheus.Registerer
+	files    *Files
 	log      *slog.Logger
 	hosts    hosts
 
@@ -58,8 +60,8 @@ type sources struct {
 	pods        *process.Resolver // of this machine's processes
 }
 
-func newSources(start time.Time, registry prometheus.Registerer, log *slog.Logger) *sources {
-	return &sources{start: start, registry: registry, log: log, nvml: nvml.New(nvml.Options{Log: log}), replaced: make(chan struct{}, 1), pods: process.NewResolver(os.DirFS("/proc")),
+func newSources(start time.Time, registry prometheus.Registerer, files *Files, log *slog.Logger) *sources {
+	return &sources{start: start, registry: registry, files: files, log: log, nvml: nvml.New(nvml.Options{Log: log}), replaced: make(chan struct{}, 1), pods: process.NewResolver(os.DirFS("/proc")),
 		kubernetes: kubernetes{registry: registry, log: log}}
 }
 
@@ -125,12 +127,11 @@ func (s *sources) ofSim(cfg *config.Config) (Chosen, error) {
 	// The world begins with the process: a reload does not reset its counters.
 	options := sim.Options{Node: cfg.Source.Sim.Node, Seed: cfg.Source.Sim.Seed, Start: s.start}
 	if path := cfg.Source.Sim.Scenario; path != "" {
-		f, err := os.Open(path)
+		content, err := s.files.Read(path)
 		if err != nil {
 			return Chosen{}, fmt.Errorf("scenario: %w", err)
 		}
-		defer f.Close()
-		if options.Scenario, err = sim.ParseScenario(f, path); err != nil {
+		if options.Scenario, err = sim.ParseScenario(bytes.NewReader(content), path); err != nil {
 			return Chosen{}, err
 		}
 	}
@@ -156,12 +157,11 @@ func (s *sources) ofRecording(cfg *config.Config, path string) (Chosen, error) {
 	if cfg.Source.Sim.Scenario != "" {
 		return Chosen{}, fmt.Errorf("--sim-scenario %q with the recording --sim-node %q: a recording has its own faults", cfg.Source.Sim.Scenario, path)
 	}
-	f, err := os.Open(path)
+	content, err := s.files.Read(path)
 	if err != nil {
 		return Chosen{}, fmt.Errorf("recording: %w", err)
 	}
-	defer f.Close()
-	rec, err := sim.ReadRecording(f, path)
+	rec, err := sim.ReadRecording(bytes.NewReader(content), path)
 	if err != nil {
 		return Chosen{}, err
 	}

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"log/slog"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -27,6 +26,7 @@ const recheck = 30 * time.Second
 // and what changes is the folder in between.
 type fileWatch struct {
 	changed func()
+	files   *Files
 	log     *slog.Logger
 
 	mu   sync.Mutex
@@ -45,7 +45,7 @@ func (w *fileWatch) follow(files []string) {
 	for _, f := range files {
 		sum, known := w.sums[f]
 		if !known {
-			sum = sumOf(f)
+			sum = w.sumOf(f)
 		}
 		sums[f] = sum
 	}
@@ -119,7 +119,7 @@ func (w *fileWatch) differ() bool {
 	defer w.mu.Unlock()
 	differ := false
 	for f, before := range w.sums {
-		now := sumOf(f)
+		now := w.sumOf(f)
 		differ = differ || now != before
 		w.sums[f] = now
 	}
@@ -128,8 +128,8 @@ func (w *fileWatch) differ() bool {
 
 // sumOf is a fingerprint of a file's content. A file that cannot be read has one
 // of its own, so that its coming and going are changes.
-func sumOf(file string) [sha256.Size]byte {
-	content, err := os.ReadFile(file)
+func (w *fileWatch) sumOf(file string) [sha256.Size]byte {
+	content, err := w.files.Read(file)
 	if err != nil {
 		content = []byte("unreadable: " + err.Error())
 	}

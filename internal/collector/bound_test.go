@@ -10,8 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/events"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/events/statefile"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
@@ -61,7 +61,7 @@ func TestEventsAreBounded(t *testing.T) {
 		}
 		r.wait(40 * interval)
 		mu.Lock()
-		if alerts := int64(len(counters.AlertXIDs())); series != alerts {
+		if alerts := int64(len(catalog.AlertXIDs())); series != alerts {
 			t.Errorf("%d series where nothing happened, want the %d that alerts name, of the present owner", series, alerts)
 		}
 		mu.Unlock()

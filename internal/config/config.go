@@ -30,7 +30,8 @@ type Config struct {
 	// Path is the YAML file, "" for none.
 	Path string
 
-	// Notices are sentences for the log: settings that were accepted and do
+	// Notices are sentences for the log: what counts in the place of a setting
+	// that could not be taken as given, and settings that were accepted and do
 	// not do what their name says, in the order of the table.
 	Notices []string
 }
@@ -105,9 +106,12 @@ type Collection struct {
 	// is taken back; always above zero.
 	ReleaseTimeout   time.Duration
 	ClockEventWindow time.Duration
-	// WatchBinding and BindingInterval are accepted for compatibility.
+	// WatchBinding, BindingInterval, KeepAge and KeepSamples are accepted for
+	// compatibility.
 	WatchBinding    bool
 	BindingInterval time.Duration
+	KeepAge         time.Duration
+	KeepSamples     int
 }
 
 // Devices says which entities are watched.
@@ -222,6 +226,8 @@ type Web struct {
 	// Lifecycle serves the POST routes under /-/.
 	Lifecycle bool
 	Pprof     bool
+	// RequireGPUs is accepted for compatibility.
+	RequireGPUs bool
 	// ExporterMetrics serves the series about the exporter itself.
 	ExporterMetrics bool
 }

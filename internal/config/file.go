@@ -62,7 +62,7 @@ func (p *parser) readDocument(name string) (*document, error) {
 	return parseDocument(name, data)
 }
 
-// parseDocument reads a YAML file of version 1:
+// parseDocument reads a YAML file of version 1 or 2. This is version 1:
 //
 //	version: 1
 //	metrics:
@@ -74,13 +74,23 @@ func (p *parser) readDocument(name string) (*document, error) {
 //	  watchGroups:
 //	    - {name: NAME, interval: 5s, fields: [GLOB, …]}
 //	  aggregate: {interval: 200ms, fields: [GLOB, …]}
+//
+// Version 2 has collections and aggregate in the place of collection. The
+// collection of all fields gives the interval; each other one is a watch group:
+//
+//	collections:
+//	  - {name: NAME, every: 30s, metrics: {include: ["*"]}}
+//	  - {name: NAME, every: 5s, metrics: {include: [GLOB, …]}}
+//	aggregate: {interval: 200ms, fields: [GLOB, …]}
+//
+// Both may set metrics.enableExporterMetrics, server and sources.
 func parseDocument(name string, data []byte) (*document, error) {
 	r := &reader{file: name, doc: &document{scalars: map[string]scalar{}}}
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
 	var root, more yaml.Node
 	switch err := decoder.Decode(&root); {
 	case errors.Is(err, io.EOF):
-		return nil, fmt.Errorf("%s: the file is empty: expected version: 1", name)
+		return nil, fmt.Errorf("%s: the file is empty: expected version: 1 or 2", name)
 	case err != nil:
 		return nil, fmt.Errorf("%s: %w", name, err) // the parser's text holds the line
 	}
@@ -109,26 +119,55 @@ func (r *reader) failLine(line int, format string, args ...any) {
 }
 
 func (r *reader) root(n *yaml.Node) {
-	version := 0
-	r.mapping(n, "", keys{
-		"version": func(n *yaml.Node) {
-			version = n.Line
-			if n.Kind != yaml.ScalarNode || n.Tag != "!!int" || n.Value != "1" {
-				r.fail(n, "version %s: expected 1", describe(n))
-			}
-		},
-		"metrics":    r.metrics,
-		"collection": r.collection,
-	})
-	if version == 0 && n.Kind == yaml.MappingNode {
-		r.fail(n, "the version is missing: expected version: 1")
+	known := keys{
+		"version": func(*yaml.Node) {},
+		"metrics": r.metrics,
+		"server":  r.server,
+		"sources": r.sources,
 	}
+	if v := valueOf(n, "version"); v != nil && v.Value == "2" {
+		known["collections"], known["aggregate"] = r.collections, r.aggregate
+		known["collection"] = r.otherVersion("collection", 1, "collections")
+	} else {
+		known["collection"] = r.collection
+		known["collections"] = r.otherVersion("collections", 2, "collection")
+	}
+	if !r.mapping(n, "", known) {
+		return
+	}
+	switch v := valueOf(n, "version"); {
+	case v == nil:
+		r.fail(n, "the version is missing: expected version: 1 or 2")
+	case v.Kind != yaml.ScalarNode || v.Tag != "!!int" || v.Value != "1" && v.Value != "2":
+		r.fail(v, "version %s: expected 1 or 2", describe(v))
+	}
+}
+
+// otherVersion refuses a key that belongs to the other version.
+func (r *reader) otherVersion(key string, version int, instead string) func(*yaml.Node) {
+	return func(n *yaml.Node) {
+		r.fail(n, "%s is of version %d: expected %s", key, version, instead)
+	}
+}
+
+// valueOf returns the value of a key of n, nil where n has none.
+func valueOf(n *yaml.Node, key string) *yaml.Node {
+	if n = resolve(n); n.Kind != yaml.MappingNode {
+		return nil
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if resolve(n.Content[i]).Value == key {
+			return resolve(n.Content[i+1])
+		}
+	}
+	return nil
 }
 
 func (r *reader) metrics(n *yaml.Node) {
 	file, fields := 0, 0
 	r.mapping(n, "metrics", keys{
-		"file": func(n *yaml.Node) { file = n.Line; r.scalar(n, "metrics.file") },
+		"file":                  func(n *yaml.Node) { file = n.Line; r.scalar(n, "metrics.file") },
+		"enableExporterMetrics": func(n *yaml.Node) { r.scalar(n, "metrics.enableExporterMetrics") },
 		"fields": func(n *yaml.Node) {
 			fields = n.Line
 			r.sequence(n, "metrics.fields", r.field)
@@ -137,6 +176,77 @@ func (r *reader) metrics(n *yaml.Node) {
 	if file > 0 && fields > 0 {
 		r.failLine(max(file, fields), "metrics.file and metrics.fields exclude each other: keep one")
 	}
+}
+
+func (r *reader) server(n *yaml.Node) {
+	r.mapping(n, "server", keys{
+		"maxConcurrentScrapes": func(n *yaml.Node) { r.scalar(n, "server.maxConcurrentScrapes") },
+	})
+}
+
+func (r *reader) sources(n *yaml.Node) {
+	const bind = "sources.dcgm.detectBindUnbind"
+	r.mapping(n, "sources", keys{"dcgm": func(n *yaml.Node) {
+		r.mapping(n, "sources.dcgm", keys{
+			"watch": func(n *yaml.Node) { r.watch(n, "sources.dcgm.watch", r.scalar) },
+			"detectBindUnbind": func(n *yaml.Node) {
+				r.mapping(n, bind, keys{
+					"enabled":      func(n *yaml.Node) { r.scalar(n, bind+".enabled") },
+					"pollInterval": func(n *yaml.Node) { r.scalar(n, bind+".pollInterval") },
+				})
+			},
+		})
+	}})
+}
+
+// watch reads how long an engine keeps samples, and hands each value to set.
+func (r *reader) watch(n *yaml.Node, where string, set func(n *yaml.Node, key string)) {
+	r.mapping(n, where, keys{
+		"maxKeepAge":     func(n *yaml.Node) { set(n, where+".maxKeepAge") },
+		"maxKeepSamples": func(n *yaml.Node) { set(n, where+".maxKeepSamples") },
+	})
+}
+
+// everything is the pattern of the collection that sets the interval of all
+// fields which no other one has.
+const everything = "*"
+
+// collections reads those of version 2.
+func (r *reader) collections(n *yaml.Node) {
+	whole := 0
+	r.sequence(n, "collections", func(n *yaml.Node) {
+		const where = "collections"
+		g := WatchGroup{Line: n.Line}
+		every := n
+		ok := r.mapping(n, where, keys{
+			"name":  func(n *yaml.Node) { g.Name = r.text(n, where+".name") },
+			"every": func(n *yaml.Node) { every = n; r.interval(n, where+".every", &g.Interval) },
+			"metrics": func(n *yaml.Node) {
+				r.mapping(n, where+".metrics", keys{"include": func(n *yaml.Node) {
+					r.globs(n, where+".metrics.include", func(n *yaml.Node, s string) { r.pattern(n, &g, s) })
+				}})
+			},
+			"sources": func(n *yaml.Node) {
+				r.mapping(n, where+".sources", keys{"dcgm": func(n *yaml.Node) {
+					r.mapping(n, where+".sources.dcgm", keys{"watch": func(n *yaml.Node) {
+						r.watch(n, where+".sources.dcgm.watch", func(n *yaml.Node, key string) { r.text(n, key) })
+					}})
+				}})
+			},
+		})
+		switch {
+		case !ok:
+		case !slices.Equal(g.Patterns, []string{everything}):
+			r.addGroup(n, &g, where, "metrics.include")
+		case whole > 0:
+			r.fail(n, "collections: the one of all fields is there already, on line %d", whole)
+		case g.Interval == 0:
+			r.fail(n, "collections: %q has no every: expected a duration such as 30s", g.Name)
+		default:
+			whole = n.Line
+			r.doc.scalars["collection.interval"] = scalar{every.Value, every.Line}
+		}
+	})
 }
 
 func (r *reader) field(n *yaml.Node) {
@@ -181,24 +291,29 @@ func (r *reader) group(n *yaml.Node) {
 			r.globs(n, "collection.watchGroups.fields", func(n *yaml.Node, s string) { r.pattern(n, &g, s) })
 		},
 	})
-	if !ok {
-		return
+	if ok {
+		r.addGroup(n, &g, "collection.watchGroups", "fields")
 	}
+}
+
+// addGroup keeps a group that says all that it must. fields is the key of its
+// patterns.
+func (r *reader) addGroup(n *yaml.Node, g *WatchGroup, where, fields string) {
 	if g.Name == "" {
-		r.fail(n, "collection.watchGroups: the name is missing")
+		r.fail(n, "%s: the name is missing", where)
 	}
 	if g.Interval == 0 {
-		r.fail(n, "collection.watchGroups: %q has no interval: expected a duration such as 5s", g.Name)
+		r.fail(n, "%s: %q has no interval: expected a duration such as 5s", where, g.Name)
 	}
 	if g.Patterns == nil {
-		r.fail(n, "collection.watchGroups: %q has no fields", g.Name)
+		r.fail(n, "%s: %q has no %s", where, g.Name, fields)
 	}
 	for _, other := range r.doc.groups {
 		if other.Name == g.Name && g.Name != "" {
-			r.fail(n, "collection.watchGroups: the group %q is there already, on line %d", g.Name, other.Line)
+			r.fail(n, "%s: the group %q is there already, on line %d", where, g.Name, other.Line)
 		}
 	}
-	r.doc.groups = append(r.doc.groups, g)
+	r.doc.groups = append(r.doc.groups, *g)
 }
 
 // aggregate reads which fields are told with their extremes.

@@ -54,9 +54,56 @@ func TestFile(t *testing.T) {
 	}
 }
 
+// TestFileOfVersion2 holds that both schemas say the same.
+func TestFileOfVersion2(t *testing.T) {
+	const second = `version: 2
+metrics:
+  fields:
+    - name: DCGM_FI_DEV_GPU_TEMP
+      prometheusType: gauge
+      help: GPU temperature, in C.
+    - {name: DCGM_FI_DEV_XID_ERRORS, prometheusType: gauge}
+collections:
+  - {name: scrape, every: 30s, metrics: {include: ["*"]}}
+  - name: fast
+    every: 5s
+    sources: {dcgm: {watch: {maxKeepAge: 0s, maxKeepSamples: 2}}}
+    metrics: {include: [DCGM_FI_DEV_GPU_TEMP, "DCGM_FI_DEV_POWER_*"]}
+  - {name: slow, every: 5m, metrics: {include: [DCGM_FI_DEV_XID_ERRORS]}}
+aggregate: {interval: 200ms, fields: [DCGM_FI_DEV_POWER_USAGE, "*_CLOCK"]}
+`
+	w := world{files: map[string]string{"/c.yaml": fullFile, "/d.yaml": second}}
+	lines := cmpopts.IgnoreFields
+	ignore := []cmp.Option{lines(Config{}, "Path"), lines(WatchGroup{}, "Line"), lines(Aggregate{}, "Line"), lines(Glob{}, "Line")}
+	if diff := cmp.Diff(mustParse(t, w, "--config-file=/c.yaml"), mustParse(t, w, "--config-file=/d.yaml"), ignore...); diff != "" {
+		t.Errorf("the schemas differ (-1 +2):\n%s", diff)
+	}
+}
+
+// TestFileOfEverySource holds the keys that both versions have.
+func TestFileOfEverySource(t *testing.T) {
+	const rest = `
+metrics: {file: /x.csv, enableExporterMetrics: false}
+server: {maxConcurrentScrapes: 16}
+sources:
+  dcgm:
+    watch: {maxKeepAge: 1m, maxKeepSamples: 3}
+    detectBindUnbind: {enabled: true, pollInterval: 2s}
+`
+	for _, version := range []string{"1", "2"} {
+		c := mustParse(t, world{files: map[string]string{"/c.yaml": "version: " + version + rest}}, "--config-file=/c.yaml")
+		if c.Metrics.File != "/x.csv" || c.Web.ExporterMetrics || c.Web.MaxRequests != 16 {
+			t.Errorf("version %s: file %q, exporter metrics %t, %d requests", version, c.Metrics.File, c.Web.ExporterMetrics, c.Web.MaxRequests)
+		}
+		if len(c.Notices) != 4 || !strings.HasPrefix(c.Notices[0], "/c.yaml:7: sources.dcgm.detectBindUnbind.enabled has no effect: ") {
+			t.Errorf("version %s: notices %q", version, c.Notices)
+		}
+	}
+}
+
 func TestCountersOfTheFileYield(t *testing.T) {
 	w := world{files: map[string]string{"/c.yaml": fullFile}, env: map[string]string{"DCGM_EXPORTER_CONFIG_FILE": "/c.yaml"}}
-	for _, args := range [][]string{{"-f=/my.csv"}, {"-m=ns:name"}} {
+	for _, args := range [][]string{{"-f=/my.csv"}, {"-m=ns:name"}, {"-m=none"}} {
 		if c := mustParse(t, w, args...); c.Metrics.Fields != nil || len(c.Collection.Groups) != 2 {
 			t.Errorf("%q: fields %v, groups %v", args, c.Metrics.Fields, c.Collection.Groups)
 		}
@@ -72,21 +119,21 @@ type badFile struct {
 
 func TestFileErrors(t *testing.T) {
 	tests := []badFile{
-		{"empty", "", []string{"c.yaml: the file is empty: expected version: 1"}},
-		{"comment", "# nothing\n", []string{"c.yaml: the file is empty: expected version: 1"}},
+		{"empty", "", []string{"c.yaml: the file is empty: expected version: 1 or 2"}},
+		{"comment", "# nothing\n", []string{"c.yaml: the file is empty: expected version: 1 or 2"}},
 		{"null", "---\n...\n", []string{"c.yaml:2: the file is empty: expected keys and values"}},
 		{"list", "- a\n", []string{"c.yaml:1: the file is a list: expected keys and values"}},
 		{"syntax", "version: 1\nmetrics: [\n", []string{"c.yaml: yaml: line 2: did not find expected node content"}},
 		{"two documents", "version: 1\n---\nversion: 1\n", []string{"c.yaml:2: a second document: expected one"}},
-		{"no version", "metrics:\n  file: a\n", []string{"c.yaml:1: the version is missing: expected version: 1"}},
-		{"other version", "version: 2\n", []string{`c.yaml:1: version "2": expected 1`}},
-		{"quoted version", "version: \"1\"\n", []string{`c.yaml:1: version "1": expected 1`}},
+		{"no version", "metrics:\n  file: a\n", []string{"c.yaml:1: the version is missing: expected version: 1 or 2"}},
+		{"other version", "version: 3\n", []string{`c.yaml:1: version "3": expected 1 or 2`}},
+		{"quoted version", "version: \"1\"\n", []string{`c.yaml:1: version "1": expected 1 or 2`}},
 		{"unknown key", "version: 1\nmetric: {}\n", []string{`c.yaml:2: unknown key "metric": did you mean metrics?`}},
 		{"unknown nested keys", "version: 1\ncollection:\n  intervall: 3s\n  zzzzzz: 3\n", []string{
 			`c.yaml:3: unknown key "intervall": did you mean interval?`,
 			`c.yaml:4: unknown key "zzzzzz": expected aggregate, interval, watchGroups`,
 		}},
-		{"merge key", "version: 1\n<<: {metrics: {file: a}}\n", []string{`c.yaml:2: unknown key "<<": expected collection, metrics, version`}},
+		{"merge key", "version: 1\n<<: {metrics: {file: a}}\n", []string{`c.yaml:2: unknown key "<<": expected collection, collections, metrics, server, sources, version`}},
 		{"duplicate key", "version: 1\nmetrics: {file: a}\nmetrics: {file: b}\n", []string{"c.yaml:3: the key metrics is there already, on line 2"}},
 		{"duplicate nested key", "version: 1\nmetrics:\n  file: a\n  file: b\n", []string{"c.yaml:4: the key metrics.file is there already, on line 3"}},
 		{"empty section", "version: 1\nmetrics:\n", []string{"c.yaml:2: metrics is empty: expected keys and values"}},
@@ -118,13 +165,41 @@ func TestFileErrors(t *testing.T) {
 			`c.yaml:5: A is in the watch group "g" already, on line 4`,
 		}},
 	}
-	tests = append(tests, badAggregates...)
+	tests = append(append(tests, badAggregates...), badVersion2...)
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := world{files: map[string]string{"c.yaml": tt.file}}.parse("--config-file=c.yaml")
 			wantError(t, err, strings.Join(tt.want, "\n"))
 		})
 	}
+}
+
+var badVersion2 = []badFile{
+	{"collection in version 2", "version: 2\ncollection: {interval: 1s}\n", []string{"c.yaml:2: collection is of version 1: expected collections"}},
+	{"collections in version 1", "version: 1\ncollections: []\n", []string{"c.yaml:2: collections is of version 2: expected collection"}},
+	{"quoted version 2", "version: \"2\"\ncollections: [{name: a, every: 1s, metrics: {include: [\"*\"]}}]\n", []string{`c.yaml:1: version "2": expected 1 or 2`}},
+	{"two of all fields", "version: 2\ncollections:\n- {name: a, every: 1s, metrics: {include: [\"*\"]}}\n- {name: b, every: 2s, metrics: {include: [\"*\"]}}\n", []string{
+		"c.yaml:4: collections: the one of all fields is there already, on line 3",
+	}},
+	{"no pace", "version: 2\ncollections:\n- {name: a, metrics: {include: [\"*\"]}}\n- {name: b, metrics: {include: [A]}}\n", []string{
+		`c.yaml:3: collections: "a" has no every: expected a duration such as 30s`,
+		`c.yaml:4: collections: "b" has no interval: expected a duration such as 5s`,
+	}},
+	{"bad pace", "version: 2\ncollections:\n- {name: a, every: 0s, metrics: {include: [\"*\"]}}\n", []string{
+		`c.yaml:3: collections.every "0s": expected a duration such as 30s, above zero`,
+	}},
+	{"bare collection", "version: 2\ncollections:\n- {}\n", []string{
+		"c.yaml:3: collections: the name is missing",
+		`c.yaml:3: collections: "" has no interval: expected a duration such as 5s`,
+		`c.yaml:3: collections: "" has no metrics.include`,
+	}},
+	{"misspelled keys", "version: 2\nserver: {maxConcurrentScrape: 1}\nsources: {dcgm: {watch: {maxKeepAges: 1m}}}\n", []string{
+		`c.yaml:2: unknown key "maxConcurrentScrape": did you mean maxConcurrentScrapes?`,
+		`c.yaml:3: unknown key "maxKeepAges": did you mean maxKeepAge?`,
+	}},
+	{"bad number", "version: 2\nserver: {maxConcurrentScrapes: many}\n", []string{
+		`c.yaml:2: server.maxConcurrentScrapes "many": expected a number, 0 or more`,
+	}},
 }
 
 const aggregate = "version: 1\ncollection:\n  interval: 1s\n  aggregate: "

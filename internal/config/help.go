@@ -23,13 +23,14 @@ separated by commas.
 			section = o.section
 			fmt.Fprintf(&b, "\n%s:\n", section)
 		}
-		heading := o.env
+		env := strings.Join(append([]string{o.env}, o.alsoEnv...), ", $")
+		heading := env
 		if o.name != "" {
 			heading = strings.Join(o.flags(), ", ")
 			if !o.isSwitch() {
 				heading += " VALUE"
 			}
-			heading += "  [$" + o.env + "]"
+			heading += "  [$" + env + "]"
 		}
 		fmt.Fprintf(&b, "  %s\n", heading)
 		text := o.help + " " + o.expects()
@@ -57,8 +58,24 @@ file, the file over the default. An empty variable counts as not set.
 
 Flags take one dash or two, and their value behind a blank or an equals sign: ` + "`-f x`, `--collectors x` and `--collectors=x`" + `
 are the same. A switch stands alone or takes its value behind an equals sign: ` + "`--kubernetes`, `--kubernetes=false`" + `.
-Of a flag that is repeated the last one counts; lists grow. Unknown flags, values of the wrong form and settings that
-contradict each other end the program at start, with a message that names them.
+Of a flag that is repeated the last one counts; lists grow. Unknown flags and values of the wrong form end the program at
+start, with a message that names them.
+
+What NVIDIA's exporter takes is never refused. The log warns, and goes on:
+
+| given | counts |
+|---|---|
+| ` + "`--collectors` beside `--configmap-data`" + ` | the ConfigMap; ` + "`none`" + ` names none |
+| ` + "`--address` beside `--web-systemd-socket`" + ` | the sockets of systemd |
+| ` + "`--hostname-label` beside `--no-hostname`" + ` | no label |
+| ` + "`--remote-hostengine-info` beside `--source=nvml` or `sim`" + ` | the source |
+| a bad value of a setting that has no effect, or whose switch is off | the default |
+| an empty flag, or a number that makes no sense (` + "`-c 0`, `--web-max-requests=-1`" + `) | the default |
+| a window of 0 or less (` + "`-x 0`" + `) | 0: nothing is counted |
+| an expression that does not compile in an allow list | the others; where there are none, as without a list |
+| ` + "`--kubernetes true`, `-k false`" + ` | as with an equals sign |
+| ` + "`--enable-pprof` or `--web-enable-lifecycle`" + ` without authentication and not on loopback | they are not served |
+| pod labels, pod UIDs or DRA without ` + "`NODE_NAME`" + ` | pods go without; ` + "`dcgm_exporter_kubernetes_api_success`" + ` is 0 |
 `)
 	section := ""
 	for _, o := range table() {
@@ -76,7 +93,7 @@ contradict each other end the program at start, with a message that names them.
 		if s := o.state(); s != "" {
 			text += " **" + s + "**"
 		}
-		fmt.Fprintf(&b, "| %s | `%s` | %s | %s |\n", code(o.flags()), o.env, code([]string{o.def}), strings.ReplaceAll(text, "|", `\|`))
+		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", code(o.flags()), code(append([]string{o.env}, o.alsoEnv...)), code([]string{o.def}), strings.ReplaceAll(text, "|", `\|`))
 	}
 	b.WriteString(`
 ` + "`--help` (`-h`) and `--version` (`-v`)" + ` print a text and end.
@@ -103,6 +120,30 @@ collection:
     fields: [DCGM_FI_DEV_POWER_USAGE]
 ` + "```" + `
 
+Version 2 says the same with ` + "`collections`" + ` in the place of ` + "`collection`" + `. The one of all fields gives the interval,
+every other one is a watch group:
+
+` + "```yaml" + `
+version: 2
+metrics:
+  file: /etc/dcgm-exporter/default-counters.csv
+  enableExporterMetrics: true
+collections:
+  - name: scrape
+    every: 30s
+    metrics: {include: ["*"]}
+  - name: fast
+    every: 5s
+    metrics: {include: [DCGM_FI_DEV_GPU_TEMP, DCGM_FI_DEV_POWER_*]}
+aggregate:
+  interval: 200ms
+  fields: [DCGM_FI_DEV_POWER_USAGE]
+server:
+  maxConcurrentScrapes: 40
+` + "```" + `
+
+` + "`sources.dcgm.watch` and `sources.dcgm.detectBindUnbind`" + ` are read in both and have no effect, as their flags.
+
 Every key but ` + "`version`" + ` may be left out. A watch group gives the fields that its patterns match an interval of their own
 (` + "`*` stands for any text, `?` for one character, `[…]`" + ` for one of several); the other fields have ` + "`collection.interval`" + `.
 Unknown and repeated keys, a field in two groups and a group that matches no field are errors that name the line.
@@ -122,7 +163,11 @@ func (o *option) flags() []string {
 	}
 	names := []string{"--" + o.name}
 	for _, alias := range o.aliases {
-		names = append(names, "-"+alias)
+		dashes := "-"
+		if strings.Contains(alias, "-") { // a word, not a letter
+			dashes = "--"
+		}
+		names = append(names, dashes+alias)
 	}
 	return names
 }

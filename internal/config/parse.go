@@ -3,7 +3,6 @@ package config
 import (
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
@@ -14,7 +13,10 @@ import (
 // variable names, and the web configuration where a setting depends on it.
 //
 // The error names every setting that is wrong, a line each: where it was
-// given, its value and what was expected.
+// given, its value and what was expected. What dcgm-exporter takes is no error:
+// of settings that contradict each other one wins, a value without sense gives
+// way to the default, and a bad value of a setting that is not in use does not
+// matter. Config.Notices says so.
 //
 // An empty variable counts as one that is not set, since manifests often
 // leave them so.
@@ -23,11 +25,7 @@ func Parse(args []string, env func(string) (string, bool), readFile func(string)
 	if err != nil || len(operands) == 0 {
 		return c, err
 	}
-	err = fmt.Errorf("unexpected argument %q: every setting is a flag (see --help)", operands[0])
-	if _, notBool := strconv.ParseBool(operands[0]); notBool == nil {
-		err = fmt.Errorf("unexpected argument %q: a switch takes its value behind an equals sign, as in --kubernetes=%[1]s", operands[0])
-	}
-	return nil, err
+	return nil, fmt.Errorf("unexpected argument %q: every setting is a flag (see --help)", operands[0])
 }
 
 // ParseOperands is Parse for a subcommand that takes operands, such as file
@@ -40,6 +38,7 @@ func ParseOperands(args []string, env func(string) (string, bool), readFile func
 		return p.config, operands, err
 	}
 	p.layer(given, env)
+	p.judge()
 	p.rules()
 	if err := errors.Join(p.errs...); err != nil {
 		return nil, nil, err
@@ -54,7 +53,18 @@ type parser struct {
 	config   *Config
 	origins  map[string]origin // by option.id, for what is not a default
 	readFile func(string) ([]byte, error)
+	bad      []badSetting
+	warnings []string
 	errs     []error
+}
+
+// A badSetting is a value that could not be taken as it was given.
+type badSetting struct {
+	option *option
+	origin origin
+	value  string
+	err    error // of value.Set
+	form   string
 }
 
 // An origin says where a setting was given.
@@ -115,6 +125,10 @@ func (p *parser) scan(args []string) (given map[string][]string, operands []stri
 		case opt == nil:
 			return nil, nil, p.unknown(arg, name)
 		case hasValue:
+		case opt.isSwitch() && len(args) > 0 && isBoolWord(args[0]):
+			value = args[0]
+			args = args[1:]
+			p.warn("%s %s counts as --%s=%[2]s: a switch takes its value behind an equals sign.", arg, value, opt.name)
 		case opt.isSwitch():
 			value = "true"
 		case len(args) == 0:
@@ -128,6 +142,17 @@ func (p *parser) scan(args []string) (given map[string][]string, operands []stri
 		given[opt.name] = append(given[opt.name], value)
 	}
 	return given, operands, nil
+}
+
+// isBoolWord reports whether an argument behind a switch is its value. Digits
+// and letters, which strconv.ParseBool takes too, may be operands.
+func isBoolWord(s string) bool {
+	s = strings.ToLower(s)
+	return s == "true" || s == "false"
+}
+
+func (p *parser) warn(format string, args ...any) {
+	p.warnings = append(p.warnings, fmt.Sprintf(format, args...))
 }
 
 func (p *parser) lookup(name string) *option {
@@ -175,9 +200,12 @@ func (p *parser) layer(given map[string][]string, env func(string) (string, bool
 	for i := range p.options {
 		o := &p.options[i]
 		values, where := given[o.id()], origin{layerFlag, "--" + o.name}
-		if values == nil {
-			if v, ok := env(o.env); ok && v != "" {
-				values, where = []string{v}, origin{layerEnv, o.env}
+		for _, name := range append([]string{o.env}, o.alsoEnv...) {
+			if values != nil {
+				break
+			}
+			if v, ok := env(name); ok && v != "" {
+				values, where = []string{v}, origin{layerEnv, name}
 			}
 		}
 		if values != nil {
@@ -214,12 +242,42 @@ func (p *parser) setValue(o *option, v value, s string, where origin) {
 		p.origins[o.id()] = where
 	}
 	if err := v.Set(s); err != nil {
-		p.errs = append(p.errs, badValue(where.label, s, err, v.Form()))
+		p.bad = append(p.bad, badSetting{o, where, s, err, v.Form()})
 	}
 }
 
+// judge says of the values that could not be taken as they are what counts in
+// their place. It comes when every setting is known, since a setting that is
+// not in use may say anything. A file is written with care, and dcgm-exporter
+// takes no nonsense in one.
+func (p *parser) judge() {
+	for _, b := range p.bad {
+		var why usable
+		off := p.missing(b.option)
+		switch {
+		case errors.As(b.err, &why):
+			p.warn("%s %q: %s.", b.origin.label, b.value, string(why))
+		case b.option.status.state == accepted:
+			p.fallBack(b, "it has no effect: "+b.option.status.why)
+		case off != "":
+			p.fallBack(b, "it has no effect without --"+off)
+		case b.origin.layer > layerFile && (b.value == "" || errors.Is(b.err, errRange)):
+			p.fallBack(b, fmt.Sprintf("the default %q counts", b.option.def))
+		default:
+			p.errs = append(p.errs, badValue(b.origin.label, b.value, b.err, b.form))
+		}
+	}
+}
+
+// fallBack gives the option its default.
+func (p *parser) fallBack(b badSetting, instead string) {
+	_ = b.option.bind(p.config).Set(b.option.def) // a test holds that every default is valid
+	p.warn("%s %q: expected %s; %s.", b.origin.label, b.value, b.form, instead)
+	delete(p.origins, b.option.id())
+}
+
 func badValue(label, s string, err error, form string) error {
-	if errors.Is(err, errForm) {
+	if errors.Is(err, errForm) || errors.Is(err, errRange) {
 		return fmt.Errorf("%s %q: expected %s", label, s, form)
 	}
 	return fmt.Errorf("%s %q: %w; expected %s", label, s, err, form)

@@ -64,7 +64,7 @@ func TestDefaults(t *testing.T) {
 		Metrics: Metrics{File: "/etc/dcgm-exporter/default-counters.csv", Vocabulary: VocabularyClassic},
 		Collection: Collection{
 			Interval: 30 * time.Second, HangLimit: 2 * time.Minute, ReleaseTimeout: 15 * time.Minute,
-			XIDWindow: 5 * time.Minute, ClockEventWindow: 5 * time.Minute, BindingInterval: time.Second,
+			XIDWindow: 5 * time.Minute, ClockEventWindow: 5 * time.Minute, BindingInterval: time.Second, KeepAge: 10 * time.Minute,
 		},
 		Devices:    Devices{GPUs: all, Switches: all, CPUs: all},
 		Source:     Source{Kind: SourceAuto, DCGMLogLevel: "NONE", Sim: Sim{Seed: 1}},
@@ -111,6 +111,8 @@ func examples() map[string]struct {
 		"switch-devices":                       {value: "i:7"},
 		"cpu-devices":                          {value: "g"},
 		"gpu-bind-unbind-poll-interval":        {value: "3s"},
+		"watch-max-keep-age":                   {value: "1m"},
+		"watch-max-keep-samples":               {value: "5"},
 		"dcgm-log-level":                       {value: "debug"},
 		"sim-node":                             {value: "t4", with: sim},
 		"sim-seed":                             {value: "18446744073709551615", with: sim},
@@ -177,6 +179,12 @@ func TestSpellings(t *testing.T) {
 					}
 				}
 			}
+			for _, env := range o.alsoEnv {
+				got := mustParse(t, world{env: map[string]string{env: example.value}, files: files}, example.with...)
+				if diff := cmp.Diff(byEnv, got, ignore); diff != "" {
+					t.Errorf("%s differs from %s=%s (-want +got):\n%s", env, o.env, example.value, diff)
+				}
+			}
 			for _, args := range spellings {
 				got := mustParse(t, world{files: files}, append(args, example.with...)...)
 				if diff := cmp.Diff(byEnv, got, ignore); diff != "" {
@@ -237,22 +245,19 @@ func TestBadCommandLine(t *testing.T) {
 		{[]string{"--=x"}, `unknown flag -- (see --help)`},
 		{[]string{"-f"}, `-f needs a value: expected a path`},
 		{[]string{"-f", "--kubernetes=false"}, `-f needs a value, found the flag --kubernetes=false: expected a path`},
-		{[]string{"-f="}, `--collectors "": expected a path`},
-		{[]string{"--kubernetes", "true"}, `unexpected argument "true": a switch takes its value behind an equals sign, as in --kubernetes=true`},
+		{[]string{"--kubernetes", "1"}, `unexpected argument "1": every setting is a flag (see --help)`},
+		{[]string{"--kubernetes", "true", "false"}, `unexpected argument "false": every setting is a flag (see --help)`},
 		{[]string{"serve"}, `unexpected argument "serve": every setting is a flag (see --help)`},
 		{[]string{"--kubernetes=maybe"}, `--kubernetes "maybe": expected true or false`},
 		{[]string{"--source=cuda"}, `--source "cuda": expected auto, dcgm, nvml or sim`},
 		{[]string{"--vocabulary=Classic"}, `--vocabulary "Classic": expected classic, current or both`},
-		{[]string{"-c=0"}, `--collect-interval "0": expected ` + millis},
-		{[]string{"-c=-30000"}, `--collect-interval "-30000": expected ` + millis},
 		{[]string{"-c=soon"}, `--collect-interval "soon": expected ` + millis},
 		{[]string{"-c=9223372036854775807"}, `--collect-interval "9223372036854775807": too long; expected ` + millis},
-		{[]string{"-x=-9223372036854775808"}, `--xid-count-window-size "-9223372036854775808": expected ` + millis},
 		{[]string{"--collect-hang-limit=30"}, `--collect-hang-limit "30": expected a duration such as 30s, above zero`},
-		{[]string{"--web-write-timeout=-1s"}, `--web-write-timeout "-1s": expected a duration such as 30s (0: no limit)`},
-		{[]string{"--web-max-requests=-1"}, `--web-max-requests "-1": expected a number, 0 or more`},
+		{[]string{"--web-write-timeout=soon"}, `--web-write-timeout "soon": expected a duration such as 30s (0: no limit)`},
+		{[]string{"--web-max-requests=many"}, `--web-max-requests "many": expected a number, 0 or more`},
 		{[]string{"--source=sim", "--sim-seed=x"}, `--sim-seed "x": expected a number, 0 or more`},
-		{[]string{"--dcgm-log-level=loud"}, `--dcgm-log-level "loud": expected NONE, FATAL, ERROR, WARN, INFO, DEBUG or VERB`},
+		{[]string{"--enable-dcgm-log", "--dcgm-log-level=loud"}, `--dcgm-log-level "loud": expected NONE, FATAL, ERROR, WARN, INFO, DEBUG or VERB`},
 		{[]string{"-m=name"}, `--configmap-data "name": expected NAMESPACE:NAME or none`},
 		{[]string{"-m=a:b:c"}, `--configmap-data "a:b:c": expected NAMESPACE:NAME or none`},
 		{[]string{"-a=9400"}, `--address "9400": expected [HOST]:PORT, an IPv6 host in brackets, such as :9400 or [::1]:9400`},
@@ -268,13 +273,114 @@ func TestBadCommandLine(t *testing.T) {
 		{[]string{"-r=host:"}, `--remote-hostengine-info "host:": the port is missing; expected ` + remotes},
 		{[]string{"-r=unix://sock"}, `--remote-hostengine-info "unix://sock": a unix address needs the socket's absolute path, as in unix:///run/dcgm.sock; expected ` + remotes},
 		{[]string{"-r=vsock://host:1"}, `--remote-hostengine-info "vsock://host:1": "host" is no context id; expected ` + remotes},
-		{[]string{"--kubernetes-pod-label-allowlist-regex=("}, "--kubernetes-pod-label-allowlist-regex \"(\": error parsing regexp: missing closing ): `(`; expected regular expressions separated by commas"},
 		{[]string{"--source=x", "--debug=y"}, "--source \"x\": expected auto, dcgm, nvml or sim\n--debug \"y\": expected true or false"},
 	}
 	for _, tt := range tests {
 		t.Run(strings.Join(tt.args, " "), func(t *testing.T) {
 			_, err := world{}.parse(tt.args...)
 			wantError(t, err, tt.want)
+		})
+	}
+}
+
+// TestOdd holds that what dcgm-exporter takes is taken: the setting that counts
+// then, and what the log says. Nothing that is in no list here is refused.
+func TestOdd(t *testing.T) {
+	const pods, millis = "--kubernetes-pod-label-allowlist-regex", "a number of milliseconds or a duration such as 30s"
+	names := func(c *Config) any { return strings.Join(c.Kubernetes.PodLabelAllowed, " ") }
+	tests := []struct {
+		name string
+		env  map[string]string
+		args []string
+		get  func(*Config) any
+		want any
+		says []string
+	}{
+		{"counters in both", nil, []string{"-f=/x.csv", "-m", "a:b"},
+			func(c *Config) any { return c.Metrics.ConfigMap }, ConfigMapName{"a", "b"}, []string{"--collectors has no effect beside --configmap-data."}},
+		{"counters in both, by variables", map[string]string{"DCGM_EXPORTER_COLLECTORS": "/x.csv", "DCGM_EXPORTER_CONFIGMAP_DATA": "a:b"}, nil,
+			func(c *Config) any { return c.Metrics.ConfigMap }, ConfigMapName{"a", "b"}, []string{"DCGM_EXPORTER_COLLECTORS has no effect beside DCGM_EXPORTER_CONFIGMAP_DATA."}},
+		{"no ConfigMap", nil, []string{"-f=/x.csv", "-m", "none"},
+			func(c *Config) any { return c.Metrics.ConfigMap == (ConfigMapName{}) && c.Metrics.File == "/x.csv" }, true, nil},
+		{"systemd and an address", nil, []string{"--web-systemd-socket", "-a=:1"},
+			func(c *Config) any { return c.Web.SystemdSocket }, true, []string{"--address has no effect beside --web-systemd-socket."}},
+		{"no label with a spelling", nil, []string{"-n", "--hostname-label=both"},
+			func(c *Config) any { return c.Labels.NoHostname }, true, []string{"--hostname-label has no effect beside --no-hostname."}},
+		{"sim and engine", map[string]string{"DCGM_REMOTE_HOSTENGINE_INFO": "host"}, []string{"--source=sim"},
+			func(c *Config) any { return c.Source.Remote }, "", []string{"DCGM_REMOTE_HOSTENGINE_INFO has no effect with --source=sim, which needs no host engine."}},
+		{"nvml and engine", nil, []string{"--source=nvml", "-r=host"},
+			func(c *Config) any { return c.Source.Remote }, "", []string{"--remote-hostengine-info has no effect with --source=nvml, which needs no host engine."}},
+		{"node without sim", nil, []string{"--sim-node=t4"},
+			func(c *Config) any { return c.Source.Kind }, SourceAuto, []string{"--sim-node has no effect with --source=auto: it needs --source=sim."}},
+		{"seed without sim, though it is the default", map[string]string{"DCGM_EXPORTER_SIM_SEED": "1"}, []string{"--source=nvml"},
+			func(c *Config) any { return c.Source.Kind }, SourceNVML, []string{"DCGM_EXPORTER_SIM_SEED has no effect with --source=nvml: it needs --source=sim."}},
+		{"no window", nil, []string{"-x", "0", "--clock-events-count-window-size=0"},
+			func(c *Config) any { return c.Collection.XIDWindow + c.Collection.ClockEventWindow }, time.Duration(0), nil},
+		{"a window below zero", nil, []string{"-x=-9223372036854775808"},
+			func(c *Config) any { return c.Collection.XIDWindow }, time.Duration(0),
+			[]string{`--xid-count-window-size "-9223372036854775808": below zero counts as 0, nothing is counted.`}},
+		{"no interval", nil, []string{"-c", "0"},
+			func(c *Config) any { return c.Collection.Interval }, 30 * time.Second,
+			[]string{`--collect-interval "0": expected ` + millis + `, above zero; the default "30000" counts.`}},
+		{"an interval below zero", map[string]string{"DCGM_EXPORTER_INTERVAL": "-1"}, nil,
+			func(c *Config) any { return c.Collection.Interval }, 30 * time.Second,
+			[]string{`DCGM_EXPORTER_INTERVAL "-1": expected ` + millis + `, above zero; the default "30000" counts.`}},
+		{"requests below zero", nil, []string{"--max-concurrent-scrapes=-1"},
+			func(c *Config) any { return c.Web.MaxRequests }, 40,
+			[]string{`--web-max-requests "-1": expected a number, 0 or more; the default "40" counts.`}},
+		{"a time limit below zero", nil, []string{"--web-write-timeout=-1s"},
+			func(c *Config) any { return c.Web.WriteTimeout }, time.Duration(0),
+			[]string{`--web-write-timeout "-1s": below zero counts as 0, no limit.`}},
+		{"an empty path", nil, []string{"-f", ""},
+			func(c *Config) any { return c.Metrics.File == DefaultCountersFile && !c.Metrics.FileNamed }, true,
+			[]string{`--collectors "": expected a path; the default "/etc/dcgm-exporter/default-counters.csv" counts.`}},
+		{"an empty number", nil, []string{"-x", ""},
+			func(c *Config) any { return c.Collection.XIDWindow }, 5 * time.Minute,
+			[]string{`--xid-count-window-size "": expected ` + millis + ` (0: nothing is counted); the default "300000" counts.`}},
+		{"an empty switch", nil, []string{"-k="},
+			func(c *Config) any { return c.Kubernetes.Enabled }, false, []string{`--kubernetes "": expected true or false; the default "false" counts.`}},
+		{"an empty pace of binding", nil, []string{"--gpu-bind-unbind-poll-interval="},
+			func(c *Config) any { return c.Collection.BindingInterval }, time.Second,
+			[]string{`--gpu-bind-unbind-poll-interval "": expected a duration such as 30s, above zero; it has no effect: GPUs that come and go are always followed.`}},
+		{"an odd pace of binding", map[string]string{"DCGM_EXPORTER_GPU_BIND_UNBIND_POLL_INTERVAL": "often"}, []string{"--enable-gpu-bind-unbind-watch"},
+			func(c *Config) any { return c.Collection.BindingInterval }, time.Second,
+			[]string{`DCGM_EXPORTER_GPU_BIND_UNBIND_POLL_INTERVAL "often": expected a duration such as 30s, above zero; it has no effect: GPUs that come and go are always followed.`,
+				"--enable-gpu-bind-unbind-watch has no effect: GPUs that come and go are always followed."}},
+		{"an odd kind of id", nil, []string{"-k", "--kubernetes-gpu-id-type=name"},
+			func(c *Config) any { return c.Kubernetes.GPUIDType }, GPUIDTypeUID,
+			[]string{`--kubernetes-gpu-id-type "name": expected uid or device-name; it has no effect: every form of device id is recognised by itself.`}},
+		{"a level of a log that is off", nil, []string{"--dcgm-log-level=loud"},
+			func(c *Config) any { return c.Source.DCGMLogLevel }, "NONE",
+			[]string{`--dcgm-log-level "loud": expected NONE, FATAL, ERROR, WARN, INFO, DEBUG or VERB; it has no effect without --enable-dcgm-log.`}},
+		{"a retention of dumps that are off", nil, []string{"--dump-retention=long"},
+			func(c *Config) any { return c.Dump.Retention }, 24 * time.Hour,
+			[]string{`--dump-retention "long": expected a number of hours or a duration such as 30s (0: for ever); it has no effect without --dump-enabled.`}},
+		{"a retention below zero", nil, []string{"--dump-enabled", "--dump-retention=-1"},
+			func(c *Config) any { return c.Dump.Retention }, time.Duration(0), []string{`--dump-retention "-1": below zero counts as 0, for ever.`}},
+		{"a bad expression while labels are off", nil, []string{"-k", pods + "=("}, names, "",
+			[]string{pods + ` "(": "(" is left out: error parsing regexp: missing closing ): ` + "`(`."}},
+		{"a bad expression among others", nil, []string{"-k", "--kubernetes-enable-pod-labels", pods + "=^a$,(,b"}, names, "^a$ b",
+			[]string{pods + ` "^a$,(,b": "(" is left out: error parsing regexp: missing closing ): ` + "`(`."}},
+		{"a switch with its value apart", nil, []string{"-k", "true", "--debug", "False", "-f", "/x.csv"},
+			func(c *Config) any { return c.Kubernetes.Enabled && !c.Log.Debug && c.Metrics.File == "/x.csv" }, true,
+			[]string{"-k true counts as --kubernetes=true: a switch takes its value behind an equals sign.",
+				"--debug False counts as --debug=False: a switch takes its value behind an equals sign."}},
+		{"settings of 4.8.4", nil, []string{"--watch-max-keep-age=0s", "--watch-max-keep-samples", "4", "--health-require-gpus"},
+			func(c *Config) any { return c.Collection.KeepSamples }, 4, []string{
+				"--watch-max-keep-age has no effect: the engine keeps what is not read yet, and the exporter the rest.",
+				"--watch-max-keep-samples has no effect: the engine keeps what is not read yet, and the exporter the rest.",
+				"--health-require-gpus has no effect: GPUs that appear late are served without a restart.",
+			}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			c := mustParse(t, world{env: tt.env}, tt.args...)
+			if diff := cmp.Diff(tt.want, tt.get(c)); diff != "" {
+				t.Errorf("differs (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(tt.says, c.Notices); diff != "" {
+				t.Errorf("notices differ (-want +got):\n%s", diff)
+			}
 		})
 	}
 }
@@ -309,7 +415,7 @@ func TestTexts(t *testing.T) {
 	}
 	help := Help()
 	for _, o := range table() {
-		for _, word := range append(o.flags(), o.env) {
+		for _, word := range append(append(o.flags(), o.env), o.alsoEnv...) {
 			if !strings.Contains(help, word) {
 				t.Errorf("the help lacks %s", word)
 			}

@@ -7,19 +7,21 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// rules notes the settings that contradict each other.
+// rules notes the settings that contradict each other. Where one of the two can
+// win, it does.
 func (p *parser) rules() {
 	c := p.config
 	c.Metrics.FileNamed = p.layerOf("collectors") > layerDefault
 	c.Source.Named = p.layerOf("source") > layerDefault
 
 	if c.Source.Remote != "" && (c.Source.Kind == SourceSim || c.Source.Kind == SourceNVML) {
-		p.contradict("source", "remote-hostengine-info", fmt.Sprintf("%s needs no host engine", c.Source.Kind))
+		p.warn("%s has no effect with --source=%s, which needs no host engine.", p.label("remote-hostengine-info"), c.Source.Kind)
+		c.Source.Remote = ""
 	}
 	if c.Source.Kind != SourceSim && !c.Source.Sim.Fallback {
 		for _, name := range []string{"sim-node", "sim-seed", "sim-scenario"} {
 			if p.layerOf(name) > layerDefault {
-				p.errs = append(p.errs, fmt.Errorf("%s needs --source=sim, found --source=%s", p.label(name), c.Source.Kind))
+				p.warn("%s has no effect with --source=%s: it needs --source=sim.", p.label(name), c.Source.Kind)
 			}
 		}
 	}
@@ -27,9 +29,9 @@ func (p *parser) rules() {
 		p.errs = append(p.errs, fmt.Errorf("%s:%d: collection.aggregate.interval is %v: expected %v at least, and the collection interval of %v at most",
 			c.Path, a.Line, a.Interval, minAggregate, c.Collection.Interval))
 	}
-	p.oneFlagOf("collectors", "configmap-data", "both say where the counters are")
-	p.oneFlagOf("web-systemd-socket", "address", "systemd hands over the sockets")
-	p.oneFlagOf("no-hostname", "hostname-label", "there is no label to spell")
+	p.outranked("collectors", c.Metrics.ConfigMap != (ConfigMapName{}), "configmap-data")
+	p.outranked("address", c.Web.SystemdSocket, "web-systemd-socket")
+	p.outranked("hostname-label", c.Labels.NoHostname, "no-hostname")
 
 	for _, name := range []string{"web-enable-lifecycle", "enable-pprof"} {
 		if p.isOn(name) {
@@ -38,27 +40,24 @@ func (p *parser) rules() {
 	}
 }
 
-// contradict notes two settings that exclude each other.
-func (p *parser) contradict(a, b, why string) {
-	p.errs = append(p.errs, fmt.Errorf("%s and %s exclude each other: %s", p.label(a), p.label(b), why))
-}
-
-// oneFlagOf notes two flags that exclude each other if both stand on the
-// command line. One in the environment only is no contradiction: manifests
-// set variables for everybody, and a flag is there to overrule them.
-func (p *parser) oneFlagOf(a, b, why string) {
-	if p.layerOf(a) == layerFlag && p.layerOf(b) == layerFlag {
-		p.contradict(a, b, why)
+// outranked notes that a setting gives way to one that is in force.
+func (p *parser) outranked(name string, inForce bool, winner string) {
+	if inForce && p.layerOf(name) > layerDefault {
+		p.warn("%s has no effect beside %s.", p.label(name), p.label(winner))
 	}
 }
 
-// protected notes that an endpoint which changes or shows the inside of the
-// process would be open to everybody.
+// protected leaves an endpoint out which changes or shows the inside of the
+// process and would be open to everybody.
 func (p *parser) protected(name string) {
 	c := p.config
+	leaveOut := func(format string, args ...any) {
+		_ = p.lookup(name).bind(c).Set("false") // a bool
+		p.warn("%s is not served: it needs "+format+".", append([]any{p.label(name)}, args...)...)
+	}
 	if c.Web.ConfigFile == "" {
 		if c.Web.SystemdSocket || !isLoopback(c.Web.Address) {
-			p.errs = append(p.errs, fmt.Errorf("%s needs --web-config-file with authentication, or --address on loopback such as 127.0.0.1:9400", p.label(name)))
+			leaveOut("--web-config-file with authentication, or --address on loopback such as 127.0.0.1:9400")
 		}
 		return
 	}
@@ -72,9 +71,8 @@ func (p *parser) protected(name string) {
 	case err != nil:
 		p.errs = append(p.errs, fmt.Errorf("%s %s: %w", p.label("web-config-file"), c.Web.ConfigFile, err))
 	case !authenticates && (c.Web.SystemdSocket || !isLoopback(c.Web.Address)):
-		p.errs = append(p.errs, fmt.Errorf(
-			"%s needs authentication, and %s %s has none: expected basic_auth_users, or tls_server_config with client_auth_type: RequireAndVerifyClientCert",
-			p.label(name), p.label("web-config-file"), c.Web.ConfigFile))
+		leaveOut("authentication, and %s %s has none: expected basic_auth_users, or tls_server_config with client_auth_type: RequireAndVerifyClientCert",
+			p.label("web-config-file"), c.Web.ConfigFile)
 	}
 }
 
@@ -121,6 +119,7 @@ func (p *parser) isOn(name string) bool {
 // say.
 func (p *parser) notices() {
 	c := p.config
+	c.Notices = p.warnings
 	note := func(format string, args ...any) { c.Notices = append(c.Notices, fmt.Sprintf(format, args...)) }
 	for i := range p.options {
 		o := &p.options[i]
@@ -138,9 +137,6 @@ func (p *parser) notices() {
 	}
 	if c.Containers.Enabled && c.Kubernetes.Enabled {
 		note("%s has no effect beside --kubernetes.", p.label("container-labels"))
-	}
-	if c.Metrics.ConfigMap != (ConfigMapName{}) && c.Metrics.FileNamed {
-		note("%s has no effect beside %s.", p.label("collectors"), p.label("configmap-data"))
 	}
 	if c.Source.Sim.Fallback && c.Source.Kind != SourceAuto {
 		note("%s has no effect with --source=%s.", p.label("sim-fallback"), c.Source.Kind)

@@ -7,58 +7,64 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestContradictions(t *testing.T) {
+// TestProtected holds that endpoints which change or show the inside of the
+// process are served to those alone who prove who they are, or are near.
+func TestProtected(t *testing.T) {
 	files := map[string]string{
 		"/auth.yaml": "basic_auth_users: {me: $2y$10$x}",
 		"/cert.yaml": "tls_server_config: {cert_file: a, key_file: b, client_auth_type: RequireAndVerifyClientCert, client_ca_file: c}",
 		"/tls.yaml":  "tls_server_config: {cert_file: a, key_file: b}",
 		"/bad.yaml":  "basic_auth_users: [me]",
 	}
-	const open = " needs --web-config-file with authentication, or --address on loopback such as 127.0.0.1:9400"
-	const unlocked = " has none: expected basic_auth_users, or tls_server_config with client_auth_type: RequireAndVerifyClientCert"
+	const open = " is not served: it needs --web-config-file with authentication, or --address on loopback such as 127.0.0.1:9400."
+	const unlocked = " has none: expected basic_auth_users, or tls_server_config with client_auth_type: RequireAndVerifyClientCert."
 	tests := []struct {
-		name string
-		env  map[string]string
-		args []string
-		want string // "" for no contradiction
+		name   string
+		env    map[string]string
+		args   []string
+		served int      // of the two
+		says   []string // notices, or
+		err    string
 	}{
-		{"sim and engine", nil, []string{"--source=sim", "-r=host"}, "--source and --remote-hostengine-info exclude each other: sim needs no host engine"},
-		{"nvml and engine by variables", map[string]string{"DCGM_EXPORTER_SOURCE": "nvml", "DCGM_REMOTE_HOSTENGINE_INFO": "host"}, nil, "DCGM_EXPORTER_SOURCE and DCGM_REMOTE_HOSTENGINE_INFO exclude each other: nvml needs no host engine"},
-		{"dcgm and engine", nil, []string{"--source=dcgm", "-r=host"}, ""},
-		{"sim and an empty engine", map[string]string{"DCGM_REMOTE_HOSTENGINE_INFO": "host"}, []string{"--source=sim", "-r="}, ""},
-		{"node without sim", nil, []string{"--sim-node=t4"}, "--sim-node needs --source=sim, found --source=auto"},
-		{"node for the fallback", nil, []string{"--sim-node=t4", "--sim-fallback"}, ""},
-		{"seed without sim, though it is the default", map[string]string{"DCGM_EXPORTER_SIM_SEED": "1"}, []string{"--source=nvml"}, "DCGM_EXPORTER_SIM_SEED needs --source=sim, found --source=nvml"},
-		{"two places for counters", nil, []string{"-f=/x.csv", "-m=a:b"}, "--collectors and --configmap-data exclude each other: both say where the counters are"},
-		{"counters from a variable and a flag", map[string]string{"DCGM_EXPORTER_COLLECTORS": "/x.csv"}, []string{"-m=a:b"}, ""},
-		{"systemd and an address", nil, []string{"--web-systemd-socket", "-a=:1"}, "--web-systemd-socket and --address exclude each other: systemd hands over the sockets"},
-		{"no label with a spelling", nil, []string{"-n", "--hostname-label=both"}, "--no-hostname and --hostname-label exclude each other: there is no label to spell"},
-		{"containers without a socket", nil, []string{"--container-labels"}, ""},
-		{"containers beside pods", nil, []string{"--container-labels", "-k"}, ""},
-		{"profiles for everybody", nil, []string{"--enable-pprof"}, "--enable-pprof" + open},
-		{"reload for everybody, by variable", map[string]string{"DCGM_EXPORTER_WEB_ENABLE_LIFECYCLE": "1"}, nil, "DCGM_EXPORTER_WEB_ENABLE_LIFECYCLE" + open},
-		{"both for everybody", nil, []string{"--enable-pprof", "--web-enable-lifecycle"}, "--web-enable-lifecycle" + open + "\n--enable-pprof" + open},
-		{"on loopback", nil, []string{"--enable-pprof", "--web-enable-lifecycle", "-a=127.0.0.1:9400"}, ""},
-		{"on loopback by name", nil, []string{"--enable-pprof", "-a=localhost:9400"}, ""},
-		{"on loopback of IPv6", nil, []string{"--enable-pprof", "-a=[::1]:9400"}, ""},
-		{"on a socket of systemd", nil, []string{"--enable-pprof", "--web-systemd-socket"}, "--enable-pprof" + open},
-		{"with passwords", nil, []string{"--enable-pprof", "--web-config-file=/auth.yaml"}, ""},
-		{"with client certificates", nil, []string{"--enable-pprof", "--web-config-file=/cert.yaml"}, ""},
-		{"with encryption alone", nil, []string{"--enable-pprof", "--web-config-file=/tls.yaml"}, "--enable-pprof needs authentication, and --web-config-file /tls.yaml" + unlocked},
-		{"with encryption alone on loopback", nil, []string{"--enable-pprof", "--web-config-file=/tls.yaml", "-a=127.0.0.1:1"}, ""},
-		{"with a web configuration that is not there", nil, []string{"--enable-pprof", "--web-config-file=/none.yaml"}, "--web-config-file: open /none.yaml: file does not exist"},
-		{"with a broken web configuration", nil, []string{"--enable-pprof", "--web-config-file=/bad.yaml"}, "--web-config-file /bad.yaml: yaml: unmarshal errors:\n  line 1: cannot unmarshal !!seq into map[string]string"},
-		{"a web configuration alone is not read", nil, []string{"--web-config-file=/none.yaml"}, ""},
+		{"profiles", nil, []string{"--enable-pprof"}, 0, []string{"--enable-pprof" + open}, ""},
+		{"reload, by variable", map[string]string{"DCGM_EXPORTER_WEB_ENABLE_LIFECYCLE": "1"}, nil, 0, []string{"DCGM_EXPORTER_WEB_ENABLE_LIFECYCLE" + open}, ""},
+		{"both", nil, []string{"--enable-pprof", "--web-enable-lifecycle"}, 0, []string{"--web-enable-lifecycle" + open, "--enable-pprof" + open}, ""},
+		{"on loopback", nil, []string{"--enable-pprof", "--web-enable-lifecycle", "-a=127.0.0.1:9400"}, 2, nil, ""},
+		{"on loopback by name", nil, []string{"--enable-pprof", "-a=localhost:9400"}, 1, nil, ""},
+		{"on loopback of IPv6", nil, []string{"--enable-pprof", "-a=[::1]:9400"}, 1, nil, ""},
+		{"on a socket of systemd", nil, []string{"--enable-pprof", "--web-systemd-socket"}, 0, []string{"--enable-pprof" + open}, ""},
+		{"on a socket of systemd, whatever the address", nil, []string{"--enable-pprof", "--web-systemd-socket", "-a=[::1]:9400"}, 0,
+			[]string{"--address has no effect beside --web-systemd-socket.", "--enable-pprof" + open}, ""},
+		{"with passwords", nil, []string{"--enable-pprof", "--web-config-file=/auth.yaml"}, 1, nil, ""},
+		{"with client certificates", nil, []string{"--enable-pprof", "--web-config-file=/cert.yaml"}, 1, nil, ""},
+		{"with encryption alone", nil, []string{"--enable-pprof", "--web-config-file=/tls.yaml"}, 0,
+			[]string{"--enable-pprof is not served: it needs authentication, and --web-config-file /tls.yaml" + unlocked}, ""},
+		{"with encryption alone on loopback", nil, []string{"--enable-pprof", "--web-config-file=/tls.yaml", "-a=127.0.0.1:1"}, 1, nil, ""},
+		{"with a web configuration that is not there", nil, []string{"--enable-pprof", "--web-config-file=/none.yaml"}, 0, nil, "--web-config-file: open /none.yaml: file does not exist"},
+		{"with a broken web configuration", nil, []string{"--enable-pprof", "--web-config-file=/bad.yaml"}, 0, nil, "--web-config-file /bad.yaml: yaml: unmarshal errors:\n  line 1: cannot unmarshal !!seq into map[string]string"},
+		{"a web configuration alone is not read", nil, []string{"--web-config-file=/none.yaml"}, 0, nil, ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			w := world{env: tt.env, files: files}
-			if tt.want == "" {
-				mustParse(t, w, tt.args...)
+			if tt.err != "" {
+				_, err := w.parse(tt.args...)
+				wantError(t, err, tt.err)
 				return
 			}
-			_, err := w.parse(tt.args...)
-			wantError(t, err, tt.want)
+			c := mustParse(t, w, tt.args...)
+			served := 0
+			for _, on := range []bool{c.Web.Pprof, c.Web.Lifecycle} {
+				if on {
+					served++
+				}
+			}
+			if served != tt.served {
+				t.Errorf("%d of the two are served, want %d", served, tt.served)
+			}
+			if diff := cmp.Diff(tt.says, c.Notices); diff != "" {
+				t.Errorf("notices differ (-want +got):\n%s", diff)
+			}
 		})
 	}
 }

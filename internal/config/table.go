@@ -14,9 +14,10 @@ type option struct {
 	name    string   // the flag, without dashes; "" for a variable alone
 	aliases []string // other names of the flag
 	env     string
-	key     string // where the YAML file can set it
-	def     string // as it would be given
-	help    string // a sentence or two, without the default
+	alsoEnv []string // other names of the variable
+	key     string   // where the YAML file can set it
+	def     string   // as it would be given
+	help    string   // a sentence or two, without the default
 	status  status
 	// needs names the switch without which the setting does nothing.
 	needs string
@@ -91,14 +92,16 @@ func table() []option {
 			section: sectionMetrics, name: "xid-count-window-size", aliases: []string{"x"}, env: "DCGM_EXPORTER_XID_COUNT_WINDOW_SIZE",
 			def:  "300000",
 			help: "Window of DCGM_EXP_XID_ERRORS_COUNT, in milliseconds or as a duration.",
-			bind: func(c *Config) value { return durationValue{p: &c.Collection.XIDWindow, unit: time.Millisecond} },
+			bind: func(c *Config) value {
+				return durationValue{p: &c.Collection.XIDWindow, unit: time.Millisecond, zeroMeans: "nothing is counted"}
+			},
 		},
 		{
 			section: sectionMetrics, name: "clock-events-count-window-size", env: "DCGM_EXPORTER_CLOCK_EVENTS_COUNT_WINDOW_SIZE",
 			def:  "300000",
 			help: "Window of DCGM_EXP_CLOCK_EVENTS_COUNT, in milliseconds or as a duration.",
 			bind: func(c *Config) value {
-				return durationValue{p: &c.Collection.ClockEventWindow, unit: time.Millisecond}
+				return durationValue{p: &c.Collection.ClockEventWindow, unit: time.Millisecond, zeroMeans: "nothing is counted"}
 			},
 		},
 		{
@@ -148,15 +151,39 @@ func table() []option {
 		},
 		{
 			section: sectionSource, name: "enable-gpu-bind-unbind-watch", env: "DCGM_EXPORTER_ENABLE_GPU_BIND_UNBIND_WATCH", def: "false",
+			key:    "sources.dcgm.detectBindUnbind.enabled",
 			status: status{accepted, "GPUs that come and go are always followed"},
 			help:   "Follow GPUs that are bound and unbound.",
 			bind:   func(c *Config) value { return boolValue{&c.Collection.WatchBinding} },
 		},
 		{
 			section: sectionSource, name: "gpu-bind-unbind-poll-interval", env: "DCGM_EXPORTER_GPU_BIND_UNBIND_POLL_INTERVAL", def: "1s",
+			key:    "sources.dcgm.detectBindUnbind.pollInterval",
 			status: status{accepted, "GPUs that come and go are always followed"},
 			help:   "Time between two looks for GPUs that were bound or unbound.",
 			bind:   func(c *Config) value { return durationValue{p: &c.Collection.BindingInterval} },
+		},
+		{
+			section: sectionSource, name: "watch-max-keep-age", env: "DCGM_EXPORTER_WATCH_MAX_KEEP_AGE", def: "10m",
+			key:    "sources.dcgm.watch.maxKeepAge",
+			status: status{accepted, "the engine keeps what is not read yet, and the exporter the rest"},
+			help:   "How long DCGM keeps the samples of watched fields.",
+			bind: func(c *Config) value {
+				return durationValue{p: &c.Collection.KeepAge, zeroMeans: "no limit"}
+			},
+		},
+		{
+			section: sectionSource, name: "watch-max-keep-samples", env: "DCGM_EXPORTER_WATCH_MAX_KEEP_SAMPLES", def: "0",
+			key:    "sources.dcgm.watch.maxKeepSamples",
+			status: status{accepted, "the engine keeps what is not read yet, and the exporter the rest"},
+			help:   "How many samples of a watched field DCGM keeps.",
+			bind:   func(c *Config) value { return countValue{&c.Collection.KeepSamples} },
+		},
+		{
+			section: sectionSource, name: "health-require-gpus", env: "DCGM_EXPORTER_HEALTH_REQUIRE_GPUS", def: "false",
+			status: status{accepted, "GPUs that appear late are served without a restart"},
+			help:   "Fail /health while there is no GPU, so that the process is restarted.",
+			bind:   func(c *Config) value { return boolValue{&c.Web.RequireGPUs} },
 		},
 		{
 			section: sectionSource, name: "release-timeout", env: "DCGM_EXPORTER_RELEASE_TIMEOUT", def: "15m",
@@ -344,7 +371,9 @@ func table() []option {
 			bind: func(c *Config) value { return durationValue{p: &c.Web.WriteTimeout, zeroMeans: "no limit"} },
 		},
 		{
-			section: sectionWeb, name: "web-max-requests", env: "DCGM_EXPORTER_WEB_MAX_REQUESTS", def: "40",
+			section: sectionWeb, name: "web-max-requests", aliases: []string{"max-concurrent-scrapes"},
+			env: "DCGM_EXPORTER_WEB_MAX_REQUESTS", alsoEnv: []string{"DCGM_EXPORTER_MAX_CONCURRENT_SCRAPES"},
+			key: "server.maxConcurrentScrapes", def: "40",
 			help: "How many scrapes are answered at once; 0 sets no limit.",
 			bind: func(c *Config) value { return countValue{&c.Web.MaxRequests} },
 		},
@@ -360,6 +389,7 @@ func table() []option {
 		},
 		{
 			section: sectionWeb, name: "enable-exporter-metrics", env: "DCGM_EXPORTER_ENABLE_EXPORTER_METRICS", def: "true",
+			key:  "metrics.enableExporterMetrics",
 			help: "Serve the series about the exporter itself.",
 			bind: func(c *Config) value { return boolValue{&c.Web.ExporterMetrics} },
 		},

@@ -17,7 +17,8 @@ import (
 // A value reads and writes one setting of a Config.
 type value interface {
 	// Set reads the setting. Its error says what is wrong with s beyond not
-	// having the form; it is errForm where there is nothing more to say.
+	// having the form; it is errForm where there is nothing more to say, and a
+	// usable where the setting has a value nevertheless.
 	Set(s string) error
 	// String writes the setting so that Set reads the same.
 	String() string
@@ -26,6 +27,16 @@ type value interface {
 }
 
 var errForm = errors.New("not of the form")
+
+// errRange is of a number that is read and makes no sense: dcgm-exporter takes
+// it, so that a start goes on with the default.
+var errRange = errors.New("out of range")
+
+// A usable is the error of a value that was taken in part, or for another one,
+// as dcgm-exporter does. It says what was wrong and what counts.
+type usable string
+
+func (u usable) Error() string { return string(u) }
 
 type boolValue struct{ p *bool }
 
@@ -102,8 +113,11 @@ type countValue struct{ p *int }
 
 func (v countValue) Set(s string) error {
 	n, err := strconv.ParseInt(s, 0, 32)
-	if err != nil || n < 0 {
+	switch {
+	case err != nil:
 		return errForm
+	case n < 0:
+		return errRange
 	}
 	*v.p = int(n)
 	return nil
@@ -128,7 +142,7 @@ func (v seedValue) Form() string   { return "a number, 0 or more" }
 
 // durationValue is a duration in Go's form. Where unit is set, a bare number
 // counts in it, since the reference's flags do. Zero is read where zeroMeans
-// says what it means.
+// says what it means, and then stands for what is below it too.
 type durationValue struct {
 	p         *time.Duration
 	unit      time.Duration
@@ -144,8 +158,14 @@ func (v durationValue) Set(s string) error {
 		n = max(n, -1) // so that the product cannot turn positive
 		d, err = time.Duration(n)*v.unit, nil
 	}
-	if err != nil || d < 0 || d == 0 && v.zeroMeans == "" {
+	switch {
+	case err != nil:
 		return errForm
+	case d <= 0 && v.zeroMeans == "":
+		return errRange
+	case d < 0:
+		*v.p = 0
+		return usable("below zero counts as 0, " + v.zeroMeans)
 	}
 	*v.p = d
 	return nil
@@ -173,7 +193,8 @@ func (v durationValue) Form() string {
 }
 
 // listValue is a list separated by commas; blanks around an element and empty
-// elements do not count. check, where set, judges each element.
+// elements do not count. check, where set, judges each element: those that fail
+// are left out.
 type listValue struct {
 	p     *[]string
 	form  string
@@ -181,19 +202,23 @@ type listValue struct {
 }
 
 func (v listValue) Set(s string) error {
-	var list []string
+	var list, bad []string
 	for element := range strings.SplitSeq(s, ",") {
 		if element = strings.TrimSpace(element); element == "" {
 			continue
 		}
 		if v.check != nil {
 			if err := v.check(element); err != nil {
-				return err
+				bad = append(bad, fmt.Sprintf("%q is left out: %v", element, err))
+				continue
 			}
 		}
 		list = append(list, element)
 	}
 	*v.p = list
+	if bad != nil {
+		return usable(strings.Join(bad, "; "))
+	}
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -36,9 +37,9 @@ func (b *planner) aggregate(c gpu.Counter) {
 // has a name.
 func (r Request) CheckAggregate(asked func(name string) bool) error {
 	switch {
-	case r.Derived != NotDerived:
+	case r.Family != nil:
 		return fmt.Errorf("%s is a family of the exporter's own: expected a gauge of a field", r.Name)
-	case r.Named.Entry.Type == Text:
+	case r.Named.Entry.Type == catalog.Text:
 		return fmt.Errorf("%s is a text: expected a gauge of a field", r.Name)
 	case r.Named.Entry.Events:
 		return fmt.Errorf("the samples of %s are events, of which each counts: expected a gauge of a field", r.Name)
@@ -47,7 +48,7 @@ func (r Request) CheckAggregate(asked func(name string) bool) error {
 	}
 	for _, a := range aggregates {
 		name := r.Name + a.Suffix()
-		if _, known := Lookup(name); known || derivedNamed(name) != NotDerived || asked(name) {
+		if _, known := catalog.Lookup(name); known || catalog.FamilyNamed(name) != nil || asked(name) {
 			return fmt.Errorf("%s cannot have its %s: %s is another metric", r.Name, strings.ToLower(a.Suffix()[1:]), name)
 		}
 	}

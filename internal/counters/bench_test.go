@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/gpu-telemetry/dcgm-exporter/etc"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
 )
 
@@ -19,12 +20,12 @@ func BenchmarkParseDefault(b *testing.B) {
 
 func BenchmarkNearest(b *testing.B) {
 	for b.Loop() {
-		_ = counters.Nearest("DCGM_FI_DEV_NVLINK_REPLAY_ERRRO_COUNT_L3")
+		_ = catalog.Nearest("DCGM_FI_DEV_NVLINK_REPLAY_ERRRO_COUNT_L3")
 	}
 }
 
 func BenchmarkLookup(b *testing.B) {
 	for b.Loop() {
-		_, _ = counters.Lookup("DCGM_FI_DEV_SM_CLOCK_HERTZ")
+		_, _ = catalog.Lookup("DCGM_FI_DEV_SM_CLOCK_HERTZ")
 	}
 }

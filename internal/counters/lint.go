@@ -9,8 +9,8 @@ func Lint(requests []Request, file string) []Problem {
 	var problems []Problem
 	for _, r := range requests {
 		fits := r.Named.Entry.Monotonic
-		if r.Derived != NotDerived {
-			fits = r.Derived.Type() == gpu.MetricCounter
+		if r.Family != nil {
+			fits = r.Family.Type == gpu.MetricCounter
 		}
 		warn := Problem{File: file, Line: r.Line, Text: r.Name, Warning: true}
 		switch {

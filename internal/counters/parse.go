@@ -10,6 +10,7 @@ import (
 
 	"github.com/gocarina/gocsv"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -194,17 +195,17 @@ func unfitType(word string) bool {
 func resolve(name string, typ gpu.MetricType, help string) (Request, Problem) {
 	help = strings.Join(strings.Fields(help), " ") // one line
 	request := Request{Name: name, Type: typ, Help: help}
-	if d := derivedNamed(name); d != NotDerived {
+	if f := catalog.FamilyNamed(name); f != nil {
 		if typ == gpu.MetricLabel {
 			return Request{}, Problem{Text: name, What: "type label for the exporter family", Expected: "type gauge or counter"}
 		}
-		request.Derived = d
+		request.Family = f
 		if help == "" {
-			request.Help = d.Help() + "."
+			request.Help = f.Help + "."
 		}
 		return request, Problem{}
 	}
-	named, ok := Lookup(name)
+	named, ok := catalog.Lookup(name)
 	if !ok {
 		return Request{}, Problem{Text: name, What: unknownField, Expected: "a DCGM field or an exporter family"}
 	}
@@ -219,18 +220,18 @@ func resolve(name string, typ gpu.MetricType, help string) (Request, Problem) {
 }
 
 // unfit says why a known field cannot be exported as typ, if it cannot.
-func unfit(n Named, typ gpu.MetricType) Problem {
+func unfit(n catalog.Named, typ gpu.MetricType) Problem {
 	switch {
-	case n.Entry.Type == Marker:
+	case n.Entry.Type == catalog.Marker:
 		return Problem{Text: n.Name, What: "name of a range of ids", Expected: "the name of a field"}
-	case n.Entry.Type == Binary:
+	case n.Entry.Type == catalog.Binary:
 		return Problem{Text: n.Name, What: "field that holds a structure", Expected: "one that holds a number or a text"}
 	case n.Entry.Levels == 0:
 		return Problem{
 			Text: n.Name, What: "field of entities that are not watched",
 			Expected: "one of GPUs, GPU instances, links, switches, CPUs or the machine",
 		}
-	case n.Entry.Type == Text && typ != gpu.MetricLabel:
+	case n.Entry.Type == catalog.Text && typ != gpu.MetricLabel:
 		return Problem{Text: n.Name, What: "type " + typ.String() + " for the text", Expected: "type label"}
 	default:
 		return Problem{}

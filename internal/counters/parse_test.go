@@ -40,7 +40,7 @@ func TestParseNasty(t *testing.T) {
 			var got strings.Builder
 			for _, r := range requests {
 				fmt.Fprintf(&got, "use  %d: %s %s %q", r.Line, r.Name, r.Type, r.Help)
-				if r.Derived == counters.NotDerived {
+				if r.Family == nil {
 					fmt.Fprintf(&got, " field %d × %v", r.Named.Entry.ID, r.Named.Scale)
 				}
 				got.WriteByte('\n')

@@ -3,6 +3,7 @@ package counters
 import (
 	"time"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -38,16 +39,14 @@ func NewPlan(requests []Request, o PlanOptions) *gpu.Plan {
 		at:      make(map[gpu.FieldID]int, len(requests)),
 	}
 	for _, r := range requests {
-		if r.Derived != NotDerived {
+		if r.Family != nil {
 			d := gpu.Derived{Name: r.Name, Type: r.Type, Help: r.Help, Field: -1, Interval: b.interval(r.Name)}
-			if id, ok := r.Derived.Source(); ok {
-				if e, ok := ByID(id); ok {
-					d.Field = b.field(e, r)
-					b.hasten(d.Field, r.Derived)
-				}
+			if e, ok := catalog.ByID(r.Family.Field); ok && r.Family.Field != 0 {
+				d.Field = b.field(e, r)
+				b.hasten(d.Field, r.Family.MaxInterval)
 			}
 			b.plan.Derived = append(b.plan.Derived, d)
-			b.need(r.Derived)
+			b.need(r.Family.Needs)
 			continue
 		}
 		c := gpu.Counter{
@@ -69,19 +68,14 @@ type planner struct {
 }
 
 // need notes what a family needs beyond fields.
-func (b *planner) need(d Derived) {
-	switch d {
-	case GPUHealthStatus:
-		b.plan.Health = true
-	case P2PStatus:
-		b.plan.Peers = true
-	case GPUPairInfo, GPUAffinityInfo:
-		b.plan.Placement = true
-	}
+func (b *planner) need(n catalog.Needs) {
+	b.plan.Health = b.plan.Health || n&catalog.NeedsHealth != 0
+	b.plan.Peers = b.plan.Peers || n&catalog.NeedsPeers != 0
+	b.plan.Placement = b.plan.Placement || n&catalog.NeedsPlacement != 0
 }
 
 // field returns the index of the field of e, adding it for its first request.
-func (b *planner) field(e Entry, r Request) int {
+func (b *planner) field(e catalog.Entry, r Request) int {
 	interval := b.interval(r.Name)
 	i, ok := b.at[e.ID]
 	if !ok {
@@ -98,16 +92,11 @@ func (b *planner) field(e Entry, r Request) int {
 	return i
 }
 
-// maxEdgeInterval is how seldom the clock events are sampled at most where
-// their edges and seconds are told: a throttle of a few seconds is then seen,
-// however long the collection interval is.
-const maxEdgeInterval = time.Second
-
 // hasten shortens the sampling interval of a field for a family that needs it.
-func (b *planner) hasten(field int, d Derived) {
-	if d == ClockEventsTotal || d == ClockEventSeconds {
+func (b *planner) hasten(field int, longest time.Duration) {
+	if longest > 0 {
 		f := &b.plan.Fields[field]
-		f.Interval = shorter(f.Interval, maxEdgeInterval, b.options.Interval)
+		f.Interval = shorter(f.Interval, longest, b.options.Interval)
 	}
 }
 
@@ -133,7 +122,7 @@ func shorter(a, b, plan time.Duration) time.Duration {
 }
 
 // levels returns the kinds of entities that a field is read for.
-func levels(e Entry, typ gpu.MetricType) gpu.Kinds {
+func levels(e catalog.Entry, typ gpu.MetricType) gpu.Kinds {
 	if !e.Levels.Has(gpu.KindNode) {
 		return e.Levels
 	}

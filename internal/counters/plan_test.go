@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
@@ -159,8 +160,8 @@ func TestEdgesAreSampledOften(t *testing.T) {
 }
 
 func TestAlertXIDsHaveAMeaning(t *testing.T) {
-	for _, xid := range counters.AlertXIDs() {
-		if counters.XIDMessage(xid) == counters.XIDMessage(-1) {
+	for _, xid := range catalog.AlertXIDs() {
+		if catalog.XIDMessage(xid) == catalog.XIDMessage(-1) {
 			t.Errorf("XID %d has no meaning", xid)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
 )
 
@@ -64,7 +65,7 @@ func (p Problem) Error() string { return p.String() }
 func (p Problem) withNearest() Problem {
 	switch p.What {
 	case unknownField:
-		p.Nearest = Nearest(p.Text)
+		p.Nearest = catalog.Nearest(p.Text)
 	case unknownType:
 		word := strings.ToLower(p.Text)
 		for _, typ := range []string{"counter", "gauge", "label", "untyped"} {

@@ -4,6 +4,7 @@ import (
 	"math"
 	"testing"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
@@ -13,13 +14,13 @@ import (
 // factor, and that both come from one sample.
 func TestEveryFieldInBothVocabularies(t *testing.T) {
 	fields, renamed, rescaled := 0, 0, 0
-	for e := range counters.All() {
+	for e := range catalog.All() {
 		if !e.Exportable() || e.BaseOf != 0 {
 			continue
 		}
 		fields++
 		typ := gpu.MetricGauge
-		if e.Type == counters.Text {
+		if e.Type == catalog.Text {
 			typ = gpu.MetricLabel
 		}
 		request, err := counters.NewRequest(e.Classic, typ, "")
@@ -30,7 +31,7 @@ func TestEveryFieldInBothVocabularies(t *testing.T) {
 		if request.Named.Entry.ID != e.ID {
 			t.Errorf("%s leads to field %d, want %d", e.Classic, request.Named.Entry.ID, e.ID)
 		}
-		both := counters.Translate([]counters.Request{request}, counters.Both, false)
+		both := counters.Translate([]counters.Request{request}, catalog.Both, false)
 		if e.Classic == e.Current {
 			if len(both) != 1 || both[0].Name != e.Classic {
 				t.Errorf("%s was not renamed, but both has %v", e.Classic, names(both))
@@ -45,8 +46,8 @@ func TestEveryFieldInBothVocabularies(t *testing.T) {
 		if plan := counters.NewPlan(both, counters.PlanOptions{}); len(plan.Fields) != 1 {
 			t.Errorf("%s: %d fields are read for two names", e.Classic, len(plan.Fields))
 		}
-		from, to, ok := counters.Rename(e.Classic, counters.Current)
-		back, forth, okBack := counters.Rename(e.Current, counters.Classic)
+		from, to, ok := catalog.Rename(e.Classic, catalog.Current)
+		back, forth, okBack := catalog.Rename(e.Current, catalog.Classic)
 		if !ok || !okBack || to.Name != e.Current || forth.Name != e.Classic {
 			t.Errorf("%s and %s do not lead to each other", e.Classic, e.Current)
 			continue
@@ -63,10 +64,10 @@ func TestEveryFieldInBothVocabularies(t *testing.T) {
 		} else if from.Unit != to.Unit {
 			t.Errorf("%s is in %q and %s in %q, with no factor", e.Classic, from.Unit, e.Current, to.Unit)
 		}
-		if _, _, ok := counters.Rename(e.Classic, counters.Classic); ok {
+		if _, _, ok := catalog.Rename(e.Classic, catalog.Classic); ok {
 			t.Errorf("%s is classic, and is to become so", e.Classic)
 		}
-		if _, _, ok := counters.Rename(e.Current, counters.Current); ok {
+		if _, _, ok := catalog.Rename(e.Current, catalog.Current); ok {
 			t.Errorf("%s is current, and is to become so", e.Current)
 		}
 	}
@@ -79,7 +80,7 @@ func TestEveryFieldInBothVocabularies(t *testing.T) {
 // base-unit id, whose name stands for the older id of the same measurement.
 func TestNoTwoFieldsClaimOneName(t *testing.T) {
 	owner := map[string]gpu.FieldID{}
-	for e := range counters.All() {
+	for e := range catalog.All() {
 		id := e.ID
 		if e.BaseOf != 0 {
 			id = e.BaseOf

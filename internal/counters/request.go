@@ -5,6 +5,7 @@ import (
 
 	"github.com/gocarina/gocsv"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -14,11 +15,10 @@ type Request struct {
 	Name string
 	Type gpu.MetricType
 	Help string
-	// Derived says which exporter family is asked for; it is NotDerived for a
-	// field.
-	Derived Derived
+	// Family is the exporter family that is requested; nil for a field.
+	Family *catalog.Family
 	// Named is what the name means. It is empty for an exporter family.
-	Named Named
+	Named catalog.Named
 	// Line is the line of the file, from 1; 0 where the request comes from
 	// elsewhere.
 	Line int
@@ -36,15 +36,15 @@ func NewRequest(name string, typ gpu.MetricType, help string) (Request, error) {
 }
 
 // helpFor returns the catalogue's help for a name: what it is, and its unit.
-func helpFor(n Named) string {
+func helpFor(n catalog.Named) string {
 	switch n.Unit {
 	case "":
 		return n.Entry.Help + "."
-	case Ratio:
+	case catalog.Ratio:
 		return n.Entry.Help + " (0 to 1)."
-	case Percent:
+	case catalog.Percent:
 		return n.Entry.Help + " (in %)."
-	case Celsius:
+	case catalog.Celsius:
 		return n.Entry.Help + " (in degrees C)."
 	default:
 		return n.Entry.Help + " (in " + string(n.Unit) + ")."

@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpu-telemetry/dcgm-exporter/etc"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
@@ -41,7 +42,7 @@ func names(requests []counters.Request) []string {
 // the frame buffer's size comes in.
 func TestTranslateDefault(t *testing.T) {
 	requests := shipped(t, etc.DefaultName)
-	if diff := cmp.Diff(names(requests), names(counters.Translate(requests, counters.Classic, true))); diff != "" {
+	if diff := cmp.Diff(names(requests), names(counters.Translate(requests, catalog.Classic, true))); diff != "" {
 		t.Errorf("classic changes the file (-file +translated)\n%s", diff)
 	}
 	want := []string{
@@ -59,7 +60,7 @@ func TestTranslateDefault(t *testing.T) {
 		"DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO", "DCGM_FI_PROF_TENSOR_UTIL_RATIO", "DCGM_FI_PROF_DRAM_UTIL_RATIO",
 		"DCGM_FI_PROF_PCIE_TX_BYTES", "DCGM_FI_PROF_PCIE_RX_BYTES",
 	}
-	current := counters.Translate(requests, counters.Current, true)
+	current := counters.Translate(requests, catalog.Current, true)
 	if diff := cmp.Diff(want, names(current)); diff != "" {
 		t.Errorf("current (-want +got)\n%s", diff)
 	}
@@ -78,7 +79,7 @@ func TestTranslateDefault(t *testing.T) {
 	if renamed != 23 || rescaled != 11 {
 		t.Errorf("%d renamed and %d of them with another unit, want 23 and 11", renamed, rescaled)
 	}
-	both := counters.Translate(requests, counters.Both, true)
+	both := counters.Translate(requests, catalog.Both, true)
 	if got, want := len(both), len(requests)+renamed+1; got != want {
 		t.Errorf("both: %d families, want %d", got, want)
 	}
@@ -103,12 +104,12 @@ DCGM_EXP_XID_ERRORS_COUNT, gauge, exporter family
 DCGM_FI_DEV_FB_RESERVED, gauge, no capacity is added
 `
 	requests := parse(t, file)
-	for _, v := range []counters.Vocabulary{counters.Classic, counters.Current} {
+	for _, v := range []catalog.Vocabulary{catalog.Classic, catalog.Current} {
 		if diff := cmp.Diff(names(requests), names(counters.Translate(requests, v, false))); diff != "" {
 			t.Errorf("%s changes the user's file (-file +translated)\n%s", v, diff)
 		}
 	}
-	both := counters.Translate(requests, counters.Both, false)
+	both := counters.Translate(requests, catalog.Both, false)
 	want := []string{
 		"DCGM_FI_DEV_SM_CLOCK", "DCGM_FI_DEV_SM_CLOCK_HERTZ",
 		"DCGM_FI_DEV_GPU_TEMP_CELSIUS", "DCGM_FI_DEV_GPU_TEMP",
@@ -142,12 +143,12 @@ DCGM_FI_DEV_FB_RESERVED, gauge, no capacity is added
 }
 
 func TestParseVocabulary(t *testing.T) {
-	for _, v := range []counters.Vocabulary{counters.Classic, counters.Current, counters.Both} {
-		if got, ok := counters.ParseVocabulary(v.String()); !ok || got != v {
+	for _, v := range []catalog.Vocabulary{catalog.Classic, catalog.Current, catalog.Both} {
+		if got, ok := catalog.ParseVocabulary(v.String()); !ok || got != v {
 			t.Errorf("%s is read as %s (%t)", v, got, ok)
 		}
 	}
-	if _, ok := counters.ParseVocabulary("Classic"); ok {
+	if _, ok := catalog.ParseVocabulary("Classic"); ok {
 		t.Error("an unknown word is a vocabulary")
 	}
 }

@@ -3,7 +3,7 @@ package events
 import (
 	"slices"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -26,7 +26,7 @@ func (c *clockEvents) init() {
 	if c.events != nil {
 		return
 	}
-	for e := range counters.ClockEvents(-1) {
+	for e := range catalog.ClockEvents(-1) {
 		c.events = append(c.events, clockEvent{mask: e.Mask, labels: []gpu.Label{{Name: "clock_event", Value: e.Name}}})
 	}
 }

@@ -5,7 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/events/statefile"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
@@ -101,8 +101,8 @@ func (l *Log) Unavailable(list []gpu.FieldHealth, c *snapshot.Cycle) []gpu.Field
 // made reports whether a family is one of the Log's.
 func made(name string) bool {
 	switch name {
-	case counters.XIDErrorsCount.String(), counters.XIDErrorsTotal.String(), counters.XIDLastSeen.String(),
-		counters.ClockEventsCount.String(), counters.ClockEventsTotal.String(), counters.ClockEventSeconds.String():
+	case catalog.XIDErrorsCount, catalog.XIDErrorsTotal, catalog.XIDLastSeen,
+		catalog.ClockEventsCount, catalog.ClockEventsTotal, catalog.ClockEventSeconds:
 		return true
 	}
 	return false

@@ -1,7 +1,7 @@
 package events
 
 import (
-	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -19,11 +19,11 @@ func (l *tally) families(list []gpu.Family) []gpu.Family {
 				continue
 			}
 			switch d.Name {
-			case counters.XIDErrorsTotal.String():
+			case catalog.XIDErrorsTotal:
 				series = g.totals(series, row, !l.dark[row])
-			case counters.XIDLastSeen.String():
+			case catalog.XIDLastSeen:
 				series = g.lastSeen(series, row)
-			case counters.ClockEventsTotal.String():
+			case catalog.ClockEventsTotal:
 				series = g.clock.totals(series, row)
 			default:
 				series = g.clock.seconds(series, row)
@@ -42,7 +42,7 @@ func (g *gpuEvents) totals(series []gpu.Series, row int, told bool) []gpu.Series
 	for i := range g.sets {
 		s := &g.sets[i]
 		if told && s.key == present {
-			for _, code := range counters.AlertXIDs() {
+			for _, code := range catalog.AlertXIDs() {
 				s.of(code)
 			}
 		}

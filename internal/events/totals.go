@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/events/statefile"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
@@ -109,8 +109,8 @@ func newTally(log KernelLog, unseen func(), kept *statefile.State) *tally {
 // counts reports whether a tally makes a family.
 func counts(d *gpu.Derived) bool {
 	switch d.Name {
-	case counters.XIDErrorsTotal.String(), counters.XIDLastSeen.String(),
-		counters.ClockEventsTotal.String(), counters.ClockEventSeconds.String():
+	case catalog.XIDErrorsTotal, catalog.XIDLastSeen,
+		catalog.ClockEventsTotal, catalog.ClockEventSeconds:
 		return d.Field >= 0
 	}
 	return false
@@ -125,7 +125,7 @@ func (l *tally) bind(t *gpu.Topology, plan *gpu.Plan) {
 	l.xid, l.clock = -1, -1
 	for i := range plan.Derived {
 		if d := &plan.Derived[i]; counts(d) {
-			if plan.Fields[d.Field].ID == counters.FieldXID {
+			if plan.Fields[d.Field].ID == catalog.XIDErrors {
 				l.xid = d.Field
 			} else {
 				l.clock = d.Field

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
 )
@@ -62,7 +62,7 @@ type eventLog struct {
 func newEventLog(xid, clock time.Duration, counted *tally) *eventLog {
 	return &eventLog{
 		tally:   counted,
-		windows: map[gpu.FieldID]time.Duration{counters.FieldXID: xid, counters.FieldClockEvents: clock},
+		windows: map[gpu.FieldID]time.Duration{catalog.XIDErrors: xid, catalog.ClocksEventReasons: clock},
 		past:    map[eventKey]*history{},
 		out:     map[string][]gpu.Series{},
 	}
@@ -77,12 +77,12 @@ func (l *eventLog) bind(t *gpu.Topology, plan *gpu.Plan) {
 	l.tally.bind(t, plan)
 	l.every = make([]time.Duration, len(plan.Fields))
 	for i := range plan.Fields {
-		if l.every[i] = -1; plan.Fields[i].ID == counters.FieldXID {
+		if l.every[i] = -1; plan.Fields[i].ID == catalog.XIDErrors {
 			l.every[i] = 0
 		}
 	}
 	for i := range plan.Derived {
-		if d := &plan.Derived[i]; d.Name == counters.ClockEventsCount.String() && d.Field >= 0 {
+		if d := &plan.Derived[i]; d.Name == catalog.ClockEventsCount && d.Field >= 0 {
 			l.every[d.Field] = cmp.Or(d.Interval, plan.Interval)
 		}
 	}
@@ -190,7 +190,7 @@ func (h *history) counts(at, every int64) bool {
 func (l *eventLog) restore(c *snapshot.Cycle) {
 	for f := range l.plan.Fields {
 		field := &l.plan.Fields[f]
-		if field.ID != counters.FieldXID {
+		if field.ID != catalog.XIDErrors {
 			continue
 		}
 		for row := range l.topology.Devices {
@@ -228,9 +228,9 @@ func labelsOf(d *gpu.Derived) func(int64, func(name, value string)) {
 	switch {
 	case d.Field < 0:
 		return nil
-	case d.Name == counters.XIDErrorsCount.String():
+	case d.Name == catalog.XIDErrorsCount:
 		return xidLabel
-	case d.Name == counters.ClockEventsCount.String():
+	case d.Name == catalog.ClockEventsCount:
 		return clockLabels
 	default:
 		return nil
@@ -244,7 +244,7 @@ func xidLabel(value int64, yield func(name, value string)) {
 }
 
 func clockLabels(value int64, yield func(name, value string)) {
-	for event := range counters.ClockEvents(value) {
+	for event := range catalog.ClockEvents(value) {
 		yield("clock_event", event.Name)
 	}
 }

@@ -13,7 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
@@ -426,7 +426,7 @@ func TestDerivedLabels(t *testing.T) {
 
 // XIDs say what they mean, under every name of the field.
 func TestXIDLabels(t *testing.T) {
-	entry, ok := counters.ByID(230)
+	entry, ok := catalog.ByID(230)
 	if !ok {
 		t.Fatal("field 230 is not in the catalogue")
 	}
@@ -439,7 +439,7 @@ func TestXIDLabels(t *testing.T) {
 			},
 		})
 		want := []string{
-			name + `{err_code="79",err_msg="` + counters.XIDMessage(79) + `"} 79`,
+			name + `{err_code="79",err_msg="` + catalog.XIDMessage(79) + `"} 79`,
 			name + `{nvswitch="nvswitch3",err_code="0",err_msg="No Error"} 0`,
 			name + `{cpu="1",cpu_serial="0x1234",err_code="-1",err_msg="Unknown Error"} -1`,
 			name + `{cpucore="72",cpu="1",err_code="1099511627776",err_msg="Unknown Error"} 1099511627776`,

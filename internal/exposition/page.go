@@ -4,6 +4,7 @@ import (
 	"compress/gzip"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // A Page is one rendered page. Its bytes do not change for as long as the
@@ -55,28 +56,67 @@ type Pages struct {
 	// reference goes between the load and the count.
 	mu      sync.Mutex
 	current *Page
+	standIn *Page
+	expires time.Time // of current; zero for never
 }
 
-// Publish makes p the current page and takes over the caller's reference.
-func (ps *Pages) Publish(p *Page) {
+// Publish makes p the current page, for good, and takes over the caller's
+// reference.
+func (ps *Pages) Publish(p *Page) { ps.publish(p, time.Time{}) }
+
+// PublishFor is Publish for a page that must not be served for longer than limit.
+func (ps *Pages) PublishFor(p *Page, limit time.Duration) { ps.publish(p, time.Now().Add(limit)) }
+
+func (ps *Pages) publish(p *Page, expires time.Time) {
 	ps.mu.Lock()
 	old := ps.current
-	ps.current = p
+	ps.current, ps.expires = p, expires
 	ps.mu.Unlock()
 	if old != nil {
 		old.Release()
 	}
 }
 
-// Acquire returns the current page with a reference for the caller, or nil
-// before the first Publish.
+// StandIn sets the page that is served while the current one is past its limit, and
+// takes over the caller's reference. Nil is no page.
+func (ps *Pages) StandIn(p *Page) {
+	ps.mu.Lock()
+	old := ps.standIn
+	ps.standIn = p
+	ps.mu.Unlock()
+	if old != nil {
+		old.Release()
+	}
+}
+
+// Expired returns for how long the current page has been past its limit; 0 or less
+// where it is not.
+func (ps *Pages) Expired() time.Duration {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	return ps.expired()
+}
+
+func (ps *Pages) expired() time.Duration {
+	if ps.expires.IsZero() {
+		return 0
+	}
+	return time.Since(ps.expires)
+}
+
+// Acquire returns the current page, or its stand-in where it is past its limit, with
+// a reference for the caller; nil before the first Publish.
 func (ps *Pages) Acquire() *Page {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	if ps.current != nil {
-		ps.current.refs.Add(1)
+	p := ps.current
+	if ps.expired() > 0 {
+		p = ps.standIn
 	}
-	return ps.current
+	if p != nil {
+		p.refs.Add(1)
+	}
+	return p
 }
 
 // spare is how many released pages are kept: in steady state one is served,

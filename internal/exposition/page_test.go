@@ -8,6 +8,8 @@ import (
 	"runtime"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
@@ -150,4 +152,45 @@ func TestPagesKeepMemoryFlat(t *testing.T) {
 		t.Errorf("heap grew from %d to %d bytes over 500 pages of %d", before, after, size)
 	}
 	slow.Release()
+}
+
+// A page is not served past its limit: its stand-in is, until the next one.
+func TestPagePastItsLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var pages exposition.Pages
+		served := func() string {
+			p := pages.Acquire()
+			if p == nil {
+				return ""
+			}
+			defer p.Release()
+			return string(p.Bytes())
+		}
+		page := func(text string) *exposition.Page { return exposition.NewPage([]byte(text)) }
+		step := func(d time.Duration, want string) {
+			t.Helper()
+			time.Sleep(d)
+			if got := served(); got != want {
+				t.Errorf("served %q, want %q", got, want)
+			}
+		}
+		pages.PublishFor(page("first"), 10*time.Second)
+		step(10*time.Second, "first")
+		step(1, "")
+		if d := pages.Expired(); d != 1 {
+			t.Errorf("Expired = %v, want 1ns", d)
+		}
+		pages.StandIn(page("stand-in"))
+		step(0, "stand-in")
+		pages.StandIn(page("another"))
+		step(0, "another")
+		pages.PublishFor(page("second"), 5*time.Second)
+		step(time.Second, "second")
+		if d := pages.Expired(); d > 0 {
+			t.Errorf("Expired = %v of a fresh page", d)
+		}
+		step(5*time.Second, "another")
+		pages.Publish(page("for good"))
+		step(1000*time.Hour, "for good")
+	})
 }

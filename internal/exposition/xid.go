@@ -3,13 +3,9 @@ package exposition
 import (
 	"strconv"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
-
-// fieldXID is DCGM_FI_DEV_XID_ERRORS (dcgm_fields.h). Its value is a code, and
-// the reference adds what the code means as labels.
-const fieldXID gpu.FieldID = 230
 
 // maxXIDs bounds the codes that are remembered: NVIDIA's catalogue ends far
 // below, and what lies above comes from a broken engine.
@@ -22,8 +18,8 @@ type xidLabels struct {
 
 // isXID reports whether name, of either vocabulary, is that of the XID field.
 func isXID(name string) bool {
-	named, ok := counters.Lookup(name)
-	return ok && named.Entry.ID == fieldXID
+	named, ok := catalog.Lookup(name)
+	return ok && named.Entry.ID == catalog.XIDErrors
 }
 
 // of returns err_code and err_msg for the XID v.
@@ -35,7 +31,7 @@ func (x *xidLabels) of(v gpu.Value) [2]gpu.Label {
 	}
 	labels := [2]gpu.Label{
 		{Name: "err_code", Value: strconv.FormatInt(code, 10)},
-		{Name: "err_msg", Value: counters.XIDMessage(code)},
+		{Name: "err_msg", Value: catalog.XIDMessage(code)},
 	}
 	if x.known == nil {
 		x.known = map[int64][2]gpu.Label{}

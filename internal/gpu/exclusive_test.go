@@ -1,10 +1,13 @@
 package gpu
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
 // TestExclusiveLabels holds that labels are given to the only owner and to
@@ -49,6 +52,77 @@ func TestExclusiveLabels(t *testing.T) {
 			}
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Error(diff)
+			}
+		})
+	}
+}
+
+// A pod of which several containers hold an entity is one owner, whose series
+// carry what is the same of all of them.
+func TestExclusiveLabelsOfAPod(t *testing.T) {
+	topology := NewTopology([]Device{{Entity: Entity{Kind: KindGPU}}})
+	claim, other, team := Label{"dra_claim_name", "x"}, Label{"dra_claim_name", "y"}, Label{"team", "vision"}
+	owner := func(pod, uid, container string, labels ...Label) Owner {
+		return Owner{Namespace: "ml", Pod: pod, PodUID: uid, Container: container, Labels: labels}
+	}
+	for name, tt := range map[string]struct {
+		owners []Owner
+		want   *Owner
+	}{
+		"one container":                {[]Owner{owner("a", "1", "c", team)}, &Owner{Namespace: "ml", Pod: "a", PodUID: "1", Container: "c", Labels: []Label{team}}},
+		"two containers":               {[]Owner{owner("a", "1", "c", team), owner("a", "1", "d", team)}, &Owner{Namespace: "ml", Pod: "a", PodUID: "1", Labels: []Label{team}}},
+		"two, one of them twice":       {[]Owner{owner("a", "1", "c"), owner("a", "1", "c"), owner("a", "1", "d")}, &Owner{Namespace: "ml", Pod: "a", PodUID: "1"}},
+		"two claims of one":            {[]Owner{owner("a", "1", "c", claim, team), owner("a", "1", "c", other, team)}, &Owner{Namespace: "ml", Pod: "a", PodUID: "1", Container: "c", Labels: []Label{team}}},
+		"two pods":                     {[]Owner{owner("a", "1", "c"), owner("b", "2", "c")}, nil},
+		"two pods of one name":         {[]Owner{owner("a", "1", "c"), owner("a", "2", "c")}, nil},
+		"a pod, and a job":             {[]Owner{owner("a", "1", "c"), owner("", "", "", Label{"hpc_job", "7"})}, nil},
+		"two jobs":                     {[]Owner{owner("", "", "", Label{"hpc_job", "7"}), owner("", "", "", Label{"hpc_job", "8"})}, nil},
+		"two containers of an engine ": {[]Owner{owner("", "", "c"), owner("", "", "d")}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got *Owner
+			ExclusiveLabels(topology, []Use{{Owners: tt.owners}}, func(o *Owner) []Label {
+				got = o
+				return nil
+			})
+			if diff := cmp.Diff(tt.want, got, cmpopts.EquateEmpty()); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// However many replicas are held, a device of two owners stays one of two.
+func TestLimitOfOwners(t *testing.T) {
+	for name, tt := range map[string]struct {
+		of      []int // replicas per pod
+		pods    int   // that are left
+		dropped int
+	}{
+		"few":                       {[]int{1, 2, 3}, 3, 0},
+		"as many as there may be":   {[]int{MaxOwners}, 1, 0},
+		"one more, another's":       {[]int{MaxOwners, 1}, 2, 1},
+		"the other comes last":      {[]int{1000, 1, 1}, 3, 1002 - MaxOwners},
+		"more pods than there may":  {slices.Repeat([]int{1}, 300), MaxOwners, 300 - MaxOwners},
+		"all of them hold too many": {slices.Repeat([]int{5}, 300), MaxOwners, 1500 - MaxOwners},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var u Use
+			for pod, n := range tt.of {
+				for range n {
+					u.Owners = append(u.Owners, Owner{Namespace: "ml", Pod: fmt.Sprintf("pod-%03d", pod)})
+				}
+			}
+			dropped := u.Limit()
+			pods := map[string]bool{}
+			for i := range u.Owners {
+				pods[u.Owners[i].Pod] = true
+			}
+			if dropped != tt.dropped || len(pods) != tt.pods || len(u.Owners) > MaxOwners {
+				t.Errorf("%d owners of %d pods, %d left out; expected %d pods and %d left out", len(u.Owners), len(pods), dropped, tt.pods, tt.dropped)
+			}
+			if !slices.IsSortedFunc(u.Owners, func(a, b Owner) int { return strings.Compare(a.Pod, b.Pod) }) {
+				t.Error("the order is another")
 			}
 		})
 	}

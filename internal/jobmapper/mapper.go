@@ -79,15 +79,21 @@ func (m *Mapper) Attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 	m.tell(found)
 
 	uses := make([]gpu.Use, len(t.Devices))
+	spared := 0
 	for name, rows := range m.rows {
 		file, ok := found.files[name]
 		if !ok {
 			continue
 		}
+		// More than one are left of more than one, so that who is alone is clear.
+		jobs := file.jobs[:min(len(file.jobs), gpu.MaxOwners)]
+		spared += len(file.jobs) - len(jobs)
+		list := owners(jobs)
 		for _, row := range rows {
-			uses[row].Owners = owners(file.jobs)
+			uses[row].Owners = list
 		}
 	}
+	m.metrics.spared.Set(float64(spared))
 	m.inherit(t, found, uses)
 	if m.owners != nil && reflect.DeepEqual(m.owners.Uses, uses) {
 		return m.owners, nil

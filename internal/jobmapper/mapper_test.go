@@ -380,3 +380,29 @@ func TestChurn(t *testing.T) {
 		}
 	}
 }
+
+// A file of ten thousand lines, as an epilog leaves that never takes jobs out.
+func TestVeryManyJobs(t *testing.T) {
+	b := newBench(t)
+	var content strings.Builder
+	for i := range 10_000 {
+		fmt.Fprintln(&content, i)
+	}
+	b.put("0", content.String())
+	b.put("2", content.String())
+	o := b.attribute(node())
+	for row, n := range map[int]int{0: gpu.MaxOwners, 2: gpu.MaxOwners, 3: gpu.MaxOwners, 4: gpu.MaxOwners} {
+		if got := len(o.UseOf(row).Owners); got != n || o.Of(row) != nil {
+			t.Errorf("row %d has %d owners, expected %d, and the labels %v, expected none", row, got, n, o.Of(row))
+		}
+	}
+	if got := testutil.ToFloat64(b.metrics.spared); got != 2*(10_000-gpu.MaxOwners) {
+		t.Errorf("%v jobs are left out", got)
+	}
+	b.put("0", "1\n")
+	b.remove("2")
+	b.attribute(node())
+	if got := testutil.ToFloat64(b.metrics.spared); got != 0 {
+		t.Errorf("%v jobs are left out of one", got)
+	}
+}

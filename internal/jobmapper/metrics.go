@@ -13,6 +13,7 @@ type Metrics struct {
 	failed  *prometheus.CounterVec
 	dropped prometheus.Gauge
 	unknown prometheus.Gauge
+	spared  prometheus.Gauge
 }
 
 // NewMetrics registers the series.
@@ -30,8 +31,12 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Name: "dcgm_exporter_job_files_unmatched",
 			Help: "Job files that are named by a GPU or GPU instance which is not there.",
 		}),
+		spared: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "dcgm_exporter_jobs_dropped",
+			Help: "Jobs of the job files that are left out now, since their GPU has too many.",
+		}),
 	}
-	reg.MustRegister(m.failed, m.dropped, m.unknown)
+	reg.MustRegister(m.failed, m.dropped, m.unknown, m.spared)
 	for _, reason := range reasons() {
 		m.failed.WithLabelValues(reason)
 	}

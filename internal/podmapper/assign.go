@@ -9,11 +9,9 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// Budgets of what a listing can bring into the exporter's memory and series.
-const (
-	maxOwners    = 256 // of an entity
-	maxUnmatched = 64  // pairs of resource and form
-)
+// maxUnmatched bounds the pairs of resource and form that are counted. The owners
+// of an entity are bounded by gpu.MaxOwners.
+const maxUnmatched = 64
 
 // claimDriver is the DRA driver whose devices must match; those of others are
 // used where they do.
@@ -28,10 +26,11 @@ func tenancyOf(h *Holding) tenancy { return tenancy{h.Namespace, h.Pod, h.Device
 func (m *Mapper) assign(ctx context.Context, in *inputs) *gpu.Owners {
 	t := in.topology
 	rows := len(t.Devices)
-	o := &gpu.Owners{Labels: make([][]gpu.Label, rows), Uses: make([]gpu.Use, rows)}
+	o := &gpu.Owners{Uses: make([]gpu.Use, rows)}
 	unmatched := map[[2]string]int{}
-	lost, spared := dropped{}, 0
+	lost := dropped{}
 	podLabels := map[[2]string][]gpu.Label{}
+	uids := map[[2]string]string{}
 
 	for _, h := range m.valid(in.holdings) {
 		match, known := m.match(&h)
@@ -53,12 +52,15 @@ func (m *Mapper) assign(ctx context.Context, in *inputs) *gpu.Owners {
 		if info, ok := m.opt.Pod(h.Namespace, h.Pod); ok {
 			owner.PodUID = info.UID
 			key := [2]string{h.Namespace, h.Pod}
+			uids[key] = info.UID
 			labels, ok := podLabels[key]
 			if !ok {
 				labels = m.policy.labels(info.Labels, lost)
 				podLabels[key] = labels
 			}
 			owner.Labels = labels
+		} else if key := [2]string{h.Namespace, h.Pod}; m.known[key] != "" {
+			uids[key] = m.known[key] // it is deleted, and listed still
 		}
 		if h.Claim != "" {
 			owner.Labels = append(m.claimLabels(&h), owner.Labels...)
@@ -69,10 +71,6 @@ func (m *Mapper) assign(ctx context.Context, in *inputs) *gpu.Owners {
 			owner.Part = 0
 			if t.Devices[row].Entity.Kind == gpu.KindGPUInstance {
 				owner.Part = part
-			}
-			if len(use.Owners) == maxOwners {
-				spared++
-				continue
 			}
 			use.Owners = append(use.Owners, owner)
 			switch {
@@ -88,12 +86,13 @@ func (m *Mapper) assign(ctx context.Context, in *inputs) *gpu.Owners {
 			}
 		}
 	}
+	o.Labels = gpu.ExclusiveLabels(t, o.Uses, m.labels)
+	spared := 0
 	for row := range o.Uses {
-		if owners := o.Uses[row].Owners; exclusive(owners) {
-			o.Labels[row] = m.labels(&owners[0])
-		}
+		spared += o.Uses[row].Limit()
 	}
 
+	m.known = uids
 	m.opt.Metrics.unmatched.Reset()
 	for key, n := range unmatched {
 		m.opt.Metrics.unmatched.WithLabelValues(key[0], key[1]).Set(float64(n))
@@ -212,17 +211,6 @@ func (m *Mapper) labels(owner *gpu.Owner) []gpu.Label {
 	labels = slices.DeleteFunc(labels, func(l gpu.Label) bool { return l.Value == "" })
 	slices.SortFunc(labels, func(a, b gpu.Label) int { return cmp.Compare(a.Name, b.Name) })
 	return labels
-}
-
-// exclusive reports whether one container alone is the owner, be it of several
-// replicas.
-func exclusive(owners []gpu.Owner) bool {
-	for i := range owners {
-		if !sameOwner(&owners[0], &owners[i]) {
-			return false
-		}
-	}
-	return len(owners) > 0
 }
 
 func sameOwner(a, b *gpu.Owner) bool {

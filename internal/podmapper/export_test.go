@@ -1,6 +1,10 @@
 package podmapper
 
-import "github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+import (
+	"time"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
 
 // LabelsOf returns the labels of an entity whose only owner is this one, with
 // a pod's labels as the options choose them.
@@ -10,10 +14,8 @@ func LabelsOf(opt Options, owner gpu.Owner, pod map[string]string) []gpu.Label {
 	return m.labels(&owner)
 }
 
-// Settle makes the kubelet's connection older than a kubelet may take to know
-// its pods.
-func Settle(m *Mapper) {
-	m.kubelet.mu.Lock()
-	defer m.kubelet.mu.Unlock()
-	m.kubelet.dialed = m.kubelet.dialed.Add(-settle)
-}
+// Clock gives m another clock.
+func Clock(m *Mapper, now func() time.Time) { m.now, m.kubelet.now = now, now }
+
+// Settled is how long a kubelet may take, at most, to know its pods.
+const Settled = maxSettle

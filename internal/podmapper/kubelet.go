@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -75,42 +76,92 @@ type kubelet struct {
 	shared  map[string]map[string]bool
 	learned time.Time // when shared was
 
-	mu     sync.Mutex // for what the dialer tells
-	dials  int        // that succeeded
-	dialed time.Time
-	cause  error // why the latest dial failed
+	now   func() time.Time
+	start start
+
+	mu    sync.Mutex // for what the dialer tells
+	dials int        // that succeeded
+	cause error      // why the latest dial failed
 }
+
+// A start is the time in which a kubelet may not know all its pods yet.
+type start struct{ since, until time.Time }
+
+// seen takes note of a sign that the kubelet has just started.
+func (s *start) seen(now time.Time) {
+	if !s.at(now) {
+		s.since = now
+	}
+	until := now.Add(settle)
+	if most := s.since.Add(maxSettle); until.After(most) {
+		until = most
+	}
+	if until.After(s.until) {
+		s.until = until
+	}
+}
+
+// at reports whether a time lies within it.
+func (s *start) at(now time.Time) bool { return now.Before(s.until) }
 
 // relearn is how long the number of replicas is believed: a device plugin can
 // be configured anew without the kubelet's doing.
 const relearn = 10 * time.Minute
 
-// settle is how long after it was dialed a kubelet may still answer that there
-// are no pods. v1.36.3 does so for about a second after it started.
-const settle = 10 * time.Second
+// settle is how long after a sign of its start a kubelet may still not know all
+// its pods. v1.36.3 lists none for about a second, and then one after the other
+// for up to another. maxSettle bounds it where there is one sign after the other.
+const (
+	settle    = 10 * time.Second
+	maxSettle = 30 * time.Second
+)
 
 // list asks once. The error wraps one of gpu's.
 func (k *kubelet) list(ctx context.Context) (listing, error) {
 	if err := k.connect(); err != nil {
 		return listing{}, err
 	}
-	k.mu.Lock()
-	dials := k.dials
-	k.mu.Unlock()
-	if dials != k.known { // gRPC dialed again: it may be another kubelet
-		k.known, k.legacy, k.learned = dials, false, time.Time{}
+	if k.redialed() {
+		k.legacy = false // it may have been upgraded
 	}
 	holdings, pods, err := k.ask(ctx)
+	k.redialed()
 	k.metrics.requests.WithLabelValues(status.Code(err).String()).Inc()
 	if err != nil {
 		return listing{}, k.failed(ctx, err)
 	}
 	slices.SortFunc(holdings, Holding.compare)
 	holdings = slices.Compact(holdings) // a kubelet that repeats itself is no second owner
+	now := k.now()
+	if made, ok := k.socketMade(); ok && now.Sub(made).Abs() < settle {
+		k.start.seen(made)
+	}
+	return listing{holdings: holdings, pods: pods, fresh: k.start.at(now)}, nil
+}
+
+// redialed reports whether gRPC dialed since the last call: what answers may be
+// another kubelet.
+func (k *kubelet) redialed() bool {
 	k.mu.Lock()
-	fresh := time.Since(k.dialed) < settle
-	k.mu.Unlock()
-	return listing{holdings: holdings, pods: pods, fresh: fresh}, nil
+	defer k.mu.Unlock()
+	if k.dials == k.known {
+		return false
+	}
+	if k.known != 0 {
+		k.start.seen(k.now())
+	}
+	k.known, k.learned = k.dials, time.Time{}
+	return true
+}
+
+// socketMade returns when the socket was made: a kubelet that starts makes a new
+// one.
+func (k *kubelet) socketMade() (time.Time, bool) {
+	info, err := os.Stat(k.socket)
+	if err != nil {
+		return time.Time{}, false
+	}
+	return info.ModTime(), true
 }
 
 func (k *kubelet) connect() error {
@@ -138,7 +189,6 @@ func (k *kubelet) dial(ctx context.Context, _ string) (net.Conn, error) {
 	k.cause = err
 	if err == nil {
 		k.dials++
-		k.dialed = time.Now()
 	}
 	return conn, err
 }
@@ -213,6 +263,8 @@ func (k *kubelet) failed(ctx context.Context, err error) error {
 	case code != codes.Unavailable:
 		return fmt.Errorf("kubelet: list pods on %s: %w", k.socket, err)
 	}
+	k.start = start{} // what comes next is another's
+	k.start.seen(k.now())
 	// Not gRPC's own backoff, which grows to two minutes.
 	k.close()
 	switch {

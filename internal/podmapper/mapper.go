@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -68,6 +69,11 @@ type Mapper struct {
 	mu      sync.Mutex
 	kubelet kubelet
 
+	now    func() time.Time
+	keep   time.Duration // how long an answer is good for
+	memory memory
+	known  map[[2]string]string // namespace and name of a pod → UID by the API server
+
 	inputs   inputs // that owners were made of
 	pods     int    // in the latest believed listing
 	owners   *gpu.Owners
@@ -103,10 +109,20 @@ func New(opt Options) *Mapper {
 	}
 	return &Mapper{
 		opt:     opt,
+		now:     time.Now,
+		keep:    minKeep,
 		policy:  labelPolicy{on: opt.PodLabels, allowed: opt.LabelsAllowed},
-		kubelet: kubelet{socket: opt.Socket, metrics: opt.Metrics},
+		kubelet: kubelet{socket: opt.Socket, metrics: opt.Metrics, now: time.Now},
 		seen:    map[tenancy]uint64{},
 	}
+}
+
+// Every says how often Attribute is called, which may change. Who held what is
+// remembered for two intervals, and 30 s at least.
+func (m *Mapper) Every(interval time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.keep = max(2*interval, minKeep)
 }
 
 // Name returns "kubernetes".
@@ -141,18 +157,22 @@ func (m *Mapper) attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 	if err != nil {
 		return nil, err
 	}
+	now := m.now()
 	if l.pods == 0 && m.pods > 0 && l.fresh {
+		m.kubelet.start.seen(now)
 		return nil, fmt.Errorf("kubelet: %s: %w: %w", m.opt.Socket, gpu.ErrUnavailable, ErrEmpty)
 	}
 	m.pods = l.pods
 	m.opt.Metrics.age.now()
+	if m.resolver == nil || m.resolver.topology != t {
+		m.resolver = NewResolver(t)
+	}
+	all := m.memory.complete(l.holdings, recall{at: now, fresh: l.fresh, keep: m.keep, shared: m.shared, ended: m.ended})
+	m.opt.Metrics.kept.Set(float64(len(m.memory.kept)))
 	// The revision is read first: what changes meanwhile shows next time.
-	in := inputs{topology: t, holdings: l.holdings, revision: m.opt.Revision(), replicated: m.opt.Replicated()}
+	in := inputs{topology: t, holdings: all, revision: m.opt.Revision(), replicated: m.opt.Replicated()}
 	if m.owners != nil && in.equal(&m.inputs) {
 		return m.owners, nil
-	}
-	if m.resolver == nil || m.inputs.topology != t {
-		m.resolver = NewResolver(t)
 	}
 	m.inputs = in
 	next := m.assign(ctx, &in)
@@ -165,4 +185,19 @@ func (m *Mapper) attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 	}
 	m.owners = next
 	return next, nil
+}
+
+// shared reports whether others may hold the device of h, or another part of it,
+// at the same time.
+func (m *Mapper) shared(h *Holding) bool {
+	return h.Claim != "" || h.ID().Replica != "" || strings.HasSuffix(h.Resource, ".shared") || m.resolver.Part(m.named(h)) > 0
+}
+
+// ended reports whether the API server says that the pod of h is no more: it knew
+// it, and knows it no longer, or as another. A pod that it never knew may be too
+// new for it.
+func (m *Mapper) ended(h *Holding) bool {
+	info, ok := m.opt.Pod(h.Namespace, h.Pod)
+	was := m.known[[2]string{h.Namespace, h.Pod}]
+	return ok && info.Finished || was != "" && (!ok || info.UID != was)
 }

@@ -46,9 +46,9 @@ func node() *gpu.Topology {
 	return gpu.NewTopology(devices)
 }
 
-// slices is what the recorded ResourceSlice says, and one of a driver that
+// claimed is what the recorded ResourceSlice says, and one of a driver that
 // shares by capacity.
-func slices(driver, pool, name string) (podmapper.ClaimDevice, bool) {
+func claimed(driver, pool, name string) (podmapper.ClaimDevice, bool) {
 	d, ok := map[string]podmapper.ClaimDevice{
 		"gpu.nvidia.com/gpu-0":                 {UUID: gpu0},
 		"gpu.nvidia.com/gpu-1":                 {UUID: gpu1},
@@ -189,7 +189,7 @@ func TestEveryFormOfID(t *testing.T) {
 }
 
 func TestUnmatchedDevicesAreCounted(t *testing.T) {
-	w := newWorld(t, podmapper.Options{Resources: []string{"acme.com/gpu"}, Device: slices}, kubelet.Lists(
+	w := newWorld(t, podmapper.Options{Resources: []string{"acme.com/gpu"}, Device: claimed}, kubelet.Lists(
 		kubelet.Pod("ml/a",
 			kubelet.Container("c", "nvidia.com/gpu", "GPU-99999999-0000-4000-8000-000000000000", "GPU-99999999-0000-4000-8000-000000000001", "nvidia9", "garbage"),
 			kubelet.Container("d", "acme.com/gpu", "unit-7"),
@@ -459,7 +459,7 @@ func TestDividedInstance(t *testing.T) {
 func TestLastPodThatGoes(t *testing.T) {
 	w := newWorld(t, podmapper.Options{}, kubelet.Lists(kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu0))), kubelet.Lists())
 	w.attribute()
-	podmapper.Settle(w.mapper)
+	podmapper.Clock(w.mapper, func() time.Time { return time.Now().Add(podmapper.Settled) })
 	want(t, "labels of a node that is empty now", pods(w.attribute()), map[int]string{})
 }
 
@@ -495,7 +495,7 @@ func TestKubeletThatServesNeither(t *testing.T) {
 func TestKubeletThatIsUpgraded(t *testing.T) {
 	replica := kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu.shared", gpu4+"::0"))
 	claim := kubelet.Pod("ml/b", kubelet.Claiming("c", "ml", "mine", "gpu.nvidia.com", "e2e-node", "gpu-0", ""))
-	w := worldOf(t, kubelet.StartLegacy(t, kubelet.Lists(replica, claim)), podmapper.Options{Device: slices})
+	w := worldOf(t, kubelet.StartLegacy(t, kubelet.Lists(replica, claim)), podmapper.Options{Device: claimed})
 	w.Allocatable(kubelet.Device("nvidia.com/gpu.shared", gpu4+"::0"), kubelet.Device("nvidia.com/gpu.shared", gpu4+"::1"))
 	o := w.attribute()
 	want(t, "labels by v1alpha1", pods(o), map[int]string{4: "ml/a/c"})
@@ -511,7 +511,7 @@ func TestKubeletThatIsUpgraded(t *testing.T) {
 
 // What is shared though one pod alone has a part of it now.
 func TestOnePartOfASharedDevice(t *testing.T) {
-	w := newWorld(t, podmapper.Options{Device: slices}, kubelet.Lists(
+	w := newWorld(t, podmapper.Options{Device: claimed}, kubelet.Lists(
 		kubelet.Pod("ml/a", kubelet.Claiming("c", "ml", "part", "sliced.nvidia.com", "e2e-node", "gpu-4", "3336a525-cb3a-412c-addd-c2e3655f9f2f")),
 		kubelet.Pod("ml/b", kubelet.Container("c", "nvidia.com/gpu.shared", gpu0)),
 	))
@@ -556,4 +556,36 @@ func TestExplainPart(t *testing.T) {
 		"The source has it: compute instance 0 (1c.3g.40gb) of GPU instance 7 of GPU 3.",
 		"The source has it: GPU instance 7 (3g.40gb) of GPU 3 (" + gpu3 + ").",
 	})
+}
+
+// A device in more replicas than owners are told of: who has the last one is an
+// owner all the same.
+func TestMoreReplicasThanOwnersAreToldOf(t *testing.T) {
+	var replicas []string
+	for i := range gpu.MaxOwners {
+		replicas = append(replicas, fmt.Sprintf("%s::%d", gpu4, i))
+	}
+	w := newWorld(t, podmapper.Options{}, kubelet.Lists(
+		kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", replicas...)),
+		kubelet.Pod("ml/b", kubelet.Container("c", "nvidia.com/gpu", fmt.Sprintf("%s::%d", gpu4, gpu.MaxOwners)))))
+	o := w.attribute()
+	want(t, "labels", pods(o), map[int]string{})
+	owners := o.UseOf(4).Owners
+	want(t, "owners", len(owners), gpu.MaxOwners)
+	want(t, "the last owner", owners[len(owners)-1].Pod, "b")
+	want(t, "owners dropped", w.metric("dcgm_exporter_owners_dropped")[""], 1)
+}
+
+// Two containers of one pod that hold a device are one owner of it.
+func TestContainersOfOnePod(t *testing.T) {
+	w := newWorld(t, podmapper.Options{Device: claimed}, kubelet.Lists(
+		kubelet.Pod("ml/a",
+			kubelet.Container("c", "nvidia.com/gpu", gpu4+"::0"), kubelet.Container("d", "nvidia.com/gpu", gpu4+"::1"),
+			kubelet.Claiming("c", "ml", "ours", "gpu.nvidia.com", "e2e-node", "gpu-1", ""),
+			kubelet.Claiming("d", "ml", "ours", "gpu.nvidia.com", "e2e-node", "gpu-1", ""))))
+	o := w.attribute()
+	want(t, "labels", pods(o), map[int]string{1: "ml/a/", 4: "ml/a/"})
+	want(t, "labels of the replicas", o.Of(4), []gpu.Label{{Name: "namespace", Value: "ml"}, {Name: "pod", Value: "a"}})
+	want(t, "the claim's name is both containers'", o.Of(1)[0], gpu.Label{Name: "dra_claim_name", Value: "ours"})
+	want(t, "owners, by container", len(o.UseOf(4).Owners), 2)
 }

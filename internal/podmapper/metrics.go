@@ -14,6 +14,7 @@ type Metrics struct {
 	unmatched *prometheus.GaugeVec
 	labels    *prometheus.GaugeVec
 	owners    prometheus.Gauge
+	kept      prometheus.Gauge
 	age       *ageCollector
 }
 
@@ -43,10 +44,14 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Name: "dcgm_exporter_owners_dropped",
 			Help: "Owners that are left out now, since their entity has too many.",
 		}),
+		kept: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "dcgm_exporter_attribution_holdings_kept",
+			Help: "Devices that the kubelet's latest list gives to no container and that are told as before, since it has just started or the list has just become shorter.",
+		}),
 		age: &ageCollector{desc: prometheus.NewDesc("dcgm_exporter_attribution_map_age_seconds",
 			"Time since the kubelet last told which pod holds which device.", nil, nil)},
 	}
-	reg.MustRegister(m.requests, m.unmatched, m.labels, m.owners, m.age)
+	reg.MustRegister(m.requests, m.unmatched, m.labels, m.owners, m.kept, m.age)
 	for _, reason := range []string{droppedCollision, droppedBudget, droppedLength} {
 		m.labels.WithLabelValues(reason)
 	}

@@ -57,7 +57,7 @@ func TestRecordingsOfARealKubelet(t *testing.T) {
 			if !ok {
 				t.Fatal("no expectation for this recording")
 			}
-			w := newWorld(t, podmapper.Options{Device: slices}, kubelet.Lists(capture.PodResources...))
+			w := newWorld(t, podmapper.Options{Device: claimed}, kubelet.Lists(capture.PodResources...))
 			o := w.attribute()
 			want(t, "labels", pods(o), expected)
 			sharing := map[int]gpu.Sharing{}
@@ -111,7 +111,7 @@ func TestClaimsCarryTheirLabels(t *testing.T) {
 		if !known {
 			return podmapper.ClaimDevice{}, false
 		}
-		return slices(driver, pool, name)
+		return claimed(driver, pool, name)
 	}
 	revision := uint64(1)
 	w := newWorld(t, podmapper.Options{Device: device, Revision: func() uint64 { return revision }}, kubelet.Lists(kubelet.Pod("ml/a",
@@ -321,6 +321,7 @@ func TestChurn(t *testing.T) {
 			}
 		}
 		want(t, "owners, bounded", len(o.UseOf(4).Owners), 256)
+		want(t, "holdings kept of devices that others have", w.metric("dcgm_exporter_attribution_holdings_kept")[""], 0)
 		want(t, "owners dropped", w.metric("dcgm_exporter_owners_dropped")[""], crowd-256)
 		if round == 20 {
 			before = heap()

@@ -76,13 +76,15 @@ type deviceRequest struct {
 type connection struct {
 	transport *http.Transport
 	prefix    string
+	mute      error // why the runtime does not say its version, nil where it does
 }
 
 var versionForm = regexp.MustCompile(`^[0-9]{1,3}\.[0-9]{1,4}$`)
 
 // connect finds the socket, and the version of the API that its runtime
 // speaks: a request without a version is deprecated, and none is spoken by
-// every daemon.
+// every daemon. A proxy before the socket may refuse to say the version, and
+// answer the rest: then requests go without one, and the warning says so.
 func (c *client) connect(ctx context.Context) (*connection, error) {
 	socket, err := c.find()
 	if err != nil {
@@ -96,8 +98,11 @@ func (c *client) connect(ctx context.Context) (*connection, error) {
 		MaxResponseHeaderBytes: 64 << 10,
 	}}
 	header, err := conn.get(ctx, "/_ping", maxInspect, nil)
-	if err != nil {
+	if errors.Is(err, gpu.ErrUnavailable) || errors.Is(err, gpu.ErrTimeout) || errors.Is(err, fs.ErrPermission) {
 		return nil, fmt.Errorf("container runtime at %s: %w", socket, err)
+	}
+	if conn.mute = err; err != nil {
+		return conn, nil
 	}
 	if v := header.Get("Api-Version"); versionForm.MatchString(v) {
 		conn.prefix = "/v" + v

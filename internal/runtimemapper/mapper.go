@@ -48,6 +48,7 @@ type Mapper struct {
 	// Owned by whoever has the token.
 	grants     map[string][]string // what running containers were given, by id
 	silent     map[string]bool     // containers that cannot be inspected, by id
+	mute       bool                // the runtime did not say its version
 	topology   *gpu.Topology
 	owners     *gpu.Owners // for topology; nil before the first
 	generation uint64
@@ -94,6 +95,10 @@ func (m *Mapper) Attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 	if err != nil {
 		return nil, err
 	}
+	if conn.mute != nil && !m.mute {
+		m.log.Warn("The container runtime does not say which version it speaks; it is asked without one", "error", conn.mute)
+	}
+	m.mute = conn.mute != nil
 	running, err := conn.list(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("list containers: %w", err)

@@ -264,6 +264,34 @@ func TestFaults(t *testing.T) {
 	}
 }
 
+// TestNoPing holds that a proxy which keeps /_ping to itself keeps nothing else
+// from being known.
+func TestNoPing(t *testing.T) {
+	for _, status := range []int{http.StatusForbidden, http.StatusNotFound, http.StatusInternalServerError} {
+		d := startDaemon(t)
+		d.set(func() {
+			d.version, d.containers["a1"] = "", sees("a", "0")
+			d.instead = func(w http.ResponseWriter, r *http.Request) bool {
+				if r.URL.Path != "/_ping" {
+					return false
+				}
+				w.WriteHeader(status)
+				return true
+			}
+		})
+		var log bytes.Buffer
+		m := New(Options{Socket: d.socket, Metrics: NewMetrics(prometheus.NewRegistry()), Log: slog.New(slog.NewTextHandler(&log, nil))})
+		for range 2 {
+			if diff := cmp.Diff(map[string]string{"0": "a"}, users(attribute(t, m, node()))); diff != "" {
+				t.Errorf("status %d: %s", status, diff)
+			}
+		}
+		if n := strings.Count(log.String(), "does not say which version"); n != 1 {
+			t.Errorf("status %d: said %d times:\n%s", status, n, &log)
+		}
+	}
+}
+
 // TestSocket holds what a socket that is absent, deserted or replaced does.
 func TestSocket(t *testing.T) {
 	d := startDaemon(t)

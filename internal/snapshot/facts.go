@@ -3,7 +3,7 @@ package snapshot
 import (
 	"strconv"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -52,13 +52,13 @@ func (l *Facts) Bind(t *gpu.Topology, plan *gpu.Plan) {
 	for i := range plan.Derived {
 		x := &fact{faults: make([]string, len(t.Devices))}
 		switch plan.Derived[i].Name {
-		case counters.GPUPairInfo.String():
+		case catalog.GPUPairInfo:
 			x.series, x.pairs = pairSeries(t), true
-		case counters.GPUAffinityInfo.String():
+		case catalog.GPUAffinityInfo:
 			x.series = affinitySeries(t)
-		case counters.GPUHealthStatus.String():
+		case catalog.GPUHealthStatus:
 			x.field, x.from = gpu.FieldHealthChecks, func(b *gpu.Batch) { x.series = l.health(x.series[:0], b) }
-		case counters.P2PStatus.String():
+		case catalog.P2PStatus:
 			x.field, x.pairs = gpu.FieldPeerStates, true
 			x.from = func(b *gpu.Batch) { x.series = l.peerStates(x.series[:0], b) }
 		default:

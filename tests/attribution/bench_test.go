@@ -10,8 +10,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
@@ -45,7 +45,7 @@ func dense(tb testing.TB) *sim.Source {
 func asked() *gpu.Plan {
 	// Cycles follow one another without a pause; samples stay fresh for long.
 	p := &gpu.Plan{Interval: time.Microsecond, Devices: gpu.Selector{Flex: true}}
-	add := func(e counters.Entry, levels gpu.Kinds) {
+	add := func(e catalog.Entry, levels gpu.Kinds) {
 		f := e.Field()
 		f.Levels |= levels
 		f.Interval = time.Hour
@@ -54,10 +54,10 @@ func asked() *gpu.Plan {
 	}
 	needed := []gpu.FieldID{69, 156, 203, 252, 1001}
 	for _, id := range needed {
-		e, _ := counters.ByID(id)
+		e, _ := catalog.ByID(id)
 		add(e, 0)
 	}
-	for e := range counters.All() {
+	for e := range catalog.All() {
 		f := e.Field()
 		if len(p.Fields) == 76 {
 			break

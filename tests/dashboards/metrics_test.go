@@ -22,7 +22,7 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/textparse"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
@@ -36,44 +36,10 @@ type metric struct {
 	levels gpu.Kinds
 }
 
-// derivedLabels are the labels that exporter families have beside those of
-// their GPU. The served pages are held against them.
-func derivedLabels(d counters.Derived) []string {
-	switch d {
-	case counters.XIDErrorsCount:
-		return []string{"window_size_in_ms", "xid"}
-	case counters.ClockEventsCount:
-		return []string{"window_size_in_ms", "clock_event"}
-	case counters.XIDErrorsTotal, counters.XIDLastSeen:
-		return []string{"xid"}
-	case counters.ClockEventsTotal, counters.ClockEventSeconds:
-		return []string{"clock_event"}
-	case counters.GPUHealthStatus:
-		return []string{"health_watch", "health_error_code"}
-	case counters.P2PStatus:
-		return []string{"peer_gpu", "link_status"}
-	case counters.GPUPairInfo:
-		return []string{"peer_gpu", "peer_uuid", "path", "nvlinks", "nvlink_generation"}
-	case counters.GPUAffinityInfo:
-		return []string{"numa_node", "cpu_affinity"}
-	default:
-		return nil
-	}
-}
-
-// derived are the exporter families.
-func derived() []counters.Derived {
-	var all []counters.Derived
-	for d := counters.NotDerived + 1; d.String() != ""; d++ {
-		all = append(all, d)
-	}
-	return all
-}
-
 // exportable are the fields that have a row: one for the two names of a field.
-func exportable() []counters.Entry {
-	var all []counters.Entry
-	for e := range counters.All() {
+func exportable() []catalog.Entry {
+	var all []catalog.Entry
+	for e := range catalog.All() {
 		if e.Exportable() && e.BaseOf == 0 {
 			all = append(all, e)
 		}
@@ -81,9 +47,9 @@ func exportable() []counters.Entry {
 	return all
 }
 
-func kindOf(e counters.Entry) gpu.MetricType {
+func kindOf(e catalog.Entry) gpu.MetricType {
 	switch {
-	case e.Type == counters.Text:
+	case e.Type == catalog.Text:
 		return gpu.MetricLabel
 	case e.Monotonic:
 		return gpu.MetricCounter
@@ -200,25 +166,25 @@ func labelsByKind(t *testing.T) []entityLabels {
 // groups are the sections of fields, the first that fits.
 func groups() []struct {
 	title string
-	fits  func(counters.Entry) bool
+	fits  func(catalog.Entry) bool
 } {
-	has := func(kinds ...gpu.Kind) func(counters.Entry) bool {
-		return func(e counters.Entry) bool {
+	has := func(kinds ...gpu.Kind) func(catalog.Entry) bool {
+		return func(e catalog.Entry) bool {
 			return slices.ContainsFunc(kinds, e.Levels.Has)
 		}
 	}
 	return []struct {
 		title string
-		fits  func(counters.Entry) bool
+		fits  func(catalog.Entry) bool
 	}{
-		{"Labels", func(e counters.Entry) bool { return e.Type == counters.Text }},
-		{"Profiling", func(e counters.Entry) bool { return e.Profiling }},
+		{"Labels", func(e catalog.Entry) bool { return e.Type == catalog.Text }},
+		{"Profiling", func(e catalog.Entry) bool { return e.Profiling }},
 		{"GPUs and their instances", has(gpu.KindGPU, gpu.KindGPUInstance, gpu.KindComputeInstance)},
 		{"NVLinks", has(gpu.KindNVLink)},
 		{"NVSwitches", has(gpu.KindNVSwitch)},
 		{"Grace CPUs and their cores", has(gpu.KindCPU, gpu.KindCPUCore)},
 		{"ConnectX cards", has(gpu.KindConnectX)},
-		{"The machine", func(counters.Entry) bool { return true }},
+		{"The machine", func(catalog.Entry) bool { return true }},
 	}
 }
 
@@ -253,7 +219,7 @@ go-dcgm %s.
 
 | of | labels |
 |---|---|
-`, counters.ModuleVersion)
+`, catalog.ModuleVersion)
 	for _, e := range labelsByKind(t) {
 		fmt.Fprintf(&b, "| %s | %s |\n", e.what, code(e.labels))
 	}
@@ -268,7 +234,7 @@ be exported and are not listed here; ` + "`dcgm-exporter fields`" + ` shows them
 `)
 	rest := exportable()
 	for _, g := range groups() {
-		var out []counters.Entry
+		var out []catalog.Entry
 		fmt.Fprintf(&b, "\n### %s\n\n| classic (4.8) | current (4.9) | id | type | unit | of | from | what |\n|---|---|---|---|---|---|---|---|\n", g.title)
 		for _, e := range rest {
 			if !g.fits(e) {
@@ -298,14 +264,14 @@ and its owner beside their own.
 | name | type | unit | own labels | made of field | from | what |
 |---|---|---|---|---|---|---|
 `)
-	for _, d := range derived() {
+	for _, d := range catalog.Families() {
 		source := "–"
-		if id, ok := d.Source(); ok {
-			e, _ := counters.ByID(id)
-			source = fmt.Sprintf("%d `%s`", id, e.Classic)
+		if d.Field != 0 {
+			e, _ := catalog.ByID(d.Field)
+			source = fmt.Sprintf("%d `%s`", d.Field, e.Classic)
 		}
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s | %s | %s |\n",
-			d, d.Type(), promisedUnit(d.String()), code(derivedLabels(d)), source, from(t, d.String(), d.Type()), cell(d.Help()))
+			d.Name, d.Type, promisedUnit(d.Name), code(d.Labels), source, from(t, d.Name, d.Type), cell(d.Help))
 	}
 	b.WriteString(`
 ## Who uses what
@@ -334,16 +300,16 @@ same in both vocabularies.
 	return b.String()
 }
 
-func unitsOf(e counters.Entry) string {
-	classic, _ := counters.Lookup(e.Classic)
-	current, _ := counters.Lookup(e.Current)
+func unitsOf(e catalog.Entry) string {
+	classic, _ := catalog.Lookup(e.Classic)
+	current, _ := catalog.Lookup(e.Current)
 	if classic.Unit == current.Unit {
 		return string(classic.Unit)
 	}
 	return fmt.Sprintf("%s → %s", classic.Unit, current.Unit)
 }
 
-func levels(e counters.Entry) string {
+func levels(e catalog.Entry) string {
 	var words []string
 	for _, k := range e.Levels.List() {
 		words = append(words, k.String())
@@ -376,8 +342,8 @@ func everything() string {
 	for _, e := range exportable() {
 		fmt.Fprintf(&b, "%s, %s, %s\n", e.Classic, kindOf(e), strings.ReplaceAll(e.Help, ",", ""))
 	}
-	for _, d := range derived() {
-		fmt.Fprintf(&b, "%s, %s, %s\n", d, d.Type(), strings.ReplaceAll(d.Help(), ",", ""))
+	for _, d := range catalog.Families() {
+		fmt.Fprintf(&b, "%s, %s, %s\n", d.Name, d.Type, strings.ReplaceAll(d.Help, ",", ""))
 	}
 	return b.String()
 }
@@ -409,14 +375,14 @@ func described(t *testing.T) map[string]metric {
 		named := kindOf(e).String()
 		for _, name := range []string{e.Classic, e.Current} {
 			m := metric{kind: named, levels: e.Levels}
-			if e.ID == counters.FieldXID {
+			if e.ID == catalog.XIDErrors {
 				m.labels = []string{"err_code", "err_msg"}
 			}
 			all[name] = m
 		}
 	}
-	for _, d := range derived() {
-		all[d.String()] = metric{kind: d.Type().String(), labels: derivedLabels(d), levels: gpu.KindsOf(gpu.KindGPU)}
+	for _, d := range catalog.Families() {
+		all[d.Name] = metric{kind: d.Type.String(), labels: d.Labels, levels: gpu.KindsOf(gpu.KindGPU)}
 	}
 	for _, f := range attribution(t) {
 		all[f.Name] = metric{kind: f.Type.String(), labels: attributionLabels(f.Name)}
@@ -447,8 +413,8 @@ func checkTold(t *testing.T, pages map[string]string) {
 		byKind[e.kind] = append(byKind[e.kind], e.labels...)
 	}
 	owners := []string{"container", "namespace", "pod", "pod_uid", "vgpu", "hpc_job"}
-	for e := range counters.All() {
-		if e.Type == counters.Text {
+	for e := range catalog.All() {
+		if e.Type == catalog.Text {
 			owners = append(owners, e.Classic, e.Current)
 		}
 	}
@@ -472,13 +438,13 @@ func checkTold(t *testing.T, pages map[string]string) {
 			checkFamily(t, node, f, row, byKind, owners)
 		}
 	}
-	for _, d := range derived() {
-		if !seen[d.String()] {
-			t.Errorf("%s is on no page, so this test checks less than it says", d)
+	for _, d := range catalog.Families() {
+		if !seen[d.Name] {
+			t.Errorf("%s is on no page, so this test checks less than it says", d.Name)
 		}
 	}
 	for _, k := range gpu.KindsOf(gpu.KindGPU, gpu.KindGPUInstance, gpu.KindNVLink, gpu.KindNVSwitch, gpu.KindCPU, gpu.KindCPUCore, gpu.KindConnectX).List() {
-		if !slices.ContainsFunc(exportable(), func(e counters.Entry) bool { return e.Levels.Has(k) && seen[e.Classic] }) {
+		if !slices.ContainsFunc(exportable(), func(e catalog.Entry) bool { return e.Levels.Has(k) && seen[e.Classic] }) {
 			t.Errorf("no page has a field of a %s", k)
 		}
 	}

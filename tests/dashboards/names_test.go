@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -48,12 +48,12 @@ func TestEveryNameThatIsWrittenExists(t *testing.T) {
 // is known.
 func exists(known map[string]bool, name string) bool {
 	stem := strings.TrimRight(name, "*…{")
-	if _, ok := counters.Lookup(stem); ok || known[stem] || others.MatchString(name) {
+	if _, ok := catalog.Lookup(stem); ok || known[stem] || others.MatchString(name) {
 		return true
 	}
 	for _, a := range []gpu.Aggregate{gpu.Min, gpu.Max, gpu.Mean} {
 		if field, aggregate := strings.CutSuffix(stem, a.Suffix()); aggregate {
-			_, ok := counters.Lookup(field)
+			_, ok := catalog.Lookup(field)
 			return ok
 		}
 	}
@@ -91,7 +91,7 @@ func pages(t *testing.T) []string {
 func knownNames(t *testing.T) map[string]bool {
 	t.Helper()
 	known := map[string]bool{}
-	for e := range counters.All() {
+	for e := range catalog.All() {
 		for _, name := range append([]string{e.Name, e.Classic, e.Current}, e.Aliases...) {
 			known[name] = true
 		}

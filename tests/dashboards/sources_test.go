@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/dcgm"
@@ -40,7 +41,7 @@ func from(t *testing.T, name string, typ gpu.MetricType) string {
 // promisedUnit returns the unit that the name of a family says.
 func promisedUnit(name string) string {
 	name = strings.TrimSuffix(strings.ToLower(name), "_total")
-	for _, unit := range []gpu.Unit{counters.Seconds, counters.Bytes, counters.Joules, counters.Ratio} {
+	for _, unit := range []gpu.Unit{catalog.Seconds, catalog.Bytes, catalog.Joules, catalog.Ratio} {
 		if strings.HasSuffix(name, "_"+string(unit)) {
 			return string(unit)
 		}
@@ -73,8 +74,8 @@ func TestEveryFamilyHasASource(t *testing.T) {
 			t.Errorf("%s is from %q, %s from %q", e.Classic, classic, e.Current, current)
 		}
 	}
-	for _, d := range derived() {
-		with[from(t, d.String(), d.Type())]++
+	for _, d := range catalog.Families() {
+		with[from(t, d.Name, d.Type)]++
 	}
 	for names := range with {
 		if !strings.HasPrefix(names, "dcgm") {
@@ -84,7 +85,7 @@ func TestEveryFamilyHasASource(t *testing.T) {
 	if with["dcgm, nvml, sim"] < 300 || with["dcgm, sim"] < 100 {
 		t.Errorf("families by sources: %v", with)
 	}
-	if got := from(t, counters.GPUHealthStatus.String(), gpu.MetricGauge); got != "dcgm, sim" {
+	if got := from(t, catalog.GPUHealthStatus, gpu.MetricGauge); got != "dcgm, sim" {
 		t.Errorf("health checks are from %q: they are DCGM's own", got)
 	}
 }

@@ -16,8 +16,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/contract"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/dcgm"
@@ -35,7 +35,7 @@ func planOf(t *testing.T, ids ...gpu.FieldID) *gpu.Plan {
 	t.Helper()
 	plan := &gpu.Plan{Interval: refresh, Devices: gpu.Selector{Flex: true}}
 	for _, id := range ids {
-		entry, ok := counters.ByID(id)
+		entry, ok := catalog.ByID(id)
 		if !ok {
 			t.Fatalf("no field %d in the catalogue", id)
 		}
@@ -51,7 +51,7 @@ func planOf(t *testing.T, ids ...gpu.FieldID) *gpu.Plan {
 // everything returns the ids of all fields that a GPU, or a link of it, can have.
 func everything() []gpu.FieldID {
 	var ids []gpu.FieldID
-	for entry := range counters.All() {
+	for entry := range catalog.All() {
 		if entry.Exportable() && entry.BaseOf == 0 && (entry.Levels.Has(gpu.KindGPU) || entry.Levels.Has(gpu.KindNVLink)) {
 			ids = append(ids, entry.ID)
 		}
@@ -307,7 +307,7 @@ func TestNVMLAgreesWithDCGM(t *testing.T) {
 			continue
 		}
 		compared++
-		entry, _ := counters.ByID(k.field)
+		entry, _ := catalog.ByID(k.field)
 		g, okG := got.Number()
 		w, okW := want.Number()
 		_, intG := got.Int64()
@@ -331,9 +331,9 @@ func TestNVMLAgreesWithDCGM(t *testing.T) {
 // between two readings.
 func alike(a, b float64, unit gpu.Unit) bool {
 	room := map[gpu.Unit]float64{
-		counters.Percent: 100, counters.Ratio: 1, counters.Watts: 100, counters.Megahertz: 500, counters.Celsius: 5,
-		counters.Mebibytes: 512, counters.MegabytesPerSecond: 1e5, counters.BytesPerSecond: 1e10,
-		counters.Nanoseconds: 1e9, counters.Millijoules: 1e6,
+		catalog.Percent: 100, catalog.Ratio: 1, catalog.Watts: 100, catalog.Megahertz: 500, catalog.Celsius: 5,
+		catalog.Mebibytes: 512, catalog.MegabytesPerSecond: 1e5, catalog.BytesPerSecond: 1e10,
+		catalog.Nanoseconds: 1e9, catalog.Millijoules: 1e6,
 	}[unit]
 	if math.Abs(a-b) <= room {
 		return true

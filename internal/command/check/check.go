@@ -188,7 +188,7 @@ type row struct {
 
 func requestRow(r counters.Request, verdict string) row {
 	row := row{line: r.Line, name: r.Name, typ: r.Type.String(), verdict: verdict}
-	if r.Derived == counters.NotDerived {
+	if r.Family == nil {
 		row.unit = string(r.Named.Unit)
 		row.entities = kinds(r.Named.Entry.Levels)
 	}
@@ -234,8 +234,8 @@ func count(n int, thing string) string {
 func catalogueSays(r counters.Request) string {
 	levels := r.Named.Entry.Levels
 	switch {
-	case r.Derived != counters.NotDerived:
-		if _, ok := r.Derived.Source(); ok {
+	case r.Family != nil:
+		if r.Family.Field != 0 {
 			return "made by the exporter from events"
 		}
 		return "made by the exporter from calls that not every source has"

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/command"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -36,11 +36,11 @@ func (c Command) Run() int {
 			return c.Fail(name, fmt.Errorf("unknown flag %s: fields takes words alone", arg))
 		}
 	}
-	found := counters.Search(c.Args...)
+	found := catalog.Search(c.Args...)
 	if len(found) == 0 {
 		fmt.Fprintf(c.Err, "no field has %q", strings.Join(c.Args, " "))
 		if len(c.Args) == 1 {
-			if near := counters.Nearest(c.Args[0]); near != "" {
+			if near := catalog.Nearest(c.Args[0]); near != "" {
 				fmt.Fprintf(c.Err, "; did you mean %s?", near)
 			}
 		}
@@ -65,11 +65,11 @@ func (c Command) Run() int {
 
 // metricType is the type that suits the field in a counters file, "-" for a
 // field that cannot be exported.
-func metricType(e counters.Entry) string {
+func metricType(e catalog.Entry) string {
 	switch {
 	case !e.Exportable():
 		return "-"
-	case e.Type == counters.Text:
+	case e.Type == catalog.Text:
 		return gpu.MetricLabel.String()
 	case e.Monotonic:
 		return gpu.MetricCounter.String()
@@ -78,7 +78,7 @@ func metricType(e counters.Entry) string {
 	}
 }
 
-func entities(e counters.Entry) string {
+func entities(e catalog.Entry) string {
 	if !e.Exportable() {
 		return "cannot be exported"
 	}

@@ -4,10 +4,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/command"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/command/commandtest"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/command/fields"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
 )
 
 func TestFields(t *testing.T) {
@@ -58,7 +58,7 @@ func TestWholeCatalogue(t *testing.T) {
 		t.Fatalf("code %d", code)
 	}
 	lines := strings.Split(strings.TrimSpace(w.Out.String()), "\n")
-	if want := 1 + len(counters.Search()); len(lines) != want {
+	if want := 1 + len(catalog.Search()); len(lines) != want {
 		t.Errorf("%d lines, want %d", len(lines), want)
 	}
 	for _, line := range lines {

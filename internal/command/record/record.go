@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/app"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/command"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
@@ -204,7 +205,7 @@ func (c Command) plan(ctx context.Context, cfg *config.Config, own settings, int
 		}
 	} else {
 		var requests []counters.Request
-		for e := range counters.All() {
+		for e := range catalog.All() {
 			if !e.Exportable() || e.BaseOf != 0 {
 				continue
 			}

@@ -18,12 +18,12 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/app"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/command"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/command/commandtest"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/command/record"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
@@ -89,17 +89,17 @@ func allCounters(t *testing.T) *gpu.Plan {
 			t.Fatal(err)
 		}
 	}
-	for e := range counters.All() {
+	for e := range catalog.All() {
 		switch {
 		case !e.Exportable() || e.BaseOf != 0:
-		case e.Type == counters.Text:
+		case e.Type == catalog.Text:
 			line(e.Classic, "label")
 		default:
 			line(e.Classic, "gauge")
 		}
 	}
-	for d := counters.NotDerived + 1; d.String() != ""; d++ {
-		line(d.String(), d.Type().String())
+	for _, f := range catalog.Families() {
+		line(f.Name, f.Type.String())
 	}
 	w.Flush()
 	cfg, err := config.Parse([]string{"-d=f+c"}, (&commandtest.World{}).Process().Env, nil)

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/command"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
 )
 
 const name = "vocabulary"
@@ -126,7 +126,7 @@ func (c Command) look(file string, s settings) ([]Finding, error) {
 	if err != nil {
 		return nil, err
 	}
-	to, ok := counters.ParseVocabulary(s.to)
+	to, ok := catalog.ParseVocabulary(s.to)
 	if !ok {
 		to = direction(data)
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/prometheus/prometheus/tsdb/chunks"
 	"github.com/prometheus/prometheus/util/annotations"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 )
 
 // shapes are expressions of one metric, METRIC.
@@ -45,13 +45,13 @@ func TestRewrittenMeansTheSame(t *testing.T) {
 	defer engine.Close()
 	pairs, rescaled := 0, 0
 	seen := map[float64]bool{}
-	for e := range counters.All() {
-		if !e.Exportable() || e.BaseOf != 0 || e.Type == counters.Text || e.Classic == e.Current {
+	for e := range catalog.All() {
+		if !e.Exportable() || e.BaseOf != 0 || e.Type == catalog.Text || e.Classic == e.Current {
 			continue
 		}
 		pairs++
-		classic, _ := counters.Lookup(e.Classic)
-		current, _ := counters.Lookup(e.Current)
+		classic, _ := catalog.Lookup(e.Classic)
+		current, _ := catalog.Lookup(e.Current)
 		factor := current.Scale / classic.Scale
 		some := shapes()
 		if factor != 1 {
@@ -65,7 +65,7 @@ func TestRewrittenMeansTheSame(t *testing.T) {
 		}
 		seen[factor] = true
 		for _, direction := range []struct {
-			old, renamed counters.Named
+			old, renamed catalog.Named
 			to           string
 		}{{classic, current, "current"}, {current, classic, "classic"}} {
 			checkSame(t, engine, direction.old, direction.renamed, direction.to, some)
@@ -76,7 +76,7 @@ func TestRewrittenMeansTheSame(t *testing.T) {
 	}
 }
 
-func checkSame(t *testing.T, engine *promql.Engine, old, renamed counters.Named, to string, shapes []string) {
+func checkSame(t *testing.T, engine *promql.Engine, old, renamed catalog.Named, to string, shapes []string) {
 	t.Helper()
 	file := `{"groups": [{"name": "g", "rules": [`
 	var exprs []string
@@ -108,7 +108,7 @@ func checkSame(t *testing.T, engine *promql.Engine, old, renamed counters.Named,
 
 // answer evaluates an expression over two GPUs' samples of one field under a
 // name, and returns the values by labels without the name.
-func answer(t *testing.T, engine *promql.Engine, expr string, named counters.Named) map[string]float64 {
+func answer(t *testing.T, engine *promql.Engine, expr string, named catalog.Named) map[string]float64 {
 	t.Helper()
 	db := &storage.MockQueryable{MockQuerier: page{named}}
 	q, err := engine.NewInstantQuery(context.Background(), db, nil, expr, time.Unix(1200, 0))
@@ -135,7 +135,7 @@ func answer(t *testing.T, engine *promql.Engine, expr string, named counters.Nam
 }
 
 // A page has a field's samples of 20 minutes under one of its names.
-type page struct{ named counters.Named }
+type page struct{ named catalog.Named }
 
 type sample struct {
 	t int64

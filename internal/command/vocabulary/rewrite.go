@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/prometheus/prometheus/util/strutil"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 )
 
 // A Change is a name that is gone under the other vocabulary, and what stands
@@ -32,14 +32,14 @@ const (
 
 // A rewriter writes expressions for another vocabulary.
 type rewriter struct {
-	to counters.Vocabulary
+	to catalog.Vocabulary
 	// host is what the other name of the host label becomes; both are empty
 	// where both are served.
 	hostOld, hostNew string
 	parser           parser.Parser
 }
 
-func newRewriter(to counters.Vocabulary, host string) rewriter {
+func newRewriter(to catalog.Vocabulary, host string) rewriter {
 	r := rewriter{to: to, parser: parser.NewParser(parser.Options{
 		EnableExperimentalFunctions: true, ExperimentalDurationExpr: true,
 		EnableExtendedRangeSelectors: true, EnableBinopFillModifiers: true,
@@ -55,15 +55,15 @@ func newRewriter(to counters.Vocabulary, host string) rewriter {
 
 // ours reports whether a name is of a metric that the exporter serves.
 func ours(name string) bool {
-	_, known := counters.Lookup(name)
+	_, known := catalog.Lookup(name)
 	return known || strings.HasPrefix(name, "DCGM_EXP_") || strings.HasPrefix(name, "dcgm_exporter_") || strings.HasPrefix(name, "dcgm_pod_")
 }
 
 // metric returns what becomes of a metric's name. A text is no metric: its
 // name is a label's.
 func (r rewriter) metric(name string) (change Change, scale factor, ok bool) {
-	from, to, ok := counters.Rename(name, r.to)
-	if !ok || from.Entry.Type == counters.Text {
+	from, to, ok := catalog.Rename(name, r.to)
+	if !ok || from.Entry.Type == catalog.Text {
 		return Change{}, factor{}, false
 	}
 	change = Change{Kind: kindMetric, Old: name, New: to.Name}
@@ -80,8 +80,8 @@ func (r rewriter) label(name string, exporters bool) (Change, bool) {
 	if name == r.hostOld && name != "" {
 		return Change{Kind: kindLabel, Old: name, New: r.hostNew}, exporters
 	}
-	from, to, ok := counters.Rename(name, r.to)
-	if !ok || from.Entry.Type != counters.Text {
+	from, to, ok := catalog.Rename(name, r.to)
+	if !ok || from.Entry.Type != catalog.Text {
 		return Change{}, false
 	}
 	return Change{Kind: kindLabel, Old: name, New: to.Name}, true
@@ -89,8 +89,8 @@ func (r rewriter) label(name string, exporters bool) (Change, bool) {
 
 // changing calls yield with every metric that changes, until it returns false.
 func (r rewriter) changing(yield func(Change, factor) bool) {
-	for e := range counters.All() {
-		if e.BaseOf != 0 || e.Type == counters.Marker {
+	for e := range catalog.All() {
+		if e.BaseOf != 0 || e.Type == catalog.Marker {
 			continue
 		}
 		names := []string{e.Classic, e.Current, e.Name}
@@ -378,7 +378,7 @@ func (w *work) partial(s span) bool {
 		return false
 	}
 	isOurs := false
-	for e := range counters.All() {
+	for e := range catalog.All() {
 		isOurs = isOurs || re.MatchString(e.Classic) || re.MatchString(e.Current)
 	}
 	if list := w.lost(re.MatchString); len(list) > 0 {
@@ -438,7 +438,7 @@ func (w *work) nameMatcher(m matcher, scale *factor, counts bool) bool {
 			w.look("__name__%s%s matches old and new names in different units: %s", m.op, m.value.Val, examples(list))
 		}
 	}
-	for e := range counters.All() {
+	for e := range catalog.All() {
 		if re.MatchString(e.Classic) || re.MatchString(e.Current) {
 			return true
 		}

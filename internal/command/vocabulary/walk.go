@@ -6,7 +6,7 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 )
 
 // A Finding is a place in a file that changes under the other vocabulary.
@@ -49,19 +49,19 @@ var words = regexp.MustCompile(`[A-Za-z_:][A-Za-z0-9_:]*`)
 
 // direction returns the vocabulary that a file is not in: the current one for
 // a file with classic names, and for one without any names.
-func direction(data []byte) counters.Vocabulary {
+func direction(data []byte) catalog.Vocabulary {
 	older := false
 	for _, word := range words.FindAllString(string(data), -1) {
-		if _, _, ok := counters.Rename(word, counters.Current); ok {
-			return counters.Current
+		if _, _, ok := catalog.Rename(word, catalog.Current); ok {
+			return catalog.Current
 		}
-		_, _, ok := counters.Rename(word, counters.Classic)
+		_, _, ok := catalog.Rename(word, catalog.Classic)
 		older = older || ok
 	}
 	if older {
-		return counters.Classic
+		return catalog.Classic
 	}
-	return counters.Current
+	return catalog.Current
 }
 
 // A fileError says what is wrong with a file.

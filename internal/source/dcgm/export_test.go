@@ -5,8 +5,8 @@ import "time"
 // ErrorName is errorName.
 func ErrorName(code uint32) string { return errorName(code) }
 
-// RetryProfiling sets how long the profiling waits between tries.
-func (o Options) RetryProfiling(every time.Duration) Options {
-	o.profilingRetry = every
+// RetryRefused sets how long what the engine refused waits for the next try.
+func (o Options) RetryRefused(every time.Duration) Options {
+	o.retry = every
 	return o
 }

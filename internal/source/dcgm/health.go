@@ -49,8 +49,13 @@ func (s *Session) watchHealth() error {
 		return nil
 	}
 	if !h.made {
-		if h.group, h.err = s.engine.createGroup(s.nextName(), members); h.err != nil {
+		var refused []refusal // a lost one, which passes nothing
+		if h.group, refused, h.err = s.engine.createGroup(s.nextName(), members); h.err != nil {
 			return s.onlyOver(h.err)
+		}
+		if h.group == 0 {
+			h.err = refused[0].err
+			return nil
 		}
 		h.made = true
 	}

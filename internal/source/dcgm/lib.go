@@ -43,7 +43,10 @@ type engine interface {
 	// profiling returns the profiling fields that a GPU has.
 	profiling(id uint32) ([]gpu.FieldID, error)
 
-	createGroup(name string, members []entity) (handle, error)
+	// createGroup makes a group of those members that the engine takes. It takes
+	// no GPU that is lost, for one. The others are refused, each with the
+	// engine's reason; without any member there is no group, and no error.
+	createGroup(name string, members []entity) (handle, []refusal, error)
 	destroyGroup(handle) error
 	createFieldGroup(name string, ids []gpu.FieldID) (handle, error)
 	destroyFieldGroup(handle) error
@@ -66,6 +69,12 @@ type engine interface {
 	// close gives up the connection. It undoes one connect, also of an engine
 	// that is gone.
 	close() error
+}
+
+// A refusal is a member that the engine does not take into a group.
+type refusal struct {
+	member int // its place among those given
+	err    error
 }
 
 // A handle names a group or a field group at the engine.

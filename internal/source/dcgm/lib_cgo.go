@@ -351,16 +351,26 @@ func (e *connection) profiling(id uint32) ([]gpu.FieldID, error) {
 	return fields, nil
 }
 
-func (e *connection) createGroup(name string, members []entity) (handle, error) {
+func (e *connection) createGroup(name string, members []entity) (handle, []refusal, error) {
 	list := make([]C.thin_entity, len(members))
+	codes := make([]C.int, len(members))
 	for i, m := range members {
 		list[i] = C.thin_entity{group: C.uint(m.group), id: C.uint(m.id)}
 	}
 	text := C.CString(name)
 	defer C.free(unsafe.Pointer(text))
 	var id C.uintptr_t
-	code := C.thin_create_group(e.lib.c, e.handle, text, unsafe.SliceData(list), C.int(len(list)), &id)
-	return handle(id), e.lib.result("dcgmGroupCreate", code)
+	code := C.thin_create_group(e.lib.c, e.handle, text, unsafe.SliceData(list), C.int(len(list)), unsafe.SliceData(codes), &id)
+	if code != 0 {
+		return 0, nil, e.lib.result("dcgmGroupCreate", code)
+	}
+	var refused []refusal
+	for i, code := range codes {
+		if code != 0 {
+			refused = append(refused, refusal{i, e.lib.result("dcgmGroupAddEntity", code)})
+		}
+	}
+	return handle(id), refused, nil
 }
 
 func (e *connection) destroyGroup(id handle) error {

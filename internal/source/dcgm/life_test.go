@@ -17,11 +17,11 @@ import (
 	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
 )
 
-// follow reads once, which must end the session for another topology, and
-// opens the next session, as the collector does.
+// follow reads until the session ends for another topology, and opens the next session, as the
+// collector does.
 func follow(t *testing.T, e *fakedcgm.Engine, s *dcgm.Session, plan *gpu.Plan) *dcgm.Session {
 	t.Helper()
-	read(t, s)
+	readUntil(t, s, "the end", func(*gpu.Batch, error) bool { return s.Err() != nil })
 	if !errors.Is(s.Err(), gpu.ErrTopology) {
 		t.Fatalf("Err = %v, want %v", s.Err(), gpu.ErrTopology)
 	}

@@ -11,9 +11,13 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// retryProfiling is how long a profiling watch that was refused waits for the
-// next try, and how far apart two renewals of a stale one are at least.
-const retryProfiling = time.Minute
+// retryRefused is how long a watch that the engine refuses for now waits for the next try, and
+// how far apart two renewals of a stale profiling watch are at least. For other reasons than
+// another profiler the waits grow, up to maxRetryFactor times as long.
+const (
+	retryRefused   = time.Minute
+	maxRetryFactor = 16
+)
 
 // staleIntervals is how many of its intervals a profiling watch may go without
 // a new value while others have some. The first value takes two readings.
@@ -24,21 +28,21 @@ var errPaused = fmt.Errorf("dcgm: %w: profiling is paused", gpu.ErrUnavailable)
 // profilingState is what a session knows of the profiling of its engine.
 type profilingState struct {
 	pauses *pauses
-	every  time.Duration // between tries; see retryProfiling
-	paused bool          // the profiling fields are not read
+	paused bool // the profiling fields are not read
 	// ordered: this session had the engine pause, and counts in pauses.
 	ordered bool
-	held    []heldWatch
-	tried   time.Time // the latest try of what is held
 	others  time.Time // when a watch of other fields last had a new value
 }
 
-// A heldWatch is a profiling watch that the engine refuses for now, since
-// another profiler has the counters, or that is not asked for during a pause.
+// A heldWatch is a watch that the engine refuses for now: another profiler has the counters, it has
+// no room, or it did not answer. Or it is a profiling watch that is not asked for during a pause.
 type heldWatch struct {
 	rows, fields []int
 	sampling
-	err error
+	err     error
+	unknown bool // whether the GPU has the fields: the engine did not say
+	wait    time.Duration
+	next    time.Time // not to be tried before
 }
 
 // pauses counts, per engine, the sessions of this process that have paused
@@ -108,7 +112,7 @@ func (s *Session) beginPaused() error {
 // reported any more. It also ends a pause that somebody else left at the
 // engine, as a process that was killed does.
 func (s *Session) ResumeProfiling(ctx context.Context) error {
-	left := slices.ContainsFunc(s.prof.held, func(h heldWatch) bool { return hasCode(h.err, codePaused) })
+	left := slices.ContainsFunc(s.held, func(h heldWatch) bool { return hasCode(h.err, codePaused) })
 	if !s.prof.paused && !left {
 		return nil
 	}
@@ -134,7 +138,11 @@ func (s *Session) ResumeProfiling(ctx context.Context) error {
 		s.prof.pauses.add(s.addr.String(), -1)
 	}
 	s.prof.paused, s.prof.ordered = false, false
-	s.prof.tried = time.Time{}
+	for i := range s.held {
+		if s.held[i].profiling {
+			s.held[i].next = time.Time{}
+		}
+	}
 	return nil
 }
 
@@ -161,22 +169,17 @@ func (s *Session) failedOrder(err error) error {
 
 // forget makes Read skip the samples that the engine has of a watch by now.
 func (s *Session) forget(w *watch) error {
-	if w.every() {
-		_, next, err := s.engine.since(w.group.handle, w.handle, w.from)
-		if err != nil {
-			return err
-		}
-		w.from = next
-		s.every.forget(w)
-		return nil
-	}
 	r, err := s.engine.latest(w.group.handle, w.handle)
 	if err != nil {
 		return err
 	}
-	for i := range r.samples {
-		w.after = max(w.after, r.samples[i].at)
-	}
+	s.each(r, nil, func(row, f int, x *sample) {
+		if c := s.slot(row, f); c.watch == w {
+			w.after = max(w.after, x.at)
+			c.at, c.date = 0, 0
+		}
+	})
+	w.from = max(w.from, w.after+1)
 	return nil
 }
 
@@ -204,70 +207,86 @@ func hasCode(err error, code int) bool {
 	return errors.As(err, &r) && r.code == code
 }
 
-// hold keeps a refused watch for another try.
-func (s *Session) hold(rows, fields []int, key sampling, err error) {
-	s.log.Warn("Profiling fields are not watched for now", "fields", len(fields), "entities", len(rows), "error", err)
-	s.prof.held = append(s.prof.held, heldWatch{slices.Clone(rows), slices.Clone(fields), key, err})
-	s.prof.tried = time.Now()
+// hold keeps a refused watch for another try. It is unknown whether the GPUs have the fields where
+// the engine did not say.
+func (s *Session) hold(rows, fields []int, key sampling, err error, unknown bool) {
+	s.log.Warn("Fields are not watched for now", "field", s.plan.Fields[fields[0]].Name, "fields", len(fields),
+		"entities", len(rows), "error", err)
+	s.held = append(s.held, heldWatch{rows: slices.Clone(rows), fields: slices.Clone(fields), sampling: key, err: err,
+		unknown: unknown, wait: s.retry, next: time.Now().Add(s.retry)})
 }
 
-// retryHeld tries what is held, if it is time. A field that the engine refuses
-// for another reason costs itself alone. After an error only another session helps.
+// retryHeld tries what is held and due. A field that the engine refuses for another reason costs
+// itself alone. After an error only another session helps.
 func (s *Session) retryHeld(now time.Time) error {
-	p := &s.prof
-	if p.paused || len(p.held) == 0 || now.Sub(p.tried) < p.every {
+	due := func(h heldWatch) bool { return !now.Before(h.next) && !(h.profiling && s.prof.paused) }
+	if !slices.ContainsFunc(s.held, due) {
 		return nil
 	}
-	p.tried = now
-	held := p.held
-	p.held = nil
+	held := s.held
+	s.held = nil
 	for i, h := range held {
-		err := s.tryWatch(h.rows, h.fields, h.sampling)
-		switch {
-		case err == nil:
-			s.log.Info("Profiling fields are watched again", "fields", len(h.fields), "entities", len(h.rows))
-		case s.isOver(err) || s.isForgotten(err):
-			p.held = append(p.held, held[i:]...)
+		if !due(h) {
+			s.held = append(s.held, h)
+			continue
+		}
+		if err := s.retryOne(h, now); err != nil {
+			s.held = append(s.held, held[i:]...)
 			return err
-		case isHeld(err) || errors.Is(err, gpu.ErrTimeout):
-			h.err = s.inWords(err)
-			p.held = append(p.held, h)
-		default:
-			if err := s.watchChunks(h.rows, h.fields, h.sampling); err != nil {
-				return err // some of it may be watched by now: only a new session tells
-			}
 		}
 	}
 	return nil
 }
 
+// retryOne tries one held watch, which is held again if that is refused as before.
+func (s *Session) retryOne(h heldWatch, now time.Time) error {
+	var err error
+	if h.unknown {
+		_, err = s.engine.profiling(s.top.Devices[h.rows[0]].GPU)
+	} else {
+		err = s.tryWatch(h.rows, h.fields, h.sampling)
+	}
+	switch {
+	case err == nil && h.unknown, isFinal(err) && h.unknown:
+		return s.watchCapable(h.rows, h.fields, h.sampling)
+	case err == nil:
+		s.log.Info("Fields are watched again", "field", s.plan.Fields[h.fields[0]].Name, "fields", len(h.fields), "entities", len(h.rows))
+		return nil
+	case s.isOver(err) || s.isForgotten(err):
+		return err
+	case isFinal(err) && !isHeld(err):
+		return s.watchChunks(h.rows, h.fields, h.sampling) // some of it may be watched by now: only a new session knows
+	}
+	if !isHeld(err) {
+		h.wait = min(2*h.wait, maxRetryFactor*s.retry)
+	}
+	h.err, h.next = s.inWords(err), now.Add(h.wait)
+	s.held = append(s.held, h)
+	return nil
+}
+
 // blameHeld makes faults of what is held.
 func (s *Session) blameHeld(b *gpu.Batch) {
-	for _, h := range s.prof.held {
+	for _, h := range s.held {
 		err := h.err
-		if s.prof.paused {
+		if h.profiling && s.prof.paused {
 			err = errPaused
 		}
 		blame(b, h.rows, h.fields, err)
 	}
 }
 
-// follow notes whether a watch had a new value in this Read: samples and faults
-// are those of the batch that the watch has added. A fault says why there is
-// none, which a new watch would not change.
-func (s *Session) follow(w *watch, newest int64, samples []gpu.Sample, faults []gpu.Fault, now time.Time) {
+// follow notes whether a watch had a new value in this Read. A fault says why there is none, which
+// a new watch would not change.
+func (s *Session) follow(w *watch, now time.Time) {
 	if !w.profiling {
-		if newest > w.newest {
-			w.newest, s.prof.others = newest, now
+		if w.heard > w.newest {
+			w.newest, s.prof.others = w.heard, now
 		}
 		return
 	}
-	newest = 0
-	for i := range samples {
-		newest = max(newest, samples[i].Time)
-	}
-	if newest > w.newest || len(faults) > 0 {
-		w.newest, w.advanced = max(w.newest, newest), now
+	if w.valued > w.newest || w.faults {
+		w.newest, w.advanced = max(w.newest, w.valued), now
 	}
 }
 
@@ -282,12 +301,12 @@ func (s *Session) renewStale(now time.Time) error {
 	var failed []*watch
 	renewed := 0
 	for _, w := range s.watches {
-		stale := w.profiling && p.others.Sub(w.advanced) > staleIntervals*w.interval && now.Sub(w.renewed) >= p.every
+		stale := w.profiling && p.others.Sub(w.advanced) > staleIntervals*w.interval && now.Sub(w.renewed) >= s.retry
 		if !stale || !slices.ContainsFunc(w.group.rows, s.isRead) {
 			continue
 		}
 		w.renewed, w.advanced = now, now
-		err := s.engine.unwatch(w.group.handle, w.handle)
+		err := s.unwatch(w)
 		if err == nil {
 			err = s.startWatch(w.group, w.handle, w.sampling)
 		}
@@ -297,7 +316,7 @@ func (s *Session) renewStale(now time.Time) error {
 		case s.isOver(err) || s.isForgotten(err):
 			return err
 		default:
-			s.hold(w.group.rows, w.fields, w.sampling, s.inWords(err))
+			s.hold(w.group.rows, w.fields, w.sampling, s.inWords(err), false)
 			failed = append(failed, w)
 		}
 	}
@@ -305,6 +324,7 @@ func (s *Session) renewStale(now time.Time) error {
 		s.log.Warn("Profiling fields had no new values and are watched anew", "watches", renewed)
 	}
 	var errs []error
+	s.arranged = s.arranged && len(failed) == 0
 	for _, w := range failed {
 		s.watches = slices.DeleteFunc(s.watches, func(x *watch) bool { return x == w })
 		errs = append(errs, s.engine.destroyFieldGroup(w.handle))

@@ -170,7 +170,7 @@ func TestProfilerOfOthers(t *testing.T) {
 	for _, code := range []string{"-34", "-37", "-54"} {
 		t.Run(code, func(t *testing.T) {
 			e := fakedcgm.New(t, world("profiler "+code)...)
-			s := open(t, e, profilingPlan(), dcgm.Options{}.RetryProfiling(interval))
+			s := open(t, e, profilingPlan(), dcgm.Options{}.RetryRefused(interval))
 			for range 5 {
 				b := read(t, s)
 				if diff := cmp.Diff(unprofiled, shown(s, b)); diff != "" {
@@ -190,7 +190,7 @@ func TestProfilerIsNotPestered(t *testing.T) {
 	for name, every := range map[string]time.Duration{"each minute": 0, "paused": time.Nanosecond} {
 		t.Run(name, func(t *testing.T) {
 			e := fakedcgm.New(t, world("profiler -34")...)
-			s := open(t, e, profilingPlan(), dcgm.Options{}.RetryProfiling(every))
+			s := open(t, e, profilingPlan(), dcgm.Options{}.RetryRefused(every))
 			if every > 0 {
 				order(t, s.PauseProfiling)
 			}
@@ -237,7 +237,7 @@ func TestStaleProfiling(t *testing.T) {
 // fields wait for it to end.
 func TestStaleProfilingIsTaken(t *testing.T) {
 	e := fakedcgm.New(t, world()...)
-	s := open(t, e, profilingPlan(), dcgm.Options{}.RetryProfiling(interval))
+	s := open(t, e, profilingPlan(), dcgm.Options{}.RetryRefused(interval))
 	readUntilShown(t, s, profiled)
 	e.Add("value any:* 1001 stopped", "profiler -34")
 	readUntilShown(t, s, unprofiled)
@@ -255,7 +255,7 @@ func TestProfilingThatIsNotStale(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := fakedcgm.New(t, world()...)
-			s := open(t, e, profilingPlan(), dcgm.Options{}.RetryProfiling(time.Nanosecond))
+			s := open(t, e, profilingPlan(), dcgm.Options{}.RetryRefused(time.Nanosecond))
 			readUntilShown(t, s, profiled)
 			before := e.Calls()["dcgmUnwatchFields"]
 			e.Add(lines...)
@@ -295,7 +295,7 @@ func TestOpenedPaused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := fakedcgm.New(t, world(c.script)...)
-			s := open(t, e, pausedPlan(profiling(1001)), dcgm.Options{Remote: c.remote}.RetryProfiling(time.Nanosecond))
+			s := open(t, e, pausedPlan(profiling(1001)), dcgm.Options{Remote: c.remote}.RetryRefused(time.Nanosecond))
 			order(t, s.PauseProfiling)
 			for range 3 {
 				if diff := cmp.Diff(unprofiled, shown(s, read(t, s))); diff != "" {

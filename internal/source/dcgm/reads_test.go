@@ -3,7 +3,7 @@ package dcgm_test
 import (
 	"testing"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/dcgm"
 )
@@ -11,7 +11,7 @@ import (
 // DCGM is asked for every field that can be exported, once a plan has said for
 // which entities those of the machine are read.
 func TestReads(t *testing.T) {
-	for e := range counters.All() {
+	for e := range catalog.All() {
 		if !e.Exportable() {
 			continue
 		}

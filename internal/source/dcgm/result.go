@@ -15,6 +15,7 @@ const (
 	codeTimeout            = -11
 	codeVersionMismatch    = -12
 	codeUnknownField       = -13
+	codeNotWatched         = -16
 	codeNoPermission       = -17
 	codeGPULost            = -18
 	codeFunctionNotFound   = -20

@@ -34,16 +34,28 @@ type Session struct {
 	wanted  map[audience]bool
 	fields  []int32 // plan index by field id, -1 for none
 
-	watches []*watch
-	groups  []*group
-	faults  []gpu.Fault // of what cannot be watched, part of every Read
-	maxAge  time.Duration
+	watches  []*watch
+	groups   []*group
+	readers  []*reader
+	arranged bool // the readers are those of the watches
+	slots    []slot
+	faults   []gpu.Fault // of what cannot be watched, part of every Read
+	held     []heldWatch // what the engine refuses for now
+	retry    time.Duration
 
-	texts map[cell]string
-	every newestSamples // of the fields of which every sample is asked for
-	clock clock
-	lost  []bool  // per row, of the Read under way
-	gone  []error // per row, why the GPU is not read; made once each
+	texts  map[cell]string
+	clock  clock
+	began  time.Time // the watches
+	latest []int64   // per row, its newest sample in the engine's microseconds, for the clock
+	round  []int64   // the same of the Read under way
+	fresh  []int64   // scratch of setClock
+
+	absent    []bool  // per row, it was lost when the session opened and is in no group
+	lost      []bool  // per row, by the latest inspection
+	gone      []error // per row, why the GPU is not read; made once each
+	valued    []int   // per row, how many fields had a value in the Read under way
+	valuedBy  []int   // the same of the Read before
+	inspected time.Time
 
 	health healthWatch
 	peers  peerWatch
@@ -128,10 +140,10 @@ func (s *Session) end(err error) error {
 	return s.err
 }
 
-// Read appends the current samples: one call to the engine per watch, and
-// three for the state of the GPUs and the topology, whatever their number.
-// What cannot be read becomes a fault. It returns an error if the engine is
-// gone, or if no watch could be read.
+// Read appends the current samples: one call to the engine per kind of entity, whatever their
+// number, and another for a field of which every sample is asked for and more than one came. The
+// state of the GPUs and the topology take three calls, now and then: see inspect. What cannot be
+// read becomes a fault. It returns an error if the engine is gone, or if nothing could be read.
 func (s *Session) Read(ctx context.Context, b *gpu.Batch) error {
 	if s.closed {
 		return fmt.Errorf("dcgm: %w: the session is closed", gpu.ErrUnavailable)
@@ -146,44 +158,16 @@ func (s *Session) Read(ctx context.Context, b *gpu.Batch) error {
 	}
 	b.Faults = append(b.Faults, s.faults...)
 	s.blameHeld(b)
-	clear(s.lost)
-
-	var newest int64
-	var failed error
-	read := 0
-	for _, w := range s.watches {
-		if err := ctx.Err(); err != nil {
-			return fmt.Errorf("dcgm: %w", err)
-		}
-		if w.profiling && s.prof.paused {
-			blame(b, w.group.rows, w.fields, errPaused)
-			continue
-		}
-		samples, faults := len(b.Samples), len(b.Faults)
-		at, err := s.readWatch(w, b)
-		if s.isOver(err) || s.isForgotten(err) {
-			return s.end(s.overInWords(err))
-		}
-		if err != nil {
-			failed = s.inWords(err)
-			blame(b, w.group.rows, w.fields, failed)
-			continue
-		}
-		s.follow(w, at, b.Samples[samples:], b.Faults[faults:], begin)
-		newest = max(newest, at)
-		read++
-	}
-	if read == 0 && failed != nil {
+	read, failed, over := s.readAll(ctx, b, begin)
+	switch {
+	case over:
+		return s.end(s.overInWords(failed))
+	case ctx.Err() != nil:
+		return fmt.Errorf("dcgm: %w", ctx.Err())
+	case !read && failed != nil:
 		return fmt.Errorf("dcgm: %w", failed)
 	}
-	if shift := s.clock.observe(newest*1000, time.Now().UnixNano(), s.maxAge); shift != 0 {
-		s.log.Info("The engine's clock differs from this machine's", "offset", time.Duration(s.clock.offset))
-		for i := range b.Samples[start:] {
-			b.Samples[start+i].Time += shift
-		}
-		s.every.shift(shift)
-	}
-	if err := s.watchGPUs(b); s.isOver(err) {
+	if err := s.inspect(b, begin); s.isOver(err) {
 		return s.end(s.overInWords(err))
 	}
 	if err := s.renewStale(begin); err != nil {
@@ -238,91 +222,6 @@ func blame(b *gpu.Batch, rows, fields []int, err error) {
 		}
 	}
 }
-
-// readWatch appends what a watch has to tell, and returns the time of its
-// newest sample in the engine's microseconds.
-func (s *Session) readWatch(w *watch, b *gpu.Batch) (newest int64, err error) {
-	var r readout
-	if w.every() {
-		var next int64
-		if r, next, err = s.engine.since(w.group.handle, w.handle, w.from); err == nil {
-			w.from = next
-		}
-	} else {
-		r, err = s.engine.latest(w.group.handle, w.handle)
-	}
-	if err != nil {
-		return 0, err
-	}
-	start := len(b.Samples)
-	var last entity // its row, since samples come an entity after another
-	row, known := 0, false
-	for i := range r.samples {
-		x := &r.samples[i]
-		if w.after > 0 && x.at <= w.after {
-			continue // of before a pause
-		}
-		if x.status == 0 {
-			newest = max(newest, x.at)
-		}
-		f := s.fieldOf(x.field)
-		if f < 0 {
-			continue
-		}
-		if x.group == groupNone { // a field of the node, asked of every entity
-			for _, row := range w.group.rows {
-				s.add(b, row, f, x, r)
-			}
-			continue
-		}
-		if e := (entity{x.group, x.entity}); i == 0 || e != last {
-			last = e
-			row, known = s.rows[e]
-		}
-		if known {
-			s.add(b, row, f, x, r)
-		}
-	}
-	if w.every() {
-		s.every.complete(w, b, start, time.Now().UnixNano())
-	}
-	return newest, nil
-}
-
-func (s *Session) fieldOf(id uint16) int {
-	if int(id) >= len(s.fields) {
-		return -1
-	}
-	return int(s.fields[id])
-}
-
-// add appends one sample, or the fault that stands in its place.
-func (s *Session) add(b *gpu.Batch, row, f int, x *sample, r readout) {
-	field := &s.plan.Fields[f]
-	text := r.textOf(x)
-	if field.Text && x.kind == kindText && x.status == 0 && x.at > 0 {
-		// Texts hardly ever change: the string is made when they do.
-		key := cell{row, f}
-		if known, ok := s.texts[key]; ok && string(text) == known {
-			b.AddAt(row, f, gpu.Text(known), s.timeOf(x))
-			return
-		}
-		if v, _ := decode(field, x, text); !v.IsAbsent() {
-			s.texts[key] = v.String()
-		}
-	}
-	v, err := decode(field, x, text)
-	if err != nil {
-		b.Fail(row, f, err)
-		return
-	}
-	if unit, ok := asRead(field.ID, s.release, x.kind == kindDouble); ok {
-		v = convert(v, unit, field.Unit)
-	}
-	b.AddAt(row, f, v, s.timeOf(x))
-}
-
-func (s *Session) timeOf(x *sample) int64 { return x.at*1000 + s.clock.offset }
 
 // drop takes the samples of lost rows out of a batch, from start on.
 func (s *Session) drop(b *gpu.Batch, start int) {

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
@@ -33,8 +32,8 @@ type Options struct {
 	EngineLog string
 	// Log receives what a session finds; nil means nowhere.
 	Log *slog.Logger
-	// profilingRetry stands in for retryProfiling where it is not 0.
-	profilingRetry time.Duration
+	// retry stands in for retryRefused where it is not 0.
+	retry time.Duration
 }
 
 // engineLogLevels are the words for Options.EngineLog.
@@ -50,7 +49,7 @@ type Source struct {
 	// engine: process ids repeat between containers.
 	run    string
 	pauses pauses
-	offset atomic.Int64 // of the engine's clock, see clock
+	dates  dates // of the engine's clock
 }
 
 // New returns a Source. It neither loads the library nor connects.
@@ -100,11 +99,15 @@ func (s *Source) Open(ctx context.Context, plan *gpu.Plan) (*Session, error) {
 		log:    s.opt.Log.With("engine", addr.String()),
 		name:   fmt.Sprintf("dcgm-exporter-%s-%s", s.run, rand.Text()[:10]),
 		done:   make(chan struct{}),
-		clock:  clock{foreign: !addr.local(), found: &s.offset},
-		prof:   profilingState{pauses: &s.pauses, every: cmp.Or(s.opt.profilingRetry, retryProfiling)},
+		clock:  clock{foreign: !addr.local(), dates: &s.dates, tolerance: toleranceOf(plan.Interval)},
+		retry:  cmp.Or(s.opt.retry, retryRefused),
+		prof:   profilingState{pauses: &s.pauses},
 	}
 	if err := session.open(ctx); err != nil {
 		session.abandon(err)
+		if hasCode(err, codeNVMLNotLoaded) || hasCode(err, codeGPUsDetached) {
+			return nil, fmt.Errorf("dcgm: %w: the engine at %v has no driver; load the NVIDIA driver where it runs: %v", gpu.ErrUnavailable, addr, err)
+		}
 		return nil, fmt.Errorf("dcgm: %w", session.inWords(err))
 	}
 	return session, nil

@@ -7,7 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define OUT_OF_MEMORY (-4) /* DCGM_ST_MEMORY */
+#define BAD_PARAMETER (-3)      /* DCGM_ST_BADPARAM: of a GPU that is not accessible, for one */
+#define OUT_OF_MEMORY (-4)      /* DCGM_ST_MEMORY */
+#define GPU_LOST (-18)          /* DCGM_ST_GPU_IS_LOST */
+#define GPU_NOT_SUPPORTED (-22) /* DCGM_ST_GPU_NOT_SUPPORTED */
 
 /* The functions that go-dcgm calls for us. It binds them when they are called
  * first, and the process would end there if one were missing. */
@@ -84,12 +87,21 @@ int thin_instances(thin_lib *lib, uintptr_t handle, thin_hierarchy *h) {
     return code;
 }
 
-int thin_create_group(thin_lib *lib, uintptr_t handle, const char *name, const thin_entity *members, int n, uintptr_t *id) {
+int thin_create_group(thin_lib *lib, uintptr_t handle, const char *name, const thin_entity *members, int n, int *codes,
+                      uintptr_t *id) {
     int code = lib->group_create(handle, 1 /* DCGM_GROUP_EMPTY */, name, id);
+    int taken = 0;
     for (int i = 0; i < n && code == 0; i++) {
-        code = lib->group_add(handle, *id, members[i].group, members[i].id);
-        if (code != 0) lib->group_destroy(handle, *id);
+        codes[i] = lib->group_add(handle, *id, members[i].group, members[i].id);
+        switch (codes[i]) {
+        case 0: taken++; break;
+        case BAD_PARAMETER: case GPU_LOST: case GPU_NOT_SUPPORTED: break;
+        default: /* about the call and not about the member */
+            code = codes[i];
+            lib->group_destroy(handle, *id);
+        }
     }
+    if (code == 0 && taken == 0) code = lib->group_destroy(handle, *id), *id = 0;
     return code;
 }
 
@@ -109,6 +121,7 @@ static int collect(unsigned group, unsigned entity, thin_value *values, int n, v
     thin_buffer *b = data;
     for (int i = 0; i < n; i++) {
         const thin_value *v = &values[i];
+        if (group > UINT8_MAX || v->type > UINT8_MAX) continue; /* none of DCGM's: no sample is made of it */
         if (!grow((void **)&b->samples, b->n * sizeof *b->samples, sizeof *b->samples, &b->room)) goto failed;
         thin_sample *s = &b->samples[b->n];
         s->at = v->ts;
@@ -119,9 +132,9 @@ static int collect(unsigned group, unsigned entity, thin_value *values, int n, v
         s->group = (uint8_t)group;
         s->text = 0;
         if (v->type == 's') {
-            size_t len = strnlen(v->value.blob, sizeof v->value.blob);
+            size_t len = strnlen(v->value.str, sizeof v->value.str);
             if (!grow((void **)&b->text, b->text_n, len, &b->text_room)) goto failed;
-            if (len) memcpy(b->text + b->text_n, v->value.blob, len);
+            if (len) memcpy(b->text + b->text_n, v->value.str, len);
             s->text = (uint32_t)b->text_n;
             s->bits = len;
             b->text_n += len;

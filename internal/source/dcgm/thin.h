@@ -187,7 +187,10 @@ int thin_get_links(thin_lib *lib, uintptr_t handle, thin_links *links);
 int thin_get_cpus(thin_lib *lib, uintptr_t handle, thin_cpus *cpus);
 int thin_get_place(thin_lib *lib, uintptr_t handle, unsigned gpu, thin_place *place);
 int thin_instances(thin_lib *lib, uintptr_t handle, thin_hierarchy *h);
-int thin_create_group(thin_lib *lib, uintptr_t handle, const char *name, const thin_entity *members, int n, uintptr_t *id);
+/* Makes a group of the members that the engine takes, and leaves out those that it refuses for
+ * what they are: codes has the result of each. Without any member there is no group left. */
+int thin_create_group(thin_lib *lib, uintptr_t handle, const char *name, const thin_entity *members, int n, int *codes,
+                      uintptr_t *id);
 int thin_latest(thin_lib *lib, uintptr_t handle, uintptr_t group, uintptr_t fields, thin_buffer *buffer);
 int thin_since(thin_lib *lib, uintptr_t handle, uintptr_t group, uintptr_t fields, long long from, long long *next,
                thin_buffer *buffer);

@@ -27,17 +27,18 @@ const (
 type layout struct {
 	gpus      []uint32   // all of them, ascending
 	unread    []uint32   // those that DCGM did not read
+	lost      []uint32   // those that were lost
 	untold    []uint32   // those that were lost, whose instances did not tell their profiles
 	instances []instance // GPU instances before compute instances, ascending by id
 	periphery periphery
 }
 
-// sorted puts instances in the order of a layout, in place.
+// sorted puts instances in the order of a layout, in place, each once.
 func sorted(instances []instance) []instance {
 	slices.SortFunc(instances, func(a, b instance) int {
 		return cmp.Or(cmp.Compare(a.group, b.group), cmp.Compare(a.id, b.id))
 	})
-	return instances
+	return slices.CompactFunc(instances, func(a, b instance) bool { return a.entity == b.entity })
 }
 
 // parts returns the compute instances of a GPU instance, by NVML's ids, if it
@@ -63,7 +64,7 @@ func (s *Session) discover() error {
 	if err != nil {
 		return err
 	}
-	s.layout.gpus = slices.Sorted(slices.Values(gpus))
+	s.layout.gpus = slices.Compact(slices.Sorted(slices.Values(gpus)))
 	supported, err := s.engine.supported()
 	if err != nil {
 		return err
@@ -83,7 +84,10 @@ func (s *Session) discover() error {
 	var members []entity
 	for _, id := range s.layout.gpus {
 		if !slices.Contains(supported, id) {
-			if state := s.engine.status(id); state != statusLost {
+			state := s.engine.status(id)
+			if state == statusLost {
+				s.layout.lost = append(s.layout.lost, id)
+			} else {
 				s.log.Warn("A GPU is left out", "gpu", id, "state", state.String())
 				s.layout.unread = append(s.layout.unread, id)
 				continue
@@ -165,8 +169,7 @@ func (s *Session) reportMissing(members []entity) {
 
 // identify reads who the members are, the GPUs of instances, and the compute
 // instances of divided ones, by watches that last only as long as it takes;
-// DCGM gives the minor number and the index in no other way. It also sets the
-// clock by the samples just taken. Instances that do not tell who they are have
+// DCGM gives the minor number and the index in no other way. Instances that do not tell who they are have
 // no profile.
 func (s *Session) identify(members []entity, others []member) (known map[entity]identity, driver string, err error) {
 	var gpus, cuts []entity
@@ -196,12 +199,9 @@ func (s *Session) identify(members []entity, others []member) (known map[entity]
 	for _, e := range slices.Concat(gpus, cuts) {
 		known[e] = identity{index: -1, minor: -1}
 	}
-	from := time.Now()
-	var newest int64
 	learn := func(r readout) {
 		for i := range r.samples {
 			x := &r.samples[i]
-			newest = max(newest, x.at*1000)
 			v, _ := decode(&gpu.Field{Text: x.kind == kindText}, x, r.textOf(x))
 			if v.IsAbsent() {
 				continue
@@ -219,7 +219,6 @@ func (s *Session) identify(members []entity, others []member) (known map[entity]
 	if err := s.once(gpus, []gpu.FieldID{fieldDriver, fieldName, fieldIndex, fieldUUID, fieldMinor, fieldBusID}, learn); err != nil {
 		return nil, "", err
 	}
-	s.clock.start(newest, from.UnixNano(), time.Now().UnixNano())
 	if len(cuts) == 0 {
 		return known, driver, nil
 	}
@@ -272,9 +271,9 @@ func (s *Session) gpuOf(e entity) uint32 {
 // once watches fields, has them sampled, calls read with their values, and
 // stops watching.
 func (s *Session) once(members []entity, ids []gpu.FieldID, read func(readout)) error {
-	group, err := s.engine.createGroup(s.nextName(), members)
-	if err != nil {
-		return err
+	group, _, err := s.engine.createGroup(s.nextName(), members)
+	if err != nil || group == 0 {
+		return err // lost ones, which say nothing
 	}
 	defer s.engine.destroyGroup(group)
 	fields, err := s.engine.createFieldGroup(s.nextName(), ids)
@@ -342,8 +341,18 @@ func (s *Session) build(members []entity, others []member, known map[entity]iden
 	}
 	s.top.Host = s.addr.hostname()
 	s.lost = make([]bool, len(devices))
+	s.absent = make([]bool, len(devices))
 	s.gone = make([]error, len(devices))
+	for row := range devices {
+		d := &devices[row]
+		s.absent[row] = isOfGPU(d.Entity) && slices.Contains(s.layout.lost, d.GPU)
+	}
+	s.valued, s.valuedBy = make([]int, len(devices)), make([]int, len(devices))
+	s.latest, s.round = make([]int64, len(devices)), make([]int64, len(devices))
 }
+
+// isOfGPU reports whether an entity is a GPU or part of one.
+func isOfGPU(e gpu.Entity) bool { return e.Kind == gpu.KindGPU || e.ParentKind == gpu.KindGPU }
 
 // device returns the device of a GPU.
 func (i identity) device(id uint32) gpu.Device {
@@ -424,22 +433,47 @@ func profileName(name string) string {
 	return strings.TrimSpace(name)
 }
 
-// watchGPUs makes faults of the GPUs that DCGM does not read at present, and
-// ends the session if the set of entities is another one: three calls. That a
-// GPU is lost does not change the set.
-func (s *Session) watchGPUs(b *gpu.Batch) error {
+// The inspection asks for the state of the GPUs and for the topology, which takes three calls. It is
+// made every inspectIntervals collection intervals, and every inspectPace at least.
+const (
+	inspectIntervals = 5
+	inspectPace      = 5 * time.Second
+)
+
+// inspectDue reports whether the inspection is to be made in this Read: it is time, something is lost or
+// partitioned (what an instance says may be another's by the next Read), or a GPU has fewer values
+// than before: a lost one has only blanks.
+func (s *Session) inspectDue(now time.Time) bool {
+	pace := min(inspectIntervals*s.plan.Interval, max(inspectPace, s.plan.Interval))
+	due := now.Sub(s.inspected) >= pace*9/10 || len(s.layout.instances) > 0 || slices.Contains(s.lost, true)
+	for row, n := range s.valued {
+		due = due || n < s.valuedBy[row]
+	}
+	s.valued, s.valuedBy = s.valuedBy, s.valued
+	return due
+}
+
+// inspect makes faults of the GPUs that DCGM does not read at present, and ends the session if the
+// set of entities is another one. That a GPU is lost does not change the set; that one is back
+// which was lost when the session opened does: it is in no group, and may say now who it is.
+func (s *Session) inspect(b *gpu.Batch, now time.Time) error {
+	if !s.inspectDue(now) {
+		return nil
+	}
+	s.inspected = now
+	clear(s.lost)
 	supported, err := s.engine.supported()
 	if err != nil {
 		return err
 	}
 	for row := range s.top.Devices {
 		d := &s.top.Devices[row]
-		if d.Entity.Kind != gpu.KindGPU && d.Entity.ParentKind != gpu.KindGPU {
+		if !isOfGPU(d.Entity) {
 			continue
 		}
 		if slices.Contains(supported, d.GPU) {
-			if d.UUID == "" {
-				s.changed("GPU %d is back and tells who it is", d.GPU)
+			if s.absent[row] || d.UUID == "" {
+				s.changed("GPU %d is back", d.GPU)
 			}
 			continue
 		}
@@ -469,6 +503,7 @@ func (s *Session) compareLayout() error {
 		return err
 	}
 	slices.Sort(gpus)
+	gpus = slices.Compact(gpus)
 	if !slices.Equal(gpus, s.layout.gpus) {
 		s.changed("the GPUs are now %v, they were %v", gpus, s.layout.gpus)
 	}

@@ -3,6 +3,7 @@ package dcgm
 import (
 	"math"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -22,7 +23,7 @@ type unitChange struct {
 // it still counts percent.
 func changedUnits(id gpu.FieldID) (unitChange, bool) {
 	switch id {
-	case 203:
+	case catalog.GPUUtil:
 		return unitChange{since: release{4, 7}, before: "percent", after: "ratio"}, true
 	default:
 		return unitChange{}, false

@@ -4,9 +4,7 @@ import (
 	"errors"
 	"math"
 	"strings"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
@@ -176,45 +174,5 @@ func TestProfileName(t *testing.T) {
 		if got := profileName(name); got != want {
 			t.Errorf("%q: %q, want %q", name, got, want)
 		}
-	}
-}
-
-func TestClock(t *testing.T) {
-	const second = int64(time.Second)
-	now := 1_000_000 * second
-	maxAge := 90 * time.Second
-	for name, tt := range map[string]struct {
-		foreign bool
-		found   int64 // the offset of the session before
-		started int64 // newest sample at the start, relative to now
-		newest  int64 // newest sample of the Read, relative to now
-		want    int64 // offset after it
-	}{
-		"own machine":                {false, 0, -3600 * second, -3600 * second, 0},
-		"in step":                    {true, 0, 0, 0, 0},
-		"an interval old":            {true, 0, 0, -30 * second, 0},
-		"behind":                     {true, 0, -3600 * second, -3600*second + 1, 3600 * second},
-		"ahead":                      {true, 0, 50 * second, 50*second + 1, -50 * second},
-		"a sample of another client": {true, 0, -600 * second, -1, 1},
-		"set back since":             {true, 0, 0, -7200 * second, 7200 * second},
-		"set forward since":          {true, 0, 0, 3 * second, -3 * second},
-		"as the session before":      {true, 60*second + 7, -60 * second, -60*second + 1, 60*second + 7},
-		"not as the session before":  {true, 60 * second, -90 * second, -90*second + 1, 90 * second},
-		"set right since":            {true, 60 * second, 0, 1, 0},
-		"no sample":                  {true, 0, 0, -now, 0},
-	} {
-		c := clock{foreign: tt.foreign, found: new(atomic.Int64)}
-		c.found.Store(tt.found)
-		c.start(now+tt.started, now, now)
-		shift := c.observe(now+tt.newest, now, maxAge)
-		if c.offset != tt.want {
-			t.Errorf("%s: offset %v, want %v (shift %v)", name, time.Duration(c.offset), time.Duration(tt.want), time.Duration(shift))
-		}
-	}
-	// An engine whose newest sample stands still is frozen, not slow.
-	c := clock{foreign: true, found: new(atomic.Int64)}
-	c.start(now, now, now)
-	if shift := c.observe(now, now+600*second, maxAge); shift != 0 {
-		t.Errorf("a frozen engine's clock was corrected by %v", time.Duration(shift))
 	}
 }

@@ -32,11 +32,16 @@ type watch struct {
 	handle handle // of the field group
 	fields []int  // plan indexes
 	sampling
-	from     int64     // where the next read of every sample goes on, in the engine's microseconds
-	after    int64     // samples up to here are of before a pause, in the engine's microseconds
-	newest   int64     // of its samples; see follow
-	advanced time.Time // of a profiling watch, when newest was seen
-	renewed  time.Time // of a profiling watch; see renewStale
+	from  int64 // samples of before are not read, in the engine's microseconds
+	after int64 // samples up to here are of before a pause, in the engine's microseconds
+	// Of the Read under way: the newest sample, the newest with a value, whether some field said
+	// why it has none, and the rows with more than one new sample.
+	heard, valued int64
+	faults        bool
+	moved         []int
+	newest        int64     // heard, or valued of a profiling watch, at most so far; see follow
+	advanced      time.Time // of a profiling watch, when newest was seen
+	renewed       time.Time // of a profiling watch; see renewStale
 }
 
 // A sampling is what the fields of one watch have in common.
@@ -45,7 +50,14 @@ type sampling struct {
 	events    bool // gpu.Field.Events
 	burst     bool // gpu.Field.Burst of a field without Events
 	profiling bool
+	sporadic  bool // events that come when they come, and not a state that is sampled
 }
+
+// fieldXID is DCGM_FI_DEV_XID_ERROR, of which the engine has a sample for each error.
+const fieldXID = 230
+
+// firstDeviceField is the first field of a device; those before it are of the node.
+const firstDeviceField = 50
 
 // every reports whether every sample is read, and not the newest alone.
 func (k sampling) every() bool { return k.events || k.burst }
@@ -54,8 +66,8 @@ func (k sampling) every() bool { return k.events || k.burst }
 // engine refuses becomes a standing fault; only a lost engine is an error.
 func (s *Session) watchAll() error {
 	s.texts = map[cell]string{}
+	s.began = time.Now()
 	s.indexFields()
-	s.every.set(s.plan, len(s.top.Devices))
 	s.unserved()
 	for _, a := range audiences {
 		var rows []int
@@ -74,7 +86,7 @@ func (s *Session) watchAll() error {
 			if !a.has(field) {
 				continue
 			}
-			key := sampling{s.plan.IntervalOf(f), field.Events, field.Burst && !field.Events, field.Profiling}
+			key := sampling{s.plan.IntervalOf(f), field.Events, field.Burst && !field.Events, field.Profiling, field.ID == fieldXID}
 			if fields[key] == nil {
 				order = append(order, key)
 			}
@@ -86,9 +98,15 @@ func (s *Session) watchAll() error {
 			}
 		}
 	}
-	return s.dropGroups(func(g *group) bool {
-		return !slices.ContainsFunc(s.watches, func(w *watch) bool { return w.group == g })
-	})
+	return s.arrange()
+}
+
+// dropIdleGroups destroys the groups that nothing is sampled or read for.
+func (s *Session) dropIdleGroups() error {
+	return s.onlyOver(s.dropGroups(func(g *group) bool {
+		return !slices.ContainsFunc(s.watches, func(w *watch) bool { return w.group == g }) &&
+			!slices.ContainsFunc(s.readers, func(r *reader) bool { return r.group == g })
+	}))
 }
 
 // dropGroups destroys the groups that unused picks.
@@ -106,14 +124,12 @@ func (s *Session) dropGroups(unused func(*group) bool) error {
 
 // indexFields makes the way back from field ids to the plan.
 func (s *Session) indexFields() {
-	s.maxAge = maxAgeIntervals * s.plan.Interval
 	for f := range s.plan.Fields {
 		field := &s.plan.Fields[f]
 		for len(s.fields) <= int(field.ID) {
 			s.fields = append(s.fields, -1)
 		}
 		s.fields[field.ID] = int32(f)
-		s.maxAge = max(s.maxAge, maxAgeIntervals*s.plan.IntervalOf(f))
 	}
 }
 
@@ -126,35 +142,26 @@ func (s *Session) watchCapable(rows, fields []int, key sampling) error {
 	type part struct{ rows, fields []int }
 	var parts []*part
 	for _, row := range rows {
-		has, err := s.engine.profiling(s.top.Devices[row].GPU)
-		if s.isOver(err) {
-			return err
-		}
-		var own []int
-		for _, f := range fields {
-			if slices.Contains(has, s.plan.Fields[f].ID) {
-				own = append(own, f)
-				continue
-			}
-			why := err
-			if why == nil {
-				why = fmt.Errorf("%w: GPU %d does not profile it", gpu.ErrNotSupported, s.top.Devices[row].GPU)
-			}
-			s.refuse([]int{row}, []int{f}, why)
-		}
-		if len(own) == 0 {
+		if s.absent[row] {
 			continue
 		}
-		i := slices.IndexFunc(parts, func(p *part) bool { return slices.Equal(p.fields, own) })
+		has, err := s.capability(row, fields, key)
+		if err != nil {
+			return err
+		}
+		if len(has) == 0 {
+			continue
+		}
+		i := slices.IndexFunc(parts, func(p *part) bool { return slices.Equal(p.fields, has) })
 		if i < 0 {
 			i = len(parts)
-			parts = append(parts, &part{fields: own})
+			parts = append(parts, &part{fields: has})
 		}
 		parts[i].rows = append(parts[i].rows, row)
 	}
 	for _, p := range parts {
 		if s.prof.paused {
-			s.prof.held = append(s.prof.held, heldWatch{p.rows, p.fields, key, errPaused})
+			s.held = append(s.held, heldWatch{rows: p.rows, fields: p.fields, sampling: key, err: errPaused})
 			continue
 		}
 		if err := s.watchChunks(p.rows, p.fields, key); err != nil {
@@ -162,6 +169,48 @@ func (s *Session) watchCapable(rows, fields []int, key sampling) error {
 		}
 	}
 	return nil
+}
+
+// capability returns which of the profiling fields the GPU of a row has. What it does not have is
+// refused; where the engine does not say, it is asked again later, or when the GPU is back.
+func (s *Session) capability(row int, fields []int, key sampling) (has []int, err error) {
+	id := s.top.Devices[row].GPU
+	ids, err := s.engine.profiling(id)
+	switch {
+	case s.isOver(err):
+		return nil, err
+	case hasCode(err, codeGPULost):
+		s.leaveOut(row)
+		return nil, nil
+	case err != nil && !isFinal(err):
+		s.hold([]int{row}, fields, key, s.inWords(err), true)
+		return nil, nil
+	case err == nil:
+		err = fmt.Errorf("%w: GPU %d does not profile it", gpu.ErrNotSupported, id)
+	}
+	for _, f := range fields {
+		if slices.Contains(ids, s.plan.Fields[f].ID) {
+			has = append(has, f)
+			continue
+		}
+		s.refuse([]int{row}, []int{f}, err)
+	}
+	return has, nil
+}
+
+// leaveOut notes that a row is lost and cannot be watched. Its GPU ends the session when it is
+// back: see inspect.
+func (s *Session) leaveOut(row int) {
+	if !s.absent[row] {
+		s.absent[row] = true
+		s.log.Warn("A lost device is not watched until it is back", "device", s.top.Devices[row].Entity.String())
+	}
+}
+
+// isFinal reports whether an error of the engine is one that it will give again: it knows no such
+// thing, or this process may not have it.
+func isFinal(err error) bool {
+	return errors.Is(err, gpu.ErrNotSupported) || errors.Is(err, gpu.ErrVersion) || errors.Is(err, gpu.ErrPermission)
 }
 
 // watchChunks watches in pieces that an engine takes.
@@ -186,10 +235,10 @@ func (s *Session) watchOrSplit(rows, fields []int, key sampling) error {
 	case s.isOver(err) || errors.Is(err, gpu.ErrTimeout):
 		return err
 	case key.profiling && isHeld(err):
-		s.hold(rows, fields, key, s.inWords(err))
+		s.hold(rows, fields, key, s.inWords(err), false)
 		return nil
 	case hopeless || len(rows) == 1 && len(fields) == 1:
-		s.refuse(rows, fields, s.inWords(err))
+		s.decline(rows, fields, key, err)
 		return nil
 	case len(rows) > 1 && (byRows || len(fields) == 1):
 		if err := s.watchOrSplit(rows[:len(rows)/2], fields, key); err != nil {
@@ -221,6 +270,15 @@ func (s *Session) refusal(err error) (byRows, hopeless bool) {
 	}
 }
 
+// decline makes a fault of what the engine refuses: a standing one, or one for as long as it does.
+func (s *Session) decline(rows, fields []int, key sampling, err error) {
+	if isFinal(err) {
+		s.refuse(rows, fields, s.inWords(err))
+	} else {
+		s.hold(rows, fields, key, s.inWords(err), false)
+	}
+}
+
 func (s *Session) refuse(rows, fields []int, err error) {
 	for _, f := range fields {
 		s.log.Warn("A field is not watched", "field", s.plan.Fields[f].Name, "entities", len(rows), "error", err)
@@ -231,23 +289,28 @@ func (s *Session) refuse(rows, fields []int, err error) {
 }
 
 func (s *Session) tryWatch(rows, fields []int, key sampling) error {
-	ids := make([]gpu.FieldID, len(fields))
-	for i, f := range fields {
-		ids[i] = s.plan.Fields[f].ID
-	}
-	fieldGroup, err := s.engine.createFieldGroup(s.nextName(), ids)
+	fieldGroup, err := s.engine.createFieldGroup(s.nextName(), s.ids(fields))
 	if err != nil {
 		return err
 	}
-	g, err := s.groupOf(rows)
-	if err == nil {
+	g, refused, err := s.groupOf(rows)
+	if err == nil && g != nil {
 		err = s.startWatch(g, fieldGroup, key)
 	}
-	if err != nil {
-		return errors.Join(err, s.engine.destroyFieldGroup(fieldGroup))
+	if err != nil || g == nil {
+		err = errors.Join(err, s.engine.destroyFieldGroup(fieldGroup))
 	}
-	s.watches = append(s.watches, &watch{group: g, handle: fieldGroup, fields: fields, sampling: key,
-		from: s.firstSample(key), advanced: time.Now()})
+	if err != nil {
+		return err
+	}
+	for _, x := range refused {
+		s.decline([]int{x.row}, fields, key, x.err)
+	}
+	if g != nil {
+		s.watches = append(s.watches, &watch{group: g, handle: fieldGroup, fields: fields, sampling: key,
+			from: s.firstSample(key), advanced: time.Now()})
+		s.arranged = false
+	}
 	return nil
 }
 
@@ -257,24 +320,44 @@ func (s *Session) startWatch(g *group, fieldGroup handle, key sampling) error {
 	return s.engine.watch(g.handle, fieldGroup, key.interval, keepAge, keep)
 }
 
-// groupOf returns the engine's group of these rows, made if need be.
-func (s *Session) groupOf(rows []int) (*group, error) {
+// A refusedRow is a row that the engine does not take into a group.
+type refusedRow struct {
+	row int
+	err error
+}
+
+// groupOf returns the engine's group of these rows, made if need be, without those that are lost
+// and those that it refuses; nil if none is left.
+func (s *Session) groupOf(rows []int) (g *group, refused []refusedRow, err error) {
+	rows = slices.DeleteFunc(slices.Clone(rows), func(row int) bool { return s.absent[row] })
 	for _, g := range s.groups {
 		if slices.Equal(g.rows, rows) {
-			return g, nil
+			return g, nil, nil
 		}
 	}
-	members := make([]entity, len(rows))
-	for i, row := range rows {
-		members[i] = s.members[row]
+	if len(rows) == 0 {
+		return nil, nil, nil
 	}
-	h, err := s.engine.createGroup(s.nextName(), members)
+	h, refusals, err := s.engine.createGroup(s.nextName(), s.entitiesOf(rows))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	g := &group{handle: h, rows: slices.Clone(rows)}
+	out := map[int]bool{}
+	for _, x := range refusals {
+		row := rows[x.member]
+		out[row] = true
+		if hasCode(x.err, codeGPULost) {
+			s.leaveOut(row)
+		} else {
+			refused = append(refused, refusedRow{row, x.err})
+		}
+	}
+	if h == 0 {
+		return nil, refused, nil
+	}
+	g = &group{handle: h, rows: slices.DeleteFunc(rows, func(row int) bool { return out[row] })}
 	s.groups = append(s.groups, g)
-	return g, nil
+	return g, refused, nil
 }
 
 // nextName returns a name that no other group of the engine has.
@@ -285,11 +368,20 @@ func (s *Session) nextName() string {
 
 // unwatchAll undoes watchAll. Errors do not stop it.
 func (s *Session) unwatchAll() error {
-	var errs []error
+	errs := []error{s.dropReaders()}
 	for _, w := range s.watches {
-		errs = append(errs, s.engine.unwatch(w.group.handle, w.handle), s.engine.destroyFieldGroup(w.handle))
+		errs = append(errs, s.unwatch(w), s.engine.destroyFieldGroup(w.handle))
 	}
 	s.watches = nil
 	errs = append(errs, s.dropGroups(func(*group) bool { return true }))
 	return errors.Join(errs...)
+}
+
+// unwatch ends a watch. That there is none any more is what it is for: engines say so (-16) of
+// every field group with a field of the node, whose watch they have just ended.
+func (s *Session) unwatch(w *watch) error {
+	if err := s.engine.unwatch(w.group.handle, w.handle); !hasCode(err, codeNotWatched) {
+		return err
+	}
+	return nil
 }

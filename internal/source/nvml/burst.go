@@ -7,6 +7,7 @@ import (
 
 	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -23,15 +24,15 @@ type buffer struct {
 // other fields have the value of each Read alone.
 func bufferOf(id gpu.FieldID) (buffer, bool) {
 	switch id {
-	case 155:
+	case catalog.PowerUsage:
 		return buffer{kind: gonvml.TOTAL_POWER_SAMPLES, milli: true}, true
-	case 203:
+	case catalog.GPUUtil:
 		return buffer{kind: gonvml.GPU_UTILIZATION_SAMPLES}, true
-	case 204:
+	case catalog.MemCopyUtil:
 		return buffer{kind: gonvml.MEMORY_UTILIZATION_SAMPLES}, true
-	case 206:
+	case catalog.EncUtil:
 		return buffer{kind: gonvml.ENC_UTILIZATION_SAMPLES}, true
-	case 207:
+	case catalog.DecUtil:
 		return buffer{kind: gonvml.DEC_UTILIZATION_SAMPLES}, true
 	default:
 		return buffer{}, false

@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/nvml"
 	fakenvml "github.com/gpu-telemetry/dcgm-exporter/tests/fake/nvml"
@@ -71,7 +71,7 @@ func planOf(t testing.TB, ids ...gpu.FieldID) *gpu.Plan {
 	t.Helper()
 	plan := &gpu.Plan{Interval: time.Second, Devices: gpu.Selector{Flex: true}}
 	for _, id := range ids {
-		entry, ok := counters.ByID(id)
+		entry, ok := catalog.ByID(id)
 		if !ok {
 			t.Fatalf("no field %d in the catalogue", id)
 		}
@@ -172,7 +172,7 @@ func shippedFields(t testing.TB) []gpu.FieldID {
 			if !ok {
 				continue
 			}
-			named, ok := counters.Lookup(strings.TrimSpace(name))
+			named, ok := catalog.Lookup(strings.TrimSpace(name))
 			if ok && !seen[named.Entry.ID] {
 				seen[named.Entry.ID] = true
 				ids = append(ids, named.Entry.ID)

@@ -11,14 +11,14 @@ import (
 
 	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
 // Both sources must serve a field in the same unit: that of the catalogue.
 func TestSpecsAgreeWithCatalogue(t *testing.T) {
 	served := 0
-	for entry := range counters.All() {
+	for entry := range catalog.All() {
 		sp, ok := specOf(entry.ID)
 		if !ok {
 			continue
@@ -50,7 +50,7 @@ func TestSpecsAgreeWithCatalogue(t *testing.T) {
 		t.Errorf("only %d fields of the catalogue are served", served)
 	}
 	for id := range specs {
-		if _, ok := counters.ByID(id); !ok {
+		if _, ok := catalog.ByID(id); !ok {
 			t.Errorf("field %d is served and not in the catalogue", id)
 		}
 	}
@@ -88,7 +88,7 @@ func TestRanges(t *testing.T) {
 		{"DCGM_FI_PROF_NVLINK_L17_RX_BYTES", spec{metric: gonvml.GPM_METRIC_NVLINK_L17_RX_PER_SEC}},
 	}
 	for _, test := range tests {
-		named, ok := counters.Lookup(test.name)
+		named, ok := catalog.Lookup(test.name)
 		if !ok {
 			t.Errorf("the catalogue has no %s", test.name)
 			continue

@@ -8,7 +8,7 @@ import (
 
 	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -210,7 +210,7 @@ func (p *gpmRow) fail(b *gpu.Batch, err error) {
 // are ratios in DCGM; traffic comes in MiB per second (nvml.h, nvmlGpmMetricId_t)
 // and is whole bytes per second in DCGM.
 func (w *gpmWant) value(v float64) gpu.Value {
-	if w.unit == counters.Ratio {
+	if w.unit == catalog.Ratio {
 		return gpu.Float(v / 100)
 	}
 	f := gpu.Float(v * mebibyte)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -141,7 +141,7 @@ func TestNoPortCounters(t *testing.T) {
 // fieldOf returns the id of a name of the catalogue.
 func fieldOf(t *testing.T, name string) gpu.FieldID {
 	t.Helper()
-	named, ok := counters.Lookup(name)
+	named, ok := catalog.Lookup(name)
 	if !ok {
 		t.Fatalf("the catalogue has no %s", name)
 	}

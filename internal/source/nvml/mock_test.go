@@ -12,8 +12,8 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml/mock/server"
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/contract"
 )
@@ -103,7 +103,7 @@ func (d *dgx) source() *Source {
 func mockPlan(t *testing.T) *gpu.Plan {
 	plan := &gpu.Plan{Devices: gpu.Selector{Flex: true}}
 	for _, id := range []gpu.FieldID{100, 230, 250, 252, 1001} {
-		entry, ok := counters.ByID(id)
+		entry, ok := catalog.ByID(id)
 		if !ok {
 			t.Fatalf("no field %d", id)
 		}

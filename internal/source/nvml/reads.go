@@ -2,7 +2,10 @@
 
 package nvml
 
-import "github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+import (
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
 
 // Reads reports whether the source asks the driver for all that a plan names. It
 // does not say that the driver and the hardware have it.
@@ -18,5 +21,5 @@ func Reads(p *gpu.Plan) bool {
 // reads reports whether a field is read for any kind of entities.
 func reads(f *gpu.Field) bool {
 	sp, ok := specOf(f.ID)
-	return ok && sp.unit == f.Unit || f.ID == fieldXID
+	return ok && sp.unit == f.Unit || f.ID == catalog.XIDErrors
 }

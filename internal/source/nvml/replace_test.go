@@ -13,7 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/nvml"
 	fakenvml "github.com/gpu-telemetry/dcgm-exporter/tests/fake/nvml"
@@ -25,7 +25,7 @@ const replaceEnv = "NVML_TEST_REPLACEMENT"
 // replace is a process beneath which a driver is upgraded, file and module. It
 // prints what each Open came to.
 func replace(path, next string) int {
-	entry, _ := counters.ByID(53)
+	entry, _ := catalog.ByID(53)
 	plan := &gpu.Plan{Interval: time.Second, Devices: gpu.Selector{Flex: true}, Fields: []gpu.Field{entry.Field()}}
 	src := nvml.New(nvml.Options{Library: path})
 	step := func(name string) {

@@ -10,6 +10,7 @@ import (
 
 	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -84,7 +85,7 @@ type valueAsk struct {
 func (s *Session) compile(d *device, r *row) {
 	for i := range s.plan.Fields {
 		f := &s.plan.Fields[i]
-		if !f.Levels.Has(r.kind) || f.ID == fieldXID {
+		if !f.Levels.Has(r.kind) || f.ID == catalog.XIDErrors {
 			continue
 		}
 		if ofSwitch(f.ID) {

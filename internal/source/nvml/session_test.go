@@ -17,8 +17,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/contract"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/nvml"
@@ -38,7 +38,7 @@ var cut = []string{
 // allFields returns the ids of all fields that can be exported.
 func allFields() []gpu.FieldID {
 	var ids []gpu.FieldID
-	for e := range counters.All() {
+	for e := range catalog.All() {
 		if e.Exportable() && e.BaseOf == 0 {
 			ids = append(ids, e.ID)
 		}

@@ -15,7 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/nvml"
 	fakenvml "github.com/gpu-telemetry/dcgm-exporter/tests/fake/nvml"
@@ -30,7 +30,7 @@ func oldFields() []gpu.FieldID {
 func child(path string) int {
 	plan := &gpu.Plan{Interval: time.Second, Devices: gpu.Selector{Flex: true}}
 	for _, id := range oldFields() {
-		entry, _ := counters.ByID(id)
+		entry, _ := catalog.ByID(id)
 		f := entry.Field()
 		f.Levels |= gpu.KindsOf(gpu.KindGPU)
 		plan.Fields = append(plan.Fields, f)

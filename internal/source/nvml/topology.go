@@ -13,6 +13,7 @@ import (
 
 	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -231,7 +232,9 @@ func (s *Session) wantsLinks() bool {
 // ofSwitch reports whether a field is of NVSwitches and their links, which NVML
 // does not know (dcgm_fields.h, DCGM_FI_DEV_NVSWITCH_*). Fields of GPUs stand
 // between and behind them.
-func ofSwitch(id gpu.FieldID) bool { return id >= 780 && id <= 824 || id >= 856 && id <= 878 }
+func ofSwitch(id gpu.FieldID) bool {
+	return id >= catalog.NVSwitchLinkThroughputTX && id <= catalog.NVSwitchLinkECCErrorsLane7 || id >= catalog.NVSwitchFatalErrors && id <= catalog.NVSwitchDeviceUUID
+}
 
 func (s *Session) target(d *device, handle gonvml.Device) target {
 	return target{

@@ -8,6 +8,7 @@ import (
 
 	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -36,7 +37,7 @@ type eventQueue struct {
 func (s *Session) listen(d *device) {
 	for i := range s.plan.Fields {
 		f := &s.plan.Fields[i]
-		if f.ID != fieldXID {
+		if f.ID != catalog.XIDErrors {
 			continue
 		}
 		q := &eventQueue{field: i}

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
 )
@@ -13,7 +13,7 @@ import (
 // dense opens the benchmark's shape: 56 instances with 100 fields each.
 func dense(tb testing.TB, c *clock) *sim.Session {
 	tb.Helper()
-	plan := planOf(func(e counters.Entry) bool { return e.Levels.Has(gpu.KindGPUInstance) && e.Type != counters.Text })
+	plan := planOf(func(e catalog.Entry) bool { return e.Levels.Has(gpu.KindGPUInstance) && e.Type != catalog.Text })
 	one := plan.Fields
 	for len(plan.Fields) < 100 {
 		plan.Fields = append(plan.Fields, one[:min(len(one), 100-len(plan.Fields))]...)

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/contract"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
@@ -26,10 +26,10 @@ func (c *clock) at(d time.Duration)   { c.t = epoch.Add(d) }
 
 // planOf returns a plan for the catalogue's fields that keep says, on every
 // entity.
-func planOf(keep func(counters.Entry) bool) *gpu.Plan {
+func planOf(keep func(catalog.Entry) bool) *gpu.Plan {
 	flex := gpu.Selector{Flex: true}
 	p := &gpu.Plan{Interval: 10 * time.Second, Devices: gpu.Selector{Flex: true, Compute: true}, Switches: flex, CPUs: flex}
-	for e := range counters.All() {
+	for e := range catalog.All() {
 		if e.Exportable() && keep(e) {
 			p.Fields = append(p.Fields, e.Field())
 		}
@@ -37,16 +37,16 @@ func planOf(keep func(counters.Entry) bool) *gpu.Plan {
 	return p
 }
 
-func everything(counters.Entry) bool { return true }
+func everything(catalog.Entry) bool { return true }
 
 func sortIDs(l []gpu.FieldID) { slices.Sort(l) }
 
-func ids(list ...gpu.FieldID) func(counters.Entry) bool {
+func ids(list ...gpu.FieldID) func(catalog.Entry) bool {
 	set := map[gpu.FieldID]bool{}
 	for _, id := range list {
 		set[id] = true
 	}
-	return func(e counters.Entry) bool { return set[e.ID] }
+	return func(e catalog.Entry) bool { return set[e.ID] }
 }
 
 // scenario parses faults or ends the test.

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -43,11 +43,11 @@ func (f *fault) parseFields(s *faultSpec) error {
 
 // fits reports what is wrong with giving the fault's value to a field: set
 // plays what a machine could say, and spike what none would.
-func (f *fault) fits(n *counters.Named) error {
+func (f *fault) fits(n *catalog.Named) error {
 	if f.kind != faultSet {
 		return nil
 	}
-	isText := n.Entry.Type == counters.Text
+	isText := n.Entry.Type == catalog.Text
 	switch {
 	case isText && f.value != nil:
 		return fmt.Errorf("field %s has texts, expected the key \"text\" instead of \"value\"", n.Name)
@@ -61,32 +61,32 @@ func (f *fault) fits(n *counters.Named) error {
 }
 
 // fieldsNamed returns the fields of a name, a pattern or a number.
-func fieldsNamed(name string) ([]counters.Named, error) {
+func fieldsNamed(name string) ([]catalog.Named, error) {
 	if id, err := strconv.ParseUint(name, 10, 16); err == nil {
-		e, ok := counters.ByID(gpu.FieldID(id))
+		e, ok := catalog.ByID(gpu.FieldID(id))
 		if !ok {
 			return nil, fmt.Errorf("unknown field id %d", id)
 		}
-		return []counters.Named{{Name: e.Name, Entry: e, Unit: e.Unit, Scale: 1}}, nil
+		return []catalog.Named{{Name: e.Name, Entry: e, Unit: e.Unit, Scale: 1}}, nil
 	}
 	if strings.ContainsAny(name, "*?[") {
 		return fieldsLike(name)
 	}
-	named, ok := counters.Lookup(name)
+	named, ok := catalog.Lookup(name)
 	if !ok {
 		hint := ""
-		if near := counters.Nearest(name); near != "" {
+		if near := catalog.Nearest(name); near != "" {
 			hint = fmt.Sprintf(", did you mean %s?", near)
 		}
 		return nil, fmt.Errorf("unknown field %q%s", strings.TrimSpace(name), hint)
 	}
-	return []counters.Named{named}, nil
+	return []catalog.Named{named}, nil
 }
 
 // fieldsLike returns the fields of which one name is like the pattern.
-func fieldsLike(pattern string) ([]counters.Named, error) {
-	var list []counters.Named
-	for e := range counters.All() {
+func fieldsLike(pattern string) ([]catalog.Named, error) {
+	var list []catalog.Named
+	for e := range catalog.All() {
 		if !e.Exportable() {
 			continue
 		}
@@ -95,7 +95,7 @@ func fieldsLike(pattern string) ([]counters.Named, error) {
 			if err != nil {
 				return nil, fmt.Errorf("pattern %q of fields: %w", pattern, err)
 			}
-			if named, ok := counters.Lookup(name); like && ok {
+			if named, ok := catalog.Lookup(name); like && ok {
 				list = append(list, named)
 				break
 			}
@@ -112,7 +112,7 @@ func (f *fault) unitOf(field *gpu.Field) gpu.Unit {
 	if unit, ok := f.fields[field.ID]; ok {
 		return unit
 	}
-	if e, ok := counters.ByID(field.ID); ok && e.BaseOf != 0 {
+	if e, ok := catalog.ByID(field.ID); ok && e.BaseOf != 0 {
 		return f.fields[e.BaseOf]
 	}
 	return field.Unit

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
 )
@@ -33,7 +33,7 @@ func FuzzScenario(f *testing.F) {
 	} {
 		f.Add([]byte(yaml), uint16(30))
 	}
-	plan := planOf(func(e counters.Entry) bool { return e.ID < 260 || e.ID == 1001 })
+	plan := planOf(func(e catalog.Entry) bool { return e.ID < 260 || e.ID == 1001 })
 	plan.Peers, plan.Health = true, true
 	f.Fuzz(func(t *testing.T, yaml []byte, step uint16) {
 		s, err := sim.ParseScenario(bytes.NewReader(yaml), "x.yaml")
@@ -94,7 +94,7 @@ func FuzzNode(f *testing.F) {
 	f.Add([]byte("name: x\ngpus: [{board: A100-PCIE-40GB, mig: [3g.20gb, 1g.5gb]}, {board: L40S}]\n" +
 		"pods: [{namespace: a, pod: b, container: c, workload: batch, devices: [0/1, 1]}]\n"))
 	f.Add([]byte("name: x\nswitches: [{count: 2, links: 3}]\ncpus: [{cores: 2, idle: 1, limit: 2, clock: 3000}]\n"))
-	plan := planOf(func(e counters.Entry) bool {
+	plan := planOf(func(e catalog.Entry) bool {
 		return e.ID < 260 || e.ID > 850 && e.ID < 900 || e.ID > 1090 && e.ID < 1140
 	})
 	f.Fuzz(func(t *testing.T, yaml []byte) {

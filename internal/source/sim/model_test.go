@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
 )
@@ -161,8 +161,8 @@ func TestEveryFieldOfTheCatalogue(t *testing.T) {
 						if f.Bounded() && (n < f.Min || n > f.Max) {
 							t.Errorf("%s is %v, outside %v to %v", what(), n, f.Min, f.Max)
 						}
-						e, _ := counters.ByID(f.ID)
-						if _, whole := x.Int64(); e.Type == counters.Integer && !whole {
+						e, _ := catalog.ByID(f.ID)
+						if _, whole := x.Int64(); e.Type == catalog.Integer && !whole {
 							t.Errorf("%s is %v, want an integer", what(), x)
 						}
 						if prev, seen := last[cell]; seen && e.Monotonic && n < prev {
@@ -289,7 +289,7 @@ func TestTemperatureFollowsPowerWithALag(t *testing.T) {
 }
 
 func TestValuesAreAFunctionOfSeedAndTime(t *testing.T) {
-	plan := planOf(func(e counters.Entry) bool { return e.ID != clockReasons }) // a Read reports its changes too
+	plan := planOf(func(e catalog.Entry) bool { return e.ID != clockReasons }) // a Read reports its changes too
 	samples := func(seed uint64, steps ...time.Duration) []gpu.Sample {
 		r := play(t, sim.Options{Node: "demo", Seed: seed}, plan)
 		for _, at := range steps {

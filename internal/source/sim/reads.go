@@ -3,7 +3,7 @@ package sim
 import (
 	"slices"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -22,7 +22,7 @@ func Reads(p *gpu.Plan) bool {
 // plays reports whether an entity of a kind can have a field: by a rule that some
 // board meets, or as something constant.
 func plays(id gpu.FieldID, kind gpu.Kind) bool {
-	entry, known := counters.ByID(id)
+	entry, known := catalog.ByID(id)
 	if entry.BaseOf != 0 {
 		id = entry.BaseOf
 	}

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -87,8 +87,8 @@ func (r *Recording) Add(at time.Time, b *gpu.Batch) {
 		return max(min(t/whole*whole-r.began, next.At), next.At-int64(maxRecordedAge))
 	}
 	for _, s := range b.Samples {
-		e, known := counters.ByID(r.Fields[s.Field].ID)
-		if n, ok := s.Value.Number(); ok && math.IsInf(n, 0) || known && s.Value.IsText() != (e.Type == counters.Text) {
+		e, known := catalog.ByID(r.Fields[s.Field].ID)
+		if n, ok := s.Value.Number(); ok && math.IsInf(n, 0) || known && s.Value.IsText() != (e.Type == catalog.Text) {
 			continue
 		}
 		s.Time = when(s.Time)

@@ -11,7 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -62,7 +62,7 @@ func (r *Replay) grow() {
 	spans := map[recordedCell]*span{}
 	for i := range r.rec.Reads {
 		for _, s := range r.rec.Reads[i].Batch.Samples {
-			e, known := counters.ByID(r.rec.Fields[s.Field].ID)
+			e, known := catalog.ByID(r.rec.Fields[s.Field].ID)
 			if !known || !e.Monotonic {
 				continue
 			}
@@ -254,7 +254,7 @@ func (s *ReplaySession) relate() {
 	for i := range s.plan.Fields {
 		f := &s.plan.Fields[i]
 		at, ok := recorded[f.ID]
-		if e, known := counters.ByID(f.ID); !ok && known && e.BaseOf != 0 {
+		if e, known := catalog.ByID(f.ID); !ok && known && e.BaseOf != 0 {
 			at, ok = recorded[e.BaseOf]
 		}
 		if !ok {
@@ -280,7 +280,7 @@ func (s *ReplaySession) gather() {
 				key := recordedCell{row, u.field}
 				c := s.of[key]
 				if c == nil {
-					c = &eventCell{row: row, field: u.field, factor: u.factor, isXID: f.ID == counters.FieldXID}
+					c = &eventCell{row: row, field: u.field, factor: u.factor, isXID: f.ID == catalog.XIDErrors}
 					c.growth, c.grows = s.src.growth[recordedCell{x.Row, x.Field}]
 					s.of[key] = c
 					s.events = append(s.events, c)

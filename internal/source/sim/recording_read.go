@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -418,9 +418,9 @@ func (p *recordingReader) samples(g *sampleGroup, row func(int) int, when func(i
 	if len(g.Values) != len(g.Rows) || g.Ages != nil && len(g.Ages) != len(g.Rows) {
 		return p.errorf("field %d has %d rows, %d values and %d ages, expected as many of each (or no ages)", id, len(g.Rows), len(g.Values), len(g.Ages))
 	}
-	e, known := counters.ByID(id)
+	e, known := catalog.ByID(id)
 	for i, v := range g.Values {
-		if known && v.IsText() != (e.Type == counters.Text) {
+		if known && v.IsText() != (e.Type == catalog.Text) {
 			return p.errorf("field %d (%s) has the value %.20q, expected a value of type %s", id, e.Name, v, e.Type)
 		}
 		age := int64(0)

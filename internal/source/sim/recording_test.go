@@ -12,8 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/contract"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
@@ -178,7 +178,7 @@ func TestCountersGrowFromRoundToRound(t *testing.T) {
 // XIDs befall anew in every round, each exactly once; a Read without one tells
 // the last again, with its own time.
 func TestEventsBefallAnew(t *testing.T) {
-	plan := planOf(ids(counters.FieldXID))
+	plan := planOf(ids(catalog.XIDErrors))
 	rec := recordNode(t, "single", `
 faults: [{fault: xid, at: 12s, devices: ["0"], xids: [62, 45], apart: 1ms}]`, plan, 4)
 	c := newClock()
@@ -314,7 +314,7 @@ func TestRecordingsHaveALimit(t *testing.T) {
 // Any bytes are refused with their place, or they are a recording that comes
 // back as written and plays within the contract.
 func FuzzRecording(f *testing.F) {
-	plan := planOf(ids(gpuTemp, driverVersion, counters.FieldXID, counters.FieldClockEvents, 156))
+	plan := planOf(ids(gpuTemp, driverVersion, catalog.XIDErrors, catalog.ClocksEventReasons, 156))
 	plan.Health, plan.Peers, plan.Placement = true, true, true
 	f.Add(written(f, recordNode(f, "single", `faults: [{fault: xid, at: 2s, devices: ["0"], xids: [62]}]`, plan, 2)), uint16(7))
 	f.Add([]byte(head+card+temp+one+last), uint16(0))

@@ -8,7 +8,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -33,7 +33,7 @@ func (r *Recording) Write(w io.Writer) error {
 	}
 	for _, f := range r.Fields {
 		name := ""
-		if e, ok := counters.ByID(f.ID); ok {
+		if e, ok := catalog.ByID(f.ID); ok {
 			name = e.Name
 		}
 		out.line(recordingLine{Field: &fieldLine{ID: f.ID, Name: name, Unit: f.Unit}})

@@ -6,7 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -74,7 +74,7 @@ faults:
 	const scripted = 0x08 | 0x40 | 0x80
 	var edges []edge
 	last := int64(0)
-	for _, s := range r.samplesOf(0, counters.FieldClockEvents) {
+	for _, s := range r.samplesOf(0, catalog.ClocksEventReasons) {
 		n, _ := s.Value.Int64()
 		if n &= scripted; n != last {
 			edges = append(edges, edge{time.Duration(s.Time - epoch.UnixNano()), n})

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -110,7 +110,7 @@ func (s *Session) newCell(row, field int) cell {
 	if d := s.plan.IntervalOf(field); d > s.plan.Interval {
 		c.interval = int64(d)
 	}
-	entry, known := counters.ByID(f.ID)
+	entry, known := catalog.ByID(f.ID)
 	id := f.ID
 	if known && entry.BaseOf != 0 {
 		id = entry.BaseOf
@@ -128,12 +128,12 @@ func (s *Session) newCell(row, field int) cell {
 		c.err = fmt.Errorf("sim: %s of %v: %w", f.Name, v.dev.Entity, gpu.ErrNotSupported)
 	}
 	c.factor = conversion(unit, f.Unit)
-	c.whole = known && entry.Type == counters.Integer && entry.Unit == f.Unit
+	c.whole = known && entry.Type == catalog.Integer && entry.Unit == f.Unit
 	if f.Events && c.gen != nil {
 		switch id {
-		case fieldXID:
+		case catalog.XIDErrors:
 			c.events = xidEvents
-		case fieldClockReasons:
+		case catalog.ClocksEventReasons:
 			c.events = reasonEvents
 		}
 	}

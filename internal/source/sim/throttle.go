@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 )
 
 // parseReasons reads the clock-event reasons of a fault. Those that the model
@@ -14,7 +14,7 @@ func (f *fault) parseReasons(s *faultSpec) error {
 	for _, name := range s.Reasons {
 		var names []string
 		found := false
-		for e := range counters.ClockEvents(^(reasonIdle | reasonPowerCap)) {
+		for e := range catalog.ClockEvents(^(reasonIdle | reasonPowerCap)) {
 			if names = append(names, e.Name); e.Name == name {
 				f.reasons |= e.Mask
 				found = true

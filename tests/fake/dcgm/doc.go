@@ -21,6 +21,7 @@
 //	without KIND...                            the module for a kind of entity (switch, link, cpu, connectx) is missing
 //	node                                       fields of the node come back under no entity
 //	skew SECONDS                               its clock minus ours
+//	starts SECONDS                             how long an embedded start takes
 //	groups N                                   how many groups it can hold
 //	gpu ID uuid= name= bus= index= minor= status=ok|lost|unsupported prof=IDS|none|error:CODE links=N cpus=LIST
 //	instance ID gpu= nvml= profile= uuid=      a MIG GPU instance
@@ -40,6 +41,14 @@
 //	peer GPU GPU STATE                         of NVLink between them, else 5
 //	profiler CODE                              watches of profiling fields fail with CODE
 //	unknown FIELD...                           field ids that the engine refuses
+//	stray GROUP ENTITY FIELD TYPE V            a value in every reply that was not asked for; numbers, and i, d, s or a number
 //	fail FUNCTION CODE [TIMES [AFTER]]         calls that return an error, -1 times for ever
 //	block FUNCTION                             calls that do not return
+//
+// It is as ugly as the real engine where the project has seen that: an unwatch
+// of a field of the node answers -16 though the watch is gone, a lost GPU is
+// refused in groups and by the query for its profiling fields (-18), fields 83
+// and 84 are sampled every 30 s at most, and the counter cost.microseconds adds
+// up what the calls cost libdcgm on the real engine (a read of every sample
+// some 500 a GPU, a batched read 400 whatever its size).
 package dcgm

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -51,6 +52,22 @@ func Dies(pods ...*v1.PodResources) Reply {
 	}
 }
 
+// Stalls answers with pods, sends the first bytes of the answer, and the rest of
+// them when release is closed.
+func Stalls(release <-chan struct{}, pods ...*v1.PodResources) Reply {
+	return func(_ context.Context, s *Server) (*v1.ListPodResourcesResponse, error) {
+		s.stall.Store(&release)
+		return &v1.ListPodResourcesResponse{PodResources: pods}, nil
+	}
+}
+
+// Limits answers as a real kubelet does above a hundred requests a second.
+func Limits() Reply {
+	return func(context.Context, *Server) (*v1.ListPodResourcesResponse, error) {
+		return nil, status.Error(codes.ResourceExhausted, "rejected by rate limit")
+	}
+}
+
 // A Server is a kubelet's PodResources endpoint.
 type Server struct {
 	t      testing.TB
@@ -58,6 +75,7 @@ type Server struct {
 	legacy bool
 	lists  atomic.Int64
 	dying  atomic.Bool
+	stall  atomic.Pointer[<-chan struct{}] // of the next answer
 
 	mu          sync.Mutex
 	script      []Reply
@@ -65,7 +83,8 @@ type Server struct {
 	server      *grpc.Server
 }
 
-// Start serves v1 until the test ends. Without a script it lists no pods.
+// Start serves v1 until the test ends, on a socket that is an hour old. Without
+// a script it lists no pods.
 func Start(t testing.TB, script ...Reply) *Server { return start(t, false, script) }
 
 // StartLegacy serves v1alpha1 alone, as kubelets before 1.20 do.
@@ -84,7 +103,16 @@ func start(t testing.TB, legacy bool, script []Reply) *Server {
 		os.RemoveAll(dir)
 	})
 	s.Start()
+	s.Born(time.Now().Add(-time.Hour))
 	return s
+}
+
+// Born makes the socket as old as that of a kubelet which started at a time.
+func (s *Server) Born(at time.Time) {
+	s.t.Helper()
+	if err := os.Chtimes(s.socket, at, at); err != nil {
+		s.t.Fatal(err)
+	}
 }
 
 // Socket is the path to dial.
@@ -124,7 +152,8 @@ func (s *Server) Upgrade() {
 	s.legacy = false
 }
 
-// Start serves on a new socket at the same path, after Stop.
+// Start serves on a new socket at the same path, after Stop: that of a kubelet
+// which has just started.
 func (s *Server) Start() {
 	s.t.Helper()
 	s.mu.Lock()
@@ -175,6 +204,12 @@ func (c *current) GetAllocatableResources(context.Context, *v1.AllocatableResour
 	return &v1.AllocatableResourcesResponse{Devices: c.s.allocatable}, nil
 }
 
+// Get answers as a real kubelet does for a pod that it does not run: codes.Unknown
+// and not codes.NotFound.
+func (c *current) Get(_ context.Context, r *v1.GetPodResourcesRequest) (*v1.GetPodResourcesResponse, error) {
+	return nil, status.Errorf(codes.Unknown, "pod %s in namespace %s not found", r.PodName, r.PodNamespace)
+}
+
 type old struct {
 	v1alpha1.UnimplementedPodResourcesListerServer
 	s *Server
@@ -223,7 +258,19 @@ type mortalConn struct {
 func (c *mortalConn) Write(p []byte) (int, error) {
 	// Frames below this size are settings, pings and acknowledgements.
 	const answer = 64
-	if len(p) < answer || !c.server.dying.CompareAndSwap(true, false) {
+	if len(p) < answer {
+		return c.Conn.Write(p)
+	}
+	if release := c.server.stall.Swap(nil); release != nil {
+		n, err := c.Conn.Write(p[:answer/2])
+		if err != nil {
+			return n, err
+		}
+		<-*release
+		rest, err := c.Conn.Write(p[n:])
+		return n + rest, err
+	}
+	if !c.server.dying.CompareAndSwap(true, false) {
 		return c.Conn.Write(p)
 	}
 	n, err := c.Conn.Write(p[:answer/2])

@@ -18,6 +18,13 @@
 #define LAST_PROFILING_FIELD 1096
 #define FIRST_SWITCH_FIELD DCGM_FI_FIRST_NVSWITCH_FIELD_ID
 #define LAST_SWITCH_FIELD DCGM_FI_LAST_NVSWITCH_FIELD_ID
+#define INFOROM_PACE_US 30000000 /* fields 83 and 84 are sampled no more often, whatever a watch asks for */
+
+/* What calls cost libdcgm on the real engine, in microseconds of CPU: a batched read mostly its
+ * message, a read of every sample its entities, one after another. */
+#define COST_BATCH_US 400
+#define COST_SINCE_US 500
+#define COST_OTHER_US 50
 
 struct sample {
     int64_t ts;
@@ -166,17 +173,20 @@ static int identity(struct series *s, struct sample *x) {
     return 0;
 }
 
-static int lost(struct series *s) {
-    unsigned id = s->entity;
-    if (s->group == DCGM_FE_GPU_I || s->group == DCGM_FE_GPU_CI) {
-        struct instance *i = world_instance((dcgm_field_entity_group_t)s->group, s->entity);
+/* Whether an entity is a GPU that is lost, or one of its instances. */
+static int lost_entity(int group, unsigned entity) {
+    unsigned id = entity;
+    if (group == DCGM_FE_GPU_I || group == DCGM_FE_GPU_CI) {
+        struct instance *i = world_instance((dcgm_field_entity_group_t)group, entity);
         if (!i) return 1;
         id = i->gpu;
-    } else if (s->group != DCGM_FE_GPU)
+    } else if (group != DCGM_FE_GPU)
         return 0;
     struct gpu *g = world_gpu(id);
     return !g || g->status == DcgmEntityStatusLost;
 }
+
+static int lost(struct series *s) { return lost_entity(s->group, s->entity); }
 
 static void take(struct series *s, int64_t ts) {
     if (s->generation != world.generation) {
@@ -297,6 +307,7 @@ static dcgmReturn_t enter(const char *function) {
     char name[64];
     snprintf(name, sizeof name, "calls.%s", function);
     count(name, 1);
+    count("cost.microseconds", COST_OTHER_US);
     pthread_mutex_lock(&mutex);
     refresh();
     for (int waiting = 0;;) {
@@ -392,6 +403,8 @@ dcgmReturn_t dcgmStartEmbedded(dcgmOperationMode_t mode, dcgmHandle_t *handle) {
     dcgmReturn_t st = enter("dcgmStartEmbedded");
     if (st != DCGM_ST_OK) return leave(st);
     if (!initialised) return leave(DCGM_ST_UNINITIALIZED);
+    /* Attaching the GPUs takes its time, and no other call gets through meanwhile. */
+    for (int64_t left = embedded_started ? 0 : world.start_us; left > 0; left -= 1000) usleep(1000);
     if (!embedded_started) count("open.embedded", 1);
     embedded_started = 1;
     *handle = EMBEDDED;
@@ -619,6 +632,7 @@ dcgmReturn_t dcgmProfGetSupportedMetricGroups(dcgmHandle_t handle, dcgmProfGetMe
     if (m->version != dcgmProfGetMetricGroups_version3) return leave(DCGM_ST_VER_MISMATCH);
     struct gpu *g = world_gpu(m->gpuId);
     if (!g) return leave(DCGM_ST_BADPARAM);
+    if (g->status == DcgmEntityStatusLost) return leave(DCGM_ST_GPU_IS_LOST);
     if (g->prof_error) return leave((dcgmReturn_t)g->prof_error);
     m->numMetricGroups = 0;
     for (int i = 0; i < g->nprof; i++) {
@@ -672,6 +686,12 @@ static dcgmReturn_t add_entity(dcgmGpuGrp_t id, dcgm_field_entity_group_t group,
     if (!g) return DCGM_ST_NOT_CONFIGURED;
     if (g->n == DCGM_GROUP_MAX_ENTITIES_V2) return DCGM_ST_MAX_LIMIT;
     if (!world_has(group, entity)) return DCGM_ST_BADPARAM;
+    if (lost_entity((int)group, entity)) return DCGM_ST_GPU_IS_LOST;
+    struct gpu *whole = group == DCGM_FE_GPU ? world_gpu(entity) : NULL;
+    if (whole && whole->status != DcgmEntityStatusOk)
+        return whole->status == DcgmEntityStatusUnsupported ? DCGM_ST_GPU_NOT_SUPPORTED : DCGM_ST_BADPARAM;
+    for (int i = 0; i < g->n; i++)
+        if (g->members[i].entityGroupId == group && g->members[i].entityId == entity) return DCGM_ST_BADPARAM;
     g->members[g->n].entityGroupId = group;
     g->members[g->n++].entityId = entity;
     return DCGM_ST_OK;
@@ -764,13 +784,16 @@ dcgmReturn_t dcgmWatchFields(dcgmHandle_t handle, dcgmGpuGrp_t group, dcgmFieldG
     for (int e = 0; e < g->n; e++)
         for (int i = 0; i < f->n; i++) {
             struct series *s = series_of((int)g->members[e].entityGroupId, g->members[e].entityId, f->ids[i], 1);
+            long long asked = every;
+            int inforom = f->ids[i] == DCGM_FI_DEV_INFOROM_CHECKSUM || f->ids[i] == DCGM_FI_DEV_INFOROM_VALID;
+            if (inforom && asked < INFOROM_PACE_US) asked = INFOROM_PACE_US;
             if (!s->watchers++) {
-                s->interval = every, s->keep_samples = keep_samples, s->keep_age = (int64_t)(keep_age * 1e6);
+                s->interval = asked, s->keep_samples = keep_samples, s->keep_age = (int64_t)(keep_age * 1e6);
                 s->due = world_now() + FIRST_SAMPLE_US;
                 s->taken = 0;
                 s->watched = world.generation;
             } else {
-                if (every < s->interval) s->interval = every;
+                if (asked < s->interval) s->interval = asked;
                 if (keep_samples == 0 || (s->keep_samples && keep_samples > s->keep_samples))
                     s->keep_samples = keep_samples;
                 if ((int64_t)(keep_age * 1e6) > s->keep_age) s->keep_age = (int64_t)(keep_age * 1e6);
@@ -781,10 +804,14 @@ dcgmReturn_t dcgmWatchFields(dcgmHandle_t handle, dcgmGpuGrp_t group, dcgmFieldG
 
 dcgmReturn_t dcgmUnwatchFields(dcgmHandle_t handle, dcgmGpuGrp_t group, dcgmFieldGrp_t fields) {
     ENTER("dcgmUnwatchFields", handle);
-    if (!find_group(group) || !find_fields(fields)) return leave(DCGM_ST_NOT_CONFIGURED);
+    struct field_group *f = find_fields(fields);
+    if (!find_group(group) || !f) return leave(DCGM_ST_NOT_CONFIGURED);
     for (int i = 0; i < MAX_WATCHES; i++)
         if (watches[i].used && watches[i].group_id == group && watches[i].fields_id == fields)
             release_watch(&watches[i]);
+    /* The watch of a field of the node is looked for under the entity, and not found there. */
+    for (int i = 0; i < f->n; i++)
+        if (f->ids[i] < FIRST_DEVICE_FIELD) return leave(DCGM_ST_NOT_WATCHED);
     return leave(DCGM_ST_OK);
 }
 
@@ -882,12 +909,27 @@ static void latest(int group, unsigned entity, int field, dcgmFieldValue_v1 *v) 
     write_value(v, field, &x);
 }
 
+/* What the script has the engine add to a reply without being asked. */
+static void stray(dcgmFieldValueEntityEnumeration_f callback, void *data) {
+    dcgmFieldValue_v1 v;
+    for (int i = 0; i < world.nstrays; i++) {
+        struct stray *x = &world.strays[i];
+        struct sample s = {.ts = world_now(), .type = (char)x->type, .i64 = x->value};
+        memset(&v, 0, sizeof v);
+        write_value(&v, x->field, &s);
+        v.fieldType = (unsigned short)x->type;
+        if (x->type == 's') memset(&v.value, 'x', sizeof v.value); /* a text without an end */
+        callback((dcgm_field_entity_group_t)x->group, (dcgm_field_eid_t)x->entity, &v, 1, data);
+    }
+}
+
 dcgmReturn_t dcgmGetLatestValues_v2(dcgmHandle_t handle, dcgmGpuGrp_t group, dcgmFieldGrp_t fields,
                                     dcgmFieldValueEntityEnumeration_f callback, void *data) {
     ENTER("dcgmGetLatestValues_v2", handle);
     struct group *g = find_group(group);
     struct field_group *f = find_fields(fields);
     if (!g || !f) return leave(DCGM_ST_NOT_CONFIGURED);
+    count("cost.microseconds", COST_BATCH_US);
     dcgmFieldValue_v1 v;
     for (int e = 0; e < g->n; e++)
         for (int i = 0; i < f->n; i++) {
@@ -897,6 +939,7 @@ dcgmReturn_t dcgmGetLatestValues_v2(dcgmHandle_t handle, dcgmGpuGrp_t group, dcg
             if (callback(node ? DCGM_FE_NONE : g->members[e].entityGroupId, node ? 0 : g->members[e].entityId, &v, 1, data))
                 return leave(DCGM_ST_OK);
         }
+    stray(callback, data);
     return leave(DCGM_ST_OK);
 }
 
@@ -907,6 +950,7 @@ dcgmReturn_t dcgmGetValuesSince_v2(dcgmHandle_t handle, dcgmGpuGrp_t group, dcgm
     struct field_group *f = find_fields(fields);
     if (!g || !f) return leave(DCGM_ST_NOT_CONFIGURED);
     int64_t now = world_now(), end = now;
+    count("cost.microseconds", COST_SINCE_US * g->n);
     dcgmFieldValue_v1 v;
     for (int e = 0; e < g->n; e++)
         for (int i = 0; i < f->n; i++) {
@@ -927,6 +971,7 @@ dcgmReturn_t dcgmGetValuesSince_v2(dcgmHandle_t handle, dcgmGpuGrp_t group, dcgm
                 callback(g->members[e].entityGroupId, g->members[e].entityId, &v, 1, data);
             }
         }
+    stray(callback, data);
     *next = end + 1;
     return leave(DCGM_ST_OK);
 }

@@ -92,6 +92,11 @@ struct peer {
     unsigned from, to, state;
 };
 
+struct stray {
+    int group, entity, field, type;
+    int64_t value;
+};
+
 struct fail {
     char function[64];
     int code, times, after; /* times < 0: always; after so many calls */
@@ -102,7 +107,7 @@ struct world {
     int generation;
     char library[32], engine[32], driver[32], nvml[32];
     int boot, down, node;
-    int64_t skew_us;
+    int64_t skew_us, start_us;
     int max_groups;
     struct gpu gpus[MAX_GPUS];
     int ngpus;
@@ -130,6 +135,8 @@ struct world {
     struct peer peers[64];
     int npeers;
     int profiler;
+    struct stray strays[64];
+    int nstrays;
 };
 
 extern struct world world;

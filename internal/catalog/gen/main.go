@@ -1,4 +1,4 @@
-// Command gen writes the catalogue of package counters.
+// Command gen writes the entries and the ids of package catalog.
 //
 // It reads the field ids and names from the go-dcgm module in the module
 // cache, and what go-dcgm does not say (levels, units, ranges, help) from
@@ -11,6 +11,7 @@ import (
 	"flag"
 	"fmt"
 	"go/format"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,16 +22,17 @@ import (
 const module = "github.com/NVIDIA/go-dcgm"
 
 func main() {
-	out := flag.String("o", "catalogue_gen.go", "the Go file to write")
+	out := flag.String("o", "entries_gen.go", "the Go file of the entries to write")
+	ids := flag.String("ids", "ids_gen.go", "the Go file of the ids to write")
 	facts := flag.String("facts", "gen", "the folder of facts.csv and names.csv")
 	flag.Parse()
-	if err := run(*out, *facts); err != nil {
+	if err := run(*out, *ids, *facts); err != nil {
 		fmt.Fprintln(os.Stderr, "gen:", err)
 		os.Exit(1)
 	}
 }
 
-func run(out, facts string) error {
+func run(out, ids, facts string) error {
 	dir, version, err := moduleDir()
 	if err != nil {
 		return err
@@ -45,13 +47,18 @@ func run(out, facts string) error {
 	if err := applyNames(fields, filepath.Join(facts, "names.csv")); err != nil {
 		return err
 	}
-	var code bytes.Buffer
-	writeGo(&code, fields, version)
-	source, err := format.Source(code.Bytes())
-	if err != nil {
-		return fmt.Errorf("format the catalogue: %w", err)
+	for path, write := range map[string]func(io.Writer, []*field, string){out: writeEntries, ids: writeIDs} {
+		var code bytes.Buffer
+		write(&code, fields, version)
+		source, err := format.Source(code.Bytes())
+		if err != nil {
+			return fmt.Errorf("format %s: %w", path, err)
+		}
+		if err := os.WriteFile(path, source, 0o644); err != nil {
+			return err
+		}
 	}
-	return os.WriteFile(out, source, 0o644)
+	return nil
 }
 
 // moduleDir returns the folder and the version of the module that go.mod asks

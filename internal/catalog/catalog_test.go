@@ -1,4 +1,4 @@
-package counters_test
+package catalog_test
 
 import (
 	"bytes"
@@ -14,7 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -45,50 +45,54 @@ func TestCatalogueHoldsEveryNameOfGoDCGM(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		entry, ok := counters.ByID(gpu.FieldID(id))
+		entry, ok := catalog.ByID(gpu.FieldID(id))
 		if !ok {
 			t.Errorf("id %d (%s) is not in the catalogue", id, pair[1])
 			continue
 		}
-		named, ok := counters.Lookup(pair[1])
+		named, ok := catalog.Lookup(pair[1])
 		if want := entry; !ok || named.Entry.ID != want.ID && named.Entry.ID != want.BaseOf {
 			t.Errorf("%s means id %d (%t), go-dcgm says %d", pair[1], named.Entry.ID, ok, id)
 		}
 	}
 }
 
-// The catalogue is what the generator makes of the module and the facts today.
-func TestCatalogueIsCurrent(t *testing.T) {
+// The catalog is what the generator makes of the module and the facts today.
+func TestCatalogIsCurrent(t *testing.T) {
 	moduleDir(t)
-	made := filepath.Join(t.TempDir(), "catalogue.go")
-	if out, err := exec.Command("go", "run", "./gen", "-o", made).CombinedOutput(); err != nil {
+	dir := t.TempDir()
+	files := []string{"entries_gen.go", "ids_gen.go"}
+	cmd := exec.Command("go", "run", "./gen", "-o", filepath.Join(dir, files[0]), "-ids", filepath.Join(dir, files[1]))
+	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("generate: %v\n%s", err, out)
 	}
-	want, err := os.ReadFile(made)
-	if err != nil {
-		t.Fatal(err)
-	}
-	have, err := os.ReadFile("catalogue_gen.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(want, have) {
-		t.Error("catalogue_gen.go is stale: run go generate ./internal/counters")
+	for _, name := range files {
+		want, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		have, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(want, have) {
+			t.Errorf("%s is stale: run go generate ./internal/catalog", name)
+		}
 	}
 }
 
 func TestCatalogueIsConsistent(t *testing.T) {
 	units := []gpu.Unit{
-		"", counters.Megahertz, counters.Kilohertz, counters.Hertz, counters.Millijoules, counters.Joules, counters.Watts,
-		counters.MilliwattsPerSecond, counters.Percent, counters.Ratio, counters.Mebibytes, counters.Bytes,
-		counters.BytesPerSecond, counters.KilobytesPerSecond, counters.MegabytesPerSecond, counters.Celsius,
-		counters.Nanoseconds, counters.Milliseconds, counters.Seconds, counters.Millivolts,
+		"", catalog.Megahertz, catalog.Kilohertz, catalog.Hertz, catalog.Millijoules, catalog.Joules, catalog.Watts,
+		catalog.MilliwattsPerSecond, catalog.Percent, catalog.Ratio, catalog.Mebibytes, catalog.Bytes,
+		catalog.BytesPerSecond, catalog.KilobytesPerSecond, catalog.MegabytesPerSecond, catalog.Celsius,
+		catalog.Nanoseconds, catalog.Milliseconds, catalog.Seconds, catalog.Millivolts,
 	}
 	// What engines return for "no value", and garbage that was seen.
 	blanks := []float64{math.MaxInt64 - 15, math.MaxInt64, 140737488355328, math.NaN(), math.Inf(1)}
 	owner := make(map[string]gpu.FieldID)
 	last := -1
-	for e := range counters.All() {
+	for e := range catalog.All() {
 		if int(e.ID) <= last {
 			t.Fatalf("id %d after %d", e.ID, last)
 		}
@@ -105,7 +109,7 @@ func TestCatalogueIsConsistent(t *testing.T) {
 		if !slices.Contains(units, e.Unit) {
 			t.Errorf("%s: unknown unit %q", e.Name, e.Unit)
 		}
-		if e.Type != counters.Integer && e.Type != counters.Float && (e.Unit != "" || e.Bounded() || e.Monotonic) {
+		if e.Type != catalog.Integer && e.Type != catalog.Float && (e.Unit != "" || e.Bounded() || e.Monotonic) {
 			t.Errorf("%s: a %s with unit, range or growth", e.Name, e.Type)
 		}
 		if e.Help == "" || strings.ContainsAny(e.Help, "\n\"|") || strings.HasSuffix(e.Help, ".") {
@@ -119,11 +123,11 @@ func TestCatalogueIsConsistent(t *testing.T) {
 		}
 		for _, v := range blanks {
 			// Only a counter may come near the largest integer.
-			if e.Bounded() && !(v < e.Min || v > e.Max) && (!e.Monotonic || v != 140737488355328 || e.Unit == counters.Percent) && !math.IsNaN(v) {
+			if e.Bounded() && !(v < e.Min || v > e.Max) && (!e.Monotonic || v != 140737488355328 || e.Unit == catalog.Percent) && !math.IsNaN(v) {
 				t.Errorf("%s: range %g to %g holds the blank %g", e.Name, e.Min, e.Max, v)
 			}
 		}
-		if e.Unit == counters.Percent && e.Max > 250 {
+		if e.Unit == catalog.Percent && e.Max > 250 {
 			t.Errorf("%s: up to %g per cent", e.Name, e.Max)
 		}
 	}
@@ -161,7 +165,7 @@ func TestLevels(t *testing.T) {
 		"DCGM_FI_DEV_VGPU_VM_ID":                   0,
 		"DCGM_FI_DEV_CONNECTX_HEALTH":              gpu.KindsOf(gpu.KindConnectX),
 	} {
-		named, ok := counters.Lookup(name)
+		named, ok := catalog.Lookup(name)
 		if !ok || named.Entry.Levels != want {
 			t.Errorf("%s: levels %v, want %v", name, named.Entry.Levels.List(), want.List())
 		}
@@ -177,40 +181,40 @@ func TestLookup(t *testing.T) {
 		scale float64
 	}{
 		// A new id in the base unit beside the old one: the old one is read.
-		"DCGM_FI_DEV_SM_CLOCK":                 {100, counters.Megahertz, 1},
-		"DCGM_FI_DEV_SM_CLOCK_HERTZ":           {100, counters.Hertz, 1e6},
-		"dcgm_sm_clock":                        {100, counters.Megahertz, 1},
-		"DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": {156, counters.Millijoules, 1},
-		"DCGM_FI_DEV_GPU_ENERGY_JOULES_TOTAL":  {156, counters.Joules, 1e-3},
-		"DCGM_FI_DEV_FAN_SPEED_RATIO":          {191, counters.Ratio, 1e-2},
-		"DCGM_FI_DEV_BAR1_CAPACITY_BYTES":      {90, counters.Bytes, 1 << 20},
+		"DCGM_FI_DEV_SM_CLOCK":                 {100, catalog.Megahertz, 1},
+		"DCGM_FI_DEV_SM_CLOCK_HERTZ":           {100, catalog.Hertz, 1e6},
+		"dcgm_sm_clock":                        {100, catalog.Megahertz, 1},
+		"DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": {156, catalog.Millijoules, 1},
+		"DCGM_FI_DEV_GPU_ENERGY_JOULES_TOTAL":  {156, catalog.Joules, 1e-3},
+		"DCGM_FI_DEV_FAN_SPEED_RATIO":          {191, catalog.Ratio, 1e-2},
+		"DCGM_FI_DEV_BAR1_CAPACITY_BYTES":      {90, catalog.Bytes, 1 << 20},
 		// The trap: a new spelling of an old id that keeps the old unit.
-		"DCGM_FI_DEV_GPU_UTIL":       {203, counters.Percent, 1},
-		"DCGM_FI_DEV_GPU_UTIL_RATIO": {203, counters.Ratio, 1e-2},
-		"dcgm_gpu_utilization":       {203, counters.Percent, 1},
+		"DCGM_FI_DEV_GPU_UTIL":       {203, catalog.Percent, 1},
+		"DCGM_FI_DEV_GPU_UTIL_RATIO": {203, catalog.Ratio, 1e-2},
+		"dcgm_gpu_utilization":       {203, catalog.Percent, 1},
 		// Names that only a newer DCGM has.
-		"DCGM_FI_DEV_MEMORY_UTIL_RATIO":                  {204, counters.Ratio, 1e-2},
-		"DCGM_FI_DEV_FB_CAPACITY_BYTES":                  {250, counters.Bytes, 1 << 20},
-		"DCGM_FI_DEV_GPU_POWER_THROTTLE_SECONDS_TOTAL":   {240, counters.Seconds, 1e-9},
-		"DCGM_FI_DEV_NVLINK_THROUGHPUT_BYTES_PER_SECOND": {449, counters.BytesPerSecond, 1024000},
+		"DCGM_FI_DEV_MEMORY_UTIL_RATIO":                  {204, catalog.Ratio, 1e-2},
+		"DCGM_FI_DEV_FB_CAPACITY_BYTES":                  {250, catalog.Bytes, 1 << 20},
+		"DCGM_FI_DEV_GPU_POWER_THROTTLE_SECONDS_TOTAL":   {240, catalog.Seconds, 1e-9},
+		"DCGM_FI_DEV_NVLINK_THROUGHPUT_BYTES_PER_SECOND": {449, catalog.BytesPerSecond, 1024000},
 		// Renames that change nothing but the spelling.
-		"DCGM_FI_DEV_BOARD_POWER_WATTS":     {155, counters.Watts, 1},
+		"DCGM_FI_DEV_BOARD_POWER_WATTS":     {155, catalog.Watts, 1},
 		"DCGM_FI_DEV_XID_ERROR":             {230, "", 1},
-		"DCGM_FI_PROF_TENSOR_UTIL_RATIO":    {1004, counters.Ratio, 1},
-		"DCGM_FI_DEV_FB_USED_PERCENT":       {254, counters.Ratio, 1},
-		"DCGM_FI_DEV_FB_USED_RATIO":         {254, counters.Ratio, 1},
-		"DCGM_FI_DEV_NVLINK_TX_BYTES_TOTAL": {1201, counters.Bytes, 1},
+		"DCGM_FI_PROF_TENSOR_UTIL_RATIO":    {1004, catalog.Ratio, 1},
+		"DCGM_FI_DEV_FB_USED_PERCENT":       {254, catalog.Ratio, 1},
+		"DCGM_FI_DEV_FB_USED_RATIO":         {254, catalog.Ratio, 1},
+		"DCGM_FI_DEV_NVLINK_TX_BYTES_TOTAL": {1201, catalog.Bytes, 1},
 		// A name that says bytes for what always was a rate.
-		"DCGM_FI_PROF_PCIE_TX_BYTES": {1009, counters.BytesPerSecond, 1},
+		"DCGM_FI_PROF_PCIE_TX_BYTES": {1009, catalog.BytesPerSecond, 1},
 		// Names from before.
 		"DCGM_FI_DEV_CLOCK_THROTTLE_REASONS": {112, "", 1},
 	} {
-		got, ok := counters.Lookup(name)
+		got, ok := catalog.Lookup(name)
 		if !ok || got.Entry.ID != want.id || got.Unit != want.unit || got.Scale != want.scale || got.Name != name {
 			t.Errorf("%s: id %d in %q × %v (%t), want %+v", name, got.Entry.ID, got.Unit, got.Scale, ok, want)
 		}
 	}
-	if _, ok := counters.Lookup("DCGM_FI_DEV_GPU_TEMPERATURE"); ok {
+	if _, ok := catalog.Lookup("DCGM_FI_DEV_GPU_TEMPERATURE"); ok {
 		t.Error("a name that nobody has is known")
 	}
 }
@@ -218,20 +222,20 @@ func TestLookup(t *testing.T) {
 // Every name that promises a unit delivers it, whatever id it stands for.
 func TestNamesKeepTheirPromise(t *testing.T) {
 	promises := map[string]gpu.Unit{
-		"_RATIO": counters.Ratio, "_HERTZ": counters.Hertz, "_JOULES": counters.Joules, "_BYTES": counters.Bytes,
-		"_WATTS": counters.Watts, "_CELSIUS": counters.Celsius, "_SECONDS": counters.Seconds,
-		"_BYTES_PER_SECOND": counters.BytesPerSecond,
+		"_RATIO": catalog.Ratio, "_HERTZ": catalog.Hertz, "_JOULES": catalog.Joules, "_BYTES": catalog.Bytes,
+		"_WATTS": catalog.Watts, "_CELSIUS": catalog.Celsius, "_SECONDS": catalog.Seconds,
+		"_BYTES_PER_SECOND": catalog.BytesPerSecond,
 	}
-	for e := range counters.All() {
+	for e := range catalog.All() {
 		for _, name := range append([]string{e.Name, e.Classic, e.Current}, e.Aliases...) {
 			for suffix, unit := range promises {
 				if !strings.HasSuffix(strings.TrimSuffix(strings.ToUpper(name), "_TOTAL"), suffix) || e.Levels == 0 {
 					continue
 				}
-				got, _ := counters.Lookup(name)
+				got, _ := catalog.Lookup(name)
 				// The profiling byte fields are rates and always were, under
 				// this very name in both vocabularies.
-				if got.Unit != unit && !(e.Profiling && e.Unit == counters.BytesPerSecond) {
+				if got.Unit != unit && !(e.Profiling && e.Unit == catalog.BytesPerSecond) {
 					t.Errorf("%s promises %s and is exported in %q", name, unit, got.Unit)
 				}
 			}
@@ -244,14 +248,14 @@ func TestNamesKeepTheirPromise(t *testing.T) {
 func TestVocabulariesConvertBothWays(t *testing.T) {
 	// One of the unit as read, in the unit of the current name.
 	one := map[gpu.Unit]map[gpu.Unit]float64{
-		counters.Megahertz: {counters.Hertz: 1_000_000}, counters.Millijoules: {counters.Joules: 0.001},
-		counters.Percent: {counters.Ratio: 0.01}, counters.Mebibytes: {counters.Bytes: 1_048_576},
-		counters.Nanoseconds: {counters.Seconds: 1e-9}, counters.MegabytesPerSecond: {counters.BytesPerSecond: 1_024_000},
+		catalog.Megahertz: {catalog.Hertz: 1_000_000}, catalog.Millijoules: {catalog.Joules: 0.001},
+		catalog.Percent: {catalog.Ratio: 0.01}, catalog.Mebibytes: {catalog.Bytes: 1_048_576},
+		catalog.Nanoseconds: {catalog.Seconds: 1e-9}, catalog.MegabytesPerSecond: {catalog.BytesPerSecond: 1_024_000},
 	}
 	converted := 0
-	for e := range counters.All() {
-		classic, ok := counters.Lookup(e.Classic)
-		current, okCurrent := counters.Lookup(e.Current)
+	for e := range catalog.All() {
+		classic, ok := catalog.Lookup(e.Classic)
+		current, okCurrent := catalog.Lookup(e.Current)
 		if !ok || !okCurrent {
 			t.Fatalf("%s: a vocabulary's name is unknown", e.Name)
 		}
@@ -296,7 +300,7 @@ func TestNearest(t *testing.T) {
 		"":                             "",
 		strings.Repeat("DCGM_FI_", 40): "",
 	} {
-		if got := counters.Nearest(name); got != want {
+		if got := catalog.Nearest(name); got != want {
 			t.Errorf("Nearest(%q) = %q, want %q", name, got, want)
 		}
 	}
@@ -316,22 +320,22 @@ func TestNearestFindsEveryName(t *testing.T) {
 		}
 		return false
 	}
-	for e := range counters.All() {
+	for e := range catalog.All() {
 		if e.ID%10 != 0 || e.BaseOf != 0 {
 			continue
 		}
 		wrong := e.Classic[:len(e.Classic)-3] + e.Classic[len(e.Classic)-2:]
-		if _, known := counters.Lookup(wrong); known {
+		if _, known := catalog.Lookup(wrong); known {
 			continue
 		}
-		if got := counters.Nearest(wrong); !oneAway(got, wrong) {
+		if got := catalog.Nearest(wrong); !oneAway(got, wrong) {
 			t.Errorf("Nearest(%q) = %q, want %q", wrong, got, e.Classic)
 		}
 	}
 }
 
 func TestSearch(t *testing.T) {
-	ids := func(entries []counters.Entry) []gpu.FieldID {
+	ids := func(entries []catalog.Entry) []gpu.FieldID {
 		var list []gpu.FieldID
 		for _, e := range entries {
 			list = append(list, e.ID)
@@ -349,11 +353,11 @@ func TestSearch(t *testing.T) {
 		{[]string{"mJ"}, []gpu.FieldID{156}},
 		{[]string{"no", "such", "thing", "at", "all"}, nil},
 	} {
-		if diff := cmp.Diff(test.want, ids(counters.Search(test.words...))); diff != "" {
+		if diff := cmp.Diff(test.want, ids(catalog.Search(test.words...))); diff != "" {
 			t.Errorf("Search(%q) (-want +got)\n%s", test.words, diff)
 		}
 	}
-	if n := len(counters.Search()); n < 600 {
+	if n := len(catalog.Search()); n < 600 {
 		t.Errorf("no words find %d fields", n)
 	}
 }

@@ -1,4 +1,4 @@
-package counters
+package catalog
 
 import (
 	"strings"
@@ -26,8 +26,8 @@ func Nearest(name string) string {
 	for known := range index() {
 		consider(known)
 	}
-	for _, d := range derivedKinds() {
-		consider(d.String())
+	for i := range families {
+		consider(families[i].Name)
 	}
 	return best
 }

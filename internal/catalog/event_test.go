@@ -1,11 +1,11 @@
-package counters_test
+package catalog_test
 
 import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 )
 
 func TestXIDMessage(t *testing.T) {
@@ -14,7 +14,7 @@ func TestXIDMessage(t *testing.T) {
 		48: "Double Bit ECC Error", 79: "GPU has fallen off the bus", 94: "Contained ECC error", 119: "GSP RPC Timeout",
 		154: "GPU Recovery Action Changed", 155: "Unknown Error", 1 << 40: "Unknown Error",
 	} {
-		if got := counters.XIDMessage(code); got != want {
+		if got := catalog.XIDMessage(code); got != want {
 			t.Errorf("XID %d: %q, want %q", code, got, want)
 		}
 	}
@@ -36,7 +36,7 @@ func TestClockEvents(t *testing.T) {
 		{-1, all},
 	} {
 		var got []string
-		for e := range counters.ClockEvents(test.mask) {
+		for e := range catalog.ClockEvents(test.mask) {
 			got = append(got, e.Name)
 		}
 		if diff := cmp.Diff(test.want, got); diff != "" {

@@ -1,4 +1,4 @@
-package counters
+package catalog
 
 import "github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 

@@ -1,4 +1,4 @@
-package counters
+package catalog
 
 // XIDMessage returns what an XID means: the err_msg label beside the code. It
 // is "No Error" for 0 and "Unknown Error" for a code without a published

@@ -1,0 +1,92 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+)
+
+const (
+	// fileLimit is how long one file of settings may take to read: a file system
+	// that hangs and a pipe without a writer never answer, and a read of them
+	// cannot be canceled.
+	fileLimit = 5 * time.Second
+	// maxFileBytes bounds a file of settings; recordings are the largest.
+	maxFileBytes = 64 << 20
+)
+
+// errUnread: a file of settings did not answer, or answered with a failure that may
+// pass by itself. Its content is neither good nor bad.
+var errUnread = errors.New("not read")
+
+// Files reads files of settings, each read on a goroutine of its own and with a
+// deadline. A read that does not return is left behind; whoever wants the same
+// file meanwhile waits for that read, so that there is one at most per file.
+type Files struct {
+	ctx context.Context
+
+	mu    sync.Mutex
+	reads map[string]*fileRead
+}
+
+type fileRead struct {
+	done    chan struct{}
+	content []byte
+	err     error
+}
+
+// NewFiles returns Files whose reads end with ctx.
+func NewFiles(ctx context.Context) *Files {
+	return &Files{ctx: ctx, reads: map[string]*fileRead{}}
+}
+
+// Read is os.ReadFile with a deadline of five seconds, which also ends with the
+// context of the Files. The error for that wraps os.ErrDeadlineExceeded, or is the
+// context's.
+func (f *Files) Read(path string) ([]byte, error) {
+	f.mu.Lock()
+	read := f.reads[path]
+	if read == nil {
+		read = &fileRead{done: make(chan struct{})}
+		f.reads[path] = read
+		go func() {
+			read.content, read.err = readAll(path)
+			f.mu.Lock()
+			delete(f.reads, path)
+			f.mu.Unlock()
+			close(read.done)
+		}()
+	}
+	f.mu.Unlock()
+	limit := time.NewTimer(fileLimit)
+	defer limit.Stop()
+	select {
+	case <-read.done:
+		return read.content, read.err
+	case <-f.ctx.Done():
+		return nil, f.ctx.Err()
+	case <-limit.C:
+		return nil, fmt.Errorf("%s: %w within %v: a pipe without a writer, or a file system that hangs? %w",
+			path, errUnread, fileLimit, os.ErrDeadlineExceeded)
+	}
+}
+
+func readAll(path string) ([]byte, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	content, err := io.ReadAll(io.LimitReader(file, maxFileBytes+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(content) > maxFileBytes {
+		return nil, fmt.Errorf("%s: it has more than %d bytes, the most that is read", path, maxFileBytes)
+	}
+	return content, nil
+}

@@ -1,0 +1,90 @@
+package catalog
+
+import (
+	"slices"
+	"time"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// The names of the families that the exporter makes itself, of events or of calls other than
+// reading a field. The last four are not in dcgm-exporter.
+const (
+	XIDErrorsCount    = "DCGM_EXP_XID_ERRORS_COUNT"
+	XIDErrorsTotal    = "DCGM_EXP_XID_ERRORS_TOTAL"
+	ClockEventsCount  = "DCGM_EXP_CLOCK_EVENTS_COUNT"
+	ClockEventsTotal  = "DCGM_EXP_CLOCK_EVENTS_TOTAL"
+	GPUHealthStatus   = "DCGM_EXP_GPU_HEALTH_STATUS"
+	P2PStatus         = "DCGM_EXP_P2P_STATUS"
+	XIDLastSeen       = "DCGM_EXP_XID_LAST_SEEN_TIMESTAMP_SECONDS"
+	ClockEventSeconds = "DCGM_EXP_CLOCK_EVENT_SECONDS_TOTAL"
+	GPUPairInfo       = "DCGM_EXP_GPU_PAIR_INFO"
+	GPUAffinityInfo   = "DCGM_EXP_GPU_AFFINITY_INFO"
+)
+
+// Needs are what a plan requests beside fields.
+type Needs uint8
+
+// The needs of families.
+const (
+	NeedsHealth    Needs = 1 << iota // the engine's health checks (gpu.Plan.Health)
+	NeedsPeers                       // the state of peer-to-peer connections (gpu.Plan.Peers)
+	NeedsPlacement                   // how GPUs are connected and where they sit (gpu.Plan.Placement)
+)
+
+// A Family is one that the exporter makes itself. To add one, add its row below and the function
+// that derives it, in the Deriver that has what it takes.
+type Family struct {
+	Name string
+	Type gpu.MetricType // the type that suits it
+	Help string         // in a few words
+	// Field is the field whose events it is made of, 0 for none, and MaxInterval how seldom the engine
+	// may sample it for the family's sake, 0 for the plan's interval.
+	Field       gpu.FieldID
+	MaxInterval time.Duration
+	Needs       Needs
+	// Labels are its own, beside those of its GPU.
+	Labels []string
+}
+
+// maxEdgeInterval is how seldom the clock events are sampled at most where
+// their edges and seconds are counted: a throttle of a few seconds is then seen,
+// however long the collection interval is.
+const maxEdgeInterval = time.Second
+
+// families are all of them, in the order of the docs.
+var families = [...]Family{
+	{Name: XIDErrorsCount, Type: gpu.MetricGauge, Field: XIDErrors, Labels: []string{"window_size_in_ms", "xid"},
+		Help: "XID errors within the window, by XID"},
+	{Name: XIDErrorsTotal, Type: gpu.MetricCounter, Field: XIDErrors, Labels: []string{"xid"},
+		Help: "XID errors since the exporter started, by XID"},
+	{Name: ClockEventsCount, Type: gpu.MetricGauge, Field: ClocksEventReasons, Labels: []string{"window_size_in_ms", "clock_event"},
+		Help: "Samples within the window that show the clock event: one per collection interval, whatever else is asked for"},
+	{Name: ClockEventsTotal, Type: gpu.MetricCounter, Field: ClocksEventReasons, MaxInterval: maxEdgeInterval, Labels: []string{"clock_event"},
+		Help: "Clock events since the exporter started, by event"},
+	{Name: GPUHealthStatus, Type: gpu.MetricGauge, Needs: NeedsHealth, Labels: []string{"health_watch", "health_error_code"},
+		Help: "Result of DCGM's health watches, by watch"},
+	{Name: P2PStatus, Type: gpu.MetricGauge, Needs: NeedsPeers, Labels: []string{"peer_gpu", "link_status"},
+		Help: "State of NVLink between pairs of GPUs"},
+	{Name: XIDLastSeen, Type: gpu.MetricGauge, Field: XIDErrors, Labels: []string{"xid"},
+		Help: "When the XID was last seen in Unix time, with the owner of that time"},
+	{Name: ClockEventSeconds, Type: gpu.MetricCounter, Field: ClocksEventReasons, MaxInterval: maxEdgeInterval, Labels: []string{"clock_event"},
+		Help: "Time for which the clocks were held by the event"},
+	{Name: GPUPairInfo, Type: gpu.MetricGauge, Needs: NeedsPlacement, Labels: []string{"peer_gpu", "peer_uuid", "path", "nvlinks", "nvlink_generation"},
+		Help: "How two GPUs are connected: NVLinks and the path through the machine"},
+	{Name: GPUAffinityInfo, Type: gpu.MetricGauge, Needs: NeedsPlacement, Labels: []string{"numa_node", "cpu_affinity"},
+		Help: "The NUMA node and the CPUs next to the GPU"},
+}
+
+// Families returns all of them. Their labels are shared and must not be changed.
+func Families() []Family { return slices.Clone(families[:]) }
+
+// FamilyNamed returns the family of a name, nil where there is none. It must not be changed.
+func FamilyNamed(name string) *Family {
+	for i := range families {
+		if families[i].Name == name {
+			return &families[i]
+		}
+	}
+	return nil
+}

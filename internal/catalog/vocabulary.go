@@ -1,0 +1,57 @@
+package catalog
+
+// A Vocabulary says under which names and units families are exported.
+type Vocabulary uint8
+
+// The vocabularies. Classic is the default.
+const (
+	Classic Vocabulary = iota // the names and units of dcgm-exporter 4.8
+	Current                   // those of 4.9
+	Both                      // both families, from the same sample
+)
+
+// String returns the word of the --vocabulary flag.
+func (v Vocabulary) String() string {
+	switch v {
+	case Current:
+		return "current"
+	case Both:
+		return "both"
+	default:
+		return "classic"
+	}
+}
+
+// ParseVocabulary returns the vocabulary of a word, and whether there is one.
+func ParseVocabulary(word string) (Vocabulary, bool) {
+	for _, v := range []Vocabulary{Classic, Current, Both} {
+		if v.String() == word {
+			return v, true
+		}
+	}
+	return Classic, false
+}
+
+// Rename returns what a name means and what the same measurement is called in
+// v. The values under from are those under to times from.Scale / to.Scale. It
+// reports false where v has the name already, or the name is in neither
+// vocabulary, and for Both, which has every name.
+func Rename(name string, v Vocabulary) (from, to Named, ok bool) {
+	from, ok = Lookup(name)
+	if !ok {
+		return Named{}, Named{}, false
+	}
+	e := from.Entry
+	var other string
+	switch {
+	case v == Current && name == e.Classic:
+		other = e.Current
+	case v == Classic && (name == e.Current || name == e.Name):
+		other = e.Classic
+	}
+	if other == "" || other == name {
+		return Named{}, Named{}, false
+	}
+	to, ok = Lookup(other)
+	return from, to, ok
+}

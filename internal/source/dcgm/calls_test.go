@@ -1,0 +1,155 @@
+//go:build linux && cgo
+
+package dcgm_test
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/etc"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/source/dcgm"
+	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
+)
+
+// gpusOf is a script of so many whole GPUs with a value of every field.
+func gpusOf(n int, more ...string) []string {
+	lines := slices.Concat(versions, []string{"value any:* 100-999 int 4", "value any:* 1000-1100 double 0.5"})
+	for id := range n {
+		lines = append(lines, fmt.Sprintf("gpu %d uuid=GPU-%d name=H100 bus=00000000:%02X:00.0 prof=1001-1012", id, id, id+1))
+	}
+	return append(lines, more...)
+}
+
+// shippedPlan is what the shipped default file asks for.
+func shippedPlan(t *testing.T, every time.Duration) *gpu.Plan {
+	t.Helper()
+	requests, problems, err := counters.Parse(bytes.NewReader(etc.Default()), etc.DefaultName)
+	if err != nil || len(problems) > 0 {
+		t.Fatal(problems, err)
+	}
+	return counters.NewPlan(requests, counters.PlanOptions{Interval: every, Devices: gpu.Selector{Flex: true}})
+}
+
+// callsOf returns what the calls of do were.
+func callsOf(e *fakedcgm.Engine, do func()) map[string]int64 {
+	before := e.Calls()
+	do()
+	calls := e.Calls()
+	maps.DeleteFunc(calls, func(f string, n int64) bool { calls[f] -= before[f]; return calls[f] == 0 })
+	return calls
+}
+
+// A cycle of the shipped file is one call to the engine, however many GPUs there are and however
+// their XIDs and profiling fields are sampled. What it costs libdcgm does not grow with the GPUs.
+func TestCycleIsOneCall(t *testing.T) {
+	const cycles = 40
+	for _, gpus := range []int{1, 8, 32} {
+		t.Run(fmt.Sprint(gpus), func(t *testing.T) {
+			e := fakedcgm.New(t, gpusOf(gpus)...)
+			plan := shippedPlan(t, interval)
+			s := open(t, e, plan, dcgm.Options{Remote: "unix:///run/dcgm.sock"})
+			if n := e.Count("unbounded.watches"); n != 0 {
+				t.Errorf("%d watches without a limit", n)
+			}
+			readUntil(t, s, "profiling values", func(b *gpu.Batch, _ error) bool { return len(b.Faults) == 0 && len(b.Samples) == 25*gpus })
+			cost := e.Count("cost.microseconds")
+			calls := callsOf(e, func() {
+				for range cycles {
+					read(t, s)
+					pause()
+				}
+			})
+			if calls["dcgmGetLatestValues_v2"] != cycles {
+				t.Errorf("%d batched calls in %d cycles", calls["dcgmGetLatestValues_v2"], cycles)
+			}
+			delete(calls, "dcgmGetLatestValues_v2")
+			// The inspection of the topology, at every fifth interval at most.
+			inspections := calls["dcgmGetAllSupportedDevices"]
+			if inspections == 0 || inspections > cycles/5 {
+				t.Errorf("%d inspections in %d cycles", inspections, cycles)
+			}
+			want := map[string]int64{"dcgmGetAllSupportedDevices": inspections, "dcgmGetEntityGroupEntities": inspections, "dcgmGetGpuInstanceHierarchy": inspections}
+			if diff := cmp.Diff(want, calls); diff != "" {
+				t.Errorf("other calls (-want +got):\n%s", diff)
+			}
+			if each := (e.Count("cost.microseconds") - cost) / cycles; each > 500 {
+				t.Errorf("a cycle costs libdcgm %d µs", each)
+			}
+			if n := e.Count("live.reads"); n != 0 {
+				t.Errorf("%d live reads", n)
+			}
+		})
+	}
+}
+
+// An XID costs one call more in the cycle in which it comes, for its GPU alone: 32 GPUs are not
+// asked because one has an error. In the next cycle it is again one call.
+func TestXIDCostsItsGPU(t *testing.T) {
+	e := fakedcgm.New(t, gpusOf(32)...)
+	s := open(t, e, shippedPlan(t, time.Hour), dcgm.Options{})
+	read(t, s)
+	e.Add("event 1 gpu:7 230 62", "event 2 gpu:7 230 45")
+	var b *gpu.Batch
+	cost := e.Count("cost.microseconds")
+	calls := callsOf(e, func() { b = read(t, s) })
+	want := map[string]int64{"dcgmGetLatestValues_v2": 1, "dcgmGetValuesSince_v2": 1, "dcgmGroupCreate": 1, "dcgmGroupAddEntity": 1, "dcgmGroupDestroy": 1}
+	if diff := cmp.Diff(want, calls); diff != "" {
+		t.Errorf("calls (-want +got):\n%s", diff)
+	}
+	if spent := e.Count("cost.microseconds") - cost; spent > 2000 {
+		t.Errorf("it costs libdcgm %d µs", spent)
+	}
+	var xids []string
+	for _, x := range b.Samples {
+		if s.Topology().Devices[x.Row].GPU == 7 && x.Value == gpu.Int(62) || x.Value == gpu.Int(45) {
+			xids = append(xids, x.Value.String())
+		}
+	}
+	if diff := cmp.Diff([]string{"62", "45"}, xids); diff != "" {
+		t.Errorf("XIDs (-want +got):\n%s", diff)
+	}
+	if calls := callsOf(e, func() { read(t, s) }); !maps.Equal(calls, map[string]int64{"dcgmGetLatestValues_v2": 1}) {
+		t.Errorf("calls of the next cycle: %v", calls)
+	}
+}
+
+// An engine that cannot take another group is asked for all of them, and no XID is lost.
+func TestXIDWithoutRoomForAGroup(t *testing.T) {
+	e := fakedcgm.New(t, gpusOf(4)...)
+	s := open(t, e, planOf(field(150, onGPU), events(230)), dcgm.Options{})
+	read(t, s)
+	e.Add("fail dcgmGroupCreate -24", "event 1 gpu:2 230 62", "event 2 gpu:2 230 45")
+	got := map[gpu.Value]int{}
+	for _, x := range read(t, s).Samples {
+		if x.Field == 1 {
+			got[x.Value]++
+		}
+	}
+	if diff := cmp.Diff(map[gpu.Value]int{gpu.Int(62): 1, gpu.Int(45): 1}, got, cmp.Comparer(func(a, b gpu.Value) bool { return a == b })); diff != "" {
+		t.Errorf("XIDs (-want +got):\n%s", diff)
+	}
+}
+
+// What could not be read in one cycle comes in the next: an XID waits for an engine that does not
+// answer.
+func TestXIDAfterATimeout(t *testing.T) {
+	e := fakedcgm.New(t, gpusOf(2)...)
+	s := open(t, e, planOf(field(150, onGPU), events(230)), dcgm.Options{})
+	read(t, s)
+	e.Add("fail dcgmGetValuesSince_v2 -11 1", "event 1 gpu:1 230 62", "event 2 gpu:1 230 45")
+	first := read(t, s)
+	if diff := cmp.Diff([]string{"GPU 0 #0 4", "GPU 1 #0 4", "GPU 1 #1 timeout"}, shown(s, first)); diff != "" {
+		t.Errorf("batch (-want +got):\n%s", diff)
+	}
+	if got := shown(s, read(t, s)); !slices.Contains(got, "GPU 1 #1 62") || !slices.Contains(got, "GPU 1 #1 45") {
+		t.Errorf("after the timeout: %v", got)
+	}
+}

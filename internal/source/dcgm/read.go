@@ -1,0 +1,467 @@
+package dcgm
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// A reader is one batched call for the newest samples: the fields that entities of one kind have,
+// however many watches sample them. The call costs libdcgm the same for one field and for all.
+type reader struct {
+	group  *group
+	handle handle // of the field group
+	own    bool   // it is the reader's, not a watch's
+	fields []int  // plan indexes
+	asked  time.Time
+}
+
+// A slot is what a session knows of one field of one entity.
+type slot struct {
+	watch *watch // that samples it, nil where none does: what comes all the same is dropped
+	at    int64  // the newest sample that was read, in the engine's microseconds
+	date  int64  // its time in this machine's clock
+	// moved is set while a Read has seen a newer sample and not yet those in between, which next
+	// stands for where the engine has none.
+	moved  bool
+	base   int64 // at, when the slot moved: what came up to then was read
+	next   gpu.Sample
+	nextAt int64
+}
+
+// slot returns the slot of a field of a row.
+func (s *Session) slot(row, field int) *slot { return &s.slots[row*len(s.plan.Fields)+field] }
+
+// arrange makes the readers for the watches as they are.
+func (s *Session) arrange() error {
+	s.arranged = true
+	if s.slots == nil {
+		s.slots = make([]slot, len(s.top.Devices)*len(s.plan.Fields))
+	}
+	for i := range s.slots {
+		s.slots[i].watch = nil
+	}
+	for _, w := range s.watches {
+		for _, row := range w.group.rows {
+			for _, f := range w.fields {
+				s.slot(row, f).watch = w
+			}
+		}
+	}
+	if err := s.dropReaders(); err != nil {
+		return err
+	}
+	for _, a := range audiences {
+		if err := s.arrangeFor(a); err != nil {
+			return err
+		}
+	}
+	return s.dropIdleGroups()
+}
+
+// arrangeFor makes the readers of one audience. Where the engine has no room for a group of their
+// own, each watch is read by itself.
+func (s *Session) arrangeFor(a audience) error {
+	var watches []*watch
+	var rows, fields []int
+	for _, w := range s.watches {
+		if audienceOf(s.top.Devices[w.group.rows[0]].Entity) == a {
+			watches = append(watches, w)
+			rows, fields = append(rows, w.group.rows...), append(fields, w.fields...)
+		}
+	}
+	rows, fields = sortedSet(rows), sortedSet(fields)
+	if len(watches) > 1 {
+		readers, err := s.shared(rows, fields)
+		if s.isOver(err) {
+			return err
+		}
+		if err == nil {
+			s.readers = append(s.readers, readers...)
+			return nil
+		}
+		s.log.Debug("Every watch is read by itself", "error", err)
+	}
+	for _, w := range watches {
+		s.readers = append(s.readers, &reader{group: w.group, handle: w.handle, fields: w.fields})
+	}
+	return nil
+}
+
+// shared makes readers of fields of rows that several watches sample.
+func (s *Session) shared(rows, fields []int) (readers []*reader, err error) {
+	for r := range slices.Chunk(rows, maxEntities) {
+		for f := range slices.Chunk(fields, maxFields) {
+			g, _, err := s.groupOf(r)
+			if err != nil {
+				return nil, s.undo(readers, err)
+			}
+			if g == nil {
+				continue // all are lost by now
+			}
+			h, err := s.engine.createFieldGroup(s.nextName(), s.ids(f))
+			if err != nil {
+				return nil, s.undo(readers, err)
+			}
+			readers = append(readers, &reader{group: g, handle: h, own: true, fields: f})
+		}
+	}
+	return readers, nil
+}
+
+func (s *Session) undo(readers []*reader, err error) error {
+	for _, r := range readers {
+		if r.own {
+			_ = s.engine.destroyFieldGroup(r.handle) // err says what is wrong
+		}
+	}
+	return err
+}
+
+func (s *Session) dropReaders() error {
+	var over error
+	for _, r := range s.readers {
+		if !r.own {
+			continue
+		}
+		if err := s.engine.destroyFieldGroup(r.handle); s.isOver(err) {
+			over = err
+		}
+	}
+	s.readers = nil
+	return over
+}
+
+func sortedSet(list []int) []int {
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+// readAll appends what the engine has sampled. It returns whether anything was read, and the
+// error of a call that failed; over is set if the session is.
+func (s *Session) readAll(ctx context.Context, b *gpu.Batch, begin time.Time) (read bool, failed error, over bool) {
+	if !s.arranged {
+		if err := s.arrange(); err != nil {
+			return false, err, true
+		}
+	}
+	for _, w := range s.watches {
+		w.heard, w.valued, w.faults = 0, 0, false
+		if w.profiling && s.prof.paused {
+			blame(b, w.group.rows, w.fields, errPaused)
+		}
+	}
+	clear(s.valued)
+	for _, r := range s.readers {
+		if err := ctx.Err(); err != nil {
+			return read, err, false
+		}
+		err := s.readNewest(r, b)
+		if s.isOver(err) || s.isForgotten(err) {
+			return read, err, true
+		}
+		if err != nil {
+			failed = s.inWords(err)
+			s.blameReader(b, r, failed)
+			continue
+		}
+		read = true
+	}
+	for _, w := range s.watches {
+		if len(w.moved) == 0 {
+			continue
+		}
+		if err := s.readTrail(w, b); s.isOver(err) || s.isForgotten(err) {
+			return read, err, true
+		}
+	}
+	for _, w := range s.watches {
+		s.follow(w, begin)
+	}
+	return read, failed, false
+}
+
+// blameReader makes faults of what a call would have read.
+func (s *Session) blameReader(b *gpu.Batch, r *reader, err error) {
+	for _, row := range r.group.rows {
+		for _, f := range r.fields {
+			if w := s.slot(row, f).watch; w != nil && !(w.profiling && s.prof.paused) {
+				b.Fail(row, f, err)
+			}
+		}
+	}
+}
+
+// readNewest appends the newest samples of a reader, and notes of which slots there are more.
+func (s *Session) readNewest(rd *reader, b *gpu.Batch) error {
+	last := rd.asked
+	rd.asked = time.Now()
+	r, err := s.engine.latest(rd.group.handle, rd.handle)
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	s.setClock(r, last, now)
+	s.each(r, rd.group.rows, func(row, f int, x *sample) { s.take(b, row, f, x, r, now.UnixNano()) })
+	return nil
+}
+
+// maxEngineTime is later than any sample of an engine, in microseconds: the year 2112.
+const maxEngineTime = 1 << 52
+
+// each calls do with every sample of a readout that was asked for. What an engine sends beside it
+// is dropped.
+func (s *Session) each(r readout, rows []int, do func(row, field int, x *sample)) {
+	var last entity // its row, since samples come an entity after another
+	row, known := 0, false
+	for i := range r.samples {
+		x := &r.samples[i]
+		f := s.fieldOf(x.field)
+		if f < 0 || x.at > maxEngineTime {
+			continue
+		}
+		if x.group == groupNone { // a field of the node, asked of every entity
+			for _, row := range rows {
+				do(row, f, x)
+			}
+			continue
+		}
+		if e := (entity{x.group, x.entity}); i == 0 || e != last {
+			last = e
+			row, known = s.rows[e]
+		}
+		if known {
+			do(row, f, x)
+		}
+	}
+}
+
+func (s *Session) fieldOf(id uint16) int {
+	if int(id) >= len(s.fields) {
+		return -1
+	}
+	return int(s.fields[id])
+}
+
+// take reads the newest sample of a slot.
+func (s *Session) take(b *gpu.Batch, row, f int, x *sample, r readout, now int64) {
+	c := s.slot(row, f)
+	w := c.watch
+	if w == nil || w.profiling && s.prof.paused || w.after > 0 && x.at <= w.after {
+		return
+	}
+	if x.status == 0 {
+		w.heard = max(w.heard, x.at)
+	}
+	value, err := s.decode(row, f, x, r)
+	switch {
+	case err != nil:
+		b.Fail(row, f, err)
+		w.faults = true
+		return
+	case value.IsAbsent():
+		return
+	}
+	w.valued = max(w.valued, x.at)
+	if !w.events && s.plan.Fields[f].ID >= firstDeviceField {
+		s.valued[row]++
+	}
+	if !w.every() {
+		b.AddAt(row, f, value, s.dateOf(c, x, f))
+		return
+	}
+	switch gap := x.at - c.at; {
+	case gap == 0:
+		if now-c.date <= int64(maxAgeIntervals*w.interval) {
+			b.AddAt(row, f, value, c.date) // what it says is a state too, for as long as it is current
+		}
+	case c.at == 0 && x.at < w.from: // of before the session
+	case gap > 0 && w.skips(gap, c.at == 0):
+		if !c.moved {
+			c.moved, c.base, w.moved = true, c.at, append(w.moved, row)
+		}
+		c.next, c.nextAt = gpu.Sample{Row: row, Field: f, Value: value}, x.at
+	default: // the next one, or the first since the engine's clock was set back
+		b.AddAt(row, f, value, s.dateOf(c, x, f))
+	}
+}
+
+// skips reports whether there may be samples between two whose times lie that far apart
+// (microseconds). What happens at any time may have happened more than once; what is sampled
+// steadily was not where the next sample is due no earlier.
+func (w *watch) skips(gap int64, first bool) bool {
+	return first || w.sporadic || gap*2 >= 3*w.interval.Microseconds()
+}
+
+// dateOf returns the time of a sample, which becomes the newest of its slot. The same sample has
+// the same time in every Read, and events stay in their order.
+func (s *Session) dateOf(c *slot, x *sample, f int) int64 {
+	if x.at == c.at {
+		return c.date
+	}
+	date := s.clock.date(x.at)
+	if c.watch.events {
+		date = max(date, c.date+1)
+		if s.clock.foreign && c.watch.sporadic {
+			date = s.clock.dates.once(dated{entity{x.group, x.entity}, x.field, x.at}, date)
+		}
+	}
+	c.at, c.date = x.at, date
+	return date
+}
+
+// decode returns the value of a sample in the unit of its field, or why there is none.
+func (s *Session) decode(row, f int, x *sample, r readout) (gpu.Value, error) {
+	field := &s.plan.Fields[f]
+	text := r.textOf(x)
+	if field.Text && x.kind == kindText && x.status == 0 && x.at > 0 {
+		// Texts hardly ever change: the string is made when they do.
+		key := cell{row, f}
+		if known, ok := s.texts[key]; ok && string(text) == known {
+			return gpu.Text(known), nil
+		}
+		v, err := decode(field, x, text)
+		if !v.IsAbsent() {
+			s.texts[key] = v.String()
+		}
+		return v, err
+	}
+	v, err := decode(field, x, text)
+	if err != nil {
+		return gpu.Value{}, err
+	}
+	if unit, ok := asRead(field.ID, s.release, x.kind == kindDouble); ok {
+		v = convert(v, unit, field.Unit)
+	}
+	return v, nil
+}
+
+// setClock learns from the samples of a readout that are new how far the engine's clock is off.
+// Of the rows that have new ones it believes the middle, so that one device whose time is wrong
+// does not set the clock of the others.
+func (s *Session) setClock(r readout, last, now time.Time) {
+	if !s.clock.foreign {
+		return
+	}
+	clear(s.round)
+	s.each(r, nil, func(row, f int, x *sample) {
+		if w := s.slot(row, f).watch; w != nil && !w.sporadic && x.status == 0 {
+			s.round[row] = max(s.round[row], x.at)
+		}
+	})
+	fresh := s.fresh[:0]
+	for row, at := range s.round {
+		if at > 0 && at != s.latest[row] {
+			s.latest[row] = at
+			fresh = append(fresh, at)
+		}
+	}
+	s.fresh = fresh
+	if len(fresh) == 0 {
+		return
+	}
+	slices.Sort(fresh)
+	after := now.UnixNano() - now.Sub(last).Nanoseconds()
+	if last.IsZero() { // what was sampled before the watch may be this old
+		after = now.UnixNano() - now.Sub(s.began).Nanoseconds() - int64(s.plan.Interval)
+	}
+	if by := s.clock.observe(fresh[(len(fresh)-1)/2]*1000, after, now.UnixNano()); by != 0 {
+		s.log.Debug("The engine's clock differs from this machine's", "offset", time.Duration(s.clock.dates.current()), "by", time.Duration(by))
+	}
+}
+
+// readTrail appends every sample since the newest of before, oldest first, of the slots of a
+// watch that moved.
+func (s *Session) readTrail(w *watch, b *gpu.Batch) error {
+	defer func() { w.moved = w.moved[:0] }()
+	rows := sortedSet(w.moved)
+	group, temporary := w.group.handle, false
+	if w.sporadic && 2*len(rows) <= len(w.group.rows) {
+		if h, err := s.groupFor(rows); err == nil && h != 0 {
+			group, temporary = h, true
+		} else if s.isOver(err) {
+			return err
+		}
+	}
+	from := int64(-1)
+	s.eachMoved(w, rows, func(c *slot) {
+		since := max(c.at+1, w.from)
+		if c.at == 0 {
+			since = w.from
+		}
+		if from < 0 || since < from {
+			from = since
+		}
+	})
+	r, _, err := s.engine.since(group, w.handle, from)
+	if err == nil {
+		s.each(r, rows, func(row, f int, x *sample) {
+			if c := s.slot(row, f); c.moved && c.watch == w && x.at > max(c.base, w.after) && x.at >= w.from {
+				s.takeTrail(b, c, row, f, x, r)
+			}
+		})
+	}
+	s.eachMoved(w, rows, func(c *slot) {
+		c.moved = false
+		if err != nil {
+			b.Fail(c.next.Row, c.next.Field, s.inWords(err)) // the next Read asks again
+			return
+		}
+		if c.at < c.nextAt { // the engine has let go of it by now
+			e := s.members[c.next.Row]
+			x := sample{at: c.nextAt, group: e.group, entity: e.id, field: uint16(s.plan.Fields[c.next.Field].ID)}
+			b.AddAt(c.next.Row, c.next.Field, c.next.Value, s.dateOf(c, &x, c.next.Field))
+		}
+	})
+	if temporary {
+		if e := s.engine.destroyGroup(group); s.isOver(e) {
+			return e
+		}
+	}
+	return err
+}
+
+func (s *Session) takeTrail(b *gpu.Batch, c *slot, row, f int, x *sample, r readout) {
+	if v, err := s.decode(row, f, x, r); err == nil && !v.IsAbsent() {
+		b.AddAt(row, f, v, s.dateOf(c, x, f))
+	}
+}
+
+// eachMoved calls do with the slots of a watch that moved.
+func (s *Session) eachMoved(w *watch, rows []int, do func(*slot)) {
+	for _, row := range rows {
+		for _, f := range w.fields {
+			if c := s.slot(row, f); c.watch == w && c.moved {
+				do(c)
+			}
+		}
+	}
+}
+
+// groupFor makes a group of rows for one call; 0 if the engine takes none of them.
+func (s *Session) groupFor(rows []int) (handle, error) {
+	h, _, err := s.engine.createGroup(s.nextName(), s.entitiesOf(rows))
+	if err != nil {
+		return 0, fmt.Errorf("group of what changed: %w", err)
+	}
+	return h, nil
+}
+
+func (s *Session) entitiesOf(rows []int) []entity {
+	members := make([]entity, len(rows))
+	for i, row := range rows {
+		members[i] = s.members[row]
+	}
+	return members
+}
+
+func (s *Session) ids(fields []int) []gpu.FieldID {
+	ids := make([]gpu.FieldID, len(fields))
+	for i, f := range fields {
+		ids[i] = s.plan.Fields[f].ID
+	}
+	return ids
+}
