@@ -1,0 +1,539 @@
+package pagefuzz
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+)
+
+// A rule is something that holds for every page.
+type rule string
+
+const (
+	parses       rule = "parses"        // with Prometheus' parser
+	finite       rule = "finite"        // no NaN, no Inf
+	unique       rule = "unique"        // no series is there twice
+	monotonic    rule = "monotonic"     // a counter does not fall while its series lives
+	conserved    rule = "conserved"     // pods and remainder are the device
+	bounded      rule = "bounded"       // pods and remainder are not more than the device
+	ownersRight  rule = "owners-right"  // only who has a device alone is on its series
+	ownersThere  rule = "owners-there"  // and is on them once the kubelet lists it
+	sharersRight rule = "sharers-right" // who has a part of a device, and a copy of its series, holds it
+	copiesRight  rule = "copies-right"
+	counts       rule = "counts"      // what is shown to be active is counted
+	healthOnly   rule = "health-only" // an entity that is down has no values
+	runs         rule = "runs"        // the loop ends when it is told to, without an error
+)
+
+// known are rules that pages break for a reason that is known. A rule is taken off
+// this list when that is mended: the fuzzer then holds it.
+var knownDefects = map[rule]string{
+	ownersRight: "a kubelet that has just started is believed though it does not list all of its pods yet",
+	copiesRight: "the copies for virtual GPUs are those of a topology that is gone until the owners change",
+	runs:        "likewise: an index of the topology before, and a panic",
+	counts:      "counters stand still while the part of a GPU that an instance is is not known",
+}
+
+// A sample is one line of a page.
+type sample struct {
+	labels map[string]string
+	value  float64
+	series string
+}
+
+func (s *sample) key() key { return key{s.labels["UUID"], s.labels["GPU_I_ID"]} }
+func (s *sample) pod() string {
+	if s.labels["pod"] == "" {
+		return ""
+	}
+	return s.labels["namespace"] + "/" + s.labels["pod"]
+}
+
+// A page is a parsed one.
+type page struct {
+	at      time.Time
+	text    string
+	samples map[string][]sample // by family
+	types   map[string]dto.MetricType
+}
+
+// by returns the values of a family by device; several of one device are added up.
+func (p *page) by(family string) map[key]float64 {
+	all := map[key]float64{}
+	for i := range p.samples[family] {
+		s := &p.samples[family][i]
+		all[s.key()] += s.value
+	}
+	return all
+}
+
+// The families that are divided among pods, and what is left of them.
+const (
+	podUtilization  = "dcgm_pod_gpu_utilization_ratio"
+	podMemory       = "dcgm_pod_gpu_memory_used_bytes"
+	podActive       = "dcgm_pod_gpu_active_seconds_total"
+	podAllocated    = "dcgm_pod_gpu_allocated_seconds_total"
+	podEnergy       = "dcgm_pod_gpu_energy_joules_total"
+	podActiveEnergy = "dcgm_pod_gpu_active_energy_joules_total"
+	podIdleEnergy   = "dcgm_pod_gpu_idle_energy_joules_total"
+	podInfo         = "dcgm_pod_gpu_info"
+	restUtilization = "dcgm_gpu_unattributed_utilization_ratio"
+	restMemory      = "dcgm_gpu_unattributed_memory_used_bytes"
+	restActive      = "dcgm_gpu_unattributed_active_seconds_total"
+	restEnergy      = "dcgm_gpu_unattributed_energy_joules_total"
+
+	deviceUtilization = "DCGM_FI_DEV_GPU_UTIL"
+	deviceEngine      = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
+	deviceMemory      = "DCGM_FI_DEV_FB_USED"
+	deviceEnergy      = "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"
+	entityUp          = "dcgm_exporter_entity_up"
+)
+
+// A checker follows the pages of one world.
+type checker struct {
+	t        *testing.T
+	w        *world
+	interval time.Duration
+	virtual  bool
+
+	pages int
+	broke map[rule]int
+
+	counters map[string]seen             // by series
+	totals   map[string]map[string]total // family → series → its latest value
+	energy0  map[string]float64          // of a GPU when it was first on a page, less what was counted
+	weights  map[key]float64             // of the devices that were there, as part of a GPU
+	seconds  map[key]float64             // GPU seconds that passed since the device was there
+	at       time.Time                   // of the latest page with data
+	last     *page                       // the one before, if it had data
+}
+
+type seen struct {
+	value float64
+	at    time.Time
+}
+
+// A total is what was counted of a device, for a pod or for none.
+type total struct {
+	of    key
+	value float64
+}
+
+func newChecker(t *testing.T, w *world, interval time.Duration, virtual bool) *checker {
+	return &checker{
+		t: t, w: w, interval: interval, virtual: virtual, broke: map[rule]int{}, counters: map[string]seen{},
+		totals: map[string]map[string]total{}, energy0: map[string]float64{}, weights: map[key]float64{}, seconds: map[key]float64{},
+	}
+}
+
+// breaks reports a page that breaks a rule.
+func (c *checker) breaks(r rule, p *page, format string, args ...any) {
+	c.broke[r]++
+	if _, known := knownDefects[r]; known || c.t.Failed() {
+		return // the first says enough
+	}
+	text := ""
+	if p != nil {
+		text = "\n" + p.text
+	}
+	c.t.Errorf("page %d breaks %q: %s%s", c.pages, r, fmt.Sprintf(format, args...), text)
+}
+
+// see looks at a page; served says that it has data.
+func (c *checker) see(text string, at time.Time, served bool) {
+	c.w.mu.Lock()
+	defer c.w.mu.Unlock()
+	c.pages++
+	p := c.parse(text, at)
+	if p == nil {
+		return
+	}
+	c.counterRules(p)
+	if !served {
+		for name := range p.samples {
+			if strings.HasPrefix(name, "DCGM_") || strings.HasPrefix(name, "dcgm_pod_") || strings.HasPrefix(name, "dcgm_gpu_") {
+				c.breaks(healthOnly, p, "%s on a page without data", name)
+			}
+		}
+		c.last = nil
+		return
+	}
+	c.healthRules(p)
+	c.ownerRules(p)
+	c.momentRules(p)
+	c.totalRules(p)
+	c.last = p
+}
+
+func (c *checker) parse(text string, at time.Time) *page {
+	parser := expfmt.NewTextParser(model.LegacyValidation)
+	families, err := parser.TextToMetricFamilies(strings.NewReader(text))
+	p := &page{at: at, text: text, samples: map[string][]sample{}, types: map[string]dto.MetricType{}}
+	if err != nil {
+		c.breaks(parses, p, "%v", err)
+		return nil
+	}
+	seen := map[string]bool{}
+	for name, f := range families {
+		p.types[name] = f.GetType()
+		for _, m := range f.Metric {
+			s := sample{labels: make(map[string]string, len(m.Label)), value: m.GetGauge().GetValue() + m.GetCounter().GetValue() + m.GetUntyped().GetValue()}
+			pairs := make([]string, 0, len(m.Label))
+			for _, l := range m.Label {
+				s.labels[l.GetName()] = l.GetValue()
+				pairs = append(pairs, l.GetName()+"="+l.GetValue())
+			}
+			if len(s.labels) != len(m.Label) {
+				c.breaks(unique, p, "a label of %s %v is there twice", name, pairs)
+			}
+			slices.Sort(pairs)
+			s.series = name + "{" + strings.Join(pairs, ",") + "}"
+			if seen[s.series] {
+				c.breaks(unique, p, "%s is there twice", s.series)
+			}
+			seen[s.series] = true
+			if math.IsNaN(s.value) || math.IsInf(s.value, 0) {
+				c.breaks(finite, p, "%s is %v", s.series, s.value)
+			}
+			p.samples[name] = append(p.samples[name], s)
+		}
+	}
+	return p
+}
+
+// forgotten is how long after it was last there a series may begin again.
+const forgotten = 15 * time.Minute
+
+// counterRules: what the exporter counts itself does not fall. What a driver counts
+// is the driver's.
+func (c *checker) counterRules(p *page) {
+	for name, samples := range p.samples {
+		if p.types[name] != dto.MetricType_COUNTER || strings.HasPrefix(name, "DCGM_FI_") {
+			continue
+		}
+		for i := range samples {
+			s := &samples[i]
+			before, ok := c.counters[s.series]
+			if ok && s.value < before.value && p.at.Sub(before.at) < forgotten {
+				c.breaks(monotonic, p, "%s was %v and is %v", s.series, before.value, s.value)
+			}
+			c.counters[s.series] = seen{s.value, p.at}
+		}
+	}
+}
+
+// healthRules: an entity that is down has no values of the moment.
+func (c *checker) healthRules(p *page) {
+	down := map[key]bool{}
+	for _, s := range p.samples[entityUp] {
+		if s.value == 0 {
+			down[s.key()] = true
+		}
+	}
+	for name, samples := range p.samples {
+		moment := strings.HasPrefix(name, "DCGM_FI_") || name == podUtilization || name == podMemory || name == restUtilization || name == restMemory
+		if !moment || p.types[name] == dto.MetricType_COUNTER && !strings.HasPrefix(name, "DCGM_FI_") {
+			continue
+		}
+		for i := range samples {
+			if down[samples[i].key()] {
+				c.breaks(healthOnly, p, "%s of an entity that is down", samples[i].series)
+			}
+		}
+	}
+}
+
+// window is how long the last answer of a kubelet may be believed: two intervals and
+// 30 s at least, and while a kubelet that has just started is not believed yet.
+func (c *checker) window() time.Duration {
+	return max(2*c.interval, 30*time.Second) + 10*time.Second + c.interval
+}
+
+// within calls yield with the moments of the truth that a page may show.
+func (c *checker) within(at time.Time, yield func(*moment) bool) {
+	for i := len(c.w.history) - 1; i >= 0; i-- {
+		m := &c.w.history[i]
+		if !yield(m) || at.Sub(m.at) > c.window() {
+			return // the one that began before the window counts
+		}
+	}
+}
+
+// could reports whether something of the truth was so within the window.
+func (c *checker) could(at time.Time, is func(*moment) bool) bool {
+	found := false
+	c.within(at, func(m *moment) bool { found = is(m); return !found })
+	return found
+}
+
+// ownerRules: who is on the series of a device has it alone, who has a part of it
+// holds it.
+func (c *checker) ownerRules(p *page) {
+	for name, samples := range p.samples {
+		for i := range samples {
+			s := &samples[i]
+			who := s.pod()
+			if who == "" {
+				continue
+			}
+			holds := func(m *moment) bool {
+				return slices.ContainsFunc(m.held[s.key()], func(x *pod) bool { return x.String() == who })
+			}
+			alone := func(m *moment) bool { x := m.sole[s.key()]; return x != nil && x.String() == who }
+			switch {
+			case strings.HasPrefix(name, "DCGM_EXP_XID"): // the owner at the time of an event
+			case s.labels["vgpu"] != "":
+				if !c.could(p.at, holds) {
+					c.breaks(copiesRight, p, "%s never held it within %v", s.series, c.window())
+				}
+			case strings.HasPrefix(name, "dcgm_pod_"):
+				if !c.could(p.at, holds) {
+					c.breaks(sharersRight, p, "%s never held it within %v", s.series, c.window())
+				}
+			case strings.HasPrefix(name, "DCGM_FI_"):
+				if !c.could(p.at, alone) && !c.ofInstances(p.at, s, who) {
+					c.breaks(ownersRight, p, "%s never had it alone within %v", s.series, c.window())
+				}
+			}
+		}
+	}
+	c.exactOwners(p)
+}
+
+// ofInstances reports whether the series is that of a GPU all of whose instances
+// that are held are the pod's.
+func (c *checker) ofInstances(at time.Time, s *sample, who string) bool {
+	return s.labels["GPU_I_ID"] == "" && c.could(at, func(m *moment) bool {
+		found := false
+		for k, pods := range m.held {
+			if k.uuid != s.labels["UUID"] || k.instance == "" {
+				continue
+			}
+			for _, x := range pods {
+				if x.String() != who {
+					return false
+				}
+				found = true
+			}
+		}
+		return found
+	})
+}
+
+// exactOwners: where neither the truth nor the kubelet has changed for the window,
+// the page says who holds what, all of it.
+func (c *checker) exactOwners(p *page) {
+	if c.w.trusted.IsZero() || p.at.Sub(c.w.trusted) < 2*c.window() {
+		return
+	}
+	infos := map[key][]string{}
+	for i := range p.samples[podInfo] {
+		s := &p.samples[podInfo][i]
+		if !slices.Contains(infos[s.key()], s.pod()) {
+			infos[s.key()] = append(infos[s.key()], s.pod())
+		}
+	}
+	labels := map[key]string{}
+	for i := range p.samples["DCGM_FI_DEV_GPU_TEMP"] {
+		s := &p.samples["DCGM_FI_DEV_GPU_TEMP"][i]
+		labels[s.key()] = s.pod()
+	}
+	for _, d := range c.w.devices() {
+		if p.at.Sub(d.changed) < 2*c.window() {
+			continue
+		}
+		var held []string
+		for _, h := range d.held {
+			if !slices.Contains(held, h.pod.String()) {
+				held = append(held, h.pod.String())
+			}
+		}
+		slices.Sort(held)
+		shown := infos[d.key()]
+		slices.Sort(shown)
+		if !slices.Equal(held, shown) {
+			c.breaks(ownersThere, p, "%v is held by %q, the page says %q", d.key(), held, shown)
+		}
+		label, there := labels[d.key()]
+		if sole := d.sole(); there && sole != nil && len(sole.containers) == 1 && label != sole.String() && !c.virtual {
+			c.breaks(ownersThere, p, "%v is %v's alone, the page says %q", d.key(), sole, label)
+		}
+	}
+}
+
+// momentRules: the parts of this moment and the remainder are the device's value.
+func (c *checker) momentRules(p *page) {
+	utils, engines := p.by(deviceUtilization), p.by(deviceEngine)
+	for k, v := range engines {
+		if _, ok := utils[k]; !ok { // the utilization of instances, and of GPUs without it
+			utils[k] = 100 * v
+		}
+	}
+	memory := p.by(deviceMemory)
+	c.parts(p, podUtilization, restUtilization, func(k key) (float64, bool) { v, ok := utils[k]; return v / 100, ok })
+	c.parts(p, podMemory, restMemory, func(k key) (float64, bool) { v, ok := memory[k]; return v * (1 << 20), ok })
+}
+
+// parts compares the parts of a device with it. Under virtual GPUs the page has no
+// value of a shared device.
+func (c *checker) parts(p *page, pods, rest string, device func(key) (float64, bool)) {
+	parts, rests := p.by(pods), p.by(rest)
+	for k := range union(parts, rests) {
+		all, there := device(k)
+		left, whole := rests[k]
+		sum := parts[k] + left
+		switch {
+		case c.virtual:
+		case !there:
+			c.breaks(conserved, p, "%s and %s of %v are %v, and the device has no value", pods, rest, k, sum)
+		case sum > all*(1+1e-9)+1e-9:
+			c.breaks(bounded, p, "%s and %s of %v are %v, the device %v", pods, rest, k, sum, all)
+		case whole && math.Abs(sum-all) > 1e-9*math.Max(1, all):
+			c.breaks(conserved, p, "%s and %s of %v are %v, the device %v", pods, rest, k, sum, all)
+		}
+	}
+}
+
+func union[K comparable, V any](a, b map[K]V) map[K]V {
+	all := maps.Clone(a)
+	maps.Copy(all, b)
+	return all
+}
+
+// totalRules: the seconds and joules that were counted are not more than there were,
+// and while nothing changes they are as many.
+func (c *checker) totalRules(p *page) {
+	for _, name := range []string{podActive, podAllocated, podEnergy, restActive, restEnergy} {
+		if c.totals[name] == nil {
+			c.totals[name] = map[string]total{}
+		}
+		for i := range p.samples[name] {
+			s := &p.samples[name][i]
+			c.totals[name][s.series] = total{s.key(), s.value}
+		}
+	}
+	c.energyRules(p)
+	c.secondRules(p)
+	idle, active, sum := p.by(podIdleEnergy), p.by(podActiveEnergy), p.by(podEnergy)
+	for k, v := range union(idle, active) {
+		if v = idle[k] + active[k]; math.Abs(v-sum[k]) > 1e-6*math.Max(1, v) {
+			c.breaks(conserved, p, "active and idle energy of %v are %v and %v, together %v", k, active[k], idle[k], sum[k])
+		}
+	}
+}
+
+// counted adds up what families counted so far of what is of a kind, also for pods
+// that are gone.
+func (c *checker) counted(of func(key) bool, families ...string) (sum float64) {
+	for _, name := range families {
+		for _, t := range c.totals[name] {
+			if of(t.of) {
+				sum += t.value
+			}
+		}
+	}
+	return sum
+}
+
+// sum adds up families on a page.
+func (p *page) sum(of func(key) bool, families ...string) (sum float64) {
+	for _, name := range families {
+		for i := range p.samples[name] {
+			if s := &p.samples[name][i]; of(s.key()) {
+				sum += s.value
+			}
+		}
+	}
+	return sum
+}
+
+// energyRules compares what was counted of a GPU, and of its instances, with its own
+// counter.
+func (c *checker) energyRules(p *page) {
+	for i := range p.samples[deviceEnergy] {
+		s := &p.samples[deviceEnergy][i]
+		uuid, now := s.labels["UUID"], s.value/1000
+		ofGPU := func(k key) bool { return k.uuid == uuid }
+		counted := c.counted(ofGPU, podEnergy, restEnergy)
+		if _, ok := c.energy0[uuid]; !ok {
+			c.energy0[uuid] = now - counted
+		}
+		if used := now - c.energy0[uuid]; counted > used+1e-3 {
+			c.breaks(bounded, p, "%v J of %s were counted, and it used %v", counted, uuid, used)
+		}
+		if c.virtual || !c.steady(p, ofGPU, podEnergy, restEnergy, deviceEnergy) || len(p.list(ofGPU, podEnergy)) != len(p.list(ofGPU, podAllocated)) {
+			continue
+		}
+		grown := p.sum(ofGPU, podEnergy, restEnergy) - c.last.sum(ofGPU, podEnergy, restEnergy)
+		if used := now - c.last.sum(ofGPU, deviceEnergy)/1000; math.Abs(grown-used) > 1e-3 {
+			c.breaks(conserved, p, "%v J of %s were counted since the page before, and it used %v", grown, uuid, used)
+		}
+	}
+}
+
+// list returns the label sets of a family, in order.
+func (p *page) list(of func(key) bool, family string) (list []string) {
+	for i := range p.samples[family] {
+		if s := &p.samples[family][i]; of(s.key()) {
+			list = append(list, s.series[len(family):])
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+// steady reports whether the owners and the given families of a GPU or a device are
+// the same on this page and on the one an interval before; the last family is there.
+func (c *checker) steady(p *page, of func(key) bool, families ...string) bool {
+	if c.last == nil || p.at.Sub(c.last.at) > c.interval+c.interval/2 {
+		return false
+	}
+	for _, name := range append([]string{podInfo, podAllocated}, families...) {
+		if !slices.Equal(c.last.list(of, name), p.list(of, name)) {
+			return false
+		}
+	}
+	return len(p.list(of, families[len(families)-1])) > 0
+}
+
+// secondRules: no more seconds are counted of a device than passed, and as many as
+// it was active where that is known of all.
+func (c *checker) secondRules(p *page) {
+	passed := p.at.Sub(c.at).Seconds()
+	now := map[key]float64{}
+	for _, d := range c.w.devices() {
+		now[d.key()] = d.weight()
+	}
+	for k, weight := range c.weights { // the time since the page before counts as what the device is now
+		c.seconds[k] += passed * max(weight, now[k])
+	}
+	maps.Copy(c.weights, now)
+	c.at = p.at
+	for k := range c.weights {
+		of := func(x key) bool { return x == k }
+		for _, families := range [][]string{{podActive, restActive}, {podAllocated}} {
+			if counted := c.counted(of, families...); counted > c.seconds[k]+1e-6 {
+				c.breaks(bounded, p, "%v s of %v of %v were counted, and %v passed", counted, families, k, c.seconds[k])
+			}
+		}
+		if !c.steady(p, of, podActive, podUtilization, restUtilization, restActive) || len(p.list(of, podUtilization)) != len(p.list(of, podAllocated)) {
+			continue
+		}
+		grown := p.sum(of, podActive, restActive) - c.last.sum(of, podActive, restActive)
+		want := p.sum(of, podUtilization, restUtilization) * passed * c.weights[k]
+		switch {
+		case grown == 0 && want > 0:
+			c.breaks(counts, p, "no seconds of %v were counted since the page before, and it was active for %v", k, want)
+		case math.Abs(grown-want) > 1e-6:
+			c.breaks(conserved, p, "%v s of %v were counted since the page before, and it was active for %v", grown, k, want)
+		}
+	}
+}
