@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -12,34 +13,42 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
 // A rule is something that holds for every page.
 type rule string
 
 const (
-	parses       rule = "parses"        // with Prometheus' parser
-	finite       rule = "finite"        // no NaN, no Inf
-	unique       rule = "unique"        // no series is there twice
-	monotonic    rule = "monotonic"     // a counter does not fall while its series lives
-	conserved    rule = "conserved"     // pods and remainder are the device
-	bounded      rule = "bounded"       // pods and remainder are not more than the device
-	ownersRight  rule = "owners-right"  // only who has a device alone is on its series
-	ownersThere  rule = "owners-there"  // and is on them once the kubelet lists it
-	sharersRight rule = "sharers-right" // who has a part of a device, and a copy of its series, holds it
+	parses       rule = "parses"         // with Prometheus' parser
+	finite       rule = "finite"         // no NaN, no Inf
+	unique       rule = "unique"         // no series is there twice
+	monotonic    rule = "monotonic"      // a counter does not fall while its series lives
+	conserved    rule = "conserved"      // pods and remainder are the device
+	bounded      rule = "bounded"        // pods and remainder are not more than the device
+	ownersRight  rule = "owners-right"   // only who has a device alone is on its series
+	ownersThere  rule = "owners-there"   // and is on them once the kubelet lists it
+	ownersAtOnce rule = "owners-at-once" // also on the first page of a session
+	sharersRight rule = "sharers-right"  // who has a part of a device, and a copy of its series, holds it
 	copiesRight  rule = "copies-right"
-	counts       rule = "counts"      // what is shown to be active is counted
-	healthOnly   rule = "health-only" // an entity that is down has no values
-	runs         rule = "runs"        // the loop ends when it is told to, without an error
+	counts       rule = "counts"       // what is shown to be active is counted
+	unknownEnds  rule = "unknown-ends" // what is not known of a pod is not counted, and not called unattributed
+	punctual     rule = "punctual"     // whatever the kubelet does
+	healthOnly   rule = "health-only"  // an entity that is down has no values
+	runs         rule = "runs"         // the loop ends when it is told to, without an error
 )
 
 // known are rules that pages break for a reason that is known. A rule is taken off
 // this list when that is mended: the fuzzer then holds it.
 var knownDefects = map[rule]string{
-	ownersRight: "a kubelet that has just started is believed though it does not list all of its pods yet",
-	copiesRight: "the copies for virtual GPUs are those of a topology that is gone until the owners change",
-	runs:        "likewise: an index of the topology before, and a panic",
-	counts:      "counters stand still while the part of a GPU that an instance is is not known",
+	ownersRight:  "a kubelet that has just started is believed though it does not list all of its pods yet",
+	ownersAtOnce: "the answer to a question about the topology before is waited for, and cannot be used",
+	copiesRight:  "the copies for virtual GPUs are those of a topology that is gone until the owners change",
+	runs:         "likewise: an index of the topology before, and a panic",
+	unknownEnds:  "counters of a pod whose share is not known stand still, and the remainder has it all",
+	punctual:     "a slow kubelet delays the page",
+	counts:       "counters stand still while the part of a GPU that an instance is is not known",
 }
 
 // A sample is one line of a page.
@@ -103,6 +112,7 @@ type checker struct {
 	w        *world
 	interval time.Duration
 	virtual  bool
+	strict   bool // holds the rules of known defects, too
 
 	pages int
 	broke map[rule]int
@@ -113,7 +123,10 @@ type checker struct {
 	weights  map[key]float64             // of the devices that were there, as part of a GPU
 	seconds  map[key]float64             // GPU seconds that passed since the device was there
 	at       time.Time                   // of the latest page with data
+	unknown  map[key]bool                // devices of which something was not known on the page before
 	last     *page                       // the one before, if it had data
+	topology *gpu.Topology               // of the latest page
+	reopened bool                        // it is the first of its session
 }
 
 type seen struct {
@@ -129,7 +142,7 @@ type total struct {
 
 func newChecker(t *testing.T, w *world, interval time.Duration, virtual bool) *checker {
 	return &checker{
-		t: t, w: w, interval: interval, virtual: virtual, broke: map[rule]int{}, counters: map[string]seen{},
+		t: t, w: w, interval: interval, virtual: virtual, strict: os.Getenv("PAGEFUZZ_STRICT") == "1", broke: map[rule]int{}, counters: map[string]seen{},
 		totals: map[string]map[string]total{}, energy0: map[string]float64{}, weights: map[key]float64{}, seconds: map[key]float64{},
 	}
 }
@@ -137,18 +150,17 @@ func newChecker(t *testing.T, w *world, interval time.Duration, virtual bool) *c
 // breaks reports a page that breaks a rule.
 func (c *checker) breaks(r rule, p *page, format string, args ...any) {
 	c.broke[r]++
-	if _, known := knownDefects[r]; known || c.t.Failed() {
+	if _, known := knownDefects[r]; known && !c.strict || c.t.Failed() {
 		return // the first says enough
 	}
-	text := ""
-	if p != nil {
-		text = "\n" + p.text
+	c.t.Errorf("page %d breaks %q: %s", c.pages, r, fmt.Sprintf(format, args...))
+	if p != nil && testing.Verbose() {
+		c.t.Logf("the page:\n%s", p.text)
 	}
-	c.t.Errorf("page %d breaks %q: %s%s", c.pages, r, fmt.Sprintf(format, args...), text)
 }
 
-// see looks at a page; served says that it has data.
-func (c *checker) see(text string, at time.Time, served bool) {
+// see looks at a page of a topology; one without data has none.
+func (c *checker) see(text string, at time.Time, topology *gpu.Topology) {
 	c.w.mu.Lock()
 	defer c.w.mu.Unlock()
 	c.pages++
@@ -157,7 +169,8 @@ func (c *checker) see(text string, at time.Time, served bool) {
 		return
 	}
 	c.counterRules(p)
-	if !served {
+	c.reopened, c.topology = topology != c.topology, topology
+	if topology == nil {
 		for name := range p.samples {
 			if strings.HasPrefix(name, "DCGM_") || strings.HasPrefix(name, "dcgm_pod_") || strings.HasPrefix(name, "dcgm_gpu_") {
 				c.breaks(healthOnly, p, "%s on a page without data", name)
@@ -170,6 +183,8 @@ func (c *checker) see(text string, at time.Time, served bool) {
 	c.ownerRules(p)
 	c.momentRules(p)
 	c.totalRules(p)
+	c.unknownRules(p)
+	c.paceRules(p)
 	c.last = p
 }
 
@@ -334,6 +349,10 @@ func (c *checker) exactOwners(p *page) {
 	if c.w.trusted.IsZero() || p.at.Sub(c.w.trusted) < 2*c.window() {
 		return
 	}
+	broken := ownersThere
+	if c.reopened {
+		broken = ownersAtOnce
+	}
 	infos := map[key][]string{}
 	for i := range p.samples[podInfo] {
 		s := &p.samples[podInfo][i]
@@ -360,11 +379,11 @@ func (c *checker) exactOwners(p *page) {
 		shown := infos[d.key()]
 		slices.Sort(shown)
 		if !slices.Equal(held, shown) {
-			c.breaks(ownersThere, p, "%v is held by %q, the page says %q", d.key(), held, shown)
+			c.breaks(broken, p, "%v is held by %q, the page says %q", d.key(), held, shown)
 		}
 		label, there := labels[d.key()]
 		if sole := d.sole(); there && sole != nil && len(sole.containers) == 1 && label != sole.String() && !c.virtual {
-			c.breaks(ownersThere, p, "%v is %v's alone, the page says %q", d.key(), sole, label)
+			c.breaks(broken, p, "%v is %v's alone, the page says %q", d.key(), sole, label)
 		}
 	}
 }
@@ -511,6 +530,7 @@ func (c *checker) secondRules(p *page) {
 	now := map[key]float64{}
 	for _, d := range c.w.devices() {
 		now[d.key()] = d.weight()
+		now[key{uuid: d.gpu.uuid}] = 1 // also of one that is cut: it may be whole on the next page
 	}
 	for k, weight := range c.weights { // the time since the page before counts as what the device is now
 		c.seconds[k] += passed * max(weight, now[k])
@@ -535,5 +555,45 @@ func (c *checker) secondRules(p *page) {
 		case math.Abs(grown-want) > 1e-6:
 			c.breaks(conserved, p, "%v s of %v were counted since the page before, and it was active for %v", grown, k, want)
 		}
+	}
+}
+
+// unknownRules: where a device is active and the share of one of its pods is not
+// known, on two pages in a row, its seconds are not counted and the remainder is not
+// known either.
+func (c *checker) unknownRules(p *page) {
+	devices, before := p.by(deviceUtilization), c.unknown
+	if c.reopened {
+		before = nil
+	}
+	c.unknown = map[key]bool{}
+	for k := range devices {
+		of := func(x key) bool { return x == k }
+		known := p.list(of, podUtilization)
+		for _, pod := range p.list(of, podAllocated) {
+			if slices.Contains(known, pod) {
+				continue
+			}
+			c.unknown[k] = true
+			if !before[k] {
+				continue
+			}
+			if slices.Contains(p.list(of, podActive), pod) {
+				c.breaks(unknownEnds, p, "the utilization of %s is not known, and its active seconds stand still", pod)
+			}
+			if len(p.list(of, restUtilization)) > 0 {
+				c.breaks(unknownEnds, p, "the utilization of %s is not known, and the remainder is", pod)
+			}
+		}
+	}
+}
+
+// paceRules: a page comes an interval after the one before.
+func (c *checker) paceRules(p *page) {
+	if c.last == nil || c.reopened {
+		return
+	}
+	if late := p.at.Sub(c.last.at) - c.interval; late > 100*time.Millisecond {
+		c.breaks(punctual, p, "it came %v after the one before, %v late", p.at.Sub(c.last.at), late)
 	}
 }

@@ -81,7 +81,7 @@ func play(t *testing.T, seed uint64) (r result) {
 					return
 				}
 				p := encoder.Encode(s)
-				c.see(string(p.Bytes()), s.Time, s.Topology != nil)
+				c.see(string(p.Bytes()), s.Time, s.Topology)
 				p.Release()
 			},
 		}})
@@ -97,7 +97,8 @@ func play(t *testing.T, seed uint64) (r result) {
 			over <- l.Run(ctx)
 		}()
 		begin := time.Now()
-		for cycle := range 4 + rng.IntN(20) {
+		cycles := 4 + rng.IntN(20)
+		for cycle := range cycles {
 			// Shortly before the next tick, or half an interval.
 			ahead := []time.Duration{200 * time.Millisecond, 300 * time.Millisecond, interval / 2}[rng.IntN(3)]
 			time.Sleep(time.Until(begin.Add(time.Duration(cycle+1)*interval - ahead)))
@@ -115,7 +116,8 @@ func play(t *testing.T, seed uint64) (r result) {
 		w.mu.Lock()
 		w.engine.hanging = false
 		w.mu.Unlock()
-		time.Sleep(time.Until(begin.Add(30 * interval)))
+		quiet := []int{1, 1, 20}[rng.IntN(3)] // cycles in which nothing happens
+		time.Sleep(time.Until(begin.Add(time.Duration(cycles+quiet)*interval + interval/2)))
 		cancel()
 		if err := <-over; err != nil {
 			c.breaks(runs, nil, "Run: %v", err)
@@ -156,7 +158,7 @@ func release(ctx context.Context, l *loop.Loop, rng *rand.Rand) {
 func pagesOf(t *testing.T) int {
 	text := os.Getenv("PAGEFUZZ_PAGES")
 	if text == "" {
-		return 3000
+		return 20000
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil {

@@ -91,9 +91,9 @@ func (n *node) stop() { n.server.Stop() }
 // dial connects to it as to a socket.
 func (n *node) dial(ctx context.Context) (net.Conn, error) {
 	n.w.mu.Lock()
-	mood := n.w.kubelet.mood
+	refused := n.w.kubelet.mood == refusing && n.turn() == refusing
 	n.w.mu.Unlock()
-	if mood == refusing {
+	if refused {
 		return nil, &net.OpError{Op: "dial", Net: "unix", Err: syscall.ENOENT}
 	}
 	n.mu.Lock()
@@ -102,7 +102,7 @@ func (n *node) dial(ctx context.Context) (net.Conn, error) {
 	return listener.DialContext(ctx)
 }
 
-// turn says how the next list is answered, and that there was one.
+// turn says how the next question is answered, and that there was one.
 func (n *node) turn() mood {
 	k := &n.w.kubelet
 	if k.mood != well {

@@ -374,8 +374,8 @@ func (w *world) change() {
 		w.kubelet.turns = 1 + w.rng.IntN(4)
 		if w.kubelet.mood == restarting {
 			w.kubelet.boot++
-			w.trusted = time.Time{}
 		}
+		w.trusted = time.Time{}
 	case 22:
 		if d := c.devices[0]; len(d.processes) > 0 { // a process ends
 			d.processes = d.processes[1:]
