@@ -36,6 +36,7 @@ const (
 	unknownEnds  rule = "unknown-ends" // what is not known of a pod is not counted, and not called unattributed
 	punctual     rule = "punctual"     // whatever the kubelet does
 	healthOnly   rule = "health-only"  // an entity that is down has no values
+	lostIsDown   rule = "lost-is-down" // likewise, though the engine goes on with what it knew
 	runs         rule = "runs"         // the loop ends when it is told to, without an error
 )
 
@@ -46,6 +47,7 @@ var knownDefects = map[rule]string{
 	ownersAtOnce: "the answer to a question about the topology before is waited for, and cannot be used",
 	copiesRight:  "the copies for virtual GPUs are those of a topology that is gone until the owners change",
 	runs:         "likewise: an index of the topology before, and a panic",
+	lostIsDown:   "samples of an entity that the source says is lost are served",
 	unknownEnds:  "counters of a pod whose share is not known stand still, and the remainder has it all",
 	punctual:     "a slow kubelet delays the page",
 	counts:       "counters stand still while the part of a GPU that an instance is is not known",
@@ -259,11 +261,20 @@ func (c *checker) healthRules(p *page) {
 			continue
 		}
 		for i := range samples {
+			broken := healthOnly
+			if c.lost(samples[i].key()) {
+				broken = lostIsDown
+			}
 			if down[samples[i].key()] {
-				c.breaks(healthOnly, p, "%s of an entity that is down", samples[i].series)
+				c.breaks(broken, p, "%s of an entity that is down", samples[i].series)
 			}
 		}
 	}
+}
+
+// lost reports whether the GPU of a device is lost.
+func (c *checker) lost(k key) bool {
+	return slices.ContainsFunc(c.w.cards, func(x *card) bool { return x.uuid == k.uuid && x.lost })
 }
 
 // window is how long the last answer of a kubelet may be believed: two intervals and
@@ -361,8 +372,8 @@ func (c *checker) exactOwners(p *page) {
 		}
 	}
 	labels := map[key]string{}
-	for i := range p.samples["DCGM_FI_DEV_GPU_TEMP"] {
-		s := &p.samples["DCGM_FI_DEV_GPU_TEMP"][i]
+	for i := range p.samples[deviceMemory] {
+		s := &p.samples[deviceMemory][i]
 		labels[s.key()] = s.pod()
 	}
 	for _, d := range c.w.devices() {
@@ -382,8 +393,12 @@ func (c *checker) exactOwners(p *page) {
 			c.breaks(broken, p, "%v is held by %q, the page says %q", d.key(), held, shown)
 		}
 		label, there := labels[d.key()]
-		if sole := d.sole(); there && sole != nil && len(sole.containers) == 1 && label != sole.String() && !c.virtual {
-			c.breaks(broken, p, "%v is %v's alone, the page says %q", d.key(), sole, label)
+		sole, want := d.sole(), ""
+		if sole != nil {
+			want = sole.String()
+		}
+		if there && label != want && !c.virtual {
+			c.breaks(broken, p, "%v is %q's alone, the page says %q", d.key(), want, label)
 		}
 	}
 }
