@@ -15,7 +15,7 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.7.0
 
 .PHONY: help
 help: ## List the verbs
-	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## Build bin/dcgm-exporter and bin/gpuop
@@ -33,7 +33,7 @@ test: prometheus ## Run every test (no GPU, no root, no running server)
 	  rm -f $$skipped; exit $$code
 
 .PHONY: prometheus
-prometheus: # What the dashboards are tested with; without one that test says so and is skipped
+prometheus: ## Install the Prometheus that the dashboards are tested with; without one that test is skipped
 	@tests/dashboards/prometheus.sh >/dev/null || [ -z "$$CI" ]
 
 .PHONY: race

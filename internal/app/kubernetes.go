@@ -89,7 +89,8 @@ func (k *kubernetes) attributor(ctx context.Context, cfg *config.Config) (*podma
 		return k.mapper, nil
 	}
 	set := cfg.Kubernetes
-	opt := podmapper.Options{Socket: set.Socket, Resources: set.ResourceNames, PodUID: set.PodUID, PodLabels: set.PodLabels}
+	opt := podmapper.Options{Socket: set.Socket, Resources: set.ResourceNames, PodUID: set.PodUID, PodLabels: set.PodLabels,
+		LabelLimit: set.PodLabelLimit, LogFolder: set.PodLogs, Checkpoint: set.Checkpoint}
 	for _, text := range set.PodLabelAllowed {
 		expression, err := regexp.Compile(text)
 		if err != nil {

@@ -3,87 +3,162 @@ package collector
 import (
 	"cmp"
 	"context"
-	"log/slog"
 	"slices"
 	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
+// minKeep is how long the latest owners serve at least while an attributor has no
+// newer ones: a kubelet that restarts takes some ten seconds.
+const minKeep = 30 * time.Second
+
+// maxDelay bounds how long a cycle waits for an attributor that usually answers sooner.
+const maxDelay = 100 * time.Millisecond
+
 // attribution keeps what one Attributor said last. The Loop owns it; the
 // Attributor itself runs on a goroutine of its own, at most one at a time, so
 // that one that hangs delays nothing and piles up nothing.
 type attribution struct {
 	attributor Attributor
-	running    chan attributed // nil while none is under way
+	opt        *Options
+	metrics    *metrics
+
+	running chan attributed // nil while none is under way
+	asked   time.Time       // when the question under way was asked
+	about   *gpu.Topology   // what it is about
+	delay   time.Duration   // for how long from then on a cycle waits for its answer
+	took    time.Duration   // for the latest answer
 
 	owners   *gpu.Owners
 	topology *gpu.Topology
-	at       time.Time
+	at       time.Time // when owners was asked for
 	failing  bool
 }
 
 type attributed struct {
-	owners   *gpu.Owners
-	topology *gpu.Topology
-	err      error
-	took     time.Duration
+	owners *gpu.Owners
+	err    error
+	took   time.Duration
 }
 
-// start asks the attributor about t, unless it still works on an earlier
-// question.
-func (a *attribution) start(ctx context.Context, t *gpu.Topology) {
-	select {
-	case <-a.running: // the late answer to an earlier question
-		a.running = nil
-	default:
+// attribute makes attributors the ones that are asked. Those that were asked before
+// keep the question that is under way.
+func (l *Loop) attribute(attributors []Attributor) {
+	before := l.attributions
+	l.attributions = nil
+	for _, a := range attributors {
+		i := slices.IndexFunc(before, func(b *attribution) bool { return b.attributor == a })
+		if i >= 0 {
+			l.attributions = append(l.attributions, before[i])
+			continue
+		}
+		l.attributions = append(l.attributions, &attribution{attributor: a, opt: &l.opt, metrics: l.metrics})
 	}
+}
+
+// ask asks the attributor about t, unless it still works on an earlier question.
+func (a *attribution) ask(ctx context.Context, t *gpu.Topology) {
+	a.take(t)
+	a.delay = 0
 	if a.running != nil {
 		return
 	}
+	switch {
+	case a.about != t: // the page would have no owners at all
+		a.delay = a.opt.AttributeTimeout
+	case a.took <= maxDelay:
+		a.delay = min(maxDelay, a.opt.Plan.Interval/10)
+	}
+	a.asked, a.about = time.Now(), t
 	answer := make(chan attributed, 1)
 	a.running = answer
+	ctx, cancel := context.WithTimeout(ctx, a.opt.AttributeTimeout)
 	go func() {
+		defer cancel()
 		begin := time.Now()
-		owners, err := a.attributor.Attribute(ctx, t)
-		answer <- attributed{owners: owners, topology: t, err: err, took: time.Since(begin)}
+		var got attributed
+		got.err = gpu.Protect(func() (err error) {
+			got.owners, err = a.attributor.Attribute(ctx, t)
+			return err
+		})
+		got.took = time.Since(begin)
+		answer <- got
 	}()
 }
 
-// finish waits for the answer until ctx is done and returns the owners to
-// serve for t: the answer's, else the last good ones for as long as they are
-// no older than keep, else nil.
-func (a *attribution) finish(ctx context.Context, t *gpu.Topology, keep time.Duration, m *metrics, log *slog.Logger) *gpu.Owners {
-	name := a.attributor.Name()
-	var err error
-	select {
-	case got := <-a.running:
-		a.running = nil
-		m.attributeFor.WithLabelValues(name).Set(got.took.Seconds())
-		if err = got.err; err == nil && got.topology == t {
-			a.owners, a.topology, a.at = got.owners, t, time.Now()
-		}
-	case <-ctx.Done():
-		err = gpu.ErrTimeout
+// answer returns the owners to serve for t: the latest, for as long as they are no
+// older than two intervals and minKeep, else nil. It waits only where a new answer
+// is likely to come soon.
+func (a *attribution) answer(t *gpu.Topology) *gpu.Owners {
+	if a.running != nil && !a.take(t) {
+		a.wait(t)
 	}
-	if err != nil {
-		m.attribution.WithLabelValues(name).Set(0)
-		m.failures.WithLabelValues(stageAttribute, gpu.Reason(err)).Inc()
-		if !a.failing {
-			log.Warn("Attribution failed; series keep the last known owners for a bounded time",
-				"attributor", name, "keep", keep, "error", err)
-		}
-	} else {
-		m.attribution.WithLabelValues(name).Set(1)
-		if a.failing {
-			log.Info("Attribution works again", "attributor", name)
-		}
+	if a.running != nil && time.Since(a.asked) >= a.opt.AttributeTimeout {
+		a.note(gpu.ErrTimeout)
 	}
-	a.failing = err != nil
-	if a.topology != t || time.Since(a.at) > keep {
+	if a.topology != t || time.Since(a.at) > a.keep() {
 		return nil
 	}
 	return a.owners
+}
+
+func (a *attribution) keep() time.Duration { return max(2*a.opt.Plan.Interval, minKeep) }
+
+// wait takes the answer if it comes within the delay.
+func (a *attribution) wait(t *gpu.Topology) {
+	left := a.delay - time.Since(a.asked)
+	if left <= 0 {
+		return
+	}
+	timer := time.NewTimer(left)
+	defer timer.Stop()
+	select {
+	case got := <-a.running:
+		a.accept(got, t)
+	case <-timer.C:
+	}
+}
+
+// take takes the answer if it is there, and reports whether it was.
+func (a *attribution) take(t *gpu.Topology) bool {
+	select {
+	case got := <-a.running: // never, while none is under way
+		a.accept(got, t)
+		return true
+	default:
+		return false
+	}
+}
+
+// accept notes an answer. One about another topology than t says nothing of its rows.
+func (a *attribution) accept(got attributed, t *gpu.Topology) {
+	a.running, a.took = nil, got.took
+	a.metrics.attributeFor.WithLabelValues(a.attributor.Name()).Set(got.took.Seconds())
+	a.note(got.err)
+	if got.err == nil && a.about == t {
+		a.owners, a.topology, a.at = got.owners, t, a.asked
+	}
+}
+
+// note counts how a question went.
+func (a *attribution) note(err error) {
+	name := a.attributor.Name()
+	switch {
+	case err != nil:
+		a.metrics.attribution.WithLabelValues(name).Set(0)
+		a.metrics.failures.WithLabelValues(stageAttribute, gpu.Reason(err)).Inc()
+		if !a.failing {
+			a.opt.Log.Warn("Attribution failed; series keep the last known owners for a bounded time",
+				append([]any{"attributor", name, "keep", a.keep()}, withStack(err)...)...)
+		}
+	default:
+		a.metrics.attribution.WithLabelValues(name).Set(1)
+		if a.failing {
+			a.opt.Log.Info("Attribution works again", "attributor", name)
+		}
+	}
+	a.failing = err != nil
 }
 
 // merger joins the owners of several attributors. Each result is made once

@@ -1,6 +1,7 @@
 package collector
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,8 +17,8 @@ import (
 )
 
 // ErrStarting is the state before the first attempt to open a session; it
-// wraps gpu.ErrUnavailable.
-var ErrStarting = fmt.Errorf("%w: no session has been opened yet", gpu.ErrUnavailable)
+// wraps gpu.ErrOpening.
+var ErrStarting = fmt.Errorf("%w: no session has been opened yet", gpu.ErrOpening)
 
 // Options configure a Loop.
 type Options struct {
@@ -47,7 +48,8 @@ type Options struct {
 	// HangLimit is how long a driver call may take before Run gives up with
 	// gpu.ErrWedged, since nothing but a new process helps; 0 means 2 minutes.
 	HangLimit time.Duration
-	// AttributeTimeout bounds the wait for an attributor; 0 means 2 s.
+	// AttributeTimeout is how long an attributor may take; 0 means 2 s. A cycle
+	// waits for so long only for the first answer about a topology.
 	AttributeTimeout time.Duration
 	// CloseTimeout bounds the wait for the driver when Run ends; 0 means 4 s.
 	CloseTimeout time.Duration
@@ -106,6 +108,8 @@ type Loop struct {
 	empty        gpu.Snapshot
 	attributions []*attribution
 	merger       merger
+	burst        burst
+	unpublished  bool // the latest page could not be made
 	owners       []*gpu.Owners
 	lastErr      error // of the previous cycle, so that only changes are logged
 	hold         hold
@@ -114,7 +118,9 @@ type Loop struct {
 
 	ready    atomic.Bool
 	released atomic.Bool
-	pending  atomic.Int64 // when the driver call under way began, Unix ns; 0 for none
+	born     time.Time
+	pending  atomic.Int64 // when the driver call under way began, after born, plus 1 ns; 0 for none
+	wedged   atomic.Bool  // a call was left behind
 }
 
 type reload struct {
@@ -132,6 +138,7 @@ func New(opt Options) *Loop {
 		worker:  newWorker(),
 		reloads: make(chan reload),
 		orders:  make(chan order),
+		born:    time.Now(),
 	}
 	l.attribute(opt.Attributors)
 	l.metrics.paused.set(l.opt.Plan, false)
@@ -139,26 +146,22 @@ func New(opt Options) *Loop {
 	return l
 }
 
-func (l *Loop) attribute(attributors []Attributor) {
-	l.attributions = nil
-	for _, a := range attributors {
-		l.attributions = append(l.attributions, &attribution{attributor: a})
-	}
-}
-
 // Ready reports whether a first cycle has been published, with or without
 // data.
 func (l *Loop) Ready() bool { return l.ready.Load() }
 
 // Healthy returns an error if a driver call has not returned for longer than
-// the hang limit. A lost GPU or a missing driver is not a reason to restart
+// the hang limit, or was left behind. A lost GPU or a missing driver is not a reason to restart
 // the process, hence no error.
 func (l *Loop) Healthy() error {
+	if l.wedged.Load() {
+		return gpu.ErrWedged
+	}
 	since := l.pending.Load()
 	if since == 0 {
 		return nil
 	}
-	if d := time.Since(time.Unix(0, since)); d >= l.opt.HangLimit {
+	if d := time.Since(l.born.Add(time.Duration(since))); d >= l.opt.HangLimit {
 		return fmt.Errorf("%w for %v", gpu.ErrWedged, d.Round(time.Second))
 	}
 	return nil
@@ -167,7 +170,9 @@ func (l *Loop) Healthy() error {
 // Reload replaces source, plan and attributors. With a session open, the new
 // one is opened and read first and the old one closed after; an error means
 // that nothing changed. Without one, also while the driver is released, the
-// change is taken as it is.
+// change is taken as it is. While a driver call is under way Reload waits for its
+// end; once ctx is done it returns, and nothing changes unless the change is being
+// made.
 func (l *Loop) Reload(ctx context.Context, c Change) error {
 	r := reload{change: c, reply: make(chan error, 1)}
 	select {
@@ -185,14 +190,30 @@ func (l *Loop) Reload(ctx context.Context, c Change) error {
 
 // Run collects until ctx is done, and then returns nil once every handle is
 // closed. It returns an error that wraps gpu.ErrWedged if the driver does not
-// let go.
+// let go. A panic ends the session, and the next one opens after a pause.
 func (l *Loop) Run(ctx context.Context) error {
 	defer l.worker.stop()
 	defer l.dismiss()
-	cause, backoff := causeStart, l.opt.MinBackoff
 	if l.opt.Released > 0 {
 		l.hold.extend(l.opt.Released)
 	}
+	cause := causeStart
+	for {
+		err := gpu.Protect(func() error { return l.run(ctx, cause) })
+		if !errors.Is(err, gpu.ErrPanic) || l.over(ctx, err) {
+			return err
+		}
+		l.fail(stageRead, err)
+		if err := l.close(ctx); l.over(ctx, err) {
+			return err
+		}
+		cause = l.pause(ctx, l.opt.MaxBackoff, causeLost)
+	}
+}
+
+// run is Run until a panic.
+func (l *Loop) run(ctx context.Context, cause string) error {
+	backoff := l.opt.MinBackoff
 	for ctx.Err() == nil {
 		if l.hold.on {
 			if err := l.letGo(ctx); err != nil {
@@ -206,30 +227,27 @@ func (l *Loop) Run(ctx context.Context) error {
 		}
 		err := l.open(ctx, cause)
 		tell(&l.hold.acquired, err)
-		if err != nil {
-			if l.over(ctx, err) {
-				return l.end(ctx, err)
-			}
-			l.fail(stageOpen, err)
-			if cause = l.pause(ctx, backoff, cause); cause == causeReload {
-				backoff = l.opt.MinBackoff
-			} else {
-				backoff = min(2*backoff, l.opt.MaxBackoff)
-			}
-			continue
+		if l.over(ctx, err) {
+			return l.end(ctx, err)
 		}
 		served := false
-		served, cause, err = l.serve(ctx)
-		if err != nil {
-			return l.end(ctx, err)
+		if err == nil {
+			if served, cause, err = l.serve(ctx); err != nil {
+				return l.end(ctx, err)
+			}
+		} else {
+			l.fail(stageOpen, err)
 		}
 		if served {
 			backoff = l.opt.MinBackoff
 			continue
 		}
-		// It opens, but its first read fails: do not spin.
-		cause = l.pause(ctx, backoff, cause)
-		backoff = min(2*backoff, l.opt.MaxBackoff)
+		// It does not open, or opens and its first read fails: do not spin.
+		if cause = l.pause(ctx, backoff, cause); cause == causeReload {
+			backoff = l.opt.MinBackoff
+		} else {
+			backoff = min(2*backoff, l.opt.MaxBackoff)
+		}
 	}
 	return l.end(ctx, nil)
 }
@@ -276,14 +294,18 @@ func (l *Loop) connect(ctx context.Context, source Source, plan *gpu.Plan) (sess
 		same.ProfilingPaused = true
 		plan = &same
 	}
-	if waitErr := l.drive(ctx, func(ctx context.Context) {
-		if session, err = source.Open(ctx, plan); err == nil && plan.ProfilingPaused {
-			paused = l.keepPaused(ctx, session)
+	err = l.callOpen(ctx, func(ctx context.Context) error {
+		opened, err := source.Open(ctx, plan)
+		if err != nil {
+			return err
 		}
-	}); waitErr != nil {
-		return nil, false, waitErr
+		session, paused = opened, plan.ProfilingPaused && l.keepPaused(ctx, opened)
+		return nil
+	})
+	if err != nil { // also of a call that is left behind, and may yet write to session
+		return nil, false, err
 	}
-	return session, paused, err
+	return session, paused, nil
 }
 
 // serve reads the open session on every tick until it ends. It returns whether
@@ -309,9 +331,9 @@ func (l *Loop) serve(ctx context.Context) (served bool, cause string, err error)
 				err = l.session.Err()
 				waiting = false
 			case r := <-l.reloads:
-				reloadErr := l.swap(ctx, r.change)
+				reloadErr := gpu.Protect(func() error { return l.swap(ctx, r.change) })
 				r.reply <- reloadErr
-				if l.over(ctx, reloadErr) {
+				if l.over(ctx, reloadErr) || errors.Is(reloadErr, gpu.ErrPanic) {
 					return served, "", reloadErr
 				}
 				if reloadErr == nil {
@@ -330,12 +352,16 @@ func (l *Loop) serve(ctx context.Context) (served bool, cause string, err error)
 			continue
 		}
 		// The old session closes before the next one opens: the driver must
-		// be let go. The page keeps its last content until then.
-		cause = causeLost
-		if errors.Is(err, gpu.ErrTopology) {
-			cause = causeTopology
+		// be let go. After a change of the topology the page keeps its last
+		// content until then; what is lost is gone at once.
+		l.opt.Log.Warn("Session ended", "error", err)
+		cause = causeTopology
+		if !errors.Is(err, gpu.ErrTopology) {
+			cause = causeLost
+			if l.lastErr == nil {
+				l.fail(stageRead, err)
+			}
 		}
-		l.opt.Log.Warn("Session ended", "cause", cause, "error", err)
 		if err := l.close(ctx); l.over(ctx, err) {
 			return served, "", err
 		}
@@ -347,18 +373,14 @@ func (l *Loop) serve(ctx context.Context) (served bool, cause string, err error)
 // the session is over, or Run is.
 func (l *Loop) cycle(ctx context.Context) error {
 	begin := time.Now()
-	t := l.session.Topology()
-	attributeCtx, cancel := context.WithTimeout(ctx, l.opt.AttributeTimeout)
-	defer cancel()
 	for _, a := range l.attributions {
-		a.start(attributeCtx, t)
+		a.ask(ctx, l.session.Topology())
 	}
-
-	var readErr error
 	l.batch.Reset()
 	l.builder.Prepare(&l.batch)
-	if err := l.drive(ctx, func(ctx context.Context) { readErr = l.session.Read(ctx, &l.batch) }); err != nil {
-		return err
+	readErr := l.call(ctx, func(ctx context.Context) error { return l.session.Read(ctx, &l.batch) })
+	if errors.Is(readErr, gpu.ErrWedged) {
+		return readErr
 	}
 	select {
 	case <-l.session.Done():
@@ -375,24 +397,38 @@ func (l *Loop) cycle(ctx context.Context) error {
 		return nil
 	}
 
+	err := gpu.Protect(func() error {
+		l.serveBatch(begin)
+		return nil
+	})
+	if err != nil {
+		l.fail(stagePublish, err)
+	}
+	return nil
+}
+
+// serveBatch publishes what the batch says.
+func (l *Loop) serveBatch(begin time.Time) {
 	now := time.Now()
 	l.owners = l.owners[:0]
 	for _, a := range l.attributions {
-		l.owners = append(l.owners, a.finish(attributeCtx, t, 2*l.opt.Plan.Interval, l.metrics, l.opt.Log))
+		l.owners = append(l.owners, a.answer(l.session.Topology()))
 	}
+	l.burst.join(&l.batch)
 	snap := l.builder.Build(snapshot.Reading{Batch: &l.batch, Owners: l.merger.merge(l.owners), Begin: begin, Now: now})
-	if l.lastErr != nil {
-		l.opt.Log.Info("Collection works")
-		l.lastErr = nil
-	}
-	l.metrics.success.Set(1)
+	l.metrics.succeeds()
 	l.metrics.lastSuccess.Set(float64(time.Now().UnixNano()) / 1e9)
 	l.metrics.duration.Set(time.Since(begin).Seconds())
 	l.metrics.dropped.WithLabelValues(snapshot.DroppedStale).Add(float64(l.builder.Stale))
 	l.metrics.dropped.WithLabelValues(snapshot.DroppedRange).Add(float64(l.builder.OutOfRange))
-	l.opt.Publish(snap)
+	if !l.publish(snap) {
+		return
+	}
 	l.ready.Store(true)
-	return nil
+	if l.lastErr != nil {
+		l.opt.Log.Info("Collection works")
+		l.lastErr = nil
+	}
 }
 
 // countEvents lets the events of the batch count while nothing else of it is
@@ -404,49 +440,46 @@ func (l *Loop) countEvents(begin time.Time) {
 // finalRead reads the session once more before it is closed: the engine does
 // not report later what it has not reported by then.
 func (l *Loop) finalRead(ctx context.Context) error {
-	if !slices.ContainsFunc(l.opt.Plan.Derived, func(d gpu.Derived) bool { return d.Field >= 0 }) {
-		return nil // there are no events to count
+	l.batch.Reset()
+	if !needsFinalRead(l.opt.Plan) {
+		return nil
 	}
 	begin := time.Now()
-	l.batch.Reset()
 	// The call goes on though ctx may be done; the wait for it does not.
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.opt.readTimeout())
 	defer cancel()
-	if err := l.drive(ctx, func(context.Context) {
+	err := l.call(ctx, func(context.Context) error {
 		_ = l.session.Read(last, &l.batch) // it closes anyway
-	}); err != nil {
+		return nil
+	})
+	if errors.Is(err, gpu.ErrWedged) {
 		return err
 	}
 	l.countEvents(begin)
 	return nil
 }
 
-// fail publishes a page without data that says why.
-func (l *Loop) fail(stage string, err error) {
-	l.metrics.failures.WithLabelValues(stage, gpu.Reason(err)).Inc()
-	if l.lastErr == nil || gpu.Reason(l.lastErr) != gpu.Reason(err) {
-		l.opt.Log.Warn("No data", "stage", stage, "reason", gpu.Reason(err), "error", err)
-	}
-	l.lastErr = err
-	l.publishEmpty(err)
-	l.ready.Store(true)
+// needsFinalRead reports whether the time since the latest Read is part of what is
+// shown later: events, and samples of which the extremes are.
+func needsFinalRead(plan *gpu.Plan) bool {
+	return slices.ContainsFunc(plan.Derived, func(d gpu.Derived) bool { return d.Field >= 0 }) ||
+		slices.ContainsFunc(plan.Fields, func(f gpu.Field) bool { return f.Burst })
 }
 
-func (l *Loop) publishEmpty(err error) {
-	l.metrics.success.Set(0)
-	l.empty = gpu.Snapshot{Time: time.Now(), Health: gpu.Health{Err: err}}
-	l.opt.Publish(&l.empty)
-}
-
-// pause waits before the next attempt to open. A reload ends the pause, since
-// it may well be what was missing, and so does a release.
+// pause waits before the next attempt to open, and publishes on every interval why
+// there is no data. A reload ends the pause, since it may well be what was missing,
+// and so does a release.
 func (l *Loop) pause(ctx context.Context, d time.Duration, cause string) string {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
+	ticker := time.NewTicker(l.opt.Plan.Interval)
+	defer ticker.Stop()
 	for !l.hold.on {
 		select {
 		case <-timer.C:
 			return cause
+		case <-ticker.C:
+			l.publishEmpty(cmp.Or(l.lastErr, ErrStarting))
 		case <-ctx.Done():
 			return cause
 		case r := <-l.reloads:
@@ -480,9 +513,12 @@ func (l *Loop) swap(ctx context.Context, c Change) error {
 	}
 	var b gpu.Batch
 	begin := time.Now()
-	if waitErr := l.drive(ctx, func(ctx context.Context) { err = next.Read(ctx, &b) }); waitErr != nil {
-		return waitErr
+	err = l.call(ctx, func(ctx context.Context) error { return next.Read(ctx, &b) })
+	if errors.Is(err, gpu.ErrWedged) {
+		return err
 	}
+	// What the old session read last is on no page yet, whether it goes on or not.
+	l.burst.keep(&l.batch, l.opt.Plan)
 	old := l.session
 	if err != nil {
 		old = next
@@ -491,6 +527,8 @@ func (l *Loop) swap(ctx context.Context, c Change) error {
 	if err != nil {
 		return fmt.Errorf("read the new session: %w", err)
 	}
+	l.burst.move(l.session.Topology(), next.Topology(), l.opt.Plan, c.Plan)
+	l.burst.keep(&b, c.Plan)
 	l.replace(c)
 	l.adopt(next, paused, causeReload)
 	l.builder.Build(snapshot.Reading{Kind: snapshot.Overlapping, Batch: &b, Begin: begin, Now: time.Now()})
@@ -513,13 +551,10 @@ func (l *Loop) close(ctx context.Context) error {
 	}
 	session := l.session
 	l.session, l.builder = nil, nil
+	l.burst.drop()
 	return l.closeSession(ctx, session)
 }
 
 func (l *Loop) closeSession(ctx context.Context, session Session) error {
-	var err error
-	if waitErr := l.drive(ctx, func(context.Context) { err = session.Close() }); waitErr != nil {
-		return waitErr
-	}
-	return err
+	return l.call(ctx, func(context.Context) error { return session.Close() })
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gauge"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
 )
@@ -15,6 +16,7 @@ const (
 	stageOpen      = "open"
 	stageRead      = "read"
 	stageAttribute = "attribute"
+	stagePublish   = "publish"
 )
 
 // The causes for which a session was opened, as in dcgm_exporter_sessions_total.
@@ -39,7 +41,8 @@ type metrics struct {
 	dropped      *prometheus.CounterVec
 	attribution  *prometheus.GaugeVec
 	attributeFor *prometheus.GaugeVec
-	source       *prometheus.GaugeVec
+	source       *gauge.State
+	unavailable  *gauge.State
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -81,13 +84,14 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Name: "dcgm_exporter_attribution_duration_seconds",
 			Help: "How long the attributor's latest answer took.",
 		}, []string{"attributor"}),
-		source: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "dcgm_exporter_source_info",
-			Help: "Where the data comes from: the source, and the versions of the driver and of its library.",
-		}, []string{"source", "driver", "library"}),
+		source: gauge.NewState("dcgm_exporter_source_info",
+			"Where the data comes from: the source, and the versions of the driver and of its library.",
+			"source", "driver", "library"),
+		unavailable: gauge.NewState("dcgm_exporter_collect_unavailable",
+			"Why the latest collection cycle has no data to serve; absent where it has.", "reason"),
 	}
 	reg.MustRegister(m.success, m.released, m.paused, m.duration, m.lastSuccess, m.failures, m.sessions, m.dropped,
-		m.attribution, m.attributeFor, m.source)
+		m.attribution, m.attributeFor, m.source, m.unavailable)
 	for _, cause := range []string{causeStart, causeReload, causeTopology, causeLost, causeReleased} {
 		m.sessions.WithLabelValues(cause)
 	}
@@ -99,8 +103,19 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 
 // describe sets the info series of the session's source.
 func (m *metrics) describe(t *gpu.Topology) {
-	m.source.Reset()
-	m.source.WithLabelValues(t.Source, t.Driver, t.Library).Set(1)
+	m.source.Set(gauge.Series{Value: 1, Labels: []string{t.Source, t.Driver, t.Library}})
+}
+
+// fails notes that there is no data, and why.
+func (m *metrics) fails(reason string) {
+	m.success.Set(0)
+	m.unavailable.Set(gauge.Series{Value: 1, Labels: []string{reason}})
+}
+
+// succeeds notes that there is data.
+func (m *metrics) succeeds() {
+	m.success.Set(1)
+	m.unavailable.Set()
 }
 
 // A pausedGauge is dcgm_exporter_profiling_paused. It is exported where

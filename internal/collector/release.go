@@ -175,11 +175,11 @@ func (l *Loop) obey(ctx context.Context, o order) error {
 		l.take(o)
 		return nil
 	}
-	var err error
 	pause := o.kind == orderPause
-	if waitErr := l.drive(ctx, func(ctx context.Context) { err = setProfiling(ctx, l.session, pause) }); waitErr != nil {
-		o.reply <- waitErr
-		return waitErr
+	err := l.call(ctx, func(ctx context.Context) error { return setProfiling(ctx, l.session, pause) })
+	if errors.Is(err, gpu.ErrWedged) {
+		o.reply <- err
+		return err
 	}
 	if err == nil {
 		l.profilingPaused = pause

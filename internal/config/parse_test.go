@@ -66,10 +66,13 @@ func TestDefaults(t *testing.T) {
 			Interval: 30 * time.Second, HangLimit: 2 * time.Minute, ReleaseTimeout: 15 * time.Minute,
 			XIDWindow: 5 * time.Minute, ClockEventWindow: 5 * time.Minute, BindingInterval: time.Second, KeepAge: 10 * time.Minute,
 		},
-		Devices:    Devices{GPUs: all, Switches: all, CPUs: all},
-		Source:     Source{Kind: SourceAuto, DCGMLogLevel: "NONE", Sim: Sim{Seed: 1}},
-		Labels:     Labels{Hostname: HostnameLower},
-		Kubernetes: Kubernetes{GPUIDType: GPUIDTypeUID, Socket: "/var/lib/kubelet/pod-resources/kubelet.sock"},
+		Devices: Devices{GPUs: all, Switches: all, CPUs: all},
+		Source:  Source{Kind: SourceAuto, DCGMLogLevel: "NONE", Sim: Sim{Seed: 1}},
+		Labels:  Labels{Hostname: HostnameLower},
+		Kubernetes: Kubernetes{
+			GPUIDType: GPUIDTypeUID, Socket: "/var/lib/kubelet/pod-resources/kubelet.sock", PodLabelLimit: 16,
+			PodLogs: "/var/log/pods", Checkpoint: "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint",
+		},
 		Web: Web{
 			Address: ":9400", ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second,
 			MaxRequests: 40, ExporterMetrics: true,
@@ -122,6 +125,9 @@ func examples() map[string]struct {
 		"kubernetes-gpu-id-type":               {value: "device-name"},
 		"KUBECONFIG":                           {value: "/etc/kubeconfig"},
 		"kubernetes-pod-label-allowlist-regex": {value: "^app$, team"},
+		"kubernetes-pod-label-limit":           {value: "40"},
+		"kubernetes-pod-log-directory":         {value: "/logs"},
+		"kubernetes-device-checkpoint":         {value: "/checkpoint"},
 		"nvidia-resource-names":                {value: "nvidia.com/a100,nvidia.com/a10"},
 		"pod-resources-kubelet-socket":         {value: "/k.sock"},
 		"hpc-job-mapping-dir":                  {value: "/jobs"},
@@ -455,7 +461,7 @@ func TestFlagsPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(want, string(got)); diff != "" {
-		t.Errorf("docs/flags.md is not what the table says; run with -update (-want +got):\n%s", diff)
+		t.Errorf("docs/flags.md is not what the table says: run go test ./internal/config -run ^TestFlagsPage$ -update (-want +got):\n%s", diff)
 	}
 }
 

@@ -285,6 +285,24 @@ func table() []option {
 			},
 		},
 		{
+			section: sectionKubernetes, name: "kubernetes-pod-label-limit", env: "DCGM_EXPORTER_KUBERNETES_POD_LABEL_LIMIT", def: "16",
+			needs: "kubernetes-enable-pod-labels",
+			help:  "How many of a pod's labels are added at most, in the order of their keys; 0 means 16. dcgm_exporter_pod_labels_dropped counts the others.",
+			bind:  func(c *Config) value { return countValue{&c.Kubernetes.PodLabelLimit} },
+		},
+		{
+			section: sectionKubernetes, name: "kubernetes-pod-log-directory", env: "DCGM_EXPORTER_KUBERNETES_POD_LOG_DIRECTORY",
+			def: "/var/log/pods", needs: "kubernetes",
+			help: "Folder of the pods' logs, whose names tell the pods' UIDs where the API server is not asked; no log is read. It need not be there; empty for none.",
+			bind: func(c *Config) value { return textValue{&c.Kubernetes.PodLogs, "a path"} },
+		},
+		{
+			section: sectionKubernetes, name: "kubernetes-device-checkpoint", env: "DCGM_EXPORTER_KUBERNETES_DEVICE_CHECKPOINT",
+			def: "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint", needs: "kubernetes",
+			help: "Checkpoint of the kubelet's device manager, which tells the UIDs of the pods that hold devices where the API server is not asked. It need not be there; empty for none.",
+			bind: func(c *Config) value { return textValue{&c.Kubernetes.Checkpoint, "a path"} },
+		},
+		{
 			section: sectionKubernetes, name: "kubernetes-virtual-gpus", env: "KUBERNETES_VIRTUAL_GPUS", def: "false",
 			help: "Repeat the series of a shared GPU for every replica that a pod holds, with the vgpu label, as dcgm-exporter does; utilization and frame buffer are then the pod's own. Sums over such series count the device several times: prefer the dcgm_pod_gpu_* series.",
 			bind: func(c *Config) value { return boolValue{&c.Kubernetes.VirtualGPUs} },

@@ -28,14 +28,20 @@ var (
 	ErrVersion = errors.New("version mismatch")
 	// ErrReleased: the exporter let go of the driver because it was asked to.
 	ErrReleased = errors.New("released on request")
+	// ErrOpening: a session is being opened, which can take long.
+	ErrOpening = errors.New("opening")
+	// ErrStalled: the collection itself has not ended a cycle for too long.
+	ErrStalled = errors.New("the collection is stalled")
+	// ErrPanic: the exporter made a mistake; see Panic.
+	ErrPanic = errors.New("panic")
 	// ErrPIDNamespace: process ids are those of another namespace than ours.
 	ErrPIDNamespace = errors.New("not in the host's PID namespace")
 )
 
 // Reason returns the word for err in the reason label of the health series:
 // one of "not_supported", "permission", "lost", "timeout", "wedged",
-// "unavailable", "version", "released", "pid_namespace" and, for everything
-// else, "error". It is "" for nil.
+// "unavailable", "version", "released", "opening", "stalled", "panic",
+// "pid_namespace" and, for everything else, "error". It is "" for nil.
 func Reason(err error) string {
 	switch {
 	case err == nil:
@@ -54,6 +60,12 @@ func Reason(err error) string {
 		return "version"
 	case errors.Is(err, ErrReleased):
 		return "released"
+	case errors.Is(err, ErrOpening):
+		return "opening"
+	case errors.Is(err, ErrStalled):
+		return "stalled"
+	case errors.Is(err, ErrPanic):
+		return "panic"
 	case errors.Is(err, ErrPIDNamespace):
 		return "pid_namespace"
 	case errors.Is(err, ErrUnavailable):
@@ -65,5 +77,5 @@ func Reason(err error) string {
 
 // Reasons lists every word that Reason can return for an error.
 func Reasons() []string {
-	return []string{"not_supported", "permission", "lost", "timeout", "wedged", "unavailable", "version", "released", "pid_namespace", "error"}
+	return []string{"not_supported", "permission", "lost", "timeout", "wedged", "unavailable", "version", "released", "opening", "stalled", "panic", "pid_namespace", "error"}
 }

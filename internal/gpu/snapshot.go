@@ -154,7 +154,10 @@ type Health struct {
 // it to its publisher and reuses it afterwards: it is valid and immutable
 // during that call only. Topology and Owners stay valid for good.
 type Snapshot struct {
-	Time     time.Time
+	Time time.Time
+	// ValidFor is for how long a page of it may be served: the collector has
+	// published another one by then, unless it is stalled. Zero is for good.
+	ValidFor time.Duration
 	Topology *Topology // nil before the first session and while there is none
 	Owners   *Owners   // nil where nothing attributes
 	Columns  []Column

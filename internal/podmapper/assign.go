@@ -49,6 +49,7 @@ func (m *Mapper) assign(ctx context.Context, in *inputs) *gpu.Owners {
 			Namespace: h.Namespace, Pod: h.Pod, Container: h.Container,
 			Resource: h.Resource, Replica: cmp.Or(id.Replica, h.Share),
 		}
+		owner.PodUID = in.uids[podName{h.Namespace, h.Pod}]
 		if info, ok := m.opt.Pod(h.Namespace, h.Pod); ok {
 			owner.PodUID = info.UID
 			key := [2]string{h.Namespace, h.Pod}

@@ -1,9 +1,11 @@
 package podmapper
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"regexp"
 	"slices"
@@ -47,6 +49,13 @@ type Options struct {
 	// all.
 	LabelsAllowed []*regexp.Regexp
 
+	// LabelLimit is how many of a pod's labels are taken at most; 0 means 16.
+	LabelLimit int
+	// Checkpoint is the path of the checkpoint of the kubelet's device manager, and
+	// LogFolder that of the folder of the pods' logs: they have the UIDs of pods that
+	// Pod does not know. "" for one that is not looked at; neither need be there.
+	Checkpoint, LogFolder string
+
 	// Pod returns what is known of a pod of this node; nil knows none.
 	Pod func(namespace, name string) (PodInfo, bool)
 	// Device returns what is known of a device that a claim holds; nil ignores
@@ -72,6 +81,7 @@ type Mapper struct {
 	now    func() time.Time
 	keep   time.Duration // how long an answer is good for
 	memory memory
+	files  nodeFiles
 	known  map[[2]string]string // namespace and name of a pod → UID by the API server
 
 	inputs   inputs // that owners were made of
@@ -90,10 +100,12 @@ type inputs struct {
 	holdings   []Holding
 	revision   uint64
 	replicated gpu.Sharing
+	uids       map[podName]string // of pods, by the node's files
 }
 
 func (a *inputs) equal(b *inputs) bool {
-	return a.topology == b.topology && a.revision == b.revision && a.replicated == b.replicated && slices.Equal(a.holdings, b.holdings)
+	return a.topology == b.topology && a.revision == b.revision && a.replicated == b.replicated &&
+		slices.Equal(a.holdings, b.holdings) && maps.Equal(a.uids, b.uids)
 }
 
 // New returns a Mapper. It connects when it is first asked.
@@ -111,8 +123,9 @@ func New(opt Options) *Mapper {
 		opt:     opt,
 		now:     time.Now,
 		keep:    minKeep,
-		policy:  labelPolicy{on: opt.PodLabels, allowed: opt.LabelsAllowed},
+		policy:  labelPolicy{on: opt.PodLabels, allowed: opt.LabelsAllowed, most: cmp.Or(opt.LabelLimit, defaultPodLabels)},
 		kubelet: kubelet{socket: opt.Socket, metrics: opt.Metrics, now: time.Now},
+		files:   nodeFiles{checkpoint: opt.Checkpoint, logs: opt.LogFolder},
 		seen:    map[tenancy]uint64{},
 	}
 }
@@ -171,6 +184,8 @@ func (m *Mapper) attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 	m.opt.Metrics.kept.Set(float64(len(m.memory.kept)))
 	// The revision is read first: what changes meanwhile shows next time.
 	in := inputs{topology: t, holdings: all, revision: m.opt.Revision(), replicated: m.opt.Replicated()}
+	m.files.refresh(now)
+	in.uids = m.uidsOf(all)
 	if m.owners != nil && in.equal(&m.inputs) {
 		return m.owners, nil
 	}
@@ -185,6 +200,29 @@ func (m *Mapper) attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 	}
 	m.owners = next
 	return next, nil
+}
+
+// uidsOf returns the UIDs of the pods that the API server does not know, by the
+// files of the node.
+func (m *Mapper) uidsOf(holdings []Holding) map[podName]string {
+	if m.files.devices == nil && m.files.folders == nil {
+		return nil
+	}
+	uids := map[podName]string{}
+	for i := range holdings {
+		h := &holdings[i]
+		key := podName{h.Namespace, h.Pod}
+		if uids[key] != "" {
+			continue
+		}
+		if _, ok := m.opt.Pod(h.Namespace, h.Pod); ok {
+			continue
+		}
+		if uid := m.files.uid(h); uid != "" {
+			uids[key] = uid
+		}
+	}
+	return uids
 }
 
 // shared reports whether others may hold the device of h, or another part of it,

@@ -5,17 +5,22 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"strconv"
+	"sync"
 	"syscall"
+	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// A Resolver tells the pod of processes by their ids in the host's namespace.
-// It is not safe for concurrent use.
+// A Resolver tells the pod of processes by their ids in the host's namespace. Its
+// methods may be called from any goroutine.
 type Resolver struct {
-	proc  fs.FS
-	most  int
+	proc fs.FS
+	most int
+
+	mu    sync.Mutex
 	host  bool // the ids here are the host's
 	known map[uint32]process
 }
@@ -23,12 +28,24 @@ type Resolver struct {
 // A process is what is remembered of one.
 type process struct {
 	start string // in ticks since boot: ids come again, this does not
+	inode uint64 // of its folder in proc, 0 where the file system has none
 	uid   string
+	asked time.Time
+	ended time.Time // when it was first missed; zero while it runs
 }
 
-// maxProcesses is how many processes a Resolver remembers: more than run on
-// the GPUs of any node.
-const maxProcesses = 4096
+const (
+	// maxProcesses is how many processes a Resolver remembers: more than run on
+	// the GPUs of any node.
+	maxProcesses = 4096
+	// lastRead is how long the pod of a process that has ended is told, from the
+	// first question that misses it on: a driver reports what a process did since
+	// the last read, and asks for it on every GPU that it was on. It is not longer,
+	// since ids come again.
+	lastRead = time.Second
+	// forgotten is how long a process is remembered that is not asked for.
+	forgotten = 5 * time.Minute
+)
 
 // NewResolver returns a Resolver over a proc file system, as os.DirFS("/proc").
 func NewResolver(proc fs.FS) *Resolver {
@@ -36,34 +53,89 @@ func NewResolver(proc fs.FS) *Resolver {
 }
 
 // PodOf returns the UID of the process's pod, "" for a process that is in no
-// pod or has ended. The error wraps gpu.ErrPIDNamespace if the ids here are not
-// the host's: then the id is that of another process, or of none; and
-// gpu.ErrPermission if /proc may not be read.
+// pod. One that has ended and whose pod was told before keeps it for one more
+// read. The error wraps gpu.ErrPIDNamespace if the ids here are not the host's:
+// then the id is that of another process, or of none; and gpu.ErrPermission if
+// /proc may not be read.
 func (r *Resolver) PodOf(pid uint32) (string, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if err := r.check(); err != nil {
 		return "", err
 	}
+	now := time.Now()
 	dir := strconv.FormatUint(uint64(pid), 10)
-	stat, err := r.read(dir + "/stat")
-	if err != nil || stat == nil {
-		delete(r.known, pid)
-		return "", err
-	}
-	_, _, start := statOf(stat)
-	if p, ok := r.known[pid]; ok && p.start == start {
+	p, known := r.known[pid]
+	inode := r.inode(dir)
+	if known && inode != 0 && inode == p.inode {
+		p.asked = now
+		r.known[pid] = p
 		return p.uid, nil
 	}
-	text, err := r.read(dir + "/cgroup")
-	if err != nil || text == nil {
-		delete(r.known, pid)
+	stat, err := r.read(dir + "/stat")
+	if err != nil {
 		return "", err
 	}
+	if stat == nil {
+		return r.end(pid, now), nil
+	}
+	_, _, start := statOf(stat)
+	if !known || p.start != start {
+		text, err := r.read(dir + "/cgroup")
+		if err != nil {
+			return "", err
+		}
+		if text == nil {
+			return r.end(pid, now), nil
+		}
+		if len(r.known) >= r.most {
+			r.forget(now)
+		}
+		p = process{start: start, uid: Parse(string(text)).PodUID}
+	}
+	p.inode, p.asked, p.ended = inode, now, time.Time{}
+	r.known[pid] = p
+	return p.uid, nil
+}
+
+// inode returns the number of a process's folder, 0 where there is none. The
+// kernel gives every process a new one (fs/proc/base.c), also one whose id has
+// been another's, and may give one process several: an equal number says that
+// it is the same process, which saves reading its files.
+func (r *Resolver) inode(dir string) uint64 {
+	info, err := fs.Stat(r.proc, dir)
+	if err != nil {
+		return 0
+	}
+	if s, ok := info.Sys().(*syscall.Stat_t); ok {
+		return s.Ino
+	}
+	return 0
+}
+
+// end returns the pod of a process that cannot be looked at any more.
+func (r *Resolver) end(pid uint32, now time.Time) string {
+	p, known := r.known[pid]
+	if !known {
+		return ""
+	}
+	if p.ended.IsZero() {
+		p.ended, p.inode = now, 0
+		r.known[pid] = p
+	}
+	if now.Sub(p.ended) >= lastRead {
+		delete(r.known, pid)
+		return ""
+	}
+	return p.uid
+}
+
+// forget makes room.
+func (r *Resolver) forget(now time.Time) {
+	maps.DeleteFunc(r.known, func(_ uint32, p process) bool { return !p.ended.IsZero() || now.Sub(p.asked) > forgotten })
 	if len(r.known) >= r.most {
 		clear(r.known)
 	}
-	p := process{start: start, uid: Parse(string(text)).PodUID}
-	r.known[pid] = p
-	return p.uid, nil
 }
 
 // check finds out whether this is the host's PID namespace: there process 2 is
@@ -85,7 +157,11 @@ func (r *Resolver) check() error {
 }
 
 // Known returns how many processes are remembered.
-func (r *Resolver) Known() int { return len(r.known) }
+func (r *Resolver) Known() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.known)
+}
 
 // read returns the content of a file, nil where there is none.
 func (r *Resolver) read(name string) ([]byte, error) {

@@ -4,9 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"syscall"
 	"testing"
 	"testing/fstest"
+	"testing/synctest"
+	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/process"
@@ -17,8 +20,25 @@ const kthreadd = "2 (kthreadd) S 0 0 0 0 -1 2129984 0 0 0 0 0 2 0 0 20 0 1 0 30 
 // proc is a /proc that counts its reads and can fail.
 type proc struct {
 	fstest.MapFS
-	reads map[string]int
-	fail  map[string]error
+	reads  map[string]int
+	fail   map[string]error
+	inodes map[string]uint64 // of folders, where told
+}
+
+// folder is a process's folder with a number, as the kernel shows it.
+type folder struct {
+	fs.FileInfo
+	inode uint64
+}
+
+func (f folder) Sys() any { return &syscall.Stat_t{Ino: f.inode} }
+
+func (p *proc) Stat(name string) (fs.FileInfo, error) {
+	info, err := p.MapFS.Stat(name)
+	if inode := p.inodes[name]; err == nil && inode != 0 {
+		return folder{info, inode}, nil
+	}
+	return info, err
 }
 
 func newProc() *proc {
@@ -76,14 +96,98 @@ func TestResolver(t *testing.T) {
 	p.put(70, 900, "/kubepods/pod"+other+"/"+id) // the id came again
 	want(70, other, "")
 
-	p.fail["70/stat"] = syscall.ESRCH // it ended between open and read
-	want(70, "", "")
 	p.fail["70/stat"] = fs.ErrPermission
 	want(70, "", "permission")
 	p.fail["70/stat"] = errors.New("input/output error")
 	want(70, "", "unavailable")
 	delete(p.fail, "70/stat")
 	want(70, other, "")
+}
+
+// A driver reports what a process did since the last read, and by then it can
+// have ended: it keeps its pod for that read, on every GPU that it was on.
+func TestProcessThatEnded(t *testing.T) {
+	const other = "ffffffff-5b1c-4c8e-9d0a-3c1f2ab45678"
+	for name, end := range map[string]func(p *proc){
+		"before it is looked at": func(p *proc) { delete(p.MapFS, "70/stat"); delete(p.MapFS, "70/cgroup") },
+		"while it is looked at":  func(p *proc) { p.fail["70/stat"] = syscall.ESRCH },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newProc()
+				r := process.NewResolver(p)
+				want := func(pid uint32, uid string) {
+					t.Helper()
+					if got, err := r.PodOf(pid); got != uid || err != nil {
+						t.Errorf("PodOf(%d) = %q, %v; want %q", pid, got, err, uid)
+					}
+				}
+				p.put(70, 500, "/kubepods/pod"+pod+"/"+id)
+				want(70, pod)
+				end(p)
+				time.Sleep(30 * time.Second)
+				for range 8 { // GPUs
+					want(70, pod)
+				}
+				time.Sleep(30 * time.Second)
+				want(70, "")
+				want(70, "")
+				want(71, "") // nobody has ever seen it
+
+				// The id comes again: it is another process's, from the first look on.
+				clear(p.fail)
+				p.put(70, 900, "/kubepods/pod"+other+"/"+id)
+				want(70, other)
+				end(p)
+				want(70, other)
+				clear(p.fail)
+				p.put(70, 950, "/user.slice")
+				want(70, "")
+			})
+		})
+	}
+}
+
+// A process whose folder is the same is not read again; another folder under the
+// same id is looked at.
+func TestResolverReadsAProcessOnce(t *testing.T) {
+	const other = "ffffffff-5b1c-4c8e-9d0a-3c1f2ab45678"
+	p := newProc()
+	p.inodes = map[string]uint64{"70": 1}
+	r := process.NewResolver(p)
+	p.put(70, 500, "/kubepods/pod"+pod+"/"+id)
+	for range 3 {
+		if uid, err := r.PodOf(70); uid != pod || err != nil {
+			t.Errorf("PodOf(70) = %q, %v", uid, err)
+		}
+	}
+	if p.reads["70/stat"] != 1 || p.reads["70/cgroup"] != 1 {
+		t.Errorf("reads: %v", p.reads)
+	}
+	p.inodes["70"] = 2 // the kernel made the folder's entry again
+	if uid, _ := r.PodOf(70); uid != pod || p.reads["70/stat"] != 2 || p.reads["70/cgroup"] != 1 {
+		t.Errorf("%q after reads %v", uid, p.reads)
+	}
+	p.inodes["70"] = 3
+	p.put(70, 600, "/kubepods/pod"+other+"/"+id)
+	if uid, _ := r.PodOf(70); uid != other {
+		t.Errorf("%q for the id of another process", uid)
+	}
+}
+
+// BenchmarkPodOf asks for processes of this machine's own, as every read does.
+func BenchmarkPodOf(b *testing.B) {
+	r := process.NewResolver(os.DirFS("/proc"))
+	pid := uint32(os.Getpid())
+	if _, err := r.PodOf(pid); err != nil {
+		b.Skipf("missing host process ids: %v", err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := r.PodOf(pid); err != nil {
+			b.Fatal(err)
+		}
+	}
 }
 
 // In another namespace every id is that of somebody else.

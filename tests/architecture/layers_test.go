@@ -19,7 +19,7 @@ var layers = []struct {
 	packages []string
 	why      string
 }{
-	{[]string{"internal/gpu", "internal/text", "etc"}, "the vocabulary and the shipped files import nothing of ours"},
+	{[]string{"internal/gpu", "internal/gauge", "internal/text", "etc"}, "the vocabulary and the shipped files import nothing of ours"},
 	{[]string{"internal/catalog"}, "what can be exported"},
 	{[]string{"internal/counters", "internal/config", "internal/process", "internal/events/statefile"}, "what is asked for, and reading of texts"},
 	{[]string{"internal/snapshot"}, "a reading made into a page's data"},
@@ -34,7 +34,7 @@ var layers = []struct {
 
 // apart are the folders outside the exporter's layers: another program, tests,
 // and what only tests or generators run.
-var apart = []string{"cmd/gpuop", "internal/gpuop", "tests", "internal/source/contract", "internal/catalog/gen"}
+var apart = []string{"cmd/gpuop", "internal/gpuop", "tests", "internal/source/contract", "internal/catalog/gen", "internal/command/commandtest"}
 
 // doors are the packages through which alone a dependency may be reached.
 var doors = []struct {

@@ -331,7 +331,7 @@ func TestMetricsPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(want, string(got)); diff != "" {
-		t.Errorf("docs/metrics.md is not what the code says; run with -update (-code +page):\n%s", diff)
+		t.Errorf("docs/metrics.md is not what the code says: run go test ./tests/dashboards -run ^TestMetricsPage$ -update (-code +page):\n%s", diff)
 	}
 }
 

@@ -3,6 +3,7 @@ package manifests
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"maps"
@@ -24,6 +25,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"sigs.k8s.io/yaml"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/app"
@@ -371,5 +373,68 @@ func TestTheDocumentedAccessDecodes(t *testing.T) {
 	if binding.RoleRef.Name != role.Name || binding.Subjects[0].Name != account.Name ||
 		binding.Subjects[0].Namespace != account.Namespace || account.Namespace != load(t).namespace.Name {
 		t.Errorf("account, role and binding do not name each other: %v", binding)
+	}
+}
+
+// The overlay for shared GPUs gives the exporter what figures per pod need, and
+// nothing else: the rest of the manifest stays as it is.
+func TestOverlayForSharedGPUs(t *testing.T) {
+	overlay := filepath.Join(root, "deployment", "kubernetes-shared-gpus")
+	var k struct {
+		APIVersion, Kind string
+		Resources        []string
+		Patches          []struct{ Path string }
+	}
+	if err := yaml.UnmarshalStrict(read(t, filepath.Join(overlay, "kustomization.yaml")), &k); err != nil {
+		t.Fatal(err)
+	}
+	if len(k.Resources) != 1 || filepath.Join(overlay, k.Resources[0]) != folder || len(k.Patches) != 1 {
+		t.Fatalf("the overlay is of %q, with the patches %v", k.Resources, k.Patches)
+	}
+	c := load(t)
+	before, err := json.Marshal(c.daemonSet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := read(t, filepath.Join(overlay, k.Patches[0].Path))
+	if err := yaml.UnmarshalStrict(text, &apps.DaemonSet{}); err != nil {
+		t.Fatal(err)
+	}
+	patch, err := yaml.YAMLToJSON(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	patched, err := strategicpatch.StrategicMergePatch(before, patch, apps.DaemonSet{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got apps.DaemonSet
+	if err := json.Unmarshal(patched, &got); err != nil {
+		t.Fatal(err)
+	}
+	pod := &got.Spec.Template.Spec
+	cfg, err := config.Parse(nil, func(name string) (string, bool) { v, ok := c.environment()[name]; return v, ok }, os.ReadFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := slices.IndexFunc(pod.Containers[0].VolumeMounts, func(m core.VolumeMount) bool { return m.MountPath == cfg.Kubernetes.PodLogs })
+	if at < 0 || !pod.Containers[0].VolumeMounts[at].ReadOnly {
+		t.Fatalf("%s is not mounted read-only", cfg.Kubernetes.PodLogs)
+	}
+	mounted := pod.Containers[0].VolumeMounts[at].Name
+	volume := slices.IndexFunc(pod.Volumes, func(v core.Volume) bool { return v.Name == mounted })
+	if volume < 0 || pod.Volumes[volume].HostPath == nil || pod.Volumes[volume].HostPath.Path != cfg.Kubernetes.PodLogs {
+		t.Errorf("%s is not the host's", cfg.Kubernetes.PodLogs)
+	}
+	if !pod.HostPID {
+		t.Error("hostPID is not set")
+	}
+	// Without these three the pod is the one of deployment/kubernetes.
+	pod.HostPID = false
+	pod.Containers[0].VolumeMounts = slices.Delete(pod.Containers[0].VolumeMounts, at, at+1)
+	pod.Volumes = slices.Delete(pod.Volumes, volume, volume+1)
+	got.Namespace = c.daemonSet.Namespace
+	if diff := cmp.Diff(c.daemonSet, got); diff != "" {
+		t.Errorf("the overlay changes more (-without +with):\n%s", diff)
 	}
 }

@@ -30,9 +30,10 @@ const (
 	pace = 20 * time.Millisecond
 	// patience bounds every wait; it is no claim about speed.
 	patience = 60 * time.Second
-	// lag is how many pages may show what was before a change: of a cycle under
-	// way when it came, and of the one that finds it.
-	lag = 2
+	// lag is how many pages may show what was before a change: that of a cycle
+	// under way, the one that finds the change, and the five intervals after which
+	// a session over DCGM looks for GPUs that were added.
+	lag = 2 + 5
 )
 
 // A cutting is a way in which MIG cuts a GPU of a test library.

@@ -73,7 +73,8 @@ func TestClockOfAStrangeEngine(t *testing.T) {
 		xid := &slot{watch: &watch{sampling: sampling{events: true, sporadic: true}}}
 		var xidSample sample
 		var xidDate int64
-		c := &slot{watch: &watch{}}
+		c, frozen := &slot{watch: &watch{}}, &slot{watch: &watch{}}
+		var frozenSample sample
 		last := e.now
 		limit := 3 * interval
 		for read := range 60 {
@@ -92,6 +93,13 @@ func TestClockOfAStrangeEngine(t *testing.T) {
 			if age := now - date; !had && !stepped && (age > limit || age < -int64(s.clock.tolerance)-2000) {
 				t.Fatalf("seed %d, read %d: a fresh sample seems %v old at an interval of %v", seed, read, time.Duration(age), time.Duration(interval))
 			}
+			if frozenSample.at == 0 {
+				frozenSample = *x
+			}
+			was := frozen.date
+			if again := s.dateOf(frozen, &frozenSample, 0); was != 0 && again != was {
+				t.Fatalf("seed %d, read %d: a sample that stays is dated %d and then %d", seed, read, was, again)
+			}
 			last = e.now
 			if rng.IntN(10) == 0 || xidSample.at == 0 {
 				xidSample = sample{at: x.at, field: fieldXID, group: groupGPU}
@@ -102,6 +110,7 @@ func TestClockOfAStrangeEngine(t *testing.T) {
 			}
 			if rng.IntN(15) == 0 { // a reload
 				s, c, xid = open(), &slot{watch: c.watch}, &slot{watch: xid.watch}
+				frozenSample, frozen.at, frozen.date = sample{}, 0, 0
 				if again := s.dateOf(xid, &xidSample, 0); again != xidDate {
 					t.Fatalf("seed %d, read %d: the next session dates an XID %d, it was %d", seed, read, again, xidDate)
 				}

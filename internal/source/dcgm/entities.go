@@ -89,6 +89,12 @@ func (s *Session) survey() (periphery, error) {
 	}
 	p.cpus, err = s.engine.cpus()
 	p.failed[gpu.KindCPU], p.failed[gpu.KindCPUCore] = err, err
+	if err != nil { // the other kinds are asked for again and again: compareFabric
+		s.askAgain("the CPUs", err, func() error {
+			_, err := s.engine.cpus()
+			return err
+		})
+	}
 	return p, s.over(err)
 }
 

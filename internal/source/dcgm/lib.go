@@ -214,7 +214,7 @@ const (
 
 // textOf returns the bytes of a text sample.
 func (r readout) textOf(s *sample) []byte {
-	if s.kind != kindText || uint64(s.text)+s.bits > uint64(len(r.texts)) {
+	if n := uint64(len(r.texts)); s.kind != kindText || s.bits > n || uint64(s.text) > n-s.bits {
 		return nil
 	}
 	return r.texts[s.text:][:s.bits]

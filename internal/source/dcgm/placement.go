@@ -1,6 +1,7 @@
 package dcgm
 
 import (
+	"fmt"
 	"math/bits"
 	"strconv"
 	"strings"
@@ -45,6 +46,10 @@ func (s *Session) locate() error {
 	}
 	if err != nil {
 		s.log.Warn("DCGM does not tell the NUMA nodes of GPUs", "error", s.inWords(err))
+		s.askAgain("the place of the GPUs", err, func() error {
+			_, err := s.sites(members)
+			return err
+		})
 	}
 	levels := map[[2]uint32]uint64{}
 	told := false
@@ -56,6 +61,12 @@ func (s *Session) locate() error {
 		}
 		if err != nil {
 			s.log.Debug("DCGM does not tell where a GPU sits", "gpu", members[i].id, "error", err)
+			if !s.absent[row] { // a lost one ends the session when it is back
+				s.askAgain(fmt.Sprintf("the place of GPU %d", members[i].id), err, func() error {
+					_, err := s.engine.place(members[i].id)
+					return err
+				})
+			}
 		} else {
 			told = true
 			if cpus := listOf(p.cpus); cpus != "" {
@@ -112,10 +123,11 @@ func (s *Session) sites(gpus []entity) (map[entity]site, error) {
 				m = &masks{}
 				found[e] = m
 			}
-			if x.field >= fieldMemoryAffinity {
-				m[1][x.field-fieldMemoryAffinity] = uint64(word)
-			} else {
-				m[0][x.field-fieldCPUAffinity] = uint64(word)
+			switch memory, cpu := int(x.field)-fieldMemoryAffinity, int(x.field)-fieldCPUAffinity; {
+			case memory >= 0 && memory < affinityWords:
+				m[1][memory] = uint64(word)
+			case cpu >= 0 && cpu < affinityWords:
+				m[0][cpu] = uint64(word)
 			}
 		}
 	})

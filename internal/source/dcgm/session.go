@@ -43,6 +43,8 @@ type Session struct {
 	held     []heldWatch // what the engine refuses for now
 	retry    time.Duration
 
+	questions []question
+
 	texts  map[cell]string
 	clock  clock
 	began  time.Time // the watches

@@ -220,6 +220,7 @@ func (s *Session) identify(members []entity, others []member) (known map[entity]
 		return nil, "", err
 	}
 	if len(cuts) == 0 {
+		s.askIdentities(gpus, known)
 		return known, driver, nil
 	}
 	err = s.once(cuts, []gpu.FieldID{fieldName, fieldUUID}, learn)
@@ -229,7 +230,21 @@ func (s *Session) identify(members []entity, others []member) (known map[entity]
 	if err != nil {
 		s.log.Warn("DCGM does not tell the profiles of MIG instances", "error", s.inWords(err))
 	}
+	if err != nil && isFinal(err) {
+		cuts = nil // it never does
+	}
+	s.askIdentities(slices.Concat(gpus, cuts), known)
 	return known, driver, nil
+}
+
+// askIdentities has what those that are read did not say asked again. One that is lost ends the
+// session anyhow when it is back.
+func (s *Session) askIdentities(members []entity, known map[entity]identity) {
+	for _, e := range members {
+		if !slices.Contains(s.layout.lost, s.gpuOf(e)) {
+			s.askIdentity(e, known[e])
+		}
+	}
 }
 
 // with returns the identity with one more thing known of it.
@@ -252,8 +267,12 @@ func (i identity) with(field gpu.FieldID, v gpu.Value) identity {
 
 // cutOf returns what the layout knows of an instance.
 func (s *Session) cutOf(e entity) instance {
-	i := slices.IndexFunc(s.layout.instances, func(x instance) bool { return x.entity == e })
-	return s.layout.instances[i]
+	for _, x := range s.layout.instances {
+		if x.entity == e {
+			return x
+		}
+	}
+	return instance{entity: e}
 }
 
 // gpuOf returns the id of the GPU of a member: its own, or that of an instance.
@@ -303,6 +322,9 @@ func (s *Session) build(members []entity, others []member, known map[entity]iden
 	s.rows = make(map[entity]int, len(members)+len(others))
 	s.members = make([]entity, 0, len(members)+len(others))
 	add := func(e entity, d gpu.Device) {
+		if _, twice := s.rows[e]; twice {
+			return
+		}
 		s.rows[e] = len(devices)
 		s.members = append(s.members, e)
 		devices = append(devices, d)
@@ -492,6 +514,9 @@ func (s *Session) inspect(b *gpu.Batch, now time.Time) error {
 		if slices.Contains(supported, id) {
 			s.changed("GPU %d can be read now", id)
 		}
+	}
+	if err := s.reask(now); err != nil {
+		return err
 	}
 	return s.compareLayout()
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"math"
 	"strconv"
+	"strings"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
@@ -59,7 +60,7 @@ func decode(f *gpu.Field, s *sample, text []byte) (gpu.Value, error) {
 		if !f.Text {
 			return gpu.Value{}, nil
 		}
-		return gpu.Text(string(text)), nil
+		return gpu.Text(strings.ToValidUTF8(string(text), "\uFFFD")), nil
 	default:
 		return gpu.Value{}, nil // a C structure
 	}

@@ -1,0 +1,538 @@
+package collector_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
+)
+
+// seconds are whole times since the start of a test.
+func seconds(d time.Duration) int { return int(d.Round(time.Second) / time.Second) }
+
+// Between attempts the pauses double up to their limit, whether the source does not open
+// or opens and then cannot be read, and begin again at the least after a success.
+func TestPausesBetweenAttemptsGrow(t *testing.T) {
+	for name, fails := range map[string]func(f *fake, on bool){
+		"open": func(f *fake, on bool) {
+			fail := f.open
+			f.open = func(ctx context.Context) error {
+				err := fail(ctx)
+				if on {
+					return errors.Join(err, gpu.ErrUnavailable)
+				}
+				return err
+			}
+		},
+		"first read": func(f *fake, on bool) {
+			f.read = nil
+			if on {
+				f.read = func(context.Context, *gpu.Batch) error { return gpu.ErrLost }
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				begin := time.Now()
+				var at []int
+				attempt := func(context.Context) error {
+					at = append(at, seconds(time.Since(begin)))
+					return nil
+				}
+				f := &fake{gpus: 1, open: attempt}
+				fails(f, true)
+				r := start(t, f, nil)
+				r.wait(2 * time.Minute)
+				if diff := cmp.Diff([]int{0, 1, 3, 7, 15, 31, 61, 91}, at); diff != "" {
+					t.Errorf("attempts, in seconds from the start (-want +got):\n%s", diff)
+				}
+				f.set(func() {
+					f.open = attempt
+					fails(f, false)
+				})
+				r.wait(30 * time.Second)
+				r.has("UTIL{0} 50")
+
+				begin, at = time.Now(), nil
+				f.set(func() {
+					f.open = attempt
+					fails(f, true)
+				})
+				f.session.end(gpu.ErrLost)
+				r.wait(16 * time.Second)
+				if diff := cmp.Diff([]int{0, 1, 3, 7, 15}, at); diff != "" {
+					t.Errorf("attempts after a success (-want +got):\n%s", diff)
+				}
+				r.stop()
+			})
+		})
+	}
+}
+
+// An open may take until the hang limit; the page says meanwhile that it opens, and
+// nothing counts as a failure.
+func TestASlowOpenIsLeftAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const takes = 95 * time.Second
+		opens := 0
+		f := &fake{gpus: 1, open: func(ctx context.Context) error { // an engine that starts
+			opens++
+			select {
+			case <-time.After(takes):
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}}
+		r := start(t, f, nil)
+		r.wait(interval + time.Second)
+		r.has("error opening")
+		r.metric("dcgm_exporter_collect_unavailable{reason=opening} 1")
+		if r.loop.Ready() {
+			t.Error("ready before the first cycle has ended")
+		}
+		r.wait(takes - interval)
+		r.has("UTIL{0} 50")
+		if opens != 1 {
+			t.Errorf("opened %d times", opens)
+		}
+		r.metricNot("dcgm_exporter_collect_failures_total{")
+		r.metricNot("dcgm_exporter_collect_unavailable{")
+		r.stop()
+	})
+}
+
+// A source that is not there for long before it says so is one failure of stage open.
+func TestAFailedOpenCountsOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{open: func(context.Context) error {
+			time.Sleep(25 * time.Second) // on the bubble's clock: a connect that times out
+			return fmt.Errorf("connect: %w", gpu.ErrUnavailable)
+		}}
+		r := start(t, f, nil)
+		r.wait(25*time.Second + 100*time.Millisecond)
+		r.has("error unavailable")
+		r.metric("dcgm_exporter_collect_failures_total{reason=unavailable,stage=open} 1")
+		r.metricNot("dcgm_exporter_collect_failures_total{reason=timeout")
+		r.metricNot("dcgm_exporter_collect_failures_total{reason=opening")
+		r.wait(27 * time.Second) // between two attempts
+		r.metric("dcgm_exporter_collect_failures_total{reason=unavailable,stage=open} 2")
+		r.stop()
+	})
+}
+
+// A reload that opens slowly leaves the page of the old session for as long as that is
+// fresh, and no longer.
+func TestASlowReloadKeepsAFreshPage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, &fake{gpus: 1}, nil)
+		slow := &fake{gpus: 2, open: func(context.Context) error { time.Sleep(45 * time.Second); return nil }}
+		done := make(chan error, 1)
+		go func() {
+			done <- r.loop.Reload(t.Context(), collector.Change{Source: collector.SourceOf(slow.Open), Plan: testPlan()})
+		}()
+		r.wait(3*interval - time.Second)
+		r.has("UTIL{0} 50")
+		r.wait(2 * interval / 3 * 2)
+		r.has("error opening")
+		r.wait(interval)
+		r.has("UTIL{1} 50")
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		r.stop()
+	})
+}
+
+// A reload that comes while a driver call hangs waits, and is in force afterwards.
+func TestAReloadWaitsForTheDriver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{gpus: 1}
+		r := start(t, f, nil)
+		hangs := make(chan struct{})
+		f.set(func() { f.read = func(context.Context, *gpu.Batch) error { <-hangs; return nil } })
+		r.wait(2 * interval)
+		next := &fake{gpus: 3}
+		done := make(chan error, 1)
+		go func() {
+			done <- r.loop.Reload(t.Context(), collector.Change{Source: collector.SourceOf(next.Open), Plan: testPlan()})
+		}()
+		r.wait(interval)
+		select {
+		case err := <-done:
+			t.Fatalf("Reload returned while the driver hangs: %v", err)
+		default:
+		}
+		f.set(func() { f.read = nil })
+		close(hangs)
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		r.has("UTIL{2} 50")
+		r.stop()
+	})
+}
+
+// panics is a log handler that counts the lines with a stack.
+type panics struct {
+	slog.Handler
+	mu    sync.Mutex
+	lines []string
+}
+
+func (p *panics) Enabled(context.Context, slog.Level) bool { return true }
+
+func (p *panics) Handle(_ context.Context, r slog.Record) error {
+	r.Attrs(func(a slog.Attr) bool {
+		if a.Key == "stack" {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.lines = append(p.lines, r.Message+" "+a.Value.String())
+		}
+		return true
+	})
+	return nil
+}
+
+func (p *panics) WithAttrs([]slog.Attr) slog.Handler { return p }
+
+// A panic anywhere in a cycle costs that cycle, is on the page and once in the log with
+// its stack, and everything goes on afterwards.
+func TestAPanicIsAFailedCycle(t *testing.T) {
+	type world struct {
+		fake       *fake
+		publish    bool
+		attributor bool
+	}
+	for _, c := range []struct {
+		name   string
+		begin  func(*world)
+		end    func(*world)
+		stage  string
+		served bool // data is served meanwhile
+	}{
+		{
+			name:  "read",
+			begin: func(w *world) { w.fake.read = func(context.Context, *gpu.Batch) error { panic("a mistake") } },
+			end:   func(w *world) { w.fake.read = nil }, stage: "read",
+		},
+		{
+			name: "build",
+			begin: func(w *world) {
+				w.fake.read = func(_ context.Context, b *gpu.Batch) error {
+					b.Add(99, 0, gpu.Int(1), time.Now()) // a row that is not there
+					return nil
+				}
+			},
+			end: func(w *world) { w.fake.read = nil }, stage: "publish",
+		},
+		{
+			name:  "publish",
+			begin: func(w *world) { w.publish = true },
+			end:   func(w *world) { w.publish = false }, stage: "publish", served: true,
+		},
+		{
+			name:  "attributor",
+			begin: func(w *world) { w.attributor = true },
+			end:   func(w *world) { w.attributor = false }, stage: "attribute", served: true,
+		},
+		{
+			name: "open",
+			begin: func(w *world) {
+				w.fake.open = func(context.Context) error { panic("a mistake") }
+				w.fake.session.end(gpu.ErrLost)
+			},
+			end: func(w *world) { w.fake.open = nil }, stage: "open",
+		},
+		{
+			name: "close",
+			begin: func(w *world) {
+				w.fake.close = func() { panic("a mistake") }
+				w.fake.open = func(context.Context) error { return gpu.ErrUnavailable }
+				w.fake.session.end(gpu.ErrLost)
+			},
+			end: func(w *world) { w.fake.close, w.fake.open = nil, nil },
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := &world{fake: &fake{gpus: 1}}
+				log := &panics{}
+				o := &owners{answer: func(context.Context, *gpu.Topology) (*gpu.Owners, error) {
+					if w.attributor {
+						panic("a mistake")
+					}
+					return nil, nil
+				}}
+				r := start(t, w.fake, func(o2 *loop.Options) {
+					o2.Log, o2.Attributors = slog.New(log), []collector.Attributor{o}
+					publish := o2.Publish
+					o2.Publish = func(s *gpu.Snapshot) {
+						if w.publish {
+							panic("a mistake")
+						}
+						publish(s)
+					}
+				})
+				r.has("UTIL{0} 50")
+				w.fake.set(func() { c.begin(w) })
+				r.wait(4 * interval)
+				if !c.served && !strings.HasPrefix(r.last(), "error ") {
+					t.Errorf("a page with data:\n%s", r.last())
+				}
+				if c.stage != "" {
+					r.metricLike("dcgm_exporter_collect_failures_total{reason=panic,stage=" + c.stage + "} ")
+					log.mu.Lock()
+					lines := strings.Join(log.lines, "\n---\n")
+					n := len(log.lines)
+					log.mu.Unlock()
+					if n != 1 || !strings.Contains(lines, "life_test.go") && !strings.Contains(lines, "snapshot") {
+						t.Errorf("%d lines with a stack:\n%s", n, lines)
+					}
+				}
+				w.fake.set(func() { c.end(w) })
+				r.wait(time.Minute)
+				r.has("UTIL{0} 50")
+				r.metric("dcgm_exporter_collect_success{} 1")
+				if err := r.stop(); err != nil {
+					t.Errorf("Run: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// Every page is followed by another one within the time for which it may be served, in
+// every state that lasts.
+func TestPagesFollowEachOtherInTime(t *testing.T) {
+	for name, f := range map[string]*fake{
+		"works":      {gpus: 1},
+		"not there":  {open: func(context.Context) error { return gpu.ErrUnavailable }},
+		"unreadable": {gpus: 1, read: func(context.Context, *gpu.Batch) error { return gpu.ErrLost }},
+		"slow open":  {gpus: 1, open: func(context.Context) error { time.Sleep(70 * time.Second); return gpu.ErrUnavailable }},
+		"slow read":  {gpus: 1, read: func(context.Context, *gpu.Batch) error { time.Sleep(70 * time.Second); return nil }},
+		"changing":   {gpus: 1, read: func(context.Context, *gpu.Batch) error { return gpu.ErrTopology }},
+	} {
+		for _, every := range []time.Duration{100 * time.Millisecond, time.Second, 30 * time.Second, 2 * time.Minute} {
+			t.Run(fmt.Sprint(name, " ", every), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					valid := time.Time{}
+					r := start(t, f, func(o *loop.Options) {
+						o.Plan.Interval = every
+						o.Publish = func(s *gpu.Snapshot) {
+							if !valid.IsZero() && time.Now().After(valid) {
+								t.Errorf("the page before was past its time for %v", time.Since(valid))
+							}
+							if limit := max(5*time.Second, 5*every); s.ValidFor <= 0 || s.ValidFor > limit {
+								t.Errorf("a page is valid for %v, at most %v expected", s.ValidFor, limit)
+							}
+							valid = time.Now().Add(s.ValidFor)
+						}
+					})
+					r.wait(10 * time.Minute)
+					if late := time.Since(valid); late > 0 {
+						t.Errorf("the latest page is past its time for %v", late)
+					}
+					r.cancel()
+					<-r.result
+					time.Sleep(2 * time.Minute) // what is under way
+				})
+			})
+		}
+	}
+}
+
+// An attributor that is slow, or hangs, does not delay a cycle. What it said last serves
+// for its time.
+func TestAttributionNeverDelaysACycle(t *testing.T) {
+	for name, c := range map[string]struct {
+		takes time.Duration
+		label bool // the page has owners after a minute
+	}{
+		"slow":  {takes: 1500 * time.Millisecond, label: true},
+		"hangs": {takes: time.Hour},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				good := &gpu.Owners{Generation: 1, Labels: [][]gpu.Label{{{Name: "pod", Value: "a"}}}}
+				var takes time.Duration
+				var mu sync.Mutex
+				o := &owners{answer: func(context.Context, *gpu.Topology) (*gpu.Owners, error) {
+					mu.Lock()
+					d := takes
+					mu.Unlock()
+					time.Sleep(d)
+					return good, nil
+				}}
+				r := start(t, &fake{gpus: 1}, func(opt *loop.Options) {
+					opt.Plan.Interval = 500 * time.Millisecond
+					opt.Attributors = []collector.Attributor{o}
+				})
+				r.has("UTIL{0} 50 pod=a")
+				mu.Lock()
+				takes = c.takes
+				mu.Unlock()
+				r.wait(time.Second)
+				pages := len(r.all())
+				r.wait(20 * time.Second)
+				if n := len(r.all()) - pages; n != 40 {
+					t.Errorf("%d pages in 20 s at an interval of 0.5 s", n)
+				}
+				r.has("UTIL{0} 50 pod=a")
+				r.wait(40 * time.Second)
+				want := "UTIL{0} 50"
+				if c.label {
+					want += " pod=a"
+				}
+				r.has(want)
+				r.cancel()
+				<-r.result
+				time.Sleep(2 * time.Hour) // the attributor's goroutine ends
+			})
+		})
+	}
+}
+
+// The first page has owners though the attributor takes its time; one that takes longer
+// than two seconds is not waited for, and not again.
+func TestTheFirstCycleWaitsForOwners(t *testing.T) {
+	for _, c := range []struct {
+		takes, waits time.Duration
+		label        bool
+	}{{1900 * time.Millisecond, 1900 * time.Millisecond, true}, {time.Minute, 2 * time.Second, false}} {
+		t.Run(c.takes.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				good := &gpu.Owners{Generation: 1, Labels: [][]gpu.Label{{{Name: "pod", Value: "a"}}}}
+				o := &owners{answer: func(context.Context, *gpu.Topology) (*gpu.Owners, error) {
+					time.Sleep(c.takes)
+					return good, nil
+				}}
+				begin := time.Now()
+				var first time.Duration
+				r := start(t, &fake{gpus: 1}, func(opt *loop.Options) {
+					opt.Attributors = []collector.Attributor{o}
+					publish := opt.Publish
+					opt.Publish = func(s *gpu.Snapshot) {
+						if first == 0 && s.Topology != nil {
+							first = time.Since(begin)
+						}
+						publish(s)
+					}
+				})
+				r.wait(c.waits)
+				if first != c.waits {
+					t.Errorf("the first page came after %v, want %v", first, c.waits)
+				}
+				want := "UTIL{0} 50"
+				if c.label {
+					want += " pod=a"
+				}
+				r.has(want)
+				r.cancel()
+				<-r.result
+				time.Sleep(time.Hour)
+			})
+		})
+	}
+}
+
+// What was sampled between the latest page and a reload is on the next page.
+func TestAReloadKeepsTheLatestBurst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sampled := func(values ...int64) func(context.Context, *gpu.Batch) error {
+			first := true
+			return func(_ context.Context, b *gpu.Batch) error {
+				if first { // each sample is told once
+					for i, v := range values {
+						b.Add(0, 0, gpu.Int(v), time.Now().Add(time.Duration(i-len(values))*time.Millisecond))
+					}
+				}
+				first = false
+				b.Add(0, 0, gpu.Int(300), time.Now())
+				b.Add(0, 1, gpu.Int(1), time.Now())
+				return nil
+			}
+		}
+		f := &fake{gpus: 1}
+		r := start(t, f, burstPlan)
+		f.set(func() { f.read = sampled(900, 10) }) // a spike within the last interval
+		r.wait(interval / 2)
+
+		// Another plan and another topology, in which row and field differ.
+		var o loop.Options
+		burstPlan(&o)
+		o.Plan.Fields[0], o.Plan.Fields[1] = o.Plan.Fields[1], o.Plan.Fields[0]
+		for i := range o.Plan.Counters {
+			o.Plan.Counters[i].Field = 1 - o.Plan.Counters[i].Field
+		}
+		next := &fake{topology: gpu.NewTopology([]gpu.Device{
+			{Entity: gpu.Entity{Kind: gpu.KindGPU, ID: 7}, GPU: 7, UUID: "GPU-7"},
+			{Entity: gpu.Entity{Kind: gpu.KindGPU, ID: 0}, GPU: 0, UUID: "GPU-0"},
+		})}
+		row := 0
+		for i, d := range next.topology.Devices {
+			if d.UUID == "GPU-0" {
+				row = i
+			}
+		}
+		reads := 0
+		next.read = func(_ context.Context, b *gpu.Batch) error {
+			if reads++; reads == 1 { // by the reload itself
+				b.Add(row, 1, gpu.Int(950), time.Now().Add(-time.Microsecond))
+			}
+			b.Add(row, 1, gpu.Int(300), time.Now())
+			b.Add(row, 0, gpu.Int(1), time.Now())
+			return nil
+		}
+		if err := r.loop.Reload(t.Context(), collector.Change{Source: collector.SourceOf(next.Open), Plan: o.Plan}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		r.has(fmt.Sprintf("POWER_MAX{%d} 950", row), fmt.Sprintf("POWER_MIN{%d} 10", row), fmt.Sprintf("POWER{%d} 300", row))
+		r.wait(interval)
+		r.has(fmt.Sprintf("POWER_MAX{%d} 300", row), fmt.Sprintf("POWER_MIN{%d} 300", row))
+		r.stop()
+	})
+}
+
+// A reload that fails after the old session was read once more loses nothing of it.
+func TestAFailedReloadKeepsTheLatestBurst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{gpus: 1}
+		r := start(t, f, burstPlan)
+		spike := true
+		f.set(func() {
+			f.read = func(_ context.Context, b *gpu.Batch) error {
+				if spike {
+					b.Add(0, 0, gpu.Int(900), time.Now())
+				}
+				spike = false
+				b.Add(0, 0, gpu.Int(300), time.Now())
+				b.Add(0, 1, gpu.Int(1), time.Now())
+				return nil
+			}
+		})
+		r.wait(interval / 2)
+		var o loop.Options
+		burstPlan(&o)
+		bad := &fake{gpus: 1, read: func(context.Context, *gpu.Batch) error { return gpu.ErrTimeout }}
+		if err := r.loop.Reload(t.Context(), collector.Change{Source: collector.SourceOf(bad.Open), Plan: o.Plan}); !errors.Is(err, gpu.ErrTimeout) {
+			t.Fatal(err)
+		}
+		r.wait(interval)
+		r.has("POWER_MAX{0} 900", "POWER{0} 300")
+		r.stop()
+	})
+}

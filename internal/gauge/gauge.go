@@ -1,0 +1,48 @@
+// Package gauge has the gauge of a state: its series replace each other as a whole.
+package gauge
+
+import (
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// A State is a gauge of which all series are replaced at once, so that no scrape sees
+// it between one state and the next, as it would with the Reset of a GaugeVec. Any
+// goroutine may use it. The zero number of series is none on the page.
+type State struct {
+	desc   *prometheus.Desc
+	series atomic.Pointer[[]prometheus.Metric]
+}
+
+// A Series is one value of a State, with the values of its labels in order.
+type Series struct {
+	Value  float64
+	Labels []string
+}
+
+// NewState returns a State without series.
+func NewState(name, help string, labels ...string) *State {
+	return &State{desc: prometheus.NewDesc(name, help, labels, nil)}
+}
+
+// Set replaces all series. No two may have the same labels.
+func (s *State) Set(series ...Series) {
+	metrics := make([]prometheus.Metric, len(series))
+	for i, x := range series {
+		metrics[i] = prometheus.MustNewConstMetric(s.desc, prometheus.GaugeValue, x.Value, x.Labels...)
+	}
+	s.series.Store(&metrics)
+}
+
+// Describe and Collect implement prometheus.Collector.
+func (s *State) Describe(descs chan<- *prometheus.Desc) { descs <- s.desc }
+
+// Collect sends the series.
+func (s *State) Collect(metrics chan<- prometheus.Metric) {
+	if series := s.series.Load(); series != nil {
+		for _, m := range *series {
+			metrics <- m
+		}
+	}
+}

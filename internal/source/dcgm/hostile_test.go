@@ -1,0 +1,292 @@
+package dcgm
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// A hostile engine answers every call with whatever it likes: ids, counts, types and times that
+// were not asked for or do not exist, refusals, and errors now and then.
+type hostile struct {
+	rng   *rand.Rand
+	texts []byte
+	made  uintptr
+	// patience is how many calls it answers for each that it fails; 0 is all.
+	patience int
+}
+
+func (h *hostile) connect(address, Options) (engine, error) { return h, nil }
+
+func (h *hostile) fails() error {
+	codes := [...]int{codeTimeout, codeNotConfigured, codeGPULost, codeMaxLimit, codeUnknownField, codeNotWatched, codeConnectionInvalid, -9999}
+	if h.patience == 0 || h.rng.IntN(h.patience) > 0 {
+		return nil
+	}
+	return &resultError{function: "f", code: codes[h.rng.IntN(len(codes))], words: "w"}
+}
+
+// id is mostly one that exists.
+func (h *hostile) id() uint32 {
+	if h.rng.IntN(8) == 0 {
+		return h.rng.Uint32()
+	}
+	return h.rng.Uint32N(4)
+}
+
+// list mostly stays as it is.
+func (h *hostile) list() []uint32 {
+	if h.rng.IntN(20) > 0 {
+		return []uint32{0, 1, 2}
+	}
+	ids := make([]uint32, h.rng.IntN(6))
+	for i := range ids {
+		ids[i] = h.id()
+	}
+	return ids
+}
+
+func (h *hostile) group() entityGroup {
+	if h.rng.IntN(8) == 0 {
+		return entityGroup(h.rng.UintN(256))
+	}
+	return entityGroup(h.rng.UintN(10))
+}
+
+func (h *hostile) entity() entity { return entity{h.group(), h.id()} }
+
+func (h *hostile) text() string {
+	if h.rng.IntN(6) == 0 {
+		return string([]byte{0xff, byte(h.rng.UintN(256))})
+	}
+	return fmt.Sprint("GPU-", h.id())
+}
+
+func (h *hostile) versions() (library, engine string, err error) {
+	return "version:" + h.text(), "version:4.6.0", h.fails()
+}
+func (h *hostile) entities(entityGroup) ([]uint32, error) { return h.list(), h.fails() }
+func (h *hostile) supported() ([]uint32, error)           { return h.list(), h.fails() }
+func (h *hostile) status(uint32) status                   { return status(h.rng.UintN(9)) }
+
+func (h *hostile) instances() ([]instance, error) {
+	if h.rng.IntN(20) > 0 {
+		return nil, nil
+	}
+	list := make([]instance, h.rng.IntN(8))
+	for i := range list {
+		kind := groupInstance + entityGroup(h.rng.UintN(2))
+		list[i] = instance{entity: entity{kind, h.id()}, parent: h.id(), nvml: h.id(), compute: h.id()}
+	}
+	return list, h.fails()
+}
+
+func (h *hostile) links() ([]link, error) {
+	list := make([]link, h.rng.IntN(8))
+	for i := range list {
+		list[i] = link{h.entity(), h.id()}
+	}
+	return list, h.fails()
+}
+
+func (h *hostile) cpus() ([]cpu, error) {
+	return []cpu{{h.id(), h.text(), h.list()}, {h.id(), h.text(), h.list()}}, h.fails()
+}
+
+func (h *hostile) place(uint32) (place, error) {
+	p := place{cpus: []uint64{h.rng.Uint64(), h.rng.Uint64()}}
+	for range h.rng.IntN(4) {
+		p.paths = append(p.paths, path{h.id(), h.rng.Uint64()})
+	}
+	return p, h.fails()
+}
+
+func (h *hostile) attributes(uint32) (identity, error) {
+	return identity{model: h.text(), uuid: h.text(), busID: h.text()}, h.fails()
+}
+
+func (h *hostile) profiling(uint32) ([]gpu.FieldID, error) {
+	return []gpu.FieldID{1001, gpu.FieldID(h.rng.UintN(1 << 16))}, h.fails()
+}
+
+func (h *hostile) createGroup(_ string, members []entity) (handle, []refusal, error) {
+	if err := h.fails(); err != nil {
+		return 0, nil, err
+	}
+	var refused []refusal
+	for i := range members {
+		if h.rng.IntN(6) == 0 {
+			code := [...]int{codeGPULost, codeGPUNotSupported, -3}[h.rng.IntN(3)]
+			refused = append(refused, refusal{i, &resultError{function: "f", code: code}})
+		}
+	}
+	h.made++
+	if len(refused) == len(members) {
+		return 0, refused, nil
+	}
+	return handle(h.made), refused, nil
+}
+
+func (h *hostile) createFieldGroup(string, []gpu.FieldID) (handle, error) {
+	h.made++
+	return handle(h.made), h.fails()
+}
+func (h *hostile) destroyGroup(handle) error      { return h.fails() }
+func (h *hostile) destroyFieldGroup(handle) error { return h.fails() }
+func (h *hostile) watch(handle, handle, time.Duration, time.Duration, int) error {
+	return h.fails()
+}
+func (h *hostile) unwatch(handle, handle) error { return h.fails() }
+func (h *hostile) update() error                { return h.fails() }
+
+func (h *hostile) readout() readout {
+	ids := [...]uint16{1, 50, 52, 54, 55, 57, 63, 69, 70, 73, 74, 85, 86, 89, 90, 112, 150, 155, 230, 780, 1001, 65535}
+	kinds := [...]byte{kindInt, kindDouble, kindText, kindTimestamp, 'b', 0}
+	samples := make([]sample, h.rng.IntN(60))
+	for i := range samples {
+		e := h.entity()
+		if h.rng.IntN(2) == 0 {
+			e.group = groupGPU
+		}
+		samples[i] = sample{
+			at: time.Now().UnixMicro() - h.rng.Int64N(1e7), bits: h.rng.Uint64(), entity: e.id, group: e.group,
+			field: ids[h.rng.IntN(len(ids))], kind: kinds[h.rng.IntN(len(kinds))], text: h.rng.Uint32N(64),
+		}
+		switch x := &samples[i]; h.rng.IntN(8) {
+		case 0:
+			x.at = int64(h.rng.Uint64())
+		case 1:
+			x.status = int32(h.rng.IntN(80)) - 70
+		case 2:
+			x.field = uint16(h.rng.UintN(1 << 16))
+		case 3:
+			x.bits = uint64(h.rng.IntN(64))
+		case 4:
+			x.bits = math.Float64bits([...]float64{math.NaN(), math.Inf(1), -1, 5}[h.rng.IntN(4)])
+		}
+	}
+	return readout{samples, h.texts}
+}
+
+func (h *hostile) latest(handle, handle) (readout, error) { return h.readout(), h.fails() }
+func (h *hostile) since(handle, handle, int64) (readout, int64, error) {
+	return h.readout(), int64(h.rng.Uint64()), h.fails()
+}
+func (h *hostile) setHealth(handle, uint32) error { return h.fails() }
+
+func (h *hostile) checkHealth(handle) ([]incident, error) {
+	list := make([]incident, h.rng.IntN(5))
+	for i := range list {
+		list[i] = incident{h.entity(), h.rng.Uint32(), h.rng.Uint32N(30), h.rng.Uint32()}
+	}
+	return list, h.fails()
+}
+
+func (h *hostile) peers() ([]peer, error) {
+	list := make([]peer, h.rng.IntN(5))
+	for i := range list {
+		list[i] = peer{h.id(), h.id(), h.rng.Uint32()}
+	}
+	return list, h.fails()
+}
+func (h *hostile) pauseProfiling() error  { return h.fails() }
+func (h *hostile) resumeProfiling() error { return h.fails() }
+func (h *hostile) close() error           { return nil }
+
+// FuzzHostileEngine holds that no answer of an engine ends the process, and that nothing comes of
+// what was not asked for.
+func FuzzHostileEngine(f *testing.F) {
+	for seed := range uint64(64) {
+		f.Add(seed, uint16(seed))
+	}
+	f.Fuzz(func(t *testing.T, seed uint64, shape uint16) { defy(t, seed, shape) })
+}
+
+// TestHostileEngine runs it over thousands of seeds.
+func TestHostileEngine(t *testing.T) {
+	samples := 0
+	for seed := range uint64(6000) {
+		samples += defy(t, seed, uint16(seed*40503))
+	}
+	if samples < 10000 {
+		t.Errorf("%d samples in all: nothing was tried", samples)
+	}
+}
+
+// defy opens a session at a hostile engine and reads it, and returns how many samples came of it.
+func defy(t *testing.T, seed uint64, shape uint16) (samples int) {
+	h := &hostile{rng: rand.New(rand.NewPCG(seed, uint64(shape))), texts: []byte("GPU-1<<<NULL>>>\xff\xfeMIG 1g.10gb")}
+	h.patience = [...]int{0, 40, 400}[h.rng.IntN(3)]
+	bit := func(n int) bool { return shape>>n&1 != 0 }
+	onGPU := gpu.KindsOf(gpu.KindGPU, gpu.KindGPUInstance)
+	plan := &gpu.Plan{Interval: time.Millisecond, Devices: gpu.Selector{Flex: true}, Switches: gpu.Selector{Flex: true}, CPUs: gpu.Selector{Flex: true},
+		Health: bit(0), Peers: bit(1), Placement: bit(2), ProfilingPaused: bit(3),
+		Fields: []gpu.Field{
+			{ID: 1, Text: true, Levels: onGPU}, {ID: 150, Levels: onGPU}, {ID: 155, Levels: onGPU, Burst: bit(4)},
+			{ID: 112, Levels: gpu.KindsOf(gpu.KindGPU), Events: true}, {ID: fieldXID, Levels: gpu.KindsOf(gpu.KindGPU), Events: true},
+			{ID: 1001, Levels: onGPU, Profiling: true, Burst: bit(5)}, {ID: 780, Levels: gpu.KindsOf(gpu.KindNVLink)}, {ID: 50, Text: true, Levels: onGPU},
+			{ID: 1100, Levels: gpu.KindsOf(gpu.KindCPU, gpu.KindCPUCore)}, {ID: 203, Levels: gpu.KindsOf(gpu.KindComputeInstance)},
+		}}
+	plan.Devices.Compute = bit(6)
+	opt := Options{Log: slog.New(slog.DiscardHandler), retry: time.Nanosecond}
+	if bit(7) {
+		opt.Remote = "10.0.0.9"
+	}
+	src := &Source{opt: opt, lib: h}
+	s, err := src.Open(context.Background(), plan)
+	if err != nil {
+		return 0
+	}
+	var b gpu.Batch
+	for range 6 {
+		b.Reset()
+		_ = s.Read(context.Background(), &b)
+		checkHostile(t, seed, s, &b)
+		samples += len(b.Samples)
+		if h.rng.IntN(4) == 0 {
+			_ = s.PauseProfiling(context.Background())
+			_ = s.ResumeProfiling(context.Background())
+		}
+	}
+	_ = s.Close()
+	return samples
+}
+
+func checkHostile(t *testing.T, seed uint64, s *Session, b *gpu.Batch) {
+	top := s.Topology()
+	for _, x := range b.Samples {
+		if x.Row < 0 || x.Row >= len(top.Devices) || x.Field < 0 || x.Field >= len(s.plan.Fields) {
+			t.Fatalf("seed %d: a sample of row %d, field %d", seed, x.Row, x.Field)
+		}
+		field := &s.plan.Fields[x.Field]
+		n, number := x.Value.Number()
+		switch {
+		case !field.Levels.Has(top.Devices[x.Row].Entity.Kind), s.slot(x.Row, x.Field).watch == nil:
+			t.Fatalf("seed %d: a sample of field %d of %v was not asked for", seed, field.ID, top.Devices[x.Row].Entity)
+		case x.Value.IsAbsent(), number && (math.IsNaN(n) || math.IsInf(n, 0)), x.Value.IsText() != field.Text:
+			t.Fatalf("seed %d: the value %v of field %d", seed, x.Value, field.ID)
+		case !number && !utf8.ValidString(x.Value.String()):
+			t.Fatalf("seed %d: a text that is no text: %q", seed, x.Value.String())
+		}
+	}
+	for _, x := range b.Faults {
+		if x.Err == nil || x.Row < gpu.AllRows || x.Row >= len(top.Devices) || x.Field < gpu.FieldPeerStates || x.Field >= len(s.plan.Fields) {
+			t.Fatalf("seed %d: the fault %+v", seed, x)
+		}
+	}
+	seen := map[gpu.Entity]bool{}
+	for i := range top.Devices {
+		e := top.Devices[i].Entity
+		if seen[e] {
+			t.Fatalf("seed %d: %v has two rows", seed, e)
+		}
+		seen[e] = true
+	}
+}

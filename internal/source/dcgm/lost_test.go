@@ -1,0 +1,266 @@
+//go:build linux && cgo
+
+package dcgm_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/source/dcgm"
+	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
+)
+
+// losePlan asks for all that a lost GPU could take from the others: plain, profiling and every
+// sample, health, peers and places.
+func losePlan() *gpu.Plan {
+	plan := planOf(field(150, onGPU), profiling(1001), events(230))
+	plan.Health, plan.Peers, plan.Placement = true, true, true
+	return plan
+}
+
+func servedGPUs(s *dcgm.Session, b *gpu.Batch, field int) (ids []uint32) {
+	for _, x := range b.Samples {
+		if x.Field == field {
+			ids = append(ids, s.Topology().Devices[x.Row].GPU)
+		}
+	}
+	return ids
+}
+
+// A GPU that is lost when the session opens costs itself alone, and ends the session when it is
+// back; the next one has all of it.
+func TestLostAmongOthers(t *testing.T) {
+	e := fakedcgm.New(t, gpusOf(8)...)
+	e.Replace("name=H100 bus=00000000:04", "status=lost name=H100 bus=00000000:04") // GPU 3
+	s := open(t, e, losePlan(), dcgm.Options{})
+	others := []uint32{0, 1, 2, 4, 5, 6, 7}
+	b := readUntil(t, s, "profiling of seven GPUs", func(b *gpu.Batch, _ error) bool { return len(servedGPUs(s, b, 1)) == 7 })
+	for f := range 2 {
+		if diff := cmp.Diff(others, servedGPUs(s, b, f)); diff != "" {
+			t.Errorf("field #%d (-want +got):\n%s", f, diff)
+		}
+	}
+	if len(b.Faults) != 1 || b.Faults[0].Field != gpu.AllFields || !errors.Is(b.Faults[0].Err, gpu.ErrLost) || s.Topology().Devices[b.Faults[0].Row].GPU != 3 {
+		t.Errorf("faults %v, want that GPU 3 is lost and no other", shown(s, b))
+	}
+	if d := s.Topology().Devices[3]; d.UUID != "GPU-3" || d.Model == "" {
+		t.Errorf("the lost GPU: %+v", d)
+	}
+	if n := len(b.Health); n != 70 {
+		t.Errorf("%d health checks, want ten of each of seven GPUs", n)
+	}
+	e.Add("event 1 gpu:5 230 62")
+	readUntil(t, s, "an XID", func(b *gpu.Batch, _ error) bool { return slices.Contains(servedGPUs(s, b, 2), 5) })
+
+	e.Replace(" status=lost", "")
+	s = follow(t, e, s, losePlan())
+	b = readUntil(t, s, "profiling of all", func(b *gpu.Batch, _ error) bool { return len(servedGPUs(s, b, 1)) == 8 })
+	if len(b.Faults) > 0 {
+		t.Errorf("when all are back: %v", shown(s, b))
+	}
+}
+
+// All are lost, one after another, and come back: the page says so, and is whole in the end.
+func TestAllLost(t *testing.T) {
+	e := fakedcgm.New(t, gpusOf(3)...)
+	e.Replace("name=H100", "status=lost name=H100")
+	s := open(t, e, losePlan(), dcgm.Options{})
+	b := read(t, s)
+	lost := 0
+	for _, x := range b.Faults {
+		if x.Field == gpu.AllFields && errors.Is(x.Err, gpu.ErrLost) {
+			lost++
+		}
+	}
+	if lost != 3 || len(b.Samples) > 0 {
+		t.Errorf("batch %v, want three lost GPUs and nothing else of them", shown(s, b))
+	}
+	e.Replace("status=lost ", "")
+	s = follow(t, e, s, losePlan())
+	readUntil(t, s, "all", func(b *gpu.Batch, _ error) bool { return len(servedGPUs(s, b, 1)) == 3 })
+}
+
+// A GPU is lost in the middle of an open, at whatever call: the others are served.
+func TestLostWhileItOpens(t *testing.T) {
+	for at := range 30 {
+		t.Run(fmt.Sprint(at), func(t *testing.T) {
+			e := fakedcgm.New(t, gpusOf(4, fmt.Sprintf("fail dcgmGroupAddEntity -18 1 %d", at))...)
+			s := open(t, e, planOf(field(150, onGPU), profiling(1001), events(230)), dcgm.Options{})
+			b := read(t, s)
+			if n := len(servedGPUs(s, b, 0)); n < 3 {
+				t.Errorf("%d of 4 GPUs are served: %v", n, shown(s, b))
+			}
+		})
+	}
+}
+
+// A lost GPU is noticed in the Read that sees its values go, and not at the next inspection.
+func TestLossIsNoticedAtOnce(t *testing.T) {
+	e := fakedcgm.New(t, gpusOf(4)...)
+	plan := losePlan()
+	plan.Interval = interval
+	s := open(t, e, plan, dcgm.Options{})
+	readUntil(t, s, "profiling", func(b *gpu.Batch, _ error) bool { return len(servedGPUs(s, b, 1)) == 4 })
+	e.Replace("name=H100 bus=00000000:03", "status=lost name=H100 bus=00000000:03")
+	b := readUntil(t, s, "a GPU without a value", func(b *gpu.Batch, _ error) bool { return len(servedGPUs(s, b, 0)) == 3 })
+	if !slices.ContainsFunc(b.Faults, func(x gpu.Fault) bool { return x.Row == 2 && x.Field == gpu.AllFields && errors.Is(x.Err, gpu.ErrLost) }) {
+		t.Errorf("its values are gone, and nothing says why: %v", shown(s, b))
+	}
+	e.Replace("status=lost ", "")
+	readUntil(t, s, "all four", func(b *gpu.Batch, _ error) bool { return len(servedGPUs(s, b, 1)) == 4 && len(b.Faults) == 0 })
+	if s.Err() != nil {
+		t.Errorf("the session ended: %v", s.Err())
+	}
+}
+
+// The engine does not say at first which profiling fields a GPU has: it is asked again.
+func TestCapabilityIsAskedAgain(t *testing.T) {
+	for _, code := range []string{"-11", "-57", "-1"} {
+		t.Run(code, func(t *testing.T) {
+			e := fakedcgm.New(t, world("fail dcgmProfGetSupportedMetricGroups "+code+" 3 1")...)
+			s := open(t, e, profilingPlan(), dcgm.Options{}.RetryRefused(interval))
+			if got := shown(s, read(t, s)); slices.Contains(got, "GPU 1 #1 0.5") {
+				t.Errorf("profiled before it is known: %v", got)
+			}
+			readUntilShown(t, s, profiled)
+			if s.Err() != nil {
+				t.Errorf("the session ended: %v", s.Err())
+			}
+		})
+	}
+}
+
+// What there was no room for at the engine is watched when there is.
+func TestRoomForGroups(t *testing.T) {
+	e := fakedcgm.New(t, world("groups 1")...)
+	s := open(t, e, profilingPlan(), dcgm.Options{}.RetryRefused(interval))
+	if got := shown(s, read(t, s)); slices.Contains(got, "GPU 1 #1 0.5") {
+		t.Errorf("one group was enough: %v", got)
+	}
+	e.Remove("groups")
+	readUntilShown(t, s, profiled)
+}
+
+// The pauses between tries of what the engine refuses grow.
+func TestRefusalsBackOff(t *testing.T) {
+	e := fakedcgm.New(t, world("fail dcgmProfGetSupportedMetricGroups -1")...)
+	s := open(t, e, profilingPlan(), dcgm.Options{}.RetryRefused(4*interval))
+	before := e.Calls()["dcgmProfGetSupportedMetricGroups"]
+	for range 56 { // 28 intervals: tries after 4, 12 and 28 of them
+		read(t, s)
+		pause()
+	}
+	rows := int64(4)
+	if n := (e.Calls()["dcgmProfGetSupportedMetricGroups"] - before) / rows; n < 1 || n > 4 {
+		t.Errorf("%d tries in 28 intervals, want 2 or 3", n)
+	}
+}
+
+// Who and where devices are is asked again where the engine did not say it, and the next session
+// knows.
+func TestAnswersThatCameLate(t *testing.T) {
+	plan := fabricPlan()
+	plan.Placement = true
+	for name, tt := range map[string]struct {
+		late string
+		ok   func(*gpu.Topology) bool
+	}{
+		"CPUs":   {"fail dcgmGetCpuHierarchy_v2 -11", func(top *gpu.Topology) bool { return hasKind(top, gpu.KindCPU) }},
+		"places": {"fail dcgmGetDeviceTopology -11", func(top *gpu.Topology) bool { return len(top.Pairs) > 0 && top.Pairs[0].NVLinks == 2 }},
+		"minor":  {"value gpu:* 55 blank i", func(top *gpu.Topology) bool { return top.Devices[0].Minor == 2 }},
+		"index":  {"value gpu:* 52 blank i", func(top *gpu.Topology) bool { return top.Devices[0].NVMLIndex == 1 }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := fakedcgm.New(t, fabric("path 0 1 node nvlinks=2", tt.late)...)
+			s := open(t, e, plan, dcgm.Options{}.RetryRefused(interval))
+			if tt.ok(s.Topology()) {
+				t.Fatal("it is known from the start")
+			}
+			for range 6 {
+				pause()
+				if read(t, s); s.Err() != nil {
+					t.Fatalf("the session ended without an answer: %v", s.Err())
+				}
+			}
+			e.Remove(tt.late)
+			s = follow(t, e, s, plan)
+			if !tt.ok(s.Topology()) {
+				t.Errorf("the next session does not know it either: %+v", s.Topology().Devices[0])
+			}
+		})
+	}
+}
+
+func hasKind(top *gpu.Topology, kind gpu.Kind) bool {
+	return slices.ContainsFunc(top.Devices, func(d gpu.Device) bool { return d.Entity.Kind == kind })
+}
+
+// An embedded engine that has no NVML is no lost one.
+func TestWithoutNVML(t *testing.T) {
+	for _, code := range []string{"-56", "-67"} {
+		e := fakedcgm.New(t, world("fail dcgmGetEntityGroupEntities "+code)...)
+		text := failsToOpen(t, e, planOf(field(150, onGPU)), dcgm.Options{}, gpu.ErrUnavailable)
+		mentions(t, text, "driver", code)
+		if s, err := dcgm.New(dcgm.Options{}).Open(t.Context(), planOf(field(150, onGPU))); err == nil || gpu.Reason(err) != "unavailable" {
+			t.Errorf("session %v, reason %s: %v", s, gpu.Reason(err), err)
+		}
+	}
+}
+
+// That an unwatch says that nothing is watched any more is no failure; another answer is.
+func TestUnwatch(t *testing.T) {
+	e := fakedcgm.New(t, world()...)
+	s := open(t, e, planOf(field(150, onGPU), text(1)), dcgm.Options{})
+	if err := s.Close(); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+	checkClosed(t, e)
+	e.Add("fail dcgmUnwatchFields -17")
+	s, err := dcgm.New(dcgm.Options{}).Open(t.Context(), planOf(field(150, onGPU)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); !errors.Is(err, gpu.ErrPermission) {
+		t.Errorf("Close: %v, want %v", err, gpu.ErrPermission)
+	}
+}
+
+// What an engine sends without being asked makes no sample and ends nothing.
+func TestStrays(t *testing.T) {
+	var strays []string
+	for _, id := range []int{0, 1, 54, 69, 70, 74, 85, 90, 112, 155, 230, 255, 1001, 1999, 65535} {
+		for _, group := range []string{"0 0", "1 0", "1 1", "4 7", "257 0", "6 4294967295", "1 99"} {
+			strays = append(strays, fmt.Sprintf("stray %s %d i 7", group, id))
+		}
+	}
+	for chunk := range slices.Chunk(strays, 60) {
+		more := append(slices.Clone(chunk), "stray 1 0 54 s 0", "stray 1 0 150 361 7", "stray 257 0 150 i 7", "value gpu:* 112 int 4")
+		e := fakedcgm.New(t, world(more...)...)
+		plan := planOf(field(150, onGPU), events(112), burst(156, interval))
+		plan.Placement = true
+		s := open(t, e, plan, dcgm.Options{})
+		for range 3 {
+			for _, x := range read(t, s).Samples {
+				if x.Value == gpu.Int(7) && x.Field != 1 { // a stray of field 112 is one that was asked for
+					t.Errorf("%v of a value that was not asked for", shown(s, &gpu.Batch{Samples: []gpu.Sample{x}}))
+				}
+			}
+			pause()
+		}
+		if uuid := s.Topology().Devices[0].UUID; len(uuid) > 256 {
+			t.Errorf("a text without an end has %d bytes", len(uuid))
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(strays) < 100 || strings.Count(strays[0], " ") != 5 {
+		t.Fatal("no strays")
+	}
+}

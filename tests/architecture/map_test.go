@@ -1,0 +1,44 @@
+package architecture
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"testing"
+)
+
+// mapRow is a row of the map in docs/architecture.md: layer, folder, what it does.
+var mapRow = regexp.MustCompile("(?m)^\\| (\\d+|–) \\| `([^`]+)` \\| (.+) \\|$")
+
+// The map names every package once, with the layer that the import rule has it in.
+func TestMapIsTheTree(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "architecture.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	drawn := map[string]string{}
+	for _, row := range mapRow.FindAllStringSubmatch(string(page), -1) {
+		if _, twice := drawn[row[2]]; twice {
+			t.Errorf("docs/architecture.md: %s stands twice", row[2])
+		}
+		drawn[row[2]] = row[1]
+	}
+	for _, p := range packages(t) {
+		layer, _ := layerOf(p.ImportPath)
+		want := strconv.Itoa(layer)
+		if within(p.ImportPath, apart) {
+			want = "–"
+		}
+		switch got, ok := drawn[p.ImportPath]; {
+		case !ok:
+			t.Errorf("docs/architecture.md has no row for %s, in layer %s", p.ImportPath, want)
+		case got != want:
+			t.Errorf("docs/architecture.md has %s in layer %s; it is in %s", p.ImportPath, got, want)
+		}
+		delete(drawn, p.ImportPath)
+	}
+	for folder := range drawn {
+		t.Errorf("docs/architecture.md has a row for %s, which is no package", folder)
+	}
+}
