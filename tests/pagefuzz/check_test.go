@@ -126,6 +126,7 @@ type checker struct {
 	seconds  map[key]float64             // GPU seconds that passed since the device was there
 	at       time.Time                   // of the latest page with data
 	unknown  map[key]bool                // devices of which something was not known on the page before
+	stood    map[key]bool                // devices of which no seconds were counted though they were active
 	last     *page                       // the one before, if it had data
 	topology *gpu.Topology               // of the latest page
 	reopened bool                        // it is the first of its session
@@ -145,7 +146,7 @@ type total struct {
 func newChecker(t *testing.T, w *world, interval time.Duration, virtual bool) *checker {
 	return &checker{
 		t: t, w: w, interval: interval, virtual: virtual, strict: os.Getenv("PAGEFUZZ_STRICT") == "1", broke: map[rule]int{}, counters: map[string]seen{},
-		totals: map[string]map[string]total{}, energy0: map[string]float64{}, weights: map[key]float64{}, seconds: map[key]float64{},
+		totals: map[string]map[string]total{}, energy0: map[string]float64{}, weights: map[key]float64{}, stood: map[key]bool{}, seconds: map[key]float64{},
 	}
 }
 
@@ -157,6 +158,9 @@ func (c *checker) breaks(r rule, p *page, format string, args ...any) {
 	}
 	c.t.Errorf("page %d breaks %q: %s", c.pages, r, fmt.Sprintf(format, args...))
 	if p != nil && testing.Verbose() {
+		if c.last != nil {
+			c.t.Logf("the page before:\n%s", c.last.text)
+		}
 		c.t.Logf("the page:\n%s", p.text)
 	}
 }
@@ -566,7 +570,11 @@ func (c *checker) secondRules(p *page) {
 		want := p.sum(of, podUtilization, restUtilization) * passed * c.weights[k]
 		switch {
 		case grown == 0 && want > 0:
+			c.stood[k] = true
 			c.breaks(counts, p, "no seconds of %v were counted since the page before, and it was active for %v", k, want)
+		case math.Abs(grown-want) > 1e-6 && (c.stood[k] || c.lost(k)):
+			c.stood[k] = false
+			c.breaks(counts, p, "%v s of %v were counted since the page before, late, and it was active for %v", grown, k, want)
 		case math.Abs(grown-want) > 1e-6:
 			c.breaks(conserved, p, "%v s of %v were counted since the page before, and it was active for %v", grown, k, want)
 		}
