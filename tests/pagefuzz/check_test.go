@@ -43,7 +43,6 @@ const (
 // known are rules that pages break for a reason that is known. A rule is taken off
 // this list when that is mended: the fuzzer then holds it.
 var knownDefects = map[rule]string{
-	ownersRight:  "a kubelet that has just started is believed though it does not list all of its pods yet",
 	ownersAtOnce: "the answer to a question about the topology before is waited for, and cannot be used",
 	copiesRight:  "the copies for virtual GPUs are those of a topology that is gone until the owners change",
 	runs:         "likewise: an index of the topology before, and a panic",

@@ -59,7 +59,7 @@ func play(t *testing.T, seed uint64) (r result) {
 		virtual := rng.IntN(5) == 0
 		w := newWorld(rng)
 		w.note()
-		n := newNode(w, seed)
+		n := newNode(t, w, seed)
 		defer n.stop()
 
 		mapper := podmapper.New(func() podmapper.Options {

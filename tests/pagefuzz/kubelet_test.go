@@ -4,8 +4,11 @@ import (
 	"context"
 	"math/rand/v2"
 	"net"
+	"os"
+	"path/filepath"
 	"sync"
 	"syscall"
+	"testing"
 	"time"
 
 	"google.golang.org/grpc"
@@ -43,7 +46,9 @@ const (
 // A node is the kubelet of a world, and its connections.
 type node struct {
 	v1.UnimplementedPodResourcesListerServer
-	w *world
+	t      *testing.T
+	w      *world
+	socket string // a file that is as old as the kubelet, as a socket is; nothing dials it
 
 	mu       sync.Mutex
 	rng      *rand.Rand // of its own: calls come while the world is read
@@ -53,14 +58,21 @@ type node struct {
 	listener *bufconn.Listener
 }
 
-func newNode(w *world, seed uint64) *node {
-	n := &node{w: w, rng: rand.New(rand.NewPCG(seed, 2))}
-	n.start()
+// newNode starts a kubelet, which may have been there for an hour.
+func newNode(t *testing.T, w *world, seed uint64) *node {
+	n := &node{t: t, w: w, rng: rand.New(rand.NewPCG(seed, 2)), socket: filepath.Join(t.TempDir(), "kubelet.sock")}
+	if err := os.WriteFile(n.socket, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n.start(time.Now().Add(-time.Hour * time.Duration(n.rng.IntN(2))))
 	return n
 }
 
-func (n *node) start() {
-	n.listener, n.server, n.started = bufconn.Listen(1<<16), grpc.NewServer(), time.Now()
+func (n *node) start(at time.Time) {
+	n.listener, n.server, n.started = bufconn.Listen(1<<16), grpc.NewServer(), at
+	if err := os.Chtimes(n.socket, at, at); err != nil {
+		n.t.Error(err)
+	}
 	v1.RegisterPodResourcesListerServer(n.server, n)
 	server, listener := n.server, n.listener
 	go func() { _ = server.Serve(listener) }() // it returns when the server stops
@@ -83,7 +95,7 @@ func (n *node) follow() {
 	server.Stop()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.start()
+	n.start(time.Now())
 }
 
 func (n *node) stop() { n.server.Stop() }
@@ -217,7 +229,7 @@ func (n *node) GetAllocatableResources(context.Context, *v1.AllocatableResources
 func (n *node) options() podmapper.Options {
 	w := n.w
 	return podmapper.Options{
-		PodUID: true,
+		Socket: n.socket, PodUID: true,
 		Pod: func(namespace, name string) (podmapper.PodInfo, bool) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
