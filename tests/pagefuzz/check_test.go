@@ -37,7 +37,8 @@ const (
 	punctual     rule = "punctual"     // whatever the kubelet does
 	healthOnly   rule = "health-only"  // an entity that is down has no values
 	lostIsDown   rule = "lost-is-down" // likewise, though the engine goes on with what it knew
-	runs         rule = "runs"         // the loop ends when it is told to, without an error
+	noPanic      rule = "no-panic"
+	runs         rule = "runs" // the loop ends when it is told to, without an error
 )
 
 // known are rules that pages break for a reason that is known. A rule is taken off
@@ -45,7 +46,8 @@ const (
 var knownDefects = map[rule]string{
 	ownersAtOnce: "the answer to a question about the topology before is waited for, and cannot be used",
 	copiesRight:  "the copies for virtual GPUs are those of a topology that is gone until the owners change",
-	runs:         "likewise: an index of the topology before, and a panic",
+	noPanic:      "likewise: an index of the topology before",
+	ownersRight:  "of two sharers that end at once one is remembered and the other is not, so that it seems to be alone",
 	lostIsDown:   "samples of an entity that the source says is lost are served",
 	unknownEnds:  "counters of a pod whose share is not known stand still, and the remainder has it all",
 	punctual:     "a slow kubelet delays the page",

@@ -2,6 +2,7 @@ package pagefuzz
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -80,6 +81,9 @@ func play(t *testing.T, seed uint64) (r result) {
 				if !begun {
 					return
 				}
+				if errors.Is(s.Health.Err, gpu.ErrPanic) {
+					c.breaks(noPanic, nil, "%v", s.Health.Err)
+				}
 				p := encoder.Encode(s)
 				c.see(string(p.Bytes()), s.Time, s.Topology)
 				p.Release()
@@ -88,14 +92,7 @@ func play(t *testing.T, seed uint64) (r result) {
 		begun = true
 		ctx, cancel := context.WithCancel(t.Context())
 		over := make(chan error, 1)
-		go func() {
-			defer func() {
-				if x := recover(); x != nil {
-					over <- fmt.Errorf("panic: %v", x)
-				}
-			}()
-			over <- l.Run(ctx)
-		}()
+		go func() { over <- l.Run(ctx) }()
 		begin := time.Now()
 		cycles := 4 + rng.IntN(20)
 		for cycle := range cycles {
