@@ -1,19 +1,20 @@
 package accounting
 
 import (
-	"cmp"
 	"slices"
 	"strconv"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// The families of attribution, in the order in which they are told.
+// The families of attribution, in the order in which a page has them.
 const (
 	familyUtilization = iota
 	familyMemory
 	familyActive
 	familyAllocated
+	familyActiveEnergy
+	familyIdleEnergy
 	familyEnergy
 	familyInfo
 	familyRestUtilization
@@ -33,8 +34,12 @@ func shareFamilies() []gpu.Family {
 			Help: "GPU seconds in which the pod's work ran; a GPU instance counts by its part of the GPU."},
 		familyAllocated: {Name: "dcgm_pod_gpu_allocated_seconds_total", Type: gpu.MetricCounter,
 			Help: "GPU seconds that were assigned to the pod; a replica or GPU instance counts by its part of the GPU."},
+		familyActiveEnergy: {Name: "dcgm_pod_gpu_active_energy_joules_total", Type: gpu.MetricCounter,
+			Help: "Energy of the GPU while the pod's work ran: the part of the energy that its activity is of the time."},
+		familyIdleEnergy: {Name: "dcgm_pod_gpu_idle_energy_joules_total", Type: gpu.MetricCounter,
+			Help: "Energy of the GPU while nothing ran, by the share of the GPU that is assigned to the pod."},
 		familyEnergy: {Name: "dcgm_pod_gpu_energy_joules_total", Type: gpu.MetricCounter,
-			Help: "Energy of the GPU that the pod used: all of it for the only owner of a whole GPU, else by active time."},
+			Help: "Energy of the GPU that the pod pays for: the sum of its active and its idle energy."},
 		familyInfo: {Name: "dcgm_pod_gpu_info", Type: gpu.MetricGauge,
 			Help: "Which container a GPU, GPU instance or replica is assigned to, and how it is shared."},
 		familyRestUtilization: {Name: "dcgm_gpu_unattributed_utilization_ratio", Type: gpu.MetricGauge,
@@ -44,16 +49,15 @@ func shareFamilies() []gpu.Family {
 		familyRestActive: {Name: "dcgm_gpu_unattributed_active_seconds_total", Type: gpu.MetricCounter,
 			Help: "GPU seconds in which work ran that belongs to no pod."},
 		familyRestEnergy: {Name: "dcgm_gpu_unattributed_energy_joules_total", Type: gpu.MetricCounter,
-			Help: "Energy of the GPU that belongs to no pod: that of idle time on a shared GPU, and of GPUs without a pod."},
+			Help: "Energy of the GPU or GPU instance that belongs to no pod: of work in no pod, and of idle time that is assigned to none."},
 		familyUnavailable: {Name: "dcgm_exporter_attribution_unavailable", Type: gpu.MetricGauge,
 			Help: "What attribution could not tell in the latest cycle, and why."},
 	}
 }
 
-// rebuildSeries makes the series of all owners and entities, in the order of rows. They
-// stay until the owners change: a cycle only sets their values, absent where
-// there is nothing to tell.
-func (s *Accountant) rebuildSeries() {
+// rebuildSeries makes the series of all owners and entities, in the order of rows. They stay until
+// the owners change: a cycle only sets their values, absent where nothing is known.
+func (s *session) rebuildSeries() {
 	for i := range s.families {
 		s.families[i].Series = nil
 	}
@@ -63,65 +67,63 @@ func (s *Accountant) rebuildSeries() {
 			f.Series = append(f.Series, gpu.Series{Row: gpu.AllRows, Labels: labels, Fixed: true})
 		}
 	}
-	for i := range s.rows {
-		r := &s.rows[i]
-		for _, a := range r.accounts {
-			add(a.labels, familyUtilization, familyMemory, familyActive, familyAllocated, familyEnergy)
+	for i := range s.entities {
+		e := &s.entities[i]
+		for _, a := range e.accounts {
+			add(a.labels, familyUtilization, familyMemory, familyActive, familyAllocated, familyActiveEnergy, familyIdleEnergy, familyEnergy)
 		}
-		add(r.labels, familyRestUtilization, familyRestMemory, familyRestActive, familyRestEnergy)
-	}
-	for i := range s.roots {
-		add(s.roots[i].labels, familyRestEnergy)
+		add(e.labels, familyRestUtilization, familyRestMemory, familyRestActive, familyRestEnergy)
 	}
 	s.families[familyInfo].Series = s.infos
 }
 
 // appendFamilies appends the families with what is known now.
-func (s *Accountant) appendFamilies(list []gpu.Family) []gpu.Family {
+func (s *session) appendFamilies(list []gpu.Family) []gpu.Family {
 	set := func(family, at int, v gpu.Value) { s.families[family].Series[at].Value = v }
 	next := 0 // account
-	for i := range s.rows {
-		r := &s.rows[i]
-		for _, a := range r.accounts {
+	for i := range s.entities {
+		e := &s.entities[i]
+		for _, a := range e.accounts {
 			set(familyUtilization, next, a.util)
 			set(familyMemory, next, a.memory)
-			set(familyActive, next, sumOf(a.hasActive, a.active))
-			set(familyAllocated, next, sumOf(a.hasAllocated, a.allocated))
-			set(familyEnergy, next, sumOf(a.hasEnergy, a.energy))
+			set(familyActive, next, sumOf(a.knowsActive, a.active))
+			set(familyAllocated, next, sumOf(a.knowsAllocated, a.allocated))
+			set(familyActiveEnergy, next, sumOf(a.knowsActiveEnergy, a.activeEnergy))
+			set(familyIdleEnergy, next, sumOf(a.knowsIdleEnergy, a.idleEnergy))
+			set(familyEnergy, next, sumOf(a.knowsIdleEnergy && (a.knowsActiveEnergy || e.partitioned), a.activeEnergy+a.idleEnergy))
 			next++
 		}
-		set(familyRestUtilization, i, r.util)
-		set(familyRestMemory, i, r.memory)
-		set(familyRestActive, i, sumOf(r.ledger.hasActive, r.ledger.active))
-		set(familyRestEnergy, i, sumOf(r.ledger.hasEnergy, r.ledger.energy))
+		l := e.ledger
+		set(familyRestUtilization, i, e.util)
+		set(familyRestMemory, i, e.memory)
+		set(familyRestActive, i, sumOf(l.knowsActive, l.active))
+		set(familyRestEnergy, i, sumOf(l.knowsEnergy, l.energy))
 	}
-	for i := range s.roots {
-		l := s.roots[i].ledger
-		set(familyRestEnergy, len(s.rows)+i, sumOf(l.hasEnergy, l.energy))
-	}
-	slices.SortFunc(s.lacks, func(a, b unavailable) int {
-		return cmp.Or(cmp.Compare(a.what, b.what), cmp.Compare(a.reason, b.reason))
-	})
+	s.sortMissing()
 	missing := &s.families[familyUnavailable]
 	missing.Series = missing.Series[:0]
-	for _, l := range s.lacks {
-		labels := []gpu.Label{{Name: "what", Value: l.what}, {Name: "reason", Value: l.reason}}
-		missing.Series = append(missing.Series, gpu.Series{Row: gpu.AllRows, Labels: labels, Value: gpu.Int(1)})
+	for _, u := range s.missing {
+		labels := s.missingLabels[u]
+		if labels == nil {
+			labels = []gpu.Label{{Name: "what", Value: u.what}, {Name: "reason", Value: u.reason}}
+			s.missingLabels[u] = labels
+		}
+		missing.Series = append(missing.Series, gpu.Series{Row: gpu.AllRows, Labels: labels, Fixed: true, Value: gpu.Int(1)})
 	}
 	return append(list, s.families...)
 }
 
-// sumOf is the value of a counter that began, or absent.
-func sumOf(began bool, v float64) gpu.Value {
-	if !began {
+// sumOf is the value of a counter that is known, or absent.
+func sumOf(known bool, v float64) gpu.Value {
+	if !known {
 		return gpu.Value{}
 	}
 	return gpu.Float(v)
 }
 
 // ownerLabels returns the labels of an owner's series on an entity.
-func ownerLabels(r *shareRow, o *gpu.Owner, container string) []gpu.Label {
-	labels := slices.Clone(r.labels)
+func ownerLabels(e *entity, o *gpu.Owner, container string) []gpu.Label {
+	labels := slices.Clone(e.labels)
 	if o.Pod == "" {
 		if o.Container != "" { // of a runtime without Kubernetes
 			labels = append(labels, gpu.Label{Name: "container", Value: o.Container})
@@ -135,21 +137,22 @@ func ownerLabels(r *shareRow, o *gpu.Owner, container string) []gpu.Label {
 	return labels
 }
 
-// appendInfos appends an info series per container that holds the entity.
-func appendInfos(series []gpu.Series, r *shareRow, use *gpu.Use) []gpu.Series {
+// appendInfos appends an info series per container that owns the entity, up to the bound of owners.
+func appendInfos(series []gpu.Series, e *entity, use *gpu.Use) []gpu.Series {
 	sharing := use.Sharing.String()
-	if r.instance && use.Sharing == gpu.SharingNone {
+	if e.instance && use.Sharing == gpu.SharingNone {
 		sharing = "mig"
 	}
+	type container struct{ namespace, pod, container, resource string }
+	seen := map[container]bool{}
 	for i := range use.Owners {
 		o := &use.Owners[i]
-		same := func(x gpu.Owner) bool {
-			return x.Namespace == o.Namespace && x.Pod == o.Pod && x.Container == o.Container && x.Resource == o.Resource
-		}
-		if o.Pod == "" || slices.ContainsFunc(use.Owners[:i], same) {
+		key := container{o.Namespace, o.Pod, o.Container, o.Resource}
+		if o.Pod == "" || seen[key] || len(seen) == maxOwners {
 			continue
 		}
-		labels := append(ownerLabels(r, o, o.Container), gpu.Label{Name: "pod_uid", Value: o.PodUID},
+		seen[key] = true
+		labels := append(ownerLabels(e, o, o.Container), gpu.Label{Name: "pod_uid", Value: o.PodUID},
 			gpu.Label{Name: "resource", Value: o.Resource}, gpu.Label{Name: "sharing", Value: sharing})
 		if use.Replicas > 0 {
 			labels = append(labels, gpu.Label{Name: "replicas", Value: strconv.Itoa(use.Replicas)})

@@ -3,9 +3,7 @@ package accounting
 import (
 	"cmp"
 	"slices"
-	"strconv"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
 )
@@ -35,9 +33,9 @@ type virtualSeries struct {
 // assign takes the owners of the shared entities.
 func (v *virtualSeries) assign(s *Accountant) {
 	v.rows = nil
-	for i := range s.rows {
-		r := &s.rows[i]
-		use := s.owners.UseOf(r.row)
+	for i := range s.entities {
+		e := &s.entities[i]
+		use := s.owners.UseOf(e.row)
 		var list []ownerCopy
 		for j := range use.Owners {
 			o := &use.Owners[j]
@@ -50,10 +48,10 @@ func (v *virtualSeries) assign(s *Accountant) {
 			}
 			labels = append(labels, o.Labels...)
 			slices.SortStableFunc(labels, func(a, b gpu.Label) int { return cmp.Compare(a.Name, b.Name) })
-			list = append(list, ownerCopy{account: s.accounts[keyOf(r, o)], labels: labels})
+			list = append(list, ownerCopy{account: s.accountOf(e, o), labels: labels})
 		}
 		if len(list) > 0 {
-			v.rows = append(v.rows, copyRow{row: r.row, copies: list})
+			v.rows = append(v.rows, copyRow{row: e.row, copies: list})
 		}
 	}
 }
@@ -80,8 +78,8 @@ func (v *virtualSeries) copy(list []gpu.Family, c *snapshot.Cycle, s *Accountant
 				if value.IsAbsent() {
 					continue
 				}
-				if c.Plan.Fields[column.Counter.Field].ID == catalog.XIDErrors {
-					labels = withXID(labels, device)
+				if column.Labels != nil {
+					labels = slices.Concat(labels, column.Labels[r.row])
 				}
 				f.Series = append(f.Series, gpu.Series{Row: r.row, Labels: labels, Value: value})
 			}
@@ -112,13 +110,4 @@ func (s *Accountant) own(c *gpu.Counter, a *account, device gpu.Value) gpu.Value
 		return device
 	}
 	return value.Scale(c.Scale)
-}
-
-func withXID(labels []gpu.Label, xid gpu.Value) []gpu.Label {
-	code, ok := xid.Int64()
-	if !ok {
-		return labels
-	}
-	return append(slices.Clone(labels), gpu.Label{Name: "err_code", Value: strconv.FormatInt(code, 10)},
-		gpu.Label{Name: "err_msg", Value: catalog.XIDMessage(code)})
 }

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -119,6 +120,7 @@ func run(ctx context.Context, p Process) error {
 		Save:              memory.save(),
 	}, cfg.Kubernetes.VirtualGPUs, registry)
 	first := derived.change(plan, source)
+	sources.standIn.current = first
 	loop := collector.New(collector.Options{
 		Source:      first.Source,
 		Plan:        first.Plan,
@@ -126,7 +128,7 @@ func run(ctx context.Context, p Process) error {
 		Derivers:    first.Derivers,
 		Released:    pause.patience(),
 		Publish: func(s *gpu.Snapshot) {
-			pages.Publish(encoder.Encode(s))
+			pages.PublishFor(encoder.Encode(s), s.ValidFor)
 			if dumps != nil {
 				dumps.take(s)
 			}
@@ -136,6 +138,11 @@ func run(ctx context.Context, p Process) error {
 		HangLimit:  cfg.Collection.HangLimit,
 	})
 
+	dog := &watchdog{
+		pages: &pages, encoder: exposition.NewEncoder(options), stalled: loop.Stalled,
+		hangLimit: cfg.Collection.HangLimit, last: lastPage(cfg.Web.ExporterMetrics), log: log,
+	}
+	healthy := func() error { return cmp.Or(loop.Healthy(), dog.healthy()) }
 	sources.released = loop.Released
 	hold := &holder{loop: loop, log: log, timeout: cfg.Collection.ReleaseTimeout}
 
@@ -160,8 +167,8 @@ func run(ctx context.Context, p Process) error {
 	}
 	srv, err := server.New(server.Options{
 		Acquire:   pages.Acquire,
-		Healthy:   loop.Healthy,
-		Ready:     loop.Ready,
+		Healthy:   healthy,
+		Ready:     func() bool { return loop.Ready() && (loop.Released() || sources.engine.reachable()) },
 		Reloading: reloads.reloading,
 
 		Reload:          func(ctx context.Context) error { return reloads.reload(ctx, "POST /-/reload") },
@@ -203,23 +210,27 @@ func run(ctx context.Context, p Process) error {
 		return loop.Run(ctx)
 	})
 	group.Go(func() error { return sources.awaitReplacement(ctx) })
-	group.Go(func() error { memory.run(ctx); return nil })
-	group.Go(func() error { reloads.run(ctx, p.Hangup); return nil })
-	group.Go(func() error { hold.obey(ctx, p.Release, p.Acquire); return nil })
+	sustain := func(part string, run func(context.Context)) {
+		group.Go(func() error { sustained(ctx, log, part, run); return nil })
+	}
+	sustain("watchdog", dog.run)
+	sustain("fallback", func(ctx context.Context) { sources.standIn.run(ctx, loop) })
+	sustain("event memory", memory.run)
+	sustain("reloads", func(ctx context.Context) { reloads.run(ctx, p.Hangup) })
+	sustain("signals", func(ctx context.Context) { hold.obey(ctx, p.Release, p.Acquire) })
 	if pause != nil {
 		pause.hold = hold
-		group.Go(func() error { pause.run(ctx); return nil })
+		sustain("node label", pause.run)
 	}
-	group.Go(func() error { watch.run(ctx); return nil })
+	sustain("file watch", watch.run)
 	if dumps != nil {
-		group.Go(func() error { dumps.run(ctx); return nil })
+		sustain("dumps", dumps.run)
 	}
 	if cfg.Web.ExporterMetrics {
-		group.Go(func() error { self.run(ctx); return nil })
+		sustain("runtime series", self.run)
 	}
-	group.Go(func() error {
+	sustain("ConfigMap", func(ctx context.Context) {
 		followConfigMap(ctx, cfg, log, func() { _ = reloads.reload(ctx, "the ConfigMap changed") })
-		return nil
 	})
 	return group.Wait()
 }
@@ -242,8 +253,8 @@ func reload(ctx context.Context, p Process, files *Files, watch *fileWatch, sour
 	if err != nil {
 		return 0, err
 	}
-	if err := hold.loop.Reload(ctx, derived.change(plan, source)); err != nil {
-		return 0, err
+	if err := sources.standIn.reload(ctx, hold.loop, derived.change(plan, source)); err != nil {
+		return 0, passing{err} // of the driver: the settings are good
 	}
 	return hash, nil
 }

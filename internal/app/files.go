@@ -19,9 +19,17 @@ const (
 	maxFileBytes = 64 << 20
 )
 
-// errUnread: a file of settings did not answer, or answered with a failure that may
-// pass by itself. Its content is neither good nor bad.
-var errUnread = errors.New("not read")
+// A passing error may pass by itself: it proves nothing about the settings, and what
+// failed is tried again.
+type passing struct{ error }
+
+func (p passing) Unwrap() error { return p.error }
+
+// passes reports whether err may pass by itself.
+func passes(err error) bool {
+	var p passing
+	return errors.As(err, &p)
+}
 
 // Files reads files of settings, each read on a goroutine of its own and with a
 // deadline. A read that does not return is left behind; whoever wants the same
@@ -46,7 +54,7 @@ func NewFiles(ctx context.Context) *Files {
 
 // Read is os.ReadFile with a deadline of five seconds, which also ends with the
 // context of the Files. The error for that wraps os.ErrDeadlineExceeded, or is the
-// context's.
+// context's. Every error may pass by itself.
 func (f *Files) Read(path string) ([]byte, error) {
 	f.mu.Lock()
 	read := f.reads[path]
@@ -54,7 +62,9 @@ func (f *Files) Read(path string) ([]byte, error) {
 		read = &fileRead{done: make(chan struct{})}
 		f.reads[path] = read
 		go func() {
-			read.content, read.err = readAll(path)
+			if read.content, read.err = readAll(path); read.err != nil {
+				read.err = passing{read.err}
+			}
 			f.mu.Lock()
 			delete(f.reads, path)
 			f.mu.Unlock()
@@ -70,8 +80,8 @@ func (f *Files) Read(path string) ([]byte, error) {
 	case <-f.ctx.Done():
 		return nil, f.ctx.Err()
 	case <-limit.C:
-		return nil, fmt.Errorf("%s: %w within %v: a pipe without a writer, or a file system that hangs? %w",
-			path, errUnread, fileLimit, os.ErrDeadlineExceeded)
+		return nil, passing{fmt.Errorf("%s: not read within %v: a pipe without a writer, or a file system that hangs? %w",
+			path, fileLimit, os.ErrDeadlineExceeded)}
 	}
 }
 

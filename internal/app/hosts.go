@@ -39,6 +39,7 @@ func (s *sources) choose(ctx context.Context, cfg *config.Config, plan *gpu.Plan
 			return Chosen{}, err
 		}
 		chosen.Attributors = []collector.Attributor{pods}
+		chosen.PodOf = s.kubernetes.podOf(chosen.PodOf)
 	}
 	if cfg.HPC.Dir != "" {
 		chosen.Attributors = append(chosen.Attributors, s.ofJobs(cfg.HPC))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/accounting"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/kube"
@@ -42,7 +43,7 @@ func askConfigMap(ctx context.Context, cfg *config.Config) (Asked, error) {
 	}
 	content, err := m.Await(ctx, configMapPatience)
 	if err != nil {
-		return Asked{}, err
+		return Asked{}, passing{err}
 	}
 	return AskFile(cfg, fmt.Sprintf("ConfigMap %s:%s", m.Namespace, m.Name), content)
 }
@@ -70,7 +71,8 @@ type kubernetes struct {
 	registry prometheus.Registerer
 	log      *slog.Logger
 	mapper   *podmapper.Mapper
-	revision func() uint64 // of what is watched; nil where nothing is
+	revision func() uint64           // of what is watched; nil where nothing is
+	uidOf    func(uid string) string // by the API server, of the pod that the node knows by uid; nil without one
 	watches  *apiWatches
 }
 
@@ -113,6 +115,17 @@ func (k *kubernetes) attributor(ctx context.Context, cfg *config.Config) (*podma
 // alone. Those of a whole cluster are nothing that an agent on each node reads.
 var errNoNodeName = errors.New("NODE_NAME is not set, so that pods go without labels and UIDs and claims without devices (in a manifest, fieldRef spec.nodeName)")
 
+// podOf returns podOf with the UIDs of static pods as the API server has them.
+func (k *kubernetes) podOf(podOf accounting.PodOf) accounting.PodOf {
+	if k.uidOf == nil || podOf == nil {
+		return podOf
+	}
+	return func(pid uint32) (string, error) {
+		uid, err := podOf(pid)
+		return k.uidOf(uid), err
+	}
+}
+
 // ask gives the mapper what the API server knows. Without one, or without the
 // node's name, the mapper goes without: a cluster's API is no reason to have no
 // metrics of GPUs.
@@ -143,14 +156,17 @@ func (k *kubernetes) ask(ctx context.Context, cfg *config.Config, opt *podmapper
 	if cfg.Kubernetes.PodLabels || cfg.Kubernetes.PodUID {
 		pods := client.Pods(ctx, cfg.Labels.NodeName)
 		revisions = append(revisions, pods.Revision)
+		opt.Ready = append(opt.Ready, pods.Listed())
+		k.uidOf = pods.UIDOf
 		opt.Pod = func(namespace, name string) (podmapper.PodInfo, bool) {
 			pod, ok := pods.Get(namespace, name)
-			return podmapper.PodInfo(pod), ok
+			return podmapper.PodInfo{UID: pod.UID, Labels: pod.Labels, Finished: pod.Finished, Created: pod.Created}, ok
 		}
 	}
 	if cfg.Kubernetes.DRA {
 		slices := client.Slices(ctx, cfg.Labels.NodeName)
 		revisions = append(revisions, slices.Revision)
+		opt.Ready = append(opt.Ready, slices.Listed())
 		opt.Device = func(driver, pool, name string) (podmapper.ClaimDevice, bool) {
 			d, ok := slices.Get(driver, pool, name)
 			return podmapper.ClaimDevice{UUID: d.UUID, MIG: d.Type == "mig", Profile: d.Profile}, ok

@@ -91,6 +91,7 @@ func TestWhatTheAPIServerKnowsOfPods(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer mapper.Close()
 	wants := []string{
 		"container=c namespace=ml pod=a pod_uid=u-1 team=vision",
 		"container=d dra_claim_name=claim dra_claim_namespace=ml dra_device_name=gpu-1 dra_driver_name=gpu.nvidia.com dra_pool_name=n namespace=ml pod=a pod_uid=u-1 team=vision",

@@ -25,9 +25,8 @@ func encoderOptions(cfg *config.Config, log *slog.Logger) exposition.Options {
 	}
 	if !cfg.Labels.NoHostname {
 		options.Hostname = hostname(cfg, log)
-		// A remote engine's host is told by the session; under Kubernetes the
-		// node's name stands for it, since the engine is a Service there.
-		options.EngineHost = !cfg.Kubernetes.Enabled
+		// The session knows the host of a remote engine, whose GPUs these are.
+		options.EngineHost = true
 	}
 	return options
 }

@@ -46,7 +46,7 @@ func Look(ctx context.Context, source Chosen, plan *gpu.Plan, cycles int, see fu
 			switch {
 			case seen == cycles || failed != nil:
 				return // the loop is about to end
-			case errors.Is(s.Health.Err, collector.ErrStarting):
+			case errors.Is(s.Health.Err, gpu.ErrOpening):
 				return
 			case s.Topology == nil:
 				failed = s.Health.Err
@@ -59,7 +59,11 @@ func Look(ctx context.Context, source Chosen, plan *gpu.Plan, cycles int, see fu
 			}
 		},
 	})
-	if err := loop.Run(ctx); err != nil {
+	err := loop.Run(ctx)
+	if timeout := context.Cause(ctx); failed == nil && seen < cycles && errors.Is(timeout, gpu.ErrTimeout) {
+		return timeout
+	}
+	if err != nil {
 		return err
 	}
 	if failed == nil && seen < cycles {

@@ -93,7 +93,7 @@ func TestLook(t *testing.T) {
 		{"three cycles", false, simulated, 3, 2 * time.Second, ""},
 		{"a source that is not there", false, refuse(gpu.ErrUnavailable), 0, 0, "unavailable"},
 		{"somebody interrupts", true, simulated, 0, 0, "error"},
-		{"a source that does not return", false, app.Chosen{Source: silent{}}, 0, 20 * time.Second, "timeout"},
+		{"a source that does not return", false, app.Chosen{Source: silent{}}, 0, 26250 * time.Millisecond, "timeout"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

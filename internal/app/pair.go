@@ -14,9 +14,9 @@ import (
 // pairRetry is how long a library that could not be opened is left alone.
 const pairRetry = time.Minute
 
-// paired is a source beside which a second one tells what the first cannot:
-// the processes of shared GPUs. DCGM knows them only as statistics of jobs that
-// somebody registered; NVML, whose driver DCGM reads too, has them.
+// paired is a source beside which a second one reports what the first cannot:
+// the processes of shared GPUs, and how busy each GPU was over their interval. DCGM knows processes
+// only as statistics of jobs that were registered; NVML, whose driver DCGM reads too, has them.
 //
 // GPUs are matched by UUID, so a remote engine on another machine finds none of
 // its GPUs here, and nothing is mixed up. The second library is opened when
@@ -76,7 +76,7 @@ func (s *pairedSession) readProcesses(ctx context.Context, b *gpu.Batch) {
 		if err = s.side.Read(ctx, &s.batch); err == nil {
 			err = s.side.Err()
 		}
-		if err != nil { // lost, or cut anew: the next cycle opens it again
+		if err != nil { // lost, or partitioned again: the next cycle opens it again
 			s.closeSide()
 		}
 	}
@@ -93,12 +93,18 @@ func (s *pairedSession) readProcesses(ctx context.Context, b *gpu.Batch) {
 	}
 }
 
-// take copies what the second session said of one entity.
+// take copies what the second session reports of one entity.
 func (s *pairedSession) take(b *gpu.Batch, row, there int) {
 	for _, p := range s.batch.Processes {
 		if p.Row == there {
 			p.Row = row
 			b.Processes = append(b.Processes, p)
+		}
+	}
+	for _, u := range s.batch.Utilizations {
+		if u.Row == there {
+			u.Row = row
+			b.Utilizations = append(b.Utilizations, u)
 		}
 	}
 	for _, f := range s.batch.Faults {

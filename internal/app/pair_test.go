@@ -60,6 +60,7 @@ func newPair() (engine, driver *side, source paired) {
 		for row, want := range b.WantProcesses {
 			if want {
 				b.Processes = append(b.Processes, gpu.Process{Row: row, PID: uint32(1000 + row)})
+				b.Utilizations = append(b.Utilizations, gpu.Utilization{Row: row, Busy: gpu.Float(float64(row) / 10)})
 			}
 		}
 		b.Fail(1, gpu.FieldProcessBusy, gpu.ErrNotSupported)
@@ -91,6 +92,13 @@ func TestPairMatchesByUUID(t *testing.T) {
 	}
 	if diff := cmp.Diff(map[int]uint32{0: 1002, 2: 1001}, got); diff != "" {
 		t.Errorf("row and process (-want +got):\n%s", diff)
+	}
+	busy := map[int]string{}
+	for _, u := range b.Utilizations {
+		busy[u.Row] = u.Busy.String()
+	}
+	if diff := cmp.Diff(map[int]string{0: "0.2", 2: "0.1"}, busy); diff != "" {
+		t.Errorf("row and utilization (-want +got):\n%s", diff)
 	}
 	faults := map[[2]int]string{}
 	for _, f := range b.Faults {

@@ -3,10 +3,12 @@ package app
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
@@ -35,7 +37,7 @@ func (c *counting) ResumeProfiling(context.Context) error {
 func TestProfilingThroughTheWrappers(t *testing.T) {
 	open := func(source collector.Source) collector.Profiler {
 		t.Helper()
-		session, err := firstOf{collector.SourceOf(paired{Source: source}.Open)}.Open(t.Context(), &gpu.Plan{Interval: time.Second})
+		session, err := newStandIn(prometheus.NewRegistry(), slog.New(slog.DiscardHandler)).of(collector.SourceOf(paired{Source: source}.Open), nil, "").Open(t.Context(), &gpu.Plan{Interval: time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}

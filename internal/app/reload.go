@@ -10,9 +10,16 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
+// The pauses before a reload that failed for a passing reason is tried again.
+const (
+	minReloadPause = time.Second
+	maxReloadPause = 30 * time.Second
+)
+
 // A reloader reads the configuration anew when asked, whoever asks: SIGHUP,
 // POST /-/reload and the file watch all come through here, one at a time. A
-// failure at any step changes nothing and shows in the reload series.
+// failure at any step changes nothing and shows in the reload series. Unless it
+// proves the configuration bad, it is tried again until it is in force.
 type reloader struct {
 	apply func(context.Context) (hash uint64, err error)
 	last  uint64 // hash of the configuration in force
@@ -70,7 +77,7 @@ func (r *reloader) reload(ctx context.Context, why string) error {
 	case err := <-req.reply:
 		return err
 	case <-ctx.Done():
-		return ctx.Err()
+		return fmt.Errorf("not in force yet; the reload waits for the driver: %w", ctx.Err())
 	}
 }
 
@@ -79,28 +86,59 @@ func (r *reloader) reloading() bool { return r.busy.Load() }
 
 // run serves requests until ctx is done. Every value on hangup is one.
 func (r *reloader) run(ctx context.Context, hangup <-chan struct{}) {
+	var again request // what failed and is tried again, if pause is above 0
+	pause := time.Duration(0)
 	for {
 		req := request{why: "SIGHUP", reply: make(chan error, 1)}
+		var retry <-chan time.Time
+		if pause > 0 {
+			retry = time.After(pause)
+		}
 		select {
 		case <-ctx.Done():
 			return
 		case req = <-r.asked:
+			pause = 0
 		case <-hangup:
+			pause = 0
+		case <-retry:
+			req = again
 		}
 		r.busy.Store(true)
 		hash, err := r.apply(ctx)
 		r.busy.Store(false)
-		switch {
-		case err != nil:
-			r.successful.Set(0)
-			r.log.Error("Reload refused; everything goes on as before", "why", req.why, "error", err)
-		case hash == r.last:
-			r.took(hash)
-			r.log.Info("Configuration reloaded: its files say what they said before; flags and variables are those of the start, and take a restart to change", "why", req.why)
-		default:
-			r.took(hash)
-			r.log.Info("Configuration reloaded", "why", req.why)
+		r.note(req.why, hash, err, pause > 0)
+		if pause = next(pause, err); pause > 0 {
+			again = request{why: req.why, reply: make(chan error, 1)}
 		}
 		req.reply <- err
+	}
+}
+
+// next returns the pause before the next attempt, 0 for none.
+func next(pause time.Duration, err error) time.Duration {
+	if !passes(err) {
+		return 0
+	}
+	return min(max(2*pause, minReloadPause), maxReloadPause)
+}
+
+// note says in the log and as series how an attempt went. One that was tried again, and
+// failed again, is no news.
+func (r *reloader) note(why string, hash uint64, err error, again bool) {
+	switch {
+	case err != nil:
+		r.successful.Set(0)
+		if passes(err) && !again {
+			r.log.Error("Reload failed; everything goes on as before, and it is tried again", "why", why, "error", err)
+		} else if !passes(err) {
+			r.log.Error("Reload refused; everything goes on as before", "why", why, "error", err)
+		}
+	case hash == r.last:
+		r.took(hash)
+		r.log.Info("Configuration reloaded: its files say what they said before; flags and variables are those of the start, and take a restart to change", "why", why)
+	default:
+		r.took(hash)
+		r.log.Info("Configuration reloaded", "why", why)
 	}
 }

@@ -46,6 +46,8 @@ type sources struct {
 
 	// released reports whether nothing may be opened now; nil: never.
 	released func() bool
+	standIn  *standIn
+	engine   engineState
 	fellBack bool // to the simulated node, when the hardware was last tried
 
 	simulated *sim.Source // the latest choice, nil where that is another
@@ -62,7 +64,7 @@ type sources struct {
 
 func newSources(start time.Time, registry prometheus.Registerer, files *Files, log *slog.Logger) *sources {
 	return &sources{start: start, registry: registry, files: files, log: log, nvml: nvml.New(nvml.Options{Log: log}), replaced: make(chan struct{}, 1), pods: process.NewResolver(os.DirFS("/proc")),
-		kubernetes: kubernetes{registry: registry, log: log}}
+		kubernetes: kubernetes{registry: registry, log: log}, standIn: newStandIn(registry, log)}
 }
 
 // chooseSource returns the source that the configuration names. Automatic choice
@@ -70,20 +72,30 @@ func newSources(start time.Time, registry prometheus.Registerer, files *Files, l
 // that a driver that arrives late is found.
 func (s *sources) chooseSource(ctx context.Context, cfg *config.Config, plan *gpu.Plan) (Chosen, error) {
 	s.simulated, s.replayed = nil, false
+	if !mayStandIn(cfg.Source) {
+		s.standIn.none()
+	}
 	switch cfg.Source.Kind {
 	case config.SourceNVML:
 		return Chosen{Source: s.ofNVML(), PodOf: s.pods.PodOf}, nil
 	case config.SourceSim:
 		return s.ofSim(cfg)
 	}
-	engine, err := s.ofDCGM(cfg)
+	hardware, err := s.ofDCGM(cfg)
 	if err != nil {
 		return Chosen{}, err
 	}
-	if cfg.Source.Kind == config.SourceDCGM || cfg.Source.Remote != "" {
-		return Chosen{Source: engine, PodOf: s.pods.PodOf}, nil
+	if mayStandIn(cfg.Source) {
+		hardware = s.standIn.of(hardware, s.ofNVML(), cfg.Source.Remote)
 	}
-	hardware := firstOf{engine, s.ofNVML()}
+	if cfg.Source.Remote != "" {
+		hardware = patientSource{Source: hardware, engineState: &s.engine, address: cfg.Source.Remote, log: s.log}
+		return Chosen{Source: hardware, PodOf: s.pods.PodOf}, nil
+	}
+	s.engine.reset()
+	if cfg.Source.Kind == config.SourceDCGM {
+		return Chosen{Source: hardware, PodOf: s.pods.PodOf}, nil
+	}
 	if cfg.Source.Sim.Fallback && (s.released == nil || !s.released()) {
 		session, err := hardware.Open(ctx, plan)
 		if err == nil {
@@ -173,22 +185,4 @@ func (s *sources) ofRecording(cfg *config.Config, path string) (Chosen, error) {
 		chosen.Attributors = append(chosen.Attributors, owners)
 	}
 	return chosen, nil
-}
-
-// firstOf opens the first source that is available.
-type firstOf []collector.Source
-
-func (sources firstOf) Open(ctx context.Context, plan *gpu.Plan) (collector.Session, error) {
-	var missing []string
-	for _, s := range sources {
-		session, err := s.Open(ctx, plan)
-		if err == nil {
-			return session, nil
-		}
-		if !errors.Is(err, gpu.ErrUnavailable) {
-			return nil, err
-		}
-		missing = append(missing, err.Error())
-	}
-	return nil, fmt.Errorf("%w: %s", gpu.ErrUnavailable, strings.Join(missing, "; "))
 }

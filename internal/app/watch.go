@@ -17,6 +17,10 @@ import (
 // editor writes in pieces, and a ConfigMap is swapped by several renames.
 const settle = 500 * time.Millisecond
 
+// maxSettle is how long that wait is at most: a neighbor of the file may never be left
+// alone.
+const maxSettle = 2 * time.Second
+
 // recheck is how often the files are looked at even if nothing was notified: a
 // file mounted by subPath or from the network notifies nobody.
 const recheck = 30 * time.Second
@@ -66,16 +70,24 @@ func (w *fileWatch) run(ctx context.Context) {
 	}
 	quiet := time.NewTimer(recheck)
 	defer quiet.Stop()
+	var first time.Time // of the events since the files were last looked at
+	soon := func() {
+		if first.IsZero() {
+			first = time.Now()
+		}
+		quiet.Reset(max(0, min(settle, maxSettle-time.Since(first))))
+	}
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-events:
-			quiet.Reset(settle)
+			soon()
 		case err := <-failures:
 			w.log.Warn("The file watch missed something; looking at the files", "error", err)
-			quiet.Reset(settle)
+			soon()
 		case <-quiet.C:
+			first = time.Time{}
 			if w.differ() {
 				w.changed()
 			}

@@ -1,6 +1,10 @@
 package catalog
 
-import "github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+import (
+	"time"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
 
 // ValueType is what a field's values are.
 type ValueType uint8
@@ -61,6 +65,9 @@ type Entry struct {
 	Profiling bool
 	// Events is set for fields of which every sample matters.
 	Events bool
+	// Pace is how often DCGM samples the field at most, whatever a watch asks for; 0 for as often
+	// as it is asked (DcgmCacheManager.cpp).
+	Pace time.Duration
 	// BaseOf is the older id of the same measurement in another unit; 0 where
 	// there is none. A request for such an entry reads the older id and
 	// scales, so that one sample serves both names, under every engine.
@@ -84,7 +91,7 @@ func (e Entry) Field() gpu.Field {
 	return gpu.Field{
 		ID: e.ID, Name: e.Classic, Unit: e.Unit, Text: e.Type == Text,
 		Levels: e.Levels, Min: e.Min, Max: e.Max,
-		Events: e.Events, Profiling: e.Profiling,
+		Events: e.Events, Profiling: e.Profiling, Pace: e.Pace,
 	}
 }
 

@@ -2,7 +2,6 @@ package collector_test
 
 import (
 	"context"
-	"fmt"
 	"testing"
 	"testing/synctest"
 
@@ -64,7 +63,7 @@ func TestOwnersAreOfTheirTopology(t *testing.T) {
 // A time of which too much is unknown is nobody's, and is not made up for.
 func TestSecondsOfATimeWithoutReadingsAreNobodys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		one := &gpu.Owners{Generation: 1, Uses: pods(gpu.SharingNone, 0, 1)}
+		one := &gpu.Owners{Generation: 1, Uses: []gpu.Use{{Owners: []gpu.Owner{{Namespace: "ns", Pod: "b", Container: "main", PodUID: "uid-1"}}}}}
 		o := &owners{answer: func(context.Context, *gpu.Topology) (*gpu.Owners, error) { return one, nil }}
 		f := &fake{gpus: 1}
 		r := start(t, f, func(opt *loop.Options) { opt.Attributors = []collector.Attributor{o} })
@@ -81,37 +80,6 @@ func TestSecondsOfATimeWithoutReadingsAreNobodys(t *testing.T) {
 		allocated("10")
 		r.wait(interval)
 		allocated("20")
-		r.stop()
-	})
-}
-
-// Owners without end are counted, not kept.
-func TestAccountsHaveABudget(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const budget, more, gpus = 4096, 100, 64
-		crowd := func(n int, name string) *gpu.Owners {
-			o := &gpu.Owners{Uses: make([]gpu.Use, gpus)}
-			for i := range n {
-				use := &o.Uses[i%gpus]
-				use.Owners = append(use.Owners, gpu.Owner{Namespace: "ns", Pod: fmt.Sprint(name, i), Container: "c"})
-			}
-			return o
-		}
-		o := &owners{}
-		come := func(n int, name string) {
-			o.mu.Lock() // the loop's attribution reads it
-			defer o.mu.Unlock()
-			told := crowd(n, name)
-			o.answer = func(context.Context, *gpu.Topology) (*gpu.Owners, error) { return told, nil }
-		}
-		come(budget+more, "a")
-		r := start(t, &fake{gpus: gpus}, func(opt *loop.Options) { opt.Attributors = []collector.Attributor{o} })
-		r.metric(fmt.Sprintf("dcgm_exporter_attribution_owners_dropped_total{} %d", more))
-
-		// Those that are gone make room.
-		come(10, "b")
-		r.wait(interval)
-		r.metric(fmt.Sprintf("dcgm_exporter_attribution_owners_dropped_total{} %d", more))
 		r.stop()
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -213,8 +214,8 @@ func (p *panics) WithAttrs([]slog.Attr) slog.Handler { return p }
 func TestAPanicIsAFailedCycle(t *testing.T) {
 	type world struct {
 		fake       *fake
-		publish    bool
-		attributor bool
+		publish    atomic.Bool
+		attributor atomic.Bool
 	}
 	for _, c := range []struct {
 		name   string
@@ -240,13 +241,13 @@ func TestAPanicIsAFailedCycle(t *testing.T) {
 		},
 		{
 			name:  "publish",
-			begin: func(w *world) { w.publish = true },
-			end:   func(w *world) { w.publish = false }, stage: "publish", served: true,
+			begin: func(w *world) { w.publish.Store(true) },
+			end:   func(w *world) { w.publish.Store(false) }, stage: "publish", served: true,
 		},
 		{
 			name:  "attributor",
-			begin: func(w *world) { w.attributor = true },
-			end:   func(w *world) { w.attributor = false }, stage: "attribute", served: true,
+			begin: func(w *world) { w.attributor.Store(true) },
+			end:   func(w *world) { w.attributor.Store(false) }, stage: "attribute", served: true,
 		},
 		{
 			name: "open",
@@ -271,7 +272,7 @@ func TestAPanicIsAFailedCycle(t *testing.T) {
 				w := &world{fake: &fake{gpus: 1}}
 				log := &panics{}
 				o := &owners{answer: func(context.Context, *gpu.Topology) (*gpu.Owners, error) {
-					if w.attributor {
+					if w.attributor.Load() {
 						panic("a mistake")
 					}
 					return nil, nil
@@ -280,7 +281,7 @@ func TestAPanicIsAFailedCycle(t *testing.T) {
 					o2.Log, o2.Attributors = slog.New(log), []collector.Attributor{o}
 					publish := o2.Publish
 					o2.Publish = func(s *gpu.Snapshot) {
-						if w.publish {
+						if w.publish.Load() {
 							panic("a mistake")
 						}
 						publish(s)

@@ -37,6 +37,9 @@ type Options struct {
 	Registerer prometheus.Registerer
 	// Log gets a line when something begins or ceases to fail. Nil discards.
 	Log *slog.Logger
+	// Now is the clock that dates samples, which can be set at any time; nil
+	// means time.Now. No wait depends on it.
+	Now func() time.Time
 
 	// Released, if above 0, lets Run begin as after Release with this timeout:
 	// nothing is opened before it is known whether it may be.
@@ -71,6 +74,9 @@ func (o Options) withDefaults() Options {
 	set(&o.MaxBackoff, 30*time.Second)
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Now == nil {
+		o.Now = time.Now
 	}
 	return o
 }
@@ -372,7 +378,7 @@ func (l *Loop) serve(ctx context.Context) (served bool, cause string, err error)
 // cycle reads once and publishes what came of it. It returns an error only if
 // the session is over, or Run is.
 func (l *Loop) cycle(ctx context.Context) error {
-	begin := time.Now()
+	began, begin := time.Now(), l.opt.Now()
 	for _, a := range l.attributions {
 		a.ask(ctx, l.session.Topology())
 	}
@@ -398,7 +404,7 @@ func (l *Loop) cycle(ctx context.Context) error {
 	}
 
 	err := gpu.Protect(func() error {
-		l.serveBatch(begin)
+		l.serveBatch(began, begin)
 		return nil
 	})
 	if err != nil {
@@ -408,17 +414,18 @@ func (l *Loop) cycle(ctx context.Context) error {
 }
 
 // serveBatch publishes what the batch says.
-func (l *Loop) serveBatch(begin time.Time) {
-	now := time.Now()
+func (l *Loop) serveBatch(began, begin time.Time) {
+	r := l.reading(snapshot.Served, &l.batch, begin)
 	l.owners = l.owners[:0]
 	for _, a := range l.attributions {
 		l.owners = append(l.owners, a.answer(l.session.Topology()))
 	}
 	l.burst.join(&l.batch)
-	snap := l.builder.Build(snapshot.Reading{Batch: &l.batch, Owners: l.merger.merge(l.owners), Begin: begin, Now: now})
+	r.Owners = l.merger.merge(l.owners)
+	snap := l.builder.Build(r)
 	l.metrics.succeeds()
 	l.metrics.lastSuccess.Set(float64(time.Now().UnixNano()) / 1e9)
-	l.metrics.duration.Set(time.Since(begin).Seconds())
+	l.metrics.duration.Set(time.Since(began).Seconds())
 	l.metrics.dropped.WithLabelValues(snapshot.DroppedStale).Add(float64(l.builder.Stale))
 	l.metrics.dropped.WithLabelValues(snapshot.DroppedRange).Add(float64(l.builder.OutOfRange))
 	if !l.publish(snap) {
@@ -434,7 +441,12 @@ func (l *Loop) serveBatch(begin time.Time) {
 // countEvents lets the events of the batch count while nothing else of it is
 // served.
 func (l *Loop) countEvents(begin time.Time) {
-	l.builder.Build(snapshot.Reading{Kind: snapshot.Final, Batch: &l.batch, Begin: begin, Now: time.Now()})
+	l.builder.Build(l.reading(snapshot.Final, &l.batch, begin))
+}
+
+// reading is what a Read that began at begin has found by now.
+func (l *Loop) reading(kind snapshot.Kind, b *gpu.Batch, begin time.Time) snapshot.Reading {
+	return snapshot.Reading{Kind: kind, Batch: b, Begin: begin, Now: l.opt.Now(), Uptime: time.Since(l.born)}
 }
 
 // finalRead reads the session once more before it is closed: the engine does
@@ -444,7 +456,7 @@ func (l *Loop) finalRead(ctx context.Context) error {
 	if !needsFinalRead(l.opt.Plan) {
 		return nil
 	}
-	begin := time.Now()
+	begin := l.opt.Now()
 	// The call goes on though ctx may be done; the wait for it does not.
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.opt.readTimeout())
 	defer cancel()
@@ -512,7 +524,7 @@ func (l *Loop) swap(ctx context.Context, c Change) error {
 		return err
 	}
 	var b gpu.Batch
-	begin := time.Now()
+	begin := l.opt.Now()
 	err = l.call(ctx, func(ctx context.Context) error { return next.Read(ctx, &b) })
 	if errors.Is(err, gpu.ErrWedged) {
 		return err
@@ -531,7 +543,7 @@ func (l *Loop) swap(ctx context.Context, c Change) error {
 	l.burst.keep(&b, c.Plan)
 	l.replace(c)
 	l.adopt(next, paused, causeReload)
-	l.builder.Build(snapshot.Reading{Kind: snapshot.Overlapping, Batch: &b, Begin: begin, Now: time.Now()})
+	l.builder.Build(l.reading(snapshot.Overlapping, &b, begin))
 	if l.over(ctx, closeErr) {
 		return closeErr
 	}

@@ -125,6 +125,8 @@ type Source struct {
 	// Remote is the address of a host engine; "" embeds one. Its form has
 	// been checked, no more.
 	Remote string
+	// Fallback says whether NVML stands in for DCGM under SourceAuto.
+	Fallback Fallback
 	// FakeGPUs is accepted for compatibility.
 	FakeGPUs bool
 	// DCGMLog turns DCGM's own log on, at DCGMLogLevel.
@@ -142,6 +144,16 @@ const (
 	SourceDCGM SourceKind = "dcgm"
 	SourceNVML SourceKind = "nvml"
 	SourceSim  SourceKind = "sim"
+)
+
+// Fallback says what stands in for DCGM where that is not there.
+type Fallback string
+
+// What can stand in. FallbackAuto is NVML for an engine of this machine, else nothing.
+const (
+	FallbackAuto Fallback = "auto"
+	FallbackNVML Fallback = "nvml"
+	FallbackNone Fallback = "none"
 )
 
 // Sim describes the simulated node.

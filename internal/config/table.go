@@ -128,6 +128,13 @@ func table() []option {
 			bind: func(c *Config) value { return remoteValue{&c.Source.Remote} },
 		},
 		{
+			section: sectionSource, name: "fallback", env: "DCGM_EXPORTER_FALLBACK", def: "auto",
+			help: "What --source=auto reads where DCGM is not there: nvml, none, or auto, which is nvml if the host engine is on this machine or embedded. DCGM is taken back when it returns.",
+			bind: func(c *Config) value {
+				return wordValue[Fallback]{p: &c.Source.Fallback, words: []Fallback{FallbackAuto, FallbackNVML, FallbackNone}}
+			},
+		},
+		{
 			section: sectionSource, name: "devices", aliases: []string{"d"}, env: "DCGM_EXPORTER_DEVICES_STR", def: "f",
 			help: "GPUs (g) and GPU instances (i) to watch; f watches every GPU, and the instances of those that are cut by MIG. " +
 				"+c adds the compute instances of GPU instances that hold several.",

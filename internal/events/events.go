@@ -1,6 +1,9 @@
 package events
 
 import (
+	"cmp"
+	"slices"
+	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -30,10 +33,19 @@ type Options struct {
 // A Log derives the families of events: the windows, the totals, and the gauge of the last XID. It
 // outlives sessions: an XID does not vanish because the GPU was partitioned in another way.
 type Log struct {
-	windows *eventLog
-	totals  *tally
-	save    func(*statefile.State)
-	saved   time.Time // when the totals were last handed to save
+	ledger ledger
+	clock  clock
+
+	reasons       int // the field of clock event reasons whose totals are asked for; -1 for none
+	reasonsWindow time.Duration
+	every         []time.Duration // per field, how often its state counts in the window; 0 for fields without
+
+	kept  *statefile.State // until the first cycle
+	save  func(*statefile.State)
+	saved time.Time // when what was counted was last handed to save
+
+	out    map[string][]gpu.Series
+	labels map[int64][]gpu.Label // of the gauge, by XID
 }
 
 // New returns a Log that goes on from what was kept.
@@ -42,77 +54,145 @@ func New(opt Options) *Log {
 		Name: "dcgm_exporter_xids_unplaced_total",
 		Help: "XIDs of the kernel's log of GPUs that the exporter does not watch.",
 	})
-	opt.Registerer.MustRegister(unplaced)
-	orDefault := func(d time.Duration) time.Duration {
-		if d <= 0 {
-			return 5 * time.Minute
-		}
-		return d
+	dropped := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "dcgm_exporter_events_dropped_total",
+		Help: "What was dropped of events, and why: XIDs, those of a window or that wait for a second witness, the counts of a GPU that is gone.",
+	}, []string{"what", "reason"})
+	opt.Registerer.MustRegister(unplaced, dropped)
+	dropped.WithLabelValues(droppedXID, reasonRange)
+	for _, what := range []string{droppedWindow, droppedPair, droppedGPU} {
+		dropped.WithLabelValues(what, reasonFull)
 	}
-	l := &Log{totals: newTally(opt.KernelLog, unplaced.Inc, opt.Kept), save: opt.Save}
-	l.windows = newEventLog(orDefault(opt.XIDWindow), orDefault(opt.ClockEventsWindow), l.totals)
-	return l
+	return &Log{
+		ledger: ledger{
+			log: opt.KernelLog, unplaced: unplaced, dropped: dropped, window: cmp.Or(max(opt.XIDWindow, 0), 5*time.Minute),
+			accounts: map[gpu.Identity]*account{}, xid: -1,
+		},
+		reasons: -1, reasonsWindow: cmp.Or(max(opt.ClockEventsWindow, 0), 5*time.Minute),
+		kept: opt.Kept, save: opt.Save,
+		out: map[string][]gpu.Series{}, labels: map[int64][]gpu.Label{},
+	}
 }
 
 // Bind implements snapshot.Deriver.
-func (l *Log) Bind(t *gpu.Topology, plan *gpu.Plan) { l.windows.bind(t, plan) }
+func (l *Log) Bind(t *gpu.Topology, plan *gpu.Plan) {
+	l.ledger.bind(t, plan)
+	l.reasons, l.every = -1, make([]time.Duration, len(plan.Fields))
+	for i := range plan.Derived {
+		switch d := &plan.Derived[i]; {
+		case d.Field < 0:
+		case d.Name == catalog.ClockEventsCount:
+			l.every[d.Field] = cmp.Or(d.Interval, plan.Interval)
+		case d.Name == catalog.ClockEventsTotal, d.Name == catalog.ClockEventSeconds:
+			l.reasons = d.Field
+		}
+	}
+}
 
 // Prepare implements snapshot.Deriver.
 func (l *Log) Prepare(*gpu.Batch) {}
 
 // Derive implements snapshot.Deriver.
 func (l *Log) Derive(list []gpu.Family, c *snapshot.Cycle) []gpu.Family {
-	if c.Kind == snapshot.Overlapping {
-		l.windows.echo(c.Begin, func() { l.add(c) })
-	} else {
-		l.add(c)
+	k := &l.clock
+	k.observe(c.Begin, c.Now, c.Uptime, pairMemory+2*c.Plan.Interval)
+	if l.kept != nil {
+		l.restore(l.kept)
+		l.kept = nil
 	}
-	l.windows.restore(c)
-	list = l.windows.families(list, c.Now)
-	if c.Kind == snapshot.Overlapping {
-		return list // the first Served cycle counts them
+	l.ledger.enter(k)
+	if c.Kind == snapshot.Served {
+		l.ledger.assign(c.Owners, k)
 	}
-	list = l.totals.step(list, c)
-	if l.save != nil && l.totals.changed && time.Since(l.saved) >= statefile.Interval {
+	l.ledger.count(c, k)
+	l.countReasons(c)
+	if c.Kind != snapshot.Served {
+		return list
+	}
+	l.setGauge(c)
+	list = l.families(list, c)
+	if l.save != nil && l.ledger.changed && time.Since(l.saved) >= statefile.Interval {
 		l.Flush()
 	}
 	return list
 }
 
-func (l *Log) add(c *snapshot.Cycle) {
-	l.windows.begin()
+// countReasons takes the samples of clock event reasons.
+func (l *Log) countReasons(c *snapshot.Cycle) {
 	for i := range c.Batch.Samples {
-		if s := &c.Batch.Samples[i]; c.Plan.Fields[s.Field].Events && c.Plausible(s) {
-			l.windows.add(s, c.Now)
+		s := &c.Batch.Samples[i]
+		if every := l.every[s.Field]; (every > 0 || s.Field == l.reasons) && c.Plausible(s) {
+			l.countReason(c, s, every)
 		}
 	}
+}
+
+func (l *Log) countReason(c *snapshot.Cycle, s *gpu.Sample, every time.Duration) {
+	mask, ok := s.Value.Int64()
+	at := l.clock.of(s.Time)
+	if !ok || at > l.clock.now+int64(maxAhead) {
+		return
+	}
+	r := &l.ledger.rows[s.Row].reasons
+	if every > 0 {
+		if n := r.keep(mask, at, l.clock.now, every, l.reasonsWindow); n > 0 {
+			l.ledger.dropped.WithLabelValues(droppedWindow, reasonFull).Add(float64(n))
+		}
+	}
+	if s.Field == l.reasons && c.Topology.Devices[s.Row].Entity.Kind == gpu.KindGPU {
+		limit := int64(snapshot.MaxAgeIntervals * max(c.Plan.Interval, c.Plan.IntervalOf(l.reasons)))
+		l.ledger.changed = r.add(mask, at, limit) || l.ledger.changed
+	}
+}
+
+// setGauge serves the last XID for as long as the entity lives, and 0 where XIDs
+// are read and there was none.
+func (l *Log) setGauge(c *snapshot.Cycle) {
+	f := l.ledger.xid
+	if f < 0 {
+		return
+	}
+	for row, a := range l.ledger.rows {
+		if !c.Plan.Fields[f].Levels.Has(c.Topology.Devices[row].Entity.Kind) || c.Missing(f, row) != "" || c.Down(row) != nil {
+			continue
+		}
+		code, at := int64(0), c.Now.UnixNano()
+		if n := len(a.xids); n > 0 {
+			code, at = a.xids[n-1].value, l.clock.wall(a.xids[n-1].at)
+		}
+		c.SetLabeled(f, row, gpu.Int(code), at, l.labelsOf(code))
+	}
+}
+
+// labelsOf returns what the gauge says of an XID beside its code, in the words
+// of the reference. There are as many as codes that are believed.
+func (l *Log) labelsOf(code int64) []gpu.Label {
+	labels, ok := l.labels[code]
+	if !ok {
+		labels = []gpu.Label{
+			{Name: "err_code", Value: strconv.FormatInt(code, 10)},
+			{Name: "err_msg", Value: catalog.XIDMessage(code)},
+		}
+		l.labels[code] = labels
+	}
+	return labels
 }
 
 // Unavailable implements snapshot.Deriver.
 func (l *Log) Unavailable(list []gpu.FieldHealth, c *snapshot.Cycle) []gpu.FieldHealth {
 	for i := range c.Plan.Derived {
-		if d := &c.Plan.Derived[i]; d.Field < 0 && made(d.Name) {
+		if d := &c.Plan.Derived[i]; d.Field < 0 && slices.Contains(made(), d.Name) {
 			list = append(list, gpu.FieldHealth{Field: d.Name, Row: gpu.AllRows, Reason: gpu.Reason(gpu.ErrNotSupported)})
 		}
 	}
 	return list
 }
 
-// made reports whether a family is one of the Log's.
-func made(name string) bool {
-	switch name {
-	case catalog.XIDErrorsCount, catalog.XIDErrorsTotal, catalog.XIDLastSeen,
-		catalog.ClockEventsCount, catalog.ClockEventsTotal, catalog.ClockEventSeconds:
-		return true
-	}
-	return false
-}
-
 // Flush saves what has changed. Call it when the last cycle is over.
 func (l *Log) Flush() {
-	if l.save == nil || !l.totals.changed {
+	if l.save == nil || !l.ledger.changed {
 		return
 	}
-	l.save(l.totals.state())
-	l.totals.changed, l.saved = false, time.Now()
+	l.save(l.state())
+	l.ledger.changed, l.saved = false, time.Now()
 }

@@ -44,7 +44,6 @@ type Encoder struct {
 	derived  []gpu.Family   // likewise, without the series
 	seen     labelSets
 	fixed    fixedBlocks
-	xids     xidLabels
 	extra    []gpu.Label
 	owner    []gpu.Label
 
@@ -55,16 +54,10 @@ type Encoder struct {
 type family struct {
 	name    string
 	header  string // its HELP and TYPE lines
-	columns []source
-	derived []int // indexes of Snapshot.Families
+	columns []int  // indexes of Snapshot.Columns
+	derived []int  // indexes of Snapshot.Families
 	health  healthFamily
 	fixed   fixedList // of the only entry of derived, if there is nothing else
-}
-
-// A source is a column that a family shows.
-type source struct {
-	column int  // index of Snapshot.Columns
-	xid    bool // its values are XIDs
 }
 
 // NewEncoder returns an Encoder.
@@ -152,7 +145,7 @@ func (e *Encoder) plan(s *gpu.Snapshot) {
 		e.columns = append(e.columns, c)
 		if c.Type != gpu.MetricLabel {
 			f := named(c.Name, c.Help, c.Type)
-			f.columns = append(f.columns, source{column: i, xid: isXID(c.Name)})
+			f.columns = append(f.columns, i)
 		}
 	}
 	for i := range s.Families {
@@ -190,9 +183,9 @@ func (e *Encoder) appendFamily(dst []byte, s *gpu.Snapshot, f *family) []byte {
 	dst = append(dst, f.header...)
 	body := len(dst)
 	e.seen.reset()
-	for _, src := range f.columns {
-		if c := &s.Columns[src.column]; src.xid {
-			dst = e.appendXIDs(dst, f, c)
+	for _, i := range f.columns {
+		if c := &s.Columns[i]; c.Labels != nil {
+			dst = e.appendLabeled(dst, f, c)
 		} else {
 			dst = e.appendColumn(dst, f, c)
 		}
@@ -234,12 +227,11 @@ func (e *Encoder) appendColumn(dst []byte, f *family, c *gpu.Column) []byte {
 	return dst
 }
 
-// appendXIDs is appendColumn for a column of XIDs.
-func (e *Encoder) appendXIDs(dst []byte, f *family, c *gpu.Column) []byte {
+// appendLabeled is appendColumn for a column whose values have labels.
+func (e *Encoder) appendLabeled(dst []byte, f *family, c *gpu.Column) []byte {
 	for row := range min(len(c.Values), len(e.labels.rows)) {
 		if v := c.Values[row]; !v.IsAbsent() && !v.IsText() {
-			extra := e.xids.of(v)
-			dst = e.appendExtended(dst, f, &e.labels.rows[row].block, extra[:], v)
+			dst = e.appendExtended(dst, f, &e.labels.rows[row].block, c.Labels[row], v)
 		}
 	}
 	return dst

@@ -13,7 +13,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
@@ -75,6 +74,11 @@ func column(name string, typ gpu.MetricType, values map[int]gpu.Value) gpu.Colum
 		c.Values[row] = v
 	}
 	return c
+}
+
+// errorLabels are those of an XID.
+func errorLabels(code, message string) []gpu.Label {
+	return []gpu.Label{{Name: "err_code", Value: code}, {Name: "err_msg", Value: message}}
 }
 
 // everywhere returns a value for every row.
@@ -424,30 +428,24 @@ func TestDerivedLabels(t *testing.T) {
 	}
 }
 
-// XIDs say what they mean, under every name of the field.
-func TestXIDLabels(t *testing.T) {
-	entry, ok := catalog.ByID(230)
-	if !ok {
-		t.Fatal("field 230 is not in the catalogue")
+// A value can have labels of its own.
+func TestLabelsOfValues(t *testing.T) {
+	labeled := column("XID", gpu.MetricGauge, map[int]gpu.Value{rowNode: gpu.Int(79), rowSwitch: gpu.Int(0), rowCPU: gpu.Int(1), rowGPU0: gpu.Text("no number")})
+	labeled.Labels = make([][]gpu.Label, rowCount)
+	labeled.Labels[rowNode] = errorLabels("79", "GPU has fallen off the bus")
+	labeled.Labels[rowSwitch] = errorLabels("0", "No Error")
+	page := encode(t, exposition.Options{}, &gpu.Snapshot{
+		Topology: world(),
+		Columns:  []gpu.Column{labeled, column("DCGM_FI_DEV_GPU_TEMP", gpu.MetricGauge, map[int]gpu.Value{rowNode: gpu.Int(79)})},
+	})
+	want := []string{
+		`XID{err_code="79",err_msg="GPU has fallen off the bus"} 79`,
+		`XID{nvswitch="nvswitch3",err_code="0",err_msg="No Error"} 0`,
+		`XID{cpu="1",cpu_serial="0x1234"} 1`,
+		`DCGM_FI_DEV_GPU_TEMP 79`,
 	}
-	for _, name := range []string{entry.Name, entry.Classic, entry.Current} {
-		page := encode(t, exposition.Options{}, &gpu.Snapshot{
-			Topology: world(),
-			Columns: []gpu.Column{
-				column(name, gpu.MetricGauge, map[int]gpu.Value{rowNode: gpu.Int(79), rowSwitch: gpu.Int(0), rowCPU: gpu.Int(-1), rowCore: gpu.Int(1 << 40), rowGPU0: gpu.Text("no number")}),
-				column("DCGM_FI_DEV_GPU_TEMP", gpu.MetricGauge, map[int]gpu.Value{rowNode: gpu.Int(79)}),
-			},
-		})
-		want := []string{
-			name + `{err_code="79",err_msg="` + catalog.XIDMessage(79) + `"} 79`,
-			name + `{nvswitch="nvswitch3",err_code="0",err_msg="No Error"} 0`,
-			name + `{cpu="1",cpu_serial="0x1234",err_code="-1",err_msg="Unknown Error"} -1`,
-			name + `{cpucore="72",cpu="1",err_code="1099511627776",err_msg="Unknown Error"} 1099511627776`,
-			`DCGM_FI_DEV_GPU_TEMP 79`,
-		}
-		if diff := cmp.Diff(want, samples(page)); diff != "" {
-			t.Errorf("samples (-want +got):\n%s", diff)
-		}
+	if diff := cmp.Diff(want, samples(page)); diff != "" {
+		t.Errorf("samples (-want +got):\n%s", diff)
 	}
 }
 
@@ -537,6 +535,9 @@ func TestGolden(t *testing.T) {
 			Unavailable: []gpu.FieldHealth{{Field: "DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", Row: rowInstance, Reason: "not_supported"}},
 		},
 	}
+	s.Columns[2].Labels = make([][]gpu.Label, rowCount)
+	s.Columns[2].Labels[rowGPU0] = errorLabels("0", "No Error")
+	s.Columns[2].Labels[rowGPU1] = errorLabels("79", "GPU has fallen off the bus")
 	for row := range s.Health.Entities {
 		s.Health.Entities[row].OldestSample = now.Add(-time.Duration(row) * 1500 * time.Millisecond).UnixNano()
 	}

@@ -12,17 +12,24 @@ type Sample struct {
 	Time int64
 }
 
-// A Process is what one process did on one entity since the previous Read.
+// A Process is what one process did on one entity since the previous Read. One that ended meanwhile
+// is reported for what it did, with no bytes of memory.
 type Process struct {
 	Row int    // the GPU or GPU instance
 	PID uint32 // in the host's namespace
-	// Busy is the share of the entity's time in which the process ran on it,
-	// 0 to 1; absent where the driver does not tell (MIG).
+	// Busy is the part of the interval in which the process ran on the entity, 0 to 1; absent where
+	// the driver does not report it (MIG).
 	Busy Value
-	// Memory is the device memory that it holds, in bytes; absent where the
-	// driver does not tell.
+	// Memory is the device memory that it uses, in bytes; absent where the driver does not report it.
 	Memory Value
 	Time   int64 // of the sample, in Unix nanoseconds
+}
+
+// A Utilization is how busy an entity was over the very interval of its Processes. A value of its
+// utilization field is of one moment, and can be anything that a mean over the interval is not.
+type Utilization struct {
+	Row  int   // the GPU or GPU instance
+	Busy Value // the part of the interval in which anything ran on the entity, 0 to 1
 }
 
 // A HealthCheck is the result of one of the engine's health watches for one
@@ -98,9 +105,22 @@ const (
 // remembers nothing from one Read to the next. At most one sample per entity
 // and field, except for fields of which every sample is asked for.
 type Batch struct {
-	Samples   []Sample
+	Samples []Sample
+	// XIDs are those since the previous Read of the session, of each entity in
+	// the order in which the witness got them; the first Read may report what
+	// earlier sessions did. Within a session each is reported once, however its
+	// time compares with others': a clock that is set neither repeats nor hides
+	// one. They are no Samples.
+	XIDs []XID
+	// XIDsRepeat is set by a Read that reports again what earlier ones of the
+	// session may have reported, as the first Read of a session does.
+	XIDsRepeat bool
+
 	Faults    []Fault
 	Processes []Process
+	// Utilizations has an element for each entity whose Processes have Busy, as far as the source
+	// knows it of their interval.
+	Utilizations []Utilization
 	// Health and Peers are there if the plan asks for them (Plan.Health,
 	// Plan.Peers). A source that cannot tell adds a Fault with FieldHealthChecks or
 	// FieldPeerStates for the row, or for AllRows.
@@ -117,13 +137,17 @@ type Batch struct {
 // Reset empties the batch and keeps its memory. WantProcesses stays.
 func (b *Batch) Reset() {
 	clear(b.Samples)
+	clear(b.XIDs)
 	clear(b.Faults)
 	clear(b.Processes)
+	clear(b.Utilizations)
 	clear(b.Health)
 	clear(b.Peers)
 	b.Samples = b.Samples[:0]
+	b.XIDs, b.XIDsRepeat = b.XIDs[:0], false
 	b.Faults = b.Faults[:0]
 	b.Processes = b.Processes[:0]
+	b.Utilizations = b.Utilizations[:0]
 	b.Health = b.Health[:0]
 	b.Peers = b.Peers[:0]
 }

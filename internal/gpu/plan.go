@@ -37,6 +37,9 @@ type Field struct {
 	// fields. What the engine samples more often than it is read comes to light
 	// this way.
 	Burst bool
+	// Pace is how often an engine samples the field at most, whatever it is asked; zero is as often
+	// as it is asked. A sample is as fresh as the pace lets it be: see Plan.IntervalOf.
+	Pace time.Duration
 	// Profiling is set for the fields that need a profiling capability
 	// (DCGM_FI_PROF_*), which differs per GPU.
 	Profiling bool
@@ -189,10 +192,12 @@ type Plan struct {
 	Devices, Switches, CPUs Selector
 }
 
-// IntervalOf returns the sampling interval of the field at index i.
+// IntervalOf returns the sampling interval of the field at index i: the one that was asked for, or
+// the pace of the engine where that is slower.
 func (p *Plan) IntervalOf(i int) time.Duration {
-	if d := p.Fields[i].Interval; d > 0 {
-		return d
+	f := &p.Fields[i]
+	if f.Interval > 0 {
+		return max(f.Interval, f.Pace)
 	}
-	return p.Interval
+	return max(p.Interval, f.Pace)
 }

@@ -97,6 +97,9 @@ func (o *Owners) Of(row int) []Label {
 type Column struct {
 	Counter *Counter
 	Values  []Value
+	// Labels are what values have beyond their entity's labels, per row; nil
+	// where none has any.
+	Labels [][]Label
 }
 
 // A Series is one sample of a family that is not a plain column: exporter

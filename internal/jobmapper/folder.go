@@ -7,7 +7,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -20,6 +19,7 @@ var (
 	errTooLarge = fmt.Errorf("more than %d bytes", maxFile)
 	errChanging = errors.New("changes all the time")
 	errNotAFile = errors.New("not a regular file")
+	errOutside  = errors.New("a link that cannot be followed within the folder")
 )
 
 // maxEntries bounds the folder.
@@ -61,7 +61,12 @@ type found struct {
 // not the same as at the last look.
 func (f *folder) look(ctx context.Context, wanted func(name string) bool) (found, error) {
 	result := found{files: map[string]file{}}
-	names, err := f.list()
+	root, err := os.OpenRoot(f.dir)
+	if err != nil {
+		return result, fmt.Errorf("job files: %w", typed(err))
+	}
+	defer root.Close()
+	names, err := f.list(root)
 	if err != nil {
 		return result, fmt.Errorf("job files: %w", typed(err))
 	}
@@ -80,7 +85,7 @@ func (f *folder) look(ctx context.Context, wanted func(name string) bool) (found
 			if err := ctx.Err(); err != nil {
 				return result, err
 			}
-			got, anew, err := f.read(name)
+			got, anew, err := f.read(root, name)
 			if errors.Is(err, fs.ErrNotExist) {
 				delete(result.files, name) // since it was listed
 				continue
@@ -103,8 +108,8 @@ func (f *folder) look(ctx context.Context, wanted func(name string) bool) (found
 }
 
 // list returns the names in the folder.
-func (f *folder) list() ([]string, error) {
-	dir, err := os.Open(f.dir)
+func (f *folder) list(root *os.Root) ([]string, error) {
+	dir, err := root.Open(".")
 	if err != nil {
 		return nil, err
 	}
@@ -120,12 +125,12 @@ func (f *folder) list() ([]string, error) {
 }
 
 // read returns what a file says, from memory if it is the version that was
-// read before.
-func (f *folder) read(name string) (got file, anew bool, err error) {
-	path := filepath.Join(f.dir, name)
-	info, err := os.Stat(path)
+// read before. A link is followed within the folder alone: who may write there
+// could have any line of any file that the exporter may read put on the page.
+func (f *folder) read(root *os.Root, name string) (got file, anew bool, err error) {
+	info, err := root.Stat(name)
 	if err != nil {
-		return file{}, true, typed(err)
+		return file{}, true, outside(root, name, err)
 	}
 	if !info.Mode().IsRegular() {
 		return file{}, true, errNotAFile
@@ -133,7 +138,7 @@ func (f *folder) read(name string) (got file, anew bool, err error) {
 	if known, ok := f.files[name]; ok && known.err == nil && known.settled && sameVersion(known.info, info) {
 		return known, false, nil
 	}
-	content, info, err := readWhole(path)
+	content, info, err := readWhole(root, name)
 	if err != nil {
 		return file{}, true, err
 	}
@@ -143,11 +148,11 @@ func (f *folder) read(name string) (got file, anew bool, err error) {
 }
 
 // readWhole reads one version of a file.
-func readWhole(path string) ([]byte, fs.FileInfo, error) {
+func readWhole(root *os.Root, name string) ([]byte, fs.FileInfo, error) {
 	// Without O_NONBLOCK a pipe that took the file's place would block.
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, nil, typed(err)
+		return nil, nil, outside(root, name, err)
 	}
 	defer f.Close()
 	before, err := f.Stat()
@@ -172,6 +177,18 @@ func readWhole(path string) ([]byte, fs.FileInfo, error) {
 		return nil, nil, errChanging
 	}
 	return content, after, nil
+}
+
+// outside returns err, or that a link leads out of the folder: os.Root refuses
+// those with an error that has no type.
+func outside(root *os.Root, name string, err error) error {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ELOOP) {
+		return typed(err)
+	}
+	if info, lerr := root.Lstat(name); lerr == nil && info.Mode()&fs.ModeSymlink != 0 {
+		return fmt.Errorf("%w: %w", errOutside, err)
+	}
+	return typed(err)
 }
 
 func sameVersion(a, b fs.FileInfo) bool {

@@ -253,8 +253,7 @@ func TestUnreadable(t *testing.T) {
 				t.Fatal(err)
 			}
 		},
-		// Files of /proc are longer than they say, like one that is written to.
-		reasonChanging: link("/proc/version"),
+		reasonOutside: link("/proc/version"),
 		"permission": func(t *testing.T, path string) {
 			if os.Geteuid() == 0 {
 				t.Skip("needs a user whom permissions bind; this is root")
@@ -291,8 +290,18 @@ func TestUnreadable(t *testing.T) {
 			}
 		})
 	}
-	if n := testutil.CollectAndCount(newBench(t).metrics.failed); n != len(breaks) {
-		t.Errorf("%d reasons are there from the start, want %d", n, len(breaks))
+	// Files of /proc are longer than they say, like one that is written to. These
+	// are named by open files, 0 to 2 at least.
+	changing := newBench(t)
+	changing.folder.dir = "/proc/self/fdinfo"
+	if diff := cmp.Diff(map[string]string{}, users(changing.attribute(node()))); diff != "" {
+		t.Error(diff)
+	}
+	if n := testutil.ToFloat64(changing.metrics.failed.WithLabelValues(reasonChanging)); n != 3 {
+		t.Errorf("%v files are changing, want 3", n)
+	}
+	if n := testutil.CollectAndCount(changing.metrics.failed); n != len(breaks)+1 {
+		t.Errorf("%d reasons are there from the start, want %d", n, len(breaks)+1)
 	}
 }
 
@@ -404,5 +413,51 @@ func TestVeryManyJobs(t *testing.T) {
 	b.attribute(node())
 	if got := testutil.ToFloat64(b.metrics.spared); got != 0 {
 		t.Errorf("%v jobs are left out of one", got)
+	}
+}
+
+// A link within the folder is followed, as volumes of Kubernetes have them; one
+// that leads out of it is not, wherever it ends.
+func TestLinksOfJobFiles(t *testing.T) {
+	b := newBench(t)
+	secret := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(secret, []byte("password\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	b.put("jobs-of-0", "4711\n")
+	up, err := filepath.Rel(b.dir, secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(b.dir, "..data"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	b.put("..data/2", "4712\n")
+	for name, target := range map[string]string{"0": "jobs-of-0", "1": secret, "2": "..data/2", "2.1": up} {
+		if err := os.Symlink(target, filepath.Join(b.dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o := b.attribute(node())
+	for row, job := range map[int]string{0: "4711", 1: "", 2: "4712", 3: "", 4: "4712"} {
+		got := ""
+		for _, l := range o.Of(row) {
+			got += l.Value
+		}
+		if got != job {
+			t.Errorf("row %d (%s) carries the job %q, expected %q", row, rowNames[row], got, job)
+		}
+	}
+	// The link can be made after the look at what the name is.
+	root, err := os.OpenRoot(b.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	if content, _, err := readWhole(root, "1"); !errors.Is(err, errOutside) {
+		t.Errorf("read %q, %v", content, err)
+	}
+	if got := testutil.ToFloat64(b.metrics.failed.WithLabelValues("outside")); got != 2 {
+		t.Errorf("%v links are refused, expected 2; the log:\n%s", got, b.log.String())
 	}
 }

@@ -48,10 +48,11 @@ const (
 	reasonTooLarge = "too_large"
 	reasonChanging = "changing"
 	reasonNotAFile = "not_a_file"
+	reasonOutside  = "outside"
 )
 
 func reasons() []string {
-	return []string{gpu.Reason(gpu.ErrPermission), reasonTooLarge, reasonChanging, reasonNotAFile, gpu.Reason(errors.New(""))}
+	return []string{gpu.Reason(gpu.ErrPermission), reasonTooLarge, reasonChanging, reasonNotAFile, reasonOutside, gpu.Reason(errors.New(""))}
 }
 
 func reasonOf(err error) string {
@@ -62,6 +63,8 @@ func reasonOf(err error) string {
 		return reasonChanging
 	case errors.Is(err, errNotAFile):
 		return reasonNotAFile
+	case errors.Is(err, errOutside):
+		return reasonOutside
 	default:
 		return gpu.Reason(err)
 	}

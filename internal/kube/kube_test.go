@@ -63,6 +63,23 @@ func TestPodsOfOneNode(t *testing.T) {
 	}
 }
 
+// The node knows a static pod by the hash of its manifest, the API server by the
+// UID of the pod that mirrors it.
+func TestUIDsOfStaticPods(t *testing.T) {
+	s := newServer(t)
+	mirror := pod("static-node-1", "mirror", "Running", nil)
+	mirror["metadata"].(map[string]any)["annotations"] = map[string]any{
+		"kubernetes.io/config.hash": "a3f5c1d2e4b6978899aabbccddeeff00", "kubernetes.io/config.source": "file",
+	}
+	s.put(podsPath, mirror, pod("a", "1", "Running", nil))
+	c, _ := s.client()
+	pods := c.Pods(t.Context(), "node-1")
+	until(t, "pod a", func() bool { _, ok := pods.Get("ml", "a"); return ok })
+	for of, uid := range map[string]string{"a3f5c1d2e4b6978899aabbccddeeff00": "mirror", "1": "1", "gone": "gone", "": ""} {
+		want(t, "UID of "+of, pods.UIDOf(of), uid)
+	}
+}
+
 func TestVerbsThatAreMissing(t *testing.T) {
 	for _, verb := range []string{"list", "watch"} {
 		t.Run(verb, func(t *testing.T) {

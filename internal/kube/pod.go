@@ -18,7 +18,14 @@ type Pod struct {
 	Labels   map[string]string
 	Finished bool // status.phase is Succeeded or Failed
 	Created  time.Time
+	// Hash is the UID that the kubelet knows a static pod by, and that control
+	// groups have: the hash of its manifest. "" for a pod that came from the API.
+	Hash string
 }
+
+// configHash is the annotation of the Hash (k8s.io/kubernetes, pkg/kubelet/types,
+// ConfigHashAnnotationKey).
+const configHash = "kubernetes.io/config.hash"
 
 // Pods are the pods of one node.
 type Pods struct{ collection[Pod] }
@@ -31,14 +38,31 @@ func (c *Client) Pods(ctx context.Context, node string) *Pods {
 		resource: schema.GroupVersionResource{Version: "v1", Resource: "pods"},
 		selector: fields.OneTermEqualSelector("spec.nodeName", node).String(),
 		keep:     podOf,
+		listed:   make(chan struct{}),
 	}}
 	go p.run(ctx)
 	return p
 }
 
+// Listed returns a channel that is closed once the API server has listed the pods.
+func (p *Pods) Listed() <-chan struct{} { return p.listed }
+
 // Get returns what is known of a pod.
 func (p *Pods) Get(namespace, name string) (Pod, bool) {
 	return p.get(types.NamespacedName{Namespace: namespace, Name: name})
+}
+
+// UIDOf returns the UID by which the API server knows the pod that the node knows
+// by uid: another one for a static pod alone.
+func (p *Pods) UIDOf(uid string) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, pod := range p.items {
+		if pod.Hash == uid && uid != "" {
+			return pod.UID
+		}
+	}
+	return uid
 }
 
 func podOf(u *unstructured.Unstructured) Pod {
@@ -48,6 +72,7 @@ func podOf(u *unstructured.Unstructured) Pod {
 		Labels:   cloned(u.GetLabels()),
 		Finished: phase == "Succeeded" || phase == "Failed",
 		Created:  u.GetCreationTimestamp().Time,
+		Hash:     strings.Clone(u.GetAnnotations()[configHash]),
 	}
 }
 

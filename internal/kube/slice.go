@@ -32,6 +32,7 @@ type slice struct {
 type Slices struct {
 	client *Client
 	node   string
+	listed chan struct{}
 
 	mu      sync.Mutex
 	watched *collection[slice] // nil until the API's version is known
@@ -53,7 +54,7 @@ const rediscover = 30 * time.Second
 // Slices watches the ResourceSlices of a node until ctx is done. It needs list
 // and watch on resourceslices.resource.k8s.io in the whole cluster.
 func (c *Client) Slices(ctx context.Context, node string) *Slices {
-	s := &Slices{client: c, node: node}
+	s := &Slices{client: c, node: node, listed: make(chan struct{})}
 	go s.run(ctx)
 	return s
 }
@@ -67,6 +68,7 @@ func (s *Slices) run(ctx context.Context) {
 				resource: schema.GroupVersionResource{Group: sliceGroup, Version: version, Resource: "resourceslices"},
 				selector: fields.OneTermEqualSelector("spec.nodeName", s.node).String(),
 				keep:     sliceOf,
+				listed:   s.listed,
 			}
 			s.mu.Lock()
 			s.watched = c
@@ -97,6 +99,10 @@ func (s *Slices) version(ctx context.Context) (string, error) {
 	return "", fmt.Errorf("the API server serves %s in the versions %v; expected one of %v (Kubernetes 1.32 or later with DRA)",
 		sliceGroup, served, sliceVersions())
 }
+
+// Listed returns a channel that is closed once the API server has listed the
+// slices.
+func (s *Slices) Listed() <-chan struct{} { return s.listed }
 
 // Get returns what the slices say of a device, if they say a UUID.
 func (s *Slices) Get(driver, pool, device string) (Device, bool) {

@@ -26,7 +26,8 @@ type collection[T any] struct {
 	resource schema.GroupVersionResource
 	selector string
 	keep     func(*unstructured.Unstructured) T
-	changed  func() // after every change, if not nil; it must not wait
+	changed  func()        // after every change, if not nil; it must not wait
+	listed   chan struct{} // if not nil, closed after the first list
 
 	mu       sync.Mutex
 	items    map[types.NamespacedName]T
@@ -129,7 +130,12 @@ func (c *collection[T]) Replace(all []any, _ string) error {
 			items[keyOf(u)] = c.keep(u)
 		}
 	}
-	c.change(func() { c.items = items })
+	c.change(func() {
+		c.items = items
+		if c.revision == 0 && c.listed != nil {
+			close(c.listed)
+		}
+	})
 	return nil
 }
 

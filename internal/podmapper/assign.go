@@ -2,7 +2,6 @@ package podmapper
 
 import (
 	"cmp"
-	"context"
 	"slices"
 	"strings"
 
@@ -23,7 +22,7 @@ type tenancy struct{ namespace, pod, device string }
 func tenancyOf(h *Holding) tenancy { return tenancy{h.Namespace, h.Pod, h.Device} }
 
 // assign makes the owners of a listing.
-func (m *Mapper) assign(ctx context.Context, in *inputs) *gpu.Owners {
+func (m *Mapper) assign(in *inputs) *gpu.Owners {
 	t := in.topology
 	rows := len(t.Devices)
 	o := &gpu.Owners{Uses: make([]gpu.Use, rows)}
@@ -78,7 +77,7 @@ func (m *Mapper) assign(ctx context.Context, in *inputs) *gpu.Owners {
 			case h.Claim == "" && (id.Replica != "" || strings.HasSuffix(h.Resource, ".shared")):
 				use.Sharing = in.replicated
 				if id.Replica != "" {
-					replicas := m.kubelet.replicas(ctx, id)
+					replicas := m.kubelet.replicas(id)
 					use.Replicas = max(use.Replicas, replicas)
 					use.Owners[len(use.Owners)-1].Part /= float64(max(replicas, 1))
 				}

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -104,9 +105,14 @@ func (s *start) seen(now time.Time) {
 // at reports whether a time lies within it.
 func (s *start) at(now time.Time) bool { return now.Before(s.until) }
 
-// relearn is how long the number of replicas is believed: a device plugin can
-// be configured anew without the kubelet's doing.
-const relearn = 10 * time.Minute
+const (
+	// relearn is how long the number of replicas is believed: a device plugin can
+	// be configured anew without the kubelet's doing.
+	relearn = time.Minute
+	// learnTimeout bounds the question, so that who holds what is known also where
+	// that is not answered.
+	learnTimeout = 500 * time.Millisecond
+)
 
 // settle is how long after a sign of its start a kubelet may still not know all
 // its pods. v1.36.3 lists none for about a second, and then one after the other
@@ -283,28 +289,55 @@ func (k *kubelet) close() {
 	}
 }
 
-// replicas returns into how many replicas the kubelet divides the device of
-// id, as far as it tells: a List knows only those that are held. It asks when
-// a replica is held that it has not heard of, and now and then.
-func (k *kubelet) replicas(ctx context.Context, id ID) int {
-	device := wholeOf(id)
-	if !k.shared[device][id.Replica] && time.Since(k.learned) > settle || time.Since(k.learned) > relearn {
-		k.learned = time.Now()
-		k.learn(ctx)
+// learnReplicas asks into how many replicas the plugins divide the devices of
+// holdings: a List knows only those that are held. It asks when a replica is held
+// that it has not heard of, and now and then, and reports whether an answer is
+// another than before.
+func (k *kubelet) learnReplicas(ctx context.Context, holdings []Holding) bool {
+	held, news := map[string]bool{}, false
+	for i := range holdings {
+		if h := &holdings[i]; h.Claim == "" {
+			if id := h.ID(); id.Replica != "" {
+				device := wholeOf(id)
+				held[device] = true
+				news = news || !k.shared[device][id.Replica]
+			}
+		}
 	}
-	return len(k.shared[device])
-}
-
-func (k *kubelet) learn(ctx context.Context) {
-	if k.conn == nil || k.legacy {
-		return
+	age := k.now().Sub(k.learned)
+	if len(held) == 0 || k.conn == nil || k.legacy || age < settle && age >= 0 || !news && age < relearn && age >= 0 {
+		return false
 	}
+	k.learned = k.now()
+	ctx, cancel := context.WithTimeout(ctx, learnTimeout)
+	defer cancel()
 	reply, err := v1.NewPodResourcesListerClient(k.conn).GetAllocatableResources(ctx, &v1.AllocatableResourcesRequest{})
 	k.metrics.requests.WithLabelValues(status.Code(err).String()).Inc()
 	if err != nil {
-		return // the number stays unknown, which is a value of its own
+		return false // the number stays unknown, which is a value of its own
 	}
-	k.shared = map[string]map[string]bool{}
+	next := replicasOf(reply)
+	for device := range held {
+		// The kubelet leaves out what the plugin calls unhealthy, and everything
+		// while the plugin is away: the devices are divided all the same.
+		if next[device] == nil && k.shared[device] != nil {
+			next[device] = k.shared[device]
+		}
+	}
+	if reflect.DeepEqual(next, k.shared) {
+		return false
+	}
+	k.shared = next
+	return true
+}
+
+// replicas returns into how many replicas the device of id is divided, 0 where
+// that is not known.
+func (k *kubelet) replicas(id ID) int { return len(k.shared[wholeOf(id)]) }
+
+// replicasOf returns the replicas of each device that the plugins offer.
+func replicasOf(reply *v1.AllocatableResourcesResponse) map[string]map[string]bool {
+	shared := map[string]map[string]bool{}
 	for _, d := range reply.GetDevices() {
 		for _, text := range d.GetDeviceIds() {
 			id := ParseID(text)
@@ -312,12 +345,13 @@ func (k *kubelet) learn(ctx context.Context) {
 				continue
 			}
 			device := wholeOf(id)
-			if k.shared[device] == nil {
-				k.shared[device] = map[string]bool{}
+			if shared[device] == nil {
+				shared[device] = map[string]bool{}
 			}
-			k.shared[device][id.Replica] = true
+			shared[device][id.Replica] = true
 		}
 	}
+	return shared
 }
 
 // wholeOf is the text of the device that an id names a replica of.

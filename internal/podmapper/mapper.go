@@ -61,6 +61,9 @@ type Options struct {
 	// Device returns what is known of a device that a claim holds; nil ignores
 	// claims.
 	Device func(driver, pool, name string) (ClaimDevice, bool)
+	// Ready are closed when Pod and Device begin to know things. The first Attribute
+	// waits for them, for 1.5 s at most, so that the first page has all labels.
+	Ready []<-chan struct{}
 	// Revision differs whenever Pod or Device may answer otherwise.
 	Revision func() uint64
 	// Replicated says how replicas of a device share it: time-slicing or MPS,
@@ -170,6 +173,7 @@ func (m *Mapper) attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 	if err != nil {
 		return nil, err
 	}
+	m.await(ctx)
 	now := m.now()
 	if l.pods == 0 && m.pods > 0 && l.fresh {
 		m.kubelet.start.seen(now)
@@ -186,11 +190,12 @@ func (m *Mapper) attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 	in := inputs{topology: t, holdings: all, revision: m.opt.Revision(), replicated: m.opt.Replicated()}
 	m.files.refresh(now)
 	in.uids = m.uidsOf(all)
-	if m.owners != nil && in.equal(&m.inputs) {
+	divided := m.kubelet.learnReplicas(ctx, all)
+	if m.owners != nil && !divided && in.equal(&m.inputs) {
 		return m.owners, nil
 	}
 	m.inputs = in
-	next := m.assign(ctx, &in)
+	next := m.assign(&in)
 	if m.owners != nil {
 		next.Generation = m.owners.Generation
 		if reflect.DeepEqual(next, m.owners) {
@@ -200,6 +205,30 @@ func (m *Mapper) attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 	}
 	m.owners = next
 	return next, nil
+}
+
+// maxReady bounds the wait for what the API server knows: a loop gives the first
+// answer 2 s.
+const maxReady = 1500 * time.Millisecond
+
+// await waits once until what the API server knows is there.
+func (m *Mapper) await(ctx context.Context) {
+	ready := m.opt.Ready
+	m.opt.Ready = nil
+	if len(ready) == 0 {
+		return
+	}
+	limit := time.NewTimer(maxReady)
+	defer limit.Stop()
+	for _, c := range ready {
+		select {
+		case <-c:
+		case <-limit.C:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // uidsOf returns the UIDs of the pods that the API server does not know, by the

@@ -589,3 +589,53 @@ func TestContainersOfOnePod(t *testing.T) {
 	want(t, "the claim's name is both containers'", o.Of(1)[0], gpu.Label{Name: "dra_claim_name", Value: "ours"})
 	want(t, "owners, by container", len(o.UseOf(4).Owners), 2)
 }
+
+// The number of replicas is what the plugin offers, now, whoever holds them.
+func TestReplicasFollowThePlugin(t *testing.T) {
+	offer := func(n int) (all []*v1.ContainerDevices) {
+		for i := range n {
+			all = append(all, kubelet.Device("nvidia.com/gpu", fmt.Sprintf("%s::%d", gpu4, i)))
+		}
+		return all
+	}
+	w := newWorld(t, podmapper.Options{}, kubelet.Lists(kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::0"))))
+	now := time.Now()
+	podmapper.Clock(w.mapper, func() time.Time { return now })
+	for _, tt := range []struct {
+		what     string
+		offered  int
+		later    time.Duration
+		replicas int
+	}{
+		{"at first", 4, 0, 4},
+		{"just after the plugin was configured anew", 8, 10 * time.Second, 4},
+		{"a minute later", 8, time.Minute, 8},
+		{"with fewer", 2, time.Minute, 2},
+		{"while the plugin is away", 0, time.Minute, 2},
+		{"once it is back", 4, time.Minute, 4},
+	} {
+		now = now.Add(tt.later)
+		w.Allocatable(offer(tt.offered)...)
+		want(t, "replicas "+tt.what, w.attribute().UseOf(4).Replicas, tt.replicas)
+	}
+
+	// A replica that is new is asked about at once.
+	w.Script(kubelet.Lists(kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::11"))))
+	w.Allocatable(offer(12)...)
+	now = now.Add(15 * time.Second)
+	want(t, "replicas with a new one", w.attribute().UseOf(4).Replicas, 12)
+
+	// A kubelet that does not answer this costs the number alone.
+	w = newWorld(t, podmapper.Options{}, kubelet.Lists(kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::0"))))
+	w.Silence()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	begin := time.Now()
+	o, err := w.mapper.Attribute(ctx, w.topology)
+	if err != nil || len(o.UseOf(4).Owners) != 1 || o.UseOf(4).Replicas != 0 {
+		t.Errorf("owners %v, error %v", o.UseOf(4), err)
+	}
+	if took := time.Since(begin); took > patience/2 {
+		t.Errorf("it took %v", took)
+	}
+}

@@ -266,6 +266,39 @@ func TestLabelsOfPods(t *testing.T) {
 	}
 }
 
+// The API server's first list comes a moment after the start: the first answer has
+// its labels, waits for it but so long, and no later answer waits.
+func TestFirstAnswerWaitsForTheAPIServer(t *testing.T) {
+	for name, comes := range map[string]bool{"it comes": true, "it does not come": false} {
+		t.Run(name, func(t *testing.T) {
+			a, ready := &api{}, make(chan struct{})
+			opt := a.options()
+			opt.Ready = []<-chan struct{}{ready}
+			w := newWorld(t, opt, kubelet.Lists(kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu0))))
+			labels := 3
+			if comes {
+				timer := time.AfterFunc(50*time.Millisecond, func() {
+					a.set(map[string]podmapper.PodInfo{"ml/a": {UID: uidA, Labels: map[string]string{"team": "vision"}}})
+					close(ready)
+				})
+				defer timer.Stop()
+				labels = 5
+			}
+			begin := time.Now()
+			want(t, "labels of the first answer", len(w.attribute().Of(0)), labels)
+			waited := time.Since(begin)
+			if comes && waited < 50*time.Millisecond || !comes && waited < time.Second {
+				t.Errorf("the first answer waited %v", waited)
+			}
+			begin = time.Now()
+			w.attribute()
+			if waited := time.Since(begin); waited >= time.Second {
+				t.Errorf("the second answer waited %v", waited)
+			}
+		})
+	}
+}
+
 // How many labels are taken is a setting; what is left out is counted.
 func TestLimitOfPodLabels(t *testing.T) {
 	a := &api{}

@@ -317,7 +317,7 @@ func play(t *testing.T, s *kubelet.Server, seed uint64) {
 // A restart as it was recorded on a real node: refusals, an answer without pods,
 // all pods. Nothing else is ever told than what is so, and nothing is forgotten.
 func TestRecordedRestart(t *testing.T) {
-	moments := kubelet.Timeline(t, root, "nvidia.com/gpu")
+	moments := kubelet.Timeline(t, "nvidia.com/gpu")
 	last := moments[len(moments)-1]
 	w := newWorld(t, podmapper.Options{}, kubelet.Lists(last.Pods...))
 	begin := time.Now()

@@ -97,6 +97,7 @@ func uid(s string) string {
 var runtimes = [...]struct{ prefix, name string }{
 	{"cri-containerd-", "containerd"},
 	{"containerd-", "containerd"},
+	{"nerdctl-", "containerd"},
 	{"crio-", "cri-o"},
 	{"docker-", "docker"},
 	{"libpod-", "podman"},

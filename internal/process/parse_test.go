@@ -89,6 +89,8 @@ func TestParse(t *testing.T) {
 			"0::/system.slice/docker-" + id + ".scope", process.Group{ContainerID: id, Runtime: "docker"},
 		},
 		"docker run, cgroupfs": {"4:memory:/docker/" + id, process.Group{ContainerID: id}},
+		"nerdctl":              {"0::/system.slice/nerdctl-" + id + ".scope", process.Group{ContainerID: id, Runtime: "containerd"}},
+		"nerdctl by cgroupfs":  {"0::/default/" + id, process.Group{ContainerID: id}},
 		"podman":               {"0::/machine.slice/libpod-" + id + ".scope/container", process.Group{ContainerID: id, Runtime: "podman"}},
 		"a login":              {"0::/user.slice/user-1000.slice/session-3.scope", process.Group{}},
 		"a slice that looks like one": {

@@ -15,7 +15,6 @@ func (s *Server) serveExplain(w http.ResponseWriter, r *http.Request) {
 	}
 	steps, found := s.opt.Explain(id)
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	w.Header().Set("X-Content-Type-Options", "nosniff")
 	if !found {
 		w.WriteHeader(http.StatusNotFound)
 	}

@@ -112,7 +112,9 @@ func TestLifecycleIsGuarded(t *testing.T) {
 			gone, cancel := context.WithCancel(t.Context())
 			cancel()
 			w := httptest.NewRecorder()
-			on.ServeHTTP(w, httptest.NewRequestWithContext(gone, "POST", path, nil))
+			req := httptest.NewRequestWithContext(gone, "POST", path, nil)
+			req.Host = "localhost"
+			on.ServeHTTP(w, req)
 			if w.Code != 200 || len(r.calls) != 1 {
 				t.Errorf("a client that is gone: status %d after %d orders, want 200 after one", w.Code, len(r.calls))
 			}

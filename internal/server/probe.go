@@ -24,7 +24,7 @@ func (s *Server) serveHealthy(w http.ResponseWriter, _ *http.Request) {
 // serveReady says whether there is something to scrape.
 func (s *Server) serveReady(w http.ResponseWriter, _ *http.Request) {
 	if !s.opt.Ready() {
-		tryLater(w, "no snapshot yet")
+		tryLater(w, "not ready: no cycle has ended yet, or the host engine is away; see the log")
 		return
 	}
 	answer(w, nil, "ready\n")

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -98,6 +99,8 @@ type Server struct {
 
 	scrapes scrapeMetrics
 	lengths [2]lengthHeader // plain and compressed
+
+	panicked atomic.Bool // a request did, once
 }
 
 // New returns a Server for opts. It refuses what would be open to everybody
@@ -124,7 +127,7 @@ func New(opts Options) (*Server, error) {
 		return nil, err
 	}
 	s.http = &http.Server{
-		Handler:           s.routes(),
+		Handler:           s.guard(s.routes()),
 		ReadTimeout:       s.opt.ReadTimeout,
 		ReadHeaderTimeout: headerTimeout,
 		WriteTimeout:      s.opt.WriteTimeout,

@@ -74,6 +74,7 @@ func start(t testing.TB, opts server.Options) string {
 func do(t testing.TB, h http.Handler, method, path string, header ...string) *http.Response {
 	t.Helper()
 	r := httptest.NewRequest(method, path, nil)
+	r.Host = "localhost:9400"
 	for i := 0; i < len(header); i += 2 {
 		r.Header.Add(header[i], header[i+1])
 	}
@@ -278,7 +279,7 @@ func request(t *testing.T, address string) net.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Close() })
-	if _, err := io.WriteString(c, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+	if _, err := io.WriteString(c, "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
 	return c

@@ -27,8 +27,11 @@ type Reading struct {
 	Batch *gpu.Batch
 	// Owners are those that were reported meanwhile; nil where nothing attributes.
 	Owners *gpu.Owners
-	// Begin is when the Read began, and Now when its samples are judged.
+	// Begin is when the Read began, and Now when its samples are judged, by the
+	// clock that dates samples.
 	Begin, Now time.Time
+	// Uptime is Now by a clock that is never set, from any start on.
+	Uptime time.Duration
 }
 
 // A Cycle is one reading of one session, after freshness and range were applied. It is valid until
@@ -61,6 +64,22 @@ func (c *Cycle) Plausible(s *gpu.Sample) bool {
 func (c *Cycle) Set(field, row int, v gpu.Value, at int64) {
 	c.builder.set(field, row, v, at)
 	c.builder.showRow(field, row)
+}
+
+// SetLabeled is Set for a value that has labels of its own. The labels must not
+// change afterwards.
+func (c *Cycle) SetLabeled(field, row int, v gpu.Value, at int64, labels []gpu.Label) {
+	c.Set(field, row, v, at)
+	for i := range c.builder.snap.Columns {
+		column := &c.builder.snap.Columns[i]
+		if column.Counter.Field != field {
+			continue
+		}
+		if column.Labels == nil {
+			column.Labels = make([][]gpu.Label, len(column.Values))
+		}
+		column.Labels[row] = labels
+	}
 }
 
 // Columns are those of the page. A Deriver that shows a value elsewhere may make it absent here.

@@ -65,11 +65,27 @@ func TestQuestions(t *testing.T) {
 		"serving":   second * instance * half,
 	}, at(gpuSeconds, "namespace"), 1e-6)
 
-	// Energy: what the namespaces and nobody used is what the GPUs used, but for
-	// the edges of the day, which Prometheus extrapolates by each series' growth.
-	pods, rest := at(energy, "namespace"), at(`sum(increase(dcgm_gpu_unattributed_energy_joules_total[1d]))`)
-	near(t, "energy of a day", at(`sum(increase(DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION[1d])) / 1000`),
-		map[string]float64{"": total(pods) + total(rest)}, 1e-4)
+	// Energy: what the namespaces used and what is unattributed is what the GPUs used, but for the edges
+	// of the day, which Prometheus extrapolates by each series' growth. Whose the active energy of a
+	// time-sliced instance is, is not known: that is in neither.
+	pods := at(energy, "namespace")
+	sums := at(`sum by (gpu) (increase(dcgm_pod_gpu_energy_joules_total[1d]))`, "gpu")
+	for key, v := range at(`sum by (gpu) (increase(dcgm_gpu_unattributed_energy_joules_total[1d]))`, "gpu") {
+		sums[key] += v
+	}
+	for key, device := range at(`sum by (gpu) (increase(DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION[1d])) / 1000`, "gpu") {
+		if key == "3" {
+			if sums[key] > device || sums[key] <= 0 {
+				t.Errorf("GPU 3: pods and the rest used %v J, the GPU %v J", sums[key], device)
+			}
+			continue
+		}
+		near(t, "energy of a day of GPU "+key, map[string]float64{"": device}, map[string]float64{"": sums[key]}, 1e-4)
+	}
+	parts := total(at(`increase(dcgm_pod_gpu_active_energy_joules_total[1d])`, "gpu", "GPU_I_ID", "pod")) +
+		total(at(`increase(dcgm_pod_gpu_idle_energy_joules_total{gpu!="3"}[1d])`, "gpu", "GPU_I_ID", "pod"))
+	near(t, "active and idle energy", map[string]float64{"": total(at(`sum(increase(dcgm_pod_gpu_energy_joules_total{gpu!="3"}[1d]))`)) +
+		total(at(`sum(increase(dcgm_pod_gpu_active_energy_joules_total{gpu="3"}[1d]))`))}, map[string]float64{"": parts}, 1e-4)
 	for _, namespace := range []string{"analytics", "media", "research", "serving", "notebooks"} {
 		if pods[namespace] <= 0 {
 			t.Errorf("%s used %v J in a day", namespace, pods[namespace])
@@ -81,11 +97,11 @@ func TestQuestions(t *testing.T) {
 	near(t, "memory", at(`sum(avg_over_time(DCGM_FI_DEV_FB_USED[1d])) * 1024 * 1024`),
 		map[string]float64{"": total(at(memory, "namespace")) + total(used)}, 1e-3)
 
-	// Activity too.
+	// Activity too: accounts are of whole intervals, the device's series of one moment in each.
 	active := total(at(`sum(increase(dcgm_pod_gpu_active_seconds_total[1d]))`)) + total(at(`sum(increase(dcgm_gpu_unattributed_active_seconds_total[1d]))`))
 	whole := total(at(`sum(sum_over_time(DCGM_FI_DEV_GPU_UTIL[1d])) / 100 * 60`))
 	cut := total(at(`sum(sum_over_time(DCGM_FI_PROF_GR_ENGINE_ACTIVE{GPU_I_ID!=""}[1d])) * 60 * 3 / 7`))
-	if math.Abs(active-whole-cut) > 1e-3*active {
+	if math.Abs(active-whole-cut) > 2e-2*active {
 		t.Errorf("%v GPU seconds were active, of the devices %v and %v", active, whole, cut)
 	}
 
@@ -103,17 +119,26 @@ func TestQuestions(t *testing.T) {
 	near(t, "pods on the GPUs at the XID", want, d.ask(t, onXID, then, "pod", "xid"), 0)
 	near(t, "an hour later", map[string]float64{}, d.ask(t, onXID, then.Add(time.Hour), "pod", "xid"), 0)
 
-	// How full: pods and nobody together are the device, at any time.
+	// How full: on average over the day pods and the rest are the device, whose series is of moments.
+	util := at(`avg_over_time(DCGM_FI_DEV_GPU_UTIL{gpu=~"[012]"}[1d]) / 100`, "UUID", "GPU_I_ID")
+	both := at(`sum by (UUID, GPU_I_ID) (sum_over_time(dcgm_pod_gpu_utilization_ratio{gpu=~"[012]"}[1d]) / 1440)`, "UUID", "GPU_I_ID")
+	for key, v := range at(`sum_over_time(dcgm_gpu_unattributed_utilization_ratio{gpu=~"[012]"}[1d]) / 1440`, "UUID", "GPU_I_ID") {
+		both[key] += v
+	}
+	if len(util) != 3 {
+		t.Fatalf("%d shared GPUs", len(util))
+	}
+	for key, want := range util {
+		if math.Abs(both[key]-want) > 0.02 {
+			t.Errorf("%s: pods and the rest are busy %v of the day, the GPU %v", key, both[key], want)
+		}
+	}
 	for hour := range 24 {
 		then := d.begin.Add(time.Duration(hour)*time.Hour + 10*time.Minute)
-		util := d.ask(t, `DCGM_FI_DEV_GPU_UTIL{gpu=~"[012]"} / 100`, then, "UUID", "GPU_I_ID")
 		pods, rest := d.ask(t, full, then, "UUID", "GPU_I_ID"), d.ask(t, nobodys, then, "UUID", "GPU_I_ID")
-		if len(util) != 3 {
-			t.Fatalf("%d shared GPUs", len(util))
-		}
-		for key, want := range util {
-			if got := pods[key] + rest[key]; math.Abs(got-want) > 1e-9 {
-				t.Errorf("hour %d: %s: %v of pods and %v of nobody, the GPU %v", hour, key, pods[key], rest[key], want)
+		for key := range util {
+			if got := pods[key] + rest[key]; got < 0 || got > 1+1e-9 {
+				t.Errorf("hour %d: %s: %v of pods and %v of the rest", hour, key, pods[key], rest[key])
 			}
 		}
 	}

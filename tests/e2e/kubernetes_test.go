@@ -3,16 +3,20 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
@@ -188,8 +192,10 @@ func TestKubeletRestarts(t *testing.T) {
 		}
 	}
 
-	start := n.stop(t, "kubelet")
-	p := e.until("no owners while there is no kubelet", func(p page) bool { return len(p.owners()) == 0 }, truthful)
+	// What was held is remembered for 30 s, over a kubelet that restarts.
+	const remembered = 31 * time.Second
+	start, stopped := n.stop(t, "kubelet"), time.Now()
+	p := e.until("no owners while there is no kubelet", func(p page) bool { return len(p.owners()) == 0 && time.Since(stopped) > remembered }, truthful)
 	if v := p["dcgm_exporter_attribution_success"].GetMetric()[0].GetGauge().GetValue(); v != 0 {
 		t.Errorf("dcgm_exporter_attribution_success is %v while there is no kubelet", v)
 	}
@@ -205,6 +211,149 @@ func TestKubeletRestarts(t *testing.T) {
 	e.until("a third pod on the shared GPU", func(p page) bool {
 		return slices.Contains(sharers(p), "2 web/c/main nvidia.com/gpu.shared time-slicing 4")
 	}, truthful)
+}
+
+// The kubelet restarts again and again on a node with many pods, and every page
+// says who has what, or nothing: never that one of four sharers is alone.
+func TestKubeletRestartsOften(t *testing.T) {
+	n := theNode(t)
+	offer(t, n)
+	e := n.export(t, "", "-c=100") // a list is short for less than a second
+	manifest, names, want := manyPods()
+	for _, name := range []string{"web/c", "web/d"} {
+		manifest, names = manifest+pod(name, shares, 1), append(names, name)
+	}
+	for i := range 24 { // they make the list longer, and the time until it is whole
+		name := fmt.Sprint("lab/filler-", i)
+		manifest, names = manifest+idle(name), append(names, name)
+	}
+	n.run(t, manifest, names...)
+	e.showing(want)
+	all := []string{"a", "b", "c", "d"}
+	sharing := func(p page) []string {
+		var pods []string
+		for _, l := range p.series("dcgm_pod_gpu_info") {
+			if l["gpu"] == "2" {
+				pods = append(pods, l["pod"])
+			}
+		}
+		slices.Sort(pods)
+		return pods
+	}
+	e.until("four that share a GPU", func(p page) bool { return slices.Equal(sharing(p), all) })
+	pages, silent := 0, 0
+	truthful := func(p page) {
+		pages++
+		for device, owner := range p.owners() {
+			if want[device] != owner {
+				t.Errorf("device %s shows %s, and %q holds it", device, owner, want[device])
+			}
+		}
+		switch got := sharing(p); {
+		case len(got) == 0:
+			silent++
+		case !slices.Equal(got, all):
+			t.Errorf("%q share GPU 2, and the page says %q", all, got)
+		}
+	}
+	short := n.shortLists(t, len(names))
+	answered := func(p page) bool {
+		return p["dcgm_exporter_attribution_success"].GetMetric()[0].GetGauge().GetValue() == 1
+	}
+	for range 9 {
+		start := n.stop(t, "kubelet")
+		e.until("a kubelet that does not answer", func(p page) bool { return !answered(p) }, truthful)
+		start()
+		e.until("a kubelet that answers", func(p page) bool { return answered(p) && maps.Equal(p.owners(), want) }, truthful)
+		until := time.Now().Add(3 * time.Second) // in which it fills its list
+		e.until("a few more pages", func(page) bool { return time.Now().After(until) }, truthful)
+	}
+	t.Logf("%d pages, %d of which say nothing of the shared GPU; the kubelet gave %d lists without pods and %d with a part of them", pages, silent, short[0].Load(), short[1].Load())
+}
+
+// shortLists counts the lists of the kubelet that have no pods, and those that have
+// a part of all, until the test ends.
+func (n *node) shortLists(t *testing.T, all int) *[2]atomic.Int64 {
+	var counts [2]atomic.Int64
+	conn, err := grpc.NewClient("unix://"+n.kubelet("pod-resources/kubelet.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 10 * time.Millisecond, MaxDelay: 10 * time.Millisecond}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(20 * time.Millisecond) // a kubelet refuses above 100 a second
+		defer tick.Stop()
+		for ctx.Err() == nil {
+			list, err := podresources.NewPodResourcesListerClient(conn).List(ctx, &podresources.ListPodResourcesRequest{})
+			switch got := len(list.GetPodResources()); {
+			case err != nil || got >= all:
+			case got == 0:
+				counts[0].Add(1)
+			default:
+				counts[1].Add(1)
+			}
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+		conn.Close()
+	})
+	return &counts
+}
+
+// idle returns the manifest of a pod that holds nothing.
+func idle(name string) string {
+	namespace, name, _ := strings.Cut(name, "/")
+	return fmt.Sprintf(`---
+apiVersion: v1
+kind: Pod
+metadata: {namespace: %s, name: %s}
+spec:
+  hostNetwork: true
+  terminationGracePeriodSeconds: 1
+  containers: [{name: main, image: "e2e.local/hold:1"}]
+`, namespace, name)
+}
+
+// Each of the node's own files tells the UIDs that the API server would.
+func TestUIDsComeFromTheNode(t *testing.T) {
+	n := theNode(t)
+	offer(t, n)
+	manifest, names, _ := manyPods()
+	n.run(t, manifest, names...)
+	want := map[string]string{}
+	for _, name := range names {
+		namespace, pod, _ := strings.Cut(name, "/")
+		want[name] = n.must(t, "", "-n", namespace, "get", "pod", pod, "-o", "jsonpath={.metadata.uid}")
+	}
+	logs, checkpoint := filepath.Join(n.state, "host/log/pods"), n.kubelet("device-plugins/kubelet_internal_checkpoint")
+	for what, args := range map[string][]string{
+		"folders of logs": {"--kubernetes-pod-log-directory=" + logs, "--kubernetes-device-checkpoint="},
+		"checkpoint":      {"--kubernetes-pod-log-directory=", "--kubernetes-device-checkpoint=" + checkpoint},
+	} {
+		t.Run(what, func(t *testing.T) {
+			e := n.export(t, "", args...)
+			told := func(p page) map[string]string {
+				uids := map[string]string{}
+				for _, l := range p.series("dcgm_pod_gpu_info") {
+					uids[l["namespace"]+"/"+l["pod"]] = l["pod_uid"]
+				}
+				return uids
+			}
+			p := e.until("all pods", func(p page) bool { return len(told(p)) == len(want) })
+			if d := cmp.Diff(want, told(p)); d != "" {
+				t.Errorf("UIDs (-want +got):\n%s", d)
+			}
+		})
+	}
 }
 
 // manual returns the manifest of docs/kubernetes.md that gives the rights.

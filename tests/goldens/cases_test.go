@@ -112,7 +112,7 @@ func encoderOptions(cfg *config.Config) exposition.Options {
 		OldNamespace:  cfg.Labels.OldNamespace, ReplaceBlanksInModelName: cfg.Labels.ReplaceBlanks,
 	}
 	if !cfg.Labels.NoHostname {
-		o.Hostname, o.EngineHost = cfg.Labels.NodeName, !cfg.Kubernetes.Enabled
+		o.Hostname, o.EngineHost = cfg.Labels.NodeName, true
 	}
 	return o
 }

@@ -1,8 +1,12 @@
 package integration
 
 import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
@@ -105,5 +109,41 @@ func TestKubeletThatFailsTakesLabelsOnly(t *testing.T) {
 			k.Script(pod)
 			e.until("the pod again", func(p page) bool { return owners(p)["0/ml/a/c"] })
 		})
+	}
+}
+
+// The labels and UIDs of pods are on the first page with data, although the API
+// server takes a moment to list the pods.
+func TestPodLabelsAreOnTheFirstPage(t *testing.T) {
+	id := uuids(t, "h100x8")
+	k := kubelet.Start(t, kubelet.Lists(kubelet.Pod("ml/train", kubelet.Container("main", "nvidia.com/gpu", id["0"]))))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if r.URL.Path != "/api/v1/pods" || r.URL.Query().Get("watch") != "" {
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
+			return
+		}
+		slow := time.NewTimer(300 * time.Millisecond)
+		defer slow.Stop()
+		select {
+		case <-slow.C:
+		case <-r.Context().Done():
+			return
+		}
+		json.NewEncoder(w).Encode(map[string]any{"kind": "PodList", "apiVersion": "v1", "metadata": map[string]any{"resourceVersion": "1"},
+			"items": []any{map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{
+				"namespace": "ml", "name": "train", "uid": "u-1", "labels": map[string]any{"team": "vision"},
+			}}}})
+	}))
+	t.Cleanup(func() {
+		server.CloseClientConnections()
+		server.Close()
+	})
+	e := startIn(t, map[string]string{"NODE_NAME": "n", "KUBECONFIG": kubeconfigOf(t, server.URL)}, sim(t, "h100x8", "", "--kubernetes", "--kubernetes-enable-pod-labels", "--kubernetes-enable-pod-uid",
+		"--pod-resources-kubelet-socket", k.Socket())...)
+	p := e.collected()
+	if got := p.series("DCGM_FI_DEV_GPU_TEMP", "gpu", "pod", "team", "pod_uid"); got["0/train/vision/u-1"] == 0 {
+		t.Errorf("the first page: %v", got)
 	}
 }

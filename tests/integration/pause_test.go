@@ -79,10 +79,15 @@ func startOn(t *testing.T, node *nodeServer) *exporter {
 		api.CloseClientConnections()
 		api.Close()
 	})
-	kubeconfig := write(t, "config", fmt.Sprintf(`{"apiVersion": "v1", "kind": "Config", "current-context": "c",
-"contexts": [{"name": "c", "context": {"cluster": "c"}}], "clusters": [{"name": "c", "cluster": {"server": %q}}]}`, api.URL))
-	return startIn(t, map[string]string{"NODE_NAME": "n", "KUBECONFIG": kubeconfig},
+	return startIn(t, map[string]string{"NODE_NAME": "n", "KUBECONFIG": kubeconfigOf(t, api.URL)},
 		sim(t, "h100x8", "", "--kubernetes-release-on-pause", "--release-timeout=1ms")...)
+}
+
+// kubeconfigOf writes a kubeconfig for an API server and returns its path.
+func kubeconfigOf(t *testing.T, url string) string {
+	t.Helper()
+	return write(t, "config", fmt.Sprintf(`{"apiVersion": "v1", "kind": "Config", "current-context": "c",
+"contexts": [{"name": "c", "context": {"cluster": "c"}}], "clusters": [{"name": "c", "cluster": {"server": %q}}]}`, url))
 }
 
 func released(p page) bool {

@@ -9,8 +9,8 @@ import (
 )
 
 // Version is the version of the file's form that this package writes. It reads
-// no other.
-const Version = 1
+// the earlier one too, which had no Reports.
+const Version = 2
 
 // MaxSize bounds a file, in bytes: 64 GPUs with 33 owners of 20 XIDs each need
 // less than half of it.
@@ -37,12 +37,30 @@ type State struct {
 type GPU struct {
 	UUID     string `json:"uuid"`
 	PCIBusID string `json:"pci_bus_id,omitempty"`
-	// LastXID is the time of the newest XID that the engine told.
-	LastXID int64   `json:"last_xid,omitempty"`
-	Owners  []Owner `json:"owners,omitempty"`
+	// LastXID is the time of the newest XID that the engine reported to an
+	// exporter that kept no Reports.
+	LastXID int64    `json:"last_xid,omitempty"`
+	Reports *Reports `json:"reports,omitempty"`
+	Owners  []Owner  `json:"owners,omitempty"`
 	// Unpaired are recent XIDs of one source that the other may yet tell too.
 	Unpaired []Unpaired `json:"unpaired,omitempty"`
 	Clock    []Clock    `json:"clock,omitempty"`
+}
+
+// Reports are the engine's reports of XIDs that were counted.
+type Reports struct {
+	// Known are the newest ones, in the order in which they came.
+	Known []Report `json:"known,omitempty"`
+	// Floor is the highest ID of those that were counted and are not known; nil
+	// where all are.
+	Floor *int64 `json:"floor,omitempty"`
+}
+
+// A Report is XIDs that were counted: Count with one code and one ID.
+type Report struct {
+	ID    int64 `json:"id"`
+	Code  int64 `json:"xid"`
+	Count int64 `json:"count"`
 }
 
 // An Owner is what struck a GPU while it had an owner with these labels; none
@@ -107,8 +125,8 @@ func Decode(text []byte) (*State, error) {
 	if form.Version > Version {
 		return nil, fmt.Errorf("%w: version %d, this exporter knows %d", ErrVersion, form.Version, Version)
 	}
-	if form.Version != Version {
-		return nil, fmt.Errorf("%w: version %d, expected %d", ErrCorrupt, form.Version, Version)
+	if form.Version < 1 {
+		return nil, fmt.Errorf("%w: version %d, expected 1 to %d", ErrCorrupt, form.Version, Version)
 	}
 	var s State
 	d := json.NewDecoder(bytes.NewReader(text))
@@ -122,6 +140,7 @@ func Decode(text []byte) (*State, error) {
 	if err := s.check(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}
+	s.Version = Version
 	return &s, nil
 }
 
@@ -136,6 +155,13 @@ func (s *State) check() error {
 		seen[g.UUID] = true
 		if g.LastXID < 0 {
 			return fmt.Errorf("GPU %s: negative time", g.UUID)
+		}
+		if g.Reports != nil {
+			for _, x := range g.Reports.Known {
+				if x.Code < 1 || x.Count < 1 {
+					return fmt.Errorf("GPU %s: report %d of XID %d, %d times", g.UUID, x.ID, x.Code, x.Count)
+				}
+			}
 		}
 		for _, o := range g.Owners {
 			for _, x := range o.XIDs {

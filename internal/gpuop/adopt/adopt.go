@@ -61,6 +61,8 @@ type Request struct {
 	// ServiceMonitor is "on", "off" or "" for the chart's default.
 	ServiceMonitor string
 	Version        chart.Version
+	// Table is what is known of the chart; nil for gpuop's own.
+	Table *chart.Table
 }
 
 // ErrOption is returned for an option with a word that it does not know.
@@ -72,7 +74,7 @@ func (r Request) Settings() ([]Setting, error) {
 	if err != nil {
 		return nil, err
 	}
-	table := chart.Load()
+	table := cmp.Or(r.Table, chart.Load())
 	if k, known := table.Key(chart.Path{"dcgmExporter", "enabled"}); known && !k.In(r.Version) {
 		settings = settings[1:] // the exporter always runs there
 		settings[0].Why = cmp.Or(settings[0].Why, "This project's exporter.")

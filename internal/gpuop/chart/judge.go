@@ -32,91 +32,150 @@ const (
 	Gone                    // Key went with an earlier version
 	Unknown                 // no version has it
 	GroupGone               // a map of keys that went with an earlier version, or comes with a later one
+	BelowList               // below a key that is a list
 )
-
-// freeMaps are names of maps whose keys are Kubernetes' or the user's own, even where values.yaml gives some.
-var freeMaps = map[string]bool{
-	"annotations": true, "nodeSelector": true, "labels": true, "resources": true, "affinity": true,
-	"podSecurityContext": true, "securityContext": true, "startupProbe": true, "livenessProbe": true,
-	"readinessProbe": true, "serviceAccount": true,
-}
 
 // Judge says how path stands to the values of the chart at v.
 func (t *Table) Judge(v Version, path Path) Verdict {
 	if len(path) == 0 {
 		return Verdict{Status: Group}
 	}
+	if path[0] == "global" || len(path) > 1 && path[1] == "global" {
+		return Verdict{Status: Free} // Helm's own: values for all subcharts
+	}
 	for n := len(path); n > 0; n-- {
-		if k, ok := t.keys[path[:n].String()]; ok {
+		if k, ok := t.keys[path[:n].String()]; ok && k.In(v) && !t.group(v, path[:n]) {
 			return t.judgeKey(v, k, path, n)
 		}
 	}
-	names, free := t.children(v, nil), false
-	for n := range path {
-		free = free || n > 0 && freeMaps[path[n-1]]
-		switch {
-		case slices.Contains(names, path[n]):
-		case free:
-			return t.judgeFree(path, n, names)
-		default:
-			return t.judgeUnknown(v, path, n, names)
-		}
-		names = t.children(v, path[:n+1])
+	if t.group(v, path) {
+		return Verdict{Status: Group}
 	}
-	return Verdict{Status: Group}
+	for n := len(path) - 1; n > 0; n-- {
+		if k, ok := t.keys[path[:n].String()]; ok && k.Use(v) == Copied {
+			return t.below(v, k, path, n)
+		}
+	}
+	return t.judgeMissing(v, path)
 }
 
+// group reports whether the chart has keys below the path at v.
+func (t *Table) group(v Version, path Path) bool {
+	return slices.ContainsFunc(t.groups[path.String()], func(k *Key) bool { return k.In(v) })
+}
+
+// has reports whether the chart has a key or keys at the path at v.
+func (t *Table) has(v Version, path Path) bool {
+	k, ok := t.keys[path.String()]
+	return ok && k.In(v) || t.group(v, path)
+}
+
+// judgeKey looks at a path of which the first n names are a key of v.
 func (t *Table) judgeKey(v Version, k *Key, path Path, n int) Verdict {
 	verdict := Verdict{Key: k, Bad: n - 1}
-	switch {
-	case v.Before(k.Since):
-		verdict.Status = NotYet
-	case !k.In(v):
-		verdict.Status = Gone
-		verdict.Nearest = successor(path)
-	case n == len(path):
-		verdict.Status = Known
-	case k.Shape == Scalar:
+	if n == len(path) {
+		return verdict
+	}
+	switch k.Shape(v) {
+	case Scalar:
 		verdict.Status, verdict.Bad = TooDeep, n
+	case List:
+		verdict.Status, verdict.Bad = BelowList, n
 	default:
-		verdict.Status = Free
+		return t.below(v, k, path, n)
 	}
 	return verdict
 }
 
-// judgeFree looks at a name in a free map that is none of those, names, which the chart itself gives there.
-func (t *Table) judgeFree(path Path, n int, names []string) Verdict {
-	if near := nearestName(path[n], names); near != "" {
-		return Verdict{Status: Misspelt, Nearest: replaced(path, n, near), Bad: n}
+// below looks at a path inside the first n names of it, which the chart copies as they are: into the ClusterPolicy,
+// whose definition then says what there may be, or into an object of Kubernetes, where any name is free.
+func (t *Table) below(v Version, k *Key, path Path, n int) Verdict {
+	if f, ok := t.PolicyField(v, k.Path); !ok || f.Type != "object" {
+		return t.judgeFree(v, k, path, n)
 	}
-	return Verdict{Status: Free}
+	for ; n < len(path); n++ {
+		f, ok := t.PolicyField(v, path[:n])
+		if !ok || f.Type != "object" {
+			return t.judgeFree(v, k, path, n)
+		}
+		names := t.children(v, path[:n])
+		for _, inner := range t.Fields(v, "ClusterPolicy", f.Path) {
+			names = append(names, inner.Name())
+		}
+		if slices.Contains(names, path[n]) {
+			continue
+		}
+		verdict := Verdict{Status: Unknown, Key: k, Bad: n}
+		if missing := t.judgeMissing(v, path); missing.Status != Unknown {
+			return missing
+		}
+		if near := nearestName(path[n], names); near != "" {
+			verdict.Nearest = replaced(path, n, near)
+		}
+		return verdict
+	}
+	return Verdict{Status: Known, Key: k, Bad: n - 1}
 }
 
-func (t *Table) judgeUnknown(v Version, path Path, n int, names []string) Verdict {
-	// a map that another version has
-	for _, k := range t.order {
-		if len(k.Path) > n && !k.In(v) && slices.Equal(k.Path[:n+1], path[:n+1]) {
-			verdict := Verdict{Status: GroupGone, Key: k, Bad: n}
-			if k.Until != (Version{}) {
+// judgeFree looks at names in a free map, from the nth on, beside those that the chart itself gives there.
+func (t *Table) judgeFree(v Version, k *Key, path Path, n int) Verdict {
+	for ; n < len(path); n++ {
+		names := t.children(v, path[:n])
+		if slices.Contains(names, path[n]) {
+			continue
+		}
+		if near := nearestName(path[n], names); near != "" {
+			return Verdict{Status: Misspelt, Key: k, Nearest: replaced(path, n, near), Bad: n}
+		}
+		break
+	}
+	return Verdict{Status: Free, Key: k}
+}
+
+// judgeMissing looks at a path that v does not have.
+func (t *Table) judgeMissing(v Version, path Path) Verdict {
+	bad := 0
+	for bad < len(path)-1 && t.has(v, path[:bad+1]) {
+		bad++
+	}
+	for n := len(path); n > bad; n-- {
+		if k, ok := t.keys[path[:n].String()]; ok {
+			verdict := Verdict{Status: Gone, Key: k, Bad: n - 1}
+			if v.Before(k.Since()) {
+				verdict.Status = NotYet
+			} else {
 				verdict.Nearest = successor(path)
 			}
 			return verdict
 		}
 	}
-	verdict := Verdict{Status: Unknown, Bad: n}
-	if n > 0 && path[0] == "node-feature-discovery" {
-		// the subchart has keys that this table does not list: only a slip of the pen is sure to be wrong
-		return t.judgeFree(path, n, names)
-	}
-	if verdict.Nearest = successor(path); verdict.Nearest != nil {
+	if others := t.groups[path[:bad+1].String()]; len(others) > 0 {
+		verdict := Verdict{Status: GroupGone, Key: longest(others), Bad: bad}
+		if !v.Before(verdict.Key.Since()) {
+			verdict.Nearest = successor(path)
+		}
 		return verdict
 	}
-	if near := nearestName(path[n], names); near != "" {
-		verdict.Nearest = replaced(path, n, near)
-		return verdict
+	verdict := Verdict{Status: Unknown, Bad: bad, Nearest: successor(path)}
+	if verdict.Nearest == nil {
+		if near := nearestName(path[bad], t.children(v, path[:bad])); near != "" {
+			verdict.Nearest = replaced(path, bad, near)
+		} else {
+			verdict.Nearest = t.elsewhere(v, path)
+		}
 	}
-	verdict.Nearest = t.elsewhere(v, path)
 	return verdict
+}
+
+// longest is the key that lived on when the others had gone; of those alike the first.
+func longest(keys []*Key) *Key {
+	best := keys[0]
+	for _, k := range keys[1:] {
+		if a, b := k.Until(), best.Until(); b != (Version{}) && (a == (Version{}) || b.Before(a)) {
+			best = k
+		}
+	}
+	return best
 }
 
 // nearestName compares names without regard to case, hyphens and underscores: dcgm-exporter means dcgmExporter.
@@ -139,39 +198,52 @@ func replaced(path Path, n int, name string) Path {
 	return out
 }
 
-// elsewhere finds the one key of the same component whose last name is the one asked for.
+// elsewhere finds the one key whose last name is the one asked for: in the same component, or, for a key that stands in
+// the wrong component, where its last two names are.
 func (t *Table) elsewhere(v Version, path Path) Path {
-	var found []Path
-	for _, k := range t.Keys(v) {
-		if len(k.Path) > 1 && k.Path[0] == path[0] && k.Path[len(k.Path)-1] == path[len(path)-1] {
-			found = append(found, k.Path)
-		}
+	same := func(k *Key) bool {
+		return len(k.Path) > 1 && k.Path[0] == path[0] && k.Path[len(k.Path)-1] == path[len(path)-1]
 	}
-	if len(found) == 1 {
-		return found[0]
+	tail := func(k *Key) bool {
+		return len(path) > 1 && len(k.Path) > 1 && slices.Equal(k.Path[len(k.Path)-2:], path[len(path)-2:])
+	}
+	for _, fits := range []func(*Key) bool{tail, same} {
+		var found []Path
+		for _, k := range t.Keys(v) {
+			if fits(k) {
+				found = append(found, k.Path)
+			}
+		}
+		if len(found) == 1 {
+			return found[0]
+		}
 	}
 	return nil
 }
 
 // Component returns the top-level name of the chart's values, at any version, that name is or may be meant as, or "".
 func (t *Table) Component(name string) string {
-	if slices.Contains(t.components, name) {
+	if len(t.groups[Path{name}.String()]) > 0 || t.keys[name] != nil {
 		return name
 	}
 	if to := successor(Path{name}); to != nil {
 		return to[0]
 	}
-	return nearestName(name, t.components)
+	var known []string
+	for _, k := range t.order {
+		if !slices.Contains(known, k.Path[0]) {
+			known = append(known, k.Path[0])
+		}
+	}
+	return nearestName(name, known)
 }
 
 // children returns the names that the chart has at v directly below the path.
 func (t *Table) children(v Version, path Path) []string {
 	var names []string
-	for _, k := range t.order {
-		if len(k.Path) > len(path) && k.In(v) && slices.Equal(k.Path[:len(path)], path) {
-			if name := k.Path[len(path)]; !slices.Contains(names, name) {
-				names = append(names, name)
-			}
+	for _, k := range t.groups[path.String()] {
+		if name := k.Path[len(path)]; k.In(v) && !slices.Contains(names, name) {
+			names = append(names, name)
 		}
 	}
 	return names
@@ -181,7 +253,6 @@ func (t *Table) children(v Version, path Path) []string {
 // use; an empty one means that nothing is to be set any more. From the chart's templates at v1.11.1 to v26.7.0.
 var successors = []struct{ from, to, advice string }{
 	{"driver.useOpenKernelModules", "driver.kernelModuleType", "write driver.kernelModuleType=open"},
-	{"driver.licensingConfig.configMapName", "driver.licensingConfig.secretName", "put gridd.conf and the token into a Secret and name it in driver.licensingConfig.secretName"},
 	{"driver.use_ocp_driver_toolkit", "operator.use_ocp_driver_toolkit", ""},
 	{"driver.rollingUpdate", "daemonsets.rollingUpdate", ""},
 	{"node-feature-discovery.master.extraLabelNs", "node-feature-discovery.master.config.extraLabelNs", ""},

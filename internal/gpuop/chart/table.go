@@ -4,19 +4,29 @@ import (
 	_ "embed"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
 )
 
+//go:embed releases.txt
+var releasesText string
+
 //go:embed values.txt
 var valuesText string
 
-//go:embed templates.txt
-var templatesText string
+//go:embed reads.txt
+var readsText string
 
-//go:embed operands.txt
-var operandsText string
+//go:embed fields.txt
+var fieldsText string
+
+//go:embed images.txt
+var imagesText string
+
+//go:embed drivers.txt
+var driversText string
 
 //go:embed about.txt
 var aboutText string
@@ -26,55 +36,116 @@ type Shape uint8
 
 // The shapes of a value.
 const (
-	Scalar Shape = iota // a string, number, boolean or null
+	Scalar Shape = iota // a string, number or boolean
 	List
 	Map // a map whose keys are free, such as labels, or Kubernetes' own, such as resources
+	Any // not known: values.yaml has null, or the templates alone know the key
 )
 
-// A Key is a leaf of the chart's values, or a map whose keys are free.
+// A Use says how a template reads a path.
+type Use uint8
+
+// The uses of a path.
+const (
+	Unread  Use = iota
+	Tested      // a condition alone asks for it
+	Printed     // its text is written into a manifest
+	Copied      // it is copied with everything below it
+)
+
+var useNames = [...]string{"", "tested", "printed", "copied"}
+
+// A cell is what one release says of one key.
+type cell struct {
+	listed bool // values.yaml of the chart or of a subchart has it
+	value  any  // the default, in JSON's types
+	use    Use
+}
+
+// A Key is a leaf of the chart's values, or a path that only templates know.
 type Key struct {
 	Path  Path
-	Since Version
-	Until Version // the last version that has the key; no release while the key is current
-	Shape Shape
-	// Template says that only the templates know the key: values.yaml does not list it.
-	Template bool
-	defaults []defaultFrom
-	// listed is the last release whose values.yaml has the key; no release while it is current.
-	listed Version
+	table *Table
+	at    []cell
 }
 
-type defaultFrom struct {
-	from  Version
-	known bool
-	value any
+func (k *Key) cell(v Version) cell {
+	if i := k.table.index(v); i >= 0 {
+		return k.at[i]
+	}
+	return cell{}
 }
 
-// In reports whether the chart has the key at version v.
+// In reports whether the chart has the key at version v, in values.yaml or in a template.
 func (k *Key) In(v Version) bool {
-	return !v.Before(k.Since) && (k.Until == Version{} || !k.Until.Before(v))
+	c := k.cell(v)
+	return c.listed || c.use != Unread
 }
 
 // Listed reports whether values.yaml lists the key at version v: the templates read some keys that it does not.
-func (k *Key) Listed(v Version) bool {
-	return !k.Template && k.In(v) && (k.listed == Version{} || !k.listed.Before(v))
-}
+func (k *Key) Listed(v Version) bool { return k.cell(v).listed }
 
-// Default returns the key's default at version v, in JSON's types, and whether it is known. A key that the templates
-// alone know has no default.
-func (k *Key) Default(v Version) (value any, known bool) {
-	if !k.Listed(v) {
-		return nil, false
-	}
-	for _, d := range slices.Backward(k.defaults) {
-		if !v.Before(d.from) {
-			return d.value, d.known
+// Use returns how the templates of v read the key.
+func (k *Key) Use(v Version) Use { return k.cell(v).use }
+
+// Since returns the first release that has the key.
+func (k *Key) Since() Version {
+	for _, v := range k.table.versions {
+		if k.In(v) {
+			return v
 		}
 	}
-	return nil, false
+	return Version{}
 }
 
-// A Change is a default from a version on; Known is false where the table does not say.
+// Until returns the last release that has the key, and no release while the newest has it.
+func (k *Key) Until() Version {
+	if k.In(k.table.Latest()) {
+		return Version{}
+	}
+	for _, v := range slices.Backward(k.table.versions) {
+		if k.In(v) {
+			return v
+		}
+	}
+	return Version{}
+}
+
+// Template reports whether the templates alone know the key, in every release.
+func (k *Key) Template() bool {
+	return !slices.ContainsFunc(k.at, func(c cell) bool { return c.listed })
+}
+
+// Shape returns what the key holds at version v.
+func (k *Key) Shape(v Version) Shape {
+	c := k.cell(v)
+	if c.listed {
+		switch c.value.(type) {
+		case nil:
+		case []any:
+			return List
+		case map[string]any:
+			return Map
+		default:
+			return Scalar
+		}
+	}
+	if f, ok := k.table.PolicyField(v, k.Path); ok {
+		return f.Shape()
+	}
+	if c.use == Printed && !c.listed {
+		return Scalar
+	}
+	return Any
+}
+
+// Default returns the key's default at version v, in JSON's types, and whether values.yaml lists it.
+func (k *Key) Default(v Version) (value any, known bool) {
+	c := k.cell(v)
+	return c.value, c.listed
+}
+
+// A Change is a default from a version on; Known is false where values.yaml does not list the key.
 type Change struct {
 	From  Version `json:"from"`
 	Value any     `json:"value,omitempty"`
@@ -83,22 +154,47 @@ type Change struct {
 
 // Defaults returns the key's defaults over time, the oldest first.
 func (k *Key) Defaults() []Change {
-	out := make([]Change, len(k.defaults))
-	for i, d := range k.defaults {
-		out[i] = Change{d.from, d.value, d.known}
+	var out []Change
+	for i, c := range k.at {
+		if !c.listed {
+			continue
+		}
+		if n := len(out); n > 0 && equal(out[n-1].Value, c.value) {
+			continue
+		}
+		out = append(out, Change{k.table.versions[i], c.value, true})
 	}
 	return out
 }
 
-// A Table is what is known of the chart. It never changes.
+func equal(a, b any) bool {
+	x, _ := json.Marshal(a)
+	y, _ := json.Marshal(b)
+	return string(x) == string(y)
+}
+
+// A Table is what is known of the chart. It never changes; With makes another.
 type Table struct {
 	versions []Version
+	meta     []meta
 	keys     map[string]*Key
 	order    []*Key
-	// components are the top-level names of all versions.
-	components []string
-	operands   map[Version]map[string][]string
-	about      map[string]About
+	groups   map[string][]*Key // keys below a path, by the path
+	fields   map[string]map[string][]*Field
+	images   map[Version]map[string]Image
+	drivers  map[Version][]string
+	about    map[string]About
+}
+
+// meta are a release's own facts.
+type meta struct {
+	appVersion, kubernetes string
+	parts                  []Part
+}
+
+// A Part is a subchart of a release.
+type Part struct {
+	Name, Version, AppVersion string
 }
 
 // Load returns the table, which is parsed once. The text is part of the program, so that a mistake in it is a bug:
@@ -106,23 +202,29 @@ type Table struct {
 func Load() *Table { return load() }
 
 var load = sync.OnceValue(func() *Table {
-	t, err := parse(valuesText, templatesText, operandsText, aboutText)
+	t, err := parse(texts{releasesText, valuesText, readsText, fieldsText, imagesText, driversText, aboutText})
 	if err != nil {
-		return &Table{versions: []Version{{}}, keys: map[string]*Key{}}
+		return &Table{versions: []Version{{}}, meta: make([]meta, 1), keys: map[string]*Key{}}
 	}
 	return t
 })
 
-func parse(values, templates, operands, about string) (*Table, error) {
-	t := &Table{keys: map[string]*Key{}, operands: map[Version]map[string][]string{}, about: map[string]About{}}
+// texts are the tables as files: the first four are generated.
+type texts struct{ releases, values, reads, fields, images, drivers, about string }
+
+func parse(in texts) (*Table, error) {
+	t := &Table{keys: map[string]*Key{}, fields: map[string]map[string][]*Field{}, images: map[Version]map[string]Image{}, drivers: map[Version][]string{}, about: map[string]About{}}
 	for _, file := range []struct {
 		name, text string
 		line       func([]string) error
 	}{
-		{"values.txt", values, t.addValue},
-		{"templates.txt", templates, t.addTemplate},
-		{"operands.txt", operands, t.addOperands},
-		{"about.txt", about, t.addAbout},
+		{"releases.txt", in.releases, t.addRelease},
+		{"values.txt", in.values, t.addValue},
+		{"reads.txt", in.reads, t.addRead},
+		{"fields.txt", in.fields, t.addField},
+		{"images.txt", in.images, t.addImages},
+		{"drivers.txt", in.drivers, t.addDrivers},
+		{"about.txt", in.about, t.addAbout},
 	} {
 		n := 0
 		for line := range strings.Lines(file.text) {
@@ -136,13 +238,20 @@ func parse(values, templates, operands, about string) (*Table, error) {
 			}
 		}
 	}
+	t.arrange()
+	return t, nil
+}
+
+// arrange builds what is derived from the keys.
+func (t *Table) arrange() {
+	t.order = slices.SortedFunc(maps.Values(t.keys), func(a, b *Key) int { return strings.Compare(a.Path.String(), b.Path.String()) })
+	t.groups = map[string][]*Key{}
 	for _, k := range t.order {
-		if !slices.Contains(t.components, k.Path[0]) {
-			t.components = append(t.components, k.Path[0])
+		for n := range len(k.Path) {
+			group := k.Path[:n].String()
+			t.groups[group] = append(t.groups[group], k)
 		}
 	}
-	slices.SortFunc(t.order, func(a, b *Key) int { return strings.Compare(a.Path.String(), b.Path.String()) })
-	return t, nil
 }
 
 func version(s string) (Version, error) {
@@ -153,136 +262,155 @@ func version(s string) (Version, error) {
 	return v, nil
 }
 
-func (t *Table) add(path Path, since, until string) (*Key, error) {
-	k := &Key{Path: path}
-	var err error
-	if k.Since, err = version(since); err != nil {
-		return nil, err
+func (t *Table) index(v Version) int {
+	i, found := slices.BinarySearchFunc(t.versions, v, Version.Compare)
+	if !found {
+		return -1
 	}
-	if until != "-" {
-		if k.Until, err = version(until); err != nil {
+	return i
+}
+
+func (t *Table) addRelease(columns []string) error {
+	if len(columns) < 3 {
+		return fmt.Errorf("%d columns, want 3 or more", len(columns))
+	}
+	v, err := version(columns[0])
+	if err != nil {
+		return err
+	}
+	m := meta{appVersion: columns[1], kubernetes: columns[2]}
+	for _, c := range columns[3:] {
+		words := strings.Fields(c)
+		if len(words) != 3 {
+			return fmt.Errorf("subchart %q, want name, version and application version", c)
+		}
+		m.parts = append(m.parts, Part{words[0], words[1], words[2]})
+	}
+	t.versions, t.meta = append(t.versions, v), append(t.meta, m)
+	return nil
+}
+
+// key returns the key at the path, made if it is new.
+func (t *Table) key(path Path) *Key {
+	name := path.String()
+	k, ok := t.keys[name]
+	if !ok {
+		k = &Key{Path: path, table: t, at: make([]cell, len(t.versions))}
+		t.keys[name] = k
+	}
+	return k
+}
+
+// spans reads "v1.7.0-v1.8.2 v23.3.0-" as indices of releases.
+func (t *Table) spans(text string) ([]int, error) {
+	var out []int
+	for word := range strings.FieldsSeq(text) {
+		first, last, isRange := strings.Cut(word, "-")
+		from, err := version(first)
+		if err != nil {
 			return nil, err
 		}
+		to := from
+		if isRange {
+			to = t.Latest()
+			if last != "" {
+				if to, err = version(last); err != nil {
+					return nil, err
+				}
+			}
+		}
+		start, end := t.index(from), t.index(to)
+		if start < 0 || end < start {
+			return nil, fmt.Errorf("%w in %q", ErrVersion, word)
+		}
+		for i := start; i <= end; i++ {
+			out = append(out, i)
+		}
 	}
-	return k, nil
+	return out, nil
 }
 
-func (t *Table) addValue(fields []string) error {
-	if fields[0] == "versions" {
-		for _, s := range strings.Fields(fields[1]) {
-			v, err := version(s)
-			if err != nil {
-				return err
-			}
-			t.versions = append(t.versions, v)
-		}
-		return nil
+func (t *Table) addValue(columns []string) error {
+	if len(columns) < 3 {
+		return fmt.Errorf("%d columns, want 3 or more", len(columns))
 	}
-	if len(fields) < 4 {
-		return fmt.Errorf("%d fields, want 4 or more", len(fields))
-	}
-	path := dotted(fields[0])
-	k, err := t.add(path, fields[1], fields[2])
+	in, err := t.spans(columns[1])
 	if err != nil {
 		return err
 	}
-	for _, f := range fields[3:] {
-		from, text, _ := strings.Cut(f, "=")
-		d := defaultFrom{known: text != "?"}
-		if d.from, err = version(from); err != nil {
+	k := t.key(ParsePath(columns[0]))
+	for _, i := range in {
+		k.at[i].listed = true
+	}
+	for _, c := range columns[2:] {
+		from, text, _ := strings.Cut(c, "=")
+		v, err := version(from)
+		if err != nil {
 			return err
 		}
-		if d.known {
-			if err := json.Unmarshal([]byte(text), &d.value); err != nil {
-				return fmt.Errorf("default %s: %w", text, err)
-			}
-			switch d.value.(type) {
-			case []any:
-				k.Shape = List
-			case map[string]any:
-				k.Shape = Map
-			default:
-				k.Shape = Scalar
+		var value any
+		if err := json.Unmarshal([]byte(text), &value); err != nil {
+			return fmt.Errorf("default %s: %w", text, err)
+		}
+		for i := t.index(v); i >= 0 && i < len(k.at); i++ {
+			if k.at[i].listed {
+				k.at[i].value = value
 			}
 		}
-		k.defaults = append(k.defaults, d)
 	}
-	k.listed = k.Until
-	t.keys[path.String()] = k
-	t.order = append(t.order, k)
 	return nil
 }
 
-// dotted reads a path of the table, in which the names of labels and annotations hold dots of their own.
-func dotted(s string) Path {
-	for _, m := range []string{"annotations.", "nodeSelector."} {
-		if before, label, found := strings.Cut(s, "."+m); found {
-			return append(strings.Split(before+"."+strings.TrimSuffix(m, "."), "."), label)
-		}
+func (t *Table) addRead(columns []string) error {
+	if len(columns) != 3 {
+		return fmt.Errorf("%d columns, want 3", len(columns))
 	}
-	return strings.Split(s, ".")
-}
-
-func (t *Table) addTemplate(fields []string) error {
-	if len(fields) != 4 {
-		return fmt.Errorf("%d fields, want 4", len(fields))
+	use := slices.Index(useNames[:], columns[2])
+	if use < 1 {
+		return fmt.Errorf("use %q, want %s", columns[2], strings.Join(useNames[1:], ", "))
 	}
-	k, err := t.add(dotted(fields[0]), fields[1], fields[2])
+	in, err := t.spans(columns[1])
 	if err != nil {
 		return err
 	}
-	k.Template = true
-	switch fields[3] {
-	case "scalar":
-	case "list":
-		k.Shape = List
-	case "map":
-		k.Shape = Map
-	default:
-		return fmt.Errorf("shape %q, want scalar, list or map", fields[3])
+	k := t.key(ParsePath(columns[0]))
+	for _, i := range in {
+		k.at[i].use = Use(use)
 	}
-	if have, known := t.keys[fields[0]]; known {
-		// the templates read the key before or after the time in which values.yaml lists it
-		have.Since, have.Until = oldest(have.Since, k.Since), newest(have.Until, k.Until)
-		return nil
-	}
-	t.keys[k.Path.String()] = k
-	t.order = append(t.order, k)
 	return nil
 }
 
-func oldest(a, b Version) Version {
-	if b.Before(a) {
-		return b
+func (t *Table) addImages(columns []string) error {
+	if len(columns) != 3 {
+		return fmt.Errorf("%d columns, want 3", len(columns))
 	}
-	return a
-}
-
-// newest is the later end of two lifetimes; no release means that one goes on.
-func newest(a, b Version) Version {
-	if a == (Version{}) || b == (Version{}) || b.Before(a) {
-		if b == (Version{}) {
-			return b
-		}
-		return a
-	}
-	return b
-}
-
-func (t *Table) addOperands(fields []string) error {
-	v, err := version(fields[0])
+	in, err := t.spans(columns[1])
 	if err != nil {
 		return err
 	}
-	operands := map[string][]string{}
-	for _, f := range fields[1:] {
-		name, list, found := strings.Cut(f, "=")
-		if !found {
-			return fmt.Errorf("operand %q, want name=version", f)
-		}
-		operands[name] = strings.Split(list, ",")
+	var image Image
+	if err := json.Unmarshal([]byte(columns[2]), &image); err != nil {
+		return fmt.Errorf("image %s: %w", columns[2], err)
 	}
-	t.operands[v] = operands
+	for _, i := range in {
+		v := t.versions[i]
+		if t.images[v] == nil {
+			t.images[v] = map[string]Image{}
+		}
+		t.images[v][columns[0]] = image
+	}
+	return nil
+}
+
+func (t *Table) addDrivers(columns []string) error {
+	if len(columns) != 3 {
+		return fmt.Errorf("%d columns, want 3", len(columns))
+	}
+	v, err := version(columns[0])
+	if err != nil {
+		return err
+	}
+	t.drivers[v] = strings.Fields(columns[1])
 	return nil
 }
 
@@ -292,6 +420,26 @@ func (t *Table) Versions() []Version { return slices.Clone(t.versions) }
 // Latest returns the newest release that the table knows.
 func (t *Table) Latest() Version { return t.versions[len(t.versions)-1] }
 
+// AppVersion returns the version of the operator that release v of the chart installs.
+func (t *Table) AppVersion(v Version) string {
+	if i := t.index(v); i >= 0 {
+		return t.meta[i].appVersion
+	}
+	return ""
+}
+
+// Part returns the subchart of release v with the name.
+func (t *Table) Part(v Version, name string) (Part, bool) {
+	if i := t.index(v); i >= 0 {
+		for _, p := range t.meta[i].parts {
+			if p.Name == name {
+				return p, true
+			}
+		}
+	}
+	return Part{}, false
+}
+
 // Key returns the key at the path.
 func (t *Table) Key(path Path) (*Key, bool) {
 	k, ok := t.keys[path.String()]
@@ -300,22 +448,18 @@ func (t *Table) Key(path Path) (*Key, bool) {
 
 // Keys returns the keys that the chart has at v, by path.
 func (t *Table) Keys(v Version) []*Key {
-	var out []*Key
-	for _, k := range t.order {
-		if k.In(v) {
-			out = append(out, k)
-		}
-	}
-	return out
+	return slices.DeleteFunc(slices.Clone(t.order), func(k *Key) bool { return !k.In(v) || t.group(v, k.Path) })
 }
 
 // AllKeys returns every key that the chart has or had, by path.
-func (t *Table) AllKeys() []*Key { return slices.Clone(t.order) }
+func (t *Table) AllKeys() []*Key {
+	return slices.DeleteFunc(slices.Clone(t.order), func(k *Key) bool { return k.Template() && len(t.groups[k.Path.String()]) > 0 })
+}
 
 // Default returns the default at v of the key at the path, and whether it is known.
 func (t *Table) Default(v Version, path string) (value any, known bool) {
 	k, ok := t.keys[path]
-	if !ok || !k.In(v) {
+	if !ok {
 		return nil, false
 	}
 	return k.Default(v)
@@ -323,26 +467,31 @@ func (t *Table) Default(v Version, path string) (value any, known bool) {
 
 // Next returns the release that follows v.
 func (t *Table) Next(v Version) (Version, bool) {
-	i := slices.Index(t.versions, v)
+	i := t.index(v)
 	if i < 0 || i+1 == len(t.versions) {
 		return Version{}, false
 	}
 	return t.versions[i+1], true
 }
 
-// Operand returns the versions of an operand, such as "driver" or "dcgmExporter", that release v is made for, the
-// default first, without a leading v. Where the table has no matrix for v it takes that of another patch of the same
-// line; known is false when there is none.
-func (t *Table) Operand(v Version, operand string) (versions []string, known bool) {
-	if list, ok := t.operands[v][operand]; ok {
-		return slices.Clone(list), true
+// Operand returns the version of an operand, such as "toolkit" or "driver.manager", that release v brings; "nfd" is
+// Node Feature Discovery. known is false where the release names none.
+func (t *Table) Operand(v Version, operand string) (tag string, known bool) {
+	if operand == "nfd" {
+		p, ok := t.Part(v, "node-feature-discovery")
+		return p.AppVersion, ok
 	}
-	for _, other := range t.versions {
-		if other.Minor() == v.Minor() {
-			if list, ok := t.operands[other][operand]; ok {
-				return slices.Clone(list), true
-			}
-		}
-	}
-	return nil, false
+	value, _ := t.Default(v, operand+".version")
+	tag, _ = value.(string)
+	return tag, tag != ""
+}
+
+// Images returns the operands of release v whose image the templates write, by the path of their settings.
+func (t *Table) Images(v Version) map[string]Image { return maps.Clone(t.images[v]) }
+
+// Drivers returns the driver versions that NVIDIA's documentation names for release v, and false where gpuop's table
+// has no row for it: nothing is known then.
+func (t *Table) Drivers(v Version) ([]string, bool) {
+	list, ok := t.drivers[v]
+	return slices.Clone(list), ok
 }

@@ -57,9 +57,18 @@ func parseVersion(s string) (v Version, parts int, ok bool) {
 	return Version{numbers[0], numbers[1], numbers[2]}, len(fields), true
 }
 
+// ParseVersion reads a release such as v26.7.0, with or without the v.
+func ParseVersion(s string) (Version, error) { return version(s) }
+
+// Newer reports whether s is a release that is younger than all that the table knows.
+func (t *Table) Newer(s string) bool {
+	v, parts, ok := parseVersion(s)
+	return ok && t.Latest().Before(v) && !(parts == 2 && v.Minor() == t.Latest().Minor())
+}
+
 // Resolve finds the release that s means: "v26.7.0", "26.7.0", the newest of a line for "v26.7", and the newest of
-// all for "latest" or "". A release between two that the table knows, or the next patch of the newest line, is taken
-// for the older neighbour, and exact is false. Anything else is ErrVersion, with the nearest release in the message.
+// all for "latest" or "". A release between two that the table knows, or one newer than all, is taken for the older
+// neighbor, and exact is false. Anything else is ErrVersion, with the nearest release in the message.
 func (t *Table) Resolve(s string) (v Version, exact bool, err error) {
 	if s == "" || s == "latest" {
 		return t.Latest(), true, nil
@@ -91,7 +100,7 @@ func (t *Table) Resolve(s string) (v Version, exact bool, err error) {
 	if parts == 2 && best.Minor() == want.Minor() {
 		return best, true, nil
 	}
-	if best == (Version{}) || best == t.Latest() && best.Minor() != want.Minor() {
+	if best == (Version{}) {
 		return Version{}, false, fmt.Errorf("%w %q: this gpuop knows %s to %s", ErrVersion, s, t.versions[0], t.Latest())
 	}
 	return best, false, nil

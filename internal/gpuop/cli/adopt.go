@@ -39,7 +39,7 @@ operator needs for two exporters on one node.`,
 				}
 				image = adopt.DefaultImage + ":" + tag
 			}
-			plan := adopt.Request{Image: image, Counters: counters, ServiceMonitor: monitor, Version: v}
+			plan := adopt.Request{Image: image, Counters: counters, ServiceMonitor: monitor, Version: v, Table: e.table}
 			var text []byte
 			var settings []adopt.Setting
 			if beside {

@@ -26,14 +26,30 @@ func TestDocumentationShowsWhatIsPrinted(t *testing.T) {
 	if len(blocks) < 18 {
 		t.Fatalf("%d console blocks found, there were 18", len(blocks))
 	}
-	for _, block := range blocks {
-		var args []string
-		for _, word := range shellWord.FindAllString(block[1], -1) {
-			args = append(args, strings.Trim(word, `"`))
+	if *update {
+		text = consoleBlock.ReplaceAllFunc(text, func(whole []byte) []byte {
+			block := consoleBlock.FindSubmatch(whole)
+			_, out, errOut := call("", words(string(block[1]))...)
+			return []byte("```console\n$ gpuop " + string(block[1]) + "\n" + out + errOut + "```")
+		})
+		if err := os.WriteFile("gpuop.md", text, 0o644); err != nil {
+			t.Fatal(err)
 		}
-		_, out, errOut := call("", args...)
+		return
+	}
+	for _, block := range blocks {
+		_, out, errOut := call("", words(block[1])...)
 		if diff := cmp.Diff(block[2], out+errOut); diff != "" {
 			t.Errorf("gpuop %s (-documented +printed):\n%s", block[1], diff)
 		}
 	}
+}
+
+// words splits a command line of the documentation.
+func words(line string) []string {
+	var args []string
+	for _, word := range shellWord.FindAllString(line, -1) {
+		args = append(args, strings.Trim(word, `"`))
+	}
+	return args
 }

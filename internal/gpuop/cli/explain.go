@@ -80,19 +80,22 @@ func chartKey(word string) (explain.Entry, bool) {
 		return explain.Entry{}, false
 	}
 	about, ok := table.About(path)
-	if !ok || v.Key == nil && about.Group != path.String() {
+	if !ok {
 		return explain.Entry{}, false
 	}
 	entry := explain.Entry{
 		Kind: "chart key", Words: []string{word}, Meaning: about.Text, Writer: "you, in values.yaml or by --set", Reader: about.Reader,
 		Source: "gpu-operator deployments/gpu-operator/values.yaml",
 	}
+	if k, known := table.Key(path); v.Key == nil && known {
+		v.Key = k
+	}
 	if v.Key == nil {
 		entry.Kind = "chart keys"
 	} else {
-		lifetime := "in the chart since " + v.Key.Since.String()
-		if v.Key.Until != (chart.Version{}) {
-			lifetime = fmt.Sprintf("in the chart from %s to %s, gone since", v.Key.Since, v.Key.Until)
+		lifetime := "in the chart since " + v.Key.Since().String()
+		if v.Key.Until() != (chart.Version{}) {
+			lifetime = fmt.Sprintf("in the chart from %s to %s, gone since", v.Key.Since(), v.Key.Until())
 		}
 		entry.Details = []string{lifetime, "defaults by version: gpuop values explain " + word}
 	}

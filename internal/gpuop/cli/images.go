@@ -6,7 +6,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/finding"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/images"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/lint"
@@ -18,6 +17,7 @@ func newImagesCommand(e *env) *cobra.Command {
 		sets    []string
 		nodes   images.Nodes
 		long    bool
+		all     bool
 	)
 	cmd := &cobra.Command{
 		Use:   "images [VALUES]",
@@ -52,7 +52,7 @@ driver has an image for each operating system of the nodes (--os), and when it i
 			for i, s := range given {
 				settings[i] = images.Setting{Path: s.Path.String(), Value: s.Value}
 			}
-			list, err := images.List(chart.Load(), v, settings, nodes)
+			list, err := images.List(e.table, v, settings, nodes, all)
 			if err != nil {
 				return err
 			}
@@ -89,6 +89,7 @@ driver has an image for each operating system of the nodes (--os), and when it i
 	flags.StringArrayVar(&sets, "set", nil, "a `key=value` on top of the values; may be repeated")
 	flags.StringSliceVar(&nodes.Systems, "os", nil, "operating `system` of the GPU nodes, such as ubuntu24.04 or rhel9.6; may be repeated")
 	flags.StringSliceVar(&nodes.Kernels, "kernel", nil, "`kernel` of the GPU nodes, for precompiled drivers; may be repeated")
+	flags.BoolVar(&all, "all", false, "list the images of operands that are off too: every image that the chart names")
 	flags.BoolVarP(&long, "long", "l", false, "name the operand before each image")
 	return cmd
 }

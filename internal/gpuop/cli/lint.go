@@ -19,9 +19,10 @@ import (
 
 func newLintCommand(e *env) *cobra.Command {
 	var (
-		options lint.Options
-		fix     bool
-		crds    []string
+		options     lint.Options
+		fix         bool
+		showSecrets bool
+		crds        []string
 	)
 	cmd := &cobra.Command{
 		Use:   "lint [FILE…] [--command 'helm install …'] [--set key=value]",
@@ -46,7 +47,7 @@ for the .yaml, .yml, .json and .sh files in it, - for standard input.`,
 				}
 				options.Command = string(text)
 			}
-			files, scripts, err := e.inputs(args)
+			files, scripts, err := e.sources(args)
 			if err != nil {
 				return err
 			}
@@ -62,6 +63,10 @@ for the .yaml, .yml, .json and .sh files in it, - for standard input.`,
 			if options.Schemas, err = e.schemas(crds); err != nil {
 				return err
 			}
+			options.Table = e.table
+			if options.Version == "" && options.Command == "" {
+				options.Version = e.taught
+			}
 			result, err := lint.Lint(options)
 			if err != nil {
 				return err
@@ -75,9 +80,13 @@ for the .yaml, .yml, .json and .sh files in it, - for standard input.`,
 				if options.Command == "" {
 					return fmt.Errorf("%w: --fix corrects a command: give --command or a script", errUsage)
 				}
-				return e.fixed(options, result)
+				return e.fixed(options, result, showSecrets)
 			}
-			return e.answer(answer{Report: result.Report, Text: kinds(result), Data: lintData{result.Kinds, result.Corrected}})
+			err = e.answer(answer{Report: result.Report, Text: kinds(result), Data: lintData{result.Kinds, result.Corrected, result.Dropped}})
+			if result.Judged == 0 && (err == nil || errors.Is(err, errFindings)) {
+				return fmt.Errorf("%w: nothing in the input was judged; gpuop lint --help says what it reads", errNothing)
+			}
+			return err
 		},
 	}
 	flags := cmd.Flags()
@@ -86,7 +95,8 @@ for the .yaml, .yml, .json and .sh files in it, - for standard input.`,
 	flags.StringArrayVar(&options.Sets, "set", nil, "judge these `key=value` pairs, alone or on top of a values file; may be repeated")
 	flags.StringArrayVar(&options.Taints, "taint", nil, "a taint of the GPU nodes, `key[=value]:Effect`, to compare tolerations with; may be repeated")
 	flags.StringArrayVar(&crds, "crds", nil, "a `file` of CustomResourceDefinitions, or a directory of them, to validate resources against; may be repeated")
-	flags.BoolVar(&fix, "fix", false, "print the corrected command instead of the findings")
+	flags.BoolVar(&fix, "fix", false, "print the corrected command instead of the findings; what is dropped, and why, goes to the error stream")
+	flags.BoolVar(&showSecrets, "show-secrets", false, "do not mask passwords and tokens in the corrected command")
 	return cmd
 }
 
@@ -122,6 +132,8 @@ func (e *env) schemas(paths []string) (lint.Schemas, error) {
 type lintData struct {
 	Kinds     []string `json:"kinds"`
 	Corrected string   `json:"corrected,omitempty"`
+	// Dropped is what the corrected command leaves out, with the proof that it does nothing.
+	Dropped []lint.Drop `json:"dropped,omitempty"`
 }
 
 // kinds writes what the inputs were taken for.
@@ -161,16 +173,34 @@ func count(words []string) []string {
 }
 
 // fixed writes the corrected command, and to the error stream what remains to be done by hand.
-func (e *env) fixed(options lint.Options, before *lint.Result) error {
+func (e *env) fixed(options lint.Options, before *lint.Result, showSecrets bool) error {
 	options.Command, options.Files, options.Sets = before.Corrected, nil, nil
 	after, err := lint.Lint(options)
 	if err != nil {
 		return err
 	}
+	text := before.Corrected
+	if !showSecrets {
+		text = lint.Mask(text)
+		if text != before.Corrected && e.format == "text" {
+			fmt.Fprintln(e.Err, "note: passwords and tokens are masked; --show-secrets writes them")
+		}
+	}
+	if e.format == "text" {
+		for _, d := range before.Dropped {
+			fmt.Fprintf(e.Err, "dropped %s: %s\n", d.Subject, d.Proof)
+			if len(d.Instead) > 0 {
+				fmt.Fprintf(e.Err, "  instead %s\n", strings.Join(d.Instead, ", "))
+			}
+		}
+		if len(before.Dropped) > 0 {
+			fmt.Fprintln(e.Err)
+		}
+	}
 	return e.answer(answer{
-		Report: after.Report, Document: true, Data: lintData{after.Kinds, before.Corrected},
+		Report: after.Report, Document: true, Data: lintData{after.Kinds, text, before.Dropped}, Fail: len(before.Dropped) > 0,
 		Text: func(w io.Writer, _ finding.Style) error {
-			_, err := io.WriteString(w, strings.TrimRight(before.Corrected, "\n")+"\n")
+			_, err := io.WriteString(w, strings.TrimRight(text, "\n")+"\n")
 			return err
 		},
 	})
@@ -178,8 +208,8 @@ func (e *env) fixed(options lint.Options, before *lint.Result) error {
 
 var lintable = []string{".yaml", ".yml", ".json", ".sh"}
 
-// inputs reads the files that the arguments name; scripts are those that end in .sh.
-func (e *env) inputs(args []string) (files, scripts []lint.Input, err error) {
+// sources reads the files that the arguments name; scripts are those that end in .sh.
+func (e *env) sources(args []string) (files, scripts []lint.Input, err error) {
 	for _, arg := range args {
 		paths := []string{arg}
 		if arg != "-" {
@@ -209,7 +239,10 @@ func (e *env) inputs(args []string) (files, scripts []lint.Input, err error) {
 	return files, scripts, nil
 }
 
-var errNothing = errors.New("no .yaml, .yml, .json or .sh file")
+var (
+	errNothing = errors.New("nothing judged")
+	errNoFiles = errors.New("no .yaml, .yml, .json or .sh file")
+)
 
 func lintableIn(dir string) ([]string, error) {
 	var paths []string
@@ -220,7 +253,7 @@ func lintableIn(dir string) ([]string, error) {
 		return err
 	})
 	if err == nil && len(paths) == 0 {
-		err = fmt.Errorf("%s: %w", dir, errNothing)
+		err = fmt.Errorf("%s: %w", dir, errNoFiles)
 	}
 	return paths, err
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/finding"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/mig"
 )
@@ -268,7 +269,7 @@ func assumed(b mig.Board) finding.Report {
 }
 
 func newMIGGenCommand(e *env) *cobra.Command {
-	var gpu, name, configMap, namespace string
+	var gpu, name, configMap, version, namespace string
 	var on []string
 	var filter bool
 	cmd := &cobra.Command{
@@ -312,13 +313,18 @@ profiles are for every GPU of the node; --on gives some GPUs a partition of thei
 			if len(named.Entries) == 0 {
 				return fmt.Errorf("%w: say what every GPU gets (PROFILE=N…), or what some get (--on)", errUsage)
 			}
-			return e.answer(generated(named, configMap, namespace))
+			v, err := e.release(version)
+			if err != nil {
+				return err
+			}
+			return e.answer(generated(named, configMap, namespace, v))
 		},
 	}
 	cmd.Flags().StringVar(&gpu, "gpu", "", "the `model` of GPU")
 	cmd.Flags().StringVar(&name, "name", "custom", "the config's `name`, which becomes the value of the nvidia.com/mig.config label")
 	cmd.Flags().StringArrayVar(&on, "on", nil, "give some GPUs a partition of their own: `\"INDICES off|empty|PROFILE=N...\"`; may be repeated")
 	cmd.Flags().BoolVar(&filter, "filter", false, "limit the config to this model with a device-filter")
+	cmd.Flags().StringVar(&version, "version", "latest", "chart `release` of the operator, for the helm command")
 	cmd.Flags().StringVar(&configMap, "configmap", "", "wrap the file in a ConfigMap of this `name`")
 	cmd.Flags().StringVarP(&namespace, "namespace", "n", "gpu-operator", "the ConfigMap's `namespace`")
 	return cmd
@@ -362,7 +368,7 @@ func parseIndices(text string) ([]int, error) {
 	return indices, nil
 }
 
-func generated(named mig.Named, configMap, namespace string) answer {
+func generated(named mig.Named, configMap, namespace string, v chart.Version) answer {
 	var file, document bytes.Buffer
 	configs := []mig.Named{named}
 	if named.Name != "all-disabled" {
@@ -379,7 +385,7 @@ func generated(named mig.Named, configMap, namespace string) answer {
 		fmt.Fprintf(&document, "# The MIG manager reads this as the key config.yaml of a ConfigMap: add --configmap NAME for that.\n%s", file.Bytes())
 	} else {
 		fmt.Fprintf(&document, `# kubectl apply -f THIS-FILE
-# helm upgrade gpu-operator nvidia/gpu-operator -n %s --reuse-values --set migManager.config.name=%s
+# helm upgrade gpu-operator nvidia/gpu-operator -n %s --version %s --reset-then-reuse-values --set migManager.config.name=%s
 # kubectl label node NODE nvidia.com/mig.config=%s --overwrite
 apiVersion: v1
 kind: ConfigMap
@@ -388,7 +394,7 @@ metadata:
   namespace: %s
 data:
   config.yaml: |
-`, namespace, configMap, named.Name, configMap, namespace)
+`, namespace, v, configMap, named.Name, configMap, namespace)
 		for line := range strings.Lines(file.String()) {
 			if line != "\n" {
 				document.WriteString("    ")

@@ -40,6 +40,8 @@ type answer struct {
 	Report finding.Report
 	// Quiet leaves out the line that counts the findings.
 	Quiet bool
+	// Fail makes the exit code 1 whatever the findings are: something of the input is missing from the result.
+	Fail bool
 }
 
 // answer writes a in the format that was asked for, to where it was asked for, and returns errFindings when a
@@ -54,11 +56,27 @@ func (e *env) answer(a answer) error {
 		if _, err := e.Out.Write(out.Bytes()); err != nil {
 			return err
 		}
+	} else if err := e.notAnInput(); err != nil {
+		return err
 	} else if err := os.WriteFile(e.outPath, out.Bytes(), 0o644); err != nil {
 		return err
 	}
-	if severity, never := e.failSeverity(); !never && a.Report.AtLeast(severity) {
+	if severity, never := e.failSeverity(); !never && (a.Fail || a.Report.AtLeast(severity)) {
 		return errFindings
+	}
+	return nil
+}
+
+// notAnInput refuses an --out that is one of the files that were read, by whatever name.
+func (e *env) notAnInput() error {
+	out, err := os.Stat(e.outPath)
+	if err != nil {
+		return nil // a new file
+	}
+	for _, path := range append(slices.Clone(e.inputs), e.charts...) {
+		if in, err := os.Stat(path); err == nil && os.SameFile(in, out) {
+			return fmt.Errorf("%w: --out %s is the input %s: name another file", errUsage, e.outPath, path)
+		}
 	}
 	return nil
 }

@@ -11,7 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/release"
 )
 
 // Exit codes of Run.
@@ -44,6 +46,12 @@ type env struct {
 	format  string
 	outPath string
 	failOn  string
+	charts  []string
+	inputs  []string // the files that were read
+	// table is what is known of the chart, with what --chart teaches.
+	table *chart.Table
+	// taught is the release of the last --chart.
+	taught string
 }
 
 // Run runs gpuop with the arguments args, of which args[0] is the name it was called by, and returns the exit code:
@@ -60,7 +68,8 @@ func Run(ctx context.Context, args []string, version string, streams Streams) in
 		return exitFindings
 	default:
 		// the sentinel is for the program, the sentence after it for the user
-		fmt.Fprintf(streams.Err, "%s: %s\n", root.DisplayName(), strings.TrimPrefix(err.Error(), errUsage.Error()+": "))
+		message := strings.TrimPrefix(err.Error(), errUsage.Error()+": ")
+		fmt.Fprintf(streams.Err, "%s: %s\n", root.DisplayName(), strings.TrimPrefix(message, errNothing.Error()+": "))
 		return exitBadInput
 	}
 }
@@ -98,7 +107,10 @@ Exit codes: 0 clean, 1 findings at or above --fail-on, 2 bad input.`,
 			return fmt.Errorf("%w: no command %q%s (see %s --help)", errUsage, args[0], hint, cmd.CommandPath())
 		},
 		PersistentPreRunE: func(*cobra.Command, []string) error {
-			return e.check()
+			if err := e.check(); err != nil {
+				return err
+			}
+			return e.learn()
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -112,10 +124,46 @@ Exit codes: 0 clean, 1 findings at or above --fail-on, 2 bad input.`,
 	flags := root.PersistentFlags()
 	flags.StringVarP(&e.format, "output", "o", "text", "output `format`: text, json, yaml, sarif or junit")
 	flags.StringVar(&e.outPath, "out", "", "write to this `file` instead of standard output")
+	flags.StringArrayVar(&e.charts, "chart", nil, "learn a release from a chart: a `folder`, archive or OCI layout, or the output of helm get manifest, or of helm get values -a as FILE@RELEASE; may be repeated")
 	flags.StringVar(&e.failOn, "fail-on", "warn", "lowest `severity` that makes the exit code 1: error, warn, info or never")
 	root.AddCommand(newLintCommand(e), newValuesCommand(e), newShareCommand(e), newMIGCommand(e), newExplainCommand(e), newImagesCommand(e), newAdoptCommand(e))
 	root.CompletionOptions.HiddenDefaultCmd = true
 	return root
+}
+
+// learn makes the table of what gpuop knows and of the charts that --chart names.
+func (e *env) learn() error {
+	e.table = chart.Load()
+	for _, name := range e.charts {
+		path, named, _ := cutLast(name, "@")
+		r, err := release.Open(path)
+		if err != nil {
+			return fmt.Errorf("--chart: %w", err)
+		}
+		if named != "" {
+			if r.Version, err = chart.ParseVersion(named); err != nil {
+				return fmt.Errorf("--chart %s: %w", name, err)
+			}
+		}
+		if r.Version == (chart.Version{}) {
+			return fmt.Errorf("%w: --chart %s: helm get values does not say which release this is: write %s@RELEASE", errUsage, name, name)
+		}
+		if r.AppVersion == "" {
+			r.AppVersion = r.Version.String()
+		}
+		e.table = e.table.With(r)
+		e.taught = r.Version.String()
+	}
+	return nil
+}
+
+// cutLast splits at the last separator, after which no path goes on.
+func cutLast(s, separator string) (before, after string, found bool) {
+	i := strings.LastIndex(s, separator)
+	if i < 0 || strings.ContainsAny(s[i:], `/\`) {
+		return s, "", false
+	}
+	return s[:i], s[i+len(separator):], true
 }
 
 // exactly is cobra.ExactArgs with a sentence that says what the arguments are.
@@ -132,6 +180,7 @@ func exactly(n int, what string) cobra.PositionalArgs {
 func (e *env) read(path string) ([]byte, error) {
 	var in io.Reader = e.In
 	if path != "-" {
+		e.inputs = append(e.inputs, path)
 		f, err := os.Open(path)
 		if err != nil {
 			return nil, err

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/finding"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/mig"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/node"
@@ -40,7 +41,7 @@ func parseRoute(word string) (sharing.Route, error) {
 }
 
 func newShareGenCommand(e *env) *cobra.Command {
-	var route, deflt, gpu, name, namespace string
+	var route, deflt, gpu, name, namespace, version string
 	cmd := &cobra.Command{
 		Use:   "gen NAME=STRATEGY[:REPLICAS][,OPTION]...",
 		Short: "Write a sharing configuration, one for all nodes or several to choose from by label",
@@ -87,29 +88,34 @@ The first config is the default for nodes without a label, unless --default name
 				}
 				selector = "nvidia.com/gpu.product=" + g.Product
 			}
-			return e.answer(shareManifest(r, configs, deflt, selector, name, namespace))
+			v, err := e.release(version)
+			if err != nil {
+				return err
+			}
+			return e.answer(shareManifest(r, configs, deflt, selector, name, namespace, v))
 		},
 	}
 	cmd.Flags().StringVar(&route, "route", "operator", "how the plugin is installed: operator, or plugin for its own chart (`route`)")
 	cmd.Flags().StringVar(&deflt, "default", "", "the `config` for nodes without a label (the first one)")
 	cmd.Flags().StringVar(&gpu, "gpu", "", "the `model` of GPU whose nodes get the other configs, for the label command")
+	cmd.Flags().StringVar(&version, "version", "latest", "chart `release` of the operator, for the helm command")
 	cmd.Flags().StringVar(&name, "configmap", "device-plugin-config", "the ConfigMap's `name`")
 	cmd.Flags().StringVarP(&namespace, "namespace", "n", "", "the `namespace` of the release (gpu-operator, or nvidia-device-plugin for the chart)")
 	return cmd
 }
 
-func shareManifest(route sharing.Route, configs []sharing.Wanted, deflt, selector, name, namespace string) answer {
+func shareManifest(route sharing.Route, configs []sharing.Wanted, deflt, selector, name, namespace string, v chart.Version) answer {
 	var document strings.Builder
 	report := finding.Report{}
 	if route == sharing.Operator {
 		namespace = cmp.Or(namespace, "gpu-operator")
 		fmt.Fprintf(&document, `# kubectl apply -f THIS-FILE
-# helm upgrade gpu-operator nvidia/gpu-operator -n %[1]s --reuse-values --set devicePlugin.config.name=%[2]s --set devicePlugin.config.default=%[3]s
+# helm upgrade gpu-operator nvidia/gpu-operator -n %[1]s --version %[4]s --reset-then-reuse-values --set devicePlugin.config.name=%[2]s --set devicePlugin.config.default=%[3]s
 # After a later change of this ConfigMap: kubectl rollout restart -n %[1]s daemonset/nvidia-device-plugin-daemonset
-`, namespace, name, deflt)
+`, namespace, name, deflt, v)
 	} else {
 		namespace = cmp.Or(namespace, "nvidia-device-plugin")
-		fmt.Fprintf(&document, "# helm repo add nvdp https://nvidia.github.io/k8s-device-plugin\n# helm upgrade -i nvdp nvdp/nvidia-device-plugin -n %s --create-namespace -f THIS-FILE\n", namespace)
+		fmt.Fprintf(&document, "# helm repo add nvdp https://nvidia.github.io/k8s-device-plugin\n# helm upgrade -i nvdp nvdp/nvidia-device-plugin -n %s --create-namespace --version %s -f THIS-FILE\n", namespace, sharing.ChartVersion)
 	}
 	for _, w := range configs {
 		if w.Name != deflt {

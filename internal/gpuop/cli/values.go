@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -61,6 +62,7 @@ func newValuesGenCommand(e *env) *cobra.Command {
 			if request.Version, err = e.release(version); err != nil {
 				return err
 			}
+			request.Table = e.table
 			request.Platform, request.Features = args[0], args[1:]
 			if request.Exporter == adopt.DefaultImage {
 				request.Exporter += ":" + cmp.Or(imageTag(e.version), "latest")
@@ -74,7 +76,7 @@ func newValuesGenCommand(e *env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			judged, err := lint.Lint(lint.Options{Version: plan.Version.String(), Files: []lint.Input{{Name: file, Data: text}}})
+			judged, err := lint.Lint(lint.Options{Table: e.table, Version: plan.Version.String(), Files: []lint.Input{{Name: file, Data: text}}})
 			if err != nil {
 				return err
 			}
@@ -114,9 +116,9 @@ func literal(text []byte) func(io.Writer, finding.Style) error {
 
 // release resolves a release of the chart that the user names.
 func (e *env) release(s string) (chart.Version, error) {
-	v, exact, err := chart.Load().Resolve(s)
+	v, exact, err := e.table.Resolve(s)
 	if err == nil && !exact {
-		fmt.Fprintf(e.Err, "note: %s is not in gpuop's table; taken for %s\n", s, v)
+		fmt.Fprintf(e.Err, "note: %s is not in gpuop's table; taken for %s (--chart teaches gpuop a release)\n", s, v)
 	}
 	return v, err
 }
@@ -129,7 +131,7 @@ func newValuesExplainCommand(e *env) *cobra.Command {
   gpuop values explain driver.upgradePolicy`,
 		Args: exactly(1, "one key or group of keys"),
 		RunE: func(_ *cobra.Command, args []string) error {
-			list, err := values.Explain(args[0])
+			list, err := values.Explain(e.table, args[0])
 			if err != nil {
 				return err
 			}
@@ -191,12 +193,16 @@ func defaultLines(x values.Explanation, all bool) []string {
 
 func newValuesMigrateCommand(e *env) *cobra.Command {
 	var from, to string
+	var downgrade bool
 	cmd := &cobra.Command{
 		Use:   "migrate FILE --from RELEASE [--to RELEASE]",
 		Short: "Rewrite a values file for another release, with a list of changes",
-		Long: `migrate writes the values file for another release of the chart: keys that are gone are dropped or renamed,
-pins of operand versions that do not fit are taken out, and the rest stays, comments and order included. The list of
-changes goes to the error stream; with -o json or yaml it stands beside the file.`,
+		Long: `migrate writes the values file for another release of the chart. A key that has another place is moved. A
+setting is dropped only where it is proven dead: nothing in the values, templates and custom resources of the target
+reads it, or it repeats the default of another release. The proof stands in the list of changes, and the exit code
+is 1. The rest stays, with its comments and order. The list, which goes to the error stream, has every default that
+is another in the target and every key that is new; with -o json or yaml it stands beside the file. A target that is
+older than the file is refused without --downgrade.`,
 		Example: `  gpuop values migrate values.yaml --from v23.9 --to v26.7 --out values-v26.yaml`,
 		Args:    exactly(1, "one values file, or - for standard input"),
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -215,18 +221,22 @@ changes goes to the error stream; with -o json or yaml it stands beside the file
 			if err != nil {
 				return err
 			}
-			m, err := values.Migrate(inputName(args[0]), data, a, b)
+			m, err := values.Migrate(e.table, inputName(args[0]), data, a, b, downgrade)
+			if errors.Is(err, values.ErrDowngrade) {
+				return fmt.Errorf("%w: --downgrade allows it: the custom resources of %s stay in the cluster", err, a)
+			}
 			if err != nil {
 				return err
 			}
 			if m.YAML != "" && e.format == "text" {
 				fmt.Fprint(e.Err, changeList(m))
 			}
-			return e.answer(answer{Document: true, Report: m.Report, Quiet: len(m.Report.Findings) == 0, Data: m, Text: literal([]byte(m.YAML))})
+			return e.answer(answer{Document: true, Report: m.Report, Quiet: len(m.Report.Findings) == 0, Data: m, Fail: m.Dropped(), Text: literal([]byte(m.YAML))})
 		},
 	}
 	cmd.Flags().StringVar(&from, "from", "", "the `release` that the file is for")
 	cmd.Flags().StringVar(&to, "to", "latest", "the `release` to write for")
+	cmd.Flags().BoolVar(&downgrade, "downgrade", false, "write for an older release too")
 	return cmd
 }
 
@@ -237,8 +247,8 @@ func changeList(m *values.Migration) string {
 	for _, c := range m.Changes {
 		width = max(width, min(len(c.Path), 48))
 	}
-	marks := map[string]string{"dropped": "-", "renamed": ">", "set": "=", "begins": "!", "default": "~"}
-	for _, kind := range []string{"dropped", "renamed", "set", "begins", "default"} {
+	marks := map[string]string{"dropped": "-", "renamed": ">", "set": "=", "begins": "!", "default": "~", "new": "+"}
+	for _, kind := range []string{"dropped", "renamed", "set", "begins", "default", "new"} {
 		for _, c := range m.Changes {
 			if c.Kind == kind {
 				fmt.Fprintf(&b, "%s %-*s  %s\n", marks[kind], width, c.Path, c.Text)
@@ -246,7 +256,7 @@ func changeList(m *values.Migration) string {
 		}
 	}
 	if slices.ContainsFunc(m.Changes, func(c values.Change) bool { return c.Kind == "default" }) {
-		b.WriteString("(~ defaults that the file leaves to the chart)\n")
+		b.WriteString("(~ defaults that the file leaves to the chart, + keys that are new)\n")
 	}
 	b.WriteByte('\n')
 	return b.String()

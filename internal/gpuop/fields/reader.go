@@ -20,6 +20,7 @@ const (
 	RuleUnknown   = "unknown-key"
 	RuleDuplicate = "duplicate-key"
 	RuleType      = "wrong-type"
+	RuleAliases   = "yaml-aliases"
 )
 
 // Reader collects findings about one file. The zero value is ready to use.
@@ -38,6 +39,39 @@ func (r *Reader) Add(rule string, s finding.Severity, n *yaml.Node, subject, rea
 	r.Findings = append(r.Findings, f)
 }
 
+// maxExpanded bounds what a document may become once its aliases are followed. A document without aliases is bounded by
+// its size.
+const maxExpanded = 100_000
+
+// Expanded returns how many nodes a tree has once its aliases are followed, as far as maxExpanded, and 0 for one without
+// aliases.
+func Expanded(root *yaml.Node) int {
+	sizes := map[*yaml.Node]int{}
+	aliases := 0
+	var size func(n *yaml.Node) int
+	size = func(n *yaml.Node) int {
+		if known, ok := sizes[n]; ok {
+			return known
+		}
+		sizes[n] = maxExpanded + 1 // while it is open: an alias to what is around it has no end
+		total := 1
+		for _, c := range n.Content {
+			total = min(total+size(c), maxExpanded+1)
+		}
+		if n.Alias != nil {
+			aliases++
+			total = min(total+size(n.Alias), maxExpanded+1)
+		}
+		sizes[n] = total
+		return total
+	}
+	total := size(root)
+	if aliases == 0 {
+		return 0
+	}
+	return total
+}
+
 var (
 	errorLine = regexp.MustCompile(`line (\d+): *(.*)`)
 	ellipsis  = regexp.MustCompile(`^\s+(\.\.\.|…)\s*$`)
@@ -53,6 +87,10 @@ func (r *Reader) Document(data []byte) *yaml.Node {
 	}
 	if doc.Kind == 0 || len(doc.Content) == 0 || isNull(doc.Content[0]) {
 		r.Add(RuleSyntax, finding.Error, nil, "", "the file is empty", "")
+		return nil
+	}
+	if Expanded(&doc) > maxExpanded {
+		r.Add(RuleAliases, finding.Error, nil, "", fmt.Sprintf("aliases of aliases make more than %d values of the file, so it is not judged", maxExpanded), "write the values out")
 		return nil
 	}
 	root := Resolve(doc.Content[0])

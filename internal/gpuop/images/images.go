@@ -1,8 +1,10 @@
 package images
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -24,10 +26,8 @@ type Component struct {
 	Operand    string
 	Repository string
 	Image      string
-	// Version is empty when neither the settings nor the table of the chart name one.
+	// Version is the tag or digest; empty when neither the settings nor the chart name one.
 	Version string
-	// Exact says that Version is the tag itself; else it is a version number, whose tag may have a suffix.
-	Exact bool
 }
 
 // An Image is one image to pull.
@@ -65,83 +65,92 @@ func (v view) text(path string) string {
 
 // on reports whether a switch is on; one that this release does not have is.
 func (v view) on(path string) bool {
-	if k, known := v.table.Key(chart.ParsePath(path)); known && !k.In(v.version) {
+	if k, known := v.table.Key(chart.ParsePath(path)); !known || !k.In(v.version) {
 		return true
 	}
 	return v.text(path) == "true"
 }
 
-// operands are the components with an image, and the switches that must all be on for them to run.
-var operands = []struct {
-	name     string
-	switches []string
-}{
-	{"operator", nil},
-	{"operator.initContainer", nil},
-	{"validator", nil},
-	{"driver", []string{"driver.enabled"}},
-	{"driver.manager", []string{"driver.enabled"}},
-	{"gds", []string{"gds.enabled", "driver.enabled"}},
-	{"gdrcopy", []string{"gdrcopy.enabled", "driver.enabled"}},
-	{"toolkit", []string{"toolkit.enabled"}},
-	{"devicePlugin", []string{"devicePlugin.enabled", "clusterPolicy.deployCR"}},
-	{"gfd", []string{"gfd.enabled", "clusterPolicy.deployCR"}},
-	{"dcgm", []string{"dcgm.enabled"}},
-	{"dcgmExporter", []string{"dcgmExporter.enabled"}},
-	{"migManager", []string{"migManager.enabled"}},
-	{"nodeStatusExporter", []string{"nodeStatusExporter.enabled"}},
-	{"vgpuManager", []string{"sandboxWorkloads.enabled", "vgpuManager.enabled"}},
-	{"vgpuManager.driverManager", []string{"sandboxWorkloads.enabled", "vgpuManager.enabled"}},
-	{"vgpuDeviceManager", []string{"sandboxWorkloads.enabled", "vgpuDeviceManager.enabled"}},
-	{"vfioManager", []string{"sandboxWorkloads.enabled", "vfioManager.enabled"}},
-	{"vfioManager.driverManager", []string{"sandboxWorkloads.enabled", "vfioManager.enabled"}},
-	{"sandboxDevicePlugin", []string{"sandboxWorkloads.enabled", "sandboxDevicePlugin.enabled"}},
-	{"kataSandboxDevicePlugin", []string{"sandboxWorkloads.enabled", "kataSandboxDevicePlugin.enabled"}},
-	{"kataManager", []string{"sandboxWorkloads.enabled", "kataManager.enabled"}},
-	{"ccManager", []string{"sandboxWorkloads.enabled", "ccManager.enabled"}},
-	{"draDriver", []string{"gpuCluster.deployCR"}},
+// switches are the settings that must all be on for the operator to run an operand; one without a row runs when its own
+// switch, <operand>.enabled, is on or missing. From controllers/state_manager.go and controllers/object_controls.go.
+var switches = map[string][]string{
+	"driver.manager":            {"driver.enabled"},
+	"gds":                       {"gds.enabled", "driver.enabled"},
+	"gdrcopy":                   {"gdrcopy.enabled", "driver.enabled"},
+	"vgpuManager":               {"sandboxWorkloads.enabled", "vgpuManager.enabled"},
+	"vgpuManager.driverManager": {"sandboxWorkloads.enabled", "vgpuManager.enabled"},
+	"vgpuDeviceManager":         {"sandboxWorkloads.enabled", "vgpuDeviceManager.enabled"},
+	"vfioManager":               {"sandboxWorkloads.enabled", "vfioManager.enabled"},
+	"vfioManager.driverManager": {"sandboxWorkloads.enabled", "vfioManager.enabled"},
+	"sandboxDevicePlugin":       {"sandboxWorkloads.enabled", "sandboxDevicePlugin.enabled"},
+	"kataSandboxDevicePlugin":   {"sandboxWorkloads.enabled", "kataSandboxDevicePlugin.enabled"},
+	"kataManager":               {"sandboxWorkloads.enabled", "kataManager.enabled"},
+	"ccManager":                 {"sandboxWorkloads.enabled", "ccManager.enabled"},
 }
 
-// Components returns the operands that run with these settings at v, Node Feature Discovery last as "nfd".
-func Components(t *chart.Table, v chart.Version, settings []Setting) []Component {
+// order is that of the list: what every node runs first.
+var order = []string{"operator", "operator.initContainer", "validator", "driver", "driver.manager", "gds", "gdrcopy", "toolkit", "devicePlugin",
+	"gfd", "dcgm", "dcgmExporter", "migManager", "nodeStatusExporter"}
+
+func rank(operand string) int {
+	if i := slices.Index(order, operand); i >= 0 {
+		return i
+	}
+	return len(order)
+}
+
+// Components returns the operands that run with these settings at v, Node Feature Discovery last as "nfd". With all it
+// returns those that the operator would not run too: every one whose image the chart writes.
+func Components(t *chart.Table, v chart.Version, settings []Setting, all bool) []Component {
 	w := view{t, v, settings}
+	rules := t.Images(v)
+	names := slices.SortedFunc(maps.Keys(rules), func(a, b string) int { return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a, b)) })
 	var out []Component
-	for _, o := range operands {
-		if k, known := t.Key(chart.ParsePath(o.name + ".image")); !known || !k.In(v) {
+	for _, name := range names {
+		if !w.written(rules[name]) || w.text(name+".image") == "" || !all && !w.runs(name) {
 			continue
 		}
-		if !slices.ContainsFunc(o.switches, func(s string) bool { return !w.on(s) }) {
-			out = append(out, w.component(o.name))
+		c := Component{Operand: name, Repository: w.text(name + ".repository"), Image: w.text(name + ".image"), Version: w.text(name + ".version")}
+		if c.Version == "" && rules[name].Release {
+			c.Version = t.AppVersion(v)
 		}
+		out = append(out, c)
 	}
 	if w.on("nfd.enabled") {
-		nfd := Component{Operand: "nfd", Repository: "registry.k8s.io/nfd", Image: "node-feature-discovery", Version: w.text("node-feature-discovery.image.tag"), Exact: true}
-		if r := w.text("node-feature-discovery.image.repository"); r != "" {
-			if i := strings.LastIndex(r, "/"); i >= 0 {
-				nfd.Repository, nfd.Image = r[:i], r[i+1:]
-			}
-		}
-		if versions, known := t.Operand(v, "nfd"); nfd.Version == "" && known {
-			nfd.Version = "v" + versions[0]
+		nfd := Component{Operand: "nfd", Version: w.text("node-feature-discovery.image.tag")}
+		nfd.Repository, nfd.Image, _ = cutLast(w.text("node-feature-discovery.image.repository"))
+		if nfd.Version == "" {
+			nfd.Version, _ = t.Operand(v, "nfd")
 		}
 		out = append(out, nfd)
 	}
 	return out
 }
 
-func (w view) component(name string) Component {
-	c := Component{Operand: name, Repository: w.text(name + ".repository"), Image: w.text(name + ".image"), Version: w.text(name + ".version"), Exact: true}
-	if c.Version == "" {
-		switch name {
-		case "operator", "validator", "nodeStatusExporter":
-			c.Version = w.version.String()
-		default:
-			if versions, known := w.table.Operand(w.version, name); known {
-				c.Version, c.Exact = versions[0], name == "driver"
-			}
-		}
+// written reports whether the templates write the image.
+func (w view) written(i chart.Image) bool {
+	return slices.ContainsFunc(i.When, func(when []string) bool {
+		return !slices.ContainsFunc(when, func(path string) bool {
+			path, not := strings.CutPrefix(path, "!")
+			return (w.text(path) == "true") == not
+		})
+	})
+}
+
+// runs reports whether the operator runs the operand.
+func (w view) runs(operand string) bool {
+	if list, ok := switches[operand]; ok {
+		return !slices.ContainsFunc(list, func(s string) bool { return !w.on(s) })
 	}
-	return c
+	return w.on(operand + ".enabled")
+}
+
+func cutLast(s string) (before, after string, found bool) {
+	i := strings.LastIndexByte(s, '/')
+	if i < 0 {
+		return "", s, false
+	}
+	return s[:i], s[i+1:], true
 }
 
 // Nodes say which driver images are pulled.
@@ -157,8 +166,9 @@ var (
 	kernelName = regexp.MustCompile(`^[0-9]+\.[0-9A-Za-z._+-]+$`)
 )
 
-// List returns the images that an installation pulls, in the order of the operands.
-func List(t *chart.Table, v chart.Version, settings []Setting, nodes Nodes) ([]Image, error) {
+// List returns the images that an installation pulls, in the order of the operands; with all those of operands that are
+// off too.
+func List(t *chart.Table, v chart.Version, settings []Setting, nodes Nodes, all bool) ([]Image, error) {
 	for _, s := range nodes.Systems {
 		if !systemName.MatchString(s) {
 			return nil, fmt.Errorf("%w: --os %q, want a name and version such as ubuntu24.04 or rhel9.6", ErrNodes, s)
@@ -178,7 +188,7 @@ func List(t *chart.Table, v chart.Version, settings []Setting, nodes Nodes) ([]I
 			out = append(out, i)
 		}
 	}
-	for _, c := range Components(t, v, settings) {
+	for _, c := range Components(t, v, settings, all) {
 		switch {
 		case c.Operand == "driver" && !strings.HasPrefix(c.Version, "sha256:"):
 			for _, i := range w.driver(c, nodes) {
@@ -199,14 +209,11 @@ func (c Component) image() Image {
 	i := Image{Operand: c.Operand, Name: strings.Trim(c.Repository+"/"+c.Image, "/")}
 	switch {
 	case c.Version == "":
-		i.Note = "the tag is the subchart's or yours: gpuop's table does not have it"
+		i.Note = "the chart names no version: set " + c.Operand + ".version"
 	case strings.HasPrefix(c.Version, "sha256:"):
 		i.Name += "@" + c.Version
 	default:
 		i.Name += ":" + c.Version
-	}
-	if c.Version != "" && !c.Exact {
-		i.Note = "the version number from the component matrix; the tag may have a prefix v and a suffix such as -ubi8"
 	}
 	return i
 }
@@ -214,6 +221,9 @@ func (c Component) image() Image {
 // driver names the driver's images: <version>-<os>, or <branch>-<kernel>-<os> when precompiled.
 func (w view) driver(c Component, nodes Nodes) []Image {
 	base := strings.Trim(c.Repository+"/"+c.Image, "/")
+	if c.Version == "" {
+		return []Image{c.image()}
+	}
 	if len(nodes.Systems) == 0 {
 		return []Image{{Operand: c.Operand, Name: base + ":" + c.Version, Note: "one for each operating system of the nodes: the tag ends in -<os>; name them with --os"}}
 	}

@@ -17,7 +17,7 @@ func list(t *testing.T, version string, nodes images.Nodes, settings ...images.S
 	if err != nil {
 		t.Fatal(err)
 	}
-	found, err := images.List(table, v, settings, nodes)
+	found, err := images.List(table, v, settings, nodes, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +37,7 @@ func TestDefaults(t *testing.T) {
 		"nvcr.io/nvidia/k8s-device-plugin:v0.20.0", // the plugin's and GPU Feature Discovery's
 		"nvcr.io/nvidia/k8s/dcgm-exporter:4.6.0-4.8.3-distroless",
 		"nvcr.io/nvidia/cloud-native/k8s-mig-manager:v0.15.0",
-		"registry.k8s.io/nfd/node-feature-discovery",
+		"registry.k8s.io/nfd/node-feature-discovery:v0.19.0",
 	}
 	if diff := cmp.Diff(want, list(t, "latest", images.Nodes{Systems: []string{"ubuntu24.04", "rhel9.6"}})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -66,7 +66,7 @@ func TestWhatRunsIsListed(t *testing.T) {
 			append(none[1:], images.Setting{Path: "driver.usePrecompiled", Value: true}, images.Setting{Path: "driver.version", Value: "580"}),
 			[]string{"nvcr.io/nvidia/gpu-operator:v26.7.0", "nvcr.io/nvidia/driver:580-6.8.0-60-generic-ubuntu24.04", "nvcr.io/nvidia/driver:580-6.8.0-71-generic-ubuntu24.04", "nvcr.io/nvidia/cloud-native/k8s-driver-manager:v0.12.0"}},
 		{"the minor version of RHEL before v26.7", "v26.3.3", images.Nodes{Systems: []string{"rhel9.6"}}, none[1:],
-			[]string{"nvcr.io/nvidia/gpu-operator:v26.3.3", "nvcr.io/nvidia/driver:580.126.20-rhel9.6", "nvcr.io/nvidia/cloud-native/k8s-driver-manager:0.11.0"}},
+			[]string{"nvcr.io/nvidia/gpu-operator:v26.3.3", "nvcr.io/nvidia/driver:580.126.20-rhel9.6", "nvcr.io/nvidia/cloud-native/k8s-driver-manager:v0.11.0"}},
 		{"before v22.9 operands have no switch; the validator has its own image", "v1.11.1", images.Nodes{}, off("driver.enabled", "toolkit.enabled", "migManager.enabled", "nfd.enabled"),
 			[]string{"nvcr.io/nvidia/gpu-operator:v1.11.1", "nvcr.io/nvidia/cuda:11.6.0-base-ubi8", "nvcr.io/nvidia/cloud-native/gpu-operator-validator:v1.11.1",
 				"nvcr.io/nvidia/k8s-device-plugin:v0.12.2-ubi8", "nvcr.io/nvidia/gpu-feature-discovery:v0.6.1-ubi8", "nvcr.io/nvidia/k8s/dcgm-exporter:2.4.5-2.6.7-ubuntu20.04"}},
@@ -82,7 +82,7 @@ func TestWhatRunsIsListed(t *testing.T) {
 func TestNodesThatCannotBe(t *testing.T) {
 	table := chart.Load()
 	for _, n := range []images.Nodes{{Systems: []string{"windows"}}, {Systems: []string{"Ubuntu 24.04"}}, {Kernels: []string{"new"}}} {
-		if _, err := images.List(table, table.Latest(), nil, n); !errors.Is(err, images.ErrNodes) {
+		if _, err := images.List(table, table.Latest(), nil, n, false); !errors.Is(err, images.ErrNodes) {
 			t.Errorf("%v: %v, want ErrNodes", n, err)
 		}
 	}

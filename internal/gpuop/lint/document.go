@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -46,6 +47,11 @@ const (
 	kindNode          kind = "node"
 	kindList          kind = "list"
 	kindOther         kind = "other manifest"
+	kindCarrier       kind = "values inside another tool's file"
+	kindUmbrella      kind = "umbrella chart values"
+	kindPluginValues  kind = "nvidia-device-plugin values"
+	kindVGPU          kind = "vgpu-device-manager config"
+	kindClients       kind = "MIG clients config"
 	kindUnknown       kind = ""
 )
 
@@ -54,10 +60,16 @@ var separator = regexp.MustCompile(`(?m)^---([ \t].*)?$`)
 // parse reads the documents of a text. What is no YAML is reported here, and judged no further.
 func (r *run) parse(t text) {
 	data := bytes.ReplaceAll(trimBOM(t.data), []byte("\r\n"), []byte("\n"))
+	data = helmHeading.ReplaceAll(data, []byte("#"))
 	if node, ok := parseDescription(data); ok {
 		node.file, node.line = t.name, t.line
 		r.kinds = append(r.kinds, string(kindNode)+" (kubectl describe)")
 		r.describedNode(node)
+		return
+	}
+	if strings.HasSuffix(t.name, ".tf") {
+		r.kinds = append(r.kinds, "Terraform, not judged")
+		r.findings = append(r.findings, finding.Finding{ID: "not-judged", File: t.name, Reason: "Terraform's language is not read, so the values in it are not judged", Fix: "lint what terraform show prints of the values, or the values file"})
 		return
 	}
 	start, line := 0, t.line
@@ -79,12 +91,18 @@ func (r *run) parse(t text) {
 
 var comment = regexp.MustCompile(`(?m)^\s*#.*$`)
 
+// helmHeading is the line that helm get values puts above the values.
+var helmHeading = regexp.MustCompile(`^(USER-SUPPLIED|COMPUTED) VALUES:[ \t]*`)
+
 func stripComments(data []byte) []byte { return comment.ReplaceAll(data, nil) }
 
 func (r *run) parseOne(t text, data []byte, line int) {
 	d := doc{file: t.name, data: data, line: line, route: cmp.Or(t.route, sharing.Operator), reader: &fields.Reader{}}
 	d.root = d.reader.Document(data)
 	if d.root == nil {
+		if d.reader.Findings[0].ID == fields.RuleSyntax || d.reader.Findings[0].ID == fields.RuleEllipsis {
+			r.judged++ // that it is no YAML
+		}
 		r.report(&d, d.reader.Findings)
 		return
 	}
@@ -162,12 +180,23 @@ func detect(t *chart.Table, root *yaml.Node) kind {
 		return kindNode
 	case strings.HasSuffix(k, "List") || k == "List":
 		return kindList
-	case podSpec(root) != nil || k == "Pod":
+	case isCarrier(root) != nil:
+		return kindCarrier
+	case podSpec(root) != nil || k == "Pod" || api != "" && len(podSpecs(root)) > 0:
 		return kindPod
 	case api != "" && k != "":
 		return kindOther
 	case get(root, "mig-configs") != nil:
 		return kindMIG
+	case get(root, "vgpu-configs") != nil:
+		return kindVGPU
+	case get(root, "systemd-services") != nil:
+		return kindClients
+	case isPluginValues(root):
+		return kindPluginValues
+	}
+	if inner := get(root, operatorNamespace); inner != nil && inner.Kind == yaml.MappingNode {
+		return kindUmbrella
 	}
 	if len(root.Content) == 0 {
 		return kindValues // a values file that leaves everything to the chart
@@ -223,7 +252,24 @@ func (r *run) document(d doc) {
 	if d.where != "" {
 		name += " in " + d.where
 	}
+	before := r.judged
 	switch d.kind {
+	case kindCarrier:
+		carrier := cmp.Or(str(d.root, "kind"), helmfile)
+		name = carrier + " with values for gpu-operator"
+		if !r.carrier(&d, isCarrier(d.root)(d.root)) {
+			name = carrier + ", not judged"
+		}
+	case kindUmbrella:
+		inner := d
+		inner.root = withoutEnabled(get(d.root, operatorNamespace))
+		r.valuesDocument(&inner)
+		name += " for gpu-operator " + r.orLatest().String()
+	case kindPluginValues:
+		r.pluginValues(&d)
+	case kindVGPU, kindClients:
+		r.judged++
+		r.managerConfig(&d)
 	case kindValues:
 		r.valuesDocument(&d)
 		name += " for gpu-operator " + r.orLatest().String()
@@ -236,6 +282,9 @@ func (r *run) document(d doc) {
 		r.report(&d, findings)
 	case kindConfigMap:
 		r.configMap(&d)
+		if r.judged == before {
+			name += ", not judged"
+		}
 	case kindPod:
 		r.pod(&d)
 	case kindNode:
@@ -250,24 +299,64 @@ func (r *run) document(d doc) {
 			Fix:    "see gpuop lint --help for what it reads", Source: "gpuop",
 		}})
 	}
+	if r.judged == before && slices.Contains(wholeKinds, d.kind) {
+		r.judged++
+	}
 	r.kinds = append(r.kinds, name)
+}
+
+// wholeKinds are the kinds of which every document is judged.
+var wholeKinds = []kind{kindClusterPolicy, kindNVIDIADriver, kindGPUCluster, kindPlugin, kindMIG, kindPod, kindNode}
+
+// withoutEnabled leaves out the key by which an umbrella chart switches a subchart.
+func withoutEnabled(n *yaml.Node) *yaml.Node {
+	out := *n
+	out.Content = slices.Clone(n.Content)
+	for i := 0; i+1 < len(out.Content); i += 2 {
+		if out.Content[i].Value == "enabled" {
+			out.Content = slices.Delete(out.Content, i, i+2)
+			break
+		}
+	}
+	return &out
+}
+
+// managerFields are the fields of files that other managers of the operator read, from vgpu-device-manager's
+// api/spec/v1 and mig-parted's hooks.
+var managerFields = map[kind][]string{kindVGPU: {"version", "vgpu-configs"}, kindClients: {"version", "systemd-services"}}
+
+// managerConfig judges the outer fields of such a file.
+func (r *run) managerConfig(d *doc) {
+	reader := &fields.Reader{}
+	for _, f := range reader.Mapping(d.root, "", managerFields[d.kind]...) {
+		switch f.Name {
+		case "version":
+			reader.Text(f.Value, "version")
+		case "vgpu-configs":
+			for _, config := range reader.Mapping(f.Value, f.Name) {
+				for _, entry := range reader.List(config.Value, f.Name+"."+config.Name) {
+					reader.Mapping(entry, f.Name+"."+config.Name, "devices", "device-filter", "vgpu-devices")
+				}
+			}
+		case "systemd-services":
+			reader.List(f.Value, f.Name)
+		}
+	}
+	r.report(d, reader.Findings)
 }
 
 // valuesDocument judges a values file with the --set flags on top.
 func (r *run) valuesDocument(d *doc) {
 	in := &installation{table: r.table, version: r.orLatest()}
-	flat := &flattener{reader: d.reader, file: d.file}
+	flat := &flattener{reader: d.reader, file: d.file, shift: d.line}
 	flat.walk(nil, d.root, d.root)
 	in.settings = flat.settings
-	for _, s := range in.settings {
-		s.line += d.line
-	}
 	r.report(d, d.reader.Findings)
 	r.name = d.file
 	r.addSets(in)
 	in.judge()
 	r.tolerations(in)
-	r.findings = append(r.findings, in.findings()...)
+	r.addMistakes(in)
 	r.embeddedData(in)
 }
 
@@ -283,7 +372,7 @@ func (r *run) embeddedData(in *installation) {
 			if c == "migManager.config.data" && key != "config.yaml" {
 				in.migKey(r, s, key)
 			}
-			r.embedded(s.file, s.name(), s.node, content, s.line-s.node.Line)
+			r.embedded(s.file, s.name(), s.node, content, s.shift)
 		}
 	}
 }
@@ -297,13 +386,18 @@ func (in *installation) migKey(r *run, s *setting, key string) {
 
 // embedded judges a text that is the value of a key: where names the key, shift is added to the node's lines.
 func (r *run) embedded(file, where string, n *yaml.Node, content string, shift int) {
+	r.embeddedFor(file, where, n, content, shift, sharing.Operator)
+}
+
+func (r *run) embeddedFor(file, where string, n *yaml.Node, content string, shift int, route sharing.Route) {
 	line := n.Line + shift
 	if n.Style&(yaml.LiteralStyle|yaml.FoldedStyle) == 0 {
 		line--
 	}
-	d := doc{file: file, data: []byte(content), line: line, where: where, route: sharing.Operator, reader: &fields.Reader{}}
+	d := doc{file: file, data: []byte(content), line: line, where: where, route: route, reader: &fields.Reader{}}
 	d.root = d.reader.Document(d.data)
 	if d.root == nil {
+		r.judged++
 		r.report(&d, d.reader.Findings)
 		return
 	}
@@ -321,6 +415,7 @@ func (r *run) configMap(d *doc) {
 		r.name = d.file
 		r.namespace(w, "metadata.namespace "+namespace.Value)
 	}
+	r.configMaps = append(r.configMaps, str(d.root, "metadata", "name"))
 	for _, f := range plain(get(d.root, "data")) {
 		if f.Value.Kind != yaml.ScalarNode || f.Value.Tag == "!!null" {
 			continue
@@ -331,6 +426,7 @@ func (r *run) configMap(d *doc) {
 		var add []finding.Finding
 		switch {
 		case strings.Contains(content, "DCGM_FI_"):
+			r.judged++
 			if f.Name != "dcgm-metrics.csv" {
 				add = append(add, finding.Finding{ID: "config-map", Severity: finding.Error, Line: f.Key.Line, Subject: "data." + f.Name,
 					Reason: "the operator mounts the key dcgm-metrics.csv of the exporter's ConfigMap; under another name the file is not found", Fix: "write dcgm-metrics.csv", Source: sourceValues})
@@ -338,12 +434,14 @@ func (r *run) configMap(d *doc) {
 		case root != nil && detect(r.table, root) == kindMIG && f.Name != "config.yaml":
 			add = append(add, finding.Finding{ID: "config-map", Severity: finding.Error, Line: f.Key.Line, Subject: "data." + f.Name,
 				Reason: fmt.Sprintf("the MIG manager reads the key config.yaml of its ConfigMap, found %q", f.Name), Fix: "write config.yaml", Source: sourceValues})
+		case root != nil && detect(r.table, root) == kindPlugin && labelValue.MatchString(f.Name):
+			r.configs[f.Name] = true
 		case root != nil && detect(r.table, root) == kindPlugin && !labelValue.MatchString(f.Name):
 			add = append(add, finding.Finding{ID: "config-map", Severity: finding.Error, Line: f.Key.Line, Subject: "data." + f.Name,
 				Reason: "the key cannot be the value of the node label nvidia.com/device-plugin.config, so no node can ask for it", Fix: "use letters, digits, - _ and .", Source: "Kubernetes label syntax"})
 		}
 		r.report(d, add)
-		if root == nil && !strings.Contains(content, "version") && !strings.Contains(content, "sharing") {
+		if root == nil && !strings.Contains(content, "version") && !strings.Contains(content, "sharing") && !strings.Contains(content, "mig-devices") {
 			continue
 		}
 		where := "data." + f.Name

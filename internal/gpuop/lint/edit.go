@@ -59,7 +59,7 @@ type Edit struct {
 
 // Edits judges a values file for a release and returns what to change. Settings that are only without effect stay,
 // since what they depend on may be switched on again.
-func Edits(name string, data []byte, v chart.Version) ([]Edit, []finding.Finding) {
+func Edits(table *chart.Table, name string, data []byte, v chart.Version) ([]Edit, []finding.Finding) {
 	reader := &fields.Reader{}
 	root := reader.Document(trimBOM(data))
 	for i := range reader.Findings {
@@ -70,7 +70,7 @@ func Edits(name string, data []byte, v chart.Version) ([]Edit, []finding.Finding
 	}
 	flat := &flattener{reader: reader, file: name}
 	flat.walk(nil, root, root)
-	in := &installation{table: chart.Load(), version: v, settings: flat.settings}
+	in := &installation{table: table, version: v, settings: flat.settings}
 	in.judge()
 	var edits []Edit
 	var rest []finding.Finding

@@ -47,6 +47,8 @@ type helmCommand struct {
 	positional []word
 	flags      []*flagUse
 	blanks     []word
+	// opaque are words that may be any arguments: $HELM_OPTIONS.
+	opaque []word
 }
 
 // A flagUse is one flag of a command with its value.
@@ -63,6 +65,7 @@ type flagUse struct {
 // readHelm sorts the words of a helm command; at is the index of the verb.
 func readHelm(c command, at int) *helmCommand {
 	h := &helmCommand{command: c, verb: c.words[at].value}
+	words := append(slices.Clone(c.words[1:at]), c.words[at+1:]...)
 	short := map[string]string{}
 	for _, table := range []map[string]string{helmValueFlags, helmBoolFlags} {
 		for long, s := range table {
@@ -71,9 +74,12 @@ func readHelm(c command, at int) *helmCommand {
 			}
 		}
 	}
-	words := c.words[at+1:]
 	for i := 0; i < len(words); i++ {
 		w := words[i]
+		if w.splits {
+			h.opaque = append(h.opaque, w)
+			continue
+		}
 		trimmed := strings.TrimSpace(w.value)
 		if !w.dynamic && trimmed != w.value && strings.Contains(w.raw, `\`) {
 			h.blanks = append(h.blanks, w)
@@ -122,16 +128,40 @@ func (h *helmCommand) chartName() (w word, name string, ok bool) {
 	if len(h.positional) == 0 {
 		return word{}, "", false
 	}
-	w = h.positional[len(h.positional)-1]
+	w = h.positional[min(1, len(h.positional)-1)]
+	if w.dynamic && h.positional[0].value == operatorNamespace {
+		return w, operatorNamespace, true // a release of this name
+	}
 	name = path.Base(strings.TrimSuffix(w.value, "/"))
 	return w, strings.TrimSuffix(chartFile.ReplaceAllString(name, ""), ".tgz"), true
 }
 
 const operatorNamespace = "gpu-operator"
 
+// verbOf finds the word of a helm command that says what to do: the first that is no flag and no flag's value; 0 without.
+func verbOf(words []word) int {
+	for i := 1; i < len(words); i++ {
+		name := words[i].value
+		if strings.HasPrefix(name, "-") {
+			_, takesValue := helmValueFlags[name]
+			for long, short := range helmValueFlags {
+				takesValue = takesValue || short == name && long != ""
+			}
+			if takesValue {
+				i++
+			}
+			continue
+		}
+		if strings.TrimSpace(name) != "" && !words[i].splits {
+			return i
+		}
+	}
+	return 0
+}
+
 // helm judges a helm command; ok is false when it is not one that this package knows.
 func (r *run) helm(s *script, c command) {
-	at := slices.IndexFunc(c.words[1:], func(w word) bool { return !strings.HasPrefix(w.value, "-") && strings.TrimSpace(w.value) != "" }) + 1
+	at := verbOf(c.words)
 	if at == 0 {
 		return
 	}
@@ -169,7 +199,7 @@ func (r *run) helm(s *script, c command) {
 		}
 		r.at(chartWord, "unknown-chart", finding.Error, chartWord.value, "there is no chart of this name", "write "+strings.TrimSuffix(chartWord.value, name)+near, sourceHelm)
 		fixed := strings.TrimSuffix(chartWord.value, name) + near
-		h.positional[len(h.positional)-1] = word{value: fixed, raw: quote(fixed), line: chartWord.line, col: chartWord.col}
+		h.positional[min(1, len(h.positional)-1)] = word{value: fixed, raw: quote(fixed), line: chartWord.line, col: chartWord.col}
 		name = near
 	}
 	if name == "nvidia-device-plugin" {
@@ -183,6 +213,9 @@ func (r *run) helm(s *script, c command) {
 func (r *run) helmRepo(words []word) {
 	const current = "https://helm.ngc.nvidia.com/nvidia"
 	for _, w := range words {
+		if strings.Contains(w.value, "nvidia") {
+			r.judged++
+		}
 		if address := strings.TrimSuffix(w.value, "/"); address == "https://nvidia.github.io/gpu-operator" {
 			r.at(w, "stale-repository", finding.Warning, w.value, "the old repository of the chart; new releases are not published there", "write "+current, sourceDocs)
 			r.replace(w, current)
@@ -200,6 +233,9 @@ func (r *run) helmFlags(h *helmCommand) {
 		r.at(h.blanks[0], "escaped-space", finding.Error, `\ `,
 			fmt.Sprintf(`"\ " is an escaped space, not a line continuation: helm gets " " as an argument%s`, times),
 			`break the line right after each \, or delete the \`, sourceShell)
+	}
+	for _, w := range h.opaque {
+		r.at(w, "not-judged", finding.Info, w.value, "what it holds is not known here, so it is not judged", "", "")
 	}
 	for _, f := range h.flags {
 		_, takesValue := helmValueFlags[f.name]
@@ -246,11 +282,12 @@ func (r *run) operatorChart(s *script, h *helmCommand) {
 		r.at(h.words[0], "namespace", finding.Warning, "helm "+h.verb, "without -n the operator lands in whatever namespace the context has", "add --namespace "+operatorNamespace+" --create-namespace", sourceDocs)
 		h.flags = append([]*flagUse{{name: "--namespace", value: word{value: operatorNamespace, raw: operatorNamespace}, hasValue: true}, {name: "--create-namespace"}}, h.flags...)
 	}
-	in := &installation{table: r.table, version: r.commandVersion(h), flags: true}
+	r.reusedValues(h)
+	in := &installation{table: r.table, version: r.commandVersion(h), flags: true, opaque: len(h.opaque) > 0}
 	for _, f := range h.flags {
 		switch f.name {
 		case "--values":
-			r.valuesFlag(s, in, f)
+			r.valuesFlag(s, h, in, f)
 		case "--set", "--set-string", "--set-json", "--set-literal", "--set-file":
 			r.setFlag(s, in, f)
 		}
@@ -258,8 +295,22 @@ func (r *run) operatorChart(s *script, h *helmCommand) {
 	r.kinds = append(r.kinds, fmt.Sprintf("helm %s of gpu-operator %s", h.verb, in.version))
 	in.judge()
 	r.tolerations(in)
-	r.findings = append(r.findings, in.findings()...)
+	r.addMistakes(in)
 	r.corrections = append(r.corrections, correction{h.start, h.end, h.render(in)})
+}
+
+// reusedValues reports an upgrade that keeps the old release's values alone, so that the new chart's defaults are missing.
+func (r *run) reusedValues(h *helmCommand) {
+	f := h.flag("--reuse-values")
+	if f == nil {
+		return
+	}
+	reason := "keeps the values of the installed release without the new chart's defaults: where the chart has new groups of keys its templates end in a nil pointer"
+	if h.flag("--version") == nil {
+		reason = "without --version the newest chart is taken, and this keeps the old values without its defaults: its templates end in a nil pointer"
+	}
+	r.at(f.value, "reuse-values", finding.Warning, "--reuse-values", reason, "write --reset-then-reuse-values, and --version", sourceHelm)
+	f.name = "--reset-then-reuse-values"
 }
 
 // commandVersion finds the release that the command installs, or that the user asks to judge it for.
@@ -284,17 +335,37 @@ func (r *run) commandVersion(h *helmCommand) chart.Version {
 		}
 		return r.version
 	}
+	at := h.words[0]
+	if f != nil {
+		at = f.value
+	}
+	if f != nil && f.value.dynamic {
+		r.at(at, "not-judged", finding.Info, "--version "+f.value.value, "which release this is is not known here; judged as "+r.table.Latest().String(), "name it with gpuop's --version", "")
+	}
 	v, exact, err := r.table.Resolve(asked)
 	if err != nil {
-		r.at(f.value, "chart-version", finding.Error, "--version "+asked, err.Error(), "write --version "+r.table.Latest().String(), sourceValues)
-		f.value = word{value: r.table.Latest().String(), raw: r.table.Latest().String()}
+		r.at(at, "chart-version", finding.Error, "--version "+asked, err.Error(), "write --version "+r.table.Latest().String(), sourceValues)
+		if f != nil {
+			f.value = word{value: r.table.Latest().String(), raw: r.table.Latest().String()}
+		}
 		return r.table.Latest()
 	}
 	if !exact {
-		r.at(f.value, "chart-version", finding.Info, "--version "+asked, fmt.Sprintf("not in gpuop's table; judged as %s", v), "", sourceValues)
+		r.findings = append(r.findings, r.otherRelease(asked, v, at))
 	}
 	r.oldVersion(f, asked, v)
 	return v
+}
+
+// otherRelease notes that a release is judged as another one.
+func (r *run) otherRelease(asked string, as chart.Version, at word) finding.Finding {
+	f := finding.Finding{ID: "chart-version", Subject: asked, File: r.name, Line: at.line, Column: at.col, Source: sourceValues,
+		Reason: fmt.Sprintf("not in gpuop's table; judged as %s", as), Fix: "teach gpuop the release: --chart"}
+	if r.table.Newer(asked) {
+		r.newer = true
+		f.Reason = fmt.Sprintf("newer than every release that gpuop knows; judged as %s, and keys that it does not have are notes", as)
+	}
+	return f
 }
 
 // oldVersion notes a release line that NVIDIA supports no more: only the two newest are.
@@ -317,9 +388,13 @@ func (r *run) oldVersion(f *flagUse, asked string, v chart.Version) {
 }
 
 // valuesFlag adds the settings of a -f file, when it can be read.
-func (r *run) valuesFlag(s *script, in *installation, f *flagUse) {
+func (r *run) valuesFlag(s *script, h *helmCommand, in *installation, f *flagUse) {
 	for name := range strings.SplitSeq(f.value.value, ",") {
 		data, doc, err := r.file(s, name)
+		if f.value.value == "-" && h.stdin != nil {
+			data, doc, err = []byte(h.stdin.text), h.stdin.line, nil
+			name = CommandName
+		}
 		if f.value.dynamic || err != nil {
 			r.at(f.value, "file-not-read", finding.Info, name, "the file is not here, so its values are not judged", "run gpuop lint where the file is", "")
 			continue
@@ -327,7 +402,7 @@ func (r *run) valuesFlag(s *script, in *installation, f *flagUse) {
 		reader := &fields.Reader{}
 		root := reader.Document(data)
 		if root != nil {
-			flat := &flattener{reader: reader, file: name}
+			flat := &flattener{reader: reader, file: name, shift: doc}
 			flat.walk(nil, root, root)
 			in.settings = append(in.settings, flat.settings...)
 		}
@@ -353,7 +428,8 @@ func (r *run) file(s *script, name string) (data []byte, line int, err error) {
 // setFlag adds the settings of a --set flag or one of its kin.
 func (r *run) setFlag(s *script, in *installation, f *flagUse) {
 	if f.value.dynamic {
-		if key, _, found := strings.Cut(f.value.value, "="); found && !strings.ContainsAny(key, "$`") {
+		r.at(f.value, "not-judged", finding.Info, f.name+" "+f.value.value, "the value is not known here, so it is not judged", "", "")
+		if key, _, found := strings.Cut(strings.TrimLeft(f.value.value, `"'`), "="); found && !strings.ContainsAny(key, "$`,[") {
 			st := &setting{path: chart.ParsePath(key), unknown: true, line: f.value.line, column: f.value.col, file: r.name, source: f.value.raw, literal: true}
 			f.settings = append(f.settings, st)
 			in.settings = append(in.settings, st)
@@ -379,23 +455,13 @@ func (r *run) setFlag(s *script, in *installation, f *flagUse) {
 		f.drop = len(assignments) == 0
 	}
 	for _, a := range assignments {
-		st := &setting{path: a.path, value: a.value, line: f.value.line, column: f.value.col, file: r.name, literal: f.name != "--set"}
-		if a.index {
-			st.value, st.literal = []any{a.value}, true
-		}
+		st := &setting{path: a.path, element: a.element, value: a.value, line: f.value.line, column: f.value.col, file: r.name, source: a.text,
+			literal: f.name != "--set", typed: f.name == "--set"}
 		if f.name == "--set-file" {
 			r.setFile(s, st, a)
 		}
 		f.settings = append(f.settings, st)
 		in.settings = append(in.settings, st)
-	}
-	if len(f.settings) == 1 {
-		f.settings[0].source = f.value.value
-	} else {
-		for i, a := range assignments {
-			f.settings[i].source = formatSet(a.path, "") + a.raw
-			f.opaque = f.opaque || a.index
-		}
 	}
 }
 
@@ -437,7 +503,7 @@ func (r *run) setJSON(in *installation, f *flagUse) {
 
 // render writes the command as it should be, one setting a line.
 func (h *helmCommand) render(in *installation) string {
-	head := []string{"helm", h.verb}
+	head := []string{h.words[0].raw, h.verb}
 	for i, w := range h.positional {
 		if i == 2 {
 			break
@@ -454,6 +520,9 @@ func (h *helmCommand) render(in *installation) string {
 		default:
 			plain = append(plain, f.name)
 		}
+	}
+	for _, w := range h.opaque {
+		plain = append(plain, w.raw)
 	}
 	if len(plain) > 0 {
 		lines = append(lines, strings.Join(plain, " "))
@@ -482,6 +551,9 @@ func (f *flagUse) render() []string {
 		return nil
 	}
 	var lines []string
+	if strings.Contains(f.value.raw, "$") && !slices.ContainsFunc(f.settings, (*setting).edited) {
+		return []string{f.name + " " + f.value.raw}
+	}
 	for _, s := range f.settings {
 		for _, a := range s.added {
 			lines = append(lines, "--set "+quote(a))

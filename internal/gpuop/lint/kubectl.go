@@ -7,6 +7,7 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/finding"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/mig"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/sharing"
 )
 
 const sourceKubectl = "kubectl reference: label"
@@ -19,7 +20,7 @@ var writableLabels = []string{"nvidia.com/mig.config", "nvidia.com/device-plugin
 	"nvidia.com/vgpu.config", "nvidia.com/gpu.deploy.operands", "nvidia.com/cc.mode", "nvidia.com/gpu-driver-upgrade-enabled"}
 
 // kubectl judges a kubectl command: how it is written, namespaces, node labels, and the manifest that it reads.
-func (r *run) kubectl(c command) {
+func (r *run) kubectl(s *script, c command) {
 	for _, w := range c.dangling {
 		if w.value != "" && len(c.dangling) > 1 {
 			r.at(c.dangling[0], "placeholder", finding.Error, "<"+c.dangling[0].value+">", "to the shell this is a file to read and one to write, not a name to fill in", "write a node's name", sourceShell)
@@ -50,6 +51,8 @@ func (r *run) kubectl(c command) {
 	switch verb {
 	case "label":
 		r.label(c, rest)
+	case "patch":
+		r.patch(s, c, rest)
 	case "apply", "create", "replace", "diff":
 		if c.stdin != nil {
 			r.parse(text{name: CommandName, data: []byte(c.stdin.text), line: c.stdin.line})
@@ -115,6 +118,12 @@ func (r *run) label(c command, rest []word) {
 				r.at(w, "unknown-label", finding.Error, key, "nothing reads this label", "write "+near, sourceLabels)
 				key = near
 			}
+		}
+		if strings.HasPrefix(key, "nvidia.com/") {
+			r.judged++
+		}
+		if key == sharing.ConfigLabel && !w.dynamic {
+			r.labels = append(r.labels, labelUse{value, finding.Finding{File: r.name, Line: w.line, Column: w.col, Subject: text}})
 		}
 		if key == "nvidia.com/mig.config" {
 			touchesMIG = true

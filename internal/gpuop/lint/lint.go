@@ -2,9 +2,11 @@ package lint
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
-	"fmt"
 	"maps"
+	"path"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -31,6 +33,8 @@ type Options struct {
 	// Version is the chart release to judge for: "v26.7.0", "v26.7", "latest". Empty means the one that a command names,
 	// and else the newest.
 	Version string
+	// Table is what is known of the chart; nil for gpuop's own.
+	Table *chart.Table
 	// Files are judged by what they turn out to be.
 	Files []Input
 	// Command is a pasted shell script, or empty.
@@ -57,6 +61,10 @@ type Result struct {
 	Report finding.Report `json:"report"`
 	// Kinds are what the inputs were taken for, in order.
 	Kinds []string `json:"kinds"`
+	// Judged is how many of the inputs, and commands and documents in them, were judged; 0 is not clean.
+	Judged int `json:"judged"`
+	// Dropped is what Corrected leaves out.
+	Dropped []Drop `json:"dropped,omitempty"`
 	// Corrected is the command as it should be; empty without a command.
 	Corrected string `json:"corrected,omitempty"`
 }
@@ -94,6 +102,15 @@ type run struct {
 	source      string
 	// drivers are the specs of the NVIDIADrivers seen so far, by name.
 	drivers map[string]*yaml.Node
+	// newer says that the release is newer than all that the table knows.
+	newer bool
+	// judged counts what was judged.
+	judged  int
+	dropped []Drop
+	// configs are the device plugin configs in ConfigMaps, configMaps the names of these, and labels what asks for one.
+	configs    map[string]bool
+	configMaps []string
+	labels     []labelUse
 }
 
 // Lint judges the inputs. An error means unusable options; whatever is wrong with an input is a finding.
@@ -116,12 +133,13 @@ func Lint(o Options) (*Result, error) {
 			break
 		}
 		result.Corrected = better
+		result.Dropped = append(result.Dropped, next.dropped...)
 	}
 	return result, nil
 }
 
 func lintOnce(o Options) (*Result, *run, error) {
-	r := &run{table: chart.Load(), read: o.Read, schemas: o.Schemas, sets: o.Sets}
+	r := &run{configs: map[string]bool{}, table: cmp.Or(o.Table, chart.Load()), read: o.Read, schemas: o.Schemas, sets: o.Sets}
 	if o.Version != "" {
 		v, exact, err := r.table.Resolve(o.Version)
 		if err != nil {
@@ -129,8 +147,7 @@ func lintOnce(o Options) (*Result, *run, error) {
 		}
 		r.version = v
 		if !exact {
-			r.findings = append(r.findings, finding.Finding{ID: "chart-version", Subject: o.Version,
-				Reason: fmt.Sprintf("not in gpuop's table; judged as %s", v), Source: sourceValues})
+			r.findings = append(r.findings, r.otherRelease(o.Version, v, word{}))
 		}
 	}
 	for _, t := range o.Taints {
@@ -153,7 +170,11 @@ func lintOnce(o Options) (*Result, *run, error) {
 	for i := 0; i < len(r.documents); i++ {
 		r.document(r.documents[i])
 	}
-	result := &Result{Kinds: r.kinds}
+	r.configLabels()
+	if r.newer {
+		lenient(r.findings)
+	}
+	result := &Result{Kinds: r.kinds, Dropped: r.dropped, Judged: r.judged}
 	result.Report.Add(r.findings...)
 	result.Report.Sort()
 	return result, r, nil
@@ -166,18 +187,27 @@ func (r *run) at(w word, id string, severity finding.Severity, subject, reason, 
 	})
 }
 
-// replace corrects one word of the command.
-func (r *run) replace(w word, value string) {
+// offset is where a word stands in the script, or -1.
+func (r *run) offset(w word) int {
 	offset := 0
 	for range w.line - 1 {
 		next := strings.IndexByte(r.source[offset:], '\n')
 		if next < 0 {
-			return
+			return -1
 		}
 		offset += next + 1
 	}
 	offset += w.col - 1
 	if offset < 0 || offset+len(w.raw) > len(r.source) || r.source[offset:offset+len(w.raw)] != w.raw {
+		return -1
+	}
+	return offset
+}
+
+// replace corrects one word of the command.
+func (r *run) replace(w word, value string) {
+	offset := r.offset(w)
+	if offset < 0 {
 		return
 	}
 	r.corrections = append(r.corrections, correction{offset, offset + len(w.raw), quote(value)})
@@ -201,29 +231,118 @@ func (r *run) corrected() string {
 // script judges a pasted script.
 func (r *run) script(source string) {
 	r.name = CommandName
-	r.source = prompt.ReplaceAllString(source, "$1  $2")
 	s := parseScript(source)
+	r.source = s.text
 	for _, f := range s.findings {
 		f.File = CommandName
 		r.findings = append(r.findings, f)
 	}
 	for _, c := range s.commands {
 		r.name = CommandName
-		for len(c.words) > 1 && c.words[0].value == "sudo" {
-			c.words = c.words[1:]
+		name := program(&c)
+		if c.prefixed {
+			if at := r.offset(c.words[0]); at >= 0 {
+				c.start = at
+			}
 		}
-		switch c.words[0].value {
+		switch name {
 		case "helm":
+			r.lookalikes(c)
 			if len(c.words) > 1 {
 				r.helm(s, c)
 			}
-		case "kubectl", "oc", "kubernetes", "k":
-			r.kubectl(c)
+		case "kubectl", "kubernetes":
+			r.lookalikes(c)
+			r.kubectl(s, c)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.files)) {
 		d := s.files[name]
 		r.parse(text{name: CommandName, data: []byte(d.text), line: d.line, route: d.route})
+	}
+}
+
+// programs are helm and kubectl by the names that distributions give them.
+var programs = map[string]string{"helm": "helm", "helm3": "helm", "microk8s.helm3": "helm", "microk8s.helm": "helm", "kubectl": "kubectl", "oc": "kubectl",
+	"k": "kubectl", "microk8s.kubectl": "kubectl", "kubernetes": "kubernetes"}
+
+// wrappers are programs that run the command after them.
+var wrappers = []string{"sudo", "env", "command", "exec", "nohup", "time", "microk8s", "k3s", "k0s", "rke2"}
+
+// program finds out which program a command runs behind sudo and its like, and takes these words away.
+func program(c *command) string {
+	for len(c.words) > 1 {
+		first := c.words[0].value
+		wrapped := slices.Contains(wrappers, path.Base(first))
+		if !wrapped && !strings.HasPrefix(first, "-") && !environmentSet.MatchString(first) {
+			break
+		}
+		c.words = c.words[1:]
+		c.prefixed = true
+	}
+	return programs[path.Base(c.words[0].value)]
+}
+
+var environmentSet = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*=`)
+
+// lookalikes are characters that word processors and blogs put in the place of ASCII ones.
+var lookalikes = []struct{ found, meant string }{{"“", `"`}, {"”", `"`}, {"‘", "'"}, {"’", "'"}, {"–", "--"}, {"—", "--"}, {"\u00a0", " "}}
+
+// lookalikes reports such characters in the words of a command.
+func (r *run) lookalikes(c command) {
+	seen := map[string]bool{}
+	for _, w := range c.words {
+		for _, l := range lookalikes {
+			at := strings.Index(w.raw, l.found)
+			if at < 0 || seen[l.found] {
+				continue
+			}
+			seen[l.found] = true
+			where := w
+			where.col += at
+			r.at(where, "lookalike", finding.Error, l.found, "a character that a web page put in the place of an ASCII one; the shell does not know it", "write "+l.meant, sourceShell)
+		}
+	}
+}
+
+// addMistakes takes over what is wrong with an installation, and what its correction leaves out.
+func (r *run) addMistakes(in *installation) {
+	r.judged++
+	r.findings = append(r.findings, in.findings()...)
+	done := map[*setting]bool{}
+	for _, m := range in.mistakes {
+		for _, s := range m.settings {
+			if s.dropped && !done[s] {
+				done[s] = true
+				r.dropped = append(r.dropped, Drop{Subject: s.name(), Proof: m.Reason, Instead: s.added})
+			}
+		}
+	}
+	for _, s := range in.settings {
+		if s.unknown && s.node != nil && s.node.Kind == yaml.ScalarNode {
+			r.findings = append(r.findings, finding.Finding{ID: "not-judged", File: s.file, Line: s.line, Column: s.column, Subject: s.name(),
+				Reason: "the value is filled in by another program, so it is not judged"})
+		}
+	}
+}
+
+// A Drop is a setting that a correction leaves out, with the proof that it does nothing.
+type Drop struct {
+	Subject string `json:"subject"`
+	Proof   string `json:"proof"`
+	// Instead are settings that take its place.
+	Instead []string `json:"instead,omitempty"`
+}
+
+// lowered are the findings that say no more than that gpuop does not know a name.
+var lowered = []string{"unknown-key", "misspelt-key", "unknown-field", "key-gone", "below-a-value", "operand-version"}
+
+// lenient makes notes of them where the release is not known itself.
+func lenient(findings []finding.Finding) {
+	for i := range findings {
+		if slices.Contains(lowered, findings[i].ID) {
+			findings[i].Severity = finding.Info
+		}
 	}
 }
 
@@ -235,7 +354,7 @@ func (r *run) setsAlone() {
 	in.judge()
 	r.tolerations(in)
 	r.kinds = append(r.kinds, "--set flags for gpu-operator "+in.version.String())
-	r.findings = append(r.findings, in.findings()...)
+	r.addMistakes(in)
 }
 
 func (r *run) addSets(in *installation) {

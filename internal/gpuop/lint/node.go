@@ -11,6 +11,7 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/fields"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/sharing"
 )
 
 // A nodeState is what a Node object or its description says about GPUs. Maps are from a name to its value; lines are
@@ -72,6 +73,7 @@ func parseDescription(data []byte) (*nodeState, bool) {
 }
 
 func (r *run) describedNode(n *nodeState) {
+	r.judged++
 	r.taints = append(r.taints, n.taints...)
 	r.findings = append(r.findings, n.judge()...)
 }
@@ -91,6 +93,9 @@ func (r *run) node(d *doc) {
 	n.capacity = read(get(d.root, "status", "capacity"))
 	n.allocatable = read(get(d.root, "status", "allocatable"))
 	n.labels = read(get(d.root, "metadata", "labels"))
+	if config, has := n.labels[sharing.ConfigLabel]; has {
+		r.labels = append(r.labels, labelUse{config, finding.Finding{File: d.file, Line: n.lines[sharing.ConfigLabel] + d.line, Subject: sharing.ConfigLabel + "=" + config}})
+	}
 	if c := get(d.root, "status", "capacity"); c != nil {
 		n.capacityLine = fields.Resolve(c).Line
 	}

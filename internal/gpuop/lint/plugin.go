@@ -24,6 +24,7 @@ const sourcePlugin = "k8s-device-plugin deployments/helm/nvidia-device-plugin"
 
 // pluginChart judges an installation of the device plugin's own chart.
 func (r *run) pluginChart(s *script, h *helmCommand) {
+	r.judged++
 	r.kinds = append(r.kinds, "helm "+h.verb+" of nvidia-device-plugin")
 	if f := h.flag("--version"); f != nil && !f.value.dynamic {
 		if m := pluginVersion.FindStringSubmatch(f.value.value); m != nil && (len(m[1]) < 2 || m[1] < "20") {

@@ -2,12 +2,14 @@ package lint
 
 import (
 	"fmt"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/fields"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/finding"
@@ -27,14 +29,51 @@ func podSpec(root *yaml.Node) *yaml.Node {
 	return nil
 }
 
-// pod judges a manifest with a pod in it.
+// podSpecs finds the specs of pods in any object by their shape: a mapping with a list of containers, each with an image.
+func podSpecs(root *yaml.Node) []*yaml.Node {
+	var out []*yaml.Node
+	left := 20_000
+	var below func(n *yaml.Node, depth int)
+	below = func(n *yaml.Node, depth int) {
+		n = fields.Resolve(n)
+		if left--; n == nil || left < 0 || depth > 24 {
+			return
+		}
+		if n.Kind == yaml.MappingNode {
+			if list := get(n, "containers"); list != nil && list.Kind == yaml.SequenceNode && len(list.Content) > 0 && get(list.Content[0], "image") != nil {
+				out = append(out, n)
+				return
+			}
+		}
+		for i, c := range n.Content {
+			if n.Kind != yaml.MappingNode || i%2 == 1 {
+				below(c, depth+1)
+			}
+		}
+	}
+	below(get(root, "spec"), 0)
+	return out
+}
+
+// pod judges a manifest with one pod or more in it.
 func (r *run) pod(d *doc) {
-	spec := podSpec(d.root)
-	if spec == nil || spec.Kind != yaml.MappingNode {
+	specs := podSpecs(d.root)
+	if spec := podSpec(d.root); spec != nil && len(specs) == 0 {
+		specs = []*yaml.Node{spec}
+	}
+	if len(specs) == 0 || specs[0].Kind != yaml.MappingNode {
 		r.lostIndentation(d)
 		return
 	}
+	for _, spec := range specs {
+		r.podSpec(d, spec)
+	}
+}
+
+// podSpec judges one pod.
+func (r *run) podSpec(d *doc, spec *yaml.Node) {
 	p := &podJudge{doc: d}
+	p.api(spec)
 	gpus := false
 	for _, list := range []string{"initContainers", "containers"} {
 		containers := get(spec, list)
@@ -87,6 +126,33 @@ func (r *run) lostIndentation(d *doc) {
 	r.report(d, []finding.Finding{f})
 }
 
+// misplaced says where a field belongs that stands on the wrong level of a pod.
+func misplaced(t reflect.Type, name string) string {
+	if t == reflect.TypeFor[corev1.Container]() {
+		if _, ok := kubeFields(reflect.TypeFor[corev1.PodSpec]())[name]; ok {
+			return "move it out of the container, beside containers: it belongs to the pod"
+		}
+	}
+	if t == reflect.TypeFor[corev1.PodSpec]() {
+		if _, ok := kubeFields(reflect.TypeFor[corev1.Container]())[name]; ok {
+			return "move it into the container"
+		}
+	}
+	return ""
+}
+
+// api compares the pod with the Kubernetes API, and its tolerations with what they may hold.
+func (p *podJudge) api(spec *yaml.Node) {
+	j := &kubeJudge{what: "the pod", add: p.add, misplaced: misplaced}
+	j.value(reflect.TypeFor[corev1.PodSpec](), "", spec)
+	list := get(spec, "tolerations")
+	for i, t := range podTolerations(spec) {
+		for _, problem := range t.problems() {
+			p.add("toleration", finding.Error, fields.Resolve(list.Content[i]), fmt.Sprintf("tolerations[%d].%s", i, problem[0]), problem[1], problem[2], sourceTolerations)
+		}
+	}
+}
+
 // podJudge collects the findings about one pod.
 type podJudge struct {
 	doc      *doc
@@ -105,16 +171,6 @@ func (p *podJudge) container(where string, c *yaml.Node) bool {
 	resources := get(c, "resources")
 	limits, requests := get(resources, "limits"), get(resources, "requests")
 	asked := false
-	for _, f := range plain(resources) {
-		if f.Name != "limits" && f.Name != "requests" && f.Name != "claims" {
-			near := finding.Nearest(f.Name, []string{"limits", "requests", "claims"})
-			fix := ""
-			if near != "" {
-				fix = "write " + near
-			}
-			p.add("unknown-key", finding.Error, f.Key, where+": resources."+f.Name, "resources has limits, requests and claims alone", fix, sourceKubernetes)
-		}
-	}
 	amounts := map[string]string{}
 	for _, f := range plain(limits) {
 		if gpuResource(f.Name) {

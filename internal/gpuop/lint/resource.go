@@ -17,7 +17,11 @@ var apiVersions = map[kind]string{kindClusterPolicy: "nvidia.com/v1", kindNVIDIA
 
 // resource judges a ClusterPolicy, NVIDIADriver or GPUCluster.
 func (r *run) resource(d *doc) {
-	j := &resourceJudge{resource: string(d.kind), reader: d.reader}
+	j := &schemaJudge{table: r.table, version: r.orLatest(), kind: string(d.kind), reader: d.reader}
+	if !slices.Contains(r.table.Kinds(j.version), j.kind) {
+		r.noKind(d, j)
+		return
+	}
 	if want, have := apiVersions[d.kind], get(d.root, "apiVersion"); have == nil || have.Value != want {
 		at, found := d.root, "nothing"
 		if have != nil {
@@ -44,12 +48,23 @@ func (r *run) resource(d *doc) {
 		}
 	}
 	if !judged && spec != nil {
-		j.group("", spec)
+		j.value(&chart.Field{Path: "spec", Type: "object"}, "spec", spec)
 	}
 	if spec != nil {
 		r.rulesOf(d, spec, j)
 	}
 	r.report(d, j.reader.Findings)
+}
+
+// noKind reports a resource whose kind the release does not define.
+func (r *run) noKind(d *doc, j *schemaJudge) {
+	for _, v := range r.table.Versions() {
+		if j.version.Before(v) && slices.Contains(r.table.Kinds(v), j.kind) {
+			j.add("unknown-kind", finding.Error, d.root, "kind", fmt.Sprintf("the kind %s came with %s; %s does not have it", j.kind, v, j.version), "install "+v.String()+" or later")
+			r.report(d, j.reader.Findings)
+			return
+		}
+	}
 }
 
 // locate finds the node at a dotted path, or the nearest around it.
@@ -72,107 +87,17 @@ next:
 	return n
 }
 
-// resourceJudge compares a resource with its fields.
-type resourceJudge struct {
-	resource string
-	reader   *fields.Reader
-	nodes    int
-}
-
-func (j *resourceJudge) add(id string, severity finding.Severity, at *yaml.Node, subject, reason, fix string) {
-	j.reader.Findings = append(j.reader.Findings, finding.Finding{ID: id, Severity: severity, Line: at.Line, Column: at.Column, Subject: subject, Reason: reason, Fix: fix, Source: sourceCRD})
-}
-
-// renamedFields are fields that articles and other tools give a wrong name.
-var renamedFields = map[string]string{"gpuFeatureDiscovery": "gfd", "containerToolkit": "toolkit", "gpuPodDeletion": "podDeletion"}
-
-func (j *resourceJudge) group(path string, n *yaml.Node) {
-	known, _ := chart.Fields(j.resource, path)
-	names := make([]string, len(known))
-	for i, f := range known {
-		names[i] = f.Name
-	}
-	present := map[string]bool{}
-	for _, f := range j.reader.Mapping(n, strings.TrimPrefix("spec."+path, "")) {
-		if j.nodes++; j.nodes > maxNodes {
-			return
-		}
-		where := "spec." + strings.TrimPrefix(path+"."+f.Name, ".")
-		i := slices.Index(names, f.Name)
-		if i < 0 {
-			fix := "delete it"
-			if near := finding.Nearest(f.Name, names); near != "" {
-				fix = "write " + near
-			}
-			if right := renamedFields[f.Name]; slices.Contains(names, right) {
-				fix = "write " + right
-			}
-			j.add("unknown-field", finding.Error, f.Key, where, fmt.Sprintf("the %s has no such field: the API server drops it, or refuses the object with strict validation", j.resource), fix)
-			continue
-		}
-		present[f.Name] = true
-		j.field(where, path, known[i], f)
-	}
-	var missing []string
-	for _, f := range known {
-		if f.Required && !present[f.Name] {
-			missing = append(missing, "spec."+strings.TrimPrefix(path+"."+f.Name, "."))
-		}
-	}
-	if len(missing) > 0 {
-		j.add("missing-field", finding.Error, n, strings.Join(missing, ", "), "missing: the API server refuses the "+j.resource+" without", "")
-	}
-}
-
-func (j *resourceJudge) field(where, path string, known chart.Field, f fields.Field) {
-	v := fields.Resolve(f.Value)
-	if v.Kind == yaml.ScalarNode && v.Tag == "!!null" {
-		return
-	}
-	switch known.Type {
-	case "group":
-		if v.Kind == yaml.MappingNode {
-			j.group(strings.TrimPrefix(path+"."+f.Name, "."), v)
-			return
-		}
-		j.add("wrong-type", finding.Error, v, where, "want a group of fields", "")
-	case "bool":
-		j.reader.Bool(v, where)
-	case "int":
-		j.reader.Int(v, where)
-	case "string":
-		j.reader.Text(v, where)
-	case "list":
-		if v.Kind != yaml.SequenceNode {
-			j.add("wrong-type", finding.Error, v, where, "want a list", "")
-		}
-	case "map":
-		if v.Kind != yaml.MappingNode {
-			j.add("wrong-type", finding.Error, v, where, "want a group of keys", "")
-		}
-	case "enum":
-		if v.Kind != yaml.ScalarNode || !slices.Contains(known.Enum, v.Value) {
-			fix := ""
-			if near := finding.Nearest(v.Value, known.Enum); near != "" {
-				fix = "write " + near
-			}
-			j.add("wrong-value", finding.Error, v, where, fmt.Sprintf("found %q, want %s", v.Value, alternatives(known.Enum)), fix)
-		}
-	}
-}
-
 // rulesOf applies the rules about values to a resource, whose fields have the names of the chart's keys.
-func (r *run) rulesOf(d *doc, spec *yaml.Node, j *resourceJudge) {
-	flat := &flattener{reader: &fields.Reader{}, file: d.file}
+func (r *run) rulesOf(d *doc, spec *yaml.Node, j *schemaJudge) {
+	flat := &flattener{reader: &fields.Reader{}, file: d.file, shift: d.line}
 	prefix := chart.Path(nil)
 	if d.kind == kindNVIDIADriver {
 		r.driver(d, spec, j)
 		prefix = chart.Path{"driver"}
 	}
 	flat.walk(prefix, spec, spec)
-	in := &installation{table: r.table, version: r.orLatest(), settings: flat.settings}
+	in := &installation{table: r.table, version: r.orLatest(), settings: flat.settings, resource: true}
 	for _, s := range in.settings {
-		s.line += d.line
 		switch s.name() {
 		case "driver.gds.enabled", "driver.gdrcopy.enabled":
 			s.path = s.path[1:]
@@ -199,7 +124,7 @@ func (r *run) rulesOf(d *doc, spec *yaml.Node, j *resourceJudge) {
 }
 
 // driver judges what the definition of NVIDIADriver says by rules instead of fields.
-func (r *run) driver(d *doc, spec *yaml.Node, j *resourceJudge) {
+func (r *run) driver(d *doc, spec *yaml.Node, j *schemaJudge) {
 	if selector := get(spec, "nodeSelector"); str(spec, "default") == "true" && selector != nil && len(selector.Content) > 0 {
 		j.add("excludes", finding.Error, selector, "spec.nodeSelector", "the API server refuses it: the default driver is for the nodes that no other selects", "delete nodeSelector, or default: true")
 	}

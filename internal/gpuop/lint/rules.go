@@ -114,7 +114,7 @@ func (in *installation) dead() {
 			continue
 		}
 		for _, s := range in.below(sw.group, sw.except...) {
-			if reported[s] || s.dropped || s.unknown || !in.flags && in.repeatsDefault(s) {
+			if reported[s] || s.dropped || s.unknown || s.renamed != nil || !in.flags && in.repeatsDefault(s) {
 				continue
 			}
 			reported[s] = true
@@ -141,9 +141,14 @@ func (in *installation) dead() {
 // repeatsDefault reports whether the setting says what the chart says anyway.
 func (in *installation) repeatsDefault(s *setting) bool {
 	value, known := in.table.Default(in.version, s.name())
+	if last := s.path[len(s.path)-1]; last == "version" && slices.Contains(releasedWithChart, s.path[0]) && s.text() == in.table.AppVersion(in.version) {
+		return true
+	}
+	if _, isList := s.value.([]any); in.resource && isList {
+		return true // what the chart writes there without being asked
+	}
 	if !known {
-		// a default that the table does not know: an operand's version in a copy of the chart's values
-		return s.path[len(s.path)-1] == "version" && in.matchesMatrix(s)
+		return false
 	}
 	switch value := value.(type) {
 	case []any:
@@ -155,11 +160,6 @@ func (in *installation) repeatsDefault(s *setting) bool {
 	default:
 		return scalarText(value) == s.text()
 	}
-}
-
-func (in *installation) matchesMatrix(s *setting) bool {
-	versions, known := in.table.Operand(in.version, strings.Join(s.path[:len(s.path)-1], "."))
-	return known && slices.ContainsFunc(versions, func(v string) bool { return sameVersion(s.text(), v) })
 }
 
 var branch = regexp.MustCompile(`^[0-9]{3}$`)
@@ -259,37 +259,76 @@ func scalarOf(s *setting) string {
 	return s.text()
 }
 
-// versions compares the operand versions that the user pins with those that the chart is made for.
+// versions compares the operand versions that the user pins with those that the chart is made for. A pin is taken out
+// only when it is the default of another release, left over from there.
 func (in *installation) versions() {
 	for _, c := range components {
 		s := in.explicit(c + ".version")
-		if s == nil || s.unknown || s.text() == "" {
-			continue
-		}
-		if c == "gfd" && in.gfdImage(s) {
+		if s == nil || s.unknown || s.text() == "" || c == "gfd" && in.gfdImage(s) {
 			continue
 		}
 		if s.dropped || !in.flags && in.repeatsDefault(s) || in.ownImage(c) {
 			continue
 		}
-		made, known := in.table.Operand(in.version, c)
-		if slices.Contains(releasedWithChart, c) {
-			made, known = []string{strings.TrimPrefix(in.version.String(), "v")}, true
-		}
-		if !known || slices.ContainsFunc(made, func(v string) bool { return sameVersion(s.text(), v) || c == "driver" && sameBranch(s.text(), v) }) {
+		if c == "driver" {
+			in.driverVersion(s)
 			continue
 		}
-		relation := "not"
-		switch order := compareVersions(s.text(), made[0]); {
-		case order > 0:
-			relation = "newer than"
-		case order < 0:
-			relation = "older than"
+		made, known := in.table.Operand(in.version, c)
+		if slices.Contains(releasedWithChart, c) {
+			made, known = in.table.AppVersion(in.version), true
 		}
-		s.dropped = true
-		in.add("operand-version", finding.Warning, fmt.Sprintf("%s is %s %s, which chart %s is made for", s.text(), relation, list(c, made), in.version),
-			"delete it: the chart brings the version it was tested with", sourceMatrix, s)
+		if known && s.text() != made && !sameVersion(s.text(), made) {
+			in.pinned(s, made)
+		}
 	}
+}
+
+// pinned reports a version that is not the one the chart is made for.
+func (in *installation) pinned(s *setting, made string) {
+	relation := "not"
+	switch order := compareVersions(s.text(), made); {
+	case order > 0:
+		relation = "newer than"
+	case order < 0:
+		relation = "older than"
+	}
+	reason := fmt.Sprintf("%s is %s %s, which chart %s is made for", s.text(), relation, made, in.version)
+	if from, found := in.defaultOf(s); found {
+		s.dropped = true
+		in.add("operand-version", finding.Warning, fmt.Sprintf("%s: it is the default of %s", reason, from), "delete it: the chart brings the version it was tested with", sourceValues, s)
+		return
+	}
+	in.add("operand-version", finding.Warning, reason, "delete it, unless you need this version: the chart brings the one it was tested with", sourceValues, s)
+}
+
+// defaultOf finds the newest other release whose default the setting repeats; where only the version number is given, any
+// tag of that version counts.
+func (in *installation) defaultOf(s *setting) (from chart.Version, found bool) {
+	for _, v := range slices.Backward(in.table.Versions()) {
+		tag, known := in.table.Operand(v, strings.Join(s.path[:len(s.path)-1], "."))
+		if s.path.String() == "node-feature-discovery.image.tag" {
+			tag, known = in.table.Operand(v, "nfd")
+		}
+		if slices.Contains(releasedWithChart, s.path[0]) && len(s.path) == 2 {
+			tag, known = in.table.AppVersion(v), true
+		}
+		if known && v != in.version && slices.Equal(numbers(tag), numbers(s.text())) {
+			return v, true
+		}
+	}
+	return chart.Version{}, false
+}
+
+// driverVersion judges a pinned driver. NVIDIA supports several branches with each release, so that a pin is never taken
+// out, and is not judged at all where the table does not name the branches.
+func (in *installation) driverVersion(s *setting) {
+	made, known := in.table.Drivers(in.version)
+	if !known || slices.ContainsFunc(made, func(v string) bool { return sameBranch(s.text(), v) }) {
+		return
+	}
+	in.add("driver-version", finding.Warning, fmt.Sprintf("the driver %s is of no branch that NVIDIA names for %s: %s", s.text(), in.version, list(made)),
+		"see the driver support matrix; delete it to get "+made[0], sourceMatrix, s)
 }
 
 // ownImage reports whether the operand is pulled from a path that is no mirror of upstream's, so that its versions are
@@ -311,16 +350,8 @@ func (in *installation) discovery() {
 	if s == nil || s.unknown || s.dropped {
 		return
 	}
-	for _, v := range slices.Backward(in.table.Versions()) {
-		made, known := in.table.Operand(v, "nfd")
-		if in.version.Before(v) || !known {
-			continue
-		}
-		if compareVersions(s.text(), made[0]) < 0 {
-			s.dropped = true
-			in.add("operand-version", finding.Warning, fmt.Sprintf("%s is older than %s, which chart %s is made for", s.text(), made[0], v), "delete it: the chart brings the version it was tested with", sourceMatrix, s)
-		}
-		return
+	if made, known := in.table.Operand(in.version, "nfd"); known && s.text() != "" && compareVersions(s.text(), made) < 0 {
+		in.pinned(s, made)
 	}
 }
 
@@ -386,10 +417,10 @@ func replacedAt(k *chart.Key, value string) (since chart.Version, found bool) {
 	return since, found && !was
 }
 
-// list names the versions an operand is made for; of the driver's many the branches are enough.
-func list(component string, versions []string) string {
-	if component != "driver" || len(versions) == 1 {
-		return alternatives(versions)
+// list names the default driver and the branches.
+func list(versions []string) string {
+	if len(versions) == 1 {
+		return versions[0]
 	}
 	var branches []string
 	for _, v := range versions {

@@ -2,9 +2,12 @@ package lint
 
 import (
 	"errors"
+	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
+	"mvdan.cc/sh/v3/expand"
 	"mvdan.cc/sh/v3/syntax"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/finding"
@@ -20,6 +23,8 @@ type word struct {
 	col  int
 	// dynamic says that the shell computes the value, so that it cannot be known here.
 	dynamic bool
+	// splits says of a dynamic word that it may become no argument or several: an unquoted $OPTIONS.
+	splits bool
 }
 
 // A command is a simple command of a pasted script.
@@ -30,6 +35,8 @@ type command struct {
 	line  int
 	// start and end are the offsets of the command in the script, without its redirections.
 	start, end int
+	// prefixed says that words before the program were taken away: sudo.
+	prefixed bool
 	// dangling are words that the shell takes for the file of a redirection: <node>.
 	dangling []word
 }
@@ -44,6 +51,7 @@ type document struct {
 
 // A script is a pasted text of shell commands.
 type script struct {
+	text     string
 	commands []command
 	// files are those that the script itself writes with a here-document, by name.
 	files    map[string]document
@@ -52,27 +60,35 @@ type script struct {
 
 const sourceShell = "POSIX shell command language"
 
-var prompt = regexp.MustCompile(`(?m)^(\s*)[$#] (\s*(?:helm|kubectl|cat|sudo|kubernetes|oc)\b)`)
+var (
+	prompt = regexp.MustCompile(`(?m)^(\s*)[$#] (\s*(?:helm|kubectl|cat|sudo|kubernetes|oc)\b)`)
+	// continued are line ends that continue a command in PowerShell and in cmd.
+	continued = regexp.MustCompile("(?m)( )[`^]$")
+)
 
-// lookalikes are characters that word processors and blogs put in the place of ASCII ones.
-var lookalikes = []struct{ found, meant string }{{"“", `"`}, {"”", `"`}, {"‘", "'"}, {"’", "'"}, {"–", "--"}, {"—", "--"}, {"\u00a0", " "}}
+// shellText is the script as a shell of Unix reads it: without prompts, carriage returns, and with its own line
+// continuation. Offsets are those of the script without carriage returns.
+func shellText(text string) (out string, foreign bool) {
+	text = strings.ReplaceAll(text, "\r\n", "\n")
+	text = prompt.ReplaceAllString(text, "$1  $2")
+	ends := continued.FindAllStringIndex(text, -1)
+	if len(ends) == 0 || strings.Contains(text, "\\\n") {
+		return text, false
+	}
+	return continued.ReplaceAllString(text, "$1\\"), true
+}
 
 // parseScript reads the commands of a script. What it cannot read it reports; what could be read is returned.
 func parseScript(text string) *script {
 	s := &script{files: map[string]document{}}
-	text = prompt.ReplaceAllString(text, "$1  $2")
-	for i, line := range strings.Split(text, "\n") {
-		for _, l := range lookalikes {
-			if at := strings.Index(line, l.found); at >= 0 {
-				s.findings = append(s.findings, finding.Finding{
-					ID: "lookalike", Severity: finding.Error, Line: i + 1, Column: at + 1, Subject: l.found,
-					Reason: "a character that a web page put in the place of an ASCII one; the shell does not know it", Fix: "write " + l.meant, Source: sourceShell,
-				})
-			}
-		}
+	foreign := false
+	s.text, foreign = shellText(text)
+	if foreign {
+		s.findings = append(s.findings, finding.Finding{ID: "not-posix", Severity: finding.Info,
+			Reason: "the lines are continued as PowerShell or cmd do it; judged as if by \\", Source: sourceShell})
 	}
 	parser := syntax.NewParser(syntax.Variant(syntax.LangBash))
-	file, err := parser.Parse(strings.NewReader(text), "")
+	file, err := parser.Parse(strings.NewReader(s.text), "")
 	if err != nil {
 		f := finding.Finding{ID: "shell-syntax", Severity: finding.Error, Reason: "the shell cannot read this: " + err.Error(), Source: sourceShell}
 		var parse syntax.ParseError
@@ -82,79 +98,389 @@ func parseScript(text string) *script {
 		s.findings = append(s.findings, f)
 	}
 	if file != nil {
-		for _, stmt := range file.Stmts {
-			s.statement(text, stmt, nil)
-		}
+		r := &scriptReader{script: s, variables: map[string]variable{}, stdin: map[*syntax.Stmt]*document{}}
+		r.assignedTwice(file)
+		syntax.Walk(file, r.visit)
 	}
 	return s
 }
 
-// statement collects the simple commands of a statement; stdin is what a pipe brings.
-func (s *script) statement(text string, stmt *syntax.Stmt, stdin *document) *document {
-	if stmt == nil {
+// A variable is what the script assigns.
+type variable struct {
+	expand.Variable
+	// words are the elements of an array, where they are written.
+	words []word
+}
+
+// scriptReader walks through a script and expands what the script itself says.
+type scriptReader struct {
+	*script
+	variables map[string]variable
+	// unknown are variables that depend on a condition, a loop or input.
+	unknown map[string]bool
+	stdin   map[*syntax.Stmt]*document // what a pipe brings
+}
+
+// assignedTwice notes the variables whose value depends on which way the script takes.
+func (r *scriptReader) assignedTwice(file *syntax.File) {
+	r.unknown = map[string]bool{}
+	assigned := map[string]int{}
+	conditional := map[string]bool{}
+	var around []syntax.Node
+	syntax.Walk(file, func(n syntax.Node) bool {
+		switch n := n.(type) {
+		case nil:
+			around = around[:len(around)-1]
+			return true
+		case *syntax.WordIter:
+			r.unknown[n.Name.Value] = true
+		case *syntax.Assign:
+			if n.Name != nil {
+				assigned[n.Name.Value]++
+				inside := slices.ContainsFunc(around, isBranch)
+				conditional[n.Name.Value] = conditional[n.Name.Value] || inside
+			}
+		case *syntax.CallExpr:
+			if len(n.Args) > 1 && n.Args[0].Lit() == "read" {
+				for _, w := range n.Args[1:] {
+					r.unknown[w.Lit()] = true
+				}
+			}
+		}
+		around = append(around, n)
+		return true
+	})
+	for name, times := range assigned {
+		if times > 1 && conditional[name] {
+			r.unknown[name] = true
+		}
+	}
+}
+
+func isBranch(n syntax.Node) bool {
+	switch n.(type) {
+	case *syntax.IfClause, *syntax.CaseClause, *syntax.WhileClause, *syntax.ForClause:
+		return true
+	}
+	return false
+}
+
+func (r *scriptReader) visit(n syntax.Node) bool {
+	switch n := n.(type) {
+	case *syntax.BinaryCmd:
+		if n.Op == syntax.Pipe || n.Op == syntax.PipeAll {
+			if d := r.output(n.X); d != nil {
+				r.stdin[n.Y] = d
+			}
+		}
+	case *syntax.Stmt:
+		r.statement(n)
+	case *syntax.Assign:
+		r.assign(n)
+	}
+	return true
+}
+
+// passing are commands that write what they read.
+var passing = []string{"cat", "tee", "envsubst", "sed"}
+
+// output is the text that a statement of a pipe writes, where the script itself holds it.
+func (r *scriptReader) output(stmt *syntax.Stmt) *document {
+	if pipe, ok := stmt.Cmd.(*syntax.BinaryCmd); ok {
+		if d := r.output(pipe.X); d != nil {
+			r.stdin[pipe.Y] = d
+		}
+		return r.output(pipe.Y)
+	}
+	call, ok := stmt.Cmd.(*syntax.CallExpr)
+	if !ok || len(call.Args) == 0 {
 		return nil
 	}
-	here, dangling := s.redirections(text, stmt)
-	if here != nil {
-		stdin = here
+	name := call.Args[0].Lit()
+	if name == "echo" || name == "printf" {
+		last := r.words(call.Args[len(call.Args)-1])
+		if len(call.Args) > 1 && len(last) == 1 && !last[0].dynamic && strings.Contains(last[0].value, "\n") {
+			return &document{text: last[0].value + "\n", line: last[0].line - 1}
+		}
+		return nil
 	}
-	switch cmd := stmt.Cmd.(type) {
-	case *syntax.CallExpr:
-		c := command{stdin: stdin, line: int(cmd.Pos().Line()), start: int(cmd.Pos().Offset()), end: int(cmd.End().Offset()), dangling: dangling}
-		for _, w := range cmd.Args {
-			c.words = append(c.words, readWord(text, w))
+	if !slices.Contains(passing, name) {
+		return nil
+	}
+	if here, _ := r.redirections(stmt); here != nil {
+		return here
+	}
+	return r.stdin[stmt]
+}
+
+// statement collects a simple command with what it reads.
+func (r *scriptReader) statement(stmt *syntax.Stmt) {
+	here, dangling := r.redirections(stmt)
+	if here == nil {
+		here = r.stdin[stmt]
+	}
+	call, ok := stmt.Cmd.(*syntax.CallExpr)
+	if !ok {
+		return
+	}
+	c := command{stdin: here, line: int(call.Pos().Line()), start: int(call.Pos().Offset()), end: int(call.End().Offset()), dangling: dangling}
+	for _, w := range call.Args {
+		c.words = append(c.words, r.words(w)...)
+	}
+	if len(c.words) == 0 {
+		return
+	}
+	if len(call.Assigns) > 0 {
+		c.start = int(call.Args[0].Pos().Offset())
+	}
+	if first := c.words[0]; strings.HasPrefix(first.raw, "-") && len(r.commands) > 0 {
+		r.broken(c)
+		return
+	}
+	r.commands = append(r.commands, c)
+}
+
+// broken reports flags that stand alone, because the line before does not continue, and gives them to the command that
+// they were meant for.
+func (r *scriptReader) broken(c command) {
+	last := &r.commands[len(r.commands)-1]
+	between := ""
+	if last.end <= c.start && c.start <= len(r.text) {
+		between = r.text[last.end:c.start]
+	}
+	reason, fix := "the line before does not end with \\, so the shell runs this as a command of its own", "end the line before with \\"
+	if strings.Contains(between, "#") {
+		reason, fix = "the comment ends the command, so the shell runs what follows as a command of its own", "move the comment above the command"
+	}
+	w := c.words[0]
+	r.findings = append(r.findings, finding.Finding{ID: "broken-continuation", Severity: finding.Error, Line: w.line, Column: w.col, Subject: w.value, Reason: reason, Fix: fix, Source: sourceShell})
+	last.words = append(last.words, c.words...)
+	last.end = c.end
+}
+
+// assign notes what a variable holds from here on.
+func (r *scriptReader) assign(n *syntax.Assign) {
+	if n.Name == nil || n.Naked {
+		return
+	}
+	name := n.Name.Value
+	switch {
+	case n.Array != nil:
+		v := variable{Variable: expand.Variable{Set: true, Kind: expand.Indexed}}
+		if n.Append {
+			v = r.variables[name]
+			v.Set, v.Kind = true, expand.Indexed
 		}
-		if len(c.words) == 0 {
-			return nil
+		for _, e := range n.Array.Elems {
+			for _, w := range r.words(e.Value) {
+				v.words = append(v.words[:len(v.words):len(v.words)], w)
+				v.List = append(v.List[:len(v.List):len(v.List)], w.value)
+			}
 		}
-		s.commands = append(s.commands, c)
-		if c.words[0].value == "cat" && len(c.words) == 1 {
-			return stdin
+		r.variables[name] = v
+	case n.Value == nil:
+		r.variables[name] = variable{Variable: expand.Variable{Set: true, Kind: expand.String}}
+	default:
+		list := r.words(&syntax.Word{Parts: []syntax.WordPart{&syntax.DblQuoted{Parts: n.Value.Parts}}})
+		if len(list) == 1 && list[0].dynamic {
+			delete(r.variables, name)
+			r.unknown[name] = true
+			return
 		}
-	case *syntax.BinaryCmd:
-		out := s.statement(text, cmd.X, stdin)
-		if cmd.Op == syntax.Pipe || cmd.Op == syntax.PipeAll {
-			return s.statement(text, cmd.Y, out)
+		text, err := expand.Literal(r.config(), n.Value)
+		if err != nil {
+			r.unknown[name] = true
+			return
 		}
-		s.statement(text, cmd.Y, nil)
-	case *syntax.Subshell:
-		for _, inner := range cmd.Stmts {
-			s.statement(text, inner, nil)
+		if n.Append {
+			text = r.variables[name].Str + text
 		}
-	case *syntax.Block:
-		for _, inner := range cmd.Stmts {
-			s.statement(text, inner, nil)
+		r.variables[name] = variable{Variable: expand.Variable{Set: true, Kind: expand.String, Str: text}}
+	}
+}
+
+// environment gives the expander what the script assigns, and nothing of this machine.
+type environment struct{ r *scriptReader }
+
+func (e environment) Get(name string) expand.Variable {
+	if user, found := strings.CutPrefix(name, "HOME "); found {
+		return expand.Variable{Set: true, Kind: expand.String, Str: "~" + user}
+	}
+	if v, ok := e.r.variables[name]; ok && !e.r.unknown[name] {
+		return v.Variable
+	}
+	if name == "HOME" {
+		return expand.Variable{Set: true, Kind: expand.String, Str: "~"}
+	}
+	return expand.Variable{}
+}
+
+func (e environment) Each(func(string, expand.Variable) bool) {}
+
+func (r *scriptReader) config() *expand.Config { return &expand.Config{Env: environment{r}} }
+
+// known reports whether the script says what the word is: no command, no arithmetic, and no variable from outside.
+func (r *scriptReader) known(w *syntax.Word) bool {
+	known, braces := true, 0
+	syntax.Walk(w, func(n syntax.Node) bool {
+		switch n := n.(type) {
+		case *syntax.CmdSubst, *syntax.ProcSubst, *syntax.ArithmExp, *syntax.ExtGlob:
+			known = false
+			return false
+		case *syntax.Lit:
+			braces += strings.Count(n.Value, "{")
+			known = known && (!strings.Contains(n.Value, "{") || !strings.Contains(n.Value, ".."))
+		case *syntax.ParamExp:
+			v, assigned := r.variables[n.Param.Value]
+			hasDefault := n.Exp != nil && (n.Exp.Op == syntax.DefaultUnset || n.Exp.Op == syntax.DefaultUnsetOrNull)
+			for _, inner := range v.words {
+				known = known && !inner.dynamic
+			}
+			if !assigned && !hasDefault || r.unknown[n.Param.Value] || n.Excl || n.Repl != nil || n.Slice != nil {
+				known = false
+			}
+		}
+		return known
+	})
+	return known && braces < 4
+}
+
+// words expands a word as the shell does. What it cannot know stays as it is written.
+func (r *scriptReader) words(w *syntax.Word) []word {
+	if w == nil {
+		return nil
+	}
+	out := word{line: int(w.Pos().Line()), col: int(w.Pos().Col())}
+	if start, end := int(w.Pos().Offset()), int(w.End().Offset()); start >= 0 && end <= len(r.text) && start <= end {
+		out.raw = r.text[start:end]
+	}
+	if list, isArray := r.array(w); isArray {
+		return list
+	}
+	if !r.known(w) {
+		out.value, out.dynamic = out.raw, true
+		for _, p := range w.Parts {
+			_, quoted := p.(*syntax.DblQuoted)
+			out.splits = out.splits || !quoted && len(w.Parts) == 1
+		}
+		return []word{out}
+	}
+	list, err := expand.Fields(r.config(), w)
+	if err != nil {
+		out.value, out.dynamic = out.raw, true
+		return []word{out}
+	}
+	words := make([]word, len(list))
+	for i, value := range list {
+		words[i] = out
+		words[i].value = value
+		if len(list) > 1 {
+			words[i].raw = quote(value)
 		}
 	}
-	return nil
+	if len(list) > 1 && strings.Contains(out.raw, "{") && !strings.Contains(out.raw, "$") {
+		r.findings = append(r.findings, finding.Finding{ID: "brace-expansion", Severity: finding.Error, Line: out.line, Column: out.col, Subject: out.raw,
+			Reason: fmt.Sprintf("bash makes %d arguments of the braces: %s", len(list), strings.Join(list, " ")), Fix: "write " + quote(out.raw), Source: "Bash manual: brace expansion"})
+		out.value = strings.NewReplacer(`'`, "", `"`, "").Replace(out.raw)
+		out.raw = quote(out.value)
+		return []word{out}
+	}
+	return words
+}
+
+// array returns the elements of a word that is an array of the script and nothing else: "${ARGS[@]}".
+func (r *scriptReader) array(w *syntax.Word) ([]word, bool) {
+	if len(w.Parts) != 1 {
+		return nil, false
+	}
+	part := w.Parts[0]
+	if q, ok := part.(*syntax.DblQuoted); ok && len(q.Parts) == 1 {
+		part = q.Parts[0]
+	}
+	p, ok := part.(*syntax.ParamExp)
+	if !ok || p.Index == nil || p.Exp != nil || r.unknown[p.Param.Value] {
+		return nil, false
+	}
+	if at, isWord := p.Index.(*syntax.Word); !isWord || at.Lit() != "@" && at.Lit() != "*" {
+		return nil, false
+	}
+	v, assigned := r.variables[p.Param.Value]
+	if !assigned || v.Kind != expand.Indexed {
+		return nil, false
+	}
+	return slices.Clone(v.words), true
 }
 
 // redirections returns the statement's here-document, notes the file that it is written to, and collects the words
 // that stand for redirections by mistake.
-func (s *script) redirections(text string, stmt *syntax.Stmt) (here *document, dangling []word) {
+func (r *scriptReader) redirections(stmt *syntax.Stmt) (here *document, dangling []word) {
 	to := ""
-	for _, r := range stmt.Redirs {
-		switch r.Op {
+	for _, redirect := range stmt.Redirs {
+		switch redirect.Op {
 		case syntax.Hdoc, syntax.DashHdoc:
-			if r.Hdoc != nil {
-				start, end := int(r.Hdoc.Pos().Offset()), int(r.Hdoc.End().Offset())
-				if start >= 0 && end <= len(text) && start <= end {
-					here = &document{text: withoutDelimiter(text[start:end], readWord(text, r.Word).value), line: int(r.Hdoc.Pos().Line()) - 1}
-				}
+			here = r.hereDocument(redirect)
+		case syntax.WordHdoc:
+			if list := r.words(redirect.Word); len(list) == 1 && !list[0].dynamic {
+				here = &document{text: list[0].value + "\n", line: list[0].line - 1}
 			}
 		case syntax.RdrOut, syntax.RdrAll, syntax.AppOut:
-			to = readWord(text, r.Word).value
-			dangling = append(dangling, readWord(text, r.Word))
+			if list := r.words(redirect.Word); len(list) == 1 {
+				to = list[0].value
+				dangling = append(dangling, list[0])
+			}
 		case syntax.RdrIn:
-			dangling = append(dangling, readWord(text, r.Word))
+			dangling = append(dangling, r.words(redirect.Word)...)
 		}
 	}
+	if call, ok := stmt.Cmd.(*syntax.CallExpr); ok && here == nil && len(call.Args) > 0 {
+		here = r.stdin[stmt]
+	}
+	if call, ok := stmt.Cmd.(*syntax.CallExpr); ok && to == "" && len(call.Args) > 1 && call.Args[0].Lit() == "tee" {
+		to = call.Args[len(call.Args)-1].Lit()
+	}
 	if here != nil && to != "" {
-		s.files[to] = *here
+		r.files[to] = *here
 		return nil, nil
 	}
 	return here, dangling
 }
+
+// hereDocument is the text of a here-document, with the variables of the script in it where their values are known.
+func (r *scriptReader) hereDocument(redirect *syntax.Redirect) *document {
+	if redirect.Hdoc == nil {
+		return nil
+	}
+	slice := func(n syntax.Node) string {
+		start, end := int(n.Pos().Offset()), int(n.End().Offset())
+		if start < 0 || end > len(r.text) || start > end {
+			return ""
+		}
+		return r.text[start:end]
+	}
+	var text strings.Builder
+	for _, part := range redirect.Hdoc.Parts {
+		one := &syntax.Word{Parts: []syntax.WordPart{part}}
+		_, isText := part.(*syntax.Lit)
+		if !isText && r.known(one) {
+			if value, err := expand.Document(r.config(), one); err == nil {
+				text.WriteString(value)
+				continue
+			}
+		}
+		text.WriteString(slice(part))
+	}
+	delimiter := ""
+	if list := r.words(redirect.Word); len(list) == 1 {
+		delimiter = list[0].value
+	}
+	body := withoutDelimiter(text.String(), delimiter)
+	if redirect.Op == syntax.DashHdoc {
+		body = leadingTabs.ReplaceAllString(body, "")
+	}
+	return &document{text: body, line: int(redirect.Hdoc.Pos().Line()) - 1}
+}
+
+var leadingTabs = regexp.MustCompile(`(?m)^\t+`)
 
 // withoutDelimiter drops the line that ends a here-document, where the text has it.
 func withoutDelimiter(text, delimiter string) string {
@@ -166,62 +492,6 @@ func withoutDelimiter(text, delimiter string) string {
 		return body + "\n"
 	}
 	return text
-}
-
-// readWord unquotes a word as the shell does; expansions make it dynamic.
-func readWord(text string, w *syntax.Word) word {
-	if w == nil {
-		return word{}
-	}
-	out := word{line: int(w.Pos().Line()), col: int(w.Pos().Col())}
-	if start, end := int(w.Pos().Offset()), int(w.End().Offset()); start >= 0 && end <= len(text) && start <= end {
-		out.raw = text[start:end]
-	}
-	var value strings.Builder
-	for _, part := range w.Parts {
-		switch part := part.(type) {
-		case *syntax.Lit:
-			value.WriteString(unescape(part.Value, false))
-		case *syntax.SglQuoted:
-			value.WriteString(part.Value)
-		case *syntax.DblQuoted:
-			for _, inner := range part.Parts {
-				if lit, isLit := inner.(*syntax.Lit); isLit {
-					value.WriteString(unescape(lit.Value, true))
-				} else {
-					out.dynamic = true
-				}
-			}
-		default:
-			out.dynamic = true
-		}
-	}
-	out.value = value.String()
-	if out.dynamic {
-		out.value = out.raw
-	}
-	return out
-}
-
-// unescape removes backslashes as the shell does outside quotes, or inside double quotes.
-func unescape(s string, quoted bool) string {
-	if !strings.Contains(s, `\`) {
-		return s
-	}
-	var out strings.Builder
-	for i := 0; i < len(s); i++ {
-		if s[i] == '\\' && i+1 < len(s) {
-			if s[i+1] == '\n' {
-				i++
-				continue
-			}
-			if !quoted || strings.IndexByte("$`\"\\", s[i+1]) >= 0 {
-				i++
-			}
-		}
-		out.WriteByte(s[i])
-	}
-	return out.String()
 }
 
 // quote writes s so that the shell passes it as it is.

@@ -2,6 +2,7 @@ package lint
 
 import (
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -18,6 +19,11 @@ const maxNodes = 200_000
 // A setting is one value that the user gives to the chart: a leaf of a values file or one part of a --set flag.
 type setting struct {
 	path chart.Path
+	// element says where inside the list at the path a flag goes on: [0].name.
+	element string
+	// keys are the nodes of the names in the file, and shift the lines before its document.
+	keys  []*yaml.Node
+	shift int
 	// value is nil, a bool, a number, a string, a []any or an empty map[string]any.
 	value any
 	// node is the value in the file it came from; nil for a flag.
@@ -27,6 +33,8 @@ type setting struct {
 	// source is the assignment as it is written in a flag, and literal says that the flag is not --set itself.
 	source  string
 	literal bool
+	// typed says that the flag makes true, numbers and null of words, as --set does.
+	typed bool
 	// unknown says that the value is made by the shell and cannot be read here.
 	unknown bool
 	// dropped, renamed and changed are how the setting is to be corrected.
@@ -38,7 +46,14 @@ type setting struct {
 }
 
 // name is the path as the user may write it after --set.
-func (s *setting) name() string { return s.path.String() }
+func (s *setting) name() string { return s.path.String() + s.element }
+
+var listIndex = regexp.MustCompile(`\[[0-9]+\]`)
+
+// edited reports whether the setting is to be written otherwise.
+func (s *setting) edited() bool {
+	return s.dropped || s.renamed != nil || s.changed != nil || len(s.added) > 0
+}
 
 func (s *setting) text() string { return scalarText(s.value) }
 
@@ -65,9 +80,13 @@ type flattener struct {
 	file     string
 	settings []*setting
 	nodes    int
+	// shift is how many lines of its file are before the document.
+	shift int
 }
 
-func (f *flattener) walk(path chart.Path, at, n *yaml.Node) {
+func (f *flattener) walk(path chart.Path, at, n *yaml.Node) { f.below(path, nil, at, n) }
+
+func (f *flattener) below(path chart.Path, keys []*yaml.Node, at, n *yaml.Node) {
 	f.nodes++
 	if f.nodes > maxNodes {
 		if f.nodes == maxNodes+1 {
@@ -78,18 +97,24 @@ func (f *flattener) walk(path chart.Path, at, n *yaml.Node) {
 	n = fields.Resolve(n)
 	if n.Kind == yaml.MappingNode && len(n.Content) > 0 {
 		for _, field := range f.reader.Mapping(n, path.String()) {
-			f.walk(append(path[:len(path):len(path)], field.Name), field.Key, field.Value)
+			f.below(append(path[:len(path):len(path)], field.Name), append(keys[:len(keys):len(keys)], field.Key), field.Key, field.Value)
 		}
 		return
 	}
-	s := &setting{path: path, node: n, file: f.file, line: at.Line, column: at.Column}
+	if len(path) == 0 {
+		return // an empty document
+	}
+	s := &setting{path: path, keys: keys, node: n, file: f.file, line: at.Line + f.shift, column: at.Column, shift: f.shift}
 	if n.Kind == yaml.MappingNode {
 		s.value = map[string]any{}
-	} else if err := n.Decode(&s.value); err != nil {
+	} else if err := n.Decode(&s.value); err != nil || n.Kind == yaml.ScalarNode && substituted.MatchString(n.Value) {
 		s.unknown = true
 	}
 	f.settings = append(f.settings, s)
 }
+
+// substituted is a value that another program fills in: ${DRIVER_VERSION}.
+var substituted = regexp.MustCompile(`\$(\{[A-Za-z_][A-Za-z0-9_]*[}:]|[A-Z_][A-Z0-9_]*$)`)
 
 // A mistake is a finding and the settings it is about.
 type mistake struct {
@@ -105,6 +130,12 @@ type installation struct {
 	mistakes []mistake
 	// flags says that the settings are flags of a command, not lines of a file.
 	flags bool
+	// opaque says that there are more flags, which are not known.
+	opaque bool
+	// resource says that the settings are fields of a custom resource, which the chart fills in whole.
+	resource bool
+	// byParent and deep find the mistake about a wrong name again.
+	byParent, deep map[string]int
 }
 
 // add reports a mistake at the first of the settings.
@@ -135,6 +166,9 @@ func (in *installation) explicit(path string) *setting {
 func (in *installation) value(path string) (value any, ok bool) {
 	if s := in.explicit(path); s != nil {
 		return s.value, !s.unknown
+	}
+	if list, known := in.elements(path); known {
+		return list, list != nil
 	}
 	return in.table.Default(in.version, path)
 }
@@ -186,3 +220,33 @@ func (in *installation) findings() []finding.Finding {
 	}
 	return out
 }
+
+// elements puts together the list that flags such as tolerations[0].key make; known is false when no flag does, and the
+// list is nil when a part of it is not known. Helm lets such flags replace the chart's list.
+func (in *installation) elements(path string) (list []any, known bool) {
+	for _, s := range in.settings {
+		if s.element == "" || s.path.String() != path {
+			continue
+		}
+		known = true
+		m := elementText.FindStringSubmatch(s.element)
+		if m == nil || s.unknown {
+			return nil, true
+		}
+		at, err := strconv.Atoi(m[1])
+		if err != nil || at > 1000 {
+			return nil, true
+		}
+		for len(list) <= at {
+			list = append(list, map[string]any{})
+		}
+		if m[2] == "" {
+			list[at] = s.value
+		} else if entry, isMap := list[at].(map[string]any); isMap {
+			entry[m[2]] = s.value
+		}
+	}
+	return list, known
+}
+
+var elementText = regexp.MustCompile(`^\[([0-9]+)\](?:\.([^.\[]+))?$`)

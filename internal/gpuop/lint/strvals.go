@@ -16,8 +16,12 @@ type assignment struct {
 	path chart.Path
 	// index says that the path goes on into a list: toolkit.env[0].name; the path is then the list's.
 	index bool
-	value any
-	raw   string
+	// element is where inside the list the path goes on: [0].name.
+	element string
+	value   any
+	raw     string
+	// text is the assignment as it is written.
+	text string
 }
 
 // parseSet reads the argument of --set by Helm's grammar: assignments separated by commas, names by dots, a backslash
@@ -38,7 +42,7 @@ func parseSet(s string, typed bool) ([]assignment, error) {
 
 func parseAssignment(s string, typed bool) (a assignment, rest string, err error) {
 	var name strings.Builder
-	i := 0
+	i, list := 0, 0
 key:
 	for ; ; i++ {
 		if i == len(s) {
@@ -62,6 +66,7 @@ key:
 			}
 			if !a.index {
 				a.push(&name)
+				list = i
 			}
 			a.index = true
 			i += closing
@@ -73,7 +78,9 @@ key:
 			name.WriteByte(s[i])
 		}
 	}
-	if !a.index {
+	if a.index {
+		a.element = s[list:i]
+	} else {
 		a.push(&name)
 	}
 	for _, n := range a.path {
@@ -87,6 +94,7 @@ key:
 	if text, isText := value.(string); isText && typed {
 		a.value = typedValue(text)
 	}
+	a.text = s[:i+1+n]
 	rest = s[i+1+n:]
 	return a, strings.TrimPrefix(rest, ","), nil
 }

@@ -3,6 +3,7 @@ package lint
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -42,7 +43,7 @@ func (t toleration) tolerates(n taint) bool {
 	}
 	switch t.operator {
 	case "Exists":
-		return true
+		return t.value == ""
 	case "", "Equal":
 		return t.key != "" && t.value == n.value
 	}
@@ -132,3 +133,63 @@ func podTolerations(spec *yaml.Node) []toleration {
 	}
 	return out
 }
+
+// isTolerations reports whether the setting is a list of tolerations.
+func isTolerations(s *setting) bool { return s.path[len(s.path)-1] == "tolerations" }
+
+// problems says why the API server refuses a pod with the toleration: a field, what is wrong and what to write.
+func (t toleration) problems() (out [][3]string) {
+	operators, effects := []string{"Exists", "Equal", "Lt", "Gt"}, []string{"NoSchedule", "PreferNoSchedule", "NoExecute"}
+	near := func(word string, known []string) string {
+		if n := finding.Nearest(word, known); n != "" {
+			return "write " + n
+		}
+		for _, k := range known {
+			if strings.EqualFold(k, word) {
+				return "write " + k
+			}
+		}
+		return ""
+	}
+	if t.operator != "" && !slices.Contains(operators, t.operator) {
+		out = append(out, [3]string{"operator", fmt.Sprintf("found %q, want Exists or Equal: the API server refuses the pods", t.operator), near(t.operator, operators)})
+	}
+	if t.effect != "" && !slices.Contains(effects, t.effect) {
+		out = append(out, [3]string{"effect", fmt.Sprintf("found %q, want %s: the API server refuses the pods", t.effect, alternatives(effects)), near(t.effect, effects)})
+	}
+	if t.operator == "Exists" && t.value != "" {
+		out = append(out, [3]string{"value", "the operator Exists takes no value: the API server refuses the pods", "delete value, or write operator: Equal"})
+	}
+	if t.key == "" && t.operator != "Exists" {
+		out = append(out, [3]string{"key", "without a key the operator must be Exists: the API server refuses the pods", "name the taint's key"})
+	}
+	return out
+}
+
+// tolerationValues judges the lists of tolerations in the values.
+func (in *installation) tolerationValues() {
+	done := map[string]bool{}
+	for _, s := range in.settings {
+		if !isTolerations(s) || done[s.path.String()] {
+			continue
+		}
+		done[s.path.String()] = true
+		value, ok := in.value(s.path.String())
+		if !ok {
+			continue
+		}
+		for i, t := range tolerationsOf(value) {
+			for _, p := range t.problems() {
+				in.add("toleration", finding.Error, p[1], p[2], sourceTolerations, s)
+				m := &in.mistakes[len(in.mistakes)-1]
+				m.Subject = fmt.Sprintf("%s[%d].%s", s.path, i, p[0])
+				if s.node != nil && i < len(fields.Resolve(s.node).Content) {
+					n := fields.Resolve(s.node).Content[i]
+					m.Line, m.Column = n.Line+s.shift, n.Column
+				}
+			}
+		}
+	}
+}
+
+const sourceTolerations = "Kubernetes API: Toleration"

@@ -3,9 +3,13 @@ package lint
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
+	"go.yaml.in/yaml/v3"
+
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/fields"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/finding"
 )
 
@@ -20,62 +24,203 @@ const (
 	sourceKubernetes = "Kubernetes documentation: schedule GPUs, device plugins"
 )
 
+// rules are the rules about values, in the order in which they run: later ones look at what earlier ones dropped.
+var rules = []func(*installation){
+	(*installation).keys, (*installation).twice, (*installation).types, (*installation).gaps, (*installation).tolerationValues, (*installation).images,
+	(*installation).dead, (*installation).contradictions, (*installation).oldDefaults, (*installation).versions, (*installation).discovery,
+}
+
 // judge runs every rule on the installation.
 func (in *installation) judge() {
-	in.keys()
-	in.types()
-	in.images()
-	in.dead()
-	in.contradictions()
-	in.oldDefaults()
-	in.versions()
-	in.discovery()
+	for _, rule := range rules {
+		rule(in)
+	}
+}
+
+// keyRules say what to report about a path, by how it stands to the chart's keys.
+var keyRules = map[chart.Status]func(*installation, *setting, chart.Verdict){
+	chart.Unknown:   (*installation).unknown,
+	chart.Misspelt:  (*installation).misspelt,
+	chart.Free:      (*installation).free,
+	chart.TooDeep:   (*installation).tooDeep,
+	chart.BelowList: (*installation).belowList,
+	chart.NotYet:    (*installation).early,
+	chart.Gone:      (*installation).gone,
+	chart.GroupGone: (*installation).groupGone,
+	chart.Known:     (*installation).later,
+	chart.Group:     (*installation).valueOfGroup,
 }
 
 // keys judges each setting's path against the chart's keys.
 func (in *installation) keys() {
-	deep := map[string]int{}
+	in.byParent, in.deep = map[string]int{}, map[string]int{}
 	for _, s := range in.settings {
 		v := in.table.Judge(in.version, s.path)
-		switch v.Status {
-		case chart.Unknown:
-			in.unknown(s, v)
-		case chart.Misspelt:
-			s.renamed = v.Nearest
-			in.add("misspelt-key", finding.Warning, fmt.Sprintf("the chart has %s here; this adds another entry beside it", v.Nearest),
-				"write "+v.Nearest.String(), sourceValues, s)
-		case chart.TooDeep:
-			if i, seen := deep[v.Key.Path.String()]; seen {
-				in.mistakes[i].settings = append(in.mistakes[i].settings, s)
-				in.mistakes[i].Subject += ", " + s.name()
-				continue
-			}
-			deep[v.Key.Path.String()] = len(in.mistakes)
-			in.tooDeep(s, v)
-		case chart.NotYet:
-			in.early(s, v.Key)
-		case chart.Gone:
-			in.gone(s, v.Key, v.Nearest)
-		case chart.GroupGone:
-			if in.version.Before(v.Key.Since) {
-				in.early(s, v.Key)
-			} else {
-				in.gone(s, v.Key, v.Nearest)
-			}
-		case chart.Known:
-			in.later(s, v.Key)
-		case chart.Group:
-			if _, isMap := s.value.(map[string]any); !isMap && s.value != nil {
-				s.dropped = true
-				in.add("wrong-type", finding.Error, fmt.Sprintf("%s is a group of settings in the chart, not a value of its own", s.name()),
-					"set one of its keys, for example "+in.example(s.path), sourceValues, s)
-			}
+		if rule := keyRules[v.Status]; rule != nil {
+			rule(in, s, v)
 		}
 	}
-	for path, i := range deep {
+	for path, i := range in.deep {
 		in.fixTooDeep(path, i)
 	}
-	in.twice()
+}
+
+// addKey reports a name that is wrong: all settings below one wrong name are one finding, at the name.
+func (in *installation) addKey(id string, severity finding.Severity, reason, fix, source string, s *setting, v chart.Verdict) {
+	parent := s.path[:v.Bad+1]
+	at := id + " " + parent.String()
+	if i, seen := in.byParent[at]; seen {
+		m := &in.mistakes[i]
+		m.settings = append(m.settings, s)
+		m.Severity = max(m.Severity, severity)
+		return
+	}
+	in.byParent[at] = len(in.mistakes)
+	in.add(id, severity, reason, fix, source, s)
+	m := &in.mistakes[len(in.mistakes)-1]
+	m.Subject = parent.String()
+	if v.Bad == len(s.path)-1 {
+		m.Subject = s.name()
+	} else if v.Bad < len(s.keys) {
+		m.Line, m.Column = s.keys[v.Bad].Line+s.shift, s.keys[v.Bad].Column
+	}
+}
+
+// instead is the name that is meant, to the depth of the wrong one where only that one differs.
+func instead(s *setting, v chart.Verdict) chart.Path {
+	if len(v.Nearest) == len(s.path) && slices.Equal(v.Nearest[v.Bad+1:], s.path[v.Bad+1:]) {
+		return v.Nearest[:v.Bad+1]
+	}
+	return v.Nearest
+}
+
+func (in *installation) unknown(s *setting, v chart.Verdict) {
+	fix := "delete it, unless something of yours reads it"
+	if v.Nearest != nil {
+		fix = "write " + instead(s, v).String()
+		in.move(s, v.Nearest)
+	}
+	in.addKey("unknown-key", finding.Error, fmt.Sprintf("no version of the chart has this key; %s ignores it without a word", in.version), fix, sourceValues, s, v)
+}
+
+// move lets the setting take another place, where nothing stands yet.
+func (in *installation) move(s *setting, to chart.Path) {
+	if in.explicit(to.String()) == nil {
+		s.renamed = to
+	}
+}
+
+// free judges a name where the chart takes any: inside a type of Kubernetes' own not any name will do.
+func (in *installation) free(s *setting, _ chart.Verdict) {
+	at, near, ok := kubePath(s.path)
+	if !ok || at == len(s.path) {
+		return
+	}
+	fix := ""
+	if near != "" {
+		to := slices.Clone(s.path)
+		to[at] = near
+		fix = "write " + to[:at+1].String()
+		in.move(s, to)
+	}
+	in.addKey("unknown-key", finding.Error, fmt.Sprintf("Kubernetes has no %s here: the API server drops it or refuses the pods", s.path[at]), fix, sourceAPI, s, chart.Verdict{Bad: at})
+}
+
+func (in *installation) misspelt(s *setting, v chart.Verdict) {
+	if _, _, ok := kubePath(s.path); ok {
+		in.free(s, v)
+		return
+	}
+	in.move(s, v.Nearest)
+	in.addKey("misspelt-key", finding.Warning, fmt.Sprintf("the chart has %s here; this adds another entry beside it", instead(s, v)), "write "+instead(s, v).String(), sourceValues, s, v)
+}
+
+func (in *installation) belowList(s *setting, v chart.Verdict) {
+	v.Bad--
+	in.addKey("wrong-type", finding.Error, "found a group of keys, want a list", "", sourceValues, s, v)
+}
+
+// harmless reports whether the setting says what happens anyway: the chart's default where it has the key.
+func (s *setting) harmless(k *chart.Key) bool {
+	if s.path.String() != k.Path.String() || s.unknown {
+		return false
+	}
+	for _, d := range k.Defaults() {
+		if scalarText(d.Value) == s.text() && s.text() != "" {
+			return true
+		}
+	}
+	return false
+}
+
+func (in *installation) groupGone(s *setting, v chart.Verdict) {
+	if in.version.Before(v.Key.Since()) {
+		in.early(s, v)
+	} else {
+		in.gone(s, v)
+	}
+}
+
+func (in *installation) early(s *setting, v chart.Verdict) {
+	severity := finding.Error
+	if s.harmless(v.Key) {
+		severity = finding.Warning
+	}
+	s.dropped = true
+	in.addKey("key-not-yet", severity, fmt.Sprintf("came with %s; %s ignores it without a word", v.Key.Since(), in.version),
+		"delete it, or install "+v.Key.Since().String()+" or later", sourceValues, s, v)
+}
+
+func (in *installation) gone(s *setting, v chart.Verdict) {
+	severity := finding.Error
+	if s.harmless(v.Key) {
+		severity = finding.Warning
+	}
+	next, _ := in.table.Next(v.Key.Until())
+	fix := chart.Advice(s.path)
+	if fix == "" {
+		fix = "delete it"
+	}
+	s.dropped = true
+	if v.Nearest != nil {
+		if verdict := in.table.Judge(in.version, v.Nearest); verdict.Status == chart.Known {
+			in.carry(s, v.Nearest)
+		}
+	}
+	in.addKey("key-gone", severity, fmt.Sprintf("removed in %s: nothing in the values, templates and custom resources of %s reads it", next, in.version), fix, sourceValues, s, v)
+}
+
+// carry moves the value of a key that is gone to its successor, where the value means the same there.
+func (in *installation) carry(s *setting, to chart.Path) {
+	switch s.path.String() {
+	case "driver.useOpenKernelModules":
+		if s.text() == "true" {
+			s.added = []string{to.String() + "=open"}
+		}
+	case "kataManager.enabled":
+	default:
+		if in.explicit(to.String()) == nil {
+			s.renamed, s.dropped = to, false
+		}
+	}
+}
+
+// later notes that a key of this version is gone in the newest.
+func (in *installation) later(s *setting, v chart.Verdict) {
+	until := v.Key.Until()
+	if until == (chart.Version{}) || !in.flags && in.repeatsDefault(s) {
+		return
+	}
+	next, _ := in.table.Next(until)
+	in.add("key-goes", finding.Info, fmt.Sprintf("works with %s, but went with %s", in.version, next), chart.Advice(s.path), sourceValues, s)
+}
+
+func (in *installation) valueOfGroup(s *setting, _ chart.Verdict) {
+	if _, isMap := s.value.(map[string]any); isMap || s.value == nil || s.unknown {
+		return
+	}
+	in.add("wrong-type", finding.Error, fmt.Sprintf("%s is a group of settings in the chart, not a value of its own", s.name()),
+		"set one of its keys, for example "+in.example(s.path), sourceValues, s)
 }
 
 // example is the first key of a group.
@@ -88,84 +233,15 @@ func (in *installation) example(group chart.Path) string {
 	return group.String()
 }
 
-func (in *installation) unknown(s *setting, v chart.Verdict) {
-	fix := "delete it"
-	s.dropped = true
-	if v.Nearest != nil {
-		fix = "write " + v.Nearest.String()
-		s.renamed, s.dropped = v.Nearest, false
-	}
-	in.add("unknown-key", finding.Error, fmt.Sprintf("no version of the chart has this key; %s ignores it without a word", in.version), fix, sourceValues, s)
-}
-
-// harmless reports whether the setting says what happens anyway: the chart's default where it has the key.
-func (s *setting) harmless(k *chart.Key) bool {
-	if s.path.String() != k.Path.String() || s.unknown {
-		return false
-	}
-	for _, d := range k.Defaults() {
-		if d.Known && scalarText(d.Value) == s.text() && s.text() != "" {
-			return true
-		}
-	}
-	return false
-}
-
-func (in *installation) early(s *setting, k *chart.Key) {
-	severity := finding.Error
-	if s.harmless(k) {
-		severity = finding.Warning
-	}
-	s.dropped = true
-	in.add("key-not-yet", severity, fmt.Sprintf("came with %s; %s ignores it without a word", k.Since, in.version),
-		"delete it, or install "+k.Since.String()+" or later", sourceValues, s)
-}
-
-func (in *installation) gone(s *setting, k *chart.Key, to chart.Path) {
-	severity := finding.Error
-	if s.harmless(k) {
-		severity = finding.Warning
-	}
-	next, _ := in.table.Next(k.Until)
-	fix := chart.Advice(s.path)
-	if fix == "" {
-		fix = "delete it"
-	}
-	s.dropped = true
-	if to != nil {
-		if verdict := in.table.Judge(in.version, to); verdict.Status == chart.Known {
-			in.carry(s, to)
-		}
-	}
-	in.add("key-gone", severity, fmt.Sprintf("removed in %s; %s ignores it without a word", next, in.version), fix, sourceValues, s)
-}
-
-// carry moves the value of a key that is gone to its successor, where the value means the same there.
-func (in *installation) carry(s *setting, to chart.Path) {
-	switch s.path.String() {
-	case "driver.useOpenKernelModules":
-		if s.text() == "true" {
-			s.added = []string{to.String() + "=open"}
-		}
-	case "driver.licensingConfig.configMapName", "kataManager.enabled":
-	default:
-		s.renamed, s.dropped = to, false
-	}
-}
-
-// later notes that a key of this version is gone in the newest.
-func (in *installation) later(s *setting, k *chart.Key) {
-	if k.Until == (chart.Version{}) || !in.flags && in.repeatsDefault(s) {
-		return
-	}
-	next, _ := in.table.Next(k.Until)
-	fix := chart.Advice(s.path)
-	in.add("key-goes", finding.Info, fmt.Sprintf("works with %s, but went with %s", in.version, next), fix, sourceValues, s)
-}
-
 // tooDeep reports keys below a string, the mistake of writing image.repository as other charts want it.
 func (in *installation) tooDeep(s *setting, v chart.Verdict) {
 	path := v.Key.Path.String()
+	if i, seen := in.deep[path]; seen {
+		in.mistakes[i].settings = append(in.mistakes[i].settings, s)
+		in.mistakes[i].Subject += ", " + s.name()
+		return
+	}
+	in.deep[path] = len(in.mistakes)
 	reason := fmt.Sprintf("%s is a single value in this chart, not a group of keys", path)
 	source := sourceValues
 	if v.Key.Path[len(v.Key.Path)-1] == "image" {
@@ -246,49 +322,154 @@ func (in *installation) twice() {
 	}
 }
 
-// enumerations are the values that a key accepts, from the chart's comments and the custom resource definitions.
+// enumerations are the values that a key accepts where no custom resource definition says it; from the comments of
+// values.yaml.
 var enumerations = map[string][]string{
-	"mig.strategy":                               {"none", "single", "mixed"},
-	"sandboxWorkloads.defaultWorkload":           {"container", "vm-passthrough", "vm-vgpu"},
 	"sandboxWorkloads.mode":                      {"kubevirt", "kata"},
-	"daemonsets.updateStrategy":                  {"RollingUpdate", "OnDelete"},
-	"driver.kernelModuleType":                    {"auto", "open", "proprietary"},
 	"driver.nvidiaDriverCRD.driverType":          {"gpu", "vgpu", "vgpu-host-manager"},
-	"ccManager.defaultMode":                      {"on", "off", "devtools"},
 	"dcgmExporter.service.internalTrafficPolicy": {"Cluster", "Local"},
 	"operator.logging.timeEncoding":              {"epoch", "millis", "nano", "iso8601", "rfc3339", "rfc3339nano"},
 }
 
 var pullPolicies = []string{"Always", "IfNotPresent", "Never"}
 
-// types judges the value of each setting against what the chart has there.
+// allowed are the values that the setting may have; nil for any.
+func (in *installation) allowed(s *setting) []string {
+	last := s.path[len(s.path)-1]
+	switch {
+	case last == "imagePullPolicy" || s.name() == "node-feature-discovery.image.pullPolicy":
+		return pullPolicies
+	case s.name() == "migManager.config.default" && !in.version.Before(mustVersion(in.table, "v26.3.0")):
+		return []string{"all-disabled", ""}
+	}
+	if list := enumerations[s.name()]; list != nil {
+		return list
+	}
+	if f, ok := in.table.PolicyField(in.version, s.path); ok && f.Type == "string" {
+		return f.Enum
+	}
+	return nil
+}
+
+// types judges the value of each setting against what the chart has there, and what is copied into a custom resource
+// against its definition.
 func (in *installation) types() {
 	for _, s := range in.settings {
-		k, ok := in.table.Key(s.path)
-		if !ok || !k.In(in.version) || s.unknown || s.value == nil {
+		v := in.table.Judge(in.version, s.path)
+		if v.Status != chart.Known || s.unknown || s.value == nil || s.renamed != nil {
 			continue
 		}
-		allowed := enumerations[s.name()]
-		if s.path[len(s.path)-1] == "imagePullPolicy" {
-			allowed = pullPolicies
+		if k, ok := in.table.Key(s.path); ok && k.In(in.version) && s.element == "" && !in.shape(k, s) {
+			continue
 		}
-		if s.name() == "migManager.config.default" && !in.version.Before(mustVersion(in.table, "v26.3.0")) {
-			allowed = []string{"all-disabled", ""}
-		}
-		_, isList := s.value.([]any)
-		_, isMap := s.value.(map[string]any)
-		empty := s.text() == "" && !isList && !isMap
-		switch {
-		case k.Shape == chart.List && !isList && !empty:
-			in.add("wrong-type", finding.Error, fmt.Sprintf("found %s, want a list", describe(s.value)), "", sourceValues, s)
-		case k.Shape == chart.Map && !isMap && !empty:
-			in.add("wrong-type", finding.Error, fmt.Sprintf("found %s, want a group of keys", describe(s.value)), "", sourceValues, s)
-		case k.Shape == chart.Scalar && (isList || isMap):
-			in.add("wrong-type", finding.Error, fmt.Sprintf("found %s, want a single value", describe(s.value)), "", sourceValues, s)
-		case allowed != nil && !slices.Contains(allowed, s.text()):
+		in.content(s, v.Key)
+	}
+}
+
+// shape judges a setting against the key's shape; false says that it is of another.
+func (in *installation) shape(k *chart.Key, s *setting) bool {
+	_, isList := s.value.([]any)
+	_, isMap := s.value.(map[string]any)
+	empty := s.text() == "" && !isList && !isMap
+	want := ""
+	switch shape := k.Shape(in.version); {
+	case shape == chart.List && !isList && !empty:
+		want = "a list"
+	case shape == chart.Map && !isMap && !empty:
+		want = "a group of keys"
+	case shape == chart.Scalar && (isList || isMap):
+		want = "a single value"
+	case shape == chart.Scalar:
+		in.scalar(k, s)
+		return false
+	}
+	if want != "" {
+		in.add("wrong-type", finding.Error, fmt.Sprintf("found %s, want %s", describe(s.value), want), "", sourceValues, s)
+	}
+	return want == ""
+}
+
+// scalar judges a single value: words of an enumeration, booleans and numbers.
+func (in *installation) scalar(k *chart.Key, s *setting) {
+	if allowed := in.allowed(s); allowed != nil {
+		if !slices.Contains(allowed, s.text()) {
 			in.enumeration(s, allowed)
-		case in.boolean(k):
-			in.bool(s)
+		}
+		return
+	}
+	value, _ := k.Default(in.version)
+	f, typed := in.table.PolicyField(in.version, s.path)
+	_, isBool := value.(bool)
+	_, isNumber := value.(float64)
+	switch {
+	case isBool || typed && f.Type == "boolean":
+		in.bool(k, s)
+	case isNumber && (!typed || f.Type != "int-or-string") || typed && f.Type == "integer":
+		if _, err := strconv.ParseFloat(s.text(), 64); err != nil {
+			in.add("wrong-value", finding.Error, fmt.Sprintf("found %s, want a number", describe(s.value)), "", sourceValues, s)
+		}
+	}
+}
+
+// content judges what the chart copies into the ClusterPolicy as it is.
+func (in *installation) content(s *setting, k *chart.Key) {
+	if k == nil || k.Use(in.version) != chart.Copied {
+		return
+	}
+	f, ok := in.table.PolicyElement(in.version, s.path, listIndex.ReplaceAllString(s.element, "[]"))
+	if !ok {
+		return
+	}
+	node := s.node
+	if node == nil {
+		node = &yaml.Node{}
+		if node.Encode(s.value) != nil {
+			return
+		}
+	}
+	j := &schemaJudge{table: in.table, version: in.version, kind: "ClusterPolicy", reader: &fields.Reader{}}
+	j.value(f, s.name(), node)
+	for _, found := range j.reader.Findings {
+		m := mistake{found, []*setting{s}}
+		m.File = s.file
+		if s.node == nil {
+			m.Line, m.Column = s.line, s.column
+		} else {
+			m.Line += s.shift
+		}
+		if found.ID == "unknown-field" {
+			m.ID = "unknown-key"
+		}
+		in.mistakes = append(in.mistakes, m)
+	}
+}
+
+// gaps reports lists whose flags leave out an element: Helm fills the gap with null, which the API server refuses.
+func (in *installation) gaps() {
+	if in.opaque {
+		return
+	}
+	seen := map[string]map[int]bool{}
+	first := map[string]*setting{}
+	for _, s := range in.settings {
+		if m := elementText.FindStringSubmatch(s.element); m != nil {
+			path := s.path.String()
+			if seen[path] == nil {
+				seen[path], first[path] = map[int]bool{}, s
+			}
+			at, _ := strconv.Atoi(m[1])
+			seen[path][at] = true
+		}
+	}
+	for _, path := range names(seen) {
+		last := 0
+		for at := range seen[path] {
+			last = max(last, at)
+		}
+		if missing := last + 1 - len(seen[path]); missing > 0 {
+			in.add("list-gap", finding.Error, fmt.Sprintf("the flags give %d elements of %d: Helm fills the gaps with null, and the API server refuses the ClusterPolicy", len(seen[path]), last+1),
+				"number the elements from 0 without a gap", sourceHelm, first[path])
+			in.mistakes[len(in.mistakes)-1].Subject = path
 		}
 	}
 }
@@ -309,28 +490,31 @@ func (in *installation) enumeration(s *setting, allowed []string) {
 	in.add("wrong-value", finding.Error, fmt.Sprintf("found %q, want %s; the API server refuses the ClusterPolicy", s.text(), alternatives(quoted)), fix, sourceCRD, s)
 }
 
-// boolean reports whether the key's default is true or false.
-func (in *installation) boolean(k *chart.Key) bool {
-	value, known := k.Default(in.version)
-	_, isBool := value.(bool)
-	return known && isBool
-}
-
-func (in *installation) bool(s *setting) {
+// bool judges a switch. Kubernetes and Helm read YAML 1.1, in which yes and no are booleans too; a text, though, is true
+// wherever a condition asks for it, even "false".
+func (in *installation) bool(k *chart.Key, s *setting) {
+	_, isText := s.value.(string)
+	plain := isText && (s.node == nil && s.typed || s.node != nil && s.node.Style == 0)
 	text := s.text()
-	if text == "true" || text == "false" {
+	condition := s.name() == "nfd.enabled" || k.Use(in.version) == chart.Tested
+	switch {
+	case !isText && (text == "true" || text == "false"), plain && oldBools.MatchString(text):
+		return
+	case (text == "true" || text == "false") && !condition:
+		return
+	case text == "true" || text == "false":
+		if text == "false" {
+			in.add("wrong-type", finding.Error, `found the text "false", want false: Helm takes any text for true here, and the switch stays on`, "write false without quotes", sourceHelm, s)
+		}
 		return
 	}
 	fix := "write true or false"
 	if near := finding.Nearest(strings.ToLower(text), []string{"true", "false"}); near != "" {
 		fix = "write " + near
 		s.changed = &near
-	} else if lower := strings.ToLower(text); lower == "yes" || lower == "on" || lower == "1" {
-		value := "true"
-		fix, s.changed = "write true", &value
-	} else if lower == "no" || lower == "off" || lower == "0" {
-		value := "false"
-		fix, s.changed = "write false", &value
+	} else if text == "1" || text == "0" {
+		value := strconv.FormatBool(text == "1")
+		fix, s.changed = "write "+value, &value
 	}
 	in.add("wrong-value", finding.Error, fmt.Sprintf("found %s, want true or false", describe(s.value)), fix, sourceValues, s)
 }

@@ -107,3 +107,6 @@ func (c *Config) MIGStrategy() string {
 	}
 	return *c.Spec.Flags.MigStrategy
 }
+
+// ChartVersion is the release of the device plugin's own chart that the commands install; from its tags.
+const ChartVersion = "0.20.0"

@@ -24,8 +24,7 @@ type Explanation struct {
 
 // Explain returns what is known about a key, or about all keys of a group. The error wraps ErrUnknown, with the nearest
 // key in its message.
-func Explain(word string) ([]Explanation, error) {
-	table := chart.Load()
+func Explain(table *chart.Table, word string) ([]Explanation, error) {
 	path := chart.ParsePath(strings.TrimPrefix(strings.TrimPrefix(word, ".Values."), "."))
 	var out []Explanation
 	for _, k := range table.AllKeys() {
@@ -34,8 +33,8 @@ func Explain(word string) ([]Explanation, error) {
 		}
 		about, _ := table.About(k.Path)
 		out = append(out, Explanation{
-			Path: k.Path.String(), Text: about.Text, Group: about.Group, Reader: about.Reader, Since: k.Since, Until: k.Until,
-			Advice: chart.Advice(k.Path), Template: k.Template, Defaults: k.Defaults(),
+			Path: k.Path.String(), Text: about.Text, Group: about.Group, Reader: about.Reader, Since: k.Since(), Until: k.Until(),
+			Advice: chart.Advice(k.Path), Template: k.Template(), Defaults: k.Defaults(),
 		})
 	}
 	if len(out) > 0 {

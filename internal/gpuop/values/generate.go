@@ -1,6 +1,7 @@
 package values
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -28,6 +29,8 @@ type Request struct {
 	// Features are names of Features, some with =value: "time-slicing=4".
 	Features []string
 	Version  chart.Version
+	// Table is what is known of the chart; nil for gpuop's own.
+	Table *chart.Table
 	// Registry is the private registry, with a path if it has one, that replaces nvcr.io and registry.k8s.io.
 	Registry string
 	// PullSecret is the name of a Secret for the registry.
@@ -205,7 +208,7 @@ func Generate(r Request) (*Plan, error) {
 	if at < 0 {
 		return nil, unknown("platform", r.Platform, names(Platforms()))
 	}
-	g := &generator{request: r, table: chart.Load(), platform: platforms[at]}
+	g := &generator{request: r, table: cmp.Or(r.Table, chart.Load()), platform: platforms[at]}
 	g.plan = &Plan{Platform: r.Platform, Version: r.Version, Namespace: g.platform.namespace, Source: g.platform.source, about: g.platform.about}
 	if g.plan.Namespace == "" {
 		g.plan.Namespace = "gpu-operator"
@@ -219,7 +222,7 @@ func Generate(r Request) (*Plan, error) {
 	}
 	for _, v := range g.platform.values {
 		if k, known := g.table.Key(chart.ParsePath(v.Path)); !known || !k.In(r.Version) {
-			return nil, fmt.Errorf("%w: platform %s needs %s, which came with %s; %s does not have it", ErrVersion, r.Platform, v.Path, k.Since, r.Version)
+			return nil, fmt.Errorf("%w: platform %s needs %s, which came with %s; %s does not have it", ErrVersion, r.Platform, v.Path, k.Since(), r.Version)
 		}
 		if strings.HasPrefix(v.Path, "toolkit.") && r.wants("preinstalled-toolkit") {
 			continue
@@ -239,7 +242,7 @@ func Generate(r Request) (*Plan, error) {
 	}
 	for _, v := range g.plan.Values {
 		if k, known := g.table.Key(chart.ParsePath(v.Path)); known && !k.In(r.Version) {
-			return nil, fmt.Errorf("%w: %s came with %s; %s does not have it", ErrVersion, v.Path, k.Since, r.Version)
+			return nil, fmt.Errorf("%w: %s came with %s; %s does not have it", ErrVersion, v.Path, k.Since(), r.Version)
 		}
 	}
 	return g.plan, nil
@@ -317,7 +320,7 @@ func (g *generator) mirror() {
 		settings[i] = images.Setting{Path: v.Path, Value: v.Value}
 	}
 	registry := strings.TrimSuffix(g.request.Registry, "/")
-	for _, image := range images.Components(g.table, g.request.Version, settings) {
+	for _, image := range images.Components(g.table, g.request.Version, settings, false) {
 		if image.Operand == "driver" && g.request.wants("vgpu") {
 			continue
 		}

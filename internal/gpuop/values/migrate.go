@@ -2,6 +2,7 @@ package values
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"reflect"
@@ -24,12 +25,14 @@ type Migration struct {
 	YAML string `json:"values"`
 	// Report is what remains wrong and cannot be put right without a decision.
 	Report finding.Report `json:"-"`
+
+	table *chart.Table
 }
 
 // A Change is one line of the change list.
 type Change struct {
-	// Kind is dropped, renamed, set, begins (a setting that the old release ignored) or default (a default that the
-	// file leaves alone and that is another now).
+	// Kind is dropped, renamed, set, begins (a setting that the old release ignored), default (a default that the file
+	// leaves alone and that is another now) or new (a key that the old release does not have).
 	Kind string `json:"kind"`
 	Path string `json:"path"`
 	Text string `json:"text"`
@@ -38,17 +41,24 @@ type Change struct {
 // ErrAnchor is returned for a file whose YAML anchors stand in settings that the new release does not have.
 var ErrAnchor = errors.New("values file cannot be rewritten")
 
+// ErrDowngrade is returned for a target that is older than the release that the file is for.
+var ErrDowngrade = errors.New("downgrade")
+
 // Migrate rewrites a values file from one release to another. What is no values file is only judged: YAML is empty then.
-func Migrate(name string, data []byte, from, to chart.Version) (*Migration, error) {
-	m := &Migration{From: from, To: to}
-	edits, rest := lint.Edits(name, data, to)
+// A target that is older is ErrDowngrade, unless downgrade allows it: the chart's own custom resource definitions and
+// defaults of the newer release stay in the cluster.
+func Migrate(table *chart.Table, name string, data []byte, from, to chart.Version, downgrade bool) (*Migration, error) {
+	if to.Before(from) && !downgrade {
+		return nil, fmt.Errorf("%w: %s is older than %s", ErrDowngrade, to, from)
+	}
+	m := &Migration{From: from, To: to, table: table}
+	edits, rest := lint.Edits(table, name, data, to)
 	m.Report.Add(rest...)
 	var doc yaml.Node
 	if err := yaml.Unmarshal(data, &doc); err != nil || len(doc.Content) == 0 || doc.Content[0].Kind != yaml.MappingNode {
 		m.Report.Sort()
 		return m, nil
 	}
-	table := chart.Load()
 	settings, _ := lint.Settings(name, data, nil)
 	for _, s := range settings {
 		if now := table.Judge(to, s.Path); now.Status != chart.Known {
@@ -67,17 +77,19 @@ func Migrate(name string, data []byte, from, to chart.Version) (*Migration, erro
 	if err := m.write(name, &doc); err != nil {
 		return nil, err
 	}
-	m.defaults(table, settings)
+	m.defaults(settings)
 	slices.SortStableFunc(m.Changes, func(a, b Change) int {
-		if a.Kind == "default" != (b.Kind == "default") {
-			if a.Kind == "default" {
-				return 1
-			}
-			return -1
-		}
-		return strings.Compare(a.Path, b.Path)
+		return cmp.Or(cmp.Compare(order(a.Kind), order(b.Kind)), strings.Compare(a.Path, b.Path))
 	})
 	return m, nil
+}
+
+// order puts what happens to the file before what changes beside it.
+func order(kind string) int { return slices.Index([]string{"default", "new"}, kind) }
+
+// Dropped reports whether the new file lacks a setting of the old one.
+func (m *Migration) Dropped() bool {
+	return slices.ContainsFunc(m.Changes, func(c Change) bool { return c.Kind == "dropped" })
 }
 
 // write renders the document; a correction may bring up what was hidden before, so that it is judged again.
@@ -97,7 +109,7 @@ func (m *Migration) write(name string, doc *yaml.Node) error {
 			return fmt.Errorf("%w: a setting that goes carries an anchor that others refer to; write the values out", ErrAnchor)
 		}
 		m.YAML = out.String()
-		edits, rest := lint.Edits(name, out.Bytes(), m.To)
+		edits, rest := lint.Edits(m.table, name, out.Bytes(), m.To)
 		m.Report = finding.Report{Findings: rest}
 		if len(edits) == 0 {
 			break
@@ -120,20 +132,26 @@ func (m *Migration) apply(root *yaml.Node, e lint.Edit) error {
 	reason := e.Finding.Reason
 	switch {
 	case e.Drop:
-		take(root, e.Path)
+		at := position(root, e.Path)
+		key, value := take(root, e.Path)
+		if value == nil {
+			return nil
+		}
+		keep(root, e.Path, comments(key, value), at)
 		text := reason
 		if len(e.Add) > 0 {
 			text += "; instead " + strings.Join(e.Add, ", ")
 		}
 		m.change("dropped", e.Path.String(), text)
 	case e.Rename != nil:
-		value := take(root, e.Path)
+		key, value := take(root, e.Path)
 		if value == nil {
 			return nil
 		}
 		if err := put(root, e.Rename, value, ""); err != nil {
 			return err
 		}
+		moved(root, e.Rename, key)
 		m.change("renamed", e.Path.String(), "is "+e.Rename.String()+" now")
 	case e.Value != nil:
 		if err := put(root, e.Path, *e.Value, ""); err != nil {
@@ -155,27 +173,70 @@ func (m *Migration) apply(root *yaml.Node, e lint.Edit) error {
 	return nil
 }
 
-// defaults lists the defaults that are others in the new release and that the file leaves alone. An operand's version
-// changes with every release and is not listed.
-func (m *Migration) defaults(table *chart.Table, settings []lint.Setting) {
+// discovery is the subchart, of whose many new keys the number is enough.
+const discovery = "node-feature-discovery"
+
+// moved gives the comments of a key that was renamed to its new place.
+func moved(root *yaml.Node, path chart.Path, key *yaml.Node) {
+	n := root
+	for i, name := range path {
+		at := index(n, name)
+		if i == len(path)-1 {
+			to := n.Content[at]
+			to.HeadComment, to.LineComment, to.FootComment = joinComments(to.HeadComment, key.HeadComment), key.LineComment, joinComments(to.FootComment, key.FootComment)
+			return
+		}
+		n = n.Content[at+1]
+	}
+}
+
+// defaults lists the defaults that are others in the new release and that the file leaves alone, and the keys that are
+// new in it.
+func (m *Migration) defaults(settings []lint.Setting) {
+	table := m.table
 	set := map[string]bool{}
 	for _, s := range settings {
 		set[s.Path.String()] = true
 	}
+	parts := 0
+	defer func() {
+		before, _ := table.Part(m.From, discovery)
+		now, _ := table.Part(m.To, discovery)
+		if parts > 0 {
+			m.change("new", discovery, fmt.Sprintf("the subchart %s has %d keys that %s did not have", now.Version, parts, before.Version))
+		}
+	}()
 	for _, k := range table.Keys(m.To) {
 		path := k.Path.String()
 		before, known := k.Default(m.From)
 		now, nowKnown := k.Default(m.To)
-		if !k.In(m.From) || set[path] || !known || !nowKnown || k.Path[len(k.Path)-1] == "version" || reflect.DeepEqual(before, now) {
-			continue
+		switch {
+		case set[path] || !nowKnown:
+		case !k.In(m.From) && k.Path[0] == discovery:
+			parts++
+		case !k.In(m.From):
+			m.change("new", path, "is "+short(now))
+		case known && !reflect.DeepEqual(before, now):
+			m.change("default", path, fmt.Sprintf("was %s, is %s%s", short(before), short(now), major(path, before, now)))
 		}
-		m.change("default", path, fmt.Sprintf("was %s, is %s", short(before), short(now)))
 	}
+}
+
+// major says so when the driver's branch is another: nodes that run with the old one get a new driver.
+func major(path string, before, now any) string {
+	a, _, _ := strings.Cut(fmt.Sprint(before), ".")
+	b, _, _ := strings.Cut(fmt.Sprint(now), ".")
+	if path != "driver.version" || a == b {
+		return ""
+	}
+	return ": another major version of the driver; pin the old one to keep it"
 }
 
 // short prints a default on one line.
 func short(v any) string {
 	switch v := v.(type) {
+	case nil:
+		return "null"
 	case string:
 		return fmt.Sprintf("%q", v)
 	case []any:
@@ -184,6 +245,9 @@ func short(v any) string {
 		}
 		return fmt.Sprintf("a list of %d", len(v))
 	case map[string]any:
+		if len(v) == 0 {
+			return "{}"
+		}
 		return "a group"
 	default:
 		return fmt.Sprint(v)

@@ -352,6 +352,12 @@ func (f Fixture) check(t *testing.T, top *gpu.Topology, b *gpu.Batch) {
 			t.Errorf("process %+v: of an entity that is not asked for, without a number, or busy more than always", x)
 		}
 	}
+	for _, x := range b.Utilizations {
+		busy, known := x.Busy.Number()
+		if x.Row < 0 || x.Row >= len(b.WantProcesses) || !b.WantProcesses[x.Row] || !known || busy < 0 || busy > 1 {
+			t.Errorf("utilization %+v: of an entity whose processes are not requested, or no part of the time", x)
+		}
+	}
 	for _, x := range b.Faults {
 		if x.Err == nil {
 			t.Errorf("fault of row %d, field %d without an error", x.Row, x.Field)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -273,19 +274,37 @@ func (s *Session) take(b *gpu.Batch, row, f int, x *sample, r readout, now int64
 		b.AddAt(row, f, value, s.dateOf(c, x, f))
 		return
 	}
+	xid := s.plan.Fields[f].ID == catalog.XIDErrors
 	switch gap := x.at - c.at; {
+	case gap == 0 && xid: // reported before
 	case gap == 0:
 		if now-c.date <= int64(maxAgeIntervals*w.interval) {
 			b.AddAt(row, f, value, c.date) // what it says is a state too, for as long as it is current
 		}
 	case c.at == 0 && x.at < w.from: // of before the session
-	case gap > 0 && w.skips(gap, c.at == 0):
+	case gap > 0 && w.skips(gap, c.at == 0), gap < 0 && xid:
+		if gap < 0 { // the engine's clock was set back: it tells all that it has
+			c.at, b.XIDsRepeat = 0, true
+		}
 		if !c.moved {
 			c.moved, c.base, w.moved = true, c.at, append(w.moved, row)
 		}
 		c.next, c.nextAt = gpu.Sample{Row: row, Field: f, Value: value}, x.at
 	default: // the next one, or the first since the engine's clock was set back
-		b.AddAt(row, f, value, s.dateOf(c, x, f))
+		s.add(b, c, row, f, value, x)
+	}
+}
+
+// add appends a sample, or an XID. The engine's own time of an XID is what it is known by in every
+// session; 0 is how an engine says that there was none yet.
+func (s *Session) add(b *gpu.Batch, c *slot, row, f int, value gpu.Value, x *sample) {
+	date := s.dateOf(c, x, f)
+	if s.plan.Fields[f].ID != catalog.XIDErrors {
+		b.AddAt(row, f, value, date)
+		return
+	}
+	if n, ok := value.Number(); ok && n != 0 {
+		b.XIDs = append(b.XIDs, gpu.XID{Row: row, Code: int64(n), ID: x.at, Time: date})
 	}
 }
 
@@ -413,7 +432,7 @@ func (s *Session) readTrail(w *watch, b *gpu.Batch) error {
 		if c.at < c.nextAt { // the engine has let go of it by now
 			e := s.members[c.next.Row]
 			x := sample{at: c.nextAt, group: e.group, entity: e.id, field: uint16(s.plan.Fields[c.next.Field].ID)}
-			b.AddAt(c.next.Row, c.next.Field, c.next.Value, s.dateOf(c, &x, c.next.Field))
+			s.add(b, c, c.next.Row, c.next.Field, c.next.Value, &x)
 		}
 	})
 	if temporary {
@@ -426,7 +445,7 @@ func (s *Session) readTrail(w *watch, b *gpu.Batch) error {
 
 func (s *Session) takeTrail(b *gpu.Batch, c *slot, row, f int, x *sample, r readout) {
 	if v, err := s.decode(row, f, x, r); err == nil && !v.IsAbsent() {
-		b.AddAt(row, f, v, s.dateOf(c, x, f))
+		s.add(b, c, row, f, v, x)
 	}
 }
 

@@ -76,3 +76,30 @@ func calls(ledger map[string]uint64) uint64 {
 	}
 	return total
 }
+
+// BenchmarkProcesses reads the 330 processes of eight shared GPUs, 42 on each of the fullest.
+func BenchmarkProcesses(b *testing.B) {
+	path := library(b)
+	script := []string{"gpus 8"}
+	for i := range 330 {
+		script = append(script, fmt.Sprintf("process %d pid %d memory 100", i%8, 1000+i))
+	}
+	world := fakenvml.NewWorld(b, append(script, "static")...)
+	s := open(b, nvml.New(nvml.Options{Library: path}), planOf(b, 150))
+	batch := gpu.Batch{WantProcesses: []bool{true, true, true, true, true, true, true, true}}
+	read := func() {
+		batch.Reset()
+		if err := s.Read(context.Background(), &batch); err != nil || len(batch.Processes) != 330 {
+			b.Fatalf("%d processes, %v", len(batch.Processes), err)
+		}
+	}
+	read()
+	before := calls(world.Ledger(b))
+	read()
+	each := calls(world.Ledger(b)) - before
+	b.ReportAllocs()
+	for b.Loop() {
+		read()
+	}
+	b.ReportMetric(float64(each), "calls")
+}

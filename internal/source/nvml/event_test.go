@@ -4,12 +4,14 @@ package nvml_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/source/nvml"
 )
 
 func TestXIDs(t *testing.T) {
@@ -19,14 +21,14 @@ func TestXIDs(t *testing.T) {
 		want   map[string]string
 	}{
 		{"none", nil, map[string]string{}},
-		{"one", []string{"xid 0 31"}, map[string]string{"GPU 0 DCGM_FI_DEV_XID_ERRORS": "31"}},
-		{"two within one interval", []string{"xid 0 62", "xid 0 45"}, map[string]string{"GPU 0 DCGM_FI_DEV_XID_ERRORS": "62,45"}},
-		{"the same twice", []string{"xid 0 13", "xid 0 13"}, map[string]string{"GPU 0 DCGM_FI_DEV_XID_ERRORS": "13,13"}},
-		{"each at its GPU", []string{"xid 2 48", "xid 0 31"}, map[string]string{"GPU 0 DCGM_FI_DEV_XID_ERRORS": "31", "GPU 2 DCGM_FI_DEV_XID_ERRORS": "48"}},
+		{"one", []string{"xid 0 31"}, map[string]string{"GPU 0 XID": "31"}},
+		{"two within one interval", []string{"xid 0 62", "xid 0 45"}, map[string]string{"GPU 0 XID": "62,45"}},
+		{"the same twice", []string{"xid 0 13", "xid 0 13"}, map[string]string{"GPU 0 XID": "13,13"}},
+		{"each at its GPU", []string{"xid 2 48", "xid 0 31"}, map[string]string{"GPU 0 XID": "31", "GPU 2 XID": "48"}},
 		{
 			"of an instance, at it and its GPU",
 			[]string{"xid 1 43 9"},
-			map[string]string{"GPU 1 DCGM_FI_DEV_XID_ERRORS": "43", "GPU instance 109 of GPU 1 DCGM_FI_DEV_XID_ERRORS": "43"},
+			map[string]string{"GPU 1 XID": "43", "GPU instance 109 of GPU 1 XID": "43"},
 		},
 	}
 	for _, test := range tests {
@@ -51,24 +53,51 @@ func TestXIDs(t *testing.T) {
 	}
 }
 
-// Equal XIDs of one Read differ in time, else they would pass for one.
-func TestXIDTimes(t *testing.T) {
+// Two sessions that are open at once have the same XIDs, with the same numbers;
+// they happened between two Reads, whichever session's.
+func TestXIDsOfTwoSessions(t *testing.T) {
 	src, world := source(t, "gpus 1")
 	plan := planOf(t, 230)
-	s := open(t, src, plan)
-	world.Play(t, "gpus 1", "xid 0 13", "xid 0 13", "xid 0 13")
-	var b gpu.Batch
-	if err := s.Read(context.Background(), &b); err != nil {
-		t.Fatal(err)
+	first := open(t, src, plan)
+	xids := func(s *nvml.Session) (list []string) {
+		var b gpu.Batch
+		if err := s.Read(context.Background(), &b); err != nil {
+			t.Fatal(err)
+		}
+		for _, x := range b.XIDs {
+			if x.Witness != gpu.WitnessDriver || x.Since == 0 || x.Since > x.Time {
+				t.Errorf("%+v", x)
+			}
+			list = append(list, fmt.Sprint(x.ID, ":", x.Code))
+		}
+		return list
 	}
-	if len(b.Samples) != 3 {
-		t.Fatalf("%d samples, want 3", len(b.Samples))
-	}
-	for i := 1; i < len(b.Samples); i++ {
-		if b.Samples[i].Time <= b.Samples[i-1].Time {
-			t.Errorf("XID %d has time %d, the one before it %d", i, b.Samples[i].Time, b.Samples[i-1].Time)
+	expect := func(s *nvml.Session, want ...string) {
+		t.Helper()
+		if got := xids(s); !slices.Equal(got, want) {
+			t.Errorf("XIDs %v, want %v", got, want)
 		}
 	}
+	world.Play(t, "gpus 1", "xid 0 13", "xid 0 13")
+	expect(first, "1:13", "2:13")
+	second := open(t, src, plan)
+	expect(second)
+	world.Play(t, "gpus 1", "xid 0 13", "xid 0 31")
+	expect(second, "3:13", "4:31")
+	expect(first, "3:13", "4:31")
+	expect(first)
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	world.Play(t, "gpus 1", "xid 0 48")
+	expect(second, "5:48")
+	if err := second.Close(); err != nil {
+		t.Fatal(err)
+	}
+	world.Play(t, "gpus 1", "xid 0 62") // to nobody
+	third := open(t, src, plan)
+	world.Play(t, "gpus 1", "xid 0 79")
+	expect(third, "6:79")
 }
 
 func TestXIDsRefused(t *testing.T) {
@@ -98,7 +127,7 @@ func TestXIDsOfAFailingSet(t *testing.T) {
 		}
 	}
 	world.Play(t, "gpus 2")
-	if diff := cmp.Diff(map[string]string{"GPU 0 DCGM_FI_DEV_XID_ERRORS": "31"}, read(t, s, plan)); diff != "" {
+	if diff := cmp.Diff(map[string]string{"GPU 0 XID": "31"}, read(t, s, plan)); diff != "" {
 		t.Errorf("afterwards (-want +got):\n%s", diff)
 	}
 	world.Play(t, "gpus 2", "gpu 1 lost", "fail nvmlEventSetWait_v2 15")

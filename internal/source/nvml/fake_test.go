@@ -119,6 +119,14 @@ func results(top *gpu.Topology, plan *gpu.Plan, b *gpu.Batch) map[string]string 
 		}
 		found[key] = x.Value.String()
 	}
+	for _, x := range b.XIDs {
+		key := top.Devices[x.Row].Entity.String() + " XID"
+		if prev, ok := found[key]; ok {
+			found[key] = fmt.Sprint(prev, ",", x.Code)
+			continue
+		}
+		found[key] = fmt.Sprint(x.Code)
+	}
 	for _, x := range b.Peers {
 		found[top.Devices[x.Row].Entity.String()+" to "+top.Devices[x.Peer].Entity.String()] = x.Status
 	}

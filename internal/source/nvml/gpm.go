@@ -3,6 +3,7 @@
 package nvml
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -38,61 +39,76 @@ func (g *gpmRow) want(row, field int, sp spec) {
 }
 
 // prepareProfiling finds out which GPUs have GPM and takes a first sample of each
-// row that wants it. Rows without it have their profiling fields declined.
+// row that wants it. Rows without it have their profiling fields declined; what the
+// driver does not say now is asked again by readProfiling.
 func (s *Session) prepareProfiling() {
 	for _, d := range s.devices {
 		if d.dead != nil {
 			continue
 		}
-		reason := s.withoutGPM(d)
 		for _, r := range d.rows {
-			if len(r.gpm.wants) == 0 {
+			if len(r.gpm.wants) == 0 || s.startProfiling(r, time.Now()) != nil {
 				continue
 			}
-			if why := reason; why != "" || !r.gpm.alloc(s.api) {
-				if why == "" {
-					why = "the driver has no memory for profiling samples"
-				}
-				for _, w := range r.gpm.wants {
-					r.declineFor(w.row, w.field, why)
-				}
-				r.gpm.free()
-				r.gpm = gpmRow{}
-				continue
-			}
-			if r.sampleGPM(r.gpm.samples[0]) == gonvml.SUCCESS {
+			if len(r.gpm.wants) > 0 && r.sampleGPM(r.gpm.samples[0]) == gonvml.SUCCESS {
 				r.gpm.taken = time.Now()
 			}
 		}
 	}
 }
 
-// withoutGPM says why a GPU has no GPM, or "".
-func (s *Session) withoutGPM(d *device) string {
+// startProfiling makes the samples of a row. A GPU that has no GPM has the row's fields declined.
+// The error says why it is not known yet, or cannot be done for now.
+func (s *Session) startProfiling(r *row, now time.Time) error {
+	g := &r.gpm
+	if g.samples[0] != nil {
+		return nil
+	}
+	why, ret := s.withoutGPM(r.target.parent)
+	if why != "" {
+		for _, w := range g.wants {
+			r.declineFor(w.row, w.field, why)
+		}
+		*g = gpmRow{}
+		return nil
+	}
+	function := "nvmlGpmQueryDeviceSupport"
+	if ret == gonvml.SUCCESS {
+		function, ret = "nvmlGpmSampleAlloc", g.alloc(s.api)
+	}
+	if ret != gonvml.SUCCESS {
+		g.free()
+		return g.sampling.refuse(function, ret, now, s.reprobe)
+	}
+	return nil
+}
+
+// withoutGPM says why a GPU has no GPM, or "", and what the driver answered if it did not say.
+func (s *Session) withoutGPM(handle gonvml.Device) (why string, ret gonvml.Return) {
 	for _, name := range []string{
 		"nvmlGpmQueryDeviceSupport", "nvmlGpmSampleAlloc", "nvmlGpmSampleFree",
 		"nvmlGpmSampleGet", "nvmlGpmMigSampleGet", "nvmlGpmMetricsGet",
 	} {
 		if !s.symbols.has(name) {
-			return "this driver has no " + name
+			return "this driver has no " + name, gonvml.SUCCESS
 		}
 	}
-	support, ret := d.handle.GpmQueryDeviceSupport()
-	if ret != gonvml.SUCCESS || support.IsSupportedDevice == 0 {
-		return "profiling without DCGM needs GPM, which GPUs have from Hopper on"
+	support, ret := handle.GpmQueryDeviceSupport()
+	if ret == gonvml.SUCCESS && support.IsSupportedDevice == 0 || lasting(ret) {
+		return "profiling without DCGM needs GPM, which GPUs have from Hopper on", gonvml.SUCCESS
 	}
-	return ""
+	return "", ret
 }
 
-func (g *gpmRow) alloc(api gonvml.Interface) bool {
+func (g *gpmRow) alloc(api gonvml.Interface) gonvml.Return {
 	for i := range g.samples {
 		sample, ret := api.GpmSampleAlloc()
 		if ret != gonvml.SUCCESS {
-			return false
+			return ret
 		}
 		g.samples[i] = sample
 	}
-	return true
+	return gonvml.SUCCESS
 }
 
 // free gives the samples back.
@@ -129,6 +145,18 @@ func (s *Session) readProfiling(r *row, b *gpu.Batch) error {
 	}
 	if p.sampling.closed(now) {
 		p.fail(b, p.sampling.err)
+		return nil
+	}
+	declined := len(r.declined)
+	if err := s.startProfiling(r, now); err != nil {
+		if ret := (*driverError)(nil); errors.As(err, &ret) && (gpuGone(ret.ret) || driverGone(ret.ret)) {
+			return err
+		}
+		p.fail(b, err)
+		return nil
+	}
+	if len(p.wants) == 0 {
+		b.Faults = append(b.Faults, r.declined[declined:]...)
 		return nil
 	}
 	if ret := r.sampleGPM(p.samples[1]); ret != gonvml.SUCCESS {

@@ -13,13 +13,14 @@ import (
 )
 
 // A Source opens sessions at the driver of this machine. It is no session: it
-// keeps nothing but the way to the library.
+// keeps nothing but the way to the library, and what its sessions share.
 type Source struct {
 	opt Options
 	api gonvml.Interface
 	// probe says in words why the library cannot be used, before anything in
 	// it is called; nil if it can.
-	probe func() error
+	probe  func() error
+	queues queues
 	// resident reports whether the process has the library already.
 	resident func() bool
 }
@@ -90,6 +91,7 @@ func (src *Source) Open(ctx context.Context, plan *gpu.Plan) (*Session, error) {
 	}
 	s := &Session{
 		api:     src.api,
+		queues:  &src.queues,
 		symbols: symbols{lookup: src.api.Extensions().LookupSymbol, known: map[string]bool{}},
 		plan:    plan,
 		reprobe: src.opt.Reprobe,

@@ -3,7 +3,6 @@
 package nvml
 
 import (
-	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -25,12 +24,28 @@ var (
 
 const processUtilization = "nvmlDeviceGetProcessUtilization"
 
+// stale is for how long the latest samples stand for now. The driver samples every 1/6 to 1 s
+// (nvmlDeviceGetUtilizationRates, nvml.h), and can be read more often.
+const stale = 2 * time.Second
+
 // processes is what is kept of a row's processes from one Read to the next.
 type processes struct {
-	list, busy block
-	// seen is the time of the newest utilisation sample, in the driver's
-	// microseconds: without it the driver tells old samples again.
+	list, busy, samples block
+	// seen is the time of the newest sample, in the driver's Unix microseconds: without it the driver
+	// reports old samples again. read is when it was last asked.
 	seen uint64
+	read time.Time
+
+	// What the newest samples said, and when they came.
+	latest  []busyProcess
+	mean    gpu.Value
+	sampled time.Time
+}
+
+type busyProcess struct {
+	pid     uint32
+	percent float64 // the sum of its samples
+	count   int
 }
 
 // readProcesses appends the processes of a row: what memory they hold, by the
@@ -142,8 +157,8 @@ func addProcess(b *gpu.Batch, first, list, row int, info *gonvml.ProcessInfo, no
 	}
 }
 
-// timeProcesses says of the processes from first on how busy they kept the GPU
-// since the previous Read.
+// timeProcesses says of the processes from first on how busy they kept the GPU since the previous
+// Read, and how busy the GPU was then: both over the driver's samples since then.
 func (s *Session) timeProcesses(r *row, b *gpu.Batch, first int, now time.Time) error {
 	p := &r.processes
 	if r.kind != gpu.KindGPU {
@@ -154,6 +169,15 @@ func (s *Session) timeProcesses(r *row, b *gpu.Batch, first int, now time.Time) 
 	}
 	if !s.symbols.has(processUtilization) {
 		return p.busy.refuse(processUtilization, gonvml.ERROR_FUNCTION_NOT_FOUND, now, s.reprobe)
+	}
+	if now.Sub(p.read) > 3*s.plan.Interval {
+		// The first answer would be of all that the driver remembers.
+		p.seen, p.latest, p.mean = uint64(now.Add(-s.plan.Interval).UnixMicro()), p.latest[:0], gpu.Value{}
+	}
+	p.read = now
+	mean, until, count, err := s.meanUtilization(r, now)
+	if err != nil {
+		return err
 	}
 	samples, ret := r.target.device.GetProcessUtilization(p.seen)
 	if ret == gonvml.ERROR_INSUFFICIENT_SIZE && len(samples) > 0 { // one more came meanwhile
@@ -167,30 +191,118 @@ func (s *Session) timeProcesses(r *row, b *gpu.Batch, first int, now time.Time) 
 		return p.busy.refuse(processUtilization, ret, now, s.reprobe)
 	}
 	p.busy = block{}
+	p.take(samples, mean, until, count, now)
 	for i := range b.Processes[first:] {
 		b.Processes[first+i].Busy = gpu.Float(0)
 	}
-	newest := p.seen
-	for i := range samples {
-		newest = max(newest, samples[i].TimeStamp)
-	}
-	slices.SortFunc(samples, func(x, y gonvml.ProcessUtilizationSample) int { return cmp.Compare(x.TimeStamp, y.TimeStamp) })
-	for i := range samples {
-		x := &samples[i]
-		// The first answer of a session holds what the driver remembers of
-		// hours; a repeated one has been told.
-		if x.TimeStamp <= p.seen || newest-x.TimeStamp > uint64(s.plan.Interval.Microseconds()) || x.SmUtil > 100 {
-			continue
-		}
-		at := slices.IndexFunc(b.Processes[first:], func(q gpu.Process) bool { return q.PID == x.Pid })
+	for _, x := range p.latest {
+		at := slices.IndexFunc(b.Processes[first:], func(q gpu.Process) bool { return q.PID == x.pid })
 		if at < 0 { // it ended since
-			b.Processes = append(b.Processes, gpu.Process{Row: r.index, PID: x.Pid, Time: now.UnixNano()})
+			b.Processes = append(b.Processes, gpu.Process{Row: r.index, PID: x.pid, Memory: gpu.Int(0), Time: now.UnixNano()})
 			at = len(b.Processes) - 1 - first
 		}
-		b.Processes[first+at].Busy = gpu.Float(float64(x.SmUtil) / 100)
+		b.Processes[first+at].Busy = gpu.Float(min(x.percent/100, 1))
 	}
-	p.seen = newest
+	if !p.mean.IsAbsent() {
+		b.Utilizations = append(b.Utilizations, gpu.Utilization{Row: r.index, Busy: p.mean})
+	}
 	return nil
+}
+
+// meanUtilization returns the mean of the driver's samples of a GPU's utilization since the previous
+// Read, 0 to 1, when the newest of them was taken, and how many they are; none where the driver has
+// no new ones, or keeps none.
+func (s *Session) meanUtilization(r *row, now time.Time) (mean gpu.Value, until uint64, count int, err error) {
+	p := &r.processes
+	if p.samples.closed(now) || !s.symbols.has(samplesFunction) {
+		return gpu.Value{}, 0, 0, nil
+	}
+	kind, samples, ret := r.target.device.GetSamples(gonvml.GPU_UTILIZATION_SAMPLES, p.seen)
+	switch {
+	case gpuGone(ret) || driverGone(ret):
+		return gpu.Value{}, 0, 0, &driverError{samplesFunction, ret}
+	case ret == gonvml.ERROR_NOT_FOUND || ret == gonvml.ERROR_INSUFFICIENT_SIZE:
+		return gpu.Value{}, 0, 0, nil // none since, or more came while it was asked: they wait
+	case ret != gonvml.SUCCESS:
+		p.samples.refuse(samplesFunction, ret, now, s.reprobe)
+		return gpu.Value{}, 0, 0, nil
+	}
+	sum := 0.0
+	for i := range samples {
+		at := samples[i].TimeStamp
+		n, ok := decode(kind, samples[i].SampleValue).Number()
+		if !ok || n < 0 || n > 100 || at <= p.seen || at > uint64(now.UnixMicro()) {
+			continue // an empty place of the buffer, or a clock that is ahead
+		}
+		sum, count, until = sum+n, count+1, max(until, at)
+	}
+	if count == 0 {
+		return gpu.Value{}, 0, 0, nil
+	}
+	return gpu.Float(sum / float64(count) / 100), until, count, nil
+}
+
+// take keeps what the driver's samples say of one interval. It reports a process in one of two ways:
+// once, with its mean over the interval, or once per sampling period in which it ran; then the
+// periods in which it did not run count, too.
+func (p *processes) take(samples []gonvml.ProcessUtilizationSample, mean gpu.Value, until uint64, periods int, now time.Time) {
+	fresh, newest := false, until
+	for i := range samples {
+		x := &samples[i]
+		if x.TimeStamp <= p.seen || x.TimeStamp > uint64(now.UnixMicro()) || x.SmUtil > 100 {
+			continue // reported before, an empty place, or garbage
+		}
+		if !fresh {
+			fresh, p.latest = true, p.latest[:0]
+		}
+		newest = max(newest, x.TimeStamp)
+		p.add(x)
+	}
+	switch {
+	case fresh || periods > 0:
+		if !fresh {
+			p.latest = p.latest[:0]
+		}
+		p.mean, p.sampled = mean, now
+	case p.mean.IsAbsent() || now.Sub(p.sampled) > stale: // not found is the word for an idle GPU
+		p.latest, p.mean = p.latest[:0], gpu.Value{}
+	}
+	p.average(samples, periods)
+	p.seen = max(p.seen, newest)
+}
+
+func (p *processes) add(x *gonvml.ProcessUtilizationSample) {
+	at := slices.IndexFunc(p.latest, func(q busyProcess) bool { return q.pid == x.Pid })
+	if at < 0 {
+		p.latest = append(p.latest, busyProcess{pid: x.Pid})
+		at = len(p.latest) - 1
+	}
+	p.latest[at].percent += float64(x.SmUtil)
+	p.latest[at].count++
+}
+
+// average makes means of sums where processes were reported once per period. Without samples of the
+// device there are as many periods as there are times.
+func (p *processes) average(samples []gonvml.ProcessUtilizationSample, periods int) {
+	most := 0
+	for i := range p.latest {
+		most = max(most, p.latest[i].count)
+	}
+	if most > 1 && periods == 0 {
+		times := map[uint64]struct{}{}
+		for i := range samples {
+			if samples[i].TimeStamp > p.seen {
+				times[samples[i].TimeStamp] = struct{}{}
+			}
+		}
+		periods = len(times)
+	}
+	for i := range p.latest {
+		if most > 1 {
+			p.latest[i].percent /= float64(max(periods, most))
+		}
+		p.latest[i].count = 1 // it is a mean now
+	}
 }
 
 // errNoBusy is the fault of a GPU instance.

@@ -5,7 +5,12 @@ package nvml_test
 import (
 	"context"
 	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -32,6 +37,9 @@ func processes(t *testing.T, s *nvml.Session, rows ...int) []string {
 		}
 		list = append(list, fmt.Sprintf("%d: pid %d memory %s busy %s", p.Row, p.PID, memory, p.Busy))
 	}
+	for _, u := range b.Utilizations {
+		list = append(list, fmt.Sprintf("%d: device %s", u.Row, u.Busy))
+	}
 	for _, f := range b.Faults {
 		switch f.Field {
 		case gpu.FieldProcesses:
@@ -43,47 +51,129 @@ func processes(t *testing.T, s *nvml.Session, rows ...int) []string {
 	return list
 }
 
-func TestProcesses(t *testing.T) {
-	first := []string{
-		"gpus 2",
-		"process 0 pid 70 memory 1000 busy 40 at 100000000", "process 0 pid 71 memory 500", "process 0 pid 72 memory - busy 5 at 100500000",
-		"process 0 pid 71 memory 500 graphics", "process 0 pid 80 memory 10 graphics",
-		"process 0 pid 66 memory 0 busy 99 at 5000000",    // hours ago
-		"process 0 pid 73 memory 0 busy 20 at 99900000",   // ended just now
-		"process 0 pid 74 memory 1 busy 4000 at 99900000", // garbage
-		"process 1 pid 90 memory 7 busy 50 at 100000000",  // nobody wants to know
+// at has the lines of a script say when by seconds since a start: "@1.5" is a second and a half after it.
+func at(start time.Time, lines ...string) []string {
+	out := slices.Clone(lines)
+	for i, line := range out {
+		out[i] = stamp.ReplaceAllStringFunc(line, func(s string) string {
+			seconds, _ := strconv.ParseFloat(s[1:], 64)
+			return fmt.Sprint(start.UnixMicro() + int64(seconds*1e6))
+		})
 	}
-	src, world := source(t, first...)
-	plan := planOf(t, 150)
-	s := open(t, src, plan)
-	for _, step := range []struct {
-		name  string
+	return out
+}
+
+var stamp = regexp.MustCompile(`@-?[0-9.]+`)
+
+func TestProcesses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		first := at(start, "gpus 2",
+			"process 0 pid 70 memory 1000 busy 40 at @0.4", "process 0 pid 71 memory 500", "process 0 pid 72 memory - busy 5 at @0.9",
+			"process 0 pid 71 memory 500 graphics", "process 0 pid 80 memory 10 graphics",
+			"process 0 pid 66 memory 0 busy 99 at @-9000", // hours ago
+			"process 0 pid 73 memory 0 busy 20 at @0.5",   // ended just now
+			"process 0 pid 74 memory 1 busy 4000 at @0.5", // garbage
+			"process 1 pid 90 memory 7 busy 50 at @0.5",   // not requested
+		)
+		src, world := source(t, first...)
+		s := open(t, src, planOf(t, 150))
+		for _, step := range []struct {
+			name  string
+			world []string
+			want  []string
+		}{
+			{"the first answer has a past", first, []string{
+				"0: pid 70 memory 1000 busy 0.4", "0: pid 71 memory 500 busy 0", "0: pid 72 memory  busy 0.05", "0: pid 74 memory 1 busy 0",
+				"0: pid 80 memory 10 busy 0", "0: pid 73 memory 0 busy 0.2",
+			}},
+			{"no sample is reported twice", at(start,
+				"gpus 2", "process 0 pid 70 memory 1000 busy 40 at @0.4", "process 0 pid 72 memory 30 busy 60 at @1.9",
+			), []string{"0: pid 70 memory 1000 busy 0", "0: pid 72 memory 30 busy 0.6"}},
+			{"nothing runs", []string{"gpus 2"}, nil},
+			{"an older driver", []string{"gpus 2", "process 0 pid 70 memory 1000", "fail nvmlDeviceGetProcessUtilization 3"},
+				[]string{"0: pid 70 memory 1000 busy ", "0: busy not_supported"}},
+			{"which is not asked again", at(start, "gpus 2", "process 0 pid 70 memory 1000 busy 1 at @4.9"),
+				[]string{"0: pid 70 memory 1000 busy ", "0: busy not_supported"}},
+			{"no permission", []string{"gpus 2", "process 0 pid 70 memory 1000", "fail nvmlDeviceGetGraphicsRunningProcesses_v3 4"},
+				[]string{"0: processes permission"}},
+		} {
+			time.Sleep(time.Second)
+			world.Play(t, step.world...)
+			if diff := cmp.Diff(step.want, processes(t, s, 0)); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", step.name, diff)
+			}
+		}
+		if got := processes(t, s); got != nil {
+			t.Errorf("nothing is requested, and there is %q", got)
+		}
+	})
+}
+
+// The device's utilization beside its processes is of the same interval: the driver's samples since
+// the previous Read, whatever the moment says.
+func TestProcessesAndDeviceOverOneInterval(t *testing.T) {
+	// The moment says 10 % (the library's default) all the time.
+	const one, two = "process 0 pid 70 memory 1 busy ", "process 0 pid 71 memory 1 busy "
+	for name, step := range map[string]struct {
 		world []string
 		want  []string
 	}{
-		{"the first answer has a past", first, []string{
-			"0: pid 70 memory 1000 busy 0.4", "0: pid 71 memory 500 busy 0", "0: pid 72 memory  busy 0.05", "0: pid 74 memory 1 busy 0",
-			"0: pid 80 memory 10 busy 0", "0: pid 73 memory  busy 0.2",
-		}},
-		{"what was told is not told again", []string{
-			"gpus 2", "process 0 pid 70 memory 1000 busy 40 at 100000000", "process 0 pid 72 memory 30 busy 60 at 100900000",
-		}, []string{"0: pid 70 memory 1000 busy 0", "0: pid 72 memory 30 busy 0.6"}},
-		{"nothing runs", []string{"gpus 2"}, nil},
-		{"an older driver", []string{"gpus 2", "process 0 pid 70 memory 1000", "fail nvmlDeviceGetProcessUtilization 3"},
-			[]string{"0: pid 70 memory 1000 busy ", "0: busy not_supported"}},
-		{"which is not asked again", []string{"gpus 2", "process 0 pid 70 memory 1000 busy 1 at 200000000"},
-			[]string{"0: pid 70 memory 1000 busy ", "0: busy not_supported"}},
-		{"no permission", []string{"gpus 2", "process 0 pid 70 memory 1000", "fail nvmlDeviceGetGraphicsRunningProcesses_v3 4"},
-			[]string{"0: processes permission"}},
+		"a mean per process": {
+			[]string{"gpu 0 set samples.1 @-1:99 @0.25:100 @0.5:0 @0.75:100 @1:0", one + "25 at @1", two + "25 at @0.75"},
+			[]string{"0: pid 70 memory 1 busy 0.25", "0: pid 71 memory 1 busy 0.25", "0: device 0.5"},
+		},
+		"a sample per period": {
+			[]string{
+				"gpu 0 set samples.1 @0.25:100 @0.5:0 @0.75:100 @1:0", one + "80 at @0.25", two + "20 at @0.25",
+				"process 0 pid 70 memory 0 busy 60 at @0.75", "process 0 pid 71 memory 0 busy 40 at @0.75",
+			},
+			[]string{"0: pid 70 memory 1 busy 0.35", "0: pid 71 memory 1 busy 0.15", "0: device 0.5"},
+		},
+		"idle": {
+			[]string{"gpu 0 set samples.1 @0.5:0 @1:0", "process 0 pid 70 memory 1"},
+			[]string{"0: pid 70 memory 1 busy 0", "0: device 0"},
+		},
+		"garbage among the samples": {
+			[]string{"gpu 0 set samples.1 @0.5:60 @0.7:4000000000 @3600:99", one + "30 at @0.5"},
+			[]string{"0: pid 70 memory 1 busy 0.3", "0: device 0.6"},
+		},
+		"the driver keeps no samples": {
+			[]string{one + "30 at @0.5"}, []string{"0: pid 70 memory 1 busy 0.3"},
+		},
 	} {
-		world.Play(t, step.world...)
-		if diff := cmp.Diff(step.want, processes(t, s, 0)); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", step.name, diff)
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				src, world := source(t, "gpus 1")
+				s := open(t, src, planOf(t, 150))
+				world.Play(t, append([]string{"gpus 1"}, at(time.Now(), step.world...)...)...)
+				time.Sleep(time.Second)
+				if diff := cmp.Diff(step.want, processes(t, s, 0)); diff != "" {
+					t.Errorf("(-want +got):\n%s", diff)
+				}
+			})
+		})
+	}
+}
+
+// A Read that comes before the driver has sampled again has the values of the latest samples, for a
+// while: the processes did not pause.
+func TestProcessesBetweenSamples(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src, world := source(t, "gpus 1")
+		s := open(t, src, planOf(t, 150))
+		world.Play(t, append([]string{"gpus 1"}, at(time.Now(), "gpu 0 set samples.1 @0.1:50", "process 0 pid 70 memory 1 busy 50 at @0.1")...)...)
+		for i := range 40 {
+			time.Sleep(100 * time.Millisecond)
+			want := []string{"0: pid 70 memory 1 busy 0.5", "0: device 0.5"}
+			if i > 20 {
+				want = []string{"0: pid 70 memory 1 busy 0"}
+			}
+			if diff := cmp.Diff(want, processes(t, s, 0)); diff != "" && i != 20 {
+				t.Fatalf("Read %d (-want +got):\n%s", i, diff)
+			}
 		}
-	}
-	if got := processes(t, s); got != nil {
-		t.Errorf("nobody asked, and was told %q", got)
-	}
+	})
 }
 
 // Under MIG the instances' memory is known, and how busy they are kept is not.

@@ -47,6 +47,11 @@ type block struct {
 // closed reports whether there is no use in asking now.
 func (bl *block) closed(now time.Time) bool { return bl.err != nil && now.Before(bl.until) }
 
+// never notes that there is no use in asking in this session.
+func (bl *block) never(err error) {
+	bl.err, bl.until = err, time.Now().AddDate(100, 0, 0)
+}
+
 // refuse notes an answer other than success, and returns the error for the
 // fault. An error that repeats is made once.
 func (bl *block) refuse(function string, ret gonvml.Return, now time.Time, pause time.Duration) error {

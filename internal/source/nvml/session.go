@@ -17,6 +17,7 @@ import (
 // A Session reads the fields of one plan from the entities of one topology.
 type Session struct {
 	api      gonvml.Interface
+	queues   *queues // the Source's
 	symbols  symbols
 	plan     *gpu.Plan
 	reprobe  time.Duration
@@ -98,7 +99,8 @@ func (s *Session) Read(ctx context.Context, b *gpu.Batch) error {
 			return fmt.Errorf("nvml: %w", err)
 		}
 		if d.changed {
-			continue // its rows are about instances that are no more
+			d.events.drain(b) // nothing reports these later
+			continue          // its rows are about instances that are no more
 		}
 		err := s.readDevice(d, b)
 		if err == nil {
@@ -122,7 +124,7 @@ func (s *Session) Read(ctx context.Context, b *gpu.Batch) error {
 	if alive > 0 || dead == nil || s.Err() != nil {
 		return nil
 	}
-	if err := s.failed(dead); len(b.Samples) == 0 {
+	if err := s.failed(dead); len(b.XIDs) == 0 {
 		return err
 	}
 	return nil // the last words of a GPU, its XIDs, are worth a page
@@ -142,14 +144,14 @@ func (s *Session) failed(err error) error {
 }
 
 // readDevice appends what is to be read of one GPU and its instances. If the
-// GPU is lost it returns why, and leaves only the events in the batch: half a
+// GPU is lost it returns why, and leaves only the XIDs in the batch: half a
 // GPU would pass for a whole one.
 func (s *Session) readDevice(d *device, b *gpu.Batch) error {
 	if d.dead != nil {
 		return d.dead
 	}
 	d.events.drain(b)
-	samples, faults, processes := len(b.Samples), len(b.Faults), len(b.Processes)
+	samples, faults, processes, utilizations := len(b.Samples), len(b.Faults), len(b.Processes), len(b.Utilizations)
 	for _, r := range d.rows {
 		err := s.readRow(r, b)
 		if err == nil && r.index < len(b.WantProcesses) && b.WantProcesses[r.index] {
@@ -160,6 +162,7 @@ func (s *Session) readDevice(d *device, b *gpu.Batch) error {
 			clear(b.Faults[faults:])
 			clear(b.Processes[processes:])
 			b.Samples, b.Faults, b.Processes = b.Samples[:samples], b.Faults[:faults], b.Processes[:processes]
+			b.Utilizations = b.Utilizations[:utilizations]
 			return err
 		}
 	}

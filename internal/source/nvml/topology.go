@@ -215,7 +215,7 @@ func (s *Session) discover(index, first int) (*device, []gpu.Device, error) {
 	for _, r := range d.rows {
 		s.compile(d, r)
 	}
-	s.listen(d)
+	s.listen(d, own.UUID)
 	return d, list, nil
 }
 
@@ -275,7 +275,7 @@ func (s *Session) identify(d *device, own *gpu.Device) error {
 		if gpuGone(ret) || driverGone(ret) {
 			return &driverError{"nvmlDeviceGetMigMode", ret}
 		}
-		d.canMIG = ret == gonvml.SUCCESS
+		d.canMIG = !lasting(ret) // what it did not say now, verify finds out
 	}
 	return nil
 }

@@ -4,6 +4,9 @@ package nvml
 
 import (
 	"fmt"
+	"math"
+	"slices"
+	"sync"
 	"time"
 
 	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -16,31 +19,64 @@ import (
 // waits in the driver for the next.
 const maxDrain = 4096
 
+// maxWaiting bounds the events of a GPU that wait for a session that does not
+// read.
+const maxWaiting = 4 * maxDrain
+
 // wholeGPU is the instance id of events that name no instance (nvml.h,
 // nvmlEventData_t).
 const wholeGPU = 0xFFFFFFFF
 
-// An eventQueue is the driver's queue of one GPU's XIDs. Each GPU has its own,
-// so that a lost GPU cannot keep the others' events back.
+// queues are the driver's queues of XIDs, shared by the sessions of a Source
+// and numbered by it: two that are open at once report the same events with the
+// same numbers, so that what both report is known to be one. Each GPU has a
+// queue of its own, so that a lost GPU cannot keep the others' events back.
+type queues struct {
+	mu    sync.Mutex
+	open  map[string]*queue // by UUID
+	taken int64             // events so far; the number of the latest
+}
+
+// A queue is that of one GPU.
+type queue struct {
+	set      gonvml.EventSet
+	hasGI    bool // the driver names the instance of an event
+	sessions map[*eventQueue]bool
+	waiting  []queued // that some session has not taken, oldest first
+	looked   int64    // when the driver was asked last, in Unix nanoseconds
+}
+
+// A queued is an event that was taken from the driver.
+type queued struct {
+	number      int64
+	code        int64
+	instance    uint32
+	since, time int64
+}
+
+// An eventQueue is one session's part of a queue.
 //
-// Before its first XID a GPU has no sample, and no fault: the field is read,
-// and nothing happened.
+// Before its first XID a GPU has none, and no fault: the field is read, and
+// nothing happened.
 type eventQueue struct {
-	set     gonvml.EventSet // nil if the driver refused
-	field   int             // the index of the XID field in the plan
-	refused error           // why there is no set
-	rows    []*row          // of the GPU and its instances, where the field exists
-	hasGI   bool            // the driver tells the instance of an event
+	queues   *queues
+	queue    *queue // nil while the driver refuses
+	uuid     string
+	field    int          // the index of the XID field in the plan
+	refused  block        // why there is no queue
+	register func(*block) // joins one
+	rows     []*row       // of the GPU and its instances, where the field exists
+	number   int64        // of the event that was reported last
 }
 
 // listen registers for the XIDs of a GPU if the plan has the field.
-func (s *Session) listen(d *device) {
+func (s *Session) listen(d *device, uuid string) {
 	for i := range s.plan.Fields {
 		f := &s.plan.Fields[i]
 		if f.ID != catalog.XIDErrors {
 			continue
 		}
-		q := &eventQueue{field: i}
+		q := &eventQueue{queues: s.queues, uuid: uuid, field: i}
 		for _, r := range d.rows {
 			if f.Levels.Has(r.kind) {
 				q.rows = append(q.rows, r)
@@ -49,62 +85,132 @@ func (s *Session) listen(d *device) {
 		if len(q.rows) == 0 {
 			return
 		}
-		q.hasGI = s.symbols.has("nvmlEventSetWait_v2")
-		q.refused = q.register(s, d)
+		q.register = func(refused *block) { q.join(s, d, refused) }
+		q.register(&q.refused)
 		d.events = q
 		return
 	}
 }
 
-func (q *eventQueue) register(s *Session, d *device) error {
+// join joins the queue of a GPU, or notes why there is none.
+func (q *eventQueue) join(s *Session, d *device, refused *block) {
 	for _, name := range []string{"nvmlEventSetCreate", "nvmlDeviceRegisterEvents", "nvmlEventSetFree"} {
 		if !s.symbols.has(name) {
-			return fmt.Errorf("%w: this driver has no %s", gpu.ErrNotSupported, name)
+			refused.never(fmt.Errorf("%w: this driver has no %s", gpu.ErrNotSupported, name))
+			return
 		}
 	}
 	if !s.symbols.any([]string{"nvmlEventSetWait_v2", "nvmlEventSetWait"}) {
-		return fmt.Errorf("%w: this driver has no nvmlEventSetWait_v2", gpu.ErrNotSupported)
+		refused.never(fmt.Errorf("%w: this driver has no nvmlEventSetWait_v2", gpu.ErrNotSupported))
+		return
 	}
+	q.queues.mu.Lock()
+	defer q.queues.mu.Unlock()
+	if q.queue = q.queues.open[q.uuid]; q.queue == nil {
+		set, ok := subscribe(s, d, refused)
+		if !ok {
+			return
+		}
+		q.queue = &queue{
+			set: set, hasGI: s.symbols.has("nvmlEventSetWait_v2"), sessions: map[*eventQueue]bool{}, looked: time.Now().UnixNano(),
+		}
+		if q.queues.open == nil {
+			q.queues.open = map[string]*queue{}
+		}
+		q.queues.open[q.uuid] = q.queue
+	}
+	q.queue.sessions[q] = true
+	q.number = q.queues.taken
+}
+
+// subscribe has the driver keep the XIDs of a GPU, or notes why it does not.
+func subscribe(s *Session, d *device, refused *block) (gonvml.EventSet, bool) {
+	now := time.Now()
 	set, ret := s.api.EventSetCreate()
 	if ret != gonvml.SUCCESS {
-		return &driverError{"nvmlEventSetCreate", ret}
+		refused.refuse("nvmlEventSetCreate", ret, now, s.reprobe)
+		return nil, false
 	}
 	if ret := d.handle.RegisterEvents(gonvml.EventTypeXidCriticalError, set); ret != gonvml.SUCCESS {
 		set.Free()
-		return &driverError{"nvmlDeviceRegisterEvents", ret}
+		refused.refuse("nvmlDeviceRegisterEvents", ret, now, s.reprobe)
+		return nil, false
 	}
-	q.set = set
-	return nil
+	return set, true
 }
 
-// drain appends all XIDs since the previous call, oldest first. The driver
-// does not date them: each gets the time of the drain, a nanosecond after the
-// one before it, so that none passes for another.
+// drain appends all XIDs since the previous call, oldest first.
 func (q *eventQueue) drain(b *gpu.Batch) {
 	if q == nil {
 		return
 	}
-	if q.set == nil {
-		q.fail(b, q.refused)
+	if q.queue == nil && !q.refused.closed(time.Now()) {
+		q.register(&q.refused)
+	}
+	if q.queue == nil {
+		q.fail(b, q.refused.err)
 		return
 	}
+	q.queues.mu.Lock()
+	defer q.queues.mu.Unlock()
+	err := q.queues.take(q.queue)
+	for i := range q.queue.waiting {
+		if e := &q.queue.waiting[i]; e.number > q.number {
+			q.number = e.number
+			q.report(b, e)
+		}
+	}
+	q.queue.trim()
+	if err != nil {
+		q.fail(b, err)
+	}
+}
+
+// take asks the driver for what happened since it was asked last. The driver
+// does not date it.
+func (s *queues) take(q *queue) error {
 	at := time.Now().UnixNano()
-	for i := range int64(maxDrain) {
+	since := min(q.looked, at)
+	q.looked = at
+	for range maxDrain {
 		event, ret := q.set.Wait(0)
 		switch {
 		case ret == gonvml.ERROR_TIMEOUT || gpuGone(ret) || driverGone(ret):
-			return // no more of them; what is lost shows when it is read
+			return nil // no more of them; what is lost shows when it is read
 		case ret != gonvml.SUCCESS:
-			q.fail(b, &driverError{"nvmlEventSetWait_v2", ret})
-			return
+			return &driverError{"nvmlEventSetWait_v2", ret}
 		}
 		if event.EventType != gonvml.EventTypeXidCriticalError {
 			continue
 		}
-		for _, r := range q.rows {
-			if r.kind == gpu.KindGPU || q.hasGI && event.GpuInstanceId != wholeGPU && r.gi == int(event.GpuInstanceId) {
-				b.AddAt(r.index, q.field, gpu.Int(int64(event.EventData)), at+i)
-			}
+		s.taken++
+		e := queued{number: s.taken, code: int64(event.EventData), instance: wholeGPU, since: since, time: at}
+		if q.hasGI {
+			e.instance = event.GpuInstanceId
+		}
+		if len(q.waiting) == maxWaiting {
+			q.waiting = slices.Delete(q.waiting, 0, 1)
+		}
+		q.waiting = append(q.waiting, e)
+	}
+	return nil
+}
+
+// trim drops what every session has.
+func (q *queue) trim() {
+	least := int64(math.MaxInt64)
+	for other := range q.sessions {
+		least = min(least, other.number)
+	}
+	q.waiting = slices.DeleteFunc(q.waiting, func(e queued) bool { return e.number <= least })
+}
+
+func (q *eventQueue) report(b *gpu.Batch, e *queued) {
+	for _, r := range q.rows {
+		if r.kind == gpu.KindGPU || e.instance != wholeGPU && r.gi == int(e.instance) {
+			b.XIDs = append(b.XIDs, gpu.XID{
+				Witness: gpu.WitnessDriver, Row: r.index, Code: e.code, ID: e.number, Time: e.time, Since: e.since,
+			})
 		}
 	}
 }
@@ -116,9 +222,17 @@ func (q *eventQueue) fail(b *gpu.Batch, err error) {
 	}
 }
 
+// free leaves the queue. The last session gives it back to the driver.
 func (q *eventQueue) free() {
-	if q != nil && q.set != nil {
-		q.set.Free()
-		q.set = nil
+	if q == nil || q.queue == nil {
+		return
 	}
+	q.queues.mu.Lock()
+	defer q.queues.mu.Unlock()
+	delete(q.queue.sessions, q)
+	if len(q.queue.sessions) == 0 {
+		q.queue.set.Free()
+		delete(q.queues.open, q.uuid)
+	}
+	q.queue = nil
 }

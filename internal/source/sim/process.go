@@ -40,22 +40,63 @@ func ratioOf(part, sum float64) float64 {
 }
 
 // errNoBusy is what NVML says of the processes of MIG devices.
-var errNoBusy = fmt.Errorf("sim: the utilisation of processes under MIG: %w", gpu.ErrNotSupported)
+var errNoBusy = fmt.Errorf("sim: the utilization of processes under MIG: %w", gpu.ErrNotSupported)
 
-// readProcesses reports the processes of the rows that were asked for, as NVML
-// does: busy in whole percent, but not under MIG, and memory in bytes.
+// An activity is for how long a GPU and its pods were busy, from the start of the world to a time.
+type activity struct {
+	at     int64
+	device float64
+	pods   []float64
+	// The means over the latest step that advance made, 0 to 1.
+	mean  float64
+	means []float64
+}
+
+// advance goes on to the world's time. The means of a step of no length are those of the moment.
+func (a *activity) advance(w *world, s *slot) {
+	x, length := float64(w.at-w.t0)/float64(w.t1-w.t0), float64(w.t1-w.t0)/1e9
+	first := len(a.pods) != len(s.pods)
+	if first {
+		a.pods, a.means = make([]float64, len(s.pods)), make([]float64, len(s.pods))
+	}
+	seconds := float64(w.at-a.at) / 1e9
+	mean := func(now float64, total, before float64) float64 {
+		if first || a.at == 0 || seconds <= 0 {
+			return now
+		}
+		return (total - before) / seconds
+	}
+	total := s.track.total[levelGraphics]
+	a.mean = mean(s.now[levelGraphics], total, a.device)
+	a.device = total
+	for i, p := range s.pods {
+		total := p.busySeconds(x, length)
+		a.means[i] = mean(p.from.graphics+(p.to.graphics-p.from.graphics)*x, total, a.pods[i])
+		a.pods[i] = total
+	}
+	a.at = w.at
+}
+
+// readProcesses reports the processes of the rows that were requested, as NVML does: busy in whole
+// percent over the time since the previous Read, but not under MIG, and memory in bytes. How busy a
+// GPU itself was over that time is beside them; its utilization field is of one moment.
 func (s *Session) readProcesses(b *gpu.Batch, now int64) {
 	w := s.src.world
 	x := float64(w.at-w.t0) / float64(w.t1-w.t0)
-	for row := range min(len(b.WantProcesses), len(s.views)) {
+	for row := range s.views {
 		v := &s.views[row]
-		if !b.WantProcesses[row] || s.down[row] {
+		whole := v.dev.Entity.Kind == gpu.KindGPU && !v.gpu.cut
+		if whole {
+			s.active[row].advance(w, &v.gpu.slots[0])
+		}
+		if row >= len(b.WantProcesses) || !b.WantProcesses[row] || s.down[row] {
 			continue
 		}
 		place := v.slot
 		switch {
-		case v.dev.Entity.Kind == gpu.KindGPU && !v.gpu.cut:
+		case whole:
 			place = &v.gpu.slots[0]
+			b.Utilizations = append(b.Utilizations, gpu.Utilization{Row: row, Busy: gpu.Float(min(s.active[row].mean, 1))})
 		case place == nil:
 			b.Fail(row, gpu.FieldProcesses, gpu.ErrNotSupported)
 			continue
@@ -66,14 +107,11 @@ func (s *Session) readProcesses(b *gpu.Batch, now int64) {
 		for i := range place.inner {
 			pods = append(slices.Clip(pods), place.inner[i].pods...)
 		}
-		for _, p := range pods {
-			at := func(from, to float64) float64 { return from + (to-from)*x }
-			process := gpu.Process{
-				Row: row, PID: firstPID + uint32(p.index), Time: now,
-				Memory: gpu.Int(int64(at(p.from.memory, p.to.memory)) << 20),
-			}
-			if v.slot == nil {
-				process.Busy = gpu.Float(math.Round(100*at(p.from.graphics, p.to.graphics)) / 100)
+		for i, p := range pods {
+			memory := p.from.memory + (p.to.memory-p.from.memory)*x
+			process := gpu.Process{Row: row, PID: firstPID + uint32(p.index), Time: now, Memory: gpu.Int(int64(memory) << 20)}
+			if whole {
+				process.Busy = gpu.Float(math.Round(100*min(s.active[row].means[i], 1)) / 100)
 			}
 			b.Processes = append(b.Processes, process)
 		}

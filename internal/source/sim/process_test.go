@@ -10,8 +10,9 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
 )
 
-// The processes of a shared device never hold more memory than it has in use,
-// and keep it as busy as it is but for the rounding to whole percent.
+// The processes of a shared device never use more memory than it has in use, and keep it as busy as it
+// was since the previous Read but for the rounding to whole percent. Its utilization of the moment is
+// another, as of a real GPU.
 func TestProcessesAddUpToTheirDevice(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	source, err := sim.New(sim.Options{Node: "shared", Seed: 3, Start: now, Now: func() time.Time { return now }})
@@ -28,6 +29,7 @@ func TestProcessesAddUpToTheirDevice(t *testing.T) {
 	for row := range b.WantProcesses {
 		b.WantProcesses[row] = true
 	}
+	furthest := 0.0
 	for range 200 {
 		now = now.Add(17 * time.Second)
 		b.Reset()
@@ -44,14 +46,24 @@ func TestProcessesAddUpToTheirDevice(t *testing.T) {
 				t.Errorf("a process under MIG is %v busy", n)
 			}
 		}
+		for _, u := range b.Utilizations {
+			n, _ := u.Busy.Number()
+			rounding := float64(count[u.Row])/2 + 1e-6
+			if d := busy[u.Row] - 100*n; d > rounding || d < -rounding {
+				t.Errorf("row %d: processes were %v %% busy, the GPU %v %%", u.Row, busy[u.Row], 100*n)
+			}
+			if s.Topology().Devices[u.Row].Entity.Kind != gpu.KindGPU {
+				t.Errorf("row %d: a GPU instance has a utilization", u.Row)
+			}
+		}
+		if len(b.Utilizations) == 0 {
+			t.Fatal("the GPUs have no utilization beside their processes")
+		}
 		for _, x := range b.Samples {
 			n, _ := x.Value.Number()
-			rounding := float64(count[x.Row]+1) / 2
 			switch plan.Fields[x.Field].ID {
 			case 203:
-				if d := busy[x.Row] - n; d > rounding || d < -rounding {
-					t.Errorf("row %d: processes are %v %% busy, the GPU %v %%", x.Row, busy[x.Row], n)
-				}
+				furthest = max(furthest, n-busy[x.Row], busy[x.Row]-n)
 			case fbUsed:
 				if used[x.Row] > n || used[x.Row] < n-float64(count[x.Row]) && count[x.Row] > 0 {
 					t.Errorf("row %d: processes hold %v MiB, in use are %v", x.Row, used[x.Row], n)
@@ -61,6 +73,9 @@ func TestProcessesAddUpToTheirDevice(t *testing.T) {
 		if len(count) != 7 {
 			t.Fatalf("processes on rows %v", count)
 		}
+	}
+	if furthest < 5 {
+		t.Errorf("the moment is never further than %v %% from the mean: bursts are not as ugly as they are", furthest)
 	}
 	if uid, err := source.PodOf(1); uid != "" || err != nil {
 		t.Errorf("process 1 is of pod %q, %v", uid, err)

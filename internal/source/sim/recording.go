@@ -50,8 +50,8 @@ type RecordedOwners struct {
 
 // A RecordedRead is one Read. Its times, At and those in the Batch, are
 // nanoseconds since the first Read, whole microseconds each; a sample that is
-// older than the first Read has a negative one. The errors of faults are those
-// of package gpu, bare, or ErrRecorded.
+// older than the first Read has a negative one. XIDs are samples of their field.
+// The errors of faults are those of package gpu, bare, or ErrRecorded.
 type RecordedRead struct {
 	At    int64
 	Batch gpu.Batch
@@ -60,7 +60,7 @@ type RecordedRead struct {
 // facts returns how much was found.
 func (r *RecordedRead) facts() int {
 	b := &r.Batch
-	return len(b.Samples) + len(b.Faults) + len(b.Processes) + len(b.Health) + len(b.Peers)
+	return len(b.Samples) + len(b.Faults) + len(b.Processes) + len(b.Utilizations) + len(b.Health) + len(b.Peers)
 }
 
 // NewRecording returns a recording without a Read of a session for plan, whose
@@ -94,6 +94,9 @@ func (r *Recording) Add(at time.Time, b *gpu.Batch) {
 		s.Time = when(s.Time)
 		next.Batch.Samples = append(next.Batch.Samples, s)
 	}
+	if f := slices.IndexFunc(r.Fields, func(f RecordedField) bool { return f.ID == catalog.XIDErrors }); f >= 0 {
+		r.addXIDs(&next, f, b, when)
+	}
 	slices.SortStableFunc(next.Batch.Samples, func(a, b gpu.Sample) int {
 		return cmp.Or(cmp.Compare(a.Field, b.Field), cmp.Compare(a.Row, b.Row), cmp.Compare(a.Time, b.Time))
 	})
@@ -104,12 +107,35 @@ func (r *Recording) Add(at time.Time, b *gpu.Batch) {
 		p.Time = when(p.Time)
 		next.Batch.Processes = append(next.Batch.Processes, p)
 	}
+	next.Batch.Utilizations = append(next.Batch.Utilizations, b.Utilizations...)
 	for _, h := range b.Health {
 		h.Time = when(h.Time)
 		next.Batch.Health = append(next.Batch.Health, h)
 	}
 	next.Batch.Peers = append(next.Batch.Peers, b.Peers...)
 	r.Reads = append(r.Reads, next)
+}
+
+// addXIDs records XIDs as samples of their field, and a 0 for each GPU whose XIDs
+// were read and that had none.
+func (r *Recording) addXIDs(next *RecordedRead, field int, b *gpu.Batch, when func(int64) int64) {
+	known := make([]bool, len(r.Topology.Devices))
+	for _, x := range b.XIDs {
+		next.Batch.AddAt(x.Row, field, gpu.Int(x.Code), when(x.Time))
+		known[x.Row] = true
+	}
+	for _, f := range b.Faults {
+		for row := range known {
+			if (f.Field == field || f.Field == gpu.AllFields) && (f.Row == row || f.Row == gpu.AllRows) {
+				known[row] = true
+			}
+		}
+	}
+	for row := range known {
+		if !known[row] && r.Topology.Devices[row].Entity.Kind == gpu.KindGPU {
+			next.Batch.AddAt(row, field, gpu.Int(0), next.At)
+		}
+	}
 }
 
 // ErrRecorded stands for an error of which the recording knows only that it is
@@ -266,8 +292,10 @@ type readLine struct {
 	Samples   []sampleGroup `json:"samples,omitempty"`
 	Faults    []faultGroup  `json:"faults,omitempty"`
 	Processes []processLine `json:"processes,omitempty"`
-	Health    []healthLine  `json:"health,omitempty"`
-	Peers     []peerLine    `json:"peers,omitempty"`
+	// Utilizations are of the entities whose processes say how busy they were.
+	Utilizations []utilizationLine `json:"utilizations,omitempty"`
+	Health       []healthLine      `json:"health,omitempty"`
+	Peers        []peerLine        `json:"peers,omitempty"`
 }
 
 // A sampleGroup has the samples of one field; its lists run side by side.
@@ -291,6 +319,11 @@ type processLine struct {
 	Busy   *recordedValue `json:"busy,omitempty"`
 	Memory *recordedValue `json:"memory,omitempty"`
 	Age    int64          `json:"age_us,omitempty"`
+}
+
+type utilizationLine struct {
+	Row  int           `json:"row"`
+	Busy recordedValue `json:"busy"`
 }
 
 type healthLine struct {

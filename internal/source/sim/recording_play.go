@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -153,6 +154,7 @@ type ReplaySession struct {
 	events   []*eventCell // in the order of their cells
 	of       map[recordedCell]*eventCell
 	last     int64          // when it was read last
+	read     bool           // it was
 	newest   map[[2]int]int // scratch: cell → its place in the batch
 	down     map[int]bool   // scratch: rows that are lost
 	closed   atomic.Bool
@@ -169,13 +171,19 @@ type fieldUse struct {
 type eventCell struct {
 	row, field int // ours
 	factor     float64
-	events     []gpu.Sample // in the order of their times, which count from the start of the recording
+	events     []recordedEvent // in the order of their times, which count from the start of the recording
 	isXID      bool
 	growth     growth
 	grows      bool
 
 	seen  bool       // in the present Read
-	state gpu.Sample // the newest of it
+	state gpu.Sample // the newest of it; not of XIDs
+}
+
+// A recordedEvent is a sample of a Read.
+type recordedEvent struct {
+	gpu.Sample
+	read int // index of the recording's Reads
 }
 
 // choose selects the entities as the other sources do.
@@ -288,15 +296,35 @@ func (s *ReplaySession) gather() {
 				if n, number := x.Value.Number(); c.isXID && (n == 0 || !number) {
 					continue // nothing had happened
 				}
-				c.events = append(c.events, x)
+				c.events = append(c.events, recordedEvent{x, i})
 			}
 		}
 	}
 	for _, c := range s.events {
-		slices.SortStableFunc(c.events, func(a, b gpu.Sample) int { return cmp.Compare(a.Time, b.Time) })
-		// A Read that finds nothing new reports the latest event again.
-		c.events = slices.CompactFunc(c.events, func(a, b gpu.Sample) bool { return a.Time == b.Time && a.Value == b.Value })
+		c.dropRepeated()
 	}
+}
+
+// dropRepeated puts the events into the order of their times. A Read that found
+// nothing new may have reported the latest event again; equal ones of one Read
+// are as many.
+func (c *eventCell) dropRepeated() {
+	slices.SortStableFunc(c.events, func(a, b recordedEvent) int {
+		return cmp.Or(cmp.Compare(a.Time, b.Time), strings.Compare(a.Value.String(), b.Value.String()), cmp.Compare(a.read, b.read))
+	})
+	kept, best := c.events[:0], 0
+	for i := 0; i < len(c.events); {
+		same, first := i, i
+		for ; same < len(c.events) && c.events[same].Time == c.events[i].Time && c.events[same].Value == c.events[i].Value; same++ {
+			if c.events[same].read != c.events[first].read {
+				first = same
+			}
+			best = max(best, same-first+1)
+		}
+		kept = append(kept, c.events[i:i+best]...)
+		i, best = same, 0
+	}
+	c.events = kept
 }
 
 // Topology returns the entities of the session.
@@ -336,10 +364,14 @@ func (s *ReplaySession) Read(ctx context.Context, b *gpu.Batch) error {
 	s.faults(r, b)
 	s.samples(r, b, now, rounds)
 	for _, c := range s.events {
-		s.play(c, b, now, elapsed)
+		if c.isXID {
+			s.playXIDs(c, r, b, now, elapsed)
+		} else {
+			s.play(c, b, now, elapsed)
+		}
 	}
 	s.others(r, b, now)
-	s.last = now
+	s.last, s.read = now, true
 	return nil
 }
 
@@ -444,49 +476,79 @@ func (s *ReplaySession) samples(r *RecordedRead, b *gpu.Batch, now, rounds int64
 	}
 }
 
-// play reports the events of a cell since the last Read, oldest first, of one
-// round at most. Where there is none, it reports the last XID again with its
-// own time, and of other fields the state that was recorded.
+// play reports the samples of a state since the last Read, oldest first, of one
+// round at most, and where there is none the state that was recorded.
 func (s *ReplaySession) play(c *eventCell, b *gpu.Batch, now, elapsed int64) {
 	if !c.seen {
 		return // lost, or not served at this time of the round
 	}
-	round, start := s.src.round, s.src.start
-	from := max(s.last, now-round)
+	from := max(s.last, now-s.src.round)
 	first := len(b.Samples)
-	var last gpu.Sample
-	happened := func(e *gpu.Sample, n int64) {
+	s.each(c, now, elapsed, func(v gpu.Value, at int64) {
+		if at > from {
+			b.Samples = append(b.Samples, gpu.Sample{Row: c.row, Field: c.field, Value: v, Time: at})
+		}
+	})
+	if len(b.Samples) == first || b.Samples[len(b.Samples)-1].Time < c.state.Time {
+		b.Samples = append(b.Samples, c.state)
+	}
+}
+
+// playXIDs reports the XIDs since the last Read, of one round at most. The first
+// Read reports the latest one of before, if there was none since the session
+// began.
+func (s *ReplaySession) playXIDs(c *eventCell, r *RecordedRead, b *gpu.Batch, now, elapsed int64) {
+	if s.down[c.row] || s.down[gpu.AllRows] || s.fails(c, r) {
+		return
+	}
+	from := max(s.last, now-s.src.round)
+	first := len(b.XIDs)
+	var last gpu.XID
+	s.each(c, now, elapsed, func(v gpu.Value, at int64) {
+		n, _ := v.Number()
+		last = gpu.XID{Row: c.row, Code: int64(n), ID: at, Time: at}
+		if at > from {
+			b.XIDs = append(b.XIDs, last)
+		}
+	})
+	if !s.read && len(b.XIDs) == first && last.Time > 0 {
+		b.XIDs = append(b.XIDs, last)
+	}
+}
+
+// fails reports whether the Read of the recording could not read a cell.
+func (s *ReplaySession) fails(c *eventCell, r *RecordedRead) bool {
+	for _, f := range r.Batch.Faults {
+		if f.Field >= 0 && (f.Row == gpu.AllRows || s.rows[f.Row] == c.row) &&
+			slices.ContainsFunc(s.fields[f.Field], func(u fieldUse) bool { return u.field == c.field }) {
+			return true
+		}
+	}
+	return false
+}
+
+// each yields what happened until now in the order of the times, of the present
+// round and the one before it.
+func (s *ReplaySession) each(c *eventCell, now, elapsed int64, yield func(v gpu.Value, at int64)) {
+	round, start := s.src.round, s.src.start
+	happened := func(e *recordedEvent, n int64) {
 		v := e.Value
 		if c.grows {
 			v = c.growth.after(v, n)
 		}
-		last = gpu.Sample{Row: c.row, Field: c.field, Value: v.Scale(c.factor), Time: start + n*round + e.Time}
-		if last.Time > from {
-			b.Samples = append(b.Samples, last)
-		}
+		yield(v.Scale(c.factor), start+n*round+e.Time)
 	}
 	for i := range c.events {
 		if e := &c.events[i]; e.Time <= 0 && start+e.Time <= now { // before the recording began
 			happened(e, 0)
 		}
 	}
-	// Of the rounds, the present one and the one before concern us.
 	for n := max(elapsed/round-1, 0); n <= elapsed/round; n++ {
 		for i := range c.events {
 			if e := &c.events[i]; e.Time > 0 && start+n*round+e.Time <= now {
 				happened(e, n)
 			}
 		}
-	}
-	switch {
-	case len(b.Samples) > first && c.isXID:
-	case c.isXID && last.Time > 0:
-		b.Samples = append(b.Samples, last)
-	case !c.isXID && (len(b.Samples) == first || b.Samples[len(b.Samples)-1].Time < c.state.Time):
-		b.Samples = append(b.Samples, c.state)
-	case len(b.Samples) == first:
-		c.state.Value, c.state.Time = gpu.Int(0), now
-		b.Samples = append(b.Samples, c.state)
 	}
 }
 
@@ -496,6 +558,11 @@ func (s *ReplaySession) others(r *RecordedRead, b *gpu.Batch, now int64) {
 		if p.Row = s.rows[p.Row]; p.Row >= 0 && p.Row < len(b.WantProcesses) && b.WantProcesses[p.Row] {
 			p.Time = now - s.age(r, p.Time, -1)
 			b.Processes = append(b.Processes, p)
+		}
+	}
+	for _, u := range r.Batch.Utilizations {
+		if u.Row = s.rows[u.Row]; u.Row >= 0 && u.Row < len(b.WantProcesses) && b.WantProcesses[u.Row] {
+			b.Utilizations = append(b.Utilizations, u)
 		}
 	}
 	if s.plan.Health {

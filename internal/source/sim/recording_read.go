@@ -396,6 +396,13 @@ func (p *recordingReader) read(l *readLine) error {
 		}
 		r.Batch.Processes = append(r.Batch.Processes, process)
 	}
+	for _, u := range l.Utilizations {
+		busy, ok := u.Busy.Value.Number()
+		if !ok || busy < 0 || busy > 1 {
+			return p.errorf("row %d was busy %.20q, expected a number from 0 to 1", u.Row, u.Busy.Value)
+		}
+		r.Batch.Utilizations = append(r.Batch.Utilizations, gpu.Utilization{Row: row(u.Row), Busy: u.Busy.Value})
+	}
 	for _, h := range l.Health {
 		r.Batch.Health = append(r.Batch.Health, gpu.HealthCheck{Row: row(h.Row), Watch: h.Watch, Code: h.Code, Result: h.Result, Time: when(h.Age)})
 	}

@@ -173,6 +173,9 @@ func lineOfRead(r *RecordedRead) *readLine {
 		}
 		l.Processes = append(l.Processes, q)
 	}
+	for _, u := range r.Batch.Utilizations {
+		l.Utilizations = append(l.Utilizations, utilizationLine{Row: u.Row, Busy: recordedValue{u.Busy}})
+	}
 	for _, h := range r.Batch.Health {
 		l.Health = append(l.Health, healthLine{Row: h.Row, Watch: h.Watch, Code: h.Code, Result: h.Result, Age: age(h.Time)})
 	}

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -20,6 +21,7 @@ type Session struct {
 	topology *gpu.Topology
 	opened   int64
 	last     int64 // when it was read last
+	wasRead  bool  // it was
 	epoch    int   // the repartitions that had happened when it was opened
 	resets   int   // how often the world began anew when views were made
 
@@ -27,7 +29,8 @@ type Session struct {
 	cells  []cell
 	bursts []int // cells whose every sample is asked for
 	lost   []outage
-	down   []bool // by row: lost in the current Read
+	down   []bool     // by row: lost in the current Read
+	active []activity // by row, of whole GPUs: up to the latest Read
 	closed atomic.Bool
 	done   chan struct{}
 	err    error
@@ -98,8 +101,12 @@ func newSession(src *Source, plan *gpu.Plan, at int64) *Session {
 // observe looks at the world with the eyes of every row.
 func (s *Session) observe(w *world) {
 	s.resets = w.resets
+	s.active = make([]activity, len(s.views))
 	for row := range s.views {
 		s.views[row] = w.view(&s.topology.Devices[row])
+		if v := &s.views[row]; v.dev.Entity.Kind == gpu.KindGPU && !v.gpu.cut {
+			s.active[row].advance(w, &v.gpu.slots[0])
+		}
 	}
 }
 
@@ -249,7 +256,7 @@ func (s *Session) Read(ctx context.Context, b *gpu.Batch) error {
 		s.observe(w)
 	}
 	s.read(b, first, now, elapsed)
-	s.last = now
+	s.last, s.wasRead = now, true
 	return nil
 }
 
@@ -329,9 +336,9 @@ func (s *Session) readFaulty(c *cell, b *gpu.Batch, now int64, elapsed time.Dura
 		case faultPermission:
 			b.Fail(c.row, c.field, gpu.ErrPermission)
 		case faultSet:
-			b.AddAt(c.row, c.field, f.told(field, f.unitOf(field)), now)
+			c.add(field, b, f.told(field, f.unitOf(field)), now)
 		case faultSpike:
-			b.AddAt(c.row, c.field, garbage(f, field), now)
+			c.add(field, b, garbage(f, field), now)
 		case faultProfiler:
 			if c.gen == nil {
 				b.Fail(c.row, c.field, c.err)
@@ -370,11 +377,22 @@ func garbage(f *fault, field *gpu.Field) gpu.Value {
 	}
 }
 
-// xidEvents reports the XIDs since the last Read, oldest first; where there is
-// none, the last one of all with its own time, or 0.
+// add reports a value that a scenario gives.
+func (c *cell) add(field *gpu.Field, b *gpu.Batch, v gpu.Value, at int64) {
+	if field.ID != catalog.XIDErrors {
+		b.AddAt(c.row, c.field, v, at)
+		return
+	}
+	if n, ok := v.Number(); ok && n != 0 {
+		b.XIDs = append(b.XIDs, gpu.XID{Row: c.row, Code: int64(n), ID: at, Time: at})
+	}
+}
+
+// xidEvents reports the XIDs since the last Read, oldest first. The first Read
+// reports the latest one of before, if there was none since the session began.
 func xidEvents(s *Session, c *cell, b *gpu.Batch, from, to int64) {
-	var last gpu.Sample
-	reported := false
+	var last gpu.XID
+	first := len(b.XIDs)
 	s.src.faults(faultXID, func(f *fault) bool {
 		if !f.engine || !f.on(s.views[c.row].dev) {
 			return true
@@ -384,22 +402,19 @@ func xidEvents(s *Session, c *cell, b *gpu.Batch, from, to int64) {
 			if at > to {
 				break
 			}
+			x := gpu.XID{Row: c.row, Code: xid, ID: at, Time: at}
 			if at >= last.Time {
-				last = gpu.Sample{Value: gpu.Int(xid), Time: at}
+				last = x
 			}
 			if at > from {
-				b.AddAt(c.row, c.field, gpu.Int(xid), at)
-				reported = true
+				b.XIDs = append(b.XIDs, x)
 			}
 		}
 		return true
 	})
-	switch {
-	case reported:
-	case last.Time != 0:
-		b.AddAt(c.row, c.field, last.Value, last.Time)
-	default:
-		b.AddAt(c.row, c.field, gpu.Int(0), to)
+	slices.SortStableFunc(b.XIDs[first:], func(a, b gpu.XID) int { return cmp.Compare(a.Time, b.Time) })
+	if !s.wasRead && len(b.XIDs) == first && last.Time != 0 {
+		b.XIDs = append(b.XIDs, last)
 	}
 }
 

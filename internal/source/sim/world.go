@@ -89,6 +89,13 @@ type worldPod struct {
 	index    int // in the node's pods
 	key      uint64
 	from, to part
+	sum      float64 // busy seconds from the start of the world to the start of the segment
+}
+
+// busySeconds returns for how long the pod was busy from the start of the world to a share x of the
+// present segment, which is of the given length.
+func (p *worldPod) busySeconds(x, seconds float64) float64 {
+	return p.sum + (p.from.graphics+(p.to.graphics-p.from.graphics)*x/2)*x*seconds
 }
 
 // A worldGPU is a GPU in motion.
@@ -303,6 +310,7 @@ func (w *world) advance(t int64) {
 			g.all(func(s *slot) {
 				s.close(seconds)
 				for _, p := range s.pods {
+					p.sum = p.busySeconds(1, seconds)
 					p.from = p.to
 				}
 			})

@@ -2,14 +2,15 @@ package kubelet
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
 	v1 "k8s.io/kubelet/pkg/apis/podresources/v1"
+
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
 
 // Fills returns the answers of a kubelet that has just started and that knows
@@ -48,18 +49,12 @@ type Moment struct {
 }
 
 // Timeline returns what a real kubelet did while it restarted, as recorded. It
-// skips the test where the recording does not lie beside the repository, which
-// root leads to.
-func Timeline(t testing.TB, root, resource string) []Moment {
+// ends the test where the recording does not lie beside the repository.
+func Timeline(t testing.TB, resource string) []Moment {
 	t.Helper()
-	path := filepath.Join(root, "..", "shared", "data", "podresources", "kubelet-restart-timeline.jsonl")
-	f, err := os.Open(path)
-	if err != nil {
-		t.Skipf("missing data: %v", err)
-	}
-	defer f.Close()
+	const name = "data/podresources/kubelet-restart-timeline.jsonl"
 	var moments []Moment
-	lines := bufio.NewScanner(f)
+	lines := bufio.NewScanner(bytes.NewReader(material.Read(t, name)))
 	for lines.Scan() {
 		var line struct {
 			Ms    int64
@@ -67,7 +62,7 @@ func Timeline(t testing.TB, root, resource string) []Moment {
 			List  json.RawMessage
 		}
 		if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
-			t.Fatalf("%s: %v", path, err)
+			t.Fatalf("%s: %v", name, err)
 		}
 		m := Moment{At: time.Duration(line.Ms) * time.Millisecond, Event: line.Event}
 		var pods []struct {

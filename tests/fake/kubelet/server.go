@@ -80,6 +80,7 @@ type Server struct {
 	mu          sync.Mutex
 	script      []Reply
 	allocatable []*v1.ContainerDevices
+	silent      bool
 	server      *grpc.Server
 }
 
@@ -133,6 +134,13 @@ func (s *Server) Allocatable(devices ...*v1.ContainerDevices) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.allocatable = devices
+}
+
+// Silence lets GetAllocatableResources not be answered before the caller gives up.
+func (s *Server) Silence() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.silent = true
 }
 
 // Stop ends every connection and takes the socket away.
@@ -198,7 +206,14 @@ func (c *current) List(ctx context.Context, _ *v1.ListPodResourcesRequest) (*v1.
 	return c.s.list(ctx)
 }
 
-func (c *current) GetAllocatableResources(context.Context, *v1.AllocatableResourcesRequest) (*v1.AllocatableResourcesResponse, error) {
+func (c *current) GetAllocatableResources(ctx context.Context, _ *v1.AllocatableResourcesRequest) (*v1.AllocatableResourcesResponse, error) {
+	c.s.mu.Lock()
+	silent := c.s.silent
+	c.s.mu.Unlock()
+	if silent {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
 	return &v1.AllocatableResourcesResponse{Devices: c.s.allocatable}, nil

@@ -22,7 +22,7 @@
 
 #include "nvml.h"
 
-enum { MAX_GPUS = 16, MAX_SLOTS = 7, MAX_SETTINGS = 256, MAX_RULES = 64, MAX_EVENTS = 256, MAX_PROCESSES = 64, NAME = 64 };
+enum { MAX_GPUS = 16, MAX_SLOTS = 7, MAX_SETTINGS = 256, MAX_RULES = 64, MAX_EVENTS = 256, MAX_PROCESSES = 1024, NAME = 64 };
 
 /* ---------------------------------------------------------------- ledger */
 

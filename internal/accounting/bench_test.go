@@ -1,0 +1,93 @@
+package accounting_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/accounting"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
+)
+
+// dense returns what makes a cycle of a node with 110 pods, which own three replicas each on eight
+// GPUs, with one process on all three, and how often a pod was looked for.
+func dense(tb testing.TB, virtual bool) (cycle func(), lookups *int) {
+	const gpus, pods = 8, 110
+	owners := &gpu.Owners{Uses: make([]gpu.Use, gpus)}
+	uids := map[uint32]string{}
+	for i := range 3 * pods {
+		use, name := &owners.Uses[i%gpus], fmt.Sprint("job-", i/3)
+		use.Owners = append(use.Owners, gpu.Owner{Namespace: "team", Pod: name, PodUID: name, Container: "main", Replica: fmt.Sprint(i)})
+		use.Sharing, use.Replicas = gpu.SharingTimeSlicing, 48
+		uids[uint32(1+i/3)] = name
+	}
+	accountant := accounting.New(accounting.Options{VirtualGPUs: virtual, Registerer: prometheus.NewRegistry()})
+	lookups = new(int)
+	deriver := accountant.Deriver(func(pid uint32) (string, error) { *lookups++; return uids[pid], nil })
+	plan := accounting.Extend(&gpu.Plan{Interval: interval, Devices: gpu.Selector{Flex: true}})
+	builder := snapshot.NewBuilder(gpu.NewTopology(boards(gpus)), plan, []snapshot.Deriver{deriver})
+	var b gpu.Batch
+	now, joules := time.Unix(1e9, 0), int64(0)
+	known := 0
+	cycle = func() {
+		now, joules = now.Add(interval), joules+7e6
+		b.Reset()
+		builder.Prepare(&b)
+		for row := range gpus {
+			for i := range plan.Fields {
+				v := gpu.Int(50)
+				if plan.Fields[i].ID == 156 {
+					v = gpu.Int(joules)
+				}
+				b.Add(row, i, v, now)
+			}
+			if b.WantProcesses[row] {
+				b.Utilizations = append(b.Utilizations, gpu.Utilization{Row: row, Busy: gpu.Float(0.9)})
+			}
+		}
+		for i := range 3 * pods {
+			if row := i % gpus; b.WantProcesses[row] {
+				b.Processes = append(b.Processes, gpu.Process{Row: row, PID: uint32(1 + i/3), Busy: gpu.Float(0.02), Memory: gpu.Int(1 << 10)})
+			}
+		}
+		s := builder.Build(snapshot.Reading{Kind: snapshot.Served, Batch: &b, Owners: owners, Begin: now, Now: now})
+		known = 0
+		for i := range s.Families[0].Series {
+			if !s.Families[0].Series[i].Value.IsAbsent() {
+				known++
+			}
+		}
+	}
+	cycle()
+	cycle()
+	if known < pods {
+		tb.Fatalf("%d shares are known", known)
+	}
+	return cycle, lookups
+}
+
+func TestSteadyStateNeedsNoMemory(t *testing.T) {
+	for _, virtual := range []bool{false, true} {
+		cycle, lookups := dense(t, virtual)
+		if n := testing.AllocsPerRun(20, cycle); n > 0 {
+			t.Errorf("copies %v: %v allocations a cycle", virtual, n)
+		}
+		before := *lookups
+		if cycle(); *lookups-before != 110 {
+			t.Errorf("copies %v: %d pods are looked for in a cycle, of 110 processes", virtual, *lookups-before)
+		}
+	}
+}
+
+func BenchmarkShares(b *testing.B) {
+	cycle, lookups := dense(b, false)
+	before := *lookups
+	b.ReportAllocs()
+	for b.Loop() {
+		cycle()
+	}
+	b.ReportMetric(float64(*lookups-before)/float64(b.N), "lookups")
+}

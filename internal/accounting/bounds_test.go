@@ -1,0 +1,145 @@
+package accounting_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+const maxAccounts, maxOwners = 4096, 256
+
+// crowd has so many pods own replicas of so many GPUs.
+func crowd(gpus, n int, name string) []gpu.Use {
+	uses := make([]gpu.Use, gpus)
+	for i := range n {
+		use := &uses[i%gpus]
+		use.Owners = append(use.Owners, gpu.Owner{Namespace: "ns", Pod: fmt.Sprint(name, i), PodUID: fmt.Sprint(name, i), Container: "c", Replica: fmt.Sprint(i / gpus)})
+		use.Replicas = n/gpus + 1
+		use.Sharing = gpu.SharingTimeSlicing
+	}
+	return uses
+}
+
+func idle(gpus int, uses []gpu.Use) moment {
+	m := moment{uses: uses, util: make([]gpu.Value, gpus), memory: make([]gpu.Value, gpus), energy: make([]gpu.Value, gpus)}
+	for i := range gpus {
+		m.util[i], m.memory[i], m.energy[i] = gpu.Int(50), gpu.Int(1), gpu.Int(0)
+	}
+	return m
+}
+
+func dropped(t *testing.T, p *play, see func(int, *gpu.Snapshot)) float64 {
+	t.Helper()
+	reg := p.run(t, see)
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == "dcgm_exporter_attribution_owners_dropped_total" {
+			return f.GetMetric()[0].GetCounter().GetValue()
+		}
+	}
+	t.Fatal("owners that are dropped are not counted")
+	return 0
+}
+
+// Owners beyond the bound are counted once each, and those that have an account keep it.
+func TestLiveAccountsAreKept(t *testing.T) {
+	const gpus, live = 64, 75
+	old, gone := crowd(gpus, live, "a"), crowd(gpus, maxAccounts-live, "b")
+	join := func(a, b []gpu.Use) []gpu.Use {
+		uses := make([]gpu.Use, gpus)
+		for i := range uses { // the newcomers first: order is no right
+			uses[i] = gpu.Use{Replicas: 128, Owners: slices.Concat(b[i].Owners, a[i].Owners)}
+		}
+		return uses
+	}
+	fresh, late := join(old, crowd(gpus, maxAccounts-live+100, "c")), join(old, crowd(gpus, 10, "d"))
+	p := &play{top: gpu.NewTopology(boards(gpus)), moments: []moment{
+		idle(gpus, join(old, gone)),
+		idle(gpus, old),   // the others are dormant now
+		idle(gpus, fresh), // dormant ones make room, and 100 find none
+		idle(gpus, fresh),
+		idle(gpus, slices.Clone(fresh)), // told again
+		idle(gpus, late),
+	}}
+	lived := []int{}
+	n := dropped(t, p, func(_ int, s *gpu.Snapshot) {
+		count := 0
+		for key, v := range shares(s)[podAllocated] {
+			if strings.Contains(key, "/a") && (v > 0 || len(lived) == 0) {
+				count++
+			}
+		}
+		lived = append(lived, count)
+	})
+	if n != 100 {
+		t.Errorf("%v owners were dropped, want 100", n)
+	}
+	for i, count := range lived {
+		if count != live {
+			t.Errorf("cycle %d: %d of %d accounts go on", i, count, live)
+		}
+	}
+}
+
+// However many owners a device has, one of them is never taken for the only one, and no work is for nothing.
+func TestOwnersOfOneDeviceAreBounded(t *testing.T) {
+	for name, uses := range map[string][]gpu.Use{"pods": crowd(1, 20000, "p"), "jobs": jobs(20000)} {
+		t.Run(name, func(t *testing.T) {
+			begin := time.Now()
+			p := &play{top: gpu.NewTopology(boards(1)), moments: []moment{idle(1, uses), idle(1, uses), idle(1, slices.Clone(uses))}}
+			n := dropped(t, p, func(i int, s *gpu.Snapshot) {
+				now := shares(s)
+				if got := len(now[podAllocated]); got != maxOwners {
+					t.Errorf("cycle %d: %d owners have an account, want %d", i, got, maxOwners)
+				}
+				if got := len(now[podInfo]); got > maxOwners {
+					t.Errorf("cycle %d: %d infos", i, got)
+				}
+				if len(now[podUtil]) > 0 && i == 0 {
+					t.Errorf("shares without a look at processes: %v", now[podUtil])
+				}
+			})
+			if n != 20000-maxOwners {
+				t.Errorf("%v owners were dropped", n)
+			}
+			if took := time.Since(begin); took > 3*time.Second {
+				t.Errorf("%v for three cycles", took)
+			}
+		})
+	}
+}
+
+func jobs(n int) []gpu.Use {
+	var use gpu.Use
+	for i := range n {
+		use.Owners = append(use.Owners, gpu.Owner{Labels: []gpu.Label{{Name: "hpc_job", Value: fmt.Sprint(i)}}})
+	}
+	return []gpu.Use{use}
+}
+
+// Where only one of the owners has an account it does not get what the others do.
+func TestDroppedOwnersDoNotMakeTheRestAlone(t *testing.T) {
+	const gpus = 17 // 16 × 256 accounts on the others, none is left
+	uses := make([]gpu.Use, gpus)
+	for i := range uses {
+		uses[i] = crowd(1, maxOwners, fmt.Sprint("g", i, "-"))[0]
+	}
+	uses[0] = gpu.Use{Replicas: 2, Owners: crowd(1, 1, "first")[0].Owners}
+	both := slices.Clone(uses)
+	both[0].Owners = slices.Concat(uses[0].Owners, crowd(1, 1, "second")[0].Owners)
+	p := &play{top: gpu.NewTopology(boards(gpus)), moments: []moment{idle(gpus, uses), idle(gpus, both), idle(gpus, both)}}
+	p.moments[2].procs = []gpu.Process{process(1000, 0.5, 1)} // the second's
+	p.run(t, func(i int, s *gpu.Snapshot) {
+		v, there := shares(s)[podUtil]["GPU-0/ ns/first0"]
+		if i == 0 && (!there || v != 0.5) || i == 1 && there || i == 2 && (!there || v != 0) {
+			t.Errorf("cycle %d: the first pod's share is %v, %v", i, v, there)
+		}
+	})
+}

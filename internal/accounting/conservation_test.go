@@ -1,0 +1,435 @@
+package accounting_test
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// random makes a history by chance: owners come and go, processes too, and what they claim need not
+// add up; samples are missing, counters are reset, sessions end, and cycles are late.
+func random(r *rand.Rand, cycles int) *play {
+	p := &play{divided: r.IntN(2) == 0}
+	var uses []gpu.Use
+	energy := make([]float64, 6)
+	chance := func(x float64) bool { return r.Float64() < x }
+	for range cycles {
+		var m moment
+		if uses == nil || chance(0.3) {
+			uses = randomUses(r, p.divided)
+		}
+		if m.uses = uses; chance(0.05) {
+			m.uses = nil // the kubelet is away
+		}
+		if chance(0.05) {
+			m.noPodOf = gpu.ErrPIDNamespace
+		}
+		if chance(0.1) {
+			m.gap = time.Duration(1+r.IntN(6)) * interval
+		}
+		m.reopened = chance(0.05)
+		m.util, m.memory, m.energy = make([]gpu.Value, 6), make([]gpu.Value, 6), make([]gpu.Value, 6)
+		for row := range 6 {
+			switch {
+			case chance(0.05):
+			case row < 3:
+				m.util[row] = gpu.Int(r.Int64N(101))
+			default:
+				m.util[row] = gpu.Float(r.Float64() * 1.05)
+			}
+			if !chance(0.05) {
+				m.memory[row] = gpu.Int(r.Int64N(80000))
+			}
+			if energy[row] += r.Float64() * 7e6; chance(0.02) {
+				energy[row] = 0 // the driver was loaded again
+			}
+			if row < 3 && !chance(0.05) {
+				m.energy[row] = gpu.Int(int64(energy[row]))
+			}
+			m.run(r, row)
+		}
+		if p.divided {
+			m.divide(r)
+		}
+		p.moments = append(p.moments, m)
+	}
+	return p
+}
+
+// run has processes run on a row, whose source can fail to report them.
+func (m *moment) run(r *rand.Rand, row int) {
+	chance := func(x float64) bool { return r.Float64() < x }
+	if chance(0.1) {
+		m.faults = append(m.faults, gpu.Fault{Row: row, Field: gpu.FieldProcessBusy, Err: gpu.ErrNotSupported})
+	}
+	if chance(0.05) {
+		m.faults = append(m.faults, gpu.Fault{Row: row, Field: gpu.FieldProcesses, Err: gpu.ErrPermission})
+	}
+	if row < 3 && !chance(0.1) {
+		m.means = append(m.means, gpu.Utilization{Row: row, Busy: gpu.Float(r.Float64())})
+	}
+	for range r.IntN(5) {
+		x := gpu.Process{Row: row, PID: uint32(r.IntN(120)), Busy: gpu.Float(r.Float64()), Memory: gpu.Int(r.Int64N(40 << 30))}
+		switch {
+		case chance(0.05):
+			x.Busy = gpu.Value{}
+		case chance(0.05):
+			x.Memory = gpu.Value{}
+		case chance(0.1):
+			x.Memory = gpu.Int(0) // it ended
+		}
+		m.procs = append(m.procs, x)
+	}
+}
+
+func randomUses(r *rand.Rand, divided bool) []gpu.Use {
+	uses := make([]gpu.Use, 6)
+	rows := playRows
+	if r.Float64() < 0.2 {
+		rows = append(slices.Clone(rows), 2) // somebody owns the partitioned GPU
+	}
+	for _, row := range rows {
+		use := &uses[row]
+		for range r.IntN(4) {
+			n := r.IntN(6)
+			o := gpu.Owner{Namespace: fmt.Sprint("ns", n%2), Pod: fmt.Sprint("pod", n), Container: fmt.Sprint("c", r.IntN(2))}
+			if r.Float64() > 0.1 {
+				o.PodUID = fmt.Sprint("uid-", n)
+			}
+			use.Owners = append(use.Owners, o)
+		}
+		use.Replicas = r.IntN(8)
+		use.Sharing = gpu.Sharing(r.IntN(4))
+	}
+	if divided {
+		return hold(r, uses)
+	}
+	return uses
+}
+
+// hold gives the owners of the instance in row 3 its compute instances: each to one of them, or to
+// several, or to none.
+func hold(r *rand.Rand, uses []gpu.Use) []gpu.Use {
+	uses = append(uses, gpu.Use{}, gpu.Use{})
+	var all []gpu.Owner
+	for _, p := range playParts {
+		for _, o := range uses[3].Owners {
+			if r.Float64() < 0.5 {
+				uses[p.row].Owners = append(uses[p.row].Owners, o)
+			}
+		}
+		for _, o := range uses[p.row].Owners {
+			o.Part = p.part / float64(len(uses[p.row].Owners))
+			all = append(all, o)
+		}
+	}
+	uses[3].Owners = all
+	return uses
+}
+
+// divide has the compute instances report what the instance in row 3 does.
+func (m *moment) divide(r *rand.Rand) {
+	m.util = append(m.util, gpu.Float(r.Float64()*1.05), gpu.Float(r.Float64()*1.05))
+	m.memory, m.energy = append(m.memory, gpu.Value{}, gpu.Value{}), append(m.energy, gpu.Value{}, gpu.Value{})
+	if r.Float64() < 0.05 {
+		m.util[7] = gpu.Value{}
+	}
+	sum := 0.0
+	for _, p := range playParts {
+		n, ok := m.util[p.row].Number()
+		if !ok {
+			m.util[3] = gpu.Value{}
+			return
+		}
+		sum += p.part * min(n, 1)
+	}
+	m.util[3] = gpu.Float(sum)
+}
+
+// A judge holds the rules of conservation over a history.
+type judge struct {
+	t        testing.TB
+	play     *play
+	batch    gpu.Batch          // what the cycle was made of
+	past     map[string]float64 // the last value of every counter
+	uids     map[string]bool    // entity and pod: its UID was known once
+	known    map[string]bool    // entities whose rest of energy the cycle before reported
+	clock    time.Duration
+	activeAt map[int]time.Duration // up to when the device's activity is known
+	energyAt map[string]time.Duration
+	joules   map[string]float64 // the device's counter at energyAt
+}
+
+func newJudge(t testing.TB, p *play) *judge {
+	j := &judge{
+		t: t, play: p, past: map[string]float64{}, uids: map[string]bool{}, known: map[string]bool{},
+		activeAt: map[int]time.Duration{}, energyAt: map[string]time.Duration{}, joules: map[string]float64{},
+	}
+	p.after = func(b *gpu.Batch) {
+		j.batch.Processes = append(j.batch.Processes[:0], b.Processes...)
+		j.batch.Utilizations = append(j.batch.Utilizations[:0], b.Utilizations...)
+		j.batch.WantProcesses = append(j.batch.WantProcesses[:0], b.WantProcesses...)
+	}
+	return j
+}
+
+// sum returns the total of a pod family over an entity.
+func sum(series map[string]float64, entity string) (total float64) {
+	for key, v := range series {
+		if e, _, owned := strings.Cut(key, " "); owned && e == entity {
+			total += v
+		}
+	}
+	return total
+}
+
+func (j *judge) equal(cycle int, what string, got, want float64) {
+	j.t.Helper()
+	if math.Abs(got-want) > 1e-9*max(1, math.Abs(want)) {
+		j.t.Errorf("cycle %d: %s: pods and the rest are %v, the device %v", cycle, what, got, want)
+	}
+}
+
+// atMost is what holds where not all is known.
+func (j *judge) atMost(cycle int, what string, got, want float64) {
+	j.t.Helper()
+	if got > want+1e-9*max(1, math.Abs(want)) {
+		j.t.Errorf("cycle %d: %s: pods have %v, the device %v", cycle, what, got, want)
+	}
+}
+
+// grown returns by how much the counters of an entity grew since the previous cycle, those that
+// begin included.
+func (j *judge) grown(now reported, entity string, families ...string) float64 {
+	grown := 0.0
+	for _, family := range families {
+		for key, v := range now[family] {
+			if e, _, _ := strings.Cut(key, " "); e == entity {
+				grown += v - j.past[family+key]
+			}
+		}
+	}
+	return grown
+}
+
+// owners are the pods that own an entity, and whether the UID of each is known.
+func (j *judge) owners(s *gpu.Snapshot, row int) map[string]bool {
+	list := s.Owners.UseOf(row).Owners
+	if len(list) == 0 && row > 2 {
+		list = s.Owners.UseOf(2).Owners
+	}
+	uids := map[string]bool{}
+	for i := range list {
+		key := list[i].Namespace + "/" + list[i].Pod
+		once := entityOf(row) + " " + key
+		j.uids[once] = j.uids[once] || list[i].PodUID != ""
+		uids[key] = j.uids[once]
+	}
+	return uids
+}
+
+// device is how busy an entity was, by the rules.
+func (j *judge) device(m *moment, row int, shared bool) (float64, bool) {
+	n, known := m.util[row].Number()
+	if row < 3 {
+		n /= 100
+	}
+	n = min(n, 1)
+	if !shared || row > 2 || !j.batch.WantProcesses[row] || m.failed(row, gpu.FieldProcesses) || m.failed(row, gpu.FieldProcessBusy) ||
+		m.noPodOf != nil && j.runs(row) {
+		return n, known
+	}
+	for _, u := range j.batch.Utilizations {
+		if u.Row == row {
+			n, _ = u.Busy.Number()
+			return n, true
+		}
+	}
+	busy := 0.0
+	for _, p := range j.batch.Processes {
+		if b, _ := p.Busy.Number(); p.Row == row {
+			busy += b
+		}
+	}
+	return max(n, min(busy, 1)), known
+}
+
+func (j *judge) runs(row int) bool {
+	return slices.ContainsFunc(j.batch.Processes, func(p gpu.Process) bool { return p.Row == row })
+}
+
+func (m *moment) failed(row, field int) bool {
+	return slices.ContainsFunc(m.faults, func(f gpu.Fault) bool { return f.Row == row && f.Field == field })
+}
+
+// unknowable reports whether the shares of the activity of an entity cannot be known.
+func (j *judge) unknowable(m *moment, s *gpu.Snapshot, row int) bool {
+	uids := j.owners(s, row)
+	if len(uids) < 2 || row == 3 && j.play.divided {
+		return false
+	}
+	return !j.batch.WantProcesses[row] || m.failed(row, gpu.FieldProcesses) || m.failed(row, gpu.FieldProcessBusy) ||
+		j.runs(row) && m.noPodOf != nil || slices.Contains(slices.Collect(maps.Values(uids)), false)
+}
+
+func (j *judge) see(i int, m *moment, s *gpu.Snapshot) {
+	now := shares(s)
+	passed := interval
+	if m.gap > 0 {
+		passed = m.gap
+	}
+	j.clock += passed
+	j.sane(i, now)
+	for _, row := range playRows {
+		j.activity(i, m, s, now, row)
+		entity := entityOf(row)
+		if rest, ok := now[restMemory][entity]; ok {
+			used, _ := m.memory[row].Number()
+			j.equal(i, "memory of "+entity, sum(now[podMemory], entity)+rest, used*(1<<20))
+		}
+		j.atMost(i, "seconds of "+entity, j.grown(now, entity, podAllocated), passed.Seconds()*playShares[row])
+	}
+	j.atMost(i, "seconds of the rest of GPU 2", j.grown(now, "GPU-2/", podAllocated), passed.Seconds()/7)
+	for root, entities := range map[int][]int{0: {0}, 1: {1}, 2: {2, 3, 4, 5}} {
+		for _, row := range entities {
+			j.energy(i, m, s, now, root, row)
+		}
+	}
+	j.ownership(i, s, now)
+	for family, series := range now {
+		if strings.HasSuffix(family, "_total") {
+			for key, v := range series {
+				j.past[family+key] = v
+			}
+		}
+	}
+}
+
+// sane holds what is true of any page.
+func (j *judge) sane(i int, now reported) {
+	for family, series := range now {
+		for key, v := range series {
+			if v < 0 || math.IsNaN(v) || math.IsInf(v, 0) || strings.HasSuffix(key, "twice") {
+				j.t.Errorf("cycle %d: %s %s is %v", i, family, key, v)
+			}
+			if strings.HasSuffix(family, "_total") && v < j.past[family+key] {
+				j.t.Errorf("cycle %d: %s %s fell from %v to %v", i, family, key, j.past[family+key], v)
+			}
+		}
+	}
+	for key, v := range now[podEnergy] {
+		j.equal(i, "energy of "+key, now[podActiveEnergy][key]+now[podIdleEnergy][key], v)
+	}
+}
+
+func (j *judge) activity(i int, m *moment, s *gpu.Snapshot, now reported, row int) {
+	entity := entityOf(row)
+	device, known := j.device(m, row, len(j.owners(s, row)) > 1)
+	rest, ok := now[restUtil][entity]
+	if ok != known && (ok || len(j.owners(s, row)) < 2) || ok && j.unknowable(m, s, row) {
+		j.t.Errorf("cycle %d: the rest of %s is there: %v; known are the device %v, the shares %v", i, entity, ok, known, !j.unknowable(m, s, row))
+	}
+	at, was := j.activeAt[row]
+	if late := !was || j.clock-at > 3*interval; !known {
+		if late {
+			j.activeAt[row] = j.clock
+		}
+		return
+	}
+	pods, grown := sum(now[podUtil], entity), j.grown(now, entity, podActive, restActive)
+	seconds := 0.0
+	if was && j.clock-at <= 3*interval {
+		seconds = (j.clock - at).Seconds() * playShares[row]
+	}
+	j.activeAt[row] = j.clock
+	if !ok {
+		j.atMost(i, "utilization of "+entity, pods, device)
+		j.atMost(i, "active seconds of "+entity, grown, device*seconds)
+		return
+	}
+	j.equal(i, "utilization of "+entity, pods+rest, device)
+	j.equal(i, "active seconds of "+entity, grown, device*seconds)
+}
+
+// energy holds that an entity's pods and rest grow by the entity's part of the energy.
+func (j *judge) energy(i int, m *moment, s *gpu.Snapshot, now reported, root, row int) {
+	entity, share := entityOf(row), playShares[row]
+	_, known := j.device(m, row, len(j.owners(s, row)) > 1)
+	if row == 2 {
+		share, known = 1./7, true
+	}
+	mj, ok := m.energy[root].Number()
+	_, rest := now[restEnergy][entity]
+	if known = known && ok; !known || j.unknowable(m, s, row) && row != 2 {
+		if rest {
+			j.t.Errorf("cycle %d: the unattributed energy of %s is there, and not known", i, entity)
+		}
+	}
+	if !known {
+		j.known[entity] = false
+		return
+	}
+	used := 0.0
+	if at, was := j.energyAt[entity]; was && j.clock-at <= 3*interval {
+		used = max(mj/1e3-j.joules[entity], 0) * share
+	}
+	j.energyAt[entity], j.joules[entity] = j.clock, mj/1e3
+	grown := j.grown(now, entity, podActiveEnergy, podIdleEnergy, restEnergy)
+	if rest && j.known[entity] {
+		j.equal(i, "energy of "+entity, grown, used)
+	}
+	if !rest {
+		j.atMost(i, "energy of "+entity, grown, used)
+	}
+	j.known[entity] = rest
+}
+
+// ownership holds that no pod has a series that does not own, and that each that owns has its seconds.
+func (j *judge) ownership(i int, s *gpu.Snapshot, now reported) {
+	present := map[string]bool{}
+	for _, row := range append(slices.Clone(playRows), 2) {
+		for pod := range j.owners(s, row) {
+			present[entityOf(row)+" "+pod] = true
+		}
+	}
+	for _, family := range []string{podUtil, podMemory, podActive, podEnergy, podActiveEnergy, podIdleEnergy, podAllocated} {
+		for key := range now[family] {
+			if !present[key] {
+				j.t.Errorf("cycle %d: %s has a series of %s, which owns nothing", i, family, key)
+			}
+		}
+	}
+	got := slices.Sorted(maps.Keys(now[podAllocated]))
+	if diff := cmp.Diff(slices.Sorted(maps.Keys(present)), got); diff != "" {
+		j.t.Errorf("cycle %d: owners with allocated seconds (-want +got):\n%s", i, diff)
+	}
+}
+
+func conserves(t testing.TB, seed uint64) {
+	p := random(rand.New(rand.NewPCG(seed, 0)), 25)
+	j := newJudge(t, p)
+	p.run(t, func(i int, s *gpu.Snapshot) { j.see(i, &p.moments[i], s) })
+	if t.Failed() {
+		t.Fatalf("seed %d", seed)
+	}
+}
+
+// What pods have and what is unattributed is what the device has.
+func TestConservation(t *testing.T) {
+	for seed := range uint64(2000) {
+		conserves(t, seed)
+	}
+}
+
+func FuzzConservation(f *testing.F) {
+	f.Fuzz(func(t *testing.T, seed uint64) { conserves(t, seed) })
+}

@@ -1,0 +1,272 @@
+package accounting
+
+import (
+	"cmp"
+	"math"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
+)
+
+const bytesPerMiB = 1 << 20
+
+// readProcesses puts what processes did where their pods find it, and why it is not known.
+func (s *session) readProcesses(b *gpu.Batch) {
+	clear(s.pods)
+	for i := range s.entities {
+		e := &s.entities[i]
+		e.reading = reading{}
+		for _, a := range e.accounts {
+			a.use = use{}
+		}
+	}
+	for i := range b.Faults {
+		s.applyFault(&b.Faults[i])
+	}
+	for i := range b.Utilizations {
+		if e := s.askedEntity(b.Utilizations[i].Row); e != nil {
+			e.mean = b.Utilizations[i].Busy
+		}
+	}
+	for i := range b.Processes {
+		p := &b.Processes[i]
+		if e := s.askedEntity(p.Row); e != nil && e.noProcesses == nil && e.noPods == nil {
+			s.addProcess(e, p)
+		}
+	}
+}
+
+// askedEntity returns the entity of a row whose processes the Read was to report, nil for others.
+func (s *session) askedEntity(row int) *entity {
+	if row < 0 || row >= len(s.at) || !s.asked[row] || s.at[row] < 0 {
+		return nil
+	}
+	return &s.entities[s.at[row]]
+}
+
+func (s *session) applyFault(f *gpu.Fault) {
+	switch f.Field {
+	case gpu.FieldProcesses, gpu.AllFields, gpu.FieldProcessBusy:
+	default:
+		return
+	}
+	for i := range s.entities {
+		e := &s.entities[i]
+		switch {
+		case f.Row != e.row && f.Row != gpu.AllRows:
+		case f.Field == gpu.FieldProcessBusy:
+			e.noBusy = f.Err
+		default:
+			e.noProcesses = f.Err
+		}
+	}
+}
+
+// addProcess adds a process to its pod's account, or says why its pod is not known: then whose the
+// others are would look like all that there is.
+func (s *session) addProcess(e *entity, p *gpu.Process) {
+	if s.podOf == nil {
+		e.noPods = gpu.ErrUnavailable
+		return
+	}
+	uid, known := s.pods[p.PID]
+	if !known { // a process on several GPUs is looked up once
+		var err error
+		if uid, err = s.podOf(p.PID); err != nil {
+			e.noPods = err
+			return
+		}
+		s.pods[p.PID] = uid
+	}
+	busy, hasBusy := p.Busy.Number()
+	bytes, hasBytes := p.Memory.Number()
+	busy, bytes = max(busy, 0), max(bytes, 0)
+	e.busy, e.bytes = e.busy+busy, e.bytes+bytes
+	if a := e.byUID[uid]; uid != "" && a != nil {
+		a.busy, a.bytes = a.busy+busy, a.bytes+bytes
+		a.noBusy, a.noBytes = a.noBusy || !hasBusy, a.noBytes || !hasBytes
+	}
+}
+
+// divide finds the owners' parts of the utilization and the memory of an entity, and what is left.
+// Where a part is not known nothing is said of the rest either: it may be that part.
+func (s *Accountant) divide(c *snapshot.Cycle, e *entity) {
+	if e.partitioned {
+		return
+	}
+	e.device = s.utilization(c, e)
+	memory, memoryKnown := c.Value(s.inputs.memory, e.row).Number()
+	memory *= bytesPerMiB
+	if e.device.IsAbsent() && len(e.accounts) > 0 && e.mean.IsAbsent() {
+		s.miss(whatUtilization, cmp.Or(s.whyMissing(c, e), snapshot.ReasonNoData))
+	}
+	switch {
+	case len(e.accounts) == 0:
+	case e.shared:
+		s.divideShared(c, e, memory, memoryKnown)
+	default: // what runs there is its only owner's
+		a := e.accounts[0]
+		a.util = e.device
+		if memoryKnown {
+			a.memory = bytesOf(memory)
+		}
+	}
+	if util, ok := e.device.Number(); ok {
+		if rest, ok := rest(util, e.accounts, func(a *account) gpu.Value { return a.util }); ok {
+			e.util = gpu.Float(rest)
+		}
+	}
+	if memoryKnown {
+		if rest, ok := rest(memory, e.accounts, func(a *account) gpu.Value { return a.memory }); ok {
+			e.memory = bytesOf(rest)
+		}
+	}
+}
+
+// utilization returns the entity's own, 0 to 1.
+func (s *session) utilization(c *snapshot.Cycle, e *entity) gpu.Value {
+	if !e.instance {
+		if n, ok := c.Value(s.inputs.util, e.row).Number(); ok {
+			return gpu.Float(min(n/100, 1))
+		}
+	}
+	if e.compute == nil {
+		if n, ok := c.Value(s.inputs.engine, e.row).Number(); ok {
+			return gpu.Float(min(n, 1))
+		}
+		return gpu.Value{}
+	}
+	ratio := 0.0
+	for i := range e.compute {
+		n, ok := c.Value(s.inputs.engine, e.compute[i].row).Number()
+		if !ok {
+			return gpu.Value{}
+		}
+		ratio += min(n, 1) * e.compute[i].part
+	}
+	return gpu.Float(min(ratio, 1))
+}
+
+// whyMissing says why an entity has no utilization.
+func (s *session) whyMissing(c *snapshot.Cycle, e *entity) string {
+	if e.instance {
+		return c.Missing(s.inputs.engine, e.row)
+	}
+	return c.Missing(s.inputs.util, e.row)
+}
+
+// divideShared divides an entity that several own: by what their compute instances did, else by what
+// their processes did.
+func (s *Accountant) divideShared(c *snapshot.Cycle, e *entity, memory float64, memoryKnown bool) {
+	if e.compute != nil && !e.device.IsAbsent() {
+		s.divideByCompute(c, e)
+	}
+	switch {
+	case !s.asked[e.row]: // shared since this cycle: by process from the next one on
+		s.miss(whatProcesses, snapshot.ReasonNoData)
+		return
+	case e.noProcesses != nil:
+		s.miss(whatProcesses, gpu.Reason(e.noProcesses))
+		return
+	case e.noPods != nil:
+		s.miss(whatPodOfProcess, gpu.Reason(e.noPods))
+		return
+	}
+	if e.compute == nil {
+		s.divideByProcess(e)
+	}
+	if !memoryKnown {
+		return
+	}
+	scale := 1.0
+	if e.bytes > memory { // samples of two moments can add up to more than there is
+		scale = memory / e.bytes
+		s.scaledBytes.Inc()
+	}
+	for _, a := range e.accounts {
+		switch {
+		case a.uid == "":
+			s.miss(whatPodUID, snapshot.ReasonNoData)
+		case a.noBytes:
+			s.miss(whatProcessMemory, snapshot.ReasonNoData)
+		default:
+			a.memory = bytesOf(a.bytes * scale)
+		}
+	}
+}
+
+// divideByCompute gives the owners what their compute instances did. What one did that several own
+// is known of none of them.
+func (s *session) divideByCompute(c *snapshot.Cycle, e *entity) {
+	for i := range e.compute {
+		ci := &e.compute[i]
+		if ci.owner == nil || ci.shared {
+			continue
+		}
+		had, _ := ci.owner.util.Number()
+		n, _ := c.Value(s.inputs.engine, ci.row).Number()
+		ci.owner.util = gpu.Float(had + min(n, 1)*ci.part)
+	}
+	for _, a := range e.accounts {
+		if a.sharesCompute {
+			a.util = gpu.Value{}
+			s.miss(whatProcessUtilization, gpu.Reason(gpu.ErrNotSupported))
+		}
+	}
+}
+
+// divideByProcess gives the owners their processes' part of the entity's utilization. Both are of
+// one interval where the source reports the entity's beside the processes; a sample of one moment
+// is less than what the processes did together only because the moment was not the interval.
+func (s *Accountant) divideByProcess(e *entity) {
+	if e.noBusy != nil {
+		s.miss(whatProcessUtilization, gpu.Reason(e.noBusy))
+		return
+	}
+	util, known := e.mean.Number()
+	if !known {
+		if util, known = e.device.Number(); !known {
+			return
+		}
+		if !e.instance { // an instance's is of an interval as it is, that of the profiling counters
+			util = max(util, min(e.busy, 1))
+		}
+	}
+	e.device = gpu.Float(util)
+	scale := 1.0
+	if e.busy > util { // they overlap, as under MPS, or the driver rounds
+		scale = util / e.busy
+		s.scaledBusy.Inc()
+	}
+	for _, a := range e.accounts {
+		switch {
+		case a.uid == "":
+			s.miss(whatPodUID, snapshot.ReasonNoData)
+		case a.noBusy:
+			s.miss(whatProcessUtilization, snapshot.ReasonNoData)
+		default:
+			a.util = gpu.Float(a.busy * scale)
+		}
+	}
+}
+
+// rest returns what of a device's value no account has, and whether every account's is known.
+// Rounding never makes it negative.
+func rest(value float64, accounts []*account, of func(*account) gpu.Value) (float64, bool) {
+	for _, a := range accounts {
+		n, ok := of(a).Number()
+		if !ok {
+			return 0, false
+		}
+		value -= n
+	}
+	return max(value, 0), true
+}
+
+// bytesOf returns a number of bytes, as an integer where it is one.
+func bytesOf(n float64) gpu.Value {
+	if n == math.Trunc(n) && n < 1<<53 {
+		return gpu.Int(int64(n))
+	}
+	return gpu.Float(n)
+}

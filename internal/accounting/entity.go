@@ -1,0 +1,169 @@
+package accounting
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
+)
+
+// An entity is a GPU or GPU instance that is divided among its owners. A partitioned GPU is one for
+// what is in none of its instances, which has energy and no activity.
+type entity struct {
+	row, root   int // the row of its GPU is its own for a GPU, -1 where the GPU is not watched
+	id          gpu.Identity
+	labels      []gpu.Label // gpu, UUID, GPU_I_ID
+	instance    bool
+	partitioned bool
+	// slices are the compute slices of an instance, and of a partitioned GPU those of all its
+	// instances; 0, and of a partitioned GPU -1, where they are not known.
+	slices  float64
+	compute []computeInstance // of an instance whose compute instances report its activity
+	ledger  *ledger
+
+	accounts []*account
+	byUID    map[string]*account
+	shared   bool // by two owners or more, whether or not each has an account
+
+	reading
+}
+
+// A reading is what one cycle knows of an entity.
+type reading struct {
+	device       gpu.Value // its own utilization over the interval, 0 to 1
+	util, memory gpu.Value // unattributed: a part of the time, bytes
+	mean         gpu.Value // the utilization that its source reports beside the processes
+	busy, bytes  float64   // of all its processes
+	// Why its processes, their utilization, or their pods are not known.
+	noProcesses, noBusy, noPods error
+}
+
+// A computeInstance is one of a GPU instance: its row, which part of the GPU instance it is, and
+// whose work runs on it.
+type computeInstance struct {
+	row    int
+	part   float64
+	owner  *account // nil for none
+	shared bool     // by several accounts
+}
+
+// newSession lays out a topology.
+func newSession(t *gpu.Topology, plan *gpu.Plan, podOf PodOf) session {
+	rows := len(t.Devices)
+	s := session{
+		podOf: podOf, pods: map[uint32]string{}, inputs: inputsOf(plan), maxGap: snapshot.MaxAgeIntervals * plan.Interval, topology: t,
+		at: make([]int, rows), want: make([]bool, rows), asked: make([]bool, rows),
+		missingLabels: map[unavailable][]gpu.Label{}, families: shareFamilies(),
+	}
+	for row := range t.Devices {
+		s.at[row] = -1
+		d := &t.Devices[row]
+		if d.Entity.Kind != gpu.KindGPU && d.Entity.Kind != gpu.KindGPUInstance {
+			continue
+		}
+		e := entity{row: row, root: row, instance: d.Entity.Kind == gpu.KindGPUInstance, id: d.Identity(), byUID: map[string]*account{}}
+		e.labels = []gpu.Label{{Name: "gpu", Value: strconv.FormatUint(uint64(d.GPU), 10)}, {Name: "UUID", Value: d.UUID}}
+		if e.instance {
+			e.labels = append(e.labels, gpu.Label{Name: "GPU_I_ID", Value: strconv.FormatUint(uint64(d.InstanceID), 10)})
+			e.root, e.slices = t.ParentRow(row), computeSlices(d.Profile)
+			if s.inputs.present && !t.Serves(&plan.Fields[s.inputs.engine], row) {
+				e.compute = computeInstances(t, row)
+			}
+		}
+		s.at[row] = len(s.entities)
+		s.entities = append(s.entities, e)
+	}
+	s.addSlices()
+	return s
+}
+
+// addSlices has the GPUs know how many slices their instances have.
+func (s *session) addSlices() {
+	for i := range s.entities {
+		e := &s.entities[i]
+		if !e.instance || e.root < 0 {
+			continue
+		}
+		root := &s.entities[s.at[e.root]]
+		root.partitioned = true
+		if e.slices == 0 {
+			root.slices = -1
+		} else if root.slices >= 0 {
+			root.slices += e.slices
+		}
+	}
+}
+
+// computeInstances returns the compute instances of the GPU instance of a row that have rows.
+func computeInstances(t *gpu.Topology, row int) []computeInstance {
+	var list []computeInstance
+	for i := range t.Divided {
+		if t.Divided[i].Instance != row {
+			continue
+		}
+		for at := range t.Devices {
+			if t.InstanceRow(at) == row && t.Devices[at].ComputeID == t.Divided[i].ID {
+				list = append(list, computeInstance{row: at, part: t.Part(i)})
+			}
+		}
+	}
+	return list
+}
+
+// computeSlices returns the compute slices of a MIG profile ("2g.20gb"), 0 where its name has none.
+func computeSlices(profile string) float64 {
+	digits, _, found := strings.Cut(profile, "g.")
+	n, err := strconv.ParseUint(digits, 10, 8)
+	if !found || err != nil {
+		return 0
+	}
+	return float64(n)
+}
+
+// ownUse returns who owns an entity. An instance without an owner is its GPU's owner's.
+func (s *session) ownUse(owners *gpu.Owners, e *entity) gpu.Use {
+	use := owners.UseOf(e.row)
+	if len(use.Owners) == 0 && e.instance && e.root >= 0 {
+		return owners.UseOf(e.root)
+	}
+	return use
+}
+
+// findComputeOwners has the compute instances of an entity know their accounts. An account that owns
+// none of them, or one together with another account, has a part that is not known.
+func (s *session) findComputeOwners(owners *gpu.Owners, e *entity, accountOf func(*gpu.Owner) *account) {
+	if e.compute == nil {
+		return
+	}
+	for _, a := range e.accounts {
+		a.sharesCompute = true
+	}
+	for i := range e.compute {
+		ci := &e.compute[i]
+		ci.owner, ci.shared = nil, false
+		use := owners.UseOf(ci.row)
+		for j := range use.Owners {
+			a := accountOf(&use.Owners[j])
+			if a == nil || !slices.Contains(e.accounts, a) {
+				continue // a job in a pod, or one for which there was no room
+			}
+			ci.shared = ci.shared || ci.owner != nil && ci.owner != a
+			ci.owner = a
+			a.sharesCompute = false
+		}
+	}
+	for i := range e.compute {
+		ci := &e.compute[i]
+		if !ci.shared {
+			continue
+		}
+		use := owners.UseOf(ci.row)
+		for j := range use.Owners {
+			if a := accountOf(&use.Owners[j]); a != nil {
+				a.sharesCompute = true
+			}
+		}
+	}
+}

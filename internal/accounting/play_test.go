@@ -1,0 +1,317 @@
+package accounting_test
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/accounting"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
+)
+
+const interval = 10 * time.Second
+
+var gpuOnly = gpu.KindsOf(gpu.KindGPU)
+
+// A moment is what a node is and reports in one cycle.
+type moment struct {
+	uses  []gpu.Use
+	gap   time.Duration // since the cycle before; zero means interval
+	util  []gpu.Value   // by row: percent of a GPU, a ratio of an instance
+	means []gpu.Utilization
+	// memory is in MiB, energy in mJ, both by row.
+	memory, energy []gpu.Value
+	procs          []gpu.Process
+	faults         []gpu.Fault
+	noPodOf        error
+	reopened       bool // a session begins with this cycle
+}
+
+// A play is a node with a history. GPU 2 is partitioned into three instances, the first of which
+// has one compute instance, or two.
+type play struct {
+	moments []moment
+	plan    *gpu.Plan // nil requests nothing
+	virtual bool
+	divided bool
+	top     *gpu.Topology // nil for the node above
+	after   func(*gpu.Batch)
+}
+
+// playParts are the rows of the compute instances, and which part of the instance in row 3 they are.
+var playParts = []struct {
+	row  int
+	part float64
+}{{6, 1. / 3}, {7, 2. / 3}}
+
+func (p *play) topology() *gpu.Topology {
+	if p.top != nil {
+		return p.top
+	}
+	list := boards(3)
+	for i, profile := range []string{"3g.40gb", "2g.20gb", "1g.10gb+me"} {
+		list = append(list, gpu.Device{
+			Entity: gpu.Entity{Kind: gpu.KindGPUInstance, ID: uint32(100 + i), ParentKind: gpu.KindGPU, Parent: 2},
+			GPU:    2, UUID: "GPU-2", InstanceID: uint32(i + 1), Profile: profile,
+		})
+	}
+	if !p.divided {
+		return gpu.NewTopology(list)
+	}
+	profiles := []string{"1c.3g.40gb", "2c.3g.40gb"}
+	for i, profile := range profiles {
+		d := list[3]
+		d.Entity.Kind, d.Entity.ID, d.ComputeID, d.Profile = gpu.KindComputeInstance, uint32(i), uint32(i), profile
+		list = append(list, d)
+	}
+	top := gpu.NewTopology(list)
+	for i, profile := range profiles {
+		top.Divided = append(top.Divided, gpu.ComputeInstance{Instance: 3, ID: uint32(i), Profile: profile})
+	}
+	return top
+}
+
+// boards are whole GPUs, with ids from 0 on.
+func boards(n int) (list []gpu.Device) {
+	for i := range uint32(n) {
+		list = append(list, gpu.Device{Entity: gpu.Entity{Kind: gpu.KindGPU, ID: i}, GPU: i, UUID: fmt.Sprint("GPU-", i)})
+	}
+	return list
+}
+
+var (
+	playRows   = []int{0, 1, 3, 4, 5} // what is divided
+	playShares = map[int]float64{0: 1, 1: 1, 3: 3. / 7, 4: 2. / 7, 5: 1. / 7}
+)
+
+// podOf finds the pod of a process as the moment has it: ids from 100 on are of the host.
+func (m *moment) podOf(pid uint32) (string, error) {
+	if m.noPodOf != nil || pid >= 100 {
+		return "", m.noPodOf
+	}
+	return fmt.Sprint("uid-", pid%10), nil
+}
+
+// value is what the play's engine reports of a field of a row.
+func (p *play) value(m *moment, f *gpu.Field, row int, d *gpu.Device) gpu.Value {
+	switch id := f.ID; {
+	case !f.Levels.Has(d.Entity.Kind) || row >= len(m.util):
+	case id == 1001 && row == 3 && p.divided:
+		return gpu.Float(0.987) // an engine reports it all the same; it is not served
+	case id == 69 && row == 2:
+		return gpu.Int(7)
+	case id == 156:
+		return m.energy[row]
+	case id == 203 && row < 2, id == 1001 && row > 2, id == 203 && p.top != nil:
+		return m.util[row]
+	case id == 252:
+		return m.memory[row]
+	}
+	return gpu.Value{}
+}
+
+// fill makes the batch of a moment, of what was requested.
+func (p *play) fill(b *gpu.Batch, m *moment, plan *gpu.Plan, t *gpu.Topology, now time.Time) {
+	for i := range plan.Fields {
+		for row := range t.Devices {
+			b.Add(row, i, p.value(m, &plan.Fields[i], row, &t.Devices[row]), now)
+		}
+	}
+	wanted := func(row int) bool { return row < len(b.WantProcesses) && b.WantProcesses[row] }
+	for _, x := range m.procs {
+		if wanted(x.Row) {
+			b.Processes = append(b.Processes, x)
+		}
+	}
+	for _, x := range m.means {
+		if wanted(x.Row) {
+			b.Utilizations = append(b.Utilizations, x)
+		}
+	}
+	b.Faults = append(b.Faults, m.faults...)
+	if p.after != nil {
+		p.after(b)
+	}
+}
+
+// run plays the history and hands each cycle's snapshot to see.
+func (p *play) run(t testing.TB, see func(i int, s *gpu.Snapshot)) *prometheus.Registry {
+	t.Helper()
+	plan := p.plan
+	if plan == nil {
+		plan = &gpu.Plan{Interval: interval, Devices: gpu.Selector{Flex: true, Compute: p.divided}}
+	}
+	plan = accounting.Extend(plan)
+	reg := prometheus.NewRegistry()
+	accountant := accounting.New(accounting.Options{VirtualGPUs: p.virtual, Registerer: reg})
+	var (
+		now     = time.Unix(1e9, 0)
+		m       *moment
+		batch   gpu.Batch
+		builder *snapshot.Builder
+		owners  *gpu.Owners
+		top     = p.topology()
+	)
+	podOf := func(pid uint32) (string, error) { return m.podOf(pid) }
+	for i := range p.moments {
+		m = &p.moments[i]
+		if builder == nil || m.reopened {
+			top = p.topology()
+			builder = snapshot.NewBuilder(top, plan, []snapshot.Deriver{accountant.Deriver(podOf)})
+		}
+		now = now.Add(cmp.Or(m.gap, interval))
+		batch.Reset()
+		builder.Prepare(&batch)
+		p.fill(&batch, m, plan, top, now)
+		switch {
+		case m.uses == nil:
+			owners = nil
+		case i == 0 || owners == nil || !same(m.uses, p.moments[i-1].uses):
+			owners = &gpu.Owners{Generation: uint64(i), Uses: m.uses}
+		}
+		see(i, builder.Build(snapshot.Reading{Kind: snapshot.Served, Batch: &batch, Owners: owners, Begin: now, Now: now}))
+	}
+	return reg
+}
+
+func same(a, b []gpu.Use) bool { return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) }
+
+// shares returns the attribution of a snapshot: family, then the entity and the owner, as
+// "UUID/instance namespace/pod".
+func shares(s *gpu.Snapshot) map[string]map[string]float64 {
+	found := map[string]map[string]float64{}
+	for _, f := range s.Families {
+		if !strings.HasPrefix(f.Name, "dcgm_pod_gpu_") && !strings.HasPrefix(f.Name, "dcgm_gpu_unattributed_") && f.Name != notAvailable {
+			continue
+		}
+		found[f.Name] = map[string]float64{}
+		for _, x := range f.Series {
+			if x.Value.IsAbsent() {
+				continue
+			}
+			key := keyOf(f.Name, x.Labels)
+			v, _ := x.Value.Number()
+			if _, twice := found[f.Name][key]; twice {
+				key += " twice"
+			}
+			found[f.Name][key] = v
+		}
+	}
+	return found
+}
+
+func keyOf(family string, labels []gpu.Label) string {
+	l := map[string]string{}
+	for _, label := range labels {
+		l[label.Name] = label.Value
+	}
+	if family == notAvailable {
+		return l["what"] + " " + l["reason"]
+	}
+	key := l["UUID"] + "/" + l["GPU_I_ID"]
+	if owner := l["pod"] + l["hpc_job"]; owner != "" {
+		key += " " + l["namespace"] + "/" + owner
+	}
+	if family == podInfo {
+		key += "/" + l["container"] + " " + l["sharing"] + l["replicas"]
+	}
+	return key
+}
+
+func entityOf(row int) string {
+	if row < 3 {
+		return fmt.Sprintf("GPU-%d/", row)
+	}
+	return fmt.Sprintf("GPU-2/%d", row-2)
+}
+
+const (
+	podUtil, restUtil     = "dcgm_pod_gpu_utilization_ratio", "dcgm_gpu_unattributed_utilization_ratio"
+	podMemory, restMemory = "dcgm_pod_gpu_memory_used_bytes", "dcgm_gpu_unattributed_memory_used_bytes"
+	podActive, restActive = "dcgm_pod_gpu_active_seconds_total", "dcgm_gpu_unattributed_active_seconds_total"
+	podEnergy, restEnergy = "dcgm_pod_gpu_energy_joules_total", "dcgm_gpu_unattributed_energy_joules_total"
+	podActiveEnergy       = "dcgm_pod_gpu_active_energy_joules_total"
+	podIdleEnergy         = "dcgm_pod_gpu_idle_energy_joules_total"
+	podAllocated, podInfo = "dcgm_pod_gpu_allocated_seconds_total", "dcgm_pod_gpu_info"
+	notAvailable          = "dcgm_exporter_attribution_unavailable"
+)
+
+// pods makes a use of pods by number, 0 for one whose UID is not known.
+func pods(sharing gpu.Sharing, replicas int, numbers ...int) []gpu.Use {
+	use := gpu.Use{Sharing: sharing, Replicas: replicas}
+	for _, n := range numbers {
+		o := gpu.Owner{Namespace: "ns", Pod: string(rune('a' + n)), Container: "main", Resource: "nvidia.com/gpu"}
+		if n > 0 {
+			o.PodUID = "uid-" + string(rune('0'+n))
+		}
+		use.Owners = append(use.Owners, o)
+	}
+	return []gpu.Use{use}
+}
+
+// at makes a moment in which GPU 0 is busy and used 1000 J more each time.
+func at(i int, uses []gpu.Use, change func(*moment)) moment {
+	m := moment{uses: uses, util: make([]gpu.Value, 6), memory: make([]gpu.Value, 6), energy: make([]gpu.Value, 6)}
+	m.util[0], m.memory[0], m.energy[0] = gpu.Int(60), gpu.Int(1000), gpu.Int(int64(1e6*i))
+	if change != nil {
+		change(&m)
+	}
+	return m
+}
+
+func process(pid uint32, busy float64, mib int64) gpu.Process {
+	return gpu.Process{PID: pid, Busy: gpu.Float(busy), Memory: gpu.Int(mib << 20)}
+}
+
+// runs has processes run on GPU 0, which was as busy in the interval as the moment says.
+func runs(list ...gpu.Process) func(*moment) {
+	return func(m *moment) {
+		util, _ := m.util[0].Number()
+		m.procs, m.means = list, []gpu.Utilization{{Row: 0, Busy: gpu.Float(util / 100)}}
+	}
+}
+
+// pages plays a history and returns what each cycle reports of GPU 0.
+func pages(t *testing.T, moments ...moment) []map[string]map[string]float64 {
+	t.Helper()
+	var list []map[string]map[string]float64
+	(&play{moments: moments}).run(t, func(_ int, s *gpu.Snapshot) {
+		found := map[string]map[string]float64{}
+		for family, series := range shares(s) {
+			for key, v := range series {
+				if family == podInfo || family != notAvailable && !strings.HasPrefix(key, "GPU-0/") {
+					continue
+				}
+				if found[family] == nil {
+					found[family] = map[string]float64{}
+				}
+				found[family][key] = v
+			}
+		}
+		list = append(list, found)
+	})
+	return list
+}
+
+// last is the last of pages.
+func last(t *testing.T, moments ...moment) map[string]map[string]float64 {
+	t.Helper()
+	list := pages(t, moments...)
+	return list[len(list)-1]
+}
+
+// near takes a wanted value for one that is off by rounding alone.
+func near(got, want map[string]map[string]float64) {
+	for family, series := range got {
+		for key, v := range series {
+			if w := want[family][key]; v-w < 1e-9 && w-v < 1e-9 {
+				series[key] = w
+			}
+		}
+	}
+}

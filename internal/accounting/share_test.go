@@ -1,0 +1,303 @@
+package accounting_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+type (
+	reported = map[string]map[string]float64
+	of       = map[string]float64
+)
+
+func TestSharesOfOneGPU(t *testing.T) {
+	const a, b, c, whole = "GPU-0/ ns/b", "GPU-0/ ns/c", "GPU-0/ ns/a", "GPU-0/"
+	one, two := pods(gpu.SharingNone, 0, 1), pods(gpu.SharingTimeSlicing, 4, 1, 2)
+	other := pods(gpu.SharingNone, 0, 1)
+	other[0].Owners[0].PodUID = "another"
+	anonymous := pods(gpu.SharingMPS, 2, 0, 2)
+	unknown := func(what string) reported {
+		return reported{podAllocated: of{a: 2.5, b: 2.5}, podIdleEnergy: of{a: 100, b: 100}, notAvailable: of{what: 1}}
+	}
+	for name, test := range map[string]struct {
+		moments []moment
+		want    reported
+	}{
+		"one owner has all, idle energy too": {
+			[]moment{at(0, one, nil), at(1, one, nil)},
+			reported{
+				podUtil: of{a: 0.6}, podMemory: of{a: 1000 << 20}, podActive: of{a: 6}, podAllocated: of{a: 10},
+				podActiveEnergy: of{a: 600}, podIdleEnergy: of{a: 400}, podEnergy: of{a: 1000},
+				restUtil: of{whole: 0}, restMemory: of{whole: 0}, restActive: of{whole: 0}, restEnergy: of{whole: 0},
+			},
+		},
+		"no owner has nothing": {
+			[]moment{at(0, nil, nil), at(1, nil, nil)},
+			reported{restUtil: of{whole: 0.6}, restMemory: of{whole: 1000 << 20}, restActive: of{whole: 6}, restEnergy: of{whole: 1000}},
+		},
+		"one of four replicas alone pays its activity and a quarter of the idle energy": {
+			[]moment{at(0, pods(gpu.SharingTimeSlicing, 4, 1), nil), at(1, pods(gpu.SharingTimeSlicing, 4, 1), nil)},
+			reported{
+				podUtil: of{a: 0.6}, podMemory: of{a: 1000 << 20}, podActive: of{a: 6}, podAllocated: of{a: 2.5},
+				podActiveEnergy: of{a: 600}, podIdleEnergy: of{a: 100}, podEnergy: of{a: 700},
+				restUtil: of{whole: 0}, restMemory: of{whole: 0}, restActive: of{whole: 0}, restEnergy: of{whole: 300},
+			},
+		},
+		"two have what their processes did": {
+			[]moment{at(0, two, nil), at(1, two, runs(process(1, 0.1, 300), process(2, 0.2, 100), process(2, 0.1, 100), process(100, 0.1, 50)))},
+			reported{
+				podUtil: of{a: 0.1, b: 0.3}, podMemory: of{a: 300 << 20, b: 200 << 20}, podActive: of{a: 1, b: 3}, podAllocated: of{a: 2.5, b: 2.5},
+				podActiveEnergy: of{a: 100, b: 300}, podIdleEnergy: of{a: 100, b: 100}, podEnergy: of{a: 200, b: 400},
+				restUtil: of{whole: 0.2}, restMemory: of{whole: 500 << 20}, restActive: of{whole: 2}, restEnergy: of{whole: 400},
+			},
+		},
+		"the interval counts, not the moment": {
+			[]moment{at(0, two, nil), at(1, two, func(m *moment) {
+				m.procs = []gpu.Process{process(1, 0.25, 300), process(2, 0.25, 100)}
+				m.util[0], m.means = gpu.Int(0), []gpu.Utilization{{Row: 0, Busy: gpu.Float(0.6)}} // idle when it was looked at
+			})},
+			reported{
+				podUtil: of{a: 0.25, b: 0.25}, podMemory: of{a: 300 << 20, b: 100 << 20}, podActive: of{a: 2.5, b: 2.5}, podAllocated: of{a: 2.5, b: 2.5},
+				podActiveEnergy: of{a: 250, b: 250}, podIdleEnergy: of{a: 100, b: 100}, podEnergy: of{a: 350, b: 350},
+				restUtil: of{whole: 0.1}, restMemory: of{whole: 600 << 20}, restActive: of{whole: 1}, restEnergy: of{whole: 300},
+			},
+		},
+		"a device did at least what its processes did": {
+			[]moment{at(0, two, nil), at(1, two, func(m *moment) {
+				m.procs, m.util[0] = []gpu.Process{process(1, 0.25, 300), process(2, 0.25, 100)}, gpu.Int(34)
+			})},
+			reported{
+				podUtil: of{a: 0.25, b: 0.25}, podMemory: of{a: 300 << 20, b: 100 << 20}, podActive: of{a: 2.5, b: 2.5}, podAllocated: of{a: 2.5, b: 2.5},
+				podActiveEnergy: of{a: 250, b: 250}, podIdleEnergy: of{a: 125, b: 125}, podEnergy: of{a: 375, b: 375},
+				restUtil: of{whole: 0}, restMemory: of{whole: 600 << 20}, restActive: of{whole: 0}, restEnergy: of{whole: 250},
+			},
+		},
+		"a process that ended counts, and has no memory": {
+			[]moment{at(0, two, nil), at(1, two, runs(process(1, 0.1, 300), process(2, 0.3, 0)))},
+			reported{
+				podUtil: of{a: 0.1, b: 0.3}, podMemory: of{a: 300 << 20, b: 0}, podActive: of{a: 1, b: 3}, podAllocated: of{a: 2.5, b: 2.5},
+				podActiveEnergy: of{a: 100, b: 300}, podIdleEnergy: of{a: 100, b: 100}, podEnergy: of{a: 200, b: 400},
+				restUtil: of{whole: 0.2}, restMemory: of{whole: 700 << 20}, restActive: of{whole: 2}, restEnergy: of{whole: 400},
+			},
+		},
+		"claims above the device are scaled down": {
+			[]moment{at(0, two, nil), at(1, two, runs(process(1, 0.8, 3000), process(2, 0.4, 1000)))},
+			reported{
+				podUtil: of{a: 0.4, b: 0.2}, podMemory: of{a: 750 << 20, b: 250 << 20}, podActive: of{a: 4, b: 2}, podAllocated: of{a: 2.5, b: 2.5},
+				podActiveEnergy: of{a: 400, b: 200}, podIdleEnergy: of{a: 100, b: 100}, podEnergy: of{a: 500, b: 300},
+				restUtil: of{whole: 0}, restMemory: of{whole: 0}, restActive: of{whole: 0}, restEnergy: of{whole: 200},
+			},
+		},
+		"without process ids of the host nothing is guessed": {
+			[]moment{at(0, two, nil), at(1, two, func(m *moment) {
+				m.procs, m.noPodOf = []gpu.Process{process(1, 0.3, 100)}, gpu.ErrPIDNamespace
+			})},
+			unknown("pod_of_process pid_namespace"),
+		},
+		"nor where processes are not reported": {
+			[]moment{at(0, two, nil), at(1, two, func(m *moment) {
+				m.faults = []gpu.Fault{{Row: 0, Field: gpu.FieldProcesses, Err: gpu.ErrPermission}}
+			})},
+			unknown("processes permission"),
+		},
+		"what is not known ends, and goes on after": {
+			[]moment{
+				at(0, two, nil), at(1, two, runs(process(1, 0.2, 100), process(2, 0.4, 100))),
+				at(2, two, func(m *moment) { m.faults = []gpu.Fault{{Row: 0, Field: gpu.FieldProcesses, Err: gpu.ErrPermission}} }),
+				at(3, two, runs(process(1, 0.6, 100), process(2, 0, 100))),
+			},
+			reported{
+				podUtil: of{a: 0.6, b: 0}, podMemory: of{a: 100 << 20, b: 100 << 20}, podActive: of{a: 8, b: 4}, podAllocated: of{a: 7.5, b: 7.5},
+				podActiveEnergy: of{a: 800, b: 400}, podIdleEnergy: of{a: 300, b: 300}, podEnergy: of{a: 1100, b: 700},
+				restUtil: of{whole: 0}, restMemory: of{whole: 800 << 20}, restActive: of{whole: 0}, restEnergy: of{whole: 600},
+			},
+		},
+		"a second pod joins: the interval was of one of them": {
+			[]moment{at(0, pods(gpu.SharingTimeSlicing, 4, 1), nil), at(1, two, nil)},
+			unknown("processes no_data"),
+		},
+		"memory alone, as under MIG": {
+			[]moment{at(0, two, nil), at(1, two, func(m *moment) {
+				m.procs = []gpu.Process{{PID: 1, Memory: gpu.Int(100 << 20)}}
+				m.faults = []gpu.Fault{{Row: 0, Field: gpu.FieldProcessBusy, Err: gpu.ErrNotSupported}}
+			})},
+			reported{
+				podMemory: of{a: 100 << 20, b: 0}, podAllocated: of{a: 2.5, b: 2.5}, podIdleEnergy: of{a: 100, b: 100},
+				restMemory:   of{whole: 900 << 20},
+				notAvailable: of{"process_utilization not_supported": 1},
+			},
+		},
+		"memory that the driver does not know": {
+			[]moment{at(0, two, nil), at(1, two, runs(process(1, 0.1, 300), gpu.Process{PID: 2, Busy: gpu.Float(0.3)}))},
+			reported{
+				podUtil: of{a: 0.1, b: 0.3}, podMemory: of{a: 300 << 20}, podActive: of{a: 1, b: 3}, podAllocated: of{a: 2.5, b: 2.5},
+				podActiveEnergy: of{a: 100, b: 300}, podIdleEnergy: of{a: 100, b: 100}, podEnergy: of{a: 200, b: 400},
+				restUtil: of{whole: 0.2}, restActive: of{whole: 2}, restEnergy: of{whole: 400},
+				notAvailable: of{"process_memory no_data": 1},
+			},
+		},
+		"a pod without a known UID has no part, the other has, and the rest is either's": {
+			[]moment{at(0, anonymous, nil), at(1, anonymous, runs(process(0, 0.3, 10), process(2, 0.2, 20)))},
+			reported{
+				podUtil: of{b: 0.2}, podMemory: of{b: 20 << 20}, podActive: of{b: 2}, podAllocated: of{b: 5, c: 5},
+				podActiveEnergy: of{b: 200}, podIdleEnergy: of{b: 200, c: 200}, podEnergy: of{b: 400},
+				notAvailable: of{"pod_uid no_data": 1},
+			},
+		},
+		"seen once, it has the seconds of that interval": {
+			[]moment{at(0, nil, nil), at(1, nil, nil), at(2, one, nil)},
+			reported{
+				podUtil: of{a: 0.6}, podMemory: of{a: 1000 << 20}, podActive: of{a: 6}, podAllocated: of{a: 10},
+				podActiveEnergy: of{a: 600}, podIdleEnergy: of{a: 400}, podEnergy: of{a: 1000},
+				restUtil: of{whole: 0}, restMemory: of{whole: 0}, restActive: of{whole: 6}, restEnergy: of{whole: 1000},
+			},
+		},
+		"another pod of the same name begins at zero": {
+			[]moment{at(0, one, nil), at(1, one, nil), at(2, other, nil)},
+			reported{
+				podUtil: of{a: 0.6}, podMemory: of{a: 1000 << 20}, podActive: of{a: 6}, podAllocated: of{a: 10},
+				podActiveEnergy: of{a: 600}, podIdleEnergy: of{a: 400}, podEnergy: of{a: 1000},
+				restUtil: of{whole: 0}, restMemory: of{whole: 0}, restActive: of{whole: 0}, restEnergy: of{whole: 0},
+			},
+		},
+		"a kubelet that is away ends the series, and they go on after": {
+			[]moment{at(0, one, nil), at(1, one, nil), at(2, nil, nil), at(3, one, nil)},
+			reported{
+				podUtil: of{a: 0.6}, podMemory: of{a: 1000 << 20}, podActive: of{a: 12}, podAllocated: of{a: 20},
+				podActiveEnergy: of{a: 1200}, podIdleEnergy: of{a: 800}, podEnergy: of{a: 2000},
+				restUtil: of{whole: 0}, restMemory: of{whole: 0}, restActive: of{whole: 6}, restEnergy: of{whole: 1000},
+			},
+		},
+		"a time without readings belongs to none": {
+			[]moment{at(0, one, nil), at(1, one, func(m *moment) { m.gap = time.Hour }), at(2, one, nil)},
+			reported{
+				podUtil: of{a: 0.6}, podMemory: of{a: 1000 << 20}, podActive: of{a: 6}, podAllocated: of{a: 10},
+				podActiveEnergy: of{a: 600}, podIdleEnergy: of{a: 400}, podEnergy: of{a: 1000},
+				restUtil: of{whole: 0}, restMemory: of{whole: 0}, restActive: of{whole: 0}, restEnergy: of{whole: 0},
+			},
+		},
+		"one missed sample of utilization loses no energy": {
+			[]moment{at(0, one, nil), at(1, one, func(m *moment) { m.util[0] = gpu.Value{} }), at(2, one, nil)},
+			reported{
+				podUtil: of{a: 0.6}, podMemory: of{a: 1000 << 20}, podActive: of{a: 12}, podAllocated: of{a: 20},
+				podActiveEnergy: of{a: 1200}, podIdleEnergy: of{a: 800}, podEnergy: of{a: 2000},
+				restUtil: of{whole: 0}, restMemory: of{whole: 0}, restActive: of{whole: 0}, restEnergy: of{whole: 0},
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := last(t, test.moments...)
+			near(got, test.want)
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// While a share is not known its counters are absent: one that stood still would read as idle.
+func TestCountersDoNotStandStill(t *testing.T) {
+	alone, two := pods(gpu.SharingTimeSlicing, 4, 1), pods(gpu.SharingTimeSlicing, 4, 1, 2)
+	list := pages(t, at(0, alone, nil), at(1, alone, nil), at(2, two, nil), at(3, two, func(m *moment) { m.noPodOf = gpu.ErrPIDNamespace; m.procs = []gpu.Process{process(1, 0.5, 1)} }))
+	for i, page := range list[2:] {
+		for _, family := range []string{podUtil, podMemory, podActive, podActiveEnergy, podEnergy, restUtil, restMemory, restActive, restEnergy} {
+			if len(page[family]) > 0 {
+				t.Errorf("cycle %d: %s is %v, of shares that are not known", i+2, family, page[family])
+			}
+		}
+		if len(page[notAvailable]) != 1 {
+			t.Errorf("cycle %d: the reasons are %v", i+2, page[notAvailable])
+		}
+	}
+}
+
+// A bill does not change because a neighbor arrives that does nothing.
+func TestBillDoesNotDependOnNeighbors(t *testing.T) {
+	const a = "GPU-0/ ns/b"
+	bill := func(uses []gpu.Use) float64 {
+		return last(t, at(0, uses, nil), at(1, uses, runs(process(1, 0.6, 10))))[podEnergy][a]
+	}
+	alone := bill(pods(gpu.SharingTimeSlicing, 4, 1))
+	if full := bill(pods(gpu.SharingTimeSlicing, 4, 1, 2, 3)); alone != full || alone <= 0 {
+		t.Errorf("%v J alone, %v J with neighbors", alone, full)
+	}
+}
+
+// Two containers of one pod on one device are one account, under the pod's name.
+func TestContainersOfOnePod(t *testing.T) {
+	uses := pods(gpu.SharingNone, 0, 1, 1)
+	uses[0].Owners[1].Container = "side"
+	var labels, infos []string
+	(&play{moments: []moment{at(0, uses, nil), at(1, uses, nil)}}).run(t, func(i int, s *gpu.Snapshot) {
+		if i == 0 {
+			return
+		}
+		for _, f := range s.Families {
+			for _, x := range f.Series {
+				switch {
+				case f.Name == podUtil && !x.Value.IsAbsent():
+					labels = append(labels, textOf(x.Labels)+" "+x.Value.String())
+				case f.Name == podInfo:
+					infos = append(infos, textOf(x.Labels))
+				}
+			}
+		}
+	})
+	if diff := cmp.Diff([]string{"gpu=0 UUID=GPU-0 namespace=ns pod=b 0.6"}, labels); diff != "" {
+		t.Errorf("accounts (-want +got):\n%s", diff)
+	}
+	const info = "gpu=0 UUID=GPU-0 namespace=ns pod=b container="
+	const more = " pod_uid=uid-1 resource=nvidia.com/gpu sharing=none"
+	if diff := cmp.Diff([]string{info + "main" + more, info + "side" + more}, infos); diff != "" {
+		t.Errorf("infos (-want +got):\n%s", diff)
+	}
+}
+
+func textOf(labels []gpu.Label) string {
+	text := ""
+	for i, l := range labels {
+		if i > 0 {
+			text += " "
+		}
+		text += l.Name + "=" + l.Value
+	}
+	return text
+}
+
+// Who owns a partitioned GPU as a whole owns each of its instances that has no owner, and the rest of it.
+func TestPartitionedGPUHeldWhole(t *testing.T) {
+	owner := func(pod string) gpu.Use {
+		return gpu.Use{Owners: []gpu.Owner{{Namespace: "ns", Pod: pod, Container: "main", PodUID: "uid-" + pod}}}
+	}
+	uses := []gpu.Use{{}, {}, owner("whole"), {}, owner("part"), {}}
+	m := func(i int) moment {
+		m := at(i, uses, nil)
+		for row := 3; row < 6; row++ {
+			m.util[row], m.memory[row] = gpu.Float(0.5), gpu.Int(10)
+		}
+		m.energy[2] = gpu.Int(int64(7e6 * i))
+		return m
+	}
+	got := reported{}
+	(&play{moments: []moment{m(0), m(1)}}).run(t, func(_ int, s *gpu.Snapshot) { got = shares(s) })
+	want := reported{
+		// The instances have 3, 2 and 1 slice of 7; one slice is in no instance.
+		podAllocated:    of{"GPU-2/ ns/whole": 10. / 7, "GPU-2/1 ns/whole": 30. / 7, "GPU-2/2 ns/part": 20. / 7, "GPU-2/3 ns/whole": 10. / 7},
+		podUtil:         of{"GPU-2/1 ns/whole": 0.5, "GPU-2/2 ns/part": 0.5, "GPU-2/3 ns/whole": 0.5},
+		podMemory:       of{"GPU-2/1 ns/whole": 10 << 20, "GPU-2/2 ns/part": 10 << 20, "GPU-2/3 ns/whole": 10 << 20},
+		podActiveEnergy: of{"GPU-2/1 ns/whole": 1500, "GPU-2/2 ns/part": 1000, "GPU-2/3 ns/whole": 500},
+		podIdleEnergy:   of{"GPU-2/ ns/whole": 1000, "GPU-2/1 ns/whole": 1500, "GPU-2/2 ns/part": 1000, "GPU-2/3 ns/whole": 500},
+		podEnergy:       of{"GPU-2/ ns/whole": 1000, "GPU-2/1 ns/whole": 3000, "GPU-2/2 ns/part": 2000, "GPU-2/3 ns/whole": 1000},
+		podInfo:         of{"GPU-2/ ns/whole/main none": 1, "GPU-2/2 ns/part/main mig": 1},
+	}
+	for family := range want {
+		near(got, want)
+		if diff := cmp.Diff(want[family], got[family]); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", family, diff)
+		}
+	}
+}

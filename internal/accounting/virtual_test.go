@@ -1,0 +1,103 @@
+package accounting_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// virtualPage plays two moments and returns the series of the counters, as
+// "FAMILY{row labels} value".
+func virtualPage(t *testing.T, virtual bool, uses []gpu.Use, procs ...gpu.Process) []string {
+	t.Helper()
+	var lines []string
+	p := &play{
+		moments: []moment{at(0, uses, nil), at(1, uses, runs(procs...))},
+		virtual: virtual,
+		plan: &gpu.Plan{
+			Interval: interval, Devices: gpu.Selector{Flex: true},
+			Fields: []gpu.Field{
+				{ID: 203, Name: "UTIL", Levels: gpuOnly, Min: 1},
+				{ID: 252, Name: "FB", Levels: gpuOnly, Min: 1},
+				{ID: 156, Name: "ENERGY", Levels: gpuOnly, Min: 1},
+			},
+			Counters: []gpu.Counter{
+				{Name: "UTIL", Type: gpu.MetricGauge, Field: 0, Scale: 1},
+				{Name: "UTIL_RATIO", Type: gpu.MetricGauge, Field: 0, Scale: 0.01},
+				{Name: "FB", Type: gpu.MetricGauge, Field: 1, Scale: 1},
+				{Name: "ENERGY", Type: gpu.MetricCounter, Field: 2, Scale: 1},
+			},
+		},
+	}
+	p.run(t, func(i int, s *gpu.Snapshot) {
+		if i == 0 {
+			return
+		}
+		add := func(name string, row int, labels []gpu.Label, v gpu.Value) {
+			var text strings.Builder
+			for _, l := range labels {
+				fmt.Fprintf(&text, " %s=%s", l.Name, l.Value)
+			}
+			lines = append(lines, fmt.Sprintf("%s{%d%s} %s", name, row, &text, v))
+		}
+		for _, c := range s.Columns {
+			for row, v := range c.Values {
+				if !v.IsAbsent() {
+					add(c.Counter.Name, row, nil, v)
+				}
+			}
+		}
+		for _, f := range s.Families {
+			if f.Type != gpu.MetricLabel && !strings.HasPrefix(f.Name, "dcgm_") {
+				for _, x := range f.Series {
+					add(f.Name, x.Row, x.Labels, x.Value)
+				}
+			}
+		}
+	})
+	slices.Sort(lines)
+	return lines
+}
+
+func replicas(uses []gpu.Use) []gpu.Use {
+	for i := range uses[0].Owners {
+		uses[0].Owners[i].Replica = fmt.Sprint(i)
+	}
+	return uses
+}
+
+func TestVirtualGPUs(t *testing.T) {
+	two := replicas(pods(gpu.SharingTimeSlicing, 4, 1, 2))
+	procs := []gpu.Process{process(1, 0.1, 300), process(2, 0.35, 100)}
+	const b, c = "container=main namespace=ns pod=b vgpu=0", "container=main namespace=ns pod=c vgpu=1"
+	want := []string{
+		"ENERGY{0 " + b + "} 1000000", "ENERGY{0 " + c + "} 1000000",
+		"FB{0 " + b + "} 300", "FB{0 " + c + "} 100",
+		"UTIL_RATIO{0 " + b + "} 0.1", "UTIL_RATIO{0 " + c + "} 0.35",
+		"UTIL{0 " + b + "} 10", "UTIL{0 " + c + "} 35",
+	}
+	if diff := cmp.Diff(want, virtualPage(t, true, two, procs...)); diff != "" {
+		t.Errorf("copies (-want +got):\n%s", diff)
+	}
+	device := []string{"ENERGY{0} 1000000", "FB{0} 1000", "UTIL_RATIO{0} 0.6", "UTIL{0} 60"}
+	if diff := cmp.Diff(device, virtualPage(t, false, two, procs...)); diff != "" {
+		t.Errorf("nobody asked for copies (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(device, virtualPage(t, true, pods(gpu.SharingNone, 0, 1))); diff != "" {
+		t.Errorf("an exclusive GPU (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(device, virtualPage(t, true, []gpu.Use{{}})); diff != "" {
+		t.Errorf("an idle GPU (-want +got):\n%s", diff)
+	}
+	// Which work was the pod's without a UID is not known: its values are absent.
+	for _, line := range virtualPage(t, true, replicas(pods(gpu.SharingTimeSlicing, 4, 0, 1)), procs...) {
+		if strings.Contains(line, "pod=a") && !strings.HasPrefix(line, "ENERGY{") {
+			t.Errorf("made up: %s", line)
+		}
+	}
+}

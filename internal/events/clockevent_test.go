@@ -1,0 +1,43 @@
+package events_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A clock event counts when it begins, and for as long as two samples follow
+// one another; over a gap nobody knows.
+func TestClockEventsByEdgesAndSeconds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const powerCap, thermal = 0x4, 0x20 // nvmlClocksEventReason…
+		begin := time.Now()
+		e := newEngine()
+		at := func(seconds, mask int64) { e.sample(begin.Add(time.Duration(seconds)*time.Second), mask) }
+		r := start(t, e.Open, clockFamilies(clockTotalFamily, clockSecondsFamily))
+		step := func(wanted ...string) {
+			t.Helper()
+			r.wait(interval)
+			r.has(wanted...)
+		}
+		const count, seconds = clockTotalFamily + "{0}[{clock_event ", clockSecondsFamily + "{0}[{clock_event "
+		at(1, 0)
+		step(count+"power_cap}] 0", seconds+"power_cap}] 0", count+"sw_thermal}] 0")
+		at(11, powerCap) // begins
+		at(13, powerCap|thermal)
+		at(14, thermal) // ends, after 3 s
+		at(15, powerCap)
+		step(count+"power_cap}] 2", seconds+"power_cap}] 3", count+"sw_thermal}] 1", seconds+"sw_thermal}] 2")
+		step(count+"power_cap}] 2", seconds+"power_cap}] 3") // nothing new was told
+		at(29, 0)
+		step(count+"power_cap}] 2", seconds+"power_cap}] 17")
+		at(35, thermal)
+		step(count + "sw_thermal}] 2")
+		r.wait(4 * interval)
+		at(75, 0) // 40 s later: more than three intervals
+		step(seconds+"sw_thermal}] 2", count+"sw_thermal}] 2")
+		at(14, powerCap) // told again
+		step(count+"power_cap}] 2", seconds+"power_cap}] 17")
+		r.stop()
+	})
+}

@@ -1,0 +1,368 @@
+package events_test
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/events/statefile"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
+)
+
+const (
+	xidCountFamily, xidTotalFamily     = "DCGM_EXP_XID_ERRORS_COUNT", "DCGM_EXP_XID_ERRORS_TOTAL"
+	clockCountFamily, clockTotalFamily = "DCGM_EXP_CLOCK_EVENTS_COUNT", "DCGM_EXP_CLOCK_EVENTS_TOTAL"
+	clockSecondsFamily                 = "DCGM_EXP_CLOCK_EVENT_SECONDS_TOTAL"
+)
+
+// families asks for exporter families of field 1.
+func families(names ...string) func(*loop.Options) {
+	return func(o *loop.Options) {
+		o.Plan.Derived = nil
+		for _, name := range names {
+			o.Plan.Derived = append(o.Plan.Derived, gpu.Derived{Name: name, Field: 1})
+		}
+	}
+}
+
+// clockFamilies does so with clock events in the place of XIDs.
+func clockFamilies(names ...string) func(*loop.Options) {
+	return func(o *loop.Options) {
+		families(names...)(o)
+		o.Plan.Fields[1] = gpu.Field{ID: 112, Name: "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS", Levels: gpuOnly, Max: 1 << 32, Events: true}
+	}
+}
+
+// A session may report what an earlier one did, and new ones of the same time
+// and code beside it; each counts once.
+func TestXIDsReportedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEngine()
+		e.keeps = true
+		r := start(t, e.Open, families(xidCountFamily, xidTotalFamily))
+		at := time.Now()
+		e.happen(at, 62, 45, 45)
+		for n := range 3 {
+			r.wait(interval)
+			e.happen(at, 45)
+			r.reload(r.change)
+			const count, total = xidCountFamily + "{0}[{window_size_in_ms 300000} {xid ", xidTotalFamily + "{0}[{xid "
+			r.has("XID{0} 45", count+"62}] 1", total+"62}] 1",
+				count+fmt.Sprint("45}] ", 3+n), total+fmt.Sprint("45}] ", 3+n))
+		}
+		r.stop()
+	})
+}
+
+// A session that reads its witness from the beginning again says so.
+func TestXIDsRepeatedWithinASession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, seen := newEngine(), &figures{}
+		r := start(t, e.Open, func(o *loop.Options) {
+			families(xidTotalFamily)(o)
+			seen.watch(o)
+		})
+		e.happen(time.Now(), 62, 45, 45)
+		r.wait(interval)
+		e.do(func() {
+			e.session.next = 0
+			e.read = func(b *gpu.Batch) error {
+				b.XIDsRepeat = len(b.XIDs) > 0
+				return nil
+			}
+		})
+		e.happen(time.Now(), 31)
+		r.wait(interval)
+		if diff := cmp.Diff(map[string]int64{"62": 1, "45": 2, "31": 1}, seen.now()); diff != "" {
+			t.Errorf("(-want +got)\n%s", diff)
+		}
+		r.stop()
+	})
+}
+
+// What is dated in the future was dated by a clock that is wrong or was set
+// back: it happened, and no later than it was found.
+func TestXIDsOfTheFuture(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEngine()
+		r := start(t, e.Open, families(xidTotalFamily, xidCountFamily, "DCGM_EXP_XID_LAST_SEEN_TIMESTAMP_SECONDS"))
+		for n := range 3 {
+			e.happen(time.Now().Add(time.Hour), 31)
+			e.happen(time.Now().Add(interval+4*time.Second), 62) // a little ahead of the Read
+			r.wait(interval)
+			r.has(xidTotalFamily+fmt.Sprint("{0}[{xid 31}] ", n+1), xidTotalFamily+fmt.Sprint("{0}[{xid 62}] ", n+1),
+				fmt.Sprint("DCGM_EXP_XID_LAST_SEEN_TIMESTAMP_SECONDS{0}[{xid 31}] ", gpu.Float(float64(time.Now().Unix()))))
+		}
+		r.wait(5 * time.Minute)
+		r.has(xidCountFamily + "{0}[{window_size_in_ms 300000}] 0")
+		r.stop()
+	})
+}
+
+// This machine's clock is set, forth and back: what happens afterwards counts,
+// what is in the window stays there for as long as it should.
+func TestClockOfThisMachineIsSet(t *testing.T) {
+	for name, by := range map[string]time.Duration{"back": -time.Hour, "forth": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e, log := newEngine(), &witness{}
+				var mu sync.Mutex
+				var offset time.Duration
+				now := func() time.Time {
+					mu.Lock()
+					defer mu.Unlock()
+					return time.Unix(0, time.Now().UnixNano()).Add(offset)
+				}
+				r := start(t, e.Open, func(o *loop.Options) {
+					families(xidCountFamily, xidTotalFamily, clockTotalFamily)(o)
+					o.Now, o.KernelLog = now, log
+				})
+				count := func(window, total int) {
+					t.Helper()
+					r.has(fmt.Sprint(xidCountFamily+"{0}[{window_size_in_ms 300000} {xid 31}] ", window), fmt.Sprint(xidTotalFamily+"{0}[{xid 31}] ", total))
+				}
+				both := func() {
+					e.happen(now(), 31)
+					log.tell(gpu.XID{PCIBusID: "00000000:1b:00.0", Code: 31, Time: now().UnixNano()})
+				}
+				both()
+				r.wait(interval)
+				count(1, 1)
+				e.happen(now(), 31) // dated by the clock of before, and by that of afterwards
+				mu.Lock()
+				offset = by
+				mu.Unlock()
+				log.tell(gpu.XID{PCIBusID: "00000000:1b:00.0", Code: 31, Time: now().UnixNano()})
+				r.wait(interval)
+				count(2, 2)
+				both()
+				r.wait(interval)
+				count(3, 3)
+				r.wait(4*time.Minute + 39*time.Second)
+				r.has(xidCountFamily + "{0}[{window_size_in_ms 300000} {xid 31}] 2")
+				r.wait(time.Minute)
+				r.has(xidCountFamily + "{0}[{window_size_in_ms 300000}] 0")
+				r.stop()
+			})
+		})
+	}
+}
+
+// Codes that no driver has are dropped, with a word.
+func TestImplausibleXIDs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, seen := newEngine(), &figures{}
+		r := start(t, e.Open, func(o *loop.Options) {
+			families(xidTotalFamily)(o)
+			seen.watch(o)
+		})
+		e.happen(time.Now(), 0, -1, gpu.MaxXID+1, 1<<40, gpu.MaxXID)
+		r.wait(interval)
+		if diff := cmp.Diff(map[string]int64{"10000": 1}, seen.now()); diff != "" {
+			t.Errorf("(-want +got)\n%s", diff)
+		}
+		r.dropped("xid", "out_of_range", 4)
+		r.stop()
+	})
+}
+
+// What an XID means stands beside its code.
+func TestLabelsOfTheGauge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEngine()
+		var got []gpu.Label
+		r := start(t, e.Open, func(o *loop.Options) {
+			o.Publish = func(s *gpu.Snapshot) {
+				if len(s.Columns) > 1 {
+					got = s.Columns[1].Labels[0]
+				}
+			}
+		})
+		for _, want := range [][]gpu.Label{
+			{{Name: "err_code", Value: "0"}, {Name: "err_msg", Value: "No Error"}},
+			{{Name: "err_code", Value: "79"}, {Name: "err_msg", Value: "GPU has fallen off the bus"}},
+			{{Name: "err_code", Value: "9999"}, {Name: "err_msg", Value: "Unknown Error"}},
+		} {
+			if n, _ := strconv.ParseInt(want[0].Value, 10, 64); n > 0 {
+				e.happen(time.Now(), n)
+				r.wait(interval)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("(-want +got)\n%s", diff)
+			}
+		}
+		r.stop()
+	})
+}
+
+// The clock events of a window are counted once per interval, as often as they
+// are sampled and whatever else is asked for.
+func TestClockEventsOfTheWindowDoNotDependOnSampling(t *testing.T) {
+	reason := func(at time.Duration) int64 {
+		switch at /= time.Second; {
+		case at >= 41 && at < 121, at >= 202 && at < 205: // eight intervals, and a moment between two
+			return 4
+		default:
+			return 0
+		}
+	}
+	played := map[string][]string{}
+	for name, every := range map[string]time.Duration{
+		"by every Read": 0, "every interval": interval, "every second": time.Second, "every 300 ms": 300 * time.Millisecond,
+		"a little too slowly": interval + 9*time.Millisecond, "a little too fast": interval - 9*time.Millisecond,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			e := newEngine()
+			asked := clockFamilies(clockCountFamily)
+			if every < interval {
+				asked = clockFamilies(clockCountFamily, clockTotalFamily)
+			}
+			begin := time.Now()
+			r := start(t, e.Open, asked)
+			next := every
+			for range 60 {
+				end := time.Since(begin) + interval
+				for ; every > 0 && next < end; next += every {
+					e.sample(begin.Add(next), reason(next))
+				}
+				if every == 0 {
+					e.sample(begin.Add(end), reason(end))
+				}
+				r.wait(interval)
+				played[name] = append(played[name], r.family(clockCountFamily)...)
+			}
+			r.stop()
+		})
+	}
+	highest := clockCountFamily + "{0}[{window_size_in_ms 300000} {clock_event power_cap}] 8"
+	for name, pages := range played {
+		if !slices.Contains(pages, highest) {
+			t.Errorf("%s: no %s in %v", name, highest, pages)
+		}
+		if slices.Contains(pages, highest[:len(highest)-1]+"9") {
+			t.Errorf("%s: an interval counted twice", name)
+		}
+		if got := pages[len(pages)-1]; got != clockCountFamily+"{0}[{window_size_in_ms 300000}] 0" {
+			t.Errorf("%s: at the end %s", name, got)
+		}
+	}
+}
+
+// A watch group's interval is what the clock events of the window are counted
+// by; a reload takes effect at once.
+func TestClockEventsOfTheWindowAtTheirOwnInterval(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEngine()
+		var opt loop.Options
+		r := start(t, e.Open, func(o *loop.Options) {
+			clockFamilies(clockCountFamily, clockTotalFamily)(o)
+			o.Plan.Derived[0].Interval = 6 * interval
+			opt = *o
+		})
+		const count = clockCountFamily + "{0}[{window_size_in_ms 300000} {clock_event power_cap}] "
+		throttled := func(intervals int, want string) {
+			t.Helper()
+			time.Sleep(interval / 100) // no sample at the moment of a Read
+			for range intervals {
+				for range 10 {
+					time.Sleep(interval / 10) // the bubble's clock
+					e.sample(time.Now(), 4)
+				}
+				synctest.Wait()
+			}
+			r.has(count + want)
+		}
+		throttled(100, "5")
+		plan := *opt.Plan
+		plan.Derived = []gpu.Derived{{Name: clockCountFamily, Field: 1}}
+		r.reload(collector.Change{Source: opt.Source, Plan: &plan})
+		throttled(3, "7")
+		throttled(97, "30")
+		r.stop()
+	})
+}
+
+// What a Read says of XIDs counts also where nothing else of it is served: it
+// fails, or finds that the session is over, or is the last before the end.
+func TestLastWordsCount(t *testing.T) {
+	for name, test := range map[string]struct {
+		end  error // of the session
+		read error
+	}{
+		"the GPU is lost": {end: gpu.ErrLost}, "the topology changed": {end: gpu.ErrTopology}, "the Read fails": {read: gpu.ErrTimeout},
+		"the Read finds the engine lost": {read: gpu.ErrLost}, "nothing but the end": {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e, seen := newEngine(), &figures{}
+				e.read = func(b *gpu.Batch) error {
+					if len(b.XIDs) == 0 {
+						return nil
+					}
+					if test.end != nil {
+						e.session.err = test.end
+						close(e.session.done)
+					}
+					return test.read
+				}
+				var kept *statefile.State
+				r := start(t, e.Open, func(o *loop.Options) {
+					families(xidTotalFamily)(o)
+					seen.watch(o)
+					o.Save = func(s *statefile.State) { kept = s }
+				})
+				r.wait(interval / 2)
+				at := time.Now()
+				e.happen(at, 79, 79)
+				if test.end != nil || test.read != nil {
+					r.wait(2 * interval)
+					if got := seen.now()["79"]; got != 2 {
+						t.Errorf("%d XIDs are told, want 2", got)
+					}
+				}
+				r.stop()
+				want := []statefile.Owner{{XIDs: []statefile.XID{{Code: 79, Count: 2, Last: at.UnixNano()}}}}
+				if diff := cmp.Diff(want, kept.GPUs[0].Owners); diff != "" {
+					t.Errorf("(-want +kept)\n%s", diff)
+				}
+			})
+		})
+	}
+}
+
+// A reload reads the old session once more and the new one before it is
+// adopted: whatever happens between these Reads counts, once.
+func TestXIDsDuringAReload(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEngine()
+		reads := 0
+		e.read = func(*gpu.Batch) error {
+			reads++
+			e.xids = append(e.xids, gpu.XID{Code: 31, ID: time.Now().UnixMicro(), Time: time.Now().UnixNano()}) // right after it
+			e.mu.Unlock()
+			time.Sleep(interval / 100) // the bubble's clock
+			e.mu.Lock()
+			return nil
+		}
+		r := start(t, e.Open, families(xidTotalFamily, xidCountFamily))
+		r.wait(interval / 2)
+		r.reload(r.change)
+		r.wait(interval / 2)
+		e.do(func() {
+			r.has(xidTotalFamily+fmt.Sprint("{0}[{xid 31}] ", reads-1), // the last one is not read yet
+				xidCountFamily+fmt.Sprint("{0}[{window_size_in_ms 300000} {xid 31}] ", reads-1))
+			if reads != 4 {
+				t.Errorf("%d Reads, want one of each session for the reload, and one cycle each", reads)
+			}
+		})
+		r.stop()
+	})
+}

@@ -1,0 +1,136 @@
+package events_test
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/events"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/events/statefile"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
+)
+
+// gpusAt are GPUs by UUID, on one bus after the other.
+func gpusAt(uuids ...string) *gpu.Topology {
+	var list []gpu.Device
+	for i, uuid := range uuids {
+		list = append(list, gpu.Device{
+			Entity: gpu.Entity{Kind: gpu.KindGPU, ID: uint32(i)}, GPU: uint32(i), UUID: uuid, PCIBusID: fmt.Sprintf("00000000:%02X:00.0", 0x1b+i),
+		})
+	}
+	return gpu.NewTopology(list)
+}
+
+// The XIDs of a GPU that is away for a moment stay in the window; of one that
+// is away for longer the gauge begins anew, and the counter goes on.
+func TestGPUThatComesBack(t *testing.T) {
+	for away, want := range map[time.Duration]string{time.Minute: "79", 6 * time.Minute: "0"} {
+		synctest.Test(t, func(t *testing.T) {
+			e := newEngine()
+			r := start(t, e.Open, families(xidCountFamily, xidTotalFamily))
+			e.happen(time.Now(), 79)
+			r.wait(interval)
+			e.become(gpusAt("GPU-1"))
+			r.wait(away)
+			e.become(gpusAt("GPU-1", "GPU-0"))
+			r.has("XID{1} "+want, xidTotalFamily+"{1}[{xid 79}] 1")
+			if count := xidCountFamily + "{1}[{window_size_in_ms 300000}"; want == "0" {
+				r.has(count + "] 0")
+			} else {
+				r.has(count + " {xid 79}] 1")
+			}
+			e.do(func() {
+				e.xids = append(e.xids, gpu.XID{Code: 48, ID: 1, Time: time.Now().UnixNano()}) // of one that stays
+			})
+			r.wait(6 * time.Minute)
+			e.become(gpusAt("GPU-1"))
+			r.has("XID{0} 48", xidCountFamily+"{0}[{window_size_in_ms 300000}] 0")
+			r.stop()
+		})
+	}
+}
+
+// An XID of the kernel's log is of the GPU that is at its bus, or was there
+// last; of a GPU that never was it is told that it has no place.
+func TestGPUsOfTheKernelLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, log := newEngine(), &witness{}
+		e.topology = gpusAt("GPU-0")
+		var kept *statefile.State
+		r := start(t, e.Open, func(o *loop.Options) {
+			families(xidTotalFamily)(o)
+			o.KernelLog, o.Save = log, func(s *statefile.State) { kept = s }
+		})
+		tell := func(bus string) {
+			log.tell(gpu.XID{PCIBusID: "00000000:" + bus + ":00.0", Code: 79, Time: time.Now().UnixNano()})
+			r.wait(interval)
+		}
+		tell("1b") // GPU-0
+		e.become(gpusAt("GPU-1"))
+		tell("1B") // GPU-1 in its place
+		e.become(gpusAt("GPU-2"))
+		e.become(gpusAt("GPU-1", "GPU-3"))
+		e.become(gpusAt("GPU-2"))
+		tell("1c") // GPU-3, which is gone
+		e.become(gpusAt())
+		tell("1b") // GPU-2, which was there last
+		tell("aa")
+		r.unplaced("1")
+		r.stop()
+		got := map[string]int64{}
+		for _, g := range kept.GPUs {
+			for _, o := range g.Owners {
+				for _, x := range o.XIDs {
+					got[g.UUID] += x.Count
+				}
+			}
+		}
+		if diff := cmp.Diff(map[string]int64{"GPU-0": 1, "GPU-1": 1, "GPU-2": 1, "GPU-3": 1}, got); diff != "" {
+			t.Errorf("(-want +got)\n%s", diff)
+		}
+	})
+}
+
+// A GPU of which nobody would tell an XID has no zero either.
+func TestNoZeroWhereNobodyTells(t *testing.T) {
+	for name, log := range map[string]events.KernelLog{"no log": nil, "a log": &witness{}} {
+		synctest.Test(t, func(t *testing.T) {
+			e := newEngine()
+			e.topology = gpusAt("GPU-0", "GPU-1")
+			e.read = func(b *gpu.Batch) error {
+				b.Fail(1, 1, gpu.ErrNotSupported)
+				return nil
+			}
+			r := start(t, e.Open, func(o *loop.Options) {
+				families(xidTotalFamily)(o)
+				o.KernelLog = log
+			})
+			r.has(xidTotalFamily + "{0}[{xid 79}] 0")
+			if log == nil {
+				r.hasNot(xidTotalFamily + "{1}")
+			} else if r.has(xidTotalFamily + "{1}[{xid 79}] 0"); t.Failed() {
+				t.Log(name)
+			}
+			r.stop()
+		})
+	}
+}
+
+// A storm of XIDs takes so much memory and no more; the counter has them all.
+func TestStormInTheWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEngine()
+		r := start(t, e.Open, families(xidCountFamily, xidTotalFamily))
+		for i := range 5000 {
+			e.happen(time.Now().Add(time.Duration(i)*time.Millisecond), 31)
+		}
+		r.wait(interval)
+		r.has(xidCountFamily+"{0}[{window_size_in_ms 300000} {xid 31}] 4096", xidTotalFamily+"{0}[{xid 31}] 5000")
+		r.dropped("window", "full", 5000-4096)
+		r.stop()
+	})
+}

@@ -1,0 +1,389 @@
+package events_test
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/events/statefile"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
+)
+
+// The XIDs of a history: who reports them.
+const (
+	byBoth   = 48
+	byEngine = 31
+	byKernel = 79
+)
+
+// A kind of source.
+type kind int
+
+const (
+	keeping kind = iota // an engine that keeps XIDs, dated by its own clock, and reports them to every session
+	polling             // likewise, but dated by when it looked
+	queuing             // the driver's queue, dated by the Read
+	kinds
+)
+
+// An occurrence is an XID that happened, and how it is reported.
+type occurrence struct {
+	x      gpu.XID
+	at     int64 // by the clock that is never set
+	late   int64 // when the witness can report it
+	offset int64 // of the kernel's: how far from the truth it is dated
+}
+
+// A history is what really happened to two GPUs, and how two witnesses report
+// it: with latency, over overlapping sessions, by clocks that are set.
+type history struct {
+	random *rand.Rand
+	kind   kind
+	remote bool // the engine has a clock of its own
+
+	mu       sync.Mutex
+	delays   *rand.Rand
+	engine   []occurrence // in the order in which sessions get them
+	kernel   []occurrence
+	logged   int   // of kernel, that were read
+	taken    int   // of engine, out of the driver's queue
+	looked   int64 // when that was
+	machine  int64 // this machine's clock minus the one that is never set
+	engines  int64 // the engine's, likewise
+	lost     bool  // GPU 1
+	fallen   bool  // to the session that is open, GPU 1 is not there at all
+	sessions []*listener
+}
+
+// A listener is a session of a history.
+type listener struct {
+	h        *history
+	topology *gpu.Topology
+	told     int
+	held     []gpu.XID // of the GPU that is lost
+	done     chan struct{}
+	err      error
+}
+
+func (l *listener) Topology() *gpu.Topology { return l.topology }
+func (l *listener) Done() <-chan struct{}   { return l.done }
+func (l *listener) Close() error            { return nil }
+
+func (l *listener) Err() error {
+	l.h.mu.Lock()
+	defer l.h.mu.Unlock()
+	return l.err
+}
+
+func (h *history) now() time.Time {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return time.Unix(0, time.Now().UnixNano()+h.machine)
+}
+
+func (h *history) latency(most time.Duration) time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return time.Duration(h.delays.Int64N(int64(most)))
+}
+
+// Open begins where an engine's memory or the driver's queue does.
+func (h *history) Open(_ context.Context, _ *gpu.Plan) (*listener, error) {
+	time.Sleep(h.latency(interval / 20)) // the bubble's clock: things go on happening
+	h.mu.Lock()
+	l := &listener{h: h, topology: gpusAt("GPU-0", "GPU-1"), done: make(chan struct{})}
+	if h.kind == queuing {
+		l.told = h.taken
+		if len(h.sessions) == 0 { // what happened before is in no queue
+			for now := time.Now().UnixNano(); h.taken < len(h.engine) && h.engine[h.taken].late <= now; h.taken++ {
+				l.told++
+			}
+			h.looked = time.Now().UnixNano()
+		}
+	}
+	h.sessions = append(h.sessions, l)
+	h.mu.Unlock()
+	time.Sleep(h.latency(interval / 20))
+	return l, nil
+}
+
+func (l *listener) Read(_ context.Context, b *gpu.Batch) error {
+	h := l.h
+	time.Sleep(h.latency(interval / 100))
+	h.mu.Lock()
+	now := time.Now().UnixNano()
+	b.AddAt(0, 0, gpu.Int(1), now+h.machine)
+	if h.lost {
+		b.Fail(1, gpu.AllFields, gpu.ErrLost)
+	} else {
+		b.AddAt(1, 0, gpu.Int(1), now+h.machine)
+		b.XIDs = append(b.XIDs, l.held...)
+		l.held = nil
+	}
+	for ; h.kind == queuing && h.taken < len(h.engine) && h.engine[h.taken].late <= now; h.taken++ {
+		x := &h.engine[h.taken].x
+		x.ID, x.Witness, x.Time, x.Since = int64(h.taken+1), gpu.WitnessDriver, now+h.machine, h.looked+h.machine
+	}
+	h.looked = now
+	for ; l.told < len(h.engine) && h.engine[l.told].late <= now; l.told++ {
+		x := h.engine[l.told].x
+		if h.kind != queuing {
+			x.Time = x.ID * 1000
+			if h.remote { // as far as its clock can be known
+				x.Time += h.machine - h.engines
+			}
+		}
+		if h.lost && x.Row == 1 && h.kind != queuing {
+			l.held = append(l.held, x)
+		} else {
+			b.XIDs = append(b.XIDs, x)
+		}
+	}
+	h.mu.Unlock()
+	time.Sleep(h.latency(interval / 100))
+	return nil
+}
+
+// happen makes XIDs of the time until end, and returns how many are to be
+// counted. Of what happens while no session is open, the driver's queue has none.
+func (h *history) happen(end time.Time, heard bool) (count int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	at := time.Now().UnixNano()
+	for range h.random.IntN(6) {
+		if h.random.IntN(3) > 0 {
+			at += 1 + h.random.Int64N(max(1, (end.UnixNano()-at)/2))
+		}
+		code, row := []int64{byBoth, byEngine, byKernel}[h.random.IntN(3)], h.random.IntN(2)
+		if code == byEngine && !heard && h.kind == queuing {
+			continue
+		}
+		count++
+		if code != byKernel {
+			h.engine = append(h.engine, h.reported(code, row, at))
+		}
+		if code != byEngine {
+			late := at
+			if h.random.IntN(3) == 0 {
+				late += h.random.Int64N(int64(interval))
+			}
+			if n := len(h.kernel); n > 0 {
+				late = max(late, h.kernel[n-1].late)
+			}
+			h.kernel = append(h.kernel, occurrence{
+				x:  gpu.XID{Witness: gpu.WitnessKernel, PCIBusID: fmt.Sprintf("00000000:%02x:00.0", 0x1b+row), Code: code},
+				at: at, late: late, offset: h.random.Int64N(1e9) - 5e8,
+			})
+		}
+	}
+	slices.SortStableFunc(h.engine[h.taken:], func(a, b occurrence) int { return cmp.Compare(a.late, b.late) })
+	return count
+}
+
+// reported is an XID as the engine has it. Sessions get it some time later.
+func (h *history) reported(code int64, row int, at int64) occurrence {
+	seen := at
+	if h.kind == polling {
+		seen = (at/int64(time.Second) + 1) * int64(time.Second)
+	}
+	late := seen + h.random.Int64N(int64(interval/50))
+	for _, l := range h.sessions { // not before what they have
+		if l.told > 0 {
+			late = max(late, h.engine[l.told-1].late+1)
+		}
+	}
+	clock := h.machine
+	if h.remote {
+		clock = h.engines
+	}
+	// Some have equal times by design.
+	id := (seen + clock) / 1000
+	if h.random.IntN(3) == 0 {
+		id = id / 1e5 * 1e5
+	}
+	return occurrence{x: gpu.XID{Row: row, Code: code, ID: id}, at: at, late: late}
+}
+
+// set sets a clock: this machine's, and that of an engine that is on it, or
+// the engine's.
+func (h *history) set() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	by := []time.Duration{time.Second, 2 * time.Second, time.Hour, 24 * time.Hour}[h.random.IntN(4)]
+	if h.random.IntN(2) == 0 {
+		by = -by
+	}
+	if h.remote && h.random.IntN(2) == 0 {
+		h.engines += int64(by)
+	} else {
+		h.machine += int64(by)
+	}
+}
+
+// Current and Drain are those of the kernel's log.
+func (h *history) Current() bool { return true }
+
+func (h *history) Drain(into []gpu.XID) ([]gpu.XID, string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for now := time.Now().UnixNano(); h.logged < len(h.kernel) && h.kernel[h.logged].late <= now; h.logged++ {
+		o := h.kernel[h.logged]
+		o.x.Time = min(o.at+o.offset, now) + h.machine
+		into = append(into, o.x)
+	}
+	return into, strconv.Itoa(h.logged)
+}
+
+// close ends all sessions but the latest n.
+func (h *history) close(n int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.sessions = h.sessions[max(0, len(h.sessions)-n):]
+}
+
+// FuzzXIDsAreCountedOnce: however witnesses report XIDs, again and late, across
+// sessions, reloads, releases, restarts, crashes, changes of owner and clocks
+// that are set, the sum over all owners is the number of XIDs, and never falls.
+func FuzzXIDsAreCountedOnce(f *testing.F) {
+	for seed := range uint64(40) {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, seed uint64) {
+		synctest.Test(t, func(t *testing.T) { countOnce(t, rand.New(rand.NewPCG(seed, 0))) })
+	})
+}
+
+// TestXIDsAreCountedOnce is the same over thousands of histories.
+func TestXIDsAreCountedOnce(t *testing.T) {
+	seeds := uint64(2000)
+	if testing.Short() {
+		seeds = 300
+	}
+	for seed := range seeds {
+		synctest.Test(t, func(t *testing.T) { countOnce(t, rand.New(rand.NewPCG(seed, 1))) })
+		if t.Failed() {
+			t.Fatalf("seed %d", seed)
+		}
+	}
+}
+
+// total is the sum over all owners.
+type total struct {
+	mu            sync.Mutex
+	now, highest  int64
+	fell          bool
+	before, after int64
+}
+
+func (n *total) watch(o *loop.Options) {
+	o.Publish = func(s *gpu.Snapshot) {
+		if len(s.Families) == 0 {
+			return
+		}
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.now = 0
+		for _, x := range s.Families[0].Series {
+			v, _ := x.Value.Int64()
+			n.now += v
+		}
+		if n.now < n.highest && !n.fell {
+			n.fell, n.before, n.after = true, n.highest, n.now
+		}
+		n.highest = max(n.highest, n.now)
+	}
+}
+
+func countOnce(t *testing.T, random *rand.Rand) {
+	h := &history{random: random, delays: rand.New(rand.NewPCG(random.Uint64(), 2)), kind: kind(random.IntN(int(kinds)))}
+	h.remote = h.kind == keeping && random.IntN(2) == 0
+	pick := rand.New(rand.NewPCG(random.Uint64(), 1)) // the attributor's own
+	var kept, saved *statefile.State
+	happened := int64(0)
+	for range 4 { // processes
+		if kept != nil {
+			h.logged, _ = strconv.Atoi(kept.KernelLog)
+		}
+		sum := &total{}
+		h.close(0)
+		r := start(t, h.Open, func(o *loop.Options) {
+			families(xidTotalFamily)(o)
+			o.Now, o.KernelLog, o.Kept, o.Save = h.now, h, kept, func(s *statefile.State) { saved = s }
+			o.Attributors = []collector.Attributor{pods(func() *gpu.Owners {
+				return &gpu.Owners{Labels: [][]gpu.Label{{{Name: "pod", Value: strconv.Itoa(pick.IntN(50))}}}}
+			})}
+			sum.watch(o)
+		})
+		r.wait(interval / 2) // while a session opens for the first time, none is open
+		set := false
+		for range random.IntN(12) {
+			happened += h.happen(time.Now().Add(interval), true)
+			r.wait(time.Duration(random.Int64N(int64(interval))))
+			set = h.disturb(r) || set
+			r.wait(interval)
+		}
+		h.mu.Lock()
+		h.lost = false
+		h.mu.Unlock()
+		r.wait(3 * interval)
+		sum.mu.Lock()
+		if sum.now != happened || sum.fell {
+			t.Errorf("%d counted of %d; fell: %v, from %d to %d (kind %d, remote %v)", sum.now, happened, sum.fell, sum.before, sum.after, h.kind, h.remote)
+		}
+		sum.mu.Unlock()
+		r.stop()
+		if t.Failed() {
+			return
+		}
+		if kept == nil || h.kind == queuing || set || random.IntN(3) > 0 { // else it crashed, and began where the one before it ended
+			kept = saved
+		}
+		h.close(0)
+		happened += h.happen(time.Now().Add(interval), false)
+		time.Sleep(interval)
+	}
+}
+
+// disturb does something to a running exporter, and reports whether a clock was
+// set.
+func (h *history) disturb(r *rig) bool {
+	switch h.random.IntN(9) {
+	case 0:
+		h.mu.Lock()
+		latest := h.sessions[len(h.sessions)-1]
+		latest.err = gpu.ErrTopology
+		close(latest.done)
+		h.mu.Unlock()
+	case 1, 2:
+		r.reload(r.change)
+		h.close(1)
+	case 3:
+		if h.kind == queuing {
+			break // what happens meanwhile is in no queue
+		}
+		if err := r.loop.Release(r.t.Context(), 0); err != nil {
+			r.t.Fatal(err)
+		}
+		r.wait(h.latency(interval))
+		if err := r.loop.Acquire(r.t.Context()); err != nil {
+			r.t.Fatal(err)
+		}
+	case 4:
+		h.mu.Lock()
+		h.lost = !h.lost
+		h.mu.Unlock()
+	case 5, 6:
+		h.set()
+		return true
+	}
+	return false
+}

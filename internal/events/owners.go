@@ -1,0 +1,208 @@
+package events
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+const (
+	// maxOwnerSets bounds the earlier owners of a GPU whose XIDs are told apart.
+	// What is older goes into the series without owner, so that no sum falls.
+	maxOwnerSets = 32
+	// maxCodes bounds the XIDs of one owner that have a series of their own.
+	maxCodes = 64
+	// maxTenures bounds how many changes of owner are remembered, to find that of
+	// the time of an event.
+	maxTenures = 16
+	// otherXIDs stands for the XIDs beyond maxCodes.
+	otherXIDs = -1
+)
+
+// An xidCount is how often one XID occurred on a GPU under one owner.
+type xidCount struct {
+	code, count int64
+	last        int64       // when, in Unix nanoseconds; 0 for never
+	labels      []gpu.Label // xid
+}
+
+// An ownerSet is what happened under one owner.
+type ownerSet struct {
+	key    string
+	owner  []gpu.Label // sorted by name
+	counts []xidCount
+	seen   int64 // when the owner last took the GPU, or an XID was its (uptime)
+}
+
+// A tenure is the owner of a GPU from a time on (uptime).
+type tenure struct {
+	from  int64
+	key   string
+	owner []gpu.Label
+}
+
+// owners are those of a GPU, now and before, with their XIDs.
+type owners struct {
+	sets    []ownerSet // the first is that of no owner
+	tenures []tenure   // oldest first
+}
+
+func (o *owners) init() {
+	if o.sets == nil {
+		o.sets = make([]ownerSet, 1)
+	}
+}
+
+// take notes the owner from a time on, and opens its series.
+func (o *owners) take(owner []gpu.Label, at int64) {
+	o.init()
+	key := keyOfLabels(owner)
+	if n := len(o.tenures); n == 0 || o.tenures[n-1].key != key {
+		if n == maxTenures {
+			o.tenures = slices.Delete(o.tenures, 0, 1)
+		}
+		o.tenures = append(o.tenures, tenure{from: at, key: key, owner: owner})
+	}
+	// Owners who are gone and had no XID leave nothing behind.
+	o.sets = append(o.sets[:1], slices.DeleteFunc(o.sets[1:], func(s ownerSet) bool {
+		return s.key != key && !slices.ContainsFunc(s.counts, func(c xidCount) bool { return c.count > 0 })
+	})...)
+	o.set(owner, at)
+}
+
+// at returns the owner of a time.
+func (o *owners) at(at int64) []gpu.Label {
+	for i := len(o.tenures) - 1; i >= 0; i-- {
+		if o.tenures[i].from <= at {
+			return o.tenures[i].owner
+		}
+	}
+	return nil
+}
+
+// present returns the key of the present owner.
+func (o *owners) present() string {
+	if n := len(o.tenures); n > 0 {
+		return o.tenures[n-1].key
+	}
+	return ""
+}
+
+// set returns what happened under an owner. Where there are too many, the one
+// that was not seen for longest becomes part of no owner's.
+func (o *owners) set(owner []gpu.Label, at int64) *ownerSet {
+	o.init()
+	key := keyOfLabels(owner)
+	for i := range o.sets {
+		if s := &o.sets[i]; s.key == key {
+			s.seen = max(s.seen, at)
+			return s
+		}
+	}
+	if len(o.sets) > maxOwnerSets {
+		oldest := 0
+		for i := 1; i < len(o.sets); i++ {
+			if o.sets[i].key != o.present() && (oldest == 0 || o.sets[i].seen < o.sets[oldest].seen) {
+				oldest = i
+			}
+		}
+		for _, c := range o.sets[oldest].counts {
+			o.sets[0].add(c.code, c.count, c.last, math.MaxInt64)
+		}
+		o.sets = slices.Delete(o.sets, oldest, oldest+1)
+	}
+	o.sets = append(o.sets, ownerSet{key: key, owner: owner, seen: at})
+	return &o.sets[len(o.sets)-1]
+}
+
+// count adds an XID that happened at a time of this machine's clock.
+func (o *owners) count(owner []gpu.Label, code, at int64, k *clock) {
+	o.set(owner, k.now).add(code, 1, at, k.wall(k.now))
+}
+
+// add counts. A time of the last XID that is yet to come is that of a clock that
+// was wrong, and makes way.
+func (s *ownerSet) add(code, count, at, now int64) {
+	c := s.of(code)
+	c.count = plus(c.count, count)
+	if at > c.last || c.last > now {
+		c.last = at
+	}
+}
+
+// plus is a+b for counts, and the largest number where that is too large.
+func plus(a, b int64) int64 {
+	if b > math.MaxInt64-a {
+		return math.MaxInt64
+	}
+	return a + b
+}
+
+// of returns the count of an XID, or that of the others if there are too many.
+func (s *ownerSet) of(code int64) *xidCount {
+	at, found := slices.BinarySearchFunc(s.counts, code, func(c xidCount, code int64) int { return cmp.Compare(c.code, code) })
+	if found {
+		return &s.counts[at]
+	}
+	if len(s.counts) >= maxCodes && code != otherXIDs {
+		return s.of(otherXIDs)
+	}
+	label := "other"
+	if code != otherXIDs {
+		label = strconv.FormatInt(code, 10)
+	}
+	s.counts = slices.Insert(s.counts, at, xidCount{code: code, labels: []gpu.Label{{Name: "xid", Value: label}}})
+	return &s.counts[at]
+}
+
+// totals appends the counts of a GPU's XIDs. Those that alerts name are there
+// for the present owner before they occur, where a witness would report them.
+func (o *owners) totals(series []gpu.Series, row int, reported bool) []gpu.Series {
+	o.init()
+	present := o.present()
+	for i := range o.sets {
+		s := &o.sets[i]
+		if reported && s.key == present {
+			for _, code := range catalog.AlertXIDs() {
+				s.of(code)
+			}
+		}
+		for j := range s.counts {
+			c := &s.counts[j]
+			series = append(series, gpu.Series{Row: row, Labels: c.labels, Own: true, Owner: s.owner, Value: gpu.Int(c.count)})
+		}
+	}
+	return series
+}
+
+// lastSeen appends when XIDs occurred last, in Unix seconds.
+func (o *owners) lastSeen(series []gpu.Series, row int) []gpu.Series {
+	for i := range o.sets {
+		s := &o.sets[i]
+		for j := range s.counts {
+			if c := &s.counts[j]; c.last > 0 {
+				series = append(series, gpu.Series{Row: row, Labels: c.labels, Own: true, Owner: s.owner, Value: gpu.Float(float64(c.last) / 1e9)})
+			}
+		}
+	}
+	return series
+}
+
+func sortedLabels(labels []gpu.Label) []gpu.Label {
+	out := slices.DeleteFunc(slices.Clone(labels), func(x gpu.Label) bool { return x.Value == "" })
+	slices.SortStableFunc(out, func(a, b gpu.Label) int { return cmp.Compare(a.Name, b.Name) })
+	return out
+}
+
+func keyOfLabels(labels []gpu.Label) string {
+	var b strings.Builder
+	for _, x := range labels {
+		b.WriteString(strconv.Quote(x.Name) + "=" + strconv.Quote(x.Value) + ",")
+	}
+	return b.String()
+}

@@ -1,0 +1,142 @@
+package events
+
+import (
+	"slices"
+	"time"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// maxAhead is how far in the future a sample of the clock event reasons can be
+// dated.
+const maxAhead = 5 * time.Second
+
+// A clockEvent is how often one reason began to hold the clocks, and for how
+// long it did.
+type clockEvent struct {
+	mask        int64
+	labels      []gpu.Label // clock_event
+	count, held int64       // held in nanoseconds
+}
+
+// reasons are the clock event reasons of one entity: a state, sampled. Times
+// are uptimes.
+type reasons struct {
+	samples []event // of the window, oldest first
+	looked  bool    // at any sample for the window
+	newest  int64   // the latest one that was looked at
+	due     int64   // when the state counts again
+
+	events []clockEvent // every reason; nil before the first sample
+	known  bool         // there was a sample
+	mask   int64        // of the latest one
+	at     int64        // likewise
+}
+
+func (r *reasons) init() {
+	if r.events != nil {
+		return
+	}
+	for e := range catalog.ClockEvents(-1) {
+		r.events = append(r.events, clockEvent{mask: e.Mask, labels: []gpu.Label{{Name: "clock_event", Value: e.Name}}})
+	}
+}
+
+// add takes a sample and reports whether it was new. The time since the one
+// before counts for the reasons that were set then, unless it is longer than
+// limit: what was in between is not known.
+func (r *reasons) add(mask, at, limit int64) bool {
+	r.init()
+	if r.known && at <= r.at {
+		return false
+	}
+	for i := range r.events {
+		e := &r.events[i]
+		if !r.known {
+			continue
+		}
+		if mask&^r.mask&e.mask != 0 {
+			e.count = plus(e.count, 1)
+		}
+		if gap := at - r.at; r.mask&e.mask != 0 && gap <= limit {
+			e.held = plus(e.held, gap)
+		}
+	}
+	r.known, r.mask, r.at = true, mask, at
+	return true
+}
+
+// keep puts a sample into a window, if it counts. It returns how many had to
+// leave early.
+func (r *reasons) keep(mask, at, now int64, every, window time.Duration) (dropped int) {
+	if r.looked && at <= r.newest {
+		return 0
+	}
+	if !r.looked {
+		r.due = at
+	}
+	r.looked, r.newest = true, at
+	if !r.counts(at, int64(every)) {
+		return 0
+	}
+	old := 0
+	for old < len(r.samples) && now-r.samples[old].at >= int64(window) {
+		old++
+	}
+	if full := len(r.samples) + 1 - maxEvents; full > old {
+		dropped, old = full-old, full
+	}
+	r.samples = append(slices.Delete(r.samples, 0, old), event{at: at, value: mask})
+	return dropped
+}
+
+// counts reports whether the sample of a state counts that was taken at a time:
+// one does per interval, however often it is sampled. Neither engines nor
+// Reads keep quite to their intervals, so that one may come a tenth early.
+func (r *reasons) counts(at, every int64) bool {
+	slack := every / 10
+	early := r.due - at
+	if early > slack && early <= every+slack {
+		return false
+	}
+	if early > slack || early <= -every/2 { // another clock or interval; none for long
+		r.due = at
+	}
+	r.due += every
+	return true
+}
+
+// expire empties the window if nothing is in it.
+func (r *reasons) expire(before int64) {
+	if n := len(r.samples); n > 0 && r.samples[n-1].at <= before {
+		r.samples = nil
+	}
+}
+
+// named returns the event of that name, nil where there is none.
+func (r *reasons) named(name string) *clockEvent {
+	r.init()
+	i := slices.IndexFunc(r.events, func(e clockEvent) bool { return e.labels[0].Value == name })
+	if i < 0 {
+		return nil
+	}
+	return &r.events[i]
+}
+
+// totals and seconds append every reason, once the GPU has reported any.
+func (r *reasons) totals(series []gpu.Series, row int) []gpu.Series {
+	for i := range r.events {
+		e := &r.events[i]
+		series = append(series, gpu.Series{Row: row, Labels: e.labels, Own: true, Value: gpu.Int(e.count)})
+	}
+	return series
+}
+
+func (r *reasons) seconds(series []gpu.Series, row int) []gpu.Series {
+	for i := range r.events {
+		e := &r.events[i]
+		series = append(series, gpu.Series{Row: row, Labels: e.labels, Own: true, Value: gpu.Float(float64(e.held) / 1e9)})
+	}
+	return series
+}

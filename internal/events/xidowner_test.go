@@ -1,0 +1,156 @@
+package events_test
+
+import (
+	"fmt"
+	"maps"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
+)
+
+// figures are those of DCGM_EXP_XID_ERRORS_TOTAL on the latest page: "79" of
+// no owner, "79 pod=a" of one. Zeros are left out.
+type figures struct {
+	mu  sync.Mutex
+	xid map[string]int64
+}
+
+// watch has the pages of a loop noted.
+func (f *figures) watch(o *loop.Options) {
+	o.Publish = func(s *gpu.Snapshot) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.xid = map[string]int64{}
+		for _, family := range s.Families {
+			if family.Name != xidTotalFamily {
+				continue
+			}
+			for _, x := range family.Series {
+				key := x.Labels[0].Value
+				if x.Row > 0 {
+					key = fmt.Sprint("row ", x.Row, " ", key)
+				}
+				for _, label := range x.Owner {
+					key += " " + label.Name + "=" + label.Value
+				}
+				if n, _ := x.Value.Int64(); n > 0 {
+					f.xid[key] += n
+				}
+			}
+		}
+	}
+}
+
+func (f *figures) now() map[string]int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return maps.Clone(f.xid)
+}
+
+// GPU 0 is shared or not, GPU 1 is cut.
+func cutNode() *gpu.Topology {
+	return gpu.NewTopology([]gpu.Device{
+		{Entity: gpu.Entity{Kind: gpu.KindGPU}, UUID: "GPU-0", PCIBusID: "00000000:1B:00.0"},
+		{Entity: gpu.Entity{Kind: gpu.KindGPU, ID: 1}, GPU: 1, UUID: "GPU-1", PCIBusID: "00000000:1C:00.0"},
+		{Entity: gpu.Entity{Kind: gpu.KindGPUInstance, ID: 7, ParentKind: gpu.KindGPU, Parent: 1}, GPU: 1, UUID: "GPU-1", InstanceID: 1},
+	})
+}
+
+func TestOwnerOfAnXID(t *testing.T) {
+	holds := func(row int, pods ...string) *gpu.Owners {
+		o := &gpu.Owners{Labels: make([][]gpu.Label, 3), Uses: make([]gpu.Use, 3)}
+		for _, pod := range pods {
+			o.Uses[row].Owners = append(o.Uses[row].Owners, gpu.Owner{
+				Namespace: "n", Pod: pod, PodUID: "uid-" + pod, Container: "c", Labels: []gpu.Label{{Name: "app", Value: "x"}},
+			})
+			o.Labels[row] = []gpu.Label{{Name: "pod", Value: pod}}
+		}
+		if len(pods) > 1 {
+			o.Uses[row].Sharing, o.Labels[row] = gpu.SharingTimeSlicing, nil
+		}
+		return o
+	}
+	const ofB = "31 app=x container=c namespace=n pod=b"
+	kernel := func(bus string, at time.Duration, pod string) []gpu.XID {
+		return []gpu.XID{{PCIBusID: "00000000:" + bus + ":00.0", Code: 31, PodUID: pod, Time: int64(at)}}
+	}
+	const byTheRead = -1 // the time of the Read that tells
+	for name, test := range map[string]struct {
+		before, now *gpu.Owners     // of the cycle before the XID is told, and of that one
+		engine      []time.Duration // when, since the first of the two cycles
+		kernel      []gpu.XID
+		want        map[string]int64
+		late        bool // it is told by the first of the two cycles
+	}{
+		"the only one":                         {holds(0, "a"), holds(0, "a"), []time.Duration{3 * time.Second}, nil, map[string]int64{"31 pod=a": 1}, false},
+		"the one of the time":                  {holds(0, "a"), holds(0, "b"), []time.Duration{3 * time.Second}, nil, map[string]int64{"31 pod=a": 1}, false},
+		"gone since":                           {holds(0, "a"), nil, []time.Duration{3 * time.Second}, nil, map[string]int64{"31 pod=a": 1}, false},
+		"nobody then":                          {nil, holds(0, "b"), []time.Duration{3 * time.Second}, nil, map[string]int64{"31": 1}, false},
+		"of before the exporter":               {holds(0, "a"), holds(0, "a"), []time.Duration{-3 * time.Second}, nil, map[string]int64{"31": 1}, true},
+		"dated by the Read that found it":      {holds(0, "a"), holds(0, "b"), []time.Duration{byTheRead}, nil, map[string]int64{"31 pod=a": 1}, false},
+		"of the kernel's log":                  {holds(0, "a"), holds(0, "b"), nil, kernel("1b", 3*time.Second, ""), map[string]int64{"31 pod=a": 1}, false},
+		"the kernel's log names a process":     {holds(0, "a"), holds(0, "a"), nil, kernel("1b", 3*time.Second, "uid-b"), map[string]int64{"31 pod=a": 1}, false},
+		"shared, by the process":               {holds(0, "a", "b"), holds(0, "a", "b"), nil, kernel("1b", 3*time.Second, "uid-b"), map[string]int64{ofB: 1}, false},
+		"shared, told by both":                 {holds(0, "a", "b"), holds(0, "a", "b"), []time.Duration{3 * time.Second}, kernel("1b", 3*time.Second, "uid-b"), map[string]int64{ofB: 1}, false},
+		"shared, no process":                   {holds(0, "a", "b"), holds(0, "a", "b"), nil, kernel("1b", 3*time.Second, ""), map[string]int64{"31": 1}, false},
+		"shared, a process of a pod elsewhere": {holds(0, "a", "b"), holds(0, "a", "b"), nil, kernel("1b", 3*time.Second, "uid-elsewhere"), map[string]int64{"31": 1}, false},
+		"shared, a pod that is gone since":     {holds(0, "a", "b"), holds(0, "a"), nil, kernel("1b", 3*time.Second, "uid-b"), map[string]int64{ofB: 1}, false},
+		"an instance, by the process":          {holds(2, "b"), holds(2, "b"), nil, kernel("1c", 3*time.Second, "uid-b"), map[string]int64{"row 1 " + ofB: 1}, false},
+		"an instance, by no process":           {holds(2, "b"), holds(2, "b"), nil, kernel("1c", 3*time.Second, ""), map[string]int64{"row 1 31": 1}, false},
+		"an instance of another GPU":           {holds(2, "b"), holds(2, "b"), nil, kernel("1b", 3*time.Second, "uid-b"), map[string]int64{"31": 1}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e, log, seen := newEngine(), &witness{}, &figures{}
+				e.topology = cutNode()
+				begin := time.Now()
+				tell := func() {
+					for _, at := range test.engine {
+						if at == byTheRead {
+							e.do(func() {
+								e.xids = append(e.xids, gpu.XID{
+									Witness: gpu.WitnessDriver, Code: 31, ID: 1, Time: begin.Add(interval).UnixNano(), Since: begin.UnixNano(),
+								})
+							})
+							continue
+						}
+						e.happen(begin.Add(at), 31)
+					}
+					for _, x := range test.kernel {
+						x.Time += begin.UnixNano()
+						log.tell(x)
+					}
+				}
+				if test.late {
+					tell()
+				}
+				owner := test.before
+				r := start(t, e.Open, func(o *loop.Options) {
+					families(xidTotalFamily)(o)
+					seen.watch(o)
+					o.KernelLog = log
+					o.Attributors = []collector.Attributor{pods(func() *gpu.Owners {
+						told := owner
+						owner = test.now
+						return told
+					})}
+				})
+				if !test.late {
+					tell()
+				}
+				r.wait(interval)
+				r.stop()
+				if diff := cmp.Diff(test.want, seen.now()); diff != "" {
+					t.Errorf("(-want +got)\n%s", diff)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,198 @@
+package events_test
+
+import (
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/events"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/events/statefile"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
+)
+
+// witness is a kernel's log that a test writes.
+type witness struct {
+	mu     sync.Mutex
+	xids   []gpu.XID
+	behind bool // it is not read
+}
+
+func (w *witness) Current() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return !w.behind
+}
+
+func (w *witness) tell(x gpu.XID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.xids = append(w.xids, x)
+}
+
+func (w *witness) Drain(into []gpu.XID) ([]gpu.XID, string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	into = append(into, w.xids...)
+	w.xids = nil
+	return into, "boot/1"
+}
+
+// Two sources tell of the same XIDs, each in its own time: two of one source
+// are two, one of each is one.
+func TestXIDsOfEngineAndKernel(t *testing.T) {
+	// A told is XIDs that a source tells from a cycle on, dated in seconds.
+	type told struct {
+		cycle  int
+		kernel bool
+		xid    int64
+		times  []float64
+	}
+	const engine, kernel = false, true
+	storm := func(n int) (times []float64) {
+		for i := range n {
+			times = append(times, 1+float64(i)/1000)
+		}
+		return times
+	}
+	for name, test := range map[string]struct {
+		told []told
+		want int64
+	}{
+		"one each":                              {[]told{{1, engine, 79, []float64{3}}, {1, kernel, 79, []float64{3.2}}}, 1},
+		"the kernel's first":                    {[]told{{1, kernel, 79, []float64{3}}, {2, engine, 79, []float64{3.2}}}, 1},
+		"the engine's first":                    {[]told{{1, engine, 79, []float64{3}}, {2, kernel, 79, []float64{3.2}}}, 1},
+		"the kernel's two cycles later":         {[]told{{1, engine, 79, []float64{3}}, {3, kernel, 79, []float64{3.2}}}, 1},
+		"dates almost too far apart":            {[]told{{1, engine, 79, []float64{3}}, {1, kernel, 79, []float64{7.9}}}, 1},
+		"dates too far apart":                   {[]told{{1, engine, 79, []float64{3}}, {1, kernel, 79, []float64{8.1}}}, 2},
+		"dates too far apart, the other way":    {[]told{{1, engine, 79, []float64{8.1}}, {1, kernel, 79, []float64{3}}}, 2},
+		"dated by the Read that found it":       {[]told{{1, engine, 79, []float64{10}}, {1, kernel, 79, []float64{1}}}, 1},
+		"different XIDs":                        {[]told{{1, engine, 79, []float64{3}}, {1, kernel, 48, []float64{3}}}, 2},
+		"two of the engine":                     {[]told{{1, engine, 79, []float64{3, 3.5}}}, 2},
+		"two of the engine in two cycles":       {[]told{{1, engine, 79, []float64{9}}, {2, engine, 79, []float64{11}}}, 2},
+		"two of the kernel at once":             {[]told{{1, kernel, 79, []float64{3, 3}}}, 2},
+		"two each":                              {[]told{{1, engine, 79, []float64{3, 4}}, {1, kernel, 79, []float64{3.1, 4.1}}}, 2},
+		"two each, in turn":                     {[]told{{1, engine, 79, []float64{9}}, {1, kernel, 79, []float64{9}}, {2, engine, 79, []float64{11}}, {2, kernel, 79, []float64{11}}}, 2},
+		"two of which the engine told one":      {[]told{{1, engine, 79, []float64{4}}, {1, kernel, 79, []float64{3, 4}}}, 2},
+		"two of which the kernel told one":      {[]told{{1, engine, 79, []float64{3, 4}}, {2, kernel, 79, []float64{4}}}, 2},
+		"a third between two that wait":         {[]told{{3, kernel, 79, []float64{1, 29}}, {3, engine, 79, []float64{15}}}, 3},
+		"a storm that both tell":                {[]told{{1, kernel, 31, storm(3000)}, {1, engine, 31, storm(3000)}}, 3000},
+		"a storm that the engine tells later":   {[]told{{1, kernel, 31, storm(3000)}, {2, engine, 31, storm(3000)}}, 3000},
+		"a storm of which one tells a part":     {[]told{{1, engine, 31, storm(3000)}, {2, kernel, 31, storm(1000)}}, 3000},
+		"a storm of which the other tells more": {[]told{{1, engine, 31, storm(1000)}, {2, kernel, 31, storm(3000)}}, 3000},
+	} {
+		for _, restart := range []bool{false, true} {
+			if restart {
+				name += ", across a restart"
+			}
+			t.Run(name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					e, log, seen := newEngine(), &witness{}, &figures{}
+					begin := time.Now()
+					var kept *statefile.State
+					run := func() *rig {
+						return start(t, e.Open, func(o *loop.Options) {
+							families(xidTotalFamily)(o)
+							seen.watch(o)
+							o.KernelLog, o.Kept, o.Save = log, kept, func(s *statefile.State) { kept = s }
+						})
+					}
+					r := run()
+					for cycle := 1; cycle <= 3; cycle++ {
+						for _, x := range test.told {
+							if x.cycle != cycle {
+								continue
+							}
+							for _, seconds := range x.times {
+								at := begin.Add(time.Duration(seconds * float64(time.Second)))
+								if x.kernel == engine && seconds == 10 { // dated by the Read that found it
+									e.do(func() {
+										e.xids = append(e.xids, gpu.XID{
+											Witness: gpu.WitnessDriver, Code: x.xid, ID: 1, Time: at.UnixNano(), Since: begin.UnixNano(),
+										})
+									})
+									continue
+								}
+								if x.kernel == kernel {
+									log.tell(gpu.XID{PCIBusID: "00000000:1b:00.0", Code: x.xid, Time: at.UnixNano()})
+								} else {
+									e.happen(at, x.xid)
+								}
+							}
+						}
+						r.wait(interval)
+						if restart && cycle < 3 {
+							r.stop()
+							r = run()
+						}
+					}
+					r.stop()
+					sum := int64(0)
+					for _, n := range seen.now() {
+						sum += n
+					}
+					if sum != test.want {
+						t.Errorf("%d counted, want %d", sum, test.want)
+					}
+				})
+			})
+		}
+	}
+}
+
+// What happens while the kernel's log cannot be read it tells later; the engine
+// has told it long before.
+func TestKernelLogThatComesLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, log, seen := newEngine(), &witness{behind: true}, &figures{}
+		begin := time.Now()
+		kernel := func(at time.Time) { log.tell(gpu.XID{PCIBusID: "00000000:1b:00.0", Code: 48, Time: at.UnixNano()}) }
+		r := start(t, e.Open, func(o *loop.Options) {
+			families(xidTotalFamily)(o)
+			seen.watch(o)
+			o.KernelLog = log
+		})
+		for i := range 2 {
+			e.happen(begin.Add(time.Duration(i)*time.Minute), 48)
+			r.wait(time.Minute)
+		}
+		r.wait(time.Hour)
+		log.mu.Lock()
+		log.behind = false
+		log.mu.Unlock()
+		r.wait(interval)
+		kernel(begin)
+		kernel(begin.Add(20 * time.Second)) // which the engine did not tell
+		kernel(begin.Add(time.Minute))
+		r.wait(interval)
+		if got := seen.now()["48"]; got != 3 {
+			t.Errorf("%d counted, want 3", got)
+		}
+		r.stop()
+	})
+}
+
+// An exporter that does not read the kernel's log leaves no place in it behind
+// from which a later one would count anew.
+func TestPlaceInTheKernelLog(t *testing.T) {
+	for name, test := range map[string]struct {
+		log  events.KernelLog
+		want string
+	}{"read": {&witness{}, "boot/1"}, "not read": {nil, ""}} {
+		synctest.Test(t, func(t *testing.T) {
+			var kept *statefile.State
+			e := newEngine()
+			r := start(t, e.Open, func(o *loop.Options) {
+				families(xidTotalFamily)(o)
+				o.KernelLog, o.Kept, o.Save = test.log, &statefile.State{KernelLog: "boot/0"}, func(s *statefile.State) { kept = s }
+			})
+			e.happen(time.Now(), 31)
+			r.wait(interval)
+			r.stop()
+			if kept.KernelLog != test.want {
+				t.Errorf("%s: %q is kept, want %q", name, kept.KernelLog, test.want)
+			}
+		})
+	}
+}

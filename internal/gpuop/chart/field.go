@@ -1,0 +1,136 @@
+package chart
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// A Field is one field of a custom resource, by its path from the root: spec.driver.env[].name. Elements of a list are
+// below [], values of a map below {}.
+type Field struct {
+	Path string `json:"-"`
+	// Type is boolean, integer, number, string, object, array, map, any or int-or-string.
+	Type     string   `json:"type"`
+	Enum     []string `json:"enum,omitempty"`
+	Pattern  string   `json:"pattern,omitempty"`
+	Min      *float64 `json:"min,omitempty"`
+	Max      *float64 `json:"max,omitempty"`
+	Required bool     `json:"required,omitempty"`
+	// Default says that the API server fills the field in, so that it may be missing.
+	Default bool `json:"default,omitempty"`
+	at      []bool
+}
+
+// Shape returns what the field holds as a value of the chart.
+func (f *Field) Shape() Shape {
+	switch f.Type {
+	case "array":
+		return List
+	case "object", "map":
+		return Map
+	case "any":
+		return Any
+	}
+	return Scalar
+}
+
+func (t *Table) addField(columns []string) error {
+	if len(columns) != 4 {
+		return fmt.Errorf("%d columns, want 4", len(columns))
+	}
+	in, err := t.spans(columns[2])
+	if err != nil {
+		return err
+	}
+	f := &Field{Path: columns[1], at: make([]bool, len(t.versions))}
+	if err := json.Unmarshal([]byte(columns[3]), f); err != nil {
+		return fmt.Errorf("field %s: %w", columns[3], err)
+	}
+	for _, i := range in {
+		f.at[i] = true
+	}
+	t.putField(columns[0], f)
+	return nil
+}
+
+func (t *Table) putField(kind string, f *Field) {
+	if t.fields[kind] == nil {
+		t.fields[kind] = map[string][]*Field{}
+	}
+	parent, _ := cutField(f.Path)
+	t.fields[kind][parent] = append(t.fields[kind][parent], f)
+}
+
+// cutField splits a field's path into its parent's and its own name.
+func cutField(path string) (parent, name string) {
+	if rest, found := strings.CutSuffix(path, "[]"); found {
+		return rest, "[]"
+	}
+	if rest, found := strings.CutSuffix(path, "{}"); found {
+		return rest, "{}"
+	}
+	if i := strings.LastIndexByte(path, '.'); i >= 0 {
+		return path[:i], path[i+1:]
+	}
+	return "", path
+}
+
+// Name returns the field's own name, [] for the elements of a list and {} for the values of a map.
+func (f *Field) Name() string {
+	_, name := cutField(f.Path)
+	return name
+}
+
+// Kinds returns the kinds of custom resources that release v defines.
+func (t *Table) Kinds(v Version) []string {
+	var out []string
+	for kind := range t.fields {
+		if len(t.Fields(v, kind, "")) > 0 {
+			out = append(out, kind)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// Fields returns the fields directly below a path of a custom resource at release v, by name; "" is the root.
+func (t *Table) Fields(v Version, kind, path string) []*Field {
+	i := t.index(v)
+	if i < 0 {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(t.fields[kind][path]), func(f *Field) bool { return !f.at[i] })
+}
+
+// Field returns the field at a path of a custom resource at release v.
+func (t *Table) Field(v Version, kind, path string) (*Field, bool) {
+	parent, _ := cutField(path)
+	for _, f := range t.Fields(v, kind, parent) {
+		if f.Path == path {
+			return f, true
+		}
+	}
+	return nil, false
+}
+
+// renamed are the values whose field in the ClusterPolicy has another name, from templates/clusterpolicy.yaml.
+var renamed = [][2]string{{"driver.upgradePolicy.gpuPodDeletion", "driver.upgradePolicy.podDeletion"}}
+
+// PolicyField returns the field of the ClusterPolicy that the chart fills with the value at the path, where there is one
+// of the same name.
+func (t *Table) PolicyField(v Version, path Path) (*Field, bool) {
+	return t.PolicyElement(v, path, "")
+}
+
+// PolicyElement is PolicyField for what is inside a list: element is [] and the names below, such as [].value.
+func (t *Table) PolicyElement(v Version, path Path, element string) (*Field, bool) {
+	at := strings.Join(path, ".") + element
+	for _, r := range renamed {
+		if rest, found := strings.CutPrefix(at, r[0]); found && (rest == "" || rest[0] == '.') {
+			at = r[1] + rest
+		}
+	}
+	return t.Field(v, "ClusterPolicy", "spec."+at)
+}

@@ -1,0 +1,61 @@
+// Package charttest finds the real charts that tests of gpuop compare with: the data of every release, kept beside the
+// repository, and whole charts in the folder that GPU_OPERATOR_CHARTS names.
+//
+// It is for tests alone. Where the charts are absent the test is skipped with the reason.
+package charttest
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"testing"
+)
+
+// Shared returns the path of a file of the material beside the repository, and skips the test without it.
+func Shared(t testing.TB, name string) string {
+	t.Helper()
+	_, here, _, _ := runtime.Caller(0)
+	path := filepath.Join(filepath.Dir(here), "..", "..", "..", "..", "shared", name)
+	if _, err := os.Stat(path); err != nil {
+		t.Skipf("shared material absent: %s", name)
+	}
+	return path
+}
+
+// Data unpacks the data of the charts, a folder for each release, and returns the folder.
+func Data(t testing.TB) string {
+	t.Helper()
+	archive := Shared(t, "data/upstream/gpu-operator-charts/charts-data.tar.xz")
+	if _, err := exec.LookPath("xz"); err != nil {
+		t.Skip("tool absent: xz, which unpacks the charts' data")
+	}
+	dir := t.TempDir()
+	if out, err := exec.Command("tar", "-xJf", archive, "-C", dir).CombinedOutput(); err != nil {
+		t.Fatalf("tar: %v\n%s", err, out)
+	}
+	return dir
+}
+
+// Read reads a JSON file of the data.
+func Read(t testing.TB, path string, into any) {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err == nil {
+		err = json.Unmarshal(data, into)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Whole returns the folder of whole charts, and skips the test without it.
+func Whole(t testing.TB) string {
+	t.Helper()
+	dir := os.Getenv("GPU_OPERATOR_CHARTS")
+	if dir == "" {
+		t.Skip("charts absent: GPU_OPERATOR_CHARTS names no folder of whole charts")
+	}
+	return dir
+}

@@ -1,0 +1,92 @@
+package server_test
+
+import (
+	"bytes"
+	"log/slog"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/server"
+)
+
+// A page of another site, whose name was rebound to this machine, reads nothing and
+// orders nothing where the exporter listens on loopback alone.
+func TestHostOfALoopbackListener(t *testing.T) {
+	machine, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	local := newServer(t, ordered(server.Options{Address: "127.0.0.1:9400", Lifecycle: true}, new(recorder))).Handler()
+	open := newServer(t, server.Options{Address: ":9400"}).Handler()
+	for host, own := range map[string]bool{
+		"localhost": true, "localhost:9400": true, "LOCALHOST.:9400": true, "gpu.localhost:80": true,
+		"127.0.0.1": true, "127.0.0.1:9400": true, "127.9.9.9:1": true, "[::1]:9400": true, "[::1]": true, "10.1.2.3:9400": true,
+		machine + ":9400": true, "": true,
+		"evil.example": false, "evil.example:9400": false, "localhost.evil.example": false, "127.0.0.1.evil.example:9400": false,
+		"notlocalhost": false, "x" + machine: false,
+	} {
+		for _, route := range [][2]string{{"GET", "/metrics"}, {"GET", "/health"}, {"POST", "/-/release"}} {
+			want := 200
+			if !own {
+				want = 421
+			}
+			r := httptest.NewRequest(route[0], route[1], nil)
+			r.Host = host
+			w := httptest.NewRecorder()
+			local.ServeHTTP(w, r)
+			if w.Code != want {
+				t.Errorf("%s %s with Host %q: %d, want %d", route[0], route[1], host, w.Code, want)
+			}
+		}
+		r := httptest.NewRequest("GET", "/metrics", nil)
+		r.Host = host
+		w := httptest.NewRecorder()
+		open.ServeHTTP(w, r)
+		if w.Code != 200 {
+			t.Errorf("Host %q of a listener on all addresses: %d", host, w.Code)
+		}
+	}
+}
+
+// No response lets a browser guess what it is.
+func TestNoResponseIsSniffed(t *testing.T) {
+	opts := ordered(server.Options{Address: "127.0.0.1:9400", Lifecycle: true, Pprof: true, Explain: explained}, new(recorder))
+	h := newServer(t, opts).Handler()
+	for _, route := range [][2]string{
+		{"GET", "/"}, {"GET", "/metrics"}, {"HEAD", "/metrics"}, {"POST", "/metrics"}, {"GET", "/health"}, {"GET", "/-/healthy"}, {"GET", "/-/ready"},
+		{"POST", "/-/reload"}, {"POST", "/-/release"}, {"POST", "/-/release?timeout=x"}, {"POST", "/-/profiling/pause"},
+		{"GET", "/debug/explain-device"}, {"GET", "/debug/explain-device?id=x"}, {"GET", "/debug/pprof/"}, {"GET", "/nowhere"},
+	} {
+		if got := do(t, h, route[0], route[1]).Header.Get("X-Content-Type-Options"); got != "nosniff" {
+			t.Errorf("%s %s: X-Content-Type-Options %q", route[0], route[1], got)
+		}
+	}
+}
+
+// A panic is a failed request, once in the log with its stack; the next one is served.
+func TestAPanicIsAFailedRequest(t *testing.T) {
+	var log bytes.Buffer
+	pages := serving([]byte("up 1\n"))
+	mistake := true
+	h := newServer(t, server.Options{Log: slog.New(slog.NewTextHandler(&log, nil)), Acquire: func() *exposition.Page {
+		if mistake {
+			panic("a mistake")
+		}
+		return pages.Acquire()
+	}}).Handler()
+	for range 3 {
+		if res := do(t, h, "GET", "/metrics"); res.StatusCode != 500 {
+			t.Errorf("status %d", res.StatusCode)
+		}
+	}
+	if n := strings.Count(log.String(), "a mistake"); n != 1 || !strings.Contains(log.String(), "guard_test.go") {
+		t.Errorf("%d lines:\n%s", n, log.String())
+	}
+	mistake = false
+	if res := do(t, h, "GET", "/metrics"); res.StatusCode != 200 {
+		t.Errorf("status %d after the mistake", res.StatusCode)
+	}
+}

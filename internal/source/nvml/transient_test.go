@@ -1,0 +1,57 @@
+//go:build linux && cgo
+
+package nvml_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// What the driver would not give when the session opened, for a reason that passes, comes when it
+// does, in the same session.
+func TestTransientAtTheStart(t *testing.T) {
+	for name, tt := range map[string]struct {
+		fail    string
+		field   gpu.FieldID
+		without string // what the page says meanwhile
+		want    string
+	}{
+		"event set":     {"fail nvmlEventSetCreate 999", 230, "fault:error", "31"},
+		"registration":  {"fail nvmlDeviceRegisterEvents 10", 230, "fault:timeout", "31"},
+		"GPM support":   {"fail nvmlGpmQueryDeviceSupport 10", 1001, "fault:timeout", "0.01"},
+		"GPM memory":    {"fail nvmlGpmSampleAlloc 20", 1001, "fault:error", "0.01"},
+		"GPM: a sample": {"fail nvmlGpmSampleGet 999", 1001, "fault:error", "0.01"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			src, world := source(t, "gpus 1", tt.fail)
+			plan := planOf(t, tt.field)
+			s := open(t, src, plan)
+			key := "GPU 0 " + plan.Fields[0].Name
+			for range 2 {
+				if diff := cmp.Diff(map[string]string{key: tt.without}, read(t, s, plan)); diff != "" {
+					t.Errorf("while it fails (-want +got):\n%s", diff)
+				}
+			}
+			world.Play(t, "gpus 1")
+			read(t, s, plan)
+			world.Play(t, "gpus 1", "xid 0 31")
+			var seen []string
+			for end := time.Now().Add(20 * time.Second); !slices.Contains(seen, tt.want); {
+				if time.Now().After(end) {
+					t.Fatalf("it does not come: %v", seen)
+				}
+				if v, ok := read(t, s, plan)[key]; ok {
+					seen = append(seen, v)
+				}
+			}
+			if s.Err() != nil {
+				t.Errorf("the session ended: %v", s.Err())
+			}
+		})
+	}
+}

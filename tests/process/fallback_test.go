@@ -1,0 +1,93 @@
+package process
+
+import (
+	"strings"
+	"testing"
+
+	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
+	fakenvml "github.com/gpu-telemetry/dcgm-exporter/tests/fake/nvml"
+)
+
+// both returns an engine, and the environment of a program that finds DCGM and NVML.
+func both(t *testing.T) (*fakedcgm.Engine, []string) {
+	t.Helper()
+	fakedcgm.Require(t)
+	dcgm, err := fakedcgm.Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	nvml := t.TempDir()
+	if _, err := fakenvml.Build(nvml); err != nil {
+		fakenvml.Need(t, err)
+	}
+	engine, env := fakedcgm.NewFor(t, node()...)
+	return engine, append(append(env, fakenvml.NewWorld(t, "gpus 8").Env()...), "LD_LIBRARY_PATH="+dcgm+":"+nvml)
+}
+
+// NVML stands in for an engine that dies, and gives way when the engine is back, without a
+// page without data in between.
+func TestDCGMIsTakenBack(t *testing.T) {
+	engine, env := both(t)
+	r := start(t, env)
+	r.until(`source="dcgm"} 1`, "dcgm_exporter_source_fallback 0", `DCGM_FI_DEV_GPU_TEMP{gpu="7"`)
+	engine.Add("down")
+	engine.Restart()
+	r.until(`source="nvml"} 1`, "dcgm_exporter_source_fallback 1", `DCGM_FI_DEV_GPU_TEMP{gpu="7"`)
+	if n := strings.Count(r.said(), "NVML stands in for DCGM"); n != 1 {
+		t.Errorf("%d lines say that NVML stands in", n)
+	}
+	engine.Remove("down")
+	failures := value(t, r.until("dcgm_exporter_collect_success 1"), `dcgm_exporter_sessions_total{cause="lost"}`)
+	page := ""
+	until(t, "DCGM again", func() bool {
+		_, page = r.get("/metrics")
+		if !strings.Contains(page, "dcgm_exporter_collect_success 1") || !strings.Contains(page, `DCGM_FI_DEV_GPU_TEMP{gpu="7"`) {
+			t.Errorf("a page without data:\n%s", page)
+			return true
+		}
+		return strings.Contains(page, `source="dcgm"} 1`) && strings.Contains(page, "dcgm_exporter_source_fallback 0")
+	})
+	if n := value(t, page, `dcgm_exporter_sessions_total{cause="lost"}`); n != failures {
+		t.Errorf("%v sessions were lost on the way back", n-failures)
+	}
+	if n := strings.Count(r.said(), "DCGM serves again"); n != 1 {
+		t.Errorf("%d lines say that DCGM serves again", n)
+	}
+	// It goes on as before: the next death is survived too.
+	engine.Add("down")
+	engine.Restart()
+	r.until(`source="nvml"} 1`, "dcgm_exporter_source_fallback 1")
+}
+
+// A host engine elsewhere is not replaced by this machine's GPUs, unless that is asked
+// for; the log says once what to do.
+func TestFallbackOfARemoteEngine(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		args []string
+		nvml bool
+	}{
+		{"elsewhere", []string{"-r", "10.0.0.9:5555"}, false},
+		{"elsewhere, asked for", []string{"-r", "10.0.0.9:5555", "--fallback=nvml"}, true},
+		{"this machine", []string{"-r", "localhost:5555"}, true},
+		{"this machine, refused", []string{"-r", "localhost:5555", "--fallback=none"}, false},
+		{"DCGM and nothing else", []string{"-r", "localhost:5555", "--source=dcgm"}, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			engine, env := both(t)
+			engine.Add("down")
+			r := start(t, env, c.args...)
+			if c.nvml {
+				r.until(`source="nvml"} 1`, "dcgm_exporter_source_fallback 1", `DCGM_FI_DEV_GPU_TEMP{gpu="7"`)
+				return
+			}
+			page := r.until("dcgm_exporter_collect_success 0", `dcgm_exporter_collect_failures_total{reason="unavailable",stage="open"} 3`)
+			if strings.Contains(page, "\nDCGM_FI_") || strings.Contains(page, "dcgm_exporter_source_fallback 1") {
+				t.Errorf("GPUs of another machine:\n%s", page)
+			}
+			if n := strings.Count(r.said(), "--fallback=nvml"); n != 1 {
+				t.Errorf("%d lines say what to do:\n%s", n, r.said())
+			}
+		})
+	}
+}
