@@ -116,7 +116,10 @@ func play(t *testing.T, seed uint64) (r result) {
 		quiet := []int{1, 1, 20}[rng.IntN(3)] // cycles in which nothing happens
 		time.Sleep(time.Until(begin.Add(time.Duration(cycles+quiet)*interval + interval/2)))
 		cancel()
-		if err := <-over; err != nil {
+		switch err := <-over; {
+		case errors.Is(err, gpu.ErrWedged):
+			c.breaks(endsInTime, nil, "Run: %v", err)
+		case err != nil:
 			c.breaks(runs, nil, "Run: %v", err)
 		}
 		synctest.Wait() // for a question that was under way
