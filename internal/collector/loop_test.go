@@ -597,11 +597,11 @@ func TestEveryXIDCounts(t *testing.T) {
 		burst := time.Now()
 		f.set(func() {
 			f.read = func(_ context.Context, b *gpu.Batch) error {
-				now := time.Now()
-				b.Add(0, 0, gpu.Int(1), now)
-				for i, xid := range []int64{62, 45, 45} { // an engine's cache repeats them on every read
-					b.Add(0, 1, gpu.Int(xid), burst.Add(time.Duration(i)*time.Millisecond))
+				b.Add(0, 0, gpu.Int(1), time.Now())
+				for i, xid := range []int64{62, 45, 45} { // an engine that begins anew in every Read
+					b.XIDs = append(b.XIDs, gpu.XID{Code: xid, ID: int64(i), Time: burst.Add(time.Duration(i) * time.Millisecond).UnixNano()})
 				}
+				b.XIDsRepeat = true
 				return nil
 			}
 		})

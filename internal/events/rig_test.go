@@ -127,12 +127,16 @@ func (s *engineSession) Read(_ context.Context, b *gpu.Batch) error {
 	return nil
 }
 
-// pods says who owns the GPUs.
-type pods func() *gpu.Owners
+// An attributor says who owns the GPUs.
+type attributor struct{ answer func() *gpu.Owners }
 
-func (p pods) Name() string { return "test" }
+func pods(answer func() *gpu.Owners) *attributor { return &attributor{answer} }
 
-func (p pods) Attribute(context.Context, *gpu.Topology) (*gpu.Owners, error) { return p(), nil }
+func (p *attributor) Name() string { return "test" }
+
+func (p *attributor) Attribute(context.Context, *gpu.Topology) (*gpu.Owners, error) {
+	return p.answer(), nil
+}
 
 // testPlan has a gauge, and XIDs.
 func testPlan() *gpu.Plan {

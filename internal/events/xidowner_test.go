@@ -3,6 +3,8 @@ package events_test
 import (
 	"fmt"
 	"maps"
+	"math"
+	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -11,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/events/statefile"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 )
@@ -153,4 +156,97 @@ func TestOwnerOfAnXID(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The owners of long ago become part of none's: those that were seen last have
+// series of their own, and the sum stays.
+func TestOwnersOfLongAgo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const owners, kept = 40, 32
+		e, seen, pod := newEngine(), &figures{}, 0
+		r := start(t, e.Open, func(o *loop.Options) {
+			families(xidTotalFamily)(o)
+			seen.watch(o)
+			o.Attributors = []collector.Attributor{pods(func() *gpu.Owners {
+				return &gpu.Owners{Labels: [][]gpu.Label{{{Name: "pod", Value: strconv.Itoa(pod)}}}}
+			})}
+		})
+		for pod = range owners {
+			r.wait(interval)
+			e.happen(time.Now(), 31)
+		}
+		r.wait(interval)
+		want := map[string]int64{"31": owners - kept}
+		for i := owners - kept; i < owners; i++ {
+			want[fmt.Sprint("31 pod=", i)] = 1
+		}
+		if diff := cmp.Diff(want, seen.now()); diff != "" {
+			t.Errorf("(-want +got)\n%s", diff)
+		}
+		r.stop()
+	})
+}
+
+// Counts end at the largest number.
+func TestCountsSaturate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, seen := newEngine(), &figures{}
+		kept := &statefile.State{GPUs: []statefile.GPU{{
+			UUID: "GPU-0", Owners: []statefile.Owner{{XIDs: []statefile.XID{{Code: 31, Count: math.MaxInt64 - 1}}}},
+			Clock: []statefile.Clock{{Event: "power_cap", Count: math.MaxInt64, Nanoseconds: math.MaxInt64 - 5}},
+		}}}
+		r := start(t, e.Open, func(o *loop.Options) {
+			families(xidTotalFamily)(o)
+			seen.watch(o)
+			o.Kept, o.Save = kept, func(s *statefile.State) { kept = s }
+		})
+		e.happen(time.Now(), 31, 31, 31)
+		r.wait(interval)
+		if diff := cmp.Diff(map[string]int64{"31": math.MaxInt64}, seen.now()); diff != "" {
+			t.Errorf("(-want +got)\n%s", diff)
+		}
+		r.stop()
+		r = start(t, e.Open, func(o *loop.Options) {
+			clockFamilies(clockTotalFamily, clockSecondsFamily)(o)
+			o.Kept, o.Save = kept, func(s *statefile.State) { kept = s }
+		})
+		for _, mask := range []int64{0, 4, 0} {
+			e.sample(time.Now(), mask)
+			r.wait(interval)
+		}
+		r.stop()
+		want := []statefile.Clock{{Event: "power_cap", Count: math.MaxInt64, Nanoseconds: math.MaxInt64}}
+		if diff := cmp.Diff(want, kept.GPUs[0].Clock); diff != "" {
+			t.Errorf("(-want +kept)\n%s", diff)
+		}
+	})
+}
+
+// An engine that reports more than is known one by one, to a new session, to a
+// new process and after that, makes none count again.
+func TestMoreReportsThanAreKnown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const many = 10000
+		e, seen := newEngine(), &figures{}
+		e.keeps = true
+		for i := range many {
+			e.happen(time.Now().Add(time.Duration(i)*time.Microsecond), 31)
+		}
+		var kept *statefile.State
+		for process := range int64(3) {
+			r := start(t, e.Open, func(o *loop.Options) {
+				families(xidTotalFamily)(o)
+				seen.watch(o)
+				o.Kept, o.Save = kept, func(s *statefile.State) { kept = s }
+			})
+			r.wait(interval)
+			e.happen(time.Now(), 31, 31)
+			r.reload(r.change)
+			r.wait(interval)
+			if diff := cmp.Diff(map[string]int64{"31": many + 2*(process+1)}, seen.now()); diff != "" {
+				t.Errorf("process %d (-want +got)\n%s", process, diff)
+			}
+			r.stop()
+		}
+	})
 }

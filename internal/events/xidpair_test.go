@@ -6,6 +6,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/events"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/events/statefile"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
@@ -195,4 +198,41 @@ func TestPlaceInTheKernelLog(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A session of another witness that is opened beside the one that is there
+// reports what happened meanwhile too, under IDs of its own.
+func TestAnotherWitnessTakesOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, next, seen := newEngine(), newEngine(), &figures{}
+		next.keeps = true
+		var plan *gpu.Plan
+		r := start(t, e.Open, func(o *loop.Options) {
+			families(xidTotalFamily, xidCountFamily)(o)
+			plan = o.Plan
+			seen.watch(o)
+		})
+		before := time.Now()
+		e.happen(before, 31) // before the other session: it has none of it
+		r.wait(interval)
+		at := time.Now().Add(interval / 2)
+		r.wait(interval / 2)
+		e.happen(at, 31, 31, 45)
+		for i, code := range []int64{31, 31, 45, 62} {
+			next.xids = append(next.xids, gpu.XID{Witness: gpu.WitnessDriver, Code: code, ID: int64(i + 1), Time: at.Add(time.Second).UnixNano(), Since: at.UnixNano()})
+		}
+		r.reload(collector.Change{Source: collector.SourceOf(next.Open), Plan: plan})
+		r.wait(interval)
+		if diff := cmp.Diff(map[string]int64{"31": 3, "45": 1, "62": 1}, seen.now()); diff != "" {
+			t.Errorf("(-want +got)\n%s", diff)
+		}
+		next.do(func() {
+			next.xids = append(next.xids, gpu.XID{Witness: gpu.WitnessDriver, Code: 31, ID: 5, Time: time.Now().UnixNano()})
+		})
+		r.wait(interval)
+		if diff := cmp.Diff(map[string]int64{"31": 4, "45": 1, "62": 1}, seen.now()); diff != "" {
+			t.Errorf("(-want +got)\n%s", diff)
+		}
+		r.stop()
+	})
 }

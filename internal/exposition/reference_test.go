@@ -2,6 +2,7 @@ package exposition_test
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -75,6 +76,9 @@ func referenceWorld(gpus int, pods bool, page parsed) *gpu.Snapshot {
 					c.Values[g] = gpu.Float(v)
 				}
 			}
+		}
+		if name == "DCGM_FI_DEV_XID_ERRORS" {
+			c.Labels = slices.Repeat([][]gpu.Label{errorLabels("0", "No Error")}, gpus)
 		}
 		s.Columns = append(s.Columns, c)
 	}

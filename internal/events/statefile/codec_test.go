@@ -13,10 +13,12 @@ import (
 )
 
 func example() *statefile.State {
+	floor := int64(-9)
 	return &statefile.State{
 		Version: statefile.Version, KernelLog: "0b6e/42",
 		GPUs: []statefile.GPU{{
 			UUID: "GPU-1", PCIBusID: "00000000:1B:00.0", LastXID: 5,
+			Reports: &statefile.Reports{Known: []statefile.Report{{ID: -7, Code: 79, Count: 2}}, Floor: &floor},
 			Owners: []statefile.Owner{
 				{XIDs: []statefile.XID{{Code: 79, Count: 1, Last: 5}, {Code: -1, Count: 2}}},
 				{Labels: []statefile.Label{{Name: "pod", Value: "a \"b\""}}, XIDs: []statefile.XID{{Code: 48}}},
@@ -36,7 +38,7 @@ func TestDecodeRefuses(t *testing.T) {
 		"no JSON":                    {"\x00\x01", statefile.ErrCorrupt},
 		"half a file":                {`{"version":1,"gpus":[{"uuid":"GPU-1"`, statefile.ErrCorrupt},
 		"no version":                 {`{}`, statefile.ErrCorrupt},
-		"a later version":            {`{"version":2,"gpus":{}}`, statefile.ErrVersion},
+		"a later version":            {`{"version":3,"gpus":{}}`, statefile.ErrVersion},
 		"an unknown key":             {`{"version":1,"color":"red"}`, statefile.ErrCorrupt},
 		"more after the end":         {`{"version":1}{}`, statefile.ErrCorrupt},
 		"a GPU without UUID":         {`{"version":1,"gpus":[{}]}`, statefile.ErrCorrupt},
@@ -45,6 +47,9 @@ func TestDecodeRefuses(t *testing.T) {
 		"negative time":              {`{"version":1,"gpus":[{"uuid":"a","clock":[{"event":"x","nanoseconds":-1}]}]}`, statefile.ErrCorrupt},
 		"an end before a start":      {`{"version":1,"gpus":[{"uuid":"a","unpaired":[{"count":1,"from":2,"to":1}]}]}`, statefile.ErrCorrupt},
 		"an XID that waits no times": {`{"version":1,"gpus":[{"uuid":"a","unpaired":[{"from":1,"to":2}]}]}`, statefile.ErrCorrupt},
+		"a report of no XID":         {`{"version":2,"gpus":[{"uuid":"a","reports":{"known":[{"id":1,"count":1}]}}]}`, statefile.ErrCorrupt},
+		"a report of none":           {`{"version":2,"gpus":[{"uuid":"a","reports":{"known":[{"id":1,"xid":1}]}}]}`, statefile.ErrCorrupt},
+		"version 0":                  {`{"version":0}`, statefile.ErrCorrupt},
 		"too large":                  {`{"version":1}` + strings.Repeat(" ", statefile.MaxSize), statefile.ErrCorrupt},
 	} {
 		if _, err := statefile.Decode([]byte(test.text)); !errors.Is(err, test.want) {
@@ -69,6 +74,20 @@ func roundTrip(t *testing.T, s *statefile.State) {
 	}
 }
 
+// The form of the exporters before this one is read.
+func TestDecodeVersion1(t *testing.T) {
+	s, err := statefile.Decode([]byte(`{"version":1,"kernel_log":"b/1","gpus":[{"uuid":"GPU-1","last_xid":5,"owners":[{"xids":[{"xid":79,"count":1,"last":5}]}]}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &statefile.State{Version: statefile.Version, KernelLog: "b/1", GPUs: []statefile.GPU{{
+		UUID: "GPU-1", LastXID: 5, Owners: []statefile.Owner{{XIDs: []statefile.XID{{Code: 79, Count: 1, Last: 5}}}},
+	}}}
+	if diff := cmp.Diff(want, s); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
 // FuzzDecode: any bytes are either a state, which is the same after writing and
 // reading it again, or a typed error.
 func FuzzDecode(f *testing.F) {
@@ -78,7 +97,8 @@ func FuzzDecode(f *testing.F) {
 	}
 	f.Add(text)
 	f.Add([]byte(`{"version":1,"gpus":[{"uuid":"\ud800","owners":[{"labels":[]}]}]}`))
-	f.Add([]byte(`{"version":2}`))
+	f.Add([]byte(`{"version":1,"gpus":[{"uuid":"a","last_xid":7}]}`))
+	f.Add([]byte(`{"version":3}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		s, err := statefile.Decode(text)
 		if err != nil {

@@ -36,6 +36,10 @@ type Fixture struct {
 	Change func(t *testing.T)
 	// Kill takes the engine or driver away. Nil where that cannot be played.
 	Kill func(t *testing.T)
+	// XID makes one happen on the GPU at the first row: 62 when it is called for
+	// the first time, and 45 and 45 the second time. Nil where that cannot be
+	// played.
+	XID func(t *testing.T)
 	// OpenHandles returns how many handles the source holds at the driver;
 	// nil where that cannot be asked.
 	OpenHandles func(t *testing.T) int
@@ -57,6 +61,9 @@ func Run(t *testing.T, f Fixture) {
 	t.Run("cancelled context returns", f.cancelled)
 	t.Run("close is idempotent and final", f.closing)
 	t.Run("opens again after close", f.reopening)
+	if f.XID != nil {
+		t.Run("an XID is reported once a session, under one ID", f.xids)
+	}
 	if f.Lose != nil {
 		t.Run("a lost GPU is a fault of its row only", f.losing)
 	}
@@ -306,6 +313,9 @@ func (f Fixture) check(t *testing.T, top *gpu.Topology, b *gpu.Batch) {
 				s.Row, len(top.Devices), s.Field, len(f.Plan.Fields))
 		}
 		field, dev := &f.Plan.Fields[s.Field], &top.Devices[s.Row]
+		if field.ID == xidField {
+			t.Errorf("%s of %v: an XID as a sample", field.Name, dev.Entity)
+		}
 		if s.Value.IsAbsent() {
 			t.Errorf("%s of %v: absent value as a sample", field.Name, dev.Entity)
 		}
@@ -333,6 +343,7 @@ func (f Fixture) check(t *testing.T, top *gpu.Topology, b *gpu.Batch) {
 		}
 		last[c] = s.Time
 	}
+	f.checkXIDs(t, top, b)
 	isGPU := func(row int) bool {
 		return row >= 0 && row < len(top.Devices) && top.Devices[row].Entity.Kind == gpu.KindGPU
 	}
@@ -365,6 +376,84 @@ func (f Fixture) check(t *testing.T, top *gpu.Topology, b *gpu.Batch) {
 		if x.Row < gpu.AllRows || x.Row >= len(top.Devices) || x.Field < gpu.FieldPeerStates || x.Field >= len(f.Plan.Fields) {
 			t.Errorf("fault outside the topology or the plan: row %d, field %d", x.Row, x.Field)
 		}
+	}
+}
+
+// xidField is DCGM_FI_DEV_XID_ERRORS.
+const xidField gpu.FieldID = 230
+
+// checkXIDs reports every XID of b that breaks the contract.
+func (f Fixture) checkXIDs(t *testing.T, top *gpu.Topology, b *gpu.Batch) {
+	t.Helper()
+	planned := slices.IndexFunc(f.Plan.Fields, func(field gpu.Field) bool { return field.ID == xidField })
+	for _, x := range b.XIDs {
+		switch {
+		case planned < 0 || x.Row < 0 || x.Row >= len(top.Devices) || !f.Plan.Fields[planned].Levels.Has(top.Devices[x.Row].Entity.Kind):
+			t.Errorf("%+v: not asked for, or of nothing that has XIDs", x)
+		case x.Witness >= gpu.WitnessKernel || x.Code < 1 || x.ID == 0:
+			t.Errorf("%+v: of no session, without a code, or known by nothing", x)
+		case x.Time <= 0 || x.Since < 0 || x.Since > x.Time || time.Unix(0, x.Time).Sub(f.Now()) > time.Minute:
+			t.Errorf("%+v: dated when it cannot have happened", x)
+		}
+	}
+}
+
+// xids holds that each session has each XID once, two that are open at once have
+// the same ones under the same IDs, and that neither the end of one nor a new one
+// makes any happen again.
+func (f Fixture) xids(t *testing.T) {
+	src := f.New(t)
+	first := f.openAt(t, src)
+	gpuRow := slices.IndexFunc(first.Topology().Devices, func(d gpu.Device) bool { return d.Entity.Kind == gpu.KindGPU })
+	var b gpu.Batch
+	// wait reads until so many have come, and twice more.
+	wait := func(s collector.Session, atLeast int) (seen []gpu.XID) {
+		t.Helper()
+		end := time.Now().Add(deadline)
+		for more := 2; more > 0; {
+			f.read(t, s, &b)
+			f.check(t, s.Topology(), &b)
+			for _, x := range b.XIDs {
+				if x.Row == gpuRow {
+					seen = append(seen, gpu.XID{Witness: x.Witness, Code: x.Code, ID: x.ID})
+				}
+			}
+			switch {
+			case len(seen) >= atLeast:
+				more--
+			case time.Now().After(end):
+				t.Fatalf("XIDs %+v, want %d", seen, atLeast)
+			}
+			f.Settle(t)
+		}
+		return seen
+	}
+	codes := func(list []gpu.XID) (codes []int64) {
+		for _, x := range list {
+			codes = append(codes, x.Code)
+		}
+		return codes
+	}
+	wait(first, 0)
+	f.XID(t)
+	if got := codes(wait(first, 1)); !slices.Equal(got, []int64{62}) {
+		t.Fatalf("XIDs %v, want 62 once", got)
+	}
+	second := f.openAt(t, src)
+	again := slices.DeleteFunc(wait(second, 0), func(x gpu.XID) bool { return x.Code == 62 })
+	if len(again) > 0 {
+		t.Errorf("a new session has XIDs that did not happen: %+v", again)
+	}
+	f.XID(t)
+	before, after := wait(first, 2), wait(second, 2)
+	if !slices.Equal(codes(before), []int64{45, 45}) || !slices.Equal(before, after) {
+		t.Errorf("one session has the XIDs %+v, the other %+v; want 45 twice, the same ones", before, after)
+	}
+	if err := first.Close(); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+	if got := wait(second, 0); len(got) > 0 {
+		t.Errorf("after the end of the first session the second has XIDs %+v", got)
 	}
 }
 

@@ -108,12 +108,10 @@ func TestXIDCostsItsGPU(t *testing.T) {
 		t.Errorf("it costs libdcgm %d µs", spent)
 	}
 	var xids []string
-	for _, x := range b.Samples {
-		if s.Topology().Devices[x.Row].GPU == 7 && x.Value == gpu.Int(62) || x.Value == gpu.Int(45) {
-			xids = append(xids, x.Value.String())
-		}
+	for _, x := range b.XIDs {
+		xids = append(xids, fmt.Sprint(s.Topology().Devices[x.Row].Entity, " ", x.Code))
 	}
-	if diff := cmp.Diff([]string{"62", "45"}, xids); diff != "" {
+	if diff := cmp.Diff([]string{"GPU 7 62", "GPU 7 45"}, xids); diff != "" {
 		t.Errorf("XIDs (-want +got):\n%s", diff)
 	}
 	if calls := callsOf(e, func() { read(t, s) }); !maps.Equal(calls, map[string]int64{"dcgmGetLatestValues_v2": 1}) {
@@ -127,13 +125,11 @@ func TestXIDWithoutRoomForAGroup(t *testing.T) {
 	s := open(t, e, planOf(field(150, onGPU), events(230)), dcgm.Options{})
 	read(t, s)
 	e.Add("fail dcgmGroupCreate -24", "event 1 gpu:2 230 62", "event 2 gpu:2 230 45")
-	got := map[gpu.Value]int{}
-	for _, x := range read(t, s).Samples {
-		if x.Field == 1 {
-			got[x.Value]++
-		}
+	got := map[int64]int{}
+	for _, x := range read(t, s).XIDs {
+		got[x.Code]++
 	}
-	if diff := cmp.Diff(map[gpu.Value]int{gpu.Int(62): 1, gpu.Int(45): 1}, got, cmp.Comparer(func(a, b gpu.Value) bool { return a == b })); diff != "" {
+	if diff := cmp.Diff(map[int64]int{62: 1, 45: 1}, got); diff != "" {
 		t.Errorf("XIDs (-want +got):\n%s", diff)
 	}
 }
@@ -149,7 +145,7 @@ func TestXIDAfterATimeout(t *testing.T) {
 	if diff := cmp.Diff([]string{"GPU 0 #0 4", "GPU 1 #0 4", "GPU 1 #1 timeout"}, shown(s, first)); diff != "" {
 		t.Errorf("batch (-want +got):\n%s", diff)
 	}
-	if got := shown(s, read(t, s)); !slices.Contains(got, "GPU 1 #1 62") || !slices.Contains(got, "GPU 1 #1 45") {
+	if got := shown(s, read(t, s)); !slices.Contains(got, "GPU 1 XID 62") || !slices.Contains(got, "GPU 1 XID 45") {
 		t.Errorf("after the timeout: %v", got)
 	}
 }

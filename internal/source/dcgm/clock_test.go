@@ -85,6 +85,7 @@ func TestClockOfAStrangeEngine(t *testing.T) {
 			if x.at != c.at {
 				s.clock.observe(x.at*1000, now-(e.now-last), now)
 			}
+			s.now = now
 			before, had := c.date, x.at == c.at
 			date := s.dateOf(c, x, 0)
 			if had && date != before {

@@ -16,15 +16,24 @@ func TestContract(t *testing.T) {
 	for name, remote := range map[string]string{"embedded": "", "remote": "10.0.0.9:5555"} {
 		t.Run(name, func(t *testing.T) {
 			var e *fakedcgm.Engine
+			happened := 0
 			contract.Run(t, contract.Fixture{
 				New: func(t *testing.T) collector.Source {
-					e = fakedcgm.New(t, world("value gpu:* 112 int 4", "event 1 gpu:0 230 62")...)
+					e = fakedcgm.New(t, world("value gpu:* 112 int 4")...)
+					happened = 0
 					return collector.SourceOf(dcgm.New(dcgm.Options{Remote: remote}).Open)
 				},
 				Plan: planOf(field(150, onGPU), field(155, onBoth), profiling(1001), profiling(1004),
 					events(112), events(230), text(1), field(310, onGPU)),
 				Kinds:  onBoth,
 				Settle: func(*testing.T) { pause() },
+				XID: func(*testing.T) {
+					if happened++; happened == 1 {
+						e.Add("event 1 gpu:0 230 62")
+					} else {
+						e.Add("event 2 gpu:0 230 45", "event 3 gpu:0 230 45")
+					}
+				},
 				Lose: func(t *testing.T, row int) {
 					e.Replace("minor=2", "minor=2 status=lost")
 				},

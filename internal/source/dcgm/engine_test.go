@@ -241,10 +241,8 @@ func TestEvents(t *testing.T) {
 	e := fakedcgm.New(t, world("value gpu:* 112 int 4")...)
 	s := open(t, e, planOf(field(150, onGPU), events(230), events(112)), dcgm.Options{})
 	xids := func(b *gpu.Batch) (list []string) {
-		for _, x := range b.Samples {
-			if x.Field == 1 {
-				list = append(list, fmt.Sprint(s.Topology().Devices[x.Row].Entity, " ", x.Value, " ", x.Time))
-			}
+		for _, x := range b.XIDs {
+			list = append(list, fmt.Sprint(s.Topology().Devices[x.Row].Entity, " ", x.Code, " ", x.Time))
 		}
 		return list
 	}
@@ -265,7 +263,6 @@ func TestEvents(t *testing.T) {
 	readUntil(t, s, "four XIDs", func(b *gpu.Batch, err error) bool {
 		seen = append(seen, xids(b)...)
 		slices.Sort(seen)
-		seen = slices.Compact(seen) // the last one is repeated while it is current
 		if reasons(b) < 2 {
 			t.Errorf("clock event reasons are missing: %v", shown(s, b))
 		}
@@ -276,7 +273,11 @@ func TestEvents(t *testing.T) {
 			t.Errorf("XID %d is %q, want %s", i, seen[i], want)
 		}
 	}
-	readUntil(t, s, "the end of the last XID", func(b *gpu.Batch, err error) bool { return len(xids(b)) == 0 })
+	for range 3 {
+		if got := xids(read(t, s)); len(got) > 0 {
+			t.Errorf("reported again: %v", got)
+		}
+	}
 }
 
 // A lost GPU is a fault of its row and of its instances, and comes back by
@@ -622,10 +623,10 @@ func TestSkewedClock(t *testing.T) {
 			}
 			e.Add("event 1 gpu:0 230 31")
 			b := readUntil(t, s, "an XID", func(b *gpu.Batch, _ error) bool {
-				return slices.ContainsFunc(b.Samples, func(x gpu.Sample) bool { return x.Field == 1 })
+				return len(b.XIDs) > 0
 			})
-			if !near(b) {
-				t.Errorf("times of samples with an XID: %v", b.Samples)
+			if d := time.Since(time.Unix(0, b.XIDs[0].Time)); d < -5*time.Second || d > 5*time.Second {
+				t.Errorf("the time of an XID: %+v", b.XIDs)
 			}
 		})
 	}
@@ -641,22 +642,48 @@ func TestSkewedClock(t *testing.T) {
 			t.Cleanup(func() { s.Close() })
 			return s
 		}
-		told := func(s *dcgm.Session) (at int64) {
-			readUntil(t, s, "an XID", func(b *gpu.Batch, _ error) bool {
-				for _, x := range b.Samples {
-					if x.Field == 1 {
-						at = x.Time
-					}
-				}
-				return at != 0
-			})
-			return at
+		told := func(s *dcgm.Session) gpu.XID {
+			return readUntil(t, s, "an XID", func(b *gpu.Batch, _ error) bool { return len(b.XIDs) > 0 }).XIDs[0]
 		}
 		s := session()
 		e.Add("event 1 gpu:0 230 31")
 		first := told(s)
 		if again := told(session()); again != first {
-			t.Errorf("one XID is told of %v, and then of %v", time.Unix(0, first), time.Unix(0, again))
+			t.Errorf("one XID is reported as %+v, and then as %+v", first, again)
+		}
+	})
+	// An engine gives nothing that it dates before the last that it gave.
+	t.Run("set back between XIDs", func(t *testing.T) {
+		e := fakedcgm.New(t, world()...)
+		s := open(t, e, planOf(field(150, onGPU), events(230)), dcgm.Options{})
+		e.Add("event 1 gpu:0 230 31", "event 2 gpu:0 230 31", "event 3 gpu:1 230 31")
+		seen := map[gpu.XID]int{}
+		count := func(b *gpu.Batch, _ error) bool {
+			if b.XIDsRepeat {
+				clear(seen)
+			}
+			for _, x := range b.XIDs {
+				x.Time = 0 // the first ones are dated by the clock as it was
+				seen[x]++
+			}
+			return len(seen) >= 3
+		}
+		readUntil(t, s, "three XIDs", count)
+		e.Add("skew -3600", "event 4 gpu:0 230 45", "event 5 gpu:0 230 45")
+		readUntil(t, s, "two more", func(b *gpu.Batch, err error) bool {
+			count(b, err)
+			n := 0
+			for x := range seen {
+				if x.Row == 0 {
+					n++
+				}
+			}
+			return n == 4
+		})
+		for x, n := range seen {
+			if n != 1 {
+				t.Errorf("%+v is reported %d times", x, n)
+			}
 		}
 	})
 	t.Run("set back in a session", func(t *testing.T) {

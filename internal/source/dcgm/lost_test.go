@@ -30,6 +30,11 @@ func servedGPUs(s *dcgm.Session, b *gpu.Batch, field int) (ids []uint32) {
 			ids = append(ids, s.Topology().Devices[x.Row].GPU)
 		}
 	}
+	if field == 2 { // XIDs
+		for _, x := range b.XIDs {
+			ids = append(ids, s.Topology().Devices[x.Row].GPU)
+		}
+	}
 	return ids
 }
 

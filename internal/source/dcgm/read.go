@@ -29,6 +29,7 @@ type slot struct {
 	// stands for where the engine has none.
 	moved  bool
 	base   int64 // at, when the slot moved: what came up to then was read
+	again  bool  // what was read is read again: the engine's clock was set back
 	next   gpu.Sample
 	nextAt int64
 }
@@ -205,6 +206,7 @@ func (s *Session) readNewest(rd *reader, b *gpu.Batch) error {
 		return err
 	}
 	now := time.Now()
+	s.now = now.UnixNano()
 	s.setClock(r, last, now)
 	s.each(r, rd.group.rows, func(row, f int, x *sample) { s.take(b, row, f, x, r, now.UnixNano()) })
 	return nil
@@ -283,8 +285,8 @@ func (s *Session) take(b *gpu.Batch, row, f int, x *sample, r readout, now int64
 		}
 	case c.at == 0 && x.at < w.from: // of before the session
 	case gap > 0 && w.skips(gap, c.at == 0), gap < 0 && xid:
-		if gap < 0 { // the engine's clock was set back: it tells all that it has
-			c.at, b.XIDsRepeat = 0, true
+		if gap < 0 { // it would show nothing that is older than the newest before
+			c.at, c.again = 0, true
 		}
 		if !c.moved {
 			c.moved, c.base, w.moved = true, c.at, append(w.moved, row)
@@ -322,6 +324,9 @@ func (s *Session) dateOf(c *slot, x *sample, f int) int64 {
 		return c.date
 	}
 	date := s.clock.date(x.at)
+	if s.clock.foreign { // no sample is from the future: one that seems so is from before a step of the clock
+		date = min(date, s.now+int64(s.clock.tolerance))
+	}
 	if c.watch.events {
 		date = max(date, c.date+1)
 		if s.clock.foreign && c.watch.sporadic {
@@ -425,6 +430,9 @@ func (s *Session) readTrail(w *watch, b *gpu.Batch) error {
 	}
 	s.eachMoved(w, rows, func(c *slot) {
 		c.moved = false
+		if err == nil {
+			b.XIDsRepeat, c.again = b.XIDsRepeat || c.again, false
+		}
 		if err != nil {
 			b.Fail(c.next.Row, c.next.Field, s.inWords(err)) // the next Read asks again
 			return

@@ -47,6 +47,7 @@ type Session struct {
 
 	texts  map[cell]string
 	clock  clock
+	now    int64     // when the latest call for newest samples returned, in Unix nanoseconds
 	began  time.Time // the watches
 	latest []int64   // per row, its newest sample in the engine's microseconds, for the clock
 	round  []int64   // the same of the Read under way

@@ -144,6 +144,9 @@ func shown(s *dcgm.Session, b *gpu.Batch) []string {
 	for _, x := range b.Samples {
 		lines = append(lines, fmt.Sprintf("%s #%d %v", name(x.Row), x.Field, x.Value))
 	}
+	for _, x := range b.XIDs {
+		lines = append(lines, fmt.Sprintf("%s XID %d", name(x.Row), x.Code))
+	}
 	for _, x := range b.Faults {
 		lines = append(lines, fmt.Sprintf("%s #%d %s", name(x.Row), x.Field, gpu.Reason(x.Err)))
 	}

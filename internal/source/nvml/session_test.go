@@ -50,6 +50,7 @@ func allFields() []gpu.FieldID {
 // can be asked for beside fields: whole GPUs, one that is cut, and links.
 func TestContract(t *testing.T) {
 	var world *fakenvml.World
+	happened := 0
 	path := library(t)
 	linked := slices.Concat(cut, []string{
 		"gpu 0 set nvlinks 2", "gpu 0 set nvlink.1 down", "gpu 1 set nvlinks 1", "gpu 2 set nvlinks 0",
@@ -59,13 +60,20 @@ func TestContract(t *testing.T) {
 	plan.Placement, plan.Peers, plan.Health = true, true, true
 	contract.Run(t, contract.Fixture{
 		New: func(t *testing.T) collector.Source {
-			world = fakenvml.NewWorld(t, linked...)
+			world, happened = fakenvml.NewWorld(t, linked...), 0
 			return asSource(nvml.New(nvml.Options{Library: path}))
 		},
 		Plan:  plan,
 		Kinds: gpu.KindsOf(gpu.KindGPU, gpu.KindGPUInstance, gpu.KindNVLink),
 		// Profiling compares samples that are 100 ms apart.
 		Settle: func(*testing.T) { <-time.After(110 * time.Millisecond) },
+		XID: func(t *testing.T) {
+			if happened++; happened == 1 {
+				world.Play(t, append(slices.Clone(linked), "xid 0 62")...)
+			} else {
+				world.Play(t, append(slices.Clone(linked), "xid 0 45", "xid 0 45")...)
+			}
+		},
 		Lose: func(t *testing.T, row int) {
 			if row != 0 {
 				t.Fatalf("row %d is to be lost, want that of GPU 0", row)

@@ -3,6 +3,7 @@
 package nvml_test
 
 import (
+	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -53,5 +54,21 @@ func TestTransientAtTheStart(t *testing.T) {
 				t.Errorf("the session ended: %v", s.Err())
 			}
 		})
+	}
+}
+
+// A GPU that did not say whether MIG is on when the session opened is looked at again.
+func TestMIGModeThatCameLate(t *testing.T) {
+	src, world := source(t, append(slices.Clone(cut), "fail nvmlDeviceGetMigMode 999")...)
+	plan := planOf(t, 155)
+	s := open(t, src, plan)
+	read(t, s, plan)
+	if s.Err() != nil {
+		t.Fatalf("the session ended: %v", s.Err())
+	}
+	world.Play(t, cut...)
+	read(t, s, plan)
+	if !errors.Is(s.Err(), gpu.ErrTopology) {
+		t.Errorf("Err = %v, want %v", s.Err(), gpu.ErrTopology)
 	}
 }

@@ -63,6 +63,8 @@ func TestContract(t *testing.T) {
 	const faults = `
 faults:
   - {fault: gpu-lost, at: 1h, devices: ["0"]}
+  - {fault: xid, at: 20m, devices: ["0"], xids: [62]}
+  - {fault: xid, at: 40m, devices: ["0"], xids: [45, 45]}
   - {fault: engine-down, at: 3h}
 `
 	const cut = `
@@ -72,12 +74,14 @@ faults:
 		t.Run(name, func(t *testing.T) {
 			c := newClock()
 			var src *sim.Source
+			happened := 0
 			plan := planOf(everything)
 			plan.Placement, plan.Peers, plan.Health = true, true, true
 			f := contract.Fixture{
 				Plan: plan,
 				Now:  c.now,
 				New: func(t *testing.T) collector.Source {
+					happened = 0
 					c.at(0)
 					script := faults
 					if canCut(t, name) {
@@ -90,7 +94,14 @@ faults:
 					}
 					return collector.SourceOf(src.Open)
 				},
-				Settle:      func(*testing.T) { c.pass(10 * time.Second) },
+				Settle: func(*testing.T) { c.pass(10 * time.Second) },
+				XID: func(*testing.T) {
+					if happened++; happened == 1 {
+						c.at(21 * time.Minute)
+					} else {
+						c.at(41 * time.Minute)
+					}
+				},
 				Lose:        func(*testing.T, int) { c.at(time.Hour) },
 				Kill:        func(*testing.T) { c.at(3 * time.Hour) },
 				OpenHandles: func(*testing.T) int { return src.Stats().OpenHandles() },

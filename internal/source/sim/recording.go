@@ -95,7 +95,9 @@ func (r *Recording) Add(at time.Time, b *gpu.Batch) {
 		next.Batch.Samples = append(next.Batch.Samples, s)
 	}
 	if f := slices.IndexFunc(r.Fields, func(f RecordedField) bool { return f.ID == catalog.XIDErrors }); f >= 0 {
-		r.addXIDs(&next, f, b, when)
+		for _, x := range b.XIDs {
+			next.Batch.AddAt(x.Row, f, gpu.Int(x.Code), when(x.Time))
+		}
 	}
 	slices.SortStableFunc(next.Batch.Samples, func(a, b gpu.Sample) int {
 		return cmp.Or(cmp.Compare(a.Field, b.Field), cmp.Compare(a.Row, b.Row), cmp.Compare(a.Time, b.Time))
@@ -114,28 +116,6 @@ func (r *Recording) Add(at time.Time, b *gpu.Batch) {
 	}
 	next.Batch.Peers = append(next.Batch.Peers, b.Peers...)
 	r.Reads = append(r.Reads, next)
-}
-
-// addXIDs records XIDs as samples of their field, and a 0 for each GPU whose XIDs
-// were read and that had none.
-func (r *Recording) addXIDs(next *RecordedRead, field int, b *gpu.Batch, when func(int64) int64) {
-	known := make([]bool, len(r.Topology.Devices))
-	for _, x := range b.XIDs {
-		next.Batch.AddAt(x.Row, field, gpu.Int(x.Code), when(x.Time))
-		known[x.Row] = true
-	}
-	for _, f := range b.Faults {
-		for row := range known {
-			if (f.Field == field || f.Field == gpu.AllFields) && (f.Row == row || f.Row == gpu.AllRows) {
-				known[row] = true
-			}
-		}
-	}
-	for row := range known {
-		if !known[row] && r.Topology.Devices[row].Entity.Kind == gpu.KindGPU {
-			next.Batch.AddAt(row, field, gpu.Int(0), next.At)
-		}
-	}
 }
 
 // ErrRecorded stands for an error of which the recording knows only that it is

@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -175,8 +176,8 @@ func TestCountersGrowFromRoundToRound(t *testing.T) {
 	}
 }
 
-// XIDs befall anew in every round, each exactly once; a Read without one tells
-// the last again, with its own time.
+// XIDs happen again in every round, each exactly once. A new session begins with
+// the last one.
 func TestEventsBefallAnew(t *testing.T) {
 	plan := planOf(ids(catalog.XIDErrors))
 	rec := recordNode(t, "single", `
@@ -192,18 +193,10 @@ faults: [{fault: xid, at: 12s, devices: ["0"], xids: [62, 45], apart: 1ms}]`, pl
 		XID string
 	}
 	var got []event
-	seen := map[event]bool{}
 	for range 20 { // two rounds of 40 s, and a half
 		_, b := readOnce(t, s, plan)
-		if len(b.Samples) == 0 {
-			t.Fatalf("no sample at %v", c.now())
-		}
-		for _, x := range b.Samples {
-			e := event{time.Duration(x.Time - epoch.UnixNano()), x.Value.String()}
-			if e.XID != "0" && !seen[e] {
-				seen[e] = true
-				got = append(got, e)
-			}
+		for _, x := range b.XIDs {
+			got = append(got, event{time.Duration(x.Time - epoch.UnixNano()), fmt.Sprint(x.Code)})
 		}
 		c.pass(5 * time.Second)
 	}
@@ -214,6 +207,14 @@ faults: [{fault: xid, at: 12s, devices: ["0"], xids: [62, 45], apart: 1ms}]`, pl
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("XIDs (-want +got):\n%s", diff)
+	}
+	again, err := sim.NewReplay(rec, sim.Options{Now: c.now, Start: epoch}).Open(context.Background(), plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	if _, b := readOnce(t, again, plan); len(b.XIDs) != 1 || b.XIDs[0].Code != 45 || b.XIDs[0].ID != epoch.Add(want[5].At).UnixNano() {
+		t.Errorf("a new session begins with %+v", b.XIDs)
 	}
 }
 

@@ -295,7 +295,9 @@ static void refresh(void) {
             struct series *s = find_series(DCGM_FE_GPU, world.gpus[g].id, e->field, 0);
             if (!s || !s->watchers) continue;
             struct sample x = {.ts = world_now(), .type = 'i', .i64 = e->value};
-            if (s->nsamples && x.ts <= s->samples[s->nsamples - 1].ts) x.ts = s->samples[s->nsamples - 1].ts + 1;
+            /* Two of one moment differ; a clock that was set back stays what it is. */
+            if (s->nsamples && x.ts <= s->samples[s->nsamples - 1].ts && x.ts > s->samples[s->nsamples - 1].ts - 1000000)
+                x.ts = s->samples[s->nsamples - 1].ts + 1;
             push(s, &x);
         }
     }

@@ -1,0 +1,103 @@
+package dcgm
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// quietEngine answers reads with the samples that it is given, and nothing else.
+type quietEngine struct {
+	hostile
+	samples []sample
+}
+
+func (q *quietEngine) latest(handle, handle) (readout, error) { return readout{samples: q.samples}, nil }
+
+// oneWatch is a session that samples some fields of GPU 0 by one watch.
+func oneWatch(fields ...gpu.Field) (*Session, *watch, *quietEngine) {
+	e := &quietEngine{hostile: hostile{rng: rand.New(rand.NewPCG(1, 1))}}
+	plan := &gpu.Plan{Interval: time.Second, Fields: fields}
+	w := &watch{group: &group{rows: []int{0}}, sampling: sampling{interval: time.Second, profiling: fields[0].Profiling}}
+	s := &Session{
+		plan: plan, engine: e, rows: map[entity]int{{groupGPU, 0}: 0}, slots: make([]slot, len(fields)),
+		clock:  clock{foreign: true, dates: new(dates), tolerance: toleranceOf(time.Second)},
+		latest: make([]int64, 1), round: make([]int64, 1), valued: make([]int, 1), texts: map[cell]string{},
+	}
+	s.indexFields()
+	for f := range fields {
+		w.fields = append(w.fields, f)
+		s.slots[f].watch = w
+	}
+	return s, w, e
+}
+
+// samplesAt are samples of the fields 150, 151, … of GPU 0 at these engine times.
+func samplesAt(first uint16, times ...int64) (list []sample) {
+	for i, at := range times {
+		list = append(list, sample{at: at, bits: 5, group: groupGPU, field: first + uint16(i), kind: kindInt})
+	}
+	return list
+}
+
+// The newest of several samples is the newest in time, in whatever order they come and whatever
+// came before.
+func TestNewestOfSeveral(t *testing.T) {
+	fields := []gpu.Field{{ID: 1001, Profiling: true}, {ID: 1002, Profiling: true}, {ID: 1003, Profiling: true}}
+	now := time.Now()
+	base := now.UnixMicro() - 300
+	times := []int64{base + 100, base + 200, base}
+	for name, check := range map[string]func(*Session, *watch, *quietEngine) int64{
+		"of the engine's clock": func(s *Session, _ *watch, e *quietEngine) int64 {
+			s.setClock(readout{samples: e.samples}, now.Add(-time.Second), now)
+			return s.latest[0]
+		},
+		"heard": func(s *Session, w *watch, e *quietEngine) int64 {
+			s.each(readout{samples: e.samples}, nil, func(row, f int, x *sample) { s.take(&gpu.Batch{}, row, f, x, readout{}, now.UnixNano()) })
+			return w.heard
+		},
+		"with a value": func(s *Session, w *watch, e *quietEngine) int64 {
+			s.each(readout{samples: e.samples}, nil, func(row, f int, x *sample) { s.take(&gpu.Batch{}, row, f, x, readout{}, now.UnixNano()) })
+			return w.valued
+		},
+		"of before a pause": func(s *Session, w *watch, _ *quietEngine) int64 {
+			if err := s.forget(w); err != nil {
+				t.Fatal(err)
+			}
+			return w.after
+		},
+	} {
+		s, w, e := oneWatch(fields...)
+		e.samples = samplesAt(1001, times...)
+		if got := check(s, w, e); got != base+200 {
+			t.Errorf("%s: %d after the first, want 200", name, got-base)
+		}
+	}
+}
+
+// A Read without a value does not make an old value a new one.
+func TestProfilingDoesNotAdvanceByFaults(t *testing.T) {
+	s, w, _ := oneWatch(gpu.Field{ID: 1001, Profiling: true})
+	begin := time.Now()
+	w.valued = 500
+	s.follow(w, begin)
+	w.valued, w.faults = 0, true
+	s.follow(w, begin.Add(time.Second))
+	w.valued, w.faults = 500, false
+	s.follow(w, begin.Add(2*time.Second))
+	if w.newest != 500 || !w.advanced.Equal(begin.Add(time.Second)) {
+		t.Errorf("newest %d, advanced %v after the first Read; want 500 and 1s", w.newest, w.advanced.Sub(begin))
+	}
+}
+
+func TestTolerance(t *testing.T) {
+	for interval, want := range map[time.Duration]time.Duration{
+		10 * time.Millisecond: 20 * time.Millisecond, time.Second: 250 * time.Millisecond, 30 * time.Second: time.Second,
+	} {
+		if got := toleranceOf(interval); got != want {
+			t.Errorf("%v: %v, want %v", interval, got, want)
+		}
+	}
+}
