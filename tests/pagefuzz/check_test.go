@@ -406,33 +406,67 @@ func (c *checker) exactOwners(p *page) {
 
 // momentRules: the parts of this moment and the remainder are the device's value.
 func (c *checker) momentRules(p *page) {
-	utils, engines := p.by(deviceUtilization), p.by(deviceEngine)
+	utils, engines, memory := p.by(deviceUtilization), p.by(deviceEngine), p.by(deviceMemory)
 	for k, v := range engines {
 		if _, ok := utils[k]; !ok { // the utilization of instances, and of GPUs without it
 			utils[k] = 100 * v
 		}
 	}
-	memory := p.by(deviceMemory)
-	c.parts(p, podUtilization, restUtilization, func(k key) (float64, bool) { v, ok := utils[k]; return v / 100, ok })
-	c.parts(p, podMemory, restMemory, func(k key) (float64, bool) { v, ok := memory[k]; return v * (1 << 20), ok })
+	devices := map[key]*device{}
+	for _, d := range c.w.devices() {
+		devices[d.key()] = d
+	}
+	c.parts(p, podUtilization, restUtilization, func(k key) []float64 {
+		v, there := utils[k]
+		v = min(v/100, 1)
+		if d := devices[k]; d != nil && d.instance == 0 && len(d.held) > 1 {
+			return d.shared(v, there)
+		}
+		if !there {
+			return nil
+		}
+		return []float64{v}
+	})
+	c.parts(p, podMemory, restMemory, func(k key) []float64 {
+		if v, ok := memory[k]; ok {
+			return []float64{v * (1 << 20)}
+		}
+		return nil
+	})
 }
 
-// parts compares the parts of a device with it. Under virtual GPUs the page has no
-// value of a shared device.
-func (c *checker) parts(p *page, pods, rest string, device func(key) (float64, bool)) {
+// shared returns what the utilization of a GPU can be that several pods have: of the
+// interval of its processes where the driver reports that, else what the processes
+// did together where the sample of the moment is less.
+func (d *device) shared(moment float64, there bool) []float64 {
+	busy := 0.0
+	for i := range d.processes {
+		busy += d.processes[i].busy
+	}
+	values := []float64{d.mean}
+	if there {
+		values = append(values, moment, max(moment, min(busy, 1)))
+	}
+	return values
+}
+
+// parts compares the parts of a device with what it can have in all; none for a
+// device without a value. Under virtual GPUs the page has no value of a shared one.
+func (c *checker) parts(p *page, pods, rest string, device func(key) []float64) {
 	parts, rests := p.by(pods), p.by(rest)
 	for k := range union(parts, rests) {
-		all, there := device(k)
+		values := device(k)
 		left, whole := rests[k]
 		sum := parts[k] + left
+		equals := func(v float64) bool { return math.Abs(sum-v) <= 1e-9*math.Max(1, v) }
 		switch {
 		case c.virtual:
-		case !there:
+		case len(values) == 0:
 			c.breaks(conserved, p, "%s and %s of %v are %v, and the device has no value", pods, rest, k, sum)
-		case sum > all*(1+1e-9)+1e-9:
-			c.breaks(bounded, p, "%s and %s of %v are %v, the device %v", pods, rest, k, sum, all)
-		case whole && math.Abs(sum-all) > 1e-9*math.Max(1, all):
-			c.breaks(conserved, p, "%s and %s of %v are %v, the device %v", pods, rest, k, sum, all)
+		case sum > slices.Max(values)*(1+1e-9)+1e-9:
+			c.breaks(bounded, p, "%s and %s of %v are %v, the device %v", pods, rest, k, sum, values)
+		case whole && !slices.ContainsFunc(values, equals):
+			c.breaks(conserved, p, "%s and %s of %v are %v, the device %v", pods, rest, k, sum, values)
 		}
 	}
 }
@@ -518,7 +552,7 @@ func (c *checker) energyRules(p *page) {
 		if used := now - c.energy0[uuid]; counted > used+1e-3 {
 			c.breaks(bounded, p, "%v J of %s were counted, and it used %v", counted, uuid, used)
 		}
-		if c.virtual || !c.steady(p, ofGPU, podActiveEnergy, podIdleEnergy, restEnergy, deviceEnergy) || len(p.list(ofGPU, podEnergy)) != len(p.list(ofGPU, podAllocated)) {
+		if c.virtual || c.lost(s.key()) || !c.steady(p, ofGPU, podActiveEnergy, podIdleEnergy, restEnergy, deviceEnergy) || len(p.list(ofGPU, podEnergy)) != len(p.list(ofGPU, podAllocated)) {
 			continue
 		}
 		grown := p.sum(ofGPU, podActiveEnergy, podIdleEnergy, restEnergy) - c.last.sum(ofGPU, podActiveEnergy, podIdleEnergy, restEnergy)

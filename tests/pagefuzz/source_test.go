@@ -182,6 +182,8 @@ func (s *session) processes(b *gpu.Batch, i int, d *device, at time.Time) {
 	}
 	if noBusy != nil {
 		b.Fail(i, gpu.FieldProcessBusy, noBusy)
+	} else if !e.noMean {
+		b.Utilizations = append(b.Utilizations, gpu.Utilization{Row: i, Busy: gpu.Float(d.mean)})
 	}
 	for _, x := range d.processes {
 		p := gpu.Process{Row: i, PID: x.pid, Memory: gpu.Int(x.memory), Time: at.UnixNano()}

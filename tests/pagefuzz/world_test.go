@@ -62,6 +62,7 @@ type device struct {
 	processes []process
 
 	util, engine float64 // of the moment, 0 to 1
+	mean         float64 // of the interval of the processes
 	memory       int64   // MiB
 }
 
@@ -142,6 +143,7 @@ type world struct {
 		noProcess error         // for processes
 		noBusy    error         // for how busy they are
 		noPod     error         // for the pods of processes
+		noMean    bool          // no utilization of the processes' interval
 		blind     map[gpu.FieldID]error
 		strange   map[gpu.FieldID]float64 // implausible values
 		mute      map[gpu.FieldID]bool    // no sample, no fault
@@ -300,6 +302,7 @@ func (w *world) measure(passed time.Duration) {
 			if len(d.processes) > 0 || w.rng.IntN(3) == 0 {
 				d.util, d.engine = float64(w.rng.IntN(101))/100, w.rng.Float64()
 			}
+			d.mean = min(max(d.util+w.rng.Float64()/4-1./8, 0), 1)
 			// The processes' figures have other times than the device's: they add up
 			// to less or to more.
 			for i := range d.processes {
@@ -360,6 +363,7 @@ func (w *world) change() {
 		w.engine.noProcess = w.either(gpu.ErrNotSupported, gpu.ErrPermission)
 	case 15:
 		w.engine.noBusy = w.either(gpu.ErrNotSupported)
+		w.engine.noMean = w.rng.IntN(2) == 0
 	case 16:
 		w.engine.noPod = w.either(gpu.ErrPIDNamespace, gpu.ErrPermission)
 	case 17:
