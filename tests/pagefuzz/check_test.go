@@ -32,11 +32,12 @@ const (
 	ownersAtOnce rule = "owners-at-once" // also on the first page of a session
 	sharersRight rule = "sharers-right"  // who has a part of a device, and a copy of its series, holds it
 	copiesRight  rule = "copies-right"
-	counts       rule = "counts"       // what is shown to be active is counted
-	unknownEnds  rule = "unknown-ends" // what is not known of a pod is not counted, and not called unattributed
-	punctual     rule = "punctual"     // whatever the kubelet does
-	healthOnly   rule = "health-only"  // an entity that is down has no values
-	lostIsDown   rule = "lost-is-down" // likewise, though the engine goes on with what it knew
+	counts       rule = "counts"        // what is shown to be active is counted
+	unknownEnds  rule = "unknown-ends"  // what is not known of a pod is not counted, and not called unattributed
+	punctual     rule = "punctual"      // whatever the kubelet does
+	healthOnly   rule = "health-only"   // an entity that is down has no values
+	downHasNone  rule = "down-has-none" // nor have its pods, though its processes are read
+	lostIsDown   rule = "lost-is-down"  // likewise, though the engine goes on with what it knew
 	noPanic      rule = "no-panic"
 	endsInTime   rule = "ends-in-time" // also while the engine hangs, as long as it hears of the end
 	runs         rule = "runs"         // the loop ends when it is told to, without an error
@@ -46,6 +47,7 @@ const (
 // this list when that is mended: the fuzzer then holds it.
 var knownDefects = map[rule]string{
 	ownersAtOnce: "the answer to a question about the topology before is waited for, and cannot be used",
+	downHasNone:  "processes are believed however old they are, also where all samples of their device are stale",
 	lostIsDown:   "samples of an entity that the source says is lost are served",
 	punctual:     "a slow kubelet delays the page",
 }
@@ -109,6 +111,7 @@ const (
 type checker struct {
 	t        *testing.T
 	w        *world
+	begin    time.Time
 	interval time.Duration
 	virtual  bool
 	strict   bool // holds the rules of known defects, too
@@ -142,7 +145,7 @@ type total struct {
 
 func newChecker(t *testing.T, w *world, interval time.Duration, virtual bool) *checker {
 	return &checker{
-		t: t, w: w, interval: interval, virtual: virtual, strict: os.Getenv("PAGEFUZZ_STRICT") == "1", broke: map[rule]int{}, counters: map[string]seen{},
+		t: t, w: w, begin: time.Now(), interval: interval, virtual: virtual, strict: os.Getenv("PAGEFUZZ_STRICT") == "1", broke: map[rule]int{}, counters: map[string]seen{},
 		totals: map[string]map[string]total{}, energy0: map[string]float64{}, weights: map[key]float64{}, stood: map[key]bool{}, seconds: map[key]float64{},
 	}
 }
@@ -153,10 +156,10 @@ func (c *checker) breaks(r rule, p *page, format string, args ...any) {
 	if _, known := knownDefects[r]; known && !c.strict || c.t.Failed() {
 		return // the first says enough
 	}
-	c.t.Errorf("page %d breaks %q: %s", c.pages, r, fmt.Sprintf(format, args...))
+	c.t.Errorf("page %d, after %v, breaks %q: %s", c.pages, time.Since(c.begin), r, fmt.Sprintf(format, args...))
 	if p != nil && testing.Verbose() {
 		if c.last != nil {
-			c.t.Logf("the page before:\n%s", c.last.text)
+			c.t.Logf("the page before, after %v:\n%s", c.last.at.Sub(c.begin), c.last.text)
 		}
 		c.t.Logf("the page:\n%s", p.text)
 	}
@@ -263,8 +266,11 @@ func (c *checker) healthRules(p *page) {
 		}
 		for i := range samples {
 			broken := healthOnly
-			if c.lost(samples[i].key()) {
+			switch {
+			case c.lost(samples[i].key()):
 				broken = lostIsDown
+			case !strings.HasPrefix(name, "DCGM_"):
+				broken = downHasNone
 			}
 			if down[samples[i].key()] {
 				c.breaks(broken, p, "%s of an entity that is down", samples[i].series)
@@ -312,7 +318,8 @@ func (c *checker) ownerRules(p *page) {
 				continue
 			}
 			holds := func(m *moment) bool {
-				return slices.ContainsFunc(m.held[s.key()], func(x *pod) bool { return x.String() == who })
+				is := func(x *pod) bool { return x.String() == who }
+				return slices.ContainsFunc(m.held[s.key()], is) || slices.ContainsFunc(m.held[key{uuid: s.key().uuid}], is)
 			}
 			alone := func(m *moment) bool { x := m.sole[s.key()]; return x != nil && x.String() == who }
 			switch {
@@ -406,6 +413,9 @@ func (c *checker) exactOwners(p *page) {
 
 // momentRules: the parts of this moment and the remainder are the device's value.
 func (c *checker) momentRules(p *page) {
+	if c.w.readAt != c.w.steps {
+		return // a late page: the truth is another by now
+	}
 	utils, engines, memory := p.by(deviceUtilization), p.by(deviceEngine), p.by(deviceMemory)
 	for k, v := range engines {
 		if _, ok := utils[k]; !ok { // the utilization of instances, and of GPUs without it
@@ -419,7 +429,8 @@ func (c *checker) momentRules(p *page) {
 	c.parts(p, podUtilization, restUtilization, func(k key) []float64 {
 		v, there := utils[k]
 		v = min(v/100, 1)
-		if d := devices[k]; d != nil && d.instance == 0 && len(d.held) > 1 {
+		several := len(p.list(func(x key) bool { return x == k }, podAllocated)) > 1
+		if d := devices[k]; d != nil && d.instance == 0 && (several || len(d.held) > 1) {
 			return d.shared(v, there)
 		}
 		if !there {
@@ -439,13 +450,9 @@ func (c *checker) momentRules(p *page) {
 // interval of its processes where the driver reports that, else what the processes
 // did together where the sample of the moment is less.
 func (d *device) shared(moment float64, there bool) []float64 {
-	busy := 0.0
-	for i := range d.processes {
-		busy += d.processes[i].busy
-	}
-	values := []float64{d.mean}
+	values := []float64{d.told.mean}
 	if there {
-		values = append(values, moment, max(moment, min(busy, 1)))
+		values = append(values, moment, max(moment, min(d.told.busy, 1)))
 	}
 	return values
 }
@@ -552,7 +559,7 @@ func (c *checker) energyRules(p *page) {
 		if used := now - c.energy0[uuid]; counted > used+1e-3 {
 			c.breaks(bounded, p, "%v J of %s were counted, and it used %v", counted, uuid, used)
 		}
-		if c.virtual || c.lost(s.key()) || !c.steady(p, ofGPU, podActiveEnergy, podIdleEnergy, restEnergy, deviceEnergy) || len(p.list(ofGPU, podEnergy)) != len(p.list(ofGPU, podAllocated)) {
+		if c.virtual || c.lost(s.key()) || len(p.list(ofGPU, restEnergy)) < c.entities(uuid) || !c.steady(p, ofGPU, podActiveEnergy, podIdleEnergy, restEnergy, deviceEnergy) || len(p.list(ofGPU, podEnergy)) != len(p.list(ofGPU, podAllocated)) {
 			continue
 		}
 		grown := p.sum(ofGPU, podActiveEnergy, podIdleEnergy, restEnergy) - c.last.sum(ofGPU, podActiveEnergy, podIdleEnergy, restEnergy)
@@ -560,6 +567,16 @@ func (c *checker) energyRules(p *page) {
 			c.breaks(conserved, p, "%v J of %s were counted since the page before, and it used %v", grown, uuid, used)
 		}
 	}
+}
+
+// entities returns how many parts of a GPU have a remainder: itself, and its instances.
+func (c *checker) entities(uuid string) int {
+	for _, x := range c.w.cards {
+		if x.uuid == uuid && x.mode == cut {
+			return 1 + len(x.devices)
+		}
+	}
+	return 1
 }
 
 // list returns the label sets of a family, in order.
@@ -576,7 +593,7 @@ func (p *page) list(of func(key) bool, family string) (list []string) {
 // steady reports whether the owners and the given families of a GPU or a device are
 // the same on this page and on the one an interval before; the last family is there.
 func (c *checker) steady(p *page, of func(key) bool, families ...string) bool {
-	if c.last == nil || p.at.Sub(c.last.at) > c.interval+c.interval/2 {
+	if c.last == nil || !p.at.After(c.last.at) || p.at.Sub(c.last.at) > c.interval+c.interval/2 {
 		return false
 	}
 	for _, name := range append([]string{podInfo, podAllocated}, families...) {

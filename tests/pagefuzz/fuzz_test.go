@@ -100,7 +100,7 @@ func play(t *testing.T, seed uint64) (r result) {
 			ahead := []time.Duration{200 * time.Millisecond, 300 * time.Millisecond, interval / 2}[rng.IntN(3)]
 			time.Sleep(time.Until(begin.Add(time.Duration(cycle+1)*interval - ahead)))
 			synctest.Wait()
-			w.step(interval)
+			w.step()
 			n.follow()
 			switch rng.IntN(30) {
 			case 0:
@@ -129,13 +129,14 @@ func play(t *testing.T, seed uint64) (r result) {
 }
 
 // step lets things happen in the world.
-func (w *world) step(passed time.Duration) {
+func (w *world) step() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.steps++
 	for range w.rng.IntN(3) {
 		w.change()
 	}
-	w.measure(passed)
+	w.measure()
 	w.note()
 }
 

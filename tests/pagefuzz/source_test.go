@@ -109,6 +109,7 @@ func (s *session) Read(ctx context.Context, b *gpu.Batch) error {
 	case w.engine.failing != nil:
 		return fmt.Errorf("read: %w", w.engine.failing)
 	}
+	w.readAt = w.steps
 	at := time.Now().Add(w.engine.skew)
 	for i, r := range s.rows {
 		if r.card.lost {
@@ -185,7 +186,9 @@ func (s *session) processes(b *gpu.Batch, i int, d *device, at time.Time) {
 	} else if !e.noMean {
 		b.Utilizations = append(b.Utilizations, gpu.Utilization{Row: i, Busy: gpu.Float(d.mean)})
 	}
+	d.told.mean, d.told.busy = d.mean, 0
 	for _, x := range d.processes {
+		d.told.busy += x.busy
 		p := gpu.Process{Row: i, PID: x.pid, Memory: gpu.Int(x.memory), Time: at.UnixNano()}
 		if noBusy == nil {
 			p.Busy = gpu.Float(x.busy)

@@ -61,9 +61,10 @@ type device struct {
 	changed   time.Time // when held was last another
 	processes []process
 
-	util, engine float64 // of the moment, 0 to 1
-	mean         float64 // of the interval of the processes
-	memory       int64   // MiB
+	util, engine float64                      // of the moment, 0 to 1
+	mean         float64                      // of the interval of the processes
+	told         struct{ mean, busy float64 } // when the processes were last read
+	memory       int64                        // MiB
 }
 
 // A key names a device as the labels UUID and GPU_I_ID do.
@@ -130,6 +131,9 @@ type world struct {
 	names int
 	pids  uint32
 
+	measured   time.Time
+	steps      int       // in which it changed
+	readAt     int       // the number of steps when it was last read
 	generation int       // of the topology
 	revision   uint64    // of what the API server knows
 	history    []moment  // the truth, oldest first
@@ -173,7 +177,8 @@ func newWorld(rng *rand.Rand) *world {
 	for range rng.IntN(4) {
 		w.arrive()
 	}
-	w.measure(0)
+	w.measured = time.Now()
+	w.measure()
 	return w
 }
 
@@ -292,8 +297,11 @@ func (w *world) clear(c *card) {
 	}
 }
 
-// measure lets time pass over the devices, and finds what they do next.
-func (w *world) measure(passed time.Duration) {
+// measure lets the time since it was last called pass over the devices, and finds what
+// they do next.
+func (w *world) measure() {
+	passed := time.Since(w.measured)
+	w.measured = time.Now()
 	for _, c := range w.cards {
 		c.millijoule += c.power * float64(passed.Milliseconds())
 		c.power = 50 + 600*w.rng.Float64()
