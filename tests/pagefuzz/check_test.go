@@ -27,9 +27,10 @@ const (
 	monotonic    rule = "monotonic"      // a counter does not fall while its series lives
 	conserved    rule = "conserved"      // pods and remainder are the device
 	bounded      rule = "bounded"        // pods and remainder are not more than the device
+	billedOnce   rule = "billed-once"    // likewise of a GPU that is cut and whole in turns
 	ownersRight  rule = "owners-right"   // only who has a device alone is on its series
 	ownersThere  rule = "owners-there"   // and is on them once the kubelet lists it
-	ownersAtOnce rule = "owners-at-once" // also on the first page of a session
+	ownersAtOnce rule = "owners-at-once" // also on the first pages of a session
 	sharersRight rule = "sharers-right"  // who has a part of a device, and a copy of its series, holds it
 	copiesRight  rule = "copies-right"
 	counts       rule = "counts"        // what is shown to be active is counted
@@ -48,6 +49,9 @@ const (
 var knownDefects = map[rule]string{
 	ownersAtOnce: "the answer to a question about the topology before is waited for, and cannot be used",
 	downHasNone:  "processes are believed however old they are, also where all samples of their device are stale",
+	ownersRight:  "of the sharers of a claim that end at once one is remembered and the others are not, so that it seems to be alone",
+	endsInTime:   "the last read of a session may take longer than the loop waits for it at its end",
+	billedOnce:   "the instances of a GPU are billed for the time in which it was whole, if that was short",
 	lostIsDown:   "samples of an entity that the source says is lost are served",
 	punctual:     "a slow kubelet delays the page",
 }
@@ -130,6 +134,7 @@ type checker struct {
 	last     *page                       // the one before, if it had data
 	topology *gpu.Topology               // of the latest page
 	reopened bool                        // it is the first of its session
+	opened   time.Time                   // when that was published
 }
 
 type seen struct {
@@ -175,7 +180,9 @@ func (c *checker) see(text string, at time.Time, topology *gpu.Topology) {
 		return
 	}
 	c.counterRules(p)
-	c.reopened, c.topology = topology != c.topology, topology
+	if c.reopened = topology != c.topology; c.reopened {
+		c.topology, c.opened = topology, at
+	}
 	if topology == nil {
 		for name := range p.samples {
 			if strings.HasPrefix(name, "DCGM_") || strings.HasPrefix(name, "dcgm_pod_") || strings.HasPrefix(name, "dcgm_gpu_") {
@@ -369,7 +376,7 @@ func (c *checker) exactOwners(p *page) {
 		return
 	}
 	broken := ownersThere
-	if c.reopened {
+	if p.at.Sub(c.opened) < 2*c.interval {
 		broken = ownersAtOnce
 	}
 	infos := map[key][]string{}
@@ -556,8 +563,12 @@ func (c *checker) energyRules(p *page) {
 		if _, ok := c.energy0[uuid]; !ok {
 			c.energy0[uuid] = now - counted
 		}
+		broken := bounded
+		if slices.ContainsFunc(c.w.cards, func(x *card) bool { return x.uuid == uuid && x.shapes > 1 }) {
+			broken = billedOnce
+		}
 		if used := now - c.energy0[uuid]; counted > used+1e-3 {
-			c.breaks(bounded, p, "%v J of %s were counted, and it used %v", counted, uuid, used)
+			c.breaks(broken, p, "%v J of %s were counted, and it used %v", counted, uuid, used)
 		}
 		if c.virtual || c.lost(s.key()) || len(p.list(ofGPU, restEnergy)) < c.entities(uuid) || !c.steady(p, ofGPU, podActiveEnergy, podIdleEnergy, restEnergy, deviceEnergy) || len(p.list(ofGPU, podEnergy)) != len(p.list(ofGPU, podAllocated)) {
 			continue

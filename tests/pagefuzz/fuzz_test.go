@@ -159,7 +159,7 @@ func release(ctx context.Context, l *loop.Loop, rng *rand.Rand) {
 func pagesOf(t *testing.T) int {
 	text := os.Getenv("PAGEFUZZ_PAGES")
 	if text == "" {
-		return 20000
+		return 10000
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil {

@@ -112,6 +112,9 @@ func (s *session) Read(ctx context.Context, b *gpu.Batch) error {
 	w.readAt = w.steps
 	at := time.Now().Add(w.engine.skew)
 	for i, r := range s.rows {
+		if r.device != nil && r.device.instance == 0 { // it may be given in another way by now
+			r.device = r.card.devices[0]
+		}
 		if r.card.lost {
 			b.Fail(i, gpu.AllFields, gpu.ErrLost)
 			if w.rng.IntN(4) > 0 {
