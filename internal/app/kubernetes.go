@@ -160,13 +160,19 @@ func (k *kubernetes) ask(ctx context.Context, cfg *config.Config, opt *podmapper
 		k.uidOf = pods.UIDOf
 		opt.Pod = func(namespace, name string) (podmapper.PodInfo, bool) {
 			pod, ok := pods.Get(namespace, name)
-			return podmapper.PodInfo{UID: pod.UID, Labels: pod.Labels, Finished: pod.Finished, Created: pod.Created}, ok
+			return podmapper.PodInfo{
+				UID: pod.UID, Labels: pod.Labels, Finished: pod.Finished, Created: pod.Created,
+				Containers: pod.Containers, Allocated: pod.Allocated,
+			}, ok
 		}
 	}
 	if cfg.Kubernetes.DRA {
 		slices := client.Slices(ctx, cfg.Labels.NodeName)
 		revisions = append(revisions, slices.Revision)
 		opt.Ready = append(opt.Ready, slices.Listed())
+		claims := client.Claims(ctx)
+		revisions = append(revisions, claims.Revision)
+		opt.Admin = claims.Admin
 		opt.Device = func(driver, pool, name string) (podmapper.ClaimDevice, bool) {
 			d, ok := slices.Get(driver, pool, name)
 			return podmapper.ClaimDevice{UUID: d.UUID, MIG: d.Type == "mig", Profile: d.Profile}, ok
@@ -214,8 +220,8 @@ func newAPIWatches(reg prometheus.Registerer, log *slog.Logger) *apiWatches {
 }
 
 func (w *apiWatches) report(resource string, err error) {
-	if resource == "nodes" { // a finer word for sharing; nobody needs to grant it
-		w.log.Debug("Looked at the node's labels", "error", err)
+	if resource == "nodes" || resource == "resourceclaims" { // a finer word for sharing; it need not be granted
+		w.log.Debug("Asked for what tells ways of sharing apart", "resource", resource, "error", err)
 		return
 	}
 	w.tell(resource, err)

@@ -17,8 +17,8 @@ type Opener func(context.Context, *config.Config, *gpu.Plan) (app.Chosen, error)
 // The exit codes of the subcommands.
 const (
 	OK     = 0 // nothing to mend
-	Faulty = 1 // something to mend was found, and told
-	Unable = 2 // the command could not do its work, for instance a bad flag
+	Faulty = 1 // something to mend was found and said: no data, or a line that cannot be used
+	Unable = 2 // a wrong setting, or a file that cannot be read or written
 )
 
 // A Process is what a subcommand gets from the process that it runs in.
@@ -35,6 +35,12 @@ type Process struct {
 func (p Process) Fail(command string, err error) int {
 	fmt.Fprintf(p.Err, "dcgm-exporter %s: %v\n", command, err)
 	return Unable
+}
+
+// Fault prints what is to be mended.
+func (p Process) Fault(command string, err error) int {
+	fmt.Fprintf(p.Err, "dcgm-exporter %s: %v\n", command, err)
+	return Faulty
 }
 
 // Config reads the exporter's flags, variables and file. A nil Config means

@@ -7,12 +7,15 @@ import (
 )
 
 // Hash returns 48 bits, which a float64 holds exactly, that differ between
-// configurations: every setting and the content of the files behind them, such
-// as the counters file. It is the value of dcgm_exporter_config_hash.
+// configurations: every setting but those that belong to a node, and the content
+// of the files behind them, such as the counters file. It is the value of
+// dcgm_exporter_config_hash, and equal on nodes that are configured alike.
 func (c *Config) Hash(files ...[]byte) uint64 {
 	h := sha256.New()
 	for _, o := range table() {
-		fmt.Fprintf(h, "%s=%q\n", o.id(), o.bind(c).String())
+		if !o.perNode {
+			fmt.Fprintf(h, "%s=%q\n", o.id(), o.bind(c).String())
+		}
 	}
 	for _, f := range c.Metrics.Fields {
 		fmt.Fprintf(h, "field %q %q %q\n", f.Name, f.Type, f.Help)

@@ -164,6 +164,18 @@ func TestHash(t *testing.T) {
 		c.Path = "" // what the file says counts here
 		note(name, c.Hash())
 	}
+	// Nodes that are configured alike differ in these, and in nothing else.
+	node := func(name string, more ...string) uint64 {
+		w := world{files: files, env: map[string]string{"NODE_NAME": name}}
+		return mustParse(t, w, more...).Hash([]byte("x"))
+	}
+	one := node("node-1", "--address=10.0.0.1:9400", "-r=10.0.0.1:5555")
+	if two := node("node-2", "--address=10.0.0.2:9400", "-r=10.0.0.2:5555"); one != two {
+		t.Errorf("two nodes that are configured alike: %d and %d", one, two)
+	}
+	if two := node("node-2", "--address=10.0.0.2:9400", "-r=10.0.0.2:5555", "-k=true"); one == two {
+		t.Error("a node with another flag has the same hash")
+	}
 	if a, b := plain.Hash([]byte("x")), mustParse(t, w, "-c=30000").Hash([]byte("x")); a != b {
 		t.Errorf("the same configuration hashes to %d and %d", a, b)
 	}

@@ -21,7 +21,9 @@ type option struct {
 	status  status
 	// needs names the switch without which the setting does nothing.
 	needs string
-	bind  func(*Config) value
+	// perNode is set where nodes that are configured alike differ.
+	perNode bool
+	bind    func(*Config) value
 }
 
 // A status says whether a setting does what its name says.
@@ -124,8 +126,9 @@ func table() []option {
 		},
 		{
 			section: sectionSource, name: "remote-hostengine-info", aliases: []string{"r"}, env: "DCGM_REMOTE_HOSTENGINE_INFO",
-			help: "Address of a running host engine. Without it the exporter embeds one. Prefer unix:// for an engine on the same machine.",
-			bind: func(c *Config) value { return remoteValue{&c.Source.Remote} },
+			perNode: true,
+			help:    "Address of a running host engine. Without it the exporter embeds one. Prefer unix:// for an engine on the same machine.",
+			bind:    func(c *Config) value { return remoteValue{&c.Source.Remote} },
 		},
 		{
 			section: sectionSource, name: "fallback", env: "DCGM_EXPORTER_FALLBACK", def: "auto",
@@ -244,8 +247,9 @@ func table() []option {
 		},
 		{
 			section: sectionLabels, env: "NODE_NAME",
-			help: "The node's name under Kubernetes: it becomes the host label, and API watches keep to this node.",
-			bind: func(c *Config) value { return textValue{&c.Labels.NodeName, "a name"} },
+			perNode: true,
+			help:    "The node's name under Kubernetes: it becomes the host label, and API watches keep to this node.",
+			bind:    func(c *Config) value { return textValue{&c.Labels.NodeName, "a name"} },
 		},
 		{
 			section: sectionLabels, name: "use-old-namespace", aliases: []string{"o"}, env: "DCGM_EXPORTER_USE_OLD_NAMESPACE", def: "false",
@@ -372,8 +376,9 @@ func table() []option {
 
 		{
 			section: sectionWeb, name: "address", aliases: []string{"a"}, env: "DCGM_EXPORTER_LISTEN", def: ":9400",
-			help: "Address to listen on.",
-			bind: func(c *Config) value { return listenValue{&c.Web.Address} },
+			perNode: true,
+			help:    "Address to listen on.",
+			bind:    func(c *Config) value { return listenValue{&c.Web.Address} },
 		},
 		{
 			section: sectionWeb, name: "web-systemd-socket", env: "DCGM_EXPORTER_SYSTEMD_SOCKET", def: "false",

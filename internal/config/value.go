@@ -287,6 +287,9 @@ func (v configMapValue) Form() string { return "NAMESPACE:NAME or none" }
 type listenValue struct{ p *string }
 
 func (v listenValue) Set(s string) error {
+	if scheme, _, ok := strings.Cut(s, "://"); ok {
+		return fmt.Errorf("it listens on TCP, not on %q; systemd can pass a socket of any kind (--web-systemd-socket)", scheme+"://")
+	}
 	host, port, err := net.SplitHostPort(s)
 	if err != nil {
 		return errForm

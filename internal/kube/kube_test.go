@@ -64,17 +64,23 @@ func TestPodsOfOneNode(t *testing.T) {
 }
 
 // The node knows a static pod by the hash of its manifest, the API server by the
-// UID of the pod that mirrors it.
-func TestUIDsOfStaticPods(t *testing.T) {
+// UID of the pod that mirrors it. HAMi says in an annotation what a pod has.
+func TestAnnotationsOfPods(t *testing.T) {
 	s := newServer(t)
 	mirror := pod("static-node-1", "mirror", "Running", nil)
 	mirror["metadata"].(map[string]any)["annotations"] = map[string]any{
 		"kubernetes.io/config.hash": "a3f5c1d2e4b6978899aabbccddeeff00", "kubernetes.io/config.source": "file",
 	}
-	s.put(podsPath, mirror, pod("a", "1", "Running", nil))
+	vgpu := pod("vgpu", "2", "Running", nil)
+	vgpu["metadata"].(map[string]any)["annotations"] = map[string]any{"hami.io/vgpu-devices-allocated": "GPU-1,NVIDIA,3000,0:;;"}
+	vgpu["spec"] = map[string]any{"containers": []any{map[string]any{"name": "main"}, map[string]any{"name": "beside"}}}
+	s.put(podsPath, mirror, vgpu, pod("a", "1", "Running", nil))
 	c, _ := s.client()
 	pods := c.Pods(t.Context(), "node-1")
 	until(t, "pod a", func() bool { _, ok := pods.Get("ml", "a"); return ok })
+	of, _ := pods.Get("ml", "vgpu")
+	want(t, "HAMi's annotation", of.Allocated, "GPU-1,NVIDIA,3000,0:;;")
+	want(t, "containers", of.Containers, []string{"main", "beside"})
 	for of, uid := range map[string]string{"a3f5c1d2e4b6978899aabbccddeeff00": "mirror", "1": "1", "gone": "gone", "": ""} {
 		want(t, "UID of "+of, pods.UIDOf(of), uid)
 	}

@@ -21,11 +21,18 @@ type Pod struct {
 	// Hash is the UID that the kubelet knows a static pod by, and that control
 	// groups have: the hash of its manifest. "" for a pod that came from the API.
 	Hash string
+	// Allocated is what HAMi's scheduler says of the devices of the containers,
+	// whose names are then Containers; "" for a pod that it did not schedule.
+	Allocated  string
+	Containers []string
 }
 
 // configHash is the annotation of the Hash (k8s.io/kubernetes, pkg/kubelet/types,
 // ConfigHashAnnotationKey).
 const configHash = "kubernetes.io/config.hash"
+
+// hamiAllocated is the annotation of Allocated (Project-HAMi/HAMi, pkg/device/nvidia).
+const hamiAllocated = "hami.io/vgpu-devices-allocated"
 
 // Pods are the pods of one node.
 type Pods struct{ collection[Pod] }
@@ -67,13 +74,30 @@ func (p *Pods) UIDOf(uid string) string {
 
 func podOf(u *unstructured.Unstructured) Pod {
 	phase, _, _ := unstructured.NestedString(u.Object, "status", "phase") // "" where the server tells none
-	return Pod{
+	p := Pod{
 		UID:      string(u.GetUID()),
 		Labels:   cloned(u.GetLabels()),
 		Finished: phase == "Succeeded" || phase == "Failed",
 		Created:  u.GetCreationTimestamp().Time,
 		Hash:     strings.Clone(u.GetAnnotations()[configHash]),
 	}
+	if p.Allocated = strings.Clone(u.GetAnnotations()[hamiAllocated]); p.Allocated != "" {
+		p.Containers = containersOf(u)
+	}
+	return p
+}
+
+// containersOf returns the names of a pod's containers.
+func containersOf(u *unstructured.Unstructured) []string {
+	containers, _, _ := unstructured.NestedSlice(u.Object, "spec", "containers") // every pod has them
+	var names []string
+	for _, each := range containers {
+		if c, ok := each.(map[string]any); ok {
+			name, _, _ := unstructured.NestedString(c, "name")
+			names = append(names, strings.Clone(name))
+		}
+	}
+	return names
 }
 
 // cloned copies the strings, so that the object that they came in can go.

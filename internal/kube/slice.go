@@ -61,7 +61,7 @@ func (c *Client) Slices(ctx context.Context, node string) *Slices {
 
 func (s *Slices) run(ctx context.Context) {
 	for {
-		version, err := s.version(ctx)
+		version, err := s.client.sliceVersion(ctx)
 		if err == nil {
 			c := &collection[slice]{
 				client:   s.client,
@@ -85,9 +85,9 @@ func (s *Slices) run(ctx context.Context) {
 	}
 }
 
-// version returns the newest version of the group that both sides know.
-func (s *Slices) version(ctx context.Context) (string, error) {
-	served, err := s.client.versions(ctx, sliceGroup)
+// sliceVersion returns the newest version of the group of DRA that both sides know.
+func (c *Client) sliceVersion(ctx context.Context) (string, error) {
+	served, err := c.versions(ctx, sliceGroup)
 	if err != nil {
 		return "", err
 	}

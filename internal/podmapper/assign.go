@@ -31,7 +31,7 @@ func (m *Mapper) assign(in *inputs) *gpu.Owners {
 	podLabels := map[[2]string][]gpu.Label{}
 	uids := map[[2]string]string{}
 
-	for _, h := range m.valid(in.holdings) {
+	for _, h := range m.allocated(m.valid(in.holdings)) {
 		match, known := m.match(&h)
 		if match == nil {
 			if known {
@@ -104,7 +104,7 @@ func (m *Mapper) assign(in *inputs) *gpu.Owners {
 	return o
 }
 
-// valid returns the holdings without those of pods that are over but still
+// valid returns the holdings without those of claims with admin access and of pods that are over but still
 // listed, as old kubelets do: the API server says so, or a newer pod holds a
 // device of a plugin, which is never given to two.
 func (m *Mapper) valid(holdings []Holding) []Holding {
@@ -113,7 +113,7 @@ func (m *Mapper) valid(holdings []Holding) []Holding {
 	tenants := map[string][]tenancy{} // of a device
 	var valid []Holding
 	for _, h := range holdings {
-		if info, ok := m.opt.Pod(h.Namespace, h.Pod); ok && info.Finished {
+		if info, ok := m.opt.Pod(h.Namespace, h.Pod); ok && info.Finished || m.admin(&h) {
 			continue
 		}
 		valid = append(valid, h)

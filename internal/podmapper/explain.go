@@ -76,6 +76,9 @@ func (m *Mapper) explain(v *view, text string) (steps []string, found bool) {
 			as = fmt.Sprintf("claim %s/%s of driver %s", h.ClaimNamespace, h.Claim, h.Resource)
 		}
 		say("The kubelet lists it for container %s of pod %s/%s, as %s.", h.Container, h.Namespace, h.Pod, as)
+		if m.admin(&h) {
+			say("That claim has admin access: it sees the device and does not own it.")
+		}
 	}
 	if listed == 0 {
 		say("The kubelet lists it for no container, among %d devices that containers hold.", len(v.holdings))

@@ -75,7 +75,8 @@ type kubelet struct {
 	known   int  // the dial that legacy and shared were learned on
 	legacy  bool // speaks v1alpha1 only
 	shared  map[string]map[string]bool
-	learned time.Time // when shared was
+	learned time.Time // when shared was asked for
+	again   bool      // a replica is held that was not heard of
 
 	now   func() time.Time
 	start start
@@ -292,8 +293,12 @@ func (k *kubelet) close() {
 // learnReplicas asks into how many replicas the plugins divide the devices of
 // holdings: a List knows only those that are held. It asks when a replica is held
 // that it has not heard of, and now and then, and reports whether an answer is
-// another than before.
-func (k *kubelet) learnReplicas(ctx context.Context, holdings []Holding) bool {
+// another than before. Changed says that the holdings are not those of the last call.
+func (k *kubelet) learnReplicas(ctx context.Context, holdings []Holding, changed bool) bool {
+	age := k.now().Sub(k.learned)
+	if k.conn == nil || k.legacy || !changed && !k.again && age < relearn && age >= 0 {
+		return false
+	}
 	held, news := map[string]bool{}, false
 	for i := range holdings {
 		if h := &holdings[i]; h.Claim == "" {
@@ -304,8 +309,8 @@ func (k *kubelet) learnReplicas(ctx context.Context, holdings []Holding) bool {
 			}
 		}
 	}
-	age := k.now().Sub(k.learned)
-	if len(held) == 0 || k.conn == nil || k.legacy || age < settle && age >= 0 || !news && age < relearn && age >= 0 {
+	k.again = news // until it was answered
+	if len(held) == 0 || age >= 0 && (age < settle || !news && age < relearn) {
 		return false
 	}
 	k.learned = k.now()
@@ -316,6 +321,7 @@ func (k *kubelet) learnReplicas(ctx context.Context, holdings []Holding) bool {
 	if err != nil {
 		return false // the number stays unknown, which is a value of its own
 	}
+	k.again = false
 	next := replicasOf(reply)
 	for device := range held {
 		// The kubelet leaves out what the plugin calls unhealthy, and everything

@@ -27,6 +27,10 @@ type PodInfo struct {
 	Labels   map[string]string
 	Finished bool // it succeeded or failed, and uses nothing any more
 	Created  time.Time
+	// Containers are the names of the pod's containers, in its order, where
+	// Allocated is what HAMi's annotation says of their devices.
+	Containers []string
+	Allocated  string
 }
 
 // A ClaimDevice is what a ResourceSlice says of a device.
@@ -61,10 +65,13 @@ type Options struct {
 	// Device returns what is known of a device that a claim holds; nil ignores
 	// claims.
 	Device func(driver, pool, name string) (ClaimDevice, bool)
+	// Admin reports whether a claim holds a device with admin access, and so does not
+	// own it; nil knows of none.
+	Admin func(namespace, claim, driver, pool, device string) bool
 	// Ready are closed when Pod and Device begin to know things. The first Attribute
 	// waits for them, for 1.5 s at most, so that the first page has all labels.
 	Ready []<-chan struct{}
-	// Revision differs whenever Pod or Device may answer otherwise.
+	// Revision differs whenever Pod, Device or Admin may answer otherwise.
 	Revision func() uint64
 	// Replicated says how replicas of a device share it: time-slicing or MPS,
 	// which ids do not tell apart. Nil means time-slicing.
@@ -115,6 +122,9 @@ func (a *inputs) equal(b *inputs) bool {
 func New(opt Options) *Mapper {
 	if opt.Pod == nil {
 		opt.Pod = func(string, string) (PodInfo, bool) { return PodInfo{}, false }
+	}
+	if opt.Admin == nil {
+		opt.Admin = func(_, _, _, _, _ string) bool { return false }
 	}
 	if opt.Revision == nil {
 		opt.Revision = func() uint64 { return 0 }
@@ -190,7 +200,7 @@ func (m *Mapper) attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 	in := inputs{topology: t, holdings: all, revision: m.opt.Revision(), replicated: m.opt.Replicated()}
 	m.files.refresh(now)
 	in.uids = m.uidsOf(all)
-	divided := m.kubelet.learnReplicas(ctx, all)
+	divided := m.kubelet.learnReplicas(ctx, all, !slices.Equal(all, m.inputs.holdings))
 	if m.owners != nil && !divided && in.equal(&m.inputs) {
 		return m.owners, nil
 	}
@@ -257,7 +267,13 @@ func (m *Mapper) uidsOf(holdings []Holding) map[podName]string {
 // shared reports whether others may hold the device of h, or another part of it,
 // at the same time.
 func (m *Mapper) shared(h *Holding) bool {
-	return h.Claim != "" || h.ID().Replica != "" || strings.HasSuffix(h.Resource, ".shared") || m.resolver.Part(m.named(h)) > 0
+	_, hami := hamiReplica(h)
+	return hami || h.Claim != "" || h.ID().Replica != "" || strings.HasSuffix(h.Resource, ".shared") || m.resolver.Part(m.named(h)) > 0
+}
+
+// admin reports whether h is a claim's look at a device that is another's.
+func (m *Mapper) admin(h *Holding) bool {
+	return h.Claim != "" && m.opt.Admin(h.ClaimNamespace, h.Claim, h.Resource, h.Pool, h.Device)
 }
 
 // ended reports whether the API server says that the pod of h is no more: it knew

@@ -625,6 +625,18 @@ func TestReplicasFollowThePlugin(t *testing.T) {
 	now = now.Add(15 * time.Second)
 	want(t, "replicas with a new one", w.attribute().UseOf(4).Replicas, 12)
 
+	// Also where the last question was just before, and nothing changes afterwards.
+	now = now.Add(20 * time.Second)
+	w.attribute() // without the first replica
+	now = now.Add(45 * time.Second)
+	w.attribute() // the question
+	w.Script(kubelet.Lists(kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::11", gpu4+"::13"))))
+	w.Allocatable(offer(16)...)
+	now = now.Add(time.Second)
+	want(t, "replicas just after the last question", w.attribute().UseOf(4).Replicas, 12)
+	now = now.Add(10 * time.Second)
+	want(t, "replicas ten seconds later", w.attribute().UseOf(4).Replicas, 16)
+
 	// A kubelet that does not answer this costs the number alone.
 	w = newWorld(t, podmapper.Options{}, kubelet.Lists(kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::0"))))
 	w.Silence()

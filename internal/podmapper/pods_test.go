@@ -135,6 +135,30 @@ func TestClaimsCarryTheirLabels(t *testing.T) {
 	want(t, "unmatched", w.metric("dcgm_exporter_unmatched_devices"), map[string]float64{})
 }
 
+// A monitor's claim with admin access sees a device and does not own it.
+func TestClaimsWithAdminAccess(t *testing.T) {
+	known, revision := false, uint64(1)
+	w := newWorld(t, podmapper.Options{
+		Device: claimed, Revision: func() uint64 { return revision },
+		Admin: func(namespace, claim, driver, pool, device string) bool {
+			return known && namespace == "ml" && claim == "watch" && driver == "gpu.nvidia.com" && pool == "e2e-node" && device == "gpu-0"
+		},
+	}, kubelet.Lists(
+		kubelet.Pod("ml/a", kubelet.Claiming("c", "ml", "mine", "gpu.nvidia.com", "e2e-node", "gpu-0", "")),
+		kubelet.Pod("ml/monitor",
+			kubelet.Claiming("c", "ml", "watch", "gpu.nvidia.com", "e2e-node", "gpu-0", ""),
+			kubelet.Claiming("d", "ml", "watch", "gpu.nvidia.com", "e2e-node", "gpu-1", ""))))
+	want(t, "labels before the claim's status is known", pods(w.attribute()), map[int]string{1: "ml/monitor/d"})
+	known, revision = true, 2
+	o := w.attribute()
+	want(t, "labels", pods(o), map[int]string{0: "ml/a/c", 1: "ml/monitor/d"})
+	want(t, "sharing", o.UseOf(0).Sharing, gpu.SharingNone)
+	steps, _ := w.mapper.Explain(t.Context(), w.topology, "gpu.nvidia.com/e2e-node/gpu-0")
+	if text := strings.Join(steps, "\n"); strings.Count(text, "admin access") != 1 {
+		t.Errorf("the explanation:\n%s", text)
+	}
+}
+
 // An API is what the API server knows, for tests.
 type api struct {
 	pods     map[string]podmapper.PodInfo

@@ -3,6 +3,7 @@ package server_test
 import (
 	"bytes"
 	"log/slog"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"strings"
@@ -88,5 +89,25 @@ func TestAPanicIsAFailedRequest(t *testing.T) {
 	mistake = false
 	if res := do(t, h, "GET", "/metrics"); res.StatusCode != 200 {
 		t.Errorf("status %d after the mistake", res.StatusCode)
+	}
+}
+
+// A request header is bounded: what is greater is refused before it is in memory.
+func TestHeaderLimit(t *testing.T) {
+	address := start(t, server.Options{})
+	for size, want := range map[int]int{16 << 10: 200, 256 << 10: 431} {
+		req, err := http.NewRequestWithContext(t.Context(), "GET", "http://"+address+"/metrics", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("X-Large", strings.Repeat("x", size))
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = res.Body.Close()
+		if res.StatusCode != want {
+			t.Errorf("a header of %d bytes: status %d, want %d", size, res.StatusCode, want)
+		}
 	}
 }

@@ -223,7 +223,7 @@ func TestKubeletRestartsOften(t *testing.T) {
 	for _, name := range []string{"web/c", "web/d"} {
 		manifest, names = manifest+pod(name, shares, 1), append(names, name)
 	}
-	for i := range 24 { // they make the list longer, and the time until it is whole
+	for i := range 12 { // they make the list longer, and the time until it is whole
 		name := fmt.Sprint("lab/filler-", i)
 		manifest, names = manifest+idle(name), append(names, name)
 	}
@@ -284,7 +284,7 @@ func (n *node) shortLists(t *testing.T, all int) *[2]atomic.Int64 {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		tick := time.NewTicker(20 * time.Millisecond) // a kubelet refuses above 100 a second
+		tick := time.NewTicker(40 * time.Millisecond) // a kubelet refuses above 100 a second
 		defer tick.Stop()
 		for ctx.Err() == nil {
 			list, err := podresources.NewPodResourcesListerClient(conn).List(ctx, &podresources.ListPodResourcesRequest{})

@@ -365,6 +365,7 @@ func TestTheDocumentedAccessDecodes(t *testing.T) {
 	want := []rbac.PolicyRule{
 		{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: watch},
 		{APIGroups: []string{"resource.k8s.io"}, Resources: []string{"resourceslices"}, Verbs: watch},
+		{APIGroups: []string{"resource.k8s.io"}, Resources: []string{"resourceclaims"}, Verbs: []string{"get"}},
 		{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get", "list", "watch"}},
 	}
 	if diff := cmp.Diff(want, role.Rules); diff != "" {

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -296,6 +297,59 @@ func TestSIGHUP(t *testing.T) {
 	until(t, "a word that nothing has changed", func() bool {
 		return strings.Contains(r.said(), "flags and variables are those of the start, and take a restart to change")
 	})
+}
+
+// The exit codes of docs/operations.md, over all subcommands: 0 nothing to mend, 1
+// something to mend was found, 2 the command could not do its work.
+func TestExitCodesOfSubcommands(t *testing.T) {
+	dir := t.TempDir()
+	missing := filepath.Join(dir, "missing.csv")
+	bad := filepath.Join(dir, "bad.csv")
+	if err := os.WriteFile(bad, []byte("NO_SUCH_FIELD, gauge, H\nDCGM_FI_DEV_GPU_TEMP, gauge, T\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	noDriver := []string{"--source=nvml"} // there is none on this machine's path
+	out := "--out=" + filepath.Join(dir, "out.json")
+	for _, c := range []struct {
+		command     string
+		args        []string // that it always gets
+		more        []string // behind the flags
+		noData      int
+		unreadable  []string // what names a file that cannot be read
+		unreadCode  int
+		checksLines bool // 1 where a line cannot be used
+	}{
+		{command: "once", noData: 1, unreadable: []string{"-f", missing}, unreadCode: 2},
+		{command: "topo", noData: 1, unreadable: []string{"--config-file", missing}, unreadCode: 2},
+		{command: "record", args: []string{"--samples=1", "-c=200", out}, noData: 1, unreadable: []string{"--only-configured", "-f", missing}, unreadCode: 2},
+		{command: "doctor", noData: 1, unreadable: []string{"-f", missing}, unreadCode: 1}, // it is what it looks for
+		{command: "check", noData: 1, unreadable: []string{"-f", missing}, unreadCode: 2, checksLines: true},
+		{command: "explain-device", args: []string{"-k=true", "--pod-resources-kubelet-socket=" + missing}, more: []string{"nvidia0"}, noData: 1,
+			unreadable: []string{"-f", missing}, unreadCode: 2},
+	} {
+		t.Run(c.command, func(t *testing.T) {
+			code := func(want int, args ...string) {
+				t.Helper()
+				cmd := exec.Command(program, slices.Concat([]string{c.command}, c.args, args, c.more)...)
+				cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+dir)
+				text, err := cmd.CombinedOutput()
+				if cmd.ProcessState == nil {
+					t.Fatal(err)
+				}
+				if got := cmd.ProcessState.ExitCode(); got != want {
+					t.Errorf("%v: exit code %d, want %d:\n%s", args, got, want, text)
+				}
+			}
+			code(0, "--source=sim", "-f=../../etc/default-counters.csv", "--address=127.0.0.1:0")
+			code(2, "--source=sim", "--no-such-flag")
+			code(2, "--source=sim", "--collect-interval=soon")
+			code(c.unreadCode, append([]string{"--source=sim"}, c.unreadable...)...)
+			code(c.noData, append(noDriver, "-f=../../etc/default-counters.csv")...)
+			if c.checksLines {
+				code(1, "--source=sim", "-f", bad)
+			}
+		})
+	}
 }
 
 func TestExitCodes(t *testing.T) {

@@ -106,3 +106,23 @@ func TestABusyNeighborHidesNoChange(t *testing.T) {
 		t.Errorf("the change took %v", took)
 	}
 }
+
+// The hash of the configuration is that of every node which is configured alike, and
+// another one after a change.
+func TestConfigHashOverNodes(t *testing.T) {
+	path, request := counterFile(t)
+	hash := func(node string) float64 {
+		t.Helper()
+		r := start(t, []string{"NODE_NAME=" + node}, "--source=sim", "-f", path) // each on a port of its own
+		page := r.until("dcgm_exporter_config_hash ", `hostname="`+node+`"`)
+		return value(t, page, "dcgm_exporter_config_hash ")
+	}
+	one, two := hash("node-1"), hash("node-2")
+	if one != two {
+		t.Errorf("nodes that are configured alike: %v and %v", one, two)
+	}
+	request("DCGM_FI_DEV_POWER_USAGE")
+	if three := hash("node-1"); three == one {
+		t.Error("another counters file has the same hash")
+	}
+}

@@ -208,7 +208,7 @@ func TestEndWhileSettingsHang(t *testing.T) {
 		{name: "configuration file", args: []string{"--source=sim"}, pipe: "--config-file"},
 		{name: "web configuration", args: []string{"--source=sim"}, pipe: "--web-config-file"},
 		{name: "ConfigMap", args: []string{"--source=sim", "-m", "monitoring:counters"}},
-		{name: "once", args: []string{"once", "--source=sim"}, pipe: "-f", code: 1},
+		{name: "once", args: []string{"once", "--source=sim"}, pipe: "-f", code: 2},
 		{name: "check", args: []string{"check"}, pipe: "--config-file", code: 2},
 	} {
 		t.Run(c.name, func(t *testing.T) {

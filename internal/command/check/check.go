@@ -30,8 +30,8 @@ With --source it also collects from that source for a few seconds, and says for
 each metric how many entities have it here. The other flags are those of the
 exporter itself (dcgm-exporter --help).
 
-Exit code: 0 every line can be used; 1 a line cannot; 2 the check could not be
-done.
+Exit code: 0 every line can be used; 1 a line cannot, or the source does not
+open; 2 the check could not be done.
 `
 
 // A Command is the subcommand.
@@ -132,7 +132,9 @@ func (c Command) check(ctx context.Context, cfg *config.Config, asked app.Asked)
 	if cfg.Source.Named && len(asked.Requests) > 0 {
 		here, err := c.look(ctx, cfg, asked)
 		if err != nil {
-			code = c.Fail(name, err)
+			if code = c.Fault(name, err); gpu.Reason(err) == "error" { // not of a source
+				code = command.Unable
+			}
 		} else {
 			fmt.Fprintln(c.Out, here.about)
 			says = here.says

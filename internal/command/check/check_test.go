@@ -85,7 +85,7 @@ LINE  METRIC                        TYPE     UNIT     OF                 SAYS
 func TestSourceThatDoesNotOpen(t *testing.T) {
 	w := &commandtest.World{Files: map[string]string{"my.csv": "DCGM_FI_DEV_GPU_TEMP, gauge, T\n"}}
 	refuse := commandtest.Refuse(fmt.Errorf("%w: no libdcgm.so.4", gpu.ErrUnavailable))
-	if code := run(t, w, refuse, "--source=dcgm", "my.csv"); code != command.Unable {
+	if code := run(t, w, refuse, "--source=dcgm", "my.csv"); code != command.Faulty {
 		t.Errorf("code %d", code)
 	}
 	if got, want := w.Err.String(), "dcgm-exporter check: unavailable: no libdcgm.so.4\n"; got != want {

@@ -49,9 +49,13 @@ func (c Command) Run(ctx context.Context) int {
 	if len(ids) == 0 {
 		return c.Fail(name, errors.New("no id given: expected what the kubelet calls a device, such as GPU-UUID or nvidia0/gi3"))
 	}
-	topology, err := c.topology(ctx, cfg)
+	source, plan, err := c.source(ctx, cfg)
 	if err != nil {
 		return c.Fail(name, err)
+	}
+	var topology *gpu.Topology
+	if err := app.Look(ctx, source, plan, 1, func(s *gpu.Snapshot) { topology = s.Topology }); err != nil {
+		return c.Fault(name, err)
 	}
 	mapper, err := c.Pods(ctx, cfg)
 	if err != nil {
@@ -76,22 +80,17 @@ func (c Command) Run(ctx context.Context) int {
 	return code
 }
 
-// topology reads the source once.
-func (c Command) topology(ctx context.Context, cfg *config.Config) (*gpu.Topology, error) {
+// source makes the source that is read once.
+func (c Command) source(ctx context.Context, cfg *config.Config) (app.Chosen, *gpu.Plan, error) {
 	asked, err := app.Ask(ctx, cfg, c.ReadFile)
 	if err != nil {
-		return nil, err
+		return app.Chosen{}, nil, err
 	}
 	plan, err := asked.Plan(cfg, time.Second)
 	if err != nil {
-		return nil, err
+		return app.Chosen{}, nil, err
 	}
 	source, err := c.Open(ctx, cfg, plan)
-	if err != nil {
-		return nil, err
-	}
 	source.Attributors = nil // the mapper asks for itself
-	var topology *gpu.Topology
-	err = app.Look(ctx, source, plan, 1, func(s *gpu.Snapshot) { topology = s.Topology })
-	return topology, err
+	return source, plan, err
 }

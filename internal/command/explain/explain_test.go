@@ -87,7 +87,7 @@ func TestSourceThatCannotBeOpened(t *testing.T) {
 	w := &commandtest.World{}
 	c := explainCommand(w, "", "nvidia0")
 	c.Open = commandtest.Refuse(gpu.ErrUnavailable)
-	if code := c.Run(t.Context()); code != command.Unable || !strings.Contains(w.Err.String(), "unavailable") {
+	if code := c.Run(t.Context()); code != command.Faulty || !strings.Contains(w.Err.String(), "unavailable") {
 		t.Errorf("code %d, log %q", code, &w.Err)
 	}
 }

@@ -113,8 +113,7 @@ func (c Command) Run(ctx context.Context) int {
 	}
 	size, err := c.write(own.out, rec)
 	if err != nil {
-		fmt.Fprintf(c.Err, "dcgm-exporter record: %v\n", err)
-		return command.Faulty
+		return c.Fail(name, err)
 	}
 	fmt.Fprintln(c.Err, summary(rec, own.out, size))
 	if failed != nil {

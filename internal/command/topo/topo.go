@@ -23,7 +23,8 @@ Prints how each two GPUs are connected, and the CPUs and the NUMA node that are
 nearest to each, as "nvidia-smi topo -m" does. The flags are those of the
 exporter itself (dcgm-exporter --help).
 
-Exit code: 0 the matrix was printed; 2 the command could not do its work.
+Exit code: 0 the matrix was printed; 1 the source has no GPU, and the message
+says why; 2 a wrong setting.
 `
 
 // unknown stands for what the source does not tell.
@@ -56,11 +57,11 @@ func (c Command) Run(ctx context.Context) int {
 	source.Attributors = nil // nobody is asked who uses them
 	var topology *gpu.Topology
 	if err := app.Look(ctx, source, plan, 1, func(s *gpu.Snapshot) { topology = s.Topology }); err != nil {
-		return c.Fail(name, err)
+		return c.Fault(name, err)
 	}
 	m := newMatrix(topology)
 	if len(m.gpus) == 0 {
-		return c.Fail(name, fmt.Errorf("%w: the source has no GPU that --devices selects", gpu.ErrUnavailable))
+		return c.Fault(name, fmt.Errorf("%w: the source has no GPU that --devices selects", gpu.ErrUnavailable))
 	}
 	if err := m.print(c.Out); err != nil {
 		return c.Fail(name, err)

@@ -102,7 +102,7 @@ func TestWhatTheSourceDoesNotTell(t *testing.T) {
 		}
 	}
 	code, w = run(gpu.NewTopology(nil))
-	if want := "dcgm-exporter topo: unavailable: the source has no GPU that --devices selects\n"; code != command.Unable || w.Err.String() != want {
+	if want := "dcgm-exporter topo: unavailable: the source has no GPU that --devices selects\n"; code != command.Faulty || w.Err.String() != want {
 		t.Errorf("code %d: %q", code, &w.Err)
 	}
 }
@@ -116,7 +116,7 @@ func TestUsage(t *testing.T) {
 	}{
 		{[]string{"--help"}, commandtest.Simulate, command.OK, topo.Usage, ""},
 		{[]string{"more"}, commandtest.Simulate, command.Unable, "", "dcgm-exporter topo: unexpected argument \"more\"\n"},
-		{nil, commandtest.Refuse(gpu.ErrUnavailable), command.Unable, "", "dcgm-exporter topo: unavailable\n"},
+		{nil, commandtest.Refuse(gpu.ErrUnavailable), command.Faulty, "", "dcgm-exporter topo: unavailable\n"},
 	} {
 		w := &commandtest.World{}
 		if code := (topo.Command{Process: w.Process(tt.args...), Open: tt.open}).Run(t.Context()); code != tt.code {

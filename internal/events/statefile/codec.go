@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 )
 
 // Version is the version of the file's form that this package writes. It reads
@@ -111,6 +112,13 @@ func Encode(s *State) ([]byte, error) {
 	return append(text, '\n'), nil
 }
 
+// MaxCount is the greatest count that a state has: greater ones are this. It leaves room
+// for what is added, and a float64 holds it exactly.
+const MaxCount = 1 << 53
+
+// maxNanoseconds likewise bounds times that add up: 146 years.
+const maxNanoseconds = 1 << 62
+
 // Decode reads the text of a state. The error wraps ErrCorrupt or ErrVersion.
 func Decode(text []byte) (*State, error) {
 	if len(text) > MaxSize {
@@ -141,7 +149,85 @@ func Decode(text []byte) (*State, error) {
 		return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}
 	s.Version = Version
+	s.saturate()
 	return &s, nil
+}
+
+// saturate bounds what is added to.
+func (s *State) saturate() {
+	for i := range s.GPUs {
+		g := &s.GPUs[i]
+		for j := range g.Owners {
+			for k := range g.Owners[j].XIDs {
+				x := &g.Owners[j].XIDs[k]
+				x.Count = min(x.Count, MaxCount)
+			}
+		}
+		for j := range g.Unpaired {
+			g.Unpaired[j].Count = min(g.Unpaired[j].Count, MaxCount)
+		}
+		for j := range g.Clock {
+			c := &g.Clock[j]
+			c.Count, c.Nanoseconds = min(c.Count, MaxCount), min(c.Nanoseconds, maxNanoseconds)
+		}
+	}
+}
+
+// add adds the counts of an earlier state to s.
+func (s *State) add(earlier *State) {
+	at := make(map[string]int, len(s.GPUs))
+	for i := range s.GPUs {
+		at[s.GPUs[i].UUID] = i
+	}
+	for i := range earlier.GPUs {
+		g := &earlier.GPUs[i]
+		j, known := at[g.UUID]
+		if !known {
+			s.GPUs = append(s.GPUs, *g)
+			continue
+		}
+		mine := &s.GPUs[j]
+		mine.LastXID = max(mine.LastXID, g.LastXID)
+		for k := range g.Owners {
+			mine.Owners = addOwner(mine.Owners, &g.Owners[k])
+		}
+		for _, c := range g.Clock {
+			mine.Clock = addClock(mine.Clock, c)
+		}
+	}
+	s.saturate()
+}
+
+func addOwner(list []Owner, o *Owner) []Owner {
+	i := slices.IndexFunc(list, func(x Owner) bool { return slices.Equal(x.Labels, o.Labels) })
+	if i < 0 {
+		return append(list, *o)
+	}
+	for _, x := range o.XIDs {
+		j := slices.IndexFunc(list[i].XIDs, func(y XID) bool { return y.Code == x.Code })
+		if j < 0 {
+			list[i].XIDs = append(list[i].XIDs, x)
+			continue
+		}
+		y := &list[i].XIDs[j]
+		y.Count, y.Last = min(y.Count, MaxCount)+x.Count, max(y.Last, x.Last)
+	}
+	return list
+}
+
+func addClock(list []Clock, c Clock) []Clock {
+	i := slices.IndexFunc(list, func(x Clock) bool { return x.Event == c.Event })
+	if i < 0 {
+		return append(list, c)
+	}
+	x := &list[i]
+	x.Count = min(x.Count, MaxCount) + c.Count
+	if x.Nanoseconds > maxNanoseconds-c.Nanoseconds {
+		x.Nanoseconds = maxNanoseconds
+	} else {
+		x.Nanoseconds += c.Nanoseconds
+	}
+	return list
 }
 
 // check refuses what the collector could not have written.

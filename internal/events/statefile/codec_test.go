@@ -121,7 +121,7 @@ func FuzzEncode(f *testing.F) {
 		for i := range r.IntN(4) {
 			g := statefile.GPU{UUID: string(rune('a'+i)) + strings.ToValidUTF8(name, "?"), LastXID: r.Int64()}
 			for range r.IntN(3) {
-				o := statefile.Owner{XIDs: []statefile.XID{{Code: r.Int64N(100) - 1, Count: r.Int64(), Last: r.Int64()}}}
+				o := statefile.Owner{XIDs: []statefile.XID{{Code: r.Int64N(100) - 1, Count: r.Int64N(statefile.MaxCount + 1), Last: r.Int64()}}}
 				if r.IntN(2) == 0 {
 					o.Labels = []statefile.Label{{Name: strings.ToValidUTF8(name, "?"), Value: strings.ToValidUTF8(value, "?")}}
 				}
@@ -129,7 +129,7 @@ func FuzzEncode(f *testing.F) {
 			}
 			from := r.Int64N(1 << 60)
 			g.Unpaired = []statefile.Unpaired{{Kernel: r.IntN(2) == 0, Code: 1, Count: 1 + r.Int64N(9), From: from, To: from + r.Int64N(100)}}
-			g.Clock = []statefile.Clock{{Event: strings.ToValidUTF8(value, "?"), Count: r.Int64(), Nanoseconds: r.Int64()}}
+			g.Clock = []statefile.Clock{{Event: strings.ToValidUTF8(value, "?"), Count: r.Int64N(statefile.MaxCount + 1), Nanoseconds: r.Int64() >> 1}}
 			s.GPUs = append(s.GPUs, g)
 		}
 		roundTrip(t, s)

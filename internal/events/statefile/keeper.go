@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gauge"
 )
 
 // The reasons of dcgm_exporter_state_file_up and …_restored.
@@ -36,13 +38,33 @@ const nextSuffix = ".next"
 type Keeper struct {
 	path string
 	log  *slog.Logger
-	up   *prometheus.GaugeVec
+	up   *gauge.State
+	disk disk
 
 	mu     sync.Mutex
 	latest *State // not yet written
 	wake   chan struct{}
 
 	failing string // the reason of the latest write; Run's
+	// unread is set while there is a file that could not be read: it may be good, and
+	// is not written over. Once it can be read its counts are earlier. Run's.
+	unread  bool
+	earlier *State
+}
+
+// A disk is what a Keeper does with files, in the order that makes them last.
+type disk interface {
+	read(path string) ([]byte, error)
+	create(path string) (file, error)
+	rename(from, to string) error
+	syncDir(path string) error
+}
+
+// A file is what a Keeper needs of an os.File.
+type file interface {
+	io.Writer
+	Sync() error
+	Close() error
 }
 
 // Open reads the file at path, and returns its Keeper and what it holds: an
@@ -50,36 +72,40 @@ type Keeper struct {
 // beside as path.corrupt, said so in the log and as a series. Open never fails:
 // counting goes on without a file.
 func Open(path string, reg prometheus.Registerer, log *slog.Logger) (*Keeper, *State) {
-	k := &Keeper{
-		path: path, log: log, wake: make(chan struct{}, 1),
-		up: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "dcgm_exporter_state_file_up",
-			Help: "Whether the state file could be written the last time, with the reason if not.",
-		}, []string{"reason"}),
-	}
-	restored := prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "dcgm_exporter_state_file_restored",
-		Help: "Whether the state file could be used at the start; 0, with the reason, where the counters began anew.",
-	}, []string{"reason"})
-	reg.MustRegister(k.up, restored)
-	k.up.WithLabelValues("").Set(1)
+	return open(path, osDisk{}, reg, log)
+}
 
-	s, err := read(path)
+func open(path string, d disk, reg prometheus.Registerer, log *slog.Logger) (*Keeper, *State) {
+	k := &Keeper{
+		path: path, log: log, disk: d, wake: make(chan struct{}, 1),
+		up: gauge.NewState("dcgm_exporter_state_file_up",
+			"Whether the state file could be written the last time, with the reason if not.", "reason"),
+	}
+	restored := gauge.NewState("dcgm_exporter_state_file_restored",
+		"Whether the state file could be used at the start; 0, with the reason, where the counters began anew.", "reason")
+	reg.MustRegister(k.up, restored)
+	k.up.Set(gauge.Series{Value: 1, Labels: []string{""}})
+
+	s, err := read(d, path)
 	switch {
 	case err == nil:
-		restored.WithLabelValues("").Set(1)
+		restored.Set(gauge.Series{Value: 1, Labels: []string{""}})
 		return k, s
 	case errors.Is(err, fs.ErrNotExist):
 		log.Info("The state file is not there yet: the event counters begin at zero", "path", path)
-		restored.WithLabelValues("").Set(1)
-	default:
-		restored.WithLabelValues(reasonOf(err)).Set(0)
+		restored.Set(gauge.Series{Value: 1, Labels: []string{""}})
+	case errors.Is(err, ErrCorrupt), errors.Is(err, ErrVersion):
+		restored.Set(gauge.Series{Labels: []string{reasonOf(err)}})
 		kept := path + corruptSuffix
 		if moveErr := putAside(path, kept); moveErr != nil {
 			kept = ""
 			err = errors.Join(err, moveErr)
 		}
 		log.Warn("The state file cannot be used: the event counters begin at zero", "path", path, "kept", kept, "error", err)
+	default:
+		k.unread = true
+		restored.Set(gauge.Series{Labels: []string{reasonOf(err)}})
+		log.Warn("The state file cannot be read: the event counters begin at zero, and the file stays as it is until it can be read", "path", path, "error", err)
 	}
 	return k, &State{Version: Version}
 }
@@ -102,16 +128,8 @@ func putAside(path, kept string) error {
 	return os.Rename(path, kept)
 }
 
-func read(path string) (*State, error) {
-	if err := regular(path); err != nil {
-		return nil, err
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, MaxSize+1))
+func read(d disk, path string) (*State, error) {
+	text, err := d.read(path)
 	if err != nil {
 		return nil, err
 	}
@@ -166,17 +184,18 @@ func (k *Keeper) flush() {
 	if s == nil {
 		return
 	}
-	err := k.write(s)
-	reason := ""
-	if err != nil {
-		reason = reasonOf(err)
-	}
-	k.up.Reset()
+	err := k.recover()
 	if err == nil {
-		k.up.WithLabelValues("").Set(1)
-	} else {
-		k.up.WithLabelValues(reason).Set(0)
+		if k.earlier != nil {
+			s.add(k.earlier)
+		}
+		err = k.write(s)
 	}
+	reason, up := "", 1.0
+	if err != nil {
+		reason, up = reasonOf(err), 0
+	}
+	k.up.Set(gauge.Series{Value: up, Labels: []string{reason}})
 	switch {
 	case err != nil && reason != k.failing:
 		k.log.Warn("The state file cannot be written: the event counters go on, and are lost at a restart", "path", k.path, "error", err)
@@ -184,6 +203,27 @@ func (k *Keeper) flush() {
 		k.log.Info("The state file is written again", "path", k.path)
 	}
 	k.failing = reason
+}
+
+// recover reads a file that could not be read at the start once more.
+func (k *Keeper) recover() error {
+	if !k.unread {
+		return nil
+	}
+	earlier, err := read(k.disk, k.path)
+	switch {
+	case err == nil:
+		k.earlier = earlier
+		k.log.Info("The state file can be read again: its counts are part of what is kept", "path", k.path)
+	case errors.Is(err, ErrCorrupt), errors.Is(err, ErrVersion):
+		if err := putAside(k.path, k.path+corruptSuffix); err != nil {
+			return err
+		}
+	case !errors.Is(err, fs.ErrNotExist):
+		return err
+	}
+	k.unread = false
+	return nil
 }
 
 // write puts the state in the place of the file, whole or not at all.
@@ -199,7 +239,7 @@ func (k *Keeper) write(s *State) error {
 		return err
 	}
 	next := k.path + nextSuffix
-	f, err := os.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|syscall.O_NOFOLLOW, 0o600)
+	f, err := k.disk.create(next)
 	if err != nil {
 		return err
 	}
@@ -211,16 +251,41 @@ func (k *Keeper) write(s *State) error {
 		err = closeErr
 	}
 	if err == nil {
-		err = os.Rename(next, k.path)
+		err = k.disk.rename(next, k.path)
 	}
 	if err != nil {
 		return errors.Join(err, os.Remove(next))
 	}
-	return syncDir(filepath.Dir(k.path))
+	return k.disk.syncDir(filepath.Dir(k.path))
 }
 
+// osDisk is the disk of this machine.
+type osDisk struct{}
+
+func (osDisk) read(path string) ([]byte, error) {
+	if err := regular(path); err != nil {
+		return nil, err
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, MaxSize+1))
+}
+
+func (osDisk) create(path string) (file, error) {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|syscall.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, err // not f: a nil pointer in an interface is not nil
+	}
+	return f, nil
+}
+
+func (osDisk) rename(from, to string) error { return os.Rename(from, to) }
+
 // syncDir makes a rename last. A file system that cannot is no reason to fail.
-func syncDir(dir string) error {
+func (osDisk) syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
 		return err

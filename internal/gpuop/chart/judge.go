@@ -61,7 +61,8 @@ func (t *Table) Judge(v Version, path Path) Verdict {
 
 // group reports whether the chart has keys below the path at v.
 func (t *Table) group(v Version, path Path) bool {
-	return slices.ContainsFunc(t.groups[path.String()], func(k *Key) bool { return k.In(v) })
+	i := t.index(v)
+	return i >= 0 && t.grouped[i][path.String()]
 }
 
 // has reports whether the chart has a key or keys at the path at v.

@@ -180,6 +180,7 @@ type Table struct {
 	keys     map[string]*Key
 	order    []*Key
 	groups   map[string][]*Key // keys below a path, by the path
+	grouped  []map[string]bool // the paths that have keys below them, by release
 	fields   map[string]map[string][]*Field
 	images   map[Version]map[string]Image
 	drivers  map[Version][]string
@@ -245,11 +246,19 @@ func parse(in texts) (*Table, error) {
 // arrange builds what is derived from the keys.
 func (t *Table) arrange() {
 	t.order = slices.SortedFunc(maps.Values(t.keys), func(a, b *Key) int { return strings.Compare(a.Path.String(), b.Path.String()) })
-	t.groups = map[string][]*Key{}
+	t.groups, t.grouped = map[string][]*Key{}, make([]map[string]bool, len(t.versions))
+	for i := range t.grouped {
+		t.grouped[i] = map[string]bool{}
+	}
 	for _, k := range t.order {
 		for n := range len(k.Path) {
 			group := k.Path[:n].String()
 			t.groups[group] = append(t.groups[group], k)
+			for i, c := range k.at {
+				if c.listed || c.use != Unread {
+					t.grouped[i][group] = true
+				}
+			}
 		}
 	}
 }

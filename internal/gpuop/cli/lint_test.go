@@ -24,6 +24,30 @@ func content(t *testing.T, path string) string {
 	return string(data)
 }
 
+// Each shape in which people write commands and values, with what is said about it.
+func TestShapes(t *testing.T) {
+	entries, err := os.ReadDir(filepath.Join("testdata", "shapes"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if e.IsDir() {
+			continue
+		}
+		t.Run(e.Name(), func(t *testing.T) {
+			args := []string{"lint", filepath.Join("testdata", "shapes", e.Name())}
+			if e.Name() != "flux.yaml" && filepath.Ext(e.Name()) == ".yaml" {
+				args = append(args, "--version", "v26.7.0")
+			}
+			text := transcript("", args...)
+			if filepath.Ext(e.Name()) == ".sh" {
+				text += transcript("", "lint", "--fix", args[1])
+			}
+			golden(t, filepath.Join("golden", e.Name()+".txt"), text)
+		})
+	}
+}
+
 // What a new user sees, from the article's command to a clean one.
 func TestLintTranscripts(t *testing.T) {
 	install := content(t, example("install.sh"))

@@ -205,7 +205,7 @@ Several files make several configs; NAME=FILE names one, otherwise it is named a
 	cmd.Flags().StringVar(&route, "route", "operator", "how the plugin is installed: operator, or plugin for its own chart (`route`)")
 	cmd.Flags().StringVar(&label, "label", "", "the `value` of the node's nvidia.com/device-plugin.config label (from --node, if it has one)")
 	cmd.Flags().StringVar(&deflt, "default", "", "the `value` of devicePlugin.config.default (operator) or config.default (chart)")
-	cmd.Flags().StringVar(&strategy, "mig-strategy", "", "the MIG `strategy` (operator: single; chart: what the config says, or none)")
+	cmd.Flags().StringVar(&strategy, "mig-strategy", "", "the MIG `strategy` (operator: the node's label nvidia.com/mig.strategy, or single; chart: what the config says, or none)")
 	return cmd
 }
 
@@ -262,6 +262,9 @@ func share(route sharing.Route, n *node.Node, gpus []mig.GPU, configs []sharing.
 		}
 	}
 
+	if n != nil && route == sharing.Operator {
+		migStrategy = cmp.Or(migStrategy, n.Labels["nvidia.com/mig.strategy"])
+	}
 	if migStrategy == "" {
 		migStrategy = mig.StrategySingle
 		if route == sharing.Plugin {

@@ -80,6 +80,7 @@ func newValuesGenCommand(e *env) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			judged.Report.Add(plan.Notes...)
 			return e.answer(answer{
 				Document: true, Report: judged.Report, Quiet: true, Text: literal(text),
 				Data: struct {

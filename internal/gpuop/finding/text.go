@@ -2,6 +2,7 @@ package finding
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -57,32 +58,34 @@ func (r *Report) WriteText(w io.Writer, style Style) error {
 				fmt.Fprintln(out, style.Bold(f.File))
 			}
 		}
-		subject := f.Subject
-		if subject == "" {
-			subject = f.ID
-		}
-		out.WriteString(style.Severity(f.Severity))
-		out.WriteString(strings.Repeat(" ", 7-len(f.Severity.String())))
-		out.WriteString(style.Bold(oneLine(subject)))
-		if f.Line > 0 && lines[f.File] > 1 {
-			out.WriteString(style.Dim(fmt.Sprintf("  line %d", f.Line)))
-		}
-		out.WriteByte('\n')
-		for _, line := range fold(oneLine(f.Reason), textWidth-7) {
-			fmt.Fprintf(out, "       %s\n", line)
-		}
-		for j, line := range strings.Split(strings.TrimRight(f.Fix, "\n"), "\n") {
-			if f.Fix == "" {
-				break
-			}
-			mark := style.Green("→")
-			if j > 0 {
-				mark = " "
-			}
-			fmt.Fprintf(out, "     %s %s\n", mark, line)
-		}
+		f.writeText(out, style, lines[f.File] > 1)
 	}
 	return out.Flush()
+}
+
+// writeText writes one finding; lines says whether its line is worth naming.
+func (f *Finding) writeText(out *bufio.Writer, style Style, lines bool) {
+	subject := cmp.Or(f.Subject, f.ID)
+	out.WriteString(style.Severity(f.Severity))
+	out.WriteString(strings.Repeat(" ", 7-len(f.Severity.String())))
+	out.WriteString(style.Bold(oneLine(subject)))
+	if f.Line > 0 && lines {
+		out.WriteString(style.Dim(fmt.Sprintf("  line %d", f.Line)))
+	}
+	out.WriteByte('\n')
+	for _, line := range fold(oneLine(f.Reason), textWidth-7) {
+		fmt.Fprintf(out, "       %s\n", line)
+	}
+	for j, line := range strings.Split(strings.TrimRight(f.Fix, "\n"), "\n") {
+		if f.Fix == "" {
+			break
+		}
+		mark := style.Green("→")
+		if j > 0 {
+			mark = " "
+		}
+		fmt.Fprintf(out, "     %s %s\n", mark, line)
+	}
 }
 
 // Summary counts the findings: "2 errors, 1 warning", or "no findings".

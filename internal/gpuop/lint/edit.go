@@ -3,6 +3,8 @@ package lint
 import (
 	"fmt"
 
+	"go.yaml.in/yaml/v3"
+
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/fields"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/finding"
@@ -52,7 +54,9 @@ type Edit struct {
 	Drop   bool
 	Rename chart.Path
 	Value  *string
-	Add    []string
+	// Tree is the group of keys that takes the place of a text.
+	Tree *yaml.Node
+	Add  []string
 	// Finding says why.
 	Finding finding.Finding
 }
@@ -85,11 +89,11 @@ func Edits(table *chart.Table, name string, data []byte, v chart.Version) ([]Edi
 	for _, m := range in.mistakes {
 		edited := false
 		for _, s := range m.settings {
-			if done[s] || !s.dropped && s.renamed == nil && s.changed == nil && len(s.added) == 0 {
+			if done[s] || !s.dropped && s.renamed == nil && s.changed == nil && s.tree == nil && len(s.added) == 0 {
 				continue
 			}
 			done[s], edited = true, true
-			edits = append(edits, Edit{Path: s.path, Drop: s.dropped, Rename: s.renamed, Value: s.changed, Add: s.added, Finding: m.Finding})
+			edits = append(edits, Edit{Path: s.path, Drop: s.dropped, Rename: s.renamed, Value: s.changed, Tree: s.tree, Add: s.added, Finding: m.Finding})
 		}
 		if !edited {
 			rest = append(rest, m.Finding)

@@ -551,7 +551,7 @@ func (f *flagUse) render() []string {
 		return nil
 	}
 	var lines []string
-	if strings.Contains(f.value.raw, "$") && !slices.ContainsFunc(f.settings, (*setting).edited) {
+	if len(f.settings) > 0 && strings.Contains(f.value.raw, "$") && !slices.ContainsFunc(f.settings, (*setting).edited) {
 		return []string{f.name + " " + f.value.raw}
 	}
 	for _, s := range f.settings {

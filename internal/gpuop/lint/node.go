@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -46,30 +47,35 @@ func parseDescription(data []byte) (*nodeState, bool) {
 				n.capacityLine = number
 			}
 		}
-		switch in {
-		case "Name":
-			if rest != "" && n.name == "" {
-				n.name = rest
-			}
-		case "Labels":
-			if key, value, found := strings.Cut(rest, "="); found {
-				n.labels[key], n.lines[key] = value, number
-			}
-		case "Capacity", "Allocatable":
-			if key, value, found := cutLast(rest, ":"); found {
-				m := n.capacity
-				if in == "Allocatable" {
-					m = n.allocatable
-				}
-				m[strings.TrimSpace(key)] = strings.TrimSpace(value)
-			}
-		case "Taints":
-			if t, err := parseTaint(rest); err == nil {
-				n.taints = append(n.taints, t)
-			}
-		}
+		n.described(in, rest, number)
 	}
 	return n, true
+}
+
+// described reads one line of a section.
+func (n *nodeState) described(in, rest string, number int) {
+	switch in {
+	case "Name":
+		if rest != "" && n.name == "" {
+			n.name = rest
+		}
+	case "Labels":
+		if key, value, found := strings.Cut(rest, "="); found {
+			n.labels[key], n.lines[key] = value, number
+		}
+	case "Capacity", "Allocatable":
+		if key, value, found := cutLast(rest, ":"); found {
+			m := n.capacity
+			if in == "Allocatable" {
+				m = n.allocatable
+			}
+			m[strings.TrimSpace(key)] = strings.TrimSpace(value)
+		}
+	case "Taints":
+		if t, err := parseTaint(rest); err == nil {
+			n.taints = append(n.taints, t)
+		}
+	}
 }
 
 func (r *run) describedNode(n *nodeState) {
@@ -104,6 +110,50 @@ func (r *run) node(d *doc) {
 
 const sourceLabels = "gpu-operator controllers/state_manager.go"
 
+const managerLogs = "kubectl logs -n gpu-operator -l app=nvidia-mig-manager -c nvidia-mig-manager"
+
+// labelRules are what a label of a node gives away, the first that applies alone.
+var labelRules = []struct {
+	id       string
+	severity finding.Severity
+	applies  func(label, value string, present bool) bool
+	reason   func(n *nodeState, label, value string) string
+	fix      string
+	source   string
+}{
+	{"paused", finding.Warning, func(label, value string, _ bool) bool {
+		return strings.HasPrefix(label, deployLabel) && (value == "paused-for-mig-change" || value == "paused-for-driver-upgrade")
+	}, func(_ *nodeState, label, value string) string {
+		return fmt.Sprintf("%s is taken off the node (%s); if it stays so, the change did not end", strings.TrimPrefix(label, deployLabel), value)
+	}, "look at nvidia.com/mig.config.state and nvidia.com/gpu-driver-upgrade-state", sourceLabels},
+	{"disabled", finding.Info, func(label, value string, present bool) bool {
+		return strings.HasPrefix(label, deployLabel) && value == "false" && present
+	}, func(_ *nodeState, label, _ string) string {
+		return strings.TrimPrefix(label, deployLabel) + " is switched off on this node"
+	}, "", sourceLabels},
+	{"mig-failed", finding.Error, is("nvidia.com/mig.config.state", "failed"), func(n *nodeState, _, _ string) string {
+		return fmt.Sprintf("the MIG config %q could not be applied", n.labels["nvidia.com/mig.config"])
+	}, managerLogs, "mig-parted deployments/container"},
+	{"mig-pending", finding.Warning, is("nvidia.com/mig.config.state", "pending", "rebooting"),
+		always("the MIG config is being applied, or is stuck: up to v0.15.0 the manager leaves the state pending when it times out waiting for pods"), managerLogs, "mig-parted#485"},
+	{"upgrade-failed", finding.Error, is("nvidia.com/gpu-driver-upgrade-state", "upgrade-failed"), always("the driver upgrade of this node failed"),
+		"read the driver pod's logs, then delete the pod", "k8s-operator-libs pkg/upgrade"},
+	{"mig-invalid", finding.Error, func(label, value string, _ bool) bool {
+		return label == "nvidia.com/gpu.product" && strings.HasSuffix(value, "-MIG-INVALID")
+	}, always("mig.strategy=single wants every GPU in MIG mode with instances of one profile; this node has something else, and offers no GPU"),
+		"use mig.strategy=mixed, or a config with one profile", "k8s-device-plugin internal/lm"},
+}
+
+const deployLabel = "nvidia.com/gpu.deploy."
+
+func is(label string, values ...string) func(string, string, bool) bool {
+	return func(l, v string, _ bool) bool { return l == label && slices.Contains(values, v) }
+}
+
+func always(reason string) func(*nodeState, string, string) string {
+	return func(*nodeState, string, string) string { return reason }
+}
+
 // judge compares the labels of a node with its resources.
 func (n *nodeState) judge() []finding.Finding {
 	var out []finding.Finding
@@ -133,24 +183,11 @@ func (n *nodeState) judge() []finding.Finding {
 			"kubectl get pods -n gpu-operator -o wide --field-selector spec.nodeName="+n.called()+"; the first operand that is not Running is the cause", sourceLabels)
 	}
 	for label, value := range n.labels {
-		line := n.lines[label]
-		component, isDeploy := strings.CutPrefix(label, "nvidia.com/gpu.deploy.")
-		switch {
-		case isDeploy && (value == "paused-for-mig-change" || value == "paused-for-driver-upgrade"):
-			add("paused", finding.Warning, line, label, fmt.Sprintf("%s is taken off the node (%s); if it stays so, the change did not end", component, value),
-				"look at nvidia.com/mig.config.state and nvidia.com/gpu-driver-upgrade-state", sourceLabels)
-		case isDeploy && value == "false" && present:
-			add("disabled", finding.Info, line, label, component+" is switched off on this node", "", sourceLabels)
-		case label == "nvidia.com/mig.config.state" && value == "failed":
-			add("mig-failed", finding.Error, line, label, fmt.Sprintf("the MIG config %q could not be applied", n.labels["nvidia.com/mig.config"]),
-				"kubectl logs -n gpu-operator -l app=nvidia-mig-manager -c nvidia-mig-manager", "mig-parted deployments/container")
-		case label == "nvidia.com/mig.config.state" && (value == "pending" || value == "rebooting"):
-			add("mig-pending", finding.Warning, line, label, "the MIG config is being applied, or is stuck: up to v0.15.0 the manager leaves the state pending when it times out waiting for pods",
-				"kubectl logs -n gpu-operator -l app=nvidia-mig-manager -c nvidia-mig-manager", "mig-parted#485")
-		case label == "nvidia.com/gpu-driver-upgrade-state" && value == "upgrade-failed":
-			add("upgrade-failed", finding.Error, line, label, "the driver upgrade of this node failed", "read the driver pod's logs, then delete the pod", "k8s-operator-libs pkg/upgrade")
-		case label == "nvidia.com/gpu.product" && strings.HasSuffix(value, "-MIG-INVALID"):
-			add("mig-invalid", finding.Error, line, label, "mig.strategy=single wants every GPU in MIG mode with instances of one profile; this node has something else, and offers no GPU", "use mig.strategy=mixed, or a config with one profile", "k8s-device-plugin internal/lm")
+		for _, rule := range labelRules {
+			if rule.applies(label, value, present) {
+				add(rule.id, rule.severity, n.lines[label], label, rule.reason(n, label, value), rule.fix, rule.source)
+				break
+			}
 		}
 	}
 	if gpus > 0 && len(n.taints) == 0 {

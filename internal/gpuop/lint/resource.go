@@ -100,7 +100,7 @@ func (r *run) rulesOf(d *doc, spec *yaml.Node, j *schemaJudge) {
 	for _, s := range in.settings {
 		switch s.name() {
 		case "driver.gds.enabled", "driver.gdrcopy.enabled":
-			s.path = s.path[1:]
+			s.path, s.called = s.path[1:], ""
 		}
 	}
 	in.images()

@@ -166,45 +166,81 @@ var branch = regexp.MustCompile(`^[0-9]{3}$`)
 
 // contradictions reports settings that exclude each other.
 func (in *installation) contradictions() {
-	if s := in.explicit("driver.version"); s != nil && !s.unknown && in.is("driver.usePrecompiled", true) && !branch.MatchString(s.text()) && s.text() != "" {
-		major, _, _ := strings.Cut(s.text(), ".")
-		fix := "write a branch such as 580"
-		if branch.MatchString(major) {
-			fix = "write " + major
-			if !s.dropped {
-				s.changed = &major
-			}
-		}
-		in.add("precompiled-version", finding.Error,
-			fmt.Sprintf("driver.usePrecompiled=true wants a driver branch, found %q; precompiled images are tagged <branch>-<kernel>-<os>", s.text()), fix, sourceDocs, s)
+	for _, rule := range []func(*installation){
+		(*installation).precompiledVersion, (*installation).precompiledLeavesOut, (*installation).nriPlugin, (*installation).twoPolicies,
+		(*installation).storageModules, (*installation).hostMofed, (*installation).configs,
+	} {
+		rule(in)
 	}
-	if s := in.explicit("driver.usePrecompiled"); s != nil && s.text() == "true" && !s.dropped {
-		for _, other := range []string{"gds.enabled", "gdrcopy.enabled"} {
-			if o := in.explicit(other); o != nil && o.text() == "true" {
-				in.add("excludes", finding.Error, other+"=true does not work with driver.usePrecompiled=true: precompiled driver images leave out GDS, GDRCopy and vGPU", "choose one", sourceDocs, o)
-			}
+}
+
+// on returns the setting that switches the path on, or nil where the user does not or where it is dropped.
+func (in *installation) on(path string) *setting {
+	if s := in.explicit(path); s != nil && s.text() == "true" && !s.dropped {
+		return s
+	}
+	return nil
+}
+
+func (in *installation) precompiledVersion() {
+	s := in.explicit("driver.version")
+	if s == nil || s.unknown || s.text() == "" || branch.MatchString(s.text()) || !in.is("driver.usePrecompiled", true) {
+		return
+	}
+	major, _, _ := strings.Cut(s.text(), ".")
+	fix := "write a branch such as 580"
+	if branch.MatchString(major) {
+		fix = "write " + major
+		if !s.dropped {
+			s.changed = &major
 		}
 	}
-	if in.is("cdi.nriPluginEnabled", true) {
-		s := in.explicit("cdi.nriPluginEnabled")
-		if in.is("cdi.enabled", false) {
-			in.add("excludes", finding.Error, "the chart refuses to render: cdi.nriPluginEnabled=true needs cdi.enabled=true", "set cdi.enabled=true", sourceTemplates, some(s, in.explicit("cdi.enabled"))...)
-		} else if in.is("toolkit.enabled", false) {
-			in.add("excludes", finding.Error, "cdi.nriPluginEnabled=true needs toolkit.enabled=true: the toolkit is the plugin", "set toolkit.enabled=true", sourceTemplates, some(s, in.explicit("toolkit.enabled"))...)
+	in.add("precompiled-version", finding.Error,
+		fmt.Sprintf("driver.usePrecompiled=true wants a driver branch, found %q; precompiled images are tagged <branch>-<kernel>-<os>", s.text()), fix, sourceDocs, s)
+}
+
+func (in *installation) precompiledLeavesOut() {
+	if in.on("driver.usePrecompiled") == nil {
+		return
+	}
+	for _, other := range []string{"gds.enabled", "gdrcopy.enabled"} {
+		if o := in.explicit(other); o != nil && o.text() == "true" {
+			in.add("excludes", finding.Error, other+"=true does not work with driver.usePrecompiled=true: precompiled driver images leave out GDS, GDRCopy and vGPU", "choose one", sourceDocs, o)
 		}
 	}
+}
+
+func (in *installation) nriPlugin() {
+	if !in.is("cdi.nriPluginEnabled", true) {
+		return
+	}
+	s := in.explicit("cdi.nriPluginEnabled")
+	if in.is("cdi.enabled", false) {
+		in.add("excludes", finding.Error, "the chart refuses to render: cdi.nriPluginEnabled=true needs cdi.enabled=true", "set cdi.enabled=true", sourceTemplates, some(s, in.explicit("cdi.enabled"))...)
+	} else if in.is("toolkit.enabled", false) {
+		in.add("excludes", finding.Error, "cdi.nriPluginEnabled=true needs toolkit.enabled=true: the toolkit is the plugin", "set toolkit.enabled=true", sourceTemplates, some(s, in.explicit("toolkit.enabled"))...)
+	}
+}
+
+func (in *installation) twoPolicies() {
 	if in.is("gpuCluster.deployCR", true) && in.is("clusterPolicy.deployCR", true) {
 		in.add("excludes", finding.Error, "the chart refuses to render: gpuCluster.deployCR and clusterPolicy.deployCR exclude each other", "set clusterPolicy.deployCR=false", sourceTemplates, some(in.explicit("gpuCluster.deployCR"), in.explicit("clusterPolicy.deployCR"))...)
 	}
-	if s := in.explicit("gds.enabled"); s != nil && s.text() == "true" && !s.dropped {
-		if module := in.explicit("driver.kernelModuleType"); module != nil && module.text() == "proprietary" {
-			in.add("excludes", finding.Error, "GDS from 2.17.5 on needs the open kernel modules, and driver.kernelModuleType=proprietary", "set driver.kernelModuleType=open", sourceDocs, module)
-		}
+}
+
+func (in *installation) storageModules() {
+	if in.on("gds.enabled") == nil {
+		return
 	}
+	if module := in.explicit("driver.kernelModuleType"); module != nil && module.text() == "proprietary" {
+		in.add("excludes", finding.Error, "GDS from 2.17.5 on needs the open kernel modules, and driver.kernelModuleType=proprietary", "set driver.kernelModuleType=open", sourceDocs, module)
+	}
+}
+
+func (in *installation) hostMofed() {
 	if s := in.explicit("driver.rdma.useHostMofed"); s != nil && s.text() == "true" && in.is("driver.rdma.enabled", false) {
 		in.add("dead-setting", finding.Warning, "has no effect: driver.rdma.enabled=false", "set driver.rdma.enabled=true", sourceOperator, s)
 	}
-	in.configs()
 }
 
 // some drops the settings that are nil.
@@ -226,21 +262,8 @@ func (in *installation) configs() {
 			in.add("config-map", finding.Error, c+".config.create=true needs "+c+".config.data, or no ConfigMap is made", "set "+c+".config.data", sourceTemplates, create)
 		}
 	}
-	data := in.below("devicePlugin.config.data")
 	fallback := in.explicit("devicePlugin.config.default")
-	if fallback != nil && fallback.text() != "" && len(data) > 0 {
-		var names []string
-		for _, s := range data {
-			names = append(names, s.path[len(s.path)-1])
-		}
-		if !slices.Contains(names, fallback.text()) {
-			fix := "the configs are " + strings.Join(names, ", ")
-			if near := finding.Nearest(fallback.text(), names); near != "" {
-				fix, fallback.changed = "write "+near, &near
-			}
-			in.add("config-map", finding.Error, fmt.Sprintf("no config %q in devicePlugin.config.data; the config-manager of every node exits", fallback.text()), fix, "k8s-device-plugin cmd/config-manager", fallback)
-		}
-	}
+	in.fallbackConfig(fallback)
 	if name := in.explicit("devicePlugin.config.name"); name != nil && name.text() != "" && !name.dropped && (fallback == nil || fallback.text() == "") {
 		in.add("config-fallback", finding.Info, "without devicePlugin.config.default a node gets no config until it has the label nvidia.com/device-plugin.config",
 			"set devicePlugin.config.default to the config for all nodes", sourceOperator, name)
@@ -249,6 +272,25 @@ func (in *installation) configs() {
 		if secret := in.explicit("driver.licensingConfig.secretName"); secret != nil && secret.text() != "" {
 			in.add("excludes", finding.Warning, "driver.licensingConfig names both a ConfigMap and a Secret", "keep the Secret", sourceTemplates, name)
 		}
+	}
+}
+
+// fallbackConfig judges the config for nodes that ask for none.
+func (in *installation) fallbackConfig(fallback *setting) {
+	data := in.below("devicePlugin.config.data")
+	if fallback == nil || fallback.text() == "" || len(data) == 0 {
+		return
+	}
+	var names []string
+	for _, s := range data {
+		names = append(names, s.path[len(s.path)-1])
+	}
+	if !slices.Contains(names, fallback.text()) {
+		fix := "the configs are " + strings.Join(names, ", ")
+		if near := finding.Nearest(fallback.text(), names); near != "" {
+			fix, fallback.changed = "write "+near, &near
+		}
+		in.add("config-map", finding.Error, fmt.Sprintf("no config %q in devicePlugin.config.data; the config-manager of every node exits", fallback.text()), fix, "k8s-device-plugin cmd/config-manager", fallback)
 	}
 }
 

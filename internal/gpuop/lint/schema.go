@@ -139,17 +139,7 @@ func (j *schemaJudge) value(known *chart.Field, where string, n *yaml.Node) {
 func (j *schemaJudge) scalar(known *chart.Field, where string, n *yaml.Node) {
 	t := scalarTags[known.Type]
 	if n.Kind != yaml.ScalarNode || !slices.Contains(t.tags, n.Tag) && !(known.Type == "boolean" && oldBool(n)) {
-		fix := ""
-		switch {
-		case n.Kind == yaml.ScalarNode && known.Type == "string":
-			fix = "write " + strconv.Quote(n.Value)
-		case n.Kind == yaml.ScalarNode && n.Tag == "!!str" && known.Type != "string" && n.Value != "":
-			var plain yaml.Node
-			if yaml.Unmarshal([]byte(n.Value), &plain) == nil && len(plain.Content) == 1 && slices.Contains(t.tags, plain.Content[0].Tag) {
-				fix = "write " + n.Value + " without quotes"
-			}
-		}
-		j.add("wrong-type", finding.Error, n, where, "found "+nodeText(n)+", want "+t.want+": the API server refuses it", fix)
+		j.add("wrong-type", finding.Error, n, where, "found "+nodeText(n)+", want "+t.want+": the API server refuses it", retyped(known, n, t.tags))
 		return
 	}
 	if len(known.Enum) > 0 && !slices.Contains(known.Enum, n.Value) {
@@ -169,6 +159,21 @@ func (j *schemaJudge) scalar(known *chart.Field, where string, n *yaml.Node) {
 			j.add("wrong-value", finding.Error, n, where, fmt.Sprintf("found %q, want what matches %s; the API server refuses it", n.Value, known.Pattern), "")
 		}
 	}
+}
+
+// retyped is how the value would be written in the type of the field, or "".
+func retyped(known *chart.Field, n *yaml.Node, tags []string) string {
+	if n.Kind != yaml.ScalarNode {
+		return ""
+	}
+	if known.Type == "string" {
+		return "write " + strconv.Quote(n.Value)
+	}
+	var plain yaml.Node
+	if n.Tag == "!!str" && n.Value != "" && yaml.Unmarshal([]byte(n.Value), &plain) == nil && len(plain.Content) == 1 && slices.Contains(tags, plain.Content[0].Tag) {
+		return "write " + n.Value + " without quotes"
+	}
+	return ""
 }
 
 // oldBool reports whether Kubernetes and Helm, which read YAML 1.1, take the plain word for true or false.

@@ -21,6 +21,8 @@ type setting struct {
 	path chart.Path
 	// element says where inside the list at the path a flag goes on: [0].name.
 	element string
+	// called is the name once it was asked for.
+	called string
 	// keys are the nodes of the names in the file, and shift the lines before its document.
 	keys  []*yaml.Node
 	shift int
@@ -41,12 +43,19 @@ type setting struct {
 	dropped bool
 	renamed chart.Path
 	changed *string
+	// tree is the group of keys that a text holds.
+	tree *yaml.Node
 	// added are settings that take the place of this one.
 	added []string
 }
 
 // name is the path as the user may write it after --set.
-func (s *setting) name() string { return s.path.String() + s.element }
+func (s *setting) name() string {
+	if s.called == "" {
+		s.called = s.path.String() + s.element
+	}
+	return s.called
+}
 
 var listIndex = regexp.MustCompile(`\[[0-9]+\]`)
 

@@ -219,6 +219,12 @@ func (in *installation) valueOfGroup(s *setting, _ chart.Verdict) {
 	if _, isMap := s.value.(map[string]any); isMap || s.value == nil || s.unknown {
 		return
 	}
+	var doc yaml.Node
+	if text, isText := s.value.(string); isText && yaml.Unmarshal([]byte(text), &doc) == nil && len(doc.Content) == 1 && doc.Content[0].Kind == yaml.MappingNode {
+		s.tree = doc.Content[0]
+		in.add("wrong-type", finding.Error, fmt.Sprintf("%s is a group of settings in %s, found a text that holds them", s.name(), in.version), "write them as keys, without the |", sourceValues, s)
+		return
+	}
 	in.add("wrong-type", finding.Error, fmt.Sprintf("%s is a group of settings in the chart, not a value of its own", s.name()),
 		"set one of its keys, for example "+in.example(s.path), sourceValues, s)
 }

@@ -106,7 +106,7 @@ const (
 // eightSlices is the geometry that every seven-instance board from A100 on shares: eight memory
 // slices, seven compute slices. Names are given in the order 1g, 1g with doubled memory, 2g, 3g,
 // 4g, 7g; sms in the order 1g, 2g, 3g, 4g, 7g (nil where not attested).
-func eightSlices(one, double, two, three, four, seven string, sms ...int) []Profile {
+func eightSlices(one, double, two, three, four, seven string, sms ...int) profiles {
 	sm := func(i int) int {
 		if i < len(sms) {
 			return sms[i]
@@ -114,7 +114,7 @@ func eightSlices(one, double, two, three, four, seven string, sms ...int) []Prof
 		return 0
 	}
 	every := []int{0, 1, 2, 3, 4, 5, 6}
-	return []Profile{
+	return profiles{
 		{Name: one, Compute: 1, Memory: 1, Max: 7, Starts: every, SMs: sm(0)},
 		{Name: one + "+me", Compute: 1, Memory: 1, Max: 1, Starts: every, SMs: sm(0)},
 		{Name: double, Compute: 1, Memory: 2, Max: 4, Starts: []int{0, 2, 4, 6}, SMs: sm(0)},
@@ -123,6 +123,30 @@ func eightSlices(one, double, two, three, four, seven string, sms ...int) []Prof
 		{Name: four, Compute: 4, Memory: 4, Max: 1, Starts: []int{0}, SMs: sm(3)},
 		{Name: seven, Compute: 7, Memory: 8, Max: 1, Starts: []int{0}, SMs: sm(4)},
 	}
+}
+
+// profiles are those of one board.
+type profiles []Profile
+
+// with sets the number of SMs of one profile, where it does not follow from the others.
+func (p profiles) with(name string, sms int) profiles {
+	for i := range p {
+		if p[i].Name == name {
+			p[i].SMs = sms
+		}
+	}
+	return p
+}
+
+// unattested are boards that exist and whose MIG geometry no source here attests: the beginning of the label
+// nvidia.com/gpu.product, and of which board they are not. They are said to be
+// unknown, not taken for their neighbors.
+var unattested = []struct{ product, what string }{
+	{"h20-3e", "the H20-3e has 141 GB, unlike the H20"},
+	{"h100-sxm5-94gb", "the H100 SXM5 with 94 GB is another board than the H100 NVL"},
+	{"rtx-pro-5000", "the RTX PRO 5000 has fewer slices than the RTX PRO 6000"},
+	{"rtx-pro-4500", "the RTX PRO 4500 has fewer slices than the RTX PRO 6000"},
+	{"gh200-120gb", "the GH200 with 120 GB is another board than those with 96 and 144 GB"},
 }
 
 // Boards returns the geometry table, one row per geometry, oldest architecture first. The caller
@@ -173,7 +197,7 @@ func Boards() []Board {
 			Evidence: Attested, Source: sourceListed,
 		}, eightSlices("1g.12gb", "1g.24gb", "2g.24gb", "3g.47gb", "4g.47gb", "7g.94gb", 0, 0, 60, 64, 132)),
 		eight(Board{
-			Name: "H100-96GB/GH200-96/H20/PG506", Typical: "NVIDIA-GH200-480GB", Aliases: []string{"H100-96GB", "GH200-96GB", "GH200-480GB", "GH200", "H20", "PG506-96GB", "PG506"},
+			Name: "H100-96GB/GH200-96/H20/PG506", Typical: "NVIDIA-GH200-480GB", Aliases: []string{"H100-96GB", "GH200-96GB", "GH200-480GB", "H20", "PG506-96GB", "PG506"},
 			Products: []string{"gh200-480gb", "h20", "h100-96gb", "h100-64gb", "pg506"},
 			PCIIDs:   []string{"0x234210DE", "0x233D10DE", "0x20B610DE", "0x232910DE"}, MemoryMiB: 97871, Family: "hopper", ComputeCapability: "9.0",
 			Source: sourceGuide,
@@ -187,7 +211,7 @@ func Boards() []Board {
 			Name: "H200-141GB/H200 NVL", Typical: "NVIDIA-H200", Aliases: []string{"H200", "H200-141GB", "H200-NVL"}, Products: []string{"h200"},
 			PCIIDs: []string{"0x233510DE", "0x233B10DE"}, MemoryMiB: 143771, Family: "hopper", ComputeCapability: "9.0",
 			Source: sourceGuide,
-		}, eightSlices("1g.18gb", "1g.35gb", "2g.35gb", "3g.71gb", "4g.71gb", "7g.141gb", 16, 32, 0, 0, 132)),
+		}, eightSlices("1g.18gb", "1g.35gb", "2g.35gb", "3g.71gb", "4g.71gb", "7g.141gb", 16, 32, 0, 0, 132).with("1g.35gb", 26)),
 		eight(Board{
 			Name: "B200", Typical: "NVIDIA-B200", Products: []string{"b200"}, PCIIDs: []string{"0x290110DE"}, MemoryMiB: 183359, Family: "blackwell", ComputeCapability: "10.0",
 			Source: sourceGuide,
@@ -253,7 +277,12 @@ func FindBoard(word string) (Board, error) {
 		}
 	}
 	n := normal(word)
-	best, length := Board{}, 0
+	for _, u := range unattested {
+		if strings.HasPrefix(n, u.product) {
+			return Board{}, fmt.Errorf("%w %q: %s, and its MIG profiles are not known here", ErrUnknownBoard, word, u.what)
+		}
+	}
+	best, length := byProduct(boards, n)
 	var names, begun []string
 	for _, b := range boards {
 		for _, name := range append([]string{b.Name}, b.Aliases...) {
@@ -261,12 +290,6 @@ func FindBoard(word string) (Board, error) {
 				return b, nil
 			}
 			names = append(names, name)
-		}
-		for _, p := range b.Products {
-			rest, ok := strings.CutPrefix(n, p)
-			if ok && (rest == "" || rest[0] == '-') && len(p) > length {
-				best, length = b, len(p)
-			}
 		}
 		short := b.Name
 		if len(b.Aliases) > 0 {
@@ -286,6 +309,19 @@ func FindBoard(word string) (Board, error) {
 		return Board{}, fmt.Errorf("%w %q: did you mean %s?", ErrUnknownBoard, word, near)
 	}
 	return Board{}, fmt.Errorf("%w %q: no board of that name, PCI id or nvidia.com/gpu.product label has MIG here", ErrUnknownBoard, word)
+}
+
+// byProduct finds the board with the longest product name that n begins with; length is 0 without one.
+func byProduct(boards []Board, n string) (best Board, length int) {
+	for _, b := range boards {
+		for _, p := range b.Products {
+			rest, ok := strings.CutPrefix(n, p)
+			if ok && (rest == "" || rest[0] == '-') && len(p) > length {
+				best, length = b, len(p)
+			}
+		}
+	}
+	return best, length
 }
 
 // pciID reads a PCI device id of NVIDIA's and returns it as mig-parted's device-filter spells it.

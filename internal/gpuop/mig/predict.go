@@ -1,6 +1,7 @@
 package mig
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -320,24 +321,10 @@ func (n Named) Apply(gpus []GPU) ([]GPU, []finding.Finding) {
 				continue
 			}
 			covered[i] = true
-			after[i].Enabled, after[i].Instances = e.Enabled, nil
-			if !e.Enabled {
-				continue
+			if err := e.apply(&after[i]); err != nil && !refused[after[i].Product] {
+				refused[after[i].Product] = after[i].Enabled
+				add(ruleFit, finding.Error, e.Line, fmt.Sprintf("GPU %d%v", i, err), "", sourceGeometry)
 			}
-			if after[i].Board == nil {
-				after[i].Enabled = false
-				add(ruleFit, finding.Error, e.Line, fmt.Sprintf("GPU %d (%s) has no MIG", i, after[i].Product), "", sourceGeometry)
-				continue
-			}
-			if _, err := Fit(*after[i].Board, nil, e.Devices); err != nil {
-				if !refused[after[i].Product] {
-					add(ruleFit, finding.Error, e.Line, fmt.Sprintf("GPU %d: %v", i, err), "", sourceGeometry)
-				}
-				refused[after[i].Product] = true
-				continue
-			}
-			after[i].Instances = maps.Clone(e.Devices)
-			maps.DeleteFunc(after[i].Instances, func(_ string, n int) bool { return n == 0 })
 		}
 		for _, i := range e.Indices {
 			if i >= len(gpus) {
@@ -353,6 +340,26 @@ func (n Named) Apply(gpus []GPU) ([]GPU, []finding.Finding) {
 	}
 	return after, findings
 }
+
+// apply divides one GPU as the entry says; the error goes on after the GPU's number.
+func (e Entry) apply(g *GPU) error {
+	g.Enabled, g.Instances = e.Enabled, nil
+	if !e.Enabled {
+		return nil
+	}
+	if g.Board == nil {
+		g.Enabled = false
+		return fmt.Errorf(" (%s) %w", g.Product, errNoMIG)
+	}
+	if _, err := Fit(*g.Board, nil, e.Devices); err != nil {
+		return fmt.Errorf(": %w", err)
+	}
+	g.Instances = maps.Clone(e.Devices)
+	maps.DeleteFunc(g.Instances, func(_ string, n int) bool { return n == 0 })
+	return nil
+}
+
+var errNoMIG = errors.New("has no MIG")
 
 func (e Entry) matches(g GPU) bool {
 	if len(e.DeviceFilter) == 0 {

@@ -55,21 +55,9 @@ func ParseRequest(words []string) (Request, error) {
 			if part == "+" {
 				continue
 			}
-			name, count, found := strings.Cut(part, "=")
-			if !found {
-				name, count, found = strings.Cut(part, ":")
-			}
-			if times, rest, ok := strings.Cut(part, "x"); ok && !found {
-				if _, err := strconv.Atoi(times); err == nil {
-					name, count, found = rest, times, true
-				}
-			}
-			n := 1
-			if found {
-				var err error
-				if n, err = strconv.Atoi(count); err != nil || n < 1 {
-					return nil, fmt.Errorf("%w %q: want profile=count with a count of at least 1", ErrRequest, part)
-				}
+			name, n, err := counted(part)
+			if err != nil {
+				return nil, err
 			}
 			canonical, ok := CanonicalProfile(name)
 			if !ok {
@@ -82,6 +70,26 @@ func ParseRequest(words []string) (Request, error) {
 		return nil, fmt.Errorf("%w: no profile given, want for example 3g.40gb=2", ErrRequest)
 	}
 	return r, nil
+}
+
+// counted reads 3g.40gb=2, 3g.40gb:2, 2x3g.40gb or 3g.40gb.
+func counted(part string) (name string, n int, err error) {
+	name, count, found := strings.Cut(part, "=")
+	if !found {
+		name, count, found = strings.Cut(part, ":")
+	}
+	if times, rest, ok := strings.Cut(part, "x"); ok && !found {
+		if _, err := strconv.Atoi(times); err == nil {
+			name, count, found = rest, times, true
+		}
+	}
+	if !found {
+		return name, 1, nil
+	}
+	if n, err = strconv.Atoi(count); err != nil || n < 1 {
+		return "", 0, fmt.Errorf("%w %q: want profile=count with a count of at least 1", ErrRequest, part)
+	}
+	return name, n, nil
 }
 
 // Instance is one placed GPU instance.
@@ -218,23 +226,7 @@ func place(b Board, kept Layout, r Request) (layout Layout, found bool) {
 // returns true, large instances first, low slices first. Instances of one profile are placed in
 // ascending order, so that no arrangement is visited twice. The layout is only lent to visit.
 func arrange(b Board, kept Layout, r Request, visit func(Layout) (stop bool)) {
-	total := kept.with(r)
-	compute, memory, exclusive := 0, 0, 0
-	for name, n := range total {
-		p, ok := b.Profile(name)
-		if n == 0 {
-			continue
-		}
-		if !ok || n < 0 || n > p.Max {
-			return
-		}
-		if p.exclusive() {
-			exclusive += n
-		}
-		compute += n * p.Compute
-		memory += n * p.Memory
-	}
-	if compute > b.ComputeSlices || memory > b.MemorySlices || exclusive > 1 {
+	if !b.mayHold(kept.with(r)) {
 		return
 	}
 	var wanted []Profile
@@ -270,6 +262,26 @@ func arrange(b Board, kept Layout, r Request, visit func(Layout) (stop bool)) {
 		taken |= span(i.Start, i.Profile.Memory)
 	}
 	search(0, taken)
+}
+
+// mayHold reports whether the board has the slices for the request, wherever they are.
+func (b Board) mayHold(total Request) bool {
+	compute, memory, exclusive := 0, 0, 0
+	for name, n := range total {
+		p, ok := b.Profile(name)
+		if n == 0 {
+			continue
+		}
+		if !ok || n < 0 || n > p.Max {
+			return false
+		}
+		if p.exclusive() {
+			exclusive += n
+		}
+		compute += n * p.Compute
+		memory += n * p.Memory
+	}
+	return compute <= b.ComputeSlices && memory <= b.MemorySlices && exclusive <= 1
 }
 
 // with is the layout's instances and those of r together.

@@ -284,7 +284,7 @@ func (p *parser) replicated(f fields.Field) {
 		at := path + ".resources[" + strconv.Itoa(i) + "]"
 		name := p.resource(e, at, f.Name == "mps")
 		if line, twice := names[name]; twice && name != "" {
-			p.Add(ruleResource, finding.Warning, e, at, fmt.Sprintf("%s is configured twice, first on line %d", name, line), "keep one")
+			p.Add(ruleResource, finding.Warning, e, at, fmt.Sprintf("%s is configured twice, first on line %d; the larger number of replicas counts", name, line), "keep one")
 		}
 		names[name] = e.Line
 	}
@@ -429,7 +429,8 @@ func (c *Config) Replication() mig.Replication {
 		if shared.RenameByDefault {
 			replica.Rename = string(resource.Name.DefaultSharedRename())
 		}
-		if _, twice := r.Of[string(resource.Name)]; !twice {
+		// the plugin keeps a device of each replica's number, so that of two entries the larger one counts
+		if before, twice := r.Of[string(resource.Name)]; !twice || replica.Factor > before.Factor {
 			r.Of[string(resource.Name)] = replica
 		}
 	}

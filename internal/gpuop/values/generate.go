@@ -48,7 +48,9 @@ type Plan struct {
 	Before    []Step        `json:"before,omitempty"`
 	After     []Step        `json:"after,omitempty"`
 	Source    string        `json:"source"`
-	about     string
+	// Notes are what is left to be decided.
+	Notes []finding.Finding `json:"-"`
+	about string
 }
 
 // A feature adds to a plan.
@@ -104,6 +106,8 @@ var features = []feature{
 			return fmt.Errorf("%w: vgpu needs --registry: the vGPU driver image is not public, you build and push it", ErrMissing)
 		}
 		g.set("driver.repository", g.request.Registry, "The vGPU guest driver is built and pushed by you.")
+		g.pullSecret("driver")
+		g.note("vgpu", "driver.version", "the chart's default driver is no vGPU driver: the image that you build has the version of the vGPU guest driver", "set driver.version to the version that you built")
 		g.set("driver.licensingConfig.nlsEnabled", true, "Licences from NVIDIA's licence system.")
 		if _, known := g.key("driver.licensingConfig.secretName"); known {
 			g.set("driver.licensingConfig.secretName", "licensing-config", "A Secret with gridd.conf and client_configuration_token.tok.")
@@ -237,7 +241,7 @@ func Generate(r Request) (*Plan, error) {
 	if r.Platform == "air-gapped" && r.Registry == "" {
 		return nil, fmt.Errorf("%w: platform air-gapped needs --registry", ErrMissing)
 	}
-	if r.Registry != "" {
+	if r.Registry != "" && (!r.wants("vgpu") || r.Platform == "air-gapped") {
 		g.mirror()
 	}
 	for _, v := range g.plan.Values {
@@ -329,15 +333,14 @@ func (g *generator) mirror() {
 		}
 		if image.Operand == "nfd" {
 			g.set("node-feature-discovery.image.repository", registry+"/nfd/node-feature-discovery", "")
+			if _, known := g.key("node-feature-discovery.imagePullSecrets"); known && g.request.PullSecret != "" {
+				g.set("node-feature-discovery.imagePullSecrets", []any{map[string]any{"name": g.request.PullSecret}}, "")
+			}
 			continue
 		}
 		_, path, _ := strings.Cut(image.Repository, "/")
 		g.set(image.Operand+".repository", registry+"/"+path, "")
-		if g.request.PullSecret != "" {
-			if _, known := g.key(image.Operand + ".imagePullSecrets"); known {
-				g.set(image.Operand+".imagePullSecrets", []any{g.request.PullSecret}, "")
-			}
-		}
+		g.pullSecret(image.Operand)
 	}
 	if g.request.Platform == "air-gapped" {
 		g.before("On a machine that reaches both sides: the chart, and the images.", g.copying(registry))
@@ -346,6 +349,18 @@ func (g *generator) mirror() {
 		g.set("driver.repoConfig.configMapName", "repo-config", "The driver's container installs packages: the ConfigMap names repositories that the nodes reach.")
 		g.before("Package repositories inside the air gap, as a .list or .repo file for the nodes' system.", "kubectl create configmap repo-config -n "+g.plan.Namespace+" --from-file=custom-repo.list")
 	}
+}
+
+// pullSecret names the Secret for an operand's image.
+func (g *generator) pullSecret(operand string) {
+	if _, known := g.key(operand + ".imagePullSecrets"); known && g.request.PullSecret != "" {
+		g.set(operand+".imagePullSecrets", []any{g.request.PullSecret}, "")
+	}
+}
+
+// note says what the plan leaves to be decided.
+func (g *generator) note(id, subject, reason, fix string) {
+	g.plan.Notes = append(g.plan.Notes, finding.Finding{ID: id, Severity: finding.Warning, Subject: subject, Reason: reason, Fix: fix, Source: "NVIDIA vGPU documentation"})
 }
 
 // copying is the commands that bring chart and images to the registry: the path of an image stays what it is upstream.

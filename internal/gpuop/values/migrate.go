@@ -153,6 +153,11 @@ func (m *Migration) apply(root *yaml.Node, e lint.Edit) error {
 		}
 		moved(root, e.Rename, key)
 		m.change("renamed", e.Path.String(), "is "+e.Rename.String()+" now")
+	case e.Tree != nil:
+		if err := put(root, e.Path, e.Tree, ""); err != nil {
+			return err
+		}
+		m.change("set", e.Path.String(), reason)
 	case e.Value != nil:
 		if err := put(root, e.Path, *e.Value, ""); err != nil {
 			return err

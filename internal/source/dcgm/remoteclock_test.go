@@ -44,26 +44,20 @@ func TestClockALittleOff(t *testing.T) {
 	}
 }
 
-// An XID keeps its date when the engine's clock is set, in the session and in the next one: it is
-// known for the one that was counted.
+// An XID is reported once a session, and under one ID and with one date in every session, however
+// the engine's clock is set meanwhile: it is known for the one that was counted.
 func TestXIDKeepsItsDate(t *testing.T) {
 	for _, step := range []string{"-10", "10", "-3600"} {
 		t.Run(step, func(t *testing.T) {
 			e := fakedcgm.New(t, world()...)
 			src := dcgm.New(dcgm.Options{Remote: "10.0.0.9"})
 			plan := planOf(field(150, onGPU), events(230))
-			plan.Fields[1].Interval = time.Hour // so that the XID stays current
-			dates := map[int64]bool{}
+			type report struct{ id, date int64 }
+			var reported []report
 			look := func(s *dcgm.Session) {
 				t.Helper()
-				seen := false
-				for _, x := range read(t, s).Samples {
-					if x.Field == 1 {
-						dates[x.Time], seen = true, true
-					}
-				}
-				if !seen {
-					t.Error("the XID is not reported")
+				for _, x := range read(t, s).XIDs {
+					reported = append(reported, report{x.ID, x.Time})
 				}
 			}
 			open := func() *dcgm.Session {
@@ -83,22 +77,28 @@ func TestXIDKeepsItsDate(t *testing.T) {
 				pause()
 				look(s)
 			}
+			if len(reported) != 1 {
+				t.Fatalf("the session has reported %v, want one XID", reported)
+			}
 			look(open())
-			if len(dates) != 1 {
-				t.Errorf("one XID has the dates %v", dates)
+			if len(reported) != 2 || reported[0] != reported[1] {
+				t.Errorf("the next session has reported %v, want the same XID", reported)
 			}
 			// And one that comes now is another one, of now.
 			e.Add("event 2 gpu:0 230 31")
-			var at int64
+			var second gpu.XID
 			readUntil(t, s, "the second XID", func(b *gpu.Batch, _ error) bool {
-				for _, x := range b.Samples {
-					if x.Field == 1 && !dates[x.Time] {
-						at = x.Time
+				for _, x := range b.XIDs {
+					switch {
+					case x.ID != reported[0].id:
+						second = x
+					case !b.XIDsRepeat:
+						t.Errorf("the first XID is reported again, and the batch does not say so")
 					}
 				}
-				return at != 0
+				return second.ID != 0
 			})
-			if age := time.Since(time.Unix(0, at)); age < -5*time.Second || age > 5*time.Second {
+			if age := time.Since(time.Unix(0, second.Time)); age < -5*time.Second || age > 5*time.Second {
 				t.Errorf("the second XID is %v old", age)
 			}
 		})

@@ -1,0 +1,88 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+)
+
+// A reload says as series how it went: whether the latest attempt succeeded, when one last
+// did, and the hash of what is in force.
+func TestReloadSeries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var hash uint64
+		var err error
+		attempts := 0
+		r := newReloader(prometheus.NewRegistry(), slog.New(slog.DiscardHandler), func(context.Context) (uint64, error) {
+			attempts++
+			return hash, err
+		})
+		series := func() [3]float64 {
+			return [3]float64{testutil.ToFloat64(r.successful), testutil.ToFloat64(r.at), testutil.ToFloat64(r.hash)}
+		}
+		is := func(what string, want [3]float64) {
+			t.Helper()
+			if diff := cmp.Diff(want, series()); diff != "" {
+				t.Errorf("%s: success, time, hash (-want +got):\n%s", what, diff)
+			}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		hangup := make(chan struct{})
+		go r.run(ctx, hangup)
+		now := func() float64 { return float64(time.Now().UnixNano()) / 1e9 }
+
+		start := now()
+		r.took(7)
+		is("start", [3]float64{1, start, 7})
+		time.Sleep(time.Hour)
+		hash, err = 8, errors.New("bad")
+		if got := r.reload(ctx, "test"); !errors.Is(got, err) {
+			t.Errorf("reload: %v", got)
+		}
+		is("refused", [3]float64{0, start, 7})
+		err = nil
+		hangup <- struct{}{}
+		synctest.Wait()
+		is("SIGHUP", [3]float64{1, now(), 8})
+
+		// What may pass by itself is tried again with growing pauses, and in force then.
+		var at []int
+		begin := time.Now()
+		hash, err = 9, passing{errors.New("busy")}
+		r.apply = func(context.Context) (uint64, error) {
+			at = append(at, seconds(time.Since(begin)))
+			return hash, err
+		}
+		if got := r.reload(ctx, "test"); !strings.Contains(got.Error(), "busy") {
+			t.Errorf("reload: %v", got)
+		}
+		time.Sleep(100 * time.Second)
+		if diff := cmp.Diff([]int{0, 1, 3, 7, 15, 31, 61, 91}, at); diff != "" {
+			t.Errorf("attempts, in seconds (-want +got):\n%s", diff)
+		}
+		before := testutil.ToFloat64(r.at)
+		is("tried again", [3]float64{0, before, 8})
+		err = nil
+		time.Sleep(30 * time.Second)
+		if s := series(); s[0] != 1 || s[1] <= before || s[2] != 9 {
+			t.Errorf("in force: %v", s)
+		}
+		n := len(at)
+		time.Sleep(time.Hour)
+		if len(at) != n {
+			t.Errorf("%d attempts after the success", len(at)-n)
+		}
+		cancel()
+		synctest.Wait()
+	})
+}
+
+func seconds(d time.Duration) int { return int(d.Round(time.Second) / time.Second) }

@@ -1,0 +1,3 @@
+resource "helm_release" "gpu_operator" {
+  chart = "gpu-operator"
+}

@@ -1,0 +1,225 @@
+package values_test
+
+import (
+	"bytes"
+	"errors"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/charttest"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/crd"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/values"
+)
+
+// requests are every platform with every feature, where the release has what they need.
+func requests(v chart.Version) []values.Request {
+	var out []values.Request
+	for _, p := range values.Platforms() {
+		for _, f := range append([][2]string{{""}}, values.Features()...) {
+			name, _, _ := strings.Cut(f[0], "[")
+			r := values.Request{Platform: p[0], Version: v, Exporter: "ghcr.io/x/dcgm-exporter:1.0"}
+			if name != "" {
+				r.Features = []string{name}
+			}
+			if p[0] == "air-gapped" || name == "vgpu" {
+				r.Registry, r.PullSecret = "registry.example.com:5000/mirror", "key"
+			}
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// policyOf finds the ClusterPolicy among rendered manifests.
+func policyOf(t *testing.T, manifests []byte) map[string]any {
+	t.Helper()
+	decoder := yaml.NewDecoder(bytes.NewReader(manifests))
+	for {
+		var object map[string]any
+		if err := decoder.Decode(&object); err != nil {
+			t.Fatalf("no ClusterPolicy: %v", err)
+		}
+		if object["kind"] == "ClusterPolicy" {
+			return object
+		}
+	}
+}
+
+// chartsOwn are values that the chart consumes itself: they are no fields of the ClusterPolicy.
+var chartsOwn = []string{"nfd", "node-feature-discovery", "platform", "clusterPolicy", "gpuCluster"}
+
+// over puts values over what the chart renders with its defaults, as far as the names are the same.
+func over(spec, plan map[string]any) map[string]any {
+	out := maps.Clone(spec)
+	if out == nil {
+		out = map[string]any{}
+	}
+	for k, v := range plan {
+		if k == "create" || k == "data" {
+			continue
+		}
+		if inner, isMap := v.(map[string]any); isMap {
+			base, _ := out[k].(map[string]any)
+			out[k] = over(base, inner)
+			continue
+		}
+		out[k] = v
+	}
+	return out
+}
+
+func withoutNull(m map[string]any) map[string]any {
+	out := map[string]any{}
+	for k, v := range m {
+		if inner, isMap := v.(map[string]any); isMap {
+			v = withoutNull(inner)
+		}
+		if v != nil {
+			out[k] = v
+		}
+	}
+	return out
+}
+
+// Every plan fits the custom resource definitions of its release.
+func TestPlansFitTheDefinitionsOfEveryRelease(t *testing.T) {
+	dir := charttest.Data(t)
+	plans := 0
+	for _, v := range chart.Load().Versions() {
+		set := &crd.Set{}
+		files, err := filepath.Glob(filepath.Join(dir, v.String(), "crds", "*.yaml"))
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%s: %d definitions, %v", v, len(files), err)
+		}
+		for _, f := range files {
+			data, err := os.ReadFile(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := set.Add(data); err != nil {
+				t.Fatal(err)
+			}
+		}
+		rendered, err := os.ReadFile(filepath.Join(dir, v.String(), "rendered-defaults.yaml"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		object := policyOf(t, rendered)
+		// the API server leaves out null where a field may not be it
+		spec := withoutNull(object["spec"].(map[string]any))
+		for _, r := range requests(v) {
+			plan, err := values.Generate(r)
+			if errors.Is(err, values.ErrVersion) || errors.Is(err, values.ErrExcludes) {
+				continue
+			}
+			if err != nil {
+				t.Fatalf("%s %s %v: %v", v, r.Platform, r.Features, err)
+			}
+			text, err := plan.YAML("values.yaml")
+			if err != nil {
+				t.Fatal(err)
+			}
+			var own map[string]any
+			if err := yaml.Unmarshal(text, &own); err != nil {
+				t.Fatal(err)
+			}
+			for _, name := range chartsOwn {
+				delete(own, name)
+			}
+			if operator, ok := own["operator"].(map[string]any); ok {
+				// the operator's own image is its Deployment's
+				delete(operator, "repository")
+				delete(operator, "imagePullSecrets")
+			}
+			object["spec"] = over(spec, own)
+			problems, known := set.Validate("nvidia.com/v1", "ClusterPolicy", object)
+			if !known {
+				t.Fatalf("%s: no definition of ClusterPolicy", v)
+			}
+			for _, f := range problems {
+				t.Errorf("%s %s %v: %s: %s", v, r.Platform, r.Features, f.Subject, f.Reason)
+			}
+			plans++
+		}
+	}
+	t.Logf("%d plans", plans)
+	if plans < 42*60 {
+		t.Errorf("%d plans, want 60 or more for each release", plans)
+	}
+}
+
+// helmTool is helm, built from its module.
+func helmTool(t *testing.T) string {
+	t.Helper()
+	if path := os.Getenv("HELM"); path != "" {
+		return path
+	}
+	bin := t.TempDir()
+	cmd := exec.Command("go", "install", "helm.sh/helm/v3/cmd/helm@v3.22.0")
+	cmd.Env = append(os.Environ(), "GOBIN="+bin, "GOFLAGS=-mod=mod")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("go install helm: %v\n%s", err, out)
+	}
+	return filepath.Join(bin, "helm")
+}
+
+func render(t *testing.T, helm, path string, text []byte) {
+	t.Helper()
+	cmd := exec.Command(helm, "template", "gpu-operator", path, "--namespace", "gpu-operator", "--values", "-")
+	cmd.Stdin = bytes.NewReader(text)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%s: helm template: %v\n%s\n%s", path, err, out, text)
+	}
+}
+
+// Every plan renders with the chart of its release, and so does the migration of each release's own values with the
+// newest chart.
+func TestPlansRenderWithTheRealCharts(t *testing.T) {
+	dir := charttest.Whole(t)
+	helm := helmTool(t)
+	table := chart.Load()
+	plans := 0
+	for _, v := range table.Versions() {
+		path := filepath.Join(dir, v.String())
+		if _, err := os.Stat(path); err != nil {
+			t.Errorf("%s: %v", v, err)
+			continue
+		}
+		var seen []string
+		for _, r := range requests(v) {
+			plan, err := values.Generate(r)
+			if err != nil {
+				continue
+			}
+			text, err := plan.YAML("values.yaml")
+			if err != nil {
+				t.Fatal(err)
+			}
+			// a platform's or a feature's values alone are most of the cross product
+			if len(r.Features) > 0 && r.Platform != "generic" && r.Platform != "openshift" && v != table.Latest() || slices.Contains(seen, string(text)) {
+				continue
+			}
+			seen = append(seen, string(text))
+			render(t, helm, path, text)
+			plans++
+		}
+		data, err := os.ReadFile(filepath.Join(path, "values.yaml"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := values.Migrate(table, "values.yaml", data, v, table.Latest(), false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		render(t, helm, filepath.Join(dir, table.Latest().String()), []byte(m.YAML))
+	}
+	t.Logf("%d plans rendered, %d migrations", plans, len(table.Versions()))
+}

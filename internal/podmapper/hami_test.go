@@ -1,0 +1,83 @@
+package podmapper_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/podmapper"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/kubelet"
+)
+
+// HAMi's scheduler chooses the GPU, and the kubelet lists an id of whichever.
+func TestHAMi(t *testing.T) {
+	one := func(uuid string) string { return uuid + ",NVIDIA,3000,30:" }
+	for name, tt := range map[string]struct {
+		annotation string
+		listed     []string // for the container main
+		rows       []int
+		unmatched  float64
+	}{
+		"another GPU than listed":   {one(gpu4) + ";;", []string{gpu0 + "-3"}, []int{4}, 0},
+		"the one that is listed":    {one(gpu0) + ";;", []string{gpu0 + "-0"}, []int{0}, 0},
+		"two":                       {one(gpu4) + one(gpu1) + ";;", []string{gpu0 + "-3", gpu0 + "-4"}, []int{1, 4}, 0},
+		"fewer than listed":         {one(gpu4) + ";;", []string{gpu0 + "-3", gpu0 + "-4"}, []int{4}, 1},
+		"of the container beside":   {";" + one(gpu4) + ";", []string{gpu0 + "-3"}, nil, 1},
+		"of one container too many": {one(gpu4) + ";;;", []string{gpu0 + "-3"}, nil, 1},
+		"of another maker":          {gpu4 + ",MLU,3000,30:;;", []string{gpu0 + "-3"}, nil, 1},
+		"none":                      {"", []string{gpu0 + "-3"}, nil, 1},
+		"garbage":                   {"x;y", []string{gpu0 + "-3"}, nil, 1},
+		"NVIDIA's own plugin":       {one(gpu4) + ";;", []string{gpu0}, []int{0}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := &api{}
+			a.set(map[string]podmapper.PodInfo{"ml/a": {UID: uidA, Containers: []string{"main", "beside"}, Allocated: tt.annotation}})
+			w := newWorld(t, a.options(), kubelet.Lists(kubelet.Pod("ml/a", kubelet.Container("main", "nvidia.com/gpu", tt.listed...))))
+			o := w.attribute()
+			var rows []int
+			for row := range o.Uses {
+				if len(o.UseOf(row).Owners) == 0 {
+					continue
+				}
+				rows = append(rows, row)
+				owner := o.UseOf(row).Owners[0]
+				want(t, "owner", owner.Pod+"/"+owner.Container+" "+owner.PodUID, "a/main "+uidA)
+				if shared := owner.Replica != ""; shared != (o.UseOf(row).Sharing == gpu.SharingTimeSlicing) || shared == (name == "NVIDIA's own plugin") {
+					t.Errorf("row %d: replica %q, sharing %v", row, owner.Replica, o.UseOf(row).Sharing)
+				}
+			}
+			want(t, "rows", rows, tt.rows)
+			want(t, "unmatched", w.metric("dcgm_exporter_unmatched_devices")["gpu_uuid nvidia.com/gpu "], tt.unmatched)
+		})
+	}
+}
+
+// Each container has the device behind its own place.
+func TestHAMiContainers(t *testing.T) {
+	a := &api{}
+	a.set(map[string]podmapper.PodInfo{"ml/a": {
+		UID: uidA, Containers: []string{"main", "beside"}, Allocated: gpu4 + ",NVIDIA,1,1:;" + gpu1 + ",NVIDIA,1,1:;",
+	}})
+	w := newWorld(t, a.options(), kubelet.Lists(kubelet.Pod("ml/a",
+		kubelet.Container("beside", "nvidia.com/gpu", gpu0+"-1"), kubelet.Container("main", "nvidia.com/gpu", gpu0+"-2"))))
+	want(t, "labels", pods(w.attribute()), map[int]string{1: "ml/a/beside", 4: "ml/a/main"})
+}
+
+// Two pods that HAMi puts on one GPU share it, whichever ids the kubelet gave.
+func TestHAMiShares(t *testing.T) {
+	a := &api{}
+	annotation := gpu4 + ",NVIDIA,3000,0:;"
+	a.set(map[string]podmapper.PodInfo{
+		"ml/a": {UID: uidA, Containers: []string{"main"}, Allocated: annotation}, "ml/b": {UID: uidB, Containers: []string{"main"}, Allocated: annotation},
+	})
+	w := newWorld(t, a.options(), kubelet.Lists(
+		kubelet.Pod("ml/a", kubelet.Container("main", "nvidia.com/gpu", gpu0+"-1")), kubelet.Pod("ml/b", kubelet.Container("main", "nvidia.com/gpu", gpu4+"-1"))))
+	o := w.attribute()
+	want(t, "labels", pods(o), map[int]string{})
+	want(t, "UIDs", uids(o), map[string]string{"a": uidA, "b": uidB})
+
+	// An exporter that starts while the kubelet fills its list says nothing of it.
+	w = newWorld(t, a.options(), kubelet.Lists(kubelet.Pod("ml/a", kubelet.Container("main", "nvidia.com/gpu", gpu0+"-1"))))
+	w.Born(time.Now())
+	want(t, "owners by a list that may be short", len(w.attribute().UseOf(4).Owners), 0)
+}
