@@ -58,7 +58,7 @@ func play(t *testing.T, seed uint64) (r result) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		interval := []time.Duration{time.Second, 5 * time.Second, 10 * time.Second, 30 * time.Second}[rng.IntN(4)]
 		virtual := rng.IntN(5) == 0
-		w := newWorld(rng)
+		w := newWorld(rand.New(rand.NewPCG(seed, 3)))
 		w.note()
 		n := newNode(t, w, seed)
 		defer n.stop()

@@ -144,7 +144,12 @@ func (n *node) List(ctx context.Context, _ *v1.ListPodResourcesRequest) (*v1.Lis
 		<-ctx.Done()
 		return nil, ctx.Err()
 	case slow:
-		time.Sleep(500 * time.Millisecond)
+		timer := time.NewTimer(500 * time.Millisecond)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+		}
 	}
 	return &v1.ListPodResourcesResponse{PodResources: pods}, nil
 }
