@@ -12,7 +12,7 @@ import (
 )
 
 // PodOf returns the UID of the pod that a process of the host belongs to; "" for one that is in no
-// pod. The error wraps one of gpu's if processes cannot be told apart here. It is called on the
+// pod. The error wraps one of gpu's if the pods of processes cannot be found here. It is called on the
 // Loop's goroutine.
 type PodOf func(pid uint32) (uid string, err error)
 

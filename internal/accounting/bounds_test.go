@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -65,7 +67,7 @@ func TestLiveAccountsAreKept(t *testing.T) {
 		idle(gpus, old),   // the others are dormant now
 		idle(gpus, fresh), // dormant ones make room, and 100 find none
 		idle(gpus, fresh),
-		idle(gpus, slices.Clone(fresh)), // told again
+		idle(gpus, slices.Clone(fresh)), // reported again
 		idle(gpus, late),
 	}}
 	lived := []int{}
@@ -88,7 +90,30 @@ func TestLiveAccountsAreKept(t *testing.T) {
 	}
 }
 
-// However many owners a device has, one of them is never taken for the only one, and no work is for nothing.
+// The account that was unseen for longest makes room first.
+func TestOldestDormantAccountMakesRoom(t *testing.T) {
+	const gpus, many = 16, maxAccounts - 1
+	single := func(name string) []gpu.Use { return crowd(gpus, 1, name) }
+	p := &play{top: gpu.NewTopology(boards(gpus)), moments: []moment{
+		idle(gpus, single("old")), idle(gpus, crowd(gpus, many, "b")), idle(gpus, single("new")), idle(gpus, crowd(gpus, many, "b")),
+	}}
+	var first, last map[string]float64
+	n := dropped(t, p, func(i int, s *gpu.Snapshot) {
+		if last = shares(s)[podAllocated]; i == 1 {
+			first = last
+		}
+	})
+	if n != 0 || len(last) != many {
+		t.Errorf("%v owners were dropped, %d have an account", n, len(last))
+	}
+	for key, v := range last {
+		if v <= first[key] {
+			t.Errorf("%s began again: %v seconds, %v before", key, v, first[key])
+		}
+	}
+}
+
+// However many owners a device has, one of them is never taken for the only one, and their number costs time in proportion.
 func TestOwnersOfOneDeviceAreBounded(t *testing.T) {
 	for name, uses := range map[string][]gpu.Use{"pods": crowd(1, 20000, "p"), "jobs": jobs(20000)} {
 		t.Run(name, func(t *testing.T) {
@@ -109,10 +134,37 @@ func TestOwnersOfOneDeviceAreBounded(t *testing.T) {
 			if n != 20000-maxOwners {
 				t.Errorf("%v owners were dropped", n)
 			}
-			if took := time.Since(begin); took > 3*time.Second {
+			if took := time.Since(begin); took > 30*time.Second {
 				t.Errorf("%v for three cycles", took)
 			}
 		})
+	}
+}
+
+// Owners that came in turns have dormant accounts; when all of them are there the bound holds too.
+func TestOwnersThatReturnAreBounded(t *testing.T) {
+	first, second := crowd(1, maxOwners, "a"), crowd(1, maxOwners, "b")
+	both := []gpu.Use{{Replicas: 512, Owners: slices.Concat(first[0].Owners, second[0].Owners)}}
+	p := &play{top: gpu.NewTopology(boards(1)), moments: []moment{idle(1, first), idle(1, second), idle(1, both)}}
+	n := dropped(t, p, func(i int, s *gpu.Snapshot) {
+		if got := len(shares(s)[podAllocated]); got != maxOwners {
+			t.Errorf("cycle %d: %d owners have an account, want %d", i, got, maxOwners)
+		}
+	})
+	if n != maxOwners {
+		t.Errorf("%v owners were dropped", n)
+	}
+}
+
+// Two claims on parts that together are more than the entity have no more than all of it.
+func TestPartsOfMoreThanAll(t *testing.T) {
+	uses := pods(gpu.SharingDRA, 0, 1, 2)
+	uses[0].Owners[0].Part, uses[0].Owners[1].Part = 1, 2./3
+	got := last(t, at(0, uses, nil), at(1, uses, nil))[podAllocated]
+	want := of{"GPU-0/ ns/b": 6, "GPU-0/ ns/c": 4}
+	near(reported{podAllocated: got}, reported{podAllocated: want})
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("seconds of 10 (-want +got):\n%s", diff)
 	}
 }
 

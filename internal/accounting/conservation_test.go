@@ -95,7 +95,7 @@ func randomUses(r *rand.Rand, divided bool) []gpu.Use {
 	uses := make([]gpu.Use, 6)
 	rows := playRows
 	if r.Float64() < 0.2 {
-		rows = append(slices.Clone(rows), 2) // somebody owns the partitioned GPU
+		rows = append(slices.Clone(rows), 2) // the partitioned GPU has owners of its own
 	}
 	for _, row := range rows {
 		use := &uses[row]

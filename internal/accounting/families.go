@@ -51,8 +51,13 @@ func shareFamilies() []gpu.Family {
 		familyRestEnergy: {Name: "dcgm_gpu_unattributed_energy_joules_total", Type: gpu.MetricCounter,
 			Help: "Energy of the GPU or GPU instance that belongs to no pod: of work in no pod, and of idle time that is assigned to none."},
 		familyUnavailable: {Name: "dcgm_exporter_attribution_unavailable", Type: gpu.MetricGauge,
-			Help: "What attribution could not tell in the latest cycle, and why."},
+			Help: "What attribution does not know of the latest cycle, and why."},
 	}
+}
+
+// IsFamily reports whether a family of that name is the package's.
+func IsFamily(name string) bool {
+	return slices.ContainsFunc(shareFamilies(), func(f gpu.Family) bool { return f.Name == name })
 }
 
 // rebuildSeries makes the series of all owners and entities, in the order of rows. They stay until

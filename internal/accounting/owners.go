@@ -116,7 +116,7 @@ func holdersOf(e *entity, use *gpu.Use) []holder {
 		h.held, total = h.held+held, total+held
 		h.uid = cmp.Or(h.uid, o.PodUID)
 		if o.Container != h.container {
-			h.container = "" // processes tell pods apart, not containers
+			h.container = "" // a process is known by its pod
 		}
 	}
 	if total > 1 { // parts of one and replicas of another

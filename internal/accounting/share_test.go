@@ -55,6 +55,14 @@ func TestSharesOfOneGPU(t *testing.T) {
 				restUtil: of{whole: 0.2}, restMemory: of{whole: 500 << 20}, restActive: of{whole: 2}, restEnergy: of{whole: 400},
 			},
 		},
+		"the example of docs/sharing.md": {
+			[]moment{at(0, two, nil), at(1, two, runs(process(1, 0.4, 300), process(2, 0.1, 100), process(100, 0.1, 50)))},
+			reported{
+				podUtil: of{a: 0.4, b: 0.1}, podMemory: of{a: 300 << 20, b: 100 << 20}, podActive: of{a: 4, b: 1}, podAllocated: of{a: 2.5, b: 2.5},
+				podActiveEnergy: of{a: 400, b: 100}, podIdleEnergy: of{a: 100, b: 100}, podEnergy: of{a: 500, b: 200},
+				restUtil: of{whole: 0.1}, restMemory: of{whole: 600 << 20}, restActive: of{whole: 1}, restEnergy: of{whole: 300},
+			},
+		},
 		"the interval counts, not the moment": {
 			[]moment{at(0, two, nil), at(1, two, func(m *moment) {
 				m.procs = []gpu.Process{process(1, 0.25, 300), process(2, 0.25, 100)}
@@ -170,6 +178,14 @@ func TestSharesOfOneGPU(t *testing.T) {
 				podUtil: of{a: 0.6}, podMemory: of{a: 1000 << 20}, podActive: of{a: 12}, podAllocated: of{a: 20},
 				podActiveEnergy: of{a: 1200}, podIdleEnergy: of{a: 800}, podEnergy: of{a: 2000},
 				restUtil: of{whole: 0}, restMemory: of{whole: 0}, restActive: of{whole: 6}, restEnergy: of{whole: 1000},
+			},
+		},
+		"away for longer than an account is kept, it begins at zero": {
+			[]moment{at(0, one, nil), at(1, one, nil), at(2, nil, func(m *moment) { m.gap = 16 * time.Minute }), at(3, one, nil)},
+			reported{
+				podUtil: of{a: 0.6}, podMemory: of{a: 1000 << 20}, podActive: of{a: 6}, podAllocated: of{a: 10},
+				podActiveEnergy: of{a: 600}, podIdleEnergy: of{a: 400}, podEnergy: of{a: 1000},
+				restUtil: of{whole: 0}, restMemory: of{whole: 0}, restActive: of{whole: 0}, restEnergy: of{whole: 0},
 			},
 		},
 		"a time without readings belongs to none": {

@@ -20,11 +20,11 @@ type ownerCopy struct {
 }
 
 // A virtualSeries does what dcgm-exporter does under --kubernetes-virtual-gpus: every
-// series of a shared GPU is repeated for each replica that somebody holds, with
-// the vgpu label. Utilisation and frame buffer are then the owner's own, and
-// absent where they are not known; everything else is the device's value, as
-// often as there are owners. Whoever sums it counts it as often: that is why it
-// is only done on request.
+// series of a shared GPU is repeated for each replica that a pod holds, with
+// the vgpu label. Utilization and frame buffer are then the owner's own, absent
+// where they are not known, and stand beside the device's; everything else is
+// the device's value, as often as there are owners. A sum counts it as often:
+// that is why it is only done on request.
 type virtualSeries struct {
 	rows     []copyRow
 	families []gpu.Family // per column of the plan
@@ -83,7 +83,9 @@ func (v *virtualSeries) copy(list []gpu.Family, c *snapshot.Cycle, s *Accountant
 				}
 				f.Series = append(f.Series, gpu.Series{Row: r.row, Labels: labels, Value: value})
 			}
-			column.Values[r.row] = gpu.Value{}
+			if !s.isOwn(column.Counter) {
+				column.Values[r.row] = gpu.Value{}
+			}
 		}
 		if len(f.Series) > 0 {
 			f.Name, f.Type, f.Help = column.Counter.Name, column.Counter.Type, column.Counter.Help
@@ -91,6 +93,11 @@ func (v *virtualSeries) copy(list []gpu.Family, c *snapshot.Cycle, s *Accountant
 		}
 	}
 	return list
+}
+
+// isOwn reports whether owners have values of their own of a counter.
+func (s *Accountant) isOwn(c *gpu.Counter) bool {
+	return c.Field == s.inputs.util || c.Field == s.inputs.memory
 }
 
 // own returns the owner's value of a counter: what its processes did, where

@@ -77,16 +77,16 @@ func TestVirtualGPUs(t *testing.T) {
 	const b, c = "container=main namespace=ns pod=b vgpu=0", "container=main namespace=ns pod=c vgpu=1"
 	want := []string{
 		"ENERGY{0 " + b + "} 1000000", "ENERGY{0 " + c + "} 1000000",
-		"FB{0 " + b + "} 300", "FB{0 " + c + "} 100",
-		"UTIL_RATIO{0 " + b + "} 0.1", "UTIL_RATIO{0 " + c + "} 0.35",
-		"UTIL{0 " + b + "} 10", "UTIL{0 " + c + "} 35",
+		"FB{0 " + b + "} 300", "FB{0 " + c + "} 100", "FB{0} 1000", // the device's own too, as in dcgm-exporter
+		"UTIL_RATIO{0 " + b + "} 0.1", "UTIL_RATIO{0 " + c + "} 0.35", "UTIL_RATIO{0} 0.6",
+		"UTIL{0 " + b + "} 10", "UTIL{0 " + c + "} 35", "UTIL{0} 60",
 	}
 	if diff := cmp.Diff(want, virtualPage(t, true, two, procs...)); diff != "" {
 		t.Errorf("copies (-want +got):\n%s", diff)
 	}
 	device := []string{"ENERGY{0} 1000000", "FB{0} 1000", "UTIL_RATIO{0} 0.6", "UTIL{0} 60"}
 	if diff := cmp.Diff(device, virtualPage(t, false, two, procs...)); diff != "" {
-		t.Errorf("nobody asked for copies (-want +got):\n%s", diff)
+		t.Errorf("without copies (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(device, virtualPage(t, true, pods(gpu.SharingNone, 0, 1))); diff != "" {
 		t.Errorf("an exclusive GPU (-want +got):\n%s", diff)

@@ -118,7 +118,7 @@ func run(ctx context.Context, p Process) error {
 		KernelLog:         memory.xids(),
 		Kept:              memory.kept,
 		Save:              memory.save(),
-	}, cfg.Kubernetes.VirtualGPUs, registry)
+	}, cfg.Metrics.Accounting, cfg.Kubernetes.VirtualGPUs, registry)
 	first := derived.change(plan, source)
 	sources.standIn.current = first
 	loop := collector.New(collector.Options{

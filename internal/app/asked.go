@@ -136,7 +136,7 @@ func (a Asked) Plan(cfg *config.Config, interval time.Duration) (*gpu.Plan, erro
 
 		AggregateInterval: cfg.Collection.Aggregate.Interval,
 
-		Devices:  cfg.Devices.GPUs,
+		Devices:  devices(cfg),
 		Switches: cfg.Devices.Switches,
 		CPUs:     cfg.Devices.CPUs,
 	}), nil

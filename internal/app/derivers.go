@@ -15,13 +15,17 @@ import (
 type derivers struct {
 	events     *events.Log
 	accountant *accounting.Accountant
+	unasked    bool // for accounts: no family shows them
 }
 
-func newDerivers(log events.Options, virtual bool, reg prometheus.Registerer) *derivers {
+// newDerivers returns those that make events, and accounts or a copy per virtual
+// GPU where they are asked for.
+func newDerivers(log events.Options, accounts, virtual bool, reg prometheus.Registerer) *derivers {
 	log.Registerer = reg
 	return &derivers{
 		events:     events.New(log),
 		accountant: accounting.New(accounting.Options{VirtualGPUs: virtual, Registerer: reg}),
+		unasked:    !accounts && !virtual,
 	}
 }
 
@@ -32,7 +36,7 @@ func (d *derivers) change(plan *gpu.Plan, from Chosen) collector.Change {
 		Source: from.Source, Plan: plan, Attributors: from.Attributors,
 		Derivers: []snapshot.Deriver{&snapshot.Facts{}, d.events},
 	}
-	if len(from.Attributors) > 0 {
+	if len(from.Attributors) > 0 && !d.unasked {
 		c.Plan = accounting.Extend(plan)
 		c.Derivers = append(c.Derivers, d.accountant.Deriver(from.PodOf))
 	}

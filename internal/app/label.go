@@ -6,8 +6,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/accounting"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
 // encoderOptions says how pages are labelled.
@@ -23,12 +25,32 @@ func encoderOptions(cfg *config.Config, log *slog.Logger) exposition.Options {
 	case config.HostnameBoth:
 		options.HostnameLabel = exposition.HostnameBoth
 	}
+	options.JobCopies = cfg.HPC.Copies
+	options.NoHealth = !cfg.Metrics.Health
+	if !cfg.Metrics.Accounting {
+		options.Without = accounting.IsFamily
+	}
+	if cfg.Metrics.Compatibility == config.CompatibilityStrict {
+		gpus := cfg.Devices.GPUs
+		options.Strict = exposition.Strict{On: true, HideCut: gpus.Flex, HideGPUs: !gpus.Flex && !gpus.Major}
+	}
 	if !cfg.Labels.NoHostname {
 		options.Hostname = hostname(cfg, log)
 		// The session knows the host of a remote engine, whose GPUs these are.
 		options.EngineHost = true
 	}
 	return options
+}
+
+// devices returns the GPUs and instances to read. Strict shows values of GPUs for
+// their instances, so that it reads the GPUs too where only instances are asked
+// for.
+func devices(cfg *config.Config) gpu.Selector {
+	sel := cfg.Devices.GPUs
+	if cfg.Metrics.Compatibility == config.CompatibilityStrict && sel.Minor && !sel.Major {
+		sel.Major, sel.MajorIDs = true, nil
+	}
+	return sel
 }
 
 // hostname returns NODE_NAME under Kubernetes, else the machine's name.

@@ -33,7 +33,7 @@ func Look(ctx context.Context, source Chosen, plan *gpu.Plan, cycles int, see fu
 	seen := 0
 	var failed error
 	registry := prometheus.NewRegistry()
-	change := newDerivers(events.Options{}, false, registry).change(plan, source)
+	change := newDerivers(events.Options{}, true, false, registry).change(plan, source)
 	loop := collector.New(collector.Options{
 		Source:      change.Source,
 		Attributors: change.Attributors,

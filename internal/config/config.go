@@ -61,7 +61,21 @@ type Metrics struct {
 	Fields []Field
 	// Vocabulary is the naming of the metrics that a file requests.
 	Vocabulary Vocabulary
+	// Compatibility says how much a page is to be like dcgm-exporter's.
+	Compatibility Compatibility
+	// Health serves the families of what is read, Accounting those of who uses
+	// what. Those about the exporter are Web.ExporterMetrics.
+	Health, Accounting bool
 }
+
+// Compatibility says whether a page is to be exactly dcgm-exporter's.
+type Compatibility string
+
+// The degrees of compatibility: what is better is done better, or nothing is.
+const (
+	CompatibilityOff    Compatibility = "off"
+	CompatibilityStrict Compatibility = "strict"
+)
 
 // A ConfigMapName names a ConfigMap; its zero value names none.
 type ConfigMapName struct{ Namespace, Name string }
@@ -220,6 +234,8 @@ const (
 // HPC says where the job files are.
 type HPC struct {
 	Dir string // "" for none
+	// Copies repeats the series of a GPU for each of its jobs.
+	Copies bool
 }
 
 // Containers says how entities are attributed to containers without Kubernetes.

@@ -61,7 +61,7 @@ func wantError(t *testing.T, err error, want string) {
 func TestDefaults(t *testing.T) {
 	all := gpu.Selector{Flex: true}
 	want := &Config{
-		Metrics: Metrics{File: "/etc/dcgm-exporter/default-counters.csv", Vocabulary: VocabularyClassic},
+		Metrics: Metrics{File: "/etc/dcgm-exporter/default-counters.csv", Vocabulary: VocabularyClassic, Compatibility: CompatibilityOff, Health: true, Accounting: true},
 		Collection: Collection{
 			Interval: 30 * time.Second, HangLimit: 2 * time.Minute, ReleaseTimeout: 15 * time.Minute,
 			XIDWindow: 5 * time.Minute, ClockEventWindow: 5 * time.Minute, BindingInterval: time.Second, KeepAge: 10 * time.Minute,
@@ -101,6 +101,7 @@ func examples() map[string]struct {
 		"config-file":                          {value: "/c.yaml"},
 		"configmap-data":                       {value: "ns:name"},
 		"vocabulary":                           {value: "both"},
+		"compatibility":                        {value: "strict"},
 		"collect-interval":                     {value: "1500"},
 		"collect-hang-limit":                   {value: "90s"},
 		"xid-kernel-log":                       {value: "/dev/kmsg"},

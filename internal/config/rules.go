@@ -25,6 +25,7 @@ func (p *parser) rules() {
 			}
 		}
 	}
+	p.strict()
 	if a := c.Collection.Aggregate; a.Interval > 0 && (a.Interval < minAggregate || a.Interval > c.Collection.Interval) {
 		p.errs = append(p.errs, fmt.Errorf("%s:%d: collection.aggregate.interval is %v: expected %v at least, and the collection interval of %v at most",
 			c.Path, a.Line, a.Interval, minAggregate, c.Collection.Interval))
@@ -37,6 +38,26 @@ func (p *parser) rules() {
 		if p.isOn(name) {
 			p.protected(name)
 		}
+	}
+}
+
+// strict sets what --compatibility=strict means, where a setting is not given on
+// its own.
+func (p *parser) strict() {
+	c := p.config
+	if c.Metrics.Compatibility != CompatibilityStrict {
+		return
+	}
+	for name, on := range map[string]*bool{
+		"enable-health-metrics": &c.Metrics.Health, "enable-accounting-metrics": &c.Metrics.Accounting,
+		"enable-exporter-metrics": &c.Web.ExporterMetrics,
+	} {
+		if p.layerOf(name) == layerDefault {
+			*on = false
+		}
+	}
+	if p.layerOf("hpc-job-copies") == layerDefault {
+		c.HPC.Copies = c.HPC.Dir != ""
 	}
 }
 
@@ -110,9 +131,14 @@ func (p *parser) label(name string) string {
 	return "--" + name
 }
 
+// isOn reports whether a switch is on, or another setting is not empty.
 func (p *parser) isOn(name string) bool {
-	v, ok := p.lookup(name).bind(p.config).(boolValue)
-	return ok && *v.p
+	switch v := p.lookup(name).bind(p.config).(type) {
+	case boolValue:
+		return *v.p
+	default:
+		return v.String() != ""
+	}
 }
 
 // notices notes the settings that were changed and do not do what their names

@@ -69,6 +69,37 @@ func TestProtected(t *testing.T) {
 	}
 }
 
+// TestStrict holds what --compatibility=strict means for other settings, and that
+// each of them given on its own wins.
+func TestStrict(t *testing.T) {
+	type meaning struct{ Health, Accounting, Exporter, Copies bool }
+	tests := []struct {
+		name string
+		env  map[string]string
+		args []string
+		want meaning
+	}{
+		{"off", nil, []string{"--hpc-job-mapping-dir=/jobs"}, meaning{true, true, true, false}},
+		{"by variable", map[string]string{"DCGM_EXPORTER_COMPATIBILITY": "strict"}, nil, meaning{}},
+		{"with jobs", nil, []string{"--compatibility=strict", "--hpc-job-mapping-dir=/jobs"}, meaning{Copies: true}},
+		{"with jobs as they are", nil, []string{"--compatibility=strict", "--hpc-job-mapping-dir=/jobs", "--hpc-job-copies=false"}, meaning{}},
+		{"with health", nil, []string{"--compatibility=strict", "--enable-health-metrics"}, meaning{Health: true}},
+		{"with accounts, by variable", map[string]string{"DCGM_EXPORTER_ENABLE_ACCOUNTING_METRICS": "1"}, []string{"--compatibility=strict"}, meaning{Accounting: true}},
+		{"with itself", nil, []string{"--compatibility=strict", "--enable-exporter-metrics"}, meaning{Exporter: true}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			c := mustParse(t, world{env: tt.env}, tt.args...)
+			if diff := cmp.Diff(tt.want, meaning{c.Metrics.Health, c.Metrics.Accounting, c.Web.ExporterMetrics, c.HPC.Copies}); diff != "" {
+				t.Errorf("differs (-want +got):\n%s", diff)
+			}
+			if c.Notices != nil {
+				t.Errorf("notices %q", c.Notices)
+			}
+		})
+	}
+}
+
 func TestNotices(t *testing.T) {
 	tests := []struct {
 		name string
@@ -118,9 +149,14 @@ func TestLaterPartsSpeak(t *testing.T) {
 			}
 		}
 		for need := o.needs; need != ""; {
-			example.with = append(example.with, "--"+need)
+			other := (&parser{options: table()}).lookup(need)
+			if flag := "--" + need; other.isSwitch() {
+				example.with = append(example.with, flag)
+			} else {
+				example.with = append(example.with, flag+"="+examples()[need].value)
+			}
 			example.with = append(example.with, examples()[need].with...)
-			need = (&parser{options: table()}).lookup(need).needs
+			need = other.needs
 		}
 		c := mustParse(t, world{env: map[string]string{o.env: example.value}, files: files}, example.with...)
 		spoken := false

@@ -80,6 +80,23 @@ func table() []option {
 			},
 		},
 		{
+			section: sectionMetrics, name: "compatibility", env: "DCGM_EXPORTER_COMPATIBILITY", def: "off",
+			help: "strict serves exactly the page of NVIDIA's exporter: values of a GPU repeated for its MIG instances, its spelling of numbers, a copy per HPC job, one owner for a shared GPU, and none of this exporter's own families unless their switch is given. The host label stays --hostname-label's.",
+			bind: func(c *Config) value {
+				return wordValue[Compatibility]{p: &c.Metrics.Compatibility, words: []Compatibility{CompatibilityOff, CompatibilityStrict}}
+			},
+		},
+		{
+			section: sectionMetrics, name: "enable-health-metrics", env: "DCGM_EXPORTER_ENABLE_HEALTH_METRICS", def: "true",
+			help: "Serve what is read and what is not, and why: dcgm_exporter_entity_up, dcgm_exporter_field_unavailable and dcgm_exporter_sample_age_seconds. Off under --compatibility=strict.",
+			bind: func(c *Config) value { return boolValue{&c.Metrics.Health} },
+		},
+		{
+			section: sectionMetrics, name: "enable-accounting-metrics", env: "DCGM_EXPORTER_ENABLE_ACCOUNTING_METRICS", def: "true",
+			help: "Serve who uses how much of each GPU: dcgm_pod_gpu_*, dcgm_gpu_unattributed_* and dcgm_exporter_attribution_unavailable. Off under --compatibility=strict.",
+			bind: func(c *Config) value { return boolValue{&c.Metrics.Accounting} },
+		},
+		{
 			section: sectionMetrics, name: "collect-interval", aliases: []string{"c"}, env: "DCGM_EXPORTER_INTERVAL",
 			key: "collection.interval", def: "30000",
 			help: "Time between two collections, in milliseconds or as a duration.",
@@ -355,6 +372,12 @@ func table() []option {
 			bind: func(c *Config) value { return textValue{&c.HPC.Dir, "a path"} },
 		},
 		{
+			section: sectionJobs, name: "hpc-job-copies", env: "DCGM_EXPORTER_HPC_JOB_COPIES", def: "false",
+			needs: "hpc-job-mapping-dir",
+			help:  "Repeat the series of a GPU that several jobs hold for each of them, as NVIDIA's exporter does. Sums over such series count the device several times. On under --compatibility=strict.",
+			bind:  func(c *Config) value { return boolValue{&c.HPC.Copies} },
+		},
+		{
 			section: sectionJobs, name: "container-labels", env: "DCGM_EXPORTER_CONTAINER_LABELS", def: "false",
 			help: "Say which container of Docker or Podman uses which GPU, without Kubernetes.",
 			bind: func(c *Config) value { return boolValue{&c.Containers.Enabled} },
@@ -420,7 +443,7 @@ func table() []option {
 		{
 			section: sectionWeb, name: "enable-exporter-metrics", env: "DCGM_EXPORTER_ENABLE_EXPORTER_METRICS", def: "true",
 			key:  "metrics.enableExporterMetrics",
-			help: "Serve the series about the exporter itself.",
+			help: "Serve the series about the exporter itself: what it collects, its configuration, the Go runtime and the process. Off under --compatibility=strict.",
 			bind: func(c *Config) value { return boolValue{&c.Web.ExporterMetrics} },
 		},
 

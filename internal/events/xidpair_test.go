@@ -218,19 +218,19 @@ func TestAnotherWitnessTakesOver(t *testing.T) {
 		at := time.Now().Add(interval / 2)
 		r.wait(interval / 2)
 		e.happen(at, 31, 31, 45)
-		for i, code := range []int64{31, 31, 45, 62} {
+		for i, code := range []int64{31, 31, 31, 45, 62} { // one that the other missed
 			next.xids = append(next.xids, gpu.XID{Witness: gpu.WitnessDriver, Code: code, ID: int64(i + 1), Time: at.Add(time.Second).UnixNano(), Since: at.UnixNano()})
 		}
 		r.reload(collector.Change{Source: collector.SourceOf(next.Open), Plan: plan})
 		r.wait(interval)
-		if diff := cmp.Diff(map[string]int64{"31": 3, "45": 1, "62": 1}, seen.now()); diff != "" {
+		if diff := cmp.Diff(map[string]int64{"31": 4, "45": 1, "62": 1}, seen.now()); diff != "" {
 			t.Errorf("(-want +got)\n%s", diff)
 		}
 		next.do(func() {
-			next.xids = append(next.xids, gpu.XID{Witness: gpu.WitnessDriver, Code: 31, ID: 5, Time: time.Now().UnixNano()})
+			next.xids = append(next.xids, gpu.XID{Witness: gpu.WitnessDriver, Code: 31, ID: 6, Time: time.Now().UnixNano()})
 		})
 		r.wait(interval)
-		if diff := cmp.Diff(map[string]int64{"31": 4, "45": 1, "62": 1}, seen.now()); diff != "" {
+		if diff := cmp.Diff(map[string]int64{"31": 5, "45": 1, "62": 1}, seen.now()); diff != "" {
 			t.Errorf("(-want +got)\n%s", diff)
 		}
 		r.stop()

@@ -2,6 +2,7 @@ package exposition
 
 import (
 	"hash/maphash"
+	"strconv"
 	"strings"
 	"sync/atomic"
 
@@ -26,9 +27,31 @@ type Options struct {
 	OldNamespace bool
 	// ReplaceBlanksInModelName puts a dash for every run of blanks in modelName.
 	ReplaceBlanksInModelName bool
+	// NoHealth leaves the health families out.
+	NoHealth bool
+	// Without, where set, reports which derived families are left out, by name.
+	Without func(name string) bool
+	// JobCopies repeats every series of an entity that several HPC jobs hold for
+	// each of them, as dcgm-exporter does. Without it such series carry no job.
+	JobCopies bool
+	// Strict writes the page as dcgm-exporter does, where this project would
+	// not: see Strict.
+	Strict Strict
 	// Trailer, where set, appends further families in the text format, whose
 	// names occur nowhere else on the page. It is called once per page.
 	Trailer func(dst []byte) []byte
+}
+
+// Strict says which of dcgm-exporter's habits a page keeps. The zero value keeps
+// none.
+type Strict struct {
+	// On spells floats with six decimals, repeats the values of a GPU for each of
+	// its MIG instances, labels a shared entity with one of its owners, and shows
+	// HELP without a text.
+	On bool
+	// HideCut leaves out the series of GPUs that are cut by MIG, HideGPUs those of
+	// all GPUs. Health and peer states stay.
+	HideCut, HideGPUs bool
 }
 
 // An Encoder writes snapshots as pages. Owners of one Topology are told apart
@@ -36,6 +59,7 @@ type Options struct {
 // Encoder. Encode is for one goroutine; everything else is for any.
 type Encoder struct {
 	labels  labeler
+	opts    Options
 	trailer func([]byte) []byte
 	pages   *pool
 
@@ -54,16 +78,24 @@ type Encoder struct {
 type family struct {
 	name    string
 	header  string // its HELP and TYPE lines
-	columns []int  // indexes of Snapshot.Columns
-	derived []int  // indexes of Snapshot.Families
+	columns []source
+	derived []int // indexes of Snapshot.Families
 	health  healthFamily
 	fixed   fixedList // of the only entry of derived, if there is nothing else
+	events  bool      // told of GPUs, and under Strict of their instances instead
+}
+
+// A source is a column that a family shows.
+type source struct {
+	column int  // index of Snapshot.Columns
+	whole  bool // they are of whole GPUs, and no instance has one of its own
 }
 
 // NewEncoder returns an Encoder.
 func NewEncoder(opts Options) *Encoder {
 	return &Encoder{
 		labels:  labeler{opts: opts, seed: maphash.MakeSeed()},
+		opts:    opts,
 		trailer: opts.Trailer,
 		pages:   &pool{},
 	}
@@ -136,7 +168,7 @@ func (e *Encoder) plan(s *gpu.Snapshot) {
 		if !ok {
 			i = len(e.families)
 			byName[name] = i
-			e.families = append(e.families, family{name: name, header: header(name, help, typ)})
+			e.families = append(e.families, family{name: name, header: header(name, help, typ, e.opts.Strict.On), events: isEvents(name)})
 		}
 		return &e.families[i]
 	}
@@ -145,26 +177,32 @@ func (e *Encoder) plan(s *gpu.Snapshot) {
 		e.columns = append(e.columns, c)
 		if c.Type != gpu.MetricLabel {
 			f := named(c.Name, c.Help, c.Type)
-			f.columns = append(f.columns, i)
+			f.columns = append(f.columns, source{column: i, whole: isWhole(c.Name)})
 		}
 	}
 	for i := range s.Families {
 		d := s.Families[i]
 		d.Series = nil
 		e.derived = append(e.derived, d)
+		if e.opts.Without != nil && e.opts.Without(d.Name) {
+			continue
+		}
 		f := named(d.Name, d.Help, d.Type)
 		f.derived = append(f.derived, i)
 	}
 	for _, h := range healthFamilies() {
+		if e.opts.NoHealth {
+			break
+		}
 		named(h.name, h.help, gpu.MetricGauge).health = h.append
 	}
 	e.labels.plan(s)
 }
 
-func header(name, help string, typ gpu.MetricType) string {
+func header(name, help string, typ gpu.MetricType, always bool) string {
 	var b []byte
 	// Blanks around a help text are no part of it for those who read the page.
-	if help = strings.Trim(help, " \t"); help != "" {
+	if help = strings.Trim(help, " \t"); help != "" || always {
 		b = append(b, "# HELP "...)
 		b = append(b, name...)
 		b = append(b, ' ')
@@ -183,11 +221,11 @@ func (e *Encoder) appendFamily(dst []byte, s *gpu.Snapshot, f *family) []byte {
 	dst = append(dst, f.header...)
 	body := len(dst)
 	e.seen.reset()
-	for _, i := range f.columns {
-		if c := &s.Columns[i]; c.Labels != nil {
-			dst = e.appendLabeled(dst, f, c)
+	for _, src := range f.columns {
+		if c := &s.Columns[src.column]; c.Labels != nil {
+			dst = e.appendLabeled(dst, f, c, src.whole)
 		} else {
-			dst = e.appendColumn(dst, f, c)
+			dst = e.appendColumn(dst, f, c, src.whole)
 		}
 	}
 	for _, i := range f.derived {
@@ -207,32 +245,98 @@ func (e *Encoder) appendFamily(dst []byte, s *gpu.Snapshot, f *family) []byte {
 	return dst
 }
 
-func (e *Encoder) appendColumn(dst []byte, f *family, c *gpu.Column) []byte {
+func (e *Encoder) appendColumn(dst []byte, f *family, c *gpu.Column, whole bool) []byte {
 	rows := min(len(c.Values), len(e.labels.rows))
 	for row := range rows {
-		v := c.Values[row]
+		v, _ := e.shown(c, row, whole)
 		if v.IsAbsent() || v.IsText() {
 			continue
 		}
-		b := &e.labels.rows[row].block
-		if !e.seen.add(b.hash) {
-			e.duplicates.Add(1)
-			continue
+		r := &e.labels.rows[row]
+		if r.copies == nil {
+			dst = e.appendSample(dst, f, &r.block, v)
 		}
-		dst = append(dst, f.name...)
-		dst = append(dst, e.labels.arena[b.start:b.end]...)
-		dst = appendNumber(dst, v)
-		dst = append(dst, '\n')
+		for i := range r.copies {
+			dst = e.appendSample(dst, f, &r.copies[i], v)
+		}
 	}
 	return dst
 }
 
+// appendSample appends a sample with the labels of a block, unless the family
+// has one with the same labels.
+func (e *Encoder) appendSample(dst []byte, f *family, b *block, v gpu.Value) []byte {
+	if !e.seen.add(b.hash) {
+		e.duplicates.Add(1)
+		return dst
+	}
+	dst = append(dst, f.name...)
+	dst = append(dst, e.labels.arena[b.start:b.end]...)
+	dst = e.appendValue(dst, v)
+	return append(dst, '\n')
+}
+
+// shown returns the value that a page shows for a row of a column, and the row
+// that it is of: its own, and under Strict for an instance without one that of
+// its GPU.
+func (e *Encoder) shown(c *gpu.Column, row int, whole bool) (gpu.Value, int) {
+	v := c.Values[row]
+	if !e.opts.Strict.On {
+		return v, row
+	}
+	r := &e.labels.rows[row]
+	switch {
+	case r.hidden:
+		return gpu.Value{}, row
+	case v.IsAbsent() && whole && r.whole >= 0 && r.whole < len(c.Values):
+		return c.Values[r.whole], r.whole
+	default:
+		return v, row
+	}
+}
+
+// appendValue appends a number as the page spells it. dcgm-exporter formats
+// what the engine calls a double with %f (gpu_collector.go, toString).
+func (e *Encoder) appendValue(dst []byte, v gpu.Value) []byte {
+	if _, ok := v.Int64(); ok || !e.opts.Strict.On {
+		return appendNumber(dst, v)
+	}
+	f, _ := v.Number()
+	return strconv.AppendFloat(dst, f, 'f', 6, 64)
+}
+
 // appendLabeled is appendColumn for a column whose values have labels.
-func (e *Encoder) appendLabeled(dst []byte, f *family, c *gpu.Column) []byte {
+func (e *Encoder) appendLabeled(dst []byte, f *family, c *gpu.Column, whole bool) []byte {
 	for row := range min(len(c.Values), len(e.labels.rows)) {
-		if v := c.Values[row]; !v.IsAbsent() && !v.IsText() {
-			dst = e.appendExtended(dst, f, &e.labels.rows[row].block, c.Labels[row], v)
+		v, from := e.shown(c, row, whole)
+		if !v.IsAbsent() && !v.IsText() {
+			dst = e.appendEntity(dst, f, row, c.Labels[from], v)
 		}
+	}
+	return dst
+}
+
+// appendEntity is appendExtended for each set of labels that an entity has.
+func (e *Encoder) appendEntity(dst []byte, f *family, row int, extra []gpu.Label, v gpu.Value) []byte {
+	r := &e.labels.rows[row]
+	if r.copies == nil {
+		return e.appendExtended(dst, f, &r.block, extra, v)
+	}
+	for i := range r.copies {
+		dst = e.appendExtended(dst, f, &r.copies[i], extra, v)
+	}
+	return dst
+}
+
+// appendEvents appends what is told of a GPU for each of its instances, and for
+// the GPU where it is shown, as dcgm-exporter does (expCollector.getMetrics).
+func (e *Encoder) appendEvents(dst []byte, f *family, sr *gpu.Series) []byte {
+	r := &e.labels.rows[sr.Row]
+	if !r.hidden {
+		dst = e.appendEntity(dst, f, sr.Row, sr.Labels, sr.Value)
+	}
+	for _, row := range r.instances {
+		dst = e.appendEntity(dst, f, row, sr.Labels, sr.Value)
 	}
 	return dst
 }
@@ -247,15 +351,18 @@ func (e *Encoder) appendDerived(dst []byte, f *family, series []gpu.Series) []by
 			dst = e.appendOneFixed(dst, f, sr)
 			continue
 		}
-		b, extra := &block{}, sr.Labels
-		if sr.Row != gpu.AllRows {
-			b = &e.labels.rows[sr.Row].block
-			if sr.Own {
-				b = &e.labels.rows[sr.Row].own
-				extra = e.owned(sr)
-			}
+		switch {
+		case sr.Row == gpu.AllRows:
+			dst = e.appendExtended(dst, f, &block{}, sr.Labels, sr.Value)
+		case sr.Own:
+			dst = e.appendExtended(dst, f, &e.labels.rows[sr.Row].own, e.owned(sr), sr.Value)
+		case f.events:
+			dst = e.appendEvents(dst, f, sr)
+		case len(f.columns) > 0: // copies for owners: each has its own already
+			dst = e.appendExtended(dst, f, &e.labels.rows[sr.Row].block, sr.Labels, sr.Value)
+		default:
+			dst = e.appendEntity(dst, f, sr.Row, sr.Labels, sr.Value)
 		}
-		dst = e.appendExtended(dst, f, b, extra, sr.Value)
 	}
 	return dst
 }
@@ -295,7 +402,7 @@ func (e *Encoder) appendExtended(dst []byte, f *family, b *block, extra []gpu.La
 		dst = append(dst, '}')
 	}
 	dst = append(dst, ' ')
-	dst = appendNumber(dst, v)
+	dst = e.appendValue(dst, v)
 	return append(dst, '\n')
 }
 

@@ -41,9 +41,10 @@ type labeler struct {
 
 // A labelColumn is a label-typed counter.
 type labelColumn struct {
-	index int    // in Snapshot.Columns
-	name  string // valid
-	shown []gpu.Value
+	index   int    // in Snapshot.Columns
+	name    string // valid
+	machine bool   // one value for the whole machine
+	shown   []gpu.Value
 }
 
 // An entity is the rendered labels of a row.
@@ -52,6 +53,13 @@ type entity struct {
 	own     block // the same without its owner's; only its spans
 	short   block // what its health series carry
 	counted bool  // it has health series
+
+	copies []block // what its series carry instead, once for each; nil for block
+
+	// Under Strict:
+	hidden    bool  // it has no series of fields
+	whole     int   // the row of the GPU that it is an instance of, -1 for none
+	instances []int // the rows of its instances
 }
 
 // A block is a set of labels in the labeler's arena: {name="value",…} with the
@@ -76,7 +84,7 @@ func (l *labeler) plan(s *gpu.Snapshot) {
 	l.columns = nil
 	for i := range s.Columns {
 		if c := s.Columns[i].Counter; c.Type == gpu.MetricLabel {
-			l.columns = append(l.columns, labelColumn{index: i, name: labelName(c.Name)})
+			l.columns = append(l.columns, labelColumn{index: i, name: labelName(c.Name), machine: isMachine(c.Name)})
 		}
 	}
 	slices.SortStableFunc(l.columns, func(a, b labelColumn) int { return strings.Compare(a.name, b.name) })
@@ -137,14 +145,90 @@ func (l *labeler) render(s *gpu.Snapshot) {
 		l.counterLabels(t, row, node)
 		own := len(l.scratch)
 		if carriesOwners(d.Entity.Kind) {
-			l.ownerLabels(s.Owners.Of(row))
+			l.ownerLabels(l.ownersOf(s, row))
 		}
-		e := entity{block: l.block(l.scratch, identity)}
+		e := entity{block: l.block(l.scratch, identity), whole: -1}
 		e.own.spans = e.block.spans[:own:own]
+		if l.opts.JobCopies && carriesOwners(d.Entity.Kind) {
+			e.copies = l.copies(s.Owners.UseOf(row).Owners, identity, own)
+		}
 		l.scratch = l.identity(l.scratch[:0], t, row, true)
 		e.short = l.block(l.scratch, len(l.scratch))
 		e.counted = d.Entity.Kind != gpu.KindNode
 		l.rows = append(l.rows, e)
+	}
+	if l.opts.Strict.On {
+		l.asTheReference(t)
+	}
+}
+
+// ownersOf returns the labels of the owner of a row. Under Strict that of a
+// shared entity is the last one who holds it, since dcgm-exporter lets each
+// overwrite the one before.
+func (l *labeler) ownersOf(s *gpu.Snapshot, row int) []gpu.Label {
+	labels := s.Owners.Of(row)
+	if len(labels) > 0 || !l.opts.Strict.On {
+		return labels
+	}
+	holders := s.Owners.UseOf(row).Owners
+	for i := len(holders) - 1; i >= 0; i-- {
+		if o := &holders[i]; o.Pod != "" {
+			return append([]gpu.Label{
+				{Name: "container", Value: o.Container}, {Name: "namespace", Value: o.Namespace}, {Name: "pod", Value: o.Pod},
+			}, o.Labels...)
+		}
+	}
+	return nil
+}
+
+// jobLabel is the label of an HPC job.
+const jobLabel = "hpc_job"
+
+// copies returns a block per job where several hold the entity whose labels are
+// in scratch, the first own of which are not its owner's.
+func (l *labeler) copies(holders []gpu.Owner, identity, own int) []block {
+	var jobs []gpu.Label
+	for i := range holders {
+		for _, label := range holders[i].Labels {
+			if label.Name == jobLabel {
+				jobs = append(jobs, label)
+			}
+		}
+	}
+	if len(jobs) < 2 {
+		return nil
+	}
+	shared := slices.Clone(l.scratch)
+	blocks := make([]block, len(jobs))
+	for i, job := range jobs {
+		l.scratch = append(l.scratch[:0], shared...)
+		at := own
+		for at < len(l.scratch) && l.scratch[at].Name < jobLabel {
+			at++
+		}
+		l.scratch = slices.Insert(l.scratch, at, job)
+		blocks[i] = l.block(l.scratch, identity)
+	}
+	return blocks
+}
+
+// asTheReference notes which GPUs have no series of their own, and whose values
+// the instances show (devicemonitoring.GetMonitoredEntities: a GPU that is cut
+// is watched by its instances, for fields of whole GPUs too).
+func (l *labeler) asTheReference(t *gpu.Topology) {
+	for row := range t.Devices {
+		if t.Devices[row].Entity.Kind != gpu.KindGPUInstance {
+			continue
+		}
+		if parent := t.ParentRow(row); parent >= 0 {
+			l.rows[row].whole = parent
+			l.rows[parent].instances = append(l.rows[parent].instances, row)
+		}
+	}
+	for row := range t.Devices {
+		if t.Devices[row].Entity.Kind == gpu.KindGPU {
+			l.rows[row].hidden = l.opts.Strict.HideGPUs || l.opts.Strict.HideCut && len(l.rows[row].instances) > 0
+		}
 	}
 }
 
@@ -255,7 +339,7 @@ func (l *labeler) model(name string) string {
 
 // counterLabels appends the label-typed counters that apply to row: its own
 // value, else that of the GPU instance that it is a part of, else its GPU's if
-// it is an instance, else the node's.
+// it is an instance, else the node's, which any entity may tell.
 func (l *labeler) counterLabels(t *gpu.Topology, row, node int) {
 	instance, parent := t.InstanceRow(row), -1
 	if k := t.Devices[row].Entity.Kind; k == gpu.KindGPUInstance || k == gpu.KindComputeInstance {
@@ -263,7 +347,7 @@ func (l *labeler) counterLabels(t *gpu.Topology, row, node int) {
 	}
 	for i := range l.columns {
 		c := &l.columns[i]
-		for _, r := range [...]int{row, instance, parent, node} {
+		for _, r := range [...]int{row, instance, parent, node, c.any(t.Devices[row].Entity.Kind)} {
 			if r < 0 || r >= len(c.shown) || c.shown[r].IsAbsent() {
 				continue
 			}
@@ -271,6 +355,19 @@ func (l *labeler) counterLabels(t *gpu.Topology, row, node int) {
 			break
 		}
 	}
+}
+
+// any returns a row with a value that holds for entities of a kind too, -1 where
+// there is none: what is told of the machine stands on switches, links, CPUs
+// and cores in dcgm-exporter as well.
+func (c *labelColumn) any(k gpu.Kind) int {
+	switch k {
+	case gpu.KindNVLink, gpu.KindNVSwitch, gpu.KindCPU, gpu.KindCPUCore:
+		if c.machine {
+			return slices.IndexFunc(c.shown, func(v gpu.Value) bool { return !v.IsAbsent() })
+		}
+	}
+	return -1
 }
 
 // ownerLabels appends the owner's labels, sorted by name. Of two with one name

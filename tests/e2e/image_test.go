@@ -52,14 +52,14 @@ func (n *node) image(t *testing.T) {
 }
 
 // imageOf returns an image of one layer, in the form that docker save writes.
-func imageOf(t *testing.T, name, entrypoint string, files map[string][]byte) []byte {
+func imageOf(t *testing.T, name, entrypoint string, files map[string][]byte, env ...string) []byte {
 	t.Helper()
 	files["tmp/.keep"] = nil // a place to mount at, the root being read-only
 	files["var/lib/kubelet/pod-resources/.keep"] = nil
 	layer := archived(t, files)
 	config := asJSON(t, map[string]any{
 		"architecture": "amd64", "os": "linux",
-		"config": map[string]any{"Entrypoint": []string{entrypoint}},
+		"config": map[string]any{"Entrypoint": []string{entrypoint}, "Env": env},
 		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{fmt.Sprintf("sha256:%x", sha256.Sum256(layer))}},
 	})
 	manifest := asJSON(t, []map[string]any{{"Config": "config.json", "RepoTags": []string{name}, "Layers": []string{"layer.tar"}}})

@@ -11,10 +11,13 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpu-telemetry/dcgm-exporter/tests/reference"
 )
@@ -26,7 +29,7 @@ const repository = "../.."
 // Only what a container has of its own differs: the folder of the image, the
 // port, and where values come from.
 func TestNVIDIAsManifestsStart(t *testing.T) {
-	all := append(reference.Chart(t, repository), reference.Operator(t, repository))
+	all := append(reference.Chart(t), reference.Operator(t))
 	if len(all) < 10 {
 		t.Fatalf("%d workloads, want those of ten renderings at least", len(all))
 	}
@@ -198,5 +201,116 @@ func TestNoWindowCountsNothing(t *testing.T) {
 	}
 	if n := len(p.series("DCGM_EXP_XID_ERRORS_COUNT", "gpu")); n != 8 {
 		t.Errorf("%d series, want 8", n)
+	}
+}
+
+// own returns the families of a page that dcgm-exporter has not.
+func own(p page) []string {
+	var names []string
+	for name := range p.families {
+		if !strings.HasPrefix(name, "DCGM_") {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// TestGroupsOfFamilies holds that each group of the exporter's own families goes
+// with its switch, and takes no other one along.
+func TestGroupsOfFamilies(t *testing.T) {
+	groups := map[string]func(string) bool{
+		"--enable-health-metrics": func(name string) bool {
+			return slices.Contains([]string{"dcgm_exporter_entity_up", "dcgm_exporter_field_unavailable", "dcgm_exporter_sample_age_seconds"}, name)
+		},
+		"--enable-accounting-metrics": func(name string) bool {
+			return strings.HasPrefix(name, "dcgm_pod_gpu_") || strings.HasPrefix(name, "dcgm_gpu_unattributed_") || name == "dcgm_exporter_attribution_unavailable"
+		},
+	}
+	groups["--enable-exporter-metrics"] = func(name string) bool {
+		return !groups["--enable-health-metrics"](name) && !groups["--enable-accounting-metrics"](name)
+	}
+	all := own(start(t, sim(t, "shared", "")...).until("accounts", func(p page) bool {
+		return len(p.series("dcgm_pod_gpu_info", "gpu")) > 0 && len(p.series("dcgm_exporter_attribution_unavailable", "what")) > 0 &&
+			p.value("go_goroutines") > 0 && len(p.series("DCGM_FI_DEV_GPU_TEMP", "gpu")) > 0
+	}))
+	for flag, in := range groups {
+		t.Run(flag, func(t *testing.T) {
+			want := slices.DeleteFunc(slices.Clone(all), in)
+			if len(want) == len(all) {
+				t.Fatalf("no family of the group is on the page: %q", all)
+			}
+			var got []string
+			e := start(t, sim(t, "shared", "", flag+"=false")...)
+			e.until("all but the group", func(p page) bool {
+				got = own(p)
+				return slices.Equal(want, got) && len(p.series("DCGM_FI_DEV_GPU_TEMP", "gpu")) > 0
+			})
+		})
+	}
+}
+
+// TestStrictPage holds what --compatibility=strict serves of a node that is cut
+// by MIG and shared: families of the reference alone, values of a GPU for each
+// instance, and none for the GPU that is cut.
+func TestStrictPage(t *testing.T) {
+	e := startIn(t, map[string]string{"DCGM_EXPORTER_COMPATIBILITY": "strict"}, sim(t, "a100-mig", "")...)
+	p := e.until("temperatures", func(p page) bool { return len(p.families["DCGM_FI_DEV_GPU_TEMP"].GetMetric()) > 0 })
+	if names := own(p); len(names) != 0 {
+		t.Errorf("families of our own: %q", names)
+	}
+	plain := start(t, sim(t, "a100-mig", "")...).collected()
+	instances, cut := plain.series("DCGM_FI_DEV_FB_USED", "gpu", "GPU_I_PROFILE", "GPU_I_ID"), map[string]bool{}
+	want := map[string]bool{}
+	for key := range instances {
+		if gpu, rest, _ := strings.Cut(key, "/"); rest != "/" {
+			cut[gpu], want[key] = true, true
+		}
+	}
+	whole := 0
+	for gpu := range plain.series("DCGM_FI_DEV_GPU_TEMP", "gpu") {
+		if !cut[gpu] {
+			want[gpu+"//"] = true
+			whole++
+		}
+	}
+	if len(cut) == 0 || whole == 0 {
+		t.Fatalf("the node needs GPUs that are cut and GPUs that are not: %v", instances)
+	}
+	got := map[string]bool{}
+	for key := range p.series("DCGM_FI_DEV_GPU_TEMP", "gpu", "GPU_I_PROFILE", "GPU_I_ID") {
+		got[key] = true
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("temperatures by gpu, GPU_I_PROFILE and GPU_I_ID (-want +got):\n%s", diff)
+	}
+	if !strings.Contains(p.text, `pod="`) || !regexp.MustCompile(`DCGM_FI_DEV_POWER_USAGE\{.*GPU_I_ID="\d+".*\} \d+\.\d{6}\n`).MatchString(p.text) {
+		t.Errorf("no pods, or power not as the reference spells it:\n%s", p.text)
+	}
+}
+
+// TestStrictReadsGPUsForTheirInstances holds that -d i has values of whole GPUs.
+func TestStrictReadsGPUsForTheirInstances(t *testing.T) {
+	e := start(t, sim(t, "a100-mig", "", "--compatibility=strict", "-d", "i")...)
+	p := e.until("temperatures", func(p page) bool { return len(p.families["DCGM_FI_DEV_GPU_TEMP"].GetMetric()) > 0 })
+	for key := range p.series("DCGM_FI_DEV_GPU_TEMP", "gpu", "GPU_I_ID") {
+		if strings.HasSuffix(key, "/") {
+			t.Errorf("a series of GPU %s", key)
+		}
+	}
+}
+
+// TestJobCopies holds what --hpc-job-copies makes of a GPU with two jobs.
+func TestJobCopies(t *testing.T) {
+	dir := t.TempDir()
+	writeJobs(t, dir, "0", "7\n8\n")
+	jobs := func(p page) map[string]float64 { return p.series("DCGM_FI_DEV_GPU_TEMP", "gpu", "hpc_job") }
+	for _, args := range [][]string{{"--hpc-job-copies"}, {"--compatibility=strict"}} {
+		e := start(t, sim(t, "single", "", append(args, "--hpc-job-mapping-dir="+dir)...)...)
+		e.until("a copy per job", func(p page) bool {
+			by := jobs(p)
+			_, bare := by["0/"]
+			return by["0/7"] > 0 && by["0/7"] == by["0/8"] && !bare
+		})
 	}
 }

@@ -110,7 +110,7 @@ func TestABusyNeighborHidesNoChange(t *testing.T) {
 // The hash of the configuration is that of every node which is configured alike, and
 // another one after a change.
 func TestConfigHashOverNodes(t *testing.T) {
-	path, request := counterFile(t)
+	path, request := changingFile(t)
 	hash := func(node string) float64 {
 		t.Helper()
 		r := start(t, []string{"NODE_NAME=" + node}, "--source=sim", "-f", path) // each on a port of its own

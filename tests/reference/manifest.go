@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
 
 // A Workload is a pod of an exporter, as a manifest has it.
@@ -27,25 +29,22 @@ type Workload struct {
 	Files map[string]string
 }
 
-// Dir returns the folder of the published data below the root of the
-// repository. It skips the test where there is none, and says what that costs,
-// unless REQUIRE_SHARED_MATERIAL is 1.
-func Dir(t testing.TB, root string, path ...string) string {
+// OperatorState returns one of the files that the GPU Operator applies, by its
+// path below assets, such as state-dcgm-exporter/0800_daemonset.yaml.
+func OperatorState(t testing.TB, path string) []byte {
 	t.Helper()
-	dir := filepath.Join(append([]string{root, "..", "shared", "data"}, path...)...)
-	if _, err := os.Stat(dir); err != nil {
-		if os.Getenv("REQUIRE_SHARED_MATERIAL") == "1" {
-			t.Fatal(err)
-		}
-		t.Skipf("missing data: what NVIDIA publishes is not compared: %v", err)
+	archive := material.Path(t, "data/upstream/gpu-operator-charts/state-dcgm-manifests.tar.xz")
+	content, err := exec.Command("tar", "-xJOf", archive, "./assets/"+path).Output()
+	if err != nil {
+		t.Fatalf("unpack %s: %v", archive, err)
 	}
-	return dir
+	return content
 }
 
 // Chart returns the workloads of NVIDIA's chart, one per rendering.
-func Chart(t testing.TB, root string) []Workload {
+func Chart(t testing.TB) []Workload {
 	t.Helper()
-	dir := Dir(t, root, "upstream", "dcgm-exporter", "rendered")
+	dir := material.Path(t, "data/upstream/dcgm-exporter/rendered")
 	files, err := filepath.Glob(filepath.Join(dir, "*.yaml"))
 	if err != nil {
 		t.Fatal(err)
@@ -63,14 +62,9 @@ func Chart(t testing.TB, root string) []Workload {
 
 // Operator returns the exporter's workload as the GPU Operator's assets have it,
 // before the operator fills anything in.
-func Operator(t testing.TB, root string) Workload {
+func Operator(t testing.TB) Workload {
 	t.Helper()
-	archive := filepath.Join(Dir(t, root, "upstream", "gpu-operator-charts"), "state-dcgm-manifests.tar.xz")
-	content, err := exec.Command("tar", "-xJOf", archive, "./assets/state-dcgm-exporter/0800_daemonset.yaml").Output()
-	if err != nil {
-		t.Fatalf("unpack %s: %v", archive, err)
-	}
-	all := workloads(t, "operator", content)
+	all := workloads(t, "operator", OperatorState(t, "state-dcgm-exporter/0800_daemonset.yaml"))
 	if len(all) != 1 {
 		t.Fatalf("%d DaemonSets of the operator, want 1", len(all))
 	}

@@ -130,7 +130,7 @@ func TestSeveralFiles(t *testing.T) {
 	w := &commandtest.World{
 		In: "DCGM_FI_DEV_GPU_TEMP, gauge, T\n",
 		Files: map[string]string{
-			"broken.yml": "version: 2\n",
+			"broken.yml": "version: 3\n",
 			"empty.csv":  "# nothing\n",
 		},
 	}
@@ -143,7 +143,7 @@ LINE  METRIC                TYPE   UNIT     OF   SAYS
 1     DCGM_FI_DEV_GPU_TEMP  gauge  celsius  GPU  collected where the GPU has it
 1 metric, 0 labels, 0 lines not usable, 0 warnings.
 
-broken.yml:1: version "2": expected 1
+broken.yml:1: version "3": expected 1 or 2
 
 empty.csv
 LINE  METRIC  TYPE  UNIT  OF  SAYS

@@ -48,7 +48,7 @@ func TestOutputThatFails(t *testing.T) {
 	p := w.Process()
 	p.Out = full{}
 	page := func(context.Context, *config.Config) ([]byte, error) { return []byte("x 1\n"), nil }
-	if code := (once.Command{Process: p, Page: page}).Run(t.Context()); code != command.Faulty {
+	if code := (once.Command{Process: p, Page: page}).Run(t.Context()); code != command.Unable {
 		t.Errorf("code %d", code)
 	}
 }

@@ -188,6 +188,9 @@ func (s *State) add(earlier *State) {
 		}
 		mine := &s.GPUs[j]
 		mine.LastXID = max(mine.LastXID, g.LastXID)
+		if mine.Reports == nil {
+			mine.Reports = g.Reports
+		}
 		for k := range g.Owners {
 			mine.Owners = addOwner(mine.Owners, &g.Owners[k])
 		}

@@ -56,32 +56,7 @@ driver has an image for each operating system of the nodes (--os), and when it i
 			if err != nil {
 				return err
 			}
-			a := answer{Data: list, Document: true, Quiet: true, Report: finding.Report{Findings: findings}}
-			noted := map[string]int{}
-			for _, i := range list {
-				at, seen := noted[i.Note]
-				switch {
-				case i.Note == "":
-				case seen:
-					a.Report.Findings[at].Subject += ", " + i.Name
-				default:
-					noted[i.Note] = len(a.Report.Findings)
-					a.Report.Add(finding.Finding{ID: "image-tag", Severity: finding.Info, Subject: i.Name, Reason: i.Note, Source: "GPU Operator component matrix"})
-				}
-			}
-			a.Text = func(w io.Writer, _ finding.Style) error {
-				for _, i := range list {
-					line := i.Name
-					if long {
-						line = fmt.Sprintf("%-24s %s", i.Operand, i.Name)
-					}
-					if _, err := fmt.Fprintln(w, line); err != nil {
-						return err
-					}
-				}
-				return nil
-			}
-			return e.answer(a)
+			return e.answer(imagesAnswer(list, findings, long))
 		},
 	}
 	flags := cmd.Flags()
@@ -92,4 +67,34 @@ driver has an image for each operating system of the nodes (--os), and when it i
 	flags.BoolVar(&all, "all", false, "list the images of operands that are off too: every image that the chart names")
 	flags.BoolVarP(&long, "long", "l", false, "name the operand before each image")
 	return cmd
+}
+
+// imagesAnswer lists the images; what is not sure about several is one note.
+func imagesAnswer(list []images.Image, findings []finding.Finding, long bool) answer {
+	a := answer{Data: list, Document: true, Quiet: true, Report: finding.Report{Findings: findings}}
+	noted := map[string]int{}
+	for _, i := range list {
+		at, seen := noted[i.Note]
+		switch {
+		case i.Note == "":
+		case seen:
+			a.Report.Findings[at].Subject += ", " + i.Name
+		default:
+			noted[i.Note] = len(a.Report.Findings)
+			a.Report.Add(finding.Finding{ID: "image-tag", Severity: finding.Info, Subject: i.Name, Reason: i.Note, Source: "GPU Operator component matrix"})
+		}
+	}
+	a.Text = func(w io.Writer, _ finding.Style) error {
+		for _, i := range list {
+			line := i.Name
+			if long {
+				line = fmt.Sprintf("%-24s %s", i.Operand, i.Name)
+			}
+			if _, err := fmt.Fprintln(w, line); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return a
 }

@@ -18,12 +18,7 @@ import (
 )
 
 func newLintCommand(e *env) *cobra.Command {
-	var (
-		options     lint.Options
-		fix         bool
-		showSecrets bool
-		crds        []string
-	)
+	var o lintFlags
 	cmd := &cobra.Command{
 		Use:   "lint [FILE…] [--command 'helm install …'] [--set key=value]",
 		Short: "Find what is wrong before it is applied",
@@ -36,68 +31,87 @@ for the .yaml, .yml, .json and .sh files in it, - for standard input.`,
   gpuop lint --fix --version latest --command "$(cat install.sh)"
   gpuop lint --version v25.3 --set driver.enabled=false --set mig.strategy=mixed
   kubectl get nodes -o json | gpuop lint - values.yaml`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 && options.Command == "" && len(options.Sets) == 0 {
-				return fmt.Errorf("%w: nothing to lint: name a file, --command or --set (see %s --help)", errUsage, cmd.CommandPath())
-			}
-			if options.Command == "-" {
-				text, err := e.read("-")
-				if err != nil {
-					return err
-				}
-				options.Command = string(text)
-			}
-			files, scripts, err := e.sources(args)
-			if err != nil {
-				return err
-			}
-			if len(scripts) > 0 && options.Command != "" || len(scripts) > 1 {
-				return fmt.Errorf("%w: more than one script: lint %s and the rest apart", errUsage, scripts[0].Name)
-			}
-			name := lint.CommandName
-			for _, s := range scripts {
-				options.Command, name = string(s.Data), s.Name
-			}
-			options.Files = files
-			options.Read = e.read
-			if options.Schemas, err = e.schemas(crds); err != nil {
-				return err
-			}
-			options.Table = e.table
-			if options.Version == "" && options.Command == "" {
-				options.Version = e.taught
-			}
-			result, err := lint.Lint(options)
-			if err != nil {
-				return err
-			}
-			for i := range result.Report.Findings {
-				if f := &result.Report.Findings[i]; f.File == lint.CommandName {
-					f.File = name
-				}
-			}
-			if fix {
-				if options.Command == "" {
-					return fmt.Errorf("%w: --fix corrects a command: give --command or a script", errUsage)
-				}
-				return e.fixed(options, result, showSecrets)
-			}
-			err = e.answer(answer{Report: result.Report, Text: kinds(result), Data: lintData{result.Kinds, result.Corrected, result.Dropped}})
-			if result.Judged == 0 && (err == nil || errors.Is(err, errFindings)) {
-				return fmt.Errorf("%w: nothing in the input was judged; gpuop lint --help says what it reads", errNothing)
-			}
-			return err
-		},
+		RunE: func(cmd *cobra.Command, args []string) error { return e.lint(&o, cmd.CommandPath(), args) },
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&options.Version, "version", "", "judge for this chart `release`: v26.7.0, v26.7 or latest (default: what the command names, else the newest)")
-	flags.StringVarP(&options.Command, "command", "c", "", "judge this shell `text`; standard input when it is -")
-	flags.StringArrayVar(&options.Sets, "set", nil, "judge these `key=value` pairs, alone or on top of a values file; may be repeated")
-	flags.StringArrayVar(&options.Taints, "taint", nil, "a taint of the GPU nodes, `key[=value]:Effect`, to compare tolerations with; may be repeated")
-	flags.StringArrayVar(&crds, "crds", nil, "a `file` of CustomResourceDefinitions, or a directory of them, to validate resources against; may be repeated")
-	flags.BoolVar(&fix, "fix", false, "print the corrected command instead of the findings; what is dropped, and why, goes to the error stream")
-	flags.BoolVar(&showSecrets, "show-secrets", false, "do not mask passwords and tokens in the corrected command")
+	flags.StringVar(&o.options.Version, "version", "", "judge for this chart `release`: v26.7.0, v26.7 or latest (default: what the command names, else the newest)")
+	flags.StringVarP(&o.options.Command, "command", "c", "", "judge this shell `text`; standard input when it is -")
+	flags.StringArrayVar(&o.options.Sets, "set", nil, "judge these `key=value` pairs, alone or on top of a values file; may be repeated")
+	flags.StringArrayVar(&o.options.Taints, "taint", nil, "a taint of the GPU nodes, `key[=value]:Effect`, to compare tolerations with; may be repeated")
+	flags.StringArrayVar(&o.crds, "crds", nil, "a `file` of CustomResourceDefinitions, or a directory of them, to validate resources against; may be repeated")
+	flags.BoolVar(&o.fix, "fix", false, "print the corrected command instead of the findings; what is dropped, and why, goes to the error stream")
+	flags.BoolVar(&o.showSecrets, "show-secrets", false, "do not mask passwords and tokens in the corrected command")
 	return cmd
+}
+
+// lintFlags are the options of lint.
+type lintFlags struct {
+	options     lint.Options
+	fix         bool
+	showSecrets bool
+	crds        []string
+}
+
+// linted reads what is to be linted, and returns what the script is called.
+func (e *env) linted(o *lintFlags, path string, args []string) (string, error) {
+	if len(args) == 0 && o.options.Command == "" && len(o.options.Sets) == 0 {
+		return "", fmt.Errorf("%w: nothing to lint: name a file, --command or --set (see %s --help)", errUsage, path)
+	}
+	if o.options.Command == "-" {
+		text, err := e.read("-")
+		if err != nil {
+			return "", err
+		}
+		o.options.Command = string(text)
+	}
+	files, scripts, err := e.sources(args)
+	if err != nil {
+		return "", err
+	}
+	if len(scripts) > 0 && o.options.Command != "" || len(scripts) > 1 {
+		return "", fmt.Errorf("%w: more than one script: lint %s and the rest apart", errUsage, scripts[0].Name)
+	}
+	name := lint.CommandName
+	for _, s := range scripts {
+		o.options.Command, name = string(s.Data), s.Name
+	}
+	o.options.Files = files
+	o.options.Read = e.read
+	if o.options.Schemas, err = e.schemas(o.crds); err != nil {
+		return "", err
+	}
+	return name, nil
+}
+
+func (e *env) lint(o *lintFlags, path string, args []string) error {
+	name, err := e.linted(o, path, args)
+	if err != nil {
+		return err
+	}
+	o.options.Table = e.table
+	if o.options.Version == "" && o.options.Command == "" {
+		o.options.Version = e.taught
+	}
+	result, err := lint.Lint(o.options)
+	if err != nil {
+		return err
+	}
+	for i := range result.Report.Findings {
+		if f := &result.Report.Findings[i]; f.File == lint.CommandName {
+			f.File = name
+		}
+	}
+	if o.fix {
+		if o.options.Command == "" {
+			return fmt.Errorf("%w: --fix corrects a command: give --command or a script", errUsage)
+		}
+		return e.fixed(o.options, result, o.showSecrets)
+	}
+	err = e.answer(answer{Report: result.Report, Text: kinds(result), Data: lintData{result.Kinds, result.Corrected, result.Dropped}})
+	if result.Judged == 0 && (err == nil || errors.Is(err, errFindings)) {
+		return fmt.Errorf("%w: nothing in the input was judged; gpuop lint --help says what it reads", errNothing)
+	}
+	return err
 }
 
 // schemas reads the definitions that resources are validated against; nil without any.

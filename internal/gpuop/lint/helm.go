@@ -62,18 +62,36 @@ type flagUse struct {
 	drop   bool
 }
 
+// longFlag reads a flag: its long name, and its value where that is joined to it, as in --set=a=b and -fvalues.yaml.
+func longFlag(text string) (name, value string, joined bool) {
+	name, value, joined = strings.Cut(text, "=")
+	if long := longName(name); long != "" {
+		return long, value, joined
+	}
+	if len(name) > 2 && name[1] != '-' && !joined {
+		if long := longName(name[:2]); helmValueFlags[long] != "" {
+			return long, name[2:], true
+		}
+	}
+	return name, value, joined
+}
+
+// longName is the long name of a short flag, or "".
+func longName(short string) string {
+	for _, table := range []map[string]string{helmValueFlags, helmBoolFlags} {
+		for long, s := range table {
+			if s == short && s != "" {
+				return long
+			}
+		}
+	}
+	return ""
+}
+
 // readHelm sorts the words of a helm command; at is the index of the verb.
 func readHelm(c command, at int) *helmCommand {
 	h := &helmCommand{command: c, verb: c.words[at].value}
 	words := append(slices.Clone(c.words[1:at]), c.words[at+1:]...)
-	short := map[string]string{}
-	for _, table := range []map[string]string{helmValueFlags, helmBoolFlags} {
-		for long, s := range table {
-			if s != "" {
-				short[s] = long
-			}
-		}
-	}
 	for i := 0; i < len(words); i++ {
 		w := words[i]
 		if w.splits {
@@ -92,14 +110,7 @@ func readHelm(c command, at int) *helmCommand {
 			h.positional = append(h.positional, w)
 			continue
 		}
-		name, value, joined := strings.Cut(w.value, "=")
-		if long, isShort := short[name]; isShort {
-			name = long
-		} else if len(name) > 2 && name[1] != '-' && !joined {
-			if long, isShort := short[name[:2]]; isShort && helmValueFlags[long] != "" {
-				name, value, joined = long, name[2:], true
-			}
-		}
+		name, value, joined := longFlag(w.value)
 		use := &flagUse{name: name, value: word{value: value, raw: quote(value), line: w.line, col: w.col, dynamic: w.dynamic}, hasValue: joined}
 		_, takesValue := helmValueFlags[name]
 		if takesValue && !joined && i+1 < len(words) {

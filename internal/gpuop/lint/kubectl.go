@@ -113,26 +113,32 @@ func (r *run) label(c command, rest []word) {
 		if !found || strings.HasPrefix(text, "-") || !strings.Contains(key, "/") || i > 0 && (words[i-1].value == "-l" || words[i-1].value == "--selector") {
 			continue
 		}
-		if !slices.Contains(writableLabels, key) && !strings.HasPrefix(key, "nvidia.com/gpu.deploy.") {
-			if near := finding.Nearest(key, writableLabels); near != "" {
-				r.at(w, "unknown-label", finding.Error, key, "nothing reads this label", "write "+near, sourceLabels)
-				key = near
-			}
-		}
-		if strings.HasPrefix(key, "nvidia.com/") {
-			r.judged++
-		}
-		if key == sharing.ConfigLabel && !w.dynamic {
-			r.labels = append(r.labels, labelUse{value, finding.Finding{File: r.name, Line: w.line, Column: w.col, Subject: text}})
-		}
-		if key == "nvidia.com/mig.config" {
-			touchesMIG = true
-			r.migConfig(w, value)
-		}
+		touchesMIG = r.nodeLabel(w, key, value) || touchesMIG
 	}
 	if touchesMIG && !overwrite {
 		r.at(c.words[0], "overwrite", finding.Warning, "kubectl label", "the operator sets nvidia.com/mig.config=all-disabled first, and kubectl refuses to change a label without --overwrite", "add --overwrite", sourceLabels)
 	}
+}
+
+// nodeLabel judges one label that a node gets, and reports whether it changes the node's MIG devices.
+func (r *run) nodeLabel(w word, key, value string) bool {
+	if !slices.Contains(writableLabels, key) && !strings.HasPrefix(key, "nvidia.com/gpu.deploy.") {
+		if near := finding.Nearest(key, writableLabels); near != "" {
+			r.at(w, "unknown-label", finding.Error, key, "nothing reads this label", "write "+near, sourceLabels)
+			key = near
+		}
+	}
+	if strings.HasPrefix(key, "nvidia.com/") {
+		r.judged++
+	}
+	if key == sharing.ConfigLabel && !w.dynamic {
+		r.labels = append(r.labels, labelUse{value, finding.Finding{File: r.name, Line: w.line, Column: w.col, Subject: w.value}})
+	}
+	if key != "nvidia.com/mig.config" {
+		return false
+	}
+	r.migConfig(w, value)
+	return true
 }
 
 // selector judges a label selector of a command.

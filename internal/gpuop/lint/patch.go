@@ -20,10 +20,9 @@ var patched = map[string]kind{
 	"gpucluster": kindGPUCluster, "gpuclusters": kindGPUCluster, "gpuclusters.nvidia.com": kindGPUCluster,
 }
 
-// patch judges kubectl patch of one of the operator's resources.
-func (r *run) patch(s *script, c command, rest []word) {
-	var text, file word
-	strategy, resource := "strategic", kind("")
+// patchArguments reads what kubectl patch is given: the patch or its file, its type and the kind of the resource.
+func patchArguments(rest []word) (text, file word, strategy string, resource kind) {
+	strategy = "strategic"
 	for i := 0; i < len(rest); i++ {
 		name, value, joined := strings.Cut(rest[i].value, "=")
 		at := rest[i]
@@ -52,6 +51,12 @@ func (r *run) patch(s *script, c command, rest []word) {
 			i++
 		}
 	}
+	return text, file, strategy, resource
+}
+
+// patch judges kubectl patch of one of the operator's resources.
+func (r *run) patch(s *script, c command, rest []word) {
+	text, file, strategy, resource := patchArguments(rest)
 	data := []byte(text.value)
 	switch {
 	case resource == "":

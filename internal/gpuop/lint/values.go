@@ -261,9 +261,6 @@ func (in *installation) tooDeep(s *setting, v chart.Verdict) {
 func (in *installation) fixTooDeep(path string, i int) {
 	m := &in.mistakes[i]
 	m.Fix = "set " + path + " itself"
-	for _, s := range m.settings {
-		s.dropped = true
-	}
 	component, isImage := strings.CutSuffix(path, ".image")
 	if !isImage {
 		return
@@ -271,36 +268,48 @@ func (in *installation) fixTooDeep(path string, i int) {
 	m.Fix = fmt.Sprintf("set %s.repository, %s.image and %s.version", component, component, component)
 	var added []string
 	for _, s := range m.settings {
-		value := s.text()
-		switch s.path[len(s.path)-1] {
-		case "repository", "name":
-			repository, image, found := cutLast(value, "/")
-			if !found {
-				repository, image = "", value
-			}
-			if repository != "" {
-				added = append(added, component+".repository="+repository)
-			}
-			if k, known := in.table.Key(chart.ParsePath(path)); known && image != "" {
-				if since, old := replacedAt(k, image); !old || in.version.Before(since) {
-					added = append(added, path+"="+image)
-				}
-			}
-		case "tag", "version":
-			if !slices.Contains(releasedWithChart, component) || sameVersion(value, in.version.String()) {
-				added = append(added, component+".version="+value)
-			}
-		case "pullPolicy":
-			added = append(added, component+".imagePullPolicy="+value)
-		}
+		added = append(added, in.imagePart(component, s)...)
 	}
-	if len(added) > 0 {
-		m.settings[0].added = added
-		m.Fix = "write " + strings.Join(added, "\n      ")
-		if in.flags {
-			m.Fix = "--set " + strings.Join(added, " \\\n--set ")
-		}
+	if len(added) == 0 {
+		return
 	}
+	for _, s := range m.settings {
+		s.dropped = true
+	}
+	m.settings[0].added = added
+	m.Fix = "write " + strings.Join(added, "\n      ")
+	if in.flags {
+		m.Fix = "--set " + strings.Join(added, " \\\n--set ")
+	}
+}
+
+// imagePart is what a key below image, as other charts have it, is in this chart.
+func (in *installation) imagePart(component string, s *setting) []string {
+	value := s.text()
+	switch s.path[len(s.path)-1] {
+	case "repository", "name":
+		repository, image, found := cutLast(value, "/")
+		if !found {
+			repository, image = "", value
+		}
+		var parts []string
+		if repository != "" {
+			parts = append(parts, component+".repository="+repository)
+		}
+		if k, known := in.table.Key(chart.ParsePath(component + ".image")); known && image != "" {
+			if since, old := replacedAt(k, image); !old || in.version.Before(since) {
+				parts = append(parts, component+".image="+image)
+			}
+		}
+		return parts
+	case "tag", "version":
+		if !slices.Contains(releasedWithChart, component) || sameVersion(value, in.version.String()) {
+			return []string{component + ".version=" + value}
+		}
+	case "pullPolicy":
+		return []string{component + ".imagePullPolicy=" + value}
+	}
+	return nil
 }
 
 func cutLast(s, sep string) (before, after string, found bool) {

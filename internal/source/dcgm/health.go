@@ -11,16 +11,25 @@ import (
 // allHealth is every health watch that the engine has (DCGM_HEALTH_WATCH_ALL).
 const allHealth = 0xffffffff
 
-// healthSystems returns the names of the health watches, as the health_watch
-// label spells them, in the order of their bits (dcgmHealthSystems_t). The
-// first gpuHealthSystems are those of a GPU, and each GPU has a result of each;
-// the others are told where they find something.
-func healthSystems() [14]string {
-	return [...]string{"PCIE", "NVLINK", "PMU", "MCU", "MEM", "SM", "INFOROM", "THERMAL", "POWER", "DRIVER",
-		"NVSWITCH_NONFATAL", "NVSWITCH_FATAL", "CONNECTX", "IMEX"}
+// A healthSystem is one of the health watches.
+type healthSystem struct {
+	name string // as the health_watch label spells it
+	mask uint32 // dcgmHealthSystems_t
 }
 
-const gpuHealthSystems = 10
+// healthSystems returns the health watches. The first gpuHealthSystems are those
+// of a GPU, and each GPU has a result of each; the others are told where they
+// find something. What ends a GPU as a whole, such as that it fell off the bus,
+// comes under all of them at once.
+func healthSystems() [15]healthSystem {
+	return [...]healthSystem{
+		{"PCIE", 0x1}, {"NVLINK", 0x2}, {"PMU", 0x4}, {"MCU", 0x8}, {"MEM", 0x10}, {"SM", 0x20}, {"INFOROM", 0x40},
+		{"THERMAL", 0x80}, {"POWER", 0x100}, {"DRIVER", 0x200}, {"ALL", allHealth},
+		{"NVSWITCH_NONFATAL", 0x400}, {"NVSWITCH_FATAL", 0x800}, {"CONNECTX", 0x1000}, {"IMEX", 0x2000},
+	}
+}
+
+const gpuHealthSystems = 11
 
 // A healthWatch is the engine's health checks of the session's GPUs.
 type healthWatch struct {
@@ -118,22 +127,22 @@ func (s *Session) healthResults(list []gpu.HealthCheck, found []incident, at int
 		if e.Kind != gpu.KindGPU {
 			continue
 		}
-		for bit, name := range healthSystems() {
+		for i, system := range healthSystems() {
 			first := len(list)
 			for _, x := range found {
-				if x.entity != (entity{groupGPU, e.ID}) || x.system != 1<<bit || x.result == 0 {
+				if x.entity != (entity{groupGPU, e.ID}) || x.system != system.mask || x.result == 0 {
 					continue
 				}
 				code := errorName(x.code)
-				i := slices.IndexFunc(list[first:], func(r gpu.HealthCheck) bool { return r.Code == code })
-				if i >= 0 {
-					list[first+i].Result = max(list[first+i].Result, int64(x.result))
+				known := slices.IndexFunc(list[first:], func(r gpu.HealthCheck) bool { return r.Code == code })
+				if known >= 0 {
+					list[first+known].Result = max(list[first+known].Result, int64(x.result))
 					continue
 				}
-				list = append(list, gpu.HealthCheck{Row: row, Watch: name, Code: code, Result: int64(x.result), Time: at})
+				list = append(list, gpu.HealthCheck{Row: row, Watch: system.name, Code: code, Result: int64(x.result), Time: at})
 			}
-			if len(list) == first && bit < gpuHealthSystems {
-				list = append(list, gpu.HealthCheck{Row: row, Watch: name, Time: at})
+			if len(list) == first && i < gpuHealthSystems {
+				list = append(list, gpu.HealthCheck{Row: row, Watch: system.name, Time: at})
 			}
 		}
 	}

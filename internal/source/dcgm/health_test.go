@@ -31,18 +31,21 @@ func healthPlan() *gpu.Plan {
 // the pass, each code once and at its worst.
 func TestHealth(t *testing.T) {
 	e := fakedcgm.New(t, world("incident 0 0x80 10 40", "incident 0 0x80 20 40", "incident 0 0x80 10 10",
-		"incident 1 0x2000 20 122", "incident 1 0x2 20 4000")...)
+		"incident 1 0x2000 20 122", "incident 1 0x2 20 4000",
+		"incident 1 0xffffffff 20 120")...)
 	s := open(t, e, healthPlan(), dcgm.Options{})
 	b := read(t, s)
 	var want []gpu.HealthCheck
 	for row := range 2 {
-		for _, watch := range []string{"PCIE", "NVLINK", "PMU", "MCU", "MEM", "SM", "INFOROM", "THERMAL", "POWER", "DRIVER"} {
+		for _, watch := range []string{"PCIE", "NVLINK", "PMU", "MCU", "MEM", "SM", "INFOROM", "THERMAL", "POWER", "DRIVER", "ALL"} {
 			switch {
 			case row == 0 && watch == "THERMAL":
 				want = append(want, gpu.HealthCheck{Row: 0, Watch: watch, Code: "DCGM_FR_THERMAL_VIOLATIONS", Result: 20},
 					gpu.HealthCheck{Row: 0, Watch: watch, Code: "DCGM_FR_CLOCK_THROTTLE_THERMAL", Result: 10})
 			case row == 1 && watch == "NVLINK":
 				want = append(want, gpu.HealthCheck{Row: 1, Watch: watch, Code: "DCGM_FR_UNRECOGNIZED", Result: 20})
+			case row == 1 && watch == "ALL": // the GPU as a whole, such as one that fell off the bus
+				want = append(want, gpu.HealthCheck{Row: 1, Watch: watch, Code: "DCGM_FR_FALLEN_OFF_BUS", Result: 20})
 			default:
 				want = append(want, gpu.HealthCheck{Row: row, Watch: watch})
 			}
@@ -73,8 +76,8 @@ func TestHealthAndPeersOncePerInterval(t *testing.T) {
 	plan.Interval = time.Hour
 	s := open(t, e, plan, dcgm.Options{})
 	for range 3 {
-		if b := read(t, s); len(b.Health) != 20 || len(b.Peers) != 2 {
-			t.Errorf("%d health checks and %d peers, want 20 and 2", len(b.Health), len(b.Peers))
+		if b := read(t, s); len(b.Health) != 22 || len(b.Peers) != 2 {
+			t.Errorf("%d health checks and %d peers, want 22 and 2", len(b.Health), len(b.Peers))
 		}
 	}
 	calls := e.Calls()
@@ -98,7 +101,7 @@ func TestHealthRefused(t *testing.T) {
 				t.Errorf("neither health nor a fault: %v", b.Faults)
 			}
 			e.Remove("fail")
-			readUntil(t, s, "health", func(b *gpu.Batch, _ error) bool { return len(b.Health) == 20 && len(b.Faults) == 0 })
+			readUntil(t, s, "health", func(b *gpu.Batch, _ error) bool { return len(b.Health) == 22 && len(b.Faults) == 0 })
 		})
 	}
 }

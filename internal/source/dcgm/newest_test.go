@@ -14,7 +14,9 @@ type quietEngine struct {
 	samples []sample
 }
 
-func (q *quietEngine) latest(handle, handle) (readout, error) { return readout{samples: q.samples}, nil }
+func (q *quietEngine) latest(handle, handle) (readout, error) {
+	return readout{samples: q.samples}, nil
+}
 
 // oneWatch is a session that samples some fields of GPU 0 by one watch.
 func oneWatch(fields ...gpu.Field) (*Session, *watch, *quietEngine) {

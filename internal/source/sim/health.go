@@ -14,7 +14,7 @@ import (
 type watch struct{ name, code string }
 
 // watches are the health watches of GPUs in the order of their bits
-// (dcgmHealthSystems_t), with errors of dcgm_errors.h.
+// (dcgmHealthSystems_t) and that of all at once, with errors of dcgm_errors.h.
 var watches = [...]watch{
 	{"PCIE", "DCGM_FR_PCI_REPLAY_RATE"},
 	{"NVLINK", "DCGM_FR_NVLINK_DOWN"},
@@ -26,6 +26,7 @@ var watches = [...]watch{
 	{"THERMAL", "DCGM_FR_CLOCK_THROTTLE_THERMAL"},
 	{"POWER", "DCGM_FR_CLOCK_THROTTLE_POWER"},
 	{"DRIVER", "DCGM_FR_XID_ERROR"},
+	{"ALL", "DCGM_FR_FALLEN_OFF_BUS"},
 }
 
 // Results of health checks (dcgmHealthWatchResults_t).

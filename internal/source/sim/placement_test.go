@@ -141,13 +141,13 @@ faults:
 		want   []gpu.HealthCheck
 		checks int
 	}{
-		{0, nil, 40},
+		{0, nil, 44},
 		{time.Minute, []gpu.HealthCheck{
 			{Row: 1, Watch: "PCIE", Code: "DCGM_FR_PCI_REPLAY_RATE", Result: 20},
 			{Row: 1, Watch: "MEM", Code: "DCGM_FR_VOLATILE_DBE_DETECTED", Result: 20},
 			{Row: 2, Watch: "THERMAL", Code: "DCGM_FR_TEMP_VIOLATION", Result: 10},
-		}, 30},
-		{2 * time.Minute, nil, 30},
+		}, 33},
+		{2 * time.Minute, nil, 33},
 	} {
 		r.at(step.at)
 		got, checks := found()

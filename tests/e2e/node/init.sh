@@ -103,7 +103,7 @@ keep apiserver kube-apiserver --etcd-servers http://127.0.0.1:2379 --bind-addres
   --cert-dir "$state/pki" --token-auth-file tokens.csv --authorization-mode Node,RBAC --enable-admission-plugins NodeRestriction \
   --service-cluster-ip-range 10.96.0.0/24 --service-account-issuer https://kubernetes.default.svc \
   --service-account-key-file service-accounts.key --service-account-signing-key-file service-accounts.key \
-  --endpoint-reconciler-type none &
+  --endpoint-reconciler-type none --allow-privileged &
 until [ -e pki/apiserver.crt ]; do sleep 0.1; done
 keep controllers kube-controller-manager --kubeconfig controllers.kubeconfig --leader-elect=false --bind-address 127.0.0.1 \
   --use-service-account-credentials --service-account-private-key-file service-accounts.key --root-ca-file pki/apiserver.crt &

@@ -12,7 +12,7 @@
 // A script has a command a line; the last line that matches wins. TARGET is
 // gpu:ID, instance:ID, compute:ID, switch:ID, cpu:ID, core:ID, connectx:ID,
 // link:LINK or any:*, where ID and LINK may be *; LINK is gpu:ID:INDEX or
-// switch:ID:INDEX; FIELDS is an id or a range.
+// switch:ID:INDEX; FIELDS is an id or a range. A plus sign in a name is a blank.
 //
 //	library V, engine V, driver V, nvml V      versions
 //	boot N                                     another N is another engine

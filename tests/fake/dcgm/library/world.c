@@ -150,6 +150,8 @@ static void parse_gpu(struct world *w, char *words[], int n) {
     g->minor = (unsigned)atoi(option(words, n, "minor", words[1]));
     copy(g->uuid, sizeof g->uuid, option(words, n, "uuid", ""));
     copy(g->name, sizeof g->name, option(words, n, "name", ""));
+    for (char *c = g->name; *c; c++)
+        if (*c == '+') *c = ' ';
     copy(g->bus, sizeof g->bus, option(words, n, "bus", ""));
     const char *status = option(words, n, "status", "ok");
     g->status = !strcmp(status, "lost")           ? DcgmEntityStatusLost

@@ -1,0 +1,23 @@
+package app
+
+import (
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/events"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// TestAccountsThatNobodyReads holds that accounts are kept where a family shows
+// them, and no field is read for them elsewhere.
+func TestAccountsThatNobodyReads(t *testing.T) {
+	for _, tt := range []struct{ accounts, virtual, kept bool }{{true, false, true}, {false, true, true}, {true, true, true}, {false, false, false}} {
+		d := newDerivers(events.Options{}, tt.accounts, tt.virtual, prometheus.NewRegistry())
+		c := d.change(&gpu.Plan{}, Chosen{Attributors: []collector.Attributor{nil}})
+		if kept := len(c.Derivers) == 3; kept != tt.kept || len(c.Plan.Fields) > 0 != tt.kept {
+			t.Errorf("accounts %t, virtual %t: %d derivers, %d fields", tt.accounts, tt.virtual, len(c.Derivers), len(c.Plan.Fields))
+		}
+	}
+}

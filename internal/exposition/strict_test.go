@@ -1,0 +1,202 @@
+package exposition_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// The labels of world's GPU 0, of its GPU 1, which is cut, and of the instance.
+const (
+	labels0 = `gpu="0",UUID="GPU-0",pci_bus_id="00000000:1B:00.0",device="nvidia0",modelName="NVIDIA H100  80GB"`
+	labels1 = `gpu="1",UUID="GPU-1",pci_bus_id="00000000:1C:00.0",device="nvidia1",modelName="NVIDIA H100  80GB"`
+	labelsI = labels1 + `,GPU_I_PROFILE="2g.20gb",GPU_I_ID="2"`
+)
+
+// strictWorld is a snapshot with a GPU, one that is cut, and its instance, which
+// a pod holds.
+func strictWorld() *gpu.Snapshot {
+	devices := world().Devices
+	s := &gpu.Snapshot{
+		Topology: gpu.NewTopology(slices.Clone(devices[rowGPU0 : rowInstance+1])),
+		Owners:   &gpu.Owners{Labels: [][]gpu.Label{2: {{Name: "pod", Value: "p"}}}},
+	}
+	const g0, g1, in = 0, 1, 2
+	add := func(name string, typ gpu.MetricType, values map[int]gpu.Value) {
+		c := column(name, typ, values)
+		c.Values = c.Values[:3]
+		s.Columns = append(s.Columns, c)
+	}
+	add("DCGM_FI_DEV_GPU_TEMP", gpu.MetricGauge, map[int]gpu.Value{g0: gpu.Int(30), g1: gpu.Int(41)})
+	add("DCGM_FI_DEV_POWER_USAGE", gpu.MetricGauge, map[int]gpu.Value{g1: gpu.Float(100.5), g0: gpu.Float(1e9 / 3)})
+	add("DCGM_FI_DEV_FB_USED", gpu.MetricGauge, map[int]gpu.Value{g1: gpu.Int(8000), in: gpu.Int(500)})
+	add("DCGM_FI_PROF_GR_ENGINE_ACTIVE", gpu.MetricGauge, map[int]gpu.Value{g1: gpu.Float(0.5)}) // of no instance
+	add("DCGM_FI_DEV_XID_ERRORS", gpu.MetricGauge, map[int]gpu.Value{g1: gpu.Int(79)})
+	xids := &s.Columns[len(s.Columns)-1]
+	xids.Labels = make([][]gpu.Label, 3)
+	xids.Labels[g0] = []gpu.Label{{Name: "err_code", Value: "31"}, {Name: "err_msg", Value: "GPU memory page fault"}}
+	xids.Labels[g1] = []gpu.Label{{Name: "err_code", Value: "79"}, {Name: "err_msg", Value: "GPU has fallen off the bus"}}
+	add("DCGM_FI_DRIVER_VERSION", gpu.MetricLabel, map[int]gpu.Value{g0: gpu.Text("570"), g1: gpu.Text("570")})
+	s.Families = []gpu.Family{
+		{Name: "DCGM_EXP_XID_ERRORS_COUNT", Type: gpu.MetricGauge, Series: []gpu.Series{
+			{Row: g0, Value: gpu.Int(0)}, {Row: g1, Labels: []gpu.Label{{Name: "xid", Value: "79"}}, Value: gpu.Int(2)},
+		}},
+		{Name: "DCGM_EXP_GPU_HEALTH_STATUS", Type: gpu.MetricGauge, Series: []gpu.Series{{Row: g1, Value: gpu.Int(20)}}},
+		{Name: "own", Type: gpu.MetricGauge, Series: []gpu.Series{{Row: gpu.AllRows, Value: gpu.Int(1)}}},
+	}
+	s.Health.Entities = make([]gpu.EntityHealth, 3)
+	return s
+}
+
+// TestStrict holds the habits of dcgm-exporter, and each way of selecting GPUs.
+func TestStrict(t *testing.T) {
+	const driver, pod = `,DCGM_FI_DRIVER_VERSION="570"`, `,pod="p"`
+	whole := []string{
+		`DCGM_FI_DEV_GPU_TEMP{` + labels0 + driver + `} 30`,
+		`DCGM_FI_DEV_POWER_USAGE{` + labels0 + driver + `} 333333333.333333`,
+		`DCGM_EXP_XID_ERRORS_COUNT{` + labels0 + driver + `} 0`,
+	}
+	cut := []string{
+		`DCGM_FI_DEV_GPU_TEMP{` + labels1 + driver + `} 41`,
+		`DCGM_FI_DEV_POWER_USAGE{` + labels1 + driver + `} 100.500000`,
+		`DCGM_FI_DEV_FB_USED{` + labels1 + driver + `} 8000`,
+		`DCGM_FI_PROF_GR_ENGINE_ACTIVE{` + labels1 + driver + `} 0.500000`,
+		`DCGM_FI_DEV_XID_ERRORS{` + labels1 + driver + `,err_code="79",err_msg="GPU has fallen off the bus"} 79`,
+		`DCGM_EXP_XID_ERRORS_COUNT{` + labels1 + driver + `,xid="79"} 2`,
+	}
+	instance := []string{
+		`DCGM_FI_DEV_GPU_TEMP{` + labelsI + driver + pod + `} 41`,
+		`DCGM_FI_DEV_POWER_USAGE{` + labelsI + driver + pod + `} 100.500000`,
+		`DCGM_FI_DEV_FB_USED{` + labelsI + driver + pod + `} 500`,
+		`DCGM_FI_DEV_XID_ERRORS{` + labelsI + driver + pod + `,err_code="79",err_msg="GPU has fallen off the bus"} 79`,
+	}
+	events := []string{`DCGM_EXP_XID_ERRORS_COUNT{` + labelsI + driver + pod + `,xid="79"} 2`}
+	always := []string{`DCGM_EXP_GPU_HEALTH_STATUS{` + labels1 + driver + `} 20`}
+	tests := []struct {
+		name   string
+		strict exposition.Strict
+		want   []string
+	}{
+		{"f", exposition.Strict{On: true, HideCut: true}, slices.Concat(whole, instance, events, always)},
+		{"g+i", exposition.Strict{On: true}, slices.Concat(whole, cut, instance, events, always)},
+		{"i", exposition.Strict{On: true, HideGPUs: true}, slices.Concat(instance, events, always)},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			page := encode(t, exposition.Options{
+				NoHealth: true, Without: func(name string) bool { return name == "own" }, Strict: tt.strict,
+			}, strictWorld())
+			got := samples(page)
+			slices.Sort(got)
+			slices.Sort(tt.want)
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("samples (-want +got):\n%s", diff)
+			}
+			if !strings.Contains(page, "# HELP DCGM_EXP_XID_ERRORS_COUNT \n") {
+				t.Error("HELP without a text is missing")
+			}
+		})
+	}
+}
+
+// TestWithoutStrict holds that none of it happens unasked.
+func TestWithoutStrict(t *testing.T) {
+	page := encode(t, exposition.Options{}, strictWorld())
+	got := strings.Join(samples(page), "\n")
+	for _, s := range []string{
+		`DCGM_FI_DEV_GPU_TEMP{` + labels1 + `,DCGM_FI_DRIVER_VERSION="570"} 41`,
+		`DCGM_FI_DEV_POWER_USAGE{` + labels1 + `,DCGM_FI_DRIVER_VERSION="570"} 100.5`,
+		`own 1`, `dcgm_exporter_entity_up{gpu="1",UUID="GPU-1"} 1`,
+	} {
+		if !strings.Contains(got+"\n", s+"\n") {
+			t.Errorf("missing: %s", s)
+		}
+	}
+	if strings.Contains(got, `DCGM_FI_DEV_GPU_TEMP{`+labelsI) || strings.Contains(page, "# HELP DCGM_EXP_XID_ERRORS_COUNT") {
+		t.Errorf("the reference's habits, unasked:\n%s", page)
+	}
+}
+
+// TestOneOwnerOfASharedEntity holds that under Strict alone one of several pods
+// stands on the series of what they share.
+func TestOneOwnerOfASharedEntity(t *testing.T) {
+	for strict, want := range map[bool]string{
+		false: `DCGM_FI_DEV_GPU_TEMP{` + labels0 + `} 30`,
+		true:  `DCGM_FI_DEV_GPU_TEMP{` + labels0 + `,container="c",namespace="ns",pod="b",pod_uid="u"} 30`,
+	} {
+		s := strictWorld()
+		s.Columns = s.Columns[:1]
+		s.Owners.Uses = []gpu.Use{{Sharing: gpu.SharingTimeSlicing, Owners: []gpu.Owner{
+			{Namespace: "ns", Pod: "a", Container: "c", Replica: "0"},
+			{Namespace: "ns", Pod: "b", Container: "c", Replica: "1", Labels: []gpu.Label{{Name: "pod_uid", Value: "u"}}},
+			{Labels: []gpu.Label{{Name: "hpc_job", Value: "7"}}},
+		}}}
+		page := encode(t, exposition.Options{Strict: exposition.Strict{On: strict}}, s)
+		if got := samples(page)[0]; got != want {
+			t.Errorf("strict %t: %s, want %s", strict, got, want)
+		}
+	}
+}
+
+// TestJobCopies holds that each of several jobs has its copy, on request, beside
+// the labels of the pod.
+func TestJobCopies(t *testing.T) {
+	job := func(id string) gpu.Owner { return gpu.Owner{Labels: []gpu.Label{{Name: "hpc_job", Value: id}}} }
+	s := strictWorld()
+	s.Columns = []gpu.Column{s.Columns[0], s.Columns[4]}
+	s.Families = s.Families[:1]
+	s.Columns[1].Values[0] = gpu.Int(31)
+	s.Owners = &gpu.Owners{
+		Labels: [][]gpu.Label{{{Name: "container", Value: "c"}, {Name: "pod", Value: "p"}}, {{Name: "hpc_job", Value: "9"}}},
+		Uses:   []gpu.Use{{Owners: []gpu.Owner{{Pod: "p", Container: "c"}, job("7"), job("8")}}, {Owners: []gpu.Owner{job("9")}}},
+	}
+	const xid = `,err_code="31",err_msg="GPU memory page fault"`
+	want := []string{
+		`DCGM_FI_DEV_GPU_TEMP{` + labels0 + `,container="c",hpc_job="7",pod="p"} 30`,
+		`DCGM_FI_DEV_GPU_TEMP{` + labels0 + `,container="c",hpc_job="8",pod="p"} 30`,
+		`DCGM_FI_DEV_GPU_TEMP{` + labels1 + `,hpc_job="9"} 41`,
+		`DCGM_FI_DEV_XID_ERRORS{` + labels0 + `,container="c",hpc_job="7",pod="p"` + xid + `} 31`,
+		`DCGM_FI_DEV_XID_ERRORS{` + labels0 + `,container="c",hpc_job="8",pod="p"` + xid + `} 31`,
+		`DCGM_FI_DEV_XID_ERRORS{` + labels1 + `,hpc_job="9",err_code="79",err_msg="GPU has fallen off the bus"} 79`,
+		`DCGM_EXP_XID_ERRORS_COUNT{` + labels0 + `,container="c",hpc_job="7",pod="p"} 0`,
+		`DCGM_EXP_XID_ERRORS_COUNT{` + labels0 + `,container="c",hpc_job="8",pod="p"} 0`,
+		`DCGM_EXP_XID_ERRORS_COUNT{` + labels1 + `,hpc_job="9",xid="79"} 2`,
+	}
+	page := encode(t, exposition.Options{JobCopies: true, NoHealth: true}, s)
+	if diff := cmp.Diff(want, samples(page)); diff != "" {
+		t.Errorf("samples (-want +got):\n%s", diff)
+	}
+	page = encode(t, exposition.Options{NoHealth: true}, s)
+	if n := len(samples(page)); n != 6 {
+		t.Errorf("%d samples where nobody asked for copies, want 6:\n%s", n, page)
+	}
+}
+
+// TestTheMachineStandsOnEveryEntity holds that what is read of any GPU and is of
+// the machine, as the driver's version, stands on switches, links, CPUs and
+// cores too, as in dcgm-exporter; what is the GPU's own does not.
+func TestTheMachineStandsOnEveryEntity(t *testing.T) {
+	page := encode(t, exposition.Options{}, &gpu.Snapshot{Topology: world(), Columns: []gpu.Column{
+		column("M", gpu.MetricGauge, map[int]gpu.Value{
+			rowSwitch: gpu.Int(1), rowLink: gpu.Int(1), rowSwitchLink: gpu.Int(1), rowCPU: gpu.Int(1), rowCore: gpu.Int(1),
+		}),
+		column("DCGM_FI_DRIVER_VERSION", gpu.MetricLabel, map[int]gpu.Value{rowGPU1: gpu.Text("570")}),
+		column("DCGM_FI_DEV_SERIAL", gpu.MetricLabel, map[int]gpu.Value{rowGPU0: gpu.Text("1"), rowGPU1: gpu.Text("2")}),
+	}})
+	const driver = `DCGM_FI_DRIVER_VERSION="570"} 1`
+	want := []string{
+		`M{nvswitch="nvswitch3",` + driver,
+		`M{nvlink="4",gpu="0",gpu_uuid="GPU-0",pci_bus_id="00000000:1B:00.0",device="nvidia0",model_name="NVIDIA H100  80GB",` + driver,
+		`M{nvlink="4",nvswitch="nvswitch3",` + driver,
+		`M{cpu="1",cpu_serial="0x1234",` + driver,
+		`M{cpucore="72",cpu="1",` + driver,
+	}
+	if diff := cmp.Diff(want, samples(page)); diff != "" {
+		t.Errorf("samples (-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,86 @@
+package cli
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Of two entries for one resource the device plugin's larger number counts, and the node's own MIG strategy is the one
+// that the operator gave it.
+func TestSharePredictDoesWhatThePluginDoes(t *testing.T) {
+	dir := t.TempDir()
+	config, node := filepath.Join(dir, "any.yaml"), filepath.Join(dir, "node.json")
+	for path, text := range map[string]string{
+		config: "version: v1\nsharing:\n  timeSlicing:\n    resources:\n      - {name: nvidia.com/gpu, replicas: 2}\n      - {name: nvidia.com/gpu, replicas: 7}\n",
+		node: `{"kind": "Node", "metadata": {"name": "n", "labels": {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB", "nvidia.com/gpu.count": "1", "nvidia.com/gpu.memory": "40960",
+			"nvidia.com/mig.strategy": "mixed", "nvidia.com/mig.capable": "true"}}, "status": {"capacity": {"nvidia.com/gpu": "1"}, "allocatable": {"nvidia.com/gpu": "1"}}}`,
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	predict := func(args ...string) (resources map[string]change, labels map[string]string) {
+		_, out, errOut := call("", append([]string{"share", "predict", "-f", config, "--default", "any", "-o", "json"}, args...)...)
+		var got struct{ Result shareResult }
+		if err := json.Unmarshal([]byte(out), &got); err != nil {
+			t.Fatalf("%v: %s%s", err, out, errOut)
+		}
+		return got.Result.Resources, got.Result.Labels
+	}
+	resources, labels := predict("--gpu", "T4")
+	if resources["nvidia.com/gpu"].After != 7 || labels["nvidia.com/gpu.replicas"] != "7" {
+		t.Errorf("%v, replicas %s, want 7", resources, labels["nvidia.com/gpu.replicas"])
+	}
+	if _, labels = predict("--node", node); labels["nvidia.com/mig.strategy"] != "mixed" {
+		t.Errorf("mig.strategy %q, the node has mixed", labels["nvidia.com/mig.strategy"])
+	}
+	if _, labels = predict("--node", node, "--mig-strategy", "single"); labels["nvidia.com/mig.strategy"] != "single" {
+		t.Errorf("mig.strategy %q, asked for single", labels["nvidia.com/mig.strategy"])
+	}
+}
+
+// What gpuop writes for the device plugin's own chart is clean to gpuop.
+func TestShareGenForThePluginsChartIsClean(t *testing.T) {
+	_, out, _ := call("", "share", "gen", "--route", "plugin", "any=time-slicing:4", "big=none")
+	if code, found, _ := call(out, "lint", "-"); code != 0 || !strings.Contains(found, "no findings") {
+		t.Errorf("exit %d, %s\n%s", code, found, out)
+	}
+}
+
+func TestBoardsOfTheirOwn(t *testing.T) {
+	for _, gpu := range []string{"NVIDIA-H20-3e", "NVIDIA-H100-SXM5-94GB", "NVIDIA-RTX-PRO-5000-Blackwell", "NVIDIA-RTX-PRO-4500-Blackwell", "NVIDIA-GH200-120GB"} {
+		if code, out, errOut := call("", "mig", "profiles", gpu); code != 2 || !strings.Contains(errOut, "not known") {
+			t.Errorf("%s: exit %d, %s%s, want it said to be unknown", gpu, code, out, errOut)
+		}
+	}
+	for gpu, want := range map[string]string{"H20": "GH200", "NVIDIA-GH200-144G-HBM3e": "GH200-144GB", "H100-NVL": "NVL"} {
+		if _, out, errOut := call("", "mig", "profiles", gpu); !strings.Contains(out, want) {
+			t.Errorf("%s: %s%s, want %s", gpu, out, errOut, want)
+		}
+	}
+	_, out, _ := call("", "mig", "predict", "--gpu", "H200", "--strategy", "mixed", "1g.35gb=4")
+	if !strings.Contains(out, "nvidia.com/mig-1g.35gb.multiprocessors") || !strings.Contains(out, "26") {
+		t.Errorf("1g.35gb of the H200 has 26 SMs:\n%s", out)
+	}
+}
+
+func TestVGPUWarnsOfTheDefaultDriver(t *testing.T) {
+	code, out, errOut := call("", "values", "gen", "generic", "vgpu", "--registry", "registry.example.com/vgpu", "--pull-secret", "key")
+	if code != 1 || !strings.Contains(errOut, "no vGPU driver") {
+		t.Errorf("exit %d, %s", code, errOut)
+	}
+	if strings.Contains(out, "devicePlugin:") || !strings.Contains(out, "imagePullSecrets") {
+		t.Errorf("only the driver's image is the user's own:\n%s", out)
+	}
+}
+
+func TestPublishedHeadersAreNoKeys(t *testing.T) {
+	for _, text := range []string{"USER-SUPPLIED VALUES:\nmig: {strategy: mixed}\n", "COMPUTED VALUES:\ndriver: {enabled: yes}\n"} {
+		if code, out, _ := call(text, "lint", "-"); code != 0 || !strings.Contains(out, "no findings") {
+			t.Errorf("exit %d, %s", code, out)
+		}
+	}
+}
