@@ -67,6 +67,7 @@ type listing struct {
 // and makes another when that fails: the kubelet replaces its socket whenever
 // it starts. One goroutine at a time may call it.
 type kubelet struct {
+	by      func(context.Context) (net.Conn, error) // nil for the socket
 	socket  string
 	metrics *Metrics
 
@@ -189,8 +190,7 @@ func (k *kubelet) connect() error {
 
 // dial is called by gRPC, on a goroutine of its own.
 func (k *kubelet) dial(ctx context.Context, _ string) (net.Conn, error) {
-	var d net.Dialer
-	conn, err := d.DialContext(ctx, "unix", k.socket)
+	conn, err := k.reach(ctx)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.cause = err

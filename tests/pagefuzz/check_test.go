@@ -1,0 +1,695 @@
+package pagefuzz
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// A rule is something that holds for every page.
+type rule string
+
+const (
+	parses       rule = "parses"         // with Prometheus' parser
+	finite       rule = "finite"         // no NaN, no Inf
+	unique       rule = "unique"         // no series is there twice
+	monotonic    rule = "monotonic"      // a counter does not fall while its series lives
+	conserved    rule = "conserved"      // pods and remainder are the device
+	bounded      rule = "bounded"        // pods and remainder are not more than the device
+	billedOnce   rule = "billed-once"    // likewise of a GPU that is cut and whole in turns
+	ownersRight  rule = "owners-right"   // only who has a device alone is on its series
+	ownersThere  rule = "owners-there"   // and is on them once the kubelet lists it
+	ownersAtOnce rule = "owners-at-once" // also on the first pages of a session
+	sharersRight rule = "sharers-right"  // who has a part of a device, and a copy of its series, holds it
+	copiesRight  rule = "copies-right"
+	counts       rule = "counts"        // what is shown to be active is counted
+	unknownEnds  rule = "unknown-ends"  // what is not known of a pod is not counted, and not called unattributed
+	punctual     rule = "punctual"      // whatever the kubelet does
+	healthOnly   rule = "health-only"   // an entity that is down has no values
+	downHasNone  rule = "down-has-none" // nor have its pods, though its processes are read
+	lostIsDown   rule = "lost-is-down"  // likewise, though the engine goes on with what it knew
+	noPanic      rule = "no-panic"
+	endsInTime   rule = "ends-in-time" // also while the engine hangs, as long as it hears of the end
+	runs         rule = "runs"         // the loop ends when it is told to, without an error
+)
+
+// known are rules that pages break for a reason that is known. A rule is taken off
+// this list when that is mended: the fuzzer then holds it.
+var knownDefects = map[rule]string{
+	ownersAtOnce: "the answer to a question about the topology before is waited for, and cannot be used",
+	downHasNone:  "processes are believed however old they are, also where all samples of their device are stale",
+	ownersRight:  "of the sharers of a claim that end at once one is remembered and the others are not, so that it seems to be alone",
+	endsInTime:   "the last read of a session may take longer than the loop waits for it at its end",
+	billedOnce:   "the instances of a GPU are billed for the time in which it was whole, if that was short",
+	lostIsDown:   "samples of an entity that the source says is lost are served",
+	punctual:     "a slow kubelet delays the page",
+}
+
+// A sample is one line of a page.
+type sample struct {
+	labels map[string]string
+	value  float64
+	series string
+}
+
+func (s *sample) key() key { return key{s.labels["UUID"], s.labels["GPU_I_ID"]} }
+func (s *sample) pod() string {
+	if s.labels["pod"] == "" {
+		return ""
+	}
+	return s.labels["namespace"] + "/" + s.labels["pod"]
+}
+
+// A page is a parsed one.
+type page struct {
+	at      time.Time
+	text    string
+	samples map[string][]sample // by family
+	types   map[string]dto.MetricType
+}
+
+// by returns the values of a family by device; several of one device are added up.
+func (p *page) by(family string) map[key]float64 {
+	all := map[key]float64{}
+	for i := range p.samples[family] {
+		s := &p.samples[family][i]
+		all[s.key()] += s.value
+	}
+	return all
+}
+
+// The families that are divided among pods, and what is left of them.
+const (
+	podUtilization  = "dcgm_pod_gpu_utilization_ratio"
+	podMemory       = "dcgm_pod_gpu_memory_used_bytes"
+	podActive       = "dcgm_pod_gpu_active_seconds_total"
+	podAllocated    = "dcgm_pod_gpu_allocated_seconds_total"
+	podEnergy       = "dcgm_pod_gpu_energy_joules_total"
+	podActiveEnergy = "dcgm_pod_gpu_active_energy_joules_total"
+	podIdleEnergy   = "dcgm_pod_gpu_idle_energy_joules_total"
+	podInfo         = "dcgm_pod_gpu_info"
+	restUtilization = "dcgm_gpu_unattributed_utilization_ratio"
+	restMemory      = "dcgm_gpu_unattributed_memory_used_bytes"
+	restActive      = "dcgm_gpu_unattributed_active_seconds_total"
+	restEnergy      = "dcgm_gpu_unattributed_energy_joules_total"
+
+	deviceUtilization = "DCGM_FI_DEV_GPU_UTIL"
+	deviceEngine      = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
+	deviceMemory      = "DCGM_FI_DEV_FB_USED"
+	deviceEnergy      = "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"
+	entityUp          = "dcgm_exporter_entity_up"
+)
+
+// A checker follows the pages of one world.
+type checker struct {
+	t        *testing.T
+	w        *world
+	begin    time.Time
+	interval time.Duration
+	virtual  bool
+	strict   bool // holds the rules of known defects, too
+
+	pages int
+	broke map[rule]int
+
+	counters map[string]seen             // by series
+	totals   map[string]map[string]total // family → series → its latest value
+	energy0  map[string]float64          // of a GPU when it was first on a page, less what was counted
+	weights  map[key]float64             // of the devices that were there, as part of a GPU
+	seconds  map[key]float64             // GPU seconds that passed since the device was there
+	at       time.Time                   // of the latest page with data
+	unknown  map[key]bool                // devices of which something was not known on the page before
+	stood    map[key]bool                // devices of which no seconds were counted though they were active
+	last     *page                       // the one before, if it had data
+	topology *gpu.Topology               // of the latest page
+	reopened bool                        // it is the first of its session
+	opened   time.Time                   // when that was published
+}
+
+type seen struct {
+	value float64
+	at    time.Time
+}
+
+// A total is what was counted of a device, for a pod or for none.
+type total struct {
+	of    key
+	value float64
+}
+
+func newChecker(t *testing.T, w *world, interval time.Duration, virtual bool) *checker {
+	return &checker{
+		t: t, w: w, begin: time.Now(), interval: interval, virtual: virtual, strict: os.Getenv("PAGEFUZZ_STRICT") == "1", broke: map[rule]int{}, counters: map[string]seen{},
+		totals: map[string]map[string]total{}, energy0: map[string]float64{}, weights: map[key]float64{}, stood: map[key]bool{}, seconds: map[key]float64{},
+	}
+}
+
+// breaks reports a page that breaks a rule.
+func (c *checker) breaks(r rule, p *page, format string, args ...any) {
+	c.broke[r]++
+	if _, known := knownDefects[r]; known && !c.strict || c.t.Failed() {
+		return // the first says enough
+	}
+	c.t.Errorf("page %d, after %v, breaks %q: %s", c.pages, time.Since(c.begin), r, fmt.Sprintf(format, args...))
+	if p != nil && testing.Verbose() {
+		if c.last != nil {
+			c.t.Logf("the page before, after %v:\n%s", c.last.at.Sub(c.begin), c.last.text)
+		}
+		c.t.Logf("the page:\n%s", p.text)
+	}
+}
+
+// see looks at a page of a topology; one without data has none.
+func (c *checker) see(text string, at time.Time, topology *gpu.Topology) {
+	c.w.mu.Lock()
+	defer c.w.mu.Unlock()
+	c.pages++
+	p := c.parse(text, at)
+	if p == nil {
+		return
+	}
+	c.counterRules(p)
+	if c.reopened = topology != c.topology; c.reopened {
+		c.topology, c.opened = topology, at
+	}
+	if topology == nil {
+		for name := range p.samples {
+			if strings.HasPrefix(name, "DCGM_") || strings.HasPrefix(name, "dcgm_pod_") || strings.HasPrefix(name, "dcgm_gpu_") {
+				c.breaks(healthOnly, p, "%s on a page without data", name)
+			}
+		}
+		c.last = nil
+		return
+	}
+	c.healthRules(p)
+	c.ownerRules(p)
+	c.momentRules(p)
+	c.totalRules(p)
+	c.unknownRules(p)
+	c.paceRules(p)
+	c.last = p
+}
+
+func (c *checker) parse(text string, at time.Time) *page {
+	parser := expfmt.NewTextParser(model.LegacyValidation)
+	families, err := parser.TextToMetricFamilies(strings.NewReader(text))
+	p := &page{at: at, text: text, samples: map[string][]sample{}, types: map[string]dto.MetricType{}}
+	if err != nil {
+		c.breaks(parses, p, "%v", err)
+		return nil
+	}
+	seen := map[string]bool{}
+	for name, f := range families {
+		p.types[name] = f.GetType()
+		for _, m := range f.Metric {
+			s := sample{labels: make(map[string]string, len(m.Label)), value: m.GetGauge().GetValue() + m.GetCounter().GetValue() + m.GetUntyped().GetValue()}
+			pairs := make([]string, 0, len(m.Label))
+			for _, l := range m.Label {
+				s.labels[l.GetName()] = l.GetValue()
+				pairs = append(pairs, l.GetName()+"="+l.GetValue())
+			}
+			if len(s.labels) != len(m.Label) {
+				c.breaks(unique, p, "a label of %s %v is there twice", name, pairs)
+			}
+			slices.Sort(pairs)
+			s.series = name + "{" + strings.Join(pairs, ",") + "}"
+			if seen[s.series] {
+				c.breaks(unique, p, "%s is there twice", s.series)
+			}
+			seen[s.series] = true
+			if math.IsNaN(s.value) || math.IsInf(s.value, 0) {
+				c.breaks(finite, p, "%s is %v", s.series, s.value)
+			}
+			p.samples[name] = append(p.samples[name], s)
+		}
+	}
+	return p
+}
+
+// forgotten is how long after it was last there a series may begin again.
+const forgotten = 15 * time.Minute
+
+// counterRules: what the exporter counts itself does not fall. What a driver counts
+// is the driver's.
+func (c *checker) counterRules(p *page) {
+	for name, samples := range p.samples {
+		if p.types[name] != dto.MetricType_COUNTER || strings.HasPrefix(name, "DCGM_FI_") {
+			continue
+		}
+		for i := range samples {
+			s := &samples[i]
+			before, ok := c.counters[s.series]
+			if ok && s.value < before.value && p.at.Sub(before.at) < forgotten {
+				c.breaks(monotonic, p, "%s was %v and is %v", s.series, before.value, s.value)
+			}
+			c.counters[s.series] = seen{s.value, p.at}
+		}
+	}
+}
+
+// healthRules: an entity that is down has no values of the moment.
+func (c *checker) healthRules(p *page) {
+	down := map[key]bool{}
+	for _, s := range p.samples[entityUp] {
+		if s.value == 0 {
+			down[s.key()] = true
+		}
+	}
+	for name, samples := range p.samples {
+		moment := strings.HasPrefix(name, "DCGM_FI_") || name == podUtilization || name == podMemory || name == restUtilization || name == restMemory
+		if !moment || p.types[name] == dto.MetricType_COUNTER && !strings.HasPrefix(name, "DCGM_FI_") {
+			continue
+		}
+		for i := range samples {
+			broken := healthOnly
+			switch {
+			case c.lost(samples[i].key()):
+				broken = lostIsDown
+			case !strings.HasPrefix(name, "DCGM_"):
+				broken = downHasNone
+			}
+			if down[samples[i].key()] {
+				c.breaks(broken, p, "%s of an entity that is down", samples[i].series)
+			}
+		}
+	}
+}
+
+// lost reports whether the GPU of a device is lost.
+func (c *checker) lost(k key) bool {
+	return slices.ContainsFunc(c.w.cards, func(x *card) bool { return x.uuid == k.uuid && x.lost })
+}
+
+// window is how long the last answer of a kubelet may be believed: two intervals and
+// 30 s at least, and while a kubelet that has just started is not believed yet.
+func (c *checker) window() time.Duration {
+	return max(2*c.interval, 30*time.Second) + 10*time.Second + c.interval
+}
+
+// within calls yield with the moments of the truth that a page may show.
+func (c *checker) within(at time.Time, yield func(*moment) bool) {
+	for i := len(c.w.history) - 1; i >= 0; i-- {
+		m := &c.w.history[i]
+		if !yield(m) || at.Sub(m.at) > c.window() {
+			return // the one that began before the window counts
+		}
+	}
+}
+
+// could reports whether something of the truth was so within the window.
+func (c *checker) could(at time.Time, is func(*moment) bool) bool {
+	found := false
+	c.within(at, func(m *moment) bool { found = is(m); return !found })
+	return found
+}
+
+// ownerRules: who is on the series of a device has it alone, who has a part of it
+// holds it.
+func (c *checker) ownerRules(p *page) {
+	for name, samples := range p.samples {
+		for i := range samples {
+			s := &samples[i]
+			who := s.pod()
+			if who == "" {
+				continue
+			}
+			holds := func(m *moment) bool {
+				is := func(x *pod) bool { return x.String() == who }
+				return slices.ContainsFunc(m.held[s.key()], is) || slices.ContainsFunc(m.held[key{uuid: s.key().uuid}], is)
+			}
+			alone := func(m *moment) bool { x := m.sole[s.key()]; return x != nil && x.String() == who }
+			switch {
+			case strings.HasPrefix(name, "DCGM_EXP_XID"): // the owner at the time of an event
+			case s.labels["vgpu"] != "":
+				if !c.could(p.at, holds) {
+					c.breaks(copiesRight, p, "%s never held it within %v", s.series, c.window())
+				}
+			case strings.HasPrefix(name, "dcgm_pod_"):
+				if !c.could(p.at, holds) {
+					c.breaks(sharersRight, p, "%s never held it within %v", s.series, c.window())
+				}
+			case strings.HasPrefix(name, "DCGM_FI_"):
+				if !c.could(p.at, alone) && !c.ofInstances(p.at, s, who) {
+					c.breaks(ownersRight, p, "%s never had it alone within %v", s.series, c.window())
+				}
+			}
+		}
+	}
+	c.exactOwners(p)
+}
+
+// ofInstances reports whether the series is that of a GPU all of whose instances
+// that are held are the pod's.
+func (c *checker) ofInstances(at time.Time, s *sample, who string) bool {
+	return s.labels["GPU_I_ID"] == "" && c.could(at, func(m *moment) bool {
+		found := false
+		for k, pods := range m.held {
+			if k.uuid != s.labels["UUID"] || k.instance == "" {
+				continue
+			}
+			for _, x := range pods {
+				if x.String() != who {
+					return false
+				}
+				found = true
+			}
+		}
+		return found
+	})
+}
+
+// exactOwners: where neither the truth nor the kubelet has changed for the window,
+// the page says who holds what, all of it.
+func (c *checker) exactOwners(p *page) {
+	if c.w.trusted.IsZero() || p.at.Sub(c.w.trusted) < 2*c.window() {
+		return
+	}
+	broken := ownersThere
+	if p.at.Sub(c.opened) < 2*c.interval {
+		broken = ownersAtOnce
+	}
+	infos := map[key][]string{}
+	for i := range p.samples[podInfo] {
+		s := &p.samples[podInfo][i]
+		if !slices.Contains(infos[s.key()], s.pod()) {
+			infos[s.key()] = append(infos[s.key()], s.pod())
+		}
+	}
+	labels := map[key]string{}
+	for i := range p.samples[deviceMemory] {
+		s := &p.samples[deviceMemory][i]
+		labels[s.key()] = s.pod()
+	}
+	for _, d := range c.w.devices() {
+		if p.at.Sub(d.changed) < 2*c.window() {
+			continue
+		}
+		var held []string
+		for _, h := range d.held {
+			if !slices.Contains(held, h.pod.String()) {
+				held = append(held, h.pod.String())
+			}
+		}
+		slices.Sort(held)
+		shown := infos[d.key()]
+		slices.Sort(shown)
+		if !slices.Equal(held, shown) {
+			c.breaks(broken, p, "%v is held by %q, the page says %q", d.key(), held, shown)
+		}
+		label, there := labels[d.key()]
+		sole, want := d.sole(), ""
+		if sole != nil {
+			want = sole.String()
+		}
+		if there && label != want && !c.virtual {
+			c.breaks(broken, p, "%v is %q's alone, the page says %q", d.key(), want, label)
+		}
+	}
+}
+
+// momentRules: the parts of this moment and the remainder are the device's value.
+func (c *checker) momentRules(p *page) {
+	if c.w.readAt != c.w.steps {
+		return // a late page: the truth is another by now
+	}
+	utils, engines, memory := p.by(deviceUtilization), p.by(deviceEngine), p.by(deviceMemory)
+	for k, v := range engines {
+		if _, ok := utils[k]; !ok { // the utilization of instances, and of GPUs without it
+			utils[k] = 100 * v
+		}
+	}
+	devices := map[key]*device{}
+	for _, d := range c.w.devices() {
+		devices[d.key()] = d
+	}
+	c.parts(p, podUtilization, restUtilization, func(k key) []float64 {
+		v, there := utils[k]
+		v = min(v/100, 1)
+		several := len(p.list(func(x key) bool { return x == k }, podAllocated)) > 1
+		if d := devices[k]; d != nil && d.instance == 0 && (several || len(d.held) > 1) {
+			return d.shared(v, there)
+		}
+		if !there {
+			return nil
+		}
+		return []float64{v}
+	})
+	c.parts(p, podMemory, restMemory, func(k key) []float64 {
+		if v, ok := memory[k]; ok {
+			return []float64{v * (1 << 20)}
+		}
+		return nil
+	})
+}
+
+// shared returns what the utilization of a GPU can be that several pods have: of the
+// interval of its processes where the driver reports that, else what the processes
+// did together where the sample of the moment is less.
+func (d *device) shared(moment float64, there bool) []float64 {
+	values := []float64{d.told.mean}
+	if there {
+		values = append(values, moment, max(moment, min(d.told.busy, 1)))
+	}
+	return values
+}
+
+// parts compares the parts of a device with what it can have in all; none for a
+// device without a value. Under virtual GPUs the page has no value of a shared one.
+func (c *checker) parts(p *page, pods, rest string, device func(key) []float64) {
+	parts, rests := p.by(pods), p.by(rest)
+	for k := range union(parts, rests) {
+		values := device(k)
+		left, whole := rests[k]
+		sum := parts[k] + left
+		equals := func(v float64) bool { return math.Abs(sum-v) <= 1e-9*math.Max(1, v) }
+		switch {
+		case c.virtual:
+		case len(values) == 0:
+			c.breaks(conserved, p, "%s and %s of %v are %v, and the device has no value", pods, rest, k, sum)
+		case sum > slices.Max(values)*(1+1e-9)+1e-9:
+			c.breaks(bounded, p, "%s and %s of %v are %v, the device %v", pods, rest, k, sum, values)
+		case whole && !slices.ContainsFunc(values, equals):
+			c.breaks(conserved, p, "%s and %s of %v are %v, the device %v", pods, rest, k, sum, values)
+		}
+	}
+}
+
+func union[K comparable, V any](a, b map[K]V) map[K]V {
+	all := maps.Clone(a)
+	maps.Copy(all, b)
+	return all
+}
+
+// totalRules: the seconds and joules that were counted are not more than there were,
+// and while nothing changes they are as many.
+func (c *checker) totalRules(p *page) {
+	for _, name := range []string{podActive, podAllocated, podActiveEnergy, podIdleEnergy, restActive, restEnergy} {
+		if c.totals[name] == nil {
+			c.totals[name] = map[string]total{}
+		}
+		for i := range p.samples[name] {
+			s := &p.samples[name][i]
+			c.totals[name][s.series] = total{s.key(), s.value}
+		}
+	}
+	c.energyRules(p)
+	c.secondRules(p)
+	c.billRules(p)
+}
+
+// billRules: where the energy of a pod's activity and its part of the idle energy
+// are known, its energy is their sum.
+func (c *checker) billRules(p *page) {
+	by := func(family string) map[string]float64 {
+		all := map[string]float64{}
+		for i := range p.samples[family] {
+			s := &p.samples[family][i]
+			all[s.series[len(family):]] = s.value
+		}
+		return all
+	}
+	active, idle := by(podActiveEnergy), by(podIdleEnergy)
+	for pod, sum := range by(podEnergy) {
+		if math.Abs(active[pod]+idle[pod]-sum) > 1e-6*math.Max(1, sum) {
+			c.breaks(conserved, p, "active and idle energy of %s are %v and %v, together %v", pod, active[pod], idle[pod], sum)
+		}
+	}
+}
+
+// counted adds up what families counted so far of what is of a kind, also for pods
+// that are gone.
+func (c *checker) counted(of func(key) bool, families ...string) (sum float64) {
+	for _, name := range families {
+		for _, t := range c.totals[name] {
+			if of(t.of) {
+				sum += t.value
+			}
+		}
+	}
+	return sum
+}
+
+// sum adds up families on a page.
+func (p *page) sum(of func(key) bool, families ...string) (sum float64) {
+	for _, name := range families {
+		for i := range p.samples[name] {
+			if s := &p.samples[name][i]; of(s.key()) {
+				sum += s.value
+			}
+		}
+	}
+	return sum
+}
+
+// energyRules compares what was counted of a GPU, and of its instances, with its own
+// counter.
+func (c *checker) energyRules(p *page) {
+	for i := range p.samples[deviceEnergy] {
+		s := &p.samples[deviceEnergy][i]
+		uuid, now := s.labels["UUID"], s.value/1000
+		ofGPU := func(k key) bool { return k.uuid == uuid }
+		counted := c.counted(ofGPU, podActiveEnergy, podIdleEnergy, restEnergy)
+		if _, ok := c.energy0[uuid]; !ok {
+			c.energy0[uuid] = now - counted
+		}
+		broken := bounded
+		if slices.ContainsFunc(c.w.cards, func(x *card) bool { return x.uuid == uuid && x.shapes > 1 }) {
+			broken = billedOnce
+		}
+		if used := now - c.energy0[uuid]; counted > used+1e-3 {
+			c.breaks(broken, p, "%v J of %s were counted, and it used %v", counted, uuid, used)
+		}
+		if c.virtual || c.lost(s.key()) || len(p.list(ofGPU, restEnergy)) < c.entities(uuid) || !c.steady(p, ofGPU, podActiveEnergy, podIdleEnergy, restEnergy, deviceEnergy) || len(p.list(ofGPU, podEnergy)) != len(p.list(ofGPU, podAllocated)) {
+			continue
+		}
+		grown := p.sum(ofGPU, podActiveEnergy, podIdleEnergy, restEnergy) - c.last.sum(ofGPU, podActiveEnergy, podIdleEnergy, restEnergy)
+		if used := now - c.last.sum(ofGPU, deviceEnergy)/1000; math.Abs(grown-used) > 1e-3 {
+			c.breaks(conserved, p, "%v J of %s were counted since the page before, and it used %v", grown, uuid, used)
+		}
+	}
+}
+
+// entities returns how many parts of a GPU have a remainder: itself, and its instances.
+func (c *checker) entities(uuid string) int {
+	for _, x := range c.w.cards {
+		if x.uuid == uuid && x.mode == cut {
+			return 1 + len(x.devices)
+		}
+	}
+	return 1
+}
+
+// list returns the label sets of a family, in order.
+func (p *page) list(of func(key) bool, family string) (list []string) {
+	for i := range p.samples[family] {
+		if s := &p.samples[family][i]; of(s.key()) {
+			list = append(list, s.series[len(family):])
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+// steady reports whether the owners and the given families of a GPU or a device are
+// the same on this page and on the one an interval before; the last family is there.
+func (c *checker) steady(p *page, of func(key) bool, families ...string) bool {
+	if c.last == nil || !p.at.After(c.last.at) || p.at.Sub(c.last.at) > c.interval+c.interval/2 {
+		return false
+	}
+	for _, name := range append([]string{podInfo, podAllocated}, families...) {
+		if !slices.Equal(c.last.list(of, name), p.list(of, name)) {
+			return false
+		}
+	}
+	return len(p.list(of, families[len(families)-1])) > 0
+}
+
+// secondRules: no more seconds are counted of a device than passed, and as many as
+// it was active where that is known of all.
+func (c *checker) secondRules(p *page) {
+	passed := p.at.Sub(c.at).Seconds()
+	now := map[key]float64{}
+	for _, d := range c.w.devices() {
+		now[d.key()] = d.weight()
+		now[key{uuid: d.gpu.uuid}] = 1 // also of one that is cut: it may be whole on the next page
+	}
+	for k, weight := range c.weights { // the time since the page before counts as what the device is now
+		c.seconds[k] += passed * max(weight, now[k])
+	}
+	maps.Copy(c.weights, now)
+	c.at = p.at
+	for k := range c.weights {
+		of := func(x key) bool { return x == k }
+		for _, families := range [][]string{{podActive, restActive}, {podAllocated}} {
+			if counted := c.counted(of, families...); counted > c.seconds[k]+1e-6 {
+				c.breaks(bounded, p, "%v s of %v of %v were counted, and %v passed", counted, families, k, c.seconds[k])
+			}
+		}
+		if !c.steady(p, of, podActive, podUtilization, restUtilization, restActive) || len(p.list(of, podUtilization)) != len(p.list(of, podAllocated)) {
+			continue
+		}
+		grown := p.sum(of, podActive, restActive) - c.last.sum(of, podActive, restActive)
+		want := p.sum(of, podUtilization, restUtilization) * passed * c.weights[k]
+		switch {
+		case grown == 0 && want > 0:
+			c.stood[k] = true
+			c.breaks(counts, p, "no seconds of %v were counted since the page before, and it was active for %v", k, want)
+		case math.Abs(grown-want) > 1e-6 && (c.stood[k] || c.lost(k)):
+			c.stood[k] = false
+			c.breaks(counts, p, "%v s of %v were counted since the page before, late, and it was active for %v", grown, k, want)
+		case math.Abs(grown-want) > 1e-6:
+			c.breaks(conserved, p, "%v s of %v were counted since the page before, and it was active for %v", grown, k, want)
+		}
+	}
+}
+
+// unknownRules: where a device is active and the share of one of its pods is not
+// known, on two pages in a row, its seconds are not counted and the remainder is not
+// known either.
+func (c *checker) unknownRules(p *page) {
+	devices, before := p.by(deviceUtilization), c.unknown
+	if c.reopened {
+		before = nil
+	}
+	c.unknown = map[key]bool{}
+	for k := range devices {
+		of := func(x key) bool { return x == k }
+		known := p.list(of, podUtilization)
+		for _, pod := range p.list(of, podAllocated) {
+			if slices.Contains(known, pod) {
+				continue
+			}
+			c.unknown[k] = true
+			if !before[k] {
+				continue
+			}
+			if slices.Contains(p.list(of, podActive), pod) {
+				c.breaks(unknownEnds, p, "the utilization of %s is not known, and its active seconds stand still", pod)
+			}
+			if len(p.list(of, restUtilization)) > 0 {
+				c.breaks(unknownEnds, p, "the utilization of %s is not known, and the remainder is", pod)
+			}
+		}
+	}
+}
+
+// paceRules: a page comes an interval after the one before.
+func (c *checker) paceRules(p *page) {
+	if c.last == nil || c.reopened {
+		return
+	}
+	if late := p.at.Sub(c.last.at) - c.interval; late > 100*time.Millisecond {
+		c.breaks(punctual, p, "it came %v after the one before, %v late", p.at.Sub(c.last.at), late)
+	}
+}

@@ -1,0 +1,203 @@
+package pagefuzz
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/podmapper"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
+)
+
+// asked is the counters file, and more what a reload may add.
+const (
+	asked = `DCGM_FI_DEV_GPU_TEMP, gauge, t
+DCGM_FI_DEV_GPU_UTIL, gauge, u
+DCGM_FI_PROF_GR_ENGINE_ACTIVE, gauge, e
+DCGM_FI_DEV_FB_USED, gauge, m
+DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION, counter, j
+DCGM_EXP_XID_ERRORS_COUNT, gauge, c
+DCGM_EXP_XID_ERRORS_TOTAL, counter, x
+`
+	more = "DCGM_FI_DEV_POWER_USAGE, gauge, p\nDCGM_FI_DRIVER_VERSION, label, v\n"
+)
+
+func planOf(t *testing.T, file string, interval time.Duration) *gpu.Plan {
+	t.Helper()
+	requests, _, err := counters.Parse(strings.NewReader(file), "file")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return counters.NewPlan(requests, counters.PlanOptions{Interval: interval, Devices: gpu.Selector{Flex: true}})
+}
+
+// A result is what came of a seed.
+type result struct {
+	pages int
+	broke map[rule]int
+}
+
+// play plays the world of a seed.
+func play(t *testing.T, seed uint64) (r result) {
+	synctest.Test(t, func(t *testing.T) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		interval := []time.Duration{time.Second, 5 * time.Second, 10 * time.Second, 30 * time.Second}[rng.IntN(4)]
+		virtual := rng.IntN(5) == 0
+		w := newWorld(rand.New(rand.NewPCG(seed, 3)))
+		w.note()
+		n := newNode(t, w, seed)
+		defer n.stop()
+
+		mapper := podmapper.New(func() podmapper.Options {
+			o := n.options()
+			o.Metrics = podmapper.NewMetrics(prometheus.NewRegistry())
+			return o
+		}())
+		mapper.DialWith(n.dial)
+		defer mapper.Close()
+
+		c := newChecker(t, w, interval, virtual)
+		encoder := exposition.NewEncoder(exposition.Options{Hostname: "node-17"})
+		change := collector.Change{Source: collector.SourceOf(w.Open), Plan: planOf(t, asked, interval), Attributors: []collector.Attributor{mapper}}
+		begun := false
+		l := loop.New(loop.Options{PodOf: w.podOf, VirtualGPUs: virtual, Options: collector.Options{
+			Source: change.Source, Plan: change.Plan, Attributors: change.Attributors, Registerer: prometheus.NewRegistry(), MaxBackoff: 2 * time.Second,
+			Publish: func(s *gpu.Snapshot) {
+				if !begun {
+					return
+				}
+				if errors.Is(s.Health.Err, gpu.ErrPanic) {
+					c.breaks(noPanic, nil, "%v", s.Health.Err)
+				}
+				p := encoder.Encode(s)
+				c.see(string(p.Bytes()), s.Time, s.Topology)
+				p.Release()
+			},
+		}})
+		begun = true
+		ctx, cancel := context.WithCancel(t.Context())
+		over := make(chan error, 1)
+		go func() { over <- l.Run(ctx) }()
+		begin := time.Now()
+		cycles := 4 + rng.IntN(20)
+		for cycle := range cycles {
+			// Shortly before the next tick, or half an interval.
+			ahead := []time.Duration{200 * time.Millisecond, 300 * time.Millisecond, interval / 2}[rng.IntN(3)]
+			time.Sleep(time.Until(begin.Add(time.Duration(cycle+1)*interval - ahead)))
+			synctest.Wait()
+			w.step()
+			n.follow()
+			switch rng.IntN(30) {
+			case 0:
+				change.Plan = planOf(t, asked+more, interval)
+				reload(ctx, l, change)
+			case 1:
+				release(ctx, l, rng)
+			}
+		}
+		w.mu.Lock()
+		w.engine.hanging = false
+		w.mu.Unlock()
+		quiet := []int{1, 1, 20}[rng.IntN(3)] // cycles in which nothing happens
+		time.Sleep(time.Until(begin.Add(time.Duration(cycles+quiet)*interval + interval/2)))
+		cancel()
+		switch err := <-over; {
+		case errors.Is(err, gpu.ErrWedged):
+			c.breaks(endsInTime, nil, "Run: %v", err)
+		case err != nil:
+			c.breaks(runs, nil, "Run: %v", err)
+		}
+		synctest.Wait() // for a question that was under way
+		r = result{c.pages, c.broke}
+	})
+	return r
+}
+
+// step lets things happen in the world.
+func (w *world) step() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.steps++
+	for range w.rng.IntN(3) {
+		w.change()
+	}
+	w.measure()
+	w.note()
+}
+
+// reload and release ask the loop, and do not wait longer than a person would.
+func reload(ctx context.Context, l *loop.Loop, c collector.Change) {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	_ = l.Reload(ctx, c) // one that is refused changes nothing
+}
+
+func release(ctx context.Context, l *loop.Loop, rng *rand.Rand) {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	if l.Release(ctx, time.Minute) == nil && rng.IntN(2) == 0 {
+		_ = l.Acquire(ctx)
+	}
+}
+
+// pagesOf is how many pages TestPages looks at.
+func pagesOf(t *testing.T) int {
+	text := os.Getenv("PAGEFUZZ_PAGES")
+	if text == "" {
+		return 10000
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatalf("PAGEFUZZ_PAGES: %v", err)
+	}
+	return n
+}
+
+func TestPages(t *testing.T) {
+	if text := os.Getenv("PAGEFUZZ_SEED"); text != "" {
+		seed, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
+			t.Fatalf("PAGEFUZZ_SEED: %v", err)
+		}
+		play(t, seed)
+		return
+	}
+	pages, broke, seeds := 0, map[rule]int{}, uint64(0)
+	examples := map[rule][]uint64{}
+	for want := pagesOf(t); pages < want; seeds++ {
+		t.Run(fmt.Sprint("seed ", seeds), func(t *testing.T) {
+			r := play(t, seeds)
+			pages += r.pages
+			for rule, n := range r.broke {
+				broke[rule] += n
+				examples[rule] = append(examples[rule], seeds)
+			}
+		})
+	}
+	t.Logf("%d pages of %d seeds", pages, seeds)
+	for _, r := range slices.Sorted(maps.Keys(broke)) {
+		t.Logf("%s: broken by %d pages of %d seeds, such as %v: %s", r, broke[r], len(examples[r]), examples[r][:min(5, len(examples[r]))], knownDefects[r])
+	}
+}
+
+func FuzzPages(f *testing.F) {
+	for seed := range uint64(8) {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, seed uint64) { play(t, seed) })
+}
