@@ -40,5 +40,6 @@ func (d *derivers) change(plan *gpu.Plan, from Chosen) collector.Change {
 		c.Plan = accounting.Extend(plan)
 		c.Derivers = append(c.Derivers, d.accountant.Deriver(from.PodOf))
 	}
+	c.Derivers = append(c.Derivers, from.Derivers...) // after the accountant, which asks for its processes alone
 	return c
 }

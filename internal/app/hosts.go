@@ -20,6 +20,7 @@ type hosts struct {
 	jobs       *jobmapper.Mapper
 	jobsOf     config.HPC
 	jobMetrics *jobmapper.Metrics
+	processes  *jobmapper.Processes
 
 	containers       *runtimemapper.Mapper
 	containersOf     config.Containers
@@ -41,9 +42,7 @@ func (s *sources) choose(ctx context.Context, cfg *config.Config, plan *gpu.Plan
 		chosen.Attributors = []collector.Attributor{pods}
 		chosen.PodOf = s.kubernetes.podOf(chosen.PodOf)
 	}
-	if cfg.HPC.Dir != "" {
-		chosen.Attributors = append(chosen.Attributors, s.ofJobs(cfg.HPC))
-	}
+	s.chooseJobs(cfg.HPC, &chosen)
 	if cfg.Containers.Enabled && !cfg.Kubernetes.Enabled {
 		containers, err := s.ofContainers(cfg.Containers)
 		if err != nil {
@@ -54,13 +53,36 @@ func (s *sources) choose(ctx context.Context, cfg *config.Config, plan *gpu.Plan
 	return chosen, nil
 }
 
+// chooseJobs adds what says which jobs use the entities. The processes of a node that is made up, or
+// was recorded elsewhere, are none of this machine's.
+func (s *sources) chooseJobs(cfg config.HPC, chosen *Chosen) {
+	if cfg.Cgroups && (s.simulated != nil || s.replayed) {
+		s.log.Warn("--hpc-job-cgroups has no effect: the processes are not this machine's")
+		cfg.Cgroups = false
+	}
+	if cfg.Dir == "" && !cfg.Cgroups {
+		return
+	}
+	chosen.Attributors = append(chosen.Attributors, s.ofJobs(cfg))
+	if cfg.Cgroups {
+		chosen.Derivers = append(chosen.Derivers, s.hosts.processes)
+	}
+}
+
 func (s *sources) ofJobs(cfg config.HPC) collector.Attributor {
 	h := &s.hosts
+	if h.processes == nil {
+		h.processes = jobmapper.NewProcesses(s.pods.JobOf)
+	}
 	if h.jobMetrics == nil {
 		h.jobMetrics = jobmapper.NewMetrics(s.registry)
 	}
 	if h.jobs == nil || h.jobsOf != cfg {
-		h.jobs, h.jobsOf = jobmapper.New(jobmapper.Options{Dir: cfg.Dir, Metrics: h.jobMetrics, Log: s.log}), cfg
+		options := jobmapper.Options{Dir: cfg.Dir, Metrics: h.jobMetrics, Log: s.log}
+		if cfg.Cgroups {
+			options.Processes = h.processes
+		}
+		h.jobs, h.jobsOf = jobmapper.New(options), cfg
 	}
 	return h.jobs
 }

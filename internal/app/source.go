@@ -20,6 +20,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/process"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/dcgm"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/nvml"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
@@ -31,6 +32,8 @@ type Chosen struct {
 	Attributors []collector.Attributor
 	// PodOf tells the pod of a process of the source.
 	PodOf accounting.PodOf
+	// Derivers are what the Attributors learn from collections by.
+	Derivers []snapshot.Deriver
 }
 
 // sources makes the sources that configurations name. libdcgm and NVML are one

@@ -14,8 +14,10 @@ import (
 
 // Options configure a Mapper.
 type Options struct {
-	// Dir is the folder of the job files. Required; it need not exist yet.
+	// Dir is the folder of the job files; it need not exist yet. Without it there are none.
 	Dir string
+	// Processes name the jobs of what no file speaks of. Nil: nothing does.
+	Processes *Processes
 	// Metrics are the Mapper's own series, which one that takes its place goes
 	// on with. Required.
 	Metrics *Metrics
@@ -24,17 +26,20 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// A Mapper is an Attributor over a folder of job files. Its methods may be
-// called from any goroutine; one look at the folder is under way at a time.
+// A Mapper is an Attributor over a folder of job files, over the jobs of
+// processes, or both. Its methods may be called from any goroutine; one look at
+// the folder is under way at a time.
 type Mapper struct {
-	folder  folder
-	log     *slog.Logger
-	metrics *Metrics
+	folder    folder
+	processes *Processes // nil for none
+	log       *slog.Logger
+	metrics   *Metrics
 
 	turn chan struct{} // holds a token while nobody looks
 
 	// Owned by whoever has the token.
 	failing    map[string]bool // files, by name
+	unknown    map[string]int  // rows whose processes' jobs are not known, by reason
 	topology   *gpu.Topology
 	rows       map[string][]int // by the name of the file that speaks of them
 	owners     *gpu.Owners      // for topology; nil before the first
@@ -44,7 +49,7 @@ type Mapper struct {
 // New returns a Mapper. It reads nothing yet.
 func New(opt Options) *Mapper {
 	m := &Mapper{
-		folder: folder{dir: opt.Dir, pause: sleep}, log: opt.Log, metrics: opt.Metrics,
+		folder: folder{dir: opt.Dir, pause: sleep}, processes: opt.Processes, log: opt.Log, metrics: opt.Metrics,
 		turn: make(chan struct{}, 1), failing: map[string]bool{},
 	}
 	if m.log == nil {
@@ -59,7 +64,8 @@ func (m *Mapper) Name() string { return "hpc" }
 
 // Attribute returns the jobs on the GPUs and GPU instances of t, by the label
 // hpc_job. An instance without a file of its own belongs to the jobs of its
-// GPU. The error wraps gpu.ErrUnavailable where the folder is missing, and
+// GPU. What no file speaks of has the jobs of the processes that the latest
+// collection found there. The error wraps gpu.ErrUnavailable where the folder is missing, and
 // gpu.ErrPermission where it may not be read; a single file's failure is no
 // error.
 func (m *Mapper) Attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, error) {
@@ -72,9 +78,12 @@ func (m *Mapper) Attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 	if t != m.topology {
 		m.topology, m.rows, m.owners = t, rowsByName(t), nil
 	}
-	found, err := m.folder.look(ctx, func(name string) bool { return m.rows[name] != nil })
-	if err != nil {
-		return nil, err
+	var found found
+	if m.folder.dir != "" {
+		var err error
+		if found, err = m.folder.look(ctx, func(name string) bool { return m.rows[name] != nil }); err != nil {
+			return nil, err
+		}
 	}
 	m.tell(found)
 
@@ -93,8 +102,11 @@ func (m *Mapper) Attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 			uses[row].Owners = list
 		}
 	}
-	m.metrics.spared.Set(float64(spared))
 	m.inherit(t, found, uses)
+	if m.processes != nil {
+		spared += m.fill(t, found.files, uses)
+	}
+	m.metrics.spared.Set(float64(spared))
 	if m.owners != nil && reflect.DeepEqual(m.owners.Uses, uses) {
 		return m.owners, nil
 	}

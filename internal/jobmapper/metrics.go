@@ -14,6 +14,8 @@ type Metrics struct {
 	dropped prometheus.Gauge
 	unknown prometheus.Gauge
 	spared  prometheus.Gauge
+
+	unknownJobs *prometheus.GaugeVec
 }
 
 // NewMetrics registers the series.
@@ -33,10 +35,14 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		}),
 		spared: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "dcgm_exporter_jobs_dropped",
-			Help: "Jobs of the job files that are left out now, since their GPU has too many.",
+			Help: "Jobs that are left out now, since their GPU has too many.",
 		}),
+		unknownJobs: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "dcgm_exporter_job_processes_unknown",
+			Help: "GPUs and GPU instances that no job file names and whose processes' jobs are not known now, by reason.",
+		}, []string{"reason"}),
 	}
-	reg.MustRegister(m.failed, m.dropped, m.unknown, m.spared)
+	reg.MustRegister(m.failed, m.dropped, m.unknown, m.spared, m.unknownJobs)
 	for _, reason := range reasons() {
 		m.failed.WithLabelValues(reason)
 	}

@@ -1,6 +1,9 @@
 package process
 
-import "strings"
+import (
+	"iter"
+	"strings"
+)
 
 // A Group is what the control group of a process tells of it. Fields that it
 // does not tell are empty.
@@ -22,15 +25,7 @@ type Group struct {
 // process in no pod and no container.
 func Parse(text string) Group {
 	var best Group
-	for line := range strings.SplitSeq(text, "\n") {
-		_, rest, ok := strings.Cut(line, ":")
-		if !ok {
-			continue
-		}
-		_, path, ok := strings.Cut(rest, ":")
-		if !ok {
-			continue
-		}
+	for path := range paths(text) {
 		// Version 1 has a line per controller, some of which can be elsewhere
 		// (systemd's own, or a controller that the runtime does not use).
 		if g := parsePath(path); g.PodUID != "" && best.PodUID == "" ||
@@ -39,6 +34,18 @@ func Parse(text string) Group {
 		}
 	}
 	return best
+}
+
+// paths yields the path of each line of the text of /proc/<pid>/cgroup.
+func paths(text string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for line := range strings.SplitSeq(text, "\n") {
+			_, rest, _ := strings.Cut(line, ":")
+			if _, path, ok := strings.Cut(rest, ":"); ok && !yield(path) {
+				return
+			}
+		}
+	}
 }
 
 func parsePath(path string) Group {

@@ -14,7 +14,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// A Resolver finds the pod of processes by their ids in the host's namespace. Its
+// A Resolver finds the pod and the batch job of processes by their ids in the host's namespace. Its
 // methods may be called from any goroutine.
 type Resolver struct {
 	proc fs.FS
@@ -29,7 +29,8 @@ type Resolver struct {
 type process struct {
 	start string // in ticks since boot: ids come again, this does not
 	inode uint64 // of its folder in proc, 0 where the file system has none
-	uid   string
+	uid   string // of its pod
+	job   string
 	asked time.Time
 	ended time.Time // when it was first missed; zero while it runs
 }
@@ -60,8 +61,34 @@ func NewResolver(proc fs.FS) *Resolver {
 func (r *Resolver) PodOf(pid uint32) (string, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := r.check(); err != nil {
+	p, err := r.find(pid)
+	return p.uid, err
+}
+
+// JobOf returns the id of the process's batch job (see Job), "" for a process that is in none. One that
+// has ended keeps its job as it keeps its pod, and the errors are those of PodOf. A process that was in
+// no job is looked at again: pbs_attach(8B) puts one into a job that runs already.
+func (r *Resolver) JobOf(pid uint32) (string, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p, err := r.find(pid)
+	if err != nil || p.job != "" || p.start == "" || !p.ended.IsZero() {
+		return p.job, err
+	}
+	text, err := r.read(strconv.FormatUint(uint64(pid), 10) + "/cgroup")
+	if err != nil {
 		return "", err
+	}
+	if p.job = Job(string(text)); p.job != "" {
+		r.known[pid] = p
+	}
+	return p.job, nil
+}
+
+// find returns what is known of a process; the zero process where there is none.
+func (r *Resolver) find(pid uint32) (process, error) {
+	if err := r.check(); err != nil {
+		return process{}, err
 	}
 	now := time.Now()
 	dir := strconv.FormatUint(uint64(pid), 10)
@@ -70,11 +97,11 @@ func (r *Resolver) PodOf(pid uint32) (string, error) {
 	if known && inode != 0 && inode == p.inode {
 		p.asked = now
 		r.known[pid] = p
-		return p.uid, nil
+		return p, nil
 	}
 	stat, err := r.read(dir + "/stat")
 	if err != nil {
-		return "", err
+		return process{}, err
 	}
 	if stat == nil {
 		return r.end(pid, now), nil
@@ -83,7 +110,7 @@ func (r *Resolver) PodOf(pid uint32) (string, error) {
 	if !known || p.start != start {
 		text, err := r.read(dir + "/cgroup")
 		if err != nil {
-			return "", err
+			return process{}, err
 		}
 		if text == nil {
 			return r.end(pid, now), nil
@@ -91,11 +118,11 @@ func (r *Resolver) PodOf(pid uint32) (string, error) {
 		if len(r.known) >= r.most {
 			r.forget(now)
 		}
-		p = process{start: start, uid: Parse(string(text)).PodUID}
+		p = process{start: start, uid: Parse(string(text)).PodUID, job: Job(string(text))}
 	}
 	p.inode, p.asked, p.ended = inode, now, time.Time{}
 	r.known[pid] = p
-	return p.uid, nil
+	return p, nil
 }
 
 // inode returns the number of a process's folder, 0 where there is none. The
@@ -113,11 +140,11 @@ func (r *Resolver) inode(dir string) uint64 {
 	return 0
 }
 
-// end returns the pod of a process that cannot be looked at any more.
-func (r *Resolver) end(pid uint32, now time.Time) string {
+// end returns what is known of a process that cannot be looked at any more.
+func (r *Resolver) end(pid uint32, now time.Time) process {
 	p, known := r.known[pid]
 	if !known {
-		return ""
+		return process{}
 	}
 	if p.ended.IsZero() {
 		p.ended, p.inode = now, 0
@@ -125,9 +152,9 @@ func (r *Resolver) end(pid uint32, now time.Time) string {
 	}
 	if now.Sub(p.ended) >= lastRead {
 		delete(r.known, pid)
-		return ""
+		return process{}
 	}
-	return p.uid
+	return p
 }
 
 // forget makes room.

@@ -98,8 +98,10 @@ func (tab *Builder) cell(field, row int) *cell {
 	return &tab.cells[field*len(tab.topology.Devices)+row]
 }
 
-// Prepare lets the derivers ask the next Read for what they need.
+// Prepare lets the derivers ask the next Read for what they need, and for nothing that others asked
+// for before a reload.
 func (tab *Builder) Prepare(b *gpu.Batch) {
+	b.WantProcesses = nil
 	for _, d := range tab.derivers {
 		d.Prepare(b)
 	}
