@@ -582,6 +582,10 @@ func (f *flagUse) render() []string {
 		for _, a := range s.added {
 			lines = append(lines, "--set "+quote(a))
 		}
+		name := f.name
+		if s.asString {
+			name = "--set-string"
+		}
 		switch {
 		case s.dropped:
 		case s.unknown && s.node == nil && f.name != "--set-file":
@@ -589,7 +593,7 @@ func (f *flagUse) render() []string {
 		case f.name == "--set-json":
 			return append(lines, f.name+" "+f.value.raw)
 		case s.renamed == nil && s.changed == nil:
-			lines = append(lines, f.name+" "+quote(s.source))
+			lines = append(lines, name+" "+quote(s.source))
 		default:
 			path, value := s.path, s.text()
 			if s.renamed != nil {
@@ -603,7 +607,7 @@ func (f *flagUse) render() []string {
 				lines = append(lines, f.name+" "+quote(path.String()+"="+raw))
 				continue
 			}
-			lines = append(lines, f.name+" "+quote(formatSet(path, value)))
+			lines = append(lines, name+" "+quote(formatSet(path, value)))
 		}
 	}
 	return lines
