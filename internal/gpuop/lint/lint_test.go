@@ -361,6 +361,7 @@ func TestFixWritesSetString(t *testing.T) {
 		{"a number in one flag with others", "--set toolkit.env[0].name=A,toolkit.env[0].value=1", "--set-string 'toolkit.env[0].value=1'", "--set-string 'toolkit.env[0].name"},
 		{"a boolean that is one", "--set driver.enabled=false", "--set driver.enabled=false", "--set-string"},
 		{"with flags that are not known", "--set toolkit.env[0].name=A --set toolkit.env[0].value=true $OPTIONS", "--set 'toolkit.env[0].value=true'", "--set-string"},
+		{"beside one that decides", "--set toolkit.env[0].name=A --set toolkit.env[0].value=true --set-string toolkit.env[0].value=x", "--set-string 'toolkit.env[0].value=x'", "--set-string 'toolkit.env[0].value=true'"},
 		{"a text", "--set toolkit.env[0].name=A --set toolkit.env[0].value=x", "--set 'toolkit.env[0].value=x'", "--set-string"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -372,5 +373,18 @@ func TestFixWritesSetString(t *testing.T) {
 				t.Errorf("still wrong: %v", brief(again.Report))
 			}
 		})
+	}
+}
+
+func TestMaskHidesPasswordsAndTokens(t *testing.T) {
+	for script, want := range map[string]string{
+		"helm install --password hunter2":          "helm install --password ***",
+		"--set a.api_key=k1234,b=1":                "--set a.api_key=***,b=1",
+		"echo nvapi-0123456789abcdefXYZ":           "echo ***",
+		"--docker-password=\"$NGC_KEY\" --set a=b": "--docker-password=\"$NGC_KEY\" --set a=b",
+	} {
+		if got := lint.Mask(script); got != want {
+			t.Errorf("%s became %s, want %s", script, got, want)
+		}
 	}
 }
