@@ -65,3 +65,13 @@ func TestPrintedCommandsNameTheirVersion(t *testing.T) {
 		t.Errorf("%d helm commands printed, want 30 or more", printed)
 	}
 }
+
+// The archive or folder of a chart is its release already.
+func TestFixLeavesLocalChartsAlone(t *testing.T) {
+	for _, name := range []string{"./gpu-operator-v26.7.0.tgz", "./charts/gpu-operator", "/srv/gpu-operator"} {
+		_, out, _ := call("", "lint", "--fix", "--command", "helm install g "+name+" -n gpu-operator")
+		if !strings.Contains(out, name) || strings.Contains(out, "--version") {
+			t.Errorf("%s: %q, want no --version", name, out)
+		}
+	}
+}
