@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -54,11 +55,14 @@ func TestAnEngineThatIsAwayIsNotReady(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				state := &engineState{}
-				err := error(gpu.ErrUnavailable)
+				var back atomic.Bool
 				source := patientSource{engineState: state, log: slog.New(slog.DiscardHandler),
 					Source: collector.SourceOf(func(context.Context, *gpu.Plan) (still, error) {
+						if back.Load() {
+							return still{}, nil
+						}
 						time.Sleep(takes)
-						return still{}, err
+						return still{}, gpu.ErrUnavailable
 					})}
 				open := func() { _, _ = source.Open(t.Context(), nil) }
 				if !state.reachable() {
@@ -77,7 +81,7 @@ func TestAnEngineThatIsAwayIsNotReady(t *testing.T) {
 					t.Error("ready past the grace time")
 				}
 				time.Sleep(2 * time.Hour)
-				takes, err = 0, nil
+				back.Store(true)
 				open()
 				if !state.reachable() {
 					t.Error("not ready with the engine")
