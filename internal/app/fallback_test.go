@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -55,14 +54,11 @@ func TestAnEngineThatIsAwayIsNotReady(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				state := &engineState{}
-				var back atomic.Bool
+				err := error(gpu.ErrUnavailable)
 				source := patientSource{engineState: state, log: slog.New(slog.DiscardHandler),
 					Source: collector.SourceOf(func(context.Context, *gpu.Plan) (still, error) {
-						if back.Load() {
-							return still{}, nil
-						}
 						time.Sleep(takes)
-						return still{}, gpu.ErrUnavailable
+						return still{}, err
 					})}
 				open := func() { _, _ = source.Open(t.Context(), nil) }
 				if !state.reachable() {
@@ -81,7 +77,8 @@ func TestAnEngineThatIsAwayIsNotReady(t *testing.T) {
 					t.Error("ready past the grace time")
 				}
 				time.Sleep(2 * time.Hour)
-				back.Store(true)
+				synctest.Wait() // for the attempt that did not return
+				takes, err = 0, nil
 				open()
 				if !state.reachable() {
 					t.Error("not ready with the engine")

@@ -47,11 +47,8 @@ const (
 // known are rules that pages break for a reason that is known. A rule is taken off
 // this list when that is mended: the fuzzer then holds it.
 var knownDefects = map[rule]string{
-	ownersAtOnce: "the answer to a question about the topology before is waited for, and cannot be used",
-	downHasNone:  "processes are believed however old they are, also where all samples of their device are stale",
-	ownersRight:  "of the sharers of a claim that end at once one is remembered and the others are not, so that it seems to be alone",
-	billedOnce:   "the instances of a GPU are billed for the time in which it was whole, if that was short",
-	punctual:     "a slow kubelet delays the page",
+	downHasNone: "processes are believed however old they are, also where all samples of their device are stale",
+	billedOnce:  "the instances of a GPU are billed for the time in which it was whole, if that was short",
 }
 
 // A sample is one line of a page.
@@ -71,10 +68,10 @@ func (s *sample) pod() string {
 
 // A page is a parsed one.
 type page struct {
-	at      time.Time
-	text    string
-	samples map[string][]sample // by family
-	types   map[string]dto.MetricType
+	at, published time.Time
+	text          string
+	samples       map[string][]sample // by family
+	types         map[string]dto.MetricType
 }
 
 // by returns the values of a family by device; several of one device are added up.
@@ -202,7 +199,7 @@ func (c *checker) see(text string, at time.Time, topology *gpu.Topology) {
 func (c *checker) parse(text string, at time.Time) *page {
 	parser := expfmt.NewTextParser(model.LegacyValidation)
 	families, err := parser.TextToMetricFamilies(strings.NewReader(text))
-	p := &page{at: at, text: text, samples: map[string][]sample{}, types: map[string]dto.MetricType{}}
+	p := &page{at: at, published: time.Now(), text: text, samples: map[string][]sample{}, types: map[string]dto.MetricType{}}
 	if err != nil {
 		c.breaks(parses, p, "%v", err)
 		return nil
@@ -682,12 +679,27 @@ func (c *checker) unknownRules(p *page) {
 	}
 }
 
-// paceRules: a page comes an interval after the one before.
+// firstAnswer is how long the first page of a session waits for who holds what, rather
+// than come without owners (collector.Options.AttributeTimeout).
+const firstAnswer = 2 * time.Second
+
+// paceRules: a page is there shortly after its reading began, and its reading begins an
+// interval after the one before. The first page of a session alone may wait, and so may
+// delay the reading of the next one.
 func (c *checker) paceRules(p *page) {
+	const most = 100 * time.Millisecond
+	allowed := most
+	if c.reopened {
+		allowed = firstAnswer
+	}
+	if took := p.published.Sub(p.at); took > allowed {
+		c.breaks(punctual, p, "it was there %v after its reading began", took)
+	}
 	if c.last == nil || c.reopened {
 		return
 	}
-	if late := p.at.Sub(c.last.at) - c.interval; late > 100*time.Millisecond {
+	allowed = max(most, c.last.published.Sub(c.last.at)-c.interval)
+	if late := p.at.Sub(c.last.at) - c.interval; late > allowed {
 		c.breaks(punctual, p, "it came %v after the one before, %v late", p.at.Sub(c.last.at), late)
 	}
 }
