@@ -182,7 +182,7 @@ func (s *Accountant) Derive(list []gpu.Family, c *snapshot.Cycle) []gpu.Family {
 		}
 	}
 	s.missing = s.missing[:0]
-	s.readProcesses(c.Batch)
+	s.readProcesses(c)
 	for i := range s.entities {
 		e := &s.entities[i]
 		s.divide(c, e)

@@ -86,6 +86,8 @@ func (m *moment) run(r *rand.Rand, row int) {
 			x.Memory = gpu.Value{}
 		case chance(0.1):
 			x.Memory = gpu.Int(0) // it ended
+		case chance(0.03):
+			x.Time = int64(3*interval) + r.Int64N(2)
 		}
 		m.procs = append(m.procs, x)
 	}
@@ -244,7 +246,7 @@ func (j *judge) device(m *moment, row int, shared bool) (float64, bool) {
 		n /= 100
 	}
 	n = min(n, 1)
-	if !shared || row > 2 || !j.batch.WantProcesses[row] || m.failed(row, gpu.FieldProcesses) || m.failed(row, gpu.FieldProcessBusy) ||
+	if !shared || row > 2 || !j.batch.WantProcesses[row] || m.noProcesses(row) || m.failed(row, gpu.FieldProcessBusy) ||
 		m.noPodOf != nil && j.runs(row) {
 		return n, known
 	}
@@ -271,13 +273,20 @@ func (m *moment) failed(row, field int) bool {
 	return slices.ContainsFunc(m.faults, func(f gpu.Fault) bool { return f.Row == row && f.Field == field })
 }
 
+// noProcesses reports whether the processes of a row are not known: one is stale, or the row is down.
+func (m *moment) noProcesses(row int) bool {
+	stale := func(p gpu.Process) bool { return p.Row == row && p.Time > int64(3*interval) }
+	down := m.util[row].IsAbsent() && m.memory[row].IsAbsent() && m.energy[row].IsAbsent()
+	return m.failed(row, gpu.FieldProcesses) || slices.ContainsFunc(m.procs, stale) || down
+}
+
 // unknowable reports whether the shares of the activity of an entity cannot be known.
 func (j *judge) unknowable(m *moment, s *gpu.Snapshot, row int) bool {
 	uids := j.owners(s, row)
 	if len(uids) < 2 || row == 3 && j.play.divided {
 		return false
 	}
-	return !j.batch.WantProcesses[row] || m.failed(row, gpu.FieldProcesses) || m.failed(row, gpu.FieldProcessBusy) ||
+	return !j.batch.WantProcesses[row] || m.noProcesses(row) || m.failed(row, gpu.FieldProcessBusy) ||
 		j.runs(row) && m.noPodOf != nil || slices.Contains(slices.Collect(maps.Values(uids)), false)
 }
 

@@ -48,7 +48,6 @@ const (
 // this list when that is mended: the fuzzer then holds it.
 var knownDefects = map[rule]string{
 	ownersAtOnce: "the answer to a question about the topology before is waited for, and cannot be used",
-	downHasNone:  "processes are believed however old they are, also where all samples of their device are stale",
 	ownersRight:  "of the sharers of a claim that end at once one is remembered and the others are not, so that it seems to be alone",
 	endsInTime:   "the last read of a session may take longer than the loop waits for it at its end",
 	billedOnce:   "the instances of a GPU are billed for the time in which it was whole, if that was short",
