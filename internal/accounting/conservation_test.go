@@ -168,13 +168,20 @@ type judge struct {
 	clock    time.Duration
 	activeAt map[int]time.Duration // up to when the device's activity is known
 	energyAt map[string]time.Duration
-	joules   map[string]float64 // the device's counter at energyAt
+	pending  map[string]float64 // what its GPU used since energyAt
+	counters map[int]counter    // of a GPU
+}
+
+// A counter is that of a GPU's energy when it was last known, and what it grew by in this cycle.
+type counter struct {
+	at           time.Duration
+	joules, used float64
 }
 
 func newJudge(t testing.TB, p *play) *judge {
 	j := &judge{
 		t: t, play: p, past: map[string]float64{}, uids: map[string]bool{}, known: map[string]bool{},
-		activeAt: map[int]time.Duration{}, energyAt: map[string]time.Duration{}, joules: map[string]float64{},
+		activeAt: map[int]time.Duration{}, energyAt: map[string]time.Duration{}, pending: map[string]float64{}, counters: map[int]counter{},
 	}
 	p.after = func(b *gpu.Batch) {
 		j.batch.Processes = append(j.batch.Processes[:0], b.Processes...)
@@ -309,6 +316,7 @@ func (j *judge) see(i int, m *moment, s *gpu.Snapshot) {
 	}
 	j.atMost(i, "seconds of the rest of GPU 2", j.grown(now, "GPU-2/", podAllocated), passed.Seconds()/7)
 	for root, entities := range map[int][]int{0: {0}, 1: {1}, 2: {2, 3, 4, 5}} {
+		j.count(m, root)
 		for _, row := range entities {
 			j.energy(i, m, s, now, root, row)
 		}
@@ -369,6 +377,24 @@ func (j *judge) activity(i int, m *moment, s *gpu.Snapshot, now reported, row in
 	j.equal(i, "active seconds of "+entity, grown, device*seconds)
 }
 
+// count reads the counter of a GPU's energy.
+func (j *judge) count(m *moment, root int) {
+	mj, ok := m.energy[root].Number()
+	before, was := j.counters[root]
+	before.used = 0
+	if !ok {
+		if was {
+			j.counters[root] = before
+		}
+		return
+	}
+	now := counter{at: j.clock, joules: mj / 1e3}
+	if was && now.at-before.at <= 3*interval {
+		now.used = max(now.joules-before.joules, 0)
+	}
+	j.counters[root] = now
+}
+
 // energy holds that an entity's pods and rest grow by the entity's part of the energy.
 func (j *judge) energy(i int, m *moment, s *gpu.Snapshot, now reported, root, row int) {
 	entity, share := entityOf(row), playShares[row]
@@ -376,7 +402,9 @@ func (j *judge) energy(i int, m *moment, s *gpu.Snapshot, now reported, root, ro
 	if row == 2 {
 		share, known = 1./7, true
 	}
-	mj, ok := m.energy[root].Number()
+	known = known || len(j.owners(s, row)) == 0
+	j.pending[entity] += j.counters[root].used
+	_, ok := m.energy[root].Number()
 	_, rest := now[restEnergy][entity]
 	if known = known && ok; !known || j.unknowable(m, s, row) && row != 2 {
 		if rest {
@@ -389,9 +417,9 @@ func (j *judge) energy(i int, m *moment, s *gpu.Snapshot, now reported, root, ro
 	}
 	used := 0.0
 	if at, was := j.energyAt[entity]; was && j.clock-at <= 3*interval {
-		used = max(mj/1e3-j.joules[entity], 0) * share
+		used = j.pending[entity] * share
 	}
-	j.energyAt[entity], j.joules[entity] = j.clock, mj/1e3
+	j.energyAt[entity], j.pending[entity] = j.clock, 0
 	grown := j.grown(now, entity, podActiveEnergy, podIdleEnergy, restEnergy)
 	if rest && j.known[entity] {
 		j.equal(i, "energy of "+entity, grown, used)

@@ -359,3 +359,33 @@ func TestProcessesOfAnEarlierTime(t *testing.T) {
 		})
 	}
 }
+
+// A GPU that is lost has no known share, also where its source goes on with what it knew; its energy
+// is of the time when it is back.
+func TestSharesOfALostGPU(t *testing.T) {
+	uses := pods(gpu.SharingNone, 0, 1)
+	lost := func(m *moment) {
+		m.faults = append(m.faults, gpu.Fault{Row: 0, Field: gpu.AllFields, Err: gpu.ErrLost})
+	}
+	page := last(t, at(0, uses, nil), at(1, uses, lost))
+	for _, family := range []string{podUtil, restUtil, podMemory, restMemory, podActive, restActive, podActiveEnergy, podIdleEnergy, restEnergy} {
+		if len(page[family]) > 0 {
+			t.Errorf("%s is %v", family, page[family])
+		}
+	}
+	back := last(t, at(0, uses, nil), at(1, uses, lost), at(2, uses, nil))
+	if got := back[podEnergy]["GPU-0/ ns/b"]; got != 2000 {
+		t.Errorf("%v J are counted, want 2000: %v", got, back)
+	}
+}
+
+// The energy of a GPU that no pod has is unattributed, also while its activity is not known.
+func TestEnergyWithoutOwnersAndActivity(t *testing.T) {
+	uses := pods(gpu.SharingNone, 0)
+	quiet := func(m *moment) { m.util[0] = gpu.Value{} }
+	for i, page := range pages(t, at(0, uses, quiet), at(1, uses, quiet), at(2, uses, nil), at(3, uses, quiet)) {
+		if got, there := page[restEnergy]["GPU-0/"]; !there || got != float64(1000*i) {
+			t.Errorf("cycle %d: %v J are unattributed (%v), want %d", i, got, there, 1000*i)
+		}
+	}
+}
