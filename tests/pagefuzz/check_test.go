@@ -46,10 +46,7 @@ const (
 
 // known are rules that pages break for a reason that is known. A rule is taken off
 // this list when that is mended: the fuzzer then holds it.
-var knownDefects = map[rule]string{
-	downHasNone: "processes are believed however old they are, also where all samples of their device are stale",
-	billedOnce:  "the instances of a GPU are billed for the time in which it was whole, if that was short",
-}
+var knownDefects = map[rule]string{}
 
 // A sample is one line of a page.
 type sample struct {
@@ -619,11 +616,14 @@ func (c *checker) secondRules(p *page) {
 		now[d.key()] = d.weight()
 		now[key{uuid: d.gpu.uuid}] = 1 // also of one that is cut: it may be whole on the next page
 	}
-	for k, weight := range c.weights { // the time since the page before counts as what the device is now
-		c.seconds[k] += passed * max(weight, now[k])
+	for k := range union(c.weights, now) { // the time since the page before counts as what the device is now
+		if _, ok := c.weights[key{uuid: k.uuid}]; ok {
+			c.seconds[k] += passed * max(c.weights[k], now[k])
+		}
 	}
 	maps.Copy(c.weights, now)
 	c.at = p.at
+	c.gpuSeconds()
 	for k := range c.weights {
 		of := func(x key) bool { return x == k }
 		for _, families := range [][]string{{podActive, restActive}, {podAllocated}} {
@@ -645,6 +645,21 @@ func (c *checker) secondRules(p *page) {
 			c.breaks(counts, p, "%v s of %v were counted since the page before, late, and it was active for %v", grown, k, want)
 		case math.Abs(grown-want) > 1e-6:
 			c.breaks(conserved, p, "%v s of %v were counted since the page before, and it was active for %v", grown, k, want)
+		}
+	}
+}
+
+// gpuSeconds: the seconds of a GPU and of all instances that it ever had are not more than passed.
+func (c *checker) gpuSeconds() {
+	for k := range c.weights {
+		if k.instance != "" {
+			continue
+		}
+		of := func(x key) bool { return x.uuid == k.uuid }
+		for _, families := range [][]string{{podActive, restActive}, {podAllocated}} {
+			if counted := c.counted(of, families...); counted > c.seconds[k]+1e-6 {
+				c.breaks(billedOnce, nil, "%v s of %v of %s were counted, and %v passed", counted, families, k.uuid, c.seconds[k])
+			}
 		}
 	}
 }
