@@ -457,9 +457,17 @@ func (l *Loop) finalRead(ctx context.Context) error {
 		return nil
 	}
 	begin := l.opt.Now()
-	// The call goes on though ctx may be done; the wait for it does not.
+	// The call goes on though ctx is done, for half of the time that Run then waits: the close has
+	// the other half.
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.opt.readTimeout())
 	defer cancel()
+	defer context.AfterFunc(ctx, func() {
+		select {
+		case <-time.After(l.opt.CloseTimeout / 2):
+			cancel()
+		case <-last.Done():
+		}
+	})()
 	err := l.call(ctx, func(context.Context) error {
 		_ = l.session.Read(last, &l.batch) // it closes anyway
 		return nil

@@ -46,7 +46,6 @@ type drama struct {
 
 	mapper *podmapper.Mapper
 	last   *gpu.Owners
-	lastAt time.Time
 
 	free    []func(name string) (row int, pod *v1.PodResources)
 	freed   map[podID]func(string) (int, *v1.PodResources)

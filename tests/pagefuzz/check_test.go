@@ -48,9 +48,7 @@ const (
 // this list when that is mended: the fuzzer then holds it.
 var knownDefects = map[rule]string{
 	downHasNone: "processes are believed however old they are, also where all samples of their device are stale",
-	endsInTime:  "the last read of a session may take longer than the loop waits for it at its end",
 	billedOnce:  "the instances of a GPU are billed for the time in which it was whole, if that was short",
-	lostIsDown:  "samples of an entity that the source says is lost are served",
 }
 
 // A sample is one line of a page.

@@ -135,7 +135,7 @@ func TestMutationsOfRealValuesAreReported(t *testing.T) {
 		if err := yaml.NewEncoder(&out).Encode(&doc); err != nil {
 			t.Fatal(err)
 		}
-		path := p.path
+		var path chart.Path
 		if kind == 2 {
 			path = append(append(chart.Path{}, p.path[:len(p.path)-2]...), p.path[len(p.path)-1])
 		} else {
