@@ -10,7 +10,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/events/kernellog"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/podmapper"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/process"
 )
 
@@ -76,5 +78,25 @@ func TestPodOfProcessesOfStaticPods(t *testing.T) {
 	}
 	if k.podOf(nil) != nil {
 		t.Error("a source without processes has some now")
+	}
+}
+
+// The reads of a source under Kubernetes know static pods so, too.
+func TestChosenSourceKnowsStaticPods(t *testing.T) {
+	s := newSources(time.Now(), prometheus.NewRegistry(), NewFiles(t.Context()), slog.New(slog.DiscardHandler))
+	s.pods = process.NewResolver(fstest.MapFS{
+		"2/stat":   {Data: []byte("2 (kthreadd) S 0 0 0 0 -1 2129984 0 0 0 0 0 0 0 0 20 0 1 0 77 0 0")},
+		"7/stat":   {Data: []byte("7 (x) S 0 0 0 0 -1 4194304 0 0 0 0 0 0 0 0 20 0 1 0 78 0 0")},
+		"7/cgroup": {Data: []byte("0::/kubepods.slice/kubepods-poda3f5c1d2e4b6978899aabbccddeeff00.slice/cri-containerd-0.scope\n")},
+	})
+	s.kubernetes.mapper = podmapper.New(podmapper.Options{})
+	s.kubernetes.uidOf = func(uid string) string { return "mirror of " + uid }
+	cfg := &config.Config{Source: config.Source{Kind: config.SourceNVML}, Kubernetes: config.Kubernetes{Enabled: true}}
+	chosen, err := s.choose(t.Context(), cfg, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if uid, err := chosen.PodOf(7); uid != "mirror of a3f5c1d2e4b6978899aabbccddeeff00" || err != nil {
+		t.Errorf("%q, %v", uid, err)
 	}
 }
