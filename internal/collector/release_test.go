@@ -241,6 +241,33 @@ func TestAcquireOverrulesAReleaseThatHangs(t *testing.T) {
 	})
 }
 
+// A last read that takes its time but heeds its context does not make a clean end
+// a wedged one, whether it begins before the end or because of it.
+func TestStopWhileTheLastReadIsSlow(t *testing.T) {
+	for name, wait := range map[string]time.Duration{"under way": interval, "of the close": 0} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := &fake{gpus: 1}
+				plan := testPlan()
+				plan.Derived = append(plan.Derived, gpu.Derived{Name: "DCGM_EXP_XID_ERRORS_TOTAL", Type: gpu.MetricCounter, Field: 1})
+				r := start(t, f, func(o *loop.Options) { o.Plan = plan })
+				f.set(func() { f.read = func(ctx context.Context, _ *gpu.Batch) error { <-ctx.Done(); return ctx.Err() } })
+				r.wait(wait)
+				begin := time.Now()
+				if err := r.stop(); err != nil {
+					t.Errorf("Run: %v", err)
+				}
+				if took := time.Since(begin); took > 4*time.Second {
+					t.Errorf("Run returned after %v of the bubble's time", took)
+				}
+				if got := f.counts(); got[0] != got[1] {
+					t.Errorf("%d sessions opened, %d closed", got[0], got[1])
+				}
+			})
+		})
+	}
+}
+
 // The end of Run waits for a driver that hangs for the close timeout and no
 // longer, whatever it hangs in: a supervisor that waits for longer kills.
 func TestStopWhileTheDriverHangs(t *testing.T) {

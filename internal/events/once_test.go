@@ -60,7 +60,6 @@ type history struct {
 	machine  int64 // this machine's clock minus the one that is never set
 	engines  int64 // the engine's, likewise
 	lost     bool  // GPU 1
-	fallen   bool  // to the session that is open, GPU 1 is not there at all
 	sessions []*listener
 }
 

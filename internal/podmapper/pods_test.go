@@ -16,9 +16,6 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/kubelet"
 )
 
-// root is where the repository lies.
-const root = "../.."
-
 func TestRecordingsOfARealKubelet(t *testing.T) {
 	wants := map[string]map[int]string{
 		"empty":                          {},

@@ -57,7 +57,14 @@ func NewResolver(proc fs.FS) *Resolver {
 // read. The error wraps gpu.ErrPIDNamespace if the ids here are not the host's:
 // then the id is that of another process, or of none; and gpu.ErrPermission if
 // /proc may not be read.
-func (r *Resolver) PodOf(pid uint32) (string, error) {
+func (r *Resolver) PodOf(pid uint32) (string, error) { return r.podOf(pid, r.end) }
+
+// Recall is PodOf for who asks about a process beside the reads of the driver, perhaps
+// since it has just ended: the question does not begin the time of that one more read.
+func (r *Resolver) Recall(pid uint32) (string, error) { return r.podOf(pid, r.recall) }
+
+// podOf finds the pod of a process; ended returns that of one that is no more.
+func (r *Resolver) podOf(pid uint32, ended func(uint32, time.Time) string) (string, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err := r.check(); err != nil {
@@ -77,7 +84,7 @@ func (r *Resolver) PodOf(pid uint32) (string, error) {
 		return "", err
 	}
 	if stat == nil {
-		return r.end(pid, now), nil
+		return ended(pid, now), nil
 	}
 	_, _, start := statOf(stat)
 	if !known || p.start != start {
@@ -86,7 +93,7 @@ func (r *Resolver) PodOf(pid uint32) (string, error) {
 			return "", err
 		}
 		if text == nil {
-			return r.end(pid, now), nil
+			return ended(pid, now), nil
 		}
 		if len(r.known) >= r.most {
 			r.forget(now)
@@ -125,6 +132,17 @@ func (r *Resolver) end(pid uint32, now time.Time) string {
 	}
 	if now.Sub(p.ended) >= lastRead {
 		delete(r.known, pid)
+		return ""
+	}
+	return p.uid
+}
+
+// recall returns the pod of a process that cannot be looked at any more, and was not
+// missed before or only just now. One that was not asked for lately may have ended long
+// ago, and its id may since have been another's.
+func (r *Resolver) recall(pid uint32, now time.Time) string {
+	p := r.known[pid]
+	if now.Sub(p.asked) > forgotten || !p.ended.IsZero() && now.Sub(p.ended) >= lastRead {
 		return ""
 	}
 	return p.uid

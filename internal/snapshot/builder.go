@@ -183,8 +183,8 @@ func (tab *Builder) applyFault(f *gpu.Fault) {
 // addSample puts a sample into its cell if it is fresh and plausible.
 func (tab *Builder) addSample(s *gpu.Sample, now time.Time) {
 	field := &tab.plan.Fields[s.Field]
-	if !tab.topology.Serves(field, s.Row) {
-		return
+	if !tab.topology.Serves(field, s.Row) || tab.snap.Health.Entities[s.Row].Err != nil {
+		return // of what the source calls lost the engine's cache may still have the values of before
 	}
 	c := tab.cell(s.Field, s.Row)
 	if !inRange(field, s.Value) {

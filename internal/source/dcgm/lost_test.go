@@ -57,8 +57,8 @@ func TestLostAmongOthers(t *testing.T) {
 	if d := s.Topology().Devices[3]; d.UUID != "GPU-3" || d.Model == "" {
 		t.Errorf("the lost GPU: %+v", d)
 	}
-	if n := len(b.Health); n != 70 {
-		t.Errorf("%d health checks, want ten of each of seven GPUs", n)
+	if n := len(b.Health); n != 77 {
+		t.Errorf("%d health checks, want ten and their sum of each of seven GPUs", n)
 	}
 	e.Add("event 1 gpu:5 230 62")
 	readUntil(t, s, "an XID", func(b *gpu.Batch, _ error) bool { return slices.Contains(servedGPUs(s, b, 2), 5) })
