@@ -5,7 +5,9 @@ import (
 	"maps"
 	"math"
 	"math/rand/v2"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -462,9 +464,22 @@ func conserves(t testing.TB, seed uint64) {
 
 // What pods have and what is unattributed is what the device has.
 func TestConservation(t *testing.T) {
-	for seed := range uint64(2000) {
+	for seed := range seedsOf(t) {
 		conserves(t, seed)
 	}
+}
+
+// seedsOf is how many histories TestConservation looks at.
+func seedsOf(t *testing.T) uint64 {
+	text := os.Getenv("ACCOUNTING_SEEDS")
+	if text == "" {
+		return 1000
+	}
+	n, err := strconv.ParseUint(text, 10, 32)
+	if err != nil {
+		t.Fatalf("ACCOUNTING_SEEDS: %v", err)
+	}
+	return n
 }
 
 func FuzzConservation(f *testing.F) {
