@@ -97,9 +97,13 @@ image: build ## Build the container image without a registry, and run it (root, 
 ci: test ci-rest ## Everything that CI runs, but for the image
 
 .PHONY: ci-rest
-ci-rest: lint check-generated check-config race
+ci-rest: lint check-generated check-config race gpuop-all
 	$(MAKE) fuzz FUZZTIME=300x
 	$(MAKE) bench BENCHTIME=100ms
+
+.PHONY: gpuop-all
+gpuop-all: ## Compare gpuop with every release of the chart, where a plain test takes a sample
+	GPUOP_ALL=1 $(GO) test ./internal/gpuop/lint ./internal/gpuop/values
 
 .PHONY: clean
 clean: ## Remove what was built

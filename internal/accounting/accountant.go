@@ -58,13 +58,35 @@ type use struct {
 
 // A ledger is what is known of an entity itself, over all sessions, and what of it no pod had.
 type ledger struct {
-	seen     int64   // the latest cycle
-	activeAt int64   // up to when its activity is accounted for
-	energyAt int64   // likewise its energy
-	joules   float64 // the GPU's counter at energyAt
+	meter meter // of a GPU
+	part  part  // what it was in the latest cycle
+	seen  int64 // the latest cycle
+
+	// What its GPU's meter counted that is not accounted for, and since when: its activity was not
+	// known meanwhile.
+	seconds, joules    float64
+	activeAt, energyAt int64
 
 	active, energy           float64 // unattributed
 	knowsActive, knowsEnergy bool    // in this cycle
+}
+
+// A part is which part of its GPU an entity is.
+type part struct {
+	partitioned bool
+	slices      float64
+}
+
+// A meter counts the time and the energy of a GPU from one cycle to the next, whatever its partition
+// is: that of the cycle has them all, so that none is accounted for twice.
+type meter struct {
+	before, seen int64   // the previous cycle, and this one
+	energyAt     int64   // when the counter was last known
+	joules       float64 // the counter then
+
+	// Of this cycle: since the previous one, and since the counter was known before.
+	seconds, used float64
+	known         bool // the counter is
 }
 
 // An Accountant divides devices among their owners. Its accounts outlive sessions, and its results
@@ -182,9 +204,15 @@ func (s *Accountant) Derive(list []gpu.Family, c *snapshot.Cycle) []gpu.Family {
 		}
 	}
 	s.missing = s.missing[:0]
-	s.readProcesses(c.Batch)
+	s.readProcesses(c)
+	for i := range s.entities {
+		if e := &s.entities[i]; e.root == e.row {
+			s.readMeter(c, e, at)
+		}
+	}
 	for i := range s.entities {
 		e := &s.entities[i]
+		s.accrue(e)
 		s.divide(c, e)
 		s.addSeconds(c, e, at)
 		s.chargeEnergy(c, e, at)
@@ -224,6 +252,41 @@ func (s *session) share(c *snapshot.Cycle, e *entity) (float64, bool) {
 	return slices / total, true
 }
 
+// readMeter advances the meter of a GPU. The energy of a time that was too long is not counted, nor is
+// that before the driver was loaded again, when its counter is less than it was.
+func (s *session) readMeter(c *snapshot.Cycle, e *entity, at int64) {
+	m := &e.ledger.meter
+	m.seconds, m.used = s.since(m.seen, at), 0
+	m.before, m.seen = m.seen, at
+	millijoules, known := s.value(c, s.inputs.energy, e.row)
+	if m.known = known; !known {
+		return
+	}
+	joules := millijoules / 1e3
+	if s.since(m.energyAt, at) > 0 {
+		m.used = max(joules-m.joules, 0)
+	}
+	m.joules, m.energyAt = joules, at
+}
+
+// accrue adds what the meter of its GPU counted to an entity's ledger. One that was not there in the
+// cycle before, or was another part of its GPU, begins there: what was before is others'.
+func (s *session) accrue(e *entity) {
+	if e.root < 0 {
+		return
+	}
+	m, l := s.meterOf(e), e.ledger
+	if p := (part{e.partitioned, e.slices}); l.seen != m.before || l.part != p {
+		l.part = p
+		l.seconds, l.joules, l.activeAt, l.energyAt = 0, 0, m.before, m.before
+	}
+	l.seconds += m.seconds
+	l.joules += m.used
+}
+
+// meterOf returns the meter of the GPU of an entity, which is watched.
+func (s *session) meterOf(e *entity) *meter { return &s.entities[s.at[e.root]].ledger.meter }
+
 // addSeconds advances the counters of seconds. The time since the previous cycle is that of the
 // present owners, so that one that was seen once has its seconds. A time of which nothing is known
 // is not accounted for, nor is activity whose share is not known.
@@ -237,19 +300,19 @@ func (s *session) addSeconds(c *snapshot.Cycle, e *entity, at int64) {
 		}
 		return
 	}
-	seconds := s.since(l.seen, at) * share
+	seconds := s.meterOf(e).seconds * share
 	for _, a := range e.accounts {
 		a.allocated += seconds * a.held
 		a.knowsAllocated = true
 	}
+	if s.since(l.activeAt, at) == 0 { // from here on there will be something to report
+		l.seconds, l.activeAt = 0, at
+	}
 	if e.device.IsAbsent() {
-		if s.since(l.activeAt, at) == 0 {
-			l.activeAt = at // from here on there will be something to report
-		}
 		return
 	}
-	seconds = s.since(l.activeAt, at) * share
-	l.activeAt = at
+	seconds = l.seconds * share
+	l.seconds, l.activeAt = 0, at
 	for _, a := range e.accounts {
 		if util, ok := a.util.Number(); ok {
 			a.active += util * seconds
@@ -274,25 +337,21 @@ func (s *session) since(from, to int64) float64 {
 // chargeEnergy divides an entity's part of the energy that its GPU used since it was last charged.
 // The active part of it, which is as large as the part of the time in which anything ran, goes to
 // those that were active; the idle part to the owners by what is assigned to them. What is left of
-// both is unattributed.
+// both is unattributed, and so is all of it where there is no owner, whatever ran.
 func (s *session) chargeEnergy(c *snapshot.Cycle, e *entity, at int64) {
 	l := e.ledger
 	l.knowsEnergy = false
 	share, known := s.share(c, e)
 	util, active := e.device.Number()
-	if !known || !active && !e.partitioned {
+	unowned := len(e.accounts) == 0
+	if !known || !s.meterOf(e).known || !active && !e.partitioned && !unowned {
 		return
 	}
-	millijoules, ok := c.Value(s.inputs.energy, e.root).Number()
-	if !ok {
-		return
-	}
-	joules := millijoules / 1e3
-	used := max(joules-l.joules, 0) * share // less than before: the driver was loaded again
+	used := l.joules * share
 	if s.since(l.energyAt, at) == 0 {
 		used = 0
 	}
-	l.joules, l.energyAt = joules, at
+	l.joules, l.energyAt = 0, at
 	idle := used * (1 - util)
 	left := idle
 	for _, a := range e.accounts {
@@ -305,7 +364,7 @@ func (s *session) chargeEnergy(c *snapshot.Cycle, e *entity, at int64) {
 		}
 	}
 	l.energy += max(left, 0)
-	if rest, ok := e.util.Number(); ok || e.partitioned {
+	if rest, ok := e.util.Number(); ok || e.partitioned || unowned {
 		l.energy += used * rest
 		l.knowsEnergy = true
 	}

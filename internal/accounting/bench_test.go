@@ -50,7 +50,7 @@ func dense(tb testing.TB, virtual bool) (cycle func(), lookups *int) {
 		}
 		for i := range 3 * pods {
 			if row := i % gpus; b.WantProcesses[row] {
-				b.Processes = append(b.Processes, gpu.Process{Row: row, PID: uint32(1 + i/3), Busy: gpu.Float(0.02), Memory: gpu.Int(1 << 10)})
+				b.Processes = append(b.Processes, gpu.Process{Row: row, PID: uint32(1 + i/3), Busy: gpu.Float(0.02), Memory: gpu.Int(1 << 10), Time: now.UnixNano()})
 			}
 		}
 		s := builder.Build(snapshot.Reading{Kind: snapshot.Served, Batch: &b, Owners: owners, Begin: now, Now: now})

@@ -5,7 +5,9 @@ import (
 	"maps"
 	"math"
 	"math/rand/v2"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -86,6 +88,8 @@ func (m *moment) run(r *rand.Rand, row int) {
 			x.Memory = gpu.Value{}
 		case chance(0.1):
 			x.Memory = gpu.Int(0) // it ended
+		case chance(0.03):
+			x.Time = int64(3*interval) + r.Int64N(2)
 		}
 		m.procs = append(m.procs, x)
 	}
@@ -166,13 +170,20 @@ type judge struct {
 	clock    time.Duration
 	activeAt map[int]time.Duration // up to when the device's activity is known
 	energyAt map[string]time.Duration
-	joules   map[string]float64 // the device's counter at energyAt
+	pending  map[string]float64 // what its GPU used since energyAt
+	counters map[int]counter    // of a GPU
+}
+
+// A counter is that of a GPU's energy when it was last known, and what it grew by in this cycle.
+type counter struct {
+	at           time.Duration
+	joules, used float64
 }
 
 func newJudge(t testing.TB, p *play) *judge {
 	j := &judge{
 		t: t, play: p, past: map[string]float64{}, uids: map[string]bool{}, known: map[string]bool{},
-		activeAt: map[int]time.Duration{}, energyAt: map[string]time.Duration{}, joules: map[string]float64{},
+		activeAt: map[int]time.Duration{}, energyAt: map[string]time.Duration{}, pending: map[string]float64{}, counters: map[int]counter{},
 	}
 	p.after = func(b *gpu.Batch) {
 		j.batch.Processes = append(j.batch.Processes[:0], b.Processes...)
@@ -244,7 +255,7 @@ func (j *judge) device(m *moment, row int, shared bool) (float64, bool) {
 		n /= 100
 	}
 	n = min(n, 1)
-	if !shared || row > 2 || !j.batch.WantProcesses[row] || m.failed(row, gpu.FieldProcesses) || m.failed(row, gpu.FieldProcessBusy) ||
+	if !shared || row > 2 || !j.batch.WantProcesses[row] || m.noProcesses(row) || m.failed(row, gpu.FieldProcessBusy) ||
 		m.noPodOf != nil && j.runs(row) {
 		return n, known
 	}
@@ -271,13 +282,20 @@ func (m *moment) failed(row, field int) bool {
 	return slices.ContainsFunc(m.faults, func(f gpu.Fault) bool { return f.Row == row && f.Field == field })
 }
 
+// noProcesses reports whether the processes of a row are not known: one is stale, or the row is down.
+func (m *moment) noProcesses(row int) bool {
+	stale := func(p gpu.Process) bool { return p.Row == row && p.Time > int64(3*interval) }
+	down := m.util[row].IsAbsent() && m.memory[row].IsAbsent() && m.energy[row].IsAbsent()
+	return m.failed(row, gpu.FieldProcesses) || slices.ContainsFunc(m.procs, stale) || down
+}
+
 // unknowable reports whether the shares of the activity of an entity cannot be known.
 func (j *judge) unknowable(m *moment, s *gpu.Snapshot, row int) bool {
 	uids := j.owners(s, row)
 	if len(uids) < 2 || row == 3 && j.play.divided {
 		return false
 	}
-	return !j.batch.WantProcesses[row] || m.failed(row, gpu.FieldProcesses) || m.failed(row, gpu.FieldProcessBusy) ||
+	return !j.batch.WantProcesses[row] || m.noProcesses(row) || m.failed(row, gpu.FieldProcessBusy) ||
 		j.runs(row) && m.noPodOf != nil || slices.Contains(slices.Collect(maps.Values(uids)), false)
 }
 
@@ -300,6 +318,7 @@ func (j *judge) see(i int, m *moment, s *gpu.Snapshot) {
 	}
 	j.atMost(i, "seconds of the rest of GPU 2", j.grown(now, "GPU-2/", podAllocated), passed.Seconds()/7)
 	for root, entities := range map[int][]int{0: {0}, 1: {1}, 2: {2, 3, 4, 5}} {
+		j.count(m, root)
 		for _, row := range entities {
 			j.energy(i, m, s, now, root, row)
 		}
@@ -360,6 +379,24 @@ func (j *judge) activity(i int, m *moment, s *gpu.Snapshot, now reported, row in
 	j.equal(i, "active seconds of "+entity, grown, device*seconds)
 }
 
+// count reads the counter of a GPU's energy.
+func (j *judge) count(m *moment, root int) {
+	mj, ok := m.energy[root].Number()
+	before, was := j.counters[root]
+	before.used = 0
+	if !ok {
+		if was {
+			j.counters[root] = before
+		}
+		return
+	}
+	now := counter{at: j.clock, joules: mj / 1e3}
+	if was && now.at-before.at <= 3*interval {
+		now.used = max(now.joules-before.joules, 0)
+	}
+	j.counters[root] = now
+}
+
 // energy holds that an entity's pods and rest grow by the entity's part of the energy.
 func (j *judge) energy(i int, m *moment, s *gpu.Snapshot, now reported, root, row int) {
 	entity, share := entityOf(row), playShares[row]
@@ -367,7 +404,9 @@ func (j *judge) energy(i int, m *moment, s *gpu.Snapshot, now reported, root, ro
 	if row == 2 {
 		share, known = 1./7, true
 	}
-	mj, ok := m.energy[root].Number()
+	known = known || len(j.owners(s, row)) == 0
+	j.pending[entity] += j.counters[root].used
+	_, ok := m.energy[root].Number()
 	_, rest := now[restEnergy][entity]
 	if known = known && ok; !known || j.unknowable(m, s, row) && row != 2 {
 		if rest {
@@ -380,9 +419,9 @@ func (j *judge) energy(i int, m *moment, s *gpu.Snapshot, now reported, root, ro
 	}
 	used := 0.0
 	if at, was := j.energyAt[entity]; was && j.clock-at <= 3*interval {
-		used = max(mj/1e3-j.joules[entity], 0) * share
+		used = j.pending[entity] * share
 	}
-	j.energyAt[entity], j.joules[entity] = j.clock, mj/1e3
+	j.energyAt[entity], j.pending[entity] = j.clock, 0
 	grown := j.grown(now, entity, podActiveEnergy, podIdleEnergy, restEnergy)
 	if rest && j.known[entity] {
 		j.equal(i, "energy of "+entity, grown, used)
@@ -425,9 +464,22 @@ func conserves(t testing.TB, seed uint64) {
 
 // What pods have and what is unattributed is what the device has.
 func TestConservation(t *testing.T) {
-	for seed := range uint64(2000) {
+	for seed := range seedsOf(t) {
 		conserves(t, seed)
 	}
+}
+
+// seedsOf is how many histories TestConservation looks at.
+func seedsOf(t *testing.T) uint64 {
+	text := os.Getenv("ACCOUNTING_SEEDS")
+	if text == "" {
+		return 1000
+	}
+	n, err := strconv.ParseUint(text, 10, 32)
+	if err != nil {
+		t.Fatalf("ACCOUNTING_SEEDS: %v", err)
+	}
+	return n
 }
 
 func FuzzConservation(f *testing.F) {

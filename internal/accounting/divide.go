@@ -11,7 +11,8 @@ import (
 const bytesPerMiB = 1 << 20
 
 // readProcesses puts what processes did where their pods find it, and why it is not known.
-func (s *session) readProcesses(b *gpu.Batch) {
+func (s *session) readProcesses(c *snapshot.Cycle) {
+	b := c.Batch
 	clear(s.pods)
 	for i := range s.entities {
 		e := &s.entities[i]
@@ -30,8 +31,18 @@ func (s *session) readProcesses(b *gpu.Batch) {
 	}
 	for i := range b.Processes {
 		p := &b.Processes[i]
-		if e := s.askedEntity(p.Row); e != nil && e.noProcesses == nil && e.noPods == nil {
+		switch e := s.askedEntity(p.Row); {
+		case e == nil || e.noProcesses != "":
+		case c.Now.UnixNano()-p.Time > int64(s.maxGap): // so is what was reported beside it
+			e.noProcesses, e.mean = snapshot.DroppedStale, gpu.Value{}
+		case e.noPods == nil:
 			s.addProcess(e, p)
+		}
+	}
+	for i := range s.entities { // what is reported of an entity that is not read is of an earlier time
+		e := &s.entities[i]
+		if err := c.Down(e.row); err != nil {
+			e.noProcesses, e.mean = cmp.Or(e.noProcesses, gpu.Reason(err)), gpu.Value{}
 		}
 	}
 }
@@ -57,7 +68,7 @@ func (s *session) applyFault(f *gpu.Fault) {
 		case f.Field == gpu.FieldProcessBusy:
 			e.noBusy = f.Err
 		default:
-			e.noProcesses = f.Err
+			e.noProcesses = gpu.Reason(f.Err)
 		}
 	}
 }
@@ -95,7 +106,7 @@ func (s *Accountant) divide(c *snapshot.Cycle, e *entity) {
 		return
 	}
 	e.device = s.utilization(c, e)
-	memory, memoryKnown := c.Value(s.inputs.memory, e.row).Number()
+	memory, memoryKnown := s.value(c, s.inputs.memory, e.row)
 	memory *= bytesPerMiB
 	if e.device.IsAbsent() && len(e.accounts) > 0 && e.mean.IsAbsent() {
 		s.miss(whatUtilization, cmp.Or(s.whyMissing(c, e), snapshot.ReasonNoData))
@@ -123,28 +134,36 @@ func (s *Accountant) divide(c *snapshot.Cycle, e *entity) {
 	}
 }
 
-// utilization returns the entity's own, 0 to 1.
+// utilization returns the entity's own, 0 to 1; absent where the entity is not read.
 func (s *session) utilization(c *snapshot.Cycle, e *entity) gpu.Value {
 	if !e.instance {
-		if n, ok := c.Value(s.inputs.util, e.row).Number(); ok {
+		if n, ok := s.value(c, s.inputs.util, e.row); ok {
 			return gpu.Float(min(n/100, 1))
 		}
 	}
 	if e.compute == nil {
-		if n, ok := c.Value(s.inputs.engine, e.row).Number(); ok {
+		if n, ok := s.value(c, s.inputs.engine, e.row); ok {
 			return gpu.Float(min(n, 1))
 		}
 		return gpu.Value{}
 	}
 	ratio := 0.0
 	for i := range e.compute {
-		n, ok := c.Value(s.inputs.engine, e.compute[i].row).Number()
+		n, ok := s.value(c, s.inputs.engine, e.compute[i].row)
 		if !ok {
 			return gpu.Value{}
 		}
 		ratio += min(n, 1) * e.compute[i].part
 	}
 	return gpu.Float(min(ratio, 1))
+}
+
+// value returns the value of an input in a row that is read.
+func (s *session) value(c *snapshot.Cycle, input, row int) (float64, bool) {
+	if c.Down(row) != nil {
+		return 0, false
+	}
+	return c.Value(input, row).Number()
 }
 
 // whyMissing says why an entity has no utilization.
@@ -165,8 +184,8 @@ func (s *Accountant) divideShared(c *snapshot.Cycle, e *entity, memory float64, 
 	case !s.asked[e.row]: // shared since this cycle: by process from the next one on
 		s.miss(whatProcesses, snapshot.ReasonNoData)
 		return
-	case e.noProcesses != nil:
-		s.miss(whatProcesses, gpu.Reason(e.noProcesses))
+	case e.noProcesses != "":
+		s.miss(whatProcesses, e.noProcesses)
 		return
 	case e.noPods != nil:
 		s.miss(whatPodOfProcess, gpu.Reason(e.noPods))

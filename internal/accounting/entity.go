@@ -36,8 +36,9 @@ type reading struct {
 	util, memory gpu.Value // unattributed: a part of the time, bytes
 	mean         gpu.Value // the utilization that its source reports beside the processes
 	busy, bytes  float64   // of all its processes
-	// Why its processes, their utilization, or their pods are not known.
-	noProcesses, noBusy, noPods error
+	noProcesses  string    // the reason why its processes are not known, "" where they are
+	// Why the utilization of its processes, or their pods, are not known.
+	noBusy, noPods error
 }
 
 // A computeInstance is one of a GPU instance: its row, which part of the GPU instance it is, and

@@ -26,7 +26,7 @@ type moment struct {
 	means []gpu.Utilization
 	// memory is in MiB, energy in mJ, both by row.
 	memory, energy []gpu.Value
-	procs          []gpu.Process
+	procs          []gpu.Process // the Time of each is its age
 	faults         []gpu.Fault
 	noPodOf        error
 	reopened       bool // a session begins with this cycle
@@ -125,6 +125,7 @@ func (p *play) fill(b *gpu.Batch, m *moment, plan *gpu.Plan, t *gpu.Topology, no
 	wanted := func(row int) bool { return row < len(b.WantProcesses) && b.WantProcesses[row] }
 	for _, x := range m.procs {
 		if wanted(x.Row) {
+			x.Time = now.UnixNano() - x.Time
 			b.Processes = append(b.Processes, x)
 		}
 	}

@@ -1,6 +1,7 @@
 package accounting_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -314,6 +315,77 @@ func TestPartitionedGPUHeldWhole(t *testing.T) {
 		near(got, want)
 		if diff := cmp.Diff(want[family], got[family]); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", family, diff)
+		}
+	}
+}
+
+// Processes are believed for as long as samples are, and not of a GPU that is not read.
+func TestProcessesOfAnEarlierTime(t *testing.T) {
+	const limit = int64(3 * interval)
+	uses := pods(gpu.SharingTimeSlicing, 2, 1, 2)
+	for name, tt := range map[string]struct {
+		change func(*moment)
+		shared bool // by process
+		why    string
+	}{
+		"as old as a sample may be": {func(m *moment) { m.procs[0].Time, m.procs[1].Time = limit, limit }, true, ""},
+		"older":                     {func(m *moment) { m.procs[0].Time, m.procs[1].Time = limit+1, limit+1 }, false, "processes stale"},
+		"one of them":               {func(m *moment) { m.procs[1].Time = limit + 1 }, false, "processes stale"},
+		"of a GPU that answers only blanks": {func(m *moment) {
+			m.util[0], m.memory[0], m.energy[0] = gpu.Value{}, gpu.Value{}, gpu.Value{}
+		}, false, "processes unavailable"},
+		"of a GPU that is lost, and has samples": {func(m *moment) {
+			m.faults = append(m.faults, gpu.Fault{Row: 0, Field: gpu.AllFields, Err: gpu.ErrLost})
+		}, false, "processes lost"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			page := last(t, at(0, uses, runs()), at(1, uses, func(m *moment) {
+				runs(process(1, 0.1, 100), process(2, 0.2, 200))(m)
+				m.procs = slices.Clone(m.procs)
+				tt.change(m)
+			}))
+			if got := len(page[podUtil]) == 2 && len(page[podMemory]) == 2; got != tt.shared {
+				t.Errorf("shared by process: %v, want %v: %v", got, tt.shared, page)
+			}
+			if _, said := page[notAvailable][tt.why]; tt.why != "" && !said {
+				t.Errorf("attribution is not available for %v, want %q", page[notAvailable], tt.why)
+			}
+			if len(page[podUtil]) != 0 && !tt.shared || len(page[podMemory]) != 0 && !tt.shared {
+				t.Errorf("pods have %v and %v", page[podUtil], page[podMemory])
+			}
+			if rest := page[restUtil]; len(rest) > 0 && !tt.shared {
+				t.Errorf("the rest is %v", rest)
+			}
+		})
+	}
+}
+
+// A GPU that is lost has no known share, also where its source goes on with what it knew; its energy
+// is of the time when it is back.
+func TestSharesOfALostGPU(t *testing.T) {
+	uses := pods(gpu.SharingNone, 0, 1)
+	lost := func(m *moment) {
+		m.faults = append(m.faults, gpu.Fault{Row: 0, Field: gpu.AllFields, Err: gpu.ErrLost})
+	}
+	page := last(t, at(0, uses, nil), at(1, uses, lost))
+	for _, family := range []string{podUtil, restUtil, podMemory, restMemory, podActive, restActive, podActiveEnergy, podIdleEnergy, restEnergy} {
+		if len(page[family]) > 0 {
+			t.Errorf("%s is %v", family, page[family])
+		}
+	}
+	back := last(t, at(0, uses, nil), at(1, uses, lost), at(2, uses, nil))
+	if got := back[podEnergy]["GPU-0/ ns/b"]; got != 2000 {
+		t.Errorf("%v J are counted, want 2000: %v", got, back)
+	}
+}
+
+// The energy of a GPU that no pod has is unattributed, also while its activity is not known.
+func TestEnergyWithoutOwnersAndActivity(t *testing.T) {
+	uses := pods(gpu.SharingNone, 0)
+	quiet := func(m *moment) { m.util[0] = gpu.Value{} }
+	for i, page := range pages(t, at(0, uses, quiet), at(1, uses, quiet), at(2, uses, nil), at(3, uses, quiet)) {
+		if got, there := page[restEnergy]["GPU-0/"]; !there || got != float64(1000*i) {
+			t.Errorf("cycle %d: %v J are unattributed (%v), want %d", i, got, there, 1000*i)
 		}
 	}
 }

@@ -92,7 +92,7 @@ func TestTopologyChangesWhileOwnersAreAbsent(t *testing.T) {
 					batch.Add(row, i, gpu.Int(r.Int64N(100)), now)
 				}
 				for range r.IntN(3) {
-					batch.Processes = append(batch.Processes, gpu.Process{Row: row, PID: uint32(r.IntN(80)), Busy: gpu.Float(r.Float64()), Memory: gpu.Int(1)})
+					batch.Processes = append(batch.Processes, gpu.Process{Row: row, PID: uint32(r.IntN(80)), Busy: gpu.Float(r.Float64()), Memory: gpu.Int(1), Time: now.UnixNano()})
 				}
 			}
 			s := b.Build(snapshot.Reading{Kind: snapshot.Served, Batch: &batch, Owners: owners, Begin: now, Now: now})

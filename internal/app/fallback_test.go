@@ -77,6 +77,7 @@ func TestAnEngineThatIsAwayIsNotReady(t *testing.T) {
 					t.Error("ready past the grace time")
 				}
 				time.Sleep(2 * time.Hour)
+				synctest.Wait() // for the attempt that did not return
 				takes, err = 0, nil
 				open()
 				if !state.reachable() {

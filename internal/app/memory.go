@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"os"
 	"sync"
 	"time"
 
@@ -15,7 +14,6 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/events/kernellog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/events/statefile"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/process"
 )
 
 // lastWrite bounds how long the end of the process waits for the disk.
@@ -41,7 +39,7 @@ func newEventMemory(c config.Collection, reg prometheus.Registerer, log *slog.Lo
 		after = kernellog.ParsePosition(m.kept.KernelLog)
 	}
 	if c.KernelLog != "" {
-		options := kernellog.Options{Path: c.KernelLog, After: after, Registerer: reg, Log: log, PodOf: process.NewResolver(os.DirFS("/proc")).PodOf}
+		options := kernellog.Options{Path: c.KernelLog, After: after, Registerer: reg, Log: log}
 		sources.kernelOf(&options)
 		m.reader = kernellog.New(options)
 	}
@@ -50,8 +48,10 @@ func newEventMemory(c config.Collection, reg prometheus.Registerer, log *slog.Lo
 
 // kernelOf makes the options speak of the kernel that goes with the source: made-up
 // GPUs have a made-up kernel, and a recording has none. The log of this
-// machine would tell XIDs of other GPUs that happen to have the same bus.
+// machine would tell XIDs of other GPUs that happen to have the same bus. The pod of a
+// process is found as it is for the reads, which knew those that an XID has ended.
 func (s *sources) kernelOf(o *kernellog.Options) {
+	o.PodOf = s.pods.Recall
 	switch source := s.simulated; {
 	case source != nil:
 		o.Path = "simulated"
@@ -60,6 +60,7 @@ func (s *sources) kernelOf(o *kernellog.Options) {
 	case s.replayed:
 		o.Open = func() (kernellog.Device, error) { return nil, errNoKernelLog }
 	}
+	o.PodOf = s.kubernetes.podOf(o.PodOf)
 }
 
 var errNoKernelLog = fmt.Errorf("%w: a recording has no log of the kernel", gpu.ErrUnavailable)

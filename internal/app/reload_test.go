@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -56,27 +57,34 @@ func TestReloadSeries(t *testing.T) {
 		// What may pass by itself is tried again with growing pauses, and in force then.
 		var at []int
 		begin := time.Now()
-		hash, err = 9, passing{errors.New("busy")}
+		var passed atomic.Bool
 		r.apply = func(context.Context) (uint64, error) {
+			over := passed.Load()
 			at = append(at, seconds(time.Since(begin)))
-			return hash, err
+			if over {
+				return 9, nil
+			}
+			return 9, passing{errors.New("busy")}
 		}
 		if got := r.reload(ctx, "test"); !strings.Contains(got.Error(), "busy") {
 			t.Errorf("reload: %v", got)
 		}
 		time.Sleep(100 * time.Second)
+		synctest.Wait()
 		if diff := cmp.Diff([]int{0, 1, 3, 7, 15, 31, 61, 91}, at); diff != "" {
 			t.Errorf("attempts, in seconds (-want +got):\n%s", diff)
 		}
 		before := testutil.ToFloat64(r.at)
 		is("tried again", [3]float64{0, before, 8})
-		err = nil
+		passed.Store(true)
 		time.Sleep(30 * time.Second)
+		synctest.Wait()
 		if s := series(); s[0] != 1 || s[1] <= before || s[2] != 9 {
 			t.Errorf("in force: %v", s)
 		}
 		n := len(at)
 		time.Sleep(time.Hour)
+		synctest.Wait()
 		if len(at) != n {
 			t.Errorf("%d attempts after the success", len(at)-n)
 		}

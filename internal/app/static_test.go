@@ -2,8 +2,56 @@ package app
 
 import (
 	"errors"
+	"log/slog"
 	"testing"
+	"testing/fstest"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/events/kernellog"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/podmapper"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/process"
 )
+
+// An XID has ended its process before the kernel's log is read: its pod is the one that
+// the reads found, by the UID of the API server. The reads do not lose it by that.
+func TestPodOfProcessThatAnXIDEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const hash = "a3f5c1d2e4b6978899aabbccddeeff00"
+		stat := func(name, flags string) *fstest.MapFile {
+			return &fstest.MapFile{Data: []byte("1 (" + name + ") S 0 0 0 0 -1 " + flags + " 0 0 0 0 0 0 0 0 20 0 1 0 77 0 0")}
+		}
+		proc := fstest.MapFS{
+			"2/stat": stat("kthreadd", "2129984"), "4711/stat": stat("python3", "4194304"),
+			"4711/cgroup": {Data: []byte("0::/kubepods.slice/kubepods-pod" + hash + ".slice/cri-containerd-0.scope\n")},
+		}
+		s := newSources(time.Now(), prometheus.NewRegistry(), NewFiles(t.Context()), slog.New(slog.DiscardHandler))
+		s.pods = process.NewResolver(proc)
+		s.kubernetes.uidOf = func(uid string) string { return map[string]string{hash: "mirror"}[uid] }
+		var log kernellog.Options
+		s.kernelOf(&log)
+		if uid, err := s.pods.PodOf(4711); uid != hash || err != nil {
+			t.Fatalf("a read finds %q, %v", uid, err)
+		}
+		delete(proc, "4711/stat")
+		delete(proc, "4711/cgroup")
+		time.Sleep(10 * time.Second)
+		if uid, err := log.PodOf(4711); uid != "mirror" || err != nil {
+			t.Errorf("the kernel's log finds %q, %v", uid, err)
+		}
+		time.Sleep(20 * time.Second)
+		if uid, err := s.pods.PodOf(4711); uid != hash || err != nil {
+			t.Errorf("the last read finds %q, %v", uid, err)
+		}
+		time.Sleep(time.Second)
+		if uid, err := log.PodOf(4711); uid != "" || err != nil {
+			t.Errorf("after the last read the kernel's log finds %q, %v", uid, err)
+		}
+	})
+}
 
 // Whose a process is is said by the UID of the API server, where one is asked.
 func TestPodOfProcessesOfStaticPods(t *testing.T) {
@@ -30,5 +78,25 @@ func TestPodOfProcessesOfStaticPods(t *testing.T) {
 	}
 	if k.podOf(nil) != nil {
 		t.Error("a source without processes has some now")
+	}
+}
+
+// The reads of a source under Kubernetes know static pods so, too.
+func TestChosenSourceKnowsStaticPods(t *testing.T) {
+	s := newSources(time.Now(), prometheus.NewRegistry(), NewFiles(t.Context()), slog.New(slog.DiscardHandler))
+	s.pods = process.NewResolver(fstest.MapFS{
+		"2/stat":   {Data: []byte("2 (kthreadd) S 0 0 0 0 -1 2129984 0 0 0 0 0 0 0 0 20 0 1 0 77 0 0")},
+		"7/stat":   {Data: []byte("7 (x) S 0 0 0 0 -1 4194304 0 0 0 0 0 0 0 0 20 0 1 0 78 0 0")},
+		"7/cgroup": {Data: []byte("0::/kubepods.slice/kubepods-poda3f5c1d2e4b6978899aabbccddeeff00.slice/cri-containerd-0.scope\n")},
+	})
+	s.kubernetes.mapper = podmapper.New(podmapper.Options{})
+	s.kubernetes.uidOf = func(uid string) string { return "mirror of " + uid }
+	cfg := &config.Config{Source: config.Source{Kind: config.SourceNVML}, Kubernetes: config.Kubernetes{Enabled: true}}
+	chosen, err := s.choose(t.Context(), cfg, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if uid, err := chosen.PodOf(7); uid != "mirror of a3f5c1d2e4b6978899aabbccddeeff00" || err != nil {
+		t.Errorf("%q, %v", uid, err)
 	}
 }

@@ -27,7 +27,8 @@ type attribution struct {
 	running chan attributed // nil while none is under way
 	asked   time.Time       // when the question under way was asked
 	about   *gpu.Topology   // what it is about
-	delay   time.Duration   // for how long from then on a cycle waits for its answer
+	first   *gpu.Topology   // the latest one whose first page waits, or waited, for its owners
+	until   time.Time       // when the cycle no longer waits for an answer
 	took    time.Duration   // for the latest answer
 
 	owners   *gpu.Owners
@@ -60,16 +61,21 @@ func (l *Loop) attribute(attributors []Attributor) {
 // ask asks the attributor about t, unless it still works on an earlier question.
 func (a *attribution) ask(ctx context.Context, t *gpu.Topology) {
 	a.take(t)
-	a.delay = 0
-	if a.running != nil {
-		return
-	}
+	now := time.Now()
+	a.until = now
 	switch {
-	case a.about != t: // the page would have no owners at all
-		a.delay = a.opt.AttributeTimeout
-	case a.took <= maxDelay:
-		a.delay = min(maxDelay, a.opt.Plan.Interval/10)
+	case a.first != t: // the page would have no owners at all
+		a.first, a.until = t, now.Add(a.opt.AttributeTimeout)
+	case a.running == nil && a.took <= maxDelay:
+		a.until = now.Add(min(maxDelay, a.opt.Plan.Interval/10))
 	}
+	if a.running == nil {
+		a.begin(ctx, t)
+	}
+}
+
+// begin asks the attributor about t.
+func (a *attribution) begin(ctx context.Context, t *gpu.Topology) {
 	a.asked, a.about = time.Now(), t
 	answer := make(chan attributed, 1)
 	a.running = answer
@@ -89,9 +95,11 @@ func (a *attribution) ask(ctx context.Context, t *gpu.Topology) {
 
 // answer returns the owners to serve for t: the latest, for as long as they are no
 // older than two intervals and minKeep, else nil. It waits only where a new answer
-// is likely to come soon.
-func (a *attribution) answer(t *gpu.Topology) *gpu.Owners {
-	if a.running != nil && !a.take(t) {
+// is likely to come soon. An answer about the topology before is of no use: the
+// attributor is asked about t at once, and has the rest of the time.
+func (a *attribution) answer(ctx context.Context, t *gpu.Topology) *gpu.Owners {
+	if a.running != nil && a.wait(t) && a.about != t {
+		a.begin(ctx, t)
 		a.wait(t)
 	}
 	if a.running != nil && time.Since(a.asked) >= a.opt.AttributeTimeout {
@@ -105,18 +113,23 @@ func (a *attribution) answer(t *gpu.Topology) *gpu.Owners {
 
 func (a *attribution) keep() time.Duration { return max(2*a.opt.Plan.Interval, minKeep) }
 
-// wait takes the answer if it comes within the delay.
-func (a *attribution) wait(t *gpu.Topology) {
-	left := a.delay - time.Since(a.asked)
+// wait takes the answer if it is there or comes in time, and reports whether it did.
+func (a *attribution) wait(t *gpu.Topology) bool {
+	if a.take(t) {
+		return true
+	}
+	left := time.Until(a.until)
 	if left <= 0 {
-		return
+		return false
 	}
 	timer := time.NewTimer(left)
 	defer timer.Stop()
 	select {
 	case got := <-a.running:
 		a.accept(got, t)
+		return true
 	case <-timer.C:
+		return false
 	}
 }
 

@@ -40,21 +40,28 @@ func TestOwnersAreOfTheirTopology(t *testing.T) {
 	t.Run("on its way", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			r, o, answers := setUp(t)
-			late := make(chan struct{})
-			answers(func(context.Context, *gpu.Topology) (*gpu.Owners, error) { <-late; return good, nil })
+			late, about := make(chan struct{}), []*gpu.Topology{}
+			answers(func(_ context.Context, topology *gpu.Topology) (*gpu.Owners, error) {
+				about = append(about, topology)
+				if len(about) > 1 {
+					return &gpu.Owners{Generation: 2, Labels: [][]gpu.Label{{{Name: "pod", Value: "b"}}}}, nil
+				}
+				<-late
+				return good, nil
+			})
 			r.wait(interval + interval/2) // it hangs, and cycles go on
+			before := o.calls
 			r.fake.session.end(gpu.ErrTopology)
 			synctest.Wait()
-			before := o.calls
-			close(late)
-			synctest.Wait()
-			r.has("UTIL{0} 50") // the answer to the question of another topology
 			if o.calls != before {
 				t.Errorf("%d questions while one is under way", o.calls-before)
 			}
-			answers(says)
-			r.wait(interval)
-			r.has("UTIL{0} 50 pod=a")
+			close(late)
+			synctest.Wait()
+			r.has("UTIL{0} 50 pod=b") // the answer to a question of its own, at once
+			if len(about) != 2 || about[0] == about[1] {
+				t.Errorf("%d questions about %v", len(about), about)
+			}
 			r.stop()
 		})
 	})

@@ -404,7 +404,7 @@ func (l *Loop) cycle(ctx context.Context) error {
 	}
 
 	err := gpu.Protect(func() error {
-		l.serveBatch(began, begin)
+		l.serveBatch(ctx, began, begin)
 		return nil
 	})
 	if err != nil {
@@ -414,11 +414,11 @@ func (l *Loop) cycle(ctx context.Context) error {
 }
 
 // serveBatch publishes what the batch says.
-func (l *Loop) serveBatch(began, begin time.Time) {
+func (l *Loop) serveBatch(ctx context.Context, began, begin time.Time) {
 	r := l.reading(snapshot.Served, &l.batch, begin)
 	l.owners = l.owners[:0]
 	for _, a := range l.attributions {
-		l.owners = append(l.owners, a.answer(l.session.Topology()))
+		l.owners = append(l.owners, a.answer(ctx, l.session.Topology()))
 	}
 	l.burst.join(&l.batch)
 	r.Owners = l.merger.merge(l.owners)

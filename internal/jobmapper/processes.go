@@ -18,9 +18,7 @@ type JobOf func(pid uint32) (job string, err error)
 type Processes struct {
 	jobOf JobOf
 
-	// The Loop's.
-	want []bool // per row: asked of the next Read
-	rows []work // of this cycle
+	want []bool // per row: asked of the next Read; the Loop's
 
 	mu       sync.Mutex
 	topology *gpu.Topology // that the latest collection was of; nil before the first
@@ -30,7 +28,7 @@ type Processes struct {
 // A work is what the processes of one row say.
 type work struct {
 	jobs []string // sorted, each once
-	err  error    // why that is not known; then there are no jobs
+	err  error    // why not all of them are known
 }
 
 // NewProcesses returns Processes that have seen none.
@@ -38,7 +36,7 @@ func NewProcesses(jobOf JobOf) *Processes { return &Processes{jobOf: jobOf} }
 
 // Bind implements snapshot.Deriver.
 func (p *Processes) Bind(t *gpu.Topology, _ *gpu.Plan) {
-	p.want, p.rows = make([]bool, len(t.Devices)), make([]work, len(t.Devices))
+	p.want = make([]bool, len(t.Devices))
 	for row := range t.Devices {
 		kind := t.Devices[row].Entity.Kind
 		p.want[row] = kind == gpu.KindGPU || kind == gpu.KindGPUInstance
@@ -70,31 +68,28 @@ func (p *Processes) Derive(list []gpu.Family, c *snapshot.Cycle) []gpu.Family {
 	if c.Kind != snapshot.Served {
 		return list
 	}
-	for row := range p.rows {
-		p.rows[row] = work{jobs: p.rows[row].jobs[:0]}
-	}
+	rows := make([]work, len(p.want))
 	for i := range c.Batch.Faults {
 		f := &c.Batch.Faults[i]
-		for row := range p.rows {
+		for row := range rows {
 			if f.Field == gpu.FieldProcesses && p.want[row] && (f.Row == row || f.Row == gpu.AllRows) {
-				p.rows[row].err = f.Err
+				rows[row].err = f.Err
 			}
 		}
 	}
 	for i := range c.Batch.Processes {
-		if x := &c.Batch.Processes[i]; x.Row >= 0 && x.Row < len(p.rows) && p.want[x.Row] {
-			p.add(&p.rows[x.Row], x.PID)
+		x := &c.Batch.Processes[i]
+		if x.Row >= 0 && x.Row < len(rows) && p.want[x.Row] && c.Down(x.Row) == nil {
+			p.add(&rows[x.Row], x.PID)
 		}
 	}
-	for row := range p.rows {
-		w := &p.rows[row]
-		slices.Sort(w.jobs)
-		w.jobs = slices.Compact(w.jobs)
-		if w.err != nil || c.Down(row) != nil {
-			w.jobs = w.jobs[:0] // some of them are not all of them
-		}
+	for row := range rows {
+		slices.Sort(rows[row].jobs)
+		rows[row].jobs = slices.Compact(rows[row].jobs)
 	}
-	p.publish(c.Topology)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.topology, p.latest = c.Topology, rows
 	return list
 }
 
@@ -108,22 +103,6 @@ func (p *Processes) add(w *work, pid uint32) {
 		w.err = err
 	case job != "":
 		w.jobs = append(w.jobs, job)
-	}
-}
-
-// publish makes a copy for the Mapper, where it says something else than the one that is there.
-func (p *Processes) publish(t *gpu.Topology) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	same := func(a, b work) bool {
-		return slices.Equal(a.jobs, b.jobs) && gpu.Reason(a.err) == gpu.Reason(b.err)
-	}
-	if t == p.topology && slices.EqualFunc(p.rows, p.latest, same) {
-		return
-	}
-	p.topology, p.latest = t, slices.Clone(p.rows)
-	for row := range p.latest {
-		p.latest[row].jobs = slices.Clone(p.latest[row].jobs)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gauge"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -93,10 +94,11 @@ func (m *Mapper) assign(in *inputs) *gpu.Owners {
 	}
 
 	m.known = uids
-	m.opt.Metrics.unmatched.Reset()
+	var series []gauge.Series
 	for key, n := range unmatched {
-		m.opt.Metrics.unmatched.WithLabelValues(key[0], key[1]).Set(float64(n))
+		series = append(series, gauge.Series{Value: float64(n), Labels: key[:]})
 	}
+	m.opt.Metrics.unmatched.Set(series...)
 	for _, reason := range []string{droppedCollision, droppedBudget, droppedLength} {
 		m.opt.Metrics.labels.WithLabelValues(reason).Set(float64(lost[reason]))
 	}

@@ -194,7 +194,9 @@ func (m *Mapper) attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 	if m.resolver == nil || m.resolver.topology != t {
 		m.resolver = NewResolver(t)
 	}
-	all := m.memory.complete(l.holdings, recall{at: now, fresh: l.fresh, keep: m.keep, shared: m.shared, ended: m.ended})
+	all := m.memory.complete(l.holdings, recall{
+		at: now, fresh: l.fresh, keep: m.keep, shared: m.shared, ended: m.ended, places: m.places, shown: m.shown,
+	})
 	m.opt.Metrics.kept.Set(float64(len(m.memory.kept)))
 	// The revision is read first: what changes meanwhile shows next time.
 	in := inputs{topology: t, holdings: all, revision: m.opt.Revision(), replicated: m.opt.Replicated()}
@@ -269,6 +271,28 @@ func (m *Mapper) uidsOf(holdings []Holding) map[podName]string {
 func (m *Mapper) shared(h *Holding) bool {
 	_, hami := hamiReplica(h)
 	return hami || h.Claim != "" || h.ID().Replica != "" || strings.HasSuffix(h.Resource, ".shared") || m.resolver.Part(m.named(h)) > 0
+}
+
+// places returns the rows of the entities of each holding. One of HAMi's plugin may be
+// of any while no annotation names its GPU.
+func (m *Mapper) places(holdings []Holding) [][]int {
+	places := make([][]int, len(holdings))
+	for i, h := range m.allocated(holdings) {
+		places[i], _ = m.match(&h)
+		if _, hami := hamiReplica(&h); hami && places[i] == nil {
+			for row := range m.resolver.topology.Devices {
+				places[i] = append(places[i], row)
+			}
+		}
+	}
+	return places
+}
+
+// shown reports whether a holding makes an owner of what it matches.
+func (m *Mapper) shown(h *Holding) bool {
+	info, ok := m.opt.Pod(h.Namespace, h.Pod)
+	_, hami := hamiReplica(h)
+	return (!ok || !info.Finished) && !m.admin(h) && (!hami || info.Allocated != "")
 }
 
 // admin reports whether h is a claim's look at a device that is another's.

@@ -42,6 +42,10 @@ type recall struct {
 	shared func(*Holding) bool
 	// ended reports whether the API server says that the pod is no more.
 	ended func(*Holding) bool
+	// places returns the rows of the entities that each holding may be of.
+	places func([]Holding) [][]int
+	// shown reports whether a holding makes an owner of what it matches.
+	shown func(*Holding) bool
 }
 
 // complete returns all holdings, sorted: those of an answer, and those of earlier
@@ -68,7 +72,8 @@ func (m *memory) complete(listed []Holding, r recall) []Holding {
 		return listed
 	}
 	given := givenBy(listed)
-	m.kept = slices.DeleteFunc(m.kept, func(a absent) bool { return !r.keeps(&a, given) })
+	m.kept = slices.DeleteFunc(slices.Clone(m.kept), func(a absent) bool { return !r.keeps(&a, given) })
+	m.kept = withoutLone(m.kept, missing, listed, &r)
 	if len(m.kept) > maxKept {
 		m.kept = m.kept[:maxKept]
 	}
@@ -117,6 +122,49 @@ func (r *recall) keeps(a *absent, given *given) bool {
 		// alone, which is said once it has been so for a while.
 		return r.shared(&a.Holding) && r.at.Sub(a.since) < settle
 	}
+}
+
+// withoutLone returns kept without the holdings of the last of several pods that had
+// an entity: it would have the entity alone, which no list has said. It may have ended
+// with the others, of which the API server knows more, or which left the list earlier.
+func withoutLone(kept, missing []absent, listed []Holding, r *recall) []absent {
+	if len(kept) == 0 {
+		return kept
+	}
+	before, now := append(holdingsOf(missing), listed...), append(holdingsOf(kept), listed...)
+	places := r.places(holdingsOf(kept))
+	now = slices.DeleteFunc(now, func(h Holding) bool { return !r.shown(&h) })
+	had, has := podsOn(before, r), podsOn(now, r)
+	var out []absent
+	for i := range kept {
+		lone := func(row int) bool { return len(has[row]) == 1 && len(had[row]) > 1 }
+		if !slices.ContainsFunc(places[i], lone) {
+			out = append(out, kept[i])
+		}
+	}
+	return out
+}
+
+func holdingsOf(kept []absent) []Holding {
+	all := make([]Holding, len(kept))
+	for i := range kept {
+		all[i] = kept[i].Holding
+	}
+	return all
+}
+
+// podsOn returns the pods that have each row.
+func podsOn(holdings []Holding, r *recall) map[int]map[podName]bool {
+	pods := map[int]map[podName]bool{}
+	for i, rows := range r.places(holdings) {
+		for _, row := range rows {
+			if pods[row] == nil {
+				pods[row] = map[podName]bool{}
+			}
+			pods[row][podName{holdings[i].Namespace, holdings[i].Pod}] = true
+		}
+	}
+	return pods
 }
 
 // old reports whether a holding was listed too long ago to be believed in.

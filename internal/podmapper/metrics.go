@@ -5,13 +5,15 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gauge"
 )
 
 // Metrics are the package's own series. A process registers them once; every
 // Mapper that it makes writes to the same.
 type Metrics struct {
 	requests  *prometheus.CounterVec
-	unmatched *prometheus.GaugeVec
+	unmatched *gauge.State
 	labels    *prometheus.GaugeVec
 	owners    prometheus.Gauge
 	kept      prometheus.Gauge
@@ -32,10 +34,9 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Name: "dcgm_exporter_kubelet_requests_total",
 			Help: "Requests to the kubelet's PodResources service, by the gRPC code of the answer.",
 		}, []string{"code"}),
-		unmatched: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "dcgm_exporter_unmatched_devices",
-			Help: "Devices that containers hold and that match no entity of the source, by resource and form of their ids. See explain-device.",
-		}, []string{"resource", "form"}),
+		unmatched: gauge.NewState("dcgm_exporter_unmatched_devices",
+			"Devices that containers hold and that match no entity of the source, by resource and form of their ids. See explain-device.",
+			"resource", "form"),
 		labels: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "dcgm_exporter_pod_labels_dropped",
 			Help: "Labels of pods that are left out now: another has their name, the pod has too many, the value is too long.",

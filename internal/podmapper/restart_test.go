@@ -424,6 +424,60 @@ func TestSharerThatEnds(t *testing.T) {
 	}
 }
 
+// Of sharers that end, one may be remembered for longer than the others: it never had
+// the device alone, and does not get it by that.
+func TestSharersThatEndTogether(t *testing.T) {
+	a := kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::0"))
+	b := kubelet.Pod("ml/b", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::1"))
+	c := kubelet.Pod("ml/c", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::2"))
+	one := podmapper.PodInfo{UID: "1"}
+	for name, tt := range map[string]struct {
+		before, after []*v1.PodResources
+		ends          podmapper.PodInfo // of pod a; none has its UID
+		fresh         bool
+		owners        int
+	}{
+		"one is deleted":                      {before: []*v1.PodResources{a, b}},
+		"one is over":                         {before: []*v1.PodResources{a, b}, ends: podmapper.PodInfo{UID: "1", Finished: true}},
+		"one is over and listed":              {before: []*v1.PodResources{a, b}, after: []*v1.PodResources{a}, ends: podmapper.PodInfo{UID: "1", Finished: true}},
+		"as the kubelet restarts":             {before: []*v1.PodResources{a, b}, fresh: true},
+		"one of three, as a kubelet restarts": {before: []*v1.PodResources{a, b, c}, fresh: true, owners: 2},
+		"one of three":                        {before: []*v1.PodResources{a, b, c}, owners: 2},
+		"one is listed":                       {before: []*v1.PodResources{a, b, c}, after: []*v1.PodResources{b}, owners: 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := &api{}
+			server.set(map[string]podmapper.PodInfo{"ml/a": one})
+			after := append(tt.after, kubelet.Pod("ml/idle", kubelet.Container("c", "example.com/nic", "eth1")))
+			w := newWorld(t, server.options(), kubelet.Lists(tt.before...), kubelet.Lists(after...))
+			if tt.fresh {
+				now := time.Now()
+				podmapper.Clock(w.mapper, func() time.Time { return now })
+			} else {
+				w.Born(time.Now().Add(-time.Hour))
+			}
+			want(t, "owners", len(w.attribute().UseOf(4).Owners), len(tt.before))
+			server.set(map[string]podmapper.PodInfo{})
+			if tt.ends.UID != "" {
+				server.set(map[string]podmapper.PodInfo{"ml/a": tt.ends})
+			}
+			got := w.attribute()
+			want(t, "labels", pods(got), map[int]string{})
+			want(t, "owners after the end", len(got.UseOf(4).Owners), tt.owners)
+		})
+	}
+	t.Run("one after the other", func(t *testing.T) {
+		w := newWorld(t, podmapper.Options{}, kubelet.Lists(a, b), kubelet.Lists(b), kubelet.Lists())
+		w.Born(time.Now().Add(-time.Hour))
+		now := time.Now()
+		podmapper.Clock(w.mapper, func() time.Time { return now })
+		for _, after := range []time.Duration{0, time.Second, 8 * time.Second, time.Second, 2 * time.Second} {
+			now = now.Add(after)
+			want(t, "labels", pods(w.attribute()), map[int]string{})
+		}
+	})
+}
+
 // An answer that stops in its middle costs that answer, and the next one comes.
 func TestAnswerThatStalls(t *testing.T) {
 	pod := kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu0))

@@ -107,6 +107,9 @@ func TestJobOf(t *testing.T) {
 		// It joins a job while it runs.
 		p.put(71, 500, "/pbs_jobs.service/jobid/5.server")
 		want(71, "5.server", "")
+		delete(p.MapFS, "71/stat")
+		delete(p.MapFS, "71/cgroup")
+		want(71, "5.server", "")
 
 		// The id comes again, in another job.
 		p.put(70, 900, "/system.slice/slurmstepd.scope/job_2/step_0")

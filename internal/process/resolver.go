@@ -59,9 +59,14 @@ func NewResolver(proc fs.FS) *Resolver {
 // then the id is that of another process, or of none; and gpu.ErrPermission if
 // /proc may not be read.
 func (r *Resolver) PodOf(pid uint32) (string, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	p, err := r.find(pid)
+	p, err := r.look(pid, r.end)
+	return p.uid, err
+}
+
+// Recall is PodOf for who asks about a process beside the reads of the driver, perhaps
+// since it has just ended: the question does not begin the time of that one more read.
+func (r *Resolver) Recall(pid uint32) (string, error) {
+	p, err := r.look(pid, r.recall)
 	return p.uid, err
 }
 
@@ -69,9 +74,7 @@ func (r *Resolver) PodOf(pid uint32) (string, error) {
 // has ended keeps its job as it keeps its pod, and the errors are those of PodOf. A process that was in
 // no job is looked at again: pbs_attach(8B) puts one into a job that runs already.
 func (r *Resolver) JobOf(pid uint32) (string, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	p, err := r.find(pid)
+	p, err := r.look(pid, r.end)
 	if err != nil || p.job != "" || p.start == "" || !p.ended.IsZero() {
 		return p.job, err
 	}
@@ -79,14 +82,20 @@ func (r *Resolver) JobOf(pid uint32) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if p.job = Job(string(text)); p.job != "" {
-		r.known[pid] = p
+	p.job = Job(string(text))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if now, known := r.known[pid]; known && now.start == p.start {
+		now.job = p.job
+		r.known[pid] = now
 	}
 	return p.job, nil
 }
 
-// find returns what is known of a process; the zero process where there is none.
-func (r *Resolver) find(pid uint32) (process, error) {
+// look returns what is known of a process; ended, of one that is no more.
+func (r *Resolver) look(pid uint32, ended func(uint32, time.Time) process) (process, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if err := r.check(); err != nil {
 		return process{}, err
 	}
@@ -104,7 +113,7 @@ func (r *Resolver) find(pid uint32) (process, error) {
 		return process{}, err
 	}
 	if stat == nil {
-		return r.end(pid, now), nil
+		return ended(pid, now), nil
 	}
 	_, _, start := statOf(stat)
 	if !known || p.start != start {
@@ -113,7 +122,7 @@ func (r *Resolver) find(pid uint32) (process, error) {
 			return process{}, err
 		}
 		if text == nil {
-			return r.end(pid, now), nil
+			return ended(pid, now), nil
 		}
 		if len(r.known) >= r.most {
 			r.forget(now)
@@ -152,6 +161,17 @@ func (r *Resolver) end(pid uint32, now time.Time) process {
 	}
 	if now.Sub(p.ended) >= lastRead {
 		delete(r.known, pid)
+		return process{}
+	}
+	return p
+}
+
+// recall returns what is known of a process that cannot be looked at any more, and was not
+// missed before or only just now. One that was not asked for lately may have ended long
+// ago, and its id may since have been another's.
+func (r *Resolver) recall(pid uint32, now time.Time) process {
+	p := r.known[pid]
+	if now.Sub(p.asked) > forgotten || !p.ended.IsZero() && now.Sub(p.ended) >= lastRead {
 		return process{}
 	}
 	return p

@@ -226,3 +226,24 @@ func TestResolverIsBounded(t *testing.T) {
 		t.Errorf("%d processes are remembered", n)
 	}
 }
+
+// A process that the reads have not found for long says nothing of one with its id.
+func TestRecallOfProcessThatIsLongGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		proc := fstest.MapFS{
+			"2/stat":   {Data: []byte("2 (kthreadd) S 0 0 0 0 -1 2129984 0 0 0 0 0 0 0 0 20 0 1 0 77 0 0")},
+			"7/stat":   {Data: []byte("7 (x) S 0 0 0 0 -1 4194304 0 0 0 0 0 0 0 0 20 0 1 0 78 0 0")},
+			"7/cgroup": {Data: []byte("0::/kubepods.slice/kubepods-poda3f5c1d2e4b6978899aabbccddeeff00.slice/cri-containerd-0.scope\n")},
+		}
+		r := process.NewResolver(proc)
+		if uid, err := r.PodOf(7); uid == "" || err != nil {
+			t.Fatalf("%q, %v", uid, err)
+		}
+		delete(proc, "7/stat")
+		delete(proc, "7/cgroup")
+		time.Sleep(6 * time.Minute)
+		if uid, err := r.Recall(7); uid != "" || err != nil {
+			t.Errorf("%q, %v", uid, err)
+		}
+	})
+}

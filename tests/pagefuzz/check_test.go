@@ -46,13 +46,7 @@ const (
 
 // known are rules that pages break for a reason that is known. A rule is taken off
 // this list when that is mended: the fuzzer then holds it.
-var knownDefects = map[rule]string{
-	ownersAtOnce: "the answer to a question about the topology before is waited for, and cannot be used",
-	downHasNone:  "processes are believed however old they are, also where all samples of their device are stale",
-	ownersRight:  "of the sharers of a claim that end at once one is remembered and the others are not, so that it seems to be alone",
-	billedOnce:   "the instances of a GPU are billed for the time in which it was whole, if that was short",
-	punctual:     "a slow kubelet delays the page",
-}
+var knownDefects = map[rule]string{}
 
 // A sample is one line of a page.
 type sample struct {
@@ -71,10 +65,10 @@ func (s *sample) pod() string {
 
 // A page is a parsed one.
 type page struct {
-	at      time.Time
-	text    string
-	samples map[string][]sample // by family
-	types   map[string]dto.MetricType
+	at, published time.Time
+	text          string
+	samples       map[string][]sample // by family
+	types         map[string]dto.MetricType
 }
 
 // by returns the values of a family by device; several of one device are added up.
@@ -202,7 +196,7 @@ func (c *checker) see(text string, at time.Time, topology *gpu.Topology) {
 func (c *checker) parse(text string, at time.Time) *page {
 	parser := expfmt.NewTextParser(model.LegacyValidation)
 	families, err := parser.TextToMetricFamilies(strings.NewReader(text))
-	p := &page{at: at, text: text, samples: map[string][]sample{}, types: map[string]dto.MetricType{}}
+	p := &page{at: at, published: time.Now(), text: text, samples: map[string][]sample{}, types: map[string]dto.MetricType{}}
 	if err != nil {
 		c.breaks(parses, p, "%v", err)
 		return nil
@@ -622,11 +616,14 @@ func (c *checker) secondRules(p *page) {
 		now[d.key()] = d.weight()
 		now[key{uuid: d.gpu.uuid}] = 1 // also of one that is cut: it may be whole on the next page
 	}
-	for k, weight := range c.weights { // the time since the page before counts as what the device is now
-		c.seconds[k] += passed * max(weight, now[k])
+	for k := range union(c.weights, now) { // the time since the page before counts as what the device is now
+		if _, ok := c.weights[key{uuid: k.uuid}]; ok {
+			c.seconds[k] += passed * max(c.weights[k], now[k])
+		}
 	}
 	maps.Copy(c.weights, now)
 	c.at = p.at
+	c.gpuSeconds()
 	for k := range c.weights {
 		of := func(x key) bool { return x == k }
 		for _, families := range [][]string{{podActive, restActive}, {podAllocated}} {
@@ -648,6 +645,21 @@ func (c *checker) secondRules(p *page) {
 			c.breaks(counts, p, "%v s of %v were counted since the page before, late, and it was active for %v", grown, k, want)
 		case math.Abs(grown-want) > 1e-6:
 			c.breaks(conserved, p, "%v s of %v were counted since the page before, and it was active for %v", grown, k, want)
+		}
+	}
+}
+
+// gpuSeconds: the seconds of a GPU and of all instances that it ever had are not more than passed.
+func (c *checker) gpuSeconds() {
+	for k := range c.weights {
+		if k.instance != "" {
+			continue
+		}
+		of := func(x key) bool { return x.uuid == k.uuid }
+		for _, families := range [][]string{{podActive, restActive}, {podAllocated}} {
+			if counted := c.counted(of, families...); counted > c.seconds[k]+1e-6 {
+				c.breaks(billedOnce, nil, "%v s of %v of %s were counted, and %v passed", counted, families, k.uuid, c.seconds[k])
+			}
 		}
 	}
 }
@@ -682,12 +694,27 @@ func (c *checker) unknownRules(p *page) {
 	}
 }
 
-// paceRules: a page comes an interval after the one before.
+// firstAnswer is how long the first page of a session waits for who holds what, rather
+// than come without owners (collector.Options.AttributeTimeout).
+const firstAnswer = 2 * time.Second
+
+// paceRules: a page is there shortly after its reading began, and its reading begins an
+// interval after the one before. The first page of a session alone may wait, and so may
+// delay the reading of the next one.
 func (c *checker) paceRules(p *page) {
+	const most = 100 * time.Millisecond
+	allowed := most
+	if c.reopened {
+		allowed = firstAnswer
+	}
+	if took := p.published.Sub(p.at); took > allowed {
+		c.breaks(punctual, p, "it was there %v after its reading began", took)
+	}
 	if c.last == nil || c.reopened {
 		return
 	}
-	if late := p.at.Sub(c.last.at) - c.interval; late > 100*time.Millisecond {
+	allowed = max(most, c.last.published.Sub(c.last.at)-c.interval)
+	if late := p.at.Sub(c.last.at) - c.interval; late > allowed {
 		c.breaks(punctual, p, "it came %v after the one before, %v late", p.at.Sub(c.last.at), late)
 	}
 }

@@ -59,6 +59,7 @@ func play(t *testing.T, seed uint64) (r result) {
 		interval := []time.Duration{time.Second, 5 * time.Second, 10 * time.Second, 30 * time.Second}[rng.IntN(4)]
 		virtual := rng.IntN(5) == 0
 		w := newWorld(rand.New(rand.NewPCG(seed, 3)))
+		w.restless = seed%8 == 7
 		w.note()
 		n := newNode(t, w, seed)
 		defer n.stop()
@@ -135,6 +136,9 @@ func (w *world) step() {
 	w.steps++
 	for range w.rng.IntN(3) {
 		w.change()
+	}
+	if w.restless && w.rng.IntN(2) == 0 {
+		w.flip()
 	}
 	w.measure()
 	w.note()

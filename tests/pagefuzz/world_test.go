@@ -135,6 +135,7 @@ type world struct {
 	measured   time.Time
 	steps      int       // in which it changed
 	readAt     int       // the number of steps when it was last read
+	restless   bool      // the first GPU is whole and cut in turns
 	generation int       // of the topology
 	revision   uint64    // of what the API server knows
 	history    []moment  // the truth, oldest first
@@ -399,6 +400,19 @@ func (w *world) change() {
 		d := c.devices[w.rng.IntN(len(c.devices))]
 		d.processes = append(d.processes, process{pid: w.pids})
 	}
+}
+
+// flip cuts the first GPU, or gives it whole, to another pod.
+func (w *world) flip() {
+	c := w.cards[0]
+	w.clear(c)
+	if c.mode == cut {
+		w.shape(c, whole)
+	} else {
+		w.shape(c, cut)
+	}
+	w.generation++
+	w.arrive()
 }
 
 // either returns one of the errors, or none.

@@ -59,3 +59,20 @@ func Whole(t testing.TB) string {
 	}
 	return dir
 }
+
+// All reports whether GPUOP_ALL=1 asks for every release, platform and feature, as make ci-rest does; a plain test run
+// takes a sample.
+func All() bool { return os.Getenv("GPUOP_ALL") == "1" }
+
+// Sample returns n items, at least two, spread evenly over all of them, the first and the last included, and the same
+// ones in each run; with GPUOP_ALL=1, or when there are no more than n, all of them.
+func Sample[T any](all []T, n int) []T {
+	if All() || len(all) <= n {
+		return all
+	}
+	out := make([]T, n)
+	for i := range out {
+		out[i] = all[i*(len(all)-1)/(n-1)]
+	}
+	return out
+}

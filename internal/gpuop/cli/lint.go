@@ -50,6 +50,8 @@ type lintFlags struct {
 	fix         bool
 	showSecrets bool
 	crds        []string
+	// groups are the names of the inputs, those of one argument together.
+	groups [][]string
 }
 
 // linted reads what is to be linted, and returns what the script is called.
@@ -64,7 +66,7 @@ func (e *env) linted(o *lintFlags, path string, args []string) (string, error) {
 		}
 		o.options.Command = string(text)
 	}
-	files, scripts, err := e.sources(args)
+	files, scripts, err := e.sources(o, args)
 	if err != nil {
 		return "", err
 	}
@@ -74,6 +76,9 @@ func (e *env) linted(o *lintFlags, path string, args []string) (string, error) {
 	name := lint.CommandName
 	for _, s := range scripts {
 		o.options.Command, name = string(s.Data), s.Name
+	}
+	if o.options.Command != "" && len(scripts) == 0 {
+		o.groups = append(o.groups, []string{name})
 	}
 	o.options.Files = files
 	o.options.Read = e.read
@@ -105,13 +110,41 @@ func (e *env) lint(o *lintFlags, path string, args []string) error {
 		if o.options.Command == "" {
 			return fmt.Errorf("%w: --fix corrects a command: give --command or a script", errUsage)
 		}
-		return e.fixed(o.options, result, o.showSecrets)
+		return e.unjudged(o, result, name, e.fixed(o.options, result, o.showSecrets))
 	}
-	err = e.answer(answer{Report: result.Report, Text: kinds(result), Data: lintData{result.Kinds, result.Corrected, result.Dropped}})
-	if result.Judged == 0 && (err == nil || errors.Is(err, errFindings)) {
-		return fmt.Errorf("%w: nothing in the input was judged; gpuop lint --help says what it reads", errNothing)
+	return e.unjudged(o, result, name, e.answer(answer{Report: result.Report, Text: kinds(result), Data: lintData{result.Kinds, result.Corrected, result.Dropped}}))
+}
+
+// unjudged names the inputs in which nothing was judged; a directory is one input. They make an error of the answer,
+// unless it is one already by what was found in the others.
+func (e *env) unjudged(o *lintFlags, result *lint.Result, script string, answered error) error {
+	if answered != nil && !errors.Is(answered, errFindings) {
+		return answered
 	}
-	return err
+	unread := map[string]bool{}
+	for _, name := range result.Unjudged {
+		if name == lint.CommandName {
+			name = script
+		}
+		unread[name] = true
+	}
+	var inputs []string
+	for _, names := range o.groups {
+		if !slices.ContainsFunc(names, func(name string) bool { return !unread[name] }) {
+			inputs = append(inputs, strings.Join(names, ", "))
+		}
+	}
+	if len(inputs) == 0 {
+		return answered
+	}
+	err := fmt.Errorf("%w: nothing in %s was judged; gpuop lint --help says what it reads", errNothing, strings.Join(inputs, ", "))
+	others := finding.Report{Findings: slices.DeleteFunc(slices.Clone(result.Report.Findings), func(f finding.Finding) bool { return unread[f.File] })}
+	severity, never := e.failSeverity()
+	if never || !others.AtLeast(severity) {
+		return err
+	}
+	fmt.Fprintf(e.Err, "note: %s\n", strings.TrimPrefix(err.Error(), errNothing.Error()+": "))
+	return answered
 }
 
 // schemas reads the definitions that resources are validated against; nil without any.
@@ -223,7 +256,7 @@ func (e *env) fixed(options lint.Options, before *lint.Result, showSecrets bool)
 var lintable = []string{".yaml", ".yml", ".json", ".sh"}
 
 // sources reads the files that the arguments name; scripts are those that end in .sh.
-func (e *env) sources(args []string) (files, scripts []lint.Input, err error) {
+func (e *env) sources(o *lintFlags, args []string) (files, scripts []lint.Input, err error) {
 	for _, arg := range args {
 		paths := []string{arg}
 		if arg != "-" {
@@ -237,18 +270,21 @@ func (e *env) sources(args []string) (files, scripts []lint.Input, err error) {
 				}
 			}
 		}
+		var names []string
 		for _, path := range paths {
 			data, err := e.read(path)
 			if err != nil {
 				return nil, nil, err
 			}
 			input := lint.Input{Name: inputName(path), Data: data}
+			names = append(names, input.Name)
 			if filepath.Ext(path) == ".sh" {
 				scripts = append(scripts, input)
 			} else {
 				files = append(files, input)
 			}
 		}
+		o.groups = append(o.groups, names)
 	}
 	return files, scripts, nil
 }

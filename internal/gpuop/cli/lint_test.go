@@ -224,3 +224,61 @@ func TestValuesGenCanBeLintedAgain(t *testing.T) {
 		t.Error("the command at the top does not name the file")
 	}
 }
+
+// An input in which nothing was judged is not clean, alone or beside others; findings in the others are more.
+func TestInputsThatAreNotJudged(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	clean := write("clean.yaml", "mig: {strategy: mixed}\n")
+	wrong := write("wrong.yaml", "drivr: {enabled: false}\n")
+	service := write("service.yaml", "apiVersion: v1\nkind: Service\nmetadata: {name: x}\n")
+	unknown := write("unknown.yaml", "some: {thing: else}\n")
+	empty := write("empty.yaml", "# nothing\n")
+	script := write("other.sh", "ls -l\n")
+	write("mixed/clean.yaml", "mig: {strategy: mixed}\n")
+	write("mixed/service.yaml", "apiVersion: v1\nkind: Service\nmetadata: {name: x}\n")
+	for _, tt := range []struct {
+		name  string
+		args  []string
+		want  int
+		names []string
+	}{
+		{"alone", []string{service}, 2, []string{service}},
+		{"beside a clean one", []string{clean, service}, 2, []string{service}},
+		{"first", []string{service, clean}, 2, []string{service}},
+		{"of an unknown kind", []string{clean, unknown}, 2, []string{unknown}},
+		{"empty", []string{clean, empty}, 2, []string{empty}},
+		{"a script", []string{clean, script}, 2, []string{script}},
+		{"a script to correct", []string{"--fix", script}, 2, []string{script}},
+		{"a command", []string{clean, "--command", "ls -l"}, 2, []string{"command"}},
+		{"two", []string{unknown, clean, service}, 2, []string{unknown, service}},
+		{"whatever is an error", []string{clean, service, "--fail-on", "never"}, 2, []string{service}},
+		{"beside errors", []string{wrong, service}, 1, []string{service}},
+		{"a folder in which one is judged", []string{filepath.Join(dir, "mixed")}, 0, nil},
+		{"none", []string{clean}, 0, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			code, out, errOut := call("", append([]string{"lint"}, tt.args...)...)
+			if code != tt.want {
+				t.Errorf("exit %d, want %d\n%s%s", code, tt.want, out, errOut)
+			}
+			for _, name := range tt.names {
+				if !strings.Contains(errOut, "nothing in") || !strings.Contains(errOut, name) {
+					t.Errorf("%q does not say that nothing in %s was judged", errOut, name)
+				}
+			}
+			if tt.names == nil && errOut != "" {
+				t.Errorf("%q, want nothing", errOut)
+			}
+		})
+	}
+}

@@ -88,7 +88,7 @@ func newRoot(e *env, calledBy string) *cobra.Command {
 files and commands that are right. It needs no cluster, no GPU and no network, and it never writes anywhere
 but to standard output or the file named by --out.
 
-Exit codes: 0 clean, 1 findings at or above --fail-on, 2 bad input.`,
+Exit codes: 0 clean, 1 findings at or above --fail-on, 2 bad input, or an input in which nothing was judged.`,
 		Version:       e.version,
 		SilenceErrors: true,
 		SilenceUsage:  true,

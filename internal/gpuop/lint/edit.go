@@ -62,7 +62,8 @@ type Edit struct {
 }
 
 // Edits judges a values file for a release and returns what to change. Settings that are only without effect stay,
-// since what they depend on may be switched on again.
+// since what they depend on may be switched on again, and so does what equals a default of another release: it is what
+// the user wrote.
 func Edits(table *chart.Table, name string, data []byte, v chart.Version) ([]Edit, []finding.Finding) {
 	reader := &fields.Reader{}
 	root := reader.Document(trimBOM(data))
@@ -78,13 +79,7 @@ func Edits(table *chart.Table, name string, data []byte, v chart.Version) ([]Edi
 	in.judge()
 	var edits []Edit
 	var rest []finding.Finding
-	for _, m := range in.mistakes {
-		if m.ID == "dead-setting" {
-			for _, s := range m.settings {
-				s.dropped = false
-			}
-		}
-	}
+	in.keepWritten()
 	done := map[*setting]bool{}
 	for _, m := range in.mistakes {
 		edited := false
@@ -100,6 +95,32 @@ func Edits(table *chart.Table, name string, data []byte, v chart.Version) ([]Edi
 		}
 	}
 	return edits, append(rest, reader.Findings...)
+}
+
+// keepWritten takes back the drops of settings that the release reads. An image that the release does not have there
+// gets the release's own name or version, since with the old one it cannot be pulled.
+func (in *installation) keepWritten() {
+	for _, m := range in.mistakes {
+		for _, s := range m.settings {
+			switch {
+			case m.ID == "dead-setting", m.ID == "operand-version", s.name() == "migManager.config.name":
+				s.dropped = false
+			case m.ID == "gfd-image":
+				made, known := in.table.Operand(in.version, "gfd")
+				s.rewrite(made, known)
+			case m.ID == "old-default":
+				current, known := in.table.Default(in.version, s.name())
+				s.rewrite(scalarText(current), known)
+			}
+		}
+	}
+}
+
+// rewrite gives a setting that was to be dropped a value that works, where one is known.
+func (s *setting) rewrite(value string, known bool) {
+	if s.dropped && known && value != "" {
+		s.dropped, s.changed = false, &value
+	}
 }
 
 // ParseSet reads one --set argument by Helm's grammar.

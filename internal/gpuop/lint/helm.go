@@ -307,6 +307,7 @@ func (r *run) operatorChart(s *script, h *helmCommand) {
 	in.judge()
 	r.tolerations(in)
 	r.addMistakes(in)
+	h.pin(in.version)
 	r.corrections = append(r.corrections, correction{h.start, h.end, h.render(in)})
 }
 
@@ -366,6 +367,18 @@ func (r *run) commandVersion(h *helmCommand) chart.Version {
 	}
 	r.oldVersion(f, asked, v)
 	return v
+}
+
+// pin adds --version to a command that leaves the release to the repository: the corrected command installs the release
+// that it was judged for, not whatever is newest that day. A chart that is here, and flags that the shell fills in, may
+// say it already.
+func (h *helmCommand) pin(v chart.Version) {
+	w, _, ok := h.chartName()
+	local := strings.HasSuffix(w.value, ".tgz") || strings.HasPrefix(w.value, ".") || strings.HasPrefix(w.value, "/")
+	if !ok || local || w.dynamic || len(h.opaque) > 0 || h.flag("--version") != nil || h.flag("--devel") != nil {
+		return
+	}
+	h.flags = append(h.flags, &flagUse{name: "--version", value: word{value: v.String(), raw: v.String()}, hasValue: true})
 }
 
 // otherRelease notes that a release is judged as another one.
@@ -569,6 +582,10 @@ func (f *flagUse) render() []string {
 		for _, a := range s.added {
 			lines = append(lines, "--set "+quote(a))
 		}
+		name := f.name
+		if s.asString {
+			name = "--set-string"
+		}
 		switch {
 		case s.dropped:
 		case s.unknown && s.node == nil && f.name != "--set-file":
@@ -576,7 +593,7 @@ func (f *flagUse) render() []string {
 		case f.name == "--set-json":
 			return append(lines, f.name+" "+f.value.raw)
 		case s.renamed == nil && s.changed == nil:
-			lines = append(lines, f.name+" "+quote(s.source))
+			lines = append(lines, name+" "+quote(s.source))
 		default:
 			path, value := s.path, s.text()
 			if s.renamed != nil {
@@ -590,7 +607,7 @@ func (f *flagUse) render() []string {
 				lines = append(lines, f.name+" "+quote(path.String()+"="+raw))
 				continue
 			}
-			lines = append(lines, f.name+" "+quote(formatSet(path, value)))
+			lines = append(lines, name+" "+quote(formatSet(path, value)))
 		}
 	}
 	return lines

@@ -63,6 +63,8 @@ type Result struct {
 	Kinds []string `json:"kinds"`
 	// Judged is how many of the inputs, and commands and documents in them, were judged; 0 is not clean.
 	Judged int `json:"judged"`
+	// Unjudged are the names of the inputs in which nothing was judged.
+	Unjudged []string `json:"unjudged,omitempty"`
 	// Dropped is what Corrected leaves out.
 	Dropped []Drop `json:"dropped,omitempty"`
 	// Corrected is the command as it should be; empty without a command.
@@ -107,6 +109,8 @@ type run struct {
 	// judged counts what was judged.
 	judged  int
 	dropped []Drop
+	// judgedIn are the names of the inputs in which something was judged.
+	judgedIn map[string]bool
 	// configs are the device plugin configs in ConfigMaps, configMaps the names of these, and labels what asks for one.
 	configs    map[string]bool
 	configMaps []string
@@ -139,7 +143,7 @@ func Lint(o Options) (*Result, error) {
 }
 
 func lintOnce(o Options) (*Result, *run, error) {
-	r := &run{configs: map[string]bool{}, table: cmp.Or(o.Table, chart.Load()), read: o.Read, schemas: o.Schemas, sets: o.Sets}
+	r := &run{configs: map[string]bool{}, judgedIn: map[string]bool{}, table: cmp.Or(o.Table, chart.Load()), read: o.Read, schemas: o.Schemas, sets: o.Sets}
 	if o.Version != "" {
 		v, exact, err := r.table.Resolve(o.Version)
 		if err != nil {
@@ -159,25 +163,47 @@ func lintOnce(o Options) (*Result, *run, error) {
 	}
 	// documents are read before anything is judged, since the taints of one node file matter to the others
 	for _, f := range o.Files {
-		r.parse(text{name: f.Name, data: f.Data})
+		r.within(f.Name, func() { r.parse(text{name: f.Name, data: f.Data}) })
 	}
 	if o.Command != "" {
-		r.script(o.Command)
+		r.within(CommandName, func() { r.script(o.Command) })
 	}
 	if len(o.Files) == 0 && len(o.Sets) > 0 && o.Command == "" {
 		r.setsAlone()
 	}
 	for i := 0; i < len(r.documents); i++ {
-		r.document(r.documents[i])
+		d := r.documents[i]
+		r.within(d.file, func() { r.document(d) })
 	}
 	r.configLabels()
 	if r.newer {
 		lenient(r.findings)
 	}
-	result := &Result{Kinds: r.kinds, Dropped: r.dropped, Judged: r.judged}
+	result := &Result{Kinds: r.kinds, Dropped: r.dropped, Judged: r.judged, Unjudged: r.unjudged(o)}
 	result.Report.Add(r.findings...)
 	result.Report.Sort()
 	return result, r, nil
+}
+
+// within runs a step over an input, and keeps in mind whether the step judged something.
+func (r *run) within(name string, step func()) {
+	before := r.judged
+	step()
+	r.judgedIn[name] = r.judgedIn[name] || r.judged > before
+}
+
+// unjudged returns the names of the inputs in which nothing was judged.
+func (r *run) unjudged(o Options) []string {
+	var out []string
+	for _, f := range o.Files {
+		if !r.judgedIn[f.Name] {
+			out = append(out, f.Name)
+		}
+	}
+	if o.Command != "" && !r.judgedIn[CommandName] {
+		out = append(out, CommandName)
+	}
+	return out
 }
 
 // at reports a mistake at a word of the command.

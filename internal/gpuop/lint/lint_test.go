@@ -352,3 +352,39 @@ func FuzzCommand(f *testing.F) {
 		}
 	})
 }
+
+// The API server refuses true and 1 where a text is wanted; --set-string keeps the words.
+func TestFixWritesSetString(t *testing.T) {
+	const head = "helm install gpu-operator nvidia/gpu-operator -n gpu-operator --version v26.7.0 "
+	for _, tt := range []struct{ name, flags, has, not string }{
+		{"a boolean", "--set toolkit.env[0].name=A --set toolkit.env[0].value=true", "--set-string 'toolkit.env[0].value=true'", ""},
+		{"a number in one flag with others", "--set toolkit.env[0].name=A,toolkit.env[0].value=1", "--set-string 'toolkit.env[0].value=1'", "--set-string 'toolkit.env[0].name"},
+		{"a boolean that is one", "--set driver.enabled=false", "--set driver.enabled=false", "--set-string"},
+		{"with flags that are not known", "--set toolkit.env[0].name=A --set toolkit.env[0].value=true $OPTIONS", "--set 'toolkit.env[0].value=true'", "--set-string"},
+		{"beside one that decides", "--set toolkit.env[0].name=A --set toolkit.env[0].value=true --set-string toolkit.env[0].value=x", "--set-string 'toolkit.env[0].value=x'", "--set-string 'toolkit.env[0].value=true'"},
+		{"a text", "--set toolkit.env[0].name=A --set toolkit.env[0].value=x", "--set 'toolkit.env[0].value=x'", "--set-string"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got := judge(t, lint.Options{Command: head + tt.flags})
+			if !strings.Contains(got.Corrected, tt.has) || tt.not != "" && strings.Contains(got.Corrected, tt.not) {
+				t.Errorf("corrected to %q, want %q and not %q", got.Corrected, tt.has, tt.not)
+			}
+			if again := judge(t, lint.Options{Command: got.Corrected}); strings.Contains(tt.has, "--set-string") && again.Report.AtLeast(finding.Warning) {
+				t.Errorf("still wrong: %v", brief(again.Report))
+			}
+		})
+	}
+}
+
+func TestMaskHidesPasswordsAndTokens(t *testing.T) {
+	for script, want := range map[string]string{
+		"helm install --password hunter2":          "helm install --password ***",
+		"--set a.api_key=k1234,b=1":                "--set a.api_key=***,b=1",
+		"echo nvapi-0123456789abcdefXYZ":           "echo ***",
+		"--docker-password=\"$NGC_KEY\" --set a=b": "--docker-password=\"$NGC_KEY\" --set a=b",
+	} {
+		if got := lint.Mask(script); got != want {
+			t.Errorf("%s became %s, want %s", script, got, want)
+		}
+	}
+}

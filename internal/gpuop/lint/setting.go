@@ -43,6 +43,8 @@ type setting struct {
 	dropped bool
 	renamed chart.Path
 	changed *string
+	// asString says that the flag has to be --set-string: a text is wanted, and --set makes another type of the word.
+	asString bool
 	// tree is the group of keys that a text holds.
 	tree *yaml.Node
 	// added are settings that take the place of this one.
@@ -61,7 +63,7 @@ var listIndex = regexp.MustCompile(`\[[0-9]+\]`)
 
 // edited reports whether the setting is to be written otherwise.
 func (s *setting) edited() bool {
-	return s.dropped || s.renamed != nil || s.changed != nil || len(s.added) > 0
+	return s.dropped || s.renamed != nil || s.changed != nil || s.asString || len(s.added) > 0
 }
 
 func (s *setting) text() string { return scalarText(s.value) }

@@ -1,6 +1,7 @@
 package lint
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -455,8 +456,40 @@ func (in *installation) content(s *setting, k *chart.Key) {
 		if found.ID == "unknown-field" {
 			m.ID = "unknown-key"
 		}
+		if found.ID == "wrong-type" && f.Type == "string" && scalarText(s.value) != "" && in.alone(s) {
+			s.asString = true
+			m.Fix = "write --set-string"
+		}
+		if found.ID == "wrong-type" && s.node != nil && strings.HasPrefix(found.Fix, `write "`) {
+			s.tree = quoted(cmp.Or(s.tree, s.node), found.Line, found.Column)
+		}
 		in.mistakes = append(in.mistakes, m)
 	}
+}
+
+// quoted returns a copy of the value in which the scalar at the place is a text; nil when the value has anchors or
+// aliases, which a copy would tear apart.
+func quoted(n *yaml.Node, line, column int) *yaml.Node {
+	if n.Anchor != "" || n.Kind == yaml.AliasNode {
+		return nil
+	}
+	out := *n
+	if n.Kind == yaml.ScalarNode && n.Line == line && n.Column == column {
+		out.Tag, out.Style = "!!str", yaml.DoubleQuotedStyle
+	}
+	out.Content = make([]*yaml.Node, len(n.Content))
+	for i, c := range n.Content {
+		if out.Content[i] = quoted(c, line, column); out.Content[i] == nil {
+			return nil
+		}
+	}
+	return &out
+}
+
+// alone reports whether a --set flag may become --set-string, which Helm applies after every --set: no other flag may
+// decide the same value.
+func (in *installation) alone(s *setting) bool {
+	return s.typed && !in.opaque && !slices.ContainsFunc(in.settings, func(other *setting) bool { return other != s && !other.dropped && other.name() == s.name() })
 }
 
 // gaps reports lists whose flags leave out an element: Helm fills the gap with null, which the API server refuses.

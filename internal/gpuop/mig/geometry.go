@@ -143,9 +143,10 @@ func (p profiles) with(name string, sms int) profiles {
 // unknown, not taken for their neighbors.
 var unattested = []struct{ product, what string }{
 	{"h20-3e", "the H20-3e has 141 GB, unlike the H20"},
+	{"h20-141gb", "the H20-3e has 141 GB, unlike the H20"},
 	{"h100-sxm5-94gb", "the H100 SXM5 with 94 GB is another board than the H100 NVL"},
-	{"rtx-pro-5000", "the RTX PRO 5000 has fewer slices than the RTX PRO 6000"},
-	{"rtx-pro-4500", "the RTX PRO 4500 has fewer slices than the RTX PRO 6000"},
+	{"rtx-pro-5000", "the RTX PRO 5000 is another board than the RTX PRO 6000"},
+	{"rtx-pro-4500", "the RTX PRO 4500 is another board than the RTX PRO 6000"},
 	{"gh200-120gb", "the GH200 with 120 GB is another board than those with 96 and 144 GB"},
 }
 
@@ -192,7 +193,7 @@ func Boards() []Board {
 			Evidence: Attested, Source: sourceListed,
 		}, eightSlices("1g.10gb", "1g.20gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb")),
 		eight(Board{
-			Name: "H100/H800 NVL 94GB", Typical: "NVIDIA-H100-NVL", Aliases: []string{"H100-NVL", "H800-NVL", "H100-94GB"}, Products: []string{"h100-nvl", "h800-nvl"},
+			Name: "H100/H800 NVL 94GB", Typical: "NVIDIA-H100-NVL", Aliases: []string{"H100-NVL", "H800-NVL"}, Products: []string{"h100-nvl", "h800-nvl"},
 			PCIIDs: []string{"0x232110DE", "0x233A10DE"}, MemoryMiB: 95830, Family: "hopper", ComputeCapability: "9.0",
 			Evidence: Attested, Source: sourceListed,
 		}, eightSlices("1g.12gb", "1g.24gb", "2g.24gb", "3g.47gb", "4g.47gb", "7g.94gb", 0, 0, 60, 64, 132)),

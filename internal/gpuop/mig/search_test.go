@@ -375,7 +375,10 @@ func TestFindBoard(t *testing.T) {
 			t.Errorf("%q: %q, %v, want %q", word, b.Name, err, want)
 		}
 	}
-	for word, hint := range map[string]string{"A100": "A100-40GB, A100-80GB", "H20O": "did you mean", "T4": "has MIG here", "": "has MIG here"} {
+	for word, hint := range map[string]string{"A100": "A100-40GB, A100-80GB", "H20O": "did you mean", "T4": "has MIG here", "": "has MIG here",
+		"H20-3e": "not known here", "NVIDIA-H20-3e": "not known here", "H20-141GB": "not known here", "NVIDIA-H20-141GB-HBM3e": "not known here",
+		"NVIDIA-H100-SXM5-94GB": "not known here", "H100-94GB": "H100-", "NVIDIA-RTX-PRO-5000-Blackwell": "not known here",
+		"RTX PRO 4500": "not known here", "NVIDIA-GH200-120GB": "not known here"} {
 		if b, err := FindBoard(word); !errors.Is(err, ErrUnknownBoard) || !strings.Contains(err.Error(), hint) {
 			t.Errorf("%q: %q, %v, want an error with %q", word, b.Name, err, hint)
 		}

@@ -89,7 +89,10 @@ var features = []feature{
 		g.set("driver.rdma.enabled", true, "GPUDirect RDMA: loads nvidia-peermem.")
 		switch argument {
 		case "":
-			g.after("The network driver comes from NVIDIA's Network Operator.", "helm install network-operator nvidia/network-operator -n nvidia-network-operator --create-namespace --set nfd.enabled=false")
+			// its chart is released on its own, so that no release of the GPU Operator names its version
+			g.after("The network driver comes from NVIDIA's Network Operator. Set NETWORK_OPERATOR_VERSION to a release that the search lists.",
+				"helm search repo nvidia/network-operator --versions\n"+
+					"helm install network-operator nvidia/network-operator -n nvidia-network-operator --create-namespace --version \"$NETWORK_OPERATOR_VERSION\" --set nfd.enabled=false")
 		case "host-mofed":
 			g.set("driver.rdma.useHostMofed", true, "The network driver is installed on the nodes.")
 		default:
@@ -400,7 +403,7 @@ func (p *Plan) YAML(file string) ([]byte, error) {
 // Command is the helm command that installs the plan from the values file.
 func (p *Plan) Command(file string) string {
 	if p.Platform == "air-gapped" {
-		return fmt.Sprintf("helm upgrade --install gpu-operator ./gpu-operator-%s.tgz \\\n  --namespace %s --create-namespace --wait \\\n  --values %s", p.Version, p.Namespace, file)
+		return fmt.Sprintf("helm upgrade --install gpu-operator ./gpu-operator-%s.tgz \\\n  --namespace %s --create-namespace --version %s --wait \\\n  --values %s", p.Version, p.Namespace, p.Version, file)
 	}
 	return fmt.Sprintf("helm repo add nvidia https://helm.ngc.nvidia.com/nvidia && helm repo update\n"+
 		"helm upgrade --install gpu-operator nvidia/gpu-operator \\\n  --namespace %s --create-namespace --version %s --wait \\\n  --values %s", p.Namespace, p.Version, file)
