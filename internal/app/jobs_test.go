@@ -237,7 +237,7 @@ func TestJobFileBeforeProcesses(t *testing.T) {
 	})
 }
 
-// TestJobsOfProcessesAreOptIn holds that without the flag nobody asks for processes.
+// TestJobsOfProcessesAreOptIn holds that no processes are asked for without the flag.
 func TestJobsOfProcessesAreOptIn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := startNode(t, config.HPC{Dir: t.TempDir()}, gpuAt(0))
