@@ -94,6 +94,7 @@ var slicesOf = map[string]float64{"0/1": 4, "0/2": 3, "1/1": 3, "1/5": 2, "1/13"
 // A GPU is cut anew, and an instance of it divided, under an exporter that
 // serves compute instances: the page follows.
 func TestRepartitionWithComputeInstances(t *testing.T) {
+	t.Parallel()
 	const series = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
 	e := start(t, sim(t, "a100-mig", faults(`fault: repartition, at: 1500ms, for: 6s, devices: ["2"], mig: ["3g.20gb/1c+2c", "1g.5gb"]`),
 		"-d", "g+i+c", "--collectors", write(t, "counters.csv", computeCounters))...)

@@ -49,6 +49,7 @@ func (e *exporter) untilOwned(label string, want map[string]string) page {
 // TestJobs follows job files from the start of a job to its end, over a folder
 // that comes late, goes and comes again, and over a reload.
 func TestJobs(t *testing.T) {
+	t.Parallel()
 	type m = map[string]string
 	dir := filepath.Join(t.TempDir(), "jobs")
 	e := start(t, sim(t, "a100-mig", "", "--hpc-job-mapping-dir="+dir)...)
@@ -104,6 +105,7 @@ func TestJobs(t *testing.T) {
 // one that was over when the page before it was made, and the last is gone in
 // the end.
 func TestJobChurn(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	e := start(t, sim(t, "single", "", "--hpc-job-mapping-dir="+dir)...)
 	e.collected()
@@ -168,6 +170,7 @@ func TestSlurmScripts(t *testing.T) {
 // TestContainers follows the containers of a runtime on a socket, one that
 // hangs and comes back included.
 func TestContainers(t *testing.T) {
+	t.Parallel()
 	const id = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
 	socket := filepath.Join(t.TempDir(), "docker.sock")
 	hang := make(chan chan struct{}, 1)

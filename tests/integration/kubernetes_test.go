@@ -44,6 +44,7 @@ func owners(p page) map[string]bool {
 }
 
 func TestPodsOfTheKubeletOnThePage(t *testing.T) {
+	t.Parallel()
 	id := uuids(t, "h100x8")
 	k := kubelet.Start(t, kubelet.Lists(
 		kubelet.Pod("ml/train-0", kubelet.Container("main", "nvidia.com/gpu", id["0"], id["1"])),
@@ -83,6 +84,7 @@ func TestPodsOfTheKubeletOnThePage(t *testing.T) {
 }
 
 func TestKubeletThatFailsTakesLabelsOnly(t *testing.T) {
+	t.Parallel()
 	id := uuids(t, "single")
 	pod := kubelet.Lists(kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", id["0"])))
 	for _, tt := range []struct {
@@ -93,6 +95,7 @@ func TestKubeletThatFailsTakesLabelsOnly(t *testing.T) {
 		{"hangs", "timeout", kubelet.Hangs()},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
 			k := kubelet.Start(t, pod)
 			e := start(t, sim(t, "single", "", "--kubernetes", "--pod-resources-kubelet-socket", k.Socket())...)
 			e.until("the pod", func(p page) bool { return owners(p)["0/ml/a/c"] })

@@ -101,6 +101,7 @@ func inUse(p page) bool {
 // A label that is there before the exporter is: nothing is opened, not for a
 // moment.
 func TestPausedBeforeTheStart(t *testing.T) {
+	t.Parallel()
 	node := &nodeServer{value: "paused-for-driver-upgrade", version: 1, changed: make(chan struct{})}
 	e := startOn(t, node)
 	e.until("the label is seen", func(p page) bool {
@@ -128,6 +129,7 @@ func TestNotPausedAtTheStart(t *testing.T) {
 }
 
 func TestReleaseWhilePaused(t *testing.T) {
+	t.Parallel()
 	node := &nodeServer{value: "paused-for-driver-upgrade", denied: true, version: 1, changed: make(chan struct{})}
 	e := startOn(t, node)
 	answers := func(p page) float64 { return p.series("dcgm_exporter_kubernetes_api_success", "resource")["nodes"] }
