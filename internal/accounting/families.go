@@ -95,7 +95,9 @@ func (s *session) appendFamilies(list []gpu.Family) []gpu.Family {
 			set(familyAllocated, next, sumOf(a.knowsAllocated, a.allocated))
 			set(familyActiveEnergy, next, sumOf(a.knowsActiveEnergy, a.activeEnergy))
 			set(familyIdleEnergy, next, sumOf(a.knowsIdleEnergy, a.idleEnergy))
-			set(familyEnergy, next, sumOf(a.knowsIdleEnergy && (a.knowsActiveEnergy || e.partitioned), a.activeEnergy+a.idleEnergy))
+			// A GPU that is partitioned has no active part of its own; one from before is not in sight then.
+			all := a.knowsActiveEnergy || e.partitioned && a.activeEnergy == 0
+			set(familyEnergy, next, sumOf(a.knowsIdleEnergy && all, a.activeEnergy+a.idleEnergy))
 			next++
 		}
 		l := e.ledger

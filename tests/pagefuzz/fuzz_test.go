@@ -203,5 +203,6 @@ func FuzzPages(f *testing.F) {
 	for seed := range uint64(8) {
 		f.Add(seed)
 	}
+	f.Add(uint64(727)) // an account of a GPU that was whole and is partitioned
 	f.Fuzz(func(t *testing.T, seed uint64) { play(t, seed) })
 }
