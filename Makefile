@@ -3,7 +3,11 @@
 SHELL       := /bin/bash -o pipefail
 GO          ?= go
 VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
-LDFLAGS     := -s -w -X main.version=$(VERSION)
+REVISION    ?= $(shell git describe --always --abbrev=40 --dirty --exclude='*' 2>/dev/null)
+# The commit's date, so that every build of a commit is the same: its files, packages and images.
+EPOCH       ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
+DATE        := $(shell date -u -d @$(EPOCH) +%Y-%m-%dT%H:%M:%SZ)
+LDFLAGS     := -s -w -X main.version=$(VERSION) -X main.revision=$(REVISION) -X main.date=$(DATE)
 # How long, or how often (300x), each fuzz target runs.
 FUZZTIME    ?= 10s
 BENCHTIME   ?= 1s
@@ -18,44 +22,76 @@ help: ## List the verbs
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
-build: ## Build bin/dcgm-exporter and bin/gpuop
+build: gcc ## Build bin/dcgm-exporter and bin/gpuop
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/dcgm-exporter ./cmd/dcgm-exporter
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/gpuop ./cmd/gpuop
 
 .PHONY: run
-run: build ## Serve this machine's GPUs on :9400, or a simulated node where there are none
+run: gcc ## Serve this machine's GPUs on :9400, or a simulated node where there are none
+	@echo "Building bin/dcgm-exporter (the first time takes some minutes), then serving http://localhost:9400"
+	@$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/dcgm-exporter ./cmd/dcgm-exporter
 	@./bin/dcgm-exporter --sim-fallback --collectors etc/default-counters.csv --collect-interval 5000
 
-.PHONY: test
-test: prometheus ## Run every test (no GPU, no root, no running server)
-	@skipped=$$(mktemp) && code=0; SKIPPED_CHECKS=$$skipped $(GO) test ./... || code=$$?; \
+.PHONY: gcc
+gcc:
+	@[ "$$CGO_ENABLED" = 0 ] || command -v "$${CC:-gcc}" >/dev/null || { echo "$${CC:-gcc} is missing: install it (apt-get install gcc libc6-dev), or build without DCGM and NVML by CGO_ENABLED=0 make build" >&2; exit 1; }
+
+# $(call counted,COMMAND) runs tests, and then says what each reason to skip cost.
+counted = skipped=$$(mktemp) && code=0; SKIPPED_CHECKS=$$skipped $(1) || code=$$?; \
 	  cut -d' ' -f1 $$skipped | sort | uniq -c | awk '{print "SKIP " $$2 ": it cost this run " $$1 " checks"}'; \
 	  rm -f $$skipped; exit $$code
 
+# Packages are tested in this order, four at once: first those that wait for real time and hardly
+# compute, beside them those that compute longest. Named twice, a package is tested once.
+WAITING     := ./tests/integration ./tests/process
+COMPUTING   := ./tests/rules ./tests/dashboards ./tests/scenarios ./tests/goldens
+
+.PHONY: test
+test: prometheus ## Run every test (no GPU, no root, no running server)
+	@$(call counted,$(GO) test -p 4 $(WAITING) $(COMPUTING) ./...)
+
 .PHONY: prometheus
-prometheus: ## Install the Prometheus that the dashboards are tested with; without one that test is skipped
-	@tests/dashboards/prometheus.sh >/dev/null || [ -z "$$CI" ]
+prometheus: ## Install the Prometheus and the promtool that dashboards and rules are tested with; without them those tests are skipped
+	@tests/dashboards/prometheus.sh >/dev/null && tests/dashboards/prometheus.sh promtool >/dev/null || [ -z "$$CI" ]
+
+.PHONY: scrapers
+scrapers: ## Build vmagent, vmalert and an OpenTelemetry collector that docs/integrations is tested with; without them those tests are skipped
+	GO=$(GO) tests/manifests/scrapers.sh --build vmagent vmalert otelcol
 
 .PHONY: race
-race: prometheus ## Run the tests under the race detector; those of memory say nothing under it
-	$(GO) test -race -timeout 30m $$($(GO) list ./... | grep -v /tests/bench)
+# Not those of memory, which say nothing under it, nor those of files that other programs judge
+# (rules, dashboards, the chart): they play hours of what scenarios and integration race already.
+race: prometheus ## Run the tests under the race detector
+	$(GO) test -race -timeout 30m $$($(GO) list ./... | grep -vE '/tests/(bench|rules|dashboards|chart)$$')
 
 .PHONY: lint
 lint: ## Check formatting, vet and static analysis
-	@out=$$(gofmt -l cmd etc internal tests); [ -z "$$out" ] || { echo "not gofmt'ed:"; echo "$$out"; exit 1; }
+	@out=$$(gofmt -l cmd etc grafana internal tests); [ -z "$$out" ] || { echo "not gofmt'ed:"; echo "$$out"; exit 1; }
 	$(GO) vet ./...
 	$(GO) vet -tags gpu ./tests/hardware/...
 	$(GO) vet -tags e2e ./tests/e2e/...
+	$(GO) vet -tags images ./tests/images/...
+	$(GO) vet -tags packages ./tests/packages/...
 	CGO_ENABLED=0 $(GO) build -o /dev/null ./cmd/dcgm-exporter
 	$(GO) run $(STATICCHECK) ./...
 
 .PHONY: generate
 generate: ## Regenerate the field catalog and the generated pages (the tables of charts: docs/contributing.md)
 	$(GO) generate $$($(GO) list ./... | grep -v internal/gpuop/chart$$)
+	$(MAKE) chart-files
+
+.PHONY: chart
+chart: chart-files ## Write what is derived of the Helm chart (schema, copies, deployment/kubernetes), and check it
+	$(GO) test ./tests/chart
+
+.PHONY: chart-files
+chart-files:
+	$(GO) test ./tests/chart -run 'SchemaIsCurrent|CopiesAreCurrent' -update
+	$(GO) test ./tests/chart -run KustomizeIsCurrent -update
 
 .PHONY: check-generated
 check-generated: generate ## Fail if a generated file is not what its source says
-	git diff --exit-code -- internal docs etc
+	git diff --exit-code -- internal docs etc grafana deployment
 
 .PHONY: check-config
 check-config: build ## Check every shipped counters file
@@ -69,7 +105,7 @@ fuzz: ## Run every fuzz target for FUZZTIME
 	  done; done
 
 .PHONY: bench
-bench: ## Run the benchmarks that docs/performance.md tells about
+bench: ## Run the benchmarks that docs/performance.md reports
 	$(GO) test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) ./internal/... ./tests/...
 
 .PHONY: golden-diff
@@ -89,9 +125,38 @@ hardware: ## Run the contract suite on a real GPU, and compare with nvidia-smi
 e2e: ## Test on a real one-node Kubernetes, started and ended for it (root; builds it once, in ten minutes)
 	GO=$(GO) tests/e2e/run.sh
 
+# The architectures of images, packages and archives, and the C compiler of each.
+ARCHES      ?= amd64 arm64
+HOSTARCH    := $(shell $(GO) env GOHOSTARCH)
+CC_amd64    := $(if $(filter amd64,$(HOSTARCH)),gcc,x86_64-linux-gnu-gcc)
+CC_arm64    := $(if $(filter arm64,$(HOSTARCH)),gcc,aarch64-linux-gnu-gcc)
+
+.PHONY: cross $(addprefix cross-,$(ARCHES))
+cross: $(addprefix cross-,$(ARCHES)) ## Build the programs for linux/amd64 and linux/arm64 into bin/linux (gcc-aarch64-linux-gnu)
+$(addprefix cross-,$(ARCHES)): cross-%:
+	@command -v $(CC_$*) >/dev/null || { echo "$(CC_$*) is missing: apt-get install gcc-aarch64-linux-gnu libc6-dev-arm64-cross"; exit 1; }
+	CC=$(CC_$*) CGO_ENABLED=1 GOOS=linux GOARCH=$* $(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/linux/$*/dcgm-exporter ./cmd/dcgm-exporter
+	CGO_ENABLED=0 GOOS=linux GOARCH=$* $(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/linux/$*/gpuop ./cmd/gpuop
+
 .PHONY: image
-image: build ## Build the container image without a registry, and run it (root, buildah, podman, runc)
-	deployment/docker/build.sh
+image: cross-$(HOSTARCH) ## Build localhost/dcgm-exporter:dev without a registry; TARGETS=dcgm: the image with DCGM (root, buildah)
+	TARGETS='$(or $(TARGETS),exporter)' ARCHES=$(HOSTARCH) VERSION=$(VERSION) REVISION=$(REVISION) EPOCH=$(EPOCH) deployment/docker/build.sh
+
+.PHONY: image-test
+image-test: cross ## Build both images for both architectures, with a stand-in for DCGM, and run them (root, buildah, podman, qemu)
+	@export VERSION=$(VERSION) REVISION=$(REVISION) EPOCH=$(EPOCH); $(call counted,$(GO) test -count=1 -tags images -timeout 20m -v ./tests/images)
+
+.PHONY: packages
+packages: cross ## Build the packages for Debian and RPM into dist/packages
+	VERSION=$(VERSION) EPOCH=$(EPOCH) ARCHES='$(ARCHES)' deployment/packages/build.sh dist/packages
+
+.PHONY: packages-test
+packages-test: cross ## Install, upgrade and remove the packages in a minimal Debian, and build a release (root, debootstrap, rpm)
+	@$(call counted,$(GO) test -count=1 -tags packages -timeout 20m -v ./tests/packages)
+
+.PHONY: release
+release: cross ## Build every part of the release VERSION=v0.1.0 from its tag into dist/VERSION: docs/releasing.md
+	VERSION=$(VERSION) REVISION=$(REVISION) EPOCH=$(EPOCH) ARCHES='$(ARCHES)' deployment/release/build.sh dist/$(VERSION)
 
 .PHONY: ci
 ci: test ci-rest ## Everything that CI runs, but for the image
@@ -107,4 +172,4 @@ gpuop-all: ## Compare gpuop with every release of the chart, where a plain test 
 
 .PHONY: clean
 clean: ## Remove what was built
-	rm -rf bin
+	rm -rf bin dist

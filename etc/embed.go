@@ -1,7 +1,6 @@
-// Package etc holds the counters files that the exporter ships: the ones that
-// lie in /etc/dcgm-exporter/ of an installation. They are embedded, so that
-// the exporter works where none was installed, and so that it can tell an
-// unchanged shipped file from a user's own.
+// Package etc holds the counters files that the exporter ships: the ones that lie in
+// /etc/dcgm-exporter/ of an installation. They are embedded, so that the exporter works where none
+// was installed, and so that it can distinguish an unchanged shipped file from a user's own.
 package etc
 
 import (

@@ -74,9 +74,8 @@ func switchOn(text string) string {
 	return strings.Join(lines, "\n")
 }
 
-// Each shipped file asks for the same names, as the same types, as the
-// reference's file of that name. The reference is read with nothing but a CSV
-// reader.
+// Each shipped file has the same names, as the same types, as the reference's file of that
+// name. The reference is read with nothing but a CSV reader.
 func TestShippedFilesAskForWhatTheReferenceAsks(t *testing.T) {
 	dir := material.Path(t, "data/upstream/dcgm-exporter")
 	types := func(t *testing.T, data []byte) map[string]string {
@@ -105,9 +104,8 @@ func TestShippedFilesAskForWhatTheReferenceAsks(t *testing.T) {
 	}
 }
 
-// The fleet's file has all that the default one has, every family of the
-// exporter's own, and something of every kind of entity; each as the type that
-// suits it.
+// The fleet's file has all that the default one has, every family of the exporter's own, and
+// something of every kind of entity; each as the type that suits it.
 func TestFleetFile(t *testing.T) {
 	parse := func(name string) []counters.Request {
 		requests, _, err := counters.Parse(bytes.NewReader(mustFile(t, name)), name)

@@ -7,10 +7,12 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/app"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/command"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/command/check"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/command/completion"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/command/doctor"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/command/explain"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/command/fields"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/command/once"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/command/probe"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/command/record"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/command/topo"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/command/vocabulary"
@@ -24,15 +26,18 @@ func commands() map[string]func(context.Context, []string) int {
 			In: os.Stdin, Out: os.Stdout, Err: os.Stderr,
 		}
 	}
-	return map[string]func(context.Context, []string) int{
+	all := map[string]func(context.Context, []string) int{
 		"check": func(ctx context.Context, args []string) int {
-			return check.Command{Process: process(ctx, args), Open: app.Choose}.Run(ctx)
+			return check.Command{Process: process(ctx, args), Open: app.NewBackend}.Run(ctx)
+		},
+		"completion": func(ctx context.Context, args []string) int {
+			return completion.Command{Process: process(ctx, args)}.Run()
 		},
 		"doctor": func(ctx context.Context, args []string) int {
-			return doctor.Command{Process: process(ctx, args), Open: app.Choose}.Run(ctx)
+			return doctor.Command{Process: process(ctx, args), Open: app.NewBackend}.Run(ctx)
 		},
 		"explain-device": func(ctx context.Context, args []string) int {
-			return explain.Command{Process: process(ctx, args), Open: app.Choose, Pods: app.Pods}.Run(ctx)
+			return explain.Command{Process: process(ctx, args), Open: app.NewBackend, Pods: app.Pods}.Run(ctx)
 		},
 		"fields": func(ctx context.Context, args []string) int {
 			return fields.Command{Process: process(ctx, args)}.Run()
@@ -40,14 +45,20 @@ func commands() map[string]func(context.Context, []string) int {
 		"once": func(ctx context.Context, args []string) int {
 			return once.Command{Process: process(ctx, args), Page: app.Page}.Run(ctx)
 		},
+		"probe": func(ctx context.Context, args []string) int {
+			return probe.Command{Process: process(ctx, args)}.Run(ctx)
+		},
 		"record": func(ctx context.Context, args []string) int {
-			return record.Command{Process: process(ctx, args), Open: app.Choose}.Run(ctx)
+			return record.Command{Process: process(ctx, args), Open: app.NewBackend}.Run(ctx)
 		},
 		"topo": func(ctx context.Context, args []string) int {
-			return topo.Command{Process: process(ctx, args), Open: app.Choose}.Run(ctx)
+			return topo.Command{Process: process(ctx, args), Open: app.NewBackend}.Run(ctx)
 		},
 		"vocabulary": func(ctx context.Context, args []string) int {
-			return vocabulary.Command{Process: process(ctx, args), List: vocabulary.Files}.Run()
+			return vocabulary.Command{Process: process(ctx, args), List: vocabulary.Files, WriteFile: vocabulary.ReplaceFile}.Run()
 		},
+		"version": func(ctx context.Context, _ []string) int { return serve(ctx, []string{"--version"}) },
 	}
+	all["help"] = func(ctx context.Context, args []string) int { return help(ctx, args, all, os.Stdout, os.Stderr) }
+	return all
 }

@@ -8,19 +8,22 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/app"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/command"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/kube"
 )
 
-// version is set by the linker.
-var version = "unknown"
+// version, revision and date are set by the linker: the tag, the commit and the commit's date. A
+// build without them takes what the Go toolchain recorded.
+var version, revision, date string
 
-// Exit codes, as docs/operations.md lists them; 2 is the subcommands'. A
-// supervisor restarts the process after any but the first.
+// Exit codes, as docs/operations.md lists them; 2 is the subcommands'. A supervisor restarts the
+// process after any but the first.
 const (
 	exitOK     = 0
 	exitFailed = 1
@@ -28,9 +31,13 @@ const (
 	exitForced = 4 // something else did not end after SIGTERM
 )
 
-// endLimit is how long the process may take to end after SIGTERM. Everything in
-// it has a shorter limit of its own; this is for what hangs in spite of that.
+// endLimit is how long the process may take to end after SIGTERM. Everything in it has a shorter
+// limit of its own; this is for what hangs in spite of that.
 const endLimit = 4750 * time.Millisecond
+
+// endAtLeast is how long the end may take in spite of a second signal. One stop often comes as two:
+// timeout(1) signals the process and then its group, and what the driver holds is to be released.
+const endAtLeast = 2 * time.Second
 
 // lastLines is how long the end of the process waits for the log.
 const lastLines = 200 * time.Millisecond
@@ -40,10 +47,19 @@ func main() { os.Exit(run()) }
 func run() int {
 	ctx := untilTerminated()
 	if len(os.Args) > 1 {
-		if command, ok := commands()[os.Args[1]]; ok {
-			return command(ctx, os.Args[2:])
+		if run, ok := commands()[os.Args[1]]; ok {
+			return run(ctx, os.Args[2:])
+		}
+		// Every setting is a flag: a word at first is a subcommand that was mistyped.
+		if !strings.HasPrefix(os.Args[1], "-") {
+			return unknown(os.Args[1], os.Stderr)
 		}
 	}
+	return serve(ctx, os.Args[1:])
+}
+
+// serve runs the exporter and returns its exit code.
+func serve(ctx context.Context, args []string) int {
 	hangup := make(chan struct{})
 	release, acquire := make(chan struct{}), make(chan struct{})
 	forward(ctx, 1, map[os.Signal]chan<- struct{}{syscall.SIGHUP: hangup})
@@ -53,8 +69,9 @@ func run() int {
 	log := app.NewLogWriter(os.Stderr)
 	defer log.Flush(lastLines)
 	err := app.Run(ctx, app.Process{
-		Args: os.Args[1:], Env: os.LookupEnv, Out: os.Stdout, Err: log, Logging: adopt,
-		Hangup: hangup, Release: release, Acquire: acquire, Start: time.Now(), Version: version,
+		Args: args, Env: os.LookupEnv, Out: os.Stdout, Err: log, Logging: adopt,
+		Hangup: hangup, Release: release, Acquire: acquire, Start: time.Now(), Version: version, Revision: revision, Date: date,
+		Usage: command.Usage() + "\n",
 	})
 	switch {
 	case err == nil:
@@ -70,42 +87,44 @@ func run() int {
 	}
 }
 
-// untilTerminated returns a context that ends with the first SIGINT or SIGTERM. The
-// second one ends the process, and so does the time limit: whatever blocks.
+// untilTerminated returns a context that ends with the first SIGINT or SIGTERM. The second one ends
+// the process, after endAtLeast, and so does the time limit: whatever blocks.
 func untilTerminated() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	go func() {
 		<-signals
+		least, limit := time.After(endAtLeast), time.After(endLimit)
 		cancel()
 		select {
 		case <-signals:
-		case <-time.After(endLimit):
+			<-least
+		case <-limit:
 		}
 		os.Exit(exitForced)
 	}()
 	return ctx
 }
 
-// adopt makes libraries that log by themselves use the exporter's logger: they
-// would write to standard error, and wait for it.
+// adopt makes libraries that log by themselves use the exporter's logger: they would write to
+// standard error, and wait for it.
 func adopt(log *slog.Logger) {
 	slog.SetDefault(log) // also what package log writes, as go-dcgm does
 	kube.LogTo(log)
 }
 
-// again puts a fresh process in the place of this one, under the same number,
-// so that no supervisor counts a crash. It returns only if that is impossible:
-// with sockets of systemd, which go to one process, a restart has to do.
+// again puts a fresh process in the place of this one, under the same number, so that no supervisor
+// counts a crash. It returns only if that is impossible: with sockets of systemd, which go to one
+// process, a restart has to do.
 func again(why error, log *app.LogWriter) int {
 	fmt.Fprintln(log, "dcgm-exporter:", why)
 	log.Flush(lastLines)
 	if _, handed := os.LookupEnv("LISTEN_FDS"); handed {
 		return exitWedged
 	}
-	// What is signalled before the fresh process listens would end it. It is lost
-	// instead: an ignored signal stays so until somebody asks for it.
+	// What is signaled before the fresh process listens would end it. It is lost instead: an ignored
+	// signal stays so until the process requests it.
 	signal.Ignore(syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2)
 	// Not os.Executable: a file that was replaced as well has another name.
 	if err := syscall.Exec("/proc/self/exe", os.Args, os.Environ()); err != nil {
@@ -114,9 +133,8 @@ func again(why error, log *app.LogWriter) int {
 	return exitWedged
 }
 
-// forward sends a value to the channel of every signal that arrives, in the
-// order in which they arrive. While nobody receives, so many wait and the rest
-// are lost.
+// forward sends a value to the channel of every signal that arrives, in the order in which they
+// arrive. Without a receiver, so many wait and the rest are lost.
 func forward(ctx context.Context, waiting int, to map[os.Signal]chan<- struct{}) {
 	signals := make(chan os.Signal, waiting)
 	for s := range to {

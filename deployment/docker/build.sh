@@ -1,84 +1,86 @@
 #!/usr/bin/env bash
-# Builds the image with buildah and runs it over a simulated node, as a cluster
-# would: read-only, without capabilities, ended by SIGTERM.
+# Builds the images with buildah, without a registry: make image, make image-test and make release run it. The programs
+# are those of "make cross".
 #
-#   build.sh [NAME:TAG]      BASE=… takes another base than Debian's libc
+#   build.sh [FOLDER]    FOLDER gets the images as OCI layouts, one per target: an index of the architectures
 #
-# Needs root, buildah, podman, runc, curl and, for the base, apt-get; no registry.
+# TARGETS="exporter dcgm"  ARCHES="amd64 arm64"  NAME=localhost/dcgm-exporter  TAG=dev  VERSION  REVISION  EPOCH
+# BUILDER       an image of Debian; without it one is made with debootstrap, once
+# CACHE=yes     takes layers of earlier builds: quicker, and the digest depends on what was built before
+# REPOSITORY_OF_DCGM, PACKAGES_OF_DCGM, VERSION_OF_DCGM, DEBIAN_MIRROR, DEBIAN_SECURITY_MIRROR: see the Dockerfile
+#
+# Needs root, buildah and, without BUILDER, debootstrap.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-image=${1:-localhost/dcgm-exporter:dev}
+out=${1:-}
+name=${NAME:-localhost/dcgm-exporter} tag=${TAG:-dev} epoch=${EPOCH:-0}
+read -ra targets <<<"${TARGETS:-exporter dcgm}"
+read -ra arches <<<"${ARCHES:-amd64 arm64}"
 
 fail() { echo "build.sh: $*" >&2; exit 1; }
-for tool in buildah podman runc curl; do
-  command -v "$tool" >/dev/null ||
-    fail "$tool is missing: apt-get install --no-install-recommends buildah podman runc netavark aardvark-dns fuse-overlayfs curl"
+for tool in buildah jq; do
+  command -v "$tool" >/dev/null || fail "$tool is missing: apt-get install --no-install-recommends buildah jq fuse-overlayfs"
 done
-[ -x bin/dcgm-exporter ] || fail "bin/dcgm-exporter is missing: make build"
+for arch in "${arches[@]}"; do
+  for program in dcgm-exporter gpuop; do
+    [ -x "bin/linux/$arch/$program" ] || fail "bin/linux/$arch/$program is missing: make cross"
+  done
+done
 
 work=$(mktemp -d)
-container='' from=''
-cleanup() {
-  [ -z "$container" ] || podman rm -f "$container" >/dev/null 2>&1 || true
-  [ -z "$from" ] || buildah rm "$from" >/dev/null 2>&1 || true
-  rm -rf "$work"
-}
-trap cleanup EXIT
+trap 'rm -rf "$work"' EXIT
 # What the tools say besides is of interest only when they fail.
-quiet() { "$@" 2>"$work/stderr" || { cat "$work/stderr" >&2; fail "$1 $2 ended with an error"; }; }
+quiet() { "$@" >"$work/said" 2>&1 || { cat "$work/said" >&2; fail "$1 $2 ended with an error"; }; }
 
-base=${BASE:-}
-if [ -z "$base" ]; then
-  # glibc and nothing else: no shell, no package manager. Certificates are not
-  # needed, since nothing is asked over TLS but the API server, whose authority
-  # the cluster hands to the pod.
-  base=localhost/dcgm-exporter-base:libc
-  mkdir "$work/debs" "$work/root"
-  (cd "$work/debs" && quiet apt-get -qq -o APT::Sandbox::User=root download libc6)
-  for deb in "$work"/debs/*.deb; do dpkg -x "$deb" "$work/root"; done
-  rm -rf "$work"/root/usr/share "$work"/root/usr/lib/*/gconv
-  mkdir -p "$work/root/etc" "$work/root/run" "$work/root/tmp"
-  chmod 755 "$work/root"
-  chmod 1777 "$work/root/tmp"
-  printf 'root:x:0:0:root:/:/sbin/nologin\n' > "$work/root/etc/passwd"
-  printf 'root:x:0:\n' > "$work/root/etc/group"
-  # By this file libnvidia-container knows that libraries go where Debian's
-  # loader looks for them, and not into /usr/lib64.
-  dpkg-deb -f "$work"/debs/libc6_*.deb Version > "$work/root/etc/debian_version"
-  from=$(quiet buildah from scratch)
-  quiet buildah copy -q "$from" "$work/root" / >/dev/null
-  quiet buildah commit -q "$from" "$base" >/dev/null
+builder=${BUILDER:-}
+if [ -z "$builder" ]; then
+  builder=localhost/dcgm-exporter-builder:bookworm
+  if ! buildah inspect --type image "$builder" >/dev/null 2>&1; then
+    archive=$(deployment/docker/debian.sh)
+    container=$(buildah from scratch)
+    quiet buildah add -q "$container" "$archive" /
+    quiet buildah commit -q "$container" "$builder"
+    quiet buildah rm "$container"
+  fi
 fi
 
-quiet buildah bud -q --isolation chroot --build-arg BASE="$base" -t "$image" -f deployment/docker/Dockerfile . >/dev/null
-size=$(quiet podman image inspect --format '{{.Size}}' "$image")
-echo "built $image: $((size / 1000000)) MB"
-
-# The limits are those under which a container runs where the default ones are
-# refused; they do no harm elsewhere.
-run() {
-  quiet podman run --runtime runc --network host --read-only --cap-drop all --security-opt no-new-privileges \
-    --ulimit nofile=1024:1024 --ulimit nproc=1024:1024 "$@"
-}
-
-# The files that the GPU Operator and everybody's manifests name are in it.
-run --rm "$image" check --source=sim /etc/dcgm-exporter/{default-counters,dcp-metrics-included,1.x-compatibility-metrics,fleet-counters}.csv > "$work/check" ||
-  { cat "$work/check" >&2; exit 1; }
-echo "checked the counters files in $image"
-
-port=$((20000 + RANDOM % 10000))
-container=$(run -d "$image" --source=sim --address="127.0.0.1:$port" -c 500)
-for _ in $(seq 100); do
-  if page=$(curl -fsS --max-time 5 "http://127.0.0.1:$port/metrics" 2>/dev/null) &&
-     grep -q '^DCGM_FI_DEV_GPU_TEMP{' <<<"$page"; then
-    echo "ran $image: $(grep -c '^DCGM_' <<<"$page") GPU series, read-only, without capabilities"
-    quiet podman stop -t 10 "$container" >/dev/null
-    code=$(quiet podman inspect --format '{{.State.ExitCode}}' "$container")
-    [ "$code" = 0 ] || fail "the container ended with code $code on SIGTERM"
-    echo "stopped by SIGTERM with code 0"
-    exit 0
-  fi
-  sleep 0.2
+host=$(dpkg --print-architecture)
+# Debian 12's buildah does not know BUILDPLATFORM by itself.
+options=(--build-arg BUILDPLATFORM="linux/$host" --isolation chroot --timestamp "$epoch" --layers --pull-never --build-arg BUILDER="$builder"
+  --build-arg VERSION="${VERSION:-unknown}" --build-arg REVISION="${REVISION:-unknown}"
+  --build-arg CREATED="$(date -u -d "@$epoch" +%Y-%m-%dT%H:%M:%SZ)")
+[ "${CACHE:-no}" = yes ] || options+=(--no-cache)
+for argument in PACKAGES_OF_DCGM VERSION_OF_DCGM DEBIAN_MIRROR DEBIAN_SECURITY_MIRROR; do
+  [ -z "${!argument:-}" ] || options+=(--build-arg "$argument=${!argument}")
 done
-podman logs "$container" >&2 || true
-fail "no page from the container"
+case ${REPOSITORY_OF_DCGM:-} in
+  '') ;;
+  file:*) options+=(--volume "${REPOSITORY_OF_DCGM#file:}:/dcgm-repository:ro" --build-arg REPOSITORY_OF_DCGM=copy:/dcgm-repository) ;;
+  *) options+=(--build-arg "REPOSITORY_OF_DCGM=$REPOSITORY_OF_DCGM") ;;
+esac
+
+for target in "${targets[@]}"; do
+  case $target in
+    exporter) suffix='' ;;
+    dcgm) suffix=-dcgm ;;
+    *) fail "TARGETS: $target is no target, expected exporter or dcgm" ;;
+  esac
+  list=$name:$tag$suffix-index
+  buildah manifest rm "$list" >/dev/null 2>&1 || true
+  quiet buildah manifest create "$list"
+  for arch in "${arches[@]}"; do
+    image=$name:$tag$suffix-$arch
+    quiet buildah bud -q "${options[@]}" --platform "linux/$arch" --target "$target" -t "$image" -f deployment/docker/Dockerfile .
+    quiet buildah manifest add --os linux --arch "$arch" "$list" "containers-storage:$image"
+    [ "$arch" != "$host" ] || quiet buildah tag "$image" "$name:$tag$suffix"
+    size=$(buildah inspect --type image --format '{{.FromImageID}}' "$image" | xargs -I{} cat "/var/lib/containers/storage/overlay-images/{}/manifest" 2>/dev/null | jq '[.layers[].size] | add') || size=
+    echo "built $image${size:+: $((size / 1000000)) MB}"
+  done
+  if [ -n "$out" ]; then
+    mkdir -p "$out"
+    layout=$out/dcgm-exporter$suffix
+    rm -rf "$layout"
+    quiet buildah manifest push -q --all --format oci "$list" "oci:$layout:${TAG:-dev}$suffix"
+    echo "wrote $layout: $(jq -r '.manifests[0].digest' "$layout/index.json")"
+  fi
+done

@@ -12,8 +12,8 @@ import (
 )
 
 // PodOf returns the UID of the pod that a process of the host belongs to; "" for one that is in no
-// pod. The error wraps one of gpu's if the pods of processes cannot be found here. It is called on the
-// Loop's goroutine.
+// pod. The error wraps one of gpu's if the pods of processes cannot be found here. It is called on
+// the Loop's goroutine.
 type PodOf func(pid uint32) (uid string, err error)
 
 // What attribution can lack, as in dcgm_exporter_attribution_unavailable.
@@ -34,7 +34,7 @@ type unavailable struct{ what, reason string }
 type account struct {
 	uid    string
 	labels []gpu.Label
-	held   float64 // the share of the entity that is assigned to it
+	share  float64 // the share of the entity that is assigned to it
 	seen   int64
 	// sharesCompute is set where compute instances report the activity of the entity, and it owns none
 	// of them, or one together with another account.
@@ -53,7 +53,7 @@ type use struct {
 	// noBusy and noBytes are set where a process does not say it.
 	noBusy, noBytes bool
 	// What the counters below got their part of, and may be shown.
-	knowsActive, knowsAllocated, knowsActiveEnergy, knowsIdleEnergy bool
+	hasActive, hasAllocated, hasActiveEnergy, hasIdleEnergy bool
 }
 
 // A ledger is what is known of an entity itself, over all sessions, and what of it no pod had.
@@ -67,8 +67,8 @@ type ledger struct {
 	seconds, joules    float64
 	activeAt, energyAt int64
 
-	active, energy           float64 // unattributed
-	knowsActive, knowsEnergy bool    // in this cycle
+	active, energy       float64 // unattributed
+	hasActive, hasEnergy bool    // in this cycle
 }
 
 // A part is which part of its GPU an entity is.
@@ -77,8 +77,8 @@ type part struct {
 	slices      float64
 }
 
-// A meter counts the time and the energy of a GPU from one cycle to the next, whatever its partition
-// is: that of the cycle has them all, so that none is accounted for twice.
+// A meter counts the time and the energy of a GPU from one cycle to the next, whatever its
+// partition is: that of the cycle has them all, so that none is accounted for twice.
 type meter struct {
 	before, seen int64   // the previous cycle, and this one
 	energyAt     int64   // when the counter was last known
@@ -111,26 +111,26 @@ type session struct {
 	inputs inputs
 	maxGap time.Duration // above which nothing is known of the time between
 
-	topology *gpu.Topology
-	entities []entity
-	at       []int       // row → index of its entity, -1 for none
-	owners   *gpu.Owners // whose accounts the entities have
-	want     []bool      // of the next Read
-	asked    []bool      // of the latest Read
+	topology  *gpu.Topology
+	entities  []entity
+	at        []int       // row → index of its entity, -1 for none
+	owners    *gpu.Owners // whose accounts the entities have
+	next      []bool      // of the next Read
+	requested []bool      // of the latest Read
 
 	missing       []unavailable
 	missingLabels map[unavailable][]gpu.Label
 	families      []gpu.Family
 	infos         []gpu.Series
 
-	// copies are made where they were asked for (--kubernetes-virtual-gpus).
+	// copies are made where they were requested for (--kubernetes-virtual-gpus).
 	copies virtualSeries
 }
 
 // Options configure an Accountant.
 type Options struct {
-	// VirtualGPUs repeats the series of shared GPUs for every owner, as
-	// dcgm-exporter does under --kubernetes-virtual-gpus.
+	// VirtualGPUs repeats the series of shared GPUs for every owner, as dcgm-exporter does under
+	// --kubernetes-virtual-gpus.
 	VirtualGPUs bool
 	// Registerer gets the Accountant's own series. Required.
 	Registerer prometheus.Registerer
@@ -186,8 +186,8 @@ func (d deriver) Bind(t *gpu.Topology, plan *gpu.Plan) {
 // Prepare implements snapshot.Deriver: the next Read is to report the processes of the rows that
 // were shared in the latest cycle.
 func (s *Accountant) Prepare(b *gpu.Batch) {
-	copy(s.asked, s.want)
-	b.WantProcesses = s.asked
+	copy(s.requested, s.next)
+	b.RequestProcesses = s.requested
 }
 
 // Derive implements snapshot.Deriver: it divides what a cycle read among the owners.
@@ -252,8 +252,8 @@ func (s *session) share(c *snapshot.Cycle, e *entity) (float64, bool) {
 	return slices / total, true
 }
 
-// readMeter advances the meter of a GPU. The energy of a time that was too long is not counted, nor is
-// that before the driver was loaded again, when its counter is less than it was.
+// readMeter advances the meter of a GPU. The energy of a time that was too long is not counted, nor
+// is that before the driver was loaded again, when its counter is less than it was.
 func (s *session) readMeter(c *snapshot.Cycle, e *entity, at int64) {
 	m := &e.ledger.meter
 	m.seconds, m.used = s.since(m.seen, at), 0
@@ -269,8 +269,8 @@ func (s *session) readMeter(c *snapshot.Cycle, e *entity, at int64) {
 	m.joules, m.energyAt = joules, at
 }
 
-// accrue adds what the meter of its GPU counted to an entity's ledger. One that was not there in the
-// cycle before, or was another part of its GPU, begins there: what was before is others'.
+// accrue adds what the meter of its GPU counted to an entity's ledger. One that was not there in
+// the cycle before, or was another part of its GPU, begins there: what was before is others'.
 func (s *session) accrue(e *entity) {
 	if e.root < 0 {
 		return
@@ -292,7 +292,7 @@ func (s *session) meterOf(e *entity) *meter { return &s.entities[s.at[e.root]].l
 // is not accounted for, nor is activity whose share is not known.
 func (s *session) addSeconds(c *snapshot.Cycle, e *entity, at int64) {
 	l := e.ledger
-	l.knowsActive = false
+	l.hasActive = false
 	share, known := s.share(c, e)
 	if !known {
 		if len(e.accounts) > 0 {
@@ -302,8 +302,8 @@ func (s *session) addSeconds(c *snapshot.Cycle, e *entity, at int64) {
 	}
 	seconds := s.meterOf(e).seconds * share
 	for _, a := range e.accounts {
-		a.allocated += seconds * a.held
-		a.knowsAllocated = true
+		a.allocated += seconds * a.share
+		a.hasAllocated = true
 	}
 	if s.since(l.activeAt, at) == 0 { // from here on there will be something to report
 		l.seconds, l.activeAt = 0, at
@@ -316,12 +316,12 @@ func (s *session) addSeconds(c *snapshot.Cycle, e *entity, at int64) {
 	for _, a := range e.accounts {
 		if util, ok := a.util.Number(); ok {
 			a.active += util * seconds
-			a.knowsActive = true
+			a.hasActive = true
 		}
 	}
 	if rest, ok := e.util.Number(); ok {
 		l.active += rest * seconds
-		l.knowsActive = true
+		l.hasActive = true
 	}
 }
 
@@ -340,7 +340,7 @@ func (s *session) since(from, to int64) float64 {
 // both is unattributed, and so is all of it where there is no owner, whatever ran.
 func (s *session) chargeEnergy(c *snapshot.Cycle, e *entity, at int64) {
 	l := e.ledger
-	l.knowsEnergy = false
+	l.hasEnergy = false
 	share, known := s.share(c, e)
 	util, active := e.device.Number()
 	unowned := len(e.accounts) == 0
@@ -355,18 +355,18 @@ func (s *session) chargeEnergy(c *snapshot.Cycle, e *entity, at int64) {
 	idle := used * (1 - util)
 	left := idle
 	for _, a := range e.accounts {
-		a.idleEnergy += idle * a.held
-		a.knowsIdleEnergy = true
-		left -= idle * a.held
+		a.idleEnergy += idle * a.share
+		a.hasIdleEnergy = true
+		left -= idle * a.share
 		if part, ok := a.util.Number(); ok {
 			a.activeEnergy += used * part
-			a.knowsActiveEnergy = true
+			a.hasActiveEnergy = true
 		}
 	}
 	l.energy += max(left, 0)
 	if rest, ok := e.util.Number(); ok || e.partitioned || unowned {
 		l.energy += used * rest
-		l.knowsEnergy = true
+		l.hasEnergy = true
 	}
 }
 

@@ -44,12 +44,12 @@ func dense(tb testing.TB, virtual bool) (cycle func(), lookups *int) {
 				}
 				b.Add(row, i, v, now)
 			}
-			if b.WantProcesses[row] {
+			if b.RequestProcesses[row] {
 				b.Utilizations = append(b.Utilizations, gpu.Utilization{Row: row, Busy: gpu.Float(0.9)})
 			}
 		}
 		for i := range 3 * pods {
-			if row := i % gpus; b.WantProcesses[row] {
+			if row := i % gpus; b.RequestProcesses[row] {
 				b.Processes = append(b.Processes, gpu.Process{Row: row, PID: uint32(1 + i/3), Busy: gpu.Float(0.02), Memory: gpu.Int(1 << 10), Time: now.UnixNano()})
 			}
 		}

@@ -113,7 +113,8 @@ func TestOldestDormantAccountMakesRoom(t *testing.T) {
 	}
 }
 
-// However many owners a device has, one of them is never taken for the only one, and their number costs time in proportion.
+// However many owners a device has, one of them is never taken for the only one, and their number
+// costs time in proportion.
 func TestOwnersOfOneDeviceAreBounded(t *testing.T) {
 	for name, uses := range map[string][]gpu.Use{"pods": crowd(1, 20000, "p"), "jobs": jobs(20000)} {
 		t.Run(name, func(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// Pods that hold the compute instances of one GPU instance: each has what its
-// own did and what is assigned to it by slices, without a look at processes.
+// Pods that hold the compute instances of one GPU instance: each has what its own did and what is
+// assigned to it by slices, without a look at processes.
 func TestSharesOfADividedInstance(t *testing.T) {
 	owner := func(pod string, part float64) gpu.Owner {
 		return gpu.Owner{Namespace: "ns", Pod: pod, Container: "main", PodUID: map[string]string{"a": "uid-1", "b": "uid-2"}[pod], Part: part}

@@ -188,7 +188,7 @@ func newJudge(t testing.TB, p *play) *judge {
 	p.after = func(b *gpu.Batch) {
 		j.batch.Processes = append(j.batch.Processes[:0], b.Processes...)
 		j.batch.Utilizations = append(j.batch.Utilizations[:0], b.Utilizations...)
-		j.batch.WantProcesses = append(j.batch.WantProcesses[:0], b.WantProcesses...)
+		j.batch.RequestProcesses = append(j.batch.RequestProcesses[:0], b.RequestProcesses...)
 	}
 	return j
 }
@@ -255,7 +255,7 @@ func (j *judge) device(m *moment, row int, shared bool) (float64, bool) {
 		n /= 100
 	}
 	n = min(n, 1)
-	if !shared || row > 2 || !j.batch.WantProcesses[row] || m.noProcesses(row) || m.failed(row, gpu.FieldProcessBusy) ||
+	if !shared || row > 2 || !j.batch.RequestProcesses[row] || m.noProcesses(row) || m.failed(row, gpu.FieldProcessBusy) ||
 		m.noPodOf != nil && j.runs(row) {
 		return n, known
 	}
@@ -282,7 +282,8 @@ func (m *moment) failed(row, field int) bool {
 	return slices.ContainsFunc(m.faults, func(f gpu.Fault) bool { return f.Row == row && f.Field == field })
 }
 
-// noProcesses reports whether the processes of a row are not known: one is stale, or the row is down.
+// noProcesses reports whether the processes of a row are not known: one is stale, or the row is
+// down.
 func (m *moment) noProcesses(row int) bool {
 	stale := func(p gpu.Process) bool { return p.Row == row && p.Time > int64(3*interval) }
 	down := m.util[row].IsAbsent() && m.memory[row].IsAbsent() && m.energy[row].IsAbsent()
@@ -295,7 +296,7 @@ func (j *judge) unknowable(m *moment, s *gpu.Snapshot, row int) bool {
 	if len(uids) < 2 || row == 3 && j.play.divided {
 		return false
 	}
-	return !j.batch.WantProcesses[row] || m.noProcesses(row) || m.failed(row, gpu.FieldProcessBusy) ||
+	return !j.batch.RequestProcesses[row] || m.noProcesses(row) || m.failed(row, gpu.FieldProcessBusy) ||
 		j.runs(row) && m.noPodOf != nil || slices.Contains(slices.Collect(maps.Values(uids)), false)
 }
 
@@ -432,7 +433,8 @@ func (j *judge) energy(i int, m *moment, s *gpu.Snapshot, now reported, root, ro
 	j.known[entity] = rest
 }
 
-// ownership holds that no pod has a series that does not own, and that each that owns has its seconds.
+// ownership holds that no pod has a series that does not own, and that each that owns has its
+// seconds.
 func (j *judge) ownership(i int, s *gpu.Snapshot, now reported) {
 	present := map[string]bool{}
 	for _, row := range append(slices.Clone(playRows), 2) {

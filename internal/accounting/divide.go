@@ -25,13 +25,13 @@ func (s *session) readProcesses(c *snapshot.Cycle) {
 		s.applyFault(&b.Faults[i])
 	}
 	for i := range b.Utilizations {
-		if e := s.askedEntity(b.Utilizations[i].Row); e != nil {
+		if e := s.requestedEntity(b.Utilizations[i].Row); e != nil {
 			e.mean = b.Utilizations[i].Busy
 		}
 	}
 	for i := range b.Processes {
 		p := &b.Processes[i]
-		switch e := s.askedEntity(p.Row); {
+		switch e := s.requestedEntity(p.Row); {
 		case e == nil || e.noProcesses != "":
 		case c.Now.UnixNano()-p.Time > int64(s.maxGap): // so is what was reported beside it
 			e.noProcesses, e.mean = snapshot.DroppedStale, gpu.Value{}
@@ -47,9 +47,10 @@ func (s *session) readProcesses(c *snapshot.Cycle) {
 	}
 }
 
-// askedEntity returns the entity of a row whose processes the Read was to report, nil for others.
-func (s *session) askedEntity(row int) *entity {
-	if row < 0 || row >= len(s.at) || !s.asked[row] || s.at[row] < 0 {
+// requestedEntity returns the entity of a row whose processes the Read was to report, nil for
+// others.
+func (s *session) requestedEntity(row int) *entity {
+	if row < 0 || row >= len(s.at) || !s.requested[row] || s.at[row] < 0 {
 		return nil
 	}
 	return &s.entities[s.at[row]]
@@ -174,14 +175,14 @@ func (s *session) whyMissing(c *snapshot.Cycle, e *entity) string {
 	return c.Missing(s.inputs.util, e.row)
 }
 
-// divideShared divides an entity that several own: by what their compute instances did, else by what
-// their processes did.
+// divideShared divides an entity that several own: by what their compute instances did, else by
+// what their processes did.
 func (s *Accountant) divideShared(c *snapshot.Cycle, e *entity, memory float64, memoryKnown bool) {
 	if e.compute != nil && !e.device.IsAbsent() {
 		s.divideByCompute(c, e)
 	}
 	switch {
-	case !s.asked[e.row]: // shared since this cycle: by process from the next one on
+	case !s.requested[e.row]: // shared since this cycle: by process from the next one on
 		s.miss(whatProcesses, snapshot.ReasonNoData)
 		return
 	case e.noProcesses != "":

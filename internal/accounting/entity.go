@@ -55,7 +55,7 @@ func newSession(t *gpu.Topology, plan *gpu.Plan, podOf PodOf) session {
 	rows := len(t.Devices)
 	s := session{
 		podOf: podOf, pods: map[uint32]string{}, inputs: inputsOf(plan), maxGap: snapshot.MaxAgeIntervals * plan.Interval, topology: t,
-		at: make([]int, rows), want: make([]bool, rows), asked: make([]bool, rows),
+		at: make([]int, rows), next: make([]bool, rows), requested: make([]bool, rows),
 		missingLabels: map[unavailable][]gpu.Label{}, families: shareFamilies(),
 	}
 	for row := range t.Devices {
@@ -100,12 +100,12 @@ func (s *session) addSlices() {
 // computeInstances returns the compute instances of the GPU instance of a row that have rows.
 func computeInstances(t *gpu.Topology, row int) []computeInstance {
 	var list []computeInstance
-	for i := range t.Divided {
-		if t.Divided[i].Instance != row {
+	for i := range t.ComputeInstances {
+		if t.ComputeInstances[i].Instance != row {
 			continue
 		}
 		for at := range t.Devices {
-			if t.InstanceRow(at) == row && t.Devices[at].ComputeID == t.Divided[i].ID {
+			if t.InstanceRow(at) == row && t.Devices[at].ComputeID == t.ComputeInstances[i].ID {
 				list = append(list, computeInstance{row: at, part: t.Part(i)})
 			}
 		}
@@ -132,8 +132,8 @@ func (s *session) ownUse(owners *gpu.Owners, e *entity) gpu.Use {
 	return use
 }
 
-// findComputeOwners has the compute instances of an entity know their accounts. An account that owns
-// none of them, or one together with another account, has a part that is not known.
+// findComputeOwners has the compute instances of an entity know their accounts. An account that
+// owns none of them, or one together with another account, has a part that is not known.
 func (s *session) findComputeOwners(owners *gpu.Owners, e *entity, accountOf func(*gpu.Owner) *account) {
 	if e.compute == nil {
 		return

@@ -24,11 +24,17 @@ const (
 	familyUnavailable
 )
 
+// The names of the families that say how much of a GPU or GPU instance a pod uses now.
+const (
+	PodUtilization = "dcgm_pod_gpu_utilization_ratio"
+	PodMemory      = "dcgm_pod_gpu_memory_used_bytes"
+)
+
 func shareFamilies() []gpu.Family {
 	return []gpu.Family{
-		familyUtilization: {Name: "dcgm_pod_gpu_utilization_ratio", Type: gpu.MetricGauge,
+		familyUtilization: {Name: PodUtilization, Type: gpu.MetricGauge,
 			Help: "Part of the time in which the pod's work ran on the GPU or GPU instance, 0 to 1."},
-		familyMemory: {Name: "dcgm_pod_gpu_memory_used_bytes", Type: gpu.MetricGauge,
+		familyMemory: {Name: PodMemory, Type: gpu.MetricGauge,
 			Help: "Memory of the GPU or GPU instance that the pod uses."},
 		familyActive: {Name: "dcgm_pod_gpu_active_seconds_total", Type: gpu.MetricCounter,
 			Help: "GPU seconds in which the pod's work ran; a GPU instance counts by its part of the GPU."},
@@ -91,20 +97,20 @@ func (s *session) appendFamilies(list []gpu.Family) []gpu.Family {
 		for _, a := range e.accounts {
 			set(familyUtilization, next, a.util)
 			set(familyMemory, next, a.memory)
-			set(familyActive, next, sumOf(a.knowsActive, a.active))
-			set(familyAllocated, next, sumOf(a.knowsAllocated, a.allocated))
-			set(familyActiveEnergy, next, sumOf(a.knowsActiveEnergy, a.activeEnergy))
-			set(familyIdleEnergy, next, sumOf(a.knowsIdleEnergy, a.idleEnergy))
+			set(familyActive, next, sumOf(a.hasActive, a.active))
+			set(familyAllocated, next, sumOf(a.hasAllocated, a.allocated))
+			set(familyActiveEnergy, next, sumOf(a.hasActiveEnergy, a.activeEnergy))
+			set(familyIdleEnergy, next, sumOf(a.hasIdleEnergy, a.idleEnergy))
 			// A GPU that is partitioned has no active part of its own; one from before is not in sight then.
-			all := a.knowsActiveEnergy || e.partitioned && a.activeEnergy == 0
-			set(familyEnergy, next, sumOf(a.knowsIdleEnergy && all, a.activeEnergy+a.idleEnergy))
+			all := a.hasActiveEnergy || e.partitioned && a.activeEnergy == 0
+			set(familyEnergy, next, sumOf(a.hasIdleEnergy && all, a.activeEnergy+a.idleEnergy))
 			next++
 		}
 		l := e.ledger
 		set(familyRestUtilization, i, e.util)
 		set(familyRestMemory, i, e.memory)
-		set(familyRestActive, i, sumOf(l.knowsActive, l.active))
-		set(familyRestEnergy, i, sumOf(l.knowsEnergy, l.energy))
+		set(familyRestActive, i, sumOf(l.hasActive, l.active))
+		set(familyRestEnergy, i, sumOf(l.hasEnergy, l.energy))
 	}
 	s.sortMissing()
 	missing := &s.families[familyUnavailable]

@@ -17,8 +17,8 @@ const (
 	// replicas, its MPS into 48 at most; a job file can name any number.
 	maxOwners = 256
 	// dormancy is how long an account is kept, unseen, for an owner that is not reported: a counter
-	// goes on where it was if the owner was there all the time and only the kubelet, the driver or
-	// the session was not.
+	// goes on where it was if the owner was there all the time and only the kubelet, the driver or the
+	// session was not.
 	dormancy = 15 * time.Minute
 )
 
@@ -29,11 +29,11 @@ type accountKey struct {
 	job            string
 }
 
-// A holder is one owner of an entity, with all that it has of it.
-type holder struct {
+// An entityOwner is one owner of an entity, with all that it has of it.
+type entityOwner struct {
 	key       accountKey
 	owner     *gpu.Owner // its first
-	held      float64
+	share     float64
 	uid       string
 	container string // "" for several
 	account   *account
@@ -43,14 +43,14 @@ type holder struct {
 // what room is left, and dormant accounts make room for them, the longest unseen first.
 func (s *Accountant) assign(owners *gpu.Owners, now int64) {
 	s.owners, s.infos = owners, s.infos[:0:0]
-	holders := make([][]holder, len(s.entities))
+	lists := make([][]entityOwner, len(s.entities))
 	for i := range s.entities {
 		e := &s.entities[i]
 		use := s.ownUse(owners, e)
-		holders[i] = holdersOf(e, &use)
-		e.shared = len(holders[i]) > 1
+		lists[i] = ownersOf(e, &use)
+		e.shared = len(lists[i]) > 1
 		e.accounts = e.accounts[:0:0]
-		s.keepAccounts(holders[i], now)
+		s.keepAccounts(lists[i], now)
 	}
 	s.dropped, s.droppedBefore = s.droppedBefore, s.dropped
 	clear(s.dropped)
@@ -72,8 +72,8 @@ func (s *Accountant) assign(owners *gpu.Owners, now int64) {
 	}
 	for i := range s.entities {
 		e := &s.entities[i]
-		s.openAccounts(e, holders[i], now, room)
-		s.want[e.row] = e.shared && len(e.accounts) > 0 && !e.partitioned
+		s.openAccounts(e, lists[i], now, room)
+		s.next[e.row] = e.shared && len(e.accounts) > 0 && !e.partitioned
 		use := owners.UseOf(e.row)
 		s.infos = appendInfos(s.infos, e, &use)
 		s.findComputeOwners(owners, e, func(o *gpu.Owner) *account { return s.accountOf(e, o) })
@@ -81,9 +81,9 @@ func (s *Accountant) assign(owners *gpu.Owners, now int64) {
 	s.rebuildSeries()
 }
 
-// holdersOf returns the owners of an entity, each once. Jobs count where no pod owns it: a job that
+// ownersOf returns the owners of an entity, each once. Jobs count where no pod owns it: a job that
 // runs in a pod is that pod.
-func holdersOf(e *entity, use *gpu.Use) []holder {
+func ownersOf(e *entity, use *gpu.Use) []entityOwner {
 	pods := 0
 	for i := range use.Owners {
 		if use.Owners[i].Pod != "" {
@@ -94,7 +94,7 @@ func holdersOf(e *entity, use *gpu.Use) []holder {
 	if pods == 0 {
 		replicas = float64(max(use.Replicas, len(use.Owners)))
 	}
-	var list []holder
+	var list []entityOwner
 	at, total := make(map[accountKey]int, len(use.Owners)), 0.0
 	for i := range use.Owners {
 		o := &use.Owners[i]
@@ -106,14 +106,14 @@ func holdersOf(e *entity, use *gpu.Use) []holder {
 		if !ok {
 			j = len(list)
 			at[key] = j
-			list = append(list, holder{key: key, owner: o, container: o.Container})
+			list = append(list, entityOwner{key: key, owner: o, container: o.Container})
 		}
 		h := &list[j]
-		held := 1 / replicas
+		share := 1 / replicas
 		if o.Part > 0 {
-			held = o.Part
+			share = o.Part
 		}
-		h.held, total = h.held+held, total+held
+		h.share, total = h.share+share, total+share
 		h.uid = cmp.Or(h.uid, o.PodUID)
 		if o.Container != h.container {
 			h.container = "" // a process is known by its pod
@@ -121,7 +121,7 @@ func holdersOf(e *entity, use *gpu.Use) []holder {
 	}
 	if total > 1 { // parts of one and replicas of another
 		for i := range list {
-			list[i].held /= total
+			list[i].share /= total
 		}
 	}
 	return list
@@ -141,7 +141,7 @@ func keyOf(e *entity, o *gpu.Owner) accountKey {
 }
 
 // keepAccounts finds the accounts that holders have, up to the bound of an entity.
-func (s *Accountant) keepAccounts(list []holder, now int64) {
+func (s *Accountant) keepAccounts(list []entityOwner, now int64) {
 	kept := 0
 	for i := range list {
 		h := &list[i]
@@ -159,7 +159,7 @@ func (s *Accountant) keepAccounts(list []holder, now int64) {
 }
 
 // openAccounts gives the other holders accounts where there is room, and the entity all of them.
-func (s *Accountant) openAccounts(e *entity, list []holder, now int64, room func() bool) {
+func (s *Accountant) openAccounts(e *entity, list []entityOwner, now int64, room func() bool) {
 	clear(e.byUID)
 	left := maxOwners
 	for i := range list {
@@ -179,7 +179,7 @@ func (s *Accountant) openAccounts(e *entity, list []holder, now int64, room func
 			s.accounts[h.key] = h.account
 		}
 		a := h.account
-		a.uid, a.held, a.seen = cmp.Or(h.uid, a.uid), h.held, now
+		a.uid, a.share, a.seen = cmp.Or(h.uid, a.uid), h.share, now
 		a.labels = ownerLabels(e, h.owner, h.container)
 		a.use = use{}
 		e.accounts = append(e.accounts, a)

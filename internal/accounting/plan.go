@@ -23,8 +23,8 @@ func inputsOf(plan *gpu.Plan) inputs {
 	return in
 }
 
-// Extend returns plan with the fields that accounting divides. What the user did not ask for is read
-// all the same, but no counter shows it. The engine's activity is requested of GPU instances alone
+// Extend returns plan with the fields that accounting divides. What was not requested is read all
+// the same, but no counter shows it. The engine's activity is requested of GPU instances alone
 // then, and of compute instances where they are selected: whole GPUs report their utilization
 // without the profiling module.
 func Extend(plan *gpu.Plan) *gpu.Plan {
@@ -34,7 +34,7 @@ func Extend(plan *gpu.Plan) *gpu.Plan {
 		if slices.ContainsFunc(extended.Fields, func(f gpu.Field) bool { return f.ID == id }) {
 			return
 		}
-		entry, _ := catalog.ByID(id) // the catalogue has them all; a test holds that
+		entry, _ := catalog.ByID(id) // the catalog has them all; a test checks that
 		f := entry.Field()
 		f.Levels = levels
 		extended.Fields = append(extended.Fields, f)

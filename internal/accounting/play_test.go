@@ -43,7 +43,8 @@ type play struct {
 	after   func(*gpu.Batch)
 }
 
-// playParts are the rows of the compute instances, and which part of the instance in row 3 they are.
+// playParts are the rows of the compute instances, and which part of the instance in row 3 they
+// are.
 var playParts = []struct {
 	row  int
 	part float64
@@ -71,7 +72,7 @@ func (p *play) topology() *gpu.Topology {
 	}
 	top := gpu.NewTopology(list)
 	for i, profile := range profiles {
-		top.Divided = append(top.Divided, gpu.ComputeInstance{Instance: 3, ID: uint32(i), Profile: profile})
+		top.ComputeInstances = append(top.ComputeInstances, gpu.ComputeInstance{Instance: 3, ID: uint32(i), Profile: profile})
 	}
 	return top
 }
@@ -122,7 +123,7 @@ func (p *play) fill(b *gpu.Batch, m *moment, plan *gpu.Plan, t *gpu.Topology, no
 			b.Add(row, i, p.value(m, &plan.Fields[i], row, &t.Devices[row]), now)
 		}
 	}
-	wanted := func(row int) bool { return row < len(b.WantProcesses) && b.WantProcesses[row] }
+	wanted := func(row int) bool { return row < len(b.RequestProcesses) && b.RequestProcesses[row] }
 	for _, x := range m.procs {
 		if wanted(x.Row) {
 			x.Time = now.UnixNano() - x.Time

@@ -285,7 +285,8 @@ func textOf(labels []gpu.Label) string {
 	return text
 }
 
-// Who owns a partitioned GPU as a whole owns each of its instances that has no owner, and the rest of it.
+// Who owns a partitioned GPU as a whole owns each of its instances that has no owner, and the rest
+// of it.
 func TestPartitionedGPUHeldWhole(t *testing.T) {
 	owner := func(pod string) gpu.Use {
 		return gpu.Use{Owners: []gpu.Owner{{Namespace: "ns", Pod: pod, Container: "main", PodUID: "uid-" + pod}}}
@@ -360,8 +361,8 @@ func TestProcessesOfAnEarlierTime(t *testing.T) {
 	}
 }
 
-// A GPU that is lost has no known share, also where its source goes on with what it knew; its energy
-// is of the time when it is back.
+// A GPU that is lost has no known share, also where its source goes on with what it knew; its
+// energy is of the time when it is back.
 func TestSharesOfALostGPU(t *testing.T) {
 	uses := pods(gpu.SharingNone, 0, 1)
 	lost := func(m *moment) {

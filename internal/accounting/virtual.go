@@ -19,12 +19,11 @@ type ownerCopy struct {
 	labels  []gpu.Label
 }
 
-// A virtualSeries does what dcgm-exporter does under --kubernetes-virtual-gpus: every
-// series of a shared GPU is repeated for each replica that a pod holds, with
-// the vgpu label. Utilization and frame buffer are then the owner's own, absent
-// where they are not known, and stand beside the device's; everything else is
-// the device's value, as often as there are owners. A sum counts it as often:
-// that is why it is only done on request.
+// A virtualSeries does what dcgm-exporter does under --kubernetes-virtual-gpus: every series of a
+// shared GPU is repeated for each replica that a pod has, with the vgpu label. Utilization and
+// frame buffer are then the owner's own, absent where they are not known, and stand beside the
+// device's; everything else is the device's value, as often as there are owners. A sum counts it as
+// often: that is why it is only done on request.
 type virtualSeries struct {
 	rows     []copyRow
 	families []gpu.Family // per column of the plan
@@ -100,8 +99,8 @@ func (s *Accountant) isOwn(c *gpu.Counter) bool {
 	return c.Field == s.inputs.util || c.Field == s.inputs.memory
 }
 
-// own returns the owner's value of a counter: what its processes did, where
-// the counter tells utilisation or memory in use, else the device's.
+// own returns the owner's value of a counter: what its processes did, where the counter is of
+// utilization or of memory in use, else the device's.
 func (s *Accountant) own(c *gpu.Counter, a *account, device gpu.Value) gpu.Value {
 	var value gpu.Value
 	switch c.Field {

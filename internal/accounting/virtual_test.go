@@ -11,8 +11,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// virtualPage plays two moments and returns the series of the counters, as
-// "FAMILY{row labels} value".
+// virtualPage plays two moments and returns the series of the counters, as "FAMILY{row labels}
+// value".
 func virtualPage(t *testing.T, virtual bool, uses []gpu.Use, procs ...gpu.Process) []string {
 	t.Helper()
 	var lines []string

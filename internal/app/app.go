@@ -4,12 +4,12 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
@@ -17,6 +17,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/events"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/nodeview"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/server"
 )
 
@@ -26,32 +27,33 @@ type Process struct {
 	Env  func(string) (string, bool) // as os.LookupEnv
 	Out  io.Writer                   // help and version
 	Err  io.Writer                   // the log; Run never waits for it
-	// Logging, if not nil, gets the logger of Run before anything is logged, for
-	// libraries that log by themselves.
+	// Logging, if not nil, gets the logger of Run before anything is logged, for libraries that log by
+	// themselves.
 	Logging func(*slog.Logger)
-	// Hangup gets a value for every reload that somebody signals. May be nil.
+	// Hangup gets a value for every signal to reload. May be nil.
 	Hangup <-chan struct{}
-	// Release and Acquire get a value when somebody signals that the driver is to
-	// be let go of, and to be taken back. May be nil.
+	// Release and Acquire get a value for every signal to release the driver, and to acquire it again.
+	// May be nil.
 	Release, Acquire <-chan struct{}
 	// Start is when the process started.
 	Start time.Time
-	// Version is that of the build.
-	Version string
-	// Listening, if not nil, is told every address that is listened on.
+	// Version is that of the build. Revision and Date, of its commit, may be empty.
+	Version, Revision, Date string
+	// Usage is what --help says before the flags: how the program is called.
+	Usage string
+	// Listening, if not nil, is called with every address that is listened on.
 	Listening func(net.Addr)
 }
 
-// Run runs the exporter until ctx is done, and then returns nil once every
-// driver handle is closed. It returns an error that names the setting and what
-// to do about it if the configuration is wrong or the port is taken, and one
-// that wraps gpu.ErrWedged if the driver does not return a call: the process
-// must then be restarted. After ErrReplaced everything is closed, and the
-// process had better begin anew.
+// Run runs the exporter until ctx is done, and then returns nil once every driver handle is closed.
+// It returns an error that names the setting and what to do about it if the configuration is wrong
+// or the port is taken, and one that wraps gpu.ErrWedged if the driver does not return a call: the
+// process must then be restarted. After ErrReplaced everything is closed, and the process should be
+// started again.
 func Run(ctx context.Context, p Process) error {
 	err := run(ctx, p)
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
-		return nil // it was asked to end before it had begun
+		return nil // it was to end before it had begun
 	}
 	return err
 }
@@ -65,13 +67,13 @@ func run(ctx context.Context, p Process) error {
 	}
 	switch cfg.Show {
 	case config.ShowHelp:
-		_, err := io.WriteString(p.Out, config.Help())
+		_, err := io.WriteString(p.Out, p.Usage+config.Help())
 		return err
 	case config.ShowVersion:
-		_, err := fmt.Fprintln(p.Out, "dcgm-exporter", p.Version)
+		_, err := io.WriteString(p.Out, p.build().String())
 		return err
 	}
-	registry := newRegistry(p.Version)
+	registry := newRegistry(p.build())
 	log, finish := logTo(p.Err, cfg.Log, registry)
 	defer finish()
 	if p.Logging != nil {
@@ -79,17 +81,20 @@ func run(ctx context.Context, p Process) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	return serve(ctx, p, cfg, files, registry, log)
+}
 
-	// What is asked for, and where it is read. What changes in these files from
-	// here on is a reload.
-	watch := &fileWatch{files: files, log: log}
+// serve collects and serves until ctx is done.
+func serve(ctx context.Context, p Process, cfg *config.Config, files *Files, registry *prometheus.Registry, log *slog.Logger) error {
+	// What is requested, and where it is read. What changes in these files from here on is a reload.
+	watch := newFileWatch(files, log)
 	watch.follow(watched(cfg))
 	plan, hash, err := loadPlan(ctx, cfg, files, log)
 	if err != nil {
 		return err
 	}
 	sources := newSources(p.Start, registry, files, log)
-	source, err := sources.choose(ctx, cfg, plan)
+	source, err := sources.backend(ctx, cfg, plan, false)
 	if err != nil {
 		return err
 	}
@@ -106,21 +111,26 @@ func run(ctx context.Context, p Process) error {
 	encoder := exposition.NewEncoder(options)
 	registerEncoder(registry, encoder)
 	var pages exposition.Pages
+	var node *nodeview.Latest
+	if cfg.Web.LandingPage {
+		node = &nodeview.Latest{Exporter: p.Version, Host: options.Hostname}
+	}
 	dumps := newDumper(cfg.Dump, log)
 	memory := newEventMemory(cfg.Collection, registry, log, sources)
 	pause, err := newPause(cfg, log, sources.kubernetes.apiWatches)
 	if err != nil {
 		return err
 	}
+	operator := newOperator(cfg, registry, log, sources.kubernetes.apiWatches)
 	derived := newDerivers(events.Options{
 		XIDWindow:         window(cfg.Collection.XIDWindow),
 		ClockEventsWindow: window(cfg.Collection.ClockEventWindow),
 		KernelLog:         memory.xids(),
 		Kept:              memory.kept,
 		Save:              memory.save(),
-	}, cfg.Metrics.Accounting, cfg.Kubernetes.VirtualGPUs, registry)
+	}, cfg.Metrics.Accounting, cfg.Kubernetes.VirtualGPUs, registry, log)
 	first := derived.change(plan, source)
-	sources.standIn.current = first
+	sources.standIn.begin(first)
 	loop := collector.New(collector.Options{
 		Source:      first.Source,
 		Plan:        first.Plan,
@@ -129,9 +139,11 @@ func run(ctx context.Context, p Process) error {
 		Released:    pause.patience(),
 		Publish: func(s *gpu.Snapshot) {
 			pages.PublishFor(encoder.Encode(s), s.ValidFor)
-			if dumps != nil {
-				dumps.take(s)
+			if node != nil {
+				node.Publish(s)
 			}
+			dumps.take(s)
+			operator.took(s)
 		},
 		Registerer: registry,
 		Log:        log,
@@ -143,27 +155,23 @@ func run(ctx context.Context, p Process) error {
 		hangLimit: cfg.Collection.HangLimit, last: lastPage(cfg.Web.ExporterMetrics), log: log,
 	}
 	healthy := func() error { return cmp.Or(loop.Healthy(), dog.healthy()) }
-	sources.released = loop.Released
-	hold := &holder{loop: loop, log: log, timeout: cfg.Collection.ReleaseTimeout}
+	releases := &releaser{loop: loop, log: log, timeout: cfg.Collection.ReleaseTimeout}
 
-	// Whoever asks for a reload, this is what happens.
-	reloads := newReloader(registry, log, func(ctx context.Context) (uint64, error) {
-		return reload(ctx, p, files, watch, sources, derived, hold, log)
-	})
+	// Every request for a reload comes to this.
+	next := &change{process: p, files: files, watch: watch, sources: sources, derived: derived, loop: loop, log: log}
+	reloads := newReloader(registry, log, next.apply)
 	reloads.took(hash)
-	watch.changed = func() {
-		// The reloader tells the outcome, in the log and as series.
-		_ = reloads.reload(ctx, "a file changed")
-	}
 
+	var document func() []byte
+	if node != nil {
+		document = node.JSON
+	}
 	var explain func(string) ([]string, bool)
 	if cfg.Kubernetes.Enabled {
 		explain = sources.kubernetes.mapper.Recall
 	}
-	if file := cfg.Web.ConfigFile; file != "" {
-		if _, err := files.Read(file); err != nil { // the server would wait for it
-			return fmt.Errorf("--web-config-file %s: %w", file, err)
-		}
+	if err := files.check("--web-config-file", cfg.Web.ConfigFile); err != nil {
+		return err
 	}
 	srv, err := server.New(server.Options{
 		Acquire:   pages.Acquire,
@@ -172,16 +180,17 @@ func run(ctx context.Context, p Process) error {
 		Reloading: reloads.reloading,
 
 		Reload:          func(ctx context.Context) error { return reloads.reload(ctx, "POST /-/reload") },
-		Release:         hold.release,
+		Release:         releases.release,
 		TakeBack:        loop.Acquire,
 		PauseProfiling:  loop.PauseProfiling,
 		ResumeProfiling: loop.ResumeProfiling,
 
 		Explain: explain,
+		Node:    document,
 
 		Registerer:    registry,
 		Log:           log,
-		Version:       p.Version,
+		Version:       p.build().Version,
 		Address:       cfg.Web.Address,
 		SystemdSocket: cfg.Web.SystemdSocket,
 		ConfigFile:    cfg.Web.ConfigFile,
@@ -217,15 +226,13 @@ func run(ctx context.Context, p Process) error {
 	sustain("fallback", func(ctx context.Context) { sources.standIn.run(ctx, loop) })
 	sustain("event memory", memory.run)
 	sustain("reloads", func(ctx context.Context) { reloads.run(ctx, p.Hangup) })
-	sustain("signals", func(ctx context.Context) { hold.obey(ctx, p.Release, p.Acquire) })
-	if pause != nil {
-		pause.hold = hold
-		sustain("node label", pause.run)
-	}
-	sustain("file watch", watch.run)
-	if dumps != nil {
-		sustain("dumps", dumps.run)
-	}
+	sustain("signals", func(ctx context.Context) { releases.serve(ctx, p.Release, p.Acquire) })
+	sustain("node label", func(ctx context.Context) { pause.run(ctx, releases) })
+	sustain("GPU Operator", operator.run)
+	sustain("file watch", func(ctx context.Context) {
+		watch.run(ctx, func() { _ = reloads.reload(ctx, "a file changed") }) // which reports the outcome
+	})
+	sustain("dumps", dumps.run)
 	if cfg.Web.ExporterMetrics {
 		sustain("runtime series", self.run)
 	}
@@ -235,35 +242,11 @@ func run(ctx context.Context, p Process) error {
 	return group.Wait()
 }
 
-// reload reads the configuration anew and swaps the session. The arguments and
-// the environment of a process do not change: what differs is in the files that
-// they name, and takes effect whole. It returns the hash of the configuration
-// that is then in force.
-func reload(ctx context.Context, p Process, files *Files, watch *fileWatch, sources *sources, derived *derivers, hold *holder, log *slog.Logger) (uint64, error) {
-	cfg, err := config.Parse(p.Args, p.Env, files.Read)
-	if err != nil {
-		return 0, err
-	}
-	watch.follow(watched(cfg)) // also if it is refused: a file that is missing may yet come
-	plan, hash, err := loadPlan(ctx, cfg, files, log)
-	if err != nil {
-		return 0, err
-	}
-	source, err := sources.choose(ctx, cfg, plan)
-	if err != nil {
-		return 0, err
-	}
-	if err := sources.standIn.reload(ctx, hold.loop, derived.change(plan, source)); err != nil {
-		return 0, passing{err} // of the driver: the settings are good
-	}
-	return hash, nil
-}
-
-// window returns the length of a window for the event log, to which 0 means the
-// default: in the shortest one nothing is ever counted.
+// window returns the length of a window for the event log, to which 0 means the default: in the
+// shortest one nothing is ever counted.
 func window(configured time.Duration) time.Duration { return max(configured, time.Nanosecond) }
 
-// metricsURL is where a person can look at the page.
+// metricsURL is the address of the page for a browser.
 func metricsURL(a net.Addr, secured bool) string {
 	host, port, err := net.SplitHostPort(a.String())
 	if err != nil {
@@ -277,16 +260,4 @@ func metricsURL(a net.Addr, secured bool) string {
 		scheme = "http(s)" // as the web configuration says
 	}
 	return scheme + "://" + net.JoinHostPort(host, port) + "/metrics"
-}
-
-func newLogger(c config.Log, w io.Writer) *slog.Logger {
-	level := slog.LevelInfo
-	if c.Debug {
-		level = slog.LevelDebug
-	}
-	options := &slog.HandlerOptions{Level: level}
-	if c.Format == config.LogJSON {
-		return slog.New(slog.NewJSONHandler(w, options))
-	}
-	return slog.New(slog.NewTextHandler(w, options))
 }

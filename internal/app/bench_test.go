@@ -10,12 +10,11 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// BenchmarkSelfMetrics is what the exporter's own series add to a cycle:
-// those of the collection, and, at most every ten seconds, those of the
-// runtime.
+// BenchmarkSelfMetrics is what the exporter's own series add to a cycle: those of the collection,
+// and, at most every ten seconds, those of the runtime.
 func BenchmarkSelfMetrics(b *testing.B) {
 	log := slog.New(slog.DiscardHandler)
-	own := newRegistry("bench")
+	own := newRegistry(build{Version: "bench"})
 	collector.New(collector.Options{
 		Plan: &gpu.Plan{Interval: 1}, Publish: func(*gpu.Snapshot) {}, Registerer: own,
 	})

@@ -29,9 +29,8 @@ const (
 // dumpNames are the files that a dumper may remove: its own.
 var dumpNames = regexp.MustCompile(`^snapshot-\d{8}T\d{6}\.\d{9}Z\.json(?:\.gz)?$`)
 
-// A dumper writes every snapshot into a file of its own, for a look at what the
-// exporter saw. It never delays a cycle: what comes while the disk is busy is
-// left out.
+// A dumper writes every snapshot into a file of its own, for a look at what the exporter saw. It
+// never delays a cycle: what comes while the disk is busy is left out.
 type dumper struct {
 	config.Dump
 	log     *slog.Logger
@@ -45,7 +44,7 @@ type dump struct {
 	text []byte
 }
 
-// newDumper returns nil where nobody asks for dumps.
+// newDumper returns nil where the configuration has no dumps; a nil dumper writes none.
 func newDumper(c config.Dump, log *slog.Logger) *dumper {
 	if !c.Enabled {
 		return nil
@@ -55,6 +54,9 @@ func newDumper(c config.Dump, log *slog.Logger) *dumper {
 
 // take notes a snapshot, which is valid during the call only.
 func (d *dumper) take(s *gpu.Snapshot) {
+	if d == nil {
+		return
+	}
 	text, err := json.MarshalIndent(dumped(s), "", " ")
 	if err != nil {
 		d.log.Error("A snapshot cannot be dumped", "error", err)
@@ -69,6 +71,9 @@ func (d *dumper) take(s *gpu.Snapshot) {
 
 // run writes until ctx is done. A disk that hangs does not keep the process.
 func (d *dumper) run(ctx context.Context) {
+	if d == nil {
+		return
+	}
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
@@ -116,7 +121,7 @@ func (d *dumper) write(next dump) error {
 		name, text = name+".gz", b.Bytes()
 	}
 	path := filepath.Join(d.Directory, name)
-	// Exclusive: the folder may be one that everybody can write to.
+	// Exclusive: the folder may be one that every user can write to.
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o640)
 	if err != nil {
 		return err
@@ -125,14 +130,13 @@ func (d *dumper) write(next dump) error {
 	if closeErr := f.Close(); err == nil {
 		err = closeErr
 	}
-	if err != nil { // half a dump helps nobody
+	if err != nil { // half a dump is of no use
 		_ = os.Remove(path)
 	}
 	return err
 }
 
-// prune removes the dumps that are older than the retention, and the oldest of
-// too many.
+// prune removes the dumps that are older than the retention, and the oldest of too many.
 func (d *dumper) prune(now time.Time) error {
 	entries, err := os.ReadDir(d.Directory) // by name, and so by time
 	if err != nil {

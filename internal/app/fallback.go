@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/url"
 	"os"
 	"strings"
 	"sync"
@@ -26,8 +25,8 @@ const (
 	maxRestorePause = 5 * time.Minute
 )
 
-// A standIn is the choice between DCGM and NVML: NVML where DCGM is not there. Its
-// methods may be called by any goroutine.
+// A standIn is the choice between DCGM and NVML: NVML where DCGM is not there. Its methods may be
+// called by any goroutine.
 type standIn struct {
 	log   *slog.Logger
 	gauge prometheus.Gauge
@@ -40,7 +39,7 @@ type standIn struct {
 	current collector.Change // in force
 	second  collector.Source // NVML; nil where it must not stand in
 	first   collector.Source // DCGM
-	address string           // of the engine; "" for an embedded one
+	address gpu.EngineAddress
 }
 
 func newStandIn(reg prometheus.Registerer, log *slog.Logger) *standIn {
@@ -53,11 +52,11 @@ func newStandIn(reg prometheus.Registerer, log *slog.Logger) *standIn {
 }
 
 // of returns the source that opens first, and second where that is not there.
-func (f *standIn) of(first, second collector.Source, address string) collector.Source {
+func (f *standIn) of(first, second collector.Source, address gpu.EngineAddress) collector.Source {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.first, f.second, f.address = first, second, address
-	return chosenFirst{f, first, second}
+	return firstAvailable{f, first, second}
 }
 
 // none notes that the configuration has no choice.
@@ -86,14 +85,14 @@ func (f *standIn) set(why error) {
 	}
 }
 
-// A chosenFirst is the source that a standIn gives.
-type chosenFirst struct {
+// A firstAvailable is the source that a standIn gives.
+type firstAvailable struct {
 	*standIn
 	first, second collector.Source
 }
 
 // Open opens the first source that is there.
-func (c chosenFirst) Open(ctx context.Context, plan *gpu.Plan) (collector.Session, error) {
+func (c firstAvailable) Open(ctx context.Context, plan *gpu.Plan) (collector.Session, error) {
 	session, err := c.first.Open(ctx, plan)
 	if err == nil {
 		c.set(nil)
@@ -113,27 +112,34 @@ func (c chosenFirst) Open(ctx context.Context, plan *gpu.Plan) (collector.Sessio
 	return session, nil
 }
 
-// isAbsent reports whether another source may stand in for one that does not open: what
-// it says of itself, such as a version that does not fit, is to be seen.
+// isAbsent reports whether another source may stand in for one that does not open: what it says of
+// itself, such as a version that does not fit, is to be seen.
 func isAbsent(err error) bool {
 	return errors.Is(err, gpu.ErrUnavailable) || errors.Is(err, gpu.ErrLost) || errors.Is(err, gpu.ErrTimeout)
 }
 
-// A takenBack is a chosenFirst of which the first Open takes the first source or fails.
+// A takenBack is a firstAvailable of which the first Open takes the first source or fails.
 type takenBack struct {
-	chosenFirst
+	firstAvailable
 	later atomic.Bool
 }
 
 func (t *takenBack) Open(ctx context.Context, plan *gpu.Plan) (collector.Session, error) {
 	if t.later.Swap(true) {
-		return t.chosenFirst.Open(ctx, plan)
+		return t.firstAvailable.Open(ctx, plan)
 	}
 	session, err := t.first.Open(ctx, plan)
 	if err == nil {
 		t.set(nil)
 	}
 	return session, err
+}
+
+// begin notes what the loop collects first.
+func (f *standIn) begin(c collector.Change) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.current = c
 }
 
 // reload makes a change, and notes it as the one in force.
@@ -147,8 +153,8 @@ func (f *standIn) reload(ctx context.Context, loop *collector.Loop, c collector.
 	return nil
 }
 
-// restore takes the first source back by a reload, which opens and reads it before
-// NVML closes. Nothing changes where it is not there.
+// restore takes the first source back by a reload, which opens and reads it before NVML closes.
+// Nothing changes where it is not there.
 func (f *standIn) restore(ctx context.Context, loop *collector.Loop) {
 	if !f.active.Load() || loop.Released() || !answers(ctx, f.address) {
 		return
@@ -159,7 +165,7 @@ func (f *standIn) restore(ctx context.Context, loop *collector.Loop) {
 		return
 	}
 	c := f.current
-	c.Source = &takenBack{chosenFirst: chosenFirst{f, f.first, f.second}}
+	c.Source = &takenBack{firstAvailable: firstAvailable{f, f.first, f.second}}
 	if err := loop.Reload(ctx, c); err != nil {
 		f.log.Debug("DCGM is not back", "error", err)
 	}
@@ -186,13 +192,10 @@ func (f *standIn) run(ctx context.Context, loop *collector.Loop) {
 	}
 }
 
-// enginePort is the port of a host engine that names none.
-const enginePort = "5555"
-
-// answers reports whether something listens at the address of a host engine. DCGM itself
-// takes seconds to find out, in which nothing else is read.
-func answers(ctx context.Context, address string) bool {
-	network, target := dialTarget(address)
+// answers reports whether something listens at the address of a host engine. DCGM itself takes
+// seconds to find out, in which nothing else is read.
+func answers(ctx context.Context, engine gpu.EngineAddress) bool {
+	network, target := engine.Dial()
 	if network == "" {
 		return true
 	}
@@ -205,31 +208,8 @@ func answers(ctx context.Context, address string) bool {
 	return err == nil
 }
 
-// dialTarget returns how the address of a host engine is dialed; "" where it cannot be.
-func dialTarget(address string) (network, target string) {
-	scheme, rest, found := strings.Cut(address, "://")
-	if !found {
-		scheme, rest = "tcp", address
-	}
-	switch {
-	case rest == "":
-		return "", ""
-	case scheme == "unix":
-		return "unix", rest
-	case scheme == "tcp":
-		u := url.URL{Host: rest}
-		port := u.Port()
-		if port == "" {
-			port = enginePort
-		}
-		return "tcp", net.JoinHostPort(u.Hostname(), port)
-	default:
-		return "", ""
-	}
-}
-
-// mayStandIn reports whether NVML may stand in for the engine of a configuration: it
-// sees the GPUs of this machine alone.
+// mayStandIn reports whether NVML may stand in for the engine of a configuration: it sees the GPUs
+// of this machine alone.
 func mayStandIn(c config.Source) bool {
 	if c.Kind != config.SourceAuto {
 		return false
@@ -240,50 +220,39 @@ func mayStandIn(c config.Source) bool {
 	case config.FallbackNone:
 		return false
 	default:
-		return c.Remote == "" || isThisMachine(c.Remote)
+		return isThisMachine(c.Remote)
 	}
 }
 
 // isThisMachine reports whether the address of a host engine is one of this machine.
-func isThisMachine(address string) bool {
-	network, target := dialTarget(address)
-	if network == "unix" {
+func isThisMachine(engine gpu.EngineAddress) bool {
+	if engine.IsLocal() {
 		return true
-	}
-	host, _, err := net.SplitHostPort(target)
-	if err != nil {
-		return false
 	}
 	machine, _ := os.Hostname() // without one, one name less
-	if strings.EqualFold(host, "localhost") || host != "" && strings.EqualFold(host, machine) {
+	if engine.Transport == gpu.TransportTCP && strings.EqualFold(engine.Host, machine) {
 		return true
 	}
-	ip := net.ParseIP(host)
-	if ip == nil {
-		return false
-	}
-	if ip.IsLoopback() {
-		return true
-	}
+	ip := engine.IP()
 	addresses, _ := net.InterfaceAddrs()
 	for _, a := range addresses {
-		if n, ok := a.(*net.IPNet); ok && n.IP.Equal(ip) {
+		if n, ok := a.(*net.IPNet); ok && ip.IsValid() && n.IP.Equal(ip.AsSlice()) {
 			return true
 		}
 	}
 	return false
 }
 
-// engineGrace is how long a configured host engine may be away before the exporter is no
-// longer ready.
+// engineGrace is how long a configured host engine may be away before the exporter is no longer
+// ready.
 const engineGrace = time.Minute
 
-// A patientSource watches over a host engine that was configured and that nothing stands
-// in for: one that is not there is more than a node without a driver.
+// A patientSource watches over a host engine that was configured and that nothing stands in for:
+// one that is not there is more than a node without a driver.
 type patientSource struct {
 	collector.Source
 	*engineState
-	address string
+	address gpu.EngineAddress
 	log     *slog.Logger
 }
 
@@ -291,7 +260,7 @@ type patientSource struct {
 type engineState struct {
 	mu     sync.Mutex
 	missed time.Time // zero while it is there
-	said   bool
+	logged bool
 }
 
 // Open opens the source.
@@ -301,14 +270,14 @@ func (s patientSource) Open(ctx context.Context, plan *gpu.Plan) (collector.Sess
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err == nil {
-		s.missed, s.said = time.Time{}, false
+		s.missed, s.logged = time.Time{}, false
 		return session, nil
 	}
-	if !s.said && isAbsent(err) {
-		s.said = true
+	if !s.logged && isAbsent(err) {
+		s.logged = true
 		s.log.Error("No data: the host engine cannot be reached. Start nv-hostengine there (systemctl start nvidia-dcgm), install libdcgm here "+
 			"(datacenter-gpu-manager-4-core), correct --remote-hostengine-info, or allow NVML in its place with --fallback=nvml",
-			"engine", s.address, "not_ready_after", engineGrace, "error", err)
+			"engine", s.address.String(), "not_ready_after", engineGrace, "error", err)
 	}
 	return session, err
 }
@@ -333,5 +302,5 @@ func (e *engineState) reachable() bool {
 func (e *engineState) reset() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.missed, e.said = time.Time{}, false
+	e.missed, e.logged = time.Time{}, false
 }

@@ -23,7 +23,8 @@ func TestAddressesOfThisMachine(t *testing.T) {
 		"localhost": true, "localhost:5555": true, "LOCALHOST:1": true, "127.0.0.1": true, "127.3.2.1:5555": true, "[::1]:5555": true,
 		"tcp://localhost": true, "tcp://127.0.0.1:5555": true, "unix:///run/dcgm.sock": true, machine + ":5555": true,
 		"10.255.254.253": false, "engine:5555": false, "localhost.example:5555": false, "tcp://engine": false, "vsock://2:5555": false,
-		"[2001:db8::1]:5555": false,
+		"[2001:db8::1]:5555": false, "vsock://1:5555": true, "[::1%lo]:5555": true, "[fe80::12:3456%lo]": false,
+		"": true,
 	}
 	addresses, err := net.InterfaceAddrs()
 	if err != nil {
@@ -34,21 +35,25 @@ func TestAddressesOfThisMachine(t *testing.T) {
 			cases[net.JoinHostPort(n.IP.String(), "5555")] = true
 		}
 	}
-	for address, want := range cases {
+	for text, want := range cases {
+		address, err := gpu.ParseEngineAddress(text)
+		if err != nil {
+			t.Fatal(err)
+		}
 		if got := isThisMachine(address); got != want {
-			t.Errorf("isThisMachine(%q) = %v", address, got)
+			t.Errorf("isThisMachine(%q) = %v", text, got)
 		}
 		if got := mayStandIn(config.Source{Kind: config.SourceAuto, Remote: address, Fallback: config.FallbackAuto}); got != want {
-			t.Errorf("mayStandIn for %q = %v", address, got)
+			t.Errorf("mayStandIn for %q = %v", text, got)
 		}
 		if mayStandIn(config.Source{Kind: config.SourceDCGM, Remote: address, Fallback: config.FallbackNVML}) {
-			t.Errorf("%q: NVML stands in though --source=dcgm", address)
+			t.Errorf("%q: NVML stands in though --source=dcgm", text)
 		}
 	}
 }
 
-// An engine that is configured and away makes the exporter not ready after its grace
-// time, whether its Open fails or does not return; it is ready again with the engine.
+// An engine that is configured and away makes the exporter not ready after its grace time, whether
+// its Open fails or does not return; it is ready again with the engine.
 func TestAnEngineThatIsAwayIsNotReady(t *testing.T) {
 	for name, takes := range map[string]time.Duration{"refuses": 0, "does not return": time.Hour} {
 		t.Run(name, func(t *testing.T) {

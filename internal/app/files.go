@@ -11,16 +11,15 @@ import (
 )
 
 const (
-	// fileLimit is how long one file of settings may take to read: a file system
-	// that hangs and a pipe without a writer never answer, and a read of them
-	// cannot be canceled.
+	// fileLimit is how long one file of settings may take to read: a file system that hangs and a pipe
+	// without a writer never answer, and a read of them cannot be canceled.
 	fileLimit = 5 * time.Second
 	// maxFileBytes bounds a file of settings; recordings are the largest.
 	maxFileBytes = 64 << 20
 )
 
-// A passing error may pass by itself: it proves nothing about the settings, and what
-// failed is tried again.
+// A passing error may pass by itself: it proves nothing about the settings, and what failed is
+// tried again.
 type passing struct{ error }
 
 func (p passing) Unwrap() error { return p.error }
@@ -31,9 +30,9 @@ func passes(err error) bool {
 	return errors.As(err, &p)
 }
 
-// Files reads files of settings, each read on a goroutine of its own and with a
-// deadline. A read that does not return is left behind; whoever wants the same
-// file meanwhile waits for that read, so that there is one at most per file.
+// Files reads files of settings, each read on a goroutine of its own and with a deadline. A read
+// that does not return is left behind; a further read of the same file meanwhile waits for it, so
+// that there is one at most per file.
 type Files struct {
 	ctx context.Context
 
@@ -52,9 +51,9 @@ func NewFiles(ctx context.Context) *Files {
 	return &Files{ctx: ctx, reads: map[string]*fileRead{}}
 }
 
-// Read is os.ReadFile with a deadline of five seconds, which also ends with the
-// context of the Files. The error for that wraps os.ErrDeadlineExceeded, or is the
-// context's. Every error may pass by itself.
+// Read is os.ReadFile with a deadline of five seconds, which also ends with the context of the
+// Files. The error for that wraps os.ErrDeadlineExceeded, or is the context's. Every error may pass
+// by itself.
 func (f *Files) Read(path string) ([]byte, error) {
 	f.mu.Lock()
 	read := f.reads[path]
@@ -83,6 +82,18 @@ func (f *Files) Read(path string) ([]byte, error) {
 		return nil, passing{fmt.Errorf("%s: not read within %v: a pipe without a writer, or a file system that hangs? %w",
 			path, fileLimit, os.ErrDeadlineExceeded)}
 	}
+}
+
+// check reads the file of a setting, which its error names; "" is none. What reads the file itself
+// would wait for one that hangs.
+func (f *Files) check(flag, path string) error {
+	if path == "" {
+		return nil
+	}
+	if _, err := f.Read(path); err != nil {
+		return fmt.Errorf("%s %s: %w", flag, path, err)
+	}
+	return nil
 }
 
 func readAll(path string) ([]byte, error) {

@@ -17,7 +17,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// still is a source of a GPU that says the same for ever.
+// still is a source of a GPU that says the same forever.
 type still struct{}
 
 func (still) Open(context.Context, *gpu.Plan) (collector.Session, error) { return still{}, nil }
@@ -27,8 +27,8 @@ func (still) Done() <-chan struct{}                                      { retur
 func (still) Err() error                                                 { return nil }
 func (still) Close() error                                               { return nil }
 
-// A collection that is stuck in what is no driver call is not served as a fresh one, and
-// past the hang limit it is not healthy. It recovers by itself.
+// A collection that is stuck in what is no driver call is not served as a fresh one, and past the
+// hang limit it is not healthy. It recovers by itself.
 func TestAStalledCollectionIsNotServed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const interval, limit, hangLimit = time.Second, 5 * time.Second, time.Minute
@@ -122,4 +122,16 @@ func TestAPartThatPanicsBeginsAgain(t *testing.T) {
 			t.Errorf("%d runs; the log:\n%s", runs, text)
 		}
 	})
+}
+
+// The driver manager appends its pause to that of the MIG manager: the driver stays released.
+func TestValuesOfAPause(t *testing.T) {
+	for value, want := range map[string]bool{
+		"paused-for-mig-change": true, "paused-for-driver-upgrade": true, "paused-for-mig-change_paused-for-driver-upgrade": true,
+		"own_paused-for-driver-upgrade": true, "true": false, "false": false, "": false, "paused-for-ever": false,
+	} {
+		if isPaused(value) != want {
+			t.Errorf("%q is paused: %t, want %t", value, !want, want)
+		}
+	}
 }

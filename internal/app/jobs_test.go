@@ -27,15 +27,15 @@ import (
 // A cluster node is GPUs with processes of batch jobs, a /proc that shows them, and the pages of an
 // exporter that is configured as cfg says. It runs within a synctest bubble.
 type clusterNode struct {
-	t     *testing.T
-	side  *side
-	proc  fstest.MapFS
-	on    map[int][]uint32 // row → processes
-	fault map[int]error    // row → why they cannot be read
-	shown int              // rows that the page shows
-	page  string           // the latest
-	asked []bool           // by the latest Read
-	log   testLog
+	t         *testing.T
+	side      *side
+	proc      fstest.MapFS
+	on        map[int][]uint32 // row → processes
+	fault     map[int]error    // row → why they cannot be read
+	shown     int              // rows that the page shows
+	page      string           // the latest
+	requested []bool           // by the latest Read
+	log       testLog
 
 	start  func() // runs the exporter
 	pages  chan string
@@ -61,10 +61,10 @@ func startNode(t *testing.T, cfg config.HPC, devices ...gpu.Device) *clusterNode
 		proc: fstest.MapFS{"2/stat": {Data: []byte("2 (kthreadd) S 0 0 0 0 -1 2129984 0 0 0 0 0 2 0 0 20 0 1 0 30 0 0 0 0")}},
 	}
 	n.side.read = func(b *gpu.Batch) error {
-		n.asked = append([]bool(nil), b.WantProcesses...)
+		n.requested = append([]bool(nil), b.RequestProcesses...)
 		for row := range devices {
 			b.Add(row, 0, gpu.Int(40), time.Now())
-			if row >= len(b.WantProcesses) || !b.WantProcesses[row] {
+			if row >= len(b.RequestProcesses) || !b.RequestProcesses[row] {
 				continue
 			}
 			if err := n.fault[row]; err != nil {
@@ -85,12 +85,12 @@ func startNode(t *testing.T, cfg config.HPC, devices ...gpu.Device) *clusterNode
 	registry := prometheus.NewRegistry()
 	s := newSources(time.Now(), registry, NewFiles(t.Context()), slog.New(slog.NewTextHandler(&n.log, nil)))
 	s.pods = process.NewResolver(n.proc)
-	chosen, err := s.choose(t.Context(), &config.Config{Source: config.Source{Kind: config.SourceNVML}, HPC: cfg}, plan)
+	chosen, err := s.backend(t.Context(), &config.Config{Source: config.Source{Kind: config.SourceNVML}, HPC: cfg}, plan, false)
 	if err != nil {
 		t.Fatal(err)
 	}
 	chosen.Source = n.side
-	change := newDerivers(events.Options{}, true, false, registry).change(plan, chosen)
+	change := newDerivers(events.Options{}, true, false, registry, slog.New(slog.DiscardHandler)).change(plan, chosen)
 	encoder := exposition.NewEncoder(exposition.Options{JobCopies: cfg.Copies})
 	ctx, cancel := context.WithCancel(t.Context())
 	loop := collector.New(collector.Options{
@@ -143,8 +143,8 @@ func (n *clusterNode) runs(pid uint32, group string) {
 var sampleOfT = regexp.MustCompile(`(?m)^T\{(.*)\} 40$`)
 var labelOf = regexp.MustCompile(`([a-zA-Z_]+)="([^"]*)"`)
 
-// jobs returns which job each GPU, or GPU.instance, carries on the next page, and fails if one is not
-// on it exactly once.
+// jobs returns which job each GPU, or GPU.instance, carries on the next page, and fails if one is
+// not on it exactly once.
 func (n *clusterNode) jobs() map[string]string {
 	n.t.Helper()
 	if n.start != nil {
@@ -185,8 +185,8 @@ const slurmJob = "/system.slice/slurmstepd.scope/job_%d/step_0/user/task_0"
 
 type jobs = map[string]string
 
-// TestJobsOfProcesses follows jobs by the control groups of their processes: from the first collection,
-// which cannot know them yet, to their end.
+// TestJobsOfProcesses follows jobs by the control groups of their processes: from the first
+// collection, which cannot know them yet, to their end.
 func TestJobsOfProcesses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := startNode(t, config.HPC{Cgroups: true}, gpuAt(0), gpuAt(1), gpuAt(2))
@@ -237,7 +237,7 @@ func TestJobFileBeforeProcesses(t *testing.T) {
 	})
 }
 
-// TestJobsOfProcessesAreOptIn holds that no processes are asked for without the flag.
+// TestJobsOfProcessesAreOptIn holds that no processes are requested without the flag.
 func TestJobsOfProcessesAreOptIn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := startNode(t, config.HPC{Dir: t.TempDir()}, gpuAt(0))
@@ -246,9 +246,9 @@ func TestJobsOfProcessesAreOptIn(t *testing.T) {
 		n.jobs()
 		n.want("without the flag", jobs{})
 		n.want("without the flag", jobs{})
-		for row, asked := range n.asked {
-			if asked {
-				t.Errorf("row %d is asked for its processes", row)
+		for row, requested := range n.requested {
+			if requested {
+				t.Errorf("the processes of row %d are requested", row)
 			}
 		}
 	})
@@ -263,7 +263,7 @@ func TestJobsOfProcessesUnknown(t *testing.T) {
 			n.proc["300/stat"] = &fstest.MapFile{Mode: fs.ModeDir} // reading it is an error
 			n.on[0] = []uint32{100, 300}
 		},
-		"the driver does not tell": func(n *clusterNode) { n.fault[0] = gpu.ErrUnavailable },
+		"the driver does not report": func(n *clusterNode) { n.fault[0] = gpu.ErrUnavailable },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -289,8 +289,8 @@ func TestJobsOfProcessesUnknown(t *testing.T) {
 	}
 }
 
-// TestJobsOfProcessesShare holds that two jobs on one GPU are two owners, as those of a file are: each
-// has its account, and under --hpc-job-copies its copy.
+// TestJobsOfProcessesShare holds that two jobs on one GPU are two owners, as those of a file are:
+// each has its account, and under --hpc-job-copies its copy.
 func TestJobsOfProcessesShare(t *testing.T) {
 	for _, copies := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -334,8 +334,8 @@ func TestJobsOfProcessesOnInstances(t *testing.T) {
 		n.on[1], n.on[2] = []uint32{100}, []uint32{101}
 		n.jobs()
 		n.want("instances", jobs{"0.1": "7", "0.5": "8"})
-		if diff := cmp.Diff([]bool{false, true, true}, n.asked); diff != "" {
-			t.Errorf("asked for (-want +got):\n%s", diff)
+		if diff := cmp.Diff([]bool{false, true, true}, n.requested); diff != "" {
+			t.Errorf("requested (-want +got):\n%s", diff)
 		}
 	})
 }

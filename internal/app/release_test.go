@@ -14,7 +14,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// counting is a source whose sessions can let go of profiling counters.
+// counting is a source whose sessions can release profiling counters.
 type counting struct {
 	*side
 	calls []string
@@ -32,12 +32,11 @@ func (c *counting) ResumeProfiling(context.Context) error {
 	return gpu.ErrPermission
 }
 
-// What a source can, it can also behind everything that the application puts
-// in front of it.
+// What a source can, it can also behind everything that the application puts in front of it.
 func TestProfilingThroughTheWrappers(t *testing.T) {
 	open := func(source collector.Source) collector.Profiler {
 		t.Helper()
-		session, err := newStandIn(prometheus.NewRegistry(), slog.New(slog.DiscardHandler)).of(collector.SourceOf(paired{Source: source}.Open), nil, "").Open(t.Context(), &gpu.Plan{Interval: time.Second})
+		session, err := newStandIn(prometheus.NewRegistry(), slog.New(slog.DiscardHandler)).of(collector.SourceOf(paired{Source: source}.Open), nil, gpu.EngineAddress{}).Open(t.Context(), &gpu.Plan{Interval: time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}

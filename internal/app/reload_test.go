@@ -15,8 +15,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
-// A reload says as series how it went: whether the latest attempt succeeded, when one last
-// did, and the hash of what is in force.
+// A reload says as series how it went: whether the latest attempt succeeded, when one last did, and
+// the hash of what is in force.
 func TestReloadSeries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var hash uint64

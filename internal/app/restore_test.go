@@ -33,7 +33,7 @@ func TestDCGMIsTakenBackAfterGrowingPauses(t *testing.T) {
 		})
 		f := newStandIn(prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 		plan := &gpu.Plan{Interval: time.Minute}
-		source := f.of(first, still{}, "")
+		source := f.of(first, still{}, gpu.EngineAddress{})
 		f.current = collector.Change{Source: source, Plan: plan}
 		loop := collector.New(collector.Options{
 			Source: source, Plan: plan, Publish: func(*gpu.Snapshot) {}, Registerer: prometheus.NewRegistry(),

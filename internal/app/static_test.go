@@ -16,8 +16,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/process"
 )
 
-// An XID has ended its process before the kernel's log is read: its pod is the one that
-// the reads found, by the UID of the API server. The reads do not lose it by that.
+// An XID has ended its process before the kernel's log is read: its pod is the one that the reads
+// found, by the UID of the API server. The reads do not lose it by that.
 func TestPodOfProcessThatAnXIDEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const hash = "a3f5c1d2e4b6978899aabbccddeeff00"
@@ -53,7 +53,7 @@ func TestPodOfProcessThatAnXIDEnded(t *testing.T) {
 	})
 }
 
-// Whose a process is is said by the UID of the API server, where one is asked.
+// Whose a process is is said by the UID of the API server, where one is read.
 func TestPodOfProcessesOfStaticPods(t *testing.T) {
 	failure := errors.New("no such thing")
 	podOf := func(pid uint32) (string, error) {
@@ -92,7 +92,7 @@ func TestChosenSourceKnowsStaticPods(t *testing.T) {
 	s.kubernetes.mapper = podmapper.New(podmapper.Options{})
 	s.kubernetes.uidOf = func(uid string) string { return "mirror of " + uid }
 	cfg := &config.Config{Source: config.Source{Kind: config.SourceNVML}, Kubernetes: config.Kubernetes{Enabled: true}}
-	chosen, err := s.choose(t.Context(), cfg, nil)
+	chosen, err := s.backend(t.Context(), cfg, nil, false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,9 +29,9 @@ func moduleDir(t *testing.T) string {
 	return dir
 }
 
-// Every name that go-dcgm resolves is in the catalogue, with the same id; a
-// base-unit name leads to the older id, which is read in its place.
-func TestCatalogueHoldsEveryNameOfGoDCGM(t *testing.T) {
+// Every name that go-dcgm resolves is in the catalog, with the same id; a base-unit name leads to
+// the older id, which is read in its place.
+func TestCatalogHoldsEveryNameOfGoDCGM(t *testing.T) {
 	source, err := os.ReadFile(filepath.Join(moduleDir(t), "pkg", "dcgm", "const_fields.go"))
 	if err != nil {
 		t.Fatal(err)
@@ -47,7 +47,7 @@ func TestCatalogueHoldsEveryNameOfGoDCGM(t *testing.T) {
 		}
 		entry, ok := catalog.ByID(gpu.FieldID(id))
 		if !ok {
-			t.Errorf("id %d (%s) is not in the catalogue", id, pair[1])
+			t.Errorf("id %d (%s) is not in the catalog", id, pair[1])
 			continue
 		}
 		named, ok := catalog.Lookup(pair[1])
@@ -81,7 +81,7 @@ func TestCatalogIsCurrent(t *testing.T) {
 	}
 }
 
-func TestCatalogueIsConsistent(t *testing.T) {
+func TestCatalogIsConsistent(t *testing.T) {
 	units := []gpu.Unit{
 		"", catalog.Megahertz, catalog.Kilohertz, catalog.Hertz, catalog.Millijoules, catalog.Joules, catalog.Watts,
 		catalog.MilliwattsPerSecond, catalog.Percent, catalog.Ratio, catalog.Mebibytes, catalog.Bytes,
@@ -172,8 +172,8 @@ func TestLevels(t *testing.T) {
 	}
 }
 
-// A name means the field that can be read under every engine, and the factor
-// to the unit that the name promises.
+// A name means the field that can be read under every engine, and the factor to the unit that the
+// name promises.
 func TestLookup(t *testing.T) {
 	for name, want := range map[string]struct {
 		id    gpu.FieldID
@@ -215,7 +215,7 @@ func TestLookup(t *testing.T) {
 		}
 	}
 	if _, ok := catalog.Lookup("DCGM_FI_DEV_GPU_TEMPERATURE"); ok {
-		t.Error("a name that nobody has is known")
+		t.Error("an invented name is known")
 	}
 }
 
@@ -233,8 +233,8 @@ func TestNamesKeepTheirPromise(t *testing.T) {
 					continue
 				}
 				got, _ := catalog.Lookup(name)
-				// The profiling byte fields are rates and always were, under
-				// this very name in both vocabularies.
+				// The profiling byte fields are rates and always were, under this very name in both
+				// vocabularies.
 				if got.Unit != unit && !(e.Profiling && e.Unit == catalog.BytesPerSecond) {
 					t.Errorf("%s promises %s and is exported in %q", name, unit, got.Unit)
 				}
@@ -243,8 +243,7 @@ func TestNamesKeepTheirPromise(t *testing.T) {
 	}
 }
 
-// The two names of a field tell the same measurement: from one unit to the
-// other and back.
+// The two names of a field name the same measurement: from one unit to the other and back.
 func TestVocabulariesConvertBothWays(t *testing.T) {
 	// One of the unit as read, in the unit of the current name.
 	one := map[gpu.Unit]map[gpu.Unit]float64{
@@ -296,6 +295,10 @@ func TestNearest(t *testing.T) {
 		" DCGM_FI_DEV_FB_USD ":         "DCGM_FI_DEV_FB_USED",
 		"dcgm_gpu_tmp":                 "dcgm_gpu_temp",
 		"DCGM_EXP_CLOCK_EVENT_COUNT":   "DCGM_EXP_CLOCK_EVENTS_COUNT",
+		"DCGM_FI_DEV_POWER":            "DCGM_FI_DEV_POWER_USAGE", // its end was left out
+		"DCGM_FI_GPU_TEMP":             "DCGM_FI_DEV_GPU_TEMP",
+		"DCGM_FI_DEV_FAN":              "DCGM_FI_DEV_FAN_SPEED",
+		"DCGM_FI_DEV_LATENCY":          "", // all are called DCGM_FI_DEV
 		"node_cpu_seconds_total":       "",
 		"":                             "",
 		strings.Repeat("DCGM_FI_", 40): "",
@@ -306,8 +309,8 @@ func TestNearest(t *testing.T) {
 	}
 }
 
-// A name with one letter dropped leads to a name that is one letter away: to
-// the name itself or to one that is as near.
+// A name with one letter dropped leads to a name that is one letter away: to the name itself or to
+// one that is as near.
 func TestNearestFindsEveryName(t *testing.T) {
 	oneAway := func(a, b string) bool {
 		if len(a) < len(b) {

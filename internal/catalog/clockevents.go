@@ -2,16 +2,14 @@ package catalog
 
 import "iter"
 
-// A ClockEvent is a reason that holds the clocks down: a bit of the value of
-// FieldClockEvents.
+// A ClockEvent is a reason that holds the clocks down: a bit of the value of FieldClockEvents.
 type ClockEvent struct {
 	Mask int64
 	Name string // the value of the clock_event label
 }
 
-// clockEvents are the reasons in the order of their bits
-// (DCGM_CLOCKS_EVENT_REASON_* in dcgm_fields.h, the same as NVML's
-// nvmlClocksEventReason*).
+// clockEvents are the reasons in the order of their bits (DCGM_CLOCKS_EVENT_REASON_* in
+// dcgm_fields.h, the same as NVML's nvmlClocksEventReason*).
 var clockEvents = [...]ClockEvent{
 	{0x001, "gpu_idle"},
 	{0x002, "clocks_setting"},
@@ -24,8 +22,8 @@ var clockEvents = [...]ClockEvent{
 	{0x100, "display_clocks"},
 }
 
-// ClockEvents yields every reason that is set in a bit mask. Bits without a
-// name are left out. ClockEvents(-1) yields all that have one.
+// ClockEvents yields every reason that is set in a bit mask. Bits without a name are left out.
+// ClockEvents(-1) yields all that have one.
 func ClockEvents(mask int64) iter.Seq[ClockEvent] {
 	return func(yield func(ClockEvent) bool) {
 		for _, e := range clockEvents {

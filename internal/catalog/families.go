@@ -47,9 +47,8 @@ type Family struct {
 	Labels []string
 }
 
-// maxEdgeInterval is how seldom the clock events are sampled at most where
-// their edges and seconds are counted: a throttle of a few seconds is then seen,
-// however long the collection interval is.
+// maxEdgeInterval is how seldom the clock events are sampled at most where their edges and seconds
+// are counted: a throttle of a few seconds is then seen, however long the collection interval is.
 const maxEdgeInterval = time.Second
 
 // families are all of them, in the order of the docs.
@@ -59,7 +58,7 @@ var families = [...]Family{
 	{Name: XIDErrorsTotal, Type: gpu.MetricCounter, Field: XIDErrors, Labels: []string{"xid"},
 		Help: "XID errors since the exporter started, by XID"},
 	{Name: ClockEventsCount, Type: gpu.MetricGauge, Field: ClocksEventReasons, Labels: []string{"window_size_in_ms", "clock_event"},
-		Help: "Samples within the window that show the clock event: one per collection interval, whatever else is asked for"},
+		Help: "Samples within the window that show the clock event: one per collection interval"},
 	{Name: ClockEventsTotal, Type: gpu.MetricCounter, Field: ClocksEventReasons, MaxInterval: maxEdgeInterval, Labels: []string{"clock_event"},
 		Help: "Clock events since the exporter started, by event"},
 	{Name: GPUHealthStatus, Type: gpu.MetricGauge, Needs: NeedsHealth, Labels: []string{"health_watch", "health_error_code"},
@@ -69,7 +68,7 @@ var families = [...]Family{
 	{Name: XIDLastSeen, Type: gpu.MetricGauge, Field: XIDErrors, Labels: []string{"xid"},
 		Help: "When the XID was last seen in Unix time, with the owner of that time"},
 	{Name: ClockEventSeconds, Type: gpu.MetricCounter, Field: ClocksEventReasons, MaxInterval: maxEdgeInterval, Labels: []string{"clock_event"},
-		Help: "Time for which the clocks were held by the event"},
+		Help: "Seconds for which the event limited the clocks"},
 	{Name: GPUPairInfo, Type: gpu.MetricGauge, Needs: NeedsPlacement, Labels: []string{"peer_gpu", "peer_uuid", "path", "nvlinks", "nvlink_generation"},
 		Help: "How two GPUs are connected: NVLinks and the path through the machine"},
 	{Name: GPUAffinityInfo, Type: gpu.MetricGauge, Needs: NeedsPlacement, Labels: []string{"numa_node", "cpu_affinity"},

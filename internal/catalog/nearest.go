@@ -6,19 +6,30 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
 )
 
-// Nearest returns the known name that is most like the given one, or "" where
-// none is alike. Derived names count; case does not.
+// Nearest returns the known name that is most like the given one, or "" where none is alike.
+// Derived names count; case does not. A name that lacks its end is most like the shortest one that
+// goes on there, unless another is a slip away.
 func Nearest(name string) string {
-	name = strings.ToUpper(strings.TrimSpace(name))
+	written := strings.TrimSpace(name)
+	name = strings.ToUpper(written)
 	if name == "" || len(name) > text.Longest {
 		return ""
 	}
-	// A third of the letters may be wrong, but never so many that any short
-	// name would do.
+	// A third of the letters may be wrong, but never so many that any short name would do.
 	limit := min(len(name)/3, 12)
-	best := ""
+	best, longer := "", ""
 	consider := func(known string) {
-		d := text.Distance(name, strings.ToUpper(known), limit)
+		upper := strings.ToUpper(known)
+		if written == name && known != upper { // the names of 1.x are in lower case
+			return
+		}
+		if strings.HasPrefix(upper, name+"_") && (longer == "" || len(known) < len(longer) || len(known) == len(longer) && known < longer) {
+			longer = known
+		}
+		d := text.Distance(name, upper, limit)
+		if d > wrong(name, upper) {
+			return
+		}
 		if d < limit || d == limit && (best == "" || known < best) {
 			best, limit = known, d
 		}
@@ -29,5 +40,23 @@ func Nearest(name string) string {
 	for i := range families {
 		consider(families[i].Name)
 	}
+	if longer != "" && (best == "" || limit > slip) {
+		return longer
+	}
 	return best
+}
+
+// slip is how many letters are wrong by a slip of the hand.
+const slip = 2
+
+// wrong returns how many letters of a name may be wrong: a third of what distinguishes it. What
+// all names begin with does not.
+func wrong(a, b string) int {
+	longer := max(len(a), len(b))
+	for _, prefix := range []string{"DCGM_FI_DEV_", "DCGM_FI_PROF_", "DCGM_FI_", "DCGM_EXP_", "DCGM_"} {
+		if strings.HasPrefix(a, prefix) && strings.HasPrefix(b, prefix) {
+			return (longer - len(prefix)) / 3
+		}
+	}
+	return longer / 3
 }

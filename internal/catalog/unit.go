@@ -6,13 +6,14 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// The units of the catalogue.
+// The units of the catalog.
 const (
 	Megahertz           gpu.Unit = "MHz"
 	Kilohertz           gpu.Unit = "kHz"
 	Hertz               gpu.Unit = "hertz"
 	Millijoules         gpu.Unit = "mJ"
 	Joules              gpu.Unit = "joules"
+	Milliwatts          gpu.Unit = "mW"
 	Watts               gpu.Unit = "watts"
 	MilliwattsPerSecond gpu.Unit = "mW/s"
 	Percent             gpu.Unit = "percent"
@@ -44,15 +45,14 @@ var promises = [...]struct {
 	{"_WATTS", Watts},
 }
 
-// promised returns the unit in which a value must be exported under name, if
-// it is read in unit, and the factor between the two. A name that promises
-// nothing keeps the unit; so does one whose promise does not fit what is read:
-// DCGM_FI_PROF_PCIE_TX_BYTES is a rate, and always was.
+// promised returns the unit in which a value must be exported under name, if it is read in unit,
+// and the factor between the two. A name that promises nothing keeps the unit; so does one whose
+// promise does not fit what is read: DCGM_FI_PROF_PCIE_TX_BYTES is a rate, and always was.
 func promised(name string, unit gpu.Unit) (gpu.Unit, float64) {
 	name = strings.TrimSuffix(name, "_TOTAL")
 	for _, p := range promises {
 		if strings.HasSuffix(name, p.suffix) {
-			if f := factor(unit, p.unit); f != 0 {
+			if f, ok := Conversion(unit, p.unit); ok {
 				return p.unit, f
 			}
 			break
@@ -61,31 +61,31 @@ func promised(name string, unit gpu.Unit) (gpu.Unit, float64) {
 	return unit, 1
 }
 
-// factor returns what to multiply a value in one unit with to get it in
-// another, 0 where they measure different things.
-func factor(from, to gpu.Unit) float64 {
+// quantities maps a unit to what it measures and to its factor to the base unit of that.
+var quantities = map[gpu.Unit]struct {
+	quantity byte
+	factor   float64
+}{
+	Megahertz: {'f', 1e6}, Kilohertz: {'f', 1e3}, Hertz: {'f', 1},
+	Millijoules: {'e', 1e-3}, Joules: {'e', 1},
+	Percent: {'r', 1e-2}, Ratio: {'r', 1},
+	Mebibytes: {'b', 1 << 20}, Bytes: {'b', 1},
+	// DCGM calls its NVLink rates MB/s, but divides NVML's kibibytes per second by 1,000 (NVIDIA's
+	// field reference for DCGM 4.7, ids 440 and 1630).
+	MegabytesPerSecond: {'s', 1024 * 1000}, KilobytesPerSecond: {'s', 1e3}, BytesPerSecond: {'s', 1},
+	Nanoseconds: {'t', 1e-9}, Milliseconds: {'t', 1e-3}, Seconds: {'t', 1},
+	Milliwatts: {'p', 1e-3}, Watts: {'p', 1},
+}
+
+// Conversion returns the factor that makes a value in unit to of one in unit from, and false where
+// the two measure different things.
+func Conversion(from, to gpu.Unit) (float64, bool) {
 	if from == to {
-		return 1
+		return 1, true
 	}
-	switch [2]gpu.Unit{from, to} {
-	case [2]gpu.Unit{Megahertz, Hertz}:
-		return 1e6
-	case [2]gpu.Unit{Kilohertz, Hertz}:
-		return 1e3
-	case [2]gpu.Unit{Millijoules, Joules}, [2]gpu.Unit{Milliseconds, Seconds}:
-		return 1e-3
-	case [2]gpu.Unit{Nanoseconds, Seconds}:
-		return 1e-9
-	case [2]gpu.Unit{Percent, Ratio}:
-		return 1e-2
-	case [2]gpu.Unit{Mebibytes, Bytes}:
-		return 1 << 20
-	case [2]gpu.Unit{MegabytesPerSecond, BytesPerSecond}:
-		// DCGM calls its NVLink rates MB/s, but divides NVML's kibibytes per
-		// second by 1,000 (NVIDIA's field reference for DCGM 4.7, ids 440 and
-		// 1630).
-		return 1024 * 1000
-	default:
-		return 0
+	a, b := quantities[from], quantities[to]
+	if a.quantity == 0 || a.quantity != b.quantity {
+		return 0, false
 	}
+	return a.factor / b.factor, true
 }

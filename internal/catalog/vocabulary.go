@@ -32,10 +32,9 @@ func ParseVocabulary(word string) (Vocabulary, bool) {
 	return Classic, false
 }
 
-// Rename returns what a name means and what the same measurement is called in
-// v. The values under from are those under to times from.Scale / to.Scale. It
-// reports false where v has the name already, or the name is in neither
-// vocabulary, and for Both, which has every name.
+// Rename returns what a name means and what the same measurement is called in v. The values under
+// from are those under to times from.Scale / to.Scale. It reports false where v has the name
+// already, or the name is in neither vocabulary, and for Both, which has every name.
 func Rename(name string, v Vocabulary) (from, to Named, ok bool) {
 	from, ok = Lookup(name)
 	if !ok {

@@ -1,11 +1,10 @@
 package catalog
 
-// XIDMessage returns what an XID means: the err_msg label beside the code. It
-// is "No Error" for 0 and "Unknown Error" for a code without a published
-// meaning.
+// XIDMessage returns what an XID means: the err_msg label beside the code. It is "No Error" for 0
+// and "Unknown Error" for a code without a published meaning.
 //
-// The meanings are NVIDIA's (docs.nvidia.com/deploy/xid-errors); the codes
-// above 143 are those of nverror.h in NVIDIA's open kernel modules.
+// The meanings are NVIDIA's (docs.nvidia.com/deploy/xid-errors); the codes above 143 are those of
+// nverror.h in NVIDIA's open kernel modules.
 func XIDMessage(code int64) string {
 	if code >= 0 && code < int64(len(xidMessages)) && xidMessages[code] != "" {
 		return xidMessages[code]
@@ -13,9 +12,9 @@ func XIDMessage(code int64) string {
 	return "Unknown Error"
 }
 
-// AlertXIDs returns the XIDs that alerts name: those that cost a GPU, its data
-// or a node (docs.nvidia.com/deploy/xid-errors). Their counters begin at zero,
-// so that increase() sees the first one.
+// AlertXIDs returns the XIDs that alerts name: those that cost a GPU, its data or a node
+// (docs.nvidia.com/deploy/xid-errors). Their counters begin at zero, so that increase() sees the
+// first one.
 func AlertXIDs() []int64 {
 	return []int64{
 		48,  // double-bit ECC error: the process loses its data
@@ -24,7 +23,7 @@ func AlertXIDs() []int64 {
 		74,  // NVLink error
 		79,  // the GPU has fallen off the bus
 		92,  // many single-bit ECC errors
-		94,  // contained ECC error: one process is struck
+		94,  // contained ECC error: one process is affected
 		95,  // uncontained ECC error: every process is
 		119, // the GPU's system processor (GSP) does not answer
 		120, // the GSP reported an error

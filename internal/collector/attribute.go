@@ -9,23 +9,23 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// minKeep is how long the latest owners serve at least while an attributor has no
-// newer ones: a kubelet that restarts takes some ten seconds.
-const minKeep = 30 * time.Second
+// minValidity is how long the latest owners serve at least while an attributor has no newer ones: a
+// kubelet that restarts takes some ten seconds.
+const minValidity = 30 * time.Second
 
 // maxDelay bounds how long a cycle waits for an attributor that usually answers sooner.
 const maxDelay = 100 * time.Millisecond
 
-// attribution keeps what one Attributor said last. The Loop owns it; the
-// Attributor itself runs on a goroutine of its own, at most one at a time, so
-// that one that hangs delays nothing and piles up nothing.
+// An attribution is the latest answer of one Attributor. The Loop owns it; the Attributor itself
+// runs on a goroutine of its own, at most one at a time, so that one that hangs delays nothing and
+// piles up nothing.
 type attribution struct {
 	attributor Attributor
 	opt        *Options
 	metrics    *metrics
 
 	running chan attributed // nil while none is under way
-	asked   time.Time       // when the question under way was asked
+	since   time.Time       // when the request under way was made
 	about   *gpu.Topology   // what it is about
 	first   *gpu.Topology   // the latest one whose first page waits, or waited, for its owners
 	until   time.Time       // when the cycle no longer waits for an answer
@@ -33,7 +33,7 @@ type attribution struct {
 
 	owners   *gpu.Owners
 	topology *gpu.Topology
-	at       time.Time // when owners was asked for
+	at       time.Time // when owners was requested
 	failing  bool
 }
 
@@ -43,8 +43,8 @@ type attributed struct {
 	took   time.Duration
 }
 
-// attribute makes attributors the ones that are asked. Those that were asked before
-// keep the question that is under way.
+// attribute makes attributors the ones that are used. Those that were used before keep the request
+// that is under way.
 func (l *Loop) attribute(attributors []Attributor) {
 	before := l.attributions
 	l.attributions = nil
@@ -58,9 +58,9 @@ func (l *Loop) attribute(attributors []Attributor) {
 	}
 }
 
-// ask asks the attributor about t, unless it still works on an earlier question.
-func (a *attribution) ask(ctx context.Context, t *gpu.Topology) {
-	a.take(t)
+// request requests the owners of t, unless an earlier request is under way.
+func (a *attribution) request(ctx context.Context, t *gpu.Topology) {
+	a.poll(t)
 	now := time.Now()
 	a.until = now
 	switch {
@@ -74,9 +74,9 @@ func (a *attribution) ask(ctx context.Context, t *gpu.Topology) {
 	}
 }
 
-// begin asks the attributor about t.
+// begin requests the owners of t.
 func (a *attribution) begin(ctx context.Context, t *gpu.Topology) {
-	a.asked, a.about = time.Now(), t
+	a.since, a.about = time.Now(), t
 	answer := make(chan attributed, 1)
 	a.running = answer
 	ctx, cancel := context.WithTimeout(ctx, a.opt.AttributeTimeout)
@@ -93,29 +93,29 @@ func (a *attribution) begin(ctx context.Context, t *gpu.Topology) {
 	}()
 }
 
-// answer returns the owners to serve for t: the latest, for as long as they are no
-// older than two intervals and minKeep, else nil. It waits only where a new answer
-// is likely to come soon. An answer about the topology before is of no use: the
-// attributor is asked about t at once, and has the rest of the time.
+// answer returns the owners to serve for t: the latest, for as long as they are no older than two
+// intervals and minValidity, else nil. It waits only where a new answer is likely to come soon. An
+// answer about the topology before is of no use: the owners of t are requested at once, in the rest
+// of the time.
 func (a *attribution) answer(ctx context.Context, t *gpu.Topology) *gpu.Owners {
 	if a.running != nil && a.wait(t) && a.about != t {
 		a.begin(ctx, t)
 		a.wait(t)
 	}
-	if a.running != nil && time.Since(a.asked) >= a.opt.AttributeTimeout {
+	if a.running != nil && time.Since(a.since) >= a.opt.AttributeTimeout {
 		a.note(gpu.ErrTimeout)
 	}
-	if a.topology != t || time.Since(a.at) > a.keep() {
+	if a.topology != t || time.Since(a.at) > a.validity() {
 		return nil
 	}
 	return a.owners
 }
 
-func (a *attribution) keep() time.Duration { return max(2*a.opt.Plan.Interval, minKeep) }
+func (a *attribution) validity() time.Duration { return max(2*a.opt.Plan.Interval, minValidity) }
 
-// wait takes the answer if it is there or comes in time, and reports whether it did.
+// wait accepts the answer if it is there or comes in time, and reports whether it did.
 func (a *attribution) wait(t *gpu.Topology) bool {
-	if a.take(t) {
+	if a.poll(t) {
 		return true
 	}
 	left := time.Until(a.until)
@@ -133,8 +133,8 @@ func (a *attribution) wait(t *gpu.Topology) bool {
 	}
 }
 
-// take takes the answer if it is there, and reports whether it was.
-func (a *attribution) take(t *gpu.Topology) bool {
+// poll accepts the answer if it is there, and reports whether it was.
+func (a *attribution) poll(t *gpu.Topology) bool {
 	select {
 	case got := <-a.running: // never, while none is under way
 		a.accept(got, t)
@@ -150,11 +150,11 @@ func (a *attribution) accept(got attributed, t *gpu.Topology) {
 	a.metrics.attributeFor.WithLabelValues(a.attributor.Name()).Set(got.took.Seconds())
 	a.note(got.err)
 	if got.err == nil && a.about == t {
-		a.owners, a.topology, a.at = got.owners, t, a.asked
+		a.owners, a.topology, a.at = got.owners, t, a.since
 	}
 }
 
-// note counts how a question went.
+// note counts how a request ended.
 func (a *attribution) note(err error) {
 	name := a.attributor.Name()
 	switch {
@@ -163,7 +163,7 @@ func (a *attribution) note(err error) {
 		a.metrics.failures.WithLabelValues(stageAttribute, gpu.Reason(err)).Inc()
 		if !a.failing {
 			a.opt.Log.Warn("Attribution failed; series keep the last known owners for a bounded time",
-				append([]any{"attributor", name, "keep", a.keep()}, withStack(err)...)...)
+				append([]any{"attributor", name, "keep", a.validity()}, withStack(err)...)...)
 		}
 	default:
 		a.metrics.attribution.WithLabelValues(name).Set(1)
@@ -174,8 +174,8 @@ func (a *attribution) note(err error) {
 	a.failing = err != nil
 }
 
-// merger joins the owners of several attributors. Each result is made once
-// per change: equal inputs give the same pointer.
+// merger joins the owners of several attributors. Each result is made once per change: equal inputs
+// give the same pointer.
 type merger struct {
 	inputs []*gpu.Owners
 	merged *gpu.Owners
@@ -200,29 +200,41 @@ func (m *merger) merge(inputs []*gpu.Owners) *gpu.Owners {
 		if m.merged == nil {
 			m.merged = &gpu.Owners{Generation: m.count}
 		}
-		for row, labels := range in.Labels {
-			if len(labels) == 0 {
-				continue
-			}
-			for len(m.merged.Labels) <= row {
-				m.merged.Labels = append(m.merged.Labels, nil)
-			}
-			// A fresh slice: what an attributor returned is never written to.
-			m.merged.Labels[row] = append(append([]gpu.Label(nil), m.merged.Labels[row]...), labels...)
-		}
-		for row := range in.Uses {
-			use := &in.Uses[row]
-			if len(use.Owners) == 0 {
-				continue
-			}
-			for len(m.merged.Uses) <= row {
-				m.merged.Uses = append(m.merged.Uses, gpu.Use{})
-			}
-			into := &m.merged.Uses[row]
-			into.Sharing = cmp.Or(into.Sharing, use.Sharing)
-			into.Replicas = max(into.Replicas, use.Replicas)
-			into.Owners = slices.Concat(into.Owners, use.Owners)
-		}
+		m.addLabels(in.Labels)
+		m.addUses(in.Uses)
 	}
 	return m.merged
+}
+
+// addLabels and addUses add what one attributor reported, in slices of their own: what an
+// attributor returned is never written to.
+func (m *merger) addLabels(rows [][]gpu.Label) {
+	for row, labels := range rows {
+		if len(labels) > 0 {
+			m.merged.Labels = upTo(m.merged.Labels, row)
+			m.merged.Labels[row] = slices.Concat(m.merged.Labels[row], labels)
+		}
+	}
+}
+
+func (m *merger) addUses(uses []gpu.Use) {
+	for row := range uses {
+		use := &uses[row]
+		if len(use.Owners) == 0 {
+			continue
+		}
+		m.merged.Uses = upTo(m.merged.Uses, row)
+		into := &m.merged.Uses[row]
+		into.Sharing = cmp.Or(into.Sharing, use.Sharing)
+		into.Replicas = max(into.Replicas, use.Replicas)
+		into.Owners = slices.Concat(into.Owners, use.Owners)
+	}
+}
+
+// upTo returns list with an element for a row, at least.
+func upTo[E any](list []E, row int) []E {
+	if missing := row + 1 - len(list); missing > 0 {
+		list = append(list, make([]E, missing)...)
+	}
+	return list
 }

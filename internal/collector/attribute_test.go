@@ -10,8 +10,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 )
 
-// Rows are a topology's own: what was said of one says nothing of the next, be
-// it known already or on its way.
+// Rows are a topology's own: what was said of one says nothing of the next, be it known already or
+// on its way.
 func TestOwnersAreOfTheirTopology(t *testing.T) {
 	good := &gpu.Owners{Generation: 1, Labels: [][]gpu.Label{{{Name: "pod", Value: "a"}}}}
 	says := func(context.Context, *gpu.Topology) (*gpu.Owners, error) { return good, nil }
@@ -67,8 +67,8 @@ func TestOwnersAreOfTheirTopology(t *testing.T) {
 	})
 }
 
-// A time of which too much is unknown is nobody's, and is not made up for.
-func TestSecondsOfATimeWithoutReadingsAreNobodys(t *testing.T) {
+// A time of which too much is unknown has no owner, and is not made up for.
+func TestSecondsWithoutReadingsHaveNoOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		one := &gpu.Owners{Generation: 1, Uses: []gpu.Use{{Owners: []gpu.Owner{{Namespace: "ns", Pod: "b", Container: "main", PodUID: "uid-1"}}}}}
 		o := &owners{answer: func(context.Context, *gpu.Topology) (*gpu.Owners, error) { return one, nil }}

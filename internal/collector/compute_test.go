@@ -32,14 +32,14 @@ func divided() *gpu.Topology {
 	}
 	top := gpu.NewTopology(list)
 	for i, profile := range profiles {
-		top.Divided = append(top.Divided, gpu.ComputeInstance{Instance: 3, ID: uint32(i), Profile: profile})
+		top.ComputeInstances = append(top.ComputeInstances, gpu.ComputeInstance{Instance: 3, ID: uint32(i), Profile: profile})
 	}
 	return top
 }
 
-// A node is collected also where nothing is asked of its GPU instances, divided
-// ones too, and nobody tells owners: so do the subcommands that only look.
-func TestNothingAskedOfInstances(t *testing.T) {
+// A node is collected also where nothing is read of its GPU instances, divided ones too, and no
+// owners are reported: so do the subcommands that only look.
+func TestNothingReadOfInstances(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		silent := func(context.Context, *gpu.Batch) error { return nil }
 		r := start(t, &fake{topology: divided(), read: silent}, func(o *loop.Options) {
@@ -54,8 +54,8 @@ func TestNothingAskedOfInstances(t *testing.T) {
 	})
 }
 
-// What a compute instance has not is said of it alone where the rest of its GPU
-// has it, and once where nothing has it.
+// What a compute instance has not is said of it alone where the rest of its GPU has it, and once
+// where nothing has it.
 func TestUnavailableOfComputeInstances(t *testing.T) {
 	for name, tt := range map[string]struct {
 		served     []int // rows

@@ -10,8 +10,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 )
 
-// tellPlan asks for the families that are told.
-func tellPlan(o *loop.Options) {
+// factsPlan requests the families that are facts.
+func factsPlan(o *loop.Options) {
 	o.Plan = testPlan()
 	o.Plan.Health, o.Plan.Peers, o.Plan.Placement = true, true, true
 	o.Plan.Derived = []gpu.Derived{
@@ -20,8 +20,7 @@ func tellPlan(o *loop.Options) {
 	}
 }
 
-// threeGPUs are placed and connected in different ways, and their numbers are
-// not their rows.
+// threeGPUs are placed and connected in different ways, and their numbers are not their rows.
 func threeGPUs() *gpu.Topology {
 	device := func(id uint32, uuid string, place *gpu.Place) gpu.Device {
 		return gpu.Device{Entity: gpu.Entity{Kind: gpu.KindGPU, ID: id}, GPU: id, UUID: uuid, Place: place}
@@ -39,7 +38,7 @@ func threeGPUs() *gpu.Topology {
 	return t
 }
 
-func TestWhatIsTold(t *testing.T) {
+func TestWhatIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{topology: threeGPUs()}
 		f.read = func(_ context.Context, b *gpu.Batch) error {
@@ -57,7 +56,7 @@ func TestWhatIsTold(t *testing.T) {
 				gpu.PeerState{Row: 1, Peer: 2, Status: "Melted"})
 			return nil
 		}
-		r := start(t, f, tellPlan)
+		r := start(t, f, factsPlan)
 		for range 2 { // the second cycle reuses what the first made
 			r.has(
 				"DCGM_EXP_GPU_PAIR_INFO{0}[{peer_gpu 2} {peer_uuid GPU-c} {path NODE} {nvlinks 12} {nvlink_generation 3}] 1",
@@ -94,7 +93,7 @@ func TestWhatIsTold(t *testing.T) {
 	})
 }
 
-func TestWhatCannotBeTold(t *testing.T) {
+func TestWhatCannotBeReported(t *testing.T) {
 	for name, test := range map[string]struct {
 		gpus int
 		want []string
@@ -110,7 +109,7 @@ func TestWhatCannotBeTold(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := start(t, &fake{gpus: test.gpus}, tellPlan)
+				r := start(t, &fake{gpus: test.gpus}, factsPlan)
 				r.has(test.want...)
 				r.hasNot("DCGM_EXP")
 				r.stop()
@@ -136,7 +135,7 @@ func TestWhatIsToldCostsNoMemory(t *testing.T) {
 			return nil
 		}
 		r := start(t, f, func(o *loop.Options) {
-			tellPlan(o)
+			factsPlan(o)
 			o.Publish = func(*gpu.Snapshot) {}
 		})
 		if n := testing.AllocsPerRun(20, func() { r.wait(interval) }); n > 40 {

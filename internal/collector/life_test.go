@@ -22,8 +22,8 @@ import (
 // seconds are whole times since the start of a test.
 func seconds(d time.Duration) int { return int(d.Round(time.Second) / time.Second) }
 
-// Between attempts the pauses double up to their limit, whether the source does not open
-// or opens and then cannot be read, and begin again at the least after a success.
+// Between attempts the pauses double up to their limit, whether the source does not open or opens
+// and then cannot be read, and begin again at the least after a success.
 func TestPausesBetweenAttemptsGrow(t *testing.T) {
 	for name, fails := range map[string]func(f *fake, on bool){
 		"open": func(f *fake, on bool) {
@@ -81,8 +81,8 @@ func TestPausesBetweenAttemptsGrow(t *testing.T) {
 	}
 }
 
-// An open may take until the hang limit; the page says meanwhile that it opens, and
-// nothing counts as a failure.
+// An open may take until the hang limit; the page says meanwhile that it opens, and nothing counts
+// as a failure.
 func TestASlowOpenIsLeftAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const takes = 95 * time.Second
@@ -133,8 +133,8 @@ func TestAFailedOpenCountsOnce(t *testing.T) {
 	})
 }
 
-// A reload that opens slowly leaves the page of the old session for as long as that is
-// fresh, and no longer.
+// A reload that opens slowly leaves the page of the old session for as long as that is fresh, and
+// no longer.
 func TestASlowReloadKeepsAFreshPage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t, &fake{gpus: 1}, nil)
@@ -209,8 +209,8 @@ func (p *panics) Handle(_ context.Context, r slog.Record) error {
 
 func (p *panics) WithAttrs([]slog.Attr) slog.Handler { return p }
 
-// A panic anywhere in a cycle costs that cycle, is on the page and once in the log with
-// its stack, and everything goes on afterwards.
+// A panic anywhere in a cycle costs that cycle, is on the page and once in the log with its stack,
+// and everything goes on afterwards.
 func TestAPanicIsAFailedCycle(t *testing.T) {
 	type world struct {
 		fake       *fake
@@ -315,8 +315,8 @@ func TestAPanicIsAFailedCycle(t *testing.T) {
 	}
 }
 
-// Every page is followed by another one within the time for which it may be served, in
-// every state that lasts.
+// Every page is followed by another one within the time for which it may be served, in every state
+// that lasts.
 func TestPagesFollowEachOtherInTime(t *testing.T) {
 	for name, f := range map[string]*fake{
 		"works":      {gpus: 1},
@@ -355,8 +355,8 @@ func TestPagesFollowEachOtherInTime(t *testing.T) {
 	}
 }
 
-// An attributor that is slow, or hangs, does not delay a cycle. What it said last serves
-// for its time.
+// An attributor that is slow, or hangs, does not delay a cycle. What it said last serves for its
+// time.
 func TestAttributionNeverDelaysACycle(t *testing.T) {
 	for name, c := range map[string]struct {
 		takes time.Duration
@@ -406,8 +406,8 @@ func TestAttributionNeverDelaysACycle(t *testing.T) {
 	}
 }
 
-// The first page has owners though the attributor takes its time; one that takes longer
-// than two seconds is not waited for, and not again.
+// The first page has owners though the attributor takes its time; one that takes longer than two
+// seconds is not waited for, and not again.
 func TestTheFirstCycleWaitsForOwners(t *testing.T) {
 	for _, c := range []struct {
 		takes, waits time.Duration
@@ -450,30 +450,31 @@ func TestTheFirstCycleWaitsForOwners(t *testing.T) {
 }
 
 // What was sampled between the latest page and a reload is on the next page.
-func TestAReloadKeepsTheLatestBurst(t *testing.T) {
+func TestAReloadKeepsTheLatestTrail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sampled := func(values ...int64) func(context.Context, *gpu.Batch) error {
 			first := true
 			return func(_ context.Context, b *gpu.Batch) error {
-				if first { // each sample is told once
+				if first { // each sample is reported once
 					for i, v := range values {
-						b.Add(0, 0, gpu.Int(v), time.Now().Add(time.Duration(i-len(values))*time.Millisecond))
+						b.TrailAt(0, 0, gpu.Int(v), time.Now().Add(time.Duration(i-len(values))*time.Millisecond).UnixNano())
 					}
 				}
 				first = false
+				b.TrailAt(0, 0, gpu.Int(300), time.Now().UnixNano())
 				b.Add(0, 0, gpu.Int(300), time.Now())
 				b.Add(0, 1, gpu.Int(1), time.Now())
 				return nil
 			}
 		}
 		f := &fake{gpus: 1}
-		r := start(t, f, burstPlan)
+		r := start(t, f, trailPlan)
 		f.set(func() { f.read = sampled(900, 10) }) // a spike within the last interval
 		r.wait(interval / 2)
 
 		// Another plan and another topology, in which row and field differ.
 		var o loop.Options
-		burstPlan(&o)
+		trailPlan(&o)
 		o.Plan.Fields[0], o.Plan.Fields[1] = o.Plan.Fields[1], o.Plan.Fields[0]
 		for i := range o.Plan.Counters {
 			o.Plan.Counters[i].Field = 1 - o.Plan.Counters[i].Field
@@ -491,8 +492,9 @@ func TestAReloadKeepsTheLatestBurst(t *testing.T) {
 		reads := 0
 		next.read = func(_ context.Context, b *gpu.Batch) error {
 			if reads++; reads == 1 { // by the reload itself
-				b.Add(row, 1, gpu.Int(950), time.Now().Add(-time.Microsecond))
+				b.TrailAt(row, 1, gpu.Int(950), time.Now().Add(-time.Microsecond).UnixNano())
 			}
+			b.TrailAt(row, 1, gpu.Int(300), time.Now().UnixNano())
 			b.Add(row, 1, gpu.Int(300), time.Now())
 			b.Add(row, 0, gpu.Int(1), time.Now())
 			return nil
@@ -509,17 +511,18 @@ func TestAReloadKeepsTheLatestBurst(t *testing.T) {
 }
 
 // A reload that fails after the old session was read once more loses nothing of it.
-func TestAFailedReloadKeepsTheLatestBurst(t *testing.T) {
+func TestAFailedReloadKeepsTheLatestTrail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{gpus: 1}
-		r := start(t, f, burstPlan)
+		r := start(t, f, trailPlan)
 		spike := true
 		f.set(func() {
 			f.read = func(_ context.Context, b *gpu.Batch) error {
 				if spike {
-					b.Add(0, 0, gpu.Int(900), time.Now())
+					b.TrailAt(0, 0, gpu.Int(900), time.Now().UnixNano())
 				}
 				spike = false
+				b.TrailAt(0, 0, gpu.Int(300), time.Now().UnixNano())
 				b.Add(0, 0, gpu.Int(300), time.Now())
 				b.Add(0, 1, gpu.Int(1), time.Now())
 				return nil
@@ -527,7 +530,7 @@ func TestAFailedReloadKeepsTheLatestBurst(t *testing.T) {
 		})
 		r.wait(interval / 2)
 		var o loop.Options
-		burstPlan(&o)
+		trailPlan(&o)
 		bad := &fake{gpus: 1, read: func(context.Context, *gpu.Batch) error { return gpu.ErrTimeout }}
 		if err := r.loop.Reload(t.Context(), collector.Change{Source: collector.SourceOf(bad.Open), Plan: o.Plan}); !errors.Is(err, gpu.ErrTimeout) {
 			t.Fatal(err)

@@ -16,8 +16,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
 )
 
-// ErrStarting is the state before the first attempt to open a session; it
-// wraps gpu.ErrOpening.
+// ErrStarting is the state before the first attempt to open a session; it wraps gpu.ErrOpening.
 var ErrStarting = fmt.Errorf("%w: no session has been opened yet", gpu.ErrOpening)
 
 // Options configure a Loop.
@@ -30,34 +29,34 @@ type Options struct {
 	Attributors []Attributor
 	// Derivers make the families that no column shows, in the order of the page.
 	Derivers []snapshot.Deriver
-	// Publish gets the snapshot of every cycle, on the Loop's goroutine. The
-	// snapshot is valid during the call only. Required.
+	// Publish gets the snapshot of every cycle, on the Loop's goroutine. The snapshot is valid during
+	// the call only. Required.
 	Publish func(*gpu.Snapshot)
 	// Registerer gets the Loop's own series. Required.
 	Registerer prometheus.Registerer
 	// Log gets a line when something begins or ceases to fail. Nil discards.
 	Log *slog.Logger
-	// Now is the clock that dates samples, which can be set at any time; nil
-	// means time.Now. No wait depends on it.
+	// Now is the clock that dates samples, which can be set at any time; nil means time.Now. No wait
+	// depends on it.
 	Now func() time.Time
 
-	// Released, if above 0, lets Run begin as after Release with this timeout:
-	// nothing is opened before it is known whether it may be.
+	// Released, if above 0, lets Run begin as after Release with this timeout: nothing is opened
+	// before it is known whether it may be.
 	Released time.Duration
 
-	// ReadTimeout is how long a driver call may take before the page says so;
-	// 0 means the plan's interval, but 1 s at least and 10 s at most.
+	// ReadTimeout is how long a driver call may take before the page says so; 0 means the plan's
+	// interval, but 1 s at least and 10 s at most.
 	ReadTimeout time.Duration
-	// HangLimit is how long a driver call may take before Run gives up with
-	// gpu.ErrWedged, since nothing but a new process helps; 0 means 2 minutes.
+	// HangLimit is how long a driver call may take before Run gives up with gpu.ErrWedged, since
+	// nothing but a new process helps; 0 means 2 minutes.
 	HangLimit time.Duration
-	// AttributeTimeout is how long an attributor may take; 0 means 2 s. A cycle
-	// waits for so long only for the first answer about a topology.
+	// AttributeTimeout is how long an attributor may take; 0 means 2 s. A cycle waits for so long only
+	// for the first answer about a topology.
 	AttributeTimeout time.Duration
 	// CloseTimeout bounds the wait for the driver when Run ends; 0 means 4 s.
 	CloseTimeout time.Duration
-	// MinBackoff and MaxBackoff bound the pauses between attempts to open a
-	// session; 0 means 1 s and 30 s.
+	// MinBackoff and MaxBackoff bound the pauses between attempts to open a session; 0 means 1 s and
+	// 30 s.
 	MinBackoff, MaxBackoff time.Duration
 }
 
@@ -97,15 +96,14 @@ type Change struct {
 	Derivers    []snapshot.Deriver
 }
 
-// A Loop owns the driver: it opens, reads and closes sessions, one call at a
-// time, and publishes a snapshot per cycle. Make one with New and call Run
-// once; the other methods may be called from any goroutine.
+// A Loop owns the driver: it opens, reads and closes sessions, one call at a time, and publishes a
+// snapshot per cycle. Make one with New and call Run once; the other methods may be called from any
+// goroutine.
 type Loop struct {
-	opt     Options
-	metrics *metrics
-	worker  *worker
-	reloads chan reload
-	orders  chan order
+	opt      Options
+	metrics  *metrics
+	worker   *worker
+	commands chan command
 
 	// Owned by Run.
 	session      Session
@@ -114,37 +112,31 @@ type Loop struct {
 	empty        gpu.Snapshot
 	attributions []*attribution
 	merger       merger
-	burst        burst
+	trails       trails
 	unpublished  bool // the latest page could not be made
 	owners       []*gpu.Owners
 	lastErr      error // of the previous cycle, so that only changes are logged
-	hold         hold
+	release      release
+	postponed    []command // that came while a driver call was under way
 	// profilingPaused is what every session that is opened begins with.
 	profilingPaused bool
 
-	ready    atomic.Bool
-	released atomic.Bool
-	born     time.Time
-	pending  atomic.Int64 // when the driver call under way began, after born, plus 1 ns; 0 for none
-	wedged   atomic.Bool  // a call was left behind
+	ready      atomic.Bool
+	isReleased atomic.Bool
+	born       time.Time
+	pending    atomic.Int64 // when the driver call under way began, after born, plus 1 ns; 0 for none
+	wedged     atomic.Bool  // a call was left behind
 }
 
-type reload struct {
-	change Change
-	reply  chan error
-}
-
-// New returns a Loop, and publishes the page that says that it is starting.
-// It calls no driver yet.
+// New returns a Loop, and publishes the page that says that it is starting. It calls no driver yet.
 func New(opt Options) *Loop {
 	opt = opt.withDefaults()
 	l := &Loop{
-		opt:     opt,
-		metrics: newMetrics(opt.Registerer),
-		worker:  newWorker(),
-		reloads: make(chan reload),
-		orders:  make(chan order),
-		born:    time.Now(),
+		opt:      opt,
+		metrics:  newMetrics(opt.Registerer),
+		worker:   newWorker(),
+		commands: make(chan command),
+		born:     time.Now(),
 	}
 	l.attribute(opt.Attributors)
 	l.metrics.paused.set(l.opt.Plan, false)
@@ -152,13 +144,12 @@ func New(opt Options) *Loop {
 	return l
 }
 
-// Ready reports whether a first cycle has been published, with or without
-// data.
+// Ready reports whether a first cycle has been published, with or without data.
 func (l *Loop) Ready() bool { return l.ready.Load() }
 
-// Healthy returns an error if a driver call has not returned for longer than
-// the hang limit, or was left behind. A lost GPU or a missing driver is not a reason to restart
-// the process, hence no error.
+// Healthy returns an error if a driver call has not returned for longer than the hang limit, or was
+// left behind. A lost GPU or a missing driver is not a reason to restart the process, hence no
+// error.
 func (l *Loop) Healthy() error {
 	if l.wedged.Load() {
 		return gpu.ErrWedged
@@ -173,44 +164,32 @@ func (l *Loop) Healthy() error {
 	return nil
 }
 
-// Reload replaces source, plan and attributors. With a session open, the new
-// one is opened and read first and the old one closed after; an error means
-// that nothing changed. Without one, also while the driver is released, the
-// change is taken as it is. While a driver call is under way Reload waits for its
-// end; once ctx is done it returns, and nothing changes unless the change is being
+// Reload replaces source, plan and attributors. With a session open, the new one is opened and read
+// first and the old one closed after; an error means that nothing changed. Without one, also while
+// the driver is released, the change is taken as it is. While a driver call is under way Reload
+// waits for its end; once ctx is done it returns, and nothing changes unless the change is being
 // made.
 func (l *Loop) Reload(ctx context.Context, c Change) error {
-	r := reload{change: c, reply: make(chan error, 1)}
-	select {
-	case l.reloads <- r:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	select {
-	case err := <-r.reply:
-		return err
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return l.command(ctx, command{kind: commandReload, change: &c})
 }
 
-// Run collects until ctx is done, and then returns nil once every handle is
-// closed. It returns an error that wraps gpu.ErrWedged if the driver does not
-// let go. A panic ends the session, and the next one opens after a pause.
+// Run collects until ctx is done, and then returns nil once every handle is closed. It returns an
+// error that wraps gpu.ErrWedged if a driver call does not return. A panic ends the session, and
+// the next one opens after a pause.
 func (l *Loop) Run(ctx context.Context) error {
 	defer l.worker.stop()
-	defer l.dismiss()
+	defer l.cancelWaiters()
 	if l.opt.Released > 0 {
-		l.hold.extend(l.opt.Released)
+		l.release.extend(l.opt.Released)
 	}
 	cause := causeStart
 	for {
 		err := gpu.Protect(func() error { return l.run(ctx, cause) })
-		if !errors.Is(err, gpu.ErrPanic) || l.over(ctx, err) {
+		if !errors.Is(err, gpu.ErrPanic) || l.isFinal(ctx, err) {
 			return err
 		}
 		l.fail(stageRead, err)
-		if err := l.close(ctx); l.over(ctx, err) {
+		if err := l.close(ctx); l.isFinal(ctx, err) {
 			return err
 		}
 		cause = l.pause(ctx, l.opt.MaxBackoff, causeLost)
@@ -221,8 +200,8 @@ func (l *Loop) Run(ctx context.Context) error {
 func (l *Loop) run(ctx context.Context, cause string) error {
 	backoff := l.opt.MinBackoff
 	for ctx.Err() == nil {
-		if l.hold.on {
-			if err := l.letGo(ctx); err != nil {
+		if l.release.on {
+			if err := l.runReleased(ctx); err != nil {
 				return l.end(ctx, err)
 			}
 			if cause != causeStart { // else there was none before this one
@@ -232,8 +211,8 @@ func (l *Loop) run(ctx context.Context, cause string) error {
 			continue
 		}
 		err := l.open(ctx, cause)
-		tell(&l.hold.acquired, err)
-		if l.over(ctx, err) {
+		reply(&l.release.opened, err)
+		if l.isFinal(ctx, err) {
 			return l.end(ctx, err)
 		}
 		served := false
@@ -258,8 +237,8 @@ func (l *Loop) run(ctx context.Context, cause string) error {
 	return l.end(ctx, nil)
 }
 
-// over reports whether err ends Run: the driver is wedged or ctx is done.
-func (l *Loop) over(ctx context.Context, err error) bool {
+// isFinal reports whether err ends Run: the driver is wedged or ctx is done.
+func (l *Loop) isFinal(ctx context.Context, err error) bool {
 	return errors.Is(err, gpu.ErrWedged) || ctx.Err() != nil
 }
 
@@ -290,10 +269,12 @@ func (l *Loop) adopt(session Session, paused bool, cause string) {
 	l.metrics.describe(t)
 	l.opt.Log.Info("Session opened", "cause", cause, "source", t.Source,
 		"driver", t.Driver, "library", t.Library, "entities", len(t.Devices))
+	for _, e := range l.opt.Plan.Missing(t.Devices) {
+		l.opt.Log.Warn("A selected device does not exist", "device", e.String())
+	}
 }
 
-// connect opens a session on the worker, and reports whether its profiling is
-// paused.
+// connect opens a session on the worker, and reports whether its profiling is paused.
 func (l *Loop) connect(ctx context.Context, source Source, plan *gpu.Plan) (session Session, paused bool, err error) {
 	if l.profilingPaused {
 		same := *plan
@@ -305,7 +286,7 @@ func (l *Loop) connect(ctx context.Context, source Source, plan *gpu.Plan) (sess
 		if err != nil {
 			return err
 		}
-		session, paused = opened, plan.ProfilingPaused && l.keepPaused(ctx, opened)
+		session, paused = opened, plan.ProfilingPaused && l.pauseOpened(ctx, opened)
 		return nil
 	})
 	if err != nil { // also of a call that is left behind, and may yet write to session
@@ -314,73 +295,78 @@ func (l *Loop) connect(ctx context.Context, source Source, plan *gpu.Plan) (sess
 	return session, paused, nil
 }
 
-// serve reads the open session on every tick until it ends. It returns whether
-// there was a cycle with data, and why the next session is to be opened; or an
-// error that ends Run.
+// serve reads the open session on every tick until it ends. It returns whether there was a cycle
+// with data, and why the next session is to be opened; or an error that ends Run.
 func (l *Loop) serve(ctx context.Context) (served bool, cause string, err error) {
 	ticker := time.NewTicker(l.opt.Plan.Interval)
 	defer ticker.Stop()
 	for {
-		if l.hold.on {
+		if l.release.on {
 			return served, causeReleased, nil
 		}
 		err := l.cycle(ctx)
-		if l.over(ctx, err) {
+		if l.isFinal(ctx, err) {
 			return served, "", err
 		}
 		served = served || l.lastErr == nil
-		for waiting := err == nil; waiting && !l.hold.on; {
-			select {
-			case <-ticker.C:
-				waiting = false
-			case <-l.session.Done():
-				err = l.session.Err()
-				waiting = false
-			case r := <-l.reloads:
-				reloadErr := gpu.Protect(func() error { return l.swap(ctx, r.change) })
-				r.reply <- reloadErr
-				if l.over(ctx, reloadErr) || errors.Is(reloadErr, gpu.ErrPanic) {
-					return served, "", reloadErr
-				}
-				if reloadErr == nil {
-					ticker.Reset(l.opt.Plan.Interval)
-					waiting = false
-				}
-			case o := <-l.orders:
-				if orderErr := l.obey(ctx, o); l.over(ctx, orderErr) {
-					return served, "", orderErr
-				}
-			case <-ctx.Done():
-				return served, "", ctx.Err()
+		if err == nil {
+			var final error
+			if err, final = l.awaitCycle(ctx, ticker); final != nil {
+				return served, "", final
 			}
 		}
 		if err == nil {
 			continue
 		}
-		// The old session closes before the next one opens: the driver must
-		// be let go. After a change of the topology the page keeps its last
-		// content until then; what is lost is gone at once.
-		l.opt.Log.Warn("Session ended", "error", err)
-		cause = causeTopology
-		if !errors.Is(err, gpu.ErrTopology) {
-			cause = causeLost
-			if l.lastErr == nil {
-				l.fail(stageRead, err)
-			}
-		}
-		if err := l.close(ctx); l.over(ctx, err) {
+		if cause, err = l.endSession(ctx, err); l.isFinal(ctx, err) {
 			return served, "", err
 		}
 		return served, cause, nil
 	}
 }
 
-// cycle reads once and publishes what came of it. It returns an error only if
-// the session is over, or Run is.
+// awaitCycle waits until the next cycle is due, or the driver is to be released. It returns why the
+// session is over, nil while it is not, and an error that ends Run.
+func (l *Loop) awaitCycle(ctx context.Context, ticker *time.Ticker) (over, final error) {
+	for !l.release.on {
+		what, err := l.await(ctx, serving, ticker.C, nil)
+		if err != nil || ctx.Err() != nil {
+			return nil, cmp.Or(err, ctx.Err())
+		}
+		switch what {
+		case ticked:
+			return nil, nil
+		case sessionOver:
+			return l.session.Err(), nil
+		case reloaded:
+			ticker.Reset(l.opt.Plan.Interval)
+			return nil, nil
+		}
+	}
+	return nil, nil
+}
+
+// endSession closes a session that is over because of reason, and returns the cause of the next
+// one. The old session closes before the next one opens: the driver must be released. After a
+// change of the topology the page keeps its last content until then; what is lost is gone at once.
+func (l *Loop) endSession(ctx context.Context, reason error) (cause string, err error) {
+	l.opt.Log.Warn("Session ended", "error", reason)
+	cause = causeTopology
+	if !errors.Is(reason, gpu.ErrTopology) {
+		cause = causeLost
+		if l.lastErr == nil {
+			l.fail(stageRead, reason)
+		}
+	}
+	return cause, l.close(ctx)
+}
+
+// cycle reads once and publishes what came of it. It returns an error only if the session is over,
+// or Run is.
 func (l *Loop) cycle(ctx context.Context) error {
 	began, begin := time.Now(), l.opt.Now()
 	for _, a := range l.attributions {
-		a.ask(ctx, l.session.Topology())
+		a.request(ctx, l.session.Topology())
 	}
 	l.batch.Reset()
 	l.builder.Prepare(&l.batch)
@@ -420,7 +406,7 @@ func (l *Loop) serveBatch(ctx context.Context, began, begin time.Time) {
 	for _, a := range l.attributions {
 		l.owners = append(l.owners, a.answer(ctx, l.session.Topology()))
 	}
-	l.burst.join(&l.batch)
+	l.trails.join(&l.batch)
 	r.Owners = l.merger.merge(l.owners)
 	snap := l.builder.Build(r)
 	l.metrics.succeeds()
@@ -438,8 +424,7 @@ func (l *Loop) serveBatch(ctx context.Context, began, begin time.Time) {
 	}
 }
 
-// countEvents lets the events of the batch count while nothing else of it is
-// served.
+// countEvents lets the events of the batch count while nothing else of it is served.
 func (l *Loop) countEvents(begin time.Time) {
 	l.builder.Build(l.reading(snapshot.Final, &l.batch, begin))
 }
@@ -449,21 +434,23 @@ func (l *Loop) reading(kind snapshot.Kind, b *gpu.Batch, begin time.Time) snapsh
 	return snapshot.Reading{Kind: kind, Batch: b, Begin: begin, Now: l.opt.Now(), Uptime: time.Since(l.born)}
 }
 
-// finalRead reads the session once more before it is closed: the engine does
-// not report later what it has not reported by then.
+// finalRead reads the session once more before it is closed: the engine does not report later what
+// it has not reported by then.
 func (l *Loop) finalRead(ctx context.Context) error {
 	l.batch.Reset()
 	if !needsFinalRead(l.opt.Plan) {
 		return nil
 	}
 	begin := l.opt.Now()
-	// The call goes on though ctx is done, for half of the time that Run then waits: the close has
-	// the other half.
+	// The call goes on though ctx is done, for half of the time that Run then waits: the close has the
+	// other half.
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.opt.readTimeout())
 	defer cancel()
 	defer context.AfterFunc(ctx, func() {
+		half := time.NewTimer(l.opt.CloseTimeout / 2)
+		defer half.Stop()
 		select {
-		case <-time.After(l.opt.CloseTimeout / 2):
+		case <-half.C:
 			cancel()
 		case <-last.Done():
 		}
@@ -479,35 +466,27 @@ func (l *Loop) finalRead(ctx context.Context) error {
 	return nil
 }
 
-// needsFinalRead reports whether the time since the latest Read is part of what is
-// shown later: events, and samples of which the extremes are.
+// needsFinalRead reports whether the time since the latest Read is part of what is shown later:
+// events, and samples of which the extremes are.
 func needsFinalRead(plan *gpu.Plan) bool {
-	return slices.ContainsFunc(plan.Derived, func(d gpu.Derived) bool { return d.Field >= 0 }) ||
-		slices.ContainsFunc(plan.Fields, func(f gpu.Field) bool { return f.Burst })
+	return plan.HasTrails() || slices.ContainsFunc(plan.Derived, func(d gpu.Derived) bool { return d.Field >= 0 })
 }
 
-// pause waits before the next attempt to open, and publishes on every interval why
-// there is no data. A reload ends the pause, since it may well be what was missing,
-// and so does a release.
+// pause waits before the next attempt to open, and publishes on every interval why there is no
+// data. A reload ends the pause, since it may well be what was missing, and so does a release.
 func (l *Loop) pause(ctx context.Context, d time.Duration, cause string) string {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	ticker := time.NewTicker(l.opt.Plan.Interval)
 	defer ticker.Stop()
-	for !l.hold.on {
-		select {
-		case <-timer.C:
-			return cause
-		case <-ticker.C:
+	for !l.release.on {
+		switch what, _ := l.await(ctx, idle, ticker.C, timer.C); what {
+		case ticked:
 			l.publishEmpty(cmp.Or(l.lastErr, ErrStarting))
-		case <-ctx.Done():
-			return cause
-		case r := <-l.reloads:
-			l.replace(r.change)
-			r.reply <- nil
+		case reloaded:
 			return causeReload
-		case o := <-l.orders:
-			l.take(o)
+		case expired, canceled:
+			return cause
 		}
 	}
 	return cause
@@ -520,9 +499,9 @@ func (l *Loop) replace(c Change) {
 	l.metrics.paused.set(l.opt.Plan, l.profilingPaused)
 }
 
-// swap opens and reads a session for the change, and puts it in the place of
-// the present one, to be read at once. On an error everything stays. No event
-// is lost between the two, and none that both tell counts twice.
+// swap opens and reads a session for the change, and puts it in the place of the present one, to be
+// read at once. On an error everything stays. No event is lost between the two, and none that both
+// report counts twice.
 func (l *Loop) swap(ctx context.Context, c Change) error {
 	next, paused, err := l.connect(ctx, c.Source, c.Plan)
 	if err != nil {
@@ -538,7 +517,7 @@ func (l *Loop) swap(ctx context.Context, c Change) error {
 		return err
 	}
 	// What the old session read last is on no page yet, whether it goes on or not.
-	l.burst.keep(&l.batch, l.opt.Plan)
+	l.trails.add(&l.batch)
 	old := l.session
 	if err != nil {
 		old = next
@@ -547,12 +526,12 @@ func (l *Loop) swap(ctx context.Context, c Change) error {
 	if err != nil {
 		return fmt.Errorf("read the new session: %w", err)
 	}
-	l.burst.move(l.session.Topology(), next.Topology(), l.opt.Plan, c.Plan)
-	l.burst.keep(&b, c.Plan)
+	l.trails.move(l.session.Topology(), next.Topology(), l.opt.Plan, c.Plan)
+	l.trails.add(&b)
 	l.replace(c)
 	l.adopt(next, paused, causeReload)
 	l.builder.Build(l.reading(snapshot.Overlapping, &b, begin))
-	if l.over(ctx, closeErr) {
+	if l.isFinal(ctx, closeErr) {
 		return closeErr
 	}
 	if closeErr != nil {
@@ -571,7 +550,7 @@ func (l *Loop) close(ctx context.Context) error {
 	}
 	session := l.session
 	l.session, l.builder = nil, nil
-	l.burst.drop()
+	l.trails.drop()
 	return l.closeSession(ctx, session)
 }
 

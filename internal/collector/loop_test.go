@@ -31,7 +31,7 @@ func testPlan() *gpu.Plan {
 		Devices:  gpu.Selector{Flex: true},
 		Fields: []gpu.Field{
 			{ID: 203, Name: "DCGM_FI_DEV_GPU_UTIL", Levels: gpuOnly, Max: 100},
-			{ID: 230, Name: "DCGM_FI_DEV_XID_ERRORS", Levels: gpuOnly, Min: 1, Events: true},
+			{ID: 230, Name: "DCGM_FI_DEV_XID_ERRORS", Levels: gpuOnly, Min: 1},
 			{ID: 1001, Name: "DCGM_FI_PROF_GR_ENGINE_ACTIVE", Levels: gpu.KindsOf(gpu.KindGPUInstance), Max: 1},
 		},
 		Counters: []gpu.Counter{
@@ -47,7 +47,7 @@ func testPlan() *gpu.Plan {
 	}
 }
 
-// fake is a source whose behaviour a test sets while it runs.
+// fake is a source whose behavior a test sets while it runs.
 type fake struct {
 	mu   sync.Mutex
 	gpus int
@@ -274,8 +274,7 @@ func (r *rig) metric(want string) {
 	}
 }
 
-// metricLike checks that there is a series that begins with prefix, metricNot that there
-// is none.
+// metricLike checks that there is a series that begins with prefix, metricNot that there is none.
 func (r *rig) metricLike(prefix string) {
 	r.t.Helper()
 	if all := r.series(); !slices.ContainsFunc(all, func(s string) bool { return strings.HasPrefix(s, prefix) }) {
@@ -312,8 +311,8 @@ func TestFirstPageIsThereAtOnce(t *testing.T) {
 	})
 }
 
-// How long a call may take before the page says so goes with the interval, also
-// when a reload changes that.
+// How long a call may take before the page says so goes with the interval, also when a reload
+// changes that.
 func TestReadTimeoutFollowsTheInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{gpus: 1}
@@ -334,7 +333,7 @@ func TestReadTimeoutFollowsTheInterval(t *testing.T) {
 		r.has("UTIL{0} 7")
 		for _, page := range r.all() {
 			if strings.Contains(page, "error timeout") {
-				t.Errorf("half an interval is told as a timeout:\n%s", page)
+				t.Errorf("half an interval is reported as a timeout:\n%s", page)
 			}
 		}
 		f.set(func() { f.read = nil })
@@ -393,7 +392,7 @@ func TestLostGPUTakesNothingElse(t *testing.T) {
 	})
 }
 
-func TestHangingReadIsTold(t *testing.T) {
+func TestHangingReadIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{gpus: 1}
 		release := make(chan struct{})
@@ -498,8 +497,8 @@ func TestSessionsFollowTheTruth(t *testing.T) {
 				if diff := cmp.Diff([2]int{2, 1}, f.counts()); diff != "" {
 					t.Errorf("opened, closed (-want +got):\n%s", diff)
 				}
-				// The page of before stays while the topology changes. That of an engine
-				// which is gone goes at once.
+				// The page of before stays while the topology changes. That of an engine which is gone goes at
+				// once.
 				pages := r.all()
 				between := pages[len(pages)-2]
 				if c.cause == "lost" && between != "error lost" || c.cause == "topology" && !strings.Contains(between, "UTIL{0} 50") {
@@ -598,7 +597,7 @@ func TestEveryXIDCounts(t *testing.T) {
 		f.set(func() {
 			f.read = func(_ context.Context, b *gpu.Batch) error {
 				b.Add(0, 0, gpu.Int(1), time.Now())
-				for i, xid := range []int64{62, 45, 45} { // an engine that begins anew in every Read
+				for i, xid := range []int64{62, 45, 45} { // an engine that begins again in every Read
 					b.XIDs = append(b.XIDs, gpu.XID{Code: xid, ID: int64(i), Time: burst.Add(time.Duration(i) * time.Millisecond).UnixNano()})
 				}
 				b.XIDsRepeat = true
@@ -610,7 +609,7 @@ func TestEveryXIDCounts(t *testing.T) {
 			"DCGM_EXP_XID_ERRORS_COUNT{0}[{window_size_in_ms 300000} {xid 62}] 1",
 			"DCGM_EXP_XID_ERRORS_COUNT{0}[{window_size_in_ms 300000} {xid 45}] 2")
 		f.set(func() { f.read = nil })
-		f.session.end(gpu.ErrTopology) // the GPU is cut anew; its XIDs stay
+		f.session.end(gpu.ErrTopology) // the GPU is partitioned again; its XIDs stay
 		synctest.Wait()
 		r.has("XID{0} 45", "DCGM_EXP_XID_ERRORS_COUNT{0}[{window_size_in_ms 300000} {xid 45}] 2")
 		r.wait(6 * time.Minute)
@@ -717,8 +716,7 @@ func TestSteadyCycleAllocatesLittle(t *testing.T) {
 			o.Plan = plan
 			o.Publish = func(*gpu.Snapshot) {}
 		})
-		// A cycle starts a timer or two and no more: nothing grows with the
-		// 5,600 values.
+		// A cycle starts a timer or two and no more: nothing grows with the 5,600 values.
 		if n := testing.AllocsPerRun(20, func() { r.wait(interval) }); n > 40 {
 			t.Errorf("%v allocations a cycle", n)
 		}
@@ -726,8 +724,8 @@ func TestSteadyCycleAllocatesLittle(t *testing.T) {
 	})
 }
 
-// What exists per instance is served for the instances, not for their GPU too:
-// a sum over the node would count it twice.
+// What exists per instance is served for the instances, not for their GPU too: a sum over the node
+// would count it twice.
 func TestNothingIsServedForAGPUAndItsInstances(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		topology := gpu.NewTopology([]gpu.Device{

@@ -28,8 +28,8 @@ const (
 	causeReleased = "released"
 )
 
-// metrics are the Loop's own series. The per-entity health series travel in
-// the snapshot instead, since they carry the entities' labels.
+// metrics are the Loop's own series. The per-entity health series travel in the snapshot instead,
+// since they carry the entities' labels.
 type metrics struct {
 	success      prometheus.Gauge
 	released     prometheus.Gauge
@@ -53,7 +53,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		}),
 		released: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "dcgm_exporter_released",
-			Help: "Whether the driver is let go of because somebody asked for it.",
+			Help: "Whether the driver is released on request (1) or in use (0).",
 		}),
 		paused: newPausedGauge(),
 		duration: prometheus.NewGauge(prometheus.GaugeOpts{
@@ -118,16 +118,16 @@ func (m *metrics) succeeds() {
 	m.unavailable.Set()
 }
 
-// A pausedGauge is dcgm_exporter_profiling_paused. It is exported where
-// profiling is asked for alone: elsewhere there is nothing to pause.
+// A pausedGauge is dcgm_exporter_profiling_paused. It is exported where profiling is requested
+// alone: elsewhere there is nothing to pause.
 type pausedGauge struct {
 	desc  *prometheus.Desc
-	value atomic.Pointer[float64] // nil where it is not asked for
+	value atomic.Pointer[float64] // nil where it is not requested
 }
 
 func newPausedGauge() *pausedGauge {
 	return &pausedGauge{desc: prometheus.NewDesc("dcgm_exporter_profiling_paused",
-		"Whether the profiling counters are left to somebody else on request.", nil, nil)}
+		"Whether profiling is paused on request (1), so that another profiler can have the counters.", nil, nil)}
 }
 
 func (g *pausedGauge) set(plan *gpu.Plan, paused bool) {

@@ -8,22 +8,21 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
 )
 
-// snapshotIntervals is for how many intervals a page may be served without another
-// one, beside what driver calls may take.
+// snapshotIntervals is for how many intervals a page may be served without another one, beside what
+// driver calls may take.
 const snapshotIntervals = snapshot.MaxAgeIntervals
 
-// minValid bounds the time of a page from below: a busy machine is no stalled
-// collection.
+// minValid bounds the time of a page from below: a busy machine is no stalled collection.
 const minValid = 5 * time.Second
 
-// validFor is for how long a page may be served. The Loop publishes on every interval,
-// or says at the latest a read timeout later why it cannot.
+// validFor is for how long a page may be served. The Loop publishes on every interval, or says at
+// the latest a read timeout later why it cannot.
 func (o *Options) validFor() time.Duration {
 	return max(minValid, snapshotIntervals*o.Plan.Interval+2*o.readTimeout())
 }
 
-// publish hands over a snapshot, and reports whether it became a page. A panic of the
-// publisher costs this page alone.
+// publish hands over a snapshot, and reports whether it became a page. A panic of the publisher
+// costs this page alone.
 func (l *Loop) publish(s *gpu.Snapshot) bool {
 	s.ValidFor = l.opt.validFor()
 	err := gpu.Protect(func() error {
@@ -61,9 +60,9 @@ func (l *Loop) publishEmpty(err error) {
 	l.publish(&l.empty)
 }
 
-// Stalled notes that nothing was published for longer than the ValidFor of the latest
-// snapshot. The caller publishes the exporter's own series meanwhile; the next cycle
-// ends this state. It may be called on any goroutine.
+// Stalled notes that nothing was published for longer than the ValidFor of the latest snapshot. The
+// caller publishes the exporter's own series meanwhile; the next cycle ends this state. It may be
+// called on any goroutine.
 func (l *Loop) Stalled() {
 	l.metrics.failures.WithLabelValues(stagePublish, gpu.Reason(gpu.ErrStalled)).Inc()
 	l.metrics.fails(gpu.Reason(gpu.ErrStalled))

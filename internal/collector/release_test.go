@@ -71,24 +71,23 @@ func TestReleaseAndAcquire(t *testing.T) {
 	})
 }
 
-// A start that waits for leave opens nothing until it has it, and no longer
-// than it was told to wait.
+// A start that waits for leave opens nothing until it has it, and no longer than it was to wait.
 func TestReleasedFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		waiting := func(o *loop.Options) { o.Released = 5 * time.Second }
 		for _, c := range []struct {
 			name string
-			ask  func(*rig) error
+			do   func(*rig) error
 			want map[time.Duration]int // sessions by the time since the start
 		}{
-			{"nobody says anything", func(*rig) error { return nil }, map[time.Duration]int{4 * time.Second: 0, 5 * time.Second: 1}},
+			{"no command comes", func(*rig) error { return nil }, map[time.Duration]int{4 * time.Second: 0, 5 * time.Second: 1}},
 			{"leave", func(r *rig) error { return r.loop.Acquire(t.Context()) }, map[time.Duration]int{0: 1, time.Hour: 1}},
 			{"not yet", func(r *rig) error { return r.loop.Release(t.Context(), 0) }, map[time.Duration]int{0: 0, time.Hour: 0}},
 		} {
 			r := start(t, &fake{gpus: 1}, waiting)
 			r.has("error released")
 			begin := time.Now()
-			if err := c.ask(r); err != nil {
+			if err := c.do(r); err != nil {
 				t.Errorf("%s: %v", c.name, err)
 			}
 			for _, at := range slices.Sorted(maps.Keys(c.want)) {
@@ -107,7 +106,7 @@ func TestReleaseTimesOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, c := range []struct {
 			name     string
-			timeouts []time.Duration // asked for one minute apart
+			timeouts []time.Duration // requested one minute apart
 			end      time.Duration   // after the first; 0 for never
 		}{
 			{"once", []time.Duration{5 * time.Minute}, 5 * time.Minute},
@@ -208,7 +207,7 @@ func TestReleaseOfADriverThatHangs(t *testing.T) {
 			t.Errorf("Release answered after %v of the bubble's time", took)
 		}
 		r.sessions(1, 0)
-		close(free) // what was asked for is done late
+		close(free) // what was requested is done late
 		synctest.Wait()
 		r.has("error released")
 		r.sessions(1, 1)
@@ -230,7 +229,7 @@ func TestAcquireOverrulesAReleaseThatHangs(t *testing.T) {
 			t.Errorf("Acquire: %v", err)
 		}
 		if err := <-released; err == nil {
-			t.Error("Release says that the driver was let go of")
+			t.Error("Release says that the driver was released")
 		}
 		f.set(func() { f.read = nil })
 		close(free)
@@ -241,8 +240,8 @@ func TestAcquireOverrulesAReleaseThatHangs(t *testing.T) {
 	})
 }
 
-// A last read that takes its time but heeds its context does not make a clean end
-// a wedged one, whether it begins before the end or because of it.
+// A last read that takes its time but heeds its context does not make a clean end a wedged one,
+// whether it begins before the end or because of it.
 func TestStopWhileTheLastReadIsSlow(t *testing.T) {
 	for name, wait := range map[string]time.Duration{"under way": interval, "of the close": 0} {
 		t.Run(name, func(t *testing.T) {
@@ -268,8 +267,8 @@ func TestStopWhileTheLastReadIsSlow(t *testing.T) {
 	}
 }
 
-// The end of Run waits for a driver that hangs for the close timeout and no
-// longer, whatever it hangs in: a supervisor that waits for longer kills.
+// The end of Run waits for a driver that hangs for the close timeout and no longer, whatever it
+// hangs in: a supervisor that waits for longer kills.
 func TestStopWhileTheDriverHangs(t *testing.T) {
 	hangRead := func(f *fake, free chan struct{}) {
 		f.read = func(context.Context, *gpu.Batch) error { <-free; return nil }
@@ -338,7 +337,7 @@ func (p *profiled) did(err error, what string) error {
 	return err
 }
 
-// said returns the calls since it was last asked.
+// said returns the calls since the previous said.
 func (p *profiled) said() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -401,7 +400,7 @@ func TestProfilingStaysPaused(t *testing.T) {
 		p.said()
 		step("after a refusal", func() error { p.session.end(gpu.ErrTopology); return nil }, "open-paused pause")
 		r.has("UTIL{0} 50")
-		r.metric("dcgm_exporter_profiling_paused{} 0") // it is not, though it was asked for
+		r.metric("dcgm_exporter_profiling_paused{} 0") // it is not, though it was requested
 		r.stop()
 	})
 }
@@ -412,7 +411,7 @@ func TestProfilingOfASourceThatHasNone(t *testing.T) {
 		if families, err := r.reg.Gather(); err != nil || slices.ContainsFunc(families, func(f *dto.MetricFamily) bool {
 			return f.GetName() == "dcgm_exporter_profiling_paused"
 		}) {
-			t.Errorf("a series of profiling where none is asked for; %v", err)
+			t.Errorf("a series of profiling where none is configured; %v", err)
 		}
 		if err := r.loop.PauseProfiling(t.Context()); !errors.Is(err, gpu.ErrNotSupported) {
 			t.Errorf("PauseProfiling: %v, want gpu.ErrNotSupported", err)
@@ -423,8 +422,8 @@ func TestProfilingOfASourceThatHasNone(t *testing.T) {
 	})
 }
 
-// Whatever is asked in whatever order, the page agrees with the handles, and
-// everything is closed in the end.
+// Whatever is commanded in whatever order, the page agrees with the handles, and everything is
+// closed in the end.
 func TestOrdersInAnyOrder(t *testing.T) {
 	for seed := range 20 {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

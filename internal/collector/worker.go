@@ -2,9 +2,9 @@ package collector
 
 import "github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 
-// A worker is the one goroutine that calls the driver. A cgo call cannot be
-// cancelled, so the Loop waits for it with a deadline instead of calling
-// itself, and never hands over a second call while one is under way.
+// A worker is the one goroutine that calls the driver. A cgo call cannot be canceled, so the Loop
+// waits for it with a deadline instead of calling itself, and never hands over a second call while
+// one is under way.
 type worker struct {
 	calls chan func() error
 	done  chan error // of every call, once it has returned

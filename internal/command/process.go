@@ -10,9 +10,9 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// An Opener makes the source that a configuration names. It is the one that
-// the exporter itself uses.
-type Opener func(context.Context, *config.Config, *gpu.Plan) (app.Chosen, error)
+// An Opener makes the source that a configuration names. It is the one that the exporter itself
+// uses.
+type Opener func(context.Context, *config.Config, *gpu.Plan) (app.Backend, error)
 
 // The exit codes of the subcommands.
 const (
@@ -43,11 +43,11 @@ func (p Process) Fault(command string, err error) int {
 	return Faulty
 }
 
-// Config reads the exporter's flags, variables and file. A nil Config means
-// that there is nothing left to do but to return the code: the usage was asked
-// for, or a setting is wrong.
-func (p Process) Config(command, usage string) (cfg *config.Config, operands []string, code int) {
-	cfg, operands, err := config.ParseOperands(p.Args, p.Env, p.ReadFile)
+// Config reads the exporter's flags, variables and file, and the subcommand's own flags. A nil
+// Config means that there is nothing left to do but to return the code: the usage was requested, or
+// a setting is wrong.
+func (p Process) Config(command, usage string, own ...config.Flag) (cfg *config.Config, operands []string, code int) {
+	cfg, operands, err := config.ParseOperands(p.Args, p.Env, p.ReadFile, own...)
 	switch {
 	case err != nil:
 		return nil, nil, p.Fail(command, err)
@@ -59,8 +59,8 @@ func (p Process) Config(command, usage string) (cfg *config.Config, operands []s
 }
 
 // Settings is Config for a subcommand that takes no operands.
-func (p Process) Settings(command, usage string) (cfg *config.Config, code int) {
-	cfg, operands, code := p.Config(command, usage)
+func (p Process) Settings(command, usage string, own ...config.Flag) (cfg *config.Config, code int) {
+	cfg, operands, code := p.Config(command, usage, own...)
 	if cfg != nil && len(operands) > 0 {
 		return nil, p.Fail(command, fmt.Errorf("unexpected argument %q", operands[0]))
 	}

@@ -3,14 +3,15 @@ package config
 import (
 	"time"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// Config is every setting of the exporter, grouped by who needs it. Parse
-// makes it; nobody changes it afterwards.
+// Config is every setting of the exporter, grouped by who needs it. Parse makes it, and nothing
+// changes it afterwards.
 type Config struct {
-	// Show is set when the command line asks for a text instead of a run; the
-	// rest of the Config is then not filled in.
+	// Show is set when the command line requests a text instead of a run; the rest of the Config is
+	// then not filled in.
 	Show Show
 
 	Metrics    Metrics
@@ -30,41 +31,40 @@ type Config struct {
 	// Path is the YAML file, "" for none.
 	Path string
 
-	// Notices are sentences for the log: what counts in the place of a setting
-	// that could not be taken as given, and settings that were accepted and do
-	// not do what their name says, in the order of the table.
+	// Notices are sentences for the log: what counts in the place of a setting that could not be taken
+	// as given, and settings that were accepted and do not do what their name says, in the order of
+	// the table.
 	Notices []string
 }
 
-// Show says which text the command line asks for.
+// Show says which text the command line requests.
 type Show uint8
 
-// What a command line can ask for instead of a run.
+// What a command line can request instead of a run.
 const (
 	ShowNothing Show = iota
 	ShowHelp
 	ShowVersion
 )
 
-// Metrics says which metrics are exported and under which names. Exactly one
-// of the three places is in use: Fields if there are any, else ConfigMap if it
-// is set, else File.
+// Metrics says which metrics are exported and under which names. Exactly one of the three places is
+// in use: Fields if there are any, else ConfigMap if it is set, else File.
 type Metrics struct {
 	// File is the path of the counters file.
 	File string
-	// FileNamed is set when somebody named File. Otherwise it is the default
-	// path, and the embedded file stands in for it where none lies there.
+	// FileNamed is set when a setting named File. Otherwise it is the default path, and the embedded
+	// file stands in for it where none lies there.
 	FileNamed bool
 	// ConfigMap holds the counters under the key "metrics".
 	ConfigMap ConfigMapName
 	// Fields are the counters written in the YAML file itself.
 	Fields []Field
 	// Vocabulary is the naming of the metrics that a file requests.
-	Vocabulary Vocabulary
+	Vocabulary catalog.Vocabulary
 	// Compatibility says how much a page is to be like dcgm-exporter's.
 	Compatibility Compatibility
-	// Health serves the families of what is read, Accounting those of who uses
-	// what. Those about the exporter are Web.ExporterMetrics.
+	// Health serves the families of what is read, Accounting those of who uses what. Those about the
+	// exporter are Web.ExporterMetrics.
 	Health, Accounting bool
 }
 
@@ -80,48 +80,36 @@ const (
 // A ConfigMapName names a ConfigMap; its zero value names none.
 type ConfigMapName struct{ Namespace, Name string }
 
-// A Field is one entry of metrics.fields in the YAML file: what a line of the
-// counters file says, not yet checked against the catalogue.
+// A Field is one entry of metrics.fields in the YAML file: what a line of the counters file says,
+// not yet checked against the catalog.
 type Field struct {
 	Name, Type, Help string
 	Line             int // in the YAML file
 }
 
-// Vocabulary chooses between the metric names and units of 4.8 and of 4.9.
-type Vocabulary string
-
-// The vocabularies.
-const (
-	VocabularyClassic Vocabulary = "classic"
-	VocabularyCurrent Vocabulary = "current"
-	VocabularyBoth    Vocabulary = "both"
-)
-
 // Collection says how often and for how long.
 type Collection struct {
 	// Interval is the time between two readings; always above zero.
 	Interval time.Duration
-	// HangLimit is how long a driver call may hang before the process ends
-	// with gpu.ErrWedged; always above zero.
+	// HangLimit is how long a driver call may hang before the process ends with gpu.ErrWedged; always
+	// above zero.
 	HangLimit time.Duration
 	// Groups give fields an interval of their own.
 	Groups []WatchGroup
-	// Aggregate says of which fields the extremes between two readings are told.
+	// Aggregate says of which fields the extremes between two readings are reported.
 	Aggregate Aggregate
-	// XIDWindow and ClockEventWindow are the windows of
-	// DCGM_EXP_XID_ERRORS_COUNT and DCGM_EXP_CLOCK_EVENTS_COUNT.
+	// XIDWindow and ClockEventWindow are the windows of DCGM_EXP_XID_ERRORS_COUNT and
+	// DCGM_EXP_CLOCK_EVENTS_COUNT.
 	XIDWindow time.Duration
-	// KernelLog is the kernel's log (/dev/kmsg), from which XIDs are read too;
-	// "" reads none.
+	// KernelLog is the kernel's log (/dev/kmsg), from which XIDs are read too; "" reads none.
 	KernelLog string
 	// StateFile keeps the event counters across restarts; "" keeps none.
 	StateFile string
-	// ReleaseTimeout is how long the driver is let go of on request before it
-	// is taken back; always above zero.
+	// ReleaseTimeout is how long the driver stays released on request before it is acquired again;
+	// always above zero.
 	ReleaseTimeout   time.Duration
 	ClockEventWindow time.Duration
-	// WatchBinding, BindingInterval, KeepAge and KeepSamples are accepted for
-	// compatibility.
+	// WatchBinding, BindingInterval, KeepAge and KeepSamples are accepted for compatibility.
 	WatchBinding    bool
 	BindingInterval time.Duration
 	KeepAge         time.Duration
@@ -134,11 +122,10 @@ type Devices struct{ GPUs, Switches, CPUs gpu.Selector }
 // Source says where samples come from.
 type Source struct {
 	Kind SourceKind
-	// Named is set when somebody chose Kind.
+	// Named is set when a setting chose Kind.
 	Named bool
-	// Remote is the address of a host engine; "" embeds one. Its form has
-	// been checked, no more.
-	Remote string
+	// Remote is the address of a host engine; the zero address embeds one.
+	Remote gpu.EngineAddress
 	// Fallback says whether NVML stands in for DCGM under SourceAuto.
 	Fallback Fallback
 	// FakeGPUs is accepted for compatibility.
@@ -179,10 +166,10 @@ type Sim struct {
 	Scenario string // the path of a file of scripted faults, "" for none
 }
 
-// Labels says how series are labelled.
+// Labels says how series are labeled.
 type Labels struct {
 	// Hostname is the spelling of the host label.
-	Hostname HostnameLabel
+	Hostname gpu.HostnameLabel
 	// NoHostname leaves the host label out.
 	NoHostname bool
 	// NodeName is $NODE_NAME, the node's name under Kubernetes.
@@ -192,16 +179,6 @@ type Labels struct {
 	// ReplaceBlanks writes dashes for the blanks of the model name.
 	ReplaceBlanks bool
 }
-
-// HostnameLabel is the spelling of the host label.
-type HostnameLabel string
-
-// The spellings of the host label: from 4.8.3 on, before, and both at once.
-const (
-	HostnameLower HostnameLabel = "hostname"
-	HostnameUpper HostnameLabel = "Hostname"
-	HostnameBoth  HostnameLabel = "both"
-)
 
 // Kubernetes says how entities are attributed to pods.
 type Kubernetes struct {
@@ -216,10 +193,14 @@ type Kubernetes struct {
 	ResourceNames   []string // beside nvidia.com/gpu and nvidia.com/mig-*
 	VirtualGPUs     bool
 	DRA             bool
-	// ReleaseOnPause lets go of the driver while the operator's label asks.
+	// ReleaseOnPause releases the driver while the operator's label says so.
 	ReleaseOnPause bool
-	Socket         string // the kubelet's PodResources socket
-	Kubeconfig     string // paths as in $KUBECONFIG; "" means the pod's service account
+	// OperatorMetrics serves what the GPU Operator has made of the node, Validations is the folder in
+	// which its validator leaves its files.
+	OperatorMetrics bool
+	Validations     string
+	Socket          string // the kubelet's PodResources socket
+	Kubeconfig      string // paths as in $KUBECONFIG; "" means the pod's service account
 }
 
 // GPUIDType says what a device id of the kubelet is.
@@ -259,6 +240,8 @@ type Web struct {
 	// Lifecycle serves the POST routes under /-/.
 	Lifecycle bool
 	Pprof     bool
+	// LandingPage serves the page at / and its data.
+	LandingPage bool
 	// RequireGPUs is accepted for compatibility.
 	RequireGPUs bool
 	// ExporterMetrics serves the series about the exporter itself.
@@ -284,6 +267,6 @@ const (
 type Dump struct {
 	Enabled   bool
 	Directory string
-	Retention time.Duration // zero: kept for ever
+	Retention time.Duration // zero: kept forever
 	Compress  bool
 }

@@ -1,14 +1,9 @@
 package config
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
-	"io"
 	"path"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -75,8 +70,8 @@ func (p *parser) readDocument(name string) (*document, error) {
 //	    - {name: NAME, interval: 5s, fields: [GLOB, …]}
 //	  aggregate: {interval: 200ms, fields: [GLOB, …]}
 //
-// Version 2 has collections and aggregate in the place of collection. The
-// collection of all fields gives the interval; each other one is a watch group:
+// Version 2 has collections and aggregate in the place of collection. The collection of all fields
+// gives the interval; each other one is a watch group:
 //
 //	collections:
 //	  - {name: NAME, every: 30s, metrics: {include: ["*"]}}
@@ -85,112 +80,84 @@ func (p *parser) readDocument(name string) (*document, error) {
 //
 // Both may set metrics.enableExporterMetrics, server and sources.
 func parseDocument(name string, data []byte) (*document, error) {
-	r := &reader{file: name, doc: &document{scalars: map[string]scalar{}}}
-	decoder := yaml.NewDecoder(bytes.NewReader(data))
-	var root, more yaml.Node
-	switch err := decoder.Decode(&root); {
-	case errors.Is(err, io.EOF):
-		return nil, fmt.Errorf("%s: the file is empty: expected version: 1 or 2", name)
-	case err != nil:
-		return nil, fmt.Errorf("%s: %w", name, err) // the parser's text holds the line
+	y, root, err := text.ParseYAML(name, data, "version: 1 or 2")
+	if err != nil {
+		return nil, err
 	}
-	if err := decoder.Decode(&more); err == nil {
-		r.fail(&more, "a second document: expected one")
-	} else if !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
-	r.root(root.Content[0])
-	return r.doc, errors.Join(r.errs...)
+	r := &reader{YAML: y, doc: &document{scalars: map[string]scalar{}}}
+	r.root(root)
+	return r.doc, r.Err()
 }
 
-// A reader walks the nodes of a file and notes what is wrong with them.
+// A reader reads the nodes of a file into a document.
 type reader struct {
-	file string
-	doc  *document
-	errs []error
-}
-
-func (r *reader) fail(n *yaml.Node, format string, args ...any) {
-	r.failLine(n.Line, format, args...)
-}
-
-func (r *reader) failLine(line int, format string, args ...any) {
-	r.errs = append(r.errs, fmt.Errorf("%s:%d: "+format, append([]any{r.file, line}, args...)...))
+	*text.YAML
+	doc *document
 }
 
 func (r *reader) root(n *yaml.Node) {
-	known := keys{
+	known := text.Keys{
 		"version": func(*yaml.Node) {},
 		"metrics": r.metrics,
 		"server":  r.server,
 		"sources": r.sources,
 	}
-	if v := valueOf(n, "version"); v != nil && v.Value == "2" {
+	if v := text.ValueOf(n, "version"); v != nil && v.Value == "2" {
 		known["collections"], known["aggregate"] = r.collections, r.aggregate
 		known["collection"] = r.otherVersion("collection", 1, "collections")
 	} else {
 		known["collection"] = r.collection
 		known["collections"] = r.otherVersion("collections", 2, "collection")
 	}
-	if !r.mapping(n, "", known) {
+	if !r.Mapping(n, "", known) {
 		return
 	}
-	switch v := valueOf(n, "version"); {
+	switch v := text.ValueOf(n, "version"); {
 	case v == nil:
-		r.fail(n, "the version is missing: expected version: 1 or 2")
+		r.Fail(n, "the version is missing: expected version: 1 or 2")
+	case v.Kind == yaml.ScalarNode && v.Tag == "!!str" && (v.Value == "1" || v.Value == "2"):
+		r.Fail(v, "version %s is a text: expected the number, without quotes", text.Describe(v))
 	case v.Kind != yaml.ScalarNode || v.Tag != "!!int" || v.Value != "1" && v.Value != "2":
-		r.fail(v, "version %s: expected 1 or 2", describe(v))
+		r.Fail(v, "version %s: expected 1 or 2", text.Describe(v))
 	}
 }
 
 // otherVersion refuses a key that belongs to the other version.
 func (r *reader) otherVersion(key string, version int, instead string) func(*yaml.Node) {
 	return func(n *yaml.Node) {
-		r.fail(n, "%s is of version %d: expected %s", key, version, instead)
+		r.Fail(n, "%s is of version %d: expected %s", key, version, instead)
 	}
-}
-
-// valueOf returns the value of a key of n, nil where n has none.
-func valueOf(n *yaml.Node, key string) *yaml.Node {
-	if n = resolve(n); n.Kind != yaml.MappingNode {
-		return nil
-	}
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		if resolve(n.Content[i]).Value == key {
-			return resolve(n.Content[i+1])
-		}
-	}
-	return nil
 }
 
 func (r *reader) metrics(n *yaml.Node) {
 	file, fields := 0, 0
-	r.mapping(n, "metrics", keys{
+	r.Mapping(n, "metrics", text.Keys{
 		"file":                  func(n *yaml.Node) { file = n.Line; r.scalar(n, "metrics.file") },
 		"enableExporterMetrics": func(n *yaml.Node) { r.scalar(n, "metrics.enableExporterMetrics") },
+		"gpuOperator":           func(n *yaml.Node) { r.scalar(n, "metrics.gpuOperator") },
 		"fields": func(n *yaml.Node) {
 			fields = n.Line
-			r.sequence(n, "metrics.fields", r.field)
+			r.Sequence(n, "metrics.fields", r.field)
 		},
 	})
 	if file > 0 && fields > 0 {
-		r.failLine(max(file, fields), "metrics.file and metrics.fields exclude each other: keep one")
+		r.FailLine(max(file, fields), "metrics.file and metrics.fields exclude each other: keep one")
 	}
 }
 
 func (r *reader) server(n *yaml.Node) {
-	r.mapping(n, "server", keys{
+	r.Mapping(n, "server", text.Keys{
 		"maxConcurrentScrapes": func(n *yaml.Node) { r.scalar(n, "server.maxConcurrentScrapes") },
 	})
 }
 
 func (r *reader) sources(n *yaml.Node) {
 	const bind = "sources.dcgm.detectBindUnbind"
-	r.mapping(n, "sources", keys{"dcgm": func(n *yaml.Node) {
-		r.mapping(n, "sources.dcgm", keys{
+	r.Mapping(n, "sources", text.Keys{"dcgm": func(n *yaml.Node) {
+		r.Mapping(n, "sources.dcgm", text.Keys{
 			"watch": func(n *yaml.Node) { r.watch(n, "sources.dcgm.watch", r.scalar) },
 			"detectBindUnbind": func(n *yaml.Node) {
-				r.mapping(n, bind, keys{
+				r.Mapping(n, bind, text.Keys{
 					"enabled":      func(n *yaml.Node) { r.scalar(n, bind+".enabled") },
 					"pollInterval": func(n *yaml.Node) { r.scalar(n, bind+".pollInterval") },
 				})
@@ -201,35 +168,35 @@ func (r *reader) sources(n *yaml.Node) {
 
 // watch reads how long an engine keeps samples, and hands each value to set.
 func (r *reader) watch(n *yaml.Node, where string, set func(n *yaml.Node, key string)) {
-	r.mapping(n, where, keys{
+	r.Mapping(n, where, text.Keys{
 		"maxKeepAge":     func(n *yaml.Node) { set(n, where+".maxKeepAge") },
 		"maxKeepSamples": func(n *yaml.Node) { set(n, where+".maxKeepSamples") },
 	})
 }
 
-// everything is the pattern of the collection that sets the interval of all
-// fields which no other one has.
+// everything is the pattern of the collection that sets the interval of all fields which no other
+// one has.
 const everything = "*"
 
 // collections reads those of version 2.
 func (r *reader) collections(n *yaml.Node) {
 	whole := 0
-	r.sequence(n, "collections", func(n *yaml.Node) {
+	r.Sequence(n, "collections", func(n *yaml.Node) {
 		const where = "collections"
 		g := WatchGroup{Line: n.Line}
 		every := n
-		ok := r.mapping(n, where, keys{
-			"name":  func(n *yaml.Node) { g.Name = r.text(n, where+".name") },
+		ok := r.Mapping(n, where, text.Keys{
+			"name":  func(n *yaml.Node) { g.Name = r.Text(n, where+".name") },
 			"every": func(n *yaml.Node) { every = n; r.interval(n, where+".every", &g.Interval) },
 			"metrics": func(n *yaml.Node) {
-				r.mapping(n, where+".metrics", keys{"include": func(n *yaml.Node) {
+				r.Mapping(n, where+".metrics", text.Keys{"include": func(n *yaml.Node) {
 					r.globs(n, where+".metrics.include", func(n *yaml.Node, s string) { r.pattern(n, &g, s) })
 				}})
 			},
 			"sources": func(n *yaml.Node) {
-				r.mapping(n, where+".sources", keys{"dcgm": func(n *yaml.Node) {
-					r.mapping(n, where+".sources.dcgm", keys{"watch": func(n *yaml.Node) {
-						r.watch(n, where+".sources.dcgm.watch", func(n *yaml.Node, key string) { r.text(n, key) })
+				r.Mapping(n, where+".sources", text.Keys{"dcgm": func(n *yaml.Node) {
+					r.Mapping(n, where+".sources.dcgm", text.Keys{"watch": func(n *yaml.Node) {
+						r.watch(n, where+".sources.dcgm.watch", func(n *yaml.Node, key string) { r.Text(n, key) })
 					}})
 				}})
 			},
@@ -239,9 +206,9 @@ func (r *reader) collections(n *yaml.Node) {
 		case !slices.Equal(g.Patterns, []string{everything}):
 			r.addGroup(n, &g, where, "metrics.include")
 		case whole > 0:
-			r.fail(n, "collections: the one of all fields is there already, on line %d", whole)
+			r.Fail(n, "collections: the one of all fields is there already, on line %d", whole)
 		case g.Interval == 0:
-			r.fail(n, "collections: %q has no every: expected a duration such as 30s", g.Name)
+			r.Fail(n, "collections: %q has no every: expected a duration such as 30s", g.Name)
 		default:
 			whole = n.Line
 			r.doc.scalars["collection.interval"] = scalar{every.Value, every.Line}
@@ -251,32 +218,32 @@ func (r *reader) collections(n *yaml.Node) {
 
 func (r *reader) field(n *yaml.Node) {
 	f := Field{Line: n.Line}
-	ok := r.mapping(n, "metrics.fields", keys{
-		"name":           func(n *yaml.Node) { f.Name = r.text(n, "metrics.fields.name") },
-		"prometheusType": func(n *yaml.Node) { f.Type = r.text(n, "metrics.fields.prometheusType") },
-		"help":           func(n *yaml.Node) { f.Help = r.text(n, "metrics.fields.help") },
+	ok := r.Mapping(n, "metrics.fields", text.Keys{
+		"name":           func(n *yaml.Node) { f.Name = r.Text(n, "metrics.fields.name") },
+		"prometheusType": func(n *yaml.Node) { f.Type = r.Text(n, "metrics.fields.prometheusType") },
+		"help":           func(n *yaml.Node) { f.Help = r.Text(n, "metrics.fields.help") },
 	})
 	switch {
 	case !ok:
 		return
 	case f.Name == "":
-		r.fail(n, "metrics.fields: the name is missing")
+		r.Fail(n, "metrics.fields: the name is missing")
 	case f.Type == "":
-		r.fail(n, "metrics.fields: %s has no prometheusType: expected counter, gauge, label or untyped", f.Name)
+		r.Fail(n, "metrics.fields: %s has no prometheusType: expected counter, gauge, label or untyped", f.Name)
 	}
 	for _, other := range r.doc.fields {
 		if other.Name == f.Name && f.Name != "" {
-			r.fail(n, "metrics.fields: %s is there already, on line %d", f.Name, other.Line)
+			r.Fail(n, "metrics.fields: %s is there already, on line %d", f.Name, other.Line)
 		}
 	}
 	r.doc.fields = append(r.doc.fields, f)
 }
 
 func (r *reader) collection(n *yaml.Node) {
-	r.mapping(n, "collection", keys{
+	r.Mapping(n, "collection", text.Keys{
 		"interval": func(n *yaml.Node) { r.scalar(n, "collection.interval") },
 		"watchGroups": func(n *yaml.Node) {
-			r.sequence(n, "collection.watchGroups", r.group)
+			r.Sequence(n, "collection.watchGroups", r.group)
 		},
 		"aggregate": r.aggregate,
 	})
@@ -284,8 +251,8 @@ func (r *reader) collection(n *yaml.Node) {
 
 func (r *reader) group(n *yaml.Node) {
 	g := WatchGroup{Line: n.Line}
-	ok := r.mapping(n, "collection.watchGroups", keys{
-		"name":     func(n *yaml.Node) { g.Name = r.text(n, "collection.watchGroups.name") },
+	ok := r.Mapping(n, "collection.watchGroups", text.Keys{
+		"name":     func(n *yaml.Node) { g.Name = r.Text(n, "collection.watchGroups.name") },
 		"interval": func(n *yaml.Node) { r.interval(n, "collection.watchGroups.interval", &g.Interval) },
 		"fields": func(n *yaml.Node) {
 			r.globs(n, "collection.watchGroups.fields", func(n *yaml.Node, s string) { r.pattern(n, &g, s) })
@@ -296,30 +263,29 @@ func (r *reader) group(n *yaml.Node) {
 	}
 }
 
-// addGroup keeps a group that says all that it must. fields is the key of its
-// patterns.
+// addGroup keeps a group that says all that it must. fields is the key of its patterns.
 func (r *reader) addGroup(n *yaml.Node, g *WatchGroup, where, fields string) {
 	if g.Name == "" {
-		r.fail(n, "%s: the name is missing", where)
+		r.Fail(n, "%s: the name is missing", where)
 	}
 	if g.Interval == 0 {
-		r.fail(n, "%s: %q has no interval: expected a duration such as 5s", where, g.Name)
+		r.Fail(n, "%s: %q has no interval: expected a duration such as 5s", where, g.Name)
 	}
 	if g.Patterns == nil {
-		r.fail(n, "%s: %q has no %s", where, g.Name, fields)
+		r.Fail(n, "%s: %q has no %s", where, g.Name, fields)
 	}
 	for _, other := range r.doc.groups {
 		if other.Name == g.Name && g.Name != "" {
-			r.fail(n, "%s: the group %q is there already, on line %d", where, g.Name, other.Line)
+			r.Fail(n, "%s: the group %q is there already, on line %d", where, g.Name, other.Line)
 		}
 	}
 	r.doc.groups = append(r.doc.groups, *g)
 }
 
-// aggregate reads which fields are told with their extremes.
+// aggregate reads which fields are reported with their extremes.
 func (r *reader) aggregate(n *yaml.Node) {
 	a := Aggregate{Line: n.Line}
-	ok := r.mapping(n, "collection.aggregate", keys{
+	ok := r.Mapping(n, "collection.aggregate", text.Keys{
 		"interval": func(n *yaml.Node) {
 			r.interval(n, "collection.aggregate.interval", &a.Interval)
 			a.Line = n.Line
@@ -328,7 +294,7 @@ func (r *reader) aggregate(n *yaml.Node) {
 			r.globs(n, "collection.aggregate.fields", func(n *yaml.Node, s string) {
 				for _, other := range a.Globs {
 					if other.Text == s {
-						r.fail(n, "collection.aggregate.fields: %s is there already, on line %d", s, other.Line)
+						r.Fail(n, "collection.aggregate.fields: %s is there already, on line %d", s, other.Line)
 						return
 					}
 				}
@@ -340,30 +306,30 @@ func (r *reader) aggregate(n *yaml.Node) {
 		return
 	}
 	if a.Interval == 0 {
-		r.fail(n, "collection.aggregate has no interval: expected a duration such as 200ms")
+		r.Fail(n, "collection.aggregate has no interval: expected a duration such as 200ms")
 	}
 	if a.Globs == nil {
-		r.fail(n, "collection.aggregate has no fields")
+		r.Fail(n, "collection.aggregate has no fields")
 	}
 	r.doc.aggregate = a
 }
 
 // interval reads a duration above zero into d.
 func (r *reader) interval(n *yaml.Node, where string, d *time.Duration) {
-	s := r.text(n, where)
+	s := r.Text(n, where)
 	v := durationValue{p: d}
 	if err := v.Set(s); err != nil && s != "" {
-		r.fail(n, "%w", badValue(where, s, err, v.Form()))
+		r.Fail(n, "%v", badValue(where, s, err, v.Form()))
 		*d = 1 // given, if badly
 	}
 }
 
 // globs hands each pattern of a list to add.
 func (r *reader) globs(n *yaml.Node, where string, add func(*yaml.Node, string)) {
-	r.sequence(n, where, func(n *yaml.Node) {
-		s := r.text(n, where)
+	r.Sequence(n, where, func(n *yaml.Node) {
+		s := r.Text(n, where)
 		if _, err := path.Match(s, ""); err != nil {
-			r.fail(n, "%q is no pattern: expected a field name, where * stands for any text", s)
+			r.Fail(n, "%q is no pattern: expected a field name, where * stands for any text", s)
 		}
 		if s != "" {
 			add(n, s)
@@ -375,110 +341,16 @@ func (r *reader) globs(n *yaml.Node, where string, add func(*yaml.Node, string))
 func (r *reader) pattern(n *yaml.Node, g *WatchGroup, s string) {
 	for _, other := range append(r.doc.groups, *g) {
 		if slices.Contains(other.Patterns, s) {
-			r.fail(n, "%s is in the watch group %q already, on line %d", s, other.Name, other.Line)
+			r.Fail(n, "%s is in the watch group %q already, on line %d", s, other.Name, other.Line)
 			return
 		}
 	}
 	g.Patterns = append(g.Patterns, s)
 }
 
-// keys says what to do with the value of each key that a mapping may have.
-type keys map[string]func(*yaml.Node)
-
-// mapping hands each value of n to its key, and reports whether n is a
-// mapping.
-func (r *reader) mapping(n *yaml.Node, where string, keys keys) bool {
-	n = resolve(n)
-	if n.Kind != yaml.MappingNode {
-		if where == "" {
-			where = "the file"
-		}
-		r.fail(n, "%s is %s: expected keys and values", where, describe(n))
-		return false
-	}
-	known := make([]string, 0, len(keys))
-	for k := range keys {
-		known = append(known, k)
-	}
-	slices.Sort(known)
-	seen := map[string]int{}
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		key, value := resolve(n.Content[i]), resolve(n.Content[i+1])
-		full := strings.TrimPrefix(where+"."+key.Value, ".")
-		read, ok := keys[key.Value]
-		switch line, dup := seen[key.Value]; {
-		case key.Kind != yaml.ScalarNode || !ok:
-			hint := "expected " + strings.Join(known, ", ")
-			if near := text.Nearest(key.Value, known); near != "" {
-				hint = "did you mean " + near + "?"
-			}
-			r.fail(n.Content[i], "unknown key %s: %s", describe(key), hint)
-		case dup:
-			r.fail(n.Content[i], "the key %s is there already, on line %d", full, line)
-		default:
-			seen[key.Value] = n.Content[i].Line
-			read(value)
-		}
-	}
-	return true
-}
-
-func (r *reader) sequence(n *yaml.Node, where string, each func(*yaml.Node)) {
-	if n.Kind != yaml.SequenceNode || len(n.Content) == 0 {
-		r.fail(n, "%s is %s: expected a list", where, describe(n))
-		return
-	}
-	for _, element := range n.Content {
-		each(resolve(element))
-	}
-}
-
 // scalar keeps the text of n for the option with this key.
 func (r *reader) scalar(n *yaml.Node, key string) {
-	if s := r.text(n, key); s != "" {
+	if s := r.Text(n, key); s != "" {
 		r.doc.scalars[key] = scalar{s, n.Line}
-	}
-}
-
-// text returns the text of n, "" after an error.
-func (r *reader) text(n *yaml.Node, where string) string {
-	if n.Kind != yaml.ScalarNode || n.Value == "" || !isText(n.ShortTag()) {
-		r.fail(n, "%s is %s: expected a text", where, describe(n))
-		return ""
-	}
-	return n.Value
-}
-
-func resolve(n *yaml.Node) *yaml.Node {
-	if n.Kind == yaml.AliasNode {
-		return n.Alias
-	}
-	return n
-}
-
-// describe says what a node is, in the words of a message.
-func describe(n *yaml.Node) string {
-	switch {
-	case n.Kind == yaml.MappingNode:
-		return "a mapping"
-	case n.Kind == yaml.SequenceNode && len(n.Content) == 0:
-		return "an empty list"
-	case n.Kind == yaml.SequenceNode:
-		return "a list"
-	case n.Tag == "!!null" || n.Value == "":
-		return "empty"
-	default:
-		return strconv.Quote(n.Value)
-	}
-}
-
-// isText reports whether a scalar of this tag says what is written: a text, or
-// a number and the like that was not quoted.
-func isText(tag string) bool {
-	switch tag {
-	case "!!str", "!!int", "!!float", "!!bool", "!!timestamp":
-		return true
-	default:
-		return false
 	}
 }

@@ -101,6 +101,17 @@ sources:
 	}
 }
 
+// The operator's series are those of the file, unless a flag says otherwise.
+func TestOperatorMetricsOfTheFile(t *testing.T) {
+	for version, args := range map[string][]string{"1": nil, "2": nil, "3": {"--gpu-operator-metrics=false"}} {
+		text := "version: " + strings.Replace(version, "3", "1", 1) + "\nmetrics: {gpuOperator: true}\n"
+		c := mustParse(t, world{files: map[string]string{"/c.yaml": text}}, append(args, "--config-file=/c.yaml")...)
+		if want := len(args) == 0; c.Kubernetes.OperatorMetrics != want {
+			t.Errorf("%s%q: %t, want %t", text, args, c.Kubernetes.OperatorMetrics, want)
+		}
+	}
+}
+
 func TestCountersOfTheFileYield(t *testing.T) {
 	w := world{files: map[string]string{"/c.yaml": fullFile}, env: map[string]string{"DCGM_EXPORTER_CONFIG_FILE": "/c.yaml"}}
 	for _, args := range [][]string{{"-f=/my.csv"}, {"-m=ns:name"}, {"-m=none"}} {
@@ -123,17 +134,17 @@ func TestFileErrors(t *testing.T) {
 		{"comment", "# nothing\n", []string{"c.yaml: the file is empty: expected version: 1 or 2"}},
 		{"null", "---\n...\n", []string{"c.yaml:2: the file is empty: expected keys and values"}},
 		{"list", "- a\n", []string{"c.yaml:1: the file is a list: expected keys and values"}},
-		{"syntax", "version: 1\nmetrics: [\n", []string{"c.yaml: yaml: line 2: did not find expected node content"}},
+		{"syntax", "version: 1\nmetrics: [\n", []string{"c.yaml:2: not YAML: did not find expected node content"}},
 		{"two documents", "version: 1\n---\nversion: 1\n", []string{"c.yaml:2: a second document: expected one"}},
 		{"no version", "metrics:\n  file: a\n", []string{"c.yaml:1: the version is missing: expected version: 1 or 2"}},
 		{"other version", "version: 3\n", []string{`c.yaml:1: version "3": expected 1 or 2`}},
-		{"quoted version", "version: \"1\"\n", []string{`c.yaml:1: version "1": expected 1 or 2`}},
-		{"unknown key", "version: 1\nmetric: {}\n", []string{`c.yaml:2: unknown key "metric": did you mean metrics?`}},
+		{"quoted version", "version: \"1\"\n", []string{`c.yaml:1: version "1" is a text: expected the number, without quotes`}},
+		{"unknown key", "version: 1\nmetric: {}\n", []string{`c.yaml:2: unknown key "metric": did you mean "metrics"?`}},
 		{"unknown nested keys", "version: 1\ncollection:\n  intervall: 3s\n  zzzzzz: 3\n", []string{
-			`c.yaml:3: unknown key "intervall": did you mean interval?`,
-			`c.yaml:4: unknown key "zzzzzz": expected aggregate, interval, watchGroups`,
+			`c.yaml:3: unknown key "intervall" in collection: did you mean "interval"?`,
+			`c.yaml:4: unknown key "zzzzzz" in collection: expected one of aggregate, interval, watchGroups`,
 		}},
-		{"merge key", "version: 1\n<<: {metrics: {file: a}}\n", []string{`c.yaml:2: unknown key "<<": expected collection, collections, metrics, server, sources, version`}},
+		{"merge key", "version: 1\n<<: {metrics: {file: a}}\n", []string{`c.yaml:2: unknown key "<<": expected one of collection, collections, metrics, server, sources, version`}},
 		{"duplicate key", "version: 1\nmetrics: {file: a}\nmetrics: {file: b}\n", []string{"c.yaml:3: the key metrics is there already, on line 2"}},
 		{"duplicate nested key", "version: 1\nmetrics:\n  file: a\n  file: b\n", []string{"c.yaml:4: the key metrics.file is there already, on line 3"}},
 		{"empty section", "version: 1\nmetrics:\n", []string{"c.yaml:2: metrics is empty: expected keys and values"}},
@@ -177,7 +188,7 @@ func TestFileErrors(t *testing.T) {
 var badVersion2 = []badFile{
 	{"collection in version 2", "version: 2\ncollection: {interval: 1s}\n", []string{"c.yaml:2: collection is of version 1: expected collections"}},
 	{"collections in version 1", "version: 1\ncollections: []\n", []string{"c.yaml:2: collections is of version 2: expected collection"}},
-	{"quoted version 2", "version: \"2\"\ncollections: [{name: a, every: 1s, metrics: {include: [\"*\"]}}]\n", []string{`c.yaml:1: version "2": expected 1 or 2`}},
+	{"quoted version 2", "version: \"2\"\ncollections: [{name: a, every: 1s, metrics: {include: [\"*\"]}}]\n", []string{`c.yaml:1: version "2" is a text: expected the number, without quotes`}},
 	{"two of all fields", "version: 2\ncollections:\n- {name: a, every: 1s, metrics: {include: [\"*\"]}}\n- {name: b, every: 2s, metrics: {include: [\"*\"]}}\n", []string{
 		"c.yaml:4: collections: the one of all fields is there already, on line 3",
 	}},
@@ -194,8 +205,8 @@ var badVersion2 = []badFile{
 		`c.yaml:3: collections: "" has no metrics.include`,
 	}},
 	{"misspelled keys", "version: 2\nserver: {maxConcurrentScrape: 1}\nsources: {dcgm: {watch: {maxKeepAges: 1m}}}\n", []string{
-		`c.yaml:2: unknown key "maxConcurrentScrape": did you mean maxConcurrentScrapes?`,
-		`c.yaml:3: unknown key "maxKeepAges": did you mean maxKeepAge?`,
+		`c.yaml:2: unknown key "maxConcurrentScrape" in server: did you mean "maxConcurrentScrapes"?`,
+		`c.yaml:3: unknown key "maxKeepAges" in sources.dcgm.watch: did you mean "maxKeepAge"?`,
 	}},
 	{"bad number", "version: 2\nserver: {maxConcurrentScrapes: many}\n", []string{
 		`c.yaml:2: server.maxConcurrentScrapes "many": expected a number, 0 or more`,
@@ -210,7 +221,7 @@ var badAggregates = []badFile{
 		"c.yaml:4: collection.aggregate has no fields",
 	}},
 	{"aggregate key", aggregate + "{intervall: 200ms, interval: 200ms, fields: [A]}\n", []string{
-		"c.yaml:4: unknown key \"intervall\": did you mean interval?",
+		"c.yaml:4: unknown key \"intervall\" in collection.aggregate: did you mean \"interval\"?",
 	}},
 	{"aggregate field twice", aggregate + "{interval: 200ms, fields: [A, A]}\n", []string{
 		"c.yaml:4: collection.aggregate.fields: A is there already, on line 4",
@@ -269,8 +280,7 @@ func TestIntervals(t *testing.T) {
 	wantError(t, err, `c.yaml:4: the watch group "clocks" matches none of the 2 requested fields`)
 }
 
-// strict is the file in the types of the YAML package, which knows nothing of
-// the reader.
+// strict is the file in the types of the YAML package, which knows nothing of the reader.
 type strict struct {
 	Version    int              `yaml:"version"`
 	Metrics    strictMetrics    `yaml:"metrics,omitempty"`
@@ -305,9 +315,9 @@ type strictGroup struct {
 	Fields   []string      `yaml:"fields"`
 }
 
-// FuzzFile holds that a file which the reader accepts is one that the YAML
-// package reads strictly and with the same content, and that this content,
-// written anew, is accepted with the same result.
+// FuzzFile holds that a file which the reader accepts is one that the YAML package reads strictly
+// and with the same content, and that this content, written again, is accepted with the same
+// result.
 func FuzzFile(f *testing.F) {
 	f.Add([]byte(fullFile))
 	f.Add([]byte("version: 1\nmetrics: {file: /a.csv}\ncollection: {interval: 1500ms}\n"))
@@ -332,10 +342,10 @@ func FuzzFile(f *testing.F) {
 		}
 		again, err := parseDocument("f", text)
 		if err != nil {
-			t.Fatalf("written anew it is refused: %v\n%s", err, text)
+			t.Fatalf("written again it is refused: %v\n%s", err, text)
 		}
 		if diff := cmp.Diff(contents(doc), contents(again), cmpopts.EquateEmpty()); diff != "" {
-			t.Errorf("written anew it changes (-first +second):\n%s", diff)
+			t.Errorf("written again it changes (-first +second):\n%s", diff)
 		}
 	})
 }

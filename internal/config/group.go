@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// A WatchGroup gives the fields that its patterns match an interval of their
-// own.
+// A WatchGroup gives the fields that its patterns match an interval of their own.
 type WatchGroup struct {
 	Name     string
 	Interval time.Duration
@@ -30,11 +29,10 @@ func matchesAny(pattern string, names []string) bool {
 	})
 }
 
-// Intervals returns, for each of the requested fields, the interval of the
-// watch group that has it, or zero where none does. A field is given by its
-// names, the requested one first; a pattern that matches any of them has it, so
-// that a file of groups is good under each vocabulary. A field in two groups
-// and a group without any are errors that say the line.
+// Intervals returns, for each of the requested fields, the interval of the watch group that has it,
+// or zero where none does. A field is given by its names, the requested one first; a pattern that
+// matches any of them has it, so that a file of groups is good under each vocabulary. A field in
+// two groups and a group without any are errors that say the line.
 func (c *Config) Intervals(fields [][]string) ([]time.Duration, error) {
 	var errs []error
 	intervals := make([]time.Duration, len(fields))
@@ -62,11 +60,11 @@ func (c *Config) Intervals(fields [][]string) ([]time.Duration, error) {
 	return intervals, errors.Join(errs...)
 }
 
-// An Aggregate says which fields are sampled between two readings, so that
-// their minimum, maximum and mean are told. Its zero value asks for none.
+// An Aggregate says which fields are sampled between two readings, so that their minimum, maximum
+// and mean are reported. Its zero value has none.
 type Aggregate struct {
-	// Interval is how often they are sampled: minAggregate at least and the
-	// collection interval at most.
+	// Interval is how often they are sampled: minAggregate at least and the collection interval at
+	// most.
 	Interval time.Duration
 	Globs    []Glob
 	Line     int // of the interval in the YAML file
@@ -78,8 +76,8 @@ type Glob struct {
 	Line int // in the YAML file
 }
 
-// minAggregate is the shortest interval at which fields are sampled: DCGM's
-// profiling module takes no shorter one.
+// minAggregate is the shortest interval at which fields are sampled: DCGM's profiling module takes
+// no shorter one.
 const minAggregate = 100 * time.Millisecond
 
 func (a *Aggregate) texts() []string {
@@ -90,10 +88,9 @@ func (a *Aggregate) texts() []string {
 	return list
 }
 
-// Aggregates returns, for each of the requested fields, by their names as
-// Intervals takes them, the line of the pattern that asks for its extremes, or
-// zero where none does. A pattern that matches none is an error that says the
-// line.
+// Aggregates returns, for each of the requested fields, by their names as Intervals takes them, the
+// line of the pattern that requests its extremes, or zero where none does. A pattern that matches
+// none is an error that says the line.
 func (c *Config) Aggregates(fields [][]string) ([]int, error) {
 	var errs []error
 	lines := make([]int, len(fields))

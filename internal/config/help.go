@@ -7,15 +7,11 @@ import (
 
 const helpWidth = 100
 
-// Help returns the text of --help.
+// Help returns the flags and variables of --help, one section after the other.
 func Help() string {
 	var b strings.Builder
-	b.WriteString(`Usage: dcgm-exporter [flags]
-       dcgm-exporter check | doctor | fields | once [flags] [arguments]
-
-Serves metrics of NVIDIA GPUs for Prometheus. Every flag has a variable; a
-flag wins over its variable, the variable over --config-file. A list is
-separated by commas.
+	b.WriteString(`Every flag has a variable; a flag wins over its variable, the variable over
+--config-file. A list is separated by commas.
 `)
 	section := ""
 	for _, o := range table() {

@@ -3,23 +3,20 @@ package config
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
-
-	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
 )
 
-// Parse reads the settings of a run: args without the program's name, env as
-// os.LookupEnv, readFile as os.ReadFile. It reads the YAML file that a flag or
-// variable names, and the web configuration where a setting depends on it.
+// Parse reads the settings of a run: args without the program's name, env as os.LookupEnv, readFile
+// as os.ReadFile. It reads the YAML file that a flag or variable names, and the web configuration
+// where a setting depends on it.
 //
-// The error names every setting that is wrong, a line each: where it was
-// given, its value and what was expected. What dcgm-exporter takes is no error:
-// of settings that contradict each other one wins, a value without sense gives
-// way to the default, and a bad value of a setting that is not in use does not
-// matter. Config.Notices says so.
+// The error names every setting that is wrong, a line each: where it was given, its value and what
+// was expected. What dcgm-exporter takes is no error: of settings that contradict each other one
+// wins, a value without sense gives way to the default, and a bad value of a setting that is not in
+// use does not matter. Config.Notices says so.
 //
-// An empty variable counts as one that is not set, since manifests often
-// leave them so.
+// An empty variable counts as one that is not set, since manifests often leave them so.
 func Parse(args []string, env func(string) (string, bool), readFile func(string) ([]byte, error)) (*Config, error) {
 	c, operands, err := ParseOperands(args, env, readFile)
 	if err != nil || len(operands) == 0 {
@@ -28,15 +25,20 @@ func Parse(args []string, env func(string) (string, bool), readFile func(string)
 	return nil, fmt.Errorf("unexpected argument %q: every setting is a flag (see --help)", operands[0])
 }
 
-// ParseOperands is Parse for a subcommand that takes operands, such as file
-// names: what is no flag is returned in the order given. A lone "-" is an
-// operand, and so is everything behind "--".
-func ParseOperands(args []string, env func(string) (string, bool), readFile func(string) ([]byte, error)) (*Config, []string, error) {
+// ParseOperands is Parse for a subcommand that takes operands, such as file names: what is no flag
+// is returned in the order given. A lone "-" is an operand, and so is everything behind "--". The
+// subcommand's own flags stand among the others.
+func ParseOperands(args []string, env func(string) (string, bool), readFile func(string) ([]byte, error), own ...Flag) (*Config, []string, error) {
 	p := &parser{options: table(), config: &Config{}, origins: map[string]origin{}, readFile: readFile}
-	given, operands, err := p.scan(args)
-	if err != nil || p.config.Show != ShowNothing {
-		return p.config, operands, err
+	given := map[string][]string{}
+	operands, warnings, err := Scan(args, append(p.flags(given), own...))
+	switch {
+	case p.config.Show != ShowNothing:
+		return p.config, nil, nil
+	case err != nil:
+		return nil, nil, err
 	}
+	p.warnings = warnings
 	p.layer(given, env)
 	p.judge()
 	p.rules()
@@ -97,101 +99,41 @@ func (o *option) isSwitch() bool {
 	return ok
 }
 
-// scan takes the command line apart, as Go's flag package would. It stops at
-// the first error, since what follows an unknown flag may be its value.
-func (p *parser) scan(args []string) (given map[string][]string, operands []string, err error) {
-	given = map[string][]string{}
-	for len(args) > 0 {
-		arg := args[0]
-		args = args[1:]
-		if arg == "--" {
-			return given, append(operands, args...), nil
-		}
-		if len(arg) < 2 || arg[0] != '-' {
-			operands = append(operands, arg)
+// flags returns the flags of the command line, which add what is given to a map by option.id, and
+// those that show something instead of running.
+func (p *parser) flags(given map[string][]string) []Flag {
+	show := func(s Show) func(string) error {
+		return func(string) error { p.config.Show = s; return errStop }
+	}
+	flags := []Flag{
+		{Names: []string{"help", "h"}, Switch: true, Set: show(ShowHelp)},
+		{Names: []string{"version", "v"}, Switch: true, Set: show(ShowVersion)},
+	}
+	for i := range p.options {
+		o := &p.options[i]
+		if o.name == "" {
 			continue
 		}
-		name, value, hasValue := strings.Cut(strings.TrimPrefix(arg[1:], "-"), "=")
-		switch name {
-		case "help", "h":
-			p.config.Show = ShowHelp
-			return nil, nil, nil
-		case "version", "v":
-			p.config.Show = ShowVersion
-			return nil, nil, nil
-		}
-		opt := p.lookup(name)
-		switch {
-		case opt == nil:
-			return nil, nil, p.unknown(arg, name)
-		case hasValue:
-		case opt.isSwitch() && len(args) > 0 && isBoolWord(args[0]):
-			value = args[0]
-			args = args[1:]
-			p.warn("%s %s counts as --%s=%[2]s: a switch takes its value behind an equals sign.", arg, value, opt.name)
-		case opt.isSwitch():
-			value = "true"
-		case len(args) == 0:
-			return nil, nil, fmt.Errorf("%s needs a value: expected %s", arg, opt.bind(p.config).Form())
-		case p.isFlag(args[0]):
-			return nil, nil, fmt.Errorf("%s needs a value, found the flag %s: expected %s", arg, args[0], opt.bind(p.config).Form())
-		default:
-			value = args[0]
-			args = args[1:]
-		}
-		given[opt.name] = append(given[opt.name], value)
+		flags = append(flags, Flag{
+			Names: append([]string{o.name}, o.aliases...), Form: o.bind(p.config).Form(), Switch: o.isSwitch(),
+			Set: func(value string) error { given[o.name] = append(given[o.name], value); return nil },
+		})
 	}
-	return given, operands, nil
-}
-
-// isBoolWord reports whether an argument behind a switch is its value. Digits
-// and letters, which strconv.ParseBool takes too, may be operands.
-func isBoolWord(s string) bool {
-	s = strings.ToLower(s)
-	return s == "true" || s == "false"
+	return flags
 }
 
 func (p *parser) warn(format string, args ...any) {
 	p.warnings = append(p.warnings, fmt.Sprintf(format, args...))
 }
 
+// lookup returns the option of a flag's name or alias.
 func (p *parser) lookup(name string) *option {
-	if name == "" {
-		return nil
-	}
 	for i := range p.options {
-		if o := &p.options[i]; o.name == name {
+		if o := &p.options[i]; o.name == name || slices.Contains(o.aliases, name) {
 			return o
-		}
-		for _, alias := range p.options[i].aliases {
-			if alias == name {
-				return &p.options[i]
-			}
 		}
 	}
 	return nil
-}
-
-func (p *parser) isFlag(arg string) bool {
-	if !strings.HasPrefix(arg, "-") {
-		return false
-	}
-	name, _, _ := strings.Cut(strings.TrimPrefix(arg[1:], "-"), "=")
-	return p.lookup(name) != nil
-}
-
-func (p *parser) unknown(arg, name string) error {
-	var names []string
-	for i := range p.options {
-		if n := p.options[i].name; n != "" {
-			names = append(names, n)
-		}
-	}
-	flag, _, _ := strings.Cut(arg, "=")
-	if n := text.Nearest(name, names); n != "" {
-		return fmt.Errorf("unknown flag %s: did you mean --%s? (see --help)", flag, n)
-	}
-	return fmt.Errorf("unknown flag %s (see --help)", flag)
 }
 
 // layer sets every option from the highest layer that gives it.
@@ -226,8 +168,8 @@ func (p *parser) layer(given map[string][]string, env func(string) (string, bool
 	p.applyDocument(doc)
 }
 
-// set gives the option its value. A flag that is repeated adds to a list;
-// else its last occurrence counts.
+// set gives the option its value. A flag that is repeated adds to a list; else its last occurrence
+// counts.
 func (p *parser) set(o *option, values []string, where origin) {
 	v := o.bind(p.config)
 	s := values[len(values)-1]
@@ -246,10 +188,9 @@ func (p *parser) setValue(o *option, v value, s string, where origin) {
 	}
 }
 
-// judge says of the values that could not be taken as they are what counts in
-// their place. It comes when every setting is known, since a setting that is
-// not in use may say anything. A file is written with care, and dcgm-exporter
-// takes no nonsense in one.
+// judge says of the values that could not be taken as they are what counts in their place. It comes
+// when every setting is known, since a setting that is not in use may say anything. A file is
+// written with care, and dcgm-exporter takes no nonsense in one.
 func (p *parser) judge() {
 	for _, b := range p.bad {
 		var why usable

@@ -2,21 +2,25 @@ package config
 
 import (
 	"fmt"
-	"net"
+	"time"
 
-	"go.yaml.in/yaml/v3"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/access"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// rules notes the settings that contradict each other. Where one of the two can
-// win, it does.
+// shortInterval is the shortest collection interval that is taken for meant: who thinks in seconds
+// writes -c 30.
+const shortInterval = 50 * time.Millisecond
+
+// rules notes the settings that contradict each other. Where one of the two can win, it does.
 func (p *parser) rules() {
 	c := p.config
 	c.Metrics.FileNamed = p.layerOf("collectors") > layerDefault
 	c.Source.Named = p.layerOf("source") > layerDefault
 
-	if c.Source.Remote != "" && (c.Source.Kind == SourceSim || c.Source.Kind == SourceNVML) {
+	if !c.Source.Remote.IsEmbedded() && (c.Source.Kind == SourceSim || c.Source.Kind == SourceNVML) {
 		p.warn("%s has no effect with --source=%s, which needs no host engine.", p.label("remote-hostengine-info"), c.Source.Kind)
-		c.Source.Remote = ""
+		c.Source.Remote = gpu.EngineAddress{}
 	}
 	if c.Source.Kind != SourceSim && !c.Source.Sim.Fallback {
 		for _, name := range []string{"sim-node", "sim-seed", "sim-scenario"} {
@@ -26,6 +30,9 @@ func (p *parser) rules() {
 		}
 	}
 	p.strict()
+	if i := c.Collection.Interval; i < shortInterval {
+		p.warn("%s is %v: each collection costs CPU here and in the driver; a number without a unit counts in milliseconds, 30 seconds are 30s.", p.label("collect-interval"), i)
+	}
 	if a := c.Collection.Aggregate; a.Interval > 0 && (a.Interval < minAggregate || a.Interval > c.Collection.Interval) {
 		p.errs = append(p.errs, fmt.Errorf("%s:%d: collection.aggregate.interval is %v: expected %v at least, and the collection interval of %v at most",
 			c.Path, a.Line, a.Interval, minAggregate, c.Collection.Interval))
@@ -41,8 +48,7 @@ func (p *parser) rules() {
 	}
 }
 
-// strict sets what --compatibility=strict means, where a setting is not given on
-// its own.
+// strict sets what --compatibility=strict means, where a setting is not given on its own.
 func (p *parser) strict() {
 	c := p.config
 	if c.Metrics.Compatibility != CompatibilityStrict {
@@ -68,8 +74,8 @@ func (p *parser) outranked(name string, inForce bool, winner string) {
 	}
 }
 
-// protected leaves an endpoint out which changes or shows the inside of the
-// process and would be open to everybody.
+// protected leaves out an endpoint that changes or shows the inside of the process and would be
+// open to every caller.
 func (p *parser) protected(name string) {
 	c := p.config
 	leaveOut := func(format string, args ...any) {
@@ -77,7 +83,7 @@ func (p *parser) protected(name string) {
 		p.warn("%s is not served: it needs "+format+".", append([]any{p.label(name)}, args...)...)
 	}
 	if c.Web.ConfigFile == "" {
-		if c.Web.SystemdSocket || !isLoopback(c.Web.Address) {
+		if c.Web.SystemdSocket || !access.IsLoopback(c.Web.Address) {
 			leaveOut("--web-config-file with authentication, or --address on loopback such as 127.0.0.1:9400")
 		}
 		return
@@ -87,38 +93,14 @@ func (p *parser) protected(name string) {
 		p.errs = append(p.errs, fmt.Errorf("%s: %w", p.label("web-config-file"), err))
 		return
 	}
-	authenticates, err := authenticates(data)
+	authenticates, err := access.Authenticates(data)
 	switch {
 	case err != nil:
 		p.errs = append(p.errs, fmt.Errorf("%s %s: %w", p.label("web-config-file"), c.Web.ConfigFile, err))
-	case !authenticates && (c.Web.SystemdSocket || !isLoopback(c.Web.Address)):
+	case !authenticates && (c.Web.SystemdSocket || !access.IsLoopback(c.Web.Address)):
 		leaveOut("authentication, and %s %s has none: expected basic_auth_users, or tls_server_config with client_auth_type: RequireAndVerifyClientCert",
 			p.label("web-config-file"), c.Web.ConfigFile)
 	}
-}
-
-func isLoopback(address string) bool {
-	host, _, err := net.SplitHostPort(address)
-	if err != nil {
-		return false
-	}
-	return host == "localhost" || net.ParseIP(host).IsLoopback()
-}
-
-// authenticates reports whether an exporter-toolkit web configuration lets in
-// nobody without a password or a client certificate
-// (exporter-toolkit, docs/web-configuration.md).
-func authenticates(data []byte) (bool, error) {
-	var web struct {
-		Users map[string]string `yaml:"basic_auth_users"`
-		TLS   struct {
-			ClientAuth string `yaml:"client_auth_type"`
-		} `yaml:"tls_server_config"`
-	}
-	if err := yaml.Unmarshal(data, &web); err != nil {
-		return false, err
-	}
-	return len(web.Users) > 0 || web.TLS.ClientAuth == "RequireAndVerifyClientCert", nil
 }
 
 func (p *parser) layerOf(name string) layer { return p.origins[name].layer }
@@ -141,8 +123,7 @@ func (p *parser) isOn(name string) bool {
 	}
 }
 
-// notices notes the settings that were changed and do not do what their names
-// say.
+// notices notes the settings that were changed and do not do what their names say.
 func (p *parser) notices() {
 	c := p.config
 	c.Notices = p.warnings
@@ -169,8 +150,8 @@ func (p *parser) notices() {
 	}
 }
 
-// missing returns the switch that the option needs, or that one needs in turn,
-// and that is off; "" if there is none.
+// missing returns the switch that the option needs, or that one needs in turn, and that is off; ""
+// if there is none.
 func (p *parser) missing(o *option) string {
 	for o.needs != "" {
 		if !p.isOn(o.needs) {

@@ -7,8 +7,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestProtected holds that endpoints which change or show the inside of the
-// process are served to those alone who prove who they are, or are near.
+// TestProtected holds that endpoints which change or show the inside of the process are served to
+// those alone who prove who they are, or are near.
 func TestProtected(t *testing.T) {
 	files := map[string]string{
 		"/auth.yaml": "basic_auth_users: {me: $2y$10$x}",
@@ -69,8 +69,8 @@ func TestProtected(t *testing.T) {
 	}
 }
 
-// TestStrict holds what --compatibility=strict means for other settings, and that
-// each of them given on its own wins.
+// TestStrict holds what --compatibility=strict means for other settings, and that each of them
+// given on its own wins.
 func TestStrict(t *testing.T) {
 	type meaning struct{ Health, Accounting, Exporter, Copies bool }
 	tests := []struct {
@@ -110,6 +110,10 @@ func TestNotices(t *testing.T) {
 	}{
 		{"nothing given", nil, nil, nil},
 		{"a setting that works", nil, []string{"-c=1000", "-n"}, nil},
+		{"seconds without a unit", nil, []string{"-c=30"}, []string{
+			"--collect-interval is 30ms: each collection costs CPU here and in the driver; a number without a unit counts in milliseconds, 30 seconds are 30s.",
+		}},
+		{"a short interval", nil, []string{"-c=50"}, nil},
 		{"a later part at its default", map[string]string{"KUBERNETES_VIRTUAL_GPUS": "false"}, nil, nil},
 		{"a setting that nothing needs", map[string]string{"DISABLE_STARTUP_VALIDATE": "true"}, nil, []string{
 			"DISABLE_STARTUP_VALIDATE has no effect: the exporter starts without a driver, and says what is missing.",
@@ -122,7 +126,7 @@ func TestNotices(t *testing.T) {
 			"--kubernetes-enable-pod-labels has no effect without --kubernetes.",
 			"--kubernetes-pod-label-allowlist-regex has no effect without --kubernetes.",
 		}},
-		{"a fallback that is not asked", nil, []string{"--sim-fallback", "--source=nvml"}, []string{"--sim-fallback has no effect with --source=nvml."}},
+		{"a fallback that is not used", nil, []string{"--sim-fallback", "--source=nvml"}, []string{"--sim-fallback has no effect with --source=nvml."}},
 		{"fake GPUs", nil, []string{"--fake-gpus"}, []string{
 			"--fake-gpus has no effect: GPUs are taken as the engine reports them; for made-up ones there is --source=sim.",
 		}},
@@ -137,8 +141,8 @@ func TestNotices(t *testing.T) {
 	}
 }
 
-// TestLaterPartsSpeak holds that no setting is swallowed: whatever the status
-// column says is not there yet gives a notice, and nothing else does.
+// TestLaterPartsSpeak holds that no setting is swallowed: whatever the status column says is not
+// there yet gives a notice, and nothing else does.
 func TestLaterPartsSpeak(t *testing.T) {
 	files := map[string]string{"/c.yaml": "version: 1", "/web.yaml": "basic_auth_users: {me: $2y$10$x}"}
 	for _, o := range table() {

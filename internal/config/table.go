@@ -2,10 +2,11 @@ package config
 
 import (
 	"time"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// DefaultCountersFile is where the counters file lies in the image and after
-// an installation.
+// DefaultCountersFile is where the counters file lies in the image and after an installation.
 const DefaultCountersFile = "/etc/dcgm-exporter/default-counters.csv"
 
 // An option is one row of the table: one setting, wherever it can be given.
@@ -51,14 +52,13 @@ const (
 	sectionLog        = "Log and debugging"
 )
 
-// table returns every setting. A new slice each time: nothing shared can
-// change.
+// table returns every setting. A new slice each time: nothing shared can change.
 func table() []option {
 	return []option{
 		{
 			section: sectionMetrics, name: "collectors", aliases: []string{"f"}, env: "DCGM_EXPORTER_COLLECTORS",
 			key: "metrics.file", def: DefaultCountersFile,
-			help: "Path of the counters file. Where nobody names one and none lies at the default path, the built-in copy is used.",
+			help: "Path of the counters file. Where none is named and there is none at the default path, the built-in copy is used.",
 			bind: func(c *Config) value { return pathValue{&c.Metrics.File} },
 		},
 		{
@@ -76,7 +76,7 @@ func table() []option {
 			section: sectionMetrics, name: "vocabulary", env: "DCGM_EXPORTER_VOCABULARY", def: "classic",
 			help: "Metric names and units: classic (as in 4.8), current (as in 4.9) or both. A name that a counters file spells out is kept in each.",
 			bind: func(c *Config) value {
-				return wordValue[Vocabulary]{p: &c.Metrics.Vocabulary, words: []Vocabulary{VocabularyClassic, VocabularyCurrent, VocabularyBoth}}
+				return vocabularyValue{&c.Metrics.Vocabulary}
 			},
 		},
 		{
@@ -145,7 +145,7 @@ func table() []option {
 			section: sectionSource, name: "remote-hostengine-info", aliases: []string{"r"}, env: "DCGM_REMOTE_HOSTENGINE_INFO",
 			perNode: true,
 			help:    "Address of a running host engine. Without it the exporter embeds one. Prefer unix:// for an engine on the same machine.",
-			bind:    func(c *Config) value { return remoteValue{&c.Source.Remote} },
+			bind:    func(c *Config) value { return engineValue{&c.Source.Remote} },
 		},
 		{
 			section: sectionSource, name: "fallback", env: "DCGM_EXPORTER_FALLBACK", def: "auto",
@@ -214,7 +214,7 @@ func table() []option {
 		},
 		{
 			section: sectionSource, name: "release-timeout", env: "DCGM_EXPORTER_RELEASE_TIMEOUT", def: "15m",
-			help: "How long the driver is let go of after POST /-/release or SIGUSR1, unless somebody ends it earlier.",
+			help: "How long the driver stays released after POST /-/release or SIGUSR1, unless POST /-/acquire or SIGUSR2 ends it earlier.",
 			bind: func(c *Config) value { return durationValue{p: &c.Collection.ReleaseTimeout} },
 		},
 		{
@@ -254,7 +254,7 @@ func table() []option {
 			section: sectionLabels, name: "hostname-label", env: "DCGM_EXPORTER_HOSTNAME_LABEL", def: "hostname",
 			help: "Spelling of the host label: hostname (from 4.8.3 on), Hostname (before) or both.",
 			bind: func(c *Config) value {
-				return wordValue[HostnameLabel]{p: &c.Labels.Hostname, words: []HostnameLabel{HostnameLower, HostnameUpper, HostnameBoth}}
+				return wordValue[gpu.HostnameLabel]{p: &c.Labels.Hostname, words: []gpu.HostnameLabel{gpu.HostnameLower, gpu.HostnameUpper, gpu.HostnameBoth}}
 			},
 		},
 		{
@@ -298,7 +298,7 @@ func table() []option {
 		},
 		{
 			section: sectionKubernetes, name: "kubernetes-gpu-id-type", env: "DCGM_EXPORTER_KUBERNETES_GPU_ID_TYPE", def: "uid",
-			needs: "kubernetes", status: status{accepted, "every form of device id is recognised by itself"},
+			needs: "kubernetes", status: status{accepted, "every form of device id is recognized by itself"},
 			help: "What the kubelet's device ids are.",
 			bind: func(c *Config) value {
 				return wordValue[GPUIDType]{p: &c.Kubernetes.GPUIDType, words: []GPUIDType{GPUIDTypeUID, GPUIDTypeDeviceName}}
@@ -321,13 +321,13 @@ func table() []option {
 		{
 			section: sectionKubernetes, name: "kubernetes-pod-log-directory", env: "DCGM_EXPORTER_KUBERNETES_POD_LOG_DIRECTORY",
 			def: "/var/log/pods", needs: "kubernetes",
-			help: "Folder of the pods' logs, whose names tell the pods' UIDs where the API server is not asked; no log is read. It need not be there; empty for none.",
+			help: "Folder of the pods' logs, whose names have the pods' UIDs, for pods that the API server does not report; no log is read. It need not exist; empty for none.",
 			bind: func(c *Config) value { return textValue{&c.Kubernetes.PodLogs, "a path"} },
 		},
 		{
 			section: sectionKubernetes, name: "kubernetes-device-checkpoint", env: "DCGM_EXPORTER_KUBERNETES_DEVICE_CHECKPOINT",
 			def: "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint", needs: "kubernetes",
-			help: "Checkpoint of the kubelet's device manager, which tells the UIDs of the pods that hold devices where the API server is not asked. It need not be there; empty for none.",
+			help: "Checkpoint of the kubelet's device manager, which has the UIDs of the pods with devices, for pods that the API server does not report. It need not exist; empty for none.",
 			bind: func(c *Config) value { return textValue{&c.Kubernetes.Checkpoint, "a path"} },
 		},
 		{
@@ -343,8 +343,20 @@ func table() []option {
 		},
 		{
 			section: sectionKubernetes, name: "kubernetes-release-on-pause", env: "DCGM_EXPORTER_KUBERNETES_RELEASE_ON_PAUSE", def: "false",
-			help: "Let go of the driver while the GPU Operator's label nvidia.com/gpu.deploy.dcgm-exporter on this node says paused-for-mig-change or paused-for-driver-upgrade. Needs get, list and watch on nodes.",
+			help: "Release the driver while the GPU Operator's label nvidia.com/gpu.deploy.dcgm-exporter on this node says paused-for-mig-change or paused-for-driver-upgrade. Needs get, list and watch on nodes.",
 			bind: func(c *Config) value { return boolValue{&c.Kubernetes.ReleaseOnPause} },
+		},
+		{
+			section: sectionKubernetes, name: "gpu-operator-metrics", env: "DCGM_EXPORTER_GPU_OPERATOR_METRICS", def: "false",
+			key: "metrics.gpuOperator", needs: "enable-exporter-metrics",
+			help: "Serve the gpu_operator_* series: what NVIDIA's GPU Operator has made of this node, against what it was to make. Needs get on nodes and NODE_NAME, and the validator's folder mounted read-only.",
+			bind: func(c *Config) value { return boolValue{&c.Kubernetes.OperatorMetrics} },
+		},
+		{
+			section: sectionKubernetes, name: "gpu-operator-validations-dir", env: "DCGM_EXPORTER_GPU_OPERATOR_VALIDATIONS_DIR",
+			def: "/run/nvidia/validations", needs: "gpu-operator-metrics",
+			help: "Folder in which the GPU Operator's validator leaves a file for each operand that is ready.",
+			bind: func(c *Config) value { return pathValue{&c.Kubernetes.Validations} },
 		},
 		{
 			section: sectionKubernetes, name: "nvidia-resource-names", env: "NVIDIA_RESOURCE_NAMES",
@@ -362,7 +374,7 @@ func table() []option {
 		},
 		{
 			section: sectionKubernetes, env: "KUBECONFIG",
-			help: "Paths of kubeconfig files, for an exporter outside a pod. Without it the pod's service account asks the API server, and only for what a setting needs.",
+			help: "Paths of kubeconfig files, for an exporter outside a pod. Without it the pod's service account reads the API server, and only for what a setting needs.",
 			bind: func(c *Config) value { return textValue{&c.Kubernetes.Kubeconfig, "paths"} },
 		},
 
@@ -445,6 +457,11 @@ func table() []option {
 			bind: func(c *Config) value { return boolValue{&c.Web.Pprof} },
 		},
 		{
+			section: sectionWeb, name: "web-landing-page", env: "DCGM_EXPORTER_WEB_LANDING_PAGE", def: "true",
+			help: "Serve at / a page that shows the node to a person, and /node.json, which it is drawn from.",
+			bind: func(c *Config) value { return boolValue{&c.Web.LandingPage} },
+		},
+		{
 			section: sectionWeb, name: "enable-exporter-metrics", env: "DCGM_EXPORTER_ENABLE_EXPORTER_METRICS", def: "true",
 			key:  "metrics.enableExporterMetrics",
 			help: "Serve the series about the exporter itself: what it collects, its configuration, the Go runtime and the process. Off under --compatibility=strict.",
@@ -485,7 +502,7 @@ func table() []option {
 			needs: "dump-enabled",
 			help:  "How long dumps are kept, in hours or as a duration.",
 			bind: func(c *Config) value {
-				return durationValue{p: &c.Dump.Retention, unit: time.Hour, zeroMeans: "for ever"}
+				return durationValue{p: &c.Dump.Retention, unit: time.Hour, zeroMeans: "forever"}
 			},
 		},
 		{

@@ -5,20 +5,20 @@ import (
 	"fmt"
 	"math"
 	"net"
-	"net/url"
 	"regexp"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
 // A value reads and writes one setting of a Config.
 type value interface {
-	// Set reads the setting. Its error says what is wrong with s beyond not
-	// having the form; it is errForm where there is nothing more to say, and a
-	// usable where the setting has a value nevertheless.
+	// Set reads the setting. Its error says what is wrong with s beyond not having the form; it is
+	// errForm where there is nothing more to say, and a usable where the setting has a value
+	// nevertheless.
 	Set(s string) error
 	// String writes the setting so that Set reads the same.
 	String() string
@@ -28,12 +28,12 @@ type value interface {
 
 var errForm = errors.New("not of the form")
 
-// errRange is of a number that is read and makes no sense: dcgm-exporter takes
-// it, so that a start goes on with the default.
+// errRange is of a number that is read and makes no sense: dcgm-exporter takes it, so that a start
+// goes on with the default.
 var errRange = errors.New("out of range")
 
-// A usable is the error of a value that was taken in part, or for another one,
-// as dcgm-exporter does. It says what was wrong and what counts.
+// A usable is the error of a value that was taken in part, or for another one, as dcgm-exporter
+// does. It says what was wrong and what counts.
 type usable string
 
 func (u usable) Error() string { return string(u) }
@@ -99,16 +99,12 @@ func (v wordValue[T]) Set(s string) error {
 func (v wordValue[T]) String() string { return string(*v.p) }
 
 func (v wordValue[T]) Form() string {
-	words := make([]string, len(v.words))
-	for i, w := range v.words {
-		words[i] = string(w)
-	}
+	words := v.choices()
 	last := len(words) - 1
 	return strings.Join(words[:last], ", ") + " or " + words[last]
 }
 
-// countValue is a number that is not negative. As in the reference, 0x10 and
-// 0b11 are numbers too.
+// countValue is a number that is not negative. As in the reference, 0x10 and 0b11 are numbers too.
 type countValue struct{ p *int }
 
 func (v countValue) Set(s string) error {
@@ -140,9 +136,9 @@ func (v seedValue) Set(s string) error {
 func (v seedValue) String() string { return strconv.FormatUint(*v.p, 10) }
 func (v seedValue) Form() string   { return "a number, 0 or more" }
 
-// durationValue is a duration in Go's form. Where unit is set, a bare number
-// counts in it, since the reference's flags do. Zero is read where zeroMeans
-// says what it means, and then stands for what is below it too.
+// durationValue is a duration in Go's form. Where unit is set, a bare number counts in it, since
+// the reference's flags do. Zero is read where zeroMeans says what it means, and then stands for
+// what is below it too.
 type durationValue struct {
 	p         *time.Duration
 	unit      time.Duration
@@ -192,9 +188,8 @@ func (v durationValue) Form() string {
 	return form + " (0: " + v.zeroMeans + ")"
 }
 
-// listValue is a list separated by commas; blanks around an element and empty
-// elements do not count. check, where set, judges each element: those that fail
-// are left out.
+// listValue is a list separated by commas; blanks around an element and empty elements do not
+// count. check, where set, judges each element: those that fail are left out.
 type listValue struct {
 	p     *[]string
 	form  string
@@ -237,9 +232,9 @@ type selectorValue struct {
 }
 
 func (v selectorValue) Set(s string) error {
-	parse := ParseSelector
+	parse := gpu.ParseSelector
 	if v.compute {
-		parse = ParseDevices
+		parse = gpu.ParseDevices
 	}
 	sel, err := parse(s)
 	if err != nil {
@@ -249,14 +244,28 @@ func (v selectorValue) Set(s string) error {
 	return nil
 }
 
-func (v selectorValue) String() string { return FormatSelector(*v.p) }
+func (v selectorValue) String() string { return v.p.String() }
 
 func (v selectorValue) Form() string {
 	if v.compute {
-		return devicesForm
+		return gpu.DevicesForm
 	}
-	return selectorForm
+	return gpu.SelectorForm
 }
+
+type vocabularyValue struct{ p *catalog.Vocabulary }
+
+func (v vocabularyValue) Set(s string) error {
+	vocabulary, ok := catalog.ParseVocabulary(s)
+	if !ok {
+		return errForm
+	}
+	*v.p = vocabulary
+	return nil
+}
+
+func (v vocabularyValue) String() string { return v.p.String() }
+func (v vocabularyValue) Form() string   { return "classic, current or both" }
 
 // configMapValue is NAMESPACE:NAME, or none.
 type configMapValue struct{ p *ConfigMapName }
@@ -310,91 +319,23 @@ func (v listenValue) Form() string {
 	return "[HOST]:PORT, an IPv6 host in brackets, such as :9400 or [::1]:9400"
 }
 
-// remoteValue is the address of a host engine. Only the form is checked: the
-// package that connects knows what its library can do.
-type remoteValue struct{ p *string }
+// engineValue is the address of a host engine.
+type engineValue struct{ p *gpu.EngineAddress }
 
-func (v remoteValue) Set(s string) error {
-	if s == "" {
-		*v.p = ""
-		return nil
-	}
-	scheme, rest, hasScheme := strings.Cut(s, "://")
-	if !hasScheme {
-		scheme, rest = "tcp", s
-	}
-	var err error
-	switch scheme {
-	case "tcp":
-		err = checkEngineHost(rest)
-	case "unix":
-		if !strings.HasPrefix(rest, "/") {
-			err = errors.New("a unix address needs the socket's absolute path, as in unix:///run/dcgm.sock")
-		}
-	case "vsock":
-		err = checkVsock(rest)
-	default:
-		err = fmt.Errorf("%q is no scheme for a host engine", scheme)
-	}
+func (v engineValue) Set(s string) error {
+	a, err := gpu.ParseEngineAddress(s)
 	if err != nil {
 		return err
 	}
-	*v.p = s
+	*v.p = a
 	return nil
 }
 
-func (v remoteValue) String() string { return *v.p }
-
-func (v remoteValue) Form() string {
-	return "HOST[:PORT], [IPV6]:PORT, tcp://HOST:PORT, unix:///PATH or vsock://CID:PORT"
+func (v engineValue) String() string {
+	if v.p.IsEmbedded() {
+		return ""
+	}
+	return v.p.String()
 }
 
-// checkEngineHost accepts what DCGM does: a host with or without a port.
-func checkEngineHost(s string) error {
-	if strings.ContainsAny(s, "/ ") {
-		return errForm
-	}
-	if strings.Count(s, ":") > 1 && !strings.HasPrefix(s, "[") {
-		if net.ParseIP(s) != nil {
-			return fmt.Errorf("write an IPv6 address in brackets, as in [%s]:5555", s)
-		}
-		return errForm
-	}
-	u := url.URL{Host: s} // takes brackets and the port apart without resolving
-	if u.Hostname() == "" {
-		return errForm
-	}
-	if strings.HasSuffix(s, ":") {
-		return errors.New("the port is missing")
-	}
-	if strings.Contains(s, ":") && u.Port() == "" && !strings.HasSuffix(s, "]") {
-		return errForm
-	}
-	if strings.HasPrefix(s, "[") && net.ParseIP(u.Hostname()) == nil {
-		return fmt.Errorf("%q is no IPv6 address", u.Hostname())
-	}
-	if u.Port() != "" {
-		return checkPort(u.Port(), 16)
-	}
-	return nil
-}
-
-func checkVsock(s string) error {
-	cid, port, ok := strings.Cut(s, ":")
-	if !ok {
-		return errForm
-	}
-	if _, err := strconv.ParseUint(cid, 10, 32); err != nil {
-		return fmt.Errorf("%q is no context id", cid)
-	}
-	return checkPort(port, 32)
-}
-
-// checkPort accepts 1 to the largest number of that many bits.
-func checkPort(s string, bits int) error {
-	n, err := strconv.ParseUint(s, 10, bits)
-	if err != nil || n == 0 {
-		return fmt.Errorf("%q is no port", s)
-	}
-	return nil
-}
+func (v engineValue) Form() string { return gpu.EngineAddressForm }

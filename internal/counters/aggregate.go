@@ -8,8 +8,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// aggregates are what a family is shown with, in this order, and what their
-// help says.
+// aggregates are what a family is shown with, in this order, and what their help says.
 var aggregates = [...]struct {
 	gpu.Aggregate
 	help string
@@ -19,11 +18,10 @@ var aggregates = [...]struct {
 	{gpu.Mean, "Mean of the samples since the previous collection."},
 }
 
-// aggregate adds the aggregates of a counter, and has its field sampled for
-// them.
+// aggregate adds the aggregates of a counter, and has its field sampled for them.
 func (b *planner) aggregate(c gpu.Counter) {
 	f := &b.plan.Fields[c.Field]
-	f.Burst = true
+	f.Every = true
 	f.Interval = shorter(f.Interval, b.options.AggregateInterval, b.options.Interval)
 	name, help := c.Name, strings.TrimSpace(c.Help)
 	for _, a := range aggregates {
@@ -32,10 +30,9 @@ func (b *planner) aggregate(c gpu.Counter) {
 	}
 }
 
-// CheckAggregate returns why a request cannot be shown with its minimum,
-// maximum and mean, nil where it can. asked reports whether another request
-// has a name.
-func (r Request) CheckAggregate(asked func(name string) bool) error {
+// CheckAggregate returns why a request cannot be shown with its minimum, maximum and mean, nil
+// where it can. requested reports whether another request has a name.
+func (r Request) CheckAggregate(requested func(name string) bool) error {
 	switch {
 	case r.Family != nil:
 		return fmt.Errorf("%s is a family of the exporter's own: expected a gauge of a field", r.Name)
@@ -44,11 +41,11 @@ func (r Request) CheckAggregate(asked func(name string) bool) error {
 	case r.Named.Entry.Events:
 		return fmt.Errorf("the samples of %s are events, of which each counts: expected a gauge of a field", r.Name)
 	case r.Type != gpu.MetricGauge:
-		return fmt.Errorf("%s is asked for as a %s: expected a gauge", r.Name, r.Type)
+		return fmt.Errorf("%s is requested as a %s: expected a gauge", r.Name, r.Type)
 	}
 	for _, a := range aggregates {
 		name := r.Name + a.Suffix()
-		if _, known := catalog.Lookup(name); known || catalog.FamilyNamed(name) != nil || asked(name) {
+		if _, known := catalog.Lookup(name); known || catalog.FamilyNamed(name) != nil || requested(name) {
 			return fmt.Errorf("%s cannot have its %s: %s is another metric", r.Name, strings.ToLower(a.Suffix()[1:]), name)
 		}
 	}

@@ -44,27 +44,27 @@ DCGM_FI_DEV_GPU_TEMP, gauge, Temperature.
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("counters (-want +got):\n%s", diff)
 	}
-	if f := plan.Fields[0]; !f.Burst || f.Interval != 200*time.Millisecond {
-		t.Errorf("the clock: burst %t every %v", f.Burst, f.Interval)
+	if f := plan.Fields[0]; !f.Every || f.Interval != 200*time.Millisecond {
+		t.Errorf("the clock: every %t every %v", f.Every, f.Interval)
 	}
-	if f := plan.Fields[1]; f.Burst || f.Interval != 0 {
-		t.Errorf("the temperature: burst %t every %v", f.Burst, f.Interval)
+	if f := plan.Fields[1]; f.Every || f.Interval != 0 {
+		t.Errorf("the temperature: every %t every %v", f.Every, f.Interval)
 	}
 }
 
 func TestCheckAggregate(t *testing.T) {
-	asked := []string{"DCGM_FI_DEV_GPU_TEMP_MAX"}
+	requested := []string{"DCGM_FI_DEV_GPU_TEMP_MAX"}
 	for line, want := range map[string]string{
 		"DCGM_FI_DEV_POWER_USAGE, gauge, x":              "",
 		"DCGM_FI_DEV_XID_ERRORS, gauge, x":               "the samples of DCGM_FI_DEV_XID_ERRORS are events, of which each counts: expected a gauge of a field",
 		"DCGM_EXP_P2P_STATUS, gauge, x":                  "DCGM_EXP_P2P_STATUS is a family of the exporter's own: expected a gauge of a field",
 		"DCGM_FI_DRIVER_VERSION, label, x":               "DCGM_FI_DRIVER_VERSION is a text: expected a gauge of a field",
-		"DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION,counter,x": "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION is asked for as a counter: expected a gauge",
+		"DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION,counter,x": "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION is requested as a counter: expected a gauge",
 		"DCGM_FI_DEV_POWER_MGMT_LIMIT, gauge, x":         "DCGM_FI_DEV_POWER_MGMT_LIMIT cannot have its min: DCGM_FI_DEV_POWER_MGMT_LIMIT_MIN is another metric",
 		"DCGM_FI_DEV_GPU_TEMP, gauge, x":                 "DCGM_FI_DEV_GPU_TEMP cannot have its max: DCGM_FI_DEV_GPU_TEMP_MAX is another metric",
 	} {
 		got := ""
-		if err := parse(t, line)[0].CheckAggregate(func(name string) bool { return slices.Contains(asked, name) }); err != nil {
+		if err := parse(t, line)[0].CheckAggregate(func(name string) bool { return slices.Contains(requested, name) }); err != nil {
 			got = err.Error()
 		}
 		if got != want {

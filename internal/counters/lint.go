@@ -2,9 +2,9 @@ package counters
 
 import "github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 
-// Lint returns a warning for every request whose type does not suit what the
-// field is: a counter that can go down, or a gauge that only grows. The type
-// is used as written all the same.
+// Lint returns a warning for every request whose type does not suit what the field is: a counter
+// that can go down, a gauge that only grows, or a label that is a measurement. The type is used as
+// written all the same.
 func Lint(requests []Request, file string) []Problem {
 	var problems []Problem
 	for _, r := range requests {
@@ -18,6 +18,11 @@ func Lint(requests []Request, file string) []Problem {
 			warn.What, warn.Expected = "type counter for the value, which can go down, of", "type gauge"
 		case r.Type == gpu.MetricGauge && fits:
 			warn.What, warn.Expected = "type gauge for the value, which only grows, of", "type counter"
+		case r.Type == gpu.MetricLabel && (fits || r.Named.Unit != ""):
+			warn.What, warn.Expected = "type label for the number, each change of which begins new series, of", "type gauge"
+			if fits {
+				warn.Expected = "type counter"
+			}
 		default:
 			continue
 		}

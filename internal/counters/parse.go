@@ -14,12 +14,12 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// MaxSize is the size of the largest counters file in bytes. A Kubernetes
-// ConfigMap cannot be larger.
+// MaxSize is the size of the largest counters file in bytes. A Kubernetes ConfigMap cannot be
+// larger.
 const MaxSize = 1 << 20
 
-// maxProblems bounds how many problems of one file are told; a last one says
-// that there are more. The nearest name is looked for in these only.
+// maxProblems bounds how many problems of one file are reported; a last one says that there are
+// more. The nearest name is looked for in these only.
 const maxProblems = 200
 
 // maxText bounds how much of a line a problem shows, in characters.
@@ -41,17 +41,16 @@ type line struct {
 	Help  string `csv:"help"`
 }
 
-// Parse reads a counters file: lines of "FIELD, type, help", where # starts a
-// comment. The name of the file is for the problems only.
+// Parse reads a counters file: lines of "FIELD, type, help", where # starts a comment. The name of
+// the file is for the problems only.
 //
-// The requests are the good lines in their order, the problems say what is
-// wrong with the others; a problem with Warning set is about a line that is
-// used nevertheless. The error is for the file as a whole: it cannot be read,
-// or wraps ErrNoCounters, ErrTooLarge or ErrEncoding. Problems are returned
-// beside an ErrNoCounters.
+// The requests are the good lines in their order, the problems say what is wrong with the others; a
+// problem with Warning set is about a line that is used nevertheless. The error is for the file as
+// a whole: it cannot be read, or wraps ErrNoCounters, ErrTooLarge or ErrEncoding. Problems are
+// returned beside an ErrNoCounters.
 //
-// A line is a line: a quoted help text does not go on in the next one, so
-// that a forgotten quote costs one line and not the rest of the file.
+// A line is a line: a quoted help text does not go on in the next one, so that a forgotten quote
+// costs one line and not the rest of the file.
 func Parse(r io.Reader, file string) ([]Request, []Problem, error) {
 	data, err := io.ReadAll(io.LimitReader(r, MaxSize+1))
 	switch {
@@ -71,8 +70,8 @@ func Parse(r io.Reader, file string) ([]Request, []Problem, error) {
 		p.number++
 		p.line(text)
 	}
-	if p.untold > 0 {
-		p.problems = append(p.problems, Problem{File: file, What: fmt.Sprintf("%d more problems like these", p.untold)})
+	if p.omitted > 0 {
+		p.problems = append(p.problems, Problem{File: file, What: fmt.Sprintf("%d more problems like these", p.omitted)})
 	}
 	if len(p.requests) > 0 {
 		return p.requests, p.problems, nil
@@ -90,12 +89,12 @@ type parser struct {
 	seen     map[string]int // line of a name
 	requests []Request
 	problems []Problem
-	untold   int
+	omitted  int
 }
 
 func (p *parser) report(problem Problem) {
 	if len(p.problems) >= maxProblems {
-		p.untold++
+		p.omitted++
 		return
 	}
 	problem.File, problem.Line = p.file, p.number
@@ -142,9 +141,8 @@ func (p *parser) line(text string) {
 	p.requests = append(p.requests, request)
 }
 
-// split cuts a line into its three columns. The help text is what follows the
-// second comma, quoted or not; commas at the end of the line, which
-// spreadsheets leave, are not part of it.
+// split cuts a line into its three columns. The help text is what follows the second comma, quoted
+// or not; commas at the end of the line, which spreadsheets leave, are not part of it.
 func split(text string) (line, Problem) {
 	const columns = "FIELD, type, help"
 	if !utf8.ValidString(text) {
@@ -174,8 +172,7 @@ func split(text string) (line, Problem) {
 	return l, Problem{}
 }
 
-// ParseType returns the metric type of a word, in either case, and whether
-// there is one.
+// ParseType returns the metric type of a word, in either case, and whether there is one.
 func ParseType(word string) (gpu.MetricType, bool) {
 	for _, typ := range []gpu.MetricType{gpu.MetricCounter, gpu.MetricGauge, gpu.MetricLabel, gpu.MetricUntyped} {
 		if strings.EqualFold(word, typ.String()) {
@@ -185,8 +182,8 @@ func ParseType(word string) (gpu.MetricType, bool) {
 	return gpu.MetricUntyped, false
 }
 
-// unfitType reports whether the word is a type of Prometheus that a single
-// value cannot have. Such a line is used as untyped, with a warning.
+// unfitType reports whether the word is a type of Prometheus that a single value cannot have. Such
+// a line is used as untyped, with a warning.
 func unfitType(word string) bool {
 	return strings.EqualFold(word, "histogram") || strings.EqualFold(word, "summary")
 }

@@ -21,10 +21,10 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "rewrite the golden files")
 
-// TestParseNasty reads files that users' exporters stumbled over, and some
-// that they might, and compares what is used and what is said with a golden.
+// TestParseNasty reads files that users' exporters stumbled over, and some that they might, and
+// compares what is used and what is said with a golden.
 func TestParseNasty(t *testing.T) {
 	files, err := filepath.Glob("testdata/nasty/*.csv")
 	if err != nil || len(files) == 0 {
@@ -117,8 +117,8 @@ func TestParseBoundsProblems(t *testing.T) {
 	}
 }
 
-// One bad line never takes another: adding any line to a file adds at most
-// one request and loses none.
+// One bad line never takes another: adding any line to a file adds at most one request and loses
+// none.
 func FuzzParseLineIsolation(f *testing.F) {
 	for _, line := range []string{"x", `"`, `DCGM_FI_DEV_GPU_TEMP,gauge,"open`, "a,b,c", "#", "\xff", "DCGM_FI_DEV_SM_CLOCK,gauge,again"} {
 		f.Add(line)

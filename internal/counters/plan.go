@@ -7,31 +7,28 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// PlanOptions says how requests become a plan. Its zero value asks for no
-// entities at all.
+// PlanOptions says how requests become a plan. Its zero value requests no entities at all.
 type PlanOptions struct {
 	// Interval is the collection interval.
 	Interval time.Duration
-	// IntervalOf returns the interval of a family that is sampled at its own
-	// pace (a watch group), 0 for the others. It may be nil.
+	// IntervalOf returns the interval of a family that is sampled at its own pace (a watch group), 0
+	// for the others. It may be nil.
 	IntervalOf func(name string) time.Duration
-	// Aggregate reports whether a family is to be shown with minimum, maximum
-	// and mean too, of samples every AggregateInterval. It may be nil.
+	// Aggregate reports whether a family is to be shown with minimum, maximum and mean too, of samples
+	// every AggregateInterval. It may be nil.
 	Aggregate         func(name string) bool
 	AggregateInterval time.Duration
 	// Devices, Switches and CPUs are the selected entities.
 	Devices, Switches, CPUs gpu.Selector
 }
 
-// NewPlan returns the plan that serves the requests: every field once, in the
-// order of its first request, a counter for every request of a field, and an
-// exporter family for the others. Several counters may show one field, each
-// with its own scale. Where they ask for different intervals, the shortest
-// wins.
+// NewPlan returns the plan that serves the requests: every field once, in the order of its first
+// request, a counter for every request of a field, and an exporter family for the others. Several
+// counters may show one field, each with its own scale. Where they request different intervals, the
+// shortest wins.
 //
-// A field of the machine itself (driver version) is read for every GPU, and as
-// a label for every GPU instance too, so that it stands beside their other
-// series as in dcgm-exporter.
+// A field of the machine itself (driver version) is read for every GPU, and as a label for every
+// GPU instance too, so that it stands beside their other series as in dcgm-exporter.
 func NewPlan(requests []Request, o PlanOptions) *gpu.Plan {
 	b := planner{
 		plan:    &gpu.Plan{Interval: o.Interval, Devices: o.Devices, Switches: o.Switches, CPUs: o.CPUs},

@@ -49,7 +49,7 @@ DCGM_FI_DEV_XID_ERRORS, gauge, XID
 			{ID: 1, Name: "DCGM_FI_DRIVER_VERSION", Text: true, Levels: gpu.KindsOf(gpu.KindGPU, gpu.KindGPUInstance), Min: 1, Max: 0},
 			{ID: 5, Name: "DCGM_FI_CUDA_DRIVER_VERSION", Levels: gpu.KindsOf(gpu.KindGPU), Max: 1000000},
 			{ID: 252, Name: "DCGM_FI_DEV_FB_USED", Unit: "MiB", Levels: gpu.KindsOf(gpu.KindGPU, gpu.KindGPUInstance), Min: memory[0], Max: memory[1]},
-			{ID: 230, Name: "DCGM_FI_DEV_XID_ERRORS", Levels: gpu.KindsOf(gpu.KindGPU), Max: 10000, Events: true},
+			{ID: 230, Name: "DCGM_FI_DEV_XID_ERRORS", Levels: gpu.KindsOf(gpu.KindGPU), Max: 10000},
 			{
 				ID: 1001, Name: "DCGM_FI_PROF_GR_ENGINE_ACTIVE", Unit: "ratio", Levels: gpu.KindsOf(gpu.KindGPU, gpu.KindGPUInstance, gpu.KindComputeInstance),
 				Max: 1.1, Interval: time.Minute, Profiling: true,
@@ -74,7 +74,7 @@ DCGM_FI_DEV_XID_ERRORS, gauge, XID
 	}
 }
 
-// The shortest interval that anybody asks for wins, whatever the order.
+// The shortest requested interval wins, whatever the order.
 func TestNewPlanShortestInterval(t *testing.T) {
 	const plan = 10 * time.Second
 	for _, test := range []struct{ first, second, want time.Duration }{
@@ -112,6 +112,10 @@ DCGM_FI_DEV_PCIE_REPLAY_COUNTER, counter, fine
 DCGM_EXP_XID_ERRORS_COUNT, counter, a gauge
 DCGM_EXP_XID_ERRORS_TOTAL, counter, fine
 DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL, counter, a rate
+DCGM_FI_DEV_POWER_USAGE, label, a measurement
+DCGM_FI_DEV_ECC_SBE_VOL_TOTAL, label, a counter
+DCGM_FI_DEV_MINOR_NUMBER, label, fine
+DCGM_FI_DRIVER_VERSION, label, fine
 `), "my.csv") {
 		if !p.Warning {
 			t.Errorf("not a warning: %s", p)
@@ -123,14 +127,16 @@ DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL, counter, a rate
 		`my.csv:4: type gauge for the value, which only grows, of "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": expected type counter`,
 		`my.csv:7: type counter for the value, which can go down, of "DCGM_EXP_XID_ERRORS_COUNT": expected type gauge`,
 		`my.csv:9: type counter for the value, which can go down, of "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL": expected type gauge`,
+		`my.csv:10: type label for the number, each change of which begins new series, of "DCGM_FI_DEV_POWER_USAGE": expected type gauge`,
+		`my.csv:11: type label for the number, each change of which begins new series, of "DCGM_FI_DEV_ECC_SBE_VOL_TOTAL": expected type counter`,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 }
 
-// Clock events are sampled every second where their edges are counted, and no
-// more slowly than a group asks for.
+// Clock events are sampled every second where their edges are counted, and no more slowly than a
+// group requests.
 func TestEdgesAreSampledOften(t *testing.T) {
 	for _, test := range []struct {
 		families string

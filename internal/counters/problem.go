@@ -14,8 +14,7 @@ const (
 	unknownType  = "unknown type"
 )
 
-// A Problem is what is wrong with one line of a counters file. It says one
-// clear sentence.
+// A Problem is what is wrong with one line of a counters file. It says one clear sentence.
 type Problem struct {
 	File string
 	Line int    // from 1; 0 where the problem is the file's
@@ -30,8 +29,8 @@ type Problem struct {
 	Warning bool
 }
 
-// String returns the sentence: file, line, what was found, what was expected
-// and the nearest right name.
+// String returns the sentence: file, line, what was found, what was expected and the nearest right
+// name.
 func (p Problem) String() string {
 	var s strings.Builder
 	s.WriteString(p.File)
@@ -60,8 +59,8 @@ func (p Problem) String() string {
 // Error makes a Problem an error with the same sentence.
 func (p Problem) Error() string { return p.String() }
 
-// withNearest returns the problem with the name that was probably meant. It
-// is the expensive part of telling a problem.
+// withNearest returns the problem with the name that was probably meant. It is the expensive part
+// of reporting a problem.
 func (p Problem) withNearest() Problem {
 	switch p.What {
 	case unknownField:

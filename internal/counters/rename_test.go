@@ -9,9 +9,9 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// TestEveryFieldInBothVocabularies holds that every field that can be exported
-// has its two names, that each name leads back to the other with the inverse
-// factor, and that both come from one sample.
+// TestEveryFieldInBothVocabularies holds that every field that can be exported has its two names,
+// that each name leads back to the other with the inverse factor, and that both come from one
+// sample.
 func TestEveryFieldInBothVocabularies(t *testing.T) {
 	fields, renamed, rescaled := 0, 0, 0
 	for e := range catalog.All() {
@@ -76,8 +76,8 @@ func TestEveryFieldInBothVocabularies(t *testing.T) {
 	}
 }
 
-// TestNoTwoFieldsClaimOneName holds over every name of every entry, but for a
-// base-unit id, whose name stands for the older id of the same measurement.
+// TestNoTwoFieldsClaimOneName holds over every name of every entry, but for a base-unit id, whose
+// name stands for the older id of the same measurement.
 func TestNoTwoFieldsClaimOneName(t *testing.T) {
 	owner := map[string]gpu.FieldID{}
 	for e := range catalog.All() {

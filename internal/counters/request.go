@@ -9,7 +9,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// A Request asks for one family (or label) by name.
+// A Request requests one family (or label) by name.
 type Request struct {
 	// Name is the name to export, as it was written.
 	Name string
@@ -19,14 +19,12 @@ type Request struct {
 	Family *catalog.Family
 	// Named is what the name means. It is empty for an exporter family.
 	Named catalog.Named
-	// Line is the line of the file, from 1; 0 where the request comes from
-	// elsewhere.
+	// Line is the line of the file, from 1; 0 where the request comes from elsewhere.
 	Line int
 }
 
-// NewRequest returns the request for a name that did not come from a counters
-// file, or a Problem if the name cannot be exported as that type. An empty
-// help gets the catalogue's.
+// NewRequest returns the request for a name that did not come from a counters file, or a Problem if
+// the name cannot be exported as that type. An empty help gets the catalog's.
 func NewRequest(name string, typ gpu.MetricType, help string) (Request, error) {
 	request, problem := resolve(name, typ, help)
 	if problem.What != "" {
@@ -35,7 +33,7 @@ func NewRequest(name string, typ gpu.MetricType, help string) (Request, error) {
 	return request, nil
 }
 
-// helpFor returns the catalogue's help for a name: what it is, and its unit.
+// helpFor returns the catalog's help for a name: what it is, and its unit.
 func helpFor(n catalog.Named) string {
 	switch n.Unit {
 	case "":
@@ -51,8 +49,7 @@ func helpFor(n catalog.Named) string {
 	}
 }
 
-// Print writes requests as a counters file that Parse reads back as the same
-// requests.
+// Print writes requests as a counters file that Parse reads back as the same requests.
 func Print(w io.Writer, requests []Request) error {
 	lines := make([]line, len(requests))
 	for i, r := range requests {

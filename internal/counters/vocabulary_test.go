@@ -38,8 +38,8 @@ func names(requests []counters.Request) []string {
 	return list
 }
 
-// The default file under 4.9: 23 names change, 11 of them with their unit, and
-// the frame buffer's size comes in.
+// The default file under 4.9: 23 names change, 11 of them with their unit, and the frame buffer's
+// size comes in.
 func TestTranslateDefault(t *testing.T) {
 	requests := shipped(t, etc.DefaultName)
 	if diff := cmp.Diff(names(requests), names(counters.Translate(requests, catalog.Classic, true))); diff != "" {

@@ -18,20 +18,20 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 )
 
-// Whatever XIDs come, of however many owners, an exporter keeps so much of them
-// and no more, and the sum stays the number of events.
+// Whatever XIDs come, of however many owners, an exporter keeps so much of them and no more, and
+// the sum stays the number of events.
 func TestEventsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const cycles, each = 200, 20
 		random := rand.New(rand.NewPCG(1, 2))
 		e, log := newEngine(), &witness{}
-		var kept *statefile.State
+		var kept *events.State
 		var mu sync.Mutex
 		var series, total, windowed int64
 		pod := 0
 		r := start(t, e.Open, func(o *loop.Options) {
 			families(xidTotalFamily, xidCountFamily)(o)
-			o.KernelLog, o.Save = log, func(s *statefile.State) { kept = s }
+			o.KernelLog, o.Save = log, func(s *events.State) { kept = s }
 			o.Attributors = []collector.Attributor{pods(func() *gpu.Owners {
 				pod++
 				return &gpu.Owners{Labels: [][]gpu.Label{{{Name: "pod", Value: strconv.Itoa(pod)}}}}
@@ -73,7 +73,7 @@ func TestEventsAreBounded(t *testing.T) {
 				if code%2 == 0 {
 					e.happen(at, code)
 				} else {
-					log.tell(gpu.XID{PCIBusID: "00000000:1b:00.0", Code: code, Time: at.UnixNano()})
+					log.report(gpu.XID{PCIBusID: "00000000:1b:00.0", Code: code, Time: at.UnixNano()})
 				}
 			}
 			r.wait(interval)
@@ -101,14 +101,14 @@ func TestEventsAreBounded(t *testing.T) {
 		if n := len(kept.GPUs[0].Unpaired); n > 5*each {
 			t.Errorf("%d XIDs wait for a pair after %d intervals", n, cycles)
 		}
-		if text, err := statefile.Encode(kept); err != nil || len(text) > statefile.MaxSize/64 {
+		if text, err := events.Encode(kept); err != nil || len(text) > statefile.MaxSize/64 {
 			t.Errorf("a state of %d bytes for one GPU (%v)", len(text), err)
 		}
 	})
 }
 
-// A node of GPUs with owners, whose XIDs and clock events are counted, costs no
-// memory per cycle once it was read: the clock events change all the time.
+// A node of GPUs with owners, whose XIDs and clock events are counted, costs no memory per cycle
+// once it was read: the clock events change all the time.
 func TestCountingCostsNoMemory(t *testing.T) {
 	for name, log := range map[string]events.KernelLog{"by the engine": nil, "by the kernel's log too": &witness{}} {
 		t.Run(name, func(t *testing.T) {
@@ -135,7 +135,7 @@ func TestCountingCostsNoMemory(t *testing.T) {
 				}
 				r := start(t, e.Open, func(o *loop.Options) {
 					families(xidTotalFamily, "DCGM_EXP_XID_LAST_SEEN_TIMESTAMP_SECONDS")(o)
-					o.Plan.Fields = append(o.Plan.Fields, gpu.Field{ID: 112, Name: "REASONS", Levels: gpuOnly, Max: 1 << 32, Events: true})
+					o.Plan.Fields = append(o.Plan.Fields, gpu.Field{ID: 112, Name: "REASONS", Levels: gpuOnly, Max: 1 << 32, Every: true})
 					for _, name := range []string{clockTotalFamily, clockSecondsFamily} {
 						o.Plan.Derived = append(o.Plan.Derived, gpu.Derived{Name: name, Field: 2})
 					}

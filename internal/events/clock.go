@@ -6,21 +6,20 @@ import (
 )
 
 const (
-	// setBy is by how much this machine's clock differs at least, from that which
-	// is never set, if it was set and not disciplined.
+	// setBy is by how much this machine's clock differs at least, from that which is never set, if it
+	// was set and not disciplined.
 	setBy = 500 * time.Millisecond
-	// misdated is by how much a report may be dated before the Read that came
-	// before the one that found it, to be believed: an engine needs its time.
+	// misdated is by how much a report may be dated before the Read that came before the one that
+	// found it, to be believed: an engine needs its time.
 	misdated = pairWindow
 )
 
-// A clock translates times of this machine's clock, which can be set, into
-// uptimes: nanoseconds of one that cannot. What is remembered is dated by the
-// latter.
+// A clock translates times of this machine's clock, which can be set, into uptimes: nanoseconds of
+// one that cannot. What is remembered is dated by the latter.
 type clock struct {
 	offset int64 // to add to an uptime, to have this machine's time
-	// past are the offsets that were in force before, oldest first: what arrives
-	// may be dated by the clock as it was.
+	// past are the offsets that were in force before, oldest first: what arrives may be dated by the
+	// clock as it was.
 	past []pastOffset
 
 	memory     int64 // for how long what was reported waits for a second witness
@@ -34,10 +33,9 @@ type pastOffset struct{ offset, until int64 }
 // maxPast bounds how many are remembered.
 const maxPast = 64
 
-// observe begins a cycle whose Read began and ended at times of this machine's
-// clock; uptime is its end by the clock that is never set. Memory is for how
-// long after the clock was set something may come that is dated by the clock of
-// before.
+// observe begins a cycle whose Read began and ended at times of this machine's clock; uptime is its
+// end by the clock that is never set. Memory is for how long after the clock was set something may
+// come that is dated by the clock of before.
 func (k *clock) observe(begin, now time.Time, uptime, memory time.Duration) {
 	k.memory = int64(memory)
 	offset, first := now.UnixNano()-int64(uptime), !k.started
@@ -64,17 +62,16 @@ func (k *clock) of(wall int64) int64 { return wall - k.offset }
 // wall returns the time of an uptime, by this machine's clock as it is now.
 func (k *clock) wall(uptime int64) int64 { return uptime + k.offset }
 
-// A reach is since when a witness's new reports are of what happened: since it
-// was read before.
+// A reach is since when a witness's new reports are of what happened: since it was read before.
 type reach struct {
 	read  int64 // when the latest Read began that had its reports
 	known bool  // there was one
 	late  bool  // it may report now what happened long before that
 }
 
-// span returns between which uptimes something happened that is dated between
-// two times and was found by this Read. A date that cannot be, since the clock
-// of the one who dated it was set, is not believed.
+// span returns between which uptimes something happened that is dated between two times and was
+// found by this Read. A date that cannot be, since the clock of the one who dated it was set, is
+// not believed.
 func (k *clock) span(since, at int64, r reach) (from, to int64) {
 	earliest, reached := k.now, k.begin
 	if r.known {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A clock event counts when it begins, and for as long as two samples follow
-// one another; over a gap nobody knows.
+// A clock event counts when it begins, and for as long as two samples follow one another; over a
+// gap that is not known.
 func TestClockEventsByEdgesAndSeconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const powerCap, thermal = 0x4, 0x20 // nvmlClocksEventReason…
@@ -28,7 +28,7 @@ func TestClockEventsByEdgesAndSeconds(t *testing.T) {
 		at(14, thermal) // ends, after 3 s
 		at(15, powerCap)
 		step(count+"power_cap}] 2", seconds+"power_cap}] 3", count+"sw_thermal}] 1", seconds+"sw_thermal}] 2")
-		step(count+"power_cap}] 2", seconds+"power_cap}] 3") // nothing new was told
+		step(count+"power_cap}] 2", seconds+"power_cap}] 3") // nothing new was reported
 		at(29, 0)
 		step(count+"power_cap}] 2", seconds+"power_cap}] 17")
 		at(35, thermal)
@@ -36,7 +36,7 @@ func TestClockEventsByEdgesAndSeconds(t *testing.T) {
 		r.wait(4 * interval)
 		at(75, 0) // 40 s later: more than three intervals
 		step(seconds+"sw_thermal}] 2", count+"sw_thermal}] 2")
-		at(14, powerCap) // told again
+		at(14, powerCap) // reported again
 		step(count+"power_cap}] 2", seconds+"power_cap}] 17")
 		r.stop()
 	})

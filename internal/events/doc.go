@@ -1,10 +1,10 @@
 // Package events counts what happens to GPUs: XIDs and clock events.
 //
-// Its Log is a snapshot.Deriver. It makes the families of the windows, of the totals by the owner of
-// the time of the event, and the gauge of the last XID with its labels. What it knows outlives
+// Its Log is a snapshot.Deriver. It makes the families of the windows, of the totals by the owner
+// of the time of the event, and the gauge of the last XID with its labels. What it knows outlives
 // sessions, and with a state file the process.
 //
-// A ledger counts each XID once, whoever reports it (docs/adr/0011):
+// A ledger counts each XID once, whichever witness reports it (docs/adr/0011):
 //   - reports: what one witness says in several sessions is a union of multisets of (code, ID). No
 //     time is compared.
 //   - pairs: what two witnesses say is paired by code and time, first in, first out.

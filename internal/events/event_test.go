@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/events/statefile"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/events"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 )
@@ -23,7 +23,7 @@ const (
 	clockSecondsFamily                 = "DCGM_EXP_CLOCK_EVENT_SECONDS_TOTAL"
 )
 
-// families asks for exporter families of field 1.
+// families requests exporter families of field 1.
 func families(names ...string) func(*loop.Options) {
 	return func(o *loop.Options) {
 		o.Plan.Derived = nil
@@ -37,12 +37,12 @@ func families(names ...string) func(*loop.Options) {
 func clockFamilies(names ...string) func(*loop.Options) {
 	return func(o *loop.Options) {
 		families(names...)(o)
-		o.Plan.Fields[1] = gpu.Field{ID: 112, Name: "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS", Levels: gpuOnly, Max: 1 << 32, Events: true}
+		o.Plan.Fields[1] = gpu.Field{ID: 112, Name: "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS", Levels: gpuOnly, Max: 1 << 32, Every: true}
 	}
 }
 
-// A session may report what an earlier one did, and new ones of the same time
-// and code beside it; each counts once.
+// A session may report what an earlier one did, and new ones of the same time and code beside it;
+// each counts once.
 func TestXIDsReportedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine()
@@ -88,8 +88,8 @@ func TestXIDsRepeatedWithinASession(t *testing.T) {
 	})
 }
 
-// What is dated in the future was dated by a clock that is wrong or was set
-// back: it happened, and no later than it was found.
+// What is dated in the future was dated by a clock that is wrong or was set back: it happened, and
+// no later than it was found.
 func TestXIDsOfTheFuture(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine()
@@ -107,8 +107,8 @@ func TestXIDsOfTheFuture(t *testing.T) {
 	})
 }
 
-// This machine's clock is set, forth and back: what happens afterwards counts,
-// what is in the window stays there for as long as it should.
+// This machine's clock is set, forth and back: what happens afterwards counts, what is in the
+// window stays there for as long as it should.
 func TestClockOfThisMachineIsSet(t *testing.T) {
 	for name, by := range map[string]time.Duration{
 		"back": -time.Hour, "forth": time.Hour, "back a little": -7 * time.Second, "forth a little": 7 * time.Second,
@@ -152,7 +152,7 @@ func TestClockOfThisMachineIsSet(t *testing.T) {
 				}
 				both := func() {
 					e.happen(now(), 31)
-					log.tell(gpu.XID{PCIBusID: "00000000:1b:00.0", Code: 31, Time: now().UnixNano()})
+					log.report(gpu.XID{PCIBusID: "00000000:1b:00.0", Code: 31, Time: now().UnixNano()})
 				}
 				both()
 				r.wait(interval)
@@ -165,7 +165,7 @@ func TestClockOfThisMachineIsSet(t *testing.T) {
 				mu.Lock()
 				offset = by
 				mu.Unlock()
-				log.tell(gpu.XID{PCIBusID: "00000000:1b:00.0", Code: 31, Time: now().UnixNano()})
+				log.report(gpu.XID{PCIBusID: "00000000:1b:00.0", Code: 31, Time: now().UnixNano()})
 				r.wait(interval)
 				count(2, map[string]int64{"31 pod=false": 1, "31 pod=true": 1, "45 pod=true": 1})
 				e.happen(now(), 45)
@@ -231,8 +231,8 @@ func TestLabelsOfTheGauge(t *testing.T) {
 	})
 }
 
-// The clock events of a window are counted once per interval, as often as they
-// are sampled and whatever else is asked for.
+// The clock events of a window are counted once per interval, as often as they are sampled and
+// whatever else is configured.
 func TestClockEventsOfTheWindowDoNotDependOnSampling(t *testing.T) {
 	reason := func(at time.Duration) int64 {
 		switch at /= time.Second; {
@@ -249,12 +249,12 @@ func TestClockEventsOfTheWindowDoNotDependOnSampling(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			e := newEngine()
-			asked := clockFamilies(clockCountFamily)
+			requested := clockFamilies(clockCountFamily)
 			if every < interval {
-				asked = clockFamilies(clockCountFamily, clockTotalFamily)
+				requested = clockFamilies(clockCountFamily, clockTotalFamily)
 			}
 			begin := time.Now()
-			r := start(t, e.Open, asked)
+			r := start(t, e.Open, requested)
 			next := every
 			for range 60 {
 				end := time.Since(begin) + interval
@@ -284,8 +284,8 @@ func TestClockEventsOfTheWindowDoNotDependOnSampling(t *testing.T) {
 	}
 }
 
-// A watch group's interval is what the clock events of the window are counted
-// by; a reload takes effect at once.
+// A watch group's interval is what the clock events of the window are counted by; a reload takes
+// effect at once.
 func TestClockEventsOfTheWindowAtTheirOwnInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine()
@@ -318,8 +318,8 @@ func TestClockEventsOfTheWindowAtTheirOwnInterval(t *testing.T) {
 	})
 }
 
-// What a Read says of XIDs counts also where nothing else of it is served: it
-// fails, or finds that the session is over, or is the last before the end.
+// What a Read says of XIDs counts also where nothing else of it is served: it fails, or finds that
+// the session is over, or is the last before the end.
 func TestLastWordsCount(t *testing.T) {
 	for name, test := range map[string]struct {
 		end  error // of the session
@@ -341,11 +341,11 @@ func TestLastWordsCount(t *testing.T) {
 					}
 					return test.read
 				}
-				var kept *statefile.State
+				var kept *events.State
 				r := start(t, e.Open, func(o *loop.Options) {
 					families(xidTotalFamily)(o)
 					seen.watch(o)
-					o.Save = func(s *statefile.State) { kept = s }
+					o.Save = func(s *events.State) { kept = s }
 				})
 				r.wait(interval / 2)
 				at := time.Now()
@@ -353,12 +353,12 @@ func TestLastWordsCount(t *testing.T) {
 				if test.end != nil || test.read != nil {
 					r.wait(2 * interval)
 					if got := seen.now()["79"]; got != 2 {
-						t.Errorf("%d XIDs are told, want 2", got)
+						t.Errorf("%d XIDs are reported, want 2", got)
 					}
 				}
 				r.stop()
-				want := []statefile.Owner{{XIDs: []statefile.XID{{Code: 79, Count: 2, Last: at.UnixNano()}}}}
-				if diff := cmp.Diff(want, kept.GPUs[0].Owners); diff != "" {
+				want := []events.OwnerXIDs{{XIDs: []events.XIDCount{{Code: 79, Count: 2, Last: at.UnixNano()}}}}
+				if diff := cmp.Diff(want, kept.GPUs[0].Owners, unexported); diff != "" {
 					t.Errorf("(-want +kept)\n%s", diff)
 				}
 			})
@@ -366,8 +366,8 @@ func TestLastWordsCount(t *testing.T) {
 	}
 }
 
-// A reload reads the old session once more and the new one before it is
-// adopted: whatever happens between these Reads counts, once.
+// A reload reads the old session once more and the new one before it is adopted: whatever happens
+// between these Reads counts, once.
 func TestXIDsDuringAReload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine()

@@ -16,16 +16,19 @@ import (
 
 // Options configure a Log.
 type Options struct {
-	// XIDWindow and ClockEventsWindow are the lengths of the windows of
-	// DCGM_EXP_XID_ERRORS_COUNT and DCGM_EXP_CLOCK_EVENTS_COUNT; 0 means 5 minutes.
+	// XIDWindow and ClockEventsWindow are the lengths of the windows of DCGM_EXP_XID_ERRORS_COUNT and
+	// DCGM_EXP_CLOCK_EVENTS_COUNT; 0 means 5 minutes.
 	XIDWindow, ClockEventsWindow time.Duration
 	// KernelLog reports XIDs beside the engine; nil where nothing does.
 	KernelLog KernelLog
 	// Kept is what an earlier process saved; nil where nothing was.
-	Kept *statefile.State
+	Kept *State
 	// Save gets what the next process is to be given as Kept, every statefile.Interval at most and on
 	// Flush, on the goroutine of the caller. Nil where nothing is kept.
-	Save func(*statefile.State)
+	Save func(*State)
+	// Reported gets each XID of a GPU once, with the labels of the GPU's owner at that time where they
+	// are known, on the goroutine of the caller. Nil where none is to know.
+	Reported func(uuid string, code int64, owner []gpu.Label, now time.Time)
 	// Registerer gets the Log's own series. Required.
 	Registerer prometheus.Registerer
 }
@@ -36,12 +39,12 @@ type Log struct {
 	ledger ledger
 	clock  clock
 
-	reasons       int // the field of clock event reasons whose totals are asked for; -1 for none
+	reasons       int // the field of clock event reasons whose totals are requested; -1 for none
 	reasonsWindow time.Duration
 	every         []time.Duration // per field, how often its state counts in the window; 0 for fields without
 
-	kept  *statefile.State // until the first cycle
-	save  func(*statefile.State)
+	kept  *State // until the first cycle
+	save  func(*State)
 	saved time.Time // when what was counted was last handed to save
 
 	out    map[string][]gpu.Series
@@ -65,7 +68,7 @@ func New(opt Options) *Log {
 	}
 	return &Log{
 		ledger: ledger{
-			log: opt.KernelLog, unplaced: unplaced, dropped: dropped, window: cmp.Or(max(opt.XIDWindow, 0), 5*time.Minute),
+			log: opt.KernelLog, reported: opt.Reported, unplaced: unplaced, dropped: dropped, window: cmp.Or(max(opt.XIDWindow, 0), 5*time.Minute),
 			accounts: map[gpu.Identity]*account{}, xid: -1,
 		},
 		reasons: -1, reasonsWindow: cmp.Or(max(opt.ClockEventsWindow, 0), 5*time.Minute),
@@ -117,10 +120,10 @@ func (l *Log) Derive(list []gpu.Family, c *snapshot.Cycle) []gpu.Family {
 	return list
 }
 
-// countReasons takes the samples of clock event reasons.
+// countReasons counts the samples of clock event reasons.
 func (l *Log) countReasons(c *snapshot.Cycle) {
-	for i := range c.Batch.Samples {
-		s := &c.Batch.Samples[i]
+	for i := range c.Batch.Trails {
+		s := &c.Batch.Trails[i]
 		if every := l.every[s.Field]; (every > 0 || s.Field == l.reasons) && c.Plausible(s) {
 			l.countReason(c, s, every)
 		}
@@ -135,7 +138,7 @@ func (l *Log) countReason(c *snapshot.Cycle, s *gpu.Sample, every time.Duration)
 	}
 	r := &l.ledger.rows[s.Row].reasons
 	if every > 0 {
-		if n := r.keep(mask, at, l.clock.now, every, l.reasonsWindow); n > 0 {
+		if n := r.addToWindow(mask, at, l.clock.now, every, l.reasonsWindow); n > 0 {
 			l.ledger.dropped.WithLabelValues(droppedWindow, reasonFull).Add(float64(n))
 		}
 	}
@@ -145,8 +148,8 @@ func (l *Log) countReason(c *snapshot.Cycle, s *gpu.Sample, every time.Duration)
 	}
 }
 
-// setGauge serves the last XID for as long as the entity lives, and 0 where XIDs
-// are read and there was none.
+// setGauge serves the last XID for as long as the entity lives, and 0 where XIDs are read and there
+// was none.
 func (l *Log) setGauge(c *snapshot.Cycle) {
 	f := l.ledger.xid
 	if f < 0 {
@@ -156,16 +159,16 @@ func (l *Log) setGauge(c *snapshot.Cycle) {
 		if !c.Plan.Fields[f].Levels.Has(c.Topology.Devices[row].Entity.Kind) || c.Missing(f, row) != "" || c.Down(row) != nil {
 			continue
 		}
-		code, at := int64(0), c.Now.UnixNano()
+		code := int64(0)
 		if n := len(a.xids); n > 0 {
-			code, at = a.xids[n-1].value, l.clock.wall(a.xids[n-1].at)
+			code = a.xids[n-1].value
 		}
-		c.SetLabeled(f, row, gpu.Int(code), at, l.labelsOf(code))
+		c.SetLabeled(f, row, gpu.Int(code), l.labelsOf(code))
 	}
 }
 
-// labelsOf returns what the gauge says of an XID beside its code, in the words
-// of the reference. There are as many as codes that are believed.
+// labelsOf returns what the gauge says of an XID beside its code, in the words of the reference.
+// There are as many as codes that are believed.
 func (l *Log) labelsOf(code int64) []gpu.Label {
 	labels, ok := l.labels[code]
 	if !ok {

@@ -17,8 +17,8 @@ func made() []string {
 	}
 }
 
-// families appends the families that the plan asks for: the windows first. In
-// steady state they reuse the memory of the cycle before.
+// families appends the families that the plan requests: the windows first. In steady state they
+// reuse the memory of the cycle before.
 func (l *Log) families(list []gpu.Family, c *snapshot.Cycle) []gpu.Family {
 	for _, windows := range []bool{true, false} {
 		for i := range c.Plan.Derived {
@@ -44,14 +44,14 @@ func (l *Log) families(list []gpu.Family, c *snapshot.Cycle) []gpu.Family {
 	return list
 }
 
-// totalsOf returns what appends a row's series of a family of totals, which
-// GPUs alone have; nil for another family.
+// totalsOf returns what appends a row's series of a family of totals, which GPUs alone have; nil
+// for another family.
 func (l *Log) totalsOf(name string, c *snapshot.Cycle) func([]gpu.Series, int) []gpu.Series {
 	var of func([]gpu.Series, int, *account) []gpu.Series
 	switch name {
 	case catalog.XIDErrorsTotal:
 		of = func(s []gpu.Series, row int, a *account) []gpu.Series {
-			return a.owners.totals(s, row, !l.ledger.dark[row])
+			return a.owners.totals(s, row, !l.ledger.unreported[row])
 		}
 	case catalog.XIDLastSeen:
 		of = func(s []gpu.Series, row int, a *account) []gpu.Series { return a.owners.lastSeen(s, row) }
@@ -70,8 +70,7 @@ func (l *Log) totalsOf(name string, c *snapshot.Cycle) func([]gpu.Series, int) [
 	}
 }
 
-// windowOf returns what appends a row's series of a window; nil for another
-// family.
+// windowOf returns what appends a row's series of a window; nil for another family.
 func (l *Log) windowOf(d *gpu.Derived, c *snapshot.Cycle) func([]gpu.Series, int) []gpu.Series {
 	var window time.Duration
 	var events func(*account) []event
@@ -96,8 +95,7 @@ func (l *Log) windowOf(d *gpu.Derived, c *snapshot.Cycle) func([]gpu.Series, int
 	}
 }
 
-// xidLabel and clockLabels call yield with the label value of each thing that
-// an event counts for.
+// xidLabel and clockLabels call yield with the label value of each thing that an event counts for.
 func xidLabel(value int64, yield func(name, value string)) {
 	yield("xid", strconv.FormatInt(value, 10))
 }
@@ -108,8 +106,8 @@ func clockLabels(value int64, yield func(name, value string)) {
 	}
 }
 
-// countWindow appends how often each label value occurred after a time; a 0
-// without that label where nothing did.
+// countWindow appends how often each label value occurred after a time; a 0 without that label
+// where nothing did.
 func countWindow(series []gpu.Series, row int, events []event, after int64, size gpu.Label, labels func(int64, func(string, string))) []gpu.Series {
 	start := len(series)
 	for _, e := range events {

@@ -9,7 +9,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/events"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/events/statefile"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 )
@@ -25,8 +24,8 @@ func gpusAt(uuids ...string) *gpu.Topology {
 	return gpu.NewTopology(list)
 }
 
-// The XIDs of a GPU that is away for a moment stay in the window; of one that
-// is away for longer the gauge begins anew, and the counter goes on.
+// The XIDs of a GPU that is away for a moment stay in the window; of one that is away for longer
+// the gauge begins again, and the counter goes on.
 func TestGPUThatComesBack(t *testing.T) {
 	for away, want := range map[time.Duration]string{time.Minute: "79", 6 * time.Minute: "0"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -54,31 +53,31 @@ func TestGPUThatComesBack(t *testing.T) {
 	}
 }
 
-// An XID of the kernel's log is of the GPU that is at its bus, or was there
-// last; of a GPU that never was it is told that it has no place.
+// An XID of the kernel's log is of the GPU that is at its bus, or was there last; of a GPU that
+// never was it is reported that it has no place.
 func TestGPUsOfTheKernelLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, log := newEngine(), &witness{}
 		e.topology = gpusAt("GPU-0")
-		var kept *statefile.State
+		var kept *events.State
 		r := start(t, e.Open, func(o *loop.Options) {
 			families(xidTotalFamily)(o)
-			o.KernelLog, o.Save = log, func(s *statefile.State) { kept = s }
+			o.KernelLog, o.Save = log, func(s *events.State) { kept = s }
 		})
-		tell := func(bus string) {
-			log.tell(gpu.XID{PCIBusID: "00000000:" + bus + ":00.0", Code: 79, Time: time.Now().UnixNano()})
+		report := func(bus string) {
+			log.report(gpu.XID{PCIBusID: "00000000:" + bus + ":00.0", Code: 79, Time: time.Now().UnixNano()})
 			r.wait(interval)
 		}
-		tell("1b") // GPU-0
+		report("1b") // GPU-0
 		e.become(gpusAt("GPU-1"))
-		tell("1B") // GPU-1 in its place
+		report("1B") // GPU-1 in its place
 		e.become(gpusAt("GPU-2"))
 		e.become(gpusAt("GPU-1", "GPU-3"))
 		e.become(gpusAt("GPU-2"))
-		tell("1c") // GPU-3, which is gone
+		report("1c") // GPU-3, which is gone
 		e.become(gpusAt())
-		tell("1b") // GPU-2, which was there last
-		tell("aa")
+		report("1b") // GPU-2, which was there last
+		report("aa")
 		r.unplaced("1")
 		r.stop()
 		got := map[string]int64{}
@@ -95,8 +94,8 @@ func TestGPUsOfTheKernelLog(t *testing.T) {
 	})
 }
 
-// A GPU of which nobody would tell an XID has no zero either.
-func TestNoZeroWhereNobodyTells(t *testing.T) {
+// A GPU of which no witness would report an XID has no zero either.
+func TestNoZeroWithoutWitness(t *testing.T) {
 	for name, log := range map[string]events.KernelLog{"no log": nil, "a log": &witness{}} {
 		synctest.Test(t, func(t *testing.T) {
 			e := newEngine()

@@ -14,11 +14,11 @@ import (
 )
 
 const (
-	// maxEvents bounds what one entity can keep in a window. A GPU in a storm of
-	// XIDs drops the oldest ones.
+	// maxEvents bounds what one entity can keep in a window. A GPU in a storm of XIDs drops the oldest
+	// ones.
 	maxEvents = 4096
-	// maxGPUs bounds the GPUs that are remembered, those that are gone included:
-	// the last XID of many a GPU is that it has gone.
+	// maxGPUs bounds the GPUs that are remembered, those that are gone included: the last XID of many
+	// a GPU is that it has gone.
 	maxGPUs = 256
 )
 
@@ -35,11 +35,10 @@ const (
 
 // A KernelLog is a second witness of XIDs, beside the engine.
 type KernelLog interface {
-	// Drain appends the XIDs since the previous call, oldest first, and returns
-	// how far they go in the witness's own words, for the state.
+	// Drain appends the XIDs since the previous call, oldest first, and returns how far they go in the
+	// witness's own words, for the state.
 	Drain([]gpu.XID) (xids []gpu.XID, position string)
-	// Current reports whether it is read now. Else what happens meanwhile may be
-	// reported once it is.
+	// Current reports whether it is read now. Else what happens meanwhile may be reported once it is.
 	Current() bool
 }
 
@@ -56,8 +55,8 @@ type account struct {
 	pci     string
 	uuid    string // empty for what cannot be known again in another process
 	reports [gpu.WitnessKernel]reports
-	// reported is a time of this machine's clock up to which an earlier exporter
-	// that did not keep reports counted those of the engine; 0 for none.
+	// reported is a time of this machine's clock up to which an earlier exporter that did not keep
+	// reports counted those of the engine; 0 for none.
 	reported int64
 	xids     []event // oldest first: those of the window, and the last one of all
 	reasons  reasons
@@ -68,11 +67,12 @@ type account struct {
 	bound    int    // the latest session that had it
 }
 
-// A ledger counts XIDs, each once, whoever reports it and how often. It owns
-// what is known of the entities.
+// A ledger counts XIDs, each once, whichever witness reports it and how often. It owns what is
+// known of the entities.
 type ledger struct {
 	log      KernelLog
-	unplaced prometheus.Counter // of GPUs that were never here
+	reported func(uuid string, code int64, owner []gpu.Label, now time.Time) // nil where none is to know
+	unplaced prometheus.Counter                                              // of GPUs that were never here
 	dropped  *prometheus.CounterVec
 	window   time.Duration
 
@@ -83,12 +83,12 @@ type ledger struct {
 	witness  gpu.Witness
 	changed  bool // since it was last saved
 
-	topology *gpu.Topology
-	plan     *gpu.Plan
-	rows     []*account // by row
-	dark     []bool     // by row: no witness reports its XIDs
-	xid      int        // the field of XIDs; -1 where it is not planned
-	total    bool       // families count them for good
+	topology   *gpu.Topology
+	plan       *gpu.Plan
+	rows       []*account // by row
+	unreported []bool     // by row: no witness reports its XIDs
+	xid        int        // the field of XIDs; -1 where it is not planned
+	total      bool       // families count them for good
 
 	owned    *gpu.Owners // of the latest cycle
 	earlier  *gpu.Owners // before those
@@ -106,7 +106,7 @@ func (l *ledger) bind(t *gpu.Topology, plan *gpu.Plan) {
 	l.sessions++
 	l.repeat()
 	l.owned, l.earlier, l.assigned = nil, nil, false
-	l.rows, l.dark = make([]*account, len(t.Devices)), make([]bool, len(t.Devices))
+	l.rows, l.unreported = make([]*account, len(t.Devices)), make([]bool, len(t.Devices))
 	l.xid = slices.IndexFunc(plan.Fields, func(f gpu.Field) bool { return f.ID == catalog.XIDErrors })
 	l.total = l.xid >= 0 && slices.ContainsFunc(plan.Derived, func(d gpu.Derived) bool {
 		return d.Field == l.xid && (d.Name == catalog.XIDErrorsTotal || d.Name == catalog.XIDLastSeen)
@@ -119,9 +119,9 @@ func (l *ledger) repeat() {
 	l.again = true
 }
 
-// enter finds the accounts of the session's entities at its first cycle, and
-// forgets those of entities that are gone, or were away for longer than the
-// window: one that falls off the bus and is reset comes back.
+// enter finds the accounts of the session's entities at its first cycle, and forgets those of
+// entities that are gone, or were away for longer than the window: one that falls off the bus and
+// is reset comes back.
 func (l *ledger) enter(k *clock) {
 	if len(l.rows) == 0 || l.rows[0] != nil {
 		return
@@ -158,8 +158,7 @@ func (l *ledger) enter(k *clock) {
 	}
 }
 
-// expire empties a window, and with it the gauge of the last XID, if nothing is
-// in it.
+// expire empties a window, and with it the gauge of the last XID, if nothing is in it.
 func (a *account) expire(before int64) {
 	if n := len(a.xids); n > 0 && a.xids[n-1].at <= before {
 		a.xids = nil
@@ -210,7 +209,7 @@ func (l *ledger) count(c *snapshot.Cycle, k *clock) {
 			// Both witnesses have had their time.
 			l.changed = a.pairs.forget(k.begin-k.memory) || l.changed
 		}
-		l.dark[row] = l.log == nil && c.Missing(l.xid, row) != ""
+		l.unreported[row] = l.log == nil && c.Missing(l.xid, row) != ""
 	}
 }
 
@@ -233,22 +232,32 @@ func (l *ledger) countReport(c *snapshot.Cycle, k *clock, x *gpu.XID, switched b
 	if switched && a.reportedBy(x, from, to) {
 		return
 	}
-	a.keep(l, k, event{at: to, value: x.Code, witness: x.Witness})
+	a.addToWindow(l, k, event{at: to, value: x.Code, witness: x.Witness})
 	if l.again && x.Witness == gpu.WitnessEngine && x.Time <= a.reported {
 		return
 	}
-	if !isNew || !l.total || l.topology.Devices[x.Row].Entity.Kind != gpu.KindGPU {
+	if !isNew || l.topology.Devices[x.Row].Entity.Kind != gpu.KindGPU {
 		return
 	}
-	if l.log != nil && !l.pair(a, unpaired{code: x.Code, count: 1, from: from, to: to, seen: k.now}) {
+	if l.total && l.log != nil && !l.pair(a, Unpaired{Code: x.Code, Count: 1, From: from, To: to, seen: k.now}) {
 		return
 	}
-	a.owners.count(a.owners.at(from), x.Code, min(x.Time, k.wall(k.now)), k)
+	owner := a.owners.at(from)
+	l.report(l.topology.Devices[x.Row].UUID, x.Code, owner, k)
+	if l.total {
+		a.owners.count(owner, x.Code, min(x.Time, k.wall(k.now)), k)
+	}
 }
 
-// reportedBy reports whether the session before this one, of another witness,
-// reported an XID. Both were open at once, and what happened meanwhile both
-// report, each with an id of its own.
+// report passes on an XID that counts for the first time.
+func (l *ledger) report(uuid string, code int64, owner []gpu.Label, k *clock) {
+	if l.reported != nil {
+		l.reported(uuid, code, owner, time.Unix(0, k.wall(k.now)))
+	}
+}
+
+// reportedBy reports whether the session before this one, of another witness, reported an XID. Both
+// were open at once, and what happened meanwhile both report, each with an id of its own.
 func (a *account) reportedBy(x *gpu.XID, from, to int64) bool {
 	for i := range a.xids {
 		e := &a.xids[i]
@@ -260,8 +269,8 @@ func (a *account) reportedBy(x *gpu.XID, from, to int64) bool {
 	return false
 }
 
-// keep puts an XID into the window.
-func (a *account) keep(l *ledger, k *clock, e event) {
+// addToWindow puts an XID into the window.
+func (a *account) addToWindow(l *ledger, k *clock, e event) {
 	old := 0 // what has left the window; the last event stays for the gauge
 	for old < len(a.xids) && k.now-a.xids[old].at >= int64(l.window) {
 		old++
@@ -273,7 +282,7 @@ func (a *account) keep(l *ledger, k *clock, e event) {
 	a.xids = append(slices.Delete(a.xids, 0, old), e)
 }
 
-func (l *ledger) pair(a *account, e unpaired) bool {
+func (l *ledger) pair(a *account, e Unpaired) bool {
 	isNew, dropped := a.pairs.add(e)
 	if dropped > 0 {
 		l.dropped.WithLabelValues(droppedPair, reasonFull).Add(float64(dropped))
@@ -281,8 +290,8 @@ func (l *ledger) pair(a *account, e unpaired) bool {
 	return isNew
 }
 
-// countKernel counts what the kernel's log reported. Late says that it may yet
-// report what happened long ago.
+// countKernel counts what the kernel's log reported. Late says that it may yet report what happened
+// long ago.
 func (l *ledger) countKernel(k *clock) (late bool) {
 	if l.log == nil {
 		return false
@@ -302,13 +311,14 @@ func (l *ledger) countKernel(k *clock) (late bool) {
 		}
 		l.changed = true
 		from, to := k.span(x.Time, x.Time, l.logged)
-		if !l.pair(a, unpaired{kernel: true, code: x.Code, count: 1, from: from, to: to, seen: k.now}) {
+		if !l.pair(a, Unpaired{Kernel: true, Code: x.Code, Count: 1, From: from, To: to, seen: k.now}) {
 			continue
 		}
 		owner := a.owners.at(from)
 		if len(owner) == 0 && x.PodUID != "" && row >= 0 {
 			owner = l.ownerOf(x.PodUID, row)
 		}
+		l.report(a.uuid, x.Code, owner, k)
 		a.owners.count(owner, x.Code, min(x.Time, k.wall(k.now)), k)
 	}
 	if current {
@@ -334,8 +344,8 @@ func (l *ledger) byBus(id string) (*account, int) {
 	return latest, -1
 }
 
-// ownerOf returns the labels that a pod has as an owner of a GPU, or of one of
-// its instances; nil where it is none.
+// ownerOf returns the labels that a pod has as an owner of a GPU, or of one of its instances; nil
+// where it is not one.
 func (l *ledger) ownerOf(podUID string, gpuRow int) []gpu.Label {
 	for _, owners := range []*gpu.Owners{l.owned, l.earlier} {
 		for row := range l.topology.Devices {

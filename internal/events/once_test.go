@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/events/statefile"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/events"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 )
@@ -43,8 +43,8 @@ type occurrence struct {
 	offset int64 // of the kernel's: how far from the truth it is dated
 }
 
-// A history is what really happened to two GPUs, and how two witnesses report
-// it: with latency, over overlapping sessions, by clocks that are set.
+// A history is what really happened to two GPUs, and how two witnesses report it: with latency,
+// over overlapping sessions, by clocks that are set.
 type history struct {
 	random *rand.Rand
 	kind   kind
@@ -67,7 +67,7 @@ type history struct {
 type listener struct {
 	h        *history
 	topology *gpu.Topology
-	told     int
+	reported int
 	held     []gpu.XID // of the GPU that is lost
 	done     chan struct{}
 	err      error
@@ -101,10 +101,10 @@ func (h *history) Open(_ context.Context, _ *gpu.Plan) (*listener, error) {
 	h.mu.Lock()
 	l := &listener{h: h, topology: gpusAt("GPU-0", "GPU-1"), done: make(chan struct{})}
 	if h.kind == queuing {
-		l.told = h.taken
+		l.reported = h.taken
 		if len(h.sessions) == 0 { // what happened before is in no queue
 			for now := time.Now().UnixNano(); h.taken < len(h.engine) && h.engine[h.taken].late <= now; h.taken++ {
-				l.told++
+				l.reported++
 			}
 			h.looked = time.Now().UnixNano()
 		}
@@ -133,8 +133,8 @@ func (l *listener) Read(_ context.Context, b *gpu.Batch) error {
 		x.ID, x.Witness, x.Time, x.Since = int64(h.taken+1), gpu.WitnessDriver, now+h.machine, h.looked+h.machine
 	}
 	h.looked = now
-	for ; l.told < len(h.engine) && h.engine[l.told].late <= now; l.told++ {
-		x := h.engine[l.told].x
+	for ; l.reported < len(h.engine) && h.engine[l.reported].late <= now; l.reported++ {
+		x := h.engine[l.reported].x
 		if h.kind != queuing {
 			x.Time = x.ID * 1000
 			if h.remote { // as far as its clock can be known
@@ -152,8 +152,8 @@ func (l *listener) Read(_ context.Context, b *gpu.Batch) error {
 	return nil
 }
 
-// happen makes XIDs of the time until end, and returns how many are to be
-// counted. Of what happens while no session is open, the driver's queue has none.
+// happen makes XIDs of the time until end, and returns how many are to be counted. Of what happens
+// while no session is open, the driver's queue has none.
 func (h *history) happen(end time.Time, heard bool) (count int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -196,8 +196,8 @@ func (h *history) reported(code int64, row int, at int64) occurrence {
 	}
 	late := seen + h.random.Int64N(int64(interval/50))
 	for _, l := range h.sessions { // not before what they have
-		if l.told > 0 {
-			late = max(late, h.engine[l.told-1].late+1)
+		if l.reported > 0 {
+			late = max(late, h.engine[l.reported-1].late+1)
 		}
 	}
 	clock := h.machine
@@ -212,8 +212,7 @@ func (h *history) reported(code int64, row int, at int64) occurrence {
 	return occurrence{x: gpu.XID{Row: row, Code: code, ID: id}, at: at, late: late}
 }
 
-// set sets a clock: this machine's, and that of an engine that is on it, or
-// the engine's.
+// set sets a clock: this machine's, and that of an engine that is on it, or the engine's.
 func (h *history) set() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -249,9 +248,9 @@ func (h *history) close(n int) {
 	h.sessions = h.sessions[max(0, len(h.sessions)-n):]
 }
 
-// FuzzXIDsAreCountedOnce: however witnesses report XIDs, again and late, across
-// sessions, reloads, releases, restarts, crashes, changes of owner and clocks
-// that are set, the sum over all owners is the number of XIDs, and never falls.
+// FuzzXIDsAreCountedOnce: however witnesses report XIDs, again and late, across sessions, reloads,
+// releases, restarts, crashes, changes of owner and clocks that are set, the sum over all owners is
+// the number of XIDs, and never falls.
 func FuzzXIDsAreCountedOnce(f *testing.F) {
 	for seed := range uint64(40) {
 		f.Add(seed)
@@ -306,7 +305,7 @@ func countOnce(t *testing.T, random *rand.Rand) {
 	h := &history{random: random, delays: rand.New(rand.NewPCG(random.Uint64(), 2)), kind: kind(random.IntN(int(kinds)))}
 	h.remote = h.kind == keeping && random.IntN(2) == 0
 	pick := rand.New(rand.NewPCG(random.Uint64(), 1)) // the attributor's own
-	var kept, saved *statefile.State
+	var kept, saved *events.State
 	happened := int64(0)
 	for range 4 { // processes
 		if kept != nil {
@@ -316,7 +315,7 @@ func countOnce(t *testing.T, random *rand.Rand) {
 		h.close(0)
 		r := start(t, h.Open, func(o *loop.Options) {
 			families(xidTotalFamily)(o)
-			o.Now, o.KernelLog, o.Kept, o.Save = h.now, h, kept, func(s *statefile.State) { saved = s }
+			o.Now, o.KernelLog, o.Kept, o.Save = h.now, h, kept, func(s *events.State) { saved = s }
 			o.Attributors = []collector.Attributor{pods(func() *gpu.Owners {
 				return &gpu.Owners{Labels: [][]gpu.Label{{{Name: "pod", Value: strconv.Itoa(pick.IntN(50))}}}}
 			})}
@@ -352,8 +351,7 @@ func countOnce(t *testing.T, random *rand.Rand) {
 	}
 }
 
-// disturb does something to a running exporter, and reports whether a clock was
-// set.
+// disturb does something to a running exporter, and reports whether a clock was set.
 func (h *history) disturb(r *rig) bool {
 	switch h.random.IntN(9) {
 	case 0:

@@ -12,31 +12,33 @@ import (
 )
 
 const (
-	// maxOwnerSets bounds the earlier owners of a GPU whose XIDs are told apart.
-	// What is older goes into the series without owner, so that no sum falls.
+	// maxOwnerSets bounds the earlier owners of a GPU whose XIDs are counted apart. What is older goes
+	// into the series without owner, so that no sum falls.
 	maxOwnerSets = 32
 	// maxCodes bounds the XIDs of one owner that have a series of their own.
 	maxCodes = 64
-	// maxTenures bounds how many changes of owner are remembered, to find that of
-	// the time of an event.
+	// maxTenures bounds how many changes of owner are remembered, to find that of the time of an
+	// event.
 	maxTenures = 16
 	// otherXIDs stands for the XIDs beyond maxCodes.
 	otherXIDs = -1
 )
 
-// An xidCount is how often one XID occurred on a GPU under one owner.
-type xidCount struct {
-	code, count int64
-	last        int64       // when, in Unix nanoseconds; 0 for never
-	labels      []gpu.Label // xid
+// An XIDCount is how often one XID occurred on a GPU under one owner. Code is -1 for all those that
+// have no count of their own.
+type XIDCount struct {
+	Code   int64       `json:"xid"`
+	Count  int64       `json:"count"`
+	Last   int64       `json:"last,omitempty"` // when, in Unix nanoseconds; 0 for never
+	labels []gpu.Label // xid
 }
 
-// An ownerSet is what happened under one owner.
-type ownerSet struct {
+// OwnerXIDs are the XIDs of a GPU under one owner.
+type OwnerXIDs struct {
+	Labels []gpu.Label `json:"labels,omitempty"` // of the owner, sorted by name; none where there was none
+	XIDs   []XIDCount  `json:"xids,omitempty"`   // by code
 	key    string
-	owner  []gpu.Label // sorted by name
-	counts []xidCount
-	seen   int64 // when the owner last took the GPU, or an XID was its (uptime)
+	seen   int64 // when the owner last got the GPU, or had an XID (uptime)
 }
 
 // A tenure is the owner of a GPU from a time on (uptime).
@@ -48,13 +50,13 @@ type tenure struct {
 
 // owners are those of a GPU, now and before, with their XIDs.
 type owners struct {
-	sets    []ownerSet // the first is that of no owner
-	tenures []tenure   // oldest first
+	sets    []OwnerXIDs // the first is that of no owner
+	tenures []tenure    // oldest first
 }
 
 func (o *owners) init() {
 	if o.sets == nil {
-		o.sets = make([]ownerSet, 1)
+		o.sets = make([]OwnerXIDs, 1)
 	}
 }
 
@@ -69,8 +71,8 @@ func (o *owners) take(owner []gpu.Label, at int64) {
 		o.tenures = append(o.tenures, tenure{from: at, key: key, owner: owner})
 	}
 	// Owners who are gone and had no XID leave nothing behind.
-	o.sets = append(o.sets[:1], slices.DeleteFunc(o.sets[1:], func(s ownerSet) bool {
-		return s.key != key && !slices.ContainsFunc(s.counts, func(c xidCount) bool { return c.count > 0 })
+	o.sets = append(o.sets[:1], slices.DeleteFunc(o.sets[1:], func(s OwnerXIDs) bool {
+		return s.key != key && !slices.ContainsFunc(s.XIDs, func(c XIDCount) bool { return c.Count > 0 })
 	})...)
 	o.set(owner, at)
 }
@@ -93,9 +95,9 @@ func (o *owners) present() string {
 	return ""
 }
 
-// set returns what happened under an owner. Where there are too many, the one
-// that was not seen for longest becomes part of no owner's.
-func (o *owners) set(owner []gpu.Label, at int64) *ownerSet {
+// set returns what happened under an owner. Where there are too many, the one that was not seen for
+// longest becomes part of no owner's.
+func (o *owners) set(owner []gpu.Label, at int64) *OwnerXIDs {
 	o.init()
 	key := keyOfLabels(owner)
 	for i := range o.sets {
@@ -111,12 +113,12 @@ func (o *owners) set(owner []gpu.Label, at int64) *ownerSet {
 				oldest = i
 			}
 		}
-		for _, c := range o.sets[oldest].counts {
-			o.sets[0].add(c.code, c.count, c.last, math.MaxInt64)
+		for _, c := range o.sets[oldest].XIDs {
+			o.sets[0].add(c.Code, c.Count, c.Last, math.MaxInt64)
 		}
 		o.sets = slices.Delete(o.sets, oldest, oldest+1)
 	}
-	o.sets = append(o.sets, ownerSet{key: key, owner: owner, seen: at})
+	o.sets = append(o.sets, OwnerXIDs{key: key, Labels: owner, seen: at})
 	return &o.sets[len(o.sets)-1]
 }
 
@@ -125,13 +127,13 @@ func (o *owners) count(owner []gpu.Label, code, at int64, k *clock) {
 	o.set(owner, k.now).add(code, 1, at, k.wall(k.now))
 }
 
-// add counts. A time of the last XID that is yet to come is that of a clock that
-// was wrong, and makes way.
-func (s *ownerSet) add(code, count, at, now int64) {
+// add counts. A time of the last XID that is yet to come is that of a clock that was wrong, and
+// makes way.
+func (s *OwnerXIDs) add(code, count, at, now int64) {
 	c := s.of(code)
-	c.count = plus(c.count, count)
-	if at > c.last || c.last > now {
-		c.last = at
+	c.Count = plus(c.Count, count)
+	if at > c.Last || c.Last > now {
+		c.Last = at
 	}
 }
 
@@ -144,24 +146,24 @@ func plus(a, b int64) int64 {
 }
 
 // of returns the count of an XID, or that of the others if there are too many.
-func (s *ownerSet) of(code int64) *xidCount {
-	at, found := slices.BinarySearchFunc(s.counts, code, func(c xidCount, code int64) int { return cmp.Compare(c.code, code) })
+func (s *OwnerXIDs) of(code int64) *XIDCount {
+	at, found := slices.BinarySearchFunc(s.XIDs, code, func(c XIDCount, code int64) int { return cmp.Compare(c.Code, code) })
 	if found {
-		return &s.counts[at]
+		return &s.XIDs[at]
 	}
-	if len(s.counts) >= maxCodes && code != otherXIDs {
+	if len(s.XIDs) >= maxCodes && code != otherXIDs {
 		return s.of(otherXIDs)
 	}
 	label := "other"
 	if code != otherXIDs {
 		label = strconv.FormatInt(code, 10)
 	}
-	s.counts = slices.Insert(s.counts, at, xidCount{code: code, labels: []gpu.Label{{Name: "xid", Value: label}}})
-	return &s.counts[at]
+	s.XIDs = slices.Insert(s.XIDs, at, XIDCount{Code: code, labels: []gpu.Label{{Name: "xid", Value: label}}})
+	return &s.XIDs[at]
 }
 
-// totals appends the counts of a GPU's XIDs. Those that alerts name are there
-// for the present owner before they occur, where a witness would report them.
+// totals appends the counts of a GPU's XIDs. Those that alerts name are there for the present owner
+// before they occur, where a witness would report them.
 func (o *owners) totals(series []gpu.Series, row int, reported bool) []gpu.Series {
 	o.init()
 	present := o.present()
@@ -172,9 +174,9 @@ func (o *owners) totals(series []gpu.Series, row int, reported bool) []gpu.Serie
 				s.of(code)
 			}
 		}
-		for j := range s.counts {
-			c := &s.counts[j]
-			series = append(series, gpu.Series{Row: row, Labels: c.labels, Own: true, Owner: s.owner, Value: gpu.Int(c.count)})
+		for j := range s.XIDs {
+			c := &s.XIDs[j]
+			series = append(series, gpu.Series{Row: row, Labels: c.labels, NoOwner: true, Owner: s.Labels, Value: gpu.Int(c.Count)})
 		}
 	}
 	return series
@@ -184,9 +186,9 @@ func (o *owners) totals(series []gpu.Series, row int, reported bool) []gpu.Serie
 func (o *owners) lastSeen(series []gpu.Series, row int) []gpu.Series {
 	for i := range o.sets {
 		s := &o.sets[i]
-		for j := range s.counts {
-			if c := &s.counts[j]; c.last > 0 {
-				series = append(series, gpu.Series{Row: row, Labels: c.labels, Own: true, Owner: s.owner, Value: gpu.Float(float64(c.last) / 1e9)})
+		for j := range s.XIDs {
+			if c := &s.XIDs[j]; c.Last > 0 {
+				series = append(series, gpu.Series{Row: row, Labels: c.labels, NoOwner: true, Owner: s.Labels, Value: gpu.Float(float64(c.Last) / 1e9)})
 			}
 		}
 	}

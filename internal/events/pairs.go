@@ -8,52 +8,52 @@ import (
 const (
 	// pairWindow is how far apart two witnesses may date one XID.
 	pairWindow = 5 * time.Second
-	// pairMemory is how long an XID of one witness waits for the other's, beside
-	// two Reads.
+	// pairMemory is how long an XID of one witness waits for the other's, beside two Reads.
 	pairMemory = 2 * pairWindow
 	// stormGap is how far apart equal XIDs are at most that wait as one entry.
 	stormGap = time.Second
-	// maxUnpaired bounds the entries of a GPU that wait. The oldest is dropped: if
-	// the other witness reports its XIDs after all, they count twice.
+	// maxUnpaired bounds the entries of a GPU that wait. The oldest is dropped: if the other witness
+	// reports its XIDs after all, they count twice.
 	maxUnpaired = 1024
 )
 
-// An unpaired is XIDs that one witness reported and the other may yet report:
-// count of one code, between two moments (uptimes).
-type unpaired struct {
-	kernel      bool
-	code, count int64
-	from, to    int64
-	seen        int64 // the Read that came with them
+// Unpaired are XIDs that one witness reported and the other may yet report: Count of one code,
+// which happened between From and To. These are uptimes here, and Unix nanoseconds in a State.
+type Unpaired struct {
+	Kernel bool  `json:"kernel,omitempty"` // the kernel's log reported them, else the engine
+	Code   int64 `json:"xid"`
+	Count  int64 `json:"count"`
+	From   int64 `json:"from"`
+	To     int64 `json:"to"`
+	seen   int64 // the Read that came with them (uptime)
 }
 
 // pairs are the XIDs of a GPU that wait for the other witness, oldest first.
-type pairs struct{ waiting []unpaired }
+type pairs struct{ waiting []Unpaired }
 
-// add reports whether an XID is new. It is not if the other witness reported it
-// before. Both report in the order of their XIDs, so that the first that waits
-// is the one that is meant; each is paired with one at most, so that two of one
-// witness stay two. Dropped is how many had to stop waiting.
-func (p *pairs) add(e unpaired) (isNew bool, dropped int64) {
-	at := slices.IndexFunc(p.waiting, func(u unpaired) bool {
-		return u.kernel != e.kernel && u.code == e.code && u.near(&e, pairWindow)
+// add reports whether an XID is new. It is not if the other witness reported it before. Both report
+// in the order of their XIDs, so that the first that waits is the one that is meant; each is paired
+// with one at most, so that two of one witness stay two. Dropped is how many had to stop waiting.
+func (p *pairs) add(e Unpaired) (isNew bool, dropped int64) {
+	at := slices.IndexFunc(p.waiting, func(u Unpaired) bool {
+		return u.Kernel != e.Kernel && u.Code == e.Code && u.near(&e, pairWindow)
 	})
 	if at >= 0 {
-		if p.waiting[at].count--; p.waiting[at].count == 0 {
+		if p.waiting[at].Count--; p.waiting[at].Count == 0 {
 			p.waiting = slices.Delete(p.waiting, at, at+1)
 		}
 		return false, 0
 	}
-	at = slices.IndexFunc(p.waiting, func(u unpaired) bool {
-		return u.kernel == e.kernel && u.code == e.code && u.seen == e.seen && u.near(&e, stormGap)
+	at = slices.IndexFunc(p.waiting, func(u Unpaired) bool {
+		return u.Kernel == e.Kernel && u.Code == e.Code && u.seen == e.seen && u.near(&e, stormGap)
 	})
 	if at >= 0 {
 		u := &p.waiting[at]
-		u.from, u.to, u.count = min(u.from, e.from), max(u.to, e.to), u.count+e.count
+		u.From, u.To, u.Count = min(u.From, e.From), max(u.To, e.To), u.Count+e.Count
 		return true, 0
 	}
 	if len(p.waiting) == maxUnpaired {
-		dropped = p.waiting[0].count
+		dropped = p.waiting[0].Count
 		p.waiting = slices.Delete(p.waiting, 0, 1)
 	}
 	p.waiting = append(p.waiting, e)
@@ -61,13 +61,13 @@ func (p *pairs) add(e unpaired) (isNew bool, dropped int64) {
 }
 
 // near reports whether the times of both can be as close as gap.
-func (u *unpaired) near(e *unpaired, gap time.Duration) bool {
-	return u.from-int64(gap) <= e.to && e.from-int64(gap) <= u.to
+func (u *Unpaired) near(e *Unpaired, gap time.Duration) bool {
+	return u.From-int64(gap) <= e.To && e.From-int64(gap) <= u.To
 }
 
 // forget drops what waited since before a time, and reports whether it did.
 func (p *pairs) forget(before int64) bool {
 	n := len(p.waiting)
-	p.waiting = slices.DeleteFunc(p.waiting, func(u unpaired) bool { return u.seen < before })
+	p.waiting = slices.DeleteFunc(p.waiting, func(u Unpaired) bool { return u.seen < before })
 	return len(p.waiting) < n
 }

@@ -8,27 +8,26 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// maxAhead is how far in the future a sample of the clock event reasons can be
-// dated.
+// maxAhead is how far in the future a sample of the clock event reasons can be dated.
 const maxAhead = 5 * time.Second
 
-// A clockEvent is how often one reason began to hold the clocks, and for how
-// long it did.
-type clockEvent struct {
+// A ClockTotal is how often one reason began to hold the clocks, and for how long it did.
+type ClockTotal struct {
+	Event       string `json:"event"`
+	Count       int64  `json:"count"`
+	Nanoseconds int64  `json:"nanoseconds"`
 	mask        int64
 	labels      []gpu.Label // clock_event
-	count, held int64       // held in nanoseconds
 }
 
-// reasons are the clock event reasons of one entity: a state, sampled. Times
-// are uptimes.
+// reasons are the clock event reasons of one entity: a state, sampled. Times are uptimes.
 type reasons struct {
 	samples []event // of the window, oldest first
-	looked  bool    // at any sample for the window
+	started bool    // at any sample for the window
 	newest  int64   // the latest one that was looked at
 	due     int64   // when the state counts again
 
-	events []clockEvent // every reason; nil before the first sample
+	events []ClockTotal // every reason; nil before the first sample
 	known  bool         // there was a sample
 	mask   int64        // of the latest one
 	at     int64        // likewise
@@ -39,13 +38,12 @@ func (r *reasons) init() {
 		return
 	}
 	for e := range catalog.ClockEvents(-1) {
-		r.events = append(r.events, clockEvent{mask: e.Mask, labels: []gpu.Label{{Name: "clock_event", Value: e.Name}}})
+		r.events = append(r.events, ClockTotal{Event: e.Name, mask: e.Mask, labels: []gpu.Label{{Name: "clock_event", Value: e.Name}}})
 	}
 }
 
-// add takes a sample and reports whether it was new. The time since the one
-// before counts for the reasons that were set then, unless it is longer than
-// limit: what was in between is not known.
+// add takes a sample and reports whether it was new. The time since the one before counts for the
+// reasons that were set then, unless it is longer than limit: what was in between is not known.
 func (r *reasons) add(mask, at, limit int64) bool {
 	r.init()
 	if r.known && at <= r.at {
@@ -57,26 +55,25 @@ func (r *reasons) add(mask, at, limit int64) bool {
 			continue
 		}
 		if mask&^r.mask&e.mask != 0 {
-			e.count = plus(e.count, 1)
+			e.Count = plus(e.Count, 1)
 		}
 		if gap := at - r.at; r.mask&e.mask != 0 && gap <= limit {
-			e.held = plus(e.held, gap)
+			e.Nanoseconds = plus(e.Nanoseconds, gap)
 		}
 	}
 	r.known, r.mask, r.at = true, mask, at
 	return true
 }
 
-// keep puts a sample into a window, if it counts. It returns how many had to
-// leave early.
-func (r *reasons) keep(mask, at, now int64, every, window time.Duration) (dropped int) {
-	if r.looked && at <= r.newest {
+// addToWindow puts a sample into a window, if it counts. It returns how many had to leave early.
+func (r *reasons) addToWindow(mask, at, now int64, every, window time.Duration) (dropped int) {
+	if r.started && at <= r.newest {
 		return 0
 	}
-	if !r.looked {
+	if !r.started {
 		r.due = at
 	}
-	r.looked, r.newest = true, at
+	r.started, r.newest = true, at
 	if !r.counts(at, int64(every)) {
 		return 0
 	}
@@ -91,9 +88,9 @@ func (r *reasons) keep(mask, at, now int64, every, window time.Duration) (droppe
 	return dropped
 }
 
-// counts reports whether the sample of a state counts that was taken at a time:
-// one does per interval, however often it is sampled. Neither engines nor
-// Reads keep quite to their intervals, so that one may come a tenth early.
+// counts reports whether the sample of a state counts that was taken at a time: one does per
+// interval, however often it is sampled. Neither engines nor Reads keep quite to their intervals,
+// so that one may come a tenth early.
 func (r *reasons) counts(at, every int64) bool {
 	slack := every / 10
 	early := r.due - at
@@ -115,9 +112,9 @@ func (r *reasons) expire(before int64) {
 }
 
 // named returns the event of that name, nil where there is none.
-func (r *reasons) named(name string) *clockEvent {
+func (r *reasons) named(name string) *ClockTotal {
 	r.init()
-	i := slices.IndexFunc(r.events, func(e clockEvent) bool { return e.labels[0].Value == name })
+	i := slices.IndexFunc(r.events, func(e ClockTotal) bool { return e.Event == name })
 	if i < 0 {
 		return nil
 	}
@@ -128,7 +125,7 @@ func (r *reasons) named(name string) *clockEvent {
 func (r *reasons) totals(series []gpu.Series, row int) []gpu.Series {
 	for i := range r.events {
 		e := &r.events[i]
-		series = append(series, gpu.Series{Row: row, Labels: e.labels, Own: true, Value: gpu.Int(e.count)})
+		series = append(series, gpu.Series{Row: row, Labels: e.labels, NoOwner: true, Value: gpu.Int(e.Count)})
 	}
 	return series
 }
@@ -136,7 +133,7 @@ func (r *reasons) totals(series []gpu.Series, row int) []gpu.Series {
 func (r *reasons) seconds(series []gpu.Series, row int) []gpu.Series {
 	for i := range r.events {
 		e := &r.events[i]
-		series = append(series, gpu.Series{Row: row, Labels: e.labels, Own: true, Value: gpu.Float(float64(e.held) / 1e9)})
+		series = append(series, gpu.Series{Row: row, Labels: e.labels, NoOwner: true, Value: gpu.Float(float64(e.Nanoseconds) / 1e9)})
 	}
 	return series
 }

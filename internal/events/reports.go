@@ -1,15 +1,13 @@
 package events
 
-// maxReports bounds the reports of one witness about one entity that are known
-// one by one.
+// maxReports bounds the reports of one witness about one entity that are known one by one.
 const maxReports = 8192
 
-// A report is what a witness says of an error, and says again in another
-// session.
+// A report is what a witness says of an error, and says again in another session.
 type report struct{ id, code int64 }
 
-// A reportCount is how many errors are known by one report, and how many of them
-// were reported in this process, and by the latest session to report any.
+// A reportCount is how many errors are known by one report, and how many of them were reported in
+// this process, and by the latest session to report any.
 type reportCount struct {
 	counted, here, session int32
 	epoch                  uint32
@@ -17,16 +15,14 @@ type reportCount struct {
 
 // reports are those of one witness about one entity.
 //
-// An engine's history is a multiset of (id, code), of which a session reports
-// each element once at most. The union of what sessions report is, per element,
-// the maximum over the sessions: an element is new if the session has now
-// reported it more often than it was counted. That holds whatever the ids are,
-// in whatever order they come, and however many errors share one; no time is
+// An engine's history is a multiset of (id, code), of which a session reports each element once at
+// most. The union of what sessions report is, per element, the maximum over the sessions: an
+// element is new if the session has now reported it more often than it was counted. That holds
+// whatever the ids are, in whatever order they come, and however many errors share one; no time is
 // compared. See doc.go.
 //
-// Beyond maxReports the oldest are forgotten. Of those it is known that their
-// ids were floor at most, and that a session that begins anew reports them
-// before the ones that are known.
+// Beyond maxReports the oldest are forgotten. Of those it is known that their ids were floor at
+// most, and that a session that begins again reports them before the ones that are known.
 type reports struct {
 	counts map[report]reportCount
 	order  []report // as they came; a ring once it is full
@@ -37,9 +33,9 @@ type reports struct {
 	passed    uint32 // the session that is past them
 }
 
-// add takes a report of a session, and returns whether it is of an error that
-// was not counted, and whether it is of one that is new to this process. Again
-// says that the session may report what others did.
+// add takes a report of a session, and returns whether it is of an error that was not counted, and
+// whether it is of one that is new to this process. Again says that the session may report what
+// others did.
 func (r *reports) add(x report, epoch uint32, again bool) (isNew, isNewHere bool) {
 	if r.counts == nil {
 		r.counts = map[report]reportCount{}
@@ -85,8 +81,8 @@ func (r *reports) forget(id int64) {
 	}
 }
 
-// newest yields the latest reports, n of them at most, the oldest first, and how
-// often each was counted.
+// newest yields the latest reports, n of them at most, the oldest first, and how often each was
+// counted.
 func (r *reports) newest(n int, yield func(report, int32)) {
 	for i := max(0, len(r.order)-n); i < len(r.order); i++ {
 		x := r.order[(r.oldest+i)%len(r.order)]

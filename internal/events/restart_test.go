@@ -8,22 +8,22 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/events/statefile"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/events"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 )
 
-// An engine keeps XIDs and tells them again to a new process, to which only
-// what is new counts. The window begins with what is told.
+// An engine keeps XIDs and reports them again to a new process, to which only what is new counts.
+// The window begins with what is reported.
 func TestXIDsToldAgainAfterARestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, seen := newEngine(), &figures{}
-		var kept *statefile.State
+		var kept *events.State
 		run := func(check func(*rig)) {
 			t.Helper()
 			r := start(t, e.Open, func(o *loop.Options) {
 				families(xidTotalFamily, xidCountFamily)(o)
 				seen.watch(o)
-				o.Kept, o.Save = kept, func(s *statefile.State) { kept = s }
+				o.Kept, o.Save = kept, func(s *events.State) { kept = s }
 			})
 			r.wait(interval)
 			check(r)
@@ -48,15 +48,15 @@ func TestXIDsToldAgainAfterARestart(t *testing.T) {
 		run(expect(map[string]int64{"62": 1, "45": 4}))
 		run(expect(map[string]int64{"62": 1, "45": 4}))
 	})
-	// A file of an exporter that kept no reports says how far they were counted. A
-	// clock that was ahead does not keep XIDs back.
+	// A file of an exporter that kept no reports says how far they were counted. A clock that was
+	// ahead does not keep XIDs back.
 	synctest.Test(t, func(t *testing.T) {
 		e, seen := newEngine(), &figures{}
 		e.keeps = true
 		e.happen(time.Now(), 62, 45)
-		old := &statefile.State{GPUs: []statefile.GPU{{
+		old := &events.State{GPUs: []events.GPUCounts{{
 			UUID: "GPU-0", LastXID: time.Now().UnixNano(),
-			Owners: []statefile.Owner{{XIDs: []statefile.XID{{Code: 62, Count: 1}, {Code: 45, Count: 1}}}},
+			Owners: []events.OwnerXIDs{{XIDs: []events.XIDCount{{Code: 62, Count: 1}, {Code: 45, Count: 1}}}},
 		}}}
 		for range 2 {
 			time.Sleep(time.Second)
@@ -86,7 +86,7 @@ func TestXIDsToldAgainAfterARestart(t *testing.T) {
 		now := time.Now().UnixNano()
 		r := start(t, e.Open, func(o *loop.Options) {
 			families(xidCountFamily)(o)
-			o.Kept = &statefile.State{GPUs: []statefile.GPU{{UUID: "GPU-0", LastXID: now}}}
+			o.Kept = &events.State{GPUs: []events.GPUCounts{{UUID: "GPU-0", LastXID: now}}}
 		})
 		r.wait(interval)
 		r.has("XID{0} 45", xidCountFamily+"{0}[{window_size_in_ms 300000} {xid 62}] 1", xidCountFamily+"{0}[{window_size_in_ms 300000} {xid 45}] 1")
@@ -94,16 +94,16 @@ func TestXIDsToldAgainAfterARestart(t *testing.T) {
 	})
 }
 
-// Clock events go on from what was kept; what was on at the end counts for no
-// edge, and the time between for nothing.
+// Clock events go on from what was kept; what was on at the end counts for no edge, and the time
+// between for nothing.
 func TestClockEventsAfterARestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine()
-		var kept *statefile.State
+		var kept *events.State
 		run := func(masks ...int64) {
 			r := start(t, e.Open, func(o *loop.Options) {
 				clockFamilies(clockTotalFamily, clockSecondsFamily)(o)
-				o.Kept, o.Save = kept, func(s *statefile.State) { kept = s }
+				o.Kept, o.Save = kept, func(s *events.State) { kept = s }
 			})
 			for _, mask := range masks {
 				e.sample(time.Now(), mask)
@@ -131,38 +131,38 @@ func TestClockEventsAfterARestart(t *testing.T) {
 				}
 			}
 			if diff := cmp.Diff(want, counted); diff != "" {
-				t.Errorf("(-kept +told)\n%s", diff)
+				t.Errorf("(-kept +reported)\n%s", diff)
 			}
 		}
-		expect := func(want ...statefile.Clock) {
+		expect := func(want ...events.ClockTotal) {
 			t.Helper()
-			if diff := cmp.Diff(want, kept.GPUs[0].Clock); diff != "" {
+			if diff := cmp.Diff(want, kept.GPUs[0].Clock, unexported); diff != "" {
 				t.Errorf("(-want +kept)\n%s", diff)
 			}
 		}
 		run(0, 4, 4, 0, 4)
-		expect(statefile.Clock{Event: "power_cap", Count: 2, Nanoseconds: 20e9})
-		kept.GPUs[0].Clock = append(kept.GPUs[0].Clock, statefile.Clock{Event: "of a later exporter", Count: 7})
+		expect(events.ClockTotal{Event: "power_cap", Count: 2, Nanoseconds: 20e9})
+		kept.GPUs[0].Clock = append(kept.GPUs[0].Clock, events.ClockTotal{Event: "of a later exporter", Count: 7})
 		time.Sleep(interval)
 		run(4, 4|32, 0)
-		expect(statefile.Clock{Event: "power_cap", Count: 2, Nanoseconds: 40e9}, statefile.Clock{Event: "sw_thermal", Count: 1, Nanoseconds: 10e9})
+		expect(events.ClockTotal{Event: "power_cap", Count: 2, Nanoseconds: 40e9}, events.ClockTotal{Event: "sw_thermal", Count: 1, Nanoseconds: 10e9})
 	})
 }
 
-// A GPU that is away keeps its counts; there are as many of those as a node
-// could have, and the ones that are here come first.
+// A GPU that is away keeps its counts; there are as many of those as a node could have, and the
+// ones that are here come first.
 func TestGPUsThatAreAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine()
-		kept := &statefile.State{}
+		kept := &events.State{}
 		for i := range 1000 {
-			kept.GPUs = append(kept.GPUs, statefile.GPU{
-				UUID: fmt.Sprint("GPU-away-", i), Owners: []statefile.Owner{{XIDs: []statefile.XID{{Code: 79, Count: 1, Last: int64(i + 1)}}}},
+			kept.GPUs = append(kept.GPUs, events.GPUCounts{
+				UUID: fmt.Sprint("GPU-away-", i), Owners: []events.OwnerXIDs{{XIDs: []events.XIDCount{{Code: 79, Count: 1, Last: int64(i + 1)}}}},
 			})
 		}
 		r := start(t, e.Open, func(o *loop.Options) {
 			families(xidTotalFamily)(o)
-			o.Kept, o.Save = kept, func(s *statefile.State) { kept = s }
+			o.Kept, o.Save = kept, func(s *events.State) { kept = s }
 		})
 		e.happen(time.Now(), 31)
 		r.wait(interval)

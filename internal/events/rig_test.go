@@ -22,8 +22,8 @@ const interval = 10 * time.Second
 
 var gpuOnly = gpu.KindsOf(gpu.KindGPU)
 
-// An engine is a source of GPUs whose events a test makes. Field 0 has a value,
-// field 1 is XIDs, or clock event reasons.
+// An engine is a source of GPUs whose events a test makes. Field 0 has a value, field 1 is XIDs, or
+// clock event reasons.
 type engine struct {
 	mu       sync.Mutex
 	topology *gpu.Topology
@@ -114,7 +114,7 @@ func (s *engineSession) Read(_ context.Context, b *gpu.Batch) error {
 	for row := range s.topology.Devices {
 		b.Add(row, 0, gpu.Int(1), time.Now())
 	}
-	b.Samples = append(b.Samples, e.reasons...)
+	b.Trails = append(b.Trails, e.reasons...)
 	e.reasons = nil
 	for ; s.next < len(e.xids); s.next++ {
 		if x := e.xids[s.next]; x.Row < len(s.topology.Devices) {
@@ -145,7 +145,7 @@ func testPlan() *gpu.Plan {
 		Devices:  gpu.Selector{Flex: true},
 		Fields: []gpu.Field{
 			{ID: 203, Name: "DCGM_FI_DEV_GPU_UTIL", Levels: gpuOnly, Max: 100},
-			{ID: 230, Name: "DCGM_FI_DEV_XID_ERRORS", Levels: gpuOnly, Min: 1, Events: true},
+			{ID: 230, Name: "DCGM_FI_DEV_XID_ERRORS", Levels: gpuOnly, Min: 1},
 		},
 		Counters: []gpu.Counter{{Name: "UTIL", Field: 0, Scale: 1}, {Name: "XID", Field: 1, Scale: 1}},
 	}

@@ -14,13 +14,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/events/statefile"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/events"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 )
 
-// figures are those of DCGM_EXP_XID_ERRORS_TOTAL on the latest page: "79" of
-// no owner, "79 pod=a" of one. Zeros are left out.
+// figures are those of DCGM_EXP_XID_ERRORS_TOTAL on the latest page: "79" of no owner, "79 pod=a"
+// of one. Zeros are left out.
 type figures struct {
 	mu  sync.Mutex
 	xid map[string]int64
@@ -85,24 +85,24 @@ func TestOwnerOfAnXID(t *testing.T) {
 	kernel := func(bus string, at time.Duration, pod string) []gpu.XID {
 		return []gpu.XID{{PCIBusID: "00000000:" + bus + ":00.0", Code: 31, PodUID: pod, Time: int64(at)}}
 	}
-	const byTheRead = -1 // the time of the Read that tells
+	const byTheRead = -1 // the time of the Read that reports
 	for name, test := range map[string]struct {
-		before, now *gpu.Owners     // of the cycle before the XID is told, and of that one
+		before, now *gpu.Owners     // of the cycle before the XID is reported, and of that one
 		engine      []time.Duration // when, since the first of the two cycles
 		kernel      []gpu.XID
 		want        map[string]int64
-		late        bool // it is told by the first of the two cycles
+		late        bool // it is reported by the first of the two cycles
 	}{
 		"the only one":                         {holds(0, "a"), holds(0, "a"), []time.Duration{3 * time.Second}, nil, map[string]int64{"31 pod=a": 1}, false},
 		"the one of the time":                  {holds(0, "a"), holds(0, "b"), []time.Duration{3 * time.Second}, nil, map[string]int64{"31 pod=a": 1}, false},
 		"gone since":                           {holds(0, "a"), nil, []time.Duration{3 * time.Second}, nil, map[string]int64{"31 pod=a": 1}, false},
-		"nobody then":                          {nil, holds(0, "b"), []time.Duration{3 * time.Second}, nil, map[string]int64{"31": 1}, false},
+		"no owner then":                        {nil, holds(0, "b"), []time.Duration{3 * time.Second}, nil, map[string]int64{"31": 1}, false},
 		"of before the exporter":               {holds(0, "a"), holds(0, "a"), []time.Duration{-3 * time.Second}, nil, map[string]int64{"31": 1}, true},
 		"dated by the Read that found it":      {holds(0, "a"), holds(0, "b"), []time.Duration{byTheRead}, nil, map[string]int64{"31 pod=a": 1}, false},
 		"of the kernel's log":                  {holds(0, "a"), holds(0, "b"), nil, kernel("1b", 3*time.Second, ""), map[string]int64{"31 pod=a": 1}, false},
 		"the kernel's log names a process":     {holds(0, "a"), holds(0, "a"), nil, kernel("1b", 3*time.Second, "uid-b"), map[string]int64{"31 pod=a": 1}, false},
 		"shared, by the process":               {holds(0, "a", "b"), holds(0, "a", "b"), nil, kernel("1b", 3*time.Second, "uid-b"), map[string]int64{ofB: 1}, false},
-		"shared, told by both":                 {holds(0, "a", "b"), holds(0, "a", "b"), []time.Duration{3 * time.Second}, kernel("1b", 3*time.Second, "uid-b"), map[string]int64{ofB: 1}, false},
+		"shared, reported by both":             {holds(0, "a", "b"), holds(0, "a", "b"), []time.Duration{3 * time.Second}, kernel("1b", 3*time.Second, "uid-b"), map[string]int64{ofB: 1}, false},
 		"shared, no process":                   {holds(0, "a", "b"), holds(0, "a", "b"), nil, kernel("1b", 3*time.Second, ""), map[string]int64{"31": 1}, false},
 		"shared, a process of a pod elsewhere": {holds(0, "a", "b"), holds(0, "a", "b"), nil, kernel("1b", 3*time.Second, "uid-elsewhere"), map[string]int64{"31": 1}, false},
 		"shared, a pod that is gone since":     {holds(0, "a", "b"), holds(0, "a"), nil, kernel("1b", 3*time.Second, "uid-b"), map[string]int64{ofB: 1}, false},
@@ -115,7 +115,7 @@ func TestOwnerOfAnXID(t *testing.T) {
 				e, log, seen := newEngine(), &witness{}, &figures{}
 				e.topology = cutNode()
 				begin := time.Now()
-				tell := func() {
+				report := func() {
 					for _, at := range test.engine {
 						if at == byTheRead {
 							e.do(func() {
@@ -129,11 +129,11 @@ func TestOwnerOfAnXID(t *testing.T) {
 					}
 					for _, x := range test.kernel {
 						x.Time += begin.UnixNano()
-						log.tell(x)
+						log.report(x)
 					}
 				}
 				if test.late {
-					tell()
+					report()
 				}
 				owner := test.before
 				r := start(t, e.Open, func(o *loop.Options) {
@@ -141,13 +141,13 @@ func TestOwnerOfAnXID(t *testing.T) {
 					seen.watch(o)
 					o.KernelLog = log
 					o.Attributors = []collector.Attributor{pods(func() *gpu.Owners {
-						told := owner
+						reported := owner
 						owner = test.now
-						return told
+						return reported
 					})}
 				})
 				if !test.late {
-					tell()
+					report()
 				}
 				r.wait(interval)
 				r.stop()
@@ -159,8 +159,8 @@ func TestOwnerOfAnXID(t *testing.T) {
 	}
 }
 
-// The owners of long ago become part of none's: those that were seen last have
-// series of their own, and the sum stays.
+// The owners of long ago become part of none's: those that were seen last have series of their own,
+// and the sum stays.
 func TestOwnersOfLongAgo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const owners, kept = 40, 32
@@ -194,14 +194,14 @@ func TestOwnersOfLongAgo(t *testing.T) {
 func TestCountsSaturate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, seen := newEngine(), &figures{}
-		kept := &statefile.State{GPUs: []statefile.GPU{{
-			UUID: "GPU-0", Owners: []statefile.Owner{{XIDs: []statefile.XID{{Code: 31, Count: math.MaxInt64 - 1}}}},
-			Clock: []statefile.Clock{{Event: "power_cap", Count: math.MaxInt64, Nanoseconds: math.MaxInt64 - 5}},
+		kept := &events.State{GPUs: []events.GPUCounts{{
+			UUID: "GPU-0", Owners: []events.OwnerXIDs{{XIDs: []events.XIDCount{{Code: 31, Count: math.MaxInt64 - 1}}}},
+			Clock: []events.ClockTotal{{Event: "power_cap", Count: math.MaxInt64, Nanoseconds: math.MaxInt64 - 5}},
 		}}}
 		r := start(t, e.Open, func(o *loop.Options) {
 			families(xidTotalFamily)(o)
 			seen.watch(o)
-			o.Kept, o.Save = kept, func(s *statefile.State) { kept = s }
+			o.Kept, o.Save = kept, func(s *events.State) { kept = s }
 		})
 		e.happen(time.Now(), 31, 31, 31)
 		r.wait(interval)
@@ -211,22 +211,22 @@ func TestCountsSaturate(t *testing.T) {
 		r.stop()
 		r = start(t, e.Open, func(o *loop.Options) {
 			clockFamilies(clockTotalFamily, clockSecondsFamily)(o)
-			o.Kept, o.Save = kept, func(s *statefile.State) { kept = s }
+			o.Kept, o.Save = kept, func(s *events.State) { kept = s }
 		})
 		for _, mask := range []int64{0, 4, 0} {
 			e.sample(time.Now(), mask)
 			r.wait(interval)
 		}
 		r.stop()
-		want := []statefile.Clock{{Event: "power_cap", Count: math.MaxInt64, Nanoseconds: math.MaxInt64}}
-		if diff := cmp.Diff(want, kept.GPUs[0].Clock); diff != "" {
+		want := []events.ClockTotal{{Event: "power_cap", Count: math.MaxInt64, Nanoseconds: math.MaxInt64}}
+		if diff := cmp.Diff(want, kept.GPUs[0].Clock, unexported); diff != "" {
 			t.Errorf("(-want +kept)\n%s", diff)
 		}
 	})
 }
 
-// An engine that reports more than is known one by one, to a new session, to a
-// new process and after that, makes none count again.
+// An engine that reports more than is known one by one, to a new session, to a new process and
+// after that, makes none count again.
 func TestMoreReportsThanAreKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const many = 10000
@@ -235,12 +235,12 @@ func TestMoreReportsThanAreKnown(t *testing.T) {
 		for i := range many {
 			e.happen(time.Now().Add(time.Duration(i)*time.Microsecond), 31)
 		}
-		var kept *statefile.State
+		var kept *events.State
 		for process := range int64(3) {
 			r := start(t, e.Open, func(o *loop.Options) {
 				families(xidTotalFamily)(o)
 				seen.watch(o)
-				o.Kept, o.Save = kept, func(s *statefile.State) { kept = s }
+				o.Kept, o.Save = kept, func(s *events.State) { kept = s }
 			})
 			r.wait(interval)
 			e.happen(time.Now(), 31, 31)

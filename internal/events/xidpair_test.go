@@ -10,7 +10,6 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/events"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/events/statefile"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 )
@@ -28,7 +27,7 @@ func (w *witness) Current() bool {
 	return !w.behind
 }
 
-func (w *witness) tell(x gpu.XID) {
+func (w *witness) report(x gpu.XID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.xids = append(w.xids, x)
@@ -42,11 +41,11 @@ func (w *witness) Drain(into []gpu.XID) ([]gpu.XID, string) {
 	return into, "boot/1"
 }
 
-// Two sources tell of the same XIDs, each in its own time: two of one source
-// are two, one of each is one.
+// Two sources report the same XIDs, each in its own time: two of one source are two, one of each is
+// one.
 func TestXIDsOfEngineAndKernel(t *testing.T) {
-	// A told is XIDs that a source tells from a cycle on, dated in seconds.
-	type told struct {
+	// A reported is XIDs that a source reports from a cycle on, dated in seconds.
+	type reported struct {
 		cycle  int
 		kernel bool
 		xid    int64
@@ -60,30 +59,30 @@ func TestXIDsOfEngineAndKernel(t *testing.T) {
 		return times
 	}
 	for name, test := range map[string]struct {
-		told []told
-		want int64
+		reported []reported
+		want     int64
 	}{
-		"one each":                              {[]told{{1, engine, 79, []float64{3}}, {1, kernel, 79, []float64{3.2}}}, 1},
-		"the kernel's first":                    {[]told{{1, kernel, 79, []float64{3}}, {2, engine, 79, []float64{3.2}}}, 1},
-		"the engine's first":                    {[]told{{1, engine, 79, []float64{3}}, {2, kernel, 79, []float64{3.2}}}, 1},
-		"the kernel's two cycles later":         {[]told{{1, engine, 79, []float64{3}}, {3, kernel, 79, []float64{3.2}}}, 1},
-		"dates almost too far apart":            {[]told{{1, engine, 79, []float64{3}}, {1, kernel, 79, []float64{7.9}}}, 1},
-		"dates too far apart":                   {[]told{{1, engine, 79, []float64{3}}, {1, kernel, 79, []float64{8.1}}}, 2},
-		"dates too far apart, the other way":    {[]told{{1, engine, 79, []float64{8.1}}, {1, kernel, 79, []float64{3}}}, 2},
-		"dated by the Read that found it":       {[]told{{1, engine, 79, []float64{10}}, {1, kernel, 79, []float64{1}}}, 1},
-		"different XIDs":                        {[]told{{1, engine, 79, []float64{3}}, {1, kernel, 48, []float64{3}}}, 2},
-		"two of the engine":                     {[]told{{1, engine, 79, []float64{3, 3.5}}}, 2},
-		"two of the engine in two cycles":       {[]told{{1, engine, 79, []float64{9}}, {2, engine, 79, []float64{11}}}, 2},
-		"two of the kernel at once":             {[]told{{1, kernel, 79, []float64{3, 3}}}, 2},
-		"two each":                              {[]told{{1, engine, 79, []float64{3, 4}}, {1, kernel, 79, []float64{3.1, 4.1}}}, 2},
-		"two each, in turn":                     {[]told{{1, engine, 79, []float64{9}}, {1, kernel, 79, []float64{9}}, {2, engine, 79, []float64{11}}, {2, kernel, 79, []float64{11}}}, 2},
-		"two of which the engine told one":      {[]told{{1, engine, 79, []float64{4}}, {1, kernel, 79, []float64{3, 4}}}, 2},
-		"two of which the kernel told one":      {[]told{{1, engine, 79, []float64{3, 4}}, {2, kernel, 79, []float64{4}}}, 2},
-		"a third between two that wait":         {[]told{{3, kernel, 79, []float64{1, 29}}, {3, engine, 79, []float64{15}}}, 3},
-		"a storm that both tell":                {[]told{{1, kernel, 31, storm(3000)}, {1, engine, 31, storm(3000)}}, 3000},
-		"a storm that the engine tells later":   {[]told{{1, kernel, 31, storm(3000)}, {2, engine, 31, storm(3000)}}, 3000},
-		"a storm of which one tells a part":     {[]told{{1, engine, 31, storm(3000)}, {2, kernel, 31, storm(1000)}}, 3000},
-		"a storm of which the other tells more": {[]told{{1, engine, 31, storm(1000)}, {2, kernel, 31, storm(3000)}}, 3000},
+		"one each":                                {[]reported{{1, engine, 79, []float64{3}}, {1, kernel, 79, []float64{3.2}}}, 1},
+		"the kernel's first":                      {[]reported{{1, kernel, 79, []float64{3}}, {2, engine, 79, []float64{3.2}}}, 1},
+		"the engine's first":                      {[]reported{{1, engine, 79, []float64{3}}, {2, kernel, 79, []float64{3.2}}}, 1},
+		"the kernel's two cycles later":           {[]reported{{1, engine, 79, []float64{3}}, {3, kernel, 79, []float64{3.2}}}, 1},
+		"dates almost too far apart":              {[]reported{{1, engine, 79, []float64{3}}, {1, kernel, 79, []float64{7.9}}}, 1},
+		"dates too far apart":                     {[]reported{{1, engine, 79, []float64{3}}, {1, kernel, 79, []float64{8.1}}}, 2},
+		"dates too far apart, the other way":      {[]reported{{1, engine, 79, []float64{8.1}}, {1, kernel, 79, []float64{3}}}, 2},
+		"dated by the Read that found it":         {[]reported{{1, engine, 79, []float64{10}}, {1, kernel, 79, []float64{1}}}, 1},
+		"different XIDs":                          {[]reported{{1, engine, 79, []float64{3}}, {1, kernel, 48, []float64{3}}}, 2},
+		"two of the engine":                       {[]reported{{1, engine, 79, []float64{3, 3.5}}}, 2},
+		"two of the engine in two cycles":         {[]reported{{1, engine, 79, []float64{9}}, {2, engine, 79, []float64{11}}}, 2},
+		"two of the kernel at once":               {[]reported{{1, kernel, 79, []float64{3, 3}}}, 2},
+		"two each":                                {[]reported{{1, engine, 79, []float64{3, 4}}, {1, kernel, 79, []float64{3.1, 4.1}}}, 2},
+		"two each, in turn":                       {[]reported{{1, engine, 79, []float64{9}}, {1, kernel, 79, []float64{9}}, {2, engine, 79, []float64{11}}, {2, kernel, 79, []float64{11}}}, 2},
+		"two of which the engine reported one":    {[]reported{{1, engine, 79, []float64{4}}, {1, kernel, 79, []float64{3, 4}}}, 2},
+		"two of which the kernel reported one":    {[]reported{{1, engine, 79, []float64{3, 4}}, {2, kernel, 79, []float64{4}}}, 2},
+		"a third between two that wait":           {[]reported{{3, kernel, 79, []float64{1, 29}}, {3, engine, 79, []float64{15}}}, 3},
+		"a storm that both report":                {[]reported{{1, kernel, 31, storm(3000)}, {1, engine, 31, storm(3000)}}, 3000},
+		"a storm that the engine reports later":   {[]reported{{1, kernel, 31, storm(3000)}, {2, engine, 31, storm(3000)}}, 3000},
+		"a storm of which one reports a part":     {[]reported{{1, engine, 31, storm(3000)}, {2, kernel, 31, storm(1000)}}, 3000},
+		"a storm of which the other reports more": {[]reported{{1, engine, 31, storm(1000)}, {2, kernel, 31, storm(3000)}}, 3000},
 	} {
 		for _, restart := range []bool{false, true} {
 			if restart {
@@ -93,17 +92,17 @@ func TestXIDsOfEngineAndKernel(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					e, log, seen := newEngine(), &witness{}, &figures{}
 					begin := time.Now()
-					var kept *statefile.State
+					var kept *events.State
 					run := func() *rig {
 						return start(t, e.Open, func(o *loop.Options) {
 							families(xidTotalFamily)(o)
 							seen.watch(o)
-							o.KernelLog, o.Kept, o.Save = log, kept, func(s *statefile.State) { kept = s }
+							o.KernelLog, o.Kept, o.Save = log, kept, func(s *events.State) { kept = s }
 						})
 					}
 					r := run()
 					for cycle := 1; cycle <= 3; cycle++ {
-						for _, x := range test.told {
+						for _, x := range test.reported {
 							if x.cycle != cycle {
 								continue
 							}
@@ -118,7 +117,7 @@ func TestXIDsOfEngineAndKernel(t *testing.T) {
 									continue
 								}
 								if x.kernel == kernel {
-									log.tell(gpu.XID{PCIBusID: "00000000:1b:00.0", Code: x.xid, Time: at.UnixNano()})
+									log.report(gpu.XID{PCIBusID: "00000000:1b:00.0", Code: x.xid, Time: at.UnixNano()})
 								} else {
 									e.happen(at, x.xid)
 								}
@@ -144,13 +143,13 @@ func TestXIDsOfEngineAndKernel(t *testing.T) {
 	}
 }
 
-// What happens while the kernel's log cannot be read it tells later; the engine
-// has told it long before.
+// What happens while the kernel's log cannot be read it reports later; the engine has reported it
+// long before.
 func TestKernelLogThatComesLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, log, seen := newEngine(), &witness{behind: true}, &figures{}
 		begin := time.Now()
-		kernel := func(at time.Time) { log.tell(gpu.XID{PCIBusID: "00000000:1b:00.0", Code: 48, Time: at.UnixNano()}) }
+		kernel := func(at time.Time) { log.report(gpu.XID{PCIBusID: "00000000:1b:00.0", Code: 48, Time: at.UnixNano()}) }
 		r := start(t, e.Open, func(o *loop.Options) {
 			families(xidTotalFamily)(o)
 			seen.watch(o)
@@ -166,7 +165,7 @@ func TestKernelLogThatComesLate(t *testing.T) {
 		log.mu.Unlock()
 		r.wait(interval)
 		kernel(begin)
-		kernel(begin.Add(20 * time.Second)) // which the engine did not tell
+		kernel(begin.Add(20 * time.Second)) // which the engine did not report
 		kernel(begin.Add(time.Minute))
 		r.wait(interval)
 		if got := seen.now()["48"]; got != 3 {
@@ -176,19 +175,19 @@ func TestKernelLogThatComesLate(t *testing.T) {
 	})
 }
 
-// An exporter that does not read the kernel's log leaves no place in it behind
-// from which a later one would count anew.
+// An exporter that does not read the kernel's log leaves no place in it behind from which a later
+// one would count again.
 func TestPlaceInTheKernelLog(t *testing.T) {
 	for name, test := range map[string]struct {
 		log  events.KernelLog
 		want string
 	}{"read": {&witness{}, "boot/1"}, "not read": {nil, ""}} {
 		synctest.Test(t, func(t *testing.T) {
-			var kept *statefile.State
+			var kept *events.State
 			e := newEngine()
 			r := start(t, e.Open, func(o *loop.Options) {
 				families(xidTotalFamily)(o)
-				o.KernelLog, o.Kept, o.Save = test.log, &statefile.State{KernelLog: "boot/0"}, func(s *statefile.State) { kept = s }
+				o.KernelLog, o.Kept, o.Save = test.log, &events.State{KernelLog: "boot/0"}, func(s *events.State) { kept = s }
 			})
 			e.happen(time.Now(), 31)
 			r.wait(interval)
@@ -200,8 +199,8 @@ func TestPlaceInTheKernelLog(t *testing.T) {
 	}
 }
 
-// A session of another witness that is opened beside the one that is there
-// reports what happened meanwhile too, under IDs of its own.
+// A session of another witness that is opened beside the one that is there reports what happened
+// meanwhile too, under IDs of its own.
 func TestAnotherWitnessTakesOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, next, seen := newEngine(), newEngine(), &figures{}

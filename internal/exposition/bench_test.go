@@ -15,9 +15,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// node returns a snapshot of gpus boards, each cut into instances by MIG (none
-// for 0), with a pod on each entity, and fields columns beside the driver
-// version. Its values come from a fixed seed.
+// node returns a snapshot of gpus boards, each cut into instances by MIG (none for 0), with a pod
+// on each entity, and fields columns beside the driver version. Its values come from a fixed seed.
 func node(gpus, instances, fields int) *gpu.Snapshot {
 	var devices []gpu.Device
 	for g := range uint32(gpus) {
@@ -55,7 +54,7 @@ func node(gpus, instances, fields int) *gpu.Snapshot {
 	random := rand.New(rand.NewPCG(1, 2))
 	for f := range fields {
 		c := gpu.Column{
-			Counter: &gpu.Counter{Name: fmt.Sprintf("DCGM_FI_DEV_SOME_FIELD_%d", f), Type: gpu.MetricGauge, Help: "A field of the catalogue (in MiB).", Scale: 1},
+			Counter: &gpu.Counter{Name: fmt.Sprintf("DCGM_FI_DEV_SOME_FIELD_%d", f), Type: gpu.MetricGauge, Help: "A field of the catalog (in MiB).", Scale: 1},
 			Values:  make([]gpu.Value, len(devices)),
 		}
 		for row := range devices {
@@ -114,8 +113,7 @@ func TestEncodeDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// reference is the same page the customary way: const metrics, a registry and
-// expfmt.
+// reference is the same page the customary way: const metrics, a registry and expfmt.
 type reference struct {
 	s     *gpu.Snapshot
 	descs []*prometheus.Desc
@@ -205,8 +203,8 @@ func BenchmarkEncodeClientGolang(b *testing.B) {
 	b.ReportMetric(float64(buf.Len()), "page-bytes")
 }
 
-// BenchmarkEncodeRatio runs both ways in turns on the same data and reports how
-// many times faster ours is.
+// BenchmarkEncodeRatio runs both ways in turns on the same data and reports how many times faster
+// ours is.
 func BenchmarkEncodeRatio(b *testing.B) {
 	s := largest()
 	e := exposition.NewEncoder(exposition.Options{Hostname: "node-17"})

@@ -7,23 +7,23 @@ import (
 	"sync/atomic"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
 )
 
 // ContentType is the media type of a Page.
 const ContentType = "text/plain; version=0.0.4; charset=utf-8"
 
-// Options are what a user can choose about a page. The zero value is a page
-// without a host label.
+// Options are what a user can choose about a page. The zero value is a page without a host label.
 type Options struct {
 	// Hostname is the value of the host label; empty leaves it out.
 	Hostname string
-	// EngineHost puts the host of a remote engine (Topology.Host), where there
-	// is one, in the place of Hostname.
+	// EngineHost puts the host of a remote engine (Topology.Host), where there is one, in the place of
+	// Hostname.
 	EngineHost bool
 	// HostnameLabel is the name of the host label.
-	HostnameLabel HostnameLabel
-	// OldNamespace spells UUID, pod, namespace and container as the reference
-	// does with --use-old-namespace.
+	HostnameLabel gpu.HostnameLabel
+	// OldNamespace spells UUID, pod, namespace and container as the reference does with
+	// --use-old-namespace.
 	OldNamespace bool
 	// ReplaceBlanksInModelName puts a dash for every run of blanks in modelName.
 	ReplaceBlanksInModelName bool
@@ -31,32 +31,29 @@ type Options struct {
 	NoHealth bool
 	// Without, where set, reports which derived families are left out, by name.
 	Without func(name string) bool
-	// JobCopies repeats every series of an entity that several HPC jobs hold for
-	// each of them, as dcgm-exporter does. Without it such series carry no job.
+	// JobCopies repeats every series of an entity that several HPC jobs share for each of them, as
+	// dcgm-exporter does. Without it such series carry no job.
 	JobCopies bool
-	// Strict writes the page as dcgm-exporter does, where this project would
-	// not: see Strict.
+	// Strict writes the page as dcgm-exporter does, where this project would not: see Strict.
 	Strict Strict
-	// Trailer, where set, appends further families in the text format, whose
-	// names occur nowhere else on the page. It is called once per page.
+	// Trailer, where set, appends further families in the text format, whose names occur nowhere else
+	// on the page. It is called once per page.
 	Trailer func(dst []byte) []byte
 }
 
-// Strict says which of dcgm-exporter's habits a page keeps. The zero value keeps
-// none.
+// Strict says which of dcgm-exporter's habits a page keeps. The zero value keeps none.
 type Strict struct {
-	// On spells floats with six decimals, repeats the values of a GPU for each of
-	// its MIG instances, labels a shared entity with one of its owners, and shows
-	// HELP without a text.
+	// On spells floats with six decimals, repeats the values of a GPU for each of its MIG instances,
+	// labels a shared entity with one of its owners, and shows HELP without a text.
 	On bool
-	// HideCut leaves out the series of GPUs that are cut by MIG, HideGPUs those of
-	// all GPUs. Health and peer states stay.
-	HideCut, HideGPUs bool
+	// HidePartitioned leaves out the series of GPUs that are partitioned by MIG, HideGPUs those of all
+	// GPUs. Health and peer states stay.
+	HidePartitioned, HideGPUs bool
 }
 
-// An Encoder writes snapshots as pages. Owners of one Topology are told apart
-// by their generation, so another attributor comes with a new Topology or a new
-// Encoder. Encode is for one goroutine; everything else is for any.
+// An Encoder writes snapshots as pages. Owners of one Topology are distinguished by their
+// generation, so another attributor comes with a new Topology or a new Encoder. Encode is for one
+// goroutine; everything else is for any.
 type Encoder struct {
 	labels  labeler
 	opts    Options
@@ -67,7 +64,7 @@ type Encoder struct {
 	columns  []*gpu.Counter // what families was planned for
 	derived  []gpu.Family   // likewise, without the series
 	seen     labelSets
-	fixed    fixedBlocks
+	cache    labelCache
 	extra    []gpu.Label
 	owner    []gpu.Label
 
@@ -81,8 +78,8 @@ type family struct {
 	columns []source
 	derived []int // indexes of Snapshot.Families
 	health  healthFamily
-	fixed   fixedList // of the only entry of derived, if there is nothing else
-	events  bool      // told of GPUs, and under Strict of their instances instead
+	cached  cachedSeries // of the only entry of derived, if there is nothing else
+	events  bool         // reported of GPUs, and under Strict of their instances instead
 }
 
 // A source is a column that a family shows.
@@ -101,22 +98,21 @@ func NewEncoder(opts Options) *Encoder {
 	}
 }
 
-// DuplicatesDropped returns how many samples were left out so far because
-// their family already had one with the same labels.
+// DuplicatesDropped returns how many samples were left out so far because their family already had
+// one with the same labels.
 func (e *Encoder) DuplicatesDropped() uint64 { return e.duplicates.Load() }
 
-// LabelsDropped returns how many labels were left out so far because the
-// series already had one of that name.
+// LabelsDropped returns how many labels were left out so far because the series already had one of
+// that name.
 func (e *Encoder) LabelsDropped() uint64 { return e.dropped.Load() }
 
-// Encode writes s as a page; the caller holds the only reference to it. It
-// keeps nothing of s but its topology and the counters of its columns.
+// Encode writes s as a page; the caller has the only reference to it. It keeps nothing of s but its
+// topology and the counters of its columns.
 //
-// The order is total: first the families of the columns in their order (that
-// of the counters file), then the derived ones in theirs, then the health
-// families, then the trailer; within a family column by column, and the rows
-// of a column in the order of the topology. Families without samples are left
-// out. Sources of one family name are merged where the first of them stands.
+// The order is total: first the families of the columns in their order (that of the counters file),
+// then the derived ones in theirs, then the health families, then the trailer; within a family
+// column by column, and the rows of a column in the order of the topology. Families without samples
+// are left out. Sources of one family name are merged where the first of them stands.
 func (e *Encoder) Encode(s *gpu.Snapshot) *Page {
 	if !e.planned(s) {
 		e.plan(s)
@@ -134,7 +130,7 @@ func (e *Encoder) Encode(s *gpu.Snapshot) *Page {
 		}
 	}
 	p.body = dst
-	e.fixed.settle()
+	e.cache.trim()
 	e.dropped.Add(uint64(e.labels.dropped))
 	e.labels.dropped = 0
 	return p
@@ -163,7 +159,7 @@ func (e *Encoder) plan(s *gpu.Snapshot) {
 	e.families, e.columns, e.derived = []family{}, nil, nil
 	byName := map[string]int{}
 	named := func(name, help string, typ gpu.MetricType) *family {
-		name = metricName(name)
+		name = text.MetricName(name)
 		i, ok := byName[name]
 		if !ok {
 			i = len(e.families)
@@ -230,8 +226,8 @@ func (e *Encoder) appendFamily(dst []byte, s *gpu.Snapshot, f *family) []byte {
 	}
 	for _, i := range f.derived {
 		series := s.Families[i].Series
-		if len(f.derived) == 1 && len(f.columns) == 0 && e.same(&f.fixed, f.name, series) {
-			dst = e.appendList(dst, &f.fixed, series)
+		if len(f.derived) == 1 && len(f.columns) == 0 && e.same(&f.cached, f.name, series) {
+			dst = e.appendList(dst, &f.cached, series)
 			continue
 		}
 		dst = e.appendDerived(dst, f, series)
@@ -263,8 +259,8 @@ func (e *Encoder) appendColumn(dst []byte, f *family, c *gpu.Column, whole bool)
 	return dst
 }
 
-// appendSample appends a sample with the labels of a block, unless the family
-// has one with the same labels.
+// appendSample appends a sample with the labels of a block, unless the family has one with the same
+// labels.
 func (e *Encoder) appendSample(dst []byte, f *family, b *block, v gpu.Value) []byte {
 	if !e.seen.add(b.hash) {
 		e.duplicates.Add(1)
@@ -276,9 +272,8 @@ func (e *Encoder) appendSample(dst []byte, f *family, b *block, v gpu.Value) []b
 	return append(dst, '\n')
 }
 
-// shown returns the value that a page shows for a row of a column, and the row
-// that it is of: its own, and under Strict for an instance without one that of
-// its GPU.
+// shown returns the value that a page shows for a row of a column, and the row that it is of: its
+// own, and under Strict for an instance without one that of its GPU.
 func (e *Encoder) shown(c *gpu.Column, row int, whole bool) (gpu.Value, int) {
 	v := c.Values[row]
 	if !e.opts.Strict.On {
@@ -295,8 +290,8 @@ func (e *Encoder) shown(c *gpu.Column, row int, whole bool) (gpu.Value, int) {
 	}
 }
 
-// appendValue appends a number as the page spells it. dcgm-exporter formats
-// what the engine calls a double with %f (gpu_collector.go, toString).
+// appendValue appends a number as the page spells it. dcgm-exporter formats what the engine calls a
+// double with %f (gpu_collector.go, toString).
 func (e *Encoder) appendValue(dst []byte, v gpu.Value) []byte {
 	if _, ok := v.Int64(); ok || !e.opts.Strict.On {
 		return appendNumber(dst, v)
@@ -328,8 +323,8 @@ func (e *Encoder) appendEntity(dst []byte, f *family, row int, extra []gpu.Label
 	return dst
 }
 
-// appendEvents appends what is told of a GPU for each of its instances, and for
-// the GPU where it is shown, as dcgm-exporter does (expCollector.getMetrics).
+// appendEvents appends what is reported of a GPU for each of its instances, and for the GPU where
+// it is shown, as dcgm-exporter does (expCollector.getMetrics).
 func (e *Encoder) appendEvents(dst []byte, f *family, sr *gpu.Series) []byte {
 	r := &e.labels.rows[sr.Row]
 	if !r.hidden {
@@ -348,14 +343,14 @@ func (e *Encoder) appendDerived(dst []byte, f *family, series []gpu.Series) []by
 			continue
 		}
 		if isFixed(sr) {
-			dst = e.appendOneFixed(dst, f, sr)
+			dst = e.appendOneCached(dst, f, sr)
 			continue
 		}
 		switch {
 		case sr.Row == gpu.AllRows:
 			dst = e.appendExtended(dst, f, &block{}, sr.Labels, sr.Value)
-		case sr.Own:
-			dst = e.appendExtended(dst, f, &e.labels.rows[sr.Row].own, e.owned(sr), sr.Value)
+		case sr.NoOwner:
+			dst = e.appendExtended(dst, f, &e.labels.rows[sr.Row].noOwner, e.owned(sr), sr.Value)
 		case f.events:
 			dst = e.appendEvents(dst, f, sr)
 		case len(f.columns) > 0: // copies for owners: each has its own already
@@ -367,15 +362,14 @@ func (e *Encoder) appendDerived(dst []byte, f *family, series []gpu.Series) []by
 	return dst
 }
 
-// appendExtended appends a sample with labels beyond those of its block,
-// unless the family has one with the same labels. A label of the block that
-// identifies the entity wins over a new one of that name; every other makes
-// way for it.
+// appendExtended appends a sample with labels beyond those of its block, unless the family has one
+// with the same labels. A label of the block that identifies the entity wins over a new one of that
+// name; every other makes way for it.
 func (e *Encoder) appendExtended(dst []byte, f *family, b *block, extra []gpu.Label, v gpu.Value) []byte {
 	start := len(dst)
 	dst = append(dst, f.name...)
 	open := len(dst)
-	extra = e.admit(b, extra)
+	extra = e.validLabels(b, extra)
 	var hash uint64
 	for i := range b.spans {
 		sp := &b.spans[i]
@@ -406,9 +400,9 @@ func (e *Encoder) appendExtended(dst []byte, f *family, b *block, extra []gpu.La
 	return append(dst, '\n')
 }
 
-// owned returns the labels of a series beyond those of its entity alone: its
-// own owner's, under the names that owners' labels have on this page, and what
-// else it says. The result lives until the next call.
+// owned returns the labels of a series beyond those of its entity alone: its own owner's, under the
+// names that owners' labels have on this page, and what else it says. The result lives until the
+// next call.
 func (e *Encoder) owned(sr *gpu.Series) []gpu.Label {
 	if len(sr.Owner) == 0 {
 		return sr.Labels
@@ -421,16 +415,16 @@ func (e *Encoder) owned(sr *gpu.Series) []gpu.Label {
 	return e.owner
 }
 
-// admit returns those of extra that a series with block b may carry, with
-// valid names. The result lives until the next call.
-func (e *Encoder) admit(b *block, extra []gpu.Label) []gpu.Label {
+// validLabels returns those of extra that a series with block b may carry, with valid names. The
+// result lives until the next call.
+func (e *Encoder) validLabels(b *block, extra []gpu.Label) []gpu.Label {
 	e.extra = e.extra[:0]
 next:
 	for _, l := range extra {
 		if l.Value == "" {
 			continue
 		}
-		l.Name = labelName(l.Name)
+		l.Name = text.LabelName(l.Name)
 		for i := range b.spans {
 			if b.spans[i].identity && b.spans[i].name == l.Name {
 				e.labels.dropped++

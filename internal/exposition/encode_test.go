@@ -90,8 +90,8 @@ func everywhere(v gpu.Value) map[int]gpu.Value {
 	return values
 }
 
-// encode returns the page of one snapshot by an encoder of its own, after both
-// parsers have read it.
+// encode returns the page of one snapshot by an encoder of its own, after both parsers have read
+// it.
 func encode(t *testing.T, opts exposition.Options, s *gpu.Snapshot) string {
 	t.Helper()
 	p := exposition.NewEncoder(opts).Encode(s)
@@ -137,7 +137,7 @@ func TestLabelsOfEveryKind(t *testing.T) {
 		{
 			name: "old namespace, dashes, both host labels, remote engine",
 			opts: exposition.Options{
-				Hostname: "here", EngineHost: true, HostnameLabel: exposition.HostnameBoth,
+				Hostname: "here", EngineHost: true, HostnameLabel: gpu.HostnameBoth,
 				OldNamespace: true, ReplaceBlanksInModelName: true,
 			},
 			host: "engine",
@@ -172,14 +172,14 @@ func TestLabelsOfEveryKind(t *testing.T) {
 }
 
 func TestHostnameLabel(t *testing.T) {
-	for label, want := range map[exposition.HostnameLabel]string{
-		"":                       `M{nvswitch="nvswitch3",hostname="h"} 1`,
-		exposition.HostnameLower: `M{nvswitch="nvswitch3",hostname="h"} 1`,
-		exposition.HostnameUpper: `M{nvswitch="nvswitch3",Hostname="h"} 1`,
-		exposition.HostnameNone:  `M{nvswitch="nvswitch3"} 1`,
+	for label, want := range map[gpu.HostnameLabel]string{
+		"":                `M{nvswitch="nvswitch3",hostname="h"} 1`,
+		gpu.HostnameLower: `M{nvswitch="nvswitch3",hostname="h"} 1`,
+		gpu.HostnameUpper: `M{nvswitch="nvswitch3",Hostname="h"} 1`,
+		gpu.HostnameNone:  `M{nvswitch="nvswitch3"} 1`,
 	} {
 		topology := world()
-		topology.Host = "engine" // not asked for
+		topology.Host = "engine" // not requested
 		page := encode(t, exposition.Options{Hostname: "h", HostnameLabel: label}, &gpu.Snapshot{
 			Topology: topology,
 			Columns:  []gpu.Column{column("M", gpu.MetricGauge, map[int]gpu.Value{rowSwitch: gpu.Int(1)})},
@@ -190,8 +190,8 @@ func TestHostnameLabel(t *testing.T) {
 	}
 }
 
-// Label-typed counters apply to an entity, to its instances, and from the node
-// to everything; the nearest one counts.
+// Label-typed counters apply to an entity, to its instances, and from the node to everything; the
+// nearest one counts.
 func TestLabelTypedCounters(t *testing.T) {
 	page := encode(t, exposition.Options{}, &gpu.Snapshot{
 		Topology: world(),
@@ -260,8 +260,7 @@ func TestOwnerLabels(t *testing.T) {
 	}
 }
 
-// Integers stay integers, floats are as short as they can be, and what is no
-// number is no sample.
+// Integers stay integers, floats are as short as they can be, and what is no number is no sample.
 func TestValues(t *testing.T) {
 	tests := []struct {
 		value gpu.Value
@@ -300,8 +299,8 @@ func TestValues(t *testing.T) {
 	}
 }
 
-// FuzzNumber: every float is spelled as strconv spells it in its shortest form;
-// below a million, whole numbers too, without an exponent.
+// FuzzNumber: every float is spelled as strconv spells it in its shortest form; below a million,
+// whole numbers too, without an exponent.
 func FuzzNumber(f *testing.F) {
 	for _, x := range []float64{0.1, 0.35, 71.234567, 999999.999999, 0.000123, 1.0000005, 0.30000000000000004, -12.5, 1e-5, 123456.7890125} {
 		f.Add(x)
@@ -324,8 +323,8 @@ func FuzzNumber(f *testing.F) {
 	})
 }
 
-// Two boards that an engine can't tell apart are served once, in every family,
-// and the second one is counted.
+// Two boards that an engine cannot distinguish are served once, in every family, and the second one
+// is counted.
 func TestEqualEntities(t *testing.T) {
 	twin := gpu.Device{Entity: gpu.Entity{Kind: gpu.KindGPU}, UUID: "GPU-0"}
 	other := twin
@@ -398,8 +397,8 @@ up 1
 	}
 }
 
-// The labels of a derived series never replace what identifies its entity, and
-// replace everything else.
+// The labels of a derived series never replace what identifies its entity, and replace everything
+// else.
 func TestDerivedLabels(t *testing.T) {
 	e := exposition.NewEncoder(exposition.Options{Hostname: "h"})
 	p := e.Encode(&gpu.Snapshot{
@@ -449,8 +448,7 @@ func TestLabelsOfValues(t *testing.T) {
 	}
 }
 
-// Labels follow the topology, the owners and the label-typed counters, from
-// one page to the next.
+// Labels follow the topology, the owners and the label-typed counters, from one page to the next.
 func TestLabelsFollow(t *testing.T) {
 	e := exposition.NewEncoder(exposition.Options{})
 	s := &gpu.Snapshot{

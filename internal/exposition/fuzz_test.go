@@ -17,8 +17,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// A stream makes a snapshot out of arbitrary bytes. It goes on with zeros when
-// they end.
+// A stream makes a snapshot out of arbitrary bytes. It goes on with zeros when they end.
 type stream []byte
 
 func (st *stream) byte() byte {
@@ -40,8 +39,7 @@ func (st *stream) word() uint64 {
 	return binary.LittleEndian.Uint64(b[:])
 }
 
-// text returns one of a few texts that meet each other, or the bytes as they
-// come.
+// text returns one of a few texts that meet each other, or the bytes as they come.
 func (st *stream) text() string {
 	some := []string{
 		"", "a", "b", "gpu", "UUID", "nvswitch", "pod", "reason", "__name__", "//name__", "0x", "a-b", "a.b", "ä",
@@ -80,8 +78,7 @@ func (st *stream) value() gpu.Value {
 	}
 }
 
-// snapshot returns a snapshot of GPUs and switches, some of which may look
-// alike.
+// snapshot returns a snapshot of GPUs and switches, some of which may look alike.
 func (st *stream) snapshot() *gpu.Snapshot {
 	var devices []gpu.Device
 	for i := range st.below(5) {
@@ -135,8 +132,8 @@ func repaired(name string, not *regexp.Regexp) string {
 	return not.ReplaceAllString(string(latin), "_")
 }
 
-// says returns what a page of s must say: built of maps, without a thought for
-// speed, order or spelling.
+// says returns what a page of s must say: built of maps, without a thought for speed, order or
+// spelling.
 func says(s *gpu.Snapshot) parsed {
 	page := parsed{}
 	declare := func(name, help string, typ gpu.MetricType) parsedFamily {
@@ -218,9 +215,8 @@ func says(s *gpu.Snapshot) parsed {
 	return page
 }
 
-// Whatever a snapshot holds, Prometheus reads from its page what it says, and
-// an encoder that has written another one before writes the same page as a new
-// one.
+// Whatever a snapshot holds, Prometheus reads from its page what it says, and an encoder that has
+// written another one before writes the same page as a new one.
 func FuzzEncode(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte(strings.Repeat("\x03\x01\x02\x04\x05\x07", 60)))

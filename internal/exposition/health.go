@@ -4,19 +4,17 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// The families that tell how the collection itself is doing. They are written
-// whether or not there is anything else.
+// The families of the state of the collection itself. They are written whether or not there is
+// anything else.
 const (
-	// EntityUp is 1 for an entity that is read and 0 for one that is not. An
-	// entity has exactly one series on a page; the reason label is there only
-	// at 0, so that the series of a healthy entity never changes its labels
-	// and "== 0" finds the others with their reason.
+	// EntityUp is 1 for an entity that is read and 0 for one that is not. An entity has exactly one
+	// series on a page; the reason label is there only at 0, so that the series of a healthy entity
+	// never changes its labels and "== 0" finds the others with their reason.
 	EntityUp = "dcgm_exporter_entity_up"
-	// FieldUnavailable is 1 for everything that was asked for and is not
-	// served, with the reason: for one entity, or without its labels for all.
+	// FieldUnavailable is 1 for everything that was requested and is not served, with the reason: for
+	// one entity, or without its labels for all.
 	FieldUnavailable = "dcgm_exporter_field_unavailable"
-	// SampleAge is how old the oldest sample of an entity was, in seconds, when
-	// the page was made.
+	// SampleAge is how old the oldest sample of an entity was, in seconds, when the page was made.
 	SampleAge = "dcgm_exporter_sample_age_seconds"
 )
 
@@ -31,7 +29,7 @@ type healthDefinition struct {
 func healthFamilies() []healthDefinition {
 	return []healthDefinition{
 		{EntityUp, "Whether the entity is read (1) or not (0, with the reason).", (*Encoder).appendEntityUp},
-		{FieldUnavailable, "What was asked for and is not served, and why.", (*Encoder).appendFieldUnavailable},
+		{FieldUnavailable, "1 for each configured metric that is not served, with the reason.", (*Encoder).appendFieldUnavailable},
 		{SampleAge, "Age of the oldest sample served for the entity, when the page was made.", (*Encoder).appendSampleAge},
 	}
 }
@@ -44,9 +42,9 @@ func (e *Encoder) appendEntityUp(dst []byte, f *family, s *gpu.Snapshot) []byte 
 		}
 		if err := s.Health.Entities[row].Err; err != nil {
 			reason := [...]gpu.Label{{Name: "reason", Value: gpu.Reason(err)}}
-			dst = e.appendExtended(dst, f, &r.short, reason[:], gpu.Int(0))
+			dst = e.appendExtended(dst, f, &r.health, reason[:], gpu.Int(0))
 		} else {
-			dst = e.appendExtended(dst, f, &r.short, nil, gpu.Int(1))
+			dst = e.appendExtended(dst, f, &r.health, nil, gpu.Int(1))
 		}
 	}
 	return dst
@@ -60,7 +58,7 @@ func (e *Encoder) appendFieldUnavailable(dst []byte, f *family, s *gpu.Snapshot)
 			if u.Row < 0 || u.Row >= len(e.labels.rows) {
 				continue
 			}
-			b = &e.labels.rows[u.Row].short
+			b = &e.labels.rows[u.Row].health
 		}
 		what := [...]gpu.Label{{Name: "field", Value: u.Field}, {Name: "reason", Value: u.Reason}}
 		dst = e.appendExtended(dst, f, b, what[:], gpu.Int(1))
@@ -77,7 +75,7 @@ func (e *Encoder) appendSampleAge(dst []byte, f *family, s *gpu.Snapshot) []byte
 			continue
 		}
 		age := max(0, now-oldest) / 1e6 // milliseconds: finer would be noise
-		dst = e.appendExtended(dst, f, &r.short, nil, gpu.Float(float64(age)/1e3))
+		dst = e.appendExtended(dst, f, &r.health, nil, gpu.Float(float64(age)/1e3))
 	}
 	return dst
 }

@@ -7,21 +7,11 @@ import (
 	"strings"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
 )
 
-// HostnameLabel says under which name series carry the host.
-type HostnameLabel string
-
-// The names of the host label. The zero value is HostnameLower.
-const (
-	HostnameLower HostnameLabel = "hostname" // as the reference since 4.8.3
-	HostnameUpper HostnameLabel = "Hostname" // as the reference before that
-	HostnameBoth  HostnameLabel = "both"
-	HostnameNone  HostnameLabel = "none"
-)
-
-// A labeler renders the label blocks of a topology's entities and keeps them
-// until something that they show has changed.
+// A labeler renders the label blocks of a topology's entities and keeps them until something that
+// they show has changed.
 type labeler struct {
 	opts Options
 	seed maphash.Seed
@@ -50,8 +40,8 @@ type labelColumn struct {
 // An entity is the rendered labels of a row.
 type entity struct {
 	block   block // what its series carry
-	own     block // the same without its owner's; only its spans
-	short   block // what its health series carry
+	noOwner block // the same without its owner's; only its spans
+	health  block // what its health series carry
 	counted bool  // it has health series
 
 	copies []block // what its series carry instead, once for each; nil for block
@@ -62,8 +52,8 @@ type entity struct {
 	instances []int // the rows of its instances
 }
 
-// A block is a set of labels in the labeler's arena: {name="value",…} with the
-// space that separates it from the value, or the space alone.
+// A block is a set of labels in the labeler's arena: {name="value",…} with the space that separates
+// it from the value, or the space alone.
 type block struct {
 	start, end int
 	spans      []span
@@ -75,25 +65,24 @@ type span struct {
 	start, end int
 	name       string
 	hash       uint64
-	identity   bool // it tells entities apart: nothing may replace it
+	identity   bool // it distinguishes entities: nothing may replace it
 }
 
-// plan makes the labeler show these label-typed counters of s from now on.
-// Two of one name become one: the first.
+// plan makes the labeler show these label-typed counters of s from now on. Two of one name become
+// one: the first.
 func (l *labeler) plan(s *gpu.Snapshot) {
 	l.columns = nil
 	for i := range s.Columns {
 		if c := s.Columns[i].Counter; c.Type == gpu.MetricLabel {
-			l.columns = append(l.columns, labelColumn{index: i, name: labelName(c.Name), machine: isMachine(c.Name)})
+			l.columns = append(l.columns, labelColumn{index: i, name: text.LabelName(c.Name), machine: isMachine(c.Name)})
 		}
 	}
 	slices.SortStableFunc(l.columns, func(a, b labelColumn) int { return strings.Compare(a.name, b.name) })
 	l.topology = nil
 }
 
-// update renders the blocks anew if s shows another topology, other owners or
-// other values of label-typed counters than the last one. It changes nothing
-// and allocates nothing otherwise.
+// update renders the blocks again if s shows another topology, other owners or other values of
+// label-typed counters than the last one. It changes nothing and allocates nothing otherwise.
 func (l *labeler) update(s *gpu.Snapshot) {
 	if s.Topology == nil {
 		l.rows = l.rows[:0]
@@ -148,12 +137,12 @@ func (l *labeler) render(s *gpu.Snapshot) {
 			l.ownerLabels(l.ownersOf(s, row))
 		}
 		e := entity{block: l.block(l.scratch, identity), whole: -1}
-		e.own.spans = e.block.spans[:own:own]
+		e.noOwner.spans = e.block.spans[:own:own]
 		if l.opts.JobCopies && carriesOwners(d.Entity.Kind) {
 			e.copies = l.copies(s.Owners.UseOf(row).Owners, identity, own)
 		}
 		l.scratch = l.identity(l.scratch[:0], t, row, true)
-		e.short = l.block(l.scratch, len(l.scratch))
+		e.health = l.block(l.scratch, len(l.scratch))
 		e.counted = d.Entity.Kind != gpu.KindNode
 		l.rows = append(l.rows, e)
 	}
@@ -162,9 +151,8 @@ func (l *labeler) render(s *gpu.Snapshot) {
 	}
 }
 
-// ownersOf returns the labels of the owner of a row. Under Strict that of a
-// shared entity is the last one who holds it, since dcgm-exporter lets each
-// overwrite the one before.
+// ownersOf returns the labels of the owner of a row. Under Strict that of a shared entity is the
+// last one that has it, since dcgm-exporter lets each overwrite the one before.
 func (l *labeler) ownersOf(s *gpu.Snapshot, row int) []gpu.Label {
 	labels := s.Owners.Of(row)
 	if len(labels) > 0 || !l.opts.Strict.On {
@@ -184,8 +172,8 @@ func (l *labeler) ownersOf(s *gpu.Snapshot, row int) []gpu.Label {
 // jobLabel is the label of an HPC job.
 const jobLabel = "hpc_job"
 
-// copies returns a block per job where several hold the entity whose labels are
-// in scratch, the first own of which are not its owner's.
+// copies returns a block per job where several have the entity whose labels are in scratch, the
+// first own of which are not its owner's.
 func (l *labeler) copies(holders []gpu.Owner, identity, own int) []block {
 	var jobs []gpu.Label
 	for i := range holders {
@@ -212,9 +200,9 @@ func (l *labeler) copies(holders []gpu.Owner, identity, own int) []block {
 	return blocks
 }
 
-// asTheReference notes which GPUs have no series of their own, and whose values
-// the instances show (devicemonitoring.GetMonitoredEntities: a GPU that is cut
-// is watched by its instances, for fields of whole GPUs too).
+// asTheReference notes which GPUs have no series of their own, and whose values the instances show
+// (devicemonitoring.GetMonitoredEntities: a GPU that is partitioned is watched by its instances,
+// for fields of whole GPUs too).
 func (l *labeler) asTheReference(t *gpu.Topology) {
 	for row := range t.Devices {
 		if t.Devices[row].Entity.Kind != gpu.KindGPUInstance {
@@ -227,13 +215,13 @@ func (l *labeler) asTheReference(t *gpu.Topology) {
 	}
 	for row := range t.Devices {
 		if t.Devices[row].Entity.Kind == gpu.KindGPU {
-			l.rows[row].hidden = l.opts.Strict.HideGPUs || l.opts.Strict.HideCut && len(l.rows[row].instances) > 0
+			l.rows[row].hidden = l.opts.Strict.HideGPUs || l.opts.Strict.HidePartitioned && len(l.rows[row].instances) > 0
 		}
 	}
 }
 
-// block renders labels, the first of which (identity in number) tell entities
-// apart. None of them is blank.
+// block renders labels, the first of which (identity in number) distinguish entities apart. None of
+// them is blank.
 func (l *labeler) block(labels []gpu.Label, identity int) block {
 	b := block{start: len(l.arena)}
 	first := len(l.spans)
@@ -258,11 +246,10 @@ func (l *labeler) block(labels []gpu.Label, identity int) block {
 	return b
 }
 
-// identity appends the labels that tell the entity apart, in the order of the
-// reference: all that its series carry, or in short what its health series do,
-// which is just enough to join the others. What is not known of the entity is
-// left out. The node has no short ones.
-func (l *labeler) identity(dst []gpu.Label, t *gpu.Topology, row int, short bool) []gpu.Label {
+// identity appends the labels that distinguish the entity, in the order of the reference: all that
+// its series carry, or what its health series do, which is just enough to join the others. What is
+// not known of the entity is left out. The node has no health series.
+func (l *labeler) identity(dst []gpu.Label, t *gpu.Topology, row int, health bool) []gpu.Label {
 	d := &t.Devices[row]
 	add := func(name, value string) {
 		if value != "" {
@@ -270,7 +257,7 @@ func (l *labeler) identity(dst []gpu.Label, t *gpu.Topology, row int, short bool
 		}
 	}
 	more := func(name, value string) {
-		if !short {
+		if !health {
 			add(name, value)
 		}
 	}
@@ -316,10 +303,10 @@ func (l *labeler) identity(dst []gpu.Label, t *gpu.Topology, row int, short bool
 		host = t.Host
 	}
 	switch l.opts.HostnameLabel {
-	case HostnameNone:
-	case HostnameUpper:
+	case gpu.HostnameNone:
+	case gpu.HostnameUpper:
 		more("Hostname", host)
-	case HostnameBoth:
+	case gpu.HostnameBoth:
 		more("hostname", host)
 		more("Hostname", host)
 	default:
@@ -328,8 +315,8 @@ func (l *labeler) identity(dst []gpu.Label, t *gpu.Topology, row int, short bool
 	return dst
 }
 
-// model returns a model name as the modelName label shows it. The reference
-// leaves model_name of links alone, whatever was asked for.
+// model returns a model name as the modelName label shows it. The reference leaves model_name of
+// links alone, whatever is configured.
 func (l *labeler) model(name string) string {
 	if l.opts.ReplaceBlanksInModelName {
 		return strings.Join(strings.Fields(name), "-")
@@ -337,9 +324,9 @@ func (l *labeler) model(name string) string {
 	return name
 }
 
-// counterLabels appends the label-typed counters that apply to row: its own
-// value, else that of the GPU instance that it is a part of, else its GPU's if
-// it is an instance, else the node's, which any entity may tell.
+// counterLabels appends the label-typed counters that apply to row: its own value, else that of the
+// GPU instance that it is a part of, else its GPU's if it is an instance, else the node's, which
+// any entity may have.
 func (l *labeler) counterLabels(t *gpu.Topology, row, node int) {
 	instance, parent := t.InstanceRow(row), -1
 	if k := t.Devices[row].Entity.Kind; k == gpu.KindGPUInstance || k == gpu.KindComputeInstance {
@@ -351,15 +338,14 @@ func (l *labeler) counterLabels(t *gpu.Topology, row, node int) {
 			if r < 0 || r >= len(c.shown) || c.shown[r].IsAbsent() {
 				continue
 			}
-			l.offer(c.name, c.shown[r].String())
+			l.addUnlessTaken(c.name, c.shown[r].String())
 			break
 		}
 	}
 }
 
-// any returns a row with a value that holds for entities of a kind too, -1 where
-// there is none: what is told of the machine stands on switches, links, CPUs
-// and cores in dcgm-exporter as well.
+// any returns a row with a value that holds for entities of a kind too, -1 where there is none:
+// what is known of the machine stands on switches, links, CPUs and cores in dcgm-exporter as well.
 func (c *labelColumn) any(k gpu.Kind) int {
 	switch k {
 	case gpu.KindNVLink, gpu.KindNVSwitch, gpu.KindCPU, gpu.KindCPUCore:
@@ -370,20 +356,19 @@ func (c *labelColumn) any(k gpu.Kind) int {
 	return -1
 }
 
-// ownerLabels appends the owner's labels, sorted by name. Of two with one name
-// the first counts.
+// ownerLabels appends the owner's labels, sorted by name. Of two with one name the first counts.
 func (l *labeler) ownerLabels(owner []gpu.Label) {
 	first := len(l.scratch)
 	for _, label := range owner {
 		if label.Value != "" {
-			l.offer(labelName(l.ownerName(label.Name)), label.Value)
+			l.addUnlessTaken(text.LabelName(l.ownerName(label.Name)), label.Value)
 		}
 	}
 	slices.SortFunc(l.scratch[first:], func(a, b gpu.Label) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// offer appends a label unless one of its name is there.
-func (l *labeler) offer(name, value string) {
+// addUnlessTaken appends a label unless one of its name is there.
+func (l *labeler) addUnlessTaken(name, value string) {
 	for i := range l.scratch {
 		if l.scratch[i].Name == name {
 			l.dropped++
@@ -393,8 +378,7 @@ func (l *labeler) offer(name, value string) {
 	l.scratch = append(l.scratch, gpu.Label{Name: name, Value: value})
 }
 
-// carriesOwners reports whether the reference puts pod labels on series of
-// this kind.
+// carriesOwners reports whether the reference puts pod labels on series of this kind.
 func carriesOwners(k gpu.Kind) bool {
 	return k == gpu.KindGPU || k == gpu.KindGPUInstance || k == gpu.KindComputeInstance
 }

@@ -1,11 +1,11 @@
 package exposition
 
-// A labelSets remembers which label sets a family has written, by their
-// hashes: a set of integers that is emptied in no time and keeps its memory.
+// A labelSets remembers which label sets a family has written, by their hashes: a set of integers
+// that is emptied in no time and keeps its memory.
 //
-// The hash of a label set is the sum of the seeded 64-bit hashes of its
-// labels, so that it does not depend on their order. Two different sets of one
-// family collide with a probability of about samples² / 2⁶⁵.
+// The hash of a label set is the sum of the seeded 64-bit hashes of its labels, so that it does not
+// depend on their order. Two different sets of one family collide with a probability of about
+// samples² / 2⁶⁵.
 type labelSets struct {
 	slots []slot // a power of two of them, at most half full
 	used  int

@@ -38,8 +38,8 @@ func key(pairs map[string]string) string {
 	return b.String()
 }
 
-// parse reads a page with both of Prometheus' parsers, and fails the test if
-// one of them refuses it, they disagree, or a label set occurs twice.
+// parse reads a page with both of Prometheus' parsers, and fails the test if one of them refuses
+// it, they disagree, or a label set occurs twice.
 func parse(t testing.TB, page []byte) parsed {
 	t.Helper()
 	byExpfmt, err := parseExpfmt(t, page)

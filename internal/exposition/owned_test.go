@@ -11,8 +11,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// ownSeries is a snapshot in which a GPU belongs to pod now, while events of it
-// belong to pod then, and to nobody.
+// ownSeries is a snapshot in which a GPU belongs to pod now, while events of it belong to pod then,
+// and to no owner.
 func ownSeries() *gpu.Snapshot {
 	xid := []gpu.Label{{Name: "xid", Value: "79"}}
 	then := []gpu.Label{{Name: "namespace", Value: "a"}, {Name: "pod", Value: "then"}}
@@ -22,9 +22,9 @@ func ownSeries() *gpu.Snapshot {
 		Time: time.Unix(1, 0), Topology: world(), Owners: owners,
 		Families: []gpu.Family{{Name: "EVENTS", Type: gpu.MetricCounter, Series: []gpu.Series{
 			{Row: rowGPU0, Labels: xid, Value: gpu.Int(1)},
-			{Row: rowGPU0, Labels: xid, Own: true, Value: gpu.Int(2)},
-			{Row: rowGPU0, Labels: xid, Own: true, Owner: then, Value: gpu.Int(3)},
-			{Row: rowGPU0, Labels: xid, Own: true, Owner: owners.Labels[rowGPU0], Value: gpu.Int(4)}, // the first again
+			{Row: rowGPU0, Labels: xid, NoOwner: true, Value: gpu.Int(2)},
+			{Row: rowGPU0, Labels: xid, NoOwner: true, Owner: then, Value: gpu.Int(3)},
+			{Row: rowGPU0, Labels: xid, NoOwner: true, Owner: owners.Labels[rowGPU0], Value: gpu.Int(4)}, // the first again
 		}}},
 		Health: gpu.Health{Entities: make([]gpu.EntityHealth, rowCount)},
 	}

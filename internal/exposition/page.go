@@ -7,32 +7,32 @@ import (
 	"time"
 )
 
-// A Page is one rendered page. Its bytes do not change for as long as the
-// reader holds a reference; afterwards they are written over. Whoever got the
-// page from Encode, NewPage or Acquire releases it exactly once.
+// A Page is one rendered page. Its bytes do not change for as long as the reader has a reference;
+// afterwards they are written over. The caller that got the page from Encode, NewPage or Acquire
+// releases it exactly once.
 type Page struct {
 	pool *pool
 	refs atomic.Int32
 	body []byte
 
 	zip    sync.Mutex
-	zipped []byte // empty until somebody asks
+	zipped []byte // empty until it is requested
 }
 
-// NewPage returns a page of its own over body, which it takes over. It is for
-// pages that no Encoder made.
+// NewPage returns a page of its own over body, which it takes over. It is for pages that no Encoder
+// made.
 func NewPage(body []byte) *Page {
 	p := &Page{pool: &pool{}, body: body}
 	p.refs.Store(1)
 	return p
 }
 
-// Bytes returns the page in the text format. The caller must hold a reference
-// for as long as it reads them, and must not change them.
+// Bytes returns the page in the text format. The caller must have a reference for as long as it
+// reads them, and must not change them.
 func (p *Page) Bytes() []byte { return p.body }
 
-// Gzip returns the page compressed, under the rules of Bytes. The first caller
-// compresses; all others wait for it and get the same bytes.
+// Gzip returns the page compressed, under the rules of Bytes. The first caller compresses; all
+// others wait for it and get the same bytes.
 func (p *Page) Gzip() []byte {
 	p.zip.Lock()
 	defer p.zip.Unlock()
@@ -49,19 +49,17 @@ func (p *Page) Release() {
 	}
 }
 
-// Pages holds the page that is served now. Its zero value holds none.
+// Pages has the page that is served now. Its zero value has none.
 type Pages struct {
-	// A mutex, held for a few instructions and never while anything is read or
-	// written: an atomic pointer alone could hand out a page whose last
-	// reference goes between the load and the count.
+	// A mutex, held for a few instructions and never while anything is read or written: an atomic
+	// pointer alone could hand out a page whose last reference goes between the load and the count.
 	mu      sync.Mutex
 	current *Page
 	standIn *Page
 	expires time.Time // of current; zero for never
 }
 
-// Publish makes p the current page, for good, and takes over the caller's
-// reference.
+// Publish makes p the current page, for good, and takes over the caller's reference.
 func (ps *Pages) Publish(p *Page) { ps.publish(p, time.Time{}) }
 
 // PublishFor is Publish for a page that must not be served for longer than limit.
@@ -77,8 +75,8 @@ func (ps *Pages) publish(p *Page, expires time.Time) {
 	}
 }
 
-// StandIn sets the page that is served while the current one is past its limit, and
-// takes over the caller's reference. Nil is no page.
+// StandIn sets the page that is served while the current one is past its limit, and takes over the
+// caller's reference. Nil is no page.
 func (ps *Pages) StandIn(p *Page) {
 	ps.mu.Lock()
 	old := ps.standIn
@@ -89,8 +87,7 @@ func (ps *Pages) StandIn(p *Page) {
 	}
 }
 
-// Expired returns for how long the current page has been past its limit; 0 or less
-// where it is not.
+// Expired returns for how long the current page has been past its limit; 0 or less where it is not.
 func (ps *Pages) Expired() time.Duration {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -104,8 +101,8 @@ func (ps *Pages) expired() time.Duration {
 	return time.Since(ps.expires)
 }
 
-// Acquire returns the current page, or its stand-in where it is past its limit, with
-// a reference for the caller; nil before the first Publish.
+// Acquire returns the current page, or its stand-in where it is past its limit, with a reference
+// for the caller; nil before the first Publish.
 func (ps *Pages) Acquire() *Page {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -119,8 +116,8 @@ func (ps *Pages) Acquire() *Page {
 	return p
 }
 
-// spare is how many released pages are kept: in steady state one is served,
-// one is written, and one may still be read by a slow scraper.
+// spare is how many released pages are kept: in steady state one is served, one is written, and one
+// may still be read by a slow scraper.
 const spare = 2
 
 // A pool keeps released pages, and the one compressor that they share.
@@ -157,9 +154,8 @@ func (pl *pool) put(p *Page) {
 	}
 }
 
-// compress appends src, compressed, to dst. Level 1: on a page of 1.8 MB it
-// takes a third of the time of the default level, and label text shrinks
-// twentyfold either way.
+// compress appends src, compressed, to dst. Level 1: on a page of 1.8 MB it takes a third of the
+// time of the default level, and label text shrinks twentyfold either way.
 func (pl *pool) compress(dst, src []byte) []byte {
 	pl.zip.Lock()
 	defer pl.zip.Unlock()

@@ -28,8 +28,7 @@ func gunzip(t testing.TB, b []byte) []byte {
 	return out
 }
 
-// generation returns a snapshot whose every sample says n: a page that mixes
-// two generations shows.
+// generation returns a snapshot whose every sample says n: a page that mixes two generations shows.
 func generation(n, samples int) *gpu.Snapshot {
 	f := gpu.Family{Name: "generation", Type: gpu.MetricGauge}
 	for i := range samples {
@@ -73,8 +72,8 @@ func TestRecycledPageIsCompressedAnew(t *testing.T) {
 	}
 }
 
-// Readers that hold a page for long, across many publishes, read what they
-// acquired: every byte of it, and nothing of a later page.
+// Readers that hold a page for long, across many publishes, read what they acquired: every byte of
+// it, and nothing of a later page.
 func TestSlowReaders(t *testing.T) {
 	const readers, publishes, size = 8, 400, 50
 	e := exposition.NewEncoder(exposition.Options{})
@@ -121,8 +120,8 @@ func TestSlowReaders(t *testing.T) {
 	wg.Wait()
 }
 
-// However many pages come and go, and however long a reader holds one, memory
-// stays that of a few pages.
+// However many pages come and go, and however long a reader holds one, memory stays that of a few
+// pages.
 func TestPagesKeepMemoryFlat(t *testing.T) {
 	e := exposition.NewEncoder(exposition.Options{})
 	var pages exposition.Pages

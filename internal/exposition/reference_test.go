@@ -14,8 +14,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
 
-// TestReferencePages rebuilds the worlds of the reference's pages by hand and
-// compares the pages as parsed.
+// TestReferencePages rebuilds the worlds of the reference's pages by hand and compares the pages as
+// parsed.
 func TestReferencePages(t *testing.T) {
 	tests := []struct {
 		file string
@@ -40,9 +40,9 @@ func TestReferencePages(t *testing.T) {
 	}
 }
 
-// referenceWorld returns the world of the reference's pages. Entities, owners
-// and labels are ours; which families there are, with which type, help and
-// number per GPU, comes from the page: it tells nothing about labels.
+// referenceWorld returns the world of the reference's pages. Entities, owners and labels are ours;
+// which families there are, with which type, help and number per GPU, comes from the page: it says
+// nothing about labels.
 func referenceWorld(gpus int, pods bool, page parsed) *gpu.Snapshot {
 	uuids := []string{
 		"614bc606-2078-5444-8c9c-4f8e98ae4dcc", "d76e7e7d-d80b-5cf9-af05-3054662d1df5",

@@ -18,8 +18,7 @@ const (
 	labelsI = labels1 + `,GPU_I_PROFILE="2g.20gb",GPU_I_ID="2"`
 )
 
-// strictWorld is a snapshot with a GPU, one that is cut, and its instance, which
-// a pod holds.
+// strictWorld is a snapshot with a GPU, one that is cut, and its instance, which a pod holds.
 func strictWorld() *gpu.Snapshot {
 	devices := world().Devices
 	s := &gpu.Snapshot{
@@ -82,7 +81,7 @@ func TestStrict(t *testing.T) {
 		strict exposition.Strict
 		want   []string
 	}{
-		{"f", exposition.Strict{On: true, HideCut: true}, slices.Concat(whole, instance, events, always)},
+		{"f", exposition.Strict{On: true, HidePartitioned: true}, slices.Concat(whole, instance, events, always)},
 		{"g+i", exposition.Strict{On: true}, slices.Concat(whole, cut, instance, events, always)},
 		{"i", exposition.Strict{On: true, HideGPUs: true}, slices.Concat(instance, events, always)},
 	}
@@ -122,8 +121,8 @@ func TestWithoutStrict(t *testing.T) {
 	}
 }
 
-// TestOneOwnerOfASharedEntity holds that under Strict alone one of several pods
-// stands on the series of what they share.
+// TestOneOwnerOfASharedEntity holds that under Strict alone one of several pods stands on the
+// series of what they share.
 func TestOneOwnerOfASharedEntity(t *testing.T) {
 	for strict, want := range map[bool]string{
 		false: `DCGM_FI_DEV_GPU_TEMP{` + labels0 + `} 30`,
@@ -143,8 +142,8 @@ func TestOneOwnerOfASharedEntity(t *testing.T) {
 	}
 }
 
-// TestJobCopies holds that each of several jobs has its copy, on request, beside
-// the labels of the pod.
+// TestJobCopies holds that each of several jobs has its copy, on request, beside the labels of the
+// pod.
 func TestJobCopies(t *testing.T) {
 	job := func(id string) gpu.Owner { return gpu.Owner{Labels: []gpu.Label{{Name: "hpc_job", Value: id}}} }
 	s := strictWorld()
@@ -173,13 +172,13 @@ func TestJobCopies(t *testing.T) {
 	}
 	page = encode(t, exposition.Options{NoHealth: true}, s)
 	if n := len(samples(page)); n != 6 {
-		t.Errorf("%d samples where nobody asked for copies, want 6:\n%s", n, page)
+		t.Errorf("%d samples where no copies were requested, want 6:\n%s", n, page)
 	}
 }
 
-// TestTheMachineStandsOnEveryEntity holds that what is read of any GPU and is of
-// the machine, as the driver's version, stands on switches, links, CPUs and
-// cores too, as in dcgm-exporter; what is the GPU's own does not.
+// TestTheMachineStandsOnEveryEntity holds that what is read of any GPU and is of the machine, as
+// the driver's version, stands on switches, links, CPUs and cores too, as in dcgm-exporter; what is
+// the GPU's own does not.
 func TestTheMachineStandsOnEveryEntity(t *testing.T) {
 	page := encode(t, exposition.Options{}, &gpu.Snapshot{Topology: world(), Columns: []gpu.Column{
 		column("M", gpu.MetricGauge, map[int]gpu.Value{

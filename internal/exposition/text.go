@@ -8,21 +8,21 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// appendNumber appends a number as the text format spells it: integers as
-// integers, floats in the shortest form that reads back as the same float.
+// appendNumber appends a number as the text format spells it: integers as integers, floats in the
+// shortest form that reads back as the same float.
 func appendNumber(dst []byte, v gpu.Value) []byte {
 	if i, ok := v.Int64(); ok {
 		return strconv.AppendInt(dst, i, 10)
 	}
 	f, _ := v.Number()
-	// Whole numbers below a million look the same either way, and are the most
-	// frequent floats; -0 is not one of them.
+	// Whole numbers below a million look the same either way, and are the most frequent floats; -0 is
+	// not one of them.
 	if i := int64(f); float64(i) == f && i > -1e6 && i < 1e6 && (i != 0 || !math.Signbit(f)) {
 		return strconv.AppendInt(dst, i, 10)
 	}
-	// Below a million and with up to six decimals there is no other number of so
-	// few digits that reads back as f: it is the shortest. Most floats on a page
-	// are such numbers, and integers are spelled in a quarter of the time.
+	// Below a million and with up to six decimals there is no other number of so few digits that reads
+	// back as f: it is the shortest. Most floats on a page are such numbers, and integers are spelled
+	// in a quarter of the time.
 	if a := math.Abs(f); a >= 1e-4 && a < 1e6 {
 		if micro := math.Round(f * 1e6); micro/1e6 == f {
 			return appendMicros(dst, int64(micro))
@@ -58,9 +58,8 @@ func appendLabel(dst []byte, name, value string) []byte {
 	return append(dst, '"')
 }
 
-// appendText appends s with backslashes and newlines escaped, and double
-// quotes too where the text stands in quotes (a label value; not a help text).
-// A byte that is not UTF-8 becomes U+FFFD.
+// appendText appends s with backslashes and newlines escaped, and double quotes too where the text
+// stands in quotes (a label value; not a help text). A byte that is not UTF-8 becomes U+FFFD.
 func appendText(dst []byte, s string, quoted bool) []byte {
 	start := 0
 	for i := 0; i < len(s); {
@@ -86,57 +85,4 @@ func appendText(dst []byte, s string, quoted bool) []byte {
 		i += size
 	}
 	return append(dst, s[start:]...)
-}
-
-// labelName returns name as a label name that Prometheus accepts: letters,
-// digits and underscores, no digit in front. Names with two leading
-// underscores are Prometheus' own (__name__), so all but one go.
-func labelName(name string) string {
-	name = validName(name, false)
-	for len(name) > 1 && name[0] == '_' && name[1] == '_' {
-		name = name[1:]
-	}
-	return name
-}
-
-// metricName returns name as a metric name that Prometheus accepts: a label
-// name's characters, and colons.
-func metricName(name string) string { return validName(name, true) }
-
-func validName(name string, colons bool) string {
-	for i := 0; i < len(name); i++ {
-		if !nameByte(name[i], i == 0, colons) {
-			return repairName(name, colons)
-		}
-	}
-	if name == "" {
-		return "_"
-	}
-	return name
-}
-
-func repairName(name string, colons bool) string {
-	fixed := make([]byte, 0, len(name)+1)
-	if name[0] >= '0' && name[0] <= '9' {
-		fixed = append(fixed, '_')
-	}
-	for i := 0; i < len(name); i++ {
-		if nameByte(name[i], false, colons) {
-			fixed = append(fixed, name[i])
-		} else {
-			fixed = append(fixed, '_')
-		}
-	}
-	return string(fixed)
-}
-
-func nameByte(c byte, first, colons bool) bool {
-	switch {
-	case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c == '_':
-		return true
-	case c >= '0' && c <= '9':
-		return !first
-	default:
-		return c == ':' && colons
-	}
 }

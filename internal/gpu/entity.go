@@ -76,13 +76,12 @@ func (s Kinds) List() []Kind {
 	return list
 }
 
-// An Entity names one monitored thing of a node for the life of a session. It
-// is comparable and the only key under which things are looked up.
+// An Entity names one monitored thing of a node for the life of a session. It is comparable and the
+// only key under which things are looked up.
 //
-// ID is the engine's own number: DCGM's entity id, or the NVML index where
-// NVML is the source. For links and cores, Parent and ParentKind say whose
-// they are; for MIG instances Parent is the ID of the GPU. Both are zero for
-// the other kinds.
+// ID is the engine's own number: DCGM's entity id, or the NVML index where NVML is the source. For
+// links and cores, Parent and ParentKind say whose they are; for MIG instances Parent is the ID of
+// the GPU. Both are zero for the other kinds.
 type Entity struct {
 	Kind       Kind
 	ParentKind Kind
@@ -99,19 +98,17 @@ func (e Entity) String() string {
 	return s
 }
 
-// A Device is what is known of one entity for the life of a session: its
-// identity, never its measurements. Fields that do not apply to the kind, or
-// that the engine could not tell, are empty. Nobody changes a Device once it
-// is part of a Topology.
+// A Device is what is known of one entity for the life of a session: its identity, never its
+// measurements. Fields that do not apply to the kind, or that the engine does not report, are
+// empty. A Device does not change once it is part of a Topology.
 type Device struct {
 	Entity Entity
 
-	// GPU is the value of the "gpu" label: DCGM's GPU id, or NVML's index
-	// under the NVML source. For an instance or a link of a GPU it is the
-	// parent's.
+	// GPU is the value of the "gpu" label: DCGM's GPU id, or NVML's index under the NVML source. For
+	// an instance or a link of a GPU it is the parent's.
 	GPU uint32
-	// UUID is the UUID of the GPU ("GPU-…"), for an instance that of its
-	// parent, as the reference labels it.
+	// UUID is the UUID of the GPU ("GPU-…"), for an instance that of its parent, as the reference
+	// labels it.
 	UUID string
 	// PCIBusID has the form 00000000:1B:00.0.
 	PCIBusID string
@@ -122,17 +119,16 @@ type Device struct {
 	// Model is the product name, for instance "NVIDIA H100 80GB HBM3".
 	Model string
 
-	// InstanceID is NVML's GPU-instance id, the GPU_I_ID label; DCGM's entity
-	// id differs from it. Only for GPU and compute instances.
+	// InstanceID is NVML's GPU-instance id, the GPU_I_ID label; DCGM's entity id differs from it. Only
+	// for GPU and compute instances.
 	InstanceID uint32
 	// ComputeID is NVML's compute-instance id. Only for compute instances.
 	ComputeID uint32
-	// Profile is the MIG profile as NVML names it, for instance "3g.20gb" of a
-	// GPU instance and "1c.3g.20gb" of a compute instance.
+	// Profile is the MIG profile as NVML names it, for instance "3g.20gb" of a GPU instance and
+	// "1c.3g.20gb" of a compute instance.
 	Profile string
-	// MIGUUID is the UUID of the MIG device ("MIG-…"), where known. A GPU
-	// instance that holds several compute instances has none: see
-	// Topology.Divided.
+	// MIGUUID is the UUID of the MIG device ("MIG-…"), where known. A GPU instance with several
+	// compute instances has none: see Topology.ComputeInstances.
 	MIGUUID string
 
 	// Link is the number of the link at its parent. Only for links.
@@ -140,13 +136,13 @@ type Device struct {
 	// Serial is the serial number of a Grace CPU, where known.
 	Serial string
 
-	// Place says where the device sits in the machine; nil where nobody asked
-	// (Plan.Placement) or the engine does not tell. Only for GPUs.
+	// Place says where the device sits in the machine; nil where it was not requested (Plan.Placement)
+	// or the engine does not report it. Only for GPUs.
 	Place *Place
 }
 
-// An Identity names an entity beyond the life of a session: row numbers and
-// entity ids change with the topology, these do not.
+// An Identity names an entity beyond the life of a session: row numbers and entity ids change with
+// the topology, these do not.
 type Identity struct {
 	UUID     string // of the GPU
 	Kind     Kind
@@ -158,15 +154,15 @@ func (d *Device) Identity() Identity {
 	return Identity{UUID: d.UUID, Kind: d.Entity.Kind, Instance: d.InstanceID}
 }
 
-// A Place is where a GPU sits in its machine. A number that is not known is
-// negative, a text that is not known empty.
+// A Place is where a GPU sits in its machine. A number that is not known is negative, a text that
+// is not known empty.
 type Place struct {
 	NUMANode int    // the memory node that is nearest
 	CPUs     string // the CPUs that are nearest, as Linux lists them: "0-31,64-95"
 }
 
-// A Path is the way between two GPUs through the machine without NVLink, in
-// the order from near to far (nvmlGpuTopologyLevel_t).
+// A Path is the way between two GPUs through the machine without NVLink, in the order from near to
+// far (nvmlGpuTopologyLevel_t).
 type Path uint8
 
 // The paths, in the words of "nvidia-smi topo -m".
@@ -206,8 +202,7 @@ type Pair struct {
 	A, B int
 	// Path is the way through the machine.
 	Path Path
-	// NVLinks is how many NVLinks join them, directly or through switches; 0
-	// where none does.
+	// NVLinks is how many NVLinks join them, directly or through switches; 0 where none does.
 	NVLinks int
 	// Generation is the NVLink version, for instance 4; 0 where unknown.
 	Generation int
@@ -219,14 +214,13 @@ type ComputeInstance struct {
 	Instance int
 	// ID is NVML's compute-instance id, within the GPU instance.
 	ID uint32
-	// Profile is the MIG profile as NVML names it, for instance "1c.3g.20gb",
-	// and UUID that of the MIG device ("MIG-…"); empty where not known.
+	// Profile is the MIG profile as NVML names it, for instance "1c.3g.20gb", and UUID that of the MIG
+	// device ("MIG-…"); empty where not known.
 	Profile, UUID string
 }
 
-// computePart returns which part of its GPU instance a compute instance of a
-// profile is: a third for "1c.3g.20gb". It is 0 where the profile is none of a
-// compute instance.
+// computePart returns which part of its GPU instance a compute instance of a profile is: a third
+// for "1c.3g.20gb". It is 0 for any other profile.
 func computePart(profile string) float64 {
 	own, rest, ok := strings.Cut(profile, "c.")
 	all, _, found := strings.Cut(rest, "g.")
@@ -238,8 +232,8 @@ func computePart(profile string) float64 {
 	return float64(x) / float64(y)
 }
 
-// InstanceProfile returns the profile of the GPU instance of a MIG device's: a
-// device that is a part of its GPU instance is named "1c.3g.20gb".
+// InstanceProfile returns the profile of the GPU instance of a MIG device's: a device that is a
+// part of its GPU instance is named "1c.3g.20gb".
 func InstanceProfile(profile string) string {
 	if own, rest, ok := strings.Cut(profile, "."); ok && strings.HasSuffix(own, "c") {
 		return rest
@@ -247,20 +241,19 @@ func InstanceProfile(profile string) string {
 	return profile
 }
 
-// A Topology is the set of entities of one session. It never changes: when
-// the hardware does, the session ends and the next one has a new Topology.
-// A row is an index into Devices; samples, faults and columns use rows.
+// A Topology is the set of entities of one session. It never changes: when the hardware does, the
+// session ends and the next one has a new Topology. A row is an index into Devices; samples, faults
+// and columns use rows.
 type Topology struct {
 	// Devices has parents before their children, and no entity twice.
 	Devices []Device
-	// Pairs says how the GPUs of Devices are connected, a pair once, in the
-	// order of A and then B; nil where nobody asked (Plan.Placement) or the
-	// engine does not tell.
+	// Pairs says how the GPUs of Devices are connected, a pair once, in the order of A and then B; nil
+	// where they were not requested (Plan.Placement) or the engine does not report them.
 	Pairs []Pair
-	// Divided are the compute instances of the GPU instances of Devices that
-	// hold two or more, in the order of their rows and ids, whether or not they
-	// have rows of their own (Selector.Compute).
-	Divided []ComputeInstance
+	// ComputeInstances are the compute instances of the GPU instances of Devices that have two or
+	// more, in the order of their rows and ids, whether or not they have rows of their own
+	// (Selector.Compute).
+	ComputeInstances []ComputeInstance
 
 	// Source is "dcgm", "nvml" or "sim".
 	Source string
@@ -268,22 +261,22 @@ type Topology struct {
 	Driver string
 	// Library is the version of libdcgm or libnvidia-ml, empty where unknown.
 	Library string
-	// Engine is the version of the host engine where it can differ from the
-	// library's (DCGM, remote); empty otherwise.
+	// Engine is the version of the host engine where it can differ from the library's (DCGM, remote);
+	// empty otherwise.
 	Engine string
-	// Host is the host that the engine runs on if that is not this machine;
-	// empty otherwise. It decides the hostname label.
+	// Host is the host that the engine runs on if that is not this machine; empty otherwise. It
+	// decides the hostname label.
 	Host string
 
 	rows      map[Entity]int
 	instances map[instanceKey]int // GPU and InstanceID → row of a GPU instance
-	parts     []Kind              // per row: what it is cut into that has rows of its own
+	parts     []Kind              // per row: what it is partitioned into that has rows of its own
 }
 
 type instanceKey struct{ gpu, instance uint32 }
 
-// NewTopology returns a Topology over devices, which it takes over. Its other
-// fields may be set until it is handed to anyone else.
+// NewTopology returns a Topology over devices, which it takes over. Its other fields may be set
+// until it is passed on.
 func NewTopology(devices []Device) *Topology {
 	t := &Topology{
 		Devices: devices, rows: make(map[Entity]int, len(devices)), instances: map[instanceKey]int{},
@@ -307,11 +300,10 @@ func NewTopology(devices []Device) *Topology {
 	return t
 }
 
-// Serves reports whether a field is served for the entity of a row. What
-// exists per GPU instance is not served for a GPU that is cut into them, nor
-// what exists per compute instance for a GPU instance that is divided, so that
-// a sum over a node counts nothing twice; texts are labels and may stand on
-// both.
+// Serves reports whether a field is served for the entity of a row. What exists per GPU instance is
+// not served for a GPU that is partitioned into them, nor what exists per compute instance for a
+// GPU instance that is divided, so that a sum over a node counts nothing twice; texts are labels
+// and may stand on both.
 func (t *Topology) Serves(f *Field, row int) bool {
 	if parts := t.parts[row]; parts != KindNone && !f.Text && f.Levels.Has(parts) {
 		return false
@@ -319,8 +311,8 @@ func (t *Topology) Serves(f *Field, row int) bool {
 	return f.Levels.Has(t.Devices[row].Entity.Kind)
 }
 
-// InstanceRow returns the row of the GPU instance that holds the compute
-// instance of a row, -1 where it has no row or the entity is another kind.
+// InstanceRow returns the row of the GPU instance of the compute instance of a row, -1 where it has
+// no row or the entity is another kind.
 func (t *Topology) InstanceRow(row int) int {
 	d := &t.Devices[row]
 	if d.Entity.Kind != KindComputeInstance {
@@ -332,17 +324,16 @@ func (t *Topology) InstanceRow(row int) int {
 	return -1
 }
 
-// Part returns which part of its GPU instance the compute instance at an index
-// of Divided is: by compute slices, or one of so many where its profile does
-// not tell.
+// Part returns which part of its GPU instance the compute instance at an index of ComputeInstances
+// is: by compute slices, or one of so many where its profile does not say it.
 func (t *Topology) Part(index int) float64 {
-	c := &t.Divided[index]
+	c := &t.ComputeInstances[index]
 	if part := computePart(c.Profile); part > 0 {
 		return part
 	}
 	of := 0
-	for i := range t.Divided {
-		if t.Divided[i].Instance == c.Instance {
+	for i := range t.ComputeInstances {
+		if t.ComputeInstances[i].Instance == c.Instance {
 			of++
 		}
 	}
@@ -355,8 +346,8 @@ func (t *Topology) Row(e Entity) (int, bool) {
 	return row, ok
 }
 
-// ParentRow returns the row of the parent of row: the GPU of an instance or
-// link, the CPU of a core. It is -1 where there is none.
+// ParentRow returns the row of the parent of row: the GPU of an instance or link, the CPU of a
+// core. It is -1 where there is none.
 func (t *Topology) ParentRow(row int) int {
 	e := t.Devices[row].Entity
 	if e.ParentKind == KindNone {

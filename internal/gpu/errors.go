@@ -3,10 +3,14 @@ package gpu
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"syscall"
 )
 
-// The errors that a source reports, typed at the edge so that nobody matches
-// a text. Wrap them with what happened; test with errors.Is.
+// The errors that a source reports, typed at the edge so that no caller matches a text. Wrap them
+// with what happened; test with errors.Is.
 var (
 	// ErrNotSupported: this hardware, driver or engine cannot give it.
 	ErrNotSupported = errors.New("not supported")
@@ -16,17 +20,17 @@ var (
 	ErrLost = errors.New("lost")
 	// ErrTimeout: no answer within the deadline.
 	ErrTimeout = errors.New("timeout")
-	// ErrWedged: a driver call has not returned for so long that only a
-	// restart of the process can help.
+	// ErrWedged: a driver call has not returned for so long that only a restart of the process can
+	// help.
 	ErrWedged = errors.New("driver call does not return")
 	// ErrUnavailable: the library, engine, driver or socket is not there.
 	ErrUnavailable = errors.New("unavailable")
-	// ErrTopology: the set of entities is no longer the one the session knows.
-	// It never reaches a health series; it only ends a session.
+	// ErrTopology: the set of entities is no longer the one the session knows. It never reaches a
+	// health series; it only ends a session.
 	ErrTopology = errors.New("topology changed")
 	// ErrVersion: library and engine do not understand each other.
 	ErrVersion = errors.New("version mismatch")
-	// ErrReleased: the exporter let go of the driver because it was asked to.
+	// ErrReleased: the exporter released the driver on request.
 	ErrReleased = errors.New("released on request")
 	// ErrOpening: a session is being opened, which can take long.
 	ErrOpening = errors.New("opening")
@@ -38,10 +42,9 @@ var (
 	ErrPIDNamespace = errors.New("not in the host's PID namespace")
 )
 
-// Reason returns the word for err in the reason label of the health series:
-// one of "not_supported", "permission", "lost", "timeout", "wedged",
-// "unavailable", "version", "released", "opening", "stalled", "panic",
-// "pid_namespace" and, for everything else, "error". It is "" for nil.
+// Reason returns the word for err in the reason label of the health series: one of "not_supported",
+// "permission", "lost", "timeout", "wedged", "unavailable", "version", "released", "opening",
+// "stalled", "panic", "pid_namespace" and, for everything else, "error". It is "" for nil.
 func Reason(err error) string {
 	switch {
 	case err == nil:
@@ -72,6 +75,22 @@ func Reason(err error) string {
 		return "unavailable"
 	default:
 		return "error"
+	}
+}
+
+// Typed wraps an error of the file system or of a socket in the one of this package's that it
+// means; what means none is returned as it is.
+func Typed(err error) error {
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("%w: %w", ErrTimeout, err)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("%w: %w", ErrPermission, err)
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ECONNRESET),
+		errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return fmt.Errorf("%w: %w", ErrUnavailable, err)
+	default:
+		return err
 	}
 }
 

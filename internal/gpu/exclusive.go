@@ -1,19 +1,33 @@
 package gpu
 
-import "slices"
+import (
+	"reflect"
+	"slices"
+)
 
-// MaxOwners bounds the owners of an entity that are reported. A device plugin makes
-// a handful of replicas, NVIDIA's documentation shows ten.
+// MaxOwners bounds the owners of an entity that are reported. A device plugin makes a handful of
+// replicas, NVIDIA's documentation shows ten.
 const MaxOwners = 256
 
-// ExclusiveLabels applies the first rule of attribution to uses, which has an
-// element per row of t: an entity that one pod alone holds, or one job or one
-// container outside Kubernetes, has the labels that labels returns for it, one
-// that several hold has none, so that a device series never carries the wrong
-// one. A pod of which several containers hold the entity is one owner: it is
-// passed without Container, and with those Labels that its containers share. A
-// GPU that is cut by MIG has its owner's labels only if no other owner holds one of
-// its instances.
+// Renewed returns o if next says the same, else next with the generation behind o's. A nil o has
+// none.
+func (o *Owners) Renewed(next *Owners) *Owners {
+	if o != nil {
+		next.Generation = o.Generation
+		if reflect.DeepEqual(next, o) {
+			return o
+		}
+	}
+	next.Generation++
+	return next
+}
+
+// ExclusiveLabels applies the first rule of attribution to uses, which has an element per row of t:
+// an entity that one pod alone has, or one job or one container outside Kubernetes, has the labels
+// that labels returns for it, one that several share has none, so that a device series never
+// carries the wrong one. A pod of which several containers share the entity is one owner: it is
+// passed without Container, and with those Labels that its containers share. A GPU that is
+// partitioned by MIG has its owner's labels only if no other owner has one of its instances.
 func ExclusiveLabels(t *Topology, uses []Use, labels func(*Owner) []Label) [][]Label {
 	sole := make([]*Owner, len(uses))
 	for row := range uses {
@@ -24,7 +38,7 @@ func ExclusiveLabels(t *Topology, uses []Use, labels func(*Owner) []Label) [][]L
 		if sole[row] == nil {
 			continue
 		}
-		if t.Devices[row].Entity.Kind == KindGPU && partlyHeld(t, uses, sole, row) {
+		if t.Devices[row].Entity.Kind == KindGPU && partlyOthers(t, uses, sole, row) {
 			continue
 		}
 		out[row] = labels(sole[row])
@@ -32,8 +46,8 @@ func ExclusiveLabels(t *Topology, uses []Use, labels func(*Owner) []Label) [][]L
 	return out
 }
 
-// sole returns the only owner, nil where there is none or more than one. One
-// that holds several replicas is one owner.
+// sole returns the only owner, nil where there is none or more than one. One that has several
+// replicas is one owner.
 func (u *Use) sole() *Owner {
 	if len(u.Owners) == 0 {
 		return nil
@@ -63,8 +77,8 @@ func (u *Use) sole() *Owner {
 	return first
 }
 
-// sameTenant reports whether two are one and the same pod; outside Kubernetes,
-// the same job or container.
+// sameTenant reports whether two are one and the same pod; outside Kubernetes, the same job or
+// container.
 func (o *Owner) sameTenant(p *Owner) bool {
 	if o.Pod != "" {
 		return o.Namespace == p.Namespace && o.Pod == p.Pod && o.PodUID == p.PodUID
@@ -72,9 +86,9 @@ func (o *Owner) sameTenant(p *Owner) bool {
 	return p.Pod == "" && o.Namespace == p.Namespace && o.Container == p.Container && slices.Equal(o.Labels, p.Labels)
 }
 
-// partlyHeld reports whether an instance of the GPU at row is held by anyone but
-// the GPU's own sole owner.
-func partlyHeld(t *Topology, uses []Use, sole []*Owner, row int) bool {
+// partlyOthers reports whether an instance of the GPU at row has an owner other than the GPU's own
+// sole owner.
+func partlyOthers(t *Topology, uses []Use, sole []*Owner, row int) bool {
 	for i := range uses {
 		if t.ParentRow(i) != row || len(uses[i].Owners) == 0 {
 			continue
@@ -86,9 +100,9 @@ func partlyHeld(t *Topology, uses []Use, sole []*Owner, row int) bool {
 	return false
 }
 
-// Limit leaves at most MaxOwners owners, and returns how many it left out. An
-// entity that several hold is still held by several: the first holding of each
-// owner comes before the further ones of any.
+// Limit leaves at most MaxOwners owners, and returns how many it left out. An entity that several
+// share is still shared by several: the first use of each owner comes before the further ones of
+// any.
 func (u *Use) Limit() (dropped int) {
 	if len(u.Owners) <= MaxOwners {
 		return 0

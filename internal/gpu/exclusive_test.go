@@ -10,9 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
-// TestExclusiveLabels holds that labels are given to the only owner and to
-// nobody where there are several, on a node with a whole GPU and one that is
-// cut in two.
+// TestExclusiveLabels holds that labels are given to the only owner and to no owner where there are
+// several, on a node with a whole GPU and one that is cut in two.
 func TestExclusiveLabels(t *testing.T) {
 	topology := NewTopology([]Device{
 		{Entity: Entity{Kind: KindGPU, ID: 0}},
@@ -24,7 +23,7 @@ func TestExclusiveLabels(t *testing.T) {
 		owners [4]string // containers per row
 		want   [4]string
 	}{
-		"nobody":                      {},
+		"no owner":                    {},
 		"one each":                    {[4]string{"a", "", "b", "c"}, [4]string{"a", "", "b", "c"}},
 		"several":                     {[4]string{"a b", "", "c d", "c"}, [4]string{"", "", "", "c"}},
 		"two replicas of one":         {[4]string{"a a"}, [4]string{"a"}},
@@ -57,8 +56,8 @@ func TestExclusiveLabels(t *testing.T) {
 	}
 }
 
-// A pod of which several containers hold an entity is one owner, whose series
-// carry what is the same of all of them.
+// A pod of which several containers hold an entity is one owner, whose series carry what is the
+// same of all of them.
 func TestExclusiveLabelsOfAPod(t *testing.T) {
 	topology := NewTopology([]Device{{Entity: Entity{Kind: KindGPU}}})
 	claim, other, team := Label{"dra_claim_name", "x"}, Label{"dra_claim_name", "y"}, Label{"team", "vision"}

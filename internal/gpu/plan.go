@@ -1,62 +1,54 @@
 package gpu
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
-// FieldID is a DCGM field id (dcgm_fields.h). All sources use these numbers,
-// whether or not DCGM is there.
+// FieldID is a DCGM field id (dcgm_fields.h). All sources use these numbers, whether or not DCGM is
+// there.
 type FieldID uint16
 
-// Unit is the unit of a value, spelt as the base unit's name or the customary
-// abbreviation: "", "MHz", "hertz", "mJ", "percent", "ratio", "MiB", "bytes".
+// Unit is the unit of a value, spelled as the base unit's name or the customary abbreviation: "",
+// "MHz", "hertz", "mJ", "percent", "ratio", "MiB", "bytes".
 type Unit string
 
-// A Field is one thing that a session reads. Sources deliver its values in
-// Unit, whatever the engine's generation returns for ID: a source that meets
-// an engine with another unit converts at its edge.
+// A Field is one thing that a session reads. Sources deliver its values in Unit, whatever the
+// engine's generation returns for ID: a source that meets an engine with another unit converts at
+// its edge.
 type Field struct {
 	ID   FieldID
-	Name string // the catalogue's name, for logs and health series
+	Name string // the catalog's name, for logs and health series
 	Unit Unit
 	// Text is set for fields whose values are texts.
 	Text bool
-	// Levels are the kinds of entities that the field exists for. A session
-	// reads it for those rows only.
+	// Levels are the kinds of entities that the field exists for. A session reads it for those rows
+	// only.
 	Levels Kinds
-	// Min and Max bound the plausible values, both inclusive; a field without
-	// bounds has Min > Max. The collector drops and counts what lies outside.
+	// Min and Max bound the plausible values, both inclusive; a field without bounds has Min > Max.
+	// The collector drops and counts what lies outside.
 	Min, Max float64
-	// Interval is how often the engine should sample the field; zero means
-	// Plan.Interval.
+	// Interval is how often the engine should sample the field; zero means Plan.Interval.
 	Interval time.Duration
-	// Events is set for fields of which every sample matters (XIDs, clock
-	// event reasons): a Read then reports all samples since the previous one,
-	// oldest first, not the newest alone.
-	Events bool
-	// Burst is set for fields whose minimum, maximum and mean between two Reads
-	// are asked for: a Read reports their samples as it does those of Events
-	// fields. What the engine samples more often than it is read comes to light
-	// this way.
-	Burst bool
-	// Pace is how often an engine samples the field at most, whatever it is asked; zero is as often
-	// as it is asked. A sample is as fresh as the pace lets it be: see Plan.IntervalOf.
+	// Every is set for a field whose every sample is requested, not the newest alone: clock event
+	// reasons, and what is shown with its minimum, maximum and mean. See Batch.Trails.
+	Every bool
+	// Pace is how often an engine samples the field at most, whatever is requested; zero is as often
+	// as requested. A sample is as fresh as the pace lets it be: see Plan.IntervalOf.
 	Pace time.Duration
-	// Profiling is set for the fields that need a profiling capability
-	// (DCGM_FI_PROF_*), which differs per GPU.
+	// Profiling is set for the fields that need a profiling capability (DCGM_FI_PROF_*), which differs
+	// per GPU.
 	Profiling bool
 }
 
 // Bounded reports whether the field has plausibility bounds.
 func (f *Field) Bounded() bool { return f.Min <= f.Max }
 
-// EverySample reports whether a Read is to report every sample since the
-// previous one, and not the newest alone.
-func (f *Field) EverySample() bool { return f.Events || f.Burst }
-
 // MetricType is the type of a metric family in the text format, or MetricLabel.
 type MetricType uint8
 
-// The types that a counters file can name. A label is no family: its value
-// becomes a label of its entity's other series.
+// The types that a counters file can name. A label is no family: its value becomes a label of its
+// entity's other series.
 const (
 	MetricUntyped MetricType = iota
 	MetricGauge
@@ -78,19 +70,18 @@ func (t MetricType) String() string {
 	}
 }
 
-// A Counter is one metric family (or label) that somebody asked for by name,
-// usually a line of the counters file.
+// A Counter is one metric family (or label) that is requested by name, usually a line of the
+// counters file.
 type Counter struct {
 	Name string
 	Type MetricType
 	Help string
 	// Field is the index of the field in Plan.Fields whose samples it shows.
 	Field int
-	// Scale converts from the field's unit to the unit that Name promises;
-	// 1 where they are the same.
+	// Scale converts from the field's unit to the unit that Name promises; 1 where they are the same.
 	Scale float64
-	// Aggregate says which of the samples between two Reads it shows. Anything
-	// but the newest needs a field with Burst set.
+	// Aggregate says which of the samples between two Reads it shows. Anything but the newest needs a
+	// field with Every set.
 	Aggregate Aggregate
 }
 
@@ -105,8 +96,8 @@ const (
 	Mean
 )
 
-// Suffix returns what the name of a family ends in that shows the aggregate:
-// "_MIN", "_MAX", "_MEAN", and nothing for the newest sample.
+// Suffix returns what the name of a family ends in that shows the aggregate: "_MIN", "_MAX",
+// "_MEAN", and nothing for the newest sample.
 func (a Aggregate) Suffix() string {
 	switch a {
 	case Min:
@@ -120,58 +111,46 @@ func (a Aggregate) Suffix() string {
 	}
 }
 
-// A Derived is an exporter family that somebody asked for by name
-// ("DCGM_EXP_…"). The collector makes it from the samples of an Events field,
-// from the topology, or from what else a Read reports.
+// A Derived is an exporter family that is requested by name ("DCGM_EXP_…"). A snapshot.Deriver
+// makes it from events, from the topology, or from what else a Read reports.
 type Derived struct {
 	Name string
 	Type MetricType
 	Help string
-	// Field is the index of the field in Plan.Fields that feeds it, -1 where
-	// no field does.
+	// Field is the index of the field in Plan.Fields that feeds it, -1 where no field does.
 	Field int
-	// Interval is how often a state of the field counts, for a family that
-	// counts states; zero means Plan.Interval.
+	// Interval is how often a state of the field counts, for a family that counts states; zero means
+	// Plan.Interval.
 	Interval time.Duration
 }
 
-// A Selector says which entities of a family of kinds are watched, as the
-// flags --devices, --switch-devices and --cpu-devices spell it.
+// A Selector says which entities of a family of kinds are watched, as the flags --devices,
+// --switch-devices and --cpu-devices spell it.
 type Selector struct {
-	// Flex ("f") watches every GPU, and the instances of those that are cut
-	// by MIG. It combines with nothing but Compute.
+	// Flex ("f") watches every GPU, and the instances of those that are partitioned by MIG. It
+	// combines with nothing but Compute.
 	Flex bool
-	// Major selects GPUs, switches or CPUs ("g"); Minor selects GPU instances,
-	// links or cores ("i"). A nil range list with the flag set means all.
+	// Major selects GPUs, switches or CPUs ("g"); Minor selects GPU instances, links or cores ("i"). A
+	// nil range list with the flag set means all.
 	Major, Minor bool
 	MajorIDs     []uint32
 	MinorIDs     []uint32
-	// Compute ("c", of --devices alone) adds the compute instances of the
-	// selected GPU instances that hold several.
+	// Compute ("c", of --devices alone) adds the compute instances of the selected GPU instances that
+	// have several.
 	Compute bool
 }
 
 // HasMajor reports whether the GPU, switch or CPU with this id is selected.
 func (s Selector) HasMajor(id uint32) bool {
-	return s.Flex || s.Major && (s.MajorIDs == nil || contains(s.MajorIDs, id))
+	return s.Flex || s.Major && (s.MajorIDs == nil || slices.Contains(s.MajorIDs, id))
 }
 
-// HasMinor reports whether the instance, link or core with this id is
-// selected.
+// HasMinor reports whether the instance, link or core with this id is selected.
 func (s Selector) HasMinor(id uint32) bool {
-	return s.Flex || s.Minor && (s.MinorIDs == nil || contains(s.MinorIDs, id))
+	return s.Flex || s.Minor && (s.MinorIDs == nil || slices.Contains(s.MinorIDs, id))
 }
 
-func contains(ids []uint32, id uint32) bool {
-	for _, x := range ids {
-		if x == id {
-			return true
-		}
-	}
-	return false
-}
-
-// A Plan is what a session is opened for. Nobody changes it after Open.
+// A Plan is what a session is opened for. It does not change after Open.
 type Plan struct {
 	// Fields are the distinct fields to read. Samples refer to them by index.
 	Fields []Field
@@ -179,12 +158,11 @@ type Plan struct {
 	Counters []Counter
 	// Derived are the exporter families to export beside them.
 	Derived []Derived
-	// Health and Peers ask every Read for the engine's health checks and for
-	// the state of the peer-to-peer connections; Placement asks Open for
-	// Topology.Pairs and Device.Place.
+	// Health and Peers request of every Read the engine's health checks and for the state of the
+	// peer-to-peer connections; Placement requests of Open Topology.Pairs and Device.Place.
 	Health, Peers, Placement bool
-	// ProfilingPaused opens a session whose profiling is paused from the first:
-	// what would take the counters away from another profiler is not begun.
+	// ProfilingPaused opens a session whose profiling is paused from the first: what would take the
+	// counters away from another profiler is not begun.
 	ProfilingPaused bool
 	// Interval is the collection interval: how often Read will be called.
 	Interval time.Duration
@@ -192,7 +170,80 @@ type Plan struct {
 	Devices, Switches, CPUs Selector
 }
 
-// IntervalOf returns the sampling interval of the field at index i: the one that was asked for, or
+// Levels returns the kinds of entities that some field exists for.
+func (p *Plan) Levels() Kinds {
+	var levels Kinds
+	for i := range p.Fields {
+		levels |= p.Fields[i].Levels
+	}
+	return levels
+}
+
+// Selects reports whether an entity of the engine has a row. GPUs and GPU instances have one if
+// their selector names them, links of a GPU if it names the GPU; what no field exists for has none.
+// A compute instance has one if beside this its GPU instance is selected.
+func (p *Plan) Selects(e Entity) bool {
+	switch e.Kind {
+	case KindGPU:
+		return p.Devices.HasMajor(e.ID)
+	case KindGPUInstance:
+		return p.Devices.HasMinor(e.ID)
+	}
+	if !p.Levels().Has(e.Kind) {
+		return false
+	}
+	switch e.Kind {
+	case KindComputeInstance:
+		return p.Devices.Compute
+	case KindNVLink:
+		if e.ParentKind == KindNVSwitch {
+			return p.Switches.HasMinor(e.ID)
+		}
+		return p.Devices.HasMajor(e.Parent)
+	case KindNVSwitch:
+		return p.Switches.HasMajor(e.ID)
+	case KindCPU:
+		return p.CPUs.HasMajor(e.ID)
+	case KindCPUCore:
+		return p.CPUs.HasMinor(e.ID)
+	default:
+		return true
+	}
+}
+
+// Missing returns what the selectors name by an id and none of the devices is, with no parent. What
+// no field exists for is not missing.
+func (p *Plan) Missing(devices []Device) []Entity {
+	var missing []Entity
+	look := func(kind, parent Kind, ids []uint32) {
+		for _, id := range ids {
+			if !slices.ContainsFunc(devices, func(d Device) bool {
+				return d.Entity.Kind == kind && d.Entity.ID == id && (parent == KindNone || d.Entity.ParentKind == parent)
+			}) {
+				missing = append(missing, Entity{Kind: kind, ID: id})
+			}
+		}
+	}
+	look(KindGPU, KindNone, p.Devices.MajorIDs)
+	look(KindGPUInstance, KindNone, p.Devices.MinorIDs)
+	levels := p.Levels()
+	for _, other := range []struct {
+		kind, parent Kind
+		ids          []uint32
+	}{
+		{KindNVSwitch, KindNone, p.Switches.MajorIDs},
+		{KindNVLink, KindNVSwitch, p.Switches.MinorIDs},
+		{KindCPU, KindNone, p.CPUs.MajorIDs},
+		{KindCPUCore, KindNone, p.CPUs.MinorIDs},
+	} {
+		if levels.Has(other.kind) {
+			look(other.kind, other.parent, other.ids)
+		}
+	}
+	return missing
+}
+
+// IntervalOf returns the sampling interval of the field at index i: the one that was requested, or
 // the pace of the engine where that is slower.
 func (p *Plan) IntervalOf(i int) time.Duration {
 	f := &p.Fields[i]
@@ -200,4 +251,9 @@ func (p *Plan) IntervalOf(i int) time.Duration {
 		return max(f.Interval, f.Pace)
 	}
 	return max(p.Interval, f.Pace)
+}
+
+// HasTrails reports whether a Read of the plan's sessions reports Trails.
+func (p *Plan) HasTrails() bool {
+	return slices.ContainsFunc(p.Fields, func(f Field) bool { return f.Every })
 }

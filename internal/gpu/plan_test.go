@@ -7,7 +7,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// A sample is as old as the slower of the two lets it be: what was asked for, and the engine.
+// A sample is as old as the slower of the two lets it be: what was requested, and the engine.
 func TestIntervalOf(t *testing.T) {
 	const second = time.Second
 	for name, tt := range map[string]struct{ plan, field, pace, want time.Duration }{

@@ -2,9 +2,12 @@ package gpu
 
 import "time"
 
-// A Label is a name and a value. Values are unescaped UTF-8; exposition
-// escapes them.
-type Label struct{ Name, Value string }
+// A Label is a name and a value. Values are unescaped UTF-8; exposition escapes them. The state
+// file has labels in this form.
+type Label struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
 
 // Sharing says how an entity is divided among its owners.
 type Sharing uint8
@@ -14,7 +17,7 @@ const (
 	SharingNone        Sharing = iota // one owner has the whole entity
 	SharingTimeSlicing                // replicas that take turns
 	SharingMPS                        // replicas under the MPS daemon
-	SharingDRA                        // a claim that several pods hold
+	SharingDRA                        // a claim that several pods share
 )
 
 // String returns the value of the sharing label.
@@ -31,52 +34,47 @@ func (s Sharing) String() string {
 	}
 }
 
-// An Owner is a container of a pod (or a job, or a container of a runtime) to
-// which an entity or a replica of it is assigned.
+// An Owner is a container of a pod (or a job, or a container of a runtime) to which an entity or a
+// replica of it is assigned.
 type Owner struct {
 	Namespace, Pod, Container string
 	PodUID                    string // empty where unknown
-	// Resource is the resource or driver that assigned it, for instance
-	// "nvidia.com/gpu" or "gpu.nvidia.com".
+	// Resource is the resource or driver that assigned it, for instance "nvidia.com/gpu" or
+	// "gpu.nvidia.com".
 	Resource string
-	// Replica is the id of the replica ("3" of GPU-…::3), or the share id of a
-	// claim; empty for a whole entity.
+	// Replica is the id of the replica ("3" of GPU-…::3), or the share id of a claim; empty for a
+	// whole entity.
 	Replica string
-	// Part is which part of a divided GPU instance is assigned to it, above 0
-	// and up to 1, where that is a compute instance; 0 for everything else.
+	// Part is which part of a divided GPU instance is assigned to it, above 0 and up to 1, where that
+	// is a compute instance; 0 for everything else.
 	Part float64
-	// Labels are further labels of this owner, without those above: pod
-	// labels, dra_*, hpc_job.
+	// Labels are further labels of this owner, without those above: pod labels, dra_*, hpc_job.
 	Labels []Label
 }
 
-// A Use says who holds one entity.
+// A Use is who uses one entity.
 type Use struct {
 	Sharing Sharing
-	// Replicas is how many replicas the entity is divided into, as far as the
-	// kubelet tells; 0 where it is not divided or unknown.
+	// Replicas is how many replicas the entity is divided into, as far as the kubelet reports; 0 where
+	// it is not divided or unknown.
 	Replicas int
-	// Owners are all holders, in a stable order. A pod that holds two replicas
-	// is in it twice.
+	// Owners are all owners, in a stable order. A pod that has two replicas is in it twice.
 	Owners []Owner
 }
 
-// Owners says who uses which entity. It is immutable once returned by an
-// Attributor.
+// Owners says who uses which entity. It is immutable once returned by an Attributor.
 type Owners struct {
-	// Generation changes whenever the content does; equal generations of one
-	// attributor mean equal content, so that labels need not be written anew.
+	// Generation changes whenever the content does; equal generations of one attributor mean equal
+	// content, so that labels need not be written again.
 	Generation uint64
-	// Labels holds, per row of the Topology, the labels of the entity's only
-	// owner; nil for an entity that has none or several. It may be shorter
-	// than the Topology.
+	// Labels has, per row of the Topology, the labels of the entity's only owner; nil for an entity
+	// that has none or several. It may be shorter than the Topology.
 	Labels [][]Label
-	// Uses holds, per row, who holds the entity; nil or shorter where the
-	// attributor does not tell.
+	// Uses has, per row, who uses the entity; nil or shorter where the attributor does not report it.
 	Uses []Use
 }
 
-// UseOf returns who holds the entity of a row.
+// UseOf returns who uses the entity of a row.
 func (o *Owners) UseOf(row int) Use {
 	if o == nil || row >= len(o.Uses) {
 		return Use{}
@@ -92,28 +90,27 @@ func (o *Owners) Of(row int) []Label {
 	return o.Labels[row]
 }
 
-// A Column is one counter's values: a value per row of the Topology, absent
-// where the counter does not apply or nothing was read.
+// A Column is one counter's values: a value per row of the Topology, absent where the counter does
+// not apply or nothing was read.
 type Column struct {
 	Counter *Counter
 	Values  []Value
-	// Labels are what values have beyond their entity's labels, per row; nil
-	// where none has any.
+	// Labels are what values have beyond their entity's labels, per row; nil where none has any.
 	Labels [][]Label
 }
 
-// A Series is one sample of a family that is not a plain column: exporter
-// families such as DCGM_EXP_XID_ERRORS_COUNT, whose labels depend on values.
+// A Series is one sample of a family that is not a plain column: exporter families such as
+// DCGM_EXP_XID_ERRORS_COUNT, whose labels depend on values.
 type Series struct {
 	Row    int     // the entity whose labels it carries, or AllRows for none
 	Labels []Label // beyond the entity's labels, in order
-	// Own says that of the entity's labels those of its present owner are left
-	// out; Owner are the labels of the owner that it belongs to instead, such as
-	// that of the time of an event, sorted by name. Owner needs Own.
-	Own   bool
-	Owner []Label
-	// Fixed says that nobody changes what Labels points to, ever: a series that
-	// comes again with the same slice need not be labelled anew.
+	// NoOwner says that of the entity's labels those of its present owner are left out; Owner are the
+	// labels of the owner that it belongs to instead, such as that of the time of an event, sorted by
+	// name. Owner needs NoOwner.
+	NoOwner bool
+	Owner   []Label
+	// Fixed says that what Labels points to never changes: a series that comes again with the same
+	// slice need not be labeled again.
 	Fixed bool
 	Value Value
 }
@@ -130,36 +127,36 @@ type Family struct {
 type EntityHealth struct {
 	// Err is nil for an entity that is read, else why it is not.
 	Err error
-	// OldestSample is the time of the oldest sample that is served for the
-	// entity, in Unix nanoseconds; zero where none is.
+	// OldestSample is the time of the oldest sample that is served for the entity, in Unix
+	// nanoseconds; zero where none is.
 	OldestSample int64
 }
 
 // FieldHealth says that a field is not served for an entity, and why.
 type FieldHealth struct {
-	Field  string // the counter's name as the user asked for it
+	Field  string // the counter's name as it was requested
 	Row    int    // the entity, or AllRows
 	Reason string // one of Reasons
 }
 
-// Health is the state of the collection, apart from its data. It is served
-// also when there is no data.
+// Health is the state of the collection, apart from its data. It is served also when there is no
+// data.
 type Health struct {
 	// Err is nil when the latest cycle succeeded, else why there is no data.
 	Err error
 	// Entities has an element per row of the Topology.
 	Entities []EntityHealth
-	// Unavailable lists what was asked for and is not served, in a stable order.
+	// Unavailable lists what was requested and is not served, in a stable order.
 	Unavailable []FieldHealth
 }
 
-// A Snapshot is everything that one page is written from. The collector hands
-// it to its publisher and reuses it afterwards: it is valid and immutable
-// during that call only. Topology and Owners stay valid for good.
+// A Snapshot is everything that one page is written from. The collector hands it to its publisher
+// and reuses it afterwards: it is valid and immutable during that call only. Topology and Owners
+// stay valid for good.
 type Snapshot struct {
 	Time time.Time
-	// ValidFor is for how long a page of it may be served: the collector has
-	// published another one by then, unless it is stalled. Zero is for good.
+	// ValidFor is for how long a page of it may be served: the collector has published another one by
+	// then, unless it is stalled. Zero is for good.
 	ValidFor time.Duration
 	Topology *Topology // nil before the first session and while there is none
 	Owners   *Owners   // nil where nothing attributes

@@ -8,8 +8,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// node is GPU 0 whole, and GPU 1 with an instance that is divided and one that
-// is not.
+// node is GPU 0 whole, and GPU 1 with an instance that is divided and one that is not.
 func node(divided bool) *gpu.Topology {
 	of := func(kind gpu.Kind, id, instance uint32) gpu.Device {
 		return gpu.Device{GPU: 1, InstanceID: instance, Entity: gpu.Entity{Kind: kind, ParentKind: gpu.KindGPU, Parent: 1, ID: id}}
@@ -25,8 +24,7 @@ func node(divided bool) *gpu.Topology {
 	return gpu.NewTopology(devices)
 }
 
-// What exists for the parts is served for the parts alone, level by level, but
-// for texts.
+// What exists for the parts is served for the parts alone, level by level, but for texts.
 func TestServes(t *testing.T) {
 	const g, i, c = 1 << gpu.KindGPU, 1 << gpu.KindGPUInstance, 1 << gpu.KindComputeInstance
 	for name, tt := range map[string]struct {
@@ -66,15 +64,15 @@ func TestInstanceRow(t *testing.T) {
 	}
 }
 
-// A compute instance is a part of its GPU instance by its slices, and one of
-// so many where they are not told.
+// A compute instance is a part of its GPU instance by its slices, and one of so many where they are
+// not reported.
 func TestPart(t *testing.T) {
 	top := node(true)
 	for profile, want := range map[string]float64{
 		"1c.4g.40gb": 0.25, "3c.4g.40gb": 0.75, "2c.2g.10gb+me": 1,
 		"3g.20gb": 0.5, "": 0.5, "c.3g.20gb": 0.5, "4c.3g.20gb": 0.5, "0c.3g.20gb": 0.5, "1c.xg.20gb": 0.5, "1c": 0.5,
 	} {
-		top.Divided = []gpu.ComputeInstance{{Instance: 3, Profile: "1g.10gb"}, {Instance: 2}, {Instance: 2, ID: 1, Profile: profile}}
+		top.ComputeInstances = []gpu.ComputeInstance{{Instance: 3, Profile: "1g.10gb"}, {Instance: 2}, {Instance: 2, ID: 1, Profile: profile}}
 		if got := top.Part(2); got != want {
 			t.Errorf("%q is %v of its instance, want %v", profile, got, want)
 		}

@@ -5,8 +5,8 @@ import (
 	"strconv"
 )
 
-// A Value is one measurement: an int64, a float64 or a text. Its zero value
-// is "absent". It is small and comparable; copying it never allocates.
+// A Value is one measurement: an int64, a float64 or a text. Its zero value is "absent". It is
+// small and comparable; copying it never allocates.
 type Value struct {
 	text string
 	bits uint64
@@ -25,8 +25,7 @@ const (
 // Int returns a Value that holds an integer.
 func Int(v int64) Value { return Value{kind: integer, bits: uint64(v)} }
 
-// Float returns a Value that holds a float. A NaN is no measurement: it
-// becomes the absent Value.
+// Float returns a Value that holds a float. A NaN is no measurement: it becomes the absent Value.
 func Float(v float64) Value {
 	if math.IsNaN(v) {
 		return Value{}
@@ -75,11 +74,10 @@ func (v Value) String() string {
 	}
 }
 
-// Scale returns the number multiplied by factor. An integer stays an integer
-// where the product is one exactly, so that byte counts never lose digits, and
-// a factor that is the inverse of an integer divides, so that 35 percent is
-// 0.35 and not the product's 0.35000000000000003. Texts and absent values are
-// returned as they are.
+// Scale returns the number multiplied by factor. An integer stays an integer where the product is
+// one exactly, so that byte counts never lose digits, and a factor that is the inverse of an
+// integer divides, so that 35 percent is 0.35 and not the product's 0.35000000000000003. Texts and
+// absent values are returned as they are.
 func (v Value) Scale(factor float64) Value {
 	switch v.kind {
 	case integer:

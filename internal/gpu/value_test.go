@@ -57,8 +57,8 @@ func TestPercentAsRatio(t *testing.T) {
 	}
 }
 
-// FuzzScale: scaling an integer by an integer is exact wherever it can be, and
-// near the float product everywhere.
+// FuzzScale: scaling an integer by an integer is exact wherever it can be, and near the float
+// product everywhere.
 func FuzzScale(f *testing.F) {
 	f.Add(int64(7), 1e6)
 	f.Add(int64(math.MinInt64), -1.0)

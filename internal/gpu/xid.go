@@ -1,16 +1,15 @@
 package gpu
 
-// A Witness is who reports an XID. Two witnesses may report one XID, each with
-// its own time of it.
+// A Witness is who reports an XID. Two witnesses may report one XID, each with its own time of it.
 type Witness uint8
 
 // The witnesses.
 const (
-	// WitnessEngine keeps XIDs for a while and reports them to every session,
-	// with the time at which it saw them: DCGM.
+	// WitnessEngine keeps XIDs for a while and reports them to every session, with the time at which
+	// it saw them: DCGM.
 	WitnessEngine Witness = iota
-	// WitnessDriver is the driver's queue: an XID that it handed over is gone
-	// from it. It dates nothing: NVML.
+	// WitnessDriver is the driver's queue: an XID that it handed over is gone from it. It dates
+	// nothing: NVML.
 	WitnessDriver
 	// WitnessKernel is the kernel's log, which needs no session.
 	WitnessKernel
@@ -19,19 +18,17 @@ const (
 // An XID is one report of an error of a GPU.
 type XID struct {
 	Witness Witness
-	// Row is the GPU or GPU instance in the session's Topology. The kernel's log
-	// names PCIBusID instead, in the form of Device.PCIBusID, and leaves Row 0.
+	// Row is the GPU or GPU instance in the session's Topology. The kernel's log names PCIBusID
+	// instead, in the form of Device.PCIBusID, and leaves Row 0.
 	Row      int
 	PCIBusID string
 	Code     int64 // 1 to MaxXID
-	// ID is what the witness knows the error by, the same number in every
-	// session: the engine's own time of it, before it is translated into this
-	// machine's clock, or the place in the driver's queue. Several errors may
-	// have one ID. The kernel's log reports each line once, and has none.
+	// ID is what the witness knows the error by, the same number in every session: the engine's own
+	// time of it, before it is translated into this machine's clock, or the place in the driver's
+	// queue. Several errors may have one ID. The kernel's log reports each line once, and has none.
 	ID int64
-	// Time is when it happened, as Unix nanoseconds in this machine's clock.
-	// Since is set where the witness did not see it happen: it did between
-	// Since and Time.
+	// Time is when it happened, as Unix nanoseconds in this machine's clock. Since is set where the
+	// witness did not see it happen: it did between Since and Time.
 	Time, Since int64
 
 	PID    uint32 // the affected process, in the host's namespace; 0 where unknown

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
 // ErrTooManyFiles says that the folder can hardly be one of job files.
@@ -25,10 +27,9 @@ var (
 // maxEntries bounds the folder.
 const maxEntries = 4096
 
-// A writer that rewrites a file in place leaves it empty or cut for a moment,
-// and two versions can have one time stamp. A file that changed just now is
-// therefore read again after a pause, and one whose time stamp was young when
-// it was read is read again in the next cycle.
+// A writer that rewrites a file in place leaves it empty or cut for a moment, and two versions can
+// have one time stamp. A file that changed just now is therefore read again after a pause, and one
+// whose time stamp was young when it was read is read again in the next cycle.
 const (
 	fresh   = 50 * time.Millisecond
 	settled = 2 * time.Second
@@ -57,46 +58,33 @@ type found struct {
 	unknown int // files that are named like a GPU, and not like one of ours
 }
 
-// look returns what the files that are wanted say now. It reads those that are
-// not the same as at the last look.
-func (f *folder) look(ctx context.Context, wanted func(name string) bool) (found, error) {
+// scan returns what the files that include selects say now. It reads those that have changed since
+// the last call.
+func (f *folder) scan(ctx context.Context, include func(name string) bool) (found, error) {
 	result := found{files: map[string]file{}}
 	root, err := os.OpenRoot(f.dir)
 	if err != nil {
-		return result, fmt.Errorf("job files: %w", typed(err))
+		return result, fmt.Errorf("job files: %w", gpu.Typed(err))
 	}
 	defer root.Close()
 	names, err := f.list(root)
 	if err != nil {
-		return result, fmt.Errorf("job files: %w", typed(err))
+		return result, fmt.Errorf("job files: %w", gpu.Typed(err))
 	}
 	var open []string
 	for _, name := range names {
 		switch {
-		case wanted(name):
+		case include(name):
 			open = append(open, name)
 		case isGPUName(name):
 			result.unknown++
 		}
 	}
 	for round := range rounds {
-		var again []string
-		for _, name := range open {
-			if err := ctx.Err(); err != nil {
-				return result, err
-			}
-			got, anew, err := f.read(root, name)
-			if errors.Is(err, fs.ErrNotExist) {
-				delete(result.files, name) // since it was listed
-				continue
-			}
-			got.err = err
-			result.files[name] = got
-			if anew && (errors.Is(err, errChanging) || err == nil && time.Since(got.info.ModTime()).Abs() < fresh) {
-				again = append(again, name)
-			}
+		if open, err = f.readAll(ctx, root, open, result.files); err != nil {
+			return result, err
 		}
-		if open = again; len(open) == 0 || round == rounds-1 {
+		if len(open) == 0 || round == rounds-1 {
 			break
 		}
 		if err := f.pause(ctx, fresh); err != nil {
@@ -105,6 +93,27 @@ func (f *folder) look(ctx context.Context, wanted func(name string) bool) (found
 	}
 	f.files = result.files
 	return result, nil
+}
+
+// readAll reads the files of names into files. It returns the names of those that changed just now,
+// and so must be read again.
+func (f *folder) readAll(ctx context.Context, root *os.Root, names []string, files map[string]file) (again []string, err error) {
+	for _, name := range names {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		got, isNew, err := f.read(root, name)
+		if errors.Is(err, fs.ErrNotExist) {
+			delete(files, name) // since it was listed
+			continue
+		}
+		got.err = err
+		files[name] = got
+		if isNew && (errors.Is(err, errChanging) || err == nil && time.Since(got.info.ModTime()).Abs() < fresh) {
+			again = append(again, name)
+		}
+	}
+	return again, nil
 }
 
 // list returns the names in the folder.
@@ -124,10 +133,10 @@ func (f *folder) list(root *os.Root) ([]string, error) {
 	return names, nil
 }
 
-// read returns what a file says, from memory if it is the version that was
-// read before. A link is followed within the folder alone: who may write there
-// could have any line of any file that the exporter may read put on the page.
-func (f *folder) read(root *os.Root, name string) (got file, anew bool, err error) {
+// read returns what a file says, from memory if it is the version that was read before. A link is
+// followed within the folder alone: who may write there could have any line of any file that the
+// exporter may read put on the page.
+func (f *folder) read(root *os.Root, name string) (got file, isNew bool, err error) {
 	info, err := root.Stat(name)
 	if err != nil {
 		return file{}, true, outside(root, name, err)
@@ -179,24 +188,24 @@ func readWhole(root *os.Root, name string) ([]byte, fs.FileInfo, error) {
 	return content, after, nil
 }
 
-// outside returns err, or that a link leads out of the folder: os.Root refuses
-// those with an error that has no type.
+// outside returns err, or that a link leads out of the folder: os.Root refuses those with an error
+// that has no type.
 func outside(root *os.Root, name string, err error) error {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ELOOP) {
-		return typed(err)
+		return gpu.Typed(err)
 	}
 	if info, lerr := root.Lstat(name); lerr == nil && info.Mode()&fs.ModeSymlink != 0 {
 		return fmt.Errorf("%w: %w", errOutside, err)
 	}
-	return typed(err)
+	return gpu.Typed(err)
 }
 
 func sameVersion(a, b fs.FileInfo) bool {
 	return a.Size() == b.Size() && a.ModTime().Equal(b.ModTime()) && os.SameFile(a, b)
 }
 
-// isGPUName reports whether a file is named like a GPU or a GPU instance:
-// digits, with or without more digits behind a dot.
+// isGPUName reports whether a file is named like a GPU or a GPU instance: digits, with or without
+// more digits behind a dot.
 func isGPUName(name string) bool {
 	gpu, instance, cut := strings.Cut(name, ".")
 	return isNumber(gpu) && (!cut || isNumber(instance))

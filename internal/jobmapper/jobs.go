@@ -14,11 +14,10 @@ const (
 	maxJob  = 256      // bytes of one job's name
 )
 
-// Parse returns the jobs that a file names, one per line, sorted and each
-// once. Blank lines, surrounding blanks, carriage returns and a byte order
-// mark are no part of a name; what is not UTF-8 or a control character becomes
-// U+FFFD. A name of more than 256 bytes names nothing: cut, it would be another
-// job's. dropped is the number of those.
+// Parse returns the jobs that a file names, one per line, sorted and each once. Blank lines,
+// surrounding blanks, carriage returns and a byte order mark are no part of a name; what is not
+// UTF-8 or a control character becomes U+FFFD. A name of more than 256 bytes names nothing: cut, it
+// would be another job's. dropped is the number of those.
 func Parse(content []byte) (jobs []string, dropped int) {
 	for line := range bytes.Lines(content) {
 		job := clean(line)

@@ -2,12 +2,10 @@ package jobmapper
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"io/fs"
 	"log/slog"
-	"reflect"
 	"strconv"
+
+	"golang.org/x/sync/semaphore"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
@@ -18,74 +16,65 @@ type Options struct {
 	Dir string
 	// Processes name the jobs of what no file speaks of. Nil: nothing does.
 	Processes *Processes
-	// Metrics are the Mapper's own series, which one that takes its place goes
-	// on with. Required.
+	// Metrics are the Mapper's own series, which one that takes its place goes on with. Required.
 	Metrics *Metrics
-	// Log gets a line when a file begins or ceases to be unreadable. Nil
-	// discards.
+	// Log gets a line when a file begins or ceases to be unreadable. Nil discards.
 	Log *slog.Logger
 }
 
-// A Mapper is an Attributor over a folder of job files, over the jobs of
-// processes, or both. Its methods may be called from any goroutine; one look at
-// the folder is under way at a time.
+// A Mapper is an Attributor over a folder of job files, over the jobs of processes, or both. Its
+// methods may be called from any goroutine; one look at the folder is under way at a time.
 type Mapper struct {
 	folder    folder
 	processes *Processes // nil for none
 	log       *slog.Logger
 	metrics   *Metrics
 
-	turn chan struct{} // holds a token while nobody looks
+	turn *semaphore.Weighted // of one: it guards what follows
 
-	// Owned by whoever has the token.
-	failing    map[string]bool // files, by name
-	unknown    map[string]int  // rows whose processes' jobs are not known, by reason
-	topology   *gpu.Topology
-	rows       map[string][]int // by the name of the file that speaks of them
-	owners     *gpu.Owners      // for topology; nil before the first
-	generation uint64
+	failing  map[string]bool // files, by name
+	unknown  map[string]int  // rows whose processes' jobs are not known, by reason
+	topology *gpu.Topology
+	rows     map[string][]int // by the name of the file that speaks of them
+	owners   *gpu.Owners      // nil before the first
 }
 
 // New returns a Mapper. It reads nothing yet.
 func New(opt Options) *Mapper {
 	m := &Mapper{
 		folder: folder{dir: opt.Dir, pause: sleep}, processes: opt.Processes, log: opt.Log, metrics: opt.Metrics,
-		turn: make(chan struct{}, 1), failing: map[string]bool{},
+		turn: semaphore.NewWeighted(1), failing: map[string]bool{},
 	}
 	if m.log == nil {
 		m.log = slog.New(slog.DiscardHandler)
 	}
-	m.turn <- struct{}{}
 	return m
 }
 
 // Name returns "hpc".
 func (m *Mapper) Name() string { return "hpc" }
 
-// Attribute returns the jobs on the GPUs and GPU instances of t, by the label
-// hpc_job. An instance without a file of its own belongs to the jobs of its
-// GPU. What no file speaks of has the jobs of the processes that the latest
-// collection found there. The error wraps gpu.ErrUnavailable where the folder is missing, and
-// gpu.ErrPermission where it may not be read; a single file's failure is no
-// error.
+// Attribute returns the jobs on the GPUs and GPU instances of t, by the label hpc_job. An instance
+// without a file of its own belongs to the jobs of its GPU. What no file speaks of has the jobs of
+// the processes that the latest collection found there. The error wraps gpu.ErrUnavailable where
+// the folder is missing, and gpu.ErrPermission where it may not be read; a single file's failure is
+// no error.
 func (m *Mapper) Attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, error) {
-	select {
-	case <-m.turn:
-		defer func() { m.turn <- struct{}{} }()
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	if err := m.turn.Acquire(ctx, 1); err != nil {
+		return nil, err
 	}
+	defer m.turn.Release(1)
 	if t != m.topology {
-		m.topology, m.rows, m.owners = t, rowsByName(t), nil
+		m.topology, m.rows, m.owners = t, rowsByName(t), m.owners.Renewed(&gpu.Owners{})
 	}
 	var found found
 	if m.folder.dir != "" {
 		var err error
-		if found, err = m.folder.look(ctx, func(name string) bool { return m.rows[name] != nil }); err != nil {
+		if found, err = m.folder.scan(ctx, func(name string) bool { return m.rows[name] != nil }); err != nil {
 			return nil, err
 		}
 	}
-	m.tell(found)
+	m.report(found)
 
 	uses := make([]gpu.Use, len(t.Devices))
 	spared := 0
@@ -107,15 +96,8 @@ func (m *Mapper) Attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 		spared += m.fill(t, found.files, uses)
 	}
 	m.metrics.spared.Set(float64(spared))
-	if m.owners != nil && reflect.DeepEqual(m.owners.Uses, uses) {
-		return m.owners, nil
-	}
-	m.generation++
-	m.owners = &gpu.Owners{
-		Generation: m.generation,
-		Labels:     gpu.ExclusiveLabels(t, uses, func(o *gpu.Owner) []gpu.Label { return o.Labels }),
-		Uses:       uses,
-	}
+	labels := gpu.ExclusiveLabels(t, uses, func(o *gpu.Owner) []gpu.Label { return o.Labels })
+	m.owners = m.owners.Renewed(&gpu.Owners{Labels: labels, Uses: uses})
 	return m.owners, nil
 }
 
@@ -135,8 +117,8 @@ func (m *Mapper) inherit(t *gpu.Topology, found found, uses []gpu.Use) {
 	}
 }
 
-// tell counts what went wrong with the files, and logs what is new.
-func (m *Mapper) tell(found found) {
+// report counts what went wrong with the files, and logs what is new.
+func (m *Mapper) report(found found) {
 	dropped := 0
 	for name, file := range found.files {
 		dropped += file.dropped
@@ -195,16 +177,4 @@ func owners(jobs []string) []gpu.Owner {
 		list[i].Labels = []gpu.Label{{Name: "hpc_job", Value: job}}
 	}
 	return list
-}
-
-// typed wraps an error of the file system in the project's own.
-func typed(err error) error {
-	switch {
-	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("%w: %w", gpu.ErrPermission, err)
-	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("%w: %w", gpu.ErrUnavailable, err)
-	default:
-		return err
-	}
 }

@@ -19,8 +19,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// node has two whole GPUs, and one that is cut in two; DCGM's ids of the
-// instances differ from NVML's, and its id of the last GPU from the others.
+// node has two whole GPUs, and one that is cut in two; DCGM's ids of the instances differ from
+// NVML's, and its id of the last GPU from the others.
 func node() *gpu.Topology {
 	return gpu.NewTopology([]gpu.Device{
 		{Entity: gpu.Entity{Kind: gpu.KindGPU, ID: 0}, GPU: 0},
@@ -48,7 +48,7 @@ func newBench(t *testing.T) *bench {
 	return b
 }
 
-// put writes a file as of a minute ago, so that nobody doubts it.
+// put writes a file as of a minute ago, so that it counts as settled.
 func (b *bench) put(name, content string) {
 	b.t.Helper()
 	path := filepath.Join(b.dir, name)
@@ -146,9 +146,9 @@ func TestAttribute(t *testing.T) {
 	}
 }
 
-// TestSameUntilItChanges holds that the answer is one and the same as long as
-// the files say the same, however they are written, and a new one with another
-// generation when they do not; and that an answer never changes.
+// TestSameUntilItChanges holds that the answer is one and the same as long as the files say the
+// same, however they are written, and a new one with another generation when they do not; and that
+// an answer never changes.
 func TestSameUntilItChanges(t *testing.T) {
 	b := newBench(t)
 	nodeA := node()
@@ -179,8 +179,8 @@ func TestSameUntilItChanges(t *testing.T) {
 	}
 }
 
-// TestReadsOnlyWhatChanged holds that a file that has settled is not opened
-// again: it could not be, since nobody may read it any more.
+// TestReadsOnlyWhatChanged holds that a file that has settled is not opened again: it could not be,
+// since it is no longer readable.
 func TestReadsOnlyWhatChanged(t *testing.T) {
 	b := newBench(t)
 	b.put("0", "7\n")
@@ -197,9 +197,8 @@ func TestReadsOnlyWhatChanged(t *testing.T) {
 	}
 }
 
-// TestRewrittenWhileRead plays a writer that has emptied the file and writes
-// while the mapper waits, and one that writes the same number of bytes within
-// one tick of the file system's clock.
+// TestRewrittenWhileRead plays a writer that has emptied the file and writes while the mapper
+// waits, and one that writes the same number of bytes within one tick of the file system's clock.
 func TestRewrittenWhileRead(t *testing.T) {
 	b := newBench(t)
 	path := filepath.Join(b.dir, "0")
@@ -232,8 +231,8 @@ func TestRewrittenWhileRead(t *testing.T) {
 	}
 }
 
-// TestUnreadable holds that a file that cannot be read costs only its own GPU
-// the label, is counted by reason and told once, and heals.
+// TestUnreadable holds that a file that cannot be read costs only its own GPU the label, is counted
+// by reason and logged once, and heals.
 func TestUnreadable(t *testing.T) {
 	link := func(target string) func(*testing.T, string) {
 		return func(t *testing.T, path string) {
@@ -286,12 +285,12 @@ func TestUnreadable(t *testing.T) {
 				t.Error(diff)
 			}
 			if n := strings.Count(b.log.String(), "\n"); n != 2 {
-				t.Errorf("told in %d lines, want 2:\n%s", n, &b.log)
+				t.Errorf("logged in %d lines, want 2:\n%s", n, &b.log)
 			}
 		})
 	}
-	// Files of /proc are longer than they say, like one that is written to. These
-	// are named by open files, 0 to 2 at least.
+	// Files of /proc are longer than they say, like one that is written to. These are named by open
+	// files, 0 to 2 at least.
 	changing := newBench(t)
 	changing.folder.dir = "/proc/self/fdinfo"
 	if diff := cmp.Diff(map[string]string{}, users(changing.attribute(node()))); diff != "" {
@@ -305,8 +304,7 @@ func TestUnreadable(t *testing.T) {
 	}
 }
 
-// TestFolder holds what a folder that cannot be read is called, and that it is
-// found when it comes.
+// TestFolder holds what a folder that cannot be read is called, and that it is found when it comes.
 func TestFolder(t *testing.T) {
 	b := newBench(t)
 	b.put("0", "7\n")
@@ -338,8 +336,8 @@ func TestFolder(t *testing.T) {
 	}
 }
 
-// TestChurn replaces files by renaming, as a prolog should, while the mapper
-// looks: every answer is one of the versions, and the last is found.
+// TestChurn replaces files by renaming, as a prolog should, while the mapper looks: every answer is
+// one of the versions, and the last is found.
 func TestChurn(t *testing.T) {
 	b := newBench(t)
 	b.folder.pause = func(context.Context, time.Duration) error { return nil }
@@ -416,8 +414,8 @@ func TestVeryManyJobs(t *testing.T) {
 	}
 }
 
-// A link within the folder is followed, as volumes of Kubernetes have them; one
-// that leads out of it is not, wherever it ends.
+// A link within the folder is followed, as volumes of Kubernetes have them; one that leads out of
+// it is not, wherever it ends.
 func TestLinksOfJobFiles(t *testing.T) {
 	b := newBench(t)
 	secret := filepath.Join(t.TempDir(), "secret")

@@ -8,8 +8,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
 )
 
-// JobOf returns the id of the batch job that a process of the host belongs to; "" for one that is in
-// none. The error wraps one of gpu's if the jobs of processes cannot be found here.
+// JobOf returns the id of the batch job that a process of the host belongs to; "" for one that is
+// in none. The error wraps one of gpu's if the jobs of processes cannot be found here.
 type JobOf func(pid uint32) (job string, err error)
 
 // Processes are the jobs of the processes that the latest collection found on each GPU and GPU
@@ -18,7 +18,7 @@ type JobOf func(pid uint32) (job string, err error)
 type Processes struct {
 	jobOf JobOf
 
-	want []bool // per row: asked of the next Read; the Loop's
+	requested []bool // per row: of the next Read; the Loop's
 
 	mu       sync.Mutex
 	topology *gpu.Topology // that the latest collection was of; nil before the first
@@ -36,31 +36,31 @@ func NewProcesses(jobOf JobOf) *Processes { return &Processes{jobOf: jobOf} }
 
 // Bind implements snapshot.Deriver.
 func (p *Processes) Bind(t *gpu.Topology, _ *gpu.Plan) {
-	p.want = make([]bool, len(t.Devices))
+	p.requested = make([]bool, len(t.Devices))
 	for row := range t.Devices {
 		kind := t.Devices[row].Entity.Kind
-		p.want[row] = kind == gpu.KindGPU || kind == gpu.KindGPUInstance
+		p.requested[row] = kind == gpu.KindGPU || kind == gpu.KindGPUInstance
 	}
 	for row := range t.Devices {
 		if t.Devices[row].Entity.Kind == gpu.KindGPUInstance {
 			if parent := t.ParentRow(row); parent >= 0 {
-				p.want[parent] = false // its processes are its instances'
+				p.requested[parent] = false // its processes are its instances'
 			}
 		}
 	}
 }
 
-// Prepare implements snapshot.Deriver: it asks for the processes of every row that can have a job, and
-// of those that another Deriver asked for. That one's slice stays as it is.
+// Prepare implements snapshot.Deriver: it requests the processes of every row that can have a job,
+// and of those that another Deriver requested. That one's slice stays as it is.
 func (p *Processes) Prepare(b *gpu.Batch) {
-	want := p.want
-	for row, asked := range b.WantProcesses {
-		if asked && row < len(want) && !want[row] {
-			want = slices.Clone(want)
-			want[row] = true
+	requested := p.requested
+	for row, isRequested := range b.RequestProcesses {
+		if isRequested && row < len(requested) && !requested[row] {
+			requested = slices.Clone(requested)
+			requested[row] = true
 		}
 	}
-	b.WantProcesses = want
+	b.RequestProcesses = requested
 }
 
 // Derive implements snapshot.Deriver: it notes the jobs of a served cycle's processes.
@@ -68,18 +68,18 @@ func (p *Processes) Derive(list []gpu.Family, c *snapshot.Cycle) []gpu.Family {
 	if c.Kind != snapshot.Served {
 		return list
 	}
-	rows := make([]work, len(p.want))
+	rows := make([]work, len(p.requested))
 	for i := range c.Batch.Faults {
 		f := &c.Batch.Faults[i]
 		for row := range rows {
-			if f.Field == gpu.FieldProcesses && p.want[row] && (f.Row == row || f.Row == gpu.AllRows) {
+			if f.Field == gpu.FieldProcesses && p.requested[row] && (f.Row == row || f.Row == gpu.AllRows) {
 				rows[row].err = f.Err
 			}
 		}
 	}
 	for i := range c.Batch.Processes {
 		x := &c.Batch.Processes[i]
-		if x.Row >= 0 && x.Row < len(rows) && p.want[x.Row] && c.Down(x.Row) == nil {
+		if x.Row >= 0 && x.Row < len(rows) && p.requested[x.Row] && c.Down(x.Row) == nil {
 			p.add(&rows[x.Row], x.PID)
 		}
 	}

@@ -35,7 +35,8 @@ func divided() *gpu.Topology {
 	return gpu.NewTopology(append(devices[:5:5], part, devices[5]))
 }
 
-// newShift returns one whose processes have the jobs of their ids' hundreds; those below 100 have none.
+// newShift returns one whose processes have the jobs of their ids' hundreds; those below 100 have
+// none.
 func newShift(t *gpu.Topology) *shift {
 	s := &shift{t: t, failing: map[uint32]error{}}
 	s.Processes = NewProcesses(func(pid uint32) (string, error) {
@@ -124,9 +125,9 @@ func TestProcesses(t *testing.T) {
 	}
 }
 
-// TestProcessesSameUntilTheyChange holds that the owners are one and the same as long as the jobs are,
-// whichever processes they have; that an answer never changes; and that a reading that is not served
-// and another topology say nothing.
+// TestProcessesSameUntilTheyChange holds that the owners are one and the same as long as the jobs
+// are, whichever processes they have; that an answer never changes; and that a reading that is not
+// served and another topology say nothing.
 func TestProcessesSameUntilTheyChange(t *testing.T) {
 	s := newShift(node())
 	first := s.see(t, snapshot.Served, cycle{processes: rows{0: {700}, 1: {800, 900}}})
@@ -152,21 +153,21 @@ func TestProcessesSameUntilTheyChange(t *testing.T) {
 	}
 }
 
-// TestPrepareAsksBesideOthers holds that what another Deriver asks for is asked for too, and its own
-// slice is left alone.
-func TestPrepareAsksBesideOthers(t *testing.T) {
+// TestPrepareRequestsBesideOthers holds that what another Deriver requests is requested too, and
+// its own slice is left alone.
+func TestPrepareRequestsBesideOthers(t *testing.T) {
 	s := newShift(node())
 	theirs := []bool{false, true, true, false}
-	b := gpu.Batch{WantProcesses: theirs}
+	b := gpu.Batch{RequestProcesses: theirs}
 	s.Prepare(&b)
-	if diff := cmp.Diff([]bool{true, true, true, true, true, false}, b.WantProcesses); diff != "" {
+	if diff := cmp.Diff([]bool{true, true, true, true, true, false}, b.RequestProcesses); diff != "" {
 		t.Error(diff)
 	}
 	if diff := cmp.Diff([]bool{false, true, true, false}, theirs); diff != "" {
 		t.Errorf("the other's slice: %s", diff)
 	}
 	s.builder.Prepare(&b)
-	if diff := cmp.Diff([]bool{true, true, false, true, true, false}, b.WantProcesses); diff != "" {
+	if diff := cmp.Diff([]bool{true, true, false, true, true, false}, b.RequestProcesses); diff != "" {
 		t.Errorf("alone: %s", diff)
 	}
 }

@@ -15,16 +15,14 @@ import (
 // The bounds of what is known of claims.
 const (
 	maxClaims = 1024
-	// reread is how long a claim's status is believed: a claim can be deleted and
-	// made again under its name.
+	// reread is how long a claim's status is believed: a claim can be deleted and made again under its
+	// name.
 	reread = time.Minute
-	// unasked is how long a claim that is no more is remembered after the last
-	// question for it.
-	unasked = 10 * time.Minute
+	// unrequested is how long a claim that is no more is remembered after the last question for it.
+	unrequested = 10 * time.Minute
 )
 
-// Claims are the ResourceClaims that were asked for. What is not known is read
-// behind the question.
+// Claims are the ResourceClaims that were requested. What is not known is read behind the question.
 type Claims struct {
 	client *Client
 	wake   chan struct{}
@@ -37,23 +35,22 @@ type Claims struct {
 
 // A claim is what is kept of one.
 type claim struct {
-	admin map[deviceKey]bool // the devices that it holds with admin access
-	read  time.Time          // zero before the first answer
-	asked time.Time
-	gone  bool
+	admin     map[deviceKey]bool // the devices that it holds with admin access
+	read      time.Time          // zero before the first answer
+	requested time.Time
+	gone      bool
 }
 
-// Claims reads claims until ctx is done. It needs get on
-// resourceclaims.resource.k8s.io in the whole cluster.
+// Claims reads claims until ctx is done. It needs get on resourceclaims.resource.k8s.io in the
+// whole cluster.
 func (c *Client) Claims(ctx context.Context) *Claims {
 	s := &Claims{client: c, wake: make(chan struct{}, 1), known: map[types.NamespacedName]*claim{}}
 	go s.run(ctx)
 	return s
 }
 
-// Admin reports whether a claim holds a device with admin access, as monitors do:
-// beside the pod that the device is allocated to (KEP-5018). It is false while nothing
-// is known. It never waits.
+// Admin reports whether a claim holds a device with admin access, as monitors do: beside the pod
+// that the device is allocated to (KEP-5018). It is false while nothing is known. It never waits.
 func (s *Claims) Admin(namespace, name, driver, pool, device string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -70,7 +67,7 @@ func (s *Claims) Admin(namespace, name, driver, pool, device string) bool {
 		default: // it is about to look
 		}
 	}
-	c.asked = now
+	c.requested = now
 	return c.admin[deviceKey{driver, pool, device}]
 }
 
@@ -106,7 +103,7 @@ func (s *Claims) due(now time.Time) []types.NamespacedName {
 	var keys []types.NamespacedName
 	for key, c := range s.known {
 		switch {
-		case c.gone && now.Sub(c.asked) > unasked:
+		case c.gone && now.Sub(c.requested) > unrequested:
 			delete(s.known, key)
 		case now.Sub(c.read) >= reread:
 			keys = append(keys, key)
@@ -160,9 +157,8 @@ func (s *Claims) version(ctx context.Context) (schema.GroupVersionResource, erro
 	return s.resource, nil
 }
 
-// adminOf returns the devices of a claim that its status allocates with admin
-// access: status.allocation.devices.results (resource.k8s.io/v1,
-// DeviceRequestAllocationResult).
+// adminOf returns the devices of a claim that its status allocates with admin access:
+// status.allocation.devices.results (resource.k8s.io/v1, DeviceRequestAllocationResult).
 func adminOf(u *unstructured.Unstructured) map[deviceKey]bool {
 	results, _, _ := unstructured.NestedSlice(u.Object, "status", "allocation", "devices", "results") // none where it is not allocated
 	admin := map[deviceKey]bool{}

@@ -22,8 +22,8 @@ func result(device string, admin any) map[string]any {
 	return r
 }
 
-// A claim's status says which of its devices it holds with admin access. What is
-// not known is read behind the question, and the revision says that it was.
+// A claim's status says which of its devices it holds with admin access. What is not known is read
+// behind the question, and the revision says that it was.
 func TestClaimsWithAdminAccess(t *testing.T) {
 	s := newServer(t)
 	s.groups["resource.k8s.io"] = []string{"v1beta1", "v1"}

@@ -18,16 +18,15 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// ErrNoCluster is for a process that is told of no cluster: it runs in no pod
-// with a service account token, and KUBECONFIG is not set.
-var ErrNoCluster = errors.New("no Kubernetes API to ask: the pod has no service account token, and KUBECONFIG is not set")
+// ErrNoCluster is for a process without a cluster: it runs in no pod with a service account token,
+// and KUBECONFIG is not set.
+var ErrNoCluster = errors.New("no Kubernetes API: the pod has no service account token, and KUBECONFIG is not set")
 
 // A Denied says what the API server refused.
 type Denied struct {
 	Verb     string
 	Resource schema.GroupResource
-	// Namespace is empty for a request of the whole cluster; Name for one of
-	// all objects.
+	// Namespace is empty for a request of the whole cluster; Name for one of all objects.
 	Namespace, Name string
 }
 
@@ -44,29 +43,29 @@ func (d *Denied) Error() string {
 		d.Verb, what, where, d.Verb, d.Resource, role)
 }
 
-// A Client asks one API server.
+// A Client requests from one API server.
 type Client struct {
 	dynamic dynamic.Interface
 	raw     *rest.RESTClient
-	// report is told of every outcome of a watched resource.
+	// report gets every outcome of a watched resource.
 	report func(resource string, err error)
 }
 
-// Options say where the API server is, and who wants to know how it answers.
+// Options say where the API server is, and what gets its answers.
 type Options struct {
-	// Kubeconfig are the paths of kubeconfig files ($KUBECONFIG); none means
-	// the service account of the pod.
+	// Kubeconfig are the paths of kubeconfig files ($KUBECONFIG); none means the service account of
+	// the pod.
 	Kubeconfig []string
-	// Report is told how each request of a watched resource went: nil, a
-	// *Denied, or what else was wrong. May be nil.
+	// Report gets the outcome of each request of a watched resource: nil, a *Denied, or what else was
+	// wrong. May be nil.
 	Report func(resource string, err error)
 }
 
 // requestTimeout bounds a request that is not a watch.
 const requestTimeout = 10 * time.Second
 
-// New returns a Client. It asks nothing yet. The error is ErrNoCluster, or
-// says what is wrong with the kubeconfig.
+// New returns a Client. It requests nothing yet. The error is ErrNoCluster, or says what is wrong
+// with the kubeconfig.
 func New(opt Options) (*Client, error) {
 	config, err := rest.InClusterConfig()
 	if len(opt.Kubeconfig) > 0 {
@@ -119,8 +118,8 @@ func (c *Client) get(ctx context.Context, r schema.GroupVersionResource, namespa
 	return object, explain(err, "get", r, namespace, name)
 }
 
-// versions returns the versions of a group that the API server serves, the one
-// that it prefers first. A group that it does not know has none.
+// versions returns the versions of a group that the API server serves, the one that it prefers
+// first. A group that it does not know has none.
 func (c *Client) versions(ctx context.Context, group string) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()

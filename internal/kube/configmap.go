@@ -13,9 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// recheck is how often a ConfigMap is looked at. Getting it needs no more than
-// get on that one object, where a watch would need two verbs on all of them;
-// the answer comes from the API server's cache.
+// recheck is how often a ConfigMap is looked at. Getting it needs no more than get on that one
+// object, where a watch would need two verbs on all of them; the answer comes from the API server's
+// cache.
 const recheck = time.Minute
 
 // A ConfigMap is one key of one ConfigMap.
@@ -24,13 +24,13 @@ type ConfigMap struct {
 	Namespace, Name, Key string
 }
 
-// ConfigMap returns the key of a ConfigMap. It asks nothing yet.
+// ConfigMap returns the key of a ConfigMap. It requests nothing yet.
 func (c *Client) ConfigMap(namespace, name, key string) *ConfigMap {
 	return &ConfigMap{client: c, Namespace: namespace, Name: name, Key: key}
 }
 
-// Read returns the content of the key. The error says what is missing: the
-// permission (*Denied), the ConfigMap or the key.
+// Read returns the content of the key. The error says what is missing: the permission (*Denied),
+// the ConfigMap or the key.
 func (m *ConfigMap) Read(ctx context.Context) ([]byte, error) {
 	data, _, err := m.read(ctx)
 	return data, err
@@ -52,8 +52,8 @@ func (m *ConfigMap) read(ctx context.Context) (data []byte, passing bool, err er
 	return []byte(text), false, nil
 }
 
-// passes reports whether err is no refusal: nobody answered, or a server that
-// is not ready.
+// passes reports whether err is no refusal: there was no answer, or one of a server that is not
+// ready.
 func passes(err error) bool {
 	var denied *Denied
 	if errors.As(err, &denied) {
@@ -68,9 +68,9 @@ func passes(err error) bool {
 	}
 }
 
-// Await reads the key, again and again for as long as the API server cannot be
-// reached or is not ready: a node that boots starts the exporter before its
-// network. What the server refuses or has not is an error at once.
+// Await reads the key, again and again for as long as the API server cannot be reached or is not
+// ready: a node that boots starts the exporter before its network. What the server refuses or has
+// not is an error at once.
 func (m *ConfigMap) Await(ctx context.Context, patience time.Duration) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -87,8 +87,8 @@ func (m *ConfigMap) Await(ctx context.Context, patience time.Duration) ([]byte, 
 	}
 }
 
-// Follow calls changed whenever the content differs from what it read before,
-// until ctx is done. A ConfigMap that cannot be read is no change.
+// Follow calls changed whenever the content differs from what it read before, until ctx is done. A
+// ConfigMap that cannot be read is no change.
 func (m *ConfigMap) Follow(ctx context.Context, changed func()) {
 	var last []byte
 	ticker := time.NewTicker(recheck)

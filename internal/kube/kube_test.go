@@ -51,9 +51,9 @@ func TestPodsOfOneNode(t *testing.T) {
 	until(t, "the watch", func() bool { return s.watched(podsPath) })
 	want(t, "selector of the watch", s.selector("watch", podsPath), "spec.nodeName=node-1")
 	before := pods.Revision()
-	s.tell(podsPath, "MODIFIED", pod("a", "3", "Failed", nil))
-	until(t, "pod a made anew", func() bool { a, _ := pods.Get("ml", "a"); return a.UID == "3" && a.Finished })
-	s.tell(podsPath, "DELETED", pod("a", "3", "Failed", nil))
+	s.send(podsPath, "MODIFIED", pod("a", "3", "Failed", nil))
+	until(t, "pod a created again", func() bool { a, _ := pods.Get("ml", "a"); return a.UID == "3" && a.Finished })
+	s.send(podsPath, "DELETED", pod("a", "3", "Failed", nil))
 	until(t, "pod a gone", func() bool { _, ok := pods.Get("ml", "a"); return !ok })
 	if pods.Revision() < before+2 {
 		t.Errorf("revision %d after %d and two changes", pods.Revision(), before)
@@ -63,8 +63,8 @@ func TestPodsOfOneNode(t *testing.T) {
 	}
 }
 
-// The node knows a static pod by the hash of its manifest, the API server by the
-// UID of the pod that mirrors it. HAMi says in an annotation what a pod has.
+// The node knows a static pod by the hash of its manifest, the API server by the UID of the pod
+// that mirrors it. HAMi says in an annotation what a pod has.
 func TestAnnotationsOfPods(t *testing.T) {
 	s := newServer(t)
 	mirror := pod("static-node-1", "mirror", "Running", nil)
@@ -168,7 +168,7 @@ func TestSlicesOfOneNode(t *testing.T) {
 
 			until(t, "the watch", func() bool { return s.watched(path) })
 			before := slices.Revision()
-			s.tell(path, "MODIFIED", resourceSlice(tt.version, 2, device("gpu-3", map[string]string{"uuid": "GPU-3"})))
+			s.send(path, "MODIFIED", resourceSlice(tt.version, 2, device("gpu-3", map[string]string{"uuid": "GPU-3"})))
 			until(t, "the slice that lagged", func() bool { _, ok := slices.Get("gpu.nvidia.com", "node-1", "gpu-3"); return ok })
 			if slices.Revision() == before {
 				t.Error("the content changed, the revision did not")

@@ -2,6 +2,7 @@ package kube
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -19,16 +20,14 @@ func nodes() schema.GroupVersionResource {
 // sharingEvery is how often a node's labels are looked at.
 const sharingEvery = 10 * time.Minute
 
-// Sharing tells how the device plugin shares the GPUs of a node.
+// Sharing is how the device plugin shares the GPUs of a node.
 type Sharing struct{ mps atomic.Bool }
 
-// MPS reports whether replicas of a device run under the MPS daemon, as the
-// labels that GPU feature discovery and GKE give to the node say. It is false
-// while nothing is known.
+// MPS reports whether replicas of a device run under the MPS daemon, as the labels that GPU feature
+// discovery and GKE give to the node say. It is false while nothing is known.
 func (s *Sharing) MPS() bool { return s.mps.Load() }
 
-// Sharing looks at a node's labels now and then until ctx is done. It needs
-// get on that node.
+// Sharing looks at a node's labels now and then until ctx is done. It needs get on that node.
 func (c *Client) Sharing(ctx context.Context, node string) *Sharing {
 	s := &Sharing{}
 	go func() {
@@ -52,16 +51,15 @@ func (c *Client) Sharing(ctx context.Context, node string) *Sharing {
 	return s
 }
 
-// FollowLabel calls changed with the value of a label of a node, "" where it has
-// none, once it is known and whenever it is another, until ctx is done. What is
-// known stays while the API server does not answer. It needs list and watch on
-// nodes.
+// FollowLabel calls changed with the value of a label of a node, "" where it has none, once it is
+// known and whenever it is another, until ctx is done. What is known stays while the API server
+// does not answer. It needs list and watch on nodes.
 func (c *Client) FollowLabel(ctx context.Context, node, label string, changed func(value string)) {
 	news := make(chan struct{}, 1)
 	object := &collection[string]{
 		client: c, resource: nodes(),
 		selector: fields.OneTermEqualSelector("metadata.name", node).String(),
-		keep:     func(u *unstructured.Unstructured) string { return strings.Clone(u.GetLabels()[label]) },
+		convert:  func(u *unstructured.Unstructured) string { return strings.Clone(u.GetLabels()[label]) },
 		changed: func() {
 			select {
 			case news <- struct{}{}:
@@ -87,4 +85,26 @@ func (c *Client) FollowLabel(ctx context.Context, node, label string, changed fu
 			changed(value)
 		}
 	}
+}
+
+// A Node is what a node says of itself: its labels, and how much of each resource it has and offers
+// to pods, as the API spells it.
+type Node struct {
+	Labels, Capacity, Allocatable map[string]string
+}
+
+// Node returns a node as the API server has it in its cache. It needs get on that node; the error
+// is a *Denied without it.
+func (c *Client) Node(ctx context.Context, name string) (Node, error) {
+	object, err := c.get(ctx, nodes(), "", name)
+	if err != nil {
+		return Node{}, err
+	}
+	n := Node{Labels: object.GetLabels()}
+	for field, to := range map[string]*map[string]string{"capacity": &n.Capacity, "allocatable": &n.Allocatable} {
+		if *to, _, err = unstructured.NestedStringMap(object.Object, "status", field); err != nil {
+			return Node{}, fmt.Errorf("node %s: status.%s: %w", name, field, err)
+		}
+	}
+	return n, nil
 }

@@ -19,17 +19,17 @@ func nodeWith(labels map[string]any) map[string]any {
 	}
 }
 
-// follow follows the label and returns what it was told.
+// follow follows the label and returns the values that it got.
 func follow(t *testing.T, c *kube.Client) (values <-chan string, stop func()) {
 	t.Helper()
-	told := make(chan string, 16)
+	followed := make(chan string, 16)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		c.FollowLabel(ctx, "node-1", deployLabel, func(v string) { told <- v })
+		c.FollowLabel(ctx, "node-1", deployLabel, func(v string) { followed <- v })
 	}()
-	return told, func() { cancel(); <-done }
+	return followed, func() { cancel(); <-done }
 }
 
 func next(t *testing.T, values <-chan string) string {
@@ -59,14 +59,14 @@ func TestLabelOfANode(t *testing.T) {
 		t.Errorf("reported: %v, %v", err, ok)
 	}
 
-	s.tell(nodesPath, "MODIFIED", nodeWith(map[string]any{deployLabel: "true", "other": "x"})) // says nothing new
-	s.tell(nodesPath, "MODIFIED", nodeWith(map[string]any{deployLabel: "paused-for-mig-change"}))
+	s.send(nodesPath, "MODIFIED", nodeWith(map[string]any{deployLabel: "true", "other": "x"})) // says nothing new
+	s.send(nodesPath, "MODIFIED", nodeWith(map[string]any{deployLabel: "paused-for-mig-change"}))
 	want(t, "value when paused", next(t, values), "paused-for-mig-change")
-	s.tell(nodesPath, "MODIFIED", nodeWith(nil))
+	s.send(nodesPath, "MODIFIED", nodeWith(nil))
 	want(t, "value without the label", next(t, values), "")
-	s.tell(nodesPath, "MODIFIED", nodeWith(map[string]any{deployLabel: "paused-for-driver-upgrade"}))
+	s.send(nodesPath, "MODIFIED", nodeWith(map[string]any{deployLabel: "paused-for-driver-upgrade"}))
 	want(t, "value when paused again", next(t, values), "paused-for-driver-upgrade")
-	s.tell(nodesPath, "DELETED", nodeWith(nil))
+	s.send(nodesPath, "DELETED", nodeWith(nil))
 	want(t, "value of a node that is gone", next(t, values), "")
 	stop()
 	until(t, "the end of the watch", func() bool { return !s.watched(nodesPath) })
@@ -87,5 +87,32 @@ func TestLabelOfANodeThatMayNotBeSeen(t *testing.T) {
 			s.deny(verb, nodesPath, false)
 			want(t, "value once it may be seen", next(t, values), "true")
 		})
+	}
+}
+
+func TestNode(t *testing.T) {
+	s := newServer(t)
+	object := nodeWith(map[string]any{"nvidia.com/gpu.count": "8"})
+	object["status"] = map[string]any{
+		"capacity": map[string]any{"nvidia.com/gpu": "8"}, "allocatable": map[string]any{"nvidia.com/gpu": "7", "cpu": "63500m"},
+	}
+	s.put(nodesPath, object)
+	c, _ := s.client()
+	got, err := c.Node(t.Context(), "node-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want(t, "node", got, kube.Node{
+		Labels:   map[string]string{"nvidia.com/gpu.count": "8"},
+		Capacity: map[string]string{"nvidia.com/gpu": "8"}, Allocatable: map[string]string{"nvidia.com/gpu": "7", "cpu": "63500m"},
+	})
+	object["status"] = map[string]any{"capacity": []any{}}
+	if _, err := c.Node(t.Context(), "node-1"); err == nil {
+		t.Error("a list is a capacity")
+	}
+	var denied *kube.Denied
+	s.deny("get", nodesPath, true)
+	if _, err := c.Node(t.Context(), "node-1"); !errors.As(err, &denied) || denied.Name != "node-1" || denied.Verb != "get" {
+		t.Errorf("%v, want a refusal of get on node-1", err)
 	}
 }

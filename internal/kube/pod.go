@@ -18,11 +18,11 @@ type Pod struct {
 	Labels   map[string]string
 	Finished bool // status.phase is Succeeded or Failed
 	Created  time.Time
-	// Hash is the UID that the kubelet knows a static pod by, and that control
-	// groups have: the hash of its manifest. "" for a pod that came from the API.
+	// Hash is the UID that the kubelet knows a static pod by, and that control groups have: the hash
+	// of its manifest. "" for a pod that came from the API.
 	Hash string
-	// Allocated is what HAMi's scheduler says of the devices of the containers,
-	// whose names are then Containers; "" for a pod that it did not schedule.
+	// Allocated is what HAMi's scheduler says of the devices of the containers, whose names are then
+	// Containers; "" for a pod that it did not schedule.
 	Allocated  string
 	Containers []string
 }
@@ -37,14 +37,14 @@ const hamiAllocated = "hami.io/vgpu-devices-allocated"
 // Pods are the pods of one node.
 type Pods struct{ collection[Pod] }
 
-// Pods watches the pods of a node until ctx is done. It needs list and watch
-// on pods in the whole cluster: the API has no narrower scope for a node's.
+// Pods watches the pods of a node until ctx is done. It needs list and watch on pods in the whole
+// cluster: the API has no narrower scope for a node's.
 func (c *Client) Pods(ctx context.Context, node string) *Pods {
 	p := &Pods{collection[Pod]{
 		client:   c,
 		resource: schema.GroupVersionResource{Version: "v1", Resource: "pods"},
 		selector: fields.OneTermEqualSelector("spec.nodeName", node).String(),
-		keep:     podOf,
+		convert:  podOf,
 		listed:   make(chan struct{}),
 	}}
 	go p.run(ctx)
@@ -59,8 +59,8 @@ func (p *Pods) Get(namespace, name string) (Pod, bool) {
 	return p.get(types.NamespacedName{Namespace: namespace, Name: name})
 }
 
-// UIDOf returns the UID by which the API server knows the pod that the node knows
-// by uid: another one for a static pod alone.
+// UIDOf returns the UID by which the API server knows the pod that the node knows by uid: another
+// one for a static pod alone.
 func (p *Pods) UIDOf(uid string) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -73,7 +73,7 @@ func (p *Pods) UIDOf(uid string) string {
 }
 
 func podOf(u *unstructured.Unstructured) Pod {
-	phase, _, _ := unstructured.NestedString(u.Object, "status", "phase") // "" where the server tells none
+	phase, _, _ := unstructured.NestedString(u.Object, "status", "phase") // "" where the server reports none
 	p := Pod{
 		UID:      string(u.GetUID()),
 		Labels:   cloned(u.GetLabels()),

@@ -133,15 +133,15 @@ func (s *server) deny(verb, path string, denied bool) {
 	s.denied[verb+" "+path] = denied
 }
 
-// watched reports whether somebody watches a list.
+// watched reports whether a list has a watcher.
 func (s *server) watched(path string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.watchers[path]) > 0
 }
 
-// tell sends an event to all who watch a list.
-func (s *server) tell(path, event string, object map[string]any) {
+// send sends an event to every watcher of a list.
+func (s *server) send(path, event string, object map[string]any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.version++
@@ -151,7 +151,7 @@ func (s *server) tell(path, event string, object map[string]any) {
 	}
 }
 
-// selector is the field selector that a list was asked for with.
+// selector is the field selector that a list was requested with.
 func (s *server) selector(verb, path string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

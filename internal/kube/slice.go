@@ -41,18 +41,17 @@ type Slices struct {
 	at    uint64
 }
 
-// sliceGroup is the group of DRA, and its versions from the newest to the
-// oldest that the exporter reads.
+// sliceGroup is the group of DRA, and its versions from the newest to the oldest that the exporter
+// reads.
 const sliceGroup = "resource.k8s.io"
 
 func sliceVersions() []string { return []string{"v1", "v1beta2", "v1beta1"} }
 
-// rediscover is the time between two attempts to find out which version the
-// API server serves.
+// rediscover is the time between two attempts to find out which version the API server serves.
 const rediscover = 30 * time.Second
 
-// Slices watches the ResourceSlices of a node until ctx is done. It needs list
-// and watch on resourceslices.resource.k8s.io in the whole cluster.
+// Slices watches the ResourceSlices of a node until ctx is done. It needs list and watch on
+// resourceslices.resource.k8s.io in the whole cluster.
 func (c *Client) Slices(ctx context.Context, node string) *Slices {
 	s := &Slices{client: c, node: node, listed: make(chan struct{})}
 	go s.run(ctx)
@@ -67,7 +66,7 @@ func (s *Slices) run(ctx context.Context) {
 				client:   s.client,
 				resource: schema.GroupVersionResource{Group: sliceGroup, Version: version, Resource: "resourceslices"},
 				selector: fields.OneTermEqualSelector("spec.nodeName", s.node).String(),
-				keep:     sliceOf,
+				convert:  sliceOf,
 				listed:   s.listed,
 			}
 			s.mu.Lock()
@@ -100,8 +99,7 @@ func (c *Client) sliceVersion(ctx context.Context) (string, error) {
 		sliceGroup, served, sliceVersions())
 }
 
-// Listed returns a channel that is closed once the API server has listed the
-// slices.
+// Listed returns a channel that is closed once the API server has listed the slices.
 func (s *Slices) Listed() <-chan struct{} { return s.listed }
 
 // Get returns what the slices say of a device, if they say a UUID.
@@ -151,8 +149,7 @@ func devicesOf(all []slice) map[deviceKey]Device {
 	return out
 }
 
-// sliceOf reads a ResourceSlice of any version. v1beta1 has a device's
-// attributes under "basic".
+// sliceOf reads a ResourceSlice of any version. v1beta1 has a device's attributes under "basic".
 func sliceOf(u *unstructured.Unstructured) slice {
 	// What is not there is "", 0 or nil: a slice without it says nothing.
 	driver, _, _ := unstructured.NestedString(u.Object, "spec", "driver")
@@ -170,8 +167,7 @@ func sliceOf(u *unstructured.Unstructured) slice {
 			device = basic
 		}
 		text := func(attribute string) string {
-			// A name without domain is one of the driver's own; written out in
-			// full it means the same.
+			// A name without domain is one of the driver's own; written out in full it means the same.
 			for _, key := range []string{attribute, driver + "/" + attribute} {
 				if v, ok, _ := unstructured.NestedString(device, "attributes", key, "string"); ok {
 					return v

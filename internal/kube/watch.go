@@ -19,13 +19,13 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// A collection is what is kept of the objects of one resource that a field
-// selector chooses. Reads never wait.
+// A collection is what is kept of the objects of one resource that a field selector chooses. Reads
+// never wait.
 type collection[T any] struct {
 	client   *Client
 	resource schema.GroupVersionResource
 	selector string
-	keep     func(*unstructured.Unstructured) T
+	convert  func(*unstructured.Unstructured) T
 	changed  func()        // after every change, if not nil; it must not wait
 	listed   chan struct{} // if not nil, closed after the first list
 
@@ -36,7 +36,7 @@ type collection[T any] struct {
 
 // run keeps the collection up to date until ctx is done.
 func (c *collection[T]) run(ctx context.Context) {
-	// The client's own log would repeat what report is told.
+	// The client's own log would repeat what report gets.
 	silent := logr.Discard()
 	options := cache.ReflectorOptions{
 		Logger: &silent, Name: c.resource.Resource,
@@ -99,9 +99,8 @@ func (c *collection[T]) Watch(options metav1.ListOptions) (watch.Interface, erro
 	return c.WatchWithContext(context.Background(), options)
 }
 
-// IsWatchListSemanticsUnSupported keeps the reflector at a list and a watch
-// behind it, whose permissions and failures can be told apart. A node's pods
-// are few.
+// IsWatchListSemanticsUnSupported keeps the reflector at a list and a watch behind it, whose
+// permissions and failures are distinct. A node's pods are few.
 func (c *collection[T]) IsWatchListSemanticsUnSupported() bool { return true }
 
 // … and its cache.ReflectorStore.
@@ -110,7 +109,7 @@ func (c *collection[T]) Add(obj any) error { return c.Update(obj) }
 
 func (c *collection[T]) Update(obj any) error {
 	if u, ok := obj.(*unstructured.Unstructured); ok {
-		item := c.keep(u)
+		item := c.convert(u)
 		c.change(func() { c.items[keyOf(u)] = item })
 	}
 	return nil
@@ -127,7 +126,7 @@ func (c *collection[T]) Replace(all []any, _ string) error {
 	items := make(map[types.NamespacedName]T, len(all))
 	for _, obj := range all {
 		if u, ok := obj.(*unstructured.Unstructured); ok {
-			items[keyOf(u)] = c.keep(u)
+			items[keyOf(u)] = c.convert(u)
 		}
 	}
 	c.change(func() {

@@ -5,116 +5,134 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/deviceid"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gauge"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// maxUnmatched bounds the pairs of resource and form that are counted. The owners
-// of an entity are bounded by gpu.MaxOwners.
+// maxUnmatched bounds the pairs of resource and form that are counted. The owners of an entity are
+// bounded by gpu.MaxOwners.
 const maxUnmatched = 64
 
-// claimDriver is the DRA driver whose devices must match; those of others are
-// used where they do.
+// claimDriver is the DRA driver whose devices must match; those of others are used where they do.
 const claimDriver = "gpu.nvidia.com"
 
 // A tenancy is a pod that holds a device of a plugin.
 type tenancy struct{ namespace, pod, device string }
 
-func tenancyOf(h *Holding) tenancy { return tenancy{h.Namespace, h.Pod, h.Device} }
+func tenancyOf(h *Allocation) tenancy { return tenancy{h.Namespace, h.Pod, h.Device} }
+
+// An assignment is the making of the owners of a listing.
+type assignment struct {
+	*Mapper
+	*inputs
+	uses      []gpu.Use
+	unmatched map[[2]string]int // devices without an entity, by resource and form
+	dropped   dropped           // labels of pods
+	podLabels map[podName][]gpu.Label
+	uids      map[podName]string // by the API server
+}
 
 // assign makes the owners of a listing.
 func (m *Mapper) assign(in *inputs) *gpu.Owners {
-	t := in.topology
-	rows := len(t.Devices)
-	o := &gpu.Owners{Uses: make([]gpu.Use, rows)}
-	unmatched := map[[2]string]int{}
-	lost := dropped{}
-	podLabels := map[[2]string][]gpu.Label{}
-	uids := map[[2]string]string{}
-
-	for _, h := range m.allocated(m.valid(in.holdings)) {
-		match, known := m.match(&h)
-		if match == nil {
-			if known {
-				key := [2]string{h.Resource, string(h.ID().Form)}
-				if _, ok := unmatched[key]; !ok && len(unmatched) >= maxUnmatched {
-					key[0] = "other"
-				}
-				unmatched[key]++
-			}
-			continue
-		}
-		id := h.ID()
-		owner := gpu.Owner{
-			Namespace: h.Namespace, Pod: h.Pod, Container: h.Container,
-			Resource: h.Resource, Replica: cmp.Or(id.Replica, h.Share),
-		}
-		owner.PodUID = in.uids[podName{h.Namespace, h.Pod}]
-		if info, ok := m.opt.Pod(h.Namespace, h.Pod); ok {
-			owner.PodUID = info.UID
-			key := [2]string{h.Namespace, h.Pod}
-			uids[key] = info.UID
-			labels, ok := podLabels[key]
-			if !ok {
-				labels = m.policy.labels(info.Labels, lost)
-				podLabels[key] = labels
-			}
-			owner.Labels = labels
-		} else if key := [2]string{h.Namespace, h.Pod}; m.known[key] != "" {
-			uids[key] = m.known[key] // it is deleted, and listed still
-		}
-		if h.Claim != "" {
-			owner.Labels = append(m.claimLabels(&h), owner.Labels...)
-		}
-		part := m.resolver.Part(m.named(&h))
-		for _, row := range match {
-			use := &o.Uses[row]
-			owner.Part = 0
-			if t.Devices[row].Entity.Kind == gpu.KindGPUInstance {
-				owner.Part = part
-			}
-			use.Owners = append(use.Owners, owner)
-			switch {
-			case h.Claim == "" && (id.Replica != "" || strings.HasSuffix(h.Resource, ".shared")):
-				use.Sharing = in.replicated
-				if id.Replica != "" {
-					replicas := m.kubelet.replicas(id)
-					use.Replicas = max(use.Replicas, replicas)
-					use.Owners[len(use.Owners)-1].Part /= float64(max(replicas, 1))
-				}
-			case h.Share != "" || h.Claim != "" && owner.Part == 0 && !sameOwner(&use.Owners[0], &owner):
-				use.Sharing = gpu.SharingDRA
-			}
+	a := &assignment{
+		Mapper: m, inputs: in, uses: make([]gpu.Use, len(in.topology.Devices)), unmatched: map[[2]string]int{},
+		dropped: dropped{}, podLabels: map[podName][]gpu.Label{}, uids: map[podName]string{},
+	}
+	for _, h := range m.allocated(m.valid(in.allocations)) {
+		if rows, known := m.match(&h); rows != nil {
+			a.addOwner(&h, rows)
+		} else if known {
+			a.countUnmatched(&h)
 		}
 	}
-	o.Labels = gpu.ExclusiveLabels(t, o.Uses, m.labels)
+	labels := gpu.ExclusiveLabels(in.topology, a.uses, m.labels)
 	spared := 0
-	for row := range o.Uses {
-		spared += o.Uses[row].Limit()
+	for row := range a.uses {
+		spared += a.uses[row].Limit()
 	}
-
-	m.known = uids
-	var series []gauge.Series
-	for key, n := range unmatched {
-		series = append(series, gauge.Series{Value: float64(n), Labels: key[:]})
-	}
-	m.opt.Metrics.unmatched.Set(series...)
-	for _, reason := range []string{droppedCollision, droppedBudget, droppedLength} {
-		m.opt.Metrics.labels.WithLabelValues(reason).Set(float64(lost[reason]))
-	}
-	m.opt.Metrics.owners.Set(float64(spared))
-	return o
+	m.known = a.uids
+	a.report(spared)
+	return &gpu.Owners{Labels: labels, Uses: a.uses}
 }
 
-// valid returns the holdings without those of claims with admin access and of pods that are over but still
-// listed, as old kubelets do: the API server says so, or a newer pod holds a
-// device of a plugin, which is never given to two.
-func (m *Mapper) valid(holdings []Holding) []Holding {
+func (a *assignment) countUnmatched(h *Allocation) {
+	key := [2]string{h.Resource, string(h.ID().Form)}
+	if _, ok := a.unmatched[key]; !ok && len(a.unmatched) >= maxUnmatched {
+		key[0] = "other"
+	}
+	a.unmatched[key]++
+}
+
+// owner returns the owner that an allocation makes.
+func (a *assignment) owner(h *Allocation) gpu.Owner {
+	pod := podName{h.Namespace, h.Pod}
+	owner := gpu.Owner{
+		Namespace: h.Namespace, Pod: h.Pod, Container: h.Container, PodUID: a.inputs.uids[pod],
+		Resource: h.Resource, Replica: cmp.Or(h.ID().Replica, h.Share),
+	}
+	if info, ok := a.opt.Pod(h.Namespace, h.Pod); ok {
+		owner.PodUID, a.uids[pod] = info.UID, info.UID
+		if _, ok := a.podLabels[pod]; !ok {
+			a.podLabels[pod] = a.policy.labels(info.Labels, a.dropped)
+		}
+		owner.Labels = a.podLabels[pod]
+	} else if uid := a.known[pod]; uid != "" {
+		a.uids[pod] = uid // it is deleted, and listed still
+	}
+	if h.Claim != "" {
+		owner.Labels = append(a.claimLabels(h), owner.Labels...)
+	}
+	return owner
+}
+
+// addOwner makes an allocation the owner of rows, or one of several.
+func (a *assignment) addOwner(h *Allocation, rows []int) {
+	id, owner := h.ID(), a.owner(h)
+	part := a.resolver.Part(a.named(h))
+	for _, row := range rows {
+		use := &a.uses[row]
+		owner.Part = 0
+		if a.topology.Devices[row].Entity.Kind == gpu.KindGPUInstance {
+			owner.Part = part
+		}
+		use.Owners = append(use.Owners, owner)
+		switch {
+		case h.Claim == "" && (id.Replica != "" || strings.HasSuffix(h.Resource, ".shared")):
+			use.Sharing = a.replicated
+			if id.Replica != "" {
+				replicas := a.kubelet.replicas(id)
+				use.Replicas = max(use.Replicas, replicas)
+				use.Owners[len(use.Owners)-1].Part /= float64(max(replicas, 1))
+			}
+		case h.Share != "" || h.Claim != "" && owner.Part == 0 && !sameOwner(&use.Owners[0], &owner):
+			use.Sharing = gpu.SharingDRA
+		}
+	}
+}
+
+// report sets the mapper's own series; spared is how many owners were left out.
+func (a *assignment) report(spared int) {
+	var series []gauge.Series
+	for key, n := range a.unmatched {
+		series = append(series, gauge.Series{Value: float64(n), Labels: key[:]})
+	}
+	a.opt.Metrics.unmatched.Set(series...)
+	for _, reason := range []string{droppedCollision, droppedBudget, droppedLength} {
+		a.opt.Metrics.labels.WithLabelValues(reason).Set(float64(a.dropped[reason]))
+	}
+	a.opt.Metrics.owners.Set(float64(spared))
+}
+
+// valid returns the allocations without those of claims with admin access and of pods that are over
+// but still listed, as old kubelets do: the API server says so, or a newer pod holds a device of a
+// plugin, which is never given to two.
+func (m *Mapper) valid(allocations []Allocation) []Allocation {
 	m.count++
-	seen := make(map[tenancy]uint64, len(holdings))
+	seen := make(map[tenancy]uint64, len(allocations))
 	tenants := map[string][]tenancy{} // of a device
-	var valid []Holding
-	for _, h := range holdings {
+	var valid []Allocation
+	for _, h := range allocations {
 		if info, ok := m.opt.Pod(h.Namespace, h.Pod); ok && info.Finished || m.admin(&h) {
 			continue
 		}
@@ -134,7 +152,7 @@ func (m *Mapper) valid(holdings []Holding) []Holding {
 		tenants[h.Device] = append(tenants[h.Device], who)
 	}
 	m.seen = seen
-	return slices.DeleteFunc(valid, func(h Holding) bool {
+	return slices.DeleteFunc(valid, func(h Allocation) bool {
 		if h.Claim != "" {
 			return false
 		}
@@ -143,8 +161,8 @@ func (m *Mapper) valid(holdings []Holding) []Holding {
 	})
 }
 
-// newer reports whether a is known to have got the device after b: by when the
-// API server says the pods were made, else by when they were first listed.
+// newer reports whether a is known to have got the device after b: by when the API server says the
+// pods were made, else by when they were first listed.
 func (m *Mapper) newer(a, b tenancy) bool {
 	x, okX := m.opt.Pod(a.namespace, a.pod)
 	y, okY := m.opt.Pod(b.namespace, b.pod)
@@ -154,12 +172,12 @@ func (m *Mapper) newer(a, b tenancy) bool {
 	return m.seen[a] > m.seen[b]
 }
 
-// match returns the rows of the entities that h holds, and whether it is known
-// to be a GPU, so that no row means that something is missing.
-func (m *Mapper) match(h *Holding) (rows []int, known bool) {
+// match returns the rows of the entities that h holds, and whether it is known to be a GPU, so that
+// no row means that something is missing.
+func (m *Mapper) match(h *Allocation) (rows []int, known bool) {
 	id := h.ID()
-	if id.Form != FormClaim {
-		return m.resolver.Rows(id), id.ofNVIDIA() || strings.HasPrefix(h.Resource, "nvidia.com/") || slices.Contains(m.opt.Resources, h.Resource)
+	if id.Form != deviceid.FormClaim {
+		return m.resolver.Rows(id), id.OfNVIDIA() || strings.HasPrefix(h.Resource, "nvidia.com/") || slices.Contains(m.opt.Resources, h.Resource)
 	}
 	if m.opt.Device == nil {
 		return nil, false
@@ -168,22 +186,21 @@ func (m *Mapper) match(h *Holding) (rows []int, known bool) {
 	if !ok {
 		return nil, id.Driver == claimDriver
 	}
-	return m.resolver.Rows(ParseID(device.UUID)), id.Driver == claimDriver
+	return m.resolver.Rows(deviceid.Parse(device.UUID)), id.Driver == claimDriver
 }
 
-// named returns the id of the device that h holds, of a claim's that which its
-// slice tells.
-func (m *Mapper) named(h *Holding) ID {
+// named returns the id of the device that h holds, of a claim's device the one in its slice.
+func (m *Mapper) named(h *Allocation) deviceid.ID {
 	id := h.ID()
-	if id.Form != FormClaim || m.opt.Device == nil {
+	if id.Form != deviceid.FormClaim || m.opt.Device == nil {
 		return id
 	}
 	device, _ := m.opt.Device(id.Driver, id.Pool, id.Device)
-	return ParseID(device.UUID)
+	return deviceid.Parse(device.UUID)
 }
 
 // claimLabels are the reference's labels of a device that a claim holds.
-func (m *Mapper) claimLabels(h *Holding) []gpu.Label {
+func (m *Mapper) claimLabels(h *Allocation) []gpu.Label {
 	labels := []gpu.Label{
 		{Name: "dra_claim_name", Value: h.Claim},
 		{Name: "dra_claim_namespace", Value: h.ClaimNamespace},

@@ -11,10 +11,9 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/kubelet"
 )
 
-// BenchmarkAttribute is one question about 110 pods on 56 time-sliced MIG
-// instances, over a real connection to a kubelet, with the calls that the
-// kubelet gets for it. The exporter asks one a collection interval: 2 a minute
-// by default.
+// BenchmarkAttribute is one request about 110 pods on 56 time-sliced MIG instances, over a real
+// connection to a kubelet, with the calls that the kubelet gets for it. The exporter makes one a
+// collection interval: 2 a minute by default.
 func BenchmarkAttribute(b *testing.B) {
 	var devices []gpu.Device
 	for g := range uint32(8) {

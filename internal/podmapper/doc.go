@@ -1,14 +1,13 @@
-// Package podmapper says which container of which pod uses which GPU. It is
-// the Attributor "kubernetes": the Loop asks it once per cycle, beside reading
-// the devices, and it answers with owners for the rows of a topology.
+// Package podmapper says which container of which pod uses which GPU. It is the Attributor
+// "kubernetes": the Loop queries it once per cycle, beside reading the devices, and it answers with
+// owners for the rows of a topology.
 //
-// It asks the kubelet's PodResources service, one List per call over one kept
-// connection, and joins the answer with the topology by the device's id: an
-// ID is what a text says, a Resolver which entity that is. What the API server
-// knows beyond it (UIDs, labels and phases of pods, the devices behind dynamic
-// claims) comes in through functions; the package never asks the API itself
-// and never sees a sample.
+// It queries the kubelet's PodResources service, one List per call over one kept connection, and
+// joins the answer with the topology by the device's id: an ID is what a text says, a Resolver
+// which entity that is. What the API server knows beyond it (UIDs, labels and phases of pods, the
+// devices behind dynamic claims) comes in through functions; the package never queries the API
+// itself and never sees a sample.
 //
-// A result is immutable and stays the same pointer until something changes.
-// Nothing grows with time: what is remembered is the latest listing.
+// A result is immutable and stays the same pointer until something changes. Nothing grows with
+// time: what is remembered is the latest listing.
 package podmapper

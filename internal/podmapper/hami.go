@@ -1,21 +1,24 @@
 package podmapper
 
-import "strings"
+import (
+	"strings"
 
-// HAMi's scheduler chooses the GPU of a container, and says so in an annotation of
-// the pod; the kubelet chooses one of the ids of HAMi's plugin, GPU-<uuid>-<n>,
-// which can be another GPU's. So its pods are found by the annotation alone
-// (Project-HAMi/HAMi, docs/develop/protocol.md).
+	"github.com/gpu-telemetry/dcgm-exporter/internal/deviceid"
+)
 
-// allocated returns holdings with the devices that annotations name in the place
-// of those that the kubelet lists for HAMi's plugin, as replicas: HAMi shares
-// GPUs. What no annotation names stays as it is, and matches nothing.
-func (m *Mapper) allocated(holdings []Holding) []Holding {
+// HAMi's scheduler chooses the GPU of a container, and says so in an annotation of the pod; the
+// kubelet chooses one of the ids of HAMi's plugin, GPU-<uuid>-<n>, which can be another GPU's. So
+// its pods are found by the annotation alone (Project-HAMi/HAMi, docs/develop/protocol.md).
+
+// allocated returns allocations with the devices that annotations name in the place of those that
+// the kubelet lists for HAMi's plugin, as replicas: HAMi shares GPUs. What no annotation names
+// stays as it is, and matches nothing.
+func (m *Mapper) allocated(allocations []Allocation) []Allocation {
 	type container struct{ namespace, pod, name string }
 	next := map[container]int{}
-	var out []Holding // of holdings, once one differs
-	for i := range holdings {
-		h := &holdings[i]
+	var out []Allocation // of allocations, once one differs
+	for i := range allocations {
+		h := &allocations[i]
 		replica, ok := hamiReplica(h)
 		if !ok {
 			continue
@@ -29,29 +32,29 @@ func (m *Mapper) allocated(holdings []Holding) []Holding {
 			continue
 		}
 		if out == nil {
-			out = append([]Holding(nil), holdings...)
+			out = append([]Allocation(nil), allocations...)
 		}
 		out[i].Device = devices[n] + "::" + replica
 	}
 	if out == nil {
-		return holdings
+		return allocations
 	}
 	return out
 }
 
 // hamiReplica returns the n of an id of HAMi's plugin.
-func hamiReplica(h *Holding) (n string, ok bool) {
+func hamiReplica(h *Allocation) (n string, ok bool) {
 	const whole = len("GPU-00000000-0000-0000-0000-000000000000")
-	if h.Claim != "" || len(h.Device) <= whole+1 || h.Device[whole] != '-' || !hasPrefixFold(h.Device, "GPU-") {
+	if h.Claim != "" || len(h.Device) <= whole+1 || h.Device[whole] != '-' {
 		return "", false
 	}
-	n = h.Device[whole+1:]
-	return n, isUUID(h.Device[len("GPU-"):whole]) && isNumber(n)
+	device, n := h.Device[:whole], h.Device[whole+1:]
+	return n, deviceid.Parse(device).Form == deviceid.FormGPU && deviceid.IsUUID(device[len("GPU-"):]) && deviceid.IsNumber(n)
 }
 
-// hamiDevices returns the UUIDs of the GPUs that an annotation names for a
-// container: UUID,TYPE,MEMORY,CORES: per device, and ; behind each container, in
-// the order of the pod's containers. Nil where it is not clear which are its.
+// hamiDevices returns the UUIDs of the GPUs that an annotation names for a container:
+// UUID,TYPE,MEMORY,CORES: per device, and ; behind each container, in the order of the pod's
+// containers. Nil where it is not clear which are its.
 func hamiDevices(annotation string, containers []string, name string) []string {
 	if annotation == "" {
 		return nil
@@ -67,7 +70,7 @@ func hamiDevices(annotation string, containers []string, name string) []string {
 		var devices []string
 		for device := range strings.SplitSeq(part, ":") {
 			uuid, rest, ok := strings.Cut(device, ",")
-			if ok && strings.HasPrefix(rest, "NVIDIA") && ParseID(uuid).Form == FormGPU {
+			if ok && strings.HasPrefix(rest, "NVIDIA") && deviceid.Parse(uuid).Form == deviceid.FormGPU {
 				devices = append(devices, uuid)
 			}
 		}

@@ -20,35 +20,35 @@ import (
 	v1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 	"k8s.io/kubelet/pkg/apis/podresources/v1alpha1"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/deviceid"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// maxReply bounds a reply of the kubelet. A full node (500 pods, 16 devices
-// each) needs about 2 MiB, gRPC's default is 4 MiB; decoding takes several
-// times the size in memory.
+// maxReply bounds a reply of the kubelet. A full node (500 pods, 16 devices each) needs about 2
+// MiB, gRPC's default is 4 MiB; decoding takes several times the size in memory.
 const maxReply = 16 << 20
 
-// A Holding is one device that a container holds, as the kubelet lists it.
-type Holding struct {
+// An Allocation is one device that a container has, as the kubelet lists it.
+type Allocation struct {
 	Namespace, Pod, Container string
 	// Resource is the resource's name, for a claim the driver's.
 	Resource string
 	// Device is the device's id; for a claim its name in the pool.
 	Device string
-	// Claim, ClaimNamespace, Pool and Share are set for a device of a dynamic
-	// claim; Share where several claims share it by capacity.
+	// Claim, ClaimNamespace, Pool and Share are set for a device of a dynamic claim; Share where
+	// several claims share it by capacity.
 	Claim, ClaimNamespace, Pool, Share string
 }
 
 // ID reads what the device's id says.
-func (h *Holding) ID() ID {
+func (h *Allocation) ID() deviceid.ID {
 	if h.Claim != "" {
-		return ID{Form: FormClaim, Driver: h.Resource, Pool: h.Pool, Device: h.Device}
+		return deviceid.ID{Form: deviceid.FormClaim, Driver: h.Resource, Pool: h.Pool, Device: h.Device}
 	}
-	return ParseID(h.Device)
+	return deviceid.Parse(h.Device)
 }
 
-func (h Holding) compare(o Holding) int {
+func (h Allocation) compare(o Allocation) int {
 	return cmp.Or(
 		cmp.Compare(h.Namespace, o.Namespace), cmp.Compare(h.Pod, o.Pod), cmp.Compare(h.Container, o.Container),
 		cmp.Compare(h.Resource, o.Resource), cmp.Compare(h.Device, o.Device), cmp.Compare(h.Pool, o.Pool),
@@ -58,30 +58,30 @@ func (h Holding) compare(o Holding) int {
 
 // A listing is one answer to List.
 type listing struct {
-	holdings []Holding // sorted
-	pods     int       // also those without devices
-	fresh    bool      // the kubelet may have just started
+	allocations []Allocation // sorted
+	pods        int          // also those without devices
+	fresh       bool         // the kubelet may have just started
 }
 
-// A kubelet is a client of one PodResources socket. It keeps one connection
-// and makes another when that fails: the kubelet replaces its socket whenever
-// it starts. One goroutine at a time may call it.
+// A kubelet is a client of one PodResources socket. It keeps one connection and makes another when
+// that fails: the kubelet replaces its socket whenever it starts. One goroutine at a time may call
+// it.
 type kubelet struct {
 	by      func(context.Context) (net.Conn, error) // nil for the socket
 	socket  string
 	metrics *Metrics
 
 	conn    *grpc.ClientConn
-	known   int  // the dial that legacy and shared were learned on
-	legacy  bool // speaks v1alpha1 only
-	shared  map[string]map[string]bool
-	learned time.Time // when shared was asked for
-	again   bool      // a replica is held that was not heard of
+	known   int                             // the dial that legacy and shared were learned on
+	legacy  bool                            // speaks v1alpha1 only
+	shared  map[deviceid.ID]map[string]bool // replicas by device
+	learned time.Time                       // when shared was requested
+	again   bool                            // a replica is held that was not heard of
 
 	now   func() time.Time
 	start start
 
-	mu    sync.Mutex // for what the dialer tells
+	mu    sync.Mutex // for what the dialer writes
 	dials int        // that succeeded
 	cause error      // why the latest dial failed
 }
@@ -107,23 +107,22 @@ func (s *start) seen(now time.Time) {
 func (s *start) at(now time.Time) bool { return now.Before(s.until) }
 
 const (
-	// relearn is how long the number of replicas is believed: a device plugin can
-	// be reconfigured without the kubelet's doing.
+	// relearn is how long the number of replicas is believed: a device plugin can be reconfigured
+	// without the kubelet's doing.
 	relearn = time.Minute
-	// learnTimeout bounds the question, so that who holds what is known also where
-	// that is not answered.
+	// learnTimeout bounds the question, so that the owners are known also where that is not answered.
 	learnTimeout = 500 * time.Millisecond
 )
 
-// settle is how long after a sign of its start a kubelet may still not know all
-// its pods. v1.36.3 lists none for about a second, and then one after the other
-// for up to another. maxSettle bounds it where there is one sign after the other.
+// settle is how long after a sign of its start a kubelet may still not know all its pods. v1.36.3
+// lists none for about a second, and then one after the other for up to another. maxSettle bounds
+// it where there is one sign after the other.
 const (
 	settle    = 10 * time.Second
 	maxSettle = 30 * time.Second
 )
 
-// list asks once. The error wraps one of gpu's.
+// list queries once. The error wraps one of gpu's.
 func (k *kubelet) list(ctx context.Context) (listing, error) {
 	if err := k.connect(); err != nil {
 		return listing{}, err
@@ -131,23 +130,22 @@ func (k *kubelet) list(ctx context.Context) (listing, error) {
 	if k.redialed() {
 		k.legacy = false // it may have been upgraded
 	}
-	holdings, pods, err := k.ask(ctx)
+	allocations, pods, err := k.request(ctx)
 	k.redialed()
 	k.metrics.requests.WithLabelValues(status.Code(err).String()).Inc()
 	if err != nil {
 		return listing{}, k.failed(ctx, err)
 	}
-	slices.SortFunc(holdings, Holding.compare)
-	holdings = slices.Compact(holdings) // a kubelet that repeats itself is no second owner
+	slices.SortFunc(allocations, Allocation.compare)
+	allocations = slices.Compact(allocations) // a kubelet that repeats itself is no second owner
 	now := k.now()
 	if made, ok := k.socketMade(); ok && now.Sub(made).Abs() < settle {
 		k.start.seen(made)
 	}
-	return listing{holdings: holdings, pods: pods, fresh: k.start.at(now)}, nil
+	return listing{allocations: allocations, pods: pods, fresh: k.start.at(now)}, nil
 }
 
-// redialed reports whether gRPC dialed since the last call: what answers may be
-// another kubelet.
+// redialed reports whether gRPC dialed since the last call: what answers may be another kubelet.
 func (k *kubelet) redialed() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -161,8 +159,7 @@ func (k *kubelet) redialed() bool {
 	return true
 }
 
-// socketMade returns when the socket was made: a kubelet that starts makes a new
-// one.
+// socketMade returns when the socket was made: a kubelet that starts makes a new one.
 func (k *kubelet) socketMade() (time.Time, bool) {
 	info, err := os.Stat(k.socket)
 	if err != nil {
@@ -200,48 +197,53 @@ func (k *kubelet) dial(ctx context.Context, _ string) (net.Conn, error) {
 	return conn, err
 }
 
-func (k *kubelet) ask(ctx context.Context) ([]Holding, int, error) {
+func (k *kubelet) request(ctx context.Context) ([]Allocation, int, error) {
 	if !k.legacy {
 		reply, err := v1.NewPodResourcesListerClient(k.conn).List(ctx, &v1.ListPodResourcesRequest{})
 		if status.Code(err) != codes.Unimplemented {
-			return holdings(reply), len(reply.GetPodResources()), err
+			return allocationsOf(reply), len(reply.GetPodResources()), err
 		}
 	}
 	reply, err := v1alpha1.NewPodResourcesListerClient(k.conn).List(ctx, &v1alpha1.ListPodResourcesRequest{})
-	k.legacy = err == nil // a kubelet that was upgraded is asked for v1 again
-	return holdingsOld(reply), len(reply.GetPodResources()), err
+	k.legacy = err == nil // a kubelet that was upgraded gets requests of v1 again
+	return allocationsOfV1alpha1(reply), len(reply.GetPodResources()), err
 }
 
-func holdings(reply *v1.ListPodResourcesResponse) []Holding {
-	var all []Holding
+func allocationsOf(reply *v1.ListPodResourcesResponse) []Allocation {
+	var all []Allocation
 	for _, p := range reply.GetPodResources() {
 		for _, c := range p.GetContainers() {
-			h := Holding{Namespace: p.GetNamespace(), Pod: p.GetName(), Container: c.GetName()}
-			for _, d := range c.GetDevices() {
-				h.Resource = d.GetResourceName()
-				for _, h.Device = range d.GetDeviceIds() {
-					all = append(all, h)
-				}
-			}
-			for _, claim := range c.GetDynamicResources() {
-				h.Claim, h.ClaimNamespace = claim.GetClaimName(), claim.GetClaimNamespace()
-				for _, r := range claim.GetClaimResources() {
-					h.Resource, h.Pool, h.Device, h.Share = r.GetDriverName(), r.GetPoolName(), r.GetDeviceName(), r.GetShareId()
-					all = append(all, h)
-				}
-			}
+			all = appendAllocations(all, c, Allocation{Namespace: p.GetNamespace(), Pod: p.GetName(), Container: c.GetName()})
 		}
 	}
 	return all
 }
 
-func holdingsOld(reply *v1alpha1.ListPodResourcesResponse) []Holding {
-	var all []Holding
+// appendAllocations appends the devices of a container, which h names.
+func appendAllocations(all []Allocation, c *v1.ContainerResources, h Allocation) []Allocation {
+	for _, d := range c.GetDevices() {
+		h.Resource = d.GetResourceName()
+		for _, h.Device = range d.GetDeviceIds() {
+			all = append(all, h)
+		}
+	}
+	for _, claim := range c.GetDynamicResources() {
+		h.Claim, h.ClaimNamespace = claim.GetClaimName(), claim.GetClaimNamespace()
+		for _, r := range claim.GetClaimResources() {
+			h.Resource, h.Pool, h.Device, h.Share = r.GetDriverName(), r.GetPoolName(), r.GetDeviceName(), r.GetShareId()
+			all = append(all, h)
+		}
+	}
+	return all
+}
+
+func allocationsOfV1alpha1(reply *v1alpha1.ListPodResourcesResponse) []Allocation {
+	var all []Allocation
 	for _, p := range reply.GetPodResources() {
 		for _, c := range p.GetContainers() {
 			for _, d := range c.GetDevices() {
 				for _, id := range d.GetDeviceIds() {
-					all = append(all, Holding{
+					all = append(all, Allocation{
 						Namespace: p.GetNamespace(), Pod: p.GetName(), Container: c.GetName(),
 						Resource: d.GetResourceName(), Device: id,
 					})
@@ -259,8 +261,8 @@ func (k *kubelet) failed(ctx context.Context, err error) error {
 	k.mu.Unlock()
 	switch code := status.Code(err); {
 	case ctx.Err() != nil || code == codes.DeadlineExceeded:
-		// The call took all the time it had. A kubelet that hangs is left
-		// alone; the next call finds out whether it answers again.
+		// The call took all the time it had. A kubelet that hangs is left alone; the next call finds out
+		// whether it answers again.
 		return fmt.Errorf("kubelet: list pods on %s: %w", k.socket, gpu.ErrTimeout)
 	case code == codes.Unimplemented:
 		return fmt.Errorf("kubelet: %s serves PodResources neither as v1 nor as v1alpha1: %w", k.socket, gpu.ErrVersion)
@@ -290,20 +292,20 @@ func (k *kubelet) close() {
 	}
 }
 
-// learnReplicas asks into how many replicas the plugins divide the devices of
-// holdings: a List knows only those that are held. It asks when a replica is held
-// that it has not heard of, and now and then, and reports whether an answer is
-// another than before. Changed says that the holdings are not those of the last call.
-func (k *kubelet) learnReplicas(ctx context.Context, holdings []Holding, changed bool) bool {
+// learnReplicas finds out into how many replicas the plugins divide the devices of allocations: a
+// List knows only those that are held. It does so when a replica is held that it has not heard of,
+// and now and then, and reports whether an answer is another than before. Changed says that the
+// allocations are not those of the last call.
+func (k *kubelet) learnReplicas(ctx context.Context, allocations []Allocation, changed bool) bool {
 	age := k.now().Sub(k.learned)
 	if k.conn == nil || k.legacy || !changed && !k.again && age < relearn && age >= 0 {
 		return false
 	}
-	held, news := map[string]bool{}, false
-	for i := range holdings {
-		if h := &holdings[i]; h.Claim == "" {
+	held, news := map[deviceid.ID]bool{}, false
+	for i := range allocations {
+		if h := &allocations[i]; h.Claim == "" {
 			if id := h.ID(); id.Replica != "" {
-				device := wholeOf(id)
+				device := id.WithoutReplica()
 				held[device] = true
 				news = news || !k.shared[device][id.Replica]
 			}
@@ -324,8 +326,8 @@ func (k *kubelet) learnReplicas(ctx context.Context, holdings []Holding, changed
 	k.again = false
 	next := replicasOf(reply)
 	for device := range held {
-		// The kubelet leaves out what the plugin calls unhealthy, and everything
-		// while the plugin is away: the devices are divided all the same.
+		// The kubelet leaves out what the plugin calls unhealthy, and everything while the plugin is
+		// away: the devices are divided all the same.
 		if next[device] == nil && k.shared[device] != nil {
 			next[device] = k.shared[device]
 		}
@@ -337,20 +339,19 @@ func (k *kubelet) learnReplicas(ctx context.Context, holdings []Holding, changed
 	return true
 }
 
-// replicas returns into how many replicas the device of id is divided, 0 where
-// that is not known.
-func (k *kubelet) replicas(id ID) int { return len(k.shared[wholeOf(id)]) }
+// replicas returns into how many replicas the device of id is divided, 0 where that is not known.
+func (k *kubelet) replicas(id deviceid.ID) int { return len(k.shared[id.WithoutReplica()]) }
 
 // replicasOf returns the replicas of each device that the plugins offer.
-func replicasOf(reply *v1.AllocatableResourcesResponse) map[string]map[string]bool {
-	shared := map[string]map[string]bool{}
+func replicasOf(reply *v1.AllocatableResourcesResponse) map[deviceid.ID]map[string]bool {
+	shared := map[deviceid.ID]map[string]bool{}
 	for _, d := range reply.GetDevices() {
 		for _, text := range d.GetDeviceIds() {
-			id := ParseID(text)
+			id := deviceid.Parse(text)
 			if id.Replica == "" {
 				continue
 			}
-			device := wholeOf(id)
+			device := id.WithoutReplica()
 			if shared[device] == nil {
 				shared[device] = map[string]bool{}
 			}
@@ -358,10 +359,4 @@ func replicasOf(reply *v1.AllocatableResourcesResponse) map[string]map[string]bo
 		}
 	}
 	return shared
-}
-
-// wholeOf is the text of the device that an id names a replica of.
-func wholeOf(id ID) string {
-	id.Replica, id.VGPU = "", false
-	return id.String()
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -14,11 +13,12 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/deviceid"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// ErrEmpty is for an answer without pods from a kubelet that has just started
-// and that had some before: it has not read them yet.
+// ErrEmpty is for an answer without pods from a kubelet that has just started and that had some
+// before: it has not read them yet.
 var ErrEmpty = errors.New("the kubelet has just started and lists no pods yet")
 
 // PodInfo is what the API server knows of a pod.
@@ -27,8 +27,8 @@ type PodInfo struct {
 	Labels   map[string]string
 	Finished bool // it succeeded or failed, and uses nothing any more
 	Created  time.Time
-	// Containers are the names of the pod's containers, in its order, where
-	// Allocated is what HAMi's annotation says of their devices.
+	// Containers are the names of the pod's containers, in its order, where Allocated is what HAMi's
+	// annotation says of their devices.
 	Containers []string
 	Allocated  string
 }
@@ -37,7 +37,7 @@ type PodInfo struct {
 type ClaimDevice struct {
 	UUID    string // of the GPU or the MIG device
 	MIG     bool
-	Profile string // of the MIG device, where told
+	Profile string // of the MIG device, where known
 }
 
 // Options say how a Mapper works. Metrics is needed; what else is zero is off.
@@ -49,55 +49,53 @@ type Options struct {
 	// PodUID adds the label pod_uid, PodLabels the pods' own; both need Pod.
 	PodUID    bool
 	PodLabels bool
-	// LabelsAllowed are expressions for the keys of pods' labels; none allows
-	// all.
+	// LabelsAllowed are expressions for the keys of pods' labels; none allows all.
 	LabelsAllowed []*regexp.Regexp
 
 	// LabelLimit is how many of a pod's labels are taken at most; 0 means 16.
 	LabelLimit int
-	// Checkpoint is the path of the checkpoint of the kubelet's device manager, and
-	// LogFolder that of the folder of the pods' logs: they have the UIDs of pods that
-	// Pod does not know. "" for one that is not looked at; neither need be there.
+	// Checkpoint is the path of the checkpoint of the kubelet's device manager, and LogFolder that of
+	// the folder of the pods' logs: they have the UIDs of pods that Pod does not know. "" for one that
+	// is not looked at; neither need be there.
 	Checkpoint, LogFolder string
 
 	// Pod returns what is known of a pod of this node; nil knows none.
 	Pod func(namespace, name string) (PodInfo, bool)
-	// Device returns what is known of a device that a claim holds; nil ignores
-	// claims.
+	// Device returns what is known of a device that a claim holds; nil ignores claims.
 	Device func(driver, pool, name string) (ClaimDevice, bool)
-	// Admin reports whether a claim holds a device with admin access, and so does not
-	// own it; nil knows of none.
+	// Admin reports whether a claim holds a device with admin access, and so does not own it; nil
+	// knows of none.
 	Admin func(namespace, claim, driver, pool, device string) bool
-	// Ready are closed when Pod and Device begin to know things. The first Attribute
-	// waits for them, for 1.5 s at most, so that the first page has all labels.
+	// Ready are closed when Pod and Device begin to know things. The first Attribute waits for them,
+	// for 1.5 s at most, so that the first page has all labels.
 	Ready []<-chan struct{}
 	// Revision differs whenever Pod, Device or Admin may answer otherwise.
 	Revision func() uint64
-	// Replicated says how replicas of a device share it: time-slicing or MPS,
-	// which ids do not tell apart. Nil means time-slicing.
+	// Replicated says how replicas of a device share it: time-slicing or MPS, which ids do not
+	// distinguish. Nil means time-slicing.
 	Replicated func() gpu.Sharing
 
 	Metrics *Metrics
 }
 
-// A Mapper is the Attributor "kubernetes". Its methods may be called from any
-// goroutine; they run one at a time.
+// A Mapper is the Attributor "kubernetes". Its methods may be called from any goroutine; they run
+// one at a time.
 type Mapper struct {
 	opt     Options
 	policy  labelPolicy
 	mu      sync.Mutex
 	kubelet kubelet
 
-	now    func() time.Time
-	keep   time.Duration // how long an answer is good for
-	memory memory
-	files  nodeFiles
-	known  map[[2]string]string // namespace and name of a pod → UID by the API server
+	now      func() time.Time
+	validFor time.Duration // how long an answer is good for
+	memory   memory
+	files    nodeFiles
+	known    map[podName]string // UIDs of pods by the API server
 
 	inputs   inputs // that owners were made of
 	pods     int    // in the latest believed listing
 	owners   *gpu.Owners
-	resolver *Resolver
+	resolver *deviceid.Resolver
 	seen     map[tenancy]uint64 // when a pod was first seen with a device
 	count    uint64             // of listings, for seen
 
@@ -106,19 +104,19 @@ type Mapper struct {
 
 // inputs are all that owners depend on.
 type inputs struct {
-	topology   *gpu.Topology
-	holdings   []Holding
-	revision   uint64
-	replicated gpu.Sharing
-	uids       map[podName]string // of pods, by the node's files
+	topology    *gpu.Topology
+	allocations []Allocation
+	revision    uint64
+	replicated  gpu.Sharing
+	uids        map[podName]string // of pods, by the node's files
 }
 
 func (a *inputs) equal(b *inputs) bool {
 	return a.topology == b.topology && a.revision == b.revision && a.replicated == b.replicated &&
-		slices.Equal(a.holdings, b.holdings) && maps.Equal(a.uids, b.uids)
+		slices.Equal(a.allocations, b.allocations) && maps.Equal(a.uids, b.uids)
 }
 
-// New returns a Mapper. It connects when it is first asked.
+// New returns a Mapper. It connects when it is first queried.
 func New(opt Options) *Mapper {
 	if opt.Pod == nil {
 		opt.Pod = func(string, string) (PodInfo, bool) { return PodInfo{}, false }
@@ -133,22 +131,22 @@ func New(opt Options) *Mapper {
 		opt.Replicated = func() gpu.Sharing { return gpu.SharingTimeSlicing }
 	}
 	return &Mapper{
-		opt:     opt,
-		now:     time.Now,
-		keep:    minKeep,
-		policy:  labelPolicy{on: opt.PodLabels, allowed: opt.LabelsAllowed, most: cmp.Or(opt.LabelLimit, defaultPodLabels)},
-		kubelet: kubelet{socket: opt.Socket, metrics: opt.Metrics, now: time.Now},
-		files:   nodeFiles{checkpoint: opt.Checkpoint, logs: opt.LogFolder},
-		seen:    map[tenancy]uint64{},
+		opt:      opt,
+		now:      time.Now,
+		validFor: minKeep,
+		policy:   labelPolicy{on: opt.PodLabels, allowed: opt.LabelsAllowed, most: cmp.Or(opt.LabelLimit, defaultPodLabels)},
+		kubelet:  kubelet{socket: opt.Socket, metrics: opt.Metrics, now: time.Now},
+		files:    nodeFiles{checkpoint: opt.Checkpoint, logs: opt.LogFolder},
+		seen:     map[tenancy]uint64{},
 	}
 }
 
-// Every says how often Attribute is called, which may change. Who held what is
-// remembered for two intervals, and 30 s at least.
+// Every says how often Attribute is called, which may change. Who held what is remembered for two
+// intervals, and 30 s at least.
 func (m *Mapper) Every(interval time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.keep = max(2*interval, minKeep)
+	m.validFor = max(2*interval, minKeep)
 }
 
 // Name returns "kubernetes".
@@ -161,18 +159,17 @@ func (m *Mapper) Close() {
 	m.kubelet.close()
 }
 
-// Attribute asks the kubelet once and returns who holds what of t. The error
-// wraps gpu.ErrUnavailable where the socket or the kubelet is not there (or,
-// with ErrEmpty, is not ready), gpu.ErrPermission, gpu.ErrTimeout, or
-// gpu.ErrVersion; the caller then keeps the last result for as long as it
-// believes it.
+// Attribute queries the kubelet once and returns the owners of t. The error wraps
+// gpu.ErrUnavailable where the socket or the kubelet is not there (or, with ErrEmpty, is not
+// ready), gpu.ErrPermission, gpu.ErrTimeout, or gpu.ErrVersion; the caller then keeps the last
+// result for as long as it believes it.
 func (m *Mapper) Attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	owners, err := m.attribute(ctx, t)
 	v := &view{topology: t, at: time.Now(), err: err}
 	if err == nil {
-		v.owners, v.holdings = owners, m.inputs.holdings
+		v.owners, v.allocations, v.listed = owners, m.inputs.allocations, m.memory.listed
 	}
 	m.latest.Store(v)
 	return owners, err
@@ -191,36 +188,27 @@ func (m *Mapper) attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 	}
 	m.pods = l.pods
 	m.opt.Metrics.age.now()
-	if m.resolver == nil || m.resolver.topology != t {
-		m.resolver = NewResolver(t)
+	if m.resolver == nil || m.resolver.Topology() != t {
+		m.resolver = deviceid.NewResolver(t)
 	}
-	all := m.memory.complete(l.holdings, recall{
-		at: now, fresh: l.fresh, keep: m.keep, shared: m.shared, ended: m.ended, places: m.places, shown: m.shown,
+	all := m.memory.complete(l.allocations, recall{
+		at: now, fresh: l.fresh, validFor: m.validFor, shared: m.shared, ended: m.ended, places: m.places, shown: m.shown,
 	})
 	m.opt.Metrics.kept.Set(float64(len(m.memory.kept)))
 	// The revision is read first: what changes meanwhile shows next time.
-	in := inputs{topology: t, holdings: all, revision: m.opt.Revision(), replicated: m.opt.Replicated()}
+	in := inputs{topology: t, allocations: all, revision: m.opt.Revision(), replicated: m.opt.Replicated()}
 	m.files.refresh(now)
 	in.uids = m.uidsOf(all)
-	divided := m.kubelet.learnReplicas(ctx, all, !slices.Equal(all, m.inputs.holdings))
+	divided := m.kubelet.learnReplicas(ctx, all, !slices.Equal(all, m.inputs.allocations))
 	if m.owners != nil && !divided && in.equal(&m.inputs) {
 		return m.owners, nil
 	}
 	m.inputs = in
-	next := m.assign(&in)
-	if m.owners != nil {
-		next.Generation = m.owners.Generation
-		if reflect.DeepEqual(next, m.owners) {
-			return m.owners, nil
-		}
-		next.Generation++
-	}
-	m.owners = next
-	return next, nil
+	m.owners = m.owners.Renewed(m.assign(&in))
+	return m.owners, nil
 }
 
-// maxReady bounds the wait for what the API server knows: a loop gives the first
-// answer 2 s.
+// maxReady bounds the wait for what the API server knows: a loop gives the first answer 2 s.
 const maxReady = 1500 * time.Millisecond
 
 // await waits once until what the API server knows is there.
@@ -243,15 +231,14 @@ func (m *Mapper) await(ctx context.Context) {
 	}
 }
 
-// uidsOf returns the UIDs of the pods that the API server does not know, by the
-// files of the node.
-func (m *Mapper) uidsOf(holdings []Holding) map[podName]string {
+// uidsOf returns the UIDs of the pods that the API server does not know, by the files of the node.
+func (m *Mapper) uidsOf(allocations []Allocation) map[podName]string {
 	if m.files.devices == nil && m.files.folders == nil {
 		return nil
 	}
 	uids := map[podName]string{}
-	for i := range holdings {
-		h := &holdings[i]
+	for i := range allocations {
+		h := &allocations[i]
 		key := podName{h.Namespace, h.Pod}
 		if uids[key] != "" {
 			continue
@@ -266,21 +253,20 @@ func (m *Mapper) uidsOf(holdings []Holding) map[podName]string {
 	return uids
 }
 
-// shared reports whether others may hold the device of h, or another part of it,
-// at the same time.
-func (m *Mapper) shared(h *Holding) bool {
+// shared reports whether others may hold the device of h, or another part of it, at the same time.
+func (m *Mapper) shared(h *Allocation) bool {
 	_, hami := hamiReplica(h)
 	return hami || h.Claim != "" || h.ID().Replica != "" || strings.HasSuffix(h.Resource, ".shared") || m.resolver.Part(m.named(h)) > 0
 }
 
-// places returns the rows of the entities of each holding. One of HAMi's plugin may be
-// of any while no annotation names its GPU.
-func (m *Mapper) places(holdings []Holding) [][]int {
-	places := make([][]int, len(holdings))
-	for i, h := range m.allocated(holdings) {
+// places returns the rows of the entities of each allocation. One of HAMi's plugin may be of any
+// while no annotation names its GPU.
+func (m *Mapper) places(allocations []Allocation) [][]int {
+	places := make([][]int, len(allocations))
+	for i, h := range m.allocated(allocations) {
 		places[i], _ = m.match(&h)
 		if _, hami := hamiReplica(&h); hami && places[i] == nil {
-			for row := range m.resolver.topology.Devices {
+			for row := range m.resolver.Topology().Devices {
 				places[i] = append(places[i], row)
 			}
 		}
@@ -288,23 +274,22 @@ func (m *Mapper) places(holdings []Holding) [][]int {
 	return places
 }
 
-// shown reports whether a holding makes an owner of what it matches.
-func (m *Mapper) shown(h *Holding) bool {
+// shown reports whether an allocation makes an owner of what it matches.
+func (m *Mapper) shown(h *Allocation) bool {
 	info, ok := m.opt.Pod(h.Namespace, h.Pod)
 	_, hami := hamiReplica(h)
 	return (!ok || !info.Finished) && !m.admin(h) && (!hami || info.Allocated != "")
 }
 
 // admin reports whether h is a claim's look at a device that is another's.
-func (m *Mapper) admin(h *Holding) bool {
+func (m *Mapper) admin(h *Allocation) bool {
 	return h.Claim != "" && m.opt.Admin(h.ClaimNamespace, h.Claim, h.Resource, h.Pool, h.Device)
 }
 
-// ended reports whether the API server says that the pod of h is no more: it knew
-// it, and knows it no longer, or as another. A pod that it never knew may be too
-// new for it.
-func (m *Mapper) ended(h *Holding) bool {
+// ended reports whether the API server says that the pod of h is no more: it knew it, and knows it
+// no longer, or as another. A pod that it never knew may be too new for it.
+func (m *Mapper) ended(h *Allocation) bool {
 	info, ok := m.opt.Pod(h.Namespace, h.Pod)
-	was := m.known[[2]string{h.Namespace, h.Pod}]
+	was := m.known[podName{h.Namespace, h.Pod}]
 	return ok && info.Finished || was != "" && (!ok || info.UID != was)
 }

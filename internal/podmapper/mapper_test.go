@@ -14,13 +14,14 @@ import (
 	"google.golang.org/grpc/codes"
 	v1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/deviceid"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/podmapper"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/kubelet"
 )
 
-// The node of the recordings: five GPUs, the fourth of them cut in two. The
-// device files are numbered the other way round than NVML's indices.
+// The node of the recordings: five GPUs, the fourth of them cut in two. The device files are
+// numbered the other way round than NVML's indices.
 const (
 	gpu0 = "GPU-00000000-0000-4000-8000-000000000000"
 	gpu1 = "GPU-10000000-0000-4000-8000-000000000001"
@@ -47,8 +48,7 @@ func node() *gpu.Topology {
 	return gpu.NewTopology(devices)
 }
 
-// claimed is what the recorded ResourceSlice says, and one of a driver that
-// shares by capacity.
+// claimed is what the recorded ResourceSlice says, and one of a driver that shares by capacity.
 func claimed(driver, pool, name string) (podmapper.ClaimDevice, bool) {
 	d, ok := map[string]podmapper.ClaimDevice{
 		"gpu.nvidia.com/gpu-0":                 {UUID: gpu0},
@@ -127,7 +127,7 @@ func (w *world) metric(name string) map[string]float64 {
 	return out
 }
 
-// pods returns, by row, the pod that an entity's series are labelled with.
+// pods returns, by row, the pod that an entity's series are labeled with.
 func pods(o *gpu.Owners) map[int]string {
 	out := map[int]string{}
 	for row := range o.Labels {
@@ -194,7 +194,7 @@ func TestUnmatchedDevicesAreCounted(t *testing.T) {
 		kubelet.Pod("ml/a",
 			kubelet.Container("c", "nvidia.com/gpu", "GPU-99999999-0000-4000-8000-000000000000", "GPU-99999999-0000-4000-8000-000000000001", "nvidia9", "garbage"),
 			kubelet.Container("d", "acme.com/gpu", "unit-7"),
-			// Nobody says that these are GPUs.
+			// Nothing says that these are GPUs.
 			kubelet.Container("e", "acme.com/fpga", "unit-8", "11111111-0000-4000-8000-000000000000"),
 			kubelet.Claiming("f", "ml", "claim", "gpu.nvidia.com", "e2e-node", "gpu-77", ""),
 			kubelet.Claiming("g", "ml", "channel", "compute-domain.nvidia.com", "e2e-node", "channel-0", ""),
@@ -272,8 +272,8 @@ func TestKubeletThatFails(t *testing.T) {
 	})
 }
 
-// What a real kubelet v1.36.3 does when it restarts: it refuses, then answers
-// that there are no pods, then tells them.
+// What a real kubelet v1.36.3 does when it restarts: it refuses, then answers that there are no
+// pods, then lists them.
 func TestKubeletThatRestarts(t *testing.T) {
 	pod := kubelet.Lists(kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu0)))
 	w := newWorld(t, podmapper.Options{}, pod)
@@ -300,7 +300,7 @@ func TestRecall(t *testing.T) {
 	}
 	w.attribute()
 	explained, _ := w.mapper.Explain(t.Context(), w.topology, gpu0)
-	asked := w.Lists()
+	before := w.Lists()
 	steps, found := w.mapper.Recall(gpu0)
 	if !found {
 		t.Errorf("not found: %q", steps)
@@ -317,10 +317,10 @@ func TestRecall(t *testing.T) {
 	w.Stop()
 	w.fails(gpu.ErrUnavailable)
 	steps, found = w.mapper.Recall(gpu0)
-	if text := strings.Join(steps, "\n"); !found || !strings.Contains(text, "The kubelet cannot be asked who holds it") || strings.Contains(text, "ml/a") {
+	if text := strings.Join(steps, "\n"); !found || !strings.Contains(text, "The kubelet cannot be queried for its owner") || strings.Contains(text, "ml/a") {
 		t.Errorf("without a kubelet: %v\n%s", found, text)
 	}
-	want(t, "lists", w.Lists(), asked)
+	want(t, "lists", w.Lists(), before)
 }
 
 func TestEmptyListing(t *testing.T) {
@@ -356,8 +356,8 @@ func TestSharing(t *testing.T) {
 	want(t, "sharing once the node says MPS", w.attribute().UseOf(4).Sharing, gpu.SharingMPS)
 }
 
-// Pods that hold the compute instances of one GPU instance share it, whether
-// or not those have rows, and none of them has it alone.
+// Pods that hold the compute instances of one GPU instance share it, whether or not those have
+// rows, and none of them has it alone.
 func TestDividedInstance(t *testing.T) {
 	const first, second = "MIG-c0000000-0000-5000-8000-000000000001", "MIG-c0000000-0000-5000-8000-000000000002"
 	divided := func(rows bool) *gpu.Topology {
@@ -371,7 +371,7 @@ func TestDividedInstance(t *testing.T) {
 			}
 		}
 		top := gpu.NewTopology(devices)
-		top.Divided = []gpu.ComputeInstance{
+		top.ComputeInstances = []gpu.ComputeInstance{
 			{Instance: 5, ID: 0, Profile: "1c.4g.40gb", UUID: first}, {Instance: 5, ID: 1, Profile: "3c.4g.40gb", UUID: second},
 		}
 		return top
@@ -455,8 +455,8 @@ func TestDividedInstance(t *testing.T) {
 	}
 }
 
-// The last pod of a node goes, and the kubelet has been there for long: its
-// empty answer is the truth.
+// The last pod of a node goes, and the kubelet has been there for long: its empty answer is the
+// truth.
 func TestLastPodThatGoes(t *testing.T) {
 	w := newWorld(t, podmapper.Options{}, kubelet.Lists(kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu0))), kubelet.Lists())
 	w.attribute()
@@ -464,7 +464,7 @@ func TestLastPodThatGoes(t *testing.T) {
 	want(t, "labels of a node that is empty now", pods(w.attribute()), map[int]string{})
 }
 
-// MIG is set up anew, and the same answer of the kubelet means other entities.
+// MIG partitions again, and the same answer of the kubelet means other entities.
 func TestTopologyThatChanges(t *testing.T) {
 	w := newWorld(t, podmapper.Options{}, kubelet.Lists(kubelet.Pod("ml/a",
 		kubelet.Container("c", "nvidia.com/gpu", gpu0), kubelet.Container("d", "nvidia.com/mig-1g.10gb", migA))))
@@ -491,8 +491,7 @@ func TestKubeletThatServesNeither(t *testing.T) {
 	w.fails(gpu.ErrVersion)
 }
 
-// An old kubelet is upgraded: it is asked for what it can say now, of claims
-// and of replicas.
+// An old kubelet is upgraded: it is queried for what it can say now, of claims and of replicas.
 func TestKubeletThatIsUpgraded(t *testing.T) {
 	replica := kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu.shared", gpu4+"::0"))
 	claim := kubelet.Pod("ml/b", kubelet.Claiming("c", "ml", "mine", "gpu.nvidia.com", "e2e-node", "gpu-0", ""))
@@ -567,30 +566,56 @@ func TestUnmatchedDevicesAreNeverMissing(t *testing.T) {
 	changer.Wait()
 }
 
-// An id of a part is explained by its row, or by that of its GPU instance and
-// how to see the part itself.
+// A replica that a kubelet lists just after its start has no owner yet: who else has the GPU may
+// not be listed. The explanation says so, and not that no container has it.
+func TestExplainAtTheKubeletsStart(t *testing.T) {
+	id := gpu4 + "::0"
+	w := newWorld(t, podmapper.Options{}, kubelet.Lists(kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu.shared", id))))
+	now := time.Now()
+	podmapper.Clock(w.mapper, func() time.Time { return now })
+	w.Born(now)
+	want(t, "owners at first", len(w.attribute().UseOf(4).Owners), 0)
+	for name, explain := range map[string]func() ([]string, bool){
+		"Recall":  func() ([]string, bool) { return w.mapper.Recall(id) },
+		"Explain": func() ([]string, bool) { return w.mapper.Explain(t.Context(), w.topology, id) },
+	} {
+		steps, _ := explain()
+		text := strings.Join(steps, "\n")
+		if !strings.Contains(text, "lists it for container c of pod ml/a, but it has just started") || strings.Contains(text, "for no container") {
+			t.Errorf("%s at the start:\n%s", name, text)
+		}
+	}
+	now = now.Add(podmapper.Settled + time.Second)
+	want(t, "owners then", len(w.attribute().UseOf(4).Owners), 1)
+	if steps, _ := w.mapper.Recall(id); strings.Contains(strings.Join(steps, "\n"), "just started") {
+		t.Errorf("afterwards:\n%s", strings.Join(steps, "\n"))
+	}
+}
+
+// An id of a part is explained by its row, or by that of its GPU instance and how to see the part
+// itself.
 func TestExplainPart(t *testing.T) {
 	const uuid = "MIG-c0000000-0000-5000-8000-000000000001"
 	devices := node().Devices
 	devices[5].MIGUUID, devices[5].Profile = "", "3g.40gb"
 	top := gpu.NewTopology(devices)
-	top.Divided = []gpu.ComputeInstance{{Instance: 5, UUID: uuid, Profile: "1c.3g.40gb"}, {Instance: 5, ID: 1, Profile: "2c.3g.40gb"}}
-	want(t, "steps without a row", podmapper.NewResolver(top).Explain(podmapper.ParseID(uuid))[1:], []string{
+	top.ComputeInstances = []gpu.ComputeInstance{{Instance: 5, UUID: uuid, Profile: "1c.3g.40gb"}, {Instance: 5, ID: 1, Profile: "2c.3g.40gb"}}
+	want(t, "steps without a row", deviceid.NewResolver(top).Explain(deviceid.Parse(uuid))[1:], []string{
 		"The source has it: GPU instance 7 (3g.40gb) of GPU 3 (" + gpu3 + ").",
 		"It is a compute instance, one of the parts of that GPU instance; with +c in --devices it has series of its own.",
 	})
 	part := devices[5]
 	part.Entity.Kind, part.MIGUUID, part.Profile = gpu.KindComputeInstance, uuid, "1c.3g.40gb"
 	rows := gpu.NewTopology(append(devices, part))
-	rows.Divided = top.Divided
-	want(t, "steps with a row", podmapper.NewResolver(rows).Explain(podmapper.ParseID(uuid))[1:], []string{
+	rows.ComputeInstances = top.ComputeInstances
+	want(t, "steps with a row", deviceid.NewResolver(rows).Explain(deviceid.Parse(uuid))[1:], []string{
 		"The source has it: compute instance 0 (1c.3g.40gb) of GPU instance 7 of GPU 3.",
 		"The source has it: GPU instance 7 (3g.40gb) of GPU 3 (" + gpu3 + ").",
 	})
 }
 
-// A device in more replicas than owners are reported: who has the last one is an
-// owner all the same.
+// A device in more replicas than owners are reported: who has the last one is an owner all the
+// same.
 func TestMoreReplicasThanOwnersAreToldOf(t *testing.T) {
 	var replicas []string
 	for i := range gpu.MaxOwners {
@@ -650,7 +675,7 @@ func TestReplicasFollowThePlugin(t *testing.T) {
 		want(t, "replicas "+tt.what, w.attribute().UseOf(4).Replicas, tt.replicas)
 	}
 
-	// A replica that is new is asked about at once.
+	// A replica that is new is queried at once.
 	w.Script(kubelet.Lists(kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::11"))))
 	w.Allocatable(offer(12)...)
 	now = now.Add(15 * time.Second)

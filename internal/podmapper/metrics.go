@@ -9,8 +9,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gauge"
 )
 
-// Metrics are the package's own series. A process registers them once; every
-// Mapper that it makes writes to the same.
+// Metrics are the package's own series. A process registers them once; every Mapper that it makes
+// writes to the same.
 type Metrics struct {
 	requests  *prometheus.CounterVec
 	unmatched *gauge.State
@@ -50,7 +50,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Help: "Devices that the kubelet's latest list gives to no container and that are reported as before, since it has just started or the list has just become shorter.",
 		}),
 		age: &ageCollector{desc: prometheus.NewDesc("dcgm_exporter_attribution_map_age_seconds",
-			"Time since the kubelet last told which pod holds which device.", nil, nil)},
+			"Seconds since the kubelet last reported which pod has which device.", nil, nil)},
 	}
 	reg.MustRegister(m.requests, m.unmatched, m.labels, m.owners, m.kept, m.age)
 	for _, reason := range []string{droppedCollision, droppedBudget, droppedLength} {
@@ -59,7 +59,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	return m
 }
 
-// ageCollector tells an age, and nothing before there is one.
+// ageCollector collects an age, and nothing before there is one.
 type ageCollector struct {
 	desc *prometheus.Desc
 	mu   sync.Mutex

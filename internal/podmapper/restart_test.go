@@ -19,8 +19,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/kubelet"
 )
 
-// A resident is a pod of a drama: the device that it has, and its times, which
-// are zero before they come.
+// A resident is a pod of a drama: the device that it has, and its times, which are zero before they
+// come.
 type resident struct {
 	id       podID
 	row      int
@@ -32,8 +32,8 @@ type resident struct {
 
 type podID = string
 
-// A drama is a node on which pods come and go while its kubelet restarts, by a
-// seed: what is so, beside what the kubelet lists of it.
+// A drama is a node on which pods come and go while its kubelet restarts, by a seed: what is so,
+// beside what the kubelet lists of it.
 type drama struct {
 	*testing.T
 	random   *rand.Rand
@@ -55,8 +55,8 @@ type drama struct {
 	count   int
 }
 
-// stage returns a drama. Devices are whole GPUs and instances, replicas, and
-// claims of which several pods can hold one.
+// stage returns a drama. Devices are whole GPUs and instances, replicas, and claims of which
+// several pods can hold one.
 func stage(t *testing.T, s *kubelet.Server, seed uint64) *drama {
 	d := &drama{
 		T: t, random: rand.New(rand.NewPCG(seed, 0)), now: time.Now(), server: s, topology: node(),
@@ -196,7 +196,7 @@ func (d *drama) answer() []*v1.PodResources {
 	return listed
 }
 
-// look asks the mapper, as a loop does, and holds its answer against what is so.
+// look queries the mapper, as a loop does, and holds its answer against what is so.
 func (d *drama) look() {
 	d.server.Script(kubelet.Lists(d.answer()...))
 	ctx, cancel := context.WithTimeout(d.Context(), patience)
@@ -264,10 +264,9 @@ func (d *drama) same(o *gpu.Owners, holders map[int][]podID) {
 	}
 }
 
-// Whatever a kubelet that restarts leaves out, and whenever: every answer is
-// right or says nothing, a device that several share is never shown as one's
-// alone, who has ended goes within a bounded time, and once the kubelet knows its
-// pods all of them are shown.
+// Whatever a kubelet that restarts leaves out, and whenever: every answer is right or says nothing,
+// a device that several share is never shown as one's alone, who has ended goes within a bounded
+// time, and once the kubelet knows its pods all of them are shown.
 func TestOwnersWhileAKubeletRestarts(t *testing.T) {
 	seeds := uint64(500)
 	if testing.Short() {
@@ -313,8 +312,8 @@ func play(t *testing.T, s *kubelet.Server, seed uint64) {
 	}
 }
 
-// A restart as it was recorded on a real node: refusals, an answer without pods,
-// all pods. Nothing else is ever shown than what is so, and nothing is forgotten.
+// A restart as it was recorded on a real node: refusals, an answer without pods, all pods. Nothing
+// else is ever shown than what is so, and nothing is forgotten.
 func TestRecordedRestart(t *testing.T) {
 	moments := kubelet.Timeline(t, "nvidia.com/gpu")
 	last := moments[len(moments)-1]
@@ -353,8 +352,8 @@ func TestRecordedRestart(t *testing.T) {
 	}
 }
 
-// A kubelet fills its list pod by pod: six that share a GPU stay six, the whole
-// GPUs keep their labels, and what is kept is counted.
+// A kubelet fills its list pod by pod: six that share a GPU stay six, the whole GPUs keep their
+// labels, and what is kept is counted.
 func TestListThatFillsPodByPod(t *testing.T) {
 	var all []*v1.PodResources
 	for i := range 6 {
@@ -391,9 +390,9 @@ func TestListThatFillsPodByPod(t *testing.T) {
 	}
 }
 
-// A sharer that ends leaves the list of a kubelet that runs on. The other has the
-// device alone once that has been so for a while, or at once where the API server
-// says it too; a whole device is free at once.
+// A sharer that ends leaves the list of a kubelet that runs on. The other has the device alone once
+// that has been so for a while, or at once where the API server says it too; a whole device is free
+// at once.
 func TestSharerThatEnds(t *testing.T) {
 	a := kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::0"))
 	b := kubelet.Pod("ml/b", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::1"))
@@ -424,8 +423,8 @@ func TestSharerThatEnds(t *testing.T) {
 	}
 }
 
-// Of sharers that end, one may be remembered for longer than the others: it never had
-// the device alone, and does not get it by that.
+// Of sharers that end, one may be remembered for longer than the others: it never had the device
+// alone, and does not get it by that.
 func TestSharersThatEndTogether(t *testing.T) {
 	a := kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::0"))
 	b := kubelet.Pod("ml/b", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::1"))
@@ -498,8 +497,8 @@ func TestAnswerThatStalls(t *testing.T) {
 	}
 }
 
-// What was known an hour ago says nothing of a shared device, though its holder
-// of then is listed still.
+// What was known an hour ago says nothing of a shared device, though its holder of then is listed
+// still.
 func TestMemoryIsNoOlderThanItsLimit(t *testing.T) {
 	a := kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::0"))
 	b := kubelet.Pod("ml/b", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::1"))

@@ -4,10 +4,14 @@ import (
 	"encoding/json"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/process"
 )
 
 // The bounds of what is read of the node.
@@ -19,20 +23,20 @@ const (
 // A podName names a pod.
 type podName struct{ namespace, pod string }
 
-// A nodeFiles knows the UIDs of pods from what the kubelet keeps on its node, for
-// where the API server is not asked. A List of PodResources has none.
+// A nodeFiles knows the UIDs of pods from what the kubelet keeps on its node, for where the API
+// server is not queried. A List of PodResources has none.
 //
-// The checkpoint of the kubelet's device manager has the UID of the pod that each
-// device is allocated to (k8s.io/kubernetes, pkg/kubelet/cm/devicemanager/checkpoint).
-// The folder of the pods' logs has a folder per pod, named NAMESPACE_NAME_UID
-// (pkg/kubelet/kuberuntime, BuildPodLogsDirectory). Both have a static pod's UID as
-// its control group does: the hash of its manifest. The zero value knows nothing.
+// The checkpoint of the kubelet's device manager has the UID of the pod that each device is
+// allocated to (k8s.io/kubernetes, pkg/kubelet/cm/devicemanager/checkpoint). The folder of the
+// pods' logs has a folder per pod, named NAMESPACE_NAME_UID (pkg/kubelet/kuberuntime,
+// BuildPodLogsDirectory). Both have a static pod's UID as its control group does: the hash of its
+// manifest. The zero value knows nothing.
 type nodeFiles struct {
 	checkpoint, logs string // paths; "" for one that is not looked at
 
 	version fs.FileInfo // of the checkpoint that was read
 	devices map[deviceName]string
-	looked  time.Time // when the folder of logs had read; its content is that of modified
+	read    time.Time // when the folder of logs had read; its content is that of modified
 	changed time.Time
 	folders map[podName]string
 }
@@ -40,8 +44,8 @@ type nodeFiles struct {
 // A deviceName names an allocation: a device of a resource in a container.
 type deviceName struct{ container, resource, device string }
 
-// refresh reads what has changed since the last call. What cannot be read is
-// unknown: both are extras that a node may not give.
+// refresh reads what has changed since the last call. What cannot be read is unknown: both are
+// extras that a node may not give.
 func (f *nodeFiles) refresh(now time.Time) {
 	if f.checkpoint != "" {
 		f.readCheckpoint()
@@ -52,7 +56,7 @@ func (f *nodeFiles) refresh(now time.Time) {
 }
 
 // uid returns the UID of the pod of h, "" where it is not known.
-func (f *nodeFiles) uid(h *Holding) string {
+func (f *nodeFiles) uid(h *Allocation) string {
 	if uid := f.devices[deviceName{h.Container, h.Resource, h.Device}]; uid != "" && h.Claim == "" {
 		return uid
 	}
@@ -81,15 +85,14 @@ func (f *nodeFiles) readCheckpoint() {
 	f.devices = parseCheckpoint(text)
 }
 
-// parseCheckpoint returns the UIDs of the pods that devices are allocated to. An
-// allocation that two pods have in it names neither: one of them has ended, and
-// the kubelet has not noticed.
+// parseCheckpoint returns the UIDs of the pods that devices are allocated to. An allocation that
+// two pods have in it names neither: one of them has ended, and the kubelet has not noticed.
 func parseCheckpoint(text []byte) map[deviceName]string {
 	var file struct {
 		Data struct {
 			PodDeviceEntries []struct {
 				PodUID, ContainerName, ResourceName string
-				DeviceIDs                           json.RawMessage // by NUMA node; a list before Kubernetes 1.20
+				DeviceIDs                           json.RawMessage // see checkpointIDs
 			}
 		}
 	}
@@ -98,33 +101,37 @@ func parseCheckpoint(text []byte) map[deviceName]string {
 	}
 	devices := map[deviceName]string{}
 	for _, e := range file.Data.PodDeviceEntries {
-		if !isPodUID(e.PodUID) {
+		if !process.IsPodUID(e.PodUID) {
 			continue
 		}
-		nodes := map[string][]string{}
-		if json.Unmarshal(e.DeviceIDs, &nodes) != nil {
-			var list []string
-			if json.Unmarshal(e.DeviceIDs, &list) != nil {
+		for _, id := range checkpointIDs(e.DeviceIDs) {
+			key := deviceName{e.ContainerName, e.ResourceName, id}
+			if other, twice := devices[key]; twice && other != e.PodUID {
+				devices[key] = ""
 				continue
 			}
-			nodes[""] = list
-		}
-		for _, ids := range nodes {
-			for _, id := range ids {
-				key := deviceName{e.ContainerName, e.ResourceName, id}
-				if other, twice := devices[key]; twice && other != e.PodUID {
-					devices[key] = ""
-					continue
-				}
-				devices[key] = e.PodUID
-			}
+			devices[key] = e.PodUID
 		}
 	}
 	return devices
 }
 
-// settledFolder is how old the time of a folder must be, to say that its content
-// is that of the time: the kernel's clock is coarse.
+// checkpointIDs returns the ids of an entry: lists by NUMA node, or one list before Kubernetes
+// 1.20.
+func checkpointIDs(text []byte) []string {
+	nodes := map[string][]string{}
+	if json.Unmarshal(text, &nodes) == nil {
+		return slices.Concat(slices.Collect(maps.Values(nodes))...)
+	}
+	var list []string
+	if json.Unmarshal(text, &list) != nil {
+		return nil
+	}
+	return list
+}
+
+// settledFolder is how old the time of a folder must be, to say that its content is that of the
+// time: the kernel's clock is coarse.
 const settledFolder = 2 * time.Second
 
 func (f *nodeFiles) readLogs(now time.Time) {
@@ -133,10 +140,10 @@ func (f *nodeFiles) readLogs(now time.Time) {
 		f.folders, f.changed = nil, time.Time{}
 		return
 	}
-	if info.ModTime().Equal(f.changed) && f.looked.Sub(f.changed) > settledFolder {
+	if info.ModTime().Equal(f.changed) && f.read.Sub(f.changed) > settledFolder {
 		return
 	}
-	f.folders, f.changed, f.looked = nil, info.ModTime(), now
+	f.folders, f.changed, f.read = nil, info.ModTime(), now
 	dir, err := os.Open(f.logs)
 	if err != nil {
 		return
@@ -155,15 +162,14 @@ func (f *nodeFiles) readLogs(now time.Time) {
 	})
 }
 
-// podsOfFolders returns the UIDs in the names of pods' folders. Of two of one pod
-// the newer one counts: the other is that of an earlier pod of the name. Two of
-// one age say nothing.
+// podsOfFolders returns the UIDs in the names of pods' folders. Of two of one pod the newer one
+// counts: the other is that of an earlier pod of the name. Two of one age say nothing.
 func podsOfFolders(names []string, modified func(name string) time.Time) map[podName]string {
 	type folder struct{ name, uid string }
 	all := map[podName]folder{}
 	for _, name := range names {
 		parts := strings.Split(name, "_")
-		if len(parts) != 3 || !isPodUID(parts[2]) {
+		if len(parts) != 3 || !process.IsPodUID(parts[2]) {
 			continue
 		}
 		key, next := podName{parts[0], parts[1]}, folder{name, parts[2]}
@@ -184,13 +190,4 @@ func podsOfFolders(names []string, modified func(name string) time.Time) map[pod
 		uids[key] = f.uid
 	}
 	return uids
-}
-
-// isPodUID reports whether s is a UUID, or the 32 hexadecimal digits of a static
-// pod.
-func isPodUID(s string) bool {
-	if len(s) == 32 {
-		s = s[:8] + "-" + s[8:12] + "-" + s[12:16] + "-" + s[16:20] + "-" + s[20:]
-	}
-	return isUUID(s)
 }

@@ -20,8 +20,8 @@ const maxJob = 128
 //   - PBS's: …/pbs_jobs.service/jobid/<id> (OpenPBS, test/tests/functional/pbs_cgroups_hook.py), and
 //     …/pbs_jobs.service/jobs/<id> under version 2. systemd's escapes (\x5b) in an id are resolved.
 //
-// Of several jobs in one path the outermost is the process's: what is below it may be the work of the
-// job's own user. Hierarchies that name different jobs name none.
+// Of several jobs in one path the outermost is the process's: what is below it may be the work of
+// the job's own user. Hierarchies that name different jobs name none.
 func Job(text string) string {
 	job := ""
 	for path := range paths(text) {

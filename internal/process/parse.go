@@ -5,29 +5,26 @@ import (
 	"strings"
 )
 
-// A Group is what the control group of a process tells of it. Fields that it
-// does not tell are empty.
+// A Group is what the control group of a process says of it. What it does not say is empty.
 type Group struct {
-	// PodUID is the UID of the pod, as the kubelet writes it: for a static
-	// pod that is the hash of its manifest, which the API server shows as the
-	// annotation kubernetes.io/config.hash.
+	// PodUID is the UID of the pod, as the kubelet writes it: for a static pod that is the hash of its
+	// manifest, which the API server shows as the annotation kubernetes.io/config.hash.
 	PodUID string
 	// ContainerID is the runtime's id of the container: 64 hexadecimal digits.
 	ContainerID string
-	// Runtime is "containerd", "cri-o", "docker" or "podman" where the name of the group
-	// tells; the cgroupfs driver names none.
+	// Runtime is "containerd", "cri-o", "docker" or "podman" where the name of the group says it; the
+	// cgroupfs driver names none.
 	Runtime string
 }
 
-// Parse reads the text of /proc/<pid>/cgroup: lines of hierarchy, controllers
-// and path (cgroups(7)). Of several pods in one path, as where a node runs in
-// a container (kind, k3d), the innermost is the process's. The zero Group is a
-// process in no pod and no container.
+// Parse reads the text of /proc/<pid>/cgroup: lines of hierarchy, controllers and path
+// (cgroups(7)). Of several pods in one path, as where a node runs in a container (kind, k3d), the
+// innermost is the process's. The zero Group is a process in no pod and no container.
 func Parse(text string) Group {
 	var best Group
 	for path := range paths(text) {
-		// Version 1 has a line per controller, some of which can be elsewhere
-		// (systemd's own, or a controller that the runtime does not use).
+		// Version 1 has a line per controller, some of which can be elsewhere (systemd's own, or a
+		// controller that the runtime does not use).
 		if g := parsePath(path); g.PodUID != "" && best.PodUID == "" ||
 			g.PodUID != "" == (best.PodUID != "") && g.ContainerID != "" && best.ContainerID == "" {
 			best = g
@@ -74,30 +71,31 @@ func podOf(segment string) string {
 		if at < 0 || !strings.HasPrefix(name, "kubepods") && !strings.Contains(name, "-kubepods") {
 			return ""
 		}
-		return uid(strings.ReplaceAll(name[at+len("-pod"):], "_", "-"))
+		return uidOf(strings.ReplaceAll(name[at+len("-pod"):], "_", "-"))
 	}
 	name, ok := strings.CutPrefix(segment, "pod")
 	if !ok {
 		return ""
 	}
-	return uid(name)
+	return uidOf(name)
 }
 
-// uid returns s if it is a UUID in lower case, or the 32 digits of a static
-// pod.
-func uid(s string) string {
-	switch len(s) {
-	case 32:
-		if hexadecimal(s) {
-			return s
-		}
-	case 36:
-		if s[8] == '-' && s[13] == '-' && s[18] == '-' && s[23] == '-' &&
-			hexadecimal(s[:8]) && hexadecimal(s[9:13]) && hexadecimal(s[14:18]) && hexadecimal(s[19:23]) && hexadecimal(s[24:]) {
-			return s
-		}
+// uidOf returns s if it is the UID of a pod, else "".
+func uidOf(s string) string {
+	if !IsPodUID(s) {
+		return ""
 	}
-	return ""
+	return s
+}
+
+// IsPodUID reports whether s is the UID of a pod as the kubelet writes it: a UUID in lower case, or
+// for a static pod the 32 hexadecimal digits of its manifest's hash.
+func IsPodUID(s string) bool {
+	if len(s) != 36 {
+		return len(s) == 32 && hexadecimal(s)
+	}
+	return s[8] == '-' && s[13] == '-' && s[18] == '-' && s[23] == '-' &&
+		hexadecimal(s[:8]) && hexadecimal(s[9:13]) && hexadecimal(s[14:18]) && hexadecimal(s[19:23]) && hexadecimal(s[24:])
 }
 
 // runtimes are how runtimes call the scopes of their containers.
@@ -110,9 +108,8 @@ var runtimes = [...]struct{ prefix, name string }{
 	{"libpod-", "podman"},
 }
 
-// containerOf returns the runtime and the id of a container's group:
-// "<runtime>-<id>.scope" of systemd, "<slice>:<runtime>:<id>" of containerd
-// without it, "crio-<id>", "<id>".
+// containerOf returns the runtime and the id of a container's group: "<runtime>-<id>.scope" of
+// systemd, "<slice>:<runtime>:<id>" of containerd without it, "crio-<id>", "<id>".
 func containerOf(segment string) (runtime, id string) {
 	name := strings.TrimSuffix(segment, ".scope")
 	if at := strings.LastIndexByte(name, ':'); at >= 0 {

@@ -109,8 +109,8 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// shapes are how a pod's container appears, by driver and runtime; the bits of
-// choice put it under another pod and after other lines.
+// shapes are how a pod's container appears, by driver and runtime; the bits of choice put it under
+// another pod and after other lines.
 func shape(choice uint8, pod, id string) string {
 	under := strings.ReplaceAll(pod, "-", "_")
 	path := [...]string{
@@ -128,8 +128,8 @@ func shape(choice uint8, pod, id string) string {
 	return "0::" + path
 }
 
-// Whatever a text is, what is found is in it and has its form; and a pod that
-// is written down in any shape is found again, whatever stands around it.
+// Whatever a text is, what is found is in it and has its form; and a pod that is written down in
+// any shape is found again, whatever stands around it.
 func FuzzParse(f *testing.F) {
 	f.Add("0::/user.slice", uint64(1), uint64(2), uint8(0))
 	f.Add("0::/kubepods/pod"+pod+"/"+id, uint64(3), uint64(4), uint8(13))

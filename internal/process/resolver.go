@@ -27,24 +27,22 @@ type Resolver struct {
 
 // A process is what is remembered of one.
 type process struct {
-	start string // in ticks since boot: ids come again, this does not
-	inode uint64 // of its folder in proc, 0 where the file system has none
-	uid   string // of its pod
-	job   string
-	asked time.Time
-	ended time.Time // when it was first missed; zero while it runs
+	start     string // in ticks since boot: ids come again, this does not
+	inode     uint64 // of its folder in proc, 0 where the file system has none
+	uid       string // of its pod
+	job       string
+	requested time.Time
+	ended     time.Time // when it was first missed; zero while it runs
 }
 
 const (
-	// maxProcesses is how many processes a Resolver remembers: more than run on
-	// the GPUs of any node.
+	// maxProcesses is how many processes a Resolver remembers: more than run on the GPUs of any node.
 	maxProcesses = 4096
-	// lastRead is how long the pod of a process that has ended is known, from the
-	// first question that misses it on: a driver reports what a process did since
-	// the last read, and asks for it on every GPU that it was on. It is not longer,
-	// since ids come again.
+	// lastRead is how long the pod of a process that has ended is known, from the first question that
+	// misses it on: a driver reports what a process did since the last read, and requests it on every
+	// GPU that it was on. It is not longer, since ids come again.
 	lastRead = time.Second
-	// forgotten is how long a process is remembered that is not asked for.
+	// forgotten is how long a process is remembered that is not requested.
 	forgotten = 5 * time.Minute
 )
 
@@ -53,28 +51,27 @@ func NewResolver(proc fs.FS) *Resolver {
 	return &Resolver{proc: proc, most: maxProcesses, known: map[uint32]process{}}
 }
 
-// PodOf returns the UID of the process's pod, "" for a process that is in no
-// pod. One that has ended and whose pod was known before keeps it for one more
-// read. The error wraps gpu.ErrPIDNamespace if the ids here are not the host's:
-// then the id is that of another process, or of none; and gpu.ErrPermission if
-// /proc may not be read.
+// PodOf returns the UID of the process's pod, "" for a process that is in no pod. One that has
+// ended and whose pod was known before keeps it for one more read. The error wraps
+// gpu.ErrPIDNamespace if the ids here are not the host's: then the id is that of another process,
+// or of none; and gpu.ErrPermission if /proc may not be read.
 func (r *Resolver) PodOf(pid uint32) (string, error) {
-	p, err := r.look(pid, r.end)
+	p, err := r.lookup(pid, r.end)
 	return p.uid, err
 }
 
-// Recall is PodOf for who asks about a process beside the reads of the driver, perhaps
-// since it has just ended: the question does not begin the time of that one more read.
+// Recall is PodOf for requests about a process beside the reads of the driver, perhaps since it has
+// just ended: the question does not begin the time of that one more read.
 func (r *Resolver) Recall(pid uint32) (string, error) {
-	p, err := r.look(pid, r.recall)
+	p, err := r.lookup(pid, r.recall)
 	return p.uid, err
 }
 
-// JobOf returns the id of the process's batch job (see Job), "" for a process that is in none. One that
-// has ended keeps its job as it keeps its pod, and the errors are those of PodOf. A process that was in
-// no job is looked at again: pbs_attach(8B) puts one into a job that runs already.
+// JobOf returns the id of the process's batch job (see Job), "" for a process that is in none. One
+// that has ended keeps its job as it keeps its pod, and the errors are those of PodOf. A process
+// that was in no job is looked at again: pbs_attach(8B) puts one into a job that runs already.
 func (r *Resolver) JobOf(pid uint32) (string, error) {
-	p, err := r.look(pid, r.end)
+	p, err := r.lookup(pid, r.end)
 	if err != nil || p.job != "" || p.start == "" || !p.ended.IsZero() {
 		return p.job, err
 	}
@@ -92,8 +89,8 @@ func (r *Resolver) JobOf(pid uint32) (string, error) {
 	return p.job, nil
 }
 
-// look returns what is known of a process; ended, of one that is no more.
-func (r *Resolver) look(pid uint32, ended func(uint32, time.Time) process) (process, error) {
+// lookup returns what is known of a process; ended, of one that is no more.
+func (r *Resolver) lookup(pid uint32, ended func(uint32, time.Time) process) (process, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err := r.check(); err != nil {
@@ -104,7 +101,7 @@ func (r *Resolver) look(pid uint32, ended func(uint32, time.Time) process) (proc
 	p, known := r.known[pid]
 	inode := r.inode(dir)
 	if known && inode != 0 && inode == p.inode {
-		p.asked = now
+		p.requested = now
 		r.known[pid] = p
 		return p, nil
 	}
@@ -129,15 +126,14 @@ func (r *Resolver) look(pid uint32, ended func(uint32, time.Time) process) (proc
 		}
 		p = process{start: start, uid: Parse(string(text)).PodUID, job: Job(string(text))}
 	}
-	p.inode, p.asked, p.ended = inode, now, time.Time{}
+	p.inode, p.requested, p.ended = inode, now, time.Time{}
 	r.known[pid] = p
 	return p, nil
 }
 
-// inode returns the number of a process's folder, 0 where there is none. The
-// kernel gives every process a new one (fs/proc/base.c), also one whose id has
-// been another's, and may give one process several: an equal number says that
-// it is the same process, which saves reading its files.
+// inode returns the number of a process's folder, 0 where there is none. The kernel gives every
+// process a new one (fs/proc/base.c), also one whose id has been another's, and may give one
+// process several: an equal number says that it is the same process, which saves reading its files.
 func (r *Resolver) inode(dir string) uint64 {
 	info, err := fs.Stat(r.proc, dir)
 	if err != nil {
@@ -166,12 +162,12 @@ func (r *Resolver) end(pid uint32, now time.Time) process {
 	return p
 }
 
-// recall returns what is known of a process that cannot be looked at any more, and was not
-// missed before or only just now. One that was not asked for lately may have ended long
-// ago, and its id may since have been another's.
+// recall returns what is known of a process that cannot be looked at any more, and was not missed
+// before or only just now. One that was not requested lately may have ended long ago, and its id
+// may since have been another's.
 func (r *Resolver) recall(pid uint32, now time.Time) process {
 	p := r.known[pid]
-	if now.Sub(p.asked) > forgotten || !p.ended.IsZero() && now.Sub(p.ended) >= lastRead {
+	if now.Sub(p.requested) > forgotten || !p.ended.IsZero() && now.Sub(p.ended) >= lastRead {
 		return process{}
 	}
 	return p
@@ -179,14 +175,14 @@ func (r *Resolver) recall(pid uint32, now time.Time) process {
 
 // forget makes room.
 func (r *Resolver) forget(now time.Time) {
-	maps.DeleteFunc(r.known, func(_ uint32, p process) bool { return !p.ended.IsZero() || now.Sub(p.asked) > forgotten })
+	maps.DeleteFunc(r.known, func(_ uint32, p process) bool { return !p.ended.IsZero() || now.Sub(p.requested) > forgotten })
 	if len(r.known) >= r.most {
 		clear(r.known)
 	}
 }
 
-// check finds out whether this is the host's PID namespace: there process 2 is
-// kthreadd, a thread of the kernel (kernel/kthread.c, init/main.c).
+// check finds out whether this is the host's PID namespace: there process 2 is kthreadd, a thread
+// of the kernel (kernel/kthread.c, init/main.c).
 func (r *Resolver) check() error {
 	if r.host {
 		return nil
@@ -225,8 +221,8 @@ func (r *Resolver) read(name string) ([]byte, error) {
 	}
 }
 
-// statOf returns the name, the flags and the start time in /proc/<pid>/stat:
-// fields 2, 9 and 22 (proc_pid_stat(5)). A name can hold blanks and brackets.
+// statOf returns the name, the flags and the start time in /proc/<pid>/stat: fields 2, 9 and 22
+// (proc_pid_stat(5)). A name can hold blanks and brackets.
 func statOf(stat []byte) (name string, flags uint64, start string) {
 	open, end := bytes.IndexByte(stat, '('), bytes.LastIndexByte(stat, ')')
 	if open < 0 || end < open {

@@ -104,8 +104,8 @@ func TestResolver(t *testing.T) {
 	want(70, other, "")
 }
 
-// A driver reports what a process did since the last read, and by then it can
-// have ended: it keeps its pod for that read, on every GPU that it was on.
+// A driver reports what a process did since the last read, and by then it can have ended: it keeps
+// its pod for that read, on every GPU that it was on.
 func TestProcessThatEnded(t *testing.T) {
 	const other = "ffffffff-5b1c-4c8e-9d0a-3c1f2ab45678"
 	for name, end := range map[string]func(p *proc){
@@ -148,8 +148,8 @@ func TestProcessThatEnded(t *testing.T) {
 	}
 }
 
-// A process whose folder is the same is not read again; another folder under the
-// same id is looked at.
+// A process whose folder is the same is not read again; another folder under the same id is looked
+// at.
 func TestResolverReadsAProcessOnce(t *testing.T) {
 	const other = "ffffffff-5b1c-4c8e-9d0a-3c1f2ab45678"
 	p := newProc()
@@ -175,7 +175,7 @@ func TestResolverReadsAProcessOnce(t *testing.T) {
 	}
 }
 
-// BenchmarkPodOf asks for processes of this machine's own, as every read does.
+// BenchmarkPodOf resolves processes of this machine's own, as every read does.
 func BenchmarkPodOf(b *testing.B) {
 	r := process.NewResolver(os.DirFS("/proc"))
 	pid := uint32(os.Getpid())
@@ -190,7 +190,7 @@ func BenchmarkPodOf(b *testing.B) {
 	}
 }
 
-// In another namespace every id is that of somebody else.
+// In another namespace every id is that of another process.
 func TestResolverRefusesOtherNamespaces(t *testing.T) {
 	for name, stat := range map[string]string{
 		"a process of the container": "2 (python3) S 1 1 1 0 -1 4194304 1 0 0 0 5 6 0 0 20 0 1 0 500 100 1 1",

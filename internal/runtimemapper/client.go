@@ -12,13 +12,12 @@ import (
 	"os"
 	"regexp"
 	"strings"
-	"syscall"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// DefaultSockets are where Docker and Podman listen unless told otherwise, in
-// the order in which they are looked for.
+// DefaultSockets are where Docker and Podman listen unless configured otherwise, in the order in
+// which they are looked for.
 func DefaultSockets() []string {
 	return []string{"/run/docker.sock", "/var/run/docker.sock", "/run/podman/podman.sock"}
 }
@@ -29,16 +28,16 @@ var ErrTooLarge = errors.New("answer too large")
 // errGone says that the container is not there any more.
 var errGone = errors.New("no such container")
 
-// The limits of an answer, in bytes. An entry of the list takes about 1 KiB,
-// an inspected container about 10 KiB.
+// The limits of an answer, in bytes. An entry of the list takes about 1 KiB, an inspected container
+// about 10 KiB.
 const (
 	maxList    = 16 << 20
 	maxInspect = 2 << 20
 )
 
 // A client gets from the API that Docker documents and Podman plays as well
-// (docs.docker.com/reference/api/engine). Every request has a connection of its
-// own: two in a cycle, and nothing that outlives a restart of the daemon.
+// (docs.docker.com/reference/api/engine). Every request has a connection of its own: two in a
+// cycle, and nothing that outlives a restart of the daemon.
 type client struct {
 	sockets []string
 }
@@ -72,7 +71,7 @@ type deviceRequest struct {
 	Capabilities [][]string
 }
 
-// A connection asks one runtime, in its version of the API, for one cycle.
+// A connection queries one runtime, in its version of the API, for one cycle.
 type connection struct {
 	transport *http.Transport
 	prefix    string
@@ -81,10 +80,9 @@ type connection struct {
 
 var versionForm = regexp.MustCompile(`^[0-9]{1,3}\.[0-9]{1,4}$`)
 
-// connect finds the socket, and the version of the API that its runtime
-// speaks: a request without a version is deprecated, and none is spoken by
-// every daemon. A proxy before the socket may refuse to say the version, and
-// answer the rest: then requests go without one, and the warning says so.
+// connect finds the socket, and the version of the API that its runtime speaks: a request without a
+// version is deprecated, and none is spoken by every daemon. A proxy before the socket may refuse
+// to say the version, and answer the rest: then requests go without one, and the warning says so.
 func (c *client) connect(ctx context.Context) (*connection, error) {
 	socket, err := c.find()
 	if err != nil {
@@ -134,8 +132,7 @@ func (c *connection) inspect(ctx context.Context, id string) (inspected, error) 
 	return one, err
 }
 
-// get decodes the answer to a GET into into, if that is not nil. It follows no
-// redirect.
+// get decodes the answer to a GET into into, if that is not nil. It follows no redirect.
 func (c *connection) get(ctx context.Context, path string, limit int64, into any) (http.Header, error) {
 	path = c.prefix + path
 	// The host is not used; daemons refuse a request without one.
@@ -145,13 +142,13 @@ func (c *connection) get(ctx context.Context, path string, limit int64, into any
 	}
 	resp, err := c.transport.RoundTrip(req)
 	if err != nil {
-		return nil, typed(err)
+		return nil, gpu.Typed(err)
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, limit+1))
 	switch {
 	case err != nil:
-		return nil, typed(err)
+		return nil, gpu.Typed(err)
 	case int64(len(body)) > limit:
 		return nil, fmt.Errorf("GET %s: %w: more than %d bytes", path, ErrTooLarge, limit)
 	case resp.StatusCode == http.StatusNotFound:
@@ -167,19 +164,4 @@ func (c *connection) get(ctx context.Context, path string, limit int64, into any
 		}
 	}
 	return resp.Header, nil
-}
-
-// typed wraps an error of the network in the project's own.
-func typed(err error) error {
-	switch {
-	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("%w: %w", gpu.ErrTimeout, err)
-	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("%w: %w", gpu.ErrPermission, err)
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, io.EOF),
-		errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET):
-		return fmt.Errorf("%w: %w", gpu.ErrUnavailable, err)
-	default:
-		return err
-	}
 }

@@ -18,25 +18,24 @@ type daemon struct {
 	server *http.Server
 
 	mu         sync.Mutex
-	version    string // of the API, "" for one that does not tell
+	version    string // of the API, "" for one that does not say it
 	containers map[string]container
 	inspects   int
-	// instead, if not nil, answers a path in the daemon's place; it returns
-	// false where it does not.
+	// instead, if not nil, answers a path in the daemon's place; it returns false where it does not.
 	instead func(w http.ResponseWriter, r *http.Request) bool
 }
 
-// A container as the daemon tells of it, by its id.
+// A container as the daemon describes it, by its id.
 type container struct {
 	name   string
 	labels map[string]string
-	// told is the inspected container's HostConfig and Config, without braces;
-	// "" for one that ended since it was listed.
-	told string
+	// inspection is the inspected container's HostConfig and Config, without braces; "" for one that
+	// ended since it was listed.
+	inspection string
 }
 
 func (c container) with(env string) container {
-	c.told = fmt.Sprintf(`"HostConfig":{"Runtime":"nvidia","DeviceRequests":null},"Config":{"Env":["PATH=/bin",%q]}`, env)
+	c.inspection = fmt.Sprintf(`"HostConfig":{"Runtime":"nvidia","DeviceRequests":null},"Config":{"Env":["PATH=/bin",%q]}`, env)
 	return c
 }
 
@@ -105,13 +104,13 @@ func (d *daemon) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	id := strings.TrimSuffix(strings.TrimPrefix(path, "/containers/"), "/json")
 	c := d.containers[id]
-	if c.told == "" {
+	if c.inspection == "" {
 		w.WriteHeader(http.StatusNotFound)
 		fmt.Fprint(w, `{"message":"No such container: `+id+`"}`)
 		return
 	}
 	d.inspects++
-	fmt.Fprintf(w, `{"Id":%q,"Name":%q,%s}`, id, "/"+c.name, c.told)
+	fmt.Fprintf(w, `{"Id":%q,"Name":%q,%s}`, id, "/"+c.name, c.inspection)
 }
 
 // known returns how many containers were inspected.

@@ -11,8 +11,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// node has two whole GPUs, whose minor numbers are the other way round, and one
-// that is cut in two.
+// node has two whole GPUs, whose minor numbers are the other way round, and one that is cut in two.
 func node() *gpu.Topology {
 	gpus := func(id uint32, uuid, bus string, minor uint32) gpu.Device {
 		return gpu.Device{Entity: gpu.Entity{Kind: gpu.KindGPU, ID: id}, GPU: 4 + id, NVMLIndex: id, Minor: minor, UUID: uuid, PCIBusID: bus}
@@ -56,7 +55,7 @@ func TestGrant(t *testing.T) {
 		"--gpus device=":                   {"runc", gpusDevices, "NVIDIA_VISIBLE_DEVICES=all", "0 GPU-bbbb"},
 		"a request over the environment":   {"nvidia", gpusDevices, "NVIDIA_VISIBLE_DEVICES=all", "0 GPU-bbbb"},
 		"compose, count: 1":                {"runc", compose, "", "0"},
-		"--device with a CDI name":         {"runc", cdi, "NVIDIA_VISIBLE_DEVICES=void", "nvidia.com/gpu=0"},
+		"--device with a CDI name":         {"runc", cdi, "NVIDIA_VISIBLE_DEVICES=void", "0"},
 		"a GPU of AMD":                     {"runc", amd, "", ""},
 		"another driver":                   {"runc", others, "", ""},
 		"--device /dev/nvidia0, or Podman": {"oci", podmanCDI, "NVIDIA_VISIBLE_DEVICES=all", "/dev/nvidia0"},
@@ -74,88 +73,14 @@ func TestGrant(t *testing.T) {
 				t.Fatal(err)
 			}
 			var words []string
-			for _, w := range grant(&c) {
-				words = append(words, strings.TrimSpace(w))
+			for _, id := range grant(&c) {
+				words = append(words, id.String())
 			}
 			if diff := cmp.Diff(tt.want, strings.Join(words, " ")); diff != "" {
 				t.Error(diff)
 			}
 		})
 	}
-}
-
-// TestResolve holds what each form of a word means.
-func TestResolve(t *testing.T) {
-	tests := []struct {
-		word, want string
-		form       form
-	}{
-		{"all", "0 1 2 2.1 2.5", formAll},
-		{"nvidia.com/gpu=all", "0 1 2 2.1 2.5", formAll},
-		{"0", "0", formIndex},
-		{"nvidia.com/gpu=1", "1", formIndex},
-		{"runtime.nvidia.com/gpu=1", "1", formIndex},
-		{"nvidia.com/gpu=gpu1", "1", formIndex},
-		{"2", "2", formIndex}, // of no use to the container without an instance
-		{"9", "", formIndex},
-		{"GPU-bbbb", "1", formUUID},
-		{"gpu-BBBB", "1", formUUID},
-		{"GPU-ffff", "", formUUID},
-		{"0000:1b:00.0", "0", formBusID},
-		{"00000000:43:00.0", "1", formBusID},
-		{"0000:99:00.0", "", formBusID},
-		{"MIG-eeee", "2.5", formMIGUUID},
-		{"nvidia.com/gpu=MIG-dddd", "2.1", formMIGUUID},
-		{"MIG-GPU-cccc/5/0", "2.5", formMIGUUID},
-		{"MIG-GPU-cccc/7/0", "", formMIGUUID},
-		{"2:0", "", formMIGIndex},
-		{"nvidia.com/gpu=mig2:0", "", formMIGIndex},
-		{"/dev/nvidia0", "1", formNode},
-		{"/dev/nvidia1", "0", formNode},
-		{"/dev/nvidia2", "", formNode}, // cut: which of its instances came with it?
-		{"vendor.com/gpu=0", "", formUnknown},
-		{"nonsense", "", formUnknown},
-		{"-1", "", formUnknown},
-	}
-	for _, tt := range tests {
-		t.Run(tt.word, func(t *testing.T) {
-			rows, f := resolve(node(), tt.word)
-			var names []string
-			for _, row := range rows {
-				names = append(names, rowNames[row])
-			}
-			if got := strings.Join(names, " "); got != tt.want || f != tt.form {
-				t.Errorf("%q by %s, want %q by %s", got, f, tt.want, tt.form)
-			}
-		})
-	}
-}
-
-// FuzzResolve holds that only "all" means more than one GPU or instance, that
-// nothing means anything else, and that a word means the same in a CDI name.
-func FuzzResolve(f *testing.F) {
-	for _, word := range []string{"all", "gpu1", "mig2:0", "MIG-GPU-cccc/5/0", "/dev/nvidia1", "0:1b:00.0", "GPU-aaaa", "nvidia.com/gpu=0"} {
-		f.Add(word)
-	}
-	f.Fuzz(func(t *testing.T, word string) {
-		topology := node()
-		rows, form := resolve(topology, word)
-		if len(rows) > 1 && form != formAll {
-			t.Errorf("%q means rows %v by %s", word, rows, form)
-		}
-		for _, row := range rows {
-			if k := topology.Devices[row].Entity.Kind; k != gpu.KindGPU && k != gpu.KindGPUInstance {
-				t.Errorf("%q means a %s", word, k)
-			}
-		}
-		if strings.Contains(word, "=") || word != strings.TrimSpace(word) {
-			return
-		}
-		again, _ := resolve(topology, "nvidia.com/gpu="+word)
-		if diff := cmp.Diff(rows, again); diff != "" {
-			t.Errorf("%q and the same in a CDI name: %s", word, diff)
-		}
-	})
 }
 
 func TestSelf(t *testing.T) {

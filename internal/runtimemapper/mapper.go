@@ -5,26 +5,26 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"reflect"
 	"regexp"
 	"slices"
 	"strings"
 
+	"golang.org/x/sync/semaphore"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/deviceid"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
 // Options configure a Mapper.
 type Options struct {
-	// Socket is the path of the runtime's socket, with or without unix://; ""
-	// means the first of DefaultSockets that is there.
+	// Socket is the path of the runtime's socket, with or without unix://; "" means the first of
+	// DefaultSockets that is there.
 	Socket string
 	// LabelAllowed are the labels of containers to add, by key; none by default.
 	LabelAllowed []*regexp.Regexp
-	// Metrics are the Mapper's own series, which one that takes its place goes
-	// on with. Required.
+	// Metrics are the Mapper's own series, which one that takes its place goes on with. Required.
 	Metrics *Metrics
-	// Log gets a line when a container begins to withhold what it was given.
-	// Nil discards.
+	// Log gets a line when a container begins to withhold what it was given. Nil discards.
 	Log *slog.Logger
 }
 
@@ -34,8 +34,8 @@ const (
 	maxLabelValue = 512 // bytes
 )
 
-// A Mapper is an Attributor over the socket of a container runtime. Its
-// methods may be called from any goroutine; one look is under way at a time.
+// A Mapper is an Attributor over the socket of a container runtime. Its methods may be called from
+// any goroutine; one look is under way at a time.
 type Mapper struct {
 	client  client
 	allowed []*regexp.Regexp
@@ -43,22 +43,21 @@ type Mapper struct {
 	self    string // the id of the container that this process runs in
 	metrics *Metrics
 
-	turn chan struct{} // holds a token while nobody looks
+	turn *semaphore.Weighted // of one: it guards what follows
 
-	// Owned by whoever has the token.
-	grants     map[string][]string // what running containers were given, by id
-	silent     map[string]bool     // containers that cannot be inspected, by id
-	mute       bool                // the runtime did not say its version
-	topology   *gpu.Topology
-	owners     *gpu.Owners // for topology; nil before the first
-	generation uint64
+	grants   map[string][]deviceid.ID // of running containers, by the id of the container
+	silent   map[string]bool          // containers that cannot be inspected, by id
+	mute     bool                     // the runtime did not say its version
+	topology *gpu.Topology
+	resolver *deviceid.Resolver // of topology
+	owners   *gpu.Owners        // nil before the first
 }
 
 // New returns a Mapper. It connects to nothing yet.
 func New(opt Options) *Mapper {
 	m := &Mapper{
 		client: client{sockets: DefaultSockets()}, allowed: opt.LabelAllowed, log: opt.Log, self: self(), metrics: opt.Metrics,
-		turn: make(chan struct{}, 1), grants: map[string][]string{}, silent: map[string]bool{},
+		turn: semaphore.NewWeighted(1), grants: map[string][]deviceid.ID{}, silent: map[string]bool{},
 	}
 	if opt.Socket != "" {
 		m.client.sockets = []string{strings.TrimPrefix(opt.Socket, "unix://")}
@@ -66,29 +65,25 @@ func New(opt Options) *Mapper {
 	if m.log == nil {
 		m.log = slog.New(slog.DiscardHandler)
 	}
-	m.turn <- struct{}{}
 	return m
 }
 
 // Name returns "containers".
 func (m *Mapper) Name() string { return "containers" }
 
-// Attribute returns the running containers on the GPUs and GPU instances of t,
-// by the label container and those of their own labels that are allowed. The
-// error wraps gpu.ErrUnavailable where no runtime listens, gpu.ErrPermission
-// where its socket may not be used, and gpu.ErrTimeout; what was learnt of
-// single containers until then is kept.
+// Attribute returns the running containers on the GPUs and GPU instances of t, by the label
+// container and those of their own labels that are allowed. The error wraps gpu.ErrUnavailable
+// where no runtime listens, gpu.ErrPermission where its socket may not be used, and gpu.ErrTimeout;
+// what was learned of single containers until then is kept.
 func (m *Mapper) Attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, error) {
-	select {
-	case <-m.turn:
-		defer func() { m.turn <- struct{}{} }()
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	if err := m.turn.Acquire(ctx, 1); err != nil {
+		return nil, err
 	}
+	defer m.turn.Release(1)
 	if t != m.topology {
-		// What a container was given is asked anew: the nodes behind a CDI name
-		// may be others than before.
-		m.topology, m.owners = t, nil
+		// What a container was given is requested again: the nodes behind a CDI name may be others than
+		// before.
+		m.topology, m.resolver, m.owners = t, deviceid.NewResolver(t), m.owners.Renewed(&gpu.Owners{})
 		clear(m.grants)
 	}
 	conn, err := m.client.connect(ctx)
@@ -96,7 +91,7 @@ func (m *Mapper) Attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 		return nil, err
 	}
 	if conn.mute != nil && !m.mute {
-		m.log.Warn("The container runtime does not say which version it speaks; it is asked without one", "error", conn.mute)
+		m.log.Warn("The container runtime does not say which version it speaks; requests carry none", "error", conn.mute)
 	}
 	m.mute = conn.mute != nil
 	running, err := conn.list(ctx)
@@ -106,17 +101,12 @@ func (m *Mapper) Attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 	if err := m.inspect(ctx, conn, running); err != nil {
 		return nil, fmt.Errorf("inspect containers: %w", err)
 	}
-	uses := m.uses(t, running)
-	if m.owners != nil && reflect.DeepEqual(m.owners.Uses, uses) {
-		return m.owners, nil
-	}
-	m.generation++
-	m.owners = &gpu.Owners{Generation: m.generation, Labels: gpu.ExclusiveLabels(t, uses, labels), Uses: uses}
+	uses := m.uses(running)
+	m.owners = m.owners.Renewed(&gpu.Owners{Labels: gpu.ExclusiveLabels(t, uses, labels), Uses: uses})
 	return m.owners, nil
 }
 
-// inspect learns what the containers were given that are new, and forgets
-// those that are gone.
+// inspect learns what the containers were given that are new, and forgets those that are gone.
 func (m *Mapper) inspect(ctx context.Context, conn *connection, running []listed) error {
 	there := make(map[string]bool, len(running))
 	for i := range running {
@@ -128,7 +118,7 @@ func (m *Mapper) inspect(ctx context.Context, conn *connection, running []listed
 		one, err := conn.inspect(ctx, id)
 		switch {
 		case ctx.Err() != nil:
-			return typed(ctx.Err())
+			return gpu.Typed(ctx.Err())
 		case errors.Is(err, errGone):
 			continue // it ended since it was listed
 		case err != nil:
@@ -155,60 +145,58 @@ func (m *Mapper) inspect(ctx context.Context, conn *connection, running []listed
 	return nil
 }
 
-// uses returns who holds which rows, in the order of the containers' names.
-func (m *Mapper) uses(t *gpu.Topology, running []listed) []gpu.Use {
-	uses := make([]gpu.Use, len(t.Devices))
-	unmatched := map[form]int{}
+// uses returns the owners of each row, in the order of the containers' names.
+func (m *Mapper) uses(running []listed) []gpu.Use {
+	uses := make([]gpu.Use, len(m.topology.Devices))
+	unmatched := map[string]int{}
 	dropped := 0
 	for i := range running {
 		c := &running[i]
-		words := m.grants[c.ID]
-		if len(words) == 0 {
+		ids := m.grants[c.ID]
+		if len(ids) == 0 {
 			continue
 		}
 		owner := gpu.Owner{Container: nameOf(c)}
 		var left int
 		owner.Labels, left = m.labelsOf(c)
 		dropped += left
-		held := map[int]bool{}
-		for _, word := range words {
-			rows, f := resolve(t, word)
-			if len(rows) == 0 {
-				unmatched[f]++
-			}
-			for _, row := range rows {
-				if held[row] { // this container's owner is the last
-					last := &uses[row].Owners[len(uses[row].Owners)-1]
-					last.Part = bothParts(last.Part, heldOf(t, row, word))
-					continue
-				}
-				held[row] = true
-				owner.Part = heldOf(t, row, word)
-				uses[row].Owners = append(uses[row].Owners, owner)
-			}
-		}
+		m.addUses(uses, owner, ids, unmatched)
 	}
 	for row := range uses {
 		slices.SortStableFunc(uses[row].Owners, func(a, b gpu.Owner) int { return strings.Compare(a.Container, b.Container) })
 	}
-	for _, f := range forms() {
-		m.metrics.unmatched.WithLabelValues(string(f)).Set(float64(unmatched[f]))
+	for _, form := range forms() {
+		m.metrics.unmatched.WithLabelValues(form).Set(float64(unmatched[form]))
 	}
 	m.metrics.dropped.Set(float64(dropped))
 	return uses
 }
 
-// heldOf returns which part of a divided GPU instance a word names, 0 where it
-// names something else.
-func heldOf(t *gpu.Topology, row int, word string) float64 {
-	if i := partOf(t, word); i >= 0 && t.Divided[i].Instance == row {
-		return t.Part(i)
+// addUses adds an owner to the rows that ids name, once to each, and counts the ids that name none.
+func (m *Mapper) addUses(uses []gpu.Use, owner gpu.Owner, ids []deviceid.ID, unmatched map[string]int) {
+	added := map[int]bool{}
+	for _, id := range ids {
+		rows := m.resolver.Rows(id)
+		if len(rows) == 0 {
+			unmatched[formOf(id)]++
+		}
+		for _, row := range rows {
+			owner.Part = 0
+			if m.topology.Devices[row].Entity.Kind == gpu.KindGPUInstance {
+				owner.Part = m.resolver.Part(id)
+			}
+			if !added[row] {
+				added[row] = true
+				uses[row].Owners = append(uses[row].Owners, owner)
+				continue
+			}
+			last := &uses[row].Owners[len(uses[row].Owners)-1] // this container's
+			last.Part = bothParts(last.Part, owner.Part)
+		}
 	}
-	return 0
 }
 
-// bothParts returns which part two words name together, 0 where one of them
-// names the whole.
+// bothParts returns which part two ids name together, 0 where one of them names the whole.
 func bothParts(a, b float64) float64 {
 	if a == 0 || b == 0 {
 		return 0
@@ -216,8 +204,8 @@ func bothParts(a, b float64) float64 {
 	return min(a+b, 1)
 }
 
-// labelsOf returns the labels of a container that are allowed, sorted by key,
-// and how many of them its budget left out.
+// labelsOf returns the labels of a container that are allowed, sorted by key, and how many of them
+// its budget left out.
 func (m *Mapper) labelsOf(c *listed) (allowed []gpu.Label, dropped int) {
 	for key, value := range c.Labels {
 		if value == "" || !slices.ContainsFunc(m.allowed, func(r *regexp.Regexp) bool { return r.MatchString(key) }) {
@@ -241,9 +229,8 @@ func labels(o *gpu.Owner) []gpu.Label {
 	return append([]gpu.Label{{Name: "container", Value: o.Container}}, o.Labels...)
 }
 
-// nameOf returns the name of a container, and the short form of its id where
-// it has none. Docker puts a slash before it; names with another slash are
-// aliases that links give.
+// nameOf returns the name of a container, and the short form of its id where it has none. Docker
+// puts a slash before it; names with another slash are aliases that links give.
 func nameOf(c *listed) string {
 	for _, name := range c.Names {
 		if name = strings.TrimPrefix(name, "/"); name != "" && !strings.Contains(name, "/") {

@@ -45,8 +45,8 @@ func attribute(t *testing.T, m *Mapper, topology *gpu.Topology) *gpu.Owners {
 	return o
 }
 
-// labelsByRow and users return the labels of each row that has any, and the
-// containers that use each.
+// labelsByRow and users return the labels of each row that has any, and the containers that use
+// each.
 func labelsByRow(o *gpu.Owners) map[string]string {
 	got := map[string]string{}
 	for row, name := range rowNames {
@@ -77,16 +77,16 @@ func users(o *gpu.Owners) map[string]string {
 
 func TestAttribute(t *testing.T) {
 	type m = map[string]string
-	labelled := sees("a", "0")
-	labelled.labels = m{"com.docker.compose.project": "web", "com.docker.compose.service": "api", "secret": "x", "team": strings.Repeat("x", maxLabelValue+1)}
+	labeled := sees("a", "0")
+	labeled.labels = m{"com.docker.compose.project": "web", "com.docker.compose.service": "api", "secret": "x", "team": strings.Repeat("x", maxLabelValue+1)}
 	nameless := sees("", "0")
 	tests := map[string]struct {
 		version       string
 		containers    []container
 		labels, users m
-		unmatched     form
+		unmatched     string
 	}{
-		"nobody":                   {containers: []container{{name: "a", told: `"HostConfig":{"Runtime":"runc"}`}}},
+		"no owner":                 {containers: []container{{name: "a", inspection: `"HostConfig":{"Runtime":"runc"}`}}},
 		"one":                      {containers: []container{sees("a", "0")}, labels: m{"0": "container=a"}, users: m{"0": "a"}},
 		"an API without a version": {version: "none", containers: []container{sees("a", "0")}, labels: m{"0": "container=a"}, users: m{"0": "a"}},
 		"an older API":             {version: "1.41", containers: []container{sees("a", "0")}, labels: m{"0": "container=a"}, users: m{"0": "a"}},
@@ -98,11 +98,11 @@ func TestAttribute(t *testing.T) {
 		"without a name":           {containers: []container{nameless}, labels: m{"0": "container=000000000000"}, users: m{"0": "000000000000"}},
 		"ended since listed":       {containers: []container{{name: "b"}, sees("a", "0")}, labels: m{"0": "container=a"}, users: m{"0": "a"}},
 		"allowed labels": {
-			containers: []container{labelled}, users: m{"0": "a"},
+			containers: []container{labeled}, users: m{"0": "a"},
 			labels: m{"0": "container=a com.docker.compose.project=web com.docker.compose.service=api"},
 		},
 		"Podman's CDI": {
-			containers: []container{{name: "a", told: `"HostConfig":{"Runtime":"oci","Devices":[{"PathOnHost":"/dev/nvidia0"},{"PathOnHost":"/dev/nvidiactl"}]},"Config":{"Env":["container=podman"]}`}},
+			containers: []container{{name: "a", inspection: `"HostConfig":{"Runtime":"oci","Devices":[{"PathOnHost":"/dev/nvidia0"},{"PathOnHost":"/dev/nvidiactl"}]},"Config":{"Env":["container=podman"]}`}},
 			labels:     m{"1": "container=a"}, users: m{"1": "a"},
 		},
 	}
@@ -145,10 +145,9 @@ func TestAttribute(t *testing.T) {
 	}
 }
 
-// TestFollows holds that containers that come, go and are renamed are followed
-// at once, that each is inspected once for its life (and anew for a new
-// topology), that nothing new is answered when nothing is new, and that the
-// exporter's own container owns nothing.
+// TestFollows holds that containers that come, go and are renamed are followed at once, that each
+// is inspected once for its life (and again for a new topology), that nothing new is answered when
+// nothing is new, and that the exporter's own container owns nothing.
 func TestFollows(t *testing.T) {
 	d := startDaemon(t)
 	m, topology := newMapper(d.socket), node()
@@ -195,9 +194,8 @@ func TestFollows(t *testing.T) {
 	}
 }
 
-// TestFaults holds what each fault of the runtime is called, that it is over
-// when the runtime is well again, and that none lasts longer than the caller
-// waits.
+// TestFaults holds what each fault of the runtime is called, that it is over when the runtime is
+// well again, and that none lasts longer than the caller waits.
 func TestFaults(t *testing.T) {
 	forever := make(chan struct{})
 	defer close(forever)
@@ -264,8 +262,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestNoPing holds that a proxy which keeps /_ping to itself keeps nothing else
-// from being known.
+// TestNoPing holds that a proxy which keeps /_ping to itself keeps nothing else from being known.
 func TestNoPing(t *testing.T) {
 	for _, status := range []int{http.StatusForbidden, http.StatusNotFound, http.StatusInternalServerError} {
 		d := startDaemon(t)
@@ -333,9 +330,9 @@ func TestSocket(t *testing.T) {
 	}
 }
 
-// TestSlowInspection holds that a runtime that is too slow to tell of all its
-// containers within one deadline gets there over several, and that one
-// container that it cannot tell of costs the others nothing.
+// TestSlowInspection holds that a runtime that is too slow to describe all its containers within
+// one deadline gets there over several, and that one container that it cannot describe costs the
+// others nothing.
 func TestSlowInspection(t *testing.T) {
 	d := startDaemon(t)
 	var log bytes.Buffer
@@ -377,7 +374,7 @@ func TestSlowInspection(t *testing.T) {
 		t.Errorf("the bad one is counted %v times, want at least 2", n)
 	}
 	if n := strings.Count(log.String(), "container=bad"); n != 1 {
-		t.Errorf("the bad one is told of %d times:\n%s", n, &log)
+		t.Errorf("the bad one is logged %d times:\n%s", n, &log)
 	}
 }
 
@@ -394,8 +391,8 @@ func TestBudgets(t *testing.T) {
 	}
 }
 
-// Containers that hold parts of a divided GPU instance share it, whether or
-// not the parts have rows; one alone has it to itself.
+// Containers that hold parts of a divided GPU instance share it, whether or not the parts have
+// rows; one alone has it to itself.
 func TestDividedInstance(t *testing.T) {
 	top := func(rows bool) *gpu.Topology {
 		devices := slices.Clone(node().Devices)
@@ -408,7 +405,7 @@ func TestDividedInstance(t *testing.T) {
 			}
 		}
 		top := gpu.NewTopology(devices)
-		top.Divided = []gpu.ComputeInstance{
+		top.ComputeInstances = []gpu.ComputeInstance{
 			{Instance: 3, ID: 0, Profile: "1c.4g.40gb", UUID: "MIG-part0"}, {Instance: 3, ID: 1, Profile: "2c.4g.40gb", UUID: "MIG-part1"},
 		}
 		return top
@@ -448,7 +445,7 @@ func TestDividedInstance(t *testing.T) {
 						got = labels[0].Value
 					}
 					if got != tt.labels[i] {
-						t.Errorf("row %d is labelled %q, want %q", row, got, tt.labels[i])
+						t.Errorf("row %d is labeled %q, want %q", row, got, tt.labels[i])
 					}
 				}
 			})

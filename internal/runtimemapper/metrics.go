@@ -1,6 +1,10 @@
 package runtimemapper
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/deviceid"
+)
 
 // Metrics are the series of the Mappers of a process, one at a time.
 type Metrics struct {
@@ -14,11 +18,11 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		failed: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "dcgm_exporter_container_inspect_failures_total",
-			Help: "Containers that the runtime listed and could not tell about, by reason; they own no GPU meanwhile.",
+			Help: "Containers that the runtime listed and could not inspect, by reason; they own no GPU meanwhile.",
 		}, []string{"reason"}),
 		unmatched: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "dcgm_exporter_container_devices_unmatched",
-			Help: "Devices of running containers that no GPU or GPU instance here goes by, by the form of the name.",
+			Help: "Devices of running containers that match no GPU or GPU instance of this node, by the form of the name.",
 		}, []string{"form"}),
 		dropped: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "dcgm_exporter_container_labels_dropped",
@@ -26,8 +30,34 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		}),
 	}
 	reg.MustRegister(m.failed, m.unmatched, m.dropped)
-	for _, f := range forms() {
-		m.unmatched.WithLabelValues(string(f))
+	for _, form := range forms() {
+		m.unmatched.WithLabelValues(form)
 	}
 	return m
+}
+
+// The words of the form label.
+const (
+	formUUID    = "uuid"
+	formIndex   = "index"
+	formMIGUUID = "mig_uuid"
+)
+
+func forms() []string {
+	return []string{string(deviceid.FormAll), formIndex, formUUID, string(deviceid.FormBusID), formMIGUUID,
+		string(deviceid.FormMIGIndex), string(deviceid.FormNode), string(deviceid.FormUnknown)}
+}
+
+// formOf returns the word for the form of an id.
+func formOf(id deviceid.ID) string {
+	switch id.Form {
+	case deviceid.FormGPU:
+		return formUUID
+	case deviceid.FormNVMLIndex:
+		return formIndex
+	case deviceid.FormMIG, deviceid.FormMIGPath:
+		return formMIGUUID
+	default:
+		return string(id.Form)
+	}
 }

@@ -8,16 +8,15 @@ import (
 	"strings"
 )
 
-// A runtime mounts a file of its own folder for each container over these:
-// …/containers/ID/hostname for Docker, …/overlay-containers/ID/userdata/hostname
-// for Podman.
+// A runtime mounts a file of its own folder for each container over these: …/containers/ID/hostname
+// for Docker, …/overlay-containers/ID/userdata/hostname for Podman.
 var (
 	mountedFiles = regexp.MustCompile(`^/etc/(hostname|hosts|resolv\.conf)$`)
 	containerID  = regexp.MustCompile(`(?:^|/)([0-9a-f]{64})(?:/|$)`)
 )
 
-// self returns the id of the container that this process runs in, "" where it
-// runs in none or cannot tell.
+// self returns the id of the container that this process runs in, "" where it runs in none or it is
+// not known.
 func self() string {
 	f, err := os.Open("/proc/self/mountinfo")
 	if err != nil {
@@ -27,9 +26,8 @@ func self() string {
 	return idOf(f)
 }
 
-// idOf returns the id of a container from a mountinfo (proc_pid_mountinfo(5)):
-// its fourth field is the path on the mounted file system, the fifth where it
-// is mounted.
+// idOf returns the id of a container from a mountinfo (proc_pid_mountinfo(5)): its fourth field is
+// the path on the mounted file system, the fifth where it is mounted.
 func idOf(mountinfo io.Reader) string {
 	lines := bufio.NewScanner(mountinfo)
 	for lines.Scan() {

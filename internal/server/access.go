@@ -3,20 +3,20 @@ package server
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 
 	"github.com/prometheus/exporter-toolkit/web"
-	"go.yaml.in/yaml/v2"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/access"
 )
 
-// ErrOpen: an endpoint that changes state or shows the inside of the process
-// would be open to everybody.
+// ErrOpen: an endpoint that changes state or shows the inside of the process would be open to every
+// caller.
 var ErrOpen = errors.New("needs authentication in --web-config-file, or --address on loopback")
 
-// checkAccess refuses protected endpoints that nothing protects, and a web
-// configuration that would not load.
+// checkAccess refuses protected endpoints that nothing protects, and a web configuration that would
+// not load.
 func (s *Server) checkAccess() error {
 	o := &s.opt
 	if o.Lifecycle && (o.Reload == nil || o.Release == nil || o.TakeBack == nil || o.PauseProfiling == nil || o.ResumeProfiling == nil) {
@@ -48,13 +48,12 @@ func (s *Server) checkAccess() error {
 }
 
 func (s *Server) loopbackOnly() bool {
-	host, _, err := net.SplitHostPort(s.opt.Address)
-	return err == nil && !s.opt.SystemdSocket && (host == "localhost" || net.ParseIP(host).IsLoopback())
+	return !s.opt.SystemdSocket && access.IsLoopback(s.opt.Address)
 }
 
-// protected lets a request through if it came over loopback or was
-// authenticated. exporter-toolkit reads its file anew for every request, so a
-// file that lost its users since the start must close what they were for.
+// protected lets a request through if it came over loopback or was authenticated. exporter-toolkit
+// reads its file again for every request, so a file that lost its users since the start must close
+// what they were for.
 func (s *Server) protected(next http.Handler) http.Handler {
 	if s.loopbackOnly() {
 		return next
@@ -68,8 +67,8 @@ func (s *Server) protected(next http.Handler) http.Handler {
 	})
 }
 
-// authenticates reports whether a web configuration lets in nobody without a
-// password or a client certificate (exporter-toolkit, docs/web-configuration.md).
+// authenticates reads the web configuration and reports whether it lets in authenticated callers
+// alone.
 func authenticates(file string) (bool, error) {
 	if file == "" {
 		return false, nil
@@ -78,9 +77,5 @@ func authenticates(file string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	var c web.Config
-	if err := yaml.Unmarshal(data, &c); err != nil {
-		return false, err
-	}
-	return len(c.Users) > 0 || c.TLSConfig.ClientAuth == "RequireAndVerifyClientCert", nil
+	return access.Authenticates(data)
 }

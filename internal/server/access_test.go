@@ -33,8 +33,8 @@ func write(t *testing.T, name, content string) string {
 	return name
 }
 
-// users returns the part of a web configuration that lets in the user scraper
-// with the password secret.
+// users returns the part of a web configuration that lets in the user scraper with the password
+// secret.
 func users(t *testing.T) string {
 	t.Helper()
 	hash, err := bcrypt.GenerateFromPassword([]byte("secret"), bcrypt.MinCost)
@@ -44,8 +44,7 @@ func users(t *testing.T) string {
 	return fmt.Sprintf("basic_auth_users:\n  scraper: %q\n", hash)
 }
 
-// What shows or changes the process is refused at construction where nothing
-// protects it.
+// What shows or changes the process is refused at construction where nothing protects it.
 func TestProtectedEndpointsNeedProtection(t *testing.T) {
 	dir := t.TempDir()
 	open := write(t, filepath.Join(dir, "open.yml"), "http_server_config:\n  http2: false\n")
@@ -90,8 +89,7 @@ func TestProtectedEndpointsNeedProtection(t *testing.T) {
 	}
 }
 
-// A file that loses its users after the start closes what they were for, and
-// only that.
+// A file that loses its users after the start closes what they were for, and only that.
 func TestProtectionThatGoesAway(t *testing.T) {
 	file := write(t, filepath.Join(t.TempDir(), "web.yml"), users(t))
 	h := newServer(t, server.Options{Address: ":9400", Pprof: true, ConfigFile: file}).Handler()
@@ -133,8 +131,8 @@ func TestTLSAndPassword(t *testing.T) {
 	}
 }
 
-// certificate writes cert.pem and key.pem for 127.0.0.1 to dir and returns the
-// pool that trusts them.
+// certificate writes cert.pem and key.pem for 127.0.0.1 to dir and returns the pool that trusts
+// them.
 func certificate(t *testing.T, dir string) *x509.CertPool {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -164,8 +162,8 @@ func certificate(t *testing.T, dir string) *x509.CertPool {
 // systemdChild is set in the process that TestSystemdSocket starts.
 const systemdChild = "SERVER_TEST_SYSTEMD_CHILD"
 
-// systemd hands a socket over as file 3 of a process that it names in the
-// environment (sd_listen_fds(3)).
+// systemd hands a socket over as file 3 of a process that it names in the environment
+// (sd_listen_fds(3)).
 func TestSystemdSocket(t *testing.T) {
 	if os.Getenv(systemdChild) != "" {
 		s := newServer(t, server.Options{SystemdSocket: true})

@@ -17,7 +17,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/server"
 )
 
-// A sink is a response that nobody reads.
+// A sink is a response that is never read.
 type sink struct {
 	header http.Header
 	n      int
@@ -36,8 +36,8 @@ func page(n int) []byte {
 func TestScrapeDoesNotAllocate(t *testing.T) {
 	pages := serving(page(45_000))
 	s := newServer(t, server.Options{Acquire: pages.Acquire, MaxRequests: 40, Registerer: prometheus.NewRegistry()})
-	// Through the router, whose own allocations those of a route without work
-	// are: what remains is ours.
+	// Through the router, whose own allocations those of a route without work are: what remains is
+	// ours.
 	allocs := func(path, encoding string) float64 {
 		r, err := http.NewRequest("GET", path, nil)
 		if err != nil {
@@ -64,8 +64,8 @@ func TestScrapeDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// scraper returns a function that scrapes url over one kept connection and
-// reads the page to its end.
+// scraper returns a function that scrapes url over one kept connection and reads the page to its
+// end.
 func scraper(b *testing.B, url string) func() {
 	client := &http.Client{Transport: &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 1}}
 	b.Cleanup(client.CloseIdleConnections)
@@ -82,13 +82,12 @@ func scraper(b *testing.B, url string) func() {
 	}
 }
 
-// connections are how many of each kind a page is scraped over: on loopback a
-// large one goes twice as fast over some as over others, whoever serves it.
+// connections are how many of each kind a page is scraped over: on loopback a large one goes twice
+// as fast over some as over others, under any server.
 const connections = 16
 
-// BenchmarkScrape scrapes a ready page and, in turns with it, a handler that
-// writes a constant slice of the same length; it reports the median of both
-// and how many times the latter ours takes.
+// BenchmarkScrape scrapes a ready page and, in turns with it, a handler that writes a constant
+// slice of the same length; it reports the median of both and how many times the latter ours takes.
 func BenchmarkScrape(b *testing.B) {
 	for _, size := range []int{45_000, 700_000, 2_500_000} {
 		b.Run(strconv.Itoa(size/1000)+"kB", func(b *testing.B) {

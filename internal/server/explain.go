@@ -5,8 +5,8 @@ import (
 	"net/http"
 )
 
-// serveExplain says what is known of a device id: nothing that the page does not
-// tell, and without a question to anybody, so that it is as open as the page.
+// serveExplain says what is known of a device id: nothing that the page does not show, and without
+// a request to any other, so that it is as open as the page.
 func (s *Server) serveExplain(w http.ResponseWriter, r *http.Request) {
 	id := r.URL.Query().Get("id")
 	if id == "" {

@@ -12,8 +12,8 @@ import (
 // nosniff keeps a browser from taking a label's value for a script.
 var nosniff = []string{"nosniff"}
 
-// guard stands before every route: it sets what every response has, refuses names that
-// a page of another site could have made up, and makes a panic a failed request.
+// guard stands before every route: it sets what every response has, refuses names that a page of
+// another site could have made up, and makes a panic a failed request.
 func (s *Server) guard(next http.Handler) http.Handler {
 	local := s.loopbackOnly()
 	machine, _ := os.Hostname() // without one, one name less
@@ -40,9 +40,9 @@ func (s *Server) recovered(w http.ResponseWriter, r *http.Request) {
 	http.Error(w, "internal error; the log has it", http.StatusInternalServerError)
 }
 
-// isOwn reports whether the Host of a request is an address or a name of this machine. A
-// page of a site whose name was rebound to 127.0.0.1 has the site's name in it, which is
-// never an address. A proxy in front may pass on the address that it was called by.
+// isOwn reports whether the Host of a request is an address or a name of this machine. A page of a
+// site whose name was rebound to 127.0.0.1 has the site's name in it, which is never an address. A
+// proxy in front may pass on the address that it was called by.
 func isOwn(host, machine string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name

@@ -13,8 +13,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/server"
 )
 
-// A page of another site, whose name was rebound to this machine, reads nothing and
-// orders nothing where the exporter listens on loopback alone.
+// A page of another site, whose name was rebound to this machine, reads nothing and orders nothing
+// where the exporter listens on loopback alone.
 func TestHostOfALoopbackListener(t *testing.T) {
 	machine, err := os.Hostname()
 	if err != nil {

@@ -1,39 +1,72 @@
 package server
 
 import (
-	"html"
+	"bytes"
+	"embed"
+	"html/template"
 	"net/http"
-	"strings"
 )
 
-// newLanding returns the handler of the page that a person sees who types the
-// address into a browser.
-func newLanding(opts Options) http.Handler {
-	var b strings.Builder
-	b.WriteString("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>dcgm-exporter</title></head>\n<body><h1>dcgm-exporter</h1>\n")
-	if opts.Version != "" {
-		b.WriteString("<p>Version " + html.EscapeString(opts.Version) + "</p>\n")
+//go:embed landing
+var landing embed.FS
+
+// contentPolicy lets the page load its own style, script and data, and nothing else.
+const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; " +
+	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+// handleLanding serves the page for a person who opens the address in a browser, its parts, and the
+// document that it is drawn from.
+func (s *Server) handleLanding(mux *http.ServeMux) error {
+	source, err := landing.ReadFile("landing/index.html")
+	if err != nil {
+		return err
 	}
-	b.WriteString("<ul>\n")
-	link := func(path, what string) {
-		b.WriteString("<li><a href=\"" + path + "\">" + path + "</a> " + what + "</li>\n")
+	parsed, err := template.New("index").Parse(string(source))
+	if err != nil {
+		return err
 	}
-	link("/metrics", "the metrics, for Prometheus")
-	link("/health", "whether the collection is running, for probes")
-	link("/-/ready", "whether there is something to scrape")
-	if opts.Explain != nil {
-		link("/debug/explain-device?id=nvidia0", "how an id of the kubelet finds its GPU and its pod")
+	var page bytes.Buffer
+	err = parsed.Execute(&page, struct {
+		Version                   string
+		Explain, Lifecycle, Pprof bool
+	}{s.opt.Version, s.opt.Explain != nil, s.opt.Lifecycle, s.opt.Pprof})
+	if err != nil {
+		return err
 	}
-	if opts.Lifecycle {
-		b.WriteString("<li>POST /-/reload, /-/release, /-/acquire, /-/profiling/pause, /-/profiling/resume</li>\n")
+	mux.Handle("GET /{$}", asset("text/html; charset=utf-8", page.Bytes()))
+	for name, kind := range map[string]string{"style.css": "text/css; charset=utf-8", "page.js": "text/javascript; charset=utf-8"} {
+		body, err := landing.ReadFile("landing/" + name)
+		if err != nil {
+			return err
+		}
+		mux.Handle("GET /landing/"+name, asset(kind, body))
 	}
-	if opts.Pprof {
-		link("/debug/pprof/", "profiles of this process")
-	}
-	b.WriteString("</ul></body></html>\n")
-	page := []byte(b.String())
+	mux.HandleFunc("GET /node.json", s.serveNode)
+	return nil
+}
+
+func asset(kind string, body []byte) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "text/html; charset=utf-8")
-		_, _ = w.Write(page) // the client may be gone
+		h := w.Header()
+		h.Set("Content-Type", kind)
+		h.Set("Content-Security-Policy", contentPolicy)
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("Cache-Control", "no-cache")
+		_, _ = w.Write(body) // the client may be gone
 	})
+}
+
+// serveNode writes the document of the newest snapshot: nothing that /metrics does not say.
+func (s *Server) serveNode(w http.ResponseWriter, _ *http.Request) {
+	body := s.opt.Node()
+	if body == nil {
+		http.Error(w, "/node.json: no collection has ended yet", http.StatusServiceUnavailable)
+		return
+	}
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cache-Control", "no-store")
+	_, _ = w.Write(body) // the client may be gone
 }

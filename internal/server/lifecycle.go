@@ -10,8 +10,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// lifecycle are the routes that change something. All are POST, all are there
-// with Options.Lifecycle only, and all are protected alike.
+// lifecycle are the routes that change something. All are POST, all are there with
+// Options.Lifecycle only, and all are protected alike.
 func (s *Server) lifecycle() map[string]http.HandlerFunc {
 	return map[string]http.HandlerFunc{
 		"/-/reload":           s.serveReload,
@@ -25,8 +25,7 @@ func (s *Server) lifecycle() map[string]http.HandlerFunc {
 func (s *Server) handleLifecycle(mux *http.ServeMux) {
 	for path, serve := range s.lifecycle() {
 		if s.opt.Lifecycle {
-			// A page of another site in an operator's browser must not order us
-			// about.
+			// A page of another site in an operator's browser must not control the exporter.
 			mux.Handle("POST "+path, http.NewCrossOriginProtection().Handler(s.protected(serve)))
 		} else {
 			mux.HandleFunc("POST "+path, func(w http.ResponseWriter, _ *http.Request) {
@@ -36,15 +35,15 @@ func (s *Server) handleLifecycle(mux *http.ServeMux) {
 	}
 }
 
-// patient returns a context for a request that goes on when its client goes
-// away: half of what was asked helps nobody. The answer may come later than
-// that of a scrape; where the deadline can't be moved it happens all the same.
+// patient returns a context for a request that goes on when its client goes away: half of a request
+// is of no use. The answer may come later than that of a scrape; where the deadline can't be moved
+// it happens all the same.
 func patient(w http.ResponseWriter, r *http.Request) (context.Context, context.CancelFunc) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(orderLimit + shutdownGrace))
 	return context.WithTimeout(context.WithoutCancel(r.Context()), orderLimit)
 }
 
-// serveReload applies the configuration anew.
+// serveReload applies the configuration again.
 func (s *Server) serveReload(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := patient(w, r)
 	defer cancel()
@@ -55,7 +54,7 @@ func (s *Server) serveReload(w http.ResponseWriter, r *http.Request) {
 	answer(w, nil, "reloaded\n")
 }
 
-// serveRelease lets go of the driver and answers once every handle is closed.
+// serveRelease releases the driver and answers once every handle is closed.
 func (s *Server) serveRelease(w http.ResponseWriter, r *http.Request) {
 	timeout, err := timeoutOf(r)
 	if err != nil {
@@ -67,7 +66,7 @@ func (s *Server) serveRelease(w http.ResponseWriter, r *http.Request) {
 	answer(w, s.opt.Release(ctx, timeout), "released\n")
 }
 
-// timeoutOf returns the timeout that a request asks for, 0 for none.
+// timeoutOf returns the timeout of a request, 0 for none.
 func timeoutOf(r *http.Request) (time.Duration, error) {
 	text := r.URL.Query().Get("timeout")
 	if text == "" {
@@ -80,14 +79,14 @@ func timeoutOf(r *http.Request) (time.Duration, error) {
 	return d, nil
 }
 
-// serveAcquire takes the driver back and answers once it is open, or the first
-// attempt has failed.
+// serveAcquire acquires the driver again and answers once it is open, or the first attempt has
+// failed.
 func (s *Server) serveAcquire(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := patient(w, r)
 	defer cancel()
 	err := s.opt.TakeBack(ctx)
 	if err != nil {
-		err = fmt.Errorf("no longer released; the driver is tried again and again: %w", err)
+		err = fmt.Errorf("no longer released; the attempts to open the driver go on: %w", err)
 	}
 	answer(w, err, "acquired\n")
 }

@@ -27,7 +27,7 @@ func (r *recorder) note(ctx context.Context, what ...any) error {
 	return errors.Join(r.err, ctx.Err())
 }
 
-// ordered lets r carry out what is asked of a server.
+// ordered lets r carry out the commands of a server.
 func ordered(o server.Options, r *recorder) server.Options {
 	o.Reload = func(ctx context.Context) error { return r.note(ctx, "reload") }
 	o.Release = func(ctx context.Context, d time.Duration) error { return r.note(ctx, "release", d) }
@@ -54,7 +54,7 @@ func TestLifecycle(t *testing.T) {
 		{"release for less than nothing", "POST", "/-/release?timeout=-1s", nil, 400, "above zero", ""},
 		{"release of a driver that hangs", "POST", "/-/release", broken, 503, "what is wrong", "release 0s"},
 		{"acquire", "POST", "/-/acquire", nil, 200, "acquired", "acquire"},
-		{"acquire without a driver", "POST", "/-/acquire", broken, 503, "no longer released; the driver is tried again and again: what is wrong", "acquire"},
+		{"acquire without a driver", "POST", "/-/acquire", broken, 503, "no longer released; the attempts to open the driver go on: what is wrong", "acquire"},
 		{"pause", "POST", "/-/profiling/pause", nil, 200, "paused", "pause"},
 		{"pause of a source that cannot", "POST", "/-/profiling/pause", unable, 501, "NVML has no such thing", "pause"},
 		{"pause of a driver that is busy", "POST", "/-/profiling/pause", broken, 503, "what is wrong", "pause"},
@@ -85,7 +85,7 @@ func TestLifecycleIsGuarded(t *testing.T) {
 			off := newServer(t, ordered(server.Options{Address: "127.0.0.1:9400"}, r)).Handler()
 			on := newServer(t, ordered(server.Options{Lifecycle: true, Address: "127.0.0.1:9400"}, r)).Handler()
 			everywhere := newServer(t, ordered(server.Options{Lifecycle: true, Address: ":9400", ConfigFile: file}, r)).Handler()
-			write(t, file, "") // nobody needs a password any more
+			write(t, file, "") // no password is needed any more
 			defer write(t, file, users(t))
 
 			res := do(t, off, "POST", path)

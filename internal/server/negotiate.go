@@ -2,11 +2,10 @@ package server
 
 import "strings"
 
-// acceptsGzip reports whether a client prefers gzip to the plain page, from
-// the values of its Accept-Encoding header (RFC 9110, section 12.5.3): if it
-// names gzip, or everything, with a weight above zero that is not below that
-// of an identity it names. What cannot be read is as if it were not there.
-// It allocates nothing.
+// acceptsGzip reports whether a client prefers gzip to the plain page, from the values of its
+// Accept-Encoding header (RFC 9110, section 12.5.3): if it names gzip, or everything, with a weight
+// above zero that is not below that of an identity it names. What cannot be read is as if it were
+// not there. It allocates nothing.
 func acceptsGzip(values []string) bool {
 	const unnamed = -1
 	gzip, identity, wildcard := unnamed, unnamed, unnamed
@@ -37,8 +36,8 @@ func acceptsGzip(values []string) bool {
 	return gzip > 0 && gzip >= identity
 }
 
-// qvalue returns the weight in "q=0.5" in thousandths, or -1 if it is none:
-// 0 or 1 with up to three decimals, the latter zeros.
+// qvalue returns the weight in "q=0.5" in thousandths, or -1 if it is none: 0 or 1 with up to three
+// decimals, the latter zeros.
 func qvalue(s string) int {
 	s = strings.Trim(s, " \t")
 	if len(s) < 3 || s[0] != 'q' && s[0] != 'Q' || s[1] != '=' || len(s) > len("q=0.000") {

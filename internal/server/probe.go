@@ -5,9 +5,8 @@ import (
 	"strconv"
 )
 
-// serveHealth answers as the reference does, for the probes that exist: 200
-// and OK, and the two headers. Unlike the reference it says 503 when the loop
-// hangs.
+// serveHealth answers as the reference does, for the probes that exist: 200 and OK, and the two
+// headers. Unlike the reference it says 503 when the loop hangs.
 func (s *Server) serveHealth(w http.ResponseWriter, _ *http.Request) {
 	h := w.Header()
 	h.Set("X-Registry-Available", strconv.FormatBool(s.hasPage()))
@@ -15,8 +14,8 @@ func (s *Server) serveHealth(w http.ResponseWriter, _ *http.Request) {
 	answer(w, s.opt.Healthy(), "OK")
 }
 
-// serveHealthy says whether the process should live on. A lost GPU is no
-// reason to restart it; a driver call that does not return is.
+// serveHealthy says whether the process should live on. A lost GPU is no reason to restart it; a
+// driver call that does not return is.
 func (s *Server) serveHealthy(w http.ResponseWriter, _ *http.Request) {
 	answer(w, s.opt.Healthy(), "healthy\n")
 }

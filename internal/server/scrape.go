@@ -29,8 +29,8 @@ func (s *Server) serveMetrics(w http.ResponseWriter, r *http.Request) {
 
 	body, length := p.Bytes(), &s.lengths[0]
 	h := w.Header()
-	// Values that every response shares: assigning a slice allocates nothing,
-	// and net/http only reads it.
+	// Values that every response shares: assigning a slice allocates nothing, and net/http only reads
+	// it.
 	h["Content-Type"] = contentType
 	h["Vary"] = vary
 	if acceptsGzip(r.Header["Accept-Encoding"]) {
@@ -40,7 +40,7 @@ func (s *Server) serveMetrics(w http.ResponseWriter, r *http.Request) {
 	h["Content-Length"] = length.of(len(body))
 	s.scrapes.served.Inc()
 	if r.Method != http.MethodHead {
-		// A client that went away misses its page, and nobody else cares.
+		// A client that went away misses its page alone.
 		_, _ = w.Write(body)
 	}
 }
@@ -57,8 +57,8 @@ func tryLater(w http.ResponseWriter, why string) {
 	http.Error(w, why, http.StatusServiceUnavailable)
 }
 
-// A lengthHeader keeps the Content-Length value that was asked for last: all
-// scrapes of one page share it.
+// A lengthHeader keeps the Content-Length value that was requested last: all scrapes of one page
+// share it.
 type lengthHeader struct {
 	last atomic.Pointer[contentLength]
 }

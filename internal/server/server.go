@@ -19,76 +19,73 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
 )
 
-// Limits that nobody needs to set.
+// Limits without a setting.
 const (
 	headerTimeout = 5 * time.Second // for a client to send its request header
-	// idleTimeout outlasts the usual scrape intervals, so that a scraper keeps
-	// its connection.
+	// idleTimeout outlasts the usual scrape intervals, so that a scraper keeps its connection.
 	idleTimeout    = 3 * time.Minute
 	maxHeaderBytes = 64 << 10
-	// shutdownGrace is how long a response that is being written may take once
-	// the process is to end; then its connection is closed.
+	// shutdownGrace is how long a response that is being written may take once the process is to end;
+	// then its connection is closed.
 	shutdownGrace = 2 * time.Second
-	// orderLimit bounds a reload and its like: it opens a session, which can take
-	// seconds.
+	// orderLimit bounds a reload and its like: it opens a session, which can take seconds.
 	orderLimit = time.Minute
 )
 
-// Options wire a Server. Acquire is required; the zero value of everything
-// else is documented with it.
+// Options wire a Server. Acquire is required; the zero value of everything else is documented with
+// it.
 type Options struct {
-	// Acquire returns the page to serve, with a reference that the server
-	// releases, or nil before there is one.
+	// Acquire returns the page to serve, with a reference that the server releases, or nil before
+	// there is one.
 	Acquire func() *exposition.Page
 	// Healthy returns nil while the collection loop is beating. Nil: always.
 	Healthy func() error
-	// Ready reports whether a first snapshot was published. Nil: whether there
-	// is a page.
+	// Ready reports whether a first snapshot was published. Nil: whether there is a page.
 	Ready func() bool
 	// Reloading reports whether a reload is under way. Nil: never.
 	Reloading func() bool
-	// Reload applies the configuration anew; its error means that nothing
-	// changed. Required with Lifecycle.
+	// Reload applies the configuration again; its error means that nothing changed. Required with
+	// Lifecycle.
 	Reload func(context.Context) error
-	// Release lets go of the driver until TakeBack or until the timeout is over,
-	// 0 meaning the configured one, and returns nil once every handle is closed.
-	// TakeBack returns the error of the first attempt. Required with Lifecycle.
+	// Release releases the driver until TakeBack or until the timeout is over, 0 meaning the
+	// configured one, and returns nil once every handle is closed. TakeBack returns the error of the
+	// first attempt. Required with Lifecycle.
 	Release  func(ctx context.Context, timeout time.Duration) error
 	TakeBack func(context.Context) error
-	// PauseProfiling and ResumeProfiling return an error that wraps
-	// gpu.ErrNotSupported where the source cannot. Required with Lifecycle.
+	// PauseProfiling and ResumeProfiling return an error that wraps gpu.ErrNotSupported where the
+	// source cannot. Required with Lifecycle.
 	PauseProfiling, ResumeProfiling func(context.Context) error
 
-	// Explain says in sentences how a device id of the kubelet finds its entity
-	// and owner, and whether it finds one; it waits for nobody. Nil: there is no
-	// kubelet, and no route.
+	// Explain says in sentences how a device id of the kubelet finds its entity and owner, and whether
+	// it finds one; it never waits. Nil: there is no kubelet, and no route.
 	Explain func(id string) (steps []string, found bool)
+
+	// Node returns the document that the page at / is drawn from, as nodeview.Latest makes it, or nil
+	// before there is one. Nil: there is neither the page nor its document.
+	Node func() []byte
 
 	// Registerer gets the series about requests. Nil: they are not counted.
 	Registerer prometheus.Registerer
-	// Log gets what the HTTP server has to say. Nil: nobody does.
+	// Log gets what the HTTP server logs. Nil discards.
 	Log *slog.Logger
-	// Version is shown on the landing page.
+	// Version is shown on the page at /.
 	Version string
 
 	// Address is the host:port to listen on. Port 0 takes a free one.
 	Address string
 	// SystemdSocket takes the listeners from systemd instead.
 	SystemdSocket bool
-	// ConfigFile is exporter-toolkit's file for TLS and authentication, ""
-	// for neither.
+	// ConfigFile is exporter-toolkit's file for TLS and authentication, "" for neither.
 	ConfigFile string
-	// ReadTimeout and WriteTimeout bound a request and its response. Zero:
-	// they may take for ever.
+	// ReadTimeout and WriteTimeout bound a request and its response. Zero: they may take forever.
 	ReadTimeout, WriteTimeout time.Duration
-	// MaxRequests is how many scrapes are served at once; more are refused.
-	// Zero: no limit.
+	// MaxRequests is how many scrapes are served at once; more are refused. Zero: no limit.
 	MaxRequests int
 	// Lifecycle serves the POST routes under /-/.
 	Lifecycle bool
 	// Pprof serves /debug/pprof/.
 	Pprof bool
-	// Listening is told every address that is listened on. May be nil.
+	// Listening is called with every address that is listened on. May be nil.
 	Listening func(net.Addr)
 }
 
@@ -103,8 +100,8 @@ type Server struct {
 	panicked atomic.Bool // a request did, once
 }
 
-// New returns a Server for opts. It refuses what would be open to everybody
-// and must not be, naming the settings.
+// New returns a Server for opts. It refuses what would be open to every caller and must not be,
+// naming the settings.
 func New(opts Options) (*Server, error) {
 	s := &Server{opt: opts}
 	if s.opt.Healthy == nil {
@@ -126,8 +123,12 @@ func New(opts Options) (*Server, error) {
 	if s.scrapes, err = newScrapeMetrics(s.opt.Registerer); err != nil {
 		return nil, err
 	}
+	routes, err := s.routes()
+	if err != nil {
+		return nil, err
+	}
 	s.http = &http.Server{
-		Handler:           s.guard(s.routes()),
+		Handler:           s.guard(routes),
 		ReadTimeout:       s.opt.ReadTimeout,
 		ReadHeaderTimeout: headerTimeout,
 		WriteTimeout:      s.opt.WriteTimeout,
@@ -141,9 +142,13 @@ func New(opts Options) (*Server, error) {
 // Handler returns the routes, without TLS and passwords.
 func (s *Server) Handler() http.Handler { return s.http.Handler }
 
-func (s *Server) routes() http.Handler {
+func (s *Server) routes() (http.Handler, error) {
 	mux := http.NewServeMux()
-	mux.Handle("GET /{$}", newLanding(s.opt))
+	if s.opt.Node != nil {
+		if err := s.handleLanding(mux); err != nil {
+			return nil, err
+		}
+	}
 	mux.HandleFunc("GET /metrics", s.serveMetrics)
 	mux.HandleFunc("GET /health", s.serveHealth)
 	mux.HandleFunc("GET /-/healthy", s.serveHealthy)
@@ -159,12 +164,12 @@ func (s *Server) routes() http.Handler {
 		mux.Handle("/debug/pprof/symbol", s.protected(http.HandlerFunc(pprof.Symbol)))
 		mux.Handle("/debug/pprof/trace", s.protected(http.HandlerFunc(pprof.Trace)))
 	}
-	return mux
+	return mux, nil
 }
 
-// Run listens and serves until ctx is done, and then returns nil after at most
-// a short grace for responses that are being written. It returns an error if
-// it cannot listen, or the web configuration is wrong.
+// Run listens and serves until ctx is done, and then returns nil after at most a short grace for
+// responses that are being written. It returns an error if it cannot listen, or the web
+// configuration is wrong.
 func (s *Server) Run(ctx context.Context) error {
 	listeners, err := s.listen(ctx)
 	if err != nil {
@@ -188,7 +193,7 @@ func (s *Server) Run(ctx context.Context) error {
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownGrace)
 	defer cancel()
 	if err := s.http.Shutdown(grace); err != nil {
-		// Somebody reads too slowly to wait for.
+		// A client reads too slowly to wait for.
 		_ = s.http.Close()
 	}
 	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
@@ -226,8 +231,8 @@ func (s *Server) hasPage() bool {
 	return true
 }
 
-// warnings passes on what exporter-toolkit warns of, and none of what it tells:
-// whoever runs the server is told the addresses by Listening.
+// warnings passes on the warnings of exporter-toolkit and leaves out the rest: Listening reports
+// the addresses.
 type warnings struct{ slog.Handler }
 
 func (w warnings) Enabled(ctx context.Context, level slog.Level) bool {

@@ -44,8 +44,8 @@ func newServer(t testing.TB, opts server.Options) *server.Server {
 	return s
 }
 
-// start runs a server on a free loopback port and returns its address. It is
-// stopped, and must stop without an error, when the test ends.
+// start runs a server on a free loopback port and returns its address. It is stopped, and must stop
+// without an error, when the test ends.
 func start(t testing.TB, opts server.Options) string {
 	t.Helper()
 	addresses := make(chan net.Addr, 1)
@@ -92,6 +92,8 @@ func read(t testing.TB, r io.Reader) string {
 	return string(b)
 }
 
+func document() []byte { return []byte(`{"node":{}}`) }
+
 func TestRoutes(t *testing.T) {
 	hung := errors.New("driver call does not return")
 	tests := []struct {
@@ -102,9 +104,19 @@ func TestRoutes(t *testing.T) {
 		body         string            // a part of it
 		header       map[string]string // some of them
 	}{
-		{name: "landing", method: "GET", path: "/", status: 200, body: `href="/metrics"`, header: map[string]string{"Content-Type": "text/html; charset=utf-8"}},
-		{name: "version", opts: server.Options{Version: "<1>"}, method: "GET", path: "/", status: 200, body: `Version &lt;1&gt;`},
+		{name: "landing", method: "GET", path: "/", opts: server.Options{Node: document}, status: 200, body: `href="metrics"`, header: map[string]string{"Content-Type": "text/html; charset=utf-8"}},
+		{name: "version", opts: server.Options{Version: "<1>", Node: document}, method: "GET", path: "/", status: 200, body: `Version &lt;1&gt;`},
 		{name: "elsewhere", method: "GET", path: "/other", status: 404},
+		{name: "no landing page", method: "GET", path: "/", status: 404},
+		{name: "no document without the page", method: "GET", path: "/node.json", status: 404},
+		{name: "the page's script", opts: server.Options{Node: document}, method: "GET", path: "/landing/page.js", status: 200, body: "node.json", header: map[string]string{"Content-Type": "text/javascript; charset=utf-8"}},
+		{name: "the page's style", opts: server.Options{Node: document}, method: "GET", path: "/landing/style.css", status: 200, header: map[string]string{"Content-Type": "text/css; charset=utf-8"}},
+		{name: "no listing of the page's parts", opts: server.Options{Node: document}, method: "GET", path: "/landing/", status: 404},
+		{name: "the page loads its own parts only", opts: server.Options{Node: document}, method: "GET", path: "/", status: 200, header: map[string]string{
+			"Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+		}},
+		{name: "the document", opts: server.Options{Node: document}, method: "GET", path: "/node.json", status: 200, body: `{"node":{}}`, header: map[string]string{"Content-Type": "application/json", "Cache-Control": "no-store"}},
+		{name: "no document yet", opts: server.Options{Node: func() []byte { return nil }}, method: "GET", path: "/node.json", status: 503},
 		{name: "metrics", method: "GET", path: "/metrics", status: 200, body: "up 1\n", header: map[string]string{
 			"Content-Type": "text/plain; version=0.0.4; charset=utf-8", "Content-Length": "5", "Vary": "Accept-Encoding", "Content-Encoding": "",
 		}},
@@ -129,7 +141,7 @@ func TestRoutes(t *testing.T) {
 			name: "before the first page", opts: server.Options{Acquire: new(exposition.Pages).Acquire},
 			method: "GET", path: "/metrics", status: 503, header: map[string]string{"Retry-After": "1"},
 		},
-		{name: "POST routes on the landing page", opts: ordered(server.Options{Lifecycle: true, Address: "localhost:9400"}, new(recorder)), method: "GET", path: "/", status: 200, body: "/-/release"},
+		{name: "POST routes on the landing page", opts: ordered(server.Options{Lifecycle: true, Address: "localhost:9400", Node: document}, new(recorder)), method: "GET", path: "/", status: 200, body: "/-/release"},
 		{name: "no kubelet, nothing to explain", method: "GET", path: "/debug/explain-device?id=nvidia0", status: 404},
 		{
 			name: "a device explained", opts: server.Options{Explain: explained}, method: "GET", path: "/debug/explain-device?id=nvidia0%2Fgi3",
@@ -137,10 +149,10 @@ func TestRoutes(t *testing.T) {
 		},
 		{name: "a device that is not there", opts: server.Options{Explain: explained}, method: "GET", path: "/debug/explain-device?id=x", status: 404, body: " 1. It is x.\n"},
 		{name: "no device", opts: server.Options{Explain: explained}, method: "GET", path: "/debug/explain-device", status: 400, body: "expected ?id="},
-		{name: "explanations on the landing page", opts: server.Options{Explain: explained}, method: "GET", path: "/", status: 200, body: `href="/debug/explain-device?id=`},
+		{name: "explanations on the landing page", opts: server.Options{Explain: explained, Node: document}, method: "GET", path: "/", status: 200, body: `href="debug/explain-device?id=`},
 		{name: "pprof is off", method: "GET", path: "/debug/pprof/", status: 404},
 		{name: "pprof", opts: server.Options{Pprof: true, Address: "[::1]:9400"}, method: "GET", path: "/debug/pprof/", status: 200, body: "goroutine"},
-		{name: "pprof on the landing page", opts: server.Options{Pprof: true, Address: "localhost:9400"}, method: "GET", path: "/", status: 200, body: `href="/debug/pprof/"`},
+		{name: "pprof on the landing page", opts: server.Options{Pprof: true, Address: "localhost:9400", Node: document}, method: "GET", path: "/", status: 200, body: `href="debug/pprof/"`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -285,8 +297,8 @@ func request(t *testing.T, address string) net.Conn {
 	return c
 }
 
-// A scraper that reads a byte now and then gets the page it asked for, whole,
-// however many are published meanwhile, and holds nobody up.
+// A scraper that reads a byte now and then gets the page it requested, whole, however many are
+// published meanwhile, and delays no request.
 func TestSlowScraper(t *testing.T) {
 	const size = 24 << 20 // more than the sockets buffer
 	content := "a"
@@ -315,11 +327,11 @@ func TestSlowScraper(t *testing.T) {
 		t.Fatal(err)
 	}
 	if body := read(t, res.Body); strings.Count(body, "a") != size-1 {
-		t.Error("the slow scraper did not get the page that it asked for")
+		t.Error("the slow scraper did not get the page that it requested")
 	}
 }
 
-// The server ends although somebody does not read, and says nothing is wrong.
+// The server ends although a client does not read, and says nothing is wrong.
 func TestShutdownWithSlowScraper(t *testing.T) {
 	pages := serving(make([]byte, 32<<20))
 	held := make(chan struct{}, 1)
@@ -346,7 +358,7 @@ func TestShutdownWithSlowScraper(t *testing.T) {
 	}
 	if c, err := net.Dial("tcp", address); err == nil {
 		_ = c.Close()
-		t.Error("somebody still listens")
+		t.Error("a listener is still open")
 	}
 }
 

@@ -1,16 +1,21 @@
 package snapshot
 
-import "github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+import (
+	"slices"
+	"time"
 
-// A spread is what the samples of one field of one entity were in one Read.
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// A spread is the minimum, maximum and sum of the samples of one cell in one Read.
 type spread struct {
 	min, max gpu.Value
 	sum      float64
 	count    int
+	last     *gpu.Sample // of those of a trail
 }
 
-// add lets a sample count. Integers are compared as integers, so that they
-// stay exact.
+// add adds a sample. Integers are compared as integers, so that they stay exact.
 func (s *spread) add(v gpu.Value) {
 	n, ok := v.Number()
 	if !ok {
@@ -51,29 +56,46 @@ func (s *spread) value(a gpu.Aggregate) gpu.Value {
 	}
 }
 
-// spreadAt returns the place of the first row of a field among the spreads; -1
-// for fields of which the newest sample is enough.
+// spreadAt returns, per field, the index of its first row among the spreads, -1 for a field of
+// which no counter shows more than the newest sample, and the number of spreads.
 func spreadAt(plan *gpu.Plan, rows int) (at []int, size int) {
-	at = make([]int, len(plan.Fields))
-	for f := range plan.Fields {
-		if at[f] = -1; plan.Fields[f].Burst {
-			at[f] = size
+	at = slices.Repeat([]int{-1}, len(plan.Fields))
+	for i := range plan.Counters {
+		if c := &plan.Counters[i]; c.Aggregate != gpu.Newest && at[c.Field] < 0 {
+			at[c.Field] = size
 			size += rows
 		}
 	}
 	return at, size
 }
 
-// applyTrails lets the newest samples of burst fields count for the health of their
-// entities: the others are older by design.
-func (tab *Builder) applyTrails() {
+// applyTrails makes the spreads: of the trails, or of the newest sample where none came since the
+// previous Read. Where the newest was dropped, the one before it is served.
+func (tab *Builder) applyTrails(trails []gpu.Sample, now time.Time) {
+	for i := range trails {
+		s := &trails[i]
+		first := tab.spreadAt[s.Field]
+		if first < 0 || !tab.serves(s) {
+			continue
+		}
+		if why := tab.whyDropped(s, now); why == "" {
+			x := &tab.spreads[first+s.Row]
+			x.add(s.Value)
+			x.last = s
+		} else if s.Time != tab.cell(s.Field, s.Row).time { // the newest is counted already
+			tab.drop(why)
+		}
+	}
 	for f, first := range tab.spreadAt {
 		if first < 0 {
 			continue
 		}
 		for row := range tab.topology.Devices {
-			if c := tab.cell(f, row); !c.value.IsAbsent() {
-				tab.set(f, row, c.value, c.time)
+			c, x := tab.cell(f, row), &tab.spreads[first+row]
+			if x.count == 0 {
+				x.add(c.value)
+			} else if c.value.IsAbsent() {
+				tab.serve(x.last)
 			}
 		}
 	}

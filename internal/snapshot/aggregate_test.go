@@ -8,8 +8,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// The aggregates of samples of any sign and of both kinds of numbers are those of the samples:
-// the extremes are samples, and the mean lies between them.
+// The aggregates of samples of any sign and of both kinds of numbers are those of the samples: the
+// extremes are samples, and the mean lies between them.
 func TestSpread(t *testing.T) {
 	for name, tt := range map[string]struct {
 		in       []gpu.Value

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"time"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -23,29 +24,28 @@ const (
 	DroppedRange = "out_of_range"
 )
 
-// cell is what one Read said of one field of one entity.
+// A cell is what one Read reported of one field of one entity.
 type cell struct {
 	value gpu.Value
-	time  int64
-	// missing says why there is no value; "" while nothing was said.
+	time  int64 // of the newest sample, dropped or not; 0 for none
+	// missing is why there is no value; "" where no reason was reported.
 	missing string
 }
 
-// A Builder turns batches into snapshots. It is made for one topology and one
-// plan, and owns all the memory of the snapshots it fills, so that a cycle in
-// steady state allocates nothing.
+// A Builder turns batches into snapshots. It is made for one topology and one plan, and owns all
+// the memory of the snapshots it fills, so that a cycle in steady state allocates nothing.
 type Builder struct {
 	topology *gpu.Topology
 	plan     *gpu.Plan
 	derivers []Deriver
 	cycle    Cycle
 	cells    []cell   // per field, then per row
-	spreadAt []int    // field → its first spread, -1 for none
-	spreads  []spread // per field with bursts, then per row
-	gpus     []int    // row → ordinal of the GPU (or other root) it belongs to
-	roots    []int    // ordinal → row of the root
-	wants    []int    // row → number of planned fields at its level, events apart
-	got      []int    // row → number of fields with a value in this cycle
+	maxAge   []int64  // per field, how old a sample can be that is served, in nanoseconds
+	spreadAt []int    // per field its first spread, -1 for none
+	spreads  []spread // per field that a counter aggregates, then per row
+	roots    [][]int  // per GPU or other root: its row, and those of its instances and links
+	expected []int    // per row, the number of planned fields that it has
+	got      []int    // per row, the number of fields with a value in this cycle
 	parts    bool     // some rows are compute instances
 	snap     gpu.Snapshot
 
@@ -58,22 +58,31 @@ func NewBuilder(t *gpu.Topology, plan *gpu.Plan, derivers []Deriver) *Builder {
 	rows := len(t.Devices)
 	tab := &Builder{
 		topology: t, plan: plan, derivers: derivers,
-		cells: make([]cell, len(plan.Fields)*rows),
-		gpus:  make([]int, rows),
-		wants: make([]int, rows),
-		got:   make([]int, rows),
+		cells:    make([]cell, len(plan.Fields)*rows),
+		expected: make([]int, rows),
+		got:      make([]int, rows),
+		maxAge:   make([]int64, len(plan.Fields)),
 	}
+	for i := range plan.Fields {
+		tab.maxAge[i] = int64(MaxAgeIntervals * plan.IntervalOf(i))
+		if plan.Fields[i].Every { // a Read reports what was sampled since the previous one
+			tab.maxAge[i] = max(tab.maxAge[i], int64(MaxAgeIntervals*plan.Interval))
+		}
+	}
+	root := make([]int, rows) // the index in roots
 	for row := range rows {
 		tab.parts = tab.parts || t.Devices[row].Entity.Kind == gpu.KindComputeInstance
 		if p := t.ParentRow(row); p >= 0 {
-			tab.gpus[row] = tab.gpus[p]
+			root[row] = root[p] // parents come first
+			tab.roots[root[p]] = append(tab.roots[root[p]], row)
 		} else {
-			tab.gpus[row] = len(tab.roots)
-			tab.roots = append(tab.roots, row)
+			root[row] = len(tab.roots)
+			tab.roots = append(tab.roots, []int{row})
 		}
 		for i := range plan.Fields {
-			if !plan.Fields[i].Events && t.Serves(&plan.Fields[i], row) {
-				tab.wants[row]++
+			// XIDs are no samples: there may be none.
+			if f := &plan.Fields[i]; f.ID != catalog.XIDErrors && t.Serves(f, row) {
+				tab.expected[row]++
 			}
 		}
 	}
@@ -98,17 +107,16 @@ func (tab *Builder) cell(field, row int) *cell {
 	return &tab.cells[field*len(tab.topology.Devices)+row]
 }
 
-// Prepare lets the derivers ask the next Read for what they need, and for nothing that others asked
-// for before a reload.
+// Prepare lets the derivers request of the next Read what they need, and nothing that others
+// requested before a reload.
 func (tab *Builder) Prepare(b *gpu.Batch) {
-	b.WantProcesses = nil
+	b.RequestProcesses = nil
 	for _, d := range tab.derivers {
 		d.Prepare(b)
 	}
 }
 
-// Build makes the snapshot of a reading. The result is valid until the next
-// Build.
+// Build makes the snapshot of a reading. The result is valid until the next Build.
 func (tab *Builder) Build(r Reading) *gpu.Snapshot {
 	clear(tab.cells)
 	clear(tab.got)
@@ -124,11 +132,11 @@ func (tab *Builder) Build(r Reading) *gpu.Snapshot {
 	for i := range r.Batch.Samples {
 		tab.addSample(&r.Batch.Samples[i], r.Now)
 	}
-	tab.applyTrails()
-	for row := range tab.wants {
+	tab.applyTrails(r.Batch.Trails, r.Now)
+	for row := range tab.expected {
 		e := &health.Entities[row]
-		if e.Err == nil && tab.wants[row] > 0 && tab.got[row] == 0 {
-			e.Err = gpu.ErrUnavailable // a GPU that answers only blanks is not up
+		if e.Err == nil && tab.expected[row] > 0 && tab.got[row] == 0 {
+			e.Err = gpu.ErrUnavailable // a GPU that reports only blanks is not up
 		}
 	}
 	for i := range tab.snap.Columns {
@@ -182,36 +190,55 @@ func (tab *Builder) applyFault(f *gpu.Fault) {
 	}
 }
 
-// addSample puts a sample into its cell if it is fresh and plausible.
+// addSample serves the newest sample of a cell if it is fresh and plausible.
 func (tab *Builder) addSample(s *gpu.Sample, now time.Time) {
-	field := &tab.plan.Fields[s.Field]
-	if !tab.topology.Serves(field, s.Row) || tab.snap.Health.Entities[s.Row].Err != nil {
-		return // of what the source calls lost the engine's cache may still have the values of before
+	if !tab.serves(s) {
+		return
 	}
 	c := tab.cell(s.Field, s.Row)
-	if !inRange(field, s.Value) {
+	c.time = s.Time
+	if why := tab.whyDropped(s, now); why != "" {
+		c.missing = why
+		tab.drop(why)
+		return
+	}
+	tab.serve(s)
+}
+
+// serve puts a sample into its cell, and lets it count for the health of its entity.
+func (tab *Builder) serve(s *gpu.Sample) {
+	tab.cell(s.Field, s.Row).value = s.Value
+	tab.got[s.Row]++
+	if e := &tab.snap.Health.Entities[s.Row]; e.OldestSample == 0 || s.Time < e.OldestSample {
+		e.OldestSample = s.Time
+	}
+}
+
+// serves reports whether the sample is of a field that its entity has, and of an entity that is not
+// lost: of one that is, the engine may still have earlier values.
+func (tab *Builder) serves(s *gpu.Sample) bool {
+	return tab.topology.Serves(&tab.plan.Fields[s.Field], s.Row) && tab.snap.Health.Entities[s.Row].Err == nil
+}
+
+// whyDropped returns why a sample is not served, "" where it is.
+func (tab *Builder) whyDropped(s *gpu.Sample, now time.Time) string {
+	switch {
+	case !inRange(&tab.plan.Fields[s.Field], s.Value):
+		return DroppedRange
+	case now.UnixNano()-s.Time > tab.maxAge[s.Field]:
+		return DroppedStale
+	default:
+		return ""
+	}
+}
+
+// drop counts a dropped sample.
+func (tab *Builder) drop(why string) {
+	if why == DroppedRange {
 		tab.OutOfRange++
-		c.missing = DroppedRange
-		return
+	} else {
+		tab.Stale++
 	}
-	first := tab.spreadAt[s.Field]
-	interval := tab.plan.IntervalOf(s.Field)
-	if first >= 0 { // a Read reports what was sampled since the previous one
-		interval = max(interval, tab.plan.Interval)
-	}
-	if now.UnixNano()-s.Time > int64(MaxAgeIntervals*interval) {
-		if !field.Events {
-			tab.Stale++
-			c.missing = DroppedStale
-		}
-		return
-	}
-	if first >= 0 {
-		tab.spreads[first+s.Row].add(s.Value)
-		c.value, c.time = s.Value, s.Time
-		return
-	}
-	tab.set(s.Field, s.Row, s.Value, s.Time)
 }
 
 // inRange reports whether a value is plausible for a field.
@@ -220,68 +247,75 @@ func inRange(field *gpu.Field, v gpu.Value) bool {
 	return !ok || !field.Bounded() || n >= field.Min && n <= field.Max
 }
 
-// set serves a value, and lets it count for the health of its entity.
-func (tab *Builder) set(field, row int, v gpu.Value, at int64) {
-	c := tab.cell(field, row)
-	c.value, c.time = v, at
-	if tab.plan.Fields[field].Events {
-		return // as old as the event, which says nothing about the entity now
-	}
-	tab.got[row]++
-	if e := &tab.snap.Health.Entities[row]; e.OldestSample == 0 || at < e.OldestSample {
-		e.OldestSample = at
-	}
-}
-
-// unavailable lists what was asked for and is not served: once per counter
-// where nothing serves it for one and the same reason, else once per GPU, or per
-// compute instance where the rest of the GPU has it. What only lost entities
-// lack is not listed: their own health says it.
+// unavailable lists what was requested and is not served: once per counter where nothing serves it
+// for one and the same reason, else once per GPU, or per compute instance where the rest of the GPU
+// has it. What only lost entities lack is not listed: their own health says it.
 func (tab *Builder) unavailable(list []gpu.FieldHealth) []gpu.FieldHealth {
 	for i := range tab.plan.Counters {
 		counter := &tab.plan.Counters[i]
-		start, found := len(list), 0
-		exists := false
-		for root, first := range tab.roots {
-			reason, parts := "", len(list)
-			for row := first; row < len(tab.gpus) && (reason != served || tab.parts); row++ {
-				if tab.gpus[row] != root || !tab.topology.Serves(&tab.plan.Fields[counter.Field], row) {
-					continue
-				}
-				exists = true
-				if tab.snap.Health.Entities[row].Err != nil {
-					continue
-				}
-				why, whole := tab.whyMissing(counter.Field, row), tab.topology.Devices[row].Entity.Kind != gpu.KindComputeInstance
-				switch {
-				case why == "" && whole:
-					found++
-					reason = served
-				case why == "":
-					found++
-				case whole && reason != served:
-					reason = why
-				case !whole:
-					list = append(list, gpu.FieldHealth{Field: counter.Name, Row: row, Reason: why})
-				}
-			}
-			if reason != "" && reason != served {
-				list = append(list[:parts], gpu.FieldHealth{Field: counter.Name, Row: first, Reason: reason})
-			}
+		start := len(list)
+		exists, found := false, false
+		for _, rows := range tab.roots {
+			var of existence
+			list, of = tab.unavailableBelow(list, counter, rows)
+			exists, found = exists || of.exists, found || of.found
 		}
 		if !exists {
 			list = append(list, gpu.FieldHealth{Field: counter.Name, Row: gpu.AllRows, Reason: reasonNoEntity})
-			continue
-		}
-		if found == 0 && len(list) > start && sameReason(list[start:]) {
-			list[start].Row = gpu.AllRows
-			list = list[:start+1]
+		} else if !found {
+			list = onceIfEqual(list, start)
 		}
 	}
 	for _, d := range tab.derivers {
 		list = d.Unavailable(list, &tab.cycle)
 	}
 	return list
+}
+
+// An existence says whether an entity has a field, and whether one of these has a value.
+type existence struct{ exists, found bool }
+
+// unavailableBelow is unavailable for the rows of one root: a GPU with its instances and links.
+func (tab *Builder) unavailableBelow(list []gpu.FieldHealth, counter *gpu.Counter, rows []int) ([]gpu.FieldHealth, existence) {
+	reason, parts, of := "", len(list), existence{}
+	field := &tab.plan.Fields[counter.Field]
+	for _, row := range rows {
+		if reason == served && !tab.parts {
+			break
+		}
+		if !tab.topology.Serves(field, row) {
+			continue
+		}
+		of.exists = true
+		if tab.snap.Health.Entities[row].Err != nil {
+			continue
+		}
+		why, whole := tab.whyMissing(counter.Field, row), tab.topology.Devices[row].Entity.Kind != gpu.KindComputeInstance
+		of.found = of.found || why == ""
+		switch {
+		case why == "" && whole:
+			reason = served
+		case why == "":
+		case whole && reason != served:
+			reason = why
+		case !whole:
+			list = append(list, gpu.FieldHealth{Field: counter.Name, Row: row, Reason: why})
+		}
+	}
+	if reason != "" && reason != served {
+		list = append(list[:parts], gpu.FieldHealth{Field: counter.Name, Row: rows[0], Reason: reason})
+	}
+	return list, of
+}
+
+// onceIfEqual makes one element of those from start on, for all rows, where their reasons are the
+// same.
+func onceIfEqual(list []gpu.FieldHealth, start int) []gpu.FieldHealth {
+	if len(list) == start || !sameReason(list[start:]) {
+		return list
+	}
+	list[start].Row = gpu.AllRows
+	return list[:start+1]
 }
 
 // served stands for the reason of a field that is there.

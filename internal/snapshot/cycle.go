@@ -27,8 +27,8 @@ type Reading struct {
 	Batch *gpu.Batch
 	// Owners are those that were reported meanwhile; nil where nothing attributes.
 	Owners *gpu.Owners
-	// Begin is when the Read began, and Now when its samples are judged, by the
-	// clock that dates samples.
+	// Begin is when the Read began, and Now when its samples are judged, by the clock that dates
+	// samples.
 	Begin, Now time.Time
 	// Uptime is Now by a clock that is never set, from any start on.
 	Uptime time.Duration
@@ -44,7 +44,8 @@ type Cycle struct {
 	builder *Builder
 }
 
-// Value returns the value of the field at an index of the plan in a row, absent where there is none.
+// Value returns the value of the field at an index of the plan in a row, absent where there is
+// none.
 func (c *Cycle) Value(field, row int) gpu.Value { return c.builder.cell(field, row).value }
 
 // Missing returns why the field has no value in the row, as far as that was said; "" otherwise.
@@ -60,16 +61,11 @@ func (c *Cycle) Plausible(s *gpu.Sample) bool {
 	return c.Topology.Serves(field, s.Row) && inRange(field, s.Value)
 }
 
-// Set replaces the value that the page shows for a field of a row.
-func (c *Cycle) Set(field, row int, v gpu.Value, at int64) {
-	c.builder.set(field, row, v, at)
+// SetLabeled replaces the value that the page shows for a field of a row, which has labels of its
+// own. The labels must not change afterwards. The health of the entity stays as it is.
+func (c *Cycle) SetLabeled(field, row int, v gpu.Value, labels []gpu.Label) {
+	c.builder.cell(field, row).value = v
 	c.builder.showRow(field, row)
-}
-
-// SetLabeled is Set for a value that has labels of its own. The labels must not
-// change afterwards.
-func (c *Cycle) SetLabeled(field, row int, v gpu.Value, at int64, labels []gpu.Label) {
-	c.Set(field, row, v, at)
 	for i := range c.builder.snap.Columns {
 		column := &c.builder.snap.Columns[i]
 		if column.Counter.Field != field {
@@ -89,11 +85,12 @@ func (c *Cycle) Columns() []gpu.Column { return c.builder.snap.Columns }
 type Deriver interface {
 	// Bind begins a session: of this topology, opened for this plan.
 	Bind(*gpu.Topology, *gpu.Plan)
-	// Prepare asks the next Read for what the Deriver needs beside samples (gpu.Batch.WantProcesses).
+	// Prepare requests of the next Read what the Deriver needs beside samples
+	// (gpu.Batch.RequestProcesses).
 	Prepare(*gpu.Batch)
 	// Derive appends the families of a cycle. Of one that is not Served only the events matter.
 	Derive([]gpu.Family, *Cycle) []gpu.Family
-	// Unavailable appends the families that the plan asks of this Deriver and that it cannot give, and
-	// why. It follows Derive.
+	// Unavailable appends the families that the plan requests of this Deriver and that it cannot give,
+	// and why. It follows Derive.
 	Unavailable([]gpu.FieldHealth, *Cycle) []gpu.FieldHealth
 }

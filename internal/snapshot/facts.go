@@ -7,17 +7,16 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// Facts derives the families that are reported rather than counted: where the
-// GPUs sit, which never changes within a session, and in what condition they
-// are, as the latest Read said. Its zero value is ready.
+// Facts derives the families that are reported rather than counted: where the GPUs sit, which never
+// changes within a session, and in what condition they are, as the latest Read said. Its zero value
+// is ready.
 type Facts struct {
 	topology *gpu.Topology
 	plan     *gpu.Plan
 	families []*fact // per family of the plan, nil for what others make
 	gpus     []int   // rows of the GPUs
 
-	// Labels are made once per session and value: there are as many as the
-	// engine has words.
+	// Labels are made once per session and value: there are as many as the engine has words.
 	checks map[check][]gpu.Label
 	peers  map[peer][]gpu.Label
 }
@@ -176,15 +175,14 @@ func (l *Facts) missing(list []gpu.FieldHealth, x *fact, name string, c *Cycle) 
 		}
 		list = append(list, gpu.FieldHealth{Field: name, Row: row, Reason: reason})
 	}
-	if len(x.series) == 0 && len(list) > start && sameReason(list[start:]) {
-		list[start].Row = gpu.AllRows
-		list = list[:start+1]
+	if len(x.series) == 0 {
+		list = onceIfEqual(list, start)
 	}
 	return list
 }
 
-// isAbout reports whether a series is about a row. A pair stands once and is
-// about both of its GPUs.
+// isAbout reports whether a series is about a row. A pair stands once and is about both of its
+// GPUs.
 func (x *fact) isAbout(row int, t *gpu.Topology) bool {
 	for i := range x.series {
 		if x.series[i].Row == row {

@@ -1,6 +1,3 @@
-// Package text finds the name that somebody probably meant. Messages about
-// flags, fields, keys and nodes end with it, whoever writes them.
-//
-// It compares bytes, knows no dictionary, and never decides: what is unknown
-// stays an error.
+// Package text reads and repairs what people write: the nearest right word, YAML that is read
+// strictly and whose errors name the line, and names that Prometheus accepts.
 package text

@@ -1,14 +1,18 @@
 package text
 
-import "strings"
+import (
+	"slices"
+	"strconv"
+	"strings"
+)
 
-// Longest bounds the words that are compared, so that a comparison needs no
-// memory of its own. No name that is looked for is longer.
+// Longest bounds the words that are compared, so that a comparison needs no memory of its own. No
+// name that is looked for is longer.
 const Longest = 128
 
-// Nearest returns the candidate with the fewest edits from word, the first of
-// equals. Where none is within a third of the word's length (at least one
-// edit), it is the only candidate that begins with the word, else "".
+// Nearest returns the candidate with the fewest edits from word, the first of equals. Where none is
+// within a third of the word's length (at least one edit), it is the only candidate that begins
+// with the word, else "".
 func Nearest(word string, candidates []string) string {
 	best, limit := "", max(1, len(word)/3)
 	longer, begin := "", 0
@@ -27,9 +31,19 @@ func Nearest(word string, candidates []string) string {
 	return best
 }
 
-// Distance returns the number of bytes to insert, delete, change or swap with
-// a neighbour to make b of a, or limit+1 if it is more than limit. Words longer
-// than Longest are further apart than any limit.
+// Suggest returns the end of a sentence about an unknown word: the nearest of the known ones, or
+// all of them where none is near.
+func Suggest(word string, known []string) string {
+	known = slices.Sorted(slices.Values(known))
+	if near := Nearest(word, known); near != "" {
+		return "did you mean " + strconv.Quote(near) + "?"
+	}
+	return "expected one of " + strings.Join(known, ", ")
+}
+
+// Distance returns the number of bytes to insert, delete, change or swap with a neighbor to make b
+// of a, or limit+1 if it is more than limit. Words longer than Longest are further apart than any
+// limit.
 func Distance(a, b string, limit int) int {
 	if len(a)-len(b) > limit || len(b)-len(a) > limit || max(len(a), len(b)) > Longest {
 		return limit + 1

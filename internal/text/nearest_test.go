@@ -23,9 +23,8 @@ func TestNearest(t *testing.T) {
 	}
 }
 
-// FuzzDistance holds the distance by what makes it one: it is symmetric, zero
-// between equals alone, no more than the longer word, bounded by its limit, and
-// an edit changes it by one at most.
+// FuzzDistance holds the distance by what makes it one: it is symmetric, zero between equals alone,
+// no more than the longer word, bounded by its limit, and an edit changes it by one at most.
 func FuzzDistance(f *testing.F) {
 	f.Add("collectors", "colectors")
 	f.Add("ab", "ba")

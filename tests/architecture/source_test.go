@@ -10,8 +10,7 @@ import (
 	"testing"
 )
 
-// goFiles calls visit with every parsed Go file of the repository, generated
-// ones apart.
+// goFiles calls visit with every parsed Go file of the repository, generated ones apart.
 func goFiles(t *testing.T, visit func(path string, fset *token.FileSet, file *ast.File)) {
 	t.Helper()
 	root := filepath.Join("..", "..")
@@ -91,8 +90,8 @@ func TestNothingRunsAtInit(t *testing.T) {
 	})
 }
 
-// A sleep in a test waits for luck. Inside a synctest bubble the clock is the
-// bubble's own, and a sleep there advances it.
+// A sleep in a test waits for luck. Inside a synctest bubble the clock is the bubble's own, and a
+// sleep there advances it.
 func TestNoTestSleepsOutsideABubble(t *testing.T) {
 	goFiles(t, func(path string, fset *token.FileSet, file *ast.File) {
 		if !strings.HasSuffix(path, "_test.go") {
@@ -109,6 +108,54 @@ func TestNoTestSleepsOutsideABubble(t *testing.T) {
 			}
 		})
 	})
+}
+
+// outside are the files in which a test lets time pass for a clock that it does not own.
+var outside = map[string]string{
+	"internal/source/dcgm/world_test.go":   "libdcgm samples by the machine's clock, and so does the test library",
+	"internal/source/nvml/session_test.go": "the session compares the driver's samples over at least 100 ms of its clock",
+	"tests/hardware/nvml_test.go":          "a real GPU samples by its own clock",
+}
+
+// A receive from time.After by itself is a sleep by another name, for which a bubble has time.Sleep;
+// in a select it is a deadline.
+func TestNoTestWaitsForTime(t *testing.T) {
+	seen := map[string]bool{}
+	goFiles(t, func(path string, fset *token.FileSet, file *ast.File) {
+		if !strings.HasSuffix(path, "_test.go") && !strings.HasPrefix(path, "tests/") {
+			return
+		}
+		selected := map[ast.Stmt]bool{}
+		ast.Inspect(file, func(n ast.Node) bool {
+			if c, ok := n.(*ast.CommClause); ok {
+				selected[c.Comm] = true
+			}
+			statement, ok := n.(*ast.ExprStmt)
+			if !ok || selected[statement] {
+				return true
+			}
+			receive, ok := statement.X.(*ast.UnaryExpr)
+			if !ok || receive.Op != token.ARROW {
+				return true
+			}
+			call, ok := receive.X.(*ast.CallExpr)
+			if !ok {
+				return true
+			}
+			if f, ok := call.Fun.(*ast.SelectorExpr); ok && (f.Sel.Name == "After" || f.Sel.Name == "Tick") {
+				if seen[path] || outside[path] == "" {
+					t.Errorf("%s: a receive from time.%s in a test", fset.Position(n.Pos()), f.Sel.Name)
+				}
+				seen[path] = true
+			}
+			return true
+		})
+	})
+	for path := range outside {
+		if !seen[path] {
+			t.Errorf("%s no longer waits for time", path)
+		}
+	}
 }
 
 func TestExpositionFormatsNothing(t *testing.T) {

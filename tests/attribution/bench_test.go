@@ -18,8 +18,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 )
 
-// dense is a node of eight GPUs in seven instances each, every one of them in
-// two replicas, with 110 pods: as many as a kubelet takes.
+// dense is a node of eight GPUs in seven instances each, every one of them in two replicas, with
+// 110 pods: as many as a kubelet takes.
 func dense(tb testing.TB) *sim.Source {
 	var b strings.Builder
 	b.WriteString("name: dense\nabout: 110 pods on 56 time-sliced instances\ndriver: 570.124.06\ncuda: 12080\ngpus:\n" +
@@ -40,9 +40,9 @@ func dense(tb testing.TB) *sim.Source {
 	return source
 }
 
-// asked is a plan of 76 numeric fields: those that attribution needs, as they
-// are, and others of every instance, whatever they mean.
-func asked() *gpu.Plan {
+// requested is a plan of 76 numeric fields: those that attribution needs, as they are, and others
+// of every instance, whatever they mean.
+func requested() *gpu.Plan {
 	// Cycles follow one another without a pause; samples stay fresh for long.
 	p := &gpu.Plan{Interval: time.Microsecond, Devices: gpu.Selector{Flex: true}}
 	add := func(e catalog.Entry, levels gpu.Kinds) {
@@ -62,7 +62,7 @@ func asked() *gpu.Plan {
 		if len(p.Fields) == 76 {
 			break
 		}
-		if f.Text || f.Events || !e.Exportable() || !f.Levels.Has(gpu.KindGPU) || f.ID >= 1600 || slices.Contains(needed, f.ID) {
+		if f.Text || e.Events || !e.Exportable() || !f.Levels.Has(gpu.KindGPU) || f.ID >= 1600 || slices.Contains(needed, f.ID) {
 			continue
 		}
 		add(e, gpu.KindsOf(gpu.KindGPUInstance))
@@ -70,7 +70,7 @@ func asked() *gpu.Plan {
 	return p
 }
 
-// stepped is a Loop that runs a cycle when it is told to.
+// stepped is a Loop that runs a cycle on request.
 type stepped struct {
 	turn   chan struct{} // begins a cycle
 	done   chan struct{} // a page is there
@@ -79,14 +79,14 @@ type stepped struct {
 	shares int // of them, of pods
 }
 
-// newStepped starts a Loop over the densest node that stands still after every
-// page until it gets its turn.
+// newStepped starts a Loop over the densest node that stands still after every page until it gets
+// its turn.
 func newStepped(ctx context.Context, tb testing.TB, attributed bool) *stepped {
 	source := dense(tb)
 	encoder := exposition.NewEncoder(exposition.Options{Hostname: "node-17"})
 	s := &stepped{turn: make(chan struct{}), done: make(chan struct{}), ended: make(chan error, 1)}
 	options := loop.Options{Options: collector.Options{
-		Source: collector.SourceOf(source.Open), Plan: asked(), Registerer: prometheus.NewRegistry(),
+		Source: collector.SourceOf(source.Open), Plan: requested(), Registerer: prometheus.NewRegistry(),
 		Publish: func(snap *gpu.Snapshot) {
 			if snap.Topology == nil {
 				return
@@ -121,9 +121,9 @@ func (s *stepped) cycle() time.Duration {
 	return time.Since(begin)
 }
 
-// BenchmarkCycle is a cycle of the densest node, from Read to page, without
-// anybody who tells owners and with every pod's part, in turns, so that both
-// see the same machine; its figure is the ratio of the medians.
+// BenchmarkCycle is a cycle of the densest node, from Read to page, without any
+// owners and with every pod's part, in turns, so that both see the same machine; its figure is the
+// ratio of the medians.
 func BenchmarkCycle(b *testing.B) {
 	ctx, cancel := context.WithCancel(b.Context())
 	defer cancel()

@@ -3,8 +3,6 @@ package attribution
 import (
 	"bytes"
 	"context"
-	"errors"
-	"io"
 	"slices"
 	"strings"
 	"testing"
@@ -13,7 +11,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/prometheus/model/labels"
-	"github.com/prometheus/prometheus/model/textparse"
 	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/storage"
 	"github.com/prometheus/prometheus/util/annotations"
@@ -25,6 +22,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/prom"
 )
 
 // A day is what Prometheus scraped of a simulated node.
@@ -83,36 +81,19 @@ func play(t *testing.T, node, scenario string) *day {
 
 // scrape appends a page.
 func (d *day) scrape(t *testing.T, page []byte, at time.Time) {
-	p, err := textparse.New(page, "text/plain", nil, textparse.ParserOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for {
-		entry, err := p.Next()
-		if errors.Is(err, io.EOF) {
-			return
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		if entry != textparse.EntrySeries {
-			continue
-		}
-		text, _, v := p.Series()
-		s, ok := d.series[string(text)]
+	for sample := range prom.Samples(t, page) {
+		s, ok := d.series[string(sample.Series)]
 		if !ok {
-			var l labels.Labels
-			p.Labels(&l)
-			s = &promql.Series{Metric: l.Copy()}
-			d.series[string(text)] = s
+			s = &promql.Series{Metric: sample.Labels}
+			d.series[string(sample.Series)] = s
 		}
-		s.Floats = append(s.Floats, promql.FPoint{T: at.UnixMilli(), F: v})
+		s.Floats = append(s.Floats, promql.FPoint{T: at.UnixMilli(), F: sample.Value})
 	}
 }
 
-// ask answers a query, by the given label of the result's series; or by all of
-// them where there are none.
-func (d *day) ask(t *testing.T, query string, at time.Time, by ...string) map[string]float64 {
+// query returns the answer to a query, by the given label of the result's series; or by all of them
+// where there are none.
+func (d *day) query(t *testing.T, query string, at time.Time, by ...string) map[string]float64 {
 	t.Helper()
 	q, err := d.engine.NewInstantQuery(t.Context(), d, nil, query, at)
 	if err != nil {

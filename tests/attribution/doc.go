@@ -1,4 +1,3 @@
-// Package attribution asks Prometheus' own query engine, over days that the
-// simulator played, what a user must be able to ask in one line about who uses
-// the GPUs.
+// Package attribution runs in Prometheus' own query engine, over days that the simulator played,
+// the queries of one line that show who uses the GPUs.
 package attribution

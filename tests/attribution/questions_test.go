@@ -22,7 +22,7 @@ const (
 	idle       = `max by (namespace, pod) (max_over_time(dcgm_pod_gpu_utilization_ratio[1h])) < 0.05`
 	onXID      = `dcgm_pod_gpu_info * on (UUID) group_left (xid) max by (UUID, xid) (DCGM_EXP_XID_ERRORS_COUNT{xid!=""})`
 	full       = `sum by (UUID, GPU_I_ID) (dcgm_pod_gpu_utilization_ratio) and on (UUID, GPU_I_ID) dcgm_pod_gpu_info{sharing=~"time-slicing|mps|dra"}`
-	nobodys    = `dcgm_gpu_unattributed_utilization_ratio and on (UUID, GPU_I_ID) dcgm_pod_gpu_info{sharing=~"time-slicing|mps|dra"}`
+	unowned    = `dcgm_gpu_unattributed_utilization_ratio and on (UUID, GPU_I_ID) dcgm_pod_gpu_info{sharing=~"time-slicing|mps|dra"}`
 )
 
 func TestTheDocumentHasTheQuestions(t *testing.T) {
@@ -30,7 +30,7 @@ func TestTheDocumentHasTheQuestions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, q := range []string{gpuSeconds, energy, memory, idle, onXID, full, nobodys} {
+	for _, q := range []string{gpuSeconds, energy, memory, idle, onXID, full, unowned} {
 		if !strings.Contains(string(text), "\n"+q+"\n") {
 			t.Errorf("docs/sharing.md has no line\n%s", q)
 		}
@@ -53,7 +53,7 @@ func total(m map[string]float64) (sum float64) {
 
 func TestQuestions(t *testing.T) {
 	d := play(t, "shared", `faults: [{fault: xid, at: 20h, devices: ["2", "3"], xids: [31]}]`)
-	at := func(query string, by ...string) map[string]float64 { return d.ask(t, query, d.end, by...) }
+	at := func(query string, by ...string) map[string]float64 { return d.query(t, query, d.end, by...) }
 
 	// GPU seconds: a replica, a claim and an instance count by their part.
 	const second, half, instance = 86400., 0.5, 3. / 7
@@ -65,9 +65,9 @@ func TestQuestions(t *testing.T) {
 		"serving":   second * instance * half,
 	}, at(gpuSeconds, "namespace"), 1e-6)
 
-	// Energy: what the namespaces used and what is unattributed is what the GPUs used, but for the edges
-	// of the day, which Prometheus extrapolates by each series' growth. Whose the active energy of a
-	// time-sliced instance is, is not known: that is in neither.
+	// Energy: what the namespaces used and what is unattributed is what the GPUs used, but for the
+	// edges of the day, which Prometheus extrapolates by each series' growth. Whose the active energy
+	// of a time-sliced instance is, is not known: that is in neither.
 	pods := at(energy, "namespace")
 	sums := at(`sum by (gpu) (increase(dcgm_pod_gpu_energy_joules_total[1d]))`, "gpu")
 	for key, v := range at(`sum by (gpu) (increase(dcgm_gpu_unattributed_energy_joules_total[1d]))`, "gpu") {
@@ -116,8 +116,8 @@ func TestQuestions(t *testing.T) {
 	// Two minutes after the XID, and an hour after.
 	then := d.begin.Add(20*time.Hour + 2*time.Minute)
 	want := map[string]float64{"etl-1 31": 1, "probe-0 31": 1, "embed-0 31": 1, "jupyter-c 31": 1, "jupyter-d 31": 1}
-	near(t, "pods on the GPUs at the XID", want, d.ask(t, onXID, then, "pod", "xid"), 0)
-	near(t, "an hour later", map[string]float64{}, d.ask(t, onXID, then.Add(time.Hour), "pod", "xid"), 0)
+	near(t, "pods on the GPUs at the XID", want, d.query(t, onXID, then, "pod", "xid"), 0)
+	near(t, "an hour later", map[string]float64{}, d.query(t, onXID, then.Add(time.Hour), "pod", "xid"), 0)
 
 	// How full: on average over the day pods and the rest are the device, whose series is of moments.
 	util := at(`avg_over_time(DCGM_FI_DEV_GPU_UTIL{gpu=~"[012]"}[1d]) / 100`, "UUID", "GPU_I_ID")
@@ -135,7 +135,7 @@ func TestQuestions(t *testing.T) {
 	}
 	for hour := range 24 {
 		then := d.begin.Add(time.Duration(hour)*time.Hour + 10*time.Minute)
-		pods, rest := d.ask(t, full, then, "UUID", "GPU_I_ID"), d.ask(t, nobodys, then, "UUID", "GPU_I_ID")
+		pods, rest := d.query(t, full, then, "UUID", "GPU_I_ID"), d.query(t, unowned, then, "UUID", "GPU_I_ID")
 		for key := range util {
 			if got := pods[key] + rest[key]; got < 0 || got > 1+1e-9 {
 				t.Errorf("hour %d: %s: %v of pods and %v of the rest", hour, key, pods[key], rest[key])
@@ -159,8 +159,8 @@ func TestDeviceSeriesAreThereOnce(t *testing.T) {
 				t.Errorf("%s: %v series of the power of %s", node, n, uuid)
 			}
 		}
-		sum := d.ask(t, `sum(DCGM_FI_DEV_POWER_USAGE)`, d.end)
-		once := d.ask(t, `sum(max by (UUID) (DCGM_FI_DEV_POWER_USAGE))`, d.end)
+		sum := d.query(t, `sum(DCGM_FI_DEV_POWER_USAGE)`, d.end)
+		once := d.query(t, `sum(max by (UUID) (DCGM_FI_DEV_POWER_USAGE))`, d.end)
 		near(t, node+": power of the node", once, sum, 1e-12)
 		if sum[""] <= 0 || len(count) == 0 {
 			t.Errorf("%s: %v W of %d GPUs", node, sum, len(count))

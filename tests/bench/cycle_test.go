@@ -24,9 +24,9 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(fakedcgm.Main(m)) }
 
-// plan asks for the given number of numeric fields of every GPU instance. What
-// a field means does not matter for its cost, so fields of whole GPUs are asked
-// of instances where there are not enough others.
+// plan requests the given number of numeric fields of every GPU instance. What a field means does
+// not matter for its cost, so fields of whole GPUs are read of instances where there are not
+// enough others.
 func plan(fields int) *gpu.Plan {
 	// Cycles follow one another without a pause; samples stay fresh for long.
 	p := &gpu.Plan{Interval: time.Microsecond, Devices: gpu.Selector{Minor: true}}
@@ -35,25 +35,25 @@ func plan(fields int) *gpu.Plan {
 			break
 		}
 		f := e.Field()
-		if f.Text || f.Events || !e.Exportable() || !f.Levels.Has(gpu.KindGPU) || f.ID >= 1600 {
+		if f.Text || e.Events || !e.Exportable() || !f.Levels.Has(gpu.KindGPU) || f.ID >= 1600 {
 			continue
 		}
 		f.Levels = gpu.KindsOf(gpu.KindGPUInstance)
 		f.Interval = time.Hour
-		f.Min, f.Max = 1, 0 // the test library's values are nobody's measurements
+		f.Min, f.Max = 1, 0 // the test library's values are no measurements
 		p.Counters = append(p.Counters, gpu.Counter{Name: f.Name, Type: gpu.MetricGauge, Help: e.Help, Field: len(p.Fields), Scale: 1})
 		p.Fields = append(p.Fields, f)
 	}
 	return p
 }
 
-// cycles runs the loop over a source for a number of cycles. before is called
-// after the first ones, when every buffer has its size, and each after every
-// later one. It returns the series of the last page.
+// cycles runs the loop over a source for a number of cycles. before is called after the first ones,
+// when every buffer has its size, and each after every later one. It returns the series of the last
+// page.
 func cycles(tb testing.TB, source collector.Source, attributors []collector.Attributor, p *gpu.Plan, n int, before, each func()) int {
 	tb.Helper()
 	const warm = 20
-	encoder := exposition.NewEncoder(exposition.Options{Hostname: "node-17", HostnameLabel: exposition.HostnameLower})
+	encoder := exposition.NewEncoder(exposition.Options{Hostname: "node-17", HostnameLabel: gpu.HostnameLower})
 	var pages exposition.Pages
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -117,8 +117,7 @@ func sources() []source {
 	}
 }
 
-// BenchmarkCycle is one cycle at 56 MIG instances: read, attribute, derive,
-// encode, publish.
+// BenchmarkCycle is one cycle at 56 MIG instances: read, attribute, derive, encode, publish.
 func BenchmarkCycle(b *testing.B) {
 	for _, s := range sources() {
 		for _, fields := range []int{76, 100} {
@@ -133,9 +132,8 @@ func BenchmarkCycle(b *testing.B) {
 	}
 }
 
-// BenchmarkSoak runs 10,000 cycles at 56 instances × 100 fields, whatever b.N
-// is, and reports the resident memory at the end and how much of it the second
-// half added.
+// BenchmarkSoak runs 10,000 cycles at 56 instances × 100 fields, whatever b.N is, and reports the
+// resident memory at the end and how much of it the second half added.
 func BenchmarkSoak(b *testing.B) {
 	for _, s := range sources() {
 		b.Run(s.name, func(b *testing.B) {
@@ -176,8 +174,8 @@ func resident(tb testing.TB) float64 {
 	return 0
 }
 
-// The limits that the design sets for memory, which no machine's speed changes:
-// a cycle's allocations, and what 2,000 cycles add to the resident memory.
+// The limits that the design sets for memory, which no machine's speed changes: a cycle's
+// allocations, and what 2,000 cycles add to the resident memory.
 func TestSteadyMemory(t *testing.T) {
 	for _, c := range []struct {
 		source int

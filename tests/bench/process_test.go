@@ -19,8 +19,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/nvml"
 )
 
-// A crowd is a node on which 110 pods have three replicas each of eight GPUs,
-// with a process for each of the replicas.
+// A crowd is a node on which 110 pods have three replicas each of eight GPUs, with a process for
+// each of the replicas.
 const (
 	crowdGPUs     = 8
 	crowdPods     = 110
@@ -40,10 +40,9 @@ func shuffled(pods []*v1.PodResources) kubelet.Reply {
 	}
 }
 
-// BenchmarkAttributionOfAProcess is what attribution costs the whole program:
-// CPU time a cycle, over the NVML test library and a kubelet of 110 pods, with
-// and without --kubernetes, side by side. EXPORTERS names programs to measure
-// instead of this tree's, separated by commas.
+// BenchmarkAttributionOfAProcess is what attribution costs the whole program: CPU time a cycle,
+// over the NVML test library and a kubelet of 110 pods, with and without --kubernetes, side by
+// side. EXPORTERS names programs to measure instead of this tree's, separated by commas.
 func BenchmarkAttributionOfAProcess(b *testing.B) {
 	dir := b.TempDir()
 	_, err := nvml.Build(dir)
@@ -105,7 +104,7 @@ func BenchmarkAttributionOfAProcess(b *testing.B) {
 		begin(filepath.Base(program)+"-bare", program)
 		begin(filepath.Base(program)+"-pods", program, "--kubernetes", "--pod-resources-kubelet-socket", s.Socket())
 	}
-	const cycles = 300 // of each program, which asks the kubelet once in each
+	const cycles = 300 // of each program, which queries the kubelet once in each
 	await := func(lists int) {
 		tick := time.NewTicker(10 * time.Millisecond)
 		defer tick.Stop()
@@ -113,7 +112,7 @@ func BenchmarkAttributionOfAProcess(b *testing.B) {
 			select {
 			case <-tick.C:
 			case <-b.Context().Done():
-				b.Fatal("the programs do not ask the kubelet")
+				b.Fatal("the programs do not query the kubelet")
 			}
 		}
 	}

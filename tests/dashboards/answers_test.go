@@ -3,18 +3,22 @@ package dashboards
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
-	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/prometheus/promql/parser"
+
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
 
-// configuration scrapes the exporter at %[1]s twice, as instance "honored" and
-// as instance "exported". The target has the labels that service discovery
-// gives it in a cluster: those of the exporter's own pod.
+// configuration scrapes the exporter at %[1]s twice, as instance "honored" and as instance
+// "exported". The target has the labels that service discovery gives it in a cluster: those of the
+// exporter's own pod.
 const configuration = `
 global: {scrape_interval: 1s, scrape_timeout: 1s}
 scrape_configs:
@@ -25,101 +29,120 @@ scrape_configs:
     static_configs: [{targets: ["%[1]s"], labels: {instance: exported, namespace: gpu-monitoring, pod: dcgm-exporter-x7k2p, container: exporter}}]
 `
 
-func instances() []string { return []string{"honored", "exported"} }
+// nvidias is the dashboard that NVIDIA publishes (12239), whose queries must go on to answer.
+const nvidias = "upstream/dcgm-exporter/dcgm-exporter-dashboard.json"
 
-func TestPrometheusAnswersEveryQuery(t *testing.T) {
-	p := startPrometheus(t, fmt.Sprintf(configuration, exporter(t, troubled)))
-	for file, d := range dashboards(t) {
-		asked := 0
-		for _, instance := range instances() {
-			for _, q := range d.queries() {
-				// A default stands in for data; here there is data.
-				for _, expr := range []string{q.Expr, withoutDefault(t, q.Expr)} {
-					asked++
-					eventually(t, func() (bool, string) {
-						got, err := p.ask(filled(expr, instance), q.Instant)
-						if err != nil {
-							t.Fatalf("%s: %s: %v\n%s", file, q.where, err, expr)
-						}
-						return len(got) > 0, fmt.Sprintf("%s: %s: an answer to\n%s", file, q.where, expr)
-					})
-				}
-			}
-			for _, v := range d.Templating.List {
-				if v.Type == "query" {
-					asked++
-					p.offers(t, v.Query, instance)
-				}
-			}
-		}
-		t.Logf("%s: %d queries answered", file, asked)
-	}
-}
-
-// withoutDefault returns the first part of "x or vector(0)", and every other
-// query as it is.
-func withoutDefault(t *testing.T, expr string) string {
-	t.Helper()
-	first, found := strings.CutSuffix(expr, " or vector(0)")
-	if strings.Contains(first, "vector(") {
-		t.Fatalf("a default that this test does not see: %s", expr)
-	}
-	if !found {
-		return expr
-	}
-	return first
-}
-
-// offers checks that a variable of the form label_values(selector, label) has
-// values.
-func (p *prometheus) offers(t *testing.T, raw json.RawMessage, instance string) {
-	t.Helper()
-	var q struct{ Query string }
-	if err := json.Unmarshal(raw, &q); err != nil {
+func TestNVIDIAsDashboardAnswers(t *testing.T) {
+	t.Parallel() // it waits for scrapes
+	var d dashboard
+	if err := json.Unmarshal(material.Read(t, nvidias), &d); err != nil {
 		t.Fatal(err)
 	}
-	inner, ok := strings.CutPrefix(strings.TrimSuffix(q.Query, ")"), "label_values(")
-	comma := strings.LastIndex(inner, ", ")
-	if !ok || comma < 0 {
-		t.Fatalf("variable %s: expected label_values(selector, label)", q.Query)
+	p := startPrometheus(t, fmt.Sprintf(configuration, exporter(t, troubled)))
+	queries := d.queries()
+	if len(queries) < 8 {
+		t.Fatalf("%d queries", len(queries))
 	}
-	selector, label := inner[:comma], inner[comma+2:]
-	eventually(t, func() (bool, string) {
-		got, err := p.ask(filled(selector, instance), true)
-		if err != nil {
-			t.Fatalf("variable %s: %v", q.Query, err)
+	for _, q := range queries {
+		eventually(t, func() (bool, string) {
+			got, err := p.ask(filled(q.Expr, "honored"), q.Instant)
+			if err != nil {
+				t.Fatalf("%s: %v", q.where, err)
+			}
+			return len(got) > 0, q.where + ": an answer to " + q.Expr
+		})
+	}
+	for _, v := range d.Templating.List {
+		if v.Type != "query" {
+			continue
 		}
-		return slices.ContainsFunc(got, func(m map[string]string) bool { return m[label] != "" }), "values of " + q.Query
-	})
+		var text string
+		if err := json.Unmarshal(v.Query, &text); err != nil {
+			t.Fatal(err)
+		}
+		family, label, _ := strings.Cut(strings.TrimSuffix(strings.TrimPrefix(text, "label_values("), ")"), ", ")
+		got, err := p.ask(family, true)
+		if err != nil || len(got) == 0 || got[0][label] == "" {
+			t.Errorf("variable %s: %v, %v", text, got, err)
+		}
+	}
 }
 
-// Who uses a GPU is told from the labels of the workload's pod. With either
-// setting Prometheus also puts the exporter's own pod on some series, which
-// would be blamed for every idle GPU.
-func TestUsageIsOfTheWorkloadsPod(t *testing.T) {
-	p := startPrometheus(t, fmt.Sprintf(configuration, exporter(t, troubled)))
-	var usage query
-	for _, q := range dashboards(t)["node.json"].queries() {
-		if strings.Contains(q.where, "Who uses what") {
-			usage = q
+// What app registers is on no played page: whole exporters answer for it, one of them with a
+// configuration that cannot be read anymore, and one without its kubelet.
+func TestExporterDashboardLive(t *testing.T) {
+	t.Parallel() // it waits for scrapes
+	counters := file(t, "counters.csv", "DCGM_FI_DEV_GPU_TEMP, gauge, Temperature.\n")
+	broken := exporter(t, "faults: []\n", "--collectors="+counters, "--web-enable-lifecycle")
+	lonely := exporter(t, "faults: []\n", "--kubernetes", "--pod-resources-kubelet-socket="+filepath.Join(t.TempDir(), "none.sock"))
+	healthy := exporter(t, troubled)
+	if err := os.WriteFile(counters, []byte("DCGM_FI_DEV_GPU_TEMPERATURE_OF_THE_SUN, gauge, Hot.\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.Post("http://"+broken+"/-/reload", "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	p := startPrometheus(t, fmt.Sprintf("global: {scrape_interval: 1s, scrape_timeout: 1s}\nscrape_configs:\n  - job_name: gpu\n    static_configs: [{targets: [%q, %q, %q]}]\n", broken, lonely, healthy))
+	want := map[string]float64{
+		"Exporters": 3, "Not scraped": 0, "Without data": 0, "Reload failed": 1, "Owners not known": 1, "On the fallback": 0,
+	}
+	for _, panel := range dashboards(t)["exporter.json"].everyPanel() {
+		for _, q := range panel.Targets {
+			// A default stands in for data where nothing is wrong.
+			expr := filled(q.Expr, ".*")
+			eventually(t, func() (bool, string) {
+				got, err := p.values(expr)
+				if err != nil {
+					t.Fatalf("%q: %v", panel.Title, err)
+				}
+				if v, known := want[panel.Title]; known && panel.Type == "stat" {
+					return len(got) == 1 && got[0] == v, fmt.Sprintf("%q shows %v, want %v", panel.Title, got, v)
+				}
+				return len(got) > 0 || !slices.Contains(onlyOfApp, panel.Title), fmt.Sprintf("%q: an answer to\n%s", panel.Title, expr)
+			})
 		}
 	}
-	want := map[string]string{
-		"0": "research/llm-pretrain-0/trainer",
-		"4": "//", // two pods share it: the device series is nobody's
-		"5": "//", // free
+	length := 20 * time.Second
+	if *update { // a picture wants some minutes
+		length = 3 * time.Minute
+		within(t, length+patience, func() (bool, string) {
+			got, err := p.values(fmt.Sprintf("up offset %s", length))
+			return err == nil && len(got) > 0, "a scrape of then"
+		})
 	}
-	for _, instance := range instances() {
+	w := &world{t: t, url: p.url, length: length, rate: "4s", end: time.Now()}
+	w.draw(t, "exporter.json", nil, length, max(length/100, time.Second))
+}
+
+// Who uses a GPU follows from the labels of the workload's pod. With either setting of honor_labels
+// Prometheus also puts the exporter's own pod on some series, which would be blamed for every idle
+// GPU.
+func TestUsageIsOfTheWorkloadsPod(t *testing.T) {
+	t.Parallel() // it waits for scrapes
+	p := startPrometheus(t, fmt.Sprintf(configuration, exporter(t, troubled)))
+	usage := find(t, "node", "Who uses what", "table").Targets[0]
+	want := map[string][]string{
+		"0": {"research/llm-pretrain-0/"},
+		"3": {"//48213"}, // a job outside pods
+		"4": {"serving/chat-7f9c6d5b8-x2kqv/", "serving/rerank-5b9d7c6f4-tq8wn/"},
+		"5": {"//"}, // free
+	}
+	for _, instance := range []string{"honored", "exported"} {
 		eventually(t, func() (bool, string) {
 			answer, err := p.ask(filled(usage.Expr, instance), true)
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := map[string]string{}
+			got := map[string][]string{}
 			for _, m := range answer {
 				if _, ok := want[m["gpu"]]; ok {
-					got[m["gpu"]] = m["namespace"] + "/" + m["pod"] + "/" + m["container"]
+					got[m["gpu"]] = append(got[m["gpu"]], m["namespace"]+"/"+m["pod"]+"/"+m["hpc_job"])
 				}
+			}
+			for _, list := range got {
+				slices.Sort(list)
 			}
 			diff := cmp.Diff(want, got)
 			return diff == "", instance + ": users of GPUs (-want +got):\n" + diff
@@ -127,42 +150,47 @@ func TestUsageIsOfTheWorkloadsPod(t *testing.T) {
 	}
 }
 
-// A legend names labels of the series that it stands for.
-func TestLegendsNameLabelsOfTheirSeries(t *testing.T) {
-	pages := []map[string]*dto.MetricFamily{
-		page(t, exporter(t, troubled), "DCGM_FI_DEV_GPU_TEMP{"),
-		page(t, exporter(t, "faults: []\n", "--sim-node=divided", "--devices=f+c"), "GPU_CI_ID="),
-	}
-	for file, d := range dashboards(t) {
-		for _, q := range d.queries() {
-			known := map[string]bool{"instance": true}
-			for _, s := range selectors(t, q) {
-				for _, families := range pages {
-					for _, m := range families[s.Name].GetMetric() {
-						for _, l := range m.GetLabel() {
-							known[l.GetName()] = true
-						}
-					}
-				}
-			}
-			for _, part := range strings.Split(q.LegendFormat, "{{")[1:] {
-				label, _, closed := strings.Cut(part, "}}")
-				if !closed || !known[label] {
-					t.Errorf("%s: %s: legend %q names %q, which none of the series has", file, q.where, q.LegendFormat, label)
-				}
-			}
-			for _, s := range selectors(t, q) {
-				checkMatchers(t, file, q, s, known)
-			}
+// The variables of namespaces and pods take the workload's labels, whether or not the scrape honors
+// them.
+func TestNamespacesAreOfWorkloads(t *testing.T) {
+	t.Parallel() // it waits for scrapes
+	p := startPrometheus(t, fmt.Sprintf(configuration, exporter(t, troubled)))
+	for _, v := range dashboards(t)["workload.json"].Templating.List {
+		if v.Name != "namespace" {
+			continue
 		}
+		var q struct{ Query string }
+		if err := json.Unmarshal(v.Query, &q); err != nil {
+			t.Fatal(err)
+		}
+		expr := strings.TrimSuffix(strings.TrimPrefix(q.Query, "query_result("), ")")
+		for _, instance := range []string{"honored", "exported"} {
+			eventually(t, func() (bool, string) {
+				answer, err := p.ask(filled(expr, instance), true)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var got []string
+				for _, m := range answer {
+					got = append(got, m["namespace"])
+				}
+				slices.Sort(got)
+				diff := cmp.Diff([]string{"analytics", "media", "notebooks", "research", "serving"}, got)
+				return diff == "", instance + ": namespaces (-want +got):\n" + diff
+			})
+		}
+		return
 	}
+	t.Error("no variable namespace")
 }
 
-func checkMatchers(t *testing.T, file string, q query, s *parser.VectorSelector, known map[string]bool) {
+// withoutDefault returns the first part of "x or vector(0)", and every other query as it is: a
+// default stands in for data.
+func withoutDefault(t *testing.T, expr string) string {
 	t.Helper()
-	for _, m := range s.LabelMatchers {
-		if m.Name != "__name__" && !known[m.Name] {
-			t.Errorf("%s: %s: %s asks for the label %s, which none of its series has", file, q.where, s, m.Name)
-		}
+	first, _ := strings.CutSuffix(expr, " or vector(0)")
+	if strings.Contains(first, "vector(") {
+		t.Fatalf("a default that this test does not see: %s", expr)
 	}
+	return first
 }

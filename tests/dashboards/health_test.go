@@ -27,9 +27,9 @@ type row struct {
 }
 
 var (
-	tableRow = regexp.MustCompile("(?m)^\\| `((?:dcgm_exporter|promhttp)_[a-z0-9_]+)` \\| ([a-z]+) \\| ([^|]*) \\|")
+	tableRow = regexp.MustCompile("(?m)^\\| `((?:dcgm_exporter|gpu_operator|promhttp)_[a-z0-9_]+)` \\| ([a-z]+) \\| ([^|]*) \\|")
 	codeSpan = regexp.MustCompile("`([^`]+)`")
-	ourName  = regexp.MustCompile(`^dcgm_exporter_[a-z0-9_]+$`)
+	ourName  = regexp.MustCompile(`^(?:dcgm_exporter|gpu_operator)_[a-z0-9_]+$`)
 )
 
 // documented returns the rows of the tables of docs/health.md by series.
@@ -78,7 +78,7 @@ func walkCode(t *testing.T, visit func(ast.Node)) {
 	t.Helper()
 	err := filepath.WalkDir(filepath.Join(root, "internal"), func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") ||
-			strings.Contains(path, "/operator/") {
+			strings.Contains(path, "/gpuop/") {
 			return err
 		}
 		file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
@@ -180,8 +180,8 @@ func TestHealthPageTellsEverySeriesOfTheCode(t *testing.T) {
 		}
 	}
 	for name := range rows {
-		if _, ok := code[name]; !ok && strings.HasPrefix(name, "dcgm_exporter_") {
-			t.Errorf("docs/health.md tells of %s, which nothing serves", name)
+		if _, ok := code[name]; !ok && ourName.MatchString(name) {
+			t.Errorf("docs/health.md names %s, which nothing serves", name)
 		}
 	}
 }
@@ -213,7 +213,7 @@ func TestHealthPageIsTrueOfServedPages(t *testing.T) {
 			}
 			for _, l := range labelsOf(f) {
 				if !slices.Contains(r.labels, l) {
-					t.Errorf("%s has the label %s, of which docs/health.md does not tell", name, l)
+					t.Errorf("%s has the label %s, which docs/health.md does not name", name, l)
 				}
 			}
 		}

@@ -2,11 +2,9 @@ package dashboards
 
 import (
 	"bytes"
-	"errors"
 	"flag"
 	"fmt"
 	"go/ast"
-	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -19,12 +17,11 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
-	"github.com/prometheus/prometheus/model/labels"
-	"github.com/prometheus/prometheus/model/textparse"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/prom"
 )
 
 var update = flag.Bool("update", false, "write docs/metrics.md")
@@ -62,6 +59,7 @@ func kindOf(e catalog.Entry) gpu.MetricType {
 func attribution(t *testing.T) []gpu.Family {
 	t.Helper()
 	types := map[string]gpu.MetricType{"MetricGauge": gpu.MetricGauge, "MetricCounter": gpu.MetricCounter}
+	named := constants(t)
 	var all []gpu.Family
 	walkCode(t, func(n ast.Node) {
 		literal, ok := n.(*ast.CompositeLit)
@@ -80,6 +78,9 @@ func attribution(t *testing.T) []gpu.Family {
 			case key == nil:
 			case key.Name == "Name":
 				f.Name, _ = stringOf(kv.Value)
+				if id, ok := kv.Value.(*ast.Ident); ok {
+					f.Name = named[id.Name]
+				}
 			case key.Name == "Help":
 				f.Help, _ = stringOf(kv.Value)
 			case key.Name == "Type":
@@ -95,6 +96,24 @@ func attribution(t *testing.T) []gpu.Family {
 	if len(all) < 10 {
 		t.Fatalf("only %d families of attribution found in the code", len(all))
 	}
+	return all
+}
+
+// constants returns the strings that the code gives a name.
+func constants(t *testing.T) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	walkCode(t, func(n ast.Node) {
+		spec, ok := n.(*ast.ValueSpec)
+		if !ok || len(spec.Names) != len(spec.Values) {
+			return
+		}
+		for i, v := range spec.Values {
+			if s, ok := stringOf(v); ok {
+				all[spec.Names[i].Name] = s
+			}
+		}
+	})
 	return all
 }
 
@@ -117,8 +136,8 @@ type entityLabels struct {
 	labels []string
 }
 
-// labelsByKind asks the encoder which labels each kind of entity gets, with
-// everything known that can be known of it.
+// labelsByKind returns which labels the encoder gives each kind of entity, with everything known
+// that can be known of it.
 func labelsByKind(t *testing.T) []entityLabels {
 	t.Helper()
 	whole := gpu.Device{
@@ -126,23 +145,23 @@ func labelsByKind(t *testing.T) []entityLabels {
 		GPU: 1, NVMLIndex: 1, InstanceID: 1, ComputeID: 1, Link: 1,
 	}
 	var all []entityLabels
-	ask := func(what string, e gpu.Entity) {
+	add := func(what string, e gpu.Entity) {
 		d := whole
 		d.Entity = e
 		topology := gpu.NewTopology([]gpu.Device{d})
 		encoder := exposition.NewEncoder(exposition.Options{Hostname: "node"})
 		page := encoder.Encode(&gpu.Snapshot{
 			Topology: topology,
-			Columns:  []gpu.Column{{Counter: &gpu.Counter{Name: "asked", Type: gpu.MetricGauge, Help: "x"}, Values: []gpu.Value{gpu.Int(1)}}},
+			Columns:  []gpu.Column{{Counter: &gpu.Counter{Name: "column", Type: gpu.MetricGauge, Help: "x"}, Values: []gpu.Value{gpu.Int(1)}}},
 			Health:   gpu.Health{Entities: make([]gpu.EntityHealth, 1)},
 		})
 		defer page.Release()
 		for line := range strings.Lines(string(page.Bytes())) {
-			if !strings.HasPrefix(line, "asked{") {
+			if !strings.HasPrefix(line, "column{") {
 				continue
 			}
 			var names []string
-			for _, pair := range strings.Split(line[len("asked{"):strings.IndexByte(line, '}')], ",") {
+			for _, pair := range strings.Split(line[len("column{"):strings.IndexByte(line, '}')], ",") {
 				name, _, _ := strings.Cut(pair, "=")
 				names = append(names, name)
 			}
@@ -150,12 +169,12 @@ func labelsByKind(t *testing.T) []entityLabels {
 		}
 	}
 	for _, k := range gpu.KindsOf(gpu.KindGPU, gpu.KindGPUInstance, gpu.KindComputeInstance).List() {
-		ask(k.String(), gpu.Entity{Kind: k})
+		add(k.String(), gpu.Entity{Kind: k})
 	}
-	ask("NVLink of a GPU", gpu.Entity{Kind: gpu.KindNVLink, ParentKind: gpu.KindGPU})
-	ask("NVLink of an NVSwitch", gpu.Entity{Kind: gpu.KindNVLink, ParentKind: gpu.KindNVSwitch})
+	add("NVLink of a GPU", gpu.Entity{Kind: gpu.KindNVLink, ParentKind: gpu.KindGPU})
+	add("NVLink of an NVSwitch", gpu.Entity{Kind: gpu.KindNVLink, ParentKind: gpu.KindNVSwitch})
 	for _, k := range gpu.KindsOf(gpu.KindNVSwitch, gpu.KindCPU, gpu.KindCPUCore, gpu.KindConnectX).List() {
-		ask(k.String(), gpu.Entity{Kind: k})
+		add(k.String(), gpu.Entity{Kind: k})
 	}
 	if len(all) < 9 {
 		t.Fatalf("labels of only %d kinds", len(all))
@@ -212,7 +231,7 @@ says which of a file this machine can give.
 A field has a name in each vocabulary: that of dcgm-exporter 4.8 (classic, the default) and that of 4.9 (current); see
 [vocabulary.md](vocabulary.md). A counters file may use either and gets what it names. "4.8 unit → 4.9 unit" means that
 the current name is in another unit. The type is the one that suits the field; the file decides. "from" names the sources
-that read it (`+"`--source`"+`), which the hardware, the driver and the engine may still not have. The catalogue is made from
+that read it (`+"`--source`"+`), which the hardware, the driver and the engine may still not have. The catalog is made from
 go-dcgm %s.
 
 ## Labels
@@ -225,7 +244,7 @@ go-dcgm %s.
 	}
 	b.WriteString(`
 Behind these come the label-typed counters of the file, and on GPUs and instances those of the owner: ` + "`container`, `namespace`, `pod`" + `,
-and where asked for ` + "`pod_uid`, `vgpu`, `hpc_job`, `dra_…`" + ` and the pod's labels. ` + "`DCGM_FI_DEV_XID_ERRORS`" + ` has ` + "`err_code` and `err_msg`" + ` too. What is
+and where configured ` + "`pod_uid`, `vgpu`, `hpc_job`, `dra_…`" + ` and the pod's labels. ` + "`DCGM_FI_DEV_XID_ERRORS`" + ` has ` + "`err_code` and `err_msg`" + ` too. What is
 not known is left out. A field of compute instances is served for those of GPU instances that hold several, with ` + "`-d f+c`" + ` or ` + "`-d i+c`" + `, and
 then not for the GPU instance ([adr/0008](adr/0008-compatibility-and-vocabularies.md)). Fields of the machine stand at every GPU. Fields that hold structures, and those of vGPUs, cannot
 be exported and are not listed here; ` + "`dcgm-exporter fields`" + ` shows them. [flags.md](flags.md) has what changes label names.
@@ -258,7 +277,7 @@ be exported and are not listed here; ` + "`dcgm-exporter fields`" + ` shows them
 
 ## Families of the exporter
 
-They are asked for in the counters file like fields, are the same in both vocabularies, and carry the labels of their GPU
+They are named in the counters file like fields, are the same in both vocabularies, and carry the labels of their GPU
 and its owner beside their own.
 
 | name | type | unit | own labels | made of field | from | what |
@@ -335,8 +354,7 @@ func TestMetricsPage(t *testing.T) {
 	}
 }
 
-// everything is a counters file that asks for every field and every family of
-// the exporter.
+// everything is a counters file that names every field and every family of the exporter.
 func everything() string {
 	var b strings.Builder
 	for _, e := range exportable() {
@@ -353,8 +371,7 @@ func kindsOfNodes() []string {
 	return []string{"shared", "everything"}
 }
 
-// wholePage returns the page of a simulated node with everything on it, under
-// both vocabularies.
+// wholePage returns the page of a simulated node with everything on it, under both vocabularies.
 func wholePage(t *testing.T, node string) string {
 	t.Helper()
 	address := exporter(t, "faults:\n  - {fault: xid, at: 0s, devices: [\"0\"], xids: [79]}\n",
@@ -367,7 +384,7 @@ func wholePage(t *testing.T, node string) string {
 	return text
 }
 
-// described returns what docs/metrics.md tells, by name.
+// described returns what docs/metrics.md says, by name.
 func described(t *testing.T) map[string]metric {
 	t.Helper()
 	all := map[string]metric{}
@@ -398,14 +415,13 @@ func TestWholePages(t *testing.T) {
 	for _, node := range kindsOfNodes() {
 		pages[node] = wholePage(t, node)
 	}
-	t.Run("are told of", func(t *testing.T) { checkTold(t, pages) })
+	t.Run("are reported", func(t *testing.T) { checkReported(t, pages) })
 	t.Run("are valid", func(t *testing.T) { checkValid(t, pages) })
 }
 
-// checkTold holds that whatever is served has a row, with its type and its
-// labels; and that the pages have every kind of entity, so that this says
-// something of each.
-func checkTold(t *testing.T, pages map[string]string) {
+// checkReported holds that whatever is served has a row, with its type and its labels; and that the
+// pages have every kind of entity, so that this says something of each.
+func checkReported(t *testing.T, pages map[string]string) {
 	t.Helper()
 	rows := described(t)
 	byKind := map[gpu.Kind][]string{}
@@ -471,7 +487,7 @@ func checkFamily(t *testing.T, node string, f *dto.MetricFamily, row metric, byK
 	}
 	for _, l := range labelsOf(f) {
 		if !slices.Contains(known, l) {
-			t.Errorf("%s: %s has the label %s, of which docs/metrics.md does not tell", node, name, l)
+			t.Errorf("%s: %s has the label %s, which docs/metrics.md does not name", node, name, l)
 		}
 	}
 }
@@ -484,9 +500,9 @@ func notApplicable(name, problem string) bool {
 	case !strings.HasPrefix(name, "DCGM_"):
 		return false
 	}
-	// The names, units and types under DCGM_ are DCGM's and the reference's:
-	// capitals, units that are no base units, abbreviations, and counters
-	// that do not end in _total are what dashboards ask for.
+	// The names, units and types under DCGM_ are DCGM's and the reference's: capitals, units that are
+	// no base units, abbreviations, and counters that do not end in _total are what dashboards
+	// query.
 	for _, rule := range []string{"snake_case", "base unit", "abbreviated units", "_total", "metric name should not include type"} {
 		if strings.Contains(problem, rule) {
 			return true
@@ -495,8 +511,8 @@ func notApplicable(name, problem string) bool {
 	return false
 }
 
-// checkValid holds that the pages are read by both of Prometheus' parsers to
-// the same number of samples, and pass promlint.
+// checkValid holds that the pages are read by both of Prometheus' parsers to the same number of
+// samples, and pass promlint.
 func checkValid(t *testing.T, pages map[string]string) {
 	t.Helper()
 	for node, text := range pages {
@@ -533,30 +549,16 @@ func checkValid(t *testing.T, pages map[string]string) {
 	}
 }
 
-// samples reads a page as a Prometheus server does, and returns how many
-// samples it has. No two may be of one series.
+// samples reads a page as a Prometheus server does, and returns how many samples it has. No two may
+// be of one series.
 func samples(t *testing.T, node, text string) int {
 	t.Helper()
-	parser := textparse.NewPromParser([]byte(text), labels.NewSymbolTable(), false)
-	count := 0
 	seen := map[string]bool{}
-	for {
-		entry, err := parser.Next()
-		if errors.Is(err, io.EOF) {
-			return count
+	for s := range prom.Samples(t, []byte(text)) {
+		if seen[string(s.Series)] {
+			t.Errorf("%s: twice on the page: %s", node, s.Series)
 		}
-		if err != nil {
-			t.Errorf("%s: textparse: %v", node, err)
-			return count
-		}
-		if entry != textparse.EntrySeries {
-			continue
-		}
-		count++
-		series, _, _ := parser.Series()
-		if seen[string(series)] {
-			t.Errorf("%s: twice on the page: %s", node, series)
-		}
-		seen[string(series)] = true
+		seen[string(s.Series)] = true
 	}
+	return len(seen)
 }

@@ -19,9 +19,9 @@ var (
 	matcher   = regexp.MustCompile(`\b([A-Za-z_]+)(?:=|!=|=~)"`)
 )
 
-// TestMigrating holds that docs/migrating.md can be followed: its table is
-// whole, each switch is one that the exporter takes, and each label and variable
-// is one that the code knows. That its families exist is tested for every page.
+// TestMigrating holds that docs/migrating.md can be followed: its table is whole, each switch is
+// one that the exporter takes, and each label and variable is one that the code knows. That its
+// families exist is tested for every page.
 func TestMigrating(t *testing.T) {
 	content, err := os.ReadFile(filepath.Join(root, "docs", "migrating.md"))
 	if err != nil {

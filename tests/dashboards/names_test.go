@@ -13,12 +13,13 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// written are names that look like a metric or a variable of ours. A name that
-// ends in an underscore and a star or an ellipsis stands for all that begin so.
+// written are names that look like a metric or a variable of ours. A name that ends in an
+// underscore and a star or an ellipsis stands for all that begin so.
 var written = regexp.MustCompile(`\b(?:DCGM_[A-Z0-9_]+|dcgm_(?:exporter|pod|gpu)_[a-z0-9_]+)(?:[*…{]|\b)`)
 
-// others are names of DCGM's own that are neither metrics nor variables.
-var others = regexp.MustCompile(`^DCGM_(FR|ST|FV|FE|FP|HEALTH|GROUP|LEVEL|CUDA|ENTITY|INT|STR|MAX|UUID)_`)
+// others are names of DCGM's own that are neither metrics nor variables, and build arguments of the
+// images.
+var others = regexp.MustCompile(`^DCGM_(FR|ST|FV|FE|FP|HEALTH|GROUP|LEVEL|CUDA|ENTITY|INT|STR|MAX|UUID)_|^DCGM_(PACKAGES|REPOSITORY|VERSION)$`)
 
 // A name that is written anywhere for a user to copy exists.
 func TestEveryNameThatIsWrittenExists(t *testing.T) {
@@ -44,8 +45,7 @@ func TestEveryNameThatIsWrittenExists(t *testing.T) {
 	}
 }
 
-// exists reports whether a name, or one that begins like a name with a star,
-// is known.
+// exists reports whether a name, or one that begins like a name with a star, is known.
 func exists(known map[string]bool, name string) bool {
 	stem := strings.TrimRight(name, "*…{")
 	if _, ok := catalog.Lookup(stem); ok || known[stem] || others.MatchString(name) {
@@ -86,8 +86,8 @@ func pages(t *testing.T) []string {
 	return all
 }
 
-// knownNames are those of the catalogue, and those that the code spells out:
-// derived families, the exporter's own series, variables.
+// knownNames are those of the catalog, and those that the code spells out: derived families, the
+// exporter's own series, variables.
 func knownNames(t *testing.T) map[string]bool {
 	t.Helper()
 	known := map[string]bool{}

@@ -1,15 +1,17 @@
 #!/usr/bin/env bash
-# Prints the path of a Prometheus to test with: the one in PATH, else Debian's,
-# unpacked into .cache/prometheus. Needs no root. Without one it prints
+# Prints the path of a Prometheus to test with, or of its promtool ("promtool"
+# as the argument): the one in PATH, else Debian's, unpacked into
+# .cache/prometheus. Needs no root. Without one it prints
 # "prometheus unavailable: REASON" to standard error and ends with 1.
 #
 # REASON: no-apt (not a Debian), no-package (not offered or not reachable).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
-if command -v prometheus; then exit 0; fi
+tool=${1:-prometheus}
+if command -v "$tool"; then exit 0; fi
 cache=$PWD/.cache/prometheus
-if [ -x "$cache/usr/bin/prometheus" ]; then echo "$cache/usr/bin/prometheus"; exit 0; fi
+if [ -x "$cache/usr/bin/$tool" ]; then echo "$cache/usr/bin/$tool"; exit 0; fi
 
 unavailable() { echo "prometheus unavailable: $1" >&2; exit 1; }
 command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null || unavailable no-apt
@@ -29,8 +31,9 @@ for attempt in 1 2 3; do
   [ "$attempt" = 3 ] && { cat "$work/log" >&2; unavailable no-package; }
   sleep $((attempt * 2))
 done
-# Only the server, and in one step: whoever looks meanwhile sees all or nothing.
-dpkg-deb --fsys-tarfile "$work"/prometheus_*.deb | tar -x -C "$work" ./usr/bin/prometheus
+# Only the two programs, each in one step: another run that looks meanwhile sees all or nothing.
+dpkg-deb --fsys-tarfile "$work"/prometheus_*.deb | tar -x -C "$work" ./usr/bin/prometheus ./usr/bin/promtool
 mkdir -p "$cache/usr/bin"
-mv "$work/usr/bin/prometheus" "$cache/usr/bin/prometheus"
-echo "$cache/usr/bin/prometheus"
+mv "$work/usr/bin/prometheus" "$work/usr/bin/promtool" "$cache/usr/bin/"
+[ -x "$cache/usr/bin/$tool" ] || unavailable no-package
+echo "$cache/usr/bin/$tool"

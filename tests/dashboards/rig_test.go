@@ -2,18 +2,14 @@ package dashboards
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -23,21 +19,22 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/app"
 	running "github.com/gpu-telemetry/dcgm-exporter/tests/fake/exporter"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/prom"
 )
 
 // patience bounds every wait; it is no claim about speed.
 const patience = 90 * time.Second
 
-// troubled is a scenario that gives every panel something to show: a lost GPU,
-// XIDs, a field that may not be read.
+// troubled is a scenario that gives every panel something to show: a lost GPU, XIDs, a field that
+// may not be read.
 const troubled = `faults:
   - {fault: gpu-lost, at: 0s, devices: ["3"]}
   - {fault: xid, at: 0s, devices: ["1"], xids: [62, 45]}
   - {fault: no-permission, at: 0s, devices: ["2"], fields: [DCGM_FI_PROF_DRAM_ACTIVE]}
 `
 
-// exporter runs an exporter over a simulated node until the test ends, and
-// returns the host and port that it serves on.
+// exporter runs an exporter over a simulated node until the test ends, and returns the host and
+// port that it serves on.
 func exporter(t *testing.T, scenario string, args ...string) string {
 	t.Helper()
 	args = append([]string{
@@ -72,21 +69,27 @@ func get(t *testing.T, url string) string {
 	return string(body)
 }
 
-// eventually asks until done, and fails with what it says last.
-func eventually(t *testing.T, ask func() (done bool, last string)) {
+// eventually polls until done, and fails with what it says last.
+func eventually(t *testing.T, look func() (done bool, last string)) {
+	t.Helper()
+	within(t, patience, look)
+}
+
+// within looks until it is done, and fails with what it saw last.
+func within(t *testing.T, limit time.Duration, look func() (done bool, last string)) {
 	t.Helper()
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
-	deadline := time.After(patience)
+	deadline := time.After(limit)
 	for {
-		done, last := ask()
+		done, last := look()
 		if done {
 			return
 		}
 		select {
 		case <-tick.C:
 		case <-deadline:
-			t.Fatalf("not seen in %v: %s", patience, last)
+			t.Fatalf("not seen in %v: %s", limit, last)
 		}
 	}
 }
@@ -107,100 +110,50 @@ func page(t *testing.T, address, wanted string) map[string]*dto.MetricFamily {
 	return families
 }
 
-// findPrometheus returns the path of a Prometheus, or why there is none.
-func findPrometheus() (path string, reason error) {
-	if path, err := exec.LookPath("prometheus"); err == nil {
-		return path, nil
-	}
-	path, err := filepath.Abs(filepath.Join(root, ".cache", "prometheus", "usr", "bin", "prometheus"))
-	if err != nil {
-		return "", err
-	}
-	if _, err := os.Stat(path); err != nil {
-		return "", errNoPrometheus
-	}
-	return path, nil
-}
-
-var errNoPrometheus = errors.New("prometheus unavailable: not in PATH and not fetched; run tests/dashboards/prometheus.sh")
-
-// A prometheus is a running one.
-type prometheus struct {
+// A server is a running Prometheus.
+type server struct {
 	t   *testing.T
 	url string
 }
 
-// startPrometheus runs a Prometheus with a configuration until the test ends.
-// It skips the test where there is none, which on CI is a failure.
-func startPrometheus(t *testing.T, configuration string) *prometheus {
+// startPrometheus runs a Prometheus with a configuration until the test ends. It skips the test
+// where there is none, which on CI is a failure.
+func startPrometheus(t *testing.T, configuration string) *server {
 	t.Helper()
-	path, reason := findPrometheus()
-	if reason != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatal(reason)
-		}
-		t.Skip(reason)
-	}
-	dir := t.TempDir()
-	port := freePort(t)
-	log := &running.Log{}
-	cmd := exec.Command(path,
-		"--config.file="+file(t, "prometheus.yml", configuration), "--storage.tsdb.path="+dir,
-		"--web.listen-address=127.0.0.1:"+port, "--log.level=warn")
-	cmd.Stdout, cmd.Stderr = log, log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan struct{})
-	go func() {
-		_ = cmd.Wait() // it is ended by a signal
-		close(ended)
-	}()
-	t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended
-		select {
-		case <-ended:
-		case <-time.After(patience):
-			_ = cmd.Process.Kill()
-			<-ended
-		}
-		if t.Failed() {
-			t.Logf("the log of Prometheus:\n%s", log)
-		}
-	})
-	p := &prometheus{t, "http://127.0.0.1:" + port}
-	eventually(t, func() (bool, string) {
-		select {
-		case <-ended:
-			t.Fatalf("prometheus ended:\n%s", log)
-		default:
-		}
-		resp, err := http.Get(p.url + "/-/ready")
-		if err != nil {
-			return false, err.Error()
-		}
-		resp.Body.Close()
-		return resp.StatusCode == http.StatusOK, resp.Status
-	})
-	return p
-}
-
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
+	return &server{t, prom.Start(t, t.TempDir(), configuration).URL}
 }
 
 // series are the label sets of an answer.
 type series []map[string]string
 
-// ask asks a query as a panel does: at this moment, or over the last minute.
-// The error is what Prometheus has against the query.
-func (p *prometheus) ask(expr string, instant bool) (series, error) {
+// values returns the values of an instant query.
+func (p *server) values(expr string) ([]float64, error) {
+	p.t.Helper()
+	resp, err := http.PostForm(p.url+"/api/v1/query", url.Values{"query": {expr}})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var answer struct {
+		Status, Error string
+		Data          struct{ Result []point }
+	}
+	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil {
+		p.t.Fatal(err)
+	}
+	if answer.Status != "success" {
+		return nil, fmt.Errorf("%s: %s", resp.Status, answer.Error)
+	}
+	var all []float64
+	for _, x := range answer.Data.Result {
+		all = append(all, x.value(p.t))
+	}
+	return all, nil
+}
+
+// ask runs a query as a panel does: at this moment, or over the last minute. The error is what
+// Prometheus has against the query.
+func (p *server) ask(expr string, instant bool) (series, error) {
 	p.t.Helper()
 	now := time.Now()
 	at := func(t time.Time) string { return strconv.FormatInt(t.Unix(), 10) }

@@ -13,8 +13,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
 )
 
-// sourcesOf asks the sources which of them read what a family is made of, and
-// returns their names as --source has them.
+// sourcesOf finds the sources that read what a family is made of, and returns their names
+// as --source has them.
 func sourcesOf(t *testing.T, name string, typ gpu.MetricType) []string {
 	t.Helper()
 	request, err := counters.NewRequest(name, typ, "")
@@ -49,8 +49,8 @@ func promisedUnit(name string) string {
 	return ""
 }
 
-// needDrivers skips a test that needs the sources that load a library, which a
-// build without cgo has not, and fails it in CI, which builds with it.
+// needDrivers skips a test that needs the sources that load a library, which a build without cgo
+// has not, and fails it in CI, which builds with it.
 func needDrivers(t *testing.T) {
 	t.Helper()
 	const reason = "SKIP no-cgo: the sources that load a library are not in this build"
@@ -63,8 +63,8 @@ func needDrivers(t *testing.T) {
 	}
 }
 
-// Every family comes from some source, and what the page tells of the sources
-// is not the same for all.
+// Every family comes from some source, and what the page says of the sources is not the same for
+// all.
 func TestEveryFamilyHasASource(t *testing.T) {
 	needDrivers(t)
 	with := map[string]int{}
@@ -79,7 +79,7 @@ func TestEveryFamilyHasASource(t *testing.T) {
 	}
 	for names := range with {
 		if !strings.HasPrefix(names, "dcgm") {
-			t.Errorf("%d families are from %q: the catalogue is DCGM's", with[names], names)
+			t.Errorf("%d families are from %q: the catalog is DCGM's", with[names], names)
 		}
 	}
 	if with["dcgm, nvml, sim"] < 300 || with["dcgm, sim"] < 100 {

@@ -27,14 +27,13 @@ const (
 	driverReg    = "plugins_registry/" + driverName + "-reg.sock"
 )
 
-// A driver hands out claimed devices as a DRA driver does. It prepares nothing
-// in the containers.
+// A driver hands out claimed devices as a DRA driver does. It prepares nothing in the containers.
 type driver struct {
 	dra.UnimplementedDRAPluginServer
 	registration.UnimplementedRegistrationServer
-	node  *node
-	slice string // the manifest that publishes the devices
-	told  func(format string, args ...any)
+	node   *node
+	slice  string // the manifest that publishes the devices
+	report func(format string, args ...any)
 
 	mu        sync.Mutex
 	published bool // or to be: a kubelet that starts removes the slices of its node
@@ -46,7 +45,7 @@ func (d *driver) run(ctx context.Context) {
 		d.mu.Lock()
 		if d.published {
 			if out, err := d.node.kubectl(d.slice, "apply", "-f", "-"); err != nil {
-				d.told("publish the slice: %v: %s", err, out)
+				d.report("publish the slice: %v: %s", err, out)
 			}
 		}
 		d.mu.Unlock()
@@ -54,8 +53,7 @@ func (d *driver) run(ctx context.Context) {
 	}
 }
 
-// publish says whether the slice is to be there. If not, it is
-// gone when publish returns.
+// publish says whether the slice is to be there. If not, it is gone when publish returns.
 func (d *driver) publish(t *testing.T, published bool) {
 	t.Helper()
 	d.mu.Lock()
@@ -75,7 +73,7 @@ func (d *driver) GetInfo(context.Context, *registration.InfoRequest) (*registrat
 
 func (d *driver) NotifyRegistrationStatus(_ context.Context, s *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
 	if !s.PluginRegistered {
-		d.told("the kubelet refuses the DRA driver: %s", s.Error)
+		d.report("the kubelet refuses the DRA driver: %s", s.Error)
 	}
 	return &registration.RegistrationStatusResponse{}, nil
 }
@@ -120,8 +118,8 @@ func (d *driver) NodeUnprepareResources(_ context.Context, r *dra.NodeUnprepareR
 	return out, nil
 }
 
-// classes are the device classes of NVIDIA's driver, and one of a device that
-// many claims get a part of (consumable capacity).
+// classes are the device classes of NVIDIA's driver, and one of a device that many claims get a
+// part of (consumable capacity).
 const classes = `
 apiVersion: resource.k8s.io/v1
 kind: DeviceClass
@@ -139,8 +137,8 @@ metadata: {name: part.nvidia.com}
 spec: {selectors: [{cel: {expression: 'device.driver == "gpu.nvidia.com" && device.attributes["gpu.nvidia.com"].type == "part"'}}]}
 `
 
-// claimable starts the DRA driver with GPU 4, the memory of GPU 5 and the first
-// instance of GPU 3, until the test ends.
+// claimable starts the DRA driver with GPU 4, the memory of GPU 5 and the first instance of GPU 3,
+// until the test ends.
 func claimable(t *testing.T, n *node) *driver {
 	t.Helper()
 	slice := fmt.Sprintf(`
@@ -165,7 +163,7 @@ spec:
 		}
 	}
 	n.run(t, classes)
-	d := &driver{node: n, slice: slice, told: t.Logf}
+	d := &driver{node: n, slice: slice, report: t.Logf}
 	for socket, register := range map[string]func(*grpc.Server){
 		driverSocket: func(s *grpc.Server) { dra.RegisterDRAPluginServer(s, d) },
 		driverReg:    func(s *grpc.Server) { registration.RegisterRegistrationServer(s, d) },
@@ -227,8 +225,8 @@ func TestClaimedDevicesShowWhoHoldsThem(t *testing.T) {
 		claimant("lab", "three", "half") + claimant("lab", "four", "rest")
 	n.run(t, manifest, "lab/alone", "lab/one", "lab/two", "lab/three", "lab/four")
 
-	// The instance is one pod's. GPU 4, whose claim two pods hold, and GPU 5, of
-	// which two claims hold a part, show none, and all are told of apart.
+	// The instance is one pod's. GPU 4, whose claim two pods hold, and GPU 5, of which two claims hold
+	// a part, show none, and all are reported apart.
 	want := map[string]string{"3/1": "lab/alone/main"}
 	p := e.showing(want)
 	for _, l := range p.series(memory) {
@@ -249,8 +247,8 @@ func TestClaimedDevicesShowWhoHoldsThem(t *testing.T) {
 	}
 	e.until("the pods of the shared devices", func(p page) bool { return slices.Equal(sharing(p), shared) })
 
-	// A slice that is gone leaves the claims unmatched, not guessed; once it is
-	// published anew the owners are back.
+	// A slice that is gone leaves the claims unmatched, not guessed; once it is published again the
+	// owners are back.
 	d.publish(t, false)
 	unmatched := e.until("no owners without the slice", func(p page) bool { return len(p.owners()) == 0 })
 	if len(unmatched.series("dcgm_exporter_unmatched_devices")) == 0 {

@@ -38,8 +38,8 @@ const (
 // goldenPage is what NVIDIA's exporter served for eight GPUs with a pod each.
 const goldenPage = "data/reference-output/gpu8-default-k8s.prom"
 
-// withLibraries adds programs of this machine to the files of an image, and the
-// libraries that they need.
+// withLibraries adds programs of this machine to the files of an image, and the libraries that they
+// need.
 func withLibraries(t *testing.T, files map[string][]byte, programs map[string]string) {
 	t.Helper()
 	for to, from := range programs {
@@ -70,8 +70,8 @@ func (n *node) load(t *testing.T, archive []byte) {
 	}
 }
 
-// dropIn gives the node our image under the name of NVIDIA's, over the test
-// library of DCGM with the GPUs of the golden page, and pods that hold them.
+// dropIn gives the node our image under the name of NVIDIA's, over the test library of DCGM with
+// the GPUs of the golden page, and pods that hold them.
 func (n *node) dropIn(t *testing.T) {
 	t.Helper()
 	golden := string(material.Read(t, goldenPage))
@@ -110,10 +110,10 @@ func (n *node) dropIn(t *testing.T) {
 	n.run(t, manifest, names...)
 }
 
-// onThisNode returns manifests as this node can run them: what belongs to
-// software that it has not is left out, and pods have the host's network, since
-// it has none for pods, and the API server's address, since it serves none of
-// the cluster's. Everything else is as it was. change may add to a DaemonSet.
+// onThisNode returns manifests as this node can run them: what belongs to software that it has not
+// is left out, and pods have the host's network, since it has none for pods, and the API server's
+// address, since it serves none of the cluster's. Everything else is as it was. change may add to a
+// DaemonSet.
 func onThisNode(t *testing.T, manifests string, change func(*apps.DaemonSet)) string {
 	t.Helper()
 	var out []string
@@ -142,12 +142,11 @@ func onThisNode(t *testing.T, manifests string, change func(*apps.DaemonSet)) st
 	return strings.Join(out, "\n---\n")
 }
 
-// A golden is what of a page is compared: values by family and labels, without
-// those of owners and of the host.
+// A golden is what of a page is compared: values by family and labels, without those of owners and
+// of the host.
 type golden map[string]float64
 
-// goldenOf returns the samples of the families that wanted has, and the pod on
-// each GPU.
+// goldenOf returns the samples of the families that wanted has, and the pod on each GPU.
 func goldenOf(t *testing.T, text string, wanted func(string) bool) (golden, map[string]string) {
 	t.Helper()
 	parser := expfmt.NewTextParser(model.LegacyValidation)
@@ -168,7 +167,7 @@ func goldenOf(t *testing.T, text string, wanted func(string) bool) (golden, map[
 				switch l.GetName() {
 				case "gpu", "UUID", "pci_bus_id", "device", "modelName", "err_code", "err_msg":
 					labels = append(labels, l.GetName()+"="+l.GetValue())
-				case "DCGM_FI_DRIVER_VERSION": // the chart's own file does not ask for it
+				case "DCGM_FI_DRIVER_VERSION": // the chart's own file does not name it
 					if wanted(l.GetName()) {
 						labels = append(labels, l.GetName()+"="+l.GetValue())
 					}
@@ -187,10 +186,9 @@ func goldenOf(t *testing.T, text string, wanted func(string) bool) (golden, map[
 	return samples, pods
 }
 
-// serves waits until the node's port 9400 serves the golden page, as far as the
-// counters file asks for it, with a pod on each GPU. DCGM has profiling fields
-// after an interval, which the chart leaves at 30 s: they are waited for with
-// profiling alone.
+// serves waits until the node's port 9400 serves the golden page, as far as the counters file names
+// it, with a pod on each GPU. DCGM has profiling fields after an interval, which the chart
+// leaves at 30 s: they are waited for with profiling alone.
 func serves(t *testing.T, scheme, counters string, profiling bool) {
 	t.Helper()
 	theirs := string(material.Read(t, goldenPage))
@@ -224,8 +222,8 @@ func serves(t *testing.T, scheme, counters string, profiling bool) {
 	}, func() string { return "page (-theirs +ours):\n" + diff })
 }
 
-// TestNVIDIAsChart applies the chart of NVIDIA's exporter as it is rendered with
-// several settings; the page is the one that NVIDIA's exporter serves.
+// TestNVIDIAsChart applies the chart of NVIDIA's exporter as it is rendered with several settings;
+// the page is the one that NVIDIA's exporter serves.
 func TestNVIDIAsChart(t *testing.T) {
 	n := theNode(t)
 	dir := material.Path(t, "data/upstream/dcgm-exporter/rendered")
@@ -258,7 +256,7 @@ func TestNVIDIAsChart(t *testing.T) {
 					}
 					resp.Body.Close()
 					return resp.StatusCode == http.StatusUnauthorized
-				}, func() string { return "no server that asks for a password" })
+				}, func() string { return "no server that requires a password" })
 				return
 			}
 			serves(t, scheme, w.Files["/etc/dcgm-exporter/default-counters.csv"], w.Name == "defaults")
@@ -273,8 +271,8 @@ func TestNVIDIAsChart(t *testing.T) {
 	}
 }
 
-// TestTheOperatorsManifests applies what the GPU Operator does, filled in as it
-// fills it in, with an engine in the exporter and with a remote one.
+// TestTheOperatorsManifests applies what the GPU Operator does, filled in as it fills it in, with
+// an engine in the exporter and with a remote one.
 func TestTheOperatorsManifests(t *testing.T) {
 	n := theNode(t)
 	n.dropIn(t)
@@ -311,8 +309,8 @@ func TestTheOperatorsManifests(t *testing.T) {
 	}
 }
 
-// applied applies manifests until the test ends, and waits until what they run
-// is gone, since the next ones listen on the same port.
+// applied applies manifests until the test ends, and waits until what they run is gone, since the
+// next ones listen on the same port.
 func (n *node) applied(t *testing.T, manifests string) {
 	t.Helper()
 	n.must(t, manifests, "apply", "-f", "-")

@@ -7,25 +7,108 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
+
+	apps "k8s.io/api/apps/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
 
-// exporterImage is the name that deployment/kubernetes has for the image, which
-// no registry is asked for: the node has it.
-const exporterImage = "ghcr.io/gpu-telemetry/dcgm-exporter:latest"
+// exporterImage is a name of the exporter's image. No registry is queried for it: the node has it,
+// also under the name in deployment/.
+const exporterImage = "e2e.local/dcgm-exporter:1"
 
-// image gives the node an image of the exporter: what deployment/docker puts
-// into one, with a program that needs no base.
+// shippedImage returns the name of the image in deployment/kubernetes.
+func shippedImage(t *testing.T) string {
+	t.Helper()
+	var set apps.DaemonSet
+	if err := yaml.UnmarshalStrict(read(t, "../../deployment/kubernetes/daemonset.yaml"), &set); err != nil {
+		t.Fatal(err)
+	}
+	return set.Spec.Template.Spec.Containers[0].Image
+}
+
+// containerfiles returns the name of an image of deployment/docker that the builder's storage has
+// of this commit, as make image and make image-test leave it there; E2E_IMAGE names another one.
+func containerfiles() (string, error) {
+	if name := os.Getenv("E2E_IMAGE"); name != "" {
+		return name, nil
+	}
+	revision, err := exec.Command("git", "describe", "--always", "--abbrev=40", "--dirty", "--exclude=*").Output()
+	if err != nil {
+		return "", fmt.Errorf("the commit is not known: %w", err)
+	}
+	commit := strings.TrimSpace(string(revision))
+	if strings.HasSuffix(commit, "-dirty") {
+		return "", errors.New("the tree has changes that no commit has")
+	}
+	// Each by its name: a list of all images fails where one of others, such as an index, is not whole.
+	for _, tag := range []string{"dev", "test"} {
+		name := "localhost/dcgm-exporter:" + tag
+		of, err := exec.Command("buildah", "inspect", "--type", "image", "--format",
+			`{{index .OCIv1.Config.Labels "org.opencontainers.image.revision"}}`, name).Output()
+		if err == nil && strings.TrimSpace(string(of)) == commit {
+			return name, nil
+		}
+	}
+	return "", fmt.Errorf("buildah has no image of commit %s: make image builds it", commit)
+}
+
+// The pods of these tests run the image that deployment/docker builds, where that was built.
+func TestTheImageIsTheContainerfiles(t *testing.T) {
+	n := theNode(t)
+	if _, err := containerfiles(); err != nil {
+		material.Skip(t, "image-not-built", err)
+	}
+	n.image(t)
+	tree := n.ctr(t, "images", "inspect", exporterImage)
+	config := regexp.MustCompile(`image(?:\.config)?\.v1\+json @(sha256:[0-9a-f]{64})`).FindStringSubmatch(tree)
+	if config == nil {
+		t.Fatalf("the image has no configuration:\n%s", tree)
+	}
+	if text := n.ctr(t, "content", "get", config[1]); !strings.Contains(text, `"org.opencontainers.image.revision"`) {
+		t.Errorf("the image on the node has no label of the revision:\n%s", text)
+	}
+}
+
+// ctr runs containerd's client on the node's containerd and returns what it printed.
+func (n *node) ctr(t *testing.T, args ...string) string {
+	t.Helper()
+	socket := filepath.Join(n.state, "host/run/containerd/containerd.sock")
+	cmd := exec.Command(filepath.Join(n.programs, "ctr"), append([]string{"--address", socket, "--namespace", "k8s.io"}, args...)...)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %v\n%s", cmd.Args, err, out)
+	}
+	return string(out)
+}
+
+// image gives the node an image of the exporter: that of deployment/docker, where it was built,
+// else what that puts into one, with a program that needs no base.
 func (n *node) image(t *testing.T) {
 	t.Helper()
 	archive := filepath.Join(n.state, "exporter.tar")
 	if _, err := os.Stat(archive); err == nil {
 		return // an earlier test has
+	}
+	if name, err := containerfiles(); err == nil {
+		push := exec.Command("buildah", "push", "--quiet", name, "docker-archive:"+archive+":"+exporterImage)
+		if out, err := push.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v\n%s", push.Args, err, out)
+		}
+		n.ctr(t, "images", "import", archive)
+		n.ctr(t, "images", "tag", "--force", exporterImage, shippedImage(t))
+		t.Logf("the node has %s", name)
+		return
 	}
 	program := filepath.Join(t.TempDir(), "dcgm-exporter")
 	build := exec.Command("go", "build", "-ldflags", "-s -w", "-o", program, "../../cmd/dcgm-exporter")
@@ -41,18 +124,15 @@ func (n *node) image(t *testing.T) {
 	for _, path := range counters {
 		files["etc/dcgm-exporter/"+filepath.Base(path)] = read(t, path)
 	}
-	if err := os.WriteFile(archive, imageOf(t, exporterImage, "/usr/bin/dcgm-exporter", files), 0o600); err != nil {
+	if err := os.WriteFile(archive, imageOf(t, exporterImage+" "+shippedImage(t), "/usr/bin/dcgm-exporter", files), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	socket := filepath.Join(n.state, "host/run/containerd/containerd.sock")
-	load := exec.Command(filepath.Join(n.programs, "ctr"), "--address", socket, "--namespace", "k8s.io", "images", "import", archive)
-	if out, err := load.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %v\n%s", load.Args, err, out)
-	}
+	n.ctr(t, "images", "import", archive)
 }
 
-// imageOf returns an image of one layer, in the form that docker save writes.
-func imageOf(t *testing.T, name, entrypoint string, files map[string][]byte, env ...string) []byte {
+// imageOf returns an image of one layer, in the form that docker save writes, with names that are
+// separated by blanks.
+func imageOf(t *testing.T, names, entrypoint string, files map[string][]byte, env ...string) []byte {
 	t.Helper()
 	files["tmp/.keep"] = nil // a place to mount at, the root being read-only
 	files["var/lib/kubelet/pod-resources/.keep"] = nil
@@ -62,7 +142,7 @@ func imageOf(t *testing.T, name, entrypoint string, files map[string][]byte, env
 		"config": map[string]any{"Entrypoint": []string{entrypoint}, "Env": env},
 		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{fmt.Sprintf("sha256:%x", sha256.Sum256(layer))}},
 	})
-	manifest := asJSON(t, []map[string]any{{"Config": "config.json", "RepoTags": []string{name}, "Layers": []string{"layer.tar"}}})
+	manifest := asJSON(t, []map[string]any{{"Config": "config.json", "RepoTags": strings.Fields(names), "Layers": []string{"layer.tar"}}})
 	return archived(t, map[string][]byte{"manifest.json": manifest, "config.json": config, "layer.tar": layer})
 }
 

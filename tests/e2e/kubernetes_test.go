@@ -23,8 +23,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// offer starts the device plugin: GPUs 0 and 1 whole, GPU 2 as four replicas,
-// GPU 3's instances. It waits until the node has them to give.
+// offer starts the device plugin: GPUs 0 and 1 whole, GPU 2 as four replicas, GPU 3's instances. It
+// waits until the node has them to give.
 func offer(t *testing.T, n *node) {
 	t.Helper()
 	resources := map[string][]string{}
@@ -49,8 +49,8 @@ func offer(t *testing.T, n *node) {
 	}
 }
 
-// pod returns the manifest of a pod with a container "main" that holds n of a
-// resource, and one beside it that holds nothing.
+// pod returns the manifest of a pod with a container "main" that holds n of a resource, and one
+// beside it that holds nothing.
 func pod(name, resource string, n int) string {
 	namespace, name, _ := strings.Cut(name, "/")
 	return fmt.Sprintf(`---
@@ -74,8 +74,8 @@ func sorted(m map[string]string) []string {
 	return slices.Sorted(slices.Values(out))
 }
 
-// sharers returns "device namespace/pod/container resource sharing replicas" of
-// every dcgm_pod_gpu_info.
+// sharers returns "device namespace/pod/container resource sharing replicas" of every
+// dcgm_pod_gpu_info.
 func sharers(p page) []string {
 	var out []string
 	for _, l := range p.series("dcgm_pod_gpu_info") {
@@ -113,8 +113,8 @@ func listed(t *testing.T, n *node) []string {
 
 const shares = "nvidia.com/gpu.shared"
 
-// The pods of most tests, and what the page is to show of them. Both whole GPUs
-// are one pod's, so that it does not matter in which order the kubelet gives.
+// The pods of most tests, and what the page is to show of them. Both whole GPUs are one pod's, so
+// that it does not matter in which order the kubelet gives.
 func manyPods() (manifest string, names []string, want map[string]string) {
 	manifest = pod("ml/train", "nvidia.com/gpu", 2) + pod("web/a", shares, 1) + pod("web/b", shares, 1) + pod("web/train", "nvidia.com/mig-3g.40gb", 2)
 	return manifest, []string{"ml/train", "web/a", "web/b", "web/train"}, map[string]string{
@@ -130,8 +130,8 @@ func TestDevicesShowWhoHoldsThem(t *testing.T) {
 	manifest, names, want := manyPods()
 	n.run(t, manifest, names...)
 
-	// Whole GPUs and instances carry their owner; the time-sliced GPU 2, which
-	// two pods hold, carries none, and both are told of apart.
+	// Whole GPUs and instances carry their owner; the time-sliced GPU 2, which two pods hold, carries
+	// none, and both are reported apart.
 	p := e.showing(want)
 	infos := []string{
 		"0 ml/train/main nvidia.com/gpu none",
@@ -145,8 +145,8 @@ func TestDevicesShowWhoHoldsThem(t *testing.T) {
 		t.Errorf("dcgm_pod_gpu_info (-want +got):\n%s", d)
 	}
 
-	// A pod that goes takes its labels with it: the first reading after the
-	// kubelet forgot it shows it no more.
+	// A pod that goes takes its labels with it: the first reading after the kubelet forgot it shows it
+	// no more.
 	n.must(t, "", "-n", "ml", "delete", "pod", "train", "--wait")
 	e.until("the kubelet to forget the pod", func(page) bool { return !slices.Contains(listed(t, n), "ml/train") })
 	started := func(p page) float64 { // a reading that began after now
@@ -199,22 +199,22 @@ func TestKubeletRestarts(t *testing.T) {
 	if v := p["dcgm_exporter_attribution_success"].GetMetric()[0].GetGauge().GetValue(); v != 0 {
 		t.Errorf("dcgm_exporter_attribution_success is %v while there is no kubelet", v)
 	}
-	// A pod that is gone before the kubelet is back never shows again, though
-	// its containers still run and the kubelet's own records name it.
+	// A pod that is gone before the kubelet is back never shows again, though its containers still run
+	// and the kubelet's own records name it.
 	n.must(t, "", "-n", "ml", "delete", "pod", "train", "--force", "--grace-period=0")
 	maps.DeleteFunc(want, func(_, owner string) bool { return owner == "ml/train/main" })
 	start()
 	e.showing(want, truthful)
 
-	// The plugin has registered anew: the node gives devices again.
+	// The plugin has registered again: the node gives devices again.
 	n.run(t, pod("web/c", shares, 1), "web/c")
 	e.until("a third pod on the shared GPU", func(p page) bool {
 		return slices.Contains(sharers(p), "2 web/c/main nvidia.com/gpu.shared time-slicing 4")
 	}, truthful)
 }
 
-// The kubelet restarts again and again on a node with many pods, and every page
-// says who has what, or nothing: never that one of four sharers is alone.
+// The kubelet restarts again and again on a node with many pods, and every page says who has what,
+// or nothing: never that one of four sharers is alone.
 func TestKubeletRestartsOften(t *testing.T) {
 	n := theNode(t)
 	offer(t, n)
@@ -271,8 +271,8 @@ func TestKubeletRestartsOften(t *testing.T) {
 	t.Logf("%d pages, %d of which say nothing of the shared GPU; the kubelet gave %d lists without pods and %d with a part of them", pages, silent, short[0].Load(), short[1].Load())
 }
 
-// shortLists counts the lists of the kubelet that have no pods, and those that have
-// a part of all, until the test ends.
+// shortLists counts the lists of the kubelet that have no pods, and those that have a part of all,
+// until the test ends.
 func (n *node) shortLists(t *testing.T, all int) *[2]atomic.Int64 {
 	var counts [2]atomic.Int64
 	conn, err := grpc.NewClient("unix://"+n.kubelet("pod-resources/kubelet.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -373,8 +373,8 @@ func manual(t *testing.T) string {
 	return ""
 }
 
-// account creates the service account of the manual and returns a kubeconfig
-// that has its rights and no others.
+// account creates the service account of the manual and returns a kubeconfig that has its rights
+// and no others.
 func account(t *testing.T, n *node) string {
 	t.Helper()
 	const namespace = "gpu-monitoring"
@@ -401,7 +401,7 @@ func TestPodsLabelsComeFromTheAPIServer(t *testing.T) {
 	n.run(t, manifest, names...)
 	e.showing(want)
 	uid := n.must(t, "", "-n", "ml", "get", "pod", "train", "-o", "jsonpath={.metadata.uid}")
-	labelled := func(team string) func(page) bool {
+	labeled := func(team string) func(page) bool {
 		return func(p page) bool {
 			for _, l := range p.series(memory) {
 				if l["gpu"] == "0" {
@@ -411,9 +411,9 @@ func TestPodsLabelsComeFromTheAPIServer(t *testing.T) {
 			return false
 		}
 	}
-	e.until("the pod's label and UID", labelled("train-team"))
+	e.until("the pod's label and UID", labeled("train-team"))
 	n.must(t, "", "-n", "ml", "label", "pod", "train", "team=vision", "--overwrite")
-	e.until("the label's new value", labelled("vision"))
+	e.until("the label's new value", labeled("vision"))
 	for _, l := range e.scrape().series("dcgm_pod_gpu_info") {
 		if l["pod_uid"] == "" {
 			t.Errorf("dcgm_pod_gpu_info without the pod's UID: %v", l)

@@ -17,8 +17,8 @@ import (
 	deviceplugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
-// A plugin offers devices under one resource's name, as a device plugin does.
-// It gives containers nothing but their allocation.
+// A plugin offers devices under one resource's name, as a device plugin does. It gives containers
+// nothing but their allocation.
 type plugin struct {
 	deviceplugin.UnimplementedDevicePluginServer
 	resource string
@@ -53,8 +53,8 @@ func (p *plugin) Allocate(_ context.Context, r *deviceplugin.AllocateRequest) (*
 	return &out, nil
 }
 
-// servePlugins offers resources until the test ends. A kubelet that starts
-// removes the sockets of plugins, which then register anew.
+// servePlugins offers resources until the test ends. A kubelet that starts removes the sockets of
+// plugins, which then register again.
 func servePlugins(t *testing.T, n *node, resources map[string][]string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -86,9 +86,9 @@ func (p *plugin) session(ctx context.Context, folder string) error {
 		return err
 	}
 	defer conn.Close()
-	asking, cancel := context.WithTimeout(ctx, patience)
+	calling, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	if _, err = deviceplugin.NewRegistrationClient(conn).Register(asking, &deviceplugin.RegisterRequest{
+	if _, err = deviceplugin.NewRegistrationClient(conn).Register(calling, &deviceplugin.RegisterRequest{
 		Version: deviceplugin.Version, Endpoint: filepath.Base(socket), ResourceName: p.resource,
 	}); err != nil {
 		return fmt.Errorf("register: %w", err)

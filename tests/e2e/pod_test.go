@@ -13,8 +13,6 @@ import (
 	"testing"
 
 	apps "k8s.io/api/apps/v1"
-	core "k8s.io/api/core/v1"
-	"sigs.k8s.io/yaml"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/process"
 )
@@ -28,28 +26,45 @@ handler: runc
 ---
 `
 
-// daemonSet returns the manifest of deployment/kubernetes with what
-// docs/kubernetes.md says to add for the pods' labels, over the simulated node.
-func daemonSet(t *testing.T) string {
+// kustomize returns deployment/kubernetes with components, as kubectl builds it.
+func (n *node) kustomize(t *testing.T, components ...string) string {
 	t.Helper()
-	var set apps.DaemonSet
-	if err := yaml.UnmarshalStrict(read(t, "../../deployment/kubernetes/daemonset.yaml"), &set); err != nil {
+	dir := t.TempDir()
+	deployment, err := filepath.Abs("../../deployment/kubernetes")
+	if err != nil {
 		t.Fatal(err)
 	}
-	set.Namespace = "gpu-monitoring"
-	pod := &set.Spec.Template.Spec
-	yes := true
-	pod.AutomountServiceAccountToken, pod.ServiceAccountName = &yes, "dcgm-exporter"
-	exporter := &pod.Containers[0]
-	exporter.Args = append(exporter.Args, "--kubernetes-enable-pod-labels", "--kubernetes-enable-pod-uid",
-		"--source=sim", "--sim-node="+simNode, "--collect-interval=500")
-	exporter.ReadinessProbe.PeriodSeconds = 1 // nobody here has time
-	// The node has no network for pods, and nobody who serves the cluster's
-	// addresses.
-	pod.HostNetwork = true
-	exporter.Env = append(exporter.Env,
-		core.EnvVar{Name: "KUBERNETES_SERVICE_HOST", Value: nodeIP}, core.EnvVar{Name: "KUBERNETES_SERVICE_PORT", Value: "6443"})
-	return string(asJSON(t, &set))
+	base, err := filepath.Rel(dir, deployment) // kustomize refuses absolute paths
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := "resources: [" + base + "]\ncomponents:\n"
+	for _, c := range components {
+		text += "  - " + filepath.Join(base, "components", c) + "\n"
+	}
+	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return n.must(t, "", "kustomize", dir)
+}
+
+// exporterPod returns the manifests of deployment/kubernetes with what gives the pods' labels, over
+// the simulated node.
+func (n *node) exporterPod(t *testing.T) string {
+	t.Helper()
+	var rest []string
+	for doc := range strings.SplitSeq(n.kustomize(t, "pod-labels"), "\n---\n") {
+		if strings.Contains(doc, "\nkind: Namespace\n") {
+			n.must(t, doc, "apply", "-f", "-") // it stays, as theNode says
+			continue
+		}
+		rest = append(rest, doc)
+	}
+	return onThisNode(t, strings.Join(rest, "\n---\n"), func(set *apps.DaemonSet) {
+		exporter := &set.Spec.Template.Spec.Containers[0]
+		exporter.Args = append(exporter.Args, "--source=sim", "--sim-node="+simNode, "--collect-interval=500")
+		exporter.ReadinessProbe.PeriodSeconds = 1 // the test waits for it
+	})
 }
 
 // label gives the node a label until the test ends.
@@ -59,19 +74,16 @@ func (n *node) label(t *testing.T, key, value string) {
 	t.Cleanup(func() { n.must(t, "", "label", "node", nodeName, key+"-") })
 }
 
-// The exporter as a pod of the cluster, as deployment/ and docs/ put it there,
-// on a node whose replicas run under MPS, while the API server restarts.
+// The exporter as a pod of the cluster, as deployment/ and docs/ put it there, on a node whose
+// replicas run under MPS, while the API server restarts.
 func TestTheExporterIsAPod(t *testing.T) {
 	n := theNode(t)
 	n.image(t)
 	offer(t, n)
 	n.label(t, "nvidia.com/gpu.present", "true")
 	n.label(t, "nvidia.com/gpu.sharing-strategy", "mps")
-	folder := "../../deployment/kubernetes/"
-	n.must(t, string(read(t, folder+"namespace.yaml")), "apply", "-f", "-")
 	n.run(t, runtimeClass+manual(t))
-	n.must(t, string(read(t, folder+"quota.yaml")), "-n", "gpu-monitoring", "apply", "-f", "-")
-	n.run(t, daemonSet(t))
+	n.applied(t, n.exporterPod(t))
 	if out, err := n.kubectl("", "-n", "gpu-monitoring", "rollout", "status", "daemonset/dcgm-exporter", "--timeout="+patience.String()); err != nil {
 		about, _ := n.kubectl("", "-n", "gpu-monitoring", "describe", "daemonset,pod")
 		t.Fatalf("the exporter is not ready: %s\n%s", out, about)
@@ -81,7 +93,7 @@ func TestTheExporterIsAPod(t *testing.T) {
 	manifest, names, want := manyPods()
 	n.run(t, manifest, names...)
 	uid := n.must(t, "", "-n", "ml", "get", "pod", "train", "-o", "jsonpath={.metadata.uid}")
-	labelled := func(team string) func(page) bool {
+	labeled := func(team string) func(page) bool {
 		return func(p page) bool {
 			all := p.series(memory)
 			at := slices.IndexFunc(all, func(l map[string]string) bool { return l["gpu"] == "0" })
@@ -93,10 +105,9 @@ func TestTheExporterIsAPod(t *testing.T) {
 	e.until("the replicas under MPS", func(p page) bool {
 		return slices.Equal(shared, slices.DeleteFunc(sharers(p), func(s string) bool { return !strings.HasPrefix(s, "2 ") }))
 	})
-	e.until("the pod's labels", labelled("train-team"))
+	e.until("the pod's labels", labeled("train-team"))
 
-	// Without the API server everything that was known stays; once it is back,
-	// what is new comes.
+	// Without the API server everything that was known stays; once it is back, what is new comes.
 	answers := func(value float64) func(page) bool {
 		return func(p page) bool {
 			of := p.series("dcgm_exporter_kubernetes_api_success")
@@ -107,7 +118,7 @@ func TestTheExporterIsAPod(t *testing.T) {
 	e.until("an API server that answers", answers(1))
 	start := n.stop(t, "apiserver")
 	p := e.until("no API server", answers(0), func(p page) {
-		if !labelled("train-team")(p) {
+		if !labeled("train-team")(p) {
 			t.Errorf("without the API server: %v", p.series(memory)[0])
 		}
 	})
@@ -117,11 +128,11 @@ func TestTheExporterIsAPod(t *testing.T) {
 	start()
 	n.await(t)
 	n.must(t, "", "-n", "ml", "label", "pod", "train", "team=vision", "--overwrite")
-	e.until("the label's new value", labelled("vision"))
+	e.until("the label's new value", labeled("vision"))
 }
 
-// end tells the processes of a pod's containers to end. It finds them as the
-// exporter finds the pod of a process: by their control groups.
+// end sends the processes of a pod's containers a signal to end. It finds them as the exporter
+// finds the pod of a process: by their control groups.
 func (n *node) end(t *testing.T, namespace, pod string, containers ...string) {
 	t.Helper()
 	uid := n.must(t, "", "-n", namespace, "get", "pod", pod, "-o", "jsonpath={.metadata.uid}")
@@ -149,8 +160,8 @@ func (n *node) end(t *testing.T, namespace, pod string, containers ...string) {
 	}
 }
 
-// staged is a pod of which an init container has had a GPU that the main one
-// goes on with, and a sidecar has an instance.
+// staged is a pod of which an init container has had a GPU that the main one goes on with, and a
+// sidecar has an instance.
 const staged = `---
 apiVersion: v1
 kind: Pod
@@ -165,8 +176,7 @@ spec:
     - {name: main, image: "e2e.local/hold:1", resources: {limits: {nvidia.com/gpu: 1}}}
 `
 
-// once returns the manifest of a pod that is not started again when its process
-// ends.
+// once returns the manifest of a pod that is not started again when its process ends.
 func once(name, resource string) string {
 	return strings.Replace(pod(name, resource, 1), "spec:\n", "spec:\n  restartPolicy: Never\n", 1)
 }
@@ -196,8 +206,8 @@ func TestPodsThatEndAndBegin(t *testing.T) {
 	p := e.until("init container, sidecar and main", held("ml/brief/main", "ml/staged/main", "ml/staged/sidecar"))
 	given := deviceOf(p, "ml/brief/main")
 
-	// A pod that is done, and still there for the API server, holds nothing; its
-	// GPU is the next one's.
+	// A pod that is done, and still there for the API server, holds nothing; its GPU is the next
+	// one's.
 	n.end(t, "ml", "brief", "main", "beside")
 	n.must(t, "", "-n", "ml", "wait", "pod/brief", "--for=jsonpath={.status.phase}=Succeeded", "--timeout="+patience.String())
 	e.until("the pod that is done gone", held("ml/staged/main", "ml/staged/sidecar"))

@@ -57,9 +57,8 @@ func (n *node) kubelet(path ...string) string {
 	return filepath.Join(append([]string{n.state, "host/lib/kubelet"}, path...)...)
 }
 
-// stop ends a program of the node ("kubelet", "apiserver"), and returns what
-// starts it again. The node's supervisor keeps it ended for as long as a file is
-// there.
+// stop ends a program of the node ("kubelet", "apiserver"), and returns what starts it again. The
+// node's supervisor keeps it ended for as long as a file is there.
 func (n *node) stop(t *testing.T, program string) (start func()) {
 	t.Helper()
 	stopped := filepath.Join(n.state, program+".stopped")
@@ -114,8 +113,7 @@ func (n *node) await(t *testing.T) {
 	}
 }
 
-// run creates what a manifest says, which goes with the test, and waits for its
-// pods.
+// run creates what a manifest says, which goes with the test, and waits for its pods.
 func (n *node) run(t *testing.T, manifest string, pods ...string) {
 	t.Helper()
 	n.must(t, manifest, "apply", "-f", "-")
@@ -132,8 +130,8 @@ func (n *node) run(t *testing.T, manifest string, pods ...string) {
 	}
 }
 
-// simNode is the simulated node whose devices the plugins offer: whole GPUs,
-// and GPU 3 cut into two MIG instances.
+// simNode is the simulated node whose devices the plugins offer: whole GPUs, and GPU 3 cut into two
+// MIG instances.
 const simNode = "shared"
 
 // devices returns the simulated node's devices.
@@ -163,9 +161,8 @@ type exporter struct {
 	url string
 }
 
-// export runs an exporter of the simulated node until the test ends. It reads
-// the kubelet's own socket twice a second, and the API server where a
-// kubeconfig is given.
+// export runs an exporter of the simulated node until the test ends. It reads the kubelet's own
+// socket twice a second, and the API server where a kubeconfig is given.
 func (n *node) export(t *testing.T, kubeconfig string, args ...string) *exporter {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -239,8 +236,8 @@ func (p page) series(family string) []map[string]string {
 	return out
 }
 
-// owners returns "namespace/pod/container" by the device that shows it: "0" is
-// a GPU, "3/1" an instance of one. A device without owner is not in it.
+// owners returns "namespace/pod/container" by the device that shows it: "0" is a GPU, "3/1" an
+// instance of one. A device without owner is not in it.
 func (p page) owners() map[string]string {
 	out := map[string]string{}
 	for _, l := range p.series(memory) {

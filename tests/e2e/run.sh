@@ -4,6 +4,9 @@
 # Debian's runc, openssl and iproute2; installs them if they are missing.
 #   run.sh               builds the node's programs first if they are not cached
 #   run.sh --if-cached   tests with cached programs, or says that there are none
+# The pods run the image of deployment/docker where buildah has one of this commit (make image, make image-test), or the one
+# that E2E_IMAGE names; else one that the tests put together.
+# E2E_RUN is a regular expression of the tests to run; without it all are.
 set -euo pipefail
 cd "$(dirname "$0")"
 programs=$(realpath -m "${E2E_CACHE:-../../.cache/e2e}")
@@ -33,4 +36,4 @@ state=$(mktemp -d /tmp/dcgm-e2e.XXXXXX)
 trap 'node/down.sh "$state"' EXIT
 echo "e2e: starting the node"
 node/up.sh "$programs" "$state"
-E2E_PROGRAMS=$programs E2E_NODE=$state "${GO:-go}" test -tags e2e -count=1 -v ./...
+E2E_PROGRAMS=$programs E2E_NODE=$state "${GO:-go}" test -tags e2e -p 1 -count=1 -timeout 30m -v ${E2E_RUN:+-run "$E2E_RUN"} ./...

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/common/expfmt"
 
 	"github.com/gpu-telemetry/dcgm-exporter/etc"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/accounting"
@@ -68,23 +67,23 @@ func parse(t *testing.T, args ...string) *config.Config {
 	return cfg
 }
 
-// planOf is what is asked for with a counters file and a vocabulary.
+// planOf is what is requested with a counters file and a vocabulary.
 func planOf(t *testing.T, file, vocabulary string, interval time.Duration) *gpu.Plan {
 	t.Helper()
 	cfg := parse(t, "--vocabulary="+vocabulary)
-	asked, err := app.AskFile(cfg, file, contentOf(t, file))
-	if err != nil || len(asked.Problems) > 0 {
-		t.Fatal(err, asked.Problems)
+	set, err := app.ParseCounters(cfg, file, contentOf(t, file))
+	if err != nil || len(set.Problems) > 0 {
+		t.Fatal(err, set.Problems)
 	}
-	plan, err := asked.Plan(cfg, interval)
+	plan, err := set.Plan(cfg, interval)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return plan
 }
 
-// contentOf returns a counters file: default and fleet, which are shipped, and few,
-// for pages to read.
+// contentOf returns a counters file: default and fleet, which are shipped, and few, for pages to
+// read.
 func contentOf(t *testing.T, file string) []byte {
 	t.Helper()
 	if file == few {
@@ -108,7 +107,7 @@ DCGM_FI_DRIVER_VERSION, label, Driver version.
 // encoderOptions are those that app makes of the settings.
 func encoderOptions(cfg *config.Config) exposition.Options {
 	o := exposition.Options{
-		HostnameLabel: exposition.HostnameLabel(cfg.Labels.Hostname),
+		HostnameLabel: cfg.Labels.Hostname,
 		OldNamespace:  cfg.Labels.OldNamespace, ReplaceBlanksInModelName: cfg.Labels.ReplaceBlanks,
 	}
 	if !cfg.Labels.NoHostname {
@@ -117,7 +116,7 @@ func encoderOptions(cfg *config.Config) exposition.Options {
 	return o
 }
 
-// A session is one loop over one source, and what tells the pages of it apart.
+// A session is one loop over one source, and what distinguishes its pages.
 type session struct {
 	name        string // file/vocabulary/owners
 	source      collector.Source
@@ -129,8 +128,7 @@ type session struct {
 	cycle       int  // the page of which cycle is taken
 }
 
-// pages runs the session and returns the page of one cycle for each of the flags,
-// in their order.
+// pages runs the session and returns the page of one cycle for each of the flags, in their order.
 func (s *session) pages(t *testing.T) [][]byte {
 	t.Helper()
 	registry := prometheus.NewRegistry()
@@ -143,7 +141,7 @@ func (s *session) pages(t *testing.T) [][]byte {
 			}
 			options := encoderOptions(parse(t, args...))
 			if f.name == own {
-				options.Trailer = func(dst []byte) []byte { return gathered(t, dst, registry) }
+				options.Trailer = func(dst []byte) []byte { return loop.AppendGathered(t, dst, registry) }
 			}
 			page := exposition.NewEncoder(options).Encode(snapshot)
 			pages = append(pages, bytes.Clone(page.Bytes()))
@@ -182,24 +180,8 @@ func (s *session) pages(t *testing.T) [][]byte {
 // patience bounds a session. It is no claim about speed.
 const patience = time.Hour
 
-// gathered appends the series of a registry.
-func gathered(t *testing.T, dst []byte, from prometheus.Gatherer) []byte {
-	families, err := from.Gather()
-	if err != nil {
-		t.Error(err)
-	}
-	b := bytes.NewBuffer(dst)
-	enc := expfmt.NewEncoder(b, expfmt.NewFormat(expfmt.TypeTextPlain))
-	for _, f := range families {
-		if err := enc.Encode(f); err != nil {
-			t.Error(err)
-		}
-	}
-	return b.Bytes()
-}
-
-// known says who uses the entities of a topology that was seen before. It is how
-// an attributor that asks a socket comes into a bubble.
+// known says who uses the entities of a topology that was seen before. It is how an attributor that
+// reads a socket comes into a bubble.
 type known struct {
 	t      testing.TB
 	name   string

@@ -136,8 +136,8 @@ func (s *sheet) add(session string, pages [][]byte) {
 
 func (s *sheet) path() string { return filepath.Join("testdata", s.name+".golden") }
 
-// text writes the file: a line for each case, and a line for each family with a
-// hash for each session, in the order in which the sessions are listed.
+// text writes the file: a line for each case, and a line for each family with a hash for each
+// session, in the order in which the sessions are listed.
 func (s *sheet) text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# The pages of %s. Written by: go test ./tests/goldens -update\n\n[cases]\n", s.name)
@@ -264,8 +264,8 @@ func (s *sheet) difference(want *sheet, differ []string) string {
 	return b.String()
 }
 
-// write writes the pages that -dump asks for: those of the cases that -case names,
-// and without it those that differ.
+// write writes the pages for -dump: those of the cases that -case names, and without it
+// those that differ.
 func (s *sheet) write(differ []string) {
 	s.t.Helper()
 	for name, page := range s.pages {
@@ -308,8 +308,8 @@ func union[V any](a, b map[string]V) map[string]V {
 	return all
 }
 
-// headers are the types and the help texts of all families, as text. A family that
-// has several has a line for each.
+// headers are the types and the help texts of all families, as text. A family that has several has
+// a line for each.
 type headers struct {
 	mu    sync.Mutex
 	seen  map[string]bool // "name type help"

@@ -19,16 +19,16 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(fakedcgm.Main(m)) }
 
-// pace is the interval of a session over a test library, which runs in real time,
-// and libraryCycle the page that is taken: profiling fields need two readings.
+// pace is the interval of a session over a test library, which runs in real time, and libraryCycle
+// the page that is taken: profiling fields need two readings.
 const (
 	pace         = 20 * time.Millisecond
 	libraryCycle = 3
 )
 
-// masked are the families that say how long something took, how old it is, or how
-// many samples it was seen in, which is chance in a session in real time: of them
-// the labels are compared and not the values.
+// masked are the families that say how long something took, how old it is, or how many samples it
+// was seen in, which is chance in a session in real time: of them the labels are compared and not
+// the values.
 var masked = []string{
 	"DCGM_EXP_CLOCK_EVENTS_COUNT", "DCGM_EXP_CLOCK_EVENTS_TOTAL", "DCGM_EXP_CLOCK_EVENT_SECONDS_TOTAL",
 	"DCGM_EXP_XID_LAST_SEEN_TIMESTAMP_SECONDS",
@@ -50,8 +50,8 @@ func mask(page []byte) []byte {
 	return []byte(b.String())
 }
 
-// settled returns masked pages of the session that two runs of it agree on: a machine
-// that is slow for a moment makes samples stale in real time.
+// settled returns masked pages of the session that two runs of it agree on: a machine that is slow
+// for a moment makes samples stale in real time.
 func settled(t *testing.T, s *session) [][]byte {
 	t.Helper()
 	var last [][]byte
@@ -70,9 +70,9 @@ func settled(t *testing.T, s *session) [][]byte {
 	return nil
 }
 
-// engine is a node of an engine: three GPUs, the second cut by MIG with one of its
-// instances divided and the third lost, switches, links, a CPU and a card. Whatever
-// is not set to another value is a number of its field.
+// engine is a node of an engine: three GPUs, the second cut by MIG with one of its instances
+// divided and the third lost, switches, links, a CPU and a card. Whatever is not set to another
+// value is a number of its field.
 func engine() []string {
 	lines := []string{
 		"library 4.6.1", "engine 4.6.1", "driver 570.124.06", "nvml 12.570.124.06",
@@ -121,7 +121,7 @@ func libraries(t *testing.T) []library {
 		}},
 		{"dcgm-remote", func(t *testing.T) collector.Source {
 			fakedcgm.New(t, engine()...)
-			return collector.SourceOf(dcgm.New(dcgm.Options{Remote: "10.0.0.9:5555"}).Open)
+			return collector.SourceOf(dcgm.New(dcgm.Options{Remote: gpu.EngineAddress{Transport: gpu.TransportTCP, Host: "10.0.0.9", Port: gpu.EnginePort}}).Open)
 		}},
 		{"nvml", func() func(t *testing.T) collector.Source {
 			path, err := fakenvml.Build(t.TempDir())
@@ -134,8 +134,8 @@ func libraries(t *testing.T) []library {
 	}
 }
 
-// libraryCases are the cases of a test library: the six pairs of file and
-// vocabulary without owners, and what a kubelet says with two of them.
+// libraryCases are the cases of a test library: the six pairs of file and vocabulary without
+// owners, and what a kubelet says with two of them.
 func libraryCases() []simCase {
 	var all []simCase
 	for _, file := range files {
@@ -154,7 +154,7 @@ func (l library) session(t *testing.T, source collector.Source, c simCase) *sess
 	t.Helper()
 	s := &session{name: l.name + "/" + c.String(), source: source, plan: planOf(t, c.file, c.vocabulary, pace), cycle: libraryCycle}
 	if c.owners != "none" {
-		s.attributors, s.podOf = []collector.Attributor{ask(t, source, s.plan, c.owners)}, podOf
+		s.attributors, s.podOf = []collector.Attributor{listed(t, source, s.plan, c.owners)}, podOf
 		s.kubernetes, s.virtual = true, strings.HasSuffix(c.owners, "virtual")
 	}
 	return s
@@ -175,9 +175,9 @@ func TestLibraries(t *testing.T) {
 	}
 }
 
-// ask asks a kubelet about the node of a test library, whose first GPU two pods
-// share.
-func ask(t *testing.T, source collector.Source, plan *gpu.Plan, owners string) collector.Attributor {
+// listed is an attributor whose kubelet lists the pods of the node of a test library, whose first
+// GPU two pods share.
+func listed(t *testing.T, source collector.Source, plan *gpu.Plan, owners string) collector.Attributor {
 	t.Helper()
 	s, err := source.Open(t.Context(), plan)
 	if err != nil {
@@ -195,5 +195,5 @@ func ask(t *testing.T, source collector.Source, plan *gpu.Plan, owners string) c
 		})
 	}
 	setting := slices.IndexFunc(kubeletSettings, func(s kubeletSetting) bool { return s.name == owners })
-	return rosterOf(topology, held).ask(t, topology, kubeletSettings[setting])
+	return rosterOf(topology, held).attributor(t, topology, kubeletSettings[setting])
 }

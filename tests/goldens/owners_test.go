@@ -17,7 +17,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/kubelet"
 )
 
-// A kubeletSetting is a way to ask the kubelet.
+// A kubeletSetting is a way to read the kubelet.
 type kubeletSetting struct {
 	name    string
 	options podmapper.Options
@@ -32,16 +32,15 @@ var kubeletSettings = []kubeletSetting{
 	{name: "kubelet-virtual", options: podmapper.Options{PodUID: true, PodLabels: true}, claims: true, virtual: true},
 }
 
-// A roster is what a kubelet and an API server tell of the pods of a node.
+// A roster is what a kubelet and an API server report of the pods of a node.
 type roster struct {
 	pods    []*v1.PodResources
 	infos   map[string]podmapper.PodInfo     // by namespace/name
 	devices map[string]podmapper.ClaimDevice // by name
 }
 
-// rosterOf gives the pods of a node their devices under the ids that kubelets list,
-// and pods of its own to the GPUs that are free: by index, by a claim, and by an id
-// that matches nothing.
+// rosterOf gives the pods of a node their devices under the ids that kubelets list, and pods of its
+// own to the GPUs that are free: by index, by a claim, and by an id that matches nothing.
 func rosterOf(topology *gpu.Topology, owners *gpu.Owners) *roster {
 	r := &roster{infos: map[string]podmapper.PodInfo{}, devices: map[string]podmapper.ClaimDevice{}}
 	free := 0
@@ -76,8 +75,8 @@ func rosterOf(topology *gpu.Topology, owners *gpu.Owners) *roster {
 	return r
 }
 
-// idOf returns the id under which a device plugin lists a device; none for what a
-// plugin does not list.
+// idOf returns the id under which a device plugin lists a device; none for what a plugin does not
+// list.
 func idOf(d *gpu.Device) (id, resource string) {
 	switch d.Entity.Kind {
 	case gpu.KindGPU:
@@ -129,8 +128,8 @@ func (r *roster) pod(name string, containers ...*v1.ContainerResources) {
 	}}
 }
 
-// ask asks a kubelet that lists the roster who holds what.
-func (r *roster) ask(t *testing.T, topology *gpu.Topology, setting kubeletSetting) collector.Attributor {
+// attributor reads a kubelet that lists the roster.
+func (r *roster) attributor(t *testing.T, topology *gpu.Topology, setting kubeletSetting) collector.Attributor {
 	t.Helper()
 	o := setting.options
 	server := kubelet.Start(t, kubelet.Lists(r.pods...))

@@ -22,8 +22,8 @@ const (
 	simSeed     = 1 // the default
 )
 
-// What befalls a node: XIDs, a field that may not be read, and where there is a
-// second GPU, its loss.
+// What happens to a node: XIDs, a field that may not be read, and where there is a second GPU, its
+// loss.
 const (
 	troubles = `faults:
   - {fault: xid, at: 10s, devices: ["0"], xids: [62, 45]}
@@ -59,8 +59,8 @@ func simCases() []simCase {
 		simCase{"default", "classic", "troubled"}, simCase{"fleet", "both", "troubled"})
 }
 
-// outside asks those who say who uses the node through a socket or a folder, which
-// is not for a bubble; nil for the others.
+// outside reads the owners that come through a socket or a folder, which is not for a
+// bubble; nil for the others.
 func outside(t *testing.T, node string, plan *gpu.Plan, owners string) collector.Attributor {
 	t.Helper()
 	setting := slices.IndexFunc(kubeletSettings, func(s kubeletSetting) bool { return s.name == owners })
@@ -80,7 +80,7 @@ func outside(t *testing.T, node string, plan *gpu.Plan, owners string) collector
 	if err != nil {
 		t.Fatal(err)
 	}
-	return rosterOf(s.Topology(), pods).ask(t, s.Topology(), kubeletSettings[setting])
+	return rosterOf(s.Topology(), pods).attributor(t, s.Topology(), kubeletSettings[setting])
 }
 
 func newSim(t *testing.T, node, faults string) *sim.Source {
@@ -104,7 +104,7 @@ func newSim(t *testing.T, node, faults string) *sim.Source {
 func (c simCase) play(t *testing.T, node string) (pages [][]byte) {
 	t.Helper()
 	plan := planOf(t, c.file, c.vocabulary, simInterval)
-	asked := outside(t, node, plan, c.owners)
+	owners := outside(t, node, plan, c.owners)
 	synctest.Test(t, func(t *testing.T) {
 		faults := ""
 		if c.owners == "troubled" {
@@ -123,9 +123,9 @@ func (c simCase) play(t *testing.T, node string) (pages [][]byte) {
 		case c.owners == "none":
 			s.attributors = nil
 		case c.owners == "jobs":
-			s.attributors = append(s.attributors, asked)
-		case asked != nil:
-			s.attributors, s.kubernetes = []collector.Attributor{asked}, true
+			s.attributors = append(s.attributors, owners)
+		case owners != nil:
+			s.attributors, s.kubernetes = []collector.Attributor{owners}, true
 		}
 		pages = s.pages(t)
 	})
@@ -150,8 +150,8 @@ func TestSimulatedNodes(t *testing.T) {
 	headers.compare(t)
 }
 
-// needRounding skips a test on processors that round otherwise: a compiler may join
-// a product and a sum there, and the values of the model differ in their last digit.
+// needRounding skips a test on processors that round otherwise: a compiler may join a product and a
+// sum there, and the values of the model differ in their last digit.
 func needRounding(t *testing.T) {
 	t.Helper()
 	if runtime.GOARCH != "amd64" {
@@ -159,8 +159,7 @@ func needRounding(t *testing.T) {
 	}
 }
 
-// The pages that encoders make of one session are those that app makes of the
-// settings.
+// The pages that encoders make of one session are those that app makes of the settings.
 func TestFlagsAreTheOnesOfApp(t *testing.T) {
 	for _, node := range []string{"t4", "everything", "divided"} {
 		for i, f := range flags {

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -26,15 +27,15 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/command/topo"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/nvml"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/source/recording"
 	running "github.com/gpu-telemetry/dcgm-exporter/tests/fake/exporter"
 )
 
 // patience bounds every wait; it is no claim about speed.
 const patience = 60 * time.Second
 
-// ask returns what nvidia-smi prints, or "" where it is not there or does not
-// know the question: what follows is then not compared with it, and the log says so.
+// ask returns what nvidia-smi prints, or "" where it is not there or does not know the question:
+// what follows is then not compared with it, and the log says so.
 func ask(t *testing.T, args ...string) string {
 	t.Helper()
 	out, err := exec.Command("nvidia-smi", args...).CombinedOutput()
@@ -45,8 +46,8 @@ func ask(t *testing.T, args ...string) string {
 	return string(out)
 }
 
-// said returns what nvidia-smi -q says of one GPU: the lines under a heading, or
-// without one the first of each name.
+// said returns what nvidia-smi -q says of one GPU: the lines under a heading, or without one the
+// first of each name.
 func said(t *testing.T, index uint32, heading string) map[string]string {
 	t.Helper()
 	lines := map[string]string{}
@@ -91,7 +92,8 @@ func readAll(t *testing.T, s *nvml.Session, plan *gpu.Plan) reading {
 	if err := s.Read(t.Context(), &b); err != nil {
 		t.Fatalf("Read: %v", err)
 	}
-	for _, x := range b.Samples {
+	newest := slices.DeleteFunc(b.Samples, func(x gpu.Sample) bool { return plan.Fields[x.Field].Every })
+	for _, x := range slices.Concat(b.Trails, newest) {
 		e, id := s.Topology().Devices[x.Row].Entity, plan.Fields[x.Field].ID
 		if r.values[e] == nil {
 			r.values[e] = map[gpu.FieldID][]gpu.Sample{}
@@ -112,8 +114,8 @@ func whole(s *nvml.Session) []gpu.Device {
 	return list
 }
 
-// errorFields are the fields of a link's errors: of the link itself, and the
-// first of those of the GPU, which are one for each link.
+// errorFields are the fields of a link's errors: of the link itself, and the first of those of the
+// GPU, which are one for each link.
 var errorFields = map[gpu.FieldID]gpu.FieldID{1525: 400, 1526: 410, 1527: 420, 1528: 430}
 
 func TestNVMLLinks(t *testing.T) {
@@ -207,7 +209,7 @@ func TestNVMLFabric(t *testing.T) {
 		}
 	}
 	if known == 0 {
-		absent(t, "REQUIRE_TELLING", "fabric-unknown", errors.New("this driver tells nothing of the fabric"))
+		absent(t, "REQUIRE_TELLING", "fabric-unknown", errors.New("this driver reports nothing of the fabric"))
 	}
 }
 
@@ -279,7 +281,7 @@ func cells(text string) map[string]string {
 func TestTopo(t *testing.T) {
 	gpus := len(whole(openNVML(t, planOf(t, 150))))
 	process, out, log := subcommand()
-	if code := (topo.Command{Process: process, Open: app.Choose}).Run(t.Context()); code != command.OK {
+	if code := (topo.Command{Process: process, Open: app.NewBackend}).Run(t.Context()); code != command.OK {
 		t.Fatalf("exit code %d: %s", code, log)
 	}
 	ours := cells(out.String())
@@ -319,12 +321,12 @@ func TestNVMLRecoveryAction(t *testing.T) {
 		}
 	}
 	if known == 0 {
-		absent(t, "REQUIRE_TELLING", "recovery-action-unknown", errors.New("this driver does not tell it"))
+		absent(t, "REQUIRE_TELLING", "recovery-action-unknown", errors.New("this driver does not report it"))
 	}
 }
 
-// The times under clock events are nanoseconds: they never go back, and none
-// grows faster than time. nvidia-smi prints them in microseconds.
+// The times under clock events are nanoseconds: they never go back, and none grows faster than
+// time. nvidia-smi prints them in microseconds.
 func TestNVMLClockEventTimes(t *testing.T) {
 	counters := map[gpu.FieldID]string{
 		1420: "SW Power Capping", 1421: "Sync Boost", 1422: "SW Thermal Slowdown", 1423: "HW Thermal Slowdown", 1424: "HW Power Braking",
@@ -366,20 +368,20 @@ func TestNVMLClockEventTimes(t *testing.T) {
 		}
 	}
 	if known == 0 {
-		absent(t, "REQUIRE_TELLING", "clock-event-times-unknown", errors.New("this driver does not tell them"))
+		absent(t, "REQUIRE_TELLING", "clock-event-times-unknown", errors.New("this driver does not report them"))
 	}
 	t.Logf("%d of %d compared with nvidia-smi", compared, known)
 }
 
 // Between two Reads the driver sampled several times.
-func TestNVMLBursts(t *testing.T) {
+func TestNVMLTrails(t *testing.T) {
 	plan := planOf(t, 155, 203, 204)
 	for i := range plan.Fields {
-		plan.Fields[i].Burst = true
+		plan.Fields[i].Every = true
 	}
 	s := openNVML(t, plan)
 	before := readAll(t, s, plan)
-	<-time.After(2 * time.Second)
+	pass(2 * time.Second)
 	now := readAll(t, s, plan)
 	several := 0
 	for _, d := range whole(s) {
@@ -433,8 +435,7 @@ func TestNVMLLeavesNothingOpen(t *testing.T) {
 	}
 }
 
-// exporter runs the exporter over NVML until the test ends, and returns where it
-// serves.
+// exporter runs the exporter over NVML until the test ends, and returns where it serves.
 func exporter(t *testing.T) string {
 	t.Helper()
 	e := running.Start(t, patience, app.Process{Args: []string{
@@ -479,8 +480,7 @@ func until(t *testing.T, url, line string) string {
 	}
 }
 
-// The driver is let go of by a running exporter, to the last device file, and
-// taken back.
+// The driver is released by a running exporter, to the last device file, and taken back.
 func TestReleaseAndAcquire(t *testing.T) {
 	own := openNVML(t, planOf(t, 150))
 	gpus := len(whole(own))
@@ -513,7 +513,7 @@ func TestReleaseAndAcquire(t *testing.T) {
 	until(t, url, "\nDCGM_FI_DEV_GPU_TEMP{")
 }
 
-// A recording of this machine plays, and does not tell which machine it was.
+// A recording of this machine plays, and does not say which machine it was.
 func TestRecord(t *testing.T) {
 	s := openNVML(t, planOf(t, 53))
 	secrets := []string{}
@@ -527,7 +527,7 @@ func TestRecord(t *testing.T) {
 	}
 	path := filepath.Join(t.TempDir(), "machine.json")
 	process, _, log := subcommand("--out="+path, "--samples=2", "--collect-interval=1000")
-	if code := (record.Command{Process: process, Open: app.Choose}).Run(t.Context()); code != command.OK {
+	if code := (record.Command{Process: process, Open: app.NewBackend}).Run(t.Context()); code != command.OK {
 		t.Fatalf("exit code %d: %s", code, log)
 	}
 	text, err := os.ReadFile(path)
@@ -536,15 +536,15 @@ func TestRecord(t *testing.T) {
 	}
 	for _, secret := range secrets {
 		if len(secret) > 4 && bytes.Contains(text, []byte(secret)) {
-			t.Errorf("the recording tells %q", secret)
+			t.Errorf("the recording has %q", secret)
 		}
 	}
-	rec, err := sim.ReadRecording(bytes.NewReader(text), path)
+	rec, err := recording.Parse(bytes.NewReader(text), path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	plan := planOf(t, 50, 150, 155, 250)
-	replay, err := collector.SourceOf(sim.NewReplay(rec, sim.Options{}).Open).Open(t.Context(), plan)
+	replay, err := collector.SourceOf(recording.NewSource(rec, recording.Options{}).Open).Open(t.Context(), plan)
 	if err != nil {
 		t.Fatal(err)
 	}

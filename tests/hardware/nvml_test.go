@@ -27,17 +27,20 @@ import (
 // refresh is longer than the hardware needs for new profiling samples.
 const refresh = 300 * time.Millisecond
 
-// settle lets the hardware measure: only time does that.
-func settle(*testing.T) { <-time.After(refresh) }
+// settle lets the hardware measure.
+func settle(*testing.T) { pass(refresh) }
 
-// planOf returns a plan of the catalogue's fields for every entity.
+// pass lets time pass for the hardware, which samples by a clock of its own.
+func pass(d time.Duration) { <-time.After(d) }
+
+// planOf returns a plan of the catalog's fields for every entity.
 func planOf(t *testing.T, ids ...gpu.FieldID) *gpu.Plan {
 	t.Helper()
 	plan := &gpu.Plan{Interval: refresh, Devices: gpu.Selector{Flex: true}}
 	for _, id := range ids {
 		entry, ok := catalog.ByID(id)
 		if !ok {
-			t.Fatalf("no field %d in the catalogue", id)
+			t.Fatalf("no field %d in the catalog", id)
 		}
 		f := entry.Field()
 		if f.Levels.Has(gpu.KindNode) {
@@ -59,8 +62,8 @@ func everything() []gpu.FieldID {
 	return ids
 }
 
-// absent ends a test that needs what is not there: a skip, or a failure where
-// the variable says that it must be there.
+// absent ends a test that needs what is not there: a skip, or a failure where the variable says
+// that it must be there.
 func absent(t *testing.T, variable, reason string, err error) {
 	t.Helper()
 	if os.Getenv(variable) == "1" {
@@ -128,8 +131,8 @@ func smi(t *testing.T, properties []string) map[string][]string {
 	return gpus
 }
 
-// comparison says which property of nvidia-smi a field must agree with. What
-// moves may differ by slack from both of the readings around ours.
+// comparison says which property of nvidia-smi a field must agree with. What moves may differ by
+// slack from both of the readings around ours.
 type comparison struct {
 	id       gpu.FieldID
 	property string
@@ -229,8 +232,8 @@ func TestNVMLAgreesWithSMI(t *testing.T) {
 	}
 }
 
-// between reports whether a value lies between two texts of nvidia-smi, give
-// or take slack; texts must be equal but for case.
+// between reports whether a value lies between two texts of nvidia-smi, give or take slack; texts
+// must be equal but for case.
 func between(v gpu.Value, a, b string, slack float64) bool {
 	n, ok := v.Number()
 	x, errX := strconv.ParseFloat(a, 64)
@@ -267,9 +270,9 @@ func read(t *testing.T, s collector.Session, plan *gpu.Plan) map[key]gpu.Value {
 	return values
 }
 
-// TestNVMLAgreesWithDCGM is the parity of the two sources: equal identities,
-// equal types and units. Values are taken at other times, so that numbers that
-// move may differ, but not by the factor that a wrong unit makes.
+// TestNVMLAgreesWithDCGM is the parity of the two sources: equal identities, equal types and units.
+// Values are taken at other times, so that numbers that move may differ, but not by the factor that
+// a wrong unit makes.
 func TestNVMLAgreesWithDCGM(t *testing.T) {
 	plan := planOf(t, everything()...)
 	ours := openNVML(t, plan)
@@ -326,9 +329,8 @@ func TestNVMLAgreesWithDCGM(t *testing.T) {
 	}
 }
 
-// alike reports whether two readings can be of one quantity in one unit: they
-// differ by less than a factor of three, or by less than what a unit can move
-// between two readings.
+// alike reports whether two readings can be of one quantity in one unit: they differ by less than a
+// factor of three, or by less than what a unit can move between two readings.
 func alike(a, b float64, unit gpu.Unit) bool {
 	room := map[gpu.Unit]float64{
 		catalog.Percent: 100, catalog.Ratio: 1, catalog.Watts: 100, catalog.Megahertz: 500, catalog.Celsius: 5,

@@ -23,8 +23,7 @@ DCGM_FI_PROF_DRAM_ACTIVE, gauge, Memory activity
 
 var valueOfSeries = regexp.MustCompile(`(?m) [^ ]+$`)
 
-// seriesOf returns the series of a page's families that tell of devices and
-// their owners, without values.
+// seriesOf returns the series of a page's families about devices and their owners, without values.
 func seriesOf(p page) string {
 	var b strings.Builder
 	for line := range strings.Lines(p.text) {
@@ -36,14 +35,14 @@ func seriesOf(p page) string {
 	return b.String()
 }
 
-// Without c there is not a word of compute instances; with it a divided
-// instance keeps what its parts share, and they have the rest.
+// Without c there is not a word of compute instances; with it a divided instance keeps what its
+// parts share, and they have the rest.
 func TestComputeInstances(t *testing.T) {
 	file := write(t, "counters.csv", computeCounters)
 	for devices, golden := range map[string]string{"f": "testdata/divided-f.txt", "f+c": "testdata/divided-f+c.txt"} {
 		t.Run(devices, func(t *testing.T) {
 			e := start(t, sim(t, "divided", "", "-d", devices, "-n", "--collectors", file)...)
-			// Processes are asked for once it is known who shares.
+			// Processes are read once it is known who shares.
 			p := e.until("owners", func(p page) bool {
 				return len(p.series("dcgm_gpu_unattributed_memory_used_bytes", "gpu", "GPU_I_ID")) == 5
 			})
@@ -61,7 +60,7 @@ func TestComputeInstances(t *testing.T) {
 				t.Errorf("series (-want +got):\n%s", diff)
 			}
 			if has := strings.Contains(p.text, "GPU_CI_ID"); has != (devices == "f+c") {
-				t.Errorf("the page tells of compute instances: %t", has)
+				t.Errorf("the page has compute instances: %t", has)
 			}
 			// Pods and the rest have what the device has, counted once. Of the instance that two pods share
 			// that is not known without its compute instances.
@@ -91,12 +90,12 @@ func TestComputeInstances(t *testing.T) {
 // slicesOf are the compute slices of the GPU instances of the node.
 var slicesOf = map[string]float64{"0/1": 4, "0/2": 3, "1/1": 3, "1/5": 2, "1/13": 1}
 
-// A GPU is cut anew, and an instance of it divided, under an exporter that
-// serves compute instances: the page follows.
+// A GPU is repartitioned, and an instance of it with it, under an exporter that serves compute
+// instances: the page follows.
 func TestRepartitionWithComputeInstances(t *testing.T) {
 	t.Parallel()
 	const series = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
-	e := start(t, sim(t, "a100-mig", faults(`fault: repartition, at: 1500ms, for: 6s, devices: ["2"], mig: ["3g.20gb/1c+2c", "1g.5gb"]`),
+	e := start(t, sim(t, "a100-mig", faults(`fault: repartition, at: 3s, for: 6s, devices: ["2"], mig: ["3g.20gb/1c+2c", "1g.5gb"]`),
 		"-d", "g+i+c", "--collectors", write(t, "counters.csv", computeCounters))...)
 	ofGPU2 := func(p page) []string {
 		var keys []string

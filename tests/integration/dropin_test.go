@@ -24,10 +24,9 @@ import (
 
 const repository = "../.."
 
-// TestNVIDIAsManifestsStart starts the exporter with the arguments, variables
-// and files of each rendering of NVIDIA's chart and of the operator's DaemonSet.
-// Only what a container has of its own differs: the folder of the image, the
-// port, and where values come from.
+// TestNVIDIAsManifestsStart starts the exporter with the arguments, variables and files of each
+// rendering of NVIDIA's chart and of the operator's DaemonSet. Only what a container has of its own
+// differs: the folder of the image, the port, and where values come from.
 func TestNVIDIAsManifestsStart(t *testing.T) {
 	all := append(reference.Chart(t), reference.Operator(t))
 	if len(all) < 10 {
@@ -75,8 +74,8 @@ func TestNVIDIAsManifestsStart(t *testing.T) {
 	}
 }
 
-// inFolder returns the arguments and variables of a workload whose image and
-// volumes lie in a folder of this machine.
+// inFolder returns the arguments and variables of a workload whose image and volumes lie in a
+// folder of this machine.
 func inFolder(t *testing.T, w reference.Workload) (args []string, env map[string]string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -138,8 +137,8 @@ func certificate(t *testing.T) (cert, key string) {
 		string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}))
 }
 
-// TestOddSettingsServe holds that settings which contradict each other, or say
-// little, end no start: GPUs are served, and what is missing is a series.
+// TestOddSettingsServe holds that settings which contradict each other, or say little, end no
+// start: GPUs are served, and what is missing is a series.
 func TestOddSettingsServe(t *testing.T) {
 	yaml2 := write(t, "v2.yaml", "version: 2\nmetrics: {fields: [{name: DCGM_FI_DEV_GPU_TEMP, prometheusType: gauge}]}\ncollections: [{name: all, every: 100ms, metrics: {include: [\"*\"]}}]\n")
 	tests := []struct {
@@ -166,7 +165,8 @@ func TestOddSettingsServe(t *testing.T) {
 			return ok && v == 0
 		}, "NODE_NAME is not set"},
 		{"a file of version 2", map[string]string{"DCGM_EXPORTER_CONFIG_FILE": yaml2}, nil, nil, ""},
-		{"profiles for everyone", nil, []string{"--enable-pprof", "--address=:0"}, nil, "--enable-pprof is not served"},
+		{"profiles for all clients", nil, []string{"--enable-pprof", "--address=:0"}, nil, "--enable-pprof is not served"},
+		{"a GPU that is not there", nil, []string{"-d", "g:0-7,99"}, nil, `device="GPU 99"`},
 		{"an engine beside the simulation", map[string]string{"DCGM_REMOTE_HOSTENGINE_INFO": "nvidia-dcgm:5555"}, nil, nil, "has no effect with --source=sim"},
 	}
 	for _, tt := range tests {
@@ -216,8 +216,8 @@ func own(p page) []string {
 	return names
 }
 
-// TestGroupsOfFamilies holds that each group of the exporter's own families goes
-// with its switch, and takes no other one along.
+// TestGroupsOfFamilies holds that each group of the exporter's own families goes with its switch,
+// and takes no other one along.
 func TestGroupsOfFamilies(t *testing.T) {
 	groups := map[string]func(string) bool{
 		"--enable-health-metrics": func(name string) bool {
@@ -250,9 +250,9 @@ func TestGroupsOfFamilies(t *testing.T) {
 	}
 }
 
-// TestStrictPage holds what --compatibility=strict serves of a node that is cut
-// by MIG and shared: families of the reference alone, values of a GPU for each
-// instance, and none for the GPU that is cut.
+// TestStrictPage holds what --compatibility=strict serves of a node that is cut by MIG and shared:
+// families of the reference alone, values of a GPU for each instance, and none for the GPU that is
+// cut.
 func TestStrictPage(t *testing.T) {
 	e := startIn(t, map[string]string{"DCGM_EXPORTER_COMPATIBILITY": "strict"}, sim(t, "a100-mig", "")...)
 	p := e.until("temperatures", func(p page) bool { return len(p.families["DCGM_FI_DEV_GPU_TEMP"].GetMetric()) > 0 })

@@ -54,9 +54,9 @@ func readDump(t *testing.T, path string) (d dumped, whole bool) {
 	return d, json.NewDecoder(text).Decode(&d) == nil
 }
 
-// Each collection is written down, with what failed in it; old dumps go, and
-// files of others stay.
+// Each collection is written down, with what failed in it; old dumps go, and files of others stay.
 func TestDumps(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct{ flag, end string }{
 		"compressed": {"--dump-compression", ".json.gz"},
 		"plain":      {"--dump-compression=false", ".json"},
@@ -119,6 +119,7 @@ func TestDumps(t *testing.T) {
 
 // A folder that cannot be written costs a line in the log, and no metrics.
 func TestDumpsNowhere(t *testing.T) {
+	t.Parallel()
 	file := write(t, "file", "")
 	e := start(t, sim(t, "single", "", "--dump-enabled", "--dump-directory="+filepath.Join(file, "dumps"))...)
 	e.collected()

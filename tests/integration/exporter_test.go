@@ -15,11 +15,11 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/prometheus/prometheus/model/textparse"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/app"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	simulator "github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/prom"
 )
 
 func TestEveryNodeAndFileGivesAPageThatPrometheusReads(t *testing.T) {
@@ -32,22 +32,9 @@ func TestEveryNodeAndFileGivesAPageThatPrometheusReads(t *testing.T) {
 			t.Run(node+"/"+filepath.Base(file), func(t *testing.T) {
 				e := start(t, sim(t, node, "", "--collectors", file, "--vocabulary=both")...)
 				p := e.collected()
-				parser, err := textparse.New([]byte(p.text), "text/plain", nil, textparse.ParserOptions{})
-				if err != nil {
-					t.Fatal(err)
-				}
 				samples := 0
-				for {
-					entry, err := parser.Next()
-					if errors.Is(err, io.EOF) {
-						break
-					}
-					if err != nil {
-						t.Fatalf("Prometheus' parser: %v", err)
-					}
-					if entry == textparse.EntrySeries {
-						samples++
-					}
+				for range prom.Samples(t, []byte(p.text)) {
+					samples++
 				}
 				if samples < 50 {
 					t.Errorf("only %d samples", samples)
@@ -61,6 +48,7 @@ func TestEveryNodeAndFileGivesAPageThatPrometheusReads(t *testing.T) {
 }
 
 func TestDemoNode(t *testing.T) {
+	t.Parallel()
 	e := start(t, sim(t, "demo", "", "--hostname-label=both")...)
 	p := e.collected()
 	if !strings.Contains(strings.SplitN(e.log.String(), "\n", 2)[0], "SIMULATED") {
@@ -106,6 +94,7 @@ func TestDemoNode(t *testing.T) {
 }
 
 func TestGzip(t *testing.T) {
+	t.Parallel()
 	e := start(t, sim(t, "h100x8", "")...)
 	e.collected()
 	req, err := http.NewRequest(http.MethodGet, e.url+"/metrics", nil)
@@ -131,8 +120,8 @@ func TestGzip(t *testing.T) {
 	}
 }
 
-// withoutGPU returns the GPU series of a page that are not of the given GPU
-// and not about its health.
+// withoutGPU returns the GPU series of a page that are not of the given GPU and not about its
+// health.
 func withoutGPU(p page, gpuID string) map[string]bool {
 	out := map[string]bool{}
 	for line := range strings.Lines(p.text) {
@@ -145,7 +134,8 @@ func withoutGPU(p page, gpuID string) map[string]bool {
 }
 
 func TestOneLostGPUAmongEight(t *testing.T) {
-	e := start(t, sim(t, "h100x8", faults(`fault: gpu-lost, at: 2s, for: 3s, devices: ["3"]`))...)
+	t.Parallel()
+	e := start(t, sim(t, "h100x8", faults(`fault: gpu-lost, at: 3s, for: 3s, devices: ["3"]`))...)
 	before := e.collected()
 	lost := e.until("GPU 3 down", func(p page) bool {
 		_, down := p.series("dcgm_exporter_entity_up", "gpu", "reason")["3/lost"]
@@ -168,7 +158,8 @@ func TestOneLostGPUAmongEight(t *testing.T) {
 }
 
 func TestEngineDownAndBack(t *testing.T) {
-	e := start(t, sim(t, "single", faults(`fault: engine-down, at: 1s, for: 2s`))...)
+	t.Parallel()
+	e := start(t, sim(t, "single", faults(`fault: engine-down, at: 3s, for: 2s`))...)
 	e.collected()
 	down := e.until("the engine down", func(p page) bool { return p.value("dcgm_exporter_collect_success") == 0 })
 	if len(down.series("DCGM_FI_DEV_GPU_TEMP")) != 0 {
@@ -181,6 +172,7 @@ func TestEngineDownAndBack(t *testing.T) {
 }
 
 func TestLateDriver(t *testing.T) {
+	t.Parallel()
 	e := start(t, sim(t, "single", faults(`fault: driver-absent, at: 0s, for: 2s`))...)
 	p := e.scrape()
 	if p.value("dcgm_exporter_collect_success") != 0 {
@@ -190,7 +182,8 @@ func TestLateDriver(t *testing.T) {
 }
 
 func TestRepartition(t *testing.T) {
-	e := start(t, sim(t, "a100-mig", faults(`fault: repartition, at: 1500ms, devices: ["0"], mig: ["7g.40gb"]`))...)
+	t.Parallel()
+	e := start(t, sim(t, "a100-mig", faults(`fault: repartition, at: 3s, devices: ["0"], mig: ["7g.40gb"]`))...)
 	e.collected()
 	empty := false
 	after := e.until("the new layout", func(p page) bool {
@@ -211,7 +204,8 @@ func TestRepartition(t *testing.T) {
 }
 
 func TestHangingDriver(t *testing.T) {
-	e := start(t, sim(t, "single", faults(`fault: hang, at: 1s, call: read, ignore-cancel: true`), "--collect-hang-limit=3s")...)
+	t.Parallel()
+	e := start(t, sim(t, "single", faults(`fault: hang, at: 3s, call: read, ignore-cancel: true`), "--collect-hang-limit=3s")...)
 	e.collected()
 	// The driver never returns, the page does.
 	hanging := e.until("the hang", func(p page) bool {
@@ -231,13 +225,14 @@ func TestHangingDriver(t *testing.T) {
 }
 
 func TestScrapersInCrowds(t *testing.T) {
+	t.Parallel()
 	e := start(t, sim(t, "mig8x7", "", "--web-max-requests=0")...)
 	e.collected()
 	slow, err := net.Dial("tcp", strings.TrimPrefix(e.url, "http://"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer slow.Close() // asks, and never reads
+	defer slow.Close() // sends a request, and never reads
 	if _, err := io.WriteString(slow, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
@@ -262,6 +257,7 @@ func TestScrapersInCrowds(t *testing.T) {
 }
 
 func TestStopsUnderLoad(t *testing.T) {
+	t.Parallel()
 	e := start(t, sim(t, "h100x8", "")...)
 	e.collected()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -284,6 +280,7 @@ func TestStopsUnderLoad(t *testing.T) {
 }
 
 func TestAutomaticChoiceDoesNotPretend(t *testing.T) {
+	t.Parallel()
 	if _, err := os.Stat("/dev/nvidiactl"); err == nil {
 		t.Skip("this machine has an NVIDIA driver: what is tested is its absence")
 	}
@@ -305,6 +302,7 @@ func TestAutomaticChoiceDoesNotPretend(t *testing.T) {
 }
 
 func TestTheBuiltInFileIsUsedAndSaid(t *testing.T) {
+	t.Parallel()
 	if _, err := os.Stat("/etc/dcgm-exporter/default-counters.csv"); err == nil {
 		t.Skip("SKIP installed: a counters file lies at the default path, and what is tested is its absence")
 	}
@@ -318,6 +316,7 @@ func TestTheBuiltInFileIsUsedAndSaid(t *testing.T) {
 }
 
 func TestRefusedStarts(t *testing.T) {
+	t.Parallel()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -27,8 +27,7 @@ func writeJobs(t *testing.T, dir, name, jobs string) {
 	}
 }
 
-// owned returns the GPUs, or GPU/instance, whose memory series carry a label,
-// with its value.
+// owned returns the GPUs, or GPU/instance, whose memory series carry a label, with its value.
 func owned(p page, label string) map[string]string {
 	got := map[string]string{}
 	for key := range p.series("DCGM_FI_DEV_FB_USED", "gpu", "GPU_I_ID", label) {
@@ -46,8 +45,8 @@ func (e *exporter) untilOwned(label string, want map[string]string) page {
 	return e.until(fmt.Sprintf("%s of %v", label, want), func(p page) bool { return cmp.Equal(want, owned(p, label)) })
 }
 
-// TestJobs follows job files from the start of a job to its end, over a folder
-// that comes late, goes and comes again, and over a reload.
+// TestJobs follows job files from the start of a job to its end, over a folder that comes late,
+// goes and comes again, and over a reload.
 func TestJobs(t *testing.T) {
 	t.Parallel()
 	type m = map[string]string
@@ -101,10 +100,10 @@ func TestJobs(t *testing.T) {
 	e.untilOwned("hpc_job", m{})
 }
 
-// TestJobChurn runs jobs of one interval and less for a while: no page names
-// one that was over when the page before it was made, and the last is gone in
-// the end.
+// TestJobChurn runs jobs of one interval and less for a while: no page names one that was over when
+// the page before it was made, and the last is gone in the end.
 func TestJobChurn(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	e := start(t, sim(t, "single", "", "--hpc-job-mapping-dir="+dir)...)
 	e.collected()
@@ -134,6 +133,7 @@ func TestJobChurn(t *testing.T) {
 
 // TestSlurmScripts runs the scripts of the documentation as Slurm would.
 func TestSlurmScripts(t *testing.T) {
+	t.Parallel()
 	for _, tool := range []string{"sh", "flock"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			t.Skipf("needs the program %s: %v", tool, err)
@@ -168,8 +168,8 @@ func TestSlurmScripts(t *testing.T) {
 	e.untilOwned("hpc_job", map[string]string{})
 }
 
-// TestContainers follows the containers of a runtime on a socket, one that
-// hangs and comes back included.
+// TestContainers follows the containers of a runtime on a socket, one that hangs and comes back
+// included.
 func TestContainers(t *testing.T) {
 	t.Parallel()
 	const id = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"

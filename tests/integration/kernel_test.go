@@ -7,19 +7,20 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// An XID that the engine and the kernel tell is one; one that the kernel alone
-// tells, of a GPU that is lost to the engine, is one of that GPU.
+// An XID that the engine and the kernel report is one; one that the kernel alone reports, of a GPU
+// that is lost to the engine, is one of that GPU.
 func TestXIDsOfTheKernelsLog(t *testing.T) {
+	t.Parallel()
 	counters := write(t, "counters.csv", `
 DCGM_FI_DEV_GPU_TEMP, gauge, temperature
 DCGM_EXP_XID_ERRORS_TOTAL, counter, XIDs
 `)
 	e := start(t, sim(t, "demo", faults(
-		`fault: xid, at: 1s, devices: ["0", "2"], xids: [62]`,
-		`fault: xid, at: 1100ms, devices: ["0"], xids: [62], told-by: [engine]`,
-		`fault: gpu-lost, at: 1200ms, devices: ["3"]`,
-		`fault: xid, at: 1300ms, devices: ["3"], xids: [79], told-by: [kernel]`,
-		`fault: xid, at: 2s, devices: ["2"], xids: [31]`,
+		`fault: xid, at: 3s, devices: ["0", "2"], xids: [62]`,
+		`fault: xid, at: 3100ms, devices: ["0"], xids: [62], reported-by: [engine]`,
+		`fault: gpu-lost, at: 3200ms, devices: ["3"]`,
+		`fault: xid, at: 3300ms, devices: ["3"], xids: [79], reported-by: [kernel]`,
+		`fault: xid, at: 4s, devices: ["2"], xids: [31]`,
 	), "--collectors", counters, "--xid-kernel-log=/dev/kmsg")...)
 	job := ""
 	for key := range e.collected().series("DCGM_FI_DEV_GPU_TEMP", "gpu", "hpc_job") {
@@ -38,7 +39,7 @@ DCGM_EXP_XID_ERRORS_TOTAL, counter, XIDs
 	}
 	want := map[string]float64{"0/62/": 2, "2/62/": 1, "2/31/": 1, "3/79/" + job: 1}
 	p := e.until("the last XID", func(p page) bool { return totals(p)["2/31/"] > 0 })
-	for range 10 { // whoever comes late is not counted again
+	for range 10 { // what comes late is not counted again
 		n := p.value("dcgm_exporter_collect_last_success_timestamp_seconds")
 		p = e.until("another cycle", func(p page) bool {
 			return p.value("dcgm_exporter_collect_last_success_timestamp_seconds") > n

@@ -70,10 +70,10 @@ func TestPodsOfTheKubeletOnThePage(t *testing.T) {
 	}
 	cycles := e.until("a few cycles", func(page) bool { return k.Lists() > before+1 }).value("dcgm_exporter_collect_success")
 	if cycles != 1 {
-		t.Error("no data while the kubelet is asked")
+		t.Error("no data while the kubelet answers")
 	}
 
-	// A pod goes, another gets its GPU: nobody sees the old one any more.
+	// A pod goes, another gets its GPU: the old one is on no page any more.
 	k.Script(kubelet.Lists(kubelet.Pod("ml/train-1", kubelet.Container("main", "nvidia.com/gpu", id["0"]))))
 	e.until("the next pod alone", func(p page) bool {
 		return cmp.Equal(owners(p), map[string]bool{"0/ml/train-1/main": true})
@@ -115,9 +115,10 @@ func TestKubeletThatFailsTakesLabelsOnly(t *testing.T) {
 	}
 }
 
-// The labels and UIDs of pods are on the first page with data, although the API
-// server takes a moment to list the pods.
+// The labels and UIDs of pods are on the first page with data, although the API server takes a
+// moment to list the pods.
 func TestPodLabelsAreOnTheFirstPage(t *testing.T) {
+	t.Parallel()
 	id := uuids(t, "h100x8")
 	k := kubelet.Start(t, kubelet.Lists(kubelet.Pod("ml/train", kubelet.Container("main", "nvidia.com/gpu", id["0"]))))
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -70,8 +70,8 @@ func (s *nodeServer) set(change func()) {
 	s.changed = make(chan struct{})
 }
 
-// startOn starts an exporter on the node, which releases for a millisecond only
-// where nobody says for how long.
+// startOn starts an exporter on the node, which releases for a millisecond only where no request
+// says for how long.
 func startOn(t *testing.T, node *nodeServer) *exporter {
 	t.Helper()
 	api := httptest.NewServer(node)
@@ -98,8 +98,7 @@ func inUse(p page) bool {
 	return p.value("dcgm_exporter_released") == 0 && len(p.series("DCGM_FI_DEV_GPU_TEMP")) > 0
 }
 
-// A label that is there before the exporter is: nothing is opened, not for a
-// moment.
+// A label that is there before the exporter is: nothing is opened, not for a moment.
 func TestPausedBeforeTheStart(t *testing.T) {
 	t.Parallel()
 	node := &nodeServer{value: "paused-for-driver-upgrade", version: 1, changed: make(chan struct{})}
@@ -121,6 +120,7 @@ func TestPausedBeforeTheStart(t *testing.T) {
 
 // Without a pause the wait is as long as the API server's answer.
 func TestNotPausedAtTheStart(t *testing.T) {
+	t.Parallel()
 	e := startOn(t, &nodeServer{value: "true", version: 1, changed: make(chan struct{})})
 	page := e.until("data", inUse)
 	if n := page.series("dcgm_exporter_sessions_total", "cause")["start"]; n != 1 || strings.Contains(e.log.String(), "timed out") {
@@ -135,8 +135,8 @@ func TestReleaseWhilePaused(t *testing.T) {
 	answers := func(p page) float64 { return p.series("dcgm_exporter_kubernetes_api_success", "resource")["nodes"] }
 
 	e.until("no permission, and data", func(p page) bool {
-		_, told := p.series("dcgm_exporter_kubernetes_api_success", "resource")["nodes"]
-		return inUse(p) && told && answers(p) == 0
+		_, reported := p.series("dcgm_exporter_kubernetes_api_success", "resource")["nodes"]
+		return inUse(p) && reported && answers(p) == 0
 	})
 	if grant := `grant the service account the verb \"list\" on \"nodes\"`; !strings.Contains(e.log.String(), grant) {
 		t.Errorf("the log does not say what to grant:\n%s", e.log)

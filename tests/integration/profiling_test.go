@@ -5,9 +5,10 @@ import (
 	"testing"
 )
 
-// Profiling is left to another tool and taken back, on a simulated node too;
-// the rest of the page goes on.
+// Profiling is left to another tool and taken back, on a simulated node too; the rest of the page
+// goes on.
 func TestPauseOfProfiling(t *testing.T) {
+	t.Parallel()
 	e := start(t, sim(t, "h100x8", "", "--collectors", "../../etc/fleet-counters.csv", "--web-enable-lifecycle")...)
 	e.collected()
 	order := func(path string) {
@@ -25,8 +26,10 @@ func TestPauseOfProfiling(t *testing.T) {
 	profiled := func(p page) int { return len(p.families[field].GetMetric()) }
 	const paused = field + "/unavailable"
 	order("/-/profiling/pause")
-	p := e.until("profiling paused", func(p page) bool { return profiled(p) == 0 })
-	if p.series("dcgm_exporter_field_unavailable", "field", "reason")[paused] != 1 || len(p.series("DCGM_FI_DEV_GPU_TEMP", "gpu")) != 8 {
+	p := e.until("profiling paused, and temperatures", func(p page) bool {
+		return profiled(p) == 0 && len(p.series("DCGM_FI_DEV_GPU_TEMP", "gpu")) == 8
+	})
+	if p.series("dcgm_exporter_field_unavailable", "field", "reason")[paused] != 1 {
 		t.Errorf("the page of a pause:\n%s", p.text)
 	}
 	order("/-/profiling/resume")

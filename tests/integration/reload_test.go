@@ -14,8 +14,8 @@ const (
 	withPower       = temperatureOnly + "DCGM_FI_DEV_POWER_USAGE, gauge, Power.\n"
 )
 
-// watchTemperature scrapes until stopped and counts the pages without the one
-// series that every file of these tests asks for.
+// watchTemperature scrapes until stopped and counts the pages without the one series that every
+// file of these tests names.
 func watchTemperature(t *testing.T, e *exporter) (missing func() int64) {
 	var gaps atomic.Int64
 	stop, done := make(chan struct{}), make(chan struct{})
@@ -38,6 +38,7 @@ func watchTemperature(t *testing.T, e *exporter) (missing func() int64) {
 func hasPower(p page) bool { return len(p.series("DCGM_FI_DEV_POWER_USAGE")) > 0 }
 
 func TestReload(t *testing.T) {
+	t.Parallel()
 	ways := map[string]func(*testing.T, *exporter, bool){
 		"SIGHUP": func(_ *testing.T, e *exporter, _ bool) { e.hangup <- struct{}{} },
 		"POST": func(t *testing.T, e *exporter, good bool) {
@@ -52,10 +53,11 @@ func TestReload(t *testing.T) {
 		},
 		"file change": func(*testing.T, *exporter, bool) {},
 	}
-	for name, ask := range ways {
+	for name, reload := range ways {
 		t.Run(name, func(t *testing.T) {
 			file := write(t, "counters.csv", temperatureOnly)
-			e := start(t, sim(t, "h100x8", "", "-f", file, "--web-enable-lifecycle")...)
+			// Samples of three intervals ago are stale: on a busy machine those of 100 ms would be.
+			e := start(t, sim(t, "h100x8", "", "-f", file, "--web-enable-lifecycle", "-c", "500")...)
 			first := e.collected()
 			hash := first.value("dcgm_exporter_config_hash")
 			missing := watchTemperature(t, e)
@@ -63,7 +65,7 @@ func TestReload(t *testing.T) {
 			if err := os.WriteFile(file, []byte("this is no counters file\n"), 0o644); err != nil {
 				t.Fatal(err)
 			}
-			ask(t, e, false)
+			reload(t, e, false)
 			refused := e.until("the refused file", func(p page) bool {
 				return p.value("dcgm_exporter_config_last_reload_successful") == 0
 			})
@@ -74,7 +76,7 @@ func TestReload(t *testing.T) {
 			if err := os.WriteFile(file, []byte(withPower), 0o644); err != nil {
 				t.Fatal(err)
 			}
-			ask(t, e, true)
+			reload(t, e, true)
 			e.until("the reload", func(p page) bool {
 				return hasPower(p) && p.value("dcgm_exporter_config_last_reload_successful") == 1 &&
 					p.value("dcgm_exporter_config_hash") != hash
@@ -86,9 +88,10 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// The YAML file can name another counters file, which is watched from then on,
-// also while it is not there yet.
+// The YAML file can name another counters file, which is watched from then on, also while it is not
+// there yet.
 func TestCountersFileOfTheYAMLFile(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	path := func(name string) string { return filepath.Join(dir, name, "file") }
 	put := func(name, content string) {
@@ -128,6 +131,7 @@ func TestCountersFileOfTheYAMLFile(t *testing.T) {
 
 // A ConfigMap volume is a link to a folder that is swapped by renaming.
 func TestConfigMapSwap(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	put := func(version, content string) {
 		t.Helper()

@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -18,9 +19,21 @@ import (
 	running "github.com/gpu-telemetry/dcgm-exporter/tests/fake/exporter"
 )
 
-// patience bounds every wait. It is no claim about speed: a machine that needs
-// longer has not failed a benchmark, it is stuck.
+// patience bounds every wait. It is no claim about speed: a machine that needs longer has not
+// failed a benchmark, it is stuck.
 const patience = 60 * time.Second
+
+// atOnce is how many of these tests run at once. They wait for cycles nearly all of the time, so
+// this is no matter of how many cores there are.
+const atOnce = "8"
+
+func TestMain(m *testing.M) {
+	if err := flag.Set("test.parallel", atOnce); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
 
 // An exporter is a running one.
 type exporter struct {
@@ -105,8 +118,7 @@ func (e *exporter) scrape() page {
 	return page{text: body, families: families}
 }
 
-// series returns the values of a family by the values of the given labels,
-// joined by slashes.
+// series returns the values of a family by the values of the given labels, joined by slashes.
 func (p page) series(family string, labels ...string) map[string]float64 {
 	out := map[string]float64{}
 	for _, m := range p.families[family].GetMetric() {
@@ -134,7 +146,7 @@ func (p page) value(family string) float64 {
 // until scrapes until the page is as wanted.
 func (e *exporter) until(what string, wanted func(page) bool) page {
 	e.t.Helper()
-	tick := time.NewTicker(20 * time.Millisecond)
+	tick := time.NewTicker(50 * time.Millisecond) // half of an interval
 	defer tick.Stop()
 	deadline := time.After(patience)
 	for {
@@ -166,8 +178,8 @@ func write(t *testing.T, name, content string) string {
 	return path
 }
 
-// sim returns the arguments of a simulated node that is read every 100 ms,
-// with a scenario if that is not empty.
+// sim returns the arguments of a simulated node that is read every 100 ms, with a scenario if that
+// is not empty.
 func sim(t *testing.T, node, scenario string, args ...string) []string {
 	t.Helper()
 	all := []string{"--source=sim", "--sim-node=" + node, "-c", "100", "--collectors", "../../etc/default-counters.csv"}

@@ -3,7 +3,6 @@ package manifests
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"maps"
@@ -25,7 +24,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"sigs.k8s.io/yaml"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/app"
@@ -47,10 +45,12 @@ type cluster struct {
 	serviceMonitor monitoring.ServiceMonitor
 	namespace      core.Namespace
 	quota          core.ResourceQuota
+	account        core.ServiceAccount
+	counters       core.ConfigMap
 }
 
-// load decodes every manifest that the kustomization names, as strictly as the
-// API server with field validation: an unknown or repeated field is an error.
+// load decodes every manifest that the kustomization names, as strictly as the API server with
+// field validation: an unknown or repeated field is an error.
 func load(t *testing.T) *cluster {
 	t.Helper()
 	c := &cluster{}
@@ -58,8 +58,10 @@ func load(t *testing.T) *cluster {
 		"apps/v1 DaemonSet": &c.daemonSet,
 		"v1 Service":        &c.service,
 		"monitoring.coreos.com/v1 ServiceMonitor": &c.serviceMonitor,
-		"v1 Namespace":     &c.namespace,
-		"v1 ResourceQuota": &c.quota,
+		"v1 Namespace":      &c.namespace,
+		"v1 ResourceQuota":  &c.quota,
+		"v1 ServiceAccount": &c.account,
+		"v1 ConfigMap":      &c.counters,
 	}
 	for _, name := range resources(t) {
 		data := read(t, filepath.Join(folder, name))
@@ -126,7 +128,7 @@ func TestKustomizationNamesEveryManifest(t *testing.T) {
 	}
 	var there []string
 	for _, f := range files {
-		if name := filepath.Base(f); name != "kustomization.yaml" {
+		if name := filepath.Base(f); name != "kustomization.yaml" && name != "values.yaml" {
 			there = append(there, name)
 		}
 	}
@@ -167,7 +169,7 @@ func TestObjectsFindEachOther(t *testing.T) {
 	if len(mounts) > 0 {
 		t.Errorf("mounts without a volume: %v", mounts)
 	}
-	for _, name := range []string{c.daemonSet.Name, c.service.Name, c.serviceMonitor.Name, c.quota.Name} {
+	for _, name := range []string{c.daemonSet.Name, c.service.Name, c.serviceMonitor.Name, c.quota.Name, c.account.Name, c.counters.Name} {
 		for _, msg := range validation.NameIsDNSSubdomain(name, false) {
 			t.Errorf("name %s: %s", name, msg)
 		}
@@ -215,9 +217,9 @@ var runtimeVariables = []string{"NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABIL
 func TestTheExporterTakesTheDaemonSetsSettings(t *testing.T) {
 	c := load(t)
 	env := c.environment()
-	asked := map[string]bool{}
+	lookedUp := map[string]bool{}
 	cfg, err := config.Parse(c.container().Args, func(name string) (string, bool) {
-		asked[name] = true
+		lookedUp[name] = true
 		v, ok := env[name]
 		return v, ok
 	}, os.ReadFile)
@@ -225,8 +227,8 @@ func TestTheExporterTakesTheDaemonSetsSettings(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name := range maps.Keys(env) {
-		if !asked[name] && !slices.Contains(runtimeVariables, name) {
-			t.Errorf("nobody reads the variable %s", name)
+		if !lookedUp[name] && !slices.Contains(runtimeVariables, name) {
+			t.Errorf("nothing reads the variable %s", name)
 		}
 	}
 	_, port, err := net.SplitHostPort(cfg.Web.Address)
@@ -241,9 +243,13 @@ func TestTheExporterTakesTheDaemonSetsSettings(t *testing.T) {
 	}) {
 		t.Errorf("the kubelet's socket %s is not mounted", cfg.Kubernetes.Socket)
 	}
-	if !inImage(t)[cfg.Metrics.File] {
-		t.Errorf("%s is not in the image", cfg.Metrics.File)
+	// The counters are those of the ConfigMap, mounted as a folder.
+	for _, m := range c.container().VolumeMounts {
+		if m.MountPath == path.Dir(cfg.Metrics.File) && m.SubPath == "" {
+			return
+		}
 	}
+	t.Errorf("no folder with %s is mounted", cfg.Metrics.File)
 }
 
 // inImage returns the paths of the files that the Dockerfile copies.
@@ -252,7 +258,7 @@ func inImage(t *testing.T) map[string]bool {
 	files := map[string]bool{}
 	for line := range strings.Lines(string(read(t, filepath.Join(root, "deployment", "docker", "Dockerfile")))) {
 		words := strings.Fields(line)
-		if len(words) < 3 || words[0] != "COPY" {
+		if len(words) < 3 || words[0] != "COPY" || strings.HasPrefix(words[1], "--from=") {
 			continue
 		}
 		to := words[len(words)-1]
@@ -309,7 +315,7 @@ func TestProbesAndPageAreWhereTheManifestsSay(t *testing.T) {
 	for _, p := range []string{
 		c.container().LivenessProbe.HTTPGet.Path, c.container().ReadinessProbe.HTTPGet.Path, c.serviceMonitor.Spec.Endpoints[0].Path,
 	} {
-		if err := within(patience, func() error { return ask("http://" + address + p) }); err != nil {
+		if err := within(patience, func() error { return get("http://" + address + p) }); err != nil {
 			t.Error(err)
 		}
 	}
@@ -319,7 +325,7 @@ func TestProbesAndPageAreWhereTheManifestsSay(t *testing.T) {
 	}
 }
 
-func ask(url string) error {
+func get(url string) error {
 	resp, err := (&http.Client{Timeout: patience}).Get(url)
 	if err != nil {
 		return err
@@ -342,12 +348,12 @@ func within(limit time.Duration, try func() error) error {
 	}
 }
 
-// The manifests that docs/kubernetes.md gives are whole, and are taken as they
-// are.
+// The manifests that docs/kubernetes.md gives are whole, and are taken as they are.
 func TestTheDocumentedAccessDecodes(t *testing.T) {
 	text := string(read(t, filepath.Join(root, "docs", "kubernetes.md")))
-	_, block, found := strings.Cut(text, "```yaml\n")
-	block, _, closed := strings.Cut(block, "```")
+	before, _, found := strings.Cut(text, "apiVersion: rbac.authorization.k8s.io/v1\n")
+	start := strings.LastIndex(before, "```yaml\n") + len("```yaml\n")
+	block, _, closed := strings.Cut(text[start:], "```")
 	documents := strings.Split(block, "\n---\n")
 	if !found || !closed || len(documents) != 3 {
 		t.Fatalf("docs/kubernetes.md: expected a block of three manifests, found %d", len(documents))
@@ -377,65 +383,40 @@ func TestTheDocumentedAccessDecodes(t *testing.T) {
 	}
 }
 
-// The overlay for shared GPUs gives the exporter what figures per pod need, and
-// nothing else: the rest of the manifest stays as it is.
+// The overlay for shared GPUs is the base with the component of that name, which
+// tests/chart holds against the chart.
 func TestOverlayForSharedGPUs(t *testing.T) {
 	overlay := filepath.Join(root, "deployment", "kubernetes-shared-gpus")
 	var k struct {
-		APIVersion, Kind string
-		Resources        []string
-		Patches          []struct{ Path string }
+		APIVersion, Kind      string
+		Resources, Components []string
 	}
 	if err := yaml.UnmarshalStrict(read(t, filepath.Join(overlay, "kustomization.yaml")), &k); err != nil {
 		t.Fatal(err)
 	}
-	if len(k.Resources) != 1 || filepath.Join(overlay, k.Resources[0]) != folder || len(k.Patches) != 1 {
-		t.Fatalf("the overlay is of %q, with the patches %v", k.Resources, k.Patches)
+	if len(k.Resources) != 1 || filepath.Join(overlay, k.Resources[0]) != folder {
+		t.Errorf("the overlay is of %q", k.Resources)
 	}
-	c := load(t)
-	before, err := json.Marshal(c.daemonSet)
+	if len(k.Components) != 1 || filepath.Join(overlay, k.Components[0]) != filepath.Join(folder, "components", "shared-gpus") {
+		t.Errorf("the overlay has the components %q", k.Components)
+	}
+	// The exporter reads what the component mounts.
+	var patch apps.DaemonSet
+	if err := yaml.UnmarshalStrict(read(t, filepath.Join(folder, "components", "shared-gpus", "daemonset.yaml")), &patch); err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := config.Parse(nil, func(string) (string, bool) { return "", false }, os.ReadFile)
 	if err != nil {
 		t.Fatal(err)
 	}
-	text := read(t, filepath.Join(overlay, k.Patches[0].Path))
-	if err := yaml.UnmarshalStrict(text, &apps.DaemonSet{}); err != nil {
-		t.Fatal(err)
+	pod := patch.Spec.Template.Spec
+	if m := pod.Containers[0].VolumeMounts[0]; m.MountPath != cfg.Kubernetes.PodLogs || !m.ReadOnly || m.Name != pod.Volumes[0].Name {
+		t.Errorf("%s is not mounted read-only", cfg.Kubernetes.PodLogs)
 	}
-	patch, err := yaml.YAMLToJSON(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	patched, err := strategicpatch.StrategicMergePatch(before, patch, apps.DaemonSet{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got apps.DaemonSet
-	if err := json.Unmarshal(patched, &got); err != nil {
-		t.Fatal(err)
-	}
-	pod := &got.Spec.Template.Spec
-	cfg, err := config.Parse(nil, func(name string) (string, bool) { v, ok := c.environment()[name]; return v, ok }, os.ReadFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	at := slices.IndexFunc(pod.Containers[0].VolumeMounts, func(m core.VolumeMount) bool { return m.MountPath == cfg.Kubernetes.PodLogs })
-	if at < 0 || !pod.Containers[0].VolumeMounts[at].ReadOnly {
-		t.Fatalf("%s is not mounted read-only", cfg.Kubernetes.PodLogs)
-	}
-	mounted := pod.Containers[0].VolumeMounts[at].Name
-	volume := slices.IndexFunc(pod.Volumes, func(v core.Volume) bool { return v.Name == mounted })
-	if volume < 0 || pod.Volumes[volume].HostPath == nil || pod.Volumes[volume].HostPath.Path != cfg.Kubernetes.PodLogs {
+	if path := pod.Volumes[0].HostPath; path == nil || path.Path != cfg.Kubernetes.PodLogs {
 		t.Errorf("%s is not the host's", cfg.Kubernetes.PodLogs)
 	}
 	if !pod.HostPID {
 		t.Error("hostPID is not set")
-	}
-	// Without these three the pod is the one of deployment/kubernetes.
-	pod.HostPID = false
-	pod.Containers[0].VolumeMounts = slices.Delete(pod.Containers[0].VolumeMounts, at, at+1)
-	pod.Volumes = slices.Delete(pod.Volumes, volume, volume+1)
-	got.Namespace = c.daemonSet.Namespace
-	if diff := cmp.Diff(c.daemonSet, got); diff != "" {
-		t.Errorf("the overlay changes more (-without +with):\n%s", diff)
 	}
 }

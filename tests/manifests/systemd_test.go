@@ -7,19 +7,21 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
 
 var unitFile = filepath.Join(root, "deployment", "systemd", "dcgm-exporter.service")
 
-// exposure is the most that systemd-analyze security may find, in tenths; see
-// docs/security.md.
+// exposure is the most that systemd-analyze security may find, in tenths; see docs/security.md.
 const exposure = "25"
 
 // analyze runs systemd-analyze, or skips the test where there is none.
 func analyze(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	if _, err := exec.LookPath("systemd-analyze"); err != nil {
-		t.Skip("systemd-analyze unavailable: not in PATH")
+		material.Skip(t, "systemd-analyze-absent", err)
 	}
 	var out bytes.Buffer
 	cmd := exec.Command("systemd-analyze", args...)
@@ -28,19 +30,101 @@ func analyze(t *testing.T, args ...string) (string, error) {
 	return out.String(), err
 }
 
-func TestSystemdTakesTheUnit(t *testing.T) {
-	// The program need not be installed to check the unit.
+// installed returns a folder with the unit and the drop-ins, as they are installed, but for the
+// program, which need not be there.
+func installed(t *testing.T, dropIns ...string) (unit string) {
+	t.Helper()
 	const program = "ExecStart=/usr/bin/dcgm-exporter"
-	unit := string(read(t, unitFile))
-	if !strings.Contains(unit, program+"\n") {
+	text := string(read(t, unitFile))
+	if !strings.Contains(text, program+"\n") {
 		t.Fatalf("no line %s", program)
 	}
-	copied := filepath.Join(t.TempDir(), "dcgm-exporter.service")
-	if err := os.WriteFile(copied, []byte(strings.Replace(unit, program, "ExecStart=/bin/true", 1)), 0o644); err != nil {
+	folder := t.TempDir()
+	unit = filepath.Join(folder, "dcgm-exporter.service")
+	// Neither need the manual: systemd-analyze calls man.
+	files := map[string]string{unit: strings.NewReplacer(program, "ExecStart=/bin/true", "man:dcgm-exporter(1) ", "").Replace(text)}
+	for _, d := range dropIns {
+		files[filepath.Join(unit+".d", filepath.Base(d))] = string(read(t, d))
+	}
+	for path, content := range files {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return unit
+}
+
+// shippedDropIns returns the paths of the drop-ins.
+func shippedDropIns(t *testing.T) []string {
+	t.Helper()
+	all, err := filepath.Glob(filepath.Join(filepath.Dir(unitFile), "drop-ins", "*.conf"))
+	if err != nil || len(all) < 5 {
+		t.Fatalf("drop-ins %v, %v", all, err)
+	}
+	return all
+}
+
+func TestSystemdTakesTheUnit(t *testing.T) {
+	unit := installed(t)
+	if out, err := analyze(t, "verify", unit); err != nil || strings.Contains(out, "dcgm-exporter.service") {
+		t.Errorf("systemd-analyze verify: %v\n%s", err, out)
+	}
+}
+
+func TestSystemdTakesEachDropIn(t *testing.T) {
+	for _, d := range shippedDropIns(t) {
+		t.Run(filepath.Base(d), func(t *testing.T) {
+			if out, err := analyze(t, "verify", installed(t, d)); err != nil || strings.Contains(out, "dcgm-exporter.service") {
+				t.Errorf("systemd-analyze verify: %v\n%s", err, out)
+			}
+		})
+	}
+	// The check reads drop-ins at all.
+	wrong := filepath.Join(t.TempDir(), "wrong.conf")
+	if err := os.WriteFile(wrong, []byte("[Service]\nNoSuchKey=1\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := analyze(t, "verify", copied); err != nil || strings.Contains(out, "dcgm-exporter.service") {
-		t.Errorf("systemd-analyze verify: %v\n%s", err, out)
+	if out, _ := analyze(t, "verify", installed(t, wrong)); !strings.Contains(out, "NoSuchKey") {
+		t.Errorf("a drop-in with an unknown key passes:\n%s", out)
+	}
+}
+
+// Every variable of the unit, of the drop-ins and of the settings file is one of the exporter's,
+// with a value that it takes.
+func TestTheExporterTakesTheUnitsSettings(t *testing.T) {
+	known := map[string]bool{}
+	for _, s := range config.Settings() {
+		for _, v := range s.Variables {
+			known[v] = true
+		}
+	}
+	settings := filepath.Join(root, "deployment", "packages", "settings.env")
+	for _, file := range append(shippedDropIns(t), unitFile, settings) {
+		env := map[string]string{}
+		for line := range strings.Lines(string(read(t, file))) {
+			line = strings.TrimPrefix(strings.TrimSpace(line), "# ") // also those that are shipped as comments
+			if file != settings && !strings.HasPrefix(line, "Environment=") {
+				continue
+			}
+			name, value, ok := strings.Cut(strings.TrimPrefix(line, "Environment="), "=")
+			if !ok || strings.Contains(name, " ") {
+				continue
+			}
+			if !known[name] {
+				t.Errorf("%s: %s is no variable of the exporter", file, name)
+			}
+			env[name] = strings.NewReplacer("%S", "/var/lib", "%d", "/run/credentials/dcgm-exporter.service").Replace(value)
+		}
+		if len(env) == 0 && filepath.Base(file) != "profiling.conf" {
+			t.Errorf("%s sets nothing", file)
+		}
+		lookup := func(name string) (string, bool) { v, ok := env[name]; return v, ok }
+		if _, err := config.Parse(nil, lookup, os.ReadFile); err != nil {
+			t.Errorf("%s: %v", file, err)
+		}
 	}
 }
 
@@ -53,8 +137,8 @@ func TestTheUnitIsHardened(t *testing.T) {
 	t.Log(lines[len(lines)-1])
 }
 
-// A device list is made when the service starts, and a driver that is loaded
-// later is not on it. The exporter waits for one.
+// A device list is made when the service starts, and a driver that is loaded later is not on it.
+// The exporter waits for one.
 func TestTheUnitLetsALateDriverIn(t *testing.T) {
 	for line := range strings.Lines(string(read(t, unitFile))) {
 		key, _, _ := strings.Cut(line, "=")

@@ -40,12 +40,12 @@ const (
 	downHasNone  rule = "down-has-none" // nor have its pods, though its processes are read
 	lostIsDown   rule = "lost-is-down"  // likewise, though the engine goes on with what it knew
 	noPanic      rule = "no-panic"
-	endsInTime   rule = "ends-in-time" // also while the engine hangs, as long as it hears of the end
-	runs         rule = "runs"         // the loop ends when it is told to, without an error
+	endsInTime   rule = "ends-in-time" // also while the engine hangs, as long as it gets the signal
+	runs         rule = "runs"         // the loop ends when it is cancelled, without an error
 )
 
-// known are rules that pages break for a reason that is known. A rule is taken off
-// this list when that is mended: the fuzzer then holds it.
+// known are rules that pages break for a reason that is known. A rule is taken off this list when
+// that is mended: the fuzzer then holds it.
 var knownDefects = map[rule]string{}
 
 // A sample is one line of a page.
@@ -232,8 +232,8 @@ func (c *checker) parse(text string, at time.Time) *page {
 // forgotten is how long after it was last there a series may begin again.
 const forgotten = 15 * time.Minute
 
-// counterRules: what the exporter counts itself does not fall. What a driver counts
-// is the driver's.
+// counterRules: what the exporter counts itself does not fall. What a driver counts is the
+// driver's.
 func (c *checker) counterRules(p *page) {
 	for name, samples := range p.samples {
 		if p.types[name] != dto.MetricType_COUNTER || strings.HasPrefix(name, "DCGM_FI_") {
@@ -283,8 +283,8 @@ func (c *checker) lost(k key) bool {
 	return slices.ContainsFunc(c.w.cards, func(x *card) bool { return x.uuid == k.uuid && x.lost })
 }
 
-// window is how long the last answer of a kubelet may be believed: two intervals and
-// 30 s at least, and while a kubelet that has just started is not believed yet.
+// window is how long the last answer of a kubelet may be believed: two intervals and 30 s at least,
+// and while a kubelet that has just started is not believed yet.
 func (c *checker) window() time.Duration {
 	return max(2*c.interval, 30*time.Second) + 10*time.Second + c.interval
 }
@@ -306,8 +306,7 @@ func (c *checker) could(at time.Time, is func(*moment) bool) bool {
 	return found
 }
 
-// ownerRules: who is on the series of a device has it alone, who has a part of it
-// holds it.
+// ownerRules: who is on the series of a device has it alone, who has a part of it holds it.
 func (c *checker) ownerRules(p *page) {
 	for name, samples := range p.samples {
 		for i := range samples {
@@ -341,8 +340,8 @@ func (c *checker) ownerRules(p *page) {
 	c.exactOwners(p)
 }
 
-// ofInstances reports whether the series is that of a GPU all of whose instances
-// that are held are the pod's.
+// ofInstances reports whether the series is that of a GPU all of whose instances that are held are
+// the pod's.
 func (c *checker) ofInstances(at time.Time, s *sample, who string) bool {
 	return s.labels["GPU_I_ID"] == "" && c.could(at, func(m *moment) bool {
 		found := false
@@ -361,8 +360,8 @@ func (c *checker) ofInstances(at time.Time, s *sample, who string) bool {
 	})
 }
 
-// exactOwners: where neither the truth nor the kubelet has changed for the window,
-// the page says who holds what, all of it.
+// exactOwners: where neither the truth nor the kubelet has changed for the window, the page says
+// who holds what, all of it.
 func (c *checker) exactOwners(p *page) {
 	if c.w.trusted.IsZero() || p.at.Sub(c.w.trusted) < 2*c.window() {
 		return
@@ -445,19 +444,19 @@ func (c *checker) momentRules(p *page) {
 	})
 }
 
-// shared returns what the utilization of a GPU can be that several pods have: of the
-// interval of its processes where the driver reports that, else what the processes
-// did together where the sample of the moment is less.
+// shared returns what the utilization of a GPU can be that several pods have: of the interval of
+// its processes where the driver reports that, else what the processes did together where the
+// sample of the moment is less.
 func (d *device) shared(moment float64, there bool) []float64 {
-	values := []float64{d.told.mean}
+	values := []float64{d.reported.mean}
 	if there {
-		values = append(values, moment, max(moment, min(d.told.busy, 1)))
+		values = append(values, moment, max(moment, min(d.reported.busy, 1)))
 	}
 	return values
 }
 
-// parts compares the parts of a device with what it can have in all; none for a
-// device without a value. Under virtual GPUs the page has no value of a shared one.
+// parts compares the parts of a device with what it can have in all; none for a device without a
+// value. Under virtual GPUs the page has no value of a shared one.
 func (c *checker) parts(p *page, pods, rest string, device func(key) []float64) {
 	parts, rests := p.by(pods), p.by(rest)
 	for k := range union(parts, rests) {
@@ -483,8 +482,8 @@ func union[K comparable, V any](a, b map[K]V) map[K]V {
 	return all
 }
 
-// totalRules: the seconds and joules that were counted are not more than there were,
-// and while nothing changes they are as many.
+// totalRules: the seconds and joules that were counted are not more than there were, and while
+// nothing changes they are as many.
 func (c *checker) totalRules(p *page) {
 	for _, name := range []string{podActive, podAllocated, podActiveEnergy, podIdleEnergy, restActive, restEnergy} {
 		if c.totals[name] == nil {
@@ -500,8 +499,8 @@ func (c *checker) totalRules(p *page) {
 	c.billRules(p)
 }
 
-// billRules: where the energy of a pod's activity and its part of the idle energy
-// are known, its energy is their sum.
+// billRules: where the energy of a pod's activity and its part of the idle energy are known, its
+// energy is their sum.
 func (c *checker) billRules(p *page) {
 	by := func(family string) map[string]float64 {
 		all := map[string]float64{}
@@ -519,8 +518,7 @@ func (c *checker) billRules(p *page) {
 	}
 }
 
-// counted adds up what families counted so far of what is of a kind, also for pods
-// that are gone.
+// counted adds up what families counted so far of what is of a kind, also for pods that are gone.
 func (c *checker) counted(of func(key) bool, families ...string) (sum float64) {
 	for _, name := range families {
 		for _, t := range c.totals[name] {
@@ -544,8 +542,7 @@ func (p *page) sum(of func(key) bool, families ...string) (sum float64) {
 	return sum
 }
 
-// energyRules compares what was counted of a GPU, and of its instances, with its own
-// counter.
+// energyRules compares what was counted of a GPU, and of its instances, with its own counter.
 func (c *checker) energyRules(p *page) {
 	for i := range p.samples[deviceEnergy] {
 		s := &p.samples[deviceEnergy][i]
@@ -593,8 +590,8 @@ func (p *page) list(of func(key) bool, family string) (list []string) {
 	return list
 }
 
-// steady reports whether the owners and the given families of a GPU or a device are
-// the same on this page and on the one an interval before; the last family is there.
+// steady reports whether the owners and the given families of a GPU or a device are the same on
+// this page and on the one an interval before; the last family is there.
 func (c *checker) steady(p *page, of func(key) bool, families ...string) bool {
 	if c.last == nil || !p.at.After(c.last.at) || p.at.Sub(c.last.at) > c.interval+c.interval/2 {
 		return false
@@ -607,8 +604,8 @@ func (c *checker) steady(p *page, of func(key) bool, families ...string) bool {
 	return len(p.list(of, families[len(families)-1])) > 0
 }
 
-// secondRules: no more seconds are counted of a device than passed, and as many as
-// it was active where that is known of all.
+// secondRules: no more seconds are counted of a device than passed, and as many as it was active
+// where that is known of all.
 func (c *checker) secondRules(p *page) {
 	passed := p.at.Sub(c.at).Seconds()
 	now := map[key]float64{}
@@ -664,9 +661,8 @@ func (c *checker) gpuSeconds() {
 	}
 }
 
-// unknownRules: where a device is active and the share of one of its pods is not
-// known, on two pages in a row, its seconds are not counted and the remainder is not
-// known either.
+// unknownRules: where a device is active and the share of one of its pods is not known, on two
+// pages in a row, its seconds are not counted and the remainder is not known either.
 func (c *checker) unknownRules(p *page) {
 	devices, before := p.by(deviceUtilization), c.unknown
 	if c.reopened {
@@ -694,13 +690,13 @@ func (c *checker) unknownRules(p *page) {
 	}
 }
 
-// firstAnswer is how long the first page of a session waits for who holds what, rather
-// than come without owners (collector.Options.AttributeTimeout).
+// firstAnswer is how long the first page of a session waits for who holds what, rather than come
+// without owners (collector.Options.AttributeTimeout).
 const firstAnswer = 2 * time.Second
 
-// paceRules: a page is there shortly after its reading began, and its reading begins an
-// interval after the one before. The first page of a session alone may wait, and so may
-// delay the reading of the next one.
+// paceRules: a page is there shortly after its reading began, and its reading begins an interval
+// after the one before. The first page of a session alone may wait, and so may delay the reading of
+// the next one.
 func (c *checker) paceRules(p *page) {
 	const most = 100 * time.Millisecond
 	allowed := most

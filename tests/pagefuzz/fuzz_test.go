@@ -24,9 +24,9 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 )
 
-// asked is the counters file, and more what a reload may add.
+// configured is the counters file, and more what a reload may add.
 const (
-	asked = `DCGM_FI_DEV_GPU_TEMP, gauge, t
+	configured = `DCGM_FI_DEV_GPU_TEMP, gauge, t
 DCGM_FI_DEV_GPU_UTIL, gauge, u
 DCGM_FI_PROF_GR_ENGINE_ACTIVE, gauge, e
 DCGM_FI_DEV_FB_USED, gauge, m
@@ -74,7 +74,7 @@ func play(t *testing.T, seed uint64) (r result) {
 
 		c := newChecker(t, w, interval, virtual)
 		encoder := exposition.NewEncoder(exposition.Options{Hostname: "node-17"})
-		change := collector.Change{Source: collector.SourceOf(w.Open), Plan: planOf(t, asked, interval), Attributors: []collector.Attributor{mapper}}
+		change := collector.Change{Source: collector.SourceOf(w.Open), Plan: planOf(t, configured, interval), Attributors: []collector.Attributor{mapper}}
 		begun := false
 		l := loop.New(loop.Options{PodOf: w.podOf, VirtualGPUs: virtual, Options: collector.Options{
 			Source: change.Source, Plan: change.Plan, Attributors: change.Attributors, Registerer: prometheus.NewRegistry(), MaxBackoff: 2 * time.Second,
@@ -105,7 +105,7 @@ func play(t *testing.T, seed uint64) (r result) {
 			n.follow()
 			switch rng.IntN(30) {
 			case 0:
-				change.Plan = planOf(t, asked+more, interval)
+				change.Plan = planOf(t, configured+more, interval)
 				reload(ctx, l, change)
 			case 1:
 				release(ctx, l, rng)
@@ -144,7 +144,7 @@ func (w *world) step() {
 	w.note()
 }
 
-// reload and release ask the loop, and do not wait longer than a person would.
+// reload and release command the loop, and do not wait longer than a person would.
 func reload(ctx context.Context, l *loop.Loop, c collector.Change) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()

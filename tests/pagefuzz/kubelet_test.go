@@ -34,8 +34,8 @@ const (
 	moods
 )
 
-// filling is how long after its start a kubelet does not list all pods: v1.36.3 lists
-// none for a second, and then one after the other.
+// filling is how long after its start a kubelet does not list all pods: v1.36.3 lists none for a
+// second, and then one after the other.
 const filling = 3 * time.Second
 
 const (
@@ -78,8 +78,8 @@ func (n *node) start(at time.Time) {
 	go func() { _ = server.Serve(listener) }() // it returns when the server stops
 }
 
-// follow ends the kubelet and starts another where the world has another one. The
-// clients notice when they next call.
+// follow ends the kubelet and starts another where the world has another one. The clients notice
+// when they next call.
 func (n *node) follow() {
 	n.w.mu.Lock()
 	boot := n.w.kubelet.boot
@@ -230,7 +230,7 @@ func (n *node) GetAllocatableResources(context.Context, *v1.AllocatableResources
 	return r, nil
 }
 
-// options are those of a mapper that asks it, and an API server.
+// options are those of a mapper that reads it, and an API server.
 func (n *node) options() podmapper.Options {
 	w := n.w
 	return podmapper.Options{

@@ -125,7 +125,7 @@ func (s *session) Read(ctx context.Context, b *gpu.Batch) error {
 		for f := range s.plan.Fields {
 			s.sample(b, i, f, r, at)
 		}
-		if i < len(b.WantProcesses) && b.WantProcesses[i] && r.device != nil {
+		if i < len(b.RequestProcesses) && b.RequestProcesses[i] && r.device != nil {
 			s.processes(b, i, r.device, at)
 		}
 	}
@@ -189,9 +189,9 @@ func (s *session) processes(b *gpu.Batch, i int, d *device, at time.Time) {
 	} else if !e.noMean {
 		b.Utilizations = append(b.Utilizations, gpu.Utilization{Row: i, Busy: gpu.Float(d.mean)})
 	}
-	d.told.mean, d.told.busy = d.mean, 0
+	d.reported.mean, d.reported.busy = d.mean, 0
 	for _, x := range d.processes {
-		d.told.busy += x.busy
+		d.reported.busy += x.busy
 		p := gpu.Process{Row: i, PID: x.pid, Memory: gpu.Int(x.memory), Time: at.UnixNano()}
 		if noBusy == nil {
 			p.Busy = gpu.Float(x.busy)

@@ -63,7 +63,7 @@ type device struct {
 
 	util, engine float64                      // of the moment, 0 to 1
 	mean         float64                      // of the interval of the processes
-	told         struct{ mean, busy float64 } // when the processes were last read
+	reported     struct{ mean, busy float64 } // when the processes were last read
 	memory       int64                        // MiB
 }
 
@@ -122,8 +122,8 @@ type card struct {
 	power      float64 // W
 }
 
-// A world is the machine. Everything of it is guarded by mu: the loop, the kubelet
-// and the test look at it.
+// A world is the machine. Everything of it is guarded by mu: the loop, the kubelet and the test
+// look at it.
 type world struct {
 	mu    sync.Mutex
 	rng   *rand.Rand
@@ -300,8 +300,8 @@ func (w *world) clear(c *card) {
 	}
 }
 
-// measure lets the time since it was last called pass over the devices, and finds what
-// they do next.
+// measure lets the time since it was last called pass over the devices, and finds what they do
+// next.
 func (w *world) measure() {
 	passed := time.Since(w.measured)
 	w.measured = time.Now()
@@ -314,8 +314,7 @@ func (w *world) measure() {
 				d.util, d.engine = float64(w.rng.IntN(101))/100, w.rng.Float64()
 			}
 			d.mean = min(max(d.util+w.rng.Float64()/4-1./8, 0), 1)
-			// The processes' figures have other times than the device's: they add up
-			// to less or to more.
+			// The processes' figures have other times than the device's: they add up to less or to more.
 			for i := range d.processes {
 				x := &d.processes[i]
 				x.busy, x.memory = w.rng.Float64()*[...]float64{0, 0.3, 1}[w.rng.IntN(3)], int64(w.rng.IntN(20<<30))

@@ -26,7 +26,7 @@ func counterFile(t *testing.T, lines ...string) string {
 // A field that the engine samples every 30 s at most is on every page, however short the interval
 // of the collection is. That IMEX is not installed is a value.
 func TestPaceOfFields(t *testing.T) {
-	fakedcgm.Require(t)
+	t.Parallel()
 	_, env := fakedcgm.NewFor(t, append(node(), "value any:* 83-84 int 1", "value any:* 1503 int -1")...)
 	file := counterFile(t, "DCGM_FI_DEV_GPU_TEMP, gauge, T", "DCGM_FI_DEV_INFOROM_CONFIG_VALID, gauge, V",
 		"DCGM_FI_DEV_INFOROM_CONFIG_CHECK, gauge, C", "DCGM_FI_IMEX_DAEMON_STATUS, gauge, I")
@@ -52,7 +52,7 @@ func TestPaceOfFields(t *testing.T) {
 // A healthy machine with a field of the driver in its file: every command that opens the engine
 // ends well, and so does what closes it.
 func TestCommandsOverDCGM(t *testing.T) {
-	fakedcgm.Require(t)
+	t.Parallel()
 	for name, args := range map[string][]string{
 		"once":   {"once", "--source=dcgm", "-f", "../../etc/default-counters.csv"},
 		"record": {"record", "--source=dcgm", "--for=1s", "-f", "../../etc/default-counters.csv", "--out"},
@@ -60,6 +60,7 @@ func TestCommandsOverDCGM(t *testing.T) {
 		"check":  {"check", "--source=dcgm", "../../etc/default-counters.csv"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			engine, env := fakedcgm.NewFor(t, node()...)
 			if name == "record" {
 				args = append(args, filepath.Join(t.TempDir(), "machine.json.gz"))
@@ -78,11 +79,11 @@ func TestCommandsOverDCGM(t *testing.T) {
 	}
 }
 
-// One GPU is lost when the exporter starts: the seven others are served, it is said to be lost,
-// and it is served when it is back, profiling included. The same at a reload, and what stops the
+// One GPU is lost when the exporter starts: the seven others are served, it is said to be lost, and
+// it is served when it is back, profiling included. The same at a reload, and what stops the
 // exporter or has the driver released ends well.
 func TestLostAtTheStart(t *testing.T) {
-	fakedcgm.Require(t)
+	t.Parallel()
 	engine, env := fakedcgm.NewFor(t, node()...)
 	engine.Replace("index=3 minor=3", "index=3 minor=3 status=lost")
 	r := start(t, env, "--web-enable-lifecycle")
@@ -110,21 +111,28 @@ func TestLostAtTheStart(t *testing.T) {
 	}
 }
 
-// The host label of a remote engine's GPUs is the engine's host, under Kubernetes too; an engine
-// on this machine, over a socket or loopback, has this machine's name.
+// The host label of a remote engine's GPUs is the engine's host; an engine on this machine, over a
+// socket or loopback, has this machine's name. Under Kubernetes it is the node's name: there the
+// address is that of a Service, the same on every node.
 func TestHostOfTheEngine(t *testing.T) {
-	fakedcgm.Require(t)
-	for address, want := range map[string]string{
-		"gpu-node-7":            "gpu-node-7",
-		"10.0.0.9:5556":         "10.0.0.9",
-		"localhost:5555":        "this-node",
-		"[::1]:5555":            "this-node",
-		"unix:///run/dcgm.sock": "this-node",
-		"vsock://1:5555":        "this-node",
+	t.Parallel()
+	for _, tt := range []struct{ address, kubernetes, want string }{
+		{"gpu-node-7", "false", "gpu-node-7"},
+		{"10.0.0.9:5556", "false", "10.0.0.9"},
+		{"[fe80::1%eth0]:5555", "false", "fe80::1%eth0"},
+		{"localhost:5555", "false", "this-node"},
+		{"[::1]:5555", "false", "this-node"},
+		{"unix:///run/dcgm.sock", "false", "this-node"},
+		{"vsock://1:5555", "false", "this-node"},
+		{"nvidia-dcgm:5555", "true", "this-node"},
+		{"10.0.0.9:5556", "true", "this-node"},
+		{"localhost:5555", "true", "this-node"},
 	} {
-		t.Run(address, func(t *testing.T) {
+		t.Run(tt.address+" kubernetes="+tt.kubernetes, func(t *testing.T) {
+			t.Parallel()
+			want := tt.want
 			_, env := fakedcgm.NewFor(t, node()...)
-			r := start(t, append(env, "NODE_NAME=this-node"), "--remote-hostengine-info="+address)
+			r := start(t, append(env, "NODE_NAME=this-node"), "--remote-hostengine-info="+tt.address, "--kubernetes="+tt.kubernetes)
 			page := r.until(`DCGM_FI_DEV_GPU_TEMP{gpu="6"`)
 			if !strings.Contains(page, `hostname="`+want+`"`) || strings.Count(page, `hostname="`) != strings.Count(page, `hostname="`+want+`"`) {
 				t.Errorf("no host label of %s, or another one:\n%s", want, page)

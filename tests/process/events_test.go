@@ -11,12 +11,12 @@ import (
 	fakenvml "github.com/gpu-telemetry/dcgm-exporter/tests/fake/nvml"
 )
 
-// Over both libraries two XIDs within one interval are two, and the counts go on
-// over a reload and a restart.
+// Over both libraries two XIDs within one interval are two, and the counts go on over a reload and
+// a restart.
 func TestXIDsAreCounted(t *testing.T) {
-	for name, source := range map[string]func(t *testing.T) (env []string, tell func(xids ...int)){
+	t.Parallel()
+	for name, source := range map[string]func(t *testing.T) (env []string, happen func(xids ...int)){
 		"dcgm": func(t *testing.T) ([]string, func(...int)) {
-			fakedcgm.Require(t)
 			engine, env := fakedcgm.NewFor(t, node()...)
 			number := 0
 			return env, func(xids ...int) {
@@ -33,7 +33,7 @@ func TestXIDsAreCounted(t *testing.T) {
 			if _, err := fakenvml.Build(dir); err != nil {
 				fakenvml.Need(t, err)
 			}
-			world := fakenvml.NewWorld(t, "gpus 2")
+			world := fakenvml.NewFor(t, "gpus 2")
 			return append(world.Env(), "LD_LIBRARY_PATH="+dir), func(xids ...int) {
 				lines := []string{"gpus 2"}
 				for _, xid := range xids {
@@ -44,15 +44,16 @@ func TestXIDsAreCounted(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			env, tell := source(t)
+			t.Parallel()
+			env, happen := source(t)
 			dir := t.TempDir()
 			file := filepath.Join(dir, "counters.csv")
-			ask := func(more string) {
+			configure := func(more string) {
 				if err := os.WriteFile(file, []byte(counters+more), 0o644); err != nil {
 					t.Fatal(err)
 				}
 			}
-			ask("")
+			configure("")
 			args := []string{"--source=" + name, "-f", file, "--state-file=" + filepath.Join(dir, "state.json")}
 			counted := func(r *running, xid62, xid45 int) {
 				t.Helper()
@@ -61,14 +62,14 @@ func TestXIDsAreCounted(t *testing.T) {
 			}
 			r := start(t, env, args...)
 			r.until(`xid="48"`)
-			tell(62, 45, 62)
+			happen(62, 45, 62)
 			counted(r, 2, 1)
-			tell(45)
-			ask("DCGM_FI_DEV_SM_CLOCK, gauge, C\n")
+			happen(45)
+			configure("DCGM_FI_DEV_SM_CLOCK, gauge, C\n")
 			r.signal(syscall.SIGHUP)
 			r.until("\nDCGM_FI_DEV_SM_CLOCK{")
 			counted(r, 2, 2)
-			tell(62)
+			happen(62)
 			counted(r, 3, 2)
 			r.signal(syscall.SIGTERM)
 			if code := r.ends(); code != 0 {

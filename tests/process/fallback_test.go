@@ -11,7 +11,7 @@ import (
 // both returns an engine, and the environment of a program that finds DCGM and NVML.
 func both(t *testing.T) (*fakedcgm.Engine, []string) {
 	t.Helper()
-	fakedcgm.Require(t)
+	engine, env := fakedcgm.NewFor(t, node()...)
 	dcgm, err := fakedcgm.Build()
 	if err != nil {
 		t.Fatal(err)
@@ -20,13 +20,13 @@ func both(t *testing.T) (*fakedcgm.Engine, []string) {
 	if _, err := fakenvml.Build(nvml); err != nil {
 		fakenvml.Need(t, err)
 	}
-	engine, env := fakedcgm.NewFor(t, node()...)
-	return engine, append(append(env, fakenvml.NewWorld(t, "gpus 8").Env()...), "LD_LIBRARY_PATH="+dcgm+":"+nvml)
+	return engine, append(append(env, fakenvml.NewFor(t, "gpus 8").Env()...), "LD_LIBRARY_PATH="+dcgm+":"+nvml)
 }
 
-// NVML stands in for an engine that dies, and gives way when the engine is back, without a
-// page without data in between.
+// NVML stands in for an engine that dies, and gives way when the engine is back, without a page
+// without data in between.
 func TestDCGMIsTakenBack(t *testing.T) {
+	t.Parallel()
 	engine, env := both(t)
 	r := start(t, env)
 	r.until(`source="dcgm"} 1`, "dcgm_exporter_source_fallback 0", `DCGM_FI_DEV_GPU_TEMP{gpu="7"`)
@@ -59,21 +59,23 @@ func TestDCGMIsTakenBack(t *testing.T) {
 	r.until(`source="nvml"} 1`, "dcgm_exporter_source_fallback 1")
 }
 
-// A host engine elsewhere is not replaced by this machine's GPUs, unless that is asked
-// for; the log says once what to do.
+// A host engine elsewhere is not replaced by this machine's GPUs, unless that is configured; the
+// log says once what to do.
 func TestFallbackOfARemoteEngine(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name string
 		args []string
 		nvml bool
 	}{
 		{"elsewhere", []string{"-r", "10.0.0.9:5555"}, false},
-		{"elsewhere, asked for", []string{"-r", "10.0.0.9:5555", "--fallback=nvml"}, true},
+		{"elsewhere, configured", []string{"-r", "10.0.0.9:5555", "--fallback=nvml"}, true},
 		{"this machine", []string{"-r", "localhost:5555"}, true},
 		{"this machine, refused", []string{"-r", "localhost:5555", "--fallback=none"}, false},
 		{"DCGM and nothing else", []string{"-r", "localhost:5555", "--source=dcgm"}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			engine, env := both(t)
 			engine.Add("down")
 			r := start(t, env, c.args...)

@@ -9,17 +9,17 @@ import (
 	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
 )
 
-// A release that comes while a reload opens its session is granted as soon as
-// the call that hangs returns, and a reload while released opens nothing.
+// A release that comes while a reload opens its session is granted as soon as the call that hangs
+// returns, and a reload while released opens nothing.
 func TestReleaseDuringAReload(t *testing.T) {
-	fakedcgm.Require(t)
+	t.Parallel()
 	engine, env := fakedcgm.NewFor(t, node()...)
 	r := start(t, env, "--web-enable-lifecycle")
 	r.until("dcgm_exporter_collect_success 1")
 	engine.Add("block dcgmWatchFields")
 	r.signal(syscall.SIGHUP)
 	until(t, "a reload that hangs", func() bool { return engine.Blocked() > 0 })
-	if code, body := r.post("/-/release"); code != http.StatusServiceUnavailable || !strings.Contains(body, "has not let go") {
+	if code, body := r.post("/-/release"); code != http.StatusServiceUnavailable || !strings.Contains(body, "still in use") {
 		t.Errorf("POST /-/release: %d %s", code, body)
 	}
 	if code, _ := r.get("/-/healthy"); code != http.StatusOK {
@@ -36,9 +36,9 @@ func TestReleaseDuringAReload(t *testing.T) {
 	r.until(`DCGM_FI_DEV_GPU_TEMP{gpu="7"`, "dcgm_exporter_released 0")
 }
 
-// An end that comes while a release waits for a call is told from a clean one.
+// An end that comes while a release waits for a call is distinguished from a clean one.
 func TestEndDuringAReleaseThatHangs(t *testing.T) {
-	fakedcgm.Require(t)
+	t.Parallel()
 	engine, env := fakedcgm.NewFor(t, node()...)
 	r := start(t, env)
 	r.until("dcgm_exporter_collect_success 1")
@@ -51,10 +51,10 @@ func TestEndDuringAReleaseThatHangs(t *testing.T) {
 	}
 }
 
-// An engine comes back in another version, which counts some fields in other
-// units: the page goes on in the units of before.
+// An engine comes back in another version, which counts some fields in other units: the page goes
+// on in the units of before.
 func TestEngineOfAnotherVersion(t *testing.T) {
-	fakedcgm.Require(t)
+	t.Parallel()
 	engine, env := fakedcgm.NewFor(t, append(node(), "value gpu:* 203 int 40")...)
 	r := start(t, env, "--remote-hostengine-info=10.0.0.9:5555")
 	busy := `DCGM_FI_DEV_GPU_UTIL{gpu="7"`
@@ -64,7 +64,7 @@ func TestEngineOfAnotherVersion(t *testing.T) {
 		return line[strings.LastIndex(line, " ")+1:]
 	}
 	if got := value(r.until(busy)); got != "40" {
-		t.Errorf("utilisation %s, want 40", got)
+		t.Errorf("utilization %s, want 40", got)
 	}
 	for i, change := range [][4]string{
 		{"engine 4.6.1", "engine 4.7.0", "value gpu:* 203 int 40", "value gpu:* 203 double 0.4"},
@@ -75,7 +75,7 @@ func TestEngineOfAnotherVersion(t *testing.T) {
 		engine.Restart()
 		page := r.until(`dcgm_exporter_sessions_total{cause="lost"} `+[]string{"1", "2"}[i], busy)
 		if got := value(page); got != "40" {
-			t.Errorf("%s: utilisation %s, want 40", change[1], got)
+			t.Errorf("%s: utilization %s, want 40", change[1], got)
 		}
 	}
 	if n := strings.Count(r.said(), "are of different versions"); n != 2 {
@@ -83,9 +83,9 @@ func TestEngineOfAnotherVersion(t *testing.T) {
 	}
 }
 
-// A field that the engine stops sampling on one GPU is told, and not served.
+// A field that the engine stops sampling on one GPU is reported, and not served.
 func TestFieldThatStopsAdvancing(t *testing.T) {
-	fakedcgm.Require(t)
+	t.Parallel()
 	engine, env := fakedcgm.NewFor(t, node()...)
 	r := start(t, env)
 	r.until(`DCGM_FI_DEV_GPU_TEMP{gpu="3"`, `dcgm_exporter_sample_age_seconds{gpu="3"`)

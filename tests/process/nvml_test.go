@@ -29,8 +29,7 @@ func overNVML(t *testing.T, world *fakenvml.World, dir string, args ...string) *
 	return start(t, append(world.Env(), "LD_LIBRARY_PATH="+dir), append([]string{"--source=nvml", "-f", file}, args...)...)
 }
 
-// matching scrapes until lines of the page match all of the patterns, and
-// returns the page.
+// matching scrapes until lines of the page match all of the patterns, and returns the page.
 func (r *running) matching(patterns ...string) string {
 	r.t.Helper()
 	var page, missing string
@@ -53,14 +52,14 @@ func (r *running) matching(patterns ...string) string {
 	return page
 }
 
-// TestNVMLFaults breaks the driver in one way after the other, and holds what
-// is on the page meanwhile: what is broken is told with its reason, and
-// everything else is served.
+// TestNVMLFaults breaks the driver in one way after the other, and holds what is on the page
+// meanwhile: what is broken is reported with its reason, and everything else is served.
 func TestNVMLFaults(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	_, err := fakenvml.Build(dir)
 	fakenvml.Need(t, err)
-	world := fakenvml.NewWorld(t, "gpus 2")
+	world := fakenvml.NewFor(t, "gpus 2")
 	r := overNVML(t, world, dir)
 	healthy := []string{
 		`dcgm_exporter_collect_success 1`,
@@ -93,7 +92,7 @@ func TestNVMLFaults(t *testing.T) {
 			[]string{`DCGM_EXP_XID_ERRORS_TOTAL\{gpu="0",.*xid="62".*\} 2`, `DCGM_EXP_XID_ERRORS_TOTAL\{gpu="0",.*xid="45".*\} 1`}, "",
 		},
 		{
-			"a field that one GPU may not tell", []string{"fail nvmlDeviceGetPowerUsage 4 1"},
+			"a field that one GPU may not read", []string{"fail nvmlDeviceGetPowerUsage 4 1"},
 			[]string{`dcgm_exporter_field_unavailable\{gpu="1",.*field="DCGM_FI_DEV_POWER_USAGE".*reason="permission"\} 1`}, `DCGM_FI_DEV_POWER_USAGE{gpu="1"`,
 		},
 		{
@@ -146,8 +145,9 @@ func TestNVMLFaults(t *testing.T) {
 
 // No driver at all: the page says so, and the driver is found when it comes.
 func TestLateNVML(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
-	world := fakenvml.NewWorld(t, "gpus 2")
+	world := fakenvml.NewFor(t, "gpus 2")
 	r := overNVML(t, world, dir)
 	r.matching(`dcgm_exporter_collect_success 0`, `dcgm_exporter_collect_failures_total\{reason="unavailable",stage="open"\} .*`)
 	_, err := fakenvml.Build(dir)

@@ -3,6 +3,7 @@ package process
 import (
 	"bufio"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -26,9 +27,17 @@ const patience = 60 * time.Second
 
 var program string
 
+// atOnce is how many of these tests run at once. They wait for a program nearly all of the time, so
+// this is no matter of how many cores there are.
+const atOnce = "6"
+
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
+	if err := flag.Set("test.parallel", atOnce); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	dir, err := os.MkdirTemp("", "dcgm-exporter")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -41,7 +50,7 @@ func run(m *testing.M) int {
 		fmt.Fprintf(os.Stderr, "go build: %v\n%s", err, out)
 		return 1
 	}
-	return fakedcgm.Main(m)
+	return m.Run()
 }
 
 // A running program and its log.
@@ -58,8 +67,8 @@ type running struct {
 
 var listening = regexp.MustCompile(`msg=Listening url=(http://\S+)/metrics`)
 
-// start runs the program with the environment of the libraries that it is to
-// find, and waits until it listens.
+// start runs the program with the environment of the libraries that it is to find, and waits until
+// it listens.
 func start(t *testing.T, env []string, args ...string) *running {
 	t.Helper()
 	r := &running{t: t, exit: make(chan error, 1), urls: make(chan string, 8)}
@@ -195,9 +204,10 @@ func node() []string {
 }
 
 func TestOverDCGM(t *testing.T) {
-	fakedcgm.Require(t)
+	t.Parallel()
 	for name, args := range map[string][]string{"embedded": nil, "remote": {"--remote-hostengine-info=10.0.0.9:5555"}} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			engine, env := fakedcgm.NewFor(t, node()...)
 			r := start(t, env, args...)
 			page := r.until(`dcgm_exporter_source_info{driver="570.124.06",library="4.6.1",source="dcgm"} 1`,
@@ -231,7 +241,7 @@ func TestOverDCGM(t *testing.T) {
 }
 
 func TestEngineDeadAtStart(t *testing.T) {
-	fakedcgm.Require(t)
+	t.Parallel()
 	engine, env := fakedcgm.NewFor(t, append(node(), "down")...)
 	r := start(t, env, "--remote-hostengine-info=10.0.0.9:5555")
 	r.until("dcgm_exporter_collect_success 0", `dcgm_exporter_collect_failures_total{reason=`)
@@ -243,7 +253,7 @@ func TestEngineDeadAtStart(t *testing.T) {
 }
 
 func TestFrozenEngineEndsTheProcess(t *testing.T) {
-	fakedcgm.Require(t)
+	t.Parallel()
 	engine, env := fakedcgm.NewFor(t, node()...)
 	r := start(t, env, "--collect-hang-limit=3s")
 	r.until("dcgm_exporter_collect_success 1")
@@ -258,11 +268,12 @@ func TestFrozenEngineEndsTheProcess(t *testing.T) {
 }
 
 func TestOverNVML(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	if _, err := fakenvml.Build(dir); err != nil {
 		fakenvml.Need(t, err)
 	}
-	world := fakenvml.NewWorld(t, "gpus 2", "gpu 1 mig", "gpu 1 instance 9 0 1g.10gb 9984")
+	world := fakenvml.NewFor(t, "gpus 2", "gpu 1 mig", "gpu 1 instance 9 0 1g.10gb 9984")
 	r := start(t, append(world.Env(), "LD_LIBRARY_PATH="+dir))
 	r.until(`source="nvml"} 1`, `DCGM_FI_DEV_GPU_TEMP{gpu="0"`, `GPU_I_PROFILE="1g.10gb",GPU_I_ID="9"`)
 	world.Play(t, "gpus 2", "gpu 1 mig", "gpu 1 instance 9 0 1g.10gb 9984", "xid 0 62", "xid 0 45")
@@ -277,6 +288,7 @@ func TestOverNVML(t *testing.T) {
 }
 
 func TestSIGHUP(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "counters.csv")
 	if err := os.WriteFile(file, []byte("DCGM_FI_DEV_GPU_TEMP, gauge, T\n"), 0o644); err != nil {
 		t.Fatal(err)
@@ -289,7 +301,7 @@ func TestSIGHUP(t *testing.T) {
 	r.signal(syscall.SIGHUP)
 	r.until("\nDCGM_FI_DEV_POWER_USAGE{", "dcgm_exporter_config_last_reload_successful 1")
 	if strings.Contains(r.said(), "take a restart") {
-		t.Errorf("a change is told as none:\n%s", r.said())
+		t.Errorf("a change is reported as none:\n%s", r.said())
 	}
 
 	// Who changed the environment of the unit learns that this is not read.
@@ -299,9 +311,10 @@ func TestSIGHUP(t *testing.T) {
 	})
 }
 
-// The exit codes of docs/operations.md, over all subcommands: 0 nothing to mend, 1
-// something to mend was found, 2 the command could not do its work.
+// The exit codes of docs/operations.md, over all subcommands: 0 nothing to mend, 1 something to
+// mend was found, 2 the command could not do its work.
 func TestExitCodesOfSubcommands(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	missing := filepath.Join(dir, "missing.csv")
 	bad := filepath.Join(dir, "bad.csv")
@@ -328,6 +341,7 @@ func TestExitCodesOfSubcommands(t *testing.T) {
 			unreadable: []string{"-f", missing}, unreadCode: 2},
 	} {
 		t.Run(c.command, func(t *testing.T) {
+			t.Parallel()
 			code := func(want int, args ...string) {
 				t.Helper()
 				cmd := exec.Command(program, slices.Concat([]string{c.command}, c.args, args, c.more)...)
@@ -353,6 +367,7 @@ func TestExitCodesOfSubcommands(t *testing.T) {
 }
 
 func TestExitCodes(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name string
 		args []string
@@ -361,6 +376,10 @@ func TestExitCodes(t *testing.T) {
 	}{
 		{"wrong flag", []string{"--colectors=x"}, 1, "--collectors"},
 		{"help", []string{"--help"}, 0, "Usage:"},
+		{"help with subcommands", []string{"--help"}, 0, "\n  explain-device  how a device id"},
+		{"help with examples", []string{"--help"}, 0, "\n  dcgm-exporter check my-counters.csv "},
+		{"help with flags", []string{"--help"}, 0, "\n  --collectors, -f VALUE"},
+		{"completion", []string{"completion", "bash"}, 0, "complete -o filenames -F _dcgm_exporter"},
 		{"version", []string{"--version"}, 0, "dcgm-exporter"},
 		{"check, good", []string{"check", "../../etc/default-counters.csv"}, 0, "0 lines not usable"},
 		{"check, bad", []string{"check", "process_test.go"}, 1, "NOT COLLECTED"},
@@ -370,6 +389,7 @@ func TestExitCodes(t *testing.T) {
 		{"doctor", []string{"doctor", "--source=sim"}, 0, "source"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			cmd := exec.Command(program, c.args...)
 			out, err := cmd.CombinedOutput()
 			if cmd.ProcessState == nil {

@@ -13,7 +13,7 @@ import (
 
 // Profiling is left to another tool and taken back while the rest goes on.
 func TestPauseOfProfiling(t *testing.T) {
-	fakedcgm.Require(t)
+	t.Parallel()
 	engine, env := fakedcgm.NewFor(t, node()...)
 	r := start(t, env, "--web-enable-lifecycle")
 	r.until(`DCGM_FI_PROF_GR_ENGINE_ACTIVE{gpu="7"`, "dcgm_exporter_profiling_paused 0")
@@ -38,18 +38,18 @@ func TestPauseOfProfiling(t *testing.T) {
 	}
 }
 
-// A pause outlasts whatever else happens, and the counters are not touched
-// meanwhile, not even for the moment in which a session opens.
+// A pause outlasts whatever else happens, and the counters are not touched meanwhile, not even for
+// the moment in which a session opens.
 func TestPauseOutlastsSessions(t *testing.T) {
-	fakedcgm.Require(t)
+	t.Parallel()
 	counters := filepath.Join(t.TempDir(), "counters.csv")
-	ask := func(lines string) {
+	configure := func(lines string) {
 		t.Helper()
 		if err := os.WriteFile(counters, []byte(lines+"DCGM_FI_DEV_GPU_TEMP, gauge, T\n"), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	ask("")
+	configure("")
 	engine, env := fakedcgm.NewFor(t, node()...)
 	r := start(t, env, "--web-enable-lifecycle", "-f", counters)
 	r.until(`DCGM_FI_DEV_GPU_TEMP{gpu="7"`)
@@ -67,7 +67,7 @@ func TestPauseOutlastsSessions(t *testing.T) {
 		do   func()
 	}{
 		{"reload", func() {
-			ask("DCGM_FI_PROF_GR_ENGINE_ACTIVE, gauge, P\n")
+			configure("DCGM_FI_PROF_GR_ENGINE_ACTIVE, gauge, P\n")
 			until(t, "the reload", func() bool { return strings.Contains(r.said(), `why="a file changed"`) })
 		}},
 		{"release", func() {

@@ -23,8 +23,8 @@ var (
 	labelPair  = regexp.MustCompile(`(\w+)="((?:[^"\\]|\\.)*)"`)
 )
 
-// pageText returns a page with the order taken out: HELP and TYPE by family, and by
-// family and labels each value as it is spelled.
+// pageText returns a page with the order taken out: HELP and TYPE by family, and by family and
+// labels each value as it is spelled.
 func pageText(t *testing.T, page string) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -49,11 +49,11 @@ func pageText(t *testing.T, page string) map[string]string {
 	return out
 }
 
-// TestPagesOfTheReference plays the worlds of NVIDIA's pages to the exporter,
-// with the command lines that its README has, and compares whole pages: every
-// HELP and TYPE, every sample with its labels, and how each number is spelled.
+// TestPagesOfTheReference plays the worlds of NVIDIA's pages to the exporter, with the command
+// lines that its README has, and compares whole pages: every HELP and TYPE, every sample with its
+// labels, and how each number is spelled.
 func TestPagesOfTheReference(t *testing.T) {
-	fakedcgm.Require(t)
+	t.Parallel()
 	file := material.Path(t, "data/upstream/dcgm-exporter/default-counters.csv")
 	tests := []struct {
 		file string
@@ -65,6 +65,7 @@ func TestPagesOfTheReference(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.file, func(t *testing.T) {
+			t.Parallel()
 			theirs := material.Read(t, "data/reference-output/"+tt.file)
 			_, env := fakedcgm.NewFor(t, reference.Engine(t, tt.gpus, string(theirs))...)
 			args := []string{"-f", file, "--source=dcgm", "--compatibility=strict"}

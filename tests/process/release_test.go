@@ -11,8 +11,8 @@ import (
 	fakenvml "github.com/gpu-telemetry/dcgm-exporter/tests/fake/nvml"
 )
 
-// letsGo waits until the program holds nothing of the driver, which is promised
-// within five seconds, and checks what it serves then.
+// letsGo waits until the program holds nothing of the driver, which is promised within five
+// seconds, and checks what it serves then.
 func (r *running) letsGo(open func() map[string]int64) {
 	r.t.Helper()
 	deadline := time.After(5 * time.Second)
@@ -78,9 +78,10 @@ func until(t *testing.T, what string, is func() bool) {
 }
 
 func TestReleaseOverDCGM(t *testing.T) {
-	fakedcgm.Require(t)
+	t.Parallel()
 	for name, args := range map[string][]string{"embedded": nil, "remote": {"--remote-hostengine-info=10.0.0.9:5555"}} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			engine, env := fakedcgm.NewFor(t, node()...)
 			r := start(t, env, args...)
 			r.until(`DCGM_FI_DEV_GPU_TEMP{gpu="7"`, "dcgm_exporter_released 0")
@@ -110,7 +111,7 @@ func TestReleaseOverDCGM(t *testing.T) {
 }
 
 func TestReleaseTimesOut(t *testing.T) {
-	fakedcgm.Require(t)
+	t.Parallel()
 	engine, env := fakedcgm.NewFor(t, node()...)
 	r := start(t, env, "--release-timeout=3s")
 	r.until(`DCGM_FI_DEV_GPU_TEMP{gpu="7"`)
@@ -119,17 +120,16 @@ func TestReleaseTimesOut(t *testing.T) {
 	r.until(`DCGM_FI_DEV_GPU_TEMP{gpu="7"`, "dcgm_exporter_released 0", `dcgm_exporter_sessions_total{cause="released"} 1`)
 }
 
-// An engine that hangs lets nobody release it, and says so; it is released
-// when it answers again.
+// An engine that hangs cannot be released, and says so; it is released when it answers again.
 func TestReleaseOfAFrozenEngine(t *testing.T) {
-	fakedcgm.Require(t)
+	t.Parallel()
 	engine, env := fakedcgm.NewFor(t, node()...)
 	r := start(t, env, "--web-enable-lifecycle")
 	r.until("dcgm_exporter_collect_success 1")
 	frozen := []string{"block dcgmGetLatestValues_v2", "block dcgmEntitiesGetLatestValues", "block dcgmGetGpuStatus"}
 	engine.Add(frozen...)
 	until(t, "a call that hangs", func() bool { return engine.Blocked() > 0 })
-	if code, body := r.post("/-/release"); code != http.StatusServiceUnavailable || !strings.Contains(body, "has not let go") {
+	if code, body := r.post("/-/release"); code != http.StatusServiceUnavailable || !strings.Contains(body, "still in use") {
 		t.Errorf("POST /-/release: %d %s", code, body)
 	}
 	for _, line := range frozen {
@@ -156,11 +156,12 @@ func (r *running) post(path string) (int, string) {
 }
 
 func TestReleaseOverNVML(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	if _, err := fakenvml.Build(dir); err != nil {
 		fakenvml.Need(t, err)
 	}
-	world := fakenvml.NewWorld(t, "gpus 2")
+	world := fakenvml.NewFor(t, "gpus 2")
 	open := func() map[string]int64 { return map[string]int64{"handles": int64(world.OpenHandles(t))} }
 	r := start(t, append(world.Env(), "LD_LIBRARY_PATH="+dir), "--web-enable-lifecycle")
 	r.until(`source="nvml"} 1`, `DCGM_FI_DEV_GPU_TEMP{gpu="1"`)

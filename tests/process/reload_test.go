@@ -31,7 +31,7 @@ func changingFile(t *testing.T) (path string, request func(fields ...string)) {
 
 // A change that comes while a driver call hangs is in force once that has returned.
 func TestAChangeDuringADriverCallIsKept(t *testing.T) {
-	fakedcgm.Require(t)
+	t.Parallel()
 	engine, env := fakedcgm.NewFor(t, node()...)
 	path, request := changingFile(t)
 	r := start(t, env, "-f", path)
@@ -55,7 +55,7 @@ func TestAChangeDuringADriverCallIsKept(t *testing.T) {
 
 // A change that the driver does not take now is tried again until it is in force.
 func TestAChangeIsTriedAgain(t *testing.T) {
-	fakedcgm.Require(t)
+	t.Parallel()
 	engine, env := fakedcgm.NewFor(t, node()...)
 	path, request := changingFile(t)
 	r := start(t, env, "-f", path)
@@ -82,12 +82,17 @@ func TestAChangeIsTriedAgain(t *testing.T) {
 
 // A neighbor of the file that changes all the time does not hide a change of the file.
 func TestABusyNeighborHidesNoChange(t *testing.T) {
+	t.Parallel()
 	path, request := changingFile(t)
 	r := start(t, nil, "--source=sim", "-f", path)
 	r.until("\nDCGM_FI_DEV_GPU_TEMP{")
-	over := make(chan struct{})
-	defer close(over)
+	over, ended := make(chan struct{}), make(chan struct{})
+	defer func() {
+		close(over)
+		<-ended // it writes into a folder that is about to be removed
+	}()
 	go func() {
+		defer close(ended)
 		tick := time.NewTicker(300 * time.Millisecond)
 		defer tick.Stop()
 		for i := 0; ; i++ {
@@ -107,9 +112,10 @@ func TestABusyNeighborHidesNoChange(t *testing.T) {
 	}
 }
 
-// The hash of the configuration is that of every node which is configured alike, and
-// another one after a change.
+// The hash of the configuration is that of every node which is configured alike, and another one
+// after a change.
 func TestConfigHashOverNodes(t *testing.T) {
+	t.Parallel()
 	path, request := changingFile(t)
 	hash := func(node string) float64 {
 		t.Helper()

@@ -11,15 +11,16 @@ import (
 	fakenvml "github.com/gpu-telemetry/dcgm-exporter/tests/fake/nvml"
 )
 
-// A driver that is upgraded beneath the program, library and module, costs a
-// new beginning of the same process, once, and no crash.
+// A driver that is upgraded beneath the program, library and module, costs a new beginning of the
+// same process, once, and no crash.
 func TestDriverUpgradedBeneath(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	library, err := fakenvml.Build(dir, "nvmlDeviceGetEnforcedPowerLimit")
 	fakenvml.Need(t, err)
 	next, err := fakenvml.Build(t.TempDir())
 	fakenvml.Need(t, err)
-	world := fakenvml.NewWorld(t, "gpus 1")
+	world := fakenvml.NewFor(t, "gpus 1")
 	r := start(t, append(world.Env(), "LD_LIBRARY_PATH="+dir))
 	r.until(`source="nvml"} 1`, `DCGM_FI_DEV_GPU_TEMP{gpu="0"`)
 	if err := os.Rename(next, filepath.Join(dir, filepath.Base(library))); err != nil {
@@ -29,8 +30,8 @@ func TestDriverUpgradedBeneath(t *testing.T) {
 	r.listens()
 	world.Play(t, "gpus 1")
 	r.until(`source="nvml"} 1`, `DCGM_FI_DEV_GPU_TEMP{gpu="0"`)
-	if n := strings.Count(r.said(), "begins anew"); n != 1 {
-		t.Errorf("it began anew %d times", n)
+	if n := strings.Count(r.said(), "starts again"); n != 1 {
+		t.Errorf("it started again %d times", n)
 	}
 	r.signal(syscall.SIGHUP) // the fresh process hears as the one before did
 	until(t, "a reload", func() bool { return strings.Contains(r.said(), "Configuration reloaded") })
@@ -47,10 +48,10 @@ func TestDriverUpgradedBeneath(t *testing.T) {
 	}
 }
 
-// Packages of DCGM or of the driver are upgraded beneath the program, and what
-// it has loaded no longer fits: it begins anew, once, with what lies there now.
+// Packages of DCGM or of the driver are upgraded beneath the program, and what it has loaded no
+// longer fits: it starts again, once, with what lies there now.
 func TestDCGMUpgradedBeneath(t *testing.T) {
-	fakedcgm.Require(t)
+	t.Parallel()
 	built, err := fakedcgm.Build()
 	if err != nil {
 		t.Fatal(err)
@@ -64,6 +65,7 @@ func TestDCGMUpgradedBeneath(t *testing.T) {
 		"remote":   {[]string{"--remote-hostengine-info=10.0.0.9:5555"}, "fail dcgmConnect_v2 -12"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			dir := t.TempDir()
 			put := func() {
 				t.Helper()
@@ -84,8 +86,7 @@ func TestDCGMUpgradedBeneath(t *testing.T) {
 			r := start(t, append(env, "LD_LIBRARY_PATH="+dir), c.args...)
 			r.until(`source="dcgm"} 1`, `DCGM_FI_DEV_GPU_TEMP{gpu="7"`)
 
-			// A failure alone is none of the library's, and neither is a new
-			// file alone.
+			// A failure alone is none of the library's, and neither is a new file alone.
 			engine.Add(c.fail)
 			engine.Restart()
 			r.until("dcgm_exporter_collect_success 0", `stage="open"`)
@@ -94,8 +95,8 @@ func TestDCGMUpgradedBeneath(t *testing.T) {
 			put()
 			engine.Restart()
 			r.until(`dcgm_exporter_sessions_total{cause="lost"} 2`, "dcgm_exporter_collect_success 1")
-			if strings.Contains(r.said(), "begins anew") {
-				t.Fatal("it began anew without need")
+			if strings.Contains(r.said(), "starts again") {
+				t.Fatal("it started again without need")
 			}
 
 			engine.Add(c.fail)
@@ -104,25 +105,26 @@ func TestDCGMUpgradedBeneath(t *testing.T) {
 			r.until("dcgm_exporter_collect_success 0")
 			engine.Remove(c.fail)
 			r.until(`source="dcgm"} 1`, `DCGM_FI_DEV_GPU_TEMP{gpu="7"`)
-			if n := strings.Count(r.said(), "begins anew"); n != 1 {
-				t.Errorf("it began anew %d times", n)
+			if n := strings.Count(r.said(), "starts again"); n != 1 {
+				t.Errorf("it started again %d times", n)
 			}
 		})
 	}
 }
 
-// A library that never fitted the driver is no reason to begin anew: the next
-// process would load the same.
+// A library that never fitted the driver is no reason to start again: the next process would load
+// the same.
 func TestLibraryThatNeverFitted(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	_, err := fakenvml.Build(dir)
 	fakenvml.Need(t, err)
-	world := fakenvml.NewWorld(t, "gpus 1", "driver 18")
+	world := fakenvml.NewFor(t, "gpus 1", "driver 18")
 	r := start(t, append(world.Env(), "LD_LIBRARY_PATH="+dir), "--source=nvml")
 	r.until(`dcgm_exporter_collect_failures_total{reason="version",stage="open"} 3`)
 	world.Play(t, "gpus 1")
 	r.until(`DCGM_FI_DEV_GPU_TEMP{gpu="0"`)
-	if strings.Contains(r.said(), "begins anew") {
-		t.Error("it began anew")
+	if strings.Contains(r.said(), "starts again") {
+		t.Error("it started again")
 	}
 }

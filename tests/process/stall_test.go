@@ -17,8 +17,8 @@ import (
 	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
 )
 
-// endLimit is what the documentation promises: SIGTERM ends the process within
-// five seconds. The rest is for a busy machine.
+// endLimit is what the documentation promises: SIGTERM ends the process within five seconds. The
+// rest is for a busy machine.
 const endLimit = 5*time.Second + 2*time.Second
 
 // freeAddress returns an address of loopback that nothing listens on.
@@ -32,8 +32,7 @@ func freeAddress(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// fullPipe returns the writing end of a pipe that has no room left, and that is
-// never drained.
+// fullPipe returns the writing end of a pipe that has no room left, and that is never drained.
 func fullPipe(t *testing.T) *os.File {
 	t.Helper()
 	r, w, err := os.Pipe()
@@ -59,8 +58,8 @@ func fullPipe(t *testing.T) *os.File {
 	return w
 }
 
-// startDetached starts the program with its output where the test wants it, and
-// does not wait for it.
+// startDetached starts the program with its output where the test wants it, and does not wait for
+// it.
 func startDetached(t *testing.T, stderr *os.File, args ...string) *running {
 	t.Helper()
 	address := freeAddress(t)
@@ -89,7 +88,7 @@ func (r *running) answers() {
 	})
 }
 
-// endsSoon waits for the end that SIGTERM asks for.
+// endsSoon waits for the end that SIGTERM requests.
 func (r *running) endsSoon() int {
 	r.t.Helper()
 	begin := time.Now()
@@ -113,8 +112,8 @@ func value(t *testing.T, page, series string) float64 {
 	return v
 }
 
-// Standard error is a pipe that is never drained: the page goes on, the lines
-// that were dropped are counted, and SIGTERM ends the process.
+// Standard error is a pipe that is never drained: the page goes on, the lines that were dropped are
+// counted, and SIGTERM ends the process.
 func TestStalledStandardError(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "counters.csv")
 	lines := strings.Repeat("NO_SUCH_FIELD, gauge, a line that is warned of\n", 150)
@@ -153,8 +152,8 @@ func fifo(t *testing.T) string {
 	return path
 }
 
-// silentServer returns the address of a server that takes connections and never
-// answers, and reports whether one came.
+// silentServer returns the address of a server that takes connections and never answers, and
+// reports whether one came.
 func silentServer(t *testing.T) (address string, called func() bool) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -191,13 +190,13 @@ func awaitReader(t *testing.T, path string) {
 
 // Settings that cannot be read do not keep the process from ending.
 func TestEndWhileSettingsHang(t *testing.T) {
+	t.Parallel()
 	address, called := silentServer(t)
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
 	config := fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","current-context":"c","contexts":[{"name":"c","context":{"cluster":"c"}}],"clusters":[{"name":"c","cluster":{"server":"http://%s"}}]}`, address)
 	if err := os.WriteFile(kubeconfig, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv("KUBECONFIG", kubeconfig)
 	for _, c := range []struct {
 		name string
 		args []string
@@ -212,6 +211,7 @@ func TestEndWhileSettingsHang(t *testing.T) {
 		{name: "check", args: []string{"check"}, pipe: "--config-file", code: 2},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			wait := func() { until(t, "a request", called) }
 			if c.pipe != "" {
 				path := fifo(t)
@@ -219,6 +219,7 @@ func TestEndWhileSettingsHang(t *testing.T) {
 				wait = func() { awaitReader(t, path) }
 			}
 			r := &running{t: t, exit: make(chan error, 1), cmd: exec.Command(program, c.args...)}
+			r.cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
 			if err := r.cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
@@ -232,9 +233,9 @@ func TestEndWhileSettingsHang(t *testing.T) {
 	}
 }
 
-// A file that becomes one that hangs is a reload that fails, with a word why; the
-// page goes on.
+// A file that becomes one that hangs is a reload that fails, with a word why; the page goes on.
 func TestReloadOfAFileThatHangs(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "counters.csv")
 	if err := os.WriteFile(file, []byte("DCGM_FI_DEV_GPU_TEMP, gauge, T\n"), 0o644); err != nil {
 		t.Fatal(err)
@@ -253,9 +254,28 @@ func TestReloadOfAFileThatHangs(t *testing.T) {
 	}
 }
 
+// One stop may come as two signals, as from timeout(1), which signals the process and then its group:
+// it ends as with one.
+func TestOneStopInTwoSignals(t *testing.T) {
+	for range 3 {
+		engine, env := fakedcgm.NewFor(t, node()...)
+		r := start(t, env)
+		r.until("dcgm_exporter_collect_success 1")
+		r.signal(syscall.SIGINT)
+		r.signal(syscall.SIGTERM)
+		if code := r.ends(); code != 0 {
+			t.Errorf("exit code %d, want 0", code)
+		}
+		for what, n := range engine.Open() {
+			if n != 0 {
+				t.Errorf("open at the end: %d %s", n, what)
+			}
+		}
+	}
+}
+
 // A second SIGTERM ends what the first one waits for.
 func TestSecondSIGTERM(t *testing.T) {
-	fakedcgm.Require(t)
 	engine, env := fakedcgm.NewFor(t, node()...)
 	r := start(t, env)
 	r.until("dcgm_exporter_collect_success 1")

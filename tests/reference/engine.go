@@ -24,9 +24,8 @@ var (
 	sampleGPU  = regexp.MustCompile(`(?:^|,)gpu="(\d+)"`)
 )
 
-// Engine returns the script of an engine (tests/fake/dcgm) with that many GPUs,
-// which reports the numbers of one of NVIDIA's pages for them. Everything else
-// about the GPUs is written here.
+// Engine returns the script of an engine (tests/fake/dcgm) with that many GPUs, which reports the
+// numbers of one of NVIDIA's pages for them. Everything else about the GPUs is written here.
 func Engine(t testing.TB, gpus int, page string) []string {
 	t.Helper()
 	links := 0

@@ -1,6 +1,6 @@
-// Package reference reads what NVIDIA publishes for its exporter, where it lies
-// beside the repository: the chart as rendered, and what the GPU Operator
-// applies. It is for tests alone, and the repository holds none of it.
+// Package reference reads what NVIDIA publishes for its exporter, where it lies beside the
+// repository: the chart as rendered, and what the GPU Operator applies. It is for tests alone, and
+// the repository holds none of it.
 package reference
 
 import (
@@ -21,16 +21,16 @@ import (
 type Workload struct {
 	// Name is that of the rendering.
 	Name string
-	// Args and Env are the container's. A value that a field of the pod gives is
-	// that field's path, as in spec.nodeName.
+	// Args and Env are the container's. A value that a field of the pod gives is that field's path, as
+	// in spec.nodeName.
 	Args []string
 	Env  map[string]string
 	// Files are what ConfigMaps and Secrets mount, by path.
 	Files map[string]string
 }
 
-// OperatorState returns one of the files that the GPU Operator applies, by its
-// path below assets, such as state-dcgm-exporter/0800_daemonset.yaml.
+// OperatorState returns one of the files that the GPU Operator applies, by its path below assets,
+// such as state-dcgm-exporter/0800_daemonset.yaml.
 func OperatorState(t testing.TB, path string) []byte {
 	t.Helper()
 	archive := material.Path(t, "data/upstream/gpu-operator-charts/state-dcgm-manifests.tar.xz")
@@ -60,8 +60,8 @@ func Chart(t testing.TB) []Workload {
 	return all
 }
 
-// Operator returns the exporter's workload as the GPU Operator's assets have it,
-// before the operator fills anything in.
+// Operator returns the exporter's workload as the GPU Operator's assets have it, before the
+// operator fills anything in.
 func Operator(t testing.TB) Workload {
 	t.Helper()
 	all := workloads(t, "operator", OperatorState(t, "state-dcgm-exporter/0800_daemonset.yaml"))

@@ -22,8 +22,7 @@ const (
 	activity = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
 )
 
-// One machine, as each source is told of it: a GPU with an instance that is
-// divided and one that is not.
+// One machine, as each source gets it: a GPU with an instance that is divided and one that is not.
 var (
 	dividedNode = `name: divided
 driver: 570.124.06
@@ -62,13 +61,13 @@ func entities(p page, family string) []string {
 	return found
 }
 
-// What sources tell of a divided GPU instance and its parts is the same, label
-// by label; NVML counts nothing per compute instance.
+// What sources report of a divided GPU instance and its parts is the same, label by label; NVML
+// counts nothing per compute instance.
 func TestDividedInstancesUnderEverySource(t *testing.T) {
 	whole, parts := []string{"0 1g.5gb 11", "0 3g.20gb 1"}, []string{"0 1c.3g.20gb 1 0", "0 1g.5gb 11", "0 2c.3g.20gb 1 1"}
 	sources := map[string]struct {
 		open     func(t *testing.T) collector.Source
-		activity map[string][]string // by selector; nil where it is not asked for
+		activity map[string][]string // by selector; nil where it is not requested
 	}{
 		"dcgm": {func(t *testing.T) collector.Source {
 			fakedcgm.Require(t)

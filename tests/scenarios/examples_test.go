@@ -107,7 +107,7 @@ var (
 	without3 = []string{"0", "1", "2", "4", "5", "6", "7"}
 )
 
-// shown says what the page tells of every example.
+// shown says what the page shows of every example.
 var shown = map[string]func(*testing.T, pages){
 	"Two XIDs within one interval": func(t *testing.T, p pages) {
 		xids := func(p page) map[string]float64 { return p.positive("DCGM_EXP_XID_ERRORS_TOTAL", "gpu", "xid", "pod") }
@@ -117,7 +117,7 @@ var shown = map[string]func(*testing.T, pages){
 			t.Errorf("the gauge shows %v", last)
 		}
 	},
-	"An XID that the kernel alone tells": func(t *testing.T, p pages) {
+	"An XID that the kernel alone reports": func(t *testing.T, p pages) {
 		xids := func(p page) map[string]float64 { return p.positive("DCGM_EXP_XID_ERRORS_TOTAL", "gpu", "xid") }
 		struck := map[string]float64{"3/79": 1, "0/31": 1}
 		expect(t, "XIDs", p, xids, map[string]float64{}, struck, struck)
@@ -179,7 +179,7 @@ var shown = map[string]func(*testing.T, pages){
 			t.Errorf("left of the GPU that is gone: %s", onlyEvents(p.within, "3"))
 		}
 	},
-	"MIG cut anew under load": func(t *testing.T, p pages) {
+	"MIG repartitioned under load": func(t *testing.T, p pages) {
 		old := []string{"1g.10gb", "1g.10gb", "2g.20gb", "3g.40gb"}
 		expect(t, "instances of GPU 6", p, func(p page) []string { return instances(p, "6") }, old, []string{"3g.40gb", "4g.40gb"}, old)
 		expect(t, "GPUs", p, page.gpus, eight, eight, eight)
@@ -188,7 +188,7 @@ var shown = map[string]func(*testing.T, pages){
 		expect(t, "instances of GPU 0", p, func(p page) []string { return instances(p, "0") }, nil, nil, nil)
 		expect(t, "GPUs", p, page.gpus, eight, eight, eight)
 		busy := func(p page) bool { _, ok := p.one("DCGM_FI_DEV_GPU_UTIL", "gpu", "0"); return ok }
-		expect(t, "GPU 0 has a utilisation", p, busy, true, false, true)
+		expect(t, "GPU 0 has a utilization", p, busy, true, false, true)
 	},
 	"Another profiler": func(t *testing.T, p pages) {
 		expect(t, "why there is no profiling", p, unavailable("DCGM_FI_PROF_DRAM_ACTIVE"), nil, []string{"/unavailable"}, nil)
@@ -213,7 +213,7 @@ var shown = map[string]func(*testing.T, pages){
 	},
 	"An implausible value": func(t *testing.T, p pages) {
 		busy := func(p page) bool { _, ok := p.one("DCGM_FI_DEV_GPU_UTIL", "gpu", "5"); return ok }
-		expect(t, "GPU 5 has a utilisation", p, busy, true, false, true)
+		expect(t, "GPU 5 has a utilization", p, busy, true, false, true)
 		if strings.Contains(p.within.text, "808334905") || strings.Contains(p.within.text, "8.08334905e+08") {
 			t.Error("it is on the page")
 		}
@@ -232,7 +232,7 @@ var shown = map[string]func(*testing.T, pages){
 	"A driver that hangs": func(t *testing.T, p pages) {
 		expect(t, "GPUs", p, page.gpus, eight, nil, eight)
 		if n := p.within.by("dcgm_exporter_collect_failures_total", "stage", "reason")["read/timeout"]; n == 0 {
-			t.Error("the page does not tell of it")
+			t.Error("the page does not show it")
 		}
 	},
 	"The fabric fails": all(
@@ -241,7 +241,7 @@ var shown = map[string]func(*testing.T, pages){
 		passes("DCGM_FI_DEV_FABRIC_HEALTH_SUMMARY", "gpu", "4", 1, 2),
 		passes("DCGM_FI_DEV_FABRIC_MANAGER_STATUS", "gpu", "3", 3, 3),
 	),
-	"The licence of a vGPU": passes("DCGM_FI_DEV_VGPU_LICENSE_STATUS", "gpu", "2", 0, 1),
+	"The license of a vGPU": passes("DCGM_FI_DEV_VGPU_LICENSE_STATUS", "gpu", "2", 0, 1),
 	"A link flaps": func(t *testing.T, p pages) {
 		off := func(p page) []string {
 			var list []string
@@ -290,8 +290,8 @@ func instances(p page, gpu string) []string {
 	return list
 }
 
-// onlyEvents returns a series of a GPU that is no count of events, "" if none is.
-// What was counted of a GPU that is gone may stay.
+// onlyEvents returns a series of a GPU that is no count of events, "" if none is. What was counted
+// of a GPU that is gone may stay.
 func onlyEvents(p page, gpu string) string {
 	for name, list := range p.series {
 		if strings.HasPrefix(name, "DCGM_EXP_XID_") || strings.HasPrefix(name, "DCGM_EXP_CLOCK_") {
@@ -306,8 +306,8 @@ func onlyEvents(p page, gpu string) string {
 	return ""
 }
 
-// Every example of the documentation shows on the page what it says, within an
-// interval, and leaves nothing behind.
+// Every example of the documentation shows on the page what it says, within an interval, and leaves
+// nothing behind.
 func TestExamples(t *testing.T) {
 	left := maps.Clone(shown)
 	for _, x := range examples(t) {

@@ -14,8 +14,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
 )
 
-// machine has three GPUs that histories befall, one that MIG cuts from the
-// start, and one that nothing happens to: a page is never empty.
+// machine has three GPUs that histories affect, one that MIG cuts from the start, and one that
+// nothing happens to: a page is never empty.
 const machine = `
 name: machine
 driver: 570.124.06
@@ -35,8 +35,8 @@ const (
 	span     = 8 * time.Minute
 )
 
-// layouts are ways to cut a GPU, and the instances (profile and GPU_I_ID) that
-// come of them; nil is a whole one.
+// layouts are ways to cut a GPU, and the instances (profile and GPU_I_ID) that come of them; nil is
+// a whole one.
 var layouts = []struct {
 	mig       []string
 	instances string
@@ -49,7 +49,7 @@ var layouts = []struct {
 	{[]string{"3g.20gb", "2g.10gb", "1g.5gb"}, "MIG 1g.5gb 2g.10gb 3g.20gb"},
 }
 
-// A history is what befalls the GPUs, and in which state each is from when on.
+// A history is what happens to the GPUs, and in which state each is from when on.
 type history struct {
 	faults []string
 	states [befallen][]state
@@ -60,8 +60,8 @@ type state struct {
 	is string // "whole", "MIG …", "lost" or "gone"
 }
 
-// invent makes a history up. GPUs are lost and unbound and come back, and are
-// cut anew whether or not they are there.
+// invent makes a history up. GPUs are lost and unbound and come back, and are partitioned again
+// whether or not they are there.
 func invent(rng *rand.Rand) *history {
 	h := &history{}
 	moment := func(from, most time.Duration) time.Duration {
@@ -149,8 +149,7 @@ func (h *history) within(g int, from, now time.Duration) []string {
 	return list
 }
 
-// shows returns in which state the page has a GPU, and what on it contradicts
-// that.
+// shows returns in which state the page has a GPU, and what on it contradicts that.
 func (p page) shows(g int) (is, wrong string) {
 	id := fmt.Sprint(g)
 	var profiles, instances []string
@@ -210,9 +209,9 @@ func (p page) shows(g int) (is, wrong string) {
 	return strings.TrimSpace("MIG " + strings.Join(profiles, " ")), wrong
 }
 
-// Whatever befalls the GPUs, in whatever order, the page is that of a state not
-// older than an interval, is never empty, and has nothing of what is gone. What
-// was counted of events never falls.
+// Whatever happens to the GPUs, in whatever order, the page is that of a state not older than an
+// interval, is never empty, and has nothing of what is gone. What was counted of events never
+// falls.
 func TestRandomHistories(t *testing.T) {
 	node, err := sim.ParseNode(strings.NewReader(machine), "machine.yaml")
 	if err != nil {

@@ -30,9 +30,9 @@ const (
 	pace = 20 * time.Millisecond
 	// patience bounds every wait; it is no claim about speed.
 	patience = 60 * time.Second
-	// lag is how many pages may show what was before a change: that of a cycle
-	// under way, the one that finds the change, and the five intervals after which
-	// a session over DCGM looks for GPUs that were added.
+	// lag is how many pages may show what was before a change: that of a cycle under way, the one that
+	// finds the change, and the five intervals after which a session over DCGM looks for GPUs that
+	// were added.
 	lag = 2 + 5
 )
 
@@ -67,8 +67,7 @@ func (b *bench) is(g int) string {
 	}
 }
 
-// change does something to one of the GPUs, or to two at once. Those in fixed
-// are never unbound.
+// change does something to one of the GPUs, or to two at once. Those in fixed are never unbound.
 func (b *bench) change(rng *rand.Rand, fixed int) {
 	for range 1 + rng.IntN(2) {
 		g := rng.IntN(befallen)
@@ -85,7 +84,7 @@ func (b *bench) change(rng *rand.Rand, fixed int) {
 	}
 }
 
-// dcgmScript is what an engine tells of the bench.
+// dcgmScript is what an engine reports of the bench.
 func (b *bench) dcgmScript() []string {
 	lines := []string{
 		"library 4.6.1", "engine 4.6.1", "driver 570.124.06", "nvml 12.570.124.06",
@@ -110,8 +109,8 @@ func (b *bench) dcgmScript() []string {
 	return lines
 }
 
-// nvmlScript is what a driver tells of the bench. GPUs can only be gone from the
-// end: NVML numbers them without gaps.
+// nvmlScript is what a driver reports of the bench. GPUs can only be gone from the end: NVML
+// numbers them without gaps.
 func (b *bench) nvmlScript() []string {
 	lines := []string{fmt.Sprintf("gpus %d", len(b.cut))}
 	for g := range b.cut {
@@ -128,8 +127,7 @@ func (b *bench) nvmlScript() []string {
 	return lines
 }
 
-// steps collects from a source in step with the test: a cycle waits until its
-// page is taken.
+// steps collects from a source in step with the test: a cycle waits until its page is taken.
 func steps(t *testing.T, src collector.Source) func() page {
 	t.Helper()
 	const file = "DCGM_FI_DEV_GPU_TEMP,gauge,t\nDCGM_FI_DEV_POWER_USAGE,gauge,p\nDCGM_FI_DEV_GPU_UTIL,gauge,u\nDCGM_FI_DEV_FB_USED,gauge,m\n" +

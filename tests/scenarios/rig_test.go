@@ -3,8 +3,6 @@ package scenarios
 import (
 	"bytes"
 	"context"
-	"errors"
-	"io"
 	"log/slog"
 	"slices"
 	"strconv"
@@ -14,10 +12,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
-	"github.com/prometheus/prometheus/model/textparse"
 
 	"github.com/gpu-telemetry/dcgm-exporter/etc"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
@@ -26,7 +22,9 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/exporter"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/prom"
 )
 
 // interval is between two cycles of a simulated node.
@@ -41,10 +39,11 @@ type stage struct {
 	begin  time.Time
 	cancel context.CancelFunc
 	over   chan error
+	log    *exporter.Log // what the collector says
 }
 
-// perform plays a node under a scenario with all of the fleet's counters, and
-// lets look at it. Afterwards nothing is left open.
+// perform plays a node under a scenario with all of the fleet's counters, and lets look at it.
+// Afterwards nothing is left open.
 func perform(t *testing.T, node, faults string, look func(*stage)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -60,7 +59,7 @@ func raise(t *testing.T, o sim.Options, faults string) *stage {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &stage{t: t, begin: time.Now(), over: make(chan error, 1)}
+	s := &stage{t: t, begin: time.Now(), over: make(chan error, 1), log: new(exporter.Log)}
 	o.Scenario = script
 	if s.src, err = sim.New(o); err != nil {
 		t.Fatal(err)
@@ -72,7 +71,7 @@ func raise(t *testing.T, o sim.Options, faults string) *stage {
 	}
 	all := gpu.Selector{Flex: true}
 	registry := prometheus.NewRegistry()
-	encoder := exposition.NewEncoder(exposition.Options{Trailer: func(dst []byte) []byte { return gathered(t, dst, registry) }})
+	encoder := exposition.NewEncoder(exposition.Options{Trailer: func(dst []byte) []byte { return loop.AppendGathered(t, dst, registry) }})
 	log := kernellog.New(kernellog.Options{
 		Path: "simulated", Registerer: registry, Log: slog.New(slog.DiscardHandler),
 		Open: func() (kernellog.Device, error) { return s.src.KernelLog(), nil }, Boot: s.src.KernelBoot, Uptime: s.src.KernelUptime, PodOf: s.src.PodOf,
@@ -84,6 +83,7 @@ func raise(t *testing.T, o sim.Options, faults string) *stage {
 			Aggregate: func(name string) bool { return name == "DCGM_FI_DEV_POWER_USAGE" }, AggregateInterval: 100 * time.Millisecond,
 		}),
 		Registerer: registry, MaxBackoff: interval / 2, HangLimit: time.Hour,
+		Log:     slog.New(slog.NewTextHandler(s.log, nil)),
 		Publish: func(snapshot *gpu.Snapshot) { s.pages.Publish(encoder.Encode(snapshot)) },
 	}})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -98,23 +98,7 @@ func raise(t *testing.T, o sim.Options, faults string) *stage {
 	return s
 }
 
-// gathered appends the exporter's own series.
-func gathered(t *testing.T, dst []byte, from prometheus.Gatherer) []byte {
-	families, err := from.Gather()
-	if err != nil {
-		t.Error(err)
-	}
-	b := bytes.NewBuffer(dst)
-	enc := expfmt.NewEncoder(b, expfmt.NewFormat(expfmt.TypeTextPlain))
-	for _, f := range families {
-		if err := enc.Encode(f); err != nil {
-			t.Error(err)
-		}
-	}
-	return b.Bytes()
-}
-
-// lower ends the collector, and checks that it has let go of everything.
+// lower ends the collector, and checks that it has released everything.
 func (s *stage) lower() {
 	s.src.Release()
 	s.cancel()
@@ -155,32 +139,17 @@ type sample struct {
 func parse(t *testing.T, text []byte) page {
 	t.Helper()
 	p := page{text: string(text), series: map[string][]sample{}}
-	parser, err := textparse.New([]byte(p.text), "text/plain", nil, textparse.ParserOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
 	seen := map[string]bool{}
-	for {
-		entry, err := parser.Next()
-		if errors.Is(err, io.EOF) {
-			return p
+	for s := range prom.Samples(t, text) {
+		if seen[string(s.Series)] {
+			t.Fatalf("twice on the page: %s", s.Series)
 		}
-		if err != nil {
-			t.Fatalf("the page does not parse: %v\n%s", err, p.text)
-		}
-		if entry != textparse.EntrySeries {
-			continue
-		}
-		id, _, v := parser.Series()
-		if seen[string(id)] {
-			t.Fatalf("twice on the page: %s", id)
-		}
-		seen[string(id)] = true
-		var l labels.Labels
-		parser.Labels(&l)
+		seen[string(s.Series)] = true
+		l := s.Labels
 		name := l.Get(model.MetricNameLabel)
-		p.series[name] = append(p.series[name], sample{l, v})
+		p.series[name] = append(p.series[name], sample{l, s.Value})
 	}
+	return p
 }
 
 // by returns the values of a family by the values of labels, joined by slashes.
@@ -196,8 +165,7 @@ func (p page) by(family string, names ...string) map[string]float64 {
 	return out
 }
 
-// value returns the value of the only series of a family; it is no number where
-// there is none.
+// value returns the value of the only series of a family; it is no number where there is none.
 func (p page) value(t *testing.T, family string) float64 {
 	t.Helper()
 	if n := len(p.series[family]); n != 1 {

@@ -35,8 +35,8 @@ func eachRow(path string, columns int, f func(row []string) error) error {
 	}
 }
 
-// applyFacts adds the hand-written facts. A row that touches no field is an
-// error, so that the file stays true.
+// applyFacts adds the hand-written facts. A row that touches no field is an error, so that the file
+// stays true.
 func applyFacts(fields []*field, path string) error {
 	return eachRow(path, 9, func(row []string) error {
 		low, high, err := idRange(row[0])

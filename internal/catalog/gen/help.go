@@ -19,7 +19,7 @@ var words = map[string]string{
 	"PIDS": "process ids", "PLR": "physical-layer retransmission", "PPCNT": "port counter", "PPRM": "port recovery", "PRIV": "privilege",
 	"PWR": "power", "REG": "register file", "RX": "received", "SBE": "single-bit errors", "SHM": "shared memory", "SM": "SM",
 	"SRM": "SRAM", "SW": "software", "SXID": "SXID", "TEMP": "temperature", "TEX": "texture memory", "THERM": "thermal",
-	"TMP": "total module power", "TX": "sent", "UTIL": "utilisation", "UUID": "UUID", "VAL": "value", "VC0": "in virtual channel 0",
+	"TMP": "total module power", "TX": "sent", "UTIL": "utilization", "UUID": "UUID", "VAL": "value", "VC0": "in virtual channel 0",
 	"VC1": "in virtual channel 1", "VC2": "in virtual channel 2", "VC3": "in virtual channel 3", "VGPU": "vGPU", "VM": "VM",
 	"VOL": "volatile", "XID": "XID", "C2C": "C2C", "CPU": "CPU", "CONNECTX": "ConnectX", "B2B": "back to back",
 }
@@ -32,8 +32,7 @@ var units = map[string]bool{
 
 var lane = regexp.MustCompile(`^L(\d+)$`)
 
-// describe returns the few words of help of a field: those of facts.csv, or
-// else its name in words.
+// describe returns the few words of help of a field: those of facts.csv, or else its name in words.
 func (f *field) describe(fields []*field) string {
 	if f.help != "" {
 		return f.help

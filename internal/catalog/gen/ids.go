@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// initialisms are the parts of names that Go writes in another case than a word's.
-var initialisms = func() map[string]string {
+// initializms are the parts of names that Go writes in another case than a word's.
+var initializms = func() map[string]string {
 	spelled := map[string]string{"NVLINK": "NVLink", "NVSWITCH": "NVSwitch", "PCIE": "PCIe", "VGPU": "VGPU", "INFOROM": "InfoROM", "CONNECTX": "ConnectX", "BUSID": "BusID", "IDS": "IDs"}
 	for part := range strings.FieldsSeq(`BAR1 BER BIOS C2C CBU CC CI CPU CRC CUDA DBE DCGM DFMA DMMA DRAM ECC EUD FB FBC FEC FP16 FP32 FP64 GI GPM GPU GR HMMA
 		ID IB IMEX IMMA L2 MIG MMA NUMA NVDEC NVJPG NVML NVOFA OEM P2P PCI PLR PPCNT PPRM PWR RX SBE SHM SM SRAM SRM SXID TX UUID VBIOS VF XID`) {
@@ -24,7 +24,7 @@ func (f *field) constant() string {
 		b.WriteString("Device") // "Name" alone says too little
 	}
 	for part := range strings.SplitSeq(name, "_") {
-		if word, ok := initialisms[part]; ok {
+		if word, ok := initializms[part]; ok {
 			b.WriteString(word)
 		} else if part != "" {
 			b.WriteString(part[:1] + strings.ToLower(part[1:]))

@@ -1,8 +1,8 @@
 // Command gen writes the entries and the ids of package catalog.
 //
-// It reads the field ids and names from the go-dcgm module in the module
-// cache, and what go-dcgm does not say (levels, units, ranges, help) from
-// facts.csv and names.csv beside it. go generate runs it.
+// It reads the field ids and names from the go-dcgm module in the module cache, and what go-dcgm
+// does not say (levels, units, ranges, help) from facts.csv and names.csv beside it. go generate
+// runs it.
 package main
 
 import (
@@ -61,8 +61,7 @@ func run(out, ids, facts string) error {
 	return nil
 }
 
-// moduleDir returns the folder and the version of the module that go.mod asks
-// for.
+// moduleDir returns the folder and the version of the module that go.mod requires.
 func moduleDir() (dir, version string, err error) {
 	output, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}\n{{.Version}}", module).Output()
 	if err != nil {

@@ -86,8 +86,8 @@ func isMarker(name string) bool {
 		name == "DCGM_FI_SYSTEM_FIELD_UNKNOWN"
 }
 
-// readMaps returns the two maps from name to id of const_fields.go: what
-// GetFieldID of go-dcgm answers from.
+// readMaps returns the two maps from name to id of const_fields.go: what GetFieldID of go-dcgm
+// answers from.
 func readMaps(path string) (current, legacy map[string]int, err error) {
 	file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
 	if err != nil {
@@ -140,8 +140,8 @@ var (
 	definition  = regexp.MustCompile(`^#define\s+(DCGM_FI_\w+)\s+(\d+)`)
 )
 
-// readReplacements pairs the fields whose comment in the header names a field
-// in a base unit (ids from 1600) with that field.
+// readReplacements pairs the fields whose comment in the header names a field in a base unit (ids
+// from 1600) with that field.
 func readReplacements(path string, byName map[string]*field) error {
 	file, err := os.Open(path)
 	if err != nil {

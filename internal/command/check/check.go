@@ -41,11 +41,11 @@ type Command struct {
 	Open command.Opener
 }
 
-// cycles is how often the source is read. Profiling fields have no value
-// before their second sample, and a reading may come just before it.
+// cycles is how often the source is read. Profiling fields have no value before their second
+// sample, and a reading may come just before it.
 const cycles = 4
 
-// interval is the time between two readings: short, since somebody waits.
+// interval is the time between two readings: short, since a person waits.
 const interval = time.Second
 
 // Run checks and returns the exit code.
@@ -58,11 +58,11 @@ func (c Command) Run(ctx context.Context) int {
 		fmt.Fprintln(c.Out, notice)
 	}
 	if len(files) == 0 {
-		asked, err := app.Ask(ctx, cfg, c.ReadFile)
+		set, err := app.LoadCounters(ctx, cfg, c.ReadFile)
 		if err != nil {
 			return c.Fail(name, err)
 		}
-		return c.check(ctx, cfg, asked)
+		return c.check(ctx, cfg, set)
 	}
 	for i, file := range files {
 		if i > 0 {
@@ -75,7 +75,7 @@ func (c Command) Run(ctx context.Context) int {
 
 // file checks one file by itself, whatever flags and variables say.
 func (c Command) file(ctx context.Context, cfg *config.Config, file string) int {
-	var asked app.Asked
+	var set app.CounterSet
 	var err error
 	switch strings.ToLower(path.Ext(file)) {
 	case ".yaml", ".yml":
@@ -83,10 +83,10 @@ func (c Command) file(ctx context.Context, cfg *config.Config, file string) int 
 			return c.Fail(name, err)
 		}
 		if cfg, err = c.withFile(file); err == nil {
-			asked, err = app.Ask(ctx, cfg, c.ReadFile)
+			set, err = app.LoadCounters(ctx, cfg, c.ReadFile)
 		}
 		if err != nil {
-			// What is wrong with the file is what was asked for.
+			// What is wrong with the file is the result.
 			fmt.Fprintf(c.Out, "%s\n", err)
 			return command.Faulty
 		}
@@ -99,17 +99,17 @@ func (c Command) file(ctx context.Context, cfg *config.Config, file string) int 
 			content, err = c.ReadFile(file)
 		}
 		if err == nil {
-			asked, err = app.AskFile(cfg, file, content)
+			set, err = app.ParseCounters(cfg, file, content)
 		}
 		if err != nil {
 			return c.Fail(name, err)
 		}
 	}
-	return c.check(ctx, cfg, asked)
+	return c.check(ctx, cfg, set)
 }
 
-// withFile reads the settings with file as the YAML file. What else says where
-// the counters are would hide what the file says.
+// withFile reads the settings with file as the YAML file. What else says where the counters are
+// would hide what the file says.
 func (c Command) withFile(file string) (*config.Config, error) {
 	env := func(name string) (string, bool) {
 		switch name {
@@ -125,28 +125,28 @@ func (c Command) withFile(file string) (*config.Config, error) {
 }
 
 // check prints the lines of one file, and returns the exit code.
-func (c Command) check(ctx context.Context, cfg *config.Config, asked app.Asked) int {
-	fmt.Fprintln(c.Out, asked.Name)
+func (c Command) check(ctx context.Context, cfg *config.Config, set app.CounterSet) int {
+	fmt.Fprintln(c.Out, set.Name)
 	code := command.OK
-	says := func(counters.Request) string { return "" }
-	if cfg.Source.Named && len(asked.Requests) > 0 {
-		here, err := c.look(ctx, cfg, asked)
+	outcome := func(counters.Request) string { return "" }
+	if cfg.Source.Named && len(set.Requests) > 0 {
+		here, err := c.collect(ctx, cfg, set)
 		if err != nil {
 			if code = c.Fault(name, err); gpu.Reason(err) == "error" { // not of a source
 				code = command.Unable
 			}
 		} else {
 			fmt.Fprintln(c.Out, here.about)
-			says = here.says
+			outcome = here.outcome
 		}
 	}
 
 	var rows []row
 	metrics, labels := 0, 0
-	for _, r := range asked.Requests {
-		verdict := says(r)
+	for _, r := range set.Requests {
+		verdict := outcome(r)
 		if verdict == "" {
-			verdict = catalogueSays(r)
+			verdict = catalogSays(r)
 		}
 		if r.Type == gpu.MetricLabel {
 			labels++
@@ -156,7 +156,7 @@ func (c Command) check(ctx context.Context, cfg *config.Config, asked app.Asked)
 		rows = append(rows, requestRow(r, verdict))
 	}
 	unusable, warnings := 0, 0
-	for _, p := range slices.Concat(asked.Problems, asked.Advice) {
+	for _, p := range slices.Concat(set.Problems, set.Advice) {
 		mark := "NOT COLLECTED: "
 		if p.Warning {
 			warnings++
@@ -171,7 +171,7 @@ func (c Command) check(ctx context.Context, cfg *config.Config, asked app.Asked)
 	slices.SortStableFunc(rows, func(a, b row) int { return a.line - b.line })
 	write(c.Out, rows)
 
-	if _, err := asked.Plan(cfg, cfg.Collection.Interval); err != nil {
+	if _, err := set.Plan(cfg, cfg.Collection.Interval); err != nil {
 		fmt.Fprintln(c.Out, err)
 		unusable++
 	}
@@ -207,7 +207,7 @@ func write(w io.Writer, rows []row) {
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", line, dash(r.name), dash(r.typ), dash(r.unit), dash(r.entities), r.verdict)
 	}
-	t.Flush() // a failing standard output has nobody to tell
+	t.Flush() // a failing standard output has no other place to report to
 }
 
 func dash(s string) string {
@@ -232,8 +232,8 @@ func count(n int, thing string) string {
 	return fmt.Sprintf("%d %ss", n, thing)
 }
 
-// catalogueSays says what is known of a request without looking at hardware.
-func catalogueSays(r counters.Request) string {
+// catalogSays says what is known of a request without looking at hardware.
+func catalogSays(r counters.Request) string {
 	levels := r.Named.Entry.Levels
 	switch {
 	case r.Family != nil:

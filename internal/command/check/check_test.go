@@ -91,7 +91,7 @@ func TestSourceThatDoesNotOpen(t *testing.T) {
 	if got, want := w.Err.String(), "dcgm-exporter check: unavailable: no libdcgm.so.4\n"; got != want {
 		t.Errorf("message %q, want %q", got, want)
 	}
-	// What the catalogue knows is told all the same.
+	// What the catalog knows is reported all the same.
 	if !strings.Contains(w.Out.String(), "collected where the GPU has it") {
 		t.Errorf("output %q", &w.Out)
 	}

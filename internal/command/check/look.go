@@ -15,7 +15,7 @@ import (
 // A machine is what was seen of a source.
 type machine struct {
 	about   string
-	metrics map[string]seen // by the name that was asked for
+	metrics map[string]seen // by the name that was requested
 }
 
 // seen is how a metric fared in the last cycle.
@@ -25,9 +25,9 @@ type seen struct {
 	reasons     map[string]bool
 }
 
-// look collects for a few cycles what asked asks for.
-func (c Command) look(ctx context.Context, cfg *config.Config, asked app.Asked) (machine, error) {
-	plan, err := asked.Plan(cfg, interval)
+// collect collects for a few cycles what a set requests.
+func (c Command) collect(ctx context.Context, cfg *config.Config, set app.CounterSet) (machine, error) {
+	plan, err := set.Plan(cfg, interval)
 	if err != nil {
 		return machine{}, err
 	}
@@ -36,7 +36,7 @@ func (c Command) look(ctx context.Context, cfg *config.Config, asked app.Asked) 
 		return machine{}, err
 	}
 	var here machine
-	err = app.Look(ctx, source, plan, cycles, func(s *gpu.Snapshot) { here = see(plan, s) })
+	err = app.Collect(ctx, source, plan, cycles, func(s *gpu.Snapshot) { here = see(plan, s) })
 	return here, err
 }
 
@@ -108,8 +108,8 @@ func about(t *gpu.Topology) string {
 	return text + "."
 }
 
-// says says how a request fared; "" if nothing was seen of it.
-func (m machine) says(r counters.Request) string {
+// outcome says how a request fared; "" if nothing was seen of it.
+func (m machine) outcome(r counters.Request) string {
 	sight, ok := m.metrics[r.Name]
 	if !ok {
 		return ""

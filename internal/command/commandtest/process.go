@@ -1,6 +1,5 @@
-// Package commandtest has the process in which the tests of the subcommands run
-// them: an environment and files in memory, and buffers for what is printed.
-// It is imported by tests alone.
+// Package commandtest has the process in which the tests of the subcommands run them: an
+// environment and files in memory, and buffers for what is printed. It is imported by tests alone.
 package commandtest
 
 import (
@@ -44,18 +43,18 @@ func (w *World) Process(args ...string) command.Process {
 }
 
 // Simulate opens the simulator, whatever the configuration says.
-func Simulate(_ context.Context, cfg *config.Config, _ *gpu.Plan) (app.Chosen, error) {
+func Simulate(_ context.Context, cfg *config.Config, _ *gpu.Plan) (app.Backend, error) {
 	source, err := sim.New(sim.Options{Node: cfg.Source.Sim.Node, Seed: cfg.Source.Sim.Seed})
 	if err != nil {
-		return app.Chosen{}, err
+		return app.Backend{}, err
 	}
-	return app.Chosen{Source: collector.SourceOf(source.Open)}, nil
+	return app.Backend{Source: collector.SourceOf(source.Open)}, nil
 }
 
 // Refuse returns an Opener whose source cannot be opened because of err.
 func Refuse(err error) command.Opener {
-	return func(context.Context, *config.Config, *gpu.Plan) (app.Chosen, error) {
-		return app.Chosen{Source: refusing{err}}, nil
+	return func(context.Context, *config.Config, *gpu.Plan) (app.Backend, error) {
+		return app.Backend{Source: refusing{err}}, nil
 	}
 }
 

@@ -30,7 +30,7 @@ type State uint8
 const (
 	OK   State = iota
 	Warn       // it works, with less than there could be
-	Fail       // the exporter will not do what was asked for
+	Fail       // the exporter will not do what is configured
 )
 
 // String returns the word that stands before the row.
@@ -81,13 +81,13 @@ func (c Command) Run(ctx context.Context) int {
 
 // Rows runs every check that concerns the configuration.
 func (c Command) Rows(ctx context.Context, cfg *config.Config) []Row {
-	asked, askErr := app.Ask(ctx, cfg, c.ReadFile)
-	e := examination{Command: c, Machine: c.Machine.withDefaults(), cfg: cfg, asked: asked}
+	set, setErr := app.LoadCounters(ctx, cfg, c.ReadFile)
+	e := examination{Command: c, Machine: c.Machine.withDefaults(), cfg: cfg, set: set}
 	var rows []Row
 	for _, notice := range cfg.Notices {
 		rows = append(rows, Row{State: Warn, Check: "setting", Found: notice})
 	}
-	rows = append(rows, e.counters(askErr))
+	rows = append(rows, e.counters(setErr))
 	if e.local() {
 		driver, nodes, nvml := e.driver(), e.nodes(), e.nvml()
 		if driver.State == Fail { // the others come with it, and so does its advice
@@ -108,7 +108,7 @@ func (c Command) Rows(ctx context.Context, cfg *config.Config) []Row {
 	if cfg.Web.ConfigFile != "" {
 		rows = append(rows, e.webConfig())
 	}
-	if askErr == nil {
+	if setErr == nil {
 		rows = append(rows, e.source(ctx))
 	}
 	return rows
@@ -125,13 +125,13 @@ func (r Row) write(w io.Writer) {
 type examination struct {
 	Command
 	Machine
-	cfg   *config.Config
-	asked app.Asked
+	cfg *config.Config
+	set app.CounterSet
 }
 
 // local reports whether this machine's own driver is used.
 func (e *examination) local() bool {
-	return e.cfg.Source.Remote == "" && e.cfg.Source.Kind != config.SourceSim
+	return e.cfg.Source.Remote.IsEmbedded() && e.cfg.Source.Kind != config.SourceSim
 }
 
 func (e *examination) usesDCGM() bool {
@@ -140,5 +140,5 @@ func (e *examination) usesDCGM() bool {
 
 // mustHaveDCGM reports whether nothing can stand in for DCGM.
 func (e *examination) mustHaveDCGM() bool {
-	return e.cfg.Source.Kind == config.SourceDCGM || e.cfg.Source.Remote != ""
+	return e.cfg.Source.Kind == config.SourceDCGM || !e.cfg.Source.Remote.IsEmbedded()
 }

@@ -65,7 +65,7 @@ func machine(t *testing.T, files map[string]string) doctor.Machine {
 	}
 }
 
-// closed is a listener that nobody uses.
+// closed is a listener without a client.
 type closed struct{ net.Listener }
 
 func (closed) Close() error { return nil }
@@ -124,12 +124,12 @@ func TestEverythingIsRight(t *testing.T) {
 	rows := examine(t, w, m, commandtest.Simulate, "-f=/my.csv", "-k", "--pod-resources-kubelet-socket=/run/kubelet.sock", "--web-config-file=/web.yaml")
 	var got []string
 	for _, line := range states(rows) {
-		if !strings.HasPrefix(line, "warn setting: ") { // what comes later is told by config
+		if !strings.HasPrefix(line, "warn setting: ") { // what comes later is reported by config
 			got = append(got, line)
 		}
 	}
 	want := []string{
-		"ok counters: /my.csv asks for 2 metrics",
+		"ok counters: /my.csv names 2 metrics",
 		"ok driver: NVIDIA kernel module 570.86.15",
 		"ok device files: /dev/nvidiactl and 2 GPUs",
 		"ok NVML: /usr/lib64/libnvidia-ml.so.1",
@@ -183,7 +183,7 @@ func TestOneThingIsWrong(t *testing.T) {
 			"fail driver: the nouveau driver has the GPU", "blacklist nouveau"},
 		{"driver outside the container", world{files: map[string]string{"/proc/driver/nvidia/version": "-", "/proc/modules": "nvidia 2 0 - Live 0\n"}}, nil,
 			"fail driver: the NVIDIA kernel module is loaded, and /proc/driver/nvidia is not visible", "runtimeClassName: nvidia"},
-		{"a version nobody can read", world{files: map[string]string{"/proc/driver/nvidia/version": "NVRM version: new form\n"}}, nil,
+		{"a version of an unknown form", world{files: map[string]string{"/proc/driver/nvidia/version": "NVRM version: new form\n"}}, nil,
 			"ok driver: NVIDIA kernel module of an unknown version", ""},
 		{"no control file", world{files: map[string]string{"/dev/nvidiactl": "-"}}, nil,
 			"fail device files: /dev/nvidiactl is missing", "nvidia-modprobe"},
@@ -202,33 +202,33 @@ func TestOneThingIsWrong(t *testing.T) {
 		{"no DCGM, where it must be", world{files: map[string]string{"/opt/dcgm/lib/libdcgm.so.4": "-"}}, []string{"--source=dcgm"},
 			"fail DCGM: libdcgm.so.4 was not found", "--source=nvml"},
 		{"no DCGM, for a remote engine", world{files: map[string]string{"/opt/dcgm/lib/libdcgm.so.4": "-"}}, []string{"-r=host"},
-			"fail DCGM: libdcgm.so.4 was not found", "Install datacenter-gpu-manager-4-core."},
+			"fail DCGM: libdcgm.so.4 was not found", "Install datacenter-gpu-manager-4-core; in a container use the image whose tag ends in -dcgm."},
 		{"another engine", world{dial: answers("tcp 127.0.0.1:5555")}, nil,
 			"warn host engine: embedded, and another one answers on port 5555", "--remote-hostengine-info=localhost:5555"},
 		{"a remote engine", world{dial: answers("tcp nvidia-dcgm:5555")}, []string{"-r=nvidia-dcgm"},
-			"ok host engine: nvidia-dcgm answers", ""},
+			"ok host engine: nvidia-dcgm:5555 answers", ""},
 		{"a remote engine of IPv6", world{dial: answers("tcp [::1]:5556")}, []string{"-r=tcp://[::1]:5556"},
-			"warn host engine: tcp://[::1]:5556 answers; over TCP each of its larger replies stalls for 40 to 120 ms", "unix://"},
+			"warn host engine: [::1]:5556 answers; over TCP each of its larger replies stalls for 40 to 120 ms", "unix://"},
 		{"a remote engine of IPv6 without a port", world{dial: answers("tcp [::1]:5555")}, []string{"-r=[::1]"},
-			"warn host engine: [::1] answers; over TCP each of its larger replies stalls for 40 to 120 ms", "unix://"},
+			"warn host engine: [::1]:5555 answers; over TCP each of its larger replies stalls for 40 to 120 ms", "unix://"},
 		{"a remote engine on this machine", world{dial: answers("tcp localhost:5555")}, []string{"-r=localhost"},
-			"warn host engine: localhost answers; over TCP each of its larger replies stalls for 40 to 120 ms", "--domain-socket"},
+			"warn host engine: localhost:5555 answers; over TCP each of its larger replies stalls for 40 to 120 ms", "--domain-socket"},
 		{"a remote engine elsewhere", world{dial: answers("tcp 10.0.0.9:5555")}, []string{"-r=10.0.0.9"},
-			"ok host engine: 10.0.0.9 answers", ""},
+			"ok host engine: 10.0.0.9:5555 answers", ""},
 		{"a remote engine that is not there", world{}, []string{"-r=host:1"},
 			"fail host engine: host:1 cannot be reached: dial tcp: connection refused", "nv-hostengine"},
 		{"a vsock without its device", world{}, []string{"-r=vsock://2:5555"}, "", "vhost_vsock"},
 		{"a vsock", world{files: map[string]string{"/dev/vsock": ""}}, []string{"-r=vsock://2:5555"},
 			"ok host engine: vsock://2:5555: /dev/vsock is there", ""},
 		{"nothing to profile", world{files: map[string]string{"/proc/self/status": noCapability}, own: map[string]string{"/etc/dcgm-exporter/default-counters.csv": "DCGM_FI_DEV_GPU_TEMP, gauge, T\n"}}, nil,
-			"ok profiling: no profiling metric is asked for", ""},
+			"ok profiling: no profiling metric is configured", ""},
 		{"no right to profile", world{files: map[string]string{"/proc/self/status": noCapability}, own: profiling}, nil,
-			"warn profiling: 1 profiling metric asked for, without CAP_SYS_ADMIN", "before Hopper"},
+			"warn profiling: 1 profiling metric configured, without CAP_SYS_ADMIN", "before Hopper"},
 		{"no right to profile, and no file that says who has", world{files: map[string]string{"/proc/self/status": noCapability, "/proc/driver/nvidia/params": "-"}, own: profiling}, nil,
-			"warn profiling: 1 profiling metric asked for, without CAP_SYS_ADMIN", "before Hopper"},
-		{"a driver that lets everybody profile", world{files: map[string]string{"/proc/self/status": noCapability, "/proc/driver/nvidia/params": "A: 1\nRmProfilingAdminOnly: 0\n"}, own: profiling}, nil,
-			"ok profiling: the driver lets everybody profile (NVreg_RestrictProfilingToAdminUsers=0), for 1 metric", ""},
-		{"capabilities that are not told", world{files: map[string]string{"/proc/self/status": "Name:\tx\n"}, own: profiling}, nil,
+			"warn profiling: 1 profiling metric configured, without CAP_SYS_ADMIN", "before Hopper"},
+		{"a driver that lets every user profile", world{files: map[string]string{"/proc/self/status": noCapability, "/proc/driver/nvidia/params": "A: 1\nRmProfilingAdminOnly: 0\n"}, own: profiling}, nil,
+			"ok profiling: the driver lets every user profile (NVreg_RestrictProfilingToAdminUsers=0), for 1 metric", ""},
+		{"capabilities that are not known", world{files: map[string]string{"/proc/self/status": "Name:\tx\n"}, own: profiling}, nil,
 			"warn profiling: the capabilities are unknown: /proc/self/status has no CapEff", "CAP_SYS_ADMIN"},
 		{"capabilities of another form", world{files: map[string]string{"/proc/self/status": "CapEff: all\n"}, own: profiling}, nil,
 			`warn profiling: the capabilities are unknown: /proc/self/status: strconv.ParseUint: parsing "all": invalid syntax`, "CAP_SYS_ADMIN"},
@@ -255,7 +255,7 @@ func TestOneThingIsWrong(t *testing.T) {
 		{"a counters file without use", world{own: map[string]string{"/a.csv": "x\n"}}, []string{"-f=/a.csv"},
 			"fail counters: /a.csv has no usable line", "dcgm-exporter check"},
 		{"a counters file with a slip", world{own: map[string]string{"/a.csv": "x\nDCGM_FI_DEV_GPU_TEMP,gauge,T\n"}}, []string{"-f=/a.csv"},
-			"warn counters: /a.csv asks for 1 metric, and 1 line cannot be used", "dcgm-exporter check"},
+			"warn counters: /a.csv names 1 metric, and 1 line cannot be used", "dcgm-exporter check"},
 		{"no source", world{open: commandtest.Refuse(fmt.Errorf("%w: no driver", gpu.ErrUnavailable))}, nil,
 			"fail source: unavailable: no driver", "picks the GPU up"},
 		{"a source of another version", world{open: commandtest.Refuse(fmt.Errorf("%w: 4.7 here, 4.5 there", gpu.ErrVersion))}, nil,
@@ -300,9 +300,8 @@ func TestOneThingIsWrong(t *testing.T) {
 	}
 }
 
-// TestAdvice holds that whatever is not right comes with something to do, and
-// what is right with nothing; only what a missing driver brings along is
-// spared its own advice.
+// TestAdvice holds that whatever is not right comes with something to do, and what is right with
+// nothing; only what a missing driver brings along is spared its own advice.
 func TestAdvice(t *testing.T) {
 	m := machine(t, nil)
 	rows := examine(t, &commandtest.World{}, m, commandtest.Refuse(gpu.ErrUnavailable), "--kubernetes=false")
@@ -353,8 +352,7 @@ func expect(t *testing.T, rows []doctor.Row, check string, state doctor.State, a
 	t.Errorf("no row %q", check)
 }
 
-// TestSimulatedNodeNeedsNothing holds that a simulation is not told to install
-// a driver.
+// TestSimulatedNodeNeedsNothing holds that a simulation is not advised to install a driver.
 func TestSimulatedNodeNeedsNothing(t *testing.T) {
 	for _, r := range examine(t, &commandtest.World{}, machine(t, nil), commandtest.Simulate, "--source=sim") {
 		if r.State != doctor.OK {
@@ -363,8 +361,8 @@ func TestSimulatedNodeNeedsNothing(t *testing.T) {
 	}
 }
 
-// TestPortOfARunningExporter holds that the exporter beside which the doctor
-// runs is not in its own way, and that another server is.
+// TestPortOfARunningExporter holds that the exporter beside which the doctor runs is not in its own
+// way, and that another server is.
 func TestPortOfARunningExporter(t *testing.T) {
 	for _, tt := range []struct {
 		header string

@@ -11,8 +11,7 @@ import (
 	"strings"
 )
 
-// inContainer is the advice where the host has a driver that does not reach
-// the process.
+// inContainer is the advice where the host has a driver that does not reach the process.
 const inContainer = "In a container, run with the NVIDIA runtime (runtimeClassName: nvidia, or docker --gpus all) and NVIDIA_VISIBLE_DEVICES=all."
 
 // driver looks for the kernel module.
@@ -147,8 +146,8 @@ func (e *examination) dcgm() Row {
 	}
 	if e.mustHaveDCGM() {
 		row.State = Fail
-		row.Advice = "Install datacenter-gpu-manager-4-core."
-		if e.cfg.Source.Remote == "" {
+		row.Advice = "Install datacenter-gpu-manager-4-core; in a container use the image whose tag ends in -dcgm."
+		if e.cfg.Source.Remote.IsEmbedded() {
 			row.Advice += " Without DCGM use --source=nvml."
 		}
 	}
@@ -162,13 +161,13 @@ const capSysAdmin = 21
 func (e *examination) profiling() Row {
 	row := Row{Check: "profiling"}
 	wanted := 0
-	for _, r := range e.asked.Requests {
+	for _, r := range e.set.Requests {
 		if r.Named.Entry.Profiling {
 			wanted++
 		}
 	}
 	if wanted == 0 {
-		row.Found = "no profiling metric is asked for"
+		row.Found = "no profiling metric is configured"
 		return row
 	}
 	may, err := e.hasCapability(capSysAdmin)
@@ -179,10 +178,10 @@ func (e *examination) profiling() Row {
 	case may:
 		row.Found = "CAP_SYS_ADMIN is there, for " + plural(wanted, "metric")
 	case !e.adminOnly():
-		row.Found = "the driver lets everybody profile (NVreg_RestrictProfilingToAdminUsers=0), for " + plural(wanted, "metric")
+		row.Found = "the driver lets every user profile (NVreg_RestrictProfilingToAdminUsers=0), for " + plural(wanted, "metric")
 	default:
 		row.State = Warn
-		row.Found = fmt.Sprintf("%s asked for, without CAP_SYS_ADMIN", plural(wanted, "profiling metric"))
+		row.Found = fmt.Sprintf("%s configured, without CAP_SYS_ADMIN", plural(wanted, "profiling metric"))
 		row.Advice = "GPUs before Hopper do not give them: add the capability (securityContext.capabilities.add, AmbientCapabilities=), or use a host engine that has it (--remote-hostengine-info)."
 	}
 	return row
@@ -208,8 +207,7 @@ func (e *examination) hasCapability(bit uint) (bool, error) {
 	return false, errors.New("/proc/self/status has no CapEff")
 }
 
-// adminOnly reports whether the driver lets administrators alone profile,
-// which is its default.
+// adminOnly reports whether the driver lets administrators alone profile, which is its default.
 func (e *examination) adminOnly() bool {
 	params, err := e.read("/proc/driver/nvidia/params")
 	if err != nil {

@@ -64,8 +64,8 @@ func (m Machine) reach(ctx context.Context, network, address string) error {
 	return conn.Close()
 }
 
-// libraryFolders are where the dynamic linker and the images of the field have
-// libraries, beside those of LD_LIBRARY_PATH and ld.so.conf.
+// libraryFolders are where the dynamic linker and the images of the field have libraries, beside
+// those of LD_LIBRARY_PATH and ld.so.conf.
 func libraryFolders() []string {
 	return []string{
 		"/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/lib64", "/usr/lib", "/usr/local/lib",
@@ -76,8 +76,8 @@ func libraryFolders() []string {
 	}
 }
 
-// library returns the paths of the files that begin with the library's name,
-// "libdcgm.so.4" before "libdcgm.so.4.6.0".
+// library returns the paths of the files that begin with the library's name, "libdcgm.so.4" before
+// "libdcgm.so.4.6.0".
 func (m Machine) library(name string, env func(string) (string, bool)) []string {
 	var folders []string
 	if list, ok := env("LD_LIBRARY_PATH"); ok {

@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"strings"
 	"syscall"
 	"time"
 
@@ -16,79 +15,54 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// enginePort is DCGM's own port (DCGM_HE_PORT_NUMBER).
-const enginePort = "5555"
-
-// engine looks for the host engine, or for one that is in the way of the
-// embedded one.
+// engine looks for the host engine, or for one that is in the way of the embedded one.
 func (e *examination) engine(ctx context.Context) Row {
 	row := Row{Check: "host engine"}
 	address := e.cfg.Source.Remote
-	if address == "" {
+	if address.IsEmbedded() {
+		local := gpu.EngineAddress{Transport: gpu.TransportTCP, Host: "127.0.0.1", Port: gpu.EnginePort}
 		row.Found = "embedded; no other one runs on this machine"
-		if e.reach(ctx, "tcp", net.JoinHostPort("127.0.0.1", enginePort)) == nil {
-			row.State, row.Found = Warn, "embedded, and another one answers on port "+enginePort
-			row.Advice = "Before Hopper one engine alone can profile: use the running one by --remote-hostengine-info=localhost:" + enginePort + "."
+		if e.reach(ctx, "tcp", local.Endpoint()) == nil {
+			row.State, row.Found = Warn, fmt.Sprintf("embedded, and another one answers on port %d", local.Port)
+			row.Advice = fmt.Sprintf("Before Hopper one engine alone can profile: use the running one by --remote-hostengine-info=localhost:%d.", local.Port)
 		}
 		return row
 	}
-	scheme, rest, ok := strings.Cut(address, "://")
-	if !ok {
-		scheme, rest = "tcp", address
-	}
 	var err error
-	switch scheme {
+	switch network, target := address.Dial(); network {
 	case "unix":
-		err = e.reach(ctx, "unix", e.at(rest))
-	case "vsock":
-		// Go has no dialer for it; the source, below, has.
+		err = e.reach(ctx, network, e.at(target))
+	case "tcp":
+		err = e.reach(ctx, network, target)
+	default: // Go has no dialer for vsock; the source, below, has.
 		if _, err = os.Stat(e.at("/dev/vsock")); err == nil {
-			row.Found = address + ": /dev/vsock is there"
+			row.Found = address.String() + ": /dev/vsock is there"
 			return row
 		}
-	default:
-		err = e.reach(ctx, "tcp", withPort(rest))
 	}
 	if err == nil {
-		row.Found = address + " answers"
-		if scheme == "tcp" && onThisMachine(rest) {
+		row.Found = address.String() + " answers"
+		// Replies of more than a segment wait on loopback for an acknowledgement that is delayed
+		// (measured on DCGM 4.6: 44 to 114 ms).
+		if address.Transport == gpu.TransportTCP && address.IsLocal() {
 			row.State = Warn
 			row.Found += "; over TCP each of its larger replies stalls for 40 to 120 ms"
 			row.Advice = "An engine on the same host answers in under 1 ms through a socket: start nv-hostengine with --domain-socket PATH, and use --remote-hostengine-info=unix://PATH."
 		}
 		return row
 	}
-	row.State, row.Found = Fail, address+" cannot be reached: "+err.Error()
+	row.State, row.Found = Fail, address.String()+" cannot be reached: "+err.Error()
 	switch {
 	case errors.Is(err, fs.ErrPermission):
 		row.Advice = "Give the process the right to use the socket."
-	case scheme == "unix" && errors.Is(err, fs.ErrNotExist):
+	case address.Transport == gpu.TransportUnix && errors.Is(err, fs.ErrNotExist):
 		row.Advice = "Start nv-hostengine with --domain-socket, and mount the socket's folder in a container."
-	case scheme == "vsock":
+	case address.Transport == gpu.TransportVsock:
 		row.Advice = "Load vhost_vsock or its guest driver, and give the process /dev/vsock."
 	default:
 		row.Advice = "Start nv-hostengine there and let it listen beyond loopback (-b), and check the name, the port and network policies."
 	}
 	return row
-}
-
-// onThisMachine reports whether an address of TCP is a loopback one. Replies of more than a segment
-// wait there for an acknowledgement that is delayed (measured on DCGM 4.6: 44 to 114 ms).
-func onThisMachine(address string) bool {
-	host, _, err := net.SplitHostPort(withPort(address))
-	if err != nil {
-		return false
-	}
-	ip := net.ParseIP(host)
-	return ip.IsLoopback() || strings.EqualFold(strings.TrimSuffix(host, "."), "localhost")
-}
-
-// withPort adds DCGM's port where the address has none.
-func withPort(address string) string {
-	if _, _, err := net.SplitHostPort(address); err == nil {
-		return address
-	}
-	return net.JoinHostPort(strings.Trim(address, "[]"), enginePort)
 }
 
 // kubelet looks at the PodResources socket.
@@ -164,8 +138,8 @@ func (e *examination) port(ctx context.Context) Row {
 	return row
 }
 
-// isExporter reports whether what listens on the address is an exporter: its
-// /health has a header that nothing else has.
+// isExporter reports whether what listens on the address is an exporter: its /health has a header
+// that nothing else has.
 func (e *examination) isExporter(ctx context.Context, address string) bool {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -199,7 +173,7 @@ func (e *examination) webConfig() Row {
 	return row
 }
 
-// counters looks at what is asked for.
+// counters looks at what is requested.
 func (e *examination) counters(err error) Row {
 	row := Row{Check: "counters"}
 	if err != nil {
@@ -208,15 +182,15 @@ func (e *examination) counters(err error) Row {
 		return row
 	}
 	unusable := 0
-	for _, p := range e.asked.Problems {
+	for _, p := range e.set.Problems {
 		if !p.Warning {
 			unusable++
 		}
 	}
-	row.Found = fmt.Sprintf("%s asks for %s", e.asked.Name, plural(len(e.asked.Requests), "metric"))
+	row.Found = fmt.Sprintf("%s names %s", e.set.Name, plural(len(e.set.Requests), "metric"))
 	switch {
-	case len(e.asked.Requests) == 0:
-		row.State, row.Found = Fail, e.asked.Name+" has no usable line"
+	case len(e.set.Requests) == 0:
+		row.State, row.Found = Fail, e.set.Name+" has no usable line"
 		row.Advice = "dcgm-exporter check says what is wrong with each line."
 	case unusable > 0:
 		row.State = Warn
@@ -229,13 +203,13 @@ func (e *examination) counters(err error) Row {
 // source opens what the exporter would read.
 func (e *examination) source(ctx context.Context) Row {
 	row := Row{Check: "source"}
-	plan, err := e.asked.Plan(e.cfg, time.Second)
-	var source app.Chosen
+	plan, err := e.set.Plan(e.cfg, time.Second)
+	var source app.Backend
 	if err == nil {
 		source, err = e.Open(ctx, e.cfg, plan)
 	}
 	if err == nil {
-		err = app.Look(ctx, source, plan, 1, func(s *gpu.Snapshot) { row = opened(s) })
+		err = app.Collect(ctx, source, plan, 1, func(s *gpu.Snapshot) { row = opened(s) })
 	}
 	if err == nil {
 		return row

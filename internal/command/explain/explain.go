@@ -54,7 +54,7 @@ func (c Command) Run(ctx context.Context) int {
 		return c.Fail(name, err)
 	}
 	var topology *gpu.Topology
-	if err := app.Look(ctx, source, plan, 1, func(s *gpu.Snapshot) { topology = s.Topology }); err != nil {
+	if err := app.Collect(ctx, source, plan, 1, func(s *gpu.Snapshot) { topology = s.Topology }); err != nil {
 		return c.Fault(name, err)
 	}
 	mapper, err := c.Pods(ctx, cfg)
@@ -81,16 +81,16 @@ func (c Command) Run(ctx context.Context) int {
 }
 
 // source makes the source that is read once.
-func (c Command) source(ctx context.Context, cfg *config.Config) (app.Chosen, *gpu.Plan, error) {
-	asked, err := app.Ask(ctx, cfg, c.ReadFile)
+func (c Command) source(ctx context.Context, cfg *config.Config) (app.Backend, *gpu.Plan, error) {
+	set, err := app.LoadCounters(ctx, cfg, c.ReadFile)
 	if err != nil {
-		return app.Chosen{}, nil, err
+		return app.Backend{}, nil, err
 	}
-	plan, err := asked.Plan(cfg, time.Second)
+	plan, err := set.Plan(cfg, time.Second)
 	if err != nil {
-		return app.Chosen{}, nil, err
+		return app.Backend{}, nil, err
 	}
 	source, err := c.Open(ctx, cfg, plan)
-	source.Attributors = nil // the mapper asks for itself
+	source.Attributors = nil // the mapper makes its own request
 	return source, plan, err
 }

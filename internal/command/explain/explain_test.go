@@ -41,7 +41,7 @@ func TestExplain(t *testing.T) {
 	}{
 		{"nvidia0", command.OK, []string{"minor number", "The source has it: GPU 0", "container main of pod ml/a, as resource nvidia.com/gpu", "So the series of GPU 0", "carry the labels of container main of pod ml/a"}},
 		{"nvidia1/vgpu1", command.OK, []string{"replica 1", "container main of pod ml/c", "shared by 2 owners (time-slicing)", "no pod labels"}},
-		{"nvidia6/gi2", command.OK, []string{"GPU instance 2 (3g.40gb) of GPU 6", "for no container, among 4 devices", "held by nobody"}},
+		{"nvidia6/gi2", command.OK, []string{"GPU instance 2 (3g.40gb) of GPU 6", "for no container, among 4 devices", "has no owner"}},
 		{"nvidia77", command.Faulty, []string{"no such entity among 8 GPUs and 11 GPU instances", "container main of pod ml/c", "dcgm_exporter_unmatched_devices"}},
 		{"what", command.Faulty, []string{`"what" is no id`, "expected GPU-UUID", "for no container"}},
 		{"gpu.nvidia.com/node/gpu-0", command.Faulty, []string{"device gpu-0 of pool node", "--kubernetes-enable-dra is off"}},
@@ -95,7 +95,7 @@ func TestSourceThatCannotBeOpened(t *testing.T) {
 func TestKubeletThatIsNotThere(t *testing.T) {
 	w := &commandtest.World{}
 	code := explainCommand(w, t.TempDir()+"/none.sock", "nvidia0").Run(t.Context())
-	if code != command.OK || !strings.Contains(w.Out.String(), "The kubelet cannot be asked") {
+	if code != command.OK || !strings.Contains(w.Out.String(), "The kubelet cannot be queried") {
 		t.Errorf("code %d, output:\n%s", code, &w.Out)
 	}
 }

@@ -59,12 +59,12 @@ func (c Command) Run() int {
 		}
 		fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%s\t%s\t%s\n", e.Classic, e.ID, unit, metricType(e), entities(e), current, e.Help)
 	}
-	t.Flush() // a failing standard output has nobody to tell
+	t.Flush() // a failing standard output has no other place to report to
 	return command.OK
 }
 
-// metricType is the type that suits the field in a counters file, "-" for a
-// field that cannot be exported.
+// metricType is the type that suits the field in a counters file, "-" for a field that cannot be
+// exported.
 func metricType(e catalog.Entry) string {
 	switch {
 	case !e.Exportable():

@@ -51,8 +51,8 @@ func TestFields(t *testing.T) {
 	}
 }
 
-// TestWholeCatalogue holds that every field has a row with every column.
-func TestWholeCatalogue(t *testing.T) {
+// TestWholeCatalog holds that every field has a row with every column.
+func TestWholeCatalog(t *testing.T) {
 	w := &commandtest.World{}
 	if code := (fields.Command{Process: w.Process()}).Run(); code != command.OK {
 		t.Fatalf("code %d", code)
@@ -67,7 +67,7 @@ func TestWholeCatalogue(t *testing.T) {
 		}
 	}
 	if !strings.Contains(w.Out.String(), "cannot be exported") {
-		t.Error("no field is told not to be exportable")
+		t.Error("no field is reported as not exportable")
 	}
 }
 

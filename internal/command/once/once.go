@@ -24,8 +24,8 @@ message say why; 2 a wrong setting, or a file that cannot be read.
 // A Command is the subcommand.
 type Command struct {
 	command.Process
-	// Page collects once and returns the page, also beside an error that says
-	// why it has no data; no page where a setting is to blame.
+	// Page collects once and returns the page, also beside an error that says why it has no data; no
+	// page where a setting is to blame.
 	Page func(context.Context, *config.Config) ([]byte, error)
 }
 

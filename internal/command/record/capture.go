@@ -4,14 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/accounting"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/app"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/source/recording"
 )
 
 const (
@@ -21,18 +20,17 @@ const (
 	ownersLimit = 5 * time.Second
 )
 
-// errInterrupted is the end of a recording that somebody stopped.
+// errInterrupted is the end of a recording that was interrupted.
 var errInterrupted = errors.New("interrupted")
 
-// A driver makes the calls of a session, one after another, on one goroutine,
-// and closes the session there when it is done with, be it after a call that
-// nobody waited for any longer.
+// A driver makes the calls of a session, one after another, on one goroutine, and closes the
+// session there when it is done with, also after a call whose caller has left.
 type driver struct {
 	jobs    chan func()
 	over    chan error // the error of Close
 	limit   time.Duration
 	session collector.Session // the goroutine's, and the caller's behind a call
-	stuck   bool              // a call is under way that nobody waits for
+	stuck   bool              // a call is under way whose caller has left
 }
 
 func newDriver(limit time.Duration) *driver {
@@ -75,8 +73,8 @@ func (d *driver) call(ctx context.Context, what string, f func(context.Context) 
 	}
 }
 
-// close closes the session, and waits for that no longer than for a call, nor
-// at all behind one that does not return.
+// close closes the session, and waits for that no longer than for a call, nor at all behind one
+// that does not return.
 func (d *driver) close() error {
 	close(d.jobs)
 	if d.stuck {
@@ -92,9 +90,9 @@ func (d *driver) close() error {
 	}
 }
 
-// record opens the source and reads it n times. The error says why there are
-// fewer reads; without any there is no recording.
-func (c Command) record(ctx context.Context, source app.Chosen, plan *gpu.Plan, n int) (*sim.Recording, error) {
+// record opens the source and reads it n times. The error says why there are fewer reads; without
+// any there is no recording.
+func (c Command) record(ctx context.Context, source app.Backend, plan *gpu.Plan, n int) (*recording.Recording, error) {
 	d := newDriver(c.Limit)
 	rec, err := c.capture(ctx, d, source, plan, n)
 	err = errors.Join(err, d.close())
@@ -105,7 +103,7 @@ func (c Command) record(ctx context.Context, source app.Chosen, plan *gpu.Plan, 
 	return rec, err
 }
 
-func (c Command) capture(ctx context.Context, d *driver, source app.Chosen, plan *gpu.Plan, n int) (*sim.Recording, error) {
+func (c Command) capture(ctx context.Context, d *driver, source app.Backend, plan *gpu.Plan, n int) (*recording.Recording, error) {
 	if err := d.call(ctx, "open", func(ctx context.Context) (err error) {
 		d.session, err = source.Source.Open(ctx, plan)
 		return err
@@ -114,12 +112,12 @@ func (c Command) capture(ctx context.Context, d *driver, source app.Chosen, plan
 	}
 	session := d.session
 	topology := session.Topology()
-	rec := sim.NewRecording(topology, plan)
+	rec := recording.New(topology, plan)
 	c.owners(ctx, source.Attributors, topology, rec)
-	b := gpu.Batch{WantProcesses: make([]bool, len(topology.Devices))}
+	b := gpu.Batch{RequestProcesses: make([]bool, len(topology.Devices))}
 	for row := range topology.Devices {
 		kind := topology.Devices[row].Entity.Kind
-		b.WantProcesses[row] = kind == gpu.KindGPU || kind == gpu.KindGPUInstance
+		b.RequestProcesses[row] = kind == gpu.KindGPU || kind == gpu.KindGPUInstance
 	}
 	tick := time.NewTicker(plan.Interval)
 	defer tick.Stop()
@@ -142,8 +140,8 @@ func (c Command) capture(ctx context.Context, d *driver, source app.Chosen, plan
 	return rec, nil
 }
 
-// owners records who uses the entities, as far as somebody tells.
-func (c Command) owners(ctx context.Context, attributors []collector.Attributor, t *gpu.Topology, rec *sim.Recording) {
+// owners records who uses the entities, as far as the attributors answer.
+func (c Command) owners(ctx context.Context, attributors []collector.Attributor, t *gpu.Topology, rec *recording.Recording) {
 	for _, a := range attributors {
 		within, cancel := context.WithTimeout(ctx, ownersLimit)
 		owners, err := a.Attribute(within, t)
@@ -152,19 +150,17 @@ func (c Command) owners(ctx context.Context, attributors []collector.Attributor,
 			fmt.Fprintf(c.Err, "Owners are not recorded: %s: %v\n", a.Name(), err)
 			continue
 		}
-		rec.Owners = append(rec.Owners, sim.RecordedOwners{
-			Attributor: a.Name(), Labels: slices.Clone(owners.Labels), Uses: slices.Clone(owners.Uses),
-		})
+		rec.AddOwners(a.Name(), owners)
 	}
 }
 
 // pods records which pods the recorded processes belong to.
-func pods(podOf accounting.PodOf, rec *sim.Recording) {
+func pods(podOf accounting.PodOf, rec *recording.Recording) {
 	if podOf == nil {
 		return
 	}
 	for i := range rec.Reads {
-		for _, p := range rec.Reads[i].Batch.Processes {
+		for _, p := range rec.Reads[i].Processes {
 			if uid, err := podOf(p.PID); err == nil && uid != "" {
 				rec.Pods[p.PID] = uid
 			}

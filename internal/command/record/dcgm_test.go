@@ -31,8 +31,8 @@ var machine = []string{
 
 const deadline = 30 * time.Second
 
-func engine() app.Chosen {
-	return app.Chosen{Source: collector.SourceOf(dcgm.New(dcgm.Options{}).Open)}
+func engine() app.Backend {
+	return app.Backend{Source: collector.SourceOf(dcgm.New(dcgm.Options{}).Open)}
 }
 
 // What a real engine's client saw is played as it was seen.
@@ -51,7 +51,7 @@ func TestRecordOverDCGM(t *testing.T) {
 	}
 }
 
-// An engine that freezes is told in time, and let go of when it goes on.
+// An engine that freezes is reported in time, and released when it goes on.
 func TestFrozenEngine(t *testing.T) {
 	e := fakedcgm.New(t, append(machine, "block dcgmGetLatestValues_v2")...)
 	s := run(t.Context(), engine(), 300*time.Millisecond, "--source=dcgm", "--samples=1", "--collect-interval=200")
@@ -59,8 +59,12 @@ func TestFrozenEngine(t *testing.T) {
 		t.Errorf("code %d, log %q", s.code, &s.Err)
 	}
 	e.Remove("block")
-	for end := time.Now().Add(deadline); len(e.Open()) != 0; <-time.After(time.Millisecond) {
-		if time.Now().After(end) {
+	tick, end := time.NewTicker(time.Millisecond), time.After(deadline)
+	defer tick.Stop()
+	for len(e.Open()) != 0 {
+		select {
+		case <-tick.C:
+		case <-end:
 			t.Fatalf("open handles after the engine went on: %v", e.Open())
 		}
 	}

@@ -9,17 +9,17 @@ import (
 	"strings"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/source/recording"
 )
 
-// harmless are the text fields that tell a model or a version, which many
-// machines share; the texts of all others are masked.
+// harmless are the text fields that name a model or a version, which many machines share; the texts
+// of all others are masked.
 func harmless(id gpu.FieldID) bool {
 	switch id {
 	case 1, 2, // versions of the driver and of NVML
 		50, 51, // product and brand
 		56, 80, 81, 82, 85, // versions of the InfoROM's parts and of the VBIOS
-		524, 532, // the driver of a vGPU and the state of its licence
+		524, 532, // the driver of a vGPU and the state of its license
 		1140, 1141, // vendor and model of a CPU
 		1502, // state of the IMEX domain
 		1524: // firmware of an NVSwitch
@@ -29,9 +29,9 @@ func harmless(id gpu.FieldID) bool {
 	}
 }
 
-// A masker replaces what identifies a machine by made-up names, equal ones by
-// equal ones, so that what can be joined before can be joined after. The names
-// count from 1 in the order of first use: nothing of the original is in them.
+// A masker replaces what identifies a machine by made-up names, equal ones by equal ones, so that
+// what can be joined before can be joined after. The names count from 1 in the order of first use:
+// nothing of the original is in them.
 type masker struct {
 	names map[string]string // original → made up
 	count map[string]int    // by form
@@ -39,24 +39,24 @@ type masker struct {
 }
 
 // mask masks a recording in place.
-func mask(rec *sim.Recording) {
+func mask(rec *recording.Recording) {
 	m := masker{names: map[string]string{}, count: map[string]int{}, pids: map[uint32]uint32{}}
-	t := rec.Topology
-	devices := slices.Clone(t.Devices)
-	for i := range devices {
-		d := &devices[i]
+	for i := range rec.Devices {
+		d := &rec.Devices[i]
 		d.UUID, d.MIGUUID, d.Serial, d.PCIBusID = m.uuid(d.UUID), m.uuid(d.MIGUUID), m.text(d.Serial), m.text(d.PCIBusID)
 	}
-	masked := gpu.NewTopology(devices)
-	masked.Divided, masked.Pairs = slices.Clone(t.Divided), t.Pairs
-	for i := range masked.Divided {
-		masked.Divided[i].UUID = m.uuid(masked.Divided[i].UUID)
+	for i := range rec.Parts {
+		rec.Parts[i].MIGUUID = m.uuid(rec.Parts[i].MIGUUID)
 	}
-	masked.Source, masked.Driver, masked.Library, masked.Engine = t.Source, t.Driver, t.Library, t.Engine
-	masked.Host = m.named("host", t.Host)
-	rec.Topology, rec.Masked = masked, true
+	rec.Host, rec.Masked = m.named("host", rec.Host), true
 	for i := range rec.Owners {
-		m.owners(&rec.Owners[i])
+		uses := rec.Owners[i].Uses
+		for j := range uses {
+			m.labels(uses[j].Labels)
+		}
+		for j := range uses {
+			m.owners(uses[j].Owners)
+		}
 	}
 	pods := make(map[uint32]string, len(rec.Pods))
 	for _, pid := range slices.Sorted(maps.Keys(rec.Pods)) {
@@ -64,40 +64,38 @@ func mask(rec *sim.Recording) {
 	}
 	rec.Pods = pods
 	for i := range rec.Reads {
-		b := &rec.Reads[i].Batch
-		for j := range b.Samples {
-			s := &b.Samples[j]
-			if id := rec.Fields[s.Field].ID; s.Value.IsText() && !harmless(id) {
-				s.Value = gpu.Text(m.text(s.Value.String()))
+		m.read(rec, &rec.Reads[i])
+	}
+}
+
+func (m *masker) read(rec *recording.Recording, r *recording.Read) {
+	for _, s := range r.Samples {
+		if harmless(rec.Fields[s.Field].ID) {
+			continue
+		}
+		for i, v := range s.Values {
+			if v.IsText() {
+				s.Values[i].Value = gpu.Text(m.text(v.String()))
 			}
 		}
-		for j := range b.Processes {
-			b.Processes[j].PID = m.pid(b.Processes[j].PID)
-		}
+	}
+	for i := range r.Processes {
+		r.Processes[i].PID = m.pid(r.Processes[i].PID)
 	}
 }
 
-func (m *masker) owners(o *sim.RecordedOwners) {
-	for i := range o.Labels {
-		o.Labels[i] = m.labels(o.Labels[i])
+func (m *masker) owners(owners []recording.Owner) {
+	for i := range owners {
+		w := &owners[i]
+		w.Namespace, w.Pod, w.Container = m.named("namespace", w.Namespace), m.named("pod", w.Pod), m.named("container", w.Container)
+		w.PodUID, w.Replica = m.text(w.PodUID), m.replica(w.Replica)
+		w.Resource = m.resource(w.Resource)
+		m.labels(w.Labels)
 	}
-	uses := slices.Clone(o.Uses)
-	for i := range uses {
-		owners := slices.Clone(uses[i].Owners)
-		for j := range owners {
-			w := &owners[j]
-			w.Namespace, w.Pod, w.Container = m.named("namespace", w.Namespace), m.named("pod", w.Pod), m.named("container", w.Container)
-			w.PodUID, w.Replica = m.text(w.PodUID), m.replica(w.Replica)
-			w.Resource = m.resource(w.Resource)
-			w.Labels = m.labels(w.Labels)
-		}
-		uses[i].Owners = owners
-	}
-	o.Uses = uses
 }
 
-// ours reports whether a label's name is the exporter's, and not one that a pod
-// or a container brought along.
+// ours reports whether a label's name is the exporter's, and not one that a pod or a container
+// brought along.
 func ours(label string) bool {
 	switch label {
 	case "container", "namespace", "pod", "pod_uid", "vgpu", "hpc_job",
@@ -110,16 +108,14 @@ func ours(label string) bool {
 }
 
 // labels masks the values of labels, and the names of those that are not ours.
-func (m *masker) labels(labels []gpu.Label) []gpu.Label {
-	masked := slices.Clone(labels)
-	for i := range masked {
-		l := &masked[i]
-		if !ours(l.Name) {
-			l.Name = "label_" + strconv.Itoa(m.ordinal("label", l.Name))
+func (m *masker) labels(labels []recording.Label) {
+	for i := range labels {
+		name, value := &labels[i][0], &labels[i][1]
+		if !ours(*name) {
+			*name = "label_" + strconv.Itoa(m.ordinal("label", *name))
 		}
-		l.Value = m.named(l.Name, l.Value)
+		*value = m.named(*name, *value)
 	}
-	return masked
 }
 
 // replica keeps the number of a replica; a share id of a claim is a name.
@@ -161,8 +157,8 @@ func (m *masker) remember(original string, made func() string) string {
 	return m.names[original]
 }
 
-// named returns "KIND-N"; nothing for nothing. A name that was met as an
-// identity elsewhere keeps what it became there.
+// named returns "KIND-N"; nothing for nothing. A name that was met as an identity elsewhere keeps
+// what it became there.
 func (m *masker) named(kind, name string) string {
 	if name == "" {
 		return ""
@@ -199,9 +195,8 @@ func (m *masker) made() string {
 	return fmt.Sprintf("%08x-0000-8000-8000-%012x", m.count["uuid"], m.count["uuid"])
 }
 
-// text masks a text of which nothing is known, and keeps its form: device ids
-// with their prefixes, UUIDs, PCI bus ids, numbers of as many digits, and
-// "text-N".
+// text masks a text of which nothing is known, and keeps its form: device ids with their prefixes,
+// UUIDs, PCI bus ids, numbers of as many digits, and "text-N".
 func (m *masker) text(s string) string {
 	key := strings.ToLower(s)
 	if s == "" {
@@ -228,9 +223,8 @@ func (m *masker) text(s string) string {
 	})
 }
 
-// bus masks a PCI bus id, which has so many digits of a domain: that of the
-// made-up ones is none that a machine has. A card is spelt with four digits here
-// and eight there, and stays one card.
+// bus masks a PCI bus id, which has so many digits of a domain: that of the made-up ones is on no
+// machine. A card is spelled with four digits here and eight there, and stays one card.
 func (m *masker) bus(digits int, id string) string {
 	place := m.remember("#bus#"+strings.TrimLeft(id, "0"), func() string {
 		n := m.next("bus")

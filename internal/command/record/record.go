@@ -9,7 +9,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -20,7 +19,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/source/recording"
 )
 
 const name = "record"
@@ -43,7 +42,7 @@ ids and texts that are not known to be harmless are replaced by made-up ones.
 The other flags are those of the exporter itself (dcgm-exporter --help). Reads
 are 5 s apart, or --collect-interval if that is shorter.
 
-Exit code: 0 recorded; 1 not, or less than was asked for, and the message says
+Exit code: 0 recorded; 1 not, or less than was requested, and the message says
 why; 2 a wrong setting.
 `
 
@@ -61,8 +60,7 @@ type Command struct {
 	command.Process
 	// Open makes the source.
 	Open command.Opener
-	// WriteFile writes the recording; nil means a file that its owner alone
-	// can read.
+	// WriteFile writes the recording; nil means a file that its owner alone can read.
 	WriteFile func(name string, data []byte) error
 	// Limit bounds the wait for one call of the driver; 0 means 30 s.
 	Limit time.Duration
@@ -79,14 +77,16 @@ type settings struct {
 
 // Run records and returns the exit code.
 func (c Command) Run(ctx context.Context) int {
-	own, rest, err := split(c.Args)
-	if err != nil {
-		return c.Fail(name, err)
-	}
-	c.Args = rest
-	cfg, code := c.Settings(name, Usage)
+	own := settings{out: defaultOut}
+	cfg, code := c.Settings(name, Usage, own.flags()...)
 	if cfg == nil {
 		return code
+	}
+	switch {
+	case own.samples > 0 && own.span > 0:
+		return c.Fail(name, errors.New("--samples and --for: expected one of them"))
+	case own.samples == 0:
+		own.samples = defaultSamples
 	}
 	interval := min(cfg.Collection.Interval, maxInterval)
 	if own.span > 0 {
@@ -123,83 +123,50 @@ func (c Command) Run(ctx context.Context) int {
 	return command.OK
 }
 
-// split takes the subcommand's own flags out of the command line.
-func split(args []string) (settings, []string, error) {
-	own := settings{out: defaultOut}
-	var rest []string
-	for len(args) > 0 {
-		arg := args[0]
-		args = args[1:]
-		flag, value, has := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(arg, "-"), "-"), "=")
-		isFlag := strings.HasPrefix(arg, "-")
-		switch {
-		case arg == "--":
-			return own, append(append(rest, arg), args...), nil
-		case isFlag && slices.Contains([]string{"only-configured", "unmasked"}, flag):
-			on := true
-			if has {
-				var err error
-				if on, err = strconv.ParseBool(value); err != nil {
-					return own, nil, fmt.Errorf("--%s %q: expected true or false", flag, value)
-				}
-			}
-			if flag == "unmasked" {
-				own.unmasked = on
-			} else {
-				own.onlyConfigured = on
-			}
-		case isFlag && slices.Contains([]string{"out", "samples", "for"}, flag):
-			if !has {
-				if len(args) == 0 {
-					return own, nil, fmt.Errorf("--%s needs a value", flag)
-				}
-				value, args = args[0], args[1:]
-			}
-			if err := own.set(flag, value); err != nil {
-				return own, nil, err
-			}
-		default:
-			rest = append(rest, arg)
-		}
+func (s *settings) flags() []config.Flag {
+	return []config.Flag{
+		config.Switch("only-configured", &s.onlyConfigured),
+		config.Switch("unmasked", &s.unmasked),
+		{Names: []string{"out"}, Form: "a file name, or - for the standard output", Set: s.setOut},
+		{Names: []string{"samples"}, Form: fmt.Sprintf("a number from 1 to %d", maxSamples), Set: s.setSamples},
+		{Names: []string{"for"}, Form: "a duration such as 90s or 5m", Set: s.setSpan},
 	}
-	if own.samples > 0 && own.span > 0 {
-		return own, nil, errors.New("--samples and --for: expected one of them")
-	}
-	if own.samples == 0 {
-		own.samples = defaultSamples
-	}
-	return own, rest, nil
 }
 
-func (s *settings) set(flag, value string) error {
-	var err error
-	switch flag {
-	case "out":
-		if s.out = value; value == "" {
-			return errors.New(`--out "": expected a file name, or - for the standard output`)
-		}
-	case "samples":
-		if s.samples, err = strconv.Atoi(value); err != nil || s.samples < 1 || s.samples > maxSamples {
-			return fmt.Errorf("--samples %q: expected a number from 1 to %d", value, maxSamples)
-		}
-	case "for":
-		if s.span, err = time.ParseDuration(value); err != nil || s.span <= 0 {
-			return fmt.Errorf("--for %q: expected a duration such as 90s or 5m", value)
-		}
+// errBounds is a value that is too small or too large.
+var errBounds = errors.New("out of bounds")
+
+func (s *settings) setOut(value string) error {
+	if s.out = value; value == "" {
+		return errBounds
 	}
 	return nil
 }
 
-// plan asks for every field of the catalogue, at every level at which a
-// counters file could ask for it, or for what is configured.
+func (s *settings) setSamples(value string) (err error) {
+	if s.samples, err = strconv.Atoi(value); err == nil && (s.samples < 1 || s.samples > maxSamples) {
+		return errBounds
+	}
+	return err
+}
+
+func (s *settings) setSpan(value string) (err error) {
+	if s.span, err = time.ParseDuration(value); err == nil && s.span <= 0 {
+		return errBounds
+	}
+	return err
+}
+
+// plan requests every field of the catalog, at every level at which a counters file could request
+// it, or for what is configured.
 func (c Command) plan(ctx context.Context, cfg *config.Config, own settings, interval time.Duration) (*gpu.Plan, error) {
 	var plan *gpu.Plan
 	if own.onlyConfigured {
-		asked, err := app.Ask(ctx, cfg, c.ReadFile)
+		set, err := app.LoadCounters(ctx, cfg, c.ReadFile)
 		if err != nil {
 			return nil, fmt.Errorf("counters file: %w", err)
 		}
-		if plan, err = asked.Plan(cfg, interval); err != nil {
+		if plan, err = set.Plan(cfg, interval); err != nil {
 			return nil, err
 		}
 	} else {
@@ -226,7 +193,7 @@ func (c Command) plan(ctx context.Context, cfg *config.Config, own settings, int
 }
 
 // write writes the recording and returns its size in bytes.
-func (c Command) write(out string, rec *sim.Recording) (int, error) {
+func (c Command) write(out string, rec *recording.Recording) (int, error) {
 	var b bytes.Buffer
 	var err error
 	if strings.HasSuffix(out, ".gz") {
@@ -250,10 +217,10 @@ func (c Command) write(out string, rec *sim.Recording) (int, error) {
 }
 
 // summary says in a line what was recorded.
-func summary(rec *sim.Recording, out string, size int) string {
+func summary(rec *recording.Recording, out string, size int) string {
 	served := map[int]bool{}
 	for i := range rec.Reads {
-		for _, s := range rec.Reads[i].Batch.Samples {
+		for _, s := range rec.Reads[i].Samples {
 			served[s.Field] = true
 		}
 	}
@@ -265,5 +232,5 @@ func summary(rec *sim.Recording, out string, size int) string {
 		how = "not masked"
 	}
 	return fmt.Sprintf("Recorded %d reads of %d entities of source %s, %d of %d fields with values, in %s (%d kB, %s).",
-		len(rec.Reads), len(rec.Topology.Devices), rec.Topology.Source, len(served), len(rec.Fields), out, (size+999)/1000, how)
+		len(rec.Reads), len(rec.Devices), rec.Source, len(served), len(rec.Fields), out, (size+999)/1000, how)
 }

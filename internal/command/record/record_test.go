@@ -26,6 +26,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/source/recording"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
 )
 
@@ -37,11 +38,11 @@ type shot struct {
 }
 
 // run runs the subcommand on a source.
-func run(ctx context.Context, source app.Chosen, limit time.Duration, args ...string) *shot {
+func run(ctx context.Context, source app.Backend, limit time.Duration, args ...string) *shot {
 	s := &shot{files: map[string][]byte{}}
 	s.code = record.Command{
 		Process: s.Process(args...), Limit: limit,
-		Open: func(context.Context, *config.Config, *gpu.Plan) (app.Chosen, error) { return source, nil },
+		Open: func(context.Context, *config.Config, *gpu.Plan) (app.Backend, error) { return source, nil },
 		WriteFile: func(name string, data []byte) error {
 			s.files[name] = data
 			return nil
@@ -51,29 +52,29 @@ func run(ctx context.Context, source app.Chosen, limit time.Duration, args ...st
 }
 
 // recording is what was written to r.json.
-func (s *shot) recording(t *testing.T) *sim.Recording {
+func (s *shot) recording(t *testing.T) *recording.Recording {
 	t.Helper()
-	rec, err := sim.ReadRecording(bytes.NewReader(s.files["r.json"]), "r.json")
+	rec, err := recording.Parse(bytes.NewReader(s.files["r.json"]), "r.json")
 	if err != nil {
 		t.Fatalf("%v\n%s", err, &s.Err)
 	}
 	return rec
 }
 
-func simulated(t *testing.T, o sim.Options) (*sim.Source, app.Chosen) {
+func simulated(t *testing.T, o sim.Options) (*sim.Source, app.Backend) {
 	t.Helper()
 	o.Seed = 1
 	src, err := sim.New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return src, app.Chosen{Source: collector.SourceOf(src.Open), Attributors: []collector.Attributor{src}, PodOf: src.PodOf}
+	return src, app.Backend{Source: collector.SourceOf(src.Open), Attributors: []collector.Attributor{src}, PodOf: src.PodOf}
 }
 
-func replayed(rec *sim.Recording) app.Chosen {
-	src := sim.NewReplay(rec, sim.Options{})
-	c := app.Chosen{Source: collector.SourceOf(src.Open), PodOf: src.PodOf}
-	for _, o := range src.Owners() {
+func replayed(rec *recording.Recording) app.Backend {
+	src := recording.NewSource(rec, recording.Options{})
+	c := app.Backend{Source: collector.SourceOf(src.Open), PodOf: src.PodOf}
+	for _, o := range src.Attributors() {
 		c.Attributors = append(c.Attributors, o)
 	}
 	return c
@@ -106,11 +107,11 @@ func allCounters(t *testing.T) *gpu.Plan {
 	if err != nil {
 		t.Fatal(err)
 	}
-	asked, err := app.AskFile(cfg, "all.csv", b.Bytes())
+	set, err := app.ParseCounters(cfg, "all.csv", b.Bytes())
 	if err != nil {
 		t.Fatal(err)
 	}
-	plan, err := asked.Plan(cfg, 5*time.Second)
+	plan, err := set.Plan(cfg, 5*time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,11 +119,11 @@ func allCounters(t *testing.T) *gpu.Plan {
 }
 
 // page returns the names and labels of the series of a page.
-func page(t *testing.T, source app.Chosen, plan *gpu.Plan) []string {
+func page(t *testing.T, source app.Backend, plan *gpu.Plan) []string {
 	t.Helper()
 	encoder := exposition.NewEncoder(exposition.Options{Hostname: "h"})
 	var lines []string
-	err := app.Look(t.Context(), source, plan, 1, func(s *gpu.Snapshot) {
+	err := app.Collect(t.Context(), source, plan, 1, func(s *gpu.Snapshot) {
 		p := encoder.Encode(s)
 		defer p.Release()
 		for line := range strings.Lines(string(p.Bytes())) {
@@ -141,8 +142,8 @@ func page(t *testing.T, source app.Chosen, plan *gpu.Plan) []string {
 	return lines
 }
 
-// identities are the texts of a node that tell it from others.
-func identities(t *testing.T, source app.Chosen, plan *gpu.Plan) []string {
+// identities are the texts of a node that distinguish it from others.
+func identities(t *testing.T, source app.Backend, plan *gpu.Plan) []string {
 	t.Helper()
 	s, err := source.Source.Open(t.Context(), plan)
 	if err != nil {
@@ -153,7 +154,7 @@ func identities(t *testing.T, source app.Chosen, plan *gpu.Plan) []string {
 	for _, d := range s.Topology().Devices {
 		list = append(list, d.UUID, d.MIGUUID, d.Serial)
 	}
-	for _, c := range s.Topology().Divided {
+	for _, c := range s.Topology().ComputeInstances {
 		list = append(list, c.UUID)
 	}
 	for _, a := range source.Attributors {
@@ -174,8 +175,8 @@ func identities(t *testing.T, source app.Chosen, plan *gpu.Plan) []string {
 	return slices.DeleteFunc(slices.Compact(list), func(s string) bool { return s == "" })
 }
 
-// A replay's page has the families, labels and reasons of the original's, and
-// masked it tells nothing of it.
+// A replay's page has the families, labels and reasons of the original's, and masked it says
+// nothing of it.
 func TestReplayShowsWhatTheMachineShowed(t *testing.T) {
 	plan := allCounters(t)
 	for _, node := range sim.Nodes() {
@@ -252,8 +253,7 @@ func (s *staged) Done() <-chan struct{} { return s.done }
 func (s *staged) Err() error            { return gpu.ErrLost }
 func (s *staged) Close() error          { s.closed = true; return nil }
 
-// Every kind of identity becomes a made-up one of its form, the same one
-// wherever it occurs.
+// Every kind of identity becomes a made-up one of its form, the same one wherever it occurs.
 func TestMask(t *testing.T) {
 	const core = "6f0c1f2e-1111-4222-8333-abcdefabcdef"
 	texts := map[gpu.FieldID]string{
@@ -274,27 +274,27 @@ func TestMask(t *testing.T) {
 		b.Fail(0, 0, fmt.Errorf("/run/acme.sock: %w", gpu.ErrPermission))
 		return nil
 	}}
-	s := run(t.Context(), app.Chosen{Source: src, PodOf: func(uint32) (string, error) { return core, nil }}, 0, "--source=dcgm", "--samples=1", "--out=r.json")
+	s := run(t.Context(), app.Backend{Source: src, PodOf: func(uint32) (string, error) { return core, nil }}, 0, "--source=dcgm", "--samples=1", "--out=r.json")
 	rec := s.recording(t)
 	const made = "00000001-0000-8000-8000-000000000001"
 	got := map[gpu.FieldID]string{}
-	for _, x := range rec.Reads[0].Batch.Samples {
-		got[rec.Fields[x.Field].ID] = x.Value.String()
+	for _, x := range rec.Reads[0].Samples {
+		got[rec.Fields[x.Field].ID] = x.Values[0].String()
 	}
 	want := map[gpu.FieldID]string{
 		54: "GPU-" + made, 68: "MIG-GPU-" + made + "/1/0", 53: "0000000000001", 571: "0x0000000000000002",
 		85: "96.00.61.00.01", 3: "text-1", 1: "580.95.05", 57: "FFFFFFFF:01:00.0",
 	}
 	for id := range want {
-		if _, served := got[id]; !served { // not at a level of this catalogue
+		if _, served := got[id]; !served { // not at a level of this catalog
 			delete(want, id)
 		}
 	}
 	if diff := gocmp.Diff(want, got); diff != "" || len(got) < 7 {
 		t.Errorf("texts (-want +got):\n%s", diff)
 	}
-	d := rec.Topology.Devices[0]
-	identity := []string{d.UUID, d.Serial, d.PCIBusID, rec.Topology.Host, rec.Topology.Driver, rec.Pods[1000]}
+	d := rec.Devices[0]
+	identity := []string{d.UUID, d.Serial, d.PCIBusID, rec.Host, rec.Driver, rec.Pods[1000]}
 	if diff := gocmp.Diff([]string{"GPU-" + made, "0000000000001", "FFFFFFFF:01:00.0", "host-1", "580.95.05", made}, identity); diff != "" {
 		t.Errorf("identity (-want +got):\n%s", diff)
 	}
@@ -306,7 +306,7 @@ func TestMask(t *testing.T) {
 	}
 }
 
-// A driver that hangs is told, and let go of as soon as it returns.
+// A driver that hangs is reported, and released as soon as it returns.
 func TestHangingDriver(t *testing.T) {
 	for call, want := range map[string]string{
 		"open": "dcgm-exporter record: nothing was recorded: open: timeout: no answer within 2s\n",
@@ -362,7 +362,7 @@ func TestFlags(t *testing.T) {
 		{[]string{"--samples=0"}, command.Unable, "", "dcgm-exporter record: --samples \"0\": expected a number from 1 to 100000\n"},
 		{[]string{"--for", "soon"}, command.Unable, "", "dcgm-exporter record: --for \"soon\": expected a duration such as 90s or 5m\n"},
 		{[]string{"--for=1s", "--samples=1"}, command.Unable, "", "dcgm-exporter record: --samples and --for: expected one of them\n"},
-		{[]string{"--out"}, command.Unable, "", "dcgm-exporter record: --out needs a value\n"},
+		{[]string{"--out"}, command.Unable, "", "dcgm-exporter record: --out needs a value: expected a file name, or - for the standard output\n"},
 		{[]string{"--unmasked=perhaps"}, command.Unable, "", "dcgm-exporter record: --unmasked \"perhaps\": expected true or false\n"},
 		{[]string{"--sorce=sim"}, command.Unable, "", "dcgm-exporter record: unknown flag --sorce: did you mean --source? (see --help)\n"},
 		{[]string{"--source=sim", "--samples=1", "--out=-"}, command.OK, `{"recording":{"format":"dcgm-exporter recording","version":1,"masked":true,`, "Recorded 1 reads of "},

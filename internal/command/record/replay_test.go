@@ -17,7 +17,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
 )
 
-// troubles befall a machine while it is recorded, every 5 s.
+// troubles happen to a machine while it is recorded, every 5 s.
 const troubles = `
 faults:
   - {fault: xid, at: 7s, devices: ["0"], xids: [62, 45], apart: 1ms}
@@ -29,8 +29,8 @@ faults:
   - {fault: set, at: 9s, for: 2s, fields: [DCGM_FI_DEV_GET_GPU_RECOVERY_ACTION], value: 2}
 `
 
-// troubled is a node that all this befalls from now on.
-func troubled(t *testing.T, node string) app.Chosen {
+// troubled is a node to which all this happens from now on.
+func troubled(t *testing.T, node string) app.Backend {
 	t.Helper()
 	script, err := sim.ParseScenario(strings.NewReader(troubles), "troubles.yaml")
 	if err != nil {
@@ -75,14 +75,14 @@ func pieces(lines []string, i int) []string {
 	return strings.SplitAfter(lines[i], "},{")
 }
 
-// valued returns the series of the given number of pages, in order, with their
-// values; times count from the start.
-func valued(t *testing.T, source app.Chosen, plan *gpu.Plan, cycles int) [][]string {
+// valued returns the series of the given number of pages, in order, with their values; times count
+// from the start.
+func valued(t *testing.T, source app.Backend, plan *gpu.Plan, cycles int) [][]string {
 	t.Helper()
 	begin := time.Now()
 	encoder := exposition.NewEncoder(exposition.Options{Hostname: "h"})
 	var pages [][]string
-	err := app.Look(t.Context(), source, plan, cycles, func(s *gpu.Snapshot) {
+	err := app.Collect(t.Context(), source, plan, cycles, func(s *gpu.Snapshot) {
 		p := encoder.Encode(s)
 		defer p.Release()
 		var lines []string
@@ -99,8 +99,8 @@ func valued(t *testing.T, source app.Chosen, plan *gpu.Plan, cycles int) [][]str
 	return pages
 }
 
-// The page of a replay has the values of the recorded machine's at the same
-// moments: of every field and family, through the whole collector.
+// The page of a replay has the values of the recorded machine's at the same moments: of every field
+// and family, through the whole collector.
 func TestReplayedPagesHaveTheValuesOfTheMachine(t *testing.T) {
 	plan := allCounters(t)
 	plan.Interval = 5 * time.Second

@@ -13,16 +13,16 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/command"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/source/recording"
 )
 
 // A keeper makes secrets up, and remembers them.
 type keeper struct {
-	rng  *rand.Rand
-	told []string
+	rng     *rand.Rand
+	secrets []string
 }
 
-func (k *keeper) keep(s string) string { k.told = append(k.told, s); return s }
+func (k *keeper) keep(s string) string { k.secrets = append(k.secrets, s); return s }
 
 // word is one that no program of ours writes: its letters are q, x and z.
 func (k *keeper) word() string {
@@ -102,7 +102,7 @@ func (k *keeper) machine(plan *gpu.Plan) *secretive {
 	m.topology.Source, m.topology.Host = "dcgm", k.word()+".example.com"
 	for row := range devices {
 		if devices[row].Entity.Kind == gpu.KindGPUInstance {
-			m.topology.Divided = append(m.topology.Divided, gpu.ComputeInstance{Instance: row, ID: 0, Profile: "1c.1g.10gb", UUID: "MIG-" + k.uuid()})
+			m.topology.ComputeInstances = append(m.topology.ComputeInstances, gpu.ComputeInstance{Instance: row, ID: 0, Profile: "1c.1g.10gb", UUID: "MIG-" + k.uuid()})
 		}
 	}
 	m.owners = &gpu.Owners{Generation: 1, Labels: make([][]gpu.Label, len(devices)), Uses: make([]gpu.Use, len(devices))}
@@ -130,8 +130,7 @@ func (k *keeper) machine(plan *gpu.Plan) *secretive {
 	return m
 }
 
-// kept are the fields that docs/recordings.md says are kept: models, versions
-// and states.
+// kept are the fields that docs/recordings.md says are kept: models, versions and states.
 var kept = map[gpu.FieldID]bool{
 	1: true, 2: true, 50: true, 51: true, 56: true, 80: true, 81: true, 82: true, 85: true,
 	524: true, 532: true, 1140: true, 1141: true, 1502: true, 1524: true,
@@ -156,9 +155,9 @@ func (m *secretive) read(_ *gpu.Plan, b *gpu.Batch) error {
 	return nil
 }
 
-// Of whatever machine, a masked recording has none of its UUIDs, serial numbers,
-// bus ids, names, paths and process ids; and as many different ones as there
-// were, so that what could be joined can be joined.
+// Of whatever machine, a masked recording has none of its UUIDs, serial numbers, bus ids, names,
+// paths and process ids; and as many different ones as there were, so that what could be joined can
+// be joined.
 func TestMaskedRecordingsKeepSecrets(t *testing.T) {
 	for seed := range uint64(60) {
 		k := &keeper{rng: rand.New(rand.NewPCG(seed, 9))}
@@ -170,7 +169,7 @@ func TestMaskedRecordingsKeepSecrets(t *testing.T) {
 			src.topology = m.topology
 		}, src)
 		attributor := &late{of: func() collector.Attributor { return m }}
-		s := run(t.Context(), app.Chosen{
+		s := run(t.Context(), app.Backend{
 			Source: open, Attributors: []collector.Attributor{attributor},
 			PodOf: func(pid uint32) (string, error) { return m.pods[pid], nil },
 		}, 0, "--source=dcgm", "--samples=1", "--out=r.json")
@@ -178,7 +177,7 @@ func TestMaskedRecordingsKeepSecrets(t *testing.T) {
 			t.Fatalf("code %d: %s", s.code, &s.Err)
 		}
 		text := strings.ToLower(string(s.files["r.json"]))
-		for _, secret := range k.told {
+		for _, secret := range k.secrets {
 			if at := strings.Index(text, strings.ToLower(secret)); at >= 0 {
 				t.Fatalf("seed %d: %q is in the file: …%s", seed, secret, text[max(at-90, 0):min(at+len(secret)+30, len(text))])
 			}
@@ -188,8 +187,8 @@ func TestMaskedRecordingsKeepSecrets(t *testing.T) {
 				t.Fatalf("seed %d: process %d is in the file", seed, pid)
 			}
 		}
-		if len(k.told) < 10 {
-			t.Fatalf("%d secrets only", len(k.told))
+		if len(k.secrets) < 10 {
+			t.Fatalf("%d secrets only", len(k.secrets))
 		}
 		if was, is := distinct(m), distinctOf(s.recording(t)); was != is {
 			t.Fatalf("seed %d: %s different, masked %s", seed, was, is)
@@ -214,10 +213,17 @@ func distinct(m *secretive) string {
 	return counts(uuids, buses, pods, texts)
 }
 
-func distinctOf(rec *sim.Recording) string {
-	m := &secretive{topology: rec.Topology, owners: &gpu.Owners{Uses: rec.Owners[0].Uses}, texts: map[int]gpu.Value{}}
-	for _, x := range rec.Reads[0].Batch.Samples {
-		m.texts[x.Field] = x.Value
+func distinctOf(rec *recording.Recording) string {
+	m := &secretive{topology: rec.Topology(), owners: &gpu.Owners{}, texts: map[int]gpu.Value{}}
+	for _, u := range rec.Owners[0].Uses {
+		use := gpu.Use{}
+		for _, o := range u.Owners {
+			use.Owners = append(use.Owners, gpu.Owner{Pod: o.Pod, Namespace: o.Namespace, PodUID: o.PodUID})
+		}
+		m.owners.Uses = append(m.owners.Uses, use)
+	}
+	for _, x := range rec.Reads[0].Samples {
+		m.texts[x.Field] = x.Values[0].Value
 	}
 	return distinct(m)
 }
@@ -239,7 +245,7 @@ func opener(prepare func(*gpu.Plan), src *staged) collector.Source {
 	})
 }
 
-// late is an attributor that is known only when it is asked.
+// late is an attributor that is known only when it is called.
 type late struct{ of func() collector.Attributor }
 
 func (l *late) Name() string { return "late" }

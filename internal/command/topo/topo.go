@@ -27,7 +27,7 @@ Exit code: 0 the matrix was printed; 1 the source has no GPU, and the message
 says why; 2 a wrong setting.
 `
 
-// unknown stands for what the source does not tell.
+// unknown stands for what the source does not report.
 const unknown = "N/A"
 
 // A Command is the subcommand.
@@ -54,9 +54,9 @@ func (c Command) Run(ctx context.Context) int {
 	if err != nil {
 		return c.Fail(name, err)
 	}
-	source.Attributors = nil // nobody is asked who uses them
+	source.Attributors = nil // their users are not requested
 	var topology *gpu.Topology
-	if err := app.Look(ctx, source, plan, 1, func(s *gpu.Snapshot) { topology = s.Topology }); err != nil {
+	if err := app.Collect(ctx, source, plan, 1, func(s *gpu.Snapshot) { topology = s.Topology }); err != nil {
 		return c.Fault(name, err)
 	}
 	m := newMatrix(topology)
@@ -122,7 +122,7 @@ Legend:
   PIX  Over one PCIe switch at most
   PSB  On one board
   NV#  Over # NVLinks
-  N/A  The source does not tell
+  N/A  The source does not report
 `
 
 // print writes the matrix and its legend.

@@ -20,10 +20,10 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "write the golden files again")
 
-// The nodes have NVLink through switches and by bridges, PCIe switches and
-// sockets, superchips, and a single GPU.
+// The nodes have NVLink through switches and by bridges, PCIe switches and sockets, superchips, and
+// a single GPU.
 func TestMatrix(t *testing.T) {
 	for _, node := range []string{"h100x8", "a100-mig", "mixed", "grace-hopper", "single"} {
 		t.Run(node, func(t *testing.T) {
@@ -88,8 +88,8 @@ func TestWhatTheSourceDoesNotTell(t *testing.T) {
 	topology.Pairs = []gpu.Pair{{A: 0, B: 1, Path: gpu.PathSwitches}, {A: 0, B: 2}}
 	run := func(topology *gpu.Topology) (int, *commandtest.World) {
 		w := &commandtest.World{}
-		open := func(context.Context, *config.Config, *gpu.Plan) (app.Chosen, error) {
-			return app.Chosen{Source: silent{topology}}, nil
+		open := func(context.Context, *config.Config, *gpu.Plan) (app.Backend, error) {
+			return app.Backend{Source: silent{topology}}, nil
 		}
 		return topo.Command{Process: w.Process("--source=sim"), Open: open}.Run(t.Context()), w
 	}

@@ -10,12 +10,13 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/command"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
 )
 
 const name = "vocabulary"
 
 // Usage is the text of "vocabulary --help".
-const Usage = `Usage: dcgm-exporter vocabulary diff [--to current|classic] [--hostname-label LABEL] [--format text|json] FILE...
+const Usage = `Usage: dcgm-exporter vocabulary diff [--to current|classic] [--hostname-label LABEL] [--format text|json] [--write] FILE...
 
 Reads Grafana dashboards (JSON), Prometheus rule files and scrape configurations,
 and Kubernetes manifests (YAML or JSON): those of the Prometheus operator, and
@@ -24,7 +25,8 @@ A folder stands for the .json, .yaml, .yml and .rules files below it. Lists ever
 metric and label in them that is called otherwise, or is in another unit, under the other
 vocabulary, with the rewritten expression. The rewritten one has the unit of the
 old one, so that panels and thresholds stay right. What cannot be rewritten is
-listed to be looked at by hand. No file is changed; - reads the standard input.
+listed to be looked at by hand. No file is changed without --write; - reads the
+standard input.
 
   --to WORD              the vocabulary to write for; without it, current for a
                          file with classic names and classic for one with
@@ -32,9 +34,11 @@ listed to be looked at by hand. No file is changed; - reads the standard input.
   --hostname-label LABEL the exporter's --hostname-label (hostname, Hostname,
                          both; default hostname)
   --format WORD          text or json (default text)
+  --write                put the rewritten expressions into the files, and leave
+                         every other byte as it is
 
-Exit code: 0 nothing to change; 1 something to change; 2 a file that cannot be
-read, or a bad flag. What a folder holds beside such files is left out.
+Exit code: 0 nothing to change, or all of it written; 1 something to change; 2 a
+file that cannot be read or written, or a bad flag. What a folder holds beside such files is left out.
 `
 
 // A Command is the subcommand.
@@ -42,6 +46,8 @@ type Command struct {
 	command.Process
 	// List returns the files of a folder, as Files does; nil where none are read.
 	List func(name string) ([]string, error)
+	// WriteFile replaces a file's content, as ReplaceFile does. Required for --write.
+	WriteFile func(name string, content []byte) error
 }
 
 // settings are the command's flags and operands.
@@ -49,6 +55,7 @@ type settings struct {
 	to     string
 	host   string
 	format string
+	write  bool
 	files  []string
 }
 
@@ -78,7 +85,7 @@ func (c Command) Run() int {
 		}
 		before := read
 		for _, file := range files {
-			found, err := c.look(file, s)
+			found, err := c.rewriteFile(file, s)
 			findings = append(findings, found...)
 			if folder && isOther(err) {
 				continue
@@ -100,7 +107,7 @@ func (c Command) Run() int {
 	switch {
 	case unreadable:
 		return command.Unable
-	case len(findings) > 0:
+	case slices.ContainsFunc(findings, func(f Finding) bool { return !f.Written || len(f.ByHand) > 0 }):
 		return command.Faulty
 	default:
 		return command.OK
@@ -113,7 +120,7 @@ func isOther(err error) bool {
 	return errors.Is(err, errOtherKind) || errors.As(err, &unread) && unread.foreign
 }
 
-func (c Command) look(file string, s settings) ([]Finding, error) {
+func (c Command) rewriteFile(file string, s settings) ([]Finding, error) {
 	var data []byte
 	var err error
 	shown := file
@@ -130,7 +137,17 @@ func (c Command) look(file string, s settings) ([]Finding, error) {
 	if !ok {
 		to = direction(data)
 	}
-	return look(shown, data, newRewriter(to, s.host))
+	findings, rewritten, err := rewriteDocument(shown, data, newRewriter(to, s.host), s.write)
+	if rewritten == nil {
+		return findings, err
+	}
+	if wrong := c.WriteFile(file, rewritten); wrong != nil {
+		for i := range findings {
+			findings[i].Written = false
+		}
+		return findings, errors.Join(err, wrong)
+	}
+	return findings, err
 }
 
 // parseSettings reads the arguments. Flags and files come in any order.
@@ -139,38 +156,21 @@ func parseSettings(args []string) (settings, error) {
 	if len(args) == 0 || args[0] != "diff" {
 		return s, errors.New("expected: vocabulary diff FILE, one or more")
 	}
-	flags := map[string]struct {
-		target *string
-		words  []string
-	}{
-		"--to":             {&s.to, []string{"current", "classic"}},
-		"--hostname-label": {&s.host, []string{"hostname", "Hostname", "both"}},
-		"--format":         {&s.format, []string{"text", "json"}},
+	files, _, err := config.Scan(args[1:], []config.Flag{
+		config.Word("to", &s.to, "current", "classic"),
+		config.Word("hostname-label", &s.host, "hostname", "Hostname", "both"),
+		config.Word("format", &s.format, "text", "json"),
+		config.Switch("write", &s.write),
+	})
+	if err != nil {
+		return s, err
 	}
-	for args = args[1:]; len(args) > 0; args = args[1:] {
-		if args[0] == "-" || !strings.HasPrefix(args[0], "-") {
-			s.files = append(s.files, args[0])
-			continue
-		}
-		flag, value, given := strings.Cut(args[0], "=")
-		f, known := flags[flag]
-		if !known {
-			return s, fmt.Errorf("unknown flag %s: vocabulary diff has --to, --hostname-label and --format", flag)
-		}
-		if !given {
-			if len(args) == 1 {
-				return s, fmt.Errorf("%s: expected %s", flag, strings.Join(f.words, " or "))
-			}
-			args = args[1:]
-			value = args[0]
-		}
-		if !slices.Contains(f.words, value) {
-			return s, fmt.Errorf("%s: found %q, expected %s", flag, value, strings.Join(f.words, " or "))
-		}
-		*f.target = value
-	}
+	s.files = files
 	if len(s.files) == 0 {
 		return s, errors.New("diff: expected a file")
+	}
+	if s.write && slices.Contains(s.files, "-") {
+		return s, errors.New("diff --write: expected files to write to, found - for the standard input")
 	}
 	return s, nil
 }
@@ -182,15 +182,14 @@ func (s settings) report(out io.Writer, findings []Finding, files int) error {
 		e.SetIndent("", "  ")
 		return e.Encode(findings)
 	}
-	return printText(out, findings, files)
+	return s.printText(out, findings, files)
 }
 
-// printText prints findings for people: the place, what changes, and the lines
-// before and after.
-func printText(out io.Writer, findings []Finding, files int) error {
+// printText prints findings for people: the place, what changes, and the lines before and after.
+func (s settings) printText(out io.Writer, findings []Finding, files int) error {
 	var b strings.Builder
 	file := ""
-	rewritten, byHand := 0, 0
+	rewritten, written, byHand := 0, 0, 0
 	for i := range findings {
 		f := &findings[i]
 		if f.File != file {
@@ -213,6 +212,13 @@ func printText(out io.Writer, findings []Finding, files int) error {
 			rewritten++
 			printLines(&b, "    - ", f.Old)
 			printLines(&b, "    + ", f.New)
+			switch {
+			case f.Written:
+				written++
+			case s.write:
+				byHand++
+				b.WriteString("    not written: change it by hand\n")
+			}
 		} else {
 			printLines(&b, "      ", f.Old)
 		}
@@ -221,7 +227,11 @@ func printText(out io.Writer, findings []Finding, files int) error {
 			fmt.Fprintf(&b, "    look at this by hand: %s\n", what)
 		}
 	}
-	fmt.Fprintf(&b, "%d to change, %d to look at by hand, in %d %s\n", rewritten, byHand, files, plural(files, "file"))
+	if s.write {
+		fmt.Fprintf(&b, "%d of %d written, %d to look at by hand, in %d %s\n", written, rewritten, byHand, files, plural(files, "file"))
+	} else {
+		fmt.Fprintf(&b, "%d to change, %d to look at by hand, in %d %s\n", rewritten, byHand, files, plural(files, "file"))
+	}
 	_, err := io.WriteString(out, b.String())
 	return err
 }

@@ -12,9 +12,9 @@ type edit struct {
 	text string
 }
 
-// apply returns the held text with the edits and with its variables put back.
-// Edits never touch a variable that they do not delete, and never overlap.
-func (h *held) apply(edits []edit) string {
+// apply returns the held text with the edits and with its variables put back. Edits never touch a
+// variable that they do not delete, and never overlap.
+func (h *substituted) apply(edits []edit) string {
 	all := slices.Clone(edits)
 	for _, v := range h.vars {
 		if !slices.ContainsFunc(edits, func(e edit) bool { return e.overlaps(v.span) }) {

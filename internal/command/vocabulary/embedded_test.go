@@ -75,8 +75,8 @@ func list(t *testing.T, text string) (found []vocabulary.Finding, ok bool) {
 	return found, code != command.Unable
 }
 
-// checkWrapped holds that a file says the same in a ConfigMap as by itself, at
-// the line where it stands there.
+// checkWrapped holds that a file says the same in a ConfigMap as by itself, at the line where it
+// stands there.
 func checkWrapped(t *testing.T, text string) {
 	t.Helper()
 	found, ok := list(t, text)
@@ -95,10 +95,10 @@ func checkWrapped(t *testing.T, text string) {
 	}
 }
 
-// TestWrappedDashboards holds it for whole dashboards: ours, that of the tests,
-// and the reference's where it is at hand.
+// TestWrappedDashboards holds it for whole dashboards: those of the tests, and the reference's
+// where it is at hand.
 func TestWrappedDashboards(t *testing.T) {
-	for _, path := range []string{filepath.Join(root, "grafana", "node.json"), "testdata/dashboard.json", referenceDashboard} {
+	for _, path := range []string{"testdata/node.json", "testdata/dashboard.json", referenceDashboard} {
 		t.Run(filepath.Base(path), func(t *testing.T) {
 			if path == referenceDashboard {
 				path = material.Path(t, path)

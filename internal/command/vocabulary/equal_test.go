@@ -36,10 +36,9 @@ func shapes() []string {
 	}
 }
 
-// TestRewrittenMeansTheSame holds, with Prometheus' own engine, for every
-// number that was renamed and every shape: the old expression over a page of
-// the old vocabulary, and the rewritten one over a page of the new vocabulary,
-// give the same values and labels, in both directions.
+// TestRewrittenMeansTheSame holds, with Prometheus' own engine, for every number that was renamed
+// and every shape: the old expression over a page of the old vocabulary, and the rewritten one over
+// a page of the new vocabulary, give the same values and labels, in both directions.
 func TestRewrittenMeansTheSame(t *testing.T) {
 	engine := promql.NewEngine(promql.EngineOpts{MaxSamples: 1e6, Timeout: time.Minute, EnableAtModifier: true, LookbackDelta: 5 * time.Minute})
 	defer engine.Close()
@@ -58,8 +57,8 @@ func TestRewrittenMeansTheSame(t *testing.T) {
 			rescaled++
 		}
 		if seen[factor] {
-			// The first field of each factor goes through every shape, the
-			// others through three of them in turn.
+			// The first field of each factor goes through every shape, the others through three of them in
+			// turn.
 			at := pairs % (len(some) - 2)
 			some = some[at : at+3]
 		}
@@ -106,8 +105,8 @@ func checkSame(t *testing.T, engine *promql.Engine, old, renamed catalog.Named, 
 	}
 }
 
-// answer evaluates an expression over two GPUs' samples of one field under a
-// name, and returns the values by labels without the name.
+// answer evaluates an expression over two GPUs' samples of one field under a name, and returns the
+// values by labels without the name.
 func answer(t *testing.T, engine *promql.Engine, expr string, named catalog.Named) map[string]float64 {
 	t.Helper()
 	db := &storage.MockQueryable{MockQuerier: page{named}}

@@ -8,13 +8,12 @@ import (
 	"strings"
 )
 
-// Files returns the files below a folder that can be dashboards, rules or
-// manifests, by their names, in the order of the names; nil for what is no
-// folder. Hidden folders are left out: those of git, and the ones behind the
-// links of a mounted ConfigMap.
+// Files returns the files below a folder that can be dashboards, rules or manifests, by their
+// names, in the order of the names; nil for what is no folder. Hidden folders are left out: those
+// of git, and the ones behind the links of a mounted ConfigMap.
 func Files(name string) ([]string, error) {
 	if info, err := os.Stat(name); err != nil || !info.IsDir() {
-		return nil, nil // whoever reads it says what is wrong with it
+		return nil, nil // its reader says what is wrong with it
 	}
 	files := []string{}
 	err := filepath.WalkDir(name, func(path string, d fs.DirEntry, err error) error {

@@ -11,23 +11,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/command"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/command/commandtest"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/command/vocabulary"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 )
-
-// folder writes files into a folder of its own.
-func folder(t *testing.T, files map[string]string) string {
-	t.Helper()
-	dir := t.TempDir()
-	for name, text := range files {
-		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return dir
-}
 
 func diffFolder(dir string, args ...string) (out, errs string, code int) {
 	w := &commandtest.World{}
@@ -37,10 +22,10 @@ func diffFolder(dir string, args ...string) (out, errs string, code int) {
 	return strings.ReplaceAll(w.Out.String(), dir, "DIR"), strings.ReplaceAll(w.Err.String(), dir, "DIR"), code
 }
 
-// A folder is read whole, what else lies in it is not told, and what should be
-// readable and is not, is.
+// A folder is read whole, what else lies in it is not reported, and what should be readable and is
+// not, is.
 func TestFolder(t *testing.T) {
-	dir := folder(t, map[string]string{
+	dir := folder.Of(t, map[string]string{
 		"b/rules.yaml":         rule("DCGM_FI_DEV_GPU_TEMP"),
 		"a.json":               rule("DCGM_FI_DEV_FB_USED"),
 		"b/c/alerts.rules":     rule("up"),
@@ -83,7 +68,7 @@ func TestFolder(t *testing.T) {
 
 func TestFolderOfOthers(t *testing.T) {
 	for name, files := range map[string]map[string]string{"others": {"a.json": "{}", "b.yaml": "x: y"}, "empty": nil} {
-		if _, errs, code := diffFolder(folder(t, files)); code != command.Unable || !strings.Contains(errs, "DIR: no dashboard") {
+		if _, errs, code := diffFolder(folder.Of(t, files)); code != command.Unable || !strings.Contains(errs, "DIR: no dashboard") {
 			t.Errorf("%s: code %d, said %q", name, code, errs)
 		}
 	}

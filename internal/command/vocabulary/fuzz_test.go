@@ -9,8 +9,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/command/vocabulary"
 )
 
-// FuzzRewrite holds that what an expression is rewritten to parses, and has
-// nothing left to rewrite.
+// FuzzRewrite holds that what an expression is rewritten to parses, and has nothing left to
+// rewrite.
 func FuzzRewrite(f *testing.F) {
 	for _, shape := range shapes() {
 		f.Add(shape)
@@ -37,8 +37,7 @@ func FuzzRewrite(f *testing.F) {
 	})
 }
 
-// rewrite returns the rewritten expression, or the same one, and whether it
-// could be read.
+// rewrite returns the rewritten expression, or the same one, and whether it could be read.
 func rewrite(t *testing.T, expr string) (string, bool) {
 	t.Helper()
 	w := &commandtest.World{Files: map[string]string{"rules.json": rule(expr)}}

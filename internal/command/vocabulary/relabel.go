@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// relabelling looks at a relabelling rule, of Prometheus or of its operator,
-// and reports whether n is one.
-func (w *walker) relabelling(n *node, f frame) bool {
+// relabeling looks at a relabeling rule, of Prometheus or of its operator, and reports whether n is
+// one.
+func (w *walker) relabeling(n *node, f frame) bool {
 	switch f.parent {
 	case "metricRelabelings", "metric_relabel_configs", "writeRelabelConfigs", "write_relabel_configs":
 	default:
@@ -34,7 +34,7 @@ func (w *walker) relabelling(n *node, f frame) bool {
 	}
 	regex := n.get("regex")
 	if regex == nil || !regex.str {
-		w.add(n, f, "relabelling", f.parent, rewriting{text: f.parent, byHand: byHand})
+		w.add(n, f, "relabeling", f.parent, rewriting{text: f.parent, byHand: byHand})
 		return true
 	}
 	r := rewriting{text: regex.text}
@@ -53,6 +53,6 @@ func (w *walker) relabelling(n *node, f frame) bool {
 		}
 	}
 	r.byHand = append(r.byHand, byHand...)
-	w.add(regex, f, "relabelling", regex.text, r)
+	w.add(regex, f, "relabeling", regex.text, r)
 	return true
 }

@@ -8,13 +8,13 @@ import (
 
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/promql/parser"
+	"github.com/prometheus/prometheus/promql/parser/posrange"
 	"github.com/prometheus/prometheus/util/strutil"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 )
 
-// A Change is a name that is gone under the other vocabulary, and what stands
-// in its place.
+// A Change is a name that is gone under the other vocabulary, and what stands in its place.
 type Change struct {
 	Kind string `json:"kind"` // metric or label
 	Old  string `json:"old"`
@@ -33,8 +33,7 @@ const (
 // A rewriter writes expressions for another vocabulary.
 type rewriter struct {
 	to catalog.Vocabulary
-	// host is what the other name of the host label becomes; both are empty
-	// where both are served.
+	// host is what the other name of the host label becomes; both are empty where both are served.
 	hostOld, hostNew string
 	parser           parser.Parser
 }
@@ -59,8 +58,7 @@ func ours(name string) bool {
 	return known || strings.HasPrefix(name, "DCGM_EXP_") || strings.HasPrefix(name, "dcgm_exporter_") || strings.HasPrefix(name, "dcgm_pod_")
 }
 
-// metric returns what becomes of a metric's name. A text is no metric: its
-// name is a label's.
+// metric returns what becomes of a metric's name. A text is no metric: its name is a label's.
 func (r rewriter) metric(name string) (change Change, scale factor, ok bool) {
 	from, to, ok := catalog.Rename(name, r.to)
 	if !ok || from.Entry.Type == catalog.Text {
@@ -74,8 +72,8 @@ func (r rewriter) metric(name string) (change Change, scale factor, ok bool) {
 	return change, scale, true
 }
 
-// label returns what becomes of a label's name: a text of the catalogue, or
-// the host where the series is the exporter's.
+// label returns what becomes of a label's name: a text of the catalog, or the host where the series
+// is the exporter's.
 func (r rewriter) label(name string, exporters bool) (Change, bool) {
 	if name == r.hostOld && name != "" {
 		return Change{Kind: kindLabel, Old: name, New: r.hostNew}, exporters
@@ -105,8 +103,7 @@ func (r rewriter) changing(yield func(Change, factor) bool) {
 	}
 }
 
-// lost returns the changing names that a pattern matches and whose new names
-// it does not.
+// lost returns the changing names that a pattern matches and whose new names it does not.
 func (r rewriter) lost(matches func(string) bool) []Change {
 	var list []Change
 	r.changing(func(c Change, _ factor) bool {
@@ -118,8 +115,8 @@ func (r rewriter) lost(matches func(string) bool) []Change {
 	return list
 }
 
-// rescaled returns the changing names that a pattern matches under both names
-// and whose units differ.
+// rescaled returns the changing names that a pattern matches under both names and whose units
+// differ.
 func (r rewriter) rescaled(matches func(string) bool) []Change {
 	var list []Change
 	r.changing(func(c Change, f factor) bool {
@@ -146,12 +143,12 @@ const (
 	series              // which series exist, and their labels
 )
 
-// expression rewrites a PromQL expression that may hold Grafana's variables.
-// The error is the parser's.
+// expression rewrites a PromQL expression that may hold Grafana's variables. The error is the
+// parser's.
 func (r rewriter) expression(expr string, s scope) (rewriting, error) {
 	var result rewriting
 	var failed error
-	if hold(expr, func(h *held) bool {
+	if substitute(expr, func(h *substituted) bool {
 		tree, err := r.parser.ParseExpr(h.text)
 		if err != nil {
 			if failed == nil {
@@ -159,7 +156,7 @@ func (r rewriter) expression(expr string, s scope) (rewriting, error) {
 			}
 			return false
 		}
-		w := &work{rewriter: r, held: h, scope: s}
+		w := &work{rewriter: r, substituted: h, scope: s}
 		w.lex()
 		w.run(tree)
 		result = rewriting{text: h.apply(w.edits), changes: w.changes, byHand: w.byHand}
@@ -173,14 +170,15 @@ func (r rewriter) expression(expr string, s scope) (rewriting, error) {
 // A work is the rewriting of one expression.
 type work struct {
 	rewriter
-	*held
+	*substituted
 	scope   scope
 	items   []parser.Item
 	edits   []edit
 	changes []Change
 	byHand  []string
 
-	ours, foreign bool // whether metrics of the exporter, and others, are named
+	kept          []span // sides of an "or" whose other side has the new names
+	ours, foreign bool   // whether metrics of the exporter, and others, are named
 }
 
 func (w *work) lex() {
@@ -224,7 +222,7 @@ func (w *work) changed(c Change) {
 	}
 }
 
-func (w *work) look(format string, args ...any) {
+func (w *work) noteByHand(format string, args ...any) {
 	if text := fmt.Sprintf(format, args...); !slices.Contains(w.byHand, text) {
 		w.byHand = append(w.byHand, text)
 	}
@@ -248,12 +246,51 @@ type matcher struct {
 	op          parser.ItemType
 }
 
-// selector rewrites the name and the matchers of a selector, and wraps it, or
-// the function of its range, where the unit changes.
+// selector rewrites the name and the matchers of a selector, and wraps it, or the function of its
+// range, where the unit changes.
 func (w *work) selector(v *parser.VectorSelector, path []parser.Node) {
+	if w.queriesBoth(v, path) {
+		w.ours = true
+		return
+	}
 	pos := v.PositionRange()
-	var bare *parser.Item
-	var matchers []matcher
+	bare, matchers := w.partsOf(pos)
+
+	var scale factor
+	mine, named := false, false
+	if bare != nil {
+		mine, named = w.name(*bare, bare.Val, &scale), true
+	}
+	for _, m := range matchers {
+		if isName(m) {
+			mine, named = w.nameMatcher(m, &scale, readsSelector(path)) || mine, true
+		}
+	}
+	if !named || mine {
+		w.ours = true
+	} else {
+		w.foreign = true
+	}
+	for _, m := range matchers {
+		if isName(m) {
+			continue
+		}
+		label := unquote(m.name)
+		if c, ok := w.label(label, mine); ok {
+			w.replace(m.name, c)
+		} else if label == w.hostOld && label != "" && !named {
+			w.noteByHand("%s selects by the label %s without a metric's name; the exporter's series have %s", w.original(span{int(pos.Start), int(pos.End)}), label, w.hostNew)
+		}
+	}
+	if !scale.isSet() || scale.one() || w.scope == series {
+		return
+	}
+	w.rescale(v, path, scale)
+}
+
+// partsOf returns what a selector consists of: its name before the braces, nil without one, and its
+// matchers.
+func (w *work) partsOf(pos posrange.PositionRange) (bare *parser.Item, matchers []matcher) {
 	inBraces := false
 	var m matcher
 	for _, item := range w.items {
@@ -283,37 +320,7 @@ func (w *work) selector(v *parser.VectorSelector, path []parser.Node) {
 			m.value = item
 		}
 	}
-
-	var scale factor
-	mine, named := false, false
-	if bare != nil {
-		mine, named = w.name(*bare, bare.Val, &scale), true
-	}
-	for _, m := range matchers {
-		if isName(m) {
-			mine, named = w.nameMatcher(m, &scale, readsSelector(path)) || mine, true
-		}
-	}
-	if !named || mine {
-		w.ours = true
-	} else {
-		w.foreign = true
-	}
-	for _, m := range matchers {
-		if isName(m) {
-			continue
-		}
-		label := unquote(m.name)
-		if c, ok := w.label(label, mine); ok {
-			w.replace(m.name, c)
-		} else if label == w.hostOld && label != "" && !named {
-			w.look("%s selects by the label %s without a metric's name; the exporter's series have %s", w.original(span{int(pos.Start), int(pos.End)}), label, w.hostNew)
-		}
-	}
-	if !scale.isSet() || scale.one() || w.scope == series {
-		return
-	}
-	w.rescale(v, path, scale)
+	return bare, matchers
 }
 
 func isName(m matcher) bool { return m.name.Val == "" || unquote(m.name) == model.MetricNameLabel }
@@ -331,11 +338,11 @@ func unquote(item parser.Item) string {
 }
 
 // original returns a part of the held text as the author wrote it.
-func (h *held) original(s span) string {
-	part := &held{text: h.text[s.start:s.end]}
+func (h *substituted) original(s span) string {
+	part := &substituted{text: h.text[s.start:s.end]}
 	for _, v := range h.vars {
 		if v.start >= s.start && v.end <= s.end {
-			part.vars = append(part.vars, heldVariable{span{v.start - s.start, v.end - s.start}, v.original})
+			part.vars = append(part.vars, variable{span{v.start - s.start, v.end - s.start}, v.original})
 		}
 	}
 	return part.apply(nil)
@@ -356,7 +363,7 @@ func (w *work) name(item parser.Item, name string, scale *factor) bool {
 	return ours(name)
 }
 
-// partial asks for a person where a variable is a part of a metric's name that
+// partial leaves a note to be resolved by hand where a variable is a part of a metric's name that
 // can become one that changes.
 func (w *work) partial(s span) bool {
 	var pattern strings.Builder
@@ -382,7 +389,7 @@ func (w *work) partial(s span) bool {
 		isOurs = isOurs || re.MatchString(e.Classic) || re.MatchString(e.Current)
 	}
 	if list := w.lost(re.MatchString); len(list) > 0 {
-		w.look("the metric's name %s is made of a variable and can be %s", w.original(s), examples(list))
+		w.noteByHand("the metric's name %s is made of a variable and can be %s", w.original(s), examples(list))
 	}
 	return isOurs
 }
@@ -427,7 +434,7 @@ func (w *work) nameMatcher(m matcher, scale *factor, counts bool) bool {
 				w.changed(c)
 			}
 		} else {
-			w.look("__name__%s%s matches %s", m.op, m.value.Val, examples(lost))
+			w.noteByHand("__name__%s%s matches %s", m.op, m.value.Val, examples(lost))
 		}
 	}
 	if m.op == parser.NEQ_REGEX {
@@ -435,7 +442,7 @@ func (w *work) nameMatcher(m matcher, scale *factor, counts bool) bool {
 	}
 	if w.scope == values && !counts {
 		if list := w.rescaled(re.MatchString); len(list) > 0 {
-			w.look("__name__%s%s matches old and new names in different units: %s", m.op, m.value.Val, examples(list))
+			w.noteByHand("__name__%s%s matches old and new names in different units: %s", m.op, m.value.Val, examples(list))
 		}
 	}
 	for e := range catalog.All() {
@@ -474,27 +481,42 @@ func (w *work) alternatives(text string) (string, bool) {
 // group_right.
 func (w *work) grouping() {
 	lists := []parser.ItemType{parser.BY, parser.WITHOUT, parser.ON, parser.IGNORING, parser.GROUP_LEFT, parser.GROUP_RIGHT}
+	var list []parser.Item // the labels of the list that is being read
 	in := false
 	for i, item := range w.items {
 		switch {
 		case item.Typ == parser.LEFT_PAREN:
 			in = i > 0 && slices.Contains(lists, w.items[i-1].Typ)
-		case item.Typ == parser.RIGHT_PAREN:
-			in = false
+		case item.Typ == parser.RIGHT_PAREN && in:
+			for _, label := range list {
+				if !w.named(list, label) {
+					w.groupLabel(label)
+				}
+			}
+			list, in = nil, false
 		case in && item.Typ != parser.COMMA:
-			w.groupLabel(item)
+			list = append(list, item)
 		}
 	}
 }
 
+// named reports whether a list of labels has the new name of a label too.
+func (w *work) named(list []parser.Item, label parser.Item) bool {
+	c, ok := w.label(unquote(label), true)
+	return ok && slices.ContainsFunc(list, func(other parser.Item) bool { return unquote(other) == c.New })
+}
+
 func (w *work) groupLabel(item parser.Item) {
+	if w.keeps(item) {
+		return
+	}
 	name := unquote(item)
 	c, ok := w.label(name, w.ours && !w.foreign)
 	switch {
 	case ok:
 		w.replace(item, c)
 	case name == w.hostOld && name != "" && w.ours:
-		w.look("groups by %s, which the exporter's series call %s, and another metric's too", name, w.hostNew)
+		w.noteByHand("groups by %s, which the exporter's series call %s, and another metric's too", name, w.hostNew)
 	}
 }
 

@@ -8,9 +8,8 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// A factor says how to get the old value from the new one: times by, or
-// divided by it. The catalogue's factors are powers of ten and of two, so that
-// one of the two is a whole number.
+// A factor says how to get the old value from the new one: times by, or divided by it. The
+// catalog's factors are powers of ten and of two, so that one of the two is a whole number.
 type factor struct {
 	divide bool
 	by     float64
@@ -51,14 +50,13 @@ func (f factor) String() string {
 	return sign + number
 }
 
-// undone reports whether the author's own multiplication or division takes
-// the factor away.
+// undone reports whether the author's own multiplication or division takes the factor away.
 func (f factor) undone(op parser.ItemType, literal float64) bool {
 	return literal == f.by && (f.divide && op == parser.MUL || !f.divide && op == parser.DIV)
 }
 
-// growth says how the result of a function of a range grows with its values:
-// with their power 0, 1 or 2.
+// growth says how the result of a function of a range grows with its values: with their power 0, 1
+// or 2.
 func growth(function string) (power int, known bool) {
 	switch function {
 	case "rate", "irate", "increase", "delta", "idelta", "deriv", "predict_linear",
@@ -76,8 +74,7 @@ func growth(function string) (power int, known bool) {
 	}
 }
 
-// rescale wraps a selector, or the function of its range, so that the result
-// stays in the old unit.
+// rescale wraps a selector, or the function of its range, so that the result stays in the old unit.
 func (w *work) rescale(v parser.Expr, path []parser.Node, f factor) {
 	if len(path) == 0 {
 		w.wrap(v, path, f)
@@ -92,9 +89,8 @@ func (w *work) rescale(v parser.Expr, path []parser.Node, f factor) {
 	}
 }
 
-// readsSelector reports whether the innermost node of a path, parentheses
-// aside, looks at which series there are and not at their values, so that a
-// plain selector has to stay one.
+// readsSelector reports whether the innermost node of a path, parentheses aside, looks at which
+// series there are and not at their values, so that a plain selector has to stay one.
 func readsSelector(path []parser.Node) bool {
 	for _, n := range slices.Backward(path) {
 		switch n := n.(type) {
@@ -112,18 +108,18 @@ func readsSelector(path []parser.Node) bool {
 
 func (w *work) rescaleRange(path []parser.Node, f factor) {
 	if len(path) == 0 {
-		w.look("a range of raw samples, which are now in another unit (old value: new value%s)", f)
+		w.noteByHand("a range of raw samples, which are now in another unit (old value: new value%s)", f)
 		return
 	}
 	call, ok := path[len(path)-1].(*parser.Call)
 	if !ok {
-		w.look("a range of raw samples, which are now in another unit (old value: new value%s)", f)
+		w.noteByHand("a range of raw samples, which are now in another unit (old value: new value%s)", f)
 		return
 	}
 	power, known := growth(call.Func.Name)
 	switch {
 	case !known:
-		w.look("%s() of values that are now in another unit (old value: new value%s)", call.Func.Name, f)
+		w.noteByHand("%s() of values that are now in another unit (old value: new value%s)", call.Func.Name, f)
 	case power == 1:
 		w.wrap(call, path[:len(path)-1], f)
 	case power == 2:
@@ -131,9 +127,8 @@ func (w *work) rescaleRange(path []parser.Node, f factor) {
 	}
 }
 
-// wrap puts the factor behind an expression, in parentheses where the
-// expression's place binds tighter, or takes away the author's own factor
-// where that undoes it.
+// wrap puts the factor behind an expression, in parentheses where the expression's place binds
+// tighter, or takes away the author's own factor where that undoes it.
 func (w *work) wrap(n parser.Expr, path []parser.Node, f factor) {
 	pos := n.PositionRange()
 	start, end := int(pos.Start), int(pos.End)

@@ -6,11 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
 	"strconv"
-	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
 )
 
 // A node is a value of a JSON or YAML document, with the line it stands on.
@@ -20,8 +20,13 @@ type node struct {
 	str  bool   // it is a string
 	// literal: a line of the text is a line of the file, from line on.
 	literal bool
-	keys    []member
-	list    []*node
+	// start and end are where a string of JSON stands in its document, quotes included; column and
+	// style where a scalar of YAML begins in its line, in characters from 1, and how it is written.
+	start, end int
+	column     int
+	style      yaml.Style
+	keys       []member
+	list       []*node
 }
 
 // A member is a key of an object and its value.
@@ -52,21 +57,13 @@ func (n *node) string(key string) string {
 	return ""
 }
 
-// A syntaxError says what is wrong with a document, and on which line.
-type syntaxError struct {
-	line int
-	what string
-}
-
-func (e *syntaxError) Error() string { return fmt.Sprintf("line %d: %s", e.line, e.what) }
-
 // maxDepth bounds how deep documents nest. Dashboards stay below 30.
 const maxDepth = 200
 
 // parseTree returns the documents of a file: one of JSON, any number of YAML.
 func parseTree(data []byte) ([]*node, error) {
-	text := bytes.TrimLeft(bytes.TrimPrefix(data, []byte("\ufeff")), " \t\r\n")
-	if bytes.HasPrefix(text, []byte("{")) || bytes.HasPrefix(text, []byte("[")) {
+	content := bytes.TrimLeft(bytes.TrimPrefix(data, []byte("\ufeff")), " \t\r\n")
+	if bytes.HasPrefix(content, []byte("{")) || bytes.HasPrefix(content, []byte("[")) {
 		n, err := parseJSON(data)
 		if err != nil {
 			return nil, err
@@ -89,21 +86,21 @@ func parseJSON(data []byte) (*node, error) {
 	n, err := r.value(0)
 	if err == nil {
 		if _, extra := r.dec.Token(); !errors.Is(extra, io.EOF) {
-			return nil, &syntaxError{r.line(r.dec.InputOffset()), "expected the end of the JSON document, found more behind it"}
+			return nil, &text.SyntaxError{Line: r.line(r.dec.InputOffset()), Msg: "expected the end of the JSON document, found more behind it"}
 		}
 		return n, nil
 	}
-	var own *syntaxError
+	var own *text.SyntaxError
 	var syntax *json.SyntaxError
 	switch {
 	case errors.As(err, &own):
 		return nil, own
 	case errors.As(err, &syntax):
-		return nil, &syntaxError{r.line(syntax.Offset), "not JSON: " + syntax.Error()}
+		return nil, &text.SyntaxError{Line: r.line(syntax.Offset), Msg: "not JSON: " + syntax.Error()}
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return nil, &syntaxError{r.line(int64(len(data))), "not JSON: the document ends too early"}
+		return nil, &text.SyntaxError{Line: r.line(int64(len(data))), Msg: "not JSON: the document ends too early"}
 	default:
-		return nil, &syntaxError{r.line(r.dec.InputOffset()), "not JSON: " + err.Error()}
+		return nil, &text.SyntaxError{Line: r.line(r.dec.InputOffset()), Msg: "not JSON: " + err.Error()}
 	}
 }
 
@@ -113,13 +110,14 @@ func (r *jsonReader) line(offset int64) int {
 }
 
 func (r *jsonReader) value(depth int) (*node, error) {
+	start := r.dec.InputOffset()
 	token, err := r.dec.Token()
 	if err != nil {
 		return nil, err
 	}
 	n := &node{line: r.line(r.dec.InputOffset())}
 	if depth > maxDepth {
-		return nil, &syntaxError{n.line, fmt.Sprintf("nested deeper than %d", maxDepth)}
+		return nil, &text.SyntaxError{Line: n.line, Msg: fmt.Sprintf("nested deeper than %d", maxDepth)}
 	}
 	switch v := token.(type) {
 	case json.Delim:
@@ -146,6 +144,7 @@ func (r *jsonReader) value(depth int) (*node, error) {
 		return n, err
 	case string:
 		n.text, n.str = v, true
+		n.start, n.end = int(start)+bytes.IndexByte(r.data[start:], '"'), int(r.dec.InputOffset())
 	case json.Number:
 		n.text = v.String()
 	case bool:
@@ -154,38 +153,26 @@ func (r *jsonReader) value(depth int) (*node, error) {
 	return n, nil
 }
 
-// yamlLine finds the line in a message of the YAML package, which has no typed
-// form of it.
-var yamlLine = regexp.MustCompile(`^yaml: line (\d+): (.*)`)
-
 func parseYAML(data []byte) ([]*node, error) {
-	dec := yaml.NewDecoder(bytes.NewReader(data))
+	parsed, err := text.Documents("", data)
+	if err != nil {
+		return nil, err
+	}
 	var docs []*node
-	for {
-		var doc yaml.Node
-		err := dec.Decode(&doc)
-		if errors.Is(err, io.EOF) {
-			return docs, nil
-		}
-		if err != nil {
-			if m := yamlLine.FindStringSubmatch(err.Error()); m != nil {
-				line, _ := strconv.Atoi(m[1])
-				return nil, &syntaxError{line, "not YAML: " + m[2]}
-			}
-			return nil, &syntaxError{1, "not YAML: " + strings.TrimPrefix(err.Error(), "yaml: ")}
-		}
-		n, err := fromYAML(&doc, 0)
+	for _, doc := range parsed {
+		n, err := fromYAML(doc, 0)
 		if err != nil {
 			return nil, err
 		}
 		docs = append(docs, n)
 	}
+	return docs, nil
 }
 
 func fromYAML(y *yaml.Node, depth int) (*node, error) {
 	n := &node{line: y.Line}
 	if depth > maxDepth {
-		return nil, &syntaxError{y.Line, fmt.Sprintf("nested deeper than %d", maxDepth)}
+		return nil, &text.SyntaxError{Line: y.Line, Msg: fmt.Sprintf("nested deeper than %d", maxDepth)}
 	}
 	switch y.Kind {
 	case yaml.DocumentNode:
@@ -194,7 +181,7 @@ func fromYAML(y *yaml.Node, depth int) (*node, error) {
 		}
 		return fromYAML(y.Content[0], depth+1)
 	case yaml.AliasNode:
-		// What an alias stands for is told once, where it is defined.
+		// What an alias stands for is reported once, where it is defined.
 		return n, nil
 	case yaml.MappingNode:
 		for i := 0; i+1 < len(y.Content); i += 2 {
@@ -214,6 +201,7 @@ func fromYAML(y *yaml.Node, depth int) (*node, error) {
 		}
 	default:
 		n.text, n.str = y.Value, y.Tag == "!!str"
+		n.column, n.style = y.Column, y.Style
 		if n.str && y.Style&(yaml.LiteralStyle|yaml.FoldedStyle) != 0 {
 			n.line++ // the text begins below its header
 			n.literal = y.Style&yaml.LiteralStyle != 0

@@ -51,11 +51,11 @@ func rule(expr string) string {
 
 func TestGoldens(t *testing.T) {
 	for file, golden := range map[string]string{
-		filepath.Join(root, "grafana", "node.json"): "node.txt",
-		"testdata/rules.yaml":                       "rules.txt",
-		"testdata/manifests.yaml":                   "manifests.txt",
-		"testdata/dashboard.json":                   "dashboard.txt",
-		"testdata/configmaps.yaml":                  "configmaps.txt",
+		"testdata/node.json":       "node.txt",
+		"testdata/rules.yaml":      "rules.txt",
+		"testdata/manifests.yaml":  "manifests.txt",
+		"testdata/dashboard.json":  "dashboard.txt",
+		"testdata/configmaps.yaml": "configmaps.txt",
 	} {
 		t.Run(golden, func(t *testing.T) {
 			data, err := os.ReadFile(file)
@@ -133,7 +133,7 @@ func TestExpressions(t *testing.T) {
 	}
 }
 
-// What cannot be rewritten exactly is left alone and told.
+// What cannot be rewritten exactly is left alone and reported.
 func TestByHand(t *testing.T) {
 	for _, tt := range []struct{ expr, want string }{
 		{`sum({__name__=~"DCGM_FI_DEV_FB_(USED|FREE)"})`, "matches DCGM_FI_DEV_FB_"},
@@ -199,7 +199,7 @@ func TestUnreadable(t *testing.T) {
 			t.Errorf("%s: code %d, said %q, want %q", file, code, errs, want)
 		}
 		if !strings.Contains(out, "DCGM_FI_DEV_GPU_TEMP_CELSIUS") {
-			t.Errorf("%s keeps the good file from being told:\n%s", file, out)
+			t.Errorf("%s keeps the good file from being reported:\n%s", file, out)
 		}
 	}
 }
@@ -212,7 +212,7 @@ func TestArguments(t *testing.T) {
 		{nil, "expected: vocabulary diff"},
 		{[]string{"diff"}, "expected a file"},
 		{[]string{"diff", "--to"}, "expected current or classic"},
-		{[]string{"diff", "--to", "both", "x"}, `found "both"`},
+		{[]string{"diff", "--to", "both", "x"}, `--to "both": expected current or classic`},
 		{[]string{"diff", "--form", "x"}, "unknown flag --form"},
 	} {
 		w := &commandtest.World{}
@@ -233,8 +233,7 @@ func TestArguments(t *testing.T) {
 // referenceDashboard is the reference's own, of the material beside the repository.
 const referenceDashboard = "data/upstream/dcgm-exporter/dcgm-exporter-dashboard.json"
 
-// The reference's own dashboard is rewritten whole, and the result has nothing
-// left to change.
+// The reference's own dashboard is rewritten whole, and the result has nothing left to change.
 func TestReferenceDashboard(t *testing.T) {
 	text := string(material.Read(t, referenceDashboard))
 	list := findings(t, "dashboard.json", text)

@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
 )
 
 // A Finding is a place in a file that changes under the other vocabulary.
@@ -14,14 +16,15 @@ type Finding struct {
 	File  string `json:"file"`
 	Line  int    `json:"line"`
 	Place string `json:"place"`
-	// What says what is written there: expression, variable, legend, template,
-	// relabelling or text.
+	// What says what is written there: expression, variable, legend, template, relabeling or text.
 	What    string   `json:"what"`
 	To      string   `json:"to"`
 	Old     string   `json:"old"`
 	New     string   `json:"new,omitempty"` // empty where nothing is rewritten
 	Changes []Change `json:"changes,omitempty"`
 	ByHand  []string `json:"byHand,omitempty"`
+	// Written: the file has the new text now.
+	Written bool `json:"written,omitempty"`
 }
 
 // A walker looks through one file.
@@ -29,9 +32,11 @@ type walker struct {
 	rewriter
 	file     string
 	findings []Finding
-	errs     []*fileError // what cannot be read; the rest is
-	known    bool         // something in the file is of a kind that is read
-	depth    int          // in how many texts the file stands
+	edited   []*node          // by finding: the node that gets a new text, nil for none
+	errs     []*fileError     // what cannot be read; the rest is
+	known    bool             // something in the file is of a kind that is read
+	edits    map[*node]string // the new texts
+	depth    int              // in how many texts the file stands
 }
 
 // A frame is what a walker knows of where it is.
@@ -47,8 +52,8 @@ type frame struct {
 // words are what can be a metric's or a label's name.
 var words = regexp.MustCompile(`[A-Za-z_:][A-Za-z0-9_:]*`)
 
-// direction returns the vocabulary that a file is not in: the current one for
-// a file with classic names, and for one without any names.
+// direction returns the vocabulary that a file is not in: the current one for a file with classic
+// names, and for one without any names.
 func direction(data []byte) catalog.Vocabulary {
 	older := false
 	for _, word := range words.FindAllString(string(data), -1) {
@@ -85,26 +90,44 @@ func (e *fileError) Error() string {
 // errOtherKind: a file that is none of those that are read.
 var errOtherKind = errors.New("no dashboard (panels, rows, templating), rule file (groups), scrape configuration or Kubernetes manifest")
 
-// look returns what changes in a file, and what of it cannot be read.
-func look(file string, data []byte, r rewriter) ([]Finding, error) {
+// rewriteDocument returns what changes in a file, and what of it cannot be read. With write it
+// returns the file with the changes too, nil where there are none or none can be written.
+func rewriteDocument(file string, data []byte, r rewriter, write bool) (findings []Finding, rewritten []byte, err error) {
 	docs, err := parseTree(data)
 	if err != nil {
-		var syntax *syntaxError
+		var syntax *text.SyntaxError
 		if errors.As(err, &syntax) {
-			return nil, &fileError{file: file, line: syntax.line, what: syntax.what + hint(data, syntax.line), foreign: !aboutUs(string(data))}
+			line := max(syntax.Line, 1)
+			return nil, nil, &fileError{file: file, line: line, what: syntax.Msg + hint(data, line), foreign: !aboutUs(string(data))}
 		}
-		return nil, err
+		return nil, nil, err
 	}
-	w := &walker{rewriter: r, file: file}
+	w := &walker{rewriter: r, file: file, edits: map[*node]string{}}
 	w.documents(docs, frame{})
 	if !w.known {
-		return nil, fmt.Errorf("%s:1: %w", file, errOtherKind)
+		return nil, nil, fmt.Errorf("%s:1: %w", file, errOtherKind)
+	}
+	if write {
+		var written map[*node]bool
+		rewritten, written = replaceTexts(data, docs, w.edits)
+		w.mark(written)
 	}
 	errs := make([]error, len(w.errs))
 	for i, e := range w.errs {
 		errs[i] = e
 	}
-	return w.findings, errors.Join(errs...)
+	return w.findings, rewritten, errors.Join(errs...)
+}
+
+func (w *walker) report(f Finding, edited *node) {
+	w.findings, w.edited = append(w.findings, f), append(w.edited, edited)
+}
+
+// mark says of the findings whether their texts were written.
+func (w *walker) mark(written map[*node]bool) {
+	for i, n := range w.edited {
+		w.findings[i].Written = n != nil && written[n]
+	}
 }
 
 // hint is for who hands over a chart's templates instead of what they make.
@@ -141,7 +164,7 @@ func (w *walker) node(n *node, f frame) {
 		w.node(child, inner)
 	}
 	w.known = w.known || n.kind()
-	if w.relabelling(n, f) {
+	if w.relabeling(n, f) {
 		return
 	}
 	if expr := n.string("expr"); expr != "" {
@@ -230,10 +253,14 @@ func (w *walker) add(n *node, f frame, what, old string, r rewriting) {
 		File: w.file, Line: n.line, Place: f.place, What: what, To: w.to.String(),
 		Old: old, Changes: r.changes, ByHand: r.byHand,
 	}
+	var edited *node
 	if r.text != old {
 		found.New = r.text
+		if n.text == old {
+			w.edits[n], edited = r.text, n
+		}
 	}
-	w.findings = append(w.findings, found)
+	w.report(found, edited)
 }
 
 // string looks at a string under a key.
@@ -276,12 +303,12 @@ func (w *walker) query(n *node, f frame, s scope) {
 	case f.rules:
 		w.errs = append(w.errs, &fileError{file: w.file, line: n.line, place: f.place, what: fmt.Sprintf("not PromQL: %v", err)})
 	default:
-		// A dashboard can ask other data sources, in other languages.
+		// A dashboard can query other data sources, in other languages.
 		w.unread(n, f, "expression", err)
 	}
 }
 
-// unread asks for a person where a text that is no PromQL names something that
+// unread leaves a note to be resolved by hand where a text that is no PromQL names something that
 // changes.
 func (w *walker) unread(n *node, f frame, what string, err error) {
 	if list := w.named(n.text); len(list) > 0 {
@@ -307,7 +334,7 @@ func (w *walker) named(text string) []Change {
 	return list
 }
 
-// leftover asks for a person where a name that changes stands in a text of
+// leftover leaves a note to be resolved by hand where a name that changes stands in a text of
 // another kind: a transformation, an override, a threshold.
 func (w *walker) leftover(n *node, text string, f frame) {
 	if list := w.named(text); len(list) > 0 {
@@ -345,8 +372,7 @@ func (w *walker) legend(text string, exporters bool) rewriting {
 	return w.rewriteLabels(text, legendLabel, exporters)
 }
 
-// template rewrites the labels of a rule's annotation; queries in it are for a
-// person.
+// template rewrites the labels of a rule's annotation; queries in it are for a person.
 func (w *walker) template(text string, exporters bool) rewriting {
 	r := w.rewriteLabels(text, templateLabel, exporters)
 	if !strings.Contains(text, "{{") {
@@ -362,13 +388,18 @@ func (w *walker) template(text string, exporters bool) rewriting {
 	return r
 }
 
-// rewriteLabels rewrites the labels that the first group of a pattern finds.
+// rewriteLabels rewrites the labels that the first group of a pattern finds, but for those whose
+// new name is there too: such a text takes whichever the series have.
 func (w *walker) rewriteLabels(text string, pattern *regexp.Regexp, exporters bool) rewriting {
 	var r rewriting
 	var out strings.Builder
 	at := 0
+	var names []string
+	for _, m := range pattern.FindAllStringSubmatch(text, -1) {
+		names = append(names, m[1])
+	}
 	for _, m := range pattern.FindAllStringSubmatchIndex(text, -1) {
-		if c, ok := w.label(text[m[2]:m[3]], exporters); ok {
+		if c, ok := w.label(text[m[2]:m[3]], exporters); ok && !slices.Contains(names, c.New) {
 			out.WriteString(text[at:m[2]] + c.New)
 			at = m[3]
 			r.changes = append(r.changes, c)
@@ -424,16 +455,15 @@ func (w *walker) variable(n *node, f frame) {
 			label = strings.Replace(label, name, c.New, 1)
 			r.changes = append(r.changes, c)
 		} else if comma < 0 && name == w.hostOld && name != "" {
-			r.byHand = append(r.byHand, fmt.Sprintf("asks for the label %s of any series; the exporter's have %s", name, w.hostNew))
+			r.byHand = append(r.byHand, fmt.Sprintf("selects by the label %s of any series; the exporter's have %s", name, w.hostNew))
 		}
 		r.text += label
 		put(r)
 	}
 }
 
-// pattern rewrites a regular expression over metrics' names: an alternation of
-// names becomes one of the new names, everything else that loses names is for
-// a person. Anchored ones match whole names.
+// pattern rewrites a regular expression over metrics' names: an alternation of names becomes one of
+// the new names, everything else that loses names is for a person. Anchored ones match whole names.
 func (w *walker) pattern(text string, anchored bool) rewriting {
 	r := rewriting{text: text}
 	expr := text

@@ -5,8 +5,7 @@ import (
 	"strings"
 )
 
-// A Position is how far the log has been read. Sequence numbers begin anew with
-// every boot.
+// A Position is how far the log has been read. Sequence numbers begin again with every boot.
 type Position struct {
 	Boot string // the kernel's id of the boot
 	Next uint64 // the sequence number of the first record that is not read yet
@@ -20,7 +19,7 @@ func (p Position) String() string {
 	return p.Boot + "/" + strconv.FormatUint(p.Next, 10)
 }
 
-// ParsePosition reads what String returned. What is none is the zero Position.
+// ParsePosition reads what String returned; the zero Position of any other text.
 func ParsePosition(s string) Position {
 	boot, next, _ := strings.Cut(s, "/")
 	n, err := strconv.ParseUint(next, 10, 64)

@@ -20,24 +20,23 @@ import (
 )
 
 const (
-	// maxXIDs bounds what waits for the collector. A storm longer than that
-	// loses its newest XIDs, which are counted.
+	// maxXIDs bounds what waits for the collector. A storm longer than that loses its newest XIDs,
+	// which are counted.
 	maxXIDs = 4096
-	// maxRecord is more than the kernel's longest record; a read that offers
-	// less room is refused.
+	// maxRecord is more than the kernel's longest record; a read that offers less room is refused.
 	maxRecord = 16 << 10
 	// fresh is how long a Read blocks at least whose record was not there before.
 	fresh = 10 * time.Millisecond
-	// current is how long after it was written a record's process is looked up at
-	// most: a process that an XID struck ends soon, and its id comes again.
+	// current is how long after it was written a record's process is looked up at most: a process with
+	// an XID ends soon, and its id comes again.
 	current = 10 * time.Second
 	// retry is how long a log that cannot be read is left alone.
 	retry = 30 * time.Second
 )
 
-// A Device is an open log: a Read returns one record, and blocks until there is
-// one. An error that wraps syscall.EPIPE says that records were overwritten
-// before they were read; the next Read goes on after them.
+// A Device is an open log: a Read returns one record, and blocks until there is one. An error that
+// wraps syscall.EPIPE says that records were overwritten before they were read; the next Read goes
+// on after them.
 type Device interface {
 	io.ReadSeekCloser
 }
@@ -46,27 +45,25 @@ type Device interface {
 type Options struct {
 	// Path names the log in messages, and is what Open opens if that is nil.
 	Path string
-	// After is where an earlier process stopped. From the zero Position the
-	// reader starts at the end of the log; from one of another boot at the
-	// beginning, since nothing of this boot was read.
+	// After is where an earlier process stopped. From the zero Position the reader starts at the end
+	// of the log; from one of another boot at the beginning, since nothing of this boot was read.
 	After Position
 	// Registerer gets the reader's series. Required.
 	Registerer prometheus.Registerer
 	// Log gets a line when the log ceases or begins to be readable. Required.
 	Log *slog.Logger
-	// PodOf returns the UID of the pod that a process of the host belongs to, ""
-	// for none. It is called on Run's goroutine. Nil where nothing can tell.
+	// PodOf returns the UID of the pod that a process of the host belongs to, "" for none. It is
+	// called on Run's goroutine. Nil where that is not known.
 	PodOf func(pid uint32) (string, error)
 
-	// Open, Boot and Uptime stand in for the machine's; nil means the device at
-	// Path, /proc/sys/kernel/random/boot_id and the kernel's monotonic clock.
+	// Open, Boot and Uptime stand in for the machine's; nil means the device at Path,
+	// /proc/sys/kernel/random/boot_id and the kernel's monotonic clock.
 	Open   func() (Device, error)
 	Boot   func() (string, error)
 	Uptime func() (time.Duration, error)
 }
 
-// A Reader follows the kernel's log. Run and Drain may be called from different
-// goroutines.
+// A Reader follows the kernel's log. Run and Drain may be called from different goroutines.
 type Reader struct {
 	opt Options
 
@@ -118,8 +115,8 @@ func New(opt Options) *Reader {
 	return r
 }
 
-// Drain appends the XIDs that were found since the previous call, oldest first,
-// and returns how far the log was read for them, as Position.String spells it.
+// Drain appends the XIDs that were found since the previous call, oldest first, and returns how far
+// the log was read for them, as Position.String spells it.
 func (r *Reader) Drain(into []gpu.XID) ([]gpu.XID, string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -218,7 +215,7 @@ func (r *Reader) read(d Device, boot string, at Position) error {
 		n, err := d.Read(buffer)
 		waited := time.Since(begin) >= fresh
 		if errors.Is(err, syscall.EPIPE) {
-			continue // the gap in the sequence tells how many
+			continue // the gap in the sequence is how many
 		}
 		if err != nil {
 			return err
@@ -239,7 +236,7 @@ func (r *Reader) read(d Device, boot string, at Position) error {
 	}
 }
 
-// take keeps the XID of a record, if it tells one.
+// take keeps the XID of a record, if it reports one.
 func (r *Reader) take(record Record, at Position) {
 	xid, ok := gpu.XID{}, false
 	if record.Kernel {
@@ -265,8 +262,8 @@ func (r *Reader) take(record Record, at Position) {
 	r.found = append(r.found, xid)
 }
 
-// podOf returns the UID of the pod of a process, "" where it is in none or
-// nothing tells: where processes cannot be told apart, attribution says so.
+// podOf returns the UID of the pod of a process, "" where it is in none or nothing says so: where
+// processes cannot be distinguished, attribution says so.
 func (r *Reader) podOf(pid uint32) string {
 	if pid == 0 || r.opt.PodOf == nil {
 		return ""
@@ -278,10 +275,9 @@ func (r *Reader) podOf(pid uint32) string {
 	return uid
 }
 
-// calibrate learns when the clock of the records was zero. That clock is not
-// disciplined: it drifts by seconds a day from every other. A record that was
-// waited for was written just now, and tells; for the first ones, which were
-// there before, the kernel's monotonic clock must do.
+// calibrate learns when the clock of the records was zero. That clock is not disciplined: it drifts
+// by seconds a day from every other. A record that was waited for was written just now, and says
+// so; for the first ones, which were there before, the kernel's monotonic clock must do.
 func (r *Reader) calibrate(up time.Duration, waited bool) {
 	now := time.Now()
 	switch {

@@ -22,8 +22,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/events/kernellog"
 )
 
-// device is a log that a test writes. Records of old are there when it is
-// opened; a nil one stands for records that were overwritten.
+// device is a log that a test writes. Records of old are there when it is opened; a nil one stands
+// for records that were overwritten.
 type device struct {
 	old    [][]byte
 	live   chan []byte
@@ -185,7 +185,7 @@ func TestLossesAreCounted(t *testing.T) {
 		d.live <- record(13, time.Minute, 0)
 		r.expect(t, "now/14", "31@-59m0s")
 		r.series(t, "dcgm_exporter_kernel_log_lost_total", "records 8", "xids 0")
-		for i := range 5000 { // nobody takes them
+		for i := range 5000 { // none of them is taken
 			d.live <- record(14+i, time.Hour, 31)
 		}
 		if got, at := r.drain(); len(got) != 4096 || at != "now/5014" {
@@ -195,8 +195,8 @@ func TestLossesAreCounted(t *testing.T) {
 	})
 }
 
-// The process of an XID is looked up when its line is read, since it ends soon,
-// and not for a line of long ago, since ids come again.
+// The process of an XID is looked up when its line is read, since it ends soon, and not for a line
+// of long ago, since ids come again.
 func TestProcessesAreLookedUpAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDevice(record(1, 59*time.Minute, 31), record(2, time.Hour-5*time.Second, 32))
@@ -231,8 +231,8 @@ func TestProcessesAreLookedUpAtOnce(t *testing.T) {
 	})
 }
 
-// A log that comes late, goes and comes back is told once each time, and read
-// on from where it was.
+// A log that comes late, goes and comes back is reported once each time, and read on from where it
+// was.
 func TestLogComesAndGoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var present atomic.Pointer[device]
@@ -267,7 +267,7 @@ func TestLogComesAndGoes(t *testing.T) {
 		up(true)
 		r.expect(t, "now/5", "48@7m0s")
 		if n, m := strings.Count(r.log.String(), "level=WARN"), strings.Count(r.log.String(), "level=INFO"); n != 2 || m != 2 {
-			t.Errorf("told %d and %d times:\n%s", n, m, r.log.String())
+			t.Errorf("reported %d and %d times:\n%s", n, m, r.log.String())
 		}
 	})
 }
@@ -280,16 +280,16 @@ func TestUnsuitablePaths(t *testing.T) {
 	}
 	for name, path := range map[string]string{"a file": file, "nothing": file + ".none", "another device": os.DevNull} {
 		t.Run(name, func(t *testing.T) {
-			reg, told := prometheus.NewRegistry(), make(chan string, 1)
+			reg, reported := prometheus.NewRegistry(), make(chan string, 1)
 			r := kernellog.New(kernellog.Options{
 				Path: path, Registerer: reg, After: kernellog.Position{Boot: "x"},
-				Log: slog.New(slog.NewTextHandler(tell(told), nil)),
+				Log: slog.New(slog.NewTextHandler(report(reported), nil)),
 			})
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan struct{})
 			go func() { r.Run(ctx); close(done) }()
-			if line := <-told; !strings.Contains(line, "cannot be read") || !strings.Contains(line, path) {
-				t.Errorf("told: %s", line)
+			if line := <-reported; !strings.Contains(line, "cannot be read") || !strings.Contains(line, path) {
+				t.Errorf("reported: %s", line)
 			}
 			cancel()
 			<-done
@@ -304,15 +304,15 @@ func TestUnsuitablePaths(t *testing.T) {
 	}
 }
 
-type tell chan string
+type report chan string
 
-func (c tell) Write(b []byte) (int, error) {
+func (c report) Write(b []byte) (int, error) {
 	c <- string(b)
 	return len(b), nil
 }
 
-// needsLog skips a test that needs the machine's own log, and fails it where
-// REQUIRE_KERNEL_LOG is set.
+// needsLog skips a test that needs the machine's own log, and fails it where REQUIRE_KERNEL_LOG is
+// set.
 func needsLog(t *testing.T, reason string, err error) {
 	t.Helper()
 	if os.Getenv("REQUIRE_KERNEL_LOG") != "" {

@@ -8,8 +8,8 @@ import (
 
 // A Record is one entry of the kernel's log.
 type Record struct {
-	// Kernel is set for what the kernel wrote itself. Others can write to the
-	// log too, and are told apart by their syslog facility.
+	// Kernel is set for what the kernel wrote itself. Others can write to the log too, and are
+	// distinguished by their syslog facility.
 	Kernel   bool
 	Sequence uint64
 	// Uptime is when it was written, by the kernel's monotonic clock.
@@ -18,9 +18,9 @@ type Record struct {
 	Text string
 }
 
-// ParseRecord reads a record as /dev/kmsg gives it, "6,339,5140900,-;text" and
-// lines of further fields: priority and facility, sequence number, microseconds
-// since the boot, flags (Documentation/ABI/testing/dev-kmsg of Linux).
+// ParseRecord reads a record as /dev/kmsg gives it, "6,339,5140900,-;text" and lines of further
+// fields: priority and facility, sequence number, microseconds since the boot, flags
+// (Documentation/ABI/testing/dev-kmsg of Linux).
 func ParseRecord(b []byte) (Record, bool) {
 	head, text, found := strings.Cut(string(b), ";")
 	if !found {

@@ -50,8 +50,8 @@ func TestOtherLinesAreNoXIDs(t *testing.T) {
 	}
 }
 
-// FuzzXIDLine: what the driver would write is read as it was meant, whatever
-// the rest of the line says.
+// FuzzXIDLine: what the driver would write is read as it was meant, whatever the rest of the line
+// says.
 func FuzzXIDLine(f *testing.F) {
 	f.Add(uint32(0), uint8(0x1b), uint8(0), uint16(79), uint32(1234), 0, "GPU has fallen off the bus.")
 	f.Add(uint32(0x18), uint8(1), uint8(31), uint16(10000), uint32(0), 3, "): 13, pid=4")
@@ -76,8 +76,8 @@ func FuzzXIDLine(f *testing.F) {
 	})
 }
 
-// FuzzRecord: any bytes give an XID only if the kernel's driver wrote it there,
-// and the XID is one that a line can tell.
+// FuzzRecord: any bytes give an XID only if the kernel's driver wrote it there, and the XID is one
+// that a line can report.
 func FuzzRecord(f *testing.F) {
 	f.Add([]byte("4,339,5140900,-;NVRM: Xid (PCI:0000:1b:00): 79, pid=1\n SUBSYSTEM=pci\n"))
 	f.Add([]byte("12,339,5140900,-,caller=T1;NVRM: Xid (PCI:0000:1b:00): 79, pid=1"))

@@ -17,16 +17,10 @@ const DefaultImage = "ghcr.io/gpu-telemetry/dcgm-exporter"
 // ErrImage is returned for a reference that cannot be split into repository, name and tag.
 var ErrImage = errors.New("unusable image")
 
-// A Setting is one value of the chart with its reason.
-type Setting struct {
-	Path  string `json:"path"`
-	Value any    `json:"value"`
-	Why   string `json:"why"`
-}
-
 var reference = regexp.MustCompile(`^([a-z0-9.-]+(?::[0-9]+)?(?:/[a-z0-9._-]+)*)/([a-zA-Z0-9-]+)(?::([A-Za-z0-9_][A-Za-z0-9._-]{0,127})|@(sha256:[0-9a-f]{64}))$`)
 
-// split parts an image reference as the operator wants it: the repository, the name and the tag or digest.
+// split parts an image reference as the operator wants it: the repository, the name and the tag or
+// digest.
 func split(image string) (repository, name, version string, err error) {
 	m := reference.FindStringSubmatch(image)
 	if m == nil {
@@ -39,24 +33,26 @@ func split(image string) (repository, name, version string, err error) {
 	return m[1], m[2], m[3] + m[4], nil
 }
 
-// Settings returns the values that make the operator run the image as its exporter. The error wraps ErrImage.
-func Settings(image string) ([]Setting, error) {
+// Settings returns the values that make the operator run the image as its exporter. The error wraps
+// ErrImage.
+func Settings(image string) ([]chart.Setting, error) {
 	repository, name, version, err := split(image)
 	if err != nil {
 		return nil, err
 	}
-	return []Setting{
-		{"dcgmExporter.enabled", true, ""},
-		{"dcgmExporter.repository", repository, "This project's exporter: the operator runs it as its own, with the same port, probes and variables."},
-		{"dcgmExporter.image", name, ""},
-		{"dcgmExporter.version", version, ""},
+	return []chart.Setting{
+		chart.Set("dcgmExporter.enabled", true, ""),
+		chart.Set("dcgmExporter.repository", repository, "This project's exporter: the operator runs it as its own, with the same port, probes and variables."),
+		chart.Set("dcgmExporter.image", name, ""),
+		chart.Set("dcgmExporter.version", version, ""),
 	}, nil
 }
 
 // A Request says how the operator is to run the exporter.
 type Request struct {
 	Image string
-	// Counters names a ConfigMap with the key dcgm-metrics.csv; empty for the counters in the image.
+	// Counters names a ConfigMap with the key dcgm-metrics.csv; empty for the counters in the
+	// image.
 	Counters string
 	// ServiceMonitor is "on", "off" or "" for the chart's default.
 	ServiceMonitor string
@@ -69,7 +65,7 @@ type Request struct {
 var ErrOption = errors.New("unknown option value")
 
 // Settings returns the values for the request. The error wraps ErrImage or ErrOption.
-func (r Request) Settings() ([]Setting, error) {
+func (r Request) Settings() ([]chart.Setting, error) {
 	settings, err := Settings(r.Image)
 	if err != nil {
 		return nil, err
@@ -77,15 +73,15 @@ func (r Request) Settings() ([]Setting, error) {
 	table := cmp.Or(r.Table, chart.Load())
 	if k, known := table.Key(chart.Path{"dcgmExporter", "enabled"}); known && !k.In(r.Version) {
 		settings = settings[1:] // the exporter always runs there
-		settings[0].Why = cmp.Or(settings[0].Why, "This project's exporter.")
+		settings[0].Origin = cmp.Or(settings[0].Origin, "This project's exporter.")
 	}
 	if r.Counters != "" {
-		settings = append(settings, Setting{"dcgmExporter.config.name", r.Counters, "Counters of your own: the key dcgm-metrics.csv of this ConfigMap, in the operator's namespace."})
+		settings = append(settings, chart.Set("dcgmExporter.config.name", r.Counters, "Counters of your own: the key dcgm-metrics.csv of this ConfigMap, in the operator's namespace."))
 	}
 	switch r.ServiceMonitor {
 	case "":
 	case "on", "off":
-		settings = append(settings, Setting{"dcgmExporter.serviceMonitor.enabled", r.ServiceMonitor == "on", "Needs the Prometheus Operator."})
+		settings = append(settings, chart.Set("dcgmExporter.serviceMonitor.enabled", r.ServiceMonitor == "on", "Needs the Prometheus Operator."))
 	default:
 		return nil, fmt.Errorf("%w: --service-monitor %q, want on or off", ErrOption, r.ServiceMonitor)
 	}
@@ -99,7 +95,7 @@ func (r Request) Notes(beside bool) []finding.Finding {
 	}
 	if beside {
 		return []finding.Finding{note("port 9400", "both exporters serve the same series: a Prometheus that scrapes both counts everything twice",
-			"scrape one of the two, or tell them apart by the label job")}
+			"scrape one of the two, or distinguish them by the label job")}
 	}
 	if r.Counters != "" {
 		return []finding.Finding{note(r.Counters, "the operator does not watch the ConfigMap", "kubectl rollout restart -n gpu-operator daemonset/nvidia-dcgm-exporter after a change")}
@@ -107,9 +103,9 @@ func (r Request) Notes(beside bool) []finding.Finding {
 	return nil
 }
 
-// Beside returns the values of the operator and the patch of this project's DaemonSet for an exporter that runs beside
-// the operator's own.
-func Beside(image string) (settings []Setting, patch string, err error) {
+// Beside returns the values of the operator and the patch of this project's DaemonSet for an
+// exporter that runs beside the operator's own.
+func Beside(image string) (settings []chart.Setting, patch string, err error) {
 	repository, name, version, err := split(image)
 	if err != nil {
 		return nil, "", err
@@ -118,8 +114,8 @@ func Beside(image string) (settings []Setting, patch string, err error) {
 	if strings.HasPrefix(version, "sha256:") {
 		separator = "@"
 	}
-	settings = []Setting{
-		{"dcgm.enabled", true, "One host engine on each node, as the Service nvidia-dcgm: two engines cannot both hold the profiling counters."},
+	settings = []chart.Setting{
+		chart.Set("dcgm.enabled", true, "One host engine on each node, as the Service nvidia-dcgm: two engines cannot both hold the profiling counters."),
 	}
 	patch = fmt.Sprintf(`# A patch for deployment/kubernetes/daemonset.yaml (kubectl kustomize, or kubectl patch --patch-file).
 apiVersion: apps/v1
@@ -129,7 +125,7 @@ metadata:
 spec:
   template:
     spec:
-      # A client of GPUs: without it a MIG change or a driver upgrade waits for these pods for ever.
+      # A client of GPUs: without it a MIG change or a driver upgrade waits for these pods forever.
       nodeSelector:
         nvidia.com/gpu.deploy.client: "true"
       # GPUs come through CDI since v25.10.0; NVIDIA_VISIBLE_DEVICES works in this class alone.

@@ -63,8 +63,8 @@ func TestRequest(t *testing.T) {
 			}
 			var got []string
 			for _, s := range settings {
-				got = append(got, s.Path)
-				if v := table.Judge(tt.r.Version, chart.ParsePath(s.Path)); v.Status != chart.Known {
+				got = append(got, s.Path.String())
+				if v := table.Judge(tt.r.Version, s.Path); v.Status != chart.Known {
 					t.Errorf("%s does not have %s", tt.r.Version, s.Path)
 				}
 			}

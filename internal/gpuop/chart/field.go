@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// A Field is one field of a custom resource, by its path from the root: spec.driver.env[].name. Elements of a list are
-// below [], values of a map below {}.
+// A Field is one field of a custom resource, by its path from the root: spec.driver.env[].name.
+// Elements of a list are below [], values of a map below {}.
 type Field struct {
 	Path string `json:"-"`
 	// Type is boolean, integer, number, string, object, array, map, any or int-or-string.
@@ -95,7 +95,8 @@ func (t *Table) Kinds(v Version) []string {
 	return out
 }
 
-// Fields returns the fields directly below a path of a custom resource at release v, by name; "" is the root.
+// Fields returns the fields directly below a path of a custom resource at release v, by name; "" is
+// the root.
 func (t *Table) Fields(v Version, kind, path string) []*Field {
 	i := t.index(v)
 	if i < 0 {
@@ -115,16 +116,18 @@ func (t *Table) Field(v Version, kind, path string) (*Field, bool) {
 	return nil, false
 }
 
-// renamed are the values whose field in the ClusterPolicy has another name, from templates/clusterpolicy.yaml.
+// renamed are the values whose field in the ClusterPolicy has another name, from
+// templates/clusterpolicy.yaml.
 var renamed = [][2]string{{"driver.upgradePolicy.gpuPodDeletion", "driver.upgradePolicy.podDeletion"}}
 
-// PolicyField returns the field of the ClusterPolicy that the chart fills with the value at the path, where there is one
-// of the same name.
+// PolicyField returns the field of the ClusterPolicy that the chart fills with the value at the
+// path, where there is one of the same name.
 func (t *Table) PolicyField(v Version, path Path) (*Field, bool) {
 	return t.PolicyElement(v, path, "")
 }
 
-// PolicyElement is PolicyField for what is inside a list: element is [] and the names below, such as [].value.
+// PolicyElement is PolicyField for what is inside a list: element is [] and the names below, such
+// as [].value.
 func (t *Table) PolicyElement(v Version, path Path, element string) (*Field, bool) {
 	at := strings.Join(path, ".") + element
 	for _, r := range renamed {

@@ -88,8 +88,9 @@ func (t *Table) judgeKey(v Version, k *Key, path Path, n int) Verdict {
 	return verdict
 }
 
-// below looks at a path inside the first n names of it, which the chart copies as they are: into the ClusterPolicy,
-// whose definition then says what there may be, or into an object of Kubernetes, where any name is free.
+// below looks at a path inside the first n names of it, which the chart copies as they are: into
+// the ClusterPolicy, whose definition then says what there may be, or into an object of Kubernetes,
+// where any name is free.
 func (t *Table) below(v Version, k *Key, path Path, n int) Verdict {
 	if f, ok := t.PolicyField(v, k.Path); !ok || f.Type != "object" {
 		return t.judgeFree(v, k, path, n)
@@ -118,7 +119,8 @@ func (t *Table) below(v Version, k *Key, path Path, n int) Verdict {
 	return Verdict{Status: Known, Key: k, Bad: n - 1}
 }
 
-// judgeFree looks at names in a free map, from the nth on, beside those that the chart itself gives there.
+// judgeFree looks at names in a free map, from the nth on, beside those that the chart itself gives
+// there.
 func (t *Table) judgeFree(v Version, k *Key, path Path, n int) Verdict {
 	for ; n < len(path); n++ {
 		names := t.children(v, path[:n])
@@ -179,7 +181,8 @@ func longest(keys []*Key) *Key {
 	return best
 }
 
-// nearestName compares names without regard to case, hyphens and underscores: dcgm-exporter means dcgmExporter.
+// nearestName compares names without regard to case, hyphens and underscores: dcgm-exporter means
+// dcgmExporter.
 func nearestName(name string, names []string) string {
 	plain := strings.NewReplacer("-", "", "_", "")
 	folded := make([]string, len(names))
@@ -199,8 +202,8 @@ func replaced(path Path, n int, name string) Path {
 	return out
 }
 
-// elsewhere finds the one key whose last name is the one asked for: in the same component, or, for a key that stands in
-// the wrong component, where its last two names are.
+// elsewhere finds the one key whose last name is the requested one: in the same component, or, for
+// a key that stands in the wrong component, where its last two names are.
 func (t *Table) elsewhere(v Version, path Path) Path {
 	same := func(k *Key) bool {
 		return len(k.Path) > 1 && k.Path[0] == path[0] && k.Path[len(k.Path)-1] == path[len(path)-1]
@@ -222,7 +225,8 @@ func (t *Table) elsewhere(v Version, path Path) Path {
 	return nil
 }
 
-// Component returns the top-level name of the chart's values, at any version, that name is or may be meant as, or "".
+// Component returns the top-level name of the chart's values, at any version, that name is or may
+// be meant as, or "".
 func (t *Table) Component(name string) string {
 	if len(t.groups[Path{name}.String()]) > 0 || t.keys[name] != nil {
 		return name
@@ -250,8 +254,9 @@ func (t *Table) children(v Version, path Path) []string {
 	return names
 }
 
-// successors are the keys that took the place of others, or that are meant by names which articles and the ClusterPolicy
-// use; an empty one means that nothing is to be set any more. From the chart's templates at v1.11.1 to v26.7.0.
+// successors are the keys that took the place of others, or that are meant by names which articles
+// and the ClusterPolicy use; an empty one means that nothing is to be set any more. From the
+// chart's templates at v1.11.1 to v26.7.0.
 var successors = []struct{ from, to, advice string }{
 	{"driver.useOpenKernelModules", "driver.kernelModuleType", "write driver.kernelModuleType=open"},
 	{"driver.use_ocp_driver_toolkit", "operator.use_ocp_driver_toolkit", ""},
@@ -261,7 +266,7 @@ var successors = []struct{ from, to, advice string }{
 	{"cdi.default", "", "drop it: cdi.enabled alone makes CDI the default"},
 	{"psp.enabled", "", "drop it: Kubernetes 1.25 removed PodSecurityPolicies; psa.enabled labels the namespace instead"},
 	{"dcgm.hostPort", "", "drop it: the operator's Service nvidia-dcgm serves port 5555"},
-	{"operator.defaultRuntime", "", "drop it: the operator asks each node for its runtime"},
+	{"operator.defaultRuntime", "", "drop it: the operator reads the runtime of each node"},
 	{"operator.initContainer", "", "drop it: the operands use the operator's own image"},
 	{"gpuFeatureDiscovery", "gfd", ""},
 	{"gpu-feature-discovery", "gfd", ""},

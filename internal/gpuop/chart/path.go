@@ -5,7 +5,8 @@ import "strings"
 // A Path is the names that lead to a value, outermost first.
 type Path []string
 
-// escape is built once: the table sorts by String, and building it each time costs a tenth of a second.
+// escape is built once: the table sorts by String, and building it each time costs a tenth of a
+// second.
 var escape = strings.NewReplacer(`\`, `\\`, `.`, `\.`)
 
 // String joins the names with dots; a dot inside a name is written \. as Helm's --set wants it.
@@ -16,6 +17,9 @@ func (p Path) String() string {
 	}
 	return strings.Join(escaped, ".")
 }
+
+// MarshalText is String, for JSON.
+func (p Path) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
 // ParsePath splits a dotted path, the reverse of Path.String. An empty string is the empty path.
 func ParsePath(s string) Path {

@@ -27,7 +27,8 @@ func flatten(path chart.Path, v any, out map[string]any) {
 	}
 }
 
-// The table is compared with what the charts say, release by release: every leaf, every default, every field.
+// The table is compared with what the charts say, release by release: every leaf, every default,
+// every field.
 func TestTableIsWhatTheChartsSay(t *testing.T) {
 	dir := charttest.Data(t)
 	table := chart.Load()
@@ -83,7 +84,8 @@ func TestTableIsWhatTheChartsSay(t *testing.T) {
 	}
 }
 
-// The generator makes the files that stand in the repository, and a release that is left out comes back.
+// The generator makes the files that stand in the repository, and a release that is left out comes
+// back.
 func TestTablesAreGenerated(t *testing.T) {
 	dir := charttest.Whole(t)
 	entries, err := os.ReadDir(dir)

@@ -24,10 +24,11 @@ type Release struct {
 	Images map[string]Image
 }
 
-// An Image says how the image of an operand comes about: repository/image:version, or @version for a digest.
+// An Image says how the image of an operand comes about: repository/image:version, or @version for
+// a digest.
 type Image struct {
-	// When are the conditions under which templates write it, one list for each place: values that must be true, or
-	// false after a "!".
+	// When are the conditions under which templates write it, one list for each place: values that
+	// must be true, or false after a "!".
 	When [][]string `json:"when,omitempty"`
 	// Release says that a version that is not set is that of the operator itself.
 	Release bool `json:"release,omitempty"`

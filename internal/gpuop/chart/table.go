@@ -48,7 +48,7 @@ type Use uint8
 // The uses of a path.
 const (
 	Unread  Use = iota
-	Tested      // a condition alone asks for it
+	Tested      // a condition alone reads it
 	Printed     // its text is written into a manifest
 	Copied      // it is copied with everything below it
 )
@@ -82,7 +82,8 @@ func (k *Key) In(v Version) bool {
 	return c.listed || c.use != Unread
 }
 
-// Listed reports whether values.yaml lists the key at version v: the templates read some keys that it does not.
+// Listed reports whether values.yaml lists the key at version v: the templates read some keys that
+// it does not.
 func (k *Key) Listed(v Version) bool { return k.cell(v).listed }
 
 // Use returns how the templates of v read the key.
@@ -139,7 +140,8 @@ func (k *Key) Shape(v Version) Shape {
 	return Any
 }
 
-// Default returns the key's default at version v, in JSON's types, and whether values.yaml lists it.
+// Default returns the key's default at version v, in JSON's types, and whether values.yaml lists
+// it.
 func (k *Key) Default(v Version) (value any, known bool) {
 	c := k.cell(v)
 	return c.value, c.listed
@@ -198,8 +200,8 @@ type Part struct {
 	Name, Version, AppVersion string
 }
 
-// Load returns the table, which is parsed once. The text is part of the program, so that a mistake in it is a bug:
-// a test parses every line.
+// Load returns the table, which is parsed once. The text is part of the program, so that a mistake
+// in it is a bug: a test parses every line.
 func Load() *Table { return load() }
 
 var load = sync.OnceValue(func() *Table {
@@ -419,6 +421,9 @@ func (t *Table) addDrivers(columns []string) error {
 	if err != nil {
 		return err
 	}
+	if columns[2] == "" {
+		return fmt.Errorf("%s: no source", columns[0])
+	}
 	t.drivers[v] = strings.Fields(columns[1])
 	return nil
 }
@@ -483,8 +488,8 @@ func (t *Table) Next(v Version) (Version, bool) {
 	return t.versions[i+1], true
 }
 
-// Operand returns the version of an operand, such as "toolkit" or "driver.manager", that release v brings; "nfd" is
-// Node Feature Discovery. known is false where the release names none.
+// Operand returns the version of an operand, such as "toolkit" or "driver.manager", that release v
+// brings; "nfd" is Node Feature Discovery. known is false where the release names none.
 func (t *Table) Operand(v Version, operand string) (tag string, known bool) {
 	if operand == "nfd" {
 		p, ok := t.Part(v, "node-feature-discovery")
@@ -495,11 +500,12 @@ func (t *Table) Operand(v Version, operand string) (tag string, known bool) {
 	return tag, tag != ""
 }
 
-// Images returns the operands of release v whose image the templates write, by the path of their settings.
+// Images returns the operands of release v whose image the templates write, by the path of their
+// settings.
 func (t *Table) Images(v Version) map[string]Image { return maps.Clone(t.images[v]) }
 
-// Drivers returns the driver versions that NVIDIA's documentation names for release v, and false where gpuop's table
-// has no row for it: nothing is known then.
+// Drivers returns the driver versions that NVIDIA's documentation names for release v, and false
+// where gpuop's table has no row for it: nothing is known then.
 func (t *Table) Drivers(v Version) ([]string, bool) {
 	list, ok := t.drivers[v]
 	return slices.Clone(list), ok

@@ -40,7 +40,8 @@ func (v Version) Before(o Version) bool { return v.Compare(o) < 0 }
 // Minor returns the release line, "v26.7".
 func (v Version) Minor() string { return fmt.Sprintf("v%d.%d", v.major, v.minor) }
 
-// parseVersion reads v26.7.0 or v26.7, with or without the v; parts says how many numbers there were.
+// parseVersion reads v26.7.0 or v26.7, with or without the v; parts says how many numbers there
+// were.
 func parseVersion(s string) (v Version, parts int, ok bool) {
 	fields := strings.Split(strings.TrimPrefix(s, "v"), ".")
 	if len(fields) < 2 || len(fields) > 3 {
@@ -66,9 +67,10 @@ func (t *Table) Newer(s string) bool {
 	return ok && t.Latest().Before(v) && !(parts == 2 && v.Minor() == t.Latest().Minor())
 }
 
-// Resolve finds the release that s means: "v26.7.0", "26.7.0", the newest of a line for "v26.7", and the newest of
-// all for "latest" or "". A release between two that the table knows, or one newer than all, is taken for the older
-// neighbor, and exact is false. Anything else is ErrVersion, with the nearest release in the message.
+// Resolve finds the release that s means: "v26.7.0", "26.7.0", the newest of a line for "v26.7",
+// and the newest of all for "latest" or "". A release between two that the table knows, or one
+// newer than all, is taken for the older neighbor, and exact is false. Anything else is ErrVersion,
+// with the nearest release in the message.
 func (t *Table) Resolve(s string) (v Version, exact bool, err error) {
 	if s == "" || s == "latest" {
 		return t.Latest(), true, nil
@@ -104,4 +106,19 @@ func (t *Table) Resolve(s string) (v Version, exact bool, err error) {
 		return Version{}, false, fmt.Errorf("%w %q: this gpuop knows %s to %s", ErrVersion, s, t.versions[0], t.Latest())
 	}
 	return best, false, nil
+}
+
+// SystemTag is how the operator of a release ends the tag of a driver's image: the ID and VERSION_ID of
+// os-release, and of RHEL and its kin the major version: of all since v26.7.0, of Rocky Linux and of RHEL 10 since
+// v26.3.0. Source: gpu-operator controllers/state_manager.go, getGPUNodeOSInfo; before, kernelFullVersion.
+func (v Version) SystemTag(id, version string) string {
+	major, _, _ := strings.Cut(version, ".")
+	number, _ := strconv.Atoi(major)
+	all, some := Version{26, 7, 0}, Version{26, 3, 0}
+	switch {
+	case !v.Before(all) && (id == "ol" || id == "rocky" || id == "rhel"),
+		!v.Before(some) && (id == "rocky" || id == "rhel" && number >= 10):
+		return id + major
+	}
+	return id + version
 }

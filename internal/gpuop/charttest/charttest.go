@@ -1,5 +1,6 @@
-// Package charttest finds the real charts that tests of gpuop compare with: the data of every release, kept beside the
-// repository, and whole charts in the folder that GPU_OPERATOR_CHARTS names.
+// Package charttest finds the real charts that tests of gpuop compare with: the data of every
+// release, kept beside the repository, and whole charts in the folder that GPU_OPERATOR_CHARTS
+// names.
 //
 // It is for tests alone. Where the charts are absent the test is skipped with the reason.
 package charttest
@@ -8,26 +9,15 @@ import (
 	"encoding/json"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"runtime"
 	"testing"
-)
 
-// Shared returns the path of a file of the material beside the repository, and skips the test without it.
-func Shared(t testing.TB, name string) string {
-	t.Helper()
-	_, here, _, _ := runtime.Caller(0)
-	path := filepath.Join(filepath.Dir(here), "..", "..", "..", "..", "shared", name)
-	if _, err := os.Stat(path); err != nil {
-		t.Skipf("shared material absent: %s", name)
-	}
-	return path
-}
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
+)
 
 // Data unpacks the data of the charts, a folder for each release, and returns the folder.
 func Data(t testing.TB) string {
 	t.Helper()
-	archive := Shared(t, "data/upstream/gpu-operator-charts/charts-data.tar.xz")
+	archive := material.Path(t, "data/upstream/gpu-operator-charts/charts-data.tar.xz")
 	if _, err := exec.LookPath("xz"); err != nil {
 		t.Skip("tool absent: xz, which unpacks the charts' data")
 	}
@@ -60,12 +50,13 @@ func Whole(t testing.TB) string {
 	return dir
 }
 
-// All reports whether GPUOP_ALL=1 asks for every release, platform and feature, as make ci-rest does; a plain test run
-// takes a sample.
+// All reports whether GPUOP_ALL=1 requests every release, platform and feature, as make ci-rest
+// does; a plain test run takes a sample.
 func All() bool { return os.Getenv("GPUOP_ALL") == "1" }
 
-// Sample returns n items, at least two, spread evenly over all of them, the first and the last included, and the same
-// ones in each run; with GPUOP_ALL=1, or when there are no more than n, all of them.
+// Sample returns n items, at least two, spread evenly over all of them, the first and the last
+// included, and the same ones in each run; with GPUOP_ALL=1, or when there are no more than n, all
+// of them.
 func Sample[T any](all []T, n int) []T {
 	if All() || len(all) <= n {
 		return all

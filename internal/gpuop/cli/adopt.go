@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/adopt"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/finding"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/values"
 )
@@ -41,7 +42,7 @@ operator needs for two exporters on one node.`,
 			}
 			plan := adopt.Request{Image: image, Counters: counters, ServiceMonitor: monitor, Version: v, Table: e.table}
 			var text []byte
-			var settings []adopt.Setting
+			var settings []chart.Setting
 			if beside {
 				var patch string
 				if settings, patch, err = adopt.Beside(image); err != nil {
@@ -59,7 +60,7 @@ operator needs for two exporters on one node.`,
 			}
 			return e.answer(answer{Document: true, Quiet: true, Text: literal(text), Report: finding.Report{Findings: plan.Notes(beside)},
 				Data: struct {
-					Settings []adopt.Setting `json:"values"`
+					Settings []chart.Setting `json:"values"`
 					File     string          `json:"file"`
 				}{settings, string(text)}})
 		},
@@ -73,26 +74,18 @@ operator needs for two exporters on one node.`,
 	return cmd
 }
 
-func toValues(settings []adopt.Setting) []values.Value {
-	list := make([]values.Value, len(settings))
-	for i, s := range settings {
-		list[i] = values.Value(s)
-	}
-	return list
-}
-
-func adoptText(settings []adopt.Setting, version, file string) ([]byte, error) {
+func adoptText(settings []chart.Setting, version, file string) ([]byte, error) {
 	if file == "" {
 		file = "adopt.yaml"
 	}
 	head := "The operator runs this project's exporter in place of its own.\n\nApply:\n" +
 		"  helm upgrade gpu-operator nvidia/gpu-operator -n gpu-operator --version " + version + " \\\n    --reset-then-reuse-values --values " + file + "\n\nUndo:\n" +
 		"  the same without these values; the chart's own exporter comes back"
-	return values.Write(head, toValues(settings))
+	return values.Write(head, settings)
 }
 
-func besideText(settings []adopt.Setting, patch, version string) ([]byte, error) {
-	text, err := values.Write("The operator's values:\n  helm upgrade gpu-operator nvidia/gpu-operator -n gpu-operator --version "+version+" --reset-then-reuse-values --values …", toValues(settings))
+func besideText(settings []chart.Setting, patch, version string) ([]byte, error) {
+	text, err := values.Write("The operator's values:\n  helm upgrade gpu-operator nvidia/gpu-operator -n gpu-operator --version "+version+" --reset-then-reuse-values --values …", settings)
 	if err != nil {
 		return nil, err
 	}

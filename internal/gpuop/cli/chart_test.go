@@ -41,7 +41,7 @@ func TestDowngradeOnTheCommandLine(t *testing.T) {
 		t.Errorf("exit %d, %s%s", code, out, errOut)
 	}
 	if code, out, errOut = call("mig: {strategy: mixed}\n", append(args, "--downgrade")...); code != 0 || !strings.Contains(out, "mixed") {
-		t.Errorf("asked for: exit %d, %s%s", code, out, errOut)
+		t.Errorf("requested: exit %d, %s%s", code, out, errOut)
 	}
 }
 

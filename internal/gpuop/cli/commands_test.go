@@ -17,8 +17,8 @@ func helmCalls(text string) []string {
 	return helmCall.FindAllString(text, -1)
 }
 
-// A command without --version installs whatever is newest that day, and --reuse-values keeps the values of the old
-// release without the new one's defaults.
+// A command without --version installs whatever is newest that day, and --reuse-values keeps the
+// values of the old release without the new one's defaults.
 func TestPrintedCommandsNameTheirVersion(t *testing.T) {
 	newest := chart.Load().Latest().String()
 	calls := [][]string{

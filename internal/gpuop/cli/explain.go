@@ -174,8 +174,8 @@ func comparison() answer {
 	}}
 }
 
-// writeComparison draws the table with folded cells; a cell that other sources contradict carries the
-// number of the note below.
+// writeComparison draws the table with folded cells; a cell that other sources contradict carries
+// the number of the note below.
 func writeComparison(w io.Writer, style finding.Style, rows []explain.Row) error {
 	widths := [6]int{19, 14, 20, 20, 16, 16}
 	var notes []string

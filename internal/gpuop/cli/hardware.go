@@ -2,10 +2,8 @@ package cli
 
 import (
 	"fmt"
-	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -76,13 +74,4 @@ func gpuLine(gpus []mig.GPU) string {
 		i += n
 	}
 	return strings.Join(parts, ", ")
-}
-
-// table writes aligned columns, two spaces apart.
-func table(w io.Writer, rows [][]string) error {
-	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	for _, row := range rows {
-		fmt.Fprintln(tw, strings.TrimRight(strings.Join(row, "\t"), "\t"))
-	}
-	return tw.Flush()
 }

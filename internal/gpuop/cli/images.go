@@ -47,11 +47,7 @@ driver has an image for each operating system of the nodes (--os), and when it i
 				}
 				name = inputName(args[0])
 			}
-			given, findings := lint.Settings(name, data, sets)
-			settings := make([]images.Setting, len(given))
-			for i, s := range given {
-				settings[i] = images.Setting{Path: s.Path.String(), Value: s.Value}
-			}
+			settings, findings := lint.Settings(name, data, sets)
 			list, err := images.List(e.table, v, settings, nodes, all)
 			if err != nil {
 				return err

@@ -22,10 +22,11 @@ func newLintCommand(e *env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "lint [FILE…] [--command 'helm install …'] [--set key=value]",
 		Short: "Find what is wrong before it is applied",
-		Long: `Lint judges values of the gpu-operator chart, pasted helm and kubectl commands (whole scripts with
-here-documents too), ClusterPolicy, NVIDIADriver, GPUCluster, device plugin and mig-parted configs, ConfigMaps
-around them, pod manifests and node dumps. It finds out by itself which of these a file is. A directory stands
-for the .yaml, .yml, .json and .sh files in it, - for standard input.`,
+		Long: `Lint judges values of the gpu-operator chart, also inside the files of Flux, Argo CD, k3s, helmfile and
+Terraform, pasted helm and kubectl commands (whole scripts with here-documents too), ClusterPolicy, NVIDIADriver,
+GPUCluster, device plugin and mig-parted configs, ConfigMaps around them, pod manifests and node dumps. It finds out by
+itself which of these a file is. A directory stands for the .yaml, .yml, .json, .sh and .tf files in it, - for standard
+input.`,
 		Example: `  gpuop lint values.yaml
   gpuop lint --command "$(cat install.sh)"
   gpuop lint --fix --version latest --command "$(cat install.sh)"
@@ -70,14 +71,20 @@ func (e *env) linted(o *lintFlags, path string, args []string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if len(scripts) > 0 && o.options.Command != "" || len(scripts) > 1 {
-		return "", fmt.Errorf("%w: more than one script: lint %s and the rest apart", errUsage, scripts[0].Name)
+	several := len(scripts) > 1 || len(scripts) > 0 && o.options.Command != ""
+	if several && o.fix {
+		return "", fmt.Errorf("%w: --fix corrects one script at a time: give it %s and the rest apart", errUsage, scripts[0].Name)
 	}
 	name := lint.CommandName
 	for _, s := range scripts {
-		o.options.Command, name = string(s.Data), s.Name
+		if several {
+			s.Script = true
+			files = append(files, s)
+		} else {
+			o.options.Command, name = string(s.Data), s.Name
+		}
 	}
-	if o.options.Command != "" && len(scripts) == 0 {
+	if o.options.Command != "" && name == lint.CommandName {
 		o.groups = append(o.groups, []string{name})
 	}
 	o.options.Files = files
@@ -112,11 +119,11 @@ func (e *env) lint(o *lintFlags, path string, args []string) error {
 		}
 		return e.unjudged(o, result, name, e.fixed(o.options, result, o.showSecrets))
 	}
-	return e.unjudged(o, result, name, e.answer(answer{Report: result.Report, Text: kinds(result), Data: lintData{result.Kinds, result.Corrected, result.Dropped}}))
+	return e.unjudged(o, result, name, e.answer(answer{Report: result.Report, Text: kinds(result), Data: lintData{result.Kinds, result.Corrected, result.Dropped, result.Left}}))
 }
 
-// unjudged names the inputs in which nothing was judged; a directory is one input. They make an error of the answer,
-// unless it is one already by what was found in the others.
+// unjudged names the inputs in which nothing was judged; a directory is one input. They make an
+// error of the answer, unless it is one already by what was found in the others.
 func (e *env) unjudged(o *lintFlags, result *lint.Result, script string, answered error) error {
 	if answered != nil && !errors.Is(answered, errFindings) {
 		return answered
@@ -181,6 +188,8 @@ type lintData struct {
 	Corrected string   `json:"corrected,omitempty"`
 	// Dropped is what the corrected command leaves out, with the proof that it does nothing.
 	Dropped []lint.Drop `json:"dropped,omitempty"`
+	// Left is what has to be corrected by hand.
+	Left []lint.Left `json:"left,omitempty"`
 }
 
 // kinds writes what the inputs were taken for.
@@ -234,6 +243,9 @@ func (e *env) fixed(options lint.Options, before *lint.Result, showSecrets bool)
 		}
 	}
 	if e.format == "text" {
+		for _, l := range before.Left {
+			fmt.Fprintf(e.Err, "not rewritten %s: --fix writes flags, and words in here-documents; by hand: %s\n", l.Subject, l.Fix)
+		}
 		for _, d := range before.Dropped {
 			fmt.Fprintf(e.Err, "dropped %s: %s\n", d.Subject, d.Proof)
 			if len(d.Instead) > 0 {
@@ -245,7 +257,7 @@ func (e *env) fixed(options lint.Options, before *lint.Result, showSecrets bool)
 		}
 	}
 	return e.answer(answer{
-		Report: after.Report, Document: true, Data: lintData{after.Kinds, text, before.Dropped}, Fail: len(before.Dropped) > 0,
+		Report: after.Report, Document: true, Data: lintData{after.Kinds, text, before.Dropped, before.Left}, Fail: len(before.Dropped) > 0,
 		Text: func(w io.Writer, _ finding.Style) error {
 			_, err := io.WriteString(w, strings.TrimRight(text, "\n")+"\n")
 			return err
@@ -253,7 +265,7 @@ func (e *env) fixed(options lint.Options, before *lint.Result, showSecrets bool)
 	})
 }
 
-var lintable = []string{".yaml", ".yml", ".json", ".sh"}
+var lintable = []string{".yaml", ".yml", ".json", ".sh", ".tf"}
 
 // sources reads the files that the arguments name; scripts are those that end in .sh.
 func (e *env) sources(o *lintFlags, args []string) (files, scripts []lint.Input, err error) {
@@ -276,7 +288,7 @@ func (e *env) sources(o *lintFlags, args []string) (files, scripts []lint.Input,
 			if err != nil {
 				return nil, nil, err
 			}
-			input := lint.Input{Name: inputName(path), Data: data}
+			input := lint.Input{Name: inputName(path), Data: data, Found: path != arg}
 			names = append(names, input.Name)
 			if filepath.Ext(path) == ".sh" {
 				scripts = append(scripts, input)
@@ -291,7 +303,7 @@ func (e *env) sources(o *lintFlags, args []string) (files, scripts []lint.Input,
 
 var (
 	errNothing = errors.New("nothing judged")
-	errNoFiles = errors.New("no .yaml, .yml, .json or .sh file")
+	errNoFiles = errors.New("no .yaml, .yml, .json, .sh or .tf file")
 )
 
 func lintableIn(dir string) ([]string, error) {

@@ -124,8 +124,8 @@ func TestExitCodes(t *testing.T) {
 		{"clean", []string{"lint", "--set", "driver.enabled=false"}, 0},
 		{"an error", []string{"lint", "--set", "drivr.enabled=false"}, 1},
 		{"a warning", []string{"lint", "--set", "dcgm.version=4.5.0"}, 1},
-		{"a warning, errors asked for", []string{"lint", "--fail-on", "error", "--set", "dcgm.version=4.5.0"}, 0},
-		{"a note, asked for", []string{"lint", "--fail-on", "info", "--version", "v1.11.0", "--set", "operator.defaultRuntime=crio"}, 1},
+		{"a warning, --fail-on error", []string{"lint", "--fail-on", "error", "--set", "dcgm.version=4.5.0"}, 0},
+		{"a note, --fail-on info", []string{"lint", "--fail-on", "info", "--version", "v1.11.0", "--set", "operator.defaultRuntime=crio"}, 1},
 		{"a note", []string{"lint", "--version", "v1.11.0", "--set", "operator.defaultRuntime=crio"}, 0},
 		{"never", []string{"lint", "--fail-on", "never", "--set", "drivr=1"}, 0},
 		{"bad input", []string{"lint", "--version", "newest", "--set", "a=b"}, 2},
@@ -225,7 +225,8 @@ func TestValuesGenCanBeLintedAgain(t *testing.T) {
 	}
 }
 
-// An input in which nothing was judged is not clean, alone or beside others; findings in the others are more.
+// An input in which nothing was judged is not clean, alone or beside others; findings in the others
+// are more.
 func TestInputsThatAreNotJudged(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {
@@ -280,5 +281,36 @@ func TestInputsThatAreNotJudged(t *testing.T) {
 				t.Errorf("%q, want nothing", errOut)
 			}
 		})
+	}
+}
+
+// A folder of a repository has several scripts, and files that are for other programs.
+func TestFolderWithScripts(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"a.sh":        "helm install gpu-operator nvidia/gpu-operator -n gpu-operator --version v26.7.0 --set drivr.enabled=false\n",
+		"b.sh":        "kubectl -n gpu-operator label node n nvidia.com/mig.confg=all-1g.10gb --overwrite\n",
+		"Chart.yaml":  "apiVersion: v2\nname: a\nversion: 1.0.0\n",
+		"tasks.yaml":  "- name: a\n",
+		"values.yaml": "toolkit:\n  enabled: false\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	code, out, stderr := call("", "lint", dir)
+	if code != 1 {
+		t.Errorf("exit code %d: %s", code, stderr)
+	}
+	for _, want := range []string{filepath.Join(dir, "a.sh"), "drivr", filepath.Join(dir, "b.sh"), "nvidia.com/mig.confg", "2 errors"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in\n%s", want, out)
+		}
+	}
+	if code, _, stderr := call("", "lint", "--fix", dir); code != 2 || !strings.Contains(stderr, "one script at a time") {
+		t.Errorf("--fix: exit code %d, %s", code, stderr)
+	}
+	if code, _, stderr := call("", "lint", filepath.Join(dir, "Chart.yaml")); code != 2 {
+		t.Errorf("a file of its own: exit code %d, %s", code, stderr)
 	}
 }

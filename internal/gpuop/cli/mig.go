@@ -21,13 +21,14 @@ import (
 func newMIGCommand(e *env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "mig",
-		Short: "Fit, draw, write and predict MIG partitions",
+		Short: "Fit, draw, write, predict, apply and watch MIG partitions",
 		Long: `mig answers without a GPU which MIG instances a board can hold and where, writes the configuration for the
-MIG manager, and predicts the labels and allocatable resources that a node will show.`,
+MIG manager, and predicts the labels and allocatable resources that a node will show. On a cluster it says what blocks a
+change, makes it, and follows it.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newMIGProfilesCommand(e), newMIGFitCommand(e), newMIGGenCommand(e), newMIGPredictCommand(e))
+	cmd.AddCommand(newMIGProfilesCommand(e), newMIGFitCommand(e), newMIGGenCommand(e), newMIGPredictCommand(e), newMIGApplyCommand(e), newMIGWatchCommand(e))
 	return cmd
 }
 
@@ -256,7 +257,7 @@ func fit(b mig.Board, kept mig.Layout, request mig.Request, ascii bool) answer {
 	}}
 }
 
-// assumed is the note that goes with a board whose placements nobody has printed.
+// assumed is the note that goes with a board whose placements no driver has printed.
 func assumed(b mig.Board) finding.Report {
 	if b.Evidence == mig.Attested {
 		return finding.Report{}
@@ -369,11 +370,25 @@ func parseIndices(text string) ([]int, error) {
 }
 
 func generated(named mig.Named, configMap, namespace string, v chart.Version) answer {
+	document, findings := migDocument([]mig.Named{named}, []string{"NODE"}, "", configMap, namespace, v)
+	return answer{
+		Document: true, Quiet: true, Report: finding.Report{Findings: findings},
+		Data: map[string]string{"name": named.Name, "file": document},
+		Text: func(w io.Writer, _ finding.Style) error {
+			_, err := io.WriteString(w, document)
+			return err
+		},
+	}
+}
+
+// migDocument writes the configs, each for the nodes of the same place, with the commands that apply
+// them. A strategy is set where one is given.
+func migDocument(named []mig.Named, nodes []string, strategy, configMap, namespace string, v chart.Version) (string, []finding.Finding) {
 	var file, document bytes.Buffer
-	configs := []mig.Named{named}
-	if named.Name != "all-disabled" {
+	configs := slices.Clone(named)
+	if !slices.ContainsFunc(named, func(n mig.Named) bool { return n.Name == "all-disabled" }) {
 		// the operator presets this name on every node, so a custom file has to have it
-		configs = append([]mig.Named{{Name: "all-disabled", Entries: []mig.Entry{{All: true}}}}, named)
+		configs = append([]mig.Named{{Name: "all-disabled", Entries: []mig.Entry{{All: true}}}}, named...)
 	}
 	// writing to a buffer cannot fail
 	_ = mig.WriteConfig(&file, &mig.Config{Version: "v1", Named: configs})
@@ -383,33 +398,23 @@ func generated(named mig.Named, configMap, namespace string, v chart.Version) an
 	}
 	if configMap == "" {
 		fmt.Fprintf(&document, "# The MIG manager reads this as the key config.yaml of a ConfigMap: add --configmap NAME for that.\n%s", file.Bytes())
-	} else {
-		fmt.Fprintf(&document, `# kubectl apply -f THIS-FILE
-# helm upgrade gpu-operator nvidia/gpu-operator -n %s --version %s --reset-then-reuse-values --set migManager.config.name=%s
-# kubectl label node NODE nvidia.com/mig.config=%s --overwrite
-apiVersion: v1
-kind: ConfigMap
-metadata:
-  name: %s
-  namespace: %s
-data:
-  config.yaml: |
-`, namespace, v, configMap, named.Name, configMap, namespace)
-		for line := range strings.Lines(file.String()) {
-			if line != "\n" {
-				document.WriteString("    ")
-			}
-			document.WriteString(line)
+		return document.String(), findings
+	}
+	if strategy != "" {
+		strategy = " --set mig.strategy=" + strategy
+	}
+	fmt.Fprintf(&document, "# kubectl apply -f THIS-FILE\n# helm upgrade gpu-operator nvidia/gpu-operator -n %s --version %s --reset-then-reuse-values --set migManager.config.name=%s%s\n", namespace, v, configMap, strategy)
+	for i, n := range named {
+		fmt.Fprintf(&document, "# kubectl label node %s nvidia.com/mig.config=%s --overwrite\n", nodes[i], n.Name)
+	}
+	fmt.Fprintf(&document, "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: %s\n  namespace: %s\ndata:\n  config.yaml: |\n", configMap, namespace)
+	for line := range strings.Lines(file.String()) {
+		if line != "\n" {
+			document.WriteString("    ")
 		}
+		document.WriteString(line)
 	}
-	return answer{
-		Document: true, Quiet: true, Report: finding.Report{Findings: findings},
-		Data: map[string]string{"name": named.Name, "file": document.String()},
-		Text: func(w io.Writer, _ finding.Style) error {
-			_, err := w.Write(document.Bytes())
-			return err
-		},
-	}
+	return document.String(), findings
 }
 
 type predictionResult struct {

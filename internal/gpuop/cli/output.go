@@ -7,11 +7,20 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/verdict"
 )
 
 var formats = []string{"text", "json", "yaml", "sarif", "junit"}
+
+// verboseFlag adds -v to a command whose answer is a tree.
+func (e *env) verboseFlag(cmd *cobra.Command) {
+	cmd.Flags().BoolVarP(&e.verbose, "verbose", "v", false, "show what is as intended, too")
+}
 
 // check refuses unknown words in the common options.
 func (e *env) check() error {
@@ -31,22 +40,30 @@ func (e *env) check() error {
 type answer struct {
 	// Text writes the result for a human; nil when the findings are the whole answer.
 	Text func(w io.Writer, style finding.Style) error
-	// Document says that Text writes a file, such as a values file, for another program to read: it is written alone
-	// and without colour, and the findings go to the error stream.
+	// Document says that Text writes a file, such as a values file, for another program to read: it
+	// is written alone and without color, and the findings go to the error stream.
 	Document bool
-	// Data is the result for -o json and yaml; its json tags name the fields. Without it the findings are written.
+	// Data is the result for -o json and yaml; its json tags name the fields. Without it the
+	// findings are written.
 	Data any
 	// Report is what is wrong with the input or worth knowing about the result.
 	Report finding.Report
+	// Tree is what a command judged of a cluster or a node: it stands for Text, Data and Report.
+	Tree *verdict.Tree
 	// Quiet leaves out the line that counts the findings.
 	Quiet bool
-	// Fail makes the exit code 1 whatever the findings are: something of the input is missing from the result.
+	// Fail makes the exit code 1 whatever the findings are: something of the input is missing from
+	// the result.
 	Fail bool
 }
 
-// answer writes a in the format that was asked for, to where it was asked for, and returns errFindings when a
-// finding is as severe as --fail-on.
+// answer writes a in the format and to the place that the flags name, and returns
+// errFindings when a finding is as severe as --fail-on.
 func (e *env) answer(a answer) error {
+	if a.Tree != nil {
+		a.Tree.Sort()
+		a.Report = a.Tree.Report()
+	}
 	a.Report.Sort()
 	var out bytes.Buffer
 	if err := e.render(&out, &a); err != nil {
@@ -94,6 +111,9 @@ func (e *env) render(w io.Writer, a *answer) error {
 		if never {
 			severity = finding.Error + 1
 		}
+		if a.Tree != nil {
+			return a.Tree.WriteJUnit(w, "gpuop", severity)
+		}
 		return a.Report.WriteJUnit(w, "gpuop", severity)
 	}
 	return e.renderText(w, a)
@@ -103,6 +123,12 @@ func (e *env) renderText(w io.Writer, a *answer) error {
 	style := finding.Style{Color: e.Terminal && e.outPath == ""}
 	notes := w
 	switch {
+	case a.Tree != nil:
+		if err := a.Tree.WriteText(w, style, e.verbose); err != nil {
+			return err
+		}
+		_, err := fmt.Fprintf(w, "\n%s\n", a.Tree.Summary())
+		return err
 	case a.Document:
 		if err := a.Text(w, finding.Style{}); err != nil {
 			return err
@@ -132,8 +158,14 @@ func (e *env) renderText(w io.Writer, a *answer) error {
 	return err
 }
 
-// data is the answer for machines: the result beside the findings, or the findings alone.
+// data is the answer for machines: the tree, the result beside the findings, or the findings alone.
 func (a *answer) data() any {
+	if a.Tree != nil {
+		return struct {
+			*verdict.Tree
+			Summary string `json:"summary"`
+		}{a.Tree, a.Tree.Summary()}
+	}
 	if a.Data == nil {
 		return a.Report
 	}
@@ -141,4 +173,13 @@ func (a *answer) data() any {
 		Result any            `json:"result"`
 		Report finding.Report `json:"report"`
 	}{a.Data, a.Report}
+}
+
+// table writes aligned columns, two spaces apart.
+func table(w io.Writer, rows [][]string) error {
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, row := range rows {
+		fmt.Fprintln(tw, strings.TrimRight(strings.Join(row, "\t"), "\t"))
+	}
+	return tw.Flush()
 }

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Of two entries for one resource the device plugin's larger number counts, and the node's own MIG strategy is the one
-// that the operator gave it.
+// Of two entries for one resource the device plugin's larger number counts, and the node's own MIG
+// strategy is the one that the operator gave it.
 func TestSharePredictDoesWhatThePluginDoes(t *testing.T) {
 	dir := t.TempDir()
 	config, node := filepath.Join(dir, "any.yaml"), filepath.Join(dir, "node.json")
@@ -38,7 +38,7 @@ func TestSharePredictDoesWhatThePluginDoes(t *testing.T) {
 		t.Errorf("mig.strategy %q, the node has mixed", labels["nvidia.com/mig.strategy"])
 	}
 	if _, labels = predict("--node", node, "--mig-strategy", "single"); labels["nvidia.com/mig.strategy"] != "single" {
-		t.Errorf("mig.strategy %q, asked for single", labels["nvidia.com/mig.strategy"])
+		t.Errorf("mig.strategy %q, want single", labels["nvidia.com/mig.strategy"])
 	}
 }
 

@@ -12,8 +12,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/cluster"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/finding"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/release"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/telemetry"
 )
 
 // Exit codes of Run.
@@ -21,6 +23,7 @@ const (
 	exitClean    = 0 // nothing at or above --fail-on
 	exitFindings = 1 // findings at or above --fail-on
 	exitBadInput = 2 // unusable flags or input
+	exitNoAnswer = 3 // no cluster, Prometheus or exporter answers
 )
 
 // maxInput bounds what a command reads of one file; a Kubernetes object is at most 1.5 MiB.
@@ -32,11 +35,13 @@ var (
 	errTooLarge = errors.New("input too large")
 )
 
-// Streams are the process's streams. Terminal says whether Out is one that can show colour.
+// Streams are the process's streams. Terminal says whether Out is one that can show color; ErrWidth
+// is the width of the terminal that Err is, in runes, and 0 where it is none.
 type Streams struct {
 	In       io.Reader
 	Out, Err io.Writer
 	Terminal bool
+	ErrWidth int
 }
 
 // env is what every command gets: the streams and the options that all commands share.
@@ -46,6 +51,7 @@ type env struct {
 	format  string
 	outPath string
 	failOn  string
+	verbose bool // rows that are as intended are shown too
 	charts  []string
 	inputs  []string // the files that were read
 	// table is what is known of the chart, with what --chart teaches.
@@ -54,8 +60,9 @@ type env struct {
 	taught string
 }
 
-// Run runs gpuop with the arguments args, of which args[0] is the name it was called by, and returns the exit code:
-// 0 clean, 1 findings, 2 bad input. Version is the program's own version, shown by --version.
+// Run runs gpuop with the arguments args, of which args[0] is the name it was called by, and
+// returns the exit code:
+// 0 clean, 1 findings, 2 bad input, 3 no answer. Version is the program's own version, shown by --version.
 func Run(ctx context.Context, args []string, version string, streams Streams) int {
 	e := &env{Streams: streams, version: version}
 	root := newRoot(e, args[0])
@@ -70,6 +77,9 @@ func Run(ctx context.Context, args []string, version string, streams Streams) in
 		// the sentinel is for the program, the sentence after it for the user
 		message := strings.TrimPrefix(err.Error(), errUsage.Error()+": ")
 		fmt.Fprintf(streams.Err, "%s: %s\n", root.DisplayName(), strings.TrimPrefix(message, errNothing.Error()+": "))
+		if errors.Is(err, cluster.ErrUnreachable) || errors.Is(err, telemetry.ErrUnreachable) {
+			return exitNoAnswer
+		}
 		return exitBadInput
 	}
 }
@@ -83,12 +93,16 @@ func newRoot(e *env, calledBy string) *cobra.Command {
 	root := &cobra.Command{
 		Use:         "gpuop",
 		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: display},
-		Short:       "Helpers for NVIDIA's GPU Operator: right before you apply",
-		Long: `gpuop finds what is wrong with a GPU Operator installation before it reaches a cluster, and writes the
-files and commands that are right. It needs no cluster, no GPU and no network, and it never writes anywhere
-but to standard output or the file named by --out.
+		Short:       "Helpers for NVIDIA's GPU Operator: before it is applied, and on what runs",
+		Long: `gpuop finds what is wrong with an installation of NVIDIA's GPU Operator, and writes the files and commands that
+are right: before anything is applied, without a cluster, a GPU or a network; and on a cluster that runs, what was gathered
+of one (--from), or a node.
 
-Exit codes: 0 clean, 1 findings at or above --fail-on, 2 bad input, or an input in which nothing was judged.`,
+It reads, unless a flag says otherwise: mig apply --apply writes one label of one node, and verify --smoke creates pods and
+deletes them. Files are written with --out alone.
+
+Exit codes: 0 as intended, or nothing at or above --fail-on; 1 findings or rows at or above it, or a deadline that passed;
+2 bad input, or an input in which nothing was judged; 3 no answer from a cluster, a Prometheus or an exporter.`,
 		Version:       e.version,
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -126,7 +140,15 @@ Exit codes: 0 clean, 1 findings at or above --fail-on, 2 bad input, or an input 
 	flags.StringVar(&e.outPath, "out", "", "write to this `file` instead of standard output")
 	flags.StringArrayVar(&e.charts, "chart", nil, "learn a release from a chart: a `folder`, archive or OCI layout, or the output of helm get manifest, or of helm get values -a as FILE@RELEASE; may be repeated")
 	flags.StringVar(&e.failOn, "fail-on", "warn", "lowest `severity` that makes the exit code 1: error, warn, info or never")
-	root.AddCommand(newLintCommand(e), newValuesCommand(e), newShareCommand(e), newMIGCommand(e), newExplainCommand(e), newImagesCommand(e), newAdoptCommand(e))
+	root.AddGroup(&cobra.Group{ID: "offline", Title: "Before anything is applied:"}, &cobra.Group{ID: "running", Title: "On what runs:"})
+	add := func(group string, commands ...*cobra.Command) {
+		for _, c := range commands {
+			c.GroupID = group
+		}
+		root.AddCommand(commands...)
+	}
+	add("offline", newLintCommand(e), newValuesCommand(e), newImagesCommand(e), newAdoptCommand(e), newShareCommand(e), newMIGCommand(e), newExplainCommand(e))
+	add("running", newPreflightCommand(e), newVerifyCommand(e), newDriftCommand(e), newAdviseCommand(e), newTopoCommand(e), newNodeCommand(e))
 	root.CompletionOptions.HiddenDefaultCmd = true
 	return root
 }

@@ -97,16 +97,17 @@ The first config is the default for nodes without a label, unless --default name
 	}
 	cmd.Flags().StringVar(&route, "route", "operator", "how the plugin is installed: operator, or plugin for its own chart (`route`)")
 	cmd.Flags().StringVar(&deflt, "default", "", "the `config` for nodes without a label (the first one)")
-	cmd.Flags().StringVar(&gpu, "gpu", "", "the `model` of GPU whose nodes get the other configs, for the label command")
+	cmd.Flags().StringVar(&gpu, "gpu", "", "the `model` of GPU whose nodes get the config that is not the default, for the label command; with more than one the command has NODE")
 	cmd.Flags().StringVar(&version, "version", "latest", "chart `release` of the operator, for the helm command")
 	cmd.Flags().StringVar(&name, "configmap", "device-plugin-config", "the ConfigMap's `name`")
 	cmd.Flags().StringVarP(&namespace, "namespace", "n", "", "the `namespace` of the release (gpu-operator, or nvidia-device-plugin for the chart)")
 	return cmd
 }
 
-func shareManifest(route sharing.Route, configs []sharing.Wanted, deflt, selector, name, namespace string, v chart.Version) answer {
+// shareDocument writes the configs for a route, with the commands that apply them. nodes says which
+// nodes get a config, as arguments of kubectl label node.
+func shareDocument(route sharing.Route, configs []sharing.Wanted, deflt string, nodes func(config string) string, name, namespace string, v chart.Version) string {
 	var document strings.Builder
-	report := finding.Report{}
 	if route == sharing.Operator {
 		namespace = cmp.Or(namespace, "gpu-operator")
 		fmt.Fprintf(&document, `# kubectl apply -f THIS-FILE
@@ -119,7 +120,7 @@ func shareManifest(route sharing.Route, configs []sharing.Wanted, deflt, selecto
 	}
 	for _, w := range configs {
 		if w.Name != deflt {
-			fmt.Fprintf(&document, "# kubectl label node %s %s=%s --overwrite\n", cmp.Or(map[bool]string{true: "--selector=" + selector}[selector != ""], "NODE"), sharing.ConfigLabel, w.Name)
+			fmt.Fprintf(&document, "# kubectl label node %s %s=%s --overwrite\n", nodes(w.Name), sharing.ConfigLabel, w.Name)
 		}
 	}
 	if route == sharing.Operator {
@@ -127,6 +128,24 @@ func shareManifest(route sharing.Route, configs []sharing.Wanted, deflt, selecto
 	} else {
 		document.Write(sharing.ChartValues(deflt, configs))
 	}
+	return document.String()
+}
+
+func shareManifest(route sharing.Route, configs []sharing.Wanted, deflt, selector, name, namespace string, v chart.Version) answer {
+	labeled := 0
+	for _, w := range configs {
+		if w.Name != deflt {
+			labeled++
+		}
+	}
+	nodes := func(string) string {
+		if selector == "" || labeled > 1 { // of two labels on the same nodes only the last would count
+			return "NODE"
+		}
+		return "--selector=" + selector
+	}
+	document := shareDocument(route, configs, deflt, nodes, name, namespace, v)
+	report := finding.Report{}
 	for _, w := range configs {
 		c, findings := sharing.Parse(sharing.Write(w.Sharing))
 		for _, f := range append(findings, c.Dead(route)...) {
@@ -135,9 +154,9 @@ func shareManifest(route sharing.Route, configs []sharing.Wanted, deflt, selecto
 		}
 	}
 	return answer{
-		Document: true, Quiet: true, Report: report, Data: map[string]string{"route": string(route), "file": document.String()},
+		Document: true, Quiet: true, Report: report, Data: map[string]string{"route": string(route), "file": document},
 		Text: func(w io.Writer, _ finding.Style) error {
-			_, err := io.WriteString(w, document.String())
+			_, err := io.WriteString(w, document)
 			return err
 		},
 	}
@@ -273,8 +292,8 @@ func share(route sharing.Route, n *node.Node, gpus []mig.GPU, configs []sharing.
 	}
 	effective := starts && name != ""
 	before := mig.Predict(gpus, migStrategy, mig.Replication{})
-	if n != nil && len(n.Capacity) > 0 {
-		before.Resources, before.Labels = n.Capacity, n.Labels
+	if n != nil && len(n.GPUResources()) > 0 {
+		before.Resources, before.Labels = n.GPUResources(), n.Labels
 	}
 	after := sharing.Predict(gpus, migStrategy, config)
 	report.Add(after.Findings...)

@@ -45,7 +45,8 @@ func TestShareTranscripts(t *testing.T) {
 	}
 }
 
-// The issue: a config that share gen writes lints clean, and share predict agrees with what was asked.
+// The issue: a config that share gen writes lints clean, and share predict agrees with what was
+// requested.
 func TestShareGenIsWhatPredictReads(t *testing.T) {
 	for _, route := range []string{"operator", "plugin"} {
 		code, file, errOut := call("", "share", "gen", "any=time-slicing:5,rename", "--route", route)
@@ -116,4 +117,18 @@ func FuzzSharePredict(f *testing.F) {
 			}
 		}
 	})
+}
+
+// A node has one config: two commands that label the same nodes would leave the last alone.
+func TestShareGenLabelsNodesOnce(t *testing.T) {
+	_, one, _ := call("", "share", "gen", "default=none", "a=time-slicing:4", "--gpu", "T4")
+	if want := "# kubectl label node --selector=nvidia.com/gpu.product=Tesla-T4 nvidia.com/device-plugin.config=a --overwrite\n"; !strings.Contains(one, want) {
+		t.Errorf("no %q in\n%s", want, one)
+	}
+	_, two, _ := call("", "share", "gen", "default=none", "a=time-slicing:4", "b=mps:4", "--gpu", "T4")
+	for _, want := range []string{"# kubectl label node NODE nvidia.com/device-plugin.config=a --overwrite\n", "# kubectl label node NODE nvidia.com/device-plugin.config=b --overwrite\n"} {
+		if !strings.Contains(two, want) {
+			t.Errorf("no %q in\n%s", want, two)
+		}
+	}
 }

@@ -99,12 +99,13 @@ func newValuesGenCommand(e *env) *cobra.Command {
 	return cmd
 }
 
-// imageTag is a release of gpuop as the tag of the images made with it; "" for a build between releases.
+// imageTag is a release of gpuop as the tag of the images made with it; "" for a build between
+// releases.
 func imageTag(version string) string {
 	if strings.ContainsAny(version, "()-+") {
 		return ""
 	}
-	return strings.TrimPrefix(version, "v")
+	return version
 }
 
 // literal writes a text as it is.
@@ -172,7 +173,7 @@ func explainKeys(w io.Writer, style finding.Style, list []values.Explanation) er
 	return err
 }
 
-// defaultLines tell a key's defaults, all of them or the last alone.
+// defaultLines are a key's defaults, all of them or the last alone.
 func defaultLines(x values.Explanation, all bool) []string {
 	defaults := x.Defaults
 	if !all && len(defaults) > 1 {

@@ -41,8 +41,8 @@ type schema struct {
 	rules      *cel.Validator
 }
 
-// Add reads the definitions in a file of one or more YAML documents; other manifests in it are left out. A file
-// without any is ErrDefinition.
+// Add reads the definitions in a file of one or more YAML documents; other manifests in it are left
+// out. A file without any is ErrDefinition.
 func (s *Set) Add(data []byte) error {
 	reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
 	found := false
@@ -101,8 +101,8 @@ func (s *Set) add(crd *apiextensionsv1.CustomResourceDefinition) error {
 	return nil
 }
 
-// Validate judges an object as an API server with strict validation would. known is false when no definition is for
-// the kind. The findings' subjects are dotted paths from the root of the object.
+// Validate judges an object as an API server with strict validation would. known is false when no
+// definition is for the kind. The findings' subjects are dotted paths from the root of the object.
 func (s *Set) Validate(apiVersion, kind string, object map[string]any) (findings []finding.Finding, known bool) {
 	if s == nil {
 		return nil, false

@@ -23,7 +23,8 @@ type Dispute struct {
 	Verdict string `json:"verdict"`
 }
 
-// Compare returns the comparison of streams, MPS, time-slicing, MIG and vGPU that NVIDIA published in
+// Compare returns the comparison of streams, MPS, time-slicing, MIG and vGPU that NVIDIA published
+// in
 // 2022 (NVIDIA technical blog, "Improving GPU Utilization in Kubernetes"), with its contradictions to
 // other sources. The caller owns the result.
 func Compare() []Row {

@@ -1,11 +1,12 @@
-// Package explain says what a word means that a user meets while installing the GPU Operator: a label,
-// a state, a key, a resource, an event's text, a component. For each word it knows who writes it, who
-// reads it and where that is documented, and for an unknown one which known word is nearest.
+// Package explain says what a word means that a user meets while installing the GPU Operator: a
+// label, a state, a key, a resource, an event's text, a component. For each word it knows who
+// writes it, who reads it and where that is documented, and for an unknown one which known word is
+// nearest.
 //
 // The glossary is words.txt, one word (with its other spellings) a line; MIG profiles, boards and
-// config names come from package mig. Compare holds the table that compares the ways to share a GPU,
-// with the places marked where the published sources contradict each other.
+// config names come from package mig. Compare holds the table that compares the ways to share a
+// GPU, with the places marked where the published sources contradict each other.
 //
-// The package holds facts and no rules: what is right or wrong about a file is for the linters. Keys
-// of the operator's chart belong to package chart.
+// The package holds facts and no rules: what is right or wrong about a file is for the linters.
+// Keys of the operator's chart belong to package chart.
 package explain

@@ -24,7 +24,7 @@ type Entry struct {
 	Words []string `json:"words"`
 	// Meaning is one or a few sentences.
 	Meaning string `json:"meaning"`
-	// Writer and Reader say who sets it and who acts on it; "" where nobody does.
+	// Writer and Reader say who sets it and who acts on it; "" where none does.
 	Writer string `json:"writer,omitempty"`
 	Reader string `json:"reader,omitempty"`
 	// Source is where it is documented.
@@ -82,8 +82,8 @@ var (
 	computeIn = regexp.MustCompile(`^[0-9]+c\.[0-9]+g\.[0-9]+gb`)
 )
 
-// Find returns the entries for a word, most specific first, or none. It understands a label with its
-// value (nvidia.com/gpu.deploy.driver=true), names with a MIG profile in them
+// Find returns the entries for a word, most specific first, or none. It understands a label with
+// its value (nvidia.com/gpu.deploy.driver=true), names with a MIG profile in them
 // (nvidia.com/mig-3g.20gb.count, all-1g.10gb, 1g.5gb+me), and GPU models.
 func Find(word string) []Entry {
 	if entries := lookup(word); entries != nil {
@@ -136,8 +136,8 @@ func family(word string) []Entry {
 	return model(word)
 }
 
-// model explains a GPU by what users call it or by its product label, with the ending that sharing or
-// MIG gave it.
+// model explains a GPU by what users call it or by its product label, with the ending that sharing
+// or MIG gave it.
 func model(word string) []Entry {
 	product := strings.TrimSuffix(word, "-SHARED")
 	var entries []Entry

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
 
 func TestGlossaryIsWellFormed(t *testing.T) {
@@ -107,12 +109,9 @@ func TestEveryWordOfTheSeedsResolves(t *testing.T) {
 
 // Every label that upstream expects GFD to write is explained.
 func TestEveryLabelOfGFDResolves(t *testing.T) {
-	files, err := filepath.Glob(filepath.Join("..", "..", "..", "..", "shared", "data", "upstream", "k8s-device-plugin", "expected-output*.txt"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(files) == 0 {
-		t.Skip("SKIP shared-material-absent: the device plugin's expected labels are not beside the repository")
+	files, err := filepath.Glob(filepath.Join(material.Path(t, "data/upstream/k8s-device-plugin"), "expected-output*.txt"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%d files of expected labels, %v", len(files), err)
 	}
 	for _, file := range files {
 		data, err := os.ReadFile(file)
@@ -196,7 +195,7 @@ func TestCompareMarksContradictions(t *testing.T) {
 	}
 }
 
-// Whatever is asked: an answer or suggestions that are themselves explained.
+// For every word: an answer or suggestions that are themselves explained.
 func FuzzFind(f *testing.F) {
 	for _, s := range []string{"nvidia.com/gpu.present=true", "1g.5gb+me", "=", "mig-1g.5gb.shared", "A100", "\x00", "<profile>"} {
 		f.Add(s)

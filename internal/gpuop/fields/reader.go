@@ -11,6 +11,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
 )
 
 // The rules that a Reader reports under.
@@ -39,12 +40,12 @@ func (r *Reader) Add(rule string, s finding.Severity, n *yaml.Node, subject, rea
 	r.Findings = append(r.Findings, f)
 }
 
-// maxExpanded bounds what a document may become once its aliases are followed. A document without aliases is bounded by
-// its size.
+// maxExpanded bounds what a document may become once its aliases are followed. A document without
+// aliases is bounded by its size.
 const maxExpanded = 100_000
 
-// Expanded returns how many nodes a tree has once its aliases are followed, as far as maxExpanded, and 0 for one without
-// aliases.
+// Expanded returns how many nodes a tree has once its aliases are followed, as far as maxExpanded,
+// and 0 for one without aliases.
 func Expanded(root *yaml.Node) int {
 	sizes := map[*yaml.Node]int{}
 	aliases := 0
@@ -72,10 +73,7 @@ func Expanded(root *yaml.Node) int {
 	return total
 }
 
-var (
-	errorLine = regexp.MustCompile(`line (\d+): *(.*)`)
-	ellipsis  = regexp.MustCompile(`^\s+(\.\.\.|…)\s*$`)
-)
+var ellipsis = regexp.MustCompile(`^\s+(\.\.\.|…)\s*$`)
 
 // Document parses the file and returns the one mapping at its root. Where there is none it has
 // collected the finding that says why and returns nil.
@@ -113,12 +111,8 @@ func (r *Reader) syntax(data []byte, err error) {
 			return
 		}
 	}
-	f := finding.Finding{ID: RuleSyntax, Severity: finding.Error, Reason: "not YAML: " + strings.TrimPrefix(err.Error(), "yaml: ")}
-	if m := errorLine.FindStringSubmatch(err.Error()); m != nil {
-		f.Line, _ = strconv.Atoi(m[1])
-		f.Reason = "not YAML: " + m[2]
-	}
-	r.Findings = append(r.Findings, f)
+	e := text.YAMLError("", err)
+	r.Findings = append(r.Findings, finding.Finding{ID: RuleSyntax, Severity: finding.Error, Line: e.Line, Reason: e.Msg})
 }
 
 // Resolve follows aliases to the node that they stand for. An alias to itself, which YAML allows to
@@ -139,9 +133,10 @@ type Field struct {
 	Key, Value *yaml.Node
 }
 
-// Mapping returns the fields of the mapping n by file order. Path names the mapping in findings ("" at
-// the root). With known names, a field of another name is reported with the nearest and left out.
-// A field that is written twice is reported, and the last one counts, as it does for Kubernetes.
+// Mapping returns the fields of the mapping n by file order. Path names the mapping in findings (""
+// at the root). With known names, a field of another name is reported with the nearest and left
+// out. A field that is written twice is reported, and the last one counts, as it does for
+// Kubernetes.
 func (r *Reader) Mapping(n *yaml.Node, path string, known ...string) []Field {
 	n = Resolve(n)
 	if isNull(n) {
@@ -208,7 +203,8 @@ func (r *Reader) unknown(key *yaml.Node, path string, known []string) {
 	r.Add(RuleUnknown, finding.Error, key, join(path, key.Value), cmp.Or(r.Unknown, "no such key; it is ignored or refused, depending on the version"), fix)
 }
 
-// nearest prefers a known key that differs in letter case and punctuation alone, however long it is.
+// nearest prefers a known key that differs in letter case and punctuation alone, however long it
+// is.
 func nearest(word string, known []string) string {
 	plain := func(s string) string {
 		return strings.ToLower(strings.NewReplacer("-", "", "_", "").Replace(s))
@@ -307,4 +303,48 @@ func describe(n *yaml.Node) string {
 		return "the string " + strconv.Quote(n.Value)
 	}
 	return n.Value
+}
+
+// Of returns the fields of a mapping without judging them, and none of anything else.
+func Of(n *yaml.Node) []Field {
+	var ignored Reader
+	if n = Resolve(n); n == nil || n.Kind != yaml.MappingNode {
+		return nil
+	}
+	return ignored.Mapping(n, "")
+}
+
+// Get returns the value at the names inside a mapping, or nil.
+func Get(n *yaml.Node, names ...string) *yaml.Node {
+next:
+	for _, name := range names {
+		for _, f := range Of(n) {
+			if f.Name == name {
+				n = f.Value
+				continue next
+			}
+		}
+		return nil
+	}
+	return Resolve(n)
+}
+
+// Text returns the scalar at the names inside a mapping, or "".
+func Text(n *yaml.Node, names ...string) string {
+	if n = Get(n, names...); n != nil && n.Kind == yaml.ScalarNode && n.Tag != "!!null" {
+		return n.Value
+	}
+	return ""
+}
+
+// Items returns the elements of a list without judging them, and none of anything else.
+func Items(n *yaml.Node) []*yaml.Node {
+	if n = Resolve(n); n == nil || n.Kind != yaml.SequenceNode {
+		return nil
+	}
+	out := make([]*yaml.Node, len(n.Content))
+	for i, c := range n.Content {
+		out[i] = Resolve(c)
+	}
+	return out
 }

@@ -95,8 +95,9 @@ func (r *Report) AtLeast(s Severity) bool {
 	return slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Severity >= s })
 }
 
-// Sort puts the findings in the order in which they are read: by file (keeping the order in which files first
-// appear), then line, column, the more severe first, then rule and subject; equal findings are dropped.
+// Sort puts the findings in the order in which they are read: by file (keeping the order in which
+// files first appear), then line, column, the more severe first, then rule and subject; equal
+// findings are dropped.
 func (r *Report) Sort() {
 	order := map[string]int{}
 	for _, f := range r.Findings {

@@ -150,8 +150,8 @@ type junitFailure struct {
 	Text    string `xml:",chardata"`
 }
 
-// WriteJUnit writes the report in the JUnit form that CI systems read: a case for each finding, failed when it is at
-// least as severe as failOn. A report without findings is one passed case.
+// WriteJUnit writes the report in the JUnit form that CI systems read: a case for each finding,
+// failed when it is at least as severe as failOn. A report without findings is one passed case.
 func (r *Report) WriteJUnit(w io.Writer, suite string, failOn Severity) error {
 	s := junitSuite{Name: suite}
 	for _, f := range r.Findings {
@@ -179,7 +179,7 @@ func (r *Report) WriteJUnit(w io.Writer, suite string, failOn Severity) error {
 }
 
 // xmlText drops the characters that XML 1.0 cannot carry.
-func xmlText(s string) string { return strings.TrimSpace(oneLine(strings.ToValidUTF8(s, "�"))) }
+func xmlText(s string) string { return strings.TrimSpace(OneLine(strings.ToValidUTF8(s, "�"))) }
 
 // sentence is the finding as one message: subject, reason, fix and source.
 func (f Finding) sentence() string {

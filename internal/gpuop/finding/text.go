@@ -12,7 +12,8 @@ import (
 // A Style paints words for a terminal. The zero value paints nothing.
 type Style struct{ Color bool }
 
-// Bold, Dim, Red, Yellow, Green and Blue wrap s in the matching escape sequence, or return it as it is.
+// Bold, Dim, Red, Yellow, Green and Blue wrap s in the matching escape sequence, or return it as it
+// is.
 func (s Style) Bold(text string) string   { return s.paint("1", text) }
 func (s Style) Dim(text string) string    { return s.paint("2", text) }
 func (s Style) Red(text string) string    { return s.paint("31", text) }
@@ -27,7 +28,7 @@ func (s Style) paint(code, text string) string {
 	return "\x1b[" + code + "m" + text + "\x1b[0m"
 }
 
-// Severity returns the name of a severity in its colour.
+// Severity returns the name of a severity in its color.
 func (s Style) Severity(v Severity) string {
 	switch v {
 	case Error:
@@ -39,10 +40,12 @@ func (s Style) Severity(v Severity) string {
 	}
 }
 
-const textWidth = 112
+// TextWidth is the width of the text for a human, in runes.
+const TextWidth = 112
 
-// WriteText writes the report for a human: a heading for each file, then for each finding its severity, subject and
-// line (unless all are on the first), the reason, and the fix after an arrow; long sentences are folded. An empty report writes nothing.
+// WriteText writes the report for a human: a heading for each file, then for each finding its
+// severity, subject and line (unless all are on the first), the reason, and the fix after an arrow;
+// long sentences are folded. An empty report writes nothing.
 func (r *Report) WriteText(w io.Writer, style Style) error {
 	out := bufio.NewWriter(w)
 	lines := map[string]int{}
@@ -68,12 +71,12 @@ func (f *Finding) writeText(out *bufio.Writer, style Style, lines bool) {
 	subject := cmp.Or(f.Subject, f.ID)
 	out.WriteString(style.Severity(f.Severity))
 	out.WriteString(strings.Repeat(" ", 7-len(f.Severity.String())))
-	out.WriteString(style.Bold(oneLine(subject)))
+	out.WriteString(style.Bold(OneLine(subject)))
 	if f.Line > 0 && lines {
 		out.WriteString(style.Dim(fmt.Sprintf("  line %d", f.Line)))
 	}
 	out.WriteByte('\n')
-	for _, line := range fold(oneLine(f.Reason), textWidth-7) {
+	for _, line := range Fold(OneLine(f.Reason), TextWidth-7) {
 		fmt.Fprintf(out, "       %s\n", line)
 	}
 	for j, line := range strings.Split(strings.TrimRight(f.Fix, "\n"), "\n") {
@@ -110,8 +113,8 @@ func (r *Report) Summary() string {
 	return strings.Join(parts, ", ")
 }
 
-// oneLine keeps control characters of an input out of the terminal.
-func oneLine(s string) string {
+// OneLine keeps control characters of an input out of the terminal.
+func OneLine(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '\n' || r == '\t' {
 			return ' '
@@ -123,8 +126,9 @@ func oneLine(s string) string {
 	}, s)
 }
 
-// fold breaks s between words into lines of at most width runes; a longer word gets a line of its own.
-func fold(s string, width int) []string {
+// Fold breaks s between words into lines of at most width runes; a longer word gets a line of its
+// own.
+func Fold(s string, width int) []string {
 	var lines []string
 	line, length := "", 0
 	for _, word := range strings.Fields(s) {

@@ -15,12 +15,6 @@ import (
 // ErrNodes is returned for an operating system or kernel that cannot be part of a driver's tag.
 var ErrNodes = errors.New("unusable node description")
 
-// A Setting is a value at a dotted path.
-type Setting struct {
-	Path  string
-	Value any
-}
-
 // A Component is an operand that runs, with the parts of its image.
 type Component struct {
 	Operand    string
@@ -43,12 +37,12 @@ type Image struct {
 type view struct {
 	table    *chart.Table
 	version  chart.Version
-	settings []Setting
+	settings []chart.Setting
 }
 
 func (v view) value(path string) (any, bool) {
 	for _, s := range slices.Backward(v.settings) {
-		if s.Path == path {
+		if s.Path.String() == path {
 			return s.Value, true
 		}
 	}
@@ -71,8 +65,9 @@ func (v view) on(path string) bool {
 	return v.text(path) == "true"
 }
 
-// switches are the settings that must all be on for the operator to run an operand; one without a row runs when its own
-// switch, <operand>.enabled, is on or missing. From controllers/state_manager.go and controllers/object_controls.go.
+// switches are the settings that must all be on for the operator to run an operand; one without a
+// row runs when its own switch, <operand>.enabled, is on or missing. From
+// controllers/state_manager.go and controllers/object_controls.go.
 var switches = map[string][]string{
 	"driver.manager":            {"driver.enabled"},
 	"gds":                       {"gds.enabled", "driver.enabled"},
@@ -99,9 +94,10 @@ func rank(operand string) int {
 	return len(order)
 }
 
-// Components returns the operands that run with these settings at v, Node Feature Discovery last as "nfd". With all it
-// returns those that the operator would not run too: every one whose image the chart writes.
-func Components(t *chart.Table, v chart.Version, settings []Setting, all bool) []Component {
+// Components returns the operands that run with these settings at v, Node Feature Discovery last as
+// "nfd". With all it returns those that the operator would not run too: every one whose image the
+// chart writes.
+func Components(t *chart.Table, v chart.Version, settings []chart.Setting, all bool) []Component {
 	w := view{t, v, settings}
 	rules := t.Images(v)
 	names := slices.SortedFunc(maps.Keys(rules), func(a, b string) int { return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a, b)) })
@@ -155,20 +151,21 @@ func cutLast(s string) (before, after string, found bool) {
 
 // Nodes say which driver images are pulled.
 type Nodes struct {
-	// Systems are operating systems as the driver's tags name them: ubuntu24.04, rhel9.6, rhcos4.19.
+	// Systems are operating systems as the driver's tags name them: ubuntu24.04, rhel9.6,
+	// rhcos4.19.
 	Systems []string
 	// Kernels are kernel versions, for precompiled drivers: 6.8.0-60-generic.
 	Kernels []string
 }
 
 var (
-	systemName = regexp.MustCompile(`^(ubuntu|rhel|rocky|rhcos|centos|sles|sl-micro|amzn|debian)[0-9][0-9.]*$`)
+	systemName = regexp.MustCompile(`^(ubuntu|rhel|rocky|ol|rhcos|centos|sles|sl-micro|amzn|debian)[0-9][0-9.]*$`)
 	kernelName = regexp.MustCompile(`^[0-9]+\.[0-9A-Za-z._+-]+$`)
 )
 
-// List returns the images that an installation pulls, in the order of the operands; with all those of operands that are
-// off too.
-func List(t *chart.Table, v chart.Version, settings []Setting, nodes Nodes, all bool) ([]Image, error) {
+// List returns the images that an installation pulls, in the order of the operands; with all those
+// of operands that are off too.
+func List(t *chart.Table, v chart.Version, settings []chart.Setting, nodes Nodes, all bool) ([]Image, error) {
 	for _, s := range nodes.Systems {
 		if !systemName.MatchString(s) {
 			return nil, fmt.Errorf("%w: --os %q, want a name and version such as ubuntu24.04 or rhel9.6", ErrNodes, s)
@@ -250,12 +247,11 @@ func (w view) known(path string) bool {
 	return known && k.In(w.version)
 }
 
-// system is the operating system as the tags have it: since v26.7.0 the major version alone for RHEL and Rocky.
+// system is the operating system as the tags have it.
 func (w view) system(s string) string {
-	major, _, err := w.table.Resolve("v26.7.0")
-	if err != nil || w.version.Before(major) || !strings.HasPrefix(s, "rhel") && !strings.HasPrefix(s, "rocky") {
+	number := strings.IndexFunc(s, func(r rune) bool { return r >= '0' && r <= '9' })
+	if number < 0 {
 		return s
 	}
-	s, _, _ = strings.Cut(s, ".")
-	return s
+	return w.version.SystemTag(s[:number], s[number:])
 }

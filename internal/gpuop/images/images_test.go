@@ -10,7 +10,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/images"
 )
 
-func list(t *testing.T, version string, nodes images.Nodes, settings ...images.Setting) []string {
+func list(t *testing.T, version string, nodes images.Nodes, settings ...chart.Setting) []string {
 	t.Helper()
 	table := chart.Load()
 	v, _, err := table.Resolve(version)
@@ -45,9 +45,9 @@ func TestDefaults(t *testing.T) {
 }
 
 func TestWhatRunsIsListed(t *testing.T) {
-	off := func(paths ...string) (out []images.Setting) {
+	off := func(paths ...string) (out []chart.Setting) {
 		for _, p := range paths {
-			out = append(out, images.Setting{Path: p, Value: false})
+			out = append(out, chart.Set(p, false, ""))
 		}
 		return out
 	}
@@ -55,18 +55,20 @@ func TestWhatRunsIsListed(t *testing.T) {
 	for _, tt := range []struct {
 		name, version string
 		nodes         images.Nodes
-		settings      []images.Setting
+		settings      []chart.Setting
 		want          []string
 	}{
 		{"nothing but the operator", "latest", images.Nodes{}, none, []string{"nvcr.io/nvidia/gpu-operator:v26.7.0"}},
-		{"a private registry, a digest", "latest", images.Nodes{}, append(none, images.Setting{Path: "operator.repository", Value: "r.example.com/a"}, images.Setting{Path: "validator.repository", Value: "r.example.com/a"},
-			images.Setting{Path: "dcgm.enabled", Value: true}, images.Setting{Path: "dcgm.version", Value: "sha256:ab"}),
+		{"a private registry, a digest", "latest", images.Nodes{}, append(none, chart.Set("operator.repository", "r.example.com/a", ""), chart.Set("validator.repository", "r.example.com/a", ""),
+			chart.Set("dcgm.enabled", true, ""), chart.Set("dcgm.version", "sha256:ab", "")),
 			[]string{"r.example.com/a/gpu-operator:v26.7.0", "nvcr.io/nvidia/cloud-native/dcgm@sha256:ab"}},
 		{"precompiled driver for each kernel", "latest", images.Nodes{Systems: []string{"ubuntu24.04"}, Kernels: []string{"6.8.0-60-generic", "6.8.0-71-generic"}},
-			append(none[1:], images.Setting{Path: "driver.usePrecompiled", Value: true}, images.Setting{Path: "driver.version", Value: "580"}),
+			append(none[1:], chart.Set("driver.usePrecompiled", true, ""), chart.Set("driver.version", "580", "")),
 			[]string{"nvcr.io/nvidia/gpu-operator:v26.7.0", "nvcr.io/nvidia/driver:580-6.8.0-60-generic-ubuntu24.04", "nvcr.io/nvidia/driver:580-6.8.0-71-generic-ubuntu24.04", "nvcr.io/nvidia/cloud-native/k8s-driver-manager:v0.12.0"}},
 		{"the minor version of RHEL before v26.7", "v26.3.3", images.Nodes{Systems: []string{"rhel9.6"}}, none[1:],
 			[]string{"nvcr.io/nvidia/gpu-operator:v26.3.3", "nvcr.io/nvidia/driver:580.126.20-rhel9.6", "nvcr.io/nvidia/cloud-native/k8s-driver-manager:v0.11.0"}},
+		{"the major version of Rocky Linux and of RHEL 10 since v26.3", "v26.3.3", images.Nodes{Systems: []string{"rocky9.7", "rhel10.1", "ol8.10"}}, none[1:],
+			[]string{"nvcr.io/nvidia/gpu-operator:v26.3.3", "nvcr.io/nvidia/driver:580.126.20-rocky9", "nvcr.io/nvidia/driver:580.126.20-rhel10", "nvcr.io/nvidia/driver:580.126.20-ol8.10", "nvcr.io/nvidia/cloud-native/k8s-driver-manager:v0.11.0"}},
 		{"before v22.9 operands have no switch; the validator has its own image", "v1.11.1", images.Nodes{}, off("driver.enabled", "toolkit.enabled", "migManager.enabled", "nfd.enabled"),
 			[]string{"nvcr.io/nvidia/gpu-operator:v1.11.1", "nvcr.io/nvidia/cuda:11.6.0-base-ubi8", "nvcr.io/nvidia/cloud-native/gpu-operator-validator:v1.11.1",
 				"nvcr.io/nvidia/k8s-device-plugin:v0.12.2-ubi8", "nvcr.io/nvidia/gpu-feature-discovery:v0.6.1-ubi8", "nvcr.io/nvidia/k8s/dcgm-exporter:2.4.5-2.6.7-ubuntu20.04"}},

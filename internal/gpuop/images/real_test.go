@@ -13,7 +13,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/images"
 )
 
-// The images of every release are those that the chart renders; those of operands that are on are among them.
+// The images of every release are those that the chart renders; those of operands that are on are
+// among them.
 func TestImagesAreThoseThatTheChartRenders(t *testing.T) {
 	var rendered map[string][]string
 	charttest.Read(t, filepath.Join(charttest.Data(t), "rendered-images.json"), &rendered)

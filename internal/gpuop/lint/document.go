@@ -14,6 +14,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/fields"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/finding"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/mig"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/node"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/sharing"
 )
 
@@ -29,6 +30,10 @@ type doc struct {
 	where string
 	// route is how a device plugin config reaches the plugin.
 	route sharing.Route
+	// written says that a script writes the document to a file, which may be for any program.
+	written bool
+	// found says that the document is in a file of a folder.
+	found bool
 }
 
 // A kind is what a document was taken for.
@@ -61,16 +66,28 @@ var separator = regexp.MustCompile(`(?m)^---([ \t].*)?$`)
 func (r *run) parse(t text) {
 	data := bytes.ReplaceAll(trimBOM(t.data), []byte("\r\n"), []byte("\n"))
 	data = helmHeading.ReplaceAll(data, []byte("#"))
-	if node, ok := parseDescription(data); ok {
-		node.file, node.line = t.name, t.line
+	if n, ok := node.Described(data); ok {
 		r.kinds = append(r.kinds, string(kindNode)+" (kubectl describe)")
-		r.describedNode(node)
+		r.judged++
+		r.taints = append(r.taints, n.Taints...)
+		r.judgeNode(nodeState{n, t.name, t.line})
 		return
 	}
-	if strings.HasSuffix(t.name, ".tf") {
-		r.kinds = append(r.kinds, "Terraform, not judged")
-		r.findings = append(r.findings, finding.Finding{ID: "not-judged", File: t.name, Reason: "Terraform's language is not read, so the values in it are not judged", Fix: "lint what terraform show prints of the values, or the values file"})
+	if strings.HasSuffix(t.name, ".tf") || terraformResource.Match(data) {
+		r.terraform(t.name, data)
 		return
+	}
+	r.parseYAML(t, data)
+}
+
+// terraformResource begins a block of a Terraform file whose name does not end in .tf.
+var terraformResource = regexp.MustCompile(`(?m)^resource\s+"(helm_release|kubernetes_manifest|kubectl_manifest)"\s+"[^"]*"\s*\{`)
+
+// parseYAML reads the documents of a text that has line feeds alone at its line ends.
+func (r *run) parseYAML(t text, data []byte) {
+	data, template := untemplated(data)
+	if template {
+		r.templates[t.name] = true
 	}
 	start, line := 0, t.line
 	bounds := append(separator.FindAllIndex(data, -1), []int{len(data), len(data)})
@@ -84,7 +101,7 @@ func (r *run) parse(t text) {
 		line += bytes.Count(data[start:b[1]], []byte("\n"))
 		start = b[1]
 	}
-	if documents == 0 {
+	if documents == 0 && !template && !t.written {
 		r.findings = append(r.findings, finding.Finding{ID: "empty", Severity: finding.Warning, File: t.name, Reason: "the file is empty", Source: "YAML 1.2"})
 	}
 }
@@ -99,20 +116,30 @@ func stripComments(data []byte) []byte { return comment.ReplaceAll(data, nil) }
 func (r *run) parseOne(t text, data []byte, line int) {
 	d := doc{file: t.name, data: data, line: line, route: cmp.Or(t.route, sharing.Operator), reader: &fields.Reader{}}
 	d.root = d.reader.Document(data)
-	if d.root == nil {
-		if d.reader.Findings[0].ID == fields.RuleSyntax || d.reader.Findings[0].ID == fields.RuleEllipsis {
+	d.written, d.found = t.written, t.found
+	if d.root != nil {
+		r.addDocument(d)
+		return
+	}
+	noYAML := d.reader.Findings[0].ID == fields.RuleSyntax || d.reader.Findings[0].ID == fields.RuleEllipsis
+	switch {
+	case r.templates[t.name]:
+		r.notRendered(t.name)
+	case t.found && !noYAML:
+		r.kinds = append(r.kinds, "unknown")
+	case t.written && (!noYAML || !configText.Match(data)):
+	default:
+		if noYAML {
 			r.judged++ // that it is no YAML
 		}
 		r.report(&d, d.reader.Findings)
-		return
 	}
-	r.addDocument(d)
 }
 
 func (r *run) addDocument(d doc) {
 	d.kind = detect(r.table, d.root)
 	if d.kind == kindList {
-		for _, f := range plain(d.root) {
+		for _, f := range fields.Of(d.root) {
 			if f.Name != "items" || fields.Resolve(f.Value).Kind != yaml.SequenceNode {
 				continue
 			}
@@ -127,47 +154,27 @@ func (r *run) addDocument(d doc) {
 		return
 	}
 	if d.kind == kindNode {
-		r.taints = append(r.taints, nodeTaints(d.root)...)
+		r.taints = append(r.taints, node.Object(d.root).Taints...)
 	}
 	r.documents = append(r.documents, d)
 }
 
-// plain returns the fields of a mapping without judging them.
-func plain(n *yaml.Node) []fields.Field {
-	var ignored fields.Reader
-	if n = fields.Resolve(n); n == nil || n.Kind != yaml.MappingNode {
-		return nil
-	}
-	return ignored.Mapping(n, "")
-}
+// ownKinds are the kinds of the operator's resources. Kyverno has a ClusterPolicy, too.
+var ownKinds = []string{string(kindClusterPolicy), string(kindNVIDIADriver), "NvidiaDriver", string(kindGPUCluster)}
 
-// get returns the value at the names inside a mapping, or nil.
-func get(n *yaml.Node, names ...string) *yaml.Node {
-next:
-	for _, name := range names {
-		for _, f := range plain(n) {
-			if f.Name == name {
-				n = f.Value
-				continue next
-			}
-		}
-		return nil
-	}
-	return fields.Resolve(n)
-}
-
-// str returns the scalar at the names, or "".
-func str(n *yaml.Node, names ...string) string {
-	if n = get(n, names...); n != nil && n.Kind == yaml.ScalarNode && n.Tag != "!!null" {
-		return n.Value
-	}
-	return ""
+// ofOthers reports whether a resource is of an API group that is no slip for the operator's.
+func ofOthers(api string) bool {
+	const own = "nvidia.com"
+	group, _, found := strings.Cut(api, "/")
+	return found && group != own && finding.Nearest(group, []string{own}) == ""
 }
 
 // detect finds out what a document is.
 func detect(t *chart.Table, root *yaml.Node) kind {
-	api, k := str(root, "apiVersion"), str(root, "kind")
+	api, k := fields.Text(root, "apiVersion"), fields.Text(root, "kind")
 	switch {
+	case ofOthers(api) && slices.Contains(ownKinds, k):
+		return kindOther
 	case k == "ClusterPolicy":
 		return kindClusterPolicy
 	case k == "NVIDIADriver" || k == "NvidiaDriver":
@@ -186,23 +193,23 @@ func detect(t *chart.Table, root *yaml.Node) kind {
 		return kindPod
 	case api != "" && k != "":
 		return kindOther
-	case get(root, "mig-configs") != nil:
+	case fields.Get(root, "mig-configs") != nil:
 		return kindMIG
-	case get(root, "vgpu-configs") != nil:
+	case fields.Get(root, "vgpu-configs") != nil:
 		return kindVGPU
-	case get(root, "systemd-services") != nil:
+	case fields.Get(root, "systemd-services") != nil:
 		return kindClients
 	case isPluginValues(root):
 		return kindPluginValues
 	}
-	if inner := get(root, operatorNamespace); inner != nil && inner.Kind == yaml.MappingNode {
+	if inner := fields.Get(root, operatorNamespace); inner != nil && inner.Kind == yaml.MappingNode {
 		return kindUmbrella
 	}
 	if len(root.Content) == 0 {
 		return kindValues // a values file that leaves everything to the chart
 	}
-	plugin, values := 0, 0
-	for _, f := range plain(root) {
+	plugin, values, others := 0, 0, 0
+	for _, f := range fields.Of(root) {
 		switch f.Name {
 		case "mig_configs", "migConfigs", "mig-config":
 			return kindMIG
@@ -213,9 +220,10 @@ func detect(t *chart.Table, root *yaml.Node) kind {
 				plugin++
 			}
 		}
-		switch component := t.Component(f.Name); component {
-		case "":
-		case f.Name:
+		switch component := t.Component(f.Name); {
+		case component == "":
+			others++
+		case component == f.Name && !slices.Contains(everywhere, f.Name):
 			values += 2
 		default:
 			values++
@@ -224,15 +232,23 @@ func detect(t *chart.Table, root *yaml.Node) kind {
 	switch {
 	case plugin > values:
 		return kindPlugin
-	case values > 0:
+	case values > others:
 		return kindValues
 	}
 	return kindUnknown
 }
 
+// everywhere are keys at the top of the operator's values that many other charts have, too.
+var everywhere = []string{"nameOverride", "fullnameOverride", "operator", "extraObjects"}
+
 // report adds findings about a document: lines become the file's.
 func (r *run) report(d *doc, findings []finding.Finding) {
+	var lines [][]byte
+	if len(findings) > 0 && bytes.ContainsRune(d.data, '$') {
+		lines = bytes.Split(d.data, []byte("\n"))
+	}
 	for _, f := range findings {
+		valueFilledIn(&f, lines)
 		f.File = d.file
 		if f.Line > 0 {
 			f.Line += d.line
@@ -255,24 +271,26 @@ func (r *run) document(d doc) {
 	before := r.judged
 	switch d.kind {
 	case kindCarrier:
-		carrier := cmp.Or(str(d.root, "kind"), helmfile)
+		carrier := cmp.Or(fields.Text(d.root, "kind"), helmfile)
 		name = carrier + " with values for gpu-operator"
 		if !r.carrier(&d, isCarrier(d.root)(d.root)) {
 			name = carrier + ", not judged"
 		}
 	case kindUmbrella:
 		inner := d
-		inner.root = withoutEnabled(get(d.root, operatorNamespace))
-		r.valuesDocument(&inner)
-		name += " for gpu-operator " + r.orLatest().String()
+		inner.root = withoutEnabled(fields.Get(d.root, operatorNamespace))
+		v := r.valuesVersion(d.file)
+		r.valuesDocument(&inner, v)
+		name += " for gpu-operator " + v.String()
 	case kindPluginValues:
 		r.pluginValues(&d)
 	case kindVGPU, kindClients:
 		r.judged++
 		r.managerConfig(&d)
 	case kindValues:
-		r.valuesDocument(&d)
-		name += " for gpu-operator " + r.orLatest().String()
+		v := r.valuesVersion(d.file)
+		r.valuesDocument(&d, v)
+		name += " for gpu-operator " + v.String()
 	case kindClusterPolicy, kindNVIDIADriver, kindGPUCluster:
 		r.resource(&d)
 	case kindPlugin:
@@ -290,12 +308,18 @@ func (r *run) document(d doc) {
 	case kindNode:
 		r.node(&d)
 	case kindOther:
-		name = str(d.root, "kind") + ", not judged"
+		name = fields.Text(d.root, "kind") + ", not judged"
 	case kindUnknown:
+		if d.written {
+			return
+		}
 		name = "unknown"
+		if d.found {
+			break
+		}
 		r.report(&d, []finding.Finding{{
 			ID: "unknown-kind", Severity: finding.Error, Line: d.root.Line,
-			Reason: "cannot tell what this is: no chart values, custom resource, device plugin config, mig-parted config, ConfigMap, node or pod",
+			Reason: "unknown kind of document: no chart values, custom resource, device plugin config, mig-parted config, ConfigMap, node or pod",
 			Fix:    "see gpuop lint --help for what it reads", Source: "gpuop",
 		}})
 	}
@@ -321,8 +345,8 @@ func withoutEnabled(n *yaml.Node) *yaml.Node {
 	return &out
 }
 
-// managerFields are the fields of files that other managers of the operator read, from vgpu-device-manager's
-// api/spec/v1 and mig-parted's hooks.
+// managerFields are the fields of files that other managers of the operator read, from
+// vgpu-device-manager's api/spec/v1 and mig-parted's hooks.
 var managerFields = map[kind][]string{kindVGPU: {"version", "vgpu-configs"}, kindClients: {"version", "systemd-services"}}
 
 // managerConfig judges the outer fields of such a file.
@@ -345,9 +369,29 @@ func (r *run) managerConfig(d *doc) {
 	r.report(d, reader.Findings)
 }
 
+// valuesVersion is the release that a values file is for: the one that the user names, and else that
+// of the chart in whose folder the file is, or that this chart depends on.
+func (r *run) valuesVersion(file string) chart.Version {
+	data, _, err := r.beside(file, "Chart.yaml")
+	if err != nil || r.version != (chart.Version{}) {
+		return r.orLatest()
+	}
+	var reader fields.Reader
+	root := reader.Document(trimBOM(data))
+	for _, c := range append(fields.Items(fields.Get(root, "dependencies")), root) {
+		if fields.Text(c, "name") != operatorNamespace {
+			continue
+		}
+		if v, exact, err := r.table.Resolve(fields.Text(c, "version")); err == nil && exact {
+			return v
+		}
+	}
+	return r.orLatest()
+}
+
 // valuesDocument judges a values file with the --set flags on top.
-func (r *run) valuesDocument(d *doc) {
-	in := &installation{table: r.table, version: r.orLatest()}
+func (r *run) valuesDocument(d *doc, v chart.Version) {
+	in := &installation{table: r.table, version: v}
 	flat := &flattener{reader: d.reader, file: d.file, shift: d.line}
 	flat.walk(nil, d.root, d.root)
 	in.settings = flat.settings
@@ -364,8 +408,8 @@ func (r *run) valuesDocument(d *doc) {
 func (r *run) embeddedData(in *installation) {
 	for _, c := range []string{"devicePlugin.config.data", "migManager.config.data"} {
 		for _, s := range in.below(c) {
-			key := s.path[len(s.path)-1]
-			content, isText := s.value.(string)
+			key := s.Path[len(s.Path)-1]
+			content, isText := s.Value.(string)
 			if !isText || s.node == nil {
 				continue
 			}
@@ -384,7 +428,8 @@ func (in *installation) migKey(r *run, s *setting, key string) {
 	})
 }
 
-// embedded judges a text that is the value of a key: where names the key, shift is added to the node's lines.
+// embedded judges a text that is the value of a key: where names the key, shift is added to the
+// node's lines.
 func (r *run) embedded(file, where string, n *yaml.Node, content string, shift int) {
 	r.embeddedFor(file, where, n, content, shift, sharing.Operator)
 }
@@ -406,17 +451,21 @@ func (r *run) embeddedFor(file, where string, n *yaml.Node, content string, shif
 	}
 }
 
+// configText is a text that is meant as a config of the device plugin or MIG manager, even if it is
+// no YAML.
+var configText = regexp.MustCompile(`(?m)^[ \t]*(sharing|timeSlicing|mig-configs|mig-devices):|^version:[ \t]*["']?v1["']?[ \t]*$`)
+
 var labelValue = regexp.MustCompile(`^([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?$`)
 
 // configMap judges the ConfigMaps that operands read, by what their values hold.
 func (r *run) configMap(d *doc) {
-	if namespace := get(d.root, "metadata", "namespace"); namespace != nil && namespace.Kind == yaml.ScalarNode {
+	if namespace := fields.Get(d.root, "metadata", "namespace"); namespace != nil && namespace.Kind == yaml.ScalarNode {
 		w := word{value: namespace.Value, line: namespace.Line + d.line, col: namespace.Column}
 		r.name = d.file
 		r.namespace(w, "metadata.namespace "+namespace.Value)
 	}
-	r.configMaps = append(r.configMaps, str(d.root, "metadata", "name"))
-	for _, f := range plain(get(d.root, "data")) {
+	r.configMaps = append(r.configMaps, fields.Text(d.root, "metadata", "name"))
+	for _, f := range fields.Of(fields.Get(d.root, "data")) {
 		if f.Value.Kind != yaml.ScalarNode || f.Value.Tag == "!!null" {
 			continue
 		}
@@ -438,10 +487,10 @@ func (r *run) configMap(d *doc) {
 			r.configs[f.Name] = true
 		case root != nil && detect(r.table, root) == kindPlugin && !labelValue.MatchString(f.Name):
 			add = append(add, finding.Finding{ID: "config-map", Severity: finding.Error, Line: f.Key.Line, Subject: "data." + f.Name,
-				Reason: "the key cannot be the value of the node label nvidia.com/device-plugin.config, so no node can ask for it", Fix: "use letters, digits, - _ and .", Source: "Kubernetes label syntax"})
+				Reason: "the key cannot be the value of the node label nvidia.com/device-plugin.config, so no node can select it", Fix: "use letters, digits, - _ and .", Source: "Kubernetes label syntax"})
 		}
 		r.report(d, add)
-		if root == nil && !strings.Contains(content, "version") && !strings.Contains(content, "sharing") && !strings.Contains(content, "mig-devices") {
+		if root == nil && (strings.Contains(content, "DCGM_FI_") || !configText.MatchString(content)) {
 			continue
 		}
 		where := "data." + f.Name

@@ -18,7 +18,8 @@ import (
 
 const sourceHelm = "Helm documentation: helm install"
 
-// helmValueFlags are the flags of helm install, upgrade and template that take a value; the short form beside the long.
+// helmValueFlags are the flags of helm install, upgrade and template that take a value; the short
+// form beside the long.
 var helmValueFlags = map[string]string{
 	"--namespace": "-n", "--version": "", "--values": "-f", "--set": "", "--set-string": "", "--set-file": "", "--set-json": "",
 	"--set-literal": "", "--timeout": "", "--repo": "", "--description": "", "--kube-context": "", "--kubeconfig": "",
@@ -27,6 +28,7 @@ var helmValueFlags = map[string]string{
 	"--registry-config": "", "--repository-cache": "", "--repository-config": "", "--burst-limit": "", "--qps": "",
 	"--kube-apiserver": "", "--kube-as-user": "", "--kube-as-group": "", "--kube-ca-file": "", "--kube-tls-server-name": "",
 	"--kube-token": "", "--api-versions": "-a", "--kube-version": "", "--output-dir": "", "--show-only": "-s",
+	"--color": "", "--colour": "", "--content-cache": "",
 }
 
 var helmBoolFlags = map[string]string{
@@ -37,7 +39,7 @@ var helmBoolFlags = map[string]string{
 	"--plain-http": "", "--render-subchart-notes": "", "--replace": "", "--skip-schema-validation": "", "--take-ownership": "",
 	"--verify": "", "--enable-dns": "", "--cleanup-on-fail": "", "--rollback-on-failure": "", "--server-side": "",
 	"--force-conflicts": "", "--force-replace": "", "--help": "-h", "--include-crds": "", "--validate": "", "--is-upgrade": "",
-	"--skip-tests": "", "--cleanup-on-failure": "",
+	"--skip-tests": "", "--cleanup-on-failure": "", "--release-name": "", "--recreate-pods": "",
 }
 
 // A helmCommand is a helm install, upgrade or template as it is understood.
@@ -49,6 +51,8 @@ type helmCommand struct {
 	blanks     []word
 	// opaque are words that may be any arguments: $HELM_OPTIONS.
 	opaque []word
+	// lifted says that the command names another release than the one that it is to be judged for.
+	lifted bool
 }
 
 // A flagUse is one flag of a command with its value.
@@ -62,7 +66,8 @@ type flagUse struct {
 	drop   bool
 }
 
-// longFlag reads a flag: its long name, and its value where that is joined to it, as in --set=a=b and -fvalues.yaml.
+// longFlag reads a flag: its long name, and its value where that is joined to it, as in --set=a=b
+// and -fvalues.yaml.
 func longFlag(text string) (name, value string, joined bool) {
 	name, value, joined = strings.Cut(text, "=")
 	if long := longName(name); long != "" {
@@ -106,12 +111,19 @@ func readHelm(c command, at int) *helmCommand {
 			}
 			w.value, w.raw = trimmed, quote(trimmed)
 		}
-		if !strings.HasPrefix(w.value, "-") || w.value == "-" {
+		text, opening := w.value, ""
+		if w.dynamic && strings.HasPrefix(text, `"-`) && strings.Contains(text, "=") {
+			text, opening = text[1:], `"` // what the shell fills in has its quotes still
+		}
+		if !strings.HasPrefix(text, "-") || text == "-" {
 			h.positional = append(h.positional, w)
 			continue
 		}
-		name, value, joined := longFlag(w.value)
-		use := &flagUse{name: name, value: word{value: value, raw: quote(value), line: w.line, col: w.col, dynamic: w.dynamic}, hasValue: joined}
+		name, value, joined := longFlag(text)
+		use := &flagUse{name: name, value: word{value: value, raw: quote(value), line: w.line, col: w.col, dynamic: w.dynamic, placeholder: w.placeholder}, hasValue: joined}
+		if w.dynamic {
+			use.value.value, use.value.raw = opening+value, opening+value
+		}
 		_, takesValue := helmValueFlags[name]
 		if takesValue && !joined && i+1 < len(words) {
 			i++
@@ -134,7 +146,8 @@ func (h *helmCommand) flag(name string) *flagUse {
 
 var chartFile = regexp.MustCompile(`-v?[0-9][0-9A-Za-z.+-]*\.tgz$`)
 
-// chartName is the name at the end of a chart reference: nvidia/gpu-operator, an OCI address or a packaged chart.
+// chartName is the name at the end of a chart reference: nvidia/gpu-operator, an OCI address or a
+// packaged chart.
 func (h *helmCommand) chartName() (w word, name string, ok bool) {
 	if len(h.positional) == 0 {
 		return word{}, "", false
@@ -149,7 +162,8 @@ func (h *helmCommand) chartName() (w word, name string, ok bool) {
 
 const operatorNamespace = "gpu-operator"
 
-// verbOf finds the word of a helm command that says what to do: the first that is no flag and no flag's value; 0 without.
+// verbOf finds the word of a helm command that says what to do: the first that is no flag and no
+// flag's value; 0 without.
 func verbOf(words []word) int {
 	for i := 1; i < len(words); i++ {
 		name := words[i].value
@@ -197,13 +211,16 @@ func (r *run) helm(s *script, c command) {
 	h.verb = verb
 	r.helmFlags(h)
 	chartWord, name, ok := h.chartName()
+	if !ok && len(h.opaque) > 0 {
+		return // what is not known may name it
+	}
 	if !ok {
 		r.at(c.words[at], "helm-arguments", finding.Error, "helm "+verb, "the command names no chart", "write helm "+verb+" gpu-operator nvidia/gpu-operator", sourceHelm)
 		return
 	}
 	known := []string{"gpu-operator", "nvidia-device-plugin"}
 	if !slices.Contains(known, name) {
-		near := finding.Nearest(name, known)
+		near := slipFor(name, known...)
 		if near == "" {
 			r.kinds = append(r.kinds, "helm "+verb+" "+name)
 			return
@@ -234,7 +251,8 @@ func (r *run) helmRepo(words []word) {
 	}
 }
 
-// helmFlags judges how the command is written: escaped spaces, unknown flags, the number of arguments.
+// helmFlags judges how the command is written: escaped spaces, unknown flags, the number of
+// arguments.
 func (r *run) helmFlags(h *helmCommand) {
 	if len(h.blanks) > 0 {
 		times := ""
@@ -276,7 +294,7 @@ func (r *run) namespace(w word, subject string) string {
 	if w.dynamic || w.value == operatorNamespace || len(w.value) < 6 {
 		return w.value
 	}
-	if strings.HasPrefix(w.value, operatorNamespace+"-") || strings.HasSuffix(w.value, "-"+operatorNamespace) || finding.Nearest(w.value, []string{operatorNamespace}) == "" {
+	if strings.HasPrefix(w.value, operatorNamespace+"-") || strings.HasSuffix(w.value, "-"+operatorNamespace) || slipFor(w.value, operatorNamespace) == "" {
 		return w.value
 	}
 	r.at(w, "namespace", finding.Error, subject, fmt.Sprintf("%q looks like a slip for %s: everything else that names the namespace misses it", w.value, operatorNamespace), "write "+operatorNamespace, sourceDocs)
@@ -289,12 +307,12 @@ func (r *run) operatorChart(s *script, h *helmCommand) {
 		if right := r.namespace(f.value, "-n "+f.value.value); right != f.value.value {
 			f.value = word{value: right, raw: quote(right), line: f.value.line, col: f.value.col}
 		}
-	} else if h.verb != "template" {
+	} else if h.verb != "template" && !h.namespaced {
 		r.at(h.words[0], "namespace", finding.Warning, "helm "+h.verb, "without -n the operator lands in whatever namespace the context has", "add --namespace "+operatorNamespace+" --create-namespace", sourceDocs)
 		h.flags = append([]*flagUse{{name: "--namespace", value: word{value: operatorNamespace, raw: operatorNamespace}, hasValue: true}, {name: "--create-namespace"}}, h.flags...)
 	}
 	r.reusedValues(h)
-	in := &installation{table: r.table, version: r.commandVersion(h), flags: true, opaque: len(h.opaque) > 0}
+	in := &installation{table: r.table, version: r.commandVersion(h), flags: true, opaque: len(h.opaque) > 0, lifted: h.lifted}
 	for _, f := range h.flags {
 		switch f.name {
 		case "--values":
@@ -307,11 +325,14 @@ func (r *run) operatorChart(s *script, h *helmCommand) {
 	in.judge()
 	r.tolerations(in)
 	r.addMistakes(in)
+	r.embeddedData(in)
+	r.rewriteDocuments(in)
 	h.pin(in.version)
 	r.corrections = append(r.corrections, correction{h.start, h.end, h.render(in)})
 }
 
-// reusedValues reports an upgrade that keeps the old release's values alone, so that the new chart's defaults are missing.
+// reusedValues reports an upgrade that keeps the old release's values alone, so that the new
+// chart's defaults are missing.
 func (r *run) reusedValues(h *helmCommand) {
 	f := h.flag("--reuse-values")
 	if f == nil {
@@ -325,16 +346,17 @@ func (r *run) reusedValues(h *helmCommand) {
 	f.name = "--reset-then-reuse-values"
 }
 
-// commandVersion finds the release that the command installs, or that the user asks to judge it for.
+// commandVersion finds the release that the command installs, or that the user wants it judged
+// for.
 func (r *run) commandVersion(h *helmCommand) chart.Version {
 	f := h.flag("--version")
-	asked := ""
+	requested := ""
 	if f != nil && !f.value.dynamic {
-		asked = f.value.value
+		requested = f.value.value
 	}
-	if w, _, ok := h.chartName(); ok && asked == "" {
+	if w, _, ok := h.chartName(); ok && requested == "" {
 		if m := regexp.MustCompile(`-(v?[0-9][0-9A-Za-z.+-]*)\.tgz$`).FindStringSubmatch(w.value); m != nil {
-			asked = m[1]
+			requested = m[1]
 		}
 	}
 	if r.version != (chart.Version{}) {
@@ -342,7 +364,8 @@ func (r *run) commandVersion(h *helmCommand) chart.Version {
 			h.flags = append(h.flags, &flagUse{name: "--version", hasValue: true})
 			f = h.flags[len(h.flags)-1]
 		}
-		if asked != r.version.String() {
+		if requested != r.version.String() {
+			h.lifted = requested != ""
 			f.value = word{value: r.version.String(), raw: r.version.String(), line: f.value.line, col: f.value.col}
 		}
 		return r.version
@@ -354,24 +377,24 @@ func (r *run) commandVersion(h *helmCommand) chart.Version {
 	if f != nil && f.value.dynamic {
 		r.at(at, "not-judged", finding.Info, "--version "+f.value.value, "which release this is is not known here; judged as "+r.table.Latest().String(), "name it with gpuop's --version", "")
 	}
-	v, exact, err := r.table.Resolve(asked)
+	v, exact, err := r.table.Resolve(requested)
 	if err != nil {
-		r.at(at, "chart-version", finding.Error, "--version "+asked, err.Error(), "write --version "+r.table.Latest().String(), sourceValues)
+		r.at(at, "chart-version", finding.Error, "--version "+requested, err.Error(), "write --version "+r.table.Latest().String(), sourceValues)
 		if f != nil {
 			f.value = word{value: r.table.Latest().String(), raw: r.table.Latest().String()}
 		}
 		return r.table.Latest()
 	}
 	if !exact {
-		r.findings = append(r.findings, r.otherRelease(asked, v, at))
+		r.findings = append(r.findings, r.otherRelease(requested, v, at))
 	}
-	r.oldVersion(f, asked, v)
+	r.oldVersion(f, requested, v)
 	return v
 }
 
-// pin adds --version to a command that leaves the release to the repository: the corrected command installs the release
-// that it was judged for, not whatever is newest that day. A chart that is here, and flags that the shell fills in, may
-// say it already.
+// pin adds --version to a command that leaves the release to the repository: the corrected command
+// installs the release that it was judged for, not whatever is newest that day. A chart that is
+// here, and flags that the shell fills in, may say it already.
 func (h *helmCommand) pin(v chart.Version) {
 	w, _, ok := h.chartName()
 	local := strings.HasSuffix(w.value, ".tgz") || strings.HasPrefix(w.value, ".") || strings.HasPrefix(w.value, "/")
@@ -382,10 +405,10 @@ func (h *helmCommand) pin(v chart.Version) {
 }
 
 // otherRelease notes that a release is judged as another one.
-func (r *run) otherRelease(asked string, as chart.Version, at word) finding.Finding {
-	f := finding.Finding{ID: "chart-version", Subject: asked, File: r.name, Line: at.line, Column: at.col, Source: sourceValues,
+func (r *run) otherRelease(requested string, as chart.Version, at word) finding.Finding {
+	f := finding.Finding{ID: "chart-version", Subject: requested, File: r.name, Line: at.line, Column: at.col, Source: sourceValues,
 		Reason: fmt.Sprintf("not in gpuop's table; judged as %s", as), Fix: "teach gpuop the release: --chart"}
-	if r.table.Newer(asked) {
+	if r.table.Newer(requested) {
 		r.newer = true
 		f.Reason = fmt.Sprintf("newer than every release that gpuop knows; judged as %s, and keys that it does not have are notes", as)
 	}
@@ -393,8 +416,8 @@ func (r *run) otherRelease(asked string, as chart.Version, at word) finding.Find
 }
 
 // oldVersion notes a release line that NVIDIA supports no more: only the two newest are.
-func (r *run) oldVersion(f *flagUse, asked string, v chart.Version) {
-	if f == nil || asked == "" {
+func (r *run) oldVersion(f *flagUse, requested string, v chart.Version) {
+	if f == nil || requested == "" {
 		return
 	}
 	lines := map[string]bool{}
@@ -407,7 +430,7 @@ func (r *run) oldVersion(f *flagUse, asked string, v chart.Version) {
 	if len(lines) < 2 {
 		return
 	}
-	r.at(f.value, "old-version", finding.Info, "--version "+asked, fmt.Sprintf("%d release lines behind; NVIDIA supports the two newest", len(lines)),
+	r.at(f.value, "old-version", finding.Info, "--version "+requested, fmt.Sprintf("%d release lines behind; NVIDIA supports the two newest", len(lines)),
 		"see what "+r.table.Latest().String()+" wants: gpuop lint --version "+r.table.Latest().String(), "GPU Operator life cycle policy")
 }
 
@@ -415,9 +438,15 @@ func (r *run) oldVersion(f *flagUse, asked string, v chart.Version) {
 func (r *run) valuesFlag(s *script, h *helmCommand, in *installation, f *flagUse) {
 	for name := range strings.SplitSeq(f.value.value, ",") {
 		data, doc, err := r.file(s, name)
+		script := 0
+		if d, written := s.files[name]; written {
+			d.judged = true
+			s.files[name] = d
+			name, doc, script = r.name, d.line, d.line
+		}
 		if f.value.value == "-" && h.stdin != nil {
 			data, doc, err = []byte(h.stdin.text), h.stdin.line, nil
-			name = CommandName
+			name, script = r.name, doc
 		}
 		if f.value.dynamic || err != nil {
 			r.at(f.value, "file-not-read", finding.Info, name, "the file is not here, so its values are not judged", "run gpuop lint where the file is", "")
@@ -428,6 +457,9 @@ func (r *run) valuesFlag(s *script, h *helmCommand, in *installation, f *flagUse
 		if root != nil {
 			flat := &flattener{reader: reader, file: name, shift: doc}
 			flat.walk(nil, root, root)
+			for _, st := range flat.settings {
+				st.script = script
+			}
 			in.settings = append(in.settings, flat.settings...)
 		}
 		for _, problem := range reader.Findings {
@@ -437,7 +469,8 @@ func (r *run) valuesFlag(s *script, h *helmCommand, in *installation, f *flagUse
 	}
 }
 
-// file reads a file that the script itself writes, or one beside it; line is where it starts in the script.
+// file reads a file that the script itself writes, or one beside it; line is where it starts in the
+// script.
 func (r *run) file(s *script, name string) (data []byte, line int, err error) {
 	if doc, ok := s.files[name]; ok {
 		return []byte(doc.text), 0, nil
@@ -452,9 +485,11 @@ func (r *run) file(s *script, name string) (data []byte, line int, err error) {
 // setFlag adds the settings of a --set flag or one of its kin.
 func (r *run) setFlag(s *script, in *installation, f *flagUse) {
 	if f.value.dynamic {
-		r.at(f.value, "not-judged", finding.Info, f.name+" "+f.value.value, "the value is not known here, so it is not judged", "", "")
-		if key, _, found := strings.Cut(strings.TrimLeft(f.value.value, `"'`), "="); found && !strings.ContainsAny(key, "$`,[") {
-			st := &setting{path: chart.ParsePath(key), unknown: true, line: f.value.line, column: f.value.col, file: r.name, source: f.value.raw, literal: true}
+		if f.value.placeholder == "" {
+			r.at(f.value, "not-judged", finding.Info, f.name+" "+f.value.value, "the value is not known here, so it is not judged", "", "")
+		}
+		if key, _, found := strings.Cut(strings.TrimLeft(f.value.value, `"'`), "="); found && !strings.ContainsAny(key, "$`,[<") {
+			st := &setting{Setting: chart.Set(key, nil, ""), unknown: true, line: f.value.line, column: f.value.col, file: r.name, source: f.value.raw, literal: true}
 			f.settings = append(f.settings, st)
 			in.settings = append(in.settings, st)
 			return
@@ -468,18 +503,22 @@ func (r *run) setFlag(s *script, in *installation, f *flagUse) {
 		return
 	case "--set-literal":
 		if key, value, found := strings.Cut(f.value.value, "="); found {
-			f.settings = []*setting{{path: chart.ParsePath(key), value: value, line: f.value.line, column: f.value.col, file: r.name, source: f.value.value, literal: true}}
+			f.settings = []*setting{{Setting: chart.Set(key, value, ""), line: f.value.line, column: f.value.col, file: r.name, source: f.value.value, literal: true}}
 			in.settings = append(in.settings, f.settings...)
 		}
 		return
 	}
 	assignments, err := parseSet(f.value.value, f.name == "--set")
 	if err != nil {
-		r.at(f.value, "set-syntax", finding.Error, f.name+" "+f.value.value, err.Error(), "", sourceHelm)
-		f.drop = len(assignments) == 0
+		fix := ""
+		if before, after, found := cutLast(f.value.value, ","); found && !strings.Contains(after, "=") {
+			fix = "write " + before + `\,` + after + ", if the comma is part of the value"
+		}
+		r.at(f.value, "set-syntax", finding.Error, f.name+" "+f.value.value, err.Error(), fix, sourceHelm)
+		f.opaque = true
 	}
 	for _, a := range assignments {
-		st := &setting{path: a.path, element: a.element, value: a.value, line: f.value.line, column: f.value.col, file: r.name, source: a.text,
+		st := &setting{Setting: chart.Setting{Path: a.path, Value: a.value}, element: a.element, line: f.value.line, column: f.value.col, file: r.name, source: a.text,
 			literal: f.name != "--set", typed: f.name == "--set"}
 		if f.name == "--set-file" {
 			r.setFile(s, st, a)
@@ -489,7 +528,8 @@ func (r *run) setFlag(s *script, in *installation, f *flagUse) {
 	}
 }
 
-// setFile reads the file of --set-file and judges it when it is a config of the device plugin or MIG manager.
+// setFile reads the file of --set-file and judges it when it is a config of the device plugin or
+// MIG manager.
 func (r *run) setFile(s *script, st *setting, a assignment) {
 	name := scalarText(a.value)
 	data, _, err := r.file(s, name)
@@ -498,7 +538,7 @@ func (r *run) setFile(s *script, st *setting, a assignment) {
 		r.at(word{line: st.line, col: st.column}, "file-not-read", finding.Info, name, "the file is not here, so it is not judged", "run gpuop lint where the file is", "")
 		return
 	}
-	st.value = string(data)
+	st.Value = string(data)
 	if _, written := s.files[name]; !written {
 		r.parse(text{name: name, data: data})
 	}
@@ -582,33 +622,36 @@ func (f *flagUse) render() []string {
 		for _, a := range s.added {
 			lines = append(lines, "--set "+quote(a))
 		}
-		name := f.name
-		if s.asString {
-			name = "--set-string"
-		}
 		switch {
 		case s.dropped:
-		case s.unknown && s.node == nil && f.name != "--set-file":
+		case s.unknown && s.node == nil && f.name != "--set-file", f.name == "--set-json":
 			return append(lines, f.name+" "+f.value.raw)
-		case f.name == "--set-json":
-			return append(lines, f.name+" "+f.value.raw)
-		case s.renamed == nil && s.changed == nil:
-			lines = append(lines, name+" "+quote(s.source))
 		default:
-			path, value := s.path, s.text()
-			if s.renamed != nil {
-				path = s.renamed
-			}
-			if s.changed != nil {
-				value = *s.changed
-			}
-			if _, isList := s.value.([]any); isList {
-				_, raw, _ := strings.Cut(s.source, "=")
-				lines = append(lines, f.name+" "+quote(path.String()+"="+raw))
-				continue
-			}
-			lines = append(lines, name+" "+quote(formatSet(path, value)))
+			lines = append(lines, s.flag(f.name))
 		}
 	}
 	return lines
+}
+
+// flag writes the setting, as it should be, behind the flag of this name.
+func (s *setting) flag(name string) string {
+	written := name
+	if s.asString {
+		written = "--set-string"
+	}
+	if s.renamed == nil && s.changed == nil {
+		return written + " " + quote(s.source)
+	}
+	path, value := s.Path, s.text()
+	if s.renamed != nil {
+		path = s.renamed
+	}
+	if s.changed != nil {
+		value = *s.changed
+	}
+	if _, isList := s.Value.([]any); isList {
+		_, raw, _ := strings.Cut(s.source, "=")
+		return name + " " + quote(path.String()+"="+raw)
+	}
+	return written + " " + quote(formatSet(path, value))
 }

@@ -80,6 +80,8 @@ type kubeJudge struct {
 	add  func(id string, severity finding.Severity, at *yaml.Node, subject, reason, fix, source string)
 	// misplaced says where a field belongs that stands in a type of the wrong name.
 	misplaced func(t reflect.Type, name string) string
+	// mixed says that there may be fields of another type beside those of the outermost one.
+	mixed bool
 }
 
 const sourceAPI = "Kubernetes API reference"
@@ -125,16 +127,19 @@ func (j *kubeJudge) wrong(n *yaml.Node, where, want string) {
 
 func (j *kubeJudge) group(t reflect.Type, where string, n *yaml.Node) {
 	if t.Kind() == reflect.Map {
-		for _, f := range plain(n) {
+		for _, f := range fields.Of(n) {
 			j.value(t.Elem(), where+"."+f.Name, f.Value)
 		}
 		return
 	}
 	known := kubeFields(t)
-	for _, f := range plain(n) {
+	for _, f := range fields.Of(n) {
 		inner, ok := known[f.Name]
 		if ok {
 			j.value(inner, strings.TrimPrefix(where+"."+f.Name, "."), f.Value)
+			continue
+		}
+		if j.mixed && where == "" && slipFor(f.Name, names(known)...) == "" {
 			continue
 		}
 		fix := "delete it"
@@ -157,7 +162,7 @@ func (j *kubeJudge) resources(where string, n *yaml.Node) {
 		j.wrong(n, where, "a group of keys")
 		return
 	}
-	for _, f := range plain(n) {
+	for _, f := range fields.Of(n) {
 		if !standardResource(f.Name) {
 			fix := ""
 			if near := finding.Nearest(f.Name, plainResources); near != "" {
@@ -172,7 +177,8 @@ func (j *kubeJudge) resources(where string, n *yaml.Node) {
 	}
 }
 
-// standardResource reports whether a resource is one of Kubernetes' own or has a domain; GPUs are judged by another rule.
+// standardResource reports whether a resource is one of Kubernetes' own or has a domain; GPUs are
+// judged by another rule.
 func standardResource(name string) bool {
 	return slices.Contains(plainResources, name) || strings.HasPrefix(name, "hugepages-") || strings.Contains(name, "/") || gpuResource(name)
 }
@@ -203,8 +209,9 @@ func (j *kubeJudge) scalar(t reflect.Type, where string, n *yaml.Node) {
 	}
 }
 
-// kubePath follows the path of a value into one of Kubernetes' own types: at is the index of the first name that the
-// type does not have, and near the one that may be meant. ok is false when the path leads into none.
+// kubePath follows the path of a value into one of Kubernetes' own types: at is the index of the
+// first name that the type does not have, and near the one that may be meant. ok is false when the
+// path leads into none.
 func kubePath(path chart.Path) (at int, near string, ok bool) {
 	for i, name := range path {
 		t, known := kubeTypes[name]

@@ -15,27 +15,32 @@ const sourceKubectl = "kubectl reference: label"
 var kubectlVerbs = []string{"annotate", "api-resources", "apply", "config", "cordon", "create", "delete", "describe", "diff", "drain",
 	"edit", "exec", "explain", "get", "label", "logs", "patch", "replace", "rollout", "run", "scale", "set", "taint", "top", "uncordon", "version", "wait"}
 
+// kubectlValueFlags are the flags of every kubectl command whose value is the next word: they may
+// stand before the verb.
+var kubectlValueFlags = []string{"-n", "--namespace", "--context", "--cluster", "--user", "--kubeconfig", "-s", "--server", "--token", "--as", "--as-group", "--as-uid",
+	"--cache-dir", "--certificate-authority", "--client-certificate", "--client-key", "--request-timeout", "--tls-server-name", "-v", "--v", "--profile", "--profile-output"}
+
 // writableLabels are the node labels of NVIDIA's that people set.
 var writableLabels = []string{"nvidia.com/mig.config", "nvidia.com/device-plugin.config", "nvidia.com/gpu.workload.config",
 	"nvidia.com/vgpu.config", "nvidia.com/gpu.deploy.operands", "nvidia.com/cc.mode", "nvidia.com/gpu-driver-upgrade-enabled"}
 
-// kubectl judges a kubectl command: how it is written, namespaces, node labels, and the manifest that it reads.
+// kubectl judges a kubectl command: how it is written, namespaces, node labels, and the manifest
+// that it reads.
 func (r *run) kubectl(s *script, c command) {
-	for _, w := range c.dangling {
-		if w.value != "" && len(c.dangling) > 1 {
-			r.at(c.dangling[0], "placeholder", finding.Error, "<"+c.dangling[0].value+">", "to the shell this is a file to read and one to write, not a name to fill in", "write a node's name", sourceShell)
-			break
-		}
-	}
 	if c.words[0].value == "kubernetes" {
 		r.at(c.words[0], "unknown-command", finding.Error, "kubernetes", "there is no such program", "write kubectl", sourceKubectl)
 		r.replace(c.words[0], "kubectl")
 	}
 	verb := ""
 	var rest []word
-	for i, w := range c.words[1:] {
+	for i := 1; i < len(c.words); i++ {
+		w := c.words[i]
+		if slices.Contains(kubectlValueFlags, w.value) {
+			i++
+			continue
+		}
 		if !strings.HasPrefix(w.value, "-") && strings.TrimSpace(w.value) != "" {
-			verb, rest = w.value, c.words[i+2:]
+			verb, rest = w.value, c.words[i+1:]
 			if !slices.Contains(kubectlVerbs, verb) {
 				if near := finding.Nearest(verb, kubectlVerbs); near != "" {
 					r.at(w, "unknown-command", finding.Error, "kubectl "+verb, "kubectl has no such command", "write kubectl "+near, sourceKubectl)
@@ -55,7 +60,7 @@ func (r *run) kubectl(s *script, c command) {
 		r.patch(s, c, rest)
 	case "apply", "create", "replace", "diff":
 		if c.stdin != nil {
-			r.parse(text{name: CommandName, data: []byte(c.stdin.text), line: c.stdin.line})
+			r.parse(text{name: r.name, data: []byte(c.stdin.text), line: c.stdin.line})
 		}
 	}
 }
@@ -94,23 +99,18 @@ func (r *run) label(c command, rest []word) {
 	for _, w := range rest {
 		overwrite = overwrite || w.value == "--overwrite" || w.value == "--overwrite=true"
 	}
-	words := rest
-	if len(c.dangling) > 1 {
-		// what follows a placeholder went into the redirection
-		words = append(slices.Clone(rest), c.dangling[1:]...)
-	}
-	for i, w := range words {
+	for i, w := range rest {
 		text := w.value
 		if selector, found := strings.CutPrefix(text, "--selector="); found {
 			r.selector(w, selector)
 			continue
 		}
-		if (text == "-l" || text == "--selector") && i+1 < len(words) {
-			r.selector(words[i+1], words[i+1].value)
+		if (text == "-l" || text == "--selector") && i+1 < len(rest) {
+			r.selector(rest[i+1], rest[i+1].value)
 			continue
 		}
 		key, value, found := strings.Cut(text, "=")
-		if !found || strings.HasPrefix(text, "-") || !strings.Contains(key, "/") || i > 0 && (words[i-1].value == "-l" || words[i-1].value == "--selector") {
+		if !found || strings.HasPrefix(text, "-") || !strings.Contains(key, "/") || i > 0 && (rest[i-1].value == "-l" || rest[i-1].value == "--selector") {
 			continue
 		}
 		touchesMIG = r.nodeLabel(w, key, value) || touchesMIG
@@ -120,10 +120,11 @@ func (r *run) label(c command, rest []word) {
 	}
 }
 
-// nodeLabel judges one label that a node gets, and reports whether it changes the node's MIG devices.
+// nodeLabel judges one label that a node gets, and reports whether it changes the node's MIG
+// devices.
 func (r *run) nodeLabel(w word, key, value string) bool {
 	if !slices.Contains(writableLabels, key) && !strings.HasPrefix(key, "nvidia.com/gpu.deploy.") {
-		if near := finding.Nearest(key, writableLabels); near != "" {
+		if near := nearestLabel(key); near != "" {
 			r.at(w, "unknown-label", finding.Error, key, "nothing reads this label", "write "+near, sourceLabels)
 			key = near
 		}
@@ -149,7 +150,7 @@ func (r *run) selector(w word, selector string) {
 	}
 }
 
-// migConfig judges the name of a MIG config that a node asks for.
+// migConfig judges the name of a MIG config that a node requests.
 func (r *run) migConfig(w word, name string) {
 	rest, isAll := strings.CutPrefix(name, "all-")
 	if !isAll || w.dynamic {

@@ -14,24 +14,30 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/node"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/sharing"
 )
 
 var errNotRead = errors.New("no reader of files")
 
 // ErrTaint is returned for a taint that cannot be read.
-var ErrTaint = errors.New("unreadable taint")
+var ErrTaint = node.ErrTaint
 
 // An Input is a text to judge, under the name that findings call it by.
 type Input struct {
 	Name string
 	Data []byte
+	// Script says that the text is a shell script; --fix does not correct it.
+	Script bool
+	// Found says that the file was found in a folder, where files of any kind may be: what it is
+	// for is not known then, and no mistake.
+	Found bool
 }
 
 // Options say what to judge and against what.
 type Options struct {
-	// Version is the chart release to judge for: "v26.7.0", "v26.7", "latest". Empty means the one that a command names,
-	// and else the newest.
+	// Version is the chart release to judge for: "v26.7.0", "v26.7", "latest". Empty means the one
+	// that a command names, and else the newest.
 	Version string
 	// Table is what is known of the chart; nil for gpuop's own.
 	Table *chart.Table
@@ -43,7 +49,8 @@ type Options struct {
 	Sets []string
 	// Taints are taints of the GPU nodes, as kubectl taint writes them: key[=value]:Effect.
 	Taints []string
-	// Schemas are the custom resource definitions to validate resources against; nil for gpuop's own table of fields.
+	// Schemas are the custom resource definitions to validate resources against; nil for gpuop's
+	// own table of fields.
 	Schemas Schemas
 	// Read returns the content of a file that a command names; nil reads none.
 	Read func(name string) ([]byte, error)
@@ -51,8 +58,9 @@ type Options struct {
 
 // Schemas validates a custom resource against its definition.
 type Schemas interface {
-	// Validate returns the findings about the resource, and false when no definition is for its kind. Findings have no
-	// file; their lines are 0 and their subjects dotted paths from the root of the object.
+	// Validate returns the findings about the resource, and false when no definition is for its
+	// kind. Findings have no file; their lines are 0 and their subjects dotted paths from the root
+	// of the object.
 	Validate(apiVersion, kind string, object map[string]any) ([]finding.Finding, bool)
 }
 
@@ -61,12 +69,16 @@ type Result struct {
 	Report finding.Report `json:"report"`
 	// Kinds are what the inputs were taken for, in order.
 	Kinds []string `json:"kinds"`
-	// Judged is how many of the inputs, and commands and documents in them, were judged; 0 is not clean.
+	// Judged is how many of the inputs, and commands and documents in them, were judged; 0 is not
+	// clean.
 	Judged int `json:"judged"`
 	// Unjudged are the names of the inputs in which nothing was judged.
 	Unjudged []string `json:"unjudged,omitempty"`
 	// Dropped is what Corrected leaves out.
 	Dropped []Drop `json:"dropped,omitempty"`
+	// Left is what has a correction that Corrected does not make: values in files, and lines of
+	// here-documents that would go.
+	Left []Left `json:"left,omitempty"`
 	// Corrected is the command as it should be; empty without a command.
 	Corrected string `json:"corrected,omitempty"`
 }
@@ -80,6 +92,10 @@ type text struct {
 	data  []byte
 	line  int
 	route sharing.Route
+	// written says that a script writes the text to a file, which may be for any program.
+	written bool
+	// found says that the text is a file of a folder.
+	found bool
 }
 
 // correction replaces the bytes from start to end of the command.
@@ -95,7 +111,7 @@ type run struct {
 	name        string
 	read        func(string) ([]byte, error)
 	schemas     Schemas
-	taints      []taint
+	taints      []node.Taint
 	sets        []string
 	findings    []finding.Finding
 	kinds       []string
@@ -109,15 +125,20 @@ type run struct {
 	// judged counts what was judged.
 	judged  int
 	dropped []Drop
+	left    []Left
+	// templates are the names of the inputs that are templates.
+	templates map[string]bool
 	// judgedIn are the names of the inputs in which something was judged.
 	judgedIn map[string]bool
-	// configs are the device plugin configs in ConfigMaps, configMaps the names of these, and labels what asks for one.
+	// configs are the device plugin configs in ConfigMaps, configMaps the names of these, and
+	// labels what requests one.
 	configs    map[string]bool
 	configMaps []string
 	labels     []labelUse
 }
 
-// Lint judges the inputs. An error means unusable options; whatever is wrong with an input is a finding.
+// Lint judges the inputs. An error means unusable options; whatever is wrong with an input is a
+// finding.
 func Lint(o Options) (*Result, error) {
 	result, r, err := lintOnce(o)
 	if err != nil || o.Command == "" {
@@ -133,6 +154,7 @@ func Lint(o Options) (*Result, error) {
 			return nil, err
 		}
 		better := next.corrected()
+		result.Left = next.left
 		if better == result.Corrected {
 			break
 		}
@@ -143,7 +165,7 @@ func Lint(o Options) (*Result, error) {
 }
 
 func lintOnce(o Options) (*Result, *run, error) {
-	r := &run{configs: map[string]bool{}, judgedIn: map[string]bool{}, table: cmp.Or(o.Table, chart.Load()), read: o.Read, schemas: o.Schemas, sets: o.Sets}
+	r := &run{configs: map[string]bool{}, judgedIn: map[string]bool{}, templates: map[string]bool{}, table: cmp.Or(o.Table, chart.Load()), read: o.Read, schemas: o.Schemas, sets: o.Sets}
 	if o.Version != "" {
 		v, exact, err := r.table.Resolve(o.Version)
 		if err != nil {
@@ -155,18 +177,26 @@ func lintOnce(o Options) (*Result, *run, error) {
 		}
 	}
 	for _, t := range o.Taints {
-		parsed, err := parseTaint(t)
+		parsed, err := node.ParseTaint(t)
 		if err != nil {
 			return nil, nil, err
 		}
 		r.taints = append(r.taints, parsed)
 	}
-	// documents are read before anything is judged, since the taints of one node file matter to the others
+	// documents are read before anything is judged, since the taints of one node file matter to the
+	// others
 	for _, f := range o.Files {
-		r.within(f.Name, func() { r.parse(text{name: f.Name, data: f.Data}) })
+		r.within(f.Name, func() {
+			if f.Script {
+				r.script(f.Name, string(f.Data))
+				r.corrections, r.dropped, r.left = nil, nil, nil
+			} else {
+				r.parse(text{name: f.Name, data: f.Data, found: f.Found})
+			}
+		})
 	}
 	if o.Command != "" {
-		r.within(CommandName, func() { r.script(o.Command) })
+		r.within(CommandName, func() { r.script(CommandName, o.Command) })
 	}
 	if len(o.Files) == 0 && len(o.Sets) > 0 && o.Command == "" {
 		r.setsAlone()
@@ -176,6 +206,7 @@ func lintOnce(o Options) (*Result, *run, error) {
 		r.within(d.file, func() { r.document(d) })
 	}
 	r.configLabels()
+	r.ofTemplates()
 	if r.newer {
 		lenient(r.findings)
 	}
@@ -215,13 +246,9 @@ func (r *run) at(w word, id string, severity finding.Severity, subject, reason, 
 
 // offset is where a word stands in the script, or -1.
 func (r *run) offset(w word) int {
-	offset := 0
-	for range w.line - 1 {
-		next := strings.IndexByte(r.source[offset:], '\n')
-		if next < 0 {
-			return -1
-		}
-		offset += next + 1
+	offset := r.lineStart(w.line)
+	if offset < 0 {
+		return -1
 	}
 	offset += w.col - 1
 	if offset < 0 || offset+len(w.raw) > len(r.source) || r.source[offset:offset+len(w.raw)] != w.raw {
@@ -255,16 +282,16 @@ func (r *run) corrected() string {
 }
 
 // script judges a pasted script.
-func (r *run) script(source string) {
-	r.name = CommandName
+func (r *run) script(file, source string) {
+	r.name = file
 	s := parseScript(source)
 	r.source = s.text
 	for _, f := range s.findings {
-		f.File = CommandName
+		f.File = file
 		r.findings = append(r.findings, f)
 	}
 	for _, c := range s.commands {
-		r.name = CommandName
+		r.name = file
 		name := program(&c)
 		if c.prefixed {
 			if at := r.offset(c.words[0]); at >= 0 {
@@ -273,18 +300,21 @@ func (r *run) script(source string) {
 		}
 		switch name {
 		case "helm":
+			r.placeholders(c)
 			r.lookalikes(c)
 			if len(c.words) > 1 {
 				r.helm(s, c)
 			}
 		case "kubectl", "kubernetes":
+			r.placeholders(c)
 			r.lookalikes(c)
 			r.kubectl(s, c)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.files)) {
-		d := s.files[name]
-		r.parse(text{name: CommandName, data: []byte(d.text), line: d.line, route: d.route})
+		if d := s.files[name]; !d.judged {
+			r.parse(text{name: file, data: []byte(d.text), line: d.line, route: d.route, written: !strings.HasSuffix(name, ".yaml") && !strings.HasSuffix(name, ".yml")})
+		}
 	}
 }
 
@@ -295,7 +325,8 @@ var programs = map[string]string{"helm": "helm", "helm3": "helm", "microk8s.helm
 // wrappers are programs that run the command after them.
 var wrappers = []string{"sudo", "env", "command", "exec", "nohup", "time", "microk8s", "k3s", "k0s", "rke2"}
 
-// program finds out which program a command runs behind sudo and its like, and takes these words away.
+// program finds out which program a command runs behind sudo and its like, and takes these words
+// away.
 func program(c *command) string {
 	for len(c.words) > 1 {
 		first := c.words[0].value
@@ -303,6 +334,7 @@ func program(c *command) string {
 		if !wrapped && !strings.HasPrefix(first, "-") && !environmentSet.MatchString(first) {
 			break
 		}
+		c.namespaced = c.namespaced || strings.HasPrefix(first, helmNamespace+"=")
 		c.words = c.words[1:]
 		c.prefixed = true
 	}
@@ -314,10 +346,28 @@ var environmentSet = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*=`)
 // lookalikes are characters that word processors and blogs put in the place of ASCII ones.
 var lookalikes = []struct{ found, meant string }{{"“", `"`}, {"”", `"`}, {"‘", "'"}, {"’", "'"}, {"–", "--"}, {"—", "--"}, {"\u00a0", " "}}
 
-// lookalikes reports such characters in the words of a command.
+// meant are the words as their author meant them: without quotes that the shell does not know, and
+// with dashes that begin a flag.
+var meant = strings.NewReplacer("“", "", "”", "", "‘", "", "’", "")
+
+var longDash = regexp.MustCompile(`^[-–—]*[–—][-–—]*`)
+
+// lookalikes reports such characters in the words of a command, and judges the words as they are
+// meant.
 func (r *run) lookalikes(c command) {
 	seen := map[string]bool{}
-	for _, w := range c.words {
+	for i, w := range c.words {
+		if dash := longDash.FindString(w.value); dash != "" || meant.Replace(w.value) != w.value {
+			fixed := &c.words[i]
+			fixed.value = meant.Replace(w.value)
+			if rest := fixed.value[len(dash):]; dash != "" {
+				fixed.value = "--" + rest
+				if longName("-"+rest) != "" {
+					fixed.value = "-" + rest
+				}
+			}
+			fixed.raw = quote(fixed.value)
+		}
 		for _, l := range lookalikes {
 			at := strings.Index(w.raw, l.found)
 			if at < 0 || seen[l.found] {
@@ -338,18 +388,34 @@ func (r *run) addMistakes(in *installation) {
 	done := map[*setting]bool{}
 	for _, m := range in.mistakes {
 		for _, s := range m.settings {
-			if s.dropped && !done[s] {
+			if s.dropped && s.node == nil && !done[s] {
 				done[s] = true
 				r.dropped = append(r.dropped, Drop{Subject: s.name(), Proof: m.Reason, Instead: s.added})
 			}
 		}
 	}
 	for _, s := range in.settings {
-		if s.unknown && s.node != nil && s.node.Kind == yaml.ScalarNode {
-			r.findings = append(r.findings, finding.Finding{ID: "not-judged", File: s.file, Line: s.line, Column: s.column, Subject: s.name(),
-				Reason: "the value is filled in by another program, so it is not judged"})
+		for _, n := range unknownIn(s.node) {
+			r.findings = append(r.findings, finding.Finding{ID: "not-judged", File: s.file, Line: n.Line + s.shift, Column: n.Column, Subject: s.name(), Reason: filledIn})
 		}
 	}
+}
+
+const filledIn = "the value is filled in by another program, so it is not judged"
+
+// unknownIn are the scalars of a value that another program fills in.
+func unknownIn(n *yaml.Node) []*yaml.Node {
+	switch {
+	case n == nil:
+		return nil
+	case unknownNode(n):
+		return []*yaml.Node{n}
+	}
+	var out []*yaml.Node
+	for _, c := range n.Content {
+		out = append(out, unknownIn(c)...)
+	}
+	return out
 }
 
 // A Drop is a setting that a correction leaves out, with the proof that it does nothing.
@@ -358,6 +424,14 @@ type Drop struct {
 	Proof   string `json:"proof"`
 	// Instead are settings that take its place.
 	Instead []string `json:"instead,omitempty"`
+}
+
+// A Left is a setting of a file or here-document that has to be corrected by hand.
+type Left struct {
+	Subject string `json:"subject"`
+	File    string `json:"file,omitempty"`
+	Line    int    `json:"line,omitempty"`
+	Fix     string `json:"fix,omitempty"`
 }
 
 // lowered are the findings that say no more than that gpuop does not know a name.

@@ -2,7 +2,8 @@ package lint
 
 import "regexp"
 
-// secrets are the places of a script in which passwords and tokens stand: the value is the second group.
+// secrets are the places of a script in which passwords and tokens stand: the value is the second
+// group.
 var secrets = []*regexp.Regexp{
 	regexp.MustCompile(`(?i)(--(?:[a-z]+-)*(?:password|token|api-key|secret)(?:=|[ \t]+))("[^"$]*"|'[^'$]*'|[^\s'"$][^\s'"]*)`),
 	regexp.MustCompile(`(?i)((?:^|[\s'".,])[\w.-]*(?:password|passwd|token|api_?key|secret_?key|client_?secret)=)("[^"$]+"|[^\s'",;&|$]+)`),

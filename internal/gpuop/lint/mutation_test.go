@@ -48,7 +48,8 @@ func freeBelow(path chart.Path) bool {
 	return false
 }
 
-// mutate changes the entry and returns the nodes of which one has to be named; nil when the change is none.
+// mutate changes the entry and returns the nodes of which one has to be named; nil when the change
+// is none.
 func mutate(r *rand.Rand, p place, kind int) []*yaml.Node {
 	name := p.key.Value
 	switch kind {

@@ -20,7 +20,8 @@ var patched = map[string]kind{
 	"gpucluster": kindGPUCluster, "gpuclusters": kindGPUCluster, "gpuclusters.nvidia.com": kindGPUCluster,
 }
 
-// patchArguments reads what kubectl patch is given: the patch or its file, its type and the kind of the resource.
+// patchArguments reads what kubectl patch is given: the patch or its file, its type and the kind of
+// the resource.
 func patchArguments(rest []word) (text, file word, strategy string, resource kind) {
 	strategy = "strategic"
 	for i := 0; i < len(rest); i++ {
@@ -77,14 +78,14 @@ func (r *run) patch(s *script, c command, rest []word) {
 	if strategy == "json" {
 		r.jsonPatch(j, data)
 	} else if root := reader.Document(data); root != nil {
-		for _, f := range plain(root) {
+		for _, f := range fields.Of(root) {
 			if f.Name == "spec" {
 				j.value(&chart.Field{Path: "spec", Type: "object"}, "spec", f.Value)
 			}
 		}
 	}
 	for _, f := range reader.Findings {
-		f.File, f.Column = CommandName, 0
+		f.File, f.Column = r.name, 0
 		f.Line = max(text.line+max(f.Line, 1)-1, c.line)
 		r.findings = append(r.findings, f)
 	}
@@ -100,14 +101,14 @@ func (r *run) jsonPatch(j *schemaJudge, data []byte) {
 		return
 	}
 	for _, op := range doc.Content[0].Content {
-		if name := get(op, "op"); name == nil || !slices.Contains(patchOperations, name.Value) {
+		if name := fields.Get(op, "op"); name == nil || !slices.Contains(patchOperations, name.Value) {
 			j.add("wrong-value", finding.Error, op, "op", "want one of "+alternatives(patchOperations), "")
 		}
-		at := get(op, "path")
+		at := fields.Get(op, "path")
 		if at == nil || !strings.HasPrefix(at.Value, "/spec/") {
 			continue
 		}
-		r.jsonPointer(j, at, get(op, "value"))
+		r.jsonPointer(j, at, fields.Get(op, "value"))
 	}
 }
 

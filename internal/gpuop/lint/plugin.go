@@ -76,8 +76,8 @@ func (h *helmCommand) flagSetting(path string) string {
 	return value
 }
 
-// pluginFile judges a config that --set-file brings to the device plugin's chart, when it is not written by the script
-// itself (then it is judged where it is written).
+// pluginFile judges a config that --set-file brings to the device plugin's chart, when it is not
+// written by the script itself (then it is judged where it is written).
 func (r *run) pluginFile(s *script, f *flagUse, name string) {
 	if d, written := s.files[name]; written {
 		d.route = sharing.Plugin

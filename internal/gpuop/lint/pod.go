@@ -14,44 +14,59 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/fields"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/finding"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/mig"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/node"
 )
 
 // podSpec returns the spec of the pod that a manifest makes, or nil.
 func podSpec(root *yaml.Node) *yaml.Node {
-	switch str(root, "kind") {
+	switch fields.Text(root, "kind") {
 	case "Pod":
-		return get(root, "spec")
+		return fields.Get(root, "spec")
 	case "Deployment", "DaemonSet", "StatefulSet", "ReplicaSet", "Job", "ReplicationController":
-		return get(root, "spec", "template", "spec")
+		return fields.Get(root, "spec", "template", "spec")
 	case "CronJob":
-		return get(root, "spec", "jobTemplate", "spec", "template", "spec")
+		return fields.Get(root, "spec", "jobTemplate", "spec", "template", "spec")
 	}
 	return nil
 }
 
-// podSpecs finds the specs of pods in any object by their shape: a mapping with a list of containers, each with an image.
-func podSpecs(root *yaml.Node) []*yaml.Node {
-	var out []*yaml.Node
+// A foundSpec is the spec of a pod in any object.
+type foundSpec struct {
+	*yaml.Node
+	// mixed says that the object may have fields of its own beside the pod's: it has the containers
+	// in its own spec, or is one of Knative's.
+	mixed bool
+}
+
+// podSpecs finds the specs of pods in any object by their shape: a mapping with a list of
+// containers, each with an image.
+func podSpecs(root *yaml.Node) []foundSpec {
+	var out []foundSpec
 	left := 20_000
-	var below func(n *yaml.Node, depth int)
-	below = func(n *yaml.Node, depth int) {
+	own := podSpec(root) != nil
+	knative := strings.HasPrefix(fields.Text(root, "apiVersion"), "serving.knative.dev/")
+	var below func(n *yaml.Node, depth int, inTemplate bool)
+	below = func(n *yaml.Node, depth int, inTemplate bool) {
 		n = fields.Resolve(n)
 		if left--; n == nil || left < 0 || depth > 24 {
 			return
 		}
 		if n.Kind == yaml.MappingNode {
-			if list := get(n, "containers"); list != nil && list.Kind == yaml.SequenceNode && len(list.Content) > 0 && get(list.Content[0], "image") != nil {
-				out = append(out, n)
+			if list := fields.Get(n, "containers"); list != nil && list.Kind == yaml.SequenceNode && len(list.Content) > 0 && fields.Get(list.Content[0], "image") != nil {
+				out = append(out, foundSpec{n, !own && (knative || !inTemplate)})
 				return
 			}
 		}
 		for i, c := range n.Content {
-			if n.Kind != yaml.MappingNode || i%2 == 1 {
-				below(c, depth+1)
+			switch {
+			case n.Kind != yaml.MappingNode:
+				below(c, depth+1, false)
+			case i%2 == 1:
+				below(c, depth+1, inTemplate && n.Content[i-1].Value == "spec" || strings.HasSuffix(strings.ToLower(n.Content[i-1].Value), "template"))
 			}
 		}
 	}
-	below(get(root, "spec"), 0)
+	below(fields.Get(root, "spec"), 0, false)
 	return out
 }
 
@@ -59,24 +74,24 @@ func podSpecs(root *yaml.Node) []*yaml.Node {
 func (r *run) pod(d *doc) {
 	specs := podSpecs(d.root)
 	if spec := podSpec(d.root); spec != nil && len(specs) == 0 {
-		specs = []*yaml.Node{spec}
+		specs = []foundSpec{{Node: spec}}
 	}
 	if len(specs) == 0 || specs[0].Kind != yaml.MappingNode {
 		r.lostIndentation(d)
 		return
 	}
 	for _, spec := range specs {
-		r.podSpec(d, spec)
+		r.podSpec(d, spec.Node, spec.mixed)
 	}
 }
 
 // podSpec judges one pod.
-func (r *run) podSpec(d *doc, spec *yaml.Node) {
+func (r *run) podSpec(d *doc, spec *yaml.Node, mixed bool) {
 	p := &podJudge{doc: d}
-	p.api(spec)
+	p.api(spec, mixed)
 	gpus := false
 	for _, list := range []string{"initContainers", "containers"} {
-		containers := get(spec, list)
+		containers := fields.Get(spec, list)
 		if containers == nil || containers.Kind != yaml.SequenceNode {
 			continue
 		}
@@ -87,15 +102,15 @@ func (r *run) podSpec(d *doc, spec *yaml.Node) {
 	if gpus {
 		tolerations := podTolerations(spec)
 		for _, t := range r.taints {
-			if !covered(tolerations, t) {
+			if !node.Covered(tolerations, t) {
 				p.add("taint", finding.Error, spec, "spec.tolerations", fmt.Sprintf("the taint %s of the GPU nodes is not tolerated: the pod stays Pending", t),
-					"add {key: "+t.key+", operator: Exists, effect: "+t.effect+"}", sourceKubernetes)
+					"add {key: "+t.Key+", operator: Exists, effect: "+t.Effect+"}", sourceKubernetes)
 			}
 		}
 	} else {
-		p.client(spec, str(d.root, "kind"))
+		p.client(spec, fields.Text(d.root, "kind"))
 	}
-	if product := get(spec, "nodeSelector", "nvidia.com/gpu.product"); product != nil && staleProduct(product.Value) {
+	if product := fields.Get(spec, "nodeSelector", "nvidia.com/gpu.product"); product != nil && staleProduct(product.Value) {
 		p.add("stale-product", finding.Warning, product, "nodeSelector nvidia.com/gpu.product", fmt.Sprintf("%q matches no node today: the label's value begins with NVIDIA-", product.Value),
 			"write NVIDIA-"+product.Value, "k8s-device-plugin internal/lm")
 	}
@@ -104,13 +119,15 @@ func (r *run) podSpec(d *doc, spec *yaml.Node) {
 
 var oldProduct = regexp.MustCompile(`^(A100|A30|A40|A10|A16|A2|A800|H100|H800|H200|L4|L40|L40S|B200|GH200|GB200)(-|$)`)
 
-// staleProduct reports whether a product name lacks the brand that the label has since driver R450's successors.
+// staleProduct reports whether a product name lacks the brand that the label has since driver
+// R450's successors.
 func staleProduct(s string) bool { return oldProduct.MatchString(s) }
 
-// lostIndentation reports a pod whose spec stands beside it, as it does after a copy from a page that lost the spaces.
+// lostIndentation reports a pod whose spec stands beside it, as it does after a copy from a page
+// that lost the spaces.
 func (r *run) lostIndentation(d *doc) {
 	var stray []string
-	for _, f := range plain(d.root) {
+	for _, f := range fields.Of(d.root) {
 		switch f.Name {
 		case "containers", "restartPolicy", "resources", "limits", "requests", "image", "name", "template", "tolerations", "nodeSelector", "args", "command", "nvidia.com/gpu":
 			stray = append(stray, f.Name)
@@ -142,12 +159,12 @@ func misplaced(t reflect.Type, name string) string {
 }
 
 // api compares the pod with the Kubernetes API, and its tolerations with what they may hold.
-func (p *podJudge) api(spec *yaml.Node) {
-	j := &kubeJudge{what: "the pod", add: p.add, misplaced: misplaced}
+func (p *podJudge) api(spec *yaml.Node, mixed bool) {
+	j := &kubeJudge{what: "the pod", add: p.add, misplaced: misplaced, mixed: mixed}
 	j.value(reflect.TypeFor[corev1.PodSpec](), "", spec)
-	list := get(spec, "tolerations")
+	list := fields.Get(spec, "tolerations")
 	for i, t := range podTolerations(spec) {
-		for _, problem := range t.problems() {
+		for _, problem := range problems(t) {
 			p.add("toleration", finding.Error, fields.Resolve(list.Content[i]), fmt.Sprintf("tolerations[%d].%s", i, problem[0]), problem[1], problem[2], sourceTolerations)
 		}
 	}
@@ -163,27 +180,27 @@ func (p *podJudge) add(id string, severity finding.Severity, at *yaml.Node, subj
 	p.findings = append(p.findings, finding.Finding{ID: id, Severity: severity, Line: at.Line, Column: at.Column, Subject: subject, Reason: reason, Fix: fix, Source: source})
 }
 
-// container judges a container's resources and reports whether it asks for a GPU.
+// container judges a container's resources and reports whether it requests a GPU.
 func (p *podJudge) container(where string, c *yaml.Node) bool {
-	if name := str(c, "name"); name != "" {
+	if name := fields.Text(c, "name"); name != "" {
 		where = "container " + name
 	}
-	resources := get(c, "resources")
-	limits, requests := get(resources, "limits"), get(resources, "requests")
-	asked := false
+	resources := fields.Get(c, "resources")
+	limits, requests := fields.Get(resources, "limits"), fields.Get(resources, "requests")
+	requested := false
 	amounts := map[string]string{}
-	for _, f := range plain(limits) {
+	for _, f := range fields.Of(limits) {
 		if gpuResource(f.Name) {
-			asked = true
+			requested = true
 			amounts[f.Name] = f.Value.Value
 			p.resource(where+": limits."+f.Name, f)
 		}
 	}
-	for _, f := range plain(requests) {
+	for _, f := range fields.Of(requests) {
 		if !gpuResource(f.Name) {
 			continue
 		}
-		asked = true
+		requested = true
 		limit, limited := amounts[f.Name]
 		switch {
 		case !limited:
@@ -195,16 +212,16 @@ func (p *podJudge) container(where string, c *yaml.Node) bool {
 	}
 	for _, name := range slices.Sorted(keys(amounts)) {
 		if n, _ := strconv.Atoi(amounts[name]); n > 1 && strings.HasSuffix(name, ".shared") {
-			p.add("shared-many", finding.Warning, limits, where+": limits."+name, fmt.Sprintf("%d replicas of a shared GPU give no more time than 1, and failRequestsGreaterThanOne refuses them", n), "ask for 1", "k8s-device-plugin README")
+			p.add("shared-many", finding.Warning, limits, where+": limits."+name, fmt.Sprintf("%d replicas of a shared GPU give no more time than 1, and failRequestsGreaterThanOne refuses them", n), "request 1", "k8s-device-plugin README")
 		}
 	}
-	if image := get(c, "image"); image != nil && strings.HasPrefix(image.Value, "nvidia/samples:vectoradd") {
+	if image := fields.Get(c, "image"); image != nil && strings.HasPrefix(image.Value, "nvidia/samples:vectoradd") {
 		p.add("stale-image", finding.Info, image, where+": image", image.Value+" is an old sample that is not maintained", "write nvcr.io/nvidia/k8s/cuda-sample:vectoradd-cuda12.5.0-ubuntu22.04", sourceDocs)
 	}
-	if visible := envNode(c, "NVIDIA_VISIBLE_DEVICES"); visible != nil && asked {
+	if visible := envNode(c, "NVIDIA_VISIBLE_DEVICES"); visible != nil && requested {
 		p.add("visible-devices", finding.Warning, visible, where+": NVIDIA_VISIBLE_DEVICES", "the device plugin sets this variable to the GPUs of the container; yours may show others", "delete it", "k8s-device-plugin README")
 	}
-	return asked
+	return requested
 }
 
 func keys(m map[string]string) func(func(string) bool) {
@@ -231,7 +248,7 @@ func (p *podJudge) resource(subject string, f fields.Field) {
 			found = "a group"
 		}
 		p.add("gpu-integer", finding.Error, f.Value, subject, fmt.Sprintf("found %s, want a whole number: an extended resource cannot be split", found),
-			"ask for 1; share a GPU with time-slicing, MPS or MIG (gpuop share, gpuop mig)", sourceKubernetes)
+			"request 1; share a GPU with time-slicing, MPS or MIG (gpuop share, gpuop mig)", sourceKubernetes)
 	}
 	if fix, ok := resourceName(f.Name); !ok {
 		p.add("gpu-resource", finding.Error, f.Key, subject, "no device plugin advertises this resource: the pod stays Pending", fix, "k8s-device-plugin internal/rm")
@@ -270,28 +287,28 @@ func resourceName(name string) (fix string, ok bool) {
 
 // envNode returns the entry of a container's environment variable, or nil.
 func envNode(c *yaml.Node, name string) *yaml.Node {
-	env := get(c, "env")
+	env := fields.Get(c, "env")
 	if env == nil || env.Kind != yaml.SequenceNode {
 		return nil
 	}
 	for _, e := range env.Content {
-		if str(e, "name") == name {
+		if fields.Text(e, "name") == name {
 			return fields.Resolve(e)
 		}
 	}
 	return nil
 }
 
-// client judges a workload that reaches GPUs without asking for one, as monitoring does.
+// client judges a workload that reaches GPUs without requesting one, as monitoring does.
 func (p *podJudge) client(spec *yaml.Node, kind string) {
-	containers := get(spec, "containers")
+	containers := fields.Get(spec, "containers")
 	if containers == nil || containers.Kind != yaml.SequenceNode {
 		return
 	}
 	for _, c := range containers.Content {
 		c = fields.Resolve(c)
 		visible := envNode(c, "NVIDIA_VISIBLE_DEVICES")
-		exporter := strings.Contains(str(c, "image"), "dcgm-exporter")
+		exporter := strings.Contains(fields.Text(c, "image"), "dcgm-exporter")
 		if visible == nil && !exporter {
 			continue
 		}
@@ -299,12 +316,12 @@ func (p *podJudge) client(spec *yaml.Node, kind string) {
 		if at == nil {
 			at = c
 		}
-		if str(spec, "runtimeClassName") == "" {
+		if fields.Text(spec, "runtimeClassName") == "" {
 			p.add("runtime-class", finding.Warning, at, "spec.runtimeClassName", "since v25.10.0 GPUs come through CDI, and a container that relies on NVIDIA_VISIBLE_DEVICES gets none without the runtime class",
 				"set runtimeClassName: nvidia", "GPU Operator documentation: CDI")
 		}
-		if kind == "DaemonSet" && str(spec, "nodeSelector", "nvidia.com/gpu.deploy.client") == "" {
-			p.add("gpu-client", finding.Warning, at, "spec.nodeSelector", "the pods hold the GPU, and a MIG change or driver upgrade waits for them for ever: the operator evicts clients only by this selector",
+		if kind == "DaemonSet" && fields.Text(spec, "nodeSelector", "nvidia.com/gpu.deploy.client") == "" {
+			p.add("gpu-client", finding.Warning, at, "spec.nodeSelector", "the pods hold the GPU, and a MIG change or driver upgrade waits for them forever: the operator evicts clients only by this selector",
 				`add nvidia.com/gpu.deploy.client: "true"`, "GPU Operator documentation: GPU clients")
 		}
 		return

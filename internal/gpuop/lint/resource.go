@@ -17,24 +17,24 @@ var apiVersions = map[kind]string{kindClusterPolicy: "nvidia.com/v1", kindNVIDIA
 
 // resource judges a ClusterPolicy, NVIDIADriver or GPUCluster.
 func (r *run) resource(d *doc) {
-	j := &schemaJudge{table: r.table, version: r.orLatest(), kind: string(d.kind), reader: d.reader}
+	j := &schemaJudge{table: r.table, version: r.orLatest(), kind: string(d.kind), partial: r.isPatch(d.file), reader: d.reader}
 	if !slices.Contains(r.table.Kinds(j.version), j.kind) {
 		r.noKind(d, j)
 		return
 	}
-	if want, have := apiVersions[d.kind], get(d.root, "apiVersion"); have == nil || have.Value != want {
+	if want, have := apiVersions[d.kind], fields.Get(d.root, "apiVersion"); have == nil || have.Value != want {
 		at, found := d.root, "nothing"
 		if have != nil {
 			at, found = have, have.Value
 		}
 		j.add("api-version", finding.Error, at, "apiVersion", fmt.Sprintf("found %s; the %s is of %s", found, d.kind, want), "write "+want)
 	}
-	if k := get(d.root, "kind"); k.Value != string(d.kind) {
+	if k := fields.Get(d.root, "kind"); k.Value != string(d.kind) {
 		j.add("unknown-kind", finding.Error, k, "kind", "the API server knows no kind "+k.Value, "write "+string(d.kind))
 	}
-	spec := get(d.root, "spec")
+	spec := fields.Get(d.root, "spec")
 	judged := false
-	if r.schemas != nil {
+	if r.schemas != nil && !j.partial {
 		var object map[string]any
 		if d.root.Decode(&object) == nil {
 			list, known := r.schemas.Validate(apiVersions[d.kind], string(d.kind), object)
@@ -49,6 +49,13 @@ func (r *run) resource(d *doc) {
 	}
 	if !judged && spec != nil {
 		j.value(&chart.Field{Path: "spec", Type: "object"}, "spec", spec)
+	}
+	if name := fields.Get(d.root, "metadata", "name"); d.kind == kindGPUCluster && !judged && (name == nil || name.Value != "gpu-cluster") {
+		at := d.root
+		if name != nil {
+			at = name
+		}
+		j.add("singleton", finding.Error, at, "metadata.name", "the API server refuses every other name: there is one GPUCluster", "write gpu-cluster")
 	}
 	if spec != nil {
 		r.rulesOf(d, spec, j)
@@ -73,7 +80,7 @@ func locate(root *yaml.Node, path string) *yaml.Node {
 next:
 	for _, name := range chart.ParsePath(path) {
 		name, _, _ = strings.Cut(name, "[")
-		for _, f := range plain(n) {
+		for _, f := range fields.Of(n) {
 			if f.Name == name {
 				n = fields.Resolve(f.Value)
 				if n.Kind == yaml.ScalarNode {
@@ -87,7 +94,8 @@ next:
 	return n
 }
 
-// rulesOf applies the rules about values to a resource, whose fields have the names of the chart's keys.
+// rulesOf applies the rules about values to a resource, whose fields have the names of the chart's
+// keys.
 func (r *run) rulesOf(d *doc, spec *yaml.Node, j *schemaJudge) {
 	flat := &flattener{reader: &fields.Reader{}, file: d.file, shift: d.line}
 	prefix := chart.Path(nil)
@@ -100,7 +108,7 @@ func (r *run) rulesOf(d *doc, spec *yaml.Node, j *schemaJudge) {
 	for _, s := range in.settings {
 		switch s.name() {
 		case "driver.gds.enabled", "driver.gdrcopy.enabled":
-			s.path, s.called = s.path[1:], ""
+			s.Path, s.called = s.Path[1:], ""
 		}
 	}
 	in.images()
@@ -117,18 +125,18 @@ func (r *run) rulesOf(d *doc, spec *yaml.Node, j *schemaJudge) {
 		m.Subject = "spec." + m.Subject
 	}
 	r.findings = append(r.findings, in.findings()...)
-	if d.kind == kindClusterPolicy && get(spec, "daemonsets", "tolerations") != nil {
+	if d.kind == kindClusterPolicy && fields.Get(spec, "daemonsets", "tolerations") != nil {
 		r.name = d.file
-		r.tolerations(&installation{table: in.table, version: in.version, settings: append(in.settings, &setting{path: chart.Path{"nfd", "enabled"}, value: false})})
+		r.tolerations(&installation{table: in.table, version: in.version, settings: append(in.settings, &setting{Setting: chart.Set("nfd.enabled", false, "")})})
 	}
 }
 
 // driver judges what the definition of NVIDIADriver says by rules instead of fields.
 func (r *run) driver(d *doc, spec *yaml.Node, j *schemaJudge) {
-	if selector := get(spec, "nodeSelector"); str(spec, "default") == "true" && selector != nil && len(selector.Content) > 0 {
+	if selector := fields.Get(spec, "nodeSelector"); fields.Text(spec, "default") == "true" && selector != nil && len(selector.Content) > 0 {
 		j.add("excludes", finding.Error, selector, "spec.nodeSelector", "the API server refuses it: the default driver is for the nodes that no other selects", "delete nodeSelector, or default: true")
 	}
-	name := str(d.root, "metadata", "name")
+	name := fields.Text(d.root, "metadata", "name")
 	if name == "" {
 		return
 	}
@@ -141,12 +149,12 @@ func (r *run) driver(d *doc, spec *yaml.Node, j *schemaJudge) {
 		return
 	}
 	for _, field := range []string{"driverType", "usePrecompiled"} {
-		if was, is := str(before, field), str(spec, field); was != is {
-			at := get(spec, field)
+		if was, is := fields.Text(before, field), fields.Text(spec, field); was != is {
+			at := fields.Get(spec, field)
 			if at == nil {
 				at = spec
 			}
-			j.add("immutable", finding.Error, at, "spec."+field, fmt.Sprintf("was %q in the NVIDIADriver %s before, and cannot change", was, name), "delete the NVIDIADriver and create it anew")
+			j.add("immutable", finding.Error, at, "spec."+field, fmt.Sprintf("was %q in the NVIDIADriver %s before, and cannot change", was, name), "delete the NVIDIADriver and create it again")
 		}
 	}
 }

@@ -28,8 +28,8 @@ func (j *schemaJudge) add(id string, severity finding.Severity, at *yaml.Node, s
 	j.reader.Findings = append(j.reader.Findings, finding.Finding{ID: id, Severity: severity, Line: at.Line, Column: at.Column, Subject: subject, Reason: reason, Fix: fix, Source: sourceCRD})
 }
 
-// below judges what a node holds against the fields below the path of its own field; where is the node's name in
-// findings.
+// below judges what a node holds against the fields below the path of its own field; where is the
+// node's name in findings.
 func (j *schemaJudge) below(path, where string, n *yaml.Node) {
 	known := j.table.Fields(j.version, j.kind, path)
 	if len(known) == 0 {
@@ -115,7 +115,7 @@ var scalarTags = map[string]struct {
 // value judges one value against its field.
 func (j *schemaJudge) value(known *chart.Field, where string, n *yaml.Node) {
 	n = fields.Resolve(n)
-	if n.Kind == yaml.ScalarNode && n.Tag == "!!null" || known.Type == "any" {
+	if n.Kind == yaml.ScalarNode && n.Tag == "!!null" || known.Type == "any" || unknownNode(n) {
 		return
 	}
 	switch known.Type {
@@ -151,7 +151,7 @@ func (j *schemaJudge) scalar(known *chart.Field, where string, n *yaml.Node) {
 		return
 	}
 	number, err := strconv.ParseFloat(n.Value, 64)
-	if err == nil && (known.Min != nil && number < *known.Min || known.Max != nil && number > *known.Max) {
+	if err == nil && outside(known, number) {
 		j.add("wrong-value", finding.Error, n, where, "found "+n.Value+", which is out of the range that the API server accepts", "")
 	}
 	if known.Pattern != "" && n.Tag == "!!str" {
@@ -159,6 +159,11 @@ func (j *schemaJudge) scalar(known *chart.Field, where string, n *yaml.Node) {
 			j.add("wrong-value", finding.Error, n, where, fmt.Sprintf("found %q, want what matches %s; the API server refuses it", n.Value, known.Pattern), "")
 		}
 	}
+}
+
+// outside reports whether a number is out of the range of its field.
+func outside(f *chart.Field, number float64) bool {
+	return f.Min != nil && number < *f.Min || f.Max != nil && number > *f.Max
 }
 
 // retyped is how the value would be written in the type of the field, or "".
@@ -176,7 +181,8 @@ func retyped(known *chart.Field, n *yaml.Node, tags []string) string {
 	return ""
 }
 
-// oldBool reports whether Kubernetes and Helm, which read YAML 1.1, take the plain word for true or false.
+// oldBool reports whether Kubernetes and Helm, which read YAML 1.1, take the plain word for true or
+// false.
 func oldBool(n *yaml.Node) bool {
 	return n.Style == 0 && n.Tag == "!!str" && oldBools.MatchString(n.Value)
 }

@@ -23,30 +23,37 @@ type word struct {
 	col  int
 	// dynamic says that the shell computes the value, so that it cannot be known here.
 	dynamic bool
-	// splits says of a dynamic word that it may become no argument or several: an unquoted $OPTIONS.
+	// splits says of a dynamic word that it may become no argument or several: an unquoted
+	// $OPTIONS.
 	splits bool
+	// placeholder is what an article has for its reader to fill in: <node-name>.
+	placeholder string
 }
 
 // A command is a simple command of a pasted script.
 type command struct {
 	words []word
-	// stdin is the here-document that the command, or the one before it in a pipe, reads; nil without one.
+	// stdin is the here-document that the command, or the one before it in a pipe, reads; nil
+	// without one.
 	stdin *document
 	line  int
 	// start and end are the offsets of the command in the script, without its redirections.
 	start, end int
 	// prefixed says that words before the program were taken away: sudo.
 	prefixed bool
-	// dangling are words that the shell takes for the file of a redirection: <node>.
-	dangling []word
+	// namespaced says that the environment names the namespace.
+	namespaced bool
 }
 
 // A document is text inside a script, from a line on.
 type document struct {
 	text string
 	line int // the line in the script before the first of the document
-	// route is how the document, a device plugin config, reaches the plugin, where a command says so.
+	// route is how the document, a device plugin config, reaches the plugin, where a command says
+	// so.
 	route sharing.Route
+	// judged says that a command reads the document as its values, and is judged with them.
+	judged bool
 }
 
 // A script is a pasted text of shell commands.
@@ -58,18 +65,27 @@ type script struct {
 	findings []finding.Finding
 }
 
+// helmNamespace is the variable that stands for helm's flag --namespace.
+const helmNamespace = "HELM_NAMESPACE"
+
 const sourceShell = "POSIX shell command language"
 
 var (
-	prompt = regexp.MustCompile(`(?m)^(\s*)[$#] (\s*(?:helm|kubectl|cat|sudo|kubernetes|oc)\b)`)
+	prompt     = regexp.MustCompile(`(?m)^(\s*)\$ (\s*\S)`)
+	rootPrompt = regexp.MustCompile(`(?m)^(\s*)# (\s*(?:helm|kubectl|cat|sudo|kubernetes|oc)\b)`)
+	// unprompted is a line of a script, in which # begins a comment.
+	unprompted = regexp.MustCompile(`^#!|(?m:^[ \t]*(?:sudo[ \t]+)?(?:helm|kubectl|kubernetes|oc|microk8s|k3s)[ \t])`)
 	// continued are line ends that continue a command in PowerShell and in cmd.
 	continued = regexp.MustCompile("(?m)( )[`^]$")
 )
 
-// shellText is the script as a shell of Unix reads it: without prompts, carriage returns, and with its own line
-// continuation. Offsets are those of the script without carriage returns.
+// shellText is the script as a shell of Unix reads it: without prompts, carriage returns, and with
+// its own line continuation. Offsets are those of the script without carriage returns.
 func shellText(text string) (out string, foreign bool) {
 	text = strings.ReplaceAll(text, "\r\n", "\n")
+	if !unprompted.MatchString(text) {
+		text = rootPrompt.ReplaceAllString(text, "$1  $2")
+	}
 	text = prompt.ReplaceAllString(text, "$1  $2")
 	ends := continued.FindAllStringIndex(text, -1)
 	if len(ends) == 0 || strings.Contains(text, "\\\n") {
@@ -78,7 +94,8 @@ func shellText(text string) (out string, foreign bool) {
 	return continued.ReplaceAllString(text, "$1\\"), true
 }
 
-// parseScript reads the commands of a script. What it cannot read it reports; what could be read is returned.
+// parseScript reads the commands of a script. What it cannot read it reports; what could be read is
+// returned.
 func parseScript(text string) *script {
 	s := &script{files: map[string]document{}}
 	foreign := false
@@ -88,7 +105,7 @@ func parseScript(text string) *script {
 			Reason: "the lines are continued as PowerShell or cmd do it; judged as if by \\", Source: sourceShell})
 	}
 	parser := syntax.NewParser(syntax.Variant(syntax.LangBash))
-	file, err := parser.Parse(strings.NewReader(s.text), "")
+	file, err := parser.Parse(strings.NewReader(maskPlaceholders(s.text)), "")
 	if err != nil {
 		f := finding.Finding{ID: "shell-syntax", Severity: finding.Error, Reason: "the shell cannot read this: " + err.Error(), Source: sourceShell}
 		var parse syntax.ParseError
@@ -196,26 +213,38 @@ func (r *scriptReader) output(stmt *syntax.Stmt) *document {
 	if !ok || len(call.Args) == 0 {
 		return nil
 	}
-	name := call.Args[0].Lit()
-	if name == "echo" || name == "printf" {
-		last := r.words(call.Args[len(call.Args)-1])
-		if len(call.Args) > 1 && len(last) == 1 && !last[0].dynamic && strings.Contains(last[0].value, "\n") {
-			return &document{text: last[0].value + "\n", line: last[0].line - 1}
-		}
+	if d := r.printed(call); d != nil {
+		return d
+	}
+	if !slices.Contains(passing, call.Args[0].Lit()) {
 		return nil
 	}
-	if !slices.Contains(passing, name) {
-		return nil
-	}
-	if here, _ := r.redirections(stmt); here != nil {
+	if here := r.redirections(stmt); here != nil {
 		return here
 	}
 	return r.stdin[stmt]
 }
 
+// printed is the text of several lines that echo or printf writes; nil for other commands. What is
+// not known of it stays as it is written.
+func (r *scriptReader) printed(call *syntax.CallExpr) *document {
+	if name := call.Args[0].Lit(); len(call.Args) < 2 || name != "echo" && name != "printf" {
+		return nil
+	}
+	last := r.words(call.Args[len(call.Args)-1])
+	if len(last) != 1 || !strings.Contains(last[0].value, "\n") {
+		return nil
+	}
+	text := last[0].value
+	if last[0].dynamic {
+		text = strings.ReplaceAll(strings.Trim(text, `"`), `\"`, `"`)
+	}
+	return &document{text: text + "\n", line: last[0].line - 1}
+}
+
 // statement collects a simple command with what it reads.
 func (r *scriptReader) statement(stmt *syntax.Stmt) {
-	here, dangling := r.redirections(stmt)
+	here := r.redirections(stmt)
 	if here == nil {
 		here = r.stdin[stmt]
 	}
@@ -223,7 +252,7 @@ func (r *scriptReader) statement(stmt *syntax.Stmt) {
 	if !ok {
 		return
 	}
-	c := command{stdin: here, line: int(call.Pos().Line()), start: int(call.Pos().Offset()), end: int(call.End().Offset()), dangling: dangling}
+	c := command{stdin: here, line: int(call.Pos().Line()), start: int(call.Pos().Offset()), end: int(call.End().Offset())}
 	for _, w := range call.Args {
 		c.words = append(c.words, r.words(w)...)
 	}
@@ -233,6 +262,10 @@ func (r *scriptReader) statement(stmt *syntax.Stmt) {
 	if len(call.Assigns) > 0 {
 		c.start = int(call.Args[0].Pos().Offset())
 	}
+	c.namespaced = r.variables[helmNamespace].Set || r.unknown[helmNamespace]
+	for _, a := range call.Assigns {
+		c.namespaced = c.namespaced || a.Name != nil && a.Name.Value == helmNamespace
+	}
 	if first := c.words[0]; strings.HasPrefix(first.raw, "-") && len(r.commands) > 0 {
 		r.broken(c)
 		return
@@ -240,8 +273,8 @@ func (r *scriptReader) statement(stmt *syntax.Stmt) {
 	r.commands = append(r.commands, c)
 }
 
-// broken reports flags that stand alone, because the line before does not continue, and gives them to the command that
-// they were meant for.
+// broken reports flags that stand alone, because the line before does not continue, and gives them
+// to the command that they were meant for.
 func (r *scriptReader) broken(c command) {
 	last := &r.commands[len(r.commands)-1]
 	between := ""
@@ -319,7 +352,8 @@ func (e environment) Each(func(string, expand.Variable) bool) {}
 
 func (r *scriptReader) config() *expand.Config { return &expand.Config{Env: environment{r}} }
 
-// known reports whether the script says what the word is: no command, no arithmetic, and no variable from outside.
+// known reports whether the script says what the word is: no command, no arithmetic, and no
+// variable from outside.
 func (r *scriptReader) known(w *syntax.Word) bool {
 	known, braces := true, 0
 	syntax.Walk(w, func(n syntax.Node) bool {
@@ -357,6 +391,11 @@ func (r *scriptReader) words(w *syntax.Word) []word {
 	if list, isArray := r.array(w); isArray {
 		return list
 	}
+	if bare := bareText(w); strings.Contains(bare, maskOpen) {
+		out.value, out.dynamic = out.raw, true
+		out.placeholder = unmask.Replace(maskedPlaceholder.FindString(bare))
+		return []word{out}
+	}
 	if !r.known(w) {
 		out.value, out.dynamic = out.raw, true
 		for _, p := range w.Parts {
@@ -373,7 +412,7 @@ func (r *scriptReader) words(w *syntax.Word) []word {
 	words := make([]word, len(list))
 	for i, value := range list {
 		words[i] = out
-		words[i].value = value
+		words[i].value = unmask.Replace(value)
 		if len(list) > 1 {
 			words[i].raw = quote(value)
 		}
@@ -388,7 +427,8 @@ func (r *scriptReader) words(w *syntax.Word) []word {
 	return words
 }
 
-// array returns the elements of a word that is an array of the script and nothing else: "${ARGS[@]}".
+// array returns the elements of a word that is an array of the script and nothing else:
+// "${ARGS[@]}".
 func (r *scriptReader) array(w *syntax.Word) ([]word, bool) {
 	if len(w.Parts) != 1 {
 		return nil, false
@@ -411,9 +451,8 @@ func (r *scriptReader) array(w *syntax.Word) ([]word, bool) {
 	return slices.Clone(v.words), true
 }
 
-// redirections returns the statement's here-document, notes the file that it is written to, and collects the words
-// that stand for redirections by mistake.
-func (r *scriptReader) redirections(stmt *syntax.Stmt) (here *document, dangling []word) {
+// redirections returns the statement's here-document, and notes the file that it is written to.
+func (r *scriptReader) redirections(stmt *syntax.Stmt) (here *document) {
 	to := ""
 	for _, redirect := range stmt.Redirs {
 		switch redirect.Op {
@@ -424,28 +463,40 @@ func (r *scriptReader) redirections(stmt *syntax.Stmt) (here *document, dangling
 				here = &document{text: list[0].value + "\n", line: list[0].line - 1}
 			}
 		case syntax.RdrOut, syntax.RdrAll, syntax.AppOut:
+			if redirect.N != nil && redirect.N.Value != "1" {
+				continue
+			}
 			if list := r.words(redirect.Word); len(list) == 1 {
 				to = list[0].value
-				dangling = append(dangling, list[0])
 			}
-		case syntax.RdrIn:
-			dangling = append(dangling, r.words(redirect.Word)...)
 		}
 	}
-	if call, ok := stmt.Cmd.(*syntax.CallExpr); ok && here == nil && len(call.Args) > 0 {
+	call, ok := stmt.Cmd.(*syntax.CallExpr)
+	if ok && here == nil && len(call.Args) > 0 {
 		here = r.stdin[stmt]
 	}
-	if call, ok := stmt.Cmd.(*syntax.CallExpr); ok && to == "" && len(call.Args) > 1 && call.Args[0].Lit() == "tee" {
+	if !ok || len(call.Args) == 0 {
+		return here
+	}
+	name := call.Args[0].Lit()
+	if name == "tee" && len(call.Args) > 1 {
 		to = call.Args[len(call.Args)-1].Lit()
 	}
-	if here != nil && to != "" {
-		r.files[to] = *here
-		return nil, nil
+	written := here
+	if written == nil {
+		written = r.printed(call)
+	} else if !slices.Contains(passing, name) {
+		return here // the program reads it, and writes something else
 	}
-	return here, dangling
+	if written != nil && to != "" {
+		r.files[to] = *written
+		return nil
+	}
+	return here
 }
 
-// hereDocument is the text of a here-document, with the variables of the script in it where their values are known.
+// hereDocument is the text of a here-document, with the variables of the script in it where their
+// values are known.
 func (r *scriptReader) hereDocument(redirect *syntax.Redirect) *document {
 	if redirect.Hdoc == nil {
 		return nil
@@ -463,7 +514,7 @@ func (r *scriptReader) hereDocument(redirect *syntax.Redirect) *document {
 		_, isText := part.(*syntax.Lit)
 		if !isText && r.known(one) {
 			if value, err := expand.Document(r.config(), one); err == nil {
-				text.WriteString(value)
+				text.WriteString(unmask.Replace(value))
 				continue
 			}
 		}

@@ -13,26 +13,30 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/finding"
 )
 
-// maxNodes bounds how much of a document is looked at, so that aliases of aliases cannot blow it up.
+// maxNodes bounds how much of a document is looked at, so that aliases of aliases cannot blow it
+// up.
 const maxNodes = 200_000
 
-// A setting is one value that the user gives to the chart: a leaf of a values file or one part of a --set flag.
+// A setting is one value that the user gives to the chart: a leaf of a values file or one part of a
+// --set flag.
 type setting struct {
-	path chart.Path
+	chart.Setting
 	// element says where inside the list at the path a flag goes on: [0].name.
 	element string
-	// called is the name once it was asked for.
+	// called caches the name.
 	called string
 	// keys are the nodes of the names in the file, and shift the lines before its document.
 	keys  []*yaml.Node
 	shift int
-	// value is nil, a bool, a number, a string, a []any or an empty map[string]any.
-	value any
+	// script is how many lines of the script are before the here-document that the setting stands
+	// in; 0 for none.
+	script int
 	// node is the value in the file it came from; nil for a flag.
 	node         *yaml.Node
 	file         string
 	line, column int
-	// source is the assignment as it is written in a flag, and literal says that the flag is not --set itself.
+	// source is the assignment as it is written in a flag, and literal says that the flag is not
+	// --set itself.
 	source  string
 	literal bool
 	// typed says that the flag makes true, numbers and null of words, as --set does.
@@ -43,8 +47,11 @@ type setting struct {
 	dropped bool
 	renamed chart.Path
 	changed *string
-	// asString says that the flag has to be --set-string: a text is wanted, and --set makes another type of the word.
+	// asString says that the flag has to be --set-string: a text is wanted, and --set makes another
+	// type of the word.
 	asString bool
+	// asText is how the file that carries the setting says that a value is a text; "" for a flag.
+	asText string
 	// tree is the group of keys that a text holds.
 	tree *yaml.Node
 	// added are settings that take the place of this one.
@@ -54,7 +61,7 @@ type setting struct {
 // name is the path as the user may write it after --set.
 func (s *setting) name() string {
 	if s.called == "" {
-		s.called = s.path.String() + s.element
+		s.called = s.Path.String() + s.element
 	}
 	return s.called
 }
@@ -66,7 +73,7 @@ func (s *setting) edited() bool {
 	return s.dropped || s.renamed != nil || s.changed != nil || s.asString || len(s.added) > 0
 }
 
-func (s *setting) text() string { return scalarText(s.value) }
+func (s *setting) text() string { return scalarText(s.Value) }
 
 // scalarText prints a scalar as YAML would; what is not a scalar is "".
 func scalarText(v any) string {
@@ -115,17 +122,22 @@ func (f *flattener) below(path chart.Path, keys []*yaml.Node, at, n *yaml.Node) 
 	if len(path) == 0 {
 		return // an empty document
 	}
-	s := &setting{path: path, keys: keys, node: n, file: f.file, line: at.Line + f.shift, column: at.Column, shift: f.shift}
+	s := &setting{Setting: chart.Setting{Path: path}, keys: keys, node: n, file: f.file, line: at.Line + f.shift, column: at.Column, shift: f.shift}
 	if n.Kind == yaml.MappingNode {
-		s.value = map[string]any{}
-	} else if err := n.Decode(&s.value); err != nil || n.Kind == yaml.ScalarNode && substituted.MatchString(n.Value) {
+		s.Value = map[string]any{}
+	} else if err := n.Decode(&s.Value); err != nil || unknownNode(n) {
 		s.unknown = true
 	}
 	f.settings = append(f.settings, s)
 }
 
 // substituted is a value that another program fills in: ${DRIVER_VERSION}.
-var substituted = regexp.MustCompile(`\$(\{[A-Za-z_][A-Za-z0-9_]*[}:]|[A-Z_][A-Z0-9_]*$)`)
+var substituted = regexp.MustCompile(`\$(\{[A-Za-z_][A-Za-z0-9_.]*[}:]|___+|[A-Z_][A-Z0-9_]*$)`)
+
+// unknownNode reports whether another program fills the value in.
+func unknownNode(n *yaml.Node) bool {
+	return n.Kind == yaml.ScalarNode && (n.Tag == unknownTag || substituted.MatchString(n.Value))
+}
 
 // A mistake is a finding and the settings it is about.
 type mistake struct {
@@ -143,7 +155,11 @@ type installation struct {
 	flags bool
 	// opaque says that there are more flags, which are not known.
 	opaque bool
-	// resource says that the settings are fields of a custom resource, which the chart fills in whole.
+	// lifted says that the command was written for another release and is brought to this one, so
+	// that defaults of older releases are left over in it.
+	lifted bool
+	// resource says that the settings are fields of a custom resource, which the chart fills in
+	// whole.
 	resource bool
 	// byParent and deep find the mistake about a wrong name again.
 	byParent, deep map[string]int
@@ -173,10 +189,11 @@ func (in *installation) explicit(path string) *setting {
 	return nil
 }
 
-// value returns what the chart sees at the path: the user's setting or the default. ok is false when neither is known.
+// value returns what the chart sees at the path: the user's setting or the default. ok is false
+// when neither is known.
 func (in *installation) value(path string) (value any, ok bool) {
 	if s := in.explicit(path); s != nil {
-		return s.value, !s.unknown
+		return s.Value, !s.unknown
 	}
 	if list, known := in.elements(path); known {
 		return list, list != nil
@@ -232,11 +249,12 @@ func (in *installation) findings() []finding.Finding {
 	return out
 }
 
-// elements puts together the list that flags such as tolerations[0].key make; known is false when no flag does, and the
-// list is nil when a part of it is not known. Helm lets such flags replace the chart's list.
+// elements puts together the list that flags such as tolerations[0].key make; known is false when
+// no flag does, and the list is nil when a part of it is not known. Helm lets such flags replace
+// the chart's list.
 func (in *installation) elements(path string) (list []any, known bool) {
 	for _, s := range in.settings {
-		if s.element == "" || s.path.String() != path {
+		if s.element == "" || s.Path.String() != path {
 			continue
 		}
 		known = true
@@ -252,9 +270,9 @@ func (in *installation) elements(path string) (list []any, known bool) {
 			list = append(list, map[string]any{})
 		}
 		if m[2] == "" {
-			list[at] = s.value
+			list[at] = s.Value
 		} else if entry, isMap := list[at].(map[string]any); isMap {
-			entry[m[2]] = s.value
+			entry[m[2]] = s.Value
 		}
 	}
 	return list, known

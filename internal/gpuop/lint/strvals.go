@@ -14,7 +14,8 @@ var errSet = errors.New("unreadable --set")
 // An assignment is one key=value of a --set flag.
 type assignment struct {
 	path chart.Path
-	// index says that the path goes on into a list: toolkit.env[0].name; the path is then the list's.
+	// index says that the path goes on into a list: toolkit.env[0].name; the path is then the
+	// list's.
 	index bool
 	// element is where inside the list the path goes on: [0].name.
 	element string
@@ -24,9 +25,9 @@ type assignment struct {
 	text string
 }
 
-// parseSet reads the argument of --set by Helm's grammar: assignments separated by commas, names by dots, a backslash
-// before a comma or dot that belongs to the name or value, {a,b} for a list and key[0] for an element. Without typed, as
-// for --set-string and --set-file, every value stays text.
+// parseSet reads the argument of --set by Helm's grammar: assignments separated by commas, names by
+// dots, a backslash before a comma or dot that belongs to the name or value, {a,b} for a list and
+// key[0] for an element. Without typed, as for --set-string and --set-file, every value stays text.
 func parseSet(s string, typed bool) ([]assignment, error) {
 	var out []assignment
 	for len(s) > 0 {
@@ -88,12 +89,12 @@ key:
 			return a, "", fmt.Errorf("%w: %q has an empty name", errSet, s[:i])
 		}
 	}
-	value, n := parseValue(s[i+1:])
+	value, n, err := parseValue(s[i+1:], typed)
+	if err != nil {
+		return a, "", err
+	}
 	a.raw = s[i+1 : i+1+n]
 	a.value = value
-	if text, isText := value.(string); isText && typed {
-		a.value = typedValue(text)
-	}
 	a.text = s[:i+1+n]
 	rest = s[i+1+n:]
 	return a, strings.TrimPrefix(rest, ","), nil
@@ -108,38 +109,46 @@ func (a *assignment) push(name *strings.Builder) {
 	name.Reset()
 }
 
-// parseValue reads a value up to a comma and returns how much of s it was.
-func parseValue(s string) (value any, n int) {
-	if strings.HasPrefix(s, "{") {
-		if end := strings.IndexByte(s, '}'); end >= 0 && (end+1 == len(s) || s[end+1] == ',') {
-			list := []any{}
-			if inner := s[1:end]; inner != "" {
-				for part := range strings.SplitSeq(inner, ",") {
-					list = append(list, typedValue(strings.TrimSpace(part)))
-				}
-			}
-			return list, end + 1
+// parseValue reads a value up to a comma, or a list up to its brace, and returns how much of s it
+// was.
+func parseValue(s string, typed bool) (value any, n int, err error) {
+	read := func(text string) any {
+		if typed {
+			return typedValue(text)
 		}
+		return text
 	}
+	list, isList := []any{}, strings.HasPrefix(s, "{")
 	var text strings.Builder
 	for i := 0; i < len(s); i++ {
-		switch {
-		case s[i] == '\\' && i+1 < len(s):
-			i++
-			text.WriteByte(s[i])
-		case s[i] == ',':
-			return text.String(), i
+		switch c := s[i]; {
+		case isList && i == 0:
+		case c == '\\':
+			if i++; i < len(s) { // helm drops the last one
+				text.WriteByte(s[i])
+			}
+		case isList && (c == ',' || c == '}'):
+			list = append(list, read(text.String()))
+			text.Reset()
+			if c == '}' {
+				return list, i + 1, nil
+			}
+		case c == ',':
+			return read(text.String()), i, nil
 		default:
-			text.WriteByte(s[i])
+			text.WriteByte(c)
 		}
 	}
-	return text.String(), len(s)
+	if isList {
+		return nil, 0, fmt.Errorf("%w: %q is a list without }", errSet, s)
+	}
+	return read(text.String()), len(s), nil
 }
 
-// typedValue is what Helm makes of an unquoted value: true, false, null, a whole number without a leading zero, or
-// the text.
+// typedValue is what Helm makes of an unquoted value: true, false and null in any case, a whole
+// number without a leading zero, or the text.
 func typedValue(s string) any {
-	switch s {
+	switch strings.ToLower(s) {
 	case "true":
 		return true
 	case "false":
@@ -150,7 +159,7 @@ func typedValue(s string) any {
 		return 0
 	}
 	if s != "" && s[0] != '0' {
-		if n, err := strconv.Atoi(s); err == nil && strconv.Itoa(n) == s {
+		if n, err := strconv.Atoi(s); err == nil {
 			return n
 		}
 	}

@@ -23,8 +23,7 @@ func TestParseSetFollowsHelm(t *testing.T) {
 		{"a.b=c", []parsed{{"a.b", "c"}}},
 		{"a=true,b=false,c=null,d=12,e=012,f=1.5", []parsed{{"a", true}, {"b", false}, {"c", nil}, {"d", 12}, {"e", "012"}, {"f", "1.5"}}},
 		{`a\.b.c=x\,y=z`, []parsed{{`a\.b.c`, "x,y=z"}}},
-		{"a={x, 2},b=", []parsed{{"a", []any{"x", 2}}, {"b", ""}}},
-		{"a={}", []parsed{{"a", []any{}}}},
+		{"a={x,2, 3},b=", []parsed{{"a", []any{"x", 2, " 3"}}, {"b", ""}}},
 		{"env[0].name=A,env[0].value=B", []parsed{{"env", "A"}, {"env", "B"}}},
 	} {
 		got, err := parseSet(tt.in, true)

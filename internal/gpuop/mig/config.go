@@ -33,7 +33,8 @@ type Named struct {
 
 // Entry says how some GPUs of a node are to be partitioned.
 type Entry struct {
-	// DeviceFilter names the PCI device ids (0x<device>10DE) that the entry is for; empty means all.
+	// DeviceFilter names the PCI device ids (0x<device>10DE) that the entry is for; empty means
+	// all.
 	DeviceFilter []string
 	// All says that every GPU that passes the filter is meant; otherwise Indices names them.
 	All     bool
@@ -42,6 +43,21 @@ type Entry struct {
 	Enabled bool
 	Devices Request
 	Line    int
+}
+
+// ConfigKey is the key of a ConfigMap that the MIG manager reads, and the only one.
+const ConfigKey = "config.yaml"
+
+// ConfigMaps are the names of the ConfigMaps in the operator's namespace that may hold a node's
+// configs, of which the MIG manager reads the first that exists. Custom is migManager.config.name of
+// the ClusterPolicy: where it is not empty, the manager reads no other. Otherwise it is the one that
+// the manager writes of the node's own GPUs, then the operator's static one (gpu-operator,
+// documentation of v26.3, MIG).
+func ConfigMaps(node, custom string) []string {
+	if custom != "" {
+		return []string{custom}
+	}
+	return []string{node + "-mig-config", "default-mig-parted-config"}
 }
 
 // Config returns the config of that name.
@@ -151,7 +167,7 @@ func (p *parser) named(f fields.Field) Named {
 		} else {
 			fix = "write " + fix
 		}
-		p.Add(ruleName, finding.Error, f.Key, path, "the name cannot be the value of the nvidia.com/mig.config label, so no node can ask for it", fix)
+		p.Add(ruleName, finding.Error, f.Key, path, "the name cannot be the value of the nvidia.com/mig.config label, so no node can select it", fix)
 	}
 	entries := p.List(f.Value, path)
 	if len(entries) == 0 && (f.Value.Kind == yaml.SequenceNode || f.Value.Tag == "!!null") {
@@ -201,7 +217,7 @@ func (p *parser) entry(node *yaml.Node, path string) (Entry, bool) {
 	case entry.Enabled && seen["mig-devices"] == nil:
 		p.Add(ruleModeDevice, finding.Error, node, path, "mig-enabled is true and mig-devices is missing, which is refused", "write mig-devices: {} for MIG mode without instances")
 	case !entry.Enabled && len(entry.Devices) > 0:
-		p.Add(ruleModeDevice, finding.Error, seen["mig-devices"], path+".mig-devices", "instances are asked for while mig-enabled is false, which is refused", "set mig-enabled: true or delete mig-devices")
+		p.Add(ruleModeDevice, finding.Error, seen["mig-devices"], path+".mig-devices", "instances are requested while mig-enabled is false, which is rejected", "set mig-enabled: true or delete mig-devices")
 	}
 	if len(p.Findings) == before && len(entry.Devices) > 0 {
 		p.fit(seen["mig-devices"], path+".mig-devices", entry)
@@ -293,8 +309,8 @@ func (p *parser) profile(n *yaml.Node, path string) bool {
 	return false
 }
 
-// candidates are the boards that an entry is meant for: those that its filter names, otherwise those
-// that have every profile asked for.
+// candidates are the boards that an entry is meant for: those that its filter names, otherwise
+// those that have every requested profile.
 func (e Entry) candidates() []Board {
 	var boards []Board
 	for _, b := range Boards() {

@@ -12,11 +12,12 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
 
 // Proof: all 81 default configs are read, and feasible on every board that they name.
 func TestUpstreamDefaultsAreFeasible(t *testing.T) {
-	data, err := os.ReadFile(shared(t, "upstream/mig-parted/config-default.yaml"))
+	data, err := os.ReadFile(material.Path(t, "data/upstream/mig-parted/config-default.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,4 +166,16 @@ func FuzzParseConfig(f *testing.F) {
 			t.Fatalf("written as\n%s\n(-first +second):\n%s", written.Bytes(), diff)
 		}
 	})
+}
+
+func TestConfigMapsOfANode(t *testing.T) {
+	for custom, want := range map[string]string{
+		"":                          "gpu-1-mig-config default-mig-parted-config",
+		"ours":                      "ours",
+		"default-mig-parted-config": "default-mig-parted-config",
+	} {
+		if got := strings.Join(ConfigMaps("gpu-1", custom), " "); got != want {
+			t.Errorf("migManager.config.name=%q: %s, want %s", custom, got, want)
+		}
+	}
 }

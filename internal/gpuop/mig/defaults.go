@@ -12,9 +12,9 @@ import (
 var ErrUnknownConfig = errors.New("unknown MIG config")
 
 // Default is what the operator's default configuration means by a name on one board: all-disabled,
-// all-enabled, all-balanced, or all-<profile>, which fills every GPU with that profile. The same name
-// means different things on different boards (all-1g.10gb is seven on A100-80GB, four on A100-40GB).
-// Since v26.3 the operator generates these from the node's own hardware.
+// all-enabled, all-balanced, or all-<profile>, which fills every GPU with that profile. The same
+// name means different things on different boards (all-1g.10gb is seven on A100-80GB, four on
+// A100-40GB). Since v26.3 the operator generates these from the node's own hardware.
 func Default(b Board, config string) (Entry, error) {
 	e := Entry{All: true, Enabled: true, Devices: Request{}}
 	switch config {
@@ -40,8 +40,8 @@ func Default(b Board, config string) (Entry, error) {
 	return Entry{}, fmt.Errorf("%w %q for %s: it has %s", ErrUnknownConfig, config, b.Name, strings.Join(names, ", "))
 }
 
-// balanced is two of the smallest slice and one of each standard size between it and the largest that
-// still fit beside it: 1g 1g 2g 3g, or on a four-slice board 1g 1g 2g.
+// balanced is two of the smallest slice and one of each standard size between it and the largest
+// that still fit beside it: 1g 1g 2g 3g, or on a four-slice board 1g 1g 2g.
 func balanced(b Board) Request {
 	r := Request{}
 	for _, p := range b.Profiles {

@@ -7,9 +7,9 @@ import (
 	"unicode/utf8"
 )
 
-// Drawing shows a layout as a strip of the board's memory slices, at most 69 columns wide so that it
-// survives being pasted into a chat: a ruler, a box for each instance, the compute slices under each
-// box. Slices that no instance has are marked free. With ascii it uses plain characters only.
+// Drawing shows a layout as a strip of the board's memory slices, at most 69 columns wide so that
+// it survives being pasted into a chat: a ruler, a box for each instance, the compute slices under
+// each box. Slices that no instance has are marked free. With ascii it uses plain characters only.
 func Drawing(b Board, l Layout, ascii bool) string {
 	width := 64 / b.MemorySlices
 	runs := cells(b, l)

@@ -138,16 +138,19 @@ func (p profiles) with(name string, sms int) profiles {
 	return p
 }
 
-// unattested are boards that exist and whose MIG geometry no source here attests: the beginning of the label
-// nvidia.com/gpu.product, and of which board they are not. They are said to be
-// unknown, not taken for their neighbors.
-var unattested = []struct{ product, what string }{
-	{"h20-3e", "the H20-3e has 141 GB, unlike the H20"},
-	{"h20-141gb", "the H20-3e has 141 GB, unlike the H20"},
-	{"h100-sxm5-94gb", "the H100 SXM5 with 94 GB is another board than the H100 NVL"},
-	{"rtx-pro-5000", "the RTX PRO 5000 is another board than the RTX PRO 6000"},
-	{"rtx-pro-4500", "the RTX PRO 4500 is another board than the RTX PRO 6000"},
-	{"gh200-120gb", "the GH200 with 120 GB is another board than those with 96 and 144 GB"},
+// supportedGPUs is the page that names the boards with MIG, without their profiles.
+const supportedGPUs = "MIG User Guide r610, \"Supported GPUs\""
+
+// unattested are boards that exist and whose MIG geometry no source here attests: the beginning of
+// the label nvidia.com/gpu.product, which board they are not, and where they are named. They are
+// said to be unknown, not taken for their neighbors.
+var unattested = []struct{ product, what, source string }{
+	{"h20-3e", "the H20-3e has 141 GB, unlike the H20", supportedGPUs + " names the H20 with 96 GB alone"},
+	{"h20-141gb", "the H20-3e has 141 GB, unlike the H20", supportedGPUs + " names the H20 with 96 GB alone"},
+	{"h100-sxm5-94gb", "the H100 SXM5 with 94 GB is another board than the H100 NVL", supportedGPUs + ": 94 GB, 7 instances; in no list of mig-parted"},
+	{"rtx-pro-5000", "the RTX PRO 5000 is another board than the RTX PRO 6000", supportedGPUs + ": 48 GB, 2 instances; in no list of mig-parted"},
+	{"rtx-pro-4500", "the RTX PRO 4500 is another board than the RTX PRO 6000", supportedGPUs + ": 32 GB, 2 instances; in no list of mig-parted"},
+	{"gh200-120gb", "the GH200 with 120 GB is another board than those with 96 and 144 GB", supportedGPUs + " names the H100 on GH200 with 96 GB alone"},
 }
 
 // Boards returns the geometry table, one row per geometry, oldest architecture first. The caller
@@ -206,21 +209,21 @@ func Boards() []Board {
 		eight(Board{
 			Name: "GH200-144GB", Typical: "NVIDIA-GH200-144G-HBM3e", Aliases: []string{"GH200-144", "GH200-144G-HBM3e"}, Products: []string{"gh200-144g"},
 			PCIIDs: []string{"0x234810DE"}, Family: "hopper", ComputeCapability: "9.0",
-			Source: sourceGuide,
-		}, eightSlices("1g.18gb", "1g.36gb", "2g.36gb", "3g.72gb", "4g.72gb", "7g.144gb")),
+			Source: sourceGuide + "; SMs as nvidia-smi mig -lgip printed them: github.com/NVIDIA/mig-parted, pull request 139",
+		}, eightSlices("1g.18gb", "1g.36gb", "2g.36gb", "3g.72gb", "4g.72gb", "7g.144gb", 16, 32).with("1g.36gb", 26)),
 		eight(Board{
 			Name: "H200-141GB/H200 NVL", Typical: "NVIDIA-H200", Aliases: []string{"H200", "H200-141GB", "H200-NVL"}, Products: []string{"h200"},
 			PCIIDs: []string{"0x233510DE", "0x233B10DE"}, MemoryMiB: 143771, Family: "hopper", ComputeCapability: "9.0",
-			Source: sourceGuide,
-		}, eightSlices("1g.18gb", "1g.35gb", "2g.35gb", "3g.71gb", "4g.71gb", "7g.141gb", 16, 32, 0, 0, 132).with("1g.35gb", 26)),
+			Source: sourceGuide + "; SMs as nvidia-smi mig -lgip printed them: github.com/NVIDIA/mig-parted, issue 120",
+		}, eightSlices("1g.18gb", "1g.35gb", "2g.35gb", "3g.71gb", "4g.71gb", "7g.141gb", 16, 32, 60, 64, 132).with("1g.35gb", 26)),
 		eight(Board{
 			Name: "B200", Typical: "NVIDIA-B200", Products: []string{"b200"}, PCIIDs: []string{"0x290110DE"}, MemoryMiB: 183359, Family: "blackwell", ComputeCapability: "10.0",
-			Source: sourceGuide,
-		}, eightSlices("1g.23gb", "1g.45gb", "2g.45gb", "3g.90gb", "4g.90gb", "7g.180gb")),
+			Source: sourceGuide + "; SMs as nvidia-smi mig -lgip printed them: github.com/NVIDIA/mig-parted, pull request 166",
+		}, eightSlices("1g.23gb", "1g.45gb", "2g.45gb", "3g.90gb", "4g.90gb", "7g.180gb", 18, 36).with("1g.45gb", 30)),
 		eight(Board{
 			Name: "GB200", Typical: "NVIDIA-GB200", Products: []string{"gb200"}, PCIIDs: []string{"0x294110DE"}, Family: "blackwell", ComputeCapability: "10.0",
-			Source: sourceGuide + "; the same file also names 3g.95gb, 4g.95gb and 7g.189gb for this board",
-		}, append(eightSlices("1g.23gb", "1g.47gb", "2g.47gb", "3g.93gb", "4g.93gb", "7g.186gb"),
+			Source: sourceGuide + "; the same file also names 3g.95gb, 4g.95gb and 7g.189gb for this board; SMs as nvidia-smi mig -lgip printed them: github.com/NVIDIA/mig-parted, issue 227",
+		}, append(eightSlices("1g.23gb", "1g.47gb", "2g.47gb", "3g.93gb", "4g.93gb", "7g.186gb", 18, 38).with("1g.47gb", 32),
 			Profile{Name: "3g.95gb", Compute: 3, Memory: 4, Max: 2, Starts: []int{0, 4}, Synonym: true},
 			Profile{Name: "4g.95gb", Compute: 4, Memory: 4, Max: 1, Starts: []int{0}, Synonym: true},
 			Profile{Name: "7g.189gb", Compute: 7, Memory: 8, Max: 1, Starts: []int{0}, Synonym: true},
@@ -265,8 +268,8 @@ func normal(s string) string {
 var ErrUnknownBoard = errors.New("unknown MIG board")
 
 // FindBoard finds the row for what a user knows a GPU by: the row's name, an everyday name
-// ("A100-40GB"), a PCI id in any usual spelling ("0x20B010DE", "20b0", "10de:20b0"), or the value of
-// the nvidia.com/gpu.product label, with or without the suffixes that MIG and sharing add to it.
+// ("A100-40GB"), a PCI id in any usual spelling ("0x20B010DE", "20b0", "10de:20b0"), or the value
+// of the nvidia.com/gpu.product label, with or without the suffixes that MIG and sharing add to it.
 // The error wraps ErrUnknownBoard and names the spellings that were probably meant.
 func FindBoard(word string) (Board, error) {
 	boards := Boards()
@@ -280,7 +283,7 @@ func FindBoard(word string) (Board, error) {
 	n := normal(word)
 	for _, u := range unattested {
 		if strings.HasPrefix(n, u.product) {
-			return Board{}, fmt.Errorf("%w %q: %s, and its MIG profiles are not known here", ErrUnknownBoard, word, u.what)
+			return Board{}, fmt.Errorf("%w %q: %s, and its MIG profiles are not known here (%s)", ErrUnknownBoard, word, u.what, u.source)
 		}
 	}
 	best, length := byProduct(boards, n)
@@ -312,7 +315,8 @@ func FindBoard(word string) (Board, error) {
 	return Board{}, fmt.Errorf("%w %q: no board of that name, PCI id or nvidia.com/gpu.product label has MIG here", ErrUnknownBoard, word)
 }
 
-// byProduct finds the board with the longest product name that n begins with; length is 0 without one.
+// byProduct finds the board with the longest product name that n begins with; length is 0 without
+// one.
 func byProduct(boards []Board, n string) (best Board, length int) {
 	for _, b := range boards {
 		for _, p := range b.Products {

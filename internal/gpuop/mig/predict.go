@@ -305,8 +305,8 @@ func first(gpus []GPU) GPU {
 	return gpus[max(0, slices.IndexFunc(gpus, func(g GPU) bool { return g.Enabled }))]
 }
 
-// Apply returns the GPUs as they are after the MIG manager has applied the config, in node order, and
-// what stands in the way: entries that do not fit their GPU, and GPUs that no entry covers.
+// Apply returns the GPUs as they are after the MIG manager has applied the config, in node order,
+// and what stands in the way: entries that do not fit their GPU, and GPUs that no entry covers.
 func (n Named) Apply(gpus []GPU) ([]GPU, []finding.Finding) {
 	after := slices.Clone(gpus)
 	var findings []finding.Finding

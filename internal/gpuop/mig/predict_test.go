@@ -11,6 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/finding"
+
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
 
 // node is n GPUs of a board, each partitioned into the instances ("" for MIG off, "-" for MIG on
@@ -99,7 +101,7 @@ func TestPredict(t *testing.T) {
 		}},
 		{"mixed, all in MIG mode: replicas of the parent are 0", node(t, "B200", "1g.23gb+me", "-"), "mixed", Replication{}, []string{
 			"gpu.count=2", "gpu.product=NVIDIA-B200", "gpu.replicas=0", "gpu.sharing-strategy=none",
-			"mig-1g.23gb.me.count=1", "mig-1g.23gb.me.product=NVIDIA-B200-MIG-1g.23gb.me", "mig-1g.23gb.me.replicas=1", "mig-1g.23gb.me.sharing-strategy=none", "mig-1g.23gb.me.slices.gi=1", "mig-1g.23gb.me: 1",
+			"mig-1g.23gb.me.count=1", "mig-1g.23gb.me.multiprocessors=18", "mig-1g.23gb.me.product=NVIDIA-B200-MIG-1g.23gb.me", "mig-1g.23gb.me.replicas=1", "mig-1g.23gb.me.sharing-strategy=none", "mig-1g.23gb.me.slices.gi=1", "mig-1g.23gb.me: 1",
 			"mig.strategy=mixed", "mps.capable=false", "warn mig-enabled-empty", "warn mig-variant-resource",
 		}},
 		{"none hides MIG, and MPS is refused beside it", node(t, "A30", "1g.6gb=4"), "none", shared("mps", WholeGPU, 2, ""), []string{
@@ -128,7 +130,7 @@ func TestPredictionHasUpstreamsLabels(t *testing.T) {
 		"expected-output-mig-mixed.txt":  node(t, "A100-40GB", "1g.5gb=7"),
 	} {
 		t.Run(file, func(t *testing.T) {
-			data, err := os.ReadFile(shared(t, "upstream/k8s-device-plugin/"+file))
+			data, err := os.ReadFile(material.Path(t, "data/upstream/k8s-device-plugin/"+file))
 			if err != nil {
 				t.Fatal(err)
 			}

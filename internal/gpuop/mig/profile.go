@@ -12,8 +12,9 @@ type name struct {
 	attribute          string
 }
 
-// attributes are the endings that drivers put behind a profile: the driver's own spelling. "+me" adds
-// the extra media engines, "+me.all" all of them, "-me" leaves media engines out, "+gfx" adds graphics.
+// attributes are the endings that drivers put behind a profile: the driver's own spelling. "+me"
+// adds the extra media engines, "+me.all" all of them, "-me" leaves media engines out, "+gfx" adds
+// graphics.
 var attributes = [...]string{"+me.all", "+me", "-me", "+gfx"}
 
 // parseName takes the driver's spelling of a GPU instance profile apart.

@@ -361,7 +361,7 @@ func cause(b Board, kept Layout, r Request, partial Layout) (Cause, string) {
 	for _, name := range names {
 		p, _ := b.Profile(name)
 		if total[name] > p.Max {
-			return TooMany, fmt.Sprintf("%d of %s asked for, at most %d fit even on an empty GPU", total[name], name, p.Max)
+			return TooMany, fmt.Sprintf("%d of %s requested, at most %d fit even on an empty GPU", total[name], name, p.Max)
 		}
 		compute += total[name] * p.Compute
 		memory += total[name] * p.Memory
@@ -371,7 +371,7 @@ func cause(b Board, kept Layout, r Request, partial Layout) (Cause, string) {
 	}
 	switch {
 	case media > 1:
-		return MediaEngines, fmt.Sprintf("%d instances with media extensions asked for, the GPU has one set of those engines", media)
+		return MediaEngines, fmt.Sprintf("%d instances with media extensions requested, the GPU has one set of those engines", media)
 	case compute > b.ComputeSlices:
 		return ComputeSlices, fmt.Sprintf("%d compute slices needed, the GPU has %d", compute, b.ComputeSlices)
 	case memory > b.MemorySlices:
@@ -485,7 +485,8 @@ func largest(b Board, kept Layout, r Request) (best Layout) {
 	return best
 }
 
-// each calls visit with every sub-multiset of the request, counts capped at what the board can hold.
+// each calls visit with every sub-multiset of the request, counts capped at what the board can
+// hold.
 func each(b Board, r Request, visit func(Request)) {
 	names := slices.SortedFunc(maps.Keys(r), bySize)
 	sub := Request{}
@@ -508,9 +509,9 @@ func each(b Board, r Request, visit func(Request)) {
 	walk(0, 0)
 }
 
-// Maximal lists every layout that holds the kept instances, and beside them such of the named profiles
-// that no further instance of any of them can be added; large instances first. Without names the
-// board's standard profiles are used.
+// Maximal lists every layout that holds the kept instances, and beside them such of the named
+// profiles that no further instance of any of them can be added; large instances first. Without
+// names the board's standard profiles are used.
 func Maximal(b Board, kept Layout, names ...string) []Layout {
 	if len(names) == 0 {
 		for _, p := range b.Profiles {
@@ -543,8 +544,8 @@ func Maximal(b Board, kept Layout, names ...string) []Layout {
 	return layouts
 }
 
-// nearest lists the three complete layouts that differ least from the request, weighing an
-// instance by the compute slices it has. Where nothing of the request is on the board there are none.
+// nearest lists the three complete layouts that differ least from the request, weighing an instance
+// by the compute slices it has. Where nothing of the request is on the board there are none.
 func nearest(b Board, kept Layout, r Request) []Layout {
 	if len(r) == 0 {
 		return nil

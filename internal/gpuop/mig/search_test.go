@@ -5,24 +5,14 @@ import (
 	"errors"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-)
 
-// shared returns the path of a file of the material that lies beside the repository, and skips the
-// test with the reason where it is absent.
-func shared(t *testing.T, name string) string {
-	t.Helper()
-	path := filepath.Join("..", "..", "..", "..", "shared", "data", name)
-	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
-		t.Skipf("SKIP shared-material-absent: %s is not beside the repository", name)
-	}
-	return path
-}
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
+)
 
 func board(t *testing.T, name string) Board {
 	t.Helper()
@@ -196,7 +186,7 @@ func oracle(b Board, r Request) bool {
 }
 
 // Proof: a brute-force oracle agrees on random requests; and a layout never overlaps, starts only
-// where it may, and holds exactly what was asked for.
+// where it may, and holds exactly what was requested.
 func TestSearchAgreesWithBruteForce(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	boards := Boards()
@@ -308,7 +298,7 @@ func FuzzParseRequest(f *testing.F) {
 
 // The table is compared with the material it was written from, where that is at hand.
 func TestTableEqualsTheCollectedFacts(t *testing.T) {
-	data, err := os.ReadFile(shared(t, "mig-geometry.json"))
+	data, err := os.ReadFile(material.Path(t, "data/mig-geometry.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -382,5 +372,31 @@ func TestFindBoard(t *testing.T) {
 		if b, err := FindBoard(word); !errors.Is(err, ErrUnknownBoard) || !strings.Contains(err.Error(), hint) {
 			t.Errorf("%q: %q, %v, want an error with %q", word, b.Name, err, hint)
 		}
+	}
+}
+
+// Streaming multiprocessors as nvidia-smi mig -lgip printed them, where that is published.
+func TestStreamingMultiprocessors(t *testing.T) {
+	for _, tt := range []struct {
+		board, source string
+		want          map[string]int
+	}{
+		{"H200", "github.com/NVIDIA/mig-parted, issue 120", map[string]int{"1g.18gb": 16, "1g.18gb+me": 16, "1g.35gb": 26, "2g.35gb": 32, "3g.71gb": 60, "4g.71gb": 64}},
+		{"GH200-144GB", "github.com/NVIDIA/mig-parted, pull request 139", map[string]int{"1g.18gb": 16, "1g.18gb+me": 16, "1g.36gb": 26, "2g.36gb": 32, "3g.72gb": 0}},
+		{"B200", "github.com/NVIDIA/mig-parted, pull request 166", map[string]int{"1g.23gb": 18, "1g.23gb+me": 18, "1g.45gb": 30, "2g.45gb": 36, "3g.90gb": 0}},
+		{"GB200", "github.com/NVIDIA/mig-parted, issue 227", map[string]int{"1g.23gb": 18, "1g.23gb+me": 18, "1g.47gb": 32, "2g.47gb": 38, "3g.93gb": 0}},
+	} {
+		b := board(t, tt.board)
+		for name, want := range tt.want {
+			if p, ok := b.Profile(name); !ok || p.SMs != want {
+				t.Errorf("%s %s: %d SMs (known: %t), %s has %d", tt.board, name, p.SMs, ok, tt.source, want)
+			}
+		}
+		if !strings.Contains(b.Source, tt.source) {
+			t.Errorf("%s: the source %q does not name %s", tt.board, b.Source, tt.source)
+		}
+	}
+	if _, err := FindBoard("RTX PRO 5000"); err == nil || !strings.Contains(err.Error(), "Supported GPUs") {
+		t.Errorf("%v, want the page that names the board", err)
 	}
 }

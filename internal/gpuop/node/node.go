@@ -8,116 +8,17 @@ import (
 	"strconv"
 	"strings"
 
-	"sigs.k8s.io/yaml"
-
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/finding"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/mig"
 )
 
-// ErrNode is returned for input that is not one Node.
-var ErrNode = errors.New("not a Node")
-
-// Node is what matters here of a Kubernetes Node.
-type Node struct {
-	Name                string
-	Labels, Annotations map[string]string
-	// Capacity and Allocatable hold the extended resources of nvidia.com only.
-	Capacity, Allocatable map[string]int
-}
-
-type object struct {
-	Kind     string `json:"kind"`
-	Metadata struct {
-		Name        string            `json:"name"`
-		Labels      map[string]string `json:"labels"`
-		Annotations map[string]string `json:"annotations"`
-	} `json:"metadata"`
-	Status struct {
-		Capacity    map[string]any `json:"capacity"`
-		Allocatable map[string]any `json:"allocatable"`
-	} `json:"status"`
-	Items []object `json:"items"`
-}
-
-// Parse reads one Node from JSON, YAML, or the text of kubectl describe. Its errors wrap ErrNode.
-func Parse(data []byte) (*Node, error) {
-	var o object
-	err := yaml.Unmarshal(data, &o)
-	if err == nil && strings.HasSuffix(o.Kind, "List") {
-		if len(o.Items) != 1 {
-			return nil, fmt.Errorf("%w: a list of %d, want one (kubectl get node NAME -o json)", ErrNode, len(o.Items))
-		}
-		o = o.Items[0]
-	}
-	if err == nil && (o.Kind == "Node" || o.Kind == "" && o.Metadata.Labels != nil) {
-		return &Node{
-			Name: o.Metadata.Name, Labels: o.Metadata.Labels, Annotations: o.Metadata.Annotations,
-			Capacity: resources(o.Status.Capacity), Allocatable: resources(o.Status.Allocatable),
-		}, nil
-	}
-	if err == nil && o.Kind != "" {
-		return nil, fmt.Errorf("%w but a %s", ErrNode, o.Kind)
-	}
-	if n, ok := described(string(data)); ok {
-		return n, nil
-	}
-	return nil, fmt.Errorf("%w: want the output of kubectl get node NAME -o json (or yaml), or of kubectl describe node NAME", ErrNode)
-}
-
-func resources(quantities map[string]any) map[string]int {
-	r := map[string]int{}
-	for name, q := range quantities {
-		if n, err := strconv.Atoi(fmt.Sprint(q)); err == nil && strings.HasPrefix(name, "nvidia.com/") {
-			r[name] = n
-		}
-	}
-	return r
-}
-
-// described reads the text of kubectl describe node. Sections are told by their headings, since the
-// indentation is often lost when the text is pasted.
-func described(text string) (*Node, bool) {
-	n := &Node{Labels: map[string]string{}, Annotations: map[string]string{}, Capacity: map[string]int{}, Allocatable: map[string]int{}}
-	section := ""
-	for line := range strings.Lines(text) {
-		line = strings.TrimSpace(line)
-		if heading, rest, ok := strings.Cut(line, ":"); ok && !strings.ContainsAny(heading, "/=. ") && heading != "" && heading[0] >= 'A' && heading[0] <= 'Z' {
-			section, line = heading, strings.TrimSpace(rest)
-			if heading == "Name" {
-				n.Name = line
-			}
-		}
-		switch section {
-		case "Labels":
-			if key, value, ok := strings.Cut(line, "="); ok {
-				n.Labels[key] = value
-			}
-		case "Annotations":
-			if key, value, ok := strings.Cut(line, ": "); ok {
-				n.Annotations[key] = strings.TrimSpace(value)
-			}
-		case "Capacity", "Allocatable":
-			key, value, _ := strings.Cut(line, ":")
-			count, err := strconv.Atoi(strings.TrimSpace(value))
-			if err != nil || !strings.HasPrefix(key, "nvidia.com/") {
-				continue
-			}
-			if section == "Capacity" {
-				n.Capacity[key] = count
-			} else {
-				n.Allocatable[key] = count
-			}
-		}
-	}
-	return n, n.Name != "" && len(n.Labels) > 0
-}
-
 // ErrNoGPUs is returned for a node whose labels do not say which GPUs it has.
 var ErrNoGPUs = errors.New("the labels do not say which GPUs the node has")
 
-// GPUs are the node's GPUs as its labels describe them, with sharing and MIG suffixes taken off. The
-// labels tell how many MIG devices there are, not which GPU holds them: the first GPU in MIG mode
-// carries them all, which is enough to predict labels and resources. The error wraps ErrNoGPUs.
+// GPUs are the node's GPUs as its labels describe them, with sharing and MIG suffixes taken off.
+// The labels say how many MIG devices there are, not which GPU holds them: the first GPU in MIG
+// mode carries them all, which is enough to predict labels and resources. The error wraps
+// ErrNoGPUs.
 func (n *Node) GPUs() ([]mig.GPU, error) {
 	product := n.Labels[mig.WholeGPU+".product"]
 	count, err := strconv.Atoi(n.Labels[mig.WholeGPU+".count"])
@@ -159,9 +60,10 @@ func (n *Node) GPUs() ([]mig.GPU, error) {
 		}
 	}
 	if len(instances) > 0 && count > 0 {
-		whole := n.Capacity[mig.WholeGPU]
+		capacity := n.GPUResources()
+		whole := capacity[mig.WholeGPU]
 		if replicas, err := strconv.Atoi(n.Labels[mig.WholeGPU+".replicas"]); err == nil && replicas > 1 {
-			whole = (whole + n.Capacity[mig.WholeGPU+".shared"]) / replicas
+			whole = (whole + capacity[mig.WholeGPU+".shared"]) / replicas
 		}
 		for i := range max(1, count-whole) {
 			gpus[i].Enabled, gpus[i].Instances = true, mig.Request{}
@@ -173,19 +75,24 @@ func (n *Node) GPUs() ([]mig.GPU, error) {
 
 // The rules under which Check reports.
 const (
-	ruleNoResource = "node-no-gpu-resource"
-	ruleNoLabels   = "node-no-gpu-labels"
-	ruleState      = "node-mig-state"
-	rulePaused     = "node-operand-paused"
-	ruleCount      = "node-capacity-differs"
+	RuleNoResource = "node-no-gpu-resource"
+	RuleNoLabels   = "node-no-gpu-labels"
+	RuleState      = "node-mig-state"
+	RulePaused     = "node-operand-paused"
+	RuleCount      = "node-capacity-differs"
 	sourceOperator = "gpu-operator controllers/state_manager.go"
 	sourceMIG      = "mig-parted deployments/container (MIG manager)"
 	sourceLabels   = "k8s-device-plugin internal/lm"
 )
 
+// Paused reports whether the value of a deploy label keeps the operand away for a while. The driver manager
+// appends its pause to a value that is not true: paused-for-mig-change_paused-for-driver-upgrade.
+func Paused(value string) bool { return strings.Contains(value, "paused-for-") }
+
 // Check reports where the node's labels and resources contradict each other.
 func (n *Node) Check() []finding.Finding {
 	var findings []finding.Finding
+	capacity, allocatable := n.GPUResources(), ofNVIDIA(n.Allocatable)
 	add := func(id string, s finding.Severity, subject, reason, fix, source string) {
 		findings = append(findings, finding.Finding{ID: id, Severity: s, Subject: subject, Reason: reason, Fix: fix, Source: source})
 	}
@@ -198,26 +105,26 @@ func (n *Node) Check() []finding.Finding {
 		switch value := n.Labels[name]; {
 		case value == "true":
 			deploys = append(deploys, component)
-		case strings.HasPrefix(value, "paused-for-"):
-			add(rulePaused, finding.Warning, name, fmt.Sprintf("the operand is %s, so its pod is away", value),
+		case Paused(value):
+			add(RulePaused, finding.Warning, name, fmt.Sprintf("the operand is %s, so its pod is away", value),
 				"wait for the change to finish; if it stays, read the log of the MIG manager or the driver upgrade state", sourceOperator)
 		}
 	}
-	if n.Labels["nvidia.com/gpu.present"] == "true" && len(n.Capacity) == 0 {
+	if n.Labels["nvidia.com/gpu.present"] == "true" && len(capacity) == 0 {
 		subject := "nvidia.com/gpu"
-		reason := "the node is labelled as a GPU node, and its capacity has no nvidia.com resource: the device plugin has not registered"
+		reason := "the node is labeled as a GPU node, and its capacity has no nvidia.com resource: the device plugin has not registered"
 		if len(deploys) > 0 {
 			reason = fmt.Sprintf("the operator wants %s on the node, and its capacity has no nvidia.com resource: the device plugin has not registered", strings.Join(deploys, ", "))
 		}
-		add(ruleNoResource, finding.Error, subject, reason,
+		add(RuleNoResource, finding.Error, subject, reason,
 			"look at the pods on the node in this order: driver, container-toolkit, operator-validator, device-plugin", sourceOperator)
 	}
 	if n.Labels["nvidia.com/gpu.present"] == "true" && n.Labels[mig.WholeGPU+".product"] == "" {
-		add(ruleNoLabels, finding.Warning, mig.WholeGPU+".product", "GPU Feature Discovery has not labelled the node: its pod has not run, or found no driver",
+		add(RuleNoLabels, finding.Warning, mig.WholeGPU+".product", "GPU Feature Discovery has not labeled the node: its pod has not run, or found no driver",
 			"look at the gpu-feature-discovery pod, and at NFD, which carries its labels to the node", sourceLabels)
 	}
 	if strings.HasSuffix(n.Labels[mig.WholeGPU+".product"], "-MIG-INVALID") {
-		add(ruleState, finding.Error, mig.WholeGPU+".product", "the MIG devices of the node do not suit the strategy single, and no GPU is allocatable",
+		add(RuleState, finding.Error, mig.WholeGPU+".product", "the MIG devices of the node do not suit the strategy single, and no GPU is allocatable",
 			"partition every GPU alike, or use mig.strategy=mixed", sourceLabels)
 	}
 	if state := n.Labels["nvidia.com/mig.config.state"]; state != "" && state != "success" {
@@ -225,12 +132,12 @@ func (n *Node) Check() []finding.Finding {
 		if state == "failed" {
 			severity = finding.Error
 		}
-		add(ruleState, severity, "nvidia.com/mig.config.state", fmt.Sprintf("the MIG config %q is in the state %s", n.Labels["nvidia.com/mig.config"], state),
+		add(RuleState, severity, "nvidia.com/mig.config.state", fmt.Sprintf("the MIG config %q is in the state %s", n.Labels["nvidia.com/mig.config"], state),
 			"kubectl logs -n gpu-operator -l app=nvidia-mig-manager -c nvidia-mig-manager", sourceMIG)
 	}
-	for _, resource := range slices.Sorted(maps.Keys(n.Capacity)) {
-		if n.Allocatable[resource] < n.Capacity[resource] {
-			add(ruleCount, finding.Warning, resource, fmt.Sprintf("%d of %d are allocatable: the others are unhealthy", n.Allocatable[resource], n.Capacity[resource]),
+	for _, resource := range slices.Sorted(maps.Keys(capacity)) {
+		if allocatable[resource] < capacity[resource] {
+			add(RuleCount, finding.Warning, resource, fmt.Sprintf("%d of %d are allocatable: the others are unhealthy", allocatable[resource], capacity[resource]),
 				"look for XID errors on the node", "Kubernetes device plugins, health")
 		}
 	}

@@ -149,7 +149,7 @@ func TestParseRefuses(t *testing.T) {
 		}
 	}
 	n, err := Parse([]byte(`{"kind": "List", "items": [` + nodeObject(`"a": "b"`, `"nvidia.com/gpu": "2"`) + `]}`))
-	if err != nil || n.Capacity["nvidia.com/gpu"] != 2 {
+	if err != nil || n.GPUResources()["nvidia.com/gpu"] != 2 {
 		t.Errorf("a list of one: %+v, %v", n, err)
 	}
 }

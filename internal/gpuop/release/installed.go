@@ -13,8 +13,9 @@ import (
 // label is where Helm's charts write their release into every object.
 var label = regexp.MustCompile(`(?m)^\s*helm\.sh/chart:\s*"?gpu-operator-(v?[0-9]+\.[0-9]+\.[0-9]+)"?\s*$`)
 
-// installed reads what helm get says of an installed release. Values are those in force, defaults and the user's own
-// together; a manifest names the release, and the parts of the ClusterPolicy that its templates write.
+// installed reads what helm get says of an installed release. Values are those in force, defaults
+// and the user's own together; a manifest names the release, and the parts of the ClusterPolicy
+// that its templates write.
 func installed(name string, data []byte) (*chart.Release, error) {
 	data = bytes.TrimPrefix(data, []byte("COMPUTED VALUES:\n"))
 	if m := label.FindSubmatch(data); m != nil {

@@ -24,8 +24,8 @@ const (
 	maxFiles = 4096
 )
 
-// Open reads a release from a chart's folder, its archive, an OCI layout, or the output of helm get values -a or helm
-// get manifest.
+// Open reads a release from a chart's folder, its archive, an OCI layout, or the output of helm get
+// values -a or helm get manifest.
 func Open(name string) (*chart.Release, error) {
 	info, err := os.Stat(name)
 	if err != nil {

@@ -28,8 +28,8 @@ type description struct {
 	KubeVersion string `yaml:"kubeVersion"`
 }
 
-// read reads a chart from its files. A chart that is built from the source tree has no release's version; then the
-// name, such as the folder's, says it.
+// read reads a chart from its files. A chart that is built from the source tree has no release's
+// version; then the name, such as the folder's, says it.
 func read(f files, name string) (*chart.Release, error) {
 	var d description
 	if err := yaml.Unmarshal(f["Chart.yaml"], &d); err != nil || d.Name == "" {
@@ -104,7 +104,8 @@ func plain(v any) any {
 	return fmt.Sprint(v)
 }
 
-// addParts adds the subcharts, whose values lie below their names, and are overruled there by the chart's own.
+// addParts adds the subcharts, whose values lie below their names, and are overruled there by the
+// chart's own.
 func addParts(r *chart.Release, f files) error {
 	for _, name := range parts(f) {
 		below := files{}

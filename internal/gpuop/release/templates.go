@@ -35,7 +35,8 @@ func readTemplates(f files, below chart.Path, into *chart.Release) error {
 type templateReader struct {
 	below chart.Path
 	into  *chart.Release
-	// guards are the values that the conditions around the present place want to be true, or false after a "!".
+	// guards are the values that the conditions around the present place want to be true, or false
+	// after a "!".
 	guards []string
 }
 
@@ -62,7 +63,8 @@ func (r *templateReader) note(chain []string, use chart.Use) {
 	}
 }
 
-// conditions are the values that a condition wants to be true, or false after a "!"; what is no plain value is left out.
+// conditions are the values that a condition wants to be true, or false after a "!"; what is no
+// plain value is left out.
 func (s *scope) conditions(p *parse.PipeNode) []string {
 	if len(p.Cmds) != 1 {
 		return nil
@@ -116,7 +118,8 @@ func (r *templateReader) node(n parse.Node, s *scope) {
 	}
 }
 
-// copying are the functions that take a value with everything below it; comparing those that take its text.
+// copying are the functions that take a value with everything below it; comparing those that take
+// its text.
 var (
 	copying   = []string{"toYaml", "toJson", "toPrettyJson", "toRawJson", "range", "tpl", "merge", "mergeOverwrite", "concat", "keys", "values", "pick", "omit", "deepCopy"}
 	comparing = []string{"eq", "ne", "lt", "le", "gt", "ge", "contains", "hasPrefix", "hasSuffix", "has", "kindIs", "typeIs"}

@@ -12,8 +12,8 @@ import (
 // ErrUnknownGPU is returned for a word that names no GPU known here.
 var ErrUnknownGPU = errors.New("unknown GPU")
 
-// plain are common GPUs without MIG: what their users call them, and what a driver reports. Memory is
-// the total that nvidia-smi prints on a typical board; it differs by a little with the driver.
+// plain are common GPUs without MIG: what their users call them, and what a driver reports. Memory
+// is the total that nvidia-smi prints on a typical board; it differs by a little with the driver.
 var plain = [...]struct {
 	name string
 	gpu  mig.GPU

@@ -1,7 +1,6 @@
 package sharing
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -50,9 +49,9 @@ const (
 // MaxClients is the most MPS clients that one GPU serves at a time.
 const MaxClients = 48
 
-// Parse reads a device-plugin file and reports misspelt keys, values that the plugin refuses, and
-// settings that are read but ignored. Findings carry lines but no file name, which the caller knows.
-// The config is nil only when the file is not a mapping at all.
+// Parse reads a device-plugin file and reports misspelled keys, values that the plugin refuses, and
+// settings that are read but ignored. Findings carry lines but no file name, which the caller
+// knows. The config is nil only when the file is not a mapping at all.
 func Parse(data []byte) (*Config, []finding.Finding) {
 	p := parser{
 		Reader: fields.Reader{Unknown: "no such key; the device plugin ignores it without a word"},
@@ -429,7 +428,8 @@ func (c *Config) Replication() mig.Replication {
 		if shared.RenameByDefault {
 			replica.Rename = string(resource.Name.DefaultSharedRename())
 		}
-		// the plugin keeps a device of each replica's number, so that of two entries the larger one counts
+		// the plugin keeps a device of each replica's number, so that of two entries the larger one
+		// counts
 		if before, twice := r.Of[string(resource.Name)]; !twice || replica.Factor > before.Factor {
 			r.Of[string(resource.Name)] = replica
 		}
@@ -478,9 +478,4 @@ type Sharing struct {
 type Resource struct {
 	Name     string
 	Replicas int
-}
-
-// MarshalJSON writes the config as the library spells it.
-func (c *Config) MarshalJSON() ([]byte, error) {
-	return json.Marshal(c.Spec)
 }

@@ -14,17 +14,17 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/finding"
 )
 
-// Named is a config with the name under which a ConfigMap, and so a node label, knows it. Config is nil
-// where the text is not a mapping.
+// Named is a config with the name under which a ConfigMap, and so a node label, knows it. Config is
+// nil where the text is not a mapping.
 type Named struct {
 	Name   string
 	Config *Config
-	// File is the file it came from, for whoever reports about it; ParseAny leaves it empty.
+	// File is the file it came from, for reports about it; ParseAny leaves it empty.
 	File string
 }
 
-// ParseAny reads a device-plugin file, or a ConfigMap that holds several, and names what it found: a
-// bare file gets the name that is given. Lines in findings count from the top of the data.
+// ParseAny reads a device-plugin file, or a ConfigMap that holds several, and names what it found:
+// a bare file gets the name that is given. Lines in findings count from the top of the data.
 func ParseAny(data []byte, name string) ([]Named, []finding.Finding) {
 	var doc struct {
 		Kind string               `yaml:"kind"`
@@ -73,9 +73,9 @@ type Wanted struct {
 var keyName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$`)
 
 // ParseWanted reads NAME=STRATEGY[:REPLICAS][,OPTION…]: "default=none",
-// "a100=time-slicing:5,rename", "infer=mps:4,resource=nvidia.com/gpu". Options are rename, fail-multi,
-// mig-strategy=… and resource=NAME (more of them share the same number of replicas, or give their own
-// as resource=NAME*N). The error wraps ErrWanted.
+// "a100=time-slicing:5,rename", "infer=mps:4,resource=nvidia.com/gpu". Options are rename,
+// fail-multi, mig-strategy=… and resource=NAME (more of them share the same number of replicas, or
+// give their own as resource=NAME*N). The error wraps ErrWanted.
 func ParseWanted(word string) (Wanted, error) {
 	name, rest, ok := strings.Cut(word, "=")
 	if !ok {

@@ -35,8 +35,8 @@ type Prediction struct {
 	Limits []Limits
 }
 
-// Predict says what a node with these GPUs shows under the MIG strategy and the config, which may be
-// nil for none.
+// Predict says what a node with these GPUs shows under the MIG strategy and the config, which may
+// be nil for none.
 func Predict(gpus []mig.GPU, migStrategy string, c *Config) Prediction {
 	replication := c.Replication()
 	p := Prediction{Prediction: mig.Predict(gpus, migStrategy, replication)}

@@ -9,14 +9,15 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/finding"
 )
 
-// Route is how the device plugin was installed, which decides what happens to a node that asks for
+// Route is how the device plugin was installed, which decides what happens to a node that requests
 // no config, and which settings of a config have no effect.
 type Route string
 
 const (
 	// Operator is NVIDIA's GPU Operator: devicePlugin.config.{name,default,data}.
 	Operator Route = "operator"
-	// Plugin is the device plugin's own chart, nvdp/nvidia-device-plugin: config.{name,map,default}.
+	// Plugin is the device plugin's own chart, nvdp/nvidia-device-plugin:
+	// config.{name,map,default}.
 	Plugin Route = "plugin"
 )
 
@@ -108,5 +109,6 @@ func (c *Config) MIGStrategy() string {
 	return *c.Spec.Flags.MigStrategy
 }
 
-// ChartVersion is the release of the device plugin's own chart that the commands install; from its tags.
+// ChartVersion is the release of the device plugin's own chart that the commands install; from its
+// tags.
 const ChartVersion = "0.20.0"

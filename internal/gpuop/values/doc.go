@@ -1,9 +1,9 @@
-// Package values writes values files of the gpu-operator chart: from a platform and features, or from a values file for
-// another release; and it explains keys over the chart's versions.
+// Package values writes values files of the gpu-operator chart: from a platform and features, or
+// from a values file for another release; and it explains keys over the chart's versions.
 //
-// A Request goes in, a Plan comes out: values with the reason for each, the helm command, and what is to be done beside
-// it. The chart's keys come from package chart, what is wrong with a file from package lint, sharing configs from
-// package sharing, the exporter's image from package adopt.
+// A Request goes in, a Plan comes out: values with the reason for each, the helm command, and what
+// is to be done beside it. The chart's keys come from package chart, what is wrong with a file from
+// package lint, sharing configs from package sharing, the exporter's image from package adopt.
 //
 // The package writes no file and keeps no state; the caller chooses names and streams.
 package values

@@ -11,19 +11,12 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/chart"
 )
 
-// A Value is one setting of a plan, with the reason for it.
-type Value struct {
-	Path  string `json:"path"`
-	Value any    `json:"value"`
-	Why   string `json:"why"`
-}
-
-// Write renders values as YAML in the order given, each with its reason as a comment above, and head as a comment at
-// the top.
-func Write(head string, values []Value) ([]byte, error) {
+// Write renders values as YAML in the order given, each with its reason as a comment above, and
+// head as a comment at the top.
+func Write(head string, values []chart.Setting) ([]byte, error) {
 	root := &yaml.Node{Kind: yaml.MappingNode}
 	for _, v := range values {
-		if err := put(root, chart.ParsePath(v.Path), v.Value, v.Why); err != nil {
+		if err := put(root, v.Path, v.Value, v.Origin); err != nil {
 			return nil, fmt.Errorf("%s: %w", v.Path, err)
 		}
 	}
@@ -99,8 +92,8 @@ func index(n *yaml.Node, name string) int {
 	return -1
 }
 
-// take removes the entry at the path, and the groups that are empty without it. The comments of what goes stay in the
-// file, above what follows.
+// take removes the entry at the path, and the groups that are empty without it. The comments of
+// what goes stay in the file, above what follows.
 func take(n *yaml.Node, path chart.Path) (key, value *yaml.Node) {
 	if n.Kind != yaml.MappingNode || len(path) == 0 {
 		return nil, nil
@@ -152,7 +145,8 @@ func comments(key, value *yaml.Node) string {
 	return joinComments(append(all, key.FootComment)...)
 }
 
-// keep puts comments where the entry at the path was: above what follows it, or else at the end of the group.
+// keep puts comments where the entry at the path was: above what follows it, or else at the end of
+// the group.
 func keep(root *yaml.Node, path chart.Path, text string, at int) {
 	n := root
 	for _, name := range path[:len(path)-1] {

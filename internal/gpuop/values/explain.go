@@ -22,8 +22,8 @@ type Explanation struct {
 	Defaults []chart.Change `json:"defaults,omitempty"`
 }
 
-// Explain returns what is known about a key, or about all keys of a group. The error wraps ErrUnknown, with the nearest
-// key in its message.
+// Explain returns what is known about a key, or about all keys of a group. The error wraps
+// ErrUnknown, with the nearest key in its message.
 func Explain(table *chart.Table, word string) ([]Explanation, error) {
 	path := chart.ParsePath(strings.TrimPrefix(strings.TrimPrefix(word, ".Values."), "."))
 	var out []Explanation

@@ -31,7 +31,8 @@ type Request struct {
 	Version  chart.Version
 	// Table is what is known of the chart; nil for gpuop's own.
 	Table *chart.Table
-	// Registry is the private registry, with a path if it has one, that replaces nvcr.io and registry.k8s.io.
+	// Registry is the private registry, with a path if it has one, that replaces nvcr.io and
+	// registry.k8s.io.
 	Registry string
 	// PullSecret is the name of a Secret for the registry.
 	PullSecret string
@@ -41,13 +42,13 @@ type Request struct {
 
 // A Plan is a values file, the command that applies it and what is to be done beside it.
 type Plan struct {
-	Platform  string        `json:"platform"`
-	Version   chart.Version `json:"version"`
-	Namespace string        `json:"namespace"`
-	Values    []Value       `json:"values"`
-	Before    []Step        `json:"before,omitempty"`
-	After     []Step        `json:"after,omitempty"`
-	Source    string        `json:"source"`
+	Platform  string          `json:"platform"`
+	Version   chart.Version   `json:"version"`
+	Namespace string          `json:"namespace"`
+	Values    []chart.Setting `json:"values"`
+	Before    []Step          `json:"before,omitempty"`
+	After     []Step          `json:"after,omitempty"`
+	Source    string          `json:"source"`
 	// Notes are what is left to be decided.
 	Notes []finding.Finding `json:"-"`
 	about string
@@ -89,7 +90,8 @@ var features = []feature{
 		g.set("driver.rdma.enabled", true, "GPUDirect RDMA: loads nvidia-peermem.")
 		switch argument {
 		case "":
-			// its chart is released on its own, so that no release of the GPU Operator names its version
+			// its chart is released on its own, so that no release of the GPU Operator names its
+			// version
 			g.after("The network driver comes from NVIDIA's Network Operator. Set NETWORK_OPERATOR_VERSION to a release that the search lists.",
 				"helm search repo nvidia/network-operator --versions\n"+
 					"helm install network-operator nvidia/network-operator -n nvidia-network-operator --create-namespace --version \"$NETWORK_OPERATOR_VERSION\" --set nfd.enabled=false")
@@ -104,20 +106,20 @@ var features = []feature{
 		g.set("gdrcopy.enabled", true, "GDRCopy: gdrdrv beside the driver.")
 		return nil
 	}},
-	{name: "vgpu", about: "vGPU guests, with a licence", driver: true, add: func(g *generator, _ string) error {
+	{name: "vgpu", about: "vGPU guests, with a license", driver: true, add: func(g *generator, _ string) error {
 		if g.request.Registry == "" {
 			return fmt.Errorf("%w: vgpu needs --registry: the vGPU driver image is not public, you build and push it", ErrMissing)
 		}
 		g.set("driver.repository", g.request.Registry, "The vGPU guest driver is built and pushed by you.")
 		g.pullSecret("driver")
 		g.note("vgpu", "driver.version", "the chart's default driver is no vGPU driver: the image that you build has the version of the vGPU guest driver", "set driver.version to the version that you built")
-		g.set("driver.licensingConfig.nlsEnabled", true, "Licences from NVIDIA's licence system.")
+		g.set("driver.licensingConfig.nlsEnabled", true, "Licenses from NVIDIA's license system.")
 		if _, known := g.key("driver.licensingConfig.secretName"); known {
 			g.set("driver.licensingConfig.secretName", "licensing-config", "A Secret with gridd.conf and client_configuration_token.tok.")
-			g.before("The licence.", "kubectl create secret generic licensing-config -n "+g.plan.Namespace+" --from-file=gridd.conf --from-file=client_configuration_token.tok")
+			g.before("The license.", "kubectl create secret generic licensing-config -n "+g.plan.Namespace+" --from-file=gridd.conf --from-file=client_configuration_token.tok")
 		} else {
 			g.set("driver.licensingConfig.configMapName", "licensing-config", "A ConfigMap with gridd.conf and client_configuration_token.tok.")
-			g.before("The licence.", "kubectl create configmap licensing-config -n "+g.plan.Namespace+" --from-file=gridd.conf --from-file=client_configuration_token.tok")
+			g.before("The license.", "kubectl create configmap licensing-config -n "+g.plan.Namespace+" --from-file=gridd.conf --from-file=client_configuration_token.tok")
 		}
 		return nil
 	}},
@@ -133,7 +135,7 @@ var features = []feature{
 			return err
 		}
 		for _, s := range settings {
-			g.set(s.Path, s.Value, s.Why)
+			g.set(s.Path.String(), s.Value, s.Origin)
 		}
 		return nil
 	}},
@@ -192,8 +194,8 @@ func (g *generator) key(path string) (*chart.Key, bool) {
 
 // set sets a value, in place of an earlier one for the same path.
 func (g *generator) set(path string, value any, why string) {
-	v := Value{path, value, why}
-	if i := slices.IndexFunc(g.plan.Values, func(v Value) bool { return v.Path == path }); i >= 0 {
+	v := chart.Set(path, value, why)
+	if i := slices.IndexFunc(g.plan.Values, func(s chart.Setting) bool { return s.Path.String() == path }); i >= 0 {
 		g.plan.Values[i] = v
 		return
 	}
@@ -207,9 +209,9 @@ func (g *generator) after(why, command string) {
 	g.plan.After = append(g.plan.After, Step{why, command})
 }
 
-// Generate writes the plan for a request. The error wraps ErrUnknown for a name that does not exist, ErrExcludes for
-// features that cannot go together, ErrVersion for one that the release does not have and ErrMissing for an option
-// that is needed.
+// Generate writes the plan for a request. The error wraps ErrUnknown for a name that does not
+// exist, ErrExcludes for features that cannot go together, ErrVersion for one that the release does
+// not have and ErrMissing for an option that is needed.
 func Generate(r Request) (*Plan, error) {
 	at := slices.IndexFunc(platforms, func(p platform) bool { return p.name == r.Platform })
 	if at < 0 {
@@ -228,13 +230,13 @@ func Generate(r Request) (*Plan, error) {
 		g.set("toolkit.enabled", false, "The nodes bring the NVIDIA Container Toolkit.")
 	}
 	for _, v := range g.platform.values {
-		if k, known := g.table.Key(chart.ParsePath(v.Path)); !known || !k.In(r.Version) {
+		if k, known := g.table.Key(v.Path); !known || !k.In(r.Version) {
 			return nil, fmt.Errorf("%w: platform %s needs %s, which came with %s; %s does not have it", ErrVersion, r.Platform, v.Path, k.Since(), r.Version)
 		}
-		if strings.HasPrefix(v.Path, "toolkit.") && r.wants("preinstalled-toolkit") {
+		if v.Path[0] == "toolkit" && r.wants("preinstalled-toolkit") {
 			continue
 		}
-		g.set(v.Path, v.Value, v.Why)
+		g.set(v.Path.String(), v.Value, v.Origin)
 	}
 	g.plan.Before = slices.Clone(g.platform.before)
 	g.plan.After = slices.Clone(g.platform.after)
@@ -248,7 +250,7 @@ func Generate(r Request) (*Plan, error) {
 		g.mirror()
 	}
 	for _, v := range g.plan.Values {
-		if k, known := g.table.Key(chart.ParsePath(v.Path)); known && !k.In(r.Version) {
+		if k, known := g.table.Key(v.Path); known && !k.In(r.Version) {
 			return nil, fmt.Errorf("%w: %s came with %s; %s does not have it", ErrVersion, v.Path, k.Since(), r.Version)
 		}
 	}
@@ -320,14 +322,11 @@ func (g *generator) share(strategy, argument string) error {
 	return nil
 }
 
-// mirror points every image that the plan pulls at the registry, under the path that it has upstream.
+// mirror points every image that the plan pulls at the registry, under the path that it has
+// upstream.
 func (g *generator) mirror() {
-	settings := make([]images.Setting, len(g.plan.Values))
-	for i, v := range g.plan.Values {
-		settings[i] = images.Setting{Path: v.Path, Value: v.Value}
-	}
 	registry := strings.TrimSuffix(g.request.Registry, "/")
-	for _, image := range images.Components(g.table, g.request.Version, settings, false) {
+	for _, image := range images.Components(g.table, g.request.Version, slices.Clone(g.plan.Values), false) {
 		if image.Operand == "driver" && g.request.wants("vgpu") {
 			continue
 		}
@@ -366,11 +365,12 @@ func (g *generator) note(id, subject, reason, fix string) {
 	g.plan.Notes = append(g.plan.Notes, finding.Finding{ID: id, Severity: finding.Warning, Subject: subject, Reason: reason, Fix: fix, Source: "NVIDIA vGPU documentation"})
 }
 
-// copying is the commands that bring chart and images to the registry: the path of an image stays what it is upstream.
+// copying is the commands that bring chart and images to the registry: the path of an image stays
+// what it is upstream.
 func (g *generator) copying(registry string) string {
 	var sets strings.Builder
 	for _, v := range g.plan.Values {
-		if on, isBool := v.Value.(bool); isBool && strings.HasSuffix(v.Path, ".enabled") {
+		if on, isBool := v.Value.(bool); isBool && v.Path[len(v.Path)-1] == "enabled" {
 			fmt.Fprintf(&sets, " --set %s=%t", v.Path, on)
 		}
 	}

@@ -31,22 +31,29 @@ type Migration struct {
 
 // A Change is one line of the change list.
 type Change struct {
-	// Kind is dropped, renamed, set, begins (a setting that the old release ignored), default (a default that the file
-	// leaves alone and that is another now) or new (a key that the old release does not have).
+	// Kind is dropped, renamed, set, begins (a setting that the old release ignored), default (a
+	// default that the file leaves alone and that is another now) or new (a key that the old
+	// release does not have).
 	Kind string `json:"kind"`
 	Path string `json:"path"`
 	Text string `json:"text"`
 }
 
-// ErrAnchor is returned for a file whose YAML anchors stand in settings that the new release does not have.
+// ErrAnchor is returned for a file whose YAML anchors stand in settings that the new release does
+// not have.
 var ErrAnchor = errors.New("values file cannot be rewritten")
+
+// ErrNoValues is returned for what is another kind of file: the values that it may carry stand at
+// another place in it.
+var ErrNoValues = errors.New("no values file of the chart")
 
 // ErrDowngrade is returned for a target that is older than the release that the file is for.
 var ErrDowngrade = errors.New("downgrade")
 
-// Migrate rewrites a values file from one release to another. What is no values file is only judged: YAML is empty then.
-// A target that is older is ErrDowngrade, unless downgrade allows it: the chart's own custom resource definitions and
-// defaults of the newer release stay in the cluster.
+// Migrate rewrites a values file from one release to another. What is no values file is only
+// judged: YAML is empty then. A target that is older is ErrDowngrade, unless downgrade allows it:
+// the chart's own custom resource definitions and defaults of the newer release stay in the
+// cluster.
 func Migrate(table *chart.Table, name string, data []byte, from, to chart.Version, downgrade bool) (*Migration, error) {
 	if to.Before(from) && !downgrade {
 		return nil, fmt.Errorf("%w: %s is older than %s", ErrDowngrade, to, from)
@@ -59,6 +66,10 @@ func Migrate(table *chart.Table, name string, data []byte, from, to chart.Versio
 		m.Report.Sort()
 		return m, nil
 	}
+	root, instead := lint.ValuesOf(doc.Content[0])
+	if instead != "" {
+		return nil, fmt.Errorf("%s: %w: it is %s; write its values to a file of their own", name, ErrNoValues, instead)
+	}
 	settings, _ := lint.Settings(name, data, nil)
 	for _, s := range settings {
 		if now := table.Judge(to, s.Path); now.Status != chart.Known {
@@ -68,7 +79,6 @@ func Migrate(table *chart.Table, name string, data []byte, from, to chart.Versio
 			m.change("begins", s.Path.String(), fmt.Sprintf("%s ignored it; %s obeys: %v", from, to, s.Value))
 		}
 	}
-	root := doc.Content[0]
 	for _, e := range edits {
 		if err := m.apply(root, e); err != nil {
 			return nil, fmt.Errorf("%s: %w", e.Path, err)
@@ -92,7 +102,8 @@ func (m *Migration) Dropped() bool {
 	return slices.ContainsFunc(m.Changes, func(c Change) bool { return c.Kind == "dropped" })
 }
 
-// write renders the document; a correction may bring up what was hidden before, so that it is judged again.
+// write renders the document; a correction may bring up what was hidden before, so that it is
+// judged again.
 func (m *Migration) write(name string, doc *yaml.Node) error {
 	for range 4 {
 		var out bytes.Buffer
@@ -114,8 +125,9 @@ func (m *Migration) write(name string, doc *yaml.Node) error {
 		if len(edits) == 0 {
 			break
 		}
+		root, _ := lint.ValuesOf(doc.Content[0])
 		for _, e := range edits {
-			if err := m.apply(doc.Content[0], e); err != nil {
+			if err := m.apply(root, e); err != nil {
 				return fmt.Errorf("%s: %w", e.Path, err)
 			}
 		}
@@ -195,9 +207,9 @@ func moved(root *yaml.Node, path chart.Path, key *yaml.Node) {
 	}
 }
 
-// defaults lists the defaults that are others in the new release and that the file leaves alone, and the keys that are
-// new in it.
-func (m *Migration) defaults(settings []lint.Setting) {
+// defaults lists the defaults that are others in the new release and that the file leaves alone,
+// and the keys that are new in it.
+func (m *Migration) defaults(settings []chart.Setting) {
 	table := m.table
 	set := map[string]bool{}
 	for _, s := range settings {
@@ -227,7 +239,8 @@ func (m *Migration) defaults(settings []lint.Setting) {
 	}
 }
 
-// major says so when the driver's branch is another: nodes that run with the old one get a new driver.
+// major says so when the driver's branch is another: nodes that run with the old one get a new
+// driver.
 func major(path string, before, now any) string {
 	a, _, _ := strings.Cut(fmt.Sprint(before), ".")
 	b, _, _ := strings.Cut(fmt.Sprint(now), ".")

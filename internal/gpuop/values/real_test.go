@@ -68,8 +68,8 @@ func readValues(t *testing.T, dir string, v chart.Version) map[string]any {
 	return m
 }
 
-// A user's own value under a key that both releases read comes through a migration from every release, and so does
-// every comment.
+// A user's own value under a key that both releases read comes through a migration from every
+// release, and so does every comment.
 func TestMigrationLosesNothingThatBothRead(t *testing.T) {
 	dir := charttest.Data(t)
 	table := chart.Load()
@@ -146,8 +146,9 @@ func TestMigrationLosesNothingThatBothRead(t *testing.T) {
 	}
 }
 
-// A file that repeats the chart's own values keeps each of them that both releases read: what equals a default is what
-// the user wrote all the same. A key stays with its value, or with the new release's where the old one cannot work.
+// A file that repeats the chart's own values keeps each of them that both releases read: what
+// equals a default is what the user wrote all the same. A key stays with its value, or with the new
+// release's where the old one cannot work.
 func TestMigrationKeepsWhatEqualsADefault(t *testing.T) {
 	dir := charttest.Data(t)
 	table := chart.Load()
@@ -244,7 +245,8 @@ func hasBelow(have map[string]any, path string) bool {
 	return false
 }
 
-// Every default that is another in the newest release is in the list, with the driver's major version.
+// Every default that is another in the newest release is in the list, with the driver's major
+// version.
 func TestMigrationListsChangedDefaults(t *testing.T) {
 	dir := charttest.Data(t)
 	from, to := release(t, "v26.3.3"), release(t, "v26.7.0")
@@ -300,7 +302,7 @@ func TestMigrationKeepsWhatIsNotProvenDead(t *testing.T) {
 driver:
   version: 580.173.02
   licensingConfig:
-    configMapName: licences
+    configMapName: licenses
   toolkit:
     enabled: false # as the vendor says
 operator:
@@ -315,7 +317,7 @@ ourOwn: {x: 1}
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, keep := range []string{"CONTAINERD_CONFIG", "CONTAINERD_SOCKET", "580.173.02", "configMapName: licences", "pool: system", "sleepInterval: 60s", "ourOwn", "  enabled: false # as the vendor says\n"} {
+	for _, keep := range []string{"CONTAINERD_CONFIG", "CONTAINERD_SOCKET", "580.173.02", "configMapName: licenses", "pool: system", "sleepInterval: 60s", "ourOwn", "  enabled: false # as the vendor says\n"} {
 		if !strings.Contains(m.YAML, keep) {
 			t.Errorf("%s is lost from\n%s", keep, m.YAML)
 		}
@@ -338,6 +340,6 @@ func TestDowngradeIsRefused(t *testing.T) {
 		t.Errorf("%v, want ErrDowngrade", err)
 	}
 	if m, err := values.Migrate(chart.Load(), "v", []byte("mig: {strategy: mixed}\n"), from, to, true); err != nil || m.YAML == "" {
-		t.Errorf("asked for: %v", err)
+		t.Errorf("requested: %v", err)
 	}
 }

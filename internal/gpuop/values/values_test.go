@@ -45,8 +45,9 @@ func definitions(t *testing.T) *crd.Set {
 	return set
 }
 
-// policy turns chart values into the spec of the ClusterPolicy that the chart renders from them, where the names are
-// the same: groups that are the chart's alone are left out, and what the definition requires is there.
+// policy turns chart values into the spec of the ClusterPolicy that the chart renders from them,
+// where the names are the same: groups that are the chart's alone are left out, and what the
+// definition requires is there.
 func policy(t *testing.T, data []byte) map[string]any {
 	t.Helper()
 	spec := map[string]any{}
@@ -170,9 +171,9 @@ func TestOlderReleasesGetTheirOwnKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []values.Value{{Path: "gds.enabled", Value: true}, {Path: "driver.useOpenKernelModules", Value: true}}
+	want := []chart.Setting{chart.Set("gds.enabled", true, ""), chart.Set("driver.useOpenKernelModules", true, "")}
 	for i := range plan.Values {
-		plan.Values[i].Why = ""
+		plan.Values[i].Origin = ""
 	}
 	if diff := cmp.Diff(want, plan.Values); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -308,4 +309,30 @@ func FuzzMigrate(f *testing.F) {
 			t.Errorf("the migration of %q is no YAML: %v\n%s", text, err, m.YAML)
 		}
 	})
+}
+
+// In an umbrella chart the operator's values stand below the chart's name, and stay there.
+func TestMigrateUmbrella(t *testing.T) {
+	table := chart.Load()
+	from, _, _ := table.Resolve("v23.9.2")
+	m, err := values.Migrate(table, "values.yaml", []byte("global:\n  team: a # ours\ngpu-operator:\n  enabled: true\n  psp:\n    enabled: false\n  driver:\n    toolkit:\n      enabled: false\n"), from, table.Latest(), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "global:\n  team: a # ours\ngpu-operator:\n  enabled: true\n  toolkit:\n    enabled: false\n"; m.YAML != want {
+		t.Errorf("got\n%s\nwant\n%s", m.YAML, want)
+	}
+}
+
+// What carries values at another place is no values file: its own fields would be taken for keys.
+func TestMigrateRefusesOtherFiles(t *testing.T) {
+	table := chart.Load()
+	for _, text := range []string{
+		"apiVersion: helm.toolkit.fluxcd.io/v2\nkind: HelmRelease\nmetadata:\n  name: a\nspec:\n  values:\n    driver:\n      enabled: false\n",
+		"releases:\n  - name: a\n    chart: nvidia/gpu-operator\n",
+	} {
+		if m, err := values.Migrate(table, "a.yaml", []byte(text), table.Latest(), table.Latest(), false); !errors.Is(err, values.ErrNoValues) {
+			t.Errorf("%s: got %v, %v", text, m, err)
+		}
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -14,34 +15,36 @@ import (
 
 // A Fixture is a source and what may be done to it.
 type Fixture struct {
-	// New returns a source in its healthy state. It is called once per
-	// subtest; clean up with t.Cleanup.
+	// New returns a source in its healthy state. It is called once per subtest; clean up with
+	// t.Cleanup.
 	New func(t *testing.T) collector.Source
-	// Plan is what sessions are opened for. At least one of its fields must
-	// have a value on a healthy source after Settle.
+	// Plan is what sessions are opened for. At least one of its fields must have a value on a healthy
+	// source after Settle.
 	Plan *gpu.Plan
-	// Kinds are the kinds of entities that a healthy source must have, each
-	// with a value of some field.
+	// Kinds are the kinds of entities that a healthy source must have, each with a value of some
+	// field.
 	Kinds gpu.Kinds
-	// Settle lets time pass between reads, so that the engine takes new
-	// samples. Nil means that reads need no pause.
+	// Settle lets time pass between reads, so that the engine takes new samples. Nil means that reads
+	// need no pause.
 	Settle func(t *testing.T)
 	// Now is the clock of the samples; nil means time.Now.
 	Now func() time.Time
 
-	// Lose takes the GPU at the given row away and leaves the others. Nil
-	// where that cannot be played.
+	// Lose takes the GPU at the given row away and leaves the others. Nil where that cannot be played.
 	Lose func(t *testing.T, row int)
 	// Change makes the topology another one. Nil where that cannot be played.
 	Change func(t *testing.T)
 	// Kill takes the engine or driver away. Nil where that cannot be played.
 	Kill func(t *testing.T)
-	// XID makes one happen on the GPU at the first row: 62 when it is called for
-	// the first time, and 45 and 45 the second time. Nil where that cannot be
-	// played.
+	// XID makes one happen on the GPU at the first row: 62 when it is called for the first time, and
+	// 45 and 45 the second time. Nil where that cannot be played.
 	XID func(t *testing.T)
-	// OpenHandles returns how many handles the source holds at the driver;
-	// nil where that cannot be asked.
+	// Sample has the engine sample the field at index Sampled of the plan, which has Every, on the GPU
+	// at the first row. It returns the value, which is not that of the sample before. Nil where that
+	// cannot be played.
+	Sample  func(t *testing.T) gpu.Value
+	Sampled int
+	// OpenHandles returns how many handles the source has at the driver; nil where that is not known.
 	OpenHandles func(t *testing.T) int
 }
 
@@ -58,11 +61,16 @@ func Run(t *testing.T, f Fixture) {
 	}
 	t.Run("topology is sound and immutable", f.topology)
 	t.Run("samples keep the contract", f.samples)
-	t.Run("cancelled context returns", f.cancelled)
+	t.Run("canceled context returns", f.canceled)
 	t.Run("close is idempotent and final", f.closing)
 	t.Run("opens again after close", f.reopening)
 	if f.XID != nil {
 		t.Run("an XID is reported once a session, under one ID", f.xids)
+	}
+	if f.Sample != nil {
+		for seed := range uint64(histories) {
+			t.Run(fmt.Sprint("every sample is in the trail once, history ", seed), func(t *testing.T) { f.trails(t, seed) })
+		}
 	}
 	if f.Lose != nil {
 		t.Run("a lost GPU is a fault of its row only", f.losing)
@@ -158,25 +166,25 @@ func (f Fixture) topology(t *testing.T) {
 	}
 }
 
-// divided holds what is told of compute instances: two or more of an instance,
-// each known by its own UUID, and rows of them where they are selected alone.
+// divided checks what is reported of compute instances: two or more of an instance, each known by
+// its own UUID, and rows of them where they are selected alone.
 func (f Fixture) divided(t *testing.T, top *gpu.Topology) {
 	t.Helper()
 	type part struct {
 		instance int
 		id       uint32
 	}
-	told := map[part]*gpu.ComputeInstance{}
+	parts := map[part]*gpu.ComputeInstance{}
 	of, uuids := map[int]int{}, map[string]bool{}
-	for i := range top.Divided {
-		c := &top.Divided[i]
+	for i := range top.ComputeInstances {
+		c := &top.ComputeInstances[i]
 		if c.Instance < 0 || c.Instance >= len(top.Devices) || top.Devices[c.Instance].Entity.Kind != gpu.KindGPUInstance {
 			t.Fatalf("compute instance %d is a part of row %d, which is no GPU instance", c.ID, c.Instance)
 		}
-		if told[part{c.Instance, c.ID}] != nil || c.UUID != "" && uuids[c.UUID] {
-			t.Errorf("compute instance %d (%s) of row %d is told twice", c.ID, c.UUID, c.Instance)
+		if parts[part{c.Instance, c.ID}] != nil || c.UUID != "" && uuids[c.UUID] {
+			t.Errorf("compute instance %d (%s) of row %d is reported twice", c.ID, c.UUID, c.Instance)
 		}
-		told[part{c.Instance, c.ID}], uuids[c.UUID] = c, true
+		parts[part{c.Instance, c.ID}], uuids[c.UUID] = c, true
 		of[c.Instance]++
 	}
 	for row, n := range of {
@@ -189,9 +197,9 @@ func (f Fixture) divided(t *testing.T, top *gpu.Topology) {
 		if d.Entity.Kind != gpu.KindComputeInstance {
 			continue
 		}
-		c := told[part{top.InstanceRow(row), d.ComputeID}]
+		c := parts[part{top.InstanceRow(row), d.ComputeID}]
 		if !f.Plan.Devices.Compute || c == nil || c.Profile != d.Profile || c.UUID != d.MIGUUID {
-			t.Errorf("%v (%s, %s) has a row; selected %t, told of %+v", d.Entity, d.Profile, d.MIGUUID, f.Plan.Devices.Compute, c)
+			t.Errorf("%v (%s, %s) has a row; selected %t, reported %+v", d.Entity, d.Profile, d.MIGUUID, f.Plan.Devices.Compute, c)
 		}
 	}
 }
@@ -228,7 +236,7 @@ func problems(d *gpu.Device) []string {
 	return list
 }
 
-// labelsOf returns what tells a device from every other on a page.
+// labelsOf returns what distinguishes a device from every other on a page.
 func labelsOf(d *gpu.Device) string {
 	switch e := d.Entity; e.Kind {
 	case gpu.KindGPU, gpu.KindGPUInstance:
@@ -242,11 +250,11 @@ func labelsOf(d *gpu.Device) string {
 	}
 }
 
-// pairs holds that the connections of GPUs are told once each, if asked for.
+// pairs checks that the connections of GPUs are reported once each, if requested.
 func (f Fixture) pairs(t *testing.T, top *gpu.Topology) {
 	t.Helper()
 	if !f.Plan.Placement && len(top.Pairs) > 0 {
-		t.Errorf("%d pairs of GPUs that nobody asked for", len(top.Pairs))
+		t.Errorf("%d pairs of GPUs that were not requested", len(top.Pairs))
 	}
 	seen := map[[2]int]bool{}
 	for _, p := range top.Pairs {
@@ -255,7 +263,7 @@ func (f Fixture) pairs(t *testing.T, top *gpu.Topology) {
 			t.Errorf("pair %v is not of two GPUs in their order", p)
 		}
 		if seen[[2]int{p.A, p.B}] {
-			t.Errorf("pair %v is told twice", p)
+			t.Errorf("pair %v is reported twice", p)
 		}
 		seen[[2]int{p.A, p.B}] = true
 	}
@@ -268,11 +276,13 @@ func (f Fixture) samples(t *testing.T) {
 	kinds := gpu.Kinds(0)
 	served, declined := make([]bool, len(f.Plan.Fields)), make([]bool, len(f.Plan.Fields))
 	for _, d := range top.Devices {
-		b.WantProcesses = append(b.WantProcesses, d.Entity.Kind == gpu.KindGPU || d.Entity.Kind == gpu.KindGPUInstance)
+		b.RequestProcesses = append(b.RequestProcesses, d.Entity.Kind == gpu.KindGPU || d.Entity.Kind == gpu.KindGPUInstance)
 	}
+	seen := trailed{}
 	for range 3 {
 		f.read(t, s, &b)
 		f.check(t, top, &b)
+		f.checkTrails(t, top, &b, seen)
 		for _, x := range b.Samples {
 			kinds |= gpu.KindsOf(top.Devices[x.Row].Entity.Kind)
 			served[x.Field] = true
@@ -281,6 +291,9 @@ func (f Fixture) samples(t *testing.T) {
 			if x.Field >= 0 {
 				declined[x.Field] = true
 			}
+		}
+		if f.Sample != nil {
+			f.Sample(t)
 		}
 		f.Settle(t)
 	}
@@ -292,10 +305,9 @@ func (f Fixture) samples(t *testing.T) {
 	}
 	for i := range f.Plan.Fields {
 		field := &f.Plan.Fields[i]
-		// Of events there may have been none, and what no entity is there for
-		// is the collector's to say.
+		// There may have been no XID, and what no entity has is reported by the collector.
 		exists := slices.ContainsFunc(top.Devices, func(d gpu.Device) bool { return field.Levels.Has(d.Entity.Kind) })
-		if exists && !served[i] && !declined[i] && !field.Events {
+		if exists && !served[i] && !declined[i] && field.ID != xidField {
 			t.Errorf("%s is neither served nor declined", field.Name)
 		}
 	}
@@ -304,77 +316,201 @@ func (f Fixture) samples(t *testing.T) {
 // check reports every sample or fault of b that breaks the contract.
 func (f Fixture) check(t *testing.T, top *gpu.Topology, b *gpu.Batch) {
 	t.Helper()
-	type cell struct{ row, field int }
-	last := map[cell]int64{}
-	now := f.Now()
-	for _, s := range b.Samples {
-		if s.Row < 0 || s.Row >= len(top.Devices) || s.Field < 0 || s.Field >= len(f.Plan.Fields) {
-			t.Fatalf("sample outside the topology or the plan: row %d of %d, field %d of %d",
-				s.Row, len(top.Devices), s.Field, len(f.Plan.Fields))
+	cells := map[cell]bool{}
+	for i := range b.Samples {
+		x := &b.Samples[i]
+		f.checkSample(t, top, x)
+		if c := (cell{x.Row, x.Field}); cells[c] {
+			t.Errorf("%s of %v: two samples in one Read", f.Plan.Fields[x.Field].Name, top.Devices[x.Row].Entity)
+		} else {
+			cells[c] = true
 		}
-		field, dev := &f.Plan.Fields[s.Field], &top.Devices[s.Row]
-		if field.ID == xidField {
-			t.Errorf("%s of %v: an XID as a sample", field.Name, dev.Entity)
-		}
-		if s.Value.IsAbsent() {
-			t.Errorf("%s of %v: absent value as a sample", field.Name, dev.Entity)
-		}
-		if s.Value.IsText() != field.Text {
-			t.Errorf("%s of %v: value %q, text is %t, want %t", field.Name, dev.Entity, s.Value, s.Value.IsText(), field.Text)
-		}
-		if !field.Levels.Has(dev.Entity.Kind) {
-			t.Errorf("%s of %v: the field does not exist at this level", field.Name, dev.Entity)
-		}
-		if n, ok := s.Value.Number(); ok && (n >= 140737488355328 && n <= 140737488355332 || n >= 9223372036854775792) {
-			t.Errorf("%s of %v: sentinel %v as a value", field.Name, dev.Entity, n)
-		}
-		if s.Time <= 0 {
-			t.Errorf("%s of %v: sample without a time", field.Name, dev.Entity)
-		} else if ahead := time.Unix(0, s.Time).Sub(now); ahead > time.Minute {
-			t.Errorf("%s of %v: sample %v in the future", field.Name, dev.Entity, ahead)
-		}
-		c := cell{s.Row, s.Field}
-		prev, dup := last[c]
-		if dup && !field.EverySample() {
-			t.Errorf("%s of %v: two samples in one Read", field.Name, dev.Entity)
-		}
-		if dup && s.Time < prev {
-			t.Errorf("%s of %v: events out of order", field.Name, dev.Entity)
-		}
-		last[c] = s.Time
 	}
 	f.checkXIDs(t, top, b)
+	f.checkConditions(t, top, b)
+	f.checkProcesses(t, b)
+	f.checkFaults(t, top, b)
+}
+
+// checkConditions reports what of health checks and of the states of peers breaks the contract.
+func (f Fixture) checkConditions(t *testing.T, top *gpu.Topology, b *gpu.Batch) {
+	t.Helper()
 	isGPU := func(row int) bool {
 		return row >= 0 && row < len(top.Devices) && top.Devices[row].Entity.Kind == gpu.KindGPU
 	}
 	for _, x := range b.Peers {
 		if !f.Plan.Peers || !isGPU(x.Row) || !isGPU(x.Peer) || x.Row == x.Peer || x.Status == "" {
-			t.Errorf("state of peers %+v: not asked for, or not of two GPUs", x)
+			t.Errorf("state of peers %+v: not requested, or not of two GPUs", x)
 		}
 	}
 	for _, x := range b.Health {
 		if !f.Plan.Health || x.Row < 0 || x.Row >= len(top.Devices) || x.Watch == "" {
-			t.Errorf("health check %+v: not asked for, or of nothing", x)
+			t.Errorf("health check %+v: not requested, or of nothing", x)
 		}
 	}
+}
+
+// checkProcesses reports what of processes breaks the contract.
+func (f Fixture) checkProcesses(t *testing.T, b *gpu.Batch) {
+	t.Helper()
 	for _, x := range b.Processes {
 		busy, known := x.Busy.Number()
-		if x.Row < 0 || x.Row >= len(b.WantProcesses) || !b.WantProcesses[x.Row] || x.PID == 0 || known && (busy < 0 || busy > 1) {
-			t.Errorf("process %+v: of an entity that is not asked for, without a number, or busy more than always", x)
+		if x.Row < 0 || x.Row >= len(b.RequestProcesses) || !b.RequestProcesses[x.Row] || x.PID == 0 || known && (busy < 0 || busy > 1) {
+			t.Errorf("process %+v: of an entity that is not requested, without a number, or busy more than always", x)
 		}
 	}
 	for _, x := range b.Utilizations {
 		busy, known := x.Busy.Number()
-		if x.Row < 0 || x.Row >= len(b.WantProcesses) || !b.WantProcesses[x.Row] || !known || busy < 0 || busy > 1 {
+		if x.Row < 0 || x.Row >= len(b.RequestProcesses) || !b.RequestProcesses[x.Row] || !known || busy < 0 || busy > 1 {
 			t.Errorf("utilization %+v: of an entity whose processes are not requested, or no part of the time", x)
 		}
 	}
+}
+
+// checkFaults reports what of faults breaks the contract.
+func (f Fixture) checkFaults(t *testing.T, top *gpu.Topology, b *gpu.Batch) {
+	t.Helper()
 	for _, x := range b.Faults {
 		if x.Err == nil {
 			t.Errorf("fault of row %d, field %d without an error", x.Row, x.Field)
 		}
 		if x.Row < gpu.AllRows || x.Row >= len(top.Devices) || x.Field < gpu.FieldPeerStates || x.Field >= len(f.Plan.Fields) {
 			t.Errorf("fault outside the topology or the plan: row %d, field %d", x.Row, x.Field)
+		}
+	}
+}
+
+// A cell is a field of a row.
+type cell struct{ row, field int }
+
+// checkSample reports what of a sample breaks the contract.
+func (f Fixture) checkSample(t *testing.T, top *gpu.Topology, s *gpu.Sample) {
+	t.Helper()
+	if s.Row < 0 || s.Row >= len(top.Devices) || s.Field < 0 || s.Field >= len(f.Plan.Fields) {
+		t.Fatalf("sample outside the topology or the plan: row %d of %d, field %d of %d",
+			s.Row, len(top.Devices), s.Field, len(f.Plan.Fields))
+	}
+	field, dev := &f.Plan.Fields[s.Field], &top.Devices[s.Row]
+	bad := func(when bool, format string, args ...any) {
+		t.Helper()
+		if when {
+			t.Errorf("%s of %v: %s", field.Name, dev.Entity, fmt.Sprintf(format, args...))
+		}
+	}
+	n, number := s.Value.Number()
+	bad(field.ID == xidField, "an XID as a sample")
+	bad(s.Value.IsAbsent(), "absent value as a sample")
+	bad(s.Value.IsText() != field.Text, "value %q, text is %t, want %t", s.Value, s.Value.IsText(), field.Text)
+	bad(!field.Levels.Has(dev.Entity.Kind), "the field does not exist at this level")
+	bad(number && (n >= 140737488355328 && n <= 140737488355332 || n >= 9223372036854775792), "sentinel %v as a value", n)
+	bad(s.Time <= 0, "sample without a time")
+	ahead := time.Unix(0, s.Time).Sub(f.Now())
+	bad(ahead > time.Minute, "sample %v in the future", ahead)
+}
+
+// trailed are the samples of the trails of a session.
+type trailed map[gpu.Sample]bool
+
+// checkTrails reports what of the trails of b breaks the contract: they are of fields with Every,
+// each sample comes once in a session, those of a cell in their order, and the latest is the
+// newest.
+func (f Fixture) checkTrails(t *testing.T, top *gpu.Topology, b *gpu.Batch, seen trailed) {
+	t.Helper()
+	latest := map[cell]gpu.Sample{}
+	for i := range b.Trails {
+		x := b.Trails[i]
+		f.checkSample(t, top, &x)
+		field, dev := &f.Plan.Fields[x.Field], &top.Devices[x.Row]
+		if !field.Every {
+			t.Errorf("%s of %v: a trail that was not requested", field.Name, dev.Entity)
+		}
+		if c := (cell{x.Row, x.Field}); latest[c].Time < x.Time {
+			latest[c] = x
+		} else {
+			t.Errorf("%s of %v: a sample of %d in the trail after one of %d", field.Name, dev.Entity, x.Time, latest[c].Time)
+		}
+		point := gpu.Sample{Row: x.Row, Field: x.Field, Time: x.Time}
+		if seen[point] {
+			t.Errorf("%s of %v: the sample of %d is in the trail twice", field.Name, dev.Entity, x.Time)
+		}
+		seen[point] = true
+	}
+	newest := map[cell]gpu.Sample{}
+	for _, x := range b.Samples {
+		newest[cell{x.Row, x.Field}] = x
+		if f.Plan.Fields[x.Field].Every && !seen[gpu.Sample{Row: x.Row, Field: x.Field, Time: x.Time}] {
+			t.Errorf("%s of %v: the newest sample was in no trail", f.Plan.Fields[x.Field].Name, top.Devices[x.Row].Entity)
+		}
+	}
+	for c, x := range latest {
+		if newest[c] != x {
+			t.Errorf("%s of %v: the newest sample is %+v, the trail ends with %+v", f.Plan.Fields[c.field].Name, top.Devices[c.row].Entity, newest[c], x)
+		}
+	}
+}
+
+const (
+	// histories is how many random ones are played.
+	histories = 6
+	// steps is how many samples, Reads and new sessions each has.
+	steps = 24
+)
+
+// trails plays a random history of samples, Reads and sessions. What a session reports in its
+// trails are the samples in their order, each once: all since the session was opened, and perhaps
+// the latest of before. A source that samples with each Read as well reports equal values in
+// between.
+func (f Fixture) trails(t *testing.T, seed uint64) {
+	rng := rand.New(rand.NewPCG(seed, 1))
+	src := f.New(t)
+	var values []gpu.Value // that were sampled
+	type reader struct {
+		collector.Session
+		opened int // how many there were
+		seen   trailed
+		got    []gpu.Value
+	}
+	var sessions []*reader
+	open := func() {
+		sessions = append(sessions, &reader{Session: f.openAt(t, src), opened: len(values), seen: trailed{}})
+	}
+	var b gpu.Batch
+	read := func(s *reader) {
+		t.Helper()
+		f.read(t, s, &b)
+		f.check(t, s.Topology(), &b)
+		f.checkTrails(t, s.Topology(), &b, s.seen)
+		row := slices.IndexFunc(s.Topology().Devices, func(d gpu.Device) bool { return d.Entity.Kind == gpu.KindGPU })
+		for _, x := range b.Trails {
+			if x.Row == row && x.Field == f.Sampled && (len(s.got) == 0 || s.got[len(s.got)-1] != x.Value) {
+				s.got = append(s.got, x.Value)
+			}
+		}
+		for _, x := range b.Samples {
+			if x.Row == row && x.Field == f.Sampled && len(values) > 0 && x.Value != values[len(values)-1] {
+				t.Fatalf("the newest sample is %v, want %v", x.Value, values[len(values)-1])
+			}
+		}
+	}
+	values = append(values, f.Sample(t))
+	open()
+	for range steps {
+		switch n := rng.IntN(12); {
+		case n == 0 && len(sessions) < 3:
+			open()
+		case n < 5:
+			read(sessions[rng.IntN(len(sessions))])
+		default:
+			values = append(values, f.Sample(t))
+		}
+	}
+	for i, s := range sessions {
+		values = append(values, f.Sample(t))
+		read(s)
+		read(s)
+		missed := len(values) - len(s.got)
+		if missed < 0 || missed > s.opened || !slices.Equal(s.got, values[missed:]) {
+			t.Errorf("session %d, opened after %d samples, reported the trail %v of %v", i, s.opened, s.got, values)
 		}
 	}
 }
@@ -389,7 +525,7 @@ func (f Fixture) checkXIDs(t *testing.T, top *gpu.Topology, b *gpu.Batch) {
 	for _, x := range b.XIDs {
 		switch {
 		case planned < 0 || x.Row < 0 || x.Row >= len(top.Devices) || !f.Plan.Fields[planned].Levels.Has(top.Devices[x.Row].Entity.Kind):
-			t.Errorf("%+v: not asked for, or of nothing that has XIDs", x)
+			t.Errorf("%+v: not requested, or of nothing that has XIDs", x)
 		case x.Witness >= gpu.WitnessKernel || x.Code < 1 || x.ID == 0:
 			t.Errorf("%+v: of no session, without a code, or known by nothing", x)
 		case x.Time <= 0 || x.Since < 0 || x.Since > x.Time || time.Unix(0, x.Time).Sub(f.Now()) > time.Minute:
@@ -398,9 +534,8 @@ func (f Fixture) checkXIDs(t *testing.T, top *gpu.Topology, b *gpu.Batch) {
 	}
 }
 
-// xids holds that each session has each XID once, two that are open at once have
-// the same ones under the same IDs, and that neither the end of one nor a new one
-// makes any happen again.
+// xids checks that each session has each XID once, two that are open at once have the same ones
+// under the same IDs, and that neither the end of one nor a new one makes any happen again.
 func (f Fixture) xids(t *testing.T) {
 	src := f.New(t)
 	first := f.openAt(t, src)
@@ -457,7 +592,7 @@ func (f Fixture) xids(t *testing.T) {
 	}
 }
 
-func (f Fixture) cancelled(t *testing.T) {
+func (f Fixture) canceled(t *testing.T) {
 	s := f.open(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -467,10 +602,10 @@ func (f Fixture) cancelled(t *testing.T) {
 	select {
 	case err := <-done:
 		if err != nil && !errors.Is(err, context.Canceled) && gpu.Reason(err) == "error" {
-			t.Errorf("Read with a cancelled context: %v, want nil, context.Canceled or a typed error", err)
+			t.Errorf("Read with a canceled context: %v, want nil, context.Canceled or a typed error", err)
 		}
 	case <-time.After(deadline):
-		t.Fatal("Read with a cancelled context did not return")
+		t.Fatal("Read with a canceled context did not return")
 	}
 	f.read(t, s, &b) // and the session lives on
 }

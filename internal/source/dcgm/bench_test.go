@@ -26,8 +26,8 @@ const (
 	benchFields    = 76
 )
 
-// denseWorld is a script of that shape, and a plan of fields that the instances
-// have. One of them is a text.
+// denseWorld is a script of that shape, and a plan of fields that the instances have. One of them
+// is a text.
 func denseWorld() ([]string, *gpu.Plan) {
 	lines := slices.Concat(versions, []string{"value any:* 50-1999 double 12.5"})
 	for id := range 8 {
@@ -47,14 +47,13 @@ func denseWorld() ([]string, *gpu.Plan) {
 	return lines, plan
 }
 
-// BenchmarkReadFakeDCGM56x76 is one cycle over the test library through this
-// package.
+// BenchmarkReadFakeDCGM56x76 is one cycle over the test library through this package.
 func BenchmarkReadFakeDCGM56x76(b *testing.B) {
 	for name, remote := range map[string]string{"embedded": "", "remote": "10.0.0.9:5555"} {
 		b.Run(name, func(b *testing.B) {
 			lines, plan := denseWorld()
 			e := fakedcgm.New(b, lines...)
-			s := open(b, e, plan, dcgm.Options{Remote: remote})
+			s := open(b, e, plan, dcgm.Options{Remote: engineAt(remote)})
 			var batch gpu.Batch
 			cycle := func() {
 				batch.Reset()
@@ -77,8 +76,7 @@ func BenchmarkReadFakeDCGM56x76(b *testing.B) {
 	}
 }
 
-// BenchmarkReadGoDCGM56x76 is the same data read with go-dcgm's own call, for
-// comparison.
+// BenchmarkReadGoDCGM56x76 is the same data read with go-dcgm's own call, for comparison.
 func BenchmarkReadGoDCGM56x76(b *testing.B) {
 	lines, plan := denseWorld()
 	e := fakedcgm.New(b, lines...)
@@ -107,8 +105,8 @@ func total(calls map[string]int64) (n int64) {
 	return n
 }
 
-// A cycle allocates little, and what C allocated for the first reads is used
-// again: resident memory does not grow with cycles.
+// A cycle allocates little, and what C allocated for the first reads is used again: resident memory
+// does not grow with cycles.
 func TestMemoryOfCycles(t *testing.T) {
 	lines, plan := denseWorld()
 	e := fakedcgm.New(t, lines...)
@@ -154,10 +152,10 @@ func residentBytes(t *testing.T) int64 {
 	return pages * int64(os.Getpagesize())
 }
 
-// BenchmarkSampleBySample compares the two ways to read 60 fields of eight
-// GPUs: every sample since the last Read, and the newest alone. Both sessions
-// read the same samples, a new one of each field per Read, in turns, so that
-// whatever else the machine does meets both. "ratio" is that of the medians.
+// BenchmarkSampleBySample compares the two ways to read 60 fields of eight GPUs: every sample since
+// the last Read, and the newest alone. Both sessions read the same samples, a new one of each field
+// per Read, in turns, so that whatever else the machine does meets both. "ratio" is that of the
+// medians.
 func BenchmarkSampleBySample(b *testing.B) {
 	const gpus, fields = 8, 60
 	lines := slices.Concat(versions, []string{"value any:* 50-1999 double 12.5 0.25"})
@@ -169,7 +167,7 @@ func BenchmarkSampleBySample(b *testing.B) {
 		p := &gpu.Plan{Interval: 5 * time.Millisecond, Devices: gpu.Selector{Major: true}}
 		for id := gpu.FieldID(400); len(p.Fields) < fields; id++ {
 			f := field(id, onGPU)
-			f.Burst = every
+			f.Every = every
 			p.Fields = append(p.Fields, f)
 		}
 		return p
@@ -204,7 +202,7 @@ func BenchmarkSampleBySample(b *testing.B) {
 	took[1], samples = nil, 0
 	for n := 0; b.Loop(); n++ {
 		b.StopTimer()
-		<-time.After(5 * time.Millisecond)
+		pass(5 * time.Millisecond)
 		if err := godcgm.UpdateAllFields(); err != nil {
 			b.Fatal(err)
 		}

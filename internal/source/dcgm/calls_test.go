@@ -55,7 +55,7 @@ func TestCycleIsOneCall(t *testing.T) {
 		t.Run(fmt.Sprint(gpus), func(t *testing.T) {
 			e := fakedcgm.New(t, gpusOf(gpus)...)
 			plan := shippedPlan(t, interval)
-			s := open(t, e, plan, dcgm.Options{Remote: "unix:///run/dcgm.sock"})
+			s := open(t, e, plan, dcgm.Options{Remote: engineAt("unix:///run/dcgm.sock")})
 			if n := e.Count("unbounded.watches"); n != 0 {
 				t.Errorf("%d watches without a limit", n)
 			}

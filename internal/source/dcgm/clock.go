@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// An engine on another machine has another clock, which may be off by any amount, drift, and be
-// set in either direction at any time, as may this machine's. The offset is bounded by what every
-// Read shows: a sample that is new in it was taken after the call of the Read before, and before
-// this one ended. Whatever offset keeps to both bounds is good: a sample then looks at most one
-// reading interval older than it is. What it was before stays what it was for the samples of
-// before, so that no sample is dated twice.
+// An engine on another machine has another clock, which may be off by any amount, drift, and be set
+// in either direction at any time, as may this machine's. The offset is bounded by what every Read
+// shows: a sample that is new in it was taken after the call of the Read before, and before this
+// one ended. Whatever offset keeps to both bounds is good: a sample then looks at most one reading
+// interval older than it is. What it was before stays what it was for the samples of before, so
+// that no sample is dated twice.
 
 // How far a bound may be missed before the offset is corrected: what an engine needs to take a
 // sample and show it. A quarter of the reading interval within these limits.
@@ -28,8 +28,8 @@ const (
 	maxDated = 4096
 )
 
-// A span is the offset for the samples from a moment of the engine's clock on, until the next
-// span. Both are nanoseconds; the offset is added to the engine's time.
+// A span is the offset for the samples from a moment of the engine's clock on, until the next span.
+// Both are nanoseconds; the offset is added to the engine's time.
 type span struct{ from, offset int64 }
 
 // dates is what the sessions of a Source know together of the engine's clock: a sample that one

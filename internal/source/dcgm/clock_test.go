@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"testing"
 	"time"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 )
 
 // A strange engine is a simulated one on another machine: its clock is off, drifts and is set, and
@@ -70,7 +72,7 @@ func TestClockOfAStrangeEngine(t *testing.T) {
 			return &Session{clock: clock{foreign: true, dates: &known, tolerance: toleranceOf(time.Duration(interval))}}
 		}
 		s := open()
-		xid := &slot{watch: &watch{sampling: sampling{events: true, sporadic: true}}}
+		xid := &slot{watch: &watch{sampling: sampling{sporadic: true}}}
 		var xidSample sample
 		var xidDate int64
 		c, frozen := &slot{watch: &watch{}}, &slot{watch: &watch{}}
@@ -87,7 +89,7 @@ func TestClockOfAStrangeEngine(t *testing.T) {
 			}
 			s.now = now
 			before, had := c.date, x.at == c.at
-			date := s.dateOf(c, x, 0)
+			date := s.dateOf(c, x)
 			if had && date != before {
 				t.Fatalf("seed %d, read %d: the date of one sample went from %d to %d", seed, read, before, date)
 			}
@@ -98,21 +100,21 @@ func TestClockOfAStrangeEngine(t *testing.T) {
 				frozenSample = *x
 			}
 			was := frozen.date
-			if again := s.dateOf(frozen, &frozenSample, 0); was != 0 && again != was {
+			if again := s.dateOf(frozen, &frozenSample); was != 0 && again != was {
 				t.Fatalf("seed %d, read %d: a sample that stays is dated %d and then %d", seed, read, was, again)
 			}
 			last = e.now
 			if rng.IntN(10) == 0 || xidSample.at == 0 {
-				xidSample = sample{at: x.at, field: fieldXID, group: groupGPU}
-				xidDate = s.dateOf(xid, &xidSample, 0)
+				xidSample = sample{at: x.at, field: uint16(catalog.XIDErrors), group: groupGPU}
+				xidDate = s.dateOf(xid, &xidSample)
 			}
-			if again := s.dateOf(xid, &xidSample, 0); again != xidDate {
+			if again := s.dateOf(xid, &xidSample); again != xidDate {
 				t.Fatalf("seed %d, read %d: an XID is dated %d and then %d", seed, read, xidDate, again)
 			}
 			if rng.IntN(15) == 0 { // a reload
 				s, c, xid = open(), &slot{watch: c.watch}, &slot{watch: xid.watch}
 				frozenSample, frozen.at, frozen.date = sample{}, 0, 0
-				if again := s.dateOf(xid, &xidSample, 0); again != xidDate {
+				if again := s.dateOf(xid, &xidSample); again != xidDate {
 					t.Fatalf("seed %d, read %d: the next session dates an XID %d, it was %d", seed, read, again, xidDate)
 				}
 			}

@@ -14,9 +14,9 @@ import (
 	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
 )
 
-// dividedWorld is GPU 0 with an instance of three slices, divided in two, one
-// that is one compute instance, and one without any. What the engine says of
-// the divided one is what it says of one of its parts.
+// dividedWorld is GPU 0 with an instance of three slices, divided in two, one that is one compute
+// instance, and one without any. What the engine says of the divided one is what it says of one of
+// its parts.
 func dividedWorld() []string {
 	return append(versions[:len(versions):len(versions)],
 		gpuLine(0, "prof=1001-1012"),
@@ -42,8 +42,8 @@ func computePlan(sel gpu.Selector) *gpu.Plan {
 	return plan
 }
 
-// Compute instances have rows where they are asked for and their GPU instance
-// holds several; who they are is known in any case.
+// Compute instances have rows where they are asked for and their GPU instance holds several; who
+// they are is known in any case.
 func TestDividedInstances(t *testing.T) {
 	instance := func(id, nvml uint32, profile, uuid string) gpu.Device {
 		return gpu.Device{
@@ -77,15 +77,15 @@ func TestDividedInstances(t *testing.T) {
 			if diff := cmp.Diff(tt.devices, top.Devices); diff != "" {
 				t.Errorf("devices (-want +got):\n%s", diff)
 			}
-			if diff := cmp.Diff(tt.divided, top.Divided); diff != "" {
+			if diff := cmp.Diff(tt.divided, top.ComputeInstances); diff != "" {
 				t.Errorf("divided (-want +got):\n%s", diff)
 			}
 		})
 	}
 }
 
-// What a divided instance has is read of its parts, and a field that no
-// compute instance has makes no rows of them.
+// What a divided instance has is read of its parts, and a field that no compute instance has makes
+// no rows of them.
 func TestComputeInstancesAreRead(t *testing.T) {
 	sel := gpu.Selector{Minor: true, MinorIDs: []uint32{1, 2}, Compute: true}
 	e := fakedcgm.New(t, dividedWorld()...)
@@ -114,8 +114,8 @@ func TestComputeInstancesAreRead(t *testing.T) {
 	}
 }
 
-// A GPU instance that is divided otherwise is another topology, whether or not
-// its parts have rows: their UUIDs are no longer those of before.
+// A GPU instance that is divided otherwise is another topology, whether or not its parts have rows:
+// their UUIDs are no longer those of before.
 func TestDividedAnew(t *testing.T) {
 	for name, sel := range map[string]gpu.Selector{"f": {Flex: true}, "f+c": {Flex: true, Compute: true}} {
 		t.Run(name, func(t *testing.T) {
@@ -134,8 +134,8 @@ func TestDividedAnew(t *testing.T) {
 			}
 			s.Close()
 			top := open(t, e, computePlan(sel), dcgm.Options{}).Topology()
-			if len(top.Devices) != 4 || top.Divided != nil || top.Devices[1].MIGUUID != "MIG-part-0" {
-				t.Errorf("one compute instance left: %d rows, divided %v, the instance is %q", len(top.Devices), top.Divided, top.Devices[1].MIGUUID)
+			if len(top.Devices) != 4 || top.ComputeInstances != nil || top.Devices[1].MIGUUID != "MIG-part-0" {
+				t.Errorf("one compute instance left: %d rows, divided %v, the instance is %q", len(top.Devices), top.ComputeInstances, top.Devices[1].MIGUUID)
 			}
 		})
 	}

@@ -3,7 +3,9 @@
 package dcgm_test
 
 import (
+	"fmt"
 	"testing"
+	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
@@ -16,15 +18,23 @@ func TestContract(t *testing.T) {
 	for name, remote := range map[string]string{"embedded": "", "remote": "10.0.0.9:5555"} {
 		t.Run(name, func(t *testing.T) {
 			var e *fakedcgm.Engine
-			happened := 0
+			happened, sampled := 0, 0
+			trail := field(156, onGPU)
+			trail.Every, trail.Interval = true, time.Microsecond // no two samples are as close as that
 			contract.Run(t, contract.Fixture{
 				New: func(t *testing.T) collector.Source {
-					e = fakedcgm.New(t, world("value gpu:* 112 int 4")...)
-					happened = 0
-					return collector.SourceOf(dcgm.New(dcgm.Options{Remote: remote}).Open)
+					e = fakedcgm.New(t, world("value gpu:* 112 int 4", "value gpu:* 156 nodata")...)
+					happened, sampled = 0, 0
+					return collector.SourceOf(dcgm.New(dcgm.Options{Remote: engineAt(remote)}).Open)
 				},
 				Plan: planOf(field(150, onGPU), field(155, onBoth), profiling(1001), profiling(1004),
-					events(112), events(230), text(1), field(310, onGPU)),
+					events(112), events(230), text(1), field(310, onGPU), trail),
+				Sampled: 8,
+				Sample: func(*testing.T) gpu.Value {
+					sampled++
+					e.Add(fmt.Sprintf("event %d gpu:0 156 %d", sampled, 100+sampled))
+					return gpu.Int(int64(100 + sampled))
+				},
 				Kinds:  onBoth,
 				Settle: func(*testing.T) { pause() },
 				XID: func(*testing.T) {
@@ -53,9 +63,8 @@ func handles(e *fakedcgm.Engine) int {
 	return total
 }
 
-// TestContractOfEveryKind runs the contract over a node with every kind of
-// entity, and with all that can be asked for beside fields. GPU 0 is lost with
-// its links, a switch is what changes.
+// TestContractOfEveryKind runs the contract over a node with every kind of entity, and with all
+// that can be asked for beside fields. GPU 0 is lost with its links, a switch is what changes.
 func TestContractOfEveryKind(t *testing.T) {
 	for name, more := range map[string][]string{"new structures": nil, "old structures": {"old"}} {
 		t.Run(name, func(t *testing.T) {
@@ -83,8 +92,7 @@ func TestContractOfEveryKind(t *testing.T) {
 	}
 }
 
-// The selectors choose by DCGM's entity ids; a parent that is not selected has
-// no row.
+// The selectors choose by DCGM's entity ids; a parent that is not selected has no row.
 func TestDevices(t *testing.T) {
 	entities := func(kind gpu.Kind, ids ...uint32) []gpu.Entity {
 		var list []gpu.Entity

@@ -1,18 +1,17 @@
 package dcgm
 
-// controls is the part of an engine that some plans need. A library that is
-// older than one of the functions answers with gpu.ErrVersion.
+// controls is the part of an engine that some plans need. A library that is older than one of the
+// functions answers with gpu.ErrVersion.
 type controls interface {
-	// setHealth turns the health watches of a group on for these systems, a bit
-	// each, and off for the others.
+	// setHealth turns the health watches of a group on for these systems, a bit each, and off for the
+	// others.
 	setHealth(group handle, systems uint32) error
-	// checkHealth returns what the health watches of a group have found. The
-	// group must have been set.
+	// checkHealth returns what the health watches of a group have found. The group must have been set.
 	checkHealth(group handle) ([]incident, error)
 	// peers returns the state of NVLink from each GPU to each other one.
 	peers() ([]peer, error)
-	// pauseProfiling stops the profiling of every client of the engine, until
-	// resumeProfiling. Either may be called again.
+	// pauseProfiling stops the profiling of every client of the engine, until resumeProfiling. Either
+	// may be called again.
 	pauseProfiling() error
 	resumeProfiling() error
 }

@@ -22,7 +22,7 @@ func diffs(want, got any) string { return cmp.Diff(want, got) }
 
 func TestTopology(t *testing.T) {
 	e := fakedcgm.New(t, world()...)
-	s := open(t, e, planOf(field(150, onGPU)), dcgm.Options{Remote: "gpu-node-7:5556"})
+	s := open(t, e, planOf(field(150, onGPU)), dcgm.Options{Remote: engineAt("gpu-node-7:5556")})
 	top := s.Topology()
 	instance := gpu.Device{
 		Entity: gpu.Entity{Kind: gpu.KindGPUInstance, ParentKind: gpu.KindGPU, Parent: 1, ID: 7},
@@ -41,6 +41,15 @@ func TestTopology(t *testing.T) {
 	}
 }
 
+// engineAt reads an address that a test knows to be one.
+func engineAt(text string) gpu.EngineAddress {
+	a, err := gpu.ParseEngineAddress(text)
+	if err != nil {
+		panic(err)
+	}
+	return a
+}
+
 func TestAddressReachesDCGM(t *testing.T) {
 	for remote, want := range map[string]string{
 		"localhost":                "localhost:5555",
@@ -49,10 +58,11 @@ func TestAddressReachesDCGM(t *testing.T) {
 		"unix:///run/nvidia/dcgm":  "unix socket /run/nvidia/dcgm",
 		"vsock://3:7777":           "vsock://3:7777",
 		"tcp://[2001:db8::1]:5557": "[2001:db8::1]:5557",
+		"[fe80::1%eth0]":           "[fe80::1%eth0]:5555",
 	} {
 		t.Run(remote, func(t *testing.T) {
 			e := fakedcgm.New(t, world()...)
-			s := open(t, e, planOf(field(150, onGPU)), dcgm.Options{Remote: remote, ConnectTimeout: time.Second})
+			s := open(t, e, planOf(field(150, onGPU)), dcgm.Options{Remote: engineAt(remote), ConnectTimeout: time.Second})
 			if got := e.Address(); got != want {
 				t.Errorf("connected to %q, want %q", got, want)
 			}
@@ -89,8 +99,7 @@ func TestValues(t *testing.T) {
 	}
 }
 
-// More fields than the 127 that a field group takes: each is sampled or said
-// to be refused.
+// More fields than the 127 that a field group takes: each is sampled or said to be refused.
 func TestManyFields(t *testing.T) {
 	var fields []gpu.Field
 	for id := gpu.FieldID(300); id < 500; id++ {
@@ -116,8 +125,8 @@ func TestManyFields(t *testing.T) {
 	}
 }
 
-// One field id that the engine does not know fails a whole field group; it
-// must cost no other field.
+// One field id that the engine does not know fails a whole field group; it must cost no other
+// field.
 func TestUnknownFields(t *testing.T) {
 	e := fakedcgm.New(t, world("unknown 100 156")...)
 	s := open(t, e, planOf(field(150, onGPU), field(100, onGPU), field(155, onBoth), field(156, onGPU), field(151, onGPU)), dcgm.Options{})
@@ -131,8 +140,7 @@ func TestUnknownFields(t *testing.T) {
 	}
 }
 
-// Fields of the node are asked of every entity, and answered once for each or
-// once for all.
+// Fields of the node are asked of every entity, and answered once for each or once for all.
 func TestNodeFields(t *testing.T) {
 	for name, lines := range map[string][]string{"each": world(), "all": world("node")} {
 		t.Run(name, func(t *testing.T) {
@@ -155,8 +163,7 @@ func TestNodeFields(t *testing.T) {
 	}
 }
 
-// A field of a kind of entities that the machine does not have is said to be
-// unavailable.
+// A field of a kind of entities that the machine does not have is said to be unavailable.
 func TestForeignLevel(t *testing.T) {
 	e := fakedcgm.New(t, world()...)
 	s := open(t, e, planOf(field(150, onGPU), field(780, gpu.KindsOf(gpu.KindNVSwitch))), dcgm.Options{})
@@ -193,8 +200,8 @@ func TestProfiling(t *testing.T) {
 	}
 }
 
-// A watch that the engine refuses is cut until one field of one entity is
-// left, unless every smaller one would meet the same.
+// A watch that the engine refuses is cut until one field of one entity is left, unless every
+// smaller one would meet the same.
 func TestRefusedWatch(t *testing.T) {
 	served := []string{
 		"GPU 0 #0 45", "GPU 0 #1 71.5", "GPU 1 #0 45", "GPU 1 #1 71.5",
@@ -235,8 +242,7 @@ func TestRefusedWatch(t *testing.T) {
 	}
 }
 
-// Every XID is delivered, also two within an interval and the same twice, each
-// once and in order.
+// Every XID is delivered, also two within an interval and the same twice, each once and in order.
 func TestEvents(t *testing.T) {
 	e := fakedcgm.New(t, world("value gpu:* 112 int 4")...)
 	s := open(t, e, planOf(field(150, onGPU), events(230), events(112)), dcgm.Options{})
@@ -280,8 +286,8 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// A lost GPU is a fault of its row and of its instances, and comes back by
-// itself. The other's series do not change.
+// A lost GPU is a fault of its row and of its instances, and comes back by itself. The other's
+// series do not change.
 func TestLostGPU(t *testing.T) {
 	e := fakedcgm.New(t, world()...)
 	s := open(t, e, planOf(field(150, onGPU), field(155, onBoth)), dcgm.Options{})
@@ -313,8 +319,8 @@ func TestLostFromTheStart(t *testing.T) {
 	}
 }
 
-// A GPU of which nothing is known ends the session when it comes back, so that
-// the next one has its labels.
+// A GPU of which nothing is known ends the session when it comes back, so that the next one has its
+// labels.
 func TestUnknownGPUComesBack(t *testing.T) {
 	lines := world("fail dcgmGetDeviceAttributes -18")
 	lines[4] = gpuLine(0, "status=lost")
@@ -327,8 +333,7 @@ func TestUnknownGPUComesBack(t *testing.T) {
 	}
 }
 
-// A GPU that DCGM does not read is left out, and ends the session once it can
-// be read.
+// A GPU that DCGM does not read is left out, and ends the session once it can be read.
 func TestUnreadGPU(t *testing.T) {
 	e := fakedcgm.New(t, world(gpuLine(2, "status=detached"))...)
 	var log strings.Builder
@@ -344,7 +349,7 @@ func TestUnreadGPU(t *testing.T) {
 	}
 }
 
-// Instances that do not tell their profile are read all the same.
+// Instances that do not report their profile are read all the same.
 func TestInstancesWithoutProfile(t *testing.T) {
 	e := fakedcgm.New(t, world("fail dcgmWatchFields -6 1 1")...)
 	s := open(t, e, planOf(field(155, onBoth)), dcgm.Options{})
@@ -356,15 +361,15 @@ func TestInstancesWithoutProfile(t *testing.T) {
 	}
 }
 
-// GPUs that come and go, and instances that are cut anew under the same id,
-// end the session. The samples of those instances are not served.
+// GPUs that come and go, and instances that are partitioned again under the same id, end the
+// session. The samples of those instances are not served.
 func TestTopologyChanges(t *testing.T) {
 	for name, change := range map[string]func(*fakedcgm.Engine){
 		"GPU added":        func(e *fakedcgm.Engine) { e.Add(gpuLine(2, "")) },
 		"GPU removed":      func(e *fakedcgm.Engine) { e.Remove("gpu 0 ") },
 		"instance added":   func(e *fakedcgm.Engine) { e.Add("instance 9 gpu=1 nvml=3 profile=1g.10gb") },
 		"instance removed": func(e *fakedcgm.Engine) { e.Remove("instance 8 ") },
-		"cut anew":         func(e *fakedcgm.Engine) { e.Replace("instance 8 gpu=1 nvml=2", "instance 8 gpu=1 nvml=9") },
+		"repartitioned":    func(e *fakedcgm.Engine) { e.Replace("instance 8 gpu=1 nvml=2", "instance 8 gpu=1 nvml=9") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := fakedcgm.New(t, world()...)
@@ -390,11 +395,11 @@ func TestTopologyChanges(t *testing.T) {
 	}
 }
 
-// The engine dies and comes back: the session ends, and another one on the
-// same Source works, with every Init undone by one Shutdown.
+// The engine dies and comes back: the session ends, and another one on the same Source works, with
+// every Init undone by one Shutdown.
 func TestEngineDies(t *testing.T) {
 	e := fakedcgm.New(t, world()...)
-	src := dcgm.New(dcgm.Options{Remote: "10.0.0.9"})
+	src := dcgm.New(dcgm.Options{Remote: engineAt("10.0.0.9")})
 	plan := planOf(field(150, onGPU))
 	s, err := src.Open(context.Background(), plan)
 	if err != nil {
@@ -429,20 +434,19 @@ func TestEngineDies(t *testing.T) {
 
 func TestEngineDeadAtTheStart(t *testing.T) {
 	e := fakedcgm.New(t, world("down")...)
-	text := failsToOpen(t, e, planOf(field(150, onGPU)), dcgm.Options{Remote: "10.0.0.9:5555"}, gpu.ErrUnavailable)
-	mentions(t, text, "no engine answers at tcp://10.0.0.9:5555")
+	text := failsToOpen(t, e, planOf(field(150, onGPU)), dcgm.Options{Remote: engineAt("10.0.0.9:5555")}, gpu.ErrUnavailable)
+	mentions(t, text, "no engine answers at 10.0.0.9:5555")
 
 	e = fakedcgm.New(t, world("fail dcgmStartEmbedded -7")...)
 	text = failsToOpen(t, e, planOf(field(150, onGPU)), dcgm.Options{}, gpu.ErrUnavailable)
 	mentions(t, text, "initialization")
 }
 
-// Whatever call fails at the start, nothing stays open, and the reason is one
-// of the closed set.
+// Whatever call fails at the start, nothing stays open, and the reason is one of the closed set.
 func TestEveryCallCanFail(t *testing.T) {
 	e := fakedcgm.New(t, world()...)
 	plan := planOf(field(150, onGPU), field(155, onBoth), profiling(1001), events(230))
-	s := open(t, e, plan, dcgm.Options{Remote: "10.0.0.9:5555"})
+	s := open(t, e, plan, dcgm.Options{Remote: engineAt("10.0.0.9:5555")})
 	read(t, s)
 	s.Close()
 	for function := range e.Calls() {
@@ -453,7 +457,7 @@ func TestEveryCallCanFail(t *testing.T) {
 		for _, code := range []int{-3, -11, -12, -17, -21} {
 			t.Run(fmt.Sprint(function, code), func(t *testing.T) {
 				e := fakedcgm.New(t, world(fmt.Sprintf("fail %s %d", function, code))...)
-				s, err := dcgm.New(dcgm.Options{Remote: "10.0.0.9:5555"}).Open(context.Background(), plan)
+				s, err := dcgm.New(dcgm.Options{Remote: engineAt("10.0.0.9:5555")}).Open(context.Background(), plan)
 				if err == nil {
 					var b gpu.Batch
 					if err := s.Read(context.Background(), &b); errors.Is(err, gpu.ErrLost) != (code == -21 && s.Err() != nil) {
@@ -494,8 +498,7 @@ func TestOneReadFails(t *testing.T) {
 	}
 }
 
-// A frozen engine holds the Read and nothing else; the session goes on when
-// the engine does.
+// A frozen engine holds the Read and nothing else; the session goes on when the engine does.
 func TestFrozenEngine(t *testing.T) {
 	e := fakedcgm.New(t, world()...)
 	s := open(t, e, planOf(field(150, onGPU)), dcgm.Options{})
@@ -530,14 +533,14 @@ func TestFrozenEngine(t *testing.T) {
 	}
 }
 
-// An engine that does not answer while a session opens holds Open, which
-// succeeds or fails when the engine goes on.
+// An engine that does not answer while a session opens holds Open, which succeeds or fails when the
+// engine goes on.
 func TestConnectBlocks(t *testing.T) {
 	for _, line := range []string{"", "fail dcgmConnect_v2 -21"} {
 		e := fakedcgm.New(t, world("block dcgmConnect_v2")...)
 		done := make(chan error, 1)
 		go func() {
-			s, err := dcgm.New(dcgm.Options{Remote: "10.0.0.9"}).Open(context.Background(), planOf(field(150, onGPU)))
+			s, err := dcgm.New(dcgm.Options{Remote: engineAt("10.0.0.9")}).Open(context.Background(), planOf(field(150, onGPU)))
 			if err == nil {
 				err = s.Close()
 			}
@@ -559,11 +562,14 @@ func TestConnectBlocks(t *testing.T) {
 
 func waitFor(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(deadline); !ok(); {
-		if time.Now().After(end) {
-			t.Fatalf("waited in vain for %s", what)
+	tick, end := time.NewTicker(time.Millisecond), time.After(deadline)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-end:
+			t.Fatalf("not seen: %s", what)
 		}
-		<-time.After(time.Millisecond)
 	}
 }
 
@@ -571,7 +577,7 @@ func TestVersionMismatch(t *testing.T) {
 	lines := world("fail dcgmWatchFields -12")
 	lines[0] = "library 4.7.1"
 	e := fakedcgm.New(t, lines...)
-	text := failsToOpen(t, e, planOf(field(150, onGPU)), dcgm.Options{Remote: "10.0.0.9:5555"}, gpu.ErrVersion)
+	text := failsToOpen(t, e, planOf(field(150, onGPU)), dcgm.Options{Remote: engineAt("10.0.0.9:5555")}, gpu.ErrVersion)
 	mentions(t, text, "4.7.1", "4.6.0", "same DCGM version")
 
 	// Where only the MIG hierarchy is not understood, the GPUs are served.
@@ -617,7 +623,7 @@ func TestSkewedClock(t *testing.T) {
 	for name, skew := range map[string]string{"ahead": "skew 3600", "behind": "skew -3600", "a little": "skew 0.4"} {
 		t.Run(name, func(t *testing.T) {
 			e := fakedcgm.New(t, world(skew)...)
-			s := open(t, e, planOf(field(150, onGPU), events(230)), dcgm.Options{Remote: "10.0.0.9:5555"})
+			s := open(t, e, planOf(field(150, onGPU), events(230)), dcgm.Options{Remote: engineAt("10.0.0.9:5555")})
 			if b := read(t, s); !near(b) {
 				t.Errorf("times of samples: %v", b.Samples)
 			}
@@ -630,10 +636,10 @@ func TestSkewedClock(t *testing.T) {
 			}
 		})
 	}
-	// What is told again has the time that it had, so that it is known for what it is.
+	// What is reported again has the time that it had, so that it is known for what it is.
 	t.Run("in the next session", func(t *testing.T) {
 		e := fakedcgm.New(t, world("skew 3600")...)
-		src := dcgm.New(dcgm.Options{Remote: "10.0.0.9:5555"})
+		src := dcgm.New(dcgm.Options{Remote: engineAt("10.0.0.9:5555")})
 		session := func() *dcgm.Session {
 			s, err := src.Open(context.Background(), planOf(field(150, onGPU), events(230)))
 			if err != nil {
@@ -642,13 +648,13 @@ func TestSkewedClock(t *testing.T) {
 			t.Cleanup(func() { s.Close() })
 			return s
 		}
-		told := func(s *dcgm.Session) gpu.XID {
+		reported := func(s *dcgm.Session) gpu.XID {
 			return readUntil(t, s, "an XID", func(b *gpu.Batch, _ error) bool { return len(b.XIDs) > 0 }).XIDs[0]
 		}
 		s := session()
 		e.Add("event 1 gpu:0 230 31")
-		first := told(s)
-		if again := told(session()); again != first {
+		first := reported(s)
+		if again := reported(session()); again != first {
 			t.Errorf("one XID is reported as %+v, and then as %+v", first, again)
 		}
 	})
@@ -688,7 +694,7 @@ func TestSkewedClock(t *testing.T) {
 	})
 	t.Run("set back in a session", func(t *testing.T) {
 		e := fakedcgm.New(t, world()...)
-		s := open(t, e, planOf(field(150, onGPU)), dcgm.Options{Remote: "10.0.0.9:5555"})
+		s := open(t, e, planOf(field(150, onGPU)), dcgm.Options{Remote: engineAt("10.0.0.9:5555")})
 		read(t, s)
 		e.Add("skew -3600")
 		readUntil(t, s, "samples in our clock", func(b *gpu.Batch, _ error) bool { return near(b) })
@@ -705,7 +711,7 @@ func TestSkewedClock(t *testing.T) {
 // A sample whose time stands still keeps its time, for the collector to judge.
 func TestFrozenTimestamps(t *testing.T) {
 	e := fakedcgm.New(t, world()...)
-	s := open(t, e, planOf(field(150, onGPU), field(155, onGPU)), dcgm.Options{Remote: "10.0.0.9:5555"})
+	s := open(t, e, planOf(field(150, onGPU), field(155, onGPU)), dcgm.Options{Remote: engineAt("10.0.0.9:5555")})
 	read(t, s)
 	e.Add("value gpu:* 150 stopped")
 	stopped := read(t, s).Samples[0].Time
@@ -724,7 +730,7 @@ func TestOverlappingSessions(t *testing.T) {
 	for name, remote := range map[string]string{"embedded": "", "remote": "10.0.0.9:5555"} {
 		t.Run(name, func(t *testing.T) {
 			e := fakedcgm.New(t, world()...)
-			src := dcgm.New(dcgm.Options{Remote: remote})
+			src := dcgm.New(dcgm.Options{Remote: engineAt(remote)})
 			first, err := src.Open(context.Background(), planOf(field(150, onGPU)))
 			if err != nil {
 				t.Fatal(err)

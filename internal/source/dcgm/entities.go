@@ -8,9 +8,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// The fields of links that belong to switches (dcgm_fields.h, module
-// NvSwitch); DCGM refuses them for links of GPUs, and all others for links of
-// switches.
+// The fields of links that belong to switches (dcgm_fields.h, module NvSwitch); DCGM refuses them
+// for links of GPUs, and all others for links of switches.
 const (
 	firstSwitchField = 700 // DCGM_FI_FIRST_NVSWITCH_FIELD_ID
 	lastSwitchField  = 899 // DCGM_FI_LAST_NVSWITCH_FIELD_ID
@@ -18,79 +17,77 @@ const (
 
 func ofSwitches(id gpu.FieldID) bool { return id >= firstSwitchField && id <= lastSwitchField }
 
-// An audience is a kind of entities that share their fields: links of GPUs and
-// links of switches are two.
-type audience struct {
+// A scope is a kind of entities that share their fields: links of GPUs and links of switches are
+// two.
+type scope struct {
 	kind, parent gpu.Kind // parent is set for links alone
 }
 
-func audienceOf(e gpu.Entity) audience {
+func scopeOf(e gpu.Entity) scope {
 	if e.Kind == gpu.KindNVLink {
-		return audience{e.Kind, e.ParentKind}
+		return scope{e.Kind, e.ParentKind}
 	}
-	return audience{kind: e.Kind}
+	return scope{kind: e.Kind}
 }
 
-// has reports whether a field exists for the entities of the audience.
-func (a audience) has(f *gpu.Field) bool {
+// has reports whether a field exists for the entities of the scope.
+func (a scope) has(f *gpu.Field) bool {
 	if !f.Levels.Has(a.kind) {
 		return false
 	}
 	return a.kind != gpu.KindNVLink || ofSwitches(f.ID) == (a.parent == gpu.KindNVSwitch)
 }
 
-// audiences are all that the source reads, in the order of rows.
-var audiences = [...]audience{
+// scopes are all that the source reads, in the order of rows.
+var scopes = [...]scope{
 	{kind: gpu.KindGPU}, {kind: gpu.KindGPUInstance}, {kind: gpu.KindComputeInstance},
 	{gpu.KindNVLink, gpu.KindGPU}, {kind: gpu.KindNVSwitch}, {gpu.KindNVLink, gpu.KindNVSwitch},
 	{kind: gpu.KindCPU}, {kind: gpu.KindCPUCore}, {kind: gpu.KindConnectX},
 }
 
-// wants reports whether some field of the plan exists for an audience. What no
-// field exists for is not asked for and has no rows. Compute instances are
-// selected besides.
-func (s *Session) wants(a audience) bool {
+// needs reports whether some field of the plan exists for a scope. What no field exists for is not
+// requested and has no rows. Compute instances are selected besides.
+func (s *Session) needs(a scope) bool {
 	if a.kind == gpu.KindComputeInstance && !s.plan.Devices.Compute {
 		return false
 	}
-	if s.wanted == nil {
-		s.wanted = map[audience]bool{}
+	if s.requested == nil {
+		s.requested = map[scope]bool{}
 		for f := range s.plan.Fields {
-			for _, a := range audiences {
+			for _, a := range scopes {
 				if a.has(&s.plan.Fields[f]) {
-					s.wanted[a] = true
+					s.requested[a] = true
 				}
 			}
 		}
 	}
-	return s.wanted[a]
+	return s.requested[a]
 }
 
-// wantsKind is wants for every audience of a kind.
-func (s *Session) wantsKind(kind gpu.Kind) bool {
-	return s.wants(audience{kind: kind}) || s.wants(audience{kind, gpu.KindGPU}) || s.wants(audience{kind, gpu.KindNVSwitch})
+// needsKind is needs for every scope of a kind.
+func (s *Session) needsKind(kind gpu.Kind) bool {
+	return s.needs(scope{kind: kind}) || s.needs(scope{kind, gpu.KindGPU}) || s.needs(scope{kind, gpu.KindNVSwitch})
 }
 
-// A periphery is everything but the GPUs and their instances, as far as the
-// plan wants it.
-type periphery struct {
+// others are everything but the GPUs and their instances, as far as the plan wants it.
+type others struct {
 	switches, cards []uint32 // ascending
 	links           []link   // of GPUs and then of switches, as DCGM lists them
 	cpus            []cpu
 	failed          map[gpu.Kind]error // why a kind is not known
 }
 
-// survey asks the engine for the periphery. A kind that the engine cannot tell,
-// for a module that it does not have, costs that kind alone.
-func (s *Session) survey() (periphery, error) {
+// survey lists the others, from the engine. A kind that the engine cannot list, for a module that
+// it does not have, costs that kind alone.
+func (s *Session) survey() (others, error) {
 	p, err := s.surveyFabric()
-	if err != nil || !s.wantsKind(gpu.KindCPU) && !s.wantsKind(gpu.KindCPUCore) {
+	if err != nil || !s.needsKind(gpu.KindCPU) && !s.needsKind(gpu.KindCPUCore) {
 		return p, err
 	}
 	p.cpus, err = s.engine.cpus()
 	p.failed[gpu.KindCPU], p.failed[gpu.KindCPUCore] = err, err
-	if err != nil { // the other kinds are asked for again and again: compareFabric
-		s.askAgain("the CPUs", err, func() error {
+	if err != nil { // the other kinds are listed again and again: compareFabric
+		s.queryLater("the CPUs", err, func() error {
 			_, err := s.engine.cpus()
 			return err
 		})
@@ -99,10 +96,10 @@ func (s *Session) survey() (periphery, error) {
 }
 
 // surveyFabric is survey without the CPUs, which never change.
-func (s *Session) surveyFabric() (periphery, error) {
-	p := periphery{failed: map[gpu.Kind]error{}}
+func (s *Session) surveyFabric() (others, error) {
+	p := others{failed: map[gpu.Kind]error{}}
 	for kind, list := range map[gpu.Kind]*[]uint32{gpu.KindNVSwitch: &p.switches, gpu.KindConnectX: &p.cards} {
-		if !s.wants(audience{kind: kind}) {
+		if !s.needs(scope{kind: kind}) {
 			continue
 		}
 		ids, err := s.engine.entities(engineGroup(kind))
@@ -112,7 +109,7 @@ func (s *Session) surveyFabric() (periphery, error) {
 		p.failed[kind] = err
 		*list = slices.Sorted(slices.Values(ids))
 	}
-	ofGPUs, ofSwitches := s.wants(audience{gpu.KindNVLink, gpu.KindGPU}), s.wants(audience{gpu.KindNVLink, gpu.KindNVSwitch})
+	ofGPUs, ofSwitches := s.needs(scope{gpu.KindNVLink, gpu.KindGPU}), s.needs(scope{gpu.KindNVLink, gpu.KindNVSwitch})
 	if !ofGPUs && !ofSwitches {
 		return p, nil
 	}
@@ -153,17 +150,17 @@ func engineGroup(kind gpu.Kind) entityGroup {
 	}
 }
 
-// compareFabric ends the session if switches, links or cards came or went.
-// That the engine does not tell is no news.
+// compareFabric ends the session if switches, links or cards came or went. That the engine does not
+// report it is not logged.
 func (s *Session) compareFabric() error {
-	if !slices.ContainsFunc([]gpu.Kind{gpu.KindNVLink, gpu.KindNVSwitch, gpu.KindConnectX}, s.wantsKind) {
+	if !slices.ContainsFunc([]gpu.Kind{gpu.KindNVLink, gpu.KindNVSwitch, gpu.KindConnectX}, s.needsKind) {
 		return nil
 	}
 	now, err := s.surveyFabric()
 	if err != nil {
 		return err
 	}
-	was := &s.layout.periphery
+	was := &s.layout.others
 	if now.failed[gpu.KindNVSwitch] == nil && !slices.Equal(now.switches, was.switches) {
 		s.changed("the NVSwitches are now %v, they were %v", now.switches, was.switches)
 	}
@@ -176,53 +173,43 @@ func (s *Session) compareFabric() error {
 	return nil
 }
 
-// peripheral returns the members of the periphery that the plan selects. Links
-// of GPUs go with their GPU.
+// peripheral returns the members of the others that the plan selects. Links of GPUs go with their
+// GPU.
 func (s *Session) peripheral() []member {
-	p, plan := &s.layout.periphery, s.plan
+	p := &s.layout.others
 	var list []member
-	links := func(of entityGroup, kind gpu.Kind, selected func(link) bool) {
+	add := func(at entity, d gpu.Device) {
+		if s.plan.Selects(d.Entity) {
+			list = append(list, member{at, d})
+		}
+	}
+	links := func(of entityGroup, kind gpu.Kind) {
 		for _, l := range p.links {
-			if l.parent.group == of && selected(l) {
-				list = append(list, member{l.entity(), gpu.Device{
+			if l.parent.group == of && (of != groupGPU || !slices.Contains(s.layout.unreadable, l.parent.id)) {
+				add(l.entity(), gpu.Device{
 					Entity: gpu.Entity{Kind: gpu.KindNVLink, ParentKind: kind, Parent: l.parent.id, ID: l.index}, Link: l.index,
-				}})
+				})
 			}
 		}
 	}
-	whole := func(kind gpu.Kind, id uint32) {
-		list = append(list, member{entity{engineGroup(kind), id}, gpu.Device{Entity: gpu.Entity{Kind: kind, ID: id}}})
+	whole := func(e gpu.Entity, serial string) {
+		add(entity{engineGroup(e.Kind), e.ID}, gpu.Device{Entity: e, Serial: serial})
 	}
-	links(groupGPU, gpu.KindGPU, func(l link) bool {
-		return plan.Devices.HasMajor(l.parent.id) && !slices.Contains(s.layout.unread, l.parent.id)
-	})
+	links(groupGPU, gpu.KindGPU)
 	for _, id := range p.switches {
-		if plan.Switches.HasMajor(id) {
-			whole(gpu.KindNVSwitch, id)
-		}
+		whole(gpu.Entity{Kind: gpu.KindNVSwitch, ID: id}, "")
 	}
-	links(groupSwitch, gpu.KindNVSwitch, func(l link) bool { return plan.Switches.HasMinor(l.index) })
-	if s.wants(audience{kind: gpu.KindCPU}) {
-		for _, c := range p.cpus {
-			if plan.CPUs.HasMajor(c.id) {
-				whole(gpu.KindCPU, c.id)
-				list[len(list)-1].Serial = c.serial
-			}
-		}
+	links(groupSwitch, gpu.KindNVSwitch)
+	for _, c := range p.cpus {
+		whole(gpu.Entity{Kind: gpu.KindCPU, ID: c.id}, c.serial)
 	}
-	if s.wants(audience{kind: gpu.KindCPUCore}) {
-		for _, c := range p.cpus {
-			for _, core := range c.cores {
-				if plan.CPUs.HasMinor(core) {
-					whole(gpu.KindCPUCore, core)
-					d := &list[len(list)-1]
-					d.Entity.ParentKind, d.Entity.Parent, d.Serial = gpu.KindCPU, c.id, c.serial
-				}
-			}
+	for _, c := range p.cpus {
+		for _, core := range c.cores {
+			whole(gpu.Entity{Kind: gpu.KindCPUCore, ID: core, ParentKind: gpu.KindCPU, Parent: c.id}, c.serial)
 		}
 	}
 	for _, id := range p.cards {
-		whole(gpu.KindConnectX, id)
+		whole(gpu.Entity{Kind: gpu.KindConnectX, ID: id}, "")
 	}
 	return list
 }
@@ -237,24 +224,23 @@ type member struct {
 func (s *Session) unserved() {
 	for f := range s.plan.Fields {
 		field := &s.plan.Fields[f]
-		served := slices.ContainsFunc(s.top.Devices, func(d gpu.Device) bool { return audienceOf(d.Entity).has(field) })
+		served := slices.ContainsFunc(s.top.Devices, func(d gpu.Device) bool { return scopeOf(d.Entity).has(field) })
 		if served {
 			continue
 		}
 		kinds := field.Levels.List()
 		var err error
 		for _, kind := range kinds {
-			err = cmp.Or(err, s.layout.periphery.failed[kind])
+			err = cmp.Or(err, s.layout.others.failed[kind])
 		}
 		switch {
 		case err != nil:
-			err = fmt.Errorf("the engine tells no %v: %w", kinds[0], s.inWords(err))
+			err = fmt.Errorf("the engine lists no %v: %w", kinds[0], s.withVersions(err))
 		case !reads(field):
 			err = fmt.Errorf("%w: the DCGM source does not read it", gpu.ErrNotSupported)
 		default:
 			err = fmt.Errorf("%w: no %v is here or selected", gpu.ErrNotSupported, kinds[0])
 		}
-		s.log.Warn("A field is not watched", "field", field.Name, "error", err)
 		s.faults = append(s.faults, gpu.Fault{Row: gpu.AllRows, Field: f, Err: err})
 	}
 }

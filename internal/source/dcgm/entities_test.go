@@ -25,9 +25,8 @@ var (
 	onCards    = gpu.KindsOf(gpu.KindConnectX)
 )
 
-// fabric is a node with everything: two GPUs of two links each, one link of
-// them down and one not there, two switches, a CPU of three cores and a card;
-// one GPU instance is divided.
+// fabric is a node with everything: two GPUs of two links each, one link of them down and one not
+// there, two switches, a CPU of three cores and a card; one GPU instance is divided.
 func fabric(more ...string) []string {
 	lines := world(slices.Concat([]string{
 		"switch 0 links=2", "switch 1 links=1", "link switch:1:3 state=down", "link switch:1:4 state=disabled",
@@ -165,8 +164,8 @@ func TestSelectorsOfSwitchesAndCPUs(t *testing.T) {
 	}
 }
 
-// An engine without a module costs the kinds of that module, with a fault for
-// their fields; everything else is served.
+// An engine without a module costs the kinds of that module, with a fault for their fields;
+// everything else is served.
 func TestMissingModules(t *testing.T) {
 	for name, tt := range map[string]struct {
 		line   string
@@ -210,8 +209,7 @@ func TestMissingModules(t *testing.T) {
 	}
 }
 
-// A link that goes down is a value; one that comes or goes is another
-// topology.
+// A link that goes down is a value; one that comes or goes is another topology.
 func TestLinksComeAndGo(t *testing.T) {
 	for name, tt := range map[string]struct {
 		line string
@@ -223,7 +221,7 @@ func TestLinksComeAndGo(t *testing.T) {
 		"another switch":   {"switch 4 links=0", true},
 		"another card":     {"connectx 6", true},
 		"compute instance": {"compute 9 instance=8 nvml=0", true},
-		"nobody asks":      {"path 0 1 pix", false},
+		"not requested":    {"path 0 1 pix", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := fakedcgm.New(t, fabric()...)
@@ -253,7 +251,7 @@ func TestLostGPUOfLinks(t *testing.T) {
 // A tray of switches has no GPU.
 func TestSwitchesAlone(t *testing.T) {
 	e := fakedcgm.New(t, append(slices.Clone(versions), "switch 3 links=1", "value switch:3 858 int 33", "value link:* 780 int 7")...)
-	s := open(t, e, fabricPlan(), dcgm.Options{Remote: "10.0.0.9:5555"})
+	s := open(t, e, fabricPlan(), dcgm.Options{Remote: engineAt("10.0.0.9:5555")})
 	var got []string
 	for _, line := range shown(s, read(t, s)) {
 		if !strings.HasPrefix(line, "all ") {

@@ -2,38 +2,37 @@ package dcgm
 
 import "time"
 
-// How long the engine keeps the samples of fields of which every one is read:
-// long enough for Reads that come late. Events are rare and must not be lost,
-// so that their number has no limit; bursts are many and have both limits.
+// How long the engine keeps the samples of fields of which every one is read: long enough for Reads
+// that come late. Events are rare and must not be lost, so that their number has no limit; other
+// samples are many and have both limits.
 const (
 	minKeepEvents      = 5 * time.Minute
 	keepEventIntervals = 10
 
-	minKeepBursts      = 10 * time.Second
-	keepBurstIntervals = 3    // collection intervals
-	maxKeepBursts      = 6000 // a minute of samples 10 ms apart
+	minKeepTrails      = 10 * time.Second
+	keepTrailIntervals = 3    // collection intervals
+	maxKeepTrails      = 6000 // a minute of samples 10 ms apart
 )
 
-// retention returns how long the engine is to keep samples, and how many of a
-// field; zero is no limit.
+// retention returns how long the engine is to keep samples, and how many of a field; zero is no
+// limit.
 func (s *Session) retention(key sampling) (age time.Duration, samples int) {
 	switch {
-	case key.events:
+	case key.history:
 		return max(minKeepEvents, keepEventIntervals*key.interval), 0
-	case key.burst:
-		age = max(minKeepBursts, keepBurstIntervals*max(s.plan.Interval, key.interval))
-		return age, int(min(age/max(key.interval, 1)+keepSamples, maxKeepBursts))
+	case key.every:
+		age = max(minKeepTrails, keepTrailIntervals*max(s.plan.Interval, key.interval))
+		return age, int(min(age/max(key.interval, 1)+keepSamples, maxKeepTrails))
 	default:
 		return 0, keepSamples
 	}
 }
 
-// firstSample returns where the first read of every sample begins, in the
-// engine's microseconds: with events all that the engine still has, with
-// bursts what is sampled for this session, since another client of the engine
-// may have had the field sampled for long.
+// firstSample returns where the first read of every sample begins, in the engine's microseconds: of
+// what has a history with all that the engine still has, else with what is sampled for this
+// session, since another client of the engine may have had the field sampled for long.
 func (s *Session) firstSample(key sampling) int64 {
-	if !key.burst {
+	if key.history || !key.every {
 		return 0
 	}
 	begin := time.Now().Add(-key.interval)

@@ -13,45 +13,51 @@ import (
 	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
 )
 
-func burst(id gpu.FieldID, every time.Duration) gpu.Field {
+func every(id gpu.FieldID, interval time.Duration) gpu.Field {
 	f := field(id, onBoth)
-	f.Burst, f.Interval = true, every
+	f.Every, f.Interval = true, interval
 	return f
 }
 
-// Every sample of a burst field comes once, oldest first, however late the
-// Read; a field beside it has its newest sample alone. The values count the
-// samples, so that a gap would show.
-func TestBurst(t *testing.T) {
+// Every sample of a trail comes once, oldest first, however late the Read; a field beside it has
+// its newest sample alone. The values count the samples, so that a gap would show.
+func TestTrail(t *testing.T) {
 	e := fakedcgm.New(t, world("value any:* 155 int 0 1")...)
-	plan := planOf(field(150, onGPU), burst(155, 2*time.Millisecond))
+	plan := planOf(field(150, onGPU), every(155, 2*time.Millisecond))
 	s := open(t, e, plan, dcgm.Options{})
 	next := map[int]int64{}
 	for i := range 6 {
-		<-time.After(time.Duration(i) * 8 * time.Millisecond)
+		pass(time.Duration(i) * 8 * time.Millisecond)
 		came := map[int]int{}
 		last := map[int]int64{}
-		for _, x := range read(t, s).Samples {
-			if x.Field == 0 {
+		b := read(t, s)
+		newest := map[int]int64{}
+		for _, x := range b.Samples {
+			if n, _ := x.Value.Int64(); x.Field == 1 {
+				newest[x.Row] = n
+			} else {
 				came[-1]++
-				continue
 			}
+		}
+		for _, x := range b.Trails {
 			if x.Time <= last[x.Row] {
 				t.Errorf("row %d: a sample of %d after one of %d", x.Row, x.Time, last[x.Row])
 			}
 			last[x.Row] = x.Time
 			came[x.Row]++
 			n, _ := x.Value.Int64()
-			if n == next[x.Row]-1 && came[x.Row] == 1 {
-				continue // the newest of before, since none came
-			}
 			if n != next[x.Row] {
 				t.Errorf("row %d: sample %d, want %d", x.Row, n, next[x.Row])
 			}
 			next[x.Row] = n + 1
 		}
-		if len(came) != 5 || came[-1] != 2 {
-			t.Errorf("Read %d: samples by row %v, want some of each row and 2 of field 150", i, came)
+		if len(newest) != 4 || came[-1] != 2 {
+			t.Errorf("Read %d: the newest samples %v and %d of field 150, want 4 and 2", i, newest, came[-1])
+		}
+		for row, n := range newest {
+			if n != next[row]-1 {
+				t.Errorf("Read %d: the newest sample of row %d is %d, the trail ends with %d", i, row, n, next[row]-1)
+			}
 		}
 	}
 	if next[0] < 20 {
@@ -62,11 +68,11 @@ func TestBurst(t *testing.T) {
 	}
 }
 
-// A burst field whose samples stop is reported while the last is current, and
-// then no more: the rest goes on.
-func TestBurstThatEnds(t *testing.T) {
+// A field whose samples stop has its last one with the time that it had, and an empty trail: the
+// rest goes on.
+func TestTrailThatEnds(t *testing.T) {
 	e := fakedcgm.New(t, world()...)
-	s := open(t, e, planOf(field(150, onGPU), burst(155, interval)), dcgm.Options{})
+	s := open(t, e, planOf(field(150, onGPU), every(155, interval)), dcgm.Options{})
 	read(t, s)
 	e.Add("value any:* 155 stopped")
 	last := read(t, s)
@@ -74,16 +80,21 @@ func TestBurstThatEnds(t *testing.T) {
 	if got, want := shown(s, again), shown(s, last); !slices.Equal(got, want) {
 		t.Errorf("while it is current %v, want %v", got, want)
 	}
-	readUntil(t, s, "the end of the burst", func(b *gpu.Batch, _ error) bool {
-		return len(b.Samples) == 2 && b.Samples[0].Field == 0 && b.Samples[1].Field == 0
-	})
+	if len(again.Trails) > 0 {
+		t.Errorf("the trail goes on: %v", again.Trails)
+	}
+	for i, x := range again.Samples {
+		if x.Field == 1 && x != last.Samples[i] {
+			t.Errorf("the last sample was %+v and is %+v", last.Samples[i], x)
+		}
+	}
 }
 
-// What another client had sampled before the session is not part of a burst.
-func TestBurstOfBefore(t *testing.T) {
+// What another client had sampled before the session is not part of a trail.
+func TestTrailOfBefore(t *testing.T) {
 	fakedcgm.New(t, world("value gpu:* 155 int 0 1")...)
 	src := dcgm.New(dcgm.Options{})
-	fields := []gpu.Field{burst(155, time.Millisecond)}
+	fields := []gpu.Field{every(155, time.Millisecond)}
 	fields[0].Levels = onGPU
 	other, err := src.Open(t.Context(), planOf(fields...))
 	if err != nil {
@@ -93,7 +104,7 @@ func TestBurstOfBefore(t *testing.T) {
 	read(t, other)
 	var before int64
 	readUntil(t, other, "a hundred samples", func(b *gpu.Batch, _ error) bool {
-		before, _ = b.Samples[len(b.Samples)-1].Value.Int64()
+		before, _ = b.Samples[0].Value.Int64()
 		return before > 100
 	})
 	s, err := src.Open(t.Context(), planOf(fields...))
@@ -101,17 +112,16 @@ func TestBurstOfBefore(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	first, _ := read(t, s).Samples[0].Value.Int64()
+	first, _ := read(t, s).Trails[0].Value.Int64()
 	if first < before {
-		t.Errorf("the burst begins with sample %d of before the session", first)
+		t.Errorf("the trail begins with sample %d of before the session", first)
 	}
 }
 
-// Groups of fields with their own intervals are sampled at those, in one
-// session.
+// Groups of fields with their own intervals are sampled at those, in one session.
 func TestWatchGroups(t *testing.T) {
 	e := fakedcgm.New(t, world("value gpu:* 155 int 0 1", "value gpu:* 156 int 0 1")...)
-	fast, slow := burst(155, 5*time.Millisecond), burst(156, 50*time.Millisecond)
+	fast, slow := every(155, 5*time.Millisecond), every(156, 50*time.Millisecond)
 	fast.Levels, slow.Levels = onGPU, onGPU
 	s := open(t, e, planOf(fast, slow, field(150, onGPU)), dcgm.Options{})
 	if n := e.Open()["watches"]; n != 3 {

@@ -17,10 +17,9 @@ type healthSystem struct {
 	mask uint32 // dcgmHealthSystems_t
 }
 
-// healthSystems returns the health watches. The first gpuHealthSystems are those
-// of a GPU, and each GPU has a result of each; the others are told where they
-// find something. What ends a GPU as a whole, such as that it fell off the bus,
-// comes under all of them at once.
+// healthSystems returns the health watches. The first gpuHealthSystems are those of a GPU, and each
+// GPU has a result of each; the others are reported where they find something. What ends a GPU as a
+// whole, such as that it fell off the bus, comes under all of them at once.
 func healthSystems() [15]healthSystem {
 	return [...]healthSystem{
 		{"PCIE", 0x1}, {"NVLINK", 0x2}, {"PMU", 0x4}, {"MCU", 0x8}, {"MEM", 0x10}, {"SM", 0x20}, {"INFOROM", 0x40},
@@ -36,13 +35,13 @@ type healthWatch struct {
 	group   handle
 	made    bool // the group is
 	set     bool // the watches are
-	asked   time.Time
+	checked time.Time
 	err     error // of the latest check
 	results []gpu.HealthCheck
 }
 
-// watchHealth turns the health watches on, if the plan asks for them. What the
-// engine refuses is tried again by readHealth; only a lost engine is an error.
+// watchHealth turns the health watches on, if the plan requests them. What the engine refuses is
+// tried again by readHealth; only a lost engine is an error.
 func (s *Session) watchHealth() error {
 	h := &s.health
 	if !s.plan.Health || h.set {
@@ -81,21 +80,21 @@ func (s *Session) onlyOver(err error) error {
 	return nil
 }
 
-// due reports whether something that was asked for at a moment is to be asked
-// for again: once per collection interval, with room for ticks that come early.
-func (s *Session) due(asked, now time.Time) bool {
-	return asked.IsZero() || now.Sub(asked) >= s.plan.Interval*9/10
+// due reports whether something that was requested at a moment is to be requested again: once per
+// collection interval, with room for ticks that come early.
+func (s *Session) due(checked, now time.Time) bool {
+	return checked.IsZero() || now.Sub(checked) >= s.plan.Interval*9/10
 }
 
-// readHealth appends the results of the health checks. A GPU that is lost
-// passes nothing; what was found of it is told.
+// readHealth appends the results of the health checks. A GPU that is lost passes nothing; what was
+// found of it is reported.
 func (s *Session) readHealth(b *gpu.Batch) error {
 	h := &s.health
 	if !s.plan.Health {
 		return nil
 	}
-	if now := time.Now(); s.due(h.asked, now) {
-		h.asked = now
+	if now := time.Now(); s.due(h.checked, now) {
+		h.checked = now
 		if err := s.watchHealth(); err != nil {
 			return err
 		}
@@ -108,7 +107,7 @@ func (s *Session) readHealth(b *gpu.Batch) error {
 		}
 	}
 	if h.err != nil {
-		b.Fail(gpu.AllRows, gpu.FieldHealthChecks, s.inWords(h.err))
+		b.Fail(gpu.AllRows, gpu.FieldHealthChecks, s.withVersions(h.err))
 		return nil
 	}
 	for _, x := range h.results {
@@ -119,8 +118,8 @@ func (s *Session) readHealth(b *gpu.Batch) error {
 	return nil
 }
 
-// healthResults appends a result for each GPU and health watch: what was found,
-// each code once and at its worst, or that the watch passes.
+// healthResults appends a result for each GPU and health watch: what was found, each code once and
+// at its worst, or that the watch passes.
 func (s *Session) healthResults(list []gpu.HealthCheck, found []incident, at int64) []gpu.HealthCheck {
 	for row := range s.top.Devices {
 		e := s.top.Devices[row].Entity

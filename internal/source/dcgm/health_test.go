@@ -27,8 +27,8 @@ func healthPlan() *gpu.Plan {
 	return plan
 }
 
-// Each GPU has a result of each watch; what is found stands in the place of
-// the pass, each code once and at its worst.
+// Each GPU has a result of each watch; what is found stands in the place of the pass, each code
+// once and at its worst.
 func TestHealth(t *testing.T) {
 	e := fakedcgm.New(t, world("incident 0 0x80 10 40", "incident 0 0x80 20 40", "incident 0 0x80 10 10",
 		"incident 1 0x2000 20 122", "incident 1 0x2 20 4000",
@@ -68,7 +68,7 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// The engine is asked once per collection interval, whoever reads more often.
+// The engine is asked once per collection interval, even if it is read more often.
 func TestHealthAndPeersOncePerInterval(t *testing.T) {
 	e := fakedcgm.New(t, world()...)
 	plan := healthPlan()
@@ -86,8 +86,7 @@ func TestHealthAndPeersOncePerInterval(t *testing.T) {
 	}
 }
 
-// Health checks that are refused cost the health alone, and come when the
-// engine allows them.
+// Health checks that are refused cost the health alone, and come when the engine allows them.
 func TestHealthRefused(t *testing.T) {
 	for _, line := range []string{"fail dcgmHealthSet -33", "fail dcgmHealthCheck -33", "fail dcgmGroupCreate -24 1 3"} {
 		t.Run(line, func(t *testing.T) {
@@ -112,7 +111,7 @@ func TestEngineDiesInACheck(t *testing.T) {
 		e := fakedcgm.New(t, world(line)...)
 		plan := healthPlan()
 		plan.Peers = true
-		s, err := dcgm.New(dcgm.Options{Remote: "10.0.0.9"}).Open(t.Context(), plan)
+		s, err := dcgm.New(dcgm.Options{Remote: engineAt("10.0.0.9")}).Open(t.Context(), plan)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -127,7 +126,7 @@ func TestEngineDiesInACheck(t *testing.T) {
 	}
 }
 
-// Peers are told for each direction, with the words of the reference.
+// Peers are reported for each direction, with the words of the reference.
 func TestPeers(t *testing.T) {
 	e := fakedcgm.New(t, world(gpuLine(4, ""), "peer 0 1 0", "peer 1 0 4", "peer 0 4 1", "peer 4 0 2", "peer 1 4 3", "peer 4 1 77")...)
 	plan := planOf(field(150, onGPU))
@@ -157,8 +156,8 @@ func TestPeers(t *testing.T) {
 	})
 }
 
-// The names of health errors are those of go-dcgm's header, but for the three
-// that the reference spells the old way.
+// The names of health errors are those of go-dcgm's header, but for the three that the reference
+// spells the old way.
 func TestHealthErrorNames(t *testing.T) {
 	headers, err := fakedcgm.Headers()
 	if err != nil {

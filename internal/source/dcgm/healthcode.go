@@ -1,9 +1,8 @@
 package dcgm
 
-// errorName returns the name of what a health watch found (DCGM_FR_*,
-// dcgm_errors.h), as the health_error_code label spells it: three codes keep
-// the older of their two names, which the reference exporter has. A code that
-// is not known is DCGM_FR_UNRECOGNIZED, as DCGM itself says.
+// errorName returns the name of what a health watch found (DCGM_FR_*, dcgm_errors.h), as the
+// health_error_code label spells it: three codes keep the older of their two names, which the
+// reference exporter has. A code that is not known is DCGM_FR_UNRECOGNIZED, as DCGM itself says.
 func errorName(code uint32) string {
 	const prefix, unrecognized = "DCGM_FR_", 2
 	names := errorNames()

@@ -10,6 +10,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -23,7 +24,7 @@ type hostile struct {
 	patience int
 }
 
-func (h *hostile) connect(address, Options) (engine, error) { return h, nil }
+func (h *hostile) connect(gpu.EngineAddress, Options) (engine, error) { return h, nil }
 
 func (h *hostile) fails() error {
 	codes := [...]int{codeTimeout, codeNotConfigured, codeGPULost, codeMaxLimit, codeUnknownField, codeNotWatched, codeConnectionInvalid, -9999}
@@ -229,15 +230,15 @@ func defy(t *testing.T, seed uint64, shape uint16) (samples int) {
 	plan := &gpu.Plan{Interval: time.Millisecond, Devices: gpu.Selector{Flex: true}, Switches: gpu.Selector{Flex: true}, CPUs: gpu.Selector{Flex: true},
 		Health: bit(0), Peers: bit(1), Placement: bit(2), ProfilingPaused: bit(3),
 		Fields: []gpu.Field{
-			{ID: 1, Text: true, Levels: onGPU}, {ID: 150, Levels: onGPU}, {ID: 155, Levels: onGPU, Burst: bit(4)},
-			{ID: 112, Levels: gpu.KindsOf(gpu.KindGPU), Events: true}, {ID: fieldXID, Levels: gpu.KindsOf(gpu.KindGPU), Events: true},
-			{ID: 1001, Levels: onGPU, Profiling: true, Burst: bit(5)}, {ID: 780, Levels: gpu.KindsOf(gpu.KindNVLink)}, {ID: 50, Text: true, Levels: onGPU},
+			{ID: 1, Text: true, Levels: onGPU}, {ID: 150, Levels: onGPU}, {ID: 155, Levels: onGPU, Every: bit(4)},
+			{ID: 112, Levels: gpu.KindsOf(gpu.KindGPU), Every: true}, {ID: catalog.XIDErrors, Levels: gpu.KindsOf(gpu.KindGPU)},
+			{ID: 1001, Levels: onGPU, Profiling: true, Every: bit(5)}, {ID: 780, Levels: gpu.KindsOf(gpu.KindNVLink)}, {ID: 50, Text: true, Levels: onGPU},
 			{ID: 1100, Levels: gpu.KindsOf(gpu.KindCPU, gpu.KindCPUCore)}, {ID: 203, Levels: gpu.KindsOf(gpu.KindComputeInstance)},
 		}}
 	plan.Devices.Compute = bit(6)
 	opt := Options{Log: slog.New(slog.DiscardHandler), retry: time.Nanosecond}
 	if bit(7) {
-		opt.Remote = "10.0.0.9"
+		opt.Remote = gpu.EngineAddress{Transport: gpu.TransportTCP, Host: "10.0.0.9", Port: gpu.EnginePort}
 	}
 	src := &Source{opt: opt, lib: h}
 	s, err := src.Open(context.Background(), plan)

@@ -1,73 +1,76 @@
 package dcgm
 
 import (
+	"errors"
 	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// A lib is the door to libdcgm. It is safe for several sessions after one
-// another, and for two that overlap during a reload.
+// Library is the file name of libdcgm, which go-dcgm loads too.
+const Library = "libdcgm.so.4"
+
+// ErrLibrary is wrapped, beside gpu.ErrUnavailable, by the error of Open where this process cannot
+// load libdcgm.
+var ErrLibrary = errors.New(Library + " cannot be loaded")
+
+// A lib is the door to libdcgm. It is safe for several sessions after one another, and for two that
+// overlap during a reload.
 type lib interface {
 	// connect loads the library if need be and starts or reaches the engine.
-	connect(address, Options) (engine, error)
+	connect(gpu.EngineAddress, Options) (engine, error)
 }
 
-// An engine is a connection to a running DCGM. Errors wrap gpu's errors; those
-// that come from a result code are a *resultError. Nothing here may be called
-// concurrently, and nothing but close after close.
+// An engine is a connection to a running DCGM. Errors wrap gpu's errors; those that come from a
+// result code are a *resultError. Nothing here may be called concurrently, and nothing but close
+// after close.
 type engine interface {
-	// versions returns the versions of the library and of the engine, as
-	// DCGM's build information spells them.
+	// versions returns the versions of the library and of the engine, as DCGM's build information
+	// spells them.
 	versions() (library, engine string, err error)
-	// entities returns the ids of all GPUs, also of lost and unsupported ones,
-	// of all switches or of all ConnectX cards. The slice is the caller's until
-	// the next call.
+	// entities returns the ids of all GPUs, also of lost and unsupported ones, of all switches or of
+	// all ConnectX cards. The slice is the caller's until the next call.
 	entities(entityGroup) ([]uint32, error)
 	// supported returns the ids of the GPUs that DCGM reads at present.
 	supported() ([]uint32, error)
 	// status returns the state of a GPU.
 	status(id uint32) status
-	// instances returns the MIG GPU instances and their compute instances,
-	// links the NVLinks of GPUs and switches. The slices are the caller's until
-	// the next call.
+	// instances returns the MIG GPU instances and their compute instances, links the NVLinks of GPUs
+	// and switches. The slices are the caller's until the next call.
 	instances() ([]instance, error)
 	links() ([]link, error)
 	// cpus returns the Grace CPUs.
 	cpus() ([]cpu, error)
 	// place returns where a GPU sits.
 	place(id uint32) (place, error)
-	// attributes returns what the engine remembers of a GPU that can no longer
-	// be asked.
+	// attributes returns what the engine remembers of a GPU that no longer answers.
 	attributes(id uint32) (identity, error)
 	// profiling returns the profiling fields that a GPU has.
 	profiling(id uint32) ([]gpu.FieldID, error)
 
-	// createGroup makes a group of those members that the engine takes. It takes
-	// no GPU that is lost, for one. The others are refused, each with the
-	// engine's reason; without any member there is no group, and no error.
+	// createGroup makes a group of those members that the engine takes. It takes no GPU that is lost,
+	// for one. The others are refused, each with the engine's reason; without any member there is no
+	// group, and no error.
 	createGroup(name string, members []entity) (handle, []refusal, error)
 	destroyGroup(handle) error
 	createFieldGroup(name string, ids []gpu.FieldID) (handle, error)
 	destroyFieldGroup(handle) error
-	// watch asks for a sample of each field of each member every so often. The
-	// engine keeps the samples of keepAge, keepSamples of them at most; zero
-	// is no limit.
+	// watch requests a sample of each field of each member every so often. The engine keeps the
+	// samples of keepAge, keepSamples of them at most; zero is no limit.
 	watch(group, fields handle, every, keepAge time.Duration, keepSamples int) error
 	unwatch(group, fields handle) error
 	// update takes the samples that are due, and returns when they are taken.
 	update() error
 
-	// latest returns the newest sample of each field of each member, since
-	// those from a time on and the time to go on from (microseconds in the
-	// engine's clock). The readout is valid until the next of these calls.
+	// latest returns the newest sample of each field of each member, since those from a time on and
+	// the time to go on from (microseconds in the engine's clock). The readout is valid until the next
+	// of these calls.
 	latest(group, fields handle) (readout, error)
 	since(group, fields handle, from int64) (r readout, next int64, err error)
 
 	controls
 
-	// close gives up the connection. It undoes one connect, also of an engine
-	// that is gone.
+	// close gives up the connection. It undoes one connect, also of an engine that is gone.
 	close() error
 }
 
@@ -141,7 +144,7 @@ type instance struct {
 	parent  uint32 // DCGM's id of its GPU, or of its GPU instance
 	nvml    uint32 // NVML's GPU-instance id
 	compute uint32 // NVML's compute-instance id, of compute instances
-	profile uint32 // NVML's profile id, which tells a repartition
+	profile uint32 // NVML's profile id, which shows a repartition
 }
 
 // A link is an NVLink at one of its ends.
@@ -150,9 +153,8 @@ type link struct {
 	index  uint32
 }
 
-// entity returns DCGM's name for the link (dcgm_link_t): the kind of its
-// parent in the low byte, the index in the two bytes above, the parent's id on
-// top.
+// entity returns DCGM's name for the link (dcgm_link_t): the kind of its parent in the low byte,
+// the index in the two bytes above, the parent's id on top.
 func (l link) entity() entity {
 	return entity{groupLink, uint32(l.parent.group) | l.index&0xffff<<8 | l.parent.id<<24}
 }
@@ -170,30 +172,27 @@ type place struct {
 	paths []path
 }
 
-// A path leads to another GPU. Its levels are DCGM_TOPOLOGY_*: a bit of the
-// low byte for the way through the machine, and one above for the number of
-// NVLinks.
+// A path leads to another GPU. Its levels are DCGM_TOPOLOGY_*: a bit of the low byte for the way
+// through the machine, and one above for the number of NVLinks.
 type path struct {
 	gpu    uint32
 	levels uint64
 }
 
-// An identity is what a GPU or instance tells of itself. For an instance,
-// model is the profile.
+// An identity is what a GPU or instance reports of itself. For an instance, model is the profile.
 type identity struct {
 	model, uuid, busID string
 	index, minor       int64 // negative where unknown
 }
 
-// A readout is what one call to the engine delivered. Its memory belongs to
-// the engine's buffer.
+// A readout is what one call to the engine delivered. Its memory belongs to the engine's buffer.
 type readout struct {
 	samples []sample
 	texts   []byte
 }
 
-// A sample is a dcgmFieldValue_v1 without its padding of 4 KiB. Its layout is
-// that of thin_sample in thin.h.
+// A sample is a dcgmFieldValue_v1 without its padding of 4 KiB. Its layout is that of thin_sample
+// in thin.h.
 type sample struct {
 	at     int64  // microseconds in the engine's clock
 	bits   uint64 // an int64 or a float64; for a text its length

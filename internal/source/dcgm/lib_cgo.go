@@ -24,9 +24,6 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// soname is the library that go-dcgm loads too.
-const soname = "libdcgm.so.4"
-
 // The layouts that Go and C share.
 var (
 	_ = [1]struct{}{}[unsafe.Sizeof(sample{})-C.sizeof_thin_sample]
@@ -34,38 +31,38 @@ var (
 	_ = [1]struct{}{}[unsafe.Offsetof(sample{}.text)-unsafe.Offsetof(C.thin_sample{}.text)]
 )
 
-// A library is libdcgm. go-dcgm keeps one connection per process, counts how
-// often it was asked for, and shuts libdcgm down, with every connection of the
-// process, when the count is back at zero. The library counts along.
+// A library is libdcgm. go-dcgm keeps one connection per process, counts how often it was
+// initialized, and shuts libdcgm down, with every connection of the process, when the count is back
+// at zero. The library counts along.
 type library struct {
 	mu   sync.Mutex
 	c    *C.thin_lib // never freed: the library stays loaded
 	open int
-	at   address // of go-dcgm's connection while open > 0
+	at   gpu.EngineAddress // of go-dcgm's connection while open > 0
 }
 
 func newLib() lib { return &library{} }
 
-// connect makes a connection of our own first, which tells result codes, and
-// then go-dcgm's. Embedded, both are the same engine.
-func (l *library) connect(a address, o Options) (engine, error) {
+// connect makes a connection of our own first, which gives result codes, and then go-dcgm's.
+// Embedded, both are the same engine.
+func (l *library) connect(a gpu.EngineAddress, o Options) (engine, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.open > 0 && l.at != a {
-		return nil, fmt.Errorf("%w: this process is connected to %v and cannot reach %v beside it", gpu.ErrUnavailable, l.at, a)
+		return nil, fmt.Errorf("%w: this process is connected to %s and cannot reach %s beside it", gpu.ErrUnavailable, l.at, a)
 	}
 	if err := l.load(a, o); err != nil {
 		return nil, err
 	}
 	e := &connection{lib: l, handle: C.THIN_EMBEDDED}
-	if a.transport != embedded {
+	if !a.IsEmbedded() {
 		if err := e.dial(a, o); err != nil {
 			l.release()
 			return nil, err
 		}
 	}
 	if err := initGoDCGM(a); err != nil {
-		if a.transport != embedded {
+		if !a.IsEmbedded() {
 			C.thin_disconnect(l.c, e.handle)
 		}
 		l.release()
@@ -77,7 +74,7 @@ func (l *library) connect(a address, o Options) (engine, error) {
 }
 
 // load loads the library and looks up every function that will be called.
-func (l *library) load(a address, o Options) error {
+func (l *library) load(a gpu.EngineAddress, o Options) error {
 	if l.c == nil {
 		if o.EngineLog != "" {
 			setenv("__DCGM_DBG_FILE", "-")
@@ -85,19 +82,19 @@ func (l *library) load(a address, o Options) error {
 		}
 		l.c = (*C.thin_lib)(C.calloc(1, C.sizeof_thin_lib))
 	}
-	name := C.CString(soname)
+	name := C.CString(Library)
 	defer C.free(unsafe.Pointer(name))
 	var missing C.int
 	if problem := C.thin_load(l.c, name, &missing); problem != nil {
 		if missing != 0 {
 			return fmt.Errorf("%w: %s has no %s: it is too old or no DCGM; install DCGM 4.0 or newer",
-				gpu.ErrVersion, soname, C.GoString(problem))
+				gpu.ErrVersion, Library, C.GoString(problem))
 		}
-		return fmt.Errorf("%w: %s cannot be loaded (%s): install DCGM 4 (package datacenter-gpu-manager-4-core), or add its folder to LD_LIBRARY_PATH",
-			gpu.ErrUnavailable, soname, C.GoString(problem))
+		return fmt.Errorf("%w: %w (%s): install DCGM 4 (package datacenter-gpu-manager-4-core; in a container the image whose tag ends in -dcgm), "+
+			"or add its folder to LD_LIBRARY_PATH", gpu.ErrUnavailable, ErrLibrary, C.GoString(problem))
 	}
-	if a.transport == vsock && l.c.connect_v3 == nil {
-		return fmt.Errorf("%w: %s has no dcgmConnect_v3: vsock needs DCGM 4.5 or newer", gpu.ErrVersion, soname)
+	if a.Transport == gpu.TransportVsock && l.c.connect_v3 == nil {
+		return fmt.Errorf("%w: %s has no dcgmConnect_v3: vsock needs DCGM 4.5 or newer", gpu.ErrVersion, Library)
 	}
 	return nil
 }
@@ -109,8 +106,8 @@ func setenv(name, value string) {
 	C.setenv(n, v, 1)
 }
 
-// release shuts libdcgm down unless somebody uses it. go-dcgm leaves it
-// running where its own connection failed or would not close.
+// release shuts libdcgm down unless it is in use. go-dcgm leaves it running where its own
+// connection failed or would not close.
 func (l *library) release() {
 	if l.open == 0 {
 		C.thin_shutdown(l.c)
@@ -125,13 +122,13 @@ func (l *library) result(function string, code C.int) error {
 	return &resultError{function: function, code: int(code), words: C.GoString(C.thin_words(l.c, code))}
 }
 
-func initGoDCGM(a address) (err error) {
-	switch a.transport {
-	case tcp:
-		_, err = godcgm.Init(godcgm.Standalone, a.endpoint(), "0")
-	case unixSocket:
-		_, err = godcgm.Init(godcgm.Standalone, a.path, "1")
-	case vsock:
+func initGoDCGM(a gpu.EngineAddress) (err error) {
+	switch a.Transport {
+	case gpu.TransportTCP:
+		_, err = godcgm.Init(godcgm.Standalone, a.Endpoint(), "0")
+	case gpu.TransportUnix:
+		_, err = godcgm.Init(godcgm.Standalone, a.Path, "1")
+	case gpu.TransportVsock:
 		_, err = godcgm.Init(godcgm.Standalone, a.String())
 	default:
 		_, err = godcgm.Init(godcgm.Embedded)
@@ -153,15 +150,15 @@ type connection struct {
 	ends      []link
 }
 
-func (e *connection) dial(a address, o Options) error {
+func (e *connection) dial(a gpu.EngineAddress, o Options) error {
 	if err := e.lib.result("dcgmInit", C.thin_init(e.lib.c)); err != nil {
 		return fmt.Errorf("%w: %w", gpu.ErrUnavailable, err)
 	}
-	target, isUnix, isVsock := a.endpoint(), C.int(0), C.int(0)
-	switch a.transport {
-	case unixSocket:
-		target, isUnix = a.path, 1
-	case vsock:
+	target, isUnix, isVsock := a.Endpoint(), C.int(0), C.int(0)
+	switch a.Transport {
+	case gpu.TransportUnix:
+		target, isUnix = a.Path, 1
+	case gpu.TransportVsock:
 		target, isVsock = a.String(), 1
 	}
 	text := C.CString(target)
@@ -181,8 +178,7 @@ func (e *connection) dial(a address, o Options) error {
 	}
 }
 
-// coded makes a resultError of an error of those functions of go-dcgm that
-// keep the result code.
+// coded makes a resultError of an error of those functions of go-dcgm that keep the result code.
 func coded(function string, err error) error {
 	var c *godcgm.Error
 	if errors.As(err, &c) {
@@ -250,9 +246,9 @@ func (e *connection) instances() ([]instance, error) {
 	return e.scratch, nil
 }
 
-// The states of a link (dcgmNvLinkLinkState_t): a GPU has those of its links
-// that are supported, a switch those that are not disabled, for that is what
-// DCGM says of a switch's links that do not exist.
+// The states of a link (dcgmNvLinkLinkState_t): a GPU has those of its links that are supported, a
+// switch those that are not disabled, for that is what DCGM says of a switch's links that do not
+// exist.
 const (
 	linkNotSupported = 0
 	linkDisabled     = 1

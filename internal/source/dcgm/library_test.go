@@ -17,8 +17,8 @@ import (
 	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
 )
 
-// envRemote asks TestOpenInChild to open a session, in a process that was
-// started with another library.
+// envRemote asks TestOpenInChild to open a session, in a process that was started with another
+// library.
 const (
 	envRemote = "DCGM_TEST_OPEN"
 	envLog    = "DCGM_TEST_LOG"
@@ -30,7 +30,7 @@ func TestOpenInChild(t *testing.T) {
 	if !asked {
 		t.Skip("skip: only a child process of TestLibrary runs it")
 	}
-	src := dcgm.New(dcgm.Options{Remote: remote, EngineLog: os.Getenv(envLog)})
+	src := dcgm.New(dcgm.Options{Remote: engineAt(remote), EngineLog: os.Getenv(envLog)})
 	for range 2 { // a library that is not there is looked for again
 		s, err := src.Open(context.Background(), planOf(field(150, onGPU)))
 		if err == nil {
@@ -44,8 +44,7 @@ func TestOpenInChild(t *testing.T) {
 	}
 }
 
-// A library that is missing, broken or too old is said in words, and never
-// ends the process.
+// A library that is missing, broken or too old is said in words, and never ends the process.
 func TestLibrary(t *testing.T) {
 	fakedcgm.Require(t)
 	build := func(without ...string) string {
@@ -91,8 +90,8 @@ func TestLibrary(t *testing.T) {
 	}
 }
 
-// The log that libdcgm writes is turned on before the library is loaded, and
-// left alone where nobody asked.
+// The log that libdcgm writes is turned on before the library is loaded, and left alone where it
+// was not requested.
 func TestEngineLog(t *testing.T) {
 	for level, want := range map[string]int64{"DEBUG": 2, "": 0} {
 		e, env := fakedcgm.NewFor(t, world()...)

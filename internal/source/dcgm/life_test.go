@@ -38,8 +38,8 @@ func rowsOf(s *dcgm.Session) (rows []string) {
 	return rows
 }
 
-// MIG mode was just turned on and no instance is made yet: the GPU stays, with
-// what it can still tell, and the first instance shows in the next session.
+// MIG mode was just turned on and no instance is made yet: the GPU stays, with what it can still
+// report, and the first instance shows in the next session.
 func TestMIGWithoutInstances(t *testing.T) {
 	lines := slices.DeleteFunc(world("value gpu:1 67 int 1", "value gpu:0 67 int 0", "value gpu:* 203 int 30", "value gpu:1 203 unsupported"),
 		func(line string) bool {
@@ -64,8 +64,8 @@ func TestMIGWithoutInstances(t *testing.T) {
 	}
 }
 
-// A GPU is cut again and again while it is read: the rows follow within one
-// Read, the GPUs are served throughout, and nothing is left at the engine.
+// A GPU is cut again and again while it is read: the rows follow within one Read, the GPUs are
+// served throughout, and nothing is left at the engine.
 func TestRepartitionUnderLoad(t *testing.T) {
 	e := fakedcgm.New(t, world()...)
 	plan := planOf(field(150, onGPU), field(155, onBoth), profiling(1001))
@@ -126,8 +126,8 @@ func TestBoundAndUnbound(t *testing.T) {
 	}
 }
 
-// Whatever call for switches, links, CPUs, cards and places fails, the GPUs
-// are served, unless the engine is gone.
+// Whatever call for switches, links, CPUs, cards and places fails, the GPUs are served, unless the
+// engine is gone.
 func TestEveryCallForEntitiesCanFail(t *testing.T) {
 	plan := fabricPlan()
 	plan.Placement = true

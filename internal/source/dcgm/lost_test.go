@@ -247,7 +247,7 @@ func TestStrays(t *testing.T) {
 	for chunk := range slices.Chunk(strays, 60) {
 		more := append(slices.Clone(chunk), "stray 1 0 54 s 0", "stray 1 0 150 361 7", "stray 257 0 150 i 7", "value gpu:* 112 int 4")
 		e := fakedcgm.New(t, world(more...)...)
-		plan := planOf(field(150, onGPU), events(112), burst(156, interval))
+		plan := planOf(field(150, onGPU), events(112), every(156, interval))
 		plan.Placement = true
 		s := open(t, e, plan, dcgm.Options{})
 		for range 3 {

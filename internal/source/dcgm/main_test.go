@@ -10,4 +10,4 @@ import (
 )
 
 // TestMain runs the tests over the real go-dcgm and the test library.
-func TestMain(m *testing.M) { os.Exit(fakedcgm.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(fakedcgm.MainParallel(m, 4)) }

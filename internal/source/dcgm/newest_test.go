@@ -57,11 +57,11 @@ func TestNewestOfSeveral(t *testing.T) {
 			return s.latest[0]
 		},
 		"heard": func(s *Session, w *watch, e *quietEngine) int64 {
-			s.each(readout{samples: e.samples}, nil, func(row, f int, x *sample) { s.take(&gpu.Batch{}, row, f, x, readout{}, now.UnixNano()) })
-			return w.heard
+			s.each(readout{samples: e.samples}, nil, func(row, f int, x *sample) { s.take(&gpu.Batch{}, row, f, x, readout{}) })
+			return w.latest
 		},
 		"with a value": func(s *Session, w *watch, e *quietEngine) int64 {
-			s.each(readout{samples: e.samples}, nil, func(row, f int, x *sample) { s.take(&gpu.Batch{}, row, f, x, readout{}, now.UnixNano()) })
+			s.each(readout{samples: e.samples}, nil, func(row, f int, x *sample) { s.take(&gpu.Batch{}, row, f, x, readout{}) })
 			return w.valued
 		},
 		"of before a pause": func(s *Session, w *watch, _ *quietEngine) int64 {
@@ -100,6 +100,27 @@ func TestTolerance(t *testing.T) {
 	} {
 		if got := toleranceOf(interval); got != want {
 			t.Errorf("%v: %v, want %v", interval, got, want)
+		}
+	}
+}
+
+// A trail goes on with the engine's clock when that is set back, with the times that it gives.
+func TestTrailAfterAClockIsSetBack(t *testing.T) {
+	s, w, e := oneWatch(gpu.Field{ID: 150, Every: true})
+	s.clock = clock{dates: new(dates)} // an engine on this machine
+	w.every = true
+	now := time.Now().UnixMicro()
+	hour := time.Hour.Microseconds()
+	s.slots[0].at, s.slots[0].date = now-1e6, (now-1e6)*1000
+	var b gpu.Batch
+	for i, at := range []int64{now, now + 1e6, now + 2e6 - hour, now + 3e6 - hour} {
+		e.samples = samplesAt(150, at)
+		b.Reset()
+		s.each(readout{samples: e.samples}, nil, func(row, f int, x *sample) {
+			s.take(&b, row, f, x, readout{})
+		})
+		if len(b.Trails) != 1 || b.Trails[0].Time != at*1000 || len(b.Samples) != 1 || b.Samples[0] != b.Trails[0] {
+			t.Errorf("sample %d, of %d: the trail %v, the newest %v", i, at*1000, b.Trails, b.Samples)
 		}
 	}
 }

@@ -8,20 +8,19 @@ import (
 
 // A peerWatch is what the engine said of NVLink between GPUs.
 type peerWatch struct {
-	asked  time.Time
-	err    error
-	states []gpu.PeerState
+	checked time.Time
+	err     error
+	states  []gpu.PeerState
 }
 
-// readPeers appends the state of NVLink between the session's GPUs, without
-// those that are lost.
+// readPeers appends the state of NVLink between the session's GPUs, without those that are lost.
 func (s *Session) readPeers(b *gpu.Batch) error {
 	p := &s.peers
 	if !s.plan.Peers {
 		return nil
 	}
-	if now := time.Now(); s.due(p.asked, now) {
-		p.asked = now
+	if now := time.Now(); s.due(p.checked, now) {
+		p.checked = now
 		p.states = p.states[:0]
 		var found []peer
 		if found, p.err = s.engine.peers(); s.isOver(p.err) {
@@ -36,7 +35,7 @@ func (s *Session) readPeers(b *gpu.Batch) error {
 		}
 	}
 	if p.err != nil {
-		b.Fail(gpu.AllRows, gpu.FieldPeerStates, s.inWords(p.err))
+		b.Fail(gpu.AllRows, gpu.FieldPeerStates, s.withVersions(p.err))
 		return nil
 	}
 	for _, x := range p.states {

@@ -9,9 +9,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// The fields that tell what a GPU is and what is near it (dcgm_fields.h): its
-// compute capability, and as masks of 64 bits each CPUs and memory (NUMA)
-// nodes.
+// The fields that say what a GPU is and what is near it (dcgm_fields.h): its compute capability,
+// and as masks of 64 bits each CPUs and memory (NUMA) nodes.
 const (
 	fieldCapability     = 63
 	fieldCPUAffinity    = 70 // to 73
@@ -19,15 +18,15 @@ const (
 	affinityWords       = 4
 )
 
-// A site is where a GPU sits, and the generation of its NVLinks if it has any;
-// 0 where that is unknown.
+// A site is where a GPU sits, and the generation of its NVLinks if it has any; 0 where that is
+// unknown.
 type site struct {
 	place      gpu.Place
 	generation int
 }
 
-// locate tells of the GPUs where they sit and how each two are connected. What
-// the engine does not tell stays unknown; only a lost engine is an error.
+// locate says of the GPUs where they sit and how each two are connected. What the engine does not
+// report stays unknown; only a lost engine is an error.
 func (s *Session) locate() error {
 	var rows []int
 	var members []entity
@@ -45,14 +44,14 @@ func (s *Session) locate() error {
 		return err
 	}
 	if err != nil {
-		s.log.Warn("DCGM does not tell the NUMA nodes of GPUs", "error", s.inWords(err))
-		s.askAgain("the place of the GPUs", err, func() error {
+		s.log.Warn("DCGM does not report the NUMA nodes of GPUs", "error", s.withVersions(err))
+		s.queryLater("the place of the GPUs", err, func() error {
 			_, err := s.sites(members)
 			return err
 		})
 	}
 	levels := map[[2]uint32]uint64{}
-	told := false
+	known := false
 	for i, row := range rows {
 		here := sites[members[i]].place
 		p, err := s.engine.place(members[i].id)
@@ -60,15 +59,15 @@ func (s *Session) locate() error {
 			return err
 		}
 		if err != nil {
-			s.log.Debug("DCGM does not tell where a GPU sits", "gpu", members[i].id, "error", err)
+			s.log.Debug("DCGM does not report where a GPU sits", "gpu", members[i].id, "error", err)
 			if !s.absent[row] { // a lost one ends the session when it is back
-				s.askAgain(fmt.Sprintf("the place of GPU %d", members[i].id), err, func() error {
+				s.queryLater(fmt.Sprintf("the place of GPU %d", members[i].id), err, func() error {
 					_, err := s.engine.place(members[i].id)
 					return err
 				})
 			}
 		} else {
-			told = true
+			known = true
 			if cpus := listOf(p.cpus); cpus != "" {
 				here.CPUs = cpus
 			}
@@ -80,7 +79,7 @@ func (s *Session) locate() error {
 			s.top.Devices[row].Place = &here
 		}
 	}
-	if !told {
+	if !known {
 		return nil
 	}
 	for i, a := range rows {
@@ -96,7 +95,7 @@ func (s *Session) locate() error {
 	return nil
 }
 
-// sites returns what those fields tell of each GPU.
+// sites returns what those fields say of each GPU.
 func (s *Session) sites(gpus []entity) (map[entity]site, error) {
 	type masks [2][affinityWords]uint64 // CPUs and memory nodes
 	found := map[entity]*masks{}
@@ -105,7 +104,7 @@ func (s *Session) sites(gpus []entity) (map[entity]site, error) {
 	for i := range gpu.FieldID(affinityWords) {
 		ids = append(ids, fieldCPUAffinity+i, fieldMemoryAffinity+i)
 	}
-	err := s.once(gpus, ids, func(r readout) {
+	err := s.readOnce(gpus, ids, func(r readout) {
 		for i := range r.samples {
 			x := &r.samples[i]
 			v, _ := decode(&gpu.Field{}, x, nil)
@@ -142,10 +141,9 @@ func (s *Session) sites(gpus []entity) (map[entity]site, error) {
 	return sites, err
 }
 
-// linkGeneration returns the NVLink generation of GPUs of a compute capability,
-// which has the major version in the upper 16 of 32 bits: DCGM does not tell
-// the generation, and each of NVIDIA's architectures has one. 0 for an
-// architecture that is not known.
+// linkGeneration returns the NVLink generation of GPUs of a compute capability, which has the major
+// version in the upper 16 of 32 bits: DCGM does not report the generation, and each of NVIDIA's
+// architectures has one. 0 for an architecture that is not known.
 func linkGeneration(capability int64) int {
 	switch capability >> 16 {
 	case 6: // Pascal
@@ -163,8 +161,8 @@ func linkGeneration(capability int64) int {
 	}
 }
 
-// onlyBit returns the bit that is set in a mask, -1 where none or several are:
-// a GPU that is near several nodes is nearest to none.
+// onlyBit returns the bit that is set in a mask, -1 where none or several are: a GPU that is near
+// several nodes is nearest to none.
 func onlyBit(mask []uint64) int {
 	bit := -1
 	for i, word := range mask {
@@ -202,8 +200,8 @@ func listOf(mask []uint64) string {
 	return b.String()
 }
 
-// pathOf returns the way through the machine that levels tell
-// (DCGM_TOPOLOGY_*, the low byte): of several the nearest.
+// pathOf returns the way through the machine that levels give (DCGM_TOPOLOGY_*, the low byte): of
+// several the nearest.
 func pathOf(levels uint64) gpu.Path {
 	paths := [...]gpu.Path{gpu.PathBoard, gpu.PathSwitch, gpu.PathSwitches, gpu.PathHostBridge, gpu.PathNode, gpu.PathSystem}
 	if i := bits.TrailingZeros64(levels); i < len(paths) {
@@ -212,8 +210,7 @@ func pathOf(levels uint64) gpu.Path {
 	return gpu.PathUnknown
 }
 
-// nvlinksOf returns how many NVLinks levels tell: one at 0x100, two at 0x200,
-// and so on.
+// nvlinksOf returns how many NVLinks levels give: one at 0x100, two at 0x200, and so on.
 func nvlinksOf(levels uint64) int {
 	return max(0, bits.Len64(levels)-8)
 }

@@ -12,8 +12,7 @@ import (
 	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
 )
 
-// socket is a node of three GPUs: two on NUMA node 0 that NVLink joins, the
-// third on node 1.
+// socket is a node of three GPUs: two on NUMA node 0 that NVLink joins, the third on node 1.
 func socket(more ...string) []string {
 	lines := append([]string{}, versions...)
 	lines = append(lines,
@@ -77,15 +76,15 @@ func TestPlacement(t *testing.T) {
 	}
 }
 
-// The generation of NVLinks is that of the architecture, of two the older; a
-// pair without NVLinks has none.
+// The generation of NVLinks is that of the architecture, of two the older; a pair without NVLinks
+// has none.
 func TestLinkGenerations(t *testing.T) {
 	for name, tt := range map[string]struct {
 		capability string
 		want       int
 	}{
 		"Pascal": {"393216", 1}, "Volta": {"458752", 2}, "Turing": {"458757", 2}, "Ampere": {"524294", 3},
-		"Hopper": {"589824", 4}, "Blackwell": {"655363", 5}, "not known yet": {"1310720", 0}, "not told": {"blank", 0},
+		"Hopper": {"589824", 4}, "Blackwell": {"655363", 5}, "not known yet": {"1310720", 0}, "not reported": {"blank", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rule := "value gpu:* 63 int " + tt.capability

@@ -14,11 +14,11 @@ import (
 	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
 )
 
-// Processes that somebody wants are declined in words, and nothing is made up.
+// Processes that are requested are declined with a reason, and nothing is made up.
 func TestProcessesAreDeclined(t *testing.T) {
 	e := fakedcgm.New(t, world()...)
 	s := open(t, e, planOf(field(150, onGPU)), dcgm.Options{})
-	b := gpu.Batch{WantProcesses: []bool{false, true}}
+	b := gpu.Batch{RequestProcesses: []bool{false, true}}
 	if err := s.Read(context.Background(), &b); err != nil {
 		t.Fatal(err)
 	}

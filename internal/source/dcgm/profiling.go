@@ -11,16 +11,16 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// retryRefused is how long a watch that the engine refuses for now waits for the next try, and
-// how far apart two renewals of a stale profiling watch are at least. For other reasons than
-// another profiler the waits grow, up to maxRetryFactor times as long.
+// retryRefused is how long a watch that the engine refuses for now waits for the next try, and how
+// far apart two renewals of a stale profiling watch are at least. For other reasons than another
+// profiler the waits grow, up to maxRetryFactor times as long.
 const (
 	retryRefused   = time.Minute
 	maxRetryFactor = 16
 )
 
-// staleIntervals is how many of its intervals a profiling watch may go without
-// a new value while others have some. The first value takes two readings.
+// staleIntervals is how many of its intervals a profiling watch may go without a new value while
+// others have some. The first value takes two readings.
 const staleIntervals = 3
 
 var errPaused = fmt.Errorf("dcgm: %w: profiling is paused", gpu.ErrUnavailable)
@@ -34,9 +34,10 @@ type profilingState struct {
 	others  time.Time // when a watch of other fields last had a new value
 }
 
-// A heldWatch is a watch that the engine refuses for now: another profiler has the counters, it has
-// no room, or it did not answer. Or it is a profiling watch that is not asked for during a pause.
-type heldWatch struct {
+// A refusedWatch is a watch that the engine refuses for now: another profiler has the counters, it
+// has no room, or it did not answer. Or it is a profiling watch that is not requested during a
+// pause.
+type refusedWatch struct {
 	rows, fields []int
 	sampling
 	err     error
@@ -45,9 +46,9 @@ type heldWatch struct {
 	next    time.Time // not to be tried before
 }
 
-// pauses counts, per engine, the sessions of this process that have paused
-// its profiling. Two sessions overlap during a reload: the pause is to last
-// until both are closed, since it is one for all clients of the engine.
+// pauses counts, per engine, the sessions of this process that have paused its profiling. Two
+// sessions overlap during a reload: the pause is to last until both are closed, since it is one for
+// all clients of the engine.
 type pauses struct {
 	mu sync.Mutex
 	by map[string]int
@@ -64,10 +65,9 @@ func (p *pauses) add(engine string, n int) int {
 	return p.by[engine]
 }
 
-// PauseProfiling stops the profiling of the engine, for all its clients, until
-// ResumeProfiling or Close. Read then says gpu.ErrUnavailable of the profiling
-// fields. To pause again changes nothing. The error wraps gpu.ErrVersion where
-// libdcgm has no such call.
+// PauseProfiling stops the profiling of the engine, for all its clients, until ResumeProfiling or
+// Close. Read then says gpu.ErrUnavailable of the profiling fields. To pause again changes nothing.
+// The error wraps gpu.ErrVersion where libdcgm has no such call.
 func (s *Session) PauseProfiling(ctx context.Context) error {
 	if s.prof.paused {
 		return nil
@@ -92,9 +92,9 @@ func (s *Session) orderPause() error {
 	return nil
 }
 
-// beginPaused pauses before anything is watched, where the plan says so: a
-// watch would take the counters from whoever they were left to. An engine that
-// cannot pause is watched without them all the same.
+// beginPaused pauses before anything is watched, where the plan says so: a watch would take the
+// counters from the program that they were left to. An engine that cannot pause is watched without
+// them all the same.
 func (s *Session) beginPaused() error {
 	if !s.plan.ProfilingPaused {
 		return nil
@@ -104,15 +104,14 @@ func (s *Session) beginPaused() error {
 	if err == nil || s.isOver(err) {
 		return err
 	}
-	s.log.Warn("The engine does not pause profiling; its fields are not watched", "error", s.inWords(err))
+	s.log.Warn("The engine does not pause profiling; its fields are not watched", "error", s.withVersions(err))
 	return nil
 }
 
-// ResumeProfiling ends what PauseProfiling began. Samples of before are not
-// reported any more. It also ends a pause that somebody else left at the
-// engine, as a process that was killed does.
+// ResumeProfiling ends what PauseProfiling began. Samples of before are not reported any more. It
+// also ends a pause that another program left at the engine, as a process that was killed does.
 func (s *Session) ResumeProfiling(ctx context.Context) error {
-	left := slices.ContainsFunc(s.held, func(h heldWatch) bool { return hasCode(h.err, codePaused) })
+	left := slices.ContainsFunc(s.refused, func(h refusedWatch) bool { return hasCode(h.err, codePaused) })
 	if !s.prof.paused && !left {
 		return nil
 	}
@@ -138,9 +137,9 @@ func (s *Session) ResumeProfiling(ctx context.Context) error {
 		s.prof.pauses.add(s.addr.String(), -1)
 	}
 	s.prof.paused, s.prof.ordered = false, false
-	for i := range s.held {
-		if s.held[i].profiling {
-			s.held[i].next = time.Time{}
+	for i := range s.refused {
+		if s.refused[i].profiling {
+			s.refused[i].next = time.Time{}
 		}
 	}
 	return nil
@@ -162,9 +161,9 @@ func (s *Session) orderable(ctx context.Context) error {
 
 func (s *Session) failedOrder(err error) error {
 	if s.isOver(err) || s.isForgotten(err) {
-		return s.end(s.overInWords(err))
+		return s.End(s.lostError(err))
 	}
-	return fmt.Errorf("dcgm: %w", s.inWords(err))
+	return fmt.Errorf("dcgm: %w", s.withVersions(err))
 }
 
 // forget makes Read skip the samples that the engine has of a watch by now.
@@ -183,8 +182,8 @@ func (s *Session) forget(w *watch) error {
 	return nil
 }
 
-// leaveProfiling undoes a pause when the session closes, unless the session
-// that follows has paused as well.
+// leaveProfiling undoes a pause when the session closes, unless the session that follows has paused
+// as well.
 func (s *Session) leaveProfiling(engineGone bool) error {
 	if !s.prof.ordered {
 		return nil
@@ -196,9 +195,9 @@ func (s *Session) leaveProfiling(engineGone bool) error {
 	return s.engine.resumeProfiling()
 }
 
-// isHeld reports whether an engine refuses a profiling watch only as long as
-// another profiler has the counters.
-func isHeld(err error) bool {
+// isInUse reports whether an engine refuses a profiling watch only as long as another profiler has
+// the counters.
+func isInUse(err error) bool {
 	return hasCode(err, codeInUse) || hasCode(err, codeProfilingLibrary) || hasCode(err, codePaused)
 }
 
@@ -207,39 +206,40 @@ func hasCode(err error, code int) bool {
 	return errors.As(err, &r) && r.code == code
 }
 
-// hold keeps a refused watch for another try. It is unknown whether the GPUs have the fields where
-// the engine did not say.
-func (s *Session) hold(rows, fields []int, key sampling, err error, unknown bool) {
+// addRefused adds a refused watch, which retryRefused tries again. It is unknown whether the GPUs
+// have the fields where the engine did not say.
+func (s *Session) addRefused(rows, fields []int, key sampling, err error, unknown bool) {
 	s.log.Warn("Fields are not watched for now", "field", s.plan.Fields[fields[0]].Name, "fields", len(fields),
 		"entities", len(rows), "error", err)
-	s.held = append(s.held, heldWatch{rows: slices.Clone(rows), fields: slices.Clone(fields), sampling: key, err: err,
+	s.refused = append(s.refused, refusedWatch{rows: slices.Clone(rows), fields: slices.Clone(fields), sampling: key, err: err,
 		unknown: unknown, wait: s.retry, next: time.Now().Add(s.retry)})
 }
 
-// retryHeld tries what is held and due. A field that the engine refuses for another reason costs
-// itself alone. After an error only another session helps.
-func (s *Session) retryHeld(now time.Time) error {
-	due := func(h heldWatch) bool { return !now.Before(h.next) && !(h.profiling && s.prof.paused) }
-	if !slices.ContainsFunc(s.held, due) {
+// retryRefused tries what was refused and is due. A field that the engine refuses for another
+// reason costs itself alone. After an error only another session helps.
+func (s *Session) retryRefused(now time.Time) error {
+	due := func(h refusedWatch) bool { return !now.Before(h.next) && !(h.profiling && s.prof.paused) }
+	if !slices.ContainsFunc(s.refused, due) {
 		return nil
 	}
-	held := s.held
-	s.held = nil
-	for i, h := range held {
+	defer s.reportFaults()
+	refused := s.refused
+	s.refused = nil
+	for i, h := range refused {
 		if !due(h) {
-			s.held = append(s.held, h)
+			s.refused = append(s.refused, h)
 			continue
 		}
 		if err := s.retryOne(h, now); err != nil {
-			s.held = append(s.held, held[i:]...)
+			s.refused = append(s.refused, refused[i:]...)
 			return err
 		}
 	}
 	return nil
 }
 
-// retryOne tries one held watch, which is held again if that is refused as before.
-func (s *Session) retryOne(h heldWatch, now time.Time) error {
+// retryOne tries one refused watch, which is added again if it is refused as before.
+func (s *Session) retryOne(h refusedWatch, now time.Time) error {
 	var err error
 	if h.unknown {
 		_, err = s.engine.profiling(s.top.Devices[h.rows[0]].GPU)
@@ -254,25 +254,25 @@ func (s *Session) retryOne(h heldWatch, now time.Time) error {
 		return nil
 	case s.isOver(err) || s.isForgotten(err):
 		return err
-	case isFinal(err) && !isHeld(err):
+	case isFinal(err) && !isInUse(err):
 		return s.watchChunks(h.rows, h.fields, h.sampling) // some of it may be watched by now: only a new session knows
 	}
-	if !isHeld(err) {
+	if !isInUse(err) {
 		h.wait = min(2*h.wait, maxRetryFactor*s.retry)
 	}
-	h.err, h.next = s.inWords(err), now.Add(h.wait)
-	s.held = append(s.held, h)
+	h.err, h.next = s.withVersions(err), now.Add(h.wait)
+	s.refused = append(s.refused, h)
 	return nil
 }
 
-// blameHeld makes faults of what is held.
-func (s *Session) blameHeld(b *gpu.Batch) {
-	for _, h := range s.held {
+// failRefused makes faults of what is refused.
+func (s *Session) failRefused(b *gpu.Batch) {
+	for _, h := range s.refused {
 		err := h.err
 		if h.profiling && s.prof.paused {
 			err = errPaused
 		}
-		blame(b, h.rows, h.fields, err)
+		failAll(b, h.rows, h.fields, err)
 	}
 }
 
@@ -280,8 +280,8 @@ func (s *Session) blameHeld(b *gpu.Batch) {
 // a new watch would not change.
 func (s *Session) follow(w *watch, now time.Time) {
 	if !w.profiling {
-		if w.heard > w.newest {
-			w.newest, s.prof.others = w.heard, now
+		if w.latest > w.newest {
+			w.newest, s.prof.others = w.latest, now
 		}
 		return
 	}
@@ -290,9 +290,8 @@ func (s *Session) follow(w *watch, now time.Time) {
 	}
 }
 
-// renewStale watches anew the profiling fields that have had no new value for
-// too long, while others had: the engine can lose its profiler without a word.
-// Only a lost engine is an error.
+// renewStale watches the profiling fields that have had no new value for too long, while others
+// had: the engine can lose its profiler without a word. Only a lost engine is an error.
 func (s *Session) renewStale(now time.Time) error {
 	p := &s.prof
 	if p.paused {
@@ -316,12 +315,12 @@ func (s *Session) renewStale(now time.Time) error {
 		case s.isOver(err) || s.isForgotten(err):
 			return err
 		default:
-			s.hold(w.group.rows, w.fields, w.sampling, s.inWords(err), false)
+			s.addRefused(w.group.rows, w.fields, w.sampling, s.withVersions(err), false)
 			failed = append(failed, w)
 		}
 	}
 	if renewed > 0 {
-		s.log.Warn("Profiling fields had no new values and are watched anew", "watches", renewed)
+		s.log.Warn("Profiling fields had no new values and are watched again", "watches", renewed)
 	}
 	var errs []error
 	s.arranged = s.arranged && len(failed) == 0

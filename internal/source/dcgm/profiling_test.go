@@ -17,8 +17,8 @@ import (
 	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
 )
 
-// What the two GPUs and two instances of world show of field 150 and of
-// profiling field 1001, and while there is no profiling.
+// What the two GPUs and two instances of world show of field 150 and of profiling field 1001, and
+// while there is no profiling.
 var (
 	profiled = []string{"GPU 0 #0 45", "GPU 0 #1 0.5", "GPU 1 #0 45", "GPU 1 #1 0.5",
 		"GPU instance 7 of GPU 1 #1 0.5", "GPU instance 8 of GPU 1 #1 0.5"}
@@ -46,12 +46,12 @@ func order(t *testing.T, f func(context.Context) error) {
 	}
 }
 
-// A pause costs the profiling fields alone and says so; when it ends they come
-// back, with values of after it.
+// A pause costs the profiling fields alone and says so; when it ends they come back, with values of
+// after it.
 func TestPauseProfiling(t *testing.T) {
-	bursts := profilingPlan()
-	bursts.Fields[1].Burst = true
-	for name, plan := range map[string]*gpu.Plan{"newest": profilingPlan(), "every sample": bursts} {
+	trails := profilingPlan()
+	trails.Fields[1].Every = true
+	for name, plan := range map[string]*gpu.Plan{"newest": profilingPlan(), "every sample": trails} {
 		t.Run(name, func(t *testing.T) {
 			e := fakedcgm.New(t, world()...)
 			s := open(t, e, plan, dcgm.Options{})
@@ -96,8 +96,8 @@ func TestPauseProfiling(t *testing.T) {
 	}
 }
 
-// Resumed fields have no value that the engine took before the pause, though
-// it still remembers one.
+// Resumed fields have no value that the engine took before the pause, though it still remembers
+// one.
 func TestNoStaleValueAfterAPause(t *testing.T) {
 	e := fakedcgm.New(t, world()...)
 	s := open(t, e, profilingPlan(), dcgm.Options{})
@@ -112,12 +112,12 @@ func TestNoStaleValueAfterAPause(t *testing.T) {
 	}
 }
 
-// The pause ends with the session that asked for it, and with no other: two
-// sessions overlap in a reload.
+// The pause ends with the session that asked for it, and with no other: two sessions overlap in a
+// reload.
 func TestPauseEndsWithTheSession(t *testing.T) {
 	for _, remote := range []string{"", "10.0.0.9"} {
 		e := fakedcgm.New(t, world()...)
-		src := dcgm.New(dcgm.Options{Remote: remote})
+		src := dcgm.New(dcgm.Options{Remote: engineAt(remote)})
 		var sessions [3]*dcgm.Session // the last does not pause
 		for i := range sessions {
 			s, err := src.Open(t.Context(), profilingPlan())
@@ -144,8 +144,7 @@ func TestPauseEndsWithTheSession(t *testing.T) {
 	}
 }
 
-// An order that the engine declines changes nothing; one that finds it gone
-// ends the session.
+// An order that the engine declines changes nothing; one that finds it gone ends the session.
 func TestPauseRefused(t *testing.T) {
 	for line, want := range map[string]error{"fail dcgmProfPause -36": gpu.ErrNotSupported, "fail dcgmProfPause -29": gpu.ErrPermission} {
 		e := fakedcgm.New(t, world(line)...)
@@ -157,15 +156,15 @@ func TestPauseRefused(t *testing.T) {
 		s.Close()
 	}
 	e := fakedcgm.New(t, world("fail dcgmProfPause -21")...)
-	s := open(t, e, profilingPlan(), dcgm.Options{Remote: "10.0.0.9"})
+	s := open(t, e, profilingPlan(), dcgm.Options{Remote: engineAt("10.0.0.9")})
 	if err := s.PauseProfiling(t.Context()); !errors.Is(err, gpu.ErrLost) || !errors.Is(s.Err(), gpu.ErrLost) {
 		t.Errorf("PauseProfiling %v, Err %v", err, s.Err())
 	}
 	e.Restart()
 }
 
-// Another profiler has the counters when the session opens: the fields say so,
-// and come when it ends.
+// Another profiler has the counters when the session opens: the fields say so, and come when it
+// ends.
 func TestProfilerOfOthers(t *testing.T) {
 	for _, code := range []string{"-34", "-37", "-54"} {
 		t.Run(code, func(t *testing.T) {
@@ -207,8 +206,34 @@ func TestProfilerIsNotPestered(t *testing.T) {
 	}
 }
 
-// Profiling fields that stand still while others go on are watched anew, once
-// in a while, and with a word in the log.
+// What is not watched is a line of the log for each reason, not one for each field of each device:
+// it names the fields and the devices that go without them.
+func TestFieldsThatAreNotWatchedAreALine(t *testing.T) {
+	lines := world()
+	for i, line := range lines {
+		lines[i] = strings.Replace(line, "prof=1001-1012", "prof=error:-36", 1)
+	}
+	lines = append(lines, gpuLine(2, "prof=1001"))
+	var log strings.Builder
+	e := fakedcgm.New(t, lines...)
+	s := open(t, e, planOf(field(150, onGPU), profiling(1001), profiling(1004), profiling(1005)), logTo(&log))
+	readUntil(t, s, "temperatures", func(b *gpu.Batch, err error) bool { return err == nil && len(b.Samples) > 0 })
+	var got []string
+	for line := range strings.Lines(log.String()) {
+		if strings.Contains(line, "not watched") {
+			got = append(got, line)
+		}
+	}
+	if len(got) != 2 {
+		t.Fatalf("%d lines, want 2:\n%s", len(got), log.String())
+	}
+	mentions(t, got[0], `fields="FIELD_1001, FIELD_1004, FIELD_1005"`, "-36",
+		`devices="GPU 0, GPU 1, GPU instance 7 of GPU 1, GPU instance 8 of GPU 1"`)
+	mentions(t, got[1], `fields="FIELD_1004, FIELD_1005"`, "does not profile", `devices="GPU 2"`)
+}
+
+// Profiling fields that stand still while others go on are watched again, once in a while, and with
+// a word in the log.
 func TestStaleProfiling(t *testing.T) {
 	e := fakedcgm.New(t, world()...)
 	var log strings.Builder
@@ -225,7 +250,7 @@ func TestStaleProfiling(t *testing.T) {
 		read(t, s)
 		pause()
 	}
-	if n := strings.Count(log.String(), "watched anew"); n == 0 || n > 2 { // one for GPUs, one for instances
+	if n := strings.Count(log.String(), "watched again"); n == 0 || n > 2 { // one for GPUs, one for instances
 		t.Errorf("%d renewals within a minute:\n%s", n, log.String())
 	}
 	if n := e.Open()["watches"]; n != 3 {
@@ -233,8 +258,8 @@ func TestStaleProfiling(t *testing.T) {
 	}
 }
 
-// Another profiler took the counters meanwhile: the renewal is refused, and the
-// fields wait for it to end.
+// Another profiler took the counters meanwhile: the renewal is refused, and the fields wait for it
+// to end.
 func TestStaleProfilingIsTaken(t *testing.T) {
 	e := fakedcgm.New(t, world()...)
 	s := open(t, e, profilingPlan(), dcgm.Options{}.RetryRefused(interval))
@@ -246,8 +271,7 @@ func TestStaleProfilingIsTaken(t *testing.T) {
 	readUntilShown(t, s, profiled)
 }
 
-// Where everything stands still, or says why it has no value, nothing is
-// watched anew.
+// Where everything stands still, or says why it has no value, nothing is watched again.
 func TestProfilingThatIsNotStale(t *testing.T) {
 	for name, lines := range map[string][]string{
 		"everything stopped": {"value any:* 1001 stopped", "value gpu:* 150 stopped"},
@@ -276,8 +300,8 @@ func pausedPlan(fields ...gpu.Field) *gpu.Plan {
 	return plan
 }
 
-// A session that is opened paused never asks for the counters, not for a
-// moment, whether the engine can pause or not; they come when it is resumed.
+// A session that is opened paused never asks for the counters, not for a moment, whether the engine
+// can pause or not; they come when it is resumed.
 func TestOpenedPaused(t *testing.T) {
 	without := fakedcgm.New(t, world()...)
 	if err := open(t, without, planOf(field(150, onGPU)), dcgm.Options{}).Close(); err != nil {
@@ -295,7 +319,7 @@ func TestOpenedPaused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := fakedcgm.New(t, world(c.script)...)
-			s := open(t, e, pausedPlan(profiling(1001)), dcgm.Options{Remote: c.remote}.RetryRefused(time.Nanosecond))
+			s := open(t, e, pausedPlan(profiling(1001)), dcgm.Options{Remote: engineAt(c.remote)}.RetryRefused(time.Nanosecond))
 			order(t, s.PauseProfiling)
 			for range 3 {
 				if diff := cmp.Diff(unprofiled, shown(s, read(t, s))); diff != "" {
@@ -347,8 +371,8 @@ func TestPauseOutlastsAReload(t *testing.T) {
 	checkClosed(t, e)
 }
 
-// What was not asked for in time is isolated late: one field that the engine
-// does not know costs itself alone.
+// What was not asked for in time is isolated late: one field that the engine does not know costs
+// itself alone.
 func TestHeldFieldsAreIsolated(t *testing.T) {
 	e := fakedcgm.New(t, world("unknown 1004")...)
 	s := open(t, e, pausedPlan(profiling(1001), profiling(1004), profiling(1005)), dcgm.Options{})
@@ -370,8 +394,7 @@ func TestHeldFieldsAreIsolated(t *testing.T) {
 	}
 }
 
-// A pause that a process left at the engine when it was killed ends with a
-// resume of the next one.
+// A pause that a process left at the engine when it was killed ends with a resume of the next one.
 func TestResumeOfAPauseOfOthers(t *testing.T) {
 	e := fakedcgm.New(t, world("profiler -54")...)
 	s := open(t, e, profilingPlan(), dcgm.Options{})

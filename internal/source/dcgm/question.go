@@ -12,28 +12,28 @@ import (
 // who or where a device is. The topology of a session does not change, so that an answer ends it,
 // and the next session has it.
 type question struct {
-	what string
-	ask  func() error
-	wait time.Duration
-	next time.Time // not to be asked before
+	what  string
+	query func() error
+	wait  time.Duration
+	next  time.Time // not to be queried before
 }
 
-// askAgain keeps a question that had no answer because of err. What the engine will not know later
-// either is not asked.
-func (s *Session) askAgain(what string, err error, ask func() error) {
+// queryLater adds a question that had no answer because of err, unless the engine will not know it
+// later either.
+func (s *Session) queryLater(what string, err error, query func() error) {
 	if !isFinal(err) {
-		s.questions = append(s.questions, question{what, ask, s.retry, time.Now().Add(s.retry)})
+		s.questions = append(s.questions, question{what, query, s.retry, time.Now().Add(s.retry)})
 	}
 }
 
-// reask asks what is due, with growing pauses. Only a lost engine is an error.
-func (s *Session) reask(now time.Time) error {
+// queryDue queries what is due, with growing pauses. Only a lost engine is an error.
+func (s *Session) queryDue(now time.Time) error {
 	for i := range s.questions {
 		q := &s.questions[i]
 		if now.Before(q.next) {
 			continue
 		}
-		err := q.ask()
+		err := q.query()
 		switch {
 		case err == nil:
 			s.changed("%s is known now", q.what)
@@ -48,8 +48,8 @@ func (s *Session) reask(now time.Time) error {
 
 var errNoAnswer = errors.New("the engine has no value")
 
-// askIdentity asks later for what a device that is read did not say of itself.
-func (s *Session) askIdentity(e entity, who identity) {
+// queryIdentityLater queries later what a device that is read did not say of itself.
+func (s *Session) queryIdentityLater(e entity, who identity) {
 	var ids []gpu.FieldID
 	if e.group != groupGPU && who.model == "" {
 		ids = append(ids, fieldName)
@@ -63,9 +63,9 @@ func (s *Session) askIdentity(e entity, who identity) {
 	if len(ids) == 0 {
 		return
 	}
-	s.askAgain(fmt.Sprintf("the identity of %v", gpuEntity(e)), errNoAnswer, func() error {
+	s.queryLater(fmt.Sprintf("the identity of %v", gpuEntity(e)), errNoAnswer, func() error {
 		answered := 0
-		err := s.once([]entity{e}, ids, func(r readout) {
+		err := s.readOnce([]entity{e}, ids, func(r readout) {
 			for i := range r.samples {
 				if v, _ := decode(&gpu.Field{Text: r.samples[i].kind == kindText}, &r.samples[i], r.textOf(&r.samples[i])); !v.IsAbsent() {
 					answered++

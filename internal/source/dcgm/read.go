@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -17,7 +16,7 @@ type reader struct {
 	handle handle // of the field group
 	own    bool   // it is the reader's, not a watch's
 	fields []int  // plan indexes
-	asked  time.Time
+	readAt time.Time
 }
 
 // A slot is what a session knows of one field of one entity.
@@ -56,7 +55,7 @@ func (s *Session) arrange() error {
 	if err := s.dropReaders(); err != nil {
 		return err
 	}
-	for _, a := range audiences {
+	for _, a := range scopes {
 		if err := s.arrangeFor(a); err != nil {
 			return err
 		}
@@ -64,13 +63,13 @@ func (s *Session) arrange() error {
 	return s.dropIdleGroups()
 }
 
-// arrangeFor makes the readers of one audience. Where the engine has no room for a group of their
-// own, each watch is read by itself.
-func (s *Session) arrangeFor(a audience) error {
+// arrangeFor makes the readers of one scope. Where the engine has no room for a group of their own,
+// each watch is read by itself.
+func (s *Session) arrangeFor(a scope) error {
 	var watches []*watch
 	var rows, fields []int
 	for _, w := range s.watches {
-		if audienceOf(s.top.Devices[w.group.rows[0]].Entity) == a {
+		if scopeOf(s.top.Devices[w.group.rows[0]].Entity) == a {
 			watches = append(watches, w)
 			rows, fields = append(rows, w.group.rows...), append(fields, w.fields...)
 		}
@@ -142,8 +141,8 @@ func sortedSet(list []int) []int {
 	return slices.Compact(list)
 }
 
-// readAll appends what the engine has sampled. It returns whether anything was read, and the
-// error of a call that failed; over is set if the session is.
+// readAll appends what the engine has sampled. It returns whether anything was read, and the error
+// of a call that failed; over is set if the session is.
 func (s *Session) readAll(ctx context.Context, b *gpu.Batch, begin time.Time) (read bool, failed error, over bool) {
 	if !s.arranged {
 		if err := s.arrange(); err != nil {
@@ -151,9 +150,9 @@ func (s *Session) readAll(ctx context.Context, b *gpu.Batch, begin time.Time) (r
 		}
 	}
 	for _, w := range s.watches {
-		w.heard, w.valued, w.faults = 0, 0, false
+		w.latest, w.valued, w.faults = 0, 0, false
 		if w.profiling && s.prof.paused {
-			blame(b, w.group.rows, w.fields, errPaused)
+			failAll(b, w.group.rows, w.fields, errPaused)
 		}
 	}
 	clear(s.valued)
@@ -166,8 +165,8 @@ func (s *Session) readAll(ctx context.Context, b *gpu.Batch, begin time.Time) (r
 			return read, err, true
 		}
 		if err != nil {
-			failed = s.inWords(err)
-			s.blameReader(b, r, failed)
+			failed = s.withVersions(err)
+			s.failReader(b, r, failed)
 			continue
 		}
 		read = true
@@ -186,8 +185,8 @@ func (s *Session) readAll(ctx context.Context, b *gpu.Batch, begin time.Time) (r
 	return read, failed, false
 }
 
-// blameReader makes faults of what a call would have read.
-func (s *Session) blameReader(b *gpu.Batch, r *reader, err error) {
+// failReader makes faults of what a call would have read.
+func (s *Session) failReader(b *gpu.Batch, r *reader, err error) {
 	for _, row := range r.group.rows {
 		for _, f := range r.fields {
 			if w := s.slot(row, f).watch; w != nil && !(w.profiling && s.prof.paused) {
@@ -199,8 +198,8 @@ func (s *Session) blameReader(b *gpu.Batch, r *reader, err error) {
 
 // readNewest appends the newest samples of a reader, and notes of which slots there are more.
 func (s *Session) readNewest(rd *reader, b *gpu.Batch) error {
-	last := rd.asked
-	rd.asked = time.Now()
+	last := rd.readAt
+	rd.readAt = time.Now()
 	r, err := s.engine.latest(rd.group.handle, rd.handle)
 	if err != nil {
 		return err
@@ -208,14 +207,14 @@ func (s *Session) readNewest(rd *reader, b *gpu.Batch) error {
 	now := time.Now()
 	s.now = now.UnixNano()
 	s.setClock(r, last, now)
-	s.each(r, rd.group.rows, func(row, f int, x *sample) { s.take(b, row, f, x, r, now.UnixNano()) })
+	s.each(r, rd.group.rows, func(row, f int, x *sample) { s.take(b, row, f, x, r) })
 	return nil
 }
 
 // maxEngineTime is later than any sample of an engine, in microseconds: the year 2112.
 const maxEngineTime = 1 << 52
 
-// each calls do with every sample of a readout that was asked for. What an engine sends beside it
+// each calls do with every sample of a readout that was requested. What an engine sends beside it
 // is dropped.
 func (s *Session) each(r readout, rows []int, do func(row, field int, x *sample)) {
 	var last entity // its row, since samples come an entity after another
@@ -226,7 +225,7 @@ func (s *Session) each(r readout, rows []int, do func(row, field int, x *sample)
 		if f < 0 || x.at > maxEngineTime {
 			continue
 		}
-		if x.group == groupNone { // a field of the node, asked of every entity
+		if x.group == groupNone { // a field of the node, read of every entity
 			for _, row := range rows {
 				do(row, f, x)
 			}
@@ -250,14 +249,14 @@ func (s *Session) fieldOf(id uint16) int {
 }
 
 // take reads the newest sample of a slot.
-func (s *Session) take(b *gpu.Batch, row, f int, x *sample, r readout, now int64) {
+func (s *Session) take(b *gpu.Batch, row, f int, x *sample, r readout) {
 	c := s.slot(row, f)
 	w := c.watch
 	if w == nil || w.profiling && s.prof.paused || w.after > 0 && x.at <= w.after {
 		return
 	}
 	if x.status == 0 {
-		w.heard = max(w.heard, x.at)
+		w.latest = max(w.latest, x.at)
 	}
 	value, err := s.decode(row, f, x, r)
 	switch {
@@ -269,22 +268,19 @@ func (s *Session) take(b *gpu.Batch, row, f int, x *sample, r readout, now int64
 		return
 	}
 	w.valued = max(w.valued, x.at)
-	if !w.events && s.plan.Fields[f].ID >= firstDeviceField {
+	if !w.sporadic && s.plan.Fields[f].ID >= firstDeviceField {
 		s.valued[row]++
 	}
-	if !w.every() {
-		b.AddAt(row, f, value, s.dateOf(c, x, f))
+	if !w.trails() {
+		b.AddAt(row, f, value, s.dateOf(c, x))
 		return
 	}
-	xid := s.plan.Fields[f].ID == catalog.XIDErrors
 	switch gap := x.at - c.at; {
-	case gap == 0 && xid: // reported before
+	case gap == 0 && w.sporadic: // reported before
 	case gap == 0:
-		if now-c.date <= int64(maxAgeIntervals*w.interval) {
-			b.AddAt(row, f, value, c.date) // what it says is a state too, for as long as it is current
-		}
+		b.AddAt(row, f, value, c.date)
 	case c.at == 0 && x.at < w.from: // of before the session
-	case gap > 0 && w.skips(gap, c.at == 0), gap < 0 && xid:
+	case gap > 0 && w.skips(gap, c.at == 0), gap < 0 && w.sporadic:
 		if gap < 0 { // it would show nothing that is older than the newest before
 			c.at, c.again = 0, true
 		}
@@ -293,20 +289,29 @@ func (s *Session) take(b *gpu.Batch, row, f int, x *sample, r readout, now int64
 		}
 		c.next, c.nextAt = gpu.Sample{Row: row, Field: f, Value: value}, x.at
 	default: // the next one, or the first since the engine's clock was set back
-		s.add(b, c, row, f, value, x)
+		s.addTrail(b, c, row, f, value, x)
+		s.addNewest(b, c)
 	}
 }
 
-// add appends a sample, or an XID. The engine's own time of an XID is what it is known by in every
-// session; 0 is how an engine says that there was none yet.
-func (s *Session) add(b *gpu.Batch, c *slot, row, f int, value gpu.Value, x *sample) {
-	date := s.dateOf(c, x, f)
-	if s.plan.Fields[f].ID != catalog.XIDErrors {
-		b.AddAt(row, f, value, date)
+// addTrail appends a sample to the trails, or an XID. The engine's own time of an XID is what it is
+// known by in every session; 0 is how an engine reports that there was none yet.
+func (s *Session) addTrail(b *gpu.Batch, c *slot, row, f int, value gpu.Value, x *sample) {
+	date := s.dateOf(c, x)
+	if !c.watch.sporadic {
+		b.TrailAt(row, f, value, date)
+		c.next = gpu.Sample{Row: row, Field: f, Value: value, Time: date}
 		return
 	}
 	if n, ok := value.Number(); ok && n != 0 {
 		b.XIDs = append(b.XIDs, gpu.XID{Row: row, Code: int64(n), ID: x.at, Time: date})
+	}
+}
+
+// addNewest appends the latest sample of the trails of a slot, of which XIDs have none.
+func (s *Session) addNewest(b *gpu.Batch, c *slot) {
+	if !c.watch.sporadic {
+		b.AddAt(c.next.Row, c.next.Field, c.next.Value, c.next.Time)
 	}
 }
 
@@ -318,8 +323,9 @@ func (w *watch) skips(gap int64, first bool) bool {
 }
 
 // dateOf returns the time of a sample, which becomes the newest of its slot. The same sample has
-// the same time in every Read, and events stay in their order.
-func (s *Session) dateOf(c *slot, x *sample, f int) int64 {
+// the same time in every Read, and trails stay in their order unless the engine's clock is set
+// back.
+func (s *Session) dateOf(c *slot, x *sample) int64 {
 	if x.at == c.at {
 		return c.date
 	}
@@ -327,11 +333,11 @@ func (s *Session) dateOf(c *slot, x *sample, f int) int64 {
 	if s.clock.foreign { // no sample is from the future: one that seems so is from before a step of the clock
 		date = min(date, s.now+int64(s.clock.tolerance))
 	}
-	if c.watch.events {
+	if c.watch.sporadic || c.watch.every && x.at > c.at {
 		date = max(date, c.date+1)
-		if s.clock.foreign && c.watch.sporadic {
-			date = s.clock.dates.once(dated{entity{x.group, x.entity}, x.field, x.at}, date)
-		}
+	}
+	if s.clock.foreign && c.watch.sporadic {
+		date = s.clock.dates.once(dated{entity{x.group, x.entity}, x.field, x.at}, date)
 	}
 	c.at, c.date = x.at, date
 	return date
@@ -363,9 +369,9 @@ func (s *Session) decode(row, f int, x *sample, r readout) (gpu.Value, error) {
 	return v, nil
 }
 
-// setClock learns from the samples of a readout that are new how far the engine's clock is off.
-// Of the rows that have new ones it believes the middle, so that one device whose time is wrong
-// does not set the clock of the others.
+// setClock learns from the samples of a readout that are new how far the engine's clock is off. Of
+// the rows that have new ones it believes the middle, so that one device whose time is wrong does
+// not set the clock of the others.
 func (s *Session) setClock(r readout, last, now time.Time) {
 	if !s.clock.foreign {
 		return
@@ -397,8 +403,8 @@ func (s *Session) setClock(r readout, last, now time.Time) {
 	}
 }
 
-// readTrail appends every sample since the newest of before, oldest first, of the slots of a
-// watch that moved.
+// readTrail appends every sample since the newest of before, oldest first, of the slots of a watch
+// that moved.
 func (s *Session) readTrail(w *watch, b *gpu.Batch) error {
 	defer func() { w.moved = w.moved[:0] }()
 	rows := sortedSet(w.moved)
@@ -434,14 +440,15 @@ func (s *Session) readTrail(w *watch, b *gpu.Batch) error {
 			b.XIDsRepeat, c.again = b.XIDsRepeat || c.again, false
 		}
 		if err != nil {
-			b.Fail(c.next.Row, c.next.Field, s.inWords(err)) // the next Read asks again
+			b.Fail(c.next.Row, c.next.Field, s.withVersions(err)) // the next Read requests it again
 			return
 		}
-		if c.at < c.nextAt { // the engine has let go of it by now
+		if c.at < c.nextAt { // the engine does not keep it any more
 			e := s.members[c.next.Row]
 			x := sample{at: c.nextAt, group: e.group, entity: e.id, field: uint16(s.plan.Fields[c.next.Field].ID)}
-			s.add(b, c, c.next.Row, c.next.Field, c.next.Value, &x)
+			s.addTrail(b, c, c.next.Row, c.next.Field, c.next.Value, &x)
 		}
+		s.addNewest(b, c)
 	})
 	if temporary {
 		if e := s.engine.destroyGroup(group); s.isOver(e) {
@@ -453,7 +460,7 @@ func (s *Session) readTrail(w *watch, b *gpu.Batch) error {
 
 func (s *Session) takeTrail(b *gpu.Batch, c *slot, row, f int, x *sample, r readout) {
 	if v, err := s.decode(row, f, x, r); err == nil && !v.IsAbsent() {
-		s.add(b, c, row, f, v, x)
+		s.addTrail(b, c, row, f, v, x)
 	}
 }
 

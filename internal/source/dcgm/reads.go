@@ -6,8 +6,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// Reads reports whether the source asks an engine for all that a plan names. It
-// does not say that the engine and the hardware have it.
+// Reads reports whether the source reads from an engine all that a plan names. It does not say that
+// the engine and the hardware have it.
 func Reads(p *gpu.Plan) bool {
 	for i := range p.Fields {
 		if !reads(&p.Fields[i]) {
@@ -19,5 +19,5 @@ func Reads(p *gpu.Plan) bool {
 
 // reads reports whether there is any kind of entities that the field is read for.
 func reads(f *gpu.Field) bool {
-	return slices.ContainsFunc(audiences[:], func(a audience) bool { return a.has(f) })
+	return slices.ContainsFunc(scopes[:], func(a scope) bool { return a.has(f) })
 }

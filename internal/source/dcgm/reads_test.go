@@ -8,8 +8,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/dcgm"
 )
 
-// DCGM is asked for every field that can be exported, once a plan has said for
-// which entities those of the machine are read.
+// DCGM is asked for every field that can be exported, once a plan has said for which entities those
+// of the machine are read.
 func TestReads(t *testing.T) {
 	for e := range catalog.All() {
 		if !e.Exportable() {

@@ -21,7 +21,7 @@ func TestClockALittleOff(t *testing.T) {
 			fakedcgm.New(t, world(fmt.Sprintf("skew %g", skew))...)
 			plan := planOf(field(150, onGPU))
 			plan.Interval = every
-			s, err := dcgm.New(dcgm.Options{Remote: "10.0.0.9"}).Open(t.Context(), plan)
+			s, err := dcgm.New(dcgm.Options{Remote: engineAt("10.0.0.9")}).Open(t.Context(), plan)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -50,7 +50,7 @@ func TestXIDKeepsItsDate(t *testing.T) {
 	for _, step := range []string{"-10", "10", "-3600"} {
 		t.Run(step, func(t *testing.T) {
 			e := fakedcgm.New(t, world()...)
-			src := dcgm.New(dcgm.Options{Remote: "10.0.0.9"})
+			src := dcgm.New(dcgm.Options{Remote: engineAt("10.0.0.9")})
 			plan := planOf(field(150, onGPU), events(230))
 			type report struct{ id, date int64 }
 			var reported []report

@@ -6,12 +6,12 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// The result codes that are told apart (dcgmReturn_t, dcgm_structs.h).
+// The result codes that are kept apart (dcgmReturn_t, dcgm_structs.h).
 const (
 	codeNotConfigured      = -5 // of a group: the engine does not know it
 	codeNotSupported       = -6
 	codeInitError          = -7
-	codeUninitialised      = -10
+	codeUninitialized      = -10
 	codeTimeout            = -11
 	codeVersionMismatch    = -12
 	codeUnknownField       = -13
@@ -50,14 +50,13 @@ func (e *resultError) Error() string {
 	return fmt.Sprintf("%s: %s (%d)", e.function, e.words, e.code)
 }
 
-// Unwrap returns the error of package gpu that the code stands for, nil if
-// none does.
+// Unwrap returns the error of package gpu that the code stands for, nil if none does.
 func (e *resultError) Unwrap() error { return meaning(e.code) }
 
 // meaning returns the error of package gpu that a result code stands for.
 func meaning(code int) error {
 	switch code {
-	case codeConnectionInvalid, codeUninitialised, codeNVMLNotLoaded, codeGPUsDetached, codeGPULost:
+	case codeConnectionInvalid, codeUninitialized, codeNVMLNotLoaded, codeGPUsDetached, codeGPULost:
 		return gpu.ErrLost
 	case codeTimeout, codeDriverTimeout:
 		return gpu.ErrTimeout
@@ -78,7 +77,7 @@ func meaning(code int) error {
 // endsSession reports whether a code means that no further call can succeed.
 func endsSession(code int) bool {
 	switch code {
-	case codeConnectionInvalid, codeUninitialised, codeNVMLNotLoaded, codeGPUsDetached:
+	case codeConnectionInvalid, codeUninitialized, codeNVMLNotLoaded, codeGPUsDetached:
 		return true
 	default:
 		return false

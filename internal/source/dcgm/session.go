@@ -5,21 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// maxAgeIntervals is how many sampling intervals old a sample can be while the
-// engine works, with room for an engine that is late.
-const maxAgeIntervals = 3
-
 // A Session is a connection to an engine with everything that it watches.
 type Session struct {
 	plan   *gpu.Plan
 	engine engine
-	addr   address
+	addr   gpu.EngineAddress
 	log    *slog.Logger
 	name   string // of groups and field groups, with a number
 	made   int
@@ -27,20 +22,21 @@ type Session struct {
 	library, version string // of libdcgm and of the engine
 	release          release
 
-	top     *gpu.Topology
-	layout  layout
-	rows    map[entity]int
-	members []entity // per row
-	wanted  map[audience]bool
-	fields  []int32 // plan index by field id, -1 for none
+	top       *gpu.Topology
+	layout    layout
+	rows      map[entity]int
+	members   []entity // per row
+	requested map[scope]bool
+	fields    []int32 // plan index by field id, -1 for none
 
 	watches  []*watch
 	groups   []*group
 	readers  []*reader
 	arranged bool // the readers are those of the watches
 	slots    []slot
-	faults   []gpu.Fault // of what cannot be watched, part of every Read
-	held     []heldWatch // what the engine refuses for now
+	faults   []gpu.Fault    // of what cannot be watched, part of every Read
+	reported int            // how many of them the log has
+	refused  []refusedWatch // what the engine refuses for now
 	retry    time.Duration
 
 	questions []question
@@ -64,8 +60,7 @@ type Session struct {
 	peers  peerWatch
 	prof   profilingState
 
-	done   chan struct{}
-	err    error
+	gpu.Lifecycle
 	closed bool
 }
 
@@ -102,8 +97,8 @@ func (s *Session) readVersions() error {
 	return nil
 }
 
-// inWords adds both versions to an error of a version mismatch.
-func (s *Session) inWords(err error) error {
+// withVersions adds both versions to an error of a version mismatch.
+func (s *Session) withVersions(err error) error {
 	if !errors.Is(err, gpu.ErrVersion) {
 		return err
 	}
@@ -118,33 +113,8 @@ func (s *Session) inWords(err error) error {
 // Topology returns the entities of the session.
 func (s *Session) Topology() *gpu.Topology { return s.top }
 
-// Done is closed when the session is over: the engine is gone, or the set of
-// entities is another one.
-func (s *Session) Done() <-chan struct{} { return s.done }
-
-// Err says why Done is closed; nil while it is not.
-func (s *Session) Err() error {
-	select {
-	case <-s.done:
-		return s.err
-	default:
-		return nil
-	}
-}
-
-// end closes Done, once.
-func (s *Session) end(err error) error {
-	select {
-	case <-s.done:
-	default:
-		s.err = err
-		close(s.done)
-	}
-	return s.err
-}
-
 // Read appends the current samples: one call to the engine per kind of entity, whatever their
-// number, and another for a field of which every sample is asked for and more than one came. The
+// number, and another for a field of which every sample is requested and more than one came. The
 // state of the GPUs and the topology take three calls, now and then: see inspect. What cannot be
 // read becomes a fault. It returns an error if the engine is gone, or if nothing could be read.
 func (s *Session) Read(ctx context.Context, b *gpu.Batch) error {
@@ -154,43 +124,42 @@ func (s *Session) Read(ctx context.Context, b *gpu.Batch) error {
 	if err := s.Err(); err != nil {
 		return err
 	}
-	start := len(b.Samples)
 	begin := time.Now()
-	if err := s.retryHeld(begin); err != nil {
-		return s.end(s.overInWords(err))
+	if err := s.retryRefused(begin); err != nil {
+		return s.End(s.lostError(err))
 	}
 	b.Faults = append(b.Faults, s.faults...)
-	s.blameHeld(b)
+	s.failRefused(b)
 	read, failed, over := s.readAll(ctx, b, begin)
 	switch {
 	case over:
-		return s.end(s.overInWords(failed))
+		return s.End(s.lostError(failed))
 	case ctx.Err() != nil:
 		return fmt.Errorf("dcgm: %w", ctx.Err())
 	case !read && failed != nil:
 		return fmt.Errorf("dcgm: %w", failed)
 	}
 	if err := s.inspect(b, begin); s.isOver(err) {
-		return s.end(s.overInWords(err))
+		return s.End(s.lostError(err))
 	}
 	if err := s.renewStale(begin); err != nil {
-		return s.end(s.overInWords(err))
+		return s.End(s.lostError(err))
 	}
-	s.drop(b, start)
+	b.DropSamples(s.lost)
 	if err := errors.Join(s.readHealth(b), s.readPeers(b)); err != nil {
-		return s.end(s.overInWords(err))
+		return s.End(s.lostError(err))
 	}
 	declineProcesses(b)
 	return nil
 }
 
-// errNoProcesses: DCGM accounts for processes when they have ended and for
-// groups that ask for it, which is not how busy each keeps a GPU now.
+// errNoProcesses: DCGM accounts for processes when they have ended and for groups that enable it,
+// which is not how busy each keeps a GPU now.
 var errNoProcesses = fmt.Errorf("dcgm: the processes of a GPU: %w", gpu.ErrNotSupported)
 
 func declineProcesses(b *gpu.Batch) {
-	for row, wanted := range b.WantProcesses {
-		if wanted {
+	for row, requested := range b.RequestProcesses {
+		if requested {
 			b.Fail(row, gpu.FieldProcesses, errNoProcesses)
 		}
 	}
@@ -202,23 +171,23 @@ func (s *Session) isOver(err error) bool {
 	return errors.As(err, &r) && endsSession(r.code)
 }
 
-// isForgotten reports whether an error of a read means that the engine no
-// longer knows our groups, as one that was restarted beneath the connection
-// does. Only new groups help, and so only a new session.
+// isForgotten reports whether an error of a read means that the engine no longer knows our groups,
+// as one that was restarted beneath the connection does. Only new groups help, and so only a new
+// session.
 func (s *Session) isForgotten(err error) bool {
 	var r *resultError
 	return errors.As(err, &r) && r.code == codeNotConfigured
 }
 
-func (s *Session) overInWords(err error) error {
+func (s *Session) lostError(err error) error {
 	if s.isForgotten(err) {
 		return fmt.Errorf("dcgm: %w: the engine at %v was restarted: %w", gpu.ErrLost, s.addr, err)
 	}
 	return fmt.Errorf("dcgm: the engine at %v is gone: %w", s.addr, err)
 }
 
-// blame makes faults of fields that could not be read of some rows.
-func blame(b *gpu.Batch, rows, fields []int, err error) {
+// failAll makes faults of fields that could not be read of some rows.
+func failAll(b *gpu.Batch, rows, fields []int, err error) {
 	for _, f := range fields {
 		for _, row := range rows {
 			b.Fail(row, f, err)
@@ -226,25 +195,16 @@ func blame(b *gpu.Batch, rows, fields []int, err error) {
 	}
 }
 
-// drop takes the samples of lost rows out of a batch, from start on.
-func (s *Session) drop(b *gpu.Batch, start int) {
-	if !slices.Contains(s.lost, true) {
-		return
-	}
-	kept := slices.DeleteFunc(b.Samples[start:], func(x gpu.Sample) bool { return s.lost[x.Row] })
-	b.Samples = b.Samples[:start+len(kept)]
-}
-
-// Close gives up everything that the session holds at the engine. An engine
-// that is gone holds nothing any more.
+// Close gives up everything that the session holds at the engine. An engine that is gone holds
+// nothing any more.
 func (s *Session) Close() error {
 	if s.closed {
 		return nil
 	}
 	s.closed = true
-	ended := s.Err() != nil && !errors.Is(s.err, gpu.ErrTopology)
+	ended := s.Err() != nil && !errors.Is(s.Err(), gpu.ErrTopology)
 	if ended {
-		_ = s.leaveProfiling(true) // asks nothing of an engine that is gone
+		_ = s.leaveProfiling(true) // calls no engine that is gone
 		if err := s.engine.close(); err != nil {
 			s.log.Debug("Close of the connection to an engine that is gone", "error", err)
 		}
@@ -259,7 +219,7 @@ func (s *Session) Close() error {
 // abandon closes a session that could not be opened because of err.
 func (s *Session) abandon(err error) {
 	if s.isOver(err) {
-		s.end(err)
+		_ = s.End(err)
 	}
 	if err := s.Close(); err != nil {
 		s.log.Debug("Close of a session that did not open", "error", err)

@@ -13,22 +13,17 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// Options say how to reach DCGM. The zero Options use an engine embedded in
-// this process and log nothing.
+// Options say how to reach DCGM. The zero Options use an engine embedded in this process and log
+// nothing.
 type Options struct {
-	// Remote is the address of a host engine: host, host:port, [v6]:port,
-	// tcp://host:port, unix:///path or vsock://cid:port; the port is 5555
-	// where none is given. Empty means the embedded engine. For an engine on
-	// the same host a unix socket answers batches some 80 times sooner than
-	// TCP does.
-	Remote string
-	// ConnectTimeout bounds an attempt to reach a remote engine; 0 leaves it
-	// to DCGM (5 s).
+	// Remote is the address of a host engine; the zero address is the embedded engine. For an engine
+	// on the same host a unix socket answers batches some 80 times sooner than TCP does.
+	Remote gpu.EngineAddress
+	// ConnectTimeout bounds an attempt to reach a remote engine; 0 leaves it to DCGM (5 s).
 	ConnectTimeout time.Duration
-	// EngineLog turns on the log that libdcgm itself writes, to standard
-	// output: one of NONE, FATAL, ERROR, WARN, INFO, DEBUG and VERB. Empty
-	// leaves what the environment says (__DCGM_DBG_LVL). It takes effect when
-	// the process loads the library, once.
+	// EngineLog turns on the log that libdcgm itself writes, to standard output: one of NONE, FATAL,
+	// ERROR, WARN, INFO, DEBUG and VERB. Empty leaves what the environment says (__DCGM_DBG_LVL). It
+	// takes effect when the process loads the library, once.
 	EngineLog string
 	// Log receives what a session finds; nil means nowhere.
 	Log *slog.Logger
@@ -39,14 +34,13 @@ type Options struct {
 // engineLogLevels are the words for Options.EngineLog.
 var engineLogLevels = [...]string{"NONE", "FATAL", "ERROR", "WARN", "INFO", "DEBUG", "VERB"}
 
-// A Source opens sessions at one engine. It may be opened again and again; two
-// sessions may overlap during a reload. DCGM is one per process, and so should
-// the Source be.
+// A Source opens sessions at one engine. It may be opened again and again; two sessions may overlap
+// during a reload. DCGM is one per process, and so should the Source be.
 type Source struct {
 	opt Options
 	lib lib
-	// run tells this process's groups from those of any other client of the
-	// engine: process ids repeat between containers.
+	// run keeps this process's groups apart from those of any other client of the engine: process ids
+	// repeat between containers.
 	run    string
 	pauses pauses
 	dates  dates // of the engine's clock
@@ -62,9 +56,6 @@ func New(opt Options) *Source {
 
 // Check reports what is wrong with the options, in a sentence for the user.
 func (o Options) Check() error {
-	if _, err := parseAddress(o.Remote); err != nil {
-		return err
-	}
 	if o.ConnectTimeout < 0 {
 		return fmt.Errorf("connect timeout %v is negative", o.ConnectTimeout)
 	}
@@ -74,41 +65,47 @@ func (o Options) Check() error {
 	return nil
 }
 
-// Open connects, discovers the entities that the plan selects, and starts
-// watching. The first samples are taken when it returns. The error wraps
-// gpu.ErrUnavailable where there is no library, no engine or no GPU, and
-// gpu.ErrVersion where the library is too old or does not understand the
-// engine. A call that the engine does not answer is not given up when ctx
-// ends: ctx is looked at between calls.
+// Open connects, discovers the entities that the plan selects, and starts watching. The first
+// samples are taken when it returns. The error wraps gpu.ErrUnavailable where there is no library,
+// no engine or no GPU, and gpu.ErrVersion where the library is too old or does not understand the
+// engine. A call that the engine does not answer is not given up when ctx ends: ctx is looked at
+// between calls.
 func (s *Source) Open(ctx context.Context, plan *gpu.Plan) (*Session, error) {
 	if err := s.opt.Check(); err != nil {
 		return nil, fmt.Errorf("dcgm: %w", err)
 	}
-	addr, err := parseAddress(s.opt.Remote)
-	if err != nil {
-		return nil, fmt.Errorf("dcgm: %w", err)
-	}
+	addr := s.opt.Remote
 	engine, err := s.lib.connect(addr, s.opt)
 	if err != nil {
 		return nil, fmt.Errorf("dcgm: %w", err)
 	}
 	session := &Session{
+		Lifecycle: gpu.NewLifecycle(),
+
 		plan:   plan,
 		engine: engine,
 		addr:   addr,
 		log:    s.opt.Log.With("engine", addr.String()),
 		name:   fmt.Sprintf("dcgm-exporter-%s-%s", s.run, rand.Text()[:10]),
-		done:   make(chan struct{}),
-		clock:  clock{foreign: !addr.local(), dates: &s.dates, tolerance: toleranceOf(plan.Interval)},
+		clock:  clock{foreign: !addr.IsLocal(), dates: &s.dates, tolerance: toleranceOf(plan.Interval)},
 		retry:  cmp.Or(s.opt.retry, retryRefused),
 		prof:   profilingState{pauses: &s.pauses},
 	}
 	if err := session.open(ctx); err != nil {
 		session.abandon(err)
 		if hasCode(err, codeNVMLNotLoaded) || hasCode(err, codeGPUsDetached) {
-			return nil, fmt.Errorf("dcgm: %w: the engine at %v has no driver; load the NVIDIA driver where it runs: %v", gpu.ErrUnavailable, addr, err)
+			return nil, fmt.Errorf("dcgm: %w: the engine at %s has no driver; load the NVIDIA driver where it runs: %v", gpu.ErrUnavailable, addr, err)
 		}
-		return nil, fmt.Errorf("dcgm: %w", session.inWords(err))
+		return nil, fmt.Errorf("dcgm: %w", session.withVersions(err))
 	}
 	return session, nil
+}
+
+// hostOf returns the name of the host that an engine runs on, "" if that is this machine or has no
+// name here.
+func hostOf(a gpu.EngineAddress) string {
+	if a.Transport != gpu.TransportTCP || a.IsLocal() {
+		return ""
+	}
+	return a.Host
 }

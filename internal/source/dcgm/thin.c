@@ -18,7 +18,7 @@ static const char *const go_dcgm_functions[] = {
     "dcgmStartEmbedded", "dcgmStopEmbedded", "dcgmVersionInfo", "dcgmHostengineVersionInfo",
     "dcgmGetAllSupportedDevices", "dcgmGetGpuStatus", "dcgmGetDeviceAttributes",
     "dcgmProfGetSupportedMetricGroups",
-    /* for the attributes of a GPU that comes back while it is asked for them */
+    /* for the attributes of a GPU that comes back while they are read */
     "dcgmGetDeviceTopology", "dcgmGetLatestValuesForFields",
 };
 

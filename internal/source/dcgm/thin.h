@@ -181,7 +181,7 @@ const char *thin_load(thin_lib *lib, const char *soname, int *missing);
 
 int thin_connect(thin_lib *lib, const char *address, int unix_socket, int vsock, unsigned timeout_ms, uintptr_t *handle);
 int thin_entities(thin_lib *lib, uintptr_t handle, unsigned group, unsigned ids[THIN_ENTITIES_MAX], int *n);
-/* These ask for the structure of DCGM 4.6, and where that is not understood for
+/* These request the structure of DCGM 4.6, and where that is not understood for
  * the older one, and answer in the newer form. */
 int thin_get_links(thin_lib *lib, uintptr_t handle, thin_links *links);
 int thin_get_cpus(thin_lib *lib, uintptr_t handle, thin_cpus *cpus);

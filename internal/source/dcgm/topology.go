@@ -11,8 +11,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// The fields that tell who an entity is (dcgm_fields.h). The first two belong
-// to the node.
+// The fields that say who an entity is (dcgm_fields.h). The first two belong to the node.
 const (
 	fieldDriver = 1
 	fieldName   = 50
@@ -22,15 +21,15 @@ const (
 	fieldBusID  = 57
 )
 
-// A layout is what the set of entities was when the session opened. A Read
-// that finds another one ends the session.
+// A layout is what the set of entities was when the session opened. A Read that finds another one
+// ends the session.
 type layout struct {
-	gpus      []uint32   // all of them, ascending
-	unread    []uint32   // those that DCGM did not read
-	lost      []uint32   // those that were lost
-	untold    []uint32   // those that were lost, whose instances did not tell their profiles
-	instances []instance // GPU instances before compute instances, ascending by id
-	periphery periphery
+	gpus       []uint32   // all of them, ascending
+	unreadable []uint32   // those that DCGM did not read
+	lost       []uint32   // those that were lost
+	noProfile  []uint32   // those that were lost, whose instances did not report their profiles
+	instances  []instance // GPU instances before compute instances, ascending by id
+	others     others
 }
 
 // sorted puts instances in the order of a layout, in place, each once.
@@ -41,8 +40,8 @@ func sorted(instances []instance) []instance {
 	return slices.CompactFunc(instances, func(a, b instance) bool { return a.entity == b.entity })
 }
 
-// parts returns the compute instances of a GPU instance, by NVML's ids, if it
-// holds several: one alone is the GPU instance itself.
+// parts returns the compute instances of a GPU instance, by NVML's ids, if it holds several: one
+// alone is the GPU instance itself.
 func (l *layout) parts(id uint32) []instance {
 	var of []instance
 	for _, x := range l.instances {
@@ -57,8 +56,8 @@ func (l *layout) parts(id uint32) []instance {
 	return of
 }
 
-// discover makes the topology: it asks for the GPUs and their instances, picks
-// those that the plan selects, and reads who they are.
+// discover makes the topology: it lists the GPUs and their instances, picks those that the plan
+// selects, and reads who they are.
 func (s *Session) discover() error {
 	gpus, err := s.engine.entities(groupGPU)
 	if err != nil {
@@ -74,10 +73,10 @@ func (s *Session) discover() error {
 		return err
 	}
 	if err != nil {
-		s.log.Warn("DCGM does not tell the MIG instances; GPUs only", "error", s.inWords(err))
+		s.log.Warn("DCGM does not report the MIG instances; GPUs only", "error", s.withVersions(err))
 	}
 	s.layout.instances = sorted(slices.Clone(instances))
-	if s.layout.periphery, err = s.survey(); err != nil {
+	if s.layout.others, err = s.survey(); err != nil {
 		return err
 	}
 
@@ -89,19 +88,18 @@ func (s *Session) discover() error {
 				s.layout.lost = append(s.layout.lost, id)
 			} else {
 				s.log.Warn("A GPU is left out", "gpu", id, "state", state.String())
-				s.layout.unread = append(s.layout.unread, id)
+				s.layout.unreadable = append(s.layout.unreadable, id)
 				continue
 			}
 			if slices.ContainsFunc(s.layout.instances, func(x instance) bool { return x.parent == id && x.group == groupInstance }) {
-				s.layout.untold = append(s.layout.untold, id)
+				s.layout.noProfile = append(s.layout.noProfile, id)
 			}
 		}
-		if s.plan.Devices.HasMajor(id) {
+		if s.plan.Selects(gpu.Entity{Kind: gpu.KindGPU, ID: id}) {
 			members = append(members, entity{groupGPU, id})
 		}
 		members = s.appendInstances(members, id)
 	}
-	s.reportMissing(members)
 	others := s.peripheral()
 	if len(members)+len(others) == 0 {
 		return s.nothingToWatch(len(s.layout.gpus))
@@ -117,15 +115,15 @@ func (s *Session) discover() error {
 	return nil
 }
 
-// appendInstances appends the selected GPU instances of a GPU, each with its
-// compute instances behind it if those are wanted.
+// appendInstances appends the selected GPU instances of a GPU, each with its compute instances
+// behind it if those are wanted.
 func (s *Session) appendInstances(members []entity, id uint32) []entity {
 	for _, x := range s.layout.instances {
-		if x.group != groupInstance || x.parent != id || !s.plan.Devices.HasMinor(x.id) {
+		if x.group != groupInstance || x.parent != id || !s.plan.Selects(gpu.Entity{Kind: gpu.KindGPUInstance, ID: x.id}) {
 			continue
 		}
 		members = append(members, x.entity)
-		if !s.wants(audience{kind: gpu.KindComputeInstance}) {
+		if !s.needs(scope{kind: gpu.KindComputeInstance}) {
 			continue
 		}
 		for _, c := range s.layout.parts(x.id) {
@@ -140,37 +138,23 @@ func (s *Session) nothingToWatch(gpus int) error {
 	case gpus == 0:
 		return fmt.Errorf("%w: DCGM %s at %v sees no GPU; check that the NVIDIA driver is loaded where the engine runs",
 			gpu.ErrUnavailable, s.version, s.addr)
-	case len(s.layout.unread) == gpus:
+	case len(s.layout.unreadable) == gpus:
 		return fmt.Errorf("%w: DCGM %s at %v reads none of its %d GPUs", gpu.ErrUnavailable, s.version, s.addr, gpus)
 	default:
-		cuts := 0
+		var cuts []uint32
 		for _, x := range s.layout.instances {
 			if x.group == groupInstance {
-				cuts++
+				cuts = append(cuts, x.id)
 			}
 		}
-		return fmt.Errorf("%w: the devices selected are none of the %d GPUs and %d instances that DCGM has (GPUs %v)",
-			gpu.ErrUnavailable, gpus, cuts, s.layout.gpus)
+		return fmt.Errorf("%w: the devices selected are none of the %d GPUs and %d instances that DCGM has (GPUs %v, instances %v)",
+			gpu.ErrUnavailable, gpus, len(cuts), s.layout.gpus, cuts)
 	}
 }
 
-// reportMissing logs the ids that the plan selects and the engine has not.
-func (s *Session) reportMissing(members []entity) {
-	missing := func(what string, ids []uint32, group entityGroup) {
-		for _, id := range ids {
-			if !slices.Contains(members, entity{group, id}) {
-				s.log.Warn("A selected device does not exist", "device", what, "id", id)
-			}
-		}
-	}
-	missing("GPU", s.plan.Devices.MajorIDs, groupGPU)
-	missing("GPU instance", s.plan.Devices.MinorIDs, groupInstance)
-}
-
-// identify reads who the members are, the GPUs of instances, and the compute
-// instances of divided ones, by watches that last only as long as it takes;
-// DCGM gives the minor number and the index in no other way. Instances that do not tell who they are have
-// no profile.
+// identify reads who the members are, the GPUs of instances, and the compute instances of divided
+// ones, by watches that last only as long as it takes; DCGM gives the minor number and the index in
+// no other way. Instances that do not say who they are have no profile.
 func (s *Session) identify(members []entity, others []member) (known map[entity]identity, driver string, err error) {
 	var gpus, cuts []entity
 	add := func(id uint32) {
@@ -216,33 +200,33 @@ func (s *Session) identify(members []entity, others []member) (known map[entity]
 			}
 		}
 	}
-	if err := s.once(gpus, []gpu.FieldID{fieldDriver, fieldName, fieldIndex, fieldUUID, fieldMinor, fieldBusID}, learn); err != nil {
+	if err := s.readOnce(gpus, []gpu.FieldID{fieldDriver, fieldName, fieldIndex, fieldUUID, fieldMinor, fieldBusID}, learn); err != nil {
 		return nil, "", err
 	}
 	if len(cuts) == 0 {
-		s.askIdentities(gpus, known)
+		s.queryIdentitiesLater(gpus, known)
 		return known, driver, nil
 	}
-	err = s.once(cuts, []gpu.FieldID{fieldName, fieldUUID}, learn)
+	err = s.readOnce(cuts, []gpu.FieldID{fieldName, fieldUUID}, learn)
 	if s.isOver(err) {
 		return nil, "", err
 	}
 	if err != nil {
-		s.log.Warn("DCGM does not tell the profiles of MIG instances", "error", s.inWords(err))
+		s.log.Warn("DCGM does not report the profiles of MIG instances", "error", s.withVersions(err))
 	}
 	if err != nil && isFinal(err) {
 		cuts = nil // it never does
 	}
-	s.askIdentities(slices.Concat(gpus, cuts), known)
+	s.queryIdentitiesLater(slices.Concat(gpus, cuts), known)
 	return known, driver, nil
 }
 
-// askIdentities has what those that are read did not say asked again. One that is lost ends the
-// session anyhow when it is back.
-func (s *Session) askIdentities(members []entity, known map[entity]identity) {
+// queryIdentitiesLater has what those that are read did not say queried again. One that is lost
+// ends the session anyhow when it is back.
+func (s *Session) queryIdentitiesLater(members []entity, known map[entity]identity) {
 	for _, e := range members {
 		if !slices.Contains(s.layout.lost, s.gpuOf(e)) {
-			s.askIdentity(e, known[e])
+			s.queryIdentityLater(e, known[e])
 		}
 	}
 }
@@ -265,8 +249,8 @@ func (i identity) with(field gpu.FieldID, v gpu.Value) identity {
 	return i
 }
 
-// cutOf returns what the layout knows of an instance.
-func (s *Session) cutOf(e entity) instance {
+// instanceOf returns what the layout knows of an instance.
+func (s *Session) instanceOf(e entity) instance {
 	for _, x := range s.layout.instances {
 		if x.entity == e {
 			return x
@@ -278,7 +262,7 @@ func (s *Session) cutOf(e entity) instance {
 // gpuOf returns the id of the GPU of a member: its own, or that of an instance.
 func (s *Session) gpuOf(e entity) uint32 {
 	for e.group != groupGPU {
-		above := entity{groupGPU, s.cutOf(e).parent}
+		above := entity{groupGPU, s.instanceOf(e).parent}
 		if e.group == groupCompute {
 			above.group = groupInstance
 		}
@@ -287,9 +271,8 @@ func (s *Session) gpuOf(e entity) uint32 {
 	return e.id
 }
 
-// once watches fields, has them sampled, calls read with their values, and
-// stops watching.
-func (s *Session) once(members []entity, ids []gpu.FieldID, read func(readout)) error {
+// readOnce watches fields, has them sampled, calls read with their values, and stops watching.
+func (s *Session) readOnce(members []entity, ids []gpu.FieldID, read func(readout)) error {
 	group, _, err := s.engine.createGroup(s.nextName(), members)
 	if err != nil || group == 0 {
 		return err // lost ones, which say nothing
@@ -315,8 +298,7 @@ func (s *Session) once(members []entity, ids []gpu.FieldID, read func(readout)) 
 	return nil
 }
 
-// build makes the devices, parents before their children as discover sorted
-// them.
+// build makes the devices, parents before their children as discover sorted them.
 func (s *Session) build(members []entity, others []member, known map[entity]identity, driver string) {
 	devices := make([]gpu.Device, 0, len(members)+len(others))
 	s.rows = make(map[entity]int, len(members)+len(others))
@@ -341,7 +323,7 @@ func (s *Session) build(members []entity, others []member, known map[entity]iden
 	for _, e := range members {
 		d := whole(s.gpuOf(e))
 		if e.group != groupGPU {
-			s.cut(&d, e, known[e])
+			s.instanceDevice(&d, e, known[e])
 		}
 		add(e, d)
 	}
@@ -354,14 +336,14 @@ func (s *Session) build(members []entity, others []member, known map[entity]iden
 		add(m.entity, m.Device)
 	}
 	s.top = gpu.NewTopology(devices)
-	s.top.Divided = s.divided(known)
+	s.top.ComputeInstances = s.computeInstances(known)
 	s.top.Source = "dcgm"
 	s.top.Driver = driver
 	s.top.Library = s.library
-	if s.addr.transport != embedded {
+	if !s.addr.IsEmbedded() {
 		s.top.Engine = s.version
 	}
-	s.top.Host = s.addr.hostname()
+	s.top.Host = hostOf(s.addr)
 	s.lost = make([]bool, len(devices))
 	s.absent = make([]bool, len(devices))
 	s.gone = make([]error, len(devices))
@@ -391,9 +373,9 @@ func (i identity) device(id uint32) gpu.Device {
 	return d
 }
 
-// cut makes the device of an instance of the device of its GPU.
-func (s *Session) cut(d *gpu.Device, e entity, own identity) {
-	x := s.cutOf(e)
+// instanceDevice makes the device of an instance of the device of its GPU.
+func (s *Session) instanceDevice(d *gpu.Device, e entity, own identity) {
+	x := s.instanceOf(e)
 	d.Entity = gpu.Entity{Kind: gpu.KindGPUInstance, ParentKind: gpu.KindGPU, Parent: d.GPU, ID: e.id}
 	d.InstanceID = x.nvml
 	d.Profile, d.MIGUUID = own.mig()
@@ -408,8 +390,8 @@ func (s *Session) cut(d *gpu.Device, e entity, own identity) {
 	}
 }
 
-// divided lists the compute instances of the GPU instances that hold several.
-func (s *Session) divided(known map[entity]identity) []gpu.ComputeInstance {
+// computeInstances lists the compute instances of the GPU instances that have several.
+func (s *Session) computeInstances(known map[entity]identity) []gpu.ComputeInstance {
 	var list []gpu.ComputeInstance
 	for row, e := range s.members {
 		if e.group != groupInstance {
@@ -431,8 +413,7 @@ func (i identity) mig() (profile, uuid string) {
 	return profileName(i.model), uuid
 }
 
-// remembered fills what a GPU did not tell, as a lost one, with what the
-// engine remembers of it.
+// remembered fills what a GPU did not report, as a lost one, with what the engine remembers of it.
 func (s *Session) remembered(id uint32, who identity) identity {
 	if who.uuid != "" {
 		return who
@@ -446,8 +427,8 @@ func (s *Session) remembered(id uint32, who identity) identity {
 	return past
 }
 
-// profileName returns the MIG profile, which DCGM gives as the name of an
-// instance, with or without the words before it that NVML has.
+// profileName returns the MIG profile, which DCGM gives as the name of an instance, with or without
+// the words before it that NVML has.
 func profileName(name string) string {
 	if i := strings.LastIndex(name, "MIG "); i >= 0 {
 		name = name[i+len("MIG "):]
@@ -455,16 +436,16 @@ func profileName(name string) string {
 	return strings.TrimSpace(name)
 }
 
-// The inspection asks for the state of the GPUs and for the topology, which takes three calls. It is
-// made every inspectIntervals collection intervals, and every inspectPace at least.
+// The inspection reads the state of the GPUs and the topology, which takes three calls. It
+// is made every inspectIntervals collection intervals, and every inspectPace at least.
 const (
 	inspectIntervals = 5
 	inspectPace      = 5 * time.Second
 )
 
-// inspectDue reports whether the inspection is to be made in this Read: it is time, something is lost or
-// partitioned (what an instance says may be another's by the next Read), or a GPU has fewer values
-// than before: a lost one has only blanks.
+// inspectDue reports whether the inspection is to be made in this Read: it is time, something is
+// lost or partitioned (what an instance says may be another's by the next Read), or a GPU has fewer
+// values than before: a lost one has only blanks.
 func (s *Session) inspectDue(now time.Time) bool {
 	pace := min(inspectIntervals*s.plan.Interval, max(inspectPace, s.plan.Interval))
 	due := now.Sub(s.inspected) >= pace*9/10 || len(s.layout.instances) > 0 || slices.Contains(s.lost, true)
@@ -510,18 +491,18 @@ func (s *Session) inspect(b *gpu.Batch, now time.Time) error {
 			s.gone[row] = nil
 		}
 	}
-	for _, id := range slices.Concat(s.layout.unread, s.layout.untold) {
+	for _, id := range slices.Concat(s.layout.unreadable, s.layout.noProfile) {
 		if slices.Contains(supported, id) {
 			s.changed("GPU %d can be read now", id)
 		}
 	}
-	if err := s.reask(now); err != nil {
+	if err := s.queryDue(now); err != nil {
 		return err
 	}
 	return s.compareLayout()
 }
 
-// compareLayout ends the session if GPUs came or went, or a GPU was cut anew.
+// compareLayout ends the session if GPUs came or went, or a GPU was partitioned again.
 func (s *Session) compareLayout() error {
 	gpus, err := s.engine.entities(groupGPU)
 	if err != nil {
@@ -558,5 +539,5 @@ func (s *Session) compareLayout() error {
 
 // changed ends the session because the topology is another one.
 func (s *Session) changed(format string, args ...any) {
-	s.end(fmt.Errorf("dcgm: %w: %s", gpu.ErrTopology, fmt.Sprintf(format, args...)))
+	_ = s.End(fmt.Errorf("dcgm: %w: %s", gpu.ErrTopology, fmt.Sprintf(format, args...)))
 }

@@ -9,9 +9,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// The first of the blank values (dcgm_structs.h): it and everything above are
-// no measurements. The next three say why: not found, not supported, no
-// permission.
+// The first of the blank values (dcgm_structs.h): it and everything above are no measurements. The
+// next three say why: not found, not supported, no permission.
 const (
 	blankInt    int64   = 0x7ffffffffffffff0
 	blankDouble float64 = 140737488355328
@@ -20,10 +19,9 @@ const (
 	blankNoPermission = 3
 )
 
-// decode returns the value of a sample for a field. The value is absent where
-// there is none, and the error then says why, if the engine does: a blank that
-// has status 0 and a fresh time is as common as one that has not. A text is
-// returned as is; the caller makes the string.
+// decode returns the value of a sample for a field. The value is absent where there is none, and
+// the error then says why, if the engine does: a blank that has status 0 and a fresh time is as
+// common as one that has not. A text is returned as is; the caller makes the string.
 func decode(f *gpu.Field, s *sample, text []byte) (gpu.Value, error) {
 	if s.status != 0 {
 		return gpu.Value{}, reasonOf(int(s.status))
@@ -66,8 +64,8 @@ func decode(f *gpu.Field, s *sample, text []byte) (gpu.Value, error) {
 	}
 }
 
-// reasonOf returns the error for the status of a sample. That nothing was
-// sampled yet, or is not watched, is no reason.
+// reasonOf returns the error for the status of a sample. That nothing was sampled yet, or is not
+// watched, is no reason.
 func reasonOf(status int) error {
 	switch err := meaning(status); err {
 	case gpu.ErrNotSupported, gpu.ErrPermission, gpu.ErrLost, gpu.ErrTimeout:
@@ -89,8 +87,7 @@ func reasonOfBlank(above int64) error {
 	}
 }
 
-// blankText reports whether a text is one of DCGM's blanks, "<<<NULL>>>" and
-// its kin, or empty.
+// blankText reports whether a text is one of DCGM's blanks, "<<<NULL>>>" and its kin, or empty.
 func blankText(text []byte) (bool, error) {
 	if len(text) == 0 {
 		return true, nil

@@ -68,9 +68,8 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-// Whatever an engine sends: no sentinel comes out, no NaN, no value of the
-// wrong type, no value beside a reason, and none without a time or with a
-// status.
+// Whatever an engine sends: no sentinel comes out, no NaN, no value of the wrong type, no value
+// beside a reason, and none without a time or with a status.
 func FuzzDecode(f *testing.F) {
 	f.Add(int64(1), uint64(blankInt), int32(0), byte('i'), false, "")
 	f.Add(int64(1), math.Float64bits(blankDouble+1), int32(0), byte('d'), false, "")

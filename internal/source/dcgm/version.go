@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// versionOf returns the version from DCGM's build information, which is
-// key:value pairs separated by semicolons. It is empty where there is none.
+// versionOf returns the version from DCGM's build information, which is key:value pairs separated
+// by semicolons. It is empty where there is none.
 func versionOf(buildInfo string) string {
 	for pair := range strings.SplitSeq(buildInfo, ";") {
 		if key, value, ok := strings.Cut(pair, ":"); ok && strings.TrimSpace(key) == "version" {
@@ -16,8 +16,8 @@ func versionOf(buildInfo string) string {
 	return ""
 }
 
-// A release is the major and minor number of a DCGM version: the generation
-// that decides in which units it counts. The zero release is unknown.
+// A release is the major and minor number of a DCGM version: the generation that decides in which
+// units it counts. The zero release is unknown.
 type release struct{ major, minor int }
 
 func releaseOf(version string) release {

@@ -4,20 +4,21 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// The limits of an engine. A field group takes one field less than the
-// constant of the header says (DCGM_MAX_FIELD_IDS_PER_FIELD_GROUP).
+// The limits of an engine. A field group takes one field less than the constant of the header says
+// (DCGM_MAX_FIELD_IDS_PER_FIELD_GROUP).
 const (
 	maxFields   = 127
 	maxEntities = 1024
 )
 
-// keepSamples is how many samples of a field the engine keeps of which the
-// newest alone is read.
+// keepSamples is how many samples of a field the engine keeps of which the newest alone is read.
 const keepSamples = 2
 
 // A group is an entity group at the engine, shared by its watches.
@@ -34,45 +35,52 @@ type watch struct {
 	sampling
 	from  int64 // samples of before are not read, in the engine's microseconds
 	after int64 // samples up to here are of before a pause, in the engine's microseconds
-	// Of the Read under way: the newest sample, the newest with a value, whether some field said
-	// why it has none, and the rows with more than one new sample.
-	heard, valued int64
-	faults        bool
-	moved         []int
-	newest        int64     // heard, or valued of a profiling watch, at most so far; see follow
-	advanced      time.Time // of a profiling watch, when newest was seen
-	renewed       time.Time // of a profiling watch; see renewStale
+	// Of the Read under way: the newest sample, the newest with a value, whether some field said why
+	// it has none, and the rows with more than one new sample.
+	latest, valued int64
+	faults         bool
+	moved          []int
+	newest         int64     // latest, or valued of a profiling watch, at most so far; see follow
+	advanced       time.Time // of a profiling watch, when newest was seen
+	renewed        time.Time // of a profiling watch; see renewStale
 }
 
 // A sampling is what the fields of one watch have in common.
 type sampling struct {
 	interval  time.Duration
-	events    bool // gpu.Field.Events
-	burst     bool // gpu.Field.Burst of a field without Events
+	every     bool // gpu.Field.Every
+	history   bool // what was sampled before the session matters, too
 	profiling bool
-	sporadic  bool // events that come when they come, and not a state that is sampled
+	sporadic  bool // XIDs: the engine has a sample for each, and not a state that is sampled
 }
 
-// fieldXID is DCGM_FI_DEV_XID_ERROR, of which the engine has a sample for each error.
-const fieldXID = 230
+// samplingOf returns the sampling of the field at an index of the plan.
+func (s *Session) samplingOf(f int) sampling {
+	field := &s.plan.Fields[f]
+	return sampling{
+		interval: s.plan.IntervalOf(f), every: field.Every, profiling: field.Profiling,
+		history:  field.ID == catalog.XIDErrors || field.ID == catalog.ClocksEventReasons,
+		sporadic: field.ID == catalog.XIDErrors,
+	}
+}
 
 // firstDeviceField is the first field of a device; those before it are of the node.
 const firstDeviceField = 50
 
-// every reports whether every sample is read, and not the newest alone.
-func (k sampling) every() bool { return k.events || k.burst }
+// trails reports whether every sample is read, and not the newest alone.
+func (k sampling) trails() bool { return k.every || k.sporadic }
 
-// watchAll watches every field of the plan for the rows that have it. What the
-// engine refuses becomes a standing fault; only a lost engine is an error.
+// watchAll watches every field of the plan for the rows that have it. What the engine refuses
+// becomes a standing fault; only a lost engine is an error.
 func (s *Session) watchAll() error {
 	s.texts = map[cell]string{}
 	s.began = time.Now()
 	s.indexFields()
 	s.unserved()
-	for _, a := range audiences {
+	for _, a := range scopes {
 		var rows []int
 		for row := range s.top.Devices {
-			if audienceOf(s.top.Devices[row].Entity) == a {
+			if scopeOf(s.top.Devices[row].Entity) == a {
 				rows = append(rows, row)
 			}
 		}
@@ -86,7 +94,7 @@ func (s *Session) watchAll() error {
 			if !a.has(field) {
 				continue
 			}
-			key := sampling{s.plan.IntervalOf(f), field.Events, field.Burst && !field.Events, field.Profiling, field.ID == fieldXID}
+			key := s.samplingOf(f)
 			if fields[key] == nil {
 				order = append(order, key)
 			}
@@ -98,6 +106,7 @@ func (s *Session) watchAll() error {
 			}
 		}
 	}
+	s.reportFaults()
 	return s.arrange()
 }
 
@@ -133,8 +142,8 @@ func (s *Session) indexFields() {
 	}
 }
 
-// watchCapable watches profiling fields for the GPUs that have them, GPUs of
-// equal capability together, and all other fields for all rows.
+// watchCapable watches profiling fields for the GPUs that have them, GPUs of equal capability
+// together, and all other fields for all rows.
 func (s *Session) watchCapable(rows, fields []int, key sampling) error {
 	if !key.profiling {
 		return s.watchChunks(rows, fields, key)
@@ -161,7 +170,7 @@ func (s *Session) watchCapable(rows, fields []int, key sampling) error {
 	}
 	for _, p := range parts {
 		if s.prof.paused {
-			s.held = append(s.held, heldWatch{rows: p.rows, fields: p.fields, sampling: key, err: errPaused})
+			s.refused = append(s.refused, refusedWatch{rows: p.rows, fields: p.fields, sampling: key, err: errPaused})
 			continue
 		}
 		if err := s.watchChunks(p.rows, p.fields, key); err != nil {
@@ -172,7 +181,7 @@ func (s *Session) watchCapable(rows, fields []int, key sampling) error {
 }
 
 // capability returns which of the profiling fields the GPU of a row has. What it does not have is
-// refused; where the engine does not say, it is asked again later, or when the GPU is back.
+// refused; where the engine does not say, it is queried again later, or when the GPU is back.
 func (s *Session) capability(row int, fields []int, key sampling) (has []int, err error) {
 	id := s.top.Devices[row].GPU
 	ids, err := s.engine.profiling(id)
@@ -183,10 +192,10 @@ func (s *Session) capability(row int, fields []int, key sampling) (has []int, er
 		s.leaveOut(row)
 		return nil, nil
 	case err != nil && !isFinal(err):
-		s.hold([]int{row}, fields, key, s.inWords(err), true)
+		s.addRefused([]int{row}, fields, key, s.withVersions(err), true)
 		return nil, nil
 	case err == nil:
-		err = fmt.Errorf("%w: GPU %d does not profile it", gpu.ErrNotSupported, id)
+		err = fmt.Errorf("%w: the GPU does not profile it", gpu.ErrNotSupported)
 	}
 	for _, f := range fields {
 		if slices.Contains(ids, s.plan.Fields[f].ID) {
@@ -225,8 +234,8 @@ func (s *Session) watchChunks(rows, fields []int, key sampling) error {
 	return nil
 }
 
-// watchOrSplit watches, and halves what the engine refuses until it is known
-// which field of which entity it is, so that one costs only itself.
+// watchOrSplit watches, and halves what the engine refuses until it is known which field of which
+// entity it is, so that one costs only itself.
 func (s *Session) watchOrSplit(rows, fields []int, key sampling) error {
 	err := s.tryWatch(rows, fields, key)
 	switch byRows, hopeless := s.refusal(err); {
@@ -234,8 +243,8 @@ func (s *Session) watchOrSplit(rows, fields []int, key sampling) error {
 		return nil
 	case s.isOver(err) || errors.Is(err, gpu.ErrTimeout):
 		return err
-	case key.profiling && isHeld(err):
-		s.hold(rows, fields, key, s.inWords(err), false)
+	case key.profiling && isInUse(err):
+		s.addRefused(rows, fields, key, s.withVersions(err), false)
 		return nil
 	case hopeless || len(rows) == 1 && len(fields) == 1:
 		s.decline(rows, fields, key, err)
@@ -253,8 +262,8 @@ func (s *Session) watchOrSplit(rows, fields []int, key sampling) error {
 	}
 }
 
-// refusal says whether an error is about some of the entities rather than some
-// of the fields, and whether a smaller watch would meet it just as well.
+// refusal says whether an error is about some of the entities rather than some of the fields, and
+// whether a smaller watch would meet it just as well.
 func (s *Session) refusal(err error) (byRows, hopeless bool) {
 	var r *resultError
 	if !errors.As(err, &r) {
@@ -273,19 +282,69 @@ func (s *Session) refusal(err error) (byRows, hopeless bool) {
 // decline makes a fault of what the engine refuses: a standing one, or one for as long as it does.
 func (s *Session) decline(rows, fields []int, key sampling, err error) {
 	if isFinal(err) {
-		s.refuse(rows, fields, s.inWords(err))
+		s.refuse(rows, fields, s.withVersions(err))
 	} else {
-		s.hold(rows, fields, key, s.inWords(err), false)
+		s.addRefused(rows, fields, key, s.withVersions(err), false)
 	}
 }
 
 func (s *Session) refuse(rows, fields []int, err error) {
 	for _, f := range fields {
-		s.log.Warn("A field is not watched", "field", s.plan.Fields[f].Name, "entities", len(rows), "error", err)
 		for _, row := range rows {
 			s.faults = append(s.faults, gpu.Fault{Row: row, Field: f, Err: err})
 		}
 	}
+}
+
+// mostNamed is how many fields and how many devices a line of the log names.
+const mostNamed = 16
+
+// reportFaults logs the faults that are new: a line for all devices that go without the same fields
+// for the same reason. A node of many instances would have a line for each of them and each field.
+func (s *Session) reportFaults() {
+	type want struct {
+		reason string
+		row    int
+	}
+	var order []want
+	fields := map[want][]string{}
+	for _, fault := range s.faults[s.reported:] {
+		w := want{fault.Err.Error(), fault.Row}
+		if fields[w] == nil {
+			order = append(order, w)
+		}
+		fields[w] = append(fields[w], s.plan.Fields[fault.Field].Name)
+	}
+	s.reported = len(s.faults)
+	type line struct{ reason, fields string }
+	var lines []line
+	devices := map[line][]string{}
+	for _, w := range order {
+		l := line{w.reason, list(fields[w])}
+		if _, ok := devices[l]; !ok {
+			lines = append(lines, l)
+			devices[l] = nil
+		}
+		if w.row != gpu.AllRows {
+			devices[l] = append(devices[l], s.top.Devices[w.row].Entity.String())
+		}
+	}
+	for _, l := range lines {
+		attrs := []any{"fields", l.fields, "error", l.reason}
+		if d := devices[l]; d != nil {
+			attrs = append(attrs, "devices", list(d))
+		}
+		s.log.Warn("Fields are not watched", attrs...)
+	}
+}
+
+// list joins words, and counts those after mostNamed.
+func list(words []string) string {
+	more := len(words) - mostNamed
+	if more <= 0 {
+		return strings.Join(words, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(words[:mostNamed], ", "), more)
 }
 
 func (s *Session) tryWatch(rows, fields []int, key sampling) error {

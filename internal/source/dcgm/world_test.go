@@ -23,15 +23,14 @@ const deadline = 20 * time.Second
 // versions is how every script begins.
 var versions = []string{"library 4.6.0", "engine 4.6.0", "driver 580.95.05", "nvml 13.580.95.05"}
 
-// gpuLine is the script's line of a GPU. Its index and minor number differ
-// from its id, as they can.
+// gpuLine is the script's line of a GPU. Its index and minor number differ from its id, as they
+// can.
 func gpuLine(id int, more string) string {
 	return fmt.Sprintf(`gpu %d uuid=GPU-%d name="NVIDIA H100 80GB HBM3" bus=00000000:%02X:00.0 index=%d minor=%d %s`,
 		id, id, 0x1b+0x11*id, id+1, id+2, more)
 }
 
-// world is a node of two GPUs: GPU 1 is cut by MIG, and DCGM's instance ids
-// are not NVML's.
+// world is a node of two GPUs: GPU 1 is cut by MIG, and DCGM's instance ids are not NVML's.
 func world(more ...string) []string {
 	return slices.Concat(versions, []string{
 		gpuLine(0, "prof=1001-1012"),
@@ -65,7 +64,7 @@ func profiling(id gpu.FieldID) gpu.Field {
 
 func events(id gpu.FieldID) gpu.Field {
 	f := field(id, onGPU)
-	f.Events = true
+	f.Every = id != 230
 	return f
 }
 
@@ -79,8 +78,8 @@ func planOf(fields ...gpu.Field) *gpu.Plan {
 	return &gpu.Plan{Fields: fields, Interval: interval, Devices: gpu.Selector{Flex: true}}
 }
 
-// open opens a session and closes it, at the latest when the test ends; then
-// nothing may be left open at the engine.
+// open opens a session and closes it, at the latest when the test ends; then nothing may be left
+// open at the engine.
 func open(t testing.TB, e *fakedcgm.Engine, plan *gpu.Plan, o dcgm.Options) *dcgm.Session {
 	t.Helper()
 	s, err := dcgm.New(o).Open(context.Background(), plan)
@@ -130,7 +129,10 @@ func readUntil(t testing.TB, s *dcgm.Session, what string, ok func(*gpu.Batch, e
 }
 
 // pause lets the engine take another sample.
-func pause() { <-time.After(interval / 2) }
+func pause() { pass(interval / 2) }
+
+// pass lets time pass for the engine, which samples by the machine's clock.
+func pass(d time.Duration) { <-time.After(d) }
 
 // shown writes samples and faults as text: "GPU 0 #1 71.5", one a line.
 func shown(s *dcgm.Session, b *gpu.Batch) []string {
@@ -154,8 +156,7 @@ func shown(s *dcgm.Session, b *gpu.Batch) []string {
 	return lines
 }
 
-// failsToOpen opens and returns the error, which must be a want; nothing may
-// be left open.
+// failsToOpen opens and returns the error, which must be a want; nothing may be left open.
 func failsToOpen(t *testing.T, e *fakedcgm.Engine, plan *gpu.Plan, o dcgm.Options, want error) string {
 	t.Helper()
 	s, err := dcgm.New(o).Open(context.Background(), plan)

@@ -13,9 +13,9 @@ import (
 	fakenvml "github.com/gpu-telemetry/dcgm-exporter/tests/fake/nvml"
 )
 
-// BenchmarkRead reads every field of the shipped counters files, with and
-// without the profiling ones, through go-nvml. The library answers at once: what is measured is
-// ours, go-nvml's and cgo's.
+// BenchmarkRead reads every field of the shipped counters files, with and without the profiling
+// ones, through go-nvml. The library answers at once: what is measured is ours, go-nvml's and
+// cgo's.
 func BenchmarkRead(b *testing.B) {
 	var instances []string
 	for g := range 8 {
@@ -86,7 +86,7 @@ func BenchmarkProcesses(b *testing.B) {
 	}
 	world := fakenvml.NewWorld(b, append(script, "static")...)
 	s := open(b, nvml.New(nvml.Options{Library: path}), planOf(b, 150))
-	batch := gpu.Batch{WantProcesses: []bool{true, true, true, true, true, true, true, true}}
+	batch := gpu.Batch{RequestProcesses: []bool{true, true, true, true, true, true, true, true}}
 	read := func() {
 		batch.Reset()
 		if err := s.Read(context.Background(), &batch); err != nil || len(batch.Processes) != 330 {

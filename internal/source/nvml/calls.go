@@ -18,11 +18,11 @@ type target struct {
 	parent gonvml.Device // the GPU
 	index  int           // NVML's index of the GPU
 	link   int           // the number of the NVLink, for the rows of links
-	// pastReserved is set if the driver tells reserved from used memory.
+	// pastReserved is set if the driver reports reserved memory apart from used memory.
 	pastReserved bool
 }
 
-// answers are the values of one call; what it could not tell stays absent.
+// answers are the values of one call; what it could not report stays absent.
 type answers [7]gpu.Value
 
 // affinityWords is how many words of a set DCGM has fields for.
@@ -35,16 +35,16 @@ func (a *answers) words(set []uint) {
 	}
 }
 
-// A call is one question to the driver. Several fields can share its answers,
-// and it is asked once per Read for all of them.
+// A call is one question to the driver. Several fields can share its answers, and it is made once
+// per Read for all of them.
 type call struct {
 	// symbols are the versions of the function, any one of which will do.
 	symbols []string
 	read    func(*target, *answers) gonvml.Return
-	// constant answers hold for a session: they are asked for once.
+	// constant answers hold for a session: they are queried once.
 	constant bool
-	// instance is set if the answer is true of a GPU instance too, the MIG
-	// device being asked. All other calls are for whole GPUs.
+	// instance is set if the answer is true of a GPU instance too, the MIG device being queried.
+	// All other calls are for whole GPUs.
 	instance bool
 	// whole is set if the answer is undefined for a GPU that is cut by MIG.
 	whole bool
@@ -63,8 +63,8 @@ func number[N int | int32 | uint32 | uint64 | gonvml.Pstates | gonvml.EnableStat
 	}}
 }
 
-// constantText makes a call of a function that returns a text about a GPU that
-// does not change while the driver is loaded.
+// constantText makes a call of a function that returns a text about a GPU that does not change
+// while the driver is loaded.
 func constantText(symbol string, get func(gonvml.Device) (string, gonvml.Return)) call {
 	return call{symbols: []string{symbol}, constant: true, read: func(t *target, a *answers) gonvml.Return {
 		s, ret := get(t.device)
@@ -73,8 +73,8 @@ func constantText(symbol string, get func(gonvml.Device) (string, gonvml.Return)
 	}}
 }
 
-// wholeWatts makes a call of a function that returns milliwatts which DCGM
-// rounds down to watts (DcgmCacheManager.cpp divides integers).
+// wholeWatts makes a call of a function that returns milliwatts which DCGM rounds down to watts
+// (DcgmCacheManager.cpp divides integers).
 func wholeWatts(symbol string, get func(gonvml.Device) (uint32, gonvml.Return)) call {
 	return call{symbols: []string{symbol}, read: func(t *target, a *answers) gonvml.Return {
 		mw, ret := get(t.device)
@@ -211,8 +211,8 @@ var (
 			return ret
 		},
 	}
-	// DCGM calls the MIG devices that a GPU in MIG mode can have its slices; of
-	// another GPU the driver says 0, and DCGM nothing.
+	// DCGM calls the MIG devices that a GPU in MIG mode can have its slices; of another GPU the driver
+	// says 0, and DCGM nothing.
 	migSlices = call{
 		symbols: []string{"nvmlDeviceGetMaxMigDeviceCount"},
 		read: func(t *target, a *answers) gonvml.Return {
@@ -390,9 +390,9 @@ var (
 		gonvml.PRM_COUNTER_ID_PPCNT_PLR_SYNC_EVENTS)
 
 	// Older versions of the function have another layout than go-nvml's.
-	vgpuLicence = call{
+	vgpuLicense = call{
 		symbols: []string{"nvmlDeviceGetGridLicensableFeatures_v4"},
-		read:    readLicence,
+		read:    readLicense,
 	}
 )
 
@@ -411,10 +411,9 @@ func undefinedOnMIG(c call) call {
 	return c
 }
 
-// readMemory answers total, free, used and reserved memory in MiB, rounded
-// down, and the used part of what is not reserved. Used memory excludes the
-// reserved, which only the second version of the structure can say: with the
-// first one, used and reserved stay absent.
+// readMemory answers total, free, used and reserved memory in MiB, rounded down, and the used part
+// of what is not reserved. Used memory excludes the reserved, which only the second version of the
+// structure can say: with the first one, used and reserved stay absent.
 func readMemory(t *target, a *answers) gonvml.Return {
 	if !t.pastReserved {
 		m, ret := t.device.GetMemoryInfo()
@@ -430,9 +429,9 @@ func readMemory(t *target, a *answers) gonvml.Return {
 	return ret
 }
 
-// readLicence answers 1 where the vGPU is licensed, and 0 where it is not or
-// where there is nothing to license, as DCGM does.
-func readLicence(t *target, a *answers) gonvml.Return {
+// readLicense answers 1 where the vGPU is licensed, and 0 where it is not or where there is nothing
+// to license, as DCGM does.
+func readLicense(t *target, a *answers) gonvml.Return {
 	f, ret := t.device.GetGridLicensableFeatures()
 	if f.IsGridLicenseSupported == 0 {
 		a[0] = gpu.Int(0)

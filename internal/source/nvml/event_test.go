@@ -41,8 +41,8 @@ func TestXIDs(t *testing.T) {
 				t.Errorf("before any XID (-want +got):\n%s", diff)
 			}
 			world.Play(t, append(slices.Clone(cut), test.events...)...)
-			// The library plays a new script on a call: the events are there
-			// for the Read that begins after it.
+			// The library plays a new script on a call: the events are there for the Read that begins after
+			// it.
 			if diff := cmp.Diff(test.want, read(t, s, plan)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -53,8 +53,8 @@ func TestXIDs(t *testing.T) {
 	}
 }
 
-// Two sessions that are open at once have the same XIDs, with the same numbers;
-// they happened between two Reads, whichever session's.
+// Two sessions that are open at once have the same XIDs, with the same numbers; they happened
+// between two Reads, whichever session's.
 func TestXIDsOfTwoSessions(t *testing.T) {
 	src, world := source(t, "gpus 1")
 	plan := planOf(t, 230)
@@ -94,7 +94,7 @@ func TestXIDsOfTwoSessions(t *testing.T) {
 	if err := second.Close(); err != nil {
 		t.Fatal(err)
 	}
-	world.Play(t, "gpus 1", "xid 0 62") // to nobody
+	world.Play(t, "gpus 1", "xid 0 62") // without a session
 	third := open(t, src, plan)
 	world.Play(t, "gpus 1", "xid 0 79")
 	expect(third, "6:79")
@@ -113,8 +113,8 @@ func TestXIDsRefused(t *testing.T) {
 	}
 }
 
-// A set that fails is a fault of the field, not a GPU without XIDs; what waits in
-// the driver meanwhile comes once it works again.
+// A set that fails is a fault of the field, not a GPU without XIDs; what waits in the driver
+// meanwhile comes once it works again.
 func TestXIDsOfAFailingSet(t *testing.T) {
 	src, world := source(t, "gpus 2")
 	plan := planOf(t, 230)

@@ -2,8 +2,8 @@
 
 package nvml
 
-// Age makes the profiling samples old enough to be compared, so that a
-// benchmark need not wait for the hardware's pace.
+// Age makes the profiling samples old enough to be compared, so that a benchmark need not wait for
+// the hardware's pace.
 func (s *Session) Age() {
 	for _, d := range s.devices {
 		for _, r := range d.rows {

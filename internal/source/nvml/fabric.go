@@ -17,9 +17,8 @@ const (
 	fabricUnrecognized = 5
 )
 
-// readFabric answers the state of the fabric manager, why it failed, the UUID
-// of the cluster, the clique, and the mask and summary of the fabric's health.
-// Older drivers know no summary.
+// readFabric answers the state of the fabric manager, why it failed, the UUID of the cluster, the
+// clique, and the mask and summary of the fabric's health. Older drivers know no summary.
 func readFabric(t *target, a *answers) gonvml.Return {
 	info, ret := t.device.GetGpuFabricInfoV().V3()
 	if ret == gonvml.ERROR_ARGUMENT_VERSION_MISMATCH {
@@ -38,8 +37,8 @@ func readFabric(t *target, a *answers) gonvml.Return {
 	return ret
 }
 
-// fabricState returns DCGM's word for the state of the GPU's registration, and
-// the error of one that has ended.
+// fabricState returns DCGM's word for the state of the GPU's registration, and the error of one
+// that has ended.
 func fabricState(state uint8, status gonvml.Return) (gpu.Value, gpu.Value) {
 	switch {
 	case state < gonvml.GPU_FABRIC_STATE_COMPLETED: // not supported, not started, under way: DCGM's numbers are the same

@@ -20,10 +20,10 @@ import (
 	fakenvml "github.com/gpu-telemetry/dcgm-exporter/tests/fake/nvml"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "write the golden files again")
 
-// A process can load one libnvidia-ml only: go-nvml's calls stay bound to the
-// first. Tests of other builds of the library run this binary again.
+// A process can load one libnvidia-ml only: go-nvml's calls stay bound to the first. Tests of other
+// builds of the library run this binary again.
 const childEnv = "NVML_TEST_LIBRARY"
 
 func TestMain(m *testing.M) {
@@ -66,14 +66,14 @@ func source(t testing.TB, script ...string) (*nvml.Source, *fakenvml.World) {
 	return nvml.New(nvml.Options{Library: path, Reprobe: time.Hour}), world
 }
 
-// planOf returns a plan for all GPUs and instances with the catalogue's fields.
+// planOf returns a plan for all GPUs and instances with the catalog's fields.
 func planOf(t testing.TB, ids ...gpu.FieldID) *gpu.Plan {
 	t.Helper()
 	plan := &gpu.Plan{Interval: time.Second, Devices: gpu.Selector{Flex: true}}
 	for _, id := range ids {
 		entry, ok := catalog.ByID(id)
 		if !ok {
-			t.Fatalf("no field %d in the catalogue", id)
+			t.Fatalf("no field %d in the catalog", id)
 		}
 		f := entry.Field()
 		if f.Levels.Has(gpu.KindNode) {
@@ -98,8 +98,8 @@ func open(t testing.TB, src *nvml.Source, plan *gpu.Plan) *nvml.Session {
 	return s
 }
 
-// read reads once and returns what each entity's fields came to: the value,
-// or "fault:" and the reason.
+// read reads once and returns what each entity's fields came to: the value, or "fault:" and the
+// reason.
 func read(t testing.TB, s *nvml.Session, plan *gpu.Plan) map[string]string {
 	t.Helper()
 	var b gpu.Batch
@@ -112,12 +112,7 @@ func read(t testing.TB, s *nvml.Session, plan *gpu.Plan) map[string]string {
 func results(top *gpu.Topology, plan *gpu.Plan, b *gpu.Batch) map[string]string {
 	found := map[string]string{}
 	for _, x := range b.Samples {
-		key := top.Devices[x.Row].Entity.String() + " " + plan.Fields[x.Field].Name
-		if prev, ok := found[key]; ok {
-			found[key] = prev + "," + x.Value.String()
-			continue
-		}
-		found[key] = x.Value.String()
+		found[top.Devices[x.Row].Entity.String()+" "+plan.Fields[x.Field].Name] = x.Value.String()
 	}
 	for _, x := range b.XIDs {
 		key := top.Devices[x.Row].Entity.String() + " XID"
@@ -160,8 +155,8 @@ func only(all map[string]string, entity string) map[string]string {
 	return some
 }
 
-// shippedFields returns the ids of all fields that the CSV files in etc name,
-// in comments too, in the order of the first mention.
+// shippedFields returns the ids of all fields that the CSV files in etc name, in comments too, in
+// the order of the first mention.
 func shippedFields(t testing.TB) []gpu.FieldID {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join("..", "..", "..", "etc", "*.csv"))
@@ -195,8 +190,7 @@ func shippedFields(t testing.TB) []gpu.FieldID {
 
 func asSource(src *nvml.Source) collector.Source { return collector.SourceOf(src.Open) }
 
-// eventually waits for a condition that another goroutine or the library makes
-// true.
+// eventually waits for a condition that another goroutine or the library makes true.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	deadline := time.After(30 * time.Second)
@@ -219,4 +213,19 @@ func render(found map[string]string, entities []string) string {
 		}
 	}
 	return out.String()
+}
+
+// trails reads once and returns the trail of each cell, oldest sample first.
+func trails(t testing.TB, s *nvml.Session, plan *gpu.Plan) map[string]string {
+	t.Helper()
+	var b gpu.Batch
+	if err := s.Read(context.Background(), &b); err != nil {
+		t.Fatalf("Read: %v", err)
+	}
+	found := map[string]string{}
+	for _, x := range b.Trails {
+		key := s.Topology().Devices[x.Row].Entity.String() + " " + plan.Fields[x.Field].Name
+		found[key] = strings.TrimPrefix(found[key]+","+x.Value.String(), ",")
+	}
+	return found
 }

@@ -25,8 +25,8 @@ func (e *driverError) Error() string {
 
 func (e *driverError) Unwrap() error { return kindOf(e.ret) }
 
-// kindOf returns which of gpu's errors a return code is, nil for those that
-// are none of them (nvml.h, nvmlReturn_t).
+// kindOf returns which of gpu's errors a return code is, nil for those that are none of them
+// (nvml.h, nvmlReturn_t).
 func kindOf(ret gonvml.Return) error {
 	switch ret {
 	case gonvml.ERROR_NOT_SUPPORTED, gonvml.ERROR_FUNCTION_NOT_FOUND, gonvml.ERROR_ARGUMENT_VERSION_MISMATCH,
@@ -49,7 +49,7 @@ func kindOf(ret gonvml.Return) error {
 	}
 }
 
-// lasting reports whether an answer is not worth asking for again soon.
+// lasting reports whether an answer is not worth querying again soon.
 func lasting(ret gonvml.Return) bool {
 	kind := kindOf(ret)
 	return kind == gpu.ErrNotSupported || kind == gpu.ErrPermission
@@ -60,8 +60,8 @@ func gpuGone(ret gonvml.Return) bool {
 	return ret == gonvml.ERROR_GPU_IS_LOST || ret == gonvml.ERROR_RESET_REQUIRED
 }
 
-// driverGone reports whether ret means that no call will succeed any more:
-// the driver was unloaded, or replaced by another version under the library.
+// driverGone reports whether ret means that no call will succeed any more: the driver was unloaded,
+// or replaced by another version under the library.
 func driverGone(ret gonvml.Return) bool {
 	return ret == gonvml.ERROR_UNINITIALIZED || ret == gonvml.ERROR_DRIVER_NOT_LOADED ||
 		ret == gonvml.ERROR_LIB_RM_VERSION_MISMATCH

@@ -11,8 +11,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// A spec says where a field's values come from: from one answer of a call,
-// from one of NVML's field values, from an NVLink counter or from GPM.
+// A spec says where a field's values come from: from one answer of a call, from one of NVML's field
+// values, from an NVLink counter or from GPM.
 type spec struct {
 	unit gpu.Unit
 
@@ -48,8 +48,8 @@ const (
 	sent
 )
 
-// specOf returns where the values of a DCGM field come from. What is not here
-// is declined: absence says why.
+// specOf returns where the values of a DCGM field come from. What is not here is declined: absence
+// says why.
 func specOf(id gpu.FieldID) (spec, bool) {
 	if s, ok := specs[id]; ok {
 		return s, true
@@ -114,10 +114,10 @@ func rangeSpec(id gpu.FieldID) (spec, bool) {
 	return spec{}, false
 }
 
-// laneSpec answers for the errors of links 0 to 17 that are fields of the GPU.
-// Their names say "lane" and mean the link (dcgm_fields.h on the fields by
-// link; DcgmCacheManager.cpp, ReadAndCacheNvLinkData). The numbers grew with
-// the links of a GPU: six, six more, and two times three.
+// laneSpec answers for the errors of links 0 to 17 that are fields of the GPU. Their names say
+// "lane" and mean the link (dcgm_fields.h on the fields by link; DcgmCacheManager.cpp,
+// ReadAndCacheNvLinkData). The numbers grew with the links of a GPU: six, six more, and two times
+// three.
 func laneSpec(id gpu.FieldID) (spec, bool) {
 	counter, link := gpu.FieldID(0), gpu.FieldID(0)
 	switch {
@@ -270,7 +270,7 @@ var specs = map[gpu.FieldID]spec{
 	catalog.NVLinkRecoveryErrorCountTotal: {value: gonvml.FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL},
 	catalog.NVLinkBandwidthTotal:          {link: true, scope: allLinks, unit: catalog.MegabytesPerSecond},
 
-	catalog.VGPULicenseStatus: {call: &vgpuLicence},
+	catalog.VGPULicenseStatus: {call: &vgpuLicense},
 
 	catalog.PlatformChassisSlotNumber: {call: &platform, at: 0},
 	catalog.PlatformTrayIndex:         {call: &platform, at: 1},
@@ -345,8 +345,7 @@ var specs = map[gpu.FieldID]spec{
 	catalog.ProfNVLinkTXBytesPerLink:        {metric: gonvml.GPM_METRIC_NVLINK_L0_TX_PER_SEC, perLink: true, unit: catalog.BytesPerSecond},
 	catalog.ProfNVLinkRXBytesPerLink:        {metric: gonvml.GPM_METRIC_NVLINK_L0_RX_PER_SEC, perLink: true, unit: catalog.BytesPerSecond},
 
-	// The numbers are those of dcgm_fields.h; nvml.h has its own for the same
-	// hardware counters.
+	// The numbers are those of dcgm_fields.h; nvml.h has its own for the same hardware counters.
 	catalog.ProfGREngineActive:       {metric: gonvml.GPM_METRIC_GRAPHICS_UTIL, unit: catalog.Ratio},
 	catalog.ProfSMActive:             {metric: gonvml.GPM_METRIC_SM_UTIL, unit: catalog.Ratio},
 	catalog.ProfSMOccupancy:          {metric: gonvml.GPM_METRIC_SM_OCCUPANCY, unit: catalog.Ratio},

@@ -15,8 +15,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// Both sources must serve a field in the same unit: that of the catalogue.
-func TestSpecsAgreeWithCatalogue(t *testing.T) {
+// Both sources must serve a field in the same unit: that of the catalog.
+func TestSpecsAgreeWithCatalog(t *testing.T) {
 	served := 0
 	for entry := range catalog.All() {
 		sp, ok := specOf(entry.ID)
@@ -25,7 +25,7 @@ func TestSpecsAgreeWithCatalogue(t *testing.T) {
 		}
 		served++
 		if sp.unit != entry.Unit {
-			t.Errorf("%s (%d) is read in %q, the catalogue says %q", entry.Classic, entry.ID, sp.unit, entry.Unit)
+			t.Errorf("%s (%d) is read in %q, the catalog says %q", entry.Classic, entry.ID, sp.unit, entry.Unit)
 		}
 		if !entry.Exportable() {
 			t.Errorf("%s (%d) is read, and cannot be exported", entry.Classic, entry.ID)
@@ -43,20 +43,20 @@ func TestSpecsAgreeWithCatalogue(t *testing.T) {
 			t.Errorf("%s (%d): by link is %t", entry.Classic, entry.ID, sp.perLink)
 		}
 		if sp.metric != 0 != entry.Profiling {
-			t.Errorf("%s (%d): profiling is %t in the catalogue", entry.Classic, entry.ID, entry.Profiling)
+			t.Errorf("%s (%d): profiling is %t in the catalog", entry.Classic, entry.ID, entry.Profiling)
 		}
 	}
 	if served < 290 {
-		t.Errorf("only %d fields of the catalogue are served", served)
+		t.Errorf("only %d fields of the catalog are served", served)
 	}
 	for id := range specs {
 		if _, ok := catalog.ByID(id); !ok {
-			t.Errorf("field %d is served and not in the catalogue", id)
+			t.Errorf("field %d is served and not in the catalog", id)
 		}
 	}
 }
 
-// A field that comes in a row has the NVML id of its own, not a neighbour's.
+// A field that comes in a row has the NVML id of its own, not a neighbor's.
 func TestRanges(t *testing.T) {
 	tests := []struct {
 		name string
@@ -90,7 +90,7 @@ func TestRanges(t *testing.T) {
 	for _, test := range tests {
 		named, ok := catalog.Lookup(test.name)
 		if !ok {
-			t.Errorf("the catalogue has no %s", test.name)
+			t.Errorf("the catalog has no %s", test.name)
 			continue
 		}
 		got, ok := specOf(named.Entry.ID)
@@ -133,8 +133,8 @@ func TestProfileOf(t *testing.T) {
 	}
 }
 
-// A profile that NVML names comes out as it went in, whatever the board is
-// called, and that of the GPU instance out of a compute instance's.
+// A profile that NVML names comes out as it went in, whatever the board is called, and that of the
+// GPU instance out of a compute instance's.
 func FuzzProfileOf(f *testing.F) {
 	f.Add("NVIDIA H100 80GB HBM3", uint8(0), "1g.10gb")
 	f.Add("", uint8(2), "3g.40gb+me")
@@ -155,8 +155,8 @@ func FuzzProfileOf(f *testing.F) {
 	})
 }
 
-// Every number that a field value can hold comes out as the same number, or
-// not at all where an int64 cannot hold it.
+// Every number that a field value can hold comes out as the same number, or not at all where an
+// int64 cannot hold it.
 func FuzzDecode(f *testing.F) {
 	f.Add(uint64(361800000))
 	f.Add(uint64(math.MaxUint64))
@@ -188,8 +188,8 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// FuzzRanges: the list of CPUs names exactly those of the set, ascending, in
-// as few ranges as there are.
+// FuzzRanges: the list of CPUs names exactly those of the set, ascending, in as few ranges as there
+// are.
 func FuzzRanges(f *testing.F) {
 	f.Add(uint(0xFFFFFFFF), uint(0xFFFFFFFF))
 	f.Add(uint(5), uint(1))

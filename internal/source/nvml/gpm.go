@@ -13,44 +13,44 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// gpmInterval is the least time between two samples that can be compared: the
-// hardware refreshes its counters no faster (nvml.h, nvmlGpmSampleGet).
+// gpmInterval is the least time between two samples that can be compared: the hardware refreshes
+// its counters no faster (nvml.h, nvmlGpmSampleGet).
 const gpmInterval = 100 * time.Millisecond
 
-// A gpmRow is the profiling part of a row. A metric is the difference of two
-// samples: the one of the previous Read and the one of this.
+// A gpmRow is the profiling part of a row. A metric is the difference of two samples: the one of
+// the previous Read and the one of this.
 type gpmRow struct {
-	wants    []gpmWant
+	metrics  []gpmMetric
 	samples  [2]gonvml.GpmSample // the older and the newer
 	taken    time.Time           // when the older one was; zero before the first
-	sampling block
+	sampling backoff
 }
 
-type gpmWant struct {
-	row    int // of the GPU or instance, or of one of its links
-	field  int
-	metric gonvml.GpmMetricId
-	unit   gpu.Unit
-	block  block
+type gpmMetric struct {
+	row     int // of the GPU or instance, or of one of its links
+	field   int
+	metric  gonvml.GpmMetricId
+	unit    gpu.Unit
+	backoff backoff
 }
 
-func (g *gpmRow) want(row, field int, sp spec) {
-	g.wants = append(g.wants, gpmWant{row: row, field: field, metric: sp.metric, unit: sp.unit})
+func (g *gpmRow) add(row, field int, sp spec) {
+	g.metrics = append(g.metrics, gpmMetric{row: row, field: field, metric: sp.metric, unit: sp.unit})
 }
 
-// prepareProfiling finds out which GPUs have GPM and takes a first sample of each
-// row that wants it. Rows without it have their profiling fields declined; what the
-// driver does not say now is asked again by readProfiling.
+// prepareProfiling finds out which GPUs have GPM and takes a first sample of each row that wants
+// it. Rows without it have their profiling fields declined; what the driver does not say now is
+// queried again by readProfiling.
 func (s *Session) prepareProfiling() {
 	for _, d := range s.devices {
 		if d.dead != nil {
 			continue
 		}
 		for _, r := range d.rows {
-			if len(r.gpm.wants) == 0 || s.startProfiling(r, time.Now()) != nil {
+			if len(r.gpm.metrics) == 0 || s.startProfiling(r, time.Now()) != nil {
 				continue
 			}
-			if len(r.gpm.wants) > 0 && r.sampleGPM(r.gpm.samples[0]) == gonvml.SUCCESS {
+			if len(r.gpm.metrics) > 0 && r.sampleGPM(r.gpm.samples[0]) == gonvml.SUCCESS {
 				r.gpm.taken = time.Now()
 			}
 		}
@@ -66,7 +66,7 @@ func (s *Session) startProfiling(r *row, now time.Time) error {
 	}
 	why, ret := s.withoutGPM(r.target.parent)
 	if why != "" {
-		for _, w := range g.wants {
+		for _, w := range g.metrics {
 			r.declineFor(w.row, w.field, why)
 		}
 		*g = gpmRow{}
@@ -78,7 +78,7 @@ func (s *Session) startProfiling(r *row, now time.Time) error {
 	}
 	if ret != gonvml.SUCCESS {
 		g.free()
-		return g.sampling.refuse(function, ret, now, s.reprobe)
+		return g.sampling.backOff(function, ret, now, s.reprobe)
 	}
 	return nil
 }
@@ -135,15 +135,14 @@ func (r *row) sampleFunction() string {
 	return "nvmlGpmSampleGet"
 }
 
-// readProfiling appends the profiling fields of a row, once two samples are far
-// enough apart.
+// readProfiling appends the profiling fields of a row, once two samples are far enough apart.
 func (s *Session) readProfiling(r *row, b *gpu.Batch) error {
-	p, get := &r.gpm, &s.metrics
+	p := &r.gpm
 	now := time.Now()
-	if len(p.wants) == 0 || !p.taken.IsZero() && now.Sub(p.taken) < gpmInterval {
+	if len(p.metrics) == 0 || !p.taken.IsZero() && now.Sub(p.taken) < gpmInterval {
 		return nil
 	}
-	if p.sampling.closed(now) {
+	if p.sampling.active(now) {
 		p.fail(b, p.sampling.err)
 		return nil
 	}
@@ -155,7 +154,7 @@ func (s *Session) readProfiling(r *row, b *gpu.Batch) error {
 		p.fail(b, err)
 		return nil
 	}
-	if len(p.wants) == 0 {
+	if len(p.metrics) == 0 {
 		b.Faults = append(b.Faults, r.declined[declined:]...)
 		return nil
 	}
@@ -163,10 +162,10 @@ func (s *Session) readProfiling(r *row, b *gpu.Batch) error {
 		if gpuGone(ret) || driverGone(ret) {
 			return &driverError{r.sampleFunction(), ret}
 		}
-		p.fail(b, p.sampling.refuse(r.sampleFunction(), ret, now, s.reprobe))
+		p.fail(b, p.sampling.backOff(r.sampleFunction(), ret, now, s.reprobe))
 		return nil
 	}
-	p.sampling = block{}
+	p.sampling = backoff{}
 	first := p.taken.IsZero()
 	defer func() {
 		p.samples[0], p.samples[1] = p.samples[1], p.samples[0]
@@ -175,13 +174,19 @@ func (s *Session) readProfiling(r *row, b *gpu.Batch) error {
 	if first {
 		return nil
 	}
+	return s.readMetrics(p, b, now)
+}
 
+// readMetrics appends the metrics of a row between its two samples. A metric that the driver declined
+// lately is not requested.
+func (s *Session) readMetrics(p *gpmRow, b *gpu.Batch, now time.Time) error {
+	get := &s.metrics
 	get.NumMetrics = 0
 	get.Sample1, get.Sample2 = p.samples[0], p.samples[1]
-	for i := range p.wants {
-		w := &p.wants[i]
-		if w.block.closed(now) {
-			b.Fail(w.row, w.field, w.block.err)
+	for i := range p.metrics {
+		w := &p.metrics[i]
+		if w.backoff.active(now) {
+			b.Fail(w.row, w.field, w.backoff.err)
 			continue
 		}
 		get.Metrics[get.NumMetrics].MetricId = uint32(w.metric)
@@ -195,26 +200,26 @@ func (s *Session) readProfiling(r *row, b *gpu.Batch) error {
 			return &driverError{"nvmlGpmMetricsGet", ret}
 		}
 		err := &driverError{"nvmlGpmMetricsGet", ret}
-		for i := range p.wants {
-			if !p.wants[i].block.closed(now) {
-				b.Fail(p.wants[i].row, p.wants[i].field, err)
+		for i := range p.metrics {
+			if !p.metrics[i].backoff.active(now) {
+				b.Fail(p.metrics[i].row, p.metrics[i].field, err)
 			}
 		}
 		return nil
 	}
 	next := 0
-	for i := range p.wants {
-		w := &p.wants[i]
-		if w.block.closed(now) {
+	for i := range p.metrics {
+		w := &p.metrics[i]
+		if w.backoff.active(now) {
 			continue
 		}
 		m := &get.Metrics[next]
 		next++
 		if ret := gonvml.Return(m.NvmlReturn); ret != gonvml.SUCCESS {
-			b.Fail(w.row, w.field, w.block.refuse("nvmlGpmMetricsGet", ret, now, s.reprobe))
+			b.Fail(w.row, w.field, w.backoff.backOff("nvmlGpmMetricsGet", ret, now, s.reprobe))
 			continue
 		}
-		w.block = block{}
+		w.backoff = backoff{}
 		if v := w.value(m.Value); v.IsAbsent() {
 			b.Fail(w.row, w.field, errNoActivity)
 		} else {
@@ -229,15 +234,15 @@ var errNoActivity = fmt.Errorf("%w: the samples allow no value", gpu.ErrUnavaila
 
 // fail is a fault of all profiling fields of the row.
 func (p *gpmRow) fail(b *gpu.Batch, err error) {
-	for i := range p.wants {
-		b.Fail(p.wants[i].row, p.wants[i].field, err)
+	for i := range p.metrics {
+		b.Fail(p.metrics[i].row, p.metrics[i].field, err)
 	}
 }
 
-// value converts a metric to DCGM's unit: utilisations come in per cent and
-// are ratios in DCGM; traffic comes in MiB per second (nvml.h, nvmlGpmMetricId_t)
-// and is whole bytes per second in DCGM.
-func (w *gpmWant) value(v float64) gpu.Value {
+// value converts a metric to DCGM's unit: utilizations come in per cent and are ratios in DCGM;
+// traffic comes in MiB per second (nvml.h, nvmlGpmMetricId_t) and is whole bytes per second in
+// DCGM.
+func (w *gpmMetric) value(v float64) gpu.Value {
 	if w.unit == catalog.Ratio {
 		return gpu.Float(v / 100)
 	}

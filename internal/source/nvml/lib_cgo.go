@@ -12,21 +12,20 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// A Source opens sessions at the driver of this machine. It is no session: it
-// keeps nothing but the way to the library, and what its sessions share.
+// A Source opens sessions at the driver of this machine. It is no session: it keeps nothing but the
+// way to the library, and what its sessions share.
 type Source struct {
 	opt Options
 	api gonvml.Interface
-	// probe says in words why the library cannot be used, before anything in
-	// it is called; nil if it can.
+	// probe says in words why the library cannot be used, before anything in it is called; nil if it
+	// can.
 	probe  func() error
 	queues queues
 	// resident reports whether the process has the library already.
 	resident func() bool
 }
 
-// New returns a Source over the library that the options name. Nothing is
-// loaded before Open.
+// New returns a Source over the library that the options name. Nothing is loaded before Open.
 func New(opt Options) *Source {
 	opt = opt.withDefaults()
 	return &Source{
@@ -38,8 +37,8 @@ func New(opt Options) *Source {
 	}
 }
 
-// probeLibrary loads the library for a moment. go-nvml alone would not say why
-// a library cannot be loaded, and would crash on one that is no NVML.
+// probeLibrary loads the library for a moment. go-nvml alone would not say why a library cannot be
+// loaded, and would crash on one that is no NVML.
 func probeLibrary(path string) error {
 	lib := dl.New(path, dl.RTLD_LAZY|dl.RTLD_LOCAL)
 	if err := lib.Open(); err != nil {
@@ -49,11 +48,10 @@ func probeLibrary(path string) error {
 	return checkRequired(path, lib.Lookup)
 }
 
-// resident reports whether the library is in the process from an earlier
-// session. It stays for good: the calls of go-nvml are bound by the dynamic
-// linker, one by one as they are first made, and from the first on the linker
-// does not unload what the program itself depends on, whatever dlclose is told
-// (glibc: such an object becomes NODELETE). A file that takes the library's
+// resident reports whether the library is in the process from an earlier session. It stays for
+// good: the calls of go-nvml are bound by the dynamic linker, one by one as they are first made,
+// and from the first on the linker does not unload what the program itself depends on, whatever
+// dlclose is called with (glibc: such an object becomes NODELETE). A file that takes the library's
 // place is not looked at, since the name is known.
 func resident(path string) bool {
 	lib := dl.New(path, dl.RTLD_LAZY|dl.RTLD_LOCAL|dl.RTLD_NOLOAD)
@@ -61,17 +59,16 @@ func resident(path string) bool {
 		return false
 	}
 	defer lib.Close()
-	// Of a library that is not there Open may say nothing at all, and Lookup
-	// then looks at all there is: go-nvml makes NVML's symbols global.
+	// Of a library that is not there Open may say nothing at all, and Lookup then looks at all there
+	// is: go-nvml makes NVML's symbols global.
 	return lib.Lookup("nvmlInit_v2") == nil
 }
 
-// Open loads the library, initialises it and finds the GPUs and instances that
-// the plan selects. The error wraps gpu.ErrUnavailable if there is no library,
-// no driver or no GPU, gpu.ErrVersion if the library does not fit the driver
-// or lacks what every driver has (ErrReplaced if only a new process can load
-// the one that fits), and gpu.ErrLost or gpu.ErrPermission if no
-// GPU can be talked to.
+// Open loads the library, initializes it and finds the GPUs and instances that the plan selects.
+// The error wraps gpu.ErrUnavailable if there is no library, no driver or no GPU, gpu.ErrVersion if
+// the library does not fit the driver or lacks what every driver has (ErrReplaced if only a new
+// process can load the one that fits), and gpu.ErrLost or gpu.ErrPermission if no GPU can be talked
+// to.
 func (src *Source) Open(ctx context.Context, plan *gpu.Plan) (*Session, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("nvml: %w", err)
@@ -90,16 +87,17 @@ func (src *Source) Open(ctx context.Context, plan *gpu.Plan) (*Session, error) {
 		return nil, fmt.Errorf("nvml: %w", &driverError{"nvmlInit_v2", ret})
 	}
 	s := &Session{
+		Lifecycle: gpu.NewLifecycle(),
+
 		api:     src.api,
 		queues:  &src.queues,
 		symbols: symbols{lookup: src.api.Extensions().LookupSymbol, known: map[string]bool{}},
-		plan:    plan,
+		plan:    plan, trails: plan.HasTrails(),
 		reprobe: src.opt.Reprobe,
 		log:     src.opt.Log,
-		done:    make(chan struct{}),
 	}
 	if err := s.start(); err != nil {
-		_ = s.Close() // the reason why there is no session is the one to tell
+		_ = s.Close() // the reason why there is no session is the one to report
 		return nil, fmt.Errorf("nvml: %w", err)
 	}
 	return s, nil

@@ -11,10 +11,9 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// A linkRate makes DCGM's NVLink bandwidth out of the links' data counters. The
-// counters are KiB since the driver was loaded, received and sent apart; DCGM
-// publishes their growth per second over 1,000 as a whole number and calls it
-// MB/s (DcgmCacheManager.cpp, ReadAndCacheNvLinkBandwidth).
+// A linkRate makes DCGM's NVLink bandwidth out of the links' data counters. The counters are KiB
+// since the driver was loaded, received and sent apart; DCGM publishes their growth per second over
+// 1,000 as a whole number and calls it MB/s (DcgmCacheManager.cpp, ReadAndCacheNvLinkBandwidth).
 type linkRate struct {
 	total uint64    // KiB at the previous reading
 	at    time.Time // when that was; zero before the first
@@ -32,9 +31,8 @@ func (d direction) counters() []uint32 {
 	}
 }
 
-// value returns the bandwidth since the previous reading. It is absent at the
-// first one, where DCGM publishes a zero that is no measurement, and where the
-// counters went back or no time passed.
+// value returns the bandwidth since the previous reading. It is absent at the first one, where DCGM
+// publishes a zero that is no measurement, and where the counters went back or no time passed.
 func (l *linkRate) value(counters []gonvml.FieldValue, now time.Time) gpu.Value {
 	total, stamp := uint64(0), int64(0)
 	for i := range counters {
@@ -79,8 +77,8 @@ func linkErrors(counter gonvml.NvLinkErrorCounter, link int) *call {
 	}}
 }
 
-// portCounters makes a call for counters that one register of a link's port
-// holds. Ports are counted from 1: the port of link 0 is port 1.
+// portCounters makes a call for counters that one register of a link's port holds. Ports are
+// counted from 1: the port of link 0 is port 1.
 func portCounters(ids ...gonvml.PRMCounterId) call {
 	return call{symbols: []string{"nvmlDeviceReadPRMCounters_v1"}, read: func(t *target, a *answers) gonvml.Return {
 		counters, ret := t.device.ReadPRMCounters_v1(ids, t.link+1)
@@ -94,14 +92,14 @@ func portCounters(ids ...gonvml.PRMCounterId) call {
 			a[i], answered = decode(gonvml.ValueType(v.OutputType), v.OutputValue), true
 		}
 		if answered {
-			return gonvml.SUCCESS // what was not told stays absent
+			return gonvml.SUCCESS // what was not reported stays absent
 		}
 		return ret
 	}}
 }
 
-// linkMetric returns how far the metric of a link is from that of link 0: GPM
-// has links 0 to 17 in one row and the rest in another.
+// linkMetric returns how far the metric of a link is from that of link 0: GPM has links 0 to 17 in
+// one row and the rest in another.
 func linkMetric(link int) gonvml.GpmMetricId {
 	const first = 18
 	if link < first {
@@ -110,8 +108,8 @@ func linkMetric(link int) gonvml.GpmMetricId {
 	return gonvml.GPM_METRIC_NVLINK_L18_RX_PER_SEC - gonvml.GPM_METRIC_NVLINK_L0_RX_PER_SEC + gonvml.GpmMetricId(2*(link-first))
 }
 
-// errorRate unpacks a bit error rate: a mantissa, and how many places it is
-// behind the decimal point.
+// errorRate unpacks a bit error rate: a mantissa, and how many places it is behind the decimal
+// point.
 func errorRate(packed int64) gpu.Value {
 	mantissa := packed >> gonvml.NVLINK_BER_MANTISSA_SHIFT & gonvml.NVLINK_BER_MANTISSA_WIDTH
 	places := packed >> gonvml.NVLINK_BER_EXP_SHIFT & gonvml.NVLINK_BER_EXP_WIDTH

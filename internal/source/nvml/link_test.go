@@ -17,8 +17,8 @@ import (
 // The fields of links, and one of GPUs.
 var linkFields = []gpu.FieldID{100, 1508, 1509, 1525, 1526, 1527, 1528, 1529, 1530, 1531}
 
-// Links have rows of their own, the identity of their GPU and its number of
-// them; those that are down are there and say so.
+// Links have rows of their own, the identity of their GPU and its number of them; those that are
+// down are there and say so.
 func TestLinks(t *testing.T) {
 	src, _ := source(t, "gpus 2", "gpu 0 set nvlinks 3", "gpu 0 set nvlink.1 -", "gpu 0 set nvlink.2 down", "gpu 1 set nvlinks 0",
 		"gpu 0 set nvlink-error.0.2 10", "gpu 0 set nvlink-error.1.2 11", "gpu 0 set nvlink-error.2.2 12", "gpu 0 set nvlink-error.3.2 13")
@@ -53,8 +53,8 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// The errors of a link are in the GPU's field of that number, whatever its id.
-// A link that the GPU has not is not supported, and not an error of each Read.
+// The errors of a link are in the GPU's field of that number, whatever its id. A link that the GPU
+// has not is not supported, and not an error of each Read.
 func TestLinkErrorsOfGPU(t *testing.T) {
 	kinds := []string{"REPLAY", "RECOVERY", "CRC_FLIT", "CRC_DATA"} // in NVML's order
 	script := []string{"gpus 1", "gpu 0 set nvlinks 17"}
@@ -88,8 +88,8 @@ func TestLinkErrorsOfGPU(t *testing.T) {
 	}
 }
 
-// The counters of a link's port are of the port one above the link's number, a
-// call for each register; a register of which a counter is missing tells the rest.
+// The counters of a link's port are of the port one above the link's number, a call for each
+// register; a register of which a counter is missing reports the rest.
 func TestPortCounters(t *testing.T) {
 	script := []string{"gpus 1", "gpu 0 set nvlinks 2", "gpu 0 set ports 1", "gpu 0 set port.2.304 -"}
 	want := map[string]string{}
@@ -120,8 +120,7 @@ func TestPortCounters(t *testing.T) {
 	}
 }
 
-// Before Blackwell no port has counters, which is asked slowly, as what is not
-// supported always is.
+// Before Blackwell no port has counters, which is asked slowly, as what is not supported always is.
 func TestNoPortCounters(t *testing.T) {
 	src, world := source(t, "gpus 1", "gpu 0 set nvlinks 1")
 	plan := planOf(t, 580, 586, 587)
@@ -138,12 +137,12 @@ func TestNoPortCounters(t *testing.T) {
 	}
 }
 
-// fieldOf returns the id of a name of the catalogue.
+// fieldOf returns the id of a name of the catalog.
 func fieldOf(t *testing.T, name string) gpu.FieldID {
 	t.Helper()
 	named, ok := catalog.Lookup(name)
 	if !ok {
-		t.Fatalf("the catalogue has no %s", name)
+		t.Fatalf("the catalog has no %s", name)
 	}
 	return named.Entry.ID
 }
@@ -205,8 +204,8 @@ func TestRatePerLink(t *testing.T) {
 	}
 }
 
-// What GPM tells of a link is in the samples of its GPU; where there is no GPM,
-// the link has a fault.
+// What GPM reports of a link is in the samples of its GPU; where there is no GPM, the link has a
+// fault.
 func TestProfilingPerLink(t *testing.T) {
 	src, _ := source(t, "gpus 2", "gpu 0 set nvlinks 20", "gpu 1 set nvlinks 1", "gpu 1 set gpm 0", "gpu 0 set gpm.213 3")
 	plan := planOf(t, 1001, 1532, 1533)

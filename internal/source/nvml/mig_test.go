@@ -29,8 +29,8 @@ func TestMIGWithoutInstance(t *testing.T) {
 	}
 }
 
-// NVML counts nothing per compute instance: it tells who they are, serves the
-// GPU instance whole, and says so where they were asked for.
+// NVML counts nothing per compute instance: it reports who they are, serves the GPU instance whole,
+// and says so where they were asked for.
 func TestDividedInstances(t *testing.T) {
 	path := library(t)
 	lines := []string{
@@ -38,9 +38,9 @@ func TestDividedInstances(t *testing.T) {
 		"gpu 1 instance 2 1 2c.3g.40gb 40448", "gpu 1 instance 2 0 1c.3g.40gb 40448",
 	}
 	for name, tt := range map[string]struct {
-		sel   gpu.Selector
-		lines []string
-		told  bool
+		sel    gpu.Selector
+		lines  []string
+		logged bool
 	}{
 		"f":                   {gpu.Selector{Flex: true}, lines, false},
 		"f+c":                 {gpu.Selector{Flex: true, Compute: true}, lines, true},
@@ -60,21 +60,21 @@ func TestDividedInstances(t *testing.T) {
 			want := []string{"GPU 0", "GPU instance 9 of GPU 0 1g.10gb", "GPU 1"}
 			if len(tt.lines) == len(lines) {
 				want = append(want, "GPU instance 102 of GPU 1 3g.40gb")
-				uuid := top.Divided[0].UUID
-				if top.Devices[3].MIGUUID != "" || !strings.HasPrefix(uuid, "MIG-") || uuid == top.Divided[1].UUID {
-					t.Errorf("the instance is %q, its parts %+v", top.Devices[3].MIGUUID, top.Divided)
+				uuid := top.ComputeInstances[0].UUID
+				if top.Devices[3].MIGUUID != "" || !strings.HasPrefix(uuid, "MIG-") || uuid == top.ComputeInstances[1].UUID {
+					t.Errorf("the instance is %q, its parts %+v", top.Devices[3].MIGUUID, top.ComputeInstances)
 				}
-				top.Divided[0].UUID, top.Divided[1].UUID = "", ""
+				top.ComputeInstances[0].UUID, top.ComputeInstances[1].UUID = "", ""
 				parts := []gpu.ComputeInstance{{Instance: 3, ID: 0, Profile: "1c.3g.40gb"}, {Instance: 3, ID: 1, Profile: "2c.3g.40gb"}}
-				if diff := cmp.Diff(parts, top.Divided); diff != "" {
+				if diff := cmp.Diff(parts, top.ComputeInstances); diff != "" {
 					t.Errorf("parts (-want +got):\n%s", diff)
 				}
 			}
 			if diff := cmp.Diff(want, rows); diff != "" {
 				t.Errorf("rows (-want +got):\n%s", diff)
 			}
-			if told := strings.Count(said.String(), "per compute instance"); told != map[bool]int{true: 1}[tt.told] {
-				t.Errorf("the log says %d times that parts are not served:\n%s", told, said.String())
+			if n := strings.Count(said.String(), "per compute instance"); n != map[bool]int{true: 1}[tt.logged] {
+				t.Errorf("the log says %d times that parts are not served:\n%s", n, said.String())
 			}
 		})
 	}

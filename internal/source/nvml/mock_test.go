@@ -18,8 +18,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/contract"
 )
 
-// dgx is go-nvml's DGX A100, made to answer what the sessions of these tests
-// ask. What it cannot answer it does not have: its functions would panic.
+// dgx is go-nvml's DGX A100, made to answer what the sessions of these tests ask. What it cannot
+// answer it does not have: its functions would panic.
 type dgx struct {
 	*server.Server
 	lost   map[int]bool
@@ -69,8 +69,8 @@ func newDGX() *dgx {
 	return d
 }
 
-// cut makes a GPU instance with one compute instance, in the server's own
-// books, and the MIG device that NVML would hand out for it.
+// cut makes a GPU instance with one compute instance, in the server's own books, and the MIG device
+// that NVML would hand out for it.
 func (d *dgx) cut(t *testing.T, index, profile int) {
 	t.Helper()
 	device := d.Devices[index].(*server.Device)

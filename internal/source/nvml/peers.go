@@ -31,15 +31,15 @@ func (s *Session) peerStatus(a, b *device) (gonvml.GpuP2PStatus, gonvml.Return) 
 	return a.handle.GetP2PStatus(b.handle, gonvml.P2P_CAPS_INDEX_NVLINK)
 }
 
-// readPeers appends the state of every connection of every GPU that could be
-// read to every other. It returns an error only if the driver is gone.
+// readPeers appends the state of every connection of every GPU that could be read to every other.
+// It returns an error only if the driver is gone.
 func (s *Session) readPeers(b *gpu.Batch) error {
 	now := time.Now()
 	for _, d := range s.devices {
 		if d.gpuRow() < 0 || !d.alive {
 			continue
 		}
-		if d.peers.closed(now) {
+		if d.peers.active(now) {
 			b.Fail(d.gpuRow(), gpu.FieldPeerStates, d.peers.err)
 			continue
 		}
@@ -55,9 +55,9 @@ func (s *Session) readPeers(b *gpu.Batch) error {
 			case driverGone(ret):
 				return &driverError{p2pStatus, ret}
 			case gpuGone(ret):
-				continue // one of the two, as the next Read will tell
+				continue // one of the two, as the next Read will report
 			}
-			b.Fail(d.gpuRow(), gpu.FieldPeerStates, d.peers.refuse(p2pStatus, ret, now, s.reprobe))
+			b.Fail(d.gpuRow(), gpu.FieldPeerStates, d.peers.backOff(p2pStatus, ret, now, s.reprobe))
 			break
 		}
 	}

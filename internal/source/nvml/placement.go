@@ -12,16 +12,15 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// maxCPUs and maxNodes bound what is asked for: Linux has at most 8,192 CPUs
-// and 1,024 memory nodes.
+// maxCPUs and maxNodes bound what is requested: Linux has at most 8,192 CPUs and 1,024 memory
+// nodes.
 const (
 	maxCPUs  = 8192
 	maxNodes = 1024
 )
 
-// place says where a GPU sits. A GPU that is near to several memory nodes has
-// none that is nearest. nvmlDeviceGetNumaNodeId is another thing: the node
-// that the memory of the GPU itself is.
+// place says where a GPU sits. A GPU that is near to several memory nodes has none that is nearest.
+// nvmlDeviceGetNumaNodeId is another thing: the node that the memory of the GPU itself is.
 func (s *Session) place(handle gonvml.Device) *gpu.Place {
 	p := &gpu.Place{NUMANode: -1}
 	if s.symbols.has("nvmlDeviceGetMemoryAffinity") {
@@ -106,8 +105,8 @@ func (s *Session) ends(d *device) linkEnds {
 
 var remotePCISymbols = []string{"nvmlDeviceGetNvLinkRemotePciInfo_v2", "nvmlDeviceGetNvLinkRemotePciInfo"}
 
-// linkGeneration returns the generation that NVML's number of a version stands
-// for (nvml.h, nvmlNvlinkVersion_t: 2.2 and 3.1 have numbers of their own).
+// linkGeneration returns the generation that NVML's number of a version stands for (nvml.h,
+// nvmlNvlinkVersion_t: 2.2 and 3.1 have numbers of their own).
 func linkGeneration(version uint32) int {
 	generations := [...]int{0, 1, 2, 2, 3, 3, 4, 5, 6}
 	if int(version) < len(generations) {
@@ -116,8 +115,8 @@ func linkGeneration(version uint32) int {
 	return 0
 }
 
-// pairs says how the GPUs among the devices are connected. Of a GPU that
-// cannot be talked to nothing is known, and no pair is told.
+// pairs says how the GPUs among the devices are connected. Of a GPU that cannot be talked to
+// nothing is known, and no pair is reported.
 func (s *Session) pairs(list []gpu.Device) []gpu.Pair {
 	gpus := slices.DeleteFunc(slices.Clone(s.devices), func(d *device) bool { return d.gpuRow() < 0 || d.dead != nil })
 	ends := make([]linkEnds, len(gpus))

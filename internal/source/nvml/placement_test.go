@@ -89,13 +89,13 @@ func TestPlacement(t *testing.T) {
 	}
 }
 
-// Rows are those of the topology, whatever stands between the GPUs; what nobody
-// asked for is not there.
+// Rows are those of the topology, whatever stands between the GPUs; what was not requested for is
+// not there.
 func TestPairsOfCutGPUs(t *testing.T) {
 	src, world := source(t, cut...)
 	plan := planOf(t, 100)
 	if top := open(t, src, plan).Topology(); top.Pairs != nil || top.Devices[0].Place != nil || world.Ledger(t)["nvmlDeviceGetTopologyCommonAncestor"] != 0 {
-		t.Errorf("pairs %v and place %v, which nobody asked for", top.Pairs, top.Devices[0].Place)
+		t.Errorf("pairs %v and place %v, which were not requested", top.Pairs, top.Devices[0].Place)
 	}
 	plan.Placement = true
 	top := open(t, src, plan).Topology()

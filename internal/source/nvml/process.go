@@ -30,9 +30,9 @@ const stale = 2 * time.Second
 
 // processes is what is kept of a row's processes from one Read to the next.
 type processes struct {
-	list, busy, samples block
+	list, busy, samples backoff
 	// seen is the time of the newest sample, in the driver's Unix microseconds: without it the driver
-	// reports old samples again. read is when it was last asked.
+	// reports old samples again. read is when it was last queried.
 	seen uint64
 	read time.Time
 
@@ -48,10 +48,9 @@ type busyProcess struct {
 	count   int
 }
 
-// readProcesses appends the processes of a row: what memory they hold, by the
-// driver's lists of those that compute and those that draw, and for a whole
-// GPU how busy they kept it since the previous Read. It returns an error only
-// if the GPU or the driver is gone.
+// readProcesses appends the processes of a row: what memory they hold, by the driver's lists of
+// those that compute and those that draw, and for a whole GPU how busy they kept it since the
+// previous Read. It returns an error only if the GPU or the driver is gone.
 func (s *Session) readProcesses(d *device, r *row, b *gpu.Batch) error {
 	now := time.Now()
 	if r.kind == gpu.KindGPU && d.mig {
@@ -78,8 +77,7 @@ func (s *Session) readProcesses(d *device, r *row, b *gpu.Batch) error {
 	return nil
 }
 
-// gone reports whether an error of a call means that nothing more can be read
-// of the GPU.
+// gone reports whether an error of a call means that nothing more can be read of the GPU.
 func gone(err error) bool {
 	e, ok := err.(*driverError)
 	return ok && (gpuGone(e.ret) || driverGone(e.ret))
@@ -88,7 +86,7 @@ func gone(err error) bool {
 // listProcesses appends the processes that run on a row, with their memory.
 func (s *Session) listProcesses(d *device, r *row, b *gpu.Batch, now time.Time) error {
 	p := &r.processes
-	if p.list.closed(now) {
+	if p.list.active(now) {
 		return p.list.err
 	}
 	handles := []gonvml.Device{r.target.device}
@@ -109,7 +107,7 @@ func (s *Session) listProcesses(d *device, r *row, b *gpu.Batch, now time.Time) 
 		{graphicsProcesses, gonvml.Device.GetGraphicsRunningProcesses},
 	} {
 		if !s.symbols.any(list.symbols) {
-			return p.list.refuse(list.symbols[0], gonvml.ERROR_FUNCTION_NOT_FOUND, now, s.reprobe)
+			return p.list.backOff(list.symbols[0], gonvml.ERROR_FUNCTION_NOT_FOUND, now, s.reprobe)
 		}
 		seen := len(b.Processes)
 		for _, handle := range handles {
@@ -121,20 +119,20 @@ func (s *Session) listProcesses(d *device, r *row, b *gpu.Batch, now time.Time) 
 				continue // nothing draws on a board, or a MIG device, that cannot
 			}
 			if ret != gonvml.SUCCESS {
-				return p.list.refuse(list.symbols[0], ret, now, s.reprobe)
+				return p.list.backOff(list.symbols[0], ret, now, s.reprobe)
 			}
 			for i := range infos {
 				addProcess(b, first, seen, r.index, &infos[i], now)
 			}
 		}
 	}
-	p.list = block{}
+	p.list = backoff{}
 	return nil
 }
 
-// addProcess appends a process, or adds to the one that is there: one that
-// holds memory on several compute instances holds the sum, one that computes
-// and draws is in both lists with the same memory.
+// addProcess appends a process, or adds to the one that is there: one that holds memory on several
+// compute instances holds the sum, one that computes and draws is in both lists with the same
+// memory.
 func addProcess(b *gpu.Batch, first, list, row int, info *gonvml.ProcessInfo, now time.Time) {
 	memory := gpu.Value{}
 	if info.UsedGpuMemory <= math.MaxInt64 { // all ones where the driver does not know
@@ -164,11 +162,11 @@ func (s *Session) timeProcesses(r *row, b *gpu.Batch, first int, now time.Time) 
 	if r.kind != gpu.KindGPU {
 		return errNoBusy
 	}
-	if p.busy.closed(now) {
+	if p.busy.active(now) {
 		return p.busy.err
 	}
 	if !s.symbols.has(processUtilization) {
-		return p.busy.refuse(processUtilization, gonvml.ERROR_FUNCTION_NOT_FOUND, now, s.reprobe)
+		return p.busy.backOff(processUtilization, gonvml.ERROR_FUNCTION_NOT_FOUND, now, s.reprobe)
 	}
 	if now.Sub(p.read) > 3*s.plan.Interval {
 		// The first answer would be of all that the driver remembers.
@@ -188,9 +186,9 @@ func (s *Session) timeProcesses(r *row, b *gpu.Batch, first int, now time.Time) 
 	}
 	// Not found, or no sample at all, is the driver's word for an idle GPU.
 	if ret != gonvml.SUCCESS && ret != gonvml.ERROR_NOT_FOUND && (ret != gonvml.ERROR_INSUFFICIENT_SIZE || len(samples) > 0) {
-		return p.busy.refuse(processUtilization, ret, now, s.reprobe)
+		return p.busy.backOff(processUtilization, ret, now, s.reprobe)
 	}
-	p.busy = block{}
+	p.busy = backoff{}
 	p.take(samples, mean, until, count, now)
 	for i := range b.Processes[first:] {
 		b.Processes[first+i].Busy = gpu.Float(0)
@@ -209,12 +207,12 @@ func (s *Session) timeProcesses(r *row, b *gpu.Batch, first int, now time.Time) 
 	return nil
 }
 
-// meanUtilization returns the mean of the driver's samples of a GPU's utilization since the previous
-// Read, 0 to 1, when the newest of them was taken, and how many they are; none where the driver has
-// no new ones, or keeps none.
+// meanUtilization returns the mean of the driver's samples of a GPU's utilization since the
+// previous Read, 0 to 1, when the newest of them was taken, and how many they are; none where the
+// driver has no new ones, or keeps none.
 func (s *Session) meanUtilization(r *row, now time.Time) (mean gpu.Value, until uint64, count int, err error) {
 	p := &r.processes
-	if p.samples.closed(now) || !s.symbols.has(samplesFunction) {
+	if p.samples.active(now) || !s.symbols.has(samplesFunction) {
 		return gpu.Value{}, 0, 0, nil
 	}
 	kind, samples, ret := r.target.device.GetSamples(gonvml.GPU_UTILIZATION_SAMPLES, p.seen)
@@ -222,9 +220,9 @@ func (s *Session) meanUtilization(r *row, now time.Time) (mean gpu.Value, until 
 	case gpuGone(ret) || driverGone(ret):
 		return gpu.Value{}, 0, 0, &driverError{samplesFunction, ret}
 	case ret == gonvml.ERROR_NOT_FOUND || ret == gonvml.ERROR_INSUFFICIENT_SIZE:
-		return gpu.Value{}, 0, 0, nil // none since, or more came while it was asked: they wait
+		return gpu.Value{}, 0, 0, nil // none since, or more came during the query: they wait
 	case ret != gonvml.SUCCESS:
-		p.samples.refuse(samplesFunction, ret, now, s.reprobe)
+		p.samples.backOff(samplesFunction, ret, now, s.reprobe)
 		return gpu.Value{}, 0, 0, nil
 	}
 	sum := 0.0
@@ -242,9 +240,9 @@ func (s *Session) meanUtilization(r *row, now time.Time) (mean gpu.Value, until 
 	return gpu.Float(sum / float64(count) / 100), until, count, nil
 }
 
-// take keeps what the driver's samples say of one interval. It reports a process in one of two ways:
-// once, with its mean over the interval, or once per sampling period in which it ran; then the
-// periods in which it did not run count, too.
+// take keeps what the driver's samples say of one interval. It reports a process in one of two
+// ways: once, with its mean over the interval, or once per sampling period in which it ran; then
+// the periods in which it did not run count, too.
 func (p *processes) take(samples []gonvml.ProcessUtilizationSample, mean gpu.Value, until uint64, periods int, now time.Time) {
 	fresh, newest := false, until
 	for i := range samples {

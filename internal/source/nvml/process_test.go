@@ -18,13 +18,12 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/nvml"
 )
 
-// processes reads once and returns what runs on each wanted row, and the
-// faults about it.
+// processes reads once and returns what runs on each wanted row, and the faults about it.
 func processes(t *testing.T, s *nvml.Session, rows ...int) []string {
 	t.Helper()
-	b := gpu.Batch{WantProcesses: make([]bool, len(s.Topology().Devices))}
+	b := gpu.Batch{RequestProcesses: make([]bool, len(s.Topology().Devices))}
 	for _, row := range rows {
-		b.WantProcesses[row] = true
+		b.RequestProcesses[row] = true
 	}
 	if err := s.Read(context.Background(), &b); err != nil {
 		t.Fatalf("Read: %v", err)
@@ -51,7 +50,8 @@ func processes(t *testing.T, s *nvml.Session, rows ...int) []string {
 	return list
 }
 
-// at has the lines of a script say when by seconds since a start: "@1.5" is a second and a half after it.
+// at has the lines of a script say when by seconds since a start: "@1.5" is a second and a half
+// after it.
 func at(start time.Time, lines ...string) []string {
 	out := slices.Clone(lines)
 	for i, line := range out {

@@ -9,8 +9,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/nvml"
 )
 
-// What is said not to be read never has a value, and of what is said to be read
-// the H100 of the test library shows most.
+// What is said not to be read never has a value, and of what is said to be read the H100 of the
+// test library shows most.
 func TestReads(t *testing.T) {
 	src, world := source(t, "gpus 1", "gpu 0 set nvlinks 2", "gpu 0 set ports 1")
 	plan := planOf(t, allFields()...)

@@ -22,8 +22,8 @@ import (
 // replaceEnv names the library that replace puts in the place of the other.
 const replaceEnv = "NVML_TEST_REPLACEMENT"
 
-// replace is a process beneath which a driver is upgraded, file and module. It
-// prints what each Open came to.
+// replace is a process beneath which a driver is upgraded, file and module. It prints what each
+// Open came to.
 func replace(path, next string) int {
 	entry, _ := catalog.ByID(53)
 	plan := &gpu.Plan{Interval: time.Second, Devices: gpu.Selector{Flex: true}, Fields: []gpu.Field{entry.Field()}}
@@ -63,9 +63,9 @@ func replace(path, next string) int {
 	return 0
 }
 
-// A driver that is upgraded beneath the process cannot be followed: the first
-// library stays, and its file's successor is not loaded. What does not fit any
-// more is said, and nothing crashes; what fits again is served again.
+// A driver that is upgraded beneath the process cannot be followed: the first library stays, and
+// its file's successor is not loaded. What does not fit any more is said, and nothing crashes; what
+// fits again is served again.
 func TestDriverUpgradedBeneath(t *testing.T) {
 	old, err := fakenvml.Build(t.TempDir(), "nvmlDeviceGetSerial")
 	fakenvml.Need(t, err)

@@ -14,8 +14,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// A row is what is read of one entity: the plan's fields, sorted by how they
-// are read, so that a Read only walks.
+// A row is what is read of one entity: the plan's fields, sorted by how they are read, so that a
+// Read only walks.
 type row struct {
 	index  int
 	kind   gpu.Kind
@@ -23,38 +23,37 @@ type row struct {
 	target target
 
 	declined  []gpu.Fault // what this entity will not have in this session
-	asks      []ask
-	values    []valueAsk
-	bursts    []burstAsk
+	queries   []query
+	values    []valueQuery
+	buffers   []bufferQuery
 	gpm       gpmRow
 	processes processes
-	alive     ask // a call that tells whether a GPU is there, if nothing else does
+	alive     query // a call that shows whether a GPU is there, if nothing else does
 }
 
-// A want is one field that an answer is for.
-type want struct {
+// An output is one field that an answer is for.
+type output struct {
 	field int // index in the plan
 	at    int // which answer
 }
 
-// A block keeps the driver from being asked again and again for what it does
-// not give.
-type block struct {
+// A backoff keeps the driver from being queried again and again for what it does not give.
+type backoff struct {
 	until time.Time
 	err   error
 }
 
-// closed reports whether there is no use in asking now.
-func (bl *block) closed(now time.Time) bool { return bl.err != nil && now.Before(bl.until) }
+// active reports whether a query has no use now.
+func (bl *backoff) active(now time.Time) bool { return bl.err != nil && now.Before(bl.until) }
 
-// never notes that there is no use in asking in this session.
-func (bl *block) never(err error) {
+// never notes that a query has no use in this session.
+func (bl *backoff) never(err error) {
 	bl.err, bl.until = err, time.Now().AddDate(100, 0, 0)
 }
 
-// refuse notes an answer other than success, and returns the error for the
-// fault. An error that repeats is made once.
-func (bl *block) refuse(function string, ret gonvml.Return, now time.Time, pause time.Duration) error {
+// backOff records an answer other than success, and returns the error for the fault. An error that
+// repeats is made once.
+func (bl *backoff) backOff(function string, ret gonvml.Return, now time.Time, pause time.Duration) error {
 	if prev, ok := bl.err.(*driverError); !ok || prev.ret != ret {
 		bl.err = &driverError{function, ret}
 	}
@@ -65,16 +64,16 @@ func (bl *block) refuse(function string, ret gonvml.Return, now time.Time, pause
 	return bl.err
 }
 
-// An ask is a call with the fields that it serves.
-type ask struct {
-	call  *call
-	wants []want
-	block block
-	kept  *answers // of a constant call, once it was answered
+// A query is a call with the fields that it serves.
+type query struct {
+	call    *call
+	outputs []output
+	backoff backoff
+	kept    *answers // of a constant call, once it was answered
 }
 
-// A valueAsk is what one field needs of NVML's field values.
-type valueAsk struct {
+// A valueQuery is what one field needs of NVML's field values.
+type valueQuery struct {
 	field int
 	ids   []uint32 // the NVML_FI_DEV_* ids of the values it is made of
 	scope uint32
@@ -82,7 +81,7 @@ type valueAsk struct {
 	ber   bool
 	word  bool
 	rate  *linkRate // of the links' data counters, nil for what is a value itself
-	block block
+	block backoff
 	slot  int // of the first of its values in the call under way, or -1
 }
 
@@ -114,22 +113,21 @@ func (s *Session) compile(d *device, r *row) {
 		case !s.symbols.has("nvmlDeviceGetFieldValues"):
 			r.decline(i, "this driver has no nvmlDeviceGetFieldValues")
 		case sp.link:
-			r.values = append(r.values, valueAsk{field: i, ids: sp.direction.counters(), scope: sp.scopeFor(r), rate: &linkRate{}})
+			r.values = append(r.values, valueQuery{field: i, ids: sp.direction.counters(), scope: sp.scopeFor(r), rate: &linkRate{}})
 		case s.numbered(sp.value) == 0:
 			r.decline(i, "drivers before release 575 do not have it, and later ones have two numbers for it")
 		default:
-			r.values = append(r.values, valueAsk{field: i, ids: []uint32{s.numbered(sp.value)}, scope: sp.scopeFor(r), milli: sp.milli, ber: sp.ber, word: sp.word})
+			r.values = append(r.values, valueQuery{field: i, ids: []uint32{s.numbered(sp.value)}, scope: sp.scopeFor(r), milli: sp.milli, ber: sp.ber, word: sp.word})
 		}
 	}
 	if r.kind == gpu.KindGPU && len(r.values) == 0 && !r.lively() {
-		r.alive = ask{call: &temperature}
+		r.alive = query{call: &temperature}
 	}
 }
 
-// numbered returns the number that this driver has for a field value, 0 where it
-// has none. Those of three clock events came with release 575 and have others
-// since 580, where what had been theirs is another thing ("Changes between v575
-// and v580" of NVML's reference).
+// numbered returns the number that this driver has for a field value, 0 where it has none. Those of
+// three clock events came with release 575 and have others since 580, where what had been theirs is
+// another thing ("Changes between v575 and v580" of NVML's reference).
 func (s *Session) numbered(id uint32) uint32 {
 	const moved = 18
 	switch {
@@ -144,7 +142,7 @@ func (s *Session) numbered(id uint32) uint32 {
 	}
 }
 
-// scopeFor returns which link of the GPU a row asks about.
+// scopeFor returns which link of the GPU a row is about.
 func (sp spec) scopeFor(r *row) uint32 {
 	if sp.perLink {
 		return uint32(r.target.link)
@@ -152,15 +150,14 @@ func (sp spec) scopeFor(r *row) uint32 {
 	return sp.scope
 }
 
-// compileMetric has the metrics of a link read with those of its GPU, whose
-// samples hold them.
+// compileMetric has the metrics of a link read with those of its GPU, whose samples hold them.
 func (s *Session) compileMetric(d *device, r *row, field int, sp spec) {
 	if !sp.perLink {
-		r.gpm.want(r.index, field, sp)
+		r.gpm.add(r.index, field, sp)
 		return
 	}
 	sp.metric += linkMetric(r.target.link)
-	d.rows[0].gpm.want(r.index, field, sp)
+	d.rows[0].gpm.add(r.index, field, sp)
 }
 
 func (s *Session) compileCall(d *device, r *row, field int, sp spec) {
@@ -176,20 +173,20 @@ func (s *Session) compileCall(d *device, r *row, field int, sp spec) {
 		r.decline(field, "it is undefined for a GPU that is cut by MIG")
 		return
 	}
-	s.compileBurst(r, field)
-	for i := range r.asks {
-		if r.asks[i].call == c {
-			r.asks[i].wants = append(r.asks[i].wants, want{field, sp.at})
+	s.compileBuffer(r, field)
+	for i := range r.queries {
+		if r.queries[i].call == c {
+			r.queries[i].outputs = append(r.queries[i].outputs, output{field, sp.at})
 			return
 		}
 	}
-	r.asks = append(r.asks, ask{call: c, wants: []want{{field, sp.at}}})
+	r.queries = append(r.queries, query{call: c, outputs: []output{{field, sp.at}}})
 }
 
 // lively reports whether reading the row would find out that the GPU is lost.
 func (r *row) lively() bool {
-	for i := range r.asks {
-		if !r.asks[i].call.constant {
+	for i := range r.queries {
+		if !r.queries[i].call.constant {
 			return true
 		}
 	}
@@ -203,8 +200,8 @@ func (r *row) declineFor(row, field int, why string) {
 	r.declined = append(r.declined, gpu.Fault{Row: row, Field: field, Err: fmt.Errorf("%w: %s", gpu.ErrNotSupported, why)})
 }
 
-// readRow appends what is to be read of one entity. It returns an error only
-// if the GPU or the driver is gone.
+// readRow appends what is to be read of one entity. It returns an error only if the GPU or the
+// driver is gone.
 func (s *Session) readRow(r *row, b *gpu.Batch) error {
 	b.Faults = append(b.Faults, r.declined...)
 	if r.alive.call != nil {
@@ -212,11 +209,11 @@ func (s *Session) readRow(r *row, b *gpu.Batch) error {
 			return err
 		}
 	}
-	if err := s.readBursts(r, b); err != nil {
+	if err := s.readBuffers(r, b); err != nil {
 		return err
 	}
-	for i := range r.asks {
-		if err := s.readCall(r, &r.asks[i], b); err != nil {
+	for i := range r.queries {
+		if err := s.readCall(r, &r.queries[i], b); err != nil {
 			return err
 		}
 	}
@@ -226,11 +223,11 @@ func (s *Session) readRow(r *row, b *gpu.Batch) error {
 	return s.readProfiling(r, b)
 }
 
-func (s *Session) readCall(r *row, a *ask, b *gpu.Batch) error {
+func (s *Session) readCall(r *row, a *query, b *gpu.Batch) error {
 	now := time.Now()
-	if a.block.closed(now) {
-		for _, w := range a.wants {
-			b.Fail(r.index, w.field, a.block.err)
+	if a.backoff.active(now) {
+		for _, w := range a.outputs {
+			b.Fail(r.index, w.field, a.backoff.err)
 		}
 		return nil
 	}
@@ -243,20 +240,20 @@ func (s *Session) readCall(r *row, a *ask, b *gpu.Batch) error {
 			return &driverError{a.call.symbols[0], ret}
 		}
 		if ret != gonvml.SUCCESS {
-			err := a.block.refuse(a.call.symbols[0], ret, now, s.reprobe)
-			for _, w := range a.wants {
+			err := a.backoff.backOff(a.call.symbols[0], ret, now, s.reprobe)
+			for _, w := range a.outputs {
 				b.Fail(r.index, w.field, err)
 			}
 			return nil
 		}
-		a.block = block{}
+		a.backoff = backoff{}
 		if a.call.constant {
 			kept := *got
 			a.kept = &kept
 		}
 	}
 	at := now.UnixNano()
-	for _, w := range a.wants {
+	for _, w := range a.outputs {
 		if v := got[w.at]; v.IsAbsent() {
 			b.Fail(r.index, w.field, errNoAnswer)
 		} else {
@@ -266,22 +263,20 @@ func (s *Session) readCall(r *row, a *ask, b *gpu.Batch) error {
 	return nil
 }
 
-// errNoAnswer is the fault of a value that a call left out although it
-// succeeded: memory that an old driver does not tell apart, an empty text, a
-// licence that is not listed.
+// errNoAnswer is the fault of a value that a call left out although it succeeded: memory that an
+// old driver does not separate, an empty text, a license that is not listed.
 var errNoAnswer = fmt.Errorf("%w: the driver left it out", gpu.ErrNotSupported)
 
 const fieldValuesFunction = "nvmlDeviceGetFieldValues"
 
-// readValues gets all field values of the row, those of the links among them,
-// in one call.
+// readValues gets all field values of the row, those of the links among them, in one call.
 func (s *Session) readValues(r *row, b *gpu.Batch) error {
 	now := time.Now()
 	s.values = s.values[:0]
 	for i := range r.values {
 		v := &r.values[i]
 		v.slot = -1
-		if v.block.closed(now) {
+		if v.block.active(now) {
 			b.Fail(r.index, v.field, v.block.err)
 			continue
 		}
@@ -305,17 +300,17 @@ func (s *Session) readValues(r *row, b *gpu.Batch) error {
 			return &driverError{fieldValuesFunction, ret}
 		}
 		if ret != gonvml.SUCCESS {
-			b.Fail(r.index, v.field, v.block.refuse(fieldValuesFunction, ret, now, s.reprobe))
+			b.Fail(r.index, v.field, v.block.backOff(fieldValuesFunction, ret, now, s.reprobe))
 			continue
 		}
-		v.block = block{}
+		v.block = backoff{}
 		b.AddAt(r.index, v.field, v.value(values, now), now.UnixNano())
 	}
 	return nil
 }
 
-// valuesReturn returns what some values of a call came to: the call's own answer
-// goes first, and of theirs the first that is no success.
+// valuesReturn returns what some values of a call came to: the call's own answer goes first, and of
+// theirs the first that is no success.
 func valuesReturn(all gonvml.Return, values []gonvml.FieldValue) gonvml.Return {
 	for i := 0; i < len(values) && all == gonvml.SUCCESS; i++ {
 		all = gonvml.Return(values[i].NvmlReturn)
@@ -323,9 +318,8 @@ func valuesReturn(all gonvml.Return, values []gonvml.FieldValue) gonvml.Return {
 	return all
 }
 
-// value makes the field's value of those that were read; absent where they
-// allow none.
-func (v *valueAsk) value(values []gonvml.FieldValue, now time.Time) gpu.Value {
+// value makes the field's value of those that were read; absent where they allow none.
+func (v *valueQuery) value(values []gonvml.FieldValue, now time.Time) gpu.Value {
 	if v.rate != nil {
 		return v.rate.value(values, now)
 	}
@@ -343,8 +337,8 @@ func (v *valueAsk) value(values []gonvml.FieldValue, now time.Time) gpu.Value {
 	return value
 }
 
-// decode returns the number in a value (nvml.h, nvmlValue_t). What does not fit
-// an int64 is no measurement.
+// decode returns the number in a value (nvml.h, nvmlValue_t). What does not fit an int64 is no
+// measurement.
 func decode(kind gonvml.ValueType, value [8]byte) gpu.Value {
 	bits := binary.NativeEndian.Uint64(value[:])
 	switch kind {

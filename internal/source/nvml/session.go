@@ -20,16 +20,16 @@ type Session struct {
 	queues   *queues // the Source's
 	symbols  symbols
 	plan     *gpu.Plan
+	trails   bool // some fields are reported with their trails
 	reprobe  time.Duration
 	log      *slog.Logger
 	topology *gpu.Topology
 	count    int // of GPUs at the driver, selected or not
-	release  int // of the driver: 580 of 580.95.05; 0 where it does not tell
+	release  int // of the driver: 580 of 580.95.05; 0 where it is not known
 	devices  []*device
 	switches []int // the plan's fields of switches, which rows of other kinds seem to have
 
-	done   chan struct{}
-	err    error // why done is closed
+	gpu.Lifecycle
 	closed bool
 
 	slots   []slot // of the device that is verified
@@ -47,37 +47,17 @@ var errClosed = fmt.Errorf("nvml: %w: the session is closed", gpu.ErrUnavailable
 // Topology returns the entities that the plan selected when the session began.
 func (s *Session) Topology() *gpu.Topology { return s.topology }
 
-// Done is closed when the topology is no longer true or the driver is gone.
-func (s *Session) Done() <-chan struct{} { return s.done }
+// end closes Done. What was true of the topology stays readable.
+func (s *Session) end(err error) error { return s.End(fmt.Errorf("nvml: %w", err)) }
 
-// Err says why Done is closed: it wraps gpu.ErrTopology or gpu.ErrLost.
-func (s *Session) Err() error {
-	select {
-	case <-s.done:
-		return s.err
-	default:
-		return nil
-	}
-}
-
-// end closes Done, once. What was true of the topology stays readable.
-func (s *Session) end(err error) {
-	select {
-	case <-s.done:
-	default:
-		s.err = fmt.Errorf("nvml: %w", err)
-		close(s.done)
-	}
-}
-
-// Read appends what the driver says now. A GPU that is lost is a fault of its
-// rows; the error wraps gpu.ErrLost if there is no other, or no driver.
+// Read appends what the driver says now. A GPU that is lost is a fault of its rows; the error wraps
+// gpu.ErrLost if there is no other, or no driver.
 func (s *Session) Read(ctx context.Context, b *gpu.Batch) error {
 	if s.closed {
 		return errClosed
 	}
-	if errors.Is(s.Err(), gpu.ErrLost) {
-		return s.err
+	if err := s.Err(); errors.Is(err, gpu.ErrLost) {
+		return err
 	}
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("nvml: %w", err)
@@ -137,40 +117,40 @@ func (s *Session) failed(err error) error {
 		err = fmt.Errorf("%w: %w", gpu.ErrLost, err) // a driver of another version is no driver to this library
 	}
 	if errors.Is(err, gpu.ErrLost) {
-		s.end(err)
-		return s.err
+		return s.end(err)
 	}
 	return fmt.Errorf("nvml: %w", err)
 }
 
-// readDevice appends what is to be read of one GPU and its instances. If the
-// GPU is lost it returns why, and leaves only the XIDs in the batch: half a
-// GPU would pass for a whole one.
+// readDevice appends what is to be read of one GPU and its instances. If the GPU is lost it returns
+// why, and leaves only the XIDs in the batch: half a GPU would pass for a whole one.
 func (s *Session) readDevice(d *device, b *gpu.Batch) error {
 	if d.dead != nil {
 		return d.dead
 	}
 	d.events.drain(b)
-	samples, faults, processes, utilizations := len(b.Samples), len(b.Faults), len(b.Processes), len(b.Utilizations)
+	samples, trails, faults, processes, utilizations := len(b.Samples), len(b.Trails), len(b.Faults), len(b.Processes), len(b.Utilizations)
 	for _, r := range d.rows {
 		err := s.readRow(r, b)
-		if err == nil && r.index < len(b.WantProcesses) && b.WantProcesses[r.index] {
+		if err == nil && r.index < len(b.RequestProcesses) && b.RequestProcesses[r.index] {
 			err = s.readProcesses(d, r, b)
 		}
 		if err != nil {
 			clear(b.Samples[samples:])
+			clear(b.Trails[trails:])
 			clear(b.Faults[faults:])
 			clear(b.Processes[processes:])
-			b.Samples, b.Faults, b.Processes = b.Samples[:samples], b.Faults[:faults], b.Processes[:processes]
+			b.Samples, b.Trails, b.Faults, b.Processes = b.Samples[:samples], b.Trails[:trails], b.Faults[:faults], b.Processes[:processes]
 			b.Utilizations = b.Utilizations[:utilizations]
 			return err
 		}
 	}
+	s.trail(b, samples)
 	return nil
 }
 
-// Close gives every handle back. The library is shut down once for every time
-// it was initialised, which the driver counts.
+// Close gives every handle back. The library is shut down once for every time it was initialized,
+// which the driver counts.
 func (s *Session) Close() error {
 	if s.closed {
 		return nil

@@ -46,8 +46,8 @@ func allFields() []gpu.FieldID {
 	return ids
 }
 
-// TestContract runs the contract with every field of the catalogue and all that
-// can be asked for beside fields: whole GPUs, one that is cut, and links.
+// TestContract runs the contract with every field of the catalog and all that can be asked for
+// beside fields: whole GPUs, one that is cut, and links.
 func TestContract(t *testing.T) {
 	var world *fakenvml.World
 	happened := 0
@@ -58,9 +58,19 @@ func TestContract(t *testing.T) {
 	})
 	plan := planOf(t, allFields()...)
 	plan.Placement, plan.Peers, plan.Health = true, true, true
+	power := slices.IndexFunc(plan.Fields, func(f gpu.Field) bool { return f.ID == 155 })
+	plan.Fields[power].Every = true
+	var samples []string // of the driver's buffer
 	contract.Run(t, contract.Fixture{
+		Sampled: power,
+		Sample: func(t *testing.T) gpu.Value {
+			watts := 200 + len(samples)
+			samples = append(samples, fmt.Sprintf("%d:%d000", time.Now().UnixMicro(), watts))
+			world.Play(t, append(slices.Clone(linked), fmt.Sprintf("gpu 0 set power %d000", watts), "gpu 0 set samples.0 "+strings.Join(samples, " "))...)
+			return gpu.Float(float64(watts))
+		},
 		New: func(t *testing.T) collector.Source {
-			world, happened = fakenvml.NewWorld(t, linked...), 0
+			world, happened, samples = fakenvml.NewWorld(t, linked...), 0, nil
 			return asSource(nvml.New(nvml.Options{Library: path}))
 		},
 		Plan:  plan,
@@ -88,8 +98,8 @@ func TestContract(t *testing.T) {
 	})
 }
 
-// TestShippedFields holds what the fields of all counters files come to on a
-// machine with a whole and a cut H100, values and faults alike.
+// TestShippedFields holds what the fields of all counters files come to on a machine with a whole
+// and a cut H100, values and faults alike.
 func TestShippedFields(t *testing.T) {
 	ids := shippedFields(t)
 	src, _ := source(t, cut...)
@@ -120,8 +130,8 @@ func TestShippedFields(t *testing.T) {
 	})
 }
 
-// TestDCGMSemantics holds the conversions in which a plain reading of NVML
-// would differ from what DCGM publishes.
+// TestDCGMSemantics holds the conversions in which a plain reading of NVML would differ from what
+// DCGM publishes.
 func TestDCGMSemantics(t *testing.T) {
 	tests := []struct {
 		name  string
@@ -140,9 +150,9 @@ func TestDCGMSemantics(t *testing.T) {
 		{"exclusive process is mode 2 to DCGM", 65, "gpu 0 set compute-mode 3", "2"},
 		{"prohibited is mode 1 to DCGM", 65, "gpu 0 set compute-mode 2", "1"},
 		{"compute capability", 63, "", "589824"},
-		{"nothing to license", 526, "gpu 0 set licence-supported 0", "0"},
-		{"a vGPU with its licence", 526, "gpu 0 set licence-supported 1\ngpu 0 set licence-state 2", "1"},
-		{"a vGPU without", 526, "gpu 0 set licence-supported 1", "0"},
+		{"nothing to license", 526, "gpu 0 set license-supported 0", "0"},
+		{"a vGPU with its license", 526, "gpu 0 set license-supported 1\ngpu 0 set license-state 2", "1"},
+		{"a vGPU without", 526, "gpu 0 set license-supported 1", "0"},
 		{"a brand in DCGM's words", 51, "gpu 0 set brand 15", "GeForce RTX"},
 		{"a brand of the future", 51, "gpu 0 set brand 4711", "Unknown"},
 		{"no MIG mode is MIG off", 67, "gpu 0 set no-mig 1", "0"},
@@ -362,7 +372,7 @@ func TestOpenErrors(t *testing.T) {
 			t.Errorf("Open: %v, want gpu.ErrUnavailable and what to do", err)
 		}
 	})
-	t.Run("cancelled", func(t *testing.T) {
+	t.Run("canceled", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
 		src, _ := source(t)
@@ -408,8 +418,8 @@ func TestLostGPUServesNothingButItsXIDs(t *testing.T) {
 	}
 }
 
-// A GPU that falls off the bus, or stops for a reset, between two calls of a Read
-// is as lost as one that was: nothing of it is served, whichever call found out.
+// A GPU that falls off the bus, or stops for a reset, between two calls of a Read is as lost as one
+// that was: nothing of it is served, whichever call found out.
 func TestGPUThatVanishesMidRead(t *testing.T) {
 	for _, fail := range []string{
 		"nvmlDeviceGetTemperature 16 0", "nvmlDeviceGetPowerUsage 15 0", "nvmlDeviceGetFieldValues 15 0", "nvmlGpmSampleGet 16 0",
@@ -419,7 +429,7 @@ func TestGPUThatVanishesMidRead(t *testing.T) {
 			world := []string{"gpus 2", "gpu 0 set nvlinks 1", "gpu 1 set nvlinks 0", "gpu 0 set samples.0 1:1", "gpu 1 set gpm 0"}
 			src, play := source(t, world...)
 			plan := planOf(t, 150, 155, 156, 1001, 1525)
-			plan.Fields[1].Burst = true
+			plan.Fields[1].Every = true
 			synctest.Test(t, func(t *testing.T) {
 				s, err := src.Open(t.Context(), plan)
 				if err != nil {
@@ -441,8 +451,8 @@ func TestGPUThatVanishesMidRead(t *testing.T) {
 	}
 }
 
-// A GPU of which only texts are asked, which are read once, is still seen to
-// be lost; and the last GPU takes the session with it.
+// A GPU of which only texts are asked, which are read once, is still seen to be lost; and the last
+// GPU takes the session with it.
 func TestLastGPULost(t *testing.T) {
 	src, world := source(t, "gpus 1")
 	plan := planOf(t, 53)
@@ -476,8 +486,8 @@ func TestDriverReplaced(t *testing.T) {
 	}
 }
 
-// A call that does not return keeps the Read, and nothing else calls the
-// driver meanwhile. When it returns, the session goes on.
+// A call that does not return keeps the Read, and nothing else calls the driver meanwhile. When it
+// returns, the session goes on.
 func TestHangingCall(t *testing.T) {
 	src, world := source(t, "gpus 1")
 	plan := planOf(t, 150, 230)
@@ -585,8 +595,8 @@ func TestTopologyChanges(t *testing.T) {
 	}
 }
 
-// An instance is known by one answer of the driver; the topology stays as it
-// is while nothing changes.
+// An instance is known by one answer of the driver; the topology stays as it is while nothing
+// changes.
 func TestUnchangedTopology(t *testing.T) {
 	src, world := source(t, cut...)
 	plan := planOf(t, 250)
@@ -615,8 +625,7 @@ func TestEveryHandleIsReturned(t *testing.T) {
 		t.Fatal(err)
 	}
 	open := world.Ledger(t)
-	// 3 GPUs and 2 instances with two GPM samples each; 3 event sets,
-	// which both share.
+	// 3 GPUs and 2 instances with two GPM samples each; 3 event sets, which both share.
 	if open["open-inits"] != 2 || open["open-gpm-samples"] != 20 || open["open-event-sets"] != 3 {
 		t.Errorf("two sessions hold %d inits, %d samples, %d event sets; want 2, 20, 3",
 			open["open-inits"], open["open-gpm-samples"], open["open-event-sets"])

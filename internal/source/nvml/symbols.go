@@ -8,9 +8,9 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// symbols tells which functions the loaded library has. go-nvml binds them
-// lazily, and calling one that is missing ends the process: every function
-// that is not in required is looked up before its first call.
+// symbols reports which functions the loaded library has. go-nvml binds them lazily, and calling
+// one that is missing ends the process: every function that is not in required is looked up before
+// its first call.
 type symbols struct {
 	lookup func(string) error
 	known  map[string]bool
@@ -25,8 +25,8 @@ func (s *symbols) has(name string) bool {
 	return there
 }
 
-// any reports whether the library has one of the names: go-nvml calls the
-// newest version of a function that is there. No name at all is no demand.
+// any reports whether the library has one of the names: go-nvml calls the newest version of a
+// function that is there. No name at all is no demand.
 func (s *symbols) any(names []string) bool {
 	for _, name := range names {
 		if s.has(name) {
@@ -45,16 +45,16 @@ func (s *symbols) all(names ...string) bool {
 	return true
 }
 
-// required are the functions without which there is nothing to do, the oldest
-// driver that has them all being 384 (2017).
+// required are the functions without which there is nothing to do, the oldest driver that has them
+// all being 384 (2017).
 var required = []string{
 	"nvmlInit_v2", "nvmlShutdown", "nvmlErrorString",
 	"nvmlDeviceGetCount_v2", "nvmlDeviceGetHandleByIndex_v2",
 	"nvmlDeviceGetUUID", "nvmlDeviceGetName", "nvmlDeviceGetTemperature",
 }
 
-// checkRequired returns an error that names the first required function that
-// lookup does not find in the library at path.
+// checkRequired returns an error that names the first required function that lookup does not find
+// in the library at path.
 func checkRequired(path string, lookup func(string) error) error {
 	for _, name := range required {
 		if lookup(name) != nil {

@@ -56,8 +56,8 @@ func child(path string) int {
 	return 0
 }
 
-// runOld runs child over a library without the given symbols, and returns its
-// lines by what stands before " = ".
+// runOld runs child over a library without the given symbols, and returns its lines by what stands
+// before " = ".
 func runOld(t *testing.T, world *fakenvml.World, without ...string) (map[string]string, string) {
 	t.Helper()
 	path, err := fakenvml.Build(t.TempDir(), without...)
@@ -77,8 +77,8 @@ func runOld(t *testing.T, world *fakenvml.World, without ...string) (map[string]
 	return found, string(out)
 }
 
-// An older driver lacks functions. Calling one of them would end the process:
-// what it would have given is declined, and everything else is served.
+// An older driver lacks functions. Calling one of them would end the process: what it would have
+// given is declined, and everything else is served.
 func TestOldDriver(t *testing.T) {
 	world := fakenvml.NewWorld(t, "gpus 1", "gpu 0 set nvlinks 1")
 	base, out := runOld(t, world)
@@ -91,7 +91,7 @@ func TestOldDriver(t *testing.T) {
 		changes map[string]string // of the results; "" for those that vanish
 	}{
 		{
-			"R470: no reserved memory, no GPM, no licence query of the new layout",
+			"R470: no reserved memory, no GPM, no license query of the new layout",
 			[]string{
 				"nvmlDeviceGetMemoryInfo_v2", "nvmlGpmQueryDeviceSupport", "nvmlGpmSampleAlloc", "nvmlGpmSampleFree",
 				"nvmlGpmSampleGet", "nvmlGpmMigSampleGet", "nvmlGpmMetricsGet", "nvmlDeviceGetGridLicensableFeatures_v4",
@@ -158,7 +158,7 @@ func TestOldDriver(t *testing.T) {
 			}
 		}
 	})
-	t.Run("links that tell little", func(t *testing.T) {
+	t.Run("links that report little", func(t *testing.T) {
 		got, out := runOld(t, fakenvml.NewWorld(t, "gpus 2"), "nvmlDeviceGetNvLinkVersion", "nvmlDeviceGetNvLinkRemoteDeviceType",
 			"nvmlDeviceGetNvLinkRemotePciInfo_v2", "nvmlDeviceGetNvLinkErrorCounter")
 		if v := got["NVLink 0 of GPU 1 DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_PER_LINK_TOTAL"]; v != "fault:not_supported" {

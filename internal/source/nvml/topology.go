@@ -17,8 +17,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// instanceIDs is the room for GPU-instance ids within a GPU: an instance's
-// entity id is instanceIDs × index + id. NVML's ids stay below 16.
+// instanceIDs is the room for GPU-instance ids within a GPU: an instance's entity id is instanceIDs
+// × index + id. NVML's ids stay below 16.
 const instanceIDs = 100
 
 // A slot is a place of a GPU that holds a MIG device.
@@ -32,15 +32,15 @@ type slot struct {
 type device struct {
 	index  int
 	handle gonvml.Device
-	// dead says why the GPU cannot be talked to since the session began: it is
-	// lost or not permitted. It has a row, so that its absence is seen.
+	// dead says why the GPU cannot be talked to since the session began: it is lost or not permitted.
+	// It has a row, so that its absence is seen.
 	dead error
 	// canMIG is set if the GPU has a MIG mode, and mig if it is on.
 	canMIG, mig bool
 	slots       []slot
 	changed     bool // its instances are no longer those of the topology
 	alive       bool // it could be read in the Read under way
-	peers       block
+	peers       backoff
 	rows        []*row
 	events      *eventQueue
 }
@@ -84,7 +84,7 @@ func (s *Session) start() error {
 	slices.Sort(s.switches)
 	s.switches = slices.Compact(s.switches)
 	s.topology = gpu.NewTopology(list)
-	s.topology.Divided = s.divided()
+	s.topology.ComputeInstances = s.computeInstances()
 	s.topology.Source = "nvml"
 	s.topology.Driver = driver
 	s.topology.Library = s.version("nvmlSystemGetNVMLVersion", s.api.SystemGetNVMLVersion)
@@ -95,9 +95,9 @@ func (s *Session) start() error {
 	return nil
 }
 
-// divided lists the compute instances of the GPU instances that hold several.
-// They have no rows: the driver's counters are the GPU instance's.
-func (s *Session) divided() []gpu.ComputeInstance {
+// computeInstances lists the compute instances of the GPU instances that have several. They have no
+// rows: the driver's counters are the GPU instance's.
+func (s *Session) computeInstances() []gpu.ComputeInstance {
 	var list []gpu.ComputeInstance
 	instances := 0
 	for _, d := range s.devices {
@@ -146,12 +146,10 @@ func releaseOf(version string) int {
 	return release
 }
 
-// discover describes the GPU at index, and the entities of it that the plan
-// selects, which will have the rows from first on. Only an error that concerns
-// the whole driver is returned.
+// discover describes the GPU at index, and the entities of it that the plan selects, which will
+// have the rows from first on. Only an error that concerns the whole driver is returned.
 func (s *Session) discover(index, first int) (*device, []gpu.Device, error) {
 	d := &device{index: index}
-	sel := s.plan.Devices
 	own := gpu.Device{
 		Entity: gpu.Entity{Kind: gpu.KindGPU, ID: uint32(index)},
 		GPU:    uint32(index), NVMLIndex: uint32(index), Minor: uint32(index),
@@ -163,7 +161,7 @@ func (s *Session) discover(index, first int) (*device, []gpu.Device, error) {
 		d.dead = fmt.Errorf("GPU %d: %w", index, err)
 	}
 	var list []gpu.Device
-	if sel.HasMajor(uint32(index)) {
+	if s.plan.Selects(own.Entity) {
 		whole := own
 		if s.plan.Placement && d.dead == nil {
 			whole.Place = s.place(d.handle)
@@ -181,27 +179,22 @@ func (s *Session) discover(index, first int) (*device, []gpu.Device, error) {
 		if sl.gi < 0 || sl.gi >= instanceIDs {
 			return nil, nil, fmt.Errorf("GPU %d has a GPU instance %d, which is not in 0-%d", index, sl.gi, instanceIDs-1)
 		}
-		id := uint32(index*instanceIDs + sl.gi)
-		if !sel.HasMinor(id) {
+		entity := gpu.Entity{
+			Kind: gpu.KindGPUInstance, ID: uint32(index*instanceIDs + sl.gi), ParentKind: gpu.KindGPU, Parent: uint32(index),
+		}
+		if !s.plan.Selects(entity) {
 			continue
 		}
-		name, ret := sl.handle.GetName()
-		if ret != gonvml.SUCCESS {
-			return nil, nil, fmt.Errorf("GPU instance %d of GPU %d: %w", sl.gi, index, &driverError{"nvmlDeviceGetName", ret})
-		}
-		instance := own
-		instance.Entity = gpu.Entity{Kind: gpu.KindGPUInstance, ID: id, ParentKind: gpu.KindGPU, Parent: uint32(index)}
-		instance.InstanceID = uint32(sl.gi)
-		instance.Profile = gpu.InstanceProfile(profileOf(name))
-		if i+1 == len(d.slots) || d.slots[i+1].gi != sl.gi {
-			instance.MIGUUID = sl.uuid // else there are several, and none is the instance's
+		instance, err := instanceDevice(own, entity, d.slots[i:])
+		if err != nil {
+			return nil, nil, err
 		}
 		d.rows = append(d.rows, &row{
 			index: first + len(list), kind: gpu.KindGPUInstance, gi: sl.gi, target: s.target(d, sl.handle),
 		})
 		list = append(list, instance)
 	}
-	if s.wantsLinks() && sel.HasMajor(uint32(index)) {
+	if s.needsLinks() && s.plan.Selects(own.Entity) {
 		for _, link := range s.links(d.handle) {
 			one := own
 			one.Entity = gpu.Entity{Kind: gpu.KindNVLink, ID: uint32(link), ParentKind: gpu.KindGPU, Parent: uint32(index)}
@@ -219,8 +212,26 @@ func (s *Session) discover(index, first int) (*device, []gpu.Device, error) {
 	return d, list, nil
 }
 
-// wantsLinks reports whether any field of the plan exists for links of GPUs.
-func (s *Session) wantsLinks() bool {
+// instanceDevice returns the device of the GPU instance of the first of slots, which are those of its GPU
+// from there on.
+func instanceDevice(whole gpu.Device, entity gpu.Entity, slots []slot) (gpu.Device, error) {
+	first := &slots[0]
+	name, ret := first.handle.GetName()
+	if ret != gonvml.SUCCESS {
+		return gpu.Device{}, fmt.Errorf("GPU instance %d of GPU %d: %w", first.gi, whole.GPU, &driverError{"nvmlDeviceGetName", ret})
+	}
+	instance := whole
+	instance.Entity = entity
+	instance.InstanceID = uint32(first.gi)
+	instance.Profile = gpu.InstanceProfile(profileOf(name))
+	if len(slots) == 1 || slots[1].gi != first.gi {
+		instance.MIGUUID = first.uuid // else there are several, and none is the instance's
+	}
+	return instance, nil
+}
+
+// needsLinks reports whether any field of the plan exists for links of GPUs.
+func (s *Session) needsLinks() bool {
 	for i := range s.plan.Fields {
 		if f := &s.plan.Fields[i]; f.Levels.Has(gpu.KindNVLink) && !ofSwitch(f.ID) {
 			return true
@@ -229,9 +240,8 @@ func (s *Session) wantsLinks() bool {
 	return false
 }
 
-// ofSwitch reports whether a field is of NVSwitches and their links, which NVML
-// does not know (dcgm_fields.h, DCGM_FI_DEV_NVSWITCH_*). Fields of GPUs stand
-// between and behind them.
+// ofSwitch reports whether a field is of NVSwitches and their links, which NVML does not know
+// (dcgm_fields.h, DCGM_FI_DEV_NVSWITCH_*). Fields of GPUs stand between and behind them.
 func ofSwitch(id gpu.FieldID) bool {
 	return id >= catalog.NVSwitchLinkThroughputTX && id <= catalog.NVSwitchLinkECCErrorsLane7 || id >= catalog.NVSwitchFatalErrors && id <= catalog.NVSwitchDeviceUUID
 }
@@ -280,9 +290,9 @@ func (s *Session) identify(d *device, own *gpu.Device) error {
 	return nil
 }
 
-// readSlots returns whether MIG is on, and the MIG devices by GPU instance and
-// compute instance, appended to slots. A UUID that is known is of the instance
-// that it was of, and the driver is not asked again.
+// readSlots returns whether MIG is on, and the MIG devices by GPU instance and compute instance,
+// appended to slots. A UUID that is known is of the instance that it was of, and the driver is not
+// queried again.
 func readSlots(handle gonvml.Device, known, slots []slot) (bool, []slot, gonvml.Return) {
 	mode, _, ret := handle.GetMigMode()
 	if ret != gonvml.SUCCESS || mode != gonvml.DEVICE_MIG_ENABLE {
@@ -322,9 +332,8 @@ func readSlots(handle gonvml.Device, known, slots []slot) (bool, []slot, gonvml.
 
 func sameSlot(a, b slot) bool { return a.gi == b.gi && a.ci == b.ci && a.uuid == b.uuid }
 
-// profileOf takes the profile from the name of a MIG device: that of "NVIDIA
-// A100-SXM4-40GB MIG 1c.3g.20gb" is "1c.3g.20gb". It is empty where the name
-// tells none.
+// profileOf takes the profile from the name of a MIG device: that of "NVIDIA A100-SXM4-40GB MIG
+// 1c.3g.20gb" is "1c.3g.20gb". It is empty where the name reports none.
 func profileOf(name string) string {
 	_, profile, found := strings.Cut(name, " MIG ")
 	if !found {
@@ -345,33 +354,33 @@ func busID(p *gonvml.PciInfo) string {
 	return fmt.Sprintf("%08X:%02X:%02X.0", p.Domain, p.Bus, p.Device)
 }
 
-// verify compares the hardware with the topology. A difference ends the
-// session; a driver that is gone is returned.
+// verify compares the hardware with the topology. A difference ends the session; a driver that is
+// gone is returned.
 func (s *Session) verify() error {
 	count, ret := s.api.DeviceGetCount()
 	switch {
 	case ret != gonvml.SUCCESS:
 		return &driverError{"nvmlDeviceGetCount_v2", ret}
 	case count != s.count:
-		s.end(fmt.Errorf("%w: %d GPUs, there were %d", gpu.ErrTopology, count, s.count))
+		_ = s.end(fmt.Errorf("%w: %d GPUs, there were %d", gpu.ErrTopology, count, s.count))
 	}
 	for _, d := range s.devices {
 		switch {
 		case d.dead != nil:
 			if h, ret := s.api.DeviceGetHandleByIndex(d.index); ret == gonvml.SUCCESS {
 				if _, ret := h.GetUUID(); ret == gonvml.SUCCESS {
-					s.end(fmt.Errorf("%w: GPU %d is back", gpu.ErrTopology, d.index))
+					_ = s.end(fmt.Errorf("%w: GPU %d is back", gpu.ErrTopology, d.index))
 				}
 			}
 		case d.canMIG:
 			mig, slots, ret := readSlots(d.handle, d.slots, s.slots[:0])
 			s.slots = slots[:0]
 			if ret != gonvml.SUCCESS {
-				continue // lost, which reading it will tell
+				continue // lost, which reading it will report
 			}
 			if mig != d.mig || !slices.EqualFunc(slots, d.slots, sameSlot) {
 				d.changed = true
-				s.end(fmt.Errorf("%w: the MIG instances of GPU %d", gpu.ErrTopology, d.index))
+				_ = s.end(fmt.Errorf("%w: the MIG instances of GPU %d", gpu.ErrTopology, d.index))
 			}
 		}
 	}

@@ -15,22 +15,20 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// maxDrain bounds how many events one Read takes from a GPU; what is left
-// waits in the driver for the next.
+// maxDrain bounds how many events one Read takes from a GPU; what is left waits in the driver for
+// the next.
 const maxDrain = 4096
 
-// maxWaiting bounds the events of a GPU that wait for a session that does not
-// read.
+// maxWaiting bounds the events of a GPU that wait for a session that does not read.
 const maxWaiting = 4 * maxDrain
 
-// wholeGPU is the instance id of events that name no instance (nvml.h,
-// nvmlEventData_t).
+// wholeGPU is the instance id of events that name no instance (nvml.h, nvmlEventData_t).
 const wholeGPU = 0xFFFFFFFF
 
-// queues are the driver's queues of XIDs, shared by the sessions of a Source
-// and numbered by it: two that are open at once report the same events with the
-// same numbers, so that what both report is known to be one. Each GPU has a
-// queue of its own, so that a lost GPU cannot keep the others' events back.
+// queues are the driver's queues of XIDs, shared by the sessions of a Source and numbered by it:
+// two that are open at once report the same events with the same numbers, so that what both report
+// is known to be one. Each GPU has a queue of its own, so that a lost GPU cannot keep the others'
+// events back.
 type queues struct {
 	mu    sync.Mutex
 	open  map[string]*queue // by UUID
@@ -43,7 +41,7 @@ type queue struct {
 	hasGI    bool // the driver names the instance of an event
 	sessions map[*eventQueue]bool
 	waiting  []queued // that some session has not taken, oldest first
-	looked   int64    // when the driver was asked last, in Unix nanoseconds
+	queried  int64    // when the driver was last queried, in Unix nanoseconds
 }
 
 // A queued is an event that was taken from the driver.
@@ -56,17 +54,16 @@ type queued struct {
 
 // An eventQueue is one session's part of a queue.
 //
-// Before its first XID a GPU has none, and no fault: the field is read, and
-// nothing happened.
+// Before its first XID a GPU has none, and no fault: the field is read, and nothing happened.
 type eventQueue struct {
 	queues   *queues
 	queue    *queue // nil while the driver refuses
 	uuid     string
-	field    int          // the index of the XID field in the plan
-	refused  block        // why there is no queue
-	register func(*block) // joins one
-	rows     []*row       // of the GPU and its instances, where the field exists
-	number   int64        // of the event that was reported last
+	field    int            // the index of the XID field in the plan
+	refused  backoff        // why there is no queue
+	register func(*backoff) // joins one
+	rows     []*row         // of the GPU and its instances, where the field exists
+	number   int64          // of the event that was reported last
 }
 
 // listen registers for the XIDs of a GPU if the plan has the field.
@@ -85,7 +82,7 @@ func (s *Session) listen(d *device, uuid string) {
 		if len(q.rows) == 0 {
 			return
 		}
-		q.register = func(refused *block) { q.join(s, d, refused) }
+		q.register = func(refused *backoff) { q.join(s, d, refused) }
 		q.register(&q.refused)
 		d.events = q
 		return
@@ -93,7 +90,7 @@ func (s *Session) listen(d *device, uuid string) {
 }
 
 // join joins the queue of a GPU, or notes why there is none.
-func (q *eventQueue) join(s *Session, d *device, refused *block) {
+func (q *eventQueue) join(s *Session, d *device, refused *backoff) {
 	for _, name := range []string{"nvmlEventSetCreate", "nvmlDeviceRegisterEvents", "nvmlEventSetFree"} {
 		if !s.symbols.has(name) {
 			refused.never(fmt.Errorf("%w: this driver has no %s", gpu.ErrNotSupported, name))
@@ -112,7 +109,7 @@ func (q *eventQueue) join(s *Session, d *device, refused *block) {
 			return
 		}
 		q.queue = &queue{
-			set: set, hasGI: s.symbols.has("nvmlEventSetWait_v2"), sessions: map[*eventQueue]bool{}, looked: time.Now().UnixNano(),
+			set: set, hasGI: s.symbols.has("nvmlEventSetWait_v2"), sessions: map[*eventQueue]bool{}, queried: time.Now().UnixNano(),
 		}
 		if q.queues.open == nil {
 			q.queues.open = map[string]*queue{}
@@ -124,16 +121,16 @@ func (q *eventQueue) join(s *Session, d *device, refused *block) {
 }
 
 // subscribe has the driver keep the XIDs of a GPU, or notes why it does not.
-func subscribe(s *Session, d *device, refused *block) (gonvml.EventSet, bool) {
+func subscribe(s *Session, d *device, refused *backoff) (gonvml.EventSet, bool) {
 	now := time.Now()
 	set, ret := s.api.EventSetCreate()
 	if ret != gonvml.SUCCESS {
-		refused.refuse("nvmlEventSetCreate", ret, now, s.reprobe)
+		refused.backOff("nvmlEventSetCreate", ret, now, s.reprobe)
 		return nil, false
 	}
 	if ret := d.handle.RegisterEvents(gonvml.EventTypeXidCriticalError, set); ret != gonvml.SUCCESS {
 		set.Free()
-		refused.refuse("nvmlDeviceRegisterEvents", ret, now, s.reprobe)
+		refused.backOff("nvmlDeviceRegisterEvents", ret, now, s.reprobe)
 		return nil, false
 	}
 	return set, true
@@ -144,7 +141,7 @@ func (q *eventQueue) drain(b *gpu.Batch) {
 	if q == nil {
 		return
 	}
-	if q.queue == nil && !q.refused.closed(time.Now()) {
+	if q.queue == nil && !q.refused.active(time.Now()) {
 		q.register(&q.refused)
 	}
 	if q.queue == nil {
@@ -166,12 +163,11 @@ func (q *eventQueue) drain(b *gpu.Batch) {
 	}
 }
 
-// take asks the driver for what happened since it was asked last. The driver
-// does not date it.
+// take reads from the driver what happened since the last query. The driver does not date it.
 func (s *queues) take(q *queue) error {
 	at := time.Now().UnixNano()
-	since := min(q.looked, at)
-	q.looked = at
+	since := min(q.queried, at)
+	q.queried = at
 	for range maxDrain {
 		event, ret := q.set.Wait(0)
 		switch {

@@ -8,17 +8,18 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/simulated"
 )
 
 // dense opens the benchmark's shape: 56 instances with 100 fields each.
-func dense(tb testing.TB, c *clock) *sim.Session {
+func dense(tb testing.TB, c *simulated.Clock) *sim.Session {
 	tb.Helper()
-	plan := planOf(func(e catalog.Entry) bool { return e.Levels.Has(gpu.KindGPUInstance) && e.Type != catalog.Text })
+	plan := simulated.PlanOf(func(e catalog.Entry) bool { return e.Levels.Has(gpu.KindGPUInstance) && e.Type != catalog.Text })
 	one := plan.Fields
 	for len(plan.Fields) < 100 {
 		plan.Fields = append(plan.Fields, one[:min(len(one), 100-len(plan.Fields))]...)
 	}
-	src, err := sim.New(sim.Options{Node: "mig8x7", Seed: 1, Now: c.now})
+	src, err := sim.New(sim.Options{Node: "mig8x7", Seed: 1, Now: c.Now})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -31,11 +32,11 @@ func dense(tb testing.TB, c *clock) *sim.Session {
 }
 
 func TestReadDoesNotAllocate(t *testing.T) {
-	c := newClock()
+	c := simulated.NewClock()
 	s := dense(t, c)
 	var b gpu.Batch
 	read := func() {
-		c.pass(30 * time.Second)
+		c.Pass(30 * time.Second)
 		b.Reset()
 		if err := s.Read(context.Background(), &b); err != nil {
 			t.Fatal(err)
@@ -51,12 +52,12 @@ func TestReadDoesNotAllocate(t *testing.T) {
 }
 
 func BenchmarkRead(b *testing.B) {
-	c := newClock()
+	c := simulated.NewClock()
 	s := dense(b, c)
 	var batch gpu.Batch
 	b.ReportAllocs()
 	for b.Loop() {
-		c.pass(30 * time.Second)
+		c.Pass(30 * time.Second)
 		batch.Reset()
 		if err := s.Read(context.Background(), &batch); err != nil {
 			b.Fatal(err)

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// bindings returns how often GPUs were unbound or bound again until a time
-// since the start. While it stays the same, so do the GPUs that are there.
+// bindings returns how often GPUs were unbound or bound again until a time since the start. While
+// it stays the same, so do the GPUs that are there.
 func (s *Source) bindings(elapsed time.Duration) (n int) {
 	s.faults(faultUnbound, func(f *fault) bool {
 		for _, edge := range []time.Duration{f.at, f.until} {
@@ -19,8 +19,8 @@ func (s *Source) bindings(elapsed time.Duration) (n int) {
 	return n
 }
 
-// bind tells the world which GPUs are bound to the driver at a time since the
-// start, and which driver that is.
+// bind sets which GPUs of the world are bound to the driver at a time since the start, and which
+// driver that is.
 func (s *Source) bind(elapsed time.Duration) {
 	w := s.world
 	for i := range w.gpus {

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/simulated"
 )
 
 // entities lists what a session shows, by their names.
@@ -21,15 +22,15 @@ func (r *rig) entities(kinds ...gpu.Kind) []string {
 	return list
 }
 
-// A GPU that is unbound takes everything that is part of it along, the session
-// with it, and comes back as it was: energy has gone on.
+// A GPU that is unbound takes everything that is part of it along, the session with it, and comes
+// back as it was: energy has gone on.
 func TestGPUUnboundAndBound(t *testing.T) {
 	const deviceCount, linkTx = 4, 780
-	r := faults(t, "everything", planOf(ids(energy, fbUsed, linkTx, deviceCount)), `
+	r := faults(t, "everything", simulated.Plan(energy, fbUsed, linkTx, deviceCount), `
 faults: [{fault: unbound, at: 30s, for: 1m, devices: ["0", "2"]}]`)
 	whole := r.entities(gpu.KindGPU, gpu.KindGPUInstance, gpu.KindNVLink)
 	before := r.read().num(0, energy)
-	r.at(30 * time.Second)
+	r.At(30 * time.Second)
 	r.ends(gpu.ErrTopology)
 	r.open()
 	if diff := cmp.Diff([]string{"GPU 1"}, r.entities(gpu.KindGPU, gpu.KindGPUInstance)); diff != "" {
@@ -41,9 +42,9 @@ faults: [{fault: unbound, at: 30s, for: 1m, devices: ["0", "2"]}]`)
 		}
 	}
 	if got := r.read().num(r.rows(gpu.KindNode)[0], deviceCount); got != 1 {
-		t.Errorf("the driver tells of %v GPUs", got)
+		t.Errorf("the driver reports %v GPUs", got)
 	}
-	r.at(91 * time.Second)
+	r.At(91 * time.Second)
 	r.ends(gpu.ErrTopology)
 	r.open()
 	if diff := cmp.Diff(whole, r.entities(gpu.KindGPU, gpu.KindGPUInstance, gpu.KindNVLink)); diff != "" {
@@ -56,16 +57,16 @@ faults: [{fault: unbound, at: 30s, for: 1m, devices: ["0", "2"]}]`)
 
 // Between two reads a GPU can go and come back; the session is over all the same.
 func TestGPUUnboundBetweenTwoReads(t *testing.T) {
-	r := faults(t, "t4", planOf(ids(gpuTemp)), `faults: [{fault: unbound, at: 3s, for: 1s, devices: ["1"]}]`)
+	r := faults(t, "t4", simulated.Plan(gpuTemp), `faults: [{fault: unbound, at: 3s, for: 1s, devices: ["1"]}]`)
 	r.read()
-	r.at(10 * time.Second)
+	r.At(10 * time.Second)
 	r.ends(gpu.ErrTopology)
 	r.open()
 	r.read()
 }
 
 func TestDriverUpgrade(t *testing.T) {
-	r := faults(t, "single", planOf(ids(gpuTemp, driverVersion)), `
+	r := faults(t, "single", simulated.Plan(gpuTemp, driverVersion), `
 faults:
   - {fault: upgrade, at: 30s, for: 1m, driver: 575.57.08}
   - {fault: upgrade, at: 5m, driver: 580.95.05}`)
@@ -79,13 +80,13 @@ faults:
 	}{
 		{0, 0, "570.124.06"}, {40 * time.Second, 90 * time.Second, "575.57.08"}, {6 * time.Minute, 6 * time.Minute, "580.95.05"},
 	} {
-		r.at(step.at)
+		r.At(step.at)
 		if step.at > 0 {
 			r.ends(gpu.ErrLost)
 			if step.back > step.at {
 				r.refused()
 			}
-			r.at(step.back)
+			r.At(step.back)
 			r.open()
 		}
 		if got := versions(); got != [2]string{step.want, step.want} {
@@ -94,13 +95,12 @@ faults:
 	}
 }
 
-// MIG mode that is on and has no instance yet: the GPU alone, without what MIG
-// leaves undefined.
+// MIG mode that is on and has no instance yet: the GPU alone, without what MIG leaves undefined.
 func TestMIGModeWithoutInstance(t *testing.T) {
 	const migMode = 67
-	r := faults(t, "h100x8", planOf(ids(gpuUtil, fbUsed, migMode)), `
+	r := faults(t, "h100x8", simulated.Plan(gpuUtil, fbUsed, migMode), `
 faults: [{fault: repartition, at: 10s, devices: ["3"], mig: []}]`)
-	r.at(20 * time.Second)
+	r.At(20 * time.Second)
 	r.ends(gpu.ErrTopology)
 	r.open()
 	v := r.read()
@@ -110,17 +110,17 @@ faults: [{fault: repartition, at: 10s, devices: ["3"], mig: []}]`)
 		}
 	}
 	if v.num(3, migMode) != 1 || v.num(2, migMode) != 0 {
-		t.Errorf("MIG mode %v, of its neighbour %v", v.num(3, migMode), v.num(2, migMode))
+		t.Errorf("MIG mode %v, of its neighbor %v", v.num(3, migMode), v.num(2, migMode))
 	}
 	if _, ok := v.get(3, gpuUtil); ok || v.num(3, fbUsed) != 0 {
-		t.Errorf("the cut GPU has a utilisation, or %v MiB in use", v.num(3, fbUsed))
+		t.Errorf("the partitioned GPU has a utilization, or %v MiB in use", v.num(3, fbUsed))
 	}
 }
 
 // Cards and compute instances are addressed as every other device is.
 func TestFaultsOfCardsAndComputeInstances(t *testing.T) {
 	const cardTemp = 1310
-	r := faults(t, "everything", planOf(ids(graphics, cardTemp)), `
+	r := faults(t, "everything", simulated.Plan(graphics, cardTemp), `
 faults:
   - {fault: not-supported, fields: ["1310"], devices: ["connectx 1"]}
   - {fault: no-permission, fields: ["1001"], devices: ["2/1/0"]}`)
@@ -140,9 +140,9 @@ faults:
 	}
 }
 
-// Profiling is somebody else's for a while, or paused; everything else goes on.
+// Profiling is another program's for a while, or paused; everything else goes on.
 func TestProfilingOfOthers(t *testing.T) {
-	r := faults(t, "a100-mig", planOf(ids(graphics, gpuTemp)), `
+	r := faults(t, "a100-mig", simulated.Plan(graphics, gpuTemp), `
 faults: [{fault: profiler, at: 10s, for: 10s, devices: ["0"]}]`)
 	unavailable := func() map[string]bool {
 		r.read()
@@ -173,7 +173,7 @@ faults: [{fault: profiler, at: 10s, for: 10s, devices: ["0"]}]`)
 		{0, false, map[string]bool{}}, {10 * time.Second, false, of0}, {20 * time.Second, false, map[string]bool{}},
 		{30 * time.Second, true, all}, {40 * time.Second, false, map[string]bool{}},
 	} {
-		r.at(step.at)
+		r.At(step.at)
 		order := r.s.ResumeProfiling
 		if step.paused {
 			order = r.s.PauseProfiling

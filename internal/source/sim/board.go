@@ -4,12 +4,14 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
 )
 
-// A board is a product that GPUs are made of; data/boards.yaml has them.
-// Memory is in MiB, clocks in MHz, power in watts, temperatures in °C.
+// A board is a product that GPUs are made of; data/boards.yaml has them. Memory is in MiB, clocks
+// in MHz, power in watts, temperatures in °C.
 type board struct {
-	Line        lineNumber
+	Line        text.Line
 	Name        string       `yaml:"name"`
 	Model       string       `yaml:"model"`
 	Brand       string       `yaml:"brand"`
@@ -74,7 +76,7 @@ type boardNVLink struct {
 	Links   int64   `yaml:"links"`
 	Rate    float64 `yaml:"rate"` // bytes per second, per link and direction
 	Version int     `yaml:"version"`
-	Bridge  bool    `yaml:"bridge"` // joins two neighbours; without, the links lead to switches
+	Bridge  bool    `yaml:"bridge"` // joins two neighbors; without, the links lead to switches
 }
 
 type boardMIG struct {
@@ -91,8 +93,8 @@ type migProfile struct {
 	Placements []string `yaml:"placements"`
 }
 
-// placements returns the first memory slice and the number of slices of every
-// placement. The data's own test guards its form.
+// placements returns the first memory slice and the number of slices of every placement. The data's
+// own test guards its form.
 func (p *migProfile) placements() [][2]int {
 	list := make([][2]int, len(p.Placements))
 	for i, text := range p.Placements {
@@ -133,9 +135,8 @@ func (p *placed) divide(division string) error {
 	return nil
 }
 
-// place finds room for the named profiles on a board, in the order in which
-// they are named where that is possible. A GPU instance with several compute
-// instances is named as "3g.20gb/1c+2c".
+// place finds room for the named profiles on a board, in the order in which they are named where
+// that is possible. A GPU instance with several compute instances is named as "3g.20gb/1c+2c".
 func (b *board) place(names []string) ([]placed, error) {
 	if b.MIG == nil {
 		return nil, fmt.Errorf("a %s has no MIG", b.Name)
@@ -143,11 +144,11 @@ func (b *board) place(names []string) ([]placed, error) {
 	layout := make([]placed, 0, len(names))
 	counts := map[string]int{}
 	compute := 0
-	for _, text := range names {
-		name, division, divided := strings.Cut(text, "/")
+	for _, spelled := range names {
+		name, division, partitioned := strings.Cut(spelled, "/")
 		p := b.MIG.profile(name)
 		if p == nil {
-			return nil, fmt.Errorf("a %s has no MIG profile %q%s", b.Name, name, didYouMean(name, b.MIG.names()))
+			return nil, fmt.Errorf("a %s has no MIG profile %q, %s", b.Name, name, text.Suggest(name, b.MIG.names()))
 		}
 		counts[name]++
 		if p.Most > 0 && counts[name] > p.Most {
@@ -155,7 +156,7 @@ func (b *board) place(names []string) ([]placed, error) {
 		}
 		compute += p.Compute
 		layout = append(layout, placed{profile: p})
-		if divided {
+		if partitioned {
 			if err := layout[len(layout)-1].divide(division); err != nil {
 				return nil, err
 			}
@@ -185,8 +186,8 @@ func fit(layout []placed, i int, taken uint) bool {
 	return false
 }
 
-// instanceID returns NVML's GPU-instance id of a place: ids count the nodes of
-// the tree of halves (0 the whole, 1 and 2 the halves, 3 to 6 the quarters).
+// instanceID returns NVML's GPU-instance id of a place: ids count the nodes of the tree of halves
+// (0 the whole, 1 and 2 the halves, 3 to 6 the quarters).
 func (m *boardMIG) instanceID(p placed) uint32 {
 	return uint32(m.MemorySlices/p.size - 1 + p.start/p.size)
 }

@@ -1,7 +1,6 @@
 package sim_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"math"
@@ -13,10 +12,10 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/simulated"
 )
 
-// shape lists the MIG rows of a topology by profile, and how instances are
-// divided.
+// shape lists the MIG rows of a topology by profile, and how instances are divided.
 func shape(t *gpu.Topology) []string {
 	var list []string
 	for row := range t.Devices {
@@ -25,9 +24,9 @@ func shape(t *gpu.Topology) []string {
 			continue
 		}
 		name := d.Entity.Kind.String() + " " + d.Profile
-		for i := range t.Divided {
-			if t.Divided[i].Instance == row {
-				name += " " + t.Divided[i].Profile
+		for i := range t.ComputeInstances {
+			if t.ComputeInstances[i].Instance == row {
+				name += " " + t.ComputeInstances[i].Profile
 			}
 		}
 		list = append(list, name)
@@ -35,8 +34,8 @@ func shape(t *gpu.Topology) []string {
 	return list
 }
 
-// Compute instances have rows where they are selected and some field is
-// theirs; how instances are divided is told in any case.
+// Compute instances have rows where they are selected and some field is theirs; how instances are
+// divided is reported in any case.
 func TestComputeInstances(t *testing.T) {
 	instances := []string{
 		"GPU instance 4g.20gb 1c.4g.20gb 1c.4g.20gb 2c.4g.20gb", "GPU instance 3g.20gb",
@@ -57,14 +56,14 @@ func TestComputeInstances(t *testing.T) {
 		"i:2,19+c":          {gpu.Selector{Minor: true, MinorIDs: []uint32{2, 19}, Compute: true}, graphics, []string{instances[1], instances[3], compute[5], compute[6]}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			plan := planOf(ids(tt.field))
+			plan := simulated.Plan(tt.field)
 			plan.Devices = tt.sel
 			top := play(t, sim.Options{Node: "divided"}, plan).s.Topology()
 			if diff := cmp.Diff(tt.want, shape(top)); diff != "" {
 				t.Errorf("instances (-want +got):\n%s", diff)
 			}
 			of := map[string]int{} // how many rows a UUID has
-			for _, c := range top.Divided {
+			for _, c := range top.ComputeInstances {
 				of[c.UUID] = 0
 			}
 			for _, d := range top.Devices {
@@ -74,7 +73,7 @@ func TestComputeInstances(t *testing.T) {
 			}
 			delete(of, "") // a divided instance has none
 			for uuid, n := range of {
-				if n > 1 || n == 0 && len(top.Divided) > 0 && len(tt.want) > 5 {
+				if n > 1 || n == 0 && len(top.ComputeInstances) > 0 && len(tt.want) > 5 {
 					t.Errorf("%d rows have the UUID %q", n, uuid)
 				}
 			}
@@ -84,15 +83,15 @@ func TestComputeInstances(t *testing.T) {
 
 // What a divided instance does is what its compute instances do.
 func TestPartsAddUp(t *testing.T) {
-	r := play(t, sim.Options{Node: "divided", Seed: 3}, planOf(ids(graphics, fbUsed)))
+	r := play(t, sim.Options{Node: "divided", Seed: 3}, simulated.Plan(graphics, fbUsed))
 	busy := 0
 	for range 60 {
-		r.clock.pass(7 * time.Minute)
+		r.Clock.Pass(7 * time.Minute)
 		v := r.read()
 		top := r.s.Topology()
 		sums := map[int]float64{}
-		for i := range top.Divided {
-			c := &top.Divided[i]
+		for i := range top.ComputeInstances {
+			c := &top.ComputeInstances[i]
 			for row := range top.Devices {
 				if top.InstanceRow(row) == c.Instance && top.Devices[row].ComputeID == c.ID {
 					sums[c.Instance] += top.Part(i) * v.num(row, graphics)
@@ -116,17 +115,17 @@ func TestPartsAddUp(t *testing.T) {
 	}
 }
 
-// A repartition that divides an instance, and one that undoes it, each end the
-// session; the next has the rows of then.
+// A repartition that divides an instance, and one that undoes it, each end the session; the next
+// has the rows of then.
 func TestRepartitionDivides(t *testing.T) {
-	r := faults(t, "a100-mig", planOf(ids(graphics)), `
+	r := faults(t, "a100-mig", simulated.Plan(graphics), `
 faults:
   - {fault: repartition, at: 20s, for: 20s, devices: ["2"], mig: [3g.20gb/1c+2c, 1g.5gb]}`)
 	for _, tt := range []struct {
 		at      time.Duration
 		compute int
 	}{{10 * time.Second, 0}, {25 * time.Second, 2}, {45 * time.Second, 0}} {
-		r.clock.at(tt.at)
+		r.Clock.At(tt.at)
 		if tt.at > 10*time.Second {
 			err := r.s.Read(context.Background(), &gpu.Batch{})
 			if err == nil {
@@ -143,8 +142,8 @@ faults:
 		for _, row := range rows {
 			v.num(row, graphics)
 		}
-		if len(rows) != tt.compute || len(r.s.Topology().Divided) != tt.compute {
-			t.Errorf("at %v: %d compute instances, %d told, want %d", tt.at, len(rows), len(r.s.Topology().Divided), tt.compute)
+		if len(rows) != tt.compute || len(r.s.Topology().ComputeInstances) != tt.compute {
+			t.Errorf("at %v: %d compute instances, %d reported, want %d", tt.at, len(rows), len(r.s.Topology().ComputeInstances), tt.compute)
 		}
 	}
 }
@@ -176,7 +175,7 @@ func TestBadDivisions(t *testing.T) {
 func TestOwnersOfDividedInstances(t *testing.T) {
 	for name, compute := range map[string]bool{"f": false, "f+c": true} {
 		t.Run(name, func(t *testing.T) {
-			plan := planOf(ids(graphics))
+			plan := simulated.Plan(graphics)
 			plan.Devices.Compute = compute
 			r := play(t, sim.Options{Node: "divided"}, plan)
 			owners, err := r.src.Attribute(t.Context(), r.s.Topology())
@@ -216,59 +215,13 @@ func TestOwnersOfDividedInstances(t *testing.T) {
 	}
 }
 
-// A recording keeps compute instances, and plays with or without them.
-func TestRecordedComputeInstances(t *testing.T) {
-	rec := recordNode(t, "divided", "", planOf(ids(graphics)), 3)
-	back, err := sim.ReadRecording(bytes.NewReader(written(t, rec)), "x.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(rec, back, same); diff != "" {
-		t.Errorf("recording (-want +got):\n%s", diff)
-	}
-	for name, sel := range map[string]gpu.Selector{
-		"f": {Flex: true}, "f+c": {Flex: true, Compute: true}, "i:19+c": {Minor: true, MinorIDs: []uint32{19}, Compute: true},
-	} {
-		plan := planOf(ids(graphics))
-		plan.Devices = sel
-		want := play(t, sim.Options{Node: "divided", Seed: 1}, plan)
-		c := newClock()
-		s, err := sim.NewReplay(back, sim.Options{Now: c.now}).Open(t.Context(), plan)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var b gpu.Batch
-		if err := s.Read(t.Context(), &b); err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(want.s.Topology(), s.Topology(), same); diff != "" {
-			t.Errorf("%s: topology (-want +got):\n%s", name, diff)
-		}
-		want.read()
-		served := func(top *gpu.Topology, b *gpu.Batch) map[int]gpu.Value {
-			list := map[int]gpu.Value{}
-			for _, x := range b.Samples {
-				if top.Serves(&plan.Fields[x.Field], x.Row) {
-					list[x.Row] = x.Value
-				}
-			}
-			return list
-		}
-		if diff := cmp.Diff(served(want.s.Topology(), &want.b), served(s.Topology(), &b), same); diff != "" {
-			t.Errorf("%s: values (-want +got):\n%s", name, diff)
-		}
-		s.Close()
-	}
-}
-
-// A pod whose instance is divided under it has lost its place: it is on none of
-// the parts.
-func TestPodOfAnInstanceThatIsDivided(t *testing.T) {
-	r := faults(t, "a100-mig", planOf(ids(graphics)), `
+// A pod whose instance is divided under it has lost its place: it is on none of the parts.
+func TestPodOfAPartitionedInstance(t *testing.T) {
+	r := faults(t, "a100-mig", simulated.Plan(graphics), `
 faults:
   - {fault: repartition, at: 20s, devices: ["1"], mig: [3g.20gb, 3g.20gb/1c+2c]}`)
 	for at, want := range map[time.Duration]int{10 * time.Second: 1, 30 * time.Second: 0} {
-		r.clock.at(at)
+		r.Clock.At(at)
 		r.s.Close()
 		r.open()
 		top := r.s.Topology()
@@ -285,8 +238,8 @@ faults:
 		if !ok {
 			t.Fatalf("at %v: no instance 2", at)
 		}
-		b := gpu.Batch{WantProcesses: make([]bool, len(top.Devices))}
-		b.WantProcesses[row] = true
+		b := gpu.Batch{RequestProcesses: make([]bool, len(top.Devices))}
+		b.RequestProcesses[row] = true
 		if err := r.s.Read(t.Context(), &b); err != nil {
 			t.Fatal(err)
 		}

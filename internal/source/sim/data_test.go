@@ -10,8 +10,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
 
-// The figures of the embedded data make sense together; the model relies on
-// it.
+// The figures of the embedded data make sense together; the model relies on it.
 func TestPartsMakeSense(t *testing.T) {
 	p, err := loadParts()
 	if err != nil {
@@ -60,8 +59,8 @@ func TestPartsMakeSense(t *testing.T) {
 	}
 }
 
-// The MIG profiles are those of the table that the project's tools use, which
-// lies beside the repository where it is developed.
+// The MIG profiles are those of the table that the project's tools use, which lies beside the
+// repository where it is developed.
 func TestProfilesAgreeWithTheGeometryTable(t *testing.T) {
 	raw := material.Read(t, "data/mig-geometry.json")
 	type profile struct {

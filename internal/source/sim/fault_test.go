@@ -12,12 +12,13 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/simulated"
 )
 
 // faults plays a node under a scenario.
 func faults(t *testing.T, node string, plan *gpu.Plan, yaml string) *rig {
 	t.Helper()
-	return play(t, sim.Options{Node: node, Seed: 1, Scenario: scenario(t, yaml)}, plan)
+	return play(t, sim.Options{Node: node, Seed: 1, Scenario: simulated.Scenario(t, yaml)}, plan)
 }
 
 // ends reads once more and expects that to end the session.
@@ -48,10 +49,10 @@ func (r *rig) refused() {
 }
 
 func TestGPULostAndBack(t *testing.T) {
-	r := faults(t, "demo", planOf(ids(driverVersion, gpuTemp, fbUsed)), `
+	r := faults(t, "demo", simulated.Plan(driverVersion, gpuTemp, fbUsed), `
 faults: [{fault: gpu-lost, at: 30s, for: 1m, devices: ["6"]}]`)
 	whole := len(r.read().of)
-	r.at(45 * time.Second)
+	r.At(45 * time.Second)
 	v := r.read()
 	lost := map[string]bool{}
 	for _, x := range r.b.Faults {
@@ -70,7 +71,7 @@ faults: [{fault: gpu-lost, at: 30s, for: 1m, devices: ["6"]}]`)
 	if got := len(v.of); got != whole-6 {
 		t.Errorf("%d values, want all %d but the 6 of GPU 6 and its instances", got, whole)
 	}
-	r.at(91 * time.Second)
+	r.At(91 * time.Second)
 	if v := r.read(); len(v.of) != whole || len(r.b.Faults) != 0 {
 		t.Errorf("%d values and %d faults when it is back", len(v.of), len(r.b.Faults))
 	}
@@ -78,34 +79,34 @@ faults: [{fault: gpu-lost, at: 30s, for: 1m, devices: ["6"]}]`)
 
 func TestEngineDownAndBack(t *testing.T) {
 	const yaml = `faults: [{fault: engine-down, at: 30s, for: 1m}]`
-	r := faults(t, "single", planOf(ids(gpuTemp)), yaml)
+	r := faults(t, "single", simulated.Plan(gpuTemp), yaml)
 	r.read()
-	r.at(40 * time.Second)
+	r.At(40 * time.Second)
 	r.ends(gpu.ErrLost)
 	r.refused()
-	r.at(90 * time.Second)
+	r.At(90 * time.Second)
 	r.open()
 	r.read()
 
 	t.Run("between two reads", func(t *testing.T) {
-		r := faults(t, "single", planOf(ids(gpuTemp)), yaml)
+		r := faults(t, "single", simulated.Plan(gpuTemp), yaml)
 		r.read()
-		r.at(2 * time.Minute)
+		r.At(2 * time.Minute)
 		r.ends(gpu.ErrLost)
 	})
 }
 
 func TestDriverArrivesLate(t *testing.T) {
-	c := newClock()
-	src, err := sim.New(sim.Options{Now: c.now, Scenario: scenario(t, `faults: [{fault: driver-absent, for: 3m}]`)})
+	c := simulated.NewClock()
+	src, err := sim.New(sim.Options{Now: c.Now, Scenario: simulated.Scenario(t, `faults: [{fault: driver-absent, for: 3m}]`)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{TB: t, clock: c, src: src, plan: planOf(ids(gpuTemp))}
+	r := &rig{TB: t, Clock: c, src: src, plan: simulated.Plan(gpuTemp)}
 	r.refused()
-	r.at(179 * time.Second)
+	r.At(179 * time.Second)
 	r.refused()
-	r.at(3 * time.Minute)
+	r.At(3 * time.Minute)
 	r.open()
 	r.read()
 	if got := src.Stats(); got.OpenHandles() != 1 || got.Opened != 1 {
@@ -128,11 +129,11 @@ func TestHang(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				src, err := sim.New(sim.Options{Node: "single", Scenario: scenario(t, `faults: [`+test.yaml+`]`)})
+				src, err := sim.New(sim.Options{Node: "single", Scenario: simulated.Scenario(t, `faults: [`+test.yaml+`]`)})
 				if err != nil {
 					t.Fatal(err)
 				}
-				s, err := src.Open(t.Context(), planOf(ids(gpuTemp)))
+				s, err := src.Open(t.Context(), simulated.Plan(gpuTemp))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -172,16 +173,16 @@ func TestHang(t *testing.T) {
 
 func TestHangingOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		src, err := sim.New(sim.Options{Scenario: scenario(t, `faults: [{fault: hang, call: open, for: 5s}]`)})
+		src, err := sim.New(sim.Options{Scenario: simulated.Scenario(t, `faults: [{fault: hang, call: open, for: 5s}]`)})
 		if err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := src.Open(ctx, planOf(ids(gpuTemp))); !errors.Is(err, gpu.ErrTimeout) {
+		if _, err := src.Open(ctx, simulated.Plan(gpuTemp)); !errors.Is(err, gpu.ErrTimeout) {
 			t.Errorf("Open: %v, want %v", err, gpu.ErrTimeout)
 		}
-		s, err := src.Open(t.Context(), planOf(ids(gpuTemp)))
+		s, err := src.Open(t.Context(), simulated.Plan(gpuTemp))
 		if err != nil {
 			t.Fatalf("Open at the end of the fault: %v", err)
 		}
@@ -193,11 +194,11 @@ func TestHangingOpen(t *testing.T) {
 }
 
 func TestXIDBursts(t *testing.T) {
-	r := faults(t, "h100x8", planOf(ids(xid)), `
+	r := faults(t, "h100x8", simulated.Plan(xid), `
 faults:
   - {fault: xid, at: 12s, devices: ["2"], xids: [62, 45]}
-  - {fault: xid, at: 13s, devices: ["2"], xids: [79], told-by: [kernel]}
-  - {fault: xid, at: 32s, devices: ["2", "3"], xids: [31, 31], apart: 2s, told-by: [engine]}`)
+  - {fault: xid, at: 13s, devices: ["2"], xids: [79], reported-by: [kernel]}
+  - {fault: xid, at: 32s, devices: ["2", "3"], xids: [31, 31], apart: 2s, reported-by: [engine]}`)
 	type event struct {
 		XID string
 		At  time.Duration
@@ -208,7 +209,7 @@ faults:
 				t.Errorf("%+v: not known by its time", x)
 			}
 			if x.Row == row {
-				list = append(list, event{fmt.Sprint(x.Code), time.Duration(x.Time - epoch.UnixNano())})
+				list = append(list, event{fmt.Sprint(x.Code), time.Duration(x.Time - simulated.Epoch.UnixNano())})
 			}
 		}
 		return list
@@ -224,7 +225,7 @@ faults:
 		{33 * time.Second, []event{{"31", 32 * time.Second}}},
 		{40 * time.Second, []event{{"31", 34 * time.Second}}},
 	} {
-		r.at(step.at)
+		r.At(step.at)
 		r.read()
 		if diff := cmp.Diff(step.want, events(2)); diff != "" {
 			t.Errorf("at %v (-want +got):\n%s", step.at, diff)
@@ -236,7 +237,7 @@ faults:
 }
 
 func TestBlanks(t *testing.T) {
-	r := faults(t, "demo", planOf(ids(gpuTemp, fbUsed)), `
+	r := faults(t, "demo", simulated.Plan(gpuTemp, fbUsed), `
 faults:
   - {fault: absent, at: 10s, for: 10s, fields: [DCGM_FI_DEV_GPU_TEMP], devices: ["1"]}
   - {fault: not-supported, at: 20s, for: 10s, fields: [DCGM_FI_DEV_GPU_TEMP_CELSIUS], devices: ["1"]}
@@ -255,7 +256,7 @@ faults:
 		{45 * time.Second, 1, 0, nil},
 		{55 * time.Second, 0, 0, nil},
 	} {
-		r.at(step.at)
+		r.At(step.at)
 		if got := whole - len(r.read().of); got != step.lacking {
 			t.Errorf("at %v: %d values are lacking, want %d", step.at, got, step.lacking)
 		}
@@ -271,14 +272,14 @@ faults:
 }
 
 func TestSpikes(t *testing.T) {
-	r := faults(t, "single", planOf(ids(gpuTemp, energy, powerUsage, driverVersion)), `
+	r := faults(t, "single", simulated.Plan(gpuTemp, energy, powerUsage, driverVersion), `
 faults:
   - {fault: spike, at: 10s, fields: [DCGM_FI_DEV_GPU_TEMP]}
   - {fault: spike, at: 10s, fields: [DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION]}
   - {fault: spike, at: 10s, fields: [DCGM_FI_DEV_POWER_USAGE], value: -0.5}
   - {fault: spike, at: 10s, fields: [DCGM_FI_DRIVER_VERSION]}`)
 	r.read()
-	r.at(time.Minute)
+	r.At(time.Minute)
 	v := r.read()
 	for _, f := range r.plan.Fields {
 		x, ok := v.get(0, f.ID)
@@ -298,7 +299,7 @@ faults:
 }
 
 func TestFrozenTimestamps(t *testing.T) {
-	r := faults(t, "demo", planOf(ids(powerUsage)), `
+	r := faults(t, "demo", simulated.Plan(powerUsage), `
 faults: [{fault: freeze, at: 15s, for: 1m, fields: [DCGM_FI_DEV_POWER_USAGE], devices: ["0"]}]`)
 	sample := func(row int) gpu.Sample {
 		for _, x := range r.b.Samples {
@@ -309,26 +310,26 @@ faults: [{fault: freeze, at: 15s, for: 1m, fields: [DCGM_FI_DEV_POWER_USAGE], de
 		t.Fatalf("no sample in row %d", row)
 		return gpu.Sample{}
 	}
-	r.at(10 * time.Second)
+	r.At(10 * time.Second)
 	r.read()
 	before := sample(0)
-	r.at(60 * time.Second)
+	r.At(60 * time.Second)
 	r.read()
 	if got := sample(0); got != before {
 		t.Errorf("frozen sample is %+v, want %+v", got, before)
 	}
-	if got := sample(1); got.Time != r.now().UnixNano() {
+	if got := sample(1); got.Time != r.Now().UnixNano() {
 		t.Errorf("the other GPU is frozen too: %+v", got)
 	}
-	r.at(75 * time.Second)
+	r.At(75 * time.Second)
 	r.read()
-	if got := sample(0); got.Time != r.now().UnixNano() || got.Value == before.Value {
+	if got := sample(0); got.Time != r.Now().UnixNano() || got.Value == before.Value {
 		t.Errorf("sample after the thaw is %+v", got)
 	}
 }
 
 func TestRepartition(t *testing.T) {
-	r := faults(t, "demo", planOf(ids(energy, fbUsed)), `
+	r := faults(t, "demo", simulated.Plan(energy, fbUsed), `
 faults:
   - {fault: repartition, at: 95s, for: 10m, devices: ["5", "7"], mig: [4g.40gb, 3g.40gb]}
   - {fault: repartition, at: 95s, for: 10m, devices: ["6"]}`)
@@ -346,9 +347,9 @@ faults:
 	if diff := cmp.Diff(original, layout()); diff != "" {
 		t.Errorf("layout at the start (-want +got):\n%s", diff)
 	}
-	r.at(90 * time.Second)
+	r.At(90 * time.Second)
 	last := r.read()
-	r.at(100 * time.Second)
+	r.At(100 * time.Second)
 	r.ends(gpu.ErrTopology)
 	r.open()
 	halves := []string{"4g.40gb", "3g.40gb"}
@@ -365,7 +366,7 @@ faults:
 	if used := now.num(gpus[5], fbUsed); used != 0 {
 		t.Errorf("%v MiB used on new instances without pods", used)
 	}
-	r.at(12 * time.Minute)
+	r.At(12 * time.Minute)
 	r.ends(gpu.ErrTopology)
 	r.open()
 	if diff := cmp.Diff(original, layout()); diff != "" {

@@ -11,8 +11,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// parseFields resolves the names of fields in either vocabulary, patterns of
-// them such as DCGM_FI_PROF_*, and numbers; and the value that they are given.
+// parseFields resolves the names of fields in either vocabulary, patterns of them such as
+// DCGM_FI_PROF_*, and numbers; and the value that they are given.
 func (f *fault) parseFields(s *faultSpec) error {
 	f.fields = map[gpu.FieldID]gpu.Unit{}
 	if f.kind == faultSet && (s.Value == nil) == (s.Text == nil) {
@@ -41,8 +41,8 @@ func (f *fault) parseFields(s *faultSpec) error {
 	return nil
 }
 
-// fits reports what is wrong with giving the fault's value to a field: set
-// plays what a machine could say, and spike what none would.
+// fits reports what is wrong with giving the fault's value to a field: set plays what a machine
+// could say, and spike what none would.
 func (f *fault) fits(n *catalog.Named) error {
 	if f.kind != faultSet {
 		return nil
@@ -118,14 +118,13 @@ func (f *fault) unitOf(field *gpu.Field) gpu.Unit {
 	return field.Unit
 }
 
-// told returns the value that the fault gives to a field, in the unit that the
-// plan asks for.
-func (f *fault) told(field *gpu.Field, unit gpu.Unit) gpu.Value {
+// given returns the value that the fault gives to a field, in the unit that the plan requests.
+func (f *fault) given(field *gpu.Field, unit gpu.Unit) gpu.Value {
 	if f.value == nil {
 		return gpu.Text(f.text)
 	}
 	v := gpu.Float(*f.value)
-	if factor := conversion(unit, field.Unit); factor != 1 {
+	if factor, ok := catalog.Conversion(unit, field.Unit); ok && factor != 1 {
 		v = v.Scale(factor)
 	}
 	if n, _ := v.Number(); n == float64(int64(n)) {

@@ -27,15 +27,14 @@ type view struct {
 	total, reserved int64
 }
 
-// A generator computes a value of a row; n is the number within the rule,
-// usually a link.
+// A generator computes a value of a row; n is the number within the rule, usually a link.
 type generator func(v *view, n int) gpu.Value
 
 // needs are what a GPU must have for a field to exist on it.
 type needs uint32
 
 const (
-	needWhole      needs = 1 << iota // not cut by MIG: utilisation is undefined on MIG parents
+	needWhole      needs = 1 << iota // not partitioned by MIG: utilization is undefined on MIG parents
 	needEnergy                       // an energy counter
 	needECC                          // ECC memory
 	needRemap                        // row remapping
@@ -52,12 +51,11 @@ const (
 	needNever                        // something that no board here has
 )
 
-// met reports whether the board, and the way in which it is cut, have all
-// that is needed.
+// met reports whether the board, and the way in which it is cut, have all that is needed.
 func (need needs) met(v *view, n int) bool {
 	b := v.board
 	has := func(bit needs, ok bool) bool { return need&bit == 0 || ok }
-	return has(needWhole, !v.gpu.cut) &&
+	return has(needWhole, !v.gpu.partitioned) &&
 		has(needEnergy, b.Energy) &&
 		has(needECC, b.ECC) &&
 		has(needRemap, b.Remap) &&
@@ -74,8 +72,8 @@ func (need needs) met(v *view, n int) bool {
 		has(needNever, false)
 }
 
-// A rule says how the fields of a range of ids come about on some kinds of
-// entities. The first rule that covers a field and kind counts.
+// A rule says how the fields of a range of ids come about on some kinds of entities. The first rule
+// that covers a field and kind counts.
 type rule struct {
 	first, last gpu.FieldID
 	on          gpu.Kinds
@@ -92,13 +90,11 @@ const (
 	onLink   = 1 << gpu.KindNVLink
 	onSwitch = 1 << gpu.KindNVSwitch
 	onCPU    = 1<<gpu.KindCPU | 1<<gpu.KindCPUCore
-	// A plan reads what the machine says for every GPU, and as a label for
-	// every instance.
+	// A plan reads what the machine says for every GPU, and as a label for every instance.
 	onNode = 1<<gpu.KindNode | onBoth
 )
 
-// ruleFor returns the rule for a field on a kind of entity, nil where the
-// model has none.
+// ruleFor returns the rule for a field on a kind of entity, nil where the model has none.
 func ruleFor(id gpu.FieldID, kind gpu.Kind) *rule {
 	for i := range rules {
 		if r := &rules[i]; id >= r.first && id <= r.last && r.on.Has(kind) {
@@ -170,8 +166,8 @@ func sum(level int, scale float64) generator {
 	return func(v *view, _ int) gpu.Value { return whole(v.track.total[level] * v.part * scale) }
 }
 
-// rare is a generator of counters of errors that hardly ever happen: about one
-// entity in `one` has some, and then a new one every few days.
+// rare is a generator of counters of errors that hardly ever happen: about one entity in `one` has
+// some, and then a new one every few days.
 func rare(one uint64) generator {
 	return func(v *view, n int) gpu.Value {
 		h := mix(v.key ^ uint64(n)<<32 ^ one)
@@ -185,8 +181,8 @@ func rare(one uint64) generator {
 
 func memoryUsed(v *view) int64 { return int64(v.track.now[levelMemory]) }
 
-// rules are the fields that the model knows, by DCGM's numbers. Everything
-// else comes from fallback.
+// rules are the fields that the model knows, by DCGM's numbers. Everything else comes from
+// fallback.
 var rules = []rule{
 	// The machine.
 	{catalog.DriverVersion, catalog.DriverVersion, onNode, "", 0, 0, texts(func(v *view) string { return v.world.driver })},
@@ -212,7 +208,7 @@ var rules = []rule{
 	{catalog.P2PNVLinkStatus, catalog.P2PNVLinkStatus, onGPU, "", 0, 0, number(peers)},
 	{catalog.ComputeMode, catalog.ComputeMode, onGPU, "", 0, 0, fixed(0)},
 	{catalog.PersistenceMode, catalog.PersistenceMode, onGPU, "", 0, 0, fixed(1)},
-	{catalog.MIGMode, catalog.MIGMode, onGPU, "", needMIG, 0, number(func(v *view) int64 { return truth(v.gpu.cut) })},
+	{catalog.MIGMode, catalog.MIGMode, onGPU, "", needMIG, 0, number(func(v *view) int64 { return truth(v.gpu.partitioned) })},
 	{catalog.CUDAVisibleDevicesStr, catalog.CUDAVisibleDevicesStr, onBoth, "", 0, 0, texts(visible)},
 	{catalog.MIGMaxSlices, catalog.MIGMaxSlices, onGPU, "", needMIG, 0, number(func(v *view) int64 { return int64(v.board.MIG.ComputeSlices) })},
 	{catalog.CPUAffinity0, catalog.CPUAffinity3, onGPU, "", 0, 0, affinity},
@@ -274,16 +270,16 @@ var rules = []rule{
 		return int64(30 + 70*max(0, v.track.now[levelTemp]-50)/50)
 	})},
 	{catalog.PowerViolation, catalog.PowerViolation, onGPU, "ns", 0, 0, sum(levelCapped, 1e9)},
-	{catalog.ThermalViolation, catalog.ThermalViolation, onGPU, "ns", 0, 0, held(0x20 | 0x40)},
-	{catalog.SyncBoostViolation, catalog.SyncBoostViolation, onGPU, "ns", 0, 0, held(0x10)},
+	{catalog.ThermalViolation, catalog.ThermalViolation, onGPU, "ns", 0, 0, throttleTime(0x20 | 0x40)},
+	{catalog.SyncBoostViolation, catalog.SyncBoostViolation, onGPU, "ns", 0, 0, throttleTime(0x10)},
 	{catalog.BoardLimitViolation, catalog.BoardLimitViolation, onGPU, "ns", 0, 0, fixed(0)},
 	{catalog.LowUtilViolation, catalog.LowUtilViolation, onGPU, "ns", 0, 0, fixed(0)},
 	{catalog.ReliabilityViolation, catalog.TotalBaseClocksViolation, onGPU, "ns", 0, 0, fixed(0)},
 	{catalog.ClocksEventReasonSwPowerCapNs, catalog.ClocksEventReasonSwPowerCapNs, onGPU, "ns", 0, 0, sum(levelCapped, 1e9)},
-	{catalog.ClocksEventReasonSyncBoostNs, catalog.ClocksEventReasonSyncBoostNs, onGPU, "ns", 0, 0, held(0x10)},
-	{catalog.ClocksEventReasonSwThermSlowdownNs, catalog.ClocksEventReasonSwThermSlowdownNs, onGPU, "ns", 0, 0, held(0x20)},
-	{catalog.ClocksEventReasonHwThermSlowdownNs, catalog.ClocksEventReasonHwThermSlowdownNs, onGPU, "ns", 0, 0, held(0x40)},
-	{catalog.ClocksEventReasonHwPowerBrakeSlowdownNs, catalog.ClocksEventReasonHwPowerBrakeSlowdownNs, onGPU, "ns", 0, 0, held(0x80)},
+	{catalog.ClocksEventReasonSyncBoostNs, catalog.ClocksEventReasonSyncBoostNs, onGPU, "ns", 0, 0, throttleTime(0x10)},
+	{catalog.ClocksEventReasonSwThermSlowdownNs, catalog.ClocksEventReasonSwThermSlowdownNs, onGPU, "ns", 0, 0, throttleTime(0x20)},
+	{catalog.ClocksEventReasonHwThermSlowdownNs, catalog.ClocksEventReasonHwThermSlowdownNs, onGPU, "ns", 0, 0, throttleTime(0x40)},
+	{catalog.ClocksEventReasonHwPowerBrakeSlowdownNs, catalog.ClocksEventReasonHwPowerBrakeSlowdownNs, onGPU, "ns", 0, 0, throttleTime(0x80)},
 	{catalog.PWRSmoothingEnabled, catalog.PWRSmoothingAdminOverrideRampDownHystVal, onGPU, "", needNever, 0, nil}, // power smoothing came with Blackwell
 
 	// Fabric.
@@ -309,7 +305,7 @@ var rules = []rule{
 	{catalog.PCIeLinkWidth, catalog.PCIeLinkWidth, onGPU, "", 0, 0, number(func(v *view) int64 { return v.board.PCIe.Width })},
 	{catalog.PCIeCountCorrectableErrors, catalog.PCIeCountCorrectableErrors, onGPU, "", 0, 0, rare(7)},
 
-	// Utilisation, as nvidia-smi shows it.
+	// Utilization, as nvidia-smi shows it.
 	{catalog.GPUUtil, catalog.GPUUtil, onGPU, "percent", needWhole, 0, percent(levelGraphics)},
 	{catalog.MemCopyUtil, catalog.MemCopyUtil, onGPU, "percent", needWhole, 0, percent(levelDRAM)},
 	{catalog.EncUtil, catalog.EncUtil, onGPU, "percent", needWhole, 0, percent(levelEncoder)},
@@ -346,7 +342,7 @@ var rules = []rule{
 	{catalog.MemoryUnrepairableFlag, catalog.MemoryUnrepairableFlag, onGPU, "", needECC, 0, fixed(0)},
 	{catalog.GetGPURecoveryAction, catalog.GetGPURecoveryAction, onGPU, "", 0, 0, fixed(0)},
 
-	// Virtual GPUs: none here, and a licence is only theirs.
+	// Virtual GPUs: none here, and a license is only theirs.
 	{catalog.VirtualMode, catalog.VirtualMode, onGPU, "", 0, 0, fixed(0)},
 	{catalog.VGPULicenseStatus, catalog.VGPULicenseStatus, onGPU, "", 0, 0, fixed(0)},
 
@@ -517,10 +513,10 @@ func present(v *view) int64 {
 	return n
 }
 
-// held is a generator of the nanoseconds for which the scenario let one of the
-// clock-event reasons in mask hold.
-func held(mask int64) generator {
-	return func(v *view, _ int) gpu.Value { return gpu.Int(v.gpu.held(mask, v.world.at)) }
+// throttleTime is a generator of the nanoseconds for which the scenario let one of the clock-event
+// reasons in mask hold.
+func throttleTime(mask int64) generator {
+	return func(v *view, _ int) gpu.Value { return gpu.Int(v.gpu.throttledFor(mask, v.world.at)) }
 }
 
 // milli rounds to thousandths, as the driver reports power.
@@ -610,8 +606,8 @@ func linkOf(v *view, levels ...int) gpu.Value {
 	return whole(sum / float64(max(v.board.NVLink.Links, 1)))
 }
 
-// cycles is a generator of the SM cycles in which a pipe was active, or of all
-// of them for level -1, at the board's clock.
+// cycles is a generator of the SM cycles in which a pipe was active, or of all of them for level
+// -1, at the board's clock.
 func cycles(level int) generator {
 	return func(v *view, _ int) gpu.Value {
 		seconds := float64(v.world.at-v.world.start) / 1e9
@@ -628,8 +624,7 @@ func busyness(v *view) float64 {
 	return min(traffic/1e12, 1) * (0.9 + 0.1*uniform(v.key, 2))
 }
 
-// cpuBusy is how busy a CPU or core is. A CPU is the mean of its cores in all
-// but detail.
+// cpuBusy is how busy a CPU or core is. A CPU is the mean of its cores in all but detail.
 func cpuBusy(v *view) float64 {
 	t := float64(v.world.at) / 1e9
 	base := 0.25 + 0.2*smooth(v.key>>32<<32, t, 60)
@@ -650,9 +645,8 @@ func modulePower(v *view) float64 {
 	return milli(sum)
 }
 
-// fallback makes a value for a field that the model does not know: a text of
-// its own, or the least number that the catalogue allows, which for the
-// counters of errors is 0.
+// fallback makes a value for a field that the model does not know: a text of its own, or the least
+// number that the catalog allows, which for the counters of errors is 0.
 func fallback(f *gpu.Field) generator {
 	if f.Text {
 		name := strings.ToLower(strings.TrimPrefix(f.Name, "DCGM_FI_DEV_"))

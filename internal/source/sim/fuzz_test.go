@@ -10,11 +10,12 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/simulated"
 )
 
-// Whatever a scenario holds, it is refused with file and line, or it leaves
-// the contract of a Read intact: no cell twice, none served beside its fault,
-// nothing absent, nothing from the future.
+// Whatever a scenario holds, it is refused with file and line, or it leaves the contract of a Read
+// intact: no cell twice, none served beside its fault, nothing absent, nothing from the future.
 func FuzzScenario(f *testing.F) {
 	for _, yaml := range []string{
 		`faults: [{fault: gpu-lost, at: 1s, for: 1m, devices: ["0", "6"]}]`,
@@ -33,17 +34,17 @@ func FuzzScenario(f *testing.F) {
 	} {
 		f.Add([]byte(yaml), uint16(30))
 	}
-	plan := planOf(func(e catalog.Entry) bool { return e.ID < 260 || e.ID == 1001 })
+	plan := simulated.PlanOf(func(e catalog.Entry) bool { return e.ID < 260 || e.ID == 1001 })
 	plan.Peers, plan.Health = true, true
 	f.Fuzz(func(t *testing.T, yaml []byte, step uint16) {
 		s, err := sim.ParseScenario(bytes.NewReader(yaml), "x.yaml")
-		c := newClock()
+		c := simulated.NewClock()
 		var src *sim.Source
 		if err == nil {
-			src, err = sim.New(sim.Options{Seed: 1, Now: c.now, Scenario: s})
+			src, err = sim.New(sim.Options{Seed: 1, Now: c.Now, Scenario: s})
 		}
 		if err != nil {
-			var syntax *sim.SyntaxError
+			var syntax *text.SyntaxError
 			if !errors.As(err, &syntax) || syntax.File != "x.yaml" {
 				t.Fatalf("%v does not say where", err)
 			}
@@ -57,7 +58,7 @@ func FuzzScenario(f *testing.F) {
 					t.Fatalf("Open: %v", err)
 				}
 			}
-			c.pass(time.Duration(step) * time.Second)
+			c.Pass(time.Duration(step) * time.Second)
 			if session == nil {
 				continue
 			}
@@ -76,7 +77,7 @@ func FuzzScenario(f *testing.F) {
 			if err != nil {
 				t.Fatalf("Read: %v", err)
 			}
-			intact(t, plan, &b, c.now())
+			intact(t, plan, &b, c.Now())
 		}
 		if session != nil {
 			session.Close()
@@ -87,20 +88,19 @@ func FuzzScenario(f *testing.F) {
 	})
 }
 
-// A node that is accepted can be played: every device of it is read within
-// the contract.
+// A node that is accepted can be played: every device of it is read within the contract.
 func FuzzNode(f *testing.F) {
 	f.Add([]byte("name: x\ngpus:\n  - {board: T4, count: 2, limit: 65}\n"))
 	f.Add([]byte("name: x\ngpus: [{board: A100-PCIE-40GB, mig: [3g.20gb, 1g.5gb]}, {board: L40S}]\n" +
 		"pods: [{namespace: a, pod: b, container: c, workload: batch, devices: [0/1, 1]}]\n"))
 	f.Add([]byte("name: x\nswitches: [{count: 2, links: 3}]\ncpus: [{cores: 2, idle: 1, limit: 2, clock: 3000}]\n"))
-	plan := planOf(func(e catalog.Entry) bool {
+	plan := simulated.PlanOf(func(e catalog.Entry) bool {
 		return e.ID < 260 || e.ID > 850 && e.ID < 900 || e.ID > 1090 && e.ID < 1140
 	})
 	f.Fuzz(func(t *testing.T, yaml []byte) {
 		n, err := sim.ParseNode(bytes.NewReader(yaml), "x.yaml")
 		if err != nil {
-			var syntax *sim.SyntaxError
+			var syntax *text.SyntaxError
 			if !errors.As(err, &syntax) || syntax.File != "x.yaml" {
 				t.Fatalf("%v does not say where", err)
 			}
@@ -108,9 +108,9 @@ func FuzzNode(f *testing.F) {
 		}
 		r := play(t, sim.Options{Model: n}, plan)
 		for range 3 {
-			r.pass(17 * time.Minute)
+			r.Pass(17 * time.Minute)
 			r.read()
-			intact(t, plan, &r.b, r.now())
+			intact(t, plan, &r.b, r.Now())
 		}
 		if len(r.b.Samples) == 0 {
 			t.Fatal("a node without a value")
@@ -140,7 +140,7 @@ func intact(t *testing.T, plan *gpu.Plan, b *gpu.Batch, now time.Time) {
 			t.Fatalf("%s: sample of %v at %v", field.Name, time.Unix(0, x.Time), now)
 		case lost[x.Row] || failed[cell]:
 			t.Fatalf("%s of row %d: sample beside a fault", field.Name, x.Row)
-		case seen[cell] && !field.Events:
+		case seen[cell]:
 			t.Fatalf("%s of row %d: two samples", field.Name, x.Row)
 		}
 		seen[cell] = true

@@ -7,14 +7,15 @@ import (
 	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
 )
 
-// A watch is one of the engine's health watches of GPUs, and the error that a
-// scenario gives it that names none.
+// A watch is one of the engine's health watches of GPUs, and the error that a scenario gives it
+// that names none.
 type watch struct{ name, code string }
 
-// watches are the health watches of GPUs in the order of their bits
-// (dcgmHealthSystems_t) and that of all at once, with errors of dcgm_errors.h.
+// watches are the health watches of GPUs in the order of their bits (dcgmHealthSystems_t) and that
+// of all at once, with errors of dcgm_errors.h.
 var watches = [...]watch{
 	{"PCIE", "DCGM_FR_PCI_REPLAY_RATE"},
 	{"NVLINK", "DCGM_FR_NVLINK_DOWN"},
@@ -45,7 +46,7 @@ func (f *fault) parseHealth(s *faultSpec) error {
 			for i := range watches {
 				names[i] = watches[i].name
 			}
-			return fmt.Errorf("unknown health watch %q%s", name, didYouMean(name, names))
+			return fmt.Errorf("unknown health watch %q, %s", name, text.Suggest(name, names))
 		}
 		f.watches |= 1 << i
 	}

@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// A KernelLog is the log of the simulated machine's kernel, as /dev/kmsg gives
-// it: one record a Read, which blocks until there is one, on the machine's own
-// clock. Read may be called while Close is.
+// A KernelLog is the log of the simulated machine's kernel, as /dev/kmsg gives it: one record a
+// Read, which blocks until there is one, on the machine's own clock. Read may be called while Close
+// is.
 type KernelLog struct {
 	uptime  func() time.Duration
 	records []kernelRecord // in the order of their time
@@ -31,10 +31,10 @@ type kernelRecord struct {
 	text string
 }
 
-// KernelLog opens the log of the simulated kernel, at its beginning: the boot,
-// which is the start of the world. In it are the driver's own lines and the XIDs
-// of the scenario, unless the engine alone tells them. The process that is said
-// to be struck is that of the first pod of the node's file on the GPU.
+// KernelLog opens the log of the simulated kernel, at its beginning: the boot, which is the start
+// of the world. In it are the driver's own lines and the XIDs of the scenario, unless the engine
+// alone reports them. The process that is said to be affected is that of the first pod of the
+// node's file on the GPU.
 func (s *Source) KernelLog() *KernelLog {
 	l := &KernelLog{closed: make(chan struct{}), uptime: func() time.Duration { return s.elapsed(s.now().UnixNano()) }}
 	l.load(0, s.node.spec.Driver)
@@ -111,8 +111,7 @@ func (l *KernelLog) Read(b []byte) (int, error) {
 	return copy(b, line), nil
 }
 
-// Seek goes to the beginning of the log or to its present end, as /dev/kmsg
-// understands it.
+// Seek goes to the beginning of the log or to its present end, as /dev/kmsg understands it.
 func (l *KernelLog) Seek(offset int64, whence int) (int64, error) {
 	if offset != 0 || whence != io.SeekStart && whence != io.SeekEnd {
 		return 0, syscall.EINVAL
@@ -130,8 +129,8 @@ func (l *KernelLog) Close() error {
 	return nil
 }
 
-// busOf returns the PCI bus id of a GPU: the buses of an eight-GPU board, as
-// real ones are numbered: 1B, 2C, 3D …
+// busOf returns the PCI bus id of a GPU: the buses of an eight-GPU board, as real ones are
+// numbered: 1B, 2C, 3D …
 func busOf(index uint32) string {
 	bus := 0x1b + 0x11*index
 	return fmt.Sprintf("%08X:%02X:00.0", bus>>8, bus&0xff)

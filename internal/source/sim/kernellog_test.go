@@ -18,18 +18,25 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/events/kernellog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/simulated"
 )
 
-// What the simulated kernel writes, the reader of real kernels' logs reads: at
-// its time, of its GPU, with the process of the pod.
+// What the simulated kernel writes, the reader of real kernels' logs reads: at its time, of its
+// GPU, with the process of the pod.
 func TestKernelLog(t *testing.T) {
+	for _, key := range []string{"reported-by", "told-by"} { // the latter is the key of 0.1.0
+		t.Run(key, func(t *testing.T) { kernelLog(t, key) })
+	}
+}
+
+func kernelLog(t *testing.T, key string) {
 	synctest.Test(t, func(t *testing.T) {
-		src, err := sim.New(sim.Options{Node: "demo", Scenario: scenario(t, `
+		src, err := sim.New(sim.Options{Node: "demo", Scenario: simulated.Scenario(t, `
 faults:
   - {fault: xid, at: 20s, devices: ["0", "5"], xids: [62, 45], apart: 1s}
-  - {fault: xid, at: 25s, devices: ["0"], xids: [31], told-by: [engine]}
+  - {fault: xid, at: 25s, devices: ["0"], xids: [31], `+key+`: [engine]}
   - {fault: upgrade, at: 26s, driver: "580.95.05"}
-  - {fault: xid, at: 30s, devices: ["6"], xids: [79], told-by: [kernel]}
+  - {fault: xid, at: 30s, devices: ["6"], xids: [79], `+key+`: [kernel]}
   - {fault: xid, at: 0s, devices: ["0"], xids: [13]}`)})
 		if err != nil {
 			t.Fatal(err)
@@ -49,7 +56,7 @@ faults:
 		cancel()
 		<-done
 
-		session, err := src.Open(t.Context(), planOf(ids(gpuTemp)))
+		session, err := src.Open(t.Context(), simulated.Plan(gpuTemp))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -78,7 +85,7 @@ faults:
 
 // The log keeps the manners of /dev/kmsg.
 func TestKernelLogIsADevice(t *testing.T) {
-	src, err := sim.New(sim.Options{Node: "t4", Scenario: scenario(t, `faults: [{fault: xid, devices: ["0"], xids: [31]}]`)})
+	src, err := sim.New(sim.Options{Node: "t4", Scenario: simulated.Scenario(t, `faults: [{fault: xid, devices: ["0"], xids: [31]}]`)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,16 +10,17 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/simulated"
 )
 
-// A reload opens the new session before it closes the old one, attributors
-// run beside reads, and tests count handles beside both.
+// A reload opens the new session before it closes the old one, attributors run beside reads, and
+// tests count handles beside both.
 func TestSessionsOverlap(t *testing.T) {
 	src, err := sim.New(sim.Options{Node: "demo", Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	plan := planOf(ids(gpuTemp, fbUsed, energy, clockReasons))
+	plan := simulated.Plan(gpuTemp, fbUsed, energy, clockReasons)
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
@@ -49,7 +50,7 @@ func TestSessionsOverlap(t *testing.T) {
 
 func TestLostGPUWithoutFieldsOfItsOwn(t *testing.T) {
 	const visible = 68 // of GPUs and instances; the plan makes it the instances' alone
-	plan := planOf(ids(visible))
+	plan := simulated.Plan(visible)
 	plan.Fields[0].Levels = gpu.KindsOf(gpu.KindGPUInstance)
 	r := faults(t, "demo", plan, `faults: [{fault: gpu-lost, devices: ["6"]}]`)
 	if r.read(); len(r.b.Faults) != 5 {
@@ -60,10 +61,10 @@ func TestLostGPUWithoutFieldsOfItsOwn(t *testing.T) {
 func TestPowerLimitOfTheNode(t *testing.T) {
 	// The node sets the A10 to 120 W of its 150.
 	const defaultLimit = 163
-	r := play(t, sim.Options{Node: "mixed", Seed: 2}, planOf(ids(powerUsage, powerLimit, defaultLimit)))
+	r := play(t, sim.Options{Node: "mixed", Seed: 2}, simulated.Plan(powerUsage, powerLimit, defaultLimit))
 	most := 0.0
 	for range 500 {
-		r.pass(time.Minute)
+		r.Pass(time.Minute)
 		most = max(most, r.read().num(1, powerUsage))
 	}
 	v := r.read()
@@ -84,11 +85,11 @@ func TestShapes(t *testing.T) {
 		{"a GPU without a pod rests", "t4", 3, [2]float64{1, 1}, [2]float64{0, 0}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			r := play(t, sim.Options{Node: test.node, Seed: 1}, planOf(ids(gpuUtil)))
+			r := play(t, sim.Options{Node: test.node, Seed: 1}, simulated.Plan(gpuUtil))
 			const n = 4000
 			idle, busy := 0.0, 0.0
 			for range n {
-				r.pass(29 * time.Second)
+				r.Pass(29 * time.Second)
 				switch u := r.read().num(test.row, gpuUtil); {
 				case u < 2:
 					idle++
@@ -108,9 +109,9 @@ func TestShapes(t *testing.T) {
 
 // Pods of one job over several GPUs move together.
 func TestAPodsDevicesShareARhythm(t *testing.T) {
-	r := play(t, sim.Options{Node: "nvswitch", Seed: 1}, planOf(ids(gpuUtil)))
+	r := play(t, sim.Options{Node: "nvswitch", Seed: 1}, simulated.Plan(gpuUtil))
 	for range 600 {
-		r.pass(11 * time.Second)
+		r.Pass(11 * time.Second)
 		v := r.read()
 		first := v.num(0, gpuUtil)
 		for _, row := range r.rows(gpu.KindGPU) {
@@ -123,8 +124,8 @@ func TestAPodsDevicesShareARhythm(t *testing.T) {
 
 func TestSwitchesCarryTheGPUsTraffic(t *testing.T) {
 	const switchRx, linkTx = 862, 780
-	r := play(t, sim.Options{Node: "nvswitch", Seed: 1}, planOf(ids(nvlinkTxTotal, switchRx, linkTx)))
-	r.pass(time.Hour)
+	r := play(t, sim.Options{Node: "nvswitch", Seed: 1}, simulated.Plan(nvlinkTxTotal, switchRx, linkTx))
+	r.Pass(time.Hour)
 	v := r.read()
 	sum := func(kind gpu.Kind, parent gpu.Kind, id gpu.FieldID) (total float64) {
 		for _, row := range r.rows(kind) {
@@ -148,10 +149,10 @@ func TestSwitchesCarryTheGPUsTraffic(t *testing.T) {
 
 func TestCPUsAndTheirCores(t *testing.T) {
 	const cpuPower, cpuLimit, modulePower = 1130, 1131, 1133
-	r := play(t, sim.Options{Node: "grace-hopper", Seed: 1}, planOf(ids(coreBusy, cpuPower, cpuLimit, modulePower, powerUsage)))
+	r := play(t, sim.Options{Node: "grace-hopper", Seed: 1}, simulated.Plan(coreBusy, cpuPower, cpuLimit, modulePower, powerUsage))
 	top := r.s.Topology()
 	for range 20 {
-		r.pass(41 * time.Second)
+		r.Pass(41 * time.Second)
 		v := r.read()
 		mean := map[int]float64{}
 		for _, row := range r.rows(gpu.KindCPUCore) {
@@ -174,7 +175,7 @@ func TestCPUsAndTheirCores(t *testing.T) {
 // Errors of memory and links are rare, but over many nodes they happen.
 func TestErrorsAreRare(t *testing.T) {
 	const sbe, remapped, replays = 312, 394, 202
-	plan := planOf(ids(sbe, remapped, replays))
+	plan := simulated.Plan(sbe, remapped, replays)
 	with := map[gpu.FieldID]int{}
 	const nodes = 40
 	for seed := range uint64(nodes) {
@@ -199,9 +200,9 @@ func TestErrorsAreRare(t *testing.T) {
 }
 
 func TestRepartitionMovesThePods(t *testing.T) {
-	r := faults(t, "demo", planOf(ids(fbUsed)), `
+	r := faults(t, "demo", simulated.Plan(fbUsed), `
 faults: [{fault: repartition, at: 1m, devices: ["7"], mig: [1g.10gb, 1g.10gb]}]`)
-	r.at(2 * time.Minute)
+	r.At(2 * time.Minute)
 	r.ends(gpu.ErrTopology)
 	r.open()
 	o, err := r.src.Attribute(context.Background(), r.s.Topology())
@@ -225,14 +226,14 @@ faults: [{fault: repartition, at: 1m, devices: ["7"], mig: [1g.10gb, 1g.10gb]}]`
 	}
 }
 
-func TestOpenWithACancelledContext(t *testing.T) {
+func TestOpenWithACanceledContext(t *testing.T) {
 	src, err := sim.New(sim.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if _, err := src.Open(ctx, planOf(ids(gpuTemp))); !errors.Is(err, context.Canceled) {
+	if _, err := src.Open(ctx, simulated.Plan(gpuTemp)); !errors.Is(err, context.Canceled) {
 		t.Errorf("Open: %v, want %v", err, context.Canceled)
 	}
 	if got := src.Stats(); got.Opened != 0 || got.InFlight != 0 {

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
 )
 
 // The states of a link that is down: NVML_NVLINK_STATE_INACTIVE of nvml.h for
@@ -15,9 +16,9 @@ const (
 	linkIsDown           = 0
 )
 
-// linkGives returns what a link gives for a field while it is down, and whether
-// that differs from what it gives otherwise. Its counters of bytes go on: the
-// model spreads the traffic of a GPU evenly over the links that it has.
+// linkGives returns what a link gives for a field while it is down, and whether that differs from
+// what it gives otherwise. Its counters of bytes go on: the model spreads the traffic of a GPU
+// evenly over the links that it has.
 func linkGives(id gpu.FieldID) (gpu.Value, bool) {
 	switch {
 	case id == fieldSwitchLinkState || id == fieldLinkState:
@@ -54,13 +55,12 @@ func (f *fault) parsePeers(s *faultSpec) error {
 		words = append(words, word)
 	}
 	if !slices.Contains(words, f.status) {
-		return fmt.Errorf("status %q of a connection%s", f.status, didYouMean(f.status, words))
+		return fmt.Errorf("status %q of a connection, %s", f.status, text.Suggest(f.status, words))
 	}
 	return nil
 }
 
-// joins reports whether the fault is about the connection of two GPUs, in
-// either direction.
+// joins reports whether the fault is about the connection of two GPUs, in either direction.
 func (f *fault) joins(a, b *gpu.Device) bool {
 	among := func(refs []deviceRef, d *gpu.Device) bool {
 		return refs == nil || slices.ContainsFunc(refs, func(r deviceRef) bool { return r.matches(d) })

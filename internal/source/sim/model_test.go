@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -12,40 +13,41 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/simulated"
 )
 
 // Fields that the tests speak of.
 const (
-	driverVersion = 1
-	smClock       = 100
-	clockReasons  = 112
-	gpuTemp       = 150
-	powerUsage    = 155
-	energy        = 156
-	powerLimit    = 164
-	gpuUtil       = 203
-	xid           = 230
-	powerHeld     = 240
-	fbTotal       = 250
-	fbFree        = 251
-	fbUsed        = 252
-	fbReserved    = 253
-	graphics      = 1001
-	smActive      = 1002
-	occupancy     = 1003
-	tensor        = 1004
-	dram          = 1005
-	pcieTx        = 1009
-	pcieTxTotal   = 1091
-	nvlinkTx      = 1011
-	nvlinkTxTotal = 1201
-	coreBusy      = 1100
+	driverVersion  = 1
+	smClock        = 100
+	clockReasons   = 112
+	gpuTemp        = 150
+	powerUsage     = 155
+	energy         = 156
+	powerLimit     = 164
+	gpuUtil        = 203
+	xid            = 230
+	powerThrottled = 240
+	fbTotal        = 250
+	fbFree         = 251
+	fbUsed         = 252
+	fbReserved     = 253
+	graphics       = 1001
+	smActive       = 1002
+	occupancy      = 1003
+	tensor         = 1004
+	dram           = 1005
+	pcieTx         = 1009
+	pcieTxTotal    = 1091
+	nvlinkTx       = 1011
+	nvlinkTxTotal  = 1201
+	coreBusy       = 1100
 )
 
 // A rig is an open session and the clock of its world.
 type rig struct {
 	testing.TB
-	*clock
+	*simulated.Clock
 	src  *sim.Source
 	s    *sim.Session
 	plan *gpu.Plan
@@ -54,8 +56,8 @@ type rig struct {
 
 func play(tb testing.TB, o sim.Options, plan *gpu.Plan) *rig {
 	tb.Helper()
-	r := &rig{TB: tb, clock: newClock(), plan: plan}
-	o.Now = r.now
+	r := &rig{TB: tb, Clock: simulated.NewClock(), plan: plan}
+	o.Now = r.Now
 	var err error
 	if r.src, err = sim.New(o); err != nil {
 		tb.Fatal(err)
@@ -126,15 +128,15 @@ func (r *rig) rows(kind gpu.Kind) []int {
 	return rows
 }
 
-// Every exportable field of the catalogue, on every entity of every node, is
-// either a value within the catalogue's bounds or a fault that says why not.
-func TestEveryFieldOfTheCatalogue(t *testing.T) {
+// Every exportable field of the catalog, on every entity of every node, is either a value within
+// the catalog's bounds or a fault that says why not.
+func TestEveryFieldOfTheCatalog(t *testing.T) {
 	for _, name := range sim.Nodes() {
 		t.Run(name, func(t *testing.T) {
-			r := play(t, sim.Options{Node: name, Seed: 7}, planOf(everything))
+			r := play(t, sim.Options{Node: name, Seed: 7}, simulated.Plan())
 			last := map[[2]int]float64{}
 			for range 8 {
-				r.pass(37 * time.Minute)
+				r.Pass(37 * time.Minute)
 				v := r.read()
 				faults := map[[2]int]bool{}
 				for _, x := range r.b.Faults {
@@ -180,14 +182,14 @@ func TestEveryFieldOfTheCatalogue(t *testing.T) {
 }
 
 func TestValuesHangTogether(t *testing.T) {
-	plan := planOf(ids(smClock, clockReasons, gpuTemp, powerUsage, powerLimit, gpuUtil, fbTotal, fbFree, fbUsed, fbReserved,
-		graphics, smActive, occupancy, tensor, dram))
+	plan := simulated.Plan(smClock, clockReasons, gpuTemp, powerUsage, powerLimit, gpuUtil, fbTotal, fbFree, fbUsed, fbReserved,
+		graphics, smActive, occupancy, tensor, dram)
 	for _, name := range []string{"demo", "h100x8", "a100-mig", "mig8x7", "t4"} {
 		t.Run(name, func(t *testing.T) {
 			r := play(t, sim.Options{Node: name, Seed: 3}, plan)
 			top := r.s.Topology()
 			for range 200 {
-				r.pass(97 * time.Second)
+				r.Pass(97 * time.Second)
 				v := r.read()
 				for _, row := range r.rows(gpu.KindGPU) {
 					if p, limit := v.num(row, powerUsage), v.num(row, powerLimit); p > limit || p <= 0 {
@@ -196,7 +198,7 @@ func TestValuesHangTogether(t *testing.T) {
 					g := v.num(row, graphics)
 					if util, ok := v.get(row, gpuUtil); ok {
 						if u, _ := util.Number(); math.Abs(u-100*g) > 1 {
-							t.Errorf("utilisation %v %% beside a graphics engine at %v", u, g)
+							t.Errorf("utilization %v %% beside a graphics engine at %v", u, g)
 						}
 					}
 					held := int64(v.num(row, clockReasons))&4 != 0
@@ -241,10 +243,10 @@ func TestValuesHangTogether(t *testing.T) {
 	}
 }
 
-// Energy is the integral of power, and the byte counters are those of the
-// rates: the trapezium rule over one-second readings finds the same.
+// Energy is the integral of power, and the byte counters are those of the rates: the trapezium rule
+// over one-second readings finds the same.
 func TestCountersAreIntegrals(t *testing.T) {
-	r := play(t, sim.Options{Node: "single", Seed: 5}, planOf(ids(powerUsage, energy, pcieTx, pcieTxTotal, nvlinkTx, nvlinkTxTotal)))
+	r := play(t, sim.Options{Node: "single", Seed: 5}, simulated.Plan(powerUsage, energy, pcieTx, pcieTxTotal, nvlinkTx, nvlinkTxTotal))
 	pairs := []struct {
 		rate, total gpu.FieldID
 		unit        float64
@@ -253,7 +255,7 @@ func TestCountersAreIntegrals(t *testing.T) {
 	first, area := before, make([]float64, len(pairs))
 	const seconds = 3600
 	for range seconds {
-		r.pass(time.Second)
+		r.Pass(time.Second)
 		now := r.read()
 		for i, p := range pairs {
 			area[i] += (before.num(0, p.rate) + now.num(0, p.rate)) / 2 * p.unit
@@ -270,11 +272,11 @@ func TestCountersAreIntegrals(t *testing.T) {
 
 func TestTemperatureFollowsPowerWithALag(t *testing.T) {
 	// A training job pauses for 25 s in every ten minutes.
-	r := play(t, sim.Options{Node: "single", Seed: 5}, planOf(ids(powerUsage, gpuTemp)))
+	r := play(t, sim.Options{Node: "single", Seed: 5}, simulated.Plan(powerUsage, gpuTemp))
 	var lowest, coolest time.Duration
 	power, temp := math.Inf(1), math.Inf(1)
 	for at := 10 * time.Minute; at < 20*time.Minute; at += time.Second {
-		r.at(at)
+		r.At(at)
 		v := r.read()
 		if p := v.num(0, powerUsage); p < power {
 			power, lowest = p, at
@@ -292,11 +294,11 @@ func TestTemperatureFollowsPowerWithALag(t *testing.T) {
 }
 
 func TestValuesAreAFunctionOfSeedAndTime(t *testing.T) {
-	plan := planOf(func(e catalog.Entry) bool { return e.ID != clockReasons }) // a Read reports its changes too
+	plan := simulated.Plan()
 	samples := func(seed uint64, steps ...time.Duration) []gpu.Sample {
 		r := play(t, sim.Options{Node: "demo", Seed: seed}, plan)
 		for _, at := range steps {
-			r.at(at)
+			r.At(at)
 			r.read()
 		}
 		return r.b.Samples
@@ -315,8 +317,8 @@ func TestValuesAreAFunctionOfSeedAndTime(t *testing.T) {
 }
 
 func TestValuesAreInThePlansUnit(t *testing.T) {
-	plan := planOf(ids(smClock, energy, gpuUtil, fbTotal))
-	twins := planOf(ids(smClock, energy, gpuUtil, fbTotal))
+	plan := simulated.Plan(smClock, energy, gpuUtil, fbTotal)
+	twins := simulated.Plan(smClock, energy, gpuUtil, fbTotal)
 	for i, unit := range []gpu.Unit{"hertz", "joules", "ratio", "bytes"} {
 		twins.Fields[i].Unit = unit
 	}
@@ -330,11 +332,11 @@ func TestValuesAreInThePlansUnit(t *testing.T) {
 }
 
 func TestDiurnalLoad(t *testing.T) {
-	r := play(t, sim.Options{Node: "t4", Seed: 1}, planOf(ids(gpuUtil)))
+	r := play(t, sim.Options{Node: "t4", Seed: 1}, simulated.Plan(gpuUtil))
 	mean := func(from time.Duration) float64 {
 		sum := 0.0
 		for i := range 60 {
-			r.at(from + time.Duration(i)*time.Minute)
+			r.At(from + time.Duration(i)*time.Minute)
 			sum += r.read().num(0, gpuUtil)
 		}
 		return sum / 60
@@ -347,7 +349,7 @@ func TestDiurnalLoad(t *testing.T) {
 
 func TestFieldsThatABoardLacks(t *testing.T) {
 	const memoryTemp, fan, nvlink, remapped, retired, sbe = 140, 191, 449, 394, 390, 310
-	plan := planOf(ids(memoryTemp, fan, nvlink, remapped, retired, sbe, gpuUtil, graphics))
+	plan := simulated.Plan(memoryTemp, fan, nvlink, remapped, retired, sbe, gpuUtil, graphics)
 	r := play(t, sim.Options{Node: "mixed"}, plan)
 	v := r.read()
 	want := map[string][]gpu.FieldID{
@@ -367,7 +369,7 @@ func TestFieldsThatABoardLacks(t *testing.T) {
 	}
 	for _, list := range [](map[string][]gpu.FieldID){want, got} {
 		for _, l := range list {
-			sortIDs(l)
+			slices.Sort(l)
 		}
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -376,7 +378,7 @@ func TestFieldsThatABoardLacks(t *testing.T) {
 }
 
 func TestSlowFieldsKeepTheirSample(t *testing.T) {
-	plan := planOf(ids(powerUsage))
+	plan := simulated.Plan(powerUsage)
 	plan.Fields[0].Interval = time.Minute
 	r := play(t, sim.Options{Node: "single"}, plan)
 	times := map[int64]gpu.Value{}
@@ -387,31 +389,31 @@ func TestSlowFieldsKeepTheirSample(t *testing.T) {
 			t.Errorf("the sample of %v is %v and %v", time.Unix(0, x.Time), v, x.Value)
 		}
 		times[x.Time] = x.Value
-		r.pass(10 * time.Second)
+		r.Pass(10 * time.Second)
 	}
 	if len(times) != 3 {
 		t.Errorf("%d samples in two minutes, want one a minute", len(times))
 	}
 }
 
-func TestClockReasonsComeAsEvents(t *testing.T) {
-	r := play(t, sim.Options{Node: "single", Seed: 1}, planOf(ids(clockReasons)))
+func TestClockReasonsHaveTrails(t *testing.T) {
+	r := play(t, sim.Options{Node: "single", Seed: 1}, simulated.Plan(clockReasons))
 	r.read()
-	r.pass(30 * time.Minute)
+	r.Pass(30 * time.Minute)
 	r.read()
 	masks := map[string]int{}
-	for i, x := range r.b.Samples {
+	for i, x := range r.b.Trails {
 		masks[x.Value.String()]++
-		if i > 0 && x.Time <= r.b.Samples[i-1].Time {
-			t.Error("events out of order")
+		if i > 0 && x.Time <= r.b.Trails[i-1].Time {
+			t.Error("samples out of order")
 		}
 	}
 	if masks["4"] < 2 || masks["0"] < 2 {
 		t.Errorf("half an hour at the power limit, with pauses, gave the masks %v", masks)
 	}
-	many := len(r.b.Samples)
-	r.pass(time.Second)
-	if r.read(); len(r.b.Samples) > 2 || many < 4 {
-		t.Errorf("%d events, then %d in one second", many, len(r.b.Samples))
+	many := len(r.b.Trails)
+	r.Pass(time.Second)
+	if r.read(); len(r.b.Trails) > 2 || many < 4 {
+		t.Errorf("%d samples, then %d in one second", many, len(r.b.Trails))
 	}
 }

@@ -12,13 +12,14 @@ import (
 	"strings"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
 )
 
 //go:embed data
 var data embed.FS
 
-// A Node is a simulated machine: its boards and how they are cut, its
-// switches and CPUs, and the pods that use them. It is immutable.
+// A Node is a simulated machine: its boards and how they are cut, its switches and CPUs, and the
+// pods that use them. It is immutable.
 type Node struct {
 	spec     nodeSpec
 	gpus     []nodeGPU
@@ -47,25 +48,24 @@ type nodeSpec struct {
 }
 
 type gpuSpec struct {
-	Line  lineNumber
+	Line  text.Line
 	Board string   `yaml:"board"`
 	Count int      `yaml:"count"` // 0 means 1
 	Limit float64  `yaml:"limit"` // the power limit in watts; 0 means the board's
 	MIG   []string `yaml:"mig"`
-	// Sharing is how pods share it, or each of its instances: time-slicing,
-	// mps or dra.
+	// Sharing is how pods share it, or each of its instances: time-slicing, mps or dra.
 	Sharing  string `yaml:"sharing"`
 	Replicas int    `yaml:"replicas"` // of time-slicing and mps
 }
 
 type switchSpec struct {
-	Line  lineNumber
+	Line  text.Line
 	Count int   `yaml:"count"`
 	Links int64 `yaml:"links"`
 }
 
 type cpuSpec struct {
-	Line   lineNumber
+	Line   text.Line
 	Count  int     `yaml:"count"`
 	Cores  int     `yaml:"cores"`
 	Vendor string  `yaml:"vendor"`
@@ -77,7 +77,7 @@ type cpuSpec struct {
 
 // A cardSpec is a ConnectX network card.
 type cardSpec struct {
-	Line  lineNumber
+	Line  text.Line
 	Count int   `yaml:"count"`
 	Width int64 `yaml:"width"` // PCIe lanes
 	Speed int64 `yaml:"speed"` // GT/s of a lane
@@ -86,7 +86,7 @@ type cardSpec struct {
 }
 
 type podSpec struct {
-	Line      lineNumber
+	Line      text.Line
 	Namespace string   `yaml:"namespace"`
 	Pod       string   `yaml:"pod"`
 	Container string   `yaml:"container"`
@@ -127,7 +127,7 @@ func loadParts() (*parts, error) {
 		if err != nil {
 			return nil, err
 		}
-		err = decode(f, file, &p)
+		err = text.DecodeYAML(f, file, &p)
 		f.Close()
 		if err != nil {
 			return nil, err
@@ -144,7 +144,7 @@ func (p *parts) board(name string) (*board, error) {
 		}
 		names[i] = b.Name
 	}
-	return nil, fmt.Errorf("unknown board %q%s", name, didYouMean(name, names))
+	return nil, fmt.Errorf("unknown board %q, %s", name, text.Suggest(name, names))
 }
 
 func (p *parts) workload(name string) (*workload, error) {
@@ -155,7 +155,7 @@ func (p *parts) workload(name string) (*workload, error) {
 		}
 		names[i] = w.Name
 	}
-	return nil, fmt.Errorf("unknown workload %q%s", name, didYouMean(name, names))
+	return nil, fmt.Errorf("unknown workload %q, %s", name, text.Suggest(name, names))
 }
 
 // Nodes returns the names of the node models that come with the program.
@@ -173,7 +173,7 @@ func Nodes() []string {
 // LoadNode returns the node model of that name.
 func LoadNode(name string) (*Node, error) {
 	if !slices.Contains(Nodes(), name) {
-		return nil, fmt.Errorf("unknown node %q%s", name, didYouMean(name, Nodes()))
+		return nil, fmt.Errorf("unknown node %q, %s", name, text.Suggest(name, Nodes()))
 	}
 	file := "data/nodes/" + name + ".yaml"
 	f, err := data.Open(file)
@@ -184,19 +184,18 @@ func LoadNode(name string) (*Node, error) {
 	return ParseNode(f, file)
 }
 
-// ParseNode reads a node model. file names it in errors, which are of type
-// *SyntaxError.
+// ParseNode reads a node model. file names it in errors, which are of type *text.SyntaxError.
 func ParseNode(r io.Reader, file string) (*Node, error) {
 	p, err := loadParts()
 	if err != nil {
 		return nil, err
 	}
 	n := &Node{}
-	if err := decode(r, file, &n.spec); err != nil {
+	if err := text.DecodeYAML(r, file, &n.spec); err != nil {
 		return nil, err
 	}
-	at := func(line lineNumber, err error) error {
-		return &SyntaxError{File: file, Line: int(line), Msg: err.Error()}
+	at := func(line text.Line, err error) error {
+		return &text.SyntaxError{File: file, Line: int(line), Msg: err.Error()}
 	}
 	if n.spec.Name == "" {
 		return nil, at(0, errors.New("the node has no name"))
@@ -259,7 +258,7 @@ func (n *Node) addGPUs(p *parts, spec *gpuSpec) error {
 	return nil
 }
 
-// maxReplicas is far above what anybody can use.
+// maxReplicas is far above what any node needs.
 const maxReplicas = 1000
 
 func (g *nodeGPU) share(spec *gpuSpec) error {
@@ -369,7 +368,7 @@ func (n *Node) addPod(p *parts, spec *podSpec) error {
 			return fmt.Errorf("pod %s is on device %s, which the node does not have%s", spec.Pod, text, n.instancesOf(ref))
 		}
 		pod.devices = append(pod.devices, ref)
-		if g := &n.gpus[ref.id]; g.replicas > 0 && !spec.Host && n.holders(ref) >= g.replicas {
+		if g := &n.gpus[ref.id]; g.replicas > 0 && !spec.Host && n.podsOn(ref) >= g.replicas {
 			return fmt.Errorf("pod %s is on device %s, whose %d replicas are taken", spec.Pod, text, g.replicas)
 		}
 	}
@@ -377,8 +376,8 @@ func (n *Node) addPod(p *parts, spec *podSpec) error {
 	return nil
 }
 
-// holders returns how many pods are on a device.
-func (n *Node) holders(ref deviceRef) int {
+// podsOn returns how many pods are on a device.
+func (n *Node) podsOn(ref deviceRef) int {
 	count := 0
 	for i := range n.pods {
 		if p := &n.pods[i]; !p.spec.Host && slices.Contains(p.devices, ref) {
@@ -388,8 +387,7 @@ func (n *Node) holders(ref deviceRef) int {
 	return count
 }
 
-// exists reports whether the node has, or could after a repartition have, the
-// device.
+// exists reports whether the node has, or could after a repartition have, the device.
 func (n *Node) exists(ref deviceRef) bool {
 	switch {
 	case ref.kind == gpu.KindNVLink && ref.of == gpu.KindNVSwitch:
@@ -406,8 +404,7 @@ func (n *Node) exists(ref deviceRef) bool {
 	}
 }
 
-// count returns how many devices of a kind the node has that are part of no
-// other, and cores.
+// count returns how many devices of a kind the node has that are part of no other, and cores.
 func (n *Node) count(kind gpu.Kind) int {
 	switch kind {
 	case gpu.KindGPU:
@@ -429,8 +426,8 @@ func (n *Node) count(kind gpu.Kind) int {
 	}
 }
 
-// lacks says that the node has no such device, and what it has instead.
-func (n *Node) lacks(ref deviceRef) error {
+// noDevice says that the node has no such device, and what it has instead.
+func (n *Node) noDevice(ref deviceRef) error {
 	whole := ref
 	if ref.of != gpu.KindNone {
 		whole = deviceRef{kind: ref.of, id: ref.id}
@@ -459,9 +456,8 @@ func (n *Node) lacks(ref deviceRef) error {
 	return fmt.Errorf("node %s has no device %q: %s", n.spec.Name, ref, has)
 }
 
-// has reports whether the node has the GPU or instance and pods can be on it: a
-// GPU that is cut has room in its instances only, a divided one of those in its
-// compute instances.
+// has reports whether the node has the GPU or instance and pods can be on it: a GPU that is cut has
+// room in its instances only, a divided one of those in its compute instances.
 func (n *Node) has(ref deviceRef) bool {
 	if int(ref.id) >= len(n.gpus) {
 		return false

@@ -10,6 +10,8 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/simulated"
 )
 
 func TestNodes(t *testing.T) {
@@ -37,7 +39,7 @@ func TestNodes(t *testing.T) {
 		if n.Name() != name || n.About() == "" {
 			t.Errorf("node %q calls itself %q: %q", name, n.Name(), n.About())
 		}
-		r := play(t, sim.Options{Model: n}, planOf(everything))
+		r := play(t, sim.Options{Model: n}, simulated.Plan())
 		got[name] = size{
 			len(r.rows(gpu.KindGPU)), len(r.rows(gpu.KindGPUInstance)), len(r.rows(gpu.KindNVLink)),
 			len(r.rows(gpu.KindNVSwitch)), len(r.rows(gpu.KindCPU)), len(r.rows(gpu.KindCPUCore)),
@@ -82,7 +84,7 @@ func TestRowsFollowThePlan(t *testing.T) {
 			[]string{"NVSwitch 3", "NVLink 0 of NVSwitch 0", "NVLink 0 of NVSwitch 1", "NVLink 0 of NVSwitch 2", "NVLink 0 of NVSwitch 3"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			plan := planOf(ids(test.fields...))
+			plan := simulated.Plan(test.fields...)
 			plan.Devices, plan.Switches, plan.CPUs = all, all, all
 			if test.change != nil {
 				test.change(plan)
@@ -100,9 +102,9 @@ func TestRowsFollowThePlan(t *testing.T) {
 	}
 }
 
-// The identities that pages are labelled with have the form of real ones.
+// The identities that pages are labeled with have the form of real ones.
 func TestIdentity(t *testing.T) {
-	r := play(t, sim.Options{Node: "demo", Seed: 1}, planOf(ids(fbUsed)))
+	r := play(t, sim.Options{Node: "demo", Seed: 1}, simulated.Plan(fbUsed))
 	for _, d := range r.s.Topology().Devices {
 		if d.Entity.Kind != gpu.KindGPUInstance || d.GPU != 7 || d.InstanceID != 8 {
 			continue
@@ -129,7 +131,7 @@ func TestAttribute(t *testing.T) {
 		node string
 		want map[string]string // entity → namespace/pod/container
 	}{
-		{"mixed", map[string]string{ // the A10 is shared, and so nobody's
+		{"mixed", map[string]string{ // the A10 is shared, and has no exclusive owner
 			"GPU 0": "serving/ranker-0/triton", "GPU 2": "research/finetune-0/trainer",
 			"GPU 3": "media/transcode-0/ffmpeg", "GPU 4": "analytics/etl-0/rapids",
 		}},
@@ -140,7 +142,7 @@ func TestAttribute(t *testing.T) {
 		}},
 	} {
 		t.Run(test.node, func(t *testing.T) {
-			r := play(t, sim.Options{Node: test.node}, planOf(everything))
+			r := play(t, sim.Options{Node: test.node}, simulated.Plan())
 			top := r.s.Topology()
 			o, err := r.src.Attribute(context.Background(), top)
 			if err != nil {
@@ -169,9 +171,9 @@ func TestAttribute(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	r := play(t, sim.Options{}, planOf(ids(gpuTemp)))
+	r := play(t, sim.Options{}, simulated.Plan(gpuTemp))
 	if _, err := r.src.Attribute(ctx, r.s.Topology()); !errors.Is(err, context.Canceled) {
-		t.Errorf("Attribute with a cancelled context: %v", err)
+		t.Errorf("Attribute with a canceled context: %v", err)
 	}
 }
 
@@ -182,23 +184,23 @@ func TestBadNodes(t *testing.T) {
 	const good = "name: x\ngpus:\n  - {board: T4}\n"
 	const cut = "name: x\ngpus:\n  - {board: H100-SXM5-80GB, mig: [3g.40gb]}\n"
 	for _, test := range []struct{ yaml, want string }{
-		{"", `node.yaml: the file is empty, expected a mapping`},
-		{"{", `node.yaml: line 1: did not find expected node content`},
-		{"[]", `node.yaml:1: the file is a list, expected a mapping`},
+		{"", `node.yaml: the file is empty: expected keys and values`},
+		{"{", `node.yaml:1: not YAML: did not find expected node content`},
+		{"[]", `node.yaml:1: the file is an empty list: expected keys and values`},
 		{"name: x", `node.yaml: the node has no device`},
 		{"gpus: [{board: T4}]", `node.yaml: the node has no name`},
-		{good + "---\nname: y\n", `node.yaml:4: a second document, expected one`},
-		{good + "name: y\n", `node.yaml:4: key "name" again, first on line 1`},
-		{good + "gpuz: []\n", `node.yaml:4: unknown key "gpuz" in the file, did you mean "gpus"?`},
-		{good + "cuda: twelve\n", `node.yaml:4: cuda is "twelve", expected an integer`},
-		{good + "cuda:\n", `node.yaml:4: cuda is empty, expected an integer`},
-		{good + "driver: [1]\n", `node.yaml:4: driver is a list, expected a text`},
-		{good + "pods: {}\n", `node.yaml:4: pods is a mapping, expected a list`},
-		{"name: &a x\nabout: *a\n", `node.yaml:2: about is an alias (*a), which these files do not use`},
-		{"name: x\ngpus: [T4]\n", `node.yaml:2: an item of gpus is "T4", expected a mapping`},
+		{good + "---\nname: y\n", `node.yaml:4: a second document: expected one`},
+		{good + "name: y\n", `node.yaml:4: the key name is there already, on line 1`},
+		{good + "gpuz: []\n", `node.yaml:4: unknown key "gpuz": did you mean "gpus"?`},
+		{good + "cuda: twelve\n", `node.yaml:4: cuda is "twelve": expected an integer`},
+		{good + "cuda:\n", `node.yaml:4: cuda is empty: expected an integer`},
+		{good + "driver: [1]\n", `node.yaml:4: driver is a list: expected a text`},
+		{good + "pods: {}\n", `node.yaml:4: pods is a mapping: expected a list`},
+		{"name: &a x\nabout: *a\n", `node.yaml:2: the alias *a: expected its value, written out`},
+		{"name: x\ngpus: [T4]\n", `node.yaml:2: gpus[0] is "T4": expected keys and values`},
 		{"name: x\ngpus:\n  - {board: T5}\n", `node.yaml:3: unknown board "T5", did you mean "T4"?`},
 		{"name: x\ngpus:\n  - {board: T4, limit: 100}\n", `node.yaml:3: power limit 100 W, a T4 takes 60 to 70`},
-		{"name: x\ngpus:\n  - {board: T4, limit: .nan}\n", `node.yaml:3: limit is ".nan", expected a finite number`},
+		{"name: x\ngpus:\n  - {board: T4, limit: .nan}\n", `node.yaml:3: gpus[0].limit is ".nan": expected a finite number`},
 		{"name: x\ngpus:\n  - {board: T4, mig: [1g.5gb]}\n", `node.yaml:3: a T4 has no MIG`},
 		{"name: x\ngpus:\n  - {board: T4, count: 33}\n", `node.yaml:3: count is 33, there is room for 32`},
 		{"name: x\ngpus:\n  - {board: T4, count: 99999999999}\n", `node.yaml:3: count is 99999999999, there is room for 32`},
@@ -226,7 +228,7 @@ func TestBadNodes(t *testing.T) {
 			`node.yaml:5: pod b is on device 0/2, which the node does not have; GPU 0 has 0/1 (3g.40gb)`},
 	} {
 		_, err := sim.ParseNode(strings.NewReader(test.yaml), "node.yaml")
-		var syntax *sim.SyntaxError
+		var syntax *text.SyntaxError
 		if !errors.As(err, &syntax) || err.Error() != test.want {
 			t.Errorf("%q\n got %v\nwant %s", test.yaml, err, test.want)
 		}
@@ -243,25 +245,27 @@ func TestBadScenarios(t *testing.T) {
 		{`{fault: gpu-lost, devices: ["0/1"]}`, `device "0/1", fault gpu-lost is about whole GPUs`},
 		{`{fault: engine-down, devices: ["0"]}`, `fault engine-down takes no key "devices"`},
 		{`{fault: hang, at: -1s}`, `at is -1s, expected 0 to 87600h0m0s after the start`},
-		{`{fault: hang, at: 10}`, `at is "10", expected a duration such as 90s or 5m`},
+		{`{fault: hang, at: 10}`, `faults[1].at is "10": expected a duration such as 90s or 5m`},
 		{`{fault: hang, for: 0s}`, `for is 0s, expected more than 0, and 87600h0m0s at most`},
 		{`{fault: hang, call: close}`, `call is "close", expected open or read`},
-		{`{fault: hang, ignore-cancel: perhaps}`, `ignore-cancel is "perhaps", expected true or false`},
+		{`{fault: hang, ignore-cancel: perhaps}`, `faults[1].ignore-cancel is "perhaps": expected true or false`},
 		{`{fault: xid, devices: ["0"], xids: [0]}`, `xid 0, expected a positive number`},
 		{`{fault: xid, devices: ["0"], xids: [1], apart: 2h}`, `apart is 2h0m0s, expected more than 0, and an hour at most`},
 		{`{fault: absent, fields: [DCGM_FI_DEV_GPU_TMP]}`, `unknown field "DCGM_FI_DEV_GPU_TMP", did you mean DCGM_FI_DEV_GPU_TEMP?`},
 		{`{fault: absent, fields: ["65000"]}`, `unknown field id 65000`},
 		{`{fault: absent, fields: [DCGM_FI_DEV_GPU_TEMP], devices: ["x"]}`,
 			`device "x", expected ` + forms},
-		{`{fault: spike, fields: [DCGM_FI_DEV_GPU_TEMP], value: x}`, `value is "x", expected a finite number`},
-		{`{fault: repartition, devices: ["0"], when: 1s}`, `unknown key "when" in an item of faults, expected one of ` +
-			`apart, at, call, code, devices, driver, fault, fields, for, ignore-cancel, mig, peers, reasons, result, status, text, told-by, value, watches, xids`},
+		{`{fault: spike, fields: [DCGM_FI_DEV_GPU_TEMP], value: x}`, `faults[1].value is "x": expected a finite number`},
+		{`{fault: repartition, devices: ["0"], when: 1s}`, `unknown key "when" in faults[1]: expected one of ` +
+			`apart, at, call, code, devices, driver, fault, fields, for, ignore-cancel, mig, peers, reasons, reported-by, result, status, text, told-by, value, watches, xids`},
 		{`{fault: absent, fields: ["1310"], devices: ["conectx 0"]}`, `device "conectx 0": unknown word "conectx", did you mean "connectx"?`},
 		{`{fault: absent, fields: ["1310"], devices: ["connectx 0/1"]}`, `device "connectx 0/1", expected ` + forms},
 		{`{fault: absent, fields: ["1001"], devices: ["6/9/0/1"]}`, `device "6/9/0/1", expected ` + forms},
 		{`{fault: unbound, devices: ["connectx 0"]}`, `device "connectx 0", fault unbound is about whole GPUs`},
 		{`{fault: link-down, devices: ["0"]}`, `device "0", fault link-down is about links such as "nvlink 0/4" and "nvswitch 1/7"`},
-		{`{fault: xid, devices: ["0"], xids: [79], told-by: [kernal]}`, `told-by "kernal", did you mean "kernel"?`},
+		{`{fault: xid, devices: ["0"], xids: [79], reported-by: [kernal]}`, `reported-by "kernal", did you mean "kernel"?`},
+		{`{fault: xid, devices: ["0"], xids: [79], told-by: [kernal]}`, `reported-by "kernal", did you mean "kernel"?`},
+		{`{fault: gpu-lost, devices: ["0"], told-by: [kernel]}`, `fault gpu-lost takes no key "reported-by"`},
 		{`{fault: throttle, devices: ["0"], reasons: [hw_termal]}`, `reason "hw_termal" of a throttle, did you mean "hw_thermal"?`},
 		{`{fault: throttle, devices: ["0"], reasons: [gpu_idle]}`, `reason "gpu_idle" of a throttle, expected one of ` +
 			`clocks_setting, display_clocks, hw_power_brake, hw_slowdown, hw_thermal, sw_thermal, sync_boost`},
@@ -294,12 +298,12 @@ func TestBadScenarios(t *testing.T) {
 		if err == nil {
 			_, err = sim.New(sim.Options{Node: "single", Scenario: s})
 		}
-		var syntax *sim.SyntaxError
+		var syntax *text.SyntaxError
 		if !errors.As(err, &syntax) || syntax.Error() != "faults.yaml:3: "+test.want {
 			t.Errorf("%s\n got %v\nwant faults.yaml:3: %s", test.yaml, err, test.want)
 		}
 	}
-	if _, err := sim.New(sim.Options{Node: "t4", Scenario: scenario(t, `faults: [{fault: repartition, devices: ["0"]}]`)}); err == nil ||
+	if _, err := sim.New(sim.Options{Node: "t4", Scenario: simulated.Scenario(t, `faults: [{fault: repartition, devices: ["0"]}]`)}); err == nil ||
 		err.Error() != "sim: scenario.yaml:1: GPU 0 is a T4, which has no MIG" {
 		t.Errorf("New: %v", err)
 	}
@@ -311,7 +315,7 @@ func TestDemoHasAJobAndASharedGPU(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	session, err := src.Open(t.Context(), planOf(ids(gpuTemp)))
+	session, err := src.Open(t.Context(), simulated.Plan(gpuTemp))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -338,7 +342,7 @@ func TestDemoHasAJobAndASharedGPU(t *testing.T) {
 
 // One node has every kind of entity, and each of them has values.
 func TestOneNodeHasEveryKind(t *testing.T) {
-	r := play(t, sim.Options{Node: "everything"}, planOf(everything))
+	r := play(t, sim.Options{Node: "everything"}, simulated.Plan())
 	r.read()
 	rows := map[int]bool{}
 	for _, s := range r.b.Samples {

@@ -18,10 +18,9 @@ type ownership struct {
 // Name returns "sim", the source's name as an attributor.
 func (s *Source) Name() string { return "sim" }
 
-// Attribute returns the pods and jobs that hold the GPUs and instances of t. A
-// device that one pod holds has its labels container, namespace and pod, one
-// that a job holds has hpc_job; one without an owner has none, and neither has
-// one that several share.
+// Attribute returns the pods and jobs that hold the GPUs and instances of t. A device that one pod
+// holds has its labels container, namespace and pod, one that a job holds has hpc_job; one without
+// an owner has none, and neither has one that several share.
 func (s *Source) Attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -59,8 +58,8 @@ func (s *Source) use(t *gpu.Topology, row int) gpu.Use {
 	d := &t.Devices[row]
 	for i := range s.node.pods {
 		p := &s.node.pods[i]
-		parts, divided := heldParts(t, row, p.devices)
-		if parts == nil && (divided || !slices.ContainsFunc(p.devices, func(ref deviceRef) bool { return ref.matches(d) })) {
+		parts, partitioned := usedInstances(t, row, p.devices)
+		if parts == nil && (partitioned || !slices.ContainsFunc(p.devices, func(ref deviceRef) bool { return ref.matches(d) })) {
 			continue
 		}
 		if p.spec.Host {
@@ -80,7 +79,7 @@ func (s *Source) use(t *gpu.Topology, row int) gpu.Use {
 			u.Owners = append(u.Owners, owner)
 		}
 		for _, part := range parts {
-			owner.Resource, owner.Part = "nvidia.com/mig-"+t.Divided[part].Profile, t.Part(part)
+			owner.Resource, owner.Part = "nvidia.com/mig-"+t.ComputeInstances[part].Profile, t.Part(part)
 			u.Owners = append(u.Owners, owner)
 		}
 	}
@@ -106,22 +105,21 @@ func (s *Source) use(t *gpu.Topology, row int) gpu.Use {
 	return u
 }
 
-// heldParts returns whether the row is a divided GPU instance, on which nobody
-// can be but in its compute instances, and which of those are among devices, as
-// indexes of t.Divided.
-func heldParts(t *gpu.Topology, row int, devices []deviceRef) (parts []int, divided bool) {
+// usedInstances returns whether the row is a partitioned GPU instance, which has owners in its
+// compute instances alone, and which of those are among devices, as indexes of t.Divided.
+func usedInstances(t *gpu.Topology, row int, devices []deviceRef) (parts []int, partitioned bool) {
 	d := &t.Devices[row]
-	for i := range t.Divided {
-		c := &t.Divided[i]
+	for i := range t.ComputeInstances {
+		c := &t.ComputeInstances[i]
 		if c.Instance != row {
 			continue
 		}
-		divided = true
+		partitioned = true
 		if slices.ContainsFunc(devices, func(ref deviceRef) bool {
 			return ref.kind == gpu.KindComputeInstance && ref.id == d.GPU && ref.sub == d.InstanceID && ref.compute == c.ID
 		}) {
 			parts = append(parts, i)
 		}
 	}
-	return parts, divided
+	return parts, partitioned
 }

@@ -7,12 +7,11 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// socketCPUs is how many CPUs each of the two sockets of a node has that says
-// nothing of its CPUs.
+// socketCPUs is how many CPUs each of the two sockets of a node has that says nothing of its CPUs.
 const socketCPUs = 64
 
-// home returns the socket that a GPU is on, and the first and last of the
-// socket's CPUs. A superchip's GPU is on the socket of its own number.
+// home returns the socket that a GPU is on, and the first and last of the socket's CPUs. A
+// superchip's GPU is on the socket of its own number.
 func (w *world) home(g *worldGPU) (socket, first, last int) {
 	if int(g.index) >= len(w.node.cpus) {
 		socket = int(g.index) * 2 / len(w.gpus)
@@ -24,8 +23,7 @@ func (w *world) home(g *worldGPU) (socket, first, last int) {
 	return int(g.index), first, first + w.node.cpus[g.index].Cores - 1
 }
 
-// locate tells of the GPUs among the devices where they sit, and how each two
-// of them are connected.
+// locate says where the GPUs among the devices sit, and how each two of them are connected.
 func (w *world) locate(t *gpu.Topology) {
 	for a := range t.Devices {
 		d := &t.Devices[a]
@@ -44,8 +42,8 @@ func (w *world) locate(t *gpu.Topology) {
 	}
 }
 
-// connect says how two GPUs are connected, the first of which has the lower
-// number. Two neighbours on a socket that have no NVLink share a PCIe switch.
+// connect says how two GPUs are connected, the first of which has the lower number. Two neighbors
+// on a socket that have no NVLink share a PCIe switch.
 func (w *world) connect(a, b *worldGPU) gpu.Pair {
 	var p gpu.Pair
 	if w.linked(a, b) {
@@ -64,16 +62,15 @@ func (w *world) connect(a, b *worldGPU) gpu.Pair {
 	return p
 }
 
-// linked reports whether NVLink joins two GPUs: all of a board whose links
-// lead to switches, and two neighbours of one that takes bridges.
+// linked reports whether NVLink joins two GPUs: all of a board whose links lead to switches, and
+// two neighbors of one that takes bridges.
 func (w *world) linked(a, b *worldGPU) bool {
 	links := a.spec.board.NVLink
 	return a.spec.board == b.spec.board && links.Links > 0 && a.index != b.index &&
 		(!links.Bridge || a.index/2 == b.index/2)
 }
 
-// The states of a connection over NVLink in dcgm-exporter's words
-// (dcgmNvLinkGpuP2PStatus_t).
+// The states of a connection over NVLink in dcgm-exporter's words (dcgmNvLinkGpuP2PStatus_t).
 const (
 	peerOK           = "OK"
 	peerNotSupported = "NotSupported"
@@ -93,7 +90,7 @@ func (s *Session) readPeers(b *gpu.Batch, elapsed time.Duration) {
 				continue
 			}
 			status := peerNotSupported
-			if w.linked(from.gpu, to.gpu) && !from.gpu.cut && !to.gpu.cut { // no peers under MIG
+			if w.linked(from.gpu, to.gpu) && !from.gpu.partitioned && !to.gpu.partitioned { // no peers under MIG
 				status = peerOK
 			}
 			s.src.faults(faultPeers, func(f *fault) bool {

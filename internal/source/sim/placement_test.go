@@ -9,6 +9,7 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/simulated"
 )
 
 // wordOf says what nvidia-smi would of a pair.
@@ -52,7 +53,7 @@ func TestPlacement(t *testing.T) {
 			{1, "64-127", nil},
 		},
 	} {
-		plan := planOf(ids(gpuTemp, fbUsed))
+		plan := simulated.Plan(gpuTemp, fbUsed)
 		plan.Placement = true
 		r := play(t, sim.Options{Node: node}, plan)
 		var got []place
@@ -77,19 +78,19 @@ func TestPlacement(t *testing.T) {
 	}
 }
 
-func TestNoPlacementUnlessAsked(t *testing.T) {
-	r := play(t, sim.Options{Node: "h100x8"}, planOf(ids(gpuTemp)))
+func TestNoPlacementUnlessRequested(t *testing.T) {
+	r := play(t, sim.Options{Node: "h100x8"}, simulated.Plan(gpuTemp))
 	if r.s.Topology().Pairs != nil || r.s.Topology().Devices[0].Place != nil {
-		t.Error("the topology tells what nobody asked for")
+		t.Error("the topology has what was not requested")
 	}
 	if r.read(); len(r.b.Health)+len(r.b.Peers) != 0 {
-		t.Error("the batch tells what nobody asked for")
+		t.Error("the batch has what was not requested")
 	}
 }
 
 // The mask fields say the same as the place.
 func TestAffinityFieldsAgreeWithPlaces(t *testing.T) {
-	plan := planOf(ids(70, 71, 72, 73))
+	plan := simulated.Plan(70, 71, 72, 73)
 	plan.Placement = true
 	for _, node := range []string{"grace-hopper", "t4"} {
 		r := play(t, sim.Options{Node: node}, plan)
@@ -116,9 +117,9 @@ func TestAffinityFieldsAgreeWithPlaces(t *testing.T) {
 }
 
 func TestHealth(t *testing.T) {
-	plan := planOf(ids(gpuTemp))
+	plan := simulated.Plan(gpuTemp)
 	plan.Health = true
-	r := play(t, sim.Options{Node: "t4", Scenario: scenario(t, `
+	r := play(t, sim.Options{Node: "t4", Scenario: simulated.Scenario(t, `
 faults:
   - {fault: health, at: 1m, for: 1m, devices: ["1"], watches: [PCIE, MEM]}
   - {fault: health, at: 1m, for: 1m, devices: ["2"], watches: [THERMAL], result: warn, code: DCGM_FR_TEMP_VIOLATION}
@@ -127,8 +128,8 @@ faults:
 	found := func() (found []gpu.HealthCheck, checks int) {
 		r.read()
 		for _, c := range r.b.Health {
-			if c.Time != r.t.UnixNano() {
-				t.Errorf("%+v has not the time of the Read", c)
+			if c.Time != r.Now().UnixNano() {
+				t.Errorf("%+v does not have the time of the Read", c)
 			}
 			if c.Time = 0; c != (gpu.HealthCheck{Row: c.Row, Watch: c.Watch}) {
 				found = append(found, c)
@@ -149,7 +150,7 @@ faults:
 		}, 33},
 		{2 * time.Minute, nil, 33},
 	} {
-		r.at(step.at)
+		r.At(step.at)
 		got, checks := found()
 		if diff := cmp.Diff(step.want, got); diff != "" || checks != step.checks {
 			t.Errorf("after %v: %d checks, want %d (-want +got):\n%s", step.at, checks, step.checks, diff)
@@ -158,7 +159,7 @@ faults:
 }
 
 func TestPeers(t *testing.T) {
-	plan := planOf(ids(gpuTemp, fbUsed))
+	plan := simulated.Plan(gpuTemp, fbUsed)
 	plan.Peers = true
 	for node, want := range map[string]map[string]int{
 		"single":   {},
@@ -173,7 +174,7 @@ func TestPeers(t *testing.T) {
 		for _, p := range r.b.Peers {
 			got[p.Status]++
 			if seen[[2]int{p.Row, p.Peer}] || p.Row == p.Peer {
-				t.Errorf("%s: %+v is told twice or of itself", node, p)
+				t.Errorf("%s: %+v is reported twice or of itself", node, p)
 			}
 			seen[[2]int{p.Row, p.Peer}] = true
 		}

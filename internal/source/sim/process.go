@@ -14,15 +14,15 @@ const firstPID = 4000
 // A part is what one pod has of its slot at a knot.
 type part struct{ graphics, memory float64 }
 
-// divide gives every pod its part of a slot on which they together want more
-// than there is, or all that they want.
-func (s *slot) divide(wanted []part, got *levels, ahead bool) {
+// divide gives every pod its part of a slot on which they together want more than there is, or all
+// that they want.
+func (s *slot) divide(requested []part, got *levels, ahead bool) {
 	var sum part
-	for _, w := range wanted {
+	for _, w := range requested {
 		sum.graphics += w.graphics
 		sum.memory += w.memory
 	}
-	for i, w := range wanted {
+	for i, w := range requested {
 		p := part{ratioOf(w.graphics, sum.graphics) * got[levelGraphics], ratioOf(w.memory, sum.memory) * got[levelMemory]}
 		if ahead {
 			s.pods[i].to = p
@@ -85,11 +85,11 @@ func (s *Session) readProcesses(b *gpu.Batch, now int64) {
 	x := float64(w.at-w.t0) / float64(w.t1-w.t0)
 	for row := range s.views {
 		v := &s.views[row]
-		whole := v.dev.Entity.Kind == gpu.KindGPU && !v.gpu.cut
+		whole := v.dev.Entity.Kind == gpu.KindGPU && !v.gpu.partitioned
 		if whole {
 			s.active[row].advance(w, &v.gpu.slots[0])
 		}
-		if row >= len(b.WantProcesses) || !b.WantProcesses[row] || s.down[row] {
+		if row >= len(b.RequestProcesses) || !b.RequestProcesses[row] || s.down[row] {
 			continue
 		}
 		place := v.slot
@@ -118,8 +118,8 @@ func (s *Session) readProcesses(b *gpu.Batch, now int64) {
 	}
 }
 
-// PodOf returns the UID of the pod that a simulated process belongs to, "" for
-// one of the host and for ids that no process has.
+// PodOf returns the UID of the pod that a simulated process belongs to, "" for one of the host and
+// for ids that no process has.
 func (s *Source) PodOf(pid uint32) (string, error) {
 	if pid < firstPID || int(pid-firstPID) >= len(s.uids) {
 		return "", nil

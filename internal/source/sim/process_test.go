@@ -8,26 +8,27 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/simulated"
 )
 
-// The processes of a shared device never use more memory than it has in use, and keep it as busy as it
-// was since the previous Read but for the rounding to whole percent. Its utilization of the moment is
-// another, as of a real GPU.
+// The processes of a shared device never use more memory than it has in use, and keep it as busy as
+// it was since the previous Read but for the rounding to whole percent. Its utilization of the
+// moment is another, as of a real GPU.
 func TestProcessesAddUpToTheirDevice(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	source, err := sim.New(sim.Options{Node: "shared", Seed: 3, Start: now, Now: func() time.Time { return now }})
 	if err != nil {
 		t.Fatal(err)
 	}
-	plan := planOf(ids(203, fbUsed))
+	plan := simulated.Plan(203, fbUsed)
 	plan.Devices = gpu.Selector{Flex: true}
 	s, err := source.Open(context.Background(), plan)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := gpu.Batch{WantProcesses: make([]bool, len(s.Topology().Devices))}
-	for row := range b.WantProcesses {
-		b.WantProcesses[row] = true
+	b := gpu.Batch{RequestProcesses: make([]bool, len(s.Topology().Devices))}
+	for row := range b.RequestProcesses {
+		b.RequestProcesses[row] = true
 	}
 	furthest := 0.0
 	for range 200 {

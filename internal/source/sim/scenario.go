@@ -4,15 +4,17 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"slices"
 	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
 )
 
-// A Scenario is a list of faults that befall a node, at times relative to the
-// start of its world. It is immutable.
+// A Scenario is a list of faults that happen to a node, at times relative to the start of its
+// world. It is immutable.
 type Scenario struct {
 	file   string
 	faults []fault
@@ -31,11 +33,11 @@ const (
 	faultAbsent       = "absent"        // fields give no value
 	faultNotSupported = "not-supported" // fields give no value, for good reason
 	faultPermission   = "no-permission" // fields give no value, for lack of rights
-	faultSet          = "set"           // fields give the value that is told
+	faultSet          = "set"           // fields give the value of the fault
 	faultSpike        = "spike"         // fields give garbage
 	faultFreeze       = "freeze"        // fields keep value and timestamp
 	faultProfiler     = "profiler"      // another profiler has the profiling counters
-	faultRepartition  = "repartition"   // MIG cuts GPUs anew
+	faultRepartition  = "repartition"   // MIG partitions GPUs again
 	faultHealth       = "health"        // health watches find something
 	faultPeers        = "p2p"           // the state of NVLink between GPUs
 	faultLink         = "link-down"     // links carry nothing
@@ -44,12 +46,10 @@ const (
 // forever is the end of faults that do not end.
 const forever = time.Duration(math.MaxInt64)
 
-// longest bounds the times of a scenario, so that none leaves the range of
-// Unix nanoseconds.
+// longest bounds the times of a scenario, so that none leaves the range of Unix nanoseconds.
 const longest = 10 * 365 * 24 * time.Hour
 
-// faultKeys says which keys a fault takes beside fault, at and for. A key
-// that is true is required.
+// faultKeys says which keys a fault takes beside fault, at and for. A key that is true is required.
 func faultKeys() map[string]map[string]bool {
 	cells := map[string]bool{"fields": true, "devices": false}
 	return map[string]map[string]bool{
@@ -59,7 +59,7 @@ func faultKeys() map[string]map[string]bool {
 		faultDriverAbsent: {},
 		faultUpgrade:      {"driver": true},
 		faultHang:         {"call": false, "ignore-cancel": false},
-		faultXID:          {"devices": true, "xids": true, "apart": false, "told-by": false},
+		faultXID:          {"devices": true, "xids": true, "apart": false, "reported-by": false},
 		faultThrottle:     {"devices": true, "reasons": true},
 		faultAbsent:       cells,
 		faultNotSupported: cells,
@@ -90,7 +90,7 @@ type scenarioSpec struct {
 }
 
 type faultSpec struct {
-	Line         lineNumber
+	Line         text.Line
 	Fault        string         `yaml:"fault"`
 	At           time.Duration  `yaml:"at"`
 	For          *time.Duration `yaml:"for"`
@@ -105,7 +105,8 @@ type faultSpec struct {
 	Watches      []string       `yaml:"watches"`
 	Code         *string        `yaml:"code"`
 	Result       *string        `yaml:"result"`
-	ToldBy       []string       `yaml:"told-by"`
+	Witnesses    []string       `yaml:"reported-by"`
+	OldWitnesses []string       `yaml:"told-by"` // the key of 0.1.0 for reported-by
 	Reasons      []string       `yaml:"reasons"`
 	Text         *string        `yaml:"text"`
 	Driver       *string        `yaml:"driver"`
@@ -120,7 +121,7 @@ func (s *faultSpec) given() []string {
 		"devices": s.Devices != nil, "fields": s.Fields != nil, "xids": s.XIDs != nil, "apart": s.Apart != nil,
 		"value": s.Value != nil, "call": s.Call != nil, "ignore-cancel": s.IgnoreCancel != nil, "mig": s.MIG != nil,
 		"watches": s.Watches != nil, "code": s.Code != nil, "result": s.Result != nil,
-		"told-by": s.ToldBy != nil, "reasons": s.Reasons != nil, "text": s.Text != nil, "driver": s.Driver != nil,
+		"reported-by": s.Witnesses != nil || s.OldWitnesses != nil, "reasons": s.Reasons != nil, "text": s.Text != nil, "driver": s.Driver != nil,
 		"peers": s.Peers != nil, "status": s.Status != nil,
 	} {
 		if ok {
@@ -133,29 +134,29 @@ func (s *faultSpec) given() []string {
 
 // A fault is one entry of a scenario.
 type fault struct {
-	kind    string
-	line    int
-	at      time.Duration
-	until   time.Duration            // forever where it does not end
-	devices []deviceRef              // nil for all
-	fields  map[gpu.FieldID]gpu.Unit // with the unit of value
-	xids    []int64
-	apart   time.Duration
-	engine  bool // xid: the engine tells it
-	kernel  bool // xid: the kernel's log tells it
-	reasons int64
-	value   *float64
-	text    string
-	open    bool // hang: of Open
-	read    bool // hang: of Read
-	deaf    bool // hang: does not notice that the context is done
-	mig     []string
-	watches uint        // health: bits of watches
-	code    string      // health: "" for the watch's usual one
-	result  int64       // health
-	driver  string      // upgrade: the version afterwards
-	peers   []deviceRef // p2p: nil for all
-	status  string      // p2p
+	kind          string
+	line          int
+	at            time.Duration
+	until         time.Duration            // forever where it does not end
+	devices       []deviceRef              // nil for all
+	fields        map[gpu.FieldID]gpu.Unit // with the unit of value
+	xids          []int64
+	apart         time.Duration
+	engine        bool // xid: the engine reports it
+	kernel        bool // xid: the kernel's log reports it
+	reasons       int64
+	value         *float64
+	text          string
+	open          bool // hang: of Open
+	read          bool // hang: of Read
+	ignoresCancel bool // hang: does not notice that the context is done
+	mig           []string
+	watches       uint        // health: bits of watches
+	code          string      // health: "" for the watch's usual one
+	result        int64       // health
+	driver        string      // upgrade: the version afterwards
+	peers         []deviceRef // p2p: nil for all
+	status        string      // p2p
 }
 
 // within reports whether the fault lasts at a time since the start.
@@ -166,8 +167,8 @@ func (f *fault) on(d *gpu.Device) bool {
 	return f.devices == nil || slices.ContainsFunc(f.devices, func(r deviceRef) bool { return r.matches(d) })
 }
 
-// concerns reports whether the fault changes what a field gives on a device;
-// id is that of the older field of the same measurement where there is one.
+// concerns reports whether the fault changes what a field gives on a device; id is that of the
+// older field of the same measurement where there is one.
 func (f *fault) concerns(field *gpu.Field, id gpu.FieldID, d *gpu.Device) bool {
 	switch f.kind {
 	case faultProfiler:
@@ -191,18 +192,17 @@ func (f *fault) of(d *gpu.Device) bool {
 	return partOfGPU && slices.ContainsFunc(f.devices, func(r deviceRef) bool { return r.kind == gpu.KindGPU && r.id == d.GPU })
 }
 
-// ParseScenario reads a scenario. file names it in errors, which are of type
-// *SyntaxError.
+// ParseScenario reads a scenario. file names it in errors, which are of type *text.SyntaxError.
 func ParseScenario(r io.Reader, file string) (*Scenario, error) {
 	var spec scenarioSpec
-	if err := decode(r, file, &spec); err != nil {
+	if err := text.DecodeYAML(r, file, &spec); err != nil {
 		return nil, err
 	}
 	s := &Scenario{file: file}
 	for i := range spec.Faults {
 		f, err := spec.Faults[i].parse()
 		if err != nil {
-			return nil, &SyntaxError{File: file, Line: int(spec.Faults[i].Line), Msg: err.Error()}
+			return nil, &text.SyntaxError{File: file, Line: int(spec.Faults[i].Line), Msg: err.Error()}
 		}
 		s.faults = append(s.faults, f)
 	}
@@ -210,84 +210,99 @@ func ParseScenario(r io.Reader, file string) (*Scenario, error) {
 }
 
 func (s *faultSpec) parse() (fault, error) {
-	all := faultKeys()
-	keys, ok := all[s.Fault]
-	if !ok {
-		names := make([]string, 0, len(all))
-		for name := range all {
-			names = append(names, name)
-		}
-		return fault{}, fmt.Errorf("unknown fault %q%s", s.Fault, didYouMean(s.Fault, names))
+	if err := s.checkKeys(); err != nil {
+		return fault{}, err
 	}
-	given := s.given()
-	for _, key := range given {
-		if _, ok := keys[key]; !ok {
-			return fault{}, fmt.Errorf("fault %s takes no key %q", s.Fault, key)
-		}
-	}
-	for key, required := range keys {
-		if required && !slices.Contains(given, key) {
-			return fault{}, fmt.Errorf("fault %s needs the key %q", s.Fault, key)
-		}
-	}
-	f := fault{
-		kind: s.Fault, line: int(s.Line), at: s.At, until: forever,
-		xids: s.XIDs, apart: time.Millisecond, value: s.Value,
-		engine: s.ToldBy == nil, kernel: s.ToldBy == nil,
-	}
-	if s.At < 0 || s.At > longest {
-		return fault{}, fmt.Errorf("at is %v, expected 0 to %v after the start", s.At, longest)
-	}
-	if s.For != nil {
-		if *s.For <= 0 || *s.For > longest {
-			return fault{}, fmt.Errorf("for is %v, expected more than 0, and %v at most", *s.For, longest)
-		}
-		f.until = s.At + *s.For
-	} else if s.Fault == faultUpgrade {
-		f.until = s.At // it is back at once
-	}
-	if s.Apart != nil {
-		if f.apart = *s.Apart; f.apart <= 0 || f.apart > time.Hour {
-			return fault{}, fmt.Errorf("apart is %v, expected more than 0, and an hour at most", f.apart)
-		}
-	}
-	for _, x := range s.XIDs {
-		if x <= 0 {
-			return fault{}, fmt.Errorf("xid %d, expected a positive number", x)
-		}
-	}
-	for _, who := range s.ToldBy {
-		switch who {
-		case "engine":
-			f.engine = true
-		case "kernel":
-			f.kernel = true
-		default:
-			return fault{}, fmt.Errorf("told-by %q%s", who, didYouMean(who, []string{"engine", "kernel"}))
-		}
-	}
-	if s.Call != nil {
-		if *s.Call != "open" && *s.Call != "read" {
-			return fault{}, fmt.Errorf("call is %q, expected open or read", *s.Call)
-		}
-	}
+	f := fault{kind: s.Fault, line: int(s.Line), value: s.Value}
 	f.open = s.Call != nil && *s.Call == "open"
 	f.read = !f.open
-	f.deaf = s.IgnoreCancel != nil && *s.IgnoreCancel
+	f.ignoresCancel = s.IgnoreCancel != nil && *s.IgnoreCancel
 	if s.MIG != nil {
 		f.mig = append([]string{}, *s.MIG...)
 	}
 	if s.Driver != nil {
-		if f.driver = *s.Driver; f.driver == "" {
-			return fault{}, fmt.Errorf("driver is empty, expected a version such as 580.95.05")
-		}
+		f.driver = *s.Driver
 	}
-	for _, step := range []func(*faultSpec) error{f.parseHealth, f.parseReasons, f.parseDevices, f.parsePeers, f.parseFields} {
+	for _, step := range []func(*faultSpec) error{
+		f.parseTimes, f.parseXIDs, f.parseWords, f.parseHealth, f.parseReasons, f.parseDevices, f.parsePeers, f.parseFields,
+	} {
 		if err := step(s); err != nil {
 			return fault{}, err
 		}
 	}
 	return f, nil
+}
+
+// checkKeys checks that the fault has the keys of its kind.
+func (s *faultSpec) checkKeys() error {
+	all := faultKeys()
+	keys, ok := all[s.Fault]
+	if !ok {
+		return fmt.Errorf("unknown fault %q, %s", s.Fault, text.Suggest(s.Fault, slices.Collect(maps.Keys(all))))
+	}
+	given := s.given()
+	for _, key := range given {
+		if _, ok := keys[key]; !ok {
+			return fmt.Errorf("fault %s takes no key %q", s.Fault, key)
+		}
+	}
+	for key, required := range keys {
+		if required && !slices.Contains(given, key) {
+			return fmt.Errorf("fault %s needs the key %q", s.Fault, key)
+		}
+	}
+	return nil
+}
+
+func (f *fault) parseTimes(s *faultSpec) error {
+	f.at, f.until, f.apart = s.At, forever, time.Millisecond
+	switch {
+	case s.At < 0 || s.At > longest:
+		return fmt.Errorf("at is %v, expected 0 to %v after the start", s.At, longest)
+	case s.For != nil && (*s.For <= 0 || *s.For > longest):
+		return fmt.Errorf("for is %v, expected more than 0, and %v at most", *s.For, longest)
+	case s.For != nil:
+		f.until = s.At + *s.For
+	case s.Fault == faultUpgrade:
+		f.until = s.At // it is back at once
+	}
+	if s.Apart != nil {
+		if f.apart = *s.Apart; f.apart <= 0 || f.apart > time.Hour {
+			return fmt.Errorf("apart is %v, expected more than 0, and an hour at most", f.apart)
+		}
+	}
+	return nil
+}
+
+func (f *fault) parseXIDs(s *faultSpec) error {
+	both := s.Witnesses == nil && s.OldWitnesses == nil
+	f.xids, f.engine, f.kernel = s.XIDs, both, both
+	for _, x := range s.XIDs {
+		if x <= 0 {
+			return fmt.Errorf("xid %d, expected a positive number", x)
+		}
+	}
+	for _, witness := range slices.Concat(s.Witnesses, s.OldWitnesses) {
+		switch witness {
+		case "engine":
+			f.engine = true
+		case "kernel":
+			f.kernel = true
+		default:
+			return fmt.Errorf("reported-by %q, %s", witness, text.Suggest(witness, []string{"engine", "kernel"}))
+		}
+	}
+	return nil
+}
+
+func (f *fault) parseWords(s *faultSpec) error {
+	if s.Call != nil && *s.Call != "open" && *s.Call != "read" {
+		return fmt.Errorf("call is %q, expected open or read", *s.Call)
+	}
+	if s.Driver != nil && *s.Driver == "" {
+		return fmt.Errorf("driver is empty, expected a version such as 580.95.05")
+	}
+	return nil
 }
 
 func (f *fault) parseDevices(s *faultSpec) error {
@@ -312,8 +327,7 @@ type plot struct {
 	throttles [][]throttle // by GPU
 }
 
-// check reports faults that this node cannot have, and returns the plot of the
-// others.
+// check reports faults that this node cannot have, and returns the plot of the others.
 func (s *Scenario) check(n *Node, start int64) (plot, error) {
 	p := plot{throttles: make([][]throttle, len(n.gpus))}
 	if s == nil {
@@ -322,10 +336,10 @@ func (s *Scenario) check(n *Node, start int64) (plot, error) {
 	var list []relayout
 	for i := range s.faults {
 		f := &s.faults[i]
-		at := func(err error) error { return &SyntaxError{File: s.file, Line: f.line, Msg: err.Error()} }
+		at := func(err error) error { return &text.SyntaxError{File: s.file, Line: f.line, Msg: err.Error()} }
 		for _, ref := range slices.Concat(f.devices, f.peers) {
 			if !n.exists(ref) {
-				return plot{}, at(n.lacks(ref))
+				return plot{}, at(n.noDevice(ref))
 			}
 			if f.kind != faultRepartition {
 				continue
@@ -334,7 +348,7 @@ func (s *Scenario) check(n *Node, start int64) (plot, error) {
 			if g.board.MIG == nil {
 				return plot{}, at(fmt.Errorf("GPU %d is a %s, which has no MIG", ref.id, g.board.Name))
 			}
-			then := relayout{at: start + int64(f.at), gpu: ref.id, cut: f.mig != nil}
+			then := relayout{at: start + int64(f.at), gpu: ref.id, partitioned: f.mig != nil}
 			if f.mig != nil {
 				layout, err := g.board.place(f.mig)
 				if err != nil {
@@ -344,7 +358,7 @@ func (s *Scenario) check(n *Node, start int64) (plot, error) {
 			}
 			list = append(list, then)
 			if f.until != forever {
-				list = append(list, relayout{at: start + int64(f.until), gpu: ref.id, cut: g.mig, layout: g.layout})
+				list = append(list, relayout{at: start + int64(f.until), gpu: ref.id, partitioned: g.mig, layout: g.layout})
 			}
 		}
 	}

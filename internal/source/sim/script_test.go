@@ -8,16 +8,17 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/simulated"
 )
 
-// Every state that a fleet watches can be told, in the unit of the name that
-// the scenario uses, on fields that the board lacks too.
+// Every state that a fleet watches can be given, in the unit of the name that the scenario uses, on
+// fields that the board lacks too.
 func TestFieldsAreSet(t *testing.T) {
 	const (
 		remapPending, retirePending, recoveryAction = 396, 392, 1523
-		fabricState, fabricHealth, licence, cluster = 170, 175, 526, 172
+		fabricState, fabricHealth, license, cluster = 170, 175, 526, 172
 	)
-	r := faults(t, "h100x8", planOf(ids(remapPending, retirePending, recoveryAction, fabricState, fabricHealth, licence, cluster, smClock, gpuUtil, graphics)), `
+	r := faults(t, "h100x8", simulated.Plan(remapPending, retirePending, recoveryAction, fabricState, fabricHealth, license, cluster, smClock, gpuUtil, graphics), `
 faults:
   - {fault: set, at: 10s, for: 1m, fields: ["396", DCGM_FI_DEV_RETIRED_PENDING], devices: ["1"], value: 1}
   - {fault: set, at: 10s, for: 1m, fields: [DCGM_FI_DEV_GPU_RECOVERY_ACTION], devices: ["1"], value: 2}
@@ -29,10 +30,10 @@ faults:
   - {fault: set, at: 10s, for: 1m, fields: [DCGM_FI_DEV_GPU_UTIL_RATIO], devices: ["1"], value: 0.25}
   - {fault: set, at: 10s, for: 1m, fields: ["DCGM_FI_PROF_GR_ENGINE_*"], devices: ["1"], value: 0.5}`)
 	before := r.read()
-	r.at(20 * time.Second)
+	r.At(20 * time.Second)
 	v := r.read()
 	want := map[gpu.FieldID]string{
-		remapPending: "1", retirePending: "1", recoveryAction: "2", fabricState: "4", fabricHealth: "2", licence: "1",
+		remapPending: "1", retirePending: "1", recoveryAction: "2", fabricState: "4", fabricHealth: "2", license: "1",
 		cluster: "another", smClock: "345", gpuUtil: "25", graphics: "0.5",
 	}
 	for id, text := range want {
@@ -44,9 +45,9 @@ faults:
 			t.Errorf("field %d of GPU 0 is %v, before %v", id, x, y)
 		}
 	}
-	r.at(2 * time.Minute)
+	r.At(2 * time.Minute)
 	after := r.read()
-	for _, id := range []gpu.FieldID{remapPending, recoveryAction, fabricState, licence} {
+	for _, id := range []gpu.FieldID{remapPending, recoveryAction, fabricState, license} {
 		x, _ := after.get(1, id)
 		if y, _ := before.get(1, id); x != y {
 			t.Errorf("field %d is %v when it is over, was %v", id, x, y)
@@ -54,18 +55,18 @@ faults:
 	}
 }
 
-// Reasons of a scenario hold the clocks, are in the samples with their edges,
-// and in the seconds of the driver.
+// Reasons of a scenario hold the clocks, are in the samples with their edges, and in the seconds of
+// the driver.
 func TestThrottle(t *testing.T) {
-	const thermalHeld, hwThermalNS, brakeNS = 241, 1423, 1424
-	r := faults(t, "single", planOf(ids(smClock, clockReasons, thermalHeld, hwThermalNS, brakeNS)), `
+	const thermalThrottled, hwThermalNS, brakeNS = 241, 1423, 1424
+	r := faults(t, "single", simulated.Plan(smClock, clockReasons, thermalThrottled, hwThermalNS, brakeNS), `
 faults:
   - {fault: throttle, at: 12s, for: 3s, devices: ["0"], reasons: [hw_slowdown, hw_thermal]}
   - {fault: throttle, at: 13s, for: 4s, devices: ["0"], reasons: [hw_thermal]}
   - {fault: throttle, at: 18s, devices: ["0"], reasons: [hw_power_brake]}`)
-	r.at(10 * time.Second)
+	r.At(10 * time.Second)
 	free := r.read().num(0, smClock)
-	r.at(20 * time.Second)
+	r.At(20 * time.Second)
 	v := r.read()
 	type edge struct {
 		At   time.Duration
@@ -74,10 +75,10 @@ faults:
 	const scripted = 0x08 | 0x40 | 0x80
 	var edges []edge
 	last := int64(0)
-	for _, s := range r.samplesOf(0, catalog.ClocksEventReasons) {
+	for _, s := range r.trailOf(0, catalog.ClocksEventReasons) {
 		n, _ := s.Value.Int64()
 		if n &= scripted; n != last {
-			edges = append(edges, edge{time.Duration(s.Time - epoch.UnixNano()), n})
+			edges = append(edges, edge{time.Duration(s.Time - simulated.Epoch.UnixNano()), n})
 			last = n
 		}
 	}
@@ -85,7 +86,7 @@ faults:
 	if diff := cmp.Diff(want, edges); diff != "" {
 		t.Errorf("edges (-want +got):\n%s", diff)
 	}
-	for id, seconds := range map[gpu.FieldID]float64{thermalHeld: 5, hwThermalNS: 5, brakeNS: 2} {
+	for id, seconds := range map[gpu.FieldID]float64{thermalThrottled: 5, hwThermalNS: 5, brakeNS: 2} {
 		if got := v.num(0, id); got != seconds*1e9 {
 			t.Errorf("field %d is %v ns, want %v s", id, got, seconds)
 		}
@@ -98,7 +99,7 @@ faults:
 // A link that flaps is down for as long as the scenario says, on either side.
 func TestLinksFlap(t *testing.T) {
 	const linkState, switchLinkState, linkRate = 1508, 870, 1529
-	r := faults(t, "everything", planOf(ids(linkState, switchLinkState, linkRate)), `
+	r := faults(t, "everything", simulated.Plan(linkState, switchLinkState, linkRate), `
 faults:
   - {fault: link-down, at: 10s, for: 10s, devices: ["nvlink 0/4", "nvswitch 1/3"]}
   - {fault: link-down, at: 40s, for: 200ms, devices: ["nvlink 0/4"]}`)
@@ -123,7 +124,7 @@ faults:
 		{5 * time.Second, nil}, {15 * time.Second, []string{one[0], "NVLink 3 of NVSwitch 1"}}, {25 * time.Second, nil},
 		{40*time.Second + 100*time.Millisecond, one}, {41 * time.Second, nil},
 	} {
-		r.at(step.at)
+		r.At(step.at)
 		if diff := cmp.Diff(step.want, down()); diff != "" {
 			t.Errorf("links down at %v (-want +got):\n%s", step.at, diff)
 		}
@@ -131,7 +132,7 @@ faults:
 }
 
 func TestPeersLoseSight(t *testing.T) {
-	plan := planOf(ids(gpuTemp))
+	plan := simulated.Plan(gpuTemp)
 	plan.Peers = true
 	r := faults(t, "nvswitch", plan, `
 faults:
@@ -154,25 +155,24 @@ faults:
 		{0, map[string]int{}}, {10 * time.Second, map[string]int{"DisabledByRegKey": 4}},
 		{20 * time.Second, map[string]int{}}, {time.Hour, map[string]int{"Unknown": 14}},
 	} {
-		r.at(step.at)
+		r.At(step.at)
 		if diff := cmp.Diff(step.want, states()); diff != "" {
 			t.Errorf("at %v (-want +got):\n%s", step.at, diff)
 		}
 	}
 }
 
-// A spike of power that is shorter than an interval, told as a value that the
-// board could draw.
-func TestSetShowsInBursts(t *testing.T) {
-	r := faults(t, "t4", burstPlan(), `
+// A spike of power that is shorter than an interval, set to a value that the board could draw.
+func TestSetShowsInTrails(t *testing.T) {
+	r := faults(t, "t4", trailPlan(), `
 faults: [{fault: set, at: 17s, for: 200ms, devices: ["1"], fields: [DCGM_FI_DEV_POWER_USAGE], value: 69.5}]`)
-	r.at(10 * time.Second)
+	r.At(10 * time.Second)
 	r.read()
-	r.at(20 * time.Second)
+	r.At(20 * time.Second)
 	r.read()
 	most := map[int]float64{}
 	for row := range 2 {
-		for _, s := range r.samplesOf(row, powerUsage) {
+		for _, s := range r.trailOf(row, powerUsage) {
 			n, _ := s.Value.Number()
 			most[row] = max(most[row], n)
 		}

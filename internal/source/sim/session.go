@@ -12,9 +12,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// A Session is one look at the world: the entities that the plan selected as
-// they were when it was opened. Read and Close are not safe for concurrent
-// use with each other.
+// A Session is one look at the world: the entities that the plan selected as they were when it was
+// opened. Read and Close are not safe for concurrent use with each other.
 type Session struct {
 	src      *Source
 	plan     *gpu.Plan
@@ -23,24 +22,24 @@ type Session struct {
 	last     int64 // when it was read last
 	wasRead  bool  // it was
 	epoch    int   // the repartitions that had happened when it was opened
-	resets   int   // how often the world began anew when views were made
+	resets   int   // how often the world began again when views were made
 
-	views  []view
-	cells  []cell
-	bursts []int // cells whose every sample is asked for
-	lost   []outage
-	down   []bool     // by row: lost in the current Read
-	active []activity // by row, of whole GPUs: up to the latest Read
-	closed atomic.Bool
-	done   chan struct{}
-	err    error
+	views         []view
+	cells         []cell
+	every         []int     // cells with Field.Every
+	pending       gpu.Batch // the trails that were sampled since the latest Read
+	sampled       int64     // up to when
+	lost          []outage
+	down          []bool     // by row: lost in the current Read
+	active        []activity // by row, of whole GPUs: up to the latest Read
+	closed        atomic.Bool
+	gpu.Lifecycle // ended by a Read: there is no goroutine that would notice earlier
 
 	bindings int  // how often GPUs had been unbound or bound when it was opened
 	paused   bool // profiling, by PauseProfiling
 }
 
-// A cell is a field of a row: how its value comes about, and what the
-// scenario does to it.
+// A cell is a field of a row: how its value comes about, and what the scenario does to it.
 type cell struct {
 	row, field int
 	gen        generator // nil where there is no value, for the reason in err
@@ -50,6 +49,8 @@ type cell struct {
 	err        error
 	events     func(s *Session, c *cell, b *gpu.Batch, from, to int64)
 	faults     []*fault
+	every      bool  // its samples are reported as trails, too
+	trailed    int64 // the time of the latest of those
 	interval   int64 // more than the plan's, for fields sampled less often
 	kept       gpu.Sample
 }
@@ -62,8 +63,8 @@ type outage struct {
 }
 
 var (
-	errHeld   = fmt.Errorf("sim: another profiler has the counters: %w", gpu.ErrUnavailable)
-	errPaused = fmt.Errorf("sim: profiling is paused: %w", gpu.ErrUnavailable)
+	errCountersInUse = fmt.Errorf("sim: another profiler has the counters: %w", gpu.ErrUnavailable)
+	errPaused        = fmt.Errorf("sim: profiling is paused: %w", gpu.ErrUnavailable)
 )
 
 var errClosed = fmt.Errorf("session is closed: %w", gpu.ErrUnavailable)
@@ -72,7 +73,7 @@ func newSession(src *Source, plan *gpu.Plan, at int64) *Session {
 	w := src.world
 	s := &Session{
 		src: src, plan: plan, topology: w.survey(plan),
-		opened: at, last: at, epoch: w.applied, done: make(chan struct{}),
+		opened: at, last: at, sampled: at, epoch: w.applied, Lifecycle: gpu.NewLifecycle(),
 		bindings: src.bindings(src.elapsed(at)),
 	}
 	s.views = make([]view, len(s.topology.Devices))
@@ -88,8 +89,8 @@ func newSession(src *Source, plan *gpu.Plan, at int64) *Session {
 		})
 		for field := range plan.Fields {
 			if plan.Fields[field].Levels.Has(d.Entity.Kind) {
-				if plan.Fields[field].Burst {
-					s.bursts = append(s.bursts, len(s.cells))
+				if plan.Fields[field].Every {
+					s.every = append(s.every, len(s.cells))
 				}
 				s.cells = append(s.cells, s.newCell(row, field))
 			}
@@ -104,7 +105,7 @@ func (s *Session) observe(w *world) {
 	s.active = make([]activity, len(s.views))
 	for row := range s.views {
 		s.views[row] = w.view(&s.topology.Devices[row])
-		if v := &s.views[row]; v.dev.Entity.Kind == gpu.KindGPU && !v.gpu.cut {
+		if v := &s.views[row]; v.dev.Entity.Kind == gpu.KindGPU && !v.gpu.partitioned {
 			s.active[row].advance(w, &v.gpu.slots[0])
 		}
 	}
@@ -134,16 +135,19 @@ func (s *Session) newCell(row, field int) cell {
 	if c.gen == nil {
 		c.err = fmt.Errorf("sim: %s of %v: %w", f.Name, v.dev.Entity, gpu.ErrNotSupported)
 	}
-	c.factor = conversion(unit, f.Unit)
+	if factor, ok := catalog.Conversion(unit, f.Unit); ok {
+		c.factor = factor
+	}
 	c.whole = known && entry.Type == catalog.Integer && entry.Unit == f.Unit
-	if f.Events && c.gen != nil {
-		switch id {
-		case catalog.XIDErrors:
+	if c.gen != nil {
+		switch {
+		case id == catalog.XIDErrors:
 			c.events = xidEvents
-		case catalog.ClocksEventReasons:
+		case id == catalog.ClocksEventReasons && f.Every:
 			c.events = reasonEvents
 		}
 	}
+	c.every = f.Every && id != catalog.XIDErrors
 	if s.src.scenario != nil {
 		for i := range s.src.scenario.faults {
 			x := &s.src.scenario.faults[i]
@@ -158,30 +162,19 @@ func (s *Session) newCell(row, field int) cell {
 // Topology returns the entities of the session.
 func (s *Session) Topology() *gpu.Topology { return s.topology }
 
-// Done is closed when a Read found that the session is over: there is no
-// goroutine that would notice earlier.
-func (s *Session) Done() <-chan struct{} { return s.done }
-
-// Err says why Done is closed.
-func (s *Session) Err() error {
-	select {
-	case <-s.done:
-		return s.err
-	default:
-		return nil
-	}
-}
-
-// Close lets go of the session.
+// Close releases the session.
 func (s *Session) Close() error {
 	if s.closed.CompareAndSwap(false, true) {
+		s.src.mu.Lock()
+		defer s.src.mu.Unlock()
+		s.src.leave(s)
 		s.src.closed.Add(1)
 	}
 	return nil
 }
 
-// PauseProfiling makes Read say gpu.ErrUnavailable of the profiling fields, until
-// ResumeProfiling or Close. It is called as Read is.
+// PauseProfiling makes Read say gpu.ErrUnavailable of the profiling fields, until ResumeProfiling
+// or Close. It is called as Read is.
 func (s *Session) PauseProfiling(ctx context.Context) error { return s.pauseProfiling(ctx, true) }
 
 // ResumeProfiling ends what PauseProfiling began.
@@ -196,17 +189,6 @@ func (s *Session) pauseProfiling(ctx context.Context, on bool) error {
 	}
 	s.paused = on
 	return s.Err()
-}
-
-// end ends the session for a reason, once.
-func (s *Session) end(err error) error {
-	select {
-	case <-s.done:
-	default:
-		s.err = err
-		close(s.done)
-	}
-	return s.err
 }
 
 // Read appends the samples and faults of this moment.
@@ -234,20 +216,19 @@ func (s *Session) Read(ctx context.Context, b *gpu.Batch) error {
 		s.src.faults(kind, func(f *fault) bool {
 			// What has come back knows nothing of this session.
 			if f.at <= elapsed && f.at > since {
-				s.end(fmt.Errorf("sim: the %s went away: %w", what, gpu.ErrLost))
+				_ = s.End(fmt.Errorf("sim: the %s went away: %w", what, gpu.ErrLost))
 			}
 			return true
 		})
 	}
 	w := s.src.world
-	first := len(b.Samples)
-	s.readBursts(b, now)
+	s.readTrails(b, now)
 	w.advance(now)
 	if w.applied != s.epoch {
-		s.end(fmt.Errorf("sim: MIG was cut anew: %w", gpu.ErrTopology))
+		_ = s.End(fmt.Errorf("sim: MIG was repartitioned: %w", gpu.ErrTopology))
 	}
 	if s.src.bindings(elapsed) != s.bindings {
-		s.end(fmt.Errorf("sim: GPUs were unbound or bound: %w", gpu.ErrTopology))
+		_ = s.End(fmt.Errorf("sim: GPUs were unbound or bound: %w", gpu.ErrTopology))
 	}
 	if err := s.Err(); err != nil {
 		return err
@@ -255,14 +236,13 @@ func (s *Session) Read(ctx context.Context, b *gpu.Batch) error {
 	if s.resets != w.resets {
 		s.observe(w)
 	}
-	s.read(b, first, now, elapsed)
+	s.read(b, now, elapsed)
 	s.last, s.wasRead = now, true
 	return nil
 }
 
-// read reports what is now. Of a GPU that is lost, what was sampled before is
-// dropped, from the batch's sample first on.
-func (s *Session) read(b *gpu.Batch, first int, now int64, elapsed time.Duration) {
+// read reports what is now. Of a GPU that is lost, what was sampled before is dropped.
+func (s *Session) read(b *gpu.Batch, now int64, elapsed time.Duration) {
 	clear(s.down)
 	for i := range s.lost {
 		if o := &s.lost[i]; !s.down[o.row] && o.fault.within(elapsed) {
@@ -270,16 +250,19 @@ func (s *Session) read(b *gpu.Batch, first int, now int64, elapsed time.Duration
 			s.down[o.row] = true
 		}
 	}
-	kept := slices.DeleteFunc(b.Samples[first:], func(x gpu.Sample) bool { return s.down[x.Row] })
-	b.Samples = b.Samples[:first+len(kept)]
+	b.DropSamples(s.down)
 	for i := range s.cells {
 		c := &s.cells[i]
+		first := len(b.Samples)
 		switch {
 		case s.down[c.row]:
 		case c.faults != nil:
 			s.readFaulty(c, b, now, elapsed)
 		default:
 			s.readCell(c, b, now)
+		}
+		if c.every && len(b.Samples) > first {
+			c.trail(b, b.Samples[first].Value, b.Samples[first].Time)
 		}
 	}
 	s.readProcesses(b, now)
@@ -310,6 +293,14 @@ func (s *Session) readCell(c *cell, b *gpu.Batch, now int64) {
 	}
 }
 
+// trail reports a sample as one of the trail of its cell, unless it was before.
+func (c *cell) trail(b *gpu.Batch, v gpu.Value, at int64) {
+	if at > c.trailed {
+		c.trailed, c.kept = at, gpu.Sample{Value: v, Time: at}
+		b.TrailAt(c.row, c.field, v, at)
+	}
+}
+
 func (s *Session) value(c *cell) gpu.Value {
 	v := c.gen(&s.views[c.row], c.n)
 	if c.factor != 1 {
@@ -336,14 +327,14 @@ func (s *Session) readFaulty(c *cell, b *gpu.Batch, now int64, elapsed time.Dura
 		case faultPermission:
 			b.Fail(c.row, c.field, gpu.ErrPermission)
 		case faultSet:
-			c.add(field, b, f.told(field, f.unitOf(field)), now)
+			c.add(field, b, f.given(field, f.unitOf(field)), now)
 		case faultSpike:
 			c.add(field, b, garbage(f, field), now)
 		case faultProfiler:
 			if c.gen == nil {
 				b.Fail(c.row, c.field, c.err)
 			} else {
-				b.Fail(c.row, c.field, errHeld)
+				b.Fail(c.row, c.field, errCountersInUse)
 			}
 		case faultLink:
 			v, _ := linkGives(field.ID)
@@ -362,14 +353,14 @@ func (s *Session) readFaulty(c *cell, b *gpu.Batch, now int64, elapsed time.Dura
 	}
 }
 
-// garbage is the value of a spike: the scenario's, or a figure such as was
-// seen on real hardware, outside the field's bounds.
+// garbage is the value of a spike: the scenario's, or a figure such as was seen on real hardware,
+// outside the field's bounds.
 func garbage(f *fault, field *gpu.Field) gpu.Value {
 	switch {
 	case field.Text:
 		return gpu.Text("\x7f\x00garbage")
 	case f.value != nil:
-		return f.told(field, f.unitOf(field))
+		return f.given(field, f.unitOf(field))
 	case field.Bounded() && field.Max >= 808334905:
 		return gpu.Float(field.Max * 2)
 	default:
@@ -388,8 +379,8 @@ func (c *cell) add(field *gpu.Field, b *gpu.Batch, v gpu.Value, at int64) {
 	}
 }
 
-// xidEvents reports the XIDs since the last Read, oldest first. The first Read
-// reports the latest one of before, if there was none since the session began.
+// xidEvents reports the XIDs since the last Read, oldest first. The first Read reports the latest
+// one of before, if there was none since the session began.
 func xidEvents(s *Session, c *cell, b *gpu.Batch, from, to int64) {
 	var last gpu.XID
 	first := len(b.XIDs)
@@ -418,12 +409,12 @@ func xidEvents(s *Session, c *cell, b *gpu.Batch, from, to int64) {
 	}
 }
 
-// reasonEvents reports the clock-event reasons of every change since the last
-// Read, and those of now.
+// reasonEvents reports the clock-event reasons of every change since the last Read, and those of
+// now.
 func reasonEvents(s *Session, c *cell, b *gpu.Batch, from, to int64) {
 	g := s.views[c.row].gpu
 	for _, at := range g.reasonEdges(from, to) {
-		b.AddAt(c.row, c.field, gpu.Int(g.reasonsAt(at)), at)
+		c.trail(b, gpu.Int(g.reasonsAt(at)), at)
 	}
 	b.AddAt(c.row, c.field, s.value(c), to)
 }

@@ -13,8 +13,8 @@ import (
 // DefaultNode is the node model that is played where none is named.
 const DefaultNode = "demo"
 
-// Options say what to simulate. The zero value plays the default node with
-// seed 0, from now on, without faults.
+// Options say what to simulate. The zero value plays the default node with seed 0, from now on,
+// without faults.
 type Options struct {
 	// Node is the name of one of Nodes; empty means DefaultNode.
 	Node string
@@ -22,28 +22,28 @@ type Options struct {
 	Model *Node
 	// Seed decides every value that is left to chance.
 	Seed uint64
-	// Now is the clock; nil means time.Now. It may go back, which starts the
-	// world anew.
+	// Now is the clock; nil means time.Now. It may go back, which starts the world again.
 	Now func() time.Time
-	// Start is when the world begins: the faults of the scenario count from
-	// there, and counters begin there. Zero means Now() when New is called.
+	// Start is when the world begins: the faults of the scenario count from there, and counters begin
+	// there. Zero means Now() when New is called.
 	Start time.Time
-	// Scenario befalls the node; nil means that nothing does.
+	// Scenario happens to the node; nil means that nothing does.
 	Scenario *Scenario
 }
 
-// A Source plays one node. It may be opened again and again, and is safe for
-// concurrent use by its sessions.
+// A Source plays one node. It may be opened again and again, and is safe for concurrent use by its
+// sessions.
 type Source struct {
 	node     *Node
 	now      func() time.Time
 	start    int64
 	scenario *Scenario
 
-	mu    sync.Mutex // guards world
-	world *world
+	mu       sync.Mutex // guards world
+	world    *world
+	trailing []*Session // open ones that report trails
 
-	// Who owns what is asked while the world is read, and does not wait for it.
+	// Owners are queried while the world is read, and does not wait for it.
 	owning sync.Mutex // guards owners
 	owners ownership  // the latest answer of Attribute
 
@@ -125,8 +125,8 @@ func (s *Source) faults(kind string, yield func(*fault) bool) {
 	}
 }
 
-// Open starts a session for the plan. It fails with gpu.ErrUnavailable while
-// the scenario keeps the engine or the driver away.
+// Open starts a session for the plan. It fails with gpu.ErrUnavailable while the scenario keeps the
+// engine or the driver away.
 func (s *Source) Open(ctx context.Context, plan *gpu.Plan) (*Session, error) {
 	s.inFlight.Add(1)
 	defer s.inFlight.Add(-1)
@@ -151,15 +151,17 @@ func (s *Source) Open(ctx context.Context, plan *gpu.Plan) (*Session, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.sampleTrails(at)
 	s.world.advance(at)
 	s.bind(s.elapsed(at))
 	session := newSession(s, plan, at)
+	s.follow(session)
 	s.opened.Add(1)
 	return session, nil
 }
 
-// hang blocks while the scenario makes calls hang: until the fault ends or is
-// released, or until ctx is done unless the fault is deaf to that.
+// hang blocks while the scenario makes calls hang: until the fault ends or is released, or until
+// ctx is done unless the fault is deaf to that.
 func (s *Source) hang(ctx context.Context, concerns func(*fault) bool) error {
 	var err error
 	s.faults(faultHang, func(f *fault) bool {
@@ -174,7 +176,7 @@ func (s *Source) hang(ctx context.Context, concerns func(*fault) bool) error {
 			over = timer.C
 		}
 		done := ctx.Done()
-		if f.deaf {
+		if f.ignoresCancel {
 			done = nil
 		}
 		select {

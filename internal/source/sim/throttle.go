@@ -6,10 +6,11 @@ import (
 	"slices"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
 )
 
-// parseReasons reads the clock-event reasons of a fault. Those that the model
-// itself leads to are not among them: both at once would hold twice as long.
+// parseReasons reads the clock-event reasons of a fault. Those that the model itself leads to are
+// not among them: both at once would hold twice as long.
 func (f *fault) parseReasons(s *faultSpec) error {
 	for _, name := range s.Reasons {
 		var names []string
@@ -21,7 +22,7 @@ func (f *fault) parseReasons(s *faultSpec) error {
 			}
 		}
 		if !found {
-			return fmt.Errorf("reason %q of a throttle%s", name, didYouMean(name, names))
+			return fmt.Errorf("reason %q of a throttle, %s", name, text.Suggest(name, names))
 		}
 	}
 	return nil
@@ -65,9 +66,9 @@ func (g *worldGPU) scripted(t int64) (mask int64) {
 	return mask
 }
 
-// held returns for how many nanoseconds one of the scenario's reasons in mask
-// has held until a time.
-func (g *worldGPU) held(mask, t int64) (sum int64) {
+// throttledFor returns for how many nanoseconds one of the scenario's reasons in mask has held
+// until a time.
+func (g *worldGPU) throttledFor(mask, t int64) (sum int64) {
 	end := int64(0)
 	for _, x := range g.throttles {
 		if x.mask&mask == 0 || x.from >= t {
@@ -82,8 +83,8 @@ func (g *worldGPU) held(mask, t int64) (sum int64) {
 	return sum
 }
 
-// reasonsAt returns the reasons of the model and of the scenario at a time that
-// is not before the oldest change that is remembered.
+// reasonsAt returns the reasons of the model and of the scenario at a time that is not before the
+// oldest change that is remembered.
 func (g *worldGPU) reasonsAt(t int64) int64 {
 	mask := g.scripted(t)
 	for i := len(g.reasons) - 1; i >= 0; i-- {
@@ -94,8 +95,7 @@ func (g *worldGPU) reasonsAt(t int64) int64 {
 	return mask
 }
 
-// reasonEdges returns the times between two at which reasons began or ceased
-// to hold, in order.
+// reasonEdges returns the times between two at which reasons began or ceased to hold, in order.
 func (g *worldGPU) reasonEdges(from, to int64) []int64 {
 	var edges []int64
 	note := func(t int64) {
@@ -114,8 +114,8 @@ func (g *worldGPU) reasonEdges(from, to int64) []int64 {
 	return slices.Compact(edges)
 }
 
-// slowed is the share of its clocks that a GPU keeps under the scenario's
-// reasons: the hardware halves them, the driver goes down in smaller steps.
+// slowed is the share of its clocks that a GPU keeps under the scenario's reasons: the hardware
+// halves them, the driver goes down in smaller steps.
 func (g *worldGPU) slowed(t int64) float64 {
 	const hardware = 0x08 | 0x40 | 0x80
 	switch mask := g.scripted(t); {

@@ -7,60 +7,53 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// instancesPerGPU is the distance of the ids that DCGM gives to the instances
-// of neighbouring GPUs (7, 8 on GPU 0, 21, 22 on GPU 1).
+// instancesPerGPU is the distance of the ids that DCGM gives to the instances of neighboring GPUs
+// (7, 8 on GPU 0, 21, 22 on GPU 1).
 const instancesPerGPU = 14
 
 // survey returns the topology that the plan selects of the world as it is.
 func (w *world) survey(plan *gpu.Plan) *gpu.Topology {
-	var levels gpu.Kinds
-	for i := range plan.Fields {
-		levels |= plan.Fields[i].Levels
-	}
 	var devices []gpu.Device
 	for i := range w.gpus {
-		devices = w.gpus[i].survey(devices, plan.Devices)
+		devices = w.gpus[i].survey(devices, plan)
 	}
-	var divided []gpu.ComputeInstance
+	var partitioned []gpu.ComputeInstance
 	for row := range devices {
 		if d := &devices[row]; d.Entity.Kind == gpu.KindGPUInstance {
-			divided = w.gpus[d.GPU].surveyParts(divided, d, row)
+			partitioned = w.gpus[d.GPU].surveyParts(partitioned, d, row)
 		}
 	}
-	if levels.Has(gpu.KindComputeInstance) && plan.Devices.Compute {
-		for i := range w.gpus {
-			devices = w.gpus[i].surveyCompute(devices, plan.Devices)
-		}
+	for i := range w.gpus {
+		devices = w.gpus[i].surveyCompute(devices, plan)
 	}
-	if levels.Has(gpu.KindNVLink) {
-		for i := range w.gpus {
-			if plan.Devices.HasMajor(uint32(i)) {
-				devices = w.gpus[i].surveyLinks(devices)
-			}
-		}
+	for i := range w.gpus {
+		devices = w.gpus[i].surveyLinks(devices, plan)
 	}
-	devices = w.surveySwitches(devices, plan, levels)
-	devices = w.surveyCPUs(devices, plan, levels)
-	if levels.Has(gpu.KindConnectX) {
-		for id := range w.node.cards {
-			// Cards sit beside the GPUs: 1A, 2B, 3C …
-			bus := 0x1a + 0x11*id
-			devices = append(devices, gpu.Device{
-				Entity:   gpu.Entity{Kind: gpu.KindConnectX, ID: uint32(id)},
-				PCIBusID: fmt.Sprintf("%08X:%02X:00.0", bus>>8, bus&0xff),
-			})
-		}
+	devices = w.surveySwitches(devices, plan)
+	devices = w.surveyCPUs(devices, plan)
+	for id := range w.node.cards {
+		// Cards sit beside the GPUs: 1A, 2B, 3C …
+		bus := 0x1a + 0x11*id
+		devices = appendSelected(devices, plan, gpu.Device{
+			Entity:   gpu.Entity{Kind: gpu.KindConnectX, ID: uint32(id)},
+			PCIBusID: fmt.Sprintf("%08X:%02X:00.0", bus>>8, bus&0xff),
+		})
 	}
-	if levels.Has(gpu.KindNode) {
-		devices = append(devices, gpu.Device{Entity: gpu.Entity{Kind: gpu.KindNode}})
-	}
+	devices = appendSelected(devices, plan, gpu.Device{Entity: gpu.Entity{Kind: gpu.KindNode}})
 	t := gpu.NewTopology(devices)
-	t.Divided = divided
+	t.ComputeInstances = partitioned
 	t.Source, t.Driver = "sim", w.driver
 	if plan.Placement {
 		w.locate(t)
 	}
 	return t
+}
+
+func appendSelected(devices []gpu.Device, plan *gpu.Plan, d gpu.Device) []gpu.Device {
+	if !plan.Selects(d.Entity) {
+		return devices
+	}
+	return append(devices, d)
 }
 
 // identity is what all devices of a GPU share.
@@ -73,32 +66,26 @@ func (g *worldGPU) identity() gpu.Device {
 	}
 }
 
-func (g *worldGPU) survey(devices []gpu.Device, sel gpu.Selector) []gpu.Device {
+func (g *worldGPU) survey(devices []gpu.Device, plan *gpu.Plan) []gpu.Device {
 	if g.gone {
 		return devices
 	}
-	if sel.HasMajor(g.index) {
-		d := g.identity()
-		d.Entity = gpu.Entity{Kind: gpu.KindGPU, ID: g.index}
-		devices = append(devices, d)
-	}
-	if !g.cut {
+	whole := g.identity()
+	whole.Entity = gpu.Entity{Kind: gpu.KindGPU, ID: g.index}
+	devices = appendSelected(devices, plan, whole)
+	if !g.partitioned {
 		return devices
 	}
 	for i := range g.slots {
 		instance := g.spec.board.MIG.instanceID(g.slots[i].place)
-		id := g.index*instancesPerGPU + instance
-		if !sel.HasMinor(id) {
-			continue
-		}
 		d := g.identity()
-		d.Entity = gpu.Entity{Kind: gpu.KindGPUInstance, ID: id, ParentKind: gpu.KindGPU, Parent: g.index}
+		d.Entity = gpu.Entity{Kind: gpu.KindGPUInstance, ID: g.index*instancesPerGPU + instance, ParentKind: gpu.KindGPU, Parent: g.index}
 		d.InstanceID = instance
 		d.Profile = g.slots[i].place.profile.Name
 		if g.slots[i].inner == nil {
 			d.MIGUUID = uuid("MIG-", g.slots[i].key)
 		}
-		devices = append(devices, d)
+		devices = appendSelected(devices, plan, d)
 	}
 	return devices
 }
@@ -107,8 +94,8 @@ func (g *worldGPU) survey(devices []gpu.Device, sel gpu.Selector) []gpu.Device {
 const mostParts = 8
 
 // surveyCompute lists the compute instances of divided GPU instances.
-func (g *worldGPU) surveyCompute(devices []gpu.Device, sel gpu.Selector) []gpu.Device {
-	for _, d := range g.survey(nil, sel) {
+func (g *worldGPU) surveyCompute(devices []gpu.Device, plan *gpu.Plan) []gpu.Device {
+	for _, d := range g.survey(nil, plan) {
 		if d.Entity.Kind != gpu.KindGPUInstance {
 			continue
 		}
@@ -116,14 +103,13 @@ func (g *worldGPU) surveyCompute(devices []gpu.Device, sel gpu.Selector) []gpu.D
 		for _, c := range g.surveyParts(nil, &d, 0) {
 			d.Entity.Kind, d.Entity.ID = gpu.KindComputeInstance, instance*mostParts+c.ID
 			d.ComputeID, d.Profile, d.MIGUUID = c.ID, c.Profile, c.UUID
-			devices = append(devices, d)
+			devices = appendSelected(devices, plan, d)
 		}
 	}
 	return devices
 }
 
-// surveyParts appends the compute instances of the GPU instance d at a row, if
-// it is divided.
+// surveyParts appends the compute instances of the GPU instance d at a row, if it is divided.
 func (g *worldGPU) surveyParts(list []gpu.ComputeInstance, d *gpu.Device, row int) []gpu.ComputeInstance {
 	s := g.slotOf(deviceRef{kind: gpu.KindGPUInstance, of: gpu.KindGPU, id: g.index, sub: d.InstanceID})
 	for i := range s.inner {
@@ -134,7 +120,7 @@ func (g *worldGPU) surveyParts(list []gpu.ComputeInstance, d *gpu.Device, row in
 	return list
 }
 
-func (g *worldGPU) surveyLinks(devices []gpu.Device) []gpu.Device {
+func (g *worldGPU) surveyLinks(devices []gpu.Device, plan *gpu.Plan) []gpu.Device {
 	if g.gone {
 		return devices
 	}
@@ -142,56 +128,38 @@ func (g *worldGPU) surveyLinks(devices []gpu.Device) []gpu.Device {
 		d := g.identity()
 		d.Entity = gpu.Entity{Kind: gpu.KindNVLink, ID: link, ParentKind: gpu.KindGPU, Parent: g.index}
 		d.Link = link
-		devices = append(devices, d)
+		devices = appendSelected(devices, plan, d)
 	}
 	return devices
 }
 
-func (w *world) surveySwitches(devices []gpu.Device, plan *gpu.Plan, levels gpu.Kinds) []gpu.Device {
-	if levels.Has(gpu.KindNVSwitch) {
-		for id := range w.node.switches {
-			if plan.Switches.HasMajor(uint32(id)) {
-				devices = append(devices, gpu.Device{Entity: gpu.Entity{Kind: gpu.KindNVSwitch, ID: uint32(id)}})
-			}
-		}
-	}
-	if !levels.Has(gpu.KindNVLink) {
-		return devices
+func (w *world) surveySwitches(devices []gpu.Device, plan *gpu.Plan) []gpu.Device {
+	for id := range w.node.switches {
+		devices = appendSelected(devices, plan, gpu.Device{Entity: gpu.Entity{Kind: gpu.KindNVSwitch, ID: uint32(id)}})
 	}
 	for id, spec := range w.node.switches {
 		for link := range uint32(spec.Links) {
-			if plan.Switches.HasMinor(link) {
-				devices = append(devices, gpu.Device{
-					Entity: gpu.Entity{Kind: gpu.KindNVLink, ID: link, ParentKind: gpu.KindNVSwitch, Parent: uint32(id)},
-					Link:   link,
-				})
-			}
+			devices = appendSelected(devices, plan, gpu.Device{
+				Entity: gpu.Entity{Kind: gpu.KindNVLink, ID: link, ParentKind: gpu.KindNVSwitch, Parent: uint32(id)},
+				Link:   link,
+			})
 		}
 	}
 	return devices
 }
 
-func (w *world) surveyCPUs(devices []gpu.Device, plan *gpu.Plan, levels gpu.Kinds) []gpu.Device {
+func (w *world) surveyCPUs(devices []gpu.Device, plan *gpu.Plan) []gpu.Device {
 	serial := func(id int) string { return fmt.Sprintf("%016X", keyOf(w.seed, fmt.Sprint("cpu ", id))) }
-	if levels.Has(gpu.KindCPU) {
-		for id := range w.node.cpus {
-			if plan.CPUs.HasMajor(uint32(id)) {
-				devices = append(devices, gpu.Device{Entity: gpu.Entity{Kind: gpu.KindCPU, ID: uint32(id)}, Serial: serial(id)})
-			}
-		}
-	}
-	if !levels.Has(gpu.KindCPUCore) {
-		return devices
+	for id := range w.node.cpus {
+		devices = appendSelected(devices, plan, gpu.Device{Entity: gpu.Entity{Kind: gpu.KindCPU, ID: uint32(id)}, Serial: serial(id)})
 	}
 	core := uint32(0)
 	for id, spec := range w.node.cpus {
 		for range spec.Cores {
-			if plan.CPUs.HasMinor(core) {
-				devices = append(devices, gpu.Device{
-					Entity: gpu.Entity{Kind: gpu.KindCPUCore, ID: core, ParentKind: gpu.KindCPU, Parent: uint32(id)},
-					Serial: serial(id),
-				})
-			}
+			devices = appendSelected(devices, plan, gpu.Device{
+				Entity: gpu.Entity{Kind: gpu.KindCPUCore, ID: core, ParentKind: gpu.KindCPU, Parent: uint32(id)},
+				Serial: serial(id),
+			})
 			core++
 		}
 	}

@@ -3,12 +3,13 @@ package sim
 import (
 	"math"
 	"time"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
 )
 
-// A workload is what a pod does with its devices; data/workloads.yaml has
-// them.
+// A workload is what a pod does with its devices; data/workloads.yaml has them.
 type workload struct {
-	Line   lineNumber
+	Line   text.Line
 	Name   string         `yaml:"name"`
 	Shape  string         `yaml:"shape"` // steady, diurnal, burst or idle
 	Low    float64        `yaml:"low"`
@@ -49,9 +50,9 @@ type workloadPCIe struct {
 	Rx float64 `yaml:"rx"`
 }
 
-// activity returns how busy the workload keeps its devices at a time in Unix
-// nanoseconds, between 0 and 1. All devices of one pod share its key, and so
-// its rhythm; the noise of a device comes on top.
+// activity returns how busy the workload keeps its devices at a time in Unix nanoseconds, between 0
+// and 1. All devices of one pod share its key, and so its rhythm; the noise of a device comes on
+// top.
 func (w *workload) activity(key uint64, at int64) float64 {
 	t := float64(at) / 1e9
 	period := w.Period.Seconds()
@@ -89,8 +90,7 @@ func uniform(key, n uint64) float64 {
 	return float64(mix(key^mix(n))>>11) / (1 << 53)
 }
 
-// smooth returns noise in [-1, 1] that moves from one value to the next in
-// `every` seconds.
+// smooth returns noise in [-1, 1] that moves from one value to the next in `every` seconds.
 func smooth(key uint64, t, every float64) float64 {
 	at := math.Floor(t / every)
 	x := t/every - at

@@ -7,9 +7,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// levels are what a GPU or an instance does at one moment. They move in
-// straight lines between the knots of the world, so that their integrals are
-// exact.
+// levels are what a GPU or an instance does at one moment. They move in straight lines between the
+// knots of the world, so that their integrals are exact.
 type levels [levelCount]float64
 
 const (
@@ -45,8 +44,8 @@ const (
 	levelCount      = iota - 2
 )
 
-// track is a set of levels over one segment of time, and their integrals from
-// the start of the world to the start of the segment.
+// track is a set of levels over one segment of time, and their integrals from the start of the
+// world to the start of the segment.
 type track struct {
 	from, to, sum levels
 	now, total    levels // levels and integrals at the time last looked at
@@ -60,8 +59,8 @@ func (k *track) close(seconds float64) {
 	k.from = k.to
 }
 
-// look evaluates the track at a share x of a segment of the given length.
-func (k *track) look(x, seconds float64) {
+// evaluate evaluates the track at a share x of a segment of the given length.
+func (k *track) evaluate(x, seconds float64) {
 	for i := range k.now {
 		rise := (k.to[i] - k.from[i]) * x
 		k.now[i] = k.from[i] + rise
@@ -69,8 +68,8 @@ func (k *track) look(x, seconds float64) {
 	}
 }
 
-// A slot is where pods run: a whole GPU, one of its instances, or one of the
-// compute instances into which such an instance is divided.
+// A slot is where pods run: a whole GPU, one of its instances, or one of the compute instances into
+// which such an instance is divided.
 type slot struct {
 	track
 	key       uint64
@@ -80,7 +79,7 @@ type slot struct {
 	total     int64   // MiB
 	reserved  int64   // MiB
 	pods      []*worldPod
-	wanted    []part // by pod, at the knot that is made
+	demand    []part // by pod, at the knot that is made
 	inner     []slot // the compute instances of a divided instance, which has no pods itself
 }
 
@@ -101,11 +100,11 @@ func (p *worldPod) busySeconds(x, seconds float64) float64 {
 // A worldGPU is a GPU in motion.
 type worldGPU struct {
 	track
-	spec  *nodeGPU
-	key   uint64
-	index uint32
-	slots []slot // one for a whole GPU, one an instance for a cut one
-	cut   bool
+	spec        *nodeGPU
+	key         uint64
+	index       uint32
+	slots       []slot // one for a whole GPU, one an instance for a cut one
+	partitioned bool
 
 	reasons   []reasonChange // the latest changes of the model's clock-event reasons, oldest first
 	throttles []throttle     // the scenario's, in the order of their time
@@ -119,20 +118,19 @@ type reasonChange struct {
 	mask int64
 }
 
-// mostReasonChanges bounds the memory for changes that nobody reads.
+// mostReasonChanges bounds the memory for changes that are not read.
 const mostReasonChanges = 256
 
 // A relayout is a MIG repartition at a moment of the world's time.
 type relayout struct {
-	at     int64
-	gpu    uint32
-	layout []placed
-	cut    bool
+	at          int64
+	gpu         uint32
+	layout      []placed
+	partitioned bool
 }
 
 const (
-	// step is the distance of the knots. What is faster than that is not
-	// played.
+	// step is the distance of the knots. What is faster than that is not played.
 	step = int64(10 * time.Second)
 	// thermal is how slowly temperatures follow power.
 	thermal = 45.0
@@ -142,9 +140,8 @@ const (
 	busy = 0.004
 )
 
-// A world is a node in motion: everything that its values derive from, as a
-// function of the seed, the start and the time. It is not safe for
-// concurrent use.
+// A world is a node in motion: everything that its values derive from, as a function of the seed,
+// the start and the time. It is not safe for concurrent use.
 type world struct {
 	node    *Node
 	seed    uint64
@@ -175,7 +172,7 @@ func (w *world) reset() {
 		g.spec = &w.node.gpus[i]
 		g.index = uint32(i)
 		g.key = mix(keyOf(w.seed, w.node.spec.Name) + uint64(i))
-		g.cut = g.spec.mig
+		g.partitioned = g.spec.mig
 		g.throttles = w.throttles[i]
 		w.settle(g, g.spec.layout)
 		w.levels(g, w.t0, &g.from)
@@ -185,13 +182,13 @@ func (w *world) reset() {
 	}
 	w.relayout()
 	w.ahead()
-	w.look(w.start)
+	w.evaluate(w.start)
 }
 
 // settle gives a GPU its slots and puts the pods on them.
 func (w *world) settle(g *worldGPU, layout []placed) {
 	b := g.spec.board
-	if !g.cut {
+	if !g.partitioned {
 		g.slots = []slot{{key: g.key, compute: 1, bandwidth: 1, total: b.Memory, reserved: b.Reserved}}
 	} else {
 		g.slots = make([]slot, len(layout))
@@ -217,8 +214,7 @@ func (w *world) settle(g *worldGPU, layout []placed) {
 	}
 }
 
-// split gives a divided instance its inner slots. They share its memory by
-// their slices.
+// split gives a divided instance its inner slots. They share its memory by their slices.
 func (s *slot) split() {
 	all := s.place.profile.Compute
 	for i, slices := range s.place.parts {
@@ -241,9 +237,9 @@ func (g *worldGPU) slotOf(ref deviceRef) *slot {
 	for i := range g.slots {
 		s := &g.slots[i]
 		switch {
-		case !g.cut && !ref.nested():
+		case !g.partitioned && !ref.nested():
 			return s
-		case !g.cut || !ref.nested() || g.spec.board.MIG.instanceID(s.place) != ref.sub:
+		case !g.partitioned || !ref.nested() || g.spec.board.MIG.instanceID(s.place) != ref.sub:
 		case ref.kind != gpu.KindComputeInstance:
 			return s
 		case int(ref.compute) < len(s.inner):
@@ -269,7 +265,7 @@ func (w *world) relayout() {
 		r := &w.relayouts[w.applied]
 		w.applied++
 		g := &w.gpus[r.gpu]
-		g.cut = r.cut
+		g.partitioned = r.partitioned
 		w.settle(g, r.layout)
 		temp, memory := g.from[levelTemp], g.from[levelMemoryTemp]
 		w.levels(g, w.t0, &g.from)
@@ -292,7 +288,7 @@ func (w *world) ahead() {
 	}
 }
 
-// advance moves the world to a time. Going back starts it anew.
+// advance moves the world to a time. Going back starts it again.
 func (w *world) advance(t int64) {
 	t = max(t, w.start)
 	if t == w.at {
@@ -319,18 +315,18 @@ func (w *world) advance(t int64) {
 		w.relayout()
 		w.ahead()
 	}
-	w.look(t)
+	w.evaluate(t)
 }
 
-// look evaluates everything at a time of the current segment.
-func (w *world) look(t int64) {
+// evaluate evaluates everything at a time of the current segment.
+func (w *world) evaluate(t int64) {
 	w.at = t
 	seconds := float64(w.t1-w.t0) / 1e9
 	x := float64(t-w.t0) / float64(w.t1-w.t0)
 	for i := range w.gpus {
 		g := &w.gpus[i]
-		g.look(x, seconds)
-		g.all(func(s *slot) { s.look(x, seconds) })
+		g.evaluate(x, seconds)
+		g.all(func(s *slot) { s.evaluate(x, seconds) })
 	}
 	for l := levelNVLinkTx; l <= levelNVLinkRx; l++ {
 		w.fabric.now[l], w.fabric.total[l] = 0, 0
@@ -341,8 +337,8 @@ func (w *world) look(t int64) {
 	}
 }
 
-// levels writes into the levels of g what happens on it at time t, and into
-// those of its slots beside it. Temperatures are left alone.
+// levels writes into the levels of g what happens on it at time t, and into those of its slots
+// beside it. Temperatures are left alone.
 func (w *world) levels(g *worldGPU, t int64, out *levels) {
 	ahead := out == &g.to
 	temp, memory := out[levelTemp], out[levelMemoryTemp]
@@ -351,13 +347,13 @@ func (w *world) levels(g *worldGPU, t int64, out *levels) {
 		s := &g.slots[i]
 		at := s.knot(ahead)
 		if s.inner == nil {
-			s.load(t, g.cut, at, ahead)
+			s.load(t, g.partitioned, at, ahead)
 		} else {
 			*at = levels{}
 		}
 		for j := range s.inner {
 			in := &s.inner[j]
-			in.load(t, g.cut, in.knot(ahead), ahead)
+			in.load(t, g.partitioned, in.knot(ahead), ahead)
 			in.gather(in.knot(ahead), at, s.compute, s.bandwidth)
 		}
 		s.gather(at, out, 1, 1)
@@ -366,8 +362,7 @@ func (w *world) levels(g *worldGPU, t int64, out *levels) {
 	out[levelTemp], out[levelMemoryTemp] = temp, memory
 }
 
-// knot returns the levels at the end of the segment if that is ahead, else those
-// at its start.
+// knot returns the levels at the end of the segment if that is ahead, else those at its start.
 func (s *slot) knot(ahead bool) *levels {
 	if ahead {
 		return &s.to
@@ -375,8 +370,8 @@ func (s *slot) knot(ahead bool) *levels {
 	return &s.from
 }
 
-// gather adds the levels of a slot to those of what it is a part of, which has
-// such shares of the GPU's slices.
+// gather adds the levels of a slot to those of what it is a part of, which has such shares of the
+// GPU's slices.
 func (s *slot) gather(own, whole *levels, compute, bandwidth float64) {
 	for l := range ratioCount {
 		share := s.compute / compute
@@ -390,11 +385,10 @@ func (s *slot) gather(own, whole *levels, compute, bandwidth float64) {
 	}
 }
 
-// load writes what the pods do on the slot at time t, the end of the segment
-// if that is ahead.
-func (s *slot) load(t int64, cut bool, out *levels, ahead bool) {
+// load writes what the pods do on the slot at time t, the end of the segment if that is ahead.
+func (s *slot) load(t int64, partitioned bool, out *levels, ahead bool) {
 	*out = levels{}
-	s.wanted = s.wanted[:0]
+	s.demand = s.demand[:0]
 	room := float64(s.total - s.reserved)
 	for _, p := range s.pods {
 		a := p.activity(p.key, t) * (1 + 0.015*smooth(s.key, float64(t)/1e9, 30))
@@ -405,10 +399,10 @@ func (s *slot) load(t int64, cut bool, out *levels, ahead bool) {
 		}
 		memory := room * (p.Memory.Base + p.Memory.Active*a)
 		out[levelMemory] += memory
-		s.wanted = append(s.wanted, part{graphics: a, memory: memory})
+		s.demand = append(s.demand, part{graphics: a, memory: memory})
 		out[levelPCIeTx] += a * p.PCIe.Tx * s.compute
 		out[levelPCIeRx] += a * p.PCIe.Rx * s.compute
-		if !cut { // no NVLink peer access under MIG
+		if !partitioned { // no NVLink peer access under MIG
 			out[levelNVLinkTx] += a * p.NVLink
 			out[levelNVLinkRx] += a * p.NVLink * 0.98
 		}
@@ -417,7 +411,7 @@ func (s *slot) load(t int64, cut bool, out *levels, ahead bool) {
 		out[l] = min(out[l], 1)
 	}
 	out[levelMemory] = min(out[levelMemory], room)
-	s.divide(s.wanted, out, ahead)
+	s.divide(s.demand, out, ahead)
 }
 
 // power writes the power, clock and cap that the activity in out leads to.
@@ -461,8 +455,7 @@ func (g *worldGPU) warm(seconds float64) {
 	g.to[levelMemoryTemp] = g.from[levelMemoryTemp] + (memory-g.from[levelMemoryTemp])*lag
 }
 
-// The clock-event reasons (DCGM_CLOCKS_EVENT_REASON_* of dcgm_fields.h) that
-// the model can lead to.
+// The clock-event reasons (DCGM_CLOCKS_EVENT_REASON_* of dcgm_fields.h) that the model can lead to.
 const (
 	reasonIdle     = 0x1
 	reasonPowerCap = 0x4

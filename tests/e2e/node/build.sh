@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Builds the programs of the test node: Kubernetes, etcd and containerd from
-# their Go modules at pinned versions, and the one image that the node's pods
-# run. Takes about ten minutes of a processor the first time, nothing afterwards.
+# Builds the programs of the test node: Kubernetes, etcd, containerd, Helm, Prometheus and
+# its Operator from their Go modules at pinned versions, and the one image that the node's pods
+# run. Takes about fifteen minutes of a processor the first time, nothing afterwards.
 #   build.sh FOLDER            builds them into FOLDER if they are not there
 #   build.sh --cached FOLDER   fails if they are not there
 set -euo pipefail
@@ -32,6 +32,13 @@ for name in containerd containerd-shim-runc-v2 ctr; do
   program containerd "" -tags "no_btrfs no_devmapper no_zfs" -o "$out/" "github.com/containerd/containerd/v2/cmd/$name"
 done
 program etcd "" -o "$out/etcd" go.etcd.io/etcd/server/v3
+program helm "" -o "$out/helm" helm.sh/helm/v3/cmd/helm
+operator=github.com/prometheus-operator/prometheus-operator
+program prometheus-operator "" -o "$out/prometheus-operator" "$operator/cmd/operator"
+program prometheus-operator "" -o "$out/prometheus-config-reloader" "$operator/cmd/prometheus-config-reloader"
+program prometheus "" -tags "remove_all_sd enable_kubernetes_sd" -o "$out/prometheus" github.com/prometheus/prometheus/cmd/prometheus
+cp "$(cd prometheus-operator && go list -m -f '{{.Dir}}' "$operator")/bundle.yaml" "$out/prometheus-operator.yaml"
+chmod 644 "$out/prometheus-operator.yaml"
 
 # The image e2e.local/hold:1, in the form that docker save writes: one layer, one static program.
 image=$(mktemp -d)

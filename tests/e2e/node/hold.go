@@ -1,7 +1,7 @@
 //go:build ignore
 
-// Command hold does nothing until it is told to end: it is the process of the
-// test node's pods, and of their sandboxes.
+// Command hold does nothing until it gets a signal to end: it is the process of the test node's
+// pods, and of their sandboxes.
 package main
 
 import (

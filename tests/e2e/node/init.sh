@@ -8,7 +8,8 @@ set -euo pipefail
 programs=$1 state=$2
 . "$(dirname "$0")/settings.sh"
 export PATH=$programs:/usr/sbin:/usr/bin:/sbin:/bin
-cd "$state"
+cd "$state" # which is root's alone
+umask 022   # the kubelet's folders of tokens and ConfigMaps are for pods of any user
 
 # What Kubernetes writes outside its own folders lands in the state folder.
 mount --make-rshared /
@@ -72,6 +73,7 @@ cgroupRoot: /$CGROUP
 failCgroupV1: false
 failSwapOn: false
 makeIPTablesUtilChains: false
+syncFrequency: 5s
 protectKernelDefaults: true
 resolvConf: ""
 volumePluginDir: /var/lib/kubelet/volumeplugins

@@ -39,13 +39,15 @@ func Headers() (string, error) {
 	return filepath.Join(strings.TrimSpace(string(out)), "pkg", "dcgm"), nil
 }
 
-// Build compiles the library, without the named functions, and returns the
-// folder that holds it. What was built before from the same source is used
-// again.
-func Build(without ...string) (string, error) {
-	gcc, err := exec.LookPath("gcc")
+// Build compiles the library, without the named functions, and returns the folder that holds it.
+// What was built before from the same source is used again.
+func Build(without ...string) (string, error) { return BuildWith("gcc", without...) }
+
+// BuildWith is Build with another compiler, as one for another architecture.
+func BuildWith(compiler string, without ...string) (string, error) {
+	gcc, err := exec.LookPath(compiler)
 	if err != nil {
-		return "", ErrNoCompiler
+		return "", fmt.Errorf("%s: %w", compiler, ErrNoCompiler)
 	}
 	headers, err := Headers()
 	if err != nil {
@@ -61,6 +63,9 @@ func Build(without ...string) (string, error) {
 		hash.Write(files[name])
 	}
 	fmt.Fprintln(hash, headers)
+	if compiler != "gcc" {
+		fmt.Fprintln(hash, compiler)
+	}
 	dir := filepath.Join(os.TempDir(), fmt.Sprintf("fakedcgm-%d-%s", os.Getuid(), hex.EncodeToString(hash.Sum(nil)[:8])))
 	if _, err := os.Stat(filepath.Join(dir, soname)); err == nil {
 		return dir, nil

@@ -1,18 +1,16 @@
-// Package dcgm is a libdcgm.so.4 of the project's own, written in C, that
-// plays scripts, so that tests run the real go-dcgm client and the real cgo
-// path without a GPU. Only tests import it.
+// Package dcgm is a libdcgm.so.4 of the project's own, written in C, that plays scripts, so that
+// tests run the real go-dcgm client and the real cgo path without a GPU. Only tests import it.
 //
-// Main, called from a package's TestMain, builds the library with gcc against
-// the headers of the go-dcgm module and runs the test binary anew with
-// LD_LIBRARY_PATH set, since go-dcgm loads the library by its name. New gives a
-// test an Engine: a script that the library reads again whenever it changes,
-// and the counters that it keeps of calls and open handles. Both are files, so
-// that a program under test in another process can be driven the same way.
+// Main, called from a package's TestMain, builds the library with gcc against the headers of the
+// go-dcgm module and runs the test binary again with LD_LIBRARY_PATH set, since go-dcgm loads the
+// library by its name. New gives a test an Engine: a script that the library reads again whenever
+// it changes, and the counters that it keeps of calls and open handles. Both are files, so that a
+// program under test in another process can be driven the same way.
 //
-// A script has a command a line; the last line that matches wins. TARGET is
-// gpu:ID, instance:ID, compute:ID, switch:ID, cpu:ID, core:ID, connectx:ID,
-// link:LINK or any:*, where ID and LINK may be *; LINK is gpu:ID:INDEX or
-// switch:ID:INDEX; FIELDS is an id or a range. A plus sign in a name is a blank.
+// A script has a command a line; the last line that matches wins. TARGET is gpu:ID, instance:ID,
+// compute:ID, switch:ID, cpu:ID, core:ID, connectx:ID, link:LINK or any:*, where ID and LINK may be
+// *; LINK is gpu:ID:INDEX or switch:ID:INDEX; FIELDS is an id or a range. A plus sign in a name is
+// a blank.
 //
 //	library V, engine V, driver V, nvml V      versions
 //	boot N                                     another N is another engine
@@ -35,20 +33,19 @@
 //	value TARGET FIELDS text V
 //	value TARGET FIELDS blank|notfound|unsupported|nopermission [i|d|s]
 //	value TARGET FIELDS nodata|stopped         never sampled; no further sample
-//	value TARGET FIELDS stuck V                no further sample until it is watched anew
+//	value TARGET FIELDS stuck V                no further sample until it is watched again
 //	event SEQ TARGET FIELD V                   one sample, at once; SEQ grows
 //	incident GPU SYSTEM RESULT CODE            what a health check finds
 //	peer GPU GPU STATE                         of NVLink between them, else 5
 //	profiler CODE                              watches of profiling fields fail with CODE
 //	unknown FIELD...                           field ids that the engine refuses
-//	stray GROUP ENTITY FIELD TYPE V            a value in every reply that was not asked for; numbers, and i, d, s or a number
-//	fail FUNCTION CODE [TIMES [AFTER]]         calls that return an error, -1 times for ever
+//	stray GROUP ENTITY FIELD TYPE V            a value in every reply that was not requested; numbers, and i, d, s or a number
+//	fail FUNCTION CODE [TIMES [AFTER]]         calls that return an error, -1 times forever
 //	block FUNCTION                             calls that do not return
 //
-// It is as ugly as the real engine where the project has seen that: an unwatch
-// of a field of the node answers -16 though the watch is gone, a lost GPU is
-// refused in groups and by the query for its profiling fields (-18), fields 83
-// and 84 are sampled every 30 s at most, and the counter cost.microseconds adds
-// up what the calls cost libdcgm on the real engine (a read of every sample
+// It is as ugly as the real engine where the project has seen that: an unwatch of a field of the
+// node answers -16 though the watch is gone, a lost GPU is refused in groups and by the query for
+// its profiling fields (-18), fields 83 and 84 are sampled every 30 s at most, and the counter
+// cost.microseconds adds up what the calls cost libdcgm on the real engine (a read of every sample
 // some 500 a GPU, a batched read 400 whatever its size).
 package dcgm

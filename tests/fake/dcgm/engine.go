@@ -21,9 +21,8 @@ const (
 	envCounters = "FAKEDCGM_COUNTERS"
 )
 
-// Main is a TestMain: it builds the library, runs the test binary again with
-// the library in place, and returns the exit code of m. Without gcc the tests
-// run without the library, and New skips.
+// Main is a TestMain: it builds the library, runs the test binary again with the library in place,
+// and returns the exit code of m. Without gcc the tests run without the library, and New skips.
 func Main(m *testing.M) int {
 	if os.Getenv(envScript) != "" {
 		return m.Run()
@@ -39,8 +38,8 @@ func Main(m *testing.M) int {
 	return 1
 }
 
-// environment returns what a process needs to load the library, with a folder
-// of its own for the script and the counters.
+// environment returns what a process needs to load the library, with a folder of its own for the
+// script and the counters.
 func environment() ([]string, error) {
 	dir, err := Build()
 	if err != nil {
@@ -57,9 +56,8 @@ func environment() ([]string, error) {
 	}, nil
 }
 
-// An Engine is the script that the library plays and the counters that it
-// keeps. The library is one per process, so tests that use it cannot run in
-// parallel.
+// An Engine is the script that the library plays and the counters that it keeps. The library is one
+// per process, so tests that use it cannot run in parallel.
 type Engine struct {
 	t        testing.TB
 	script   string
@@ -69,16 +67,16 @@ type Engine struct {
 	first    map[string]int64
 }
 
-// New returns an engine that plays the given lines, fresh from boot. A process
-// without the library skips the test, or fails it where CI is "true".
+// New returns an engine that plays the given lines, fresh from boot. A process without the library
+// skips the test, or fails it where CI is "true".
 func New(t testing.TB, lines ...string) *Engine {
 	t.Helper()
 	Require(t)
 	return newEngine(t, os.Getenv(envScript), os.Getenv(envCounters), lines)
 }
 
-// Require skips the test in a process without the library, and fails it where
-// CI is "true": a machine that runs CI has a compiler.
+// Require skips the test in a process without the library, and fails it where CI is "true": a
+// machine that runs CI has a compiler.
 func Require(t testing.TB) {
 	t.Helper()
 	if os.Getenv(envScript) != "" {
@@ -90,8 +88,8 @@ func Require(t testing.TB) {
 	t.Skipf("skip: needs the test library: %v", ErrNoCompiler)
 }
 
-// NewFor is New for another process: it returns the engine and the environment
-// that the process needs.
+// NewFor is New for another process: it returns the engine and the environment that the process
+// needs.
 func NewFor(t testing.TB, lines ...string) (*Engine, []string) {
 	t.Helper()
 	dir, err := Build()
@@ -158,8 +156,8 @@ func (e *Engine) Restart() {
 	e.Play(e.lines...)
 }
 
-// Count returns a counter's change since New: "calls.FUNCTION", "live.reads",
-// "unbounded.watches", or "log.LEVEL" for each start with libdcgm's log on.
+// Count returns a counter's change since New: "calls.FUNCTION", "live.reads", "unbounded.watches",
+// or "log.LEVEL" for each start with libdcgm's log on.
 func (e *Engine) Count(name string) int64 {
 	e.t.Helper()
 	return e.read()[name] - e.first[name]
@@ -176,9 +174,8 @@ func (e *Engine) Calls() map[string]int64 {
 	return calls
 }
 
-// Open returns how many handles are open, by kind: "init", "embedded",
-// "connections", "groups", "fieldgroups", "watches". Kinds with none are left
-// out.
+// Open returns how many handles are open, by kind: "init", "embedded", "connections", "groups",
+// "fieldgroups", "watches". Kinds with none are left out.
 func (e *Engine) Open() map[string]int64 {
 	open := map[string]int64{}
 	for name, n := range e.read() {
@@ -192,8 +189,8 @@ func (e *Engine) Open() map[string]int64 {
 // Blocked returns how many calls do not return at present.
 func (e *Engine) Blocked() int64 { return e.read()["blocked"] }
 
-// Address returns the address of the latest attempt to connect. That of a unix
-// socket begins with "unix socket ".
+// Address returns the address of the latest attempt to connect. That of a unix socket begins with
+// "unix socket ".
 func (e *Engine) Address() string {
 	data, err := os.ReadFile(e.counters)
 	if err != nil || len(data) < fileSize {

@@ -1,5 +1,5 @@
-// Package exporter runs the exporter within a test, as main would, on a port of
-// loopback that is free.
+// Package exporter runs the exporter within a test, as main would, on a port of loopback that is
+// free.
 package exporter
 
 import (
@@ -39,13 +39,12 @@ type Exporter struct {
 	Address string       // host:port that it serves on
 	Log     *Log         // what it says
 	Result  <-chan error // gets what Run returned
-	Cancel  func()       // asks it to end
+	Cancel  func()       // ends it
 }
 
-// Start runs the exporter until the test ends, and waits until it listens, for
-// patience at most. Of p it sets what a test has no wish for: the address unless
-// Args name another, the outputs, the start and the version. The log of a test
-// that fails is shown.
+// Start runs the exporter until the test ends, and waits until it listens, for patience at most. Of
+// p it sets what a test has no wish for: the address unless Args name another, the outputs, the
+// start and the version. The log of a test that fails is shown.
 func Start(t testing.TB, patience time.Duration, p app.Process) *Exporter {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())

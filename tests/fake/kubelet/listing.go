@@ -13,14 +13,14 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
 
-// Pod returns a pod as List tells it. Its name has the form namespace/name.
+// Pod returns a pod as List reports it. Its name has the form namespace/name.
 func Pod(name string, containers ...*v1.ContainerResources) *v1.PodResources {
 	namespace, name, _ := strings.Cut(name, "/")
 	return &v1.PodResources{Namespace: namespace, Name: name, Containers: containers}
 }
 
-// Container returns a container with devices of one resource. As in a real
-// answer, each device is an entry of its own.
+// Container returns a container with devices of one resource. As in a real answer, each device is
+// an entry of its own.
 func Container(name, resource string, devices ...string) *v1.ContainerResources {
 	c := &v1.ContainerResources{Name: name}
 	for _, d := range devices {
@@ -34,8 +34,8 @@ func Device(resource, id string) *v1.ContainerDevices {
 	return &v1.ContainerDevices{ResourceName: resource, DeviceIds: []string{id}}
 }
 
-// Claiming returns a container that holds one device of a claim of the same
-// namespace; share is empty for a device that is not shared by capacity.
+// Claiming returns a container that holds one device of a claim of the same namespace; share is
+// empty for a device that is not shared by capacity.
 func Claiming(name, namespace, claim, driver, pool, device, share string) *v1.ContainerResources {
 	r := &v1.ClaimResource{DriverName: driver, PoolName: pool, DeviceName: device}
 	if share != "" {
@@ -46,8 +46,8 @@ func Claiming(name, namespace, claim, driver, pool, device, share string) *v1.Co
 	}}}
 }
 
-// Crowd returns n pods in two namespaces, each with one container that holds
-// the device that device returns for it.
+// Crowd returns n pods in two namespaces, each with one container that holds the device that device
+// returns for it.
 func Crowd(n int, resource string, device func(i int) string) []*v1.PodResources {
 	pods := make([]*v1.PodResources, n)
 	for i := range pods {
@@ -57,8 +57,8 @@ func Crowd(n int, resource string, device func(i int) string) []*v1.PodResources
 	return pods
 }
 
-// Captures returns the recorded answers to List by the names of their files.
-// It skips the test where they do not lie beside the repository.
+// Captures returns the recorded answers to List by the names of their files. It skips the test
+// where they do not lie beside the repository.
 func Captures(t testing.TB) map[string]*v1.ListPodResourcesResponse {
 	t.Helper()
 	dir := material.Path(t, "data/podresources")

@@ -13,10 +13,9 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
 
-// Fills returns the answers of a kubelet that has just started and that knows
-// pods again one by one, in any order: empty ones, as many as there are turns
-// before the first pod, and listings that grow, each in an order of its own. The
-// last one is whole.
+// Fills returns the answers of a kubelet that has just started and that knows pods again one by
+// one, in any order: empty ones, as many as there are turns before the first pod, and listings that
+// grow, each in an order of its own. The last one is whole.
 func Fills(random *rand.Rand, empty int, pods ...*v1.PodResources) []Reply {
 	var replies []Reply
 	for range empty {
@@ -48,8 +47,8 @@ type Moment struct {
 	Pods    []*v1.PodResources
 }
 
-// Timeline returns what a real kubelet did while it restarted, as recorded. It
-// ends the test where the recording does not lie beside the repository.
+// Timeline returns what a real kubelet did while it restarted, as recorded. It ends the test where
+// the recording does not lie beside the repository.
 func Timeline(t testing.TB, resource string) []Moment {
 	t.Helper()
 	const name = "data/podresources/kubelet-restart-timeline.jsonl"

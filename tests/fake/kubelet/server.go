@@ -27,8 +27,8 @@ func Lists(pods ...*v1.PodResources) Reply {
 	}
 }
 
-// Refuses answers with an error. A real kubelet says codes.ResourceExhausted
-// above a hundred requests a second.
+// Refuses answers with an error. A real kubelet says codes.ResourceExhausted above a hundred
+// requests a second.
 func Refuses(code codes.Code) Reply {
 	return func(context.Context, *Server) (*v1.ListPodResourcesResponse, error) {
 		return nil, status.Error(code, "refused by the script")
@@ -43,8 +43,7 @@ func Hangs() Reply {
 	}
 }
 
-// Dies answers with pods and lets the connection end after the first bytes of
-// the answer.
+// Dies answers with pods and lets the connection end after the first bytes of the answer.
 func Dies(pods ...*v1.PodResources) Reply {
 	return func(_ context.Context, s *Server) (*v1.ListPodResourcesResponse, error) {
 		s.dying.Store(true)
@@ -52,8 +51,8 @@ func Dies(pods ...*v1.PodResources) Reply {
 	}
 }
 
-// Stalls answers with pods, sends the first bytes of the answer, and the rest of
-// them when release is closed.
+// Stalls answers with pods, sends the first bytes of the answer, and the rest of them when release
+// is closed.
 func Stalls(release <-chan struct{}, pods ...*v1.PodResources) Reply {
 	return func(_ context.Context, s *Server) (*v1.ListPodResourcesResponse, error) {
 		s.stall.Store(&release)
@@ -84,8 +83,8 @@ type Server struct {
 	server      *grpc.Server
 }
 
-// Start serves v1 until the test ends, on a socket that is an hour old. Without
-// a script it lists no pods.
+// Start serves v1 until the test ends, on a socket that is an hour old. Without a script it lists
+// no pods.
 func Start(t testing.TB, script ...Reply) *Server { return start(t, false, script) }
 
 // StartLegacy serves v1alpha1 alone, as kubelets before 1.20 do.
@@ -160,8 +159,8 @@ func (s *Server) Upgrade() {
 	s.legacy = false
 }
 
-// Start serves on a new socket at the same path, after Stop: that of a kubelet
-// which has just started.
+// Start serves on a new socket at the same path, after Stop: that of a kubelet which has just
+// started.
 func (s *Server) Start() {
 	s.t.Helper()
 	s.mu.Lock()
@@ -178,7 +177,7 @@ func (s *Server) Start() {
 	}
 	server := s.server
 	go func() {
-		// Serve returns when Stop was called: there is nobody to tell.
+		// Serve returns when Stop was called: there is no caller left.
 		_ = server.Serve(mortal{Listener: listener, server: s})
 	}()
 }
@@ -219,8 +218,8 @@ func (c *current) GetAllocatableResources(ctx context.Context, _ *v1.Allocatable
 	return &v1.AllocatableResourcesResponse{Devices: c.s.allocatable}, nil
 }
 
-// Get answers as a real kubelet does for a pod that it does not run: codes.Unknown
-// and not codes.NotFound.
+// Get answers as a real kubelet does for a pod that it does not run: codes.Unknown and not
+// codes.NotFound.
 func (c *current) Get(_ context.Context, r *v1.GetPodResourcesRequest) (*v1.GetPodResourcesResponse, error) {
 	return nil, status.Errorf(codes.Unknown, "pod %s in namespace %s not found", r.PodName, r.PodNamespace)
 }

@@ -1,14 +1,21 @@
-// Package loop wires a collector.Loop with everything that derives families, as
-// the exporter does, for tests that have a source and want its snapshots.
+// Package loop wires a collector.Loop with everything that derives families, as the exporter does,
+// for tests that have a source and want its snapshots.
 package loop
 
 import (
+	"bytes"
+	"cmp"
 	"context"
+	"log/slog"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/common/expfmt"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/accounting"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/devicelog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/events"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/events/statefile"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
 )
 
@@ -18,8 +25,8 @@ type Options struct {
 	PodOf       accounting.PodOf
 	VirtualGPUs bool
 	KernelLog   events.KernelLog
-	Kept        *statefile.State
-	Save        func(*statefile.State)
+	Kept        *events.State
+	Save        func(*events.State)
 }
 
 // A Loop is a collector.Loop with its derivers.
@@ -28,14 +35,16 @@ type Loop struct {
 	podOf      accounting.PodOf
 	events     *events.Log
 	accountant *accounting.Accountant
+	devices    *devicelog.Log
 }
 
 // New returns a Loop. The plan is extended where there are attributors.
 func New(o Options) *Loop {
+	devices := devicelog.New(cmp.Or(o.Log, slog.New(slog.DiscardHandler)))
 	l := &Loop{
-		podOf: o.PodOf,
+		podOf: o.PodOf, devices: devices,
 		events: events.New(events.Options{
-			KernelLog: o.KernelLog, Kept: o.Kept, Save: o.Save, Registerer: o.Registerer,
+			Reported: devices.XID, KernelLog: o.KernelLog, Kept: o.Kept, Save: o.Save, Registerer: o.Registerer,
 		}),
 		accountant: accounting.New(accounting.Options{VirtualGPUs: o.VirtualGPUs, Registerer: o.Registerer}),
 	}
@@ -52,6 +61,7 @@ func (l *Loop) with(c collector.Change) collector.Change {
 		c.Plan = accounting.Extend(c.Plan)
 		c.Derivers = append(c.Derivers, l.accountant.Deriver(l.podOf))
 	}
+	c.Derivers = append(c.Derivers, l.devices)
 	return c
 }
 
@@ -64,4 +74,21 @@ func (l *Loop) Reload(ctx context.Context, c collector.Change) error {
 func (l *Loop) Run(ctx context.Context) error {
 	defer l.events.Flush()
 	return l.Loop.Run(ctx)
+}
+
+// AppendGathered appends the series of a registry to a page, as the exporter's own stand on it.
+func AppendGathered(t testing.TB, dst []byte, from prometheus.Gatherer) []byte {
+	t.Helper()
+	families, err := from.Gather()
+	if err != nil {
+		t.Error(err)
+	}
+	b := bytes.NewBuffer(dst)
+	enc := expfmt.NewEncoder(b, expfmt.NewFormat(expfmt.TypeTextPlain))
+	for _, f := range families {
+		if err := enc.Encode(f); err != nil {
+			t.Error(err)
+		}
+	}
+	return b.Bytes()
 }

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// A repository in a temporary folder, with material beside it; the working
-// directory is a package of it.
+// A repository in a temporary folder, with material beside it; the working directory is a package
+// of it.
 func repository(t *testing.T) {
 	t.Helper()
 	root := t.TempDir()

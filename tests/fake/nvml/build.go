@@ -1,6 +1,7 @@
 package nvml
 
 import (
+	"crypto/sha256"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -20,37 +22,82 @@ var ErrNoCompiler = errors.New("no C compiler")
 //go:embed lib/nvml.c
 var source []byte
 
-// Build compiles the library into dir and returns its path. The library does
-// not export the symbols that are named in without, as an older driver would
-// not. The error wraps ErrNoCompiler where there is no gcc.
+// Build links the library into dir and returns its path. The library does not export the symbols
+// that are named in without, as an older driver would not. The error wraps ErrNoCompiler where
+// there is no gcc.
 func Build(dir string, without ...string) (string, error) {
-	gcc, err := exec.LookPath("gcc")
+	gcc, object, err := compiled()
 	if err != nil {
-		return "", fmt.Errorf("%w: %w", ErrNoCompiler, err)
-	}
-	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/NVIDIA/go-nvml").Output()
-	if err != nil {
-		return "", fmt.Errorf("find go-nvml: %w", err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "nvml.c"), source, 0o600); err != nil {
 		return "", err
 	}
 	script := "{ local: " + strings.Join(append([]string{"none"}, without...), "; ") + "; };\n"
 	if err := os.WriteFile(filepath.Join(dir, "exports"), []byte(script), 0o600); err != nil {
 		return "", err
 	}
-	cmd := exec.Command(gcc, "-std=c11", "-Wall", "-Wextra", "-Werror", "-O1", "-fPIC", "-shared", "-pthread",
-		"-DNVML_NO_UNVERSIONED_FUNC_DEFS=1", "-I", filepath.Join(strings.TrimSpace(string(out)), "gen", "nvml"),
-		"-Wl,-soname,"+Soname, "-Wl,--version-script,exports", "-o", Soname, "nvml.c")
+	cmd := exec.Command(gcc, "-shared", "-pthread", "-Wl,-soname,"+Soname, "-Wl,--version-script,exports", "-o", Soname, object)
 	cmd.Dir = dir // whose name may hold what a compiler splits options at
 	if msg, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("compile %s: %w\n%s", Soname, err, msg)
+		return "", fmt.Errorf("link %s: %w\n%s", Soname, err, msg)
 	}
 	return filepath.Join(dir, Soname), nil
 }
 
-// Need ends the test if the library could not be built: it skips where there
-// is no compiler, and fails everywhere else and where CI is true.
+// compiled returns the compiler and the object file that libraries are linked from, compiled once
+// per machine from the same source.
+func compiled() (gcc, object string, err error) {
+	if gcc, err = exec.LookPath("gcc"); err != nil {
+		return "", "", fmt.Errorf("%w: %w", ErrNoCompiler, err)
+	}
+	object, err = compile(gcc)
+	return gcc, object, err
+}
+
+// headers returns the folder with go-nvml's C headers in the module cache.
+var headers = sync.OnceValues(func() (string, error) {
+	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/NVIDIA/go-nvml").Output()
+	if err != nil {
+		return "", fmt.Errorf("find go-nvml: %w", err)
+	}
+	return filepath.Join(strings.TrimSpace(string(out)), "gen", "nvml"), nil
+})
+
+func compile(gcc string) (string, error) {
+	include, err := headers()
+	if err != nil {
+		return "", err
+	}
+	args := []string{
+		"-std=c11", "-Wall", "-Wextra", "-Werror", "-O1", "-fPIC", "-pthread", "-DNVML_NO_UNVERSIONED_FUNC_DEFS=1",
+		"-I", include,
+	}
+	hash := sha256.Sum256(fmt.Appendf(nil, "%s %q %s", gcc, args, source))
+	dir := filepath.Join(os.TempDir(), fmt.Sprintf("fakenvml-%d-%x", os.Getuid(), hash[:8]))
+	object := filepath.Join(dir, "nvml.o")
+	if _, err := os.Stat(object); err == nil {
+		return object, nil
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", err
+	}
+	// Several test binaries may compile at once: the object appears whole.
+	work, err := os.MkdirTemp(dir, "work-")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(work)
+	if err := os.WriteFile(filepath.Join(work, "nvml.c"), source, 0o600); err != nil {
+		return "", err
+	}
+	cmd := exec.Command(gcc, append(args, "-c", "-o", "nvml.o", "nvml.c")...)
+	cmd.Dir = work
+	if msg, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("compile nvml.c: %w\n%s", err, msg)
+	}
+	return object, os.Rename(filepath.Join(work, "nvml.o"), object)
+}
+
+// Need ends the test if the library could not be built: it skips where there is no compiler, and
+// fails everywhere else and where CI is true.
 func Need(t testing.TB, err error) {
 	t.Helper()
 	switch {

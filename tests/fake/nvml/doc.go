@@ -1,10 +1,9 @@
-// Package nvml is a libnvidia-ml.so.1 of the project's own, written in C,
-// that plays scripts: with it the real go-nvml path, from dlopen to the last
-// handle, runs without a GPU. It is imported by tests alone, which build it
-// with gcc against the nvml.h of go-nvml's module.
+// Package nvml is a libnvidia-ml.so.1 of the project's own, written in C, that plays scripts: with
+// it the real go-nvml path, from dlopen to the last handle, runs without a GPU. It is imported by
+// tests alone, which build it with gcc against the nvml.h of go-nvml's module.
 //
-// A script is a text of lines; Play replaces it at any time, and the library
-// follows on its next call. "#" starts a comment.
+// A script is a text of lines; Play replaces it at any time, and the library follows on its next
+// call. "#" starts a comment.
 //
 //	gpus N                            N GPUs (default 2), healthy H100s
 //	version V                         of the driver (default 570.124.06)
@@ -23,7 +22,6 @@
 //	driver CODE                       every function returns CODE
 //	static                            the script is not looked at again
 //
-// The ledger counts every call by function, and what is open: open-inits,
-// open-event-sets and open-gpm-samples. most-at-once tells how many calls ran
-// at the same time.
+// The ledger counts every call by function, and what is open: open-inits, open-event-sets and
+// open-gpm-samples. most-at-once is how many calls ran at the same time.
 package nvml

@@ -15,12 +15,19 @@ type World struct {
 	dir string
 }
 
-// NewWorld plays the script for the library in this process until the test
-// ends. Tests that use worlds cannot be parallel.
-func NewWorld(t testing.TB, script ...string) *World {
+// NewFor plays the script for another process, which needs the environment Env.
+func NewFor(t testing.TB, script ...string) *World {
 	t.Helper()
 	w := &World{dir: t.TempDir()}
 	w.Play(t, script...)
+	return w
+}
+
+// NewWorld plays the script for the library in this process until the test
+// ends. Tests that use it cannot be parallel.
+func NewWorld(t testing.TB, script ...string) *World {
+	t.Helper()
+	w := NewFor(t, script...)
 	for _, env := range w.Env() {
 		name, value, _ := strings.Cut(env, "=")
 		t.Setenv(name, value)

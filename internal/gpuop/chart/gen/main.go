@@ -1,5 +1,5 @@
-// Command gen writes the tables of package chart from a folder of gpu-operator charts, a release each: see
-// docs/contributing.md.
+// Command gen writes the tables of package chart from a folder of gpu-operator charts, a release
+// each: see docs/contributing.md.
 package main
 
 import (

@@ -18,7 +18,7 @@
 #define LAST_PROFILING_FIELD 1096
 #define FIRST_SWITCH_FIELD DCGM_FI_FIRST_NVSWITCH_FIELD_ID
 #define LAST_SWITCH_FIELD DCGM_FI_LAST_NVSWITCH_FIELD_ID
-#define INFOROM_PACE_US 30000000 /* fields 83 and 84 are sampled no more often, whatever a watch asks for */
+#define INFOROM_PACE_US 30000000 /* fields 83 and 84 are sampled no more often, whatever a watch requests */
 
 /* What calls cost libdcgm on the real engine, in microseconds of CPU: a batched read mostly its
  * message, a read of every sample its entities, one after another. */
@@ -82,7 +82,7 @@ struct connection {
 };
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-static int initialised, embedded_started, boot, paused;
+static int initialized, embedded_started, boot, paused;
 static dcgmHandle_t next_handle = 1;
 static struct connection connections[MAX_CONNECTIONS];
 static struct group groups[MAX_GROUPS];
@@ -105,7 +105,7 @@ static struct series *find_series(int group, unsigned entity, int field, int cre
     return *slot = s;
 }
 
-/* Fields of the whole node live under no entity, whoever asks. */
+/* Fields of the whole node live under no entity, for every client. */
 static struct series *series_of(int group, unsigned entity, int field, int create) {
     if (field < FIRST_DEVICE_FIELD) group = DCGM_FE_NONE, entity = 0;
     return find_series(group, entity, field, create);
@@ -138,8 +138,8 @@ static void make_blank(struct sample *x, char type, int offset) {
     snprintf(x->text, sizeof x->text, "%s", texts[offset]);
 }
 
-/* The identity that a GPU or an instance tells of itself; 0 if the field is
- * none of it. A lost GPU tells nothing. */
+/* The identity that a GPU or an instance reports of itself; 0 if the field is
+ * none of it. A lost GPU reports nothing. */
 static int identity(struct series *s, struct sample *x) {
     const char *text = NULL;
     int64_t n = -1;
@@ -343,7 +343,7 @@ static dcgmReturn_t enter(const char *function) {
 static dcgmReturn_t enter_on(const char *function, dcgmHandle_t handle) {
     dcgmReturn_t st = enter(function);
     if (st != DCGM_ST_OK) return st;
-    if (!initialised) return DCGM_ST_UNINITIALIZED;
+    if (!initialized) return DCGM_ST_UNINITIALIZED;
     if (handle == EMBEDDED) return embedded_started && !world.down ? DCGM_ST_OK : DCGM_ST_CONNECTION_NOT_VALID;
     struct connection *c = connection(handle);
     return c && c->boot == world.boot && !world.down ? DCGM_ST_OK : DCGM_ST_CONNECTION_NOT_VALID;
@@ -363,8 +363,8 @@ static dcgmReturn_t leave(dcgmReturn_t st) {
 dcgmReturn_t dcgmInit(void) {
     dcgmReturn_t st = enter("dcgmInit");
     if (st != DCGM_ST_OK) return leave(st);
-    if (!initialised) count("open.init", 1);
-    initialised = 1;
+    if (!initialized) count("open.init", 1);
+    initialized = 1;
     const char *level = getenv("__DCGM_DBG_LVL"), *file = getenv("__DCGM_DBG_FILE");
     if (level && file && !strcmp(file, "-")) {
         char name[32];
@@ -391,11 +391,11 @@ static void drop(struct connection *c) {
 dcgmReturn_t dcgmShutdown(void) {
     dcgmReturn_t st = enter("dcgmShutdown");
     if (st != DCGM_ST_OK) return leave(st);
-    if (!initialised) return leave(DCGM_ST_UNINITIALIZED);
+    if (!initialized) return leave(DCGM_ST_UNINITIALIZED);
     for (int i = 0; i < MAX_CONNECTIONS; i++)
         if (connections[i].used) drop(&connections[i]);
     stop_embedded();
-    initialised = 0;
+    initialized = 0;
     count("open.init", -1);
     return leave(DCGM_ST_OK);
 }
@@ -404,7 +404,7 @@ dcgmReturn_t dcgmStartEmbedded(dcgmOperationMode_t mode, dcgmHandle_t *handle) {
     (void)mode;
     dcgmReturn_t st = enter("dcgmStartEmbedded");
     if (st != DCGM_ST_OK) return leave(st);
-    if (!initialised) return leave(DCGM_ST_UNINITIALIZED);
+    if (!initialized) return leave(DCGM_ST_UNINITIALIZED);
     /* Attaching the GPUs takes its time, and no other call gets through meanwhile. */
     for (int64_t left = embedded_started ? 0 : world.start_us; left > 0; left -= 1000) usleep(1000);
     if (!embedded_started) count("open.embedded", 1);
@@ -426,7 +426,7 @@ static dcgmReturn_t connect_to(const char *function, const char *address, dcgmHa
     dcgmReturn_t st = enter(function);
     if (st != DCGM_ST_OK) return leave(st);
     note_address(address);
-    if (!initialised) return leave(DCGM_ST_UNINITIALIZED);
+    if (!initialized) return leave(DCGM_ST_UNINITIALIZED);
     if (world.down) return leave(DCGM_ST_CONNECTION_NOT_VALID);
     for (int i = 0; i < MAX_CONNECTIONS; i++)
         if (!connections[i].used) {
@@ -453,7 +453,7 @@ dcgmReturn_t dcgmConnect_v3(const char *address, dcgmConnectV3Params_t *params, 
 dcgmReturn_t dcgmDisconnect(dcgmHandle_t handle) {
     dcgmReturn_t st = enter("dcgmDisconnect");
     if (st != DCGM_ST_OK) return leave(st);
-    if (!initialised) return leave(DCGM_ST_UNINITIALIZED);
+    if (!initialized) return leave(DCGM_ST_UNINITIALIZED);
     struct connection *c = connection(handle);
     if (!c) return leave(DCGM_ST_BADPARAM);
     drop(c);
@@ -516,7 +516,7 @@ dcgmReturn_t dcgmGetDeviceAttributes(dcgmHandle_t handle, unsigned id, dcgmDevic
     return leave(DCGM_ST_OK);
 }
 
-/* What DCGM has no more than one GPU to tell of, it does not support. */
+/* What DCGM has one GPU alone to report of, it does not support. */
 dcgmReturn_t dcgmGetDeviceTopology(dcgmHandle_t handle, unsigned id, dcgmDeviceTopology_t *t) {
     ENTER("dcgmGetDeviceTopology", handle);
     dcgmDeviceTopology_v1 *old = (dcgmDeviceTopology_v1 *)t;
@@ -745,7 +745,7 @@ dcgmReturn_t dcgmFieldGroupDestroy(dcgmHandle_t handle, dcgmFieldGrp_t id) {
 /* ---- watches ---- */
 
 /* Whether a member of the group cannot give a profiling field that the watch
- * asks for: DCGM refuses such a watch whole. */
+ * requests: DCGM refuses such a watch whole. */
 static dcgmReturn_t watchable(const struct group *g, const struct field_group *f) {
     for (int i = 0; i < f->n; i++) {
         int of_switches = f->ids[i] >= FIRST_SWITCH_FIELD && f->ids[i] <= LAST_SWITCH_FIELD;
@@ -786,16 +786,16 @@ dcgmReturn_t dcgmWatchFields(dcgmHandle_t handle, dcgmGpuGrp_t group, dcgmFieldG
     for (int e = 0; e < g->n; e++)
         for (int i = 0; i < f->n; i++) {
             struct series *s = series_of((int)g->members[e].entityGroupId, g->members[e].entityId, f->ids[i], 1);
-            long long asked = every;
+            long long requested = every;
             int inforom = f->ids[i] == DCGM_FI_DEV_INFOROM_CHECKSUM || f->ids[i] == DCGM_FI_DEV_INFOROM_VALID;
-            if (inforom && asked < INFOROM_PACE_US) asked = INFOROM_PACE_US;
+            if (inforom && requested < INFOROM_PACE_US) requested = INFOROM_PACE_US;
             if (!s->watchers++) {
-                s->interval = asked, s->keep_samples = keep_samples, s->keep_age = (int64_t)(keep_age * 1e6);
+                s->interval = requested, s->keep_samples = keep_samples, s->keep_age = (int64_t)(keep_age * 1e6);
                 s->due = world_now() + FIRST_SAMPLE_US;
                 s->taken = 0;
                 s->watched = world.generation;
             } else {
-                if (asked < s->interval) s->interval = asked;
+                if (requested < s->interval) s->interval = requested;
                 if (keep_samples == 0 || (s->keep_samples && keep_samples > s->keep_samples))
                     s->keep_samples = keep_samples;
                 if ((int64_t)(keep_age * 1e6) > s->keep_age) s->keep_age = (int64_t)(keep_age * 1e6);
@@ -911,7 +911,7 @@ static void latest(int group, unsigned entity, int field, dcgmFieldValue_v1 *v) 
     write_value(v, field, &x);
 }
 
-/* What the script has the engine add to a reply without being asked. */
+/* What the script has the engine add to a reply without a request. */
 static void stray(dcgmFieldValueEntityEnumeration_f callback, void *data) {
     dcgmFieldValue_v1 v;
     for (int i = 0; i < world.nstrays; i++) {
@@ -961,7 +961,7 @@ dcgmReturn_t dcgmGetValuesSince_v2(dcgmHandle_t handle, dcgmGpuGrp_t group, dcgm
             int first = s ? s->nsamples : 0, sent = 0;
             while (first > 0 && s->samples[first - 1].ts >= since) first--;
             for (int k = first; s && k < s->nsamples; k++) {
-                /* events of one instant are told apart by a microsecond each */
+                /* events of one instant are distinguished by a microsecond each */
                 if (s->samples[k].ts > end) end = s->samples[k].ts;
                 write_value(&v, f->ids[i], &s->samples[k]);
                 callback(g->members[e].entityGroupId, g->members[e].entityId, &v, 1, data);

@@ -5,7 +5,7 @@
  *
  * Every entry point starts with BEGIN, which counts the call, loads a changed
  * script and plays what the script says of the function, and ends with END.
- * Nothing here trusts its callers to be serial: the ledger tells if they were.
+ * Nothing here trusts its callers to be serial: the ledger shows if they were.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -51,7 +51,7 @@ static _Atomic unsigned long long *entry(const char *name)
 
 struct setting {
 	char key[NAME];
-	char text[4 * NAME];
+	char text[16 * NAME];
 	double number;
 };
 
@@ -169,7 +169,7 @@ static void bad_line(const char *line)
 
 static void play_line(char *line)
 {
-	char a[NAME], b[NAME], c[4 * NAME];
+	char a[NAME], b[NAME], c[16 * NAME];
 	int g, n, m;
 	unsigned long long x;
 
@@ -189,7 +189,7 @@ static void play_line(char *line)
 			return;
 		}
 		bad_line(line);
-	} else if (sscanf(line, "gpu %d set %63s %255[^\n]", &g, b, c) == 3 && g < MAX_GPUS) {
+	} else if (sscanf(line, "gpu %d set %63s %1023[^\n]", &g, b, c) == 3 && g < MAX_GPUS) {
 		if (gpus[g].nsettings == MAX_SETTINGS)
 			bad_line(line);
 		struct setting *s = &gpus[g].settings[gpus[g].nsettings++];
@@ -241,7 +241,7 @@ static void play_line(char *line)
 static void load_script(void)
 {
 	struct stat st;
-	char line[512];
+	char line[1536];
 
 	if (frozen || script_path[0] == 0 || stat(script_path, &st) != 0)
 		return;
@@ -901,13 +901,13 @@ nvmlReturn_t nvmlDeviceGetGridLicensableFeatures_v4(nvmlDevice_t d, nvmlGridLice
 {
 	BEGIN(d);
 	memset(features, 0, sizeof *features);
-	features->isGridLicenseSupported = (int)number(d->gpu, "licence-supported", 0);
+	features->isGridLicenseSupported = (int)number(d->gpu, "license-supported", 0);
 	if (features->isGridLicenseSupported) {
 		features->licensableFeaturesCount = 2;
 		features->gridLicensableFeatures[0].featureCode = NVML_GRID_LICENSE_FEATURE_CODE_NVIDIA_RTX;
 		features->gridLicensableFeatures[0].featureState = 1;
 		features->gridLicensableFeatures[1].featureCode = NVML_GRID_LICENSE_FEATURE_CODE_VGPU;
-		features->gridLicensableFeatures[1].featureState = (unsigned int)number(d->gpu, "licence-state", 0);
+		features->gridLicensableFeatures[1].featureState = (unsigned int)number(d->gpu, "license-state", 0);
 	}
 	END(NVML_SUCCESS);
 }

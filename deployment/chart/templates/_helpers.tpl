@@ -1,0 +1,354 @@
+{{/* Names */}}
+{{- define "dcgm-exporter.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+
+{{- define "dcgm-exporter.fullname" -}}
+{{- $name := default .Chart.Name .Values.nameOverride -}}
+{{- $full := ternary .Release.Name (printf "%s-%s" .Release.Name $name) (contains $name .Release.Name) -}}
+{{- default $full .Values.fullnameOverride | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+
+{{- define "dcgm-exporter.namespace" -}}
+{{- default .Release.Namespace .Values.namespaceOverride -}}
+{{- end -}}
+
+{{- define "dcgm-exporter.serviceAccountName" -}}
+{{- default (ternary (include "dcgm-exporter.fullname" .) "default" .Values.serviceAccount.create) .Values.serviceAccount.name -}}
+{{- end -}}
+
+{{/* A scalar as a string, which the API demands of labels, annotations and variables: YAML and
+--set read true and 9400 as a boolean and a number. */}}
+{{- define "dcgm-exporter.word" -}}
+{{- if kindIs "invalid" . -}}
+{{- else if and (kindIs "float64" .) (eq . (floor .)) -}}
+{{- if ge (mulf . .) 8.1e31 }}{{ fail (printf "the number %v has more digits than YAML keeps: expected it in quotes" .) }}{{ end -}}
+{{- int64 . }}
+{{- else -}}{{ . }}
+{{- end -}}
+{{- end -}}
+
+{{- define "dcgm-exporter.words" -}}
+{{- $words := dict -}}
+{{- range $key, $value := . }}{{ $_ := set $words $key (include "dcgm-exporter.word" $value) }}{{ end -}}
+{{- toYaml $words -}}
+{{- end -}}
+
+{{/* A list of objects with the field "value" of each as a string: tolerations and variables. */}}
+{{- define "dcgm-exporter.valued" -}}
+{{- $list := list -}}
+{{- range . -}}
+{{- $element := . -}}
+{{- if hasKey . "value" }}{{ $element = set (deepCopy .) "value" (include "dcgm-exporter.word" .value) }}{{ end -}}
+{{- $list = append $list $element -}}
+{{- end -}}
+{{- toYaml $list -}}
+{{- end -}}
+
+{{/* A duration of Prometheus in milliseconds. */}}
+{{- define "dcgm-exporter.milliseconds" -}}
+{{- $units := dict "ms" 1 "s" 1000 "m" 60000 "h" 3600000 "d" 86400000 "w" 604800000 "y" 31536000000 -}}
+{{- $sum := 0 -}}
+{{- range regexFindAll "[0-9]+(ms|[smhdwy])" (toString .) -1 -}}
+{{- $sum = add $sum (mul (regexFind "^[0-9]+" . | int64) (get $units (regexFind "[a-z]+$" .))) -}}
+{{- end -}}
+{{- $sum -}}
+{{- end -}}
+
+{{/* Whether a scrape may take longer than the time between two: the Prometheus Operator drops
+such a monitor, and only its log says so. */}}
+{{- define "dcgm-exporter.slow" -}}
+{{- $interval := include "dcgm-exporter.milliseconds" .interval | int64 -}}
+{{- if and $interval (gt (include "dcgm-exporter.milliseconds" .scrapeTimeout | int64) $interval) }}true{{ end -}}
+{{- end -}}
+
+{{- define "dcgm-exporter.scrapeTimeout" -}}
+{{- ternary .interval .scrapeTimeout (eq (include "dcgm-exporter.slow" .) "true") -}}
+{{- end -}}
+
+{{/* Labels: those of the selector must never change, since a DaemonSet cannot change its own. */}}
+{{- define "dcgm-exporter.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "dcgm-exporter.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: {{ include "dcgm-exporter.name" . }}
+{{- end -}}
+
+{{- define "dcgm-exporter.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{ include "dcgm-exporter.selectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- end -}}
+
+{{/* The metadata of an object of the release's namespace. */}}
+{{- define "dcgm-exporter.metadata" -}}
+namespace: {{ include "dcgm-exporter.namespace" . }}
+labels:
+  {{- include "dcgm-exporter.labels" . | nindent 2 }}
+{{- end -}}
+
+{{- define "dcgm-exporter.image" -}}
+{{- $tag := include "dcgm-exporter.word" .Values.image.tag | default (list .Chart.AppVersion .Values.image.variant | compact | join "-") -}}
+{{- if .Values.image.digest -}}
+{{- printf "%s@%s" .Values.image.repository .Values.image.digest -}}
+{{- else -}}
+{{- printf "%s:%s" .Values.image.repository $tag -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Paths in the container */}}
+{{- define "dcgm-exporter.countersFolder" -}}/etc/dcgm-exporter/counters{{- end -}}
+{{- define "dcgm-exporter.defaultCounters" -}}/etc/dcgm-exporter/default-counters.csv{{- end -}}
+
+{{/* The counters of the chart are a folder, which the kubelet keeps current; a mount of a
+single file (subPath) it does not. Where something else is mounted at the path of the
+default counters, or over their folder, that is meant: "file" and "folder". In a folder that is
+mounted read-only the runtime could make no place for another mount. */}}
+{{- define "dcgm-exporter.mounted" -}}
+{{- $mounted := "" -}}
+{{- range .Values.extraVolumeMounts -}}
+{{- $at := toString .mountPath | trimSuffix "/" -}}
+{{- if hasPrefix (printf "%s/" $at) (include "dcgm-exporter.defaultCounters" $) }}{{ $mounted = "folder" }}{{ end -}}
+{{- if eq $at (include "dcgm-exporter.defaultCounters" $) }}{{ $mounted = "file" }}{{ end -}}
+{{- end -}}
+{{- $mounted -}}
+{{- end -}}
+
+{{- define "dcgm-exporter.ownCounters" -}}
+{{- if not (include "dcgm-exporter.mounted" .) }}true{{ end -}}
+{{- end -}}
+
+{{/* A text in which the default counters are those of the chart. */}}
+{{- define "dcgm-exporter.withCounters" -}}
+{{- $path := include "dcgm-exporter.defaultCounters" .root -}}
+{{- if include "dcgm-exporter.ownCounters" .root -}}
+{{- replace $path (printf "%s/default-counters.csv" (include "dcgm-exporter.countersFolder" .root)) .text -}}
+{{- else -}}
+{{- .text -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Whether the exporter serves TLS and requires passwords, as far as the values say. */}}
+{{- define "dcgm-exporter.ownWebConfig" -}}
+{{- if and (not .Values.webConfig.existingSecret) (or .Values.tlsServerConfig.enabled .Values.basicAuth.users) }}true{{ end -}}
+{{- end -}}
+
+{{- define "dcgm-exporter.webConfigSecret" -}}
+{{- .Values.webConfig.existingSecret | default (printf "%s-web-config" (include "dcgm-exporter.fullname" .)) -}}
+{{- end -}}
+
+{{- define "dcgm-exporter.tlsSecret" -}}
+{{- if .Values.tlsServerConfig.existingSecret -}}
+{{- tpl .Values.tlsServerConfig.existingSecret . -}}
+{{- else -}}
+{{- printf "%s-tls" (include "dcgm-exporter.fullname" .) -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "dcgm-exporter.tls" -}}
+{{- if and .Values.tlsServerConfig.enabled (not .Values.webConfig.existingSecret) }}true{{ end -}}
+{{- end -}}
+
+{{/* Where the certificate is the chart's own, or the Secret has a CA, the scrape trusts it. */}}
+{{- define "dcgm-exporter.scrape" -}}
+{{- $root := .root -}}
+{{- if include "dcgm-exporter.tls" $root }}
+scheme: https
+tlsConfig:
+  {{- if .monitor.tlsConfig }}
+  {{- toYaml .monitor.tlsConfig | nindent 2 }}
+  {{- else if and $root.Values.tlsServerConfig.autoGenerated (not $root.Values.tlsServerConfig.existingSecret) }}
+  ca:
+    secret:
+      name: {{ include "dcgm-exporter.tlsSecret" $root }}
+      key: {{ $root.Values.tlsServerConfig.caFilename }}
+  serverName: {{ include "dcgm-exporter.fullname" $root }}
+  {{- else }}
+  insecureSkipVerify: true
+  {{- end }}
+{{- else if .monitor.tlsConfig }}
+scheme: https
+tlsConfig:
+  {{- toYaml .monitor.tlsConfig | nindent 2 }}
+{{- end }}
+{{- if and $root.Values.basicAuth.users (not $root.Values.webConfig.existingSecret) }}
+basicAuth:
+  username:
+    name: {{ include "dcgm-exporter.fullname" $root }}-scrape
+    key: username
+  password:
+    name: {{ include "dcgm-exporter.fullname" $root }}-scrape
+    key: password
+{{- end }}
+{{- end -}}
+
+{{/* ServiceMonitors: "auto" means yes where the cluster knows them, and offline, where the cluster
+is not known; but not beside a PodMonitor, since every series would be there twice. */}}
+{{- define "dcgm-exporter.serviceMonitor" -}}
+{{- $enabled := .Values.serviceMonitor.enabled -}}
+{{- if eq (toString $enabled) "auto" -}}
+{{- $known := .Capabilities.APIVersions.Has "apps/v1/DaemonSet" -}}
+{{- $enabled = or (not $known) (.Capabilities.APIVersions.Has (printf "%s/ServiceMonitor" .Values.serviceMonitor.apiVersion)) -}}
+{{- $enabled = and $enabled (not .Values.podMonitor.enabled) -}}
+{{- end -}}
+{{- if and $enabled (ne (toString $enabled) "false") }}true{{ end -}}
+{{- end -}}
+
+{{- define "dcgm-exporter.quota" -}}
+{{- $create := .Values.priorityClassQuota.create -}}
+{{- if eq (toString $create) "auto" -}}
+{{- $create = contains "-gke." .Capabilities.KubeVersion.Version -}}
+{{- end -}}
+{{- if and $create (ne (toString $create) "false") .Values.priorityClassName (ne (include "dcgm-exporter.namespace" .) "kube-system") }}true{{ end -}}
+{{- end -}}
+
+{{/* The ConfigMap of the API server that the arguments or the environment name, NAMESPACE:NAME. */}}
+{{- define "dcgm-exporter.configMapData" -}}
+{{- $data := "" -}}
+{{- $next := false -}}
+{{- range .Values.extraEnv -}}
+{{- if eq (toString .name) "DCGM_EXPORTER_CONFIGMAP_DATA" }}{{ $data = toString .value }}{{ end -}}
+{{- end -}}
+{{- range .Values.arguments -}}
+{{- $argument := toString . -}}
+{{- $flag := regexReplaceAll "^--?([^=]+).*$" $argument "${1}" -}}
+{{- if $next -}}
+{{- $data = $argument -}}{{- $next = false -}}
+{{- else if and (hasPrefix "-" $argument) (has $flag (list "m" "configmap-data")) -}}
+{{- if contains "=" $argument }}{{ $data = regexReplaceAll "^[^=]*=" $argument "" }}{{ else }}{{ $next = true }}{{ end -}}
+{{- end -}}
+{{- end -}}
+{{- if regexMatch "^[^:]+:[^:]+$" $data }}{{ $data }}{{ end -}}
+{{- end -}}
+
+{{/* The rights of the cluster's role, each with the value that needs it. */}}
+{{- define "dcgm-exporter.rules" -}}
+{{- $k := .Values.kubernetes -}}
+{{- if $k.rbac.create -}}
+{{- if or $k.enablePodLabels $k.enablePodUID }}
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [list, watch]
+{{- end }}
+{{- if $k.releaseOnPause }}
+- apiGroups: [""]
+  resources: [nodes]
+  verbs: [get, list, watch]
+{{- else if or $k.readNode .Values.gpuOperator.metrics.enabled }}
+- apiGroups: [""]
+  resources: [nodes]
+  verbs: [get]
+{{- end }}
+{{- end }}
+{{- if .Values.kubernetesDRA.enabled }}
+- apiGroups: [resource.k8s.io]
+  resources: [resourceslices]
+  verbs: [list, watch]
+- apiGroups: [resource.k8s.io]
+  resources: [resourceclaims]
+  verbs: [get]
+{{- end }}
+{{- end -}}
+
+{{- define "dcgm-exporter.token" -}}
+{{- $derived := or (not (empty (include "dcgm-exporter.rules" . | trim))) (not (empty (include "dcgm-exporter.configMapData" .))) -}}
+{{- $set := .Values.serviceAccount.automountServiceAccountToken -}}
+{{- if kindIs "invalid" $set }}{{ $derived }}{{ else }}{{ $set }}{{ end -}}
+{{- end -}}
+
+{{/* Probes: without a client's certificate or a password only a connection can be probed. */}}
+{{- define "dcgm-exporter.probe" -}}
+{{- $root := .root -}}
+{{- if or $root.Values.basicAuth.users $root.Values.webConfig.existingSecret (and (include "dcgm-exporter.tls" $root) (hasPrefix "Require" $root.Values.tlsServerConfig.clientAuthType)) }}
+tcpSocket:
+  port: metrics
+{{- else }}
+httpGet:
+  path: {{ .path }}
+  port: metrics
+  scheme: {{ ternary "HTTPS" "HTTP" (eq (include "dcgm-exporter.tls" $root) "true") }}
+{{- end }}
+{{- range $key, $value := omit .probe "path" }}
+{{ $key }}: {{ $value }}
+{{- end }}
+{{- end -}}
+
+{{- define "dcgm-exporter.securityContext" -}}
+{{- $context := deepCopy (default dict .Values.securityContext) -}}
+{{- if not (hasKey $context "runAsUser") -}}
+{{- if not (hasKey (default dict .Values.podSecurityContext) "runAsUser") -}}
+{{- $_ := set $context "runAsUser" (ternary 0 65534 .Values.kubernetes.podResources) -}}
+{{- end -}}
+{{- end -}}
+{{- if and (not .Values.kubernetes.podResources) (not (hasKey $context "runAsNonRoot")) -}}
+{{- $_ := set $context "runAsNonRoot" true -}}
+{{- end -}}
+{{- if .Values.profiling.enabled -}}
+{{- $capabilities := default dict $context.capabilities -}}
+{{- $_ := set $capabilities "add" (append (default list $capabilities.add) "SYS_ADMIN" | uniq) -}}
+{{- $_ := set $context "capabilities" $capabilities -}}
+{{- end -}}
+{{- /* What may do everything may escalate: the API server refuses the contrary. */}}
+{{- $added := get (default dict $context.capabilities) "add" | default list -}}
+{{- if or $context.privileged (has "CAP_SYS_ADMIN" $added) }}{{ $_ := unset $context "allowPrivilegeEscalation" }}{{ end -}}
+{{- toYaml $context -}}
+{{- end -}}
+
+{{/* The environment: a variable of extraEnv replaces that of the chart, since a list with a
+name twice cannot be applied on the server's side. */}}
+{{- define "dcgm-exporter.environment" -}}
+{{- $v := .Values -}}
+{{- $env := dict "DCGM_EXPORTER_LISTEN" $v.service.address "DCGM_EXPORTER_KUBERNETES" (toString $v.kubernetes.podResources) -}}
+{{- if and (include "dcgm-exporter.ownCounters" .) (not $v.config.enabled) -}}
+{{- $_ := set $env "DCGM_EXPORTER_COLLECTORS" (printf "%s/default-counters.csv" (include "dcgm-exporter.countersFolder" .)) -}}
+{{- end -}}
+{{- with $v.exporter.source }}{{ $_ := set $env "DCGM_EXPORTER_SOURCE" . }}{{ end -}}
+{{- with $v.exporter.vocabulary }}{{ $_ := set $env "DCGM_EXPORTER_VOCABULARY" . }}{{ end -}}
+{{- with $v.exporter.collectInterval }}{{ $_ := set $env "DCGM_EXPORTER_INTERVAL" (include "dcgm-exporter.word" .) }}{{ end -}}
+{{- with $v.service.webReadTimeout }}{{ $_ := set $env "DCGM_EXPORTER_WEB_READ_TIMEOUT" (toString .) }}{{ end -}}
+{{- with $v.service.webWriteTimeout }}{{ $_ := set $env "DCGM_EXPORTER_WEB_WRITE_TIMEOUT" (toString .) }}{{ end -}}
+{{- if $v.kubernetes.enablePodLabels }}{{ $_ := set $env "DCGM_EXPORTER_KUBERNETES_ENABLE_POD_LABELS" "true" }}{{ end -}}
+{{- if $v.kubernetes.enablePodUID }}{{ $_ := set $env "DCGM_EXPORTER_KUBERNETES_ENABLE_POD_UID" "true" }}{{ end -}}
+{{- with $v.kubernetes.podLabelAllowlistRegex }}{{ $_ := set $env "DCGM_EXPORTER_KUBERNETES_POD_LABEL_ALLOWLIST_REGEX" (join "," .) }}{{ end -}}
+{{- if $v.kubernetes.releaseOnPause }}{{ $_ := set $env "DCGM_EXPORTER_KUBERNETES_RELEASE_ON_PAUSE" "true" }}{{ end -}}
+{{- if $v.gpuOperator.metrics.enabled -}}
+{{- $_ := set $env "DCGM_EXPORTER_GPU_OPERATOR_METRICS" "true" -}}
+{{- $_ := set $env "DCGM_EXPORTER_GPU_OPERATOR_VALIDATIONS_DIR" "/run/nvidia/validations" -}}
+{{- end -}}
+{{- if $v.kubernetesDRA.enabled }}{{ $_ := set $env "KUBERNETES_ENABLE_DRA" "true" }}{{ end -}}
+{{- if $v.config.enabled }}{{ $_ := set $env "DCGM_EXPORTER_CONFIG_FILE" $v.config.mountPath }}{{ end -}}
+{{- if $v.state.enabled }}{{ $_ := set $env "DCGM_EXPORTER_STATE_FILE" "/var/lib/dcgm-exporter/state" }}{{ end -}}
+{{- if or $v.webConfig.existingSecret (include "dcgm-exporter.ownWebConfig" .) -}}
+{{- $_ := set $env "DCGM_EXPORTER_WEB_CONFIG_FILE" "/etc/dcgm-exporter/web/web-config.yaml" -}}
+{{- end -}}
+{{- $_ := set $env "NVIDIA_VISIBLE_DEVICES" "all" -}}
+{{- $_ := set $env "NVIDIA_DRIVER_CAPABILITIES" "compute,utility" -}}
+{{- $_ := set $env "NVIDIA_MIG_MONITOR_DEVICES" "all" -}}
+{{- $given := dict -}}
+{{- range $v.extraEnv }}{{ $_ := set $given (toString .name) true }}{{ end -}}
+{{- range $name, $value := $env }}
+{{- if not (hasKey $given $name) }}
+- name: {{ $name }}
+  value: {{ $value | quote }}
+{{- end }}
+{{- end }}
+{{- if not (hasKey $given "NODE_NAME") }}
+- name: NODE_NAME
+  valueFrom:
+    fieldRef:
+      fieldPath: spec.nodeName
+{{- end }}
+{{- with $v.extraEnv }}
+{{ include "dcgm-exporter.valued" . }}
+{{- end }}
+{{- end -}}
+
+{{- define "dcgm-exporter.configName" -}}
+{{- if .Values.config.name -}}
+{{- .Values.config.name -}}
+{{- else if .Values.config.create -}}
+{{- printf "%s-config" (include "dcgm-exporter.fullname" .) -}}
+{{- else -}}
+{{- fail "config.create is false, and config.name is empty: expected the name of a ConfigMap that exists" -}}
+{{- end -}}
+{{- end -}}

@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# Builds the packages for Debian and RPM from the programs of "make cross".
+#
+#   build.sh FOLDER      VERSION=v0.1.0  EPOCH=…  ARCHES="amd64 arm64"
+#
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+out=$1 version=${VERSION:?} epoch=${EPOCH:?}
+# Between two tags: less than any release.
+[[ $version =~ ^v[0-9]+\.[0-9]+\.[0-9]+(-(alpha|beta|rc)\.[0-9]+)?$ ]] || version=v0.0.0-git.$version
+read -ra arches <<<"${ARCHES:-amd64 arm64}"
+
+# nfpm is built once. From v2.46 on it needs modules that the module proxy does not have.
+nfpm=v2.43.4
+tools=${XDG_CACHE_HOME:-$HOME/.cache}/dcgm-exporter/tools/nfpm-$nfpm
+[ -x "$tools/nfpm" ] || GOFLAGS=-mod=mod CGO_ENABLED=0 GOBIN=$tools go install "github.com/goreleaser/nfpm/v2/cmd/nfpm@$nfpm"
+
+mkdir -p "$out"
+stage=$(mktemp -d)
+trap 'rm -rf "$stage"' EXIT
+go build -o "$stage/release" ./internal/release
+day=$(date -u -d "@$epoch" +%Y-%m-%d)
+"$stage/release" man "$version" "$day" | gzip -9n >"$stage/dcgm-exporter.1.gz"
+for shell in bash zsh fish; do "$stage/release" completion "$shell" >"$stage/completion.$shell"; done
+
+MTIME=$(date -u -d "@$epoch" +%Y-%m-%dT%H:%M:%SZ)
+export MTIME STAGE=$stage SOURCE_DATE_EPOCH=$epoch
+for arch in "${arches[@]}"; do
+  export ARCH=$arch BINARY=bin/linux/$arch/dcgm-exporter VERSION=$version
+  # The oldest glibc that has every function that the program names.
+  GLIBC=$(readelf -V "$BINARY" | grep -o 'GLIBC_[0-9.]*' | cut -d_ -f2 | sort -V | tail -n 1)
+  [ -n "$GLIBC" ] || { echo "build.sh: $BINARY names no version of glibc" >&2; exit 1; }
+  export GLIBC
+  expand=()
+  for variable in ARCH BINARY VERSION MTIME STAGE GLIBC; do expand+=(-e "s|\${$variable}|${!variable}|g"); done
+  sed "${expand[@]}" deployment/packages/nfpm.yaml >"$stage/nfpm.yaml"
+  for format in deb rpm; do
+    "$tools/nfpm" package --config "$stage/nfpm.yaml" --packager "$format" --target "$out" | grep -v 'using.*packager' || true
+  done
+done

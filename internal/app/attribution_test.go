@@ -1,0 +1,160 @@
+package app_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/app"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/kubelet"
+)
+
+// cluster serves objects by their paths and returns a kubeconfig for it.
+func cluster(t *testing.T, objects map[string]any) string {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if r.URL.Query().Get("watch") != "" {
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
+			return
+		}
+		object, ok := objects[r.URL.Path]
+		if !ok {
+			w.WriteHeader(http.StatusNotFound)
+			object = map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404}
+		}
+		json.NewEncoder(w).Encode(object)
+	}))
+	t.Cleanup(func() {
+		s.CloseClientConnections()
+		s.Close()
+	})
+	path := filepath.Join(t.TempDir(), "config")
+	text := fmt.Sprintf(`{"apiVersion": "v1", "kind": "Config", "current-context": "c",
+"contexts": [{"name": "c", "context": {"cluster": "c"}}], "clusters": [{"name": "c", "cluster": {"server": %q}}]}`, s.URL)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func list(items ...any) any {
+	return map[string]any{"kind": "List", "apiVersion": "v1", "metadata": map[string]any{"resourceVersion": "1"}, "items": items}
+}
+
+func parse(t *testing.T, env map[string]string, args ...string) *config.Config {
+	t.Helper()
+	cfg, err := config.Parse(args, func(name string) (string, bool) { v, ok := env[name]; return v, ok }, os.ReadFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cfg
+}
+
+func TestWhatTheAPIServerKnowsOfPods(t *testing.T) {
+	const uuid = "GPU-00000000-0000-4000-8000-000000000000"
+	topology := gpu.NewTopology([]gpu.Device{
+		{Entity: gpu.Entity{Kind: gpu.KindGPU}, UUID: uuid},
+		{Entity: gpu.Entity{Kind: gpu.KindGPU, ID: 1}, GPU: 1, Minor: 1, UUID: "GPU-1"},
+	})
+	kubeconfig := cluster(t, map[string]any{
+		"/api/v1/pods": list(map[string]any{
+			"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{
+				"namespace": "ml", "name": "a", "uid": "u-1", "labels": map[string]any{"team": "vision", "tier": "gold"},
+			},
+		}),
+		"/apis/resource.k8s.io": map[string]any{"kind": "APIGroup", "apiVersion": "v1", "name": "resource.k8s.io",
+			"versions": []any{map[string]any{"groupVersion": "resource.k8s.io/v1", "version": "v1"}}},
+		"/apis/resource.k8s.io/v1/resourceslices": list(map[string]any{
+			"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": map[string]any{"name": "s"},
+			"spec": map[string]any{"driver": "gpu.nvidia.com", "pool": map[string]any{"name": "n"}, "devices": []any{
+				map[string]any{"name": "gpu-1", "attributes": map[string]any{"uuid": map[string]any{"string": "GPU-1"}}},
+			}},
+		}),
+		"/api/v1/nodes/n": map[string]any{"apiVersion": "v1", "kind": "Node", "metadata": map[string]any{"name": "n"}},
+	})
+	k := kubelet.Start(t, kubelet.Lists(kubelet.Pod("ml/a",
+		kubelet.Container("c", "nvidia.com/gpu", uuid), kubelet.Claiming("d", "ml", "claim", "gpu.nvidia.com", "n", "gpu-1", ""))))
+	cfg := parse(t, map[string]string{"NODE_NAME": "n", "KUBECONFIG": kubeconfig},
+		"--kubernetes", "--kubernetes-enable-pod-labels", "--kubernetes-enable-pod-uid", "--kubernetes-enable-dra",
+		"--kubernetes-pod-label-allowlist-regex=^team$", "--pod-resources-kubelet-socket", k.Socket())
+	mapper, err := app.Pods(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mapper.Close()
+	wants := []string{
+		"container=c namespace=ml pod=a pod_uid=u-1 team=vision",
+		"container=d dra_claim_name=claim dra_claim_namespace=ml dra_device_name=gpu-1 dra_driver_name=gpu.nvidia.com dra_pool_name=n namespace=ml pod=a pod_uid=u-1 team=vision",
+	}
+	deadline, tick := time.After(time.Minute), time.NewTicker(10*time.Millisecond)
+	defer tick.Stop()
+	for {
+		owners, err := mapper.Attribute(t.Context(), topology)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := []string{labels(owners, 0), labels(owners, 1)}
+		if got[0] == wants[0] && got[1] == wants[1] {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("labels:\n%s\nexpected:\n%s", strings.Join(got, "\n"), strings.Join(wants, "\n"))
+		}
+	}
+}
+
+func labels(o *gpu.Owners, row int) string {
+	var words []string
+	for _, l := range o.Of(row) {
+		words = append(words, l.Name+"="+l.Value)
+	}
+	return strings.Join(words, " ")
+}
+
+func TestNoNodeNameIsNoReasonToFail(t *testing.T) {
+	cfg := parse(t, nil, "--kubernetes", "--kubernetes-enable-pod-labels")
+	if m, err := app.Pods(t.Context(), cfg); err != nil || m == nil {
+		t.Errorf("mapper %v, error %v", m, err)
+	}
+}
+
+func TestNoClusterIsNoReasonToFail(t *testing.T) {
+	t.Setenv("KUBERNETES_SERVICE_HOST", "")
+	cfg := parse(t, map[string]string{"NODE_NAME": "n"}, "--kubernetes", "--kubernetes-enable-pod-labels")
+	if _, err := app.Pods(t.Context(), cfg); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestCountersOfAConfigMap(t *testing.T) {
+	kubeconfig := cluster(t, map[string]any{
+		"/api/v1/namespaces/monitoring/configmaps/counters": map[string]any{
+			"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "counters"},
+			"data": map[string]any{"metrics": "DCGM_FI_DEV_GPU_TEMP, gauge, x\nDCGM_FI_NONE, gauge, x"},
+		},
+	})
+	env := map[string]string{"KUBECONFIG": kubeconfig}
+	set, err := app.LoadCounters(t.Context(), parse(t, env, "-m", "monitoring:counters"), os.ReadFile)
+	if err != nil || len(set.Requests) != 1 || len(set.Problems) != 1 {
+		t.Fatalf("%+v, %v", set, err)
+	}
+	if p := set.Problems[0]; p.File != "ConfigMap monitoring:counters" || p.Line != 2 {
+		t.Errorf("problem %v", p)
+	}
+	_, err = app.LoadCounters(t.Context(), parse(t, env, "-m", "monitoring:others"), os.ReadFile)
+	if err == nil || err.Error() != "there is no ConfigMap others in the namespace monitoring" {
+		t.Errorf("error %v", err)
+	}
+}

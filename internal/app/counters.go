@@ -1,0 +1,255 @@
+package app
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/gpu-telemetry/dcgm-exporter/etc"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/kube"
+)
+
+// CounterSet is what a configuration requests.
+type CounterSet struct {
+	// Name is the file, as messages name it.
+	Name string
+	// Requests are the usable lines, in the configured vocabulary.
+	Requests []counters.Request
+	// Problems are the lines that cannot be used, and warnings, each with its line.
+	Problems []counters.Problem
+	// Advice is about lines that are used as they are written and would better be written otherwise.
+	Advice []counters.Problem
+	// BuiltIn is set where no setting names a file, none is at the default path, and the embedded one
+	// stands in.
+	BuiltIn bool
+	// content is that of the counters file, nil where the fields are in the YAML file.
+	content []byte
+}
+
+// LoadCounters reads what cfg requests: the YAML file's fields, else the ConfigMap, else the
+// counters file, else, where none was named and none lies at the default path, the built-in one.
+// The error is for a file that cannot be read; one without a usable line has its problems alone.
+func LoadCounters(ctx context.Context, cfg *config.Config, readFile func(string) ([]byte, error)) (CounterSet, error) {
+	if len(cfg.Metrics.Fields) > 0 {
+		return fieldCounters(cfg), nil
+	}
+	if cfg.Metrics.ConfigMap != (config.ConfigMapName{}) {
+		return configMapCounters(ctx, cfg)
+	}
+	name := cfg.Metrics.File
+	content, err := readFile(name)
+	if errors.Is(err, fs.ErrNotExist) && !cfg.Metrics.FileNamed {
+		set, err := ParseCounters(cfg, "built-in "+etc.DefaultName, etc.Default())
+		set.BuiltIn = true
+		return set, err
+	}
+	if err != nil {
+		return CounterSet{}, err
+	}
+	return ParseCounters(cfg, name, content)
+}
+
+// ParseCounters is LoadCounters for the content of one counters file.
+func ParseCounters(cfg *config.Config, name string, content []byte) (CounterSet, error) {
+	requests, problems, err := counters.Parse(bytes.NewReader(content), name)
+	if err != nil && !errors.Is(err, counters.ErrNoCounters) {
+		return CounterSet{}, err
+	}
+	if err != nil && len(problems) == 0 {
+		problems = []counters.Problem{{File: name, What: "the file holds no counter", Expected: "lines of FIELD, type, help"}}
+	}
+	return CounterSet{
+		Name:     name,
+		Requests: translate(cfg, requests, etc.Shipped(content)),
+		Problems: problems,
+		Advice:   counters.Lint(requests, name),
+		content:  content,
+	}, nil
+}
+
+func fieldCounters(cfg *config.Config) CounterSet {
+	set := CounterSet{Name: cfg.Path}
+	for _, f := range cfg.Metrics.Fields {
+		var problem counters.Problem
+		typ, ok := counters.ParseType(f.Type)
+		if !ok {
+			problem = counters.Problem{Text: f.Type, What: "unknown type", Expected: "counter, gauge, label or untyped"}
+		}
+		r, err := counters.NewRequest(f.Name, typ, f.Help)
+		if ok && err != nil && !errors.As(err, &problem) {
+			problem = counters.Problem{What: err.Error()}
+		}
+		if problem.What != "" {
+			problem.File, problem.Line = cfg.Path, f.Line
+			set.Problems = append(set.Problems, problem)
+			continue
+		}
+		r.Line = f.Line
+		set.Requests = append(set.Requests, r)
+	}
+	set.Advice = counters.Lint(set.Requests, cfg.Path)
+	set.Requests = translate(cfg, set.Requests, false)
+	return set
+}
+
+func translate(cfg *config.Config, requests []counters.Request, shipped bool) []counters.Request {
+	return counters.Translate(requests, cfg.Metrics.Vocabulary, shipped)
+}
+
+// Plan returns the plan that serves what was requested, read every interval. The error is about the
+// watch groups or the aggregates and says the line.
+func (a CounterSet) Plan(cfg *config.Config, interval time.Duration) (*gpu.Plan, error) {
+	names := make([]string, len(a.Requests))
+	fields := make([][]string, len(a.Requests))
+	for i, r := range a.Requests {
+		names[i], fields[i] = r.Name, namesOf(r.Name)
+	}
+	intervals, err := cfg.Intervals(fields)
+	if err != nil {
+		return nil, err
+	}
+	bursts, err := a.aggregates(cfg, names, fields)
+	if err != nil {
+		return nil, err
+	}
+	every := make(map[string]time.Duration, len(names))
+	for i, name := range names {
+		every[name] = intervals[i]
+	}
+	return counters.NewPlan(a.Requests, counters.PlanOptions{
+		Interval:   interval,
+		IntervalOf: func(name string) time.Duration { return every[name] },
+		Aggregate:  func(name string) bool { return bursts[name] },
+
+		AggregateInterval: cfg.Collection.Aggregate.Interval,
+
+		Devices:  devices(cfg),
+		Switches: cfg.Devices.Switches,
+		CPUs:     cfg.Devices.CPUs,
+	}), nil
+}
+
+// namesOf returns a name and the one of the same field in the other vocabulary, if that has
+// another.
+func namesOf(name string) []string {
+	names := []string{name}
+	for _, v := range []catalog.Vocabulary{catalog.Classic, catalog.Current} {
+		if _, other, ok := catalog.Rename(name, v); ok {
+			names = append(names, other.Name)
+		}
+	}
+	return names
+}
+
+// aggregates returns which of the names are shown with their extremes.
+func (a CounterSet) aggregates(cfg *config.Config, names []string, fields [][]string) (map[string]bool, error) {
+	lines, err := cfg.Aggregates(fields)
+	if err != nil {
+		return nil, err
+	}
+	bursts := make(map[string]bool)
+	var errs []error
+	for i, r := range a.Requests {
+		if lines[i] == 0 {
+			continue
+		}
+		bursts[r.Name] = true
+		if err := r.CheckAggregate(func(name string) bool { return slices.Contains(names, name) }); err != nil {
+			errs = append(errs, fmt.Errorf("%s:%d: collection.aggregate: %w", cfg.Path, lines[i], err))
+		}
+	}
+	return bursts, errors.Join(errs...)
+}
+
+// watched lists the files whose change is a reload.
+func watched(cfg *config.Config) []string {
+	var files []string
+	if cfg.Path != "" {
+		files = append(files, cfg.Path)
+	}
+	if len(cfg.Metrics.Fields) == 0 && cfg.Metrics.ConfigMap == (config.ConfigMapName{}) {
+		files = append(files, cfg.Metrics.File)
+	}
+	return files
+}
+
+// loadPlan reads what metrics are requested, makes the plan that serves them, and returns it with
+// the hash of the configuration that it comes from. A line that cannot be used is logged and left
+// out; only a file without a usable line is an error.
+func loadPlan(ctx context.Context, cfg *config.Config, files *Files, log *slog.Logger) (*gpu.Plan, uint64, error) {
+	set, err := LoadCounters(ctx, cfg, files.Read)
+	if err != nil {
+		return nil, 0, fmt.Errorf("counters file: %w", err)
+	}
+	if set.BuiltIn {
+		log.Info("No counters file was named and none lies at the default path: using the built-in one", "path", cfg.Metrics.File)
+	}
+	log.Debug("Counters read", "file", set.Name, "counters", len(set.Requests))
+	for _, p := range set.Problems {
+		log.Warn("Counters: " + p.String())
+	}
+	if len(set.Requests) == 0 {
+		return nil, 0, fmt.Errorf("counters file: %s: %w", set.Name, counters.ErrNoCounters)
+	}
+	plan, err := set.Plan(cfg, cfg.Collection.Interval)
+	if err != nil {
+		return nil, 0, err
+	}
+	return plan, cfg.Hash(set.content), nil
+}
+
+// configMapPatience is how long a start waits for an API server that cannot be reached, when the
+// counters are there.
+const configMapPatience = 30 * time.Second
+
+// countersKey is the key of the ConfigMap that holds the counters.
+const countersKey = "metrics"
+
+// countersConfigMap returns the ConfigMap that holds the counters.
+func countersConfigMap(cfg *config.Config, report func(string, error)) (*kube.ConfigMap, error) {
+	client, err := kube.New(kube.Options{Kubeconfig: filepath.SplitList(cfg.Kubernetes.Kubeconfig), Report: report})
+	if err != nil {
+		return nil, err
+	}
+	name := cfg.Metrics.ConfigMap
+	return client.ConfigMap(name.Namespace, name.Name, countersKey), nil
+}
+
+func configMapCounters(ctx context.Context, cfg *config.Config) (CounterSet, error) {
+	m, err := countersConfigMap(cfg, nil)
+	if err != nil {
+		return CounterSet{}, err
+	}
+	content, err := m.Await(ctx, configMapPatience)
+	if err != nil {
+		return CounterSet{}, passing{err}
+	}
+	return ParseCounters(cfg, fmt.Sprintf("ConfigMap %s:%s", m.Namespace, m.Name), content)
+}
+
+// followConfigMap calls changed when the ConfigMap of the counters changes, until ctx is done. It
+// returns at once if there is none.
+func followConfigMap(ctx context.Context, cfg *config.Config, log *slog.Logger, changed func()) {
+	if cfg.Metrics.ConfigMap == (config.ConfigMapName{}) || len(cfg.Metrics.Fields) > 0 {
+		return
+	}
+	m, err := countersConfigMap(cfg, func(_ string, err error) {
+		if err != nil {
+			log.Warn("The counters' ConfigMap cannot be read; the last content stays", "error", err)
+		}
+	})
+	if err != nil {
+		return // it was read with the same settings before
+	}
+	m.Follow(ctx, changed)
+}

@@ -1,0 +1,72 @@
+package app
+
+import (
+	"log/slog"
+	"os"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/accounting"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// encoderOptions says how pages are labeled.
+func encoderOptions(cfg *config.Config, log *slog.Logger) exposition.Options {
+	options := exposition.Options{
+		HostnameLabel:            cfg.Labels.Hostname,
+		OldNamespace:             cfg.Labels.OldNamespace,
+		ReplaceBlanksInModelName: cfg.Labels.ReplaceBlanks,
+	}
+	options.JobCopies = cfg.HPC.Copies
+	options.NoHealth = !cfg.Metrics.Health
+	if !cfg.Metrics.Accounting {
+		options.Without = accounting.IsFamily
+	}
+	if cfg.Metrics.Compatibility == config.CompatibilityStrict {
+		gpus := cfg.Devices.GPUs
+		options.Strict = exposition.Strict{On: true, HidePartitioned: gpus.Flex, HideGPUs: !gpus.Flex && !gpus.Major}
+	}
+	if !cfg.Labels.NoHostname {
+		options.Hostname = hostname(cfg, log)
+		// The session knows the host of a remote engine, whose GPUs these are. Under Kubernetes its
+		// address is a Service's, which is the same on every node.
+		options.EngineHost = !cfg.Kubernetes.Enabled
+	}
+	return options
+}
+
+// devices returns the GPUs and instances to read. Strict shows values of GPUs for their instances,
+// so that it reads the GPUs too where only instances are requested.
+func devices(cfg *config.Config) gpu.Selector {
+	sel := cfg.Devices.GPUs
+	if cfg.Metrics.Compatibility == config.CompatibilityStrict && sel.Minor && !sel.Major {
+		sel.Major, sel.MajorIDs = true, nil
+	}
+	return sel
+}
+
+// hostname returns NODE_NAME under Kubernetes, else the machine's name.
+func hostname(cfg *config.Config, log *slog.Logger) string {
+	if cfg.Labels.NodeName != "" {
+		return cfg.Labels.NodeName
+	}
+	name, err := os.Hostname()
+	if err != nil {
+		log.Warn("The machine has no name; series go without the host label", "error", err)
+	}
+	return name
+}
+
+// registerEncoder exports what the encoder had to leave out.
+func registerEncoder(reg prometheus.Registerer, e *exposition.Encoder) {
+	reg.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "dcgm_exporter_duplicate_samples_dropped_total",
+		Help: "Samples left out because their family already had one with the same labels.",
+	}, func() float64 { return float64(e.DuplicatesDropped()) }),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "dcgm_exporter_labels_dropped_total",
+			Help: "Labels left out because the series already had one of that name.",
+		}, func() float64 { return float64(e.LabelsDropped()) }))
+}

@@ -1,0 +1,24 @@
+package app
+
+import (
+	"log/slog"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/events"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// TestAccountsAreKeptForAFamily holds that accounts are kept where a family shows them, and no
+// field is read for them elsewhere.
+func TestAccountsAreKeptForAFamily(t *testing.T) {
+	for _, tt := range []struct{ accounts, virtual, kept bool }{{true, false, true}, {false, true, true}, {true, true, true}, {false, false, false}} {
+		d := newDerivers(events.Options{}, tt.accounts, tt.virtual, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+		c := d.change(&gpu.Plan{}, Backend{Attributors: []collector.Attributor{nil}})
+		if kept := len(c.Derivers) == 4; kept != tt.kept || len(c.Plan.Fields) > 0 != tt.kept {
+			t.Errorf("accounts %t, virtual %t: %d derivers, %d fields", tt.accounts, tt.virtual, len(c.Derivers), len(c.Plan.Fields))
+		}
+	}
+}

@@ -1,0 +1,113 @@
+package app_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/app"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/command/commandtest"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+func loaded(t *testing.T, w *commandtest.World, args ...string) (*config.Config, app.CounterSet) {
+	t.Helper()
+	p := w.Process(args...)
+	cfg, _, _ := p.Config("test", "")
+	if cfg == nil {
+		t.Fatal(w.Err.String())
+	}
+	a, err := app.LoadCounters(t.Context(), cfg, p.ReadFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cfg, a
+}
+
+func TestAsk(t *testing.T) {
+	files := map[string]string{
+		"/a.csv":  "DCGM_FI_DEV_SM_CLOCK, gauge, C\n",
+		"/c.yaml": "version: 1\nmetrics: {fields: [{name: DCGM_FI_DEV_FB_USED, prometheusType: gauge}]}\n",
+	}
+	for _, tt := range []struct {
+		args []string
+		want []string
+	}{
+		{[]string{"-f=/a.csv"}, []string{"DCGM_FI_DEV_SM_CLOCK"}},
+		{[]string{"-f=/a.csv", "--vocabulary=both"}, []string{"DCGM_FI_DEV_SM_CLOCK", "DCGM_FI_DEV_SM_CLOCK_HERTZ"}},
+		{[]string{"--config-file=/c.yaml"}, []string{"DCGM_FI_DEV_FB_USED"}},
+		{[]string{"--config-file=/c.yaml", "-f=/a.csv"}, []string{"DCGM_FI_DEV_SM_CLOCK"}},
+	} {
+		_, a := loaded(t, &commandtest.World{Files: files}, tt.args...)
+		var names []string
+		for _, r := range a.Requests {
+			names = append(names, r.Name)
+		}
+		if diff := cmp.Diff(tt.want, names); diff != "" {
+			t.Errorf("%q differs (-want +got):\n%s", tt.args, diff)
+		}
+	}
+	if _, a := loaded(t, &commandtest.World{}); a.Name != "built-in default-counters.csv" || len(a.Requests) == 0 {
+		t.Errorf("without a file %q names %d metrics", a.Name, len(a.Requests))
+	}
+}
+
+func TestLook(t *testing.T) {
+	cfg, a := loaded(t, &commandtest.World{}, "--source=sim")
+	plan, err := a.Plan(cfg, time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	simulated, err := commandtest.Simulate(t.Context(), cfg, plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	refuse := func(err error) app.Backend {
+		source, _ := commandtest.Refuse(err)(t.Context(), cfg, plan)
+		return source
+	}
+	for _, tt := range []struct {
+		name   string
+		over   bool // before it begins
+		source app.Backend
+		seen   int
+		took   time.Duration
+		reason string
+	}{
+		{"three cycles", false, simulated, 3, 2 * time.Second, ""},
+		{"a source that is not there", false, refuse(gpu.ErrUnavailable), 0, 0, "unavailable"},
+		{"an interrupt", true, simulated, 0, 0, "error"},
+		{"a source that does not return", false, app.Backend{Source: silent{}}, 0, 26250 * time.Millisecond, "timeout"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				if tt.over {
+					cancel()
+				}
+				defer cancel()
+				start, seen := time.Now(), 0
+				err := app.Collect(ctx, tt.source, plan, 3, func(*gpu.Snapshot) { seen++ })
+				if gpu.Reason(err) != tt.reason || seen != tt.seen {
+					t.Errorf("%d cycles, %v; want %d, %q", seen, err, tt.seen, tt.reason)
+				}
+				if took := time.Since(start); took != tt.took { // on the bubble's clock
+					t.Errorf("took %s, want %s", took, tt.took)
+				}
+			})
+		})
+	}
+}
+
+// silent answers when the deadline has passed.
+type silent struct{}
+
+func (silent) Open(ctx context.Context, _ *gpu.Plan) (collector.Session, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}

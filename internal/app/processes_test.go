@@ -1,0 +1,159 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// side is a session of fixed entities; read says what it finds.
+type side struct {
+	topology       *gpu.Topology
+	read           func(*gpu.Batch) error
+	err            error
+	opened, closed int
+	openErr        error
+}
+
+func (s *side) Open(context.Context, *gpu.Plan) (collector.Session, error) {
+	s.opened++
+	if s.openErr != nil {
+		return nil, s.openErr
+	}
+	return s, nil
+}
+func (s *side) Topology() *gpu.Topology                    { return s.topology }
+func (s *side) Read(_ context.Context, b *gpu.Batch) error { return s.read(b) }
+func (s *side) Done() <-chan struct{}                      { return nil }
+func (s *side) Err() error                                 { return s.err }
+func (s *side) Close() error                               { s.closed++; return nil }
+
+func board(id uint32, uuid string) gpu.Device {
+	return gpu.Device{Entity: gpu.Entity{Kind: gpu.KindGPU, ID: id}, UUID: uuid}
+}
+
+func instance(id, of uint32, uuid string, mig uint32) gpu.Device {
+	return gpu.Device{Entity: gpu.Entity{Kind: gpu.KindGPUInstance, ID: id, ParentKind: gpu.KindGPU, Parent: of}, UUID: uuid, InstanceID: mig}
+}
+
+func newPair() (engine, driver *side, source paired) {
+	engine = &side{
+		topology: gpu.NewTopology([]gpu.Device{board(0, "A"), board(1, "B"), instance(7, 1, "B", 9), board(2, "elsewhere")}),
+		read: func(b *gpu.Batch) error {
+			if b.RequestProcesses != nil {
+				return errors.New("a query of the engine for processes")
+			}
+			b.Add(0, 0, gpu.Int(1), time.Now())
+			return nil
+		},
+	}
+	driver = &side{ // the same GPUs, in another order
+		topology: gpu.NewTopology([]gpu.Device{board(0, "B"), instance(109, 0, "B", 9), board(1, "A")}),
+	}
+	driver.read = func(b *gpu.Batch) error {
+		for row, want := range b.RequestProcesses {
+			if want {
+				b.Processes = append(b.Processes, gpu.Process{Row: row, PID: uint32(1000 + row)})
+				b.Utilizations = append(b.Utilizations, gpu.Utilization{Row: row, Busy: gpu.Float(float64(row) / 10)})
+			}
+		}
+		b.Fail(1, gpu.FieldProcessBusy, gpu.ErrNotSupported)
+		return nil
+	}
+	return engine, driver, paired{Source: engine, processes: driver}
+}
+
+func TestPairMatchesByUUID(t *testing.T) {
+	_, driver, source := newPair()
+	s, err := source.Open(t.Context(), &gpu.Plan{Interval: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b gpu.Batch
+	if err := s.Read(t.Context(), &b); err != nil || driver.opened != 0 || len(b.Samples) != 1 {
+		t.Fatalf("no processes are requested: %v, the driver was opened %d times, %d samples", err, driver.opened, len(b.Samples))
+	}
+	b.RequestProcesses = []bool{true, false, true, true}
+	for range 2 {
+		b.Reset()
+		if err := s.Read(t.Context(), &b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := map[int]uint32{}
+	for _, p := range b.Processes {
+		got[p.Row] = p.PID
+	}
+	if diff := cmp.Diff(map[int]uint32{0: 1002, 2: 1001}, got); diff != "" {
+		t.Errorf("row and process (-want +got):\n%s", diff)
+	}
+	busy := map[int]string{}
+	for _, u := range b.Utilizations {
+		busy[u.Row] = u.Busy.String()
+	}
+	if diff := cmp.Diff(map[int]string{0: "0.2", 2: "0.1"}, busy); diff != "" {
+		t.Errorf("row and utilization (-want +got):\n%s", diff)
+	}
+	faults := map[[2]int]string{}
+	for _, f := range b.Faults {
+		faults[[2]int{f.Row, f.Field}] = gpu.Reason(f.Err)
+	}
+	want := map[[2]int]string{{2, gpu.FieldProcessBusy}: "not_supported", {3, gpu.FieldProcesses}: "not_supported"}
+	if diff := cmp.Diff(want, faults); diff != "" {
+		t.Errorf("faults (-want +got):\n%s", diff)
+	}
+	if driver.opened != 1 {
+		t.Errorf("the driver was opened %d times", driver.opened)
+	}
+	if err := s.Close(); err != nil || driver.closed != 1 {
+		t.Errorf("Close: %v; the driver was closed %d times", err, driver.closed)
+	}
+}
+
+func TestPairLivesWithoutItsSecond(t *testing.T) {
+	engine, driver, source := newPair()
+	s, err := source.Open(t.Context(), &gpu.Plan{Interval: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := func() gpu.Batch {
+		t.Helper()
+		b := gpu.Batch{RequestProcesses: []bool{true}}
+		if err := s.Read(t.Context(), &b); err != nil || len(b.Samples) != 1 {
+			t.Fatalf("the first source: %v, %d samples", err, len(b.Samples))
+		}
+		return b
+	}
+	driver.openErr = gpu.ErrUnavailable
+	for range 3 { // queried once, reported every time
+		if b := read(); len(b.Faults) != 1 || gpu.Reason(b.Faults[0].Err) != "unavailable" {
+			t.Errorf("faults %v", b.Faults)
+		}
+	}
+	if driver.opened != 1 {
+		t.Errorf("a missing library was opened %d times", driver.opened)
+	}
+
+	engine2, driver, source := newPair()
+	if s, err = source.Open(t.Context(), &gpu.Plan{Interval: time.Second}); err != nil {
+		t.Fatal(err)
+	}
+	read()
+	driver.err = gpu.ErrTopology // repartitioned
+	if b := read(); len(b.Processes) != 0 || driver.closed != 1 {
+		t.Errorf("%d processes of an old layout; closed %d times", len(b.Processes), driver.closed)
+	}
+	driver.err = nil
+	if b := read(); len(b.Processes) != 1 || driver.opened != 2 {
+		t.Errorf("%d processes after the new layout; opened %d times", len(b.Processes), driver.opened)
+	}
+	if engine.closed+engine2.closed != 0 {
+		t.Error("the first source was closed with the second")
+	}
+}

@@ -1,0 +1,95 @@
+package app
+
+import (
+	"context"
+	"log/slog"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/common/expfmt"
+)
+
+// newRegistry returns the registry of the exporter's own series.
+func newRegistry(b build) *prometheus.Registry {
+	reg := prometheus.NewRegistry()
+	build := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "dcgm_exporter_build_info",
+		Help: "What this exporter was built from, and for what.",
+		ConstLabels: prometheus.Labels{
+			"version": b.Version, "revision": b.Revision, "date": b.Date,
+			"goversion": runtime.Version(), "goos": runtime.GOOS, "goarch": runtime.GOARCH,
+		},
+	})
+	build.Set(1)
+	reg.MustRegister(build)
+	return reg
+}
+
+// newRuntimeRegistry returns the registry of the Go runtime and the process.
+func newRuntimeRegistry() *prometheus.Registry {
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return reg
+}
+
+// runtimeEvery is how often the runtime's and the process' series are gathered. Gathering them
+// costs more than a cycle does, and scrapes are seldom faster.
+const runtimeEvery = 10 * time.Second
+
+// selfMetrics renders the exporter's own series for the end of a page: those of the collection for
+// every page, since they describe it, and those of the runtime as they were a moment ago.
+type selfMetrics struct {
+	own, runtime prometheus.Gatherer
+	log          *slog.Logger
+	text         atomic.Pointer[[]byte] // of runtime
+}
+
+// run gathers the series of the runtime now and then, apart from the cycles.
+func (s *selfMetrics) run(ctx context.Context) {
+	tick := time.NewTicker(runtimeEvery)
+	defer tick.Stop()
+	for {
+		text := s.render(nil, s.runtime)
+		s.text.Store(&text)
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// append appends the series in the text format. It is called once per page, on the collector's
+// goroutine.
+func (s *selfMetrics) append(dst []byte) []byte {
+	dst = s.render(dst, s.own)
+	if text := s.text.Load(); text != nil {
+		dst = append(dst, *text...)
+	}
+	return dst
+}
+
+func (s *selfMetrics) render(dst []byte, from prometheus.Gatherer) []byte {
+	families, err := from.Gather()
+	if err != nil { // what could be gathered is still there
+		s.log.Warn("Some of the exporter's own series are missing", "error", err)
+	}
+	enc := expfmt.NewEncoder(writer{&dst}, expfmt.NewFormat(expfmt.TypeTextPlain))
+	for _, f := range families {
+		if err := enc.Encode(f); err != nil {
+			s.log.Warn("One of the exporter's own series is missing", "family", f.GetName(), "error", err)
+		}
+	}
+	return dst
+}
+
+// writer appends to a slice.
+type writer struct{ dst *[]byte }
+
+func (w writer) Write(p []byte) (int, error) {
+	*w.dst = append(*w.dst, p...)
+	return len(p), nil
+}

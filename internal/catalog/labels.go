@@ -1,0 +1,25 @@
+package catalog
+
+import (
+	"slices"
+	"strings"
+)
+
+// ownLabels are the labels of series that have the labels of an owner too, beside those of Families
+// and the names of fields.
+var ownLabels = [...]string{
+	"gpu", "UUID", "uuid", "pci_bus_id", "device", "modelName", "GPU_I_PROFILE", "GPU_I_ID", "GPU_CI_ID", "hostname", "Hostname",
+	"container", "namespace", "pod", "pod_uid", "vgpu", "hpc_job", "container_name", "pod_name", "pod_namespace",
+	"err_code", "err_msg", "reason", "resource", "sharing", "replicas",
+	// What Prometheus adds to every series, and has in histograms and summaries.
+	"job", "instance", "le", "quantile",
+}
+
+// IsOwnLabel reports whether a series that has the labels of an owner can have one of this name
+// from the exporter itself, so that none of a pod's own labels may take it.
+func IsOwnLabel(name string) bool {
+	if strings.HasPrefix(name, "dra_") || strings.HasPrefix(name, "DCGM_") || slices.Contains(ownLabels[:], name) {
+		return true
+	}
+	return slices.ContainsFunc(families[:], func(f Family) bool { return slices.Contains(f.Labels, name) })
+}

@@ -1,0 +1,114 @@
+package collector
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// call runs do on the worker with the read timeout, and returns its error. Past the read timeout
+// the page says that the driver does not answer. See callFor.
+func (l *Loop) call(ctx context.Context, do func(context.Context) error) error {
+	return l.callFor(ctx, l.opt.readTimeout(), l.publishTimeout, do)
+}
+
+// callOpen is call for what opens a session: engines and drivers that start take far longer than a
+// read. Its deadline is a little before the hang limit, so that what can be canceled is tried
+// again.
+func (l *Loop) callOpen(ctx context.Context, do func(context.Context) error) error {
+	return l.callFor(ctx, l.opt.HangLimit-l.opt.HangLimit/8, l.publishOpening, do)
+}
+
+// callFor runs do on the worker, with a context that ends after timeout, and waits until it has
+// returned. Past the read timeout, and again on every interval, it calls late, which publishes a
+// page that says so. It returns gpu.ErrWedged once the hang limit is over: the call is then left
+// behind, and no other may be started.
+//
+// While the call is under way commands are noted, postponed or refused: see verdicts. When ctx
+// ends, the call has the close timeout to return.
+func (l *Loop) callFor(ctx context.Context, timeout time.Duration, late func(begin time.Time), do func(context.Context) error) error {
+	begin := time.Now()
+	l.pending.Store(int64(begin.Sub(l.born)) + 1)
+	defer l.pending.Store(0)
+	callCtx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	l.worker.start(func() error { return do(callCtx) })
+	if err, ok := l.returnedSoon(ctx); ok {
+		return err
+	}
+
+	first := time.NewTimer(l.opt.readTimeout() - time.Since(begin))
+	defer first.Stop()
+	again := time.NewTicker(max(l.opt.Plan.Interval, l.opt.readTimeout()))
+	defer again.Stop()
+	wedged := time.NewTimer(l.opt.HangLimit - time.Since(begin))
+	defer wedged.Stop()
+	stop := ctx.Done()
+	var closing <-chan time.Time
+	for {
+		select {
+		case err := <-l.worker.done:
+			return err
+		case <-first.C:
+			if ctx.Err() == nil {
+				late(begin)
+			}
+		case <-again.C:
+			if ctx.Err() == nil {
+				late(begin)
+			}
+		case <-wedged.C:
+			return l.wedge(fmt.Errorf("%w for %v", gpu.ErrWedged, l.opt.HangLimit))
+		case <-stop:
+			stop = nil
+			timer := time.NewTimer(l.opt.CloseTimeout)
+			defer timer.Stop()
+			closing = timer.C
+		case <-closing:
+			return l.wedge(fmt.Errorf("%w: still waiting when the process was to end", gpu.ErrWedged))
+		case c := <-l.commands:
+			_, _ = l.handle(ctx, c, calling) // none of them calls the driver
+		}
+	}
+}
+
+// wedge notes that a call is left behind, which Healthy says from then on.
+func (l *Loop) wedge(err error) error {
+	l.wedged.Store(true)
+	return err
+}
+
+// returnedSoon waits for a call that returns at once, as nearly all do, so that they cost no
+// timers.
+func (l *Loop) returnedSoon(ctx context.Context) (err error, ok bool) {
+	timer := time.NewTimer(min(time.Second, l.opt.readTimeout()))
+	defer timer.Stop()
+	select {
+	case err := <-l.worker.done:
+		return err, true
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return nil, false
+}
+
+// publishTimeout publishes that the driver does not answer.
+func (l *Loop) publishTimeout(begin time.Time) {
+	l.fail(stageRead, fmt.Errorf("%w: the driver has not answered for %v", gpu.ErrTimeout, time.Since(begin).Round(time.Millisecond)))
+}
+
+// publishOpening publishes that a session is being opened. During a reload the page of the session
+// before stays for as long as its samples are fresh.
+func (l *Loop) publishOpening(begin time.Time) {
+	if l.session != nil && time.Since(begin) < snapshotIntervals*l.opt.Plan.Interval {
+		return
+	}
+	err := fmt.Errorf("%w: under way for %v", gpu.ErrOpening, time.Since(begin).Round(time.Millisecond))
+	if l.lastErr == nil || gpu.Reason(l.lastErr) != gpu.Reason(err) {
+		l.opt.Log.Info("Opening the source takes long", "since", time.Since(begin).Round(time.Millisecond))
+	}
+	l.lastErr = err
+	l.publishEmpty(err)
+}

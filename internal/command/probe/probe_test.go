@@ -1,0 +1,99 @@
+package probe
+
+import (
+	"crypto/tls"
+	"encoding/pem"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/command"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/command/commandtest"
+)
+
+const (
+	success = "dcgm_exporter_collect_success 1\n"
+	gpus    = "DCGM_FI_DEV_GPU_TEMP{gpu=\"0\",UUID=\"GPU-1\"} 40\nDCGM_FI_DEV_GPU_TEMP{gpu=\"1\",UUID=\"GPU-2\"} 40\nDCGM_FI_DEV_FB_USED{gpu=\"1\",UUID=\"GPU-2\",GPU_I_ID=\"3\"} 1\n"
+)
+
+// serve serves pages one after another, the last one forever.
+func serve(t *testing.T, status int, pages ...string) *httptest.Server {
+	var requests atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		n := int(requests.Add(1)) - 1
+		w.WriteHeader(status)
+		_, _ = w.Write([]byte(pages[min(n, len(pages)-1)]))
+	}))
+	t.Cleanup(server.Close)
+	return server
+}
+
+func TestPages(t *testing.T) {
+	for name, c := range map[string]struct {
+		status int
+		pages  []string
+		args   []string
+		code   int
+		says   string
+	}{
+		"data":               {200, []string{success + gpus}, nil, command.OK, "4 series of 3 families, 3 GPUs and instances"},
+		"of NVIDIA":          {200, []string{gpus}, nil, command.OK, "3 series of 2 families"},
+		"no GPU":             {200, []string{success}, nil, command.Faulty, "1 series, and none of a GPU"},
+		"failed":             {200, []string{"dcgm_exporter_collect_success 0\n" + gpus}, nil, command.Faulty, "the last collection failed"},
+		"data after a while": {200, []string{"dcgm_exporter_collect_success 0\n", success + gpus}, []string{"--wait=1m"}, command.OK, "3 GPUs"},
+		"no page":            {404, []string{gpus}, nil, command.Faulty, "404"},
+		"no text format":     {200, []string{"<html>"}, nil, command.Faulty, "text format"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var w commandtest.World
+			code := Command{w.Process(append(c.args, serve(t, c.status, c.pages...).URL+"/metrics")...)}.Run(t.Context())
+			if said := w.Out.String() + w.Err.String(); code != c.code || !strings.Contains(said, c.says) {
+				t.Errorf("code %d, said %q; want %d and %q", code, said, c.code, c.says)
+			}
+		})
+	}
+}
+
+func TestTLSAndPasswords(t *testing.T) {
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if user, password, _ := r.BasicAuth(); user != "ann" || password != "secret" {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		_, _ = w.Write([]byte(success + gpus))
+	}))
+	server.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	ca := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
+	files := map[string]string{"/ca": ca, "/broken": "x", "/scrape/username": "ann\n", "/scrape/password": "secret", "/other/username": "ann", "/other/password": "x"}
+	for args, want := range map[string]int{
+		"--ca-file=/ca --credentials=/scrape":     command.OK,
+		"--insecure --credentials=/scrape":        command.OK,
+		"--credentials=/scrape":                   command.Faulty, // nothing trusts the certificate
+		"--ca-file=/ca":                           command.Faulty,
+		"--ca-file=/ca --credentials=/other":      command.Faulty,
+		"--ca-file=/broken --credentials=/scrape": command.Unable,
+		"--ca-file=/none --credentials=/scrape":   command.Unable,
+		"--ca-file=/ca --credentials=/none":       command.Unable,
+	} {
+		w := commandtest.World{Files: files}
+		if code := (Command{w.Process(append(strings.Fields(args), server.URL)...)}).Run(t.Context()); code != want {
+			t.Errorf("%s: code %d, want %d; said %s", args, code, want, w.Err.String())
+		}
+	}
+}
+
+func TestArguments(t *testing.T) {
+	for args, want := range map[string]int{
+		"--help": command.OK, "": command.Unable, "http://a http://b": command.Unable, "--wait=x http://a": command.Unable,
+		"localhost:9400": command.Unable, "/metrics": command.Unable, "ftp://a": command.Unable, "http://[::1": command.Unable,
+	} {
+		var w commandtest.World
+		if code := (Command{w.Process(strings.Fields(args)...)}).Run(t.Context()); code != want {
+			t.Errorf("%q: code %d, want %d", args, code, want)
+		}
+	}
+}

@@ -1,0 +1,307 @@
+package deviceid
+
+import (
+	"strconv"
+	"strings"
+)
+
+// Form is the form of a device id, in the words of the form label of
+// dcgm_exporter_unmatched_devices.
+type Form string
+
+// The forms of the ids that a kubelet lists.
+const (
+	FormGPU      Form = "gpu_uuid"     // GPU-<uuid>
+	FormMIG      Form = "mig_uuid"     // MIG-<uuid>
+	FormMIGPath  Form = "mig_path"     // MIG-GPU-<uuid>/<gi>/<ci>, drivers before R470
+	FormIndex    Form = "index"        // nvidia0 (GKE)
+	FormInstance Form = "index_mig"    // nvidia0/gi3 (GKE)
+	FormBare     Form = "bare_uuid"    // <uuid>
+	FormClaim    Form = "claim_device" // <driver>/<pool>/<device>, of a dynamic claim
+	FormUnknown  Form = "unknown"
+)
+
+// The forms of the words that a container runtime is given, beside FormGPU, FormMIG and
+// FormMIGPath.
+const (
+	FormAll       Form = "all"
+	FormNVMLIndex Form = "nvml_index"  // 0, gpu0
+	FormMIGIndex  Form = "mig_index"   // 0:1, mig0:1
+	FormBusID     Form = "bus_id"      // 0000:1b:00.0
+	FormNode      Form = "device_node" // /dev/nvidia0
+)
+
+// An ID is what a device id says. It is comparable; what its form has no place for is zero.
+type ID struct {
+	Form Form
+	// UUID is that of the GPU or of the MIG device, with its prefix unless the form is FormBare, and
+	// in lower case behind the prefix.
+	UUID string
+	// BusID is the PCI address, in lower case and as long as it was written.
+	BusID string
+	// Index is the N of nvidiaN and /dev/nvidiaN, or NVML's index.
+	Index uint32
+	// Instance and Compute are NVML's ids of the GPU and compute instance; under FormMIGIndex Instance
+	// is the index of the MIG device.
+	Instance, Compute uint32
+	// Replica is the number behind "::" or "vgpu"; empty for a whole device.
+	Replica string
+	// VGPU is set where the replica was written "/vgpuN", as GKE does.
+	VGPU bool
+	// Driver, Pool and Device name a device of a claim.
+	Driver, Pool, Device string
+	// Text is the whole id if the form is FormUnknown.
+	Text string
+}
+
+// Parse reads a device id as kubelets list it. It never fails: what it cannot read has the form
+// FormUnknown and keeps its text.
+func Parse(text string) ID {
+	if id, ok := parse(text); ok {
+		return id
+	}
+	return ID{Form: FormUnknown, Text: text}
+}
+
+func parse(text string) (ID, bool) {
+	rest, replica, replicated := strings.Cut(text, "::")
+	if replicated && !IsNumber(replica) {
+		return ID{}, false
+	}
+	id := ID{Replica: replica}
+	switch {
+	case hasPrefixFold(rest, "MIG-GPU-"):
+		uuid, path, ok := strings.Cut(rest[len("MIG-"):], "/")
+		instance, compute, both := strings.Cut(path, "/")
+		id.Form, id.UUID = FormMIGPath, "GPU-"+strings.ToLower(uuid[len("GPU-"):])
+		return id, ok && both && isSerial(uuid[len("GPU-"):]) && number(instance, &id.Instance) && number(compute, &id.Compute)
+	case hasPrefixFold(rest, "MIG-"):
+		id.Form, id.UUID = FormMIG, "MIG-"+strings.ToLower(rest[len("MIG-"):])
+		return id, isSerial(rest[len("MIG-"):])
+	case hasPrefixFold(rest, "GPU-"):
+		id.Form, id.UUID = FormGPU, "GPU-"+strings.ToLower(rest[len("GPU-"):])
+		return id, isSerial(rest[len("GPU-"):])
+	case strings.HasPrefix(rest, "nvidia") && !replicated:
+		return parseIndex(rest)
+	case IsUUID(rest):
+		id.Form, id.UUID = FormBare, strings.ToLower(rest)
+		return id, true
+	case !replicated:
+		return parseClaim(rest)
+	}
+	return ID{}, false
+}
+
+// parseIndex reads GKE's forms: nvidia0, nvidia0/gi3, each with /vgpu1.
+func parseIndex(text string) (ID, bool) {
+	parts := strings.Split(strings.TrimPrefix(text, "nvidia"), "/")
+	id := ID{Form: FormIndex}
+	if !number(parts[0], &id.Index) {
+		return ID{}, false
+	}
+	parts = parts[1:]
+	if len(parts) > 0 && strings.HasPrefix(parts[0], "gi") {
+		id.Form = FormInstance
+		if !number(parts[0][len("gi"):], &id.Instance) {
+			return ID{}, false
+		}
+		parts = parts[1:]
+	}
+	if len(parts) > 0 && strings.HasPrefix(parts[0], "vgpu") {
+		id.Replica, id.VGPU = parts[0][len("vgpu"):], true
+		if !IsNumber(id.Replica) {
+			return ID{}, false
+		}
+		parts = parts[1:]
+	}
+	return id, len(parts) == 0
+}
+
+// parseClaim reads driver/pool/device. A driver's name is a DNS name, a device's a DNS label; a
+// pool's may have slashes itself.
+func parseClaim(text string) (ID, bool) {
+	first, last := strings.Index(text, "/"), strings.LastIndex(text, "/")
+	if first < 0 || last <= first+1 || first == 0 || last == len(text)-1 || !strings.Contains(text[:first], ".") {
+		return ID{}, false
+	}
+	return ID{Form: FormClaim, Driver: text[:first], Pool: text[first+1 : last], Device: text[last+1:]}, true
+}
+
+// nodePrefix is what the number of a device file stands behind.
+const nodePrefix = "/dev/nvidia"
+
+// ParseVisible reads a word of those that say which devices a container gets: of
+// NVIDIA_VISIBLE_DEVICES and of --gpus (libnvidia-container, src/cli/common.c), a CDI name as
+// nvidia-ctk makes them ("nvidia.com/gpu=0"), or a device file. Blanks around it do not count. It
+// never fails: what it cannot read has the form FormUnknown and keeps its text.
+func ParseVisible(word string) ID {
+	name := strings.TrimSpace(word)
+	if kind, device, ok := strings.Cut(name, "="); ok && IsCDIKind(kind) {
+		name = device
+	}
+	if id, ok := parseVisible(name); ok {
+		return id
+	}
+	return ID{Form: FormUnknown, Text: word}
+}
+
+// IsCDIKind reports whether the devices of a kind of CDI are GPUs of NVIDIA.
+func IsCDIKind(kind string) bool { return kind == "nvidia.com/gpu" || kind == "runtime.nvidia.com/gpu" }
+
+func parseVisible(name string) (ID, bool) {
+	if id, ok := parse(name); ok && id.Replica == "" {
+		switch id.Form {
+		case FormGPU, FormMIG, FormMIGPath:
+			return id, true
+		}
+	}
+	var id ID
+	lower := strings.ToLower(name)
+	if lower == "all" {
+		return ID{Form: FormAll}, true
+	}
+	if minor, ok := strings.CutPrefix(name, nodePrefix); ok {
+		id.Form = FormNode
+		return id, number(minor, &id.Index)
+	}
+	if number(strings.TrimPrefix(lower, "gpu"), &id.Index) {
+		id.Form = FormNVMLIndex
+		return id, true
+	}
+	of, index, ok := strings.Cut(strings.TrimPrefix(lower, "mig"), ":")
+	if ok && number(of, &id.Index) && number(index, &id.Instance) {
+		id.Form = FormMIGIndex
+		return id, true
+	}
+	return ID{Form: FormBusID, BusID: lower}, isBusID(lower)
+}
+
+// isBusID reports whether s is a PCI address: domain, bus, device and function, in lower case.
+func isBusID(s string) bool {
+	parts := strings.FieldsFunc(s, func(r rune) bool { return r == ':' || r == '.' })
+	if len(parts) != 4 || strings.Join(parts[:3], ":")+"."+parts[3] != s {
+		return false
+	}
+	for i, digits := range [...]int{8, 2, 2, 1} {
+		if len(parts[i]) > digits || strings.Trim(parts[i], "0123456789abcdef") != "" {
+			return false
+		}
+	}
+	return true
+}
+
+// String writes the id as it was read; Parse reads it back to the same, or ParseVisible where the
+// form is one of its own.
+func (id ID) String() string {
+	var s string
+	switch id.Form {
+	case FormGPU, FormMIG, FormBare:
+		s = id.UUID
+	case FormMIGPath:
+		s = "MIG-" + id.UUID + "/" + decimal(id.Instance) + "/" + decimal(id.Compute)
+	case FormIndex:
+		s = "nvidia" + decimal(id.Index)
+	case FormInstance:
+		s = "nvidia" + decimal(id.Index) + "/gi" + decimal(id.Instance)
+	case FormClaim:
+		return id.Driver + "/" + id.Pool + "/" + id.Device
+	case FormAll:
+		return "all"
+	case FormNVMLIndex:
+		return decimal(id.Index)
+	case FormMIGIndex:
+		return decimal(id.Index) + ":" + decimal(id.Instance)
+	case FormBusID:
+		return id.BusID
+	case FormNode:
+		return nodePrefix + decimal(id.Index)
+	default:
+		return id.Text
+	}
+	switch {
+	case id.VGPU:
+		s += "/vgpu" + id.Replica
+	case id.Replica != "":
+		s += "::" + id.Replica
+	}
+	return s
+}
+
+// WithoutReplica returns the id of the device that id names, or names a replica of.
+func (id ID) WithoutReplica() ID {
+	id.Replica, id.VGPU = "", false
+	return id
+}
+
+// OfNVIDIA reports whether the id itself says that it is one of NVIDIA's, whatever the resource is
+// called.
+func (id ID) OfNVIDIA() bool {
+	switch id.Form {
+	case FormGPU, FormMIG, FormMIGPath, FormIndex, FormInstance:
+		return true
+	default:
+		return false
+	}
+}
+
+func decimal(n uint32) string { return strconv.FormatUint(uint64(n), 10) }
+
+// number reads a decimal number without leading zeros.
+func number(s string, to *uint32) bool {
+	if !IsNumber(s) {
+		return false
+	}
+	n, err := strconv.ParseUint(s, 10, 32)
+	if err == nil {
+		*to = uint32(n)
+	}
+	return err == nil
+}
+
+// IsNumber reports whether s is a decimal number, as a plugin counts: without sign, without leading
+// zeros, and of ten digits at most.
+func IsNumber(s string) bool {
+	if s == "" || len(s) > 10 || len(s) > 1 && s[0] == '0' {
+		return false
+	}
+	return strings.Trim(s, "0123456789") == ""
+}
+
+// IsUUID reports whether s is 8-4-4-4-12 hexadecimal digits (RFC 9562).
+func IsUUID(s string) bool {
+	if len(s) != 36 {
+		return false
+	}
+	for i := range len(s) {
+		switch c := s[i]; i {
+		case 8, 13, 18, 23:
+			if c != '-' {
+				return false
+			}
+		default:
+			if !strings.ContainsRune("0123456789abcdefABCDEF", rune(c)) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// isSerial is the looser rule for what stands behind GPU- and MIG-: engines that inject devices
+// make ids of other lengths.
+func isSerial(s string) bool {
+	if s == "" || len(s) > 64 {
+		return false
+	}
+	for i := range len(s) {
+		c := s[i]
+		if c != '-' && (c < '0' || c > '9') && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') {
+			return false
+		}
+	}
+	return true
+}
+
+func hasPrefixFold(s, prefix string) bool {
+	return len(s) >= len(prefix) && strings.EqualFold(s[:len(prefix)], prefix)
+}

@@ -1,0 +1,288 @@
+package deviceid_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/deviceid"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+const (
+	gpu0 = "GPU-00000000-0000-4000-8000-000000000000"
+	gpu3 = "GPU-30000000-0000-4000-8000-000000000003"
+	migA = "MIG-a0000000-0000-5000-8000-000000000001"
+	migB = "MIG-a0000000-0000-5000-8000-000000000002"
+)
+
+// node has five GPUs, whose minor numbers run backwards, the fourth in two instances, and a switch.
+func node() *gpu.Topology {
+	var devices []gpu.Device
+	for i := range uint32(5) {
+		devices = append(devices, gpu.Device{
+			Entity: gpu.Entity{Kind: gpu.KindGPU, ID: i}, GPU: i, NVMLIndex: i, Minor: 4 - i, Model: "NVIDIA H100 80GB HBM3",
+			UUID: fmt.Sprintf("GPU-%d0000000-0000-4000-8000-00000000000%d", i, i), PCIBusID: fmt.Sprintf("00000000:%dB:00.0", i+1),
+		})
+	}
+	for i, uuid := range []string{migA, migB} {
+		devices = append(devices, gpu.Device{
+			Entity: gpu.Entity{Kind: gpu.KindGPUInstance, ID: 42 + uint32(i), ParentKind: gpu.KindGPU, Parent: 3},
+			GPU:    3, NVMLIndex: 3, Minor: 1, UUID: gpu3, InstanceID: 7 + uint32(i), Profile: "1g.10gb", MIGUUID: uuid,
+		})
+	}
+	return gpu.NewTopology(append(devices, gpu.Device{Entity: gpu.Entity{Kind: gpu.KindNVSwitch}}))
+}
+
+func want[T any](t testing.TB, what string, got, expected T) {
+	t.Helper()
+	if diff := cmp.Diff(expected, got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
+}
+
+func TestParse(t *testing.T) {
+	for _, tt := range []struct {
+		text string
+		want deviceid.ID
+	}{
+		{gpu0, deviceid.ID{Form: deviceid.FormGPU, UUID: gpu0}},
+		{"gpu-00000000-0000-4000-8000-00000000000A", deviceid.ID{Form: deviceid.FormGPU, UUID: "GPU-00000000-0000-4000-8000-00000000000a"}},
+		{gpu0 + "::10", deviceid.ID{Form: deviceid.FormGPU, UUID: gpu0, Replica: "10"}},
+		{migA + "::0", deviceid.ID{Form: deviceid.FormMIG, UUID: migA, Replica: "0"}},
+		{"MIG-" + gpu0 + "/13/0", deviceid.ID{Form: deviceid.FormMIGPath, UUID: gpu0, Instance: 13}},
+		{"nvidia12/gi3/vgpu4", deviceid.ID{Form: deviceid.FormInstance, Index: 12, Instance: 3, Replica: "4", VGPU: true}},
+		{gpu0[4:], deviceid.ID{Form: deviceid.FormBare, UUID: gpu0[4:]}},
+		{"gpu.nvidia.com/pool/of/node/gpu-0", deviceid.ID{Form: deviceid.FormClaim, Driver: "gpu.nvidia.com", Pool: "pool/of/node", Device: "gpu-0"}},
+	} {
+		want(t, tt.text, deviceid.Parse(tt.text), tt.want)
+	}
+	for _, text := range []string{
+		"", "GPU-", "MIG-", "nvidia", "nvidia-1", "nvidia01", "nvidia0/", "nvidia0/gi", "nvidia0/vgpu1/gi2", "nvidia0::1",
+		gpu0 + "::", gpu0 + "::x", gpu0 + "::01", gpu0 + "::1::2", "MIG-" + gpu0, "MIG-" + gpu0 + "/1", "MIG-" + gpu0 + "/1/x",
+		"nvidia99999999999", "00000000-0000-4000-8000-00000000000g", "0000:3b:00.0", "a/b/c", "/dev/nvidia0", "GPU-\xff",
+	} {
+		if id := deviceid.Parse(text); id != (deviceid.ID{Form: deviceid.FormUnknown, Text: text}) {
+			t.Errorf("%q reads as %+v", text, id)
+		}
+	}
+}
+
+// Where not everything is known or watched, an id finds its entity all the same, or none; never
+// another.
+func TestRowsOfPartlyKnownNodes(t *testing.T) {
+	const x, y = "GPU-00000000-0000-4000-8000-00000000000a", "00000000-0000-4000-8000-00000000000b"
+	whole := func(n uint32, uuid string) gpu.Device {
+		return gpu.Device{Entity: gpu.Entity{Kind: gpu.KindGPU, ID: n}, GPU: n, NVMLIndex: n, UUID: uuid} // and no minor
+	}
+	instance := func(n, id uint32, parent, uuid string) gpu.Device {
+		return gpu.Device{
+			Entity: gpu.Entity{Kind: gpu.KindGPUInstance, ID: 7*n + id, ParentKind: gpu.KindGPU, Parent: n},
+			GPU:    n, NVMLIndex: n, UUID: parent, InstanceID: id, MIGUUID: uuid,
+		}
+	}
+	for _, tt := range []struct {
+		name    string
+		devices []gpu.Device
+		want    map[string][]int
+	}{
+		{"no minor numbers: NVML's indices", []gpu.Device{whole(0, x), whole(1, "GPU-"+y)}, map[string][]int{"nvidia0": {0}, "nvidia1": {1}, "nvidia2": nil}},
+		{"one UUID behind two prefixes", []gpu.Device{whole(0, "GPU-"+y), instance(1, 3, x, "MIG-"+y)}, map[string][]int{y: nil, "GPU-" + y: {0}, "MIG-" + y: {1}}},
+		{"instances alone", []gpu.Device{instance(2, 3, x, "MIG-a"), instance(2, 5, x, "MIG-b"), instance(4, 5, "GPU-z", "MIG-c")}, map[string][]int{
+			"nvidia2/gi5": {1}, "nvidia4/gi5": {2}, "nvidia4/gi3": nil, "nvidia2": nil,
+			"MIG-" + x + "/5/0": {1}, "MIG-GPU-z/5/0": {2}, "MIG-GPU-z/3/0": nil, "MIG-GPU-y/5/0": nil,
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := deviceid.NewResolver(gpu.NewTopology(tt.devices))
+			got := map[string][]int{}
+			for id := range tt.want {
+				got[id] = r.Rows(deviceid.Parse(id))
+			}
+			want(t, "rows", got, tt.want)
+		})
+	}
+}
+
+// Whatever is read is written back as it was, but for the case of a UUID, and reads the same again.
+func FuzzParse(f *testing.F) {
+	for _, seed := range []string{
+		gpu0, gpu0 + "::2", migA, migA + "::0", "MIG-" + gpu3 + "/7/0", "nvidia0", "nvidia0/gi3", "nvidia0/vgpu1",
+		"nvidia0/gi3/vgpu1", gpu0[4:], "gpu.nvidia.com/e2e-node/gpu-0", "GPU-x::1::2", "MIG-GPU-", "nvidia/gi", "::", "\xff",
+	} {
+		f.Add(seed)
+	}
+	topology := node()
+	resolver := deviceid.NewResolver(topology)
+	f.Fuzz(func(t *testing.T, text string) {
+		id := deviceid.Parse(text)
+		written := id.String()
+		if !strings.EqualFold(written, text) {
+			t.Errorf("%q reads as %+v, which is written %q", text, id, written)
+		}
+		if again := deviceid.Parse(written); again != id {
+			t.Errorf("%q reads as %+v, and %q as %+v", text, id, written, again)
+		}
+		if id.Form == deviceid.FormUnknown && written != text {
+			t.Errorf("%q is not kept: %q", text, written)
+		}
+		// What it names is what it says.
+		for _, row := range resolver.Rows(id) {
+			d := &topology.Devices[row]
+			ok := false
+			switch id.Form {
+			case deviceid.FormGPU:
+				ok = d.Entity.Kind == gpu.KindGPU && d.UUID == id.UUID
+			case deviceid.FormMIG:
+				ok = d.MIGUUID == id.UUID
+			case deviceid.FormBare:
+				ok = d.UUID == "GPU-"+id.UUID || d.MIGUUID == "MIG-"+id.UUID
+			case deviceid.FormMIGPath:
+				ok = d.UUID == id.UUID && d.InstanceID == id.Instance
+			case deviceid.FormIndex:
+				ok = d.Entity.Kind == gpu.KindGPU && d.Minor == id.Index
+			case deviceid.FormInstance:
+				ok = d.Entity.Kind == gpu.KindGPUInstance && d.Minor == id.Index && d.InstanceID == id.Instance
+			}
+			if !ok {
+				t.Errorf("%q names %+v", text, d)
+			}
+		}
+		if len(resolver.Explain(id)) < 2 {
+			t.Errorf("%q is not explained", text)
+		}
+	})
+}
+
+// What each word of a container runtime says, and which rows of node it names.
+func TestParseVisible(t *testing.T) {
+	all := []int{0, 1, 2, 3, 4, 5, 6}
+	r := deviceid.NewResolver(node())
+	for _, tt := range []struct {
+		word string
+		form deviceid.Form
+		rows []int
+	}{
+		{"all", deviceid.FormAll, all},
+		{"nvidia.com/gpu=ALL", deviceid.FormAll, all},
+		{" 0 ", deviceid.FormNVMLIndex, []int{0}},
+		{"nvidia.com/gpu=1", deviceid.FormNVMLIndex, []int{1}},
+		{"runtime.nvidia.com/gpu=gpu1", deviceid.FormNVMLIndex, []int{1}},
+		{"3", deviceid.FormNVMLIndex, []int{3}}, // of no use to the container without an instance
+		{"9", deviceid.FormNVMLIndex, nil},
+		{gpu0, deviceid.FormGPU, []int{0}},
+		{strings.ToUpper(gpu3), deviceid.FormGPU, []int{3}},
+		{"GPU-ffff", deviceid.FormGPU, nil},
+		{"0000:1b:00.0", deviceid.FormBusID, []int{0}},
+		{"00000000:2B:00.0", deviceid.FormBusID, []int{1}},
+		{"0000:99:00.0", deviceid.FormBusID, nil},
+		{migB, deviceid.FormMIG, []int{6}},
+		{"nvidia.com/gpu=" + migA, deviceid.FormMIG, []int{5}},
+		{"MIG-" + gpu3 + "/8/0", deviceid.FormMIGPath, []int{6}},
+		{"MIG-" + gpu3 + "/9/0", deviceid.FormMIGPath, nil},
+		{"3:0", deviceid.FormMIGIndex, nil},
+		{"nvidia.com/gpu=mig3:0", deviceid.FormMIGIndex, nil},
+		{"/dev/nvidia0", deviceid.FormNode, []int{4}},
+		{"/dev/nvidia4", deviceid.FormNode, []int{0}},
+		{"/dev/nvidia1", deviceid.FormNode, nil}, // which of its instances came with it?
+		{"/dev/nvidiactl", deviceid.FormUnknown, nil},
+		{"vendor.com/gpu=0", deviceid.FormUnknown, nil},
+		{"nvidia0/gi7", deviceid.FormUnknown, nil},
+		{gpu0 + "::1", deviceid.FormUnknown, nil},
+		{gpu0[4:], deviceid.FormUnknown, nil},
+		{"mig0", deviceid.FormUnknown, nil},
+		{"0000:1b:00", deviceid.FormUnknown, nil},
+		{"1.b:0:0", deviceid.FormUnknown, nil},
+		{"nonsense", deviceid.FormUnknown, nil},
+		{"-1", deviceid.FormUnknown, nil},
+		{"", deviceid.FormUnknown, nil},
+	} {
+		id := deviceid.ParseVisible(tt.word)
+		if id.Form != tt.form {
+			t.Errorf("%q is of the form %s, want %s", tt.word, id.Form, tt.form)
+		}
+		want(t, tt.word, r.Rows(id), tt.rows)
+	}
+}
+
+// A device file names one GPU where the minor numbers are not known, as an id of GKE's plugin does.
+func TestDeviceFileWithoutMinors(t *testing.T) {
+	var devices []gpu.Device
+	for i := range uint32(2) {
+		devices = append(devices, gpu.Device{Entity: gpu.Entity{Kind: gpu.KindGPU, ID: i}, GPU: i, NVMLIndex: i})
+	}
+	r := deviceid.NewResolver(gpu.NewTopology(devices))
+	for word, rows := range map[string][]int{"/dev/nvidia0": {0}, "/dev/nvidia1": {1}, "/dev/nvidia2": nil} {
+		want(t, word, r.Rows(deviceid.ParseVisible(word)), rows)
+	}
+}
+
+// An id of one compute instance never names another one of its GPU instance.
+func TestRowsOfComputeInstances(t *testing.T) {
+	const ci0, ci1 = "MIG-c0000000-0000-5000-8000-000000000000", "MIG-c0000000-0000-5000-8000-000000000001"
+	compute := func(id uint32, uuid string) gpu.Device {
+		return gpu.Device{Entity: gpu.Entity{Kind: gpu.KindComputeInstance, ID: id, ParentKind: gpu.KindGPU}, UUID: gpu0, InstanceID: 1, ComputeID: id, MIGUUID: uuid}
+	}
+	devices := []gpu.Device{
+		{Entity: gpu.Entity{Kind: gpu.KindGPU}, UUID: gpu0},
+		{Entity: gpu.Entity{Kind: gpu.KindGPUInstance, ParentKind: gpu.KindGPU}, UUID: gpu0, InstanceID: 1},
+	}
+	parts := []gpu.ComputeInstance{{Instance: 1, ID: 0, Profile: "1c.2g.20gb", UUID: ci0}, {Instance: 1, ID: 1, Profile: "1c.2g.20gb", UUID: ci1}}
+	for name, tt := range map[string]struct {
+		rows []gpu.Device
+		want map[string][]int
+	}{
+		"with rows": {[]gpu.Device{compute(0, ci0), compute(1, ci1)}, map[string][]int{
+			ci0: {2, 1}, ci1: {3, 1}, ci1[4:]: {3, 1}, "MIG-" + gpu0 + "/1/1": {3, 1}, "MIG-" + gpu0 + "/1/5": {1}, "nvidia0/gi1": {1, 2, 3}}},
+		"one of them with a row": {[]gpu.Device{compute(0, ci0)}, map[string][]int{ci0: {2, 1}, ci1: {1}, "MIG-" + gpu0 + "/1/5": {1}, "nvidia0/gi1": {1, 2}}},
+		"without rows":           {nil, map[string][]int{ci0: {1}, ci1: {1}, ci1[4:]: {1}, "MIG-" + gpu0 + "/1/1": {1}, "nvidia0/gi1": {1}}},
+	} {
+		topology := gpu.NewTopology(append(devices[:2:2], tt.rows...))
+		topology.ComputeInstances = parts
+		r := deviceid.NewResolver(topology)
+		for text, rows := range tt.want {
+			want(t, name+", "+text, r.Rows(deviceid.Parse(text)), rows)
+			part := 0.5
+			if strings.HasSuffix(text, "/gi1") || strings.HasSuffix(text, "/5") {
+				part = 0
+			}
+			want(t, name+", part of "+text, r.Part(deviceid.Parse(text)), part)
+		}
+	}
+}
+
+// FuzzParseVisible holds that what is read is written in one way that means the same, that a word
+// means the same in a CDI name, and that only "all" names more than one GPU or instance.
+func FuzzParseVisible(f *testing.F) {
+	for _, word := range []string{"all", "gpu1", "mig2:0", "MIG-" + gpu3 + "/7/0", "/dev/nvidia1", "0:1b:00.0", gpu0, "nvidia.com/gpu=0", "0000:1b:00.0"} {
+		f.Add(word)
+	}
+	topology := node()
+	r := deviceid.NewResolver(topology)
+	f.Fuzz(func(t *testing.T, word string) {
+		id := deviceid.ParseVisible(word)
+		if id.Form == deviceid.FormUnknown {
+			if id.Text != word {
+				t.Errorf("%q is not kept: %q", word, id.Text)
+			}
+			return
+		}
+		if again := deviceid.ParseVisible(id.String()); again != id {
+			t.Errorf("%q is %+v, and %q is %+v", word, id, id, again)
+		}
+		if again := deviceid.ParseVisible("nvidia.com/gpu=" + id.String()); again != id {
+			t.Errorf("%q is %+v, and in a CDI name %+v", word, id, again)
+		}
+		rows := r.Rows(id)
+		if len(rows) > 1 && id.Form != deviceid.FormAll {
+			t.Errorf("%q names rows %v by %s", word, rows, id.Form)
+		}
+		for _, row := range rows {
+			if k := topology.Devices[row].Entity.Kind; k != gpu.KindGPU && k != gpu.KindGPUInstance {
+				t.Errorf("%q names a %s", word, k)
+			}
+		}
+	})
+}

@@ -1,0 +1,193 @@
+package gpu
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+)
+
+// EnginePort is where a host engine listens (DCGM_HE_PORT_NUMBER, dcgm_structs.h).
+const EnginePort = 5555
+
+// EngineAddressForm is what ParseEngineAddress reads, as the end of "expected …".
+const EngineAddressForm = "HOST[:PORT], [IPV6]:PORT, tcp://HOST:PORT, unix:///PATH or vsock://CID:PORT"
+
+// A Transport is how a host engine is reached. The zero Transport is a call within the process.
+type Transport uint8
+
+// The transports.
+const (
+	TransportNone Transport = iota
+	TransportTCP
+	TransportUnix
+	TransportVsock
+)
+
+// An EngineAddress says which host engine of DCGM to use. The zero EngineAddress is the engine that
+// is embedded in this process.
+type EngineAddress struct {
+	Transport Transport
+	// Host is a name or an IP address without brackets, with its zone if it has one; for vsock the
+	// context id.
+	Host string
+	Port uint16
+	Path string // of a unix socket, absolute
+}
+
+// ParseEngineAddress reads host, host:port, [v6]:port, tcp://host:port, unix:///path and
+// vsock://cid:port. The port is EnginePort where none is given; the empty text is the embedded
+// engine. The error is the end of a sentence that begins with the text.
+func ParseEngineAddress(text string) (EngineAddress, error) {
+	if text == "" {
+		return EngineAddress{}, nil
+	}
+	scheme, rest, found := strings.Cut(text, "://")
+	if !found {
+		if strings.HasPrefix(text, "/") {
+			return EngineAddress{}, fmt.Errorf("a socket is written unix://%s", text)
+		}
+		return parseTCP(text)
+	}
+	switch strings.ToLower(scheme) {
+	case "tcp":
+		return parseTCP(rest)
+	case "unix":
+		if !strings.HasPrefix(rest, "/") || strings.ContainsRune(rest, 0) {
+			return EngineAddress{}, errors.New("a unix address needs the socket's absolute path, as in unix:///run/dcgm.sock")
+		}
+		return EngineAddress{Transport: TransportUnix, Path: rest}, nil
+	case "vsock":
+		cid, port, hasPort := strings.Cut(rest, ":")
+		if n, err := strconv.ParseUint(cid, 10, 32); err != nil || strconv.FormatUint(n, 10) != cid {
+			return EngineAddress{}, fmt.Errorf("%q is no context id", cid)
+		}
+		return withPort(EngineAddress{Transport: TransportVsock, Host: cid}, port, hasPort)
+	default:
+		return EngineAddress{}, fmt.Errorf("%q is no scheme for a host engine", scheme)
+	}
+}
+
+func parseTCP(text string) (EngineAddress, error) {
+	if after, ok := strings.CutPrefix(text, "["); ok {
+		host, behind, closed := strings.Cut(after, "]")
+		port, hasPort := strings.CutPrefix(behind, ":")
+		switch {
+		case !closed || behind != "" && !hasPort:
+			return EngineAddress{}, fmt.Errorf("write an IPv6 address and its port as in [::1]:%d", EnginePort)
+		case !isIPv6(host):
+			return EngineAddress{}, fmt.Errorf("%q is no IPv6 address", host)
+		}
+		return withPort(EngineAddress{Transport: TransportTCP, Host: host}, port, hasPort)
+	}
+	// Without brackets ::1:5555 is an address of its own, and not port 5555 of ::1.
+	if isIPv6(text) {
+		return EngineAddress{}, fmt.Errorf("write an IPv6 address in brackets, as in [%s]:%d", text, EnginePort)
+	}
+	host, port, hasPort := strings.Cut(text, ":")
+	if !isHost(host) {
+		return EngineAddress{}, fmt.Errorf("%q is no host: its name has letters a-z, digits, and - . _ alone", host)
+	}
+	return withPort(EngineAddress{Transport: TransportTCP, Host: host}, port, hasPort)
+}
+
+func withPort(a EngineAddress, text string, given bool) (EngineAddress, error) {
+	a.Port = EnginePort
+	if !given {
+		return a, nil
+	}
+	if text == "" {
+		return EngineAddress{}, errors.New("the port is missing")
+	}
+	n, err := strconv.ParseUint(text, 10, 16)
+	if err != nil || n == 0 {
+		return EngineAddress{}, fmt.Errorf("%q is no port", text)
+	}
+	a.Port = uint16(n)
+	return a, nil
+}
+
+// isIPv6 reports whether text is an IPv6 address, with or without a zone that can be the name of an
+// interface (dev_valid_name in net/core/dev.c: 15 bytes at most, no blank and no slash).
+func isIPv6(text string) bool {
+	ip, err := netip.ParseAddr(text)
+	if err != nil || !ip.Is6() || len(ip.Zone()) > 15 {
+		return false
+	}
+	return !strings.ContainsFunc(ip.Zone(), func(r rune) bool { return r <= ' ' || r > '~' || r == '/' || r == '%' })
+}
+
+// isHost reports whether text can be a host name or an IPv4 address. Underscores pass, which names
+// of containers have.
+func isHost(text string) bool {
+	if text == "" || len(text) > 253 || text[0] == '-' || text[0] == '.' {
+		return false
+	}
+	return !strings.ContainsFunc(text, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' && r != '.' && r != '_'
+	})
+}
+
+// String returns the address as ParseEngineAddress reads it, "embedded" for the embedded engine.
+func (a EngineAddress) String() string {
+	switch a.Transport {
+	case TransportTCP:
+		return a.Endpoint()
+	case TransportUnix:
+		return "unix://" + a.Path
+	case TransportVsock:
+		return "vsock://" + a.Endpoint()
+	default:
+		return "embedded"
+	}
+}
+
+// IsEmbedded reports whether the engine is in this process.
+func (a EngineAddress) IsEmbedded() bool { return a.Transport == TransportNone }
+
+// Dial returns the network and the address by which package net reaches the engine; "" for an
+// embedded engine and for vsock, for which it has no dialer.
+func (a EngineAddress) Dial() (network, address string) {
+	switch a.Transport {
+	case TransportTCP:
+		return "tcp", a.Endpoint()
+	case TransportUnix:
+		return "unix", a.Path
+	default:
+		return "", ""
+	}
+}
+
+// Endpoint returns host:port, with brackets around an IPv6 address; it is for TCP and vsock.
+func (a EngineAddress) Endpoint() string {
+	host := a.Host
+	if strings.Contains(host, ":") {
+		host = "[" + host + "]"
+	}
+	return host + ":" + strconv.Itoa(int(a.Port))
+}
+
+// IP returns the IP address of the host, without its zone. It is not valid for names and for
+// transports other than TCP.
+func (a EngineAddress) IP() netip.Addr {
+	if a.Transport != TransportTCP {
+		return netip.Addr{}
+	}
+	ip, _ := netip.ParseAddr(a.Host) // a name is not valid
+	return ip.Unmap().WithZone("")
+}
+
+// IsLocal reports whether the engine runs on this machine by the address alone, and so shares its
+// name and its clock.
+func (a EngineAddress) IsLocal() bool {
+	switch a.Transport {
+	case TransportTCP:
+		name := strings.ToLower(strings.TrimSuffix(a.Host, "."))
+		return a.IP().IsLoopback() || name == "localhost" || strings.HasSuffix(name, ".localhost")
+	case TransportVsock:
+		return a.Host == "1" // VMADDR_CID_LOCAL
+	default:
+		return true
+	}
+}

@@ -1,0 +1,146 @@
+package gpu_test
+
+import (
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+func TestParseEngineAddress(t *testing.T) {
+	type want struct {
+		Text    string
+		Address gpu.EngineAddress
+		Local   bool
+	}
+	tcp := func(host string, port uint16) gpu.EngineAddress {
+		return gpu.EngineAddress{Transport: gpu.TransportTCP, Host: host, Port: port}
+	}
+	vsock := func(cid string, port uint16) gpu.EngineAddress {
+		return gpu.EngineAddress{Transport: gpu.TransportVsock, Host: cid, Port: port}
+	}
+	for text, w := range map[string]want{
+		"":                            {"embedded", gpu.EngineAddress{}, true},
+		"localhost:5555":              {"localhost:5555", tcp("localhost", 5555), true},
+		"a.localhost.":                {"a.localhost.:5555", tcp("a.localhost.", 5555), true},
+		"nvidia-dcgm:5556":            {"nvidia-dcgm:5556", tcp("nvidia-dcgm", 5556), false},
+		"nvidia-dcgm":                 {"nvidia-dcgm:5555", tcp("nvidia-dcgm", 5555), false},
+		"127.8.9.10:1":                {"127.8.9.10:1", tcp("127.8.9.10", 1), true},
+		"10.1.2.3:65535":              {"10.1.2.3:65535", tcp("10.1.2.3", 65535), false},
+		"[::1]:5556":                  {"[::1]:5556", tcp("::1", 5556), true},
+		"[2001:db8::2]":               {"[2001:db8::2]:5555", tcp("2001:db8::2", 5555), false},
+		"[fe80::1%eth0]:5555":         {"[fe80::1%eth0]:5555", tcp("fe80::1%eth0", 5555), false},
+		"[fe80::1%br-1.2]":            {"[fe80::1%br-1.2]:5555", tcp("fe80::1%br-1.2", 5555), false},
+		"[::1%lo]:5555":               {"[::1%lo]:5555", tcp("::1%lo", 5555), true},
+		"[::ffff:127.0.0.1]:5555":     {"[::ffff:127.0.0.1]:5555", tcp("::ffff:127.0.0.1", 5555), true},
+		"tcp://Gpu.Example.com.:5555": {"Gpu.Example.com.:5555", tcp("Gpu.Example.com.", 5555), false},
+		"TCP://my_host":               {"my_host:5555", tcp("my_host", 5555), false},
+		"unix:///run/nvidia/dcgm.sock": {"unix:///run/nvidia/dcgm.sock",
+			gpu.EngineAddress{Transport: gpu.TransportUnix, Path: "/run/nvidia/dcgm.sock"}, true},
+		"vsock://3":      {"vsock://3:5555", vsock("3", 5555), false},
+		"vsock://2:6666": {"vsock://2:6666", vsock("2", 6666), false},
+		"vsock://1:6666": {"vsock://1:6666", vsock("1", 6666), true},
+	} {
+		a, err := gpu.ParseEngineAddress(text)
+		if err != nil {
+			t.Errorf("%q: %v", text, err)
+			continue
+		}
+		if diff := cmp.Diff(w, want{a.String(), a, a.IsLocal()}); diff != "" {
+			t.Errorf("%q (-want +got):\n%s", text, diff)
+		}
+	}
+}
+
+func TestParseEngineAddressRefuses(t *testing.T) {
+	for text, word := range map[string]string{
+		"host:":                         "the port is missing",
+		"host:0":                        `"0" is no port`,
+		"host:65536":                    `"65536" is no port`,
+		"host:dcgm":                     `"dcgm" is no port`,
+		"host:55:55":                    `"55:55" is no port`,
+		":5555":                         `"" is no host`,
+		"a host:5555":                   `"a host" is no host`,
+		"höst":                          `"höst" is no host`,
+		"-o:5555":                       `"-o" is no host`,
+		"::1":                           "brackets, as in [::1]:5555",
+		"::1:5555":                      "brackets",
+		"fe80::1%eth0":                  "brackets, as in [fe80::1%eth0]:5555",
+		"[::1":                          "[::1]:5555",
+		"[::1]5555":                     "[::1]:5555",
+		"[::1]:":                        "the port is missing",
+		"[10.0.0.1]:5555":               `"10.0.0.1" is no IPv6 address`,
+		"[host]:5555":                   `"host" is no IPv6 address`,
+		"[fe80::1%]:5555":               "no IPv6 address",
+		"[fe80::1%a b]:5555":            "no IPv6 address",
+		"[fe80::1%a/b]:5555":            "no IPv6 address",
+		"[fe80::1%sixteen-letters-]:55": "no IPv6 address",
+		"http://host:5555":              `"http" is no scheme`,
+		"/run/dcgm.sock":                "unix:///run/dcgm.sock",
+		"unix://run/dcgm":               "absolute path",
+		"unix://":                       "absolute path",
+		"vsock://host:5555":             `"host" is no context id`,
+		"vsock://007:5555":              `"007" is no context id`,
+		"vsock://3:x":                   `"x" is no port`,
+		"vsock://4294967296":            "no context id",
+		"tcp://":                        `"" is no host`,
+		"tcp://10.0.0.1/24":             `"10.0.0.1/24" is no host`,
+	} {
+		a, err := gpu.ParseEngineAddress(text)
+		if err == nil {
+			t.Errorf("%q is accepted as %+v", text, a)
+			continue
+		}
+		if !strings.Contains(err.Error(), word) || strings.Contains(err.Error(), "\n") || a != (gpu.EngineAddress{}) {
+			t.Errorf("%q: %q and %+v; want %q and no address", text, err, a, word)
+		}
+	}
+}
+
+// FuzzParseEngineAddress holds that what is accepted is written in one way that means the same, and
+// that the parts are what package net takes apart and what a C string can hold.
+func FuzzParseEngineAddress(f *testing.F) {
+	for _, text := range []string{"", "h:1", "[::1]:2", "tcp://x", "unix:///a", "vsock://1:2", "::1", "a:b:c", "[", "unix://\x00",
+		"[fe80::1%eth0]:5555", "höst", "[fe80::1%25eth0]", "1.2.3.4:5", "[::ffff:1.2.3.4]", "tcp://unix://x"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		a, err := gpu.ParseEngineAddress(text)
+		if err != nil {
+			if a != (gpu.EngineAddress{}) {
+				t.Errorf("%q: an error and an address", text)
+			}
+			return
+		}
+		if (a == gpu.EngineAddress{}) != (text == "") {
+			t.Errorf("%q is %+v", text, a)
+		}
+		if text == "" {
+			return
+		}
+		again, err := gpu.ParseEngineAddress(a.String())
+		if err != nil || again != a {
+			t.Errorf("%q is %q, which reads as %+v, %v", text, a, again, err)
+		}
+		if strings.ContainsRune(a.String(), 0) {
+			t.Errorf("%q is %q, which no C string is", text, a)
+		}
+		if a.Transport != gpu.TransportTCP {
+			return
+		}
+		host, port, err := net.SplitHostPort(a.Endpoint())
+		if err != nil || host != a.Host || port == "0" {
+			t.Errorf("%q: endpoint %q: %q, %q, %v", text, a.Endpoint(), host, port, err)
+		}
+		if _, err := netip.ParseAddrPort(a.Endpoint()); (err == nil) != a.IP().IsValid() {
+			t.Errorf("%q: endpoint %q is an address: %v, but IP is %v", text, a.Endpoint(), err, a.IP())
+		}
+		if strings.ContainsAny(a.Host, " \t\n/\x00") {
+			t.Errorf("%q: host %q", text, a.Host)
+		}
+	})
+}

@@ -1,0 +1,181 @@
+package gpu
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// maxSelected bounds the ids that one selector may spell out. It is DCGM's largest number of
+// entities of a kind (DCGM_MAX_NUM_CPU_CORES).
+const maxSelected = 1024
+
+// What ParseSelector and ParseDevices read, as the end of "expected …".
+const (
+	SelectorForm = "f, g[:ids], i[:ids] or g[:ids]+i[:ids], where ids are numbers and ranges such as 0,2-4"
+	DevicesForm  = SelectorForm + ", and f or i with +c"
+)
+
+// ParseDevices reads the selector of --devices: what ParseSelector reads, and
+//
+//	…+c          compute instances too, of the GPU instances that f or i selects
+//
+// which takes no ids and goes with f or i alone.
+func ParseDevices(s string) (Selector, error) { return parseSelector(s, true) }
+
+// ParseSelector reads a device selector:
+//
+//	f            whole GPUs, and the instances of those cut by MIG
+//	g[:ids]      GPUs, switches or CPUs, all or those named
+//	i[:ids]      GPU instances, links or cores
+//	g[:ids]+i[:ids]
+//
+// ids are numbers and ranges, "0,2-4". In the result they are sorted, and none occurs twice.
+func ParseSelector(s string) (Selector, error) { return parseSelector(s, false) }
+
+func parseSelector(s string, compute bool) (Selector, error) {
+	var sel Selector
+	for part := range strings.SplitSeq(s, "+") {
+		if err := sel.add(strings.TrimSpace(part), compute); err != nil {
+			return Selector{}, err
+		}
+	}
+	if err := sel.check(compute); err != nil {
+		return Selector{}, err
+	}
+	return sel, nil
+}
+
+// add reads a letter with or without ids.
+func (s *Selector) add(part string, compute bool) error {
+	letter, list, hasList := strings.Cut(part, ":")
+	var ids []uint32
+	if hasList {
+		var err error
+		if ids, err = parseIDs(list); err != nil {
+			return err
+		}
+	}
+	var seen *bool
+	switch {
+	case letter == "f":
+		seen = &s.Flex
+	case letter == "g":
+		seen, s.MajorIDs = &s.Major, ids
+	case letter == "i":
+		seen, s.MinorIDs = &s.Minor, ids
+	case letter == "c" && compute:
+		seen = &s.Compute
+	case compute:
+		return fmt.Errorf("%q is none of f, g, i and c", letter)
+	default:
+		return fmt.Errorf("%q is none of f, g and i", letter)
+	}
+	switch {
+	case *seen:
+		return fmt.Errorf("%q occurs twice", letter)
+	case hasList && (letter == "f" || letter == "c"):
+		return fmt.Errorf("%q takes no ids", letter)
+	}
+	*seen = true
+	return nil
+}
+
+// check reports which letters do not go together.
+func (s *Selector) check(compute bool) error {
+	switch {
+	case s.Flex && (s.Major || s.Minor) && compute:
+		return errors.New(`"f" combines with nothing but "c"`)
+	case s.Flex && (s.Major || s.Minor):
+		return errors.New(`"f" combines with nothing`)
+	case s.Compute && !s.Flex && !s.Minor:
+		return errors.New(`"c" goes with f or i: it adds the compute instances of their GPU instances`)
+	}
+	return nil
+}
+
+func parseIDs(list string) ([]uint32, error) {
+	var ids []uint32
+	for item := range strings.SplitSeq(list, ",") {
+		item = strings.TrimSpace(item)
+		low, high, isRange := strings.Cut(item, "-")
+		first, err := parseID(low)
+		if err != nil {
+			return nil, err
+		}
+		last := first
+		if isRange {
+			if last, err = parseID(high); err != nil {
+				return nil, err
+			}
+		}
+		if last < first {
+			return nil, fmt.Errorf("the range %s runs backwards", item)
+		}
+		// In 64 bits, since the width of 0-4294967295 overflows 32.
+		if uint64(len(ids))+uint64(last)-uint64(first) >= maxSelected {
+			return nil, fmt.Errorf("%s names more than %d ids", list, maxSelected)
+		}
+		for n := range last - first + 1 {
+			ids = append(ids, first+n)
+		}
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids), nil
+}
+
+func parseID(s string) (uint32, error) {
+	// ParseUint would take a sign of neither kind, and an empty text is an error too.
+	n, err := strconv.ParseUint(s, 10, 32)
+	if err != nil {
+		return 0, fmt.Errorf("%q is no id", s)
+	}
+	return uint32(n), nil
+}
+
+// String writes the selector as ParseDevices or ParseSelector reads it, ids in the order given with
+// runs of three or more as ranges.
+func (s Selector) String() string {
+	var parts []string
+	if s.Flex {
+		parts = append(parts, "f")
+	}
+	if s.Major {
+		parts = append(parts, "g"+formatIDs(s.MajorIDs))
+	}
+	if s.Minor {
+		parts = append(parts, "i"+formatIDs(s.MinorIDs))
+	}
+	if s.Compute {
+		parts = append(parts, "c")
+	}
+	return strings.Join(parts, "+")
+}
+
+func formatIDs(ids []uint32) string {
+	if ids == nil {
+		return ""
+	}
+	var b strings.Builder
+	separator := byte(':')
+	for i := 0; i < len(ids); {
+		end := i
+		for end+1 < len(ids) && ids[end+1] == ids[end]+1 {
+			end++
+		}
+		if end-i < 2 {
+			end = i
+		}
+		b.WriteByte(separator)
+		separator = ','
+		b.WriteString(strconv.FormatUint(uint64(ids[i]), 10))
+		if end > i {
+			b.WriteByte('-')
+			b.WriteString(strconv.FormatUint(uint64(ids[end]), 10))
+		}
+		i = end + 1
+	}
+	return b.String()
+}

@@ -1,0 +1,60 @@
+package cli
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// gatheredDrift is what kubectl get -o yaml --show-managed-fields wrote of a cluster, and the values
+// that it was installed with.
+func gatheredDrift(name string) []string {
+	dir := filepath.Join("..", "drift", "testdata")
+	return []string{"drift", "--from", filepath.Join(dir, name+".yaml"), "-f", filepath.Join(dir, "values.yaml")}
+}
+
+func TestDrift(t *testing.T) {
+	var got strings.Builder
+	got.WriteString(transcript("", append(gatheredDrift("healthy"), "-v")...))
+	got.WriteString(transcript("", gatheredDrift("edited")...))
+	got.WriteString(transcript("", append(gatheredDrift("upgraded"), "-o", "json")...))
+	got.WriteString(transcript("driver: {version: 1}\n", "drift", "--from", filepath.Join("..", "drift", "testdata", "healthy.yaml"), "-f", "-", "--set", "mig.strategy=mixed", "--release", "gpu"))
+	golden(t, "drift.txt", got.String())
+}
+
+func TestDriftRefuses(t *testing.T) {
+	from := filepath.Join("..", "drift", "testdata", "healthy.yaml")
+	for _, c := range []struct {
+		stdin string
+		args  []string
+		code  int
+		says  string
+	}{
+		{"a: b: c\n", []string{"drift", "--from", from, "-f", "-"}, 2, "stdin: not YAML"},
+		{"a: 1\na: 2\n", []string{"drift", "--from", from, "-f", "-"}, 2, "stdin:2"},
+		{"- a\n", []string{"drift", "--from", from, "-f", "-"}, 2, "stdin"},
+		{"", []string{"drift", "--from", from, "-f", "no-such.yaml"}, 2, "no-such.yaml"},
+		{"", []string{"drift", "--from", from, "--set", "a"}, 2, `"a" has no value`},
+		{"", []string{"drift", "--from", from, "--set", "toolkit.env[0].name=x"}, 2, "write the whole list into a values file"},
+		{"", []string{"drift", "--from", "no-such-folder"}, 2, "no-such-folder"},
+		{"", []string{"drift", "x"}, 2, "x"},
+		{"", []string{"drift", "--kubeconfig", kubeconfig(t, "https://127.0.0.1:1")}, 3, "cannot reach"},
+	} {
+		code, out, errOut := call(c.stdin, c.args...)
+		if code != c.code || !strings.Contains(errOut, c.says) || out != "" || strings.Count(errOut, "\n") != 1 {
+			t.Errorf("%q: exit %d, want %d; %q does not say %q in one line alone (%q)", c.args, code, c.code, errOut, c.says, out)
+		}
+	}
+}
+
+// kubeconfig writes one that names the server.
+func kubeconfig(t *testing.T, server string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	text := "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{name: c, cluster: {server: \"" + server + "\"}}]\nusers: [{name: u, user: {token: t}}]\ncontexts: [{name: c, context: {cluster: c, user: u}}]\n"
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}

@@ -1,0 +1,193 @@
+package clustertest
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// Fleet serves a cluster of n nodes made of a recorded one: the files of kubectl get -o yaml in
+// folder, in which the node gpu-1 and all pods on it are repeated, as node-00000 to node-(n-1). Objects
+// are filled up to the sizes that they have in clusters: about 20 KiB for a node with the labels of
+// NFD and its list of images, and 7 KiB for a pod, with five further pods on each node of which two request
+// for GPUs. The other kinds are served as they are recorded.
+func (s *Server) Fleet(t testing.TB, folder string, n int) *Server {
+	t.Helper()
+	var node []byte
+	var pods [][]byte
+	rest := map[string][]any{}
+	for _, o := range recorded(t, folder) {
+		kind, _ := o["kind"].(string)
+		about, _ := o["metadata"].(map[string]any)
+		spec, _ := o["spec"].(map[string]any)
+		switch {
+		case kind == "Node" && about["name"] == "gpu-1":
+			node = encoded(t, fillNode(o))
+		case kind == "Node":
+		case kind == "Pod" && spec["nodeName"] == "gpu-1":
+			pods = append(pods, encoded(t, fillPod(o)))
+		case kind == "Pod":
+		default:
+			rest[pathOf(o)] = append(rest[pathOf(o)], o)
+		}
+	}
+	if node == nil || len(pods) == 0 {
+		t.Fatalf("%s holds no node gpu-1 with pods", folder)
+	}
+	for i, name := range []string{"kube-proxy", "cilium", "node-exporter", "train", "infer"} {
+		owner := map[string]any{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": name, "controller": true, "uid": "0"}
+		container := map[string]any{"name": name, "image": "registry.example.com/" + name + ":1"}
+		if i >= 3 {
+			owner["kind"] = "ReplicaSet"
+			container["resources"] = map[string]any{"limits": map[string]any{"nvidia.com/gpu": "1"}}
+		}
+		pods = append(pods, encoded(t, fillPod(map[string]any{
+			"metadata": map[string]any{"namespace": "kube-system", "name": name + "-aaaaa", "labels": map[string]any{"app": name}, "ownerReferences": []any{owner}},
+			"spec":     map[string]any{"nodeName": "gpu-1", "containers": []any{container}},
+			"status": map[string]any{"phase": "Running", "conditions": []any{map[string]any{"type": "Ready", "status": "True", "lastTransitionTime": "2026-11-22T09:05:00Z"}},
+				"containerStatuses": []any{map[string]any{"name": name, "ready": true, "state": map[string]any{"running": map[string]any{"startedAt": "2026-11-22T09:05:00Z"}}}}},
+		})))
+	}
+	number := func(template []byte, i int) []byte {
+		return bytes.ReplaceAll(template, []byte("-aaaaa"), fmt.Appendf(nil, "-%05d", i)) // as wide, for protobuf
+	}
+	s.Generate("/api/v1/nodes", n, func(i int) []byte { return number(node, i) })
+	s.Generate("/api/v1/pods", n*len(pods), func(i int) []byte { return number(pods[i%len(pods)], i/len(pods)) })
+	wireNode, wirePods := wire(t, node, &corev1.Node{}), make([][]byte, len(pods))
+	for i := range pods {
+		wirePods[i] = wire(t, pods[i], &corev1.Pod{})
+	}
+	s.Wire = map[string]func(i int) []byte{
+		"/api/v1/nodes": func(i int) []byte { return number(wireNode, i) },
+		"/api/v1/pods":  func(i int) []byte { return number(wirePods[i%len(pods)], i/len(pods)) },
+	}
+	for path, objects := range rest {
+		s.Add(t, path, objects...)
+	}
+	return s
+}
+
+// recorded reads the objects of all files.
+func recorded(t testing.TB, folder string) []map[string]any {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(folder, "*.yaml"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no files in %s, %v", folder, err)
+	}
+	var all []map[string]any
+	for _, f := range files {
+		data, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var list struct {
+			Items []map[string]any `json:"items"`
+		}
+		if err := yaml.Unmarshal(data, &list); err != nil {
+			t.Fatalf("%s: %v", f, err)
+		}
+		all = append(all, list.Items...)
+	}
+	return all
+}
+
+// pathOf is where an API server serves the list of an object.
+func pathOf(o map[string]any) string {
+	version, _ := o["apiVersion"].(string)
+	kind, _ := o["kind"].(string)
+	about, _ := o["metadata"].(map[string]any)
+	for plural, k := range kinds {
+		if k != kind {
+			continue
+		}
+		root := "/apis/" + version + "/"
+		if !strings.Contains(version, "/") {
+			root = "/api/" + version + "/"
+		}
+		if kind == "ConfigMap" || kind == "ResourceQuota" || kind == "Secret" {
+			return fmt.Sprintf("%snamespaces/%v/%s", root, about["namespace"], plural)
+		}
+		return root + plural
+	}
+	return "/unknown/" + kind
+}
+
+func encoded(t testing.TB, o any) []byte {
+	t.Helper()
+	data, err := json.Marshal(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bytes.ReplaceAll(data, []byte(`"gpu-1"`), []byte(`"node-aaaaa"`))
+}
+
+// wire returns an object in protobuf, as kube-apiserver answers who accepts it.
+func wire(t testing.TB, data []byte, o interface{ Marshal() ([]byte, error) }) []byte {
+	t.Helper()
+	if err := json.Unmarshal(data, o); err != nil {
+		t.Fatal(err)
+	}
+	out, err := o.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// fillNode adds what NFD, the kubelet and the API server write into a node.
+func fillNode(o map[string]any) map[string]any {
+	about, _ := o["metadata"].(map[string]any)
+	labels, _ := about["labels"].(map[string]any)
+	fields := map[string]any{}
+	for i := range 90 {
+		key := fmt.Sprintf("feature.node.kubernetes.io/cpu-cpuid.FEATURE%02d", i)
+		labels[key], fields["f:"+key] = "true", map[string]any{}
+	}
+	about["annotations"] = map[string]any{"nfd.node.kubernetes.io/feature-labels": strings.Repeat("cpu-cpuid.FEATURE,", 90), "csi.volume.kubernetes.io/nodeid": `{"ebs.csi":"i-0"}`}
+	kept, _ := about["managedFields"].([]any)
+	about["managedFields"] = append(kept, map[string]any{"manager": "nfd-master", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1",
+		"fieldsV1": map[string]any{"f:metadata": map[string]any{"f:labels": fields}}})
+	status, _ := o["status"].(map[string]any)
+	var images []any
+	for i := range 50 {
+		images = append(images, map[string]any{"sizeBytes": 123456789, "names": []any{
+			fmt.Sprintf("registry.example.com/team/image-%02d@sha256:%064d", i, i), fmt.Sprintf("registry.example.com/team/image-%02d:v1.2.3", i)}})
+	}
+	status["images"] = images
+	status["nodeInfo"] = map[string]any{"architecture": "amd64", "osImage": "Ubuntu 22.04.5 LTS", "containerRuntimeVersion": "containerd://2.1.4",
+		"kernelVersion": "5.15.0-130-generic", "kubeletVersion": "v1.36.3", "machineID": strings.Repeat("0", 32)}
+	return o
+}
+
+// fillPod adds what templates, admission and the kubelet write into a pod.
+func fillPod(o map[string]any) map[string]any {
+	about, _ := o["metadata"].(map[string]any)
+	fields := map[string]any{}
+	for i := range 60 {
+		fields[fmt.Sprintf(`f:env%02d`, i)] = map[string]any{".": map[string]any{}, "f:name": map[string]any{}, "f:value": map[string]any{}}
+	}
+	about["managedFields"] = []any{map[string]any{"manager": "kube-controller-manager", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": fields}}
+	spec, _ := o["spec"].(map[string]any)
+	spec["volumes"] = []any{
+		map[string]any{"name": "run-nvidia", "hostPath": map[string]any{"path": "/run/nvidia", "type": "Directory"}},
+		map[string]any{"name": "kube-api-access-aaaaa", "projected": map[string]any{"sources": []any{map[string]any{"serviceAccountToken": map[string]any{"path": "token"}}}}},
+	}
+	containers, _ := spec["containers"].([]any)
+	for _, c := range containers {
+		container, _ := c.(map[string]any)
+		var env, mounts []any
+		for i := range 20 {
+			env = append(env, map[string]any{"name": fmt.Sprintf("SETTING_%02d", i), "value": "a value of some length"})
+			mounts = append(mounts, map[string]any{"name": "run-nvidia", "mountPath": fmt.Sprintf("/run/nvidia/%02d", i)})
+		}
+		container["env"], container["volumeMounts"] = env, mounts
+	}
+	return o
+}

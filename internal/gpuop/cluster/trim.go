@@ -1,0 +1,355 @@
+package cluster
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"unique"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
+
+// A trimmer takes off an object what is not judged. What equal pods have alike is kept once.
+type trimmer struct {
+	managed bool
+
+	mu        sync.Mutex // the rest is read by the list of pods alone, after the nodes are known
+	gpuNodes  map[string]bool
+	namespace string
+	specs     map[string]*corev1.PodSpec
+	labels    map[string]map[string]string
+}
+
+func newTrimmer(managed bool) *trimmer {
+	return &trimmer{managed: managed, gpuNodes: map[string]bool{}, specs: map[string]*corev1.PodSpec{}, labels: map[string]map[string]string{}}
+}
+
+// learn takes over what a pod is kept for, and reports whether a node with GPUs is new.
+func (t *trimmer) learn(s *State) (grown bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.namespace = s.Namespace
+	nodes := make(map[string]bool, len(s.Nodes))
+	for i := range s.Nodes {
+		if n := &s.Nodes[i]; GPUNode(n) {
+			nodes[n.Name] = true
+			grown = grown || !t.gpuNodes[n.Name]
+		}
+	}
+	t.gpuNodes = nodes
+	return grown
+}
+
+// meta trims what all objects have.
+func (t *trimmer) meta(m *metav1.ObjectMeta) {
+	if !t.managed {
+		m.ManagedFields = nil
+		delete(m.Annotations, lastApplied)
+	}
+}
+
+// one returns the map with strings that all equal strings share.
+func one(m map[string]string) map[string]string {
+	if len(m) == 0 {
+		return nil
+	}
+	shared := make(map[string]string, len(m))
+	for k, v := range m {
+		shared[unique.Make(k).Value()] = unique.Make(v).Value()
+	}
+	return shared
+}
+
+func (t *trimmer) node(n *corev1.Node) bool {
+	n.ManagedFields, n.OwnerReferences = writers(n.ManagedFields, datedLabels), nil
+	delete(n.Annotations, lastApplied)
+	n.Labels, n.Annotations = one(n.Labels), one(n.Annotations)
+	n.Spec = corev1.NodeSpec{Taints: n.Spec.Taints, Unschedulable: n.Spec.Unschedulable, ProviderID: n.Spec.ProviderID}
+	for i := range n.Status.Conditions {
+		n.Status.Conditions[i].Message = unique.Make(n.Status.Conditions[i].Message).Value()
+	}
+	n.Status = corev1.NodeStatus{Capacity: n.Status.Capacity, Allocatable: n.Status.Allocatable, Conditions: n.Status.Conditions, NodeInfo: n.Status.NodeInfo}
+	return true
+}
+
+// datedLabels are the labels of a node whose age is judged.
+var datedLabels = []string{"nvidia.com/mig.config", "nvidia.com/mig.config.state", "nvidia.com/gpu-driver-upgrade-state", "nvidia.com/device-plugin.config"}
+
+// writers keeps of managedFields which client wrote one of the labels, or without labels the data,
+// and when.
+func writers(all []metav1.ManagedFieldsEntry, labels []string) []metav1.ManagedFieldsEntry {
+	var kept []metav1.ManagedFieldsEntry
+	for _, entry := range all {
+		if entry.FieldsV1 == nil {
+			continue
+		}
+		raw, fields := entry.FieldsV1.GetRawString(), ""
+		if labels == nil && strings.Contains(raw, `"f:data"`) {
+			fields = `{"f:data":{}}`
+		}
+		var found []string
+		for _, l := range labels {
+			if strings.Contains(raw, `"f:`+l+`"`) {
+				found = append(found, `"f:`+l+`":{}`)
+			}
+		}
+		if len(found) > 0 {
+			fields = `{"f:metadata":{"f:labels":{` + strings.Join(found, ",") + `}}}`
+		}
+		if fields == "" {
+			continue
+		}
+		kept = append(kept, metav1.ManagedFieldsEntry{Manager: unique.Make(entry.Manager).Value(), Time: entry.Time, FieldsV1: metav1.NewFieldsV1(unique.Make(fields).Value())})
+	}
+	return kept
+}
+
+func (t *trimmer) daemonSet(d *appsv1.DaemonSet) bool { t.meta(&d.ObjectMeta); return true }
+
+func (t *trimmer) configMap(c *corev1.ConfigMap) bool {
+	dated := writers(c.ManagedFields, nil)
+	t.meta(&c.ObjectMeta)
+	if !t.managed {
+		c.ManagedFields = dated
+	}
+	c.BinaryData = nil
+	return true
+}
+
+func (t *trimmer) custom(u *unstructured.Unstructured) {
+	if !t.managed {
+		unstructured.RemoveNestedField(u.Object, "metadata", "managedFields")
+		unstructured.RemoveNestedField(u.Object, "metadata", "annotations", lastApplied)
+	}
+}
+
+// nodeFeature keeps the labels: the features themselves are about 50 KiB for each node.
+func (t *trimmer) nodeFeature(u *unstructured.Unstructured) {
+	t.custom(u)
+	unstructured.RemoveNestedField(u.Object, "spec", "features")
+}
+
+// pod trims a pod, and reports whether it is kept.
+func (t *trimmer) pod(p *corev1.Pod) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.keeps(p) {
+		return false
+	}
+	operator := t.operates(p)
+	p.ManagedFields = nil
+	p.Annotations = ours(p.Annotations)
+	p.Labels = t.sharedLabels(p.Labels)
+	for i := range p.OwnerReferences {
+		o := &p.OwnerReferences[i]
+		*o = metav1.OwnerReference{APIVersion: unique.Make(o.APIVersion).Value(), Kind: unique.Make(o.Kind).Value(), Name: unique.Make(o.Name).Value(), Controller: o.Controller}
+	}
+	node := unique.Make(p.Spec.NodeName).Value()
+	p.Namespace, p.GenerateName = unique.Make(p.Namespace).Value(), ""
+	p.Spec = *t.sharedSpec(spec(&p.Spec, operator))
+	p.Spec.NodeName = node
+	p.Status = status(&p.Status)
+	return true
+}
+
+// keeps reports whether a pod may be judged: it is of the operator, may hold GPUs, or is where they are.
+func (t *trimmer) keeps(p *corev1.Pod) bool {
+	return t.operates(p) || AsksForGPU(&p.Spec) || t.gpuNodes[p.Spec.NodeName]
+}
+
+func (t *trimmer) operates(p *corev1.Pod) bool {
+	return p.Namespace == t.namespace && t.namespace != "" || operatorPod(p)
+}
+
+// ours are the annotations of NVIDIA's components.
+func ours(all map[string]string) map[string]string {
+	var kept map[string]string
+	for k, v := range all {
+		if strings.Contains(k, "nvidia.com") {
+			if kept == nil {
+				kept = map[string]string{}
+			}
+			kept[k] = v
+		}
+	}
+	return kept
+}
+
+func spec(s *corev1.PodSpec, operator bool) *corev1.PodSpec {
+	kept := &corev1.PodSpec{
+		NodeSelector: s.NodeSelector, Tolerations: s.Tolerations, RuntimeClassName: s.RuntimeClassName, PriorityClassName: s.PriorityClassName,
+		HostPID: s.HostPID, HostNetwork: s.HostNetwork, ResourceClaims: s.ResourceClaims, ServiceAccountName: s.ServiceAccountName,
+		InitContainers: containers(s.InitContainers, operator), Containers: containers(s.Containers, operator),
+	}
+	for _, v := range s.Volumes {
+		if v.HostPath != nil || operator && v.ConfigMap != nil {
+			kept.Volumes = append(kept.Volumes, v)
+		}
+	}
+	return kept
+}
+
+func containers(all []corev1.Container, operator bool) []corev1.Container {
+	kept := make([]corev1.Container, len(all))
+	for i, c := range all {
+		kept[i] = corev1.Container{Name: c.Name, Image: c.Image, Resources: c.Resources, RestartPolicy: c.RestartPolicy}
+		if c.SecurityContext != nil && c.SecurityContext.Privileged != nil {
+			kept[i].SecurityContext = &corev1.SecurityContext{Privileged: c.SecurityContext.Privileged}
+		}
+		if operator {
+			kept[i].Env, kept[i].Args, kept[i].Command = c.Env, c.Args, c.Command
+			continue
+		}
+		// what gives a pod GPUs behind the scheduler's back
+		if j := slices.IndexFunc(c.Env, func(e corev1.EnvVar) bool { return e.Name == "NVIDIA_VISIBLE_DEVICES" }); j >= 0 {
+			kept[i].Env = []corev1.EnvVar{c.Env[j]}
+		}
+	}
+	return kept
+}
+
+func status(s *corev1.PodStatus) corev1.PodStatus {
+	kept := corev1.PodStatus{Phase: s.Phase, Reason: unique.Make(s.Reason).Value(), Message: s.Message, StartTime: s.StartTime, ResourceClaimStatuses: s.ResourceClaimStatuses}
+	for _, c := range s.Conditions {
+		if c.Status == corev1.ConditionTrue && s.Phase == corev1.PodRunning && c.Type != corev1.PodReady {
+			continue // it says nothing beside Ready
+		}
+		c.Type = corev1.PodConditionType(unique.Make(string(c.Type)).Value())
+		c.Status, c.Reason = corev1.ConditionStatus(unique.Make(string(c.Status)).Value()), unique.Make(c.Reason).Value()
+		kept.Conditions = append(kept.Conditions, c)
+	}
+	short := func(all []corev1.ContainerStatus) []corev1.ContainerStatus {
+		var out []corev1.ContainerStatus
+		for _, c := range all {
+			out = append(out, corev1.ContainerStatus{Name: unique.Make(c.Name).Value(), State: c.State, LastTerminationState: c.LastTerminationState,
+				Ready: c.Ready, RestartCount: c.RestartCount, Started: c.Started})
+		}
+		return out
+	}
+	kept.InitContainerStatuses, kept.ContainerStatuses = short(s.InitContainerStatuses), short(s.ContainerStatuses)
+	return kept
+}
+
+// sharedSpec returns the one spec that is equal to s: the pods of a DaemonSet differ in their node.
+func (t *trimmer) sharedSpec(s *corev1.PodSpec) *corev1.PodSpec {
+	key, err := s.Marshal()
+	if err != nil {
+		return s
+	}
+	if known := t.specs[string(key)]; known != nil {
+		return known
+	}
+	t.specs[string(key)] = s
+	return s
+}
+
+// sharedLabels returns the one map that is equal to m.
+func (t *trimmer) sharedLabels(m map[string]string) map[string]string {
+	var key strings.Builder
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		key.WriteString(k + "\x00" + m[k] + "\x00")
+	}
+	if known, found := t.labels[key.String()]; found {
+		return known
+	}
+	m = one(m)
+	t.labels[key.String()] = m
+	return m
+}
+
+// The labels by which a node's GPUs are known: the operator's and NFD's
+// (gpu-operator controllers/state_manager.go, gpuNodeLabels), and the clouds' own, which are there
+// before NFD runs.
+var (
+	pciLabels   = []string{"feature.node.kubernetes.io/pci-10de.present", "feature.node.kubernetes.io/pci-0302_10de.present", "feature.node.kubernetes.io/pci-0300_10de.present"}
+	cloudLabels = []string{"cloud.google.com/gke-accelerator", "k8s.amazonaws.com/accelerator", "karpenter.k8s.aws/instance-gpu-name", "kubernetes.azure.com/accelerator", "eks.amazonaws.com/instance-gpu-name"}
+)
+
+// OperatorGPUNode reports whether the operator takes the node for one with GPUs: NFD found a PCI
+// device of NVIDIA's, or the operator has labeled it.
+func OperatorGPUNode(n *corev1.Node) bool {
+	return n.Labels["nvidia.com/gpu.present"] == "true" || slices.ContainsFunc(pciLabels, func(l string) bool { return n.Labels[l] == "true" })
+}
+
+// GPUNode reports whether a node has NVIDIA GPUs by its operator's, NFD's or cloud's labels, or by
+// a resource of NVIDIA's.
+func GPUNode(n *corev1.Node) bool {
+	if OperatorGPUNode(n) {
+		return true
+	}
+	for _, l := range cloudLabels {
+		if value := n.Labels[l]; value != "" && (l != "kubernetes.azure.com/accelerator" || value == "nvidia") {
+			return true
+		}
+	}
+	for name, q := range n.Status.Capacity {
+		if isGPU(name) && !q.IsZero() {
+			return true
+		}
+	}
+	return false
+}
+
+func isGPU(name corev1.ResourceName) bool { return strings.HasPrefix(string(name), "nvidia.com/") }
+
+// AsksForGPU reports whether a pod requests a resource of NVIDIA's, or holds a ResourceClaim, whose
+// driver its spec does not say.
+func AsksForGPU(s *corev1.PodSpec) bool {
+	if len(s.ResourceClaims) > 0 {
+		return true
+	}
+	for _, all := range [][]corev1.Container{s.Containers, s.InitContainers} {
+		for _, c := range all {
+			for name := range c.Resources.Limits {
+				if isGPU(name) {
+					return true
+				}
+			}
+			for name := range c.Resources.Requests {
+				if isGPU(name) {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// operatorPod reports whether a pod is of the operator or of NFD, by the labels of NVIDIA's chart.
+func operatorPod(p *corev1.Pod) bool {
+	app := p.Labels["app"]
+	return app == "gpu-operator" || p.Labels["app.kubernetes.io/managed-by"] == "gpu-operator" || p.Labels["app.kubernetes.io/part-of"] == "nvidia-gpu" ||
+		p.Labels["app.kubernetes.io/part-of"] == "gpu-operator" || p.Labels["app.kubernetes.io/name"] == "node-feature-discovery" || strings.HasPrefix(app, "nvidia-") && p.Labels["pod-template-generation"] != ""
+}
+
+// findNamespace finds where the operator runs.
+func (s *State) findNamespace() {
+	if s.Namespace != "" {
+		return
+	}
+	for _, p := range s.ClusterPolicies {
+		if name, _, _ := unstructured.NestedString(p.Object, "status", "namespace"); name != "" {
+			s.Namespace = name
+			return
+		}
+	}
+	for i := range s.DaemonSets {
+		d := &s.DaemonSets[i]
+		if slices.ContainsFunc(d.OwnerReferences, func(o metav1.OwnerReference) bool { return strings.HasPrefix(o.APIVersion, "nvidia.com/") }) {
+			s.Namespace = d.Namespace
+			return
+		}
+	}
+	for i := range s.Pods {
+		if s.Pods[i].Labels["app"] == "gpu-operator" {
+			s.Namespace = s.Pods[i].Namespace
+			return
+		}
+	}
+}

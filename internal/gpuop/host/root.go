@@ -1,0 +1,151 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	securejoin "github.com/cyphar/filepath-securejoin"
+)
+
+// maxFile bounds what is read of one file; a CDI spec of a node with 8 GPUs has about 100 KiB.
+const maxFile = 8 << 20
+
+// A root is a node's file system, mounted anywhere.
+type root struct {
+	path string
+	// stat is os.Stat, but in tests without the right to make device nodes.
+	stat func(string) (fs.FileInfo, error)
+}
+
+// at returns where a file of the node is, with every link resolved within the root.
+func (r root) at(name string) (string, error) { return securejoin.SecureJoin(r.path, name) }
+
+// read returns a file's content. The error is a *fs.PathError with the node's name of the file.
+func (r root) read(name string) (string, error) {
+	full, err := r.at(name)
+	if err != nil {
+		return "", &fs.PathError{Op: "open", Path: name, Err: err}
+	}
+	if info, err := os.Stat(full); err == nil && !info.Mode().IsRegular() {
+		return "", &fs.PathError{Op: "open", Path: name, Err: errors.New("not a regular file")}
+	}
+	f, err := os.Open(full)
+	if err != nil {
+		return "", renamed(err, name)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err != nil {
+		return "", renamed(err, name)
+	}
+	if len(data) > maxFile {
+		return "", &fs.PathError{Op: "read", Path: name, Err: fmt.Errorf("longer than %d MiB", maxFile>>20)}
+	}
+	return string(data), nil
+}
+
+// names returns the names in a folder, sorted.
+func (r root) names(dir string) ([]string, error) {
+	full, err := r.at(dir)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: dir, Err: err}
+	}
+	entries, err := os.ReadDir(full)
+	if err != nil {
+		return nil, renamed(err, dir)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names, nil
+}
+
+// info returns what a path is, links followed within the root.
+func (r root) info(name string) (fs.FileInfo, error) {
+	full, err := r.at(name)
+	if err != nil {
+		return nil, &fs.PathError{Op: "stat", Path: name, Err: err}
+	}
+	info, err := r.stat(full)
+	return info, renamed(err, name)
+}
+
+func (r root) has(name string) bool {
+	_, err := r.info(name)
+	return err == nil
+}
+
+// link returns the last part of what a symbolic link of the node points to, "" where there is none.
+func (r root) link(name string) string {
+	dir, err := r.at(path.Dir(name))
+	if err != nil {
+		return ""
+	}
+	target, err := os.Readlink(filepath.Join(dir, path.Base(name)))
+	if err != nil {
+		return ""
+	}
+	return filepath.Base(target)
+}
+
+// glob returns the node's names of the files that match; only the last part of a pattern may have
+// wildcards.
+func (r root) glob(patterns ...string) []string {
+	var found []string
+	for _, p := range patterns {
+		names, err := r.names(path.Dir(p))
+		if err != nil {
+			continue
+		}
+		for _, n := range names {
+			if ok, err := path.Match(path.Base(p), n); ok && err == nil {
+				found = append(found, path.Join(path.Dir(p), n))
+			}
+		}
+	}
+	slices.Sort(found)
+	return slices.Compact(found)
+}
+
+// device returns the numbers of a character device; ok is false for anything else.
+func device(info fs.FileInfo) (major, minor uint32, ok bool) {
+	st, isStat := info.Sys().(*syscall.Stat_t)
+	if !isStat || info.Mode()&fs.ModeCharDevice == 0 {
+		return 0, 0, false
+	}
+	// The kernel's encoding of dev_t on Linux, as in glibc's gnu_dev_major.
+	dev := uint64(st.Rdev)
+	major = uint32(dev>>8&0xfff | dev>>32&^0xfff)
+	minor = uint32(dev&0xff | dev>>12&^0xff)
+	return major, minor, true
+}
+
+// renamed gives an error of the file system the node's name of the file: where the root is mounted
+// is not what is wrong.
+func renamed(err error, name string) error {
+	var p *fs.PathError
+	if errors.As(err, &p) {
+		return &fs.PathError{Op: p.Op, Path: name, Err: p.Err}
+	}
+	return err
+}
+
+// absent reports whether err says that there is no such file, and not that it may not be read.
+func absent(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
+}
+
+// oneLine returns the first line of a text without blanks around it.
+func oneLine(text string) string {
+	line, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
+	return strings.TrimSpace(line)
+}

@@ -1,0 +1,13 @@
+package lint
+
+// discovery compares a pinned image of Node Feature Discovery with the one that this release, or
+// the last one that the table knows of, is made for.
+func (in *installation) discovery() {
+	s := in.explicit("node-feature-discovery.image.tag")
+	if s == nil || s.unknown || s.dropped {
+		return
+	}
+	if made, known := in.table.Operand(in.version, "nfd"); known && s.text() != "" && compareVersions(s.text(), made) < 0 {
+		in.pinned(s, made)
+	}
+}

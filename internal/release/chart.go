@@ -1,0 +1,24 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"helm.sh/helm/v3/pkg/chart/loader"
+	"helm.sh/helm/v3/pkg/chartutil"
+)
+
+// packChart packs the Helm chart of a folder for a tag, as "helm package" does: the tag is that of
+// the images too.
+func packChart(folder, tag, into string) error {
+	c, err := loader.LoadDir(folder)
+	if err != nil {
+		return fmt.Errorf("chart %s: %w", folder, err)
+	}
+	c.Metadata.Version, c.Metadata.AppVersion = strings.TrimPrefix(tag, "v"), tag
+	if err := c.Validate(); err != nil {
+		return fmt.Errorf("chart %s: %w", folder, err)
+	}
+	_, err = chartutil.Save(c, into)
+	return err
+}

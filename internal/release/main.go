@@ -1,0 +1,64 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/command/completion"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
+)
+
+const usage = `usage: release man VERSION DATE
+       release completion bash|zsh|fish
+       release sbom --name NAME --version VERSION --date DATE PROGRAM | oci:FOLDER
+       release notes VERSION < CHANGELOG.md
+       release chart FOLDER TAG INTO
+       release provenance --version VERSION --revision COMMIT FILE…
+`
+
+func main() {
+	if err := run(os.Args[1:], os.Stdin, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "release:", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string, in io.Reader, out io.Writer) error {
+	if len(args) == 0 {
+		return fmt.Errorf("a command is missing\n%s", usage)
+	}
+	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	name := flags.String("name", "", "")
+	version := flags.String("version", "", "")
+	revision := flags.String("revision", "", "")
+	date := flags.String("date", "", "")
+	if err := flags.Parse(args[1:]); err != nil {
+		return fmt.Errorf("%w\n%s", err, usage)
+	}
+	rest := flags.Args()
+	switch {
+	case args[0] == "man" && len(rest) == 2:
+		return write(out, manual(config.Settings(), rest[0], rest[1]))
+	case args[0] == "completion" && len(rest) == 1 && slices.Contains(completion.Shells(), rest[0]):
+		return write(out, completion.Script(rest[0], config.Settings()))
+	case args[0] == "sbom" && len(rest) == 1 && *name != "":
+		return writeSBOM(out, subject{*name, *version, *date}, rest[0])
+	case args[0] == "chart" && len(rest) == 3:
+		return packChart(rest[0], rest[1], rest[2])
+	case args[0] == "notes" && len(rest) == 1:
+		return writeNotes(out, in, rest[0])
+	case args[0] == "provenance" && len(rest) > 0:
+		return writeProvenance(out, build{*version, *revision}, rest)
+	}
+	return fmt.Errorf("%s: not of a form that is known\n%s", strings.Join(args, " "), usage)
+}
+
+func write(out io.Writer, text string) error {
+	_, err := io.WriteString(out, text)
+	return err
+}

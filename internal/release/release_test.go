@@ -1,0 +1,266 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"helm.sh/helm/v3/pkg/chart/loader"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/command/completion"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
+)
+
+// does runs the command and returns what it wrote.
+func does(t *testing.T, in string, args ...string) string {
+	t.Helper()
+	var out bytes.Buffer
+	if err := run(args, strings.NewReader(in), &out); err != nil {
+		t.Fatalf("release %s: %v", strings.Join(args, " "), err)
+	}
+	return out.String()
+}
+
+// tool skips the test where a program is not there.
+func tool(t *testing.T, name string) {
+	t.Helper()
+	if _, err := exec.LookPath(name); err != nil {
+		material.Skip(t, name+"-absent", err)
+	}
+}
+
+// groff takes the page without a word, and man shows every setting.
+func TestManual(t *testing.T) {
+	page := does(t, "", "man", "v0.1.0", "2026-11-22")
+	tool(t, "groff")
+	cmd := exec.Command("groff", "-man", "-Tutf8", "-ww", "-rLL=200n", "-P-c")
+	cmd.Stdin = strings.NewReader(page)
+	var out, warnings bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &warnings
+	if err := cmd.Run(); err != nil || warnings.Len() > 0 {
+		t.Fatalf("groff: %v\n%s", err, &warnings)
+	}
+	shown := regexp.MustCompile("\x1b\\[[0-9;]*m|.\b").ReplaceAllString(out.String(), "")
+	shown = strings.NewReplacer("‐", "-", "−", "-").Replace(shown)
+	for _, s := range config.Settings() {
+		for _, name := range append(slices.Clone(s.Flags), s.Variables...) {
+			if !strings.Contains(shown, name) {
+				t.Errorf("%s is not shown", name)
+			}
+		}
+	}
+	for _, want := range []string{"dcgm-exporter - Prometheus exporter for NVIDIA GPUs", "v0.1.0", "2026-11-22", "explain-device", "Default: /etc/dcgm-exporter/default-counters.csv."} {
+		if !strings.Contains(shown, want) {
+			t.Errorf("%q is not shown", want)
+		}
+	}
+}
+
+// The packages get what the subcommand prints.
+func TestCompletion(t *testing.T) {
+	for _, shell := range completion.Shells() {
+		if got := does(t, "", "completion", shell); got == "" || got != completion.Script(shell, config.Settings()) {
+			t.Errorf("%s: another script", shell)
+		}
+	}
+	if err := run([]string{"completion", "csh"}, strings.NewReader(""), &bytes.Buffer{}); err == nil {
+		t.Error("a script for csh")
+	}
+}
+
+const changelog = `# Changelog
+
+## Unreleased
+
+- [FEATURE] Later.
+
+## 0.2.0 / 2026-12-01
+
+- [BUGFIX] Second.
+
+## 0.1.0 / 2026-11-22
+
+- [FEATURE] First.
+`
+
+func TestNotes(t *testing.T) {
+	for version, want := range map[string]string{"v0.2.0": "- [BUGFIX] Second.\n", "0.1.0": "- [FEATURE] First.\n"} {
+		if got := does(t, changelog, "notes", version); got != want {
+			t.Errorf("%s: %q, want %q", version, got, want)
+		}
+	}
+	for _, version := range []string{"v0.3.0", "Unreleased", ""} {
+		if err := run([]string{"notes", version}, strings.NewReader(changelog), &bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), `["0.2.0" "0.1.0"]`) {
+			t.Errorf("%q: %v, want an error that names the releases", version, err)
+		}
+	}
+	if err := run([]string{"notes", "v1.0.0"}, strings.NewReader("## 1.0.0 / 2026-01-01\n\n## 0.9.0 / 2025-01-01\n- x\n"), &bytes.Buffer{}); err == nil {
+		t.Error("an empty section passes")
+	}
+}
+
+// The file of the repository has a section in this form.
+func TestChangelogHasARelease(t *testing.T) {
+	text, err := os.ReadFile("../../CHANGELOG.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := does(t, string(text), "notes", "v0.1.0"); strings.Count(got, "\n- [")+1 < 10 {
+		t.Errorf("the notes of v0.1.0 are short:\n%s", got)
+	}
+}
+
+// schema compiles CycloneDX's own schema, which its module brings.
+func schema(t *testing.T) *jsonschema.Schema {
+	t.Helper()
+	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/CycloneDX/cyclonedx-go").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder := filepath.Join(strings.TrimSpace(string(out)), "schema")
+	c := jsonschema.NewCompiler()
+	for url, name := range map[string]string{
+		"http://cyclonedx.org/schema/bom-1.6.schema.json":  "bom-1.6.schema.json",
+		"http://cyclonedx.org/schema/spdx.schema.json":     "spdx.schema.json",
+		"http://cyclonedx.org/schema/jsf-0.82.schema.json": "jsf-0.82.schemax.json",
+	} {
+		text, err := os.ReadFile(filepath.Join(folder, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		document, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
+		if err == nil {
+			err = c.AddResource(url, document)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := c.Compile("http://cyclonedx.org/schema/bom-1.6.schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+type bom struct {
+	SerialNumber string
+	Components   []struct{ Name, Version, Purl string }
+}
+
+func sbomOf(t *testing.T, from string) bom {
+	t.Helper()
+	args := []string{"sbom", "--name", "dcgm-exporter", "--version", "v0.1.0", "--date", "2026-11-22T00:00:00Z", from}
+	text := does(t, "", args...)
+	if again := does(t, "", args...); again != text {
+		t.Error("two lists of one program differ")
+	}
+	document, err := jsonschema.UnmarshalJSON(strings.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := schema(t).Validate(document); err != nil {
+		t.Errorf("CycloneDX 1.6: %v", err)
+	}
+	var b bom
+	if err := json.Unmarshal([]byte(text), &b); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// The list of a program has every module that "go version -m" names.
+func TestSBOMOfAProgram(t *testing.T) {
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := sbomOf(t, program)
+	out, err := exec.Command("go", "version", "-m", program).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	modules := 0
+	for line := range strings.Lines(string(out)) {
+		words := strings.Fields(line)
+		if len(words) < 3 || words[0] != "dep" {
+			continue
+		}
+		modules++
+		if !slices.ContainsFunc(b.Components, func(c struct{ Name, Version, Purl string }) bool {
+			return c.Name == words[1] && c.Version == words[2] && c.Purl == "pkg:golang/"+strings.ToLower(words[1])+"@"+words[2]
+		}) {
+			t.Errorf("%s %s is missing", words[1], words[2])
+		}
+	}
+	if modules < 2 {
+		t.Errorf("go version names %d modules", modules)
+	}
+}
+
+func TestSBOMOfAnImageRefusesWhatIsNone(t *testing.T) {
+	folder := t.TempDir()
+	if err := os.WriteFile(filepath.Join(folder, "index.json"), []byte(`{"manifests":[{"digest":"sha256:../../etc/passwd"}]}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, from := range []string{"oci:" + folder, "oci:" + t.TempDir(), "/etc/hostname"} {
+		if err := run([]string{"sbom", "--name", "x", from}, nil, &bytes.Buffer{}); err == nil {
+			t.Errorf("%s passes", from)
+		}
+	}
+}
+
+// helm loads the packed chart, and it names the images of the release.
+func TestChartIsOfTheRelease(t *testing.T) {
+	into := t.TempDir()
+	does(t, "", "chart", "../../deployment/chart", "v1.2.3", into)
+	c, err := loader.LoadFile(filepath.Join(into, "dcgm-exporter-1.2.3.tgz"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Metadata.Version != "1.2.3" || c.Metadata.AppVersion != "v1.2.3" || len(c.Templates) == 0 {
+		t.Errorf("%+v, %d templates", c.Metadata, len(c.Templates))
+	}
+	if err := run([]string{"chart", "../../deployment/chart", "vX", t.TempDir()}, nil, &bytes.Buffer{}); err == nil {
+		t.Error("a version that is none passes")
+	}
+}
+
+func TestPackageEntry(t *testing.T) {
+	c, err := packageComponent([]byte("Package: libc6\nArchitecture: arm64\nVersion: 2.36-9+deb12u14\nDescription: GNU C Library\n Version: 9\n"))
+	if err != nil || c.Name != "libc6" || c.PackageURL != "pkg:deb/debian/libc6@2.36-9+deb12u14?arch=arm64" {
+		t.Errorf("%+v, %v", c, err)
+	}
+	if _, err := packageComponent([]byte("Package: libc6\n")); err == nil {
+		t.Error("an entry without a version passes")
+	}
+}
+
+func TestProvenanceNamesEveryFileByItsDigest(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "a.tar.gz")
+	if err := os.WriteFile(file, []byte("abc"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var s statement
+	text := does(t, "", "provenance", "--version", "v0.1.0", "--revision", "0123", file)
+	if err := json.Unmarshal([]byte(text), &s); err != nil {
+		t.Fatal(err)
+	}
+	// FIPS 180-2, appendix B.1.
+	const digest = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+	if s.Type != "https://in-toto.io/Statement/v1" || s.PredicateType != "https://slsa.dev/provenance/v1" ||
+		len(s.Subject) != 1 || s.Subject[0].Name != "a.tar.gz" || s.Subject[0].Digest["sha256"] != digest {
+		t.Errorf("%s", text)
+	}
+	if d := s.Predicate.BuildDefinition.ResolvedDependencies; len(d) != 1 || d[0].Digest["gitCommit"] != "0123" {
+		t.Errorf("%s", text)
+	}
+}

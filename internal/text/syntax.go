@@ -1,0 +1,24 @@
+package text
+
+import "strconv"
+
+// A SyntaxError says what is wrong with a line of a file.
+type SyntaxError struct {
+	File string // "" where the caller knows it
+	Line int    // 0 where the whole file is meant
+	Msg  string
+}
+
+// Error returns "file:line: message", without what it does not know.
+func (e *SyntaxError) Error() string {
+	switch {
+	case e.Line == 0 && e.File == "":
+		return e.Msg
+	case e.Line == 0:
+		return e.File + ": " + e.Msg
+	case e.File == "":
+		return "line " + strconv.Itoa(e.Line) + ": " + e.Msg
+	default:
+		return e.File + ":" + strconv.Itoa(e.Line) + ": " + e.Msg
+	}
+}

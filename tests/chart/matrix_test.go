@@ -1,0 +1,416 @@
+package chart
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	helmlint "helm.sh/helm/v3/pkg/lint"
+	"helm.sh/helm/v3/pkg/lint/support"
+	apps "k8s.io/api/apps/v1"
+	core "k8s.io/api/core/v1"
+	networking "k8s.io/api/networking/v1"
+	rbac "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/yaml"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/lint"
+)
+
+// switches are values that change what objects there are, or what refers to what. Each may be set
+// beside each other one.
+func switches() []string {
+	return []string{
+		"exporter: {source: sim, vocabulary: both, collectInterval: 5s}",
+		"profiling: {enabled: true}",
+		"sharedGPUs: {enabled: true}",
+		"gpuOperator: {client: true}",
+		"config: {enabled: true}",
+		"config: {enabled: true, create: false, name: mine}",
+		"customMetrics: \"DCGM_FI_DEV_GPU_TEMP, gauge, Temperature (in C).\\n\"",
+		"priorityClassQuota: {create: true}",
+		"hostNetwork: true",
+		"serviceAccount: {create: false, name: mine}",
+		"service: {enable: false}",
+		"service: {clusterIP: None, portName: gpu-metrics, port: 9500}",
+		"service: {address: \"127.0.0.1:9401\"}",
+		"podMonitor: {enabled: true}",
+		"serviceMonitor: {enabled: false}",
+		"prometheusRule: {enabled: true}",
+		"dashboards: {enabled: true}",
+		"networkPolicy: {enabled: true, from: [{namespaceSelector: {}}], egress: []}",
+		"networkPolicy: {enabled: true}",
+		"tlsServerConfig: {enabled: true, existingSecret: mine, clientAuthType: RequireAndVerifyClientCert}",
+		"webConfig: {existingSecret: mine}",
+		"kubernetes: {podResources: false}",
+		"kubernetes: {enablePodLabels: true}",
+		"kubernetes: {enablePodUID: true}",
+		"kubernetes: {readNode: true}",
+		"kubernetes: {releaseOnPause: true}",
+		"gpuOperator: {metrics: {enabled: true}}",
+		"gpuOperator: {metrics: {enabled: true, validations: /run/other}}",
+		"kubernetes: {enablePodLabels: true, rbac: {create: false}}",
+		"kubernetesDRA: {enabled: true}",
+		"debugDump: {enabled: true}",
+		"state: {enabled: true}",
+		"test: {enabled: false}",
+		"arguments: [\"-m\", \"default:mine\"]",
+		"arguments: [\"--configmap-data=default:mine\", \"-f\", \"/etc/dcgm-exporter/default-counters.csv\"]",
+		"extraEnv: [{name: DCGM_EXPORTER_LOG_FORMAT, value: json}, {name: DCGM_EXPORTER_SOURCE, value: nvml}, {name: NODE_NAME, value: x}]",
+		"image: {variant: dcgm}",
+		"fullnameOverride: gpus",
+	}
+}
+
+func TestMatrixOfValues(t *testing.T) {
+	c := load(t, folder)
+	all := append(switches(), "{}", "tlsServerConfig: {enabled: true}", "basicAuth: {users: {ann: x, zoe: y}}")
+	for _, values := range all {
+		t.Run(values, func(t *testing.T) { check(t, values, mustRender(t, c, values)) })
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 120 {
+		values := map[string]any{}
+		for _, s := range switches() {
+			if random.IntN(3) == 0 {
+				values = merged(values, decode(t, []byte(s)))
+			}
+		}
+		text, err := yaml.Marshal(values)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r := mustRender(t, c, string(text)); !t.Run("random", func(t *testing.T) { check(t, string(text), r) }) {
+			t.Fatalf("with the values\n%s", text)
+		}
+	}
+}
+
+func daemonSet(t testing.TB, r *rendering) *apps.DaemonSet { return one[*apps.DaemonSet](t, r) }
+
+// check holds a rendering against what every one must keep: whatever refers to something finds it,
+// and the exporter takes its settings.
+func check(t *testing.T, values string, r *rendering) {
+	t.Helper()
+	var set struct {
+		Kubernetes struct {
+			ReadNode, ReleaseOnPause bool
+			RBAC                     struct{ Create *bool }
+		}
+	}
+	if err := yaml.Unmarshal([]byte(values), &set); err != nil {
+		t.Fatal(err)
+	}
+	create := set.Kubernetes.RBAC.Create == nil || *set.Kubernetes.RBAC.Create
+	daemons := daemonSet(t, r)
+	pod := daemons.Spec.Template
+	container := pod.Spec.Containers[0]
+
+	seen := map[string]bool{}
+	for _, o := range r.objects(t) {
+		id := o.kind + " " + o.namespace + "/" + o.name
+		if seen[id] {
+			t.Errorf("%s is there twice", id)
+		}
+		seen[id] = true
+		for _, msg := range validation.NameIsDNSSubdomain(o.name, false) {
+			t.Errorf("%s: %s", id, msg)
+		}
+	}
+
+	// Mounts and volumes name each other; no path and no variable is there twice.
+	volumes, paths, names := map[string]bool{}, map[string]bool{}, map[string]bool{}
+	for _, v := range pod.Spec.Volumes {
+		if volumes[v.Name] {
+			t.Errorf("the volume %s is there twice", v.Name)
+		}
+		volumes[v.Name] = true
+	}
+	mounted := map[string]bool{}
+	for _, m := range container.VolumeMounts {
+		if !volumes[m.Name] {
+			t.Errorf("the mount %s has no volume", m.Name)
+		}
+		if paths[m.MountPath] {
+			t.Errorf("%s is mounted twice", m.MountPath)
+		}
+		mounted[m.Name], paths[m.MountPath] = true, true
+	}
+	for v := range volumes {
+		if !mounted[v] {
+			t.Errorf("the volume %s is not mounted", v)
+		}
+	}
+	env := map[string]string{}
+	for _, e := range container.Env {
+		if names[e.Name] {
+			t.Errorf("the variable %s is there twice", e.Name)
+		}
+		names[e.Name] = true
+		env[e.Name] = e.Value
+		if e.ValueFrom != nil {
+			env[e.Name] = "node-7"
+		}
+	}
+
+	// The exporter takes arguments and environment.
+	lookedUp := map[string]bool{}
+	cfg, err := config.Parse(container.Args, func(name string) (string, bool) {
+		lookedUp[name] = true
+		v, ok := env[name]
+		return v, ok
+	}, func(name string) ([]byte, error) {
+		for _, m := range every[*core.ConfigMap](t, r) {
+			if text, ok := m.Data[path.Base(name)]; ok {
+				return []byte(text), nil
+			}
+		}
+		if name == "/etc/dcgm-exporter/config.yaml" {
+			return []byte("version: 1\n"), nil // that of a user
+		}
+		return nil, os.ErrNotExist
+	})
+	if err != nil {
+		t.Fatalf("the exporter refuses its settings: %v", err)
+	}
+	for name := range names {
+		if !lookedUp[name] && !strings.HasPrefix(name, "NVIDIA_") && (name != "DCGM_EXPORTER_COLLECTORS" || len(container.Args) == 0) {
+			t.Errorf("the exporter does not read %s", name)
+		}
+	}
+	if cfg.Kubernetes.Enabled {
+		if !paths[path.Dir(cfg.Kubernetes.Socket)] {
+			t.Errorf("the kubelet's socket %s is not mounted", cfg.Kubernetes.Socket)
+		}
+	}
+	if cfg.Kubernetes.OperatorMetrics != paths[cfg.Kubernetes.Validations] {
+		t.Errorf("the series of the operator are on: %t; the validator's files are mounted: %t", cfg.Kubernetes.OperatorMetrics, paths[cfg.Kubernetes.Validations])
+	}
+	if f := cfg.Metrics.File; volumes["counters"] && !strings.HasPrefix(f, "/etc/dcgm-exporter/counters/") && !paths[f] {
+		t.Errorf("counters are read from %s", f)
+	}
+
+	// Ports.
+	_, port, _ := strings.Cut(cfg.Web.Address, ":")
+	if got := fmt.Sprint(container.Ports[0].ContainerPort); got != port {
+		t.Errorf("the exporter listens on %s, the container has the port %s", cfg.Web.Address, got)
+	}
+	for _, s := range every[*core.Service](t, r) {
+		if got := s.Spec.Ports[0].TargetPort.StrVal; got != container.Ports[0].Name {
+			t.Errorf("the Service sends to %q, the container has %q", got, container.Ports[0].Name)
+		}
+		selects(t, "Service", s.Spec.Selector, pod.Labels)
+		for _, m := range every[*monitoring.ServiceMonitor](t, r) {
+			selects(t, "ServiceMonitor", m.Spec.Selector.MatchLabels, s.Labels)
+			if got := m.Spec.Endpoints[0].Port; got != s.Spec.Ports[0].Name {
+				t.Errorf("the ServiceMonitor scrapes %q, the Service has %q", got, s.Spec.Ports[0].Name)
+			}
+		}
+	}
+	for _, m := range every[*monitoring.PodMonitor](t, r) {
+		selects(t, "PodMonitor", m.Spec.Selector.MatchLabels, pod.Labels)
+	}
+	for _, p := range every[*networking.NetworkPolicy](t, r) {
+		selects(t, "NetworkPolicy", p.Spec.PodSelector.MatchLabels, pod.Labels)
+	}
+	selects(t, "DaemonSet", daemons.Spec.Selector.MatchLabels, pod.Labels)
+	for _, p := range every[*core.Pod](t, r) {
+		if labels.SelectorFromSet(daemons.Spec.Selector.MatchLabels).Matches(labels.Set(p.Labels)) {
+			t.Errorf("the DaemonSet would adopt the pod %s", p.Name)
+		}
+	}
+
+	// Rights: those that the settings need, and no other.
+	granted := rights(t, r)
+	var want []string
+	own := func(needed bool, rules ...string) {
+		if needed {
+			want = append(want, rules...)
+		}
+	}
+	own(create && (cfg.Kubernetes.PodLabels || cfg.Kubernetes.PodUID), "/pods list", "/pods watch")
+	own(cfg.Kubernetes.DRA, "resource.k8s.io/resourceclaims get", "resource.k8s.io/resourceslices list", "resource.k8s.io/resourceslices watch")
+	own(create && cfg.Kubernetes.ReleaseOnPause, "/nodes get", "/nodes list", "/nodes watch")
+	own(create && cfg.Kubernetes.OperatorMetrics, "/nodes get")
+	own(create && set.Kubernetes.ReadNode, "/nodes get")
+	own(create && cfg.Metrics.ConfigMap != (config.ConfigMapName{}), "/configmaps/mine get")
+	slices.Sort(want)
+	if d := cmp.Diff(slices.Compact(want), granted, cmpopts.EquateEmpty()); d != "" {
+		t.Errorf("rights (-needed +granted):\n%s", d)
+	}
+	if token := *pod.Spec.AutomountServiceAccountToken; token != (len(granted) > 0 || cfg.Metrics.ConfigMap != (config.ConfigMapName{})) {
+		t.Errorf("the token is mounted: %v, with the rights %q", token, granted)
+	}
+	for _, s := range every[*core.ServiceAccount](t, r) {
+		if s.Name != pod.Spec.ServiceAccountName {
+			t.Errorf("the pods run as %s, and the account is %s", pod.Spec.ServiceAccountName, s.Name)
+		}
+	}
+}
+
+func selects(t *testing.T, what string, selector, of map[string]string) {
+	t.Helper()
+	if len(selector) == 0 || !labels.SelectorFromSet(selector).Matches(labels.Set(of)) {
+		t.Errorf("the %s selects %v, and there is %v", what, selector, of)
+	}
+}
+
+// rights returns GROUP/RESOURCE VERB of every rule.
+func rights(t *testing.T, r *rendering) []string {
+	t.Helper()
+	var out []string
+	add := func(rules []rbac.PolicyRule) {
+		for _, rule := range rules {
+			for _, g := range rule.APIGroups {
+				for _, resource := range rule.Resources {
+					for _, verb := range rule.Verbs {
+						for _, name := range rule.ResourceNames {
+							resource += "/" + name
+						}
+						out = append(out, g+"/"+resource+" "+verb)
+					}
+				}
+			}
+		}
+	}
+	for _, role := range every[*rbac.ClusterRole](t, r) {
+		add(role.Rules)
+	}
+	for _, role := range every[*rbac.Role](t, r) {
+		add(role.Rules)
+	}
+	slices.Sort(out)
+	return out
+}
+
+func TestHelmLint(t *testing.T) {
+	for _, values := range []string{"{}", strings.Join([]string{"prometheusRule: {enabled: true}", "dashboards: {enabled: true}", "podMonitor: {enabled: true}", "networkPolicy: {enabled: true}"}, "\n")} {
+		linter := helmlint.All(folder, decode(t, []byte(values)), namespace, true)
+		for _, m := range linter.Messages {
+			if m.Severity > support.InfoSev {
+				t.Errorf("%s: %v", m.Path, m.Err)
+			}
+		}
+	}
+}
+
+// What the chart copies is what lies in the repository.
+func TestCopiesAreCurrent(t *testing.T) {
+	want := map[string][]byte{}
+	take := func(pattern, to string, wanted func([]byte) bool) {
+		from, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range from {
+			content, err := os.ReadFile(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if wanted(content) {
+				name := strings.TrimSuffix(filepath.Base(f), ".yaml")
+				want[filepath.Join("files", to, name)] = content
+			}
+		}
+	}
+	always := func([]byte) bool { return true }
+	take("etc/default-counters.csv", "", always)
+	take("grafana/*.json", "dashboards", always)
+	take("deployment/rules/*.yml", "rules", func(content []byte) bool { // not the tests of promtool
+		var f struct{ Groups []any }
+		return yaml.Unmarshal(content, &f) == nil && len(f.Groups) > 0
+	})
+	if len(want) < 2 {
+		t.Fatalf("found %v", sortedKeys(want))
+	}
+	got := map[string][]byte{}
+	base := filepath.Join(folder, "files")
+	err := filepath.WalkDir(base, func(p string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		name, _ := filepath.Rel(folder, p)
+		got[name], err = os.ReadFile(p)
+		return err
+	})
+	if err != nil && !*update {
+		t.Fatal(err)
+	}
+	if *update {
+		for name := range got {
+			if want[name] == nil {
+				if err := os.Remove(filepath.Join(folder, name)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		for name, content := range want {
+			write(t, filepath.Join(folder, name), content)
+		}
+		return
+	}
+	for _, name := range sortedKeys(want) {
+		if !bytes.Equal(got[name], want[name]) {
+			t.Errorf("deployment/chart/%s is not its source: make chart", name)
+		}
+		delete(got, name)
+	}
+	for name := range got {
+		t.Errorf("deployment/chart/%s has no source: make chart", name)
+	}
+}
+
+func write(t *testing.T, path string, content []byte) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, content, 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Under the GPU Operator gpuop finds nothing wrong with the DaemonSet; without what it needs
+// there it does.
+func TestGPUOperatorsLint(t *testing.T) {
+	c := load(t, folder)
+	found := func(values string) []string {
+		var out []string
+		for _, doc := range mustRender(t, c, values).docs {
+			if !strings.Contains(doc, "kind: DaemonSet") {
+				continue
+			}
+			result, err := lint.Lint(lint.Options{Files: []lint.Input{{Name: "daemonset.yaml", Data: []byte(doc)}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range result.Report.Findings {
+				if f.Severity > finding.Info {
+					out = append(out, f.ID)
+				}
+			}
+		}
+		slices.Sort(out)
+		return slices.Compact(out)
+	}
+	for _, more := range []string{"", "\nprofiling: {enabled: true}", "\nsharedGPUs: {enabled: true}", "\nkubernetesDRA: {enabled: true}"} {
+		if got := found("gpuOperator: {client: true}\nruntimeClassName: nvidia" + more); len(got) > 0 {
+			t.Errorf("findings with %q: %q", more, got)
+		}
+	}
+	if got, want := found("{}"), []string{"gpu-client", "runtime-class"}; !slices.Equal(got, want) {
+		t.Errorf("findings without: %q, want %q", got, want)
+	}
+}

@@ -1,0 +1,220 @@
+package chart
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	helm "helm.sh/helm/v3/pkg/chart"
+	"helm.sh/helm/v3/pkg/chart/loader"
+	"helm.sh/helm/v3/pkg/chartutil"
+	"helm.sh/helm/v3/pkg/engine"
+	apps "k8s.io/api/apps/v1"
+	core "k8s.io/api/core/v1"
+	networking "k8s.io/api/networking/v1"
+	rbac "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	yamls "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/yaml"
+)
+
+var (
+	root   = filepath.Join("..", "..")
+	folder = filepath.Join(root, "deployment", "chart")
+)
+
+const namespace = "gpu-monitoring"
+
+func load(t testing.TB, folder string) *helm.Chart {
+	t.Helper()
+	c, err := loader.Load(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// A rendering is what Helm would send to a cluster.
+type rendering struct {
+	docs  []string
+	notes string
+}
+
+// render renders a chart as "helm template dcgm-exporter" does, with values in YAML. The API
+// versions are those of the cluster; without any the cluster is not known.
+func render(c *helm.Chart, values string, apiVersions ...string) (*rendering, error) {
+	v, err := chartutil.ReadValues([]byte(values))
+	if err != nil {
+		return nil, err
+	}
+	capabilities := chartutil.DefaultCapabilities.Copy()
+	capabilities.APIVersions = append(slices.Clone(capabilities.APIVersions), apiVersions...)
+	v, err = chartutil.ToRenderValues(c, v, chartutil.ReleaseOptions{Name: "dcgm-exporter", Namespace: namespace, Revision: 1, IsInstall: true}, capabilities)
+	if err != nil {
+		return nil, err
+	}
+	files, err := engine.Render(c, v)
+	if err != nil {
+		return nil, err
+	}
+	r := &rendering{}
+	for _, name := range sortedKeys(files) {
+		if strings.HasSuffix(name, "NOTES.txt") {
+			r.notes = files[name]
+			continue
+		}
+		reader := yamls.NewYAMLReader(bufio.NewReader(strings.NewReader(files[name])))
+		for {
+			doc, err := reader.Read()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				return nil, err
+			}
+			content, err := documents.of(string(doc))
+			if err != nil {
+				return nil, errors.New(name + ": " + err.Error() + "\n" + string(doc))
+			}
+			if len(content) > 0 {
+				r.docs = append(r.docs, string(doc))
+			}
+		}
+	}
+	return r, nil
+}
+
+func mustRender(t testing.TB, c *helm.Chart, values string, apiVersions ...string) *rendering {
+	t.Helper()
+	r, err := render(c, values, apiVersions...)
+	if err != nil {
+		t.Fatalf("%v\nwith the values\n%s", err, values)
+	}
+	return r
+}
+
+// An object is a decoded document, as strictly as the API server decodes it with field validation:
+// an unknown or repeated field is an error.
+type object struct {
+	kind, namespace, name string
+	value                 runtime.Object
+}
+
+func kinds() map[string]func() runtime.Object {
+	return map[string]func() runtime.Object{
+		"v1 ServiceAccount":                               func() runtime.Object { return &core.ServiceAccount{} },
+		"v1 ConfigMap":                                    func() runtime.Object { return &core.ConfigMap{} },
+		"v1 Secret":                                       func() runtime.Object { return &core.Secret{} },
+		"v1 Service":                                      func() runtime.Object { return &core.Service{} },
+		"v1 ResourceQuota":                                func() runtime.Object { return &core.ResourceQuota{} },
+		"v1 Pod":                                          func() runtime.Object { return &core.Pod{} },
+		"apps/v1 DaemonSet":                               func() runtime.Object { return &apps.DaemonSet{} },
+		"networking.k8s.io/v1 NetworkPolicy":              func() runtime.Object { return &networking.NetworkPolicy{} },
+		"rbac.authorization.k8s.io/v1 Role":               func() runtime.Object { return &rbac.Role{} },
+		"rbac.authorization.k8s.io/v1 RoleBinding":        func() runtime.Object { return &rbac.RoleBinding{} },
+		"rbac.authorization.k8s.io/v1 ClusterRole":        func() runtime.Object { return &rbac.ClusterRole{} },
+		"rbac.authorization.k8s.io/v1 ClusterRoleBinding": func() runtime.Object { return &rbac.ClusterRoleBinding{} },
+		"monitoring.coreos.com/v1 ServiceMonitor":         func() runtime.Object { return &monitoring.ServiceMonitor{} },
+		"monitoring.coreos.com/v1 PodMonitor":             func() runtime.Object { return &monitoring.PodMonitor{} },
+		"monitoring.coreos.com/v1 PrometheusRule":         func() runtime.Object { return &monitoring.PrometheusRule{} },
+	}
+}
+
+// A cache keeps what a document is decoded to. Most documents are the same in most renderings, and
+// the long ones, dashboards and rules, in all. What it returns is shared: nothing changes it.
+type cache[T any] struct {
+	decode func(doc string) (T, error)
+	mu     sync.Mutex
+	known  map[string]func() (T, error)
+}
+
+func (c *cache[T]) of(doc string) (T, error) {
+	c.mu.Lock()
+	once, ok := c.known[doc]
+	if !ok {
+		if c.known == nil {
+			c.known = map[string]func() (T, error){}
+		}
+		once = sync.OnceValues(func() (T, error) { return c.decode(doc) })
+		c.known[doc] = once
+	}
+	c.mu.Unlock()
+	return once()
+}
+
+var (
+	documents = &cache[map[string]any]{decode: func(doc string) (map[string]any, error) {
+		var content map[string]any
+		err := yaml.Unmarshal([]byte(doc), &content)
+		return content, err
+	}}
+	objects = &cache[object]{decode: strictly}
+)
+
+func strictly(doc string) (object, error) {
+	var head struct {
+		APIVersion, Kind string
+		Metadata         struct{ Name, Namespace string }
+	}
+	if err := yaml.Unmarshal([]byte(doc), &head); err != nil {
+		return object{}, err
+	}
+	empty := kinds()[head.APIVersion+" "+head.Kind]
+	if empty == nil {
+		return object{}, fmt.Errorf("no type for %s %s", head.APIVersion, head.Kind)
+	}
+	o := object{kind: head.Kind, namespace: head.Metadata.Namespace, name: head.Metadata.Name, value: empty()}
+	return o, yaml.UnmarshalStrict([]byte(doc), o.value)
+}
+
+func (r *rendering) objects(t testing.TB) []object {
+	t.Helper()
+	var out []object
+	for _, doc := range r.docs {
+		o, err := objects.of(doc)
+		if err != nil {
+			t.Fatalf("%v in\n%s", err, doc)
+		}
+		out = append(out, o)
+	}
+	return out
+}
+
+// one returns the only object of a kind.
+func one[T runtime.Object](t testing.TB, r *rendering) T {
+	t.Helper()
+	all := every[T](t, r)
+	if len(all) != 1 {
+		var zero T
+		t.Fatalf("%d objects %T, want 1", len(all), zero)
+	}
+	return all[0]
+}
+
+func every[T runtime.Object](t testing.TB, r *rendering) []T {
+	t.Helper()
+	var out []T
+	for _, o := range r.objects(t) {
+		if v, ok := o.value.(T); ok {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+func decode(t testing.TB, text []byte) map[string]any {
+	t.Helper()
+	var out map[string]any
+	if err := yaml.Unmarshal(bytes.TrimSpace(text), &out); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}

@@ -1,0 +1,62 @@
+//go:build e2e
+
+package operator
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// gather writes the folder that the operator's must-gather script would, as far as gpuop reads it:
+// hack/must-gather.sh of v26.7.0 names the files and the kubectl commands behind them. Logs are left
+// out, since no container runs.
+func (s *server) gather(t *testing.T) string {
+	t.Helper()
+	folder := t.TempDir()
+	kubectl := func(args ...string) string {
+		cmd := exec.Command(filepath.Join(os.Getenv("E2E_PROGRAMS"), "kubectl"), append([]string{"--kubeconfig", s.kubeconfigOf(administrator)}, args...)...)
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("kubectl %s: %v", strings.Join(args, " "), err)
+		}
+		return string(out)
+	}
+	write := func(name, content string) {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if policy := strings.TrimSpace(kubectl("get", "clusterpolicies.nvidia.com", "-oname")); policy != "" {
+		write("cluster_policy.yaml", kubectl("get", "-oyaml", policy))
+	} else {
+		write("cluster_policy.missing", "")
+	}
+	if kubectl("get", "nvidiadrivers.nvidia.com", "-A", "-oname") != "" {
+		write("nvidiadrivers.yaml", kubectl("get", "nvidiadrivers.nvidia.com", "-A", "-oyaml"))
+	}
+	labels := ""
+	for node := range strings.FieldsSeq(kubectl("get", "nodes", "-lfeature.node.kubernetes.io/pci-10de.present", "-oname")) {
+		labels += strings.TrimPrefix(node, "node/") + "\n"
+		// The script turns the JSON into lines with sed and tr, a colon becoming an equals sign.
+		list := strings.Trim(kubectl("get", node, "-ojsonpath={.metadata.labels}"), "{}")
+		for _, label := range regexp.MustCompile(`,"`).Split(list, -1) {
+			labels += "- " + strings.ReplaceAll(strings.ReplaceAll(label, `"`, ""), ":", "=") + "\n"
+		}
+		labels += "\n"
+	}
+	write("gpu_nodes.labels", labels)
+	write("gpu_nodes.status", kubectl("get", "nodes", "-l", "nvidia.com/gpu.present=true", "-o", "wide"))
+	write("gpu_nodes.descr", kubectl("describe", "nodes", "-l", "nvidia.com/gpu.present=true"))
+	operator := strings.TrimSpace(kubectl("get", "pods", "-lapp=gpu-operator", "-oname", "-A"))
+	write("gpu_operator_pod.status", kubectl("get", operator, "-owide", "-n", namespace))
+	write("gpu_operator_pod.yaml", kubectl("get", operator, "-oyaml", "-n", namespace))
+	write("gpu_operand_pods.status", kubectl("get", "pods", "-owide", "-n", namespace))
+	write("gpu_operand_pods.yaml", kubectl("get", "pods", "-oyaml", "-n", namespace))
+	write("gpu_operand_ds.status", kubectl("get", "ds", "-n", namespace))
+	write("gpu_operand_ds.yaml", kubectl("get", "ds", "-oyaml", "-n", namespace))
+	return folder
+}

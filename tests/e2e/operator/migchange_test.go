@@ -1,0 +1,104 @@
+//go:build e2e
+
+package operator
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestMIGChangeIsFollowed plays the MIG manager to gpuop mig apply --apply: the label that gpuop
+// writes is answered as mig-parted's reconfiguration does, with operands that go away and come back.
+func TestMIGChangeIsFollowed(t *testing.T) {
+	program := build(t)
+	s := start(t)
+	s.install(t)
+	for _, tt := range []struct {
+		name, devices string
+		code          int
+		says          string
+	}{
+		{"success", "56", 0, "56 nvidia.com/gpu"},
+		{"success without devices", "0", 1, "56"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			st := load(t, "healthy")
+			s.enter(t, st)
+			cmd := exec.Command(program, "mig", "apply", "gpu-1", "all-1g.10gb", "--apply", "--wait-timeout", "40s")
+			cmd.Env = append(os.Environ(), "KUBECONFIG="+s.kubeconfigOf(administrator))
+			var out bytes.Buffer
+			cmd.Stdout, cmd.Stderr = &out, &out
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			ended := make(chan error, 1)
+			go func() { ended <- cmd.Wait() }()
+
+			path := "/api/v1/nodes/gpu-1"
+			labels := func(list map[string]any) {
+				s.do(t, http.MethodPatch, path+"?fieldManager=mig-manager", object{"metadata": object{"labels": list}})
+			}
+			s.eventually(t, "gpuop writes the label", func() error {
+				select {
+				case err := <-ended:
+					t.Fatalf("gpuop ended: %v\n%s", err, &out)
+				default:
+				}
+				node := object(s.do(t, http.MethodGet, path, nil))
+				if got := node.text("metadata", "labels", "nvidia.com/mig.config"); got != "all-1g.10gb" {
+					return fmt.Errorf("mig.config is %q", got)
+				}
+				return nil
+			})
+			clients := []string{"device-plugin", "gpu-feature-discovery", "dcgm", "dcgm-exporter", "operator-validator"}
+			paused, back := map[string]any{"nvidia.com/mig.config.state": "pending"}, map[string]any{}
+			for _, c := range clients {
+				paused["nvidia.com/gpu.deploy."+c], back["nvidia.com/gpu.deploy."+c] = "paused-for-mig-change", "true"
+			}
+			labels(paused)
+			s.eventually(t, "the operands go away", func() error {
+				if err := s.kubelets(t, st); err != nil {
+					return err
+				}
+				var pods struct{ Items []object }
+				if err := s.list("/api/v1/namespaces/"+namespace+"/pods?fieldSelector=spec.nodeName%3Dgpu-1", &pods); err != nil {
+					return err
+				}
+				if slices.ContainsFunc(pods.Items, func(pod object) bool { return owner(pod) == "nvidia-device-plugin-daemonset" }) {
+					return errors.New("the device plugin is still there")
+				}
+				return nil
+			})
+			back["nvidia.com/mig.config.state"] = "success"
+			if tt.devices != "0" {
+				back["nvidia.com/gpu.product"] = "NVIDIA-H100-80GB-HBM3-MIG-1g.10gb"
+				back["nvidia.com/gpu.count"] = tt.devices
+				back["nvidia.com/gpu.memory"] = "9984"
+			}
+			offered := object{"nvidia.com/gpu": tt.devices}
+			s.do(t, http.MethodPatch, path+"/status", object{"status": object{"capacity": offered, "allocatable": offered}})
+			labels(back)
+			s.eventually(t, "gpuop ends", func() error {
+				running := s.kubelets(t, st)
+				select {
+				case <-ended:
+					return nil
+				default:
+					return fmt.Errorf("it still follows the change; kubelets: %w", cmp.Or(running, errors.New("all pods run")))
+				}
+			})
+			if code := cmd.ProcessState.ExitCode(); code != tt.code || !strings.Contains(out.String(), tt.says) {
+				t.Errorf("exit code %d, want %d and %q in\n%s", code, tt.code, tt.says, &out)
+			}
+			t.Log(out.String())
+		})
+	}
+}

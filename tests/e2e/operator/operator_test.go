@@ -1,0 +1,232 @@
+//go:build e2e
+
+package operator
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/verdict"
+)
+
+var update = flag.Bool("update", false, "write the goldens")
+
+// everywhere are the commands with which each state is judged, whether or not its file expects
+// something of them.
+var everywhere = []string{"preflight --version " + version, "verify"}
+
+// build builds gpuop and returns its path.
+func build(t *testing.T) string {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "gpuop")
+	cmd := exec.Command("go", "build", "-o", program, "./cmd/gpuop")
+	cmd.Dir = "../../.."
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return program
+}
+
+// A run is what gpuop printed.
+type run struct {
+	out, log string
+	code     int
+}
+
+// gpuop runs the program as a user of the server.
+func (s *server) gpuop(t *testing.T, program, user string, args ...string) run {
+	t.Helper()
+	cmd := exec.Command(program, args...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+s.kubeconfigOf(user))
+	var out, log bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &log
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return run{out.String(), log.String(), cmd.ProcessState.ExitCode()}
+}
+
+// changing are the parts of an output that differ from run to run.
+var changing = []struct {
+	pattern *regexp.Regexp
+	with    string
+}{
+	{regexp.MustCompile(`\b\d\d:\d\d:\d\dZ`), "TIME"},
+	{regexp.MustCompile(`https://127\.0\.0\.1:\d+`), "https://SERVER"},
+	{regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`), "TIME"},
+	{regexp.MustCompile(`\d{4}-\d\d-\d\d(\s+)\d\d:\d\d:\d\d(\s+)UTC`), "DATE${1}TIME${2}UTC"}, // lines break within it
+	{regexp.MustCompile(`\b(\d+h)?(\d+m)?\d+s\b`), "AGE"},
+	{regexp.MustCompile(`(daemonset|gpu-operator|exporter|validator|discovery|manager)-(?:[a-z0-9]{5}|[a-f0-9]{8,10}-[a-z0-9]{5})\b`), "$1-POD"},
+}
+
+func steady(s string) string {
+	for _, c := range changing {
+		s = c.pattern.ReplaceAllString(s, c.with)
+	}
+	return s
+}
+
+func TestStates(t *testing.T) {
+	program := build(t)
+	s := start(t)
+	s.install(t)
+	for _, name := range stateNames(t) {
+		t.Run(name, func(t *testing.T) {
+			st := load(t, name)
+			s.enter(t, st)
+			for _, command := range slices.Sorted(maps.Keys(st.Expect)) {
+				if command != gathered {
+					t.Run(command, func(t *testing.T) { s.judge(t, program, st, command) })
+				}
+			}
+			for _, command := range everywhere {
+				if st.Expect[command] == nil {
+					t.Run(command, func(t *testing.T) { s.print(t, program, st, command) })
+				}
+			}
+		})
+	}
+}
+
+// print runs a command and compares what it prints for a person with a golden.
+func (s *server) print(t *testing.T, program string, st *state, command string) run {
+	t.Helper()
+	text := s.gpuop(t, program, cmp.Or(st.User, administrator), strings.Fields(command)...)
+	name := strings.ReplaceAll(strings.ReplaceAll(command, " --version "+version, ""), " ", "-")
+	golden(t, st.name+"."+name, fmt.Sprintf("%sexit %d\n", steady(text.out+text.log), text.code))
+	return text
+}
+
+// judge runs a command, and holds its rows to what the state's file expects.
+func (s *server) judge(t *testing.T, program string, st *state, command string) {
+	t.Helper()
+	text := s.print(t, program, st, command)
+	answer := s.gpuop(t, program, cmp.Or(st.User, administrator), append(strings.Fields(command), "-o", "json")...)
+	var tree verdict.Tree
+	if err := json.Unmarshal([]byte(answer.out), &tree); err != nil {
+		t.Fatalf("%v: %s%s", err, answer.out, answer.log)
+	}
+	compare(t, st.Expect[command], wrong(tree))
+	code := 0
+	if len(st.Expect[command]) > 0 {
+		code = 1
+	}
+	if answer.code != code || text.code != code {
+		t.Errorf("exit code %d in JSON, %d in text, want %d", answer.code, text.code, code)
+	}
+}
+
+// gathered is the key of what a state expects of verify where only a gathered folder is judged, if that
+// differs from the cluster.
+const gathered = "gathered"
+
+// What NVIDIA's must-gather leaves of a cluster is judged as the cluster itself, but for what the
+// script does not gather.
+func TestGathered(t *testing.T) {
+	program := build(t)
+	s := start(t)
+	s.install(t)
+	for _, name := range []string{"healthy", "seed-node", "mig-pending", "paused", "wrong-toleration"} {
+		t.Run(name, func(t *testing.T) {
+			st := load(t, name)
+			s.enter(t, st)
+			answer := s.gpuop(t, program, administrator, "verify", "--from", s.gather(t), "-o", "json")
+			var tree verdict.Tree
+			if err := json.Unmarshal([]byte(answer.out), &tree); err != nil {
+				t.Fatalf("%v: %s%s", err, answer.out, answer.log)
+			}
+			var got []string
+			for _, row := range wrong(tree) {
+				if !strings.HasPrefix(row, "unknown ") {
+					got = append(got, row)
+				}
+			}
+			want, other := st.Expect[gathered]
+			if !other {
+				want = st.Expect["verify"]
+			}
+			compare(t, want, got)
+		})
+	}
+}
+
+// wrong lists the rows that are neither as intended nor merely worth knowing.
+func wrong(tree verdict.Tree) []string {
+	all := []string{}
+	for _, v := range tree.Verdicts {
+		if v.State > verdict.Note {
+			all = append(all, fmt.Sprintf("%s %s %s", v.State, cmp.Or(v.Node, "-"), v.Subject))
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// compare holds the rows to what a state's file expects: each row is expected, and each expectation,
+// which may be a pattern, has a row.
+func compare(t *testing.T, want, got []string) {
+	t.Helper()
+	met := map[string]bool{}
+	for _, row := range got {
+		i := slices.IndexFunc(want, func(pattern string) bool { return matches(pattern, row) })
+		if i < 0 {
+			t.Errorf("not expected: %s", row)
+			continue
+		}
+		met[want[i]] = true
+	}
+	for _, pattern := range want {
+		if !met[pattern] {
+			t.Errorf("expected, and not there: %s", pattern)
+		}
+	}
+}
+
+// matches reports whether a row is what the pattern says; an asterisk at its end stands for any rest.
+func matches(pattern, row string) bool {
+	if stem, found := strings.CutSuffix(pattern, "*"); found {
+		return strings.HasPrefix(row, stem)
+	}
+	return pattern == row
+}
+
+// golden compares what was printed with a file of testdata.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name+".txt")
+	if *update {
+		if err := os.MkdirAll("testdata", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := gocmp.Diff(string(want), got); diff != "" {
+		t.Errorf("(-%s +got; run the test with -update to write it):\n%s", path, diff)
+	}
+	if strings.Contains(got, "goroutine ") {
+		t.Error("a stack trace")
+	}
+}

@@ -1,0 +1,407 @@
+//go:build e2e
+
+package operator
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/charttest"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
+)
+
+// namespace is the operator's.
+const namespace = "gpu-operator"
+
+// crds are NVIDIA's CustomResourceDefinitions, version is the release of the chart.
+const (
+	version = "v26.7.0"
+	crds    = "data/upstream/gpu-operator-v26.7.0/crds"
+)
+
+// A place is where the API server serves a kind.
+type place struct {
+	prefix, resource string
+	namespaced       bool
+	status           bool // has a status of its own
+}
+
+// places are the kinds that states may hold, in the order in which they are removed.
+var places = map[string]place{
+	"DaemonSet":          {"/apis/apps/v1", "daemonsets", true, false},
+	"Pod":                {"/api/v1", "pods", true, true},
+	"ConfigMap":          {"/api/v1", "configmaps", true, false},
+	"Secret":             {"/api/v1", "secrets", true, false},
+	"ResourceQuota":      {"/api/v1", "resourcequotas", true, true},
+	"Node":               {"/api/v1", "nodes", false, true},
+	"RuntimeClass":       {"/apis/node.k8s.io/v1", "runtimeclasses", false, false},
+	"ClusterPolicy":      {"/apis/nvidia.com/v1", "clusterpolicies", false, true},
+	"NVIDIADriver":       {"/apis/nvidia.com/v1alpha1", "nvidiadrivers", false, true},
+	"ClusterRole":        {"/apis/rbac.authorization.k8s.io/v1", "clusterroles", false, false},
+	"ClusterRoleBinding": {"/apis/rbac.authorization.k8s.io/v1", "clusterrolebindings", false, false},
+}
+
+func (p place) path(namespace, name string) string {
+	path := p.prefix
+	if p.namespaced {
+		path += "/namespaces/" + namespace
+	}
+	path += "/" + p.resource
+	if name != "" {
+		path += "/" + name
+	}
+	return path
+}
+
+// install brings in what every state has: the namespace and NVIDIA's CRDs.
+func (s *server) install(t *testing.T) {
+	t.Helper()
+	for _, name := range []string{namespace, "ml"} {
+		s.do(t, http.MethodPost, "/api/v1/namespaces", object{"metadata": object{"name": name}})
+	}
+	names := []string{"nvidia.com_clusterpolicies", "nvidia.com_nvidiadrivers", "nvidia.com_gpuclusters"}
+	for _, name := range names {
+		for _, crd := range parse(t, name, material.Read(t, crds+"/"+name+".yaml")) {
+			s.do(t, http.MethodPost, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd)
+		}
+	}
+	for _, path := range []string{"/apis/nvidia.com/v1/clusterpolicies", "/apis/nvidia.com/v1alpha1/nvidiadrivers", "/apis/nvidia.com/v1alpha1/gpuclusters"} {
+		s.eventually(t, "the CRDs are served", func() error {
+			_, err := s.try(http.MethodGet, path, nil)
+			return err
+		})
+	}
+}
+
+// enter makes the cluster what the state says, and removes it with the test.
+func (s *server) enter(t *testing.T, st *state) {
+	t.Helper()
+	t.Cleanup(func() { s.clear(t) })
+	if st.Base {
+		s.helm(t, "install", release, s.chart(t), "--wait=false")
+	}
+	owner := ""
+	for _, kinds := range [][]string{
+		{"RuntimeClass", "ClusterRole", "ClusterRoleBinding", "Node", "ClusterPolicy", "NVIDIADriver"},
+		{"ConfigMap", "Secret", "ResourceQuota", "DaemonSet", "Pod"},
+	} {
+		for _, kind := range kinds {
+			for _, o := range st.objects {
+				if o.text("kind") != kind {
+					continue
+				}
+				made := s.create(t, st, o, owner)
+				if kind == "ClusterPolicy" && owner == "" {
+					owner = made.text("metadata", "uid")
+				}
+			}
+		}
+	}
+	s.eventually(t, "the pods of the DaemonSets run", func() error { return s.kubelets(t, st) })
+}
+
+// create posts an object, then its status.
+func (s *server) create(t *testing.T, st *state, o object, owner string) object {
+	t.Helper()
+	p, known := places[o.text("kind")]
+	if !known {
+		t.Fatalf("states/%s.yaml: the rig knows no kind %s", st.name, o.text("kind"))
+	}
+	data, err := json.Marshal(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sent object
+	if err := json.Unmarshal([]byte(strings.ReplaceAll(string(data), "OWNER", owner)), &sent); err != nil {
+		t.Fatal(err)
+	}
+	if owner == "" {
+		delete(sent["metadata"].(map[string]any), "ownerReferences")
+	}
+	path := p.path(o.text("metadata", "namespace"), o.text("metadata", "name"))
+	var made object
+	var refused *refusal
+	switch installed, err := s.try(http.MethodGet, path, nil); {
+	case err == nil: // the chart's, and edited, which no second of the clock may confuse
+		var before object
+		if err := json.Unmarshal(installed, &before); err != nil {
+			t.Fatal(err)
+		}
+		writtenBefore(before, time.Hour)
+		s.do(t, http.MethodPut, path+"?fieldManager=kubectl-annotate", before)
+		made = s.do(t, http.MethodPatch, path+"?fieldManager=kubectl-edit", sent)
+	case errors.As(err, &refused) && refused.code == http.StatusNotFound:
+		made = s.do(t, http.MethodPost, p.path(o.text("metadata", "namespace"), "")+"?fieldManager=gpu-operator", sent)
+	default:
+		t.Fatalf("%s: %v", o.key(), err)
+	}
+	if p.status && sent["status"] != nil {
+		made["status"] = sent["status"]
+		made = s.do(t, http.MethodPut, path+"/status", made)
+	}
+	if o.text("kind") == "Node" && st.LabelsSince > 0 {
+		writtenBefore(made, st.LabelsSince)
+		made = s.do(t, http.MethodPut, path+"?fieldManager=kubectl-annotate", made)
+	}
+	return made
+}
+
+// release is the name of Helm's release of the chart.
+const release = "gpu-operator"
+
+// chart returns a chart that renders what the real one renders of its defaults. It is installed by
+// Helm itself, so that the release is a real one.
+func (s *server) chart(t *testing.T) string {
+	t.Helper()
+	folder := filepath.Join(t.TempDir(), "gpu-operator")
+	if err := os.MkdirAll(filepath.Join(folder, "templates"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	from := filepath.Join(charttest.Data(t), version)
+	rendered := documents(t, filepath.Join(from, "rendered-defaults.yaml"))
+	rendered = slices.DeleteFunc(rendered, func(o object) bool { return o.at("metadata", "annotations", "helm.sh/hook") != nil })
+	var about map[string]any
+	for name, into := range map[string]any{"Chart.yaml": &about, "values.yaml": nil} {
+		data, err := os.ReadFile(filepath.Join(from, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if into != nil { // its subchart is rendered already
+			if err := yaml.Unmarshal(data, into); err != nil {
+				t.Fatal(err)
+			}
+			delete(about, "dependencies")
+			if data, err = yaml.Marshal(about); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.WriteFile(filepath.Join(folder, name), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var all bytes.Buffer
+	for _, o := range rendered {
+		data, err := yaml.Marshal(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(&all, "---\n%s", data)
+	}
+	if bytes.Contains(all.Bytes(), []byte("{{")) {
+		t.Fatal("the rendering holds template brackets")
+	}
+	if err := os.WriteFile(filepath.Join(folder, "templates", "all.yaml"), all.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return folder
+}
+
+// helm runs Helm on the namespace as administrator.
+func (s *server) helm(t *testing.T, args ...string) {
+	t.Helper()
+	cmd := exec.Command(filepath.Join(os.Getenv("E2E_PROGRAMS"), "helm"), append(args, "--namespace", namespace, "--kubeconfig", s.kubeconfigOf(administrator))...)
+	cmd.Env = append(os.Environ(), "HELM_CACHE_HOME="+s.folder, "HELM_CONFIG_HOME="+s.folder, "HELM_DATA_HOME="+s.folder)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("helm %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+}
+
+// writtenBefore makes the managedFields of an object say that it was written some time ago. The API
+// server sets the time itself when an object is made, and keeps what an update brings along, if the
+// update changes something else too.
+func writtenBefore(o object, ago time.Duration) {
+	metadata := o["metadata"].(map[string]any)
+	metadata["annotations"] = merged(metadata["annotations"], map[string]any{"e2e/written-before": ago.String()})
+	list, _ := o.at("metadata", "managedFields").([]any)
+	for _, one := range list {
+		one.(map[string]any)["time"] = time.Now().Add(-ago).UTC().Format(time.RFC3339)
+	}
+}
+
+// kubelets says of each pod what the kubelet of its node would; its error says which pods and
+// DaemonSets are not yet as they should be.
+func (s *server) kubelets(t *testing.T, st *state) error {
+	var pods, sets struct{ Items []object }
+	if err := s.list("/api/v1/namespaces/"+namespace+"/pods", &pods); err != nil {
+		return err
+	}
+	ready := map[string]int{}
+	for _, pod := range pods.Items {
+		if pod.text("metadata", "deletionTimestamp") != "" {
+			_, err := s.try(http.MethodDelete, "/api/v1/namespaces/"+namespace+"/pods/"+pod.text("metadata", "name"), object{"gracePeriodSeconds": 0})
+			return errors.Join(err, fmt.Errorf("%s ends", pod.key()))
+		}
+		node := pod.text("spec", "nodeName")
+		if node == "" {
+			return fmt.Errorf("%s is not scheduled", pod.key())
+		}
+		status, isReady := st.statusOf(pod)
+		if isReady {
+			ready[owner(pod)]++
+		}
+		if pod.text("status", "startTime") != "" {
+			continue
+		}
+		pod["status"] = status
+		if _, err := s.try(http.MethodPut, "/api/v1/namespaces/"+namespace+"/pods/"+pod.text("metadata", "name")+"/status", pod); err != nil {
+			return err
+		}
+	}
+	if err := s.list("/apis/apps/v1/namespaces/"+namespace+"/daemonsets", &sets); err != nil {
+		return err
+	}
+	for _, set := range sets.Items {
+		observed, _ := set.at("status", "observedGeneration").(float64)
+		desired, _ := set.at("status", "desiredNumberScheduled").(float64)
+		current, _ := set.at("status", "currentNumberScheduled").(float64)
+		available, _ := set.at("status", "numberReady").(float64)
+		if observed == 0 || current != desired || int(available) != ready[set.text("metadata", "name")] {
+			return fmt.Errorf("%s: %v", set.key(), set["status"])
+		}
+	}
+	return nil
+}
+
+func (s *server) list(path string, into any) error {
+	data, err := s.try(http.MethodGet, path, nil)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(data, into)
+}
+
+// owner returns the name of the DaemonSet of a pod; empty for others.
+func owner(pod object) string {
+	list, _ := pod.at("metadata", "ownerReferences").([]any)
+	for _, o := range list {
+		if o := object(o.(map[string]any)); o.text("kind") == "DaemonSet" {
+			return o.text("name")
+		}
+	}
+	return ""
+}
+
+// statusOf returns what a kubelet says of the pod, and whether it is ready.
+func (st *state) statusOf(pod object) (status object, ready bool) {
+	since := time.Now().Add(-st.PodsSince).UTC().Format(time.RFC3339)
+	var broken *podState
+	for i, p := range st.Pods {
+		if p.DaemonSet == owner(pod) && p.Node == pod.text("spec", "nodeName") {
+			broken = &st.Pods[i]
+		}
+	}
+	word := func(b bool) string {
+		if b {
+			return "True"
+		}
+		return "False"
+	}
+	statuses := func(field string, init bool) []any {
+		var all []any
+		list, _ := pod.at("spec", field).([]any)
+		// The containers before the one that waits have ended, those after it have not begun.
+		reached := false
+		for _, c := range list {
+			c := object(c.(map[string]any))
+			one := object{"name": c["name"], "image": c["image"], "imageID": c["image"], "restartCount": 0, "ready": true}
+			switch {
+			case broken != nil && broken.Init == init && broken.Container == c["name"]:
+				reached = true
+				one["ready"], one["restartCount"] = false, broken.Restarts
+				one["state"] = object{"waiting": object{"reason": broken.Reason, "message": broken.Message}}
+				if broken.Reason == "" { // it runs, and waits for something itself
+					one["state"] = object{"running": object{"startedAt": since}}
+				}
+			case reached || broken != nil && broken.Init && !init:
+				one["ready"] = false
+				one["state"] = object{"waiting": object{"reason": "PodInitializing"}}
+			case init:
+				one["state"] = object{"terminated": object{"exitCode": 0, "reason": "Completed", "startedAt": since, "finishedAt": since}}
+			default:
+				one["state"] = object{"running": object{"startedAt": since}}
+				one["started"] = true
+			}
+			all = append(all, one)
+		}
+		return all
+	}
+	ready = broken == nil
+	phase := "Running"
+	if broken != nil && broken.Init {
+		phase = "Pending"
+	}
+	status = object{
+		"phase": phase, "startTime": since, "podIP": "10.1.0.1", "podIPs": []any{object{"ip": "10.1.0.1"}},
+		"conditions": []any{
+			object{"type": "PodScheduled", "status": "True", "lastTransitionTime": since},
+			object{"type": "Initialized", "status": word(broken == nil || !broken.Init), "lastTransitionTime": since},
+			object{"type": "ContainersReady", "status": word(ready), "lastTransitionTime": since},
+			object{"type": "Ready", "status": word(ready), "lastTransitionTime": since},
+		},
+		"initContainerStatuses": statuses("initContainers", true),
+		"containerStatuses":     statuses("containers", false),
+	}
+	return status, ready
+}
+
+// installed reports whether there is a release of the chart.
+func (s *server) installed(t *testing.T) bool {
+	t.Helper()
+	var all struct{ Items []object }
+	if err := s.list("/api/v1/namespaces/"+namespace+"/secrets?labelSelector=owner%3Dhelm", &all); err != nil {
+		t.Fatal(err)
+	}
+	return len(all.Items) > 0
+}
+
+// clear removes what states make.
+func (s *server) clear(t *testing.T) {
+	t.Helper()
+	if s.installed(t) {
+		s.helm(t, "uninstall", release, "--wait=false")
+	}
+	now := object{"gracePeriodSeconds": 0, "propagationPolicy": "Background"}
+	for _, kind := range []string{"ClusterPolicy", "NVIDIADriver", "DaemonSet", "Pod", "ConfigMap", "Secret", "ResourceQuota", "Node", "RuntimeClass", "ClusterRoleBinding", "ClusterRole"} {
+		p := places[kind]
+		namespaces := []string{""}
+		if p.namespaced {
+			namespaces = []string{namespace, "ml"}
+		}
+		for _, ns := range namespaces {
+			s.eventually(t, "no "+kind+" is left", func() error {
+				var all struct{ Items []object }
+				if err := s.list(p.path(ns, ""), &all); err != nil {
+					return err
+				}
+				left := 0
+				for _, o := range all.Items {
+					name := o.text("metadata", "name")
+					if strings.HasPrefix(kind, "ClusterRole") && !strings.HasPrefix(name, "state-") || name == "kube-root-ca.crt" {
+						continue
+					}
+					left++
+					var refused *refusal
+					if _, err := s.try(http.MethodDelete, p.path(ns, name), now); err != nil && !(errors.As(err, &refused) && refused.code == http.StatusNotFound) {
+						return err
+					}
+				}
+				if left > 0 {
+					return fmt.Errorf("%d of %s", left, kind)
+				}
+				return nil
+			})
+		}
+	}
+}

@@ -1,0 +1,168 @@
+//go:build e2e
+
+package operator
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// An object is one of the API server's.
+type object map[string]any
+
+// at returns what lies at a path of keys; nil where there is nothing.
+func (o object) at(path ...string) any {
+	var v any = map[string]any(o)
+	for _, key := range path {
+		m, _ := v.(map[string]any)
+		v = m[key]
+	}
+	return v
+}
+
+func (o object) text(path ...string) string {
+	s, _ := o.at(path...).(string)
+	return s
+}
+
+func (o object) key() string {
+	return o.text("kind") + " " + o.text("metadata", "namespace") + "/" + o.text("metadata", "name")
+}
+
+// A state is a file of the folder states.
+type state struct {
+	name string
+	// About says what the cluster is, and From where its facts come from.
+	About, From string
+	// Base is whether the objects of base.yaml and of the chart are there. Without it the cluster has
+	// the objects of the file alone.
+	Base bool
+	// Pods are those of DaemonSets that are not running and ready.
+	Pods []podState
+	// PodsSince is how long ago the pods were started.
+	PodsSince time.Duration `yaml:"podsSince"`
+	// LabelsSince is how long ago the labels of nodes were written.
+	LabelsSince time.Duration `yaml:"labelsSince"`
+	// User is who runs gpuop; the administrator where it is empty.
+	User string
+	// Expect are for each command line all rows that are not as intended, each as "state node subject", where
+	// node is "-" for the cluster, and an asterisk at the end stands for any rest. Written by hand.
+	Expect map[string][]string
+
+	objects []object
+}
+
+// A podState is what a kubelet says of the pod of a DaemonSet on a node.
+type podState struct {
+	DaemonSet, Node string
+	// Container waits for Reason, with Message; an init container where Init is set.
+	Container, Reason, Message string
+	Init                       bool
+	Restarts                   int
+}
+
+// load reads a state: its file over base.yaml.
+func load(t *testing.T, name string) *state {
+	t.Helper()
+	docs := documents(t, filepath.Join("states", name+".yaml"))
+	s := &state{name: name}
+	head, err := yaml.Marshal(docs[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	decoder := yaml.NewDecoder(bytes.NewReader(head))
+	decoder.KnownFields(true)
+	if err := decoder.Decode(s); err != nil {
+		t.Fatalf("states/%s.yaml: %v", name, err)
+	}
+	if s.Base {
+		s.objects = documents(t, filepath.Join("states", "base.yaml"))
+	}
+	for _, patch := range docs[1:] {
+		i := slices.IndexFunc(s.objects, func(o object) bool { return o.key() == patch.key() })
+		switch {
+		case patch["$delete"] == true && i < 0:
+			t.Fatalf("states/%s.yaml deletes %s, which base.yaml does not have", name, patch.key())
+		case patch["$delete"] == true:
+			s.objects = slices.Delete(s.objects, i, i+1)
+		case i < 0:
+			s.objects = append(s.objects, patch)
+		default:
+			s.objects[i] = merged(map[string]any(s.objects[i]), map[string]any(patch)).(map[string]any)
+		}
+	}
+	return s
+}
+
+// merged is JSON Merge Patch, RFC 7396.
+func merged(target, patch any) any {
+	p, ok := patch.(map[string]any)
+	if !ok {
+		return patch
+	}
+	t, ok := target.(map[string]any)
+	if !ok {
+		t = map[string]any{}
+	}
+	t = maps.Clone(t)
+	for k, v := range p {
+		if v == nil {
+			delete(t, k)
+		} else {
+			t[k] = merged(t[k], v)
+		}
+	}
+	return t
+}
+
+func documents(t *testing.T, path string) []object {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return parse(t, path, data)
+}
+
+func parse(t *testing.T, path string, data []byte) []object {
+	t.Helper()
+	var all []object
+	decoder := yaml.NewDecoder(bytes.NewReader(data))
+	for {
+		var o map[string]any
+		switch err := decoder.Decode(&o); {
+		case errors.Is(err, io.EOF):
+			return all
+		case err != nil:
+			t.Fatalf("%s: %v", path, err)
+		case len(o) > 0:
+			all = append(all, o)
+		}
+	}
+}
+
+// stateNames are the states, in the order of their files.
+func stateNames(t *testing.T) []string {
+	t.Helper()
+	files, err := filepath.Glob("states/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no states: %v", err)
+	}
+	var names []string
+	for _, f := range files {
+		if name := strings.TrimSuffix(filepath.Base(f), ".yaml"); name != "base" {
+			names = append(names, name)
+		}
+	}
+	return names
+}

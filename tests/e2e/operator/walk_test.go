@@ -1,0 +1,120 @@
+//go:build e2e
+
+package operator
+
+import (
+	"encoding/json"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/verdict"
+)
+
+// TestFromAnEmptyClusterToATimeSlicedNode is the way of a new user, each step by a command: what is in
+// the way, the values, the installation, what is right, the sharing config, what is right now.
+func TestFromAnEmptyClusterToATimeSlicedNode(t *testing.T) {
+	program := build(t)
+	s := start(t)
+	s.install(t)
+	folder := t.TempDir()
+	file := func(name, content string) string {
+		path := filepath.Join(folder, name)
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	gpuop := func(code int, args ...string) string {
+		t.Helper()
+		r := s.gpuop(t, program, administrator, args...)
+		if r.code != code {
+			t.Fatalf("gpuop %s: exit code %d, want %d\n%s%s", strings.Join(args, " "), r.code, code, r.out, r.log)
+		}
+		return r.out
+	}
+	rows := func(code int, args ...string) []string {
+		t.Helper()
+		var tree verdict.Tree
+		if out := gpuop(code, append(args, "-o", "json")...); json.Unmarshal([]byte(out), &tree) != nil {
+			t.Fatal(out)
+		}
+		return wrong(tree)
+	}
+
+	t.Run("empty", func(t *testing.T) {
+		s.enter(t, load(t, "empty"))
+		compare(t, []string{"failed - ClusterPolicy", "failed - Node Feature Discovery"}, rows(1, "verify"))
+		values := gpuop(0, "values", "gen", "generic", "--version", version)
+		gpuop(0, "lint", file("values.yaml", values))
+		compare(t, []string{"warning - nodes"}, rows(1, "preflight", "--version", version, "-f", filepath.Join(folder, "values.yaml")))
+	})
+
+	// Helm and the operator have done what they do.
+	st := load(t, "healthy")
+	s.enter(t, st)
+	compare(t, nil, rows(0, "verify"))
+
+	// The ConfigMap, and the ClusterPolicy's reference to it, as the printed helm upgrade sets it.
+	manifest := gpuop(0, "share", "gen", "any=time-slicing:4")
+	sharing := file("sharing.yaml", manifest)
+	gpuop(0, "lint", sharing)
+	for _, o := range parse(t, "gpuop share gen", []byte(manifest)) {
+		s.create(t, st, o, "")
+	}
+	s.do(t, http.MethodPatch, "/apis/nvidia.com/v1/clusterpolicies/cluster-policy?fieldManager=helm",
+		object{"spec": object{"devicePlugin": object{"config": object{"name": "device-plugin-config", "default": "any"}}}})
+	// The plugin has not followed yet.
+	compare(t, []string{"failed gpu-1 *", "failed gpu-2 *"}, rows(1, "verify"))
+
+	// The plugin and GFD start again, and the nodes show what the predictor says of them.
+	for _, name := range []string{"gpu-1", "gpu-2"} {
+		path := "/api/v1/nodes/" + name
+		node := object(s.do(t, http.MethodGet, path, nil))
+		data, err := json.Marshal(node)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var predicted struct {
+			Result struct {
+				Labels    map[string]string
+				Resources map[string]struct{ Before, After int }
+			}
+		}
+		out := gpuop(0, "share", "predict", "-f", sharing, "--node", file(name+".json", string(data)), "--default", "any", "-o", "json")
+		if err := json.Unmarshal([]byte(out), &predicted); err != nil {
+			t.Fatal(err)
+		}
+		if n := predicted.Result.Resources["nvidia.com/gpu"]; n.Before != 8 || n.After != 32 {
+			t.Errorf("%s: %+v predicted of eight GPUs, each four times", name, n)
+		}
+		s.do(t, http.MethodPatch, path+"?fieldManager=nfd", object{"metadata": object{"labels": predicted.Result.Labels}})
+		offered := map[string]string{}
+		for resource, n := range predicted.Result.Resources {
+			offered[resource] = strconv.Itoa(n.After)
+		}
+		s.do(t, http.MethodPatch, path+"/status", object{"status": object{"capacity": offered, "allocatable": offered}})
+	}
+	s.restart(t, st, "nvidia-device-plugin-daemonset", "gpu-feature-discovery")
+	compare(t, nil, rows(0, "verify"))
+}
+
+// restart does what kubectl rollout restart ends in: the pods of DaemonSets are new ones.
+func (s *server) restart(t *testing.T, st *state, sets ...string) {
+	t.Helper()
+	var pods struct{ Items []object }
+	path := "/api/v1/namespaces/" + namespace + "/pods"
+	if err := s.list(path, &pods); err != nil {
+		t.Fatal(err)
+	}
+	for _, pod := range pods.Items {
+		if slices.Contains(sets, owner(pod)) {
+			s.do(t, http.MethodDelete, path+"/"+pod.text("metadata", "name"), object{"gracePeriodSeconds": 0})
+		}
+	}
+	s.eventually(t, "the new pods run", func() error { return s.kubelets(t, st) })
+}

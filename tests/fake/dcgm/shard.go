@@ -1,0 +1,125 @@
+package dcgm
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// batch is how many tests a process runs, one after another. Each has to load the library, and the
+// last one to end is waited for.
+const batch = 4
+
+// MainParallel is Main for a package whose tests wait for the engine most of the time: it runs a
+// few tests in each of several processes at once, every one with a library, a script and counters
+// of its own. With flags that choose tests or profile them, it is Main.
+func MainParallel(m *testing.M, processes int) int {
+	if os.Getenv(envScript) != "" || !slices.ContainsFunc(os.Args[1:], isPlain) || slices.ContainsFunc(os.Args[1:], isSpecial) {
+		return Main(m)
+	}
+	if _, err := Build(); err != nil {
+		return Main(m) // which says so
+	}
+	code, err := runBatches(processes)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "fakedcgm:", err)
+		return 1
+	}
+	return code
+}
+
+// plain are the flags of a run of all tests, as go test passes them.
+var plain = regexp.MustCompile(`^-test\.(paniconexit0|timeout=.*|v(=.*)?|count=1|short(=.*)?|testlogfile=.*|parallel=.*)$`)
+
+func isPlain(arg string) bool   { return arg == "-test.paniconexit0" }
+func isSpecial(arg string) bool { return !plain.MatchString(arg) }
+
+// runBatches runs every test in some process, and returns the exit code of all.
+func runBatches(processes int) (int, error) {
+	list, err := exec.Command("/proc/self/exe", "-test.list=.").Output()
+	if err != nil {
+		return 0, fmt.Errorf("list the tests: %w", err)
+	}
+	var names []string
+	for name := range strings.Lines(string(list)) {
+		if !strings.HasPrefix(name, "Benchmark") {
+			names = append(names, regexp.QuoteMeta(strings.TrimSpace(name)))
+		}
+	}
+	work, err := os.MkdirTemp("", "fakedcgm-shard-")
+	if err != nil {
+		return 0, err
+	}
+	defer os.RemoveAll(work)
+	batches := slices.Collect(slices.Chunk(names, batch))
+	next := make(chan int, len(batches))
+	for i := range batches {
+		next <- i
+	}
+	close(next)
+	var (
+		mu   sync.Mutex // guards code, and the output
+		code int
+		all  sync.WaitGroup
+	)
+	for range processes {
+		all.Go(func() {
+			for i := range next {
+				out, err := runBatch(batches[i], filepath.Join(work, fmt.Sprint(i)))
+				mu.Lock()
+				os.Stdout.Write(bytes.TrimSuffix(out, []byte("PASS\n")))
+				if err != nil {
+					fmt.Fprintf(os.Stdout, "tests %v: %v\n", batches[i], err)
+					code = 1
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	all.Wait()
+	if code == 0 {
+		fmt.Println("PASS")
+	}
+	return code, joinLogs(work, len(batches))
+}
+
+// runBatch runs some tests in a process of their own.
+func runBatch(names []string, log string) ([]byte, error) {
+	env, err := environment()
+	if err != nil {
+		return nil, err
+	}
+	args := slices.DeleteFunc(slices.Clone(os.Args[1:]), func(arg string) bool { return strings.HasPrefix(arg, testLog) })
+	cmd := exec.Command("/proc/self/exe", append(args, testLog+log, "-test.run=^("+strings.Join(names, "|")+")$")...)
+	cmd.Env = append(os.Environ(), env...)
+	return cmd.CombinedOutput()
+}
+
+// testLog is the flag by which go test learns which files and variables the tests read, so that it
+// knows when a result that it kept is out of date.
+const testLog = "-test.testlogfile="
+
+// joinLogs writes what all processes read where go test looks for it.
+func joinLogs(work string, n int) error {
+	i := slices.IndexFunc(os.Args, func(arg string) bool { return strings.HasPrefix(arg, testLog) })
+	if i < 0 {
+		return nil
+	}
+	const header = "# test log\n"
+	all := bytes.NewBufferString(header)
+	for k := range n {
+		log, err := os.ReadFile(filepath.Join(work, fmt.Sprint(k)))
+		if err != nil {
+			return err
+		}
+		all.Write(bytes.TrimPrefix(log, []byte(header)))
+	}
+	return os.WriteFile(strings.TrimPrefix(os.Args[i], testLog), all.Bytes(), 0o600)
+}

@@ -1,0 +1,33 @@
+package prom
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
+)
+
+// Program returns the path of prometheus or promtool: the one in PATH, else the one that "make
+// prometheus" unpacked. It skips the test where there is none, and counts the skip; on CI it fails.
+// The test runs two folders below the repository's root.
+func Program(t testing.TB, name string) string {
+	t.Helper()
+	if path, err := exec.LookPath(name); err == nil {
+		return path
+	}
+	path, err := filepath.Abs(filepath.Join("../../.cache/prometheus/usr/bin", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(path); err != nil {
+		err = fmt.Errorf("%s: neither in PATH nor unpacked: run make prometheus", name)
+		if os.Getenv("CI") != "" {
+			t.Fatal(err)
+		}
+		material.Skip(t, name+"-unavailable", err)
+	}
+	return path
+}

@@ -1,0 +1,53 @@
+package goldens
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
+)
+
+// A pod's own labels take the name of no label that the series of owned GPUs have from the
+// exporter.
+func TestLabelNames(t *testing.T) {
+	pods := []string{"app", "app_kubernetes_io_name", "_9_lives____b"} // of the pods on the pages
+	pages, err := filepath.Glob("testdata/pages/*.txt")
+	if err != nil || len(pages) == 0 {
+		t.Fatalf("no pages: %v", err)
+	}
+	name := regexp.MustCompile(`[{,]([a-zA-Z_][a-zA-Z0-9_]*)="`)
+	seen := map[string]bool{}
+	for _, page := range pages {
+		content, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(content)) {
+			if strings.HasPrefix(line, "#") || !strings.Contains(line, `pod="`) && !strings.Contains(line, `pod_name="`) {
+				continue
+			}
+			for _, label := range name.FindAllStringSubmatch(line, -1) {
+				seen[label[1]] = true
+				if !catalog.IsOwnLabel(label[1]) && !slices.Contains(pods, label[1]) {
+					t.Errorf("%s: %s is no label of the exporter's own: %s", page, label[1], line)
+				}
+			}
+		}
+	}
+	for _, label := range append(pods, "gpu", "xid", "err_code", "dra_pool_name", "sharing") {
+		if !seen[label] {
+			t.Errorf("no owned GPU on the pages has the label %s", label)
+		}
+	}
+	for _, f := range catalog.Families() {
+		for _, label := range f.Labels {
+			if !catalog.IsOwnLabel(label) {
+				t.Errorf("%s of %s can be a pod's", label, f.Name)
+			}
+		}
+	}
+}

@@ -1,0 +1,354 @@
+//go:build images
+
+package images
+
+import (
+	"archive/tar"
+	"fmt"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/nvml"
+)
+
+// both are the images, by the end of their tags.
+var both = []string{"", "-dcgm"}
+
+// locked are the options under which every image runs.
+var locked = []string{"--read-only", "--cap-drop", "all", "--security-opt", "no-new-privileges"}
+
+func TestTwoBuildsHaveOneDigest(t *testing.T) {
+	again := t.TempDir()
+	if out, err := build(again, "TAG="+tag); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, suffix := range both {
+		first, second := digestOf(t, filepath.Join(layouts, "dcgm-exporter"+suffix)), digestOf(t, filepath.Join(again, "dcgm-exporter"+suffix))
+		if first != second {
+			t.Errorf("dcgm-exporter%s: %s, and built again %s", suffix, first, second)
+		}
+	}
+}
+
+func TestImagesAreForBothArchitectures(t *testing.T) {
+	for _, suffix := range both {
+		var got []string
+		for _, i := range images(t, filepath.Join(layouts, "dcgm-exporter"+suffix)) {
+			got = append(got, i.arch)
+		}
+		if diff := cmp.Diff([]string{"amd64", "arm64"}, got); diff != "" {
+			t.Errorf("dcgm-exporter%s (-want +got):\n%s", suffix, diff)
+		}
+	}
+}
+
+// What NVIDIA's image promises to those who run it: docs/containers.md.
+func TestContract(t *testing.T) {
+	for _, suffix := range both {
+		for _, i := range images(t, filepath.Join(layouts, "dcgm-exporter"+suffix)) {
+			t.Run(i.arch+suffix, func(t *testing.T) {
+				c := i.config
+				if diff := cmp.Diff([]string{"/usr/bin/dcgm-exporter"}, c.Entrypoint); diff != "" || len(c.Cmd) > 0 {
+					t.Errorf("entry point %v, command %v", c.Entrypoint, c.Cmd)
+				}
+				for _, want := range []string{"NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_DRIVER_CAPABILITIES=compute,utility"} {
+					if !slices.Contains(c.Env, want) {
+						t.Errorf("no %s in %v", want, c.Env)
+					}
+				}
+				if _, open := c.ExposedPorts["9400/tcp"]; !open || len(c.ExposedPorts) != 1 {
+					t.Errorf("ports %v", c.ExposedPorts)
+				}
+				if c.User != "0:0" {
+					t.Errorf("user %q: the GPU Operator names none, and the kubelet's socket is root's", c.User)
+				}
+				for _, label := range []string{"title", "description", "source", "url", "documentation", "licenses", "version", "revision", "created"} {
+					if v := c.Labels["org.opencontainers.image."+label]; v == "" || v == "unknown" {
+						t.Errorf("label %s is %q", label, v)
+					}
+				}
+				if got, want := c.Labels["org.opencontainers.image.revision"], os.Getenv("REVISION"); got != want {
+					t.Errorf("revision %q, want %q", got, want)
+				}
+				shipped, err := filepath.Glob(filepath.Join(root, "etc", "*.csv"))
+				if err != nil || len(shipped) < 4 {
+					t.Fatal(shipped, err)
+				}
+				for _, f := range shipped {
+					if at := "/etc/dcgm-exporter/" + filepath.Base(f); i.files[at] == nil {
+						t.Errorf("%s is missing", at)
+					}
+				}
+				if !strings.Contains(i.texts["/etc/passwd"], "\ndcgm-exporter:x:1000:1000:") {
+					t.Errorf("no user 1000 in %q", i.texts["/etc/passwd"])
+				}
+			})
+		}
+	}
+}
+
+// Nothing in the images can be used to go on from a process that was taken over, and every file is
+// root's and readable by every user.
+func TestNoShell(t *testing.T) {
+	for _, suffix := range both {
+		for _, i := range images(t, filepath.Join(layouts, "dcgm-exporter"+suffix)) {
+			t.Run(i.arch+suffix, func(t *testing.T) {
+				var programs []string
+				for at, h := range i.files {
+					if h.Uid != 0 || h.Gid != 0 || h.Mode&0o6000 != 0 {
+						t.Errorf("%s is of %d:%d, mode %o", at, h.Uid, h.Gid, h.Mode)
+					}
+					if h.Mode&0o004 == 0 || h.Typeflag == tar.TypeDir && h.Mode&0o001 == 0 {
+						t.Errorf("%s cannot be read by every user: mode %o", at, h.Mode)
+					}
+					if slices.Contains([]string{"bin", "sbin"}, path.Base(path.Dir(at))) && h.Typeflag != tar.TypeDir {
+						programs = append(programs, at)
+					}
+				}
+				slices.Sort(programs)
+				if diff := cmp.Diff([]string{"/usr/bin/dcgm-exporter", "/usr/bin/gpuop"}, programs); diff != "" {
+					t.Errorf("programs (-want +got):\n%s", diff)
+				}
+			})
+		}
+	}
+}
+
+// Every package of an image has its license and its entry for scanners, and the dependencies of
+// DCGM's packages came along.
+func TestPackagesOfTheImages(t *testing.T) {
+	for _, suffix := range both {
+		for _, i := range images(t, filepath.Join(layouts, "dcgm-exporter"+suffix)) {
+			var packages []string
+			for at, text := range i.texts {
+				if path.Dir(at) == "/var/lib/dpkg/status.d" {
+					packages = append(packages, path.Base(at))
+					if !strings.Contains(text, "\nArchitecture: "+i.arch+"\n") && !strings.Contains(text, "\nArchitecture: all\n") {
+						t.Errorf("%s of %s: %s", at, i.arch, text)
+					}
+				}
+			}
+			want := []string{"libc6"}
+			if suffix == "-dcgm" {
+				want = append(want, "libcap2", "datacenter-gpu-manager-4-core", "datacenter-gpu-manager-4-proprietary")
+			}
+			for _, w := range want {
+				if !slices.Contains(packages, w) || i.files["/usr/share/doc/"+w+"/copyright"] == nil {
+					t.Errorf("dcgm-exporter%s of %s: no %s with its license among %v", suffix, i.arch, w, packages)
+				}
+			}
+			if suffix == "" && slices.ContainsFunc(packages, func(p string) bool { return strings.HasPrefix(p, "datacenter") }) {
+				t.Errorf("DCGM is in the small image: %v", packages)
+			}
+		}
+	}
+}
+
+func TestUnknownVersionOfDCGMIsRefused(t *testing.T) {
+	out, err := build("", "TAG=refused", "TARGETS=dcgm", "ARCHES=amd64", "VERSION_OF_DCGM=1:9.9.9-1")
+	if err == nil || !strings.Contains(out, "DCGM 1:9.9.9-1 is not in") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+func TestSimulatedNodeAsBothUsers(t *testing.T) {
+	for _, suffix := range both {
+		for _, user := range []string{"0:0", "1000:1000"} {
+			t.Run(user+suffix, func(t *testing.T) {
+				c := start(t, append(slices.Clone(locked), "--user", user, name+":"+tag+suffix, "--source=sim", "-c", "500")...)
+				page := c.page(t, "DCGM_FI_DEV_GPU_TEMP{", "dcgm_exporter_collect_success 1")
+				if n := strings.Count(page, "\nDCGM_"); n < 50 {
+					t.Errorf("%d series of GPUs", n)
+				}
+				if want := `revision="` + os.Getenv("REVISION") + `"`; !strings.Contains(grep(page, "dcgm_exporter_build_info"), want) {
+					t.Errorf("no %s in %s", want, grep(page, "dcgm_exporter_build_info"))
+				}
+				if code := c.stop(t); code != "0" {
+					t.Errorf("SIGTERM ended it with code %s", code)
+				}
+			})
+		}
+	}
+}
+
+func TestShippedCountersFilesAreUsable(t *testing.T) {
+	args := append([]string{"run", "--rm"}, locked...)
+	args = append(args, name+":"+tag, "check", "--source=sim")
+	for _, f := range []string{"default-counters", "dcp-metrics-included", "1.x-compatibility-metrics", "fleet-counters"} {
+		args = append(args, "/etc/dcgm-exporter/"+f+".csv")
+	}
+	if out, code := podman(t, args...); code != 0 {
+		t.Errorf("check ended with %d\n%s", code, out)
+	}
+}
+
+// engine returns the options of a container over a script of the test library for DCGM, two GPUs,
+// and what its page has.
+func engine(t *testing.T) (options []string) {
+	t.Helper()
+	_, env := dcgm.NewFor(t, "gpu 0 uuid=GPU-a name=NVIDIA+H100", "gpu 1 uuid=GPU-b name=NVIDIA+H100",
+		"value gpu:* 150 int 41", "value gpu:* 155 double 300")
+	for _, e := range env {
+		key, file, _ := strings.Cut(e, "=")
+		if key == "LD_LIBRARY_PATH" {
+			continue // the image has the library where the loader looks for it
+		}
+		options = append(options, "-e", e)
+		// Every user of a container may read the script; the folder of the counters is written to.
+		for _, at := range []string{filepath.Dir(file), file} {
+			if err := os.Chmod(at, 0o777); err != nil && !os.IsNotExist(err) {
+				t.Fatal(err)
+			}
+		}
+		if key == "FAKEDCGM_SCRIPT" {
+			options = append(options, "-v", filepath.Dir(file)+":"+filepath.Dir(file))
+		}
+	}
+	return options
+}
+
+func TestDCGMInTheImage(t *testing.T) {
+	for how, flags := range map[string][]string{
+		"embedded":         {"--source=dcgm"},
+		"remote":           {"--remote-hostengine-info=nvidia-dcgm:5555"},
+		"automatic choice": nil,
+	} {
+		t.Run(how, func(t *testing.T) {
+			options := append(slices.Clone(locked), "--user", "1000:1000")
+			options = append(options, engine(t)...)
+			c := start(t, append(append(options, name+":"+tag+"-dcgm", "-c", "500"), flags...)...)
+			page := c.page(t, `DCGM_FI_DEV_GPU_TEMP{gpu="0",UUID="GPU-a"`, `DCGM_FI_DEV_GPU_TEMP{gpu="1",UUID="GPU-b"`)
+			if !strings.Contains(grep(page, "dcgm_exporter_source_info"), `source="dcgm"`) {
+				t.Errorf("the source is %s", grep(page, "dcgm_exporter_source_info"))
+			}
+			for line := range strings.Lines(grep(page, "DCGM_FI_DEV_GPU_TEMP{")) {
+				if !strings.HasSuffix(line, " 41\n") {
+					t.Errorf("the engine said 41: %s", line)
+				}
+			}
+			if got := grep(page, "dcgm_exporter_library_missing"); got != "" {
+				t.Errorf("libdcgm is there: %s", got)
+			}
+		})
+	}
+}
+
+// CounterSet for DCGM, the small image says what it lacks, wherever one looks.
+func TestSmallImageSaysThatLibdcgmIsMissing(t *testing.T) {
+	for how, env := range map[string]string{
+		"the Operator's":  "DCGM_REMOTE_HOSTENGINE_INFO=nvidia-dcgm:5555",
+		"an embedded one": "DCGM_EXPORTER_SOURCE=dcgm",
+	} {
+		t.Run(how, func(t *testing.T) {
+			options := append(slices.Clone(locked), "--user", "1000:1000", "-e", env)
+			c := start(t, append(options, name+":"+tag, "-c", "500")...)
+			c.page(t, "dcgm_exporter_collect_success 0",
+				`dcgm_exporter_library_missing{library="libdcgm.so.4",remedy="install datacenter-gpu-manager-4-core; in a container use the image whose tag ends in -dcgm"} 1`)
+			if log := c.log(t); !strings.Contains(log, "libdcgm.so.4 cannot be loaded") || !strings.Contains(log, "image whose tag ends in -dcgm") {
+				t.Errorf("log:\n%s", log)
+			}
+			out, code := podman(t, append(append([]string{"run", "--rm"}, options...), name+":"+tag, "doctor")...)
+			if code != 1 || !strings.Contains(out, "libdcgm.so.4 was not found") || !strings.Contains(out, "use the image whose tag ends in -dcgm") {
+				t.Errorf("doctor ended with %d\n%s", code, out)
+			}
+		})
+	}
+}
+
+// driver returns the options that put the test library for NVML where the NVIDIA container toolkit
+// puts the driver's.
+func driver(t *testing.T) (options []string) {
+	t.Helper()
+	dir := t.TempDir()
+	library, err := nvml.Build(dir)
+	nvml.Need(t, err)
+	world := nvml.NewWorld(t, "gpus 2", "gpu 0 set temperature 43")
+	options = []string{"-v", library + ":/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1:ro"}
+	for _, e := range world.Env() {
+		_, file, _ := strings.Cut(e, "=")
+		options = append(options, "-e", e)
+		for _, at := range []string{dir, library, filepath.Dir(file), file} {
+			if err := os.Chmod(at, 0o777); err != nil && !os.IsNotExist(err) {
+				t.Fatal(err)
+			}
+		}
+		if mount := filepath.Dir(file) + ":" + filepath.Dir(file); !slices.Contains(options, mount) {
+			options = append(options, "-v", mount)
+		}
+	}
+	return options
+}
+
+func TestNVMLInBothImages(t *testing.T) {
+	for _, suffix := range both {
+		t.Run(suffix, func(t *testing.T) {
+			options := append(slices.Clone(locked), "--user", "1000:1000")
+			options = append(options, driver(t)...)
+			c := start(t, append(options, name+":"+tag+suffix, "--source=nvml", "-c", "500")...)
+			page := c.page(t, `DCGM_FI_DEV_GPU_TEMP{gpu="0"`, `DCGM_FI_DEV_GPU_TEMP{gpu="1"`)
+			if !strings.Contains(grep(page, "dcgm_exporter_source_info"), `source="nvml"`) {
+				t.Errorf("the source is %s", grep(page, "dcgm_exporter_source_info"))
+			}
+		})
+	}
+}
+
+// qemu runs programs for arm64 without the kernel's help.
+const qemu = "/usr/bin/qemu-aarch64-static"
+
+func TestArm64(t *testing.T) {
+	if out, err := exec.Command("uname", "-m").Output(); err != nil || strings.TrimSpace(string(out)) != "x86_64" {
+		material.Skip(t, "other-architecture", fmt.Errorf("qemu-aarch64 is of use on x86_64, this is %s", out))
+	}
+	if _, err := os.Stat(qemu); err != nil {
+		material.Skip(t, "qemu-absent", err)
+	}
+	emulated := []string{"--user", "1000:1000", "-v", qemu + ":/qemu:ro", "--entrypoint", "/qemu", "--arch", "arm64"}
+	for _, suffix := range both {
+		t.Run("arm64"+suffix, func(t *testing.T) {
+			image := name + ":" + tag + suffix + "-arm64"
+			out, code := podman(t, append(append([]string{"run", "--rm"}, emulated...), image, "/usr/bin/gpuop", "--version")...)
+			if code != 0 {
+				t.Errorf("gpuop ended with %d\n%s", code, out)
+			}
+			c := start(t, append(append(slices.Clone(locked), emulated...), image, "/usr/bin/dcgm-exporter", "--source=sim", "-c", "1000")...)
+			page := c.page(t, "DCGM_FI_DEV_GPU_TEMP{", "dcgm_exporter_collect_success 1")
+			if !strings.Contains(grep(page, "dcgm_exporter_build_info"), `goarch="arm64"`) {
+				t.Errorf("%s", grep(page, "dcgm_exporter_build_info"))
+			}
+		})
+	}
+	t.Run("DCGM", func(t *testing.T) {
+		options := append(append(slices.Clone(locked), emulated...), engine(t)...)
+		c := start(t, append(options, name+":"+tag+"-dcgm-arm64", "/usr/bin/dcgm-exporter", "--source=dcgm", "-c", "1000")...)
+		c.page(t, `DCGM_FI_DEV_GPU_TEMP{gpu="0",UUID="GPU-a"`)
+	})
+}
+
+// The path of this checkout is in no program: who builds elsewhere builds the same.
+func TestProgramsNameNoFolderOfTheBuilder(t *testing.T) {
+	here, err := filepath.Abs(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for arch := range compilers {
+		for _, program := range []string{"dcgm-exporter", "gpuop"} {
+			content, err := os.ReadFile(filepath.Join(root, "bin", "linux", arch, program))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.Contains(string(content), here+"/") {
+				t.Errorf("%s for %s names %s", program, arch, here)
+			}
+		}
+	}
+}

@@ -1,0 +1,349 @@
+//go:build images
+
+package images
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
+)
+
+// patience bounds every wait; it is no claim about speed.
+const patience = 40 * time.Second
+
+const (
+	root = "../.."
+	// name and tag are those of the images under test.
+	name = "localhost/dcgm-exporter"
+	tag  = "test"
+	// dcgmVersion is that of the stand-in for DCGM's package.
+	dcgmVersion = "1:4.6.1-1"
+)
+
+// compilers make the stand-in's library for each architecture.
+var compilers = map[string]string{"amd64": "gcc", "arm64": "aarch64-linux-gnu-gcc"}
+
+// layouts is the folder with the OCI layouts; repository that with the stand-in's packages.
+var layouts, repository string
+
+func TestMain(m *testing.M) { os.Exit(folder.Run(m, "images", prepare)) }
+
+// prepare builds the images, over a stand-in for NVIDIA's repository.
+func prepare(work string) error {
+	// The default runtime and limits of Debian's podman are refused where CI runs.
+	conf := filepath.Join(work, "containers.conf")
+	if err := os.WriteFile(conf, []byte("[engine]\nruntime = \"runc\"\n[containers]\ndefault_ulimits = [\"nofile=1024:1024\", \"nproc=1024:1024\"]\n"), 0o600); err != nil {
+		return err
+	}
+	os.Setenv("CONTAINERS_CONF", conf)
+	repository, layouts = filepath.Join(work, "repository"), filepath.Join(work, "layouts")
+	if err := standIn(repository); err != nil {
+		return err
+	}
+	start := time.Now()
+	if out, err := build(layouts, "TAG="+tag); err != nil {
+		return fmt.Errorf("build: %w\n%s", err, out)
+	} else {
+		fmt.Printf("%sbuilt in %v\n", out, time.Since(start).Round(time.Second))
+	}
+	return nil
+}
+
+// build runs build.sh with the stand-in.
+func build(out string, env ...string) (string, error) {
+	cmd := exec.Command(filepath.Join(root, "deployment/docker/build.sh"), out)
+	cmd.Env = append(append(os.Environ(), "REPOSITORY_OF_DCGM=file:"+repository, "NAME="+name), env...)
+	text, err := cmd.CombinedOutput()
+	return string(text), err
+}
+
+// standIn makes a repository in the form of NVIDIA's, whose packages bring the project's test
+// library.
+func standIn(folder string) error {
+	for arch, place := range map[string]struct{ folder, triplet string }{
+		"amd64": {"x86_64", "x86_64-linux-gnu"}, "arm64": {"sbsa", "aarch64-linux-gnu"},
+	} {
+		library, err := dcgm.BuildWith(compilers[arch])
+		if err != nil {
+			return err
+		}
+		content, err := os.ReadFile(filepath.Join(library, "libdcgm.so.4"))
+		if err != nil {
+			return err
+		}
+		var index strings.Builder
+		for _, p := range []struct{ name, depends string }{
+			{"datacenter-gpu-manager-4-core", "libc6 (>= 2.17), libcap2"},
+			{"datacenter-gpu-manager-4-proprietary", "datacenter-gpu-manager-4-core"},
+		} {
+			tree := filepath.Join(folder, "tree", arch, p.name)
+			files := map[string][]byte{
+				"DEBIAN/control": fmt.Appendf(nil, "Package: %s\nVersion: %s\nArchitecture: %s\nMaintainer: test <test@example.com>\nDepends: %s\nDescription: stand-in\n",
+					p.name, dcgmVersion, arch, p.depends),
+				"usr/share/doc/" + p.name + "/copyright":           []byte("stand-in\n"),
+				"usr/share/doc/" + p.name + "/changelog.Debian.gz": nil,
+			}
+			if p.depends[0] == 'l' {
+				files["usr/lib/"+place.triplet+"/libdcgm.so.4"] = content
+			}
+			for to, content := range files {
+				if err := os.MkdirAll(filepath.Dir(filepath.Join(tree, to)), 0o755); err != nil {
+					return err
+				}
+				if err := os.WriteFile(filepath.Join(tree, to), content, 0o644); err != nil {
+					return err
+				}
+			}
+			deb := p.name + "_" + strings.TrimPrefix(dcgmVersion, "1:") + "_" + arch + ".deb"
+			at := filepath.Join(folder, place.folder, deb)
+			if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
+				return err
+			}
+			if out, err := exec.Command("dpkg-deb", "--root-owner-group", "--build", tree, at).CombinedOutput(); err != nil {
+				return fmt.Errorf("dpkg-deb: %w\n%s", err, out)
+			}
+			made, err := os.ReadFile(at)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(&index, "%sFilename: ./%s\nSize: %d\nSHA256: %x\n\n", files["DEBIAN/control"], deb, len(made), sha256.Sum256(made))
+		}
+		if err := os.WriteFile(filepath.Join(folder, place.folder, "Packages"), []byte(index.String()), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// An image is one of a layout.
+type image struct {
+	arch        string
+	annotations map[string]string
+	config      struct {
+		User         string
+		Env          []string
+		Entrypoint   []string
+		Cmd          []string
+		ExposedPorts map[string]struct{}
+		Labels       map[string]string
+	}
+	files map[string]*tar.Header // by absolute path
+	texts map[string]string      // of small files
+}
+
+// images reads a layout.
+func images(t *testing.T, layout string) []image {
+	t.Helper()
+	type descriptor struct {
+		Digest   string
+		Platform struct{ OS, Architecture string }
+	}
+	blob := func(digest string, into any) {
+		t.Helper()
+		content, err := os.ReadFile(filepath.Join(layout, "blobs", strings.Replace(digest, ":", "/", 1)))
+		if err == nil {
+			err = json.Unmarshal(content, into)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	var list struct{ Manifests []descriptor }
+	blob(digestOf(t, layout), &list)
+	var all []image
+	for _, m := range list.Manifests {
+		var manifest struct {
+			Config descriptor
+			Layers []descriptor
+		}
+		blob(m.Digest, &manifest)
+		i := image{arch: m.Platform.Architecture, files: map[string]*tar.Header{}, texts: map[string]string{}}
+		var config struct {
+			OS, Architecture string
+			Config           any
+		}
+		config.Config = &i.config
+		blob(manifest.Config.Digest, &config)
+		if config.OS != "linux" || config.Architecture != i.arch {
+			t.Errorf("the index says linux/%s, the image %s/%s", i.arch, config.OS, config.Architecture)
+		}
+		for _, l := range manifest.Layers {
+			i.unpack(t, filepath.Join(layout, "blobs", strings.Replace(l.Digest, ":", "/", 1)))
+		}
+		all = append(all, i)
+	}
+	return all
+}
+
+func (i *image) unpack(t *testing.T, blob string) {
+	t.Helper()
+	content, err := os.ReadFile(blob)
+	if err != nil {
+		t.Fatal(err)
+	}
+	unpacked, err := gzip.NewReader(bytes.NewReader(content))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for archive := tar.NewReader(unpacked); ; {
+		h, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			return
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		at := path.Clean("/" + h.Name)
+		i.files[at] = h
+		if h.Size < 1<<16 && h.Typeflag == tar.TypeReg {
+			text, err := io.ReadAll(archive)
+			if err != nil {
+				t.Fatal(err)
+			}
+			i.texts[at] = string(text)
+		}
+	}
+}
+
+// digestOf returns the digest of the one index of a layout.
+func digestOf(t *testing.T, layout string) string {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join(layout, "index.json"))
+	var index struct{ Manifests []struct{ Digest string } }
+	if err == nil {
+		err = json.Unmarshal(content, &index)
+	}
+	if err != nil || len(index.Manifests) != 1 {
+		t.Fatalf("%s: %v, %d indexes", layout, err, len(index.Manifests))
+	}
+	return index.Manifests[0].Digest
+}
+
+// podman runs podman and returns what it wrote to standard output, and its exit code.
+func podman(t *testing.T, args ...string) (string, int) {
+	t.Helper()
+	var out, stderr bytes.Buffer
+	cmd := exec.Command("podman", args...)
+	cmd.Stdout, cmd.Stderr = &out, &stderr
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	if err != nil {
+		t.Logf("podman %s: %v\n%s", strings.Join(args, " "), err, &stderr)
+	}
+	return out.String(), cmd.ProcessState.ExitCode()
+}
+
+// A container is a running one.
+type container struct {
+	id, url string
+}
+
+// start runs "podman run" with the arguments, which publish port 9400 nowhere, until the test ends.
+func start(t *testing.T, args ...string) *container {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := l.Addr().String()
+	l.Close()
+	out, code := podman(t, append([]string{"run", "-d", "-p", address + ":9400"}, args...)...)
+	if code != 0 {
+		t.Fatalf("podman run ended with %d", code)
+	}
+	c := &container{id: strings.TrimSpace(out), url: "http://" + address}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("log of the container:\n%s", c.log(t))
+		}
+		podman(t, "rm", "-f", "-t", "0", c.id)
+	})
+	return c
+}
+
+func (c *container) log(t *testing.T) string {
+	t.Helper()
+	out, err := exec.Command("podman", "logs", c.id).CombinedOutput()
+	if err != nil {
+		t.Error(err)
+	}
+	return string(out)
+}
+
+// page returns the page of the container once it has a line that starts with each of the texts.
+func (c *container) page(t *testing.T, has ...string) string {
+	t.Helper()
+	client := &http.Client{Timeout: 10 * time.Second}
+	var page string
+	err := within(func() error {
+		response, err := client.Get(c.url + "/metrics")
+		if err != nil {
+			return err
+		}
+		defer response.Body.Close()
+		content, err := io.ReadAll(response.Body)
+		if err != nil || response.StatusCode != http.StatusOK {
+			return fmt.Errorf("%s, %w", response.Status, err)
+		}
+		page = string(content)
+		for _, h := range has {
+			if !strings.Contains("\n"+page, "\n"+h) {
+				return fmt.Errorf("no series %s", h)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatalf("%v in\n%s", err, grep(page, "dcgm_exporter_"))
+	}
+	return page
+}
+
+// stop sends SIGTERM and returns the exit code.
+func (c *container) stop(t *testing.T) string {
+	t.Helper()
+	podman(t, "stop", "-t", "10", c.id)
+	code, _ := podman(t, "inspect", "--format", "{{.State.ExitCode}}", c.id)
+	return strings.TrimSpace(code)
+}
+
+// within tries until there is no error.
+func within(try func() error) error {
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(patience); ; <-tick.C {
+		if err := try(); err == nil || time.Now().After(end) {
+			return err
+		}
+	}
+}
+
+// grep returns the lines that start with a text.
+func grep(text, prefix string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, prefix) {
+			b.WriteString(line)
+		}
+	}
+	return b.String()
+}

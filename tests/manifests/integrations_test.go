@@ -1,0 +1,194 @@
+package manifests
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/prom"
+)
+
+const integrations = "../../docs/integrations/"
+
+// TestScrapersAcceptTheSnippets: what docs/integrations.md offers is read by Prometheus' own
+// parser.
+func TestScrapersAcceptTheSnippets(t *testing.T) {
+	promtool := prom.Program(t, "promtool")
+	for _, name := range []string{"prometheus.yml", "prometheus-kubernetes.yml", "prometheus-agent.yml", "vmagent.yml"} {
+		args := []string{"check", "config"}
+		if name == "prometheus-agent.yml" {
+			args = append(args, "--agent")
+		}
+		file := integrations + name
+		if name == "prometheus-kubernetes.yml" {
+			file = withoutDiscovery(t, file)
+		}
+		if out, err := exec.Command(promtool, append(args, file)...).CombinedOutput(); err != nil {
+			t.Errorf("%s: %v\n%s", name, err, out)
+		}
+	}
+}
+
+// TestTheirOwnProgramsAcceptThem: what docs/integrations.md offers to others than Prometheus, and
+// the alerts for VictoriaMetrics, are read by the programs that they are for, which refuse them
+// with a mistake. Datadog's agent cannot be built here; TestDatadogPatterns reads its file.
+func TestTheirOwnProgramsAcceptThem(t *testing.T) {
+	for _, tt := range []struct {
+		program, file, right, wrong string
+		args                        []string // before the name of the file
+	}{
+		{"vmagent", integrations + "vmagent.yml", "static_configs", "static_confgs", []string{"-dryRun", "-promscrape.config.strictParse", "-promscrape.config"}},
+		{"vmalert", "../../deployment/rules/alerts-gpu.yml", "max_over_time(", "max_over_tim(", []string{"-dryRun", "-rule"}},
+		{"vmalert", "../../deployment/rules/alerts-exporter.yml", "expr:", "exprs:", []string{"-dryRun", "-rule"}},
+		{"vmalert", "../../deployment/rules/recording.yml", "record:", "records:", []string{"-dryRun", "-rule"}},
+		{"otelcol", integrations + "otel-collector.yaml", `set(unit, "W")`, `sett(unit, "W")`, []string{"validate", "--config"}},
+		{"otelcol", integrations + "otel-collector.yaml", "[filter/gpu, transform/gpu]", "[filter/gpus, transform/gpu]", []string{"validate", "--config"}},
+	} {
+		t.Run(tt.program+" "+filepath.Base(tt.file), func(t *testing.T) {
+			path, err := exec.Command("./scrapers.sh", tt.program).Output()
+			if err != nil {
+				material.Skip(t, tt.program+"-absent", fmt.Errorf("make scrapers builds it: %w", err))
+			}
+			judge := func(file string) ([]byte, error) {
+				args := append(slices.Clone(tt.args[:len(tt.args)-1]), tt.args[len(tt.args)-1]+"="+file)
+				return exec.Command(strings.TrimSpace(string(path)), args...).CombinedOutput()
+			}
+			if out, err := judge(tt.file); err != nil {
+				t.Errorf("%v\n%s", err, out)
+			}
+			text, err := os.ReadFile(tt.file)
+			if err != nil || !strings.Contains(string(text), tt.right) {
+				t.Fatalf("%v; no %q in %s", err, tt.right, tt.file)
+			}
+			broken := filepath.Join(t.TempDir(), filepath.Base(tt.file))
+			if err := os.WriteFile(broken, []byte(strings.Replace(string(text), tt.right, tt.wrong, 1)), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if out, err := judge(broken); err == nil {
+				t.Errorf("accepted with %s:\n%s", tt.wrong, out)
+			}
+		})
+	}
+}
+
+// withoutDiscovery returns a copy of a file without its Kubernetes discovery, which Debian's
+// Prometheus is built without: everything else is still judged.
+func withoutDiscovery(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const discovery = "    kubernetes_sd_configs:\n      - role: pod\n"
+	if strings.Count(string(text), discovery) != 1 {
+		t.Fatalf("%s: expected this once:\n%s", file, discovery)
+	}
+	copied := filepath.Join(t.TempDir(), filepath.Base(file))
+	if err := os.WriteFile(copied, []byte(strings.Replace(string(text), discovery, "", 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return copied
+}
+
+// TestEachSnippetIsOffered holds the folder and the page about it to each other.
+func TestEachSnippetIsOffered(t *testing.T) {
+	page, err := os.ReadFile("../../docs/integrations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(integrations + "*")
+	if err != nil || len(files) == 0 {
+		t.Fatal(err, files)
+	}
+	for _, f := range files {
+		if !strings.Contains(string(page), "(integrations/"+filepath.Base(f)+")") {
+			t.Errorf("docs/integrations.md does not name %s", f)
+		}
+		var tree any
+		text, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := yaml.Unmarshal(text, &tree); err != nil {
+			t.Errorf("%s: %v", f, err)
+		}
+	}
+}
+
+// TestOpenTelemetryUnits: each metric that is renamed is one of the catalog's, and the factor leads
+// from its unit there to the unit that the snippet says.
+func TestOpenTelemetryUnits(t *testing.T) {
+	text, err := os.ReadFile(integrations + "otel-collector.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	find := func(pattern string) map[string]string {
+		found := map[string]string{}
+		for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(string(text), -1) {
+			found[m[2]] = m[1]
+		}
+		return found
+	}
+	factors := find(`value_double ([/*] \d+)\) where metric\.name == "(\w+)"`)
+	units, names := find(`set\(unit, "(\w+)"\) where name == "(\w+)"`), find(`set\(name, "([\w.]+)"\) where name == "(\w+)"`)
+	if len(names) == 0 || len(names) != len(units) {
+		t.Fatalf("names %v, units %v", names, units)
+	}
+	// UCUM, as OpenTelemetry spells units, and what leads there.
+	want := map[gpu.Unit][2]string{
+		catalog.Percent: {"1", "/ 100"}, catalog.Mebibytes: {"By", "* 1048576"}, catalog.Watts: {"W", ""},
+		catalog.Celsius: {"Cel", ""}, catalog.Millijoules: {"J", "/ 1000"},
+	}
+	filter := regexp.MustCompile(`\^\(([\w|]+)\)\$`).FindStringSubmatch(string(text))
+	for name := range names {
+		n, ok := catalog.Lookup(name)
+		if !ok {
+			t.Errorf("the catalog has no %s", name)
+			continue
+		}
+		if got := [2]string{units[name], factors[name]}; got != want[n.Unit] {
+			t.Errorf("%s is in %s: unit and factor %q, want %q", name, n.Unit, got, want[n.Unit])
+		}
+		if len(filter) == 0 || !strings.Contains("|"+filter[1]+"|", "|"+name+"|") {
+			t.Errorf("the filter drops %s", name)
+		}
+	}
+	if len(filter) > 0 && strings.Count(filter[1], "|")+1 != len(names) {
+		t.Errorf("the filter keeps %s, and %d metrics have new names", filter[1], len(names))
+	}
+}
+
+// TestDatadogPatterns: each pattern matches a family that the exporter has.
+func TestDatadogPatterns(t *testing.T) {
+	text, err := os.ReadFile(integrations + "datadog.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var conf struct {
+		Instances []struct {
+			Metrics []string
+		}
+	}
+	if err := yaml.Unmarshal(text, &conf); err != nil || len(conf.Instances) != 1 || len(conf.Instances[0].Metrics) == 0 {
+		t.Fatal(err, conf)
+	}
+	served, err := os.ReadFile("../../docs/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, pattern := range conf.Instances[0].Metrics {
+		if !regexp.MustCompile("`" + pattern + "`").Match(served) {
+			t.Errorf("no family matches %s", pattern)
+		}
+	}
+}

@@ -1,0 +1,446 @@
+//go:build packages
+
+package packages
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"debug/elf"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
+)
+
+const (
+	root     = "../.."
+	patience = 40 * time.Second
+	// epoch is the time of the commit that the packages would be of.
+	epoch = "1795365907"
+)
+
+// older and newer are folders with the packages of two releases; debian is the archive of a minimal
+// system.
+var older, newer, debian string
+
+func TestMain(m *testing.M) { os.Exit(folder.Run(m, "packages", prepare)) }
+
+// prepare builds the packages of two releases, and the archive of the system that they are
+// installed on.
+func prepare(work string) error {
+	older, newer = filepath.Join(work, "older"), filepath.Join(work, "newer")
+	if err := build(older, "v0.0.9", "amd64"); err != nil {
+		return err
+	}
+	if err := build(newer, "v0.1.0", "amd64 arm64"); err != nil {
+		return err
+	}
+	out, err := exec.Command(filepath.Join(root, "deployment/docker/debian.sh")).Output()
+	if err != nil {
+		return fmt.Errorf("debian.sh: %w", err)
+	}
+	debian = strings.TrimSpace(string(out))
+	return nil
+}
+
+func build(out, version, arches string) error {
+	cmd := exec.Command(filepath.Join(root, "deployment/packages/build.sh"), out)
+	cmd.Env = append(os.Environ(), "VERSION="+version, "EPOCH="+epoch, "ARCHES="+arches)
+	if text, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build.sh: %w\n%s", err, text)
+	}
+	return nil
+}
+
+// A machine is a folder with a minimal Debian.
+type machine struct {
+	t    *testing.T
+	root string
+}
+
+func newMachine(t *testing.T) *machine {
+	t.Helper()
+	m := &machine{t, t.TempDir()}
+	if out, err := exec.Command("tar", "-C", m.root, "-xf", debian).CombinedOutput(); err != nil {
+		t.Fatalf("tar: %v\n%s", err, out)
+	}
+	if err := os.Chmod(m.root, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	// What a program expects of every machine.
+	if out, err := exec.Command("mknod", "-m", "666", m.at("/dev/null"), "c", "1", "3").CombinedOutput(); err != nil {
+		t.Fatalf("mknod: %v\n%s", err, out)
+	}
+	return m
+}
+
+func (m *machine) at(path string) string { return filepath.Join(m.root, path) }
+
+// does runs a program there and returns what it wrote; it must succeed.
+func (m *machine) does(args ...string) string {
+	m.t.Helper()
+	cmd := exec.Command("chroot", append([]string{m.root}, args...)...)
+	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C", "DEBIAN_FRONTEND=noninteractive"}
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		m.t.Fatalf("%s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+// brings copies a package there and returns its path.
+func (m *machine) brings(pkg string) string {
+	m.t.Helper()
+	content, err := os.ReadFile(pkg)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	m.writes("/tmp/"+filepath.Base(pkg), string(content), 0o644)
+	return "/tmp/" + filepath.Base(pkg)
+}
+
+func (m *machine) writes(path, content string, mode os.FileMode) {
+	m.t.Helper()
+	if err := os.WriteFile(m.at(path), []byte(content), mode); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+func (m *machine) has(path string) bool {
+	_, err := os.Lstat(m.at(path))
+	return err == nil
+}
+
+// files are what a package brings, but for what each distribution has elsewhere.
+var files = []string{
+	"/usr/bin/dcgm-exporter",
+	"/etc/dcgm-exporter/default-counters.csv", "/etc/dcgm-exporter/dcp-metrics-included.csv",
+	"/etc/dcgm-exporter/1.x-compatibility-metrics.csv", "/etc/dcgm-exporter/fleet-counters.csv", "/etc/dcgm-exporter/web",
+	"/usr/lib/systemd/system/dcgm-exporter.service", "/usr/lib/sysusers.d/dcgm-exporter.conf",
+	"/usr/share/dcgm-exporter/dcgm-exporter.service.d/tls.conf", "/usr/share/dcgm-exporter/dcgm-exporter.service.d/tls-credentials.conf",
+	"/usr/share/dcgm-exporter/dcgm-exporter.service.d/xid-kernel-log.conf", "/usr/share/dcgm-exporter/dcgm-exporter.service.d/container-labels.conf",
+	"/usr/share/dcgm-exporter/dcgm-exporter.service.d/profiling.conf",
+	"/usr/share/man/man1/dcgm-exporter.1.gz", "/usr/share/bash-completion/completions/dcgm-exporter", "/usr/share/fish/vendor_completions.d/dcgm-exporter.fish",
+}
+
+func TestDebianInstallsUpgradesRemovesPurges(t *testing.T) {
+	m := newMachine(t)
+	m.does("dpkg", "-i", m.brings(filepath.Join(older, "dcgm-exporter_0.0.9-1_amd64.deb")))
+	for _, f := range append(slices.Clone(files), "/etc/default/dcgm-exporter", "/usr/share/zsh/vendor-completions/_dcgm-exporter", "/usr/share/doc/dcgm-exporter/copyright") {
+		if !m.has(f) {
+			t.Errorf("%s is missing", f)
+		}
+	}
+	if got := m.does("getent", "passwd", "dcgm-exporter"); !strings.Contains(got, ":/usr/sbin/nologin") {
+		t.Errorf("the account is %s", got)
+	}
+	if got := m.does("stat", "-c", "%U:%G %a", "/etc/dcgm-exporter/web"); got != "root:dcgm-exporter 750\n" {
+		t.Errorf("the folder of certificates is %s", got)
+	}
+	if got := m.does("stat", "-c", "%U:%G %a", "/usr/bin/dcgm-exporter"); got != "root:root 755\n" {
+		t.Errorf("the program is %s", got)
+	}
+	if got := m.does("dpkg", "--verify", "dcgm-exporter"); got != "" {
+		t.Errorf("dpkg --verify:\n%s", got)
+	}
+
+	// An upgrade keeps what the administrator wrote.
+	m.writes("/etc/default/dcgm-exporter", "DCGM_EXPORTER_INTERVAL=1000\n", 0o644)
+	m.writes("/etc/dcgm-exporter/web/tls.key", "secret", 0o640)
+	m.does("dpkg", "-i", m.brings(filepath.Join(newer, "dcgm-exporter_0.1.0-1_amd64.deb")))
+	if got := m.does("dpkg-query", "-W", "-f", "${Version} ${Status}", "dcgm-exporter"); got != "0.1.0-1 install ok installed" {
+		t.Errorf("after the upgrade: %s", got)
+	}
+	if got := m.does("cat", "/etc/default/dcgm-exporter"); got != "DCGM_EXPORTER_INTERVAL=1000\n" {
+		t.Errorf("the upgrade wrote over the settings:\n%s", got)
+	}
+
+	m.serves()
+
+	m.does("dpkg", "-r", "dcgm-exporter")
+	if m.has("/usr/bin/dcgm-exporter") || !m.has("/etc/default/dcgm-exporter") || !m.has("/etc/dcgm-exporter/default-counters.csv") || !m.has("/var/lib/dcgm-exporter/events.json") {
+		t.Error("remove takes the program, and leaves settings and state")
+	}
+	m.does("dpkg", "-P", "dcgm-exporter")
+	for _, f := range append(slices.Clone(files), "/etc/default/dcgm-exporter", "/var/lib/dcgm-exporter") {
+		if f != "/etc/dcgm-exporter/web" && m.has(f) {
+			t.Errorf("purge leaves %s", f)
+		}
+	}
+	if !m.has("/etc/dcgm-exporter/web/tls.key") {
+		t.Error("purge takes the administrator's key")
+	}
+}
+
+// serves runs the installed program as the unit does: its account, its state file, and the drop-in
+// for TLS with paths relative to the folder of web.yaml.
+func (m *machine) serves() {
+	t := m.t
+	t.Helper()
+	certificate, key := pair(t)
+	for name, content := range map[string]string{
+		"tls.crt": certificate, "tls.key": key,
+		"web.yaml": "tls_server_config:\n  cert_file: tls.crt\n  key_file: tls.key\n",
+	} {
+		m.writes("/etc/dcgm-exporter/web/"+name, content, 0o640)
+		m.does("chgrp", "dcgm-exporter", "/etc/dcgm-exporter/web/"+name)
+	}
+	m.does("install", "-d", "-o", "dcgm-exporter", "-g", "dcgm-exporter", "-m", "0700", "/var/lib/dcgm-exporter") // StateDirectory=
+	m.writes("/tmp/faults.yaml", "faults:\n  - {fault: xid, at: 1s, devices: [\"0\"], xids: [31]}\n", 0o644)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := l.Addr().String()
+	l.Close()
+	cmd := exec.Command("chroot", "--userspec=dcgm-exporter:dcgm-exporter", m.root, "/usr/bin/dcgm-exporter", "--source=sim", "--sim-scenario=/tmp/faults.yaml", "-f", "/etc/dcgm-exporter/fleet-counters.csv", "--address="+address, "-c", "500")
+	cmd.Env = []string{
+		"DCGM_EXPORTER_STATE_FILE=/var/lib/dcgm-exporter/events.json",   // as the unit
+		"DCGM_EXPORTER_WEB_CONFIG_FILE=/etc/dcgm-exporter/web/web.yaml", // as tls.conf
+	}
+	var log bytes.Buffer // read after the process has ended
+	cmd.Stderr = &log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM([]byte(certificate))
+	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}}
+	err = within(func() error {
+		response, err := client.Get("https://" + address + "/metrics")
+		if err != nil {
+			return err
+		}
+		defer response.Body.Close()
+		page, err := io.ReadAll(response.Body)
+		if err == nil && (!bytes.Contains(page, []byte("\nDCGM_FI_DEV_GPU_TEMP{")) || !m.has("/var/lib/dcgm-exporter/events.json")) {
+			err = errors.New("no series of GPUs, or no state file")
+		}
+		return err
+	})
+	if interrupt := cmd.Process.Signal(os.Interrupt); interrupt != nil {
+		t.Error(interrupt)
+	}
+	if ended := cmd.Wait(); err != nil || ended != nil {
+		t.Errorf("%v, %v\n%s", err, ended, &log)
+	}
+}
+
+// within tries until there is no error.
+func within(try func() error) error {
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(patience); ; <-tick.C {
+		if err := try(); err == nil || time.Now().After(end) {
+			return err
+		}
+	}
+}
+
+// pair returns a certificate for loopback and its key.
+func pair(t *testing.T) (certificate, key string) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	encoded, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})), string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: encoded}))
+}
+
+// reads runs a program of this machine that reads a package.
+func reads(t *testing.T, args ...string) string {
+	t.Helper()
+	if _, err := exec.LookPath(args[0]); err != nil {
+		material.Skip(t, args[0]+"-absent", err)
+	}
+	cmd := exec.Command(args[0], args[1:]...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", strings.Join(args, " "), err, &stderr)
+	}
+	return string(out)
+}
+
+func TestRPM(t *testing.T) {
+	for arch, machine := range map[string]string{"x86_64": "EM_X86_64", "aarch64": "EM_AARCH64"} {
+		t.Run(arch, func(t *testing.T) {
+			pkg := filepath.Join(newer, "dcgm-exporter-0.1.0-1."+arch+".rpm")
+			if got := reads(t, "rpm", "-qp", "--qf", "%{NAME} %{VERSION} %{RELEASE} %{ARCH} %{LICENSE} %{OS}", pkg); got != "dcgm-exporter 0.1.0 1 "+arch+" Apache-2.0 linux" {
+				t.Errorf("it is %s", got)
+			}
+			listed := strings.Fields(reads(t, "rpm", "-qpl", pkg))
+			for _, f := range append(slices.Clone(files), "/etc/sysconfig/dcgm-exporter", "/usr/share/zsh/site-functions/_dcgm-exporter", "/usr/share/licenses/dcgm-exporter/LICENSE") {
+				if !slices.Contains(listed, f) {
+					t.Errorf("%s is missing", f)
+				}
+			}
+			settings := strings.Fields(reads(t, "rpm", "-qp", "--configfiles", pkg))
+			if !slices.Contains(settings, "/etc/sysconfig/dcgm-exporter") || !slices.Contains(settings, "/etc/dcgm-exporter/default-counters.csv") {
+				t.Errorf("settings %v", settings)
+			}
+			scripts := reads(t, "rpm", "-qp", "--scripts", pkg)
+			for _, kind := range []string{"postinstall", "preuninstall", "postuninstall"} {
+				if !strings.Contains(scripts, kind) {
+					t.Errorf("no script %s", kind)
+				}
+			}
+			unpacked := t.TempDir()
+			if out, err := exec.Command("bash", "-c", `rpm2cpio "$1" | cpio -idm --quiet --no-absolute-filenames -D "$2" 2>/dev/null`, "-", pkg, unpacked).CombinedOutput(); err != nil {
+				t.Fatalf("rpm2cpio: %v\n%s", err, out)
+			}
+			program, err := elf.Open(filepath.Join(unpacked, "usr/bin/dcgm-exporter"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer program.Close()
+			if program.Machine.String() != machine {
+				t.Errorf("the program is for %v", program.Machine)
+			}
+			needsOf(t, program, reads(t, "rpm", "-qp", "--requires", pkg), "glibc >= ")
+		})
+	}
+}
+
+// The RPM's files and scripts, on a machine whose rpm knows no other package.
+func TestRPMInstallsUpgradesErases(t *testing.T) {
+	m := newMachine(t)
+	rpm := func(args ...string) {
+		t.Helper()
+		reads(t, append([]string{"rpm", "--root", m.root, "--dbpath", "/var/lib/rpm", "--nodeps"}, args...)...)
+	}
+	rpm("-i", filepath.Join(older, "dcgm-exporter-0.0.9-1.x86_64.rpm"))
+	m.writes("/etc/sysconfig/dcgm-exporter", "DCGM_EXPORTER_INTERVAL=1000\n", 0o644)
+	if got := m.does("stat", "-c", "%U:%G %a", "/etc/dcgm-exporter/web"); got != "root:dcgm-exporter 750\n" {
+		t.Errorf("the folder of certificates is %s", got)
+	}
+	rpm("-U", filepath.Join(newer, "dcgm-exporter-0.1.0-1.x86_64.rpm"))
+	if got := m.does("cat", "/etc/sysconfig/dcgm-exporter"); got != "DCGM_EXPORTER_INTERVAL=1000\n" {
+		t.Errorf("the upgrade wrote over the settings:\n%s", got)
+	}
+	m.serves()
+	rpm("-e", "dcgm-exporter")
+	if m.has("/usr/bin/dcgm-exporter") || m.has("/var/lib/dcgm-exporter") || !m.has("/etc/dcgm-exporter/web/tls.key") {
+		t.Error("erase takes program and state, and leaves the administrator's key")
+	}
+}
+
+func TestDeb(t *testing.T) {
+	for arch, machine := range map[string]string{"amd64": "EM_X86_64", "arm64": "EM_AARCH64"} {
+		t.Run(arch, func(t *testing.T) {
+			pkg := filepath.Join(newer, "dcgm-exporter_0.1.0-1_"+arch+".deb")
+			if got := reads(t, "dpkg-deb", "--showformat=${Package} ${Version} ${Architecture}", "-W", pkg); got != "dcgm-exporter 0.1.0-1 "+arch {
+				t.Errorf("it is %s", got)
+			}
+			unpacked := t.TempDir()
+			reads(t, "dpkg-deb", "-x", pkg, unpacked)
+			program, err := elf.Open(filepath.Join(unpacked, "usr/bin/dcgm-exporter"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer program.Close()
+			if program.Machine.String() != machine {
+				t.Errorf("the program is for %v", program.Machine)
+			}
+			needsOf(t, program, reads(t, "dpkg-deb", "-f", pkg, "Depends"), "libc6 (>= ")
+			for line := range strings.Lines(reads(t, "dpkg-deb", "-c", pkg)) {
+				if !strings.Contains(line, " root/root ") {
+					t.Errorf("not root's: %s", line)
+				}
+			}
+		})
+	}
+}
+
+// needsOf compares the release of glibc that a package requires with what the program names.
+func needsOf(t *testing.T, program *elf.File, depends, before string) {
+	t.Helper()
+	_, declared, found := strings.Cut(depends, before)
+	declared, _, _ = strings.Cut(strings.TrimSpace(declared), "\n")
+	declared = strings.TrimRight(declared, ")")
+	if !found {
+		t.Fatalf("no dependency on glibc in %q", depends)
+	}
+	symbols, err := program.ImportedSymbols()
+	if err != nil {
+		t.Fatal(err)
+	}
+	newest := ""
+	for _, s := range symbols {
+		if v, ok := strings.CutPrefix(s.Version, "GLIBC_"); ok && later(v, newest) {
+			newest = v
+		}
+	}
+	if newest != declared {
+		t.Errorf("the program needs glibc %q, the package requires %q", newest, declared)
+	}
+}
+
+// later reports whether version a is after b.
+func later(a, b string) bool {
+	var x, y [3]int
+	fmt.Sscanf(a, "%d.%d.%d", &x[0], &x[1], &x[2])
+	fmt.Sscanf(b, "%d.%d.%d", &y[0], &y[1], &y[2])
+	return slices.Compare(x[:], y[:]) > 0
+}
+
+func TestTwoBuildsAreOne(t *testing.T) {
+	again := t.TempDir()
+	if err := build(again, "v0.1.0", "amd64 arm64"); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(sums(t, newer), sums(t, again)); diff != "" {
+		t.Errorf("-first +second:\n%s", diff)
+	}
+}
+
+func sums(t *testing.T, folder string) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	names, err := filepath.Glob(filepath.Join(folder, "*"))
+	if err != nil || len(names) != 4 {
+		t.Fatalf("%v, %v", names, err)
+	}
+	for _, n := range names {
+		content, err := os.ReadFile(n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[filepath.Base(n)] = fmt.Sprintf("%x", sha256.Sum256(content))
+	}
+	return all
+}

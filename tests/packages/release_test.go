@@ -1,0 +1,200 @@
+//go:build packages
+
+package packages
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// clone returns a clone of the commit, with the tag of a release.
+func clone(t *testing.T) string {
+	t.Helper()
+	at := filepath.Join(t.TempDir(), "clone")
+	for _, args := range [][]string{
+		{"git", "clone", "--quiet", "--shared", root, at},
+		{"git", "-C", at, "-c", "user.name=test", "-c", "user.email=test@example.com", "tag", "-a", "-m", "test", "v0.1.0"},
+	} {
+		if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v\n%s", args, err, out)
+		}
+	}
+	return at
+}
+
+func release(at string, settings ...string) (string, error) {
+	cmd := exec.Command("make", append([]string{"-C", at, "release"}, settings...)...)
+	// No image with DCGM: tests/images builds it with a stand-in.
+	cmd.Env = append(os.Environ(), "REPOSITORY_OF_DCGM=https://127.0.0.1:1")
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// A release has every part, each with its digest, and its programs say which release they are.
+func TestRelease(t *testing.T) {
+	at := clone(t)
+	out, err := release(at, "VERSION=v0.1.0")
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for line := range strings.Lines(out) {
+		if strings.HasPrefix(line, "SKIP ") {
+			t.Log(strings.TrimSpace(line))
+		}
+	}
+	folder := filepath.Join(at, "dist", "v0.1.0")
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	want := []string{
+		"SHA256SUMS", "dcgm-exporter-0.1.0-1.aarch64.rpm", "dcgm-exporter-0.1.0-1.x86_64.rpm", "dcgm-exporter_0.1.0-1_amd64.deb",
+		"dcgm-exporter_0.1.0-1_arm64.deb", "dcgm-exporter_0.1.0.intoto.json", "dcgm-exporter_0.1.0_linux_amd64.cdx.json",
+		"dcgm-exporter_0.1.0_linux_amd64.tar.gz", "dcgm-exporter_0.1.0_linux_arm64.cdx.json", "dcgm-exporter_0.1.0_linux_arm64.tar.gz",
+		"gpuop_0.1.0_linux_amd64.cdx.json", "gpuop_0.1.0_linux_arm64.cdx.json", "notes.md",
+	}
+	if _, err := exec.LookPath("buildah"); err == nil {
+		want = append(want, "dcgm-exporter_0.1.0_image.cdx.json", "dcgm-exporter_0.1.0_image.oci.tar.gz", "images.txt")
+	}
+	if _, err := os.Stat(filepath.Join(root, "deployment/chart/Chart.yaml")); err == nil {
+		want = append(want, "dcgm-exporter-0.1.0-chart.tgz")
+	}
+	slices.Sort(want)
+	slices.Sort(names)
+	if diff := cmp.Diff(want, names); diff != "" {
+		t.Errorf("files (-want +got):\n%s", diff)
+	}
+
+	// The digests are right, and everything but themselves has one, in both lists.
+	check := exec.Command("sha256sum", "--check", "--strict", "--quiet", "SHA256SUMS")
+	check.Dir = folder
+	if out, err := check.CombinedOutput(); err != nil {
+		t.Errorf("sha256sum: %v\n%s", err, out)
+	}
+	sums, provenance := readFile(t, folder, "SHA256SUMS"), readFile(t, folder, "dcgm-exporter_0.1.0.intoto.json")
+	for _, n := range names {
+		if n != "SHA256SUMS" && !strings.Contains(sums, "  "+n+"\n") {
+			t.Errorf("%s has no checksum", n)
+		}
+		if n != "SHA256SUMS" && !strings.HasSuffix(n, ".intoto.json") && !strings.Contains(provenance, `"name": "`+n+`"`) {
+			t.Errorf("%s is not in the provenance statement", n)
+		}
+	}
+	head, err := exec.Command("git", "-C", at, "rev-parse", "HEAD").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	revision := strings.TrimSpace(string(head))
+	if !strings.Contains(provenance, `"gitCommit": "`+revision+`"`) {
+		t.Errorf("the provenance statement does not name %s", revision)
+	}
+
+	unpacked := t.TempDir()
+	contents := unpack(t, filepath.Join(folder, "dcgm-exporter_0.1.0_linux_amd64.tar.gz"), unpacked)
+	for _, f := range []string{"dcgm-exporter", "gpuop", "LICENSE", "etc/default-counters.csv", "systemd/dcgm-exporter.service", "systemd/drop-ins/tls.conf", "man/dcgm-exporter.1", "completions/dcgm-exporter.bash"} {
+		if !slices.Contains(contents, "dcgm-exporter_0.1.0_linux_amd64/"+f) {
+			t.Errorf("%s is not in the archive: %v", f, contents)
+		}
+	}
+	said, err := exec.Command(filepath.Join(unpacked, "dcgm-exporter_0.1.0_linux_amd64", "dcgm-exporter"), "--version").Output()
+	if err != nil || !regexp.MustCompile(`^dcgm-exporter v0\.1\.0\n  revision: `+revision+`\n  date:     20\d\d-\d\d-\d\dT[0-9:]+Z\n`).Match(said) {
+		t.Errorf("--version: %v\n%s", err, said)
+	}
+	// The image that gpuop names is one that the release makes.
+	adopted, err := exec.Command(filepath.Join(unpacked, "dcgm-exporter_0.1.0_linux_amd64", "gpuop"), "adopt").Output()
+	if err != nil || !regexp.MustCompile(`version: "?v0\.1\.0"?\n`).Match(adopted) {
+		t.Errorf("gpuop adopt: %v\n%s", err, adopted)
+	}
+	if images := filepath.Join(folder, "images.txt"); slices.Contains(names, "images.txt") && !strings.HasPrefix(readFile(t, folder, "images.txt"), "dcgm-exporter:v0.1.0 sha256:") {
+		t.Errorf("%s: %s", images, readFile(t, folder, "images.txt"))
+	}
+}
+
+func TestReleaseRefusesWhatIsNone(t *testing.T) {
+	at := clone(t)
+	for want, settings := range map[string][]string{
+		"expected a tag such as v0.1.0":      {"VERSION=0.1.0"},
+		"does not have the tag v0.2.0":       {"VERSION=v0.2.0"},
+		`no heading "## 0.3.0 / YYYY-MM-DD"`: {"VERSION=v0.3.0", "UNTAGGED=1"},
+	} {
+		cmd := exec.Command("deployment/release/build.sh", t.TempDir())
+		cmd.Dir = at
+		cmd.Env = append(append(os.Environ(), "EPOCH=1", "REVISION=x"), settings...)
+		if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), want) {
+			t.Errorf("%v: %v, want %q\n%s", settings, err, want, out)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(at, "LICENSE"), []byte("changed"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("deployment/release/build.sh", t.TempDir())
+	cmd.Dir = at
+	cmd.Env = append(os.Environ(), "EPOCH=1", "REVISION=x", "VERSION=v0.1.0")
+	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "files differ from the tag") {
+		t.Errorf("a changed file passes: %v\n%s", err, out)
+	}
+}
+
+func readFile(t *testing.T, folder, name string) string {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join(folder, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(content)
+}
+
+// unpack unpacks an archive and returns the files, which are root's.
+func unpack(t *testing.T, archive, into string) (files []string) {
+	t.Helper()
+	f, err := os.Open(archive)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	unpacked, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for r := tar.NewReader(unpacked); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return files
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if h.Uid != 0 || h.Gid != 0 || !filepath.IsLocal(h.Name) && h.Name != "./" {
+			t.Errorf("%s of %d:%d", h.Name, h.Uid, h.Gid)
+		}
+		if h.Typeflag != tar.TypeReg {
+			continue
+		}
+		files = append(files, filepath.Clean(h.Name))
+		to := filepath.Join(into, h.Name)
+		content, err := io.ReadAll(r)
+		if err == nil {
+			err = os.MkdirAll(filepath.Dir(to), 0o755)
+		}
+		if err == nil {
+			err = os.WriteFile(to, content, h.FileInfo().Mode())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}

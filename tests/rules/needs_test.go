@@ -1,0 +1,203 @@
+package rules
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/prometheus/promql/parser"
+
+	"github.com/gpu-telemetry/dcgm-exporter/etc"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+)
+
+var update = flag.Bool("update", false, "write the tables of docs/runbooks.md and docs/scaling.md")
+
+// written checks the part of a document between two marks, or writes it.
+func written(t *testing.T, doc, mark, want string) {
+	t.Helper()
+	text := read(t, "docs", doc)
+	begin := strings.Index(text, "<!-- "+mark+":")
+	end := strings.Index(text, "<!-- end of "+mark+" -->")
+	if begin < 0 || end < begin {
+		t.Fatalf("docs/%s has no marks of %s", doc, mark)
+	}
+	begin += strings.Index(text[begin:], "\n") + 1
+	want = "\n" + want + "\n"
+	if text[begin:end] == want {
+		return
+	}
+	if !*update {
+		t.Fatalf("docs/%s is out of date: go test ./tests/rules -update\nwant%s\ngot%s", doc, want, text[begin:end])
+	}
+	if err := os.WriteFile(filepath.Join(root, "docs", doc), []byte(text[:begin]+want+text[end:]), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// meaning returns the line of a counters file that serves a metric, "" where none is needed.
+func meaning(name string) string {
+	if n, ok := catalog.Lookup(name); ok {
+		return n.Entry.Classic
+	}
+	if catalog.FamilyNamed(name) != nil {
+		return name
+	}
+	return ""
+}
+
+// collected returns what a counters file serves.
+func collected(t *testing.T, file []byte) map[string]bool {
+	t.Helper()
+	requests, problems, err := counters.Parse(bytes.NewReader(file), "file")
+	if err != nil || len(problems) > 0 {
+		t.Fatal(err, problems)
+	}
+	have := map[string]bool{}
+	for _, r := range requests {
+		have[meaning(r.Name)] = true
+	}
+	return have
+}
+
+// answers reports whether an expression can have a result where a counters file serves what it
+// does: one side of an or is enough, and what is taken away need not be there.
+func answers(e parser.Node, recorded map[string]parser.Expr, have map[string]bool) bool {
+	switch n := e.(type) {
+	case *parser.VectorSelector:
+		if r, ok := recorded[n.Name]; ok {
+			return answers(r, recorded, have)
+		}
+		line := meaning(n.Name)
+		return line == "" || have[line]
+	case *parser.BinaryExpr:
+		left, right := answers(n.LHS, recorded, have), answers(n.RHS, recorded, have)
+		switch n.Op {
+		case parser.LOR:
+			return left || right
+		case parser.LUNLESS:
+			return left
+		default:
+			return left && right
+		}
+	default:
+		for c := range parser.ChildrenIter(e) {
+			if !answers(c, recorded, have) {
+				return false
+			}
+		}
+		return true
+	}
+}
+
+// lines returns the lines of a counters file that an expression can use.
+func lines(e parser.Node, recorded map[string]parser.Expr) []string {
+	var list []string
+	for _, name := range selected(e) {
+		if r, ok := recorded[name]; ok {
+			list = append(list, lines(r, recorded)...)
+		} else if line := meaning(name); line != "" {
+			list = append(list, line)
+		}
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+func recordings(t *testing.T) map[string]parser.Expr {
+	recorded := map[string]parser.Expr{}
+	for _, r := range allRules(t) {
+		if r.Record != "" {
+			recorded[r.Record] = r.expr
+		}
+	}
+	return recorded
+}
+
+// everyLine is the fleet's counters file: every alert can ring with it.
+func everyLine(t *testing.T) []byte {
+	t.Helper()
+	fleet, ok := etc.File(etc.FleetName)
+	if !ok {
+		t.Fatal("no fleet counters")
+	}
+	return fleet
+}
+
+// The table says which lines of a counters file an alert uses, and whether it can ring with those
+// of the default file. With the fleet's all can.
+func TestNeeds(t *testing.T) {
+	recorded := recordings(t)
+	standard, fleet := collected(t, etc.Default()), collected(t, everyLine(t))
+	var b strings.Builder
+	b.WriteString("| alert | severity | for | lines | default |\n|---|---|---|---|---|\n")
+	rings := 0
+	for _, a := range alerts(t) {
+		if !answers(a.expr, recorded, fleet) {
+			t.Errorf("%s cannot ring with %s", a.Alert, etc.FleetName)
+		}
+		used := "–"
+		if list := lines(a.expr, recorded); len(list) > 0 {
+			used = "`" + strings.Join(list, "`, `") + "`"
+		}
+		wait := "–"
+		if a.For > 0 {
+			wait = a.For.String()
+		}
+		inDefault := "no"
+		if answers(a.expr, recorded, standard) {
+			inDefault = "yes"
+			rings++
+		}
+		fmt.Fprintf(&b, "| [%s](#%s) | %s | %s | %s | %s |\n", a.Alert, strings.ToLower(a.Alert),
+			a.Labels["severity"], wait, used, inDefault)
+	}
+	if rings < 25 {
+		t.Errorf("%d alerts can ring with the default counters", rings)
+	}
+	written(t, "runbooks.md", "needs", b.String())
+}
+
+// Every code of the catalog rings one alert, and any other that of the codes without a class.
+func TestXIDs(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("| XID | meaning | alert |\n|---|---|---|\n")
+	list, classed := alerts(t), 0
+	for code := int64(1); code < 1000; code++ {
+		alert, text := xidAlert(t, list, strconv.FormatInt(code, 10)), catalog.XIDMessage(code)
+		switch {
+		case code == 106 || code == 107:
+			if alert != "" {
+				t.Errorf("the test message %d rings %s", code, alert)
+			}
+			alert = "–"
+		case text == "Unknown Error":
+			if alert != "GPUXIDUnclassified" {
+				t.Errorf("XID %d, which the catalog does not know, rings %q", code, alert)
+			}
+			continue
+		case alert == "" || alert == "GPUXIDUnclassified":
+			t.Errorf("XID %d, %s, rings %q", code, text, alert)
+		default:
+			classed++
+			alert = "[" + alert + "](#" + strings.ToLower(alert) + ")"
+		}
+		fmt.Fprintf(&b, "| %d | %s | %s |\n", code, text, alert)
+	}
+	if classed < 100 {
+		t.Errorf("%d codes have a class", classed)
+	}
+	for _, code := range catalog.AlertXIDs() {
+		if a := xidAlert(t, list, strconv.FormatInt(code, 10)); a == "GPUXIDApplication" {
+			t.Errorf("XID %d costs a GPU or its data, and rings %s", code, a)
+		}
+	}
+	written(t, "runbooks.md", "xids", b.String())
+}

@@ -1,0 +1,352 @@
+package rules
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/rulefmt"
+	"github.com/prometheus/prometheus/promql/parser"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
+)
+
+const (
+	root       = "../.."
+	runbookURL = "https://github.com/gpu-telemetry/dcgm-exporter/blob/main/docs/runbooks.md#"
+)
+
+// A rule is one of deployment/rules.
+type rule struct {
+	rulefmt.Rule
+	file, group string
+	expr        parser.Expr
+}
+
+// ruleFiles returns the absolute paths of the rule files.
+func ruleFiles(t *testing.T) []string {
+	t.Helper()
+	folder, err := filepath.Abs(filepath.Join(root, "deployment", "rules"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(filepath.Join(folder, "*.yml"))
+	if err != nil || len(files) < 3 {
+		t.Fatalf("%d rule files, %v", len(files), err)
+	}
+	return files
+}
+
+// parsed are the rules of deployment/rules once a test has parsed them.
+var parsed []rule
+
+// allRules returns all rules in their order.
+func allRules(t *testing.T) []rule {
+	t.Helper()
+	if parsed != nil {
+		return slices.Clone(parsed)
+	}
+	var all []rule
+	p := parser.NewParser(parser.Options{})
+	for _, path := range ruleFiles(t) {
+		groups, errs := rulefmt.ParseFile(path, false, model.LegacyValidation, p, slog.New(slog.DiscardHandler))
+		if len(errs) > 0 {
+			t.Fatal(path, errs)
+		}
+		for _, g := range groups.Groups {
+			for _, r := range g.Rules {
+				expr, err := p.ParseExpr(r.Expr)
+				if err != nil {
+					t.Fatal(err)
+				}
+				all = append(all, rule{r, filepath.Base(path), g.Name, expr})
+			}
+		}
+	}
+	parsed = all
+	return slices.Clone(all)
+}
+
+func alerts(t *testing.T) []rule {
+	t.Helper()
+	return slices.DeleteFunc(allRules(t), func(r rule) bool { return r.Alert == "" })
+}
+
+// selected returns the names of the metrics that an expression selects.
+func selected(expr parser.Node) []string {
+	var names []string
+	parser.Inspect(expr, func(n parser.Node, _ []parser.Node) error {
+		if s, ok := n.(*parser.VectorSelector); ok {
+			names = append(names, s.Name)
+		}
+		return nil
+	})
+	return names
+}
+
+func read(t *testing.T, path ...string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(append([]string{root}, path...)...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+var labelOf = regexp.MustCompile(`\$labels\.([A-Za-z_0-9]+)`)
+
+// Every alert says how grave it is, what it means for users, and where its runbook is; it waits, or
+// says why it does not.
+func TestAlertsAreComplete(t *testing.T) {
+	list := alerts(t)
+	if len(list) < 25 {
+		t.Errorf("%d alerts", len(list))
+	}
+	seen := map[string]bool{}
+	for _, a := range list {
+		if seen[a.Alert] {
+			t.Errorf("%s is there twice", a.Alert)
+		}
+		seen[a.Alert] = true
+		if s := a.Labels["severity"]; !slices.Contains([]string{"critical", "warning", "info"}, s) || len(a.Labels) != 1 {
+			t.Errorf("%s has the labels %v", a.Alert, a.Labels)
+		}
+		for _, name := range []string{"summary", "impact"} {
+			if len(a.Annotations[name]) < 15 {
+				t.Errorf("%s has the %s %q", a.Alert, name, a.Annotations[name])
+			}
+		}
+		if url := a.Annotations["runbook_url"]; url != runbookURL+strings.ToLower(a.Alert) {
+			t.Errorf("%s has the runbook %q", a.Alert, url)
+		}
+		reason := strings.Contains(read(t, "deployment", "rules", a.file), "# No \"for\": the expression stays true for minutes after the event.\n      - alert: "+a.Alert+"\n")
+		if (a.For == 0) != reason {
+			t.Errorf("%s waits for %v; the reason for no wait is there: %t", a.Alert, a.For, reason)
+		}
+	}
+}
+
+// A template names labels that the expression leaves, or that Prometheus puts on every target.
+func TestTemplatesNameLabelsOfTheAlert(t *testing.T) {
+	recorded := map[string]parser.Expr{}
+	for _, r := range allRules(t) {
+		if r.Record != "" {
+			recorded[r.Record] = r.expr
+		}
+	}
+	for _, a := range alerts(t) {
+		left := map[string]bool{"node": true, "instance": true, "hostname": true, "Hostname": true}
+		var visit func(parser.Node)
+		visit = func(e parser.Node) {
+			parser.Inspect(e, func(n parser.Node, _ []parser.Node) error {
+				switch n := n.(type) {
+				case *parser.AggregateExpr:
+					for _, l := range n.Grouping {
+						left[l] = true
+					}
+				case *parser.VectorSelector:
+					if r, ok := recorded[n.Name]; ok {
+						visit(r)
+					}
+					for _, l := range ownLabels(n.Name) {
+						left[l] = true
+					}
+				}
+				return nil
+			})
+		}
+		visit(a.expr)
+		for _, text := range a.Annotations {
+			for _, m := range labelOf.FindAllStringSubmatch(text, -1) {
+				if !left[m[1]] {
+					t.Errorf("%s names the label %s, which none of its series has", a.Alert, m[1])
+				}
+			}
+		}
+	}
+}
+
+// ownLabels returns the labels of a family that docs/metrics.md lists.
+var metricRow = regexp.MustCompile("(?m)^\\| `((?:dcgm|gpu_operator)_[a-z_]+)` \\|[^\n]*$")
+
+var quoted = regexp.MustCompile("`([A-Za-z_]+)`")
+
+func ownLabels(name string) []string {
+	if !strings.HasPrefix(name, "dcgm_") && !strings.HasPrefix(name, "gpu_operator_") {
+		return nil
+	}
+	text, err := os.ReadFile(filepath.Join(root, "docs", "metrics.md"))
+	if err != nil {
+		return nil
+	}
+	var own []string
+	for _, m := range metricRow.FindAllStringSubmatch(string(text), -1) {
+		if m[1] == name {
+			for _, q := range quoted.FindAllStringSubmatch(m[0], -1) {
+				own = append(own, q[1])
+			}
+		}
+	}
+	return own
+}
+
+// Every metric that a rule selects is served or recorded, and a field that has two names is asked
+// for by both.
+func TestEveryMetricExists(t *testing.T) {
+	recorded := map[string]bool{"up": true}
+	for _, r := range allRules(t) {
+		recorded[r.Record] = true
+	}
+	page := read(t, "docs", "metrics.md")
+	for _, r := range allRules(t) {
+		names := selected(r.expr)
+		for _, name := range names {
+			n, field := catalog.Lookup(name)
+			switch {
+			case recorded[name], catalog.FamilyNamed(name) != nil:
+			case field:
+				for _, other := range []string{n.Entry.Classic, n.Entry.Current} {
+					if !slices.Contains(names, other) {
+						t.Errorf("%s%s selects %s and not %s", r.Alert, r.Record, name, other)
+					}
+				}
+			case !strings.Contains(page, "| `"+name+"` |"):
+				t.Errorf("%s%s selects %s, which is not served", r.Alert, r.Record, name)
+			}
+		}
+	}
+}
+
+// A recorded name says level, metric and operation, and does not stand twice.
+func TestRecordedNames(t *testing.T) {
+	form := regexp.MustCompile(`^[a-z_]+:[a-z0-9_]+:[a-z0-9_]+$`)
+	seen := map[string]bool{}
+	for _, r := range allRules(t) {
+		if r.Record == "" {
+			continue
+		}
+		if !form.MatchString(r.Record) || seen[r.Record] {
+			t.Errorf("record %s", r.Record)
+		}
+		seen[r.Record] = true
+	}
+}
+
+// What a group records is read by rules below it in the same group. Groups are evaluated at times of
+// their own: a rule of another group would read what was recorded up to an interval before.
+func TestRecordedBeforeItIsRead(t *testing.T) {
+	groups, read := map[string]string{}, 0
+	recorded := map[string]bool{}
+	for _, r := range allRules(t) {
+		if r.Record != "" {
+			groups[r.Record] = r.file + " " + r.group
+		}
+	}
+	for _, r := range allRules(t) {
+		for _, name := range selected(r.expr) {
+			if groups[name] == "" {
+				continue
+			}
+			read++
+			if group := r.file + " " + r.group; groups[name] != group || !recorded[name] {
+				t.Errorf("%s, %s%s: reads %s, recorded in %s", group, r.Record, r.Alert, name, groups[name])
+			}
+		}
+		recorded[r.Record] = true
+	}
+	if read < 20 {
+		t.Errorf("%d recorded series are read", read)
+	}
+}
+
+// Every alert has its runbook, and every runbook its alert.
+func TestRunbooks(t *testing.T) {
+	text := read(t, "docs", "runbooks.md")
+	left := map[string]bool{}
+	for _, a := range alerts(t) {
+		left[a.Alert] = true
+	}
+	sections := strings.Split(text, "\n### ")[1:]
+	for _, s := range sections {
+		name, body, _ := strings.Cut(s, "\n")
+		if !left[name] {
+			t.Errorf("the section %q has no alert, or stands twice", name)
+		}
+		delete(left, name)
+		for _, part := range []string{"\n- **See:** ", "\n- **Do:** ", "\n- **Do not** "} {
+			if strings.Count(body, part) != 1 {
+				t.Errorf("%s: %d times%q", name, strings.Count(body, part), part)
+			}
+		}
+	}
+	for name := range left {
+		t.Errorf("%s has no section", name)
+	}
+	for _, m := range regexp.MustCompile(`\]\(#([a-z0-9-]+)\)`).FindAllStringSubmatch(text, -1) {
+		heading := regexp.MustCompile(`(?mi)^#+ ` + strings.ReplaceAll(m[1], "-", "[ -]") + `$`)
+		if !heading.MatchString(text) {
+			t.Errorf("a link leads to #%s, which no heading is", m[1])
+		}
+	}
+}
+
+// What a runbook has the reader type is there: flags of the exporter, and metrics of its queries.
+func TestRunbooksNameWhatThereIs(t *testing.T) {
+	recorded := map[string]bool{"up": true, "ALERTS": true}
+	for _, r := range allRules(t) {
+		recorded[r.Record] = true
+	}
+	flags, metrics := read(t, "docs", "flags.md"), read(t, "docs", "metrics.md")
+	queries := 0
+	for _, m := range regexp.MustCompile("`([^`\n]+)`").FindAllStringSubmatch(read(t, "docs", "runbooks.md"), -1) {
+		if strings.HasPrefix(m[1], "--") {
+			name, _, _ := strings.Cut(m[1], "=")
+			if name, _, _ = strings.Cut(name, " "); !strings.Contains(flags, "`"+name+"`") {
+				t.Errorf("%s: no such flag", m[1])
+			}
+			continue
+		}
+		expr, err := parser.NewParser(parser.Options{}).ParseExpr(m[1])
+		if err != nil {
+			continue // a command, a label
+		}
+		for _, name := range selected(expr) {
+			if !regexp.MustCompile(`^((dcgm_|DCGM_|gpu_operator_).|.*:)`).MatchString(name) {
+				continue // a word that is an expression by chance, or the beginning of names
+			}
+			queries++
+			if _, field := catalog.Lookup(name); !recorded[name] && catalog.FamilyNamed(name) == nil && !field && !strings.Contains(metrics, "| `"+name+"` |") {
+				t.Errorf("%s: there is no %s", m[1], name)
+			}
+		}
+	}
+	if queries < 30 {
+		t.Errorf("%d metrics in queries", queries)
+	}
+}
+
+// xidAlert returns the alert that a code rings, and fails where there are more.
+func xidAlert(t *testing.T, list []rule, code string) string {
+	t.Helper()
+	var found []string
+	for _, a := range list {
+		s, ok := a.expr.(*parser.VectorSelector)
+		if !ok || s.Name != "gpu:xids:recent" {
+			continue
+		}
+		for _, m := range s.LabelMatchers {
+			if m.Name == "xid" && m.Matches(code) {
+				found = append(found, a.Alert)
+			}
+		}
+	}
+	if len(found) > 1 {
+		t.Errorf("XID %s rings %v", code, found)
+	}
+	return strings.Join(found, ", ")
+}
