@@ -31,26 +31,36 @@ var placeholder = regexp.MustCompile(`(^|[\s='"/,:@{-])(<[A-Za-z][A-Za-z0-9_. ,:
 var redirected = regexp.MustCompile(` [0-9]>$`)
 
 // maskPlaceholders hides the placeholders of a script from the parser of the shell, to which they
-// are a file to read and one to write. The text keeps its length.
-func maskPlaceholders(text string) string {
+// are a file to read and one to write. The text keeps its length. Nothing is masked in a script that
+// has one of the masking characters itself.
+func maskPlaceholders(text string) (out string, masked bool) {
 	if strings.ContainsAny(text, "\x01\x02\x03\x04\x05") {
-		return text
+		return text, false
 	}
-	var out strings.Builder
+	var b strings.Builder
 	for {
 		at := placeholder.FindStringSubmatchIndex(text)
 		if at == nil {
-			return out.String() + text
+			return b.String() + text, masked
 		}
 		start, end := at[4], at[5]
-		out.WriteString(text[:start])
+		b.WriteString(text[:start])
 		if found := text[start:end]; redirected.MatchString(found) {
-			out.WriteString(found)
+			b.WriteString(found)
 		} else {
-			out.WriteString(mask.Replace(found))
+			b.WriteString(mask.Replace(found))
+			masked = true
 		}
 		text = text[end:]
 	}
+}
+
+// unmask gives back what maskPlaceholders hid in a part of the script.
+func (r *scriptReader) unmask(text string) string {
+	if !r.masked {
+		return text
+	}
+	return unmask.Replace(text)
 }
 
 // bareText is what a word has outside of quotes.

@@ -105,7 +105,8 @@ func parseScript(text string) *script {
 			Reason: "the lines are continued as PowerShell or cmd do it; judged as if by \\", Source: sourceShell})
 	}
 	parser := syntax.NewParser(syntax.Variant(syntax.LangBash))
-	file, err := parser.Parse(strings.NewReader(maskPlaceholders(s.text)), "")
+	text, masked := maskPlaceholders(s.text)
+	file, err := parser.Parse(strings.NewReader(text), "")
 	if err != nil {
 		f := finding.Finding{ID: "shell-syntax", Severity: finding.Error, Reason: "the shell cannot read this: " + err.Error(), Source: sourceShell}
 		var parse syntax.ParseError
@@ -115,7 +116,7 @@ func parseScript(text string) *script {
 		s.findings = append(s.findings, f)
 	}
 	if file != nil {
-		r := &scriptReader{script: s, variables: map[string]variable{}, stdin: map[*syntax.Stmt]*document{}}
+		r := &scriptReader{script: s, masked: masked, variables: map[string]variable{}, stdin: map[*syntax.Stmt]*document{}}
 		r.assignedTwice(file)
 		syntax.Walk(file, r.visit)
 	}
@@ -132,6 +133,7 @@ type variable struct {
 // scriptReader walks through a script and expands what the script itself says.
 type scriptReader struct {
 	*script
+	masked    bool // placeholders are masked in what was parsed
 	variables map[string]variable
 	// unknown are variables that depend on a condition, a loop or input.
 	unknown map[string]bool
@@ -391,9 +393,9 @@ func (r *scriptReader) words(w *syntax.Word) []word {
 	if list, isArray := r.array(w); isArray {
 		return list
 	}
-	if bare := bareText(w); strings.Contains(bare, maskOpen) {
+	if bare := bareText(w); r.masked && strings.Contains(bare, maskOpen) {
 		out.value, out.dynamic = out.raw, true
-		out.placeholder = unmask.Replace(maskedPlaceholder.FindString(bare))
+		out.placeholder = r.unmask(maskedPlaceholder.FindString(bare))
 		return []word{out}
 	}
 	if !r.known(w) {
@@ -412,9 +414,9 @@ func (r *scriptReader) words(w *syntax.Word) []word {
 	words := make([]word, len(list))
 	for i, value := range list {
 		words[i] = out
-		words[i].value = unmask.Replace(value)
+		words[i].value = r.unmask(value)
 		if len(list) > 1 {
-			words[i].raw = quote(value)
+			words[i].raw = quote(words[i].value)
 		}
 	}
 	if len(list) > 1 && strings.Contains(out.raw, "{") && !strings.Contains(out.raw, "$") {
@@ -514,7 +516,7 @@ func (r *scriptReader) hereDocument(redirect *syntax.Redirect) *document {
 		_, isText := part.(*syntax.Lit)
 		if !isText && r.known(one) {
 			if value, err := expand.Document(r.config(), one); err == nil {
-				text.WriteString(unmask.Replace(value))
+				text.WriteString(r.unmask(value))
 				continue
 			}
 		}
