@@ -75,3 +75,14 @@ func TestFixLeavesLocalChartsAlone(t *testing.T) {
 		}
 	}
 }
+
+// Values that cannot be read have no images: a list of the defaults would be mirrored in their place.
+func TestNoImagesOfWhatCannotBeRead(t *testing.T) {
+	const release = "apiVersion: helm.toolkit.fluxcd.io/v2\nkind: HelmRelease\nmetadata: {name: a}\nspec: {values: {driver: {enabled: false}}}\n"
+	for _, args := range [][]string{{"images", "-"}, {"images", "-", "-o", "json"}} {
+		code, out, errOut := call(release, args...)
+		if code != exitFindings || strings.Contains(out, "nvcr.io") || !strings.Contains(out+errOut, "HelmRelease") {
+			t.Errorf("%v: exit %d\n%s%s", args, code, out, errOut)
+		}
+	}
+}

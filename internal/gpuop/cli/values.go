@@ -202,9 +202,9 @@ func newValuesMigrateCommand(e *env) *cobra.Command {
 		Long: `migrate writes the values file for another release of the chart. A key that has another place is moved. A
 setting is dropped only where it is proven dead: nothing in the values, templates and custom resources of the target
 reads it. The proof stands in the list of changes, and the exit code is 1. A version that equals the default of another
-release stays, with a finding that says so. The rest stays, with its comments and order. The list, which goes to the error stream, has every default that
-is another in the target and every key that is new; with -o json or yaml it stands beside the file. A target that is
-older than the file is refused without --downgrade.`,
+release stays, with a finding that says so. The rest stays, with its comments, blank lines and order. The list, which
+goes to the error stream, has every default that is another in the target and every key that is new; with -o json or
+yaml it stands beside the file. A target that is older than the file is refused without --downgrade.`,
 		Example: `  gpuop values migrate values.yaml --from v23.9 --to v26.7 --out values-v26.yaml`,
 		Args:    exactly(1, "one values file, or - for standard input"),
 		RunE: func(_ *cobra.Command, args []string) error {

@@ -28,12 +28,21 @@ func Write(head string, values []chart.Setting) ([]byte, error) {
 		out.WriteString("{}\n")
 		return out.Bytes(), nil
 	}
+	text, err := encode(root)
+	out.Write(text)
+	return out.Bytes(), err
+}
+
+// encode writes a document with the indentation of the chart's own files.
+func encode(doc *yaml.Node) ([]byte, error) {
+	var out bytes.Buffer
 	enc := yaml.NewEncoder(&out)
 	enc.SetIndent(2)
-	if err := enc.Encode(root); err != nil {
+	if err := enc.Encode(doc); err != nil {
 		return nil, err
 	}
-	return out.Bytes(), enc.Close()
+	err := enc.Close()
+	return out.Bytes(), err
 }
 
 // put sets the value at the path of a mapping, making the groups on the way.

@@ -1,7 +1,6 @@
 package values
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -21,7 +20,7 @@ type Migration struct {
 	From    chart.Version `json:"from"`
 	To      chart.Version `json:"to"`
 	Changes []Change      `json:"changes"`
-	// YAML is the new values file; comments and order are the old one's.
+	// YAML is the new values file; comments, blank lines and order are the old one's.
 	YAML string `json:"values"`
 	// Report is what remains wrong and cannot be put right without a decision.
 	Report finding.Report `json:"-"`
@@ -84,7 +83,7 @@ func Migrate(table *chart.Table, name string, data []byte, from, to chart.Versio
 			return nil, fmt.Errorf("%s: %w", e.Path, err)
 		}
 	}
-	if err := m.write(name, &doc); err != nil {
+	if err := m.write(name, data, &doc); err != nil {
 		return nil, err
 	}
 	m.defaults(settings)
@@ -102,25 +101,21 @@ func (m *Migration) Dropped() bool {
 	return slices.ContainsFunc(m.Changes, func(c Change) bool { return c.Kind == "dropped" })
 }
 
-// write renders the document; a correction may bring up what was hidden before, so that it is
-// judged again.
-func (m *Migration) write(name string, doc *yaml.Node) error {
+// write renders the document, which was read from the text before; a correction may bring up what
+// was hidden, so that it is judged again.
+func (m *Migration) write(name string, before []byte, doc *yaml.Node) error {
 	for range 4 {
-		var out bytes.Buffer
-		enc := yaml.NewEncoder(&out)
-		enc.SetIndent(2)
-		if err := enc.Encode(doc); err != nil {
+		out, err := encode(doc)
+		if err != nil {
 			return err
 		}
-		if err := enc.Close(); err != nil {
-			return err
-		}
+		out = withBlankLines(before, out, doc)
 		*doc = yaml.Node{}
-		if err := yaml.Unmarshal(out.Bytes(), doc); err != nil || len(doc.Content) == 0 {
+		if err := yaml.Unmarshal(out, doc); err != nil || len(doc.Content) == 0 {
 			return fmt.Errorf("%w: a setting that goes carries an anchor that others refer to; write the values out", ErrAnchor)
 		}
-		m.YAML = out.String()
-		edits, rest := lint.Edits(m.table, name, out.Bytes(), m.To)
+		m.YAML, before = string(out), out
+		edits, rest := lint.Edits(m.table, name, out, m.To)
 		m.Report = finding.Report{Findings: rest}
 		if len(edits) == 0 {
 			break

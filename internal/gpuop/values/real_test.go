@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -341,5 +342,38 @@ func TestDowngradeIsRefused(t *testing.T) {
 	}
 	if m, err := values.Migrate(chart.Load(), "v", []byte("mig: {strategy: mixed}\n"), from, to, true); err != nil || m.YAML == "" {
 		t.Errorf("requested: %v", err)
+	}
+}
+
+// The chart's own values, written again for the same release, keep the blank lines between their
+// sections. The encoder adds one of its own behind some comments.
+func TestMigrationKeepsBlankLines(t *testing.T) {
+	dir := charttest.Data(t)
+	table := chart.Load()
+	blank := regexp.MustCompile(`(?m)^[ \t]*\n(\w\S*):`)
+	sections := func(text string) (out []string) {
+		for _, m := range blank.FindAllStringSubmatch(text, -1) {
+			out = append(out, m[1])
+		}
+		return out
+	}
+	for _, v := range charttest.Sample(table.Versions(), 7) {
+		data, err := os.ReadFile(filepath.Join(dir, v.String(), "values.yaml"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := values.Migrate(table, "values.yaml", data, v, v, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		before, after := sections(string(data)), sections(m.YAML)
+		for _, s := range before {
+			if !slices.Contains(after, s) {
+				t.Errorf("%s: the blank line above %s is lost", v, s)
+			}
+		}
+		if len(before) < 8 || len(after) > len(before)+1 {
+			t.Errorf("%s: %d sections stood after a blank line, %d do now", v, len(before), len(after))
+		}
 	}
 }

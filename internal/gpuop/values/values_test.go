@@ -182,20 +182,26 @@ func TestOlderReleasesGetTheirOwnKeys(t *testing.T) {
 
 func TestMigrate(t *testing.T) {
 	const before = `# our cluster
+
 driver:
   # the vendor's advice
   useOpenKernelModules: true
   version: 550.54.15
   rdma:
     enabled: true
+
 psp:
   enabled: false
+
 operator:
   defaultRuntime: containerd
 validator:
   image:
     repository: registry.example.com/nvidia/cloud-native/gpu-operator-validator
     tag: v23.9.2
+
+
+# copies between GPUs and network cards
 gdrcopy:
   enabled: true
 cdi:
@@ -208,6 +214,7 @@ mig:
 		t.Fatal(err)
 	}
 	const after = `# our cluster
+
 driver:
   # the vendor's advice
   version: 550.54.15
@@ -216,6 +223,8 @@ driver:
   kernelModuleType: open
 validator:
   repository: registry.example.com/nvidia
+
+# copies between GPUs and network cards
 gdrcopy:
   enabled: true
 mig:
