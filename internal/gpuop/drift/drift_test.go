@@ -409,6 +409,12 @@ func TestDaemonSetsThatAreLeftMissingOrOld(t *testing.T) {
 		want []string
 	}{
 		{"left", func(s *cluster.State) { set(s, false, "spec", "migManager", "enabled") }, []string{"failed drift-daemonset-left DaemonSet/nvidia-mig-manager"}},
+		{"another operand left", func(s *cluster.State) {
+			kata := *s.DaemonSets[0].DeepCopy()
+			kata.Name = "nvidia-kata-manager"
+			s.DaemonSets = append(s.DaemonSets, kata)
+			set(s, false, "spec", "kataManager", "enabled")
+		}, []string{"failed drift-daemonset-left DaemonSet/nvidia-kata-manager"}},
 		{"missing", func(s *cluster.State) { set(s, true, "spec", "dcgm", "enabled") },
 			[]string{"failed drift-daemonset DaemonSet/nvidia-dcgm-exporter containers[nvidia-dcgm-exporter].env[DCGM_REMOTE_HOSTENGINE_INFO]", "failed drift-daemonset-missing DaemonSet/nvidia-dcgm"}},
 		{"no GPU node", func(s *cluster.State) { s.DaemonSets, s.Nodes = s.DaemonSets[:0], s.Nodes[:0] }, nil},

@@ -15,7 +15,7 @@ import (
 )
 
 // An operand is what the operator makes one DaemonSet of, from controllers/object_controls.go and
-// assets/ of gpu-operator v26.7.0.
+// assets/ of gpu-operator v26.7.0; nvidia-kata-manager is of those before.
 type operand struct {
 	// daemonSet is the DaemonSet's name, or with prefix its beginning.
 	daemonSet string
@@ -51,6 +51,7 @@ var operands = []operand{
 	{daemonSet: "nvidia-vfio-manager", field: "vfioManager", main: "nvidia-vfio-manager", off: true,
 		others: map[string]string{"k8s-driver-manager": "vfioManager.driverManager"}},
 	{daemonSet: "nvidia-sandbox-device-plugin-daemonset", field: "sandboxDevicePlugin", main: "nvidia-sandbox-device-plugin-ctr", off: true},
+	{daemonSet: "nvidia-kata-manager", field: "kataManager", main: "nvidia-kata-manager", off: true},
 	{daemonSet: "nvidia-kata-sandbox-device-plugin-daemonset", field: "kataSandboxDevicePlugin", main: "nvidia-kata-sandbox-device-plugin-ctr", off: true},
 	{daemonSet: "nvidia-sandbox-validator", field: "validator", main: "nvidia-sandbox-validator", off: true},
 	{daemonSet: "nvidia-cc-manager", field: "ccManager", main: "nvidia-cc-manager", off: true},

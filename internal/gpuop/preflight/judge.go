@@ -57,6 +57,9 @@ type run struct {
 	gpu  []*corev1.Node // by name, as the API server lists them
 	tree *verdict.Tree
 	rows []row
+	// kubernetes is the server's version; where kubelets is true, the newest kubelet's.
+	kubernetes string
+	kubelets   bool
 }
 
 // Judge returns a row for each thing that an installation depends on, for the cluster and for each node
@@ -72,8 +75,9 @@ func Judge(s *cluster.State, o Options) []verdict.Verdict {
 		}
 	}
 	slices.SortFunc(r.gpu, func(a, b *corev1.Node) int { return strings.Compare(a.Name, b.Name) })
+	r.kubernetes, r.kubelets = kubernetesVersion(s)
 	r.missing()
-	r.kubernetes()
+	r.kubernetesSupported()
 	if s.Nodes != nil {
 		r.gpuNodes()
 		r.driverOS()
@@ -115,7 +119,7 @@ func (r *run) missing() {
 	}
 }
 
-func (r *run) kubernetes() {
+func (r *run) kubernetesSupported() {
 	v := verdict.Verdict{ID: "kubernetes-version", Subject: "Kubernetes", Source: sourceMatrix}
 	first, last := 0, 0
 	for _, each := range r.rows {
@@ -123,27 +127,49 @@ func (r *run) kubernetes() {
 			first, last, v.Source = min(cmp.Or(first, each.first), each.first), max(last, each.last), each.source
 		}
 	}
-	have, ok := minor(r.Version())
+	version := r.kubernetes
+	have, ok := minor(version)
+	older := verdict.Failed
+	if r.kubelets {
+		older = verdict.Warning // the server may be newer, by up to three minors
+	}
 	switch {
 	case !ok:
 		v.State, v.Reason, v.Next = verdict.Unknown, "the server's version is not known", "kubectl version -o yaml > version.yaml"
 	case first == 0:
-		v.State, v.Reason = verdict.Unknown, fmt.Sprintf("%s; gpuop knows of no support matrix for %s", r.Version(), r.release())
+		v.State, v.Reason = verdict.Unknown, fmt.Sprintf("%s; gpuop knows of no support matrix for %s", version, r.release())
 		v.Next = "read the platform support page of " + r.release()
 	case have < first:
-		v.State, v.Reason = verdict.Failed, fmt.Sprintf("%s is older than what %s supports: 1.%d to 1.%d", r.Version(), r.release(), first, last)
+		v.State, v.Reason = older, fmt.Sprintf("%s is older than what %s supports: 1.%d to 1.%d", version, r.release(), first, last)
 		v.Next = "upgrade Kubernetes, or gpuop preflight --version with an older release"
 	case have > last:
-		v.State, v.Reason = verdict.Warning, fmt.Sprintf("%s is newer than what %s was validated with: 1.%d to 1.%d", r.Version(), r.release(), first, last)
+		v.State, v.Reason = verdict.Warning, fmt.Sprintf("%s is newer than what %s was validated with: 1.%d to 1.%d", version, r.release(), first, last)
 		v.Next = "gpuop preflight --version latest"
 	default:
-		v.Reason = fmt.Sprintf("%s is among 1.%d to 1.%d, which %s supports", r.Version(), first, last, r.release())
+		v.Reason = fmt.Sprintf("%s is among 1.%d to 1.%d, which %s supports", version, first, last, r.release())
+	}
+	if ok && r.kubelets {
+		v.Reason += "; judged by the newest kubelet: the server's own version is not known"
+		v.Next = cmp.Or(v.Next, "kubectl version -o yaml > version.yaml")
 	}
 	r.add(v)
 }
 
-// Version is the server's.
-func (r *run) Version() string { return r.State.Version }
+// kubernetesVersion is the server's version. A folder may lack it: then it is the newest kubelet's,
+// than which a server is not older, and kubelets is true.
+func kubernetesVersion(s *cluster.State) (version string, kubelets bool) {
+	if s.Version != "" {
+		return s.Version, false
+	}
+	newest := -1
+	for i := range s.Nodes {
+		v := s.Nodes[i].Status.NodeInfo.KubeletVersion
+		if n, ok := minor(v); ok && n > newest {
+			newest, version = n, v
+		}
+	}
+	return version, true
+}
 
 // release names the chart's release.
 func (r *run) release() string { return r.version.String() }
@@ -772,7 +798,7 @@ func (r *run) system(n *corev1.Node) {
 	}
 	row, known, exact := find(r.rows, os)
 	v.Source = cmp.Or(row.source, r.rows[0].source)
-	have, ok := minor(r.Version())
+	have, ok := minor(r.kubernetes)
 	switch {
 	case os.id == "":
 		v.State, v.Reason = verdict.Unknown, "the node's operating system is not known: "+cmp.Or(n.Status.NodeInfo.OSImage, "its status names none")
@@ -782,7 +808,7 @@ func (r *run) system(n *corev1.Node) {
 		v.State, v.Reason = verdict.Warning, fmt.Sprintf("%s is not in the matrix of %s, which names %s", os, r.release(), named(r.rows))
 		v.Next = "gpuop values explain driver.enabled # a driver of the node's own needs no image of its system"
 	case ok && row.first > 0 && (have < row.first || have > row.last):
-		v.State, v.Reason = verdict.Warning, fmt.Sprintf("%s is validated with Kubernetes 1.%d to 1.%d, and the server is %s", os, row.first, row.last, r.Version())
+		v.State, v.Reason = verdict.Warning, fmt.Sprintf("%s is validated with Kubernetes 1.%d to 1.%d, and the server is %s", os, row.first, row.last, r.kubernetes)
 		v.Next = "gpuop preflight --version with a release that names both"
 	}
 	r.add(v)

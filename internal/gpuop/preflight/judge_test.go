@@ -116,6 +116,12 @@ func TestJudge(t *testing.T) {
 			s.Nodes[i].Labels["node.openshift.io/os_id"] = "rhel"
 		}
 	}
+	kubelets := func(s *cluster.State, versions ...string) {
+		s.Version = ""
+		for i := range s.Nodes {
+			s.Nodes[i].Status.NodeInfo.KubeletVersion = versions[i%len(versions)]
+		}
+	}
 	for name, c := range map[string]struct {
 		version string
 		values  []map[string]any
@@ -127,6 +133,12 @@ func TestJudge(t *testing.T) {
 			want: []string{"failed kubernetes-version", "warning os-supported gpu-1", "warning os-supported gpu-2"}},
 		"Kubernetes too new": {change: func(s *cluster.State) { s.Version = "v1.37.0" },
 			want: []string{"warning kubernetes-version", "warning os-supported gpu-1", "warning os-supported gpu-2"}},
+		"kubelets instead of the server": {change: func(s *cluster.State) { kubelets(s, "v1.34.1", "v1.36.3", "v1.9.0") }, says: "v1.36.3 is among 1.32 to 1.36, which v26.7.0 supports; judged by the newest kubelet"},
+		"old kubelets": {change: func(s *cluster.State) { kubelets(s, "v1.30.1") }, says: "v1.30.1 is older",
+			want: []string{"warning kubernetes-version", "warning os-supported gpu-1", "warning os-supported gpu-2"}},
+		"new kubelets": {change: func(s *cluster.State) { kubelets(s, "v1.37.0") },
+			want: []string{"warning kubernetes-version", "warning os-supported gpu-1", "warning os-supported gpu-2"}},
+		"no version at all":    {change: func(s *cluster.State) { kubelets(s, "") }, want: []string{"unknown kubernetes-version"}},
 		"last Kubernetes":      {change: func(s *cluster.State) { s.Version = "v1.36.3+rke2r1" }},
 		"release without page": {version: "v23.9.0", want: []string{"note servicemonitor-crd", "unknown kubernetes-version", "unknown os-supported gpu-1", "unknown os-supported gpu-2"}},
 		"mixed systems": {change: func(s *cluster.State) { rhel(of(s, "gpu-2"), "9.6") }, says: "runs rhel 9.6 and would get the driver image of ubuntu22.04",

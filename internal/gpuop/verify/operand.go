@@ -45,6 +45,7 @@ var operands = []operand{
 	{"vgpu-device-manager", "vgpuDeviceManager", false, false},
 	{"sandbox-validator", "", false, false},
 	{"sandbox-device-plugin", "sandboxDevicePlugin", false, false},
+	{"kata-manager", "kataManager", false, false},
 	{"kata-sandbox-device-plugin", "kataSandboxDevicePlugin", false, false},
 	{"dra-driver", "", false, false},
 	{"dra-validator", "", false, false},
