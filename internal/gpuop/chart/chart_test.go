@@ -153,8 +153,33 @@ func TestDriversOfEveryRelease(t *testing.T) {
 	}
 }
 
+// Any names that a YAML file may have are judged, empty ones too: no panic, and a place inside the path.
+func FuzzJudge(f *testing.F) {
+	for _, s := range []string{"", "\n", "\nenabled", "driver\n", "driver\nversion\nx", "driver\n\nenabled", `""`, "gpu.operator", "node-feature-discovery\n\n"} {
+		f.Add(s)
+	}
+	table := chart.Load()
+	releases := table.Versions()
+	releases = []chart.Version{releases[0], releases[len(releases)/2], releases[len(releases)-1]}
+	f.Fuzz(func(t *testing.T, s string) {
+		path := chart.Path(strings.Split(s, "\n"))
+		if back := chart.ParsePath(path.String()); !slices.Equal(back, path) {
+			t.Errorf("%q is printed as %s, which is %q", path, path, back)
+		}
+		for _, v := range releases {
+			got := table.Judge(v, path)
+			if got.Bad < 0 || got.Bad >= len(path) {
+				t.Errorf("%s: %q: name %d is at fault, of %d", v, path, got.Bad, len(path))
+			}
+			if path[0] == "" && got.Status != chart.Unknown && path[min(1, len(path)-1)] != "global" {
+				t.Errorf("%s: %q: status %d, want unknown", v, path, got.Status)
+			}
+		}
+	})
+}
+
 func FuzzPath(f *testing.F) {
-	for _, s := range []string{"a.b", `a\.b.c`, "", ".", `\`, `x\\.y`} {
+	for _, s := range []string{"a.b", `a\.b.c`, "", ".", `\`, `x\\.y`, `""`} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {

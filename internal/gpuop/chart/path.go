@@ -9,13 +9,23 @@ type Path []string
 // second.
 var escape = strings.NewReplacer(`\`, `\\`, `.`, `\.`)
 
+// noName is the path of one name that is empty, as YAML may have it; "" is the path of the root.
+const noName = `""`
+
 // String joins the names with dots; a dot inside a name is written \. as Helm's --set wants it.
 func (p Path) String() string {
+	if len(p) == 1 && p[0] == "" {
+		return noName
+	}
 	escaped := make([]string, len(p))
 	for i, name := range p {
 		escaped[i] = escape.Replace(name)
 	}
-	return strings.Join(escaped, ".")
+	out := strings.Join(escaped, ".")
+	if out == noName {
+		return `\` + out
+	}
+	return out
 }
 
 // MarshalText is String, for JSON.
@@ -25,6 +35,9 @@ func (p Path) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 func ParsePath(s string) Path {
 	if s == "" {
 		return nil
+	}
+	if s == noName {
+		return Path{""}
 	}
 	var path Path
 	var name strings.Builder
