@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/operand"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/verdict"
 )
 
@@ -16,7 +17,6 @@ const (
 	sourceRoots   = "gpu-operator internal/driver/root.go, cmd/nvidia-validator/main.go"
 	sourceMinor   = "https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html, table 1"
 	sourceCUDA    = "https://docs.nvidia.com/cuda/cuda-toolkit-release-notes/, table 3, Linux x86_64"
-	driverDir     = "/run/nvidia/driver"
 	driverRestart = "kubectl delete pod -n gpu-operator -l app=nvidia-driver-daemonset --field-selector spec.nodeName="
 )
 
@@ -44,23 +44,23 @@ func (n *node) libraryIn(base string) string {
 // kernel module's version: every CUDA program fails where they differ.
 func (n *node) libraries() {
 	const id, subject = "driver-libraries", "driver libraries"
-	if !slices.ContainsFunc(libraryDirs(), n.has) && !n.has(driverDir) {
+	if !slices.ContainsFunc(libraryDirs(), n.has) && !n.has(operand.DriverDir) {
 		if n.version == "" {
 			return // the row of the kernel module says it
 		}
-		n.add(id, verdict.Unknown, subject, "not judged: neither a folder of libraries nor "+driverDir+" is in "+n.path, "", sourceRoots)
+		n.add(id, verdict.Unknown, subject, "not judged: neither a folder of libraries nor "+operand.DriverDir+" is in "+n.path, "", sourceRoots)
 		return
 	}
-	own, contained := n.libraryIn("/"), n.libraryIn(driverDir)
+	own, contained := n.libraryIn("/"), n.libraryIn(operand.DriverDir)
 	at, found := "/", own
 	if own == "" {
-		at, found = driverDir, contained
+		at, found = operand.DriverDir, contained
 	}
 	if at, found = n.elsewhere(at, found); found == "" {
 		if n.version == "" {
 			return // the row of the kernel module says it
 		}
-		n.add(id, verdict.Failed, subject, "the kernel module "+n.version+" is loaded, and no libcuda.so is on the node, neither in / nor in "+driverDir+": the driver container's root is not mounted there",
+		n.add(id, verdict.Failed, subject, "the kernel module "+n.version+" is loaded, and no libcuda.so is on the node, neither in / nor in "+operand.DriverDir+": the driver container's root is not mounted there",
 			driverRestart+n.name, sourceRoots)
 		return
 	}
@@ -69,7 +69,7 @@ func (n *node) libraries() {
 		n.add(id, verdict.Failed, subject, fmt.Sprintf("the libraries in %s are %s, and the loaded kernel module is %s: every CUDA program ends with a driver/library version mismatch", at, found, n.version),
 			"unload the module with all its clients stopped, or reboot the node", sourceRoots)
 	case own != "" && contained != "":
-		n.add(id, verdict.Warning, subject, fmt.Sprintf("the driver is there twice: %s installed on the node, and %s of a driver container in %s; the validator takes the node's own", own, contained, driverDir),
+		n.add(id, verdict.Warning, subject, fmt.Sprintf("the driver is there twice: %s installed on the node, and %s of a driver container in %s; the validator takes the node's own", own, contained, operand.DriverDir),
 			"set driver.enabled=false, or remove the node's own driver", sourceRoots)
 	case n.passed != nil && n.passed.Driver.Known && path.Clean(n.passed.Driver.Root) != at:
 		n.add(id, verdict.Warning, subject, fmt.Sprintf("driver-ready names the root %s, and the libraries are in %s: the driver has moved since it was validated", n.passed.Driver.Root, at),
@@ -79,7 +79,7 @@ func (n *node) libraries() {
 		switch at {
 		case "/":
 			whose = "installed on the node"
-		case driverDir:
+		case operand.DriverDir:
 		default:
 			whose = "where driver-ready says"
 		}

@@ -76,7 +76,7 @@ func (n *node) validations(of func(operand.Operand) bool) {
 		switch {
 		case s.State == operand.Ready:
 			row.Since, row.Reason = s.Since, "the validator has passed "+s.Name
-			if s.Name == "driver" && n.passed.Driver.Known && !n.passed.Driver.Host && !n.passed.DriverContainer && (n.passed.Driver.Root == "/" || path.Clean(n.passed.Driver.Root) == driverDir) {
+			if s.Name == "driver" && n.passed.Driver.Known && !n.passed.Driver.Host && !n.passed.DriverContainer && (n.passed.Driver.Root == "/" || path.Clean(n.passed.Driver.Root) == operand.DriverDir) {
 				// another root is that of hostPaths.driverInstallDir, where a cloud installs its driver
 				row.State = verdict.Warning
 				row.Reason = "it names a driver container, and .driver-ctr-ready is not there: the container is restarting or was removed, or another project's driver is mounted at " + n.passed.Driver.Root

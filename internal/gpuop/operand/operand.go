@@ -14,6 +14,10 @@ import (
 // Dir is where the validator writes its files, on the host and in every container that mounts it.
 const Dir = "/run/nvidia/validations"
 
+// DriverDir is the folder of the host at which the operator's driver container has its root, unless
+// hostPaths.driverInstallDir names another.
+const DriverDir = "/run/nvidia/driver"
+
 // Source is where the names of the files and what writes them are documented.
 const Source = "gpu-operator cmd/nvidia-validator/main.go"
 
@@ -149,6 +153,10 @@ func (r *Reading) readContent(dir fs.FS) map[string]bool {
 	}
 	if text, err := read(dir, "driver-ready"); err == nil {
 		r.Driver = parseDriver(text)
+		if _, err := fs.Stat(dir, containerFile); err == nil && text == "" {
+			// v22.9 to v24.3; later releases write the settings in one step.
+			r.Driver = Driver{Known: true, Root: DriverDir, DevRoot: DriverDir}
+		}
 		if !r.Driver.Known {
 			r.Partial = append(r.Partial, "driver-ready has no NVIDIA_DRIVER_ROOT: it is of an older validator, or a part of the file, and where the driver's libraries are is not known")
 		}

@@ -63,6 +63,7 @@ func TestRead(t *testing.T) {
 		"vGPU, with a manager of the host's": {folder("workload-type=vm-vgpu\n", "host-vgpu-manager-ready", "vgpu-devices-ready"), "+host-vgpu-manager +vgpu-devices", 0, operand.VMVGPU, operand.Driver{}},
 		"vGPU without a manager":             {folder("workload-type=vm-vgpu\n"), "-vgpu-manager -vgpu-devices", 0, operand.VMVGPU, operand.Driver{}},
 		"a host's driver, up to v24.3":       {folder("host-driver-ready", "toolkit-ready", "cuda-ready", "plugin-ready"), "+driver +toolkit +cuda +plugin", 0, operand.Container, operand.Driver{Known: true, Host: true, Root: "/", DevRoot: "/"}},
+		"a driver container, up to v24.3":    {folder("driver-ready", ".driver-ctr-ready", "toolkit-ready", "cuda-ready", "plugin-ready"), "+driver +toolkit +cuda +plugin", 0, operand.Container, operand.Driver{Known: true, Root: "/run/nvidia/driver", DevRoot: "/run/nvidia/driver"}},
 		"an old or half driver-ready":        {folder("driver-ready", "toolkit-ready"), "+driver +toolkit -cuda -plugin", 1, operand.Container, operand.Driver{}},
 		"half a status":                      {folder(".driver-ctr-ready=GDS_ENAB", "workload-type=vm"), "-driver -toolkit -cuda -plugin", 2, operand.Container, operand.Driver{}},
 	} {
