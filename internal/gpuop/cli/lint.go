@@ -25,8 +25,8 @@ func newLintCommand(e *env) *cobra.Command {
 		Long: `Lint judges values of the gpu-operator chart, also inside the files of Flux, Argo CD, k3s, helmfile and
 Terraform, pasted helm and kubectl commands (whole scripts with here-documents too), ClusterPolicy, NVIDIADriver,
 GPUCluster, device plugin and mig-parted configs, ConfigMaps around them, pod manifests and node dumps. It finds out by
-itself which of these a file is. A directory stands for the .yaml, .yml, .json, .sh and .tf files in it, - for standard
-input.`,
+itself which of these a file is. A directory stands for the .yaml, .yml, .json, .sh and .tf files in it and the
+templates of such (values.yaml.gotmpl, .tpl, .tftpl, .j2), - for standard input.`,
 		Example: `  gpuop lint values.yaml
   gpuop lint --command "$(cat install.sh)"
   gpuop lint --fix --version latest --command "$(cat install.sh)"
@@ -199,6 +199,10 @@ func kinds(result *lint.Result) func(io.Writer, finding.Style) error {
 			_, err := fmt.Fprintln(w, style.Dim("nothing could be judged"))
 			return err
 		}
+		if result.Judged == 0 && len(result.Report.Findings) == 0 {
+			_, err := fmt.Fprintln(w, style.Dim("read, and nothing judged: "+strings.Join(count(result.Kinds), ", ")))
+			return err
+		}
 		if _, err := fmt.Fprintln(w, style.Dim("judged: "+strings.Join(count(result.Kinds), ", "))); err != nil {
 			return err
 		}
@@ -267,6 +271,17 @@ func (e *env) fixed(options lint.Options, before *lint.Result, showSecrets bool)
 
 var lintable = []string{".yaml", ".yml", ".json", ".sh", ".tf"}
 
+// templates are the endings that Helmfile, Terraform and Ansible put behind that of what a template makes.
+var templates = []string{".gotmpl", ".tpl", ".tftpl", ".j2"}
+
+// extension is the ending of a file, of a template that of what it makes: .yaml for values.yaml.j2.
+func extension(path string) string {
+	if ext := filepath.Ext(path); slices.Contains(templates, ext) {
+		path = strings.TrimSuffix(path, ext)
+	}
+	return filepath.Ext(path)
+}
+
 // sources reads the files that the arguments name; scripts are those that end in .sh.
 func (e *env) sources(o *lintFlags, args []string) (files, scripts []lint.Input, err error) {
 	for _, arg := range args {
@@ -290,7 +305,7 @@ func (e *env) sources(o *lintFlags, args []string) (files, scripts []lint.Input,
 			}
 			input := lint.Input{Name: inputName(path), Data: data, Found: path != arg}
 			names = append(names, input.Name)
-			if filepath.Ext(path) == ".sh" {
+			if extension(path) == ".sh" {
 				scripts = append(scripts, input)
 			} else {
 				files = append(files, input)
@@ -309,7 +324,7 @@ var (
 func lintableIn(dir string) ([]string, error) {
 	var paths []string
 	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
-		if err == nil && entry.Type().IsRegular() && slices.Contains(lintable, filepath.Ext(path)) {
+		if err == nil && entry.Type().IsRegular() && slices.Contains(lintable, extension(path)) {
 			paths = append(paths, path)
 		}
 		return err

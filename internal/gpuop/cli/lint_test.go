@@ -284,6 +284,32 @@ func TestInputsThatAreNotJudged(t *testing.T) {
 	}
 }
 
+// Templates of Helmfile, Ansible and Terraform are found in a folder by what they make.
+func TestFolderWithTemplates(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"values.yaml.gotmpl": "toolkit:\n  enabled: {{ .Values.toolkit }}\ndrivr: {}\n",
+		"values.yml.j2":      "migg: {strategy: mixed}\n{% if gpus %}\ntoolkit: {enabled: false}\n{% endif %}\n",
+		"install.sh.tpl":     "helm install gpu-operator nvidia/gpu-operator -n gpu-operator --version v26.7.0 --set cdii.enabled=${cdi}\n",
+		"policy.json.tftpl":  "{\"a\": [%{ for x in y }\"${x}\",%{ endfor }]}\n",
+		"_helpers.tpl":       "{{- define \"x\" }}\n",
+		"notes.md.j2":        "# {{ title }}\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	code, out, errOut := call("", "lint", dir)
+	for _, want := range []string{"drivr", "migg", "cdii", "3 errors"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%q is not found:\n%s", want, out)
+		}
+	}
+	if code != 1 || errOut != "" || strings.Contains(out, "_helpers") || strings.Contains(out, "notes.md") {
+		t.Errorf("exit %d\n%s%s", code, out, errOut)
+	}
+}
+
 // A folder of a repository has several scripts, and files that are for other programs.
 func TestFolderWithScripts(t *testing.T) {
 	dir := t.TempDir()

@@ -12,8 +12,9 @@ import (
 )
 
 var (
-	// action is what Helm, Ansible and their like replace in a template.
-	action = regexp.MustCompile(`(?s)\{\{.*?\}\}|\{%.*?%\}`)
+	// action is what Helm, Ansible, Terraform and their like replace in a template. What is between
+	// ${ and } stands as it is: a shell's variables look the same.
+	action = regexp.MustCompile(`(?s)\{\{.*?\}\}|\{%.*?%\}|%\{~?\s*(?:if|else|endif|for|endfor)\b[^}]*\}`)
 	// control is an action that writes nothing itself.
 	control = regexp.MustCompile(`^\{\{-?\s*(if|else|end|range|with|define|block|template|/\*|\$\w+\s*:?=)`)
 )
@@ -35,7 +36,7 @@ func untemplated(data []byte) (out []byte, ok bool) {
 		before := data[bytes.LastIndexByte(data[:start], '\n')+1 : start]
 		after, _, _ := bytes.Cut(data[end:], []byte("\n"))
 		alone := len(bytes.TrimSpace(before)) == 0 && len(bytes.TrimSpace(after)) == 0
-		if alone || text[1] == '%' || bytes.ContainsRune(text, '\n') || control.Match(text) {
+		if alone || text[0] == '%' || text[1] == '%' || bytes.ContainsRune(text, '\n') || control.Match(text) {
 			for i, c := range text {
 				if c != '\n' {
 					out[start+i] = ' '
