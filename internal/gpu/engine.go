@@ -45,8 +45,8 @@ func ParseEngineAddress(text string) (EngineAddress, error) {
 	}
 	scheme, rest, found := strings.Cut(text, "://")
 	if !found {
-		if strings.HasPrefix(text, "/") {
-			return EngineAddress{}, fmt.Errorf("a socket is written unix://%s", text)
+		if path := strings.TrimPrefix(text, "unix:"); strings.HasPrefix(path, "/") {
+			return EngineAddress{}, fmt.Errorf("a socket is written unix://%s", path)
 		}
 		return parseTCP(text)
 	}
@@ -70,6 +70,9 @@ func ParseEngineAddress(text string) (EngineAddress, error) {
 }
 
 func parseTCP(text string) (EngineAddress, error) {
+	if several := strings.Count(text, ",") + 1; several > 1 {
+		return EngineAddress{}, fmt.Errorf("an exporter reads one host engine, found %d between commas", several)
+	}
 	if after, ok := strings.CutPrefix(text, "["); ok {
 		host, behind, closed := strings.Cut(after, "]")
 		port, hasPort := strings.CutPrefix(behind, ":")

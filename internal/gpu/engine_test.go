@@ -41,9 +41,10 @@ func TestParseEngineAddress(t *testing.T) {
 		"TCP://my_host":               {"my_host:5555", tcp("my_host", 5555), false},
 		"unix:///run/nvidia/dcgm.sock": {"unix:///run/nvidia/dcgm.sock",
 			gpu.EngineAddress{Transport: gpu.TransportUnix, Path: "/run/nvidia/dcgm.sock"}, true},
-		"vsock://3":      {"vsock://3:5555", vsock("3", 5555), false},
-		"vsock://2:6666": {"vsock://2:6666", vsock("2", 6666), false},
-		"vsock://1:6666": {"vsock://1:6666", vsock("1", 6666), true},
+		"unix:///run/a,b.sock": {"unix:///run/a,b.sock", gpu.EngineAddress{Transport: gpu.TransportUnix, Path: "/run/a,b.sock"}, true},
+		"vsock://3":            {"vsock://3:5555", vsock("3", 5555), false},
+		"vsock://2:6666":       {"vsock://2:6666", vsock("2", 6666), false},
+		"vsock://1:6666":       {"vsock://1:6666", vsock("1", 6666), true},
 	} {
 		a, err := gpu.ParseEngineAddress(text)
 		if err != nil {
@@ -81,6 +82,9 @@ func TestParseEngineAddressRefuses(t *testing.T) {
 		"[fe80::1%sixteen-letters-]:55": "no IPv6 address",
 		"http://host:5555":              `"http" is no scheme`,
 		"/run/dcgm.sock":                "unix:///run/dcgm.sock",
+		"unix:/run/dcgm.sock":           "a socket is written unix:///run/dcgm.sock",
+		"unix:run/dcgm.sock":            `"run/dcgm.sock" is no port`,
+		"dcgm-1:5555,dcgm-2:5555":       "an exporter reads one host engine, found 2 between commas",
 		"unix://run/dcgm":               "absolute path",
 		"unix://":                       "absolute path",
 		"vsock://host:5555":             `"host" is no context id`,
