@@ -41,7 +41,7 @@ var labelRules = []struct {
 	source   string
 }{
 	{"paused", finding.Warning, func(label, value string, _ bool) bool {
-		return strings.HasPrefix(label, deployLabel) && (value == "paused-for-mig-change" || value == "paused-for-driver-upgrade")
+		return strings.HasPrefix(label, deployLabel) && node.Paused(value)
 	}, func(_ nodeState, label, value string) string {
 		return fmt.Sprintf("%s is taken off the node (%s); if it stays so, the change did not end", strings.TrimPrefix(label, deployLabel), value)
 	}, "look at nvidia.com/mig.config.state and nvidia.com/gpu-driver-upgrade-state", sourceLabels},
