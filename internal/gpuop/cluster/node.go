@@ -1,9 +1,11 @@
 package cluster
 
 import (
+	"cmp"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/node"
 )
@@ -21,6 +23,27 @@ func amounts(list corev1.ResourceList) map[string]string {
 	for name, q := range list {
 		all[string(name)] = q.String()
 	}
+	return all
+}
+
+// Policies returns the ClusterPolicies, of which the first is in force: the operator ignores all but
+// one, which is the oldest, and of two of one second the first by name (getSingletonClusterPolicy in
+// controllers/active_config.go of gpu-operator v26.7.0). Up to v26.3 it was the first that an operator
+// met, so that what their status says goes before. They belong to the state.
+func (s *State) Policies() []*unstructured.Unstructured {
+	all := make([]*unstructured.Unstructured, len(s.ClusterPolicies))
+	for i := range s.ClusterPolicies {
+		all[i] = &s.ClusterPolicies[i]
+	}
+	ignored := func(u *unstructured.Unstructured) int {
+		if state, _, _ := unstructured.NestedString(u.Object, "status", "state"); state == "ignored" {
+			return 1
+		}
+		return 0
+	}
+	slices.SortStableFunc(all, func(a, b *unstructured.Unstructured) int {
+		return cmp.Or(ignored(a)-ignored(b), a.GetCreationTimestamp().Compare(b.GetCreationTimestamp().Time), cmp.Compare(a.GetName(), b.GetName()))
+	})
 	return all
 }
 

@@ -41,7 +41,7 @@ func (j *judge) withoutRelease() {
 		}
 		return
 	}
-	p := j.singleton()
+	p := j.Policies()[0]
 	v, _, err := j.Table.Resolve(j.version(p).String())
 	if err != nil {
 		v = j.Table.Latest()
@@ -80,29 +80,11 @@ func (j *judge) change() string {
 	return ""
 }
 
-// singleton is the ClusterPolicy that the operator acts on: it ignores all others.
-func (j *judge) singleton() *unstructured.Unstructured {
-	var best *unstructured.Unstructured
-	for i := range j.ClusterPolicies {
-		p := &j.ClusterPolicies[i]
-		if text(p.Object, "status", "state") == "ignored" {
-			continue
-		}
-		if best == nil || p.GetCreationTimestamp().Time.Before(best.GetCreationTimestamp().Time) {
-			best = p
-		}
-	}
-	if best == nil && len(j.ClusterPolicies) > 0 {
-		best = &j.ClusterPolicies[0]
-	}
-	return best
-}
-
 // policy compares a ClusterPolicy with the DaemonSets that the operator makes of it.
 func (j *judge) policy(p *unstructured.Unstructured) {
-	if p != j.singleton() {
+	if inForce := j.Policies()[0]; p != inForce {
 		owner := OwnerOf(p.GetManagedFields(), "spec")
-		j.add(verdict.Warning, "drift-policy-ignored", "ClusterPolicy/"+p.GetName(), fmt.Sprintf("the operator acts on %s and ignores this one", j.singleton().GetName())+owned(p.GetManagedFields(), owner, p.Object["spec"]),
+		j.add(verdict.Warning, "drift-policy-ignored", "ClusterPolicy/"+p.GetName(), fmt.Sprintf("the operator acts on %s and ignores this one", inForce.GetName())+owned(p.GetManagedFields(), owner, p.Object["spec"]),
 			"kubectl delete clusterpolicy "+p.GetName(), "gpu-operator controllers/clusterpolicy_controller.go")
 		return
 	}
@@ -170,7 +152,8 @@ func (j *judge) rewrite(ds *appsv1.DaemonSet) string {
 // operator may be about to follow.
 func (j *judge) settle(v *verdict.Verdict, changed Owner) {
 	if changed.Time.IsZero() {
-		if p := j.singleton(); p != nil {
+		if all := j.Policies(); len(all) > 0 {
+			p := all[0]
 			changed = OwnerOf(p.GetManagedFields(), "spec")
 		}
 	}

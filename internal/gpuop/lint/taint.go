@@ -27,11 +27,14 @@ func tolerationsOf(value any) []toleration {
 	return out
 }
 
+// operandTolerations is the key of what the operands tolerate.
+const operandTolerations = "daemonsets.tolerations"
+
 // tolerations compares the taints of the GPU nodes with what the operands and the discovery's
 // worker tolerate.
 func (r *run) tolerations(in *installation) {
 	for _, p := range []struct{ path, what string }{
-		{"daemonsets.tolerations", "the operands"},
+		{operandTolerations, "the operands"},
 		{"node-feature-discovery.worker.tolerations", "Node Feature Discovery's worker, so that the operator never learns of the GPU"},
 	} {
 		value, known := in.value(p.path)
@@ -39,6 +42,9 @@ func (r *run) tolerations(in *installation) {
 			continue
 		}
 		have := tolerationsOf(value)
+		if p.path == operandTolerations {
+			have = node.OperandTolerations(have)
+		}
 		seen := map[node.Taint]bool{}
 		for _, t := range r.taints {
 			if seen[t] || node.Covered(have, t) {

@@ -99,11 +99,8 @@ func Expected(s *cluster.State, name string) map[string]int {
 
 // policyOf is the spec of the ClusterPolicy that the operator acts on.
 func policyOf(s *cluster.State) map[string]any {
-	for _, u := range s.ClusterPolicies {
-		if state, _, _ := unstructured.NestedString(u.Object, "status", "state"); state == "ignored" {
-			continue
-		}
-		spec, _, _ := unstructured.NestedMap(u.Object, "spec")
+	if all := s.Policies(); len(all) > 0 {
+		spec, _, _ := unstructured.NestedMap(all[0].Object, "spec")
 		return spec
 	}
 	return nil

@@ -17,6 +17,16 @@ func (t Toleration) Tolerates(n Taint) bool {
 	return false
 }
 
+// OperandTolerations returns what the operands tolerate with a list of daemonsets.tolerations. An empty
+// list leaves them those of their own manifests (applyCommonDaemonsetConfig in
+// controllers/object_controls.go, and assets/ of gpu-operator v26.7.0).
+func OperandTolerations(list []Toleration) []Toleration {
+	if len(list) == 0 {
+		return []Toleration{{Key: "nvidia.com/gpu", Operator: "Exists", Effect: "NoSchedule"}}
+	}
+	return list
+}
+
 // Covered reports whether a taint keeps no pod with the tolerations away. PreferNoSchedule never does.
 func Covered(tolerations []Toleration, n Taint) bool {
 	if n.Effect == "PreferNoSchedule" {

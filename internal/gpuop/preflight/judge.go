@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -66,8 +67,8 @@ type run struct {
 // with GPUs. What could not be read is Unknown.
 func Judge(s *cluster.State, o Options) []verdict.Verdict {
 	r := &run{State: s, settings: settings{values: o.Values, table: o.Table, version: o.Version}, tree: &verdict.Tree{}, rows: series(o.Version)}
-	if len(o.Values) == 0 && len(s.ClusterPolicies) > 0 {
-		r.policy, _ = s.ClusterPolicies[0].Object["spec"].(map[string]any)
+	if policies := s.Policies(); len(o.Values) == 0 && len(policies) > 0 {
+		r.policy, _ = policies[0].Object["spec"].(map[string]any)
 	}
 	for i := range s.Nodes {
 		if cluster.GPUNode(&s.Nodes[i]) {
@@ -267,7 +268,7 @@ func (r *run) driverOS() {
 		v.Reason = fmt.Sprintf("%s; each NVIDIADriver chooses the image of its own nodes", counts(byOS))
 		r.add(v)
 		return
-	case os.id == "rhcos", r.openShift() && r.get("operator.use_ocp_driver_toolkit") != false:
+	case !r.is("driver.usePrecompiled") && (os.id == "rhcos" || r.openShift() && r.get("operator.use_ocp_driver_toolkit") != false):
 		v.Reason = "the driver is built by OpenShift's driver toolkit for each version of RHCOS"
 		r.add(v)
 		return
@@ -424,9 +425,7 @@ func (r *run) discovery() {
 	var other, own []string
 	for i := range r.DaemonSets {
 		d := &r.DaemonSets[i]
-		if !has(&d.Spec.Template.Spec, func(c *corev1.Container) bool {
-			return strings.Contains(c.Image, "node-feature-discovery") && (slices.Contains(c.Command, "nfd-worker") || strings.Contains(d.Name, "worker"))
-		}) {
+		if !isWorker(d) {
 			continue
 		}
 		// what applies rendered charts, as Argo CD does, leaves no name of a release
@@ -478,7 +477,7 @@ func (r *run) discovery() {
 
 // helmRelease is the name of the Helm release that the operator's own objects carry.
 func (r *run) helmRelease() string {
-	for _, p := range r.ClusterPolicies {
+	for _, p := range r.Policies() {
 		if name := p.GetAnnotations()["meta.helm.sh/release-name"]; name != "" {
 			return name
 		}
@@ -595,18 +594,25 @@ func (r *run) quota() {
 	}
 	v := verdict.Verdict{ID: "priority-quota", Subject: "system-node-critical", Reason: "no quota limits pods of this priority in " + r.Namespace, Source: sourceGKE}
 	var of []corev1.ResourceQuota
+	covered := false
 	for _, q := range r.Quotas {
-		if q.Namespace == r.Namespace && limitsPriority(&q) {
+		if q.Namespace != r.Namespace {
+			continue
+		}
+		scoped := coversPriority(&q)
+		covered = covered || scoped
+		if scoped || q.Spec.ScopeSelector == nil && len(q.Spec.Scopes) == 0 {
 			of = append(of, q)
 		}
 	}
-	if len(of) == 0 {
-		if r.gke() {
-			v.State, v.Reason = verdict.Failed, "GKE refuses pods with the priority system-node-critical in namespaces without a quota for it, and "+r.Namespace+" has none"
-			v.Next = "kubectl create quota gpu-operator-quota -n " + r.Namespace + " --hard=pods=100 --scopes=PriorityClass # with scopeSelector system-node-critical, system-cluster-critical"
-		}
+	switch {
+	case r.gke() && !covered:
+		row := v
+		row.State, row.Reason = verdict.Failed, "GKE refuses pods with the priority system-node-critical in namespaces without a quota for it, and "+r.Namespace+" has none"
+		row.Next = "kubectl create quota gpu-operator-quota -n " + r.Namespace + " --hard=pods=100 --scopes=PriorityClass # with scopeSelector system-node-critical, system-cluster-critical"
+		r.add(row)
+	case len(of) == 0:
 		r.add(v)
-		return
 	}
 	for _, q := range of {
 		row := v
@@ -617,11 +623,15 @@ func (r *run) quota() {
 		}
 		used := q.Status.Used[corev1.ResourcePods]
 		switch {
-		case !limited:
-			row.Reason = "allows any number of pods with the priority of the operands"
-		case used.Value() >= hard.Value():
+		case limited && used.Value() >= hard.Value():
 			row.State, row.Reason = verdict.Failed, fmt.Sprintf("%s of %s pods are used: the operands of a further node are refused", used.String(), hard.String())
 			row.Next = "kubectl edit resourcequota -n " + q.Namespace + " " + q.Name
+		case len(computed(&q)) > 0:
+			row.State = verdict.Warning
+			row.Reason = fmt.Sprintf("limits %s: Kubernetes refuses each pod that does not say its own, as most operands do not, unless a LimitRange of the namespace has defaults", strings.Join(computed(&q), ", "))
+			row.Next, row.Source = "kubectl describe limitrange -n "+q.Namespace+" # or set resources for each operand", "Kubernetes documentation, resource quotas"
+		case !limited:
+			row.Reason = "allows any number of pods with the priority of the operands"
 		default:
 			row.Reason = fmt.Sprintf("%s of %s pods are used", used.String(), hard.String())
 		}
@@ -629,10 +639,24 @@ func (r *run) quota() {
 	}
 }
 
-// limitsPriority reports whether a quota is for the priority classes of the operands, or for all.
-func limitsPriority(q *corev1.ResourceQuota) bool {
+// computed are the resources of a quota that every container must then say.
+func computed(q *corev1.ResourceQuota) []string {
+	var out []string
+	for name := range q.Spec.Hard {
+		switch name {
+		case corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceRequestsCPU, corev1.ResourceRequestsMemory, corev1.ResourceLimitsCPU, corev1.ResourceLimitsMemory:
+			out = append(out, string(name))
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// coversPriority reports whether a quota is for the priority classes of the operands. One without
+// scopes counts their pods too, and is not what a cluster requires that limits the class.
+func coversPriority(q *corev1.ResourceQuota) bool {
 	if q.Spec.ScopeSelector == nil {
-		return len(q.Spec.Scopes) == 0 || slices.Contains(q.Spec.Scopes, corev1.ResourceQuotaScopePriorityClass)
+		return slices.Contains(q.Spec.Scopes, corev1.ResourceQuotaScopePriorityClass)
 	}
 	for _, e := range q.Spec.ScopeSelector.MatchExpressions {
 		if e.ScopeName == corev1.ResourceQuotaScopePriorityClass && (e.Operator == corev1.ScopeSelectorOpExists ||
@@ -720,8 +744,7 @@ func holds(s *corev1.PodSpec) string {
 
 // nodes judges what each node with GPUs brings.
 func (r *run) nodes() {
-	operands := r.tolerations("daemonsets.tolerations")
-	worker := r.tolerations("node-feature-discovery.worker.tolerations")
+	tolerate := append([]tolerant{{"daemonsets.tolerations", "the operands (DaemonSets show DESIRED 0)", node.OperandTolerations(r.tolerations("daemonsets.tolerations")), false}}, r.workers()...)
 	lonely := map[string][]string{} // pods without GPUs, by node
 	for i := range r.Pods {
 		p := &r.Pods[i]
@@ -736,7 +759,7 @@ func (r *run) nodes() {
 		r.ready(n)
 		r.architecture(n)
 		r.system(n)
-		kept := r.taints(n, operands, worker)
+		kept := r.taints(n, tolerate)
 		if !kept && mixed && r.Lacks(cluster.Nodes) == nil {
 			r.add(verdict.Verdict{ID: "gpu-node-untainted", State: verdict.Note, Node: n.Name, Subject: "taints", Source: sourceTaints,
 				Reason: "has no taint that keeps pods without GPUs away", Next: "kubectl taint node " + n.Name + " nvidia.com/gpu=present:NoSchedule"})
@@ -826,9 +849,53 @@ func (r *run) system(n *corev1.Node) {
 	r.add(rv)
 }
 
+// tolerant is what tolerates some taints alone, by the setting or the object that says which.
+type tolerant struct {
+	path, what string
+	have       []node.Toleration
+	// discovers says that the operator is installed, and a node that NFD has labeled is no matter of it.
+	discovers bool
+}
+
+// workers are the workers of NFD that label the nodes: as the chart makes them, or where no values say
+// what that is and the operator is installed, those that are there.
+func (r *run) workers() []tolerant {
+	const what = "NFD's worker, so that the operator never learns of the GPUs"
+	if len(r.values) > 0 || r.policy == nil {
+		if !r.is("nfd.enabled") {
+			return nil
+		}
+		const path = "node-feature-discovery.worker.tolerations"
+		return []tolerant{{path, what, r.tolerations(path), false}}
+	}
+	var out []tolerant
+	for i := range r.DaemonSets {
+		d := &r.DaemonSets[i]
+		if !isWorker(d) {
+			continue
+		}
+		t := tolerant{path: "the tolerations of DaemonSet/" + d.Namespace + "/" + d.Name, what: what, discovers: true}
+		for _, each := range d.Spec.Template.Spec.Tolerations {
+			t.have = append(t.have, node.Toleration{Key: each.Key, Operator: string(each.Operator), Value: each.Value, Effect: string(each.Effect)})
+		}
+		out = append(out, t)
+	}
+	if len(out) > 1 {
+		return nil // by which of them a node is labeled is not known
+	}
+	return out
+}
+
+// isWorker reports whether a DaemonSet is the worker of Node Feature Discovery.
+func isWorker(d *appsv1.DaemonSet) bool {
+	return has(&d.Spec.Template.Spec, func(c *corev1.Container) bool {
+		return strings.Contains(c.Image, "node-feature-discovery") && (slices.Contains(c.Command, "nfd-worker") || strings.Contains(d.Name, "worker"))
+	})
+}
+
 // taints compares the node's taints with what the operands and NFD's worker tolerate, and reports
 // whether one keeps pods without GPUs away.
-func (r *run) taints(n *corev1.Node, operands, worker []node.Toleration) (kept bool) {
+func (r *run) taints(n *corev1.Node, tolerate []tolerant) (kept bool) {
 	ok := true
 	for _, t := range n.Spec.Taints {
 		taint := node.Taint{Key: t.Key, Value: t.Value, Effect: string(t.Effect)}
@@ -836,15 +903,8 @@ func (r *run) taints(n *corev1.Node, operands, worker []node.Toleration) (kept b
 			continue
 		}
 		kept = kept || taint.Effect != "PreferNoSchedule"
-		for _, who := range []struct {
-			path, what string
-			have       []node.Toleration
-			judged     bool
-		}{
-			{"daemonsets.tolerations", "the operands (DaemonSets show DESIRED 0)", operands, true},
-			{"node-feature-discovery.worker.tolerations", "NFD's worker, so that the operator never learns of the GPUs", worker, r.is("nfd.enabled")},
-		} {
-			if !who.judged || node.Covered(who.have, taint) {
+		for _, who := range tolerate {
+			if node.Covered(who.have, taint) || who.discovers && cluster.OperatorGPUNode(n) {
 				continue
 			}
 			ok = false

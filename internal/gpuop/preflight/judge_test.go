@@ -2,9 +2,11 @@ package preflight_test
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -115,6 +117,14 @@ func TestJudge(t *testing.T) {
 			s.Nodes[i].Status.NodeInfo.ContainerRuntimeVersion = "cri-o://1.32.4"
 			s.Nodes[i].Labels["node.openshift.io/os_id"] = "rhel"
 		}
+	}
+	unlabeled := func(n *corev1.Node) { // by NFD; a cloud's label says that it has GPUs
+		maps.DeleteFunc(n.Labels, func(name, _ string) bool { return strings.Contains(name, "/pci-") })
+		n.Labels["cloud.google.com/gke-accelerator"] = "nvidia-l4"
+	}
+	team := func(s *cluster.State) {
+		n := of(s, "gpu-1")
+		n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: "team", Value: "ml", Effect: corev1.TaintEffectNoSchedule})
 	}
 	kubelets := func(s *cluster.State, versions ...string) {
 		s.Version = ""
@@ -321,8 +331,48 @@ func TestJudge(t *testing.T) {
 			values: values("daemonsets.tolerations", []any{map[string]any{"key": "nvidia.com/gpu", "operator": "Equal", "value": "true", "effect": "NoSchedule"}}),
 			want:   []string{"failed taint gpu-1", "failed taint gpu-2"}},
 		"tolerations of the ClusterPolicy": {change: func(s *cluster.State) {
-			s.ClusterPolicies = []unstructured.Unstructured{{Object: map[string]any{"spec": map[string]any{"daemonsets": map[string]any{"tolerations": []any{}}}}}}
+			s.ClusterPolicies = []unstructured.Unstructured{policy("daemonsets", map[string]any{"tolerations": []any{map[string]any{"key": "team", "operator": "Exists"}}})}
 		}, want: []string{"failed taint gpu-1", "failed taint gpu-2"}},
+		// the operands keep those of their manifests
+		"an empty list of tolerations":         {values: values("daemonsets.tolerations", []any{})},
+		"an empty list, and a taint of others": {values: values("daemonsets.tolerations", []any{}), change: team, want: []string{"failed taint gpu-1", "failed taint gpu-1"}},
+		"NFD's worker tolerates more than the chart's": {change: func(s *cluster.State) {
+			team(s)
+			s.ClusterPolicies = []unstructured.Unstructured{policy("daemonsets", map[string]any{"tolerations": []any{map[string]any{"operator": "Exists"}}})}
+			unlabeled(of(s, "gpu-1"))
+			d := daemonSet("nfd", "nfd-worker", "registry.k8s.io/nfd/node-feature-discovery:v0.18.1")
+			d.Spec.Template.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+			s.DaemonSets = append(s.DaemonSets, d)
+		}},
+		"NFD's worker does not tolerate what the operands do": {change: func(s *cluster.State) {
+			team(s)
+			s.ClusterPolicies = []unstructured.Unstructured{policy("daemonsets", map[string]any{"tolerations": []any{map[string]any{"operator": "Exists"}}})}
+			unlabeled(of(s, "gpu-1"))
+			d := daemonSet("nfd", "nfd-worker", "registry.k8s.io/nfd/node-feature-discovery:v0.18.1")
+			d.Spec.Template.Spec.Tolerations = []corev1.Toleration{{Key: "nvidia.com/gpu", Operator: corev1.TolerationOpExists}}
+			s.DaemonSets = append(s.DaemonSets, d)
+		}, want: []string{"failed taint gpu-1"}},
+		"two ClusterPolicies, of which the older is in force": {change: func(s *cluster.State) {
+			rhel(of(s, "gpu-2"), "9.6")
+			ignored, old := policy("driver", map[string]any{"enabled": false}), policy("driver", map[string]any{"enabled": true})
+			ignored.SetName("aaa")
+			ignored.SetCreationTimestamp(metav1.NewTime(s.At))
+			old.SetName("cluster-policy")
+			old.SetCreationTimestamp(metav1.NewTime(s.At.Add(-time.Hour)))
+			s.ClusterPolicies = []unstructured.Unstructured{ignored, old}
+		}, want: []string{"failed driver-os", "failed driver-os gpu-2"}},
+		"two ClusterPolicies, by what they say themselves": {change: func(s *cluster.State) {
+			rhel(of(s, "gpu-2"), "9.6")
+			inForce, ignored := policy("driver", map[string]any{"enabled": false}), policy("driver", map[string]any{"enabled": true})
+			ignored.Object["status"] = map[string]any{"state": "ignored"}
+			ignored.SetCreationTimestamp(metav1.NewTime(s.At.Add(-time.Hour)))
+			inForce.SetCreationTimestamp(metav1.NewTime(s.At))
+			s.ClusterPolicies = []unstructured.Unstructured{ignored, inForce}
+		}},
+		"precompiled drivers on OpenShift": {values: values("driver.usePrecompiled", true), change: func(s *cluster.State) {
+			openShift(s)
+			of(s, "gpu-1").Status.NodeInfo.KernelVersion = of(s, "gpu-2").Status.NodeInfo.KernelVersion
+		}, says: "one for each kernel"},
 		"a taint of Kubernetes": {change: func(s *cluster.State) {
 			n := of(s, "gpu-2")
 			n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: "node.kubernetes.io/unreachable", Effect: corev1.TaintEffectNoExecute})
@@ -351,7 +401,21 @@ func TestJudge(t *testing.T) {
 		}, want: []string{"failed priority-quota"}},
 		"a quota that is used up": {change: func(s *cluster.State) { s.Quotas = []corev1.ResourceQuota{quota("10", "10", "system-node-critical")} }, want: []string{"failed priority-quota"}},
 		"a quota with room":       {change: func(s *cluster.State) { s.Quotas = []corev1.ResourceQuota{quota("10", "100", "system-node-critical")} }},
-		"a quota of others":       {change: func(s *cluster.State) { s.Quotas = []corev1.ResourceQuota{quota("10", "10", "batch")} }},
+		"a quota that every container must answer": {change: func(s *cluster.State) {
+			s.Quotas = []corev1.ResourceQuota{compute("requests.cpu", "limits.memory")}
+		}, want: []string{"warning priority-quota"}, says: "limits limits.memory, requests.cpu"},
+		"a quota of storage": {change: func(s *cluster.State) { s.Quotas = []corev1.ResourceQuota{compute("requests.storage", "services")} }},
+		"GKE with a quota of no class": {change: func(s *cluster.State) {
+			s.Nodes[0].Spec.ProviderID = "gce://p/z/n"
+			s.Nodes[0].Labels["cloud.google.com/gke-nodepool"] = "default"
+			s.Quotas = []corev1.ResourceQuota{compute("pods")}
+		}, want: []string{"failed priority-quota"}},
+		"GKE with the quota that it requires": {change: func(s *cluster.State) {
+			s.Nodes[0].Spec.ProviderID = "gce://p/z/n"
+			s.Nodes[0].Labels["cloud.google.com/gke-nodepool"] = "default"
+			s.Quotas = []corev1.ResourceQuota{quota("10", "100", "system-node-critical")}
+		}},
+		"a quota of others": {change: func(s *cluster.State) { s.Quotas = []corev1.ResourceQuota{quota("10", "10", "batch")} }},
 		"a client": {change: func(s *cluster.State) {
 			d := daemonSet("monitoring", "dcgm-exporter", "nvcr.io/nvidia/k8s/dcgm-exporter:4.4.0")
 			class := "nvidia"
@@ -414,6 +478,16 @@ func TestJudge(t *testing.T) {
 			}
 		})
 	}
+}
+
+// compute is a quota without scopes that limits the resources.
+func compute(names ...corev1.ResourceName) corev1.ResourceQuota {
+	q := corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "gpu-operator", Name: "compute"}}
+	q.Spec.Hard = corev1.ResourceList{}
+	for _, name := range names {
+		q.Spec.Hard[name] = resource.MustParse("50")
+	}
+	return q
 }
 
 func quota(used, hard, class string) corev1.ResourceQuota {

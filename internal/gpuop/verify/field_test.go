@@ -239,6 +239,18 @@ func TestStatesOfRealClusters(t *testing.T) {
 			{"node-operand-paused", "gpu-1", verdict.Waiting, "k8s-driver-manager"},
 			{"node-operand-paused", "gpu-1", verdict.Waiting, "nvidia.com/gpu.deploy.client"},
 		}, []row{{id: "operand", node: "gpu-1", words: both}}},
+		"cordoned by the driver upgrade": {func(_ *testing.T, s *cluster.State) {
+			label(node(s, "gpu-1"), "nvidia.com/gpu-driver-upgrade-state", "drain-required")
+			node(s, "gpu-1").Spec.Unschedulable = true
+		}, []row{{"node-ready", "gpu-1", verdict.Note, "the driver upgrade did that"}, {"driver-upgrade", "gpu-1", verdict.Waiting, "drained"}}, []row{{id: "node-ready", node: "gpu-1", words: "kubectl uncordon"}}},
+		"cordoned, and the driver upgrade has failed": {func(_ *testing.T, s *cluster.State) {
+			label(node(s, "gpu-1"), "nvidia.com/gpu-driver-upgrade-state", "upgrade-failed")
+			node(s, "gpu-1").Spec.Unschedulable = true
+		}, []row{{"driver-upgrade", "gpu-1", verdict.Failed, "failed"}}, []row{{id: "node-ready", node: "gpu-1", words: "kubectl uncordon"}}},
+		"cordoned after the driver upgrade": {func(_ *testing.T, s *cluster.State) {
+			label(node(s, "gpu-1"), "nvidia.com/gpu-driver-upgrade-state", "upgrade-done")
+			node(s, "gpu-1").Spec.Unschedulable = true
+		}, []row{{"node-ready", "gpu-1", verdict.Note, "kubectl uncordon gpu-1"}}, nil},
 		"a value before the pause": {func(_ *testing.T, s *cluster.State) {
 			label(node(s, "gpu-1"), "nvidia.com/gpu.deploy.device-plugin", "custom_paused-for-driver-upgrade", "nvidia.com/gpu-driver-upgrade-state", "pod-restart-required")
 			scheduled(s)

@@ -68,6 +68,9 @@ func (w *nodeJudge) kubelet() {
 		v.State, v.Since = verdict.Failed, c.LastTransitionTime.Time
 		v.Reason = "the kubelet is not ready" + because(c.Reason, c.Message)
 		v.Next = "kubectl describe node " + w.kube.Name
+	case w.kube.Spec.Unschedulable && w.upgrading():
+		v.State = verdict.Note
+		v.Reason = "the node is cordoned: the driver upgrade did that, and takes it back at its end"
 	case w.kube.Spec.Unschedulable:
 		v.State = verdict.Note
 		v.Reason = "the node is cordoned: it takes no new pods but those of DaemonSets"
@@ -76,6 +79,17 @@ func (w *nodeJudge) kubelet() {
 		return
 	}
 	w.add(v)
+}
+
+// upgrading reports whether a driver upgrade has the node: from its cordon to its end, a failure
+// included, after which a corrected driver pod lets it go on. Up to then pods on the GPUs would keep
+// the old driver loaded.
+func (w *nodeJudge) upgrading() bool {
+	switch w.kube.Labels[labelUpgrade] {
+	case "", "upgrade-required", "upgrade-done":
+		return false
+	}
+	return w.noDriverPod() == ""
 }
 
 // discovered judges whether the operator works on the node at all, and reports whether to go on.

@@ -3,7 +3,6 @@ package verify
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -14,21 +13,17 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/verdict"
 )
 
-// chosen returns the ClusterPolicies, of which the first is in force: the oldest, and of two of one
-// second the first by name.
-func (j *judge) chosen() []unstructured.Unstructured {
-	policies := slices.Clone(j.ClusterPolicies)
-	slices.SortStableFunc(policies, func(a, b unstructured.Unstructured) int {
-		return cmp.Or(a.GetCreationTimestamp().Compare(b.GetCreationTimestamp().Time), cmp.Compare(a.GetName(), b.GetName()))
-	})
+// chosen returns the ClusterPolicies, of which the first is in force.
+func (j *judge) chosen() []*unstructured.Unstructured {
+	policies := j.Policies()
 	if len(policies) > 0 {
-		j.policy = &policies[0]
+		j.policy = policies[0]
 	}
 	return policies
 }
 
 // policies are the rows of the operator's own pod and of its custom resources.
-func (j *judge) policies(policies []unstructured.Unstructured) {
+func (j *judge) policies(policies []*unstructured.Unstructured) {
 	j.operator()
 	switch {
 	case len(policies) > 0:
@@ -47,7 +42,7 @@ func (j *judge) policies(policies []unstructured.Unstructured) {
 		})
 	}
 	for i := range policies {
-		v := j.resource("cluster-policy", "ClusterPolicy", &policies[i])
+		v := j.resource("cluster-policy", "ClusterPolicy", policies[i])
 		if i > 0 {
 			v.State = verdict.Warning
 			v.Reason = fmt.Sprintf("ClusterPolicy/%s is older and in force; the operator ignores this one", policies[0].GetName())
