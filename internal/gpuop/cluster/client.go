@@ -39,6 +39,9 @@ const (
 	DefaultTimeout = 5 * time.Second
 	// pageTimeout bounds one page: 500 large pods over a slow line.
 	pageTimeout = 30 * time.Second
+	// pluginTimeout is what a credential plugin of the kubeconfig may take beside, which requests a token
+	// of a cloud or has somebody log in.
+	pluginTimeout = 60 * time.Second
 )
 
 // Options say which API server, and how it is read.
@@ -141,9 +144,26 @@ func (c *Client) Server() string { return c.config.Host }
 // Version requests the server's version, "v1.36.3"; "" where the server does not say it. The error wraps
 // ErrUnreachable.
 func (c *Client) version(ctx context.Context) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.opt.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, c.patience())
 	defer cancel()
-	body, err := c.typed.Get().AbsPath("/version").MaxRetries(0).Do(ctx).Raw()
+	// client-go runs the credential plugin of a kubeconfig without a context: a deadline does not end it.
+	type answer struct {
+		body []byte
+		err  error
+	}
+	done := make(chan answer, 1)
+	go func() {
+		body, err := c.typed.Get().AbsPath("/version").MaxRetries(0).Do(ctx).Raw()
+		done <- answer{body, err}
+	}()
+	var body []byte
+	var err error
+	select {
+	case a := <-done:
+		body, err = a.body, a.err
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
 	switch {
 	case apierrors.IsForbidden(err) || apierrors.IsNotFound(err):
 		return "", nil
@@ -155,6 +175,14 @@ func (c *Client) version(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("%w: %s answers /version with something else than a Kubernetes API: %w", ErrUnreachable, c.Server(), err)
 	}
 	return info.GitVersion, nil
+}
+
+// patience is how long the first answer may take.
+func (c *Client) patience() time.Duration {
+	if c.config.ExecProvider != nil {
+		return c.opt.Timeout + pluginTimeout
+	}
+	return c.opt.Timeout
 }
 
 // unreachable says in one sentence why the server did not answer. Canceling is passed through.
@@ -170,6 +198,8 @@ func (c *Client) unreachable(err error) error {
 		return err
 	case apierrors.IsUnauthorized(err):
 		return fmt.Errorf("%w: %s does not accept the credentials of the kubeconfig: they are wrong or have expired, log in again", ErrUnreachable, c.Server())
+	case errors.Is(err, context.DeadlineExceeded) && c.config.ExecProvider != nil:
+		return fmt.Errorf("%w: %s did not answer in time, nor did the kubeconfig's credential plugin %s before it", ErrUnreachable, c.Server(), c.config.ExecProvider.Command)
 	case errors.Is(err, context.DeadlineExceeded) || os.IsTimeout(err):
 		return fmt.Errorf("%w: %s did not answer within %s", ErrUnreachable, c.Server(), c.opt.Timeout)
 	case errors.As(err, &dns):

@@ -5,6 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -238,6 +243,54 @@ func TestUnreachable(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A credential plugin has its own time beside the server's, and one that hangs does not outlast the
+// caller's deadline.
+func TestCredentialPlugins(t *testing.T) {
+	plain, err := url.Parse((&clustertest.Server{}).Start(t).URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := httptest.NewTLSServer(httputil.NewSingleHostReverseProxy(plain)) // without TLS a kubeconfig's user is not used
+	t.Cleanup(s.Close)
+	plugin := func(script string) cluster.Options {
+		dir := t.TempDir()
+		program, config := filepath.Join(dir, "plugin"), filepath.Join(dir, "config")
+		if err := os.WriteFile(program, []byte("#!/bin/sh\n"+script), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		text := fmt.Sprintf("apiVersion: v1\nkind: Config\ncurrent-context: a\ncontexts: [{name: a, context: {cluster: a, user: a}}]\nclusters: [{name: a, cluster: {server: %q, insecure-skip-tls-verify: true}}]\n"+
+			"users: [{name: a, user: {exec: {apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never, command: %q}}}]\n", s.URL, program)
+		if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return cluster.Options{Kubeconfig: config, Timeout: 300 * time.Millisecond}
+	}
+	const token = `echo '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"x"}}'` + "\n"
+	t.Run("slow", func(t *testing.T) {
+		client, err := cluster.Open(plugin("sleep 1\n" + token))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := client.Read(t.Context(), cluster.Nodes); err != nil {
+			t.Errorf("a plugin that takes a second: %v", err)
+		}
+	})
+	t.Run("hanging", func(t *testing.T) {
+		// it ends with the test, whose folder goes
+		dir := t.TempDir()
+		client, err := cluster.Open(plugin("while [ -d " + dir + " ]; do sleep 0.1; done\n" + token))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer cancel()
+		_, err = client.Read(ctx, cluster.Nodes)
+		if !errors.Is(err, cluster.ErrUnreachable) || !strings.Contains(fmt.Sprint(err), "credential plugin") {
+			t.Errorf("got %v", err)
+		}
+	})
 }
 
 func TestCanceledIsTheContexts(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/cluster"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/finding"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/mig"
@@ -487,13 +488,16 @@ func (p *planner) holders() {
 			free = false
 			p.add(verdict.Failed, "mig-pod", subject, fmt.Sprintf("it holds %s: the MIG manager does not take it away, and an instance that is in use cannot be destroyed", held(q)), p.drain(q), sourceBusy)
 		case how == "":
-		case evictable(q) && p.node.Labels[client] != "":
+		case evictable(q) && p.node.Labels[client] != "" && p.evictsClients():
 			p.add(verdict.OK, "mig-client", subject, fmt.Sprintf("it sees the GPUs (%s), and the MIG manager takes it away, as its DaemonSet selects %s", how, client), "", sourceEviction)
 		default:
 			free = false
 			why := "the MIG manager takes away pods of DaemonSets alone"
 			if owner := metav1.GetControllerOf(q); owner != nil && owner.Kind == "DaemonSet" {
 				why = "its DaemonSet does not select " + client
+				if !p.evictsClients() {
+					why = fmt.Sprintf("MIG manager %s takes no pods of others away, as %s does", p.managerVersion(), firstEvicting)
+				}
 			}
 			p.add(verdict.Failed, "mig-client", subject, fmt.Sprintf("it sees the GPUs without having requested one (%s), and nothing takes it away: %s", how, why), p.evict(q), sourceEviction)
 		}
@@ -559,11 +563,32 @@ func (p *planner) drain(q *corev1.Pod) string {
 	return p.evict(q)
 }
 
+// firstEvicting is the first MIG manager that takes away the pods of others: pkg/mig/reconfigure of mig-parted.
+const firstEvicting = "v0.15.0"
+
+// managerVersion is the MIG manager's, as the ClusterPolicy has it; empty where it is a digest or left to
+// the operator.
+func (p *planner) managerVersion() string {
+	version, _, _ := unstructured.NestedString(p.policy, "migManager", "version")
+	return version
+}
+
+// evictsClients reports whether the MIG manager takes away pods of others that select the client's label. Of an
+// unknown version it is taken for one that does.
+func (p *planner) evictsClients() bool {
+	first, _ := chart.ParseVersion(firstEvicting)
+	v, err := chart.ParseVersion(p.managerVersion())
+	return err != nil || !v.Before(first)
+}
+
 // evict is how a pod is made one that the MIG manager takes away.
 func (p *planner) evict(q *corev1.Pod) string {
 	owner := metav1.GetControllerOf(q)
 	if owner == nil || owner.Kind != "DaemonSet" {
 		return fmt.Sprintf("kubectl delete pod -n %s %s", q.Namespace, q.Name)
+	}
+	if !p.evictsClients() {
+		return fmt.Sprintf("kubectl delete daemonset -n %s %s  # and apply it again after the change", q.Namespace, owner.Name)
 	}
 	return fmt.Sprintf(`kubectl label node %s %s=true && kubectl patch daemonset -n %s %s -p '{"spec":{"template":{"spec":{"nodeSelector":{"%s":"true"}}}}}'`, p.node.Name, client, q.Namespace, owner.Name, client)
 }

@@ -138,6 +138,11 @@ func TestPrepare(t *testing.T) {
 			s.Nodes[0].Labels["nvidia.com/gpu.deploy.client"] = "true"
 			with(pod("monitoring", "agent-x", func(p *corev1.Pod) { daemon(p); p.Spec.NodeSelector["nvidia.com/gpu.deploy.client"] = "true" }))(s)
 		}, nil, "the MIG manager takes it away", nil},
+		{"an agent with the label, and a MIG manager that does not know it", config, func(s *cluster.State) {
+			setPolicy("v0.14.2", "migManager", "version")(s)
+			s.Nodes[0].Labels["nvidia.com/gpu.deploy.client"] = "true"
+			with(pod("monitoring", "agent-x", func(p *corev1.Pod) { daemon(p); p.Spec.NodeSelector["nvidia.com/gpu.deploy.client"] = "true" }))(s)
+		}, []string{"failed mig-client Pod/monitoring/agent-x"}, "kubectl delete daemonset -n monitoring agent", nil},
 		{"an agent that sees no GPU", config, with(pod("monitoring", "agent-x", func(p *corev1.Pod) { daemon(p); p.Spec.Containers[0].Env[0].Value = "void" })), nil, "", nil},
 		{"an agent that mounts the device", config, with(pod("monitoring", "agent-x", func(p *corev1.Pod) {
 			p.Spec.Volumes = []corev1.Volume{{VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/dev/nvidia0"}}}}
