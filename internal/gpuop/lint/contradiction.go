@@ -10,7 +10,7 @@ import (
 // contradictions reports settings that exclude each other.
 func (in *installation) contradictions() {
 	for _, rule := range []func(*installation){
-		(*installation).precompiledVersion, (*installation).precompiledLeavesOut, (*installation).nriPlugin, (*installation).twoPolicies,
+		(*installation).precompiledVersion, (*installation).precompiledLeavesOut, (*installation).nriPlugin, (*installation).twoPolicies, (*installation).dynamicDriver,
 		(*installation).storageModules, (*installation).hostMofed, (*installation).configs,
 	} {
 		rule(in)
@@ -60,6 +60,14 @@ func (in *installation) nriPlugin() {
 func (in *installation) twoPolicies() {
 	if in.is("gpuCluster.deployCR", true) && in.is("clusterPolicy.deployCR", true) {
 		in.add("excludes", finding.Error, "the chart refuses to render: gpuCluster.deployCR and clusterPolicy.deployCR exclude each other", "set clusterPolicy.deployCR=false", sourceTemplates, some(in.explicit("gpuCluster.deployCR"), in.explicit("clusterPolicy.deployCR"))...)
+	}
+}
+
+// dynamicDriver is the rule of templates/validations.yaml for the stack of Dynamic Resource Allocation.
+func (in *installation) dynamicDriver() {
+	if in.is("gpuCluster.deployCR", true) && in.is("driver.enabled", true) && in.is("driver.nvidiaDriverCRD.enabled", false) {
+		in.add("excludes", finding.Error, "the chart refuses to render: gpuCluster.deployCR takes its driver from an NVIDIADriver alone", "set driver.nvidiaDriverCRD.enabled=true, or driver.enabled=false", sourceTemplates,
+			some(in.explicit("gpuCluster.deployCR"), in.explicit("driver.nvidiaDriverCRD.enabled"))...)
 	}
 }
 

@@ -229,7 +229,7 @@ func TestTraps(t *testing.T) {
 		{row: "typographic quotes", command: true, text: "helm install g nvidia/gpu-operator -n gpu-operator –-set “a=b”",
 			want: []string{"error lookalike – @1", "error lookalike “ @1", "error unknown-key a @1", "error lookalike ” @1"}},
 		{row: "contradictions", text: "clusterPolicy: {deployCR: true}\ngpuCluster: {deployCR: true}\ncdi: {enabled: false, nriPluginEnabled: true}\n",
-			want: []string{"error excludes gpuCluster.deployCR, clusterPolicy.deployCR @2", "error excludes cdi.nriPluginEnabled, cdi.enabled @3"}},
+			want: []string{"error excludes gpuCluster.deployCR @2", "error excludes gpuCluster.deployCR, clusterPolicy.deployCR @2", "error excludes cdi.nriPluginEnabled, cdi.enabled @3"}},
 		{row: "config.create needs name and data", text: "devicePlugin: {config: {create: true}}\n",
 			want: []string{"error config-map devicePlugin.config.create @1", "error config-map devicePlugin.config.create @1"}},
 		{row: "the default names no config; the config in the values is judged", text: "devicePlugin:\n  config:\n    create: true\n    name: c\n    default: anny\n    data:\n      any: |\n        version: v1\n        sharing:\n          timeSlicing:\n            resources:\n              - name: gpu\n                replica: 2\n",

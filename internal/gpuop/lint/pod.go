@@ -10,6 +10,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/fields"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/finding"
@@ -238,11 +239,16 @@ func gpuResource(name string) bool {
 	return strings.HasPrefix(name, "nvidia.com/") || name == "nvidia/gpu" || name == "nvidia.com.gpu" || name == "gpu"
 }
 
-var wholeNumber = regexp.MustCompile(`^[0-9]+$`)
+// whole reports whether the API server takes an amount for a whole number, as it must be of what cannot
+// be split: 1, but 1.0 and 1k too.
+func whole(amount string) bool {
+	q, err := resource.ParseQuantity(amount)
+	return err == nil && q.Sign() >= 0 && q.MilliValue()%1000 == 0
+}
 
 // resource judges one GPU resource: its name and its amount.
 func (p *podJudge) resource(subject string, f fields.Field) {
-	if f.Value.Kind != yaml.ScalarNode || !wholeNumber.MatchString(f.Value.Value) {
+	if f.Value.Kind != yaml.ScalarNode || !whole(f.Value.Value) {
 		found := f.Value.Value
 		if f.Value.Kind != yaml.ScalarNode {
 			found = "a group"

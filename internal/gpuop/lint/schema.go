@@ -172,6 +172,9 @@ func retyped(known *chart.Field, n *yaml.Node, tags []string) string {
 		return ""
 	}
 	if known.Type == "string" {
+		if want, err := regexp.Compile(known.Pattern); err == nil && !want.MatchString(n.Value) {
+			return "write what matches " + known.Pattern
+		}
 		return "write " + strconv.Quote(n.Value)
 	}
 	var plain yaml.Node

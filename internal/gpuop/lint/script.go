@@ -177,9 +177,11 @@ func (r *scriptReader) assignedTwice(file *syntax.File) {
 }
 
 func isBranch(n syntax.Node) bool {
-	switch n.(type) {
+	switch n := n.(type) {
 	case *syntax.IfClause, *syntax.CaseClause, *syntax.WhileClause, *syntax.ForClause:
 		return true
+	case *syntax.BinaryCmd:
+		return n.Op == syntax.AndStmt || n.Op == syntax.OrStmt
 	}
 	return false
 }
@@ -401,8 +403,8 @@ func (r *scriptReader) words(w *syntax.Word) []word {
 	if !r.known(w) {
 		out.value, out.dynamic = out.raw, true
 		for _, p := range w.Parts {
-			_, quoted := p.(*syntax.DblQuoted)
-			out.splits = out.splits || !quoted && len(w.Parts) == 1
+			quotes, quoted := p.(*syntax.DblQuoted)
+			out.splits = out.splits || len(w.Parts) == 1 && (!quoted || severalWords(quotes))
 		}
 		return []word{out}
 	}
@@ -451,6 +453,21 @@ func (r *scriptReader) array(w *syntax.Word) ([]word, bool) {
 		return nil, false
 	}
 	return slices.Clone(v.words), true
+}
+
+// severalWords reports whether what is in quotes becomes any number of words: "$@" and "${list[@]}".
+func severalWords(q *syntax.DblQuoted) bool {
+	if len(q.Parts) != 1 {
+		return false
+	}
+	p, ok := q.Parts[0].(*syntax.ParamExp)
+	if !ok || p.Length {
+		return false
+	}
+	if index, isWord := p.Index.(*syntax.Word); isWord {
+		return index.Lit() == "@"
+	}
+	return p.Param.Value == "@"
 }
 
 // redirections returns the statement's here-document, and notes the file that it is written to.

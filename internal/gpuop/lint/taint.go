@@ -105,7 +105,7 @@ func problems(t toleration) (out [][3]string) {
 	if t.Operator == "Exists" && t.Value != "" {
 		out = append(out, [3]string{"value", "the operator Exists takes no value: the API server refuses the pods", "delete value, or write operator: Equal"})
 	}
-	if t.Key == "" && t.Operator != "Exists" {
+	if t.Key == "" && t.Operator != "Exists" && (t.Operator == "" || slices.Contains(operators, t.Operator)) {
 		out = append(out, [3]string{"key", "without a key the operator must be Exists: the API server refuses the pods", "name the taint's key"})
 	}
 	return out

@@ -192,7 +192,7 @@ func (p *parser) entry(node *yaml.Node, path string) (Entry, bool) {
 		return entry, false
 	}
 	before := len(p.Findings)
-	seen := map[string]*yaml.Node{}
+	seen, known := map[string]*yaml.Node{}, false
 	for _, f := range p.Mapping(node, path, "device-filter", "devices", "mig-enabled", "mig-devices") {
 		seen[f.Name] = f.Value
 		at := path + "." + f.Name
@@ -202,7 +202,7 @@ func (p *parser) entry(node *yaml.Node, path string) (Entry, bool) {
 		case "devices":
 			entry.All, entry.Indices = p.devices(f.Value, at)
 		case "mig-enabled":
-			entry.Enabled, _ = p.Bool(f.Value, at)
+			entry.Enabled, known = p.Bool(f.Value, at)
 		case "mig-devices":
 			entry.Devices = p.instances(f.Value, at)
 		}
@@ -213,7 +213,7 @@ func (p *parser) entry(node *yaml.Node, path string) (Entry, bool) {
 		}
 	}
 	switch {
-	case seen["mig-enabled"] == nil:
+	case !known:
 	case entry.Enabled && seen["mig-devices"] == nil:
 		p.Add(ruleModeDevice, finding.Error, node, path, "mig-enabled is true and mig-devices is missing, which is refused", "write mig-devices: {} for MIG mode without instances")
 	case !entry.Enabled && len(entry.Devices) > 0:
