@@ -126,6 +126,28 @@ func (t *Table) PolicyField(v Version, path Path) (*Field, bool) {
 	return t.PolicyElement(v, path, "")
 }
 
+// CopiedField returns the field of the ClusterPolicy that takes the value at the path as it is written,
+// because the chart copies a group or a map above it; for what stands below a map, the map's element.
+func (t *Table) CopiedField(v Version, path Path) (*Field, bool) {
+	for n := len(path) - 1; n > 0; n-- {
+		if k, ok := t.keys[path[:n].String()]; !ok || k.Use(v) != Copied {
+			continue
+		}
+		f, ok := t.PolicyField(v, path[:n])
+		for _, name := range path[n:] {
+			if !ok {
+				break
+			}
+			at := f.Path
+			if f, ok = t.Field(v, "ClusterPolicy", at+"."+name); !ok {
+				f, ok = t.Field(v, "ClusterPolicy", at+"{}")
+			}
+		}
+		return f, ok
+	}
+	return nil, false
+}
+
 // PolicyElement is PolicyField for what is inside a list: element is [] and the names below, such
 // as [].value.
 func (t *Table) PolicyElement(v Version, path Path, element string) (*Field, bool) {

@@ -48,7 +48,14 @@ func (in *installation) allowed(s *setting) []string {
 func (in *installation) types() {
 	for _, s := range in.settings {
 		v := in.table.Judge(in.version, s.Path)
-		if v.Status != chart.Known || s.unknown || s.Value == nil || s.renamed != nil {
+		if v.Status != chart.Known && v.Status != chart.Free || s.unknown || s.Value == nil || s.renamed != nil {
+			continue
+		}
+		if f, ok := in.table.CopiedField(in.version, s.Path); ok && s.element == "" {
+			in.against(s, f)
+			continue
+		}
+		if v.Status == chart.Free {
 			continue
 		}
 		if k, ok := in.table.Key(s.Path); ok && k.In(in.version) && s.element == "" && !in.shape(k, s) {
@@ -112,9 +119,13 @@ func (in *installation) content(s *setting, k *chart.Key) {
 		return
 	}
 	f, ok := in.table.PolicyElement(in.version, s.Path, listIndex.ReplaceAllString(s.element, "[]"))
-	if !ok {
-		return
+	if ok {
+		in.against(s, f)
 	}
+}
+
+// against judges a setting by the field of the ClusterPolicy that takes it as it is written.
+func (in *installation) against(s *setting, f *chart.Field) {
 	node := s.node
 	if node == nil {
 		node = &yaml.Node{}
