@@ -4,8 +4,11 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/Masterminds/semver/v3"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/finding"
 )
@@ -121,4 +124,19 @@ func (v Version) SystemTag(id, version string) string {
 		return id + major
 	}
 	return id + version
+}
+
+// Newest returns the newest release in a range as Helm reads it: "v25.3.*", "~25.10", ">=25.3 <26". ok is
+// false for what is no range, or has none of the releases that the table knows.
+func (t *Table) Newest(within string) (v Version, ok bool) {
+	c, err := semver.NewConstraint(within)
+	if err != nil {
+		return Version{}, false
+	}
+	for _, v := range slices.Backward(t.versions) {
+		if c.Check(semver.New(uint64(v.major), uint64(v.minor), uint64(v.patch), "", "")) {
+			return v, true
+		}
+	}
+	return Version{}, false
 }

@@ -378,6 +378,10 @@ func (r *run) commandVersion(h *helmCommand) chart.Version {
 		r.at(at, "not-judged", finding.Info, "--version "+f.value.value, "which release this is is not known here; judged as "+r.table.Latest().String(), "name it with gpuop's --version", "")
 	}
 	v, exact, err := r.table.Resolve(requested)
+	if newest, ok := r.table.Newest(requested); err != nil && ok {
+		r.at(at, "not-judged", finding.Info, "--version "+requested, "a range of releases; judged as "+newest.String()+", the newest of it that gpuop knows", "name a release", "")
+		return newest
+	}
 	if err != nil {
 		r.at(at, "chart-version", finding.Error, "--version "+requested, err.Error(), "write --version "+r.table.Latest().String(), sourceValues)
 		if f != nil {
