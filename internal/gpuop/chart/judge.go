@@ -65,6 +65,27 @@ func (t *Table) group(v Version, path Path) bool {
 	return i >= 0 && t.grouped[i][path.String()]
 }
 
+// guardedElsewhere are groups that a template reads only behind a condition on another group, or that are a
+// subchart's, whose own defaults a null leaves.
+var guardedElsewhere = []string{"draDriver", "node-feature-discovery"}
+
+// Needed reports whether the templates of v end in a nil pointer where the group at the path is null, which
+// deletes its defaults: they read a key below it, and no condition reads the group first.
+func (t *Table) Needed(v Version, path Path) bool {
+	if !t.group(v, path) || slices.Contains(guardedElsewhere, path[0]) {
+		return false
+	}
+	guarded := func(k *Key) bool {
+		for n := len(path); n < len(k.Path); n++ {
+			if g, ok := t.keys[k.Path[:n].String()]; ok && g.Use(v) != Unread {
+				return true
+			}
+		}
+		return false
+	}
+	return slices.ContainsFunc(t.groups[path.String()], func(k *Key) bool { return k.Use(v) != Unread && !guarded(k) })
+}
+
 // has reports whether the chart has a key or keys at the path at v.
 func (t *Table) has(v Version, path Path) bool {
 	k, ok := t.keys[path.String()]

@@ -193,8 +193,25 @@ func (in *installation) later(s *setting, v chart.Verdict) {
 	in.add("key-goes", finding.Info, fmt.Sprintf("works with %s, but went with %s", in.version, next), chart.Advice(s.Path), sourceValues, s)
 }
 
+// nullGroup judges a group whose keys are all commented out. Another file or flag may bring one, and then
+// Helm has a group to put the defaults into.
+func (in *installation) nullGroup(s *setting) {
+	below := func(other *setting) bool {
+		return len(other.Path) > len(s.Path) && slices.Equal(other.Path[:len(s.Path)], s.Path) && other.Value != nil
+	}
+	if in.opaque || !in.table.Needed(in.version, s.Path) || slices.ContainsFunc(in.settings, below) {
+		return
+	}
+	in.add("null-group", finding.Error, "it is empty, for which Helm deletes the chart's defaults below it, and the templates end in a nil pointer",
+		"delete the key, or write one of its keys, for example "+in.example(s.Path), sourceTemplates, s)
+}
+
 func (in *installation) valueOfGroup(s *setting, _ chart.Verdict) {
-	if _, isMap := s.Value.(map[string]any); isMap || s.Value == nil || s.unknown {
+	if _, isMap := s.Value.(map[string]any); isMap || s.unknown {
+		return
+	}
+	if s.Value == nil {
+		in.nullGroup(s)
 		return
 	}
 	var doc yaml.Node

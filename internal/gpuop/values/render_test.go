@@ -247,3 +247,39 @@ func TestMigrationsRenderWithTheNewestChart(t *testing.T) {
 	}
 	t.Logf("%d migrations", len(table.Versions()))
 }
+
+// Helm deletes the defaults of a group that is null. Where gpuop says that the templates need them, they do;
+// and it says so of nearly all that do.
+func TestNullGroupsEndTheRealCharts(t *testing.T) {
+	dir := charttest.Whole(t)
+	helm := helmTool(t)
+	table := chart.Load()
+	found, missed := 0, 0
+	for _, v := range charttest.Sample(table.Versions(), 7) {
+		groups := map[string]chart.Path{}
+		for _, k := range table.Keys(v) {
+			for n := 1; n < len(k.Path); n++ {
+				groups[k.Path[:n].String()] = k.Path[:n]
+			}
+		}
+		for name, path := range groups {
+			if path[0] == "node-feature-discovery" && len(path) > 1 {
+				continue
+			}
+			out, err := exec.Command(helm, "template", "gpu-operator", filepath.Join(dir, v.String()), "--set", name+"=null").CombinedOutput()
+			ends := err != nil && bytes.Contains(out, []byte("nil pointer"))
+			switch needed := table.Needed(v, path); {
+			case needed && !ends:
+				t.Errorf("%s: %s=null is said to end the templates: %.300s", v, name, out)
+			case ends && needed:
+				found++
+			case ends:
+				missed++
+				t.Logf("%s: %s=null ends the templates, which is not known", v, name)
+			}
+		}
+	}
+	if found < 20*missed || found < 100 {
+		t.Errorf("%d found, %d missed", found, missed)
+	}
+}
