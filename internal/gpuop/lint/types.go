@@ -198,6 +198,10 @@ func (in *installation) enumeration(s *setting, allowed []string) {
 	in.add("wrong-value", finding.Error, fmt.Sprintf("found %q, want %s; the API server refuses the ClusterPolicy", s.text(), alternatives(quoted)), fix, sourceCRD, s)
 }
 
+// compared are switches that a template compares with true or false, and the release since when: for a text
+// Helm ends there, where other templates print or test it. From templates/validations.yaml.
+var compared = map[string]string{"cdi.enabled": "v26.3.0", "cdi.nriPluginEnabled": "v26.7.0"}
+
 // bool judges a switch. Kubernetes and Helm read YAML 1.1, in which yes and no are booleans too; a
 // text, though, is true wherever a condition tests it, even "false".
 func (in *installation) bool(k *chart.Key, s *setting) {
@@ -205,6 +209,14 @@ func (in *installation) bool(k *chart.Key, s *setting) {
 	plain := isText && (s.node == nil && s.typed || s.node != nil && s.node.Style == 0)
 	text := s.text()
 	condition := s.name() == "nfd.enabled" || k.Use(in.version) == chart.Tested
+	if since, ok := compared[s.name()]; ok && isText && !in.version.Before(mustVersion(in.table, since)) && (s.node == nil || !plain || !oldBools.MatchString(text)) {
+		fix := "write true or false without quotes"
+		if s.node == nil {
+			fix = "write --set " + s.name() + "=true, or false"
+		}
+		in.add("wrong-type", finding.Error, fmt.Sprintf("found the text %q, want true or false: a template compares it, and helm ends with incompatible types", text), fix, sourceTemplates, s)
+		return
+	}
 	switch {
 	case !isText && (text == "true" || text == "false"), plain && oldBools.MatchString(text):
 		return
