@@ -305,7 +305,11 @@ func TestValuesFilesOfACommand(t *testing.T) {
 // breaks, a correction that needs no other.
 func within(t *testing.T, text string, result *lint.Result) {
 	t.Helper()
-	lines := strings.Count(text, "\n") + 1
+	// all that ends a line of YAML: a carriage return alone does
+	lines := 1
+	for _, end := range []string{"\n", "\r", "\u0085", "\u2028", "\u2029"} {
+		lines += strings.Count(text, end)
+	}
 	for _, f := range result.Report.Findings {
 		if f.Line < 0 || f.Line > lines {
 			t.Errorf("%s at line %d of %d", f.ID, f.Line, lines)
@@ -318,7 +322,7 @@ func within(t *testing.T, text string, result *lint.Result) {
 
 func FuzzFile(f *testing.F) {
 	for _, s := range []string{"driver: {enabled: false, version: 1}", "version: v1\nsharing: {mps: {}}", "kind: Pod\nspec: {containers: [{resources: {limits: {nvidia.com/gpu: 0.5}}}]}",
-		"a: &a [*a]", "x: &x {y: *x}", "---\n---\nkind: List\nitems: [{kind: Node}]", "Name: x\nLabels: a=b\nCapacity:\n", "mig-configs: {}", "kind: ConfigMap\ndata: {a: 'version: v1'}"} {
+		"a: &a [*a]", "x: &x {y: *x}", "---\n---\nkind: List\nitems: [{kind: Node}]", "Name: x\nLabels: a=b\nCapacity:\n", "mig-configs: {}", "kind: ConfigMap\ndata: {a: 'version: v1'}", "\r0"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
