@@ -582,7 +582,7 @@ func (h *helmCommand) render(in *installation) string {
 	var plain []string
 	for _, f := range h.flags {
 		switch {
-		case f.drop || len(f.settings) > 0 || f.name == "--set":
+		case f.drop || f.opaque || len(f.settings) > 0 || f.name == "--set": // written below, or not at all
 		case f.hasValue:
 			plain = append(plain, f.name+" "+f.value.raw)
 		default:
