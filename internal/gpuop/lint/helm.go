@@ -492,7 +492,7 @@ func (r *run) setFlag(s *script, in *installation, f *flagUse) {
 		if f.value.placeholder == "" {
 			r.at(f.value, "not-judged", finding.Info, f.name+" "+f.value.value, "the value is not known here, so it is not judged", "", "")
 		}
-		if key, _, found := strings.Cut(strings.TrimLeft(f.value.value, `"'`), "="); found && !strings.ContainsAny(key, "$`,[<") {
+		if key, _, found := strings.Cut(strings.TrimLeft(f.value.value, `"'`), "="); found && key != "" && !strings.ContainsAny(key, "$`,[<") {
 			st := &setting{Setting: chart.Set(key, nil, ""), unknown: true, line: f.value.line, column: f.value.col, file: r.name, source: f.value.raw, literal: true}
 			f.settings = append(f.settings, st)
 			in.settings = append(in.settings, st)
@@ -506,7 +506,7 @@ func (r *run) setFlag(s *script, in *installation, f *flagUse) {
 		r.setJSON(in, f)
 		return
 	case "--set-literal":
-		if key, value, found := strings.Cut(f.value.value, "="); found {
+		if key, value, found := strings.Cut(f.value.value, "="); found && key != "" {
 			f.settings = []*setting{{Setting: chart.Set(key, value, ""), line: f.value.line, column: f.value.col, file: r.name, source: f.value.value, literal: true}}
 			in.settings = append(in.settings, f.settings...)
 		}

@@ -340,6 +340,7 @@ func FuzzCommand(f *testing.F) {
 	f.Add("cat <<EOF | kubectl apply -f -\nkind: Pod\nEOF\nhelm repo add x https://nvidia.github.io/gpu-operator")
 	f.Add("kubernetes lable nodes <node> nvidia.com/mig.config=all-1g.10gb")
 	f.Add("$ helm upgrade -i g oci://x/gpu-operator-v26.7.0.tgz --set-json 'driver={\"version\":1}' --set validator.image.tag=$(x)")
+	f.Add("helm upgrade g nvidia/gpu-operator --set-json =$X --set-literal ==a --set =b --set-json ={}")
 	f.Add("helm upgrade g gpu-operator-1.tgz --set-json $X --set-string $Y")
 	f.Add("helm install g nvidia/gpu-operator --set toolkit.env[0].name=A --set driver.manager.image.repository='a b/c'")
 	f.Fuzz(func(t *testing.T, text string) {
