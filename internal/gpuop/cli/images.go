@@ -3,7 +3,6 @@ package cli
 import (
 	"fmt"
 	"io"
-	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -69,10 +68,11 @@ driver has an image for each operating system of the nodes (--os), and when it i
 // imagesAnswer lists the images; what is not sure about several is one note. Where the values could
 // not be read it lists none: those of the defaults would be mirrored in their place.
 func imagesAnswer(list []images.Image, findings []finding.Finding, long bool) answer {
-	if slices.ContainsFunc(findings, func(f finding.Finding) bool { return f.Severity == finding.Error }) {
+	report := finding.Report{Findings: findings}
+	if report.AtLeast(finding.Error) {
 		list = nil
 	}
-	a := answer{Data: list, Document: true, Quiet: true, Report: finding.Report{Findings: findings}}
+	a := answer{Data: list, Document: true, Quiet: true, Report: report}
 	noted := map[string]int{}
 	for _, i := range list {
 		at, seen := noted[i.Note]

@@ -378,11 +378,11 @@ func (r *run) commandVersion(h *helmCommand) chart.Version {
 		r.at(at, "not-judged", finding.Info, "--version "+f.value.value, "which release this is is not known here; judged as "+r.table.Latest().String(), "name it with gpuop's --version", "")
 	}
 	v, exact, err := r.table.Resolve(requested)
-	if newest, ok := r.table.Newest(requested); err != nil && ok {
-		r.at(at, "not-judged", finding.Info, "--version "+requested, "a range of releases; judged as "+newest.String()+", the newest of it that gpuop knows", "name a release", "")
-		return newest
-	}
 	if err != nil {
+		if newest, ok := r.table.Newest(requested); ok {
+			r.at(at, "not-judged", finding.Info, "--version "+requested, ofRange(newest), "name a release", "")
+			return newest
+		}
 		r.at(at, "chart-version", finding.Error, "--version "+requested, err.Error(), "write --version "+r.table.Latest().String(), sourceValues)
 		if f != nil {
 			f.value = word{value: r.table.Latest().String(), raw: r.table.Latest().String()}
@@ -394,6 +394,11 @@ func (r *run) commandVersion(h *helmCommand) chart.Version {
 	}
 	r.oldVersion(f, requested, v)
 	return v
+}
+
+// ofRange says as what a range of releases is judged.
+func ofRange(newest chart.Version) string {
+	return "a range of releases; judged as " + newest.String() + ", the newest of it that gpuop knows"
 }
 
 // pin adds --version to a command that leaves the release to the repository: the corrected command

@@ -326,12 +326,11 @@ func (r *run) carriedVersion(d *doc, use chartUse) chart.Version {
 	at := word{line: use.version.Line + d.line, col: use.version.Column}
 	r.name = d.file
 	v, exact, err := r.table.Resolve(requested)
-	if newest, ok := r.table.Newest(requested); err != nil && ok && !unknownNode(use.version) {
-		r.report(d, []finding.Finding{{ID: "not-judged", Line: use.version.Line, Column: use.version.Column, Subject: requested,
-			Reason: "a range of releases; judged as " + newest.String() + ", the newest of it that gpuop knows", Fix: "name a release"}})
-		return newest
-	}
 	if err != nil {
+		if newest, ok := r.table.Newest(requested); ok && !unknownNode(use.version) {
+			r.report(d, []finding.Finding{{ID: "not-judged", Line: use.version.Line, Column: use.version.Column, Subject: requested, Reason: ofRange(newest), Fix: "name a release"}})
+			return newest
+		}
 		reason := "no one release of the chart; judged as "
 		if unknownNode(use.version) {
 			reason = "which release this is is not known here; judged as "
