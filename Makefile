@@ -24,7 +24,7 @@ help: ## List the verbs
 .PHONY: build
 build: gcc ## Build bin/dcgm-exporter and bin/gpuop
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/dcgm-exporter ./cmd/dcgm-exporter
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/gpuop ./cmd/gpuop
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/gpuop ./gpuop
 
 .PHONY: run
 run: gcc ## Serve this machine's GPUs on :9400, or a simulated node where there are none
@@ -66,7 +66,7 @@ race: prometheus ## Run the tests under the race detector
 
 .PHONY: lint
 lint: ## Check formatting, vet and static analysis
-	@out=$$(gofmt -l cmd etc grafana internal tests); [ -z "$$out" ] || { echo "not gofmt'ed:"; echo "$$out"; exit 1; }
+	@out=$$(gofmt -l cmd etc gpuop internal tests tools); [ -z "$$out" ] || { echo "not gofmt'ed:"; echo "$$out"; exit 1; }
 	$(GO) vet ./...
 	$(GO) vet -tags gpu ./tests/hardware/...
 	$(GO) vet -tags e2e ./tests/e2e/...
@@ -77,7 +77,7 @@ lint: ## Check formatting, vet and static analysis
 
 .PHONY: generate
 generate: ## Regenerate the field catalog and the generated pages (the tables of charts: docs/contributing.md)
-	$(GO) generate $$($(GO) list ./... | grep -v internal/gpuop/chart$$)
+	$(GO) generate $$($(GO) list ./... | grep -v gpuop/chart$$)
 	$(MAKE) chart-files
 
 .PHONY: chart
@@ -91,7 +91,7 @@ chart-files:
 
 .PHONY: check-generated
 check-generated: generate ## Fail if a generated file is not what its source says
-	git diff --exit-code -- internal docs etc grafana deployment
+	git diff --exit-code -- internal gpuop docs etc grafana deployment
 
 .PHONY: check-config
 check-config: build ## Check every shipped counters file
@@ -99,14 +99,14 @@ check-config: build ## Check every shipped counters file
 
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME
-	@set -e; for pkg in $$(grep -rl --include='*_test.go' '^func Fuzz' cmd internal tests | xargs -n1 dirname | sort -u); do \
+	@set -e; for pkg in $$(grep -rl --include='*_test.go' '^func Fuzz' cmd gpuop internal tests tools | xargs -n1 dirname | sort -u); do \
 	  for target in $$(grep -ho '^func Fuzz[A-Za-z0-9_]*' $$pkg/*_test.go | sed 's/func //'); do \
 	    echo "fuzz $$pkg $$target"; $(GO) test ./$$pkg -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME); \
 	  done; done
 
 .PHONY: bench
 bench: ## Run the benchmarks that docs/performance.md reports
-	$(GO) test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) ./internal/... ./tests/...
+	$(GO) test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) ./internal/... ./gpuop/... ./tests/...
 
 .PHONY: golden-diff
 golden-diff: ## Show how the pages of CASE (a regular expression) differ from those of BASE (default HEAD)
@@ -136,7 +136,7 @@ cross: $(addprefix cross-,$(ARCHES)) ## Build the programs for linux/amd64 and l
 $(addprefix cross-,$(ARCHES)): cross-%:
 	@command -v $(CC_$*) >/dev/null || { echo "$(CC_$*) is missing: apt-get install gcc-aarch64-linux-gnu libc6-dev-arm64-cross"; exit 1; }
 	CC=$(CC_$*) CGO_ENABLED=1 GOOS=linux GOARCH=$* $(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/linux/$*/dcgm-exporter ./cmd/dcgm-exporter
-	CGO_ENABLED=0 GOOS=linux GOARCH=$* $(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/linux/$*/gpuop ./cmd/gpuop
+	CGO_ENABLED=0 GOOS=linux GOARCH=$* $(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/linux/$*/gpuop ./gpuop
 
 .PHONY: image
 image: cross-$(HOSTARCH) ## Build localhost/dcgm-exporter:dev without a registry; TARGETS=dcgm: the image with DCGM (root, buildah)
@@ -168,7 +168,7 @@ ci-rest: lint check-generated check-config race gpuop-all
 
 .PHONY: gpuop-all
 gpuop-all: ## Compare gpuop with every release of the chart, where a plain test takes a sample
-	GPUOP_ALL=1 $(GO) test ./internal/gpuop/lint ./internal/gpuop/values
+	GPUOP_ALL=1 $(GO) test ./gpuop/lint ./gpuop/values
 
 .PHONY: clean
 clean: ## Remove what was built

@@ -18,7 +18,7 @@ tools=${XDG_CACHE_HOME:-$HOME/.cache}/dcgm-exporter/tools/nfpm-$nfpm
 mkdir -p "$out"
 stage=$(mktemp -d)
 trap 'rm -rf "$stage"' EXIT
-go build -o "$stage/release" ./internal/release
+go build -o "$stage/release" ./tools/release
 day=$(date -u -d "@$epoch" +%Y-%m-%d)
 "$stage/release" man "$version" "$day" | gzip -9n >"$stage/dcgm-exporter.1.gz"
 for shell in bash zsh fish; do "$stage/release" completion "$shell" >"$stage/completion.$shell"; done

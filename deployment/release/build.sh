@@ -30,7 +30,7 @@ export VERSION EPOCH=${EPOCH:?} REVISION=${REVISION:?} ARCHES="${arches[*]}" SOU
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 day=$(date -u -d "@$EPOCH" +%Y-%m-%d) date=$(date -u -d "@$EPOCH" +%Y-%m-%dT%H:%M:%SZ)
-CGO_ENABLED=0 go build -trimpath -o "$work/release" ./internal/release
+CGO_ENABLED=0 go build -trimpath -o "$work/release" ./tools/release
 # pack ARCHIVE FOLDER: the same archive from the same files, wherever and whenever.
 pack() { tar -C "$2" --sort=name --format=ustar --owner=0 --group=0 --numeric-owner --mtime="@$EPOCH" -cf - . | gzip -9n >"$1"; }
 

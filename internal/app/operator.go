@@ -9,9 +9,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/node"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/node"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/kube"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/operatorstate"
 )

@@ -7,5 +7,5 @@
 // their engine returns to the unit of the catalog.
 package catalog
 
-//go:generate go run ./gen
+//go:generate go run ../../tools/cataloggen
 //go:generate go test ../../tests/dashboards -run ^TestMetricsPage$ -update

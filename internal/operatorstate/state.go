@@ -13,11 +13,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/mig"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/node"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/operand"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gauge"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/mig"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/node"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/operand"
 )
 
 const (

@@ -19,8 +19,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/common/expfmt"
 
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/node"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/node"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/operatorstate"
 )
 

@@ -17,12 +17,12 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/value"
 
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cli"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/cli"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/prom"

@@ -13,8 +13,8 @@ import (
 const module = "github.com/gpu-telemetry/dcgm-exporter/"
 
 // layers are the exporter's rooms, from the vocabulary up. A package imports lower layers only, and
-// packages of one layer never import each other. The rooms of gpuop (cmd/gpuop, internal/gpuop/…)
-// stand apart.
+// packages of one layer never import each other. gpuop stands
+// apart.
 var layers = []struct {
 	packages []string
 	why      string
@@ -34,14 +34,14 @@ var layers = []struct {
 
 // apart are the folders outside the exporter's layers: another program, tests, and what only tests
 // or generators run.
-var apart = []string{"cmd/gpuop", "internal/gpuop", "tests", "internal/source/contract", "internal/catalog/gen", "internal/release", "internal/command/commandtest", "grafana/gen"}
+var apart = []string{"gpuop", "tests", "internal/command/commandtest", "tools"}
 
 // judges are the leaves of gpuop that a package of the exporter may import, so that both programs
 // judge a node alike (docs/adr/0016-shared-judging.md); app hands a node from internal/kube to
 // operatorstate.
 var judges = map[string][]string{
-	"internal/operatorstate": {"internal/gpuop/mig", "internal/gpuop/node", "internal/gpuop/operand"},
-	"internal/app":           {"internal/gpuop/node"},
+	"internal/operatorstate": {"gpuop/mig", "gpuop/node", "gpuop/operand"},
+	"internal/app":           {"gpuop/node"},
 }
 
 // notInExporter are what those leaves must not bring into the exporter's program.
@@ -55,10 +55,10 @@ var doors = []struct {
 }{
 	{"github.com/NVIDIA/go-dcgm", []string{"internal/source/dcgm"}, "C ends at the edge"},
 	{"github.com/NVIDIA/go-nvml", []string{"internal/source/nvml"}, "C ends at the edge"},
-	{"k8s.io/client-go", []string{"internal/kube", "internal/gpuop/cluster"}, "one door to the API server"},
+	{"k8s.io/client-go", []string{"internal/kube", "gpuop/cluster"}, "one door to the API server"},
 	{"k8s.io/kubelet", []string{"internal/podmapper", "tests"}, "one reader of the kubelet"},
-	{"net/http", []string{"internal/server", "internal/app", "internal/command", "internal/kube", "internal/runtimemapper", "internal/gpuop/telemetry", "internal/gpuop/cluster/clustertest", "tests"}, "nothing else serves or requests: one server, one reader of the API server, one of the container runtime, one of Prometheus and exporters for gpuop"},
-	{"github.com/grafana/grafana-foundation-sdk", []string{"grafana/gen", "tests"}, "dashboards are generated: the exporter knows nothing of Grafana"},
+	{"net/http", []string{"internal/server", "internal/app", "internal/command", "internal/kube", "internal/runtimemapper", "gpuop/telemetry", "gpuop/cluster/clustertest", "tests"}, "nothing else serves or requests: one server, one reader of the API server, one of the container runtime, one of Prometheus and exporters for gpuop"},
+	{"github.com/grafana/grafana-foundation-sdk", []string{"tools/grafana", "tests"}, "dashboards are generated: the exporter knows nothing of Grafana"},
 	{"os/signal", []string{"cmd"}, "signals are heard in main"},
 	{"github.com/prometheus/exporter-toolkit", []string{"internal/server", "internal/app"}, "one server"},
 }
@@ -143,7 +143,7 @@ func TestPackagesImportLowerLayersOnly(t *testing.T) {
 }
 
 func TestOperatorStandsApart(t *testing.T) {
-	operator := []string{"cmd/gpuop", "internal/gpuop"}
+	operator := []string{"gpuop"}
 	// words that know neither program, and what tests need
 	shared := []string{"internal/text", "tests/fake/material"}
 	for _, p := range packages(t) {

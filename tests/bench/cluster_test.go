@@ -7,7 +7,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/cluster/clustertest"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster/clustertest"
 )
 
 // BenchmarkCluster is what gpuop costs on 5,000 nodes with GPUs: the whole process, from its start
@@ -15,14 +15,14 @@ import (
 // kube-apiserver does. The server takes a part of the time; cpu-s is gpuop's own, user and system.
 func BenchmarkCluster(b *testing.B) {
 	program := filepath.Join(b.TempDir(), "gpuop")
-	build := exec.Command("go", "build", "-o", program, "../../cmd/gpuop")
+	build := exec.Command("go", "build", "-o", program, "../../gpuop")
 	build.Env = append(build.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		b.Fatalf("%v\n%s", err, out)
 	}
 	for _, command := range []string{"preflight", "verify"} {
 		b.Run(command, func(b *testing.B) {
-			s := (&clustertest.Server{}).Fleet(b, "../../internal/gpuop/verify/testdata/healthy", 5000).Start(b)
+			s := (&clustertest.Server{}).Fleet(b, "../../gpuop/verify/testdata/healthy", 5000).Start(b)
 			kubeconfig := s.Kubeconfig(b)
 			resident, cpu, runs := 0.0, 0.0, 0.0
 			for b.Loop() {

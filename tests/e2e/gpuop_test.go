@@ -18,7 +18,7 @@ func TestSmokePodsAreRemoved(t *testing.T) {
 	n := theNode(t)
 	offer(t, n)
 	program := filepath.Join(t.TempDir(), "gpuop")
-	build := exec.Command("go", "build", "-o", program, "./cmd/gpuop")
+	build := exec.Command("go", "build", "-o", program, "./gpuop")
 	build.Dir = "../.."
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {

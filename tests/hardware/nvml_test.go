@@ -19,9 +19,9 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/source/contract"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/dcgm"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/nvml"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/contract"
 )
 
 // refresh is longer than the hardware needs for new profiling samples.

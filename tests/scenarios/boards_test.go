@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/mig"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/mig"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
 )
 

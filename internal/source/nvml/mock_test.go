@@ -15,7 +15,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/source/contract"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/contract"
 )
 
 // dgx is go-nvml's DGX A100, made to answer what the sessions of these tests ask. What it cannot

@@ -19,10 +19,10 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/source/contract"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/recording"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/contract"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/simulated"
 )
 

@@ -6,8 +6,8 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/source/contract"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/contract"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/simulated"
 )
 

@@ -20,7 +20,7 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/verdict"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
 )
 
 var update = flag.Bool("update", false, "write the goldens")
@@ -33,7 +33,7 @@ var everywhere = []string{"preflight --version " + version, "verify"}
 func build(t *testing.T) string {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "gpuop")
-	cmd := exec.Command("go", "build", "-o", program, "./cmd/gpuop")
+	cmd := exec.Command("go", "build", "-o", program, "./gpuop")
 	cmd.Dir = "../../.."
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {

@@ -18,7 +18,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/charttest"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/charttest"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
 

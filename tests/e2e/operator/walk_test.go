@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/gpuop/verdict"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
 )
 
 // TestFromAnEmptyClusterToATimeSlicedNode is the way of a new user, each step by a command: what is in

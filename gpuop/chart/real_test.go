@@ -1,0 +1,131 @@
+package chart_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/charttest"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/release"
+)
+
+// flatten lists the leaves of a values tree by their paths.
+func flatten(path chart.Path, v any, out map[string]any) {
+	m, isMap := v.(map[string]any)
+	if !isMap || len(m) == 0 && len(path) > 0 {
+		out[path.String()] = v
+		return
+	}
+	for name, inner := range m {
+		flatten(append(path[:len(path):len(path)], name), inner, out)
+	}
+}
+
+// The table is compared with what the charts say, release by release: every leaf, every default,
+// every field.
+func TestTableIsWhatTheChartsSay(t *testing.T) {
+	dir := charttest.Data(t)
+	table := chart.Load()
+	var reads map[string][]string
+	charttest.Read(t, filepath.Join(dir, "template-reads.json"), &reads)
+	if len(reads) != 42 || len(table.Versions()) < 42 {
+		t.Fatalf("%d releases in the data, %d in the table, want 42", len(reads), len(table.Versions()))
+	}
+	for name := range reads {
+		t.Run(name, func(t *testing.T) {
+			r, err := release.Open(filepath.Join(dir, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			v := r.Version
+			if v.String() != name || table.AppVersion(v) != r.AppVersion {
+				t.Errorf("%s: version %s of the operator %s, the table has %s", name, v, r.AppVersion, table.AppVersion(v))
+			}
+			want := map[string]any{}
+			flatten(nil, r.Values, want)
+			for path, value := range want {
+				got, known := table.Default(v, path)
+				if !known || !reflect.DeepEqual(got, value) {
+					t.Errorf("%s: default %v (known: %t), the chart has %v", path, got, known, value)
+				}
+			}
+			for _, k := range table.Keys(v) {
+				if _, has := want[k.Path.String()]; k.Listed(v) && !has {
+					t.Errorf("%s: in the table, not in the chart", k.Path)
+				}
+			}
+			for _, path := range reads[name] {
+				p := chart.ParsePath(path)
+				if status := table.Judge(v, p).Status; status != chart.Known && status != chart.Group && status != chart.Free {
+					t.Errorf("%s: templates read it, and the table has status %d", path, status)
+				}
+			}
+			for kind, list := range r.Fields {
+				for _, f := range list {
+					have, ok := table.Field(v, kind, f.Path)
+					if !ok {
+						t.Errorf("%s %s: missing", kind, f.Path)
+						continue
+					}
+					a, _ := json.Marshal(&f)
+					b, _ := json.Marshal(have)
+					if string(a) != string(b) {
+						t.Errorf("%s %s: %s, the definition has %s", kind, f.Path, b, a)
+					}
+				}
+			}
+		})
+	}
+}
+
+// The generator makes the files that stand in the repository, and a release that is left out comes
+// back.
+func TestTablesAreGenerated(t *testing.T) {
+	dir := charttest.Whole(t)
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var releases []*chart.Release
+	for _, e := range entries {
+		r, err := release.Open(filepath.Join(dir, e.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		releases = append(releases, r)
+	}
+	made := chart.NewTable(releases)
+	for name, text := range made.Text() {
+		have, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(strings.Split(string(have), "\n"), strings.Split(string(text), "\n")); diff != "" {
+			t.Errorf("%s differs from what the charts make (-repository +charts):\n%s", name, diff)
+		}
+	}
+	last := releases[0]
+	for _, r := range releases {
+		if last.Version.Before(r.Version) {
+			last = r
+		}
+	}
+	without := chart.NewTable(nil)
+	for _, r := range releases {
+		if r != last {
+			without = without.With(r)
+		}
+	}
+	if without.Latest() == last.Version {
+		t.Fatal("the release was not left out")
+	}
+	if diff := cmp.Diff(made.Text()["values.txt"], without.With(last).Text()["values.txt"]); diff != "" {
+		t.Errorf("adding a release later makes another table:\n%s", diff)
+	}
+}

@@ -1,0 +1,92 @@
+package cli
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/charttest"
+)
+
+func TestOutIsNoInput(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "values.yaml")
+	const text = "mig: {strategy: mixed}\n"
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(dir, "link.yaml")
+	if err := os.Symlink(file, link); err != nil {
+		t.Fatal(err)
+	}
+	for _, out := range []string{file, link, filepath.Join(dir, ".", "values.yaml")} {
+		code, _, errOut := call("", "values", "migrate", file, "--from", "v25.3", "--out", out)
+		if code != 2 || !strings.Contains(errOut, "is the input") {
+			t.Errorf("--out %s: exit %d, %s", out, code, errOut)
+		}
+		if got, err := os.ReadFile(file); err != nil || string(got) != text {
+			t.Fatalf("the input is %q now, %v", got, err)
+		}
+	}
+	if code, _, errOut := call("", "values", "migrate", file, "--from", "v25.3", "--out", filepath.Join(dir, "new.yaml")); code != 0 {
+		t.Errorf("another file: exit %d, %s", code, errOut)
+	}
+}
+
+func TestDowngradeOnTheCommandLine(t *testing.T) {
+	args := []string{"values", "migrate", "-", "--from", "v26.7", "--to", "v26.3.3"}
+	code, out, errOut := call("mig: {strategy: mixed}\n", args...)
+	if code != 2 || out != "" || !strings.Contains(errOut, "--downgrade") {
+		t.Errorf("exit %d, %s%s", code, out, errOut)
+	}
+	if code, out, errOut = call("mig: {strategy: mixed}\n", append(args, "--downgrade")...); code != 0 || !strings.Contains(out, "mixed") {
+		t.Errorf("requested: exit %d, %s%s", code, out, errOut)
+	}
+}
+
+// A release that gpuop does not know is judged with notes, and rightly once --chart teaches it.
+func TestChartTeachesARelease(t *testing.T) {
+	values := "driver: {brandNew: 1, enabled: true}\n"
+	code, out, _ := call(values, "lint", "-", "--version", "v27.1.0")
+	if code != 0 || !strings.Contains(out, "info   driver.brandNew") || !strings.Contains(out, "newer than every release") {
+		t.Errorf("untaught: exit %d, %s", code, out)
+	}
+	dir := filepath.Join(t.TempDir(), "v27.1.0")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		"Chart.yaml":  "name: gpu-operator\nversion: v27.1.0\nappVersion: v27.1.0\n",
+		"values.yaml": "driver: {enabled: true, brandNew: 0, image: driver}\noperator: {image: gpu-operator}\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if code, out, _ = call(values, "lint", "-", "--chart", dir); code != 0 || !strings.Contains(out, "no findings") || !strings.Contains(out, "v27.1.0") {
+		t.Errorf("taught: exit %d, %s", code, out)
+	}
+	if code, out, _ = call("driver: {brandNw: 1}\n", "lint", "-", "--chart", dir); code != 1 || !strings.Contains(out, "write driver.brandNew") {
+		t.Errorf("a slip in a taught release: exit %d, %s", code, out)
+	}
+	got := filepath.Join(t.TempDir(), "got.yaml")
+	if err := os.WriteFile(got, []byte("driver: {enabled: true, brandNew: 0}\noperator: {}\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, errOut := call(values, "lint", "-", "--chart", got); code != 2 || !strings.Contains(errOut, "@RELEASE") {
+		t.Errorf("values without a release: exit %d, %s", code, errOut)
+	}
+	if code, out, _ = call(values, "lint", "-", "--chart", got+"@v27.1.0"); code != 0 || !strings.Contains(out, "no findings") {
+		t.Errorf("values of an installed release: exit %d, %s", code, out)
+	}
+}
+
+// What helm get manifest prints of a real release teaches it.
+func TestManifestTeachesARelease(t *testing.T) {
+	manifest := filepath.Join(charttest.Data(t), "v26.7.0", "rendered-defaults.yaml")
+	code, out, errOut := call("mig: {strategy: mixed}\n", "lint", "-", "--chart", manifest)
+	if code != 0 || !strings.Contains(out, "v26.7.0") {
+		t.Errorf("exit %d, %s%s", code, out, errOut)
+	}
+}

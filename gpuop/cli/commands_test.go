@@ -1,0 +1,88 @@
+package cli
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/values"
+)
+
+var helmCall = regexp.MustCompile(`\bhelm (?:install|upgrade|template|pull)\b[^|&;\n]*`)
+
+// helmCalls are the helm commands in what gpuop prints, in comments too, a line each.
+func helmCalls(text string) []string {
+	text = regexp.MustCompile(`\\\n(# +)?`).ReplaceAllString(text, " ")
+	return helmCall.FindAllString(text, -1)
+}
+
+// A command without --version installs whatever is newest that day, and --reuse-values keeps the
+// values of the old release without the new one's defaults.
+func TestPrintedCommandsNameTheirVersion(t *testing.T) {
+	newest := chart.Load().Latest().String()
+	calls := [][]string{
+		{"share", "gen", "default=none", "a=time-slicing:5", "--gpu", "A100-80GB"},
+		{"share", "gen", "--route", "plugin", "any=mps:3"},
+		{"mig", "gen", "--gpu", "H100-80GB", "--name", "half", "--on", "0-7 1g.10gb=7", "--configmap", "custom-mig"},
+		{"adopt", "--image", "ghcr.io/x/dcgm-exporter:1.0.0"},
+		{"adopt", "--image", "ghcr.io/x/dcgm-exporter:1.0.0", "--beside"},
+		{"images", "--long"},
+		{"values", "migrate", example("values-v23.9.yaml"), "--from", "v23.9"},
+		{"lint", "--fix", "--version", "latest", example("install.sh")},
+		{"lint", "--fix", "--command", "helm upgrade g nvidia/gpu-operator -n gpu-operator --reuse-values --set mig.strategy=mixed"},
+		{"lint", "--fix", "--command", "helm install g nvidia/gpu-operator -n gpu-operator"},
+		{"explain", "compare"},
+		{"explain", "list", "-o", "json"},
+	}
+	for _, p := range values.Platforms() {
+		calls = append(calls, []string{"values", "gen", p[0], "--registry", "registry.example.com/mirror", "--pull-secret", "key"})
+	}
+	for _, f := range values.Features() {
+		name, _, _ := strings.Cut(f[0], "[")
+		calls = append(calls, []string{"values", "gen", "generic", name, "--registry", "registry.example.com/mirror"})
+	}
+	printed := 0
+	for _, args := range calls {
+		code, out, errOut := call("", args...)
+		if code == exitBadInput {
+			t.Errorf("gpuop %s: exit 2: %s", strings.Join(args, " "), errOut)
+		}
+		for _, c := range helmCalls(out + errOut) {
+			printed++
+			if !strings.Contains(c, "--version ") {
+				t.Errorf("gpuop %s prints %q without --version", strings.Join(args, " "), c)
+			}
+			if strings.Contains(c, "--reuse-values") {
+				t.Errorf("gpuop %s prints %q with --reuse-values", strings.Join(args, " "), c)
+			}
+			if strings.Contains(c, "nvidia/gpu-operator") && !strings.Contains(c, newest) {
+				t.Errorf("gpuop %s prints %q, want release %s", strings.Join(args, " "), c, newest)
+			}
+		}
+	}
+	if printed < 30 {
+		t.Errorf("%d helm commands printed, want 30 or more", printed)
+	}
+}
+
+// The archive or folder of a chart is its release already.
+func TestFixLeavesLocalChartsAlone(t *testing.T) {
+	for _, name := range []string{"./gpu-operator-v26.7.0.tgz", "./charts/gpu-operator", "/srv/gpu-operator"} {
+		_, out, _ := call("", "lint", "--fix", "--command", "helm install g "+name+" -n gpu-operator")
+		if !strings.Contains(out, name) || strings.Contains(out, "--version") {
+			t.Errorf("%s: %q, want no --version", name, out)
+		}
+	}
+}
+
+// Values that cannot be read have no images: a list of the defaults would be mirrored in their place.
+func TestNoImagesOfWhatCannotBeRead(t *testing.T) {
+	const release = "apiVersion: helm.toolkit.fluxcd.io/v2\nkind: HelmRelease\nmetadata: {name: a}\nspec: {values: {driver: {enabled: false}}}\n"
+	for _, args := range [][]string{{"images", "-"}, {"images", "-", "-o", "json"}} {
+		code, out, errOut := call(release, args...)
+		if code != exitFindings || strings.Contains(out, "nvcr.io") || !strings.Contains(out+errOut, "HelmRelease") {
+			t.Errorf("%v: exit %d\n%s%s", args, code, out, errOut)
+		}
+	}
+}

@@ -1,0 +1,86 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
+)
+
+// A connection says which cluster a command judges: the flags that all such commands share.
+type connection struct {
+	kubeconfig, context, namespace, from string
+	timeout                              time.Duration
+	// managed keeps who set which field.
+	managed bool
+}
+
+// connect adds the flags that name a live cluster.
+func connect(cmd *cobra.Command) *connection {
+	c := &connection{}
+	flags := cmd.Flags()
+	flags.StringVar(&c.kubeconfig, "kubeconfig", "", "kubeconfig `file` in place of KUBECONFIG and ~/.kube/config")
+	flags.StringVar(&c.context, "context", "", "the kubeconfig's `context`; its current one by default")
+	flags.StringVarP(&c.namespace, "namespace", "n", "", "the operator's `namespace`; found where it runs by default")
+	flags.DurationVar(&c.timeout, "timeout", cluster.DefaultTimeout, "how long the API server may take to answer at first")
+	return c
+}
+
+// connectOrRead adds the flags of connect, and --from for a folder that was gathered.
+func connectOrRead(cmd *cobra.Command) *connection {
+	c := connect(cmd)
+	cmd.Flags().StringVar(&c.from, "from", "", "judge what was gathered, not a live cluster: the `folder` or archive of NVIDIA's must-gather.sh, or files of kubectl get -o yaml")
+	return c
+}
+
+// source opens what the flags name: the folder of --from, or the live cluster.
+func (e *env) source(c *connection) (cluster.Source, error) {
+	if c.from == "" {
+		return e.live(c)
+	}
+	if c.kubeconfig != "" || c.context != "" {
+		return nil, fmt.Errorf("%w: --from and --kubeconfig or --context: name the folder or the cluster", errUsage)
+	}
+	e.inputs = append(e.inputs, c.from)
+	folder, err := cluster.OpenFolder(c.from)
+	if err != nil {
+		return nil, err
+	}
+	folder.ManagedFields = c.managed
+	return folder, nil
+}
+
+// live opens the cluster that the flags name, for what a folder cannot do.
+func (e *env) live(c *connection) (*cluster.Client, error) {
+	if c.from != "" {
+		return nil, fmt.Errorf("%w: --from: this needs a live cluster", errUsage)
+	}
+	if c.timeout <= 0 {
+		return nil, fmt.Errorf("%w: --timeout %s: want more than 0", errUsage, c.timeout)
+	}
+	return cluster.Open(cluster.Options{Kubeconfig: c.kubeconfig, Context: c.context, Namespace: c.namespace, Timeout: c.timeout, ManagedFields: c.managed})
+}
+
+// state reads the kinds of what the flags name.
+func (e *env) state(ctx context.Context, c *connection, kinds ...cluster.Kind) (*cluster.State, error) {
+	source, err := e.source(c)
+	if err != nil {
+		return nil, err
+	}
+	return c.read(ctx, source, kinds...)
+}
+
+// read reads the kinds of a source, and takes the namespace of the flags for the operator's.
+func (c *connection) read(ctx context.Context, source cluster.Source, kinds ...cluster.Kind) (*cluster.State, error) {
+	s, err := source.Read(ctx, kinds...)
+	if err != nil {
+		return nil, err
+	}
+	if c.namespace != "" {
+		s.Namespace = c.namespace
+	}
+	return s, nil
+}

@@ -1,0 +1,111 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/drift"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/lint"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
+)
+
+var errValues = errors.New("unreadable values")
+
+func newDriftCommand(e *env) *cobra.Command {
+	var files, sets []string
+	var release string
+	var c *connection
+	cmd := &cobra.Command{
+		Use:   "drift [-f VALUES]... [--set KEY=VALUE]...",
+		Short: "Compare the values with the Helm release, the ClusterPolicy and the DaemonSets",
+		Long: `drift says where a cluster is not what its values say, step by step: the values files and --set, the Helm
+release, the ClusterPolicy and the other objects that the release wrote, the DaemonSets that the operator made of
+it. Each field that differs is named with its owner: the field manager, its operation and its time. A Flux
+HelmRelease or an Argo CD Application that owns the installation is named too.
+
+Without -f and --set the release is the intention. It reads, and never writes.`,
+		Example: `  gpuop drift -f values.yaml
+  gpuop drift -f values.yaml -f prod.yaml --set driver.version=580.95.05 -o json
+  gpuop drift --from must-gather/`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			opt, err := e.intended(files, sets)
+			if err != nil {
+				return err
+			}
+			opt.Release = release
+			return e.drift(cmd.Context(), c, opt)
+		},
+	}
+	c = connectOrRead(cmd)
+	c.managed = true
+	cmd.Flags().StringArrayVarP(&files, "file", "f", nil, "a values `file`, as for helm upgrade; - for standard input; may be repeated, and the last wins")
+	cmd.Flags().StringArrayVar(&sets, "set", nil, "a value as for helm's --set: `KEY=VALUE`; may be repeated")
+	cmd.Flags().StringVar(&release, "release", "", "judge the Helm release of this `name` alone")
+	e.verboseFlag(cmd)
+	return cmd
+}
+
+func (e *env) drift(ctx context.Context, c *connection, opt drift.Options) error {
+	s, err := e.state(ctx, c, drift.Kinds()...)
+	if err != nil {
+		return err
+	}
+	return e.answer(answer{Tree: &verdict.Tree{Title: s.Title, At: s.At, Verdicts: drift.Judge(s, opt)}})
+}
+
+// intended merges the values files and the --set arguments as helm does.
+func (e *env) intended(files, sets []string) (drift.Options, error) {
+	opt := drift.Options{Table: e.table}
+	var names, flags []string
+	merged := drift.Values{}
+	for _, file := range files {
+		data, err := e.read(file)
+		if err != nil {
+			return opt, err
+		}
+		_, findings := lint.Settings(inputName(file), data, nil)
+		for _, f := range findings {
+			if f.Severity == finding.Error {
+				where := inputName(file)
+				if f.Line > 0 {
+					where += fmt.Sprintf(":%d", f.Line)
+				}
+				return opt, fmt.Errorf("%w: %s: %s", errValues, where, f.Reason)
+			}
+		}
+		var m map[string]any
+		if err := yaml.Unmarshal(data, &m); err != nil {
+			return opt, fmt.Errorf("%w: %s: want a map of the chart's values: %w", errValues, inputName(file), err)
+		}
+		merged.Merge(m)
+		names, flags = append(names, inputName(file)), append(flags, "-f "+file)
+	}
+	for _, set := range sets {
+		settings, err := lint.ParseSet(set)
+		if err != nil {
+			return opt, fmt.Errorf("%w: %w", errValues, err)
+		}
+		if name, _, _ := strings.Cut(set, "="); strings.Contains(name, "[") {
+			return opt, fmt.Errorf("%w: --set %s: an element of a list; write the whole list into a values file", errValues, set)
+		}
+		for _, s := range settings {
+			merged.Set(s.Path, s.Value)
+		}
+		flags = append(flags, "--set '"+strings.ReplaceAll(set, "'", `'\''`)+"'")
+	}
+	if len(sets) > 0 {
+		names = append(names, "--set")
+	}
+	if len(names) == 0 {
+		return opt, nil
+	}
+	opt.Intended, opt.From, opt.Flags = merged, strings.Join(names, " and "), strings.Join(flags, " ")
+	return opt, nil
+}

@@ -1,0 +1,77 @@
+package cli
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/mig"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/node"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/sharing"
+)
+
+// hardware is how a user says which GPUs are meant: a model and a number, or a Node.
+type hardware struct {
+	gpu, nodeFile string
+	count, memory int
+}
+
+func (h *hardware) flags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&h.gpu, "gpu", "", "the `model` of GPU: A100-40GB, T4, a PCI id, or the value of the nvidia.com/gpu.product label")
+	cmd.Flags().IntVar(&h.count, "gpus", 1, "how `many` GPUs the node has")
+	cmd.Flags().StringVar(&h.nodeFile, "node", "", "a `file` with a Node: kubectl get node NAME -o json (or yaml), or kubectl describe node NAME; - for standard input")
+}
+
+// node is the Node that was given, nil without one, with what is wrong with it.
+func (h *hardware) read(e *env) (n *node.Node, gpus []mig.GPU, findings []finding.Finding, err error) {
+	if h.count < 1 || h.count > 256 {
+		return nil, nil, nil, fmt.Errorf("%w: --gpus is %d, want 1 to 256", errUsage, h.count)
+	}
+	if h.nodeFile != "" {
+		data, err := e.read(h.nodeFile)
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		if n, err = node.Parse(data); err != nil {
+			return nil, nil, nil, fmt.Errorf("%s: %w", inputName(h.nodeFile), err)
+		}
+		findings = n.Check()
+		for i := range findings {
+			findings[i].File = inputName(h.nodeFile)
+		}
+		if h.gpu == "" {
+			if gpus, err = n.GPUs(); err != nil {
+				return n, nil, findings, fmt.Errorf("%s: %w; name them with --gpu and --gpus", inputName(h.nodeFile), err)
+			}
+			return n, gpus, findings, nil
+		}
+	}
+	if h.gpu == "" {
+		return nil, nil, nil, fmt.Errorf("%w: say which GPUs, with --gpu MODEL (and --gpus N) or --node FILE", errUsage)
+	}
+	g, err := sharing.FindGPU(h.gpu)
+	if err != nil {
+		return n, nil, findings, fmt.Errorf("--gpu: %w", err)
+	}
+	if h.memory > 0 {
+		g.MemoryMiB = h.memory
+	}
+	return n, slices.Repeat([]mig.GPU{g}, h.count), findings, nil
+}
+
+// gpuLine names GPUs: "8 × NVIDIA-A100-SXM4-40GB".
+func gpuLine(gpus []mig.GPU) string {
+	var parts []string
+	for i := 0; i < len(gpus); {
+		n := 1
+		for i+n < len(gpus) && gpus[i+n].Product == gpus[i].Product {
+			n++
+		}
+		parts = append(parts, fmt.Sprintf("%d × %s", n, gpus[i].Product))
+		i += n
+	}
+	return strings.Join(parts, ", ")
+}

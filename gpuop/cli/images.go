@@ -1,0 +1,101 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/images"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/lint"
+)
+
+func newImagesCommand(e *env) *cobra.Command {
+	var (
+		version string
+		sets    []string
+		nodes   images.Nodes
+		long    bool
+		all     bool
+	)
+	cmd := &cobra.Command{
+		Use:   "images [VALUES]",
+		Short: "List every image that an installation pulls, for mirroring",
+		Long: `images lists the images of the operands that the values switch on, one a line, ready for a copying tool. The
+driver has an image for each operating system of the nodes (--os), and when it is precompiled for each kernel
+(--kernel). What is not sure about a name is said on the error stream.`,
+		Example: `  gpuop images values.yaml --os ubuntu24.04
+  gpuop images --version v26.7 --set driver.usePrecompiled=true --set driver.version=580 --os ubuntu24.04 --kernel 6.8.0-60-generic
+  gpuop images values.yaml --os rhel9.6 | xargs -n1 -I{} skopeo copy docker://{} docker://registry.example.com/{}`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return exactly(1, "one values file")(cmd, args)
+			}
+			return nil
+		},
+		RunE: func(_ *cobra.Command, args []string) error {
+			v, err := e.release(version)
+			if err != nil {
+				return err
+			}
+			var data []byte
+			name := ""
+			if len(args) == 1 {
+				if data, err = e.read(args[0]); err != nil {
+					return err
+				}
+				name = inputName(args[0])
+			}
+			settings, findings := lint.Settings(name, data, sets)
+			list, err := images.List(e.table, v, settings, nodes, all)
+			if err != nil {
+				return err
+			}
+			return e.answer(imagesAnswer(list, findings, long))
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&version, "version", "latest", "chart `release`")
+	flags.StringArrayVar(&sets, "set", nil, "a `key=value` on top of the values; may be repeated")
+	flags.StringSliceVar(&nodes.Systems, "os", nil, "operating `system` of the GPU nodes, such as ubuntu24.04 or rhel9.6; may be repeated")
+	flags.StringSliceVar(&nodes.Kernels, "kernel", nil, "`kernel` of the GPU nodes, for precompiled drivers; may be repeated")
+	flags.BoolVar(&all, "all", false, "list the images of operands that are off too: every image that the chart names")
+	flags.BoolVarP(&long, "long", "l", false, "name the operand before each image")
+	return cmd
+}
+
+// imagesAnswer lists the images; what is not sure about several is one note. Where the values could
+// not be read it lists none: those of the defaults would be mirrored in their place.
+func imagesAnswer(list []images.Image, findings []finding.Finding, long bool) answer {
+	report := finding.Report{Findings: findings}
+	if report.AtLeast(finding.Error) {
+		list = nil
+	}
+	a := answer{Data: list, Document: true, Quiet: true, Report: report}
+	noted := map[string]int{}
+	for _, i := range list {
+		at, seen := noted[i.Note]
+		switch {
+		case i.Note == "":
+		case seen:
+			a.Report.Findings[at].Subject += ", " + i.Name
+		default:
+			noted[i.Note] = len(a.Report.Findings)
+			a.Report.Add(finding.Finding{ID: "image-tag", Severity: finding.Info, Subject: i.Name, Reason: i.Note, Source: "GPU Operator component matrix"})
+		}
+	}
+	a.Text = func(w io.Writer, _ finding.Style) error {
+		for _, i := range list {
+			line := i.Name
+			if long {
+				line = fmt.Sprintf("%-24s %s", i.Operand, i.Name)
+			}
+			if _, err := fmt.Fprintln(w, line); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return a
+}

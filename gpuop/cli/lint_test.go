@@ -1,0 +1,342 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"encoding/xml"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+)
+
+func example(name string) string { return filepath.Join("..", "..", "docs", "examples", name) }
+
+func content(t *testing.T, path string) string {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// Each shape in which people write commands and values, with what is said about it.
+func TestShapes(t *testing.T) {
+	entries, err := os.ReadDir(filepath.Join("testdata", "shapes"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if e.IsDir() {
+			continue
+		}
+		t.Run(e.Name(), func(t *testing.T) {
+			args := []string{"lint", filepath.Join("testdata", "shapes", e.Name())}
+			if e.Name() != "flux.yaml" && filepath.Ext(e.Name()) == ".yaml" {
+				args = append(args, "--version", "v26.7.0")
+			}
+			text := transcript("", args...)
+			if filepath.Ext(e.Name()) == ".sh" {
+				text += transcript("", "lint", "--fix", args[1])
+			}
+			golden(t, filepath.Join("golden", e.Name()+".txt"), text)
+		})
+	}
+}
+
+// What a new user sees, from the article's command to a clean one.
+func TestLintTranscripts(t *testing.T) {
+	install := content(t, example("install.sh"))
+	_, corrected, _ := call("", "lint", "--fix", "--version", "latest", "--command", install)
+	for name, calls := range map[string][][]string{
+		"lint-install.txt": {
+			{"lint", example("install.sh")},
+			{"lint", "--fix", example("install.sh")},
+			{"lint", "--version", "latest", example("install.sh")},
+			{"lint", "--fix", "--version", "latest", example("install.sh")},
+			{"lint", "--command", corrected},
+		},
+		"lint-other.txt": {
+			{"lint", example("pods.yaml")},
+			{"lint", "--set", "drivr.enabled=false", "--set", "mig.stratgey=mixed"},
+			{"lint", "--version", "v26.7", "--set", "cdi.default=true", "--taint", "dedicated=gpu:NoSchedule"},
+			{"lint", input("timeslicing.yaml"), input("mig.yaml"), input("node.json")},
+			{"lint", input("copied.yaml")},
+			{"lint", "--fail-on", "error", "--set", "dcgm.version=4.5.0"},
+			{"lint", "--fail-on", "never", "--set", "drivr=1"},
+		},
+		"usage.txt": {
+			{},
+			{"lint"},
+			{"lint", "no-such-file.yaml"},
+			{"lint", "--versoin", "v1"},
+			{"lint", "--version", "v99", "--set", "a=b"},
+			{"lint", "--fix", "--set", "a=b"},
+			{"lint", "--set", "a=b", "-o", "xml"},
+			{"lint", "--set", "a=b", "--fail-on", "fatal"},
+			{"lint", "--set", "a=b", "--taint", "x"},
+			{"lint", "--set", "a=b", "--crds", input("mig.yaml")},
+			{"values", "gen"},
+			{"values", "gen", "ekz"},
+			{"values", "gen", "eks", "gds"},
+			{"values", "explain", "driver.usePrecompild"},
+			{"values", "migrate", "x.yaml"},
+			{"images", "--os", "windows"},
+			{"adopt"},
+			{"lnit"},
+		},
+		"values.txt": {
+			{"values", "gen", "eks", "time-slicing=4", "exporter", "--exporter-image", "ghcr.io/gpu-telemetry/dcgm-exporter:1.0.0"},
+			{"values", "gen", "air-gapped", "--registry", "registry.example.com:5000/mirror", "--pull-secret", "registry-key"},
+			{"values", "gen", "openshift", "-o", "json"},
+			{"values", "explain", "operator.defaultRuntime"},
+			{"values", "explain", "driver.upgradePolicy"},
+			{"values", "migrate", example("values-v23.9.yaml"), "--from", "v23.9"},
+		},
+		"images-adopt.txt": {
+			{"images", "--os", "ubuntu24.04", "--long"},
+			{"images", example("values-v23.9.yaml"), "--version", "v23.9", "--os", "rhel8.9"},
+			{"adopt", "--image", "ghcr.io/gpu-telemetry/dcgm-exporter:1.0.0", "--counters", "my-counters", "--service-monitor", "on"},
+			{"adopt", "--image", "ghcr.io/gpu-telemetry/dcgm-exporter:1.0.0", "--beside"},
+			{"adopt", "--image", "dcgm-exporter"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var b strings.Builder
+			for _, c := range calls {
+				b.WriteString(transcript("", c...))
+			}
+			golden(t, name, b.String())
+		})
+	}
+}
+
+func TestExitCodes(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		args []string
+		want int
+	}{
+		{"clean", []string{"lint", "--set", "driver.enabled=false"}, 0},
+		{"an error", []string{"lint", "--set", "drivr.enabled=false"}, 1},
+		{"a warning", []string{"lint", "--set", "dcgm.version=4.5.0"}, 1},
+		{"a warning, --fail-on error", []string{"lint", "--fail-on", "error", "--set", "dcgm.version=4.5.0"}, 0},
+		{"a note, --fail-on info", []string{"lint", "--fail-on", "info", "--version", "v1.11.0", "--set", "operator.defaultRuntime=crio"}, 1},
+		{"a note", []string{"lint", "--version", "v1.11.0", "--set", "operator.defaultRuntime=crio"}, 0},
+		{"never", []string{"lint", "--fail-on", "never", "--set", "drivr=1"}, 0},
+		{"bad input", []string{"lint", "--version", "newest", "--set", "a=b"}, 2},
+		{"help", []string{"--help"}, 0},
+	} {
+		if got, _, errOut := call("", tt.args...); got != tt.want {
+			t.Errorf("%s: exit %d, want %d\n%s", tt.name, got, tt.want, errOut)
+		}
+	}
+}
+
+func TestFormatsAreWhatTheySay(t *testing.T) {
+	args := []string{"lint", "--command", "-", "-o"}
+	for format, read := range map[string]func([]byte, any) error{
+		"json":  json.Unmarshal,
+		"sarif": json.Unmarshal,
+		"yaml":  func(data []byte, v any) error { return yaml.Unmarshal(data, v) },
+		"junit": func(data []byte, _ any) error {
+			return xml.Unmarshal(data, new(struct {
+				XMLName xml.Name `xml:"testsuites"`
+			}))
+		},
+	} {
+		code, out, _ := call(content(t, example("install.sh")), append(args, format)...)
+		var v map[string]any
+		if err := read([]byte(out), &v); err != nil || code != 1 {
+			t.Errorf("%s: exit %d, %v\n%s", format, code, err, out)
+		}
+		if format == "json" {
+			report, _ := v["report"].(map[string]any)
+			findings, _ := report["findings"].([]any)
+			first, _ := findings[0].(map[string]any)
+			for _, field := range []string{"id", "severity", "line", "reason", "fix", "source"} {
+				if first[field] == nil {
+					t.Errorf("a finding has no %s: %v", field, first)
+				}
+			}
+		}
+	}
+}
+
+func TestColourOnATerminalAlone(t *testing.T) {
+	for _, terminal := range []bool{true, false} {
+		var out, errOut bytes.Buffer
+		Run(context.Background(), []string{"gpuop", "lint", "--set", "drivr=1"}, "v0", Streams{In: strings.NewReader(""), Out: &out, Err: &errOut, Terminal: terminal})
+		if got := strings.Contains(out.String(), "\x1b["); got != terminal {
+			t.Errorf("terminal %t: colour %t", terminal, got)
+		}
+	}
+	path := filepath.Join(t.TempDir(), "out")
+	var out, errOut bytes.Buffer
+	Run(context.Background(), []string{"gpuop", "lint", "--set", "drivr=1", "--out", path}, "v0", Streams{In: strings.NewReader(""), Out: &out, Err: &errOut, Terminal: true})
+	if written := content(t, path); strings.Contains(written, "\x1b[") || !strings.Contains(written, "drivr") || out.Len() > 0 {
+		t.Errorf("--out: %q, standard output %q", written, out.String())
+	}
+}
+
+func TestKubectlPlugin(t *testing.T) {
+	var out bytes.Buffer
+	code := Run(context.Background(), []string{"/usr/local/bin/kubectl-gpuop", "lint", "--help"}, "v0", Streams{In: strings.NewReader(""), Out: &out, Err: &out})
+	if code != 0 || !strings.Contains(out.String(), "kubectl gpuop lint") {
+		t.Errorf("exit %d\n%s", code, out.String())
+	}
+}
+
+func TestInputs(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{"a.yaml": "drivr: {enabled: false}\n", "b.json": `{"mig": {"strategy": "mixd"}}`, "c.txt": "no: matter\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if code, out, _ := call("", "lint", dir); code != 1 || !strings.Contains(out, "drivr") || !strings.Contains(out, "mixd") || strings.Contains(out, "c.txt") {
+		t.Errorf("directory: exit %d\n%s", code, out)
+	}
+	if code, out, _ := call("drivr: {enabled: false}\n", "lint", "-"); code != 1 || !strings.Contains(out, "stdin") {
+		t.Errorf("standard input: exit %d\n%s", code, out)
+	}
+	if code, _, errOut := call(strings.Repeat("#", maxInput+1), "lint", "-"); code != 2 || !strings.Contains(errOut, "too large") {
+		t.Errorf("too large: exit %d\n%s", code, errOut)
+	}
+	if code, _, errOut := call("", "lint", t.TempDir()); code != 2 || !strings.Contains(errOut, "no .yaml") {
+		t.Errorf("empty directory: exit %d\n%s", code, errOut)
+	}
+}
+
+func TestValuesGenCanBeLintedAgain(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "values.yaml")
+	if code, _, errOut := call("", "values", "gen", "rke2", "mig-mixed", "gds", "--out", path); code != 0 {
+		t.Fatalf("exit %d: %s", code, errOut)
+	}
+	if code, out, _ := call("", "lint", path); code != 0 || !strings.Contains(out, "no findings") {
+		t.Errorf("exit %d\n%s", code, out)
+	}
+	if !strings.Contains(content(t, path), "--values "+path) {
+		t.Error("the command at the top does not name the file")
+	}
+}
+
+// An input in which nothing was judged is not clean, alone or beside others; findings in the others
+// are more.
+func TestInputsThatAreNotJudged(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	clean := write("clean.yaml", "mig: {strategy: mixed}\n")
+	wrong := write("wrong.yaml", "drivr: {enabled: false}\n")
+	service := write("service.yaml", "apiVersion: v1\nkind: Service\nmetadata: {name: x}\n")
+	unknown := write("unknown.yaml", "some: {thing: else}\n")
+	empty := write("empty.yaml", "# nothing\n")
+	script := write("other.sh", "ls -l\n")
+	write("mixed/clean.yaml", "mig: {strategy: mixed}\n")
+	write("mixed/service.yaml", "apiVersion: v1\nkind: Service\nmetadata: {name: x}\n")
+	for _, tt := range []struct {
+		name  string
+		args  []string
+		want  int
+		names []string
+	}{
+		{"alone", []string{service}, 2, []string{service}},
+		{"beside a clean one", []string{clean, service}, 2, []string{service}},
+		{"first", []string{service, clean}, 2, []string{service}},
+		{"of an unknown kind", []string{clean, unknown}, 2, []string{unknown}},
+		{"empty", []string{clean, empty}, 2, []string{empty}},
+		{"a script", []string{clean, script}, 2, []string{script}},
+		{"a script to correct", []string{"--fix", script}, 2, []string{script}},
+		{"a command", []string{clean, "--command", "ls -l"}, 2, []string{"command"}},
+		{"two", []string{unknown, clean, service}, 2, []string{unknown, service}},
+		{"whatever is an error", []string{clean, service, "--fail-on", "never"}, 2, []string{service}},
+		{"beside errors", []string{wrong, service}, 1, []string{service}},
+		{"a folder in which one is judged", []string{filepath.Join(dir, "mixed")}, 0, nil},
+		{"none", []string{clean}, 0, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			code, out, errOut := call("", append([]string{"lint"}, tt.args...)...)
+			if code != tt.want {
+				t.Errorf("exit %d, want %d\n%s%s", code, tt.want, out, errOut)
+			}
+			for _, name := range tt.names {
+				if !strings.Contains(errOut, "nothing in") || !strings.Contains(errOut, name) {
+					t.Errorf("%q does not say that nothing in %s was judged", errOut, name)
+				}
+			}
+			if tt.names == nil && errOut != "" {
+				t.Errorf("%q, want nothing", errOut)
+			}
+		})
+	}
+}
+
+// Templates of Helmfile, Ansible and Terraform are found in a folder by what they make.
+func TestFolderWithTemplates(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"values.yaml.gotmpl": "toolkit:\n  enabled: {{ .Values.toolkit }}\ndrivr: {}\n",
+		"values.yml.j2":      "migg: {strategy: mixed}\n{% if gpus %}\ntoolkit: {enabled: false}\n{% endif %}\n",
+		"install.sh.tpl":     "helm install gpu-operator nvidia/gpu-operator -n gpu-operator --version v26.7.0 --set cdii.enabled=${cdi}\n",
+		"policy.json.tftpl":  "{\"a\": [%{ for x in y }\"${x}\",%{ endfor }]}\n",
+		"_helpers.tpl":       "{{- define \"x\" }}\n",
+		"notes.md.j2":        "# {{ title }}\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	code, out, errOut := call("", "lint", dir)
+	for _, want := range []string{"drivr", "migg", "cdii", "3 errors"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%q is not found:\n%s", want, out)
+		}
+	}
+	if code != 1 || errOut != "" || strings.Contains(out, "_helpers") || strings.Contains(out, "notes.md") {
+		t.Errorf("exit %d\n%s%s", code, out, errOut)
+	}
+}
+
+// A folder of a repository has several scripts, and files that are for other programs.
+func TestFolderWithScripts(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"a.sh":        "helm install gpu-operator nvidia/gpu-operator -n gpu-operator --version v26.7.0 --set drivr.enabled=false\n",
+		"b.sh":        "kubectl -n gpu-operator label node n nvidia.com/mig.confg=all-1g.10gb --overwrite\n",
+		"Chart.yaml":  "apiVersion: v2\nname: a\nversion: 1.0.0\n",
+		"tasks.yaml":  "- name: a\n",
+		"values.yaml": "toolkit:\n  enabled: false\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	code, out, stderr := call("", "lint", dir)
+	if code != 1 {
+		t.Errorf("exit code %d: %s", code, stderr)
+	}
+	for _, want := range []string{filepath.Join(dir, "a.sh"), "drivr", filepath.Join(dir, "b.sh"), "nvidia.com/mig.confg", "2 errors"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in\n%s", want, out)
+		}
+	}
+	if code, _, stderr := call("", "lint", "--fix", dir); code != 2 || !strings.Contains(stderr, "one script at a time") {
+		t.Errorf("--fix: exit code %d, %s", code, stderr)
+	}
+	if code, _, stderr := call("", "lint", filepath.Join(dir, "Chart.yaml")); code != 2 {
+		t.Errorf("a file of its own: exit code %d, %s", code, stderr)
+	}
+}

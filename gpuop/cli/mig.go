@@ -1,0 +1,648 @@
+package cli
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/mig"
+)
+
+func newMIGCommand(e *env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "mig",
+		Short: "Fit, draw, write, predict, apply and watch MIG partitions",
+		Long: `mig answers without a GPU which MIG instances a board can hold and where, writes the configuration for the
+MIG manager, and predicts the labels and allocatable resources that a node will show. On a cluster it says what blocks a
+change, makes it, and follows it.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newMIGProfilesCommand(e), newMIGFitCommand(e), newMIGGenCommand(e), newMIGPredictCommand(e), newMIGApplyCommand(e), newMIGWatchCommand(e))
+	return cmd
+}
+
+type boardResult struct {
+	Board         string          `json:"board"`
+	Product       string          `json:"product"`
+	PCIIDs        []string        `json:"pciIDs"`
+	MemorySlices  int             `json:"memorySlices"`
+	ComputeSlices int             `json:"computeSlices"`
+	Evidence      string          `json:"evidence"`
+	Source        string          `json:"source"`
+	Profiles      []profileResult `json:"profiles"`
+	Balanced      string          `json:"balanced,omitempty"`
+	Maximal       []string        `json:"maximal,omitempty"`
+}
+
+type profileResult struct {
+	Profile  string `json:"profile"`
+	Compute  int    `json:"compute"`
+	Memory   int    `json:"memory"`
+	Max      int    `json:"max"`
+	Starts   []int  `json:"starts"`
+	SMs      int    `json:"sms,omitempty"`
+	Config   string `json:"config"`
+	Resource string `json:"resource"`
+}
+
+func newMIGProfilesCommand(e *env) *cobra.Command {
+	return &cobra.Command{
+		Use:   "profiles [MODEL]",
+		Short: "List the boards, or one board's profiles and complete layouts",
+		Example: `  gpuop mig profiles
+  gpuop mig profiles A100-40GB
+  gpuop mig profiles 10de:2330 -o json`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return e.answer(allBoards())
+			}
+			b, err := mig.FindBoard(args[0])
+			if err != nil {
+				return err
+			}
+			return e.answer(oneBoard(b))
+		},
+	}
+}
+
+func allBoards() answer {
+	var results []boardResult
+	rows := [][]string{{"BOARD", "TYPICAL nvidia.com/gpu.product", "SLICES", "SMALLEST", "LARGEST", "PLACEMENTS"}}
+	for _, b := range mig.Boards() {
+		results = append(results, describeBoard(b, false))
+		largest := b.Profiles[0]
+		for _, p := range b.Profiles {
+			if p.Standard() && p.Compute > largest.Compute {
+				largest = p
+			}
+		}
+		rows = append(rows, []string{
+			b.Name, b.Typical, fmt.Sprintf("%d compute, %d memory", b.ComputeSlices, b.MemorySlices),
+			fmt.Sprintf("%d × %s", b.Profiles[0].Max, b.Profiles[0].Name), largest.Name, b.Evidence.String(),
+		})
+	}
+	return answer{Data: results, Text: func(w io.Writer, style finding.Style) error {
+		if err := table(w, rows); err != nil {
+			return err
+		}
+		_, err := fmt.Fprintln(w, style.Dim("\nOne board: gpuop mig profiles MODEL. Attested placements were printed by a driver; assumed ones follow their pattern."))
+		return err
+	}}
+}
+
+func describeBoard(b mig.Board, layouts bool) boardResult {
+	r := boardResult{
+		Board: b.Name, Product: b.Typical, PCIIDs: b.PCIIDs, MemorySlices: b.MemorySlices, ComputeSlices: b.ComputeSlices,
+		Evidence: b.Evidence.String(), Source: b.Source,
+	}
+	for _, p := range b.Profiles {
+		r.Profiles = append(r.Profiles, profileResult{
+			Profile: p.Name, Compute: p.Compute, Memory: p.Memory, Max: p.Max, Starts: p.Starts, SMs: p.SMs,
+			Config: mig.ConfigName(p.Name), Resource: mig.ResourceName(p.Name),
+		})
+	}
+	if layouts {
+		// every board has an all-balanced
+		balanced, _ := mig.Default(b, "all-balanced")
+		r.Balanced = balanced.Devices.String()
+		for _, l := range mig.Maximal(b, nil) {
+			r.Maximal = append(r.Maximal, l.Request().String())
+		}
+	}
+	return r
+}
+
+func oneBoard(b mig.Board) answer {
+	result := describeBoard(b, true)
+	return answer{Data: result, Text: func(w io.Writer, style finding.Style) error {
+		fmt.Fprintf(w, "%s: %d compute slices, %d memory slices, PCI ids %s\n\n", style.Bold(b.Name), b.ComputeSlices, b.MemorySlices, strings.Join(b.PCIIDs, " "))
+		rows := [][]string{{"PROFILE", "MOST", "COMPUTE", "MEMORY", "SMs", "STARTS AT", "CONFIG (ALL GPUS)", "RESOURCE (mixed)"}}
+		for _, p := range result.Profiles {
+			sms := "?"
+			if p.SMs > 0 {
+				sms = strconv.Itoa(p.SMs)
+			}
+			rows = append(rows, []string{
+				p.Profile, strconv.Itoa(p.Max), strconv.Itoa(p.Compute), strconv.Itoa(p.Memory), sms,
+				strings.Trim(strings.ReplaceAll(fmt.Sprint(p.Starts), " ", ","), "[]"), p.Config, p.Resource,
+			})
+		}
+		if err := table(w, rows); err != nil {
+			return err
+		}
+		fmt.Fprintf(w, "\n%d complete layouts (nothing can be added; standard profiles):\n", len(result.Maximal))
+		for _, l := range result.Maximal {
+			fmt.Fprintf(w, "  %s\n", l)
+		}
+		fmt.Fprintf(w, "\nall-balanced means %s here.\n", result.Balanced)
+		if b.MemorySlices == 8 {
+			double, two := b.Profiles[2], b.Profiles[3]
+			fmt.Fprintf(w, "Data sheets count by memory: their \"%d @\" of this size is %s, their \"%d @\" is %s.\n", double.Max, double.Name, two.Max, two.Name)
+		}
+		_, err := fmt.Fprintf(w, "\n%s\n", style.Dim("placements "+b.Evidence.String()+": "+b.Source))
+		return err
+	}}
+}
+
+type fitResult struct {
+	Board   string           `json:"board"`
+	Request string           `json:"request"`
+	Fits    bool             `json:"fits"`
+	Layout  []instanceResult `json:"layout,omitempty"`
+	Drawing string           `json:"drawing,omitempty"`
+	Cause   mig.Cause        `json:"cause,omitempty"`
+	Reason  string           `json:"reason,omitempty"`
+	Nearest []string         `json:"nearest,omitempty"`
+}
+
+type instanceResult struct {
+	Profile string `json:"profile"`
+	Start   int    `json:"start"`
+	Size    int    `json:"size"`
+	Kept    bool   `json:"kept,omitempty"`
+}
+
+func newMIGFitCommand(e *env) *cobra.Command {
+	var gpu string
+	var keep []string
+	var ascii bool
+	cmd := &cobra.Command{
+		Use:   "fit --gpu MODEL PROFILE[=N]...",
+		Short: "Draw where instances go on one GPU, or say why they cannot",
+		Long: `fit searches a placement for the wanted instances on one GPU and draws it. Where there is none it says why and
+shows the nearest layouts that do fit, and the exit code is 1. The driver chooses the placement itself when instances
+are created, and may choose another that is as good.`,
+		Example: `  gpuop mig fit --gpu H100-80GB 3g.40gb 2g.20gb 1g.10gb=2
+  gpuop mig fit --gpu A100-40GB 3g.20gb=2 1g.5gb=1
+  gpuop mig fit --gpu A100-40GB --keep 3g.20gb@0 4g.20gb`,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(_ *cobra.Command, args []string) error {
+			if gpu == "" {
+				return fmt.Errorf("%w: say which GPU, with --gpu MODEL (gpuop mig profiles lists them)", errUsage)
+			}
+			b, err := mig.FindBoard(gpu)
+			if err != nil {
+				return fmt.Errorf("--gpu: %w", err)
+			}
+			request, err := mig.ParseRequest(args)
+			if err != nil {
+				return err
+			}
+			kept, err := mig.ParseLayout(b, keep)
+			if err != nil {
+				return fmt.Errorf("--keep: %w", err)
+			}
+			return e.answer(fit(b, kept, request, ascii))
+		},
+	}
+	cmd.Flags().StringVar(&gpu, "gpu", "", "the `model` of GPU: A100-40GB, a PCI id, or the value of the nvidia.com/gpu.product label")
+	cmd.Flags().StringSliceVar(&keep, "keep", nil, "an `instance` that is there and stays, as profile@slice (nvidia-smi mig -lgi prints the slice); may be repeated")
+	cmd.Flags().BoolVar(&ascii, "ascii", false, "draw with plain characters")
+	return cmd
+}
+
+func fit(b mig.Board, kept mig.Layout, request mig.Request, ascii bool) answer {
+	result := fitResult{Board: b.Name, Request: request.String()}
+	title := b.Name + ": " + result.Request
+	if len(kept) > 0 {
+		title += " beside " + kept.String()
+	}
+	layout, err := mig.Fit(b, kept, request)
+	if err == nil {
+		result.Fits = true
+		result.Drawing = mig.Drawing(b, layout, ascii)
+		for _, i := range layout {
+			isKept := slices.ContainsFunc(kept, func(k mig.Instance) bool { return k.Start == i.Start })
+			result.Layout = append(result.Layout, instanceResult{i.Profile.Name, i.Start, i.Profile.Memory, isKept})
+		}
+		return answer{Data: result, Report: assumed(b), Quiet: true, Text: func(w io.Writer, style finding.Style) error {
+			_, err := fmt.Fprintf(w, "%s %s\n\n%s\n%s\n", style.Bold(title), style.Green("fits"), result.Drawing, mig.Usage(b, layout))
+			return err
+		}}
+	}
+	var refusal *mig.Refusal
+	report := finding.Report{}
+	if errors.As(err, &refusal) {
+		result.Cause, result.Reason = refusal.Cause, refusal.Reason
+		for _, l := range refusal.Nearest {
+			result.Nearest = append(result.Nearest, l.Request().String())
+		}
+		if len(refusal.Nearest) > 0 {
+			result.Drawing = mig.Drawing(b, refusal.Nearest[0], ascii)
+		}
+	}
+	report.Add(finding.Finding{
+		ID: "mig-does-not-fit", Severity: finding.Error, Subject: result.Request, Reason: result.Reason,
+		Fix: strings.Join(result.Nearest, " | "), Source: b.Source,
+	})
+	return answer{Data: result, Report: report, Quiet: true, Text: func(w io.Writer, style finding.Style) error {
+		fmt.Fprintf(w, "%s %s\n", style.Bold(title), style.Red("does not fit"))
+		if result.Drawing == "" {
+			return nil
+		}
+		_, err := fmt.Fprintf(w, "\nnearest that fits: %s\n\n%s", style.Bold(result.Nearest[0]), result.Drawing)
+		return err
+	}}
+}
+
+// assumed is the note that goes with a board whose placements no driver has printed.
+func assumed(b mig.Board) finding.Report {
+	if b.Evidence == mig.Attested {
+		return finding.Report{}
+	}
+	return finding.Report{Findings: []finding.Finding{{
+		ID: "mig-placements-assumed", Severity: finding.Info, Subject: b.Name,
+		Reason: "the placements of this board are assumed from the pattern of the attested boards; nvidia-smi mig -lgipp prints the board's own",
+		Source: b.Source,
+	}}}
+}
+
+func newMIGGenCommand(e *env) *cobra.Command {
+	var gpu, name, configMap, version, namespace string
+	var on []string
+	var filter bool
+	cmd := &cobra.Command{
+		Use:   "gen --gpu MODEL --name NAME PROFILE[=N]...",
+		Short: "Write a configuration for the MIG manager",
+		Long: `gen writes a mig-parted file with one config, checked against the board, and the commands that apply it. The
+profiles are for every GPU of the node; --on gives some GPUs a partition of their own: "0,1 off" or "2 3g.40gb=2".`,
+		Example: `  gpuop mig gen --gpu A100-40GB --name notebooks 3g.20gb 1g.5gb=4
+  gpuop mig gen --gpu H100-80GB --name half --on "0-3 off" --on "4-7 1g.10gb=7" --configmap custom-mig`,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(_ *cobra.Command, args []string) error {
+			b, err := mig.FindBoard(gpu)
+			if err != nil {
+				return fmt.Errorf("--gpu: %w", err)
+			}
+			named := mig.Named{Name: name}
+			var filterIDs []string
+			if filter {
+				filterIDs = b.PCIIDs
+			}
+			if len(args) > 0 {
+				entry, err := partition(b, strings.Join(args, " "))
+				if err != nil {
+					return err
+				}
+				entry.All, entry.DeviceFilter = true, filterIDs
+				named.Entries = append(named.Entries, entry)
+			}
+			for _, word := range on {
+				indices, rest, _ := strings.Cut(strings.TrimSpace(word), " ")
+				entry, err := partition(b, rest)
+				if err != nil {
+					return fmt.Errorf("--on %q: %w", word, err)
+				}
+				if entry.Indices, err = parseIndices(indices); err != nil {
+					return fmt.Errorf("--on %q: %w", word, err)
+				}
+				entry.DeviceFilter = filterIDs
+				named.Entries = append(named.Entries, entry)
+			}
+			if len(named.Entries) == 0 {
+				return fmt.Errorf("%w: say what every GPU gets (PROFILE=N…), or what some get (--on)", errUsage)
+			}
+			v, err := e.release(version)
+			if err != nil {
+				return err
+			}
+			return e.answer(generated(named, configMap, namespace, v))
+		},
+	}
+	cmd.Flags().StringVar(&gpu, "gpu", "", "the `model` of GPU")
+	cmd.Flags().StringVar(&name, "name", "custom", "the config's `name`, which becomes the value of the nvidia.com/mig.config label")
+	cmd.Flags().StringArrayVar(&on, "on", nil, "give some GPUs a partition of their own: `\"INDICES off|empty|PROFILE=N...\"`; may be repeated")
+	cmd.Flags().BoolVar(&filter, "filter", false, "limit the config to this model with a device-filter")
+	cmd.Flags().StringVar(&version, "version", "latest", "chart `release` of the operator, for the helm command")
+	cmd.Flags().StringVar(&configMap, "configmap", "", "wrap the file in a ConfigMap of this `name`")
+	cmd.Flags().StringVarP(&namespace, "namespace", "n", "gpu-operator", "the ConfigMap's `namespace`")
+	return cmd
+}
+
+// partition reads "off", "empty" or profiles, and refuses what the board cannot hold.
+func partition(b mig.Board, words string) (mig.Entry, error) {
+	switch strings.TrimSpace(words) {
+	case "off":
+		return mig.Entry{}, nil
+	case "empty":
+		return mig.Entry{Enabled: true}, nil
+	}
+	request, err := mig.ParseRequest([]string{words})
+	if err != nil {
+		return mig.Entry{}, err
+	}
+	if _, err := mig.Fit(b, nil, request); err != nil {
+		return mig.Entry{}, fmt.Errorf("%w; gpuop mig fit --gpu %s %s shows what does", err, b.Typical, request)
+	}
+	return mig.Entry{Enabled: true, Devices: request}, nil
+}
+
+// parseIndices reads "0,2-4".
+func parseIndices(text string) ([]int, error) {
+	var indices []int
+	for part := range strings.SplitSeq(text, ",") {
+		low, high, ranged := strings.Cut(part, "-")
+		first, err := strconv.Atoi(low)
+		last := first
+		if ranged && err == nil {
+			last, err = strconv.Atoi(high)
+		}
+		if err != nil || first < 0 || last < first || last > 255 {
+			return nil, fmt.Errorf("%w: %q, want GPU indices such as 0,2-4", errUsage, text)
+		}
+		for i := first; i <= last; i++ {
+			indices = append(indices, i)
+		}
+	}
+	return indices, nil
+}
+
+func generated(named mig.Named, configMap, namespace string, v chart.Version) answer {
+	document, findings := migDocument([]mig.Named{named}, []string{"NODE"}, "", configMap, namespace, v)
+	return answer{
+		Document: true, Quiet: true, Report: finding.Report{Findings: findings},
+		Data: map[string]string{"name": named.Name, "file": document},
+		Text: func(w io.Writer, _ finding.Style) error {
+			_, err := io.WriteString(w, document)
+			return err
+		},
+	}
+}
+
+// migDocument writes the configs, each for the nodes of the same place, with the commands that apply
+// them. A strategy is set where one is given.
+func migDocument(named []mig.Named, nodes []string, strategy, configMap, namespace string, v chart.Version) (string, []finding.Finding) {
+	var file, document bytes.Buffer
+	configs := slices.Clone(named)
+	if !slices.ContainsFunc(named, func(n mig.Named) bool { return n.Name == "all-disabled" }) {
+		// the operator presets this name on every node, so a custom file has to have it
+		configs = append([]mig.Named{{Name: "all-disabled", Entries: []mig.Entry{{All: true}}}}, named...)
+	}
+	// writing to a buffer cannot fail
+	_ = mig.WriteConfig(&file, &mig.Config{Version: "v1", Named: configs})
+	_, findings := mig.ParseConfig(file.Bytes())
+	for i := range findings {
+		findings[i].Line, findings[i].Column = 0, 0
+	}
+	if configMap == "" {
+		fmt.Fprintf(&document, "# The MIG manager reads this as the key config.yaml of a ConfigMap: add --configmap NAME for that.\n%s", file.Bytes())
+		return document.String(), findings
+	}
+	if strategy != "" {
+		strategy = " --set mig.strategy=" + strategy
+	}
+	fmt.Fprintf(&document, "# kubectl apply -f THIS-FILE\n# helm upgrade gpu-operator nvidia/gpu-operator -n %s --version %s --reset-then-reuse-values --set migManager.config.name=%s%s\n", namespace, v, configMap, strategy)
+	for i, n := range named {
+		fmt.Fprintf(&document, "# kubectl label node %s nvidia.com/mig.config=%s --overwrite\n", nodes[i], n.Name)
+	}
+	fmt.Fprintf(&document, "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: %s\n  namespace: %s\ndata:\n  config.yaml: |\n", configMap, namespace)
+	for line := range strings.Lines(file.String()) {
+		if line != "\n" {
+			document.WriteString("    ")
+		}
+		document.WriteString(line)
+	}
+	return document.String(), findings
+}
+
+type predictionResult struct {
+	Strategy   string            `json:"strategy"`
+	Resources  map[string]int    `json:"resources"`
+	Labels     map[string]string `json:"labels"`
+	FromDriver []string          `json:"fromDriver"`
+}
+
+func newMIGPredictCommand(e *env) *cobra.Command {
+	var h hardware
+	var file, config, strategy string
+	cmd := &cobra.Command{
+		Use:   "predict (--gpu MODEL [--gpus N] | --node FILE) (--config NAME [-f FILE] | PROFILE[=N]...)",
+		Short: "Predict labels and allocatable resources of a partition",
+		Long: `predict says which labels and resources a node will show once a MIG config is applied, under each strategy of
+mig.strategy or under the one that --strategy names. The config is one of a mig-parted file (-f), one of the operator's
+default names (all-balanced, all-1g.10gb, …), or profiles for every GPU.`,
+		Example: `  gpuop mig predict --gpu A100-40GB --gpus 8 --config all-balanced
+  gpuop mig predict --node gpu-1.json -f mig.yaml --config notebooks --strategy mixed
+  gpuop mig predict --gpu H100-80GB 3g.40gb=2`,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(_ *cobra.Command, args []string) error {
+			strategies := []string{mig.StrategyNone, mig.StrategySingle, mig.StrategyMixed}
+			if strategy != "" {
+				if !slices.Contains(strategies, strategy) {
+					return fmt.Errorf("%w: --strategy %q, want none, single or mixed", errUsage, strategy)
+				}
+				strategies = []string{strategy}
+			}
+			n, gpus, findings, err := h.read(e)
+			if err != nil {
+				return err
+			}
+			report := finding.Report{Findings: findings}
+			if config == "" && len(args) == 0 && n != nil {
+				config = n.Labels["nvidia.com/mig.config"]
+			}
+			after, title, err := repartition(e, gpus, file, config, args, &report)
+			if err != nil {
+				return err
+			}
+			return e.answer(predicted(after, title, strategies, report))
+		},
+	}
+	h.flags(cmd)
+	cmd.Flags().StringVarP(&file, "file", "f", "", "a mig-parted `file`; - for standard input")
+	cmd.Flags().StringVar(&config, "config", "", "the `name` of the config, as in the nvidia.com/mig.config label")
+	cmd.Flags().StringVar(&strategy, "strategy", "", "only this `strategy`: none, single or mixed")
+	return cmd
+}
+
+// repartition applies what the user named to the GPUs.
+func repartition(e *env, gpus []mig.GPU, file, config string, words []string, report *finding.Report) ([]mig.GPU, string, error) {
+	board := gpus[0].Board
+	switch {
+	case len(words) > 0 && (config != "" || file != ""):
+		return nil, "", fmt.Errorf("%w: profiles beside --config or -f; name one of them", errUsage)
+	case len(words) > 0:
+		request, err := mig.ParseRequest(words)
+		if err != nil {
+			return nil, "", err
+		}
+		named := mig.Named{Name: request.String(), Entries: []mig.Entry{{All: true, Enabled: true, Devices: request}}}
+		after, findings := named.Apply(gpus)
+		report.Add(findings...)
+		return after, "each " + request.String(), nil
+	case config == "":
+		return nil, "", fmt.Errorf("%w: say which partition, with --config NAME or PROFILE=N…", errUsage)
+	case file == "":
+		if board == nil {
+			return nil, "", fmt.Errorf("%w: %s has no MIG", mig.ErrUnknownBoard, gpus[0].Product)
+		}
+		entry, err := mig.Default(*board, config)
+		if err != nil {
+			return nil, "", fmt.Errorf("%w; for a config of your own add -f FILE", err)
+		}
+		after, findings := mig.Named{Name: config, Entries: []mig.Entry{entry}}.Apply(gpus)
+		report.Add(findings...)
+		return after, config + " of the default configuration, each " + cmp.Or(entry.Devices.String(), "without an instance"), nil
+	}
+	data, err := e.read(file)
+	if err != nil {
+		return nil, "", err
+	}
+	c, findings := mig.ParseConfig(data)
+	var named mig.Named
+	ok := false
+	if c != nil {
+		if named, ok = c.Config(config); ok {
+			after, more := named.Apply(gpus)
+			findings = append(findings, more...)
+			gpus = after
+		}
+	}
+	for i := range findings {
+		findings[i].File = inputName(file)
+	}
+	report.Add(findings...)
+	if c != nil && !ok {
+		var names []string
+		for _, n := range c.Named {
+			names = append(names, n.Name)
+		}
+		hint := "it has " + strings.Join(names, ", ")
+		if near := finding.Nearest(config, names); near != "" {
+			hint = "did you mean " + near + "?"
+		}
+		return nil, "", fmt.Errorf("%s: %w %q: %s", inputName(file), mig.ErrUnknownConfig, config, hint)
+	}
+	return gpus, config + " of " + inputName(file), nil
+}
+
+func predicted(gpus []mig.GPU, title string, strategies []string, report finding.Report) answer {
+	var results []predictionResult
+	var predictions []mig.Prediction
+	for _, s := range strategies {
+		p := mig.Predict(gpus, s, mig.Replication{})
+		predictions = append(predictions, p)
+		results = append(results, predictionResult{s, p.Resources, p.Labels, p.FromDriver})
+		if len(strategies) == 1 {
+			report.Add(p.Findings...)
+		}
+	}
+	return answer{Data: results, Report: report, Text: func(w io.Writer, style finding.Style) error {
+		fmt.Fprintf(w, "%s, %s\n", style.Bold(gpuLine(gpus)), title)
+		for i, p := range predictions {
+			fmt.Fprintf(w, "\n%s\n", style.Bold("mig.strategy="+strategies[i]))
+			if err := writeResources(w, nil, p.Resources, style); err != nil {
+				return err
+			}
+			if len(strategies) > 1 {
+				for _, f := range p.Findings {
+					fmt.Fprintf(w, "  %s %s\n", style.Severity(f.Severity), f.Reason)
+				}
+				continue
+			}
+			if err := writeLabels(w, nil, p.Labels, p.FromDriver, style); err != nil {
+				return err
+			}
+		}
+		if len(strategies) > 1 {
+			if err := compareLabels(w, strategies, predictions, style); err != nil {
+				return err
+			}
+		}
+		return nil
+	}}
+}
+
+// compareLabels shows the labels that differ between the strategies in one column each.
+func compareLabels(w io.Writer, strategies []string, predictions []mig.Prediction, style finding.Style) error {
+	names := map[string]bool{}
+	for _, p := range predictions {
+		for name := range p.Labels {
+			names[name] = true
+		}
+	}
+	rows := [][]string{append([]string{"LABEL"}, strategies...)}
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		row := []string{"  " + name}
+		same := true
+		for _, p := range predictions {
+			value, ok := p.Labels[name]
+			switch {
+			case !ok:
+				value = "-"
+			case value == "":
+				value = `""`
+			}
+			same = same && value == cmp.Or(strings.Join(row[1:min(2, len(row))], ""), value)
+			row = append(row, value)
+		}
+		if same {
+			continue
+		}
+		rows = append(rows, row)
+	}
+	fmt.Fprintln(w)
+	if err := table(w, rows); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintln(w, style.Dim("\nAll labels of one strategy: add --strategy none, single or mixed."))
+	return err
+}
+
+// writeResources shows the extended resources, with what they were before where that is known.
+func writeResources(w io.Writer, before, after map[string]int, style finding.Style) error {
+	names := map[string]bool{}
+	for name := range before {
+		names[name] = true
+	}
+	for name := range after {
+		names[name] = true
+	}
+	fmt.Fprintln(w, style.Dim("capacity and allocatable"))
+	if len(names) == 0 {
+		_, err := fmt.Fprintf(w, "  %s\n", style.Red("no GPU resource is allocatable"))
+		return err
+	}
+	var rows [][]string
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		amount := strconv.Itoa(after[name])
+		if before != nil && before[name] != after[name] {
+			amount = fmt.Sprintf("%d → %d", before[name], after[name])
+		}
+		rows = append(rows, []string{"  " + name, amount})
+	}
+	return table(w, rows)
+}
+
+// writeLabels shows the labels, with what they were before where that is known.
+func writeLabels(w io.Writer, before, after map[string]string, fromDriver []string, style finding.Style) error {
+	var rows [][]string
+	for _, name := range slices.Sorted(maps.Keys(after)) {
+		value := cmp.Or(after[name], `""`)
+		if old, ok := before[name]; before != nil && old != after[name] {
+			if !ok {
+				old = "(absent)"
+			}
+			value = cmp.Or(old, `""`) + " → " + style.Bold(value)
+		}
+		rows = append(rows, []string{"  " + name, value})
+	}
+	fmt.Fprintf(w, "\n%s\n", style.Dim("labels"))
+	if err := table(w, rows); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "%s\n", style.Dim(fmt.Sprintf("  and %d labels whose values the driver and the machine set (-o json lists them)", len(fromDriver))))
+	return err
+}

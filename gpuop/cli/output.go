@@ -1,0 +1,185 @@
+package cli
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
+)
+
+var formats = []string{"text", "json", "yaml", "sarif", "junit"}
+
+// verboseFlag adds -v to a command whose answer is a tree.
+func (e *env) verboseFlag(cmd *cobra.Command) {
+	cmd.Flags().BoolVarP(&e.verbose, "verbose", "v", false, "show what is as intended, too")
+}
+
+// check refuses unknown words in the common options.
+func (e *env) check() error {
+	if !slices.Contains(formats, e.format) {
+		return fmt.Errorf("%w: unknown output format %q, want %s", errUsage, e.format, strings.Join(formats, ", "))
+	}
+	if e.failOn != "never" {
+		var s finding.Severity
+		if err := s.UnmarshalText([]byte(e.failOn)); err != nil {
+			return fmt.Errorf("%w: --fail-on: %w, or never", errUsage, err)
+		}
+	}
+	return nil
+}
+
+// An answer is what a command found out.
+type answer struct {
+	// Text writes the result for a human; nil when the findings are the whole answer.
+	Text func(w io.Writer, style finding.Style) error
+	// Document says that Text writes a file, such as a values file, for another program to read: it
+	// is written alone and without color, and the findings go to the error stream.
+	Document bool
+	// Data is the result for -o json and yaml; its json tags name the fields. Without it the
+	// findings are written.
+	Data any
+	// Report is what is wrong with the input or worth knowing about the result.
+	Report finding.Report
+	// Tree is what a command judged of a cluster or a node: it stands for Text, Data and Report.
+	Tree *verdict.Tree
+	// Quiet leaves out the line that counts the findings.
+	Quiet bool
+	// Fail makes the exit code 1 whatever the findings are: something of the input is missing from
+	// the result.
+	Fail bool
+}
+
+// answer writes a in the format and to the place that the flags name, and returns
+// errFindings when a finding is as severe as --fail-on.
+func (e *env) answer(a answer) error {
+	if a.Tree != nil {
+		a.Tree.Sort()
+		a.Report = a.Tree.Report()
+	}
+	a.Report.Sort()
+	var out bytes.Buffer
+	if err := e.render(&out, &a); err != nil {
+		return err
+	}
+	if e.outPath == "" {
+		if _, err := e.Out.Write(out.Bytes()); err != nil {
+			return err
+		}
+	} else if err := e.notAnInput(); err != nil {
+		return err
+	} else if err := os.WriteFile(e.outPath, out.Bytes(), 0o644); err != nil {
+		return err
+	}
+	if severity, never := e.failSeverity(); !never && (a.Fail || a.Report.AtLeast(severity)) {
+		return errFindings
+	}
+	return nil
+}
+
+// notAnInput refuses an --out that is one of the files that were read, by whatever name.
+func (e *env) notAnInput() error {
+	out, err := os.Stat(e.outPath)
+	if err != nil {
+		return nil // a new file
+	}
+	for _, path := range append(slices.Clone(e.inputs), e.charts...) {
+		if in, err := os.Stat(path); err == nil && os.SameFile(in, out) {
+			return fmt.Errorf("%w: --out %s is the input %s: name another file", errUsage, e.outPath, path)
+		}
+	}
+	return nil
+}
+
+func (e *env) render(w io.Writer, a *answer) error {
+	switch e.format {
+	case "json":
+		return finding.WriteJSON(w, a.data())
+	case "yaml":
+		return finding.WriteYAML(w, a.data())
+	case "sarif":
+		return a.Report.WriteSARIF(w, "gpuop", e.version)
+	case "junit":
+		severity, never := e.failSeverity()
+		if never {
+			severity = finding.Error + 1
+		}
+		if a.Tree != nil {
+			return a.Tree.WriteJUnit(w, "gpuop", severity)
+		}
+		return a.Report.WriteJUnit(w, "gpuop", severity)
+	}
+	return e.renderText(w, a)
+}
+
+func (e *env) renderText(w io.Writer, a *answer) error {
+	style := finding.Style{Color: e.Terminal && e.outPath == ""}
+	notes := w
+	switch {
+	case a.Tree != nil:
+		if err := a.Tree.WriteText(w, style, e.verbose); err != nil {
+			return err
+		}
+		_, err := fmt.Fprintf(w, "\n%s\n", a.Tree.Summary())
+		return err
+	case a.Document:
+		if err := a.Text(w, finding.Style{}); err != nil {
+			return err
+		}
+		notes = e.Err
+	case a.Text != nil:
+		if err := a.Text(w, style); err != nil {
+			return err
+		}
+		if len(a.Report.Findings) > 0 {
+			if _, err := io.WriteString(w, "\n"); err != nil {
+				return err
+			}
+		}
+	}
+	if err := a.Report.WriteText(notes, style); err != nil {
+		return err
+	}
+	if a.Quiet || a.Text != nil && len(a.Report.Findings) == 0 {
+		return nil
+	}
+	blank := ""
+	if len(a.Report.Findings) > 0 {
+		blank = "\n"
+	}
+	_, err := fmt.Fprintf(notes, "%s%s\n", blank, a.Report.Summary())
+	return err
+}
+
+// data is the answer for machines: the tree, the result beside the findings, or the findings alone.
+func (a *answer) data() any {
+	if a.Tree != nil {
+		return struct {
+			*verdict.Tree
+			Summary string `json:"summary"`
+		}{a.Tree, a.Tree.Summary()}
+	}
+	if a.Data == nil {
+		return a.Report
+	}
+	return struct {
+		Result any            `json:"result"`
+		Report finding.Report `json:"report"`
+	}{a.Data, a.Report}
+}
+
+// table writes aligned columns, two spaces apart.
+func table(w io.Writer, rows [][]string) error {
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, row := range rows {
+		fmt.Fprintln(tw, strings.TrimRight(strings.Join(row, "\t"), "\t"))
+	}
+	return tw.Flush()
+}

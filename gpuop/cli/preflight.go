@@ -1,0 +1,102 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/preflight"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
+)
+
+func newPreflightCommand(e *env) *cobra.Command {
+	var (
+		version     string
+		files, sets []string
+		where       *connection
+		w           waiting
+	)
+	cmd := &cobra.Command{
+		Use:   "preflight",
+		Short: "Judge whether the GPU Operator can be installed on a cluster, or upgraded there",
+		Long: `preflight reads a cluster and says what would go wrong with an installation of the GPU Operator: versions outside
+the support matrix, nodes that would get the driver image or the runtime's configuration of another node, taints
+that are not tolerated, a second device plugin or Node Feature Discovery, pod security, quotas, a missing
+CustomResourceDefinition, and GPU clients that block MIG changes and upgrades. It writes nothing to the cluster.
+
+It judges with the values of -f and --set; without, with those of the ClusterPolicy that is installed, else the chart's defaults.`,
+		Example: `  gpuop preflight
+  gpuop preflight --version v26.7.0 -f values.yaml
+  gpuop preflight --from must-gather/ -o json`,
+		Args: exactly(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			switch {
+			case where.from != "" && w.wait:
+				return fmt.Errorf("%w: --from and --wait: what was gathered does not change", errUsage)
+			case w.deadline <= 0:
+				return fmt.Errorf("%w: --wait-timeout %s: want more than 0", errUsage, w.deadline)
+			}
+			values, err := e.intended(files, sets)
+			if err != nil {
+				return err
+			}
+			wanted, err := e.resolve(version)
+			if err != nil {
+				return err
+			}
+			source, err := e.source(where)
+			if err != nil {
+				return err
+			}
+			o := preflight.Options{Table: e.table, Version: wanted}
+			if len(values.Intended) > 0 {
+				o.Values = []map[string]any{values.Intended}
+			}
+			tree, _, err := e.judged(cmd.Context(), where, source, w, judging{"gpuop preflight --wait", preflight.Kinds, func(s *cluster.State) []verdict.Verdict {
+				if version == "" {
+					o.Version = installed(s, e.table, wanted)
+				}
+				return preflight.Judge(s, o)
+			}})
+			if err != nil {
+				return err
+			}
+			return e.answer(answer{Tree: tree})
+		},
+	}
+	where = connectOrRead(cmd)
+	flags := cmd.Flags()
+	flags.StringVar(&version, "version", "", "the chart's `release`; the one that is installed, or the newest, by default")
+	flags.StringArrayVarP(&files, "file", "f", nil, "an intended values `file`, as for helm upgrade; - for standard input; may be repeated, and the last wins")
+	flags.StringArrayVar(&sets, "set", nil, "a value as for helm's --set: `KEY=VALUE`; may be repeated")
+	w.flags(cmd, "nothing has failed")
+	e.verboseFlag(cmd)
+	return cmd
+}
+
+// resolve returns the chart's release that a flag names; the newest for "".
+func (e *env) resolve(version string) (chart.Version, error) {
+	v, exact, err := e.table.Resolve(version)
+	if err != nil {
+		return v, fmt.Errorf("%w: --version: %w", errUsage, err)
+	}
+	if !exact {
+		fmt.Fprintf(e.Err, "gpuop does not know %s and judges by %s\n", version, v)
+	}
+	return v, nil
+}
+
+// installed returns the chart's release that installed the ClusterPolicy, where its label says one.
+func installed(s *cluster.State, table *chart.Table, otherwise chart.Version) chart.Version {
+	for _, p := range s.Policies() {
+		labels := p.GetLabels()
+		if v, _, err := table.Resolve(cmp.Or(labels["app.kubernetes.io/version"], strings.TrimPrefix(labels["helm.sh/chart"], "gpu-operator-"), "-")); err == nil {
+			return v
+		}
+	}
+	return otherwise
+}

@@ -1,0 +1,103 @@
+package cli
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster/clustertest"
+)
+
+func TestPreflightGoldens(t *testing.T) {
+	for _, format := range []string{"text", "json", "junit"} {
+		code, out, errOut := call("", "preflight", "--from", "../../docs/examples/before", "--version", "v26.7.0", "-o", format)
+		if code != exitFindings || errOut != "" {
+			t.Errorf("%s: exit %d, %s", format, code, errOut)
+		}
+		path := filepath.Join("testdata", "preflight", format)
+		if *update {
+			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path, []byte(out), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if out != string(want) {
+			t.Errorf("%s differs from %s:\n%s", format, path, out)
+		}
+	}
+}
+
+// Each fault is one sentence and its exit code.
+func TestPreflightFaults(t *testing.T) {
+	t.Setenv("HOME", t.TempDir())
+	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
+	refused := clustertest.Kubeconfig(t, "http://127.0.0.1:1")
+	values := filepath.Join(t.TempDir(), "values.yaml")
+	if err := os.WriteFile(values, []byte("driver:\n  enabled: [\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		args []string
+		code int
+		says string
+	}{
+		"no kubeconfig":    {nil, exitBadInput, "no kubeconfig at"},
+		"unreachable":      {[]string{"--kubeconfig", refused}, exitNoAnswer, "connection refused"},
+		"no such folder":   {[]string{"--from", "/nowhere/at/all"}, exitBadInput, "/nowhere/at/all"},
+		"folder and wait":  {[]string{"--from", "testdata", "--wait"}, exitBadInput, "--from and --wait"},
+		"both":             {[]string{"--from", "testdata", "--kubeconfig", refused}, exitBadInput, "name the folder or the cluster"},
+		"no time":          {[]string{"--kubeconfig", refused, "--timeout", "0s"}, exitBadInput, "--timeout 0s"},
+		"unknown release":  {[]string{"--kubeconfig", refused, "--version", "newest"}, exitBadInput, "unknown chart version"},
+		"broken values":    {[]string{"--kubeconfig", refused, "-f", values}, exitBadInput, "values.yaml"},
+		"unknown argument": {[]string{"gpu-1"}, exitBadInput, "want no arguments"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			code, out, errOut := call("", append([]string{"preflight"}, c.args...)...)
+			if code != c.code || out != "" || !strings.Contains(errOut, c.says) || strings.Count(errOut, "\n") != 1 {
+				t.Errorf("exit %d, want %d\n%s%s", code, c.code, out, errOut)
+			}
+		})
+	}
+}
+
+// An API server that dies between two pages leaves what was read, and a row for what was not.
+func TestServerThatDiesBetweenPages(t *testing.T) {
+	var dead atomic.Bool
+	s := &clustertest.Server{Before: func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Query().Get("continue") != "" {
+			dead.Store(true)
+		}
+		if dead.Load() {
+			panic(http.ErrAbortHandler)
+		}
+		return false
+	}}
+	s.Fleet(t, recorded, 100).Start(t) // 100 nodes are a page, their pods are three
+	code, out, errOut := call("", "preflight", "--kubeconfig", s.Kubeconfig(t))
+	if code != exitFindings || errOut != "" || !strings.Contains(out, "unknown pods") || !strings.Contains(out, "unknown resourcequotas") || !strings.Contains(out, "98 more nodes") {
+		t.Errorf("exit %d\n%s%s", code, out, errOut)
+	}
+}
+
+// --wait ends when what has failed is put right.
+func TestPreflightWaits(t *testing.T) {
+	s := (&clustertest.Server{}).Add(t, "/api/v1/nodes", map[string]any{"metadata": map[string]any{"name": "cpu-1"}}).
+		Add(t, "/api/v1/namespaces", map[string]any{"metadata": map[string]any{"name": "gpu-operator", "labels": map[string]any{"pod-security.kubernetes.io/enforce": "baseline"}}}).Start(t)
+	code, out, errOut := call("", "preflight", "--kubeconfig", s.Kubeconfig(t), "--wait", "--wait-timeout", "4s")
+	if code != exitFindings || !strings.Contains(out, "4s have passed, and 1 row waits or has failed") || !strings.Contains(errOut, "Namespace/gpu-operator") {
+		t.Errorf("exit %d\n%s%s", code, out, errOut)
+	}
+	code, out, errOut = call("", "preflight", "--kubeconfig", s.Kubeconfig(t), "--wait", "--wait-timeout", "10s", "--set", "psa.enabled=true", "--fail-on", "error")
+	if code != exitClean {
+		t.Errorf("exit %d\n%s%s", code, out, errOut)
+	}
+}

@@ -1,0 +1,238 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/release"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/telemetry"
+)
+
+// Exit codes of Run.
+const (
+	exitClean    = 0 // nothing at or above --fail-on
+	exitFindings = 1 // findings at or above --fail-on
+	exitBadInput = 2 // unusable flags or input
+	exitNoAnswer = 3 // no cluster, Prometheus or exporter answers
+)
+
+// maxInput bounds what a command reads of one file; a Kubernetes object is at most 1.5 MiB.
+const maxInput = 8 << 20
+
+var (
+	errFindings = errors.New("findings")
+	errUsage    = errors.New("usage")
+	errTooLarge = errors.New("input too large")
+)
+
+// Streams are the process's streams. Terminal says whether Out is one that can show color; ErrWidth
+// is the width of the terminal that Err is, in runes, and 0 where it is none.
+type Streams struct {
+	In       io.Reader
+	Out, Err io.Writer
+	Terminal bool
+	ErrWidth int
+}
+
+// env is what every command gets: the streams and the options that all commands share.
+type env struct {
+	Streams
+	version string // gpuop's own
+	format  string
+	outPath string
+	failOn  string
+	verbose bool // rows that are as intended are shown too
+	charts  []string
+	inputs  []string // the files that were read
+	// table is what is known of the chart, with what --chart teaches.
+	table *chart.Table
+	// taught is the release of the last --chart.
+	taught string
+}
+
+// Run runs gpuop with the arguments args, of which args[0] is the name it was called by, and
+// returns the exit code:
+// 0 clean, 1 findings, 2 bad input, 3 no answer. Version is the program's own version, shown by --version.
+func Run(ctx context.Context, args []string, version string, streams Streams) int {
+	e := &env{Streams: streams, version: version}
+	root := newRoot(e, args[0])
+	root.SetArgs(args[1:])
+	err := root.ExecuteContext(ctx)
+	switch {
+	case err == nil:
+		return exitClean
+	case errors.Is(err, errFindings):
+		return exitFindings
+	default:
+		// the sentinel is for the program, the sentence after it for the user
+		message := strings.TrimPrefix(err.Error(), errUsage.Error()+": ")
+		fmt.Fprintf(streams.Err, "%s: %s\n", root.DisplayName(), strings.TrimPrefix(message, errNothing.Error()+": "))
+		if errors.Is(err, cluster.ErrUnreachable) || errors.Is(err, telemetry.ErrUnreachable) {
+			return exitNoAnswer
+		}
+		return exitBadInput
+	}
+}
+
+func newRoot(e *env, calledBy string) *cobra.Command {
+	name := strings.TrimSuffix(filepath.Base(calledBy), ".exe")
+	display := name
+	if plugin, found := strings.CutPrefix(name, "kubectl-"); found {
+		display = "kubectl " + strings.ReplaceAll(plugin, "_", "-")
+	}
+	root := &cobra.Command{
+		Use:         "gpuop",
+		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: display},
+		Short:       "Helpers for NVIDIA's GPU Operator: before it is applied, and on what runs",
+		Long: `gpuop finds what is wrong with an installation of NVIDIA's GPU Operator, and writes the files and commands that
+are right: before anything is applied, without a cluster, a GPU or a network; and on a cluster that runs, what was gathered
+of one (--from), or a node.
+
+It reads, unless a flag says otherwise: mig apply --apply writes one label of one node, and verify --smoke creates pods and
+deletes them. Files are written with --out alone.
+
+Exit codes: 0 as intended, or nothing at or above --fail-on; 1 findings or rows at or above it, or a deadline that passed;
+2 bad input, or an input in which nothing was judged; 3 no answer from a cluster, a Prometheus or an exporter.`,
+		Version:       e.version,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return nil
+			}
+			var known []string
+			for _, c := range cmd.Commands() {
+				known = append(known, c.Name())
+			}
+			hint := ""
+			if near := finding.Nearest(args[0], known); near != "" {
+				hint = ", did you mean " + near + "?"
+			}
+			return fmt.Errorf("%w: no command %q%s (see %s --help)", errUsage, args[0], hint, cmd.CommandPath())
+		},
+		PersistentPreRunE: func(*cobra.Command, []string) error {
+			if err := e.check(); err != nil {
+				return err
+			}
+			return e.learn()
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetIn(e.In)
+	root.SetOut(e.Out)
+	root.SetErr(e.Err)
+	root.SetVersionTemplate("gpuop {{.Version}}\n")
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return fmt.Errorf("%w: %w (see %s --help)", errUsage, err, cmd.CommandPath())
+	})
+	flags := root.PersistentFlags()
+	flags.StringVarP(&e.format, "output", "o", "text", "output `format`: text, json, yaml, sarif or junit")
+	flags.StringVar(&e.outPath, "out", "", "write to this `file` instead of standard output")
+	flags.StringArrayVar(&e.charts, "chart", nil, "learn a release from a chart: a `folder`, archive or OCI layout, or the output of helm get manifest, or of helm get values -a as FILE@RELEASE; may be repeated")
+	flags.StringVar(&e.failOn, "fail-on", "warn", "lowest `severity` that makes the exit code 1: error, warn, info or never")
+	root.AddGroup(&cobra.Group{ID: "offline", Title: "Before anything is applied:"}, &cobra.Group{ID: "running", Title: "On what runs:"})
+	add := func(group string, commands ...*cobra.Command) {
+		for _, c := range commands {
+			c.GroupID = group
+		}
+		root.AddCommand(commands...)
+	}
+	add("offline", newLintCommand(e), newValuesCommand(e), newImagesCommand(e), newAdoptCommand(e), newShareCommand(e), newMIGCommand(e), newExplainCommand(e))
+	add("running", newPreflightCommand(e), newVerifyCommand(e), newDriftCommand(e), newAdviseCommand(e), newTopoCommand(e), newNodeCommand(e))
+	root.CompletionOptions.HiddenDefaultCmd = true
+	return root
+}
+
+// learn makes the table of what gpuop knows and of the charts that --chart names.
+func (e *env) learn() error {
+	e.table = chart.Load()
+	for _, name := range e.charts {
+		path, named, _ := cutLast(name, "@")
+		r, err := release.Open(path)
+		if err != nil {
+			return fmt.Errorf("--chart: %w", err)
+		}
+		if named != "" {
+			if r.Version, err = chart.ParseVersion(named); err != nil {
+				return fmt.Errorf("--chart %s: %w", name, err)
+			}
+		}
+		if r.Version == (chart.Version{}) {
+			return fmt.Errorf("%w: --chart %s: helm get values does not say which release this is: write %s@RELEASE", errUsage, name, name)
+		}
+		if r.AppVersion == "" {
+			r.AppVersion = r.Version.String()
+		}
+		e.table = e.table.With(r)
+		e.taught = r.Version.String()
+	}
+	return nil
+}
+
+// cutLast splits at the last separator, after which no path goes on.
+func cutLast(s, separator string) (before, after string, found bool) {
+	i := strings.LastIndex(s, separator)
+	if i < 0 || strings.ContainsAny(s[i:], `/\`) {
+		return s, "", false
+	}
+	return s[:i], s[i+len(separator):], true
+}
+
+// exactly is cobra.ExactArgs with a sentence that says what the arguments are.
+func exactly(n int, what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == n {
+			return nil
+		}
+		return fmt.Errorf("%w: want %s, got %d arguments (see %s --help)", errUsage, what, len(args), cmd.CommandPath())
+	}
+}
+
+// read returns the content of the file, or of standard input for "-".
+func (e *env) read(path string) ([]byte, error) {
+	var in io.Reader = e.In
+	if path != "-" {
+		e.inputs = append(e.inputs, path)
+		f, err := os.Open(path)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		in = f
+	}
+	data, err := io.ReadAll(io.LimitReader(in, maxInput+1))
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", path, err)
+	}
+	if len(data) > maxInput {
+		return nil, fmt.Errorf("read %s: %w: more than %d MiB", path, errTooLarge, maxInput>>20)
+	}
+	return data, nil
+}
+
+// inputName is how a finding names the file that read was given.
+func inputName(path string) string {
+	if path == "-" {
+		return "stdin"
+	}
+	return path
+}
+
+func (e *env) failSeverity() (severity finding.Severity, never bool) {
+	if e.failOn == "never" {
+		return 0, true
+	}
+	// check has accepted the word
+	_ = severity.UnmarshalText([]byte(e.failOn))
+	return severity, false
+}

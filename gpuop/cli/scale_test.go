@@ -1,0 +1,43 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster/clustertest"
+)
+
+const recorded = "../verify/testdata/healthy"
+
+// A large cluster is read by one list for each kind, in pages. How long it takes and how much memory
+// is measured by BenchmarkCluster of tests/bench.
+func TestLargeClusterIsListedOnceInPages(t *testing.T) {
+	const nodes = 600
+	for _, command := range []string{"preflight", "verify"} {
+		t.Run(command, func(t *testing.T) {
+			s := (&clustertest.Server{}).Fleet(t, recorded, nodes).Start(t)
+			code, out, errOut := call("", command, "--kubeconfig", s.Kubeconfig(t), "--fail-on", "never")
+			if code != 0 || !strings.Contains(out, fmt.Sprintf("%d more nodes", nodes-2)) {
+				t.Fatalf("exit %d, %s%s", code, out, errOut)
+			}
+			lists, pages := s.Lists()
+			for path, n := range lists {
+				if n != 1 {
+					t.Errorf("%d lists of %s", n, path)
+				}
+			}
+			if got := pages["/api/v1/nodes"]; got != 2 {
+				t.Errorf("%d pages of nodes, want 2", got)
+			}
+			if got, want := pages["/api/v1/pods"], (s.Count["/api/v1/pods"]+499)/500; got != want {
+				t.Errorf("%d pages of pods, want %d", got, want)
+			}
+			for _, r := range s.Requests() {
+				if r != "GET /version" && !strings.Contains(r, "limit=500") {
+					t.Errorf("%s is no page of 500", r)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,265 @@
+package cli
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/adopt"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/lint"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/values"
+)
+
+func newValuesCommand(e *env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "values",
+		Short: "Write, explain and migrate values of the gpu-operator chart",
+		Args:  cobra.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newValuesGenCommand(e), newValuesExplainCommand(e), newValuesMigrateCommand(e))
+	return cmd
+}
+
+// choices lists names with their meaning, for help texts.
+func choices(list [][2]string) string {
+	var b strings.Builder
+	for _, c := range list {
+		fmt.Fprintf(&b, "  %-24s %s\n", c[0], c[1])
+	}
+	return b.String()
+}
+
+func newValuesGenCommand(e *env) *cobra.Command {
+	var (
+		request values.Request
+		version string
+	)
+	cmd := &cobra.Command{
+		Use:   "gen PLATFORM [FEATURE…]",
+		Short: "Write a values file and the helm command for a platform and features",
+		Long: "gen writes a values file with the reason for each value; the helm command and what is to be done before and\n" +
+			"after it stand in comments at its top.\n\nPlatforms:\n" + choices(values.Platforms()) + "\nFeatures:\n" + choices(values.Features()),
+		Example: `  gpuop values gen eks time-slicing=4 --out values.yaml
+  gpuop values gen generic gds rdma=host-mofed mig-mixed
+  gpuop values gen air-gapped --registry registry.example.com:5000/nvidia-mirror --pull-secret registry-key`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return fmt.Errorf("%w: want a platform (see %s --help)", errUsage, cmd.CommandPath())
+			}
+			return nil
+		},
+		RunE: func(_ *cobra.Command, args []string) error {
+			var err error
+			if request.Version, err = e.release(version); err != nil {
+				return err
+			}
+			request.Table = e.table
+			request.Platform, request.Features = args[0], args[1:]
+			if request.Exporter == adopt.DefaultImage {
+				request.Exporter += ":" + cmp.Or(imageTag(e.version), "latest")
+			}
+			plan, err := values.Generate(request)
+			if err != nil {
+				return err
+			}
+			file := cmp.Or(e.outPath, "values.yaml")
+			text, err := plan.YAML(file)
+			if err != nil {
+				return err
+			}
+			judged, err := lint.Lint(lint.Options{Table: e.table, Version: plan.Version.String(), Files: []lint.Input{{Name: file, Data: text}}})
+			if err != nil {
+				return err
+			}
+			judged.Report.Add(plan.Notes...)
+			return e.answer(answer{
+				Document: true, Report: judged.Report, Quiet: true, Text: literal(text),
+				Data: struct {
+					*values.Plan
+					Command string `json:"command"`
+					File    string `json:"file"`
+				}{plan, plan.Command(file), string(text)},
+			})
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&version, "version", "latest", "chart `release` to write for")
+	flags.StringVar(&request.Registry, "registry", "", "private `registry`, with a path if it has one, to pull every image from")
+	flags.StringVar(&request.PullSecret, "pull-secret", "", "`name` of the Secret for that registry")
+	flags.StringVar(&request.Exporter, "exporter-image", adopt.DefaultImage, "`image` of the feature exporter, with its tag")
+	return cmd
+}
+
+// imageTag is a release of gpuop as the tag of the images made with it; "" for a build between
+// releases.
+func imageTag(version string) string {
+	if strings.ContainsAny(version, "()-+") {
+		return ""
+	}
+	return version
+}
+
+// literal writes a text as it is.
+func literal(text []byte) func(io.Writer, finding.Style) error {
+	return func(w io.Writer, _ finding.Style) error {
+		_, err := w.Write(text)
+		return err
+	}
+}
+
+// release resolves a release of the chart that the user names.
+func (e *env) release(s string) (chart.Version, error) {
+	v, exact, err := e.table.Resolve(s)
+	if err == nil && !exact {
+		fmt.Fprintf(e.Err, "note: %s is not in gpuop's table; taken for %s (--chart teaches gpuop a release)\n", s, v)
+	}
+	return v, err
+}
+
+func newValuesExplainCommand(e *env) *cobra.Command {
+	return &cobra.Command{
+		Use:   "explain KEY",
+		Short: "Say what a key does, what reads it, since when, until when and with which defaults",
+		Example: `  gpuop values explain cdi.enabled
+  gpuop values explain driver.upgradePolicy`,
+		Args: exactly(1, "one key or group of keys"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			list, err := values.Explain(e.table, args[0])
+			if err != nil {
+				return err
+			}
+			return e.answer(answer{Data: list, Text: func(w io.Writer, style finding.Style) error { return explainKeys(w, style, list) }})
+		},
+	}
+}
+
+func explainKeys(w io.Writer, style finding.Style, list []values.Explanation) error {
+	var b bytes.Buffer
+	group := ""
+	for i, x := range list {
+		if i > 0 && len(list) <= 3 {
+			b.WriteByte('\n')
+		}
+		life := "since " + x.Since.String()
+		if x.Until != (chart.Version{}) {
+			life += ", last in " + x.Until.String()
+			life = style.Red(life)
+		}
+		if x.Template {
+			life += ", read by the templates though values.yaml does not list it"
+		}
+		fmt.Fprintf(&b, "%s  %s\n", style.Bold(x.Path), life)
+		if x.Group != group || len(list) <= 3 {
+			group = x.Group
+			fmt.Fprintf(&b, "  %s\n  read by  %s\n", x.Text, x.Reader)
+		}
+		if x.Advice != "" {
+			fmt.Fprintf(&b, "  instead  %s\n", x.Advice)
+		}
+		for _, line := range defaultLines(x, len(list) <= 3) {
+			fmt.Fprintf(&b, "  %s\n", line)
+		}
+	}
+	_, err := w.Write(b.Bytes())
+	return err
+}
+
+// defaultLines are a key's defaults, all of them or the last alone.
+func defaultLines(x values.Explanation, all bool) []string {
+	defaults := x.Defaults
+	if !all && len(defaults) > 1 {
+		defaults = defaults[len(defaults)-1:]
+	}
+	var lines []string
+	for _, d := range defaults {
+		value := "not known"
+		if d.Known {
+			var b bytes.Buffer
+			if finding.WriteJSON(&b, d.Value) == nil {
+				value = strings.Join(strings.Fields(b.String()), " ")
+			}
+		}
+		lines = append(lines, fmt.Sprintf("default  %s  from %s", value, d.From))
+	}
+	return lines
+}
+
+func newValuesMigrateCommand(e *env) *cobra.Command {
+	var from, to string
+	var downgrade bool
+	cmd := &cobra.Command{
+		Use:   "migrate FILE --from RELEASE [--to RELEASE]",
+		Short: "Rewrite a values file for another release, with a list of changes",
+		Long: `migrate writes the values file for another release of the chart. A key that has another place is moved. A
+setting is dropped only where it is proven dead: nothing in the values, templates and custom resources of the target
+reads it. The proof stands in the list of changes, and the exit code is 1. A version that equals the default of another
+release stays, with a finding that says so. The rest stays, with its comments, blank lines and order. The list, which
+goes to the error stream, has every default that is another in the target and every key that is new; with -o json or
+yaml it stands beside the file. A target that is older than the file is refused without --downgrade.`,
+		Example: `  gpuop values migrate values.yaml --from v23.9 --to v26.7 --out values-v26.yaml`,
+		Args:    exactly(1, "one values file, or - for standard input"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			if from == "" {
+				return fmt.Errorf("%w: --from: which release is %s for?", errUsage, args[0])
+			}
+			a, err := e.release(from)
+			if err != nil {
+				return fmt.Errorf("--from: %w", err)
+			}
+			b, err := e.release(to)
+			if err != nil {
+				return fmt.Errorf("--to: %w", err)
+			}
+			data, err := e.read(args[0])
+			if err != nil {
+				return err
+			}
+			m, err := values.Migrate(e.table, inputName(args[0]), data, a, b, downgrade)
+			if errors.Is(err, values.ErrDowngrade) {
+				return fmt.Errorf("%w: --downgrade allows it: the custom resources of %s stay in the cluster", err, a)
+			}
+			if err != nil {
+				return err
+			}
+			if m.YAML != "" && e.format == "text" {
+				fmt.Fprint(e.Err, changeList(m))
+			}
+			return e.answer(answer{Document: true, Report: m.Report, Quiet: len(m.Report.Findings) == 0, Data: m, Fail: m.Dropped(), Text: literal([]byte(m.YAML))})
+		},
+	}
+	cmd.Flags().StringVar(&from, "from", "", "the `release` that the file is for")
+	cmd.Flags().StringVar(&to, "to", "latest", "the `release` to write for")
+	cmd.Flags().BoolVar(&downgrade, "downgrade", false, "write for an older release too")
+	return cmd
+}
+
+func changeList(m *values.Migration) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s → %s: %d changes\n", m.From, m.To, len(m.Changes))
+	width := 0
+	for _, c := range m.Changes {
+		width = max(width, min(len(c.Path), 48))
+	}
+	marks := map[string]string{"dropped": "-", "renamed": ">", "set": "=", "begins": "!", "default": "~", "new": "+"}
+	for _, kind := range []string{"dropped", "renamed", "set", "begins", "default", "new"} {
+		for _, c := range m.Changes {
+			if c.Kind == kind {
+				fmt.Fprintf(&b, "%s %-*s  %s\n", marks[kind], width, c.Path, c.Text)
+			}
+		}
+	}
+	if slices.ContainsFunc(m.Changes, func(c values.Change) bool { return c.Kind == "default" }) {
+		b.WriteString("(~ defaults that the file leaves to the chart, + keys that are new)\n")
+	}
+	b.WriteByte('\n')
+	return b.String()
+}

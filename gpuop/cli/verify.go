@@ -1,0 +1,135 @@
+package cli
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/progress"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verify"
+)
+
+// waiting are the flags of commands that wait.
+type waiting struct {
+	wait     bool
+	deadline time.Duration
+}
+
+func (w *waiting) flags(cmd *cobra.Command, what string) {
+	cmd.Flags().BoolVar(&w.wait, "wait", false, "wait until "+what+", and show what for")
+	cmd.Flags().DurationVar(&w.deadline, "wait-timeout", 15*time.Minute, "how long to wait at most; then the exit code is 1")
+}
+
+// options are for what a command waits for; progress goes to the error stream, the answer stands
+// alone.
+func (w *waiting) options(e *env) progress.Options {
+	return progress.Options{
+		Out: e.Err, Terminal: e.ErrWidth > 0, Width: e.ErrWidth, Style: finding.Style{Color: e.Terminal && e.ErrWidth > 0}, Timeout: w.deadline,
+	}
+}
+
+func newVerifyCommand(e *env) *cobra.Command {
+	var w waiting
+	var smoke bool
+	var image, namespace, node string
+	cmd := &cobra.Command{
+		Use:   "verify",
+		Short: "Judge whether the operator, its operands and each GPU node do what they are meant to",
+		Long: `verify reads a cluster, or what was gathered of one, and shows a row for each thing that it looked at: the
+custom resources, the DaemonSet of each operand, and on each node with a GPU the operands in the order in which they
+depend on each other, the states of a driver upgrade and of a MIG change, and what the node offers against what its
+configuration predicts. A row that is not as intended says what was found, what was expected, and the next step.
+
+It only reads, unless --smoke is given: then it creates pods that use a GPU, says so before, and deletes them.
+
+Exit codes: 0 as intended, 1 something is not (or the deadline has passed), 2 bad input, 3 the cluster cannot be reached.`,
+		Example: `  gpuop verify
+  gpuop verify --from must-gather/
+  gpuop verify --wait --wait-timeout 30m
+  gpuop verify --smoke --image registry.example.com/cuda-sample:vectoradd-cuda12.5.0-ubuntu22.04`,
+		Args: exactly(0, "no arguments"),
+	}
+	c := connectOrRead(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		switch {
+		case c.from != "" && (w.wait || smoke):
+			return fmt.Errorf("%w: --from and --wait or --smoke: what was gathered does not change, and runs nothing", errUsage)
+		case w.deadline <= 0:
+			return fmt.Errorf("%w: --wait-timeout %s: want more than 0", errUsage, w.deadline)
+		case !smoke && (cmd.Flags().Changed("image") || cmd.Flags().Changed("smoke-node") || cmd.Flags().Changed("smoke-namespace")):
+			return fmt.Errorf("%w: --image, --smoke-node and --smoke-namespace are for --smoke", errUsage)
+		}
+		source, err := e.source(c)
+		if err != nil {
+			return err
+		}
+		tree, state, err := e.judged(cmd.Context(), c, source, w, judging{command: "gpuop verify --wait", kinds: verify.Kinds(), judge: verify.Judge})
+		if err != nil {
+			return err
+		}
+		if pods, live := source.(verify.Pods); live && smoke && cmd.Context().Err() == nil {
+			rows, err := e.smoke(cmd.Context(), state, pods, w, namespace, image, node)
+			if err != nil {
+				return err
+			}
+			tree.Add(rows...)
+		}
+		return e.answer(answer{Tree: tree})
+	}
+	w.flags(cmd, "nothing waits or has failed")
+	cmd.Flags().BoolVar(&smoke, "smoke", false, "create pods that use a GPU: NVIDIA's vectorAdd, and where GPUs are shared two pods on one; they are deleted at the end")
+	cmd.Flags().StringVar(&image, "image", verify.SampleImage, "the `image` of the smoke test")
+	cmd.Flags().StringVar(&namespace, "smoke-namespace", "default", "the `namespace` of the smoke test's pods")
+	cmd.Flags().StringVar(&node, "smoke-node", "", "the `node` of the smoke test; the scheduler chooses by default")
+	e.verboseFlag(cmd)
+	return cmd
+}
+
+// smoke runs the smoke test and deletes its pods, also when it is interrupted.
+func (e *env) smoke(ctx context.Context, state *cluster.State, pods verify.Pods, w waiting, namespace, image, node string) ([]verdict.Verdict, error) {
+	row := verdict.Verdict{ID: "smoke-vectoradd", State: verdict.Failed, Subject: "vectorAdd", Node: node, Next: "gpuop verify", Source: "GPU Operator documentation, verification"}
+	if m := state.Lacks(cluster.Nodes); m != nil && m.Why != cluster.Partial {
+		row.State, row.Reason = verdict.Unknown, "the nodes could not be read, so it is not known what a pod may request: "+m.Detail
+		return []verdict.Verdict{row}, nil
+	}
+	plan, err := verify.Plan(state, node, namespace, image)
+	if errors.Is(err, verify.ErrNoGPU) {
+		row.Reason = err.Error()
+		return []verdict.Verdict{row}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, line := range plan.Describe() {
+		fmt.Fprintf(e.Err, "smoke test: %s\n", line)
+	}
+	id := make([]byte, 4)
+	_, _ = rand.Read(id) // it never fails
+	run := verify.NewSmoke(plan, pods, "gpuop-smoke-"+hex.EncodeToString(id), w.deadline)
+	options := w.options(e)
+	options.Every = time.Second
+	err = progress.Until(ctx, options, func(ctx context.Context) ([]progress.Step, bool, error) {
+		rows, done, err := run.Look(ctx)
+		return progress.Steps(rows), done, err
+	})
+	rows := run.Rows()
+	switch {
+	case errors.Is(err, progress.ErrDeadline):
+		rows = run.Stop(w.deadline.String() + " have passed")
+	case errors.Is(err, context.Canceled):
+		rows = run.Stop("the test was interrupted")
+	case err != nil:
+		rows = run.Stop(err.Error())
+	}
+	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
+	defer cancel()
+	return append(rows[:len(rows):len(rows)], run.Clean(clean)...), nil
+}

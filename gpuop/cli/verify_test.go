@@ -1,0 +1,270 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster/clustertest"
+)
+
+const gathered = "../../docs/examples/must-gather"
+
+// What is gathered is judged as a live cluster is, in every format.
+func TestVerifyOfAFolder(t *testing.T) {
+	var text strings.Builder
+	for _, args := range [][]string{
+		{"verify", "--from", gathered},
+		{"verify", "--from", gathered, "--fail-on", "never"},
+		{"verify", "--from", gathered, "-o", "json"},
+		{"verify", "--from", gathered, "-o", "junit"},
+		{"verify", "--from", "../verify/testdata/healthy", "-v"},
+	} {
+		text.WriteString(transcript("", args...))
+	}
+	golden(t, "verify.golden", text.String())
+}
+
+func TestVerifyRefuses(t *testing.T) {
+	empty := t.TempDir()
+	for name, test := range map[string]struct {
+		args []string
+		code int
+		want string
+	}{
+		"no such folder":               {[]string{"--from", filepath.Join(empty, "gone")}, exitBadInput, "no such file"},
+		"an empty folder":              {[]string{"--from", empty}, exitBadInput, "holds no Kubernetes objects"},
+		"waiting for a folder":         {[]string{"--from", gathered, "--wait"}, exitBadInput, "--from and --wait or --smoke"},
+		"smoke test of a folder":       {[]string{"--from", gathered, "--smoke"}, exitBadInput, "--from and --wait or --smoke"},
+		"no time to wait":              {[]string{"--wait", "--wait-timeout", "0s"}, exitBadInput, "want more than 0"},
+		"an image without a test":      {[]string{"--from", gathered, "--image", "x"}, exitBadInput, "are for --smoke"},
+		"an argument":                  {[]string{"gpu-1"}, exitBadInput, "want no arguments"},
+		"no kubeconfig":                {[]string{"--kubeconfig", filepath.Join(empty, "gone")}, exitBadInput, "gone"},
+		"no server answers":            {[]string{"--kubeconfig", clustertest.Kubeconfig(t, "http://127.0.0.1:1")}, exitNoAnswer, "cannot reach the cluster"},
+		"no server answers the waiter": {[]string{"--wait", "--kubeconfig", clustertest.Kubeconfig(t, "http://127.0.0.1:1")}, exitNoAnswer, "cannot reach the cluster"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			code, out, errOut := call("", append([]string{"verify"}, test.args...)...)
+			if code != test.code || !strings.Contains(errOut, test.want) || out != "" || strings.Count(errOut, "\n") != 1 {
+				t.Errorf("exit %d, %q, %q", code, out, errOut)
+			}
+		})
+	}
+}
+
+// serve serves testdata/healthy of package verify. Change may change an object before it is served;
+// it is called for each request, as the cluster changes.
+func serve(t *testing.T, change func(kind string, object map[string]any)) *clustertest.Server {
+	t.Helper()
+	s := &clustertest.Server{}
+	for file, path := range map[string]string{
+		"nodes": "/api/v1/nodes", "pods": "/api/v1/pods", "daemonsets": "/apis/apps/v1/daemonsets", "clusterpolicies": "/apis/nvidia.com/v1/clusterpolicies",
+	} {
+		data, err := os.ReadFile(filepath.Join("..", "verify", "testdata", "healthy", file+".yaml"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var list struct{ Items []map[string]any }
+		if err := yaml.Unmarshal(data, &list); err != nil {
+			t.Fatal(err)
+		}
+		s.Generate(path, len(list.Items), func(i int) []byte {
+			data, err := json.Marshal(list.Items[i])
+			if err != nil {
+				t.Error(err)
+			}
+			var object map[string]any
+			if err := json.Unmarshal(data, &object); err != nil {
+				t.Error(err)
+			}
+			change(file, object)
+			if data, err = json.Marshal(object); err != nil {
+				t.Error(err)
+			}
+			return data
+		})
+	}
+	return s.Start(t)
+}
+
+func as(list string, of map[string]any) string {
+	metadata, _ := of["metadata"].(map[string]any)
+	name, _ := metadata["name"].(string)
+	return list + "/" + name
+}
+
+func status(of map[string]any) map[string]any { return of["status"].(map[string]any) }
+
+// A live cluster that is as intended ends with 0.
+func TestVerifyOfALiveCluster(t *testing.T) {
+	s := serve(t, func(string, map[string]any) {})
+	code, out, errOut := call("", "verify", "--kubeconfig", s.Kubeconfig(t))
+	if code != exitClean || !strings.Contains(out, "checks as intended") || errOut != "" {
+		t.Errorf("exit %d\n%s%s", code, out, errOut)
+	}
+	lists, _ := s.Lists()
+	for path, n := range lists {
+		if n != 1 {
+			t.Errorf("%s was listed %d times", path, n)
+		}
+	}
+	// RBAC refuses a kind: it is named, and the rest is judged
+	s = serve(t, func(string, map[string]any) {})
+	s.Forbidden = map[string]bool{"/apis/apps/v1/daemonsets": true}
+	code, out, _ = call("", "verify", "--kubeconfig", s.Kubeconfig(t), "-v")
+	if code != exitFindings || !strings.Contains(out, `cannot list resource "daemonsets"`) || !strings.Contains(out, "the node offers 8, as predicted") {
+		t.Errorf("exit %d\n%s", code, out)
+	}
+}
+
+// --wait looks again until the driver is ready, and shows a line for each change; the answer stands
+// alone on standard output.
+func TestVerifyWaits(t *testing.T) {
+	var mu sync.Mutex
+	looks := 0
+	s := serve(t, func(kind string, object map[string]any) {
+		mu.Lock()
+		defer mu.Unlock()
+		if as(kind, object) == "clusterpolicies/cluster-policy" {
+			looks++
+		}
+		if as(kind, object) == "daemonsets/nvidia-driver-daemonset" && looks < 2 {
+			status(object)["numberReady"], status(object)["numberUnavailable"] = 1, 1
+		}
+	})
+	code, out, errOut := call("", "verify", "--wait", "--kubeconfig", s.Kubeconfig(t), "-o", "json")
+	if code != exitClean || !json.Valid([]byte(out)) {
+		t.Errorf("exit %d\n%s%s", code, out, errOut)
+	}
+	lines := strings.Split(strings.TrimSpace(errOut), "\n")
+	if len(lines) != 2 || !strings.Contains(lines[0], "waiting DaemonSet/nvidia-driver-daemonset: 1 of 2 pods are ready") || !strings.HasSuffix(lines[1], "ok      DaemonSet/nvidia-driver-daemonset") {
+		t.Errorf("%q", lines)
+	}
+	// a deadline before the first answer
+	code, out, errOut = call("", "verify", "--wait", "--wait-timeout", "1ns", "--kubeconfig", s.Kubeconfig(t))
+	if code != exitNoAnswer || out != "" || !strings.Contains(errOut, "nothing was read in 1ns") {
+		t.Errorf("exit %d\n%s%s", code, out, errOut)
+	}
+	// the deadline ends it
+	s = serve(t, func(kind string, object map[string]any) {
+		if as(kind, object) == "daemonsets/nvidia-driver-daemonset" {
+			status(object)["numberReady"], status(object)["numberUnavailable"] = 1, 1
+		}
+	})
+	code, out, errOut = call("", "verify", "--wait", "--wait-timeout", "300ms", "--fail-on", "error", "--kubeconfig", s.Kubeconfig(t))
+	if code != exitFindings || !strings.Contains(out, "300ms have passed, and 1 row waits or has failed") || strings.Count(errOut, "\n") != 1 {
+		t.Errorf("exit %d\n%s%s", code, out, errOut)
+	}
+}
+
+// kubelet answers the requests for single pods: the sample succeeds at the second look.
+type kubelet struct {
+	mu      sync.Mutex
+	pods    map[string]int // looks by name
+	deleted []string
+	stuck   bool
+	again   chan struct{} // closed at the second look, when the first has been shown
+}
+
+func (k *kubelet) answer(w http.ResponseWriter, r *http.Request) bool {
+	name, isPod := strings.CutPrefix(r.URL.Path, "/api/v1/namespaces/default/pods")
+	if !isPod {
+		return false
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	name, log := strings.CutSuffix(strings.TrimPrefix(name, "/"), "/log")
+	switch {
+	case r.Method == http.MethodPost:
+		var p struct{ Metadata struct{ Name string } }
+		data, _ := io.ReadAll(r.Body)
+		_ = json.Unmarshal(data, &p)
+		k.pods[p.Metadata.Name] = 0
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(data)
+	case r.Method == http.MethodDelete:
+		k.deleted = append(k.deleted, name)
+		delete(k.pods, name)
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Success"}`))
+	case log:
+		_, _ = w.Write([]byte("Test PASSED\n"))
+	default:
+		k.pods[name]++
+		phase := "Pending"
+		if k.pods[name] > 1 && !k.stuck {
+			phase = "Succeeded"
+		}
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":%q,"namespace":"default"},"spec":{"nodeName":"gpu-1"},"status":{"phase":%q}}`, name, phase)
+		if k.again != nil && k.pods[name] == 2 {
+			close(k.again)
+		}
+	}
+	return true
+}
+
+// --smoke says what it creates, runs it, and deletes it: at success, at the deadline, and when it is
+// interrupted.
+func TestVerifySmoke(t *testing.T) {
+	for name, test := range map[string]struct {
+		args      []string
+		stuck     bool
+		interrupt bool
+		code      int
+		want      string
+	}{
+		"passes":        {nil, false, false, exitClean, "Test PASSED"},
+		"stays pending": {[]string{"--wait-timeout", "300ms"}, true, false, exitFindings, "300ms have passed; the last that was seen: the pod is pending"},
+		"interrupted":   {nil, true, true, exitFindings, "the test was interrupted; the last that was seen: the pod is pending"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := &kubelet{pods: map[string]int{}, stuck: test.stuck}
+			s := serve(t, func(string, map[string]any) {})
+			s.Before = k.answer
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			if test.interrupt {
+				k.again = make(chan struct{})
+				go func() { <-k.again; cancel() }()
+			}
+			var out, errOut bytes.Buffer
+			args := append([]string{"gpuop", "verify", "--smoke", "-v", "--kubeconfig", s.Kubeconfig(t)}, test.args...)
+			code := Run(ctx, args, "v0.0.0-test", Streams{In: strings.NewReader(""), Out: &out, Err: &errOut})
+			if code != test.code || !strings.Contains(strings.Join(strings.Fields(out.String()), " "), test.want) {
+				t.Errorf("exit %d\n%s%s", code, out.String(), errOut.String())
+			}
+			if !strings.HasPrefix(errOut.String(), "smoke test: 1 pod with 1 nvidia.com/gpu on a node that the scheduler chooses") {
+				t.Errorf("what is created is not said first: %q", errOut.String())
+			}
+			if len(k.pods) != 0 || len(k.deleted) != 1 || !strings.HasPrefix(k.deleted[0], "gpuop-smoke-") {
+				t.Errorf("left behind %v, deleted %v", k.pods, k.deleted)
+			}
+			for _, r := range s.Requests() {
+				if method, _, _ := strings.Cut(r, " "); method != "GET" && !strings.Contains(r, "/namespaces/default/pods") {
+					t.Errorf("the smoke test wrote %s", r)
+				}
+			}
+		})
+	}
+}
+
+// Without --smoke nothing is written.
+func TestVerifyOnlyReads(t *testing.T) {
+	s := serve(t, func(string, map[string]any) {})
+	call("", "verify", "--kubeconfig", s.Kubeconfig(t))
+	if i := slices.IndexFunc(s.Requests(), func(r string) bool { return !strings.HasPrefix(r, "GET ") }); i >= 0 {
+		t.Errorf("verify wrote: %s", s.Requests()[i])
+	}
+}

@@ -1,0 +1,326 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/version"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+)
+
+// The bounds of requests.
+const (
+	// DefaultTimeout is how long the server may take to answer at first.
+	DefaultTimeout = 5 * time.Second
+	// pageTimeout bounds one page: 500 large pods over a slow line.
+	pageTimeout = 30 * time.Second
+	// pluginTimeout is what a credential plugin of the kubeconfig may take beside, which requests a token
+	// of a cloud or has somebody log in.
+	pluginTimeout = 60 * time.Second
+)
+
+// Options say which API server, and how it is read.
+type Options struct {
+	// Kubeconfig is a file that stands for KUBECONFIG and ~/.kube/config; empty follows kubectl's
+	// rules, with the service account of the pod behind them.
+	Kubeconfig string
+	// Context is the kubeconfig's context; empty means its current one.
+	Context string
+	// Namespace is where the operator runs; empty means that it is found.
+	Namespace string
+	// Timeout is how long the server may take to answer at all; 0 means DefaultTimeout.
+	Timeout time.Duration
+	// ManagedFields keeps who set which field, of all kinds but nodes and pods.
+	ManagedFields bool
+}
+
+// A Client reads one API server and carries gpuop's few writes. It is safe for concurrent use.
+type Client struct {
+	opt    Options
+	config *rest.Config
+	typed  *rest.RESTClient // the kinds that are built in as protobuf, others as JSON
+}
+
+var silence = sync.OnceFunc(func() { klog.SetSlogLogger(slog.New(slog.DiscardHandler)) })
+
+// builtIns are the kinds of objects that the typed client decodes.
+func builtIns() (*runtime.Scheme, error) {
+	s := runtime.NewScheme()
+	metav1.AddToGroupVersion(s, schema.GroupVersion{Version: "v1"})
+	return s, errors.Join(corev1.AddToScheme(s), appsv1.AddToScheme(s), nodev1.AddToScheme(s))
+}
+
+// Open returns a client of the server that the options name. It requests nothing yet. The error
+// wraps ErrInput. client-go's own log is silenced for the whole process: every failure is returned.
+func Open(opt Options) (*Client, error) {
+	silence()
+	if opt.Timeout <= 0 {
+		opt.Timeout = DefaultTimeout
+	}
+	config, err := load(opt)
+	if err != nil {
+		return nil, err
+	}
+	config.UserAgent = "gpuop"
+	config.QPS = -1 // the server's own priority and fairness limits the requests
+	config.WarningHandler = rest.NoWarnings{}
+	config.Dial = (&net.Dialer{Timeout: opt.Timeout, KeepAlive: 30 * time.Second}).DialContext
+	client := &Client{opt: opt, config: config}
+	scheme, err := builtIns()
+	if err != nil {
+		return nil, err
+	}
+	typed := rest.CopyConfig(config)
+	typed.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	typed.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	typed.ContentType = runtime.ContentTypeJSON
+	if client.typed, err = rest.UnversionedRESTClientFor(typed); err != nil {
+		return nil, fmt.Errorf("%w: kubeconfig: %w", ErrInput, err)
+	}
+	return client, nil
+}
+
+// load follows kubectl's rules: the flag, the files of KUBECONFIG merged, ~/.kube/config, the pod's
+// service account.
+func load(opt Options) (*rest.Config, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = opt.Kubeconfig
+	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: opt.Context})
+	raw, err := loader.RawConfig()
+	if err != nil {
+		return nil, fmt.Errorf("%w: kubeconfig: %s", ErrInput, firstLine(err))
+	}
+	if opt.Context != "" && raw.Contexts[opt.Context] == nil {
+		known := slices.Sorted(maps.Keys(raw.Contexts))
+		hint := ""
+		if near := finding.Nearest(opt.Context, known); near != "" {
+			hint = fmt.Sprintf(", did you mean %q?", near)
+		}
+		return nil, fmt.Errorf("%w: the kubeconfig has no context %q%s (it has: %s)", ErrInput, opt.Context, hint, strings.Join(known, ", "))
+	}
+	config, err := loader.ClientConfig()
+	switch {
+	case clientcmd.IsEmptyConfig(err):
+		where := strings.Join(rules.Precedence, ", ")
+		if len(raw.Contexts) > 0 {
+			return nil, fmt.Errorf("%w: the kubeconfig (%s) has no current context: name one with --context (it has: %s)", ErrInput, where,
+				strings.Join(slices.Sorted(maps.Keys(raw.Contexts)), ", "))
+		}
+		return nil, fmt.Errorf("%w: no kubeconfig at %s: name one with --kubeconfig or KUBECONFIG, or read a folder with --from", ErrInput, where)
+	case err != nil:
+		return nil, fmt.Errorf("%w: kubeconfig: %s", ErrInput, firstLine(err))
+	}
+	return config, nil
+}
+
+// Server is the server's address.
+func (c *Client) Server() string { return c.config.Host }
+
+// Version requests the server's version, "v1.36.3"; "" where the server does not say it. The error wraps
+// ErrUnreachable.
+func (c *Client) version(ctx context.Context) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.patience())
+	defer cancel()
+	// client-go runs the credential plugin of a kubeconfig without a context: a deadline does not end it.
+	type answer struct {
+		body []byte
+		err  error
+	}
+	done := make(chan answer, 1)
+	go func() {
+		body, err := c.typed.Get().AbsPath("/version").MaxRetries(0).Do(ctx).Raw()
+		done <- answer{body, err}
+	}()
+	var body []byte
+	var err error
+	select {
+	case a := <-done:
+		body, err = a.body, a.err
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	switch {
+	case apierrors.IsForbidden(err) || apierrors.IsNotFound(err):
+		return "", nil
+	case err != nil:
+		return "", c.unreachable(err)
+	}
+	var info version.Info
+	if err := json.Unmarshal(body, &info); err != nil {
+		return "", fmt.Errorf("%w: %s answers /version with something else than a Kubernetes API: %w", ErrUnreachable, c.Server(), err)
+	}
+	return info.GitVersion, nil
+}
+
+// patience is how long the first answer may take.
+func (c *Client) patience() time.Duration {
+	if c.config.ExecProvider != nil {
+		return c.opt.Timeout + pluginTimeout
+	}
+	return c.opt.Timeout
+}
+
+// unreachable says in one sentence why the server did not answer. Canceling is passed through.
+func (c *Client) unreachable(err error) error {
+	var (
+		network *net.OpError
+		dns     *net.DNSError
+		failed  *url.Error
+	)
+	why := firstLine(err)
+	switch {
+	case errors.Is(err, context.Canceled):
+		return err
+	case apierrors.IsUnauthorized(err):
+		return fmt.Errorf("%w: %s does not accept the credentials of the kubeconfig: they are wrong or have expired, log in again", ErrUnreachable, c.Server())
+	case errors.Is(err, context.DeadlineExceeded) && c.config.ExecProvider != nil:
+		return fmt.Errorf("%w: %s did not answer in time, nor did the kubeconfig's credential plugin %s before it", ErrUnreachable, c.Server(), c.config.ExecProvider.Command)
+	case errors.Is(err, context.DeadlineExceeded) || os.IsTimeout(err):
+		return fmt.Errorf("%w: %s did not answer within %s", ErrUnreachable, c.Server(), c.opt.Timeout)
+	case errors.As(err, &dns):
+		why = fmt.Sprintf("no address for %s", dns.Name)
+	case errors.As(err, &network):
+		why = network.Err.Error()
+	case errors.As(err, &failed):
+		why = firstLine(failed.Err)
+	}
+	return fmt.Errorf("%w: %s: %s", ErrUnreachable, c.Server(), why)
+}
+
+// answered reports whether err is what an API server said: the line is fine.
+func answered(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && status.Status().Code != 0
+}
+
+func firstLine(err error) string {
+	line, _, _ := strings.Cut(err.Error(), "\n")
+	return strings.TrimSuffix(strings.TrimSpace(line), ":")
+}
+
+// maxLog bounds what PodLog returns.
+const maxLog = 1 << 20
+
+// Label sets a label of a node, or removes it where value is empty.
+func (c *Client) Label(ctx context.Context, node, key, value string) error {
+	var set any // null removes
+	if value != "" {
+		set = value
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]any{key: set}}})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, pageTimeout)
+	defer cancel()
+	err = c.typed.Patch(types.MergePatchType).AbsPath("/api/v1/nodes/"+url.PathEscape(node)).
+		Param("fieldManager", "gpuop").Body(patch).Do(ctx).Error()
+	return c.refusal(err, "label node "+node)
+}
+
+// CreatePod creates a pod in its namespace and returns it with its name and UID.
+func (c *Client) CreatePod(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
+	body := pod.DeepCopy()
+	body.APIVersion, body.Kind = "v1", "Pod"
+	data, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, pageTimeout)
+	defer cancel()
+	made := &corev1.Pod{}
+	err = c.typed.Post().AbsPath("/api/v1/namespaces/"+url.PathEscape(pod.Namespace)+"/pods").
+		SetHeader("Content-Type", runtime.ContentTypeJSON).Param("fieldManager", "gpuop").Body(data).Do(ctx).Into(made)
+	if err != nil {
+		return nil, c.refusal(err, "create pod "+pod.Namespace+"/"+pod.Name+pod.GenerateName)
+	}
+	return made, nil
+}
+
+// Pod gets one pod, whole; nil where it is no more.
+func (c *Client) Pod(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
+	ctx, cancel := context.WithTimeout(ctx, pageTimeout)
+	defer cancel()
+	pod := &corev1.Pod{}
+	err := c.typed.Get().AbsPath(podPath(namespace, name)).Do(ctx).Into(pod)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, c.refusal(err, "get pod "+namespace+"/"+name)
+	}
+	return pod, nil
+}
+
+// DeletePod deletes a pod at once, without its grace period. One that is no more is no error.
+func (c *Client) DeletePod(ctx context.Context, namespace, name string) error {
+	ctx, cancel := context.WithTimeout(ctx, pageTimeout)
+	defer cancel()
+	err := c.typed.Delete().AbsPath(podPath(namespace, name)).
+		SetHeader("Content-Type", runtime.ContentTypeJSON).Body([]byte(`{"apiVersion":"v1","kind":"DeleteOptions","gracePeriodSeconds":0}`)).Do(ctx).Error()
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return c.refusal(err, "delete pod "+namespace+"/"+name)
+}
+
+// PodLog returns the log of a pod's container, at most its first MiB; of its only one where container
+// is empty.
+func (c *Client) PodLog(ctx context.Context, namespace, name, container string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, pageTimeout)
+	defer cancel()
+	request := c.typed.Get().AbsPath(podPath(namespace, name)+"/log").Param("limitBytes", fmt.Sprint(maxLog))
+	if container != "" {
+		request = request.Param("container", container)
+	}
+	stream, err := request.Stream(ctx)
+	if err != nil {
+		return "", c.refusal(err, "read the log of pod "+namespace+"/"+name)
+	}
+	defer stream.Close()
+	text, err := io.ReadAll(io.LimitReader(stream, maxLog))
+	if err != nil {
+		return "", c.refusal(err, "read the log of pod "+namespace+"/"+name)
+	}
+	return string(text), nil
+}
+
+func podPath(namespace, name string) string {
+	return "/api/v1/namespaces/" + url.PathEscape(namespace) + "/pods/" + url.PathEscape(name)
+}
+
+// refusal says what could not be done; the server's own sentence names verb, resource and user.
+func (c *Client) refusal(err error, what string) error {
+	switch {
+	case err == nil:
+		return nil
+	case answered(err) && !apierrors.IsUnauthorized(err):
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return fmt.Errorf("%s: %w", what, c.unreachable(err))
+}

@@ -1,0 +1,585 @@
+package cluster
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/node"
+)
+
+// maxFile bounds one file of a folder: the pods of 5,000 nodes are about 200 MiB of YAML.
+const maxFile = 512 << 20
+
+// A Folder is what was gathered of a cluster: the folder or archive (.tar, .tar.gz, .tgz) that NVIDIA's
+// must-gather script leaves, or files of kubectl get -o yaml or json.
+type Folder struct {
+	path string
+	// ManagedFields keeps who set which field, where the files have it.
+	ManagedFields bool
+}
+
+// OpenFolder returns the folder, archive or single file at path. Its files are read by Read. The error
+// wraps ErrInput.
+func OpenFolder(path string) (*Folder, error) {
+	if _, err := os.Stat(path); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrInput, err)
+	}
+	return &Folder{path: path}, nil
+}
+
+// Read takes the kinds out of the files. A kind of which no file speaks is a row of Missing, and so
+// is one whose file is broken; one of which there is a part, as the pods of one namespace, is there
+// and a row of Missing beside. The time of the State is the newest that an object names. The error
+// wraps ErrInput: the folder holds no Kubernetes object, or a broken file that could be anything.
+func (f *Folder) Read(ctx context.Context, kinds ...Kind) (*State, error) {
+	g := &gathering{
+		state: &State{Title: f.path}, trim: newTrimmer(f.ManagedFields), files: map[Kind]string{}, partial: map[Kind]string{},
+		broken: map[Kind]string{}, seen: map[string]bool{},
+	}
+	if err := g.walk(ctx, f.path); err != nil {
+		return nil, err
+	}
+	if len(g.files) == 0 && len(g.broken) == 0 {
+		return nil, fmt.Errorf("%w: %s holds no Kubernetes objects: want the folder of NVIDIA's must-gather.sh, or files of kubectl get -o yaml", ErrInput, f.path)
+	}
+	return g.finish(kinds), nil
+}
+
+// A gathering is one Read on its way.
+type gathering struct {
+	state   *State
+	trim    *trimmer
+	files   map[Kind]string // the file that speaks of the kind
+	partial map[Kind]string // why the list is not whole
+	broken  map[Kind]string // what is wrong with its file
+	seen    map[string]bool // objects, since two files may hold one
+	newest  time.Time       // of the objects
+	written time.Time       // of the files
+}
+
+// names are the files whose name says what they hold, where they hold nothing or are broken. The
+// first are those of must-gather.sh (gpu-operator hack/must-gather.sh).
+var names = map[string]Kind{
+	"cluster_policy": ClusterPolicies, "nvidiadrivers": NVIDIADrivers, "gpu_operand_pods": Pods, "gpu_operator_pod": Pods, "gpu_operand_ds": DaemonSets, "gpu_nodes": Nodes,
+	"nodes": Nodes, "node": Nodes, "pods": Pods, "pod": Pods, "daemonsets": DaemonSets, "ds": DaemonSets, "configmaps": ConfigMaps, "cm": ConfigMaps,
+	"namespaces": Namespaces, "ns": Namespaces, "resourcequotas": Quotas, "quotas": Quotas, "secrets": Secrets, "runtimeclasses": RuntimeClasses,
+	"crds": CRDs, "customresourcedefinitions": CRDs, "clusterpolicies": ClusterPolicies, "clusterpolicy": ClusterPolicies, "gpuclusters": GPUClusters,
+	"helmreleases": HelmReleases, "applications": Applications, "nodefeatures": NodeFeatures,
+}
+
+func nameOf(file string) (Kind, bool) {
+	base := strings.ToLower(path.Base(filepath.ToSlash(file)))
+	base, _, _ = strings.Cut(base, ".")
+	k, known := names[base]
+	return k, known
+}
+
+// walk reads all files below path, in the order of their names.
+func (g *gathering) walk(ctx context.Context, at string) error {
+	info, err := os.Stat(at)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrInput, err)
+	}
+	if !info.IsDir() {
+		if strings.HasSuffix(at, ".gz") || strings.HasSuffix(at, ".tgz") || strings.HasSuffix(at, ".tar") {
+			return g.archive(ctx, at)
+		}
+		return g.path(at, filepath.Base(at), info.ModTime())
+	}
+	return filepath.WalkDir(at, func(p string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return fmt.Errorf("%w: %w", ErrInput, err)
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case !entry.Type().IsRegular():
+			return nil
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrInput, err)
+		}
+		name, err := filepath.Rel(at, p)
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrInput, err)
+		}
+		return g.path(p, name, info.ModTime())
+	})
+}
+
+func (g *gathering) path(at, name string, written time.Time) error {
+	if !wanted(name) {
+		return nil
+	}
+	f, err := os.Open(at)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrInput, err)
+	}
+	defer f.Close()
+	return g.file(name, f, written)
+}
+
+func (g *gathering) archive(ctx context.Context, at string) error {
+	f, err := os.Open(at)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrInput, err)
+	}
+	defer f.Close()
+	var in io.Reader = f
+	if !strings.HasSuffix(at, ".tar") {
+		unzipped, err := gzip.NewReader(f)
+		if err != nil {
+			return fmt.Errorf("%w: %s: %w", ErrInput, at, err)
+		}
+		defer unzipped.Close()
+		in = unzipped
+	}
+	for files := tar.NewReader(in); ; {
+		header, err := files.Next()
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return fmt.Errorf("%w: %s: the archive breaks off: %w", ErrInput, at, err)
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case header.Typeflag != tar.TypeReg || !wanted(header.Name):
+			continue
+		}
+		switch err := g.file(header.Name, files, header.ModTime); {
+		case errors.Is(err, io.ErrUnexpectedEOF):
+			return fmt.Errorf("%w: %s: the archive breaks off in %s", ErrInput, at, header.Name)
+		case err != nil:
+			return err
+		}
+	}
+}
+
+func wanted(name string) bool {
+	switch path.Ext(filepath.ToSlash(name)) {
+	case ".yaml", ".yml", ".json", ".descr", ".missing":
+		return true
+	}
+	return false
+}
+
+func (g *gathering) file(name string, in io.Reader, written time.Time) error {
+	data, err := io.ReadAll(io.LimitReader(in, maxFile+1))
+	if err != nil {
+		return fmt.Errorf("%w: %s: %w", ErrInput, name, err)
+	}
+	if len(data) > maxFile {
+		return fmt.Errorf("%w: %s is larger than %d MiB", ErrInput, name, maxFile>>20)
+	}
+	if written.After(g.written) {
+		g.written = written
+	}
+	kind, known := nameOf(name)
+	switch path.Ext(filepath.ToSlash(name)) {
+	case ".missing": // must-gather's mark that there is none
+		if known && g.files[kind] == "" {
+			g.files[kind] = name
+		}
+		return nil
+	case ".descr":
+		if kind == Nodes {
+			g.described(name, data)
+		}
+		return nil
+	}
+	if known && g.files[kind] == "" && len(bytes.TrimSpace(data)) > 0 {
+		g.files[kind] = name
+	}
+	if err := g.documents(name, data); err != nil {
+		if !known {
+			return fmt.Errorf("%w: %w", ErrInput, err)
+		}
+		g.broken[kind] = err.Error()
+	}
+	return nil
+}
+
+var yamlLine = regexp.MustCompile(`^yaml: line (\d+): `)
+
+// documents reads the objects of a file. Its error names file and line.
+func (g *gathering) documents(name string, data []byte) error {
+	if text := bytes.TrimSpace(data); len(text) > 0 && text[0] == '{' {
+		return g.json(name, data)
+	}
+	for decoder := yaml.NewDecoder(bytes.NewReader(data)); ; {
+		var document yaml.Node
+		err := decoder.Decode(&document)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("%s:%s", name, yamlLine.ReplaceAllString(firstLine(err), "$1: "))
+		}
+		var root map[string]any
+		if err := document.Decode(&root); err != nil {
+			continue // a list or a word: it is no object
+		}
+		if err := g.object(root, name, lineOf(&document)); err != nil {
+			return err
+		}
+	}
+}
+
+// lineOf returns where the i-th item of a list stands, or its document.
+func lineOf(document *yaml.Node) func(i int) int {
+	return func(i int) int {
+		if len(document.Content) == 0 {
+			return document.Line
+		}
+		root := document.Content[0]
+		for j := 0; j+1 < len(root.Content); j += 2 {
+			if root.Content[j].Value == "items" && i >= 0 && i < len(root.Content[j+1].Content) {
+				return root.Content[j+1].Content[i].Line
+			}
+		}
+		return root.Line
+	}
+}
+
+func (g *gathering) json(name string, data []byte) error {
+	for decoder := json.NewDecoder(bytes.NewReader(data)); ; {
+		var root map[string]any
+		err := decoder.Decode(&root)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			at := decoder.InputOffset()
+			var syntax *json.SyntaxError
+			if errors.As(err, &syntax) {
+				at = syntax.Offset
+			}
+			line := 1 + bytes.Count(data[:min(int(at), len(data))], []byte("\n"))
+			if errors.Is(err, io.ErrUnexpectedEOF) {
+				line, err = 1+bytes.Count(data, []byte("\n")), errors.New("the JSON breaks off")
+			}
+			return fmt.Errorf("%s:%d: %w", name, line, err)
+		}
+		if err := g.object(root, name, func(int) int { return 1 }); err != nil {
+			return err
+		}
+	}
+}
+
+// object takes an object, or the items of a list.
+func (g *gathering) object(root map[string]any, name string, line func(int) int) error {
+	kind, _ := root["kind"].(string)
+	version, _ := root["apiVersion"].(string)
+	if server, found, _ := unstructured.NestedString(root, "serverVersion", "gitVersion"); found {
+		g.state.Version = server // kubectl version -o yaml
+	}
+	items, isList := root["items"].([]any)
+	single, cut := strings.CutSuffix(kind, "List")
+	if !isList || !cut {
+		return g.take(root, kind, version, fmt.Sprintf("%s:%d", name, line(-1)), name)
+	}
+	if k, known := kindOf(version, single); known && g.files[k] == "" {
+		g.files[k] = name
+	}
+	for i, each := range items {
+		item, ok := each.(map[string]any)
+		if !ok {
+			return fmt.Errorf("%s:%d: want an object, found %v", name, line(i), each)
+		}
+		kind, version := single, version
+		if k, ok := item["kind"].(string); ok {
+			kind = k
+		}
+		if v, ok := item["apiVersion"].(string); ok {
+			version = v
+		}
+		if err := g.take(item, kind, version, fmt.Sprintf("%s:%d", name, line(i)), name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+var kindNames = map[string]Kind{
+	"Node": Nodes, "Pod": Pods, "ConfigMap": ConfigMaps, "Namespace": Namespaces, "ResourceQuota": Quotas, "Secret": Secrets, "apps/DaemonSet": DaemonSets,
+	"node.k8s.io/RuntimeClass": RuntimeClasses, "apiextensions.k8s.io/CustomResourceDefinition": CRDs, "nvidia.com/ClusterPolicy": ClusterPolicies,
+	"nvidia.com/NVIDIADriver": NVIDIADrivers, "nvidia.com/GPUCluster": GPUClusters, "helm.toolkit.fluxcd.io/HelmRelease": HelmReleases,
+	"argoproj.io/Application": Applications, "nfd.k8s-sigs.io/NodeFeature": NodeFeatures,
+}
+
+func kindOf(apiVersion, kind string) (Kind, bool) {
+	if group, _, found := strings.Cut(apiVersion, "/"); found {
+		kind = group + "/" + kind
+	}
+	k, known := kindNames[kind]
+	return k, known
+}
+
+// take puts an object into its list.
+func (g *gathering) take(object map[string]any, kind, version, at, file string) error {
+	k, known := kindOf(version, kind)
+	if !known {
+		return nil
+	}
+	u := unstructured.Unstructured{Object: object}
+	key := string(k) + " " + u.GetNamespace() + "/" + u.GetName()
+	if g.seen[key] {
+		return nil
+	}
+	g.seen[key] = true
+	if g.files[k] == "" {
+		g.files[k] = file
+	}
+	g.times(object)
+	s := g.state
+	if k == CRDs {
+		s.CRDs = append(s.CRDs, u.GetName())
+		return nil
+	}
+	data, err := json.Marshal(object)
+	if err != nil {
+		return fmt.Errorf("%s: %w", at, err)
+	}
+	switch k {
+	case Nodes:
+		err = add(&s.Nodes, data, g.trim.node)
+	case Pods:
+		// what is kept is known when all files are read
+		err = add(&s.Pods, data, func(*corev1.Pod) bool { return true })
+	case DaemonSets:
+		err = add(&s.DaemonSets, data, g.trim.daemonSet)
+	case ConfigMaps:
+		err = add(&s.ConfigMaps, data, g.trim.configMap)
+	case Namespaces:
+		err = add(&s.Namespaces, data, func(o *corev1.Namespace) bool { g.trim.meta(&o.ObjectMeta); return true })
+	case Quotas:
+		err = add(&s.Quotas, data, func(o *corev1.ResourceQuota) bool { g.trim.meta(&o.ObjectMeta); return true })
+	case Secrets:
+		err = add(&s.Secrets, data, func(o *corev1.Secret) bool { g.trim.meta(&o.ObjectMeta); return true })
+	case RuntimeClasses:
+		err = add(&s.RuntimeClasses, data, func(o *nodev1.RuntimeClass) bool { g.trim.meta(&o.ObjectMeta); return true })
+	default:
+		list := g.custom(k)
+		// numbers as the API server's client has them
+		err = u.UnmarshalJSON(withKind(data, object, kind, version))
+		*list = append(*list, u)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %s: %w", at, kind, err)
+	}
+	return nil
+}
+
+// withKind writes an object of a typed list, whose items do not repeat their kind.
+func withKind(data []byte, object map[string]any, kind, version string) []byte {
+	if object["kind"] != nil && object["apiVersion"] != nil {
+		return data
+	}
+	object["kind"], object["apiVersion"] = kind, version
+	if whole, err := json.Marshal(object); err == nil {
+		return whole
+	}
+	return data
+}
+
+func (g *gathering) custom(k Kind) *[]unstructured.Unstructured {
+	s := g.state
+	switch k {
+	case ClusterPolicies:
+		return &s.ClusterPolicies
+	case NVIDIADrivers:
+		return &s.NVIDIADrivers
+	case GPUClusters:
+		return &s.GPUClusters
+	case HelmReleases:
+		return &s.HelmReleases
+	case Applications:
+		return &s.Applications
+	}
+	return &s.NodeFeatures
+}
+
+func add[T any](list *[]T, data []byte, keep func(*T) bool) error {
+	var object T
+	if err := json.Unmarshal(data, &object); err != nil {
+		return err
+	}
+	if keep(&object) {
+		*list = append(*list, object)
+	}
+	return nil
+}
+
+// times finds the newest time that an object names, which is when it was gathered at the earliest.
+func (g *gathering) times(value any) {
+	switch v := value.(type) {
+	case map[string]any:
+		for name, each := range v {
+			text, ok := each.(string)
+			if !ok {
+				g.times(each)
+				continue
+			}
+			switch name {
+			case "creationTimestamp", "lastTransitionTime", "lastHeartbeatTime", "lastUpdateTime", "startTime", "startedAt", "finishedAt", "time":
+				if t, err := time.Parse(time.RFC3339, text); err == nil && t.After(g.newest) {
+					g.newest = t
+				}
+			}
+		}
+	case []any:
+		for _, each := range v {
+			g.times(each)
+		}
+	}
+}
+
+var (
+	describedName      = regexp.MustCompile(`(?m)^Name:\s`)
+	describedCondition = regexp.MustCompile(`(?m)^\s+([A-Z]\w+)\s+(True|False|Unknown)\s+(\w{3}, .*? [+-]\d{4})\s+(\w{3}, .*? [+-]\d{4})\s+(\S+)`)
+	describedCordon    = regexp.MustCompile(`(?m)^Unschedulable:\s+true`)
+)
+
+// described reads the nodes of kubectl describe nodes, which is all that must-gather.sh keeps of them.
+func (g *gathering) described(name string, data []byte) {
+	g.files[Nodes] = name
+	starts := describedName.FindAllIndex(data, -1)
+	for i, start := range starts {
+		end := len(data)
+		if i+1 < len(starts) {
+			end = starts[i+1][0]
+		}
+		text := data[start[0]:end]
+		n, ok := node.Described(text)
+		if !ok {
+			g.partial[Nodes] = fmt.Sprintf("%s:%d: the description of a node breaks off", name, 1+bytes.Count(data[:start[0]], []byte("\n")))
+			continue
+		}
+		if g.seen[string(Nodes)+" /"+n.Name] {
+			continue
+		}
+		g.seen[string(Nodes)+" /"+n.Name] = true
+		o := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: n.Labels, Annotations: n.Annotations}}
+		for _, t := range n.Taints {
+			o.Spec.Taints = append(o.Spec.Taints, corev1.Taint{Key: t.Key, Value: t.Value, Effect: corev1.TaintEffect(t.Effect)})
+		}
+		o.Spec.Unschedulable = describedCordon.Match(text)
+		o.Status.Capacity, o.Status.Allocatable = quantities(n.Capacity), quantities(n.Allocatable)
+		o.Status.NodeInfo = corev1.NodeSystemInfo{
+			KernelVersion: n.System["Kernel Version"], OSImage: n.System["OS Image"], OperatingSystem: n.System["Operating System"],
+			Architecture: n.System["Architecture"], ContainerRuntimeVersion: n.System["Container Runtime Version"], KubeletVersion: n.System["Kubelet Version"],
+		}
+		for _, m := range describedCondition.FindAllSubmatch(text, -1) {
+			c := corev1.NodeCondition{Type: corev1.NodeConditionType(m[1]), Status: corev1.ConditionStatus(m[2]), Reason: string(m[5])}
+			if t, err := time.Parse(time.RFC1123Z, string(m[3])); err == nil {
+				c.LastHeartbeatTime = metav1.NewTime(t)
+				if t.After(g.newest) {
+					g.newest = t
+				}
+			}
+			if t, err := time.Parse(time.RFC1123Z, string(m[4])); err == nil {
+				c.LastTransitionTime = metav1.NewTime(t)
+			}
+			o.Status.Conditions = append(o.Status.Conditions, c)
+		}
+		g.state.Nodes = append(g.state.Nodes, o)
+	}
+	if g.partial[Nodes] == "" {
+		g.partial[Nodes] = name + " holds the nodes with nvidia.com/gpu.present=true alone"
+	}
+}
+
+func quantities(all map[string]string) corev1.ResourceList {
+	list := corev1.ResourceList{}
+	for name, text := range all {
+		if q, err := resource.ParseQuantity(text); err == nil {
+			list[corev1.ResourceName(name)] = q
+		}
+	}
+	return list
+}
+
+// finish drops the kinds that were not requested, and says which are missing.
+func (g *gathering) finish(kinds []Kind) *State {
+	s := g.state
+	s.At = g.newest
+	if s.At.IsZero() {
+		s.At = g.written
+	}
+	s.findNamespace()
+	if one := onlyNamespace(s.Pods, func(p *corev1.Pod) string { return p.Namespace }); one != "" {
+		g.partial[Pods] = "the folder holds the pods of the namespace " + one + " alone"
+		if s.Namespace == "" && g.files[ClusterPolicies] != "" {
+			s.Namespace = one
+		}
+	}
+	if one := onlyNamespace(s.DaemonSets, func(d *appsv1.DaemonSet) string { return d.Namespace }); one != "" {
+		g.partial[DaemonSets] = "the folder holds the DaemonSets of the namespace " + one + " alone"
+	}
+	g.trim.learn(s)
+	s.Pods = slices.DeleteFunc(s.Pods, func(p corev1.Pod) bool { return !g.trim.keeps(&p) })
+	for i := range s.Pods {
+		g.trim.pod(&s.Pods[i])
+	}
+	if s.Namespace == "" {
+		s.Namespace = defaultNamespace
+	}
+	for _, k := range slices.Sorted(slices.Values(kinds)) {
+		l := lists[k]
+		switch {
+		case g.broken[k] != "":
+			s.Missing = append(s.Missing, Missing{Kind: k, Verb: "list", Why: Failed, Detail: g.broken[k]})
+			l.drop(s)
+		case g.files[k] == "":
+			s.Missing = append(s.Missing, Missing{Kind: k, Verb: "list", Why: Unread, Detail: "the folder holds no " + string(k)})
+		case !l.known(s):
+			l.reset(s)
+		}
+		if g.partial[k] != "" && g.broken[k] == "" {
+			s.Missing = append(s.Missing, Missing{Kind: k, Verb: "list", Why: Partial, Detail: g.partial[k]})
+		}
+	}
+	for k, l := range lists {
+		if !slices.Contains(kinds, k) {
+			l.drop(s)
+		}
+	}
+	s.Missing = slices.Compact(s.Missing)
+	return s
+}
+
+// onlyNamespace returns the namespace that all objects are of, if it is one: a list of the whole cluster
+// has kube-system beside others.
+func onlyNamespace[T any](all []T, namespace func(*T) string) string {
+	one := ""
+	for i := range all {
+		n := namespace(&all[i])
+		if one != "" && n != one {
+			return ""
+		}
+		one = n
+	}
+	return one
+}

@@ -1,0 +1,255 @@
+package cluster_test
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
+)
+
+// gathered are files under the names that must-gather.sh gives them.
+var gathered = map[string]string{
+	"cluster_policy.yaml": `apiVersion: nvidia.com/v1
+kind: ClusterPolicy
+metadata: {name: cluster-policy, creationTimestamp: "2026-09-01T08:00:00Z"}
+status: {state: ready, namespace: gpu-operator}
+`,
+	"gpu_operator_pod.yaml": `apiVersion: v1
+kind: Pod
+metadata: {name: gpu-operator-1, namespace: gpu-operator, labels: {app: gpu-operator}}
+spec: {nodeName: cpu-1, containers: [{name: gpu-operator, image: op, env: [{name: A, value: b}]}]}
+`,
+	"gpu_operand_pods.yaml": `apiVersion: v1
+kind: List
+items:
+- apiVersion: v1
+  kind: Pod
+  metadata: {name: gpu-operator-1, namespace: gpu-operator, labels: {app: gpu-operator}}
+  spec: {nodeName: cpu-1, containers: [{name: gpu-operator, image: op}]}
+- apiVersion: v1
+  kind: Pod
+  metadata: {name: plugin, namespace: gpu-operator}
+  spec: {nodeName: gpu-1, containers: [{name: plugin, image: plugin}]}
+  status: {phase: Running, startTime: "2026-09-01T11:00:00Z"}
+`,
+	"gpu_operand_ds.yaml": "apiVersion: v1\nkind: List\nitems: []\n",
+	"gpu_nodes.descr": `Name:               gpu-1
+Roles:              <none>
+Labels:             nvidia.com/gpu.present=true
+                    nvidia.com/gpu.count=8
+Annotations:        nvidia.com/gpu-driver-upgrade-enabled: true
+CreationTimestamp:  Tue, 01 Sep 2026 08:00:00 +0000
+Taints:             nvidia.com/gpu=present:NoSchedule
+Unschedulable:      false
+Conditions:
+  Type             Status  LastHeartbeatTime                 LastTransitionTime                Reason         Message
+  ----             ------  -----------------                 ------------------                ------         -------
+  Ready            False   Tue, 01 Sep 2026 12:00:00 +0000   Tue, 01 Sep 2026 08:05:00 +0000   KubeletNotReady   container runtime is down
+Capacity:
+  cpu:             64
+  nvidia.com/gpu:  8
+Allocatable:
+  cpu:             64
+  nvidia.com/gpu:  7
+System Info:
+  Machine ID:                 x
+  Kernel Version:             6.8.0-60-generic
+  OS Image:                   Ubuntu 22.04.5 LTS
+  Operating System:           linux
+  Architecture:               amd64
+  Container Runtime Version:  containerd://2.1.4
+  Kubelet Version:            v1.34.2
+Non-terminated Pods:          (0 in total)
+Events:              <none>
+
+
+Name:               gpu-2
+Labels:             nvidia.com/gpu.present=true
+Unschedulable:      true
+Capacity:
+  nvidia.com/gpu:  8
+`,
+	"must-gather.log":  "not: {read\n",
+	"gpu_nodes.status": "NAME STATUS\n",
+}
+
+var all = []cluster.Kind{cluster.Nodes, cluster.Pods, cluster.DaemonSets, cluster.ClusterPolicies, cluster.NVIDIADrivers, cluster.ConfigMaps}
+
+func read(t *testing.T, path string, kinds ...cluster.Kind) (*cluster.State, error) {
+	t.Helper()
+	f, err := cluster.OpenFolder(path)
+	if err != nil {
+		return nil, err
+	}
+	return f.Read(t.Context(), kinds...)
+}
+
+func whys(s *cluster.State) map[cluster.Kind]cluster.Why {
+	out := map[cluster.Kind]cluster.Why{}
+	for _, m := range s.Missing {
+		out[m.Kind] = m.Why
+	}
+	return out
+}
+
+func TestMustGatherIsAPartOfACluster(t *testing.T) {
+	s, err := read(t, folder.Of(t, gathered), all...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"gpu-operator/gpu-operator-1", "gpu-operator/plugin"}; !cmp.Equal(want, podNames(s)) {
+		t.Errorf("pods %v, want each once: %v", podNames(s), want)
+	}
+	want := map[cluster.Kind]cluster.Why{cluster.Nodes: cluster.Partial, cluster.Pods: cluster.Partial, cluster.NVIDIADrivers: cluster.Unread, cluster.ConfigMaps: cluster.Unread}
+	if diff := cmp.Diff(want, whys(s)); diff != "" {
+		t.Errorf("missing (-want +got):\n%s", diff)
+	}
+	if s.DaemonSets == nil || len(s.DaemonSets) != 0 || s.NVIDIADrivers != nil || s.Namespace != "gpu-operator" {
+		t.Errorf("DaemonSets %v, drivers %v, namespace %q", s.DaemonSets, s.NVIDIADrivers, s.Namespace)
+	}
+	if want := time.Date(2026, 9, 1, 12, 0, 0, 0, time.UTC); !s.At.Equal(want) {
+		t.Errorf("gathered at %s, want the newest time in it, %s", s.At, want)
+	}
+	if len(s.Nodes) != 2 {
+		t.Fatalf("%d nodes", len(s.Nodes))
+	}
+	n := s.Nodes[0]
+	allocatable := n.Status.Allocatable["nvidia.com/gpu"]
+	info := n.Status.NodeInfo
+	if n.Name != "gpu-1" || allocatable.Value() != 7 || info.Architecture != "amd64" || info.ContainerRuntimeVersion != "containerd://2.1.4" || info.OSImage != "Ubuntu 22.04.5 LTS" ||
+		len(n.Spec.Taints) != 1 || n.Spec.Unschedulable || len(n.Status.Conditions) != 1 || n.Status.Conditions[0].Reason != "KubeletNotReady" {
+		t.Errorf("the description is read as %+v", n)
+	}
+	if !s.Nodes[1].Spec.Unschedulable {
+		t.Error("gpu-2 is cordoned")
+	}
+}
+
+func TestArchiveIsReadAsItsFolder(t *testing.T) {
+	dir := folder.Of(t, gathered)
+	path := filepath.Join(t.TempDir(), "must-gather.tar.gz")
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	zipped := gzip.NewWriter(f)
+	files := tar.NewWriter(zipped)
+	if err := files.AddFS(os.DirFS(dir)); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []interface{ Close() error }{files, zipped, f} {
+		if err := c.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := read(t, dir, all...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := read(t, path, all...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got.Title = want.Title
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-folder +archive):\n%s", diff)
+	}
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	half := filepath.Join(t.TempDir(), "half.tgz")
+	if err := os.WriteFile(half, whole[:len(whole)/2], 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := read(t, half, all...); !errors.Is(err, cluster.ErrInput) || !strings.Contains(fmt.Sprint(err), "breaks off") {
+		t.Errorf("half an archive: %v", err)
+	}
+}
+
+func TestHalfAFolder(t *testing.T) {
+	for name, c := range map[string]struct {
+		files map[string]string
+		kind  cluster.Kind
+		why   cluster.Why
+		says  string
+	}{
+		"pods break off":          {map[string]string{"gpu_operand_pods.yaml": gathered["gpu_operand_pods.yaml"] + "- apiVersion: v1\n  kind: [Po"}, cluster.Pods, cluster.Failed, "gpu_operand_pods.yaml:1"},
+		"JSON breaks off":         {map[string]string{"nodes.json": "{\"kind\":\"NodeList\",\n\"items\":[{"}, cluster.Nodes, cluster.Failed, "nodes.json:2: the JSON breaks off"},
+		"a field of another kind": {map[string]string{"nodes.yaml": "apiVersion: v1\nkind: Node\nmetadata: {name: a}\nspec: {taints: 7}\n"}, cluster.Nodes, cluster.Failed, "nodes.yaml:1: Node:"},
+		"an item that is none":    {map[string]string{"nodes.yaml": "apiVersion: v1\nkind: List\nitems:\n- 7\n"}, cluster.Nodes, cluster.Failed, "nodes.yaml:4: want an object, found 7"},
+		"an empty file":           {map[string]string{"gpu_operand_pods.yaml": "", "gpu_operand_ds.yaml": gathered["gpu_operand_ds.yaml"]}, cluster.Pods, cluster.Unread, "the folder holds no pods"},
+		"no ClusterPolicy":        {map[string]string{"cluster_policy.missing": ""}, cluster.ClusterPolicies, "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, err := read(t, folder.Of(t, c.files), all...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m := s.Lacks(c.kind)
+			if c.why == "" {
+				if m != nil || s.ClusterPolicies == nil {
+					t.Errorf("got %+v, %v", m, s.ClusterPolicies)
+				}
+				return
+			}
+			if m == nil || m.Why != c.why || !strings.Contains(m.Detail, c.says) {
+				t.Errorf("got %+v, want %s, %q", m, c.why, c.says)
+			}
+			if i := slices.Index(all, c.kind); i == 0 && s.Nodes != nil {
+				t.Errorf("a broken list is there: %v", s.Nodes)
+			}
+		})
+	}
+}
+
+func TestFolderThatIsNone(t *testing.T) {
+	for name, c := range map[string]struct {
+		path string
+		says string
+	}{
+		"absent":      {"/nowhere/at/all", "no such file"},
+		"empty":       {t.TempDir(), "holds no Kubernetes objects"},
+		"of no names": {folder.Of(t, map[string]string{"notes.yaml": "a: {b"}), "notes.yaml:1: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := read(t, c.path, all...); !errors.Is(err, cluster.ErrInput) || !strings.Contains(fmt.Sprint(err), c.says) {
+				t.Errorf("got %v, want %q", err, c.says)
+			}
+		})
+	}
+}
+
+func FuzzFolder(f *testing.F) {
+	for _, text := range gathered {
+		f.Add(text)
+	}
+	f.Add(`{"kind":"NodeList","apiVersion":"v1","items":[{"metadata":{"name":"a"}}]}`)
+	f.Fuzz(func(t *testing.T, text string) {
+		for _, name := range []string{"pods.yaml", "gpu_nodes.descr"} {
+			s, err := read(t, folder.Of(t, map[string]string{name: text}), all...)
+			if err != nil {
+				if !errors.Is(err, cluster.ErrInput) {
+					t.Fatalf("%v is no error of the input", err)
+				}
+				continue
+			}
+			for _, k := range all {
+				if m := s.Lacks(k); m != nil && m.Detail == "" {
+					t.Fatalf("%s is missing, and no reason is said", k)
+				}
+			}
+		}
+	})
+}

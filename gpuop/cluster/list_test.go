@@ -1,0 +1,337 @@
+package cluster_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster/clustertest"
+)
+
+type object = map[string]any
+
+func meta(namespace, name string, labels object) object {
+	return object{"namespace": namespace, "name": name, "labels": labels, "managedFields": []any{object{"manager": "kubelet"}},
+		"annotations": object{"kubectl.kubernetes.io/last-applied-configuration": "{}"}}
+}
+
+func gpuNode(name string) object {
+	return object{"metadata": meta("", name, object{"nvidia.com/gpu.present": "true"}), "status": object{
+		"capacity": object{"nvidia.com/gpu": "8"}, "images": []any{object{"names": []any{"x"}}}, "nodeInfo": object{"architecture": "amd64"}}}
+}
+
+func pod(namespace, name, node string, gpus string) object {
+	container := object{"name": "main", "image": "x", "env": []any{object{"name": "PASSWORD", "value": "secret"}}}
+	if gpus != "" {
+		container["resources"] = object{"limits": object{"nvidia.com/gpu": gpus}}
+	}
+	return object{"metadata": meta(namespace, name, nil), "spec": object{"nodeName": node, "containers": []any{container}}, "status": object{"phase": "Running"}}
+}
+
+func open(t *testing.T, s *clustertest.Server) *cluster.Client {
+	t.Helper()
+	c, err := cluster.Open(cluster.Options{Kubeconfig: s.Kubeconfig(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func podNames(s *cluster.State) []string {
+	var out []string
+	for _, p := range s.Pods {
+		out = append(out, p.Namespace+"/"+p.Name)
+	}
+	return out
+}
+
+func TestReadKeepsWhatIsJudged(t *testing.T) {
+	s := (&clustertest.Server{}).
+		Add(t, "/api/v1/nodes", gpuNode("gpu-1"), object{"metadata": meta("", "cpu-1", nil)}).
+		Add(t, "/api/v1/pods", pod("ml", "train", "gpu-1", "2"), pod("web", "shop", "cpu-1", ""), pod("web", "noisy", "gpu-1", ""), pod("gpu-operator", "nfd-gc", "cpu-1", "")).
+		Add(t, "/apis/nvidia.com/v1/clusterpolicies", object{"apiVersion": "nvidia.com/v1", "kind": "ClusterPolicy", "metadata": meta("", "cluster-policy", nil),
+			"status": object{"namespace": "gpu-operator"}}).
+		Add(t, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", object{"metadata": object{"name": "clusterpolicies.nvidia.com"}}).
+		Start(t)
+	got, err := open(t, s).Read(t.Context(), cluster.Nodes, cluster.Pods, cluster.ClusterPolicies, cluster.CRDs, cluster.ConfigMaps, cluster.NVIDIADrivers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"ml/train", "web/noisy", "gpu-operator/nfd-gc"}; !cmp.Equal(want, podNames(got)) {
+		t.Errorf("pods %v, want %v", podNames(got), want)
+	}
+	if got.Version != "v1.36.3" || got.Namespace != "gpu-operator" || len(got.CRDs) != 1 || len(got.ClusterPolicies) != 1 {
+		t.Errorf("version %q, namespace %q, CRDs %v, %d policies", got.Version, got.Namespace, got.CRDs, len(got.ClusterPolicies))
+	}
+	n := got.Nodes[0]
+	if n.ManagedFields != nil || n.Status.Images != nil || len(n.Annotations) != 0 || n.Status.NodeInfo.Architecture != "amd64" {
+		t.Errorf("the node is not trimmed, or too much: %+v", n)
+	}
+	if env := got.Pods[0].Spec.Containers[0].Env; len(env) != 0 {
+		t.Errorf("the environment of a user's pod is kept: %v", env)
+	}
+	if got.ConfigMaps == nil || got.NVIDIADrivers != nil {
+		t.Errorf("an empty list is %v, one that is not served %v", got.ConfigMaps, got.NVIDIADrivers)
+	}
+	if m := got.Lacks(cluster.NVIDIADrivers); m == nil || m.Why != cluster.Absent {
+		t.Errorf("NVIDIADrivers are not served, said: %+v", m)
+	}
+	if m := got.Lacks(cluster.Quotas); m == nil || m.Why != cluster.Unread {
+		t.Errorf("quotas were not read, said: %+v", m)
+	}
+	if m := got.Lacks(cluster.Nodes); m != nil {
+		t.Errorf("nodes were read, said: %+v", m)
+	}
+}
+
+func TestReadAsksForPages(t *testing.T) {
+	s := (&clustertest.Server{}).Generate("/api/v1/nodes", 1201, func(i int) []byte {
+		return fmt.Appendf(nil, `{"metadata":{"name":"node-%04d"}}`, i)
+	}).Start(t)
+	got, err := open(t, s).Read(t.Context(), cluster.Nodes, cluster.Nodes, cluster.Namespaces)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got.Nodes) != 1201 || got.Nodes[1200].Name != "node-1200" {
+		t.Errorf("%d nodes", len(got.Nodes))
+	}
+	lists, pages := s.Lists()
+	if lists["/api/v1/nodes"] != 1 || pages["/api/v1/nodes"] != 3 || lists["/api/v1/namespaces"] != 1 {
+		t.Errorf("lists %v, pages %v", lists, pages)
+	}
+	for _, r := range s.Requests() {
+		if strings.Contains(r, "/nodes") && !strings.Contains(r, "limit=500") {
+			t.Errorf("%s is not a page of 500", r)
+		}
+	}
+}
+
+func TestRefusalIsARowAndTheRestIsRead(t *testing.T) {
+	s := (&clustertest.Server{Forbidden: map[string]bool{"/api/v1/pods": true}}).Add(t, "/api/v1/nodes", gpuNode("gpu-1")).Start(t)
+	got, err := open(t, s).Read(t.Context(), cluster.Pods, cluster.Nodes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []cluster.Missing{{Kind: cluster.Pods, Verb: "list", Why: cluster.Forbidden,
+		Detail: `pods is forbidden: User "jane" cannot list resource "pods" in API group "" at the cluster scope`}}
+	if diff := cmp.Diff(want, got.Missing); diff != "" || got.Pods != nil || len(got.Nodes) != 1 {
+		t.Errorf("pods %v, %d nodes, missing (-want +got):\n%s", got.Pods, len(got.Nodes), diff)
+	}
+}
+
+func TestExpiredContinuationBeginsTheListAgain(t *testing.T) {
+	expired := 0
+	s := &clustertest.Server{Before: func(w http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Query().Get("continue") == "500" && expired == 0 {
+			expired++
+			clustertest.Status(w, http.StatusGone, "Expired", "The provided continue parameter is too old")
+			return true
+		}
+		return false
+	}}
+	s.Generate("/api/v1/nodes", 700, func(i int) []byte { return fmt.Appendf(nil, `{"metadata":{"name":"node-%d"}}`, i) }).Start(t)
+	got, err := open(t, s).Read(t.Context(), cluster.Nodes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if lists, _ := s.Lists(); len(got.Nodes) != 700 || len(got.Missing) != 0 || lists["/api/v1/nodes"] != 2 {
+		t.Errorf("%d nodes after %v lists, missing %v", len(got.Nodes), lists, got.Missing)
+	}
+}
+
+func TestExpiringForEverIsGivenUp(t *testing.T) {
+	s := &clustertest.Server{Before: func(w http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Query().Get("continue") != "" {
+			clustertest.Status(w, http.StatusGone, "Expired", "The provided continue parameter is too old")
+			return true
+		}
+		return false
+	}}
+	s.Generate("/api/v1/nodes", 700, func(i int) []byte { return fmt.Appendf(nil, `{"metadata":{"name":"node-%d"}}`, i) }).Start(t)
+	got, err := open(t, s).Read(t.Context(), cluster.Nodes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m := got.Lacks(cluster.Nodes); got.Nodes != nil || m == nil || m.Why != cluster.Failed {
+		t.Errorf("%d nodes, %+v", len(got.Nodes), m)
+	}
+}
+
+func TestBadKubeconfig(t *testing.T) {
+	t.Setenv("KUBECONFIG", t.TempDir()+"/none")
+	t.Setenv("HOME", t.TempDir())
+	path := (&clustertest.Server{URL: "http://127.0.0.1:1"}).Kubeconfig(t)
+	for name, c := range map[string]struct {
+		opt  cluster.Options
+		want string
+	}{
+		"none":          {cluster.Options{}, "no kubeconfig at"},
+		"absent file":   {cluster.Options{Kubeconfig: "/nowhere/config"}, "/nowhere/config"},
+		"wrong context": {cluster.Options{Kubeconfig: path, Context: "production"}, `no context "production" (it has: test)`},
+		"near context":  {cluster.Options{Kubeconfig: path, Context: "tesst"}, `did you mean "test"?`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := cluster.Open(c.opt)
+			if !errors.Is(err, cluster.ErrInput) || !strings.Contains(fmt.Sprint(err), c.want) {
+				t.Errorf("got %v, want %q", err, c.want)
+			}
+		})
+	}
+}
+
+func TestUnreachable(t *testing.T) {
+	refused := (&clustertest.Server{URL: "http://127.0.0.1:1"})
+	expired := (&clustertest.Server{Before: func(w http.ResponseWriter, _ *http.Request) bool {
+		clustertest.Status(w, http.StatusUnauthorized, "Unauthorized", "Unauthorized")
+		return true
+	}}).Start(t)
+	late := (&clustertest.Server{Before: func(w http.ResponseWriter, r *http.Request) bool {
+		if strings.HasPrefix(r.URL.Path, "/api/") {
+			clustertest.Status(w, http.StatusUnauthorized, "Unauthorized", "Unauthorized")
+			return true
+		}
+		return false
+	}}).Start(t)
+	page := (&clustertest.Server{Before: func(w http.ResponseWriter, _ *http.Request) bool {
+		_, _ = w.Write([]byte("<html>log in</html>"))
+		return true
+	}}).Start(t)
+	hung := make(chan struct{})
+	t.Cleanup(func() { close(hung) })
+	hangs := (&clustertest.Server{Before: func(_ http.ResponseWriter, r *http.Request) bool {
+		select {
+		case <-hung:
+		case <-r.Context().Done():
+		}
+		return true
+	}}).Start(t)
+	for name, c := range map[string]struct {
+		server *clustertest.Server
+		want   string
+	}{
+		"refused":       {refused, "connection refused"},
+		"token expired": {expired, "does not accept the credentials"},
+		"token expires": {late, "does not accept the credentials"},
+		"a web page":    {page, "something else than a Kubernetes API"},
+		"hangs":         {hangs, "did not answer within 300ms"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			opt := cluster.Options{Kubeconfig: c.server.Kubeconfig(t)}
+			if name == "hangs" {
+				opt.Timeout = 300e6
+			}
+			client, err := cluster.Open(opt)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = client.Read(t.Context(), cluster.Nodes)
+			if !errors.Is(err, cluster.ErrUnreachable) || !strings.Contains(fmt.Sprint(err), c.want) {
+				t.Errorf("got %v, want %q", err, c.want)
+			}
+		})
+	}
+}
+
+// A credential plugin has its own time beside the server's, and one that hangs does not outlast the
+// caller's deadline.
+func TestCredentialPlugins(t *testing.T) {
+	plain, err := url.Parse((&clustertest.Server{}).Start(t).URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := httptest.NewTLSServer(httputil.NewSingleHostReverseProxy(plain)) // without TLS a kubeconfig's user is not used
+	t.Cleanup(s.Close)
+	plugin := func(script string) cluster.Options {
+		dir := t.TempDir()
+		program, config := filepath.Join(dir, "plugin"), filepath.Join(dir, "config")
+		if err := os.WriteFile(program, []byte("#!/bin/sh\n"+script), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		text := fmt.Sprintf("apiVersion: v1\nkind: Config\ncurrent-context: a\ncontexts: [{name: a, context: {cluster: a, user: a}}]\nclusters: [{name: a, cluster: {server: %q, insecure-skip-tls-verify: true}}]\n"+
+			"users: [{name: a, user: {exec: {apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never, command: %q}}}]\n", s.URL, program)
+		if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return cluster.Options{Kubeconfig: config, Timeout: 300 * time.Millisecond}
+	}
+	const token = `echo '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"x"}}'` + "\n"
+	t.Run("slow", func(t *testing.T) {
+		client, err := cluster.Open(plugin("sleep 1\n" + token))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := client.Read(t.Context(), cluster.Nodes); err != nil {
+			t.Errorf("a plugin that takes a second: %v", err)
+		}
+	})
+	t.Run("hanging", func(t *testing.T) {
+		// it ends with the test, whose folder goes
+		dir := t.TempDir()
+		client, err := cluster.Open(plugin("while [ -d " + dir + " ]; do sleep 0.1; done\n" + token))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer cancel()
+		_, err = client.Read(ctx, cluster.Nodes)
+		if !errors.Is(err, cluster.ErrUnreachable) || !strings.Contains(fmt.Sprint(err), "credential plugin") {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestCanceledIsTheContexts(t *testing.T) {
+	s := (&clustertest.Server{}).Start(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := open(t, s).Read(ctx, cluster.Nodes); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// When a label or a ConfigMap was last written is kept, and who else wrote to the object is not.
+func TestReadKeepsWhenItWasWritten(t *testing.T) {
+	entry := func(manager, time string, fields object) object {
+		return object{"manager": manager, "operation": "Update", "apiVersion": "v1", "time": time, "fieldsType": "FieldsV1", "fieldsV1": fields}
+	}
+	state := object{"f:metadata": object{"f:labels": object{"f:nvidia.com/mig.config.state": object{}, "f:other": object{}}}}
+	n := object{"metadata": object{"name": "gpu-1", "labels": object{"nvidia.com/gpu.present": "true"}, "managedFields": []any{
+		entry("kubelet", "2026-09-01T12:00:00Z", object{"f:status": object{"f:conditions": object{}}}),
+		entry("nvidia-mig-manager", "2026-09-01T11:00:00Z", state),
+	}}}
+	m := object{"metadata": object{"name": "sharing", "namespace": "gpu-operator", "managedFields": []any{
+		entry("helm", "2026-09-01T10:00:00Z", object{"f:metadata": object{"f:labels": object{}}}),
+		entry("kubectl", "2026-09-01T10:30:00Z", object{"f:data": object{"f:any": object{}}}),
+	}}, "data": object{"any": "version: v1"}}
+	s, err := open(t, new(clustertest.Server).Add(t, "/api/v1/nodes", n).Add(t, "/api/v1/namespaces/gpu-operator/configmaps", m).Start(t)).Read(t.Context(), cluster.Nodes, cluster.ConfigMaps)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(s.Nodes) != 1 || len(s.ConfigMaps) != 1 {
+		t.Fatalf("%d nodes, %d ConfigMaps: %v", len(s.Nodes), len(s.ConfigMaps), s.Missing)
+	}
+	for _, test := range []struct {
+		of           []metav1.ManagedFieldsEntry
+		time, fields string
+	}{
+		{s.Nodes[0].ManagedFields, "2026-09-01T11:00:00Z", `{"f:metadata":{"f:labels":{"f:nvidia.com/mig.config.state":{}}}}`},
+		{s.ConfigMaps[0].ManagedFields, "2026-09-01T10:30:00Z", `{"f:data":{}}`},
+	} {
+		if len(test.of) != 1 || test.of[0].Time.UTC().Format(time.RFC3339) != test.time || test.of[0].FieldsV1.GetRawString() != test.fields {
+			t.Errorf("%v, want one at %s of %s", test.of, test.time, test.fields)
+		}
+	}
+}

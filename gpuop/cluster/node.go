@@ -1,0 +1,58 @@
+package cluster
+
+import (
+	"cmp"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/node"
+)
+
+// JudgedNode returns what package node judges of a Node. It shares the maps of labels and annotations.
+func JudgedNode(n *corev1.Node) *node.Node {
+	return &node.Node{
+		Name: n.Name, Labels: n.Labels, Annotations: n.Annotations,
+		Capacity: amounts(n.Status.Capacity), Allocatable: amounts(n.Status.Allocatable),
+	}
+}
+
+func amounts(list corev1.ResourceList) map[string]string {
+	all := make(map[string]string, len(list))
+	for name, q := range list {
+		all[string(name)] = q.String()
+	}
+	return all
+}
+
+// Policies returns the ClusterPolicies, of which the first is in force: the operator ignores all but
+// one, which is the oldest, and of two of one second the first by name (getSingletonClusterPolicy in
+// controllers/active_config.go of gpu-operator v26.7.0). Up to v26.3 it was the first that an operator
+// met, so that what their status says goes before. They belong to the state.
+func (s *State) Policies() []*unstructured.Unstructured {
+	all := make([]*unstructured.Unstructured, len(s.ClusterPolicies))
+	for i := range s.ClusterPolicies {
+		all[i] = &s.ClusterPolicies[i]
+	}
+	ignored := func(u *unstructured.Unstructured) int {
+		if state, _, _ := unstructured.NestedString(u.Object, "status", "state"); state == "ignored" {
+			return 1
+		}
+		return 0
+	}
+	slices.SortStableFunc(all, func(a, b *unstructured.Unstructured) int {
+		return cmp.Or(ignored(a)-ignored(b), a.GetCreationTimestamp().Compare(b.GetCreationTimestamp().Time), cmp.Compare(a.GetName(), b.GetName()))
+	})
+	return all
+}
+
+// ConfigMap returns the ConfigMap of that name in the operator's namespace, nil where none was read. It
+// belongs to the state.
+func (s *State) ConfigMap(name string) *corev1.ConfigMap {
+	i := slices.IndexFunc(s.ConfigMaps, func(m corev1.ConfigMap) bool { return m.Name == name && m.Namespace == s.Namespace })
+	if i < 0 {
+		return nil
+	}
+	return &s.ConfigMaps[i]
+}

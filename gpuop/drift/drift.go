@@ -1,0 +1,144 @@
+package drift
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	helm "helm.sh/helm/v3/pkg/release"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
+)
+
+// Options say what was intended.
+type Options struct {
+	// Table is what is known of the chart.
+	Table *chart.Table
+	// Intended are the values of all files and flags, merged; nil where none were given, and then the
+	// release is the intention.
+	Intended Values
+	// From names the files and flags in a sentence, and Flags as helm takes them:
+	// "-f values.yaml --set a=b".
+	From, Flags string
+	// Release limits the judgement to the release of that name; empty for all.
+	Release string
+}
+
+// Kinds are what Judge reads; managedFields are needed.
+func Kinds() []cluster.Kind {
+	return []cluster.Kind{cluster.Nodes, cluster.Pods, cluster.Secrets, cluster.ConfigMaps, cluster.ClusterPolicies, cluster.NVIDIADrivers, cluster.GPUClusters,
+		cluster.DaemonSets, cluster.HelmReleases, cluster.Applications}
+}
+
+// helmTimeout is how long helm waits for an operation by default: one that is pending for longer was
+// interrupted.
+const helmTimeout = 5 * time.Minute
+
+// settling is how long the operator may need until a change of the ClusterPolicy is in its DaemonSets.
+const settling = 5 * time.Minute
+
+const (
+	sourceHelm     = "Helm: release states, pkg/release"
+	sourcePatch    = "Helm pkg/kube: custom resources are patched from the old manifest to the new one, whatever is in the cluster"
+	sourceOperator = "gpu-operator controllers/object_controls.go"
+	sourceHash     = "gpu-operator controllers/object_controls.go: isDaemonsetSpecChanged"
+)
+
+type judge struct {
+	*cluster.State
+	Options
+	rows []verdict.Verdict
+	// controllers own the installation.
+	controllers []controller
+}
+
+// Judge compares the cluster with what was intended. The rows stand in the order in which one step
+// makes the next.
+func Judge(s *cluster.State, o Options) []verdict.Verdict {
+	j := &judge{State: s, Options: o}
+	all, broken := stored(s.Secrets, s.ConfigMaps)
+	releases := histories(all)
+	if o.Release != "" {
+		releases = slices.DeleteFunc(releases, func(h history) bool { return h[0].Name != o.Release })
+	}
+	j.controllers = controllers(s, releases)
+	j.missing()
+	for _, err := range broken {
+		j.add(verdict.Unknown, "drift-release-unreadable", "Secret", err.Error(), "", sourceHelm)
+	}
+	for _, c := range j.controllers {
+		j.rows = append(j.rows, c.judge())
+	}
+	releases = j.installed(releases)
+	for _, h := range releases {
+		j.release(h)
+	}
+	if len(releases) == 0 && o.Intended != nil && o.Release == "" {
+		j.withoutRelease()
+	}
+	for i := range s.ClusterPolicies {
+		j.policy(&s.ClusterPolicies[i])
+	}
+	j.drivers()
+	return j.rows
+}
+
+func (j *judge) add(state verdict.State, id, subject, reason, next, source string) *verdict.Verdict {
+	j.rows = append(j.rows, verdict.Verdict{ID: id, State: state, Subject: subject, Reason: reason, Next: next, Source: source})
+	return &j.rows[len(j.rows)-1]
+}
+
+// missed reports whether a kind was not read. A list of the operator's namespace alone is whole here.
+func (j *judge) missed(k cluster.Kind) (cluster.Missing, bool) {
+	i := slices.IndexFunc(j.Missing, func(m cluster.Missing) bool { return m.Kind == k && m.Why != cluster.Partial })
+	if i < 0 {
+		return cluster.Missing{}, false
+	}
+	return j.Missing[i], true
+}
+
+// missing are the rows of what could not be read. Flux, Argo CD and the two newer kinds of the operator
+// need not be installed.
+func (j *judge) missing() {
+	optional := []cluster.Kind{cluster.HelmReleases, cluster.Applications, cluster.NVIDIADrivers, cluster.GPUClusters}
+	for _, k := range Kinds() {
+		m, found := j.missed(k)
+		if !found || m.Why == cluster.Absent && slices.Contains(optional, k) || m.Why == cluster.Unread && slices.Contains(optional, k) {
+			continue
+		}
+		next := ""
+		if m.Why == cluster.Forbidden {
+			next = fmt.Sprintf("kubectl auth can-i %s %s", m.Verb, k)
+		}
+		j.add(verdict.Unknown, "drift-unread", string(k), fmt.Sprintf("not compared: %s %s: %s", m.Verb, k, strings.TrimSuffix(m.Detail, ".")), next, "")
+	}
+}
+
+// installed judges that there is one release, and returns those to compare.
+func (j *judge) installed(releases []history) []history {
+	live := slices.DeleteFunc(slices.Clone(releases), func(h history) bool { return h.last().Status == helm.StatusUninstalled })
+	_, unread := j.missed(cluster.Secrets)
+	switch {
+	case len(live) > 1:
+		var names []string
+		for _, h := range live {
+			names = append(names, h[0].Namespace+"/"+h[0].Name)
+		}
+		last := live[len(live)-1][0]
+		j.add(verdict.Failed, "drift-several-releases", "Helm releases",
+			fmt.Sprintf("%d releases of the chart are installed (%s), and they write the same ClusterPolicy, labels and DaemonSets: one is enough", len(live), strings.Join(names, ", ")),
+			fmt.Sprintf("helm uninstall %s -n %s, if %s is the one to keep", last.Name, last.Namespace, names[0]), sourceHelm)
+	case len(live) > 0 || unread:
+	case j.Release != "":
+		j.add(verdict.Failed, "drift-no-release", j.Release, fmt.Sprintf("no Helm release of the chart is named %s", j.Release), "helm list -A --all --filter "+j.Release, sourceHelm)
+	case slices.ContainsFunc(j.controllers, func(c controller) bool { return c.kind == "Application" }):
+		j.add(verdict.Note, "drift-no-release", "Helm release", "Argo CD renders the chart itself and leaves no Helm release, so the values are compared with the ClusterPolicy", "", sourceArgo)
+	default:
+		j.add(verdict.Warning, "drift-no-release", "Helm release", "no Helm release of the chart was found: the operator was installed otherwise (OLM, kubectl apply), or in another cluster",
+			"helm list -A --all", sourceHelm)
+	}
+	return live
+}

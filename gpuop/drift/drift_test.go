@@ -1,0 +1,524 @@
+package drift_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	helm "helm.sh/helm/v3/pkg/release"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/drift"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
+)
+
+// The files of testdata were written by kubectl get against a kube-apiserver v1.36.3 with the CRDs of
+// v26.7.0: healthy after helm v3.22.0 had installed a small chart of this project's own, edited after
+// two fields of the ClusterPolicy, an image and a field of two DaemonSets had been changed with kubectl,
+// and upgraded after helm upgrade with other values.
+
+func short(rows []verdict.Verdict) []string {
+	var out []string
+	for _, v := range wrong(rows) {
+		out = append(out, v.State.String()+" "+v.ID+" "+v.Subject)
+	}
+	return out
+}
+
+func TestWhatHelmInstalledDoesNotDiffer(t *testing.T) {
+	rows := drift.Judge(load(t, "healthy.yaml"), intended(t))
+	if got := short(rows); len(got) > 0 {
+		t.Errorf("rows that are not OK: %q", got)
+	}
+	fields := 0
+	for _, v := range rows {
+		if v.ID == "drift-daemonset" {
+			n := 0
+			if _, err := fmt.Sscanf(v.Reason, "%d fields are as ClusterPolicy cluster-policy specifies", &n); err != nil {
+				t.Errorf("%q: %v", v.Reason, err)
+			}
+			fields += n
+		}
+	}
+	if fields < 20 {
+		t.Errorf("%d fields of DaemonSets compared, want 20 or more", fields)
+	}
+}
+
+func TestEditsAreNamedWithTheirOwner(t *testing.T) {
+	rows := drift.Judge(load(t, "edited.yaml"), intended(t))
+	want := []string{
+		"failed drift-field ClusterPolicy/cluster-policy spec.dcgmExporter.args",
+		"failed drift-field ClusterPolicy/cluster-policy spec.driver.version",
+		"failed drift-daemonset DaemonSet/nvidia-dcgm-exporter containers[nvidia-dcgm-exporter].args",
+		"failed drift-daemonset DaemonSet/nvidia-device-plugin-daemonset containers[nvidia-device-plugin].image",
+		"failed drift-daemonset DaemonSet/nvidia-driver-daemonset containers[nvidia-driver-ctr].image",
+		"failed drift-daemonset-edited DaemonSet/nvidia-mig-manager",
+	}
+	if diff := cmp.Diff(want, short(rows)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	for subject, words := range map[string][]string{
+		"ClusterPolicy/cluster-policy spec.driver.version":                                {`set "580.95.05"`, `has "570.158.01"`, "owner: kubectl-edit (Update) on 2026-11-22"},
+		"DaemonSet/nvidia-device-plugin-daemonset containers[nvidia-device-plugin].image": {"example.com/plugin:test", "owner: kubectl-set (Update)", "the operator does not put it back"},
+		"DaemonSet/nvidia-driver-daemonset containers[nvidia-driver-ctr].image":           {"owner: gpu-operator (Update)"},
+		"DaemonSet/nvidia-mig-manager":                                                    {"kubectl-patch (Update)", "spec.hostNetwork"},
+	} {
+		i := slices.IndexFunc(rows, func(v verdict.Verdict) bool { return v.Subject == subject })
+		for _, w := range words {
+			if !strings.Contains(rows[i].Reason, w) {
+				t.Errorf("%s: %q does not say %q", subject, rows[i].Reason, w)
+			}
+		}
+	}
+	for _, v := range rows {
+		if v.ID == "drift-field" && v.State == verdict.Failed {
+			if want := time.Hour; load(t, "edited.yaml").At.Sub(v.Since) > want || v.Since.IsZero() {
+				t.Errorf("%s: since %s, want the time of the edit", v.Subject, v.Since)
+			}
+			if !strings.HasPrefix(v.Next, "kubectl patch clusterpolicy/cluster-policy --type=merge -p '{\"spec\":") {
+				t.Errorf("next %q: helm upgrade does not put an edit back", v.Next)
+			}
+		}
+	}
+}
+
+// A repeated helm upgrade leaves the edits: the file upgraded.yaml is the real server's answer.
+func TestUpgradeWithOtherValues(t *testing.T) {
+	rows := drift.Judge(load(t, "upgraded.yaml"), intended(t))
+	got := short(rows)
+	for _, want := range []string{
+		"failed drift-value mig.strategy",
+		"warning drift-value-extra proxy",
+		"failed drift-field ClusterPolicy/cluster-policy spec.driver.version",
+		"failed drift-daemonset DaemonSet/gpu-feature-discovery containers[gpu-feature-discovery].env[MIG_STRATEGY]",
+	} {
+		if !slices.Contains(got, want) {
+			t.Errorf("%q is missing in %q", want, got)
+		}
+	}
+	for _, v := range rows {
+		if strings.Contains(v.Reason+v.Next, "pw@") {
+			t.Errorf("a password is shown: %q", v.Reason)
+		}
+		if v.ID == "drift-value" && v.Subject == "mig.strategy" && v.Next != "helm upgrade gpu-operator nvidia/gpu-operator -n gpu-operator --version v26.7.0 -f values.yaml" {
+			t.Errorf("next %q", v.Next)
+		}
+	}
+}
+
+// Whichever field of the ClusterPolicy is changed or taken out, that field is named and no other of it.
+func TestEachFieldIsFound(t *testing.T) {
+	fields := 0
+	var visit func(path []string, m map[string]any, of func(*cluster.State) map[string]any)
+	visit = func(path []string, m map[string]any, of func(*cluster.State) map[string]any) {
+		for _, name := range slices.Sorted(maps.Keys(m)) {
+			at := append(path[:len(path):len(path)], name)
+			if inner, isMap := m[name].(map[string]any); isMap {
+				visit(at, inner, func(s *cluster.State) map[string]any { return of(s)[name].(map[string]any) })
+				continue
+			}
+			for _, value := range []any{"another", nil} {
+				s := load(t, "healthy.yaml")
+				of(s)[name] = value
+				if value == nil {
+					delete(of(s), name)
+				}
+				s.ClusterPolicies[0].SetManagedFields(nil) // as where they were stripped
+				var got []string
+				for _, v := range wrong(drift.Judge(s, drift.Options{Table: intended(t).Table})) {
+					if v.ID == "drift-field" {
+						got = append(got, strings.TrimPrefix(v.Subject, "ClusterPolicy/cluster-policy "))
+					}
+				}
+				want := []string{strings.Join(at, ".")}
+				if list, isList := m[name].([]any); isList && len(list) == 0 && value == nil || m[name] == "" && value == nil {
+					want = nil // what says nothing may be missing
+				}
+				if value == nil && !declared[strings.Join(at, ".")] {
+					want = nil // the API server's default, which no manifest specifies
+				}
+				if value != nil && !declared[strings.Join(at, ".")] {
+					continue
+				}
+				fields++
+				if diff := cmp.Diff(want, got); diff != "" {
+					t.Errorf("%s = %v (-want +got):\n%s", strings.Join(at, "."), value, diff)
+				}
+			}
+		}
+	}
+	first := load(t, "healthy.yaml")
+	r, err := drift.Decode(&first.Secrets[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range r.Objects {
+		if o["kind"] == "ClusterPolicy" {
+			declare("spec", o["spec"].(map[string]any))
+		}
+	}
+	visit([]string{"spec"}, first.ClusterPolicies[0].Object["spec"].(map[string]any), func(s *cluster.State) map[string]any { return s.ClusterPolicies[0].Object["spec"].(map[string]any) })
+	if fields < 40 {
+		t.Errorf("%d changes tried, want 40 or more", fields)
+	}
+}
+
+// declared are the fields that the manifest of testdata sets.
+var declared = map[string]bool{}
+
+func declare(path string, m map[string]any) {
+	for name, value := range m {
+		if inner, isMap := value.(map[string]any); isMap {
+			declare(path+"."+name, inner)
+			continue
+		}
+		declared[path+"."+name] = true
+	}
+}
+
+// revise decodes the release of a state's last Secret with Helm's own type, changes it, and stores it
+// again as the revision it then has.
+func revise(t *testing.T, s *cluster.State, change func(*helm.Release)) {
+	t.Helper()
+	from := s.Secrets[len(s.Secrets)-1]
+	packed, err := base64.StdEncoding.DecodeString(string(from.Data["release"]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	unzipped, err := gzip.NewReader(bytes.NewReader(packed))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r helm.Release
+	if err := json.NewDecoder(unzipped).Decode(&r); err != nil {
+		t.Fatal(err)
+	}
+	change(&r)
+	data, err := json.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	w := gzip.NewWriter(&out)
+	if _, err := w.Write(data); err != nil || w.Close() != nil {
+		t.Fatal(err)
+	}
+	to := from.DeepCopy()
+	to.Name = fmt.Sprintf("sh.helm.release.v1.%s.v%d", r.Name, r.Version)
+	to.Namespace = r.Namespace
+	to.Data = map[string][]byte{"release": []byte(base64.StdEncoding.EncodeToString(out.Bytes()))}
+	s.Secrets = append(s.Secrets, *to)
+}
+
+func TestReleaseStates(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		make func(*testing.T, *cluster.State)
+		want []string
+		says string
+	}{
+		{"pending for an hour", func(t *testing.T, s *cluster.State) {
+			revise(t, s, func(r *helm.Release) { r.Version, r.Info.Status = 2, helm.StatusPendingUpgrade })
+		}, []string{"failed drift-release release/gpu-operator"}, "helm rollback gpu-operator 1 -n gpu-operator"},
+		{"pending for a minute", func(t *testing.T, s *cluster.State) {
+			revise(t, s, func(r *helm.Release) {
+				r.Version, r.Info.Status = 2, helm.StatusPendingUpgrade
+				r.Info.LastDeployed.Time = s.At.Add(-time.Minute)
+			})
+		}, []string{"waiting drift-release release/gpu-operator"}, "helm status gpu-operator -n gpu-operator"},
+		{"failed", func(t *testing.T, s *cluster.State) {
+			revise(t, s, func(r *helm.Release) {
+				r.Version, r.Info.Status, r.Info.Description = 2, helm.StatusFailed, "timed out"
+				r.Manifest = strings.ReplaceAll(r.Manifest, "580.95.05", "999") // never applied
+			})
+		}, []string{"failed drift-release release/gpu-operator"}, "timed out"},
+		{"uninstalling", func(t *testing.T, s *cluster.State) {
+			revise(t, s, func(r *helm.Release) { r.Version, r.Info.Status = 2, helm.StatusUninstalling })
+		}, []string{"warning drift-release release/gpu-operator"}, "expected deployed"},
+		{"two releases", func(t *testing.T, s *cluster.State) {
+			revise(t, s, func(r *helm.Release) { r.Name, r.Namespace = "gpu-op-2", "gpu-operator" })
+		}, []string{"failed drift-several-releases Helm releases"}, "helm uninstall gpu-operator -n gpu-operator"},
+		{"another chart", func(t *testing.T, s *cluster.State) {
+			revise(t, s, func(r *helm.Release) { r.Name, r.Chart.Metadata.Name = "x", "network-operator" })
+		}, nil, ""},
+		{"none", func(_ *testing.T, s *cluster.State) { s.Secrets = []corev1.Secret{} },
+			[]string{"warning drift-no-release Helm release"}, "helm list -A --all"},
+		{"broken", func(_ *testing.T, s *cluster.State) { s.Secrets[0].Data["release"] = []byte("H4sIAAAA") },
+			[]string{"unknown drift-release-unreadable Secret", "warning drift-no-release Helm release"}, "sh.helm.release.v1.gpu-operator.v1"},
+		{"forbidden", func(_ *testing.T, s *cluster.State) {
+			s.Secrets = nil
+			s.Missing = []cluster.Missing{{Kind: cluster.Secrets, Verb: "list", Why: cluster.Forbidden, Detail: "user x may not list secrets"}}
+		}, []string{"unknown drift-unread secrets"}, "kubectl auth can-i list secrets"},
+		{"no operator", func(_ *testing.T, s *cluster.State) { s.Pods = []corev1.Pod{} },
+			[]string{"failed drift-operator-image Deployment/gpu-operator"}, "No pod"},
+		{"older operator", func(_ *testing.T, s *cluster.State) {
+			s.Pods[0].Spec.Containers[0].Image = "nvcr.io/nvidia/gpu-operator:v25.10.0"
+		},
+			[]string{"failed drift-operator-image Pod/gpu-operator-0"}, "v25.10.0"},
+		{"operator.version", func(t *testing.T, s *cluster.State) {
+			revise(t, s, func(r *helm.Release) {
+				r.Version, r.Manifest = 2, strings.ReplaceAll(r.Manifest, "gpu-operator:v26.7.0", "gpu-operator:v25.10.0")
+			})
+			s.Pods[0].Spec.Containers[0].Image = "nvcr.io/nvidia/gpu-operator:v25.10.0"
+		}, []string{"warning drift-operator-version operator.version"}, "made for v26.7.0"},
+		{"no ClusterPolicy", func(_ *testing.T, s *cluster.State) { s.ClusterPolicies = []unstructured.Unstructured{} },
+			[]string{"failed drift-object-missing ClusterPolicy/cluster-policy"}, "not in the cluster"},
+		{"ClusterPolicies forbidden", func(_ *testing.T, s *cluster.State) {
+			s.ClusterPolicies = nil
+			s.Missing = []cluster.Missing{{Kind: cluster.ClusterPolicies, Verb: "list", Why: cluster.Forbidden, Detail: "no"}}
+		}, []string{"unknown drift-unread clusterpolicies.nvidia.com"}, "kubectl auth can-i list clusterpolicies.nvidia.com"},
+		{"a second ClusterPolicy", func(_ *testing.T, s *cluster.State) {
+			second := *s.ClusterPolicies[0].DeepCopy()
+			second.SetName("second")
+			second.SetCreationTimestamp(metav1.NewTime(s.At))
+			s.ClusterPolicies = append(s.ClusterPolicies, second)
+		}, []string{"warning drift-policy-ignored ClusterPolicy/second"}, "acts on cluster-policy"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := load(t, "healthy.yaml")
+			c.make(t, s)
+			rows := drift.Judge(s, drift.Options{Table: intended(t).Table})
+			if diff := cmp.Diff(c.want, short(rows)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if said := fmt.Sprint(wrong(rows)); !strings.Contains(strings.ToLower(said), strings.ToLower(c.says)) {
+				t.Errorf("%s does not say %q", said, c.says)
+			}
+		})
+	}
+}
+
+func TestSecretsForbiddenStillComparesTheValues(t *testing.T) {
+	s := load(t, "edited.yaml")
+	s.Secrets = nil
+	s.Missing = []cluster.Missing{{Kind: cluster.Secrets, Verb: "list", Why: cluster.Forbidden, Detail: "user x may not list secrets"}}
+	o := intended(t)
+	o.Intended.Merge(map[string]any{"node-feature-discovery": map[string]any{"worker": map[string]any{"x": "y"}}})
+	rows := drift.Judge(s, o)
+	got := short(rows)
+	for _, want := range []string{"unknown drift-unread secrets", "failed drift-value driver.version", "unknown drift-value values"} {
+		if !slices.Contains(got, want) {
+			t.Errorf("%q is missing in %q", want, got)
+		}
+	}
+	i := slices.IndexFunc(rows, func(v verdict.Verdict) bool { return v.Subject == "driver.version" })
+	if !strings.Contains(rows[i].Reason, "kubectl-edit (Update)") {
+		t.Errorf("the owner is missing: %q", rows[i].Reason)
+	}
+}
+
+func TestUnknownKeyIsSaid(t *testing.T) {
+	o := intended(t)
+	o.Intended.Merge(map[string]any{"mig": map[string]any{"stratgey": "mixed"}})
+	rows := wrong(drift.Judge(load(t, "healthy.yaml"), o))
+	if len(rows) != 1 || rows[0].ID != "drift-value-unknown" || rows[0].Subject != "mig.stratgey" || !strings.HasPrefix(rows[0].Next, "gpuop lint --version v26.7.0") {
+		t.Errorf("%+v", rows)
+	}
+}
+
+func object(kind, namespace, name string, content map[string]any) unstructured.Unstructured {
+	u := unstructured.Unstructured{Object: content}
+	u.SetKind(kind)
+	u.SetNamespace(namespace)
+	u.SetName(name)
+	return u
+}
+
+func TestControllersOwnTheInstallation(t *testing.T) {
+	flux := map[string]any{"spec": map[string]any{"releaseName": "gpu-operator", "targetNamespace": "gpu-operator",
+		"chart": map[string]any{"spec": map[string]any{"chart": "gpu-operator"}}}}
+	for _, c := range []struct {
+		name string
+		make func(*cluster.State)
+		want string
+		says string
+	}{
+		{"Flux", func(s *cluster.State) {
+			s.HelmReleases = []unstructured.Unstructured{object("HelmRelease", "flux-system", "gpu", flux)}
+		},
+			"note drift-owner HelmRelease/gpu", "flux-system/gpu owns the installation"},
+		{"Flux, suspended", func(s *cluster.State) {
+			u := object("HelmRelease", "flux-system", "gpu", runtime.DeepCopyJSON(flux))
+			_ = unstructured.SetNestedField(u.Object, true, "spec", "suspend")
+			s.HelmReleases = []unstructured.Unstructured{u}
+		}, "warning drift-owner HelmRelease/gpu", "flux resume helmrelease gpu -n flux-system"},
+		{"Flux, not ready", func(s *cluster.State) {
+			u := object("HelmRelease", "flux-system", "gpu", runtime.DeepCopyJSON(flux))
+			u.Object["status"] = map[string]any{"conditions": []any{map[string]any{"type": "Ready", "status": "False", "message": "no such chart", "lastTransitionTime": "2026-11-22T20:00:00Z"}}}
+			s.HelmReleases = []unstructured.Unstructured{u}
+		}, "failed drift-owner HelmRelease/gpu", "no such chart"},
+		{"Flux by its label", func(s *cluster.State) {
+			s.ClusterPolicies[0].SetLabels(map[string]string{"helm.toolkit.fluxcd.io/name": "gpu", "helm.toolkit.fluxcd.io/namespace": "flux-system"})
+		}, "note drift-owner HelmRelease/gpu", "was not found"},
+		{"Argo CD", func(s *cluster.State) {
+			s.Applications = []unstructured.Unstructured{object("Application", "argocd", "gpu", map[string]any{
+				"spec":   map[string]any{"source": map[string]any{"chart": "gpu-operator"}, "syncPolicy": map[string]any{"automated": map[string]any{}}},
+				"status": map[string]any{"sync": map[string]any{"status": "Synced"}}})}
+		}, "note drift-owner Application/gpu", "argocd/gpu owns"},
+		{"Argo CD, out of sync", func(s *cluster.State) {
+			s.Applications = []unstructured.Unstructured{object("Application", "argocd", "gpu", map[string]any{
+				"status": map[string]any{"sync": map[string]any{"status": "OutOfSync"}, "resources": []any{map[string]any{"group": "nvidia.com", "kind": "ClusterPolicy"}}}})}
+		}, "failed drift-owner Application/gpu", "argocd app diff gpu"},
+		{"Argo CD by its annotation", func(s *cluster.State) {
+			s.ClusterPolicies[0].SetAnnotations(map[string]string{"argocd.argoproj.io/tracking-id": "gpu:nvidia.com/ClusterPolicy:gpu-operator/cluster-policy"})
+		}, "note drift-owner Application/gpu", "Application gpu owns"},
+		{"another's", func(s *cluster.State) {
+			s.HelmReleases = []unstructured.Unstructured{object("HelmRelease", "flux-system", "web", map[string]any{"spec": map[string]any{"chart": map[string]any{"spec": map[string]any{"chart": "web"}}}})}
+			s.Applications = []unstructured.Unstructured{object("Application", "argocd", "web", map[string]any{})}
+		}, "", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := load(t, "healthy.yaml")
+			c.make(s)
+			rows := drift.Judge(s, intended(t))
+			if got := strings.Join(short(rows), "; "); got != c.want {
+				t.Errorf("got %q, want %q", got, c.want)
+			}
+			if said := fmt.Sprint(rows); !strings.Contains(said, c.says) {
+				t.Errorf("%s does not say %q", said, c.says)
+			}
+		})
+	}
+	s := load(t, "upgraded.yaml")
+	s.HelmReleases = []unstructured.Unstructured{object("HelmRelease", "flux-system", "gpu", flux)}
+	for _, v := range drift.Judge(s, intended(t)) {
+		if v.ID == "drift-value" && v.State == verdict.Failed && !strings.Contains(v.Next, "flux reconcile helmrelease gpu") {
+			t.Errorf("%s: next %q, want the HelmRelease", v.Subject, v.Next)
+		}
+	}
+}
+
+func TestDaemonSetsThatAreLeftMissingOrOld(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		make func(*cluster.State)
+		want []string
+	}{
+		{"left", func(s *cluster.State) { set(s, false, "spec", "migManager", "enabled") }, []string{"failed drift-daemonset-left DaemonSet/nvidia-mig-manager"}},
+		{"another operand left", func(s *cluster.State) {
+			kata := *s.DaemonSets[0].DeepCopy()
+			kata.Name = "nvidia-kata-manager"
+			s.DaemonSets = append(s.DaemonSets, kata)
+			set(s, false, "spec", "kataManager", "enabled")
+		}, []string{"failed drift-daemonset-left DaemonSet/nvidia-kata-manager"}},
+		{"missing", func(s *cluster.State) { set(s, true, "spec", "dcgm", "enabled") },
+			[]string{"failed drift-daemonset DaemonSet/nvidia-dcgm-exporter containers[nvidia-dcgm-exporter].env[DCGM_REMOTE_HOSTENGINE_INFO]", "failed drift-daemonset-missing DaemonSet/nvidia-dcgm"}},
+		{"no GPU node", func(s *cluster.State) { s.DaemonSets, s.Nodes = s.DaemonSets[:0], s.Nodes[:0] }, nil},
+		{"not rolled out", func(s *cluster.State) {
+			for i := range s.DaemonSets {
+				if d := &s.DaemonSets[i]; strings.Contains(d.Name, "driver") || strings.Contains(d.Name, "plugin") {
+					d.Status.DesiredNumberScheduled, d.Status.UpdatedNumberScheduled = 3, 1
+				}
+			}
+		}, []string{"waiting drift-not-rolled-out DaemonSet/nvidia-device-plugin-daemonset", "warning drift-not-rolled-out DaemonSet/nvidia-driver-daemonset"}},
+		{"unread", func(s *cluster.State) {
+			s.DaemonSets = nil
+			s.Missing = []cluster.Missing{{Kind: cluster.DaemonSets, Verb: "list", Why: cluster.Failed, Detail: "broke off"}}
+		}, []string{"unknown drift-unread daemonsets.apps"}},
+		{"tolerations", func(s *cluster.State) {
+			s.DaemonSets[0].Spec.Template.Spec.Tolerations = nil
+		}, []string{"failed drift-daemonset DaemonSet/gpu-feature-discovery tolerations"}},
+		{"an NVIDIADriver", func(s *cluster.State) {
+			s.NVIDIADrivers = []unstructured.Unstructured{object("NVIDIADriver", "", "gold", map[string]any{"spec": map[string]any{"repository": "nvcr.io/nvidia", "image": "driver", "version": "999"}})}
+			for i := range s.DaemonSets {
+				if d := &s.DaemonSets[i]; strings.Contains(d.Name, "driver") {
+					d.OwnerReferences[0].Kind, d.OwnerReferences[0].Name = "NVIDIADriver", "gold"
+				}
+			}
+		}, []string{"failed drift-daemonset DaemonSet/nvidia-driver-daemonset containers[nvidia-driver-ctr].image"}},
+		{"restarted with kubectl", func(s *cluster.State) {
+			now := metav1.NewTime(s.At)
+			d := &s.DaemonSets[0]
+			d.ManagedFields = append(d.ManagedFields, metav1.ManagedFieldsEntry{Manager: "kubectl-rollout", Operation: "Update", Time: &now,
+				FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:template":{"f:metadata":{"f:annotations":{".":{},"f:kubectl.kubernetes.io/restartedAt":{}}}}}}`)})
+		}, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := load(t, "healthy.yaml")
+			s.Secrets = []corev1.Secret{} // the ClusterPolicy is the intention here
+			c.make(s)
+			got := slices.DeleteFunc(short(drift.Judge(s, drift.Options{Table: intended(t).Table})), func(row string) bool { return strings.Contains(row, "drift-no-release") })
+			if len(got) == 0 {
+				got = nil
+			}
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func set(s *cluster.State, value any, path ...string) {
+	_ = unstructured.SetNestedField(s.ClusterPolicies[0].Object, value, path...)
+}
+
+// What the operator may be about to follow waits; after five minutes it has failed.
+func TestTheOperatorMayBeAboutToFollow(t *testing.T) {
+	for age, want := range map[time.Duration]verdict.State{time.Minute: verdict.Waiting, time.Hour: verdict.Failed} {
+		s := load(t, "edited.yaml")
+		for _, e := range s.ClusterPolicies[0].GetManagedFields() {
+			if e.Manager == "kubectl-edit" {
+				s.At = e.Time.Add(age)
+			}
+		}
+		for _, v := range drift.Judge(s, intended(t)) {
+			if v.Subject == "DaemonSet/nvidia-driver-daemonset containers[nvidia-driver-ctr].image" && v.State != want {
+				t.Errorf("after %s: %s, want %s", age, v.State, want)
+			}
+		}
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	f.Add([]byte("H4sIAAAAAAAA"))
+	f.Add([]byte(base64.StdEncoding.EncodeToString([]byte(`{"name":"a","chart":{"metadata":{"name":"gpu-operator"}},"info":{},"manifest":"a: b\n---\nc"}`))))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		r, err := drift.Decode(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Data: map[string][]byte{"release": data}})
+		if err != nil && !errors.Is(err, drift.ErrRelease) {
+			t.Fatalf("%v does not wrap ErrRelease", err)
+		}
+		if err == nil && r != nil {
+			s := &cluster.State{Namespace: "x", Secrets: []corev1.Secret{{ObjectMeta: metav1.ObjectMeta{Name: "sh.helm.release.v1.a.v1"}, Data: map[string][]byte{"release": data}}}}
+			if len(drift.Judge(s, drift.Options{Table: intended(t).Table})) == 0 {
+				t.Fatal("a release, and no row")
+			}
+		}
+	})
+}
+
+func TestOwnerOf(t *testing.T) {
+	entry := func(manager, fields string, hour int) metav1.ManagedFieldsEntry {
+		at := metav1.NewTime(time.Date(2026, 9, 1, hour, 0, 0, 0, time.UTC))
+		return metav1.ManagedFieldsEntry{Manager: manager, Operation: "Update", Time: &at, FieldsV1: metav1.NewFieldsV1(fields)}
+	}
+	whole, exact, other := `{"f:spec":{"f:driver":{}}}`, `{"f:spec":{"f:driver":{"f:version":{}}}}`, `{"f:spec":{"f:toolkit":{"f:version":{}}}}`
+	for _, c := range []struct {
+		name    string
+		entries []metav1.ManagedFieldsEntry
+		want    string
+	}{
+		{"the closest wins over a later one", []metav1.ManagedFieldsEntry{entry("exact", exact, 1), entry("whole", whole, 9)}, "exact"},
+		{"the latest of two", []metav1.ManagedFieldsEntry{entry("late", exact, 9), entry("early", exact, 1)}, "late"},
+		{"the latest of two, in the other order", []metav1.ManagedFieldsEntry{entry("early", exact, 1), entry("late", exact, 9)}, "late"},
+		{"the whole group", []metav1.ManagedFieldsEntry{entry("other", other, 9), entry("whole", whole, 1)}, "whole"},
+		{"none", []metav1.ManagedFieldsEntry{entry("other", other, 9), {Manager: "empty"}, entry("broken", `{`, 9)}, ""},
+	} {
+		if got := drift.OwnerOf(c.entries, "spec", "driver", "version"); got.Manager != c.want {
+			t.Errorf("%s: %q, want %q", c.name, got.Manager, c.want)
+		}
+	}
+}

@@ -1,0 +1,184 @@
+package drift
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
+)
+
+// compared are the kinds of a manifest that are held against the cluster, with the parts of each.
+var compared = map[string][]string{"ClusterPolicy": {"spec"}, "NVIDIADriver": {"spec"}, "GPUCluster": {"spec"}, "ConfigMap": {"data"}}
+
+// object compares an object of the manifest with the one in the cluster.
+func (j *judge) object(r *Release, o map[string]any) {
+	kind, name := text(o, "kind"), text(o, "metadata", "name")
+	parts := compared[kind]
+	if parts == nil {
+		return
+	}
+	namespace := cmp.Or(text(o, "metadata", "namespace"), r.Namespace)
+	live, read := j.find(kind, name, namespace)
+	if !read {
+		return
+	}
+	subject := kind + "/" + name
+	if live == nil {
+		j.add(verdict.Failed, "drift-object-missing", subject, fmt.Sprintf("%s wrote it, and it is not in the cluster", r.id()),
+			fmt.Sprintf("helm get manifest %s -n %s --revision %s, and kubectl apply the %s of it", r.Name, r.Namespace, revision(r), kind), sourceHelm)
+		return
+	}
+	agreed := 0
+	for _, part := range parts {
+		want, _ := o[part].(map[string]any)
+		have, _ := live.Object[part].(map[string]any)
+		d := &fieldDiff{judge: j, release: r, subject: subject, live: live}
+		d.walk([]string{part}, want, have)
+		agreed += d.agreed
+	}
+	if agreed > 0 {
+		j.add(verdict.OK, "drift-field", subject, fmt.Sprintf("%s %s as %s wrote %s", counted(agreed, "field"), are(agreed), r.id(), map[bool]string{true: "it", false: "them"}[agreed == 1]), "", sourceHelm)
+	}
+}
+
+// find returns the object in the cluster, nil where there is none; read is false where its kind was not
+// read.
+func (j *judge) find(kind, name, namespace string) (live *unstructured.Unstructured, read bool) {
+	lists := map[string]struct {
+		kind cluster.Kind
+		list []unstructured.Unstructured
+	}{
+		"ClusterPolicy": {cluster.ClusterPolicies, j.ClusterPolicies}, "NVIDIADriver": {cluster.NVIDIADrivers, j.NVIDIADrivers}, "GPUCluster": {cluster.GPUClusters, j.GPUClusters},
+	}
+	if l, custom := lists[kind]; custom {
+		for i := range l.list {
+			if l.list[i].GetName() == name {
+				return &l.list[i], true
+			}
+		}
+		_, missed := j.missed(l.kind)
+		return nil, l.list != nil && !missed
+	}
+	for i := range j.ConfigMaps {
+		c := &j.ConfigMaps[i]
+		if c.Name != name || c.Namespace != namespace {
+			continue
+		}
+		data := map[string]any{}
+		for k, v := range c.Data {
+			data[k] = v
+		}
+		u := &unstructured.Unstructured{Object: map[string]any{"kind": "ConfigMap", "data": data}}
+		u.SetName(name)
+		u.SetNamespace(namespace)
+		u.SetManagedFields(c.ManagedFields)
+		return u, true
+	}
+	// the state has those of the operator's namespace alone
+	return nil, j.ConfigMaps != nil && namespace == j.Namespace
+}
+
+// A fieldDiff walks a manifest's fields and those of the object in the cluster.
+type fieldDiff struct {
+	*judge
+	release *Release
+	subject string
+	live    *unstructured.Unstructured
+	agreed  int
+}
+
+func (d *fieldDiff) walk(path []string, want, have map[string]any) {
+	names := map[string]bool{}
+	for name := range want {
+		names[name] = true
+	}
+	for name := range have {
+		names[name] = true
+	}
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		at := append(path[:len(path):len(path)], name)
+		w, wanted := want[name]
+		h, is := have[name]
+		wm, wIsMap := w.(map[string]any)
+		hm, hIsMap := h.(map[string]any)
+		switch {
+		case wIsMap && hIsMap, wIsMap && !is, hIsMap && !wanted:
+			d.walk(at, wm, hm)
+		case empty(w) && empty(h):
+		case same(w, h):
+			d.agreed++
+		default:
+			d.field(at, w, h)
+		}
+	}
+}
+
+// field is one field that differs.
+func (d *fieldDiff) field(path []string, want, have any) {
+	owner := OwnerOf(d.live.GetManagedFields(), path...)
+	name, by := chart.Path(path), owned(d.live.GetManagedFields(), owner, have)
+	reason := ""
+	switch {
+	case empty(want):
+		if d.defaulted(path, owner) {
+			return
+		}
+		reason = fmt.Sprintf("the cluster has %s, and %s does not set it", shown(name, have), d.release.id()) + by
+	case empty(have) && owner.Manager == "":
+		reason = fmt.Sprintf("%s set %s, and the cluster has nothing: it was removed, or the CRD does not know the field, as Helm leaves CRDs as they were installed (operator.upgradeCRD)", d.release.id(), shown(name, want))
+	default:
+		reason = fmt.Sprintf("%s set %s, and the cluster has %s", d.release.id(), shown(name, want), shown(name, have)) + by
+	}
+	if value, found := get(d.Intended, path[1:]...); d.Intended != nil && found && path[0] == "spec" && same(value, have) {
+		reason += fmt.Sprintf("; it is what %s says", d.From)
+	}
+	v := d.add(verdict.Failed, "drift-field", d.subject+" "+name.String(), reason, d.revert(path, want), sourcePatch)
+	v.Since = owner.Time
+}
+
+// defaulted reports whether the API server filled the field in, or nothing says that another wrote it.
+func (d *fieldDiff) defaulted(path []string, owner Owner) bool {
+	if d.live.GetKind() == "ConfigMap" {
+		return deploys(owner.Manager)
+	}
+	if owner.Manager != "" {
+		return deploys(owner.Manager) || owner.Manager == d.release.Writer.Manager
+	}
+	v, known := d.release.version(d.Table)
+	if !known {
+		return true
+	}
+	f, found := d.Table.Field(v, d.live.GetKind(), strings.Join(path, "."))
+	return found && f.Default
+}
+
+// revert puts one field back. A repeated helm upgrade does not: it patches from manifest to manifest.
+func (d *fieldDiff) revert(path []string, want any) string {
+	if len(d.controllers) > 0 {
+		return d.controllers[0].revert()
+	}
+	patch := want
+	if empty(want) {
+		patch = nil
+	}
+	for _, name := range slices.Backward(path) {
+		patch = map[string]any{name: patch}
+	}
+	data, err := json.Marshal(patch)
+	if err != nil || len(data) > 500 || strings.Contains(masked(string(data)), "***") {
+		return fmt.Sprintf("kubectl edit %s", strings.ToLower(d.subject))
+	}
+	namespace := ""
+	if ns := d.live.GetNamespace(); ns != "" {
+		namespace = " -n " + ns
+	}
+	return fmt.Sprintf("kubectl patch %s%s --type=merge -p '%s'", strings.ToLower(d.subject), namespace, strings.ReplaceAll(string(data), "'", `'\''`))
+}

@@ -1,0 +1,110 @@
+package drift_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/drift"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
+)
+
+// load reads a file that kubectl get -o yaml --show-managed-fields has written. Its times are those at
+// which the objects were made; At is an hour after the last of them.
+func load(t *testing.T, name string) *cluster.State {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join("testdata", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &cluster.State{Title: name, Namespace: "gpu-operator", Nodes: []corev1.Node{}, Pods: []corev1.Pod{}, DaemonSets: []appsv1.DaemonSet{},
+		ConfigMaps: []corev1.ConfigMap{}, Secrets: []corev1.Secret{}, ClusterPolicies: []unstructured.Unstructured{}}
+	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(data), 4096)
+	for {
+		var list unstructured.UnstructuredList
+		if err := decoder.Decode(&list); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		for _, u := range list.Items {
+			add(t, s, u)
+		}
+	}
+	for i := range s.Secrets {
+		for _, e := range s.Secrets[i].ManagedFields {
+			if at := e.Time.Add(time.Hour); at.After(s.At) {
+				s.At = at
+			}
+		}
+	}
+	return s
+}
+
+func add(t *testing.T, s *cluster.State, u unstructured.Unstructured) {
+	t.Helper()
+	switch u.GetKind() {
+	case "Node":
+		s.Nodes = append(s.Nodes, typed[corev1.Node](t, u))
+	case "Pod":
+		s.Pods = append(s.Pods, typed[corev1.Pod](t, u))
+	case "DaemonSet":
+		s.DaemonSets = append(s.DaemonSets, typed[appsv1.DaemonSet](t, u))
+	case "ConfigMap":
+		s.ConfigMaps = append(s.ConfigMaps, typed[corev1.ConfigMap](t, u))
+	case "Secret":
+		s.Secrets = append(s.Secrets, typed[corev1.Secret](t, u))
+	case "ClusterPolicy":
+		s.ClusterPolicies = append(s.ClusterPolicies, u)
+	default:
+		t.Fatalf("a %s", u.GetKind())
+	}
+}
+
+func typed[T any](t *testing.T, u unstructured.Unstructured) T {
+	t.Helper()
+	var out T
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &out); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// intended are the values of testdata/values.yaml.
+func intended(t *testing.T) drift.Options {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join("testdata", "values.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := drift.Values{}
+	var m map[string]any
+	if err := yaml.Unmarshal(data, &m); err != nil {
+		t.Fatal(err)
+	}
+	v.Merge(m)
+	return drift.Options{Table: chart.Load(), Intended: v, From: "values.yaml", Flags: "-f values.yaml"}
+}
+
+// wrong are the rows that are not OK.
+func wrong(rows []verdict.Verdict) []verdict.Verdict {
+	var out []verdict.Verdict
+	for _, v := range rows {
+		if v.State != verdict.OK {
+			out = append(out, v)
+		}
+	}
+	return out
+}

@@ -1,0 +1,209 @@
+package host
+
+import (
+	"fmt"
+	"io/fs"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
+)
+
+const (
+	sourceDevices = "NVIDIA driver README, the kernel module's device files; nvidia-container-toolkit internal/nvcaps and cmd/nvidia-ctk/system"
+	sourceCaps    = "https://docs.nvidia.com/datacenter/tesla/mig-user-guide/, device nodes and capabilities"
+	sourceFabric  = "https://docs.nvidia.com/datacenter/tesla/fabric-manager-user-guide/"
+)
+
+// majors are the numbers of /proc/devices for NVIDIA's character devices.
+func (n *node) majors() (map[string]uint32, error) {
+	text, err := n.read("/proc/devices")
+	if err != nil {
+		return nil, err
+	}
+	majors := map[string]uint32{}
+	for line := range strings.Lines(text) {
+		number, name, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if m, err := strconv.ParseUint(number, 10, 32); err == nil && strings.HasPrefix(name, "nvidia") {
+			majors[name] = uint32(m)
+		}
+	}
+	return majors, nil
+}
+
+// A wanted is a device node that has to be there.
+type wanted struct {
+	path  string
+	major []string // names in /proc/devices, the first that is there
+	minor uint32
+}
+
+var deviceMinor = regexp.MustCompile(`(?m)^Device Minor:\s*(\d+)\s*$`)
+
+// frontend are the names that branches of the driver give to major 195.
+func frontend() []string { return []string{"nvidia-frontend", "nvidia", "nvidiactl"} }
+
+// devices says whether the device nodes are there, with the numbers that the kernel gives them now.
+func (n *node) devices() {
+	const id, subject = "device-nodes", "device nodes"
+	if n.version == "" {
+		return // the row of the kernel module says it
+	}
+	majors, err := n.majors()
+	if err != nil {
+		n.unknown(id, subject, err, sourceDevices)
+		return
+	}
+	all := []wanted{
+		{"/dev/nvidiactl", frontend(), 255},
+		{"/dev/nvidia-uvm", []string{"nvidia-uvm"}, 0},
+		{"/dev/nvidia-uvm-tools", []string{"nvidia-uvm"}, 1},
+	}
+	const gpus = "/proc/driver/nvidia/gpus"
+	bus, err := n.names(gpus)
+	if err != nil {
+		n.unknown(id, "device nodes of GPUs", err, sourceDevices)
+	}
+	known := 0
+	for _, b := range bus {
+		text, err := n.read(path.Join(gpus, b, "information"))
+		if m := deviceMinor.FindStringSubmatch(text); err == nil && m != nil {
+			minor, _ := strconv.ParseUint(m[1], 10, 16) // of digits
+			all = append(all, wanted{"/dev/nvidia" + m[1], frontend(), uint32(minor)})
+			known++
+		}
+	}
+	if !n.judgeNodes(id, subject, all, majors, "sudo nvidia-modprobe -u -c 0") {
+		return
+	}
+	if known < n.count && !n.vfio {
+		n.add(id, verdict.Failed, subject, fmt.Sprintf("the driver knows %d of %d GPUs on the PCI bus: one has fallen off the bus, or is bound to another driver", known, n.count), "sudo dmesg | grep -i -e nvrm -e xid", sourceDevices)
+		return
+	}
+	n.add(id, verdict.OK, subject, fmt.Sprintf("nvidiactl, nvidia-uvm, nvidia-uvm-tools and those of %d GPUs are there, with the kernel's numbers", known), "", sourceDevices)
+}
+
+// judgeNodes reports which of the device nodes are missing or have numbers of another module, and
+// whether all are right.
+func (n *node) judgeNodes(id, subject string, all []wanted, majors map[string]uint32, next string) bool {
+	if info, err := n.info("/dev/null"); err != nil || !isDevice(info) {
+		n.add(id, verdict.Unknown, subject, "not judged: "+n.path+" has no device nodes, not even /dev/null: it is a copy of the files", "", sourceDevices)
+		return false
+	}
+	var missing, wrong, unread []string
+	for _, w := range all {
+		i := slices.IndexFunc(w.major, func(name string) bool { _, ok := majors[name]; return ok })
+		info, err := n.info(w.path)
+		switch {
+		case err != nil && absent(err):
+			missing = append(missing, w.path)
+			continue
+		case err != nil:
+			unread = append(unread, err.Error())
+			continue
+		case i < 0:
+			wrong = append(wrong, w.path+" is there, and the kernel has no device "+w.major[0])
+			continue
+		}
+		major, minor, ok := device(info)
+		if want := majors[w.major[i]]; !ok {
+			wrong = append(wrong, w.path+" is no device")
+		} else if major != want || minor != w.minor {
+			wrong = append(wrong, fmt.Sprintf("%s is %d:%d, want %d:%d", w.path, major, minor, want, w.minor))
+		}
+	}
+	switch {
+	case len(missing) > 0:
+		n.add(id, verdict.Failed, subject, "missing: "+strings.Join(missing, ", "), next, sourceDevices)
+	case len(wrong) > 0:
+		n.add(id, verdict.Failed, subject, strings.Join(wrong, "; ")+": left from a module that is no longer loaded", "sudo rm the node, then "+next, sourceDevices)
+	case len(unread) > 0:
+		n.add(id, verdict.Unknown, subject, "not judged: "+strings.Join(unread, "; "), "", sourceDevices)
+	default:
+		return true
+	}
+	return false
+}
+
+func isDevice(info fs.FileInfo) bool { _, _, ok := device(info); return ok }
+
+var capMinor = regexp.MustCompile(`(?m)^DeviceFileMinor:\s*(\d+)\s*$`)
+
+// capabilities says whether each MIG device that the driver has can be opened by a container: its two
+// capabilities are device nodes, too.
+func (n *node) capabilities() {
+	const id, subject, base = "mig-capabilities", "MIG device nodes", "/proc/driver/nvidia/capabilities"
+	if n.version == "" {
+		return
+	}
+	var all []wanted
+	instances := 0
+	for _, gpu := range n.glob(base + "/gpu*") {
+		for _, gi := range n.glob(gpu + "/mig/gi*") {
+			instances++
+			for _, access := range append(n.glob(gi+"/access"), globs(n, n.glob(gi+"/ci*"), "access")...) {
+				text, err := n.read(access)
+				m := capMinor.FindStringSubmatch(text)
+				if err != nil || m == nil {
+					n.add(id, verdict.Unknown, access, "not judged: it has no DeviceFileMinor", "", sourceCaps)
+					continue
+				}
+				minor, _ := strconv.ParseUint(m[1], 10, 32) // of digits
+				all = append(all, wanted{"/dev/nvidia-caps/nvidia-cap" + m[1], []string{"nvidia-caps"}, uint32(minor)})
+			}
+		}
+	}
+	if instances == 0 {
+		return // no GPU is partitioned
+	}
+	majors, err := n.majors()
+	if err != nil {
+		n.unknown(id, subject, err, sourceCaps)
+		return
+	}
+	if n.judgeNodes(id, subject, all, majors, "sudo nvidia-ctk system create-device-nodes --control-devices") {
+		n.add(id, verdict.OK, subject, fmt.Sprintf("the %d capabilities of %d GPU instances are there", len(all), instances), "", sourceCaps)
+	}
+}
+
+func globs(n *node, dirs []string, name string) []string {
+	var found []string
+	for _, d := range dirs {
+		found = append(found, n.glob(d+"/"+name)...)
+	}
+	return found
+}
+
+// fabric says whether the fabric manager runs on a node whose GPUs are connected by NVSwitches.
+func (n *node) fabric() {
+	const id, subject = "fabric-manager", "fabric manager"
+	if n.switches == 0 || n.vfio {
+		return
+	}
+	processes, err := n.names("/proc")
+	if err != nil {
+		n.unknown(id, subject, err, sourceFabric)
+		return
+	}
+	seen := 0
+	for _, p := range processes {
+		if p[0] < '1' || p[0] > '9' {
+			continue
+		}
+		seen++
+		// The kernel cuts a process' name to 15 bytes.
+		if name, err := n.read("/proc/" + p + "/comm"); err == nil && oneLine(name) == "nv-fabricmanage" {
+			n.add(id, verdict.OK, subject, fmt.Sprintf("it runs, for %d NVSwitches", n.switches), "", sourceFabric)
+			return
+		}
+	}
+	if seen == 0 {
+		n.add(id, verdict.Unknown, subject, fmt.Sprintf("not judged: the node has %d NVSwitches, and /proc in %s has no processes", n.switches, n.path), "", sourceFabric)
+		return
+	}
+	n.add(id, verdict.Failed, subject, fmt.Sprintf("the node has %d NVSwitches, and no nv-fabricmanager runs: CUDA reports cudaErrorSystemNotReady until it has set up the fabric", n.switches),
+		"systemctl status nvidia-fabricmanager, or with a driver container kubectl logs -n gpu-operator -l app=nvidia-driver-daemonset -c nvidia-driver-ctr", sourceFabric)
+}

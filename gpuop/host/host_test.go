@@ -1,0 +1,418 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
+)
+
+var at = time.Date(2026, 9, 1, 12, 0, 0, 0, time.UTC)
+
+// healthy is a node with two GPUs and a driver of its own: path → content. "→" is a link, "dev" a
+// character device.
+func healthy() map[string]string {
+	files := map[string]string{
+		"/etc/hostname":               "gpu-1\n",
+		"/etc/modprobe.d/nvidia.conf": "# written by the installer\nblacklist nouveau\noptions nouveau modeset=0\n",
+		"/proc/modules":               "nvidia_uvm 4943872 4 - Live 0x0\nnvidia 11490304 60 nvidia_uvm, Live 0x0\n",
+		"/proc/sys/kernel/osrelease":  "6.8.0-60-generic\n",
+		"/proc/cmdline":               "BOOT_IMAGE=/vmlinuz root=/dev/sda1 ro\n",
+		"/proc/driver/nvidia/version": "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.172.08  Release Build  (dvs-builder@U22-I3-AE18-09-6)  Tue Jul  8 17:57:10 UTC 2025\nGCC version:  gcc version 13.3.0 (Ubuntu 13.3.0-6ubuntu2~24.04)\n",
+		"/proc/devices":               "Character devices:\n  1 mem\n195 nvidia\n195 nvidiactl\n234 nvidia-caps\n511 nvidia-uvm\n\nBlock devices:\n  8 sd\n",
+		"/proc/1/comm":                "systemd\n",
+		"/proc/900/comm":              "nv-fabricmanage\n",
+		"/dev/null":                   "dev 1:3",
+		"/dev/nvidiactl":              "dev 195:255",
+		"/dev/nvidia-uvm":             "dev 511:0",
+		"/dev/nvidia-uvm-tools":       "dev 511:1",
+		"/dev/char/195:255":           "→../nvidiactl",
+		"/usr/lib/x86_64-linux-gnu/libcuda.so.570.172.08":    "",
+		"/usr/lib/x86_64-linux-gnu/libcuda.so.1":             "→libcuda.so.570.172.08",
+		"/usr/bin/nvidia-cdi-hook":                           "",
+		"/usr/bin/runc":                                      "",
+		"/usr/local/nvidia/toolkit/nvidia-container-runtime": "",
+		"/etc/containerd/config.toml": `version = 2
+imports = ["/etc/containerd/conf.d/*.toml"]
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+SystemdCgroup = true
+`,
+		"/etc/containerd/conf.d/99-nvidia.toml": `version = 2
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.nvidia]
+runtime_type = "io.containerd.runc.v2"
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.nvidia.options]
+BinaryName = "/usr/local/nvidia/toolkit/nvidia-container-runtime"
+SystemdCgroup = true
+`,
+		"/var/run":                                "→/run",
+		"/run/nvidia/validations/driver-ready":    "IS_HOST_DRIVER=true\nNVIDIA_DRIVER_ROOT=/\nDRIVER_ROOT_CTR_PATH=/host\nNVIDIA_DEV_ROOT=/\nDEV_ROOT_CTR_PATH=/host\n",
+		"/run/nvidia/validations/toolkit-ready":   "",
+		"/run/nvidia/validations/cuda-ready":      "",
+		"/run/nvidia/validations/plugin-ready":    "",
+		"/run/cdi/management.nvidia.com-gpu.yaml": cdiSpec("570.172.08", "195"),
+	}
+	for i := range 2 {
+		bus := fmt.Sprintf("0000:%d7:00.0", i+1)
+		dir := "/sys/bus/pci/devices/" + bus
+		files[dir+"/vendor"], files[dir+"/class"], files[dir+"/driver"] = "0x10de\n", "0x030200\n", "→../../drivers/nvidia"
+		files["/proc/driver/nvidia/gpus/"+bus+"/information"] = fmt.Sprintf("Model: \t\t NVIDIA H100 80GB HBM3\nIRQ:   \t\t 18\nDevice Minor: \t %d\nGPU Excluded:\t No\n", i)
+		files[fmt.Sprintf("/dev/nvidia%d", i)] = fmt.Sprintf("dev 195:%d", i)
+	}
+	return files
+}
+
+func cdiSpec(version, major string) string {
+	return `cdiVersion: 0.5.0
+kind: management.nvidia.com/gpu
+devices:
+- name: all
+  containerEdits:
+    deviceNodes:
+    - path: /dev/nvidia0
+      major: ` + major + `
+      minor: 0
+    - path: /dev/nvidiactl
+containerEdits:
+  hooks:
+  - hookName: createContainer
+    path: /usr/bin/nvidia-cdi-hook
+    args: [nvidia-cdi-hook, update-ldcache]
+  mounts:
+  - hostPath: /usr/lib/x86_64-linux-gnu/libcuda.so.` + version + `
+    containerPath: /usr/lib/x86_64-linux-gnu/libcuda.so.` + version + `
+    options: [ro, nosuid, nodev, bind]
+`
+}
+
+// change returns the files with some replaced; the content "-" removes a path and all below it.
+func change(files map[string]string, pairs ...string) map[string]string {
+	files = maps.Clone(files)
+	for i := 0; i < len(pairs); i += 2 {
+		if pairs[i+1] != "-" {
+			files[pairs[i]] = pairs[i+1]
+			continue
+		}
+		maps.DeleteFunc(files, func(name, _ string) bool { return name == pairs[i] || strings.HasPrefix(name, pairs[i]+"/") })
+	}
+	return files
+}
+
+// plant writes the files. Devices need rights that a test does not have: their numbers are passed
+// to what judges by its one call of the system.
+func plant(t *testing.T, files map[string]string) root {
+	t.Helper()
+	dir := t.TempDir()
+	devices := map[string][2]uint32{}
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		content := files[name]
+		full := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(full), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		var err error
+		if target, isLink := strings.CutPrefix(content, "→"); isLink {
+			err = os.Symlink(target, full)
+		} else {
+			var major, minor uint32
+			if _, scanned := fmt.Sscanf(content, "dev %d:%d", &major, &minor); scanned == nil {
+				devices[full] = [2]uint32{major, minor}
+			}
+			err = os.WriteFile(full, []byte(content), 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root{path: dir, stat: func(name string) (fs.FileInfo, error) {
+		info, err := os.Stat(name)
+		if numbers, is := devices[name]; is && err == nil {
+			return character{info, numbers}, nil
+		}
+		return info, err
+	}}
+}
+
+type character struct {
+	fs.FileInfo
+	numbers [2]uint32
+}
+
+func (c character) Mode() fs.FileMode { return fs.ModeDevice | fs.ModeCharDevice | 0o666 }
+func (c character) Sys() any {
+	return &syscall.Stat_t{Rdev: uint64(c.numbers[0])<<8 | uint64(c.numbers[1]&0xff)}
+}
+
+func judge(t *testing.T, files map[string]string, cuda string) verdict.Tree {
+	t.Helper()
+	tree, err := inspect(plant(t, files), Options{At: at, CUDA: cuda})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tree
+}
+
+// notOK lists the rows that are not as intended, but for the first, and what that one names.
+func notOK(tree verdict.Tree) (rows []string, broken string) {
+	for _, v := range tree.Verdicts[1:] {
+		if v.State != verdict.OK {
+			rows = append(rows, v.State.String()+" "+v.ID+" "+v.Subject)
+		}
+	}
+	return rows, tree.Verdicts[0].Subject
+}
+
+func TestInspect(t *testing.T) {
+	const (
+		validations = "/run/nvidia/validations"
+		main        = "/etc/containerd/config.toml"
+		version     = "/proc/driver/nvidia/version"
+	)
+	noDriver := []string{version, "-", "/proc/driver", "-", "/usr/lib/x86_64-linux-gnu/libcuda.so.570.172.08", "-", "/usr/lib/x86_64-linux-gnu/libcuda.so.1", "-", "/run", "-", "/proc/devices", "-", "/run/x", ""}
+	for name, tc := range map[string]struct {
+		change []string
+		cuda   string
+		want   []string
+		broken string
+	}{
+		"healthy":                         {nil, "", nil, "chain"},
+		"CUDA it serves":                  {nil, "12.8", nil, "chain"},
+		"CUDA 12.9 with a driver of 12.8": {nil, "12.9", []string{"warning cuda CUDA"}, "chain"},
+		"CUDA 13 with a driver of 12":     {nil, "13.0", []string{"failed cuda CUDA"}, "CUDA"},
+		"CUDA of the future":              {nil, "14.0", []string{"unknown cuda CUDA"}, "chain"},
+		"no GPU": {[]string{"/sys/bus/pci/devices", "-", "/sys/bus/pci/devices/0000:00:00.0/vendor", "0x8086\n"}, "",
+			[]string{"failed gpu-on-pci GPUs on PCI"}, "GPUs on PCI"},
+		"a copy without /sys": {[]string{"/sys", "-"}, "", []string{"unknown gpu-on-pci GPUs on PCI"}, "chain"},
+		"nouveau": {append([]string{"/sys/bus/pci/devices/0000:17:00.0/driver", "→../../drivers/nouveau", "/sys/bus/pci/devices/0000:27:00.0/driver", "→../../drivers/nouveau", "/sys/module/nouveau/refcnt", "1", "/proc/modules", "nouveau 1 0 - Live 0x0\n"}, noDriver...), "",
+			[]string{"failed gpu-on-pci GPUs on PCI", "failed nouveau nouveau", "failed driver-module NVIDIA kernel module", "failed validation " + validations, "note cdi CDI"}, "GPUs on PCI"},
+		"nouveau is blacklisted nowhere":      {[]string{"/etc/modprobe.d/nvidia.conf", "-"}, "", []string{"note nouveau nouveau"}, "chain"},
+		"nouveau is blacklisted at boot":      {[]string{"/etc/modprobe.d/nvidia.conf", "-", "/proc/cmdline", "ro modprobe.blacklist=nouveau quiet\n"}, "", nil, "chain"},
+		"GPUs for virtual machines":           {append([]string{"/sys/bus/pci/devices/0000:17:00.0/driver", "→../../drivers/vfio-pci", "/sys/bus/pci/devices/0000:27:00.0/driver", "→../../drivers/vfio-pci", validations + "/workload-type", "vm-passthrough\n", validations + "/vfio-pci-ready", ""}, append(noDriver[:8:8], "/run/cdi", "-")...), "", []string{"note gpu-on-pci GPUs on PCI", "note driver-module NVIDIA kernel module", "note cdi CDI"}, "chain"},
+		"one GPU without a driver":            {[]string{"/sys/bus/pci/devices/0000:27:00.0/driver", "-"}, "", []string{"failed gpu-on-pci GPUs on PCI"}, "GPUs on PCI"},
+		"the module is not loaded":            {noDriver, "", []string{"failed driver-module NVIDIA kernel module", "failed validation " + validations, "note cdi CDI"}, "NVIDIA kernel module"},
+		"an unknown form of the version":      {[]string{version, "NVRM version: something else\n"}, "", []string{"unknown driver-module NVIDIA kernel module"}, "chain"},
+		"a library of another version":        {[]string{version, "NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.133.20  Sun Mar 23 06:00:00 UTC 2025\n"}, "", []string{"failed driver-libraries driver libraries"}, "driver libraries"},
+		"two drivers":                         {[]string{"/run/nvidia/driver/usr/lib/x86_64-linux-gnu/libcuda.so.580.65.06", ""}, "", []string{"warning driver-libraries driver libraries"}, "chain"},
+		"no library at all":                   {[]string{"/usr/lib/x86_64-linux-gnu/libcuda.so.570.172.08", "-", "/run/cdi", "-"}, "", []string{"failed driver-libraries driver libraries", "note cdi CDI"}, "driver libraries"},
+		"a device node is missing":            {[]string{"/dev/nvidia-uvm", "-"}, "", []string{"failed device-nodes device nodes"}, "device nodes"},
+		"a device node of another boot":       {[]string{"/dev/nvidia-uvm", "dev 508:0"}, "", []string{"failed device-nodes device nodes"}, "device nodes"},
+		"a file instead of a device":          {[]string{"/dev/nvidia1", ""}, "", []string{"failed device-nodes device nodes"}, "device nodes"},
+		"a GPU off the bus":                   {[]string{"/proc/driver/nvidia/gpus/0000:27:00.0", "-"}, "", []string{"failed device-nodes device nodes"}, "device nodes"},
+		"a copy without devices":              {[]string{"/dev", "-"}, "", []string{"unknown device-nodes device nodes", "unknown cdi /run/cdi/management.nvidia.com-gpu.yaml"}, "chain"},
+		"MIG without its device nodes":        {[]string{"/proc/driver/nvidia/capabilities/gpu0/mig/gi1/access", "DeviceFileMinor: 12\nDeviceFileMode: 292\n", "/proc/driver/nvidia/capabilities/gpu0/mig/gi1/ci0/access", "DeviceFileMinor: 13\n", "/dev/nvidia-caps/nvidia-cap12", "dev 234:12"}, "", []string{"failed mig-capabilities MIG device nodes"}, "MIG device nodes"},
+		"MIG":                                 {[]string{"/proc/driver/nvidia/capabilities/gpu0/mig/gi1/access", "DeviceFileMinor: 12\nDeviceFileMode: 292\n", "/dev/nvidia-caps/nvidia-cap12", "dev 234:12"}, "", nil, "chain"},
+		"NVSwitches and a fabric manager":     {[]string{"/sys/bus/pci/devices/0000:c1:00.0/vendor", "0x10de", "/sys/bus/pci/devices/0000:c1:00.0/class", "0x068000"}, "", nil, "chain"},
+		"NVSwitches without one":              {[]string{"/sys/bus/pci/devices/0000:c1:00.0/vendor", "0x10de", "/sys/bus/pci/devices/0000:c1:00.0/class", "0x068000", "/proc/900", "-"}, "", []string{"failed fabric-manager fabric manager"}, "fabric manager"},
+		"NVSwitches in a copy":                {[]string{"/sys/bus/pci/devices/0000:c1:00.0/vendor", "0x10de", "/sys/bus/pci/devices/0000:c1:00.0/class", "0x068000", "/proc/900", "-", "/proc/1", "-"}, "", []string{"unknown fabric-manager fabric manager"}, "chain"},
+		"the toolkit is not validated":        {[]string{validations + "/toolkit-ready", "-", validations + "/cuda-ready", "-", validations + "/plugin-ready", "-"}, "", []string{"failed validation-toolkit toolkit-ready", "failed validation-cuda cuda-ready", "failed validation-plugin plugin-ready"}, "toolkit-ready"},
+		"the driver container restarts":       {[]string{validations + "/driver-ready", "IS_HOST_DRIVER=false\nNVIDIA_DRIVER_ROOT=/\n"}, "", []string{"warning validation-driver driver-ready"}, "chain"},
+		"a driver that the cloud installs":    {[]string{validations + "/driver-ready", "IS_HOST_DRIVER=false\nNVIDIA_DRIVER_ROOT=/home/kubernetes/bin/nvidia\n", "/usr/lib/x86_64-linux-gnu/libcuda.so.570.172.08", "-", "/usr/lib/x86_64-linux-gnu/libcuda.so.1", "-", "/home/kubernetes/bin/nvidia/lib64/libcuda.so.570.172.08", "", "/usr/lib64/libc.so.6", "", "/run/cdi", "-", "/run/x", ""}, "", []string{"note cdi CDI"}, "chain"},
+		"a host's driver, up to v24.3":        {[]string{validations + "/driver-ready", "-", validations + "/host-driver-ready", ""}, "", nil, "chain"},
+		"half a driver-ready":                 {[]string{validations + "/driver-ready", "IS_HOST"}, "", []string{"unknown validation-content " + validations}, "chain"},
+		"no import":                           {[]string{main, "version = 2\n[plugins]\n"}, "", []string{"failed runtime-imports " + dropIn, "warning runtime containerd"}, dropIn},
+		"an import of another folder":         {[]string{main, "version = 2\nimports = [\"more/*.toml\"]\n", "/etc/containerd/more/a.toml", "version = 2\n"}, "", []string{"failed runtime-imports " + dropIn, "warning runtime containerd"}, dropIn},
+		"no import, containerd 2":             {[]string{main, "version = 3\n[plugins]\n"}, "", []string{"warning runtime-imports " + dropIn, "warning runtime containerd"}, "chain"},
+		"the toolkit's program is gone":       {[]string{"/usr/local/nvidia", "-"}, "", []string{"failed runtime containerd"}, "containerd"},
+		"two managers of cgroups":             {[]string{main, "version = 2\nimports = [\"/etc/containerd/conf.d/*.toml\"]\n[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc.options]\nSystemdCgroup = false\n"}, "", []string{"warning runtime-cgroups containerd"}, "chain"},
+		"no links in /dev/char":               {[]string{"/dev/char/195:255", "-", "/dev/char/1:3", "→../null"}, "", []string{"warning dev-char /dev/char"}, "chain"},
+		"TOML that does not parse":            {[]string{main, "version = \n"}, "", []string{"unknown runtime containerd"}, "chain"},
+		"k3s, configured as containerd":       {[]string{"/var/lib/rancher/k3s/agent/etc/containerd/config.toml", "version = 3\n[plugins.\"io.containerd.cri.v1.runtime\".containerd.runtimes.nvidia.options]\nBinaryName = \"/usr/local/nvidia/toolkit/nvidia-container-runtime\"\n"}, "", []string{"note runtime-stray /etc/containerd"}, "chain"},
+		"k3s, started before the toolkit":     {[]string{"/var/lib/rancher/k3s/agent/etc/containerd/config.toml", "version = 3\n[plugins.\"io.containerd.cri.v1.runtime\".containerd.runtimes.runc.options]\nSystemdCgroup = true\n", validations + "/toolkit-ready", "-"}, "", []string{"failed runtime k3s", "warning runtime-stray /etc/containerd", "failed validation-toolkit toolkit-ready"}, "k3s"},
+		"MicroK8s":                            {[]string{"/var/snap/microk8s/current", "→4916", "/var/snap/microk8s/4916/args/containerd.toml", "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.nvidia.options]\nBinaryName = \"/usr/local/nvidia/toolkit/nvidia-container-runtime\"\n", "/etc/containerd", "-"}, "", nil, "chain"},
+		"MicroK8s, configured as containerd":  {[]string{"/var/snap/microk8s/current", "→4916", "/var/snap/microk8s/4916/args/containerd.toml", "version = 3\n[plugins.\"io.containerd.cri.v1.runtime\".containerd.runtimes.runc.options]\nSystemdCgroup = true\n"}, "", []string{"warning runtime MicroK8s", "warning runtime-stray /etc/containerd"}, "chain"},
+		"k0s":                                 {[]string{"/etc/k0s/containerd.toml", "version = 2\nimports = [\"/run/k0s/containerd-cri.toml\"]\n", "/run/k0s/containerd-cri.toml", "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.nvidia.options]\nBinaryName = \"/usr/local/nvidia/toolkit/nvidia-container-runtime\"\n", "/etc/containerd", "-"}, "", nil, "chain"},
+		"CRI-O":                               {[]string{"/etc/containerd", "-", "/etc/crio/crio.conf.d/10-crun.conf", "[crio.runtime]\ndefault_runtime = \"crun\"\n", "/etc/crio/crio.conf.d/99-nvidia.conf", "[crio.runtime.runtimes.nvidia]\nruntime_path = \"/usr/local/nvidia/toolkit/nvidia-container-runtime\"\n"}, "", nil, "chain"},
+		"CRI-O without the drop-in":           {[]string{"/etc/containerd", "-", "/etc/crio/crio.conf.d/10-crun.conf", "[crio.runtime]\ndefault_runtime = \"crun\"\n", validations + "/toolkit-ready", "-"}, "", []string{"failed runtime CRI-O", "failed validation-toolkit toolkit-ready"}, "CRI-O"},
+		"Docker":                              {[]string{"/etc/containerd", "-", "/etc/docker/daemon.json", `{"default-runtime": "nvidia", "runtimes": {"nvidia": {"path": "/usr/local/nvidia/toolkit/nvidia-container-runtime"}}}`}, "", nil, "chain"},
+		"the kubelet's flags decide":          {[]string{"/etc/docker/daemon.json", `{}`, "/var/lib/kubelet/kubeadm-flags.env", "KUBELET_KUBEADM_ARGS=\"--container-runtime-endpoint=unix:///var/run/cri-dockerd.sock\"\n"}, "", []string{"warning runtime Docker"}, "chain"},
+		"CDI of the driver before":            {[]string{"/run/cdi/management.nvidia.com-gpu.yaml", cdiSpec("570.133.20", "195")}, "", []string{"failed cdi /run/cdi/management.nvidia.com-gpu.yaml"}, "/run/cdi/management.nvidia.com-gpu.yaml"},
+		"CDI of the driver before, in a copy": {[]string{"/dev", "-", "/run/cdi/management.nvidia.com-gpu.yaml", cdiSpec("570.133.20", "195")}, "", []string{"unknown device-nodes device nodes", "failed cdi /run/cdi/management.nvidia.com-gpu.yaml"}, "/run/cdi/management.nvidia.com-gpu.yaml"},
+		"CDI with old numbers":                {[]string{"/run/cdi/management.nvidia.com-gpu.yaml", cdiSpec("570.172.08", "196")}, "", []string{"failed cdi /run/cdi/management.nvidia.com-gpu.yaml"}, "/run/cdi/management.nvidia.com-gpu.yaml"},
+		"CDI that does not parse":             {[]string{"/run/cdi/management.nvidia.com-gpu.yaml", "kind: [\n"}, "", []string{"failed cdi /run/cdi/management.nvidia.com-gpu.yaml"}, "/run/cdi/management.nvidia.com-gpu.yaml"},
+		"CDI in two folders":                  {[]string{"/etc/cdi/nvidia.yaml", cdiSpec("570.172.08", "195")}, "", []string{"warning cdi-twice management.nvidia.com/gpu=all"}, "chain"},
+		"CDI of another vendor":               {[]string{"/etc/cdi/amd.json", `{"cdiVersion": "0.6.0", "kind": "amd.com/gpu", "devices": []}`}, "", nil, "chain"},
+		"MPS":                                 {[]string{mpsDir + "/nvidia.com/gpu/pipe/control", "", mpsDir + "/nvidia.com/gpu/.started", "", mpsDir + "/shm/x", ""}, "", nil, "chain"},
+		"MPS that has ended":                  {[]string{mpsDir + "/nvidia.com/gpu/pipe/nvidia-cuda-mps-control.pid", "7", mpsDir + "/nvidia.com/gpu/.started", ""}, "", []string{"failed mps nvidia.com/gpu"}, "nvidia.com/gpu"},
+		"MPS that starts":                     {[]string{mpsDir + "/nvidia.com/gpu/pipe/control", ""}, "", []string{"waiting mps nvidia.com/gpu"}, "chain"},
+		"two MIG managers":                    {[]string{"/etc/systemd/system/multi-user.target.wants/nvidia-mig-manager.service", "→/usr/lib/systemd/system/nvidia-mig-manager.service"}, "", []string{"warning mig-manager-twice nvidia-mig-manager.service"}, "chain"},
+		"storage without the open module":     {[]string{version, "NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.172.08  Tue Jul  8 UTC 2025\n", validations + "/.driver-ctr-ready", "GDS_ENABLED: true\n", validations + "/nvidia-fs-ready", ""}, "", []string{"warning driver-open-module GPUDirect Storage"}, "chain"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tree := judge(t, change(healthy(), tc.change...), tc.cuda)
+			rows, broken := notOK(tree)
+			if diff := cmp.Diff(tc.want, rows); diff != "" {
+				t.Errorf("rows (-want +got):\n%s", diff)
+				for _, v := range tree.Verdicts {
+					t.Logf("%s %s: %s", v.State, v.Subject, v.Reason)
+				}
+			}
+			if broken != tc.broken {
+				t.Errorf("the first broken link is %q, want %q", broken, tc.broken)
+			}
+			for _, v := range tree.Verdicts {
+				if v.Reason == "" || v.Node != "gpu-1" || v.ID != "first-broken-link" && v.Source == "" {
+					t.Errorf("a row without a reason, node or source: %+v", v)
+				}
+				if strings.Contains(v.Reason, tree.Title+"/") {
+					t.Errorf("the reason names a path of the mount and not of the node: %s", v.Reason)
+				}
+			}
+		})
+	}
+}
+
+// The rows are those of the healthy node, each OK, in the order of the chain.
+func TestRowsInOrderOfDependence(t *testing.T) {
+	var got []string
+	for _, v := range judge(t, healthy(), "").Verdicts {
+		got = append(got, v.ID)
+	}
+	want := []string{"first-broken-link", "gpu-on-pci", "nouveau", "driver-module", "driver-libraries", "cuda", "device-nodes",
+		"validation-driver", "runtime", "cdi", "validation-toolkit", "validation-cuda", "validation-plugin"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// Why the module is not loaded is read from what is installed.
+func TestWhyNotLoaded(t *testing.T) {
+	for name, tc := range map[string]struct{ file, want string }{
+		"another kernel": {"/lib/modules/6.8.0-59-generic/updates/dkms/nvidia.ko.zst", "it is built for 6.8.0-59-generic, and the running kernel is 6.8.0-60-generic"},
+		"this kernel":    {"/lib/modules/6.8.0-60-generic/updates/dkms/nvidia.ko", "and not loaded"},
+		"headers":        {"/lib/modules/6.8.0-60-generic/build/Makefile", "the driver container has not built it"},
+	} {
+		tree := judge(t, change(healthy(), "/proc/driver", "-", tc.file, ""), "")
+		i := slices.IndexFunc(tree.Verdicts, func(v verdict.Verdict) bool { return v.ID == "driver-module" })
+		if got := tree.Verdicts[i].Reason; !strings.Contains(got, tc.want) || strings.Contains(got, "headers") {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+}
+
+// A validation file that was left long ago shows since when.
+func TestAge(t *testing.T) {
+	r := plant(t, healthy())
+	since := at.Add(-26 * time.Hour)
+	if err := os.Chtimes(filepath.Join(r.path, "/run/nvidia/validations/driver-ready"), since, since); err != nil {
+		t.Fatal(err)
+	}
+	tree, err := inspect(r, Options{At: at})
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(tree.Verdicts, func(v verdict.Verdict) bool { return v.ID == "validation-driver" })
+	if !tree.Verdicts[i].Since.Equal(since) {
+		t.Errorf("since %s, want %s", tree.Verdicts[i].Since, since)
+	}
+}
+
+// What lies outside the root is no part of the node, whatever its links say.
+func TestLinksStayInTheRoot(t *testing.T) {
+	outside := filepath.Join(t.TempDir(), "version")
+	if err := os.WriteFile(outside, []byte("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  999.99\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range judge(t, change(healthy(), "/proc/driver/nvidia/version", "→"+outside), "").Verdicts {
+		if strings.Contains(v.Reason, "999.99") {
+			t.Errorf("read outside: %+v", v)
+		}
+	}
+}
+
+// A file that may not be read is Unknown, with what would help.
+func TestPermission(t *testing.T) {
+	if os.Geteuid() == 0 {
+		// Root reads everything: a folder in place of the file is what it cannot read.
+		tree := judge(t, change(healthy(), "/proc/devices", "-", "/proc/devices/x", ""), "")
+		if rows, _ := notOK(tree); !slices.Contains(rows, "unknown device-nodes device nodes") {
+			t.Errorf("%v", rows)
+		}
+		return
+	}
+	r := plant(t, healthy())
+	if err := os.Chmod(filepath.Join(r.path, "/proc/devices"), 0); err != nil {
+		t.Fatal(err)
+	}
+	tree, err := inspect(r, Options{At: at})
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(tree.Verdicts, func(v verdict.Verdict) bool { return v.ID == "device-nodes" })
+	if v := tree.Verdicts[i]; v.State != verdict.Unknown || !strings.Contains(v.Next, "root") {
+		t.Errorf("%+v", v)
+	}
+}
+
+func TestNoRoot(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{file, file + "-missing", t.TempDir()} {
+		if _, err := Inspect(Options{Root: path, At: at}); !errors.Is(err, ErrRoot) {
+			t.Errorf("%s: %v, want ErrRoot", path, err)
+		}
+	}
+}
+
+// Each toolkit runs with the driver that it was shipped with, and with none of an older branch than
+// its major version specifies; the two tables agree.
+func TestTablesOfCUDAAgree(t *testing.T) {
+	for i, row := range shipped {
+		if i > 0 && (compareVersions(row.cuda, shipped[i-1].cuda) >= 0 || compareVersions(row.driver, shipped[i-1].driver) >= 0) {
+			t.Errorf("%v is not below %v", row, shipped[i-1])
+		}
+		n := &node{version: row.driver, opt: Options{CUDA: row.cuda}}
+		n.cuda()
+		if n.rows[0].State != verdict.OK {
+			t.Errorf("CUDA %s with its own driver %s: %s", row.cuda, row.driver, n.rows[0].Reason)
+		}
+	}
+}
+
+// Whatever a file holds, the node is judged, and a row is as intended only if its file was read.
+func FuzzFiles(f *testing.F) {
+	const spec = "/run/cdi/management.nvidia.com-gpu.yaml"
+	f.Add(spec, `{"kind": "nvidia.com/gpu", "devices": [{"containerEdits": {"deviceNodes": [null], "mounts": [null], "hooks": [null]}}]}`)
+	f.Add("/etc/containerd/config.toml", "imports = [1]\nplugins = 3\n")
+	f.Add("/etc/containerd/config.toml", "imports = [\"../*\"]\n[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes]\nnvidia = 1\n")
+	f.Add("/proc/devices", "x nvidia\n99999999999 nvidiactl\n")
+	f.Add("/proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  0570.0.0\n")
+	f.Fuzz(func(t *testing.T, name, content string) {
+		if old, known := healthy()[name]; !known || strings.HasPrefix(content, "→") || content == "-" || strings.HasPrefix(old, "→") {
+			return
+		}
+		tree := judge(t, change(healthy(), name, content), "12.8")
+		if len(tree.Verdicts) < 5 || tree.Verdicts[0].ID != "first-broken-link" {
+			t.Fatalf("%+v", tree)
+		}
+	})
+}
+
+// What a distribution of Kubernetes writes itself is not to be written by hand: it comes back with a restart.
+func TestNextStepOfABundledContainerd(t *testing.T) {
+	const without = "version = 3\n[plugins.\"io.containerd.cri.v1.runtime\".containerd.runtimes.runc.options]\nSystemdCgroup = true\n"
+	for config, want := range map[string]string{
+		"/var/lib/rancher/k3s/agent/etc/containerd/config.toml":  "systemctl restart k3s-agent",
+		"/var/lib/rancher/rke2/agent/etc/containerd/config.toml": "systemctl restart rke2-agent",
+		"/var/snap/microk8s/current/args/containerd.toml":        "containerd-template.toml",
+		"/etc/k0s/containerd.toml":                               "/etc/k0s/containerd.d/nvidia.toml",
+	} {
+		tree := judge(t, change(healthy(), config, without), "")
+		for _, id := range []string{"runtime", "runtime-stray"} {
+			if i := slices.IndexFunc(tree.Verdicts, func(v verdict.Verdict) bool { return v.ID == id }); i < 0 || !strings.Contains(tree.Verdicts[i].Next, want) || strings.Contains(tree.Verdicts[i].Next, "CONTAINERD_CONFIG="+config) {
+				t.Errorf("%s: the row %s does not say %q: %+v", config, id, want, tree.Verdicts)
+			}
+		}
+	}
+}

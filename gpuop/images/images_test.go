@@ -1,0 +1,91 @@
+package images_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/images"
+)
+
+func list(t *testing.T, version string, nodes images.Nodes, settings ...chart.Setting) []string {
+	t.Helper()
+	table := chart.Load()
+	v, _, err := table.Resolve(version)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := images.List(table, v, settings, nodes, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, i := range found {
+		out = append(out, i.Name)
+	}
+	return out
+}
+
+func TestDefaults(t *testing.T) {
+	want := []string{
+		"nvcr.io/nvidia/gpu-operator:v26.7.0",
+		"nvcr.io/nvidia/driver:595.91.07-ubuntu24.04", "nvcr.io/nvidia/driver:595.91.07-rhel9",
+		"nvcr.io/nvidia/cloud-native/k8s-driver-manager:v0.12.0",
+		"nvcr.io/nvidia/k8s/container-toolkit:v1.20.0",
+		"nvcr.io/nvidia/k8s-device-plugin:v0.20.0", // the plugin's and GPU Feature Discovery's
+		"nvcr.io/nvidia/k8s/dcgm-exporter:4.6.0-4.8.3-distroless",
+		"nvcr.io/nvidia/cloud-native/k8s-mig-manager:v0.15.0",
+		"registry.k8s.io/nfd/node-feature-discovery:v0.19.0",
+	}
+	if diff := cmp.Diff(want, list(t, "latest", images.Nodes{Systems: []string{"ubuntu24.04", "rhel9.6"}})); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestWhatRunsIsListed(t *testing.T) {
+	off := func(paths ...string) (out []chart.Setting) {
+		for _, p := range paths {
+			out = append(out, chart.Set(p, false, ""))
+		}
+		return out
+	}
+	none := off("driver.enabled", "toolkit.enabled", "devicePlugin.enabled", "gfd.enabled", "dcgmExporter.enabled", "migManager.enabled", "nfd.enabled")
+	for _, tt := range []struct {
+		name, version string
+		nodes         images.Nodes
+		settings      []chart.Setting
+		want          []string
+	}{
+		{"nothing but the operator", "latest", images.Nodes{}, none, []string{"nvcr.io/nvidia/gpu-operator:v26.7.0"}},
+		{"a private registry, a digest", "latest", images.Nodes{}, append(none, chart.Set("operator.repository", "r.example.com/a", ""), chart.Set("validator.repository", "r.example.com/a", ""),
+			chart.Set("dcgm.enabled", true, ""), chart.Set("dcgm.version", "sha256:ab", "")),
+			[]string{"r.example.com/a/gpu-operator:v26.7.0", "nvcr.io/nvidia/cloud-native/dcgm@sha256:ab"}},
+		{"precompiled driver for each kernel", "latest", images.Nodes{Systems: []string{"ubuntu24.04"}, Kernels: []string{"6.8.0-60-generic", "6.8.0-71-generic"}},
+			append(none[1:], chart.Set("driver.usePrecompiled", true, ""), chart.Set("driver.version", "580", "")),
+			[]string{"nvcr.io/nvidia/gpu-operator:v26.7.0", "nvcr.io/nvidia/driver:580-6.8.0-60-generic-ubuntu24.04", "nvcr.io/nvidia/driver:580-6.8.0-71-generic-ubuntu24.04", "nvcr.io/nvidia/cloud-native/k8s-driver-manager:v0.12.0"}},
+		{"the minor version of RHEL before v26.7", "v26.3.3", images.Nodes{Systems: []string{"rhel9.6"}}, none[1:],
+			[]string{"nvcr.io/nvidia/gpu-operator:v26.3.3", "nvcr.io/nvidia/driver:580.126.20-rhel9.6", "nvcr.io/nvidia/cloud-native/k8s-driver-manager:v0.11.0"}},
+		{"the major version of Rocky Linux and of RHEL 10 since v26.3", "v26.3.3", images.Nodes{Systems: []string{"rocky9.7", "rhel10.1", "ol8.10"}}, none[1:],
+			[]string{"nvcr.io/nvidia/gpu-operator:v26.3.3", "nvcr.io/nvidia/driver:580.126.20-rocky9", "nvcr.io/nvidia/driver:580.126.20-rhel10", "nvcr.io/nvidia/driver:580.126.20-ol8.10", "nvcr.io/nvidia/cloud-native/k8s-driver-manager:v0.11.0"}},
+		{"before v22.9 operands have no switch; the validator has its own image", "v1.11.1", images.Nodes{}, off("driver.enabled", "toolkit.enabled", "migManager.enabled", "nfd.enabled"),
+			[]string{"nvcr.io/nvidia/gpu-operator:v1.11.1", "nvcr.io/nvidia/cuda:11.6.0-base-ubi8", "nvcr.io/nvidia/cloud-native/gpu-operator-validator:v1.11.1",
+				"nvcr.io/nvidia/k8s-device-plugin:v0.12.2-ubi8", "nvcr.io/nvidia/gpu-feature-discovery:v0.6.1-ubi8", "nvcr.io/nvidia/k8s/dcgm-exporter:2.4.5-2.6.7-ubuntu20.04"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if diff := cmp.Diff(tt.want, list(t, tt.version, tt.nodes, tt.settings...)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestNodesThatCannotBe(t *testing.T) {
+	table := chart.Load()
+	for _, n := range []images.Nodes{{Systems: []string{"windows"}}, {Systems: []string{"Ubuntu 24.04"}}, {Kernels: []string{"new"}}} {
+		if _, err := images.List(table, table.Latest(), nil, n, false); !errors.Is(err, images.ErrNodes) {
+			t.Errorf("%v: %v, want ErrNodes", n, err)
+		}
+	}
+}

@@ -1,0 +1,58 @@
+package images_test
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/charttest"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/images"
+)
+
+// The images of every release are those that the chart renders; those of operands that are on are
+// among them.
+func TestImagesAreThoseThatTheChartRenders(t *testing.T) {
+	var rendered map[string][]string
+	charttest.Read(t, filepath.Join(charttest.Data(t), "rendered-images.json"), &rendered)
+	if len(rendered) != 42 {
+		t.Fatalf("%d releases, want 42", len(rendered))
+	}
+	table := chart.Load()
+	for name, want := range rendered {
+		t.Run(name, func(t *testing.T) {
+			v, exact, err := table.Resolve(name)
+			if err != nil || !exact {
+				t.Fatal(err)
+			}
+			for i := range want {
+				// three charts are from the source tree, where the release is called devel-ubi8
+				want[i] = strings.ReplaceAll(want[i], ":devel-ubi8", ":"+name)
+			}
+			slices.Sort(want)
+			list := func(all bool) []string {
+				found, err := images.List(table, v, nil, images.Nodes{}, all)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var out []string
+				for _, i := range found {
+					out = append(out, i.Name)
+				}
+				slices.Sort(out)
+				return out
+			}
+			if diff := cmp.Diff(slices.Compact(want), list(true)); diff != "" {
+				t.Errorf("(-chart +gpuop):\n%s", diff)
+			}
+			for _, i := range list(false) {
+				if !slices.Contains(want, i) {
+					t.Errorf("%s is listed, and the chart does not render it", i)
+				}
+			}
+		})
+	}
+}

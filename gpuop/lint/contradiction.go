@@ -1,0 +1,87 @@
+package lint
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+)
+
+// contradictions reports settings that exclude each other.
+func (in *installation) contradictions() {
+	for _, rule := range []func(*installation){
+		(*installation).precompiledVersion, (*installation).precompiledLeavesOut, (*installation).nriPlugin, (*installation).twoPolicies, (*installation).dynamicDriver,
+		(*installation).storageModules, (*installation).hostMofed, (*installation).configs,
+	} {
+		rule(in)
+	}
+}
+
+func (in *installation) precompiledVersion() {
+	s := in.explicit("driver.version")
+	if s == nil || s.unknown || s.text() == "" || branch.MatchString(s.text()) || !in.is("driver.usePrecompiled", true) {
+		return
+	}
+	major, _, _ := strings.Cut(s.text(), ".")
+	fix := "write a branch such as 580"
+	if branch.MatchString(major) {
+		fix = "write " + major
+		if !s.dropped {
+			s.changed = &major
+		}
+	}
+	in.add("precompiled-version", finding.Error,
+		fmt.Sprintf("driver.usePrecompiled=true wants a driver branch, found %q; precompiled images are tagged <branch>-<kernel>-<os>", s.text()), fix, sourceDocs, s)
+}
+
+func (in *installation) precompiledLeavesOut() {
+	if in.on("driver.usePrecompiled") == nil {
+		return
+	}
+	for _, other := range []string{"gds.enabled", "gdrcopy.enabled"} {
+		if o := in.explicit(other); o != nil && o.text() == "true" {
+			in.add("excludes", finding.Error, other+"=true does not work with driver.usePrecompiled=true: precompiled driver images leave out GDS, GDRCopy and vGPU", "choose one", sourceDocs, o)
+		}
+	}
+}
+
+func (in *installation) nriPlugin() {
+	if !in.is("cdi.nriPluginEnabled", true) {
+		return
+	}
+	s := in.explicit("cdi.nriPluginEnabled")
+	if in.is("cdi.enabled", false) {
+		in.add("excludes", finding.Error, "the chart refuses to render: cdi.nriPluginEnabled=true needs cdi.enabled=true", "set cdi.enabled=true", sourceTemplates, some(s, in.explicit("cdi.enabled"))...)
+	} else if in.is("toolkit.enabled", false) {
+		in.add("excludes", finding.Error, "cdi.nriPluginEnabled=true needs toolkit.enabled=true: the toolkit is the plugin", "set toolkit.enabled=true", sourceTemplates, some(s, in.explicit("toolkit.enabled"))...)
+	}
+}
+
+func (in *installation) twoPolicies() {
+	if in.is("gpuCluster.deployCR", true) && in.is("clusterPolicy.deployCR", true) {
+		in.add("excludes", finding.Error, "the chart refuses to render: gpuCluster.deployCR and clusterPolicy.deployCR exclude each other", "set clusterPolicy.deployCR=false", sourceTemplates, some(in.explicit("gpuCluster.deployCR"), in.explicit("clusterPolicy.deployCR"))...)
+	}
+}
+
+// dynamicDriver is the rule of templates/validations.yaml for the stack of Dynamic Resource Allocation.
+func (in *installation) dynamicDriver() {
+	if in.is("gpuCluster.deployCR", true) && in.is("driver.enabled", true) && in.is("driver.nvidiaDriverCRD.enabled", false) {
+		in.add("excludes", finding.Error, "the chart refuses to render: gpuCluster.deployCR takes its driver from an NVIDIADriver alone", "set driver.nvidiaDriverCRD.enabled=true, or driver.enabled=false", sourceTemplates,
+			some(in.explicit("gpuCluster.deployCR"), in.explicit("driver.nvidiaDriverCRD.enabled"))...)
+	}
+}
+
+func (in *installation) storageModules() {
+	if in.on("gds.enabled") == nil {
+		return
+	}
+	if module := in.explicit("driver.kernelModuleType"); module != nil && module.text() == "proprietary" {
+		in.add("excludes", finding.Error, "GDS from 2.17.5 on needs the open kernel modules, and driver.kernelModuleType=proprietary", "set driver.kernelModuleType=open", sourceDocs, module)
+	}
+}
+
+func (in *installation) hostMofed() {
+	if s := in.explicit("driver.rdma.useHostMofed"); s != nil && s.text() == "true" && in.is("driver.rdma.enabled", false) {
+		in.add("dead-setting", finding.Warning, "has no effect: driver.rdma.enabled=false", "set driver.rdma.enabled=true", sourceOperator, s)
+	}
+}

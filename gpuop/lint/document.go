@@ -1,0 +1,499 @@
+package lint
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/mig"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/node"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/sharing"
+)
+
+// A doc is one YAML document that could be parsed.
+type doc struct {
+	file   string
+	data   []byte
+	line   int // lines before the document in its file
+	root   *yaml.Node
+	kind   kind
+	reader *fields.Reader
+	// where names the place inside the file: the key of a ConfigMap.
+	where string
+	// route is how a device plugin config reaches the plugin.
+	route sharing.Route
+	// written says that a script writes the document to a file, which may be for any program.
+	written bool
+	// found says that the document is in a file of a folder.
+	found bool
+}
+
+// A kind is what a document was taken for.
+type kind string
+
+// The kinds of documents.
+const (
+	kindValues        kind = "chart values"
+	kindClusterPolicy kind = "ClusterPolicy"
+	kindNVIDIADriver  kind = "NVIDIADriver"
+	kindGPUCluster    kind = "GPUCluster"
+	kindPlugin        kind = "device plugin config"
+	kindMIG           kind = "mig-parted config"
+	kindConfigMap     kind = "ConfigMap"
+	kindPod           kind = "pod"
+	kindNode          kind = "node"
+	kindList          kind = "list"
+	kindOther         kind = "other manifest"
+	kindCarrier       kind = "values inside another tool's file"
+	kindUmbrella      kind = "umbrella chart values"
+	kindPluginValues  kind = "nvidia-device-plugin values"
+	kindVGPU          kind = "vgpu-device-manager config"
+	kindClients       kind = "MIG clients config"
+	kindUnknown       kind = ""
+)
+
+var separator = regexp.MustCompile(`(?m)^---([ \t].*)?$`)
+
+// parse reads the documents of a text. What is no YAML is reported here, and judged no further.
+func (r *run) parse(t text) {
+	data := bytes.ReplaceAll(trimBOM(t.data), []byte("\r\n"), []byte("\n"))
+	data = helmHeading.ReplaceAll(data, []byte("#"))
+	if n, ok := node.Described(data); ok {
+		r.kinds = append(r.kinds, string(kindNode)+" (kubectl describe)")
+		r.judged++
+		r.taints = append(r.taints, n.Taints...)
+		r.judgeNode(nodeState{n, t.name, t.line})
+		return
+	}
+	if strings.HasSuffix(t.name, ".tf") || terraformResource.Match(data) {
+		r.terraform(t.name, data)
+		return
+	}
+	r.parseYAML(t, data)
+}
+
+// terraformResource begins a block of a Terraform file whose name does not end in .tf.
+var terraformResource = regexp.MustCompile(`(?m)^resource\s+"(helm_release|kubernetes_manifest|kubectl_manifest)"\s+"[^"]*"\s*\{`)
+
+// parseYAML reads the documents of a text that has line feeds alone at its line ends.
+func (r *run) parseYAML(t text, data []byte) {
+	data, template := untemplated(data)
+	if template {
+		r.templates[t.name] = true
+	}
+	start, line := 0, t.line
+	bounds := append(separator.FindAllIndex(data, -1), []int{len(data), len(data)})
+	documents := 0
+	for _, b := range bounds {
+		part := data[start:b[0]]
+		if len(bytes.TrimSpace(stripComments(part))) > 0 {
+			r.parseOne(t, part, line)
+			documents++
+		}
+		line += bytes.Count(data[start:b[1]], []byte("\n"))
+		start = b[1]
+	}
+	if documents == 0 && !template && !t.written {
+		r.findings = append(r.findings, finding.Finding{ID: "empty", Severity: finding.Warning, File: t.name, Reason: "the file is empty", Source: "YAML 1.2"})
+	}
+}
+
+var comment = regexp.MustCompile(`(?m)^\s*#.*$`)
+
+// helmHeading is the line that helm get values puts above the values.
+var helmHeading = regexp.MustCompile(`^(USER-SUPPLIED|COMPUTED) VALUES:[ \t]*`)
+
+func stripComments(data []byte) []byte { return comment.ReplaceAll(data, nil) }
+
+func (r *run) parseOne(t text, data []byte, line int) {
+	d := doc{file: t.name, data: data, line: line, route: cmp.Or(t.route, sharing.Operator), reader: &fields.Reader{}}
+	d.root = d.reader.Document(data)
+	d.written, d.found = t.written, t.found
+	if d.root != nil {
+		r.addDocument(d)
+		return
+	}
+	noYAML := d.reader.Findings[0].ID == fields.RuleSyntax || d.reader.Findings[0].ID == fields.RuleEllipsis
+	switch {
+	case r.templates[t.name]:
+		r.notRendered(t.name)
+	case t.found && !noYAML:
+		r.kinds = append(r.kinds, "unknown")
+	case t.written && (!noYAML || !configText.Match(data)):
+	default:
+		if noYAML {
+			r.judged++ // that it is no YAML
+		}
+		r.report(&d, d.reader.Findings)
+	}
+}
+
+func (r *run) addDocument(d doc) {
+	d.kind = detect(r.table, d.root)
+	if d.kind == kindList {
+		for _, f := range fields.Of(d.root) {
+			if f.Name != "items" || fields.Resolve(f.Value).Kind != yaml.SequenceNode {
+				continue
+			}
+			for _, item := range fields.Resolve(f.Value).Content {
+				if item = fields.Resolve(item); item.Kind == yaml.MappingNode && len(r.documents) < maxNodes {
+					inner := d
+					inner.root, inner.reader = item, &fields.Reader{}
+					r.addDocument(inner)
+				}
+			}
+		}
+		return
+	}
+	if d.kind == kindNode {
+		r.taints = append(r.taints, node.Object(d.root).Taints...)
+	}
+	r.documents = append(r.documents, d)
+}
+
+// ownKinds are the kinds of the operator's resources. Kyverno has a ClusterPolicy, too.
+var ownKinds = []string{string(kindClusterPolicy), string(kindNVIDIADriver), "NvidiaDriver", string(kindGPUCluster)}
+
+// ofOthers reports whether a resource is of an API group that is no slip for the operator's.
+func ofOthers(api string) bool {
+	const own = "nvidia.com"
+	group, _, found := strings.Cut(api, "/")
+	return found && group != own && finding.Nearest(group, []string{own}) == ""
+}
+
+// detect finds out what a document is.
+func detect(t *chart.Table, root *yaml.Node) kind {
+	api, k := fields.Text(root, "apiVersion"), fields.Text(root, "kind")
+	switch {
+	case ofOthers(api) && slices.Contains(ownKinds, k):
+		return kindOther
+	case k == "ClusterPolicy":
+		return kindClusterPolicy
+	case k == "NVIDIADriver" || k == "NvidiaDriver":
+		return kindNVIDIADriver
+	case k == "GPUCluster":
+		return kindGPUCluster
+	case k == "ConfigMap":
+		return kindConfigMap
+	case k == "Node":
+		return kindNode
+	case strings.HasSuffix(k, "List") || k == "List":
+		return kindList
+	case isCarrier(root) != nil:
+		return kindCarrier
+	case podSpec(root) != nil || k == "Pod" || api != "" && len(podSpecs(root)) > 0:
+		return kindPod
+	case api != "" && k != "":
+		return kindOther
+	case fields.Get(root, "mig-configs") != nil:
+		return kindMIG
+	case fields.Get(root, "vgpu-configs") != nil:
+		return kindVGPU
+	case fields.Get(root, "systemd-services") != nil:
+		return kindClients
+	case isPluginValues(root):
+		return kindPluginValues
+	}
+	if inner := fields.Get(root, operatorNamespace); inner != nil && inner.Kind == yaml.MappingNode {
+		return kindUmbrella
+	}
+	if len(root.Content) == 0 {
+		return kindValues // a values file that leaves everything to the chart
+	}
+	plugin, values, others := 0, 0, 0
+	for _, f := range fields.Of(root) {
+		switch f.Name {
+		case "mig_configs", "migConfigs", "mig-config":
+			return kindMIG
+		case "sharing", "flags", "imex", "shared":
+			plugin++
+		case "version":
+			if f.Value.Value == "v1" {
+				plugin++
+			}
+		}
+		switch component := t.Component(f.Name); {
+		case component == "":
+			others++
+		case component == f.Name && !slices.Contains(everywhere, f.Name):
+			values += 2
+		default:
+			values++
+		}
+	}
+	switch {
+	case plugin > values:
+		return kindPlugin
+	case values > others:
+		return kindValues
+	}
+	return kindUnknown
+}
+
+// everywhere are keys at the top of the operator's values that many other charts have, too.
+var everywhere = []string{"nameOverride", "fullnameOverride", "operator", "extraObjects"}
+
+// report adds findings about a document: lines become the file's.
+func (r *run) report(d *doc, findings []finding.Finding) {
+	var lines [][]byte
+	if len(findings) > 0 && bytes.ContainsRune(d.data, '$') {
+		lines = bytes.Split(d.data, []byte("\n"))
+	}
+	for _, f := range findings {
+		valueFilledIn(&f, lines)
+		f.File = d.file
+		if f.Line > 0 {
+			f.Line += d.line
+		} else if d.line > 0 {
+			f.Line = d.line + 1
+		}
+		if f.Subject != "" && d.where != "" {
+			f.Subject = d.where + ": " + f.Subject
+		}
+		r.findings = append(r.findings, f)
+	}
+}
+
+// document judges one document.
+func (r *run) document(d doc) {
+	name := string(d.kind)
+	if d.where != "" {
+		name += " in " + d.where
+	}
+	before := r.judged
+	switch d.kind {
+	case kindCarrier:
+		carrier := cmp.Or(fields.Text(d.root, "kind"), helmfile)
+		name = carrier + " with values for gpu-operator"
+		if !r.carrier(&d, isCarrier(d.root)(d.root)) {
+			name = carrier + ", not judged"
+		}
+	case kindUmbrella:
+		inner := d
+		inner.root = withoutEnabled(fields.Get(d.root, operatorNamespace))
+		v := r.valuesVersion(d.file)
+		r.valuesDocument(&inner, v)
+		name += " for gpu-operator " + v.String()
+	case kindPluginValues:
+		r.pluginValues(&d)
+	case kindVGPU, kindClients:
+		r.judged++
+		r.managerConfig(&d)
+	case kindValues:
+		v := r.valuesVersion(d.file)
+		r.valuesDocument(&d, v)
+		name += " for gpu-operator " + v.String()
+	case kindClusterPolicy, kindNVIDIADriver, kindGPUCluster:
+		r.resource(&d)
+	case kindPlugin:
+		r.report(&d, pluginFindings(d.data, d.route))
+	case kindMIG:
+		_, findings := mig.ParseConfig(d.data)
+		r.report(&d, findings)
+	case kindConfigMap:
+		r.configMap(&d)
+		if r.judged == before {
+			name += ", not judged"
+		}
+	case kindPod:
+		r.pod(&d)
+	case kindNode:
+		r.node(&d)
+	case kindOther:
+		name = fields.Text(d.root, "kind") + ", not judged"
+	case kindUnknown:
+		if d.written {
+			return
+		}
+		name = "unknown"
+		if d.found {
+			break
+		}
+		r.report(&d, []finding.Finding{{
+			ID: "unknown-kind", Severity: finding.Error, Line: d.root.Line,
+			Reason: "unknown kind of document: no chart values, custom resource, device plugin config, mig-parted config, ConfigMap, node or pod",
+			Fix:    "see gpuop lint --help for what it reads", Source: "gpuop",
+		}})
+	}
+	if r.judged == before && slices.Contains(wholeKinds, d.kind) {
+		r.judged++
+	}
+	r.kinds = append(r.kinds, name)
+}
+
+// wholeKinds are the kinds of which every document is judged.
+var wholeKinds = []kind{kindClusterPolicy, kindNVIDIADriver, kindGPUCluster, kindPlugin, kindMIG, kindPod, kindNode}
+
+// withoutEnabled leaves out the key by which an umbrella chart switches a subchart.
+func withoutEnabled(n *yaml.Node) *yaml.Node {
+	out := *n
+	out.Content = slices.Clone(n.Content)
+	for i := 0; i+1 < len(out.Content); i += 2 {
+		if out.Content[i].Value == "enabled" {
+			out.Content = slices.Delete(out.Content, i, i+2)
+			break
+		}
+	}
+	return &out
+}
+
+// managerFields are the fields of files that other managers of the operator read, from
+// vgpu-device-manager's api/spec/v1 and mig-parted's hooks.
+var managerFields = map[kind][]string{kindVGPU: {"version", "vgpu-configs"}, kindClients: {"version", "systemd-services"}}
+
+// managerConfig judges the outer fields of such a file.
+func (r *run) managerConfig(d *doc) {
+	reader := &fields.Reader{}
+	for _, f := range reader.Mapping(d.root, "", managerFields[d.kind]...) {
+		switch f.Name {
+		case "version":
+			reader.Text(f.Value, "version")
+		case "vgpu-configs":
+			for _, config := range reader.Mapping(f.Value, f.Name) {
+				for _, entry := range reader.List(config.Value, f.Name+"."+config.Name) {
+					reader.Mapping(entry, f.Name+"."+config.Name, "devices", "device-filter", "vgpu-devices")
+				}
+			}
+		case "systemd-services":
+			reader.List(f.Value, f.Name)
+		}
+	}
+	r.report(d, reader.Findings)
+}
+
+// valuesVersion is the release that a values file is for: the one that the user names, and else that
+// of the chart in whose folder the file is, or that this chart depends on.
+func (r *run) valuesVersion(file string) chart.Version {
+	data, _, err := r.beside(file, "Chart.yaml")
+	if err != nil || r.version != (chart.Version{}) {
+		return r.orLatest()
+	}
+	var reader fields.Reader
+	root := reader.Document(trimBOM(data))
+	for _, c := range append(fields.Items(fields.Get(root, "dependencies")), root) {
+		if fields.Text(c, "name") != operatorNamespace {
+			continue
+		}
+		if v, exact, err := r.table.Resolve(fields.Text(c, "version")); err == nil && exact {
+			return v
+		}
+	}
+	return r.orLatest()
+}
+
+// valuesDocument judges a values file with the --set flags on top.
+func (r *run) valuesDocument(d *doc, v chart.Version) {
+	in := &installation{table: r.table, version: v}
+	flat := &flattener{reader: d.reader, file: d.file, shift: d.line}
+	flat.walk(nil, d.root, d.root)
+	in.settings = flat.settings
+	r.report(d, d.reader.Findings)
+	r.name = d.file
+	r.addSets(in)
+	in.judge()
+	r.tolerations(in)
+	r.addMistakes(in)
+	r.embeddedData(in)
+}
+
+// embeddedData judges the configs inside devicePlugin.config.data and migManager.config.data.
+func (r *run) embeddedData(in *installation) {
+	for _, c := range []string{"devicePlugin.config.data", "migManager.config.data"} {
+		for _, s := range in.below(c) {
+			key := s.Path[len(s.Path)-1]
+			content, isText := s.Value.(string)
+			if !isText || s.node == nil {
+				continue
+			}
+			if c == "migManager.config.data" && key != "config.yaml" {
+				in.migKey(r, s, key)
+			}
+			r.embedded(s.file, s.name(), s.node, content, s.shift)
+		}
+	}
+}
+
+func (in *installation) migKey(r *run, s *setting, key string) {
+	r.findings = append(r.findings, finding.Finding{
+		ID: "config-map", Severity: finding.Error, File: s.file, Line: s.line, Column: s.column, Subject: s.name(),
+		Reason: fmt.Sprintf("the MIG manager reads the key config.yaml of its ConfigMap, found %q", key), Fix: "write config.yaml", Source: sourceValues,
+	})
+}
+
+// embedded judges a text that is the value of a key: where names the key, shift is added to the
+// node's lines.
+func (r *run) embedded(file, where string, n *yaml.Node, content string, shift int) {
+	r.embeddedFor(file, where, n, content, shift, sharing.Operator)
+}
+
+func (r *run) embeddedFor(file, where string, n *yaml.Node, content string, shift int, route sharing.Route) {
+	line := n.Line + shift
+	if n.Style&(yaml.LiteralStyle|yaml.FoldedStyle) == 0 {
+		line--
+	}
+	d := doc{file: file, data: []byte(content), line: line, where: where, route: route, reader: &fields.Reader{}}
+	d.root = d.reader.Document(d.data)
+	if d.root == nil {
+		r.judged++
+		r.report(&d, d.reader.Findings)
+		return
+	}
+	if d.kind = detect(r.table, d.root); d.kind == kindPlugin || d.kind == kindMIG {
+		r.document(d)
+	}
+}
+
+// configText is a text that is meant as a config of the device plugin or MIG manager, even if it is
+// no YAML.
+var configText = regexp.MustCompile(`(?m)^[ \t]*(sharing|timeSlicing|mig-configs|mig-devices):|^version:[ \t]*["']?v1["']?[ \t]*$`)
+
+var labelValue = regexp.MustCompile(`^([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?$`)
+
+// configMap judges the ConfigMaps that operands read, by what their values hold.
+func (r *run) configMap(d *doc) {
+	if namespace := fields.Get(d.root, "metadata", "namespace"); namespace != nil && namespace.Kind == yaml.ScalarNode {
+		w := word{value: namespace.Value, line: namespace.Line + d.line, col: namespace.Column}
+		r.name = d.file
+		r.namespace(w, "metadata.namespace "+namespace.Value)
+	}
+	r.configMaps = append(r.configMaps, fields.Text(d.root, "metadata", "name"))
+	for _, f := range fields.Of(fields.Get(d.root, "data")) {
+		if f.Value.Kind != yaml.ScalarNode || f.Value.Tag == "!!null" {
+			continue
+		}
+		content := f.Value.Value
+		var inner fields.Reader
+		root := inner.Document([]byte(content))
+		var add []finding.Finding
+		switch {
+		case strings.Contains(content, "DCGM_FI_"):
+			r.judged++
+			if f.Name != "dcgm-metrics.csv" {
+				add = append(add, finding.Finding{ID: "config-map", Severity: finding.Error, Line: f.Key.Line, Subject: "data." + f.Name,
+					Reason: "the operator mounts the key dcgm-metrics.csv of the exporter's ConfigMap; under another name the file is not found", Fix: "write dcgm-metrics.csv", Source: sourceValues})
+			}
+		case root != nil && detect(r.table, root) == kindMIG && f.Name != "config.yaml":
+			add = append(add, finding.Finding{ID: "config-map", Severity: finding.Error, Line: f.Key.Line, Subject: "data." + f.Name,
+				Reason: fmt.Sprintf("the MIG manager reads the key config.yaml of its ConfigMap, found %q", f.Name), Fix: "write config.yaml", Source: sourceValues})
+		case root != nil && detect(r.table, root) == kindPlugin && labelValue.MatchString(f.Name):
+			r.configs[f.Name] = true
+		case root != nil && detect(r.table, root) == kindPlugin && !labelValue.MatchString(f.Name):
+			add = append(add, finding.Finding{ID: "config-map", Severity: finding.Error, Line: f.Key.Line, Subject: "data." + f.Name,
+				Reason: "the key cannot be the value of the node label nvidia.com/device-plugin.config, so no node can select it", Fix: "use letters, digits, - _ and .", Source: "Kubernetes label syntax"})
+		}
+		r.report(d, add)
+		if root == nil && (strings.Contains(content, "DCGM_FI_") || !configText.MatchString(content)) {
+			continue
+		}
+		where := "data." + f.Name
+		r.embedded(d.file, where, f.Value, content, d.line)
+	}
+}

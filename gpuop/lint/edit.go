@@ -1,0 +1,163 @@
+package lint
+
+import (
+	"fmt"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+)
+
+// Settings reads a values file, which may be empty, with --set arguments on top. The findings say
+// what could not be read.
+func Settings(name string, data []byte, sets []string) ([]chart.Setting, []finding.Finding) {
+	var out []chart.Setting
+	reader := &fields.Reader{}
+	if len(stripComments(data)) > 0 {
+		root := reader.Document(trimBOM(data))
+		if inner, instead := ValuesOf(root); instead != "" {
+			reader.Add("no-values", finding.Error, root, "", "the file is "+instead+", want values of the chart", "write its values to a file of their own")
+		} else if root != nil {
+			flat := &flattener{reader: reader}
+			inner = withoutEnabledBelow(root, inner)
+			flat.walk(nil, inner, inner)
+			for _, s := range flat.settings {
+				out = append(out, s.Setting)
+			}
+		}
+	}
+	for i := range reader.Findings {
+		reader.Findings[i].File = name
+	}
+	for _, s := range sets {
+		assignments, err := parseSet(s, true)
+		if err != nil {
+			reader.Findings = append(reader.Findings, finding.Finding{ID: "set-syntax", Severity: finding.Error, Subject: "--set " + s, Reason: err.Error(), Source: sourceHelm})
+		}
+		for _, a := range assignments {
+			out = append(out, chart.Setting{Path: a.path, Value: a.value})
+		}
+	}
+	return out, reader.Findings
+}
+
+// ValuesOf returns the operator's values in a document: all of it, or what an umbrella chart has
+// below the chart's name. instead says what else the document is; "" for values.
+func ValuesOf(root *yaml.Node) (inner *yaml.Node, instead string) {
+	kind := fields.Text(root, "kind")
+	switch inner := fields.Get(root, operatorNamespace); {
+	case fields.Text(root, "apiVersion") != "" && kind != "":
+		return nil, "a " + kind
+	case root != nil && isCarrier(root) != nil:
+		return nil, "a " + helmfile
+	case inner != nil && inner.Kind == yaml.MappingNode:
+		return inner, ""
+	}
+	return root, ""
+}
+
+// withoutEnabledBelow is what the operator's chart reads of an umbrella chart's values.
+func withoutEnabledBelow(root, inner *yaml.Node) *yaml.Node {
+	if inner == root {
+		return inner
+	}
+	return withoutEnabled(inner)
+}
+
+// An Edit is one change that makes a values file right for a release.
+type Edit struct {
+	Path chart.Path
+	// Drop says that the setting goes; Rename moves it; Value replaces it. Add are key=value pairs
+	// that come in its place.
+	Drop   bool
+	Rename chart.Path
+	Value  *string
+	// Tree is the group of keys that takes the place of a text.
+	Tree *yaml.Node
+	Add  []string
+	// Finding says why.
+	Finding finding.Finding
+}
+
+// Edits judges a values file for a release and returns what to change. Settings that are only
+// without effect stay, since what they depend on may be switched on again, and so does what equals
+// a default of another release: it is what the user wrote.
+func Edits(table *chart.Table, name string, data []byte, v chart.Version) ([]Edit, []finding.Finding) {
+	reader := &fields.Reader{}
+	root := reader.Document(trimBOM(data))
+	for i := range reader.Findings {
+		reader.Findings[i].File = name
+	}
+	if root == nil {
+		return nil, reader.Findings
+	}
+	inner, _ := ValuesOf(root)
+	if inner == nil {
+		return nil, reader.Findings
+	}
+	flat := &flattener{reader: reader, file: name}
+	root = withoutEnabledBelow(root, inner)
+	flat.walk(nil, root, root)
+	in := &installation{table: table, version: v, settings: flat.settings}
+	in.judge()
+	var edits []Edit
+	var rest []finding.Finding
+	in.keepWritten()
+	done := map[*setting]bool{}
+	for _, m := range in.mistakes {
+		edited := false
+		for _, s := range m.settings {
+			if done[s] || !s.dropped && s.renamed == nil && s.changed == nil && s.tree == nil && len(s.added) == 0 {
+				continue
+			}
+			done[s], edited = true, true
+			edits = append(edits, Edit{Path: s.Path, Drop: s.dropped, Rename: s.renamed, Value: s.changed, Tree: s.tree, Add: s.added, Finding: m.Finding})
+		}
+		if !edited {
+			rest = append(rest, m.Finding)
+		}
+	}
+	return edits, append(rest, reader.Findings...)
+}
+
+// keepWritten takes back the drops of settings that the release reads. An image that the release
+// does not have there gets the release's own name or version, since with the old one it cannot be
+// pulled.
+func (in *installation) keepWritten() {
+	for _, m := range in.mistakes {
+		for _, s := range m.settings {
+			switch {
+			case m.ID == "dead-setting", m.ID == "operand-version", s.name() == "migManager.config.name":
+				s.dropped = false
+			case m.ID == "gfd-image":
+				made, known := in.table.Operand(in.version, "gfd")
+				s.rewrite(made, known)
+			case m.ID == "old-default":
+				current, known := in.table.Default(in.version, s.name())
+				s.rewrite(scalarText(current), known)
+			}
+		}
+	}
+}
+
+// rewrite gives a setting that was to be dropped a value that works, where one is known.
+func (s *setting) rewrite(value string, known bool) {
+	if s.dropped && known && value != "" {
+		s.dropped, s.changed = false, &value
+	}
+}
+
+// ParseSet reads one --set argument by Helm's grammar.
+func ParseSet(s string) ([]chart.Setting, error) {
+	assignments, err := parseSet(s, true)
+	if err != nil {
+		return nil, fmt.Errorf("--set %s: %w", s, err)
+	}
+	out := make([]chart.Setting, len(assignments))
+	for i, a := range assignments {
+		out[i] = chart.Setting{Path: a.path, Value: a.value}
+	}
+	return out, nil
+}

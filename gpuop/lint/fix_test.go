@@ -1,0 +1,143 @@
+package lint_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/lint"
+)
+
+const heredoc = `cat > values.yaml <<X
+# größer
+driver: {enabeld: false, usePrecompiled: flase} # ours
+X
+helm upgrade -i gpu-operator nvidia/gpu-operator -n gpu-operator --version v26.7.0 -f values.yaml -f - <<X
+operator:
+  defaultRuntime: containerd
+toolkit:
+  env:
+    - name: A
+      value: true
+mig:
+  strategy: 'mixd'
+X
+`
+
+// Words in here-documents are put right where they stand; lines stay, and are named.
+func TestFixRewritesHereDocuments(t *testing.T) {
+	got := judge(t, lint.Options{Command: heredoc})
+	for was, is := range map[string]string{
+		"driver: {enabeld: false, usePrecompiled: flase} # ours": "driver: {enabled: false, usePrecompiled: false} # ours",
+		"value: true":      `value: "true"`,
+		"strategy: 'mixd'": "strategy: mixed",
+	} {
+		if !strings.Contains(heredoc, was) || strings.Contains(got.Corrected, was) || !strings.Contains(got.Corrected, is) {
+			t.Errorf("%s did not become %s:\n%s", was, is, got.Corrected)
+		}
+	}
+	if !strings.Contains(got.Corrected, "# größer\n") || !strings.Contains(got.Corrected, "defaultRuntime: containerd") {
+		t.Errorf("more was rewritten:\n%s", got.Corrected)
+	}
+	var left []string
+	for _, l := range got.Left {
+		left = append(left, l.Subject)
+	}
+	if diff := cmp.Diff([]string{"operator.defaultRuntime", "driver.usePrecompiled"}, left); diff != "" {
+		t.Errorf("left to be done by hand (-want +got):\n%s", diff)
+	}
+	if len(got.Dropped) > 0 {
+		t.Errorf("said to be dropped, and still there: %v", got.Dropped)
+	}
+}
+
+// A here-document in which the shell moves the columns is left as it is.
+func TestFixLeavesWhatItCannotPlace(t *testing.T) {
+	const text = "V=xxxxxxxxx\nhelm install gpu-operator nvidia/gpu-operator -n gpu-operator -f - <<X\n{a: $V, mig: {strategy: mixd}}\nX\n"
+	got := judge(t, lint.Options{Command: text})
+	if !strings.Contains(got.Corrected, "strategy: mixd}") || len(got.Left) != 1 || got.Left[0].Subject != "mig.strategy" {
+		t.Errorf("left %v of\n%s", got.Left, got.Corrected)
+	}
+}
+
+// A word that the shell puts together is not rewritten in part, and what would go is not corrected first.
+func TestFixLeavesWordsOfTheShell(t *testing.T) {
+	const head = "helm install gpu-operator nvidia/gpu-operator -n gpu-operator -f - <<X\n"
+	for text, left := range map[string]string{
+		"V=\n" + head + "mig:\n  strategy: mixd$V\nX\n":                  "mig.strategy",
+		head + "driver:\n  enabled: false\n  usePrecompiled: flase\nX\n": "driver.usePrecompiled",
+	} {
+		got := judge(t, lint.Options{Command: text})
+		body := text[strings.Index(text, "<<X\n"):]
+		if !strings.Contains(got.Corrected, body) || len(got.Left) != 1 || got.Left[0].Subject != left {
+			t.Errorf("left %v of\n%s", got.Left, got.Corrected)
+		}
+	}
+}
+
+// A pinned version works, so it is kept; brought to a newer release, a default of an older one is
+// left over.
+func TestFixKeepsPins(t *testing.T) {
+	const command = "helm install gpu-operator nvidia/gpu-operator -n gpu-operator --version v25.3.0 --set toolkit.version=%s"
+	for _, tt := range []struct {
+		pin, version, severity string
+		kept                   bool
+	}{
+		{"v1.14.3-ubuntu20.04", "", "warn", true},  // the default of v23.9.0
+		{"v1.17.8-ubuntu20.04", "", "info", true},  // the default of v25.3.4
+		{"v1.17.99-ubuntu20.04", "", "warn", true}, // of none
+		{"v1.14.3-ubuntu20.04", "v26.7.0", "warn", false},
+		{"v1.12.99-ubuntu20.04", "v26.7.0", "warn", true},
+		{"v1.17.8-ubuntu20.04", "v25.3.0", "info", true}, // the release that the command names
+	} {
+		got := judge(t, lint.Options{Command: strings.Replace(command, "%s", tt.pin, 1), Version: tt.version})
+		if !slices.ContainsFunc(brief(got.Report), func(s string) bool { return strings.HasPrefix(s, tt.severity+" operand-version toolkit.version") }) {
+			t.Errorf("%s for %q: %v, want severity %s", tt.pin, tt.version, brief(got.Report), tt.severity)
+		}
+		if kept := strings.Contains(got.Corrected, "toolkit.version="+tt.pin); kept != tt.kept || kept == (len(got.Dropped) > 0) {
+			t.Errorf("%s for %q: kept %t, dropped %v", tt.pin, tt.version, kept, got.Dropped)
+		}
+	}
+}
+
+// A key that the chart does not know is kept, also below a switch that is off.
+func TestFixKeepsWhatIsUnknown(t *testing.T) {
+	got := judge(t, lint.Options{Command: "helm install gpu-operator nvidia/gpu-operator -n gpu-operator --set driver.enabled=false --set driver.qqqq.x=1 --set driver.env[0].name=A"})
+	if diff := cmp.Diff([]string{"error unknown-key driver.qqqq @1", "warn dead-setting driver.env[0].name @1"}, brief(got.Report)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if !strings.Contains(got.Corrected, "driver.qqqq.x=1") || strings.Contains(got.Corrected, "driver.env") {
+		t.Error(got.Corrected)
+	}
+}
+
+func TestNamespaceOfTheEnvironment(t *testing.T) {
+	const helm = "helm install gpu-operator nvidia/gpu-operator"
+	for _, command := range []string{"HELM_NAMESPACE=gpu-operator " + helm, "export HELM_NAMESPACE=gpu-operator\n" + helm, "sudo HELM_NAMESPACE=x " + helm, "env HELM_NAMESPACE=x " + helm, helm + " -n x"} {
+		if got := judge(t, lint.Options{Command: command}); len(got.Report.Findings) > 0 {
+			t.Errorf("%s: %v", command, brief(got.Report))
+		}
+	}
+	if got := judge(t, lint.Options{Command: "OTHER=x " + helm}); len(got.Report.Findings) != 1 {
+		t.Errorf("without: %v", brief(got.Report))
+	}
+}
+
+// --set becomes --set-string only where no other flag decides the same value: helm reads every
+// --set-string after every --set, so that an earlier flag would win over a later one.
+func TestSetStringStandsAlone(t *testing.T) {
+	const command = "helm install gpu-operator nvidia/gpu-operator -n gpu-operator --set toolkit.env[0].name=A "
+	for flags, want := range map[string]bool{
+		"--set toolkit.env[0].value=1":                                     true,
+		"--set toolkit.env[0].value=1 --set-string toolkit.env[0].value=2": false,
+		"--set toolkit.env[0].value=1 $MORE":                               false,
+		"--set-string toolkit.env[0].value=1":                              false,
+	} {
+		got := judge(t, lint.Options{Command: command + flags})
+		if changed := strings.Contains(got.Corrected, "--set-string") && !strings.Contains(flags, "--set-string") || got.Corrected != "" && strings.Count(got.Corrected, "--set-string") > strings.Count(flags, "--set-string"); changed != want {
+			t.Errorf("%s: --set-string %t, want %t:\n%s", flags, changed, want, got.Corrected)
+		}
+	}
+}

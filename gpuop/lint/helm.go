@@ -1,0 +1,666 @@
+package lint
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+)
+
+const sourceHelm = "Helm documentation: helm install"
+
+// helmValueFlags are the flags of helm install, upgrade and template that take a value; the short
+// form beside the long.
+var helmValueFlags = map[string]string{
+	"--namespace": "-n", "--version": "", "--values": "-f", "--set": "", "--set-string": "", "--set-file": "", "--set-json": "",
+	"--set-literal": "", "--timeout": "", "--repo": "", "--description": "", "--kube-context": "", "--kubeconfig": "",
+	"--post-renderer": "", "--post-renderer-args": "", "--name-template": "", "--username": "", "--password": "", "--ca-file": "",
+	"--cert-file": "", "--key-file": "", "--keyring": "", "--output": "-o", "--labels": "-l", "--history-max": "",
+	"--registry-config": "", "--repository-cache": "", "--repository-config": "", "--burst-limit": "", "--qps": "",
+	"--kube-apiserver": "", "--kube-as-user": "", "--kube-as-group": "", "--kube-ca-file": "", "--kube-tls-server-name": "",
+	"--kube-token": "", "--api-versions": "-a", "--kube-version": "", "--output-dir": "", "--show-only": "-s",
+	"--color": "", "--colour": "", "--content-cache": "",
+}
+
+var helmBoolFlags = map[string]string{
+	"--wait": "", "--wait-for-jobs": "", "--create-namespace": "", "--atomic": "", "--devel": "", "--debug": "", "--dry-run": "",
+	"--force": "", "--no-hooks": "", "--install": "-i", "--reset-values": "", "--reuse-values": "", "--reset-then-reuse-values": "",
+	"--skip-crds": "", "--dependency-update": "", "--disable-openapi-validation": "", "--generate-name": "-g", "--hide-notes": "",
+	"--hide-secret": "", "--insecure-skip-tls-verify": "", "--kube-insecure-skip-tls-verify": "", "--pass-credentials": "",
+	"--plain-http": "", "--render-subchart-notes": "", "--replace": "", "--skip-schema-validation": "", "--take-ownership": "",
+	"--verify": "", "--enable-dns": "", "--cleanup-on-fail": "", "--rollback-on-failure": "", "--server-side": "",
+	"--force-conflicts": "", "--force-replace": "", "--help": "-h", "--include-crds": "", "--validate": "", "--is-upgrade": "",
+	"--skip-tests": "", "--cleanup-on-failure": "", "--release-name": "", "--recreate-pods": "",
+}
+
+// A helmCommand is a helm install, upgrade or template as it is understood.
+type helmCommand struct {
+	command
+	verb       string
+	positional []word
+	flags      []*flagUse
+	blanks     []word
+	// opaque are words that may be any arguments: $HELM_OPTIONS.
+	opaque []word
+	// lifted says that the command names another release than the one that it is to be judged for.
+	lifted bool
+}
+
+// A flagUse is one flag of a command with its value.
+type flagUse struct {
+	name     string
+	value    word
+	hasValue bool
+	settings []*setting
+	// opaque says that the settings could not be read, so that the flag stays as it is.
+	opaque bool
+	drop   bool
+}
+
+// longFlag reads a flag: its long name, and its value where that is joined to it, as in --set=a=b
+// and -fvalues.yaml.
+func longFlag(text string) (name, value string, joined bool) {
+	name, value, joined = strings.Cut(text, "=")
+	if long := longName(name); long != "" {
+		return long, value, joined
+	}
+	if len(name) > 2 && name[1] != '-' && !joined {
+		if long := longName(name[:2]); helmValueFlags[long] != "" {
+			return long, name[2:], true
+		}
+	}
+	return name, value, joined
+}
+
+// longName is the long name of a short flag, or "".
+func longName(short string) string {
+	for _, table := range []map[string]string{helmValueFlags, helmBoolFlags} {
+		for long, s := range table {
+			if s == short && s != "" {
+				return long
+			}
+		}
+	}
+	return ""
+}
+
+// readHelm sorts the words of a helm command; at is the index of the verb.
+func readHelm(c command, at int) *helmCommand {
+	h := &helmCommand{command: c, verb: c.words[at].value}
+	words := append(slices.Clone(c.words[1:at]), c.words[at+1:]...)
+	for i := 0; i < len(words); i++ {
+		w := words[i]
+		if w.splits {
+			h.opaque = append(h.opaque, w)
+			continue
+		}
+		trimmed := strings.TrimSpace(w.value)
+		if !w.dynamic && trimmed != w.value && strings.Contains(w.raw, `\`) {
+			h.blanks = append(h.blanks, w)
+			if trimmed == "" {
+				continue
+			}
+			w.value, w.raw = trimmed, quote(trimmed)
+		}
+		text, opening := w.value, ""
+		if w.dynamic && strings.HasPrefix(text, `"-`) && strings.Contains(text, "=") {
+			text, opening = text[1:], `"` // what the shell fills in has its quotes still
+		}
+		if !strings.HasPrefix(text, "-") || text == "-" {
+			h.positional = append(h.positional, w)
+			continue
+		}
+		name, value, joined := longFlag(text)
+		use := &flagUse{name: name, value: word{value: value, raw: quote(value), line: w.line, col: w.col, dynamic: w.dynamic, placeholder: w.placeholder}, hasValue: joined}
+		if w.dynamic {
+			use.value.value, use.value.raw = opening+value, opening+value
+		}
+		_, takesValue := helmValueFlags[name]
+		if takesValue && !joined && i+1 < len(words) {
+			i++
+			use.value, use.hasValue = words[i], true
+		}
+		h.flags = append(h.flags, use)
+	}
+	return h
+}
+
+// flag returns the last use of the flag, or nil.
+func (h *helmCommand) flag(name string) *flagUse {
+	for _, f := range slices.Backward(h.flags) {
+		if f.name == name {
+			return f
+		}
+	}
+	return nil
+}
+
+var chartFile = regexp.MustCompile(`-v?[0-9][0-9A-Za-z.+-]*\.tgz$`)
+
+// chartName is the name at the end of a chart reference: nvidia/gpu-operator, an OCI address or a
+// packaged chart.
+func (h *helmCommand) chartName() (w word, name string, ok bool) {
+	if len(h.positional) == 0 {
+		return word{}, "", false
+	}
+	w = h.positional[min(1, len(h.positional)-1)]
+	if w.dynamic && h.positional[0].value == operatorNamespace {
+		return w, operatorNamespace, true // a release of this name
+	}
+	name = path.Base(strings.TrimSuffix(w.value, "/"))
+	return w, strings.TrimSuffix(chartFile.ReplaceAllString(name, ""), ".tgz"), true
+}
+
+const operatorNamespace = "gpu-operator"
+
+// verbOf finds the word of a helm command that says what to do: the first that is no flag and no
+// flag's value; 0 without.
+func verbOf(words []word) int {
+	for i := 1; i < len(words); i++ {
+		name := words[i].value
+		if strings.HasPrefix(name, "-") {
+			_, takesValue := helmValueFlags[name]
+			for long, short := range helmValueFlags {
+				takesValue = takesValue || short == name && long != ""
+			}
+			if takesValue {
+				i++
+			}
+			continue
+		}
+		if strings.TrimSpace(name) != "" && !words[i].splits {
+			return i
+		}
+	}
+	return 0
+}
+
+// helm judges a helm command; ok is false when it is not one that this package knows.
+func (r *run) helm(s *script, c command) {
+	at := verbOf(c.words)
+	if at == 0 {
+		return
+	}
+	verbs := []string{"install", "upgrade", "template", "repo", "uninstall", "list", "status", "get", "show", "pull", "search", "rollback", "history", "test", "lint", "version"}
+	verb := c.words[at].value
+	if !slices.Contains(verbs, verb) {
+		if near := finding.Nearest(verb, verbs); near != "" {
+			r.at(c.words[at], "unknown-command", finding.Error, "helm "+verb, "helm has no such command", "write helm "+near, sourceHelm)
+			verb = near
+		}
+	}
+	switch verb {
+	case "repo":
+		r.kinds = append(r.kinds, "helm repo")
+		r.helmRepo(c.words[at+1:])
+		return
+	case "install", "upgrade", "template":
+	default:
+		return
+	}
+	h := readHelm(c, at)
+	h.verb = verb
+	r.helmFlags(h)
+	chartWord, name, ok := h.chartName()
+	if !ok && len(h.opaque) > 0 {
+		return // what is not known may name it
+	}
+	if !ok {
+		r.at(c.words[at], "helm-arguments", finding.Error, "helm "+verb, "the command names no chart", "write helm "+verb+" gpu-operator nvidia/gpu-operator", sourceHelm)
+		return
+	}
+	known := []string{"gpu-operator", "nvidia-device-plugin"}
+	if !slices.Contains(known, name) {
+		near := slipFor(name, known...)
+		if near == "" {
+			r.kinds = append(r.kinds, "helm "+verb+" "+name)
+			return
+		}
+		r.at(chartWord, "unknown-chart", finding.Error, chartWord.value, "there is no chart of this name", "write "+strings.TrimSuffix(chartWord.value, name)+near, sourceHelm)
+		fixed := strings.TrimSuffix(chartWord.value, name) + near
+		h.positional[min(1, len(h.positional)-1)] = word{value: fixed, raw: quote(fixed), line: chartWord.line, col: chartWord.col}
+		name = near
+	}
+	if name == "nvidia-device-plugin" {
+		r.pluginChart(s, h)
+		return
+	}
+	r.operatorChart(s, h)
+}
+
+// helmRepo judges helm repo add.
+func (r *run) helmRepo(words []word) {
+	const current = "https://helm.ngc.nvidia.com/nvidia"
+	for _, w := range words {
+		if strings.Contains(w.value, "nvidia") {
+			r.judged++
+		}
+		if address := strings.TrimSuffix(w.value, "/"); address == "https://nvidia.github.io/gpu-operator" {
+			r.at(w, "stale-repository", finding.Warning, w.value, "the old repository of the chart; new releases are not published there", "write "+current, sourceDocs)
+			r.replace(w, current)
+		}
+	}
+}
+
+// helmFlags judges how the command is written: escaped spaces, unknown flags, the number of
+// arguments.
+func (r *run) helmFlags(h *helmCommand) {
+	if len(h.blanks) > 0 {
+		times := ""
+		if len(h.blanks) > 1 {
+			times = fmt.Sprintf(" (%d times)", len(h.blanks))
+		}
+		r.at(h.blanks[0], "escaped-space", finding.Error, `\ `,
+			fmt.Sprintf(`"\ " is an escaped space, not a line continuation: helm gets " " as an argument%s`, times),
+			`break the line right after each \, or delete the \`, sourceShell)
+	}
+	for _, w := range h.opaque {
+		r.at(w, "not-judged", finding.Info, w.value, "what it holds is not known here, so it is not judged", "", "")
+	}
+	for _, f := range h.flags {
+		_, takesValue := helmValueFlags[f.name]
+		_, isBool := helmBoolFlags[f.name]
+		if takesValue && !f.hasValue {
+			r.at(f.value, "helm-arguments", finding.Error, f.name, "the flag has no value", "", sourceHelm)
+			f.drop = true
+			continue
+		}
+		if takesValue || isBool || f.value.dynamic {
+			continue
+		}
+		fix, wrong := "see helm "+h.verb+" --help", f.name
+		if near := finding.Nearest(f.name, append(slices.Sorted(maps.Keys(helmValueFlags)), slices.Sorted(maps.Keys(helmBoolFlags))...)); near != "" {
+			fix, f.name = "write "+near, near
+		}
+		r.at(f.value, "unknown-flag", finding.Error, wrong, "helm "+h.verb+" has no such flag and refuses the command", fix, sourceHelm)
+	}
+	if want := 2; len(h.positional) > want {
+		r.at(h.positional[want], "helm-arguments", finding.Error, h.positional[want].value,
+			fmt.Sprintf("helm %s takes a name and a chart, found %d arguments", h.verb, len(h.positional)), "delete the rest, or put it after --set", sourceHelm)
+	}
+}
+
+// namespace judges the name that is given as the operator's namespace and returns the right one.
+func (r *run) namespace(w word, subject string) string {
+	if w.dynamic || w.value == operatorNamespace || len(w.value) < 6 {
+		return w.value
+	}
+	if strings.HasPrefix(w.value, operatorNamespace+"-") || strings.HasSuffix(w.value, "-"+operatorNamespace) || slipFor(w.value, operatorNamespace) == "" {
+		return w.value
+	}
+	r.at(w, "namespace", finding.Error, subject, fmt.Sprintf("%q looks like a slip for %s: everything else that names the namespace misses it", w.value, operatorNamespace), "write "+operatorNamespace, sourceDocs)
+	return operatorNamespace
+}
+
+// operatorChart judges an installation of the gpu-operator chart.
+func (r *run) operatorChart(s *script, h *helmCommand) {
+	if f := h.flag("--namespace"); f != nil {
+		if right := r.namespace(f.value, "-n "+f.value.value); right != f.value.value {
+			f.value = word{value: right, raw: quote(right), line: f.value.line, col: f.value.col}
+		}
+	} else if h.verb != "template" && !h.namespaced {
+		r.at(h.words[0], "namespace", finding.Warning, "helm "+h.verb, "without -n the operator lands in whatever namespace the context has", "add --namespace "+operatorNamespace+" --create-namespace", sourceDocs)
+		h.flags = append([]*flagUse{{name: "--namespace", value: word{value: operatorNamespace, raw: operatorNamespace}, hasValue: true}, {name: "--create-namespace"}}, h.flags...)
+	}
+	r.reusedValues(h)
+	in := &installation{table: r.table, version: r.commandVersion(h), flags: true, opaque: len(h.opaque) > 0, lifted: h.lifted}
+	for _, f := range h.flags {
+		switch f.name {
+		case "--values":
+			r.valuesFlag(s, h, in, f)
+		case "--set", "--set-string", "--set-json", "--set-literal", "--set-file":
+			r.setFlag(s, in, f)
+		}
+	}
+	r.kinds = append(r.kinds, fmt.Sprintf("helm %s of gpu-operator %s", h.verb, in.version))
+	in.judge()
+	r.tolerations(in)
+	r.addMistakes(in)
+	r.embeddedData(in)
+	r.rewriteDocuments(in)
+	h.pin(in.version)
+	r.corrections = append(r.corrections, correction{h.start, h.end, h.render(in)})
+}
+
+// reusedValues reports an upgrade that keeps the old release's values alone, so that the new
+// chart's defaults are missing.
+func (r *run) reusedValues(h *helmCommand) {
+	f := h.flag("--reuse-values")
+	if f == nil {
+		return
+	}
+	reason := "keeps the values of the installed release without the new chart's defaults: where the chart has new groups of keys its templates end in a nil pointer"
+	if h.flag("--version") == nil {
+		reason = "without --version the newest chart is taken, and this keeps the old values without its defaults: its templates end in a nil pointer"
+	}
+	r.at(f.value, "reuse-values", finding.Warning, "--reuse-values", reason, "write --reset-then-reuse-values, and --version", sourceHelm)
+	f.name = "--reset-then-reuse-values"
+}
+
+// commandVersion finds the release that the command installs, or that the user wants it judged
+// for.
+func (r *run) commandVersion(h *helmCommand) chart.Version {
+	f := h.flag("--version")
+	requested := ""
+	if f != nil && !f.value.dynamic {
+		requested = f.value.value
+	}
+	if w, _, ok := h.chartName(); ok && requested == "" {
+		if m := regexp.MustCompile(`-(v?[0-9][0-9A-Za-z.+-]*)\.tgz$`).FindStringSubmatch(w.value); m != nil {
+			requested = m[1]
+		}
+	}
+	if r.version != (chart.Version{}) {
+		if f == nil {
+			h.flags = append(h.flags, &flagUse{name: "--version", hasValue: true})
+			f = h.flags[len(h.flags)-1]
+		}
+		if requested != r.version.String() {
+			h.lifted = requested != ""
+			f.value = word{value: r.version.String(), raw: r.version.String(), line: f.value.line, col: f.value.col}
+		}
+		return r.version
+	}
+	at := h.words[0]
+	if f != nil {
+		at = f.value
+	}
+	if f != nil && f.value.dynamic {
+		r.at(at, "not-judged", finding.Info, "--version "+f.value.value, "which release this is is not known here; judged as "+r.table.Latest().String(), "name it with gpuop's --version", "")
+	}
+	v, exact, err := r.table.Resolve(requested)
+	if err != nil {
+		if newest, ok := r.table.Newest(requested); ok {
+			r.at(at, "not-judged", finding.Info, "--version "+requested, ofRange(newest), "name a release", "")
+			return newest
+		}
+		r.at(at, "chart-version", finding.Error, "--version "+requested, err.Error(), "write --version "+r.table.Latest().String(), sourceValues)
+		if f != nil {
+			f.value = word{value: r.table.Latest().String(), raw: r.table.Latest().String()}
+		}
+		return r.table.Latest()
+	}
+	if !exact {
+		r.findings = append(r.findings, r.otherRelease(requested, v, at))
+	}
+	r.oldVersion(f, requested, v)
+	return v
+}
+
+// ofRange says as what a range of releases is judged.
+func ofRange(newest chart.Version) string {
+	return "a range of releases; judged as " + newest.String() + ", the newest of it that gpuop knows"
+}
+
+// pin adds --version to a command that leaves the release to the repository: the corrected command
+// installs the release that it was judged for, not whatever is newest that day. A chart that is
+// here, and flags that the shell fills in, may say it already.
+func (h *helmCommand) pin(v chart.Version) {
+	w, _, ok := h.chartName()
+	local := strings.HasSuffix(w.value, ".tgz") || strings.HasPrefix(w.value, ".") || strings.HasPrefix(w.value, "/")
+	if !ok || local || w.dynamic || len(h.opaque) > 0 || h.flag("--version") != nil || h.flag("--devel") != nil {
+		return
+	}
+	h.flags = append(h.flags, &flagUse{name: "--version", value: word{value: v.String(), raw: v.String()}, hasValue: true})
+}
+
+// otherRelease notes that a release is judged as another one.
+func (r *run) otherRelease(requested string, as chart.Version, at word) finding.Finding {
+	f := finding.Finding{ID: "chart-version", Subject: requested, File: r.name, Line: at.line, Column: at.col, Source: sourceValues,
+		Reason: fmt.Sprintf("not in gpuop's table; judged as %s", as), Fix: "teach gpuop the release: --chart"}
+	if r.table.Newer(requested) {
+		r.newer = true
+		f.Reason = fmt.Sprintf("newer than every release that gpuop knows; judged as %s, and keys that it does not have are notes", as)
+	}
+	return f
+}
+
+// oldVersion notes a release line that NVIDIA supports no more: only the two newest are.
+func (r *run) oldVersion(f *flagUse, requested string, v chart.Version) {
+	if f == nil || requested == "" {
+		return
+	}
+	lines := map[string]bool{}
+	for _, other := range r.table.Versions() {
+		if v.Before(other) {
+			lines[other.Minor()] = true
+		}
+	}
+	delete(lines, v.Minor())
+	if len(lines) < 2 {
+		return
+	}
+	r.at(f.value, "old-version", finding.Info, "--version "+requested, fmt.Sprintf("%d release lines behind; NVIDIA supports the two newest", len(lines)),
+		"see what "+r.table.Latest().String()+" wants: gpuop lint --version "+r.table.Latest().String(), "GPU Operator life cycle policy")
+}
+
+// valuesFlag adds the settings of a -f file, when it can be read.
+func (r *run) valuesFlag(s *script, h *helmCommand, in *installation, f *flagUse) {
+	for name := range strings.SplitSeq(f.value.value, ",") {
+		data, doc, err := r.file(s, name)
+		script := 0
+		if d, written := s.files[name]; written {
+			d.judged = true
+			s.files[name] = d
+			name, doc, script = r.name, d.line, d.line
+		}
+		if f.value.value == "-" && h.stdin != nil {
+			data, doc, err = []byte(h.stdin.text), h.stdin.line, nil
+			name, script = r.name, doc
+		}
+		if f.value.dynamic || err != nil {
+			r.at(f.value, "file-not-read", finding.Info, name, "the file is not here, so its values are not judged", "run gpuop lint where the file is", "")
+			continue
+		}
+		reader := &fields.Reader{}
+		root := reader.Document(data)
+		if root != nil {
+			flat := &flattener{reader: reader, file: name, shift: doc}
+			flat.walk(nil, root, root)
+			for _, st := range flat.settings {
+				st.script = script
+			}
+			in.settings = append(in.settings, flat.settings...)
+		}
+		for _, problem := range reader.Findings {
+			problem.File, problem.Line = name, problem.Line+doc
+			r.findings = append(r.findings, problem)
+		}
+	}
+}
+
+// file reads a file that the script itself writes, or one beside it; line is where it starts in the
+// script.
+func (r *run) file(s *script, name string) (data []byte, line int, err error) {
+	if doc, ok := s.files[name]; ok {
+		return []byte(doc.text), 0, nil
+	}
+	if r.read == nil {
+		return nil, 0, errNotRead
+	}
+	data, err = r.read(name)
+	return data, 0, err
+}
+
+// setFlag adds the settings of a --set flag or one of its kin.
+func (r *run) setFlag(s *script, in *installation, f *flagUse) {
+	if f.value.dynamic {
+		if f.value.placeholder == "" {
+			r.at(f.value, "not-judged", finding.Info, f.name+" "+f.value.value, "the value is not known here, so it is not judged", "", "")
+		}
+		if key, _, found := strings.Cut(strings.TrimLeft(f.value.value, `"'`), "="); found && key != "" && !strings.ContainsAny(key, "$`,[<") {
+			st := &setting{Setting: chart.Set(key, nil, ""), unknown: true, line: f.value.line, column: f.value.col, file: r.name, source: f.value.raw, literal: true}
+			f.settings = append(f.settings, st)
+			in.settings = append(in.settings, st)
+			return
+		}
+		f.opaque = true
+		return
+	}
+	switch f.name {
+	case "--set-json":
+		r.setJSON(in, f)
+		return
+	case "--set-literal":
+		if key, value, found := strings.Cut(f.value.value, "="); found && key != "" {
+			f.settings = []*setting{{Setting: chart.Set(key, value, ""), line: f.value.line, column: f.value.col, file: r.name, source: f.value.value, literal: true}}
+			in.settings = append(in.settings, f.settings...)
+		}
+		return
+	}
+	assignments, err := parseSet(f.value.value, f.name == "--set")
+	if err != nil {
+		fix := ""
+		if before, after, found := cutLast(f.value.value, ","); found && !strings.Contains(after, "=") {
+			fix = "write " + before + `\,` + after + ", if the comma is part of the value"
+		}
+		r.at(f.value, "set-syntax", finding.Error, f.name+" "+f.value.value, err.Error(), fix, sourceHelm)
+		f.opaque = true
+	}
+	for _, a := range assignments {
+		st := &setting{Setting: chart.Setting{Path: a.path, Value: a.value}, element: a.element, line: f.value.line, column: f.value.col, file: r.name, source: a.text,
+			literal: f.name != "--set", typed: f.name == "--set"}
+		if f.name == "--set-file" {
+			r.setFile(s, st, a)
+		}
+		f.settings = append(f.settings, st)
+		in.settings = append(in.settings, st)
+	}
+}
+
+// setFile reads the file of --set-file and judges it when it is a config of the device plugin or
+// MIG manager.
+func (r *run) setFile(s *script, st *setting, a assignment) {
+	name := scalarText(a.value)
+	data, _, err := r.file(s, name)
+	if err != nil {
+		st.unknown = true
+		r.at(word{line: st.line, col: st.column}, "file-not-read", finding.Info, name, "the file is not here, so it is not judged", "run gpuop lint where the file is", "")
+		return
+	}
+	st.Value = string(data)
+	if _, written := s.files[name]; !written {
+		r.parse(text{name: name, data: data})
+	}
+}
+
+// setJSON reads --set-json key=JSON, or one JSON object.
+func (r *run) setJSON(in *installation, f *flagUse) {
+	key, text, found := strings.Cut(f.value.value, "=")
+	if strings.HasPrefix(strings.TrimSpace(f.value.value), "{") {
+		key, text, found = "", f.value.value, true
+	}
+	var node yaml.Node
+	if !found || !json.Valid([]byte(text)) || yaml.Unmarshal([]byte(text), &node) != nil || len(node.Content) == 0 {
+		r.at(f.value, "set-syntax", finding.Error, "--set-json "+key, "the value is not JSON", "", sourceHelm)
+		return
+	}
+	reader := &fields.Reader{}
+	flat := &flattener{reader: reader, file: r.name}
+	flat.walk(chart.ParsePath(key), node.Content[0], node.Content[0])
+	for _, st := range flat.settings {
+		st.line, st.column, st.node, st.literal, st.source = f.value.line, f.value.col, nil, true, f.value.value
+	}
+	f.settings = flat.settings
+	in.settings = append(in.settings, flat.settings...)
+}
+
+// render writes the command as it should be, one setting a line.
+func (h *helmCommand) render(in *installation) string {
+	head := []string{h.words[0].raw, h.verb}
+	for i, w := range h.positional {
+		if i == 2 {
+			break
+		}
+		head = append(head, w.raw)
+	}
+	lines := []string{strings.Join(head, " ")}
+	var plain []string
+	for _, f := range h.flags {
+		switch {
+		case f.drop || f.opaque || len(f.settings) > 0 || f.name == "--set": // written below, or not at all
+		case f.hasValue:
+			plain = append(plain, f.name+" "+f.value.raw)
+		default:
+			plain = append(plain, f.name)
+		}
+	}
+	for _, w := range h.opaque {
+		plain = append(plain, w.raw)
+	}
+	if len(plain) > 0 {
+		lines = append(lines, strings.Join(plain, " "))
+	}
+	written := map[string]bool{}
+	for _, f := range h.flags {
+		if f.drop {
+			continue
+		}
+		for _, line := range f.render() {
+			if !written[line] {
+				lines = append(lines, line)
+			}
+			written[line] = true
+		}
+	}
+	return strings.Join(lines, " \\\n  ")
+}
+
+// render writes the flag's settings as they should be, a flag for each.
+func (f *flagUse) render() []string {
+	if f.name == "--set" && len(f.settings) == 0 || f.opaque {
+		if f.hasValue && strings.HasPrefix(f.name, "--set") {
+			return []string{f.name + " " + f.value.raw}
+		}
+		return nil
+	}
+	var lines []string
+	if len(f.settings) > 0 && strings.Contains(f.value.raw, "$") && !slices.ContainsFunc(f.settings, (*setting).edited) {
+		return []string{f.name + " " + f.value.raw}
+	}
+	for _, s := range f.settings {
+		for _, a := range s.added {
+			lines = append(lines, "--set "+quote(a))
+		}
+		switch {
+		case s.dropped:
+		case s.unknown && s.node == nil && f.name != "--set-file", f.name == "--set-json":
+			return append(lines, f.name+" "+f.value.raw)
+		default:
+			lines = append(lines, s.flag(f.name))
+		}
+	}
+	return lines
+}
+
+// flag writes the setting, as it should be, behind the flag of this name.
+func (s *setting) flag(name string) string {
+	written := name
+	if s.asString {
+		written = "--set-string"
+	}
+	if s.renamed == nil && s.changed == nil {
+		return written + " " + quote(s.source)
+	}
+	path, value := s.Path, s.text()
+	if s.renamed != nil {
+		path = s.renamed
+	}
+	if s.changed != nil {
+		value = *s.changed
+	}
+	if _, isList := s.Value.([]any); isList {
+		_, raw, _ := strings.Cut(s.source, "=")
+		return name + " " + quote(path.String()+"="+raw)
+	}
+	return written + " " + quote(formatSet(path, value))
+}

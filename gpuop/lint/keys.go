@@ -1,0 +1,316 @@
+package lint
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+)
+
+// keyRules say what to report about a path, by how it stands to the chart's keys.
+var keyRules = map[chart.Status]func(*installation, *setting, chart.Verdict){
+	chart.Unknown:   (*installation).unknown,
+	chart.Misspelt:  (*installation).misspelt,
+	chart.Free:      (*installation).free,
+	chart.TooDeep:   (*installation).tooDeep,
+	chart.BelowList: (*installation).belowList,
+	chart.NotYet:    (*installation).early,
+	chart.Gone:      (*installation).gone,
+	chart.GroupGone: (*installation).groupGone,
+	chart.Known:     (*installation).later,
+	chart.Group:     (*installation).valueOfGroup,
+}
+
+// keys judges each setting's path against the chart's keys.
+func (in *installation) keys() {
+	in.byParent, in.deep = map[string]int{}, map[string]int{}
+	for _, s := range in.settings {
+		v := in.table.Judge(in.version, s.Path)
+		if rule := keyRules[v.Status]; rule != nil {
+			rule(in, s, v)
+		}
+	}
+	for path, i := range in.deep {
+		in.fixTooDeep(path, i)
+	}
+}
+
+// addKey reports a name that is wrong: all settings below one wrong name are one finding, at the
+// name.
+func (in *installation) addKey(id string, severity finding.Severity, reason, fix, source string, s *setting, v chart.Verdict) {
+	parent := s.Path[:v.Bad+1]
+	at := id + " " + parent.String()
+	if i, seen := in.byParent[at]; seen {
+		m := &in.mistakes[i]
+		m.settings = append(m.settings, s)
+		m.Severity = max(m.Severity, severity)
+		return
+	}
+	in.byParent[at] = len(in.mistakes)
+	in.add(id, severity, reason, fix, source, s)
+	m := &in.mistakes[len(in.mistakes)-1]
+	m.Subject = parent.String()
+	if v.Bad == len(s.Path)-1 {
+		m.Subject = s.name()
+	} else if v.Bad < len(s.keys) {
+		m.Line, m.Column = s.keys[v.Bad].Line+s.shift, s.keys[v.Bad].Column
+	}
+}
+
+// instead is the name that is meant, to the depth of the wrong one where only that one differs.
+func instead(s *setting, v chart.Verdict) chart.Path {
+	if len(v.Nearest) == len(s.Path) && slices.Equal(v.Nearest[v.Bad+1:], s.Path[v.Bad+1:]) {
+		return v.Nearest[:v.Bad+1]
+	}
+	return v.Nearest
+}
+
+func (in *installation) unknown(s *setting, v chart.Verdict) {
+	fix := "delete it, unless something of yours reads it"
+	if v.Nearest != nil {
+		fix = "write " + instead(s, v).String()
+		in.move(s, v.Nearest)
+	}
+	in.addKey("unknown-key", finding.Error, fmt.Sprintf("no version of the chart has this key; %s ignores it without a word", in.version), fix, sourceValues, s, v)
+}
+
+// move lets the setting take another place, where nothing stands yet.
+func (in *installation) move(s *setting, to chart.Path) {
+	if in.explicit(to.String()) == nil {
+		s.renamed = to
+	}
+}
+
+// free judges a name where the chart takes any: inside a type of Kubernetes' own not any name will
+// do.
+func (in *installation) free(s *setting, _ chart.Verdict) {
+	at, near, ok := kubePath(s.Path)
+	if !ok || at == len(s.Path) {
+		return
+	}
+	fix := ""
+	if near != "" {
+		to := slices.Clone(s.Path)
+		to[at] = near
+		fix = "write " + to[:at+1].String()
+		in.move(s, to)
+	}
+	in.addKey("unknown-key", finding.Error, fmt.Sprintf("Kubernetes has no %s here: the API server drops it or refuses the pods", s.Path[at]), fix, sourceAPI, s, chart.Verdict{Bad: at})
+}
+
+func (in *installation) misspelt(s *setting, v chart.Verdict) {
+	if _, _, ok := kubePath(s.Path); ok {
+		in.free(s, v)
+		return
+	}
+	in.move(s, v.Nearest)
+	in.addKey("misspelt-key", finding.Warning, fmt.Sprintf("the chart has %s here; this adds another entry beside it", instead(s, v)), "write "+instead(s, v).String(), sourceValues, s, v)
+}
+
+func (in *installation) belowList(s *setting, v chart.Verdict) {
+	v.Bad--
+	in.addKey("wrong-type", finding.Error, "found a group of keys, want a list", "", sourceValues, s, v)
+}
+
+// harmless reports whether the setting says what happens anyway: the chart's default where it has
+// the key.
+func (s *setting) harmless(k *chart.Key) bool {
+	if s.Path.String() != k.Path.String() || s.unknown {
+		return false
+	}
+	for _, d := range k.Defaults() {
+		if scalarText(d.Value) == s.text() && s.text() != "" {
+			return true
+		}
+	}
+	return false
+}
+
+func (in *installation) groupGone(s *setting, v chart.Verdict) {
+	if in.version.Before(v.Key.Since()) {
+		in.early(s, v)
+	} else {
+		in.gone(s, v)
+	}
+}
+
+func (in *installation) early(s *setting, v chart.Verdict) {
+	severity := finding.Error
+	if s.harmless(v.Key) {
+		severity = finding.Warning
+	}
+	s.dropped = true
+	in.addKey("key-not-yet", severity, fmt.Sprintf("came with %s; %s ignores it without a word", v.Key.Since(), in.version),
+		"delete it, or install "+v.Key.Since().String()+" or later", sourceValues, s, v)
+}
+
+func (in *installation) gone(s *setting, v chart.Verdict) {
+	severity := finding.Error
+	if s.harmless(v.Key) {
+		severity = finding.Warning
+	}
+	next, _ := in.table.Next(v.Key.Until())
+	fix := chart.Advice(s.Path)
+	if fix == "" {
+		fix = "delete it"
+	}
+	s.dropped = true
+	if v.Nearest != nil {
+		if verdict := in.table.Judge(in.version, v.Nearest); verdict.Status == chart.Known {
+			in.carry(s, v.Nearest)
+		}
+	}
+	in.addKey("key-gone", severity, fmt.Sprintf("removed in %s: nothing in the values, templates and custom resources of %s reads it", next, in.version), fix, sourceValues, s, v)
+}
+
+// carry moves the value of a key that is gone to its successor, where the value means the same
+// there.
+func (in *installation) carry(s *setting, to chart.Path) {
+	switch s.Path.String() {
+	case "driver.useOpenKernelModules":
+		if s.text() == "true" {
+			s.added = []string{to.String() + "=open"}
+		}
+	case "kataManager.enabled":
+	default:
+		if in.explicit(to.String()) == nil {
+			s.renamed, s.dropped = to, false
+		}
+	}
+}
+
+// later notes that a key of this version is gone in the newest.
+func (in *installation) later(s *setting, v chart.Verdict) {
+	until := v.Key.Until()
+	if until == (chart.Version{}) || !in.flags && in.repeatsDefault(s) {
+		return
+	}
+	next, _ := in.table.Next(until)
+	in.add("key-goes", finding.Info, fmt.Sprintf("works with %s, but went with %s", in.version, next), chart.Advice(s.Path), sourceValues, s)
+}
+
+// nullGroup judges a group whose keys are all commented out. Another file or flag may bring one, and then
+// Helm has a group to put the defaults into.
+func (in *installation) nullGroup(s *setting) {
+	below := func(other *setting) bool {
+		return len(other.Path) > len(s.Path) && slices.Equal(other.Path[:len(s.Path)], s.Path) && other.Value != nil
+	}
+	if in.opaque || !in.table.Needed(in.version, s.Path) || slices.ContainsFunc(in.settings, below) {
+		return
+	}
+	in.add("null-group", finding.Error, "it is empty, for which Helm deletes the chart's defaults below it, and the templates end in a nil pointer",
+		"delete the key, or write one of its keys, for example "+in.example(s.Path), sourceTemplates, s)
+}
+
+func (in *installation) valueOfGroup(s *setting, _ chart.Verdict) {
+	if _, isMap := s.Value.(map[string]any); isMap || s.unknown {
+		return
+	}
+	if s.Value == nil {
+		in.nullGroup(s)
+		return
+	}
+	var doc yaml.Node
+	if text, isText := s.Value.(string); isText && yaml.Unmarshal([]byte(text), &doc) == nil && len(doc.Content) == 1 && doc.Content[0].Kind == yaml.MappingNode {
+		s.tree = doc.Content[0]
+		in.add("wrong-type", finding.Error, fmt.Sprintf("%s is a group of settings in %s, found a text that holds them", s.name(), in.version), "write them as keys, without the |", sourceValues, s)
+		return
+	}
+	in.add("wrong-type", finding.Error, fmt.Sprintf("%s is a group of settings in the chart, not a value of its own", s.name()),
+		"set one of its keys, for example "+in.example(s.Path), sourceValues, s)
+}
+
+// example is the first key of a group.
+func (in *installation) example(group chart.Path) string {
+	for _, k := range in.table.Keys(in.version) {
+		if len(k.Path) > len(group) && slices.Equal(k.Path[:len(group)], group) {
+			return k.Path.String()
+		}
+	}
+	return group.String()
+}
+
+// tooDeep reports keys below a string, the mistake of writing image.repository as other charts want
+// it.
+func (in *installation) tooDeep(s *setting, v chart.Verdict) {
+	path := v.Key.Path.String()
+	if i, seen := in.deep[path]; seen {
+		in.mistakes[i].settings = append(in.mistakes[i].settings, s)
+		in.mistakes[i].Subject += ", " + s.name()
+		return
+	}
+	in.deep[path] = len(in.mistakes)
+	reason := fmt.Sprintf("%s is a single value in this chart, not a group of keys", path)
+	source := sourceValues
+	if v.Key.Path[len(v.Key.Path)-1] == "image" {
+		reason = fmt.Sprintf(`%s is a string in this chart; with keys below it the image's name becomes "map[…]" and cannot be pulled`, path)
+		source = sourceTemplates
+	}
+	in.add("below-a-value", finding.Error, reason, "", source, s)
+}
+
+// fixTooDeep writes the right settings for those below path, which mistake i is about.
+func (in *installation) fixTooDeep(path string, i int) {
+	m := &in.mistakes[i]
+	m.Fix = "set " + path + " itself"
+	component, isImage := strings.CutSuffix(path, ".image")
+	if !isImage {
+		return
+	}
+	m.Fix = fmt.Sprintf("set %s.repository, %s.image and %s.version", component, component, component)
+	var added []string
+	for _, s := range m.settings {
+		added = append(added, in.imagePart(component, s)...)
+	}
+	if len(added) == 0 {
+		return
+	}
+	for _, s := range m.settings {
+		s.dropped = true
+	}
+	m.settings[0].added = added
+	m.Fix = "write " + strings.Join(added, "\n      ")
+	if in.flags {
+		m.Fix = "--set " + strings.Join(added, " \\\n--set ")
+	}
+}
+
+// imagePart is what a key below image, as other charts have it, is in this chart.
+func (in *installation) imagePart(component string, s *setting) []string {
+	value := s.text()
+	switch s.Path[len(s.Path)-1] {
+	case "repository", "name":
+		repository, image, found := cutLast(value, "/")
+		if !found {
+			repository, image = "", value
+		}
+		var parts []string
+		if repository != "" {
+			parts = append(parts, component+".repository="+repository)
+		}
+		if k, known := in.table.Key(chart.ParsePath(component + ".image")); known && image != "" {
+			if since, old := replacedAt(k, image); !old || in.version.Before(since) {
+				parts = append(parts, component+".image="+image)
+			}
+		}
+		return parts
+	case "tag", "version":
+		if !slices.Contains(releasedWithChart, component) || sameVersion(value, in.version.String()) {
+			return []string{component + ".version=" + value}
+		}
+	case "pullPolicy":
+		return []string{component + ".imagePullPolicy=" + value}
+	}
+	return nil
+}
+
+func cutLast(s, sep string) (before, after string, found bool) {
+	if i := strings.LastIndex(s, sep); i >= 0 {
+		return s[:i], s[i+len(sep):], true
+	}
+	return s, "", false
+}

@@ -1,0 +1,475 @@
+package lint
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"maps"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/node"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/sharing"
+)
+
+var errNotRead = errors.New("no reader of files")
+
+// ErrTaint is returned for a taint that cannot be read.
+var ErrTaint = node.ErrTaint
+
+// An Input is a text to judge, under the name that findings call it by.
+type Input struct {
+	Name string
+	Data []byte
+	// Script says that the text is a shell script; --fix does not correct it.
+	Script bool
+	// Found says that the file was found in a folder, where files of any kind may be: what it is
+	// for is not known then, and no mistake.
+	Found bool
+}
+
+// Options say what to judge and against what.
+type Options struct {
+	// Version is the chart release to judge for: "v26.7.0", "v26.7", "latest". Empty means the one
+	// that a command names, and else the newest.
+	Version string
+	// Table is what is known of the chart; nil for gpuop's own.
+	Table *chart.Table
+	// Files are judged by what they turn out to be.
+	Files []Input
+	// Command is a pasted shell script, or empty.
+	Command string
+	// Sets are arguments of --set, put on top of every values file, or judged alone.
+	Sets []string
+	// Taints are taints of the GPU nodes, as kubectl taint writes them: key[=value]:Effect.
+	Taints []string
+	// Schemas are the custom resource definitions to validate resources against; nil for gpuop's
+	// own table of fields.
+	Schemas Schemas
+	// Read returns the content of a file that a command names; nil reads none.
+	Read func(name string) ([]byte, error)
+}
+
+// Schemas validates a custom resource against its definition.
+type Schemas interface {
+	// Validate returns the findings about the resource, and false when no definition is for its
+	// kind. Findings have no file; their lines are 0 and their subjects dotted paths from the root
+	// of the object.
+	Validate(apiVersion, kind string, object map[string]any) ([]finding.Finding, bool)
+}
+
+// A Result is what was found.
+type Result struct {
+	Report finding.Report `json:"report"`
+	// Kinds are what the inputs were taken for, in order.
+	Kinds []string `json:"kinds"`
+	// Judged is how many of the inputs, and commands and documents in them, were judged; 0 is not
+	// clean.
+	Judged int `json:"judged"`
+	// Unjudged are the names of the inputs in which nothing was judged.
+	Unjudged []string `json:"unjudged,omitempty"`
+	// Dropped is what Corrected leaves out.
+	Dropped []Drop `json:"dropped,omitempty"`
+	// Left is what has a correction that Corrected does not make: values in files, and lines of
+	// here-documents that would go.
+	Left []Left `json:"left,omitempty"`
+	// Corrected is the command as it should be; empty without a command.
+	Corrected string `json:"corrected,omitempty"`
+}
+
+// CommandName is what findings call the text of a command.
+const CommandName = "command"
+
+// text is an input that is to be judged as a file.
+type text struct {
+	name  string
+	data  []byte
+	line  int
+	route sharing.Route
+	// written says that a script writes the text to a file, which may be for any program.
+	written bool
+	// found says that the text is a file of a folder.
+	found bool
+}
+
+// correction replaces the bytes from start to end of the command.
+type correction struct {
+	start, end int
+	text       string
+}
+
+// run is one run of the linter.
+type run struct {
+	table       *chart.Table
+	version     chart.Version // the zero value when the input decides
+	name        string
+	read        func(string) ([]byte, error)
+	schemas     Schemas
+	taints      []node.Taint
+	sets        []string
+	findings    []finding.Finding
+	kinds       []string
+	documents   []doc
+	corrections []correction
+	source      string
+	// drivers are the specs of the NVIDIADrivers seen so far, by name.
+	drivers map[string]*yaml.Node
+	// newer says that the release is newer than all that the table knows.
+	newer bool
+	// judged counts what was judged.
+	judged  int
+	dropped []Drop
+	left    []Left
+	// templates are the names of the inputs that are templates.
+	templates map[string]bool
+	// judgedIn are the names of the inputs in which something was judged.
+	judgedIn map[string]bool
+	// configs are the device plugin configs in ConfigMaps, configMaps the names of these, and
+	// labels what requests one.
+	configs    map[string]bool
+	configMaps []string
+	labels     []labelUse
+}
+
+// Lint judges the inputs. An error means unusable options; whatever is wrong with an input is a
+// finding.
+func Lint(o Options) (*Result, error) {
+	result, r, err := lintOnce(o)
+	if err != nil || o.Command == "" {
+		return result, err
+	}
+	result.Corrected = r.corrected()
+	// a correction may bring up what was hidden before: a renamed key can be dead, for example
+	for range 4 {
+		again := o
+		again.Command, again.Files, again.Sets = result.Corrected, nil, nil
+		_, next, err := lintOnce(again)
+		if err != nil {
+			return nil, err
+		}
+		better := next.corrected()
+		result.Left = next.left
+		if better == result.Corrected {
+			break
+		}
+		result.Corrected = better
+		result.Dropped = append(result.Dropped, next.dropped...)
+	}
+	return result, nil
+}
+
+func lintOnce(o Options) (*Result, *run, error) {
+	r := &run{configs: map[string]bool{}, judgedIn: map[string]bool{}, templates: map[string]bool{}, table: cmp.Or(o.Table, chart.Load()), read: o.Read, schemas: o.Schemas, sets: o.Sets}
+	if o.Version != "" {
+		v, exact, err := r.table.Resolve(o.Version)
+		if err != nil {
+			return nil, nil, err
+		}
+		r.version = v
+		if !exact {
+			r.findings = append(r.findings, r.otherRelease(o.Version, v, word{}))
+		}
+	}
+	for _, t := range o.Taints {
+		parsed, err := node.ParseTaint(t)
+		if err != nil {
+			return nil, nil, err
+		}
+		r.taints = append(r.taints, parsed)
+	}
+	// documents are read before anything is judged, since the taints of one node file matter to the
+	// others
+	for _, f := range o.Files {
+		r.within(f.Name, func() {
+			if f.Script {
+				r.script(f.Name, string(f.Data))
+				r.corrections, r.dropped, r.left = nil, nil, nil
+			} else {
+				r.parse(text{name: f.Name, data: f.Data, found: f.Found})
+			}
+		})
+	}
+	if o.Command != "" {
+		r.within(CommandName, func() { r.script(CommandName, o.Command) })
+	}
+	if len(o.Files) == 0 && len(o.Sets) > 0 && o.Command == "" {
+		r.setsAlone()
+	}
+	for i := 0; i < len(r.documents); i++ {
+		d := r.documents[i]
+		r.within(d.file, func() { r.document(d) })
+	}
+	r.configLabels()
+	r.ofTemplates()
+	if r.newer {
+		lenient(r.findings)
+	}
+	result := &Result{Kinds: r.kinds, Dropped: r.dropped, Judged: r.judged, Unjudged: r.unjudged(o)}
+	result.Report.Add(r.findings...)
+	result.Report.Sort()
+	return result, r, nil
+}
+
+// within runs a step over an input, and keeps in mind whether the step judged something.
+func (r *run) within(name string, step func()) {
+	before := r.judged
+	step()
+	r.judgedIn[name] = r.judgedIn[name] || r.judged > before
+}
+
+// unjudged returns the names of the inputs in which nothing was judged.
+func (r *run) unjudged(o Options) []string {
+	var out []string
+	for _, f := range o.Files {
+		if !r.judgedIn[f.Name] {
+			out = append(out, f.Name)
+		}
+	}
+	if o.Command != "" && !r.judgedIn[CommandName] {
+		out = append(out, CommandName)
+	}
+	return out
+}
+
+// at reports a mistake at a word of the command.
+func (r *run) at(w word, id string, severity finding.Severity, subject, reason, fix, source string) {
+	r.findings = append(r.findings, finding.Finding{
+		ID: id, Severity: severity, File: r.name, Line: w.line, Column: w.col, Subject: subject, Reason: reason, Fix: fix, Source: source,
+	})
+}
+
+// offset is where a word stands in the script, or -1.
+func (r *run) offset(w word) int {
+	offset := r.lineStart(w.line)
+	if offset < 0 {
+		return -1
+	}
+	offset += w.col - 1
+	if offset < 0 || offset+len(w.raw) > len(r.source) || r.source[offset:offset+len(w.raw)] != w.raw {
+		return -1
+	}
+	return offset
+}
+
+// replace corrects one word of the command.
+func (r *run) replace(w word, value string) {
+	offset := r.offset(w)
+	if offset < 0 {
+		return
+	}
+	r.corrections = append(r.corrections, correction{offset, offset + len(w.raw), quote(value)})
+}
+
+// corrected applies the corrections to the command.
+func (r *run) corrected() string {
+	slices.SortFunc(r.corrections, func(a, b correction) int { return b.start - a.start })
+	out := r.source
+	end := len(out)
+	for _, c := range r.corrections {
+		if c.start < 0 || c.end > end || c.start > c.end {
+			continue
+		}
+		out = out[:c.start] + c.text + out[c.end:]
+		end = c.start
+	}
+	return out
+}
+
+// script judges a pasted script.
+func (r *run) script(file, source string) {
+	r.name = file
+	s := parseScript(source)
+	r.source = s.text
+	for _, f := range s.findings {
+		f.File = file
+		r.findings = append(r.findings, f)
+	}
+	for _, c := range s.commands {
+		r.name = file
+		name := program(&c)
+		if c.prefixed {
+			if at := r.offset(c.words[0]); at >= 0 {
+				c.start = at
+			}
+		}
+		switch name {
+		case "helm":
+			r.placeholders(c)
+			r.lookalikes(c)
+			if len(c.words) > 1 {
+				r.helm(s, c)
+			}
+		case "kubectl", "kubernetes":
+			r.placeholders(c)
+			r.lookalikes(c)
+			r.kubectl(s, c)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.files)) {
+		if d := s.files[name]; !d.judged {
+			r.parse(text{name: file, data: []byte(d.text), line: d.line, route: d.route, written: !strings.HasSuffix(name, ".yaml") && !strings.HasSuffix(name, ".yml")})
+		}
+	}
+}
+
+// programs are helm and kubectl by the names that distributions give them.
+var programs = map[string]string{"helm": "helm", "helm3": "helm", "microk8s.helm3": "helm", "microk8s.helm": "helm", "kubectl": "kubectl", "oc": "kubectl",
+	"k": "kubectl", "microk8s.kubectl": "kubectl", "kubernetes": "kubernetes"}
+
+// wrappers are programs that run the command after them.
+var wrappers = []string{"sudo", "env", "command", "exec", "nohup", "time", "microk8s", "k3s", "k0s", "rke2"}
+
+// program finds out which program a command runs behind sudo and its like, and takes these words
+// away.
+func program(c *command) string {
+	for len(c.words) > 1 {
+		first := c.words[0].value
+		wrapped := slices.Contains(wrappers, path.Base(first))
+		if !wrapped && !strings.HasPrefix(first, "-") && !environmentSet.MatchString(first) {
+			break
+		}
+		c.namespaced = c.namespaced || strings.HasPrefix(first, helmNamespace+"=")
+		c.words = c.words[1:]
+		c.prefixed = true
+	}
+	return programs[path.Base(c.words[0].value)]
+}
+
+var environmentSet = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*=`)
+
+// lookalikes are characters that word processors and blogs put in the place of ASCII ones.
+var lookalikes = []struct{ found, meant string }{{"“", `"`}, {"”", `"`}, {"‘", "'"}, {"’", "'"}, {"–", "--"}, {"—", "--"}, {"\u00a0", " "}}
+
+// meant are the words as their author meant them: without quotes that the shell does not know, and
+// with dashes that begin a flag.
+var meant = strings.NewReplacer("“", "", "”", "", "‘", "", "’", "")
+
+var longDash = regexp.MustCompile(`^[-–—]*[–—][-–—]*`)
+
+// lookalikes reports such characters in the words of a command, and judges the words as they are
+// meant.
+func (r *run) lookalikes(c command) {
+	seen := map[string]bool{}
+	for i, w := range c.words {
+		if dash := longDash.FindString(w.value); dash != "" || meant.Replace(w.value) != w.value {
+			fixed := &c.words[i]
+			fixed.value = meant.Replace(w.value)
+			if rest := fixed.value[len(dash):]; dash != "" {
+				fixed.value = "--" + rest
+				if longName("-"+rest) != "" {
+					fixed.value = "-" + rest
+				}
+			}
+			fixed.raw = quote(fixed.value)
+		}
+		for _, l := range lookalikes {
+			at := strings.Index(w.raw, l.found)
+			if at < 0 || seen[l.found] {
+				continue
+			}
+			seen[l.found] = true
+			where := w
+			where.col += at
+			r.at(where, "lookalike", finding.Error, l.found, "a character that a web page put in the place of an ASCII one; the shell does not know it", "write "+l.meant, sourceShell)
+		}
+	}
+}
+
+// addMistakes takes over what is wrong with an installation, and what its correction leaves out.
+func (r *run) addMistakes(in *installation) {
+	r.judged++
+	r.findings = append(r.findings, in.findings()...)
+	done := map[*setting]bool{}
+	for _, m := range in.mistakes {
+		for _, s := range m.settings {
+			if s.dropped && s.node == nil && !done[s] {
+				done[s] = true
+				r.dropped = append(r.dropped, Drop{Subject: s.name(), Proof: m.Reason, Instead: s.added})
+			}
+		}
+	}
+	for _, s := range in.settings {
+		for _, n := range unknownIn(s.node) {
+			r.findings = append(r.findings, finding.Finding{ID: "not-judged", File: s.file, Line: n.Line + s.shift, Column: n.Column, Subject: s.name(), Reason: filledIn})
+		}
+	}
+}
+
+const filledIn = "the value is filled in by another program, so it is not judged"
+
+// unknownIn are the scalars of a value that another program fills in.
+func unknownIn(n *yaml.Node) []*yaml.Node {
+	switch {
+	case n == nil:
+		return nil
+	case unknownNode(n):
+		return []*yaml.Node{n}
+	}
+	var out []*yaml.Node
+	for _, c := range n.Content {
+		out = append(out, unknownIn(c)...)
+	}
+	return out
+}
+
+// A Drop is a setting that a correction leaves out, with the proof that it does nothing.
+type Drop struct {
+	Subject string `json:"subject"`
+	Proof   string `json:"proof"`
+	// Instead are settings that take its place.
+	Instead []string `json:"instead,omitempty"`
+}
+
+// A Left is a setting of a file or here-document that has to be corrected by hand.
+type Left struct {
+	Subject string `json:"subject"`
+	File    string `json:"file,omitempty"`
+	Line    int    `json:"line,omitempty"`
+	Fix     string `json:"fix,omitempty"`
+}
+
+// lowered are the findings that say no more than that gpuop does not know a name.
+var lowered = []string{"unknown-key", "misspelt-key", "unknown-field", "key-gone", "below-a-value", "operand-version"}
+
+// lenient makes notes of them where the release is not known itself.
+func lenient(findings []finding.Finding) {
+	for i := range findings {
+		if slices.Contains(lowered, findings[i].ID) {
+			findings[i].Severity = finding.Info
+		}
+	}
+}
+
+// setsAlone judges --set flags without a file or command around them.
+func (r *run) setsAlone() {
+	in := &installation{table: r.table, version: r.orLatest(), flags: true}
+	r.name = ""
+	r.addSets(in)
+	in.judge()
+	r.tolerations(in)
+	r.kinds = append(r.kinds, "--set flags for gpu-operator "+in.version.String())
+	r.addMistakes(in)
+}
+
+func (r *run) addSets(in *installation) {
+	for _, s := range r.sets {
+		f := &flagUse{name: "--set", value: word{value: s}, hasValue: true}
+		r.setFlag(&script{}, in, f)
+	}
+}
+
+func (r *run) orLatest() chart.Version {
+	if r.version != (chart.Version{}) {
+		return r.version
+	}
+	return r.table.Latest()
+}
+
+// trimBOM drops a byte order mark, which editors on Windows put first.
+func trimBOM(data []byte) []byte { return bytes.TrimPrefix(data, []byte("\xef\xbb\xbf")) }

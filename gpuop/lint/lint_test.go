@@ -1,0 +1,389 @@
+package lint_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/crd"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/lint"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
+)
+
+func judge(t testing.TB, o lint.Options) *lint.Result {
+	t.Helper()
+	result, err := lint.Lint(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return result
+}
+
+// brief writes findings as "severity id subject @line", one a string.
+func brief(r finding.Report) []string {
+	var out []string
+	for _, f := range r.Findings {
+		line := ""
+		if f.Line > 0 {
+			line = fmt.Sprintf(" @%d", f.Line)
+		}
+		subject := ""
+		if f.Subject != "" {
+			subject = " " + f.Subject
+		}
+		out = append(out, fmt.Sprintf("%s %s%s%s", f.Severity, f.ID, subject, line))
+	}
+	return out
+}
+
+func installCommand(t testing.TB) string {
+	t.Helper()
+	data, err := os.ReadFile("testdata/install.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// The rows are the letters of the specification's row for the install command of the second
+// article.
+func TestInstallCommandOfTheArticle(t *testing.T) {
+	type rows []struct{ row, want string }
+	for _, tt := range []struct {
+		version string
+		rows    rows
+	}{
+		{"", rows{
+			{"(a) namespace gpu-opeator", "error namespace -n gpu-opeator @1"},
+			{"(b) backslash and spaces are no continuation", `error escaped-space \  @1`},
+			{"(h) operator.defaultRuntime gone v25.3", "info key-goes operator.defaultRuntime @1"},
+			{"(c) usePrecompiled unknown to v1.11.0", "error key-not-yet driver.usePrecompiled @1"},
+			{"(e) a branch, not 525.105.17", "error precompiled-version driver.version @1"},
+			{"(d) driver.version dead with driver.enabled=false", "warn dead-setting driver.version @1"},
+			{"(d) toolkit.* dead with toolkit.enabled=false", "warn dead-setting toolkit.repository, toolkit.image, toolkit.version @1"},
+			{"(g) enabled keys added in v22.9.0", "warn key-not-yet devicePlugin.enabled, dcgmExporter.enabled, gfd.enabled @1"},
+			{"(i) operand versions outside the matrix", "info operand-version dcgmExporter.version @1"},
+			{"(j) gfd image is k8s-device-plugin since v24.3", "info gfd-image gfd.version @1"},
+			{"(f) validator.image.* breaks the image", "error below-a-value validator.image.repository, validator.image.tag @1"},
+			{"the release is old", "info old-version --version v1.11.0 @1"},
+		}},
+		{"v26.7.0", rows{
+			{"(a) namespace gpu-opeator", "error namespace -n gpu-opeator @1"},
+			{"(b) backslash and spaces are no continuation", `error escaped-space \  @1`},
+			{"(h) operator.defaultRuntime gone v25.3", "warn key-gone operator.defaultRuntime @1"},
+			{"(d) driver.* dead with driver.enabled=false", "warn dead-setting driver.usePrecompiled, driver.version @1"},
+			{"(e) a branch, not 525.105.17", "error precompiled-version driver.version @1"},
+			{"(d) toolkit.* dead with toolkit.enabled=false", "warn dead-setting toolkit.repository, toolkit.image, toolkit.version @1"},
+			{"(i) device plugin outside the matrix", "warn operand-version devicePlugin.version @1"},
+			{"(i) exporter outside the matrix", "warn operand-version dcgmExporter.version @1"},
+			{"(j) gfd.version names the old image", "error gfd-image gfd.version @1"},
+			{"(i) MIG manager outside the matrix", "warn operand-version migManager.version @1"},
+			{"the static MIG configs", "warn old-default migManager.config.name @1"},
+			{"(i) Node Feature Discovery outside the matrix", "warn operand-version node-feature-discovery.image.tag @1"},
+			{"(f) validator.image.* breaks the image", "error below-a-value validator.image.repository, validator.image.tag @1"},
+		}},
+	} {
+		t.Run("for "+tt.version, func(t *testing.T) {
+			got := brief(judge(t, lint.Options{Version: tt.version, Command: installCommand(t)}).Report)
+			var want []string
+			for _, r := range tt.rows {
+				want = append(want, r.want)
+				if !slices.Contains(got, r.want) {
+					t.Errorf("%s: not found", r.row)
+				}
+			}
+			slices.Sort(want)
+			slices.Sort(got)
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestInstallCommandIsCleanInTwoSteps(t *testing.T) {
+	for _, version := range []string{"", "v22.9.2", "v24.3.0", "latest"} {
+		corrected := judge(t, lint.Options{Version: version, Command: installCommand(t)}).Corrected
+		again := judge(t, lint.Options{Command: corrected})
+		if again.Report.AtLeast(finding.Warning) {
+			t.Errorf("for %q:\n%s\n%s", version, corrected, strings.Join(brief(again.Report), "\n"))
+		}
+		if version == "latest" {
+			if diff := cmp.Diff([]string(nil), brief(again.Report)); diff != "" {
+				t.Errorf("for the newest release (-want +got):\n%s", diff)
+			}
+			for _, want := range []string{"--version v26.7.0", "mig.strategy=mixed", "driver.enabled=false", "dcgmExporter.repository=registry.example.com:5000/nvidia/k8s"} {
+				if !strings.Contains(corrected, want) {
+					t.Errorf("%s is lost:\n%s", want, corrected)
+				}
+			}
+		}
+	}
+}
+
+func TestUpstreamsValuesAreClean(t *testing.T) {
+	data, err := os.ReadFile(material.Path(t, "data/upstream/gpu-operator-v26.7.0/values.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := judge(t, lint.Options{Version: "v26.7.0", Files: []lint.Input{{Name: "values.yaml", Data: data}}})
+	if diff := cmp.Diff([]string(nil), brief(got.Report)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+type input struct {
+	row    string
+	text   string
+	taints []string
+	// command says that the text is pasted to the shell.
+	command bool
+	version string
+	want    []string
+}
+
+func (in input) run(t *testing.T) {
+	t.Helper()
+	o := lint.Options{Version: in.version, Taints: in.taints}
+	if in.command {
+		o.Command = in.text
+	} else {
+		o.Files = []lint.Input{{Name: "file", Data: []byte(in.text)}}
+	}
+	if diff := cmp.Diff(in.want, brief(judge(t, o).Report)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestSeedRows(t *testing.T) {
+	for _, tt := range []input{
+		{row: "seed 000: GPUDirect RDMA, GDS, GDRCopy", text: "gds: {enabled: true}\ndriver:\n  kernelModuleType: proprietary\n  rdma: {useHostMofed: true}\n",
+			want: []string{"error excludes driver.kernelModuleType @3", "warn dead-setting driver.rdma.useHostMofed @4"}},
+		{row: "seed 000: precompiled excludes GDS", text: "driver: {usePrecompiled: true, version: '580'}\ngds:\n  enabled: true\n",
+			want: []string{"error excludes gds.enabled @3"}},
+		{row: "seed 000: helm repo add of the old address", command: true, text: "helm repo add nvidia https://nvidia.github.io/gpu-operator\nhelm repo update\n",
+			want: []string{"warn stale-repository https://nvidia.github.io/gpu-operator @1"}},
+		{row: "seed 000: namespace and install", command: true, text: "kubectl create namespace gpu-operator\nhelm install --namespace gpu-operator gpu-operator nvidia/gpu-operator\n"},
+		{row: "seed 000: node dump, labels without resource", text: "Name: node-a\nRoles: control-plane\nLabels: beta.kubernetes.io/arch=amd64\nbeta.kubernetes.io/os=linux\n...\n" +
+			"nvidia.com/gpu.deploy.container-toolkit=true\nnvidia.com/gpu.deploy.dcgm=true\nnvidia.com/gpu.deploy.dcgm-exporter=true\nnvidia.com/gpu.deploy.device-plugin=true\n" +
+			"nvidia.com/gpu.deploy.driver=true\nnvidia.com/gpu.deploy.gpu-feature-discovery=true\nnvidia.com/gpu.deploy.node-status-exporter=true\nnvidia.com/gpu.deploy.operator-validator=true\n" +
+			"nvidia.com/gpu.present=true\nAnnotations: nvidia.com/gpu-driver-upgrade-enabled: true\n...\nCapacity:\ncpu: 32\nmemory: 131600376Ki\npods: 110\nAllocatable:\ncpu: 32\npods: 110\n",
+			want: []string{"error labels-without-resource Capacity @17"}},
+		{row: "seed 000: vectorAdd pod, indentation lost", command: true,
+			text: "cat << EOF | kubectl create -f -\napiVersion: v1\nkind: Pod\nmetadata:\nname: cuda-vectoradd\nspec:\nrestartPolicy: OnFailure\ncontainers:\n- name: cuda-vectoradd\nimage: \"nvidia/samples:vectoradd-cuda11.2.1\"\nresources:\nlimits:\nnvidia.com/gpu: 1\nEOF\n",
+			want: []string{"error indentation spec @2"}},
+		{row: "seed 000: vectorAdd image", text: "apiVersion: v1\nkind: Pod\nmetadata: {name: v}\nspec:\n  containers:\n    - name: v\n      image: nvidia/samples:vectoradd-cuda11.2.1\n      resources: {limits: {nvidia.com/gpu: 1}}\n",
+			want: []string{"info stale-image container v: image @7"}},
+		{row: "seed 000: ClusterPolicy, gpuFeatureDiscovery is gfd", text: "apiVersion: nvidia.com/v1\nkind: ClusterPolicy\nmetadata: {name: cluster-policy}\nspec:\n  operator: {}\n  driver: {enabled: true}\n  toolkit: {}\n  devicePlugin: {configg: {}}\n  mig: {strategy: singel}\n  gpuFeatureDiscovery: {}\n  gfd: {}\n  dcgm: {}\n  dcgmExporter: {}\n  daemonsets: {}\n  nodeStatusExporter: {}\n",
+			want: []string{"error unknown-field spec.devicePlugin.configg @8", "error wrong-value spec.mig.strategy @9", "error unknown-field spec.gpuFeatureDiscovery @10"}},
+		{row: "seed 000: NVIDIADriver, deploy does not exist", text: "apiVersion: nvidia.com/v1alpha1\nkind: NVIDIADriver\nmetadata: {name: a}\nspec:\n  image: driver\n  driverType: gpu\n  default: true\n  deploy: daemonset\n  nodeSelector: {zone: a}\n",
+			want: []string{"error unknown-field spec.deploy @8", "error excludes spec.nodeSelector @9"}},
+		{row: "seed 000: NVIDIADriver, immutable fields", text: "apiVersion: nvidia.com/v1alpha1\nkind: NVIDIADriver\nmetadata: {name: a}\nspec: {image: driver, driverType: gpu, default: false}\n---\napiVersion: nvidia.com/v1alpha1\nkind: NVIDIADriver\nmetadata: {name: a}\nspec: {image: driver, driverType: vgpu, default: false}\n",
+			want: []string{"error immutable spec.driverType @9"}},
+		{row: "seed 001: integer-only extended resources", text: "apiVersion: v1\nkind: Pod\nspec:\n  containers:\n    - name: a\n      resources: {limits: {nvidia.com/gpu: 0.5}}\n    - name: b\n      resources: {requests: {nvidia.com/gpu: 1}}\n    - name: c\n      resources: {requests: {nvidia.com/gpu: 1}, limits: {nvidia.com/gpu: 2}}\n    - name: d\n      resources: {limits: {nvidia.com/gpu.shared: 2, nvidia.com/gpus: 1, nvidia.com/mig-1g.5gb: 1, nvidia.com/mig-1g.5g: 1}}\n",
+			want: []string{"error gpu-integer container a: limits.nvidia.com/gpu @6", "error gpu-limits container b: requests.nvidia.com/gpu @8", "error gpu-limits container c: requests.nvidia.com/gpu @10",
+				"warn shared-many container d: limits.nvidia.com/gpu.shared @12", "error gpu-resource container d: limits.nvidia.com/gpus @12", "error gpu-resource container d: limits.nvidia.com/mig-1g.5g @12"}},
+		{row: "seed 001: config file of the device plugin, dead under the operator", text: "version: v1\nflags:\n  migStrategy: \"none\"\n  plugin:\n    deviceListStrategy: \"envvar\"\n",
+			want: []string{"warn sharing-dead flags.migStrategy @3", "warn sharing-dead flags.plugin.deviceListStrategy @5"}},
+		{row: "seed 001: failRequestGreaterThanOne, a misspelt key", text: "version: v1\nsharing:\n  timeSlicing:\n    failRequestGreaterThanOne: true\n    resources:\n    - name: nvidia.com/gpu\n      replicas: 5\n",
+			want: []string{"error unknown-key sharing.timeSlicing.failRequestGreaterThanOne @4"}},
+		{row: "seed 001: trailing ... of the examples", text: "version: v1\nsharing:\n  timeSlicing:\n    resources:\n    - name: nvidia.com/gpu\n      replicas: 5\n    ...\n",
+			want: []string{"error yaml-ellipsis ... @7"}},
+		{row: "seed 001: here-document, then the plugin's own chart", command: true, text: "cat << EOF > /tmp/dp.yaml\nversion: v1\nflags:\n  migStrategy: none\nsharing:\n  timeSlicing:\n    resources:\n    - name: nvidia.com/gpu\n      replicas: 1\nEOF\nhelm install nvdp nvdp/nvidia-device-plugin --version=0.12.2 --namespace nvidia-device-plugin --create-namespace --set gfd.enabled=true --set-file config.map.config=/tmp/dp.yaml\n",
+			want: []string{"error sharing-replicas sharing.timeSlicing.resources[0].replicas @9", "info old-version --version 0.12.2 @11"}},
+		{row: "seed 001: selector with the old product name", command: true, text: "kubectl label node --overwrite --selector=nvidia.com/gpu.product=A100-SXM4-80GB nvidia.com/device-plugin.config=a100-80gb-config\n",
+			want: []string{"warn stale-product nvidia.com/gpu.product=A100-SXM4-80GB @1"}},
+		{row: "seed 002: kubernetes lable nodes", command: true, text: "kubernetes lable nodes <node> nvidia.com/mig.config=all-1g.10gb\n",
+			want: []string{"error unknown-command kubernetes @1", "warn overwrite kubectl label @1", "error unknown-command kubectl lable @1", "error placeholder <node> @1"}},
+		{row: "seed 002: --set table, keys of other releases", version: "v26.7.0", text: "cdi: {enabled: true, default: false}\npsp: {enabled: false}\ndaemonsets: {labels: {a: b}, annotations: {}}\noperator: {labels: {a: b}}\ntoolkit: {enabled: true}\n",
+			want: []string{"warn key-gone cdi.default @1", "warn key-gone psp.enabled @2"}},
+		{row: "seed 002: toolkit.enabled twice", command: true, text: "helm install gpu-operator nvidia/gpu-operator -n gpu-operator --set toolkit.enabled=true,toolkit.enabled=false\n",
+			want: []string{"warn set-twice toolkit.enabled @1"}},
+		{row: "seed 002: MIG manager's ConfigMap", text: "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: mig, namespace: gpu-opeator}\ndata:\n  mig.yaml: |\n    version: v1\n    mig-configs:\n      all-1g.10gb:\n        - devices: all\n          mig-enabled: true\n          mig-devices: {\"1g.10gb\": 8}\n",
+			want: []string{"error namespace metadata.namespace gpu-opeator @3", "error config-map data.mig.yaml @5", "error mig-does-not-fit data.mig.yaml: mig-configs.all-1g.10gb[0].mig-devices @11"}},
+		{row: "seed 004: limits alone, taint tolerated", taints: []string{"nvidia.com/gpu=present:NoSchedule"}, text: "apiVersion: v1\nkind: Pod\nmetadata: {name: my-gpu-pod}\nspec:\n  containers:\n    - name: c\n      image: nvidia/cuda:11.0.3-runtime-ubuntu20.04\n      resources:\n        requests: {cpu: 100m, memory: 500Mi}\n        limits: {memory: 1000Mi, nvidia.com/gpu: 1}\n  tolerations:\n    - {key: nvidia.com/gpu, operator: Exists, effect: NoSchedule}\n"},
+		{row: "seed 004: taint not tolerated by the pod", taints: []string{"nvidia.com/gpu:NoSchedule"}, text: "apiVersion: v1\nkind: Pod\nspec:\n  containers:\n    - name: c\n      resources: {limits: {nvidia.com/gpu: 1}}\n",
+			want: []string{"error taint spec.tolerations @4"}},
+		{row: "seed 004: taint not tolerated by the operands", taints: []string{"dedicated=gpu:NoSchedule", "nvidia.com/gpu:NoSchedule"}, text: "driver: {enabled: false}\n",
+			want: []string{"error taint daemonsets.tolerations", "error taint node-feature-discovery.worker.tolerations"}},
+		{row: "seed 004: taints of a node in the same run", text: "apiVersion: v1\nkind: Node\nmetadata: {name: a, labels: {nvidia.com/gpu.present: \"true\"}}\nspec: {taints: [{key: dedicated, value: gpu, effect: NoSchedule}]}\nstatus: {capacity: {nvidia.com/gpu: \"8\"}, allocatable: {nvidia.com/gpu: \"8\"}}\n---\napiVersion: v1\nkind: Pod\nspec:\n  containers:\n    - name: c\n      resources: {limits: {nvidia.com/gpu: 1}}\n",
+			want: []string{"error taint spec.tolerations @10"}},
+	} {
+		t.Run(tt.row, tt.run)
+	}
+}
+
+func TestTraps(t *testing.T) {
+	for _, tt := range []input{
+		{row: "misspelt and dead", command: true, text: "helm install gpu-operator nvidia/gpu-operator -n gpu-operator --set drivr.enabled=false --set mig.stratgey=mixed --create-namepsace",
+			want: []string{"error unknown-key drivr @1", "error unknown-key mig.stratgey @1", "error unknown-flag --create-namepsace @1"}},
+		{row: "no namespace", command: true, text: "helm install gpu-operator nvidia/gpu-operator", want: []string{"warn namespace helm install @1"}},
+		{row: "a chart that does not exist", command: true, text: "helm install g nvidia/gpu-oprator -n gpu-operator", want: []string{"error unknown-chart nvidia/gpu-oprator @1"}},
+		{row: "typographic quotes", command: true, text: "helm install g nvidia/gpu-operator -n gpu-operator –-set “a=b”",
+			want: []string{"error lookalike – @1", "error lookalike “ @1", "error unknown-key a @1", "error lookalike ” @1"}},
+		{row: "contradictions", text: "clusterPolicy: {deployCR: true}\ngpuCluster: {deployCR: true}\ncdi: {enabled: false, nriPluginEnabled: true}\n",
+			want: []string{"error excludes gpuCluster.deployCR @2", "error excludes gpuCluster.deployCR, clusterPolicy.deployCR @2", "error excludes cdi.nriPluginEnabled, cdi.enabled @3"}},
+		{row: "config.create needs name and data", text: "devicePlugin: {config: {create: true}}\n",
+			want: []string{"error config-map devicePlugin.config.create @1", "error config-map devicePlugin.config.create @1"}},
+		{row: "the default names no config; the config in the values is judged", text: "devicePlugin:\n  config:\n    create: true\n    name: c\n    default: anny\n    data:\n      any: |\n        version: v1\n        sharing:\n          timeSlicing:\n            resources:\n              - name: gpu\n                replica: 2\n",
+			want: []string{"error config-map devicePlugin.config.default @5", "error sharing-replicas devicePlugin.config.data.any: sharing.timeSlicing.resources[0] @12", "error unknown-key devicePlugin.config.data.any: sharing.timeSlicing.resources[0].replica @13"}},
+		{row: "images", text: "driver: {image: nvcr.io/nvidia/driver:580, repository: https://nvcr.io/nvidia/}\ntoolkit: {version: 'v1 2'}\n",
+			want: []string{"error image driver.image @1", "error image driver.repository @1", "error image toolkit.version @2"}},
+		{row: "types", text: "driver: true\nmig: {strategy: Mixed}\ntoolkit: {enabled: yess}\ndaemonsets: {tolerations: none}\n",
+			want: []string{"error wrong-type driver @1", "error wrong-value mig.strategy @2", "error wrong-value toolkit.enabled @3", "error wrong-type daemonsets.tolerations @4"}},
+		{row: "a copy of a default is not dead", text: "dcgm: {enabled: false, version: 4.6.0-1-ubuntu24.04}\nvgpuManager: {image: vgpu-manager}\n"},
+		{row: "an exporter that blocks MIG changes", text: "apiVersion: apps/v1\nkind: DaemonSet\nspec:\n  template:\n    spec:\n      containers:\n        - name: e\n          image: x/dcgm-exporter:1\n          env: [{name: NVIDIA_VISIBLE_DEVICES, value: all}]\n",
+			want: []string{"warn gpu-client spec.nodeSelector @9", "warn runtime-class spec.runtimeClassName @9"}},
+		{row: "a node whose operand is paused twice", text: "apiVersion: v1\nkind: Node\nmetadata:\n  name: a\n  labels:\n    nvidia.com/gpu.deploy.dcgm: paused-for-mig-change_paused-for-driver-upgrade\n    nvidia.com/gpu.deploy.sandbox-device-plugin: paused-for-vgpu-change\n",
+			want: []string{"warn paused nvidia.com/gpu.deploy.dcgm @6", "warn paused nvidia.com/gpu.deploy.sandbox-device-plugin @7"}},
+		{row: "a node in trouble", text: "apiVersion: v1\nkind: Node\nmetadata:\n  name: a\n  labels:\n    nvidia.com/gpu.present: \"true\"\n    nvidia.com/mig.config.state: failed\n    nvidia.com/gpu.product: NVIDIA-A100-SXM4-80GB-MIG-INVALID\n    nvidia.com/gpu.deploy.dcgm-exporter: paused-for-mig-change\nspec: {taints: [{key: nvidia.com/gpu, effect: NoSchedule}]}\nstatus:\n  capacity: {nvidia.com/gpu: \"8\", amd.com/gpu: \"1\"}\n  allocatable: {nvidia.com/gpu: \"0\"}\n",
+			want: []string{"error mig-failed nvidia.com/mig.config.state @7", "error mig-invalid nvidia.com/gpu.product @8", "warn paused nvidia.com/gpu.deploy.dcgm-exporter @9", "info second-vendor amd.com/gpu @12", "warn not-allocatable nvidia.com/gpu @13"}},
+		{row: "an unknown kind of document", text: "hello: world\n", want: []string{"error unknown-kind @1"}},
+		{row: "not YAML", text: "a: [\n", want: []string{"error yaml-syntax @1"}},
+		{row: "empty", text: "# nothing\n", want: []string{"warn empty"}},
+	} {
+		t.Run(tt.row, tt.run)
+	}
+}
+
+func TestResourcesAgainstDefinitions(t *testing.T) {
+	set := &crd.Set{}
+	for _, name := range []string{"clusterpolicies", "nvidiadrivers"} {
+		data, err := os.ReadFile(material.Path(t, "data/upstream/gpu-operator-v26.7.0/crds/nvidia.com_"+name+".yaml"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := set.Add(data); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text := "apiVersion: nvidia.com/v1alpha1\nkind: NVIDIADriver\nmetadata: {name: a}\nspec:\n  image: driver\n  driverType: gpu\n  default: true\n  deploy: daemonset\n  nodeSelector: {zone: a}\n---\n" +
+		"apiVersion: nvidia.com/v1alpha1\nkind: NVIDIADriver\nmetadata: {name: b}\nspec:\n  image: driver\n  driverType: gpuu\n  default: false\n"
+	result := judge(t, lint.Options{Schemas: set, Files: []lint.Input{{Name: "f", Data: []byte(text)}}})
+	want := []string{"error schema spec @5", "error unknown-field spec.deploy @8", "error excludes spec.nodeSelector @9", "error schema spec.driverType @16"}
+	if diff := cmp.Diff(want, brief(result.Report)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestUnusableOptions(t *testing.T) {
+	if _, err := lint.Lint(lint.Options{Version: "v99"}); !errors.Is(err, chart.ErrVersion) {
+		t.Errorf("version: %v", err)
+	}
+	if _, err := lint.Lint(lint.Options{Taints: []string{"nonsense"}}); !errors.Is(err, lint.ErrTaint) {
+		t.Errorf("taint: %v", err)
+	}
+}
+
+func TestValuesFilesOfACommand(t *testing.T) {
+	result := judge(t, lint.Options{
+		Command: "helm upgrade --install gpu-operator nvidia/gpu-operator -n gpu-operator -f my.yaml -f gone.yaml --set toolkit.enabled=$X \\\n  --set mig.strategy=mixd",
+		Read: func(name string) ([]byte, error) {
+			if name == "my.yaml" {
+				return []byte("driver:\n  enabled: false\n  version: 580.1.1\n"), nil
+			}
+			return nil, os.ErrNotExist
+		},
+	})
+	want := []string{"info file-not-read gone.yaml @1", "info not-judged --set toolkit.enabled=$X @1", "error wrong-value mig.strategy @2", "warn dead-setting driver.version @3"}
+	if diff := cmp.Diff(want, brief(result.Report)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if want := "--set mig.strategy=mixed"; !strings.Contains(result.Corrected, want) || !strings.Contains(result.Corrected, "toolkit.enabled=$X") {
+		t.Errorf("corrected:\n%s", result.Corrected)
+	}
+}
+
+// within checks what must hold of every result: lines inside the text, sentences without line
+// breaks, a correction that needs no other.
+func within(t *testing.T, text string, result *lint.Result) {
+	t.Helper()
+	// all that ends a line of YAML: a carriage return alone does
+	lines := 1
+	for _, end := range []string{"\n", "\r", "\u0085", "\u2028", "\u2029"} {
+		lines += strings.Count(text, end)
+	}
+	for _, f := range result.Report.Findings {
+		if f.Line < 0 || f.Line > lines {
+			t.Errorf("%s at line %d of %d", f.ID, f.Line, lines)
+		}
+		if f.ID == "" || f.Reason == "" {
+			t.Errorf("a finding without id or reason: %+v", f)
+		}
+	}
+}
+
+func FuzzFile(f *testing.F) {
+	for _, s := range []string{"driver: {enabled: false, version: 1}", "version: v1\nsharing: {mps: {}}", "kind: Pod\nspec: {containers: [{resources: {limits: {nvidia.com/gpu: 0.5}}}]}",
+		"a: &a [*a]", "x: &x {y: *x}", "---\n---\nkind: List\nitems: [{kind: Node}]", "Name: x\nLabels: a=b\nCapacity:\n", "mig-configs: {}", "kind: ConfigMap\ndata: {a: 'version: v1'}", "\r0"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		o := lint.Options{Files: []lint.Input{{Name: "f", Data: []byte(text)}}, Sets: []string{"driver.enabled=false"}}
+		result := judge(t, o)
+		within(t, text, result)
+		if diff := cmp.Diff(result, judge(t, o)); diff != "" {
+			t.Errorf("not the same twice:\n%s", diff)
+		}
+	})
+}
+
+func FuzzCommand(f *testing.F) {
+	f.Add("helm install --wait -n gpu-opeator \\  --set a.b={1,2},c=d gpu-operator nvidia/gpu-operator --version v1.11.0")
+	f.Add("cat <<EOF | kubectl apply -f -\nkind: Pod\nEOF\nhelm repo add x https://nvidia.github.io/gpu-operator")
+	f.Add("kubernetes lable nodes <node> nvidia.com/mig.config=all-1g.10gb")
+	f.Add("$ helm upgrade -i g oci://x/gpu-operator-v26.7.0.tgz --set-json 'driver={\"version\":1}' --set validator.image.tag=$(x)")
+	f.Add("helm upgrade g nvidia/gpu-operator --set-json =$X --set-literal ==a --set =b --set-json ={}")
+	f.Add("helm upgrade g gpu-operator-1.tgz --set-json $X --set-string $Y")
+	f.Add("helm install g nvidia/gpu-operator --set toolkit.env[0].name=A --set driver.manager.image.repository='a b/c'")
+	f.Fuzz(func(t *testing.T, text string) {
+		result := judge(t, lint.Options{Command: text})
+		within(t, text, result)
+		if again := judge(t, lint.Options{Command: result.Corrected}); again.Corrected != result.Corrected {
+			t.Errorf("the correction of %q is not stable:\n%s\n%s", text, result.Corrected, again.Corrected)
+		}
+	})
+}
+
+// The API server refuses true and 1 where a text is wanted; --set-string keeps the words.
+func TestFixWritesSetString(t *testing.T) {
+	const head = "helm install gpu-operator nvidia/gpu-operator -n gpu-operator --version v26.7.0 "
+	for _, tt := range []struct{ name, flags, has, not string }{
+		{"a boolean", "--set toolkit.env[0].name=A --set toolkit.env[0].value=true", "--set-string 'toolkit.env[0].value=true'", ""},
+		{"a number in one flag with others", "--set toolkit.env[0].name=A,toolkit.env[0].value=1", "--set-string 'toolkit.env[0].value=1'", "--set-string 'toolkit.env[0].name"},
+		{"a boolean that is one", "--set driver.enabled=false", "--set driver.enabled=false", "--set-string"},
+		{"with flags that are not known", "--set toolkit.env[0].name=A --set toolkit.env[0].value=true $OPTIONS", "--set 'toolkit.env[0].value=true'", "--set-string"},
+		{"beside one that decides", "--set toolkit.env[0].name=A --set toolkit.env[0].value=true --set-string toolkit.env[0].value=x", "--set-string 'toolkit.env[0].value=x'", "--set-string 'toolkit.env[0].value=true'"},
+		{"a text", "--set toolkit.env[0].name=A --set toolkit.env[0].value=x", "--set 'toolkit.env[0].value=x'", "--set-string"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got := judge(t, lint.Options{Command: head + tt.flags})
+			if !strings.Contains(got.Corrected, tt.has) || tt.not != "" && strings.Contains(got.Corrected, tt.not) {
+				t.Errorf("corrected to %q, want %q and not %q", got.Corrected, tt.has, tt.not)
+			}
+			if again := judge(t, lint.Options{Command: got.Corrected}); strings.Contains(tt.has, "--set-string") && again.Report.AtLeast(finding.Warning) {
+				t.Errorf("still wrong: %v", brief(again.Report))
+			}
+		})
+	}
+}
+
+func TestMaskHidesPasswordsAndTokens(t *testing.T) {
+	for script, want := range map[string]string{
+		"helm install --password hunter2":          "helm install --password ***",
+		"--set a.api_key=k1234,b=1":                "--set a.api_key=***,b=1",
+		"echo nvapi-0123456789abcdefXYZ":           "echo ***",
+		"--docker-password=\"$NGC_KEY\" --set a=b": "--docker-password=\"$NGC_KEY\" --set a=b",
+	} {
+		if got := lint.Mask(script); got != want {
+			t.Errorf("%s became %s, want %s", script, got, want)
+		}
+	}
+}

@@ -1,0 +1,203 @@
+package lint_test
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/charttest"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/lint"
+)
+
+// A place is one entry of a values file.
+type place struct {
+	parent     *yaml.Node // the mapping
+	at         int        // the index of the key in it
+	outer      *yaml.Node // the mapping around parent; nil at the root
+	path       chart.Path
+	key, value *yaml.Node
+}
+
+func places(n, outer *yaml.Node, path chart.Path, out []place) []place {
+	if n.Kind != yaml.MappingNode {
+		return out
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		p := append(path[:len(path):len(path)], n.Content[i].Value)
+		out = append(out, place{n, i, outer, p, n.Content[i], n.Content[i+1]})
+		out = places(n.Content[i+1], n, p, out)
+	}
+	return out
+}
+
+// freeBelow are the maps in which any name is a right one.
+func freeBelow(path chart.Path) bool {
+	for _, name := range path[:len(path)-1] {
+		switch name {
+		case "annotations", "labels", "nodeSelector", "featureGates", "additionalLabels":
+			return true
+		}
+	}
+	return false
+}
+
+// mutate changes the entry and returns the nodes of which one has to be named; nil when the change
+// is none.
+func mutate(r *rand.Rand, p place, kind int) []*yaml.Node {
+	name := p.key.Value
+	switch kind {
+	case 0: // a letter is missing
+		if len(name) < 3 || freeBelow(p.path) {
+			return nil
+		}
+		i := r.IntN(len(name))
+		p.key.Value = name[:i] + name[i+1:]
+		return []*yaml.Node{p.key}
+	case 1: // a letter is another, or two have changed places
+		if len(name) < 3 || freeBelow(p.path) {
+			return nil
+		}
+		i := 1 + r.IntN(len(name)-1)
+		letters := []byte(name)
+		if r.IntN(2) == 0 {
+			letters[i], letters[i-1] = letters[i-1], letters[i]
+		} else {
+			letters[i] = "xqzj"[r.IntN(4)]
+		}
+		if string(letters) == name {
+			return nil
+		}
+		p.key.Value = string(letters)
+		return []*yaml.Node{p.key}
+	case 2: // the entry stands a level further out
+		if p.outer == nil || freeBelow(p.path) {
+			return nil
+		}
+		for i := 0; i+1 < len(p.outer.Content); i += 2 {
+			if p.outer.Content[i].Value == name {
+				return nil
+			}
+		}
+		p.parent.Content = append(p.parent.Content[:p.at:p.at], p.parent.Content[p.at+2:]...)
+		p.outer.Content = append(p.outer.Content, p.key, p.value)
+		return []*yaml.Node{p.key}
+	default: // the value is of another type
+		if freeBelow(p.path) {
+			return nil
+		}
+		var other *yaml.Node
+		switch {
+		case p.value.Kind == yaml.SequenceNode, p.value.Kind == yaml.ScalarNode && p.value.Tag != "!!null":
+			other = &yaml.Node{Kind: yaml.MappingNode, Content: []*yaml.Node{{Kind: yaml.ScalarNode, Value: "x"}, {Kind: yaml.ScalarNode, Value: "y"}}}
+		case p.value.Kind == yaml.MappingNode:
+			other = &yaml.Node{Kind: yaml.ScalarNode, Value: "text", Style: yaml.DoubleQuotedStyle}
+		default:
+			return nil
+		}
+		inner := p.value
+		*inner = *other
+		return append([]*yaml.Node{p.key, inner}, inner.Content...)
+	}
+}
+
+func TestMutationsOfRealValuesAreReported(t *testing.T) {
+	dir := charttest.Data(t)
+	releases := chart.Load().Versions()
+	releases = releases[len(releases)-3:]
+	r := rand.New(rand.NewPCG(7, 11))
+	wanted := 400
+	if charttest.All() {
+		wanted = 2000
+	}
+	done, reported, placed := 0, 0, 0
+	kinds := [4]int{}
+	for attempt := 0; done < wanted && attempt < 20*wanted; attempt++ {
+		v := releases[r.IntN(len(releases))]
+		data, err := os.ReadFile(filepath.Join(dir, v.String(), "values.yaml"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var doc yaml.Node
+		if err := yaml.Unmarshal(data, &doc); err != nil {
+			t.Fatal(err)
+		}
+		all := places(doc.Content[0], nil, nil, nil)
+		p := all[r.IntN(len(all))]
+		kind := attempt % 4
+		nodes := mutate(r, p, kind)
+		if nodes == nil {
+			continue
+		}
+		var out bytes.Buffer
+		if err := yaml.NewEncoder(&out).Encode(&doc); err != nil {
+			t.Fatal(err)
+		}
+		var path chart.Path
+		if kind == 2 {
+			path = append(append(chart.Path{}, p.path[:len(p.path)-2]...), p.path[len(p.path)-1])
+		} else {
+			path = append(append(chart.Path{}, p.path[:len(p.path)-1]...), p.key.Value)
+		}
+		if status := chart.Load().Judge(v, path).Status; kind < 3 && (status == chart.Known || status == chart.Group) {
+			continue // it is another key of the chart
+		}
+		lines := linesOf(t, out.Bytes(), path)
+		done++
+		kinds[kind]++
+		got := judge(t, lint.Options{Version: v.String(), Files: []lint.Input{{Name: "values.yaml", Data: out.Bytes()}}})
+		if !got.Report.AtLeast(finding.Warning) {
+			if kind != 3 || done-reported < 60 {
+				t.Logf("not reported: %s, kind %d: %s", v, kind, path)
+			}
+			continue
+		}
+		reported++
+		right := false
+		for _, f := range got.Report.Findings {
+			right = right || lines[f.Line] || f.Severity >= finding.Warning && (f.Subject == path.String() || strings.HasPrefix(f.Subject, path.String()+"."))
+		}
+		if right {
+			placed++
+		} else {
+			t.Logf("at another place: %s, kind %d, %s: %v", v, kind, path, brief(got.Report))
+		}
+	}
+	t.Logf("%d mutations %v: %d reported, %d at the right place", done, kinds, reported, placed)
+	if done < wanted || reported < done*99/100 || placed < done*95/100 {
+		t.Errorf("%d mutations, %d reported, %d at the right place; want %d, 99 %% and 95 %%", done, reported, placed, wanted)
+	}
+}
+
+// linesOf are the lines of the entry at the path and of what it holds.
+func linesOf(t *testing.T, data []byte, path chart.Path) map[int]bool {
+	t.Helper()
+	var doc yaml.Node
+	if err := yaml.Unmarshal(data, &doc); err != nil {
+		t.Fatal(err)
+	}
+	n, out := doc.Content[0], map[int]bool{}
+	for i, name := range path {
+		for k := 0; k+1 < len(n.Content); k += 2 {
+			if n.Content[k].Value != name {
+				continue
+			}
+			if i == len(path)-1 {
+				out[n.Content[k].Line] = true
+				for _, c := range n.Content[k+1].Content {
+					out[c.Line] = true
+				}
+				return out
+			}
+			n = n.Content[k+1]
+			break
+		}
+	}
+	return out
+}

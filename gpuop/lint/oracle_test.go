@@ -1,0 +1,362 @@
+package lint_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	helmchart "helm.sh/helm/v3/pkg/chart"
+	"helm.sh/helm/v3/pkg/chartutil"
+	"helm.sh/helm/v3/pkg/strvals"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/charttest"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/crd"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/lint"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
+)
+
+// The tests of this file take what is right and wrong from other programs: the API server's
+// library, helm's packages, bash and the types of Kubernetes. gpuop has to say the same.
+
+// apiServer judges objects with the definitions of v26.7.0, as a strict API server does.
+func apiServer(t *testing.T) *crd.Set {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(charttest.Data(t), "v26.7.0", "crds", "nvidia.com_*.yaml"))
+	if err != nil || len(files) < 3 {
+		t.Fatalf("%d definitions, %v", len(files), err)
+	}
+	set := &crd.Set{}
+	for _, f := range files {
+		data, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := set.Add(data); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return set
+}
+
+// refused is what is wrong by gpuop, but for what no definition can know.
+func refused(r finding.Report) []string {
+	var out []string
+	for _, f := range r.Findings {
+		if f.Severity == finding.Error {
+			out = append(out, f.ID+" "+f.Subject)
+		}
+	}
+	return out
+}
+
+// Resources that the API server takes have no errors, and those that it refuses have one.
+func TestResourcesAsTheAPIServer(t *testing.T) {
+	set := apiServer(t)
+	const driver = "apiVersion: nvidia.com/v1alpha1\nkind: NVIDIADriver\nmetadata: {name: a}\nspec: "
+	const cluster = "apiVersion: nvidia.com/v1alpha1\nkind: GPUCluster\nmetadata: {name: gpu-cluster}\nspec: "
+	for _, text := range []string{
+		driver + "{driverType: gpu, image: driver, repository: nvcr.io/nvidia, version: 595.91.07}", // spec.default has a default
+		driver + "{driverType: gpu, image: driver, default: yes}", driver + "{driverType: gpu, image: driver, default: \"true\"}",
+		driver + "{image: driver}", driver + "{driverType: gpu}", driver + "{driverType: vgpu, image: driver, kernelModuleType: opn}",
+		driver + "{driverType: gpu, image: driver, tolerations: {key: a}}", driver + "{driverType: gpu, image: driver, env: [{name: A, value: true}]}",
+		driver + "{driverType: gpu, image: driver, env: [{name: A, value: \"true\"}]}", driver + "{driverType: gpu, image: driver, nodeAffinty: {}}",
+		cluster + "{}", cluster + "{draDriver: {}}", cluster + "{draDriver: {gpus: {enabled: true}}}", cluster + "{draDriver: {gpus: {enabled: 1}}}",
+		cluster + "{draDriver: {gpus: {enabeld: true}}}", cluster + "{draDriver: {computeDomains: {enabled: true}}, hostPaths: {rootFS: /}}",
+	} {
+		var object map[string]any
+		if err := yaml.Unmarshal([]byte(text), &object); err != nil {
+			t.Fatal(err)
+		}
+		problems, known := set.Validate(fmt.Sprint(object["apiVersion"]), fmt.Sprint(object["kind"]), object)
+		if !known {
+			t.Fatalf("no definition for %s", text)
+		}
+		got := refused(judge(t, lint.Options{Version: "v26.7.0", Files: []lint.Input{{Name: "f", Data: []byte(text)}}}).Report)
+		if len(problems) > 0 != (len(got) > 0) {
+			t.Errorf("%s\nthe API server says %v\ngpuop says %v", text, problems, got)
+		}
+	}
+}
+
+// rendered is a ClusterPolicy as the chart writes it, with values over it that the chart copies as
+// they are.
+func rendered(t *testing.T, data []byte, path string, value any) map[string]any {
+	t.Helper()
+	for document := range strings.SplitSeq(string(data), "\n---\n") {
+		var object map[string]any
+		if err := yaml.Unmarshal([]byte(document), &object); err != nil || object["kind"] != "ClusterPolicy" {
+			continue
+		}
+		at := object["spec"].(map[string]any)
+		names := strings.Split(path, ".")
+		for _, name := range names[:len(names)-1] {
+			next, ok := at[name].(map[string]any)
+			if !ok {
+				next = map[string]any{}
+				at[name] = next
+			}
+			at = next
+		}
+		at[names[len(names)-1]] = value
+		return object
+	}
+	t.Fatal("no ClusterPolicy")
+	return nil
+}
+
+// Values that the chart copies are judged as the API server judges the ClusterPolicy.
+func TestCopiedValuesAsTheAPIServer(t *testing.T) {
+	set := apiServer(t)
+	data, err := os.ReadFile(filepath.Join(charttest.Data(t), "v26.7.0", "rendered-defaults.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if clean, _ := set.Validate("nvidia.com/v1", "ClusterPolicy", rendered(t, data, "mig.strategy", "single")); len(clean) > 0 {
+		t.Fatalf("the rendering itself is refused: %v", clean)
+	}
+	for _, tt := range []struct{ path, json string }{
+		{"toolkit.env", `[{"name": "A", "value": true}]`}, {"toolkit.env", `[{"name": "A", "value": 1}]`}, {"toolkit.env", `[{"name": "A", "value": "true"}]`},
+		{"toolkit.env", `[{"name": "A"}]`}, {"toolkit.env", `[{"nmae": "A"}]`}, {"toolkit.env", `{"name": "A"}`},
+		{"daemonsets.tolerations", `{"key": "a", "operator": "Exists"}`}, {"daemonsets.tolerations", `[{"key": "a", "operator": "Exists"}]`},
+		{"daemonsets.tolerations", `[{"key": 1, "operator": "Exists"}]`}, {"daemonsets.tolerations", `[{"kye": "a", "operator": "Exists"}]`},
+		{"driver.resources", `{"limits": {"cpu": "1"}}`}, {"driver.resources", `{"limit": {"cpu": "1"}}`}, {"driver.resources", `[]`},
+		{"driver.upgradePolicy.drain", `{"enable": true, "force": "yes"}`}, {"driver.upgradePolicy.drain", `{"enable": true, "timeoutSeconds": 300}`},
+		{"driver.upgradePolicy.drain", `{"enable": true, "timeoutSeconds": -1}`}, {"mig.strategy", `"mixd"`}, {"mig.strategy", `"mixed"`},
+		{"devicePlugin.imagePullSecrets", `"a"`}, {"devicePlugin.imagePullSecrets", `["a"]`}, {"devicePlugin.args", `[1]`},
+	} {
+		var value any
+		if err := json.Unmarshal([]byte(tt.json), &value); err != nil {
+			t.Fatal(err)
+		}
+		problems, _ := set.Validate("nvidia.com/v1", "ClusterPolicy", rendered(t, data, tt.path, value))
+		values := map[string]any{}
+		if err := strvals.ParseJSON(tt.path+"="+tt.json, values); err != nil {
+			t.Fatal(err)
+		}
+		text, err := yaml.Marshal(values)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := refused(judge(t, lint.Options{Version: "v26.7.0", Files: []lint.Input{{Name: "f", Data: text}}}).Report)
+		if len(problems) > 0 != (len(got) > 0) {
+			t.Errorf("%s=%s\nthe API server says %v\ngpuop says %v", tt.path, tt.json, problems, got)
+		}
+	}
+}
+
+// A subchart's condition that is a text leaves it on, as helm decides it; and YAML's old words for
+// true and false are booleans to helm.
+func TestSwitchesAsHelm(t *testing.T) {
+	for _, value := range []string{`"false"`, "false", `"true"`, "true", "no", "yes", "off"} {
+		var values map[string]any
+		if err := yaml.Unmarshal([]byte("nfd: {enabled: "+value+"}\n"), &values); err != nil {
+			t.Fatal(err)
+		}
+		sub := &helmchart.Chart{Metadata: &helmchart.Metadata{Name: "node-feature-discovery", Version: "1.0.0", APIVersion: "v2"}}
+		parent := &helmchart.Chart{Metadata: &helmchart.Metadata{Name: "gpu-operator", Version: "1.0.0", APIVersion: "v2",
+			Dependencies: []*helmchart.Dependency{{Name: "node-feature-discovery", Version: "1.0.0", Condition: "nfd.enabled"}}}}
+		parent.SetDependencies(sub)
+		if err := chartutil.ProcessDependencies(parent, values); err != nil {
+			t.Fatal(err)
+		}
+		on := len(parent.Dependencies()) == 1
+		meant := !slices.Contains([]string{"false", "no", "off"}, strings.Trim(value, `"`))
+		got := refused(judge(t, lint.Options{Files: []lint.Input{{Name: "f", Data: []byte("nfd: {enabled: " + value + "}\n")}}}).Report)
+		if (on != meant) != (len(got) > 0) {
+			t.Errorf("nfd.enabled: %s: helm has it on: %t; gpuop says %v", value, on, got)
+		}
+	}
+}
+
+var setFlags = []string{
+	"a=b", "a.b.c=1,a.b.d=true", `a\.b=c`, `a=b\,c`, "a={x,y}", "a={}", "a=", "a=null", "a=012", "a=0", "a=-1", "a=1e3", "a=9223372036854775808", "a=TRUE",
+	"a={1, b}", "a=b=c", `a="b"`, "a= b ", "a={x,{y}}", "a={1,2},b=c", "a.b=1,a.c.d=2", "a=\\{b}", "a=x{y}", "a={x}y", "a={x", `a\=b=c`, "a={true,null}", "a=+1", "a=1_000", "a= true",
+}
+
+// setAsHelm compares one argument of --set with what helm makes of it.
+func setAsHelm(t *testing.T, text string) {
+	t.Helper()
+	want, wantErr := strvals.Parse(text)
+	settings, err := lint.ParseSet(text)
+	if (err != nil) != (wantErr != nil) {
+		t.Errorf("%q: %v, helm says %v", text, err, wantErr)
+	}
+	if err != nil || wantErr != nil {
+		return
+	}
+	got := map[string]any{}
+	for _, s := range settings {
+		put(got, s.Path, s.Value)
+	}
+	if a, b := canonical(t, got), canonical(t, want); !reflect.DeepEqual(a, b) {
+		t.Errorf("%q: %#v, helm has %#v", text, a, b)
+	}
+}
+
+func FuzzSetAsHelm(f *testing.F) {
+	for _, text := range setFlags {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		// gpuop says more than helm where a name is empty, and elements of lists are compared as
+		// findings
+		if len(text) > 200 || strings.Contains(text, "[") || !utf8.ValidString(text) {
+			return
+		}
+		settings, err := lint.ParseSet(text)
+		if err != nil || len(settings) == 0 || settings[0].Path.String() == "" {
+			return
+		}
+		for _, a := range settings {
+			for _, b := range settings {
+				if len(a.Path) < len(b.Path) && slices.Equal(a.Path, b.Path[:len(a.Path)]) {
+					return // a value and a group at one place: helm refuses the pair, each is well written
+				}
+			}
+		}
+		setAsHelm(t, text)
+	})
+}
+
+// --set is read as helm reads it: one entry of a list by several flags, commas, escapes, lists and
+// types.
+func TestSetAsHelm(t *testing.T) {
+	for _, text := range setFlags {
+		setAsHelm(t, text)
+	}
+	// tolerations[0].key and .operator are one toleration, and nothing is set twice
+	const flags = "daemonsets.tolerations[0].key=a,daemonsets.tolerations[0].operator=Exists"
+	values, err := strvals.Parse(flags)
+	if err != nil || len(values["daemonsets"].(map[string]any)["tolerations"].([]any)) != 1 {
+		t.Fatalf("%v, %v", values, err)
+	}
+	if got := judge(t, lint.Options{Sets: []string{flags}}); len(got.Report.Findings) > 0 {
+		t.Errorf("%v", brief(got.Report))
+	}
+}
+
+func put(m map[string]any, path chart.Path, value any) {
+	for _, name := range path[:len(path)-1] {
+		next, ok := m[name].(map[string]any)
+		if !ok {
+			next = map[string]any{}
+			m[name] = next
+		}
+		m = next
+	}
+	m[path[len(path)-1]] = value
+}
+
+func canonical(t *testing.T, v any) any {
+	t.Helper()
+	data, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out any
+	if err := json.Unmarshal(data, &out); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// Scripts are read as bash reads them: helm gets the arguments that a helm of the test gets, and
+// what bash takes for a comment, an echo or a command of its own is no flag.
+func TestScriptsAsBash(t *testing.T) {
+	if _, err := exec.LookPath("bash"); err != nil {
+		material.Skip(t, "bash-absent", err)
+	}
+	const install = "helm install gpu-operator nvidia/gpu-operator -n gpu-operator"
+	for _, script := range []string{
+		install + " --set driver.enabled=false\n",
+		"# “quoted” – by an editor\n" + install + "\necho “done” – now\n",
+		install + " \\\n  --set a.b=c\n",
+		install + "\n  --set driver.enabled=false\n",                // the backslash is missing
+		install + " \\\n  # a comment\n  --set mig.strategy=mixd\n", // the comment ends the command
+		"X=mixd\n" + install + " --set mig.strategy=$X\n",
+		"A=(--set driver.enabled=false --set mig.strategy=mixd)\n" + install + ` "${A[@]}"` + "\n",
+		"f() { " + install + " --set mig.strategy=mixd; }\nf\n",
+		"for i in 1; do " + install + " --set drivr.enabled=false; done\n",
+		install + " --set driver.imagePullSecrets={a,b}\n",
+		"if true; then time " + install + " --set 'mig.strategy=mixd' | cat; fi\n",
+	} {
+		out, _ := exec.Command("bash", "-c", "helm() { printf '%s\\0' \"$@\" >&3; }\nexec 3>&1 >/dev/null 2>&1\n"+script).Output()
+		args := strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00")
+		alone := "helm"
+		for _, a := range args {
+			alone += " '" + strings.ReplaceAll(a, "'", `'\''`) + "'"
+		}
+		// what bash passes, linted as it is, has the findings of the script, but for those about
+		// the shell's own
+		want := judge(t, lint.Options{Command: alone})
+		got := judge(t, lint.Options{Command: script})
+		var rest []string
+		shell := false
+		for _, f := range got.Report.Findings {
+			if f.ID == "broken-continuation" || f.ID == "brace-expansion" {
+				shell = true
+				continue
+			}
+			rest = append(rest, f.ID+" "+f.Subject)
+		}
+		var whole []string
+		for _, f := range want.Report.Findings {
+			whole = append(whole, f.ID+" "+f.Subject)
+		}
+		slices.Sort(rest)
+		slices.Sort(whole)
+		if !shell && !slices.Equal(rest, whole) {
+			t.Errorf("%s\nbash passes %q\n%v\ngpuop reads %v", script, args, whole, rest)
+		}
+		if shell && strings.Contains(strings.Join(args, " "), "driver.enabled=false") {
+			t.Errorf("%s\nbash passes %q, and gpuop says that it does not", script, args)
+		}
+	}
+}
+
+// Pods are judged as their types in Kubernetes are decoded strictly.
+func TestPodsAsTheirTypes(t *testing.T) {
+	const head = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n"
+	for _, spec := range []string{
+		"  containers: [{name: a, image: b}]\n",
+		"  containers: [{name: a, image: b, tolerations: [{key: a, operator: Exists}]}]\n",
+		"  containers: [{name: a, image: b}]\n  tolerations: [{key: a, operator: Exists}]\n",
+		"  container: [{name: a, image: b}]\n",
+		"  containers: [{name: a, image: b, resource: {limits: {nvidia.com/gpu: 1}}}]\n",
+		"  containers: [{name: a, image: b, resources: {limits: {nvidia.com/gpu: 1}}}]\n",
+		"  containers: [{name: a, image: b, env: [{name: A, vaule: b}]}]\n",
+		"  containers: [{name: a, image: b}]\n  nodeSelectr: {a: b}\n",
+		"  containers: [{name: a, image: b}]\n  runtimeClass: nvidia\n",
+		"  containers: [{name: a, image: b}]\n  runtimeClassName: nvidia\n",
+		"  containers: {name: a, image: b}\n",
+	} {
+		var pod corev1.Pod
+		err := yaml.UnmarshalStrict([]byte(head+spec), &pod)
+		got := refused(judge(t, lint.Options{Files: []lint.Input{{Name: "f", Data: []byte(head + spec)}}}).Report)
+		if (err != nil) != (len(got) > 0) {
+			t.Errorf("%s\nKubernetes' types say %v\ngpuop says %v", spec, err, got)
+		}
+	}
+}
+
+// The files that other managers of the operator read, as NVIDIA has them, have no findings.
+func TestFilesOfNVIDIA(t *testing.T) {
+	data, err := os.ReadFile(material.Path(t, "data/upstream/mig-parted/config-default.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := refused(judge(t, lint.Options{Files: []lint.Input{{Name: "f", Data: data}}}).Report); len(got) > 0 {
+		t.Errorf("mig-parted's own configs: %v", got)
+	}
+}

@@ -1,0 +1,170 @@
+package lint
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+)
+
+// patched are the kinds of the operator by the names that kubectl takes.
+var patched = map[string]kind{
+	"clusterpolicy": kindClusterPolicy, "clusterpolicies": kindClusterPolicy, "clusterpolicies.nvidia.com": kindClusterPolicy, "clusterpolicy.nvidia.com": kindClusterPolicy,
+	"nvidiadriver": kindNVIDIADriver, "nvidiadrivers": kindNVIDIADriver, "nvidiadrivers.nvidia.com": kindNVIDIADriver, "nvidiadriver.nvidia.com": kindNVIDIADriver, "nvd": kindNVIDIADriver,
+	"gpucluster": kindGPUCluster, "gpuclusters": kindGPUCluster, "gpuclusters.nvidia.com": kindGPUCluster,
+}
+
+// patchArguments reads what kubectl patch is given: the patch or its file, its type and the kind of
+// the resource.
+func patchArguments(rest []word) (text, file word, strategy string, resource kind) {
+	strategy = "strategic"
+	for i := 0; i < len(rest); i++ {
+		name, value, joined := strings.Cut(rest[i].value, "=")
+		at := rest[i]
+		if !strings.HasPrefix(name, "-") {
+			first, _, _ := strings.Cut(rest[i].value, "/")
+			if k, ok := patched[strings.ToLower(first)]; ok && resource == "" {
+				resource = k
+			}
+			continue
+		}
+		if !joined && i+1 < len(rest) {
+			value, at = rest[i+1].value, rest[i+1]
+		}
+		at.value = value
+		switch name {
+		case "-p", "--patch":
+			text = at
+		case "--patch-file":
+			file = at
+		case "--type":
+			strategy = value
+		default:
+			continue
+		}
+		if !joined {
+			i++
+		}
+	}
+	return text, file, strategy, resource
+}
+
+// patch judges kubectl patch of one of the operator's resources.
+func (r *run) patch(s *script, c command, rest []word) {
+	text, file, strategy, resource := patchArguments(rest)
+	data := []byte(text.value)
+	switch {
+	case resource == "":
+		return
+	case file.value != "":
+		var err error
+		if data, _, err = r.file(s, file.value); err != nil || file.dynamic {
+			r.at(file, "file-not-read", finding.Info, file.value, "the file is not here, so it is not judged", "run gpuop lint where the file is", "")
+			return
+		}
+		text.line = 0
+	case text.value == "" || text.dynamic:
+		return
+	}
+	r.judged++
+	reader := &fields.Reader{}
+	j := &schemaJudge{table: r.table, version: r.orLatest(), kind: string(resource), partial: true, reader: reader}
+	if strategy == "json" {
+		r.jsonPatch(j, data)
+	} else if root := reader.Document(data); root != nil {
+		for _, f := range fields.Of(root) {
+			if f.Name == "spec" {
+				j.value(&chart.Field{Path: "spec", Type: "object"}, "spec", f.Value)
+			}
+		}
+	}
+	for _, f := range reader.Findings {
+		f.File, f.Column = r.name, 0
+		f.Line = max(text.line+max(f.Line, 1)-1, c.line)
+		r.findings = append(r.findings, f)
+	}
+}
+
+var patchOperations = []string{"add", "remove", "replace", "move", "copy", "test"}
+
+// jsonPatch judges the operations of a JSON patch.
+func (r *run) jsonPatch(j *schemaJudge, data []byte) {
+	var doc yaml.Node
+	if err := yaml.Unmarshal(data, &doc); err != nil || len(doc.Content) == 0 || doc.Content[0].Kind != yaml.SequenceNode {
+		j.reader.Add("wrong-type", finding.Error, nil, "patch", "a JSON patch is a list of operations", "")
+		return
+	}
+	for _, op := range doc.Content[0].Content {
+		if name := fields.Get(op, "op"); name == nil || !slices.Contains(patchOperations, name.Value) {
+			j.add("wrong-value", finding.Error, op, "op", "want one of "+alternatives(patchOperations), "")
+		}
+		at := fields.Get(op, "path")
+		if at == nil || !strings.HasPrefix(at.Value, "/spec/") {
+			continue
+		}
+		r.jsonPointer(j, at, fields.Get(op, "value"))
+	}
+}
+
+// jsonPointer follows the path of an operation through the fields, and judges the value there.
+func (r *run) jsonPointer(j *schemaJudge, at, value *yaml.Node) {
+	where := "spec"
+	for name := range strings.SplitSeq(strings.TrimPrefix(path.Clean(at.Value), "/spec/"), "/") {
+		name = strings.NewReplacer("~1", "/", "~0", "~").Replace(name)
+		known := j.table.Fields(j.version, j.kind, where)
+		if len(known) == 0 {
+			return
+		}
+		if first := known[0].Name(); first == "[]" || first == "{}" {
+			where = known[0].Path
+			continue
+		}
+		names := make([]string, len(known))
+		for i, f := range known {
+			names[i] = f.Name()
+		}
+		if !slices.Contains(names, name) {
+			j.unknown(names, where, where, fields.Field{Name: name, Key: at, Value: value})
+			return
+		}
+		where += "." + name
+	}
+	if f, ok := j.table.Field(j.version, j.kind, where); ok && value != nil {
+		j.value(f, where, value)
+	}
+}
+
+// A labelUse is a node's label that names a config of the device plugin.
+type labelUse struct {
+	value string
+	at    finding.Finding
+}
+
+// configLabels compares the labels of nodes with the configs of the ConfigMaps in the same input.
+func (r *run) configLabels() {
+	if len(r.configs) == 0 {
+		return
+	}
+	known := names(r.configs)
+	for _, use := range r.labels {
+		if slices.Contains(known, use.value) || use.value == "" {
+			continue
+		}
+		f := use.at
+		f.ID, f.Severity, f.Source = "config-label", finding.Error, "k8s-device-plugin cmd/config-manager"
+		f.Reason = fmt.Sprintf("no ConfigMap here has a config %q: the config-manager of the node exits", use.value)
+		f.Fix = "the configs are " + strings.Join(known, ", ")
+		if near := finding.Nearest(use.value, known); near != "" {
+			f.Fix = "write " + near
+		} else if slices.Contains(r.configMaps, use.value) {
+			f.Fix = "write the name of a config, not of the ConfigMap: " + alternatives(known)
+		}
+		r.findings = append(r.findings, f)
+	}
+}

@@ -1,0 +1,88 @@
+package lint
+
+import (
+	"regexp"
+	"strings"
+
+	"mvdan.cc/sh/v3/syntax"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+)
+
+// The characters that stand for < and > of a placeholder, and for what the shell would read inside,
+// while a script is parsed: each is one byte, so that every place in the script stays where it is.
+const (
+	maskOpen  = "\x01"
+	maskClose = "\x02"
+)
+
+var (
+	mask   = strings.NewReplacer("<", maskOpen, ">", maskClose, " ", "\x03", "'", "\x04", "|", "\x05")
+	unmask = strings.NewReplacer(maskOpen, "<", maskClose, ">", "\x03", " ", "\x04", "'", "\x05", "|")
+
+	maskedPlaceholder = regexp.MustCompile(maskOpen + "[^" + maskClose + "]*" + maskClose)
+)
+
+// placeholder is a word, or some, between angle brackets: what an article has for its reader to
+// fill in. The character before says that no redirection of a file is meant: << and 2<.
+var placeholder = regexp.MustCompile(`(^|[\s='"/,:@{-])(<[A-Za-z][A-Za-z0-9_. ,:/|'-]{0,120}[A-Za-z0-9_.']>|<[A-Za-z]>)([\s='"/,:@.}-]|$)`)
+
+// redirected ends what is no placeholder but two redirections: <input 2>errors.
+var redirected = regexp.MustCompile(` [0-9]>$`)
+
+// maskPlaceholders hides the placeholders of a script from the parser of the shell, to which they
+// are a file to read and one to write. The text keeps its length. Nothing is masked in a script that
+// has one of the masking characters itself.
+func maskPlaceholders(text string) (out string, masked bool) {
+	if strings.ContainsAny(text, "\x01\x02\x03\x04\x05") {
+		return text, false
+	}
+	var b strings.Builder
+	for {
+		at := placeholder.FindStringSubmatchIndex(text)
+		if at == nil {
+			return b.String() + text, masked
+		}
+		start, end := at[4], at[5]
+		b.WriteString(text[:start])
+		if found := text[start:end]; redirected.MatchString(found) {
+			b.WriteString(found)
+		} else {
+			b.WriteString(mask.Replace(found))
+			masked = true
+		}
+		text = text[end:]
+	}
+}
+
+// unmask gives back what maskPlaceholders hid in a part of the script.
+func (r *scriptReader) unmask(text string) string {
+	if !r.masked {
+		return text
+	}
+	return unmask.Replace(text)
+}
+
+// bareText is what a word has outside of quotes.
+func bareText(w *syntax.Word) string {
+	var out strings.Builder
+	for _, p := range w.Parts {
+		if lit, ok := p.(*syntax.Lit); ok {
+			out.WriteString(lit.Value)
+		}
+	}
+	return out.String()
+}
+
+// placeholders reports what was copied from an article without being filled in.
+func (r *run) placeholders(c command) {
+	for _, w := range c.words {
+		if w.placeholder != "" {
+			fix := "write what it stands for"
+			if strings.Contains(strings.ToLower(w.placeholder), "node") {
+				fix = "write a node's name"
+			}
+			r.at(w, "placeholder", finding.Error, w.placeholder, "to the shell this is a file to read and one to write, not a name to fill in", fix, sourceShell)
+		}
+	}
+}

@@ -1,0 +1,335 @@
+package lint
+
+import (
+	"fmt"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/mig"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/node"
+)
+
+// podSpec returns the spec of the pod that a manifest makes, or nil.
+func podSpec(root *yaml.Node) *yaml.Node {
+	switch fields.Text(root, "kind") {
+	case "Pod":
+		return fields.Get(root, "spec")
+	case "Deployment", "DaemonSet", "StatefulSet", "ReplicaSet", "Job", "ReplicationController":
+		return fields.Get(root, "spec", "template", "spec")
+	case "CronJob":
+		return fields.Get(root, "spec", "jobTemplate", "spec", "template", "spec")
+	}
+	return nil
+}
+
+// A foundSpec is the spec of a pod in any object.
+type foundSpec struct {
+	*yaml.Node
+	// mixed says that the object may have fields of its own beside the pod's: it has the containers
+	// in its own spec, or is one of Knative's.
+	mixed bool
+}
+
+// podSpecs finds the specs of pods in any object by their shape: a mapping with a list of
+// containers, each with an image.
+func podSpecs(root *yaml.Node) []foundSpec {
+	var out []foundSpec
+	left := 20_000
+	own := podSpec(root) != nil
+	knative := strings.HasPrefix(fields.Text(root, "apiVersion"), "serving.knative.dev/")
+	var below func(n *yaml.Node, depth int, inTemplate bool)
+	below = func(n *yaml.Node, depth int, inTemplate bool) {
+		n = fields.Resolve(n)
+		if left--; n == nil || left < 0 || depth > 24 {
+			return
+		}
+		if n.Kind == yaml.MappingNode {
+			if list := fields.Get(n, "containers"); list != nil && list.Kind == yaml.SequenceNode && len(list.Content) > 0 && fields.Get(list.Content[0], "image") != nil {
+				out = append(out, foundSpec{n, !own && (knative || !inTemplate)})
+				return
+			}
+		}
+		for i, c := range n.Content {
+			switch {
+			case n.Kind != yaml.MappingNode:
+				below(c, depth+1, false)
+			case i%2 == 1:
+				below(c, depth+1, inTemplate && n.Content[i-1].Value == "spec" || strings.HasSuffix(strings.ToLower(n.Content[i-1].Value), "template"))
+			}
+		}
+	}
+	below(fields.Get(root, "spec"), 0, false)
+	return out
+}
+
+// pod judges a manifest with one pod or more in it.
+func (r *run) pod(d *doc) {
+	specs := podSpecs(d.root)
+	if spec := podSpec(d.root); spec != nil && len(specs) == 0 {
+		specs = []foundSpec{{Node: spec}}
+	}
+	if len(specs) == 0 || specs[0].Kind != yaml.MappingNode {
+		r.lostIndentation(d)
+		return
+	}
+	for _, spec := range specs {
+		r.podSpec(d, spec.Node, spec.mixed)
+	}
+}
+
+// podSpec judges one pod.
+func (r *run) podSpec(d *doc, spec *yaml.Node, mixed bool) {
+	p := &podJudge{doc: d}
+	p.api(spec, mixed)
+	gpus := false
+	for _, list := range []string{"initContainers", "containers"} {
+		containers := fields.Get(spec, list)
+		if containers == nil || containers.Kind != yaml.SequenceNode {
+			continue
+		}
+		for i, c := range containers.Content {
+			gpus = p.container(fmt.Sprintf("%s[%d]", list, i), fields.Resolve(c)) || gpus
+		}
+	}
+	if gpus {
+		tolerations := podTolerations(spec)
+		for _, t := range r.taints {
+			if !node.Covered(tolerations, t) {
+				p.add("taint", finding.Error, spec, "spec.tolerations", fmt.Sprintf("the taint %s of the GPU nodes is not tolerated: the pod stays Pending", t),
+					"add {key: "+t.Key+", operator: Exists, effect: "+t.Effect+"}", sourceKubernetes)
+			}
+		}
+	} else {
+		p.client(spec, fields.Text(d.root, "kind"))
+	}
+	if product := fields.Get(spec, "nodeSelector", "nvidia.com/gpu.product"); product != nil && staleProduct(product.Value) {
+		p.add("stale-product", finding.Warning, product, "nodeSelector nvidia.com/gpu.product", fmt.Sprintf("%q matches no node today: the label's value begins with NVIDIA-", product.Value),
+			"write NVIDIA-"+product.Value, "k8s-device-plugin internal/lm")
+	}
+	r.report(d, p.findings)
+}
+
+var oldProduct = regexp.MustCompile(`^(A100|A30|A40|A10|A16|A2|A800|H100|H800|H200|L4|L40|L40S|B200|GH200|GB200)(-|$)`)
+
+// staleProduct reports whether a product name lacks the brand that the label has since driver
+// R450's successors.
+func staleProduct(s string) bool { return oldProduct.MatchString(s) }
+
+// lostIndentation reports a pod whose spec stands beside it, as it does after a copy from a page
+// that lost the spaces.
+func (r *run) lostIndentation(d *doc) {
+	var stray []string
+	for _, f := range fields.Of(d.root) {
+		switch f.Name {
+		case "containers", "restartPolicy", "resources", "limits", "requests", "image", "name", "template", "tolerations", "nodeSelector", "args", "command", "nvidia.com/gpu":
+			stray = append(stray, f.Name)
+		}
+	}
+	f := finding.Finding{ID: "no-pod-spec", Severity: finding.Error, Line: d.root.Line, Subject: "spec", Source: sourceKubernetes,
+		Reason: "the manifest has no pod spec, so nothing runs", Fix: "put containers under spec"}
+	if len(stray) > 0 {
+		f.ID = "indentation"
+		f.Reason = "the indentation is lost: " + strings.Join(stray, ", ") + " stand at the left margin, where the API server knows no such field"
+		f.Fix = "indent what belongs under metadata, spec, containers and resources by two spaces each"
+	}
+	r.report(d, []finding.Finding{f})
+}
+
+// misplaced says where a field belongs that stands on the wrong level of a pod.
+func misplaced(t reflect.Type, name string) string {
+	if t == reflect.TypeFor[corev1.Container]() {
+		if _, ok := kubeFields(reflect.TypeFor[corev1.PodSpec]())[name]; ok {
+			return "move it out of the container, beside containers: it belongs to the pod"
+		}
+	}
+	if t == reflect.TypeFor[corev1.PodSpec]() {
+		if _, ok := kubeFields(reflect.TypeFor[corev1.Container]())[name]; ok {
+			return "move it into the container"
+		}
+	}
+	return ""
+}
+
+// api compares the pod with the Kubernetes API, and its tolerations with what they may hold.
+func (p *podJudge) api(spec *yaml.Node, mixed bool) {
+	j := &kubeJudge{what: "the pod", add: p.add, misplaced: misplaced, mixed: mixed}
+	j.value(reflect.TypeFor[corev1.PodSpec](), "", spec)
+	list := fields.Get(spec, "tolerations")
+	for i, t := range podTolerations(spec) {
+		for _, problem := range problems(t) {
+			p.add("toleration", finding.Error, fields.Resolve(list.Content[i]), fmt.Sprintf("tolerations[%d].%s", i, problem[0]), problem[1], problem[2], sourceTolerations)
+		}
+	}
+}
+
+// podJudge collects the findings about one pod.
+type podJudge struct {
+	doc      *doc
+	findings []finding.Finding
+}
+
+func (p *podJudge) add(id string, severity finding.Severity, at *yaml.Node, subject, reason, fix, source string) {
+	p.findings = append(p.findings, finding.Finding{ID: id, Severity: severity, Line: at.Line, Column: at.Column, Subject: subject, Reason: reason, Fix: fix, Source: source})
+}
+
+// container judges a container's resources and reports whether it requests a GPU.
+func (p *podJudge) container(where string, c *yaml.Node) bool {
+	if name := fields.Text(c, "name"); name != "" {
+		where = "container " + name
+	}
+	resources := fields.Get(c, "resources")
+	limits, requests := fields.Get(resources, "limits"), fields.Get(resources, "requests")
+	requested := false
+	amounts := map[string]string{}
+	for _, f := range fields.Of(limits) {
+		if gpuResource(f.Name) {
+			requested = true
+			amounts[f.Name] = f.Value.Value
+			p.resource(where+": limits."+f.Name, f)
+		}
+	}
+	for _, f := range fields.Of(requests) {
+		if !gpuResource(f.Name) {
+			continue
+		}
+		requested = true
+		limit, limited := amounts[f.Name]
+		switch {
+		case !limited:
+			p.add("gpu-limits", finding.Error, f.Key, where+": requests."+f.Name, "a GPU needs a limit: the API server refuses requests without limits", "put it under limits", sourceKubernetes)
+			p.resource(where+": requests."+f.Name, f)
+		case limit != f.Value.Value:
+			p.add("gpu-limits", finding.Error, f.Value, where+": requests."+f.Name, fmt.Sprintf("the request %s and the limit %s must be equal: a GPU cannot be overcommitted", f.Value.Value, limit), "leave out the request", sourceKubernetes)
+		}
+	}
+	for _, name := range slices.Sorted(keys(amounts)) {
+		if n, _ := strconv.Atoi(amounts[name]); n > 1 && strings.HasSuffix(name, ".shared") {
+			p.add("shared-many", finding.Warning, limits, where+": limits."+name, fmt.Sprintf("%d replicas of a shared GPU give no more time than 1, and failRequestsGreaterThanOne refuses them", n), "request 1", "k8s-device-plugin README")
+		}
+	}
+	if image := fields.Get(c, "image"); image != nil && strings.HasPrefix(image.Value, "nvidia/samples:vectoradd") {
+		p.add("stale-image", finding.Info, image, where+": image", image.Value+" is an old sample that is not maintained", "write nvcr.io/nvidia/k8s/cuda-sample:vectoradd-cuda12.5.0-ubuntu22.04", sourceDocs)
+	}
+	if visible := envNode(c, "NVIDIA_VISIBLE_DEVICES"); visible != nil && requested {
+		p.add("visible-devices", finding.Warning, visible, where+": NVIDIA_VISIBLE_DEVICES", "the device plugin sets this variable to the GPUs of the container; yours may show others", "delete it", "k8s-device-plugin README")
+	}
+	return requested
+}
+
+func keys(m map[string]string) func(func(string) bool) {
+	return func(yield func(string) bool) {
+		for k := range m {
+			if !yield(k) {
+				return
+			}
+		}
+	}
+}
+
+func gpuResource(name string) bool {
+	return strings.HasPrefix(name, "nvidia.com/") || name == "nvidia/gpu" || name == "nvidia.com.gpu" || name == "gpu"
+}
+
+// whole reports whether the API server takes an amount for a whole number, as it must be of what cannot
+// be split: 1, but 1.0 and 1k too.
+func whole(amount string) bool {
+	q, err := resource.ParseQuantity(amount)
+	return err == nil && q.Sign() >= 0 && q.MilliValue()%1000 == 0
+}
+
+// resource judges one GPU resource: its name and its amount.
+func (p *podJudge) resource(subject string, f fields.Field) {
+	if f.Value.Kind != yaml.ScalarNode || !whole(f.Value.Value) {
+		found := f.Value.Value
+		if f.Value.Kind != yaml.ScalarNode {
+			found = "a group"
+		}
+		p.add("gpu-integer", finding.Error, f.Value, subject, fmt.Sprintf("found %s, want a whole number: an extended resource cannot be split", found),
+			"request 1; share a GPU with time-slicing, MPS or MIG (gpuop share, gpuop mig)", sourceKubernetes)
+	}
+	if fix, ok := resourceName(f.Name); !ok {
+		p.add("gpu-resource", finding.Error, f.Key, subject, "no device plugin advertises this resource: the pod stays Pending", fix, "k8s-device-plugin internal/rm")
+	}
+}
+
+// resourceName reports whether a resource of NVIDIA's can exist, and else what may be meant.
+func resourceName(name string) (fix string, ok bool) {
+	base := strings.TrimSuffix(name, ".shared")
+	if profile, isMIG := strings.CutPrefix(base, "nvidia.com/mig-"); isMIG {
+		var names []string
+		for _, p := range mig.Profiles() {
+			if mig.ResourceName(p) == base || mig.ResourceName(p) == profile || "nvidia.com/"+mig.ResourceName(p) == base {
+				return "", true
+			}
+			names = append(names, "nvidia.com/mig-"+strings.TrimPrefix(strings.TrimPrefix(mig.ResourceName(p), "nvidia.com/"), "mig-"))
+		}
+		if near := finding.Nearest(base, names); near != "" {
+			return "write " + near, false
+		}
+		return "see gpuop mig profiles", false
+	}
+	known := []string{"nvidia.com/gpu", "nvidia.com/pgpu", "nvidia.com/vgpu"}
+	if slices.Contains(known, base) {
+		return "", true
+	}
+	if base == "gpu" || base == "nvidia/gpu" || base == "nvidia.com.gpu" {
+		return "write nvidia.com/gpu", false
+	}
+	if near := finding.Nearest(base, known); near != "" {
+		return "write " + near, false
+	}
+	// KubeVirt and vGPU devices are named after the GPU: nvidia.com/GRID_T4-1Q
+	return "", true
+}
+
+// envNode returns the entry of a container's environment variable, or nil.
+func envNode(c *yaml.Node, name string) *yaml.Node {
+	env := fields.Get(c, "env")
+	if env == nil || env.Kind != yaml.SequenceNode {
+		return nil
+	}
+	for _, e := range env.Content {
+		if fields.Text(e, "name") == name {
+			return fields.Resolve(e)
+		}
+	}
+	return nil
+}
+
+// client judges a workload that reaches GPUs without requesting one, as monitoring does.
+func (p *podJudge) client(spec *yaml.Node, kind string) {
+	containers := fields.Get(spec, "containers")
+	if containers == nil || containers.Kind != yaml.SequenceNode {
+		return
+	}
+	for _, c := range containers.Content {
+		c = fields.Resolve(c)
+		visible := envNode(c, "NVIDIA_VISIBLE_DEVICES")
+		exporter := strings.Contains(fields.Text(c, "image"), "dcgm-exporter")
+		if visible == nil && !exporter {
+			continue
+		}
+		at := visible
+		if at == nil {
+			at = c
+		}
+		if fields.Text(spec, "runtimeClassName") == "" {
+			p.add("runtime-class", finding.Warning, at, "spec.runtimeClassName", "since v25.10.0 GPUs come through CDI, and a container that relies on NVIDIA_VISIBLE_DEVICES gets none without the runtime class",
+				"set runtimeClassName: nvidia", "GPU Operator documentation: CDI")
+		}
+		if kind == "DaemonSet" && fields.Text(spec, "nodeSelector", "nvidia.com/gpu.deploy.client") == "" {
+			p.add("gpu-client", finding.Warning, at, "spec.nodeSelector", "the pods hold the GPU, and a MIG change or driver upgrade waits for them forever: the operator evicts clients only by this selector",
+				`add nvidia.com/gpu.deploy.client: "true"`, "GPU Operator documentation: GPU clients")
+		}
+		return
+	}
+}

@@ -1,0 +1,160 @@
+package lint
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+)
+
+// apiVersions are the versions of the operator's resources.
+var apiVersions = map[kind]string{kindClusterPolicy: "nvidia.com/v1", kindNVIDIADriver: "nvidia.com/v1alpha1", kindGPUCluster: "nvidia.com/v1alpha1"}
+
+// resource judges a ClusterPolicy, NVIDIADriver or GPUCluster.
+func (r *run) resource(d *doc) {
+	j := &schemaJudge{table: r.table, version: r.orLatest(), kind: string(d.kind), partial: r.isPatch(d.file), reader: d.reader}
+	if !slices.Contains(r.table.Kinds(j.version), j.kind) {
+		r.noKind(d, j)
+		return
+	}
+	if want, have := apiVersions[d.kind], fields.Get(d.root, "apiVersion"); have == nil || have.Value != want {
+		at, found := d.root, "nothing"
+		if have != nil {
+			at, found = have, have.Value
+		}
+		j.add("api-version", finding.Error, at, "apiVersion", fmt.Sprintf("found %s; the %s is of %s", found, d.kind, want), "write "+want)
+	}
+	if k := fields.Get(d.root, "kind"); k.Value != string(d.kind) {
+		j.add("unknown-kind", finding.Error, k, "kind", "the API server knows no kind "+k.Value, "write "+string(d.kind))
+	}
+	spec := fields.Get(d.root, "spec")
+	judged := false
+	if r.schemas != nil && !j.partial {
+		var object map[string]any
+		if d.root.Decode(&object) == nil {
+			list, known := r.schemas.Validate(apiVersions[d.kind], string(d.kind), object)
+			judged = known
+			for _, f := range list {
+				if n := locate(d.root, f.Subject); n != nil {
+					f.Line, f.Column = n.Line, n.Column
+				}
+				j.reader.Findings = append(j.reader.Findings, f)
+			}
+		}
+	}
+	if !judged && spec != nil {
+		j.value(&chart.Field{Path: "spec", Type: "object"}, "spec", spec)
+	}
+	if name := fields.Get(d.root, "metadata", "name"); d.kind == kindGPUCluster && !judged && (name == nil || name.Value != "gpu-cluster") {
+		at := d.root
+		if name != nil {
+			at = name
+		}
+		j.add("singleton", finding.Error, at, "metadata.name", "the API server refuses every other name: there is one GPUCluster", "write gpu-cluster")
+	}
+	if spec != nil {
+		r.rulesOf(d, spec, j)
+	}
+	r.report(d, j.reader.Findings)
+}
+
+// noKind reports a resource whose kind the release does not define.
+func (r *run) noKind(d *doc, j *schemaJudge) {
+	for _, v := range r.table.Versions() {
+		if j.version.Before(v) && slices.Contains(r.table.Kinds(v), j.kind) {
+			j.add("unknown-kind", finding.Error, d.root, "kind", fmt.Sprintf("the kind %s came with %s; %s does not have it", j.kind, v, j.version), "install "+v.String()+" or later")
+			r.report(d, j.reader.Findings)
+			return
+		}
+	}
+}
+
+// locate finds the node at a dotted path, or the nearest around it.
+func locate(root *yaml.Node, path string) *yaml.Node {
+	n := fields.Resolve(root)
+next:
+	for _, name := range chart.ParsePath(path) {
+		name, _, _ = strings.Cut(name, "[")
+		for _, f := range fields.Of(n) {
+			if f.Name == name {
+				n = fields.Resolve(f.Value)
+				if n.Kind == yaml.ScalarNode {
+					return f.Key
+				}
+				continue next
+			}
+		}
+		return n
+	}
+	return n
+}
+
+// rulesOf applies the rules about values to a resource, whose fields have the names of the chart's
+// keys.
+func (r *run) rulesOf(d *doc, spec *yaml.Node, j *schemaJudge) {
+	flat := &flattener{reader: &fields.Reader{}, file: d.file, shift: d.line}
+	prefix := chart.Path(nil)
+	if d.kind == kindNVIDIADriver {
+		r.driver(d, spec, j)
+		prefix = chart.Path{"driver"}
+	}
+	flat.walk(prefix, spec, spec)
+	in := &installation{table: r.table, version: r.orLatest(), settings: flat.settings, resource: true}
+	for _, s := range in.settings {
+		switch s.name() {
+		case "driver.gds.enabled", "driver.gdrcopy.enabled":
+			s.Path, s.called = s.Path[1:], ""
+		}
+	}
+	in.images()
+	if d.kind != kindNVIDIADriver {
+		in.dead()
+	}
+	in.contradictions()
+	in.versions()
+	for i := range in.mistakes {
+		m := &in.mistakes[i]
+		if d.kind == kindNVIDIADriver {
+			m.Subject = strings.ReplaceAll(m.Subject, "driver.", "")
+		}
+		m.Subject = "spec." + m.Subject
+	}
+	r.findings = append(r.findings, in.findings()...)
+	if d.kind == kindClusterPolicy && fields.Get(spec, "daemonsets", "tolerations") != nil {
+		r.name = d.file
+		r.tolerations(&installation{table: in.table, version: in.version, settings: append(in.settings, &setting{Setting: chart.Set("nfd.enabled", false, "")})})
+	}
+}
+
+// driver judges what the definition of NVIDIADriver says by rules instead of fields.
+func (r *run) driver(d *doc, spec *yaml.Node, j *schemaJudge) {
+	if selector := fields.Get(spec, "nodeSelector"); fields.Text(spec, "default") == "true" && selector != nil && len(selector.Content) > 0 {
+		j.add("excludes", finding.Error, selector, "spec.nodeSelector", "the API server refuses it: the default driver is for the nodes that no other selects", "delete nodeSelector, or default: true")
+	}
+	name := fields.Text(d.root, "metadata", "name")
+	if name == "" {
+		return
+	}
+	if r.drivers == nil {
+		r.drivers = map[string]*yaml.Node{}
+	}
+	before, seen := r.drivers[name]
+	r.drivers[name] = spec
+	if !seen {
+		return
+	}
+	for _, field := range []string{"driverType", "usePrecompiled"} {
+		if was, is := fields.Text(before, field), fields.Text(spec, field); was != is {
+			at := fields.Get(spec, field)
+			if at == nil {
+				at = spec
+			}
+			j.add("immutable", finding.Error, at, "spec."+field, fmt.Sprintf("was %q in the NVIDIADriver %s before, and cannot change", was, name), "delete the NVIDIADriver and create it again")
+		}
+	}
+}

@@ -1,0 +1,109 @@
+package lint_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/charttest"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/crd"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/lint"
+)
+
+// rulesBelow collects the rules in CEL of a definition.
+func rulesBelow(n any, kind string, out map[string]bool) {
+	switch n := n.(type) {
+	case []any:
+		for _, e := range n {
+			rulesBelow(e, kind, out)
+		}
+	case map[string]any:
+		if names, ok := n["names"].(map[string]any); ok {
+			kind = fmt.Sprint(names["kind"])
+		}
+		if rules, ok := n["x-kubernetes-validations"].([]any); ok {
+			for _, r := range rules {
+				out[kind+": "+strings.Join(strings.Fields(fmt.Sprint(r.(map[string]any)["message"])), " ")] = true
+			}
+		}
+		for _, e := range n {
+			rulesBelow(e, kind, out)
+		}
+	}
+}
+
+// The rules in CEL that any release's definitions have are few enough to be judged without the
+// definitions. A new one fails here.
+func TestRulesOfTheDefinitions(t *testing.T) {
+	dir := charttest.Data(t)
+	files, err := filepath.Glob(filepath.Join(dir, "*", "crds", "nvidia.com_*.yaml"))
+	if err != nil || len(files) < 42 {
+		t.Fatalf("%d definitions, %v", len(files), err)
+	}
+	rules := map[string]bool{}
+	for _, f := range files {
+		data, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var definition map[string]any
+		if err := yaml.Unmarshal(data, &definition); err != nil {
+			t.Fatal(err)
+		}
+		rulesBelow(definition["spec"], "", rules)
+	}
+	var got []string
+	for r := range rules {
+		got = append(got, r)
+	}
+	slices.Sort(got)
+	want := []string{
+		"GPUCluster: GPUCluster is a singleton, metadata.name must be 'gpu-cluster'",
+		"NVIDIADriver: default NVIDIADriver must not use nodeSelector",
+		"NVIDIADriver: driverType is an immutable field. Please create a new NvidiaDriver resource instead when you want to change this setting.",
+		"NVIDIADriver: usePrecompiled is an immutable field. Please create a new NvidiaDriver resource instead when you want to change this setting.",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("rules in CEL (-want +got):\n%s", diff)
+	}
+}
+
+// What the API server's own library says with the definitions of v26.7.0, gpuop says without them.
+func TestRulesWithoutDefinitions(t *testing.T) {
+	set := &crd.Set{}
+	files, err := filepath.Glob(filepath.Join(charttest.Data(t), "v26.7.0", "crds", "nvidia.com_*.yaml"))
+	if err != nil || len(files) < 3 {
+		t.Fatalf("%d definitions, %v", len(files), err)
+	}
+	for _, f := range files {
+		data, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := set.Add(data); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const driver = "apiVersion: nvidia.com/v1alpha1\nkind: NVIDIADriver\nmetadata: {name: a}\nspec: {driverType: gpu, image: driver, repository: nvcr.io/nvidia, version: 595.91.07"
+	const cluster = "apiVersion: nvidia.com/v1alpha1\nkind: GPUCluster\nmetadata: {name: %s}\nspec: {}\n"
+	for _, text := range []string{
+		driver + "}\n", driver + ", default: true}\n", driver + ", default: true, nodeSelector: {a: b}}\n", driver + ", default: true, nodeSelector: {}}\n",
+		driver + ", default: false, nodeSelector: {a: b}}\n", driver + ", nodeSelector: {a: 1}}\n",
+		fmt.Sprintf(cluster, "gpu-cluster"), fmt.Sprintf(cluster, "mine"), fmt.Sprintf(cluster, `""`),
+	} {
+		o := lint.Options{Version: "v26.7.0", Files: []lint.Input{{Name: "f", Data: []byte(text)}}}
+		without := judge(t, o).Report
+		o.Schemas = set
+		with := judge(t, o).Report
+		if without.AtLeast(finding.Error) != with.AtLeast(finding.Error) {
+			t.Errorf("%s\nwith definitions %v\nwithout %v", text, brief(with), brief(without))
+		}
+	}
+}

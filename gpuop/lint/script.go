@@ -1,0 +1,575 @@
+package lint
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"mvdan.cc/sh/v3/expand"
+	"mvdan.cc/sh/v3/syntax"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/sharing"
+)
+
+// A word is one argument of a command as the shell would pass it.
+type word struct {
+	value string
+	// raw is the argument as it is written.
+	raw  string
+	line int
+	col  int
+	// dynamic says that the shell computes the value, so that it cannot be known here.
+	dynamic bool
+	// splits says of a dynamic word that it may become no argument or several: an unquoted
+	// $OPTIONS.
+	splits bool
+	// placeholder is what an article has for its reader to fill in: <node-name>.
+	placeholder string
+}
+
+// A command is a simple command of a pasted script.
+type command struct {
+	words []word
+	// stdin is the here-document that the command, or the one before it in a pipe, reads; nil
+	// without one.
+	stdin *document
+	line  int
+	// start and end are the offsets of the command in the script, without its redirections.
+	start, end int
+	// prefixed says that words before the program were taken away: sudo.
+	prefixed bool
+	// namespaced says that the environment names the namespace.
+	namespaced bool
+}
+
+// A document is text inside a script, from a line on.
+type document struct {
+	text string
+	line int // the line in the script before the first of the document
+	// route is how the document, a device plugin config, reaches the plugin, where a command says
+	// so.
+	route sharing.Route
+	// judged says that a command reads the document as its values, and is judged with them.
+	judged bool
+}
+
+// A script is a pasted text of shell commands.
+type script struct {
+	text     string
+	commands []command
+	// files are those that the script itself writes with a here-document, by name.
+	files    map[string]document
+	findings []finding.Finding
+}
+
+// helmNamespace is the variable that stands for helm's flag --namespace.
+const helmNamespace = "HELM_NAMESPACE"
+
+const sourceShell = "POSIX shell command language"
+
+var (
+	prompt     = regexp.MustCompile(`(?m)^(\s*)\$ (\s*\S)`)
+	rootPrompt = regexp.MustCompile(`(?m)^(\s*)# (\s*(?:helm|kubectl|cat|sudo|kubernetes|oc)\b)`)
+	// unprompted is a line of a script, in which # begins a comment.
+	unprompted = regexp.MustCompile(`^#!|(?m:^[ \t]*(?:sudo[ \t]+)?(?:helm|kubectl|kubernetes|oc|microk8s|k3s)[ \t])`)
+	// continued are line ends that continue a command in PowerShell and in cmd.
+	continued = regexp.MustCompile("(?m)( )[`^]$")
+)
+
+// shellText is the script as a shell of Unix reads it: without prompts, carriage returns, and with
+// its own line continuation. Offsets are those of the script without carriage returns.
+func shellText(text string) (out string, foreign bool) {
+	text = strings.ReplaceAll(text, "\r\n", "\n")
+	if !unprompted.MatchString(text) {
+		text = rootPrompt.ReplaceAllString(text, "$1  $2")
+	}
+	text = prompt.ReplaceAllString(text, "$1  $2")
+	ends := continued.FindAllStringIndex(text, -1)
+	if len(ends) == 0 || strings.Contains(text, "\\\n") {
+		return text, false
+	}
+	return continued.ReplaceAllString(text, "$1\\"), true
+}
+
+// parseScript reads the commands of a script. What it cannot read it reports; what could be read is
+// returned.
+func parseScript(text string) *script {
+	s := &script{files: map[string]document{}}
+	foreign := false
+	s.text, foreign = shellText(text)
+	if foreign {
+		s.findings = append(s.findings, finding.Finding{ID: "not-posix", Severity: finding.Info,
+			Reason: "the lines are continued as PowerShell or cmd do it; judged as if by \\", Source: sourceShell})
+	}
+	parser := syntax.NewParser(syntax.Variant(syntax.LangBash))
+	text, masked := maskPlaceholders(s.text)
+	file, err := parser.Parse(strings.NewReader(text), "")
+	if err != nil {
+		f := finding.Finding{ID: "shell-syntax", Severity: finding.Error, Reason: "the shell cannot read this: " + err.Error(), Source: sourceShell}
+		var parse syntax.ParseError
+		if errors.As(err, &parse) {
+			f.Reason, f.Line, f.Column = "the shell cannot read this: "+parse.Text, int(parse.Pos.Line()), int(parse.Pos.Col())
+		}
+		s.findings = append(s.findings, f)
+	}
+	if file != nil {
+		r := &scriptReader{script: s, masked: masked, variables: map[string]variable{}, stdin: map[*syntax.Stmt]*document{}}
+		r.assignedTwice(file)
+		syntax.Walk(file, r.visit)
+	}
+	return s
+}
+
+// A variable is what the script assigns.
+type variable struct {
+	expand.Variable
+	// words are the elements of an array, where they are written.
+	words []word
+}
+
+// scriptReader walks through a script and expands what the script itself says.
+type scriptReader struct {
+	*script
+	masked    bool // placeholders are masked in what was parsed
+	variables map[string]variable
+	// unknown are variables that depend on a condition, a loop or input.
+	unknown map[string]bool
+	stdin   map[*syntax.Stmt]*document // what a pipe brings
+}
+
+// assignedTwice notes the variables whose value depends on which way the script takes.
+func (r *scriptReader) assignedTwice(file *syntax.File) {
+	r.unknown = map[string]bool{}
+	assigned := map[string]int{}
+	conditional := map[string]bool{}
+	var around []syntax.Node
+	syntax.Walk(file, func(n syntax.Node) bool {
+		switch n := n.(type) {
+		case nil:
+			around = around[:len(around)-1]
+			return true
+		case *syntax.WordIter:
+			r.unknown[n.Name.Value] = true
+		case *syntax.Assign:
+			if n.Name != nil {
+				assigned[n.Name.Value]++
+				inside := slices.ContainsFunc(around, isBranch)
+				conditional[n.Name.Value] = conditional[n.Name.Value] || inside
+			}
+		case *syntax.CallExpr:
+			if len(n.Args) > 1 && n.Args[0].Lit() == "read" {
+				for _, w := range n.Args[1:] {
+					r.unknown[w.Lit()] = true
+				}
+			}
+		}
+		around = append(around, n)
+		return true
+	})
+	for name, times := range assigned {
+		if times > 1 && conditional[name] {
+			r.unknown[name] = true
+		}
+	}
+}
+
+func isBranch(n syntax.Node) bool {
+	switch n := n.(type) {
+	case *syntax.IfClause, *syntax.CaseClause, *syntax.WhileClause, *syntax.ForClause:
+		return true
+	case *syntax.BinaryCmd:
+		return n.Op == syntax.AndStmt || n.Op == syntax.OrStmt
+	}
+	return false
+}
+
+func (r *scriptReader) visit(n syntax.Node) bool {
+	switch n := n.(type) {
+	case *syntax.BinaryCmd:
+		if n.Op == syntax.Pipe || n.Op == syntax.PipeAll {
+			if d := r.output(n.X); d != nil {
+				r.stdin[n.Y] = d
+			}
+		}
+	case *syntax.Stmt:
+		r.statement(n)
+	case *syntax.Assign:
+		r.assign(n)
+	}
+	return true
+}
+
+// passing are commands that write what they read.
+var passing = []string{"cat", "tee", "envsubst", "sed"}
+
+// output is the text that a statement of a pipe writes, where the script itself holds it.
+func (r *scriptReader) output(stmt *syntax.Stmt) *document {
+	if pipe, ok := stmt.Cmd.(*syntax.BinaryCmd); ok {
+		if d := r.output(pipe.X); d != nil {
+			r.stdin[pipe.Y] = d
+		}
+		return r.output(pipe.Y)
+	}
+	call, ok := stmt.Cmd.(*syntax.CallExpr)
+	if !ok || len(call.Args) == 0 {
+		return nil
+	}
+	if d := r.printed(call); d != nil {
+		return d
+	}
+	if !slices.Contains(passing, call.Args[0].Lit()) {
+		return nil
+	}
+	if here := r.redirections(stmt); here != nil {
+		return here
+	}
+	return r.stdin[stmt]
+}
+
+// printed is the text of several lines that echo or printf writes; nil for other commands. What is
+// not known of it stays as it is written.
+func (r *scriptReader) printed(call *syntax.CallExpr) *document {
+	if name := call.Args[0].Lit(); len(call.Args) < 2 || name != "echo" && name != "printf" {
+		return nil
+	}
+	last := r.words(call.Args[len(call.Args)-1])
+	if len(last) != 1 || !strings.Contains(last[0].value, "\n") {
+		return nil
+	}
+	text := last[0].value
+	if last[0].dynamic {
+		text = strings.ReplaceAll(strings.Trim(text, `"`), `\"`, `"`)
+	}
+	return &document{text: text + "\n", line: last[0].line - 1}
+}
+
+// statement collects a simple command with what it reads.
+func (r *scriptReader) statement(stmt *syntax.Stmt) {
+	here := r.redirections(stmt)
+	if here == nil {
+		here = r.stdin[stmt]
+	}
+	call, ok := stmt.Cmd.(*syntax.CallExpr)
+	if !ok {
+		return
+	}
+	c := command{stdin: here, line: int(call.Pos().Line()), start: int(call.Pos().Offset()), end: int(call.End().Offset())}
+	for _, w := range call.Args {
+		c.words = append(c.words, r.words(w)...)
+	}
+	if len(c.words) == 0 {
+		return
+	}
+	if len(call.Assigns) > 0 {
+		c.start = int(call.Args[0].Pos().Offset())
+	}
+	c.namespaced = r.variables[helmNamespace].Set || r.unknown[helmNamespace]
+	for _, a := range call.Assigns {
+		c.namespaced = c.namespaced || a.Name != nil && a.Name.Value == helmNamespace
+	}
+	if first := c.words[0]; strings.HasPrefix(first.raw, "-") && len(r.commands) > 0 {
+		r.broken(c)
+		return
+	}
+	r.commands = append(r.commands, c)
+}
+
+// broken reports flags that stand alone, because the line before does not continue, and gives them
+// to the command that they were meant for.
+func (r *scriptReader) broken(c command) {
+	last := &r.commands[len(r.commands)-1]
+	between := ""
+	if last.end <= c.start && c.start <= len(r.text) {
+		between = r.text[last.end:c.start]
+	}
+	reason, fix := "the line before does not end with \\, so the shell runs this as a command of its own", "end the line before with \\"
+	if strings.Contains(between, "#") {
+		reason, fix = "the comment ends the command, so the shell runs what follows as a command of its own", "move the comment above the command"
+	}
+	w := c.words[0]
+	r.findings = append(r.findings, finding.Finding{ID: "broken-continuation", Severity: finding.Error, Line: w.line, Column: w.col, Subject: w.value, Reason: reason, Fix: fix, Source: sourceShell})
+	last.words = append(last.words, c.words...)
+	last.end = c.end
+}
+
+// assign notes what a variable holds from here on.
+func (r *scriptReader) assign(n *syntax.Assign) {
+	if n.Name == nil || n.Naked {
+		return
+	}
+	name := n.Name.Value
+	switch {
+	case n.Array != nil:
+		v := variable{Variable: expand.Variable{Set: true, Kind: expand.Indexed}}
+		if n.Append {
+			v = r.variables[name]
+			v.Set, v.Kind = true, expand.Indexed
+		}
+		for _, e := range n.Array.Elems {
+			for _, w := range r.words(e.Value) {
+				v.words = append(v.words[:len(v.words):len(v.words)], w)
+				v.List = append(v.List[:len(v.List):len(v.List)], w.value)
+			}
+		}
+		r.variables[name] = v
+	case n.Value == nil:
+		r.variables[name] = variable{Variable: expand.Variable{Set: true, Kind: expand.String}}
+	default:
+		list := r.words(&syntax.Word{Parts: []syntax.WordPart{&syntax.DblQuoted{Parts: n.Value.Parts}}})
+		if len(list) == 1 && list[0].dynamic {
+			delete(r.variables, name)
+			r.unknown[name] = true
+			return
+		}
+		text, err := expand.Literal(r.config(), n.Value)
+		if err != nil {
+			r.unknown[name] = true
+			return
+		}
+		if n.Append {
+			text = r.variables[name].Str + text
+		}
+		r.variables[name] = variable{Variable: expand.Variable{Set: true, Kind: expand.String, Str: text}}
+	}
+}
+
+// environment gives the expander what the script assigns, and nothing of this machine.
+type environment struct{ r *scriptReader }
+
+func (e environment) Get(name string) expand.Variable {
+	if user, found := strings.CutPrefix(name, "HOME "); found {
+		return expand.Variable{Set: true, Kind: expand.String, Str: "~" + user}
+	}
+	if v, ok := e.r.variables[name]; ok && !e.r.unknown[name] {
+		return v.Variable
+	}
+	if name == "HOME" {
+		return expand.Variable{Set: true, Kind: expand.String, Str: "~"}
+	}
+	return expand.Variable{}
+}
+
+func (e environment) Each(func(string, expand.Variable) bool) {}
+
+func (r *scriptReader) config() *expand.Config { return &expand.Config{Env: environment{r}} }
+
+// known reports whether the script says what the word is: no command, no arithmetic, and no
+// variable from outside.
+func (r *scriptReader) known(w *syntax.Word) bool {
+	known, braces := true, 0
+	syntax.Walk(w, func(n syntax.Node) bool {
+		switch n := n.(type) {
+		case *syntax.CmdSubst, *syntax.ProcSubst, *syntax.ArithmExp, *syntax.ExtGlob:
+			known = false
+			return false
+		case *syntax.Lit:
+			braces += strings.Count(n.Value, "{")
+			known = known && (!strings.Contains(n.Value, "{") || !strings.Contains(n.Value, ".."))
+		case *syntax.ParamExp:
+			v, assigned := r.variables[n.Param.Value]
+			hasDefault := n.Exp != nil && (n.Exp.Op == syntax.DefaultUnset || n.Exp.Op == syntax.DefaultUnsetOrNull)
+			for _, inner := range v.words {
+				known = known && !inner.dynamic
+			}
+			if !assigned && !hasDefault || r.unknown[n.Param.Value] || n.Excl || n.Repl != nil || n.Slice != nil {
+				known = false
+			}
+		}
+		return known
+	})
+	return known && braces < 4
+}
+
+// words expands a word as the shell does. What it cannot know stays as it is written.
+func (r *scriptReader) words(w *syntax.Word) []word {
+	if w == nil {
+		return nil
+	}
+	out := word{line: int(w.Pos().Line()), col: int(w.Pos().Col())}
+	if start, end := int(w.Pos().Offset()), int(w.End().Offset()); start >= 0 && end <= len(r.text) && start <= end {
+		out.raw = r.text[start:end]
+	}
+	if list, isArray := r.array(w); isArray {
+		return list
+	}
+	if bare := bareText(w); r.masked && strings.Contains(bare, maskOpen) {
+		out.value, out.dynamic = out.raw, true
+		out.placeholder = r.unmask(maskedPlaceholder.FindString(bare))
+		return []word{out}
+	}
+	if !r.known(w) {
+		out.value, out.dynamic = out.raw, true
+		for _, p := range w.Parts {
+			quotes, quoted := p.(*syntax.DblQuoted)
+			out.splits = out.splits || len(w.Parts) == 1 && (!quoted || severalWords(quotes))
+		}
+		return []word{out}
+	}
+	list, err := expand.Fields(r.config(), w)
+	if err != nil {
+		out.value, out.dynamic = out.raw, true
+		return []word{out}
+	}
+	words := make([]word, len(list))
+	for i, value := range list {
+		words[i] = out
+		words[i].value = r.unmask(value)
+		if len(list) > 1 {
+			words[i].raw = quote(words[i].value)
+		}
+	}
+	if len(list) > 1 && strings.Contains(out.raw, "{") && !strings.Contains(out.raw, "$") {
+		r.findings = append(r.findings, finding.Finding{ID: "brace-expansion", Severity: finding.Error, Line: out.line, Column: out.col, Subject: out.raw,
+			Reason: fmt.Sprintf("bash makes %d arguments of the braces: %s", len(list), strings.Join(list, " ")), Fix: "write " + quote(out.raw), Source: "Bash manual: brace expansion"})
+		out.value = strings.NewReplacer(`'`, "", `"`, "").Replace(out.raw)
+		out.raw = quote(out.value)
+		return []word{out}
+	}
+	return words
+}
+
+// array returns the elements of a word that is an array of the script and nothing else:
+// "${ARGS[@]}".
+func (r *scriptReader) array(w *syntax.Word) ([]word, bool) {
+	if len(w.Parts) != 1 {
+		return nil, false
+	}
+	part := w.Parts[0]
+	if q, ok := part.(*syntax.DblQuoted); ok && len(q.Parts) == 1 {
+		part = q.Parts[0]
+	}
+	p, ok := part.(*syntax.ParamExp)
+	if !ok || p.Index == nil || p.Exp != nil || r.unknown[p.Param.Value] {
+		return nil, false
+	}
+	if at, isWord := p.Index.(*syntax.Word); !isWord || at.Lit() != "@" && at.Lit() != "*" {
+		return nil, false
+	}
+	v, assigned := r.variables[p.Param.Value]
+	if !assigned || v.Kind != expand.Indexed {
+		return nil, false
+	}
+	return slices.Clone(v.words), true
+}
+
+// severalWords reports whether what is in quotes becomes any number of words: "$@" and "${list[@]}".
+func severalWords(q *syntax.DblQuoted) bool {
+	if len(q.Parts) != 1 {
+		return false
+	}
+	p, ok := q.Parts[0].(*syntax.ParamExp)
+	if !ok || p.Length {
+		return false
+	}
+	if index, isWord := p.Index.(*syntax.Word); isWord {
+		return index.Lit() == "@"
+	}
+	return p.Param.Value == "@"
+}
+
+// redirections returns the statement's here-document, and notes the file that it is written to.
+func (r *scriptReader) redirections(stmt *syntax.Stmt) (here *document) {
+	to := ""
+	for _, redirect := range stmt.Redirs {
+		switch redirect.Op {
+		case syntax.Hdoc, syntax.DashHdoc:
+			here = r.hereDocument(redirect)
+		case syntax.WordHdoc:
+			if list := r.words(redirect.Word); len(list) == 1 && !list[0].dynamic {
+				here = &document{text: list[0].value + "\n", line: list[0].line - 1}
+			}
+		case syntax.RdrOut, syntax.RdrAll, syntax.AppOut:
+			if redirect.N != nil && redirect.N.Value != "1" {
+				continue
+			}
+			if list := r.words(redirect.Word); len(list) == 1 {
+				to = list[0].value
+			}
+		}
+	}
+	call, ok := stmt.Cmd.(*syntax.CallExpr)
+	if ok && here == nil && len(call.Args) > 0 {
+		here = r.stdin[stmt]
+	}
+	if !ok || len(call.Args) == 0 {
+		return here
+	}
+	name := call.Args[0].Lit()
+	if name == "tee" && len(call.Args) > 1 {
+		to = call.Args[len(call.Args)-1].Lit()
+	}
+	written := here
+	if written == nil {
+		written = r.printed(call)
+	} else if !slices.Contains(passing, name) {
+		return here // the program reads it, and writes something else
+	}
+	if written != nil && to != "" {
+		r.files[to] = *written
+		return nil
+	}
+	return here
+}
+
+// hereDocument is the text of a here-document, with the variables of the script in it where their
+// values are known.
+func (r *scriptReader) hereDocument(redirect *syntax.Redirect) *document {
+	if redirect.Hdoc == nil {
+		return nil
+	}
+	slice := func(n syntax.Node) string {
+		start, end := int(n.Pos().Offset()), int(n.End().Offset())
+		if start < 0 || end > len(r.text) || start > end {
+			return ""
+		}
+		return r.text[start:end]
+	}
+	var text strings.Builder
+	for _, part := range redirect.Hdoc.Parts {
+		one := &syntax.Word{Parts: []syntax.WordPart{part}}
+		_, isText := part.(*syntax.Lit)
+		if !isText && r.known(one) {
+			if value, err := expand.Document(r.config(), one); err == nil {
+				text.WriteString(r.unmask(value))
+				continue
+			}
+		}
+		text.WriteString(slice(part))
+	}
+	delimiter := ""
+	if list := r.words(redirect.Word); len(list) == 1 {
+		delimiter = list[0].value
+	}
+	body := withoutDelimiter(text.String(), delimiter)
+	if redirect.Op == syntax.DashHdoc {
+		body = leadingTabs.ReplaceAllString(body, "")
+	}
+	return &document{text: body, line: int(redirect.Hdoc.Pos().Line()) - 1}
+}
+
+var leadingTabs = regexp.MustCompile(`(?m)^\t+`)
+
+// withoutDelimiter drops the line that ends a here-document, where the text has it.
+func withoutDelimiter(text, delimiter string) string {
+	body, last, found := cutLast(strings.TrimRight(text, "\n"), "\n")
+	if !found {
+		body, last = "", body
+	}
+	if strings.TrimSpace(last) == delimiter && delimiter != "" {
+		return body + "\n"
+	}
+	return text
+}
+
+// quote writes s so that the shell passes it as it is.
+func quote(s string) string {
+	if s != "" && strings.IndexFunc(s, func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:=,@%+", r))
+	}) < 0 {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}

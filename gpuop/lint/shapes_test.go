@@ -1,0 +1,245 @@
+package lint_test
+
+import (
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/lint"
+)
+
+// The inputs have the shapes in which people publish them, with words of their own.
+func TestPublishedShapes(t *testing.T) {
+	for _, tt := range []struct {
+		name, file, text, command string
+		beside                    map[string]string
+		judged                    bool
+		want                      []string
+	}{
+		{name: "flags before kubectl's verb", command: `kubectl -n gpu-operator --context lab patch clusterpolicy/cluster-policy --type merge -p '{"spec":{"mig":{"stratgy":"mixed"}}}'`,
+			judged: true, want: []string{"error unknown-field spec.mig.stratgy @1"}},
+		{name: "the namespace before a label", command: "oc -n gpu-operator label node worker-1 nvidia.com/mig.confg=all-1g.10gb --overwrite",
+			judged: true, want: []string{"error unknown-label nvidia.com/mig.confg @1"}},
+		{name: "errors and a log are no placeholder", command: "kubectl label node n nvidia.com/mig.config=all-1g.10gb --overwrite 2>/dev/null >>log", judged: true},
+		{name: "a release to fill in", command: "helm upgrade <release-name> nvidia/gpu-operator -n gpu-operator --version v26.7.0 --set drivr.enabled=false",
+			judged: true, want: []string{"error placeholder <release-name> @1", "error unknown-key drivr @1"}},
+		{name: "a setting to fill in", command: "helm install gpu-operator nvidia/gpu-operator -n gpu-operator \\\n  --version v26.7.0 --set <key>=<value>",
+			judged: true, want: []string{"error placeholder <key> @2"}},
+		{name: "an apostrophe in what is to be filled in", command: "helm install gpu-operator nvidia/gpu-operator -n gpu-operator --version v26.7.0 --set driver.version=<yours, don't add the system>",
+			judged: true, want: []string{"error placeholder <yours, don't add the system> @1"}},
+		{name: "a patch of a resource to fill in", command: `kubectl patch nvidiadriver/<name> --type=json -p='[{"op": "replace", "path": "/spec/versoin", "value": "580.173.02"}]'`,
+			judged: true, want: []string{"error unknown-field spec.versoin @1", "error placeholder <name> @1"}},
+		{name: "two redirections", command: "helm install gpu-operator nvidia/gpu-operator -n gpu-operator --version v26.7.0 <answers 2>errors\nkubectl create ns a <answers 2> errors", judged: true},
+		{name: "angle brackets in quotes and here-documents", command: "helm install gpu-operator nvidia/gpu-operator -n gpu-operator --version v26.7.0 -f - <<EOF\noperator:\n  labels:\n    note: <a b>\nEOF\nkubectl annotate node n note='<a>'",
+			judged: true},
+		{name: "a loop behind a prompt", command: "$ for n in a b; do\n    kubectl label node $n nvidia.com/mig.confg=all-1g.10gb --overwrite\n  done",
+			judged: true, want: []string{"error unknown-label nvidia.com/mig.confg @2"}},
+		{name: "operators of others", command: "helm install calico projectcalico/tigera-operator --version v3.27.0 -n tigera-operator\nhelm install s spark/spark-operator\nhelm install n npu/npu-operator -n npu-operator\nkubectl -n tigera-operator get pods"},
+		{name: "slips for the operator", command: "helm install g nvidia/gup-operator -n gpu-opertor --version v26.7.0",
+			judged: true, want: []string{"error unknown-chart nvidia/gup-operator @1", "error namespace -n gpu-opertor @1"}},
+		{name: "labels that others write and read", command: "kubectl label node n nvidia.com/gpu.product=T4 nvidia.com/gpu.count=1 nvidia.com/mig.strategy=single nvidia.com/mig.capable=true nvidia.com/cc.capable=true", judged: true},
+		{name: "labels of others with the same name", command: "kubectl label node n example.com/mig.config=a amd.com/vgpu.config=b"},
+		{name: "slips for labels", command: "kubectl label node n nvdia.com/mig.config=all-1g.10gb nvidia.com/device-plugin-config=a --overwrite",
+			judged: true, want: []string{"error unknown-label nvdia.com/mig.config @1", "error unknown-label nvidia.com/device-plugin-config @1"}},
+		{name: "the chart may be in what is not known", command: "helm template --debug $ARGUMENTS", want: []string{"info not-judged $ARGUMENTS @1"}},
+		{name: "helm template --release-name", command: "helm template gpu-operator nvidia/gpu-operator --version v26.7.0 --release-name --output-dir out", judged: true},
+		{name: "what a script writes for others", command: "cat >/etc/docker/daemon.json <<EOF\n{\"default-runtime\": \"nvidia\"}\nEOF\ncat >Dockerfile <<EOF\nFROM base\nRUN echo version: 1\nEOF\ncat >x.service <<EOF\n[Unit]\nDescription=x\nEOF\ncat >README.md <<EOF\n# Nothing\nEOF\n"},
+		{name: "what a script writes for the plugin", command: "cat >time-slicing <<EOF\nversion: v1\nsharing:\n  timeSlicing:\n    resources:\n      - name: nvidia.com/gpu\n        replicas: 1\nEOF\n",
+			judged: true, want: []string{"error sharing-replicas sharing.timeSlicing.resources[0].replicas @7"}},
+		{name: "values that the script writes for an older release", command: "cat >values.yaml <<EOF\noperator:\n  defaultRuntime: containerd\ndevicePlugin:\n  config:\n    create: true\n    name: shared\n    default: any\n    data:\n      any: |\n        version: v1\n        sharing:\n          timeSlicing:\n            resources:\n              - name: nvidia.com/gpu\n                replicas: 1\nEOF\nhelm install gpu-operator nvidia/gpu-operator -n gpu-operator --version v26.3.3 -f values.yaml",
+			judged: true, want: []string{"error key-gone operator.defaultRuntime @3", "error sharing-replicas devicePlugin.config.data.any: sharing.timeSlicing.resources[0].replicas @16"}},
+		{name: "Kyverno's ClusterPolicy", file: "policy.yaml", text: "apiVersion: kyverno.io/v1\nkind: ClusterPolicy\nmetadata:\n  name: limits\nspec:\n  validationFailureAction: Audit\n  rules: []\n"},
+		{name: "a slip for the API group", file: "policy.yaml", text: "apiVersion: nvdia.com/v1\nkind: NVIDIADriver\nmetadata:\n  name: a\nspec:\n  driverType: gpu\n  image: driver\n",
+			judged: true, want: []string{"error api-version apiVersion @1"}},
+		{name: "values of a monitoring stack", file: "values.yaml", text: "nameOverride: metrics\ngrafana:\n  enabled: true\nnodeExporter:\n  enabled: true\nalertmanager:\n  enabled: true\nprometheus:\n  prometheusSpec:\n    retention: 1d\n",
+			want: []string{"error unknown-kind @1"}},
+		{name: "values of NVIDIA's driver for dynamic resource allocation", file: "values.yaml", text: "nvidiaDriverRoot: /run/nvidia/driver\ngpuResourcesEnabledOverride: true\nkubeletPlugin:\n  priorityClassName: a\n",
+			want: []string{"error unknown-kind @1"}},
+		{name: "values with one misspelled group", file: "values.yaml", text: "drivr:\n  enabled: false\n", judged: true, want: []string{"error unknown-key drivr @1"}},
+		{name: "a patch for Kustomize", file: "overlay/mig.yaml", text: "apiVersion: nvidia.com/v1\nkind: ClusterPolicy\nmetadata:\n  name: gpu-cluster-policy\nspec:\n  mig:\n    stratgy: mixed\n",
+			beside: map[string]string{"overlay/kustomization.yaml": "resources: [../base]\npatches:\n  - path: ./mig.yaml\n"},
+			judged: true, want: []string{"error unknown-field spec.mig.stratgy @7"}},
+		{name: "a patch for Kustomize, as before", file: "overlay/mig.yaml", text: "apiVersion: nvidia.com/v1\nkind: ClusterPolicy\nmetadata:\n  name: gpu-cluster-policy\nspec:\n  mig:\n    strategy: mixed\n",
+			beside: map[string]string{"overlay/kustomization.yml": "patchesStrategicMerge:\n  - mig.yaml\n"}, judged: true},
+		{name: "a resource of Kustomize", file: "overlay/policy.yaml", text: "apiVersion: nvidia.com/v1\nkind: ClusterPolicy\nmetadata:\n  name: a\nspec:\n  operator: {}\n  driver: {}\n  toolkit: {}\n  devicePlugin: {}\n  dcgm: {}\n  dcgmExporter: {}\n  gfd: {}\n  nodeStatusExporter: {}\n",
+			beside: map[string]string{"overlay/kustomization.yaml": "resources: [policy.yaml]\n"},
+			judged: true, want: []string{"error missing-field spec.daemonsets @6"}},
+		{name: "ConfigMaps of anything", file: "scripts.yaml", text: "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: scripts\ndata:\n  run.sh: |\n    [ -z \"$version\" ] && exit\n  app.toml: |\n    version = 2\n    [plugins]\n  notes: the version is 1\n"},
+		{name: "counters with a version among them", file: "counters.yaml", text: "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: counters\ndata:\n  dcgm-metrics.csv: |\n    # the driver's version\n    DCGM_FI_DRIVER_VERSION, label, Driver version\n", judged: true},
+		{name: "a config of the plugin that is no YAML", file: "config.yaml", text: "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: shared\ndata:\n  any: |\n    version: v1\n    sharing:\n       timeSlicing: {}\n      resources: []\n",
+			judged: true, want: []string{"error yaml-syntax @9"}},
+		{name: "a template of Helm", file: "templates/policy.yaml", text: "{{- if .Values.gpu }}\napiVersion: nvidia.com/v1\nkind: ClusterPolicy\nmetadata:\n  name: {{ .Values.name }}\n  labels:\n    {{- include \"x.labels\" . | nindent 4 }}\nspec:\n  {{- toYaml .Values.spec | nindent 2 }}\n  mig:\n    stratgy: {{ .Values.strategy | quote }}\n  driver:\n    version: {{ .Values.version }}\n  devicePlugin:\n    {{ .Values.key }}: true\n{{- end }}\n",
+			judged: true, want: []string{"error unknown-field spec.mig.stratgy @11"}},
+		{name: "a template that is no YAML", file: "templates/_helpers.tpl.yaml", text: "{{- define \"x\" -}}\n{{ .Release.Name }}: [\n{{- end }}\n", want: []string{"info not-judged {{ … }}"}},
+		{name: "a template of Ansible", file: "config.yaml.j2", text: "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: shared\ndata:\n  any: |\n    version: v1\n    sharing:\n      timeSlicing:\n        resources:\n{% for r in resources %}\n          - name: {{ r }}\n            replicas: {{ replicas }}\n{% endfor %}\n",
+			judged: true, want: []string{"info not-judged data.any: sharing.timeSlicing.resources[0].name @12", "info not-judged data.any: sharing.timeSlicing.resources[0].replicas @13"}},
+		{name: "an array that grows under a condition", command: "ARGS=(--set driver.enabled=false)\nif [ \"$MIG\" = true ]; then ARGS+=(--set mig.strategy=mixed); fi\nhelm upgrade -i gpu-operator nvidia/gpu-operator -n gpu-operator --version v26.7.0 \"${ARGS[@]}\"",
+			judged: true, want: []string{"info not-judged \"${ARGS[@]}\" @3"}},
+		{name: "an array that grows after &&", command: "ARGS=()\n[[ $MIG = true ]] && ARGS+=(--set mig.strategy=mixed)\nhelm upgrade -i gpu-operator nvidia/gpu-operator -n gpu-operator --version v26.7.0 \"${ARGS[@]}\"",
+			judged: true, want: []string{"info not-judged \"${ARGS[@]}\" @3"}},
+		{name: "the script's own arguments", command: "helm upgrade -i gpu-operator nvidia/gpu-operator -n gpu-operator --version v26.7.0 \"$@\"",
+			judged: true, want: []string{"info not-judged \"$@\" @1"}},
+		{name: "the stack of DRA without an NVIDIADriver", file: "values.yaml", text: "gpuCluster:\n  deployCR: true\nclusterPolicy:\n  deployCR: false\n",
+			judged: true, want: []string{"error excludes gpuCluster.deployCR @2"}},
+		{name: "the stack of DRA with the host's driver", file: "values.yaml", text: "gpuCluster:\n  deployCR: true\nclusterPolicy:\n  deployCR: false\ndriver:\n  enabled: false\n", judged: true, want: nil},
+		{name: "amounts that are whole", file: "pod.yaml", text: "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n  containers:\n    - {name: a, image: b, resources: {limits: {nvidia.com/gpu: 1.0}}}\n    - {name: b, image: b, resources: {limits: {nvidia.com/gpu: 2000m}}}\n",
+			judged: true, want: nil},
+		{name: "an amount that is not", file: "pod.yaml", text: "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n  containers:\n    - {name: a, image: b, resources: {limits: {nvidia.com/gpu: 500m}}}\n",
+			judged: true, want: []string{"error gpu-integer container a: limits.nvidia.com/gpu @6"}},
+		{name: "one mistake of an operator", file: "values.yaml", text: "daemonsets:\n  tolerations:\n    - operator: Exist\n",
+			judged: true, want: []string{"error toleration daemonsets.tolerations[0].operator @3"}},
+		{name: "values below what is copied into the ClusterPolicy", file: "values.yaml", text: "toolkit: {resources: {limits: {memory: 1GB}}}\ndevicePlugin: {resources: {limits: {cpu: lots}, requests: {cpu: 1, memory: 1Gi}}}\ndaemonsets: {labels: {a: 1, c: x}}\ndcgmExporter:\n  serviceMonitor: {interval: 15, additionalLabels: {a: true}, honorLabels: true}\ndriver: {startupProbe: {failureThreshold: \"120\", periodSeconds: 20}, upgradePolicy: {maxParallelUpgrades: \"2\"}}\noperator: {nodeSelector: {a: b}}\n",
+			judged: true, want: []string{"error wrong-value toolkit.resources.limits.memory @1", "error wrong-value devicePlugin.resources.limits.cpu @2", "error wrong-type daemonsets.labels.a @3",
+				"error wrong-type dcgmExporter.serviceMonitor.interval @5", "error wrong-type dcgmExporter.serviceMonitor.additionalLabels.a @5", "error wrong-type driver.startupProbe.failureThreshold @6"}},
+		{name: "flags below what is copied into the ClusterPolicy", command: "helm install gpu-operator nvidia/gpu-operator -n gpu-operator --create-namespace --version v26.7.0 --set toolkit.resources.limits.memory=1Gi --set daemonsets.labels.a=1 --set driver.startupProbe.periodSeconds=20",
+			judged: true, want: []string{"error wrong-type daemonsets.labels.a @1"}},
+		{name: "a range of releases", file: "app.yaml", text: "apiVersion: argoproj.io/v1alpha1\nkind: Application\nmetadata: {name: a}\nspec:\n  source:\n    chart: gpu-operator\n    repoURL: https://helm.ngc.nvidia.com/nvidia\n    targetRevision: v25.3.*\n    helm:\n      values: |\n        cdi: {enabled: true, default: true}\n",
+			judged: true, want: []string{"info not-judged v25.3.* @8", "info key-goes cdi.default @11"}},
+		{name: "a range of releases for helm", command: "helm install gpu-operator nvidia/gpu-operator -n gpu-operator --create-namespace --version '~25.3' --set cdi.default=true,cdi.enabled=true",
+			judged: true, want: []string{"info not-judged --version ~25.3 @1", "info key-goes cdi.default @1"}},
+		{name: "a group whose keys are commented out", file: "values.yaml", text: "cdi:\ndriver:\n#  enabled: false\ndcgmExporter:\n  config:\nnode-feature-discovery:\ntoolkit:\n  env:\n",
+			judged: true, want: []string{"error null-group cdi @1", "error null-group driver @2"}},
+		{name: "a null by a flag", command: "helm install gpu-operator nvidia/gpu-operator -n gpu-operator --create-namespace --version v26.7.0 --set driver.rdma=null --set cdi=null,cdi.enabled=true",
+			judged: true, want: []string{"error null-group driver.rdma @1"}},
+		{name: "texts for switches that a template compares", file: "values.yaml", text: "cdi:\n  enabled: \"true\"\n  nriPluginEnabled: \"false\"\ngfd:\n  enabled: \"true\"\n",
+			judged: true, want: []string{"error wrong-type cdi.enabled @2", "error wrong-type cdi.nriPluginEnabled @3"}},
+		{name: "words for switches that a template compares", file: "values.yaml", text: "cdi:\n  enabled: yes\n  nriPluginEnabled: off\n", judged: true, want: nil},
+		{name: "a text for a switch by a flag", command: "helm install gpu-operator nvidia/gpu-operator -n gpu-operator --create-namespace --version v26.7.0 --set-string cdi.enabled=true",
+			judged: true, want: []string{"error wrong-type cdi.enabled @1"}},
+		{name: "a template of Terraform", file: "values.yaml.tftpl", text: "driver:\n  enabled: ${driver}\n%{ if mig }\nmig:\n  stratgy: mixed\n%{~ endif ~}\n",
+			judged: true, want: []string{"info not-judged driver.enabled @2", "error unknown-key mig.stratgy @5"}},
+		{name: "a format of curl is no template", file: "pod.yaml", text: "apiVersion: v1\nkind: Pod\nmetadata:\n  name: a\nspec:\n  containers:\n    - name: a\n      image: b\n      args: [-w, '%{http_code}']\n      resources: {limits: {nvidia.com/gpu: yes}}\n",
+			judged: true, want: []string{"error gpu-integer container a: limits.nvidia.com/gpu @10"}},
+		{name: "values with a template", file: "values.yaml", text: "driver:\n  version: {{ driver_version }}\n  enabled: \"{{ driver }}\"\ntoolkt:\n  enabled: false\n",
+			judged: true, want: []string{"info not-judged driver.version @2", "info not-judged driver.enabled @3", "error unknown-key toolkt @4"}},
+		{name: "a runtime of KServe", file: "runtime.yaml", text: "apiVersion: serving.kserve.io/v1alpha1\nkind: ClusterServingRuntime\nmetadata:\n  name: a\nspec:\n  annotations: {}\n  protocolVersions: [v2]\n  supportedModelFormats: []\n  tolerations:\n    - key: a\n      operator: Exist\n  nodeSelctor: {}\n  containers:\n    - name: a\n      image: b\n      resorces: {}\n",
+			judged: true, want: []string{"error toleration tolerations[0].operator @10", "error unknown-key nodeSelctor @12", "error unknown-key containers[0].resorces @16"}},
+		{name: "a service of Knative", file: "service.yaml", text: "apiVersion: serving.knative.dev/v1\nkind: Service\nmetadata:\n  name: a\nspec:\n  template:\n    spec:\n      containerConcurrency: 1\n      timeoutSeconds: 5\n      containers:\n        - image: b\n", judged: true},
+		{name: "a job with a pod template", file: "job.yaml", text: "apiVersion: kubeflow.org/v1\nkind: PyTorchJob\nmetadata:\n  name: a\nspec:\n  pytorchReplicaSpecs:\n    Worker:\n      template:\n        spec:\n          minReplicas: 1\n          containers:\n            - name: a\n              image: b\n",
+			judged: true, want: []string{"error unknown-key minReplicas @10"}},
+		{name: "a release that another object of Flux names", file: "release.yaml", text: "apiVersion: source.toolkit.fluxcd.io/v1\nkind: OCIRepository\nmetadata:\n  name: gpu-operator\nspec:\n  ref:\n    tag: v26.3.3\n---\napiVersion: helm.toolkit.fluxcd.io/v2\nkind: HelmRelease\nmetadata:\n  name: gpu\nspec:\n  chartRef:\n    kind: OCIRepository\n    name: gpu-operator\n  values:\n    cdi:\n      default: true\n",
+			judged: true, want: []string{"info key-goes cdi.default @19"}},
+		{name: "a release that an object elsewhere names", file: "release.yaml", text: "apiVersion: helm.toolkit.fluxcd.io/v2\nkind: HelmRelease\nmetadata:\n  name: gpu\nspec:\n  chartRef:\n    kind: OCIRepository\n    name: gpu-operator\n  values:\n    driver:\n      enabled: false\n",
+			judged: true, want: []string{"info not-judged gpu-operator @8"}},
+		{name: "a command that a comment turns off", command: "kubectl get nodes\n# kubectl label node <node> nvidia.com/mig.confg=a\n# helm install s nvidia/gpu-opertor\n"},
+		{name: "commands behind the prompt of root", command: "# kubectl label node n nvidia.com/mig.confg=a --overwrite\nnode/n labeled\n",
+			judged: true, want: []string{"error unknown-label nvidia.com/mig.confg @1"}},
+		{name: "Cluster API", file: "proxy.yaml", text: "apiVersion: addons.cluster.x-k8s.io/v1alpha1\nkind: HelmChartProxy\nmetadata:\n  name: a\nspec:\n  chartName: gpu-operator\n  version: v26.3.3\n  valuesTemplate: |\n    drivr:\n      enabled: false\n    toolkit:\n      version: {{ .Cluster.metadata.name }}\n",
+			judged: true, want: []string{"error unknown-key drivr @9", "info not-judged toolkit.version @12"}},
+		{name: "Sveltos", file: "profile.yaml", text: "apiVersion: config.projectsveltos.io/v1beta1\nkind: ClusterProfile\nmetadata:\n  name: a\nspec:\n  helmCharts:\n    - chartName: cilium/cilium\n      values: |\n        hubble: {}\n    - chartName: nvidia/gpu-operator\n      chartVersion: v26.3.3\n      values: |\n        drivr:\n          enabled: false\n",
+			judged: true, want: []string{"error unknown-key drivr @13"}},
+		{name: "Kustomize's charts", file: "overlay/kustomization.yaml", text: "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nhelmCharts:\n  - name: gpu-operator\n    version: v26.3.3\n    valuesFile: values.yaml\n    additionalValuesFiles: [more.yaml]\n    valuesInline:\n      drivr:\n        enabled: false\n",
+			beside: map[string]string{"overlay/values.yaml": "toolkt:\n  enabled: false\n"},
+			judged: true, want: []string{"info not-judged more.yaml @7", "error unknown-key drivr @9", "error unknown-key toolkt @1"}},
+		{name: "a Kustomization without charts", file: "kustomization.yaml", text: "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [a.yaml]\n"},
+		{name: "a manifest that echo writes", command: "echo \"\napiVersion: helm.cattle.io/v1\nkind: HelmChart\nmetadata:\n  name: gpu-operator\nspec:\n  repo: ${REPO}\n  chart: gpu-operator\n  version: v26.7.0\n  valuesContent: |-\n    drivr:\n      enabled: false\n    toolkit:\n      env:\n        - name: A\n          value: \\\"true\\\"\n\" > ${FILE}",
+			judged: true, want: []string{"error unknown-key drivr @11"}},
+		{name: "values for helm, and a log", command: "helm install gpu-operator nvidia/gpu-operator -n gpu-operator --version v26.7.0 -f - <<EOF >log 2>/dev/null\ndrivr:\n  enabled: false\nEOF",
+			judged: true, want: []string{"error unknown-key drivr @2"}},
+		{name: "a file whose errors go elsewhere", command: "cat <<EOF >values.yaml 2>/dev/null\ndrivr:\n  enabled: false\nEOF\nhelm install gpu-operator nvidia/gpu-operator -n gpu-operator --version v26.7.0 -f values.yaml",
+			judged: true, want: []string{"error unknown-key drivr @2"}},
+		{name: "a template in braces", file: "templates/pod.yaml", text: "apiVersion: v1\nkind: Pod\nmetadata:\n  name: a\nspec:\n  containers:\n    - {name: a, image: {{ .Values.image }}, resorces: {limits: {nvidia.com/gpu: {{ .Values.gpus }}}}}\n",
+			judged: true, want: []string{"error unknown-key containers[0].resorces @7"}},
+		{name: "an ApplicationSet with templates", file: "set.yaml", text: "apiVersion: argoproj.io/v1alpha1\nkind: ApplicationSet\nmetadata:\n  name: gpu\nspec:\n  template:\n    spec:\n      sources:\n        - chart: gpu-operator\n          targetRevision: '{{ .release }}'\n          helm:\n            valueFiles: [$values/{{.name}}.yaml]\n            valuesObject:\n              drivr: {enabled: false}\n",
+			judged: true, want: []string{"info not-judged spec.template.spec.sources[0].helm @10", "info not-judged spec.template.spec.sources[0].helm @12", "error unknown-key drivr @14"}},
+		{name: "a template with many values", file: "templates/pod.yaml", text: "apiVersion: v1\nkind: Pod\nmetadata:\n  name: a\nspec:\n  hostNetwork: {{ .a }}\n  hostPID: {{ .b }}\n  hostIPC: {{ .c }}\n  priority: {{ .d }}\n  containers:\n    - name: a\n      image: b\n",
+			judged: true, want: []string{"info not-judged {{ … }}"}},
+		{name: "values of an umbrella chart that names the release", file: "chart/values.yaml", text: "gpu-operator:\n  cdi:\n    default: true\n",
+			beside: map[string]string{"chart/Chart.yaml": "apiVersion: v2\nname: gpus\nversion: 1.0.0\ndependencies:\n  - name: gpu-operator\n    version: v25.10.1\n    repository: https://helm.ngc.nvidia.com/nvidia\n"},
+			judged: true, want: []string{"info key-goes cdi.default @3"}},
+		{name: "the chart's own values", file: "gpu-operator/values.yaml", text: "cdi:\n  default: true\n",
+			beside: map[string]string{"gpu-operator/Chart.yaml": "apiVersion: v2\nname: gpu-operator\nversion: v25.10.1\n"},
+			judged: true, want: []string{"info key-goes cdi.default @2"}},
+		{name: "values beside a chart that depends on a range", file: "chart/values.yaml", text: "gpu-operator:\n  cdi:\n    default: true\n",
+			beside: map[string]string{"chart/Chart.yaml": "name: gpus\ndependencies:\n  - name: gpu-operator\n    version: '>=25'\n"},
+			judged: true, want: []string{"error key-gone cdi.default @3"}},
+		{name: "Terraform's joined lists", file: "main.tf", text: "resource \"helm_release\" \"gpu\" {\n  name = \"gpu-operator\"\n  chart = \"gpu-operator\"\n  version = \"v26.7.0\"\n  values = compact(concat([\n    var.file != null && var.file != \"\" ?\n      file(var.file) : null,\n  ], [yamlencode({ drivr = { enabled = false } })]))\n}\n",
+			judged: true, want: []string{"info not-judged helm_release gpu @6", "error unknown-key drivr @8"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			o := lint.Options{Command: tt.command, Read: func(name string) ([]byte, error) {
+				if text, ok := tt.beside[name]; ok {
+					return []byte(text), nil
+				}
+				return nil, os.ErrNotExist
+			}}
+			if tt.file != "" {
+				o.Files = []lint.Input{{Name: tt.file, Data: []byte(tt.text)}}
+			}
+			result := judge(t, o)
+			if diff := cmp.Diff(tt.want, brief(result.Report)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if got := result.Judged > 0; got != tt.judged {
+				t.Errorf("judged: %v, want %v", got, tt.judged)
+			}
+		})
+	}
+}
+
+// A folder may hold any number of scripts; each is judged under its own name.
+func TestScriptsAmongTheFiles(t *testing.T) {
+	script := func(name, text string) lint.Input {
+		return lint.Input{Name: name, Data: []byte(text), Script: true}
+	}
+	result := judge(t, lint.Options{Files: []lint.Input{
+		script("a.sh", "helm install gpu-operator nvidia/gpu-operator -n gpu-operator --version v26.7.0 --set drivr.enabled=false"),
+		script("b.sh", "kubectl apply -f - <<EOF\napiVersion: nvidia.com/v1alpha1\nkind: NVIDIADriver\nmetadata:\n  name: a\nspec:\n  imag: driver\nEOF\n"),
+		script("c.sh", "echo nothing"),
+	}, Command: "kubectl label node n nvidia.com/mig.confg=all-1g.10gb --overwrite"})
+	var got []string
+	for _, f := range result.Report.Findings {
+		got = append(got, f.File+" "+f.ID)
+	}
+	slices.Sort(got)
+	if diff := cmp.Diff([]string{"a.sh unknown-key", "b.sh unknown-field", "command unknown-label"}, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"c.sh"}, result.Unjudged); diff != "" {
+		t.Errorf("unjudged (-want +got):\n%s", diff)
+	}
+	if want := "kubectl label node n nvidia.com/mig.confg=all-1g.10gb --overwrite"; result.Corrected != want {
+		t.Errorf("corrected: %q, want %q", result.Corrected, want)
+	}
+}
+
+// In a folder there are files that are none of gpuop's business.
+func TestFilesOfAFolder(t *testing.T) {
+	file := func(name, text string) lint.Input { return lint.Input{Name: name, Data: []byte(text), Found: true} }
+	result := judge(t, lint.Options{Files: []lint.Input{
+		file("Chart.yaml", "apiVersion: v2\nname: a\nversion: 1.0.0\n"),
+		file("tasks.yaml", "- name: a\n  debug: {}\n"),
+		file("values.yaml", "drivr:\n  enabled: false\n"),
+		file("broken.yaml", "a: [\n"),
+	}})
+	if diff := cmp.Diff([]string{"error yaml-syntax @1", "error unknown-key drivr @1"}, brief(result.Report)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"Chart.yaml", "tasks.yaml"}, result.Unjudged); diff != "" {
+		t.Errorf("unjudged (-want +got):\n%s", diff)
+	}
+}
+
+// What the shell fills in, and what cannot be read, stays as it is written.
+func TestFixKeepsWhatIsNotKnown(t *testing.T) {
+	for _, tt := range []struct{ command, want string }{
+		{"helm install gpu-operator nvidia/gpu-operator --namespace=$SPACE --version=${RELEASE} --set=driver.version=$DRIVER",
+			"helm install gpu-operator nvidia/gpu-operator \\\n  --namespace $SPACE --version ${RELEASE} \\\n  --set driver.version=$DRIVER"},
+		{`helm install gpu-operator nvidia/gpu-operator -n gpu-operator "--version=$RELEASE" "--set=driver.version=$DRIVER"`,
+			"helm install gpu-operator nvidia/gpu-operator \\\n  --namespace gpu-operator --version \"$RELEASE\" \\\n  --set \"driver.version=$DRIVER\""},
+		{`helm install gpu-operator nvidia/gpu-operator -n gpu-operator --version v26.7.0 --set toolkit.env[0].name=A --set toolkit.env[0].value="b,c"`,
+			"helm install gpu-operator nvidia/gpu-operator \\\n  --namespace gpu-operator --version v26.7.0 \\\n  --set 'toolkit.env[0].name=A' \\\n  --set toolkit.env[0].value=\"b,c\""},
+		{"helm install gpu-operator nvidia/gpu-operator -n gpu-operator --version <release> --set driver.version=<version>",
+			"helm install gpu-operator nvidia/gpu-operator \\\n  --namespace gpu-operator --version <release> \\\n  --set driver.version=<version>"},
+	} {
+		result := judge(t, lint.Options{Command: tt.command})
+		if diff := cmp.Diff(tt.want, result.Corrected); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.command, diff)
+		}
+		if len(result.Dropped) > 0 {
+			t.Errorf("%s: dropped %v", tt.command, result.Dropped)
+		}
+	}
+}

@@ -1,0 +1,140 @@
+package lint
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/node"
+)
+
+// toleration is a toleration of a pod.
+type toleration = node.Toleration
+
+// tolerationsOf reads a decoded list of tolerations.
+func tolerationsOf(value any) []toleration {
+	list, _ := value.([]any)
+	var out []toleration
+	for _, e := range list {
+		m, _ := e.(map[string]any)
+		text := func(k string) string { return scalarText(m[k]) }
+		out = append(out, toleration{Key: text("key"), Operator: text("operator"), Value: text("value"), Effect: text("effect")})
+	}
+	return out
+}
+
+// operandTolerations is the key of what the operands tolerate.
+const operandTolerations = "daemonsets.tolerations"
+
+// tolerations compares the taints of the GPU nodes with what the operands and the discovery's
+// worker tolerate.
+func (r *run) tolerations(in *installation) {
+	for _, p := range []struct{ path, what string }{
+		{operandTolerations, "the operands"},
+		{"node-feature-discovery.worker.tolerations", "Node Feature Discovery's worker, so that the operator never learns of the GPU"},
+	} {
+		value, known := in.value(p.path)
+		if !known || p.path == "node-feature-discovery.worker.tolerations" && in.is("nfd.enabled", false) {
+			continue
+		}
+		have := tolerationsOf(value)
+		if p.path == operandTolerations {
+			have = node.OperandTolerations(have)
+		}
+		seen := map[node.Taint]bool{}
+		for _, t := range r.taints {
+			if seen[t] || node.Covered(have, t) {
+				continue
+			}
+			seen[t] = true
+			f := finding.Finding{
+				ID: "taint", Severity: finding.Error, Subject: p.path, File: r.name,
+				Reason: fmt.Sprintf("the taint %s of the GPU nodes is not tolerated: it keeps away %s (DaemonSets show DESIRED 0)", t, p.what),
+				Fix:    "add {key: " + t.Key + ", operator: Exists, effect: " + t.Effect + "} to the chart's default", Source: sourceValues,
+			}
+			if s := in.explicit(p.path); s != nil {
+				f.File, f.Line, f.Column = s.file, s.line, s.column
+			}
+			r.findings = append(r.findings, f)
+		}
+	}
+}
+
+// podTolerations reads the tolerations of a pod's spec.
+func podTolerations(spec *yaml.Node) []toleration {
+	list := fields.Get(spec, "tolerations")
+	if list == nil || list.Kind != yaml.SequenceNode {
+		return nil
+	}
+	var out []toleration
+	for _, n := range list.Content {
+		n = fields.Resolve(n)
+		out = append(out, toleration{Key: fields.Text(n, "key"), Operator: fields.Text(n, "operator"), Value: fields.Text(n, "value"), Effect: fields.Text(n, "effect")})
+	}
+	return out
+}
+
+// isTolerations reports whether the setting is a list of tolerations.
+func isTolerations(s *setting) bool { return s.Path[len(s.Path)-1] == "tolerations" }
+
+// problems says why the API server refuses a pod with the toleration: a field, what is wrong and
+// what to write.
+func problems(t toleration) (out [][3]string) {
+	operators, effects := []string{"Exists", "Equal", "Lt", "Gt"}, []string{"NoSchedule", "PreferNoSchedule", "NoExecute"}
+	near := func(word string, known []string) string {
+		if n := finding.Nearest(word, known); n != "" {
+			return "write " + n
+		}
+		for _, k := range known {
+			if strings.EqualFold(k, word) {
+				return "write " + k
+			}
+		}
+		return ""
+	}
+	if t.Operator != "" && !slices.Contains(operators, t.Operator) {
+		out = append(out, [3]string{"operator", fmt.Sprintf("found %q, want Exists or Equal: the API server refuses the pods", t.Operator), near(t.Operator, operators)})
+	}
+	if t.Effect != "" && !slices.Contains(effects, t.Effect) {
+		out = append(out, [3]string{"effect", fmt.Sprintf("found %q, want %s: the API server refuses the pods", t.Effect, alternatives(effects)), near(t.Effect, effects)})
+	}
+	if t.Operator == "Exists" && t.Value != "" {
+		out = append(out, [3]string{"value", "the operator Exists takes no value: the API server refuses the pods", "delete value, or write operator: Equal"})
+	}
+	if t.Key == "" && t.Operator != "Exists" && (t.Operator == "" || slices.Contains(operators, t.Operator)) {
+		out = append(out, [3]string{"key", "without a key the operator must be Exists: the API server refuses the pods", "name the taint's key"})
+	}
+	return out
+}
+
+// tolerationValues judges the lists of tolerations in the values.
+func (in *installation) tolerationValues() {
+	done := map[string]bool{}
+	for _, s := range in.settings {
+		if !isTolerations(s) || done[s.Path.String()] {
+			continue
+		}
+		done[s.Path.String()] = true
+		value, ok := in.value(s.Path.String())
+		if !ok {
+			continue
+		}
+		for i, t := range tolerationsOf(value) {
+			for _, p := range problems(t) {
+				in.add("toleration", finding.Error, p[1], p[2], sourceTolerations, s)
+				m := &in.mistakes[len(in.mistakes)-1]
+				m.Subject = fmt.Sprintf("%s[%d].%s", s.Path, i, p[0])
+				if s.node != nil && i < len(fields.Resolve(s.node).Content) {
+					n := fields.Resolve(s.node).Content[i]
+					m.Line, m.Column = n.Line+s.shift, n.Column
+				}
+			}
+		}
+	}
+}
+
+const sourceTolerations = "Kubernetes API: Toleration"

@@ -1,0 +1,105 @@
+package lint_test
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/lint"
+)
+
+func TestTerraform(t *testing.T) {
+	release := func(body string) string {
+		return "resource \"helm_release\" \"x\" {\n  chart = \"gpu-operator\"\n" + body + "\n}\n"
+	}
+	for _, tt := range []struct {
+		row, text string
+		want      []string
+	}{
+		{"a block", release("set {\n name = \"mig.strategy\"\n value = \"mixd\"\n}"), []string{"error wrong-value mig.strategy @4"}},
+		{"Helm divides at a comma", release(`set = [{ name = "driver.enabled", value = "false,toolkit.enbaled=true" }]`), []string{"error unknown-key toolkit.enbaled @3"}},
+		{"a comma that is escaped", release(`set = [{ name = "operator.runtimeClass", value = "a\\,b" }]`), nil},
+		{"a text", release(`set = [{ name = "toolkit.env[0].name", value = "A" }, { name = "toolkit.env[0].value", value = "1", type = "string" }]`), nil},
+		{"no text", release(`set = [{ name = "toolkit.env[0].name", value = "A" }, { name = "toolkit.env[0].value", value = "1" }]`), []string{"error wrong-type toolkit.env[0].value @3"}},
+		{"encoded", release("values = [yamlencode({\n driver = {\n  enabled = \"yess\"\n } })]"), []string{"error wrong-value driver.enabled @5"}},
+		{"a local that stands below", release("values = [yamlencode({ drivr = local.d })]") + "locals {\n d = { enabled = local.e }\n e = false\n}\n", []string{"error unknown-key drivr @3"}},
+		{"merged", release("values = [yamlencode({ driver = merge({ enabled = true }, { enbaled = true }) })]"), []string{"error unknown-key driver.enbaled @3"}},
+		{"what comes from outside", release("version = var.version\nvalues = [yamlencode({ driver = { version = var.v, env = [{ name = \"A\", value = var.w }] } }), var.more]"),
+			[]string{"info not-judged var.version @3", "info not-judged driver.version @4", "info not-judged driver.env @4", "info not-judged helm_release x @4"}},
+		{"a file that is here", release("values = [file(\"${path.module}/v.yaml\")]"), []string{"error unknown-key drivr @2"}},
+		{"a file that is not", release(`values = [file("w.yaml")]`), []string{"info not-judged w.yaml @3"}},
+		{"an older release", release("version = \"v24.9.0\"\nset = [{ name = \"psp.enabled\", value = true }]"), []string{"error key-gone psp.enabled @4"}},
+		{"another chart", "resource \"helm_release\" \"x\" {\n chart = \"cilium\"\n}\n", nil},
+		{"no Terraform", "resource \"helm_release\" {\n", []string{"error terraform-syntax @1"}},
+		{"too deep", "a = " + strings.Repeat("[", 100_000), []string{"error too-large"}},
+	} {
+		t.Run(tt.row, func(t *testing.T) {
+			read := func(name string) ([]byte, error) {
+				if name != "dir/v.yaml" {
+					return nil, errors.New("not here")
+				}
+				return []byte("# ours\ndrivr: {enabled: true}\n"), nil
+			}
+			got := judge(t, lint.Options{Read: read, Files: []lint.Input{{Name: "dir/main.tf", Data: []byte(tt.text)}}})
+			if diff := cmp.Diff(tt.want, brief(got.Report)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// Locals that multiply each other, loops in loops and wide formats are bounded as aliases of YAML are.
+func TestTerraformBombs(t *testing.T) {
+	growing := "locals {\n a0 = \"xxxxxxxx\"\n l0 = [\"x\"]\n"
+	for i := 1; i < 8; i++ {
+		growing += fmt.Sprintf(" a%d = \"%s\"\n l%d = concat(%s)\n", i, strings.Repeat(fmt.Sprintf("${local.a%d}", i-1), 64), i, strings.TrimSuffix(strings.Repeat(fmt.Sprintf("local.l%d, ", i-1), 64), ", "))
+	}
+	growing += "}\n"
+	many := " c = \"" + strings.Repeat("${local.a1}", 30) + "\"\n"
+	for i := range 2000 {
+		many += fmt.Sprintf(" b%d = \"${local.c}x\"\n", i)
+	}
+	use := "resource \"helm_release\" \"x\" {\n chart = \"gpu-operator\"\n values = [yamlencode({ driver = { version = %s } })]\n}\n"
+	for name, text := range map[string]string{
+		"growing":     growing + fmt.Sprintf(use, "local.a7") + fmt.Sprintf(use, "local.l7"),
+		"many":        "locals {\n" + many + "}\n" + growing,
+		"loops":       growing + fmt.Sprintf(use, "[for a in local.l2 : [for b in local.l2 : [for c in local.l2 : c]]]"),
+		"a format":    fmt.Sprintf(use, `format("%999999999s", "x")`),
+		"a join":      growing + fmt.Sprintf(use, `join(local.a2, local.l2)`),
+		"a text":      growing + strings.Replace(fmt.Sprintf(use, "1"), "yamlencode({ driver = { version = 1 } })", `"`+strings.Repeat("${local.a2}:\\n", 2000)+`"`, 1),
+		"a reference": growing + fmt.Sprintf(use, "["+strings.Repeat("local.a2, ", 2000)+"]"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			start := time.Now()
+			judge(t, lint.Options{Files: []lint.Input{{Name: "main.tf", Data: []byte(text)}}})
+			took := time.Since(start)
+			runtime.ReadMemStats(&after)
+			if used := after.TotalAlloc - before.TotalAlloc; took > 20*time.Second || used > 50<<20 {
+				t.Errorf("%s, %d MB, want at most 20 s and 50 MB", took, used>>20)
+			}
+		})
+	}
+}
+
+// Whatever a Terraform file holds, reading it ends, and twice with the same answer.
+func FuzzTerraform(f *testing.F) {
+	f.Add("resource \"helm_release\" \"x\" {\n chart = \"gpu-operator\"\n values = [<<-EOT\n  driver: {enabled: ${var.x}}\n  EOT\n ]\n}\n")
+	f.Add("locals {\n a = local.b\n b = local.a\n}\nresource \"helm_release\" \"x\" {\n chart = local.a\n set { name = 1 }\n}\n")
+	f.Add("resource \"kubernetes_manifest\" \"x\" {\n manifest = { (var.a) = [for x in [1] : x] }\n}\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		if len(text) > 4096 {
+			return
+		}
+		o := lint.Options{Files: []lint.Input{{Name: "main.tf", Data: []byte(text)}}}
+		if diff := cmp.Diff(brief(judge(t, o).Report), brief(judge(t, o).Report)); diff != "" {
+			t.Errorf("two answers:\n%s", diff)
+		}
+	})
+}

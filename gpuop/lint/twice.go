@@ -1,0 +1,26 @@
+package lint
+
+import (
+	"fmt"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+)
+
+// twice reports flags that set the same key again; a file's duplicate keys are the reader's
+// business.
+func (in *installation) twice() {
+	last := map[string]*setting{}
+	for _, s := range in.settings {
+		before := last[s.name()]
+		last[s.name()] = s
+		if before == nil || before.node != nil || s.node != nil {
+			continue
+		}
+		before.dropped = true
+		if before.text() == s.text() {
+			in.add("set-twice", finding.Info, "set twice to the same value", "keep one", "Helm documentation: --set", s)
+			continue
+		}
+		in.add("set-twice", finding.Warning, fmt.Sprintf("set twice; %q counts, %q is lost", s.text(), before.text()), "keep one", "Helm documentation: --set", s)
+	}
+}

@@ -1,0 +1,262 @@
+package lint
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+)
+
+// enumerations are the values that a key accepts where no custom resource definition says it; from
+// the comments of values.yaml.
+var enumerations = map[string][]string{
+	"sandboxWorkloads.mode":                      {"kubevirt", "kata"},
+	"driver.nvidiaDriverCRD.driverType":          {"gpu", "vgpu", "vgpu-host-manager"},
+	"dcgmExporter.service.internalTrafficPolicy": {"Cluster", "Local"},
+	"operator.logging.timeEncoding":              {"epoch", "millis", "nano", "iso8601", "rfc3339", "rfc3339nano"},
+}
+
+var pullPolicies = []string{"Always", "IfNotPresent", "Never"}
+
+// allowed are the values that the setting may have; nil for any.
+func (in *installation) allowed(s *setting) []string {
+	last := s.Path[len(s.Path)-1]
+	switch {
+	case last == "imagePullPolicy" || s.name() == "node-feature-discovery.image.pullPolicy":
+		return pullPolicies
+	case s.name() == "migManager.config.default" && !in.version.Before(mustVersion(in.table, "v26.3.0")):
+		return []string{"all-disabled", ""}
+	}
+	if list := enumerations[s.name()]; list != nil {
+		return list
+	}
+	if f, ok := in.table.PolicyField(in.version, s.Path); ok && f.Type == "string" {
+		return f.Enum
+	}
+	return nil
+}
+
+// types judges the value of each setting against what the chart has there, and what is copied into
+// a custom resource against its definition.
+func (in *installation) types() {
+	for _, s := range in.settings {
+		v := in.table.Judge(in.version, s.Path)
+		if v.Status != chart.Known && v.Status != chart.Free || s.unknown || s.Value == nil || s.renamed != nil {
+			continue
+		}
+		if f, ok := in.table.CopiedField(in.version, s.Path); ok && s.element == "" {
+			in.against(s, f)
+			continue
+		}
+		if v.Status == chart.Free {
+			continue
+		}
+		if k, ok := in.table.Key(s.Path); ok && k.In(in.version) && s.element == "" && !in.shape(k, s) {
+			continue
+		}
+		in.content(s, v.Key)
+	}
+}
+
+// shape judges a setting against the key's shape; false says that it is of another.
+func (in *installation) shape(k *chart.Key, s *setting) bool {
+	_, isList := s.Value.([]any)
+	_, isMap := s.Value.(map[string]any)
+	empty := s.text() == "" && !isList && !isMap
+	want := ""
+	switch shape := k.Shape(in.version); {
+	case shape == chart.List && !isList && !empty:
+		want = "a list"
+	case shape == chart.Map && !isMap && !empty:
+		want = "a group of keys"
+	case shape == chart.Scalar && (isList || isMap):
+		want = "a single value"
+	case shape == chart.Scalar:
+		in.scalar(k, s)
+		return false
+	}
+	if want != "" {
+		in.add("wrong-type", finding.Error, fmt.Sprintf("found %s, want %s", describe(s.Value), want), "", sourceValues, s)
+	}
+	return want == ""
+}
+
+// scalar judges a single value: words of an enumeration, booleans and numbers.
+func (in *installation) scalar(k *chart.Key, s *setting) {
+	if allowed := in.allowed(s); allowed != nil {
+		if !slices.Contains(allowed, s.text()) {
+			in.enumeration(s, allowed)
+		}
+		return
+	}
+	value, _ := k.Default(in.version)
+	f, typed := in.table.PolicyField(in.version, s.Path)
+	_, isBool := value.(bool)
+	_, isNumber := value.(float64)
+	switch {
+	case isBool || typed && f.Type == "boolean":
+		in.bool(k, s)
+	case isNumber && (!typed || f.Type != "int-or-string") || typed && f.Type == "integer":
+		number, err := strconv.ParseFloat(s.text(), 64)
+		if err != nil {
+			in.add("wrong-value", finding.Error, fmt.Sprintf("found %s, want a number", describe(s.Value)), "", sourceValues, s)
+		} else if typed && outside(f, number) {
+			in.add("wrong-value", finding.Error, "found "+s.text()+", which is out of the range that the API server accepts", "", sourceCRD, s)
+		}
+	}
+}
+
+// content judges what the chart copies into the ClusterPolicy as it is.
+func (in *installation) content(s *setting, k *chart.Key) {
+	if k == nil || k.Use(in.version) != chart.Copied {
+		return
+	}
+	f, ok := in.table.PolicyElement(in.version, s.Path, listIndex.ReplaceAllString(s.element, "[]"))
+	if ok {
+		in.against(s, f)
+	}
+}
+
+// against judges a setting by the field of the ClusterPolicy that takes it as it is written.
+func (in *installation) against(s *setting, f *chart.Field) {
+	node := s.node
+	if node == nil {
+		node = &yaml.Node{}
+		if node.Encode(s.Value) != nil {
+			return
+		}
+	}
+	j := &schemaJudge{table: in.table, version: in.version, kind: "ClusterPolicy", reader: &fields.Reader{}}
+	j.value(f, s.name(), node)
+	for _, found := range j.reader.Findings {
+		m := mistake{found, []*setting{s}}
+		m.File = s.file
+		if s.node == nil {
+			m.Line, m.Column = s.line, s.column
+		} else {
+			m.Line += s.shift
+		}
+		if found.ID == "unknown-field" {
+			m.ID = "unknown-key"
+		}
+		if found.ID == "wrong-type" && f.Type == "string" && scalarText(s.Value) != "" && in.alone(s) {
+			s.asString = true
+			m.Fix = cmp.Or(s.asText, "write --set-string")
+		}
+		if found.ID == "wrong-type" && s.node != nil && strings.HasPrefix(found.Fix, `write "`) {
+			s.tree = quoted(cmp.Or(s.tree, s.node), found.Line, found.Column)
+		}
+		in.mistakes = append(in.mistakes, m)
+	}
+}
+
+// quoted returns a copy of the value in which the scalar at the place is a text; nil when the value
+// has anchors or aliases, which a copy would tear apart.
+func quoted(n *yaml.Node, line, column int) *yaml.Node {
+	if n.Anchor != "" || n.Kind == yaml.AliasNode {
+		return nil
+	}
+	out := *n
+	if n.Kind == yaml.ScalarNode && n.Line == line && n.Column == column {
+		out.Tag, out.Style = "!!str", yaml.DoubleQuotedStyle
+	}
+	out.Content = make([]*yaml.Node, len(n.Content))
+	for i, c := range n.Content {
+		if out.Content[i] = quoted(c, line, column); out.Content[i] == nil {
+			return nil
+		}
+	}
+	return &out
+}
+
+// alone reports whether a --set flag may become --set-string, which Helm applies after every --set:
+// no other flag may decide the same value.
+func (in *installation) alone(s *setting) bool {
+	return s.typed && !in.opaque && !slices.ContainsFunc(in.settings, func(other *setting) bool { return other != s && !other.dropped && other.name() == s.name() })
+}
+
+func (in *installation) enumeration(s *setting, allowed []string) {
+	quoted := make([]string, len(allowed))
+	for i, a := range allowed {
+		quoted[i] = a
+		if a == "" {
+			quoted[i] = `""`
+		}
+	}
+	fix := ""
+	if near := finding.Nearest(strings.ToLower(s.text()), allowed); near != "" {
+		fix = "write " + near
+		s.changed = &near
+	}
+	in.add("wrong-value", finding.Error, fmt.Sprintf("found %q, want %s; the API server refuses the ClusterPolicy", s.text(), alternatives(quoted)), fix, sourceCRD, s)
+}
+
+// compared are switches that a template compares with true or false, and the release since when: for a text
+// Helm ends there, where other templates print or test it. From templates/validations.yaml.
+var compared = map[string]string{"cdi.enabled": "v26.3.0", "cdi.nriPluginEnabled": "v26.7.0"}
+
+// bool judges a switch. Kubernetes and Helm read YAML 1.1, in which yes and no are booleans too; a
+// text, though, is true wherever a condition tests it, even "false".
+func (in *installation) bool(k *chart.Key, s *setting) {
+	_, isText := s.Value.(string)
+	plain := isText && (s.node == nil && s.typed || s.node != nil && s.node.Style == 0)
+	text := s.text()
+	condition := s.name() == "nfd.enabled" || k.Use(in.version) == chart.Tested
+	if since, ok := compared[s.name()]; ok && isText && !in.version.Before(mustVersion(in.table, since)) && (s.node == nil || !plain || !oldBools.MatchString(text)) {
+		fix := "write true or false without quotes"
+		if s.node == nil {
+			fix = "write --set " + s.name() + "=true, or false"
+		}
+		in.add("wrong-type", finding.Error, fmt.Sprintf("found the text %q, want true or false: a template compares it, and helm ends with incompatible types", text), fix, sourceTemplates, s)
+		return
+	}
+	switch {
+	case !isText && (text == "true" || text == "false"), plain && oldBools.MatchString(text):
+		return
+	case (text == "true" || text == "false") && !condition:
+		return
+	case text == "true" || text == "false":
+		if text == "false" {
+			in.add("wrong-type", finding.Error, `found the text "false", want false: Helm takes any text for true here, and the switch stays on`, "write false without quotes", sourceHelm, s)
+		}
+		return
+	}
+	fix := "write true or false"
+	if near := finding.Nearest(strings.ToLower(text), []string{"true", "false"}); near != "" {
+		fix = "write " + near
+		s.changed = &near
+	} else if text == "1" || text == "0" {
+		value := strconv.FormatBool(text == "1")
+		fix, s.changed = "write "+value, &value
+	}
+	in.add("wrong-value", finding.Error, fmt.Sprintf("found %s, want true or false", describe(s.Value)), fix, sourceValues, s)
+}
+
+func describe(v any) string {
+	switch v := v.(type) {
+	case nil:
+		return "nothing"
+	case []any:
+		return "a list"
+	case map[string]any:
+		return "a group of keys"
+	case string:
+		return fmt.Sprintf("%q", v)
+	default:
+		return scalarText(v)
+	}
+}
+
+func alternatives(words []string) string {
+	if len(words) < 2 {
+		return strings.Join(words, "")
+	}
+	return strings.Join(words[:len(words)-1], ", ") + " or " + words[len(words)-1]
+}

@@ -1,0 +1,178 @@
+package lint
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+)
+
+// mustVersion resolves a release that the table is known to have.
+func mustVersion(t *chart.Table, s string) chart.Version {
+	v, _, err := t.Resolve(s)
+	if err != nil {
+		return t.Latest()
+	}
+	return v
+}
+
+var branch = regexp.MustCompile(`^[0-9]{3}$`)
+
+// versions compares the operand versions that the user pins with those that the chart is made for.
+// A pin works, so it stays, but for one case: a command that is brought to another release leaves
+// the defaults of older releases behind.
+func (in *installation) versions() {
+	for _, c := range components {
+		s := in.explicit(c + ".version")
+		if s == nil || s.unknown || !tagName.MatchString(s.text()) || c == "gfd" && in.gfdImage(s) {
+			continue
+		}
+		if s.dropped || !in.flags && in.repeatsDefault(s) || in.ownImage(c) {
+			continue
+		}
+		if c == "driver" {
+			in.driverVersion(s)
+			continue
+		}
+		made, known := in.table.Operand(in.version, c)
+		if slices.Contains(releasedWithChart, c) {
+			made, known = in.table.AppVersion(in.version), true
+		}
+		if known && s.text() != made && !sameVersion(s.text(), made) {
+			in.pinned(s, made)
+		}
+	}
+}
+
+// pinned reports a version that is not the one the chart is made for. One of a later release is a
+// note: NVIDIA has released it, and a newer pin is hardly left over.
+func (in *installation) pinned(s *setting, made string) {
+	relation, severity := "not", finding.Warning
+	order := compareVersions(s.text(), made)
+	switch {
+	case order > 0:
+		relation = "newer than"
+	case order < 0:
+		relation = "older than"
+	}
+	reason := fmt.Sprintf("%s is %s %s, which chart %s is made for", s.text(), relation, made, in.version)
+	if from, found := in.defaultOf(s); found {
+		s.dropped = in.lifted && from.Before(in.version)
+		if order > 0 {
+			severity = finding.Info
+		}
+		in.add("operand-version", severity, fmt.Sprintf("%s: it is the default of %s", reason, from), "delete it: the chart brings the version it was tested with", sourceValues, s)
+		return
+	}
+	in.add("operand-version", severity, reason, "delete it, unless you need this version: the chart brings the one it was tested with", sourceValues, s)
+}
+
+// defaultOf finds the newest other release whose default the setting repeats; where only the
+// version number is given, any tag of that version counts.
+func (in *installation) defaultOf(s *setting) (from chart.Version, found bool) {
+	for _, v := range slices.Backward(in.table.Versions()) {
+		tag, known := in.table.Operand(v, strings.Join(s.Path[:len(s.Path)-1], "."))
+		if s.Path.String() == "node-feature-discovery.image.tag" {
+			tag, known = in.table.Operand(v, "nfd")
+		}
+		if slices.Contains(releasedWithChart, s.Path[0]) && len(s.Path) == 2 {
+			tag, known = in.table.AppVersion(v), true
+		}
+		if known && v != in.version && slices.Equal(numbers(tag), numbers(s.text())) {
+			return v, true
+		}
+	}
+	return chart.Version{}, false
+}
+
+// driverVersion judges a pinned driver. NVIDIA supports several branches with each release, so that
+// a pin is never taken out, and is not judged at all where the table does not name the branches.
+func (in *installation) driverVersion(s *setting) {
+	made, known := in.table.Drivers(in.version)
+	if !known || slices.ContainsFunc(made, func(v string) bool { return sameBranch(s.text(), v) }) {
+		return
+	}
+	if own, found := in.table.Operand(in.version, "driver"); found {
+		made = append([]string{own}, made...)
+	}
+	fix := "see the driver support matrix; delete it to get " + made[0]
+	if in.resource {
+		fix = "see the driver support matrix"
+	}
+	in.add("driver-version", finding.Warning, fmt.Sprintf("the driver %s is of no branch that NVIDIA names for %s: %s", s.text(), in.version, list(made)), fix, sourceMatrix, s)
+}
+
+// ownImage reports whether the operand is pulled from a path that is no mirror of upstream's, so
+// that its versions are not upstream's either: another exporter, or a driver that the user builds.
+func (in *installation) ownImage(component string) bool {
+	s := in.explicit(component + ".repository")
+	if s == nil {
+		return false
+	}
+	upstream, known := in.table.Default(in.version, component+".repository")
+	_, path, hasPath := strings.Cut(scalarText(upstream), "/")
+	return known && hasPath && s.text() != path && !strings.HasSuffix(s.text(), "/"+path)
+}
+
+// gfdImage reports a version of the old gpu-feature-discovery image, which the chart left with
+// v24.3.0.
+func (in *installation) gfdImage(s *setting) bool {
+	if compareVersions(s.text(), "0.9.0") >= 0 || s.text() == "" {
+		return false
+	}
+	image, _ := in.value("gfd.image")
+	moved := mustVersion(in.table, "v24.3.0")
+	const reason = "GPU Feature Discovery is part of the image k8s-device-plugin since v24.3.0"
+	if in.version.Before(moved) && !in.flags && in.repeatsDefault(s) {
+		return false
+	}
+	if in.version.Before(moved) {
+		in.add("gfd-image", finding.Info, fmt.Sprintf("works with %s, but %s, whose tags are the device plugin's: %s is then a tag that does not exist", in.version, reason, s.text()),
+			"delete it when you upgrade", sourceValues, s)
+		return false
+	}
+	if image != "k8s-device-plugin" {
+		return false
+	}
+	s.dropped = true
+	in.add("gfd-image", finding.Error, fmt.Sprintf("%s, whose tags are the device plugin's; %s is a version of the old image gpu-feature-discovery and cannot be pulled", reason, s.text()),
+		"delete it", sourceValues, s)
+	return true
+}
+
+// numbers are the leading version numbers of a tag: v0.12.2-ubi8 is 0, 12, 2 and
+// 3.1.7-3.1.4-ubuntu20.04 is 3, 1, 7, 3, 1, 4.
+func numbers(tag string) []int {
+	var out []int
+	for part := range strings.SplitSeq(strings.TrimPrefix(tag, "v"), "-") {
+		for f := range strings.SplitSeq(part, ".") {
+			n, err := strconv.Atoi(f)
+			if err != nil {
+				return out
+			}
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+func compareVersions(a, b string) int {
+	x, y := numbers(a), numbers(b)
+	n := min(len(x), len(y))
+	return slices.Compare(x[:n], y[:n])
+}
+
+// sameVersion reports whether a tag is of a version: v0.12.2-ubi8 is of 0.12.2.
+func sameVersion(tag, version string) bool {
+	x, y := numbers(tag), numbers(version)
+	return len(x) >= len(y) && slices.Equal(x[:len(y)], y) || len(x) > 0 && len(x) < len(y) && slices.Equal(x, y[:len(x)])
+}
+
+func sameBranch(a, b string) bool {
+	x, y := numbers(a), numbers(b)
+	return len(x) > 0 && len(y) > 0 && x[0] == y[0]
+}

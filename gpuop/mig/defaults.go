@@ -1,0 +1,57 @@
+package mig
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+)
+
+// ErrUnknownConfig is returned for a config name that the default file does not have for a board.
+var ErrUnknownConfig = errors.New("unknown MIG config")
+
+// Default is what the operator's default configuration means by a name on one board: all-disabled,
+// all-enabled, all-balanced, or all-<profile>, which fills every GPU with that profile. The same
+// name means different things on different boards (all-1g.10gb is seven on A100-80GB, four on
+// A100-40GB). Since v26.3 the operator generates these from the node's own hardware.
+func Default(b Board, config string) (Entry, error) {
+	e := Entry{All: true, Enabled: true, Devices: Request{}}
+	switch config {
+	case "all-disabled":
+		e.Enabled = false
+		return e, nil
+	case "all-enabled":
+		return e, nil
+	case "all-balanced":
+		return Entry{All: true, Enabled: true, Devices: balanced(b)}, nil
+	}
+	names := []string{"all-disabled", "all-enabled", "all-balanced"}
+	for _, p := range b.Profiles {
+		if ConfigName(p.Name) == config {
+			e.Devices[p.Name] = p.Max
+			return e, nil
+		}
+		names = append(names, ConfigName(p.Name))
+	}
+	if near := finding.Nearest(config, names); near != "" {
+		return Entry{}, fmt.Errorf("%w %q for %s: did you mean %s?", ErrUnknownConfig, config, b.Name, near)
+	}
+	return Entry{}, fmt.Errorf("%w %q for %s: it has %s", ErrUnknownConfig, config, b.Name, strings.Join(names, ", "))
+}
+
+// balanced is two of the smallest slice and one of each standard size between it and the largest
+// that still fit beside it: 1g 1g 2g 3g, or on a four-slice board 1g 1g 2g.
+func balanced(b Board) Request {
+	r := Request{}
+	for _, p := range b.Profiles {
+		if !p.Standard() || p.Compute > 3 {
+			continue
+		}
+		r[p.Name] = 1
+		if p.Compute == 1 {
+			r[p.Name] = 2
+		}
+	}
+	return r
+}

@@ -1,0 +1,369 @@
+package mig
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+)
+
+// The MIG strategies of the device plugin and GPU Feature Discovery.
+const (
+	StrategyNone   = "none"
+	StrategySingle = "single"
+	StrategyMixed  = "mixed"
+)
+
+// WholeGPU is the extended resource for whole GPUs, and under the strategy single for MIG devices.
+const WholeGPU = "nvidia.com/gpu"
+
+// GPU is one GPU of a node as the labels see it.
+type GPU struct {
+	// Product is the nvidia.com/gpu.product label without suffixes: "NVIDIA-A100-SXM4-40GB".
+	Product string
+	// MemoryMiB is the board's total, 0 if unknown.
+	MemoryMiB int
+	// Family and ComputeCapability are what GPU Feature Discovery prints: "ampere", "8.0".
+	Family, ComputeCapability string
+	// Board is the geometry; nil for a GPU without MIG.
+	Board *Board
+	// Enabled is the MIG mode, Instances what the GPU is partitioned into.
+	Enabled   bool
+	Instances Request
+}
+
+// GPU returns a GPU of this row with MIG off. An empty product means the most common board.
+func (b Board) GPU(product string) GPU {
+	if product == "" {
+		product = b.Typical
+	}
+	return GPU{Product: product, MemoryMiB: b.MemoryMiB, Family: b.Family, ComputeCapability: b.ComputeCapability, Board: &b}
+}
+
+// Replication is what a sharing configuration does to resources.
+type Replication struct {
+	// Strategy is "time-slicing", "mps", or "" for none.
+	Strategy string
+	// Of maps a resource's full name to its replication.
+	Of map[string]Replica
+}
+
+// Replica is the replication of one resource: its factor, and the new name where it is renamed.
+type Replica struct {
+	Factor int
+	Rename string
+}
+
+// Prediction is what a node will show.
+type Prediction struct {
+	// Labels are those whose values follow from the configuration.
+	Labels map[string]string
+	// FromDriver are the further labels that will be there, with values that the driver reports.
+	FromDriver []string
+	// Resources are the extended resources with capacity, by name. A resource that the device
+	// plugin serves no longer stays at 0 until the kubelet restarts.
+	Resources map[string]int
+	// Findings say what will go wrong or surprise.
+	Findings []finding.Finding
+}
+
+const (
+	ruleInvalid  = "mig-single-invalid"
+	ruleHidden   = "mig-hidden"
+	ruleKinds    = "mixed-gpu-models"
+	ruleSuffix   = "mig-variant-resource"
+	ruleIdle     = "mig-enabled-empty"
+	ruleBeside   = "mig-beside-whole"
+	ruleMPS      = "mps-with-mig"
+	sourceLabel  = "k8s-device-plugin internal/lm"
+	sourcePlugin = "k8s-device-plugin internal/rm/device_map.go"
+)
+
+// Predict says which labels GPU Feature Discovery writes and which resources the device plugin
+// advertises for these GPUs under a strategy and a replication. It follows k8s-device-plugin v0.18;
+// where v0.20 differs a finding says so.
+func Predict(gpus []GPU, strategy string, replication Replication) Prediction {
+	p := predictor{
+		Prediction: Prediction{Labels: map[string]string{}, Resources: map[string]int{}},
+		sharing:    replication,
+	}
+	p.common(gpus)
+	p.wholeGPUs(gpus)
+	if strategy != StrategyNone {
+		p.Labels["nvidia.com/mig.strategy"] = strategy
+	}
+	var enabled, disabled, empty int
+	kinds := map[string]int{}
+	for _, g := range gpus {
+		if !g.Enabled {
+			disabled++
+			continue
+		}
+		enabled++
+		n := 0
+		for name, count := range g.Instances {
+			kinds[name] += count
+			n += count
+		}
+		if n == 0 {
+			empty++
+		}
+	}
+	switch {
+	case strategy == StrategyNone || enabled == 0:
+		p.advertise(WholeGPU, len(gpus))
+		if enabled > 0 {
+			p.add(ruleHidden, finding.Warning, "mig.strategy",
+				fmt.Sprintf("%d GPUs are in MIG mode, and the strategy none hands them out whole: a pod sees the parent GPU, and CUDA at most one of its MIG devices", enabled),
+				"use the strategy single or mixed, or disable MIG", sourcePlugin)
+		}
+	case strategy == StrategySingle:
+		p.single(gpus, kinds, disabled, empty)
+	default:
+		p.mixed(gpus, kinds, disabled, empty)
+	}
+	if replication.Strategy == "mps" && enabled > 0 {
+		p.add(ruleMPS, finding.Error, "sharing.mps", "MPS is not supported while a GPU of the node is in MIG mode: GPU Feature Discovery fails, and its labels go stale", "use time-slicing on MIG devices, or disable MIG", sourceLabel)
+	}
+	slices.Sort(p.FromDriver)
+	p.FromDriver = slices.Compact(p.FromDriver)
+	return p.Prediction
+}
+
+type predictor struct {
+	Prediction
+	sharing Replication
+}
+
+func (p *predictor) add(rule string, s finding.Severity, subject, reason, fix, source string) {
+	p.Findings = append(p.Findings, finding.Finding{ID: rule, Severity: s, Subject: subject, Reason: reason, Fix: fix, Source: source})
+}
+
+// common are the labels that do not depend on strategy or sharing.
+func (p *predictor) common(gpus []GPU) {
+	capable, enabled := false, false
+	for _, g := range gpus {
+		capable = capable || g.Board != nil
+		enabled = enabled || g.Enabled
+	}
+	p.Labels["nvidia.com/mig.capable"] = strconv.FormatBool(capable)
+	p.Labels["nvidia.com/mps.capable"] = strconv.FormatBool(p.sharing.Strategy == "mps" && !enabled)
+	for _, l := range []string{
+		"cuda.driver-version.full", "cuda.driver-version.major", "cuda.driver-version.minor", "cuda.driver-version.revision",
+		"cuda.runtime-version.full", "cuda.runtime-version.major", "cuda.runtime-version.minor",
+		"cuda.driver.major", "cuda.driver.minor", "cuda.driver.rev", "cuda.runtime.major", "cuda.runtime.minor",
+		"gfd.timestamp", "gpu.machine", "gpu.mode",
+	} {
+		p.FromDriver = append(p.FromDriver, "nvidia.com/"+l)
+	}
+}
+
+// wholeGPUs are the nvidia.com/gpu.* labels. They describe one product only; a GPU outside MIG mode
+// wins over one in MIG mode, whose replicas are 0.
+func (p *predictor) wholeGPUs(gpus []GPU) {
+	counts := map[string]int{}
+	for _, g := range gpus {
+		counts[g.Product]++
+	}
+	if len(counts) > 1 {
+		p.add(ruleKinds, finding.Warning, WholeGPU+".product",
+			fmt.Sprintf("the node has %d GPU models (%s), and the labels can describe only one of them, which may change between runs", len(counts), strings.Join(slices.Sorted(maps.Keys(counts)), ", ")),
+			"select such a node by its name or a label of your own", sourceLabel)
+	}
+	for _, mode := range []bool{true, false} {
+		for _, g := range gpus {
+			if g.Enabled != mode {
+				continue
+			}
+			if mode {
+				p.base(WholeGPU, g.Product, counts[g.Product], nil)
+			} else {
+				p.base(WholeGPU, g.Product, counts[g.Product], &p.sharing)
+			}
+			if g.MemoryMiB > 0 {
+				p.Labels[WholeGPU+".memory"] = strconv.Itoa(g.MemoryMiB)
+			} else {
+				p.FromDriver = append(p.FromDriver, WholeGPU+".memory")
+			}
+			if major, minor, ok := strings.Cut(g.ComputeCapability, "."); ok {
+				p.Labels[WholeGPU+".compute.major"] = major
+				p.Labels[WholeGPU+".compute.minor"] = minor
+				p.Labels[WholeGPU+".family"] = g.Family
+			}
+		}
+	}
+}
+
+// base are the four labels that every resource has. Without sharing (nil) the replicas are 0.
+func (p *predictor) base(resource, product string, count int, sharing *Replication) {
+	replicas, strategy := 0, "none"
+	if sharing != nil {
+		replicas = 1
+		if r := sharing.Of[resource]; r.Factor > 1 {
+			replicas, strategy = r.Factor, sharing.Strategy
+			if r.Rename == "" {
+				product += "-SHARED"
+			}
+		}
+	}
+	p.Labels[resource+".product"] = product
+	p.Labels[resource+".count"] = strconv.Itoa(count)
+	p.Labels[resource+".replicas"] = strconv.Itoa(replicas)
+	p.Labels[resource+".sharing-strategy"] = strategy
+}
+
+// advertise adds n devices to a resource, replicated and renamed as configured.
+func (p *predictor) advertise(resource string, n int) {
+	if n == 0 {
+		return
+	}
+	r := p.sharing.Of[resource]
+	if r.Factor < 2 {
+		p.Resources[resource] += n
+		return
+	}
+	if r.Rename != "" {
+		p.Resources[resource] += 0
+		resource = r.Rename
+	}
+	p.Resources[resource] += n * r.Factor
+}
+
+func (p *predictor) single(gpus []GPU, kinds map[string]int, disabled, empty int) {
+	reason, fix := "", ""
+	switch {
+	case empty > 0:
+		reason, fix = fmt.Sprintf("%d GPUs are in MIG mode without an instance", empty), "partition every GPU, or use mixed"
+	case disabled > 0:
+		reason, fix = fmt.Sprintf("%d GPUs are in MIG mode and %d are not", len(gpus)-disabled, disabled), "partition every GPU alike, or use mixed"
+	case len(kinds) > 1:
+		reason, fix = fmt.Sprintf("the node has %d kinds of MIG device (%s)", len(kinds), Request(kinds)), "use mixed"
+	}
+	if reason != "" {
+		p.Labels[WholeGPU+".product"] = first(gpus).Product + "-MIG-INVALID"
+		for _, l := range []string{"count", "replicas", "memory"} {
+			p.Labels[WholeGPU+"."+l] = "0"
+		}
+		p.Labels[WholeGPU+".sharing-strategy"] = ""
+		p.add(ruleInvalid, finding.Error, "mig.strategy=single", reason+": the device plugin refuses to serve the node, and no GPU is allocatable", fix, sourcePlugin)
+		return
+	}
+	for name, n := range kinds {
+		delete(p.Labels, WholeGPU+".memory")
+		p.device(WholeGPU, first(gpus), name, n)
+		p.advertise(WholeGPU, n)
+	}
+}
+
+func (p *predictor) mixed(gpus []GPU, kinds map[string]int, disabled, empty int) {
+	p.advertise(WholeGPU, disabled)
+	if disabled > 0 {
+		p.add(ruleBeside, finding.Info, "mig.strategy=mixed", "whole GPUs beside MIG devices: with drivers 570.124.06 to 570.158.01 GPU pods stay Pending on such a node",
+			"use another driver version, or partition every GPU", "GPU Operator release notes, known issues")
+	}
+	for _, name := range slices.SortedFunc(maps.Keys(kinds), bySize) {
+		resource := ResourceName(name)
+		p.device(resource, first(gpus), name, kinds[name])
+		p.advertise(resource, kinds[name])
+		if n, _ := parseName(name); n.attribute != "" {
+			plain := ResourceName(strings.TrimSuffix(name, n.attribute))
+			p.add(ruleSuffix, finding.Warning, resource,
+				fmt.Sprintf("device plugin versions before v0.20.0 count %s devices among %s, so a pod may get either", name, plain),
+				"use device plugin v0.20.0 or later where the difference matters", "k8s-device-plugin v0.20.0 release; internal/rm/rm.go")
+		}
+	}
+	if empty > 0 {
+		p.add(ruleIdle, finding.Warning, "mig.strategy=mixed", fmt.Sprintf("%d GPUs are in MIG mode without an instance and are not allocatable at all", empty), "partition them, or disable MIG on them", sourcePlugin)
+	}
+}
+
+// device are the labels of one kind of MIG device.
+func (p *predictor) device(resource string, g GPU, profile string, count int) {
+	p.base(resource, g.Product+"-MIG-"+strings.ReplaceAll(profile, "+", "."), count, &p.sharing)
+	for _, l := range []string{"memory", "engines.copy", "engines.decoder", "engines.encoder", "engines.jpeg", "engines.ofa"} {
+		p.FromDriver = append(p.FromDriver, resource+"."+l)
+	}
+	if n, ok := parseName(profile); ok {
+		p.Labels[resource+".slices.gi"] = strconv.Itoa(n.compute)
+		p.Labels[resource+".slices.ci"] = strconv.Itoa(n.compute)
+	}
+	if g.Board != nil {
+		if row, ok := g.Board.Profile(profile); ok && row.SMs > 0 {
+			p.Labels[resource+".multiprocessors"] = strconv.Itoa(row.SMs)
+			return
+		}
+	}
+	p.FromDriver = append(p.FromDriver, resource+".multiprocessors")
+}
+
+// first is the first GPU in MIG mode.
+func first(gpus []GPU) GPU {
+	return gpus[max(0, slices.IndexFunc(gpus, func(g GPU) bool { return g.Enabled }))]
+}
+
+// Apply returns the GPUs as they are after the MIG manager has applied the config, in node order,
+// and what stands in the way: entries that do not fit their GPU, and GPUs that no entry covers.
+func (n Named) Apply(gpus []GPU) ([]GPU, []finding.Finding) {
+	after := slices.Clone(gpus)
+	var findings []finding.Finding
+	add := func(rule string, s finding.Severity, line int, reason, fix, source string) {
+		findings = append(findings, finding.Finding{ID: rule, Severity: s, Line: line, Subject: n.Name, Reason: reason, Fix: fix, Source: source})
+	}
+	covered := make([]bool, len(gpus))
+	for _, e := range n.Entries {
+		refused := map[string]bool{}
+		for i := range after {
+			if !e.All && !slices.Contains(e.Indices, i) || !e.matches(after[i]) {
+				continue
+			}
+			covered[i] = true
+			if err := e.apply(&after[i]); err != nil && !refused[after[i].Product] {
+				refused[after[i].Product] = after[i].Enabled
+				add(ruleFit, finding.Error, e.Line, fmt.Sprintf("GPU %d%v", i, err), "", sourceGeometry)
+			}
+		}
+		for _, i := range e.Indices {
+			if i >= len(gpus) {
+				add(ruleCoverage, finding.Error, e.Line, fmt.Sprintf("the entry names GPU %d, the node has %d GPUs", i, len(gpus)), "", sourceSpec)
+			}
+		}
+	}
+	for i, ok := range covered {
+		if !ok {
+			add(ruleCoverage, finding.Error, n.Line, fmt.Sprintf("no entry covers GPU %d (%s), so the change is never judged complete", i, gpus[i].Product),
+				"add an entry for it, or widen the device-filter", sourceUncovered)
+		}
+	}
+	return after, findings
+}
+
+// apply divides one GPU as the entry says; the error goes on after the GPU's number.
+func (e Entry) apply(g *GPU) error {
+	g.Enabled, g.Instances = e.Enabled, nil
+	if !e.Enabled {
+		return nil
+	}
+	if g.Board == nil {
+		g.Enabled = false
+		return fmt.Errorf(" (%s) %w", g.Product, errNoMIG)
+	}
+	if _, err := Fit(*g.Board, nil, e.Devices); err != nil {
+		return fmt.Errorf(": %w", err)
+	}
+	g.Instances = maps.Clone(e.Devices)
+	maps.DeleteFunc(g.Instances, func(_ string, n int) bool { return n == 0 })
+	return nil
+}
+
+var errNoMIG = errors.New("has no MIG")
+
+func (e Entry) matches(g GPU) bool {
+	if len(e.DeviceFilter) == 0 {
+		return true
+	}
+	return g.Board != nil && slices.ContainsFunc(e.DeviceFilter, func(id string) bool { return slices.Contains(g.Board.PCIIDs, id) })
+}

@@ -1,0 +1,576 @@
+package mig
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+)
+
+// Request is a wanted set of instances on one GPU: profile name to count.
+type Request map[string]int
+
+// String writes the request as ParseRequest reads it, large instances first.
+func (r Request) String() string {
+	names := slices.SortedFunc(maps.Keys(r), bySize)
+	var parts []string
+	for _, name := range names {
+		switch n := r[name]; {
+		case n == 1:
+			parts = append(parts, name)
+		case n > 1:
+			parts = append(parts, name+"="+strconv.Itoa(n))
+		}
+	}
+	return strings.Join(parts, " ")
+}
+
+// bySize orders profile names large to small: by compute slices, then memory, then spelling.
+func bySize(a, b string) int {
+	size := func(name string) (g, gb int) {
+		p, _ := parseName(name)
+		return p.compute, p.gigabytes
+	}
+	ag, agb := size(a)
+	bg, bgb := size(b)
+	return cmp.Or(cmp.Compare(bg, ag), cmp.Compare(bgb, agb), strings.Compare(a, b))
+}
+
+// ErrRequest is returned for a word that does not read as profile=count.
+var ErrRequest = errors.New("unreadable request")
+
+// ParseRequest reads words such as "3g.40gb=2", "3g.40gb:2", "2x1g.10gb" or "1g.10gb", separated by
+// spaces, commas or plus signs between words. Both the driver's spelling of a profile (1g.10gb+me)
+// and the spelling in config and resource names (1g.10gb.me, mig-1g.10gb.me) are understood. The
+// error wraps ErrRequest.
+func ParseRequest(words []string) (Request, error) {
+	r := Request{}
+	for _, word := range words {
+		for part := range strings.FieldsFuncSeq(word, func(c rune) bool { return c == ',' || c == ' ' }) {
+			if part == "+" {
+				continue
+			}
+			name, n, err := counted(part)
+			if err != nil {
+				return nil, err
+			}
+			canonical, ok := CanonicalProfile(name)
+			if !ok {
+				return nil, fmt.Errorf("%w %q: want a MIG profile such as 3g.40gb or 1g.10gb+me, with =count for several", ErrRequest, part)
+			}
+			r[canonical] += n
+		}
+	}
+	if len(r) == 0 {
+		return nil, fmt.Errorf("%w: no profile given, want for example 3g.40gb=2", ErrRequest)
+	}
+	return r, nil
+}
+
+// counted reads 3g.40gb=2, 3g.40gb:2, 2x3g.40gb or 3g.40gb.
+func counted(part string) (name string, n int, err error) {
+	name, count, found := strings.Cut(part, "=")
+	if !found {
+		name, count, found = strings.Cut(part, ":")
+	}
+	if times, rest, ok := strings.Cut(part, "x"); ok && !found {
+		if _, err := strconv.Atoi(times); err == nil {
+			name, count, found = rest, times, true
+		}
+	}
+	if !found {
+		return name, 1, nil
+	}
+	if n, err = strconv.Atoi(count); err != nil || n < 1 {
+		return "", 0, fmt.Errorf("%w %q: want profile=count with a count of at least 1", ErrRequest, part)
+	}
+	return name, n, nil
+}
+
+// Instance is one placed GPU instance.
+type Instance struct {
+	Profile Profile
+	// Start is the first memory slice that it takes.
+	Start int
+}
+
+// End is the memory slice after the last one that the instance takes.
+func (i Instance) End() int { return i.Start + i.Profile.Memory }
+
+// Layout is a set of instances that one GPU can hold at the same time, by ascending start.
+type Layout []Instance
+
+// Request is the layout without its placements.
+func (l Layout) Request() Request {
+	r := Request{}
+	for _, i := range l {
+		r[i.Profile.Name]++
+	}
+	return r
+}
+
+// Compute is the number of compute slices that the layout takes.
+func (l Layout) Compute() int {
+	n := 0
+	for _, i := range l {
+		n += i.Profile.Compute
+	}
+	return n
+}
+
+// Memory is the number of memory slices that the layout takes.
+func (l Layout) Memory() int {
+	n := 0
+	for _, i := range l {
+		n += i.Profile.Memory
+	}
+	return n
+}
+
+// Cause is why a request cannot be placed.
+type Cause string
+
+// The causes, in the order in which they are looked for: the first that applies is reported.
+const (
+	// UnknownProfile means that the board has no such profile.
+	UnknownProfile Cause = "unknown-profile"
+	// TooMany means more of one profile than the board can hold even when it is empty.
+	TooMany Cause = "too-many"
+	// MediaEngines means more than one instance with the board's only set of extra media engines.
+	MediaEngines Cause = "media-engines"
+	// ComputeSlices means that the instances need more compute slices than there are.
+	ComputeSlices Cause = "compute-slices"
+	// MemorySlices means that the instances need more memory slices than there are.
+	MemorySlices Cause = "memory-slices"
+	// Placement means that the slices would suffice, but no arrangement respects where instances
+	// may start.
+	Placement Cause = "placement"
+)
+
+// Refusal says why a request cannot be placed and what comes closest. It is an error.
+type Refusal struct {
+	Board Board
+	// Kept are the instances that were to stay where they are, Request what was to be added.
+	Kept    Layout
+	Request Request
+	Cause   Cause
+	// Reason is one clause that names the numbers or the slices in the way.
+	Reason string
+	// Partial is the largest part of the request that does fit.
+	Partial Layout
+	// Nearest are complete layouts (nothing can be added to them) that differ least from the
+	// request, best first; at most three.
+	Nearest []Layout
+}
+
+// Error is the reason with the board's name.
+func (r *Refusal) Error() string {
+	return fmt.Sprintf("%s does not fit on %s: %s", r.Request, r.Board.Name, r.Reason)
+}
+
+// Fit places the request on one GPU of the board, by search over every permitted start, and returns
+// the layout that leaves most room for further instances. Kept are instances that are there already
+// and stay where they are; the layout holds them too. When there is none the error is a *Refusal.
+func Fit(b Board, kept Layout, r Request) (Layout, error) {
+	var best Layout
+	room := -1
+	arrange(b, kept, r, func(l Layout) bool {
+		if n := openStarts(b, l); n > room {
+			best, room = slices.Clone(l), n
+		}
+		return false
+	})
+	if room < 0 {
+		return nil, refuse(b, kept, r)
+	}
+	slices.SortFunc(best, func(x, y Instance) int { return cmp.Compare(x.Start, y.Start) })
+	return best, nil
+}
+
+// openStarts weighs where further standard instances could still start.
+func openStarts(b Board, l Layout) int {
+	var taken uint64
+	for _, i := range l {
+		taken |= span(i.Start, i.Profile.Memory)
+	}
+	n := 0
+	for _, p := range b.Profiles {
+		if !p.Standard() {
+			continue
+		}
+		for _, start := range p.Starts {
+			if taken&span(start, p.Memory) == 0 {
+				n += p.Compute
+			}
+		}
+	}
+	return n
+}
+
+// place returns the first arrangement.
+func place(b Board, kept Layout, r Request) (layout Layout, found bool) {
+	arrange(b, kept, r, func(l Layout) bool {
+		layout, found = slices.Clone(l), true
+		return true
+	})
+	slices.SortFunc(layout, func(x, y Instance) int { return cmp.Compare(x.Start, y.Start) })
+	return layout, found
+}
+
+// arrange is the search: it visits the arrangements of the request beside what is kept until visit
+// returns true, large instances first, low slices first. Instances of one profile are placed in
+// ascending order, so that no arrangement is visited twice. The layout is only lent to visit.
+func arrange(b Board, kept Layout, r Request, visit func(Layout) (stop bool)) {
+	if !b.mayHold(kept.with(r)) {
+		return
+	}
+	var wanted []Profile
+	for _, name := range slices.SortedFunc(maps.Keys(r), bySize) {
+		p, _ := b.Profile(name)
+		wanted = append(wanted, slices.Repeat([]Profile{p}, max(0, r[name]))...)
+	}
+	layout := slices.Grow(slices.Clone(kept), len(wanted))
+	var search func(i int, taken uint64) bool
+	search = func(i int, taken uint64) bool {
+		if i == len(wanted) {
+			return visit(layout)
+		}
+		p := wanted[i]
+		for _, start := range p.Starts {
+			if i > 0 && wanted[i-1].Name == p.Name && start <= layout[len(layout)-1].Start {
+				continue
+			}
+			mask := span(start, p.Memory)
+			if taken&mask != 0 {
+				continue
+			}
+			layout = append(layout, Instance{Profile: p, Start: start})
+			if search(i+1, taken|mask) {
+				return true
+			}
+			layout = layout[:len(layout)-1]
+		}
+		return false
+	}
+	var taken uint64
+	for _, i := range kept {
+		taken |= span(i.Start, i.Profile.Memory)
+	}
+	search(0, taken)
+}
+
+// mayHold reports whether the board has the slices for the request, wherever they are.
+func (b Board) mayHold(total Request) bool {
+	compute, memory, exclusive := 0, 0, 0
+	for name, n := range total {
+		p, ok := b.Profile(name)
+		if n == 0 {
+			continue
+		}
+		if !ok || n < 0 || n > p.Max {
+			return false
+		}
+		if p.exclusive() {
+			exclusive += n
+		}
+		compute += n * p.Compute
+		memory += n * p.Memory
+	}
+	return compute <= b.ComputeSlices && memory <= b.MemorySlices && exclusive <= 1
+}
+
+// with is the layout's instances and those of r together.
+func (l Layout) with(r Request) Request {
+	total := l.Request()
+	for name, n := range r {
+		total[name] += n
+	}
+	return total
+}
+
+// ParseLayout reads instances that are on a GPU already, in words such as "3g.20gb@0" or
+// "3g.20gb@0-3": the profile and the memory slice at which it starts, as nvidia-smi mig -lgi prints
+// it. The error wraps ErrRequest.
+func ParseLayout(b Board, words []string) (Layout, error) {
+	var l Layout
+	var taken uint64
+	for _, word := range words {
+		for part := range strings.FieldsFuncSeq(word, func(c rune) bool { return c == ',' || c == ' ' }) {
+			name, at, found := strings.Cut(part, "@")
+			at, _, _ = strings.Cut(at, "-")
+			start, err := strconv.Atoi(at)
+			canonical, _ := CanonicalProfile(name)
+			p, known := b.Profile(canonical)
+			switch {
+			case !found || err != nil:
+				return nil, fmt.Errorf("%w %q: want profile@slice, for example 3g.20gb@0", ErrRequest, part)
+			case !known:
+				return nil, fmt.Errorf("%w %q: %s", ErrRequest, part, unknownReason(b, name))
+			case !slices.Contains(p.Starts, start):
+				return nil, fmt.Errorf("%w %q: %s can start at memory slices %s", ErrRequest, part, p.Name, strings.Trim(fmt.Sprint(p.Starts), "[]"))
+			case taken&span(start, p.Memory) != 0:
+				return nil, fmt.Errorf("%w %q: it overlaps another kept instance", ErrRequest, part)
+			}
+			taken |= span(start, p.Memory)
+			l = append(l, Instance{Profile: p, Start: start})
+		}
+	}
+	if _, ok := place(b, l, nil); !ok {
+		return nil, fmt.Errorf("%w: the kept instances %s cannot be on one %s together", ErrRequest, l, b.Name)
+	}
+	return l, nil
+}
+
+// span is the bit set of size slices from start.
+func span(start, size int) uint64 { return (1<<size - 1) << start }
+
+// refuse finds the cause, the largest part that fits and the nearest layouts.
+func refuse(b Board, kept Layout, r Request) *Refusal {
+	f := &Refusal{Board: b, Kept: kept, Request: r}
+	known := Request{}
+	for _, name := range slices.SortedFunc(maps.Keys(r), bySize) {
+		if _, ok := b.Profile(name); ok {
+			known[name] += r[name]
+			continue
+		}
+		if f.Cause == "" {
+			f.Cause, f.Reason = UnknownProfile, unknownReason(b, name)
+		}
+		if stand, ok := counterpart(b, name); ok {
+			known[stand.Name] += r[name]
+		}
+	}
+	f.Partial = largest(b, kept, known)
+	if f.Cause == "" {
+		f.Cause, f.Reason = cause(b, kept, r, f.Partial)
+	}
+	f.Nearest = nearest(b, kept, known)
+	return f
+}
+
+// cause explains a refused request whose profiles the board has.
+func cause(b Board, kept Layout, r Request, partial Layout) (Cause, string) {
+	total := kept.with(r)
+	names := slices.SortedFunc(maps.Keys(total), bySize)
+	compute, memory, media := 0, 0, 0
+	for _, name := range names {
+		p, _ := b.Profile(name)
+		if total[name] > p.Max {
+			return TooMany, fmt.Sprintf("%d of %s requested, at most %d fit even on an empty GPU", total[name], name, p.Max)
+		}
+		compute += total[name] * p.Compute
+		memory += total[name] * p.Memory
+		if p.exclusive() {
+			media += total[name]
+		}
+	}
+	switch {
+	case media > 1:
+		return MediaEngines, fmt.Sprintf("%d instances with media extensions requested, the GPU has one set of those engines", media)
+	case compute > b.ComputeSlices:
+		return ComputeSlices, fmt.Sprintf("%d compute slices needed, the GPU has %d", compute, b.ComputeSlices)
+	case memory > b.MemorySlices:
+		return MemorySlices, memoryReason(b, total, names, memory)
+	}
+	reason := "no arrangement respects where instances may start"
+	got := partial.Request()
+	for _, name := range names {
+		if p, _ := b.Profile(name); got[name] < total[name] {
+			reason = blocked(p, partial)
+			break
+		}
+	}
+	if empty, ok := place(b, nil, total); ok && len(kept) > 0 {
+		reason += fmt.Sprintf("; on an empty GPU it fits as %s", empty)
+	}
+	return Placement, reason
+}
+
+// memoryReason names each share of the memory slices, because the surprise is almost always that a
+// 3g instance takes four of them.
+func memoryReason(b Board, r Request, names []string, memory int) string {
+	var shares []string
+	for _, name := range names {
+		p, _ := b.Profile(name)
+		shares = append(shares, fmt.Sprintf("%s takes %s", name, times(r[name], p.Memory)))
+	}
+	return fmt.Sprintf("%d memory slices needed, the GPU has %d (%s)", memory, b.MemorySlices, strings.Join(shares, ", "))
+}
+
+func times(n, each int) string {
+	if n == 1 {
+		return strconv.Itoa(each)
+	}
+	return fmt.Sprintf("%d × %d", n, each)
+}
+
+// blocked says for each slice at which p may start what is in its way.
+func blocked(p Profile, l Layout) string {
+	var ways []string
+	for _, start := range p.Starts {
+		for _, i := range l {
+			if span(start, p.Memory)&span(i.Start, i.Profile.Memory) != 0 {
+				ways = append(ways, fmt.Sprintf("slice %d (%s)", start, i.Profile.Name))
+				break
+			}
+		}
+	}
+	return fmt.Sprintf("every start of %s is taken: %s", p.Name, strings.Join(ways, ", "))
+}
+
+// String writes the layout as profile@first-last, by ascending slice.
+func (l Layout) String() string {
+	if len(l) == 0 {
+		return "nothing"
+	}
+	parts := make([]string, len(l))
+	for i, in := range l {
+		parts[i] = fmt.Sprintf("%s@%d", in.Profile.Name, in.Start)
+		if in.Profile.Memory > 1 {
+			parts[i] += fmt.Sprintf("-%d", in.End()-1)
+		}
+	}
+	return strings.Join(parts, " ")
+}
+
+func unknownReason(b Board, name string) string {
+	if p, ok := counterpart(b, name); ok {
+		return fmt.Sprintf("there is no %s on this board, %s is its slice of that size", name, p.Name)
+	}
+	if near := finding.Nearest(name, b.names()); near != "" {
+		return fmt.Sprintf("there is no %s on this board, did you mean %s?", name, near)
+	}
+	return fmt.Sprintf("there is no %s on this board, it has %s", name, strings.Join(b.names(), ", "))
+}
+
+func (b Board) names() []string {
+	names := make([]string, len(b.Profiles))
+	for i, p := range b.Profiles {
+		names[i] = p.Name
+	}
+	return names
+}
+
+// counterpart is the board's standard profile with as many compute slices as the name says: what a
+// user of another board's name wants.
+func counterpart(b Board, name string) (Profile, bool) {
+	want, ok := parseName(name)
+	if !ok {
+		return Profile{}, false
+	}
+	for _, p := range b.Profiles {
+		if p.Standard() && p.Compute == want.compute {
+			return p, true
+		}
+	}
+	return Profile{}, false
+}
+
+// largest is the layout of that part of the request with the most compute slices (then memory, then
+// instances) that can be placed beside what is kept.
+func largest(b Board, kept Layout, r Request) (best Layout) {
+	score := -1
+	each(b, r, func(sub Request) {
+		if l, ok := place(b, kept, sub); ok {
+			if s := l.Compute()*1000 + l.Memory()*50 + len(l); s > score {
+				best, score = l, s
+			}
+		}
+	})
+	return best
+}
+
+// each calls visit with every sub-multiset of the request, counts capped at what the board can
+// hold.
+func each(b Board, r Request, visit func(Request)) {
+	names := slices.SortedFunc(maps.Keys(r), bySize)
+	sub := Request{}
+	var walk func(i, compute int)
+	walk = func(i, compute int) {
+		if compute > b.ComputeSlices {
+			return
+		}
+		if i == len(names) {
+			visit(sub)
+			return
+		}
+		p, _ := b.Profile(names[i])
+		for n := min(r[names[i]], p.Max); n >= 0; n-- {
+			sub[names[i]] = n
+			walk(i+1, compute+n*p.Compute)
+		}
+		delete(sub, names[i])
+	}
+	walk(0, 0)
+}
+
+// Maximal lists every layout that holds the kept instances, and beside them such of the named
+// profiles that no further instance of any of them can be added; large instances first. Without
+// names the board's standard profiles are used.
+func Maximal(b Board, kept Layout, names ...string) []Layout {
+	if len(names) == 0 {
+		for _, p := range b.Profiles {
+			if p.Standard() {
+				names = append(names, p.Name)
+			}
+		}
+	}
+	all := Request{}
+	for _, name := range names {
+		if p, ok := b.Profile(name); ok {
+			all[name] = p.Max
+		}
+	}
+	var layouts []Layout
+	each(b, all, func(sub Request) {
+		l, ok := place(b, kept, sub)
+		if !ok {
+			return
+		}
+		for name := range all {
+			more := maps.Clone(sub)
+			more[name]++
+			if _, ok := place(b, kept, more); ok {
+				return
+			}
+		}
+		layouts = append(layouts, l)
+	})
+	return layouts
+}
+
+// nearest lists the three complete layouts that differ least from the request, weighing an instance
+// by the compute slices it has. Where nothing of the request is on the board there are none.
+func nearest(b Board, kept Layout, r Request) []Layout {
+	if len(r) == 0 {
+		return nil
+	}
+	wanted := kept.with(r)
+	var names []string
+	for _, p := range b.Profiles {
+		if p.Standard() || wanted[p.Name] > 0 {
+			names = append(names, p.Name)
+		}
+	}
+	layouts := Maximal(b, kept, names...)
+	distance := func(l Layout) int {
+		got, lost, added := l.Request(), 0, 0
+		for _, name := range names {
+			p, _ := b.Profile(name)
+			switch d := min(wanted[name], 2*p.Max) - got[name]; {
+			case d > 0:
+				lost += d * p.Compute
+			case d < 0:
+				added -= d * p.Compute
+			}
+		}
+		return 2*lost + added
+	}
+	slices.SortStableFunc(layouts, func(x, y Layout) int { return cmp.Compare(distance(x), distance(y)) })
+	return layouts[:min(3, len(layouts))]
+}

@@ -1,0 +1,145 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/mig"
+)
+
+// ErrNoGPUs is returned for a node whose labels do not say which GPUs it has.
+var ErrNoGPUs = errors.New("the labels do not say which GPUs the node has")
+
+// GPUs are the node's GPUs as its labels describe them, with sharing and MIG suffixes taken off.
+// The labels say how many MIG devices there are, not which GPU holds them: the first GPU in MIG
+// mode carries them all, which is enough to predict labels and resources. The error wraps
+// ErrNoGPUs.
+func (n *Node) GPUs() ([]mig.GPU, error) {
+	product := n.Labels[mig.WholeGPU+".product"]
+	count, err := strconv.Atoi(n.Labels[mig.WholeGPU+".count"])
+	if product == "" || err != nil || count < 0 || count > 1024 {
+		return nil, fmt.Errorf("%w: nvidia.com/gpu.product is %q and nvidia.com/gpu.count %q", ErrNoGPUs, product, n.Labels[mig.WholeGPU+".count"])
+	}
+	product = strings.TrimSuffix(product, "-SHARED")
+	profile := ""
+	if before, after, ok := strings.Cut(product, "-MIG-"); ok {
+		product = before
+		if after == "INVALID" {
+			return nil, fmt.Errorf("%w: the node is in the state MIG-INVALID", ErrNoGPUs)
+		}
+		profile, _ = mig.CanonicalProfile(after)
+	}
+	gpu := mig.GPU{Product: product, Family: n.Labels[mig.WholeGPU+".family"]}
+	if board, err := mig.FindBoard(product); err == nil {
+		gpu = board.GPU(product)
+	}
+	if profile == "" {
+		if memory, err := strconv.Atoi(n.Labels[mig.WholeGPU+".memory"]); err == nil && memory > 0 {
+			gpu.MemoryMiB = memory
+		}
+	}
+	if major, minor := n.Labels[mig.WholeGPU+".compute.major"], n.Labels[mig.WholeGPU+".compute.minor"]; major != "" && minor != "" {
+		gpu.ComputeCapability = major + "." + minor
+	}
+	if profile != "" {
+		gpu.Enabled, gpu.Instances = true, mig.Request{profile: count}
+		return []mig.GPU{gpu}, nil
+	}
+	gpus := slices.Repeat([]mig.GPU{gpu}, count)
+	instances := mig.Request{}
+	for name, value := range n.Labels {
+		resource, ok := strings.CutSuffix(name, ".count")
+		profile, known := mig.CanonicalProfile(strings.TrimSuffix(resource, ".shared"))
+		if devices, err := strconv.Atoi(value); ok && known && err == nil && strings.HasPrefix(resource, "nvidia.com/mig-") && devices > 0 && devices < 1<<16 {
+			instances[profile] = devices
+		}
+	}
+	if len(instances) > 0 && count > 0 {
+		capacity := n.GPUResources()
+		whole := capacity[mig.WholeGPU]
+		if replicas, err := strconv.Atoi(n.Labels[mig.WholeGPU+".replicas"]); err == nil && replicas > 1 {
+			whole = (whole + capacity[mig.WholeGPU+".shared"]) / replicas
+		}
+		for i := range max(1, count-whole) {
+			gpus[i].Enabled, gpus[i].Instances = true, mig.Request{}
+		}
+		gpus[0].Instances = instances
+	}
+	return gpus, nil
+}
+
+// The rules under which Check reports.
+const (
+	RuleNoResource = "node-no-gpu-resource"
+	RuleNoLabels   = "node-no-gpu-labels"
+	RuleState      = "node-mig-state"
+	RulePaused     = "node-operand-paused"
+	RuleCount      = "node-capacity-differs"
+	sourceOperator = "gpu-operator controllers/state_manager.go"
+	sourceMIG      = "mig-parted deployments/container (MIG manager)"
+	sourceLabels   = "k8s-device-plugin internal/lm"
+)
+
+// Paused reports whether the value of a deploy label keeps the operand away for a while. The driver manager
+// appends its pause to a value that is not true: paused-for-mig-change_paused-for-driver-upgrade.
+func Paused(value string) bool { return strings.Contains(value, "paused-for-") }
+
+// Check reports where the node's labels and resources contradict each other.
+func (n *Node) Check() []finding.Finding {
+	var findings []finding.Finding
+	capacity, allocatable := n.GPUResources(), ofNVIDIA(n.Allocatable)
+	add := func(id string, s finding.Severity, subject, reason, fix, source string) {
+		findings = append(findings, finding.Finding{ID: id, Severity: s, Subject: subject, Reason: reason, Fix: fix, Source: source})
+	}
+	var deploys []string
+	for _, name := range slices.Sorted(maps.Keys(n.Labels)) {
+		component, ok := strings.CutPrefix(name, "nvidia.com/gpu.deploy.")
+		if !ok {
+			continue
+		}
+		switch value := n.Labels[name]; {
+		case value == "true":
+			deploys = append(deploys, component)
+		case Paused(value):
+			add(RulePaused, finding.Warning, name, fmt.Sprintf("the operand is %s, so its pod is away", value),
+				"wait for the change to finish; if it stays, read the log of the MIG manager or the driver upgrade state", sourceOperator)
+		}
+	}
+	if n.Labels["nvidia.com/gpu.present"] == "true" && len(capacity) == 0 {
+		subject := "nvidia.com/gpu"
+		reason := "the node is labeled as a GPU node, and its capacity has no nvidia.com resource: the device plugin has not registered"
+		if len(deploys) > 0 {
+			reason = fmt.Sprintf("the operator wants %s on the node, and its capacity has no nvidia.com resource: the device plugin has not registered", strings.Join(deploys, ", "))
+		}
+		add(RuleNoResource, finding.Error, subject, reason,
+			"look at the pods on the node in this order: driver, container-toolkit, operator-validator, device-plugin", sourceOperator)
+	}
+	if n.Labels["nvidia.com/gpu.present"] == "true" && n.Labels[mig.WholeGPU+".product"] == "" {
+		add(RuleNoLabels, finding.Warning, mig.WholeGPU+".product", "GPU Feature Discovery has not labeled the node: its pod has not run, or found no driver",
+			"look at the gpu-feature-discovery pod, and at NFD, which carries its labels to the node", sourceLabels)
+	}
+	if strings.HasSuffix(n.Labels[mig.WholeGPU+".product"], "-MIG-INVALID") {
+		add(RuleState, finding.Error, mig.WholeGPU+".product", "the MIG devices of the node do not suit the strategy single, and no GPU is allocatable",
+			"partition every GPU alike, or use mig.strategy=mixed", sourceLabels)
+	}
+	if state := n.Labels["nvidia.com/mig.config.state"]; state != "" && state != "success" {
+		severity := finding.Warning
+		if state == "failed" {
+			severity = finding.Error
+		}
+		add(RuleState, severity, "nvidia.com/mig.config.state", fmt.Sprintf("the MIG config %q is in the state %s", n.Labels["nvidia.com/mig.config"], state),
+			"kubectl logs -n gpu-operator -l app=nvidia-mig-manager -c nvidia-mig-manager", sourceMIG)
+	}
+	for _, resource := range slices.Sorted(maps.Keys(capacity)) {
+		if allocatable[resource] < capacity[resource] {
+			add(RuleCount, finding.Warning, resource, fmt.Sprintf("%d of %d are allocatable: the others are unhealthy", allocatable[resource], capacity[resource]),
+				"look for XID errors on the node", "Kubernetes device plugins, health")
+		}
+	}
+	return findings
+}

@@ -1,0 +1,183 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/mig"
+)
+
+// Seed 000's dump: labels of the operator, and a capacity without any GPU; the indentation is lost.
+const seedDump = `Name: infracloud01
+Roles: control-plane
+Labels: beta.kubernetes.io/arch=amd64
+beta.kubernetes.io/os=linux
+...
+nvidia.com/gpu.deploy.container-toolkit=true
+nvidia.com/gpu.deploy.dcgm=true
+nvidia.com/gpu.deploy.dcgm-exporter=true
+nvidia.com/gpu.deploy.device-plugin=true
+nvidia.com/gpu.deploy.driver=true
+nvidia.com/gpu.deploy.gpu-feature-discovery=true
+nvidia.com/gpu.deploy.node-status-exporter=true
+nvidia.com/gpu.deploy.operator-validator=true
+nvidia.com/gpu.present=true
+Annotations: node.alpha.kubernetes.io/ttl: 0
+nvidia.com/gpu-driver-upgrade-enabled: true
+projectcalico.org/IPv4Address: 192.168.0.52/24
+...
+Capacity:
+cpu: 32
+memory: 131600376Ki
+pods: 110
+Allocatable:
+cpu: 32
+pods: 110
+...
+`
+
+// Specification, row "Node dump": labels present, resource absent.
+func TestSeedDump(t *testing.T) {
+	n, err := Parse([]byte(seedDump))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n.Name != "infracloud01" || len(n.Labels) != 11 || n.Annotations["nvidia.com/gpu-driver-upgrade-enabled"] != "true" {
+		t.Errorf("read %+v", n)
+	}
+	var got []string
+	for _, f := range n.Check() {
+		got = append(got, f.Severity.String()+" "+f.ID)
+	}
+	if diff := cmp.Diff([]string{"error node-no-gpu-resource", "warn node-no-gpu-labels"}, got); diff != "" {
+		t.Errorf("findings (-want +got):\n%s", diff)
+	}
+	if _, err := n.GPUs(); !errors.Is(err, ErrNoGPUs) {
+		t.Errorf("GPUs: %v, want ErrNoGPUs", err)
+	}
+}
+
+func nodeObject(labels, capacity string) string {
+	return fmt.Sprintf(`{"kind": "Node", "metadata": {"name": "gpu-1", "labels": {%s}}, "status": {"capacity": {"cpu": "8", %s}, "allocatable": {%s}}}`, labels, capacity, capacity)
+}
+
+// What the labels of a node say is what predicting from its GPUs gives back.
+func TestGPUsPredictTheNodeTheyCameFrom(t *testing.T) {
+	board, err := mig.FindBoard("A100-40GB")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mixed := board.GPU("")
+	mixed.Enabled, mixed.Instances = true, mig.Request{"3g.20gb": 1, "1g.5gb+me": 1}
+	single := board.GPU("")
+	single.Enabled, single.Instances = true, mig.Request{"1g.5gb": 7}
+	whole := board.GPU("")
+	for name, tc := range map[string]struct {
+		gpus     []mig.GPU
+		strategy string
+	}{
+		"whole": {[]mig.GPU{whole, whole}, "single"}, "single": {[]mig.GPU{single}, "single"},
+		"mixed": {[]mig.GPU{mixed, whole}, "mixed"},
+	} {
+		for _, factor := range []int{1, 4} {
+			replication := mig.Replication{Strategy: "time-slicing", Of: map[string]mig.Replica{"nvidia.com/gpu": {Factor: factor}}}
+			before := mig.Predict(tc.gpus, tc.strategy, replication)
+			var labels, capacity []string
+			for k, v := range before.Labels {
+				labels = append(labels, fmt.Sprintf("%q: %q", k, v))
+			}
+			for k, v := range before.Resources {
+				capacity = append(capacity, fmt.Sprintf(`%q: "%d"`, k, v))
+			}
+			n, err := Parse([]byte(nodeObject(strings.Join(labels, ","), strings.Join(capacity, ","))))
+			if err != nil {
+				t.Fatal(err)
+			}
+			gpus, err := n.GPUs()
+			if err != nil {
+				t.Fatal(err)
+			}
+			after := mig.Predict(gpus, tc.strategy, replication)
+			if diff := cmp.Diff(before.Labels, after.Labels); diff != "" {
+				t.Errorf("%s by %d: labels (-node +again):\n%s", name, factor, diff)
+			}
+			if diff := cmp.Diff(before.Resources, after.Resources); diff != "" {
+				t.Errorf("%s by %d: resources (-node +again):\n%s", name, factor, diff)
+			}
+		}
+	}
+}
+
+func TestCheck(t *testing.T) {
+	present := `"nvidia.com/gpu.present": "true", "nvidia.com/gpu.product": "NVIDIA-A30", `
+	for name, tc := range map[string]struct {
+		node string
+		want []string
+	}{
+		"healthy": {nodeObject(present+`"nvidia.com/mig.config.state": "success"`, `"nvidia.com/gpu": "1"`), nil},
+		"pending": {nodeObject(present+`"nvidia.com/mig.config.state": "pending", "nvidia.com/gpu.deploy.dcgm-exporter": "paused-for-mig-change"`, `"nvidia.com/gpu": "1"`),
+			[]string{"warn node-mig-state", "warn node-operand-paused"}},
+		"failed":  {nodeObject(present+`"nvidia.com/mig.config.state": "failed"`, `"nvidia.com/gpu": "1"`), []string{"error node-mig-state"}},
+		"invalid": {nodeObject(`"nvidia.com/gpu.product": "NVIDIA-A30-MIG-INVALID"`, `"nvidia.com/gpu": "0"`), []string{"error node-mig-state"}},
+		"unhealthy": {`{"kind": "Node", "metadata": {"labels": {"a": "b"}}, "status": {"capacity": {"nvidia.com/gpu": "8"}, "allocatable": {"nvidia.com/gpu": "7"}}}`,
+			[]string{"warn node-capacity-differs"}},
+	} {
+		n, err := Parse([]byte(tc.node))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, f := range n.Check() {
+			got = append(got, f.Severity.String()+" "+f.ID)
+		}
+		slices.Sort(got)
+		if diff := cmp.Diff(tc.want, got); diff != "" {
+			t.Errorf("%s: findings (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+func TestParseRefuses(t *testing.T) {
+	for _, text := range []string{"", "a: b", "- 1", `{"kind": "Pod"}`, `{"kind": "List", "items": []}`, "Name: x\n"} {
+		if n, err := Parse([]byte(text)); !errors.Is(err, ErrNode) {
+			t.Errorf("%q: %+v, %v, want ErrNode", text, n, err)
+		}
+	}
+	n, err := Parse([]byte(`{"kind": "List", "items": [` + nodeObject(`"a": "b"`, `"nvidia.com/gpu": "2"`) + `]}`))
+	if err != nil || n.GPUResources()["nvidia.com/gpu"] != 2 {
+		t.Errorf("a list of one: %+v, %v", n, err)
+	}
+}
+
+// Whatever a node claims, its GPUs can be predicted from, and there are as many as it says.
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(seedDump))
+	f.Add([]byte(nodeObject(`"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb-SHARED", "nvidia.com/gpu.count": "7"`, `"nvidia.com/gpu": "14"`)))
+	f.Add([]byte(nodeObject(`"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB", "nvidia.com/gpu.count": "2", "nvidia.com/mig-1g.5gb.count": "7"`, `"nvidia.com/gpu": "1"`)))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		n, err := Parse(data)
+		if err != nil {
+			if !errors.Is(err, ErrNode) {
+				t.Fatalf("%v does not wrap ErrNode", err)
+			}
+			return
+		}
+		n.Check()
+		gpus, err := n.GPUs()
+		if err != nil {
+			if !errors.Is(err, ErrNoGPUs) {
+				t.Fatalf("%v does not wrap ErrNoGPUs", err)
+			}
+			return
+		}
+		p := mig.Predict(gpus, mig.StrategyMixed, mig.Replication{})
+		if got := p.Labels["nvidia.com/gpu.count"]; len(gpus) > 0 && !gpus[0].Enabled && got != fmt.Sprint(len(gpus)) {
+			t.Fatalf("%d GPUs, predicted %q", len(gpus), got)
+		}
+	})
+}

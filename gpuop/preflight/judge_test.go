@@ -1,0 +1,500 @@
+package preflight_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/preflight"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
+)
+
+func healthy(t *testing.T) *cluster.State {
+	t.Helper()
+	folder, err := cluster.OpenFolder("testdata/healthy")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := folder.Read(t.Context(), preflight.Kinds...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func release(t *testing.T, name string) chart.Version {
+	t.Helper()
+	v, err := chart.ParseVersion(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// wrong lists the rows that are not OK, shortly.
+func wrong(rows []verdict.Verdict) []string {
+	var out []string
+	for _, v := range rows {
+		if v.State != verdict.OK {
+			out = append(out, strings.TrimSpace(fmt.Sprintf("%s %s %s", v.State, v.ID, v.Node)))
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+func TestHealthyIsAsIntended(t *testing.T) {
+	s := healthy(t)
+	if len(s.Missing) != 0 {
+		t.Fatalf("missing %v", s.Missing)
+	}
+	rows := preflight.Judge(s, preflight.Options{Table: chart.Load(), Version: release(t, "v26.7.0")})
+	if got := wrong(rows); len(got) != 0 {
+		t.Errorf("not as intended: %v", got)
+	}
+	for _, v := range rows {
+		if v.ID == "" || v.Subject == "" || v.Reason == "" || v.Source == "" {
+			t.Errorf("a row says too little: %+v", v)
+		}
+	}
+}
+
+func daemonSet(namespace, name, image string) appsv1.DaemonSet {
+	d := appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	d.Spec.Template.Spec.Containers = []corev1.Container{{Name: "main", Image: image}}
+	d.Status.DesiredNumberScheduled = 2
+	return d
+}
+
+func of(s *cluster.State, name string) *corev1.Node {
+	for i := range s.Nodes {
+		if s.Nodes[i].Name == name {
+			return &s.Nodes[i]
+		}
+	}
+	return nil
+}
+
+func values(pairs ...any) []map[string]any {
+	root := map[string]any{}
+	for i := 0; i < len(pairs); i += 2 {
+		_ = unstructured.SetNestedField(root, pairs[i+1], strings.Split(pairs[i].(string), ".")...)
+	}
+	return []map[string]any{root}
+}
+
+// Each state of a cluster yields its rows, and no others.
+func TestJudge(t *testing.T) {
+	rhel := func(n *corev1.Node, version string) {
+		n.Labels["feature.node.kubernetes.io/system-os_release.ID"], n.Labels["feature.node.kubernetes.io/system-os_release.VERSION_ID"] = "rhel", version
+	}
+	linux := func(n *corev1.Node, id, version string) {
+		rhel(n, version)
+		n.Labels["feature.node.kubernetes.io/system-os_release.ID"] = id
+	}
+	policy := func(key string, value map[string]any) unstructured.Unstructured {
+		return unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{key: value}}}
+	}
+	// as Red Hat installs it: NFD's own operator, CRI-O, and a node's status that names RHCOS
+	openShift := func(s *cluster.State) {
+		s.CRDs = append(s.CRDs, "clusterversions.config.openshift.io")
+		s.DaemonSets = append(s.DaemonSets, daemonSet("openshift-nfd", "nfd-worker", "registry.redhat.io/openshift4/ose-node-feature-discovery-rhel9@sha256:1"))
+		for i := range s.Nodes {
+			s.Nodes[i].Status.NodeInfo.OSImage = "Red Hat Enterprise Linux CoreOS 9.6.20250523-0 (Plow)"
+			s.Nodes[i].Status.NodeInfo.ContainerRuntimeVersion = "cri-o://1.32.4"
+			s.Nodes[i].Labels["node.openshift.io/os_id"] = "rhel"
+		}
+	}
+	unlabeled := func(n *corev1.Node) { // by NFD; a cloud's label says that it has GPUs
+		maps.DeleteFunc(n.Labels, func(name, _ string) bool { return strings.Contains(name, "/pci-") })
+		n.Labels["cloud.google.com/gke-accelerator"] = "nvidia-l4"
+	}
+	team := func(s *cluster.State) {
+		n := of(s, "gpu-1")
+		n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: "team", Value: "ml", Effect: corev1.TaintEffectNoSchedule})
+	}
+	kubelets := func(s *cluster.State, versions ...string) {
+		s.Version = ""
+		for i := range s.Nodes {
+			s.Nodes[i].Status.NodeInfo.KubeletVersion = versions[i%len(versions)]
+		}
+	}
+	for name, c := range map[string]struct {
+		version string
+		values  []map[string]any
+		change  func(*cluster.State)
+		want    []string
+		says    string // in a reason
+	}{
+		"old Kubernetes": {change: func(s *cluster.State) { s.Version = "v1.31.9" }, says: "1.32 to 1.36",
+			want: []string{"failed kubernetes-version", "warning os-supported gpu-1", "warning os-supported gpu-2"}},
+		"Kubernetes too new": {change: func(s *cluster.State) { s.Version = "v1.37.0" },
+			want: []string{"warning kubernetes-version", "warning os-supported gpu-1", "warning os-supported gpu-2"}},
+		"kubelets instead of the server": {change: func(s *cluster.State) { kubelets(s, "v1.34.1", "v1.36.3", "v1.9.0") }, says: "v1.36.3 is among 1.32 to 1.36, which v26.7.0 supports; judged by the newest kubelet"},
+		"old kubelets": {change: func(s *cluster.State) { kubelets(s, "v1.30.1") }, says: "v1.30.1 is older",
+			want: []string{"warning kubernetes-version", "warning os-supported gpu-1", "warning os-supported gpu-2"}},
+		"new kubelets": {change: func(s *cluster.State) { kubelets(s, "v1.37.0") },
+			want: []string{"warning kubernetes-version", "warning os-supported gpu-1", "warning os-supported gpu-2"}},
+		"no version at all":    {change: func(s *cluster.State) { kubelets(s, "") }, want: []string{"unknown kubernetes-version"}},
+		"last Kubernetes":      {change: func(s *cluster.State) { s.Version = "v1.36.3+rke2r1" }},
+		"release without page": {version: "v23.9.0", want: []string{"note servicemonitor-crd", "unknown kubernetes-version", "unknown os-supported gpu-1", "unknown os-supported gpu-2"}},
+		"mixed systems": {change: func(s *cluster.State) { rhel(of(s, "gpu-2"), "9.6") }, says: "runs rhel 9.6 and would get the driver image of ubuntu22.04",
+			want: []string{"failed driver-os", "failed driver-os gpu-2"}},
+		"minors of RHEL": {change: func(s *cluster.State) { rhel(of(s, "gpu-1"), "9.4"); rhel(of(s, "gpu-2"), "9.6") }},
+		"minors of RHEL before v26.7": {version: "v26.3.0", change: func(s *cluster.State) { rhel(of(s, "gpu-1"), "9.4"); rhel(of(s, "gpu-2"), "9.6") },
+			want: []string{"failed driver-os", "failed driver-os gpu-2", "note servicemonitor-crd"}},
+		"minors of Rocky before v26.3": {version: "v25.10.1", change: func(s *cluster.State) { linux(of(s, "gpu-1"), "rocky", "9.6"); linux(of(s, "gpu-2"), "rocky", "9.7") }, says: "rocky9.6",
+			want: []string{"failed driver-os", "failed driver-os gpu-2", "note servicemonitor-crd", "warning os-supported gpu-1", "warning os-supported gpu-2"}},
+		"minors of Rocky":         {version: "v26.3.0", change: func(s *cluster.State) { linux(of(s, "gpu-1"), "rocky", "8.10"); linux(of(s, "gpu-2"), "rocky", "8.9") }, want: []string{"note servicemonitor-crd", "warning os-supported gpu-2"}},
+		"minors of RHEL 10":       {version: "v26.3.0", change: func(s *cluster.State) { rhel(of(s, "gpu-1"), "10.0"); rhel(of(s, "gpu-2"), "10.1") }, want: []string{"note servicemonitor-crd"}},
+		"minors of Oracle Linux":  {change: func(s *cluster.State) { linux(of(s, "gpu-1"), "ol", "9.4"); linux(of(s, "gpu-2"), "ol", "9.5") }, want: []string{"warning os-supported gpu-1", "warning os-supported gpu-2"}},
+		"minors of Oracle, v26.3": {version: "v26.3.0", change: func(s *cluster.State) { linux(of(s, "gpu-1"), "ol", "9.4"); linux(of(s, "gpu-2"), "ol", "9.5") }, want: []string{"failed driver-os", "failed driver-os gpu-2", "note servicemonitor-crd", "warning os-supported gpu-1", "warning os-supported gpu-2"}},
+		"mixed systems, and the other node brings its driver": {change: func(s *cluster.State) {
+			rhel(of(s, "gpu-2"), "9.6")
+			of(s, "gpu-2").Labels["nvidia.com/gpu.deploy.driver"] = "pre-installed"
+		}, says: "1 node with GPUs gets the driver image of ubuntu22.04"},
+		"mixed systems, and the next step was taken": {change: func(s *cluster.State) {
+			rhel(of(s, "gpu-2"), "9.6")
+			of(s, "gpu-2").Labels["nvidia.com/gpu.deploy.driver"] = "false"
+		}},
+		"mixed systems, and the first is for virtual machines": {change: func(s *cluster.State) {
+			s.ClusterPolicies = []unstructured.Unstructured{policy("sandboxWorkloads", map[string]any{"enabled": true})}
+			rhel(of(s, "gpu-1"), "9.6")
+			of(s, "gpu-1").Labels["nvidia.com/gpu.workload.config"] = "vm-passthrough"
+		}, want: []string{"failed driver-os", "failed driver-os gpu-2"}, says: "runs ubuntu 22.04 and would get the driver image of rhel9"},
+		"mixed runtimes, and the next step was taken": {change: func(s *cluster.State) {
+			of(s, "gpu-1").Status.NodeInfo.ContainerRuntimeVersion = "cri-o://1.34.1"
+			of(s, "gpu-1").Labels["nvidia.com/gpu.deploy.operands"] = "false"
+		}},
+		"mixed runtimes, and a node without the toolkit": {change: func(s *cluster.State) {
+			of(s, "gpu-1").Status.NodeInfo.ContainerRuntimeVersion = "cri-o://1.34.1"
+			of(s, "gpu-1").Labels["nvidia.com/gpu.deploy.container-toolkit"] = "false"
+		}},
+		"an architecture without images, kept out": {change: func(s *cluster.State) {
+			of(s, "gpu-2").Status.NodeInfo.Architecture = "ppc64le"
+			of(s, "gpu-2").Labels["nvidia.com/gpu.deploy.operands"] = "false"
+		}, want: []string{"note architecture gpu-2"}},
+		"OpenShift since 4.19": {change: func(s *cluster.State) {
+			openShift(s)
+			for _, n := range []string{"gpu-1", "gpu-2"} {
+				rhel(of(s, n), "9.6")
+			}
+		}, says: "driver toolkit"},
+		"OpenShift since 4.19, two releases of RHCOS in a release without major tags": {version: "v25.10.1", change: func(s *cluster.State) {
+			openShift(s)
+			rhel(of(s, "gpu-1"), "9.6")
+			linux(of(s, "gpu-2"), "rhcos", "4.18")
+		}, want: []string{"note servicemonitor-crd"}},
+		"OpenShift in a folder without definitions": {change: func(s *cluster.State) {
+			openShift(s)
+			s.CRDs = nil
+			for _, n := range []string{"gpu-1", "gpu-2"} {
+				rhel(of(s, n), "9.6")
+			}
+		}, says: "driver toolkit"},
+		"OpenShift without NFD": {change: func(s *cluster.State) {
+			openShift(s)
+			s.DaemonSets = []appsv1.DaemonSet{}
+			for i := range s.Nodes {
+				delete(s.Nodes[i].Labels, "feature.node.kubernetes.io/pci-10de.present")
+				delete(s.Nodes[i].Labels, "nvidia.com/gpu.present")
+			}
+		}, want: []string{"failed nfd", "warning gpu-nodes"}, says: "NFD Operator"},
+		"an NFD that the release was installed beside": {change: func(s *cluster.State) {
+			s.ClusterPolicies = []unstructured.Unstructured{policy("driver", map[string]any{"enabled": true})}
+			s.DaemonSets = append(s.DaemonSets, daemonSet("node-feature-discovery", "nfd-worker", "registry.k8s.io/nfd/node-feature-discovery:v0.18.1"))
+		}},
+		"NFD of the chart, applied by Argo CD": {change: func(s *cluster.State) {
+			d := daemonSet("gpu-operator", "gpu-operator-node-feature-discovery-worker", "registry.k8s.io/nfd/node-feature-discovery:v0.18.1")
+			d.Labels = map[string]string{"helm.sh/chart": "node-feature-discovery-0.18.1"}
+			s.DaemonSets = append(s.DaemonSets, d)
+		}},
+		"the MPS daemon of the plugin's chart": {values: values("devicePlugin.enabled", false), change: func(s *cluster.State) {
+			d := daemonSet("nvdp", "nvdp-nvidia-device-plugin-mps-control-daemon", "nvcr.io/nvidia/k8s-device-plugin:v0.17.1")
+			d.Spec.Template.Spec.Containers[0].Name, d.Spec.Template.Spec.Containers[0].Command = "mps-control-daemon-ctr", []string{"mps-control-daemon"}
+			d.Spec.Template.Spec.Containers = append(d.Spec.Template.Spec.Containers, corev1.Container{Name: "mps-control-daemon-sidecar", Image: "nvcr.io/nvidia/k8s-device-plugin:v0.17.1", Command: []string{"config-manager"}})
+			s.DaemonSets = append(s.DaemonSets, d)
+		}, says: "no other than the operator's"},
+		"HAMi": {change: func(s *cluster.State) {
+			d := daemonSet("kube-system", "hami-device-plugin", "projecthami/hami:v2.6.1")
+			d.Spec.Template.Spec.Containers[0].Command = []string{"nvidia-device-plugin", "--config-file=/config/config.json"}
+			s.DaemonSets = append(s.DaemonSets, d)
+		}, want: []string{"failed device-plugin"}},
+		"mixed systems, own drivers":   {values: values("driver.enabled", false), change: func(s *cluster.State) { rhel(of(s, "gpu-2"), "9.6") }},
+		"mixed systems, NVIDIADrivers": {values: values("driver.nvidiaDriverCRD.enabled", true), change: func(s *cluster.State) { rhel(of(s, "gpu-2"), "9.6") }},
+		"mixed systems, precompiled, one kernel": {values: values("driver.usePrecompiled", true), change: func(s *cluster.State) { rhel(of(s, "gpu-2"), "9.6") },
+			want: []string{"failed driver-os"}},
+		"mixed systems, precompiled": {values: values("driver.usePrecompiled", true), change: func(s *cluster.State) {
+			rhel(of(s, "gpu-2"), "9.6")
+			of(s, "gpu-2").Labels["feature.node.kubernetes.io/kernel-version.full"] = "5.14.0"
+		}, want: []string{"failed driver-os", "failed driver-os gpu-2"}, says: "would get the driver image of ubuntu22.04"},
+		"precompiled": {values: values("driver.usePrecompiled", true), says: "one for each kernel"},
+		"unknown system": {change: func(s *cluster.State) {
+			n := of(s, "gpu-1")
+			delete(n.Labels, "feature.node.kubernetes.io/system-os_release.ID")
+			n.Status.NodeInfo.OSImage = "Plan 9"
+		}, want: []string{"failed driver-os", "unknown os-supported gpu-1"}},
+		"before NFD, by the status": {change: func(s *cluster.State) {
+			for _, n := range []string{"gpu-1", "gpu-2"} {
+				of(s, n).Labels = map[string]string{"cloud.google.com/gke-accelerator": "nvidia-l4"}
+			}
+		}},
+		"system outside the matrix": {change: func(s *cluster.State) {
+			for _, n := range []string{"gpu-1", "gpu-2"} {
+				of(s, n).Labels["feature.node.kubernetes.io/system-os_release.VERSION_ID"] = "20.04"
+			}
+		}, want: []string{"warning os-supported gpu-1", "warning os-supported gpu-2"}, says: "ubuntu 20.04 is not in the matrix of v26.7.0"},
+		"mixed runtimes": {change: func(s *cluster.State) { of(s, "gpu-1").Status.NodeInfo.ContainerRuntimeVersion = "cri-o://1.34.1" },
+			want: []string{"failed container-runtime", "failed container-runtime gpu-1"}, says: "the toolkit would configure containerd"},
+		"mixed runtimes, CRI-O last": {change: func(s *cluster.State) { of(s, "gpu-2").Status.NodeInfo.ContainerRuntimeVersion = "cri-o://1.34.1" },
+			want: []string{"failed container-runtime", "failed container-runtime gpu-2"}},
+		"CRI-O alone": {change: func(s *cluster.State) {
+			for _, n := range []string{"gpu-1", "gpu-2"} {
+				of(s, n).Status.NodeInfo.ContainerRuntimeVersion = "cri-o://1.34.1"
+			}
+		}},
+		"mixed runtimes, no toolkit": {values: values("toolkit.enabled", false), change: func(s *cluster.State) { of(s, "gpu-1").Status.NodeInfo.ContainerRuntimeVersion = "cri-o://1.34.1" }},
+		"docker": {change: func(s *cluster.State) {
+			for _, n := range []string{"gpu-1", "gpu-2"} {
+				of(s, n).Status.NodeInfo.ContainerRuntimeVersion = "docker://28.1.1"
+			}
+		}, want: []string{"failed runtime-supported gpu-1", "failed runtime-supported gpu-2"}},
+		"NFD is there": {change: func(s *cluster.State) {
+			s.DaemonSets = append(s.DaemonSets, daemonSet("node-feature-discovery", "nfd-worker", "registry.k8s.io/nfd/node-feature-discovery:v0.18.1"))
+		}, want: []string{"failed nfd"}},
+		"NFD is there and not wanted": {values: values("nfd.enabled", false), change: func(s *cluster.State) {
+			s.DaemonSets = append(s.DaemonSets, daemonSet("node-feature-discovery", "nfd-worker", "registry.k8s.io/nfd/node-feature-discovery:v0.18.1"))
+		}},
+		"NFD of the chart": {change: func(s *cluster.State) {
+			d := daemonSet("gpu-operator", "gpu-operator-node-feature-discovery-worker", "registry.k8s.io/nfd/node-feature-discovery:v0.18.1")
+			d.Labels, d.Annotations = map[string]string{"helm.sh/chart": "node-feature-discovery-0.18.1"}, map[string]string{"meta.helm.sh/release-name": "gpu-operator"}
+			s.DaemonSets = append(s.DaemonSets, d)
+		}},
+		"no NFD": {values: values("nfd.enabled", false), change: func(s *cluster.State) {
+			for i := range s.Nodes {
+				delete(s.Nodes[i].Labels, "feature.node.kubernetes.io/pci-10de.present")
+				s.Nodes[i].Labels["cloud.google.com/gke-accelerator"] = "nvidia-l4"
+			}
+			s.Nodes[0].Labels = nil
+		}, want: []string{"failed nfd"}},
+		"second plugin": {change: func(s *cluster.State) {
+			s.DaemonSets = append(s.DaemonSets, daemonSet("kube-system", "nvidia-device-plugin-daemonset", "nvcr.io/nvidia/k8s-device-plugin:v0.17.1"))
+		}, want: []string{"failed device-plugin"}, says: "registers nvidia.com/gpu on 2 nodes"},
+		"second plugin instead": {values: values("devicePlugin.enabled", false), change: func(s *cluster.State) {
+			s.DaemonSets = append(s.DaemonSets, daemonSet("kube-system", "nvidia-device-plugin-daemonset", "nvcr.io/nvidia/k8s-device-plugin:v0.17.1"))
+		}},
+		"second plugin on no node": {change: func(s *cluster.State) {
+			d := daemonSet("kube-system", "nvidia-gpu-device-plugin-small-cos", "gke.gcr.io/nvidia-gpu-device-plugin@sha256:1")
+			d.Status.DesiredNumberScheduled = 0
+			s.DaemonSets = append(s.DaemonSets, d)
+		}, want: []string{"note device-plugin"}},
+		"plugin of the operator": {change: func(s *cluster.State) {
+			d := daemonSet("gpu-operator", "nvidia-device-plugin-daemonset", "nvcr.io/nvidia/k8s-device-plugin:v0.20.0")
+			d.OwnerReferences = []metav1.OwnerReference{{APIVersion: "nvidia.com/v1", Kind: "ClusterPolicy"}}
+			s.DaemonSets = append(s.DaemonSets, d)
+		}},
+		"plugin as a static pod": {change: func(s *cluster.State) {
+			p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "plugin-gpu-1"}}
+			p.Spec.NodeName, p.Spec.Containers = "gpu-1", []corev1.Container{{Image: "nvcr.io/nvidia/k8s-device-plugin:v0.17.1"}}
+			s.Pods = append(s.Pods, p)
+		}, want: []string{"failed device-plugin gpu-1"}},
+		"restricted namespace": {change: func(s *cluster.State) { s.Namespaces[0].Labels["pod-security.kubernetes.io/enforce"] = "restricted" }, want: []string{"failed pod-security"}},
+		"restricted namespace, psa.enabled": {values: values("psa.enabled", true), change: func(s *cluster.State) {
+			s.Namespaces[0].Labels["pod-security.kubernetes.io/enforce"] = "restricted"
+		}, want: []string{"note pod-security"}},
+		"no namespace":        {change: func(s *cluster.State) { s.Namespaces[0].Name = "default" }, want: []string{"note pod-security"}},
+		"unlabeled namespace": {change: func(s *cluster.State) { s.Namespaces[0].Labels = nil }, want: []string{"note pod-security"}},
+		"a taint of its own": {change: func(s *cluster.State) {
+			n := of(s, "gpu-2")
+			n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: "team", Value: "ml", Effect: corev1.TaintEffectNoSchedule})
+		}, want: []string{"failed taint gpu-2", "failed taint gpu-2"}, says: "the taint team=ml:NoSchedule is not tolerated"},
+		"a taint of its own, tolerated": {
+			values: values("daemonsets.tolerations", []any{map[string]any{"operator": "Exists"}}, "node-feature-discovery.worker.tolerations", []any{map[string]any{"operator": "Exists"}}),
+			change: func(s *cluster.State) {
+				n := of(s, "gpu-2")
+				n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: "team", Value: "ml", Effect: corev1.TaintEffectNoSchedule})
+			}},
+		"a toleration of another value": {
+			values: values("daemonsets.tolerations", []any{map[string]any{"key": "nvidia.com/gpu", "operator": "Equal", "value": "true", "effect": "NoSchedule"}}),
+			want:   []string{"failed taint gpu-1", "failed taint gpu-2"}},
+		"tolerations of the ClusterPolicy": {change: func(s *cluster.State) {
+			s.ClusterPolicies = []unstructured.Unstructured{policy("daemonsets", map[string]any{"tolerations": []any{map[string]any{"key": "team", "operator": "Exists"}}})}
+		}, want: []string{"failed taint gpu-1", "failed taint gpu-2"}},
+		// the operands keep those of their manifests
+		"an empty list of tolerations":         {values: values("daemonsets.tolerations", []any{})},
+		"an empty list, and a taint of others": {values: values("daemonsets.tolerations", []any{}), change: team, want: []string{"failed taint gpu-1", "failed taint gpu-1"}},
+		"NFD's worker tolerates more than the chart's": {change: func(s *cluster.State) {
+			team(s)
+			s.ClusterPolicies = []unstructured.Unstructured{policy("daemonsets", map[string]any{"tolerations": []any{map[string]any{"operator": "Exists"}}})}
+			unlabeled(of(s, "gpu-1"))
+			d := daemonSet("nfd", "nfd-worker", "registry.k8s.io/nfd/node-feature-discovery:v0.18.1")
+			d.Spec.Template.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+			s.DaemonSets = append(s.DaemonSets, d)
+		}},
+		"NFD's worker does not tolerate what the operands do": {change: func(s *cluster.State) {
+			team(s)
+			s.ClusterPolicies = []unstructured.Unstructured{policy("daemonsets", map[string]any{"tolerations": []any{map[string]any{"operator": "Exists"}}})}
+			unlabeled(of(s, "gpu-1"))
+			d := daemonSet("nfd", "nfd-worker", "registry.k8s.io/nfd/node-feature-discovery:v0.18.1")
+			d.Spec.Template.Spec.Tolerations = []corev1.Toleration{{Key: "nvidia.com/gpu", Operator: corev1.TolerationOpExists}}
+			s.DaemonSets = append(s.DaemonSets, d)
+		}, want: []string{"failed taint gpu-1"}},
+		"two ClusterPolicies, of which the older is in force": {change: func(s *cluster.State) {
+			rhel(of(s, "gpu-2"), "9.6")
+			ignored, old := policy("driver", map[string]any{"enabled": false}), policy("driver", map[string]any{"enabled": true})
+			ignored.SetName("aaa")
+			ignored.SetCreationTimestamp(metav1.NewTime(s.At))
+			old.SetName("cluster-policy")
+			old.SetCreationTimestamp(metav1.NewTime(s.At.Add(-time.Hour)))
+			s.ClusterPolicies = []unstructured.Unstructured{ignored, old}
+		}, want: []string{"failed driver-os", "failed driver-os gpu-2"}},
+		"two ClusterPolicies, by what they say themselves": {change: func(s *cluster.State) {
+			rhel(of(s, "gpu-2"), "9.6")
+			inForce, ignored := policy("driver", map[string]any{"enabled": false}), policy("driver", map[string]any{"enabled": true})
+			ignored.Object["status"] = map[string]any{"state": "ignored"}
+			ignored.SetCreationTimestamp(metav1.NewTime(s.At.Add(-time.Hour)))
+			inForce.SetCreationTimestamp(metav1.NewTime(s.At))
+			s.ClusterPolicies = []unstructured.Unstructured{ignored, inForce}
+		}},
+		"precompiled drivers on OpenShift": {values: values("driver.usePrecompiled", true), change: func(s *cluster.State) {
+			openShift(s)
+			of(s, "gpu-1").Status.NodeInfo.KernelVersion = of(s, "gpu-2").Status.NodeInfo.KernelVersion
+		}, says: "one for each kernel"},
+		"a taint of Kubernetes": {change: func(s *cluster.State) {
+			n := of(s, "gpu-2")
+			n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: "node.kubernetes.io/unreachable", Effect: corev1.TaintEffectNoExecute})
+		}},
+		"no taint":                  {change: func(s *cluster.State) { of(s, "gpu-2").Spec.Taints = nil }, want: []string{"note gpu-node-untainted gpu-2"}},
+		"no taint, GPU nodes alone": {change: func(s *cluster.State) { of(s, "gpu-2").Spec.Taints = nil; s.Nodes = s.Nodes[1:] }},
+		"a pod without GPUs": {change: func(s *cluster.State) {
+			p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "shop"}}
+			p.Spec.NodeName = "gpu-1"
+			s.Pods = append(s.Pods, p)
+		}, want: []string{"note pods-without-gpu gpu-1"}},
+		"a DaemonSet's pod without GPUs": {change: func(s *cluster.State) {
+			yes := true
+			p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "monitoring", Name: "node-exporter-x", OwnerReferences: []metav1.OwnerReference{{Kind: "DaemonSet", Controller: &yes}}}}
+			p.Spec.NodeName = "gpu-1"
+			s.Pods = append(s.Pods, p)
+		}},
+		"an architecture without images": {change: func(s *cluster.State) { of(s, "gpu-2").Status.NodeInfo.Architecture = "ppc64le" }, want: []string{"failed architecture gpu-2"}},
+		"arm64":                          {change: func(s *cluster.State) { of(s, "gpu-2").Status.NodeInfo.Architecture = "arm64" }},
+		"no ServiceMonitors":             {change: func(s *cluster.State) { s.CRDs = []string{} }, want: []string{"note servicemonitor-crd"}},
+		"no ServiceMonitors before v26.7": {version: "v26.3.0", values: values("dcgmExporter.serviceMonitor.enabled", true), change: func(s *cluster.State) { s.CRDs = []string{} },
+			want: []string{"failed servicemonitor-crd"}},
+		"GKE without a quota": {change: func(s *cluster.State) {
+			s.Nodes[0].Spec.ProviderID = "gce://p/z/n"
+			s.Nodes[0].Labels["cloud.google.com/gke-nodepool"] = "default"
+		}, want: []string{"failed priority-quota"}},
+		"a quota that is used up": {change: func(s *cluster.State) { s.Quotas = []corev1.ResourceQuota{quota("10", "10", "system-node-critical")} }, want: []string{"failed priority-quota"}},
+		"a quota with room":       {change: func(s *cluster.State) { s.Quotas = []corev1.ResourceQuota{quota("10", "100", "system-node-critical")} }},
+		"a quota that every container must answer": {change: func(s *cluster.State) {
+			s.Quotas = []corev1.ResourceQuota{compute("requests.cpu", "limits.memory")}
+		}, want: []string{"warning priority-quota"}, says: "limits limits.memory, requests.cpu"},
+		"a quota of storage": {change: func(s *cluster.State) { s.Quotas = []corev1.ResourceQuota{compute("requests.storage", "services")} }},
+		"GKE with a quota of no class": {change: func(s *cluster.State) {
+			s.Nodes[0].Spec.ProviderID = "gce://p/z/n"
+			s.Nodes[0].Labels["cloud.google.com/gke-nodepool"] = "default"
+			s.Quotas = []corev1.ResourceQuota{compute("pods")}
+		}, want: []string{"failed priority-quota"}},
+		"GKE with the quota that it requires": {change: func(s *cluster.State) {
+			s.Nodes[0].Spec.ProviderID = "gce://p/z/n"
+			s.Nodes[0].Labels["cloud.google.com/gke-nodepool"] = "default"
+			s.Quotas = []corev1.ResourceQuota{quota("10", "100", "system-node-critical")}
+		}},
+		"a quota of others": {change: func(s *cluster.State) { s.Quotas = []corev1.ResourceQuota{quota("10", "10", "batch")} }},
+		"a client": {change: func(s *cluster.State) {
+			d := daemonSet("monitoring", "dcgm-exporter", "nvcr.io/nvidia/k8s/dcgm-exporter:4.4.0")
+			class := "nvidia"
+			d.Spec.Template.Spec.RuntimeClassName = &class
+			s.DaemonSets = append(s.DaemonSets, d)
+		}, want: []string{"warning gpu-client"}},
+		"a client by its environment": {change: func(s *cluster.State) {
+			d := daemonSet("monitoring", "dcgm-exporter", "nvcr.io/nvidia/k8s/dcgm-exporter:4.4.0")
+			d.Spec.Template.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "NVIDIA_VISIBLE_DEVICES", Value: "all"}}
+			s.DaemonSets = append(s.DaemonSets, d)
+		}, want: []string{"warning gpu-client"}},
+		"no client by its environment": {change: func(s *cluster.State) {
+			d := daemonSet("monitoring", "agent", "agent:1")
+			d.Spec.Template.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "NVIDIA_VISIBLE_DEVICES", Value: "void"}}
+			s.DaemonSets = append(s.DaemonSets, d)
+		}},
+		"a client that goes": {change: func(s *cluster.State) {
+			d := daemonSet("monitoring", "dcgm-exporter", "nvcr.io/nvidia/k8s/dcgm-exporter:4.4.0")
+			d.Spec.Template.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "NVIDIA_VISIBLE_DEVICES", Value: "all"}}
+			d.Spec.Template.Spec.NodeSelector = map[string]string{"nvidia.com/gpu.deploy.client": "true"}
+			s.DaemonSets = append(s.DaemonSets, d)
+		}},
+		"a node that is not ready": {change: func(s *cluster.State) { of(s, "gpu-1").Status.Conditions[0].Status = corev1.ConditionUnknown }, want: []string{"warning node-ready gpu-1"}},
+		"no GPUs":                  {change: func(s *cluster.State) { s.Nodes = s.Nodes[:1] }, want: []string{"warning gpu-nodes"}},
+		"nodes are refused": {change: func(s *cluster.State) {
+			s.Nodes = nil
+			s.Missing = []cluster.Missing{{Kind: cluster.Nodes, Verb: "list", Why: cluster.Forbidden, Detail: "nodes is forbidden"}}
+		}, want: []string{"unknown not-read"}},
+		"everything is refused": {change: func(s *cluster.State) {
+			var missing []cluster.Missing
+			for _, k := range preflight.Kinds {
+				missing = append(missing, cluster.Missing{Kind: k, Verb: "list", Why: cluster.Forbidden, Detail: "forbidden"})
+			}
+			*s = cluster.State{Title: s.Title, At: s.At, Namespace: s.Namespace, Missing: missing}
+		}, want: append(slices.Repeat([]string{"unknown not-read"}, 7), "unknown kubernetes-version")},
+		"DaemonSets of one namespace": {change: func(s *cluster.State) {
+			s.Missing = []cluster.Missing{{Kind: cluster.DaemonSets, Verb: "list", Why: cluster.Partial, Detail: "one namespace"}}
+		}, want: []string{"note not-read", "unknown device-plugin", "unknown nfd"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := healthy(t)
+			if c.change != nil {
+				c.change(s)
+			}
+			if c.version == "" {
+				c.version = "v26.7.0"
+			}
+			rows := preflight.Judge(s, preflight.Options{Table: chart.Load(), Version: release(t, c.version), Values: c.values})
+			slices.Sort(c.want)
+			if diff := cmp.Diff(c.want, wrong(rows)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if c.says != "" && !slices.ContainsFunc(rows, func(v verdict.Verdict) bool { return strings.Contains(v.Reason, c.says) }) {
+				t.Errorf("no row says %q", c.says)
+			}
+			for _, v := range rows {
+				if v.State == verdict.Failed && v.Next == "" {
+					t.Errorf("%s failed, and says no next step", v.ID)
+				}
+			}
+		})
+	}
+}
+
+// compute is a quota without scopes that limits the resources.
+func compute(names ...corev1.ResourceName) corev1.ResourceQuota {
+	q := corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "gpu-operator", Name: "compute"}}
+	q.Spec.Hard = corev1.ResourceList{}
+	for _, name := range names {
+		q.Spec.Hard[name] = resource.MustParse("50")
+	}
+	return q
+}
+
+func quota(used, hard, class string) corev1.ResourceQuota {
+	q := corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "gpu-operator", Name: "quota"}}
+	q.Spec.ScopeSelector = &corev1.ScopeSelector{MatchExpressions: []corev1.ScopedResourceSelectorRequirement{{
+		ScopeName: corev1.ResourceQuotaScopePriorityClass, Operator: corev1.ScopeSelectorOpIn, Values: []string{class}}}}
+	q.Status.Hard = corev1.ResourceList{corev1.ResourcePods: resource.MustParse(hard)}
+	q.Status.Used = corev1.ResourceList{corev1.ResourcePods: resource.MustParse(used)}
+	return q
+}

@@ -1,0 +1,109 @@
+package preflight
+
+import (
+	_ "embed"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+)
+
+//go:embed matrix.txt
+var matrixText string
+
+// A row is what the documentation says of one operating system.
+type row struct {
+	series, id  string
+	versions    []string // "*" is any
+	first, last int      // minors of Kubernetes 1; 0 where the page names none
+	runtimes    []string // nil where the page names none
+	source      string
+}
+
+// matrix returns the table, which is part of the program: a test reads every row.
+var matrix = sync.OnceValues(func() ([]row, error) { return parseMatrix(matrixText) })
+
+func parseMatrix(text string) ([]row, error) {
+	var rows []row
+	n := 0
+	for line := range strings.Lines(text) {
+		n++
+		line = strings.TrimSuffix(line, "\n")
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		c := strings.Split(line, "\t")
+		if len(c) != 6 || c[5] == "" {
+			return nil, fmt.Errorf("line %d: want six columns, the last its source", n)
+		}
+		r := row{series: c[0], id: c[1], versions: strings.Fields(c[2]), source: c[5]}
+		if c[3] != "-" {
+			first, last, _ := strings.Cut(c[3], "-")
+			var ok, also bool
+			if r.first, ok = minor(first); !ok {
+				return nil, fmt.Errorf("line %d: Kubernetes %q", n, c[3])
+			}
+			if r.last, also = minor(last); !also || r.last < r.first {
+				return nil, fmt.Errorf("line %d: Kubernetes %q", n, c[3])
+			}
+		}
+		if c[4] != "-" {
+			r.runtimes = strings.Fields(c[4])
+		}
+		rows = append(rows, r)
+	}
+	return rows, nil
+}
+
+// minor reads the minor version of Kubernetes 1: "1.36", "v1.36.3+rke2r1".
+func minor(version string) (int, bool) {
+	rest, found := strings.CutPrefix(strings.TrimPrefix(version, "v"), "1.")
+	if !found {
+		return 0, false
+	}
+	end := strings.IndexFunc(rest, func(r rune) bool { return r < '0' || r > '9' })
+	if end >= 0 {
+		rest = rest[:end]
+	}
+	n, err := strconv.Atoi(rest)
+	return n, err == nil
+}
+
+// series returns the rows of a release; none where the table does not know it.
+func series(v chart.Version) []row {
+	all, err := matrix()
+	if err != nil {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(r row) bool { return r.series != v.Minor() })
+}
+
+// find returns the row of an operating system, and whether the page names its version.
+func find(rows []row, os system) (r row, named, versionNamed bool) {
+	for _, each := range rows {
+		if each.id != os.id {
+			continue
+		}
+		if slices.Contains(each.versions, os.version) || slices.Contains(each.versions, "*") {
+			return each, true, true
+		}
+		r, named = each, true
+	}
+	return r, named, false
+}
+
+// named lists what the page names, as text: "ubuntu 22.04, 24.04".
+func named(rows []row) string {
+	var words []string
+	for _, r := range rows {
+		versions := " " + strings.Join(r.versions, ", ")
+		if r.versions[0] == "*" {
+			versions = ""
+		}
+		words = append(words, r.id+versions)
+	}
+	return strings.Join(words, "; ")
+}

@@ -1,0 +1,296 @@
+package release
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+)
+
+// ErrChart is returned for what is no gpu-operator chart that can be read.
+var ErrChart = errors.New("unreadable chart")
+
+// files are the texts of a chart by their paths inside it.
+type files map[string][]byte
+
+// description is a Chart.yaml.
+type description struct {
+	Name        string `yaml:"name"`
+	Version     string `yaml:"version"`
+	AppVersion  string `yaml:"appVersion"`
+	KubeVersion string `yaml:"kubeVersion"`
+}
+
+// read reads a chart from its files. A chart that is built from the source tree has no release's
+// version; then the name, such as the folder's, says it.
+func read(f files, name string) (*chart.Release, error) {
+	var d description
+	if err := yaml.Unmarshal(f["Chart.yaml"], &d); err != nil || d.Name == "" {
+		return nil, fmt.Errorf("%w %s: no Chart.yaml with a name in it", ErrChart, name)
+	}
+	if d.Name != "gpu-operator" {
+		return nil, fmt.Errorf("%w %s: the chart %s, want gpu-operator", ErrChart, name, d.Name)
+	}
+	r := &chart.Release{AppVersion: d.AppVersion, Kubernetes: d.KubeVersion, Reads: map[string]chart.Use{}}
+	var err error
+	if r.Version, err = chart.ParseVersion(d.Version); err != nil || d.Version == "v1.0.0-devel" {
+		if r.Version, err = chart.ParseVersion(name); err != nil {
+			return nil, fmt.Errorf("%w %s: version %q of Chart.yaml is no release", ErrChart, name, d.Version)
+		}
+		r.AppVersion = r.Version.String()
+	}
+	if r.Values, err = values(f["values.yaml"]); err != nil {
+		return nil, fmt.Errorf("%w %s: values.yaml: %w", ErrChart, name, err)
+	}
+	if err := readTemplates(f, nil, r); err != nil {
+		return nil, fmt.Errorf("%w %s: %w", ErrChart, name, err)
+	}
+	if err := addParts(r, f); err != nil {
+		return nil, fmt.Errorf("%w %s: %w", ErrChart, name, err)
+	}
+	if r.Fields, err = definitions(f); err != nil {
+		return nil, fmt.Errorf("%w %s: %w", ErrChart, name, err)
+	}
+	return r, nil
+}
+
+// values reads a values file into JSON's types.
+func values(data []byte) (map[string]any, error) {
+	var m map[string]any
+	if err := yaml.Unmarshal(data, &m); err != nil {
+		return nil, err
+	}
+	plain, _ := plain(m).(map[string]any)
+	return plain, nil
+}
+
+// plain gives YAML's values the types of JSON.
+func plain(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		out := make(map[string]any, len(v))
+		for k, e := range v {
+			out[k] = plain(e)
+		}
+		return out
+	case map[any]any:
+		out := make(map[string]any, len(v))
+		for k, e := range v {
+			out[fmt.Sprint(k)] = plain(e)
+		}
+		return out
+	case []any:
+		out := make([]any, len(v))
+		for i, e := range v {
+			out[i] = plain(e)
+		}
+		return out
+	case int:
+		return float64(v)
+	case int64:
+		return float64(v)
+	case uint64:
+		return float64(v)
+	case nil, bool, string, float64:
+		return v
+	}
+	return fmt.Sprint(v)
+}
+
+// addParts adds the subcharts, whose values lie below their names, and are overruled there by the
+// chart's own.
+func addParts(r *chart.Release, f files) error {
+	for _, name := range parts(f) {
+		below := files{}
+		for p, data := range f {
+			if rest, found := strings.CutPrefix(p, "charts/"+name+"/"); found {
+				below[rest] = data
+			}
+		}
+		var d description
+		if err := yaml.Unmarshal(below["Chart.yaml"], &d); err != nil {
+			return fmt.Errorf("charts/%s: %w", name, err)
+		}
+		r.Parts = append(r.Parts, chart.Part{Name: name, Version: d.Version, AppVersion: d.AppVersion})
+		defaults, err := values(below["values.yaml"])
+		if err != nil {
+			return fmt.Errorf("charts/%s/values.yaml: %w", name, err)
+		}
+		own, _ := r.Values[name].(map[string]any)
+		if r.Values == nil {
+			r.Values = map[string]any{}
+		}
+		r.Values[name] = coalesce(own, defaults)
+		if err := readTemplates(below, chart.Path{name}, r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// parts are the names of the subcharts.
+func parts(f files) []string {
+	names := map[string]bool{}
+	for p := range f {
+		if rest, found := strings.CutPrefix(p, "charts/"); found {
+			name, file, _ := strings.Cut(rest, "/")
+			if file == "Chart.yaml" {
+				names[name] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+// coalesce puts the chart's values over a subchart's, as Helm does: null takes a default away.
+func coalesce(over, under map[string]any) map[string]any {
+	out := maps.Clone(under)
+	if out == nil {
+		out = map[string]any{}
+	}
+	for k, v := range over {
+		upper, isMap := v.(map[string]any)
+		lower, both := out[k].(map[string]any)
+		switch {
+		case v == nil && out[k] != nil:
+			delete(out, k)
+		case isMap && both:
+			out[k] = coalesce(upper, lower)
+		default:
+			out[k] = v
+		}
+	}
+	return out
+}
+
+// definitions reads the fields of the custom resources in crds/.
+func definitions(f files) (map[string][]chart.Field, error) {
+	var out map[string][]chart.Field
+	for _, p := range slices.Sorted(maps.Keys(f)) {
+		if path.Dir(p) != "crds" {
+			continue
+		}
+		for text := range strings.SplitSeq("\n"+string(f[p]), "\n---") {
+			var crd struct {
+				Kind string `yaml:"kind"`
+				Spec struct {
+					Names struct {
+						Kind string `yaml:"kind"`
+					} `yaml:"names"`
+					// Validation is where v1beta1 has the schema.
+					Validation struct {
+						Schema *schema `yaml:"openAPIV3Schema"`
+					} `yaml:"validation"`
+					Versions []struct {
+						Schema struct {
+							Schema *schema `yaml:"openAPIV3Schema"`
+						} `yaml:"schema"`
+					} `yaml:"versions"`
+				} `yaml:"spec"`
+			}
+			if err := yaml.Unmarshal([]byte(text), &crd); err != nil {
+				return nil, fmt.Errorf("%s: %w", p, err)
+			}
+			if crd.Kind != "CustomResourceDefinition" {
+				continue
+			}
+			root := crd.Spec.Validation.Schema
+			if n := len(crd.Spec.Versions); n > 0 && crd.Spec.Versions[n-1].Schema.Schema != nil {
+				root = crd.Spec.Versions[n-1].Schema.Schema
+			}
+			if root == nil {
+				continue
+			}
+			if out == nil {
+				out = map[string][]chart.Field{}
+			}
+			out[crd.Spec.Names.Kind] = root.fields("", nil)
+		}
+	}
+	return out, nil
+}
+
+// schema is the part of an OpenAPI schema that the tables keep.
+type schema struct {
+	Type       string             `yaml:"type"`
+	Enum       []any              `yaml:"enum"`
+	Pattern    string             `yaml:"pattern"`
+	Minimum    *float64           `yaml:"minimum"`
+	Maximum    *float64           `yaml:"maximum"`
+	Required   []string           `yaml:"required"`
+	Default    any                `yaml:"default"`
+	Properties map[string]*schema `yaml:"properties"`
+	Items      *schema            `yaml:"items"`
+	Additional yaml.Node          `yaml:"additionalProperties"`
+	IntOrText  bool               `yaml:"x-kubernetes-int-or-string"`
+	Preserve   bool               `yaml:"x-kubernetes-preserve-unknown-fields"`
+}
+
+func (s *schema) kind() string {
+	switch {
+	case s.IntOrText:
+		return "int-or-string"
+	case s.Preserve, s.Type == "":
+		return "any"
+	case s.Type == "object" && s.additional() != nil:
+		return "map"
+	case s.Type == "object" && len(s.Properties) == 0:
+		return "any"
+	}
+	return s.Type
+}
+
+func (s *schema) additional() *schema {
+	if s.Additional.Kind != yaml.MappingNode {
+		return nil
+	}
+	var inner schema
+	if s.Additional.Decode(&inner) != nil {
+		return nil
+	}
+	return &inner
+}
+
+// skipped are the fields at the root that the API server owns.
+var skipped = []string{"apiVersion", "kind", "metadata", "status"}
+
+// fields lists what is below the schema at the path.
+func (s *schema) fields(at string, out []chart.Field) []chart.Field {
+	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
+		p := s.Properties[name]
+		if p == nil || at == "" && slices.Contains(skipped, name) {
+			continue
+		}
+		out = p.field(strings.TrimPrefix(at+"."+name, "."), slices.Contains(s.Required, name), out)
+	}
+	if s.Items != nil {
+		out = s.Items.field(at+"[]", false, out)
+	}
+	if inner := s.additional(); inner != nil {
+		out = inner.field(at+"{}", false, out)
+	}
+	return out
+}
+
+func (s *schema) field(at string, required bool, out []chart.Field) []chart.Field {
+	f := chart.Field{Path: at, Type: s.kind(), Pattern: s.Pattern, Min: s.Minimum, Max: s.Maximum, Required: required, Default: s.Default != nil}
+	for _, e := range s.Enum {
+		text := fmt.Sprint(e)
+		if n, isNumber := e.(float64); isNumber {
+			text = strconv.FormatFloat(n, 'f', -1, 64)
+		}
+		f.Enum = append(f.Enum, text)
+	}
+	out = append(out, f)
+	if f.Type == "any" || f.Type == "int-or-string" {
+		return out
+	}
+	return s.fields(at, out)
+}

@@ -1,0 +1,185 @@
+package release_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/charttest"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/release"
+)
+
+// small is a chart of the project's own, with what the reader looks for.
+var small = map[string]string{
+	"Chart.yaml":  "name: gpu-operator\nversion: v27.1.0\nappVersion: v27.1.0\nkubeVersion: '>= 1.30'\n",
+	"values.yaml": "driver:\n  enabled: true\n  version: 700.1.1\n  repository: nvcr.io/nvidia\n  image: driver\nnode-feature-discovery:\n  worker: {tolerations: [{key: a}]}\n",
+	"templates/a.yaml": "{{- $d := .Values.driver -}}\n{{- if .Values.driver.enabled }}\nimage: {{ .Values.driver.image }}\nversion: {{ $d.version | quote }}\n" +
+		"{{- with .Values.operator.nodeSelector }}\n{{ toYaml . }}\n{{- end }}\n{{- with .Values.extra }}{{ .name }}{{- end }}{{- range .Values.list }}{{ .x }}{{- end }}\n{{- end }}\n" +
+		"v: {{ .Values.validator.version | default .Chart.AppVersion }}\n{{ if hasKey .Values.mig \"strategy\" }}x{{ end }}\n",
+	"crds/a.yaml": "kind: CustomResourceDefinition\nspec:\n  names: {kind: ClusterPolicy}\n  versions:\n    - schema:\n        openAPIV3Schema:\n          properties:\n" +
+		"            spec:\n              type: object\n              required: [driver]\n              properties:\n                driver: {type: object, properties: {enabled: {type: boolean, default: true}, env: {type: array, items: {type: object, required: [name], properties: {name: {type: string}}}}}}\n",
+	"charts/node-feature-discovery/Chart.yaml":       "name: node-feature-discovery\nversion: 0.20.0\nappVersion: v0.20.0\n",
+	"charts/node-feature-discovery/values.yaml":      "worker: {tolerations: [], port: 8080}\n",
+	"charts/node-feature-discovery/templates/w.yaml": "{{ .Values.worker.port }}\n",
+	"README.md": "not read",
+}
+
+func write(t *testing.T, dir string) string {
+	t.Helper()
+	for name, text := range small {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// pack writes the archive that helm package would write of a folder.
+func pack(t *testing.T, dir string) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	zipped := gzip.NewWriter(&out)
+	archive := tar.NewWriter(zipped)
+	err := fs.WalkDir(os.DirFS(dir), ".", func(p string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		data, err := os.ReadFile(filepath.Join(dir, p))
+		if err != nil {
+			return err
+		}
+		if err := archive.WriteHeader(&tar.Header{Name: "gpu-operator/" + p, Mode: 0o644, Size: int64(len(data)), Typeflag: tar.TypeReg}); err != nil {
+			return err
+		}
+		_, err = archive.Write(data)
+		return err
+	})
+	if err = errors.Join(err, archive.Close(), zipped.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+// layout writes an OCI layout with the packed chart in it.
+func layout(t *testing.T, dir string, packed []byte) string {
+	t.Helper()
+	blob := func(data []byte) string {
+		sum := fmt.Sprintf("%x", sha256.Sum256(data))
+		path := filepath.Join(dir, "blobs", "sha256", sum)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, data, 0o644)); err != nil {
+			t.Fatal(err)
+		}
+		return "sha256:" + sum
+	}
+	digest := blob(packed)
+	manifest, _ := json.Marshal(map[string]any{"layers": []any{map[string]any{"mediaType": "application/vnd.cncf.helm.chart.content.v1.tar+gzip", "digest": digest}}})
+	index, _ := json.Marshal(map[string]any{"manifests": []any{map[string]any{"digest": blob(manifest)}}})
+	if err := errors.Join(os.WriteFile(filepath.Join(dir, "oci-layout"), []byte("{}"), 0o644), os.WriteFile(filepath.Join(dir, "index.json"), index, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func TestFolderArchiveAndLayoutSayTheSame(t *testing.T) {
+	dir := write(t, t.TempDir())
+	packed := pack(t, dir)
+	file := filepath.Join(t.TempDir(), "gpu-operator-v27.1.0.tgz")
+	if err := os.WriteFile(file, packed, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	want := &chart.Release{
+		AppVersion: "v27.1.0", Kubernetes: ">= 1.30", Parts: []chart.Part{{Name: "node-feature-discovery", Version: "0.20.0", AppVersion: "v0.20.0"}},
+		Values: map[string]any{
+			"driver":                 map[string]any{"enabled": true, "version": "700.1.1", "repository": "nvcr.io/nvidia", "image": "driver"},
+			"node-feature-discovery": map[string]any{"worker": map[string]any{"tolerations": []any{map[string]any{"key": "a"}}, "port": 8080.0}},
+		},
+		Reads: map[string]chart.Use{
+			"driver": chart.Printed, "driver.enabled": chart.Tested, "driver.image": chart.Printed, "driver.version": chart.Printed, "operator.nodeSelector": chart.Copied,
+			"extra": chart.Tested, "extra.name": chart.Printed, "list": chart.Copied, "validator.version": chart.Printed, "mig.strategy": chart.Tested,
+			"node-feature-discovery.worker.port": chart.Printed,
+		},
+		Fields: map[string][]chart.Field{"ClusterPolicy": {
+			{Path: "spec", Type: "object"}, {Path: "spec.driver", Type: "object", Required: true}, {Path: "spec.driver.enabled", Type: "boolean", Default: true},
+			{Path: "spec.driver.env", Type: "array"}, {Path: "spec.driver.env[]", Type: "object"}, {Path: "spec.driver.env[].name", Type: "string", Required: true},
+		}},
+		Images: map[string]chart.Image{"driver": {When: [][]string{{"driver.enabled"}}}, "validator": {Release: true}},
+	}
+	want.Version, _ = chart.ParseVersion("v27.1.0")
+	for name, path := range map[string]string{"folder": dir, "archive": file, "layout": layout(t, t.TempDir(), packed)} {
+		got, err := release.Open(path)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if diff := cmp.Diff(want, got, cmp.AllowUnexported(chart.Version{}, chart.Field{})); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// A rendering of a real release and the values in force teach its keys again.
+func TestInstalledReleases(t *testing.T) {
+	dir := charttest.Data(t)
+	got, err := release.Open(filepath.Join(dir, "v26.7.0", "rendered-defaults.yaml"))
+	if err == nil || !errors.Is(err, release.ErrChart) {
+		driver, _ := got.Values["driver"].(map[string]any)
+		if driver["version"] != "595.91.07" {
+			t.Errorf("%v, %v", driver, err)
+		}
+	}
+	path := filepath.Join(t.TempDir(), "values.yaml")
+	text := "COMPUTED VALUES:\ndriver: {enabled: true, brandNew: 1}\noperator: {}\n"
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	r, err := release.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Version, _ = chart.ParseVersion("v27.1.0")
+	table := chart.Load().With(r)
+	if status := table.Judge(r.Version, chart.ParsePath("driver.brandNew")).Status; status != chart.Known {
+		t.Errorf("driver.brandNew has status %d", status)
+	}
+	if status := table.Judge(r.Version, chart.ParsePath("operator.nodeSelector.x")).Status; status != chart.Free {
+		t.Errorf("operator.nodeSelector, which templates read, has status %d", status)
+	}
+}
+
+func TestWhatIsNoChart(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{"empty": "", "text": "hello", "other.yaml": "a: 1\n", "broken.tgz": "\x1f\x8b\x08 broken", "values.yaml": "driver: [\n"} {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := release.Open(path); !errors.Is(err, release.ErrChart) {
+			t.Errorf("%s: %v, want ErrChart", name, err)
+		}
+	}
+	if _, err := release.Open(dir); !errors.Is(err, release.ErrChart) {
+		t.Errorf("a folder without a chart: %v, want ErrChart", err)
+	}
+	other := write(t, t.TempDir())
+	if err := os.WriteFile(filepath.Join(other, "Chart.yaml"), []byte("name: network-operator\nversion: 1.0.0\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := release.Open(other); !errors.Is(err, release.ErrChart) {
+		t.Errorf("another chart: %v, want ErrChart", err)
+	}
+}

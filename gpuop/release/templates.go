@@ -1,0 +1,211 @@
+package release
+
+import (
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"text/template/parse"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+)
+
+// readTemplates notes what the templates of a chart read; below is the path of the chart's values.
+func readTemplates(f files, below chart.Path, into *chart.Release) error {
+	for _, p := range slices.Sorted(maps.Keys(f)) {
+		if !strings.HasPrefix(p, "templates/") || !slices.Contains([]string{".yaml", ".yml", ".tpl", ".txt"}, path.Ext(p)) {
+			continue
+		}
+		tree := parse.New(p)
+		tree.Mode = parse.SkipFuncCheck
+		set := map[string]*parse.Tree{}
+		if _, err := tree.Parse(string(f[p]), "", "", set); err != nil {
+			return fmt.Errorf("%s: %w", p, err)
+		}
+		for _, name := range slices.Sorted(maps.Keys(set)) {
+			r := &templateReader{below: below, into: into}
+			r.list(set[name].Root, &scope{dot: []string{}, variables: map[string][]string{}})
+		}
+	}
+	return nil
+}
+
+// A templateReader follows the values through one template.
+type templateReader struct {
+	below chart.Path
+	into  *chart.Release
+	// guards are the values that the conditions around the present place want to be true, or false
+	// after a "!".
+	guards []string
+}
+
+// A scope is what names stand for: chains of names from the template's root, or nil when not known.
+type scope struct {
+	dot       []string
+	variables map[string][]string
+}
+
+func (s *scope) inner(dot []string) *scope {
+	return &scope{dot, maps.Clone(s.variables)}
+}
+
+// note records a use of a chain that begins at the root.
+func (r *templateReader) note(chain []string, use chart.Use) {
+	if len(chain) < 2 || chain[0] != "Values" {
+		return
+	}
+	path := append(slices.Clone(r.below), chain[1:]...)
+	name := path.String()
+	r.into.Reads[name] = max(r.into.Reads[name], use)
+	if n := len(path) - 1; use == chart.Printed && path[n] == "image" && len(r.below) == 0 {
+		r.into.AddImage(path[:n].String(), r.guards)
+	}
+}
+
+// conditions are the values that a condition wants to be true, or false after a "!"; what is no
+// plain value is left out.
+func (s *scope) conditions(p *parse.PipeNode) []string {
+	if len(p.Cmds) != 1 {
+		return nil
+	}
+	var out []string
+	args, sign := p.Cmds[0].Args, ""
+	switch function(p.Cmds[0]) {
+	case "and":
+		args = args[1:]
+	case "not":
+		args, sign = args[1:], "!"
+	}
+	for _, a := range args {
+		if chain := s.chain(a); len(chain) > 1 && chain[0] == "Values" {
+			out = append(out, sign+chart.Path(chain[1:]).String())
+		}
+	}
+	return out
+}
+
+func (r *templateReader) list(n *parse.ListNode, s *scope) {
+	if n == nil {
+		return
+	}
+	for _, inner := range n.Nodes {
+		r.node(inner, s)
+	}
+}
+
+func (r *templateReader) node(n parse.Node, s *scope) {
+	switch n := n.(type) {
+	case *parse.ActionNode:
+		r.pipe(n.Pipe, s, chart.Printed)
+	case *parse.IfNode:
+		r.pipe(n.Pipe, s, chart.Tested)
+		outer := r.guards
+		r.guards = append(outer[:len(outer):len(outer)], s.conditions(n.Pipe)...)
+		r.list(n.List, s)
+		r.guards = outer
+		r.list(n.ElseList, s)
+	case *parse.WithNode:
+		r.pipe(n.Pipe, s, chart.Tested)
+		r.list(n.List, s.inner(s.chain(n.Pipe)))
+		r.list(n.ElseList, s)
+	case *parse.RangeNode:
+		r.pipe(n.Pipe, s, chart.Copied)
+		r.list(n.List, s.inner(nil))
+		r.list(n.ElseList, s)
+	case *parse.TemplateNode:
+		r.pipe(n.Pipe, s, chart.Tested)
+	}
+}
+
+// copying are the functions that take a value with everything below it; comparing those that take
+// its text.
+var (
+	copying   = []string{"toYaml", "toJson", "toPrettyJson", "toRawJson", "range", "tpl", "merge", "mergeOverwrite", "concat", "keys", "values", "pick", "omit", "deepCopy"}
+	comparing = []string{"eq", "ne", "lt", "le", "gt", "ge", "contains", "hasPrefix", "hasSuffix", "has", "kindIs", "typeIs"}
+)
+
+func (r *templateReader) pipe(p *parse.PipeNode, s *scope, use chart.Use) {
+	if p == nil {
+		return
+	}
+	for _, c := range p.Cmds {
+		if name := function(c); slices.Contains(copying, name) {
+			use = chart.Copied
+		} else if slices.Contains(comparing, name) {
+			use = max(use, chart.Printed)
+		}
+	}
+	for _, c := range p.Cmds {
+		r.command(c, s, use)
+		if n := len(c.Args) - 1; function(c) == "default" && slices.Equal(s.chain(c.Args[n]), []string{"Chart", "AppVersion"}) {
+			r.release(s.chain(p.Cmds[0].Args[0]))
+		}
+	}
+	if len(p.Decl) > 0 {
+		s.variables[p.Decl[len(p.Decl)-1].Ident[0]] = s.chain(p)
+	}
+}
+
+// release notes an operand whose version is the operator's own where the values name none.
+func (r *templateReader) release(chain []string) {
+	if n := len(chain) - 1; n > 1 && chain[0] == "Values" && chain[n] == "version" && len(r.below) == 0 {
+		r.into.Released(chart.Path(chain[1:n]).String())
+	}
+}
+
+// function is the name of the function that the command calls, or "".
+func function(c *parse.CommandNode) string {
+	if id, ok := c.Args[0].(*parse.IdentifierNode); ok {
+		return id.Ident
+	}
+	return ""
+}
+
+func (r *templateReader) command(c *parse.CommandNode, s *scope, use chart.Use) {
+	if name := function(c); name == "hasKey" && len(c.Args) == 3 {
+		if key, isText := c.Args[2].(*parse.StringNode); isText {
+			if chain := s.chain(c.Args[1]); chain != nil {
+				r.note(append(slices.Clone(chain), key.Text), chart.Tested)
+			}
+		}
+		return
+	}
+	for _, a := range c.Args {
+		if p, isPipe := a.(*parse.PipeNode); isPipe {
+			r.pipe(p, s, use)
+			continue
+		}
+		if chain := s.chain(a); chain != nil {
+			r.note(chain, use)
+		}
+	}
+}
+
+// chain resolves a node to names from the root, or nil.
+func (s *scope) chain(n parse.Node) []string {
+	join := func(head, tail []string) []string {
+		if head == nil {
+			return nil
+		}
+		return append(slices.Clone(head), tail...)
+	}
+	switch n := n.(type) {
+	case *parse.DotNode:
+		return s.dot
+	case *parse.FieldNode:
+		return join(s.dot, n.Ident)
+	case *parse.VariableNode:
+		if n.Ident[0] == "$" {
+			return n.Ident[1:]
+		}
+		return join(s.variables[n.Ident[0]], n.Ident[1:])
+	case *parse.ChainNode:
+		return join(s.chain(n.Node), n.Field)
+	case *parse.PipeNode:
+		if len(n.Cmds) == 1 && len(n.Cmds[0].Args) == 1 {
+			return s.chain(n.Cmds[0].Args[0])
+		}
+	}
+	return nil
+}

@@ -1,0 +1,481 @@
+package sharing
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	spec "github.com/NVIDIA/k8s-device-plugin/api/config/v1"
+	"go.yaml.in/yaml/v3"
+	sigsyaml "sigs.k8s.io/yaml"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/mig"
+)
+
+// Config is one device-plugin configuration file.
+type Config struct {
+	// Spec is the file as the library reads it; nil where the file is refused.
+	Spec *spec.Config
+	// Refused says that the device plugin does not start with the file.
+	Refused bool
+	// set holds the line of every flag that the file sets, by path ("flags.migStrategy").
+	set map[string]int
+}
+
+// The rules under which this package reports, beside those of package fields.
+const (
+	ruleRefused   = "sharing-refused"
+	ruleValue     = "sharing-value"
+	ruleReplicas  = "sharing-replicas"
+	ruleResource  = "sharing-resource"
+	ruleBoth      = "sharing-both"
+	ruleIgnored   = "sharing-ignored"
+	ruleMPS       = "sharing-mps"
+	ruleDead      = "sharing-dead"
+	ruleChoice    = "sharing-choice"
+	ruleClients   = "sharing-clients"
+	ruleNoMemory  = "sharing-no-isolation"
+	sourceConfig  = "k8s-device-plugin api/config/v1"
+	sourceMPS     = "k8s-device-plugin cmd/mps-control-daemon/mps"
+	sourcePlugin  = "k8s-device-plugin cmd/nvidia-device-plugin/main.go"
+	sourceChoice  = "k8s-device-plugin cmd/config-manager/main.go"
+	sourceEnviron = "gpu-operator assets/state-device-plugin/0500_daemonset.yaml and controllers/object_controls.go"
+)
+
+// MaxClients is the most MPS clients that one GPU serves at a time.
+const MaxClients = 48
+
+// Parse reads a device-plugin file and reports misspelled keys, values that the plugin refuses, and
+// settings that are read but ignored. Findings carry lines but no file name, which the caller
+// knows. The config is nil only when the file is not a mapping at all.
+func Parse(data []byte) (*Config, []finding.Finding) {
+	p := parser{
+		Reader: fields.Reader{Unknown: "no such key; the device plugin ignores it without a word"},
+		config: &Config{set: map[string]int{}},
+	}
+	root := p.Document(data)
+	if root == nil {
+		return nil, p.finish()
+	}
+	for _, f := range p.Mapping(root, "", "version", "flags", "sharing", "resources", "imex") {
+		switch f.Name {
+		case "version":
+			if f.Value.Value != spec.Version && f.Value.Value != "" {
+				p.Add(ruleValue, finding.Error, f.Value, "version", fmt.Sprintf("version %q is not known to the device plugin, which refuses the file", f.Value.Value), "write version: v1")
+			}
+		case "flags":
+			p.flags(f.Value)
+		case "sharing":
+			p.sharing(f.Value)
+		case "resources":
+			p.resources(f)
+		case "imex":
+			p.imex(f.Value)
+		}
+	}
+	p.misplaced(root)
+	p.library(data)
+	p.config.Refused = p.config.Spec == nil || slices.ContainsFunc(p.Findings, func(f finding.Finding) bool {
+		return f.Severity == finding.Error && f.ID != fields.RuleUnknown && f.ID != fields.RuleDuplicate
+	})
+	return p.config, p.finish()
+}
+
+type parser struct {
+	fields.Reader
+	config      *Config
+	migStrategy string
+	mps         bool
+}
+
+func (p *parser) finish() []finding.Finding {
+	for i := range p.Findings {
+		if p.Findings[i].Source == "" {
+			p.Findings[i].Source = sourceConfig
+		}
+		if p.Findings[i].ID == ruleMPS || p.Findings[i].ID == ruleClients {
+			p.Findings[i].Source = sourceMPS
+		}
+	}
+	return p.Findings
+}
+
+// misplaced gives the right place for words that articles print at the root.
+func (p *parser) misplaced(root *yaml.Node) {
+	places := map[string]string{
+		"shared": "sharing", "timeSlicing": "sharing.timeSlicing", "mps": "sharing.mps", "renameByDefault": "sharing.timeSlicing.renameByDefault",
+		"failRequestsGreaterThanOne": "sharing.timeSlicing.failRequestsGreaterThanOne", "migStrategy": "flags.migStrategy", "plugin": "flags.plugin", "gfd": "flags.gfd",
+	}
+	for i := range p.Findings {
+		f := &p.Findings[i]
+		if place, ok := places[f.Subject]; ok && f.ID == fields.RuleUnknown {
+			f.Fix = "write it as " + place
+		}
+	}
+	for i := 0; i+1 < len(root.Content); i += 2 {
+		if root.Content[i].Value == "data" || root.Content[i].Value == "kind" {
+			p.Add(ruleValue, finding.Error, root.Content[i], "kind", "this is a Kubernetes object, not a device-plugin config", "check the value of one key under data:")
+			return
+		}
+	}
+}
+
+// library reads the file as the plugin does. What it refuses and the own check let pass is reported
+// without a line, so that nothing is called clean that the plugin will not start with.
+func (p *parser) library(data []byte) {
+	var c spec.Config
+	if err := sigsyaml.Unmarshal(data, &c); err != nil {
+		if !slices.ContainsFunc(p.Findings, func(f finding.Finding) bool { return f.Severity == finding.Error }) {
+			p.Add(ruleRefused, finding.Error, nil, "", "the device plugin refuses the file: "+strings.TrimPrefix(err.Error(), "error unmarshaling JSON: "), "")
+		}
+		return
+	}
+	p.config.Spec = &c
+}
+
+func (p *parser) flags(n *yaml.Node) {
+	for _, f := range p.Mapping(n, "flags",
+		"migStrategy", "failOnInitError", "mpsRoot", "nvidiaDriverRoot", "nvidiaDevRoot", "gdrcopyEnabled", "gdsEnabled",
+		"mofedEnabled", "useNodeFeatureAPI", "deviceDiscoveryStrategy", "plugin", "gfd") {
+		path := "flags." + f.Name
+		p.config.set[path] = f.Key.Line
+		switch f.Name {
+		case "migStrategy":
+			p.migStrategy = p.word(f.Value, path, mig.StrategyNone, mig.StrategySingle, mig.StrategyMixed)
+		case "deviceDiscoveryStrategy":
+			p.word(f.Value, path, "auto", "nvml", "tegra")
+		case "mpsRoot", "nvidiaDriverRoot", "nvidiaDevRoot":
+			p.Text(f.Value, path)
+		case "plugin":
+			p.plugin(f.Value)
+		case "gfd":
+			p.gfd(f.Value)
+		default:
+			p.Bool(f.Value, path)
+		}
+	}
+}
+
+func (p *parser) plugin(n *yaml.Node) {
+	for _, f := range p.Mapping(n, "flags.plugin",
+		"passDeviceSpecs", "deviceListStrategy", "deviceIDStrategy", "cdiAnnotationPrefix", "nvidiaCTKPath", "containerDriverRoot", "sharedDevicesAllocationPolicy") {
+		path := "flags.plugin." + f.Name
+		p.config.set[path] = f.Key.Line
+		switch f.Name {
+		case "passDeviceSpecs":
+			p.Bool(f.Value, path)
+		case "deviceListStrategy":
+			nodes := []*yaml.Node{f.Value}
+			if f.Value.Kind == yaml.SequenceNode {
+				nodes = p.List(f.Value, path)
+			}
+			for _, e := range nodes {
+				p.word(e, path, "envvar", "volume-mounts", "cdi-annotations", "cdi-cri")
+			}
+		case "deviceIDStrategy":
+			p.word(f.Value, path, "uuid", "index")
+		case "sharedDevicesAllocationPolicy":
+			if p.word(f.Value, path, "distributed", "packed") != "" {
+				p.Add(ruleIgnored, finding.Info, f.Key, path, "device plugin versions before v0.20.0 do not know the key and ignore it", "")
+			}
+		default:
+			p.Text(f.Value, path)
+		}
+	}
+}
+
+func (p *parser) gfd(n *yaml.Node) {
+	for _, f := range p.Mapping(n, "flags.gfd", "oneshot", "noTimestamp", "sleepInterval", "outputFile", "machineTypeFile") {
+		path := "flags.gfd." + f.Name
+		p.config.set[path] = f.Key.Line
+		switch f.Name {
+		case "oneshot", "noTimestamp":
+			p.Bool(f.Value, path)
+		case "sleepInterval":
+			p.duration(f.Value, path)
+		default:
+			p.Text(f.Value, path)
+		}
+	}
+}
+
+// duration checks a Go duration. A bare number is accepted by the plugin, as nanoseconds.
+func (p *parser) duration(n *yaml.Node, path string) {
+	if n.Kind == yaml.ScalarNode && (n.Tag == "!!int" || n.Tag == "!!float") {
+		p.Add(ruleValue, finding.Warning, n, path, n.Value+" without a unit is taken for nanoseconds", "write "+n.Value+"s")
+		return
+	}
+	text, ok := p.Text(n, path)
+	if !ok {
+		return
+	}
+	if _, err := time.ParseDuration(text); err != nil {
+		p.Add(ruleValue, finding.Error, n, path, fmt.Sprintf("%q is not a duration", text), "write it as 60s or 1m30s")
+	}
+}
+
+// word reads one of a closed set of words and returns it, or "" if it is none.
+func (p *parser) word(n *yaml.Node, path string, words ...string) string {
+	text, ok := p.Text(n, path)
+	if !ok || slices.Contains(words, text) {
+		return text
+	}
+	fix := "want " + strings.Join(words, ", ")
+	if near := finding.Nearest(text, words); near != "" {
+		fix = "write " + near
+	}
+	p.Add(ruleValue, finding.Error, n, path, fmt.Sprintf("%q is not known, and the device plugin refuses to start", text), fix)
+	return ""
+}
+
+func (p *parser) sharing(n *yaml.Node) {
+	var slicing, mps *fields.Field
+	for _, f := range p.Mapping(n, "sharing", "timeSlicing", "mps") {
+		if f.Name == "mps" {
+			p.mps, mps = true, &f
+		} else {
+			slicing = &f
+		}
+	}
+	if slicing != nil {
+		p.replicated(*slicing)
+	}
+	if mps != nil {
+		p.replicated(*mps)
+	}
+	if slicing != nil && mps != nil {
+		p.Add(ruleBoth, finding.Warning, slicing.Key, "sharing.timeSlicing", "timeSlicing and mps are both configured: MPS wins silently, and this block does nothing", "keep one of the two")
+	}
+	if mps != nil && p.migStrategy == mig.StrategyMixed {
+		p.Add(ruleMPS, finding.Error, mps.Key, "sharing.mps", "MPS with flags.migStrategy mixed: the device plugin refuses to start", "use timeSlicing, or another MIG strategy")
+	}
+}
+
+func (p *parser) replicated(f fields.Field) {
+	path := "sharing." + f.Name
+	var resources *yaml.Node
+	for _, g := range p.Mapping(f.Value, path, "renameByDefault", "failRequestsGreaterThanOne", "resources") {
+		switch g.Name {
+		case "resources":
+			resources = g.Value
+		case "failRequestsGreaterThanOne":
+			value, ok := p.Bool(g.Value, path+"."+g.Name)
+			if ok && !value && f.Name == "mps" {
+				p.Add(ruleIgnored, finding.Warning, g.Key, path+"."+g.Name, "under MPS device plugin versions before v0.20.0 ignore false: a request for more than one always fails", "")
+			}
+		default:
+			p.Bool(g.Value, path+"."+g.Name)
+		}
+	}
+	elements := []*yaml.Node(nil)
+	if resources != nil {
+		elements = p.List(resources, path+".resources")
+	}
+	if len(elements) == 0 && f.Value.Kind == yaml.MappingNode && (resources == nil || resources.Kind == yaml.SequenceNode || resources.Tag == "!!null") {
+		p.Add(ruleReplicas, finding.Error, f.Key, path, "no resources are named, and the device plugin refuses the file", "add resources: with a name and replicas")
+	}
+	names := map[string]int{}
+	for i, e := range elements {
+		at := path + ".resources[" + strconv.Itoa(i) + "]"
+		name := p.resource(e, at, f.Name == "mps")
+		if line, twice := names[name]; twice && name != "" {
+			p.Add(ruleResource, finding.Warning, e, at, fmt.Sprintf("%s is configured twice, first on line %d; the larger number of replicas counts", name, line), "keep one")
+		}
+		names[name] = e.Line
+	}
+}
+
+// resource checks one element of a resources list and returns the full name of its resource.
+func (p *parser) resource(n *yaml.Node, path string, mps bool) string {
+	full := ""
+	var name, replicas bool
+	for _, f := range p.Mapping(n, path, "name", "rename", "devices", "replicas") {
+		at := path + "." + f.Name
+		switch f.Name {
+		case "name":
+			name = true
+			full = p.resourceName(f.Value, at, mps)
+		case "replicas":
+			replicas = true
+			if count, ok := p.Int(f.Value, at); ok {
+				p.replicas(f.Value, at, count, mps)
+			}
+		case "rename":
+			p.Add(ruleIgnored, finding.Warning, f.Key, at, "rename is read and ignored by the device plugin", "use renameByDefault: true, which appends .shared")
+		case "devices":
+			if f.Value.Value != "all" {
+				p.Add(ruleIgnored, finding.Warning, f.Key, at, "devices is read and ignored by the device plugin: every device of the resource is shared", "delete it, or give the nodes different configs")
+			}
+		}
+	}
+	if n.Kind == yaml.MappingNode && !name {
+		p.Add(ruleResource, finding.Error, n, path, "the resource has no name, and the device plugin refuses the file", "add name: nvidia.com/gpu")
+	}
+	if n.Kind == yaml.MappingNode && !replicas {
+		p.Add(ruleReplicas, finding.Error, n, path, "the resource has no replicas, and the device plugin refuses the file", "add replicas: with a number of at least 2")
+	}
+	return full
+}
+
+func (p *parser) replicas(n *yaml.Node, path string, count int, mps bool) {
+	switch {
+	case count < 2:
+		p.Add(ruleReplicas, finding.Error, n, path, fmt.Sprintf("replicas is %d: the device plugin refuses the file below 2", count), "write 2 or more, or drop the resource from sharing")
+	case mps && count > MaxClients:
+		p.Add(ruleClients, finding.Error, n, path, fmt.Sprintf("replicas is %d: MPS serves at most %d clients on one GPU, and the control daemon refuses to start", count, MaxClients), fmt.Sprintf("write at most %d", MaxClients))
+	}
+}
+
+func (p *parser) resourceName(n *yaml.Node, path string, mps bool) string {
+	text, ok := p.Text(n, path)
+	if !ok {
+		return ""
+	}
+	parsed, err := spec.NewResourceName(text)
+	if err != nil {
+		p.Add(ruleResource, finding.Error, n, path, fmt.Sprintf("%q is not a resource of the device plugin, which refuses the file", text), "write nvidia.com/gpu or nvidia.com/mig-<profile>")
+		return ""
+	}
+	full := string(parsed)
+	if full == mig.WholeGPU {
+		return full
+	}
+	profile, device := strings.CutPrefix(full, "nvidia.com/mig-")
+	canonical, known := mig.CanonicalProfile(profile)
+	switch {
+	case device && mps:
+		p.Add(ruleMPS, finding.Error, n, path, "MPS does not support MIG devices", "use timeSlicing for them")
+	case device && known && full == mig.ResourceName(canonical):
+	case device && known:
+		p.Add(ruleResource, finding.Error, n, path, fmt.Sprintf("%q is not how the resource is spelt, and nothing will be shared", text), "write "+mig.ResourceName(canonical))
+	default:
+		known := []string{mig.WholeGPU}
+		for _, profile := range mig.Profiles() {
+			known = append(known, mig.ResourceName(profile))
+		}
+		fix := "want nvidia.com/gpu or nvidia.com/mig-<profile>"
+		if near := finding.Nearest(full, known); near != "" {
+			fix = "write " + near
+		}
+		p.Add(ruleResource, finding.Warning, n, path, fmt.Sprintf("no device is advertised as %s, so nothing will be shared by this", full), fix)
+	}
+	return full
+}
+
+func (p *parser) resources(f fields.Field) {
+	any := false
+	for _, g := range p.Mapping(f.Value, "resources", "gpus", "mig") {
+		any = true
+		path := "resources." + g.Name
+		for i, e := range p.List(g.Value, path) {
+			at := path + "[" + strconv.Itoa(i) + "]"
+			seen := map[string]bool{}
+			for _, h := range p.Mapping(e, at, "pattern", "name") {
+				seen[h.Name] = true
+				p.Text(h.Value, at+"."+h.Name)
+			}
+			if e.Kind == yaml.MappingNode && (!seen["pattern"] || !seen["name"]) {
+				p.Add(ruleResource, finding.Error, e, at, "the entry needs pattern and name, and the device plugin refuses the file", "")
+			}
+		}
+	}
+	if any {
+		p.Add(ruleIgnored, finding.Warning, f.Key, "resources", "own resource names are read and ignored by the device plugin", "delete the block")
+	}
+}
+
+func (p *parser) imex(n *yaml.Node) {
+	for _, f := range p.Mapping(n, "imex", "channelIDs", "required") {
+		path := "imex." + f.Name
+		if f.Name == "required" {
+			p.Bool(f.Value, path)
+			continue
+		}
+		var ids []int
+		for _, e := range p.List(f.Value, path) {
+			if id, ok := p.Int(e, path); ok {
+				ids = append(ids, id)
+			}
+		}
+		if err := spec.AssertChannelIDsValid(ids); err != nil {
+			p.Add(ruleValue, finding.Error, f.Value, path, "channelIDs may only be empty or [0], and the device plugin refuses to start", "write [0]")
+		}
+	}
+}
+
+// Strategy is "time-slicing", "mps" or "none".
+func (c *Config) Strategy() string {
+	if c == nil || c.Spec == nil {
+		return string(spec.SharingStrategyNone)
+	}
+	return string(c.Spec.Sharing.SharingStrategy())
+}
+
+// Replication is what the config does to resources, in the form that package mig predicts from.
+func (c *Config) Replication() mig.Replication {
+	r := mig.Replication{Of: map[string]mig.Replica{}}
+	if c.Strategy() == string(spec.SharingStrategyNone) {
+		return r
+	}
+	r.Strategy = c.Strategy()
+	shared := c.Spec.Sharing.ReplicatedResources()
+	for _, resource := range shared.Resources {
+		replica := mig.Replica{Factor: resource.Replicas}
+		if shared.RenameByDefault {
+			replica.Rename = string(resource.Name.DefaultSharedRename())
+		}
+		// the plugin keeps a device of each replica's number, so that of two entries the larger one
+		// counts
+		if before, twice := r.Of[string(resource.Name)]; !twice || replica.Factor > before.Factor {
+			r.Of[string(resource.Name)] = replica
+		}
+	}
+	return r
+}
+
+// Write returns the file for a sharing strategy and its resources, as Parse reads it without a
+// finding. The strategy none gives a file without sharing.
+func Write(s Sharing) []byte {
+	b := &strings.Builder{}
+	b.WriteString("version: v1\n")
+	if s.MIGStrategy != "" {
+		fmt.Fprintf(b, "flags:\n  migStrategy: %s\n", s.MIGStrategy)
+	}
+	key := map[string]string{"time-slicing": "timeSlicing", "mps": "mps"}[s.Strategy]
+	if key == "" {
+		return []byte(b.String())
+	}
+	fmt.Fprintf(b, "sharing:\n  %s:\n", key)
+	if s.Rename {
+		b.WriteString("    renameByDefault: true\n")
+	}
+	if s.FailMultiple && key == "timeSlicing" {
+		b.WriteString("    failRequestsGreaterThanOne: true\n")
+	}
+	b.WriteString("    resources:\n")
+	for _, r := range s.Resources {
+		fmt.Fprintf(b, "      - name: %s\n        replicas: %d\n", r.Name, r.Replicas)
+	}
+	return []byte(b.String())
+}
+
+// Sharing is a wanted configuration.
+type Sharing struct {
+	// Strategy is "time-slicing", "mps" or "none".
+	Strategy string
+	// MIGStrategy is written as flags.migStrategy where it is not empty.
+	MIGStrategy string
+	// Rename appends .shared to the resources; FailMultiple refuses requests for more than one.
+	Rename, FailMultiple bool
+	Resources            []Resource
+}
+
+// Resource is one shared resource and into how many it is made.
+type Resource struct {
+	Name     string
+	Replicas int
+}

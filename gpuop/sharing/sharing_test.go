@@ -1,0 +1,328 @@
+package sharing
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/mig"
+)
+
+// Seed 001's own file, with every field that it sets.
+const seedFile = `version: v1
+flags:
+  migStrategy: "none"
+  failOnInitError: true
+  nvidiaDriverRoot: "/"
+  plugin:
+    passDeviceSpecs: false
+    deviceListStrategy: "envvar"
+    deviceIDStrategy: "uuid"
+  gfd:
+    oneshot: false
+    noTimestamp: false
+    outputFile: /etc/kubernetes/node-feature-discovery/features.d/gfd
+    sleepInterval: 60s
+sharing:
+  timeSlicing:
+    resources:
+    - name: nvidia.com/gpu
+      replicas: 2
+`
+
+func summary(findings []finding.Finding) []string {
+	var out []string
+	for _, f := range findings {
+		out = append(out, fmt.Sprintf("%d %s %s %s", f.Line, f.Severity, f.ID, f.Subject))
+	}
+	slices.Sort(out)
+	return out
+}
+
+// Specification, row "config file": every field, also the newer ones, and the traps of section 3.
+func TestParseFindings(t *testing.T) {
+	slicing := func(lines ...string) string {
+		return "version: v1\nsharing:\n  timeSlicing:\n    resources:\n    - name: nvidia.com/gpu\n      " + strings.Join(lines, "\n      ") + "\n"
+	}
+	for name, tc := range map[string]struct {
+		file string
+		want []string
+	}{
+		"seed 001 is clean": {seedFile, nil},
+		"every newer field": {`version: v1
+flags:
+  mpsRoot: /run/nvidia/mps
+  nvidiaDevRoot: /
+  gdrcopyEnabled: true
+  gdsEnabled: true
+  mofedEnabled: false
+  useNodeFeatureAPI: true
+  deviceDiscoveryStrategy: auto
+  plugin:
+    deviceListStrategy: [cdi-annotations, cdi-cri]
+    cdiAnnotationPrefix: cdi.k8s.io/
+    nvidiaCTKPath: /usr/bin/nvidia-ctk
+    containerDriverRoot: /driver-root
+  gfd:
+    machineTypeFile: /sys/class/dmi/id/product_name
+imex:
+  channelIDs: [0]
+  required: true
+`, nil},
+		"sharedDevicesAllocationPolicy": {"flags:\n  plugin:\n    sharedDevicesAllocationPolicy: packed\n", []string{"3 info sharing-ignored flags.plugin.sharedDevicesAllocationPolicy"}},
+		"seed 001: the copied ellipsis": {slicing("replicas: 5") + "    ...\n", []string{"7 error yaml-ellipsis ..."}},
+		"seed 001: shared for sharing":  {"version: v1\nshared:\n  timeSlicing: {}\n", []string{"2 error unknown-key shared"}},
+		"specification: failRequestGreaterThanOne": {
+			"version: v1\nsharing:\n  timeSlicing:\n    failRequestGreaterThanOne: true\n    resources: [{name: gpu, replicas: 2}]\n",
+			[]string{"4 error unknown-key sharing.timeSlicing.failRequestGreaterThanOne"},
+		},
+		"replicas 1":                       {slicing("replicas: 1"), []string{"6 error sharing-replicas sharing.timeSlicing.resources[0].replicas"}},
+		"no replicas":                      {slicing("devices: all"), []string{"5 error sharing-replicas sharing.timeSlicing.resources[0]"}},
+		"quoted replicas":                  {slicing(`replicas: "4"`), []string{"6 error wrong-type sharing.timeSlicing.resources[0].replicas"}},
+		"rename and devices":               {slicing("replicas: 2", "rename: nvidia.com/mine", "devices: [0]"), []string{"7 warn sharing-ignored sharing.timeSlicing.resources[0].rename", "8 warn sharing-ignored sharing.timeSlicing.resources[0].devices"}},
+		"the prefix is added when missing": {"sharing: {timeSlicing: {resources: [{name: gpu, replicas: 2}]}}\n", nil},
+		"a resource of no node": {"sharing: {timeSlicing: {resources: [{name: nvidia.com/gpus, replicas: 2}]}}\n",
+			[]string{"1 warn sharing-resource sharing.timeSlicing.resources[0].name"}},
+		"another vendor": {"sharing: {timeSlicing: {resources: [{name: amd.com/gpu, replicas: 2}]}}\n",
+			[]string{"1 error sharing-resource sharing.timeSlicing.resources[0].name"}},
+		"MIG devices": {"sharing: {timeSlicing: {resources: [{name: nvidia.com/mig-1g.10gb.me, replicas: 2}]}}\n", nil},
+		"MIG device under MPS": {"sharing: {mps: {resources: [{name: mig-1g.10gb, replicas: 2}]}}\n",
+			[]string{"1 error sharing-mps sharing.mps.resources[0].name"}},
+		"twice": {"sharing: {timeSlicing: {resources: [{name: gpu, replicas: 2}, {name: nvidia.com/gpu, replicas: 3}]}}\n",
+			[]string{"1 warn sharing-resource sharing.timeSlicing.resources[1]"}},
+		"both":                   {"sharing:\n  timeSlicing: {resources: [{name: gpu, replicas: 2}]}\n  mps: {resources: [{name: gpu, replicas: 3}]}\n", []string{"2 warn sharing-both sharing.timeSlicing"}},
+		"mps with mixed":         {"flags: {migStrategy: mixed}\nsharing:\n  mps: {resources: [{name: gpu, replicas: 3}]}\n", []string{"3 error sharing-mps sharing.mps"}},
+		"mps with 49":            {"sharing:\n  mps: {resources: [{name: gpu, replicas: 49}]}\n", []string{"2 error sharing-clients sharing.mps.resources[0].replicas"}},
+		"mps ignores the switch": {"sharing:\n  mps:\n    failRequestsGreaterThanOne: false\n    resources: [{name: gpu, replicas: 3}]\n", []string{"3 warn sharing-ignored sharing.mps.failRequestsGreaterThanOne"}},
+		"no resources":           {"sharing:\n  timeSlicing:\n    renameByDefault: true\n", []string{"2 error sharing-replicas sharing.timeSlicing"}},
+		"strategies":             {"flags:\n  migStrategy: singel\n  deviceDiscoveryStrategy: cuda\n  plugin: {deviceListStrategy: env, deviceIDStrategy: name}\n", []string{"2 error sharing-value flags.migStrategy", "3 error sharing-value flags.deviceDiscoveryStrategy", "4 error sharing-value flags.plugin.deviceIDStrategy", "4 error sharing-value flags.plugin.deviceListStrategy"}},
+		"durations":              {"flags:\n  gfd:\n    sleepInterval: 60\n", []string{"3 warn sharing-value flags.gfd.sleepInterval"}},
+		"no duration":            {"flags:\n  gfd:\n    sleepInterval: a minute\n", []string{"3 error sharing-value flags.gfd.sleepInterval"}},
+		"imex":                   {"imex: {channelIDs: [0, 1]}\n", []string{"1 error sharing-value imex.channelIDs"}},
+		"version":                {"version: v2\n", []string{"1 error sharing-value version"}},
+		"own resource names":     {"resources: {gpus: [{pattern: '*', name: nvidia.com/a100}]}\n", []string{"1 warn sharing-ignored resources"}},
+		"a ConfigMap":            {"kind: ConfigMap\ndata: {}\n", []string{"1 error sharing-value kind", "1 error unknown-key kind", "2 error unknown-key data"}},
+		"misplaced":              {"version: v1\nmigStrategy: none\n", []string{"2 error unknown-key migStrategy"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, findings := Parse([]byte(tc.file))
+			if diff := cmp.Diff(tc.want, summary(findings)); diff != "" {
+				t.Errorf("findings (-want +got):\n%s", diff)
+			}
+			for _, f := range findings {
+				if f.Reason == "" || f.Source == "" {
+					t.Errorf("finding without reason or source: %+v", f)
+				}
+			}
+		})
+	}
+	_, findings := Parse([]byte("version: v1\nshared:\n  timeSlicing: {}\n"))
+	if findings[0].Fix != "write it as sharing" {
+		t.Errorf("fix for shared: %q", findings[0].Fix)
+	}
+}
+
+// Specification, finding 4: settings that are dead under the operator, and alive under the chart.
+func TestDeadSettings(t *testing.T) {
+	c, _ := Parse([]byte(seedFile))
+	want := []string{
+		"3 warn sharing-dead flags.migStrategy", "4 warn sharing-dead flags.failOnInitError", "7 warn sharing-dead flags.plugin.passDeviceSpecs",
+		"8 warn sharing-dead flags.plugin.deviceListStrategy", "9 warn sharing-dead flags.plugin.deviceIDStrategy",
+	}
+	if diff := cmp.Diff(want, summary(c.Dead(Operator))); diff != "" {
+		t.Errorf("operator (-want +got):\n%s", diff)
+	}
+	if got := c.Dead(Plugin); len(got) > 0 {
+		t.Errorf("plugin chart: %v", got)
+	}
+}
+
+// Specification, trap: the same ConfigMap behaves differently on the two routes.
+func TestChoose(t *testing.T) {
+	for _, tc := range []struct {
+		names                string
+		label, deflt         string
+		operator, pluginsOwn string
+	}{
+		{"only", "", "", "empty", "only"},
+		{"default a100", "", "", "empty", "default"},
+		{"a b", "", "", "empty", "refused"},
+		{"a b", "b", "a", "b", "b"},
+		{"a b", "", "a", "a", "a"},
+		{"a b", "c", "a", "refused", "refused"},
+		{"a b", "", "c", "refused", "refused"},
+	} {
+		for route, want := range map[Route]string{Operator: tc.operator, Plugin: tc.pluginsOwn} {
+			name, ok, findings := Choose(route, strings.Fields(tc.names), tc.label, tc.deflt)
+			got := name
+			switch {
+			case !ok:
+				got = "refused"
+			case name == "":
+				got = "empty"
+			}
+			bad := slices.ContainsFunc(findings, func(f finding.Finding) bool { return f.Severity == finding.Error })
+			if got != want || bad != (want == "refused") || want == "empty" && len(findings) == 0 {
+				t.Errorf("%s: %+v: %q with %v, want %q", route, tc, got, findings, want)
+			}
+		}
+	}
+}
+
+// Seed 001: eight GPUs by five are forty, renamed or not; and the exact MPS arithmetic.
+func TestPredict(t *testing.T) {
+	gpu := func(word string, n int) []mig.GPU {
+		g, err := FindGPU(word)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return slices.Repeat([]mig.GPU{g}, n)
+	}
+	parse := func(file string) *Config {
+		c, findings := Parse([]byte(file))
+		if slices.ContainsFunc(findings, func(f finding.Finding) bool { return f.Severity == finding.Error }) {
+			t.Fatal(findings)
+		}
+		return c
+	}
+	for name, tc := range map[string]struct {
+		gpus      []mig.GPU
+		file      string
+		resources map[string]int
+		product   string
+		limits    []Limits
+		findings  []string
+	}{
+		"seed 001: 8 by 5": {
+			gpu("A100-80GB", 8), "sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 5}]}}",
+			map[string]int{"nvidia.com/gpu": 40}, "NVIDIA-A100-SXM4-80GB-SHARED", nil, []string{"info sharing-no-isolation"},
+		},
+		"seed 001: renamed": {
+			gpu("A100-80GB", 8), "sharing: {timeSlicing: {renameByDefault: true, resources: [{name: gpu, replicas: 5}]}}",
+			map[string]int{"nvidia.com/gpu": 0, "nvidia.com/gpu.shared": 40}, "NVIDIA-A100-SXM4-80GB", nil, []string{"info sharing-no-isolation"},
+		},
+		"seed 001: one T4 by two": {gpu("T4", 1), seedFile, map[string]int{"nvidia.com/gpu": 2}, "Tesla-T4-SHARED", nil, []string{"info sharing-no-isolation"}},
+		"mps":                     {gpu("A100-40GB", 2), "sharing: {mps: {resources: [{name: gpu, replicas: 3}]}}", map[string]int{"nvidia.com/gpu": 6}, "NVIDIA-A100-SXM4-40GB-SHARED", []Limits{{"NVIDIA-A100-SXM4-40GB", 13653, 33}}, nil},
+		"mps 48":                  {gpu("L4", 1), "sharing: {mps: {resources: [{name: gpu, replicas: 48}]}}", map[string]int{"nvidia.com/gpu": 48}, "NVIDIA-L4-SHARED", []Limits{{"NVIDIA-L4", 479, 2}}, nil},
+		"mps on Volta":            {gpu("V100-16GB", 1), "sharing: {mps: {resources: [{name: gpu, replicas: 20}]}}", map[string]int{}, "Tesla-V100-SXM2-16GB-SHARED", []Limits{{"Tesla-V100-SXM2-16GB", 819, 5}}, []string{"error sharing-clients"}},
+		"both: MPS wins": {gpu("T4", 1), "sharing: {timeSlicing: {resources: [{name: gpu, replicas: 9}]}, mps: {resources: [{name: gpu, replicas: 2}]}}",
+			map[string]int{"nvidia.com/gpu": 2}, "Tesla-T4-SHARED", []Limits{{"Tesla-T4", 7680, 50}}, nil},
+		"a resource that is not there": {gpu("T4", 1), "sharing: {timeSlicing: {resources: [{name: nvidia.com/mig-1g.5gb, replicas: 2}]}}",
+			map[string]int{"nvidia.com/gpu": 1}, "Tesla-T4", nil, []string{"info sharing-no-isolation", "warn sharing-resource"}},
+		"none": {gpu("T4", 1), "version: v1", map[string]int{"nvidia.com/gpu": 1}, "Tesla-T4", nil, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := Predict(tc.gpus, mig.StrategyNone, parse(tc.file))
+			var findings []string
+			for _, f := range p.Findings {
+				findings = append(findings, f.Severity.String()+" "+f.ID)
+			}
+			slices.Sort(findings)
+			if diff := cmp.Diff(tc.resources, p.Resources); diff != "" {
+				t.Errorf("resources (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(tc.limits, p.Limits); diff != "" {
+				t.Errorf("limits (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(tc.findings, findings); diff != "" {
+				t.Errorf("findings (-want +got):\n%s", diff)
+			}
+			if got := p.Labels["nvidia.com/gpu.product"]; got != tc.product {
+				t.Errorf("product %q, want %q", got, tc.product)
+			}
+		})
+	}
+	mixed := Predict(gpu("A100-40GB", 1), mig.StrategyMixed, parse("sharing: {mps: {resources: [{name: gpu, replicas: 2}]}}"))
+	if len(mixed.Resources) != 0 || !slices.ContainsFunc(mixed.Findings, func(f finding.Finding) bool { return f.ID == "sharing-mps" }) {
+		t.Errorf("mps with mixed: %v, %v", mixed.Resources, mixed.Findings)
+	}
+}
+
+// What is written is read back as it was wanted, without a finding.
+func TestWriteReadsBack(t *testing.T) {
+	for _, word := range []string{
+		"default=none", "a=time-slicing:5", "b=time-slicing:2,rename,fail-multi", "c=mps:48", "d=mps:4,rename",
+		"e=time-slicing:3,mig-strategy=mixed,resource=nvidia.com/mig-1g.5gb,resource=nvidia.com/gpu*7", "true=none", "1=none,mig-strategy=single",
+	} {
+		w, err := ParseWanted(word)
+		if err != nil {
+			t.Fatal(err)
+		}
+		named, findings := ParseAny(ConfigMap("cm", "gpu-operator", []Wanted{w}), "")
+		if len(findings) > 0 || len(named) != 1 || named[0].Name != w.Name {
+			t.Fatalf("%s: %v, findings %v", word, named, findings)
+		}
+		if got := named[0].Config.Strategy(); got != w.Strategy {
+			t.Errorf("%s: strategy %q", word, got)
+		}
+		replication := named[0].Config.Replication()
+		for _, r := range w.Resources {
+			got := replication.Of[r.Name]
+			if got.Factor != r.Replicas || (got.Rename != "") != w.Rename {
+				t.Errorf("%s: %s became %+v", word, r.Name, got)
+			}
+		}
+	}
+	for word, hint := range map[string]string{
+		"time-slicing:2": "want NAME=STRATEGY", "a=time-slicing": "N from 2", "a=mps:49": "to 48", "a=timeslicing:2": "did you mean time-slicing?",
+		"a=none:2": "no replicas", "a=mps:2,fail-multi": "no option", "a b=none": "node label", "a=none,resource=x": "no option", "a=mps:2,resource=x*1": "N from 2",
+	} {
+		if _, err := ParseWanted(word); !errors.Is(err, ErrWanted) || !strings.Contains(err.Error(), hint) {
+			t.Errorf("%q: %v, want an error with %q", word, err, hint)
+		}
+	}
+}
+
+func TestFindingsInAConfigMapCountItsLines(t *testing.T) {
+	_, findings := ParseAny([]byte("apiVersion: v1\nkind: ConfigMap\ndata:\n  any: |-\n    version: v1\n    sharing:\n      timeslicing: {}\n  one: 'version: v9'\n"), "")
+	want := []string{"7 error unknown-key data.any: sharing.timeslicing", "8 error sharing-value data.one: version"}
+	if diff := cmp.Diff(want, summary(findings)); diff != "" {
+		t.Errorf("findings (-want +got):\n%s", diff)
+	}
+}
+
+func TestFindGPU(t *testing.T) {
+	for word, want := range map[string]string{
+		"t4": "Tesla-T4", "Tesla T4": "Tesla-T4", "NVIDIA-L40S": "NVIDIA-L40S", "A100-40GB": "NVIDIA-A100-SXM4-40GB", "NVIDIA-A100-PCIE-40GB": "NVIDIA-A100-PCIE-40GB",
+	} {
+		if g, err := FindGPU(word); err != nil || g.Product != want {
+			t.Errorf("%q: %q, %v, want %q", word, g.Product, err, want)
+		}
+	}
+	for word, hint := range map[string]string{"A100": "A100-40GB", "L40X": "did you mean L40", "banana": "such as T4"} {
+		if _, err := FindGPU(word); !errors.Is(err, ErrUnknownGPU) || !strings.Contains(err.Error(), hint) {
+			t.Errorf("%q: %v, want an error with %q", word, err, hint)
+		}
+	}
+}
+
+// A file without an error is one that the library reads, and its prediction holds together: the
+// advertised devices are those of the node times the replicas.
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(seedFile))
+	f.Add([]byte("sharing: {mps: {resources: [{name: gpu, replicas: 3}]}, timeSlicing: {resources: [{name: mig-1g.5gb, replicas: 2}]}}"))
+	f.Add([]byte("flags: {plugin: {deviceListStrategy: [envvar]}}\nimex: {channelIDs: [0]}\nresources: {gpus: []}"))
+	f.Add([]byte("kind: ConfigMap\ndata: {a: 'version: v1', b: '...'}"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		named, findings := ParseAny(data, "x")
+		if slices.ContainsFunc(findings, func(f finding.Finding) bool { return f.Severity == finding.Error }) {
+			return
+		}
+		for _, n := range named {
+			if n.Config == nil || n.Config.Spec == nil {
+				t.Fatalf("no error, and the library did not read %s", n.Name)
+			}
+			p := Predict([]mig.GPU{{Product: "X"}, {Product: "X"}}, mig.StrategyNone, n.Config)
+			if r := n.Config.Replication().Of[mig.WholeGPU]; r.Factor > 0 && r.Factor <= MaxClients {
+				if got := p.Resources[mig.WholeGPU] + p.Resources[r.Rename]; got != 2*r.Factor {
+					t.Fatalf("two GPUs by %d are %d: %v", r.Factor, got, p.Resources)
+				}
+			}
+		}
+	})
+}

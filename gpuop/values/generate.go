@@ -1,0 +1,410 @@
+package values
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/adopt"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/images"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/sharing"
+)
+
+// Errors of Generate.
+var (
+	ErrUnknown  = errors.New("unknown")
+	ErrExcludes = errors.New("cannot go together")
+	ErrVersion  = errors.New("not in this release")
+	ErrMissing  = errors.New("missing")
+)
+
+// A Request says what to write values for.
+type Request struct {
+	Platform string
+	// Features are names of Features, some with =value: "time-slicing=4".
+	Features []string
+	Version  chart.Version
+	// Table is what is known of the chart; nil for gpuop's own.
+	Table *chart.Table
+	// Registry is the private registry, with a path if it has one, that replaces nvcr.io and
+	// registry.k8s.io.
+	Registry string
+	// PullSecret is the name of a Secret for the registry.
+	PullSecret string
+	// Exporter is the image of the feature "exporter".
+	Exporter string
+}
+
+// A Plan is a values file, the command that applies it and what is to be done beside it.
+type Plan struct {
+	Platform  string          `json:"platform"`
+	Version   chart.Version   `json:"version"`
+	Namespace string          `json:"namespace"`
+	Values    []chart.Setting `json:"values"`
+	Before    []Step          `json:"before,omitempty"`
+	After     []Step          `json:"after,omitempty"`
+	Source    string          `json:"source"`
+	// Notes are what is left to be decided.
+	Notes []finding.Finding `json:"-"`
+	about string
+}
+
+// A feature adds to a plan.
+type feature struct {
+	name, about string
+	// driver says that the operator's own driver is needed.
+	driver bool
+	// argument says what may stand after =; empty for none.
+	argument string
+	add      func(g *generator, argument string) error
+}
+
+var features = []feature{
+	{name: "preinstalled-driver", about: "the nodes have the driver", add: func(g *generator, _ string) error {
+		g.set("driver.enabled", false, "The nodes have the driver.")
+		return nil
+	}},
+	{name: "preinstalled-toolkit", about: "the nodes have the NVIDIA Container Toolkit", add: func(g *generator, _ string) error {
+		g.set("toolkit.enabled", false, "The nodes have the NVIDIA Container Toolkit.")
+		return nil
+	}},
+	{name: "mig-single", about: "MIG, all devices of a node alike, as nvidia.com/gpu", add: func(g *generator, _ string) error { return g.mig("single") }},
+	{name: "mig-mixed", about: "MIG, as nvidia.com/mig-<profile>", add: func(g *generator, _ string) error { return g.mig("mixed") }},
+	{name: "time-slicing", about: "several pods on a GPU in turn", argument: "replicas", add: func(g *generator, n string) error { return g.share("time-slicing", n) }},
+	{name: "mps", about: "several pods on a GPU at once, by MPS", argument: "replicas", add: func(g *generator, n string) error { return g.share("mps", n) }},
+	{name: "gds", about: "GPUDirect Storage", driver: true, add: func(g *generator, _ string) error {
+		g.set("gds.enabled", true, "GPUDirect Storage: nvidia-fs beside the driver.")
+		if _, known := g.key("driver.kernelModuleType"); known {
+			g.set("driver.kernelModuleType", "open", "GDS from 2.17.5 on needs the open kernel modules.")
+		} else if _, known := g.key("driver.useOpenKernelModules"); known {
+			g.set("driver.useOpenKernelModules", true, "GDS from 2.17.5 on needs the open kernel modules.")
+		}
+		return nil
+	}},
+	{name: "rdma", about: "GPUDirect RDMA; =host-mofed when the network driver is installed on the nodes", argument: "host-mofed", driver: true, add: func(g *generator, argument string) error {
+		g.set("driver.rdma.enabled", true, "GPUDirect RDMA: loads nvidia-peermem.")
+		switch argument {
+		case "":
+			// its chart is released on its own, so that no release of the GPU Operator names its
+			// version
+			g.after("The network driver comes from NVIDIA's Network Operator. Set NETWORK_OPERATOR_VERSION to a release that the search lists.",
+				"helm search repo nvidia/network-operator --versions\n"+
+					"helm install network-operator nvidia/network-operator -n nvidia-network-operator --create-namespace --version \"$NETWORK_OPERATOR_VERSION\" --set nfd.enabled=false")
+		case "host-mofed":
+			g.set("driver.rdma.useHostMofed", true, "The network driver is installed on the nodes.")
+		default:
+			return fmt.Errorf("%w: rdma=%s, want rdma or rdma=host-mofed", ErrUnknown, argument)
+		}
+		return nil
+	}},
+	{name: "gdrcopy", about: "GDRCopy", driver: true, add: func(g *generator, _ string) error {
+		g.set("gdrcopy.enabled", true, "GDRCopy: gdrdrv beside the driver.")
+		return nil
+	}},
+	{name: "vgpu", about: "vGPU guests, with a license", driver: true, add: func(g *generator, _ string) error {
+		if g.request.Registry == "" {
+			return fmt.Errorf("%w: vgpu needs --registry: the vGPU driver image is not public, you build and push it", ErrMissing)
+		}
+		g.set("driver.repository", g.request.Registry, "The vGPU guest driver is built and pushed by you.")
+		g.pullSecret("driver")
+		g.note("vgpu", "driver.version", "the chart's default driver is no vGPU driver: the image that you build has the version of the vGPU guest driver", "set driver.version to the version that you built")
+		g.set("driver.licensingConfig.nlsEnabled", true, "Licenses from NVIDIA's license system.")
+		if _, known := g.key("driver.licensingConfig.secretName"); known {
+			g.set("driver.licensingConfig.secretName", "licensing-config", "A Secret with gridd.conf and client_configuration_token.tok.")
+			g.before("The license.", "kubectl create secret generic licensing-config -n "+g.plan.Namespace+" --from-file=gridd.conf --from-file=client_configuration_token.tok")
+		} else {
+			g.set("driver.licensingConfig.configMapName", "licensing-config", "A ConfigMap with gridd.conf and client_configuration_token.tok.")
+			g.before("The license.", "kubectl create configmap licensing-config -n "+g.plan.Namespace+" --from-file=gridd.conf --from-file=client_configuration_token.tok")
+		}
+		return nil
+	}},
+	{name: "sandbox", about: "virtual machines with GPUs (KubeVirt) beside containers", add: func(g *generator, _ string) error {
+		g.set("sandboxWorkloads.enabled", true, "Nodes may run virtual machines with GPUs.")
+		g.set("sandboxWorkloads.defaultWorkload", "container", "What nodes run that have no label of their own.")
+		g.after("Give the nodes for virtual machines their workload: vm-passthrough or vm-vgpu.", "kubectl label node NODE nvidia.com/gpu.workload.config=vm-passthrough --overwrite")
+		return nil
+	}},
+	{name: "exporter", about: "this project's exporter in place of NVIDIA's", add: func(g *generator, _ string) error {
+		settings, err := adopt.Settings(g.request.Exporter)
+		if err != nil {
+			return err
+		}
+		for _, s := range settings {
+			g.set(s.Path.String(), s.Value, s.Origin)
+		}
+		return nil
+	}},
+}
+
+// Platforms and Features return the names that a Request may have, each with what it means.
+func Platforms() [][2]string {
+	var out [][2]string
+	for _, p := range platforms {
+		out = append(out, [2]string{p.name, p.about})
+	}
+	return out
+}
+
+// Features returns the names of features, each with what it means; one with an argument ends in =.
+func Features() [][2]string {
+	var out [][2]string
+	for _, f := range features {
+		name := f.name
+		if f.argument != "" {
+			name += "[=" + f.argument + "]"
+		}
+		out = append(out, [2]string{name, f.about})
+	}
+	return out
+}
+
+func names(list [][2]string) []string {
+	out := make([]string, len(list))
+	for i, e := range list {
+		out[i], _, _ = strings.Cut(e[0], "[")
+	}
+	return out
+}
+
+func unknown(what, word string, known []string) error {
+	if near := finding.Nearest(word, known); near != "" {
+		return fmt.Errorf("%w %s %q, did you mean %s?", ErrUnknown, what, word, near)
+	}
+	return fmt.Errorf("%w %s %q, want %s", ErrUnknown, what, word, strings.Join(known, ", "))
+}
+
+// generator builds a plan.
+type generator struct {
+	request  Request
+	table    *chart.Table
+	plan     *Plan
+	platform platform
+	driver   bool // the nodes bring the driver
+}
+
+func (g *generator) key(path string) (*chart.Key, bool) {
+	k, known := g.table.Key(chart.ParsePath(path))
+	return k, known && k.In(g.request.Version)
+}
+
+// set sets a value, in place of an earlier one for the same path.
+func (g *generator) set(path string, value any, why string) {
+	v := chart.Set(path, value, why)
+	if i := slices.IndexFunc(g.plan.Values, func(s chart.Setting) bool { return s.Path.String() == path }); i >= 0 {
+		g.plan.Values[i] = v
+		return
+	}
+	g.plan.Values = append(g.plan.Values, v)
+}
+
+func (g *generator) before(why, command string) {
+	g.plan.Before = append(g.plan.Before, Step{why, command})
+}
+func (g *generator) after(why, command string) {
+	g.plan.After = append(g.plan.After, Step{why, command})
+}
+
+// Generate writes the plan for a request. The error wraps ErrUnknown for a name that does not
+// exist, ErrExcludes for features that cannot go together, ErrVersion for one that the release does
+// not have and ErrMissing for an option that is needed.
+func Generate(r Request) (*Plan, error) {
+	at := slices.IndexFunc(platforms, func(p platform) bool { return p.name == r.Platform })
+	if at < 0 {
+		return nil, unknown("platform", r.Platform, names(Platforms()))
+	}
+	g := &generator{request: r, table: cmp.Or(r.Table, chart.Load()), platform: platforms[at]}
+	g.plan = &Plan{Platform: r.Platform, Version: r.Version, Namespace: g.platform.namespace, Source: g.platform.source, about: g.platform.about}
+	if g.plan.Namespace == "" {
+		g.plan.Namespace = "gpu-operator"
+	}
+	g.driver = g.platform.driver
+	if g.platform.driver {
+		g.set("driver.enabled", false, "The nodes bring the driver.")
+	}
+	if g.platform.toolkit {
+		g.set("toolkit.enabled", false, "The nodes bring the NVIDIA Container Toolkit.")
+	}
+	for _, v := range g.platform.values {
+		if k, known := g.table.Key(v.Path); !known || !k.In(r.Version) {
+			return nil, fmt.Errorf("%w: platform %s needs %s, which came with %s; %s does not have it", ErrVersion, r.Platform, v.Path, k.Since(), r.Version)
+		}
+		if v.Path[0] == "toolkit" && r.wants("preinstalled-toolkit") {
+			continue
+		}
+		g.set(v.Path.String(), v.Value, v.Origin)
+	}
+	g.plan.Before = slices.Clone(g.platform.before)
+	g.plan.After = slices.Clone(g.platform.after)
+	if err := g.features(); err != nil {
+		return nil, err
+	}
+	if r.Platform == "air-gapped" && r.Registry == "" {
+		return nil, fmt.Errorf("%w: platform air-gapped needs --registry", ErrMissing)
+	}
+	if r.Registry != "" && (!r.wants("vgpu") || r.Platform == "air-gapped") {
+		g.mirror()
+	}
+	for _, v := range g.plan.Values {
+		if k, known := g.table.Key(v.Path); known && !k.In(r.Version) {
+			return nil, fmt.Errorf("%w: %s came with %s; %s does not have it", ErrVersion, v.Path, k.Since(), r.Version)
+		}
+	}
+	return g.plan, nil
+}
+
+// wants reports whether the request names the feature.
+func (r Request) wants(name string) bool {
+	return slices.ContainsFunc(r.Features, func(f string) bool {
+		n, _, _ := strings.Cut(f, "=")
+		return n == name
+	})
+}
+
+func (g *generator) features() error {
+	r := g.request
+	g.driver = g.driver || r.wants("preinstalled-driver")
+	if r.wants("mig-single") && r.wants("mig-mixed") {
+		return fmt.Errorf("%w: mig-single and mig-mixed", ErrExcludes)
+	}
+	if r.wants("time-slicing") && r.wants("mps") {
+		return fmt.Errorf("%w: time-slicing and mps", ErrExcludes)
+	}
+	if r.wants("mps") && (r.wants("mig-mixed") || r.wants("mig-single")) {
+		return fmt.Errorf("%w: mps and MIG: the device plugin does not share MIG devices by MPS", ErrExcludes)
+	}
+	for _, word := range r.Features {
+		name, argument, hasArgument := strings.Cut(word, "=")
+		at := slices.IndexFunc(features, func(f feature) bool { return f.name == name })
+		if at < 0 {
+			return unknown("feature", name, names(Features()))
+		}
+		f := features[at]
+		if hasArgument && f.argument == "" {
+			return fmt.Errorf("%w: %s takes no value, found %q", ErrUnknown, name, argument)
+		}
+		if f.driver && g.driver {
+			return fmt.Errorf("%w: %s and a driver on the nodes: the operator loads its module from the driver's pod; load it on the nodes instead", ErrExcludes, name)
+		}
+		if err := f.add(g, argument); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (g *generator) mig(strategy string) error {
+	g.set("mig.strategy", strategy, "How MIG devices are advertised.")
+	g.after("Partition a node; see gpuop mig profiles and gpuop mig fit.", "kubectl label node NODE nvidia.com/mig.config=all-1g.10gb --overwrite")
+	return nil
+}
+
+func (g *generator) share(strategy, argument string) error {
+	if argument == "" {
+		argument = "4"
+	}
+	replicas, err := strconv.Atoi(argument)
+	if err != nil || replicas < 2 || strategy == "mps" && replicas > sharing.MaxClients {
+		return fmt.Errorf("%w: %s=%s, want a number of replicas from 2", ErrUnknown, strategy, argument)
+	}
+	if _, known := g.key("devicePlugin.config.data"); !known {
+		return fmt.Errorf("%w: devicePlugin.config.data came with v22.9.1; write a ConfigMap with gpuop share gen", ErrVersion)
+	}
+	config := sharing.Write(sharing.Sharing{Strategy: strategy, Resources: []sharing.Resource{{Name: "nvidia.com/gpu", Replicas: replicas}}})
+	g.set("devicePlugin.config.create", true, "The chart makes the ConfigMap.")
+	g.set("devicePlugin.config.name", "device-plugin-config", "")
+	g.set("devicePlugin.config.default", "any", "For every node without the label nvidia.com/device-plugin.config.")
+	g.set("devicePlugin.config.data.any", string(config), fmt.Sprintf("Every GPU is offered %d times; see gpuop share predict.", replicas))
+	return nil
+}
+
+// mirror points every image that the plan pulls at the registry, under the path that it has
+// upstream.
+func (g *generator) mirror() {
+	registry := strings.TrimSuffix(g.request.Registry, "/")
+	for _, image := range images.Components(g.table, g.request.Version, slices.Clone(g.plan.Values), false) {
+		if image.Operand == "driver" && g.request.wants("vgpu") {
+			continue
+		}
+		if image.Operand == "dcgmExporter" && g.request.wants("exporter") {
+			continue
+		}
+		if image.Operand == "nfd" {
+			g.set("node-feature-discovery.image.repository", registry+"/nfd/node-feature-discovery", "")
+			if _, known := g.key("node-feature-discovery.imagePullSecrets"); known && g.request.PullSecret != "" {
+				g.set("node-feature-discovery.imagePullSecrets", []any{map[string]any{"name": g.request.PullSecret}}, "")
+			}
+			continue
+		}
+		_, path, _ := strings.Cut(image.Repository, "/")
+		g.set(image.Operand+".repository", registry+"/"+path, "")
+		g.pullSecret(image.Operand)
+	}
+	if g.request.Platform == "air-gapped" {
+		g.before("On a machine that reaches both sides: the chart, and the images.", g.copying(registry))
+	}
+	if g.request.Platform == "air-gapped" && !g.driver {
+		g.set("driver.repoConfig.configMapName", "repo-config", "The driver's container installs packages: the ConfigMap names repositories that the nodes reach.")
+		g.before("Package repositories inside the air gap, as a .list or .repo file for the nodes' system.", "kubectl create configmap repo-config -n "+g.plan.Namespace+" --from-file=custom-repo.list")
+	}
+}
+
+// pullSecret names the Secret for an operand's image.
+func (g *generator) pullSecret(operand string) {
+	if _, known := g.key(operand + ".imagePullSecrets"); known && g.request.PullSecret != "" {
+		g.set(operand+".imagePullSecrets", []any{g.request.PullSecret}, "")
+	}
+}
+
+// note says what the plan leaves to be decided.
+func (g *generator) note(id, subject, reason, fix string) {
+	g.plan.Notes = append(g.plan.Notes, finding.Finding{ID: id, Severity: finding.Warning, Subject: subject, Reason: reason, Fix: fix, Source: "NVIDIA vGPU documentation"})
+}
+
+// copying is the commands that bring chart and images to the registry: the path of an image stays
+// what it is upstream.
+func (g *generator) copying(registry string) string {
+	var sets strings.Builder
+	for _, v := range g.plan.Values {
+		if on, isBool := v.Value.(bool); isBool && v.Path[len(v.Path)-1] == "enabled" {
+			fmt.Fprintf(&sets, " --set %s=%t", v.Path, on)
+		}
+	}
+	return fmt.Sprintf("helm pull gpu-operator --repo https://helm.ngc.nvidia.com/nvidia --version %s\n"+
+		"gpuop images --version %s%s --os ubuntu24.04 |\n  while read -r i; do skopeo copy --all \"docker://$i\" \"docker://%s/${i#*/}\"; done",
+		g.request.Version, g.request.Version, sets.String(), registry)
+}
+
+// YAML writes the plan as a values file, with the command and the steps as comments at the top.
+func (p *Plan) YAML(file string) ([]byte, error) {
+	var head strings.Builder
+	fmt.Fprintf(&head, "Values for the gpu-operator chart %s on %s: %s.\nSource: %s\n", p.Version, p.Platform, p.about, p.Source)
+	step := func(title string, steps []Step) {
+		for _, s := range steps {
+			fmt.Fprintf(&head, "\n%s: %s\n", title, s.Why)
+			for line := range strings.SplitSeq(s.Command, "\n") {
+				head.WriteString("  " + line + "\n")
+			}
+		}
+	}
+	step("Before", p.Before)
+	head.WriteString("\nInstall:\n")
+	for line := range strings.SplitSeq(p.Command(file), "\n") {
+		head.WriteString("  " + line + "\n")
+	}
+	step("After", p.After)
+	return Write(head.String(), p.Values)
+}
+
+// Command is the helm command that installs the plan from the values file.
+func (p *Plan) Command(file string) string {
+	if p.Platform == "air-gapped" {
+		return fmt.Sprintf("helm upgrade --install gpu-operator ./gpu-operator-%s.tgz \\\n  --namespace %s --create-namespace --version %s --wait \\\n  --values %s", p.Version, p.Namespace, p.Version, file)
+	}
+	return fmt.Sprintf("helm repo add nvidia https://helm.ngc.nvidia.com/nvidia && helm repo update\n"+
+		"helm upgrade --install gpu-operator nvidia/gpu-operator \\\n  --namespace %s --create-namespace --version %s --wait \\\n  --values %s", p.Namespace, p.Version, file)
+}

@@ -1,0 +1,268 @@
+package values
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/lint"
+)
+
+// A Migration is a values file for another release, and what is different.
+type Migration struct {
+	From    chart.Version `json:"from"`
+	To      chart.Version `json:"to"`
+	Changes []Change      `json:"changes"`
+	// YAML is the new values file; comments, blank lines and order are the old one's.
+	YAML string `json:"values"`
+	// Report is what remains wrong and cannot be put right without a decision.
+	Report finding.Report `json:"-"`
+
+	table *chart.Table
+}
+
+// A Change is one line of the change list.
+type Change struct {
+	// Kind is dropped, renamed, set, begins (a setting that the old release ignored), default (a
+	// default that the file leaves alone and that is another now) or new (a key that the old
+	// release does not have).
+	Kind string `json:"kind"`
+	Path string `json:"path"`
+	Text string `json:"text"`
+}
+
+// ErrAnchor is returned for a file whose YAML anchors stand in settings that the new release does
+// not have.
+var ErrAnchor = errors.New("values file cannot be rewritten")
+
+// ErrNoValues is returned for what is another kind of file: the values that it may carry stand at
+// another place in it.
+var ErrNoValues = errors.New("no values file of the chart")
+
+// ErrDowngrade is returned for a target that is older than the release that the file is for.
+var ErrDowngrade = errors.New("downgrade")
+
+// Migrate rewrites a values file from one release to another. What is no values file is only
+// judged: YAML is empty then. A target that is older is ErrDowngrade, unless downgrade allows it:
+// the chart's own custom resource definitions and defaults of the newer release stay in the
+// cluster.
+func Migrate(table *chart.Table, name string, data []byte, from, to chart.Version, downgrade bool) (*Migration, error) {
+	if to.Before(from) && !downgrade {
+		return nil, fmt.Errorf("%w: %s is older than %s", ErrDowngrade, to, from)
+	}
+	m := &Migration{From: from, To: to, table: table}
+	edits, rest := lint.Edits(table, name, data, to)
+	m.Report.Add(rest...)
+	var doc yaml.Node
+	if err := yaml.Unmarshal(data, &doc); err != nil || len(doc.Content) == 0 || doc.Content[0].Kind != yaml.MappingNode {
+		m.Report.Sort()
+		return m, nil
+	}
+	root, instead := lint.ValuesOf(doc.Content[0])
+	if instead != "" {
+		return nil, fmt.Errorf("%s: %w: it is %s; write its values to a file of their own", name, ErrNoValues, instead)
+	}
+	settings, _ := lint.Settings(name, data, nil)
+	for _, s := range settings {
+		if now := table.Judge(to, s.Path); now.Status != chart.Known {
+			continue
+		}
+		if before := table.Judge(from, s.Path); before.Status == chart.NotYet || before.Status == chart.GroupGone {
+			m.change("begins", s.Path.String(), fmt.Sprintf("%s ignored it; %s obeys: %v", from, to, s.Value))
+		}
+	}
+	for _, e := range edits {
+		if err := m.apply(root, e); err != nil {
+			return nil, fmt.Errorf("%s: %w", e.Path, err)
+		}
+	}
+	if err := m.write(name, data, &doc); err != nil {
+		return nil, err
+	}
+	m.defaults(settings)
+	slices.SortStableFunc(m.Changes, func(a, b Change) int {
+		return cmp.Or(cmp.Compare(order(a.Kind), order(b.Kind)), strings.Compare(a.Path, b.Path))
+	})
+	return m, nil
+}
+
+// order puts what happens to the file before what changes beside it.
+func order(kind string) int { return slices.Index([]string{"default", "new"}, kind) }
+
+// Dropped reports whether the new file lacks a setting of the old one.
+func (m *Migration) Dropped() bool {
+	return slices.ContainsFunc(m.Changes, func(c Change) bool { return c.Kind == "dropped" })
+}
+
+// write renders the document, which was read from the text before; a correction may bring up what
+// was hidden, so that it is judged again.
+func (m *Migration) write(name string, before []byte, doc *yaml.Node) error {
+	for range 4 {
+		out, err := encode(doc)
+		if err != nil {
+			return err
+		}
+		out = withBlankLines(before, out, doc)
+		*doc = yaml.Node{}
+		if err := yaml.Unmarshal(out, doc); err != nil || len(doc.Content) == 0 {
+			return fmt.Errorf("%w: a setting that goes carries an anchor that others refer to; write the values out", ErrAnchor)
+		}
+		m.YAML, before = string(out), out
+		edits, rest := lint.Edits(m.table, name, out, m.To)
+		m.Report = finding.Report{Findings: rest}
+		if len(edits) == 0 {
+			break
+		}
+		root, _ := lint.ValuesOf(doc.Content[0])
+		for _, e := range edits {
+			if err := m.apply(root, e); err != nil {
+				return fmt.Errorf("%s: %w", e.Path, err)
+			}
+		}
+	}
+	m.Report.Sort()
+	return nil
+}
+
+func (m *Migration) change(kind, path, text string) {
+	m.Changes = append(m.Changes, Change{kind, path, text})
+}
+
+func (m *Migration) apply(root *yaml.Node, e lint.Edit) error {
+	reason := e.Finding.Reason
+	switch {
+	case e.Drop:
+		at := position(root, e.Path)
+		key, value := take(root, e.Path)
+		if value == nil {
+			return nil
+		}
+		keep(root, e.Path, comments(key, value), at)
+		text := reason
+		if len(e.Add) > 0 {
+			text += "; instead " + strings.Join(e.Add, ", ")
+		}
+		m.change("dropped", e.Path.String(), text)
+	case e.Rename != nil:
+		key, value := take(root, e.Path)
+		if value == nil {
+			return nil
+		}
+		if err := put(root, e.Rename, value, ""); err != nil {
+			return err
+		}
+		moved(root, e.Rename, key)
+		m.change("renamed", e.Path.String(), "is "+e.Rename.String()+" now")
+	case e.Tree != nil:
+		if err := put(root, e.Path, e.Tree, ""); err != nil {
+			return err
+		}
+		m.change("set", e.Path.String(), reason)
+	case e.Value != nil:
+		if err := put(root, e.Path, *e.Value, ""); err != nil {
+			return err
+		}
+		m.change("set", e.Path.String(), fmt.Sprintf("%s; now %s", reason, *e.Value))
+	}
+	for _, a := range e.Add {
+		list, err := lint.ParseSet(a)
+		if err != nil {
+			return err
+		}
+		for _, s := range list {
+			if err := put(root, s.Path, s.Value, ""); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// discovery is the subchart, of whose many new keys the number is enough.
+const discovery = "node-feature-discovery"
+
+// moved gives the comments of a key that was renamed to its new place.
+func moved(root *yaml.Node, path chart.Path, key *yaml.Node) {
+	n := root
+	for i, name := range path {
+		at := index(n, name)
+		if i == len(path)-1 {
+			to := n.Content[at]
+			to.HeadComment, to.LineComment, to.FootComment = joinComments(to.HeadComment, key.HeadComment), key.LineComment, joinComments(to.FootComment, key.FootComment)
+			return
+		}
+		n = n.Content[at+1]
+	}
+}
+
+// defaults lists the defaults that are others in the new release and that the file leaves alone,
+// and the keys that are new in it.
+func (m *Migration) defaults(settings []chart.Setting) {
+	table := m.table
+	set := map[string]bool{}
+	for _, s := range settings {
+		set[s.Path.String()] = true
+	}
+	parts := 0
+	defer func() {
+		before, _ := table.Part(m.From, discovery)
+		now, _ := table.Part(m.To, discovery)
+		if parts > 0 {
+			m.change("new", discovery, fmt.Sprintf("the subchart %s has %d keys that %s did not have", now.Version, parts, before.Version))
+		}
+	}()
+	for _, k := range table.Keys(m.To) {
+		path := k.Path.String()
+		before, known := k.Default(m.From)
+		now, nowKnown := k.Default(m.To)
+		switch {
+		case set[path] || !nowKnown:
+		case !k.In(m.From) && k.Path[0] == discovery:
+			parts++
+		case !k.In(m.From):
+			m.change("new", path, "is "+short(now))
+		case known && !reflect.DeepEqual(before, now):
+			m.change("default", path, fmt.Sprintf("was %s, is %s%s", short(before), short(now), major(path, before, now)))
+		}
+	}
+}
+
+// major says so when the driver's branch is another: nodes that run with the old one get a new
+// driver.
+func major(path string, before, now any) string {
+	a, _, _ := strings.Cut(fmt.Sprint(before), ".")
+	b, _, _ := strings.Cut(fmt.Sprint(now), ".")
+	if path != "driver.version" || a == b {
+		return ""
+	}
+	return ": another major version of the driver; pin the old one to keep it"
+}
+
+// short prints a default on one line.
+func short(v any) string {
+	switch v := v.(type) {
+	case nil:
+		return "null"
+	case string:
+		return fmt.Sprintf("%q", v)
+	case []any:
+		if len(v) == 0 {
+			return "[]"
+		}
+		return fmt.Sprintf("a list of %d", len(v))
+	case map[string]any:
+		if len(v) == 0 {
+			return "{}"
+		}
+		return "a group"
+	default:
+		return fmt.Sprint(v)
+	}
+}

@@ -1,0 +1,379 @@
+package values_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/charttest"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/values"
+)
+
+// leavesOf lists the leaves of a values tree by their paths.
+func leavesOf(path chart.Path, v any, visit func(chart.Path, any)) {
+	m, isMap := v.(map[string]any)
+	if !isMap || len(m) == 0 && len(path) > 0 {
+		visit(path, v)
+		return
+	}
+	for name, inner := range m {
+		leavesOf(append(path[:len(path):len(path)], name), inner, visit)
+	}
+}
+
+// users is a value that no release has as its default.
+func users(v any) any {
+	switch v := v.(type) {
+	case bool:
+		return !v
+	case int:
+		return v + 1
+	case []any:
+		return append(slices.Clone(v), map[string]any{"user": "own"})
+	case map[string]any:
+		return map[string]any{"user": "own"}
+	}
+	return "users-own"
+}
+
+func setAt(root map[string]any, path chart.Path, v any) {
+	for _, name := range path[:len(path)-1] {
+		next, _ := root[name].(map[string]any)
+		if next == nil {
+			next = map[string]any{}
+			root[name] = next
+		}
+		root = next
+	}
+	root[path[len(path)-1]] = v
+}
+
+func readValues(t *testing.T, dir string, v chart.Version) map[string]any {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(dir, v.String(), "values.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var m map[string]any
+	if err := yaml.Unmarshal(data, &m); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// A user's own value under a key that both releases read comes through a migration from every
+// release, and so does every comment.
+func TestMigrationLosesNothingThatBothRead(t *testing.T) {
+	dir := charttest.Data(t)
+	table := chart.Load()
+	var reads map[string][]string
+	charttest.Read(t, filepath.Join(dir, "template-reads.json"), &reads)
+	to := table.Latest()
+	target := map[string]bool{}
+	leavesOf(nil, readValues(t, dir, to), func(p chart.Path, _ any) { target[p.String()] = true })
+	for _, path := range reads[to.String()] {
+		target[path] = true
+	}
+	for _, from := range charttest.Sample(table.Versions(), 7) {
+		t.Run(from.String(), func(t *testing.T) {
+			own, both := map[string]any{}, 0
+			want := map[string]any{}
+			leavesOf(nil, readValues(t, dir, from), func(p chart.Path, v any) {
+				setAt(own, p, users(v))
+				if target[p.String()] {
+					want[p.String()] = users(v)
+				}
+			})
+			// what the templates read though values.yaml does not list it
+			for _, path := range reads[from.String()] {
+				p := chart.ParsePath(path)
+				if k, ok := table.Key(p); ok && target[path] && !k.Listed(from) && !k.Listed(to) && table.Judge(from, p).Status == chart.Known && !strings.Contains(path, "node-feature") {
+					setAt(own, p, "users-own")
+					want[p.String()] = "users-own"
+				}
+			}
+			data, err := yaml.Marshal(own)
+			if err != nil {
+				t.Fatal(err)
+			}
+			lines := strings.SplitAfter(string(data), "\n")
+			text, comments := "", 0
+			for i, line := range lines {
+				if i%7 == 0 && strings.TrimSpace(line) != "" {
+					indent := line[:len(line)-len(strings.TrimLeft(line, " "))]
+					text += fmt.Sprintf("%s# comment %d of the user\n", indent, i)
+					comments++
+				}
+				text += line
+			}
+			m, err := values.Migrate(table, "values.yaml", []byte(text), from, to, false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var after map[string]any
+			if err := yaml.Unmarshal([]byte(m.YAML), &after); err != nil {
+				t.Fatal(err)
+			}
+			have := map[string]any{}
+			leavesOf(nil, after, func(p chart.Path, v any) { have[p.String()] = v })
+			for path, value := range want {
+				both++
+				if got, ok := have[path]; !ok && !hasBelow(have, path) {
+					t.Errorf("%s: %v is lost", path, value)
+				} else if ok && fmt.Sprint(got) != fmt.Sprint(value) {
+					t.Errorf("%s: %v became %v", path, value, got)
+				}
+			}
+			if got := strings.Count(m.YAML, "of the user"); got != comments {
+				t.Errorf("%d comments of %d are left", got, comments)
+			}
+			for _, c := range m.Changes {
+				if c.Kind == "dropped" && c.Text == "" {
+					t.Errorf("%s is dropped without a proof", c.Path)
+				}
+			}
+			if both < 60 {
+				t.Errorf("%d keys compared", both)
+			}
+		})
+	}
+}
+
+// A file that repeats the chart's own values keeps each of them that both releases read: what
+// equals a default is what the user wrote all the same. A key stays with its value, or with the new
+// release's where the old one cannot work.
+func TestMigrationKeepsWhatEqualsADefault(t *testing.T) {
+	dir := charttest.Data(t)
+	table := chart.Load()
+	to := table.Latest()
+	target := map[string]any{}
+	leavesOf(nil, readValues(t, dir, to), func(p chart.Path, v any) { target[p.String()] = v })
+	for _, from := range charttest.Sample(table.Versions(), 7) {
+		t.Run(from.String(), func(t *testing.T) {
+			before := map[string]any{}
+			own := readValues(t, dir, from)
+			leavesOf(nil, own, func(p chart.Path, v any) { before[p.String()] = v })
+			data, err := yaml.Marshal(own)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m, err := values.Migrate(table, "values.yaml", data, from, to, false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var after map[string]any
+			if err := yaml.Unmarshal([]byte(m.YAML), &after); err != nil {
+				t.Fatal(err)
+			}
+			have := map[string]any{}
+			leavesOf(nil, after, func(p chart.Path, v any) { have[p.String()] = v })
+			both := 0
+			for path, value := range before {
+				now, read := target[path]
+				if !read {
+					continue
+				}
+				both++
+				got, ok := have[path]
+				if !ok && !hasBelow(have, path) {
+					t.Errorf("%s: %v is lost", path, value)
+				} else if ok && fmt.Sprint(got) != fmt.Sprint(value) && fmt.Sprint(got) != fmt.Sprint(now) {
+					t.Errorf("%s: %v became %v, want it or the new release's %v", path, value, got, now)
+				}
+			}
+			if both < 50 {
+				t.Errorf("%d keys compared", both)
+			}
+		})
+	}
+}
+
+func TestMigrationSaysWhatEqualsADefault(t *testing.T) {
+	const text = "migManager:\n  version: v0.5.5-ubuntu20.04\ngfd:\n  image: gpu-feature-discovery\n  version: v0.8.2-ubi8\n"
+	m, err := values.Migrate(chart.Load(), "values.yaml", []byte(text), release(t, "v23.9.0"), release(t, "v26.7.0"), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "migManager:\n  version: v0.5.5-ubuntu20.04\ngfd:\n  image: k8s-device-plugin\n  version: v0.20.0\n"
+	if m.YAML != want {
+		t.Errorf("%s, want\n%s", m.YAML, want)
+	}
+	if m.Dropped() {
+		t.Errorf("dropped: %v", m.Changes)
+	}
+	for _, f := range m.Report.Findings {
+		if f.Subject == "migManager.version" && strings.Contains(f.Reason, "it is the default of v23.9") {
+			return
+		}
+	}
+	t.Errorf("no finding says that migManager.version equals a default: %v", m.Report.Findings)
+}
+
+// What the API server refuses as a boolean or number is quoted, comments and the rest untouched.
+func TestMigrationQuotesTexts(t *testing.T) {
+	const text = "toolkit:\n  env:\n    # ours\n    - name: A\n      value: true # on\n    - name: B\n      value: 1\n    - name: C\n      value: \"x\"\n"
+	m, err := values.Migrate(chart.Load(), "values.yaml", []byte(text), release(t, "v25.3.4"), release(t, "v26.7.0"), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := strings.Replace(strings.Replace(text, "value: true", `value: "true"`, 1), "value: 1", `value: "1"`, 1)
+	if m.YAML != want {
+		t.Errorf("%s, want\n%s", m.YAML, want)
+	}
+	if len(m.Report.Findings) > 0 {
+		t.Errorf("still wrong: %v", m.Report.Findings)
+	}
+	anchored := "x: &a true\n" + strings.Replace(text, "value: true", "value: *a", 1)
+	if m, err := values.Migrate(chart.Load(), "values.yaml", []byte(anchored), release(t, "v25.3.4"), release(t, "v26.7.0"), false); err != nil || !strings.Contains(m.YAML, "value: *a") {
+		t.Errorf("with an alias: %v", err)
+	}
+}
+
+func hasBelow(have map[string]any, path string) bool {
+	for p := range have {
+		if strings.HasPrefix(p, path+".") {
+			return true
+		}
+	}
+	return false
+}
+
+// Every default that is another in the newest release is in the list, with the driver's major
+// version.
+func TestMigrationListsChangedDefaults(t *testing.T) {
+	dir := charttest.Data(t)
+	from, to := release(t, "v26.3.3"), release(t, "v26.7.0")
+	before, after := map[string]any{}, map[string]any{}
+	leavesOf(nil, readValues(t, dir, from), func(p chart.Path, v any) { before[p.String()] = v })
+	leavesOf(nil, readValues(t, dir, to), func(p chart.Path, v any) { after[p.String()] = v })
+	var changed, added []string
+	for path, v := range after {
+		if was, had := before[path]; !had {
+			added = append(added, path)
+		} else if fmt.Sprint(was) != fmt.Sprint(v) {
+			changed = append(changed, path)
+		}
+	}
+	if len(changed) != 18 {
+		t.Fatalf("%d changed defaults in the charts, want 18", len(changed))
+	}
+	m, err := values.Migrate(chart.Load(), "v", []byte("mig: {strategy: mixed}\n"), from, to, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	own := 0
+	for _, c := range m.Changes {
+		got[c.Kind+" "+c.Path] = c.Text
+		if c.Kind == "default" && !strings.HasPrefix(c.Path, "node-feature-discovery") {
+			own++
+		}
+	}
+	for _, path := range changed {
+		if _, ok := got["default "+path]; !ok {
+			t.Errorf("the changed default of %s is not listed", path)
+		}
+	}
+	for _, path := range added {
+		if _, ok := got["new "+path]; !ok && path != `operator.nodeSelector.kubernetes\.io/os` {
+			t.Errorf("the new key %s is not listed", path)
+		}
+	}
+	if own != 18 {
+		t.Errorf("%d changed defaults listed, want 18", own)
+	}
+	if text := got["default driver.version"]; !strings.Contains(text, "major version") {
+		t.Errorf("driver.version: %q, want its major version named", text)
+	}
+}
+
+func TestMigrationKeepsWhatIsNotProvenDead(t *testing.T) {
+	const text = `toolkit:
+  env:
+    - {name: CONTAINERD_CONFIG, value: /etc/x}
+    - {name: CONTAINERD_SOCKET, value: /run/x}
+driver:
+  version: 580.173.02
+  licensingConfig:
+    configMapName: licenses
+  toolkit:
+    enabled: false # as the vendor says
+operator:
+  nodeSelector: {pool: system}
+node-feature-discovery:
+  worker:
+    config:
+      core: {sleepInterval: 60s}
+ourOwn: {x: 1}
+`
+	m, err := values.Migrate(chart.Load(), "values.yaml", []byte(text), release(t, "v25.3.4"), release(t, "v26.7.0"), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, keep := range []string{"CONTAINERD_CONFIG", "CONTAINERD_SOCKET", "580.173.02", "configMapName: licenses", "pool: system", "sleepInterval: 60s", "ourOwn", "  enabled: false # as the vendor says\n"} {
+		if !strings.Contains(m.YAML, keep) {
+			t.Errorf("%s is lost from\n%s", keep, m.YAML)
+		}
+	}
+	var after struct {
+		Toolkit struct{ Enabled *bool }
+		Driver  map[string]any
+	}
+	if err := yaml.Unmarshal([]byte(m.YAML), &after); err != nil || after.Toolkit.Enabled == nil || *after.Toolkit.Enabled || after.Driver["toolkit"] != nil {
+		t.Errorf("driver.toolkit.enabled is not moved to toolkit.enabled (%v):\n%s", err, m.YAML)
+	}
+	if m.Dropped() {
+		t.Errorf("dropped: %v", m.Changes)
+	}
+}
+
+func TestDowngradeIsRefused(t *testing.T) {
+	from, to := release(t, "v26.7.0"), release(t, "v26.3.3")
+	if _, err := values.Migrate(chart.Load(), "v", []byte("mig: {strategy: mixed}\n"), from, to, false); !errors.Is(err, values.ErrDowngrade) {
+		t.Errorf("%v, want ErrDowngrade", err)
+	}
+	if m, err := values.Migrate(chart.Load(), "v", []byte("mig: {strategy: mixed}\n"), from, to, true); err != nil || m.YAML == "" {
+		t.Errorf("requested: %v", err)
+	}
+}
+
+// The chart's own values, written again for the same release, keep the blank lines between their
+// sections. The encoder adds one of its own behind some comments.
+func TestMigrationKeepsBlankLines(t *testing.T) {
+	dir := charttest.Data(t)
+	table := chart.Load()
+	blank := regexp.MustCompile(`(?m)^[ \t]*\n(\w\S*):`)
+	sections := func(text string) (out []string) {
+		for _, m := range blank.FindAllStringSubmatch(text, -1) {
+			out = append(out, m[1])
+		}
+		return out
+	}
+	for _, v := range charttest.Sample(table.Versions(), 7) {
+		data, err := os.ReadFile(filepath.Join(dir, v.String(), "values.yaml"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := values.Migrate(table, "values.yaml", data, v, v, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		before, after := sections(string(data)), sections(m.YAML)
+		for _, s := range before {
+			if !slices.Contains(after, s) {
+				t.Errorf("%s: the blank line above %s is lost", v, s)
+			}
+		}
+		if len(before) < 8 || len(after) > len(before)+1 {
+			t.Errorf("%s: %d sections stood after a blank line, %d do now", v, len(before), len(after))
+		}
+	}
+}

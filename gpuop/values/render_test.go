@@ -1,0 +1,285 @@
+package values_test
+
+import (
+	"bytes"
+	"errors"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/charttest"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/crd"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/values"
+)
+
+// requests are every platform with every feature, where the release has what they need.
+func requests(v chart.Version) []values.Request {
+	var out []values.Request
+	for _, p := range values.Platforms() {
+		for _, f := range append([][2]string{{""}}, values.Features()...) {
+			name, _, _ := strings.Cut(f[0], "[")
+			r := values.Request{Platform: p[0], Version: v, Exporter: "ghcr.io/x/dcgm-exporter:1.0"}
+			if name != "" {
+				r.Features = []string{name}
+			}
+			if p[0] == "air-gapped" || name == "vgpu" {
+				r.Registry, r.PullSecret = "registry.example.com:5000/mirror", "key"
+			}
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// policyOf finds the ClusterPolicy among rendered manifests.
+func policyOf(t *testing.T, manifests []byte) map[string]any {
+	t.Helper()
+	decoder := yaml.NewDecoder(bytes.NewReader(manifests))
+	for {
+		var object map[string]any
+		if err := decoder.Decode(&object); err != nil {
+			t.Fatalf("no ClusterPolicy: %v", err)
+		}
+		if object["kind"] == "ClusterPolicy" {
+			return object
+		}
+	}
+}
+
+// chartsOwn are values that the chart consumes itself: they are no fields of the ClusterPolicy.
+var chartsOwn = []string{"nfd", "node-feature-discovery", "platform", "clusterPolicy", "gpuCluster"}
+
+// over puts values over what the chart renders with its defaults, as far as the names are the same.
+func over(spec, plan map[string]any) map[string]any {
+	out := maps.Clone(spec)
+	if out == nil {
+		out = map[string]any{}
+	}
+	for k, v := range plan {
+		if k == "create" || k == "data" {
+			continue
+		}
+		if inner, isMap := v.(map[string]any); isMap {
+			base, _ := out[k].(map[string]any)
+			out[k] = over(base, inner)
+			continue
+		}
+		out[k] = v
+	}
+	return out
+}
+
+func withoutNull(m map[string]any) map[string]any {
+	out := map[string]any{}
+	for k, v := range m {
+		if inner, isMap := v.(map[string]any); isMap {
+			v = withoutNull(inner)
+		}
+		if v != nil {
+			out[k] = v
+		}
+	}
+	return out
+}
+
+// Every plan fits the custom resource definitions of its release.
+func TestPlansFitTheDefinitionsOfEveryRelease(t *testing.T) {
+	dir := charttest.Data(t)
+	releases, plans := charttest.Sample(chart.Load().Versions(), 5), 0
+	for _, v := range releases {
+		set := &crd.Set{}
+		files, err := filepath.Glob(filepath.Join(dir, v.String(), "crds", "*.yaml"))
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%s: %d definitions, %v", v, len(files), err)
+		}
+		for _, f := range files {
+			data, err := os.ReadFile(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := set.Add(data); err != nil {
+				t.Fatal(err)
+			}
+		}
+		rendered, err := os.ReadFile(filepath.Join(dir, v.String(), "rendered-defaults.yaml"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		object := policyOf(t, rendered)
+		// the API server leaves out null where a field may not be it
+		spec := withoutNull(object["spec"].(map[string]any))
+		for _, r := range requests(v) {
+			plan, err := values.Generate(r)
+			if errors.Is(err, values.ErrVersion) || errors.Is(err, values.ErrExcludes) {
+				continue
+			}
+			if err != nil {
+				t.Fatalf("%s %s %v: %v", v, r.Platform, r.Features, err)
+			}
+			text, err := plan.YAML("values.yaml")
+			if err != nil {
+				t.Fatal(err)
+			}
+			var own map[string]any
+			if err := yaml.Unmarshal(text, &own); err != nil {
+				t.Fatal(err)
+			}
+			for _, name := range chartsOwn {
+				delete(own, name)
+			}
+			if operator, ok := own["operator"].(map[string]any); ok {
+				// the operator's own image is its Deployment's
+				delete(operator, "repository")
+				delete(operator, "imagePullSecrets")
+			}
+			object["spec"] = over(spec, own)
+			problems, known := set.Validate("nvidia.com/v1", "ClusterPolicy", object)
+			if !known {
+				t.Fatalf("%s: no definition of ClusterPolicy", v)
+			}
+			for _, f := range problems {
+				t.Errorf("%s %s %v: %s: %s", v, r.Platform, r.Features, f.Subject, f.Reason)
+			}
+			plans++
+		}
+	}
+	t.Logf("%d plans", plans)
+	if plans < len(releases)*60 {
+		t.Errorf("%d plans, want 60 or more for each release", plans)
+	}
+}
+
+// helmTool is helm, built from its module.
+func helmTool(t *testing.T) string {
+	t.Helper()
+	if path := os.Getenv("HELM"); path != "" {
+		return path
+	}
+	bin := t.TempDir()
+	cmd := exec.Command("go", "install", "helm.sh/helm/v3/cmd/helm@v3.22.0")
+	cmd.Env = append(os.Environ(), "GOBIN="+bin, "GOFLAGS=-mod=mod")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("go install helm: %v\n%s", err, out)
+	}
+	return filepath.Join(bin, "helm")
+}
+
+func render(t *testing.T, helm, path string, text []byte) {
+	t.Helper()
+	cmd := exec.Command(helm, "template", "gpu-operator", path, "--namespace", "gpu-operator", "--values", "-")
+	cmd.Stdin = bytes.NewReader(text)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%s: helm template: %v\n%s\n%s", path, err, out, text)
+	}
+}
+
+// Every plan renders with the chart of its release. With GPUOP_ALL=1 that is every platform with
+// every feature; else the features are tried on two platforms, as a platform's or a feature's
+// values alone are most of the cross product.
+func TestPlansRenderWithTheRealCharts(t *testing.T) {
+	dir := charttest.Whole(t)
+	helm := helmTool(t)
+	for _, v := range chart.Load().Versions() {
+		t.Run(v.String(), func(t *testing.T) {
+			path := filepath.Join(dir, v.String())
+			if _, err := os.Stat(path); err != nil {
+				t.Fatal(err)
+			}
+			seen, plans := map[string]bool{}, 0
+			for _, r := range requests(v) {
+				if len(r.Features) > 0 && r.Platform != "generic" && r.Platform != "openshift" && !charttest.All() {
+					continue
+				}
+				plan, err := values.Generate(r)
+				if errors.Is(err, values.ErrVersion) || errors.Is(err, values.ErrExcludes) {
+					continue
+				}
+				if err != nil {
+					t.Fatalf("%s %v: %v", r.Platform, r.Features, err)
+				}
+				text, err := plan.YAML("values.yaml")
+				if err != nil {
+					t.Fatal(err)
+				}
+				plans++
+				if seen[string(withoutComments(text))] {
+					continue
+				}
+				seen[string(withoutComments(text))] = true
+				render(t, helm, path, text)
+			}
+			t.Logf("%d plans, %d of them with values of their own, rendered", plans, len(seen))
+		})
+	}
+}
+
+func withoutComments(text []byte) []byte {
+	var out [][]byte
+	for line := range bytes.Lines(text) {
+		if !bytes.HasPrefix(bytes.TrimSpace(line), []byte("#")) {
+			out = append(out, line)
+		}
+	}
+	return bytes.Join(out, nil)
+}
+
+// The values of each release, migrated, render with the newest chart.
+func TestMigrationsRenderWithTheNewestChart(t *testing.T) {
+	dir := charttest.Whole(t)
+	helm := helmTool(t)
+	table := chart.Load()
+	for _, v := range table.Versions() {
+		data, err := os.ReadFile(filepath.Join(dir, v.String(), "values.yaml"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := values.Migrate(table, "values.yaml", data, v, table.Latest(), false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		render(t, helm, filepath.Join(dir, table.Latest().String()), []byte(m.YAML))
+	}
+	t.Logf("%d migrations", len(table.Versions()))
+}
+
+// Helm deletes the defaults of a group that is null. Where gpuop says that the templates need them, they do;
+// and it says so of nearly all that do.
+func TestNullGroupsEndTheRealCharts(t *testing.T) {
+	dir := charttest.Whole(t)
+	helm := helmTool(t)
+	table := chart.Load()
+	found, missed := 0, 0
+	for _, v := range charttest.Sample(table.Versions(), 7) {
+		groups := map[string]chart.Path{}
+		for _, k := range table.Keys(v) {
+			for n := 1; n < len(k.Path); n++ {
+				groups[k.Path[:n].String()] = k.Path[:n]
+			}
+		}
+		for name, path := range groups {
+			if path[0] == "node-feature-discovery" && len(path) > 1 {
+				continue
+			}
+			out, err := exec.Command(helm, "template", "gpu-operator", filepath.Join(dir, v.String()), "--set", name+"=null").CombinedOutput()
+			ends := err != nil && bytes.Contains(out, []byte("nil pointer"))
+			switch needed := table.Needed(v, path); {
+			case needed && !ends:
+				t.Errorf("%s: %s=null is said to end the templates: %.300s", v, name, out)
+			case ends && needed:
+				found++
+			case ends:
+				missed++
+				t.Logf("%s: %s=null ends the templates, which is not known", v, name)
+			}
+		}
+	}
+	if found < 20*missed || found < 100 {
+		t.Errorf("%d found, %d missed", found, missed)
+	}
+}

@@ -1,0 +1,347 @@
+package values_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/crd"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/lint"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/values"
+)
+
+func release(t testing.TB, s string) chart.Version {
+	t.Helper()
+	v, _, err := chart.Load().Resolve(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// definitions are upstream's custom resource definitions, nil where the shared material is absent.
+func definitions(t *testing.T) *crd.Set {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join("..", "..", "..", "shared", "data/upstream/gpu-operator-v26.7.0/crds/nvidia.com_clusterpolicies.yaml"))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := &crd.Set{}
+	if err := set.Add(data); err != nil {
+		t.Fatal(err)
+	}
+	return set
+}
+
+// policy turns chart values into the spec of the ClusterPolicy that the chart renders from them,
+// where the names are the same: groups that are the chart's alone are left out, and what the
+// definition requires is there.
+func policy(t *testing.T, data []byte) map[string]any {
+	t.Helper()
+	spec := map[string]any{}
+	if err := yaml.Unmarshal(data, &spec); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"nfd", "node-feature-discovery", "platform", "clusterPolicy", "gpuCluster"} {
+		delete(spec, name)
+	}
+	for _, name := range []string{"daemonsets", "dcgm", "dcgmExporter", "devicePlugin", "driver", "gfd", "nodeStatusExporter", "operator", "toolkit"} {
+		if spec[name] == nil {
+			spec[name] = map[string]any{}
+		}
+	}
+	if operator, ok := spec["operator"].(map[string]any); ok {
+		// the operator's own image is its Deployment's
+		delete(operator, "repository")
+		delete(operator, "imagePullSecrets")
+	}
+	if plugin, ok := spec["devicePlugin"].(map[string]any); ok {
+		if config, ok := plugin["config"].(map[string]any); ok {
+			delete(config, "create")
+			delete(config, "data")
+		}
+	}
+	return map[string]any{"apiVersion": "nvidia.com/v1", "kind": "ClusterPolicy", "metadata": map[string]any{"name": "cluster-policy"}, "spec": spec}
+}
+
+func TestEveryPlatformWithEveryFeature(t *testing.T) {
+	set := definitions(t)
+	hosted := map[string]bool{"eks": true, "aks": true, "gke-cos": true}
+	driverBound := map[string]bool{"gds": true, "rdma": true, "gdrcopy": true, "vgpu": true}
+	plans := 0
+	for _, p := range values.Platforms() {
+		for _, f := range append([][2]string{{""}}, values.Features()...) {
+			name, _, _ := strings.Cut(f[0], "[")
+			t.Run(p[0]+"/"+name, func(t *testing.T) {
+				r := values.Request{Platform: p[0], Version: release(t, "v26.7.0"), Exporter: "ghcr.io/x/dcgm-exporter:1.0", Registry: "registry.example.com:5000/mirror", PullSecret: "key"}
+				if p[0] != "air-gapped" && name != "vgpu" {
+					r.Registry, r.PullSecret = "", ""
+				}
+				if name != "" {
+					r.Features = []string{name}
+				}
+				plan, err := values.Generate(r)
+				if hosted[p[0]] && driverBound[name] {
+					if !errors.Is(err, values.ErrExcludes) {
+						t.Fatalf("a driver on the nodes and %s: %v, want ErrExcludes", name, err)
+					}
+					return
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				plans++
+				text, err := plan.YAML("values.yaml")
+				if err != nil {
+					t.Fatal(err)
+				}
+				judged, err := lint.Lint(lint.Options{
+					Files: []lint.Input{{Name: "values.yaml", Data: text}},
+					// without the file, which is judged beside it
+					Command: strings.Replace(plan.Command("values.yaml"), "--values values.yaml", "--timeout 10m", 1),
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, f := range judged.Report.Findings {
+					t.Errorf("%s %s: %s\n%s", f.Severity, f.Subject, f.Reason, text)
+				}
+				if set != nil {
+					problems, known := set.Validate("nvidia.com/v1", "ClusterPolicy", policy(t, text))
+					if !known {
+						t.Error("no definition of ClusterPolicy")
+					}
+					for _, f := range problems {
+						t.Errorf("ClusterPolicy %s: %s\n%s", f.Subject, f.Reason, text)
+					}
+				}
+			})
+		}
+	}
+	if plans < 80 {
+		t.Errorf("%d plans, want every platform with nearly every feature", plans)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		r    values.Request
+		want error
+	}{
+		{"platform", values.Request{Platform: "eksx"}, values.ErrUnknown},
+		{"feature", values.Request{Platform: "eks", Features: []string{"timeslicing"}}, values.ErrUnknown},
+		{"replicas", values.Request{Platform: "eks", Features: []string{"time-slicing=1"}}, values.ErrUnknown},
+		{"MPS clients", values.Request{Platform: "eks", Features: []string{"mps=49"}}, values.ErrUnknown},
+		{"value for none", values.Request{Platform: "generic", Features: []string{"gds=yes"}}, values.ErrUnknown},
+		{"two strategies", values.Request{Platform: "generic", Features: []string{"mig-single", "mig-mixed"}}, values.ErrExcludes},
+		{"two sharings", values.Request{Platform: "generic", Features: []string{"mps", "time-slicing"}}, values.ErrExcludes},
+		{"MPS of MIG", values.Request{Platform: "generic", Features: []string{"mps", "mig-mixed"}}, values.ErrExcludes},
+		{"preinstalled driver with GDS", values.Request{Platform: "generic", Features: []string{"preinstalled-driver", "gds"}}, values.ErrExcludes},
+		{"vGPU without a registry", values.Request{Platform: "generic", Features: []string{"vgpu"}}, values.ErrMissing},
+		{"air gap without a registry", values.Request{Platform: "air-gapped"}, values.ErrMissing},
+		{"a platform that the release cannot serve", values.Request{Platform: "gke-cos", Version: release(t, "v23.9.0")}, values.ErrVersion},
+		{"a feature that the release does not have", values.Request{Platform: "generic", Features: []string{"gdrcopy"}, Version: release(t, "v23.9.0")}, values.ErrVersion},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if tt.r.Version == (chart.Version{}) {
+				tt.r.Version = release(t, "latest")
+			}
+			if _, err := values.Generate(tt.r); !errors.Is(err, tt.want) {
+				t.Errorf("%v, want %v", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestOlderReleasesGetTheirOwnKeys(t *testing.T) {
+	plan, err := values.Generate(values.Request{Platform: "generic", Features: []string{"gds"}, Version: release(t, "v24.3.0")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []chart.Setting{chart.Set("gds.enabled", true, ""), chart.Set("driver.useOpenKernelModules", true, "")}
+	for i := range plan.Values {
+		plan.Values[i].Origin = ""
+	}
+	if diff := cmp.Diff(want, plan.Values); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestMigrate(t *testing.T) {
+	const before = `# our cluster
+
+driver:
+  # the vendor's advice
+  useOpenKernelModules: true
+  version: 550.54.15
+  rdma:
+    enabled: true
+
+psp:
+  enabled: false
+
+operator:
+  defaultRuntime: containerd
+validator:
+  image:
+    repository: registry.example.com/nvidia/cloud-native/gpu-operator-validator
+    tag: v23.9.2
+
+
+# copies between GPUs and network cards
+gdrcopy:
+  enabled: true
+cdi:
+  default: true
+mig:
+  strategy: mixed # per profile
+`
+	m, err := values.Migrate(chart.Load(), "values.yaml", []byte(before), release(t, "v23.9.2"), release(t, "v26.7.0"), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const after = `# our cluster
+
+driver:
+  # the vendor's advice
+  version: 550.54.15
+  rdma:
+    enabled: true
+  kernelModuleType: open
+validator:
+  repository: registry.example.com/nvidia
+
+# copies between GPUs and network cards
+gdrcopy:
+  enabled: true
+mig:
+  strategy: mixed # per profile
+`
+	if diff := cmp.Diff(after, m.YAML); diff != "" {
+		t.Errorf("values (-want +got):\n%s", diff)
+	}
+	var got []string
+	for _, c := range m.Changes {
+		got = append(got, c.Kind+" "+c.Path)
+	}
+	want := []string{"dropped cdi.default", "dropped driver.useOpenKernelModules", "begins gdrcopy.enabled",
+		"dropped operator.defaultRuntime", "dropped psp.enabled", "dropped validator.image.repository", "dropped validator.image.tag", "set validator.repository"}
+	if diff := cmp.Diff(want, got[:min(len(got), len(want))]); diff != "" {
+		t.Errorf("changes (-want +got):\n%s", diff)
+	}
+	for _, flipped := range []string{"cdi.enabled", "gfd.image", "validator.image", "dcgmExporter.serviceMonitor.enabled", "operator.upgradeCRD"} {
+		if !strings.Contains(strings.Join(got, "\n"), "default "+flipped) {
+			t.Errorf("the changed default of %s is not listed", flipped)
+		}
+	}
+	judged, err := lint.Lint(lint.Options{Version: "v26.7.0", Files: []lint.Input{{Name: "v", Data: []byte(m.YAML)}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if left := brief(judged.Report); !slices.Equal(left, []string{"driver-version driver.version"}) {
+		t.Errorf("the migrated file is not clean: %v", judged.Report.Findings)
+	}
+}
+
+func brief(r finding.Report) (out []string) {
+	for _, f := range r.Findings {
+		if f.Severity >= finding.Warning {
+			out = append(out, f.ID+" "+f.Subject)
+		}
+	}
+	return out
+}
+
+func TestExplain(t *testing.T) {
+	list, err := values.Explain(chart.Load(), "cdi.enabled")
+	if err != nil || len(list) != 1 {
+		t.Fatalf("%v, %v", list, err)
+	}
+	x := list[0]
+	if x.Since.String() != "v23.3.0" || x.Until != (chart.Version{}) || len(x.Defaults) != 2 || x.Defaults[1].Value != true {
+		t.Errorf("%+v", x)
+	}
+	if list, err := values.Explain(chart.Load(), "driver.upgradePolicy"); err != nil || len(list) < 10 {
+		t.Errorf("group: %d keys, %v", len(list), err)
+	}
+	if _, err := values.Explain(chart.Load(), "driver.usePrecompild"); !errors.Is(err, values.ErrUnknown) || !strings.Contains(err.Error(), "driver.usePrecompiled?") {
+		t.Errorf("misspelt: %v", err)
+	}
+	// the keys of the table in the second article
+	for _, row := range []struct{ path, since, until string }{
+		{"cdi.enabled", "v23.3.0", ""}, {"cdi.default", "v23.3.0", "v26.3.3"}, {"daemonsets.annotations", "v22.9.2", ""}, {"daemonsets.labels", "v22.9.2", ""},
+		{"driver.enabled", "v1.7.0", ""}, {"driver.repository", "v1.7.0", ""}, {"driver.rdma.enabled", "v1.8.0", ""}, {"driver.rdma.useHostMofed", "v1.9.0", ""},
+		{"driver.usePrecompiled", "v23.3.0", ""}, {"driver.version", "v1.7.0", ""}, {"mig.strategy", "v1.7.0", ""}, {"migManager.enabled", "v1.7.0", ""},
+		{"nfd.enabled", "v1.7.0", ""}, {"toolkit.enabled", "v1.7.0", ""}, {"toolkit.version", "v1.7.0", ""}, {"operator.labels", "v22.9.2", ""}, {"psp.enabled", "v1.7.0", "v23.9.2"},
+	} {
+		t.Run("seed 002, --set table: "+row.path, func(t *testing.T) {
+			list, err := values.Explain(chart.Load(), row.path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := fmt.Sprint(list[0].Since, " ", list[0].Until); got != row.since+" "+row.until {
+				t.Errorf("lives %s, want %s %s", got, row.since, row.until)
+			}
+		})
+	}
+}
+
+func FuzzMigrate(f *testing.F) {
+	f.Add("driver:\n  useOpenKernelModules: true\npsp: {enabled: true}\n")
+	f.Add("validator: {image: {repository: a/b, tag: c}}\nx: &a {b: 1}\ny: *a\n")
+	f.Add("driver.enabled: 1\nmig: [1]\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		from, to := release(t, "v23.9.2"), release(t, "v26.7.0")
+		var before map[string]any
+		if yaml.Unmarshal([]byte(text), &before) != nil {
+			return
+		}
+		m, err := values.Migrate(chart.Load(), "f", []byte(text), from, to, false)
+		if err != nil || m.YAML == "" {
+			return
+		}
+		var after map[string]any
+		if err := yaml.Unmarshal([]byte(m.YAML), &after); err != nil {
+			t.Errorf("the migration of %q is no YAML: %v\n%s", text, err, m.YAML)
+		}
+	})
+}
+
+// In an umbrella chart the operator's values stand below the chart's name, and stay there.
+func TestMigrateUmbrella(t *testing.T) {
+	table := chart.Load()
+	from, _, _ := table.Resolve("v23.9.2")
+	m, err := values.Migrate(table, "values.yaml", []byte("global:\n  team: a # ours\ngpu-operator:\n  enabled: true\n  psp:\n    enabled: false\n  driver:\n    toolkit:\n      enabled: false\n"), from, table.Latest(), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "global:\n  team: a # ours\ngpu-operator:\n  enabled: true\n  toolkit:\n    enabled: false\n"; m.YAML != want {
+		t.Errorf("got\n%s\nwant\n%s", m.YAML, want)
+	}
+}
+
+// What carries values at another place is no values file: its own fields would be taken for keys.
+func TestMigrateRefusesOtherFiles(t *testing.T) {
+	table := chart.Load()
+	for _, text := range []string{
+		"apiVersion: helm.toolkit.fluxcd.io/v2\nkind: HelmRelease\nmetadata:\n  name: a\nspec:\n  values:\n    driver:\n      enabled: false\n",
+		"releases:\n  - name: a\n    chart: nvidia/gpu-operator\n",
+	} {
+		if m, err := values.Migrate(table, "a.yaml", []byte(text), table.Latest(), table.Latest(), false); !errors.Is(err, values.ErrNoValues) {
+			t.Errorf("%s: got %v, %v", text, m, err)
+		}
+	}
+}

@@ -1,0 +1,215 @@
+package verdict
+
+import (
+	"bufio"
+	"cmp"
+	"encoding/xml"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+)
+
+// WriteText writes the tree for a human: the cluster's rows, then a branch per node, with the next
+// step below each row that is not as intended. Nodes whose rows are the same but for the node's name
+// share a branch, so that 5,000 healthy nodes are one. Verbose shows the rows that are OK too; without
+// it they are counted.
+func (t *Tree) WriteText(w io.Writer, style finding.Style, verbose bool) error {
+	out := bufio.NewWriter(w)
+	for _, b := range t.branches() {
+		fmt.Fprintln(out, style.Bold(b.heading()))
+		ok := 0
+		for _, v := range b.rows {
+			if v.State == OK && !verbose {
+				ok++
+				continue
+			}
+			t.writeRow(out, style, v)
+		}
+		if ok > 0 {
+			fmt.Fprintf(out, "  %s %s\n", paint(style, OK), style.Dim(counted(ok)))
+		}
+	}
+	return out.Flush()
+}
+
+func counted(ok int) string {
+	if ok == 1 {
+		return "1 check as intended"
+	}
+	return fmt.Sprintf("%d checks as intended", ok)
+}
+
+func (t *Tree) writeRow(out io.Writer, style finding.Style, v Verdict) {
+	age := ""
+	if !v.Since.IsZero() && !t.At.IsZero() {
+		age = style.Dim("  for " + t.At.Sub(v.Since).Round(time.Second).String())
+	}
+	fmt.Fprintf(out, "  %s %s%s\n", paint(style, v.State), style.Bold(finding.OneLine(v.Subject)), age)
+	for _, line := range finding.Fold(finding.OneLine(v.Reason), finding.TextWidth-10) {
+		fmt.Fprintf(out, "          %s\n", line)
+	}
+	if v.Next != "" {
+		fmt.Fprintf(out, "        %s %s\n", style.Green("→"), finding.OneLine(v.Next))
+	}
+}
+
+// paint returns the state's name in its color, padded to the width of the longest.
+func paint(style finding.Style, s State) string {
+	word := fmt.Sprintf("%-7s", s)
+	switch s {
+	case OK:
+		return style.Green(word)
+	case Failed:
+		return style.Red(word)
+	case Note:
+		return style.Blue(word)
+	}
+	return style.Yellow(word)
+}
+
+// A branch is what is shown under one heading.
+type branch struct {
+	nodes []string // empty for the cluster
+	rows  []Verdict
+}
+
+func (b branch) heading() string {
+	switch n := len(b.nodes); {
+	case n == 0:
+		return "cluster"
+	case n <= 3:
+		return strings.Join(b.nodes, ", ")
+	default:
+		return fmt.Sprintf("%s, %s and %d more nodes", b.nodes[0], b.nodes[1], n-2)
+	}
+}
+
+// branches groups the sorted rows by node, and the nodes by equal rows. Branches with something
+// wrong come first.
+func (t *Tree) branches() []branch {
+	sorted := *t
+	sorted.Verdicts = slices.Clone(t.Verdicts)
+	sorted.Sort()
+	var all []branch
+	known := map[string]int{} // rows as text → index in all
+	for rows := range slices.Values(chunks(sorted.Verdicts)) {
+		node := rows[0].Node
+		if node == "" {
+			all = append(all, branch{rows: rows})
+			continue
+		}
+		var key strings.Builder
+		for _, v := range rows {
+			v.Node = ""
+			fmt.Fprintf(&key, "%+v\n", v)
+		}
+		name := strings.ReplaceAll(key.String(), node, "\x00")
+		if i, found := known[name]; found {
+			all[i].nodes = append(all[i].nodes, node)
+			continue
+		}
+		known[name] = len(all)
+		all = append(all, branch{nodes: []string{node}, rows: rows})
+	}
+	slices.SortStableFunc(all, func(a, b branch) int {
+		if len(a.nodes) == 0 || len(b.nodes) == 0 {
+			return cmp.Compare(min(1, len(a.nodes)), min(1, len(b.nodes)))
+		}
+		return cmp.Compare(worst(b.rows), worst(a.rows))
+	})
+	return all
+}
+
+// chunks splits rows that are sorted by node.
+func chunks(rows []Verdict) [][]Verdict {
+	var all [][]Verdict
+	for len(rows) > 0 {
+		end := slices.IndexFunc(rows, func(v Verdict) bool { return v.Node != rows[0].Node })
+		if end < 0 {
+			end = len(rows)
+		}
+		all = append(all, rows[:end:end])
+		rows = rows[end:]
+	}
+	return all
+}
+
+func worst(rows []Verdict) State {
+	return slices.MaxFunc(rows, func(a, b Verdict) int { return cmp.Compare(a.State, b.State) }).State
+}
+
+// Summary counts the rows that are not as intended: "2 failed, 1 warning, 40 ok".
+func (t *Tree) Summary() string {
+	var words []string
+	for s := Failed; ; s-- {
+		if n := t.Count(s); n > 0 {
+			words = append(words, fmt.Sprintf("%d %s", n, s))
+		}
+		if s == OK {
+			break
+		}
+	}
+	if len(words) == 0 {
+		return "nothing was judged"
+	}
+	return strings.Join(words, ", ")
+}
+
+// WriteJUnit writes a test case for each row, grouped in a suite per node; a row whose state is at
+// least as severe as failOn is a failure, and a row that is unknown and no failure is skipped.
+func (t *Tree) WriteJUnit(w io.Writer, name string, failOn finding.Severity) error {
+	type failure struct {
+		Message string `xml:"message,attr"`
+		Text    string `xml:",chardata"`
+	}
+	type testcase struct {
+		Name      string   `xml:"name,attr"`
+		ClassName string   `xml:"classname,attr"`
+		Failure   *failure `xml:"failure"`
+		Skipped   *failure `xml:"skipped"`
+	}
+	type suite struct {
+		Name     string     `xml:"name,attr"`
+		Tests    int        `xml:"tests,attr"`
+		Failures int        `xml:"failures,attr"`
+		Skipped  int        `xml:"skipped,attr"`
+		Cases    []testcase `xml:"testcase"`
+	}
+	root := struct {
+		XMLName xml.Name `xml:"testsuites"`
+		Suites  []suite  `xml:"testsuite"`
+	}{}
+	sorted := *t
+	sorted.Verdicts = slices.Clone(t.Verdicts)
+	sorted.Sort()
+	for _, rows := range chunks(sorted.Verdicts) {
+		s := suite{Name: name + "/" + cmp.Or(rows[0].Node, "cluster"), Tests: len(rows)}
+		for _, v := range rows {
+			c := testcase{Name: v.Subject, ClassName: v.ID}
+			switch said := (&failure{Message: v.Reason, Text: v.Next}); {
+			case v.State != OK && v.State.Severity() >= failOn:
+				s.Failures++
+				c.Failure = said
+			case v.State == Unknown:
+				s.Skipped++
+				c.Skipped = said
+			}
+			s.Cases = append(s.Cases, c)
+		}
+		root.Suites = append(root.Suites, s)
+	}
+	if _, err := io.WriteString(w, xml.Header); err != nil {
+		return err
+	}
+	enc := xml.NewEncoder(w)
+	enc.Indent("", "  ")
+	if err := enc.Encode(root); err != nil {
+		return err
+	}
+	_, err := io.WriteString(w, "\n")
+	return err
+}

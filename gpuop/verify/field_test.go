@@ -1,0 +1,373 @@
+package verify_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verify"
+)
+
+// scheduled sets how many pods each DaemonSet wants, as the DaemonSet controller counts them: one for each
+// node that has the labels of its selector.
+func scheduled(s *cluster.State) {
+	for i := range s.DaemonSets {
+		d, nodes := &s.DaemonSets[i], int32(0)
+		for k := range s.Nodes {
+			fits := true
+			for key, value := range d.Spec.Template.Spec.NodeSelector {
+				if have, found := s.Nodes[k].Labels[key]; !found || have != value {
+					fits = false
+				}
+			}
+			if fits {
+				nodes++
+			} else {
+				s.Pods = slices.DeleteFunc(s.Pods, func(p corev1.Pod) bool {
+					return p.Spec.NodeName == s.Nodes[k].Name && len(p.OwnerReferences) > 0 && p.OwnerReferences[0].Name == d.Name
+				})
+			}
+		}
+		d.Status.DesiredNumberScheduled, d.Status.CurrentNumberScheduled = nodes, nodes
+		d.Status.NumberReady, d.Status.NumberAvailable, d.Status.UpdatedNumberScheduled = nodes, nodes, nodes
+	}
+}
+
+// machines makes both nodes serve virtual machines, by a label or by the default of the ClusterPolicy.
+func machines(t *testing.T, s *cluster.State, workload string) {
+	setting(t, s, true, "sandboxWorkloads", "enabled")
+	for _, name := range []string{"gpu-1", "gpu-2"} {
+		n := node(s, name)
+		for key := range n.Labels {
+			if strings.HasPrefix(key, "nvidia.com/") && key != "nvidia.com/gpu.present" {
+				delete(n.Labels, key)
+			}
+		}
+		if workload != "" {
+			label(n, "nvidia.com/gpu.workload.config", workload)
+		}
+		label(n, "nvidia.com/gpu.deploy.vfio-manager", "true", "nvidia.com/gpu.deploy.sandbox-validator", "true", "nvidia.com/gpu.deploy.sandbox-device-plugin", "true")
+		offers(n, map[string]string{"nvidia.com/GA100_A100_SXM4_80GB": "8"})
+	}
+	scheduled(s)
+}
+
+// own makes a node bring its own driver, as the driver manager finds out and says in the label.
+func own(s *cluster.State, names ...string) {
+	for _, name := range names {
+		label(node(s, name), "nvidia.com/gpu.deploy.driver", "pre-installed")
+	}
+	scheduled(s)
+}
+
+// driverPool adds a DaemonSet of the driver for the nodes with a label, as NVIDIADrivers, precompiled drivers
+// and OpenShift's driver toolkit make them; the DaemonSet of all nodes goes.
+func driverPool(s *cluster.State, name, key, value string) {
+	d := set(s, "nvidia-driver-daemonset").DeepCopy()
+	d.Name, d.UID = name, ""
+	d.Spec.Template.Spec.NodeSelector[key] = value
+	s.DaemonSets = append(s.DaemonSets, *d)
+	for i := range s.Pods {
+		p := &s.Pods[i]
+		if len(p.OwnerReferences) == 0 || p.OwnerReferences[0].Name != "nvidia-driver-daemonset" {
+			continue
+		}
+		if node(s, p.Spec.NodeName).Labels[key] == value {
+			p.OwnerReferences[0].Name, p.OwnerReferences[0].UID = name, ""
+		}
+	}
+}
+
+// onlyPools takes the DaemonSet of all nodes away.
+func onlyPools(s *cluster.State) {
+	s.DaemonSets = slices.DeleteFunc(s.DaemonSets, func(d appsv1.DaemonSet) bool { return d.Name == "nvidia-driver-daemonset" })
+	s.Pods = slices.DeleteFunc(s.Pods, func(p corev1.Pod) bool {
+		return len(p.OwnerReferences) > 0 && p.OwnerReferences[0].Name == "nvidia-driver-daemonset"
+	})
+	scheduled(s)
+}
+
+// noSandbox takes a pod back to where the kubelet has not been able to make its sandbox.
+func noSandbox(p *corev1.Pod, since time.Time) {
+	class := "nvidia"
+	p.Spec.RuntimeClassName = &class
+	p.CreationTimestamp = metav1.NewTime(since)
+	inInit(p, p.Status.InitContainerStatuses[0].Name, corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "PodInitializing"}})
+	p.Status.Conditions = []corev1.PodCondition{
+		{Type: "PodReadyToStartContainers", Status: "False", LastTransitionTime: metav1.NewTime(since)},
+		{Type: "Initialized", Status: "False", Reason: "ContainersNotInitialized", LastTransitionTime: metav1.NewTime(since)},
+		{Type: "Ready", Status: "False", Reason: "ContainersNotReady", LastTransitionTime: metav1.NewTime(since)},
+		{Type: "PodScheduled", Status: "True", LastTransitionTime: metav1.NewTime(since)},
+	}
+}
+
+// withRuntimeClass are the operands whose pods run with the RuntimeClass nvidia.
+var withRuntimeClass = []string{"nvidia-operator-validator", "nvidia-device-plugin-daemonset", "gpu-feature-discovery", "nvidia-dcgm-exporter"}
+
+func driverOf(name, state, kind, reason string) unstructured.Unstructured {
+	return unstructured.Unstructured{Object: map[string]any{
+		"metadata": map[string]any{"name": name},
+		"status": map[string]any{"state": state, "conditions": []any{
+			map[string]any{"type": kind, "status": "True", "reason": reason, "message": "conflicting NVIDIADriver NodeSelectors found for resource: " + name, "lastTransitionTime": "2026-11-22T11:00:00Z"},
+		}},
+	}}
+}
+
+func TestNodesAsPeopleHaveThemAreAsIntended(t *testing.T) {
+	for name, change := range map[string]func(*testing.T, *cluster.State){
+		"every node brings its driver":   func(_ *testing.T, s *cluster.State) { own(s, "gpu-1", "gpu-2") },
+		"one node brings its driver":     func(_ *testing.T, s *cluster.State) { own(s, "gpu-1") },
+		"all nodes for virtual machines": func(t *testing.T, s *cluster.State) { machines(t, s, "vm-passthrough") },
+		"all nodes for virtual machines, by default": func(t *testing.T, s *cluster.State) {
+			setting(t, s, "vm-passthrough", "sandboxWorkloads", "defaultWorkload")
+			machines(t, s, "")
+		},
+		"a workload label that says the node's default": func(t *testing.T, s *cluster.State) {
+			setting(t, s, true, "sandboxWorkloads", "enabled")
+			label(node(s, "gpu-1"), "nvidia.com/gpu.workload.config", "container")
+		},
+		"drivers by kernel": func(_ *testing.T, s *cluster.State) {
+			label(node(s, "gpu-1"), "feature.node.kubernetes.io/kernel-version.full", "5.15.0-160-generic")
+			label(node(s, "gpu-2"), "feature.node.kubernetes.io/kernel-version.full", "5.15.0-161-generic")
+			driverPool(s, "nvidia-driver-daemonset-5.15.0-160-generic-ubuntu22.04", "feature.node.kubernetes.io/kernel-version.full", "5.15.0-160-generic")
+			driverPool(s, "nvidia-driver-daemonset-5.15.0-161-generic-ubuntu22.04", "feature.node.kubernetes.io/kernel-version.full", "5.15.0-161-generic")
+			onlyPools(s)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := healthy(t)
+			change(t, s)
+			rows := verify.Judge(s)
+			for _, v := range rows {
+				if v.State != verdict.OK {
+					t.Errorf("%s %s on %q is %s: %s", v.ID, v.Subject, v.Node, v.State, v.Reason)
+				}
+			}
+			if len(rows) < 8 {
+				t.Errorf("%d rows", len(rows))
+			}
+		})
+	}
+}
+
+func TestStatesOfRealClusters(t *testing.T) {
+	hour := at.Add(-time.Hour)
+	const both = "paused-for-mig-change_paused-for-driver-upgrade"
+	for name, test := range map[string]struct {
+		change func(*testing.T, *cluster.State)
+		want   []row
+		not    []row // of any state where it has none
+	}{
+		"a driver of the node's own that is not there": {func(_ *testing.T, s *cluster.State) {
+			own(s, "gpu-1")
+			inInit(pod(s, "nvidia-container-toolkit-daemonset", "gpu-1"), "driver-validation", running(hour))
+		}, []row{
+			{"operand", "gpu-1", verdict.Failed, "is pre-installed"},
+			{"operand", "gpu-1", verdict.Failed, "nvidia.com/gpu.deploy.driver=true --overwrite"},
+			{"first-broken-link", "gpu-1", verdict.Failed, "driver"},
+		}, nil},
+		"a driver that the values leave to the node, and that is not there": {func(t *testing.T, s *cluster.State) {
+			setting(t, s, false, "driver", "enabled")
+			s.DaemonSets = slices.DeleteFunc(s.DaemonSets, func(d appsv1.DaemonSet) bool { return d.Name == "nvidia-driver-daemonset" })
+			inInit(pod(s, "nvidia-container-toolkit-daemonset", "gpu-1"), "driver-validation", running(hour))
+		}, []row{{"operand", "gpu-1", verdict.Failed, "driver.enabled is false"}, {"first-broken-link", "gpu-1", verdict.Failed, "driver"}}, nil},
+		"no DaemonSet of the driver for the node's system": {func(_ *testing.T, s *cluster.State) {
+			const key = "feature.node.kubernetes.io/system-os_release.OSTREE_VERSION"
+			label(node(s, "gpu-1"), key, "418.94.202502101302-0")
+			label(node(s, "gpu-2"), key, "418.94.202501221327-0")
+			driverPool(s, "nvidia-driver-daemonset-418.94.202501221327-0", key, "418.94.202501221327-0")
+			onlyPools(s)
+			inInit(pod(s, "nvidia-container-toolkit-daemonset", "gpu-1"), "driver-validation", running(hour))
+		}, []row{
+			{"operand", "gpu-1", verdict.Failed, "OSTREE_VERSION=418.94.202501221327-0"},
+			{"operand", "gpu-1", verdict.Failed, "418.94.202502101302-0"},
+			{"first-broken-link", "gpu-1", verdict.Failed, "driver"},
+		}, nil},
+		"a pool of drivers without a node": {func(_ *testing.T, s *cluster.State) {
+			driverPool(s, "nvidia-gpu-driver-gold", "pool", "gold")
+			scheduled(s)
+		}, []row{{"daemonset", "", verdict.Note, "nvidia-gpu-driver-gold"}}, nil},
+		"no runtime for nvidia": {func(_ *testing.T, s *cluster.State) {
+			for _, name := range withRuntimeClass {
+				noSandbox(pod(s, name, "gpu-1"), hour)
+			}
+		}, []row{
+			{"operand", "gpu-1", verdict.Failed, "RuntimeClass nvidia"},
+			{"operand", "gpu-1", verdict.Failed, "gpuop node"},
+			{"first-broken-link", "gpu-1", verdict.Failed, "operator-validator"},
+		}, []row{{id: "operand", node: "gpu-1", words: "the driver to be loaded"}, {id: "operand", node: "gpu-1", words: "toolkit-ready"}}},
+		"no runtime for nvidia, and the toolkit is on its way": {func(_ *testing.T, s *cluster.State) {
+			inInit(pod(s, "nvidia-container-toolkit-daemonset", "gpu-1"), "driver-validation", running(hour))
+			inInit(pod(s, "nvidia-driver-daemonset", "gpu-1"), "k8s-driver-manager", running(hour))
+			for _, name := range withRuntimeClass {
+				noSandbox(pod(s, name, "gpu-1"), hour)
+			}
+		}, []row{
+			{"operand", "gpu-1", verdict.Waiting, "container-toolkit sets up"},
+			{"first-broken-link", "gpu-1", verdict.Waiting, "driver"},
+		}, []row{{id: "operand", node: "gpu-1", state: verdict.Failed}}},
+		"a sandbox that does not come, and others have theirs": {func(_ *testing.T, s *cluster.State) {
+			noSandbox(pod(s, "nvidia-device-plugin-daemonset", "gpu-1"), hour)
+			pod(s, "nvidia-dcgm-exporter", "gpu-1").Spec.RuntimeClassName = new("nvidia")
+		}, []row{{"operand", "gpu-1", verdict.Waiting, "a volume or the network"}}, []row{{id: "operand", node: "gpu-1", words: "no handler"}}},
+		"no runtime for nvidia yet": {func(_ *testing.T, s *cluster.State) {
+			noSandbox(pod(s, "nvidia-device-plugin-daemonset", "gpu-1"), at.Add(-20*time.Second))
+		}, []row{{"operand", "gpu-1", verdict.Waiting, "RuntimeClass nvidia"}}, nil},
+		"the first image is being pulled": {func(_ *testing.T, s *cluster.State) {
+			p := pod(s, "nvidia-device-plugin-daemonset", "gpu-1")
+			noSandbox(p, hour)
+			p.Status.Conditions[0].Status = "True"
+		}, []row{{"operand", "gpu-1", verdict.Waiting, "image"}}, []row{{id: "operand", node: "gpu-1", words: "RuntimeClass"}}},
+		"a ConfigMap that a pod mounts is not there": {func(_ *testing.T, s *cluster.State) {
+			p := pod(s, "nvidia-device-plugin-daemonset", "gpu-1")
+			noSandbox(p, hour)
+			p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "config", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "metrics-of-ours"}}}})
+		}, []row{{"operand", "gpu-1", verdict.Failed, "ConfigMap/metrics-of-ours"}}, []row{{id: "operand", node: "gpu-1", words: "RuntimeClass"}}},
+		"paused twice": {func(_ *testing.T, s *cluster.State) {
+			label(node(s, "gpu-1"), "nvidia.com/mig.config.state", "pending", "nvidia.com/gpu-driver-upgrade-state", "pod-restart-required", "nvidia.com/gpu.deploy.device-plugin", both, "nvidia.com/gpu.deploy.client", both)
+			scheduled(s)
+		}, []row{
+			{"node-operand-paused", "gpu-1", verdict.Waiting, "until the MIG change and the driver upgrade are over"},
+			{"node-operand-paused", "gpu-1", verdict.Waiting, "k8s-driver-manager"},
+			{"node-operand-paused", "gpu-1", verdict.Waiting, "nvidia.com/gpu.deploy.client"},
+		}, []row{{id: "operand", node: "gpu-1", words: both}}},
+		"cordoned by the driver upgrade": {func(_ *testing.T, s *cluster.State) {
+			label(node(s, "gpu-1"), "nvidia.com/gpu-driver-upgrade-state", "drain-required")
+			node(s, "gpu-1").Spec.Unschedulable = true
+		}, []row{{"node-ready", "gpu-1", verdict.Note, "the driver upgrade did that"}, {"driver-upgrade", "gpu-1", verdict.Waiting, "drained"}}, []row{{id: "node-ready", node: "gpu-1", words: "kubectl uncordon"}}},
+		"cordoned, and the driver upgrade has failed": {func(_ *testing.T, s *cluster.State) {
+			label(node(s, "gpu-1"), "nvidia.com/gpu-driver-upgrade-state", "upgrade-failed")
+			node(s, "gpu-1").Spec.Unschedulable = true
+		}, []row{{"driver-upgrade", "gpu-1", verdict.Failed, "failed"}}, []row{{id: "node-ready", node: "gpu-1", words: "kubectl uncordon"}}},
+		"cordoned after the driver upgrade": {func(_ *testing.T, s *cluster.State) {
+			label(node(s, "gpu-1"), "nvidia.com/gpu-driver-upgrade-state", "upgrade-done")
+			node(s, "gpu-1").Spec.Unschedulable = true
+		}, []row{{"node-ready", "gpu-1", verdict.Note, "kubectl uncordon gpu-1"}}, nil},
+		"a value before the pause": {func(_ *testing.T, s *cluster.State) {
+			label(node(s, "gpu-1"), "nvidia.com/gpu.deploy.device-plugin", "custom_paused-for-driver-upgrade", "nvidia.com/gpu-driver-upgrade-state", "pod-restart-required")
+			scheduled(s)
+		}, []row{{"node-operand-paused", "gpu-1", verdict.Waiting, "until the driver upgrade is over"}}, nil},
+		"paused for vGPU devices, which failed": {func(_ *testing.T, s *cluster.State) {
+			label(node(s, "gpu-1"), "nvidia.com/gpu.deploy.device-plugin", "paused-for-vgpu-change", "nvidia.com/vgpu.config", "A100-40C", "nvidia.com/vgpu.config.state", "failed")
+			scheduled(s)
+		}, []row{
+			{"node-operand-paused", "gpu-1", verdict.Failed, "has ended (failed)"},
+			{"vgpu-config-state", "gpu-1", verdict.Failed, `"A100-40C"`},
+			{"vgpu-config-state", "gpu-1", verdict.Failed, "nvidia-vgpu-device-manager"},
+		}, nil},
+		"vGPU devices on their way": {func(_ *testing.T, s *cluster.State) {
+			label(node(s, "gpu-1"), "nvidia.com/vgpu.config", "A100-40C", "nvidia.com/vgpu.config.state", "pending")
+		}, []row{{"vgpu-config-state", "gpu-1", verdict.Waiting, "A100-40C"}}, nil},
+		"the MIG manager is paused for the driver": {func(_ *testing.T, s *cluster.State) {
+			for _, name := range []string{"gpu-1", "gpu-2"} {
+				label(node(s, name), "nvidia.com/gpu.deploy.mig-manager", "paused-for-driver-upgrade", "nvidia.com/gpu-driver-upgrade-state", "pod-restart-required")
+			}
+			scheduled(s)
+		}, []row{{"daemonset", "", verdict.Waiting, "nvidia-mig-manager"}}, nil},
+		"an upgrade state of a driver that is no longer the operator's": {func(t *testing.T, s *cluster.State) {
+			setting(t, s, false, "driver", "enabled")
+			s.DaemonSets = slices.DeleteFunc(s.DaemonSets, func(d appsv1.DaemonSet) bool { return d.Name == "nvidia-driver-daemonset" })
+			label(node(s, "gpu-1"), "nvidia.com/gpu-driver-upgrade-state", "validation-required")
+			offers(node(s, "gpu-1"), nil)
+		}, []row{
+			{"driver-upgrade", "gpu-1", verdict.Warning, "kubectl label node gpu-1 nvidia.com/gpu-driver-upgrade-state-"},
+			{"node-no-gpu-resource", "gpu-1", verdict.Failed, ""},
+		}, nil},
+		"an upgrade that failed before the node brought its driver": {func(_ *testing.T, s *cluster.State) {
+			own(s, "gpu-1")
+			label(node(s, "gpu-1"), "nvidia.com/gpu-driver-upgrade-state", "upgrade-failed")
+		}, []row{{"driver-upgrade", "gpu-1", verdict.Warning, "left over"}}, nil},
+		"a node left out of upgrades": {func(_ *testing.T, s *cluster.State) {
+			label(node(s, "gpu-1"), "nvidia.com/gpu-driver-upgrade-state", "upgrade-required", "nvidia.com/gpu-driver-upgrade.skip", "true")
+		}, []row{{"driver-upgrade", "gpu-1", verdict.Note, "nvidia.com/gpu-driver-upgrade.skip-"}}, nil},
+		"NVIDIADrivers that select the same node": {func(t *testing.T, s *cluster.State) {
+			setting(t, s, true, "driver", "useNvidiaDriverCRD")
+			s.NVIDIADrivers = []unstructured.Unstructured{driverOf("gold", "notReady", "Error", "ConflictingNodeSelector")}
+		}, []row{{"nvidia-driver", "", verdict.Failed, "conflicting NVIDIADriver NodeSelectors"}}, nil},
+		// before v26.7.0 the operator left the state as it was
+		"NVIDIADrivers that select the same node, and say ready": {func(t *testing.T, s *cluster.State) {
+			setting(t, s, true, "driver", "useNvidiaDriverCRD")
+			s.NVIDIADrivers = []unstructured.Unstructured{driverOf("gold", "ready", "Error", "ConflictingNodeSelector")}
+		}, []row{{"nvidia-driver", "", verdict.Failed, "kubectl get nvidiadrivers"}}, nil},
+		"the MPS daemon is what the plugin waits for": {func(t *testing.T, s *cluster.State) {
+			crash(pod(s, "nvidia-device-plugin-daemonset", "gpu-1"))
+			inInit(pod(s, "nvidia-operator-validator", "gpu-1"), "plugin-validation", running(hour))
+			label(node(s, "gpu-1"), "nvidia.com/mps.capable", "true")
+			d := set(s, "nvidia-device-plugin-daemonset").DeepCopy()
+			d.Name = "nvidia-device-plugin-mps-control-daemon"
+			d.Spec.Template.Spec.NodeSelector["nvidia.com/mps.capable"] = "true"
+			d.Status.DesiredNumberScheduled, d.Status.NumberUnavailable = 1, 1
+			p := *pod(s, "nvidia-device-plugin-daemonset", "gpu-1").DeepCopy()
+			p.Name, p.OwnerReferences[0].Name = "mps-1", d.Name
+			s.Pods = append(s.Pods, p)
+			s.DaemonSets = slices.DeleteFunc(s.DaemonSets, func(o appsv1.DaemonSet) bool { return o.Name == d.Name })
+			s.DaemonSets = append(s.DaemonSets, *d)
+		}, []row{{"first-broken-link", "gpu-1", verdict.Failed, "mps-control-daemon"}, {"first-broken-link", "gpu-1", verdict.Failed, "mend it before operator-validator, device-plugin"}}, nil},
+		"the CUDA workload of the validator": {func(_ *testing.T, s *cluster.State) {
+			inInit(pod(s, "nvidia-operator-validator", "gpu-1"), "cuda-validation", running(hour))
+			s.Pods = append(s.Pods, workload("nvidia-cuda-validator", "gpu-1"))
+		}, []row{
+			{"operand", "gpu-1", verdict.Failed, "nvidia-cuda-validator-x: init container cuda-validation is in CrashLoopBackOff"},
+			{"first-broken-link", "gpu-1", verdict.Failed, "kubectl logs -n gpu-operator nvidia-cuda-validator-x -c cuda-validation --previous"},
+		}, nil},
+		"the workload of the validator finds no GPU free": {func(_ *testing.T, s *cluster.State) {
+			inInit(pod(s, "nvidia-operator-validator", "gpu-1"), "plugin-validation", running(hour))
+			p := workload("nvidia-device-plugin-validator", "gpu-1")
+			p.Status = corev1.PodStatus{Phase: corev1.PodFailed, Reason: "OutOfnvidia.com/gpu", Message: "Pod was rejected: Node didn't have enough resource: nvidia.com/gpu"}
+			s.Pods = append(s.Pods, p)
+		}, []row{{"operand", "gpu-1", verdict.Failed, "OutOfnvidia.com/gpu"}}, nil},
+		"a workload label that is misspelled": {func(t *testing.T, s *cluster.State) {
+			setting(t, s, true, "sandboxWorkloads", "enabled")
+			setting(t, s, "vm-vgpu", "sandboxWorkloads", "defaultWorkload")
+			label(node(s, "gpu-2"), "nvidia.com/gpu.workload.config", "container")
+			label(node(s, "gpu-1"), "nvidia.com/gpu.workload.config", "vm-passtrough")
+		}, []row{{"workload-config", "gpu-1", verdict.Warning, `"vm-passtrough"`}, {"workload-config", "gpu-1", verdict.Warning, "vm-vgpu"}}, nil},
+		"a workload label without sandbox workloads": {func(_ *testing.T, s *cluster.State) {
+			label(node(s, "gpu-1"), "nvidia.com/gpu.workload.config", "vm-passthrough")
+		}, []row{{"workload-config", "gpu-1", verdict.Warning, "sandboxWorkloads.enabled"}}, nil},
+		"a ConfigMap of sharing that is not there": {func(t *testing.T, s *cluster.State) {
+			policyState(t, s, "notReady", "Error", "OperandNotReady", "ClusterPolicy is not ready; states not ready: [state-device-plugin]")
+			setting(t, s, "nowhere", "devicePlugin", "config", "name")
+		}, []row{{"cluster-policy", "", verdict.Failed, ""}, {"sharing-config", "", verdict.Failed, "nowhere"}}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := healthy(t)
+			test.change(t, s)
+			rows := verify.Judge(s)
+			for _, want := range test.want {
+				if !want.in(rows) {
+					t.Errorf("no row %s of %q that is %s and says %q in\n%s", want.id, want.node, want.state, want.words, text(rows))
+				}
+			}
+			for _, not := range test.not {
+				if i := slices.IndexFunc(rows, func(v verdict.Verdict) bool {
+					return v.ID == not.id && v.Node == not.node && (not.state == 0 && not.words != "" || v.State == not.state) && strings.Contains(v.Reason, not.words)
+				}); i >= 0 {
+					t.Errorf("a row %s says %s: %s", not.id, rows[i].State, rows[i].Reason)
+				}
+			}
+		})
+	}
+}
+
+// workload is a pod that the validator starts on a node, with an init container that crashes. It belongs to
+// the ClusterPolicy, not to the DaemonSet.
+func workload(app, on string) corev1.Pod {
+	return corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: app + "-x", Namespace: "gpu-operator", Labels: map[string]string{"app": app}, CreationTimestamp: metav1.NewTime(at.Add(-time.Minute)), OwnerReferences: []metav1.OwnerReference{{APIVersion: "nvidia.com/v1", Kind: "ClusterPolicy", Name: "cluster-policy"}}},
+		Spec:       corev1.PodSpec{NodeName: on},
+		Status: corev1.PodStatus{Phase: corev1.PodPending, InitContainerStatuses: []corev1.ContainerStatus{{
+			Name: "cuda-validation", RestartCount: 6,
+			State:                corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "back-off"}},
+			LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, Reason: "Error"}},
+		}}},
+	}
+}

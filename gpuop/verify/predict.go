@@ -1,0 +1,348 @@
+package verify
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/mig"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/sharing"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
+)
+
+const labelProduct = mig.WholeGPU + ".product"
+
+// sharing judges which config of the device plugin the node gets.
+func (w *nodeJudge) sharing() {
+	label, labeled := w.kube.Labels[sharing.ConfigLabel]
+	v := verdict.Verdict{ID: "node-sharing-config", Subject: sharing.ConfigLabel, Source: sourceSharing}
+	if w.judge.sharing == nil {
+		if labeled && w.policy != nil {
+			v.State = verdict.Warning
+			v.Reason = fmt.Sprintf("the label names the config %q, and the ClusterPolicy names no ConfigMap (devicePlugin.config.name): nothing reads it", label)
+			v.Next = "gpuop share gen " + cmp.Or(label, "any") + "=time-slicing:4"
+			w.add(v)
+		}
+		return
+	}
+	name, config, ok, problem := w.judge.sharing.chosen(label)
+	switch {
+	case !ok && problem != nil:
+		v.State, v.Reason, v.Next = verdict.Failed, problem.Reason, problem.Fix
+	case !ok && w.judge.sharing.configs == nil:
+		return // the row of the ConfigMap says why
+	case !ok:
+		v.State = verdict.Failed
+		v.Reason = fmt.Sprintf("the node gets the config %q, which the device plugin refuses: it does not start", name)
+		v.Next = fmt.Sprintf("kubectl get configmap -n %s %s -o yaml | gpuop lint -", w.Namespace, w.judge.sharing.name)
+	case name == "":
+		v.State = verdict.Note
+		v.Reason = "neither a label nor devicePlugin.config.default names a config: the node shares nothing"
+		if problem != nil {
+			v.Next = problem.Fix
+		}
+	default:
+		v.Reason = fmt.Sprintf("the node gets the config %q (%s)", name, config.Strategy())
+	}
+	w.add(v)
+}
+
+// stale is when the device plugin of the node read its config, if the ConfigMap was written later.
+// The operator restarts no pod when a ConfigMap of this kind changes.
+func (w *nodeJudge) stale() (read time.Time, stale bool) {
+	if w.judge.sharing == nil || w.judge.sharing.changed.IsZero() {
+		return time.Time{}, false
+	}
+	for _, l := range w.links {
+		if l.component != "device-plugin" || l.pod == nil {
+			continue
+		}
+		for _, c := range l.pod.Status.ContainerStatuses {
+			if c.State.Running != nil && c.Name == "nvidia-device-plugin" {
+				read = c.State.Running.StartedAt.Time
+			}
+		}
+	}
+	if read.IsZero() {
+		return read, false
+	}
+	// a change of the label makes the config manager read the mounted file again
+	if labeled := labelWritten(w.kube, sharing.ConfigLabel); labeled.After(read) {
+		read = labeled
+	}
+	return read, read.Before(w.judge.sharing.changed)
+}
+
+// An expectation is what the node is to show.
+type expectation struct {
+	sharing.Prediction
+	// gpus are what it was predicted from.
+	gpus []mig.GPU
+	// divided says that the prediction follows a MIG config, not the devices that the labels show;
+	// by names where the config is written.
+	divided bool
+	by      string
+}
+
+// predicted judges the node's labels and resources against what its configuration predicts.
+func (w *nodeJudge) predicted(settling string, missing bool) {
+	capacity := w.of.GPUResources()
+	want, doubt := w.expect()
+	if want == nil {
+		if doubt != nil {
+			w.add(*doubt)
+		}
+		return
+	}
+	if doubt != nil {
+		w.add(*doubt)
+	}
+	wrong := verdict.Failed
+	suffix := ""
+	if settling != "" {
+		wrong, suffix = verdict.Waiting, "; "+settling+" comes first"
+	}
+	differs := false
+	resources := slices.Sorted(maps.Keys(want.Resources))
+	for _, resource := range slices.Sorted(maps.Keys(capacity)) {
+		if _, found := want.Resources[resource]; !found && isGPUResource(resource) {
+			resources = append(resources, resource)
+		}
+	}
+	for _, resource := range resources {
+		expected, found := want.Resources[resource], capacity[resource]
+		v := verdict.Verdict{ID: "allocatable", Subject: resource, Source: sourcePredict}
+		switch {
+		case expected == found && found == 0:
+			continue
+		case expected == found:
+			v.Reason = fmt.Sprintf("the node offers %d, as predicted from %s", found, want.basis(w))
+		case missing:
+			differs = true
+			continue // the row of the missing resource says so
+		case want.divided && w.kube.Labels[labelMIGState] == "success" && expected > found:
+			differs = true
+			v.ID, v.State = "mig-success-without-devices", wrong
+			v.Source = "gpu-operator issue 603"
+			v.Reason = fmt.Sprintf("the MIG change to %q is a success, and the node offers %d, expected %d (%s)%s", w.kube.Labels[labelMIG], found, expected, want.by, suffix)
+			v.Next = fmt.Sprintf("kubectl rollout restart -n %s daemonset/nvidia-device-plugin-daemonset", w.Namespace)
+		default:
+			differs = true
+			v.State = wrong
+			v.Reason = fmt.Sprintf("the node offers %d, expected %d from %s%s", found, expected, want.basis(w), suffix)
+			v.Next = fmt.Sprintf("kubectl logs -n %s -l app=nvidia-device-plugin-daemonset -c nvidia-device-plugin --tail=100", w.Namespace)
+		}
+		w.add(v)
+	}
+	w.labels(want, wrong, suffix)
+	w.staleConfig(differs)
+}
+
+// isGPUResource reports whether a resource is one that the device plugin advertises.
+func isGPUResource(name string) bool {
+	return name == mig.WholeGPU || name == mig.WholeGPU+".shared" || strings.HasPrefix(name, "nvidia.com/mig-")
+}
+
+// staleConfig is a row where the plugin has not read the ConfigMap's last form.
+func (w *nodeJudge) staleConfig(differs bool) {
+	read, stale := w.stale()
+	if !stale {
+		return
+	}
+	v := verdict.Verdict{
+		ID: "stale-config", State: verdict.Note, Subject: "ConfigMap/" + w.judge.sharing.name, Since: w.judge.sharing.changed, Source: sourceRestart,
+		Reason: fmt.Sprintf("the ConfigMap was written %s after the device plugin read it, and nothing restarts the plugin; the node offers what the ConfigMap specifies all the same", w.judge.sharing.changed.Sub(read).Round(time.Second)),
+	}
+	if differs {
+		v.State = verdict.Failed
+		v.Reason = fmt.Sprintf("the ConfigMap was written %s after the device plugin read it, and nothing restarts the plugin: the node offers what the old form specified", w.judge.sharing.changed.Sub(read).Round(time.Second))
+		v.Next = fmt.Sprintf("kubectl rollout restart -n %s daemonset/nvidia-device-plugin-daemonset daemonset/gpu-feature-discovery", w.Namespace)
+	}
+	w.add(v)
+}
+
+// firm are the endings of labels that every release of GPU Feature Discovery writes; the others are
+// compared where they are there.
+var firm = []string{".product", ".count", ".replicas"}
+
+// labels compares the labels of GPU Feature Discovery.
+func (w *nodeJudge) labels(want *expectation, wrong verdict.State, suffix string) {
+	if w.kube.Labels[labelProduct] == "" {
+		return // the row of the missing labels says so
+	}
+	var differ []string
+	for _, name := range slices.Sorted(maps.Keys(want.Labels)) {
+		value, found := w.kube.Labels[name]
+		if value == want.Labels[name] || !found && !slices.ContainsFunc(firm, func(end string) bool { return strings.HasSuffix(name, end) }) {
+			continue
+		}
+		is := strconv.Quote(value)
+		if !found {
+			is = "absent"
+		}
+		differ = append(differ, fmt.Sprintf("%s is %s, expected %q", name, is, want.Labels[name]))
+	}
+	for name, value := range w.kube.Labels {
+		resource, counted := strings.CutSuffix(name, ".count")
+		if _, expected := want.Labels[name]; counted && !expected && value != "0" && strings.HasPrefix(resource, "nvidia.com/mig-") {
+			differ = append(differ, fmt.Sprintf("%s is %q, expected none", name, value))
+		}
+	}
+	slices.Sort(differ)
+	v := verdict.Verdict{ID: "labels", Subject: "labels of GPU Feature Discovery", Source: sourcePredict}
+	if len(differ) == 0 {
+		v.Reason = fmt.Sprintf("the labels are those predicted from %s", want.basis(w))
+		w.add(v)
+		return
+	}
+	v.State = wrong
+	v.Reason = strings.Join(differ[:min(4, len(differ))], "; ")
+	if more := len(differ) - 4; more > 0 {
+		v.Reason += fmt.Sprintf(" and %d more", more)
+	}
+	v.Reason += suffix
+	v.Next = fmt.Sprintf("kubectl logs -n %s -l app=gpu-feature-discovery -c gpu-feature-discovery --tail=100", w.Namespace)
+	w.add(v)
+}
+
+// basis says what was predicted from: the GPUs, how they are divided and how they are shared.
+func (e *expectation) basis(w *nodeJudge) string {
+	text := fmt.Sprintf("%d × %s", len(e.gpus), e.gpus[0].Product)
+	if e.divided {
+		text += ", MIG config " + w.kube.Labels[labelMIG]
+	}
+	if w.judge.sharing != nil {
+		if name, config, ok, _ := w.judge.sharing.chosen(w.kube.Labels[sharing.ConfigLabel]); ok && name != "" {
+			text += fmt.Sprintf(", sharing config %s (%s)", name, config.Strategy())
+		}
+	}
+	return text
+}
+
+// expect predicts what the node is to show; nil where that cannot be said, and doubt is a row that
+// says why, or what of it is not certain.
+func (w *nodeJudge) expect() (want *expectation, doubt *verdict.Verdict) {
+	unknown := func(subject, reason, next string) *verdict.Verdict {
+		return &verdict.Verdict{ID: "prediction", State: verdict.Unknown, Subject: subject, Reason: reason, Next: next, Source: sourcePredict}
+	}
+	gpus, err := w.of.GPUs()
+	if err != nil || len(gpus) == 0 {
+		if strings.HasSuffix(w.kube.Labels[labelProduct], "-MIG-INVALID") || w.kube.Labels[labelProduct] == "" && len(w.of.GPUResources()) == 0 {
+			return nil, nil // the rows of these states say so
+		}
+		if w.kube.Labels[labelProduct] == "" && !w.boolean(true, "gfd", "enabled") {
+			return nil, nil // nothing is to label the node
+		}
+		return nil, unknown(mig.WholeGPU, "the labels do not say which GPUs the node has, so there is nothing to compare what it offers with", "")
+	}
+	if w.policy == nil && w.lacks(cluster.ClusterPolicies) && !w.absent(cluster.ClusterPolicies) {
+		return nil, unknown(mig.WholeGPU, "the ClusterPolicy could not be read, so the MIG strategy and the sharing config are not known", "")
+	}
+	config := (*sharing.Config)(nil)
+	if w.judge.sharing != nil {
+		var ok bool
+		if _, config, ok, _ = w.judge.sharing.chosen(w.kube.Labels[sharing.ConfigLabel]); !ok {
+			if w.judge.sharing.configs == nil && w.lacks(cluster.ConfigMaps) {
+				doubt = unknown("ConfigMap/"+w.judge.sharing.name, "the sharing config could not be read, so what the node is to offer is not known", "")
+			}
+			return nil, doubt
+		}
+	}
+	strategy := cmp.Or(w.text("mig", "strategy"), mig.StrategyNone)
+	if w.policy == nil {
+		strategy = cmp.Or(w.kube.Labels["nvidia.com/mig.strategy"], mig.StrategyNone)
+	}
+	want = &expectation{gpus: gpus}
+	if name := w.kube.Labels[labelMIG]; name != "" && w.kube.Labels["nvidia.com/mig.capable"] != "false" {
+		if doubt = w.partitioned(want, name); doubt != nil && want.gpus == nil {
+			return nil, doubt
+		}
+	}
+	want.Prediction = sharing.Predict(want.gpus, strategy, config)
+	if i := slices.IndexFunc(want.Findings, func(f finding.Finding) bool { return f.Severity == finding.Error }); i >= 0 && doubt == nil {
+		f := want.Findings[i]
+		doubt = &verdict.Verdict{ID: f.ID, State: verdict.Failed, Subject: f.Subject, Reason: f.Reason, Next: f.Fix, Source: f.Source}
+	}
+	return want, doubt
+}
+
+// partitioned applies the MIG config of that name to the GPUs that are expected. A config that is not
+// known leaves them as they are; one that does not fit them leaves none. Both are a doubt.
+func (w *nodeJudge) partitioned(want *expectation, name string) (doubt *verdict.Verdict) {
+	board, product := want.gpus[0].Board, want.gpus[0].Product
+	named, source, found := w.migConfig(w.kube.Name, name, board)
+	if !found {
+		doubt = &verdict.Verdict{
+			ID: "mig-config", State: verdict.Failed, Subject: labelMIG, Source: sourceMIG,
+			Reason: fmt.Sprintf("there is no MIG config %q for the node in %s", name, cmp.Or(source, "the ConfigMaps and the defaults")),
+			Next:   fmt.Sprintf("gpuop mig profiles  # and kubectl get configmap -n %s %s-mig-config -o yaml", w.Namespace, w.kube.Name),
+		}
+		if source == "" && (w.lacks(cluster.ConfigMaps) || board == nil) {
+			doubt.State = verdict.Unknown
+			doubt.Reason = fmt.Sprintf("what the MIG config %q means on %s is not known: no ConfigMap that was read holds it", name, product)
+		}
+		return doubt
+	}
+	after, problem := divide(named, want.gpus, w.kube.Labels)
+	if problem == "" {
+		want.gpus, want.by = after, source
+		want.divided = slices.ContainsFunc(after, func(g mig.GPU) bool { return g.Enabled })
+		return nil
+	}
+	want.gpus = nil
+	state, suffix := verdict.Failed, ""
+	if s := w.settling(); s != "" {
+		state, suffix = verdict.Waiting, "; "+s+" comes first"
+	}
+	id := "mig-config"
+	if w.kube.Labels[labelMIGState] == "success" {
+		id = "mig-success-without-devices"
+	}
+	return &verdict.Verdict{
+		ID: id, State: state, Subject: labelMIG, Reason: fmt.Sprintf("%s (%s)%s", problem, source, suffix), Source: sourceMIG,
+		Next: fmt.Sprintf("kubectl logs -n %s -l app=nvidia-mig-manager -c nvidia-mig-manager --tail=100", w.Namespace),
+	}
+}
+
+// divide applies a MIG config to a node's GPUs. Under the strategy single the labels count MIG
+// devices, not GPUs: their number must then be a multiple of what the config makes of one GPU, and
+// the problem says where it is not.
+func divide(named mig.Named, gpus []mig.GPU, labels map[string]string) (after []mig.GPU, problem string) {
+	shown := strings.TrimSuffix(labels[labelProduct], "-SHARED")
+	_, profile, single := strings.Cut(shown, "-MIG-")
+	if !single {
+		after, findings := named.Apply(gpus)
+		for _, f := range findings {
+			if f.Severity == finding.Error {
+				return nil, f.Reason
+			}
+		}
+		return after, ""
+	}
+	one := gpus[0]
+	one.Enabled, one.Instances = false, nil
+	after, _ = named.Apply([]mig.GPU{one})
+	count, kinds := 0, []string{}
+	for name, n := range after[0].Instances {
+		count += n
+		kinds = append(kinds, name)
+	}
+	have, _ := strconv.Atoi(labels[mig.WholeGPU+".count"])
+	canonical, _ := mig.CanonicalProfile(profile)
+	switch {
+	case count == 0:
+		return nil, fmt.Sprintf("the config %q leaves no MIG device, and gpu.product says %s", named.Name, shown)
+	case len(kinds) != 1 || kinds[0] != canonical:
+		slices.Sort(kinds)
+		return nil, fmt.Sprintf("the config %q makes %s, and gpu.product says %s", named.Name, strings.Join(kinds, ", "), shown)
+	case have%count != 0:
+		return nil, fmt.Sprintf("the config %q makes %d %s of each GPU, and gpu.count is %d, which is no multiple of it", named.Name, count, canonical, have)
+	}
+	return slices.Repeat(after, have/count), ""
+}

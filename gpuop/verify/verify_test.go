@@ -1,0 +1,927 @@
+package verify_test
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verify"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+var at = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+
+// gathered reads testdata/healthy once: two nodes with eight A100 each and every operand ready.
+var gathered = sync.OnceValues(func() (*cluster.State, error) {
+	folder, err := cluster.OpenFolder(filepath.Join("testdata", "healthy"))
+	if err != nil {
+		return nil, err
+	}
+	return folder.Read(context.Background(), verify.Kinds()...)
+})
+
+// healthy is the State of testdata/healthy as a live cluster would give it.
+func healthy(t *testing.T) *cluster.State {
+	t.Helper()
+	read, err := gathered()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &cluster.State{
+		Title: "https://10.0.0.1:6443", At: at, Version: "v1.36.3", Namespace: read.Namespace,
+		ConfigMaps: []corev1.ConfigMap{}, NVIDIADrivers: []unstructured.Unstructured{}, GPUClusters: []unstructured.Unstructured{},
+	}
+	for i := range read.Nodes {
+		s.Nodes = append(s.Nodes, *read.Nodes[i].DeepCopy())
+	}
+	for i := range read.Pods {
+		s.Pods = append(s.Pods, *read.Pods[i].DeepCopy())
+	}
+	for i := range read.DaemonSets {
+		s.DaemonSets = append(s.DaemonSets, *read.DaemonSets[i].DeepCopy())
+	}
+	for i := range read.ClusterPolicies {
+		s.ClusterPolicies = append(s.ClusterPolicies, *read.ClusterPolicies[i].DeepCopy())
+	}
+	if len(s.Nodes) != 3 || len(s.Pods) != 15 || len(s.DaemonSets) != 8 || len(s.ClusterPolicies) != 1 || s.Namespace != "gpu-operator" {
+		t.Fatalf("testdata/healthy: %d nodes, %d pods, %d DaemonSets, %d policies in %s", len(s.Nodes), len(s.Pods), len(s.DaemonSets), len(s.ClusterPolicies), s.Namespace)
+	}
+	return s
+}
+
+func node(s *cluster.State, name string) *corev1.Node {
+	i := slices.IndexFunc(s.Nodes, func(n corev1.Node) bool { return n.Name == name })
+	return &s.Nodes[i]
+}
+
+func set(s *cluster.State, name string) *appsv1.DaemonSet {
+	i := slices.IndexFunc(s.DaemonSets, func(d appsv1.DaemonSet) bool { return d.Name == name })
+	return &s.DaemonSets[i]
+}
+
+// pod is the pod of a DaemonSet on a node.
+func pod(s *cluster.State, owner, on string) *corev1.Pod {
+	i := slices.IndexFunc(s.Pods, func(p corev1.Pod) bool {
+		return p.Spec.NodeName == on && len(p.OwnerReferences) > 0 && p.OwnerReferences[0].Name == owner
+	})
+	return &s.Pods[i]
+}
+
+// inInit puts a pod into its named init container.
+func inInit(p *corev1.Pod, name string, state corev1.ContainerState) {
+	after := false
+	for i := range p.Status.InitContainerStatuses {
+		c := &p.Status.InitContainerStatuses[i]
+		if after || c.Name == name {
+			c.Ready = false
+			c.State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "PodInitializing"}}
+			if !after {
+				c.State = state
+			}
+			after = true
+		}
+	}
+	if !after {
+		panic(name)
+	}
+	p.Status.Phase = corev1.PodPending
+	for i := range p.Status.ContainerStatuses {
+		c := &p.Status.ContainerStatuses[i]
+		c.Ready, c.State = false, corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "PodInitializing"}}
+	}
+}
+
+func running(since time.Time) corev1.ContainerState {
+	return corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(since)}}
+}
+
+// crash puts a pod's first container into CrashLoopBackOff.
+func crash(p *corev1.Pod) {
+	c := &p.Status.ContainerStatuses[0]
+	c.Ready, c.RestartCount = false, 14
+	c.State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "back-off 5m0s restarting failed container"}}
+	c.LastTerminationState = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, Reason: "Error"}}
+}
+
+func offers(n *corev1.Node, resources map[string]string) {
+	for _, list := range []*corev1.ResourceList{&n.Status.Capacity, &n.Status.Allocatable} {
+		for name := range *list {
+			if strings.HasPrefix(string(name), "nvidia.com/") {
+				delete(*list, name)
+			}
+		}
+		for name, count := range resources {
+			(*list)[corev1.ResourceName(name)] = resource.MustParse(count)
+		}
+	}
+}
+
+func label(n *corev1.Node, pairs ...string) {
+	for i := 0; i < len(pairs); i += 2 {
+		if pairs[i+1] == "-" {
+			delete(n.Labels, pairs[i])
+			continue
+		}
+		n.Labels[pairs[i]] = pairs[i+1]
+	}
+}
+
+// wrote adds a managedFields entry for a label.
+func wrote(n *corev1.Node, name string, when time.Time) {
+	at := metav1.NewTime(when)
+	n.ManagedFields = []metav1.ManagedFieldsEntry{{
+		Manager: "nvidia-mig-manager", Time: &at, FieldsType: "FieldsV1",
+		FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:labels":{"f:` + name + `":{}}}}`),
+	}}
+}
+
+func setting(t *testing.T, s *cluster.State, value any, path ...string) {
+	t.Helper()
+	if err := unstructured.SetNestedField(s.ClusterPolicies[0].Object, value, append([]string{"spec"}, path...)...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func policyState(t *testing.T, s *cluster.State, state, kind, reason, message string) {
+	t.Helper()
+	status := map[string]any{"state": state, "conditions": []any{map[string]any{
+		"type": kind, "status": "True", "reason": reason, "message": message, "lastTransitionTime": "2026-11-22T11:00:00Z",
+	}}}
+	if err := unstructured.SetNestedMap(s.ClusterPolicies[0].Object, status, "status"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// configMap adds a ConfigMap of the operator's namespace, whose data was last written when given.
+func configMap(s *cluster.State, name string, data map[string]string, when time.Time) {
+	m := corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: s.Namespace}, Data: data}
+	if !when.IsZero() {
+		at := metav1.NewTime(when)
+		m.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl", Time: &at, FieldsV1: metav1.NewFieldsV1(`{"f:data":{".":{},"f:any":{}}}`)}}
+	}
+	s.ConfigMaps = append(s.ConfigMaps, m)
+}
+
+const slicing = "version: v1\nsharing:\n  timeSlicing:\n    resources:\n      - name: nvidia.com/gpu\n        replicas: 5\n"
+
+// shared makes both nodes share their GPUs five ways, as the ConfigMap specifies.
+func shared(t *testing.T, s *cluster.State, when time.Time) {
+	setting(t, s, "sharing", "devicePlugin", "config", "name")
+	setting(t, s, "any", "devicePlugin", "config", "default")
+	configMap(s, "sharing", map[string]string{"any": slicing}, when)
+	for _, name := range []string{"gpu-1", "gpu-2"} {
+		n := node(s, name)
+		offers(n, map[string]string{"nvidia.com/gpu": "40"})
+		label(n, "nvidia.com/gpu.product", "NVIDIA-A100-SXM4-80GB-SHARED", "nvidia.com/gpu.replicas", "5", "nvidia.com/gpu.sharing-strategy", "time-slicing")
+	}
+}
+
+// divided makes gpu-1 of MIG config all-1g.10gb under mixed, as it is after the change.
+func divided(t *testing.T, s *cluster.State) {
+	setting(t, s, "mixed", "mig", "strategy")
+	label(node(s, "gpu-2"), "nvidia.com/mig.strategy", "mixed")
+	n := node(s, "gpu-1")
+	label(n, "nvidia.com/mig.config", "all-1g.10gb", "nvidia.com/mig.strategy", "mixed", "nvidia.com/gpu.replicas", "0",
+		"nvidia.com/mig-1g.10gb.count", "56", "nvidia.com/mig-1g.10gb.replicas", "1", "nvidia.com/mig-1g.10gb.product", "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb")
+	offers(n, map[string]string{"nvidia.com/mig-1g.10gb": "56", "nvidia.com/gpu": "0"})
+}
+
+// A row is what a test expects: its place, its state and words of its reason or next step.
+type row struct {
+	id, node string
+	state    verdict.State
+	words    string
+}
+
+func (want row) in(rows []verdict.Verdict) bool {
+	return slices.ContainsFunc(rows, func(v verdict.Verdict) bool {
+		return v.ID == want.id && v.Node == want.node && v.State == want.state && strings.Contains(v.Subject+" "+v.Reason+" "+v.Next, want.words)
+	})
+}
+
+func text(rows []verdict.Verdict) string {
+	var out bytes.Buffer
+	tree := verdict.Tree{At: at, Verdicts: slices.Clone(rows)}
+	tree.Sort()
+	_ = tree.WriteText(&out, finding.Style{}, true)
+	return out.String()
+}
+
+func TestHealthyClusterIsAsIntended(t *testing.T) {
+	for name, change := range map[string]func(*testing.T, *cluster.State){
+		"as it is":            func(*testing.T, *cluster.State) {},
+		"GPUs shared":         func(t *testing.T, s *cluster.State) { shared(t, s, at.Add(-24*time.Hour)) },
+		"GPUs divided, mixed": divided,
+		"no managedFields":    func(_ *testing.T, s *cluster.State) { node(s, "gpu-1").ManagedFields = nil },
+		"no CRD of NVIDIADriver": func(_ *testing.T, s *cluster.State) {
+			s.Missing = append(s.Missing, cluster.Missing{Kind: cluster.NVIDIADrivers, Verb: "list", Why: cluster.Absent})
+		},
+		"a node for virtual machines": func(t *testing.T, s *cluster.State) {
+			setting(t, s, true, "sandboxWorkloads", "enabled")
+			n := node(s, "gpu-1")
+			for name := range n.Labels {
+				if strings.HasPrefix(name, "nvidia.com/") && name != "nvidia.com/gpu.present" {
+					delete(n.Labels, name)
+				}
+			}
+			label(n, "nvidia.com/gpu.workload.config", "vm-passthrough", "nvidia.com/gpu.deploy.vfio-manager", "true")
+			offers(n, map[string]string{"nvidia.com/GA100_A100_SXM4_80GB": "8"})
+		},
+		"GPU Feature Discovery switched off": func(t *testing.T, s *cluster.State) {
+			setting(t, s, false, "gfd", "enabled")
+			s.DaemonSets = slices.DeleteFunc(s.DaemonSets, func(d appsv1.DaemonSet) bool { return d.Name == "gpu-feature-discovery" })
+			for _, name := range []string{"gpu-1", "gpu-2"} {
+				label(node(s, name), "nvidia.com/gpu.product", "-", "nvidia.com/gpu.count", "-")
+				offers(node(s, name), map[string]string{"nvidia.com/gpu": "8"})
+			}
+		},
+		"devices by DRA": func(_ *testing.T, s *cluster.State) {
+			s.ClusterPolicies, s.DaemonSets = []unstructured.Unstructured{}, s.DaemonSets[:1]
+			s.GPUClusters = []unstructured.Unstructured{{Object: map[string]any{"metadata": map[string]any{"name": "dra"}, "status": map[string]any{"state": "ready"}}}}
+			for _, name := range []string{"gpu-1", "gpu-2"} {
+				offers(node(s, name), nil)
+				label(node(s, name), "nvidia.com/gpu.product", "-", "nvidia.com/gpu.count", "-")
+			}
+		},
+		"what must-gather holds": func(_ *testing.T, s *cluster.State) {
+			s.ConfigMaps, s.NVIDIADrivers, s.GPUClusters = nil, nil, nil
+			for kind, why := range map[cluster.Kind]cluster.Why{cluster.ConfigMaps: cluster.Unread, cluster.NVIDIADrivers: cluster.Unread, cluster.GPUClusters: cluster.Unread, cluster.Pods: cluster.Partial, cluster.DaemonSets: cluster.Partial, cluster.Nodes: cluster.Partial} {
+				s.Missing = append(s.Missing, cluster.Missing{Kind: kind, Verb: "list", Why: why})
+			}
+		},
+		"toleration of everything": func(_ *testing.T, s *cluster.State) { taintAll(s) },
+		"divided, single": func(_ *testing.T, s *cluster.State) {
+			n := node(s, "gpu-1")
+			label(n, "nvidia.com/mig.config", "all-1g.10gb", "nvidia.com/gpu.product", "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb", "nvidia.com/gpu.count", "56", "nvidia.com/gpu.memory", "9728")
+			offers(n, map[string]string{"nvidia.com/gpu": "56"})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := healthy(t)
+			change(t, s)
+			rows := verify.Judge(s)
+			if i := slices.IndexFunc(rows, func(v verdict.Verdict) bool { return !v.Since.IsZero() }); i >= 0 {
+				t.Errorf("the row of %s says since when, which differs between healthy nodes", rows[i].Subject)
+			}
+			for _, v := range rows {
+				if v.State != verdict.OK {
+					t.Errorf("%s %s on %q is %s: %s", v.ID, v.Subject, v.Node, v.State, v.Reason)
+				}
+				if v.Next != "" {
+					t.Errorf("%s %s is as intended, and says what to do: %s", v.ID, v.Subject, v.Next)
+				}
+			}
+			if len(rows) < 10 || !verify.Settled(rows) {
+				t.Errorf("%d rows, settled %t", len(rows), verify.Settled(rows))
+			}
+		})
+	}
+}
+
+// taintAll taints a node, and lets the operands tolerate it.
+func taintAll(s *cluster.State) {
+	n := node(s, "gpu-1")
+	n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: "team", Value: "ml", Effect: "NoExecute"}, corev1.Taint{Key: "node.kubernetes.io/memory-pressure", Effect: "NoSchedule"}, corev1.Taint{Key: "soft", Effect: "PreferNoSchedule"})
+	for i := range s.DaemonSets {
+		s.DaemonSets[i].Spec.Template.Spec.Tolerations = []corev1.Toleration{{Operator: "Exists"}}
+	}
+}
+
+func TestStates(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*testing.T, *cluster.State)
+		want   []row
+	}{
+		"the dump of the article: labels and no resource": {func(_ *testing.T, s *cluster.State) {
+			// a node that was added to the cluster, and of which nothing else is known
+			*s = cluster.State{At: at, Namespace: "gpu-operator", Nodes: []corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "infracloud01", Labels: map[string]string{
+				"nvidia.com/gpu.deploy.container-toolkit": "true", "nvidia.com/gpu.deploy.dcgm": "true", "nvidia.com/gpu.deploy.dcgm-exporter": "true",
+				"nvidia.com/gpu.deploy.device-plugin": "true", "nvidia.com/gpu.deploy.driver": "true", "nvidia.com/gpu.deploy.gpu-feature-discovery": "true",
+				"nvidia.com/gpu.deploy.node-status-exporter": "true", "nvidia.com/gpu.deploy.operator-validator": "true", "nvidia.com/gpu.present": "true",
+			}}}}}
+			for _, k := range []cluster.Kind{cluster.Pods, cluster.DaemonSets, cluster.ClusterPolicies, cluster.ConfigMaps, cluster.NVIDIADrivers, cluster.GPUClusters} {
+				s.Missing = append(s.Missing, cluster.Missing{Kind: k, Verb: "list", Why: cluster.Unread, Detail: "the folder holds no " + string(k)})
+			}
+		}, []row{
+			{"node-no-gpu-resource", "infracloud01", verdict.Failed, "device plugin has not registered"},
+			{"node-no-gpu-labels", "infracloud01", verdict.Warning, "has not labeled the node"},
+			{"unread", "", verdict.Unknown, "list pods"},
+			{"unread", "", verdict.Unknown, "kubectl get clusterpolicies.nvidia.com"},
+		}},
+		"no operator": {func(_ *testing.T, s *cluster.State) {
+			s.ClusterPolicies = nil
+			s.Missing = append(s.Missing, cluster.Missing{Kind: cluster.ClusterPolicies, Verb: "list", Why: cluster.Absent})
+		}, []row{{"cluster-policy", "", verdict.Failed, "not installed"}}},
+		"no ClusterPolicy": {func(_ *testing.T, s *cluster.State) { s.ClusterPolicies = []unstructured.Unstructured{} },
+			[]row{{"cluster-policy", "", verdict.Failed, "neither a ClusterPolicy nor a GPUCluster"}}},
+		"two ClusterPolicies": {func(_ *testing.T, s *cluster.State) {
+			younger := *s.ClusterPolicies[0].DeepCopy()
+			younger.SetName("a-second")
+			younger.SetCreationTimestamp(metav1.NewTime(at))
+			s.ClusterPolicies = []unstructured.Unstructured{younger, s.ClusterPolicies[0]}
+		}, []row{{"cluster-policy", "", verdict.Warning, "kubectl delete clusterpolicy a-second"}, {"cluster-policy", "", verdict.OK, "ClusterPolicy/cluster-policy"}}},
+		"ClusterPolicy beside GPUCluster": {func(_ *testing.T, s *cluster.State) {
+			s.GPUClusters = []unstructured.Unstructured{{Object: map[string]any{"metadata": map[string]any{"name": "dra"}, "status": map[string]any{"state": "ready"}}}}
+		}, []row{{"gpu-cluster", "", verdict.Failed, "exclude each other"}}},
+		"ClusterPolicy ready without NFD": {func(t *testing.T, s *cluster.State) {
+			policyState(t, s, "ready", "Ready", "NFDLabelsMissing", "No NFD labels found")
+		},
+			[]row{{"cluster-policy", "", verdict.Failed, "no node has labels of Node Feature Discovery"}}},
+		"ClusterPolicy ready without GPU nodes": {func(t *testing.T, s *cluster.State) { policyState(t, s, "ready", "Ready", "NoGPUNodes", "") },
+			[]row{{"cluster-policy", "", verdict.Warning, "found no node with a GPU"}}},
+		"ClusterPolicy waits": {func(t *testing.T, s *cluster.State) {
+			policyState(t, s, "notReady", "Error", "OperandNotReady", "ClusterPolicy is not ready; states not ready: [state-driver]")
+		}, []row{{"cluster-policy", "", verdict.Waiting, "states not ready: [state-driver]"}}},
+		"ClusterPolicy cannot be carried out": {func(t *testing.T, s *cluster.State) {
+			policyState(t, s, "notReady", "Error", "ReconcileFailed", "Failed to reconcile state-driver: no OS")
+		}, []row{{"cluster-policy", "", verdict.Failed, "no OS"}}},
+		"ClusterPolicy without a state": {func(_ *testing.T, s *cluster.State) {
+			unstructured.RemoveNestedField(s.ClusterPolicies[0].Object, "status")
+		},
+			[]row{{"cluster-policy", "", verdict.Waiting, "the operator has not looked at it"}}},
+		"ClusterPolicy in an unknown state": {func(t *testing.T, s *cluster.State) { policyState(t, s, "dreaming", "Ready", "", "") },
+			[]row{{"cluster-policy", "", verdict.Unknown, "dreaming"}}},
+		"ClusterPolicy ignored": {func(t *testing.T, s *cluster.State) { policyState(t, s, "ignored", "Ready", "", "") },
+			[]row{{"cluster-policy", "", verdict.Warning, "ignored"}}},
+		"ClusterPolicy disabled": {func(t *testing.T, s *cluster.State) { policyState(t, s, "disabled", "Ready", "", "") },
+			[]row{{"cluster-policy", "", verdict.Warning, "disabled"}}},
+		"NVIDIADriver that is not used": {func(_ *testing.T, s *cluster.State) {
+			s.NVIDIADrivers = []unstructured.Unstructured{{Object: map[string]any{"metadata": map[string]any{"name": "pool"}, "status": map[string]any{"state": "ready"}}}}
+		}, []row{{"nvidia-driver", "", verdict.Warning, "driver.useNvidiaDriverCRD is not true"}}},
+		"NVIDIADriver not ready": {func(t *testing.T, s *cluster.State) {
+			setting(t, s, true, "driver", "useNvidiaDriverCRD")
+			s.NVIDIADrivers = []unstructured.Unstructured{{Object: map[string]any{"metadata": map[string]any{"name": "pool"}, "status": map[string]any{"state": "notReady"}}}}
+		}, []row{{"nvidia-driver", "", verdict.Waiting, "NVIDIADriver/pool"}}},
+		"no NVIDIADriver": {func(t *testing.T, s *cluster.State) { setting(t, s, true, "driver", "useNvidiaDriverCRD") },
+			[]row{{"nvidia-driver", "", verdict.Failed, "no node gets a driver"}}},
+		"operator gone": {func(_ *testing.T, s *cluster.State) {
+			s.Pods = slices.DeleteFunc(s.Pods, func(p corev1.Pod) bool { return p.Labels["app"] == "gpu-operator" })
+		}, []row{{"operator-pod", "", verdict.Failed, "not carried out"}}},
+		"no NFD": {func(_ *testing.T, s *cluster.State) {
+			for i := range s.Nodes {
+				for name := range s.Nodes[i].Labels {
+					if strings.HasPrefix(name, "feature.node.kubernetes.io/") {
+						delete(s.Nodes[i].Labels, name)
+					}
+				}
+			}
+		}, []row{{"node-feature-discovery", "", verdict.Warning, "finds no new GPU node"}}},
+		"no NFD and no GPU": {func(_ *testing.T, s *cluster.State) { s.Nodes = []corev1.Node{{}} },
+			[]row{{"node-feature-discovery", "", verdict.Failed, "none is known to have a GPU"}}},
+		"no GPU": {func(_ *testing.T, s *cluster.State) { s.Nodes = s.Nodes[:1] },
+			[]row{{"node-feature-discovery", "", verdict.Warning, "PCI vendor 10de"}}},
+		"node that the operator has not labeled": {func(_ *testing.T, s *cluster.State) {
+			n := node(s, "gpu-1")
+			for name := range n.Labels {
+				if strings.HasPrefix(name, "nvidia.com/") {
+					delete(n.Labels, name)
+				}
+			}
+			offers(n, nil)
+		}, []row{{"gpu-present", "gpu-1", verdict.Failed, "the operator has not labeled the node"}}},
+		"node not ready": {func(_ *testing.T, s *cluster.State) {
+			node(s, "gpu-2").Status.Conditions[0] = corev1.NodeCondition{Type: "Ready", Status: "Unknown", Reason: "NodeStatusUnknown", Message: "Kubelet stopped posting node status."}
+		}, []row{{"node-ready", "gpu-2", verdict.Failed, "(NodeStatusUnknown): Kubelet stopped posting node status"}}},
+		"node cordoned": {func(_ *testing.T, s *cluster.State) { node(s, "gpu-2").Spec.Unschedulable = true },
+			[]row{{"node-ready", "gpu-2", verdict.Note, "cordoned"}}},
+		"operands kept off": {func(_ *testing.T, s *cluster.State) {
+			label(node(s, "gpu-2"), "nvidia.com/gpu.deploy.operands", "false")
+		},
+			[]row{{"operands-off", "gpu-2", verdict.Note, "nothing else is judged"}}},
+
+		"driver crashes, the others wait": {func(t *testing.T, s *cluster.State) {
+			policyState(t, s, "notReady", "Error", "OperandNotReady", "ClusterPolicy is not ready")
+			crash(pod(s, "nvidia-driver-daemonset", "gpu-1"))
+			inInit(pod(s, "nvidia-container-toolkit-daemonset", "gpu-1"), "driver-validation", running(at.Add(-time.Hour)))
+			inInit(pod(s, "nvidia-device-plugin-daemonset", "gpu-1"), "toolkit-validation", running(at.Add(-time.Hour)))
+			offers(node(s, "gpu-1"), nil)
+			d := set(s, "nvidia-driver-daemonset")
+			d.Status.NumberReady, d.Status.NumberAvailable, d.Status.NumberUnavailable = 1, 1, 1
+		}, []row{
+			{"first-broken-link", "gpu-1", verdict.Failed, "mend it before container-toolkit, device-plugin"},
+			{"operand", "gpu-1", verdict.Failed, "CrashLoopBackOff after 14 restarts: back-off 5m0s restarting failed container; it ended with exit code 1 (Error)"},
+			{"operand", "gpu-1", verdict.Failed, "--previous"},
+			{"operand", "gpu-1", verdict.Waiting, "init container driver-validation is running: it waits for the driver to be loaded"},
+			{"node-no-gpu-resource", "gpu-1", verdict.Failed, "kubectl logs -n gpu-operator nvidia-driver-daemonset-aaaaa -c nvidia-driver-ctr --previous"},
+			{"daemonset", "", verdict.Waiting, "1 of 2 pods are ready"},
+			{"cluster-policy", "", verdict.Failed, "notReady"},
+		}},
+		"driver is being built": {func(_ *testing.T, s *cluster.State) {
+			p := pod(s, "nvidia-driver-daemonset", "gpu-1")
+			p.Status.ContainerStatuses[0].Ready, p.Status.ContainerStatuses[0].State = false, running(at.Add(-2*time.Minute))
+			inInit(pod(s, "nvidia-device-plugin-daemonset", "gpu-1"), "toolkit-validation", running(at.Add(-time.Minute)))
+			offers(node(s, "gpu-1"), nil)
+		}, []row{
+			{"first-broken-link", "gpu-1", verdict.Waiting, "driver the first link of the chain that is not ready: mend it before device-plugin"},
+			{"node-no-gpu-resource", "gpu-1", verdict.Waiting, "the operand driver comes first"},
+		}},
+		"validator waits for the plugin": {func(_ *testing.T, s *cluster.State) {
+			inInit(pod(s, "nvidia-operator-validator", "gpu-1"), "plugin-validation", running(at))
+			crash(pod(s, "nvidia-device-plugin-daemonset", "gpu-1"))
+		}, []row{{"first-broken-link", "gpu-1", verdict.Failed, "device-plugin the first link"}}},
+		"validator waits for the toolkit": {func(_ *testing.T, s *cluster.State) {
+			inInit(pod(s, "nvidia-operator-validator", "gpu-1"), "toolkit-validation", corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{
+				Reason: "RunContainerError", Message: `no runtime for "nvidia" is configured`}})
+		}, []row{{"operand", "gpu-1", verdict.Failed, `init container toolkit-validation is in RunContainerError after 0 restarts: no runtime for "nvidia" is configured: it waits for the container toolkit`}}},
+		"image cannot be pulled": {func(_ *testing.T, s *cluster.State) {
+			c := &pod(s, "nvidia-driver-daemonset", "gpu-2").Status.ContainerStatuses[0]
+			c.Ready, c.State = false, corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: "Back-off pulling image"}}
+		}, []row{{"operand", "gpu-2", verdict.Failed, "cannot get its image nvcr.io/nvidia/driver:580.95.05-ubuntu22.04: ImagePullBackOff: Back-off pulling image"}}},
+		"init image cannot be pulled": {func(_ *testing.T, s *cluster.State) {
+			inInit(pod(s, "nvidia-device-plugin-daemonset", "gpu-2"), "config-manager-init", corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull"}})
+		}, []row{{"operand", "gpu-2", verdict.Failed, "init container config-manager-init cannot get its image nvcr.io/nvidia/gpu-operator:v26.7.0"}}},
+		"pod without a node": {func(_ *testing.T, s *cluster.State) {
+			p := pod(s, "gpu-feature-discovery", "gpu-2")
+			p.Status = corev1.PodStatus{Phase: "Pending", Conditions: []corev1.PodCondition{{Type: "PodScheduled", Status: "False", Reason: "Unschedulable", Message: "Too many pods."}}}
+		}, []row{{"operand", "gpu-2", verdict.Failed, "no node takes the pod (Unschedulable): Too many pods"}}},
+		"pod has failed": {func(_ *testing.T, s *cluster.State) {
+			pod(s, "nvidia-dcgm-exporter", "gpu-2").Status = corev1.PodStatus{Phase: "Failed", Reason: "UnexpectedAdmissionError", Message: "Allocate failed"}
+		}, []row{{"operand", "gpu-2", verdict.Failed, "(UnexpectedAdmissionError): Allocate failed"}, {"operand", "gpu-2", verdict.Failed, "kubectl delete pod"}}},
+		"pod is ending": {func(_ *testing.T, s *cluster.State) {
+			now := metav1.NewTime(at)
+			pod(s, "nvidia-dcgm-exporter", "gpu-2").DeletionTimestamp = &now
+		}, []row{{"operand", "gpu-2", verdict.Waiting, "ending"}}},
+		"container has ended": {func(_ *testing.T, s *cluster.State) {
+			c := &pod(s, "nvidia-dcgm-exporter", "gpu-2").Status.ContainerStatuses[0]
+			c.Ready, c.State = false, corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 137, Reason: "OOMKilled"}}
+		}, []row{{"operand", "gpu-2", verdict.Failed, "ended with exit code 137 (OOMKilled)"}}},
+		"pod starts": {func(_ *testing.T, s *cluster.State) {
+			pod(s, "nvidia-dcgm-exporter", "gpu-2").Status = corev1.PodStatus{Phase: "Pending"}
+		}, []row{{"operand", "gpu-2", verdict.Waiting, "the pod is pending"}}},
+		"pod is missing": {func(_ *testing.T, s *cluster.State) {
+			pod(s, "nvidia-dcgm-exporter", "gpu-2").Spec.NodeName = "elsewhere"
+		},
+			[]row{{"operand", "gpu-2", verdict.Waiting, "has no pod of it"}}},
+		"toleration is missing": {func(_ *testing.T, s *cluster.State) {
+			n := node(s, "gpu-2")
+			n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: "team", Value: "ml", Effect: "NoSchedule"})
+			pod(s, "nvidia-driver-daemonset", "gpu-2").Spec.NodeName = "elsewhere"
+		}, []row{{"operand", "gpu-2", verdict.Failed, "kubectl taint node gpu-2 team:NoSchedule-"}}},
+
+		"taints that keep nothing away": {func(_ *testing.T, s *cluster.State) {
+			n := node(s, "gpu-2")
+			n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: "soft", Effect: "PreferNoSchedule"}, corev1.Taint{Key: "node.kubernetes.io/unreachable", Effect: "NoExecute"})
+			pod(s, "nvidia-driver-daemonset", "gpu-2").Spec.NodeName = "elsewhere"
+		}, []row{{"operand", "gpu-2", verdict.Waiting, "driver the node is to run it, and has no pod of it"}}},
+		"a toleration of everything": {func(_ *testing.T, s *cluster.State) {
+			n := node(s, "gpu-2")
+			n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: "team", Value: "ml", Effect: "NoSchedule"})
+			set(s, "nvidia-driver-daemonset").Spec.Template.Spec.Tolerations = []corev1.Toleration{{Operator: "Exists"}}
+			pod(s, "nvidia-driver-daemonset", "gpu-2").Spec.NodeName = "elsewhere"
+		}, []row{{"operand", "gpu-2", verdict.Waiting, "driver the node is to run it, and has no pod of it"}}},
+		"the pod that replaces one": {func(_ *testing.T, s *cluster.State) {
+			now := metav1.NewTime(at)
+			p := pod(s, "nvidia-dcgm-exporter", "gpu-2")
+			young := p.DeepCopy()
+			p.DeletionTimestamp = &now
+			crash(young)
+			s.Pods = append(s.Pods, *young)
+		}, []row{{"operand", "gpu-2", verdict.Failed, "dcgm-exporter container nvidia-dcgm-exporter is in CrashLoopBackOff"}}},
+		"the pod that is replaced, listed last": {func(_ *testing.T, s *cluster.State) {
+			now := metav1.NewTime(at)
+			p := pod(s, "nvidia-dcgm-exporter", "gpu-2")
+			old := p.DeepCopy()
+			old.DeletionTimestamp = &now
+			crash(p)
+			s.Pods = append(s.Pods, *old)
+		}, []row{{"operand", "gpu-2", verdict.Failed, "dcgm-exporter container nvidia-dcgm-exporter is in CrashLoopBackOff"}}},
+		"a ConfigMap of two owners": {func(t *testing.T, s *cluster.State) {
+			shared(t, s, at.Add(-24*time.Hour))
+			late := metav1.NewTime(at.Add(-time.Hour))
+			s.ConfigMaps[0].ManagedFields = append(s.ConfigMaps[0].ManagedFields, metav1.ManagedFieldsEntry{Time: &late, FieldsV1: metav1.NewFieldsV1(`{"f:data":{"f:other":{}}}`)})
+		}, []row{{"stale-config", "gpu-1", verdict.Note, "the ConfigMap was written 1h55m0s after the device plugin read it"}}},
+		"MIG config that the administrator's ConfigMap lacks": {func(t *testing.T, s *cluster.State) {
+			divided(t, s)
+			setting(t, s, "custom", "migManager", "config", "name")
+			configMap(s, "custom", map[string]string{"config.yaml": "version: v1\nmig-configs:\n  mine:\n    - devices: all\n      mig-enabled: false\n"}, time.Time{})
+		}, []row{{"mig-config", "gpu-1", verdict.Failed, `no MIG config "all-1g.10gb" for the node in ConfigMap/custom`}}},
+		"the static MIG configs are named, and the node's own are not read": {func(t *testing.T, s *cluster.State) {
+			divided(t, s)
+			setting(t, s, "default-mig-parted-config", "migManager", "config", "name")
+			configMap(s, "gpu-1-mig-config", map[string]string{"config.yaml": "version: v1\nmig-configs:\n  all-1g.10gb:\n    - devices: all\n      mig-enabled: true\n      mig-devices:\n        1g.10gb: 7\n"}, time.Time{})
+			configMap(s, "default-mig-parted-config", map[string]string{"config.yaml": "version: v1\nmig-configs:\n  other: []\n"}, time.Time{})
+		}, []row{{"mig-config", "gpu-1", verdict.Failed, `no MIG config "all-1g.10gb" for the node in ConfigMap/default-mig-parted-config`}}},
+		"desired 0: taint": {func(_ *testing.T, s *cluster.State) {
+			for _, name := range []string{"gpu-1", "gpu-2"} {
+				node(s, name).Spec.Taints = []corev1.Taint{{Key: "nvidia.com/gpu", Value: "true", Effect: "NoExecute"}}
+			}
+			set(s, "nvidia-driver-daemonset").Status = appsv1.DaemonSetStatus{ObservedGeneration: 1}
+		}, []row{{"daemonset", "", verdict.Failed, "the taint nvidia.com/gpu=true:NoExecute keeps its pod off gpu-1"}}},
+		"desired 0: label": {func(_ *testing.T, s *cluster.State) {
+			for _, name := range []string{"gpu-1", "gpu-2"} {
+				label(node(s, name), "nvidia.com/gpu.deploy.driver", "")
+			}
+			set(s, "nvidia-driver-daemonset").Status = appsv1.DaemonSetStatus{ObservedGeneration: 1}
+		}, []row{{"daemonset", "", verdict.Failed, `it selects nvidia.com/gpu.deploy.driver=true, and the label of the GPU nodes is "" on 2`}, {"operand", "gpu-1", verdict.Warning, "the label is empty"}}},
+		"desired 0: paused": {func(_ *testing.T, s *cluster.State) {
+			for _, name := range []string{"gpu-1", "gpu-2"} {
+				label(node(s, name), "nvidia.com/gpu.deploy.device-plugin", "paused-for-mig-change", "nvidia.com/mig.config.state", "pending")
+			}
+			set(s, "nvidia-device-plugin-daemonset").Status = appsv1.DaemonSetStatus{ObservedGeneration: 1}
+		}, []row{{"daemonset", "", verdict.Waiting, "paused-for-mig-change"}}},
+		"desired 0: no MIG": {func(_ *testing.T, s *cluster.State) {
+			for _, name := range []string{"gpu-1", "gpu-2"} {
+				label(node(s, name), "nvidia.com/gpu.deploy.mig-manager", "-", "nvidia.com/mig.capable", "false", "nvidia.com/mig.config", "-", "nvidia.com/mig.config.state", "-")
+			}
+			set(s, "nvidia-mig-manager").Status = appsv1.DaemonSetStatus{ObservedGeneration: 1}
+		}, []row{{"daemonset", "", verdict.OK, "no node has a GPU with MIG"}}},
+		"desired 0: nodes are not known": {func(_ *testing.T, s *cluster.State) {
+			s.Nodes = nil
+			s.Missing = append(s.Missing, cluster.Missing{Kind: cluster.Nodes, Verb: "list", Why: cluster.Forbidden, Detail: `nodes is forbidden: User "ci" cannot list resource "nodes"`})
+			set(s, "nvidia-driver-daemonset").Status = appsv1.DaemonSetStatus{ObservedGeneration: 1}
+		}, []row{{"daemonset", "", verdict.Unknown, "the cause is not known"}, {"unread", "", verdict.Unknown, "kubectl auth can-i list nodes"}}},
+		"desired 0: not explained": {func(_ *testing.T, s *cluster.State) {
+			set(s, "nvidia-driver-daemonset").Status = appsv1.DaemonSetStatus{ObservedGeneration: 1}
+		}, []row{{"daemonset", "", verdict.Failed, "an affinity excludes the node"}}},
+		"DaemonSet was not created": {func(_ *testing.T, s *cluster.State) {
+			s.DaemonSets = slices.DeleteFunc(s.DaemonSets, func(d appsv1.DaemonSet) bool { return d.Name == "nvidia-driver-daemonset" })
+		}, []row{{"daemonset", "", verdict.Failed, "driver.enabled enables the operand"}}},
+		"rollout": {func(_ *testing.T, s *cluster.State) { set(s, "nvidia-dcgm-exporter").Status.UpdatedNumberScheduled = 1 },
+			[]row{{"daemonset", "", verdict.Waiting, "kubectl rollout status"}}},
+		"driver rollout": {func(_ *testing.T, s *cluster.State) {
+			set(s, "nvidia-driver-daemonset").Status.UpdatedNumberScheduled = 1
+		},
+			[]row{{"daemonset", "", verdict.Waiting, "when the driver upgrade reaches their node"}}},
+		"DaemonSet changed": {func(_ *testing.T, s *cluster.State) { set(s, "nvidia-driver-daemonset").Generation = 2 },
+			[]row{{"daemonset", "", verdict.Waiting, "has not looked at the change"}}},
+
+		"driver upgrade": {func(_ *testing.T, s *cluster.State) {
+			n := node(s, "gpu-1")
+			label(n, "nvidia.com/gpu-driver-upgrade-state", "drain-required", "nvidia.com/gpu.deploy.device-plugin", "paused-for-driver-upgrade")
+			offers(n, nil)
+		}, []row{
+			{"driver-upgrade", "gpu-1", verdict.Waiting, "drain-required: the node is being drained"},
+			{"node-operand-paused", "gpu-1", verdict.Waiting, "until the driver upgrade is over"},
+			{"node-no-gpu-resource", "gpu-1", verdict.Waiting, "the driver upgrade comes first"},
+		}},
+		"driver upgrade failed": {func(_ *testing.T, s *cluster.State) {
+			label(node(s, "gpu-1"), "nvidia.com/gpu-driver-upgrade-state", "upgrade-failed", "nvidia.com/gpu.deploy.device-plugin", "paused-for-driver-upgrade")
+		}, []row{{"driver-upgrade", "gpu-1", verdict.Failed, "look at the driver pod"}, {"node-operand-paused", "gpu-1", verdict.Failed, "the pod stays away"}}},
+		"driver upgrade unknown": {func(_ *testing.T, s *cluster.State) {
+			label(node(s, "gpu-1"), "nvidia.com/gpu-driver-upgrade-state", "coffee-required")
+		}, []row{{"driver-upgrade", "gpu-1", verdict.Unknown, "coffee-required"}}},
+
+		"MIG pending": {func(_ *testing.T, s *cluster.State) {
+			n := node(s, "gpu-1")
+			label(n, "nvidia.com/mig.config", "all-1g.10gb", "nvidia.com/mig.config.state", "pending", "nvidia.com/gpu.deploy.device-plugin", "paused-for-mig-change", "nvidia.com/gpu.deploy.client", "paused-for-mig-change")
+			wrote(n, "nvidia.com/mig.config.state", at.Add(-time.Minute))
+		}, []row{
+			{"node-mig-state", "gpu-1", verdict.Waiting, "for 1m0s"},
+			{"node-operand-paused", "gpu-1", verdict.Waiting, "nvidia.com/gpu.deploy.device-plugin"},
+			{"node-operand-paused", "gpu-1", verdict.Waiting, "nvidia.com/gpu.deploy.client"},
+			{"allocatable", "gpu-1", verdict.Waiting, "offers 8, expected 56"},
+		}},
+		"MIG pending for an hour": {func(_ *testing.T, s *cluster.State) {
+			n := node(s, "gpu-1")
+			label(n, "nvidia.com/mig.config", "all-1g.10gb", "nvidia.com/mig.config.state", "pending", "nvidia.com/gpu.deploy.dcgm-exporter", "paused-for-mig-change")
+			wrote(n, "nvidia.com/mig.config.state", at.Add(-time.Hour))
+		}, []row{{"node-operand-paused", "gpu-1", verdict.Failed, "the MIG change is stuck"}, {"allocatable", "gpu-1", verdict.Failed, "expected 56"}, {"node-mig-state", "gpu-1", verdict.Failed, "it has most likely given up, and the state stays kubectl label node gpu-1 nvidia.com/mig.config- &&"}}},
+		"MIG pending since unknown": {func(_ *testing.T, s *cluster.State) {
+			n := node(s, "gpu-1")
+			n.ManagedFields = nil
+			label(n, "nvidia.com/mig.config.state", "pending")
+		}, []row{{"node-mig-state", "gpu-1", verdict.Waiting, "since when is not known"}}},
+		"MIG failed": {func(_ *testing.T, s *cluster.State) {
+			label(node(s, "gpu-1"), "nvidia.com/mig.config.state", "failed", "nvidia.com/gpu.deploy.dcgm-exporter", "paused-for-mig-change")
+		}, []row{{"node-mig-state", "gpu-1", verdict.Failed, "could not be applied"}, {"node-operand-paused", "gpu-1", verdict.Failed, "nothing takes the pause back"}}},
+		"MIG restarts the node": {func(_ *testing.T, s *cluster.State) {
+			label(node(s, "gpu-1"), "nvidia.com/mig.config.state", "rebooting")
+		},
+			[]row{{"node-mig-state", "gpu-1", verdict.Waiting, "the node restarts"}}},
+		"MIG without a state": {func(_ *testing.T, s *cluster.State) { label(node(s, "gpu-1"), "nvidia.com/mig.config.state", "-") },
+			[]row{{"node-mig-state", "gpu-1", verdict.Waiting, "has written no state"}}},
+		"MIG in an unknown state": {func(_ *testing.T, s *cluster.State) { label(node(s, "gpu-1"), "nvidia.com/mig.config.state", "maybe") },
+			[]row{{"node-mig-state", "gpu-1", verdict.Unknown, "maybe"}}},
+		"MIG success without devices": {func(t *testing.T, s *cluster.State) {
+			divided(t, s)
+			n := node(s, "gpu-1")
+			label(n, "nvidia.com/mig-1g.10gb.count", "-", "nvidia.com/mig-1g.10gb.replicas", "-", "nvidia.com/mig-1g.10gb.product", "-", "nvidia.com/gpu.replicas", "1")
+			offers(n, map[string]string{"nvidia.com/gpu": "8"})
+		}, []row{
+			{"mig-success-without-devices", "gpu-1", verdict.Failed, "nvidia.com/mig-1g.10gb the MIG change to \"all-1g.10gb\" is a success, and the node offers 0, expected 56"},
+			{"allocatable", "gpu-1", verdict.Failed, "offers 8, expected 0"},
+			{"labels", "gpu-1", verdict.Failed, "nvidia.com/mig-1g.10gb.count is absent, expected \"56\""},
+		}},
+		"MIG success with another profile, single": {func(_ *testing.T, s *cluster.State) {
+			label(node(s, "gpu-1"), "nvidia.com/mig.config", "all-2g.20gb", "nvidia.com/gpu.product", "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb", "nvidia.com/gpu.count", "56")
+			offers(node(s, "gpu-1"), map[string]string{"nvidia.com/gpu": "56"})
+		}, []row{{"mig-success-without-devices", "gpu-1", verdict.Failed, `makes 2g.20gb, and gpu.product says`}}},
+		"MIG success with a device too few, single": {func(_ *testing.T, s *cluster.State) {
+			label(node(s, "gpu-1"), "nvidia.com/mig.config", "all-1g.10gb", "nvidia.com/gpu.product", "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb", "nvidia.com/gpu.count", "55")
+			offers(node(s, "gpu-1"), map[string]string{"nvidia.com/gpu": "55"})
+		}, []row{{"mig-success-without-devices", "gpu-1", verdict.Failed, "gpu.count is 55, which is no multiple of it"}}},
+		"MIG config of the node's ConfigMap": {func(t *testing.T, s *cluster.State) {
+			divided(t, s)
+			label(node(s, "gpu-1"), "nvidia.com/mig.config", "mine")
+			configMap(s, "gpu-1-mig-config", map[string]string{"config.yaml": "version: v1\nmig-configs:\n  mine:\n    - devices: all\n      mig-enabled: true\n      mig-devices:\n        1g.10gb: 6\n"}, time.Time{})
+		}, []row{{"allocatable", "gpu-1", verdict.Failed, "offers 56, expected 48 from 8 × NVIDIA-A100-SXM4-80GB, MIG config mine"}}},
+		"MIG config that is nowhere": {func(_ *testing.T, s *cluster.State) { label(node(s, "gpu-1"), "nvidia.com/mig.config", "all-9g.90gb") },
+			[]row{{"mig-config", "gpu-1", verdict.Failed, `no MIG config "all-9g.90gb"`}}},
+		"MIG config that does not cover": {func(_ *testing.T, s *cluster.State) {
+			label(node(s, "gpu-1"), "nvidia.com/mig.config", "half", "nvidia.com/mig.config.state", "pending")
+			wrote(node(s, "gpu-1"), "nvidia.com/mig.config.state", at.Add(-time.Minute))
+			configMap(s, "gpu-1-mig-config", map[string]string{"config.yaml": "version: v1\nmig-configs:\n  half:\n    - devices: [0]\n      mig-enabled: false\n"}, time.Time{})
+		}, []row{{"mig-config", "gpu-1", verdict.Waiting, "no entry covers GPU 1"}}},
+		"MIG-INVALID": {func(_ *testing.T, s *cluster.State) {
+			n := node(s, "gpu-1")
+			label(n, "nvidia.com/gpu.product", "NVIDIA-A100-SXM4-80GB-MIG-INVALID", "nvidia.com/gpu.count", "0", "nvidia.com/gpu.replicas", "0", "nvidia.com/gpu.memory", "0", "nvidia.com/gpu.sharing-strategy", "")
+			offers(n, map[string]string{"nvidia.com/gpu": "0"})
+		}, []row{{"node-mig-state", "gpu-1", verdict.Failed, "do not suit the strategy single"}}},
+
+		"a GPU is unhealthy": {func(_ *testing.T, s *cluster.State) {
+			node(s, "gpu-2").Status.Allocatable["nvidia.com/gpu"] = resource.MustParse("7")
+		},
+			[]row{{"node-capacity-differs", "gpu-2", verdict.Warning, "7 of 8 are allocatable"}}},
+		"no GPU is allocatable": {func(_ *testing.T, s *cluster.State) {
+			node(s, "gpu-2").Status.Allocatable["nvidia.com/gpu"] = resource.MustParse("0")
+		},
+			[]row{{"node-capacity-differs", "gpu-2", verdict.Failed, "none of 8 is allocatable"}}},
+		"no GPU is allocatable while the driver is replaced": {func(_ *testing.T, s *cluster.State) {
+			node(s, "gpu-2").Status.Allocatable["nvidia.com/gpu"] = resource.MustParse("0")
+			label(node(s, "gpu-2"), "nvidia.com/gpu-driver-upgrade-state", "pod-restart-required")
+		}, []row{{"node-capacity-differs", "gpu-2", verdict.Waiting, "the driver upgrade comes first"}}},
+		"a label of two owners": {func(_ *testing.T, s *cluster.State) {
+			n := node(s, "gpu-1")
+			label(n, "nvidia.com/mig.config", "all-1g.10gb", "nvidia.com/mig.config.state", "pending")
+			wrote(n, "nvidia.com/mig.config.state", at.Add(-time.Second))
+			young := n.ManagedFields
+			wrote(n, "nvidia.com/mig.config.state", at.Add(-time.Hour))
+			old := n.ManagedFields
+			wrote(n, "nvidia.com/mig.config", at.Add(-2*time.Hour))
+			n.ManagedFields = slices.Concat(young, old, n.ManagedFields)
+		}, []row{{"node-mig-state", "gpu-1", verdict.Failed, "pending for 1h0m0s"}}},
+		"labels of another config": {func(_ *testing.T, s *cluster.State) {
+			label(node(s, "gpu-2"), "nvidia.com/gpu.replicas", "4", "nvidia.com/mig-1g.10gb.count", "3")
+		},
+			[]row{{"labels", "gpu-2", verdict.Failed, `nvidia.com/gpu.replicas is "4", expected "1"; nvidia.com/mig-1g.10gb.count is "3", expected none`}}},
+		"sharing ConfigMap absent": {func(t *testing.T, s *cluster.State) { setting(t, s, "gone", "devicePlugin", "config", "name") },
+			[]row{{"sharing-config", "", verdict.Failed, "namespace gpu-operator does not hold it"}}},
+		"sharing ConfigMap refused": {func(t *testing.T, s *cluster.State) {
+			shared(t, s, time.Time{})
+			s.ConfigMaps[0].Data["any"] = strings.ReplaceAll(slicing, "replicas: 5", "replicas: 1")
+		}, []row{{"sharing-config", "", verdict.Failed, "the device plugin refuses the file below 2"}, {"node-sharing-config", "gpu-1", verdict.Failed, "it does not start"}}},
+		"sharing ConfigMap with a dead setting": {func(t *testing.T, s *cluster.State) {
+			shared(t, s, time.Time{})
+			s.ConfigMaps[0].Data["any"] = "flags:\n  migStrategy: mixed\n" + slicing
+		}, []row{{"sharing-config", "", verdict.Warning, "line 2, flags.migStrategy: no effect under the GPU Operator"}}},
+		"sharing ConfigMap not read": {func(t *testing.T, s *cluster.State) {
+			shared(t, s, time.Time{})
+			s.ConfigMaps = nil
+			s.Missing = append(s.Missing, cluster.Missing{Kind: cluster.ConfigMaps, Verb: "list", Why: cluster.Forbidden, Detail: `configmaps is forbidden: User "ci" cannot list resource "configmaps"`})
+		}, []row{{"unread", "", verdict.Unknown, "configmaps is forbidden"}, {"prediction", "gpu-1", verdict.Unknown, "the sharing config could not be read"}}},
+		"sharing label names no config": {func(t *testing.T, s *cluster.State) {
+			shared(t, s, time.Time{})
+			label(node(s, "gpu-1"), "nvidia.com/device-plugin.config", "amy")
+		}, []row{{"node-sharing-config", "gpu-1", verdict.Failed, `there is no config "amy" in the ConfigMap: the config manager exits and the device plugin does not start write any`}}},
+		"sharing label without a ConfigMap": {func(_ *testing.T, s *cluster.State) {
+			label(node(s, "gpu-1"), "nvidia.com/device-plugin.config", "any")
+		},
+			[]row{{"node-sharing-config", "gpu-1", verdict.Warning, "nothing reads it"}}},
+		"sharing without a default": {func(t *testing.T, s *cluster.State) {
+			shared(t, s, time.Time{})
+			setting(t, s, "", "devicePlugin", "config", "default")
+		}, []row{{"node-sharing-config", "gpu-1", verdict.Note, "the node shares nothing"}, {"allocatable", "gpu-1", verdict.Failed, "offers 40, expected 8"}}},
+		"stale ConfigMap": {func(t *testing.T, s *cluster.State) {
+			shared(t, s, at.Add(-time.Hour))
+			for _, name := range []string{"gpu-1", "gpu-2"} {
+				n := node(s, name)
+				offers(n, map[string]string{"nvidia.com/gpu": "16"})
+				label(n, "nvidia.com/gpu.replicas", "2")
+			}
+		}, []row{
+			{"stale-config", "gpu-1", verdict.Failed, "kubectl rollout restart -n gpu-operator daemonset/nvidia-device-plugin-daemonset"},
+			{"allocatable", "gpu-1", verdict.Failed, "offers 16, expected 40 from 8 × NVIDIA-A100-SXM4-80GB, sharing config any (time-slicing)"},
+			{"labels", "gpu-1", verdict.Failed, `nvidia.com/gpu.replicas is "2", expected "5"`},
+		}},
+		"ConfigMap written without a change": {func(t *testing.T, s *cluster.State) { shared(t, s, at.Add(-time.Hour)) },
+			[]row{{"stale-config", "gpu-1", verdict.Note, "all the same"}, {"allocatable", "gpu-1", verdict.OK, "40"}}},
+		"GFD has not labeled": {func(_ *testing.T, s *cluster.State) {
+			label(node(s, "gpu-1"), "nvidia.com/gpu.product", "-", "nvidia.com/gpu.count", "-", "nvidia.com/gpu.replicas", "-")
+		}, []row{{"node-no-gpu-labels", "gpu-1", verdict.Warning, "GPU Feature Discovery has not labeled"}, {"prediction", "gpu-1", verdict.Unknown, "nothing to compare"}}},
+		"part of the pods, of another namespace": {func(_ *testing.T, s *cluster.State) {
+			for i := range s.Pods {
+				s.Pods[i].Namespace = "default"
+			}
+			s.Missing = append(s.Missing, cluster.Missing{Kind: cluster.Pods, Verb: "list", Why: cluster.Partial, Detail: "the folder holds the pods of the namespace default alone"})
+		}, []row{{"unread", "", verdict.Unknown, "the pods of the namespace default alone"}}},
+		"ClusterPolicy not read": {func(_ *testing.T, s *cluster.State) {
+			s.ClusterPolicies = nil
+			s.Missing = append(s.Missing, cluster.Missing{Kind: cluster.ClusterPolicies, Verb: "list", Why: cluster.Forbidden, Detail: "clusterpolicies.nvidia.com is forbidden"})
+		}, []row{{"unread", "", verdict.Unknown, "list clusterpolicies.nvidia.com"}, {"prediction", "gpu-1", verdict.Unknown, "the MIG strategy and the sharing config are not known"}}},
+		"label absent": {func(_ *testing.T, s *cluster.State) { label(node(s, "gpu-1"), "nvidia.com/gpu.deploy.driver", "-") },
+			[]row{{"operand", "gpu-1", verdict.Failed, "nvidia.com/gpu.deploy.driver the label is absent"}}},
+		"label false": {func(_ *testing.T, s *cluster.State) {
+			label(node(s, "gpu-1"), "nvidia.com/gpu.deploy.dcgm-exporter", "false")
+		},
+			[]row{{"operand", "gpu-1", verdict.Note, "an administrator keeps the operand off"}}},
+		"label misspelled": {func(_ *testing.T, s *cluster.State) {
+			label(node(s, "gpu-1"), "nvidia.com/gpu.deploy.dcgm-exporter", "ture")
+		},
+			[]row{{"operand", "gpu-1", verdict.Warning, `the label is "ture"`}}},
+		"label written after the ConfigMap": {func(t *testing.T, s *cluster.State) {
+			shared(t, s, at.Add(-2*time.Hour))
+			label(node(s, "gpu-1"), "nvidia.com/device-plugin.config", "any")
+			wrote(node(s, "gpu-1"), "nvidia.com/device-plugin.config", at.Add(-time.Hour))
+		}, []row{{"stale-config", "gpu-2", verdict.Note, ""}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := healthy(t)
+			test.change(t, s)
+			rows := verify.Judge(s)
+			for _, want := range test.want {
+				if !want.in(rows) {
+					t.Errorf("no row %s of %q that is %s and says %q", want.id, want.node, want.state, want.words)
+				}
+				// what the state makes is not there without it
+				if want.state != verdict.OK && want.in(verify.Judge(healthy(t))) {
+					t.Errorf("the healthy cluster has the row %v, too", want)
+				}
+			}
+			if name == "label written after the ConfigMap" && (row{"stale-config", "gpu-1", verdict.Note, ""}).in(rows) {
+				t.Error("the config manager read the ConfigMap again when the label was written")
+			}
+			if t.Failed() {
+				t.Log("\n" + text(rows))
+			}
+		})
+	}
+}
+
+// A row that is not as intended says what to do, unless only time or another row can help, and every
+// row names its subject and where the expectation comes from.
+func TestRowsAreWhole(t *testing.T) {
+	s := healthy(t)
+	crash(pod(s, "nvidia-driver-daemonset", "gpu-1"))
+	label(node(s, "gpu-2"), "nvidia.com/mig.config.state", "pending")
+	for _, v := range verify.Judge(s) {
+		if v.ID == "" || v.Subject == "" || v.Reason == "" || v.Source == "" {
+			t.Errorf("%+v lacks a part", v)
+		}
+		if (v.State == verdict.Failed || v.State == verdict.Waiting) && v.Next == "" {
+			t.Errorf("%s %s is %s and says no next step", v.ID, v.Subject, v.State)
+		}
+		if v.Since.After(at) {
+			t.Errorf("%s %s began after it was read: %s", v.ID, v.Subject, v.Since)
+		}
+	}
+}
+
+// No list that is missing, in any combination, yields a row that claims to know.
+func TestMissingKindsAreUnknown(t *testing.T) {
+	kinds := verify.Kinds()
+	for mask := range 1 << len(kinds) {
+		s := healthy(t)
+		var without []string
+		for i, kind := range kinds {
+			if mask&(1<<i) == 0 {
+				continue
+			}
+			without = append(without, string(kind))
+			s.Missing = append(s.Missing, cluster.Missing{Kind: kind, Verb: "list", Why: cluster.Forbidden, Detail: string(kind) + " is forbidden"})
+			switch kind {
+			case cluster.Nodes:
+				s.Nodes = nil
+			case cluster.Pods:
+				s.Pods = nil
+			case cluster.DaemonSets:
+				s.DaemonSets = nil
+			case cluster.ConfigMaps:
+				s.ConfigMaps = nil
+			case cluster.ClusterPolicies:
+				s.ClusterPolicies = nil
+			case cluster.NVIDIADrivers:
+				s.NVIDIADrivers = nil
+			case cluster.GPUClusters:
+				s.GPUClusters = nil
+			}
+		}
+		unread := 0
+		for _, v := range verify.Judge(s) {
+			if v.ID == "unread" {
+				unread++
+			}
+			if v.State == verdict.Failed || v.State == verdict.Waiting || v.State == verdict.Warning {
+				t.Errorf("without %v: %s %s on %q is %s: %s", without, v.ID, v.Subject, v.Node, v.State, v.Reason)
+			}
+		}
+		if unread != len(without) {
+			t.Errorf("without %v: %d rows say so", without, unread)
+		}
+	}
+}
+
+// The rows of a cluster with several faults at once, as text and as JSON.
+func TestGolden(t *testing.T) {
+	s := healthy(t)
+	policyState(t, s, "notReady", "Error", "OperandNotReady", "ClusterPolicy is not ready; states not ready: [state-driver state-container-toolkit state-device-plugin]")
+	crash(pod(s, "nvidia-driver-daemonset", "gpu-1"))
+	inInit(pod(s, "nvidia-container-toolkit-daemonset", "gpu-1"), "driver-validation", running(at.Add(-time.Hour)))
+	inInit(pod(s, "nvidia-operator-validator", "gpu-1"), "driver-validation", running(at.Add(-time.Hour)))
+	for _, name := range []string{"nvidia-device-plugin-daemonset", "gpu-feature-discovery", "nvidia-dcgm-exporter"} {
+		inInit(pod(s, name, "gpu-1"), "toolkit-validation", running(at.Add(-time.Hour)))
+	}
+	offers(node(s, "gpu-1"), nil)
+	n := node(s, "gpu-2")
+	label(n, "nvidia.com/mig.config", "all-1g.10gb", "nvidia.com/mig.config.state", "pending", "nvidia.com/gpu.deploy.device-plugin", "paused-for-mig-change")
+	wrote(n, "nvidia.com/mig.config.state", at.Add(-time.Hour))
+	tree := verdict.Tree{Title: s.Title, At: s.At, Verdicts: verify.Judge(s)}
+	tree.Sort()
+	var out bytes.Buffer
+	if err := tree.WriteText(&out, finding.Style{}, true); err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintf(&out, "\n%s\n", tree.Summary())
+	golden(t, "broken.txt", out.Bytes())
+	out.Reset()
+	if err := finding.WriteJSON(&out, &tree); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "broken.json", out.Bytes())
+}
+
+func golden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", path, diff)
+	}
+}
+
+// large is a healthy cluster of n GPU nodes.
+func large(t testing.TB, n int) *cluster.State {
+	read, err := gathered()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &cluster.State{At: at, Namespace: read.Namespace, DaemonSets: read.DaemonSets, ClusterPolicies: read.ClusterPolicies,
+		ConfigMaps: []corev1.ConfigMap{}, NVIDIADrivers: []unstructured.Unstructured{}, GPUClusters: []unstructured.Unstructured{}}
+	for i := range n {
+		name := fmt.Sprintf("gpu-%04d", i)
+		for _, node := range read.Nodes {
+			if node.Name == "gpu-1" {
+				node.Name = name
+				s.Nodes = append(s.Nodes, node)
+			}
+		}
+		for _, pod := range read.Pods {
+			if pod.Spec.NodeName == "gpu-1" || i == 0 && pod.Labels["app"] == "gpu-operator" {
+				pod.Name += name
+				pod.Spec.NodeName = name
+				s.Pods = append(s.Pods, pod)
+			}
+		}
+	}
+	return s
+}
+
+// The work grows with the nodes, not with their square: ten times the nodes are ten times the
+// allocations. Time is left to the benchmark.
+func TestJudgeIsLinear(t *testing.T) {
+	allocations := func(n int) float64 {
+		s := large(t, n)
+		if rows := verify.Judge(s); len(rows) != 11*n+11 {
+			t.Errorf("%d nodes: %d rows", n, len(rows))
+		}
+		return testing.AllocsPerRun(1, func() { verify.Judge(s) })
+	}
+	if small, big := allocations(100), allocations(1000); big > 10.5*small {
+		t.Errorf("100 nodes make %.0f allocations, 1000 nodes %.0f", small, big)
+	}
+}
+
+func BenchmarkJudge5000(b *testing.B) {
+	s := large(b, 5000)
+	b.ReportAllocs()
+	for b.Loop() {
+		verify.Judge(s)
+	}
+}

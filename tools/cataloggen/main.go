@@ -1,0 +1,79 @@
+// Command gen writes the entries and the ids of package catalog.
+//
+// It reads the field ids and names from the go-dcgm module in the module cache, and what go-dcgm
+// does not say (levels, units, ranges, help) from facts.csv and names.csv beside it. go generate
+// runs it.
+package main
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"go/format"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// module is where the ids and names come from.
+const module = "github.com/NVIDIA/go-dcgm"
+
+func main() {
+	out := flag.String("o", "entries_gen.go", "the Go file of the entries to write")
+	ids := flag.String("ids", "ids_gen.go", "the Go file of the ids to write")
+	facts := flag.String("facts", "../../tools/cataloggen", "the folder of facts.csv and names.csv")
+	flag.Parse()
+	if err := run(*out, *ids, *facts); err != nil {
+		fmt.Fprintln(os.Stderr, "gen:", err)
+		os.Exit(1)
+	}
+}
+
+func run(out, ids, facts string) error {
+	dir, version, err := moduleDir()
+	if err != nil {
+		return err
+	}
+	fields, err := readModule(filepath.Join(dir, "pkg", "dcgm"))
+	if err != nil {
+		return fmt.Errorf("read %s: %w", module, err)
+	}
+	if err := applyFacts(fields, filepath.Join(facts, "facts.csv")); err != nil {
+		return err
+	}
+	if err := applyNames(fields, filepath.Join(facts, "names.csv")); err != nil {
+		return err
+	}
+	for path, write := range map[string]func(io.Writer, []*field, string){out: writeEntries, ids: writeIDs} {
+		var code bytes.Buffer
+		write(&code, fields, version)
+		source, err := format.Source(code.Bytes())
+		if err != nil {
+			return fmt.Errorf("format %s: %w", path, err)
+		}
+		if err := os.WriteFile(path, source, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// moduleDir returns the folder and the version of the module that go.mod requires.
+func moduleDir() (dir, version string, err error) {
+	output, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}\n{{.Version}}", module).Output()
+	if err != nil {
+		var exit *exec.ExitError
+		if errors.As(err, &exit) {
+			return "", "", fmt.Errorf("find %s: %s", module, bytes.TrimSpace(exit.Stderr))
+		}
+		return "", "", fmt.Errorf("find %s: %w", module, err)
+	}
+	dir, version, _ = strings.Cut(strings.TrimSpace(string(output)), "\n")
+	if dir == "" {
+		return "", "", fmt.Errorf("%s is not in the module cache: run go mod download", module)
+	}
+	return dir, version, nil
+}
