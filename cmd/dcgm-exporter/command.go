@@ -15,7 +15,6 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/command/probe"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/command/record"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/command/topo"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/command/vocabulary"
 )
 
 // commands are the subcommands; each returns its exit code.
@@ -53,9 +52,6 @@ func commands() map[string]func(context.Context, []string) int {
 		},
 		"topo": func(ctx context.Context, args []string) int {
 			return topo.Command{Process: process(ctx, args), Open: app.NewBackend}.Run(ctx)
-		},
-		"vocabulary": func(ctx context.Context, args []string) int {
-			return vocabulary.Command{Process: process(ctx, args), List: vocabulary.Files, WriteFile: vocabulary.ReplaceFile}.Run()
 		},
 		"version": func(ctx context.Context, _ []string) int { return serve(ctx, []string{"--version"}) },
 	}

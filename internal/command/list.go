@@ -25,7 +25,6 @@ func List() []Subcommand {
 		{"record", "this machine in a small masked file, for a bug report"},
 		{"topo", "how the GPUs are connected, as a matrix"},
 		{"version", "the version of this program"},
-		{"vocabulary", "what 4.9's names change in dashboards and rules"},
 	}
 }
 

@@ -60,6 +60,7 @@ var doors = []struct {
 	{"net/http", []string{"internal/server", "internal/app", "internal/command", "internal/kube", "internal/runtimemapper", "gpuop/telemetry", "gpuop/cluster/clustertest", "tests"}, "nothing else serves or requests: one server, one reader of the API server, one of the container runtime, one of Prometheus and exporters for gpuop"},
 	{"github.com/grafana/grafana-foundation-sdk", []string{"tools/grafana", "tests"}, "dashboards are generated: the exporter knows nothing of Grafana"},
 	{"os/signal", []string{"cmd", "gpuop"}, "signals are heard in main"},
+	{"github.com/prometheus/prometheus", []string{"tests"}, "PromQL is read by tests: a node agent needs no query engine"},
 	{"github.com/prometheus/exporter-toolkit", []string{"internal/server", "internal/app"}, "one server"},
 }
 

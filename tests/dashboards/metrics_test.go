@@ -228,8 +228,8 @@ Every family that the exporter can serve. What is served is what the counters fi
 those of attribution come by themselves. `+"`dcgm-exporter fields WORD…`"+` searches the fields, `+"`dcgm-exporter check FILE`"+`
 says which of a file this machine can give.
 
-A field has a name in each vocabulary: that of dcgm-exporter 4.8 (classic, the default) and that of 4.9 (current); see
-[vocabulary.md](vocabulary.md). A counters file may use either and gets what it names. "4.8 unit → 4.9 unit" means that
+A field has a name in each vocabulary: that of dcgm-exporter 4.8 (classic, the default) and that of 4.9 (current).
+`+"`--vocabulary=both`"+` serves both from the same sample. A counters file may use either and gets what it names. "4.8 unit → 4.9 unit" means that
 the current name is in another unit. The type is the one that suits the field; the file decides. "from" names the sources
 that read it (`+"`--source`"+`), which the hardware, the driver and the engine may still not have. The catalog is made from
 go-dcgm %s.
