@@ -121,7 +121,6 @@ func serve(ctx context.Context, p Process, cfg *config.Config, files *Files, reg
 	if err != nil {
 		return err
 	}
-	operator := newOperator(cfg, registry, log, sources.kubernetes.apiWatches)
 	derived := newDerivers(events.Options{
 		XIDWindow:         window(cfg.Collection.XIDWindow),
 		ClockEventsWindow: window(cfg.Collection.ClockEventWindow),
@@ -143,7 +142,6 @@ func serve(ctx context.Context, p Process, cfg *config.Config, files *Files, reg
 				node.Publish(s)
 			}
 			dumps.take(s)
-			operator.took(s)
 		},
 		Registerer: registry,
 		Log:        log,
@@ -228,7 +226,6 @@ func serve(ctx context.Context, p Process, cfg *config.Config, files *Files, reg
 	sustain("reloads", func(ctx context.Context) { reloads.run(ctx, p.Hangup) })
 	sustain("signals", func(ctx context.Context) { releases.serve(ctx, p.Release, p.Acquire) })
 	sustain("node label", func(ctx context.Context) { pause.run(ctx, releases) })
-	sustain("GPU Operator", operator.run)
 	sustain("file watch", func(ctx context.Context) {
 		watch.run(ctx, func() { _ = reloads.reload(ctx, "a file changed") }) // which reports the outcome
 	})

@@ -195,12 +195,8 @@ type Kubernetes struct {
 	DRA             bool
 	// ReleaseOnPause releases the driver while the operator's label says so.
 	ReleaseOnPause bool
-	// OperatorMetrics serves what the GPU Operator has made of the node, Validations is the folder in
-	// which its validator leaves its files.
-	OperatorMetrics bool
-	Validations     string
-	Socket          string // the kubelet's PodResources socket
-	Kubeconfig      string // paths as in $KUBECONFIG; "" means the pod's service account
+	Socket         string // the kubelet's PodResources socket
+	Kubeconfig     string // paths as in $KUBECONFIG; "" means the pod's service account
 }
 
 // GPUIDType says what a device id of the kubelet is.

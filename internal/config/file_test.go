@@ -101,17 +101,6 @@ sources:
 	}
 }
 
-// The operator's series are those of the file, unless a flag says otherwise.
-func TestOperatorMetricsOfTheFile(t *testing.T) {
-	for version, args := range map[string][]string{"1": nil, "2": nil, "3": {"--gpu-operator-metrics=false"}} {
-		text := "version: " + strings.Replace(version, "3", "1", 1) + "\nmetrics: {gpuOperator: true}\n"
-		c := mustParse(t, world{files: map[string]string{"/c.yaml": text}}, append(args, "--config-file=/c.yaml")...)
-		if want := len(args) == 0; c.Kubernetes.OperatorMetrics != want {
-			t.Errorf("%s%q: %t, want %t", text, args, c.Kubernetes.OperatorMetrics, want)
-		}
-	}
-}
-
 func TestCountersOfTheFileYield(t *testing.T) {
 	w := world{files: map[string]string{"/c.yaml": fullFile}, env: map[string]string{"DCGM_EXPORTER_CONFIG_FILE": "/c.yaml"}}
 	for _, args := range [][]string{{"-f=/my.csv"}, {"-m=ns:name"}, {"-m=none"}} {

@@ -71,7 +71,7 @@ func TestDefaults(t *testing.T) {
 		Source:  Source{Kind: SourceAuto, Fallback: FallbackAuto, DCGMLogLevel: "NONE", Sim: Sim{Seed: 1}},
 		Labels:  Labels{Hostname: gpu.HostnameLower},
 		Kubernetes: Kubernetes{
-			GPUIDType: GPUIDTypeUID, Validations: "/run/nvidia/validations", Socket: "/var/lib/kubelet/pod-resources/kubelet.sock", PodLabelLimit: 16,
+			GPUIDType: GPUIDTypeUID, Socket: "/var/lib/kubelet/pod-resources/kubelet.sock", PodLabelLimit: 16,
 			PodLogs: "/var/log/pods", Checkpoint: "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint",
 		},
 		Web: Web{
@@ -131,7 +131,6 @@ func examples() map[string]struct {
 		"kubernetes-pod-label-limit":           {value: "40"},
 		"kubernetes-pod-log-directory":         {value: "/logs"},
 		"kubernetes-device-checkpoint":         {value: "/checkpoint"},
-		"gpu-operator-validations-dir":         {value: "/validations"},
 		"nvidia-resource-names":                {value: "nvidia.com/a100,nvidia.com/a10"},
 		"pod-resources-kubelet-socket":         {value: "/k.sock"},
 		"hpc-job-mapping-dir":                  {value: "/jobs"},

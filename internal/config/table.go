@@ -347,18 +347,6 @@ func table() []option {
 			bind: func(c *Config) value { return boolValue{&c.Kubernetes.ReleaseOnPause} },
 		},
 		{
-			section: sectionKubernetes, name: "gpu-operator-metrics", env: "DCGM_EXPORTER_GPU_OPERATOR_METRICS", def: "false",
-			key: "metrics.gpuOperator", needs: "enable-exporter-metrics",
-			help: "Serve the gpu_operator_* series: what NVIDIA's GPU Operator has made of this node, against what it was to make. Needs get on nodes and NODE_NAME, and the validator's folder mounted read-only.",
-			bind: func(c *Config) value { return boolValue{&c.Kubernetes.OperatorMetrics} },
-		},
-		{
-			section: sectionKubernetes, name: "gpu-operator-validations-dir", env: "DCGM_EXPORTER_GPU_OPERATOR_VALIDATIONS_DIR",
-			def: "/run/nvidia/validations", needs: "gpu-operator-metrics",
-			help: "Folder in which the GPU Operator's validator leaves a file for each operand that is ready.",
-			bind: func(c *Config) value { return pathValue{&c.Kubernetes.Validations} },
-		},
-		{
 			section: sectionKubernetes, name: "nvidia-resource-names", env: "NVIDIA_RESOURCE_NAMES",
 			needs: "kubernetes",
 			help:  "Further resource names of GPUs, such as nvidia.com/a100, separated by commas or repeated.",

@@ -2,7 +2,6 @@ package kube
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -85,26 +84,4 @@ func (c *Client) FollowLabel(ctx context.Context, node, label string, changed fu
 			changed(value)
 		}
 	}
-}
-
-// A Node is what a node says of itself: its labels, and how much of each resource it has and offers
-// to pods, as the API spells it.
-type Node struct {
-	Labels, Capacity, Allocatable map[string]string
-}
-
-// Node returns a node as the API server has it in its cache. It needs get on that node; the error
-// is a *Denied without it.
-func (c *Client) Node(ctx context.Context, name string) (Node, error) {
-	object, err := c.get(ctx, nodes(), "", name)
-	if err != nil {
-		return Node{}, err
-	}
-	n := Node{Labels: object.GetLabels()}
-	for field, to := range map[string]*map[string]string{"capacity": &n.Capacity, "allocatable": &n.Allocatable} {
-		if *to, _, err = unstructured.NestedStringMap(object.Object, "status", field); err != nil {
-			return Node{}, fmt.Errorf("node %s: status.%s: %w", name, field, err)
-		}
-	}
-	return n, nil
 }

@@ -89,30 +89,3 @@ func TestLabelOfANodeThatMayNotBeSeen(t *testing.T) {
 		})
 	}
 }
-
-func TestNode(t *testing.T) {
-	s := newServer(t)
-	object := nodeWith(map[string]any{"nvidia.com/gpu.count": "8"})
-	object["status"] = map[string]any{
-		"capacity": map[string]any{"nvidia.com/gpu": "8"}, "allocatable": map[string]any{"nvidia.com/gpu": "7", "cpu": "63500m"},
-	}
-	s.put(nodesPath, object)
-	c, _ := s.client()
-	got, err := c.Node(t.Context(), "node-1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	want(t, "node", got, kube.Node{
-		Labels:   map[string]string{"nvidia.com/gpu.count": "8"},
-		Capacity: map[string]string{"nvidia.com/gpu": "8"}, Allocatable: map[string]string{"nvidia.com/gpu": "7", "cpu": "63500m"},
-	})
-	object["status"] = map[string]any{"capacity": []any{}}
-	if _, err := c.Node(t.Context(), "node-1"); err == nil {
-		t.Error("a list is a capacity")
-	}
-	var denied *kube.Denied
-	s.deny("get", nodesPath, true)
-	if _, err := c.Node(t.Context(), "node-1"); !errors.As(err, &denied) || denied.Name != "node-1" || denied.Verb != "get" {
-		t.Errorf("%v, want a refusal of get on node-1", err)
-	}
-}

@@ -25,7 +25,7 @@ var layers = []struct {
 	{[]string{"internal/snapshot"}, "a reading made into a page's data"},
 	{[]string{"internal/events", "internal/accounting", "internal/devicelog"}, "what is derived from it"},
 	{[]string{"internal/collector", "internal/exposition", "internal/source/dcgm", "internal/source/nvml", "internal/source/sim", "internal/source/recording",
-		"internal/nodeview", "internal/podmapper", "internal/jobmapper", "internal/runtimemapper", "internal/events/kernellog", "internal/operatorstate"}, "the parts of the flow, which meet in app alone"},
+		"internal/nodeview", "internal/podmapper", "internal/jobmapper", "internal/runtimemapper", "internal/events/kernellog"}, "the parts of the flow, which meet in app alone"},
 	{[]string{"internal/kube", "internal/server"}, "the doors to the outside"},
 	{[]string{"internal/app"}, "the wiring"},
 	{[]string{"internal/command"}, "the subcommands"},
@@ -36,16 +36,12 @@ var layers = []struct {
 // or generators run.
 var apart = []string{"gpuop", "tests", "internal/command/commandtest", "tools"}
 
-// judges are the leaves of gpuop that a package of the exporter may import, so that both programs
-// judge a node alike (docs/adr/0016-shared-judging.md); app hands a node from internal/kube to
-// operatorstate.
-var judges = map[string][]string{
-	"internal/operatorstate": {"gpuop/mig", "gpuop/node", "gpuop/operand"},
-	"internal/app":           {"gpuop/node"},
+// foreign are the modules of one program that must not be linked into the other.
+var foreign = map[string][]string{
+	"cmd/dcgm-exporter": {"github.com/NVIDIA/k8s-device-plugin", "tags.cncf.io/container-device-interface", "helm.sh/helm", "github.com/BurntSushi/toml",
+		"github.com/hashicorp/hcl", "mvdan.cc/sh"},
+	"gpuop": {"github.com/NVIDIA/go-dcgm", "github.com/NVIDIA/go-nvml"},
 }
-
-// notInExporter are what those leaves must not bring into the exporter's program.
-var notInExporter = []string{"github.com/NVIDIA/k8s-device-plugin", "tags.cncf.io/container-device-interface", "helm.sh/helm", "github.com/BurntSushi/toml"}
 
 // doors are the packages through which alone a dependency may be reached.
 var doors = []struct {
@@ -133,7 +129,7 @@ func TestPackagesImportLowerLayersOnly(t *testing.T) {
 				continue
 			}
 			l, r := layerOf(imp)
-			if r == room || slices.Contains(judges[p.ImportPath], imp) {
+			if r == room {
 				continue
 			}
 			if l < 0 || l >= layer {
@@ -156,35 +152,24 @@ func TestOperatorStandsApart(t *testing.T) {
 			if within(p.ImportPath, operator) && !within(imp, append(shared, operator...)) {
 				t.Errorf("%s imports the exporter's %s", p.ImportPath, imp)
 			}
-			if !within(p.ImportPath, operator) && within(imp, operator) && !within(p.ImportPath, []string{"tests"}) && !slices.Contains(judges[p.ImportPath], imp) {
+			if !within(p.ImportPath, operator) && within(imp, operator) && !within(p.ImportPath, []string{"tests"}) {
 				t.Errorf("%s imports gpuop's %s", p.ImportPath, imp)
 			}
 		}
 	}
 }
 
-// Judging with gpuop's leaves costs the exporter a table and a few functions, and none of the
-// modules that gpuop reads files with.
-func TestExporterStaysWithoutGpuopsModules(t *testing.T) {
-	cmd := exec.Command("go", "list", "-deps", "./cmd/dcgm-exporter")
-	cmd.Dir = "../.."
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("go list: %v", err)
-	}
-	deps := strings.Fields(string(out))
-	if !slices.Contains(deps, module+"internal/operatorstate") {
-		t.Error("the exporter is without internal/operatorstate")
-	}
-	for _, d := range deps {
-		if within(d, notInExporter) {
-			t.Errorf("the exporter imports %s", d)
+func TestProgramsLinkNoForeignModule(t *testing.T) {
+	for program, modules := range foreign {
+		cmd := exec.Command("go", "list", "-deps", "./"+program)
+		cmd.Dir = "../.."
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("go list: %v", err)
 		}
-	}
-	for _, of := range judges {
-		for _, leaf := range of {
-			if !slices.Contains(deps, module+leaf) {
-				t.Errorf("the exporter is allowed %s, and does not import it", leaf)
+		for _, d := range strings.Fields(string(out)) {
+			if within(d, modules) {
+				t.Errorf("%s links %s", program, d)
 			}
 		}
 	}

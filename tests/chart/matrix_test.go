@@ -59,8 +59,6 @@ func switches() []string {
 		"kubernetes: {enablePodUID: true}",
 		"kubernetes: {readNode: true}",
 		"kubernetes: {releaseOnPause: true}",
-		"gpuOperator: {metrics: {enabled: true}}",
-		"gpuOperator: {metrics: {enabled: true, validations: /run/other}}",
 		"kubernetes: {enablePodLabels: true, rbac: {create: false}}",
 		"kubernetesDRA: {enabled: true}",
 		"debugDump: {enabled: true}",
@@ -195,9 +193,6 @@ func check(t *testing.T, values string, r *rendering) {
 			t.Errorf("the kubelet's socket %s is not mounted", cfg.Kubernetes.Socket)
 		}
 	}
-	if cfg.Kubernetes.OperatorMetrics != paths[cfg.Kubernetes.Validations] {
-		t.Errorf("the series of the operator are on: %t; the validator's files are mounted: %t", cfg.Kubernetes.OperatorMetrics, paths[cfg.Kubernetes.Validations])
-	}
 	if f := cfg.Metrics.File; volumes["counters"] && !strings.HasPrefix(f, "/etc/dcgm-exporter/counters/") && !paths[f] {
 		t.Errorf("counters are read from %s", f)
 	}
@@ -243,7 +238,6 @@ func check(t *testing.T, values string, r *rendering) {
 	own(create && (cfg.Kubernetes.PodLabels || cfg.Kubernetes.PodUID), "/pods list", "/pods watch")
 	own(cfg.Kubernetes.DRA, "resource.k8s.io/resourceclaims get", "resource.k8s.io/resourceslices list", "resource.k8s.io/resourceslices watch")
 	own(create && cfg.Kubernetes.ReleaseOnPause, "/nodes get", "/nodes list", "/nodes watch")
-	own(create && cfg.Kubernetes.OperatorMetrics, "/nodes get")
 	own(create && set.Kubernetes.ReadNode, "/nodes get")
 	own(create && cfg.Metrics.ConfigMap != (config.ConfigMapName{}), "/configmaps/mine get")
 	slices.Sort(want)

@@ -27,9 +27,9 @@ type row struct {
 }
 
 var (
-	tableRow = regexp.MustCompile("(?m)^\\| `((?:dcgm_exporter|gpu_operator|promhttp)_[a-z0-9_]+)` \\| ([a-z]+) \\| ([^|]*) \\|")
+	tableRow = regexp.MustCompile("(?m)^\\| `((?:dcgm_exporter|promhttp)_[a-z0-9_]+)` \\| ([a-z]+) \\| ([^|]*) \\|")
 	codeSpan = regexp.MustCompile("`([^`]+)`")
-	ourName  = regexp.MustCompile(`^(?:dcgm_exporter|gpu_operator)_[a-z0-9_]+$`)
+	ourName  = regexp.MustCompile(`^dcgm_exporter_[a-z0-9_]+$`)
 )
 
 // documented returns the rows of the tables of docs/health.md by series.

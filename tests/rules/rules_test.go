@@ -172,12 +172,12 @@ func TestTemplatesNameLabelsOfTheAlert(t *testing.T) {
 }
 
 // ownLabels returns the labels of a family that docs/metrics.md lists.
-var metricRow = regexp.MustCompile("(?m)^\\| `((?:dcgm|gpu_operator)_[a-z_]+)` \\|[^\n]*$")
+var metricRow = regexp.MustCompile("(?m)^\\| `(dcgm_[a-z_]+)` \\|[^\n]*$")
 
 var quoted = regexp.MustCompile("`([A-Za-z_]+)`")
 
 func ownLabels(name string) []string {
-	if !strings.HasPrefix(name, "dcgm_") && !strings.HasPrefix(name, "gpu_operator_") {
+	if !strings.HasPrefix(name, "dcgm_") {
 		return nil
 	}
 	text, err := os.ReadFile(filepath.Join(root, "docs", "metrics.md"))
@@ -316,7 +316,7 @@ func TestRunbooksNameWhatThereIs(t *testing.T) {
 			continue // a command, a label
 		}
 		for _, name := range selected(expr) {
-			if !regexp.MustCompile(`^((dcgm_|DCGM_|gpu_operator_).|.*:)`).MatchString(name) {
+			if !regexp.MustCompile(`^((dcgm_|DCGM_).|.*:)`).MatchString(name) {
 				continue // a word that is an expression by chance, or the beginning of names
 			}
 			queries++

@@ -234,7 +234,7 @@ is not known; but not beside a PodMonitor, since every series would be there twi
 - apiGroups: [""]
   resources: [nodes]
   verbs: [get, list, watch]
-{{- else if or $k.readNode .Values.gpuOperator.metrics.enabled }}
+{{- else if $k.readNode }}
 - apiGroups: [""]
   resources: [nodes]
   verbs: [get]
@@ -311,10 +311,6 @@ name twice cannot be applied on the server's side. */}}
 {{- if $v.kubernetes.enablePodUID }}{{ $_ := set $env "DCGM_EXPORTER_KUBERNETES_ENABLE_POD_UID" "true" }}{{ end -}}
 {{- with $v.kubernetes.podLabelAllowlistRegex }}{{ $_ := set $env "DCGM_EXPORTER_KUBERNETES_POD_LABEL_ALLOWLIST_REGEX" (join "," .) }}{{ end -}}
 {{- if $v.kubernetes.releaseOnPause }}{{ $_ := set $env "DCGM_EXPORTER_KUBERNETES_RELEASE_ON_PAUSE" "true" }}{{ end -}}
-{{- if $v.gpuOperator.metrics.enabled -}}
-{{- $_ := set $env "DCGM_EXPORTER_GPU_OPERATOR_METRICS" "true" -}}
-{{- $_ := set $env "DCGM_EXPORTER_GPU_OPERATOR_VALIDATIONS_DIR" "/run/nvidia/validations" -}}
-{{- end -}}
 {{- if $v.kubernetesDRA.enabled }}{{ $_ := set $env "KUBERNETES_ENABLE_DRA" "true" }}{{ end -}}
 {{- if $v.config.enabled }}{{ $_ := set $env "DCGM_EXPORTER_CONFIG_FILE" $v.config.mountPath }}{{ end -}}
 {{- if $v.state.enabled }}{{ $_ := set $env "DCGM_EXPORTER_STATE_FILE" "/var/lib/dcgm-exporter/state" }}{{ end -}}
