@@ -40,8 +40,8 @@ type account struct {
 	// of them, or one together with another account.
 	sharesCompute bool
 
-	active, allocated        float64 // GPU seconds
-	activeEnergy, idleEnergy float64 // joules
+	active, allocated float64 // GPU seconds
+	energy            float64 // joules
 
 	use // of this cycle
 }
@@ -53,7 +53,7 @@ type use struct {
 	// noBusy and noBytes are set where a process does not say it.
 	noBusy, noBytes bool
 	// What the counters below got their part of, and may be shown.
-	hasActive, hasAllocated, hasActiveEnergy, hasIdleEnergy bool
+	hasActive, hasAllocated, hasEnergy bool
 }
 
 // A ledger is what is known of an entity itself, over all sessions, and what of it no pod had.
@@ -335,9 +335,10 @@ func (s *session) since(from, to int64) float64 {
 }
 
 // chargeEnergy divides an entity's part of the energy that its GPU used since it was last charged.
-// The active part of it, which is as large as the part of the time in which anything ran, goes to
-// those that were active; the idle part to the owners by what is assigned to them. What is left of
-// both is unattributed, and so is all of it where there is no owner, whatever ran.
+// The active part, in proportion to the time in which anything ran, goes to the owners that were
+// active; the idle part goes to the owners by the share that each holds. The remainder of both is
+// unattributed, and so is all of it where there is no owner, whatever ran. While the activity of an
+// owner is not known its counter is not shown, and grows by its idle part alone.
 func (s *session) chargeEnergy(c *snapshot.Cycle, e *entity, at int64) {
 	l := e.ledger
 	l.hasEnergy = false
@@ -355,19 +356,14 @@ func (s *session) chargeEnergy(c *snapshot.Cycle, e *entity, at int64) {
 	idle := used * (1 - util)
 	left := idle
 	for _, a := range e.accounts {
-		a.idleEnergy += idle * a.share
-		a.hasIdleEnergy = true
 		left -= idle * a.share
-		if part, ok := a.util.Number(); ok {
-			a.activeEnergy += used * part
-			a.hasActiveEnergy = true
-		}
+		part, known := a.util.Number()
+		a.energy += idle*a.share + used*part
+		a.hasEnergy = known || e.partitioned
 	}
-	l.energy += max(left, 0)
-	if rest, ok := e.util.Number(); ok || e.partitioned || unowned {
-		l.energy += used * rest
-		l.hasEnergy = true
-	}
+	rest, known := e.util.Number()
+	l.energy += max(left, 0) + used*rest
+	l.hasEnergy = known || e.partitioned || unowned
 }
 
 func (s *session) miss(what, reason string) {

@@ -161,17 +161,20 @@ func (m *moment) divide(r *rand.Rand) {
 
 // A judge holds the rules of conservation over a history.
 type judge struct {
-	t        testing.TB
-	play     *play
-	batch    gpu.Batch          // what the cycle was made of
-	past     map[string]float64 // the last value of every counter
-	uids     map[string]bool    // entity and pod: its UID was known once
-	known    map[string]bool    // entities whose rest of energy the cycle before reported
-	clock    time.Duration
-	activeAt map[int]time.Duration // up to when the device's activity is known
-	energyAt map[string]time.Duration
-	pending  map[string]float64 // what its GPU used since energyAt
-	counters map[int]counter    // of a GPU
+	t      testing.TB
+	play   *play
+	batch  gpu.Batch          // what the cycle was made of
+	past   map[string]float64 // the last value of every counter
+	budget map[string]float64 // of an entity: joules that were used and are in no counter that was shown
+	// energySeries are the series of energy of an entity in the cycle before: a counter that was hidden
+	// comes back with the idle energy of that time.
+	energySeries map[string]string
+	uids         map[string]bool // entity and pod: its UID was known once
+	clock        time.Duration
+	activeAt     map[int]time.Duration // up to when the device's activity is known
+	energyAt     map[string]time.Duration
+	pending      map[string]float64 // what its GPU used since energyAt
+	counters     map[int]counter    // of a GPU
 }
 
 // A counter is that of a GPU's energy when it was last known, and what it grew by in this cycle.
@@ -182,7 +185,7 @@ type counter struct {
 
 func newJudge(t testing.TB, p *play) *judge {
 	j := &judge{
-		t: t, play: p, past: map[string]float64{}, uids: map[string]bool{}, known: map[string]bool{},
+		t: t, play: p, past: map[string]float64{}, budget: map[string]float64{}, energySeries: map[string]string{}, uids: map[string]bool{},
 		activeAt: map[int]time.Duration{}, energyAt: map[string]time.Duration{}, pending: map[string]float64{}, counters: map[int]counter{},
 	}
 	p.after = func(b *gpu.Batch) {
@@ -346,9 +349,6 @@ func (j *judge) sane(i int, now reported) {
 			}
 		}
 	}
-	for key, v := range now[podEnergy] {
-		j.equal(i, "energy of "+key, now[podActiveEnergy][key]+now[podIdleEnergy][key], v)
-	}
 }
 
 func (j *judge) activity(i int, m *moment, s *gpu.Snapshot, now reported, row int) {
@@ -415,22 +415,36 @@ func (j *judge) energy(i int, m *moment, s *gpu.Snapshot, now reported, root, ro
 		}
 	}
 	if !known {
-		j.known[entity] = false
+		j.energySeries[entity] = ""
 		return
 	}
+	defer func() { j.energySeries[entity] = j.series(now, entity) }()
 	used := 0.0
 	if at, was := j.energyAt[entity]; was && j.clock-at <= 3*interval {
 		used = j.pending[entity] * share
 	}
 	j.energyAt[entity], j.pending[entity] = j.clock, 0
-	grown := j.grown(now, entity, podActiveEnergy, podIdleEnergy, restEnergy)
-	if rest && j.known[entity] {
+	grown := j.grown(now, entity, podEnergy, restEnergy)
+	j.budget[entity] += used
+	j.atMost(i, "energy of "+entity, grown, j.budget[entity])
+	j.budget[entity] -= grown
+	if rest && j.energySeries[entity] == j.series(now, entity) {
 		j.equal(i, "energy of "+entity, grown, used)
 	}
-	if !rest {
-		j.atMost(i, "energy of "+entity, grown, used)
+}
+
+// series names the series of energy of an entity.
+func (j *judge) series(now reported, entity string) string {
+	var keys []string
+	for _, family := range []string{podEnergy, restEnergy} {
+		for key := range now[family] {
+			if e, _, _ := strings.Cut(key, " "); e == entity {
+				keys = append(keys, family+" "+key)
+			}
+		}
 	}
-	j.known[entity] = rest
+	slices.Sort(keys)
+	return strings.Join(keys, "\n")
 }
 
 // ownership holds that no pod has a series that does not own, and that each that owns has its
@@ -442,7 +456,7 @@ func (j *judge) ownership(i int, s *gpu.Snapshot, now reported) {
 			present[entityOf(row)+" "+pod] = true
 		}
 	}
-	for _, family := range []string{podUtil, podMemory, podActive, podEnergy, podActiveEnergy, podIdleEnergy, podAllocated} {
+	for _, family := range []string{podUtil, podMemory, podActive, podEnergy, podAllocated} {
 		for key := range now[family] {
 			if !present[key] {
 				j.t.Errorf("cycle %d: %s has a series of %s, which owns nothing", i, family, key)

@@ -13,8 +13,6 @@ const (
 	familyMemory
 	familyActive
 	familyAllocated
-	familyActiveEnergy
-	familyIdleEnergy
 	familyEnergy
 	familyInfo
 	familyRestUtilization
@@ -40,12 +38,8 @@ func shareFamilies() []gpu.Family {
 			Help: "GPU seconds in which the pod's work ran; a GPU instance counts by its part of the GPU."},
 		familyAllocated: {Name: "dcgm_pod_gpu_allocated_seconds_total", Type: gpu.MetricCounter,
 			Help: "GPU seconds that were assigned to the pod; a replica or GPU instance counts by its part of the GPU."},
-		familyActiveEnergy: {Name: "dcgm_pod_gpu_active_energy_joules_total", Type: gpu.MetricCounter,
-			Help: "Energy of the GPU while the pod's work ran: the part of the energy that its activity is of the time."},
-		familyIdleEnergy: {Name: "dcgm_pod_gpu_idle_energy_joules_total", Type: gpu.MetricCounter,
-			Help: "Energy of the GPU while nothing ran, by the share of the GPU that is assigned to the pod."},
 		familyEnergy: {Name: "dcgm_pod_gpu_energy_joules_total", Type: gpu.MetricCounter,
-			Help: "Energy of the GPU that the pod pays for: the sum of its active and its idle energy."},
+			Help: "Energy of the GPU that is charged to the pod: the active part by the pod's activity, the idle part by the share that it holds."},
 		familyInfo: {Name: "dcgm_pod_gpu_info", Type: gpu.MetricGauge,
 			Help: "Which container a GPU, GPU instance or replica is assigned to, and how it is shared."},
 		familyRestUtilization: {Name: "dcgm_gpu_unattributed_utilization_ratio", Type: gpu.MetricGauge,
@@ -81,7 +75,7 @@ func (s *session) rebuildSeries() {
 	for i := range s.entities {
 		e := &s.entities[i]
 		for _, a := range e.accounts {
-			add(a.labels, familyUtilization, familyMemory, familyActive, familyAllocated, familyActiveEnergy, familyIdleEnergy, familyEnergy)
+			add(a.labels, familyUtilization, familyMemory, familyActive, familyAllocated, familyEnergy)
 		}
 		add(e.labels, familyRestUtilization, familyRestMemory, familyRestActive, familyRestEnergy)
 	}
@@ -99,11 +93,7 @@ func (s *session) appendFamilies(list []gpu.Family) []gpu.Family {
 			set(familyMemory, next, a.memory)
 			set(familyActive, next, sumOf(a.hasActive, a.active))
 			set(familyAllocated, next, sumOf(a.hasAllocated, a.allocated))
-			set(familyActiveEnergy, next, sumOf(a.hasActiveEnergy, a.activeEnergy))
-			set(familyIdleEnergy, next, sumOf(a.hasIdleEnergy, a.idleEnergy))
-			// A GPU that is partitioned has no active part of its own; one from before is not in sight then.
-			all := a.hasActiveEnergy || e.partitioned && a.activeEnergy == 0
-			set(familyEnergy, next, sumOf(a.hasIdleEnergy && all, a.activeEnergy+a.idleEnergy))
+			set(familyEnergy, next, sumOf(a.hasEnergy, a.energy))
 			next++
 		}
 		l := e.ledger

@@ -237,8 +237,6 @@ const (
 	podMemory, restMemory = "dcgm_pod_gpu_memory_used_bytes", "dcgm_gpu_unattributed_memory_used_bytes"
 	podActive, restActive = "dcgm_pod_gpu_active_seconds_total", "dcgm_gpu_unattributed_active_seconds_total"
 	podEnergy, restEnergy = "dcgm_pod_gpu_energy_joules_total", "dcgm_gpu_unattributed_energy_joules_total"
-	podActiveEnergy       = "dcgm_pod_gpu_active_energy_joules_total"
-	podIdleEnergy         = "dcgm_pod_gpu_idle_energy_joules_total"
 	podAllocated, podInfo = "dcgm_pod_gpu_allocated_seconds_total", "dcgm_pod_gpu_info"
 	notAvailable          = "dcgm_exporter_attribution_unavailable"
 )

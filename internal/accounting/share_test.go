@@ -22,7 +22,7 @@ func TestSharesOfOneGPU(t *testing.T) {
 	other[0].Owners[0].PodUID = "another"
 	anonymous := pods(gpu.SharingMPS, 2, 0, 2)
 	unknown := func(what string) reported {
-		return reported{podAllocated: of{a: 2.5, b: 2.5}, podIdleEnergy: of{a: 100, b: 100}, notAvailable: of{what: 1}}
+		return reported{podAllocated: of{a: 2.5, b: 2.5}, notAvailable: of{what: 1}}
 	}
 	for name, test := range map[string]struct {
 		moments []moment
@@ -32,8 +32,8 @@ func TestSharesOfOneGPU(t *testing.T) {
 			[]moment{at(0, one, nil), at(1, one, nil)},
 			reported{
 				podUtil: of{a: 0.6}, podMemory: of{a: 1000 << 20}, podActive: of{a: 6}, podAllocated: of{a: 10},
-				podActiveEnergy: of{a: 600}, podIdleEnergy: of{a: 400}, podEnergy: of{a: 1000},
-				restUtil: of{whole: 0}, restMemory: of{whole: 0}, restActive: of{whole: 0}, restEnergy: of{whole: 0},
+				podEnergy: of{a: 1000},
+				restUtil:  of{whole: 0}, restMemory: of{whole: 0}, restActive: of{whole: 0}, restEnergy: of{whole: 0},
 			},
 		},
 		"no owner has nothing": {
@@ -44,24 +44,24 @@ func TestSharesOfOneGPU(t *testing.T) {
 			[]moment{at(0, pods(gpu.SharingTimeSlicing, 4, 1), nil), at(1, pods(gpu.SharingTimeSlicing, 4, 1), nil)},
 			reported{
 				podUtil: of{a: 0.6}, podMemory: of{a: 1000 << 20}, podActive: of{a: 6}, podAllocated: of{a: 2.5},
-				podActiveEnergy: of{a: 600}, podIdleEnergy: of{a: 100}, podEnergy: of{a: 700},
-				restUtil: of{whole: 0}, restMemory: of{whole: 0}, restActive: of{whole: 0}, restEnergy: of{whole: 300},
+				podEnergy: of{a: 700},
+				restUtil:  of{whole: 0}, restMemory: of{whole: 0}, restActive: of{whole: 0}, restEnergy: of{whole: 300},
 			},
 		},
 		"two have what their processes did": {
 			[]moment{at(0, two, nil), at(1, two, runs(process(1, 0.1, 300), process(2, 0.2, 100), process(2, 0.1, 100), process(100, 0.1, 50)))},
 			reported{
 				podUtil: of{a: 0.1, b: 0.3}, podMemory: of{a: 300 << 20, b: 200 << 20}, podActive: of{a: 1, b: 3}, podAllocated: of{a: 2.5, b: 2.5},
-				podActiveEnergy: of{a: 100, b: 300}, podIdleEnergy: of{a: 100, b: 100}, podEnergy: of{a: 200, b: 400},
-				restUtil: of{whole: 0.2}, restMemory: of{whole: 500 << 20}, restActive: of{whole: 2}, restEnergy: of{whole: 400},
+				podEnergy: of{a: 200, b: 400},
+				restUtil:  of{whole: 0.2}, restMemory: of{whole: 500 << 20}, restActive: of{whole: 2}, restEnergy: of{whole: 400},
 			},
 		},
 		"the example of docs/sharing.md": {
 			[]moment{at(0, two, nil), at(1, two, runs(process(1, 0.4, 300), process(2, 0.1, 100), process(100, 0.1, 50)))},
 			reported{
 				podUtil: of{a: 0.4, b: 0.1}, podMemory: of{a: 300 << 20, b: 100 << 20}, podActive: of{a: 4, b: 1}, podAllocated: of{a: 2.5, b: 2.5},
-				podActiveEnergy: of{a: 400, b: 100}, podIdleEnergy: of{a: 100, b: 100}, podEnergy: of{a: 500, b: 200},
-				restUtil: of{whole: 0.1}, restMemory: of{whole: 600 << 20}, restActive: of{whole: 1}, restEnergy: of{whole: 300},
+				podEnergy: of{a: 500, b: 200},
+				restUtil:  of{whole: 0.1}, restMemory: of{whole: 600 << 20}, restActive: of{whole: 1}, restEnergy: of{whole: 300},
 			},
 		},
 		"the interval counts, not the moment": {
@@ -71,8 +71,8 @@ func TestSharesOfOneGPU(t *testing.T) {
 			})},
 			reported{
 				podUtil: of{a: 0.25, b: 0.25}, podMemory: of{a: 300 << 20, b: 100 << 20}, podActive: of{a: 2.5, b: 2.5}, podAllocated: of{a: 2.5, b: 2.5},
-				podActiveEnergy: of{a: 250, b: 250}, podIdleEnergy: of{a: 100, b: 100}, podEnergy: of{a: 350, b: 350},
-				restUtil: of{whole: 0.1}, restMemory: of{whole: 600 << 20}, restActive: of{whole: 1}, restEnergy: of{whole: 300},
+				podEnergy: of{a: 350, b: 350},
+				restUtil:  of{whole: 0.1}, restMemory: of{whole: 600 << 20}, restActive: of{whole: 1}, restEnergy: of{whole: 300},
 			},
 		},
 		"a device did at least what its processes did": {
@@ -81,24 +81,24 @@ func TestSharesOfOneGPU(t *testing.T) {
 			})},
 			reported{
 				podUtil: of{a: 0.25, b: 0.25}, podMemory: of{a: 300 << 20, b: 100 << 20}, podActive: of{a: 2.5, b: 2.5}, podAllocated: of{a: 2.5, b: 2.5},
-				podActiveEnergy: of{a: 250, b: 250}, podIdleEnergy: of{a: 125, b: 125}, podEnergy: of{a: 375, b: 375},
-				restUtil: of{whole: 0}, restMemory: of{whole: 600 << 20}, restActive: of{whole: 0}, restEnergy: of{whole: 250},
+				podEnergy: of{a: 375, b: 375},
+				restUtil:  of{whole: 0}, restMemory: of{whole: 600 << 20}, restActive: of{whole: 0}, restEnergy: of{whole: 250},
 			},
 		},
 		"a process that ended counts, and has no memory": {
 			[]moment{at(0, two, nil), at(1, two, runs(process(1, 0.1, 300), process(2, 0.3, 0)))},
 			reported{
 				podUtil: of{a: 0.1, b: 0.3}, podMemory: of{a: 300 << 20, b: 0}, podActive: of{a: 1, b: 3}, podAllocated: of{a: 2.5, b: 2.5},
-				podActiveEnergy: of{a: 100, b: 300}, podIdleEnergy: of{a: 100, b: 100}, podEnergy: of{a: 200, b: 400},
-				restUtil: of{whole: 0.2}, restMemory: of{whole: 700 << 20}, restActive: of{whole: 2}, restEnergy: of{whole: 400},
+				podEnergy: of{a: 200, b: 400},
+				restUtil:  of{whole: 0.2}, restMemory: of{whole: 700 << 20}, restActive: of{whole: 2}, restEnergy: of{whole: 400},
 			},
 		},
 		"claims above the device are scaled down": {
 			[]moment{at(0, two, nil), at(1, two, runs(process(1, 0.8, 3000), process(2, 0.4, 1000)))},
 			reported{
 				podUtil: of{a: 0.4, b: 0.2}, podMemory: of{a: 750 << 20, b: 250 << 20}, podActive: of{a: 4, b: 2}, podAllocated: of{a: 2.5, b: 2.5},
-				podActiveEnergy: of{a: 400, b: 200}, podIdleEnergy: of{a: 100, b: 100}, podEnergy: of{a: 500, b: 300},
-				restUtil: of{whole: 0}, restMemory: of{whole: 0}, restActive: of{whole: 0}, restEnergy: of{whole: 200},
+				podEnergy: of{a: 500, b: 300},
+				restUtil:  of{whole: 0}, restMemory: of{whole: 0}, restActive: of{whole: 0}, restEnergy: of{whole: 200},
 			},
 		},
 		"without process ids of the host nothing is guessed": {
@@ -121,8 +121,8 @@ func TestSharesOfOneGPU(t *testing.T) {
 			},
 			reported{
 				podUtil: of{a: 0.6, b: 0}, podMemory: of{a: 100 << 20, b: 100 << 20}, podActive: of{a: 8, b: 4}, podAllocated: of{a: 7.5, b: 7.5},
-				podActiveEnergy: of{a: 800, b: 400}, podIdleEnergy: of{a: 300, b: 300}, podEnergy: of{a: 1100, b: 700},
-				restUtil: of{whole: 0}, restMemory: of{whole: 800 << 20}, restActive: of{whole: 0}, restEnergy: of{whole: 600},
+				podEnergy: of{a: 1100, b: 700},
+				restUtil:  of{whole: 0}, restMemory: of{whole: 800 << 20}, restActive: of{whole: 0}, restEnergy: of{whole: 600},
 			},
 		},
 		"a second pod joins: the interval was of one of them": {
@@ -135,7 +135,7 @@ func TestSharesOfOneGPU(t *testing.T) {
 				m.faults = []gpu.Fault{{Row: 0, Field: gpu.FieldProcessBusy, Err: gpu.ErrNotSupported}}
 			})},
 			reported{
-				podMemory: of{a: 100 << 20, b: 0}, podAllocated: of{a: 2.5, b: 2.5}, podIdleEnergy: of{a: 100, b: 100},
+				podMemory: of{a: 100 << 20, b: 0}, podAllocated: of{a: 2.5, b: 2.5},
 				restMemory:   of{whole: 900 << 20},
 				notAvailable: of{"process_utilization not_supported": 1},
 			},
@@ -144,8 +144,8 @@ func TestSharesOfOneGPU(t *testing.T) {
 			[]moment{at(0, two, nil), at(1, two, runs(process(1, 0.1, 300), gpu.Process{PID: 2, Busy: gpu.Float(0.3)}))},
 			reported{
 				podUtil: of{a: 0.1, b: 0.3}, podMemory: of{a: 300 << 20}, podActive: of{a: 1, b: 3}, podAllocated: of{a: 2.5, b: 2.5},
-				podActiveEnergy: of{a: 100, b: 300}, podIdleEnergy: of{a: 100, b: 100}, podEnergy: of{a: 200, b: 400},
-				restUtil: of{whole: 0.2}, restActive: of{whole: 2}, restEnergy: of{whole: 400},
+				podEnergy: of{a: 200, b: 400},
+				restUtil:  of{whole: 0.2}, restActive: of{whole: 2}, restEnergy: of{whole: 400},
 				notAvailable: of{"process_memory no_data": 1},
 			},
 		},
@@ -153,7 +153,7 @@ func TestSharesOfOneGPU(t *testing.T) {
 			[]moment{at(0, anonymous, nil), at(1, anonymous, runs(process(0, 0.3, 10), process(2, 0.2, 20)))},
 			reported{
 				podUtil: of{b: 0.2}, podMemory: of{b: 20 << 20}, podActive: of{b: 2}, podAllocated: of{b: 5, c: 5},
-				podActiveEnergy: of{b: 200}, podIdleEnergy: of{b: 200, c: 200}, podEnergy: of{b: 400},
+				podEnergy:    of{b: 400},
 				notAvailable: of{"pod_uid no_data": 1},
 			},
 		},
@@ -161,48 +161,48 @@ func TestSharesOfOneGPU(t *testing.T) {
 			[]moment{at(0, nil, nil), at(1, nil, nil), at(2, one, nil)},
 			reported{
 				podUtil: of{a: 0.6}, podMemory: of{a: 1000 << 20}, podActive: of{a: 6}, podAllocated: of{a: 10},
-				podActiveEnergy: of{a: 600}, podIdleEnergy: of{a: 400}, podEnergy: of{a: 1000},
-				restUtil: of{whole: 0}, restMemory: of{whole: 0}, restActive: of{whole: 6}, restEnergy: of{whole: 1000},
+				podEnergy: of{a: 1000},
+				restUtil:  of{whole: 0}, restMemory: of{whole: 0}, restActive: of{whole: 6}, restEnergy: of{whole: 1000},
 			},
 		},
 		"another pod of the same name begins at zero": {
 			[]moment{at(0, one, nil), at(1, one, nil), at(2, other, nil)},
 			reported{
 				podUtil: of{a: 0.6}, podMemory: of{a: 1000 << 20}, podActive: of{a: 6}, podAllocated: of{a: 10},
-				podActiveEnergy: of{a: 600}, podIdleEnergy: of{a: 400}, podEnergy: of{a: 1000},
-				restUtil: of{whole: 0}, restMemory: of{whole: 0}, restActive: of{whole: 0}, restEnergy: of{whole: 0},
+				podEnergy: of{a: 1000},
+				restUtil:  of{whole: 0}, restMemory: of{whole: 0}, restActive: of{whole: 0}, restEnergy: of{whole: 0},
 			},
 		},
 		"a kubelet that is away ends the series, and they go on after": {
 			[]moment{at(0, one, nil), at(1, one, nil), at(2, nil, nil), at(3, one, nil)},
 			reported{
 				podUtil: of{a: 0.6}, podMemory: of{a: 1000 << 20}, podActive: of{a: 12}, podAllocated: of{a: 20},
-				podActiveEnergy: of{a: 1200}, podIdleEnergy: of{a: 800}, podEnergy: of{a: 2000},
-				restUtil: of{whole: 0}, restMemory: of{whole: 0}, restActive: of{whole: 6}, restEnergy: of{whole: 1000},
+				podEnergy: of{a: 2000},
+				restUtil:  of{whole: 0}, restMemory: of{whole: 0}, restActive: of{whole: 6}, restEnergy: of{whole: 1000},
 			},
 		},
 		"away for longer than an account is kept, it begins at zero": {
 			[]moment{at(0, one, nil), at(1, one, nil), at(2, nil, func(m *moment) { m.gap = 16 * time.Minute }), at(3, one, nil)},
 			reported{
 				podUtil: of{a: 0.6}, podMemory: of{a: 1000 << 20}, podActive: of{a: 6}, podAllocated: of{a: 10},
-				podActiveEnergy: of{a: 600}, podIdleEnergy: of{a: 400}, podEnergy: of{a: 1000},
-				restUtil: of{whole: 0}, restMemory: of{whole: 0}, restActive: of{whole: 0}, restEnergy: of{whole: 0},
+				podEnergy: of{a: 1000},
+				restUtil:  of{whole: 0}, restMemory: of{whole: 0}, restActive: of{whole: 0}, restEnergy: of{whole: 0},
 			},
 		},
 		"a time without readings belongs to none": {
 			[]moment{at(0, one, nil), at(1, one, func(m *moment) { m.gap = time.Hour }), at(2, one, nil)},
 			reported{
 				podUtil: of{a: 0.6}, podMemory: of{a: 1000 << 20}, podActive: of{a: 6}, podAllocated: of{a: 10},
-				podActiveEnergy: of{a: 600}, podIdleEnergy: of{a: 400}, podEnergy: of{a: 1000},
-				restUtil: of{whole: 0}, restMemory: of{whole: 0}, restActive: of{whole: 0}, restEnergy: of{whole: 0},
+				podEnergy: of{a: 1000},
+				restUtil:  of{whole: 0}, restMemory: of{whole: 0}, restActive: of{whole: 0}, restEnergy: of{whole: 0},
 			},
 		},
 		"one missed sample of utilization loses no energy": {
 			[]moment{at(0, one, nil), at(1, one, func(m *moment) { m.util[0] = gpu.Value{} }), at(2, one, nil)},
 			reported{
 				podUtil: of{a: 0.6}, podMemory: of{a: 1000 << 20}, podActive: of{a: 12}, podAllocated: of{a: 20},
-				podActiveEnergy: of{a: 1200}, podIdleEnergy: of{a: 800}, podEnergy: of{a: 2000},
-				restUtil: of{whole: 0}, restMemory: of{whole: 0}, restActive: of{whole: 0}, restEnergy: of{whole: 0},
+				podEnergy: of{a: 2000},
+				restUtil:  of{whole: 0}, restMemory: of{whole: 0}, restActive: of{whole: 0}, restEnergy: of{whole: 0},
 			},
 		},
 	} {
@@ -221,7 +221,7 @@ func TestCountersDoNotStandStill(t *testing.T) {
 	alone, two := pods(gpu.SharingTimeSlicing, 4, 1), pods(gpu.SharingTimeSlicing, 4, 1, 2)
 	list := pages(t, at(0, alone, nil), at(1, alone, nil), at(2, two, nil), at(3, two, func(m *moment) { m.noPodOf = gpu.ErrPIDNamespace; m.procs = []gpu.Process{process(1, 0.5, 1)} }))
 	for i, page := range list[2:] {
-		for _, family := range []string{podUtil, podMemory, podActive, podActiveEnergy, podEnergy, restUtil, restMemory, restActive, restEnergy} {
+		for _, family := range []string{podUtil, podMemory, podActive, podEnergy, restUtil, restMemory, restActive, restEnergy} {
 			if len(page[family]) > 0 {
 				t.Errorf("cycle %d: %s is %v, of shares that are not known", i+2, family, page[family])
 			}
@@ -304,13 +304,11 @@ func TestPartitionedGPUHeldWhole(t *testing.T) {
 	(&play{moments: []moment{m(0), m(1)}}).run(t, func(_ int, s *gpu.Snapshot) { got = shares(s) })
 	want := reported{
 		// The instances have 3, 2 and 1 slice of 7; one slice is in no instance.
-		podAllocated:    of{"GPU-2/ ns/whole": 10. / 7, "GPU-2/1 ns/whole": 30. / 7, "GPU-2/2 ns/part": 20. / 7, "GPU-2/3 ns/whole": 10. / 7},
-		podUtil:         of{"GPU-2/1 ns/whole": 0.5, "GPU-2/2 ns/part": 0.5, "GPU-2/3 ns/whole": 0.5},
-		podMemory:       of{"GPU-2/1 ns/whole": 10 << 20, "GPU-2/2 ns/part": 10 << 20, "GPU-2/3 ns/whole": 10 << 20},
-		podActiveEnergy: of{"GPU-2/1 ns/whole": 1500, "GPU-2/2 ns/part": 1000, "GPU-2/3 ns/whole": 500},
-		podIdleEnergy:   of{"GPU-2/ ns/whole": 1000, "GPU-2/1 ns/whole": 1500, "GPU-2/2 ns/part": 1000, "GPU-2/3 ns/whole": 500},
-		podEnergy:       of{"GPU-2/ ns/whole": 1000, "GPU-2/1 ns/whole": 3000, "GPU-2/2 ns/part": 2000, "GPU-2/3 ns/whole": 1000},
-		podInfo:         of{"GPU-2/ ns/whole/main none": 1, "GPU-2/2 ns/part/main mig": 1},
+		podAllocated: of{"GPU-2/ ns/whole": 10. / 7, "GPU-2/1 ns/whole": 30. / 7, "GPU-2/2 ns/part": 20. / 7, "GPU-2/3 ns/whole": 10. / 7},
+		podUtil:      of{"GPU-2/1 ns/whole": 0.5, "GPU-2/2 ns/part": 0.5, "GPU-2/3 ns/whole": 0.5},
+		podMemory:    of{"GPU-2/1 ns/whole": 10 << 20, "GPU-2/2 ns/part": 10 << 20, "GPU-2/3 ns/whole": 10 << 20},
+		podEnergy:    of{"GPU-2/ ns/whole": 1000, "GPU-2/1 ns/whole": 3000, "GPU-2/2 ns/part": 2000, "GPU-2/3 ns/whole": 1000},
+		podInfo:      of{"GPU-2/ ns/whole/main none": 1, "GPU-2/2 ns/part/main mig": 1},
 	}
 	for family := range want {
 		near(got, want)
@@ -369,7 +367,7 @@ func TestSharesOfALostGPU(t *testing.T) {
 		m.faults = append(m.faults, gpu.Fault{Row: 0, Field: gpu.AllFields, Err: gpu.ErrLost})
 	}
 	page := last(t, at(0, uses, nil), at(1, uses, lost))
-	for _, family := range []string{podUtil, restUtil, podMemory, restMemory, podActive, restActive, podActiveEnergy, podIdleEnergy, restEnergy} {
+	for _, family := range []string{podUtil, restUtil, podMemory, restMemory, podActive, restActive, podEnergy, restEnergy} {
 		if len(page[family]) > 0 {
 			t.Errorf("%s is %v", family, page[family])
 		}

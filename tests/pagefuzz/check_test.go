@@ -88,8 +88,6 @@ const (
 	podActive       = "dcgm_pod_gpu_active_seconds_total"
 	podAllocated    = "dcgm_pod_gpu_allocated_seconds_total"
 	podEnergy       = "dcgm_pod_gpu_energy_joules_total"
-	podActiveEnergy = "dcgm_pod_gpu_active_energy_joules_total"
-	podIdleEnergy   = "dcgm_pod_gpu_idle_energy_joules_total"
 	podInfo         = "dcgm_pod_gpu_info"
 	restUtilization = "dcgm_gpu_unattributed_utilization_ratio"
 	restMemory      = "dcgm_gpu_unattributed_memory_used_bytes"
@@ -485,7 +483,7 @@ func union[K comparable, V any](a, b map[K]V) map[K]V {
 // totalRules: the seconds and joules that were counted are not more than there were, and while
 // nothing changes they are as many.
 func (c *checker) totalRules(p *page) {
-	for _, name := range []string{podActive, podAllocated, podActiveEnergy, podIdleEnergy, restActive, restEnergy} {
+	for _, name := range []string{podActive, podAllocated, podEnergy, restActive, restEnergy} {
 		if c.totals[name] == nil {
 			c.totals[name] = map[string]total{}
 		}
@@ -496,26 +494,6 @@ func (c *checker) totalRules(p *page) {
 	}
 	c.energyRules(p)
 	c.secondRules(p)
-	c.billRules(p)
-}
-
-// billRules: where the energy of a pod's activity and its part of the idle energy are known, its
-// energy is their sum.
-func (c *checker) billRules(p *page) {
-	by := func(family string) map[string]float64 {
-		all := map[string]float64{}
-		for i := range p.samples[family] {
-			s := &p.samples[family][i]
-			all[s.series[len(family):]] = s.value
-		}
-		return all
-	}
-	active, idle := by(podActiveEnergy), by(podIdleEnergy)
-	for pod, sum := range by(podEnergy) {
-		if math.Abs(active[pod]+idle[pod]-sum) > 1e-6*math.Max(1, sum) {
-			c.breaks(conserved, p, "active and idle energy of %s are %v and %v, together %v", pod, active[pod], idle[pod], sum)
-		}
-	}
 }
 
 // counted adds up what families counted so far of what is of a kind, also for pods that are gone.
@@ -548,7 +526,7 @@ func (c *checker) energyRules(p *page) {
 		s := &p.samples[deviceEnergy][i]
 		uuid, now := s.labels["UUID"], s.value/1000
 		ofGPU := func(k key) bool { return k.uuid == uuid }
-		counted := c.counted(ofGPU, podActiveEnergy, podIdleEnergy, restEnergy)
+		counted := c.counted(ofGPU, podEnergy, restEnergy)
 		if _, ok := c.energy0[uuid]; !ok {
 			c.energy0[uuid] = now - counted
 		}
@@ -559,10 +537,10 @@ func (c *checker) energyRules(p *page) {
 		if used := now - c.energy0[uuid]; counted > used+1e-3 {
 			c.breaks(broken, p, "%v J of %s were counted, and it used %v", counted, uuid, used)
 		}
-		if c.virtual || c.lost(s.key()) || len(p.list(ofGPU, restEnergy)) < c.entities(uuid) || !c.steady(p, ofGPU, podActiveEnergy, podIdleEnergy, restEnergy, deviceEnergy) || len(p.list(ofGPU, podEnergy)) != len(p.list(ofGPU, podAllocated)) {
+		if c.virtual || c.lost(s.key()) || len(p.list(ofGPU, restEnergy)) < c.entities(uuid) || !c.steady(p, ofGPU, podEnergy, restEnergy, deviceEnergy) || len(p.list(ofGPU, podEnergy)) != len(p.list(ofGPU, podAllocated)) {
 			continue
 		}
-		grown := p.sum(ofGPU, podActiveEnergy, podIdleEnergy, restEnergy) - c.last.sum(ofGPU, podActiveEnergy, podIdleEnergy, restEnergy)
+		grown := p.sum(ofGPU, podEnergy, restEnergy) - c.last.sum(ofGPU, podEnergy, restEnergy)
 		if used := now - c.last.sum(ofGPU, deviceEnergy)/1000; math.Abs(grown-used) > 1e-3 {
 			c.breaks(conserved, p, "%v J of %s were counted since the page before, and it used %v", grown, uuid, used)
 		}
