@@ -362,7 +362,8 @@ func (s *session) chargeEnergy(c *snapshot.Cycle, e *entity, at int64) {
 		a.hasEnergy = known || e.partitioned
 	}
 	rest, known := e.util.Number()
-	l.energy += max(left, 0) + used*rest
+	l.energy += max(left, 0)
+	l.energy += used * rest
 	l.hasEnergy = known || e.partitioned || unowned
 }
 

@@ -29,7 +29,6 @@ type hosts struct {
 	jobs       *jobmapper.Mapper
 	jobsOf     config.HPC
 	jobMetrics *jobmapper.Metrics
-	processes  *jobmapper.Processes
 
 	containers       *runtimemapper.Mapper
 	containersOf     config.Containers
@@ -51,7 +50,9 @@ func (s *sources) backend(ctx context.Context, cfg *config.Config, plan *gpu.Pla
 		backend.Attributors = []collector.Attributor{pods}
 		backend.PodOf = s.kubernetes.podOf(backend.PodOf)
 	}
-	s.addJobs(cfg.HPC, &backend)
+	if cfg.HPC.Dir != "" {
+		backend.Attributors = append(backend.Attributors, s.ofJobs(cfg.HPC))
+	}
 	if cfg.Containers.Enabled && !cfg.Kubernetes.Enabled {
 		containers, err := s.ofContainers(cfg.Containers)
 		if err != nil {
@@ -62,36 +63,13 @@ func (s *sources) backend(ctx context.Context, cfg *config.Config, plan *gpu.Pla
 	return backend, nil
 }
 
-// addJobs adds what says which jobs use the entities. The processes of a node that is made up, or
-// was recorded elsewhere, are none of this machine's.
-func (s *sources) addJobs(cfg config.HPC, backend *Backend) {
-	if cfg.Cgroups && (s.simulated != nil || s.replayed) {
-		s.log.Warn("--hpc-job-cgroups has no effect: the processes are not this machine's")
-		cfg.Cgroups = false
-	}
-	if cfg.Dir == "" && !cfg.Cgroups {
-		return
-	}
-	backend.Attributors = append(backend.Attributors, s.ofJobs(cfg))
-	if cfg.Cgroups {
-		backend.Derivers = append(backend.Derivers, s.hosts.processes)
-	}
-}
-
 func (s *sources) ofJobs(cfg config.HPC) collector.Attributor {
 	h := &s.hosts
-	if h.processes == nil {
-		h.processes = jobmapper.NewProcesses(s.pods.JobOf)
-	}
 	if h.jobMetrics == nil {
 		h.jobMetrics = jobmapper.NewMetrics(s.registry)
 	}
 	if h.jobs == nil || h.jobsOf != cfg {
-		options := jobmapper.Options{Dir: cfg.Dir, Metrics: h.jobMetrics, Log: s.log}
-		if cfg.Cgroups {
-			options.Processes = h.processes
-		}
-		h.jobs, h.jobsOf = jobmapper.New(options), cfg
+		h.jobs, h.jobsOf = jobmapper.New(jobmapper.Options{Dir: cfg.Dir, Metrics: h.jobMetrics, Log: s.log}), cfg
 	}
 	return h.jobs
 }

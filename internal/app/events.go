@@ -140,6 +140,5 @@ func (d *derivers) change(plan *gpu.Plan, from Backend) collector.Change {
 		c.Derivers = append(c.Derivers, d.accountant.Deriver(from.PodOf))
 	}
 	c.Derivers = append(c.Derivers, d.devices)
-	c.Derivers = append(c.Derivers, from.Derivers...) // after the accountant, which requests its processes alone
 	return c
 }

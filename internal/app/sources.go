@@ -21,7 +21,6 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gauge"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/process"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/dcgm"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/nvml"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/recording"
@@ -34,8 +33,6 @@ type Backend struct {
 	Attributors []collector.Attributor
 	// PodOf returns the pod of a process of the source.
 	PodOf accounting.PodOf
-	// Derivers are what the Attributors learn from collections by.
-	Derivers []snapshot.Deriver
 }
 
 // sources makes the sources that configurations name. libdcgm and NVML are one per process, and so

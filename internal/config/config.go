@@ -211,8 +211,6 @@ const (
 // HPC says how entities are attributed to the jobs of a batch scheduler.
 type HPC struct {
 	Dir string // of the job files; "" for none
-	// Cgroups finds jobs by the control groups of processes where no file names them.
-	Cgroups bool
 	// Copies repeats the series of a GPU for each of its jobs.
 	Copies bool
 }

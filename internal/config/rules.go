@@ -63,7 +63,7 @@ func (p *parser) strict() {
 		}
 	}
 	if p.layerOf("hpc-job-copies") == layerDefault {
-		c.HPC.Copies = c.HPC.Dir != "" || c.HPC.Cgroups
+		c.HPC.Copies = c.HPC.Dir != ""
 	}
 }
 

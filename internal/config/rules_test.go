@@ -82,7 +82,6 @@ func TestStrict(t *testing.T) {
 		{"off", nil, []string{"--hpc-job-mapping-dir=/jobs"}, meaning{true, true, true, false}},
 		{"by variable", map[string]string{"DCGM_EXPORTER_COMPATIBILITY": "strict"}, nil, meaning{}},
 		{"with jobs", nil, []string{"--compatibility=strict", "--hpc-job-mapping-dir=/jobs"}, meaning{Copies: true}},
-		{"with jobs of processes", nil, []string{"--compatibility=strict", "--hpc-job-cgroups"}, meaning{Copies: true}},
 		{"with jobs as they are", nil, []string{"--compatibility=strict", "--hpc-job-mapping-dir=/jobs", "--hpc-job-copies=false"}, meaning{}},
 		{"with health", nil, []string{"--compatibility=strict", "--enable-health-metrics"}, meaning{Health: true}},
 		{"with accounts, by variable", map[string]string{"DCGM_EXPORTER_ENABLE_ACCOUNTING_METRICS": "1"}, []string{"--compatibility=strict"}, meaning{Accounting: true}},

@@ -372,11 +372,6 @@ func table() []option {
 			bind: func(c *Config) value { return textValue{&c.HPC.Dir, "a path"} },
 		},
 		{
-			section: sectionJobs, name: "hpc-job-cgroups", env: "DCGM_EXPORTER_HPC_JOB_CGROUPS", def: "false",
-			help: "Name the Slurm or PBS job of a GPU by the control groups of its processes, where no job file does. Needs the host's PID namespace; jobs show one collection late.",
-			bind: func(c *Config) value { return boolValue{&c.HPC.Cgroups} },
-		},
-		{
 			section: sectionJobs, name: "hpc-job-copies", env: "DCGM_EXPORTER_HPC_JOB_COPIES", def: "false",
 			help: "Repeat the series of a GPU that several jobs hold for each of them, as NVIDIA's exporter does. Sums over such series count the device several times. On under --compatibility=strict.",
 			bind: func(c *Config) value { return boolValue{&c.HPC.Copies} },

@@ -1,6 +1,5 @@
 // Package jobmapper says which HPC jobs use which GPUs: an Attributor over a folder of job files,
-// which a scheduler's prolog and epilog keep, and over the jobs of the processes on GPUs where no
-// file speaks of them.
+// which a scheduler's prolog and epilog keep.
 //
 // A file is named by the GPU ("3"), or by the GPU and the GPU instance ("3.1", the labels gpu and
 // GPU_I_ID), and holds a job per line. The Mapper owns what it has read: it looks at every file

@@ -12,28 +12,24 @@ import (
 
 // Options configure a Mapper.
 type Options struct {
-	// Dir is the folder of the job files; it need not exist yet. Without it there are none.
+	// Dir is the folder of the job files; it need not exist yet. Required.
 	Dir string
-	// Processes name the jobs of what no file speaks of. Nil: nothing does.
-	Processes *Processes
 	// Metrics are the Mapper's own series, which one that takes its place goes on with. Required.
 	Metrics *Metrics
 	// Log gets a line when a file begins or ceases to be unreadable. Nil discards.
 	Log *slog.Logger
 }
 
-// A Mapper is an Attributor over a folder of job files, over the jobs of processes, or both. Its
-// methods may be called from any goroutine; one look at the folder is under way at a time.
+// A Mapper is an Attributor over a folder of job files. Its methods may be called from any
+// goroutine; they look at the folder one at a time.
 type Mapper struct {
-	folder    folder
-	processes *Processes // nil for none
-	log       *slog.Logger
-	metrics   *Metrics
+	folder  folder
+	log     *slog.Logger
+	metrics *Metrics
 
 	turn *semaphore.Weighted // of one: it guards what follows
 
 	failing  map[string]bool // files, by name
-	unknown  map[string]int  // rows whose processes' jobs are not known, by reason
 	topology *gpu.Topology
 	rows     map[string][]int // by the name of the file that speaks of them
 	owners   *gpu.Owners      // nil before the first
@@ -42,7 +38,7 @@ type Mapper struct {
 // New returns a Mapper. It reads nothing yet.
 func New(opt Options) *Mapper {
 	m := &Mapper{
-		folder: folder{dir: opt.Dir, pause: sleep}, processes: opt.Processes, log: opt.Log, metrics: opt.Metrics,
+		folder: folder{dir: opt.Dir, pause: sleep}, log: opt.Log, metrics: opt.Metrics,
 		turn: semaphore.NewWeighted(1), failing: map[string]bool{},
 	}
 	if m.log == nil {
@@ -55,8 +51,7 @@ func New(opt Options) *Mapper {
 func (m *Mapper) Name() string { return "hpc" }
 
 // Attribute returns the jobs on the GPUs and GPU instances of t, by the label hpc_job. An instance
-// without a file of its own belongs to the jobs of its GPU. What no file speaks of has the jobs of
-// the processes that the latest collection found there. The error wraps gpu.ErrUnavailable where
+// without a file of its own belongs to the jobs of its GPU. The error wraps gpu.ErrUnavailable where
 // the folder is missing, and gpu.ErrPermission where it may not be read; a single file's failure is
 // no error.
 func (m *Mapper) Attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, error) {
@@ -67,12 +62,9 @@ func (m *Mapper) Attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 	if t != m.topology {
 		m.topology, m.rows, m.owners = t, rowsByName(t), m.owners.Renewed(&gpu.Owners{})
 	}
-	var found found
-	if m.folder.dir != "" {
-		var err error
-		if found, err = m.folder.scan(ctx, func(name string) bool { return m.rows[name] != nil }); err != nil {
-			return nil, err
-		}
+	found, err := m.folder.scan(ctx, func(name string) bool { return m.rows[name] != nil })
+	if err != nil {
+		return nil, err
 	}
 	m.report(found)
 
@@ -92,9 +84,6 @@ func (m *Mapper) Attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 		}
 	}
 	m.inherit(t, found, uses)
-	if m.processes != nil {
-		spared += m.fill(t, found.files, uses)
-	}
 	m.metrics.spared.Set(float64(spared))
 	labels := gpu.ExclusiveLabels(t, uses, func(o *gpu.Owner) []gpu.Label { return o.Labels })
 	m.owners = m.owners.Renewed(&gpu.Owners{Labels: labels, Uses: uses})

@@ -14,8 +14,6 @@ type Metrics struct {
 	dropped prometheus.Gauge
 	unknown prometheus.Gauge
 	spared  prometheus.Gauge
-
-	unknownJobs *prometheus.GaugeVec
 }
 
 // NewMetrics registers the series.
@@ -37,12 +35,8 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Name: "dcgm_exporter_jobs_dropped",
 			Help: "Jobs that are left out now, since their GPU has too many.",
 		}),
-		unknownJobs: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "dcgm_exporter_job_processes_unknown",
-			Help: "GPUs and GPU instances that no job file names and whose processes' jobs are not known now, by reason.",
-		}, []string{"reason"}),
 	}
-	reg.MustRegister(m.failed, m.dropped, m.unknown, m.spared, m.unknownJobs)
+	reg.MustRegister(m.failed, m.dropped, m.unknown, m.spared)
 	for _, reason := range reasons() {
 		m.failed.WithLabelValues(reason)
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// A Resolver finds the pod and the batch job of processes by their ids in the host's namespace. Its
+// A Resolver finds the pods of processes by their ids in the host's namespace. Its
 // methods may be called from any goroutine.
 type Resolver struct {
 	proc fs.FS
@@ -30,7 +30,6 @@ type process struct {
 	start     string // in ticks since boot: ids come again, this does not
 	inode     uint64 // of its folder in proc, 0 where the file system has none
 	uid       string // of its pod
-	job       string
 	requested time.Time
 	ended     time.Time // when it was first missed; zero while it runs
 }
@@ -65,28 +64,6 @@ func (r *Resolver) PodOf(pid uint32) (string, error) {
 func (r *Resolver) Recall(pid uint32) (string, error) {
 	p, err := r.lookup(pid, r.recall)
 	return p.uid, err
-}
-
-// JobOf returns the id of the process's batch job (see Job), "" for a process that is in none. One
-// that has ended keeps its job as it keeps its pod, and the errors are those of PodOf. A process
-// that was in no job is looked at again: pbs_attach(8B) puts one into a job that runs already.
-func (r *Resolver) JobOf(pid uint32) (string, error) {
-	p, err := r.lookup(pid, r.end)
-	if err != nil || p.job != "" || p.start == "" || !p.ended.IsZero() {
-		return p.job, err
-	}
-	text, err := r.read(strconv.FormatUint(uint64(pid), 10) + "/cgroup")
-	if err != nil {
-		return "", err
-	}
-	p.job = Job(string(text))
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if now, known := r.known[pid]; known && now.start == p.start {
-		now.job = p.job
-		r.known[pid] = now
-	}
-	return p.job, nil
 }
 
 // lookup returns what is known of a process; ended, of one that is no more.
@@ -124,7 +101,7 @@ func (r *Resolver) lookup(pid uint32, ended func(uint32, time.Time) process) (pr
 		if len(r.known) >= r.most {
 			r.forget(now)
 		}
-		p = process{start: start, uid: Parse(string(text)).PodUID, job: Job(string(text))}
+		p = process{start: start, uid: Parse(string(text)).PodUID}
 	}
 	p.inode, p.requested, p.ended = inode, now, time.Time{}
 	r.known[pid] = p
