@@ -10,8 +10,6 @@ import (
 	"runtime/debug"
 	"syscall"
 
-	"golang.org/x/term"
-
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cli"
 )
 
@@ -27,7 +25,7 @@ func main() {
 		debug.SetMemoryLimit(memoryLimit)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := cli.Run(ctx, os.Args, programVersion(), cli.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Terminal: terminal(os.Stdout), ErrWidth: width(os.Stderr)})
+	code := cli.Run(ctx, os.Args, programVersion(), cli.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Terminal: terminal(os.Stdout)})
 	stop()
 	os.Exit(code)
 }
@@ -50,16 +48,4 @@ func terminal(f *os.File) bool {
 	}
 	info, err := f.Stat()
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
-}
-
-// width is the width of the terminal that f is, on which lines can be drawn again; 0 where it is none.
-func width(f *os.File) int {
-	if os.Getenv("TERM") == "dumb" || !term.IsTerminal(int(f.Fd())) {
-		return 0
-	}
-	w, _, err := term.GetSize(int(f.Fd()))
-	if err != nil || w <= 0 {
-		return 80
-	}
-	return w
 }

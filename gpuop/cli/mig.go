@@ -28,7 +28,7 @@ change, makes it, and follows it.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newMIGProfilesCommand(e), newMIGFitCommand(e), newMIGGenCommand(e), newMIGPredictCommand(e), newMIGApplyCommand(e), newMIGWatchCommand(e))
+	cmd.AddCommand(newMIGProfilesCommand(e), newMIGFitCommand(e), newMIGGenCommand(e), newMIGPredictCommand(e), newMIGApplyCommand(e))
 	return cmd
 }
 

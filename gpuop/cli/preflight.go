@@ -56,11 +56,11 @@ It judges with the values of -f and --set; without, with those of the ClusterPol
 			if len(values.Intended) > 0 {
 				o.Values = []map[string]any{values.Intended}
 			}
-			tree, _, err := e.judged(cmd.Context(), where, source, w, judging{"gpuop preflight --wait", preflight.Kinds, func(s *cluster.State) []verdict.Verdict {
+			tree, _, err := e.judged(cmd.Context(), where, source, w, judging{"gpuop preflight --wait", preflight.Kinds, func(s *cluster.State) ([]verdict.Verdict, error) {
 				if version == "" {
 					o.Version = installed(s, e.table, wanted)
 				}
-				return preflight.Judge(s, o)
+				return preflight.Judge(s, o), nil
 			}})
 			if err != nil {
 				return err

@@ -35,13 +35,11 @@ var (
 	errTooLarge = errors.New("input too large")
 )
 
-// Streams are the process's streams. Terminal says whether Out is one that can show color; ErrWidth
-// is the width of the terminal that Err is, in runes, and 0 where it is none.
+// Streams are the process's streams. Terminal says whether Out can show color.
 type Streams struct {
 	In       io.Reader
 	Out, Err io.Writer
 	Terminal bool
-	ErrWidth int
 }
 
 // env is what every command gets: the streams and the options that all commands share.

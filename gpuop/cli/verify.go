@@ -6,13 +6,14 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/progress"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verify"
 )
@@ -26,14 +27,6 @@ type waiting struct {
 func (w *waiting) flags(cmd *cobra.Command, what string) {
 	cmd.Flags().BoolVar(&w.wait, "wait", false, "wait until "+what+", and show what for")
 	cmd.Flags().DurationVar(&w.deadline, "wait-timeout", 15*time.Minute, "how long to wait at most; then the exit code is 1")
-}
-
-// options are for what a command waits for; progress goes to the error stream, the answer stands
-// alone.
-func (w *waiting) options(e *env) progress.Options {
-	return progress.Options{
-		Out: e.Err, Terminal: e.ErrWidth > 0, Width: e.ErrWidth, Style: finding.Style{Color: e.Terminal && e.ErrWidth > 0}, Timeout: w.deadline,
-	}
 }
 
 func newVerifyCommand(e *env) *cobra.Command {
@@ -54,6 +47,7 @@ Exit codes: 0 as intended, 1 something is not (or the deadline has passed), 2 ba
 		Example: `  gpuop verify
   gpuop verify --from must-gather/
   gpuop verify --wait --wait-timeout 30m
+  gpuop verify --wait --node gpu-1
   gpuop verify --smoke --image registry.example.com/cuda-sample:vectoradd-cuda12.5.0-ubuntu22.04`,
 		Args: exactly(0, "no arguments"),
 	}
@@ -64,14 +58,17 @@ Exit codes: 0 as intended, 1 something is not (or the deadline has passed), 2 ba
 			return fmt.Errorf("%w: --from and --wait or --smoke: what was gathered does not change, and runs nothing", errUsage)
 		case w.deadline <= 0:
 			return fmt.Errorf("%w: --wait-timeout %s: want more than 0", errUsage, w.deadline)
-		case !smoke && (cmd.Flags().Changed("image") || cmd.Flags().Changed("smoke-node") || cmd.Flags().Changed("smoke-namespace")):
-			return fmt.Errorf("%w: --image, --smoke-node and --smoke-namespace are for --smoke", errUsage)
+		case !smoke && (cmd.Flags().Changed("image") || cmd.Flags().Changed("smoke-namespace")):
+			return fmt.Errorf("%w: --image and --smoke-namespace are for --smoke", errUsage)
 		}
 		source, err := e.source(c)
 		if err != nil {
 			return err
 		}
-		tree, state, err := e.judged(cmd.Context(), c, source, w, judging{command: "gpuop verify --wait", kinds: verify.Kinds(), judge: verify.Judge})
+		tree, state, err := e.judged(cmd.Context(), c, source, w, judging{
+			command: strings.TrimSpace("gpuop verify --wait " + nodeFlag(node)), kinds: verify.Kinds(),
+			judge: func(s *cluster.State) ([]verdict.Verdict, error) { return ofNode(s, verify.Judge(s), node) },
+		})
 		if err != nil {
 			return err
 		}
@@ -88,9 +85,39 @@ Exit codes: 0 as intended, 1 something is not (or the deadline has passed), 2 ba
 	cmd.Flags().BoolVar(&smoke, "smoke", false, "create pods that use a GPU: NVIDIA's vectorAdd, and where GPUs are shared two pods on one; they are deleted at the end")
 	cmd.Flags().StringVar(&image, "image", verify.SampleImage, "the `image` of the smoke test")
 	cmd.Flags().StringVar(&namespace, "smoke-namespace", "default", "the `namespace` of the smoke test's pods")
-	cmd.Flags().StringVar(&node, "smoke-node", "", "the `node` of the smoke test; the scheduler chooses by default")
+	cmd.Flags().StringVar(&node, "node", "", "only the rows of this `node`; the smoke test runs on it")
 	e.verboseFlag(cmd)
 	return cmd
+}
+
+func nodeFlag(node string) string {
+	if node == "" {
+		return ""
+	}
+	return "--node " + node
+}
+
+// ofNode are the rows of one node and of what could not be read; without a name all rows.
+func ofNode(s *cluster.State, rows []verdict.Verdict, name string) ([]verdict.Verdict, error) {
+	if name == "" {
+		return rows, nil
+	}
+	rows = slices.DeleteFunc(rows, func(v verdict.Verdict) bool { return v.Node != name && (v.Node != "" || v.ID != "unread") })
+	if len(rows) > 0 || s.Lacks(cluster.Nodes) != nil {
+		return rows, nil
+	}
+	var names []string
+	for i := range s.Nodes {
+		if s.Nodes[i].Name == name {
+			return nil, fmt.Errorf("%w: the node %s has no GPU", errUsage, name)
+		}
+		names = append(names, s.Nodes[i].Name)
+	}
+	hint := ""
+	if near := finding.Nearest(name, names); near != "" {
+		hint = ", did you mean " + near + "?"
+	}
+	return nil, fmt.Errorf("%w: no node %q among %d%s", errUsage, name, len(names), hint)
 }
 
 // smoke runs the smoke test and deletes its pods, also when it is interrupted.
@@ -114,15 +141,10 @@ func (e *env) smoke(ctx context.Context, state *cluster.State, pods verify.Pods,
 	id := make([]byte, 4)
 	_, _ = rand.Read(id) // it never fails
 	run := verify.NewSmoke(plan, pods, "gpuop-smoke-"+hex.EncodeToString(id), w.deadline)
-	options := w.options(e)
-	options.Every = time.Second
-	err = progress.Until(ctx, options, func(ctx context.Context) ([]progress.Step, bool, error) {
-		rows, done, err := run.Look(ctx)
-		return progress.Steps(rows), done, err
-	})
+	err = until(ctx, e.Err, time.Second, w.deadline, run.Look)
 	rows := run.Rows()
 	switch {
-	case errors.Is(err, progress.ErrDeadline):
+	case errors.Is(err, errDeadline):
 		rows = run.Stop(w.deadline.String() + " have passed")
 	case errors.Is(err, context.Canceled):
 		rows = run.Stop("the test was interrupted")

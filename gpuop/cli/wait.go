@@ -4,19 +4,102 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/progress"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verify"
 )
 
-// judging is what a command does with a cluster.
+// errDeadline is what until returns when its timeout has passed.
+var errDeadline = errors.New("the deadline has passed")
+
+// lookEvery is the pause between two reads of a cluster, at least.
+const lookEvery = 5 * time.Second
+
+// A look returns the rows as they stand, and whether the waiting is over.
+type look func(ctx context.Context) (rows []verdict.Verdict, done bool, err error)
+
+// until repeats a look until it is done or fails, the timeout has passed (errDeadline), or ctx ends. Each
+// change of a row that waits or has failed is a line of out. A look that takes long doubles the pause.
+func until(ctx context.Context, out io.Writer, every, timeout time.Duration, look look) error {
+	limited, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	passed := func() error {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		return fmt.Errorf("%w: %s", errDeadline, timeout)
+	}
+	shown := map[string]verdict.Verdict{}
+	for {
+		start := time.Now()
+		rows, done, err := look(limited)
+		switch {
+		case err != nil && limited.Err() != nil:
+			return passed()
+		case err != nil:
+			return err
+		}
+		shown = show(out, shown, unsettled(rows))
+		if done {
+			return nil
+		}
+		select {
+		case <-limited.Done():
+			return passed()
+		case <-time.After(max(every, 2*time.Since(start))):
+		}
+	}
+}
+
+// unsettled are the rows that waiting can end: those that wait or have failed.
+func unsettled(rows []verdict.Verdict) []verdict.Verdict {
+	return slices.DeleteFunc(slices.Clone(rows), func(v verdict.Verdict) bool {
+		return v.State != verdict.Waiting && v.State != verdict.Failed
+	})
+}
+
+// show writes what has changed since it was last shown, and returns what is shown now.
+func show(out io.Writer, before map[string]verdict.Verdict, rows []verdict.Verdict) map[string]verdict.Verdict {
+	now := time.Now().UTC()
+	clock := now.Format("15:04:05Z")
+	present := make(map[string]verdict.Verdict, len(rows))
+	name := func(v verdict.Verdict) string { return strings.TrimSpace(v.Node + " " + v.Subject) }
+	for _, v := range rows {
+		key := v.Node + "\x00" + v.ID + "\x00" + v.Subject
+		present[key] = v
+		if old, known := before[key]; known && old.State == v.State && old.Reason == v.Reason {
+			continue
+		}
+		text := fmt.Sprintf("%-7s %s: %s", v.State, name(v), v.Reason)
+		if age := now.Sub(v.Since); !v.Since.IsZero() && age > 0 {
+			text += fmt.Sprintf(" (for %s)", age.Round(time.Second))
+		}
+		if v.Next != "" {
+			text += " → " + v.Next
+		}
+		fmt.Fprintln(out, clock, finding.OneLine(text))
+	}
+	for _, key := range slices.Sorted(maps.Keys(before)) {
+		if _, still := present[key]; !still {
+			fmt.Fprintln(out, clock, finding.OneLine(fmt.Sprintf("%-7s %s", verdict.OK, name(before[key]))))
+		}
+	}
+	return present
+}
+
+// judging is how a command judges a cluster.
 type judging struct {
 	// command is the command that waits again.
 	command string
 	kinds   []cluster.Kind
-	judge   func(*cluster.State) []verdict.Verdict
+	judge   func(*cluster.State) ([]verdict.Verdict, error)
 }
 
 // judged reads and judges once, or until nothing waits or the deadline has passed.
@@ -28,39 +111,42 @@ func (e *env) judged(ctx context.Context, c *connection, source cluster.Source, 
 		if err != nil {
 			return err
 		}
+		rows, err := j.judge(s)
+		if err != nil {
+			return err
+		}
 		state = s
-		*tree = verdict.Tree{Title: s.Title, At: s.At, Verdicts: j.judge(s)}
+		*tree = verdict.Tree{Title: s.Title, At: s.At, Verdicts: rows}
 		return nil
 	}
 	if !w.wait {
 		err := look(ctx)
 		return tree, state, err
 	}
-	err := progress.Until(ctx, w.options(e), func(ctx context.Context) ([]progress.Step, bool, error) {
+	err := until(ctx, e.Err, lookEvery, w.deadline, func(ctx context.Context) ([]verdict.Verdict, bool, error) {
 		err := look(ctx)
 		switch {
 		case err != nil && state != nil && errors.Is(err, cluster.ErrUnreachable) && ctx.Err() == nil:
 			// an API server that answered before may answer again
-			step := progress.Step{Key: "server", State: verdict.Failed, What: "the API server", Now: err.Error(), Ends: "the server answers"}
-			return []progress.Step{step}, false, nil
+			return []verdict.Verdict{{ID: "server", State: verdict.Failed, Subject: "the API server", Reason: err.Error()}}, false, nil
 		case err != nil:
 			return nil, false, err
 		}
-		return progress.Steps(tree.Verdicts), verify.Settled(tree.Verdicts), nil
+		return tree.Verdicts, verify.Settled(tree.Verdicts), nil
 	})
 	if state == nil {
-		if errors.Is(err, progress.ErrDeadline) {
+		if errors.Is(err, errDeadline) {
 			err = fmt.Errorf("%w: nothing was read in %s", cluster.ErrUnreachable, w.deadline)
 		}
 		return nil, nil, err
 	}
 	row := verdict.Verdict{ID: "wait", State: verdict.Failed, Subject: "--wait", Next: j.command, Source: "gpuop"}
 	left := "1 row waits or has failed"
-	if n := len(progress.Steps(tree.Verdicts)); n != 1 {
+	if n := len(unsettled(tree.Verdicts)); n != 1 {
 		left = fmt.Sprintf("%d rows wait or have failed", n)
 	}
 	switch {
-	case errors.Is(err, progress.ErrDeadline):
+	case errors.Is(err, errDeadline):
 		row.Reason = fmt.Sprintf("%s have passed, and %s", w.deadline, left)
 		tree.Add(row)
 	case errors.Is(err, context.Canceled):

@@ -46,9 +46,6 @@ type list struct {
 	accept string
 	// page returns where a page is decoded to, and what takes it into the state.
 	page func(*State, *trimmer) (runtime.Object, func())
-	// apply takes a watched object into the state, or out of it where deleted; nil where the kind is
-	// polled, since its lists are short.
-	apply func(s *State, t *trimmer, object runtime.Object, deleted bool)
 	slot
 }
 
@@ -57,9 +54,6 @@ type slot struct {
 	known func(*State) bool // the list is not nil
 	reset func(*State)      // makes it empty and not nil
 	drop  func(*State)      // makes it nil
-	share func(to, from *State)
-	// equal reports whether two lists hold the same versions of the same objects.
-	equal func(a, b *State) bool
 }
 
 func slotOf[T any](field func(*State) *[]T) slot {
@@ -67,22 +61,7 @@ func slotOf[T any](field func(*State) *[]T) slot {
 		known: func(s *State) bool { return *field(s) != nil },
 		reset: func(s *State) { *field(s) = []T{} },
 		drop:  func(s *State) { *field(s) = nil },
-		share: func(to, from *State) { *field(to) = slices.Clone(*field(from)) },
-		equal: func(a, b *State) bool {
-			return slices.EqualFunc(*field(a), *field(b), func(x, y T) bool { return versionOf(&x) == versionOf(&y) })
-		},
 	}
-}
-
-// versionOf identifies the version of an object; a word is its own.
-func versionOf(object any) string {
-	switch o := object.(type) {
-	case metav1.Object:
-		return o.GetNamespace() + "/" + o.GetName() + "@" + o.GetResourceVersion()
-	case *string:
-		return *o
-	}
-	return ""
 }
 
 func builtIn[T, L any](path string, field func(*State) *[]T, items func(*L) []T, trim func(*trimmer, *T) bool) list {
@@ -96,26 +75,6 @@ func builtIn[T, L any](path string, field func(*State) *[]T, items func(*L) []T,
 					*field(s) = append(*field(s), all[i])
 				}
 			}
-		}
-	}
-	l.apply = func(s *State, t *trimmer, object runtime.Object, deleted bool) {
-		changed, ok := any(object).(*T)
-		about, hasName := any(object).(metav1.Object)
-		if !ok || !hasName {
-			return
-		}
-		all := *field(s)
-		i := slices.IndexFunc(all, func(each T) bool {
-			o := any(&each).(metav1.Object)
-			return o.GetName() == about.GetName() && o.GetNamespace() == about.GetNamespace()
-		})
-		switch kept := !deleted && trim(t, changed); {
-		case kept && i >= 0:
-			all[i] = *changed
-		case kept:
-			*field(s) = append(all, *changed)
-		case i >= 0:
-			*field(s) = slices.Delete(all, i, i+1)
 		}
 	}
 	return l
@@ -198,25 +157,17 @@ func (l list) namespaced() bool { return strings.Contains(l.path, "/%s/") }
 // The error wraps ErrUnreachable where the server does not answer or does not accept the
 // credentials, and is the context's where that ends.
 func (c *Client) Read(ctx context.Context, kinds ...Kind) (*State, error) {
-	s, _, err := c.read(ctx, kinds)
-	return s, err
-}
-
-// versions of the lists, for watches to follow
-type versions map[Kind]string
-
-func (c *Client) read(ctx context.Context, kinds []Kind) (*State, versions, error) {
 	for _, k := range kinds {
 		if _, known := lists[k]; !known {
-			return nil, nil, fmt.Errorf("%w: no kind %q", ErrInput, k)
+			return nil, fmt.Errorf("%w: no kind %q", ErrInput, k)
 		}
 	}
 	version, err := c.version(ctx)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	s := &State{Title: c.Server(), At: time.Now(), Version: version, Namespace: c.opt.Namespace}
-	r := &reading{client: c, state: s, trim: newTrimmer(c.opt.ManagedFields), versions: versions{}}
+	r := &reading{client: c, state: s, trim: newTrimmer(c.opt.ManagedFields)}
 	// What a pod is kept for is known when the nodes and the operator's namespace are.
 	phases := [3][]Kind{}
 	for _, k := range kinds {
@@ -233,19 +184,19 @@ func (c *Client) read(ctx context.Context, kinds []Kind) (*State, versions, erro
 	}
 	for _, phase := range phases {
 		if err := r.lists(ctx, phase); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		s.findNamespace()
 		r.trim.learn(s)
 	}
-	if r.gone != nil && len(r.versions) == 0 {
-		return nil, nil, fmt.Errorf("%w: %w", ErrUnreachable, r.gone)
+	if r.gone != nil && r.read == 0 {
+		return nil, fmt.Errorf("%w: %w", ErrUnreachable, r.gone)
 	}
 	if s.Namespace == "" {
 		s.Namespace = defaultNamespace
 	}
 	slices.SortFunc(s.Missing, func(a, b Missing) int { return strings.Compare(string(a.Kind), string(b.Kind)) })
-	return s, r.versions, nil
+	return s, nil
 }
 
 // A reading is one Read on its way.
@@ -254,9 +205,9 @@ type reading struct {
 	state  *State
 	trim   *trimmer
 
-	mu       sync.Mutex // for the rest, and state.Missing
-	versions versions
-	gone     error // the server is known to be away
+	mu   sync.Mutex // for the rest, and state.Missing
+	read int        // lists that were read
+	gone error      // the server is known to be away
 }
 
 func (r *reading) lists(ctx context.Context, kinds []Kind) error {
@@ -275,11 +226,11 @@ func (r *reading) list(ctx context.Context, k Kind) error {
 	if namespace == "" {
 		namespace = defaultNamespace
 	}
-	version, err := r.client.list(ctx, l, namespace, r.state, r.trim, r.isGone)
+	err := r.client.list(ctx, l, namespace, r.state, r.trim, r.isGone)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err == nil {
-		r.versions[k] = version
+		r.read++
 		return nil
 	}
 	if ctx.Err() != nil {
@@ -313,9 +264,9 @@ func (r *reading) isGone() error {
 	return r.gone
 }
 
-// list lists all pages of one kind into s, and returns the list's version. After an error the list is
-// nil. Gone, if it returns an error, ends it before the next page.
-func (c *Client) list(ctx context.Context, l list, namespace string, s *State, t *trimmer, gone func() error) (version string, err error) {
+// list lists all pages of one kind into s. After an error the list is nil. Gone, if it returns an error,
+// ends it before the next page.
+func (c *Client) list(ctx context.Context, l list, namespace string, s *State, t *trimmer, gone func() error) (err error) {
 	defer func() {
 		if err != nil {
 			l.drop(s)
@@ -327,7 +278,7 @@ func (c *Client) list(ctx context.Context, l list, namespace string, s *State, t
 		token := ""
 		for {
 			if err := gone(); err != nil {
-				return "", err
+				return err
 			}
 			object, take := l.page(s, t)
 			if err = c.page(ctx, l, served, namespace, token, object); err != nil {
@@ -336,10 +287,10 @@ func (c *Client) list(ctx context.Context, l list, namespace string, s *State, t
 			take()
 			about, isList := object.(metav1.ListInterface)
 			if !isList {
-				return "", fmt.Errorf("%T is no list", object)
+				return fmt.Errorf("%T is no list", object)
 			}
 			if token = about.GetContinue(); token == "" {
-				return about.GetResourceVersion(), nil
+				return nil
 			}
 		}
 		switch {
@@ -347,7 +298,7 @@ func (c *Client) list(ctx context.Context, l list, namespace string, s *State, t
 			served++
 		case (apierrors.IsResourceExpired(err) || apierrors.IsGone(err)) && again < restarts:
 		default:
-			return "", err
+			return err
 		}
 	}
 }

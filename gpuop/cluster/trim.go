@@ -30,8 +30,8 @@ func newTrimmer(managed bool) *trimmer {
 	return &trimmer{managed: managed, gpuNodes: map[string]bool{}, specs: map[string]*corev1.PodSpec{}, labels: map[string]map[string]string{}}
 }
 
-// learn takes over what a pod is kept for, and reports whether a node with GPUs is new.
-func (t *trimmer) learn(s *State) (grown bool) {
+// learn takes over what a pod is kept for.
+func (t *trimmer) learn(s *State) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.namespace = s.Namespace
@@ -39,11 +39,9 @@ func (t *trimmer) learn(s *State) (grown bool) {
 	for i := range s.Nodes {
 		if n := &s.Nodes[i]; GPUNode(n) {
 			nodes[n.Name] = true
-			grown = grown || !t.gpuNodes[n.Name]
 		}
 	}
 	t.gpuNodes = nodes
-	return grown
 }
 
 // meta trims what all objects have.

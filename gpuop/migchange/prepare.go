@@ -23,7 +23,7 @@ import (
 // ErrNode is wrapped where the cluster has no node of the name.
 var ErrNode = errors.New("no such node")
 
-// Kinds are what Prepare and Observe read.
+// Kinds are the lists that Prepare reads.
 func Kinds() []cluster.Kind {
 	return []cluster.Kind{cluster.Nodes, cluster.Pods, cluster.DaemonSets, cluster.ConfigMaps, cluster.ClusterPolicies}
 }
@@ -32,8 +32,6 @@ func Kinds() []cluster.Kind {
 type Plan struct {
 	// Rows are the blockers (Failed), what could not be judged, and what is predicted.
 	Rows []verdict.Verdict
-	// Target is what the change is to end in; its times are the caller's.
-	Target Target
 }
 
 // Blocked reports whether something stands in the way.
@@ -42,6 +40,8 @@ func (p *Plan) Blocked() bool {
 }
 
 const (
+	sourceManager  = "mig-parted pkg/mig/reconfigure/reconfigure.go"
+	sourceStuck    = "https://github.com/NVIDIA/mig-parted/issues/485"
 	sourceEviction = "mig-parted pkg/mig/reconfigure/reconfigure.go: waitForPodsWithNodeSelector"
 	sourceLabel    = "mig-parted cmd/nvidia-mig-manager/main.go: the label is watched for a change of its value"
 	sourceConfig   = "mig-parted cmd/nvidia-mig-manager/main.go: setupMigConfig"
@@ -73,7 +73,7 @@ func Prepare(s *cluster.State, name, config string) (*Plan, error) {
 		}
 		return nil, fmt.Errorf("%w: %q among %d nodes%s", ErrNode, name, len(names), hint)
 	}
-	p := &planner{State: s, node: n, config: config, policy: policyOf(s), plan: Plan{Target: Target{Node: name, Config: config}}}
+	p := &planner{State: s, node: n, config: config, policy: policyOf(s)}
 	p.unread()
 	p.manager()
 	p.state()
@@ -84,18 +84,6 @@ func Prepare(s *cluster.State, name, config string) (*Plan, error) {
 		p.plan.Rows[i].Node = name
 	}
 	return &p.plan, nil
-}
-
-// Expected are the devices that the node is to offer with the config that its label names; nil where
-// they cannot be predicted.
-func Expected(s *cluster.State, name string) map[string]int {
-	n := nodeIn(s, name)
-	if n == nil || n.Labels[ConfigLabel] == "" {
-		return nil
-	}
-	p := &planner{State: s, node: n, config: n.Labels[ConfigLabel], policy: policyOf(s)}
-	p.partition()
-	return p.plan.Target.Resources
 }
 
 // policyOf is the spec of the ClusterPolicy that the operator acts on.
@@ -151,7 +139,7 @@ func (p *planner) manager() {
 	}
 	for i := range p.Pods {
 		if q := &p.Pods[i]; q.Spec.NodeName == p.node.Name && q.Namespace == p.Namespace && q.Labels["app"] == "nvidia-mig-manager" {
-			if podOf(q, "").Ready {
+			if ready(q) {
 				p.add(verdict.OK, "mig-manager", "Pod/"+q.Name, "the MIG manager is ready", "", sourceLabel)
 				return
 			}
@@ -171,7 +159,7 @@ func (p *planner) state() {
 	log := fmt.Sprintf("kubectl logs -n %s -l app=nvidia-mig-manager -c nvidia-mig-manager --tail=100", p.Namespace)
 	switch state {
 	case "pending", "rebooting":
-		p.add(verdict.Failed, "mig-under-way", stateLabel, fmt.Sprintf("the config %q is %s: a change is under way, or stands still for good; a second one would mix with it", config, state), "gpuop mig watch "+p.node.Name, sourceStuck)
+		p.add(verdict.Failed, "mig-under-way", stateLabel, fmt.Sprintf("the config %q is %s: a change is under way, or stands still for good; a second one would mix with it", config, state), "gpuop verify --node "+p.node.Name, sourceStuck)
 	case "failed":
 		p.add(verdict.Warning, "mig-failed-before", stateLabel, fmt.Sprintf("the config %q has failed before: what was in its way may be there still", config), log, sourceManager)
 	}
@@ -405,7 +393,6 @@ func (p *planner) predict(before, after []mig.GPU) {
 		}
 		p.add(state, f.ID, f.Subject, f.Reason, f.Fix, f.Source)
 	}
-	p.plan.Target.Resources = positive(prediction.Resources)
 	mode := ""
 	if !slices.EqualFunc(before, after, func(a, b mig.GPU) bool { return a.Enabled == b.Enabled }) {
 		mode = "; the MIG mode changes, for which no program at all may use the GPUs"

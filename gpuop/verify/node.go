@@ -228,6 +228,10 @@ func (w *nodeJudge) noDriverPod() string {
 // five such waits in a row. Source: mig-parted pkg/mig/reconfigure/reconfigure.go, waitForPodsToBeDeleted.
 const migPatience = 5 * 5 * time.Minute
 
+// migReaction is how long the state of the change before may stand after the config was requested: the
+// MIG manager checks the config against the GPUs before it writes pending.
+const migReaction = time.Minute
+
 // mig judges the state of a MIG change. What the node shows after a success is judged with its
 // resources.
 func (w *nodeJudge) mig() {
@@ -244,6 +248,12 @@ func (w *nodeJudge) mig() {
 		age = "for " + w.At.Sub(v.Since).Round(time.Second).String()
 	}
 	again := fmt.Sprintf("kubectl label node %s %s- && kubectl label node %s %s=%s", w.kube.Name, labelMIG, w.kube.Name, labelMIG, config)
+	if requested := labelWritten(w.kube, labelMIG); requested.After(v.Since) && !v.Since.IsZero() && w.At.Sub(requested) < migReaction && (state == "success" || state == "failed") {
+		v.State, w.changing, v.Since = verdict.Waiting, "the MIG change", requested
+		v.Reason = fmt.Sprintf("the MIG config %q is requested, and the state %s is that of the change before", config, state)
+		w.add(v)
+		return
+	}
 	switch state {
 	case "success":
 		v.Reason, v.Next = fmt.Sprintf("the MIG manager says that %q is applied", config), ""

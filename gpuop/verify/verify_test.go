@@ -590,6 +590,25 @@ func TestStates(t *testing.T) {
 			{"node-operand-paused", "gpu-1", verdict.Waiting, "nvidia.com/gpu.deploy.client"},
 			{"allocatable", "gpu-1", verdict.Waiting, "offers 8, expected 56"},
 		}},
+		"MIG config requested a moment ago": {func(_ *testing.T, s *cluster.State) {
+			n := node(s, "gpu-1")
+			label(n, "nvidia.com/mig.config", "all-1g.10gb", "nvidia.com/mig.config.state", "success")
+			wrote(n, "nvidia.com/mig.config.state", at.Add(-time.Hour))
+			before := n.ManagedFields
+			wrote(n, "nvidia.com/mig.config", at.Add(-30*time.Second))
+			n.ManagedFields = slices.Concat(before, n.ManagedFields)
+		}, []row{
+			{"node-mig-state", "gpu-1", verdict.Waiting, "the state success is that of the change before"},
+			{"mig-success-without-devices", "gpu-1", verdict.Waiting, "the MIG change"},
+		}},
+		"MIG config requested, and nothing reacts": {func(_ *testing.T, s *cluster.State) {
+			n := node(s, "gpu-1")
+			label(n, "nvidia.com/mig.config", "all-1g.10gb", "nvidia.com/mig.config.state", "success")
+			wrote(n, "nvidia.com/mig.config.state", at.Add(-time.Hour))
+			before := n.ManagedFields
+			wrote(n, "nvidia.com/mig.config", at.Add(-10*time.Minute))
+			n.ManagedFields = slices.Concat(before, n.ManagedFields)
+		}, []row{{"mig-success-without-devices", "gpu-1", verdict.Failed, "offers 8, expected 56"}}},
 		"MIG pending for an hour": {func(_ *testing.T, s *cluster.State) {
 			n := node(s, "gpu-1")
 			label(n, "nvidia.com/mig.config", "all-1g.10gb", "nvidia.com/mig.config.state", "pending", "nvidia.com/gpu.deploy.dcgm-exporter", "paused-for-mig-change")

@@ -1,0 +1,101 @@
+package cli
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster/clustertest"
+)
+
+// eightH100 is one node with eight GPUs of the MIG config and state, a MIG manager and a device plugin.
+func eightH100(config, state string) *cluster.State {
+	n := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "gpu-1", Labels: map[string]string{
+		"nvidia.com/gpu.present": "true", "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3", "nvidia.com/gpu.count": "8", "nvidia.com/mig.capable": "true", "nvidia.com/mig.strategy": "mixed",
+		"nvidia.com/gpu.deploy.mig-manager": "true", "nvidia.com/gpu.deploy.device-plugin": "true", "nvidia.com/mig.config": config, "nvidia.com/mig.config.state": state}},
+		Spec: corev1.NodeSpec{Unschedulable: true}}
+	n.Status.Allocatable = corev1.ResourceList{"nvidia.com/gpu": *resource.NewQuantity(8, resource.DecimalSI)}
+	pod := func(app, component string) corev1.Pod {
+		p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "gpu-operator", Name: app + "-x", Labels: map[string]string{"app": app}}}
+		p.Spec.NodeName, p.Spec.NodeSelector = "gpu-1", map[string]string{"nvidia.com/gpu.deploy." + component: "true"}
+		p.Status = corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}
+		return p
+	}
+	file := "version: v1\nmig-configs:\n  all-disabled: [{devices: all, mig-enabled: false}]\n  all-1g.10gb: [{devices: all, mig-enabled: true, mig-devices: {1g.10gb: 7}}]\n"
+	return &cluster.State{Title: "scripted", At: time.Now(), Namespace: "gpu-operator", Nodes: []corev1.Node{n},
+		Pods:       []corev1.Pod{pod("nvidia-mig-manager", "mig-manager"), pod("nvidia-device-plugin-daemonset", "device-plugin")},
+		ConfigMaps: []corev1.ConfigMap{{ObjectMeta: metav1.ObjectMeta{Name: "gpu-1-mig-config", Namespace: "gpu-operator"}, Data: map[string]string{"config.yaml": file}}}}
+}
+
+const toSlices = "all-1g.10gb"
+
+// The command as it is called, against an API server and a folder.
+func TestMIGApply(t *testing.T) {
+	s := eightH100("all-disabled", "success")
+	server := (&clustertest.Server{}).Add(t, "/api/v1/nodes", s.Nodes[0]).Add(t, "/api/v1/pods", s.Pods[0], s.Pods[1]).
+		Add(t, "/api/v1/namespaces/gpu-operator/configmaps", s.ConfigMaps[0]).Add(t, "/apis/apps/v1/daemonsets").
+		Add(t, "/apis/nvidia.com/v1/clusterpolicies", map[string]any{"apiVersion": "nvidia.com/v1", "kind": "ClusterPolicy", "metadata": map[string]any{"name": "p"}, "spec": map[string]any{"mig": map[string]any{"strategy": "mixed"}}})
+	patched, refuse := "", true
+	server.Before = func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Method == http.MethodPatch {
+			body, _ := io.ReadAll(r.Body)
+			patched = r.URL.Path + " " + string(body)
+			if !refuse {
+				_ = json.NewEncoder(w).Encode(s.Nodes[0])
+				return true
+			}
+			clustertest.Status(w, http.StatusForbidden, "Forbidden", `nodes "gpu-1" is forbidden: User "x" cannot patch resource "nodes"`)
+			return true
+		}
+		return false
+	}
+	server.Start(t)
+	kubeconfig := server.Kubeconfig(t)
+	for _, c := range []struct {
+		args []string
+		code int
+		says string
+	}{
+		{[]string{"mig", "apply", "gpu-1", toSlices, "--kubeconfig", kubeconfig}, 0, "56 nvidia.com/mig-1g.10gb, now 8 nvidia.com/gpu"},
+		{[]string{"mig", "apply", "gpu-1", "all-1g.10g", "--kubeconfig", kubeconfig}, 1, "did you mean all-1g.10gb?"},
+		{[]string{"mig", "apply", "gpu1", toSlices, "--kubeconfig", kubeconfig}, 2, "did you mean gpu-1?"},
+		{[]string{"mig", "apply", "gpu-1", toSlices, "--apply", "--kubeconfig", kubeconfig}, 2, `patch`},
+		{[]string{"mig", "apply", "gpu-1"}, 2, "a node and the name of a MIG config"},
+		{[]string{"mig", "apply", "gpu-1", toSlices, "--force"}, 2, "--force is for --apply"},
+		{[]string{"mig", "apply", "gpu-1", toSlices, "--apply", "--from", filepath.Join("..", "drift", "testdata", "healthy.yaml")}, 2, "cannot be changed"},
+	} {
+		code, out, errOut := call("", c.args...)
+		if code != c.code || !strings.Contains(out+errOut, c.says) {
+			t.Errorf("%q: exit %d, want %d; %q does not say %q", c.args, code, c.code, out+errOut, c.says)
+		}
+	}
+	refused := patched
+	refuse, patched = false, ""
+	code, out, errOut := call("", "mig", "apply", "gpu-1", toSlices, "--apply", "--kubeconfig", kubeconfig)
+	if code != 0 || !strings.Contains(out, "gpuop verify --wait --node gpu-1") {
+		t.Errorf("exit %d\n%s%s", code, out, errOut)
+	}
+	want := `/api/v1/nodes/gpu-1 {"metadata":{"labels":{"nvidia.com/mig.config":"all-1g.10gb"}}}`
+	if patched != want || refused != want {
+		t.Errorf("patched %q, and before %q, want %q", patched, refused, want)
+	}
+	// what stands in the way keeps it from writing, unless it is forced
+	s.Nodes[0].Labels["nvidia.com/mig.config.state"] = "pending"
+	server.Add(t, "/api/v1/nodes", s.Nodes[0])
+	patched = ""
+	if code, out, _ := call("", "mig", "apply", "gpu-1", toSlices, "--apply", "--kubeconfig", kubeconfig); code != 1 || patched != "" || !strings.Contains(out, "--force writes it") {
+		t.Errorf("exit %d, patched %q\n%s", code, patched, out)
+	}
+	if code, out, _ := call("", "mig", "apply", "gpu-1", toSlices, "--apply", "--force", "--kubeconfig", kubeconfig); code != 1 || patched != want {
+		t.Errorf("exit %d, patched %q\n%s", code, patched, out)
+	}
+}

@@ -1,0 +1,104 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
+)
+
+// Each change is one line, and a row that does not change is none.
+func TestWaitingShowsChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		looks := 0
+		begun := time.Now()
+		driver := func(state verdict.State, reason string, since time.Time) verdict.Verdict {
+			return verdict.Verdict{ID: "operand", Node: "gpu-1", Subject: "driver", State: state, Reason: reason, Since: since, Next: "kubectl logs d"}
+		}
+		err := until(t.Context(), &out, time.Second, time.Hour, func(context.Context) ([]verdict.Verdict, bool, error) {
+			looks++
+			ok := verdict.Verdict{ID: "operand", Subject: "dcgm", Reason: "the pod is ready"}
+			plugin := verdict.Verdict{ID: "operand", Node: "gpu-1", Subject: "device-plugin", State: verdict.Waiting, Reason: "waits for the driver"}
+			switch looks {
+			case 1, 2:
+				return []verdict.Verdict{ok, driver(verdict.Waiting, "is being\nbuilt", begun.Add(-time.Minute)), plugin}, false, nil
+			case 3:
+				return []verdict.Verdict{ok, driver(verdict.Failed, "has crashed", time.Time{}), plugin}, false, nil
+			case 4:
+				return []verdict.Verdict{ok, plugin}, false, nil
+			}
+			return nil, true, nil
+		})
+		if err != nil || looks != 5 || time.Since(begun) != 4*time.Second {
+			t.Errorf("%d looks in %s, %v", looks, time.Since(begun), err)
+		}
+		want := `00:00:00Z waiting gpu-1 driver: is being built (for 1m0s) → kubectl logs d
+00:00:00Z waiting gpu-1 device-plugin: waits for the driver
+00:00:02Z failed  gpu-1 driver: has crashed → kubectl logs d
+00:00:03Z ok      gpu-1 driver
+00:00:04Z ok      gpu-1 device-plugin
+`
+		if diff := cmp.Diff(want, out.String()); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestWaitingEnds(t *testing.T) {
+	broken := errors.New("connection refused")
+	for name, test := range map[string]struct {
+		look look
+		stop time.Duration // when the context is canceled
+		want error
+		took time.Duration
+	}{
+		"deadline between two looks": {func(context.Context) ([]verdict.Verdict, bool, error) { return nil, false, nil }, 0, errDeadline, time.Minute},
+		"deadline within a look": {func(ctx context.Context) ([]verdict.Verdict, bool, error) {
+			<-ctx.Done()
+			return nil, false, fmt.Errorf("list nodes: %w", ctx.Err())
+		}, 0, errDeadline, time.Minute},
+		"a look fails":    {func(context.Context) ([]verdict.Verdict, bool, error) { return nil, false, broken }, 0, broken, 0},
+		"interrupted":     {func(context.Context) ([]verdict.Verdict, bool, error) { return nil, false, nil }, 7 * time.Second, context.Canceled, 7 * time.Second},
+		"done at once":    {func(context.Context) ([]verdict.Verdict, bool, error) { return nil, true, nil }, 0, nil, 0},
+		"slow, then done": {slowly(3, 20*time.Second), 0, errDeadline, time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				if test.stop > 0 {
+					time.AfterFunc(test.stop, cancel)
+				}
+				begun := time.Now()
+				err := until(ctx, io.Discard, lookEvery, time.Minute, test.look)
+				if !errors.Is(err, test.want) || time.Since(begun) != test.took {
+					t.Errorf("%v after %s, want %v after %s", err, time.Since(begun), test.want, test.took)
+				}
+			})
+		})
+	}
+}
+
+// slowly is done at look n, each of which takes so long: pauses of twice the time let the deadline
+// come first.
+func slowly(n int, each time.Duration) look {
+	looks := 0
+	return func(ctx context.Context) ([]verdict.Verdict, bool, error) {
+		looks++
+		select {
+		case <-time.After(each):
+		case <-ctx.Done():
+			return nil, false, ctx.Err()
+		}
+		return nil, looks == n, nil
+	}
+}
