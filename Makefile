@@ -2,6 +2,8 @@
 
 SHELL       := /bin/bash -o pipefail
 GO          ?= go
+# The toolchain that go.mod names, downloaded where it is not there.
+export GOTOOLCHAIN := auto
 VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 REVISION    ?= $(shell git describe --always --abbrev=40 --dirty --exclude='*' 2>/dev/null)
 # The commit's date, so that every build of a commit is the same: its files, packages and images.
@@ -169,6 +171,10 @@ ci-rest: lint check-generated check-config race gpuop-all
 .PHONY: gpuop-all
 gpuop-all: ## Compare gpuop with every release of the chart, where a plain test takes a sample
 	GPUOP_ALL=1 $(GO) test ./gpuop/lint ./gpuop/values
+
+.PHONY: vulnerabilities
+vulnerabilities: ## Check both programs against Go's vulnerability database
+	.ci/vulnerabilities
 
 .PHONY: clean
 clean: ## Remove what was built

@@ -2,6 +2,9 @@ module github.com/gpu-telemetry/dcgm-exporter
 
 go 1.26.7
 
+// The release that programs are built with has no known vulnerability that they reach: .ci/vulnerabilities.
+toolchain go1.26.11
+
 require (
 	github.com/CycloneDX/cyclonedx-go v0.12.0
 	github.com/NVIDIA/go-dcgm v1.4611.2

@@ -62,6 +62,9 @@ func (p *parser) strict() {
 			*on = false
 		}
 	}
+	if p.layerOf("hostname-label") == layerDefault {
+		c.Labels.Hostname = gpu.HostnameBoth // the reference's own spelling changed from 4.8.2 to 4.8.3
+	}
 	if p.layerOf("hpc-job-copies") == layerDefault {
 		c.HPC.Copies = c.HPC.Dir != ""
 	}

@@ -81,7 +81,7 @@ func table() []option {
 		},
 		{
 			section: sectionMetrics, name: "compatibility", env: "DCGM_EXPORTER_COMPATIBILITY", def: "off",
-			help: "strict serves exactly the page of NVIDIA's exporter: values of a GPU repeated for its MIG instances, its spelling of numbers, a copy per HPC job, one owner for a shared GPU, and none of this exporter's own families unless their switch is given. The host label stays --hostname-label's.",
+			help: "strict serves exactly the page of NVIDIA's exporter: values of a GPU repeated for its MIG instances, its spelling of numbers, a copy per HPC job, one owner for a shared GPU, and none of this exporter's own families unless their switch is given. The host label has both spellings unless --hostname-label chooses one.",
 			bind: func(c *Config) value {
 				return wordValue[Compatibility]{p: &c.Metrics.Compatibility, words: []Compatibility{CompatibilityOff, CompatibilityStrict}}
 			},

@@ -68,7 +68,7 @@ func TestPagesOfTheReference(t *testing.T) {
 			t.Parallel()
 			theirs := material.Read(t, "data/reference-output/"+tt.file)
 			_, env := fakedcgm.NewFor(t, reference.Engine(t, tt.gpus, string(theirs))...)
-			args := []string{"-f", file, "--source=dcgm", "--compatibility=strict"}
+			args := []string{"-f", file, "--source=dcgm", "--compatibility=strict", "--hostname-label=hostname"}
 			env = append(env, "NODE_NAME=vm")
 			if tt.pods {
 				var pods []*v1.PodResources
