@@ -13,7 +13,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/advise"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/operand"
 )
 
@@ -24,7 +23,7 @@ var (
 
 // makers are the packages that make the rows of a command.
 var makers = map[string][]string{
-	"preflight": {"preflight"}, "verify": {"verify", "node"}, "drift": {"drift"}, "mig": {"migchange", "cli"}, "node": {"host"}, "advise": {"cli"},
+	"preflight": {"preflight"}, "verify": {"verify", "node"}, "drift": {"drift"}, "mig": {"migchange", "cli"}, "node": {"host"},
 }
 
 // A row that the documentation names exists, and one that a command makes is documented.
@@ -126,8 +125,7 @@ func cellsOf(line string) []string {
 	return cells
 }
 
-// madeRows are the IDs that the sources give to rows, with the package that does: of every
-// verdict.Verdict, and of the findings of advise.
+// madeRows are the IDs that the sources give to rows by every verdict.Verdict, with the package that does.
 func madeRows(t *testing.T) map[string]string {
 	t.Helper()
 	made := map[string]string{}
@@ -138,10 +136,9 @@ func madeRows(t *testing.T) map[string]string {
 	for _, folder := range folders {
 		s := sourceOf(t, folder)
 		for _, file := range s.files {
-			advice := s.name == "cli" && s.paths[file] == "advise.go"
 			within(file, func(n ast.Node, f *ast.FuncDecl) {
 				literal, ok := n.(*ast.CompositeLit)
-				if !ok || !selects(literal.Type, "verdict", "Verdict") && !(advice && selects(literal.Type, "finding", "Finding")) {
+				if !ok || !selects(literal.Type, "verdict", "Verdict") {
 					return
 				}
 				for _, e := range literal.Elts {
@@ -164,11 +161,10 @@ type source struct {
 	t     *testing.T
 	name  string
 	files []*ast.File
-	paths map[*ast.File]string
 }
 
 func sourceOf(t *testing.T, folder string) *source {
-	s := &source{t: t, name: filepath.Base(folder), paths: map[*ast.File]string{}}
+	s := &source{t: t, name: filepath.Base(folder)}
 	paths, err := filepath.Glob(filepath.Join(folder, "*.go"))
 	if err != nil {
 		t.Fatal(err)
@@ -182,7 +178,6 @@ func sourceOf(t *testing.T, folder string) *source {
 			t.Fatal(err)
 		}
 		s.files = append(s.files, file)
-		s.paths[file] = filepath.Base(path)
 	}
 	return s
 }
@@ -231,17 +226,6 @@ var endings = map[string]func() []string{
 		var all []string
 		for _, s := range operand.All() {
 			all = append(all, "validation-"+s.Name)
-		}
-		return all
-	},
-	"advise-": func() []string {
-		var all []string
-		for _, r := range advise.Rules() {
-			for _, m := range []advise.Mode{r.Mode, r.Otherwise} {
-				if m != "" && m != advise.None {
-					all = append(all, "advise-"+string(m))
-				}
-			}
 		}
 		return all
 	},

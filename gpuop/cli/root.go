@@ -15,7 +15,6 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/release"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/telemetry"
 )
 
 // Exit codes of Run.
@@ -23,7 +22,7 @@ const (
 	exitClean    = 0 // nothing at or above --fail-on
 	exitFindings = 1 // findings at or above --fail-on
 	exitBadInput = 2 // unusable flags or input
-	exitNoAnswer = 3 // no cluster, Prometheus or exporter answers
+	exitNoAnswer = 3 // no cluster answers
 )
 
 // maxInput bounds what a command reads of one file; a Kubernetes object is at most 1.5 MiB.
@@ -75,7 +74,7 @@ func Run(ctx context.Context, args []string, version string, streams Streams) in
 		// the sentinel is for the program, the sentence after it for the user
 		message := strings.TrimPrefix(err.Error(), errUsage.Error()+": ")
 		fmt.Fprintf(streams.Err, "%s: %s\n", root.DisplayName(), strings.TrimPrefix(message, errNothing.Error()+": "))
-		if errors.Is(err, cluster.ErrUnreachable) || errors.Is(err, telemetry.ErrUnreachable) {
+		if errors.Is(err, cluster.ErrUnreachable) {
 			return exitNoAnswer
 		}
 		return exitBadInput
@@ -100,7 +99,7 @@ It reads, unless a flag says otherwise: mig apply --apply writes one label of on
 deletes them. Files are written with --out alone.
 
 Exit codes: 0 as intended, or nothing at or above --fail-on; 1 findings or rows at or above it, or a deadline that passed;
-2 bad input, or an input in which nothing was judged; 3 no answer from a cluster, a Prometheus or an exporter.`,
+2 bad input, or an input in which nothing was judged; 3 no answer from a cluster.`,
 		Version:       e.version,
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -146,7 +145,7 @@ Exit codes: 0 as intended, or nothing at or above --fail-on; 1 findings or rows 
 		root.AddCommand(commands...)
 	}
 	add("offline", newLintCommand(e), newValuesCommand(e), newImagesCommand(e), newAdoptCommand(e), newShareCommand(e), newMIGCommand(e), newExplainCommand(e))
-	add("running", newPreflightCommand(e), newVerifyCommand(e), newDriftCommand(e), newAdviseCommand(e), newTopoCommand(e), newNodeCommand(e))
+	add("running", newPreflightCommand(e), newVerifyCommand(e), newDriftCommand(e), newNodeCommand(e))
 	root.CompletionOptions.HiddenDefaultCmd = true
 	return root
 }

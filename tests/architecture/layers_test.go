@@ -53,7 +53,7 @@ var doors = []struct {
 	{"github.com/NVIDIA/go-nvml", []string{"internal/source/nvml"}, "C ends at the edge"},
 	{"k8s.io/client-go", []string{"internal/kube", "gpuop/cluster"}, "one door to the API server"},
 	{"k8s.io/kubelet", []string{"internal/podmapper", "tests"}, "one reader of the kubelet"},
-	{"net/http", []string{"internal/server", "internal/app", "internal/command", "internal/kube", "internal/runtimemapper", "gpuop/telemetry", "gpuop/cluster/clustertest", "tests"}, "nothing else serves or requests: one server, one reader of the API server, one of the container runtime, one of Prometheus and exporters for gpuop"},
+	{"net/http", []string{"internal/server", "internal/app", "internal/command", "internal/kube", "internal/runtimemapper", "gpuop/cluster/clustertest", "tests"}, "nothing else serves or requests: one server, one reader of the API server and one of the container runtime"},
 	{"github.com/grafana/grafana-foundation-sdk", []string{"tools/grafana", "tests"}, "dashboards are generated: the exporter knows nothing of Grafana"},
 	{"os/signal", []string{"cmd", "gpuop"}, "signals are heard in main"},
 	{"github.com/prometheus/prometheus", []string{"tests"}, "PromQL is read by tests: a node agent needs no query engine"},
