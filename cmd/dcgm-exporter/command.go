@@ -13,7 +13,6 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/command/fields"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/command/once"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/command/probe"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/command/record"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/command/topo"
 )
 
@@ -46,9 +45,6 @@ func commands() map[string]func(context.Context, []string) int {
 		},
 		"probe": func(ctx context.Context, args []string) int {
 			return probe.Command{Process: process(ctx, args)}.Run(ctx)
-		},
-		"record": func(ctx context.Context, args []string) int {
-			return record.Command{Process: process(ctx, args), Open: app.NewBackend}.Run(ctx)
 		},
 		"topo": func(ctx context.Context, args []string) int {
 			return topo.Command{Process: process(ctx, args), Open: app.NewBackend}.Run(ctx)

@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -52,23 +51,18 @@ func newEventMemory(c config.Collection, reg prometheus.Registerer, log *slog.Lo
 }
 
 // kernelOf makes the options speak of the kernel that goes with the source: made-up GPUs have a
-// made-up kernel, and a recording has none. The log of this machine would report XIDs of other GPUs
-// that happen to have the same bus. The pod of a process is found as it is for the reads, which
+// made-up kernel. The log of this machine would report XIDs of other GPUs that happen to have the
+// same bus. The pod of a process is found as it is for the reads, which
 // knew those that an XID has ended.
 func (s *sources) kernelOf(o *kernellog.Options) {
 	o.PodOf = s.pods.Recall
-	switch source := s.simulated; {
-	case source != nil:
+	if source := s.simulated; source != nil {
 		o.Path = "simulated"
 		o.Open = func() (kernellog.Device, error) { return source.KernelLog(), nil }
 		o.Boot, o.Uptime, o.PodOf = source.KernelBoot, source.KernelUptime, source.PodOf
-	case s.replayed:
-		o.Open = func() (kernellog.Device, error) { return nil, errNoKernelLog }
 	}
 	o.PodOf = s.kubernetes.podOf(o.PodOf)
 }
-
-var errNoKernelLog = fmt.Errorf("%w: a recording has no log of the kernel", gpu.ErrUnavailable)
 
 // xids returns the second witness of XIDs, nil where there is none.
 func (m *eventMemory) xids() events.KernelLog {

@@ -14,7 +14,7 @@ const (
 	// fileLimit is how long one file of settings may take to read: a file system that hangs and a pipe
 	// without a writer never answer, and a read of them cannot be canceled.
 	fileLimit = 5 * time.Second
-	// maxFileBytes bounds a file of settings; recordings are the largest.
+	// maxFileBytes bounds a file of settings.
 	maxFileBytes = 64 << 20
 )
 

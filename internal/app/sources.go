@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -23,7 +21,6 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/process"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/dcgm"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/nvml"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/source/recording"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
 )
 
@@ -53,7 +50,6 @@ type sources struct {
 	fellBack  bool // to the simulated node, when the hardware was last tried
 
 	simulated *sim.Source // the latest choice, nil where that is another
-	replayed  bool        // the latest choice is a recording
 
 	dcgm        *dcgm.Source
 	dcgmOptions dcgm.Options
@@ -74,7 +70,7 @@ func newSources(start time.Time, registry prometheus.Registerer, files *Files, l
 // and NVML otherwise, again at every attempt to open, so that a driver that arrives late is found.
 // While the driver is released nothing is opened to find out whether there is hardware.
 func (s *sources) source(ctx context.Context, cfg *config.Config, plan *gpu.Plan, released bool) (Backend, error) {
-	s.simulated, s.replayed = nil, false
+	s.simulated = nil
 	s.noLibrary.Set()
 	if !mayStandIn(cfg.Source) {
 		s.standIn.none()
@@ -140,9 +136,6 @@ func (s *sources) ofNVML() collector.Source {
 }
 
 func (s *sources) ofSim(cfg *config.Config) (Backend, error) {
-	if node := cfg.Source.Sim.Node; isRecording(node) {
-		return s.ofRecording(cfg, node)
-	}
 	// The world begins with the process: a reload does not reset its counters.
 	options := sim.Options{Node: cfg.Source.Sim.Node, Seed: cfg.Source.Sim.Seed, Start: s.start}
 	if path := cfg.Source.Sim.Scenario; path != "" {
@@ -161,35 +154,4 @@ func (s *sources) ofSim(cfg *config.Config) (Backend, error) {
 	s.simulated = source
 	s.log.Warn("SIMULATED NODE: every value is made up, no GPU is read", "node", cmp.Or(options.Node, sim.DefaultNode))
 	return Backend{Source: collector.SourceOf(source.Open), Attributors: []collector.Attributor{source}, PodOf: source.PodOf}, nil
-}
-
-// isRecording reports whether the setting names a file and not a node.
-func isRecording(node string) bool {
-	if node == "" || slices.Contains(sim.Nodes(), node) {
-		return false
-	}
-	_, err := os.Stat(node)
-	return err == nil || strings.ContainsAny(node, "./")
-}
-
-func (s *sources) ofRecording(cfg *config.Config, path string) (Backend, error) {
-	if cfg.Source.Sim.Scenario != "" {
-		return Backend{}, fmt.Errorf("--sim-scenario %q with the recording --sim-node %q: a recording has its own faults", cfg.Source.Sim.Scenario, path)
-	}
-	content, err := s.files.Read(path)
-	if err != nil {
-		return Backend{}, fmt.Errorf("recording: %w", err)
-	}
-	rec, err := recording.Parse(bytes.NewReader(content), path)
-	if err != nil {
-		return Backend{}, err
-	}
-	s.replayed = true
-	s.log.Warn("REPLAYED RECORDING: every value was recorded elsewhere, no GPU is read", "file", path)
-	replay := recording.NewSource(rec, recording.Options{Start: s.start})
-	backend := Backend{Source: collector.SourceOf(replay.Open), PodOf: replay.PodOf}
-	for _, owners := range replay.Attributors() {
-		backend.Attributors = append(backend.Attributors, owners)
-	}
-	return backend, nil
 }

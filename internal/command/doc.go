@@ -3,6 +3,6 @@
 //
 // Each subcommand is a package of its own below this one, a Command whose Run returns the exit
 // code. They read the same flags, variables and files as the exporter itself, print for people, and
-// change nothing; record alone writes a file. What needs a source gets it as a function from the
+// change nothing. What needs a source gets it as a function from the
 // command that wires the exporter, so that ops never chooses one.
 package command

@@ -22,7 +22,6 @@ func List() []Subcommand {
 		{"help", "this list, or the help of a subcommand"},
 		{"once", "the page of one collection, on standard output"},
 		{"probe", "whether a running exporter is healthy, for images without a shell"},
-		{"record", "this machine in a small masked file, for a bug report"},
 		{"topo", "how the GPUs are connected, as a matrix"},
 		{"version", "the version of this program"},
 	}

@@ -236,8 +236,8 @@ func table() []option {
 		},
 		{
 			section: sectionSource, name: "sim-node", env: "DCGM_EXPORTER_SIM_NODE",
-			help: "Name of the node that --source=sim simulates, or path of a recording (dcgm-exporter record) that it plays; without it eight H100, two of them cut by MIG.",
-			bind: func(c *Config) value { return textValue{&c.Source.Sim.Node, "the name of a node or a path"} },
+			help: "Name of the node that --source=sim simulates; without it eight H100, two of them cut by MIG.",
+			bind: func(c *Config) value { return textValue{&c.Source.Sim.Node, "the name of a node"} },
 		},
 		{
 			section: sectionSource, name: "sim-seed", env: "DCGM_EXPORTER_SIM_SEED", def: "1",

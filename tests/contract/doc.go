@@ -1,4 +1,4 @@
-// Package contract is the contract that every Source passes: the simulator, recordings, NVML over
+// Package contract is the contract that every Source passes: the simulator, NVML over
 // go-nvml's mock server and over the test library, DCGM over the test library, and real hardware.
 // Tests alone import it.
 //

@@ -1,6 +1,6 @@
 // Package hardware tests the sources on a real GPU: the contract suite, values, links, fabric,
 // placement and recovery against nvidia-smi and the kernel, the driver's own samples, releasing the
-// driver, a recording, and NVML against DCGM where both are there. Its tests have the build tag
+// driver, and NVML against DCGM where both are there. Its tests have the build tag
 // gpu.
 //
 // Where there is no GPU they skip, and fail if REQUIRE_GPU is 1; those of links skip where there

@@ -21,13 +21,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/app"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/command"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/command/record"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/command/topo"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/nvml"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/source/recording"
 	running "github.com/gpu-telemetry/dcgm-exporter/tests/fake/exporter"
 )
 
@@ -511,49 +508,4 @@ func TestReleaseAndAcquire(t *testing.T) {
 	}
 	post("/-/acquire")
 	until(t, url, "\nDCGM_FI_DEV_GPU_TEMP{")
-}
-
-// A recording of this machine plays, and does not say which machine it was.
-func TestRecord(t *testing.T) {
-	s := openNVML(t, planOf(t, 53))
-	secrets := []string{}
-	for _, d := range whole(s) {
-		secrets = append(secrets, d.UUID)
-	}
-	for _, fields := range readAll(t, s, planOf(t, 53)).values {
-		for _, x := range fields[53] {
-			secrets = append(secrets, x.Value.String())
-		}
-	}
-	path := filepath.Join(t.TempDir(), "machine.json")
-	process, _, log := subcommand("--out="+path, "--samples=2", "--collect-interval=1000")
-	if code := (record.Command{Process: process, Open: app.NewBackend}).Run(t.Context()); code != command.OK {
-		t.Fatalf("exit code %d: %s", code, log)
-	}
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, secret := range secrets {
-		if len(secret) > 4 && bytes.Contains(text, []byte(secret)) {
-			t.Errorf("the recording has %q", secret)
-		}
-	}
-	rec, err := recording.Parse(bytes.NewReader(text), path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	plan := planOf(t, 50, 150, 155, 250)
-	replay, err := collector.SourceOf(recording.NewSource(rec, recording.Options{}).Open).Open(t.Context(), plan)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer replay.Close()
-	var b gpu.Batch
-	if err := replay.Read(t.Context(), &b); err != nil {
-		t.Fatal(err)
-	}
-	if got, want := len(b.Samples), len(whole(s)); got < want {
-		t.Errorf("the recording shows %d values of %d GPUs", got, want)
-	}
 }
