@@ -127,7 +127,7 @@ func serve(ctx context.Context, p Process, cfg *config.Config, files *Files, reg
 		KernelLog:         memory.xids(),
 		Kept:              memory.kept,
 		Save:              memory.save(),
-	}, cfg.Metrics.Accounting, cfg.Kubernetes.VirtualGPUs, registry, log)
+	}, cfg.Metrics.Accounting, cfg.Kubernetes.VirtualGPUs, registry)
 	first := derived.change(plan, source)
 	sources.standIn.begin(first)
 	loop := collector.New(collector.Options{

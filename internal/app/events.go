@@ -11,7 +11,6 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/accounting"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/devicelog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/events"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/events/kernellog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/events/statefile"
@@ -103,7 +102,6 @@ func (m *eventMemory) run(ctx context.Context) {
 
 // derivers are what makes families that no field is. What they know outlives reloads.
 type derivers struct {
-	devices        *devicelog.Log
 	events         *events.Log
 	accountant     *accounting.Accountant
 	accountsHidden bool // for accounts: no family shows them
@@ -111,11 +109,9 @@ type derivers struct {
 
 // newDerivers returns those that make events, and accounts or a copy per virtual GPU where they are
 // requested.
-func newDerivers(opt events.Options, accounts, virtual bool, reg prometheus.Registerer, log *slog.Logger) *derivers {
-	devices := devicelog.New(log)
-	opt.Registerer, opt.Reported = reg, devices.XID
+func newDerivers(opt events.Options, accounts, virtual bool, reg prometheus.Registerer) *derivers {
+	opt.Registerer = reg
 	return &derivers{
-		devices:        devices,
 		events:         events.New(opt),
 		accountant:     accounting.New(accounting.Options{VirtualGPUs: virtual, Registerer: reg}),
 		accountsHidden: !accounts && !virtual,
@@ -133,6 +129,5 @@ func (d *derivers) change(plan *gpu.Plan, from Backend) collector.Change {
 		c.Plan = accounting.Extend(plan)
 		c.Derivers = append(c.Derivers, d.accountant.Deriver(from.PodOf))
 	}
-	c.Derivers = append(c.Derivers, d.devices)
 	return c
 }

@@ -33,7 +33,7 @@ func Collect(ctx context.Context, source Backend, plan *gpu.Plan, cycles int, se
 	seen := 0
 	var failed error
 	registry := prometheus.NewRegistry()
-	change := newDerivers(events.Options{}, true, false, registry, slog.New(slog.DiscardHandler)).change(plan, source)
+	change := newDerivers(events.Options{}, true, false, registry).change(plan, source)
 	loop := collector.New(collector.Options{
 		Source:      change.Source,
 		Attributors: change.Attributors,

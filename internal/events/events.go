@@ -26,9 +26,6 @@ type Options struct {
 	// Save gets what the next process is to be given as Kept, every statefile.Interval at most and on
 	// Flush, on the goroutine of the caller. Nil where nothing is kept.
 	Save func(*State)
-	// Reported gets each XID of a GPU once, with the labels of the GPU's owner at that time where they
-	// are known, on the goroutine of the caller. Nil where none is to know.
-	Reported func(uuid string, code int64, owner []gpu.Label, now time.Time)
 	// Registerer gets the Log's own series. Required.
 	Registerer prometheus.Registerer
 }
@@ -68,7 +65,7 @@ func New(opt Options) *Log {
 	}
 	return &Log{
 		ledger: ledger{
-			log: opt.KernelLog, reported: opt.Reported, unplaced: unplaced, dropped: dropped, window: cmp.Or(max(opt.XIDWindow, 0), 5*time.Minute),
+			log: opt.KernelLog, unplaced: unplaced, dropped: dropped, window: cmp.Or(max(opt.XIDWindow, 0), 5*time.Minute),
 			accounts: map[gpu.Identity]*account{}, xid: -1,
 		},
 		reasons: -1, reasonsWindow: cmp.Or(max(opt.ClockEventsWindow, 0), 5*time.Minute),

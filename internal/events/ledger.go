@@ -71,8 +71,7 @@ type account struct {
 // known of the entities.
 type ledger struct {
 	log      KernelLog
-	reported func(uuid string, code int64, owner []gpu.Label, now time.Time) // nil where none is to know
-	unplaced prometheus.Counter                                              // of GPUs that were never here
+	unplaced prometheus.Counter // of GPUs that were never here
 	dropped  *prometheus.CounterVec
 	window   time.Duration
 
@@ -242,17 +241,8 @@ func (l *ledger) countReport(c *snapshot.Cycle, k *clock, x *gpu.XID, switched b
 	if l.total && l.log != nil && !l.pair(a, Unpaired{Code: x.Code, Count: 1, From: from, To: to, seen: k.now}) {
 		return
 	}
-	owner := a.owners.at(from)
-	l.report(l.topology.Devices[x.Row].UUID, x.Code, owner, k)
 	if l.total {
-		a.owners.count(owner, x.Code, min(x.Time, k.wall(k.now)), k)
-	}
-}
-
-// report passes on an XID that counts for the first time.
-func (l *ledger) report(uuid string, code int64, owner []gpu.Label, k *clock) {
-	if l.reported != nil {
-		l.reported(uuid, code, owner, time.Unix(0, k.wall(k.now)))
+		a.owners.count(a.owners.at(from), x.Code, min(x.Time, k.wall(k.now)), k)
 	}
 }
 
@@ -318,7 +308,6 @@ func (l *ledger) countKernel(k *clock) (late bool) {
 		if len(owner) == 0 && x.PodUID != "" && row >= 0 {
 			owner = l.ownerOf(x.PodUID, row)
 		}
-		l.report(a.uuid, x.Code, owner, k)
 		a.owners.count(owner, x.Code, min(x.Time, k.wall(k.now)), k)
 	}
 	if current {

@@ -22,7 +22,6 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
-	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/exporter"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/prom"
 )
@@ -39,7 +38,6 @@ type stage struct {
 	begin  time.Time
 	cancel context.CancelFunc
 	over   chan error
-	log    *exporter.Log // what the collector says
 }
 
 // perform plays a node under a scenario with all of the fleet's counters, and lets look at it.
@@ -59,7 +57,7 @@ func raise(t *testing.T, o sim.Options, faults string) *stage {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &stage{t: t, begin: time.Now(), over: make(chan error, 1), log: new(exporter.Log)}
+	s := &stage{t: t, begin: time.Now(), over: make(chan error, 1)}
 	o.Scenario = script
 	if s.src, err = sim.New(o); err != nil {
 		t.Fatal(err)
@@ -83,7 +81,7 @@ func raise(t *testing.T, o sim.Options, faults string) *stage {
 			Aggregate: func(name string) bool { return name == "DCGM_FI_DEV_POWER_USAGE" }, AggregateInterval: 100 * time.Millisecond,
 		}),
 		Registerer: registry, MaxBackoff: interval / 2, HangLimit: time.Hour,
-		Log:     slog.New(slog.NewTextHandler(s.log, nil)),
+		Log:     slog.New(slog.DiscardHandler),
 		Publish: func(snapshot *gpu.Snapshot) { s.pages.Publish(encoder.Encode(snapshot)) },
 	}})
 	ctx, cancel := context.WithCancel(t.Context())

@@ -4,9 +4,7 @@ package loop
 
 import (
 	"bytes"
-	"cmp"
 	"context"
-	"log/slog"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -14,7 +12,6 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/accounting"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/devicelog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/events"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
 )
@@ -35,16 +32,14 @@ type Loop struct {
 	podOf      accounting.PodOf
 	events     *events.Log
 	accountant *accounting.Accountant
-	devices    *devicelog.Log
 }
 
 // New returns a Loop. The plan is extended where there are attributors.
 func New(o Options) *Loop {
-	devices := devicelog.New(cmp.Or(o.Log, slog.New(slog.DiscardHandler)))
 	l := &Loop{
-		podOf: o.PodOf, devices: devices,
+		podOf: o.PodOf,
 		events: events.New(events.Options{
-			Reported: devices.XID, KernelLog: o.KernelLog, Kept: o.Kept, Save: o.Save, Registerer: o.Registerer,
+			KernelLog: o.KernelLog, Kept: o.Kept, Save: o.Save, Registerer: o.Registerer,
 		}),
 		accountant: accounting.New(accounting.Options{VirtualGPUs: o.VirtualGPUs, Registerer: o.Registerer}),
 	}
@@ -61,7 +56,6 @@ func (l *Loop) with(c collector.Change) collector.Change {
 		c.Plan = accounting.Extend(c.Plan)
 		c.Derivers = append(c.Derivers, l.accountant.Deriver(l.podOf))
 	}
-	c.Derivers = append(c.Derivers, l.devices)
 	return c
 }
 
