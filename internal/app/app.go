@@ -116,7 +116,7 @@ func serve(ctx context.Context, p Process, cfg *config.Config, files *Files, reg
 		node = &nodeview.Latest{Exporter: p.Version, Host: options.Hostname}
 	}
 	dumps := newDumper(cfg.Dump, log)
-	memory := newEventMemory(cfg.Collection, registry, log, sources)
+	kernelLog := newKernelLog(cfg.Collection, registry, log, sources)
 	pause, err := newPause(cfg, log, sources.kubernetes.apiWatches)
 	if err != nil {
 		return err
@@ -124,9 +124,7 @@ func serve(ctx context.Context, p Process, cfg *config.Config, files *Files, reg
 	derived := newDerivers(events.Options{
 		XIDWindow:         window(cfg.Collection.XIDWindow),
 		ClockEventsWindow: window(cfg.Collection.ClockEventWindow),
-		KernelLog:         memory.xids(),
-		Kept:              memory.kept,
-		Save:              memory.save(),
+		KernelLog:         kernelLogOf(kernelLog),
 	}, cfg.Metrics.Accounting, cfg.Kubernetes.VirtualGPUs, registry)
 	first := derived.change(plan, source)
 	sources.standIn.begin(first)
@@ -211,18 +209,16 @@ func serve(ctx context.Context, p Process, cfg *config.Config, files *Files, reg
 	// They end together: with ctx, or with the first that fails.
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return srv.Run(ctx) })
-	group.Go(func() error {
-		defer memory.finish()
-		defer derived.events.Flush()
-		return loop.Run(ctx)
-	})
+	group.Go(func() error { return loop.Run(ctx) })
 	group.Go(func() error { return sources.awaitReplacement(ctx) })
 	sustain := func(part string, run func(context.Context)) {
 		group.Go(func() error { sustained(ctx, log, part, run); return nil })
 	}
 	sustain("watchdog", dog.run)
 	sustain("fallback", func(ctx context.Context) { sources.standIn.run(ctx, loop) })
-	sustain("event memory", memory.run)
+	if kernelLog != nil {
+		sustain("kernel log", kernelLog.Run)
+	}
 	sustain("reloads", func(ctx context.Context) { reloads.run(ctx, p.Hangup) })
 	sustain("signals", func(ctx context.Context) { releases.serve(ctx, p.Release, p.Acquire) })
 	sustain("node label", func(ctx context.Context) { pause.run(ctx, releases) })

@@ -29,6 +29,9 @@ const (
 // dumpNames are the files that a dumper may remove: its own.
 var dumpNames = regexp.MustCompile(`^snapshot-\d{8}T\d{6}\.\d{9}Z\.json(?:\.gz)?$`)
 
+// lastWrite bounds how long the end of the process waits for the disk.
+const lastWrite = 500 * time.Millisecond
+
 // A dumper writes every snapshot into a file of its own, for a look at what the exporter saw. It
 // never delays a cycle: what comes while the disk is busy is left out.
 type dumper struct {

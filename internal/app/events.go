@@ -1,10 +1,7 @@
 package app
 
 import (
-	"context"
 	"log/slog"
-	"sync"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -13,40 +10,18 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/events"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/events/kernellog"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/events/statefile"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
 )
 
-// lastWrite bounds how long the end of the process waits for the disk.
-const lastWrite = 500 * time.Millisecond
-
-// eventMemory is what events are read from beside the driver, and kept in: nothing unless it is
-// requested.
-type eventMemory struct {
-	kept   *events.State
-	writer *statefile.Writer[events.State]
-	reader *kernellog.Reader
-
-	over   context.Context // until the collector has ended
-	finish context.CancelFunc
-}
-
-func newEventMemory(c config.Collection, reg prometheus.Registerer, log *slog.Logger, sources *sources) *eventMemory {
-	m := &eventMemory{}
-	m.over, m.finish = context.WithCancel(context.Background())
-	var after kernellog.Position
-	if c.StateFile != "" {
-		if m.writer, m.kept = statefile.Open(c.StateFile, events.Form(), reg, log); m.kept != nil {
-			after = kernellog.ParsePosition(m.kept.KernelLog)
-		}
+// newKernelLog returns the reader of the kernel's log, nil where none is requested.
+func newKernelLog(c config.Collection, reg prometheus.Registerer, log *slog.Logger, sources *sources) *kernellog.Reader {
+	if c.KernelLog == "" {
+		return nil
 	}
-	if c.KernelLog != "" {
-		options := kernellog.Options{Path: c.KernelLog, After: after, Registerer: reg, Log: log}
-		sources.kernelOf(&options)
-		m.reader = kernellog.New(options)
-	}
-	return m
+	options := kernellog.Options{Path: c.KernelLog, Registerer: reg, Log: log}
+	sources.kernelOf(&options)
+	return kernellog.New(options)
 }
 
 // kernelOf makes the options speak of the kernel that goes with the source: made-up GPUs have a
@@ -58,46 +33,17 @@ func (s *sources) kernelOf(o *kernellog.Options) {
 	if source := s.simulated; source != nil {
 		o.Path = "simulated"
 		o.Open = func() (kernellog.Device, error) { return source.KernelLog(), nil }
-		o.Boot, o.Uptime, o.PodOf = source.KernelBoot, source.KernelUptime, source.PodOf
+		o.PodOf = source.PodOf
 	}
 	o.PodOf = s.kubernetes.podOf(o.PodOf)
 }
 
-// xids returns the second witness of XIDs, nil where there is none.
-func (m *eventMemory) xids() events.KernelLog {
-	if m.reader == nil {
+// kernelLogOf returns r as an interface, nil for none.
+func kernelLogOf(r *kernellog.Reader) events.KernelLog {
+	if r == nil {
 		return nil // not a nil pointer in an interface
 	}
-	return m.reader
-}
-
-func (m *eventMemory) save() func(*events.State) {
-	if m.writer == nil {
-		return nil
-	}
-	return m.writer.Save
-}
-
-// run reads the kernel's log until ctx is done, and writes the state until the collector has ended
-// and its last word is on disk.
-func (m *eventMemory) run(ctx context.Context) {
-	var tasks sync.WaitGroup
-	if m.reader != nil {
-		tasks.Go(func() { m.reader.Run(ctx) })
-	}
-	if m.writer != nil {
-		written := make(chan struct{})
-		go func() {
-			defer close(written)
-			m.writer.Run(m.over)
-		}()
-		<-m.over.Done()
-		select {
-		case <-written:
-		case <-time.After(lastWrite): // a disk that hangs must not keep the process
-		}
-	}
-	tasks.Wait()
+	return r
 }
 
 // derivers are what makes families that no field is. What they know outlives reloads.

@@ -103,8 +103,6 @@ type Collection struct {
 	XIDWindow time.Duration
 	// KernelLog is the kernel's log (/dev/kmsg), from which XIDs are read too; "" reads none.
 	KernelLog string
-	// StateFile keeps the event counters across restarts; "" keeps none.
-	StateFile string
 	// ReleaseTimeout is how long the driver stays released on request before it is acquired again;
 	// always above zero.
 	ReleaseTimeout   time.Duration

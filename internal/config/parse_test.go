@@ -106,7 +106,6 @@ func examples() map[string]struct {
 		"collect-interval":                     {value: "1500"},
 		"collect-hang-limit":                   {value: "90s"},
 		"xid-kernel-log":                       {value: "/dev/kmsg"},
-		"state-file":                           {value: "/var/lib/dcgm-exporter/state.json"},
 		"release-timeout":                      {value: "90s"},
 		"xid-count-window-size":                {value: "1m"},
 		"clock-events-count-window-size":       {value: "0x10"},

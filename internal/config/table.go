@@ -128,11 +128,6 @@ func table() []option {
 			help: "Path of the kernel's log, /dev/kmsg, to read XIDs from it too. What the driver reports as well is counted once. A simulated node has a simulated log.",
 			bind: func(c *Config) value { return textValue{&c.Collection.KernelLog, "a path"} },
 		},
-		{
-			section: sectionMetrics, name: "state-file", env: "DCGM_EXPORTER_STATE_FILE",
-			help: "Path of a small file that keeps the XID and clock-event counters across restarts. Without it they begin at zero.",
-			bind: func(c *Config) value { return textValue{&c.Collection.StateFile, "a path"} },
-		},
 
 		{
 			section: sectionSource, name: "source", env: "DCGM_EXPORTER_SOURCE", def: "auto",

@@ -13,7 +13,6 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/events"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/events/statefile"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 )
@@ -25,13 +24,12 @@ func TestEventsAreBounded(t *testing.T) {
 		const cycles, each = 200, 20
 		random := rand.New(rand.NewPCG(1, 2))
 		e, log := newEngine(), &witness{}
-		var kept *events.State
 		var mu sync.Mutex
 		var series, total, windowed int64
 		pod := 0
 		r := start(t, e.Open, func(o *loop.Options) {
 			families(xidTotalFamily, xidCountFamily)(o)
-			o.KernelLog, o.Save = log, func(s *events.State) { kept = s }
+			o.KernelLog = log
 			o.Attributors = []collector.Attributor{pods(func() *gpu.Owners {
 				pod++
 				return &gpu.Owners{Labels: [][]gpu.Label{{{Name: "pod", Value: strconv.Itoa(pod)}}}}
@@ -97,12 +95,6 @@ func TestEventsAreBounded(t *testing.T) {
 		}
 		if grown > 64<<10 {
 			t.Errorf("%d bytes more after a long time", grown)
-		}
-		if n := len(kept.GPUs[0].Unpaired); n > 5*each {
-			t.Errorf("%d XIDs wait for a pair after %d intervals", n, cycles)
-		}
-		if text, err := events.Encode(kept); err != nil || len(text) > statefile.MaxSize/64 {
-			t.Errorf("a state of %d bytes for one GPU (%v)", len(text), err)
 		}
 	})
 }

@@ -2,7 +2,7 @@
 //
 // Its Log is a snapshot.Deriver. It makes the families of the windows, of the totals by the owner
 // of the time of the event, and the gauge of the last XID with its labels. What it knows outlives
-// sessions, and with a state file the process.
+// sessions.
 //
 // A ledger counts each XID once, whichever witness reports it (docs/adr/0011):
 //   - reports: what one witness says in several sessions is a union of multisets of (code, ID). No
@@ -14,5 +14,5 @@
 //
 // Clock event reasons are a state that is sampled: reasons counts their edges and seconds.
 //
-// Below it, kernellog is the second witness of XIDs and statefile the file.
+// Below it, kernellog is the second witness of XIDs.
 package events

@@ -9,7 +9,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/events/statefile"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
 )
@@ -21,11 +20,6 @@ type Options struct {
 	XIDWindow, ClockEventsWindow time.Duration
 	// KernelLog reports XIDs beside the engine; nil where nothing does.
 	KernelLog KernelLog
-	// Kept is what an earlier process saved; nil where nothing was.
-	Kept *State
-	// Save gets what the next process is to be given as Kept, every statefile.Interval at most and on
-	// Flush, on the goroutine of the caller. Nil where nothing is kept.
-	Save func(*State)
 	// Registerer gets the Log's own series. Required.
 	Registerer prometheus.Registerer
 }
@@ -40,15 +34,11 @@ type Log struct {
 	reasonsWindow time.Duration
 	every         []time.Duration // per field, how often its state counts in the window; 0 for fields without
 
-	kept  *State // until the first cycle
-	save  func(*State)
-	saved time.Time // when what was counted was last handed to save
-
 	out    map[string][]gpu.Series
 	labels map[int64][]gpu.Label // of the gauge, by XID
 }
 
-// New returns a Log that goes on from what was kept.
+// New returns a Log.
 func New(opt Options) *Log {
 	unplaced := prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "dcgm_exporter_xids_unplaced_total",
@@ -69,7 +59,6 @@ func New(opt Options) *Log {
 			accounts: map[gpu.Identity]*account{}, xid: -1,
 		},
 		reasons: -1, reasonsWindow: cmp.Or(max(opt.ClockEventsWindow, 0), 5*time.Minute),
-		kept: opt.Kept, save: opt.Save,
 		out: map[string][]gpu.Series{}, labels: map[int64][]gpu.Label{},
 	}
 }
@@ -96,10 +85,6 @@ func (l *Log) Prepare(*gpu.Batch) {}
 func (l *Log) Derive(list []gpu.Family, c *snapshot.Cycle) []gpu.Family {
 	k := &l.clock
 	k.observe(c.Begin, c.Now, c.Uptime, pairMemory+2*c.Plan.Interval)
-	if l.kept != nil {
-		l.restore(l.kept)
-		l.kept = nil
-	}
 	l.ledger.enter(k)
 	if c.Kind == snapshot.Served {
 		l.ledger.assign(c.Owners, k)
@@ -110,11 +95,7 @@ func (l *Log) Derive(list []gpu.Family, c *snapshot.Cycle) []gpu.Family {
 		return list
 	}
 	l.setGauge(c)
-	list = l.families(list, c)
-	if l.save != nil && l.ledger.changed && time.Since(l.saved) >= statefile.Interval {
-		l.Flush()
-	}
-	return list
+	return l.families(list, c)
 }
 
 // countReasons counts the samples of clock event reasons.
@@ -141,7 +122,7 @@ func (l *Log) countReason(c *snapshot.Cycle, s *gpu.Sample, every time.Duration)
 	}
 	if s.Field == l.reasons && c.Topology.Devices[s.Row].Entity.Kind == gpu.KindGPU {
 		limit := int64(snapshot.MaxAgeIntervals * max(c.Plan.Interval, c.Plan.IntervalOf(l.reasons)))
-		l.ledger.changed = r.add(mask, at, limit) || l.ledger.changed
+		r.add(mask, at, limit)
 	}
 }
 
@@ -186,13 +167,4 @@ func (l *Log) Unavailable(list []gpu.FieldHealth, c *snapshot.Cycle) []gpu.Field
 		}
 	}
 	return list
-}
-
-// Flush saves what has changed. Call it when the last cycle is over.
-func (l *Log) Flush() {
-	if l.save == nil || !l.ledger.changed {
-		return
-	}
-	l.save(l.state())
-	l.ledger.changed, l.saved = false, time.Now()
 }

@@ -35,9 +35,8 @@ const (
 
 // A KernelLog is a second witness of XIDs, beside the engine.
 type KernelLog interface {
-	// Drain appends the XIDs since the previous call, oldest first, and returns how far they go in the
-	// witness's own words, for the state.
-	Drain([]gpu.XID) (xids []gpu.XID, position string)
+	// Drain appends the XIDs since the previous call, oldest first.
+	Drain([]gpu.XID) []gpu.XID
 	// Current reports whether it is read now. Else what happens meanwhile may be reported once it is.
 	Current() bool
 }
@@ -53,18 +52,15 @@ type event struct {
 // An account is what is known of one entity. It outlives sessions.
 type account struct {
 	pci     string
-	uuid    string // empty for what cannot be known again in another process
+	uuid    string
 	reports [gpu.WitnessKernel]reports
-	// reported is a time of this machine's clock up to which an earlier exporter that did not keep
-	// reports counted those of the engine; 0 for none.
-	reported int64
-	xids     []event // oldest first: those of the window, and the last one of all
-	reasons  reasons
-	owners   owners // of a GPU
-	pairs    pairs  // of a GPU
-	reach    reach  // of its session's reports
-	current  bool   // they were read in the latest cycle
-	bound    int    // the latest session that had it
+	xids    []event // oldest first: those of the window, and the last one of all
+	reasons reasons
+	owners  owners // of a GPU
+	pairs   pairs  // of a GPU
+	reach   reach  // of its session's reports
+	current bool   // they were read in the latest cycle
+	bound   int    // the latest session that had it
 }
 
 // A ledger counts XIDs, each once, whichever witness reports it and how often. It owns what is
@@ -80,7 +76,6 @@ type ledger struct {
 	epoch    uint32 // reports that are repeated begin another
 	again    bool   // the next Read may report what others did
 	witness  gpu.Witness
-	changed  bool // since it was last saved
 
 	topology   *gpu.Topology
 	plan       *gpu.Plan
@@ -93,10 +88,9 @@ type ledger struct {
 	earlier  *gpu.Owners // before those
 	assigned bool
 
-	kernel   []gpu.XID
-	position string
-	current  bool // the log was read when the latest cycle but this began
-	logged   reach
+	kernel  []gpu.XID
+	current bool // the log was read when the latest cycle but this began
+	logged  reach
 }
 
 // bind prepares for a session.
@@ -206,7 +200,7 @@ func (l *ledger) count(c *snapshot.Cycle, k *clock) {
 		}
 		if read && was && !late && c.Kind != snapshot.Overlapping {
 			// Both witnesses have had their time.
-			l.changed = a.pairs.forget(k.begin-k.memory) || l.changed
+			a.pairs.forget(k.begin - k.memory)
 		}
 		l.unreported[row] = l.log == nil && c.Missing(l.xid, row) != ""
 	}
@@ -222,20 +216,15 @@ func (l *ledger) countReport(c *snapshot.Cycle, k *clock, x *gpu.XID, switched b
 		return
 	}
 	a := l.rows[x.Row]
-	isNew, isNewHere := a.reports[x.Witness].add(report{id: x.ID, code: x.Code}, l.epoch, l.again)
-	if !isNewHere {
+	if !a.reports[x.Witness].add(report{id: x.ID, code: x.Code}, l.epoch, l.again) {
 		return
 	}
-	l.changed = true
 	from, to := k.span(cmp.Or(x.Since, x.Time), x.Time, a.reach)
 	if switched && a.reportedBy(x, from, to) {
 		return
 	}
 	a.addToWindow(l, k, event{at: to, value: x.Code, witness: x.Witness})
-	if l.again && x.Witness == gpu.WitnessEngine && x.Time <= a.reported {
-		return
-	}
-	if !isNew || l.topology.Devices[x.Row].Entity.Kind != gpu.KindGPU {
+	if l.topology.Devices[x.Row].Entity.Kind != gpu.KindGPU {
 		return
 	}
 	if l.total && l.log != nil && !l.pair(a, Unpaired{Code: x.Code, Count: 1, From: from, To: to, seen: k.now}) {
@@ -289,17 +278,14 @@ func (l *ledger) countKernel(k *clock) (late bool) {
 	current := l.log.Current()
 	late = !current || !l.current
 	l.current, l.logged.late = current, late
-	xids, position := l.log.Drain(l.kernel[:0])
-	l.changed = l.changed || position != l.position
-	l.kernel, l.position = xids, position
-	for i := range xids {
-		x := &xids[i]
+	l.kernel = l.log.Drain(l.kernel[:0])
+	for i := range l.kernel {
+		x := &l.kernel[i]
 		a, row := l.byBus(x.PCIBusID)
 		if a == nil {
 			l.unplaced.Inc()
 			continue
 		}
-		l.changed = true
 		from, to := k.span(x.Time, x.Time, l.logged)
 		if !l.pair(a, Unpaired{Kernel: true, Code: x.Code, Count: 1, From: from, To: to, seen: k.now}) {
 			continue

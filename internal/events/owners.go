@@ -27,16 +27,16 @@ const (
 // An XIDCount is how often one XID occurred on a GPU under one owner. Code is -1 for all those that
 // have no count of their own.
 type XIDCount struct {
-	Code   int64       `json:"xid"`
-	Count  int64       `json:"count"`
-	Last   int64       `json:"last,omitempty"` // when, in Unix nanoseconds; 0 for never
+	Code   int64
+	Count  int64
+	Last   int64       // when, in Unix nanoseconds; 0 for never
 	labels []gpu.Label // xid
 }
 
 // OwnerXIDs are the XIDs of a GPU under one owner.
 type OwnerXIDs struct {
-	Labels []gpu.Label `json:"labels,omitempty"` // of the owner, sorted by name; none where there was none
-	XIDs   []XIDCount  `json:"xids,omitempty"`   // by code
+	Labels []gpu.Label // of the owner, sorted by name; none where there was none
+	XIDs   []XIDCount  // by code
 	key    string
 	seen   int64 // when the owner last got the GPU, or had an XID (uptime)
 }

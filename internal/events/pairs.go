@@ -18,13 +18,13 @@ const (
 )
 
 // Unpaired are XIDs that one witness reported and the other may yet report: Count of one code,
-// which happened between From and To. These are uptimes here, and Unix nanoseconds in a State.
+// which happened between From and To (uptimes).
 type Unpaired struct {
-	Kernel bool  `json:"kernel,omitempty"` // the kernel's log reported them, else the engine
-	Code   int64 `json:"xid"`
-	Count  int64 `json:"count"`
-	From   int64 `json:"from"`
-	To     int64 `json:"to"`
+	Kernel bool // the kernel's log reported them, else the engine
+	Code   int64
+	Count  int64
+	From   int64
+	To     int64
 	seen   int64 // the Read that came with them (uptime)
 }
 
@@ -65,9 +65,7 @@ func (u *Unpaired) near(e *Unpaired, gap time.Duration) bool {
 	return u.From-int64(gap) <= e.To && e.From-int64(gap) <= u.To
 }
 
-// forget drops what waited since before a time, and reports whether it did.
-func (p *pairs) forget(before int64) bool {
-	n := len(p.waiting)
+// forget drops what waited since before a time.
+func (p *pairs) forget(before int64) {
 	p.waiting = slices.DeleteFunc(p.waiting, func(u Unpaired) bool { return u.seen < before })
-	return len(p.waiting) < n
 }

@@ -13,9 +13,9 @@ const maxAhead = 5 * time.Second
 
 // A ClockTotal is how often one reason began to hold the clocks, and for how long it did.
 type ClockTotal struct {
-	Event       string `json:"event"`
-	Count       int64  `json:"count"`
-	Nanoseconds int64  `json:"nanoseconds"`
+	Event       string
+	Count       int64
+	Nanoseconds int64
 	mask        int64
 	labels      []gpu.Label // clock_event
 }
@@ -42,12 +42,12 @@ func (r *reasons) init() {
 	}
 }
 
-// add takes a sample and reports whether it was new. The time since the one before counts for the
+// add takes a sample. The time since the one before counts for the
 // reasons that were set then, unless it is longer than limit: what was in between is not known.
-func (r *reasons) add(mask, at, limit int64) bool {
+func (r *reasons) add(mask, at, limit int64) {
 	r.init()
 	if r.known && at <= r.at {
-		return false
+		return
 	}
 	for i := range r.events {
 		e := &r.events[i]
@@ -62,7 +62,6 @@ func (r *reasons) add(mask, at, limit int64) bool {
 		}
 	}
 	r.known, r.mask, r.at = true, mask, at
-	return true
 }
 
 // addToWindow puts a sample into a window, if it counts. It returns how many had to leave early.
@@ -109,16 +108,6 @@ func (r *reasons) expire(before int64) {
 	if n := len(r.samples); n > 0 && r.samples[n-1].at <= before {
 		r.samples = nil
 	}
-}
-
-// named returns the event of that name, nil where there is none.
-func (r *reasons) named(name string) *ClockTotal {
-	r.init()
-	i := slices.IndexFunc(r.events, func(e ClockTotal) bool { return e.Event == name })
-	if i < 0 {
-		return nil
-	}
-	return &r.events[i]
 }
 
 // totals and seconds append every reason, once the GPU has reported any.

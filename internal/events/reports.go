@@ -6,11 +6,11 @@ const maxReports = 8192
 // A report is what a witness says of an error, and says again in another session.
 type report struct{ id, code int64 }
 
-// A reportCount is how many errors are known by one report, and how many of them were reported in
-// this process, and by the latest session to report any.
+// A reportCount is how many errors are known by one report, and how many of them the latest session
+// to report any has reported.
 type reportCount struct {
-	counted, here, session int32
-	epoch                  uint32
+	counted, session int32
+	epoch            uint32
 }
 
 // reports are those of one witness about one entity.
@@ -33,10 +33,9 @@ type reports struct {
 	passed    uint32 // the session that is past them
 }
 
-// add takes a report of a session, and returns whether it is of an error that was not counted, and
-// whether it is of one that is new to this process. Again says that the session may report what
-// others did.
-func (r *reports) add(x report, epoch uint32, again bool) (isNew, isNewHere bool) {
+// add takes a report of a session, and returns whether it is of an error that was not counted. Again
+// says that the session may report what others did.
+func (r *reports) add(x report, epoch uint32, again bool) bool {
 	if r.counts == nil {
 		r.counts = map[report]reportCount{}
 	}
@@ -45,7 +44,7 @@ func (r *reports) add(x report, epoch uint32, again bool) (isNew, isNewHere bool
 	case known:
 		r.passed = epoch
 	case r.forgotten && again && r.passed != epoch && x.id <= r.floor:
-		return false, false
+		return false
 	default:
 		if r.forgotten && x.id > r.floor {
 			r.passed = epoch
@@ -56,10 +55,10 @@ func (r *reports) add(x report, epoch uint32, again bool) (isNew, isNewHere bool
 		c.session, c.epoch = 0, epoch
 	}
 	c.session++
-	isNew, isNewHere = c.session > c.counted, c.session > c.here
-	c.counted, c.here = max(c.counted, c.session), max(c.here, c.session)
+	isNew := c.session > c.counted
+	c.counted = max(c.counted, c.session)
 	r.counts[x] = c
-	return isNew, isNewHere
+	return isNew
 }
 
 // remember makes room for a report.
@@ -78,14 +77,5 @@ func (r *reports) remember(x report) {
 func (r *reports) forget(id int64) {
 	if !r.forgotten || id > r.floor {
 		r.forgotten, r.floor = true, id
-	}
-}
-
-// newest yields the latest reports, n of them at most, the oldest first, and how often each was
-// counted.
-func (r *reports) newest(n int, yield func(report, int32)) {
-	for i := max(0, len(r.order)-n); i < len(r.order); i++ {
-		x := r.order[(r.oldest+i)%len(r.order)]
-		yield(x, r.counts[x].counted)
 	}
 }

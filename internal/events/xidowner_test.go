@@ -3,7 +3,6 @@ package events_test
 import (
 	"fmt"
 	"maps"
-	"math"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -14,7 +13,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/events"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 )
@@ -190,43 +188,8 @@ func TestOwnersOfLongAgo(t *testing.T) {
 	})
 }
 
-// Counts end at the largest number.
-func TestCountsSaturate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		e, seen := newEngine(), &figures{}
-		kept := &events.State{GPUs: []events.GPUCounts{{
-			UUID: "GPU-0", Owners: []events.OwnerXIDs{{XIDs: []events.XIDCount{{Code: 31, Count: math.MaxInt64 - 1}}}},
-			Clock: []events.ClockTotal{{Event: "power_cap", Count: math.MaxInt64, Nanoseconds: math.MaxInt64 - 5}},
-		}}}
-		r := start(t, e.Open, func(o *loop.Options) {
-			families(xidTotalFamily)(o)
-			seen.watch(o)
-			o.Kept, o.Save = kept, func(s *events.State) { kept = s }
-		})
-		e.happen(time.Now(), 31, 31, 31)
-		r.wait(interval)
-		if diff := cmp.Diff(map[string]int64{"31": math.MaxInt64}, seen.now()); diff != "" {
-			t.Errorf("(-want +got)\n%s", diff)
-		}
-		r.stop()
-		r = start(t, e.Open, func(o *loop.Options) {
-			clockFamilies(clockTotalFamily, clockSecondsFamily)(o)
-			o.Kept, o.Save = kept, func(s *events.State) { kept = s }
-		})
-		for _, mask := range []int64{0, 4, 0} {
-			e.sample(time.Now(), mask)
-			r.wait(interval)
-		}
-		r.stop()
-		want := []events.ClockTotal{{Event: "power_cap", Count: math.MaxInt64, Nanoseconds: math.MaxInt64}}
-		if diff := cmp.Diff(want, kept.GPUs[0].Clock, unexported); diff != "" {
-			t.Errorf("(-want +kept)\n%s", diff)
-		}
-	})
-}
-
-// An engine that reports more than is known one by one, to a new session, to a new process and
-// after that, makes none count again.
+// An engine that reports more than is known one by one, to a new session and after that, makes none
+// count again.
 func TestMoreReportsThanAreKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const many = 10000
@@ -235,21 +198,17 @@ func TestMoreReportsThanAreKnown(t *testing.T) {
 		for i := range many {
 			e.happen(time.Now().Add(time.Duration(i)*time.Microsecond), 31)
 		}
-		var kept *events.State
-		for process := range int64(3) {
-			r := start(t, e.Open, func(o *loop.Options) {
-				families(xidTotalFamily)(o)
-				seen.watch(o)
-				o.Kept, o.Save = kept, func(s *events.State) { kept = s }
-			})
-			r.wait(interval)
-			e.happen(time.Now(), 31, 31)
-			r.reload(r.change)
-			r.wait(interval)
-			if diff := cmp.Diff(map[string]int64{"31": many + 2*(process+1)}, seen.now()); diff != "" {
-				t.Errorf("process %d (-want +got)\n%s", process, diff)
-			}
-			r.stop()
+		r := start(t, e.Open, func(o *loop.Options) {
+			families(xidTotalFamily)(o)
+			seen.watch(o)
+		})
+		r.wait(interval)
+		e.happen(time.Now(), 31, 31)
+		r.reload(r.change)
+		r.wait(interval)
+		if diff := cmp.Diff(map[string]int64{"31": many + 2}, seen.now()); diff != "" {
+			t.Errorf("(-want +got)\n%s", diff)
 		}
+		r.stop()
 	})
 }

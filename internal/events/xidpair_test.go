@@ -9,7 +9,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/events"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 )
@@ -33,12 +32,12 @@ func (w *witness) report(x gpu.XID) {
 	w.xids = append(w.xids, x)
 }
 
-func (w *witness) Drain(into []gpu.XID) ([]gpu.XID, string) {
+func (w *witness) Drain(into []gpu.XID) []gpu.XID {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	into = append(into, w.xids...)
 	w.xids = nil
-	return into, "boot/1"
+	return into
 }
 
 // Two sources report the same XIDs, each in its own time: two of one source are two, one of each is
@@ -84,20 +83,16 @@ func TestXIDsOfEngineAndKernel(t *testing.T) {
 		"a storm of which one reports a part":     {[]reported{{1, engine, 31, storm(3000)}, {2, kernel, 31, storm(1000)}}, 3000},
 		"a storm of which the other reports more": {[]reported{{1, engine, 31, storm(1000)}, {2, kernel, 31, storm(3000)}}, 3000},
 	} {
-		for _, restart := range []bool{false, true} {
-			if restart {
-				name += ", across a restart"
-			}
+		{
 			t.Run(name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					e, log, seen := newEngine(), &witness{}, &figures{}
 					begin := time.Now()
-					var kept *events.State
 					run := func() *rig {
 						return start(t, e.Open, func(o *loop.Options) {
 							families(xidTotalFamily)(o)
 							seen.watch(o)
-							o.KernelLog, o.Kept, o.Save = log, kept, func(s *events.State) { kept = s }
+							o.KernelLog = log
 						})
 					}
 					r := run()
@@ -124,10 +119,6 @@ func TestXIDsOfEngineAndKernel(t *testing.T) {
 							}
 						}
 						r.wait(interval)
-						if restart && cycle < 3 {
-							r.stop()
-							r = run()
-						}
 					}
 					r.stop()
 					sum := int64(0)
@@ -173,30 +164,6 @@ func TestKernelLogThatComesLate(t *testing.T) {
 		}
 		r.stop()
 	})
-}
-
-// An exporter that does not read the kernel's log leaves no place in it behind from which a later
-// one would count again.
-func TestPlaceInTheKernelLog(t *testing.T) {
-	for name, test := range map[string]struct {
-		log  events.KernelLog
-		want string
-	}{"read": {&witness{}, "boot/1"}, "not read": {nil, ""}} {
-		synctest.Test(t, func(t *testing.T) {
-			var kept *events.State
-			e := newEngine()
-			r := start(t, e.Open, func(o *loop.Options) {
-				families(xidTotalFamily)(o)
-				o.KernelLog, o.Kept, o.Save = test.log, &events.State{KernelLog: "boot/0"}, func(s *events.State) { kept = s }
-			})
-			e.happen(time.Now(), 31)
-			r.wait(interval)
-			r.stop()
-			if kept.KernelLog != test.want {
-				t.Errorf("%s: %q is kept, want %q", name, kept.KernelLog, test.want)
-			}
-		})
-	}
 }
 
 // A session of another witness that is opened beside the one that is there reports what happened

@@ -21,7 +21,7 @@ var layers = []struct {
 }{
 	{[]string{"internal/access", "internal/gpu", "internal/gauge", "internal/text", "etc"}, "the vocabulary and the shipped files import nothing of ours"},
 	{[]string{"internal/catalog"}, "what can be exported"},
-	{[]string{"internal/counters", "internal/config", "internal/deviceid", "internal/process", "internal/events/statefile"}, "what is requested, and reading of texts"},
+	{[]string{"internal/counters", "internal/config", "internal/deviceid", "internal/process"}, "what is requested, and reading of texts"},
 	{[]string{"internal/snapshot"}, "a reading made into a page's data"},
 	{[]string{"internal/events", "internal/accounting"}, "what is derived from it"},
 	{[]string{"internal/collector", "internal/exposition", "internal/source/dcgm", "internal/source/nvml", "internal/source/sim",

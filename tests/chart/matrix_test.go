@@ -62,7 +62,6 @@ func switches() []string {
 		"kubernetes: {enablePodLabels: true, rbac: {create: false}}",
 		"kubernetesDRA: {enabled: true}",
 		"debugDump: {enabled: true}",
-		"state: {enabled: true}",
 		"test: {enabled: false}",
 		"arguments: [\"-m\", \"default:mine\"]",
 		"arguments: [\"--configmap-data=default:mine\", \"-f\", \"/etc/dcgm-exporter/default-counters.csv\"]",

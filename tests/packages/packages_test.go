@@ -179,11 +179,11 @@ func TestDebianInstallsUpgradesRemovesPurges(t *testing.T) {
 	m.serves()
 
 	m.does("dpkg", "-r", "dcgm-exporter")
-	if m.has("/usr/bin/dcgm-exporter") || !m.has("/etc/default/dcgm-exporter") || !m.has("/etc/dcgm-exporter/default-counters.csv") || !m.has("/var/lib/dcgm-exporter/events.json") {
-		t.Error("remove takes the program, and leaves settings and state")
+	if m.has("/usr/bin/dcgm-exporter") || !m.has("/etc/default/dcgm-exporter") || !m.has("/etc/dcgm-exporter/default-counters.csv") {
+		t.Error("remove takes the program, and leaves settings")
 	}
 	m.does("dpkg", "-P", "dcgm-exporter")
-	for _, f := range append(slices.Clone(files), "/etc/default/dcgm-exporter", "/var/lib/dcgm-exporter") {
+	for _, f := range append(slices.Clone(files), "/etc/default/dcgm-exporter") {
 		if f != "/etc/dcgm-exporter/web" && m.has(f) {
 			t.Errorf("purge leaves %s", f)
 		}
@@ -193,8 +193,8 @@ func TestDebianInstallsUpgradesRemovesPurges(t *testing.T) {
 	}
 }
 
-// serves runs the installed program as the unit does: its account, its state file, and the drop-in
-// for TLS with paths relative to the folder of web.yaml.
+// serves runs the installed program as the unit does: its account, and the drop-in for
+// TLS with paths relative to the folder of web.yaml.
 func (m *machine) serves() {
 	t := m.t
 	t.Helper()
@@ -206,7 +206,6 @@ func (m *machine) serves() {
 		m.writes("/etc/dcgm-exporter/web/"+name, content, 0o640)
 		m.does("chgrp", "dcgm-exporter", "/etc/dcgm-exporter/web/"+name)
 	}
-	m.does("install", "-d", "-o", "dcgm-exporter", "-g", "dcgm-exporter", "-m", "0700", "/var/lib/dcgm-exporter") // StateDirectory=
 	m.writes("/tmp/faults.yaml", "faults:\n  - {fault: xid, at: 1s, devices: [\"0\"], xids: [31]}\n", 0o644)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -216,7 +215,6 @@ func (m *machine) serves() {
 	l.Close()
 	cmd := exec.Command("chroot", "--userspec=dcgm-exporter:dcgm-exporter", m.root, "/usr/bin/dcgm-exporter", "--source=sim", "--sim-scenario=/tmp/faults.yaml", "-f", "/etc/dcgm-exporter/fleet-counters.csv", "--address="+address, "-c", "500")
 	cmd.Env = []string{
-		"DCGM_EXPORTER_STATE_FILE=/var/lib/dcgm-exporter/events.json",   // as the unit
 		"DCGM_EXPORTER_WEB_CONFIG_FILE=/etc/dcgm-exporter/web/web.yaml", // as tls.conf
 	}
 	var log bytes.Buffer // read after the process has ended
@@ -234,8 +232,8 @@ func (m *machine) serves() {
 		}
 		defer response.Body.Close()
 		page, err := io.ReadAll(response.Body)
-		if err == nil && (!bytes.Contains(page, []byte("\nDCGM_FI_DEV_GPU_TEMP{")) || !m.has("/var/lib/dcgm-exporter/events.json")) {
-			err = errors.New("no series of GPUs, or no state file")
+		if err == nil && !bytes.Contains(page, []byte("\nDCGM_FI_DEV_GPU_TEMP{")) {
+			err = errors.New("no series of GPUs")
 		}
 		return err
 	})
@@ -354,8 +352,8 @@ func TestRPMInstallsUpgradesErases(t *testing.T) {
 	}
 	m.serves()
 	rpm("-e", "dcgm-exporter")
-	if m.has("/usr/bin/dcgm-exporter") || m.has("/var/lib/dcgm-exporter") || !m.has("/etc/dcgm-exporter/web/tls.key") {
-		t.Error("erase takes program and state, and leaves the administrator's key")
+	if m.has("/usr/bin/dcgm-exporter") || !m.has("/etc/dcgm-exporter/web/tls.key") {
+		t.Error("erase takes the program, and leaves the administrator's key")
 	}
 }
 

@@ -75,7 +75,7 @@ func (p play) scraped(t *testing.T) recording {
 		log := kernellog.New(kernellog.Options{
 			Path: "simulated", Registerer: registry, Log: slog.New(slog.DiscardHandler),
 			Open: func() (kernellog.Device, error) { return src.KernelLog(), nil },
-			Boot: src.KernelBoot, Uptime: src.KernelUptime, PodOf: src.PodOf,
+			PodOf: src.PodOf,
 		})
 		all := gpu.Selector{Flex: true}
 		var pages exposition.Pages

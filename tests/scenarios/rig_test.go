@@ -72,7 +72,7 @@ func raise(t *testing.T, o sim.Options, faults string) *stage {
 	encoder := exposition.NewEncoder(exposition.Options{Trailer: func(dst []byte) []byte { return loop.AppendGathered(t, dst, registry) }})
 	log := kernellog.New(kernellog.Options{
 		Path: "simulated", Registerer: registry, Log: slog.New(slog.DiscardHandler),
-		Open: func() (kernellog.Device, error) { return s.src.KernelLog(), nil }, Boot: s.src.KernelBoot, Uptime: s.src.KernelUptime, PodOf: s.src.PodOf,
+		Open: func() (kernellog.Device, error) { return s.src.KernelLog(), nil }, PodOf: s.src.PodOf,
 	})
 	s.loop = loop.New(loop.Options{PodOf: s.src.PodOf, KernelLog: log, Options: collector.Options{
 		Source: collector.SourceOf(s.src.Open), Attributors: []collector.Attributor{s.src},

@@ -313,7 +313,6 @@ name twice cannot be applied on the server's side. */}}
 {{- if $v.kubernetes.releaseOnPause }}{{ $_ := set $env "DCGM_EXPORTER_KUBERNETES_RELEASE_ON_PAUSE" "true" }}{{ end -}}
 {{- if $v.kubernetesDRA.enabled }}{{ $_ := set $env "KUBERNETES_ENABLE_DRA" "true" }}{{ end -}}
 {{- if $v.config.enabled }}{{ $_ := set $env "DCGM_EXPORTER_CONFIG_FILE" $v.config.mountPath }}{{ end -}}
-{{- if $v.state.enabled }}{{ $_ := set $env "DCGM_EXPORTER_STATE_FILE" "/var/lib/dcgm-exporter/state" }}{{ end -}}
 {{- if or $v.webConfig.existingSecret (include "dcgm-exporter.ownWebConfig" .) -}}
 {{- $_ := set $env "DCGM_EXPORTER_WEB_CONFIG_FILE" "/etc/dcgm-exporter/web/web-config.yaml" -}}
 {{- end -}}

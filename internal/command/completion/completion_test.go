@@ -75,7 +75,7 @@ func TestBashCompletes(t *testing.T) {
 		{[]string{"--sourc"}, []string{"--source"}},
 		{[]string{"--source", ""}, []string{"auto", "dcgm", "nvml", "sim"}},
 		{[]string{"--source", "=", "s"}, []string{"sim"}},
-		{[]string{"--state-file", "/etc/pass"}, []string{"/etc/passwd", "/etc/passwd-"}},
+		{[]string{"--collectors", "/etc/pass"}, []string{"/etc/passwd", "/etc/passwd-"}},
 		{[]string{"--collect-interval", ""}, nil},
 		{[]string{"once", "--vocab"}, []string{"--vocabulary"}},
 	} {

@@ -3,9 +3,8 @@
 // engine has gone with the GPU.
 //
 // A Reader follows /dev/kmsg on a goroutine of its own and keeps the XIDs that it finds, in a
-// bounded buffer, until the collector takes them; what the kernel or the buffer lost is counted. A
-// Position, saved with the state, is where the next process goes on. ParseRecord and ParseXID are
-// its decoders.
+// bounded buffer, until the collector takes them; what the kernel or the buffer lost is counted.
+// ParseRecord and ParseXID are its decoders.
 //
 // The package never writes to the log, never counts or pairs XIDs (the collector does), and takes
 // no line that the kernel itself has not written.

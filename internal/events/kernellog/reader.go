@@ -8,13 +8,11 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/sys/unix"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
@@ -25,11 +23,6 @@ const (
 	maxXIDs = 4096
 	// maxRecord is more than the kernel's longest record; a read that offers less room is refused.
 	maxRecord = 16 << 10
-	// fresh is how long a Read blocks at least whose record was not there before.
-	fresh = 10 * time.Millisecond
-	// current is how long after it was written a record's process is looked up at most: a process with
-	// an XID ends soon, and its id comes again.
-	current = 10 * time.Second
 	// retry is how long a log that cannot be read is left alone.
 	retry = 30 * time.Second
 )
@@ -45,9 +38,6 @@ type Device interface {
 type Options struct {
 	// Path names the log in messages, and is what Open opens if that is nil.
 	Path string
-	// After is where an earlier process stopped. From the zero Position the reader starts at the end
-	// of the log; from one of another boot at the beginning, since nothing of this boot was read.
-	After Position
 	// Registerer gets the reader's series. Required.
 	Registerer prometheus.Registerer
 	// Log gets a line when the log ceases or begins to be readable. Required.
@@ -56,11 +46,8 @@ type Options struct {
 	// called on Run's goroutine. Nil where that is not known.
 	PodOf func(pid uint32) (string, error)
 
-	// Open, Boot and Uptime stand in for the machine's; nil means the device at Path,
-	// /proc/sys/kernel/random/boot_id and the kernel's monotonic clock.
-	Open   func() (Device, error)
-	Boot   func() (string, error)
-	Uptime func() (time.Duration, error)
+	// Open opens the log; nil means the device at Path.
+	Open func() (Device, error)
 }
 
 // A Reader follows the kernel's log. Run and Drain may be called from different goroutines.
@@ -72,12 +59,10 @@ type Reader struct {
 
 	mu    sync.Mutex
 	found []gpu.XID
-	at    Position // how far found goes
 	open  bool
 
 	// Run's.
 	failing bool
-	booted  time.Time // when the clock of the log's records was zero
 }
 
 // Why XIDs can be missing, as in dcgm_exporter_kernel_log_lost_total.
@@ -91,14 +76,8 @@ func New(opt Options) *Reader {
 	if opt.Open == nil {
 		opt.Open = func() (Device, error) { return open(opt.Path) }
 	}
-	if opt.Boot == nil {
-		opt.Boot = bootID
-	}
-	if opt.Uptime == nil {
-		opt.Uptime = uptime
-	}
 	r := &Reader{
-		opt: opt, at: opt.After,
+		opt: opt,
 		up: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "dcgm_exporter_kernel_log_up",
 			Help: "Whether the kernel's log is read for XIDs.",
@@ -115,14 +94,13 @@ func New(opt Options) *Reader {
 	return r
 }
 
-// Drain appends the XIDs that were found since the previous call, oldest first, and returns how far
-// the log was read for them, as Position.String spells it.
-func (r *Reader) Drain(into []gpu.XID) ([]gpu.XID, string) {
+// Drain appends the XIDs that were found since the previous call, oldest first.
+func (r *Reader) Drain(into []gpu.XID) []gpu.XID {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	into = append(into, r.found...)
 	r.found = r.found[:0]
-	return into, r.at.String()
+	return into
 }
 
 // Current reports whether the log is read, as far as it goes.
@@ -167,10 +145,6 @@ func (r *Reader) Run(ctx context.Context) {
 
 // follow opens the log and reads it until it cannot any more.
 func (r *Reader) follow(ctx context.Context) error {
-	boot, err := r.opt.Boot()
-	if err != nil {
-		return err
-	}
 	d, err := r.opt.Open()
 	if err != nil {
 		return err
@@ -182,18 +156,7 @@ func (r *Reader) follow(ctx context.Context) error {
 			d.Close()
 		}
 	}()
-	r.mu.Lock()
-	if r.at.Boot == "" {
-		_, err = d.Seek(0, io.SeekEnd)
-	} else {
-		_, err = d.Seek(0, io.SeekStart)
-	}
-	if r.at.Boot != "" && r.at.Boot != boot {
-		r.at = Position{Boot: boot}
-	}
-	at := r.at
-	r.mu.Unlock()
-	if err != nil {
+	if _, err := d.Seek(0, io.SeekEnd); err != nil {
 		return err
 	}
 	r.set(true)
@@ -201,19 +164,15 @@ func (r *Reader) follow(ctx context.Context) error {
 		r.failing = false
 		r.opt.Log.Info("The kernel's log is read again", "path", r.opt.Path)
 	}
-	return r.read(d, boot, at)
+	return r.read(d)
 }
 
 // read takes records until one cannot be read.
-func (r *Reader) read(d Device, boot string, at Position) error {
-	known := at.Boot != "" // at.Next is what comes next
-	next := at.Next
+func (r *Reader) read(d Device) error {
 	buffer := make([]byte, maxRecord)
-	r.booted = time.Time{}
+	var next uint64 // the sequence number that follows; 0 before the first record
 	for {
-		begin := time.Now()
 		n, err := d.Read(buffer)
-		waited := time.Since(begin) >= fresh
 		if errors.Is(err, syscall.EPIPE) {
 			continue // the gap in the sequence is how many
 		}
@@ -224,37 +183,30 @@ func (r *Reader) read(d Device, boot string, at Position) error {
 			return io.ErrUnexpectedEOF
 		}
 		record, ok := ParseRecord(buffer[:n])
-		if !ok || known && record.Sequence < next {
+		if !ok {
 			continue
 		}
-		if known && record.Sequence > next {
+		if next > 0 && record.Sequence > next {
 			r.lost.WithLabelValues(lostRecords).Add(float64(record.Sequence - next))
 		}
-		known, next = true, record.Sequence+1
-		r.calibrate(record.Uptime, waited)
-		r.take(record, Position{Boot: boot, Next: next})
+		next = record.Sequence + 1
+		r.record(record)
 	}
 }
 
-// take keeps the XID of a record, if it reports one.
-func (r *Reader) take(record Record, at Position) {
-	xid, ok := gpu.XID{}, false
-	if record.Kernel {
-		xid, ok = ParseXID(record.Text)
+// record keeps the XID of a record, if it reports one. A record that is read was written just now:
+// that dates it better than the log's own clock, which drifts by seconds a day.
+func (r *Reader) record(record Record) {
+	if !record.Kernel {
+		return
 	}
-	if ok {
-		now := time.Now().UnixNano()
-		xid.Time = min(r.booted.Add(record.Uptime).UnixNano(), now)
-		if now-xid.Time <= int64(current) {
-			xid.PodUID = r.podOf(xid.PID)
-		}
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.at = at
+	xid, ok := ParseXID(record.Text)
 	if !ok {
 		return
 	}
+	xid.Time, xid.PodUID = time.Now().UnixNano(), r.podOf(xid.PID)
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if len(r.found) == maxXIDs {
 		r.lost.WithLabelValues(lostXIDs).Inc()
 		return
@@ -273,23 +225,6 @@ func (r *Reader) podOf(pid uint32) string {
 		return ""
 	}
 	return uid
-}
-
-// calibrate learns when the clock of the records was zero. That clock is not disciplined: it drifts
-// by seconds a day from every other. A record that was waited for was written just now, and says
-// so; for the first ones, which were there before, the kernel's monotonic clock must do.
-func (r *Reader) calibrate(up time.Duration, waited bool) {
-	now := time.Now()
-	switch {
-	case waited:
-		r.booted = now.Add(-up)
-	case r.booted.IsZero():
-		since, err := r.opt.Uptime()
-		if err != nil {
-			since = up
-		}
-		r.booted = now.Add(-since)
-	}
 }
 
 // open opens the device at path.
@@ -313,20 +248,4 @@ func typed(err error) error {
 		return fmt.Errorf("%w: %w (it needs root, and the capability SYSLOG where kernel.dmesg_restrict is 1)", gpu.ErrPermission, err)
 	}
 	return fmt.Errorf("%w: %w", gpu.ErrUnavailable, err)
-}
-
-func bootID() (string, error) {
-	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return "", typed(err)
-	}
-	return strings.TrimSpace(string(text)), nil
-}
-
-func uptime() (time.Duration, error) {
-	var t unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {
-		return 0, err
-	}
-	return time.Duration(t.Nano()), nil
 }

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -76,13 +77,10 @@ type rig struct {
 	start  time.Time
 }
 
-// run runs a Reader of boot "now", which was an hour ago.
-func run(t *testing.T, after kernellog.Position, open func() (kernellog.Device, error)) *rig {
+func run(t *testing.T, open func() (kernellog.Device, error)) *rig {
 	r := &rig{reg: prometheus.NewRegistry(), start: time.Now()}
 	r.reader = kernellog.New(kernellog.Options{
-		Path: "/dev/kmsg", After: after, Registerer: r.reg, Log: slog.New(slog.NewTextHandler(&r.log, nil)),
-		Open: open, Boot: func() (string, error) { return "now", nil },
-		Uptime: func() (time.Duration, error) { return time.Hour + time.Since(r.start), nil },
+		Path: "/dev/kmsg", Registerer: r.reg, Log: slog.New(slog.NewTextHandler(&r.log, nil)), Open: open,
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
@@ -96,21 +94,19 @@ func of(d *device) func() (kernellog.Device, error) {
 	return func() (kernellog.Device, error) { return d, nil }
 }
 
-// drain returns the XIDs as "code@seconds since the start", and the position.
-func (r *rig) drain() (list []string, position string) {
+// drain returns the XIDs as "code@seconds since the start".
+func (r *rig) drain() (list []string) {
 	synctest.Wait()
-	xids, position := r.reader.Drain(nil)
-	for _, x := range xids {
+	for _, x := range r.reader.Drain(nil) {
 		list = append(list, fmt.Sprintf("%d@%v", x.Code, time.Unix(0, x.Time).Sub(r.start)))
 	}
-	return list, position
+	return list
 }
 
-func (r *rig) expect(t *testing.T, position string, want ...string) {
+func (r *rig) expect(t *testing.T, want ...string) {
 	t.Helper()
-	got, at := r.drain()
-	if diff := cmp.Diff(want, got); diff != "" || at != position {
-		t.Errorf("position %q, want %q (-want +got)\n%s", at, position, diff)
+	if diff := cmp.Diff(want, r.drain()); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
 	}
 }
 
@@ -137,72 +133,57 @@ func (r *rig) series(t *testing.T, name string, want ...string) {
 	}
 }
 
-func TestWhereItStarts(t *testing.T) {
-	old := [][]byte{record(5, 10*time.Second, 31), record(6, time.Hour-time.Second, 13)}
-	for name, test := range map[string]struct {
-		after kernellog.Position
-		want  []string
-	}{
-		"at the end":                  {kernellog.Position{}, []string{"79@20s"}},
-		"where it stopped":            {kernellog.Position{Boot: "now", Next: 6}, []string{"13@-1s", "79@20s"}},
-		"at the beginning of a boot":  {kernellog.Position{Boot: "earlier", Next: 900}, []string{"31@-59m50s", "13@-1s", "79@20s"}},
-		"after what it has read":      {kernellog.Position{Boot: "now", Next: 7}, []string{"79@20s"}},
-		"before what it still can be": {kernellog.Position{Boot: "now", Next: 2}, []string{"31@-59m50s", "13@-1s", "79@20s"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				d := newDevice(old...)
-				r := run(t, test.after, of(d))
-				time.Sleep(20 * time.Second)
-				// The records' clock is 7 s behind by now; it is the reading that dates.
-				d.live <- record(7, time.Hour+13*time.Second, 79)
-				r.expect(t, "now/8", test.want...)
-				r.expect(t, "now/8") // once
-				d.live <- record(8, time.Hour+14*time.Second, 0)
-				r.expect(t, "now/9")
-			})
-		})
-	}
+// It begins at the end of the log, and reports each line once, dated by when it was read: the log's
+// own clock is another one.
+func TestLinesAreReportedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDevice(record(5, 10*time.Second, 31), record(6, time.Hour-time.Second, 13))
+		r := run(t, of(d))
+		time.Sleep(20 * time.Second)
+		d.live <- record(7, time.Hour+13*time.Second, 79)
+		d.live <- record(8, time.Hour+14*time.Second, 0)
+		r.expect(t, "79@20s")
+		r.expect(t)
+	})
 }
 
 func TestNothingIsTakenFromOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDevice()
-		r := run(t, kernellog.Position{}, of(d))
-		time.Sleep(time.Second)
+		r := run(t, of(d))
 		d.live <- []byte("12,1,5,-;NVRM: Xid (PCI:0000:1b:00): 79, from user space")
 		d.live <- []byte("4,2,5,-;another driver\n TEXT=NVRM: Xid (PCI:0000:1b:00): 79, in a field")
 		d.live <- []byte("garbage")
-		r.expect(t, "now/3")
+		d.live <- record(3, time.Hour, 48)
+		r.expect(t, "48@0s")
 	})
 }
 
 func TestLossesAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := newDevice(nil, record(10, time.Minute, 31))
-		r := run(t, kernellog.Position{Boot: "now", Next: 4}, of(d))
+		d := newDevice()
+		r := run(t, of(d))
+		d.live <- record(4, time.Minute, 31)
 		d.live <- nil
 		d.live <- record(13, time.Minute, 0)
-		r.expect(t, "now/14", "31@-59m0s")
+		r.expect(t, "31@0s")
 		r.series(t, "dcgm_exporter_kernel_log_lost_total", "records 8", "xids 0")
 		for i := range 5000 { // none of them is taken
 			d.live <- record(14+i, time.Hour, 31)
 		}
-		if got, at := r.drain(); len(got) != 4096 || at != "now/5014" {
-			t.Errorf("%d XIDs, position %s", len(got), at)
+		if got := r.drain(); len(got) != 4096 {
+			t.Errorf("%d XIDs", len(got))
 		}
 		r.series(t, "dcgm_exporter_kernel_log_lost_total", "records 8", "xids 904")
 	})
 }
 
-// The process of an XID is looked up when its line is read, since it ends soon, and not for a line
-// of long ago, since ids come again.
+// The process of an XID is looked up when its line is read, since it ends soon.
 func TestProcessesAreLookedUpAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := newDevice(record(1, 59*time.Minute, 31), record(2, time.Hour-5*time.Second, 32))
+		d := newDevice()
 		r := kernellog.New(kernellog.Options{
-			Registerer: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler), After: kernellog.Position{Boot: "earlier"},
-			Open: of(d), Boot: func() (string, error) { return "now", nil }, Uptime: func() (time.Duration, error) { return time.Hour, nil },
+			Registerer: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler), Open: of(d),
 			PodOf: func(pid uint32) (string, error) {
 				if pid == 8 {
 					return "not to be used", errors.New("another namespace")
@@ -213,17 +194,16 @@ func TestProcessesAreLookedUpAtOnce(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { r.Run(ctx); close(done) }()
-		time.Sleep(time.Minute)
+		synctest.Wait()
 		for i, process := range []string{"pid=7", "pid=8", "pid='<unknown>'"} {
-			d.live <- fmt.Appendf(nil, "4,%d,%d,-;NVRM: Xid (PCI:0000:1b:00): %d, %s", 3+i, (time.Hour + time.Minute).Microseconds(), 43+i, process)
+			d.live <- fmt.Appendf(nil, "4,%d,0,-;NVRM: Xid (PCI:0000:1b:00): %d, %s", 3+i, 43+i, process)
 		}
 		synctest.Wait()
 		got := map[int64]string{}
-		xids, _ := r.Drain(nil)
-		for _, x := range xids {
+		for _, x := range r.Drain(nil) {
 			got[x.Code] = x.PodUID
 		}
-		if diff := cmp.Diff(map[int64]string{31: "", 32: "pod of 7", 43: "pod of 7", 44: "", 45: ""}, got); diff != "" {
+		if diff := cmp.Diff(map[int64]string{43: "pod of 7", 44: "", 45: ""}, got); diff != "" {
 			t.Errorf("(-want +got)\n%s", diff)
 		}
 		cancel()
@@ -231,12 +211,11 @@ func TestProcessesAreLookedUpAtOnce(t *testing.T) {
 	})
 }
 
-// A log that comes late, goes and comes back is reported once each time, and read on from where it
-// was.
+// A log that comes late, goes and comes back is reported once each time, and is read from its end on.
 func TestLogComesAndGoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var present atomic.Pointer[device]
-		r := run(t, kernellog.Position{}, func() (kernellog.Device, error) {
+		r := run(t, func() (kernellog.Device, error) {
 			if d := present.Load(); d != nil {
 				return d, nil
 			}
@@ -256,16 +235,18 @@ func TestLogComesAndGoes(t *testing.T) {
 		present.Store(first)
 		time.Sleep(time.Minute)
 		first.live <- record(3, time.Hour+6*time.Minute, 79)
-		r.expect(t, "now/4", "79@6m0s")
+		r.expect(t, "79@6m0s")
 		up(true)
-		present.Store(newDevice(record(3, time.Hour+6*time.Minute, 79), record(4, time.Hour+7*time.Minute, 48)))
+		second := newDevice(record(4, time.Hour+7*time.Minute, 48))
+		present.Store(second)
 		time.Sleep(time.Minute + 10*time.Second)
 		first.live <- []byte{} // its end
 		synctest.Wait()
 		up(false)
 		time.Sleep(time.Minute)
 		up(true)
-		r.expect(t, "now/5", "48@7m0s")
+		second.live <- record(5, 0, 31)
+		r.expect(t, "31@8m10s")
 		if n, m := strings.Count(r.log.String(), "level=WARN"), strings.Count(r.log.String(), "level=INFO"); n != 2 || m != 2 {
 			t.Errorf("reported %d and %d times:\n%s", n, m, r.log.String())
 		}
@@ -282,7 +263,7 @@ func TestUnsuitablePaths(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			reg, reported := prometheus.NewRegistry(), make(chan string, 1)
 			r := kernellog.New(kernellog.Options{
-				Path: path, Registerer: reg, After: kernellog.Position{Boot: "x"},
+				Path: path, Registerer: reg,
 				Log: slog.New(slog.NewTextHandler(report(reported), nil)),
 			})
 			ctx, cancel := context.WithCancel(t.Context())
@@ -293,7 +274,7 @@ func TestUnsuitablePaths(t *testing.T) {
 			}
 			cancel()
 			<-done
-			if got, _ := r.Drain(nil); len(got) > 0 {
+			if got := r.Drain(nil); len(got) > 0 {
 				t.Errorf("XIDs: %v", got)
 			}
 			want := "# HELP dcgm_exporter_kernel_log_up Whether the kernel's log is read for XIDs.\n# TYPE dcgm_exporter_kernel_log_up gauge\ndcgm_exporter_kernel_log_up 0\n"
@@ -339,18 +320,17 @@ func TestMachinesOwnLog(t *testing.T) {
 	if _, ok := kernellog.ParseRecord(b[:n]); !ok {
 		t.Errorf("its first record is not understood: %q", b[:n])
 	}
-	reg := prometheus.NewRegistry()
-	r := kernellog.New(kernellog.Options{Path: path, Registerer: reg, Log: slog.New(slog.DiscardHandler), After: kernellog.Position{Boot: "earlier"}})
+	r := kernellog.New(kernellog.Options{Path: path, Registerer: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler)})
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	done := make(chan struct{})
 	go func() { r.Run(ctx); close(done) }()
-	for at := ""; ctx.Err() == nil && kernellog.ParsePosition(at).Next == 0; {
-		_, at = r.Drain(nil)
+	for !r.Current() && ctx.Err() == nil {
+		runtime.Gosched()
+	}
+	if !r.Current() {
+		t.Error("it is not read")
 	}
 	cancel()
 	<-done // a blocked read ends with the context
-	if _, at := r.Drain(nil); kernellog.ParsePosition(at).Boot == "earlier" || kernellog.ParsePosition(at).Next == 0 {
-		t.Errorf("position %q", at)
-	}
 }

@@ -3,7 +3,6 @@ package kernellog
 import (
 	"strconv"
 	"strings"
-	"time"
 )
 
 // A Record is one entry of the kernel's log.
@@ -12,8 +11,6 @@ type Record struct {
 	// distinguished by their syslog facility.
 	Kernel   bool
 	Sequence uint64
-	// Uptime is when it was written, by the kernel's monotonic clock.
-	Uptime time.Duration
 	// Text is its first line, without the fields that may follow it.
 	Text string
 }
@@ -30,7 +27,7 @@ func ParseRecord(b []byte) (Record, bool) {
 	if len(fields) < 3 {
 		return Record{}, false
 	}
-	var n [3]uint64
+	var n [2]uint64
 	for i := range n {
 		var err error
 		if n[i], err = strconv.ParseUint(fields[i], 10, 53); err != nil {
@@ -38,5 +35,5 @@ func ParseRecord(b []byte) (Record, bool) {
 		}
 	}
 	text, _, _ = strings.Cut(text, "\n")
-	return Record{Kernel: n[0]>>3 == 0, Sequence: n[1], Uptime: time.Duration(n[2]) * time.Microsecond, Text: text}, true
+	return Record{Kernel: n[0]>>3 == 0, Sequence: n[1], Text: text}, true
 }

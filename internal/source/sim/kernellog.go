@@ -77,12 +77,6 @@ func (s *Source) xidLine(index uint32, xid int64) string {
 	return fmt.Sprintf("NVRM: Xid (PCI:%s): %d, pid=%s, name=%s, of the scenario", bus, xid, pid, name)
 }
 
-// KernelBoot returns the id of the simulated boot: another one for every world.
-func (s *Source) KernelBoot() (string, error) { return uuid("", uint64(s.start)), nil }
-
-// KernelUptime returns how long ago the simulated boot was.
-func (s *Source) KernelUptime() (time.Duration, error) { return s.elapsed(s.now().UnixNano()), nil }
-
 // Read returns the next record once it is written, and fs.ErrClosed after Close.
 func (l *KernelLog) Read(b []byte) (int, error) {
 	select {

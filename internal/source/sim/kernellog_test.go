@@ -45,14 +45,14 @@ faults:
 		var log strings.Builder
 		reader := kernellog.New(kernellog.Options{
 			Path: "simulated", Registerer: prometheus.NewRegistry(), Log: slog.New(slog.NewTextHandler(&log, nil)),
-			Open: func() (kernellog.Device, error) { return src.KernelLog(), nil }, Boot: src.KernelBoot, Uptime: src.KernelUptime,
+			Open: func() (kernellog.Device, error) { return src.KernelLog(), nil },
 		})
 		time.Sleep(5 * time.Second) // it starts behind the first lines
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { defer close(done); reader.Run(ctx) }()
 		time.Sleep(time.Minute)
-		xids, _ := reader.Drain(nil)
+		xids := reader.Drain(nil)
 		cancel()
 		<-done
 

@@ -22,8 +22,6 @@ type Options struct {
 	PodOf       accounting.PodOf
 	VirtualGPUs bool
 	KernelLog   events.KernelLog
-	Kept        *events.State
-	Save        func(*events.State)
 }
 
 // A Loop is a collector.Loop with its derivers.
@@ -39,7 +37,7 @@ func New(o Options) *Loop {
 	l := &Loop{
 		podOf: o.PodOf,
 		events: events.New(events.Options{
-			KernelLog: o.KernelLog, Kept: o.Kept, Save: o.Save, Registerer: o.Registerer,
+			KernelLog: o.KernelLog, Registerer: o.Registerer,
 		}),
 		accountant: accounting.New(accounting.Options{VirtualGPUs: o.VirtualGPUs, Registerer: o.Registerer}),
 	}
@@ -62,12 +60,6 @@ func (l *Loop) with(c collector.Change) collector.Change {
 // Reload is that of the Loop; the derivers go on.
 func (l *Loop) Reload(ctx context.Context, c collector.Change) error {
 	return l.Loop.Reload(ctx, l.with(c))
-}
-
-// Run runs the Loop until ctx is done, and saves what was counted.
-func (l *Loop) Run(ctx context.Context) error {
-	defer l.events.Flush()
-	return l.Loop.Run(ctx)
 }
 
 // AppendGathered appends the series of a registry to a page, as the exporter's own stand on it.
