@@ -102,6 +102,9 @@ func TestTablesAreGenerated(t *testing.T) {
 	}
 	made := chart.NewTable(releases)
 	for name, text := range made.Text() {
+		if name == "operands.txt" {
+			continue // of the operator's source
+		}
 		have, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)

@@ -25,6 +25,9 @@ var fieldsText string
 //go:embed images.txt
 var imagesText string
 
+//go:embed operands.txt
+var operandsText string
+
 //go:embed drivers.txt
 var driversText string
 
@@ -185,6 +188,7 @@ type Table struct {
 	grouped  []map[string]bool // the paths that have keys below them, by release
 	fields   map[string]map[string][]*Field
 	images   map[Version]map[string]Image
+	operands map[Version][]Operand
 	drivers  map[Version][]string
 	about    map[string]About
 }
@@ -205,18 +209,18 @@ type Part struct {
 func Load() *Table { return load() }
 
 var load = sync.OnceValue(func() *Table {
-	t, err := parse(texts{releasesText, valuesText, readsText, fieldsText, imagesText, driversText, aboutText})
+	t, err := parse(texts{releasesText, valuesText, readsText, fieldsText, imagesText, operandsText, driversText, aboutText})
 	if err != nil {
 		return &Table{versions: []Version{{}}, meta: make([]meta, 1), keys: map[string]*Key{}}
 	}
 	return t
 })
 
-// texts are the tables as files: the first four are generated.
-type texts struct{ releases, values, reads, fields, images, drivers, about string }
+// texts are the tables as files: all but the last two are generated.
+type texts struct{ releases, values, reads, fields, images, operands, drivers, about string }
 
 func parse(in texts) (*Table, error) {
-	t := &Table{keys: map[string]*Key{}, fields: map[string]map[string][]*Field{}, images: map[Version]map[string]Image{}, drivers: map[Version][]string{}, about: map[string]About{}}
+	t := &Table{keys: map[string]*Key{}, fields: map[string]map[string][]*Field{}, images: map[Version]map[string]Image{}, operands: map[Version][]Operand{}, drivers: map[Version][]string{}, about: map[string]About{}}
 	for _, file := range []struct {
 		name, text string
 		line       func([]string) error
@@ -226,6 +230,7 @@ func parse(in texts) (*Table, error) {
 		{"reads.txt", in.reads, t.addRead},
 		{"fields.txt", in.fields, t.addField},
 		{"images.txt", in.images, t.addImages},
+		{"operands.txt", in.operands, t.addOperands},
 		{"drivers.txt", in.drivers, t.addDrivers},
 		{"about.txt", in.about, t.addAbout},
 	} {

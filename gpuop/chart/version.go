@@ -126,6 +126,12 @@ func (v Version) SystemTag(id, version string) string {
 	return id + version
 }
 
+// DriverBranch reports whether a driver's version is a branch, such as 580: what a precompiled driver is chosen by.
+func DriverBranch(version string) bool {
+	n, err := strconv.ParseUint(version, 10, 16)
+	return err == nil && len(version) == 3 && n >= 100
+}
+
 // Newest returns the newest release in a range as Helm reads it: "v25.3.*", "~25.10", ">=25.3 <26". ok is
 // false for what is no range, or has none of the releases that the table knows.
 func (t *Table) Newest(within string) (v Version, ok bool) {

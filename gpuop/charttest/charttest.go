@@ -1,12 +1,13 @@
 // Package charttest finds the real charts that tests of gpuop compare with: the data of every
-// release, kept beside the repository, and whole charts in the folder that GPU_OPERATOR_CHARTS
-// names.
+// release, kept beside the repository, whole charts in the folder that GPU_OPERATOR_CHARTS names,
+// and the operator's source in the clone that GPU_OPERATOR_SOURCE names.
 //
 // It is for tests alone. Where the charts are absent the test is skipped with the reason.
 package charttest
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"testing"
@@ -46,6 +47,16 @@ func Whole(t testing.TB) string {
 	dir := os.Getenv("GPU_OPERATOR_CHARTS")
 	if dir == "" {
 		t.Skip("charts absent: GPU_OPERATOR_CHARTS names no folder of whole charts")
+	}
+	return dir
+}
+
+// Source returns the clone of the operator's repository that GPU_OPERATOR_SOURCE names, and skips the test without it.
+func Source(t testing.TB) string {
+	t.Helper()
+	dir := os.Getenv("GPU_OPERATOR_SOURCE")
+	if dir == "" {
+		material.Skip(t, "operator-source-absent", errors.New("GPU_OPERATOR_SOURCE names no clone of github.com/NVIDIA/gpu-operator"))
 	}
 	return dir
 }

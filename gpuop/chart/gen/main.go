@@ -1,8 +1,9 @@
 // Command gen writes the tables of package chart from a folder of gpu-operator charts, a release
-// each: see docs/contributing.md.
+// each, and from a clone of the operator's repository: see docs/contributing.md.
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -15,20 +16,28 @@ import (
 
 func main() {
 	charts := flag.String("charts", os.Getenv("GPU_OPERATOR_CHARTS"), "the `folder` of charts, unpacked or packed, a release each")
+	clone := flag.String("source", os.Getenv("GPU_OPERATOR_SOURCE"), "a `clone` of the operator's repository with its release tags, for operands.txt")
 	out := flag.String("out", ".", "the `folder` to write the tables to")
 	only := flag.Bool("only", false, "forget the releases of the present tables")
 	flag.Parse()
-	if err := run(*charts, *out, *only); err != nil {
+	if err := run(*charts, *clone, *out, *only); err != nil {
 		fmt.Fprintln(os.Stderr, "gen:", err)
 		os.Exit(1)
 	}
 }
 
-// run adds the releases in the folder to the tables, in place of what they said of these releases.
-func run(charts, out string, only bool) error {
-	entries, err := os.ReadDir(charts)
-	if err != nil {
-		return fmt.Errorf("-charts, or GPU_OPERATOR_CHARTS: %w", err)
+// run adds the releases in the folder to the tables, in place of what they said of these releases, and the operands of
+// every release whose tag the clone has.
+func run(charts, clone, out string, only bool) error {
+	if charts == "" && clone == "" {
+		return errors.New("neither -charts, or GPU_OPERATOR_CHARTS, nor -source, or GPU_OPERATOR_SOURCE")
+	}
+	var entries []os.DirEntry
+	if charts != "" {
+		var err error
+		if entries, err = os.ReadDir(charts); err != nil {
+			return fmt.Errorf("-charts, or GPU_OPERATOR_CHARTS: %w", err)
+		}
 	}
 	var list []*chart.Release
 	for _, e := range entries {
@@ -46,6 +55,12 @@ func run(charts, out string, only bool) error {
 	for _, r := range list {
 		table = table.With(r)
 	}
+	if clone != "" {
+		var err error
+		if table, err = withOperands(table, clone); err != nil {
+			return fmt.Errorf("-source, or GPU_OPERATOR_SOURCE: %w", err)
+		}
+	}
 	for name, text := range table.Text() {
 		if err := os.WriteFile(filepath.Join(out, name), text, 0o644); err != nil {
 			return err
@@ -53,4 +68,20 @@ func run(charts, out string, only bool) error {
 	}
 	fmt.Printf("%d releases read; read the difference: git diff %s\n", len(list), out)
 	return nil
+}
+
+// withOperands reads the operands of every release of the table from the operator's source.
+func withOperands(table *chart.Table, clone string) (*chart.Table, error) {
+	for _, v := range table.Versions() {
+		s, err := readTag(clone, v.String())
+		if err != nil {
+			return nil, err
+		}
+		list, err := s.operands()
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", v, err)
+		}
+		table = table.WithOperands(v, list)
+	}
+	return table, nil
 }

@@ -1,0 +1,540 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
+	"maps"
+	"os/exec"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+)
+
+// A source is what one release of the operator says of its operands: its controllers' Go code, the types of the
+// ClusterPolicy, and the manifests of the DaemonSets.
+type source struct {
+	funcs   map[string]*ast.FuncDecl   // of the controllers, by name
+	methods map[string]*ast.FuncDecl   // of the types, as Type.Name
+	structs map[string]*ast.StructType // of the types
+	texts   map[string]string          // constants of both
+	values  map[string]ast.Expr        // variables of the controllers
+	sets    map[string][]daemonSet     // by state
+}
+
+func newSource() *source {
+	return &source{map[string]*ast.FuncDecl{}, map[string]*ast.FuncDecl{}, map[string]*ast.StructType{}, map[string]string{}, map[string]ast.Expr{}, map[string][]daemonSet{}}
+}
+
+// A daemonSet is the part of a manifest that the table keeps.
+type daemonSet struct {
+	Kind     string `yaml:"kind"`
+	Metadata struct {
+		Name string `yaml:"name"`
+	} `yaml:"metadata"`
+	Spec struct {
+		Template struct {
+			Spec struct {
+				NodeSelector   map[string]string `yaml:"nodeSelector"`
+				InitContainers []named           `yaml:"initContainers"`
+				Containers     []named           `yaml:"containers"`
+			} `yaml:"spec"`
+		} `yaml:"template"`
+	} `yaml:"spec"`
+}
+
+type named struct {
+	Name string `yaml:"name"`
+}
+
+// errSource is returned for source whose form the reader does not know.
+var errSource = errors.New("the operator's source is of another form")
+
+// readTag reads a release tag of a clone of github.com/NVIDIA/gpu-operator.
+func readTag(clone, tag string) (*source, error) {
+	out, err := exec.Command("git", "-C", clone, "archive", tag, "controllers", "api", "assets").Output()
+	if err != nil {
+		return nil, fmt.Errorf("git archive %s in %s: %w", tag, clone, err)
+	}
+	s := newSource()
+	reader := tar.NewReader(bytes.NewReader(out))
+	for {
+		h, err := reader.Next()
+		if errors.Is(err, io.EOF) {
+			return s, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		text, err := io.ReadAll(reader)
+		if err == nil {
+			err = s.add(h.Name, text)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s:%s: %w", tag, h.Name, err)
+		}
+	}
+}
+
+func (s *source) add(name string, text []byte) error {
+	switch {
+	case strings.HasSuffix(name, "_test.go"):
+	case path.Base(name) == "clusterpolicy_types.go", path.Dir(name) == "controllers" && path.Ext(name) == ".go":
+		f, err := parser.ParseFile(token.NewFileSet(), name, text, 0)
+		if err != nil {
+			return err
+		}
+		for _, d := range f.Decls {
+			s.declare(d, path.Dir(name) == "controllers")
+		}
+	case strings.HasPrefix(name, "assets/") && bytes.Contains(text, []byte("kind: DaemonSet")):
+		var d daemonSet
+		if err := yaml.Unmarshal(text, &d); err != nil {
+			return err
+		}
+		state := path.Base(path.Dir(name))
+		s.sets[state] = append(s.sets[state], d)
+	}
+	return nil
+}
+
+func (s *source) declare(d ast.Decl, controllers bool) {
+	switch d := d.(type) {
+	case *ast.FuncDecl:
+		if d.Recv == nil {
+			s.funcs[d.Name.Name] = d
+			return
+		}
+		of := d.Recv.List[0].Type
+		if pointer, ok := of.(*ast.StarExpr); ok {
+			of = pointer.X
+		}
+		s.methods[types(of)+"."+d.Name.Name] = d
+	case *ast.GenDecl:
+		for _, spec := range d.Specs {
+			switch spec := spec.(type) {
+			case *ast.TypeSpec:
+				if t, ok := spec.Type.(*ast.StructType); ok && !controllers {
+					s.structs[spec.Name.Name] = t
+				}
+			case *ast.ValueSpec:
+				for i, name := range spec.Names {
+					if i >= len(spec.Values) {
+						continue
+					}
+					s.values[name.Name] = spec.Values[i]
+					if text, ok := literal(spec.Values[i]); ok {
+						s.texts[name.Name] = text
+					}
+				}
+			}
+		}
+	}
+}
+
+// types is the name of a type, without its package and the star of a pointer.
+func types(e ast.Expr) string {
+	switch e := e.(type) {
+	case *ast.StarExpr:
+		return types(e.X)
+	case *ast.SelectorExpr:
+		return e.Sel.Name
+	case *ast.Ident:
+		return e.Name
+	}
+	return ""
+}
+
+func literal(e ast.Expr) (string, bool) {
+	l, ok := e.(*ast.BasicLit)
+	if !ok || l.Kind != token.STRING {
+		return "", false
+	}
+	text, err := strconv.Unquote(l.Value)
+	return text, err == nil
+}
+
+// text is a literal, or a constant's.
+func (s *source) text(e ast.Expr) string {
+	if text, ok := literal(e); ok {
+		return text
+	}
+	return s.texts[types(e)]
+}
+
+// field returns the name in JSON and the type of a struct's field.
+func (s *source) field(of, name string) (json, is string) {
+	t := s.structs[of]
+	if t == nil {
+		return "", ""
+	}
+	for _, f := range t.Fields.List {
+		if len(f.Names) == 0 {
+			if json, is := s.field(types(f.Type), name); json != "" {
+				return json, is
+			}
+		}
+		if f.Tag == nil || !slices.ContainsFunc(f.Names, func(n *ast.Ident) bool { return n.Name == name }) {
+			continue
+		}
+		tag, _ := literal(f.Tag)
+		_, tag, _ = strings.Cut(tag, `json:"`)
+		json, _, _ = strings.Cut(tag, `"`)
+		json, _, _ = strings.Cut(json, ",")
+		return json, types(f.Type)
+	}
+	return "", ""
+}
+
+// spec reads an expression such as clusterPolicySpec.Driver.Manager, &config.Driver or n.singleton.Spec.Driver: the path
+// below the spec, and its type. ok is false for anything else.
+func (s *source) spec(e ast.Expr) (p, is string, ok bool) {
+	switch e := e.(type) {
+	case *ast.UnaryExpr:
+		return s.spec(e.X)
+	case *ast.Ident:
+		return "", "ClusterPolicySpec", e.Name == "config" || e.Name == "clusterPolicySpec"
+	case *ast.SelectorExpr:
+		if e.Sel.Name == "Spec" {
+			return "", "ClusterPolicySpec", true
+		}
+		above, of, ok := s.spec(e.X)
+		json, is := s.field(of, e.Sel.Name)
+		if !ok || json == "" {
+			return "", "", false
+		}
+		return strings.TrimPrefix(above+"."+json, "."), is, true
+	}
+	return "", "", false
+}
+
+// condition reads a condition of isStateEnabled, or of an if around addState; standard is its value where the
+// ClusterPolicy leaves the settings out.
+func (s *source) condition(e ast.Expr) (list []chart.Condition, standard bool, err error) {
+	switch e := e.(type) {
+	case *ast.Ident:
+		if e.Name == "true" {
+			return nil, true, nil
+		}
+		if e.Name == "false" {
+			return []chart.Condition{chart.Never}, false, nil
+		}
+	case *ast.SelectorExpr:
+		if e.Sel.Name == "sandboxEnabled" {
+			return []chart.Condition{"sandboxWorkloads.enabled"}, false, nil
+		}
+	case *ast.BinaryExpr:
+		if e.Op == token.LAND {
+			left, x, err := s.condition(e.X)
+			right, y, err2 := s.condition(e.Y)
+			return append(left, right...), x && y, errors.Join(err, err2)
+		}
+		p, _, ok := s.spec(e.X)
+		if call, isCall := e.Y.(*ast.CallExpr); ok && isCall && e.Op == token.EQL && len(call.Args) == 1 && s.text(call.Args[0]) != "" {
+			return []chart.Condition{chart.Condition(p + "=" + s.text(call.Args[0]))}, false, nil
+		}
+	case *ast.CallExpr:
+		method, ok := e.Fun.(*ast.SelectorExpr)
+		if !ok {
+			break
+		}
+		p, is, ok := s.spec(method.X)
+		if key, standard, known := s.method(is + "." + method.Sel.Name); ok && known {
+			return []chart.Condition{chart.Condition(p + "." + key)}, standard, nil
+		}
+	}
+	return nil, false, fmt.Errorf("%w: a condition that is a %T", errSource, e)
+}
+
+// method reads a method such as DriverSpec.IsEnabled: the field whose pointer it follows, and what it says of nil.
+func (s *source) method(name string) (key string, standard, known bool) {
+	f := s.methods[name]
+	if f == nil || len(f.Body.List) != 2 {
+		return "", false, false
+	}
+	test, ok := f.Body.List[0].(*ast.IfStmt)
+	if !ok {
+		return "", false, false
+	}
+	compared, ok := test.Cond.(*ast.BinaryExpr)
+	if !ok {
+		return "", false, false
+	}
+	of, _, _ := strings.Cut(name, ".")
+	key, _ = s.field(of, types(compared.X))
+	result, ok := test.Body.List[len(test.Body.List)-1].(*ast.ReturnStmt)
+	return key, ok && types(result.Results[0]) == "true", ok && key != ""
+}
+
+// A state is a step of the operator with its conditions.
+type state struct {
+	name     string
+	when     []chart.Condition
+	standard bool
+	err      error
+}
+
+// states are those that init adds, in its order. Up to v1.11 the conditions are the ifs around addState, since v22.9
+// those of isStateEnabled.
+func (s *source) states() []state {
+	var out []state
+	add := func(call *ast.CallExpr, around []ast.Expr) {
+		if types(call.Fun) != "addState" {
+			return
+		}
+		st := state{name: path.Base(s.text(call.Args[1])), standard: true}
+		for _, cond := range around {
+			when, standard, err := s.condition(cond)
+			st.when, st.standard, st.err = append(st.when, when...), st.standard && standard, errors.Join(st.err, err)
+		}
+		if !slices.ContainsFunc(out, func(o state) bool { return o.name == st.name }) {
+			out = append(out, st)
+		}
+	}
+	for _, m := range s.methods {
+		if m.Name.Name == "init" {
+			calls(m.Body, nil, add)
+		}
+	}
+	if enabled := s.methods["ClusterPolicyController.isStateEnabled"]; enabled != nil {
+		ast.Inspect(enabled, func(n ast.Node) bool {
+			clause, ok := n.(*ast.CaseClause)
+			if !ok || len(clause.List) != 1 {
+				return true
+			}
+			for i := range out {
+				if result, ok := clause.Body[len(clause.Body)-1].(*ast.ReturnStmt); ok && out[i].name == s.text(clause.List[0]) {
+					out[i].when, out[i].standard, out[i].err = s.condition(result.Results[0])
+				}
+			}
+			return true
+		})
+	}
+	return out
+}
+
+// calls visits the calls below a node with the conditions of the ifs around them, but for the first: all states are
+// added when there are none yet.
+func calls(n ast.Node, around []ast.Expr, visit func(*ast.CallExpr, []ast.Expr)) {
+	ast.Inspect(n, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.IfStmt:
+			inner := around
+			if compared, ok := n.Cond.(*ast.BinaryExpr); !ok || compared.Op != token.EQL {
+				inner = append(slices.Clone(around), n.Cond)
+			}
+			calls(n.Body, inner, visit)
+			if n.Else != nil {
+				calls(n.Else, around, visit)
+			}
+			return false
+		case *ast.CallExpr:
+			visit(n, around)
+		}
+		return true
+	})
+}
+
+// images are the parts of the ClusterPolicy whose image the function writes into a DaemonSet, with those it calls, and
+// whether the tag ends in the operating system. own is the first that the function itself writes.
+func (s *source) images(transform string) (parts map[string]bool, own string) {
+	parts = map[string]bool{}
+	seen := map[string]bool{}
+	var visit func(name string)
+	visit = func(name string) {
+		f := s.funcs[name]
+		if f == nil || seen[name] {
+			return
+		}
+		seen[name] = true
+		ast.Inspect(f.Body, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok {
+				return true
+			}
+			called := types(call.Fun)
+			for _, a := range call.Args {
+				p, is, ok := s.spec(a)
+				if image, _ := s.field(is, "Image"); !ok || image == "" {
+					continue
+				}
+				parts[p] = parts[p] || called == "resolveDriverTag" || s.tagged(f, call)
+				if own == "" && name == transform && (called == "ImagePath" || called == "resolveDriverTag") {
+					own = p
+				}
+			}
+			visit(called)
+			return true
+		})
+	}
+	visit(transform)
+	return parts, own
+}
+
+// tagged reports whether the function of v1.7, which has no resolveDriverTag, puts the operating system behind the image
+// that a call returns.
+func (s *source) tagged(f *ast.FuncDecl, call *ast.CallExpr) bool {
+	if s.funcs["resolveDriverTag"] != nil || types(call.Fun) != "ImagePath" {
+		return false
+	}
+	tagged := false
+	ast.Inspect(f.Body, func(n ast.Node) bool {
+		c, ok := n.(*ast.CallExpr)
+		if ok && types(c.Fun) == "Sprintf" && len(c.Args) == 3 && s.text(c.Args[0]) == "%s-%s" && types(c.Args[2]) == "osTag" {
+			tagged = true
+		}
+		return true
+	})
+	return tagged
+}
+
+// containers that another part of the ClusterPolicy describes than the operand's own, by their names; + is the operand's
+// own part. The reader compares them with the parts that the code reads.
+var containers = []struct {
+	name, image string
+	when        chart.Condition
+}{
+	{"k8s-driver-manager", "+.manager", ""},
+	{"k8s-driver-manager", "+.driverManager", ""},
+	{"nvidia-peermem-ctr", "+", "driver.rdma.enabled"},
+	{"nvidia-fs-ctr", "gds", "gds.enabled"},
+	{"nvidia-gdrcopy-ctr", "gdrcopy", "gdrcopy.enabled"},
+	{"openshift-driver-toolkit-ctr", "", ""}, // Openshift's own image
+	{"config-manager", "devicePlugin", "devicePlugin.config.name=*"},
+	{"config-manager-init", "devicePlugin", "devicePlugin.config.name=*"},
+	{"mps-control-daemon-mounts", "devicePlugin", ""},
+	{"gpu-feature-discovery-imex-init", "+", ""},
+}
+
+// operands are the operands of the release in the order in which the operator makes them.
+func (s *source) operands() ([]chart.Operand, error) {
+	var out []chart.Operand
+	for _, st := range s.states() {
+		for _, d := range s.sets[st.name] {
+			o, err := s.operand(st, d)
+			if err = errors.Join(st.err, err); err != nil {
+				return nil, fmt.Errorf("%s, DaemonSet %s: %w", st.name, d.Metadata.Name, err)
+			}
+			out = append(out, o)
+		}
+	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("%w: no state with a DaemonSet", errSource)
+	}
+	return out, nil
+}
+
+func (s *source) operand(st state, d daemonSet) (chart.Operand, error) {
+	parts, own := s.images(s.transformation(d.Metadata.Name))
+	for i := 0; own == "" && i < len(st.when); i++ {
+		// of the driver's and the vGPU manager's other functions write the image
+		if p, is := strings.CutSuffix(string(st.when[i]), ".enabled"); is && p != "sandboxWorkloads" {
+			own = p
+		}
+	}
+	if own == "" && len(parts) == 1 {
+		own = slices.Collect(maps.Keys(parts))[0]
+	}
+	if slices.Contains(st.when, chart.Never) {
+		own, _ = s.field("ClusterPolicySpec", "KataManager")
+		parts = map[string]bool{own: false}
+	}
+	o := chart.Operand{DaemonSet: d.Metadata.Name, Settings: own, When: st.when, Standard: st.standard}
+	for key := range d.Spec.Template.Spec.NodeSelector {
+		if label, found := strings.CutPrefix(key, "nvidia.com/gpu.deploy."); found {
+			o.Label = label
+		}
+	}
+	o.Workloads = s.workloads("nvidia.com/gpu.deploy." + o.Label)
+	used := map[string]bool{}
+	add := func(list []named, init bool) {
+		for _, c := range list {
+			if made, ok := s.container(c.Name, own, init, parts); ok {
+				o.Containers, used[made.Image] = append(o.Containers, made), true
+			}
+		}
+	}
+	add(d.Spec.Template.Spec.InitContainers, true)
+	if _, ok := parts["operator.initContainer"]; ok {
+		// the code alone adds it
+		when := chart.Openshift
+		if s.funcs["resolveDriverTag"] == nil {
+			when = chart.RedHat // v1.7
+		}
+		o.Containers = append(o.Containers, chart.Container{Name: "init-pod-nvidia-node-status-exporter", Init: true, Image: "operator.initContainer", When: []chart.Condition{when}})
+		used["operator.initContainer"] = true
+	}
+	add(d.Spec.Template.Spec.Containers, false)
+	if !used["validator"] {
+		delete(parts, "validator") // the same function looks for validations in every pod
+	}
+	if want, have := slices.Sorted(maps.Keys(parts)), slices.Sorted(maps.Keys(used)); !slices.Equal(want, have) {
+		return o, fmt.Errorf("%w: the code reads the images of %v, the containers are of %v", errSource, want, have)
+	}
+	return o, nil
+}
+
+// container finds the part that describes a container; ok is false for one whose image no part names.
+func (s *source) container(name, own string, init bool, parts map[string]bool) (c chart.Container, ok bool) {
+	c = chart.Container{Name: name, Init: init, Image: own}
+	if init && strings.Contains(name, "validation") {
+		c.Image = "validator"
+	}
+	for _, row := range containers {
+		image := strings.Replace(row.image, "+", own, 1)
+		if _, read := parts[image]; row.name != name || image != "" && !read {
+			continue
+		}
+		if c.Image = image; row.when != "" {
+			c.When = []chart.Condition{row.when}
+		}
+	}
+	c.System = parts[c.Image]
+	return c, c.Image != ""
+}
+
+// transformation is the function that the operator applies to a DaemonSet.
+func (s *source) transformation(name string) (function string) {
+	f := s.funcs["preProcessDaemonSet"]
+	if f == nil {
+		return ""
+	}
+	ast.Inspect(f.Body, func(n ast.Node) bool {
+		pair, ok := n.(*ast.KeyValueExpr)
+		if ok && s.text(pair.Key) == name {
+			function = types(pair.Value)
+		}
+		return true
+	})
+	return function
+}
+
+// workloads are the types of workload whose nodes the operator gives the label; up to v1.10 there is one type.
+func (s *source) workloads(label string) []string {
+	labels, ok := s.values["gpuStateLabels"].(*ast.CompositeLit)
+	if !ok {
+		return nil
+	}
+	var out []string
+	for _, e := range labels.Elts {
+		pair := e.(*ast.KeyValueExpr)
+		inner, nested := pair.Value.(*ast.CompositeLit)
+		if !nested && s.text(pair.Key) == label {
+			out = append(out, "container")
+		}
+		if nested && slices.ContainsFunc(inner.Elts, func(e ast.Expr) bool { return s.text(e.(*ast.KeyValueExpr).Key) == label }) {
+			out = append(out, s.text(pair.Key))
+		}
+	}
+	return out
+}

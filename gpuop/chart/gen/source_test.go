@@ -1,0 +1,124 @@
+package main
+
+import (
+	"bytes"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/charttest"
+)
+
+// The table is what the operator's source says, in every release.
+func TestOperandsAreGenerated(t *testing.T) {
+	clone := charttest.Source(t)
+	table := chart.Load()
+	for _, v := range charttest.Sample(table.Versions(), 7) {
+		s, err := readTag(clone, v.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := s.operands()
+		if err != nil {
+			t.Fatalf("%s: %v", v, err)
+		}
+		have := table.Operands(v) // in the order of the newest release
+		for _, list := range [][]chart.Operand{want, have} {
+			slices.SortFunc(list, func(a, b chart.Operand) int { return strings.Compare(a.DaemonSet, b.DaemonSet) })
+		}
+		if diff := cmp.Diff(want, have); diff != "" {
+			t.Errorf("%s (-source +operands.txt):\n%s", v, diff)
+		}
+	}
+}
+
+// NVIDIA's own list of images, which came with v26.7.0, tells the images with an operating system in their tag from the
+// others. It skips the vGPU manager's, and what the operator reads no more.
+func TestUpstreamsListAgrees(t *testing.T) {
+	text, err := exec.Command("git", "-C", charttest.Source(t), "show", "v26.7.0:.github/scripts/generate-image-list.py").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want, have []string
+	add := func(part string, tagged bool) string {
+		if tagged {
+			part += " <os>"
+		}
+		return part
+	}
+	// driver_manager = driver.get("manager", {}), then add_image_ref(driver_manager.get("repository" ...
+	paths := map[string]string{"values": ""}
+	for _, m := range regexp.MustCompile(`(?m)^    (\w+) = (\w+)\.get\("(\w+)", \{\}\)`).FindAllSubmatch(text, -1) {
+		paths[string(m[1])] = strings.TrimPrefix(paths[string(m[2])]+"."+string(m[3]), ".")
+	}
+	for _, m := range regexp.MustCompile(`(?s)\n    (add_os_variants|add_image_ref)\(\s*(\w+)\.get\("repository"`).FindAllSubmatch(text, -1) {
+		want = append(want, add(paths[string(m[2])], string(m[1]) == "add_os_variants"))
+	}
+	want = append(want, "validator", "nodeStatusExporter", "vgpuManager <os>")
+	for _, name := range []string{"operator", "validator", "nodeStatusExporter"} {
+		if !bytes.Contains(text, []byte(`"`+name+`"`)) {
+			t.Errorf("the script does not name %s", name)
+		}
+	}
+	table := chart.Load()
+	for _, o := range table.Operands(table.Latest()) {
+		for _, c := range o.Containers {
+			if !slices.Contains(o.When, chart.Never) {
+				have = append(have, add(c.Image, c.System))
+			}
+		}
+	}
+	have = append(have, "draDriver") // a GPUCluster's
+	slices.Sort(want)
+	slices.Sort(have)
+	if diff := cmp.Diff(slices.Compact(want), slices.Compact(have)); diff != "" {
+		t.Errorf("(-NVIDIA's list +operands.txt):\n%s", diff)
+	}
+}
+
+// A form that the reader does not know is an error, not a row with less in it.
+func TestUnknownForms(t *testing.T) {
+	manager := func(condition string) string {
+		return `package controllers
+func (n *ClusterPolicyController) init() { addState(n, "/opt/gpu-operator/state-x") }
+func (n ClusterPolicyController) isStateEnabled(stateName string) bool {
+	switch stateName { case "state-x": return ` + condition + ` }
+	return false
+}
+func preProcessDaemonSet() { _ = map[string]any{"nvidia-x": TransformX} }
+func TransformX(config *ClusterPolicySpec) { gpuv1.ImagePath(&config.X) }`
+	}
+	const types = "package v1\ntype ClusterPolicySpec struct { X XSpec `json:\"x\"` }\ntype XSpec struct { Image string `json:\"image\"`; Enabled *bool `json:\"enabled\"` }\n" +
+		"func (x *XSpec) IsEnabled() bool { if x.Enabled == nil { return true }; return *x.Enabled }"
+	asset := func(container string) string {
+		text, _ := yaml.Marshal(map[string]any{"kind": "DaemonSet", "metadata": map[string]any{"name": "nvidia-x"},
+			"spec": map[string]any{"template": map[string]any{"spec": map[string]any{"containers": []any{map[string]any{"name": container}}}}}})
+		return string(text)
+	}
+	for _, tt := range []struct{ name, condition, container, want string }{
+		{"known", "clusterPolicySpec.X.IsEnabled()", "x-ctr", ""},
+		{"a condition that is a comparison of numbers", "clusterPolicySpec.X.Count > 2", "x-ctr", "a condition"},
+		{"a method that is not there", "clusterPolicySpec.X.IsWanted()", "x-ctr", "a condition"},
+		{"a container of another image", "clusterPolicySpec.X.IsEnabled()", "openshift-driver-toolkit-ctr", "the code reads the images"},
+	} {
+		s := newSource()
+		for name, text := range map[string]string{"controllers/a.go": manager(tt.condition), "api/clusterpolicy_types.go": types, "assets/state-x/a.yaml": asset(tt.container)} {
+			if err := s.add(name, []byte(text)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		list, err := s.operands()
+		if tt.want == "" && (err != nil || len(list) != 1 || !list[0].Standard || list[0].Settings != "x" || !slices.Equal(list[0].When, []chart.Condition{"x.enabled"})) {
+			t.Errorf("%s: %+v, %v", tt.name, list, err)
+		}
+		if tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+			t.Errorf("%s: %v, want an error of %q", tt.name, err, tt.want)
+		}
+	}
+}

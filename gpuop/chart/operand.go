@@ -1,0 +1,147 @@
+package chart
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// An Operand is a DaemonSet that the operator of a release makes.
+type Operand struct {
+	// DaemonSet is its name. The driver's and the vGPU manager's may go on with the operating system, the kernel or
+	// the name of an NVIDIADriver.
+	DaemonSet string `json:"-"`
+	// Settings is the part of the ClusterPolicy that describes it: "driver". The chart's values have the same names.
+	Settings string `json:"settings"`
+	// When are the conditions under which the operator makes it, all of which must hold.
+	When []Condition `json:"when,omitempty"`
+	// Standard says that it is made where the ClusterPolicy leaves its switches out.
+	Standard bool `json:"standard,omitempty"`
+	// Label follows nvidia.com/gpu.deploy. in its node selector; empty up to v1.7.
+	Label string `json:"label,omitempty"`
+	// Workloads are the types of workload whose nodes have the label in any case: container, vm-passthrough, vm-vgpu.
+	Workloads []string `json:"workloads,omitempty"`
+	// Containers are in the order of the pod, the init containers first. The container that Settings describes is
+	// the first that is no init container.
+	Containers []Container `json:"containers"`
+}
+
+// A Container is one of an operand's pod.
+type Container struct {
+	Name string `json:"name"`
+	Init bool   `json:"init,omitempty"`
+	// Image is the path of the settings that name the image: "driver.manager".
+	Image string `json:"image"`
+	// System says that the operator ends the tag in the operating system of the nodes, unless it is a digest.
+	System bool `json:"system,omitempty"`
+	// When are the conditions under which the container is in the pod, all of which must hold.
+	When []Condition `json:"when,omitempty"`
+}
+
+// A Condition is a setting that is true ("driver.enabled"), that is set at all ("devicePlugin.config.name=*") or that has
+// a value ("sandboxWorkloads.mode=kata"), or one of the constants.
+type Condition string
+
+// The conditions that no setting answers.
+const (
+	// Never is that of an operand whose settings the operator reads no more.
+	Never Condition = "never"
+	// Openshift is the cluster's kind.
+	Openshift Condition = "openshift"
+	// RedHat holds where the tag of the nodes' operating system contains rhel or rhcos.
+	RedHat Condition = "redhat"
+)
+
+// Key returns the setting that the condition asks for, and for the constants themselves.
+func (c Condition) Key() string {
+	key, _, _ := strings.Cut(string(c), "=")
+	return key
+}
+
+// Holds reports whether the condition holds where value is the text of its setting, empty where nothing sets it; absent
+// is what the operator takes a switch for that is not set.
+func (c Condition) Holds(value string, absent bool) bool {
+	switch _, want, compares := strings.Cut(string(c), "="); {
+	case c == Never:
+		return false
+	case want == "*":
+		return value != ""
+	case compares:
+		return value == want
+	case value == "":
+		return absent
+	}
+	return value == "true"
+}
+
+// Main returns the container that the settings describe.
+func (o Operand) Main() Container {
+	i := slices.IndexFunc(o.Containers, func(c Container) bool { return !c.Init })
+	return o.Containers[max(i, 0)]
+}
+
+// Operands returns the operands of release v in the order in which the newest operator makes
+// them.
+func (t *Table) Operands(v Version) []Operand { return slices.Clone(t.operands[v]) }
+
+// WithOperands returns a table that knows the operands of release v too, in place of those it knew.
+func (t *Table) WithOperands(v Version, list []Operand) *Table {
+	out := *t
+	out.operands = maps.Clone(t.operands)
+	out.operands[v] = list
+	return &out
+}
+
+func (t *Table) addOperands(columns []string) error {
+	if len(columns) != 3 {
+		return fmt.Errorf("%d columns, want 3", len(columns))
+	}
+	in, err := t.spans(columns[1])
+	if err != nil {
+		return err
+	}
+	o := Operand{DaemonSet: columns[0]}
+	if err := json.Unmarshal([]byte(columns[2]), &o); err != nil {
+		return fmt.Errorf("operand %s: %w", columns[2], err)
+	}
+	if o.Settings == "" || len(o.Containers) == 0 {
+		return fmt.Errorf("operand %s: no settings or no containers", columns[0])
+	}
+	for _, i := range in {
+		t.operands[t.versions[i]] = append(t.operands[t.versions[i]], o)
+	}
+	return nil
+}
+
+// writeOperands writes the operands in the order of the newest release, and those of older releases alone behind the
+// operand that they follow there.
+func (t *Table) writeOperands(w *strings.Builder) {
+	var order []string
+	lines := map[string][]string{} // by DaemonSet, the newest first
+	in := map[string]map[int]bool{}
+	for i, v := range slices.Backward(t.versions) {
+		after := 0
+		for _, o := range t.operands[v] {
+			if at := slices.Index(order, o.DaemonSet); at >= 0 {
+				after = at + 1
+			} else {
+				order = slices.Insert(order, after, o.DaemonSet)
+				after++
+			}
+			text, _ := json.Marshal(o)
+			line := o.DaemonSet + "\t%s\t" + string(text) + "\n"
+			if in[line] == nil {
+				in[line] = map[int]bool{}
+				lines[o.DaemonSet] = append(lines[o.DaemonSet], line)
+			}
+			in[line][i] = true
+		}
+	}
+	for _, name := range order {
+		for _, line := range lines[name] {
+			fmt.Fprintf(w, line, t.spanText(func(i int) bool { return in[line][i] }))
+		}
+	}
+}
