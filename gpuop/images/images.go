@@ -57,30 +57,10 @@ func (v view) text(path string) string {
 	return fmt.Sprint(value)
 }
 
-// on reports whether a switch is on; one that this release does not have is.
+// on reports whether a switch is on, which the release has.
 func (v view) on(path string) bool {
-	if k, known := v.table.Key(chart.ParsePath(path)); !known || !k.In(v.version) {
-		return true
-	}
-	return v.text(path) == "true"
-}
-
-// switches are the settings that must all be on for the operator to run an operand; one without a
-// row runs when its own switch, <operand>.enabled, is on or missing. From
-// controllers/state_manager.go and controllers/object_controls.go.
-var switches = map[string][]string{
-	"driver.manager":            {"driver.enabled"},
-	"gds":                       {"gds.enabled", "driver.enabled"},
-	"gdrcopy":                   {"gdrcopy.enabled", "driver.enabled"},
-	"vgpuManager":               {"sandboxWorkloads.enabled", "vgpuManager.enabled"},
-	"vgpuManager.driverManager": {"sandboxWorkloads.enabled", "vgpuManager.enabled"},
-	"vgpuDeviceManager":         {"sandboxWorkloads.enabled", "vgpuDeviceManager.enabled"},
-	"vfioManager":               {"sandboxWorkloads.enabled", "vfioManager.enabled"},
-	"vfioManager.driverManager": {"sandboxWorkloads.enabled", "vfioManager.enabled"},
-	"sandboxDevicePlugin":       {"sandboxWorkloads.enabled", "sandboxDevicePlugin.enabled"},
-	"kataSandboxDevicePlugin":   {"sandboxWorkloads.enabled", "kataSandboxDevicePlugin.enabled"},
-	"kataManager":               {"sandboxWorkloads.enabled", "kataManager.enabled"},
-	"ccManager":                 {"sandboxWorkloads.enabled", "ccManager.enabled"},
+	k, known := v.table.Key(chart.ParsePath(path))
+	return known && k.In(v.version) && v.text(path) == "true"
 }
 
 // order is that of the list: what every node runs first.
@@ -94,16 +74,17 @@ func rank(operand string) int {
 	return len(order)
 }
 
-// Components returns the operands that run with these settings at v, Node Feature Discovery last as
+// Components returns the operands that run with these settings at v on these nodes, Node Feature Discovery last as
 // "nfd". With all it returns those that the operator would not run too: every one whose image the
 // chart writes.
-func Components(t *chart.Table, v chart.Version, settings []chart.Setting, all bool) []Component {
+func Components(t *chart.Table, v chart.Version, settings []chart.Setting, nodes Nodes, all bool) []Component {
 	w := view{t, v, settings}
+	runs := w.runs(nodes)
 	rules := t.Images(v)
 	names := slices.SortedFunc(maps.Keys(rules), func(a, b string) int { return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a, b)) })
 	var out []Component
 	for _, name := range names {
-		if !w.written(rules[name]) || w.text(name+".image") == "" || !all && !w.runs(name) {
+		if !w.written(rules[name]) || w.text(name+".image") == "" || !all && !runs[name] {
 			continue
 		}
 		c := Component{Operand: name, Repository: w.text(name + ".repository"), Image: w.text(name + ".image"), Version: w.text(name + ".version")}
@@ -124,21 +105,54 @@ func Components(t *chart.Table, v chart.Version, settings []chart.Setting, all b
 }
 
 // written reports whether the templates write the image.
-func (w view) written(i chart.Image) bool {
+func (v view) written(i chart.Image) bool {
 	return slices.ContainsFunc(i.When, func(when []string) bool {
 		return !slices.ContainsFunc(when, func(path string) bool {
 			path, not := strings.CutPrefix(path, "!")
-			return (w.text(path) == "true") == not
+			return (v.text(path) == "true") == not
 		})
 	})
 }
 
-// runs reports whether the operator runs the operand.
-func (w view) runs(operand string) bool {
-	if list, ok := switches[operand]; ok {
-		return !slices.ContainsFunc(list, func(s string) bool { return !w.on(s) })
+// runs returns the parts of the settings whose image the operator pulls on these nodes.
+func (v view) runs(nodes Nodes) map[string]bool {
+	all := func(list []chart.Condition, absent bool) bool {
+		return !slices.ContainsFunc(list, func(c chart.Condition) bool { return !v.holds(c, absent, nodes) })
 	}
-	return w.on(operand + ".enabled")
+	out := map[string]bool{"operator": true, "draDriver": true} // Deployments and a GPUCluster's
+	for _, o := range v.table.Operands(v.version) {
+		if !all(o.When, o.Standard) {
+			continue
+		}
+		for _, c := range o.Containers {
+			if all(c.When, false) {
+				out[c.Image] = true
+			}
+		}
+	}
+	return out
+}
+
+func (v view) holds(c chart.Condition, absent bool, nodes Nodes) bool {
+	system := func(names ...string) bool {
+		return len(nodes.Systems) == 0 || slices.ContainsFunc(nodes.Systems, func(s string) bool {
+			return slices.ContainsFunc(names, func(name string) bool { return strings.HasPrefix(s, name) })
+		})
+	}
+	switch c {
+	case chart.Openshift:
+		return v.on("platform.openshift") || system("rhcos")
+	case chart.RedHat:
+		return system("rhel", "rhcos")
+	}
+	return c.Holds(v.text(c.Key()), absent)
+}
+
+// tagged reports whether the operator ends the tag of a part's image in the operating system.
+func (v view) tagged(part string) bool {
+	return slices.ContainsFunc(v.table.Operands(v.version), func(o chart.Operand) bool {
+		return slices.ContainsFunc(o.Containers, func(c chart.Container) bool { return c.Image == part && c.System })
+	})
 }
 
 func cutLast(s string) (before, after string, found bool) {
@@ -185,18 +199,13 @@ func List(t *chart.Table, v chart.Version, settings []chart.Setting, nodes Nodes
 			out = append(out, i)
 		}
 	}
-	for _, c := range Components(t, v, settings, all) {
-		switch {
-		case c.Operand == "driver" && !strings.HasPrefix(c.Version, "sha256:"):
-			for _, i := range w.driver(c, nodes) {
-				add(i)
-			}
-		case c.Operand == "vgpuManager":
-			for _, i := range w.driver(c, nodes) {
-				add(i)
-			}
-		default:
+	for _, c := range Components(t, v, settings, nodes, all) {
+		if !w.tagged(c.Operand) || c.Version == "" || strings.HasPrefix(c.Version, "sha256:") {
 			add(c.image())
+			continue
+		}
+		for _, i := range w.forSystems(c, nodes) {
+			add(i)
 		}
 	}
 	return out, nil
@@ -215,43 +224,40 @@ func (c Component) image() Image {
 	return i
 }
 
-// driver names the driver's images: <version>-<os>, or <branch>-<kernel>-<os> when precompiled.
-func (w view) driver(c Component, nodes Nodes) []Image {
-	base := strings.Trim(c.Repository+"/"+c.Image, "/")
-	if c.Version == "" {
-		return []Image{c.image()}
-	}
+// forSystems names the images whose tag ends in the operating system: <version>-<os>, and <branch>-<kernel>-<os> of a
+// precompiled driver.
+func (v view) forSystems(c Component, nodes Nodes) []Image {
+	base := strings.Trim(c.Repository+"/"+c.Image, "/") + ":" + c.Version
 	if len(nodes.Systems) == 0 {
-		return []Image{{Operand: c.Operand, Name: base + ":" + c.Version, Note: "one for each operating system of the nodes: the tag ends in -<os>; name them with --os"}}
+		return []Image{{Operand: c.Operand, Name: base, Note: "one for each operating system of the nodes: the tag ends in -<os>; name them with --os"}}
 	}
-	precompiled := c.Operand == "driver" && w.on("driver.usePrecompiled") && w.known("driver.usePrecompiled")
+	kernels, note := []string{""}, ""
+	if c.Operand == "driver" && v.on("driver.usePrecompiled") {
+		kernels = nodes.Kernels
+		if len(kernels) == 0 {
+			kernels, note = []string{"<kernel>"}, "one for each kernel of the nodes: name them with --kernel"
+		}
+		if !chart.DriverBranch(c.Version) {
+			note = "driver.usePrecompiled=true wants a driver branch such as 580 in driver.version: no precompiled image has a full version in its tag"
+		}
+	}
 	var out []Image
 	for _, system := range nodes.Systems {
-		system = w.system(system)
-		if !precompiled {
-			out = append(out, Image{Operand: c.Operand, Name: fmt.Sprintf("%s:%s-%s", base, c.Version, system)})
-			continue
-		}
-		if len(nodes.Kernels) == 0 {
-			out = append(out, Image{Operand: c.Operand, Name: fmt.Sprintf("%s:%s-<kernel>-%s", base, c.Version, system), Note: "one for each kernel of the nodes: name them with --kernel"})
-		}
-		for _, kernel := range nodes.Kernels {
-			out = append(out, Image{Operand: c.Operand, Name: fmt.Sprintf("%s:%s-%s-%s", base, c.Version, kernel, system)})
+		for _, kernel := range kernels {
+			if kernel != "" {
+				kernel = "-" + kernel
+			}
+			out = append(out, Image{Operand: c.Operand, Name: base + kernel + "-" + v.system(system), Note: note})
 		}
 	}
 	return out
 }
 
-func (w view) known(path string) bool {
-	k, known := w.table.Key(chart.ParsePath(path))
-	return known && k.In(w.version)
-}
-
 // system is the operating system as the tags have it.
-func (w view) system(s string) string {
+func (v view) system(s string) string {
 	number := strings.IndexFunc(s, func(r rune) bool { return r >= '0' && r <= '9' })
 	if number < 0 {
 		return s
 	}
-	return w.version.SystemTag(s[:number], s[number:])
+	return v.version.SystemTag(s[:number], s[number:])
 }

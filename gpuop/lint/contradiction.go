@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
 )
 
@@ -19,12 +20,12 @@ func (in *installation) contradictions() {
 
 func (in *installation) precompiledVersion() {
 	s := in.explicit("driver.version")
-	if s == nil || s.unknown || s.text() == "" || branch.MatchString(s.text()) || !in.is("driver.usePrecompiled", true) {
+	if s == nil || s.unknown || s.text() == "" || chart.DriverBranch(s.text()) || !in.is("driver.usePrecompiled", true) {
 		return
 	}
 	major, _, _ := strings.Cut(s.text(), ".")
 	fix := "write a branch such as 580"
-	if branch.MatchString(major) {
+	if chart.DriverBranch(major) {
 		fix = "write " + major
 		if !s.dropped {
 			s.changed = &major

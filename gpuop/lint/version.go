@@ -2,7 +2,6 @@ package lint
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,8 +18,6 @@ func mustVersion(t *chart.Table, s string) chart.Version {
 	}
 	return v
 }
-
-var branch = regexp.MustCompile(`^[0-9]{3}$`)
 
 // versions compares the operand versions that the user pins with those that the chart is made for.
 // A pin works, so it stays, but for one case: a command that is brought to another release leaves

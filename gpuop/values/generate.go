@@ -326,7 +326,7 @@ func (g *generator) share(strategy, argument string) error {
 // upstream.
 func (g *generator) mirror() {
 	registry := strings.TrimSuffix(g.request.Registry, "/")
-	for _, image := range images.Components(g.table, g.request.Version, slices.Clone(g.plan.Values), false) {
+	for _, image := range images.Components(g.table, g.request.Version, slices.Clone(g.plan.Values), images.Nodes{}, false) {
 		if image.Operand == "driver" && g.request.wants("vgpu") {
 			continue
 		}

@@ -1,0 +1,309 @@
+package images_test
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/charttest"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/images"
+)
+
+// A tree is the ClusterPolicy's spec, or the chart's values, which have the same names.
+type tree map[string]any
+
+func (t tree) at(path string) any {
+	var v any = map[string]any(t)
+	for name := range strings.SplitSeq(path, ".") {
+		m, _ := v.(map[string]any)
+		v = m[name]
+	}
+	return v
+}
+
+func (t tree) text(path string) string {
+	if v := t.at(path); v != nil {
+		return fmt.Sprint(v)
+	}
+	return ""
+}
+
+// on is a switch; absent is what the operator takes it for where it is not said.
+func (t tree) on(path string, absent bool) bool {
+	if b, isBool := t.at(path).(bool); isBool {
+		return b
+	}
+	return absent
+}
+
+func (t tree) set(path string, value any) {
+	names := chart.ParsePath(path)
+	for _, name := range names[:len(names)-1] {
+		inner, _ := t[name].(map[string]any)
+		if inner == nil {
+			inner = map[string]any{}
+			t[name] = inner
+		}
+		t = inner
+	}
+	t[names[len(names)-1]] = value
+}
+
+// pulled is what the operator of a release pulls with a ClusterPolicy, on nodes of one operating system. It is written
+// from the operator's source by hand, and reads no table of gpuop: controllers/state_manager.go (init, isStateEnabled,
+// getGPUNodeOSInfo), controllers/object_controls.go (Transform..., resolveDriverTag) and the IsEnabled methods of
+// clusterpolicy_types.go at the tags v1.7.0 to v26.7.0.
+func pulled(v chart.Version, spec tree, system, kernel string) map[string]bool {
+	out := map[string]bool{}
+	since := func(s string) bool {
+		from, err := chart.ParseVersion(s)
+		return err == nil && !v.Before(from)
+	}
+	path := func(part string) string {
+		repository, image, version := spec.text(part+".repository"), spec.text(part+".image"), spec.text(part+".version")
+		if strings.HasPrefix(version, "sha256:") {
+			return repository + "/" + image + "@" + version
+		}
+		return repository + "/" + image + ":" + version
+	}
+	add := func(part string) {
+		if spec.text(part+".image") != "" { // else the operator refuses the ClusterPolicy
+			out[path(part)] = true
+		}
+	}
+	tagged := func(part string) { // resolveDriverTag
+		image := path(part)
+		if part == "driver" && since("v23.3.0") && spec.on("driver.usePrecompiled", false) {
+			image += "-" + kernel
+		}
+		if !strings.Contains(image, "sha256:") {
+			image += "-" + systemTag(since, system)
+		}
+		out[image] = true
+	}
+
+	add("validator")
+	if spec.on("driver.enabled", true) {
+		tagged("driver")
+		if since("v1.8.0") {
+			add("driver.manager")
+		}
+		if since("v1.10.0") && spec.on("gds.enabled", false) {
+			tagged("gds")
+		}
+		if since("v24.3.0") && spec.on("gdrcopy.enabled", false) {
+			tagged("gdrcopy")
+		}
+	}
+	if spec.on("toolkit.enabled", true) {
+		add("toolkit")
+	}
+	// before v22.9.0 they run in any case
+	for _, part := range []string{"devicePlugin", "gfd", "dcgmExporter"} {
+		if !since("v22.9.0") || spec.on(part+".enabled", true) {
+			add(part)
+		}
+	}
+	if !since("v22.9.0") || spec.on("dcgmExporter.enabled", true) {
+		redhat := strings.HasPrefix(system, "rhel") || strings.HasPrefix(system, "rhcos")
+		openshift := strings.HasPrefix(system, "rhcos")
+		if !since("v1.8.0") && redhat || since("v1.8.0") && !since("v26.3.0") && openshift {
+			add("operator.initContainer")
+		}
+	}
+	if spec.on("migManager.enabled", true) {
+		add("migManager")
+	}
+	if since("v1.8.0") && spec.on("dcgm.enabled", true) {
+		add("dcgm")
+	}
+	if since("v1.8.0") && spec.on("nodeStatusExporter.enabled", false) {
+		add("nodeStatusExporter")
+	}
+	if !since("v1.11.0") || !spec.on("sandboxWorkloads.enabled", false) {
+		return out
+	}
+	kubevirt := !since("v26.3.0") || spec.text("sandboxWorkloads.mode") == "kubevirt"
+	kata := spec.text("sandboxWorkloads.mode") == "kata"
+	if spec.on("vgpuManager.enabled", false) {
+		tagged("vgpuManager")
+		add("vgpuManager.driverManager")
+	}
+	if spec.on("vgpuDeviceManager.enabled", false) {
+		add("vgpuDeviceManager")
+	}
+	if spec.on("vfioManager.enabled", false) {
+		add("vfioManager")
+		add("vfioManager.driverManager")
+	}
+	if spec.on("sandboxDevicePlugin.enabled", false) && kubevirt {
+		add("sandboxDevicePlugin")
+	}
+	if since("v26.3.0") && spec.on("kataSandboxDevicePlugin.enabled", false) && kata {
+		add("kataSandboxDevicePlugin")
+	}
+	if since("v23.6.0") && !since("v26.7.0") && spec.on("kataManager.enabled", false) {
+		add("kataManager")
+	}
+	if since("v23.6.0") && spec.on("ccManager.enabled", false) && (!since("v26.3.0") || kata) {
+		add("ccManager")
+	}
+	return out
+}
+
+// systemTag is kernelFullVersion up to v25.10, getGPUNodeOSInfo since.
+func systemTag(since func(string) bool, system string) string {
+	id := strings.TrimRight(system, "0123456789.")
+	major, _, _ := strings.Cut(strings.TrimPrefix(system, id), ".")
+	if since("v26.7.0") && (id == "rhel" || id == "rocky" || id == "ol") ||
+		since("v26.3.0") && (id == "rocky" || id == "rhel" && len(major) > 1) {
+		return id + major
+	}
+	return system
+}
+
+const kernel = "6.8.0-60-generic"
+
+// cases are installations whose images are compared, as settings.
+func cases() map[string]map[string]any {
+	digest := "sha256:" + strings.Repeat("ab", 32)
+	vgpu := map[string]any{"vgpuManager.repository": "r.example.com/vgpu", "vgpuManager.image": "vgpu-manager", "vgpuManager.version": "580.95.02"}
+	sandbox := map[string]any{"sandboxWorkloads.enabled": true, "sandboxWorkloads.mode": "kubevirt", "ccManager.enabled": true, "kataManager.enabled": true,
+		"kataSandboxDevicePlugin.enabled": true, "vgpuManager.enabled": false, "driver.enabled": false}
+	over := func(a map[string]any, b map[string]any) map[string]any {
+		out := maps.Clone(a)
+		maps.Copy(out, b)
+		return out
+	}
+	mirror, off := map[string]any{"nfd.enabled": false, "dcgm.enabled": true, "gds.enabled": true, "gdrcopy.enabled": true, "sandboxWorkloads.enabled": true, "ccManager.enabled": true}, map[string]any{"nfd.enabled": false}
+	for _, part := range []string{"operator", "operator.initContainer", "validator", "driver", "driver.manager", "toolkit", "devicePlugin", "dcgm", "dcgmExporter", "gfd", "migManager", "nodeStatusExporter", "gds", "gdrcopy",
+		"vgpuManager", "vgpuManager.driverManager", "vgpuDeviceManager", "vfioManager", "vfioManager.driverManager", "sandboxDevicePlugin", "kataSandboxDevicePlugin", "kataManager", "ccManager"} {
+		mirror[part+".repository"] = "r.example.com/mirror"
+		if !slices.Contains([]string{"operator", "validator", "nodeStatusExporter"}, part) {
+			mirror[part+".version"] = digest
+		}
+		if !strings.Contains(part, ".") && part != "operator" && part != "validator" {
+			off[part+".enabled"] = false
+		}
+	}
+	return map[string]map[string]any{
+		"defaults":              {},
+		"gds, gdrcopy and rdma": {"gds.enabled": true, "gdrcopy.enabled": true, "driver.rdma.enabled": true},
+		"vGPU":                  over(vgpu, map[string]any{"sandboxWorkloads.enabled": true, "vgpuManager.enabled": true, "driver.enabled": false}),
+		"sandbox, kubevirt":     sandbox,
+		"sandbox, kata":         over(sandbox, map[string]any{"sandboxWorkloads.mode": "kata"}),
+		"precompiled":           {"driver.usePrecompiled": true, "driver.version": "580"},
+		"mirror with digests":   over(mirror, map[string]any{"vgpuManager.enabled": true, "vgpuManager.image": "vgpu-manager"}),
+		"operands off":          off,
+	}
+}
+
+// compareImages compares the list of each installation with what the operator pulls; spec makes the ClusterPolicy of
+// the settings.
+func compareImages(t *testing.T, v chart.Version, values tree, spec func(t *testing.T, values tree) tree) {
+	table := chart.Load()
+	for name, set := range cases() {
+		t.Run(name, func(t *testing.T) {
+			values := values.copy()
+			var settings []chart.Setting
+			for _, path := range slices.Sorted(maps.Keys(set)) {
+				settings = append(settings, chart.Set(path, set[path], ""))
+				values.set(path, set[path])
+			}
+			policy := spec(t, values)
+			for _, system := range []string{"ubuntu22.04", "rhel9.6", "rhcos4.19"} {
+				want := pulled(v, policy, system, kernel)
+				beside(v, values, want)
+				found, err := images.List(table, v, settings, images.Nodes{Systems: []string{system}, Kernels: []string{kernel}}, false)
+				if err != nil {
+					t.Fatal(err)
+				}
+				have := map[string]bool{}
+				for _, i := range found {
+					have[i.Name] = true
+					if i.Note != "" {
+						t.Errorf("%s: %s", i.Name, i.Note)
+					}
+				}
+				if diff := cmp.Diff(slices.Sorted(maps.Keys(want)), slices.Sorted(maps.Keys(have))); diff != "" {
+					t.Errorf("%s (-operator +gpuop):\n%s", system, diff)
+				}
+			}
+		})
+	}
+}
+
+// beside adds the images that the chart's own Deployments pull: the operator, and Node Feature Discovery.
+func beside(v chart.Version, values tree, out map[string]bool) {
+	version := values.text("operator.version")
+	if version == "" {
+		version = v.String()
+	}
+	out[values.text("operator.repository")+"/"+values.text("operator.image")+":"+version] = true
+	if values.on("nfd.enabled", true) {
+		out[values.text("node-feature-discovery.image.repository")+":"+values.text("node-feature-discovery.image.tag")] = true
+	}
+}
+
+// copy copies the maps.
+func (t tree) copy() tree {
+	out := tree{}
+	for k, v := range t {
+		if m, isMap := v.(map[string]any); isMap {
+			v = map[string]any(tree(m).copy())
+		}
+		out[k] = v
+	}
+	return out
+}
+
+func readYAML(t *testing.T, path ...string) (out map[string]any) {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(path...))
+	if err == nil {
+		err = yaml.Unmarshal(data, &out)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// The list is what the operator pulls, in every release: the chart's values are the ClusterPolicy here.
+func TestImagesAreThoseThatTheOperatorPulls(t *testing.T) {
+	dir := charttest.Data(t)
+	for _, v := range charttest.Sample(chart.Load().Versions(), 14) {
+		t.Run(v.String(), func(t *testing.T) {
+			values := tree(readYAML(t, dir, v.String(), "values.yaml"))
+			nfd := filepath.Join(dir, v.String(), "charts", "node-feature-discovery")
+			discovery := readYAML(t, nfd, "values.yaml")
+			if tag := tree(discovery).text("image.tag"); tag == "" {
+				tree(discovery).set("image.tag", readYAML(t, nfd, "Chart.yaml")["appVersion"])
+			}
+			own, _ := values["node-feature-discovery"].(map[string]any)
+			for path, value := range own {
+				if path == "image" {
+					maps.Copy(discovery["image"].(map[string]any), value.(map[string]any))
+				}
+			}
+			values["node-feature-discovery"] = discovery
+			compareImages(t, v, values, func(_ *testing.T, values tree) tree {
+				spec := values.copy()
+				for _, part := range []string{"validator", "nodeStatusExporter"} {
+					if spec[part] != nil && spec.text(part+".version") == "" {
+						spec.set(part+".version", v.String()) // the templates write the chart's
+					}
+				}
+				return spec
+			})
+		})
+	}
+}
