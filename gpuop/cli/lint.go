@@ -12,7 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/crd"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/lint"
 )
@@ -39,7 +38,6 @@ templates of such (values.yaml.gotmpl, .tpl, .tftpl, .j2), - for standard input.
 	flags.StringVarP(&o.options.Command, "command", "c", "", "judge this shell `text`; standard input when it is -")
 	flags.StringArrayVar(&o.options.Sets, "set", nil, "judge these `key=value` pairs, alone or on top of a values file; may be repeated")
 	flags.StringArrayVar(&o.options.Taints, "taint", nil, "a taint of the GPU nodes, `key[=value]:Effect`, to compare tolerations with; may be repeated")
-	flags.StringArrayVar(&o.crds, "crds", nil, "a `file` of CustomResourceDefinitions, or a directory of them, to validate resources against; may be repeated")
 	flags.BoolVar(&o.fix, "fix", false, "print the corrected command instead of the findings; what is dropped, and why, goes to the error stream")
 	flags.BoolVar(&o.showSecrets, "show-secrets", false, "do not mask passwords and tokens in the corrected command")
 	return cmd
@@ -50,7 +48,6 @@ type lintFlags struct {
 	options     lint.Options
 	fix         bool
 	showSecrets bool
-	crds        []string
 	// groups are the names of the inputs, those of one argument together.
 	groups [][]string
 }
@@ -89,9 +86,6 @@ func (e *env) linted(o *lintFlags, path string, args []string) (string, error) {
 	}
 	o.options.Files = files
 	o.options.Read = e.read
-	if o.options.Schemas, err = e.schemas(o.crds); err != nil {
-		return "", err
-	}
 	return name, nil
 }
 
@@ -152,34 +146,6 @@ func (e *env) unjudged(o *lintFlags, result *lint.Result, script string, answere
 	}
 	fmt.Fprintf(e.Err, "note: %s\n", strings.TrimPrefix(err.Error(), errNothing.Error()+": "))
 	return answered
-}
-
-// schemas reads the definitions that resources are validated against; nil without any.
-func (e *env) schemas(paths []string) (lint.Schemas, error) {
-	if len(paths) == 0 {
-		return nil, nil
-	}
-	set := &crd.Set{}
-	for _, path := range paths {
-		files := []string{path}
-		if info, err := os.Stat(path); err != nil {
-			return nil, err
-		} else if info.IsDir() {
-			if files, err = lintableIn(path); err != nil {
-				return nil, err
-			}
-		}
-		for _, file := range files {
-			data, err := e.read(file)
-			if err != nil {
-				return nil, err
-			}
-			if err := set.Add(data); err != nil {
-				return nil, fmt.Errorf("%s: %w", file, err)
-			}
-		}
-	}
-	return set, nil
 }
 
 // lintData is the result of lint for machines.

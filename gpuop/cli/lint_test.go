@@ -79,7 +79,6 @@ func TestLintTranscripts(t *testing.T) {
 			{"lint", "--set", "a=b", "-o", "xml"},
 			{"lint", "--set", "a=b", "--fail-on", "fatal"},
 			{"lint", "--set", "a=b", "--taint", "x"},
-			{"lint", "--set", "a=b", "--crds", input("mig.yaml")},
 			{"values", "gen"},
 			{"values", "gen", "ekz"},
 			{"values", "gen", "eks", "gds"},

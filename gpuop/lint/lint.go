@@ -49,19 +49,8 @@ type Options struct {
 	Sets []string
 	// Taints are taints of the GPU nodes, as kubectl taint writes them: key[=value]:Effect.
 	Taints []string
-	// Schemas are the custom resource definitions to validate resources against; nil for gpuop's
-	// own table of fields.
-	Schemas Schemas
 	// Read returns the content of a file that a command names; nil reads none.
 	Read func(name string) ([]byte, error)
-}
-
-// Schemas validates a custom resource against its definition.
-type Schemas interface {
-	// Validate returns the findings about the resource, and false when no definition is for its
-	// kind. Findings have no file; their lines are 0 and their subjects dotted paths from the root
-	// of the object.
-	Validate(apiVersion, kind string, object map[string]any) ([]finding.Finding, bool)
 }
 
 // A Result is what was found.
@@ -110,7 +99,6 @@ type run struct {
 	version     chart.Version // the zero value when the input decides
 	name        string
 	read        func(string) ([]byte, error)
-	schemas     Schemas
 	taints      []node.Taint
 	sets        []string
 	findings    []finding.Finding
@@ -165,7 +153,7 @@ func Lint(o Options) (*Result, error) {
 }
 
 func lintOnce(o Options) (*Result, *run, error) {
-	r := &run{configs: map[string]bool{}, judgedIn: map[string]bool{}, templates: map[string]bool{}, table: cmp.Or(o.Table, chart.Load()), read: o.Read, schemas: o.Schemas, sets: o.Sets}
+	r := &run{configs: map[string]bool{}, judgedIn: map[string]bool{}, templates: map[string]bool{}, table: cmp.Or(o.Table, chart.Load()), read: o.Read, sets: o.Sets}
 	if o.Version != "" {
 		v, exact, err := r.table.Resolve(o.Version)
 		if err != nil {

@@ -11,7 +11,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/crd"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/lint"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
@@ -250,26 +249,6 @@ func TestTraps(t *testing.T) {
 		{row: "empty", text: "# nothing\n", want: []string{"warn empty"}},
 	} {
 		t.Run(tt.row, tt.run)
-	}
-}
-
-func TestResourcesAgainstDefinitions(t *testing.T) {
-	set := &crd.Set{}
-	for _, name := range []string{"clusterpolicies", "nvidiadrivers"} {
-		data, err := os.ReadFile(material.Path(t, "data/upstream/gpu-operator-v26.7.0/crds/nvidia.com_"+name+".yaml"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := set.Add(data); err != nil {
-			t.Fatal(err)
-		}
-	}
-	text := "apiVersion: nvidia.com/v1alpha1\nkind: NVIDIADriver\nmetadata: {name: a}\nspec:\n  image: driver\n  driverType: gpu\n  default: true\n  deploy: daemonset\n  nodeSelector: {zone: a}\n---\n" +
-		"apiVersion: nvidia.com/v1alpha1\nkind: NVIDIADriver\nmetadata: {name: b}\nspec:\n  image: driver\n  driverType: gpuu\n  default: false\n"
-	result := judge(t, lint.Options{Schemas: set, Files: []lint.Input{{Name: "f", Data: []byte(text)}}})
-	want := []string{"error schema spec @5", "error unknown-field spec.deploy @8", "error excludes spec.nodeSelector @9", "error schema spec.driverType @16"}
-	if diff := cmp.Diff(want, brief(result.Report)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 

@@ -20,7 +20,6 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/charttest"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/crd"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/lint"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
@@ -30,13 +29,13 @@ import (
 // library, helm's packages, bash and the types of Kubernetes. gpuop has to say the same.
 
 // apiServer judges objects with the definitions of v26.7.0, as a strict API server does.
-func apiServer(t *testing.T) *crd.Set {
+func apiServer(t *testing.T) *charttest.Definitions {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(charttest.Data(t), "v26.7.0", "crds", "nvidia.com_*.yaml"))
 	if err != nil || len(files) < 3 {
 		t.Fatalf("%d definitions, %v", len(files), err)
 	}
-	set := &crd.Set{}
+	set := &charttest.Definitions{}
 	for _, f := range files {
 		data, err := os.ReadFile(f)
 		if err != nil {

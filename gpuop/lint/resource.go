@@ -33,24 +33,10 @@ func (r *run) resource(d *doc) {
 		j.add("unknown-kind", finding.Error, k, "kind", "the API server knows no kind "+k.Value, "write "+string(d.kind))
 	}
 	spec := fields.Get(d.root, "spec")
-	judged := false
-	if r.schemas != nil && !j.partial {
-		var object map[string]any
-		if d.root.Decode(&object) == nil {
-			list, known := r.schemas.Validate(apiVersions[d.kind], string(d.kind), object)
-			judged = known
-			for _, f := range list {
-				if n := locate(d.root, f.Subject); n != nil {
-					f.Line, f.Column = n.Line, n.Column
-				}
-				j.reader.Findings = append(j.reader.Findings, f)
-			}
-		}
-	}
-	if !judged && spec != nil {
+	if spec != nil {
 		j.value(&chart.Field{Path: "spec", Type: "object"}, "spec", spec)
 	}
-	if name := fields.Get(d.root, "metadata", "name"); d.kind == kindGPUCluster && !judged && (name == nil || name.Value != "gpu-cluster") {
+	if name := fields.Get(d.root, "metadata", "name"); d.kind == kindGPUCluster && (name == nil || name.Value != "gpu-cluster") {
 		at := d.root
 		if name != nil {
 			at = name
@@ -72,26 +58,6 @@ func (r *run) noKind(d *doc, j *schemaJudge) {
 			return
 		}
 	}
-}
-
-// locate finds the node at a dotted path, or the nearest around it.
-func locate(root *yaml.Node, path string) *yaml.Node {
-	n := fields.Resolve(root)
-next:
-	for _, name := range chart.ParsePath(path) {
-		name, _, _ = strings.Cut(name, "[")
-		for _, f := range fields.Of(n) {
-			if f.Name == name {
-				n = fields.Resolve(f.Value)
-				if n.Kind == yaml.ScalarNode {
-					return f.Key
-				}
-				continue next
-			}
-		}
-		return n
-	}
-	return n
 }
 
 // rulesOf applies the rules about values to a resource, whose fields have the names of the chart's

@@ -14,7 +14,6 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/charttest"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/crd"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/values"
 )
 
@@ -93,7 +92,7 @@ func TestPlansFitTheDefinitionsOfEveryRelease(t *testing.T) {
 	dir := charttest.Data(t)
 	releases, plans := charttest.Sample(chart.Load().Versions(), 5), 0
 	for _, v := range releases {
-		set := &crd.Set{}
+		set := &charttest.Definitions{}
 		files, err := filepath.Glob(filepath.Join(dir, v.String(), "crds", "*.yaml"))
 		if err != nil || len(files) == 0 {
 			t.Fatalf("%s: %d definitions, %v", v, len(files), err)

@@ -1,4 +1,4 @@
-package crd
+package charttest
 
 import (
 	"bufio"
@@ -28,10 +28,10 @@ import (
 // ErrDefinition is returned for a file that holds no usable CustomResourceDefinition.
 var ErrDefinition = errors.New("unusable CustomResourceDefinition")
 
-const source = "the CustomResourceDefinition given with --crds"
 
-// A Set holds the schemas of custom resources by version and kind. Its zero value knows none.
-type Set struct {
+// Definitions hold the schemas of custom resources by version and kind. With them tests judge an object as
+// the API server's own library does.
+type Definitions struct {
 	schemas map[string]*schema
 }
 
@@ -43,7 +43,7 @@ type schema struct {
 
 // Add reads the definitions in a file of one or more YAML documents; other manifests in it are left
 // out. A file without any is ErrDefinition.
-func (s *Set) Add(data []byte) error {
+func (s *Definitions) Add(data []byte) error {
 	reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
 	found := false
 	for {
@@ -72,7 +72,7 @@ func (s *Set) Add(data []byte) error {
 	return nil
 }
 
-func (s *Set) add(crd *apiextensionsv1.CustomResourceDefinition) error {
+func (s *Definitions) add(crd *apiextensionsv1.CustomResourceDefinition) error {
 	if s.schemas == nil {
 		s.schemas = map[string]*schema{}
 	}
@@ -103,10 +103,7 @@ func (s *Set) add(crd *apiextensionsv1.CustomResourceDefinition) error {
 
 // Validate judges an object as an API server with strict validation would. known is false when no
 // definition is for the kind. The findings' subjects are dotted paths from the root of the object.
-func (s *Set) Validate(apiVersion, kind string, object map[string]any) (findings []finding.Finding, known bool) {
-	if s == nil {
-		return nil, false
-	}
+func (s *Definitions) Validate(apiVersion, kind string, object map[string]any) (findings []finding.Finding, known bool) {
 	schema, known := s.schemas[apiVersion+" "+kind]
 	if !known {
 		return nil, false
@@ -114,7 +111,7 @@ func (s *Set) Validate(apiVersion, kind string, object map[string]any) (findings
 	object = runtime.DeepCopyJSON(normalize(object).(map[string]any))
 	unknown := pruning.PruneWithOptions(object, schema.structural, true, structuralschema.UnknownFieldPathOptions{TrackUnknownFieldPaths: true})
 	for _, path := range unknown {
-		findings = append(findings, finding.Finding{ID: "unknown-field", Severity: finding.Error, Subject: path, Source: source,
+		findings = append(findings, finding.Finding{ID: "unknown-field", Severity: finding.Error, Subject: path,
 			Reason: "the " + kind + " has no such field: the API server drops it, or refuses the object with strict validation", Fix: "delete it"})
 	}
 	defaulting.Default(object, schema.structural)
@@ -124,7 +121,7 @@ func (s *Set) Validate(apiVersion, kind string, object map[string]any) (findings
 		problems = append(problems, more...)
 	}
 	for _, p := range problems {
-		findings = append(findings, finding.Finding{ID: "schema", Severity: finding.Error, Subject: strings.TrimLeft(p.Field, "[]."), Source: source, Reason: p.ErrorBody()})
+		findings = append(findings, finding.Finding{ID: "schema", Severity: finding.Error, Subject: strings.TrimLeft(p.Field, "[]."), Reason: p.ErrorBody()})
 	}
 	return findings, true
 }
