@@ -7,7 +7,6 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/app"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/command"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/command/check"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/command/completion"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/command/doctor"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/command/explain"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/command/fields"
@@ -27,9 +26,6 @@ func commands() map[string]func(context.Context, []string) int {
 	all := map[string]func(context.Context, []string) int{
 		"check": func(ctx context.Context, args []string) int {
 			return check.Command{Process: process(ctx, args), Open: app.NewBackend}.Run(ctx)
-		},
-		"completion": func(ctx context.Context, args []string) int {
-			return completion.Command{Process: process(ctx, args)}.Run()
 		},
 		"doctor": func(ctx context.Context, args []string) int {
 			return doctor.Command{Process: process(ctx, args), Open: app.NewBackend}.Run(ctx)

@@ -18,13 +18,9 @@ tools=${XDG_CACHE_HOME:-$HOME/.cache}/dcgm-exporter/tools/nfpm-$nfpm
 mkdir -p "$out"
 stage=$(mktemp -d)
 trap 'rm -rf "$stage"' EXIT
-go build -o "$stage/release" ./tools/release
-day=$(date -u -d "@$epoch" +%Y-%m-%d)
-"$stage/release" man "$version" "$day" | gzip -9n >"$stage/dcgm-exporter.1.gz"
-for shell in bash zsh fish; do "$stage/release" completion "$shell" >"$stage/completion.$shell"; done
 
 MTIME=$(date -u -d "@$epoch" +%Y-%m-%dT%H:%M:%SZ)
-export MTIME STAGE=$stage SOURCE_DATE_EPOCH=$epoch
+export MTIME SOURCE_DATE_EPOCH=$epoch
 for arch in "${arches[@]}"; do
   export ARCH=$arch BINARY=bin/linux/$arch/dcgm-exporter VERSION=$version
   # The oldest glibc that has every function that the program names.
@@ -32,7 +28,7 @@ for arch in "${arches[@]}"; do
   [ -n "$GLIBC" ] || { echo "build.sh: $BINARY names no version of glibc" >&2; exit 1; }
   export GLIBC
   expand=()
-  for variable in ARCH BINARY VERSION MTIME STAGE GLIBC; do expand+=(-e "s|\${$variable}|${!variable}|g"); done
+  for variable in ARCH BINARY VERSION MTIME GLIBC; do expand+=(-e "s|\${$variable}|${!variable}|g"); done
   sed "${expand[@]}" deployment/packages/nfpm.yaml >"$stage/nfpm.yaml"
   for format in deb rpm; do
     "$tools/nfpm" package --config "$stage/nfpm.yaml" --packager "$format" --target "$out" | grep -v 'using.*packager' || true

@@ -29,7 +29,7 @@ export VERSION EPOCH=${EPOCH:?} REVISION=${REVISION:?} ARCHES="${arches[*]}" SOU
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-day=$(date -u -d "@$EPOCH" +%Y-%m-%d) date=$(date -u -d "@$EPOCH" +%Y-%m-%dT%H:%M:%SZ)
+date=$(date -u -d "@$EPOCH" +%Y-%m-%dT%H:%M:%SZ)
 CGO_ENABLED=0 go build -trimpath -o "$work/release" ./tools/release
 # pack ARCHIVE FOLDER: the same archive from the same files, wherever and whenever.
 pack() { tar -C "$2" --sort=name --format=ustar --owner=0 --group=0 --numeric-owner --mtime="@$EPOCH" -cf - . | gzip -9n >"$1"; }
@@ -41,14 +41,12 @@ echo "release: archives"
 for arch in "${arches[@]}"; do
   name=dcgm-exporter_${number}_linux_$arch
   tree=$work/$name
-  mkdir -p "$tree/$name"/{etc,systemd/drop-ins,man,completions}
+  mkdir -p "$tree/$name"/{etc,systemd/drop-ins}
   install -m 0755 "bin/linux/$arch/dcgm-exporter" "bin/linux/$arch/gpuop" "$tree/$name/"
   install -m 0644 etc/*.csv "$tree/$name/etc/"
   install -m 0644 deployment/systemd/dcgm-exporter.service deployment/systemd/dcgm-exporter.sysusers "$tree/$name/systemd/"
   install -m 0644 deployment/systemd/drop-ins/*.conf "$tree/$name/systemd/drop-ins/"
   install -m 0644 LICENSE "$tree/$name/"
-  "$work/release" man "$VERSION" "$day" >"$tree/$name/man/dcgm-exporter.1"
-  for shell in bash zsh fish; do "$work/release" completion "$shell" >"$tree/$name/completions/dcgm-exporter.$shell"; done
   pack "$out/$name.tar.gz" "$tree"
   for program in dcgm-exporter gpuop; do
     "$work/release" sbom --name "$program" --version "$VERSION" --date "$date" "bin/linux/$arch/$program" \

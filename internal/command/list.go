@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// A Subcommand is one of the program's, as help and completions list it.
+// A Subcommand is one of the program's, as help lists it.
 type Subcommand struct {
 	Name    string
 	Summary string // what it does, in a line
@@ -15,7 +15,6 @@ type Subcommand struct {
 func List() []Subcommand {
 	return []Subcommand{
 		{"check", "what a counters file would collect, line by line"},
-		{"completion", "the script that completes the command line in bash, zsh or fish"},
 		{"doctor", "what works on this machine, and what to do about the rest"},
 		{"explain-device", "how a device id of the kubelet finds its GPU and its pod"},
 		{"fields", "search the catalog of fields"},

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -41,8 +42,7 @@ func installed(t *testing.T, dropIns ...string) (unit string) {
 	}
 	folder := t.TempDir()
 	unit = filepath.Join(folder, "dcgm-exporter.service")
-	// Neither need the manual: systemd-analyze calls man.
-	files := map[string]string{unit: strings.NewReplacer(program, "ExecStart=/bin/true", "man:dcgm-exporter(1) ", "").Replace(text)}
+	files := map[string]string{unit: strings.NewReplacer(program, "ExecStart=/bin/true").Replace(text)}
 	for _, d := range dropIns {
 		files[filepath.Join(unit+".d", filepath.Base(d))] = string(read(t, d))
 	}
@@ -95,12 +95,7 @@ func TestSystemdTakesEachDropIn(t *testing.T) {
 // Every variable of the unit, of the drop-ins and of the settings file is one of the exporter's,
 // with a value that it takes.
 func TestTheExporterTakesTheUnitsSettings(t *testing.T) {
-	known := map[string]bool{}
-	for _, s := range config.Settings() {
-		for _, v := range s.Variables {
-			known[v] = true
-		}
-	}
+	known := config.Variables()
 	settings := filepath.Join(root, "deployment", "packages", "settings.env")
 	for _, file := range append(shippedDropIns(t), unitFile, settings) {
 		env := map[string]string{}
@@ -113,7 +108,7 @@ func TestTheExporterTakesTheUnitsSettings(t *testing.T) {
 			if !ok || strings.Contains(name, " ") {
 				continue
 			}
-			if !known[name] {
+			if !slices.Contains(known, name) {
 				t.Errorf("%s: %s is no variable of the exporter", file, name)
 			}
 			env[name] = strings.NewReplacer("%S", "/var/lib", "%d", "/run/credentials/dcgm-exporter.service").Replace(value)

@@ -141,13 +141,12 @@ var files = []string{
 	"/usr/share/dcgm-exporter/dcgm-exporter.service.d/tls.conf", "/usr/share/dcgm-exporter/dcgm-exporter.service.d/tls-credentials.conf",
 	"/usr/share/dcgm-exporter/dcgm-exporter.service.d/xid-kernel-log.conf", "/usr/share/dcgm-exporter/dcgm-exporter.service.d/container-labels.conf",
 	"/usr/share/dcgm-exporter/dcgm-exporter.service.d/profiling.conf",
-	"/usr/share/man/man1/dcgm-exporter.1.gz", "/usr/share/bash-completion/completions/dcgm-exporter", "/usr/share/fish/vendor_completions.d/dcgm-exporter.fish",
 }
 
 func TestDebianInstallsUpgradesRemovesPurges(t *testing.T) {
 	m := newMachine(t)
 	m.does("dpkg", "-i", m.brings(filepath.Join(older, "dcgm-exporter_0.0.9-1_amd64.deb")))
-	for _, f := range append(slices.Clone(files), "/etc/default/dcgm-exporter", "/usr/share/zsh/vendor-completions/_dcgm-exporter", "/usr/share/doc/dcgm-exporter/copyright") {
+	for _, f := range append(slices.Clone(files), "/etc/default/dcgm-exporter", "/usr/share/doc/dcgm-exporter/copyright") {
 		if !m.has(f) {
 			t.Errorf("%s is missing", f)
 		}
@@ -302,7 +301,7 @@ func TestRPM(t *testing.T) {
 				t.Errorf("it is %s", got)
 			}
 			listed := strings.Fields(reads(t, "rpm", "-qpl", pkg))
-			for _, f := range append(slices.Clone(files), "/etc/sysconfig/dcgm-exporter", "/usr/share/zsh/site-functions/_dcgm-exporter", "/usr/share/licenses/dcgm-exporter/LICENSE") {
+			for _, f := range append(slices.Clone(files), "/etc/sysconfig/dcgm-exporter", "/usr/share/licenses/dcgm-exporter/LICENSE") {
 				if !slices.Contains(listed, f) {
 					t.Errorf("%s is missing", f)
 				}

@@ -106,7 +106,7 @@ func TestRelease(t *testing.T) {
 
 	unpacked := t.TempDir()
 	contents := unpack(t, filepath.Join(folder, "dcgm-exporter_0.1.0_linux_amd64.tar.gz"), unpacked)
-	for _, f := range []string{"dcgm-exporter", "gpuop", "LICENSE", "etc/default-counters.csv", "systemd/dcgm-exporter.service", "systemd/drop-ins/tls.conf", "man/dcgm-exporter.1", "completions/dcgm-exporter.bash"} {
+	for _, f := range []string{"dcgm-exporter", "gpuop", "LICENSE", "etc/default-counters.csv", "systemd/dcgm-exporter.service", "systemd/drop-ins/tls.conf"} {
 		if !slices.Contains(contents, "dcgm-exporter_0.1.0_linux_amd64/"+f) {
 			t.Errorf("%s is not in the archive: %v", f, contents)
 		}

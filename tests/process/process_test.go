@@ -322,7 +322,6 @@ func TestExitCodesOfSubcommands(t *testing.T) {
 		t.Fatal(err)
 	}
 	noDriver := []string{"--source=nvml"} // there is none on this machine's path
-	out := "--out=" + filepath.Join(dir, "out.json")
 	for _, c := range []struct {
 		command     string
 		args        []string // that it always gets
@@ -334,7 +333,6 @@ func TestExitCodesOfSubcommands(t *testing.T) {
 	}{
 		{command: "once", noData: 1, unreadable: []string{"-f", missing}, unreadCode: 2},
 		{command: "topo", noData: 1, unreadable: []string{"--config-file", missing}, unreadCode: 2},
-		{command: "record", args: []string{"--samples=1", "-c=200", out}, noData: 1, unreadable: []string{"--only-configured", "-f", missing}, unreadCode: 2},
 		{command: "doctor", noData: 1, unreadable: []string{"-f", missing}, unreadCode: 1}, // it is what it looks for
 		{command: "check", noData: 1, unreadable: []string{"-f", missing}, unreadCode: 2, checksLines: true},
 		{command: "explain-device", args: []string{"-k=true", "--pod-resources-kubelet-socket=" + missing}, more: []string{"nvidia0"}, noData: 1,
@@ -379,7 +377,6 @@ func TestExitCodes(t *testing.T) {
 		{"help with subcommands", []string{"--help"}, 0, "\n  explain-device  how a device id"},
 		{"help with examples", []string{"--help"}, 0, "\n  dcgm-exporter check my-counters.csv "},
 		{"help with flags", []string{"--help"}, 0, "\n  --collectors, -f VALUE"},
-		{"completion", []string{"completion", "bash"}, 0, "complete -o filenames -F _dcgm_exporter"},
 		{"version", []string{"--version"}, 0, "dcgm-exporter"},
 		{"check, good", []string{"check", "../../etc/default-counters.csv"}, 0, "0 lines not usable"},
 		{"check, bad", []string{"check", "process_test.go"}, 1, "NOT COLLECTED"},

@@ -5,16 +5,10 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
-
-	"github.com/gpu-telemetry/dcgm-exporter/internal/command/completion"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
 )
 
-const usage = `usage: release man VERSION DATE
-       release completion bash|zsh|fish
-       release sbom --name NAME --version VERSION --date DATE PROGRAM | oci:FOLDER
+const usage = `usage: release sbom --name NAME --version VERSION --date DATE PROGRAM | oci:FOLDER
        release notes VERSION < CHANGELOG.md
        release chart FOLDER TAG INTO
        release provenance --version VERSION --revision COMMIT FILE…
@@ -42,10 +36,6 @@ func run(args []string, in io.Reader, out io.Writer) error {
 	}
 	rest := flags.Args()
 	switch {
-	case args[0] == "man" && len(rest) == 2:
-		return write(out, manual(config.Settings(), rest[0], rest[1]))
-	case args[0] == "completion" && len(rest) == 1 && slices.Contains(completion.Shells(), rest[0]):
-		return write(out, completion.Script(rest[0], config.Settings()))
 	case args[0] == "sbom" && len(rest) == 1 && *name != "":
 		return writeSBOM(out, subject{*name, *version, *date}, rest[0])
 	case args[0] == "chart" && len(rest) == 3:
@@ -56,9 +46,4 @@ func run(args []string, in io.Reader, out io.Writer) error {
 		return writeProvenance(out, build{*version, *revision}, rest)
 	}
 	return fmt.Errorf("%s: not of a form that is known\n%s", strings.Join(args, " "), usage)
-}
-
-func write(out io.Writer, text string) error {
-	_, err := io.WriteString(out, text)
-	return err
 }

@@ -42,5 +42,6 @@ func writeNotes(out io.Writer, changelog io.Reader, version string) error {
 	case notes == "":
 		return fmt.Errorf("CHANGELOG.md says nothing of %s", version)
 	}
-	return write(out, notes+"\n")
+	_, err = io.WriteString(out, notes+"\n")
+	return err
 }

@@ -6,17 +6,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"helm.sh/helm/v3/pkg/chart/loader"
-
-	"github.com/gpu-telemetry/dcgm-exporter/internal/command/completion"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
-	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
 
 // does runs the command and returns what it wrote.
@@ -27,53 +22,6 @@ func does(t *testing.T, in string, args ...string) string {
 		t.Fatalf("release %s: %v", strings.Join(args, " "), err)
 	}
 	return out.String()
-}
-
-// tool skips the test where a program is not there.
-func tool(t *testing.T, name string) {
-	t.Helper()
-	if _, err := exec.LookPath(name); err != nil {
-		material.Skip(t, name+"-absent", err)
-	}
-}
-
-// groff takes the page without a word, and man shows every setting.
-func TestManual(t *testing.T) {
-	page := does(t, "", "man", "v0.1.0", "2026-11-22")
-	tool(t, "groff")
-	cmd := exec.Command("groff", "-man", "-Tutf8", "-ww", "-rLL=200n", "-P-c")
-	cmd.Stdin = strings.NewReader(page)
-	var out, warnings bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &warnings
-	if err := cmd.Run(); err != nil || warnings.Len() > 0 {
-		t.Fatalf("groff: %v\n%s", err, &warnings)
-	}
-	shown := regexp.MustCompile("\x1b\\[[0-9;]*m|.\b").ReplaceAllString(out.String(), "")
-	shown = strings.NewReplacer("‐", "-", "−", "-").Replace(shown)
-	for _, s := range config.Settings() {
-		for _, name := range append(slices.Clone(s.Flags), s.Variables...) {
-			if !strings.Contains(shown, name) {
-				t.Errorf("%s is not shown", name)
-			}
-		}
-	}
-	for _, want := range []string{"dcgm-exporter - Prometheus exporter for NVIDIA GPUs", "v0.1.0", "2026-11-22", "explain-device", "Default: /etc/dcgm-exporter/default-counters.csv."} {
-		if !strings.Contains(shown, want) {
-			t.Errorf("%q is not shown", want)
-		}
-	}
-}
-
-// The packages get what the subcommand prints.
-func TestCompletion(t *testing.T) {
-	for _, shell := range completion.Shells() {
-		if got := does(t, "", "completion", shell); got == "" || got != completion.Script(shell, config.Settings()) {
-			t.Errorf("%s: another script", shell)
-		}
-	}
-	if err := run([]string{"completion", "csh"}, strings.NewReader(""), &bytes.Buffer{}); err == nil {
-		t.Error("a script for csh")
-	}
 }
 
 const changelog = `# Changelog
