@@ -36,9 +36,6 @@ type account struct {
 	labels []gpu.Label
 	share  float64 // the share of the entity that is assigned to it
 	seen   int64
-	// sharesCompute is set where compute instances report the activity of the entity, and it owns none
-	// of them, or one together with another account.
-	sharesCompute bool
 
 	active, allocated float64 // GPU seconds
 	energy            float64 // joules

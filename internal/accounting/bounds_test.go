@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -154,18 +152,6 @@ func TestOwnersThatReturnAreBounded(t *testing.T) {
 	})
 	if n != maxOwners {
 		t.Errorf("%v owners were dropped", n)
-	}
-}
-
-// Two claims on parts that together are more than the entity have no more than all of it.
-func TestPartsOfMoreThanAll(t *testing.T) {
-	uses := pods(gpu.SharingDRA, 0, 1, 2)
-	uses[0].Owners[0].Part, uses[0].Owners[1].Part = 1, 2./3
-	got := last(t, at(0, uses, nil), at(1, uses, nil))[podAllocated]
-	want := of{"GPU-0/ ns/b": 6, "GPU-0/ ns/c": 4}
-	near(reported{podAllocated: got}, reported{podAllocated: want})
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("seconds of 10 (-want +got):\n%s", diff)
 	}
 }
 

@@ -20,14 +20,14 @@ import (
 // random makes a history by chance: owners come and go, processes too, and what they claim need not
 // add up; samples are missing, counters are reset, sessions end, and cycles are late.
 func random(r *rand.Rand, cycles int) *play {
-	p := &play{divided: r.IntN(2) == 0}
+	p := &play{}
 	var uses []gpu.Use
 	energy := make([]float64, 6)
 	chance := func(x float64) bool { return r.Float64() < x }
 	for range cycles {
 		var m moment
 		if uses == nil || chance(0.3) {
-			uses = randomUses(r, p.divided)
+			uses = randomUses(r)
 		}
 		if m.uses = uses; chance(0.05) {
 			m.uses = nil // the kubelet is away
@@ -58,9 +58,6 @@ func random(r *rand.Rand, cycles int) *play {
 				m.energy[row] = gpu.Int(int64(energy[row]))
 			}
 			m.run(r, row)
-		}
-		if p.divided {
-			m.divide(r)
 		}
 		p.moments = append(p.moments, m)
 	}
@@ -95,7 +92,7 @@ func (m *moment) run(r *rand.Rand, row int) {
 	}
 }
 
-func randomUses(r *rand.Rand, divided bool) []gpu.Use {
+func randomUses(r *rand.Rand) []gpu.Use {
 	uses := make([]gpu.Use, 6)
 	rows := playRows
 	if r.Float64() < 0.2 {
@@ -114,49 +111,7 @@ func randomUses(r *rand.Rand, divided bool) []gpu.Use {
 		use.Replicas = r.IntN(8)
 		use.Sharing = gpu.Sharing(r.IntN(4))
 	}
-	if divided {
-		return hold(r, uses)
-	}
 	return uses
-}
-
-// hold gives the owners of the instance in row 3 its compute instances: each to one of them, or to
-// several, or to none.
-func hold(r *rand.Rand, uses []gpu.Use) []gpu.Use {
-	uses = append(uses, gpu.Use{}, gpu.Use{})
-	var all []gpu.Owner
-	for _, p := range playParts {
-		for _, o := range uses[3].Owners {
-			if r.Float64() < 0.5 {
-				uses[p.row].Owners = append(uses[p.row].Owners, o)
-			}
-		}
-		for _, o := range uses[p.row].Owners {
-			o.Part = p.part / float64(len(uses[p.row].Owners))
-			all = append(all, o)
-		}
-	}
-	uses[3].Owners = all
-	return uses
-}
-
-// divide has the compute instances report what the instance in row 3 does.
-func (m *moment) divide(r *rand.Rand) {
-	m.util = append(m.util, gpu.Float(r.Float64()*1.05), gpu.Float(r.Float64()*1.05))
-	m.memory, m.energy = append(m.memory, gpu.Value{}, gpu.Value{}), append(m.energy, gpu.Value{}, gpu.Value{})
-	if r.Float64() < 0.05 {
-		m.util[7] = gpu.Value{}
-	}
-	sum := 0.0
-	for _, p := range playParts {
-		n, ok := m.util[p.row].Number()
-		if !ok {
-			m.util[3] = gpu.Value{}
-			return
-		}
-		sum += p.part * min(n, 1)
-	}
-	m.util[3] = gpu.Float(sum)
 }
 
 // A judge holds the rules of conservation over a history.
@@ -296,7 +251,7 @@ func (m *moment) noProcesses(row int) bool {
 // unknowable reports whether the shares of the activity of an entity cannot be known.
 func (j *judge) unknowable(m *moment, s *gpu.Snapshot, row int) bool {
 	uids := j.owners(s, row)
-	if len(uids) < 2 || row == 3 && j.play.divided {
+	if len(uids) < 2 {
 		return false
 	}
 	return !j.batch.RequestProcesses[row] || m.noProcesses(row) || m.failed(row, gpu.FieldProcessBusy) ||

@@ -115,7 +115,7 @@ func (s *Accountant) divide(c *snapshot.Cycle, e *entity) {
 	switch {
 	case len(e.accounts) == 0:
 	case e.shared:
-		s.divideShared(c, e, memory, memoryKnown)
+		s.divideShared(e, memory, memoryKnown)
 	default: // what runs there is its only owner's
 		a := e.accounts[0]
 		a.util = e.device
@@ -142,21 +142,10 @@ func (s *session) utilization(c *snapshot.Cycle, e *entity) gpu.Value {
 			return gpu.Float(min(n/100, 1))
 		}
 	}
-	if e.compute == nil {
-		if n, ok := s.value(c, s.inputs.engine, e.row); ok {
-			return gpu.Float(min(n, 1))
-		}
-		return gpu.Value{}
+	if n, ok := s.value(c, s.inputs.engine, e.row); ok {
+		return gpu.Float(min(n, 1))
 	}
-	ratio := 0.0
-	for i := range e.compute {
-		n, ok := s.value(c, s.inputs.engine, e.compute[i].row)
-		if !ok {
-			return gpu.Value{}
-		}
-		ratio += min(n, 1) * e.compute[i].part
-	}
-	return gpu.Float(min(ratio, 1))
+	return gpu.Value{}
 }
 
 // value returns the value of an input in a row that is read.
@@ -175,12 +164,8 @@ func (s *session) whyMissing(c *snapshot.Cycle, e *entity) string {
 	return c.Missing(s.inputs.util, e.row)
 }
 
-// divideShared divides an entity that several own: by what their compute instances did, else by
-// what their processes did.
-func (s *Accountant) divideShared(c *snapshot.Cycle, e *entity, memory float64, memoryKnown bool) {
-	if e.compute != nil && !e.device.IsAbsent() {
-		s.divideByCompute(c, e)
-	}
+// divideShared divides an entity that several own by what their processes did.
+func (s *Accountant) divideShared(e *entity, memory float64, memoryKnown bool) {
 	switch {
 	case !s.requested[e.row]: // shared since this cycle: by process from the next one on
 		s.miss(whatProcesses, snapshot.ReasonNoData)
@@ -192,9 +177,7 @@ func (s *Accountant) divideShared(c *snapshot.Cycle, e *entity, memory float64, 
 		s.miss(whatPodOfProcess, gpu.Reason(e.noPods))
 		return
 	}
-	if e.compute == nil {
-		s.divideByProcess(e)
-	}
+	s.divideByProcess(e)
 	if !memoryKnown {
 		return
 	}
@@ -211,26 +194,6 @@ func (s *Accountant) divideShared(c *snapshot.Cycle, e *entity, memory float64, 
 			s.miss(whatProcessMemory, snapshot.ReasonNoData)
 		default:
 			a.memory = bytesOf(a.bytes * scale)
-		}
-	}
-}
-
-// divideByCompute gives the owners what their compute instances did. What one did that several own
-// is known of none of them.
-func (s *session) divideByCompute(c *snapshot.Cycle, e *entity) {
-	for i := range e.compute {
-		ci := &e.compute[i]
-		if ci.owner == nil || ci.shared {
-			continue
-		}
-		had, _ := ci.owner.util.Number()
-		n, _ := c.Value(s.inputs.engine, ci.row).Number()
-		ci.owner.util = gpu.Float(had + min(n, 1)*ci.part)
-	}
-	for _, a := range e.accounts {
-		if a.sharesCompute {
-			a.util = gpu.Value{}
-			s.miss(whatProcessUtilization, gpu.Reason(gpu.ErrNotSupported))
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package accounting
 
 import (
-	"slices"
 	"strconv"
 	"strings"
 
@@ -19,9 +18,8 @@ type entity struct {
 	partitioned bool
 	// slices are the compute slices of an instance, and of a partitioned GPU those of all its
 	// instances; 0, and of a partitioned GPU -1, where they are not known.
-	slices  float64
-	compute []computeInstance // of an instance whose compute instances report its activity
-	ledger  *ledger
+	slices float64
+	ledger *ledger
 
 	accounts []*account
 	byUID    map[string]*account
@@ -39,15 +37,6 @@ type reading struct {
 	noProcesses  string    // the reason why its processes are not known, "" where they are
 	// Why the utilization of its processes, or their pods, are not known.
 	noBusy, noPods error
-}
-
-// A computeInstance is one of a GPU instance: its row, which part of the GPU instance it is, and
-// whose work runs on it.
-type computeInstance struct {
-	row    int
-	part   float64
-	owner  *account // nil for none
-	shared bool     // by several accounts
 }
 
 // newSession lays out a topology.
@@ -69,9 +58,6 @@ func newSession(t *gpu.Topology, plan *gpu.Plan, podOf PodOf) session {
 		if e.instance {
 			e.labels = append(e.labels, gpu.Label{Name: "GPU_I_ID", Value: strconv.FormatUint(uint64(d.InstanceID), 10)})
 			e.root, e.slices = t.ParentRow(row), computeSlices(d.Profile)
-			if s.inputs.present && !t.Serves(&plan.Fields[s.inputs.engine], row) {
-				e.compute = computeInstances(t, row)
-			}
 		}
 		s.at[row] = len(s.entities)
 		s.entities = append(s.entities, e)
@@ -97,22 +83,6 @@ func (s *session) addSlices() {
 	}
 }
 
-// computeInstances returns the compute instances of the GPU instance of a row that have rows.
-func computeInstances(t *gpu.Topology, row int) []computeInstance {
-	var list []computeInstance
-	for i := range t.ComputeInstances {
-		if t.ComputeInstances[i].Instance != row {
-			continue
-		}
-		for at := range t.Devices {
-			if t.InstanceRow(at) == row && t.Devices[at].ComputeID == t.ComputeInstances[i].ID {
-				list = append(list, computeInstance{row: at, part: t.Part(i)})
-			}
-		}
-	}
-	return list
-}
-
 // computeSlices returns the compute slices of a MIG profile ("2g.20gb"), 0 where its name has none.
 func computeSlices(profile string) float64 {
 	digits, _, found := strings.Cut(profile, "g.")
@@ -130,41 +100,4 @@ func (s *session) ownUse(owners *gpu.Owners, e *entity) gpu.Use {
 		return owners.UseOf(e.root)
 	}
 	return use
-}
-
-// findComputeOwners has the compute instances of an entity know their accounts. An account that
-// owns none of them, or one together with another account, has a part that is not known.
-func (s *session) findComputeOwners(owners *gpu.Owners, e *entity, accountOf func(*gpu.Owner) *account) {
-	if e.compute == nil {
-		return
-	}
-	for _, a := range e.accounts {
-		a.sharesCompute = true
-	}
-	for i := range e.compute {
-		ci := &e.compute[i]
-		ci.owner, ci.shared = nil, false
-		use := owners.UseOf(ci.row)
-		for j := range use.Owners {
-			a := accountOf(&use.Owners[j])
-			if a == nil || !slices.Contains(e.accounts, a) {
-				continue // a job in a pod, or one for which there was no room
-			}
-			ci.shared = ci.shared || ci.owner != nil && ci.owner != a
-			ci.owner = a
-			a.sharesCompute = false
-		}
-	}
-	for i := range e.compute {
-		ci := &e.compute[i]
-		if !ci.shared {
-			continue
-		}
-		use := owners.UseOf(ci.row)
-		for j := range use.Owners {
-			if a := accountOf(&use.Owners[j]); a != nil {
-				a.sharesCompute = true
-			}
-		}
-	}
 }

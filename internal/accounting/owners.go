@@ -76,7 +76,6 @@ func (s *Accountant) assign(owners *gpu.Owners, now int64) {
 		s.next[e.row] = e.shared && len(e.accounts) > 0 && !e.partitioned
 		use := owners.UseOf(e.row)
 		s.infos = appendInfos(s.infos, e, &use)
-		s.findComputeOwners(owners, e, func(o *gpu.Owner) *account { return s.accountOf(e, o) })
 	}
 	s.rebuildSeries()
 }
@@ -95,7 +94,7 @@ func ownersOf(e *entity, use *gpu.Use) []entityOwner {
 		replicas = float64(max(use.Replicas, len(use.Owners)))
 	}
 	var list []entityOwner
-	at, total := make(map[accountKey]int, len(use.Owners)), 0.0
+	at := make(map[accountKey]int, len(use.Owners))
 	for i := range use.Owners {
 		o := &use.Owners[i]
 		if pods > 0 && o.Pod == "" {
@@ -109,19 +108,10 @@ func ownersOf(e *entity, use *gpu.Use) []entityOwner {
 			list = append(list, entityOwner{key: key, owner: o, container: o.Container})
 		}
 		h := &list[j]
-		share := 1 / replicas
-		if o.Part > 0 {
-			share = o.Part
-		}
-		h.share, total = h.share+share, total+share
+		h.share += 1 / replicas
 		h.uid = cmp.Or(h.uid, o.PodUID)
 		if o.Container != h.container {
 			h.container = "" // a process is known by its pod
-		}
-	}
-	if total > 1 { // parts of one and replicas of another
-		for i := range list {
-			list[i].share /= total
 		}
 	}
 	return list

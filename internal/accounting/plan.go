@@ -25,8 +25,7 @@ func inputsOf(plan *gpu.Plan) inputs {
 
 // Extend returns plan with the fields that accounting divides. What was not requested is read all
 // the same, but no counter shows it. The engine's activity is requested of GPU instances alone
-// then, and of compute instances where they are selected: whole GPUs report their utilization
-// without the profiling module.
+// then: whole GPUs report their utilization without the profiling module.
 func Extend(plan *gpu.Plan) *gpu.Plan {
 	extended := *plan
 	extended.Fields = slices.Clone(plan.Fields)
@@ -40,14 +39,10 @@ func Extend(plan *gpu.Plan) *gpu.Plan {
 		extended.Fields = append(extended.Fields, f)
 	}
 	whole, instance := gpu.KindsOf(gpu.KindGPU), gpu.KindsOf(gpu.KindGPUInstance)
-	active := instance
-	if plan.Devices.Compute {
-		active |= gpu.KindsOf(gpu.KindComputeInstance)
-	}
 	add(catalog.MIGMaxSlices, whole)
 	add(catalog.TotalEnergyConsumption, whole)
 	add(catalog.GPUUtil, whole)
 	add(catalog.FBUsed, whole|instance)
-	add(catalog.ProfGREngineActive, active)
+	add(catalog.ProfGREngineActive, instance)
 	return &extended
 }

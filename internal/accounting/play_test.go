@@ -32,23 +32,14 @@ type moment struct {
 	reopened       bool // a session begins with this cycle
 }
 
-// A play is a node with a history. GPU 2 is partitioned into three instances, the first of which
-// has one compute instance, or two.
+// A play is a node with a history. GPU 2 is partitioned into three instances.
 type play struct {
 	moments []moment
 	plan    *gpu.Plan // nil requests nothing
 	virtual bool
-	divided bool
 	top     *gpu.Topology // nil for the node above
 	after   func(*gpu.Batch)
 }
-
-// playParts are the rows of the compute instances, and which part of the instance in row 3 they
-// are.
-var playParts = []struct {
-	row  int
-	part float64
-}{{6, 1. / 3}, {7, 2. / 3}}
 
 func (p *play) topology() *gpu.Topology {
 	if p.top != nil {
@@ -61,20 +52,7 @@ func (p *play) topology() *gpu.Topology {
 			GPU:    2, UUID: "GPU-2", InstanceID: uint32(i + 1), Profile: profile,
 		})
 	}
-	if !p.divided {
-		return gpu.NewTopology(list)
-	}
-	profiles := []string{"1c.3g.40gb", "2c.3g.40gb"}
-	for i, profile := range profiles {
-		d := list[3]
-		d.Entity.Kind, d.Entity.ID, d.ComputeID, d.Profile = gpu.KindComputeInstance, uint32(i), uint32(i), profile
-		list = append(list, d)
-	}
-	top := gpu.NewTopology(list)
-	for i, profile := range profiles {
-		top.ComputeInstances = append(top.ComputeInstances, gpu.ComputeInstance{Instance: 3, ID: uint32(i), Profile: profile})
-	}
-	return top
+	return gpu.NewTopology(list)
 }
 
 // boards are whole GPUs, with ids from 0 on.
@@ -102,8 +80,6 @@ func (m *moment) podOf(pid uint32) (string, error) {
 func (p *play) value(m *moment, f *gpu.Field, row int, d *gpu.Device) gpu.Value {
 	switch id := f.ID; {
 	case !f.Levels.Has(d.Entity.Kind) || row >= len(m.util):
-	case id == 1001 && row == 3 && p.divided:
-		return gpu.Float(0.987) // an engine reports it all the same; it is not served
 	case id == 69 && row == 2:
 		return gpu.Int(7)
 	case id == 156:
@@ -146,7 +122,7 @@ func (p *play) run(t testing.TB, see func(i int, s *gpu.Snapshot)) *prometheus.R
 	t.Helper()
 	plan := p.plan
 	if plan == nil {
-		plan = &gpu.Plan{Interval: interval, Devices: gpu.Selector{Flex: true, Compute: p.divided}}
+		plan = &gpu.Plan{Interval: interval, Devices: gpu.Selector{Flex: true}}
 	}
 	plan = accounting.Extend(plan)
 	reg := prometheus.NewRegistry()

@@ -62,7 +62,7 @@ func TestCatalogIsCurrent(t *testing.T) {
 	moduleDir(t)
 	dir := t.TempDir()
 	files := []string{"entries_gen.go", "ids_gen.go"}
-	cmd := exec.Command("go", "run", "./gen", "-o", filepath.Join(dir, files[0]), "-ids", filepath.Join(dir, files[1]))
+	cmd := exec.Command("go", "run", "../../tools/cataloggen", "-o", filepath.Join(dir, files[0]), "-ids", filepath.Join(dir, files[1]))
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("generate: %v\n%s", err, out)
 	}
@@ -149,9 +149,9 @@ func TestLevels(t *testing.T) {
 		"DCGM_FI_PROF_NVLINK_RX_BYTES":         gpu.KindsOf(gpu.KindGPU),
 		"DCGM_FI_DEV_FB_USED":                  instance,
 		"DCGM_FI_DEV_FB_RESERVED":              instance,
-		"DCGM_FI_PROF_GR_ENGINE_ACTIVE":        instance | gpu.KindsOf(gpu.KindComputeInstance),
-		"DCGM_FI_PROF_PIPE_INT_ACTIVE":         instance | gpu.KindsOf(gpu.KindComputeInstance),
-		"DCGM_FI_DEV_CUDA_VISIBLE_DEVICES_STR": instance | gpu.KindsOf(gpu.KindComputeInstance),
+		"DCGM_FI_PROF_GR_ENGINE_ACTIVE":        instance,
+		"DCGM_FI_PROF_PIPE_INT_ACTIVE":         instance,
+		"DCGM_FI_DEV_CUDA_VISIBLE_DEVICES_STR": instance,
 		"DCGM_FI_PROF_DRAM_ACTIVE":             instance,
 		"DCGM_FI_DRIVER_VERSION":               gpu.KindsOf(gpu.KindNode),
 		"DCGM_FI_CUDA_DRIVER_VERSION":          gpu.KindsOf(gpu.KindNode),

@@ -8,7 +8,7 @@ import (
 // ownLabels are the labels of series that have the labels of an owner too, beside those of Families
 // and the names of fields.
 var ownLabels = [...]string{
-	"gpu", "UUID", "uuid", "pci_bus_id", "device", "modelName", "GPU_I_PROFILE", "GPU_I_ID", "GPU_CI_ID", "hostname", "Hostname",
+	"gpu", "UUID", "uuid", "pci_bus_id", "device", "modelName", "GPU_I_PROFILE", "GPU_I_ID", "hostname", "Hostname",
 	"container", "namespace", "pod", "pod_uid", "vgpu", "hpc_job", "container_name", "pod_name", "pod_namespace",
 	"err_code", "err_msg", "reason", "resource", "sharing", "replicas",
 	// What Prometheus adds to every series, and has in histograms and summaries.

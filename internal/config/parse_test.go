@@ -239,7 +239,6 @@ func TestLayers(t *testing.T) {
 
 func TestBadCommandLine(t *testing.T) {
 	const selectors = "f, g[:ids], i[:ids] or g[:ids]+i[:ids], where ids are numbers and ranges such as 0,2-4"
-	const devices = selectors + ", and f or i with +c"
 	const remotes = "HOST[:PORT], [IPV6]:PORT, tcp://HOST:PORT, unix:///PATH or vsock://CID:PORT"
 	const millis = "a number of milliseconds or a duration such as 30s, above zero"
 	tests := []struct {
@@ -271,9 +270,8 @@ func TestBadCommandLine(t *testing.T) {
 		{[]string{"-a=9400"}, `--address "9400": expected [HOST]:PORT, an IPv6 host in brackets, such as :9400 or [::1]:9400`},
 		{[]string{"-a=unix:///run/x.sock"}, `--address "unix:///run/x.sock": it listens on TCP, not on "unix://"; systemd can pass a socket of any kind (--web-systemd-socket); expected [HOST]:PORT, an IPv6 host in brackets, such as :9400 or [::1]:9400`},
 		{[]string{"-a=:99999"}, `--address ":99999": "99999" is no port; expected [HOST]:PORT, an IPv6 host in brackets, such as :9400 or [::1]:9400`},
-		{[]string{"-d=f+g"}, `--devices "f+g": "f" combines with nothing but "c"; expected ` + devices},
-		{[]string{"-d=g+c"}, `--devices "g+c": "c" goes with f or i: it adds the compute instances of their GPU instances; expected ` + devices},
-		{[]string{"-s=f+c"}, `--switch-devices "f+c": "c" is none of f, g and i; expected ` + selectors},
+		{[]string{"-d=f+g"}, `--devices "f+g": "f" combines with nothing; expected ` + selectors},
+		{[]string{"-d=f+c"}, `--devices "f+c": "c" is none of f, g and i; expected ` + selectors},
 		{[]string{"-s=f:1"}, `--switch-devices "f:1": "f" takes no ids; expected ` + selectors},
 		{[]string{"-p=g:4-2"}, `--cpu-devices "g:4-2": the range 4-2 runs backwards; expected ` + selectors},
 		{[]string{"-r=::1"}, `--remote-hostengine-info "::1": write an IPv6 address in brackets, as in [::1]:5555; expected ` + remotes},

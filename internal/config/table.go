@@ -151,9 +151,8 @@ func table() []option {
 		},
 		{
 			section: sectionSource, name: "devices", aliases: []string{"d"}, env: "DCGM_EXPORTER_DEVICES_STR", def: "f",
-			help: "GPUs (g) and GPU instances (i) to watch; f watches every GPU, and the instances of those that are cut by MIG. " +
-				"+c adds the compute instances of GPU instances that hold several.",
-			bind: func(c *Config) value { return selectorValue{p: &c.Devices.GPUs, compute: true} },
+			help: "GPUs (g) and GPU instances (i) to watch; f watches every GPU, and the instances of those that are partitioned by MIG.",
+			bind: func(c *Config) value { return selectorValue{p: &c.Devices.GPUs} },
 		},
 		{
 			section: sectionSource, name: "switch-devices", aliases: []string{"s"}, env: "DCGM_EXPORTER_OTHER_DEVICES_STR", def: "f",

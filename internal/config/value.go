@@ -225,18 +225,11 @@ func checkRegexp(s string) error {
 	return err
 }
 
-// A selectorValue is a device selector, that of --devices with compute.
-type selectorValue struct {
-	p       *gpu.Selector
-	compute bool
-}
+// A selectorValue is a device selector.
+type selectorValue struct{ p *gpu.Selector }
 
 func (v selectorValue) Set(s string) error {
-	parse := gpu.ParseSelector
-	if v.compute {
-		parse = gpu.ParseDevices
-	}
-	sel, err := parse(s)
+	sel, err := gpu.ParseSelector(s)
 	if err != nil {
 		return err
 	}
@@ -246,12 +239,7 @@ func (v selectorValue) Set(s string) error {
 
 func (v selectorValue) String() string { return v.p.String() }
 
-func (v selectorValue) Form() string {
-	if v.compute {
-		return gpu.DevicesForm
-	}
-	return gpu.SelectorForm
-}
+func (v selectorValue) Form() string { return gpu.SelectorForm }
 
 type vocabularyValue struct{ p *catalog.Vocabulary }
 

@@ -51,7 +51,7 @@ DCGM_FI_DEV_XID_ERRORS, gauge, XID
 			{ID: 252, Name: "DCGM_FI_DEV_FB_USED", Unit: "MiB", Levels: gpu.KindsOf(gpu.KindGPU, gpu.KindGPUInstance), Min: memory[0], Max: memory[1]},
 			{ID: 230, Name: "DCGM_FI_DEV_XID_ERRORS", Levels: gpu.KindsOf(gpu.KindGPU), Max: 10000},
 			{
-				ID: 1001, Name: "DCGM_FI_PROF_GR_ENGINE_ACTIVE", Unit: "ratio", Levels: gpu.KindsOf(gpu.KindGPU, gpu.KindGPUInstance, gpu.KindComputeInstance),
+				ID: 1001, Name: "DCGM_FI_PROF_GR_ENGINE_ACTIVE", Unit: "ratio", Levels: gpu.KindsOf(gpu.KindGPU, gpu.KindGPUInstance),
 				Max: 1.1, Interval: time.Minute, Profiling: true,
 			},
 		},

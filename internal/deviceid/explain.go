@@ -15,7 +15,7 @@ func (r *Resolver) Describe(row int) string {
 	case gpu.KindGPUInstance:
 		return fmt.Sprintf("GPU instance %d (%s) of GPU %d (%s)", d.InstanceID, d.Profile, d.GPU, d.UUID)
 	default:
-		return fmt.Sprintf("compute instance %d (%s) of GPU instance %d of GPU %d", d.ComputeID, d.Profile, d.InstanceID, d.GPU)
+		return d.Entity.String()
 	}
 }
 
@@ -46,9 +46,6 @@ func (r *Resolver) explainFound(id ID, rows []int) (steps []string) {
 	}
 	for _, row := range rows {
 		steps = append(steps, fmt.Sprintf("The source has it: %s.", r.Describe(row)))
-	}
-	if r.Part(id) > 0 && r.topology.Devices[rows[0]].Entity.Kind == gpu.KindGPUInstance {
-		steps = append(steps, "It is a compute instance, one of the parts of that GPU instance; with +c in --devices it has series of its own.")
 	}
 	return steps
 }
@@ -81,9 +78,6 @@ func (r *Resolver) explainMissing(id ID) string {
 }
 
 func (r *Resolver) hasMIGUUIDs() bool {
-	if len(r.partIDs) > 0 {
-		return true
-	}
 	for i := range r.topology.Devices {
 		if r.topology.Devices[i].MIGUUID != "" {
 			return true
@@ -97,11 +91,7 @@ func (r *Resolver) inventory() string {
 	for i := range r.topology.Devices {
 		count[r.topology.Devices[i].Entity.Kind]++
 	}
-	s := fmt.Sprintf("%d GPUs and %d GPU instances", count[gpu.KindGPU], count[gpu.KindGPUInstance])
-	if n := count[gpu.KindComputeInstance]; n > 0 {
-		s += fmt.Sprintf(" with %d compute instances", n)
-	}
-	return s
+	return fmt.Sprintf("%d GPUs and %d GPU instances", count[gpu.KindGPU], count[gpu.KindGPUInstance])
 }
 
 // describe says in a sentence what an id that a kubelet lists is.

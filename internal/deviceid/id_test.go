@@ -219,40 +219,6 @@ func TestDeviceFileWithoutMinors(t *testing.T) {
 	}
 }
 
-// An id of one compute instance never names another one of its GPU instance.
-func TestRowsOfComputeInstances(t *testing.T) {
-	const ci0, ci1 = "MIG-c0000000-0000-5000-8000-000000000000", "MIG-c0000000-0000-5000-8000-000000000001"
-	compute := func(id uint32, uuid string) gpu.Device {
-		return gpu.Device{Entity: gpu.Entity{Kind: gpu.KindComputeInstance, ID: id, ParentKind: gpu.KindGPU}, UUID: gpu0, InstanceID: 1, ComputeID: id, MIGUUID: uuid}
-	}
-	devices := []gpu.Device{
-		{Entity: gpu.Entity{Kind: gpu.KindGPU}, UUID: gpu0},
-		{Entity: gpu.Entity{Kind: gpu.KindGPUInstance, ParentKind: gpu.KindGPU}, UUID: gpu0, InstanceID: 1},
-	}
-	parts := []gpu.ComputeInstance{{Instance: 1, ID: 0, Profile: "1c.2g.20gb", UUID: ci0}, {Instance: 1, ID: 1, Profile: "1c.2g.20gb", UUID: ci1}}
-	for name, tt := range map[string]struct {
-		rows []gpu.Device
-		want map[string][]int
-	}{
-		"with rows": {[]gpu.Device{compute(0, ci0), compute(1, ci1)}, map[string][]int{
-			ci0: {2, 1}, ci1: {3, 1}, ci1[4:]: {3, 1}, "MIG-" + gpu0 + "/1/1": {3, 1}, "MIG-" + gpu0 + "/1/5": {1}, "nvidia0/gi1": {1, 2, 3}}},
-		"one of them with a row": {[]gpu.Device{compute(0, ci0)}, map[string][]int{ci0: {2, 1}, ci1: {1}, "MIG-" + gpu0 + "/1/5": {1}, "nvidia0/gi1": {1, 2}}},
-		"without rows":           {nil, map[string][]int{ci0: {1}, ci1: {1}, ci1[4:]: {1}, "MIG-" + gpu0 + "/1/1": {1}, "nvidia0/gi1": {1}}},
-	} {
-		topology := gpu.NewTopology(append(devices[:2:2], tt.rows...))
-		topology.ComputeInstances = parts
-		r := deviceid.NewResolver(topology)
-		for text, rows := range tt.want {
-			want(t, name+", "+text, r.Rows(deviceid.Parse(text)), rows)
-			part := 0.5
-			if strings.HasSuffix(text, "/gi1") || strings.HasSuffix(text, "/5") {
-				part = 0
-			}
-			want(t, name+", part of "+text, r.Part(deviceid.Parse(text)), part)
-		}
-	}
-}
-
 // FuzzParseVisible holds that what is read is written in one way that means the same, that a word
 // means the same in a CDI name, and that only "all" names more than one GPU or instance.
 func FuzzParseVisible(f *testing.F) {

@@ -16,19 +16,15 @@ type Resolver struct {
 	numbers  map[uint32]int // N of nvidiaN → row of a GPU
 	byIndex  bool           // numbers are NVML's indices, since the minors are not known
 	inner    map[innerKey]int
-	children map[int][]int        // row of a GPU instance → rows of its compute instances
-	parts    map[innerKey]float64 // compute instance → which part of its GPU instance it is
-	partIDs  map[string]innerKey  // UUID of a compute instance in lower case
 }
 
 // ambiguous stands for a row where two entities share what is looked up.
 const ambiguous = -1
 
-// innerKey names an instance of the GPU of a row.
+// innerKey names a GPU instance of the GPU of a row.
 type innerKey struct {
-	kind              gpu.Kind
-	parent            int
-	instance, compute uint32
+	parent   int
+	instance uint32
 }
 
 // NewResolver returns the Resolver of t.
@@ -36,14 +32,11 @@ func NewResolver(t *gpu.Topology) *Resolver {
 	r := &Resolver{
 		topology: t, gpus: map[uint32]int{},
 		uuids: map[string]int{}, bare: map[string]int{}, numbers: map[uint32]int{},
-		inner: map[innerKey]int{}, children: map[int][]int{}, parts: map[innerKey]float64{}, partIDs: map[string]innerKey{},
+		inner: map[innerKey]int{},
 	}
 	r.addGPUs()
 	for row := range t.Devices {
 		r.addInstance(row)
-	}
-	for i := range t.ComputeInstances {
-		r.addPart(i)
 	}
 	return r
 }
@@ -76,30 +69,9 @@ func (r *Resolver) addGPUs() {
 
 func (r *Resolver) addInstance(row int) {
 	d := &r.topology.Devices[row]
-	parent := r.keyOf(d)
-	switch d.Entity.Kind {
-	case gpu.KindGPUInstance:
+	if d.Entity.Kind == gpu.KindGPUInstance {
 		r.name(d.MIGUUID, row)
-		r.inner[innerKey{d.Entity.Kind, parent, d.InstanceID, 0}] = row
-	case gpu.KindComputeInstance:
-		r.inner[innerKey{d.Entity.Kind, parent, d.InstanceID, d.ComputeID}] = row
-		r.nameIfNew(d.MIGUUID, row)
-		if up := r.topology.InstanceRow(row); up >= 0 {
-			r.children[up] = append(r.children[up], row)
-		}
-	}
-}
-
-// addPart adds a compute instance of a divided GPU instance: the owner of one of them owns a part
-// of the GPU instance, whether or not it has a row itself.
-func (r *Resolver) addPart(index int) {
-	c := &r.topology.ComputeInstances[index]
-	d := &r.topology.Devices[c.Instance]
-	key := innerKey{gpu.KindComputeInstance, r.keyOf(d), d.InstanceID, c.ID}
-	r.parts[key] = r.topology.Part(index)
-	if c.UUID != "" {
-		r.partIDs[strings.ToLower(c.UUID)] = key
-		r.nameIfNew(c.UUID, c.Instance)
+		r.inner[innerKey{r.keyOf(d), d.InstanceID}] = row
 	}
 }
 
@@ -110,12 +82,6 @@ func (r *Resolver) keyOf(d *gpu.Device) int {
 		return row
 	}
 	return -1 - int(d.GPU)
-}
-
-func (r *Resolver) nameIfNew(uuid string, row int) {
-	if _, ok := r.uuids[strings.ToLower(uuid)]; !ok {
-		r.name(uuid, row)
-	}
 }
 
 func (r *Resolver) name(uuid string, row int) {
@@ -131,25 +97,8 @@ func (r *Resolver) name(uuid string, row int) {
 	r.bare[short] = row
 }
 
-// Part returns which part of a divided GPU instance id names, 0 where it names something else.
-func (r *Resolver) Part(id ID) float64 {
-	switch id.Form {
-	case FormMIG:
-		return r.parts[r.partIDs[strings.ToLower(id.UUID)]]
-	case FormBare:
-		return r.parts[r.partIDs["mig-"+id.UUID]]
-	case FormMIGPath:
-		if parent, ok := r.parent(id.UUID); ok {
-			return r.parts[innerKey{gpu.KindComputeInstance, parent, id.Instance, id.Compute}]
-		}
-	}
-	return 0
-}
-
-// Rows returns the rows that id names, the entity itself first. With it come the entities that are
-// given out together with it: a compute instance comes with the GPU instance that it is a part of,
-// and a GPU instance with its compute instances if it is named as a whole: by nvidiaN/giN, or by
-// the UUID of its single compute instance. Nil means that the topology has none.
+// Rows returns the rows that id names; nil means that the topology has none. A compute instance is
+// named by its path alone, and stands for the GPU instance that it is in.
 //
 // A device file of a GPU that is partitioned by MIG does not say which of its instances came with
 // it, and the order of MIG devices by index is the driver's own: both name nothing.
@@ -161,16 +110,6 @@ func (r *Resolver) Rows(id ID) []int {
 	if !ok {
 		return nil
 	}
-	switch d := &r.topology.Devices[row]; d.Entity.Kind {
-	case gpu.KindGPUInstance:
-		if whole := id.Form == FormMIG && r.Part(id) == 0; id.Form == FormInstance || whole && len(r.children[row]) == 1 {
-			return append([]int{row}, r.children[row]...)
-		}
-	case gpu.KindComputeInstance:
-		if up := r.topology.InstanceRow(row); up >= 0 {
-			return []int{row, up}
-		}
-	}
 	return []int{row}
 }
 
@@ -179,7 +118,7 @@ func (r *Resolver) all() []int {
 	var rows []int
 	for row := range r.topology.Devices {
 		switch r.topology.Devices[row].Entity.Kind {
-		case gpu.KindGPU, gpu.KindGPUInstance, gpu.KindComputeInstance:
+		case gpu.KindGPU, gpu.KindGPUInstance:
 			rows = append(rows, row)
 		}
 	}
@@ -199,7 +138,7 @@ func (r *Resolver) row(id ID) (row int, ok bool) {
 		row, ok = r.numbers[id.Index]
 	case FormInstance:
 		if parent, found := r.numbers[id.Index]; found {
-			row, ok = r.inner[innerKey{gpu.KindGPUInstance, parent, id.Instance, 0}]
+			row, ok = r.inner[innerKey{parent, id.Instance}]
 		} else {
 			row, ok = r.orphan(func(d *gpu.Device) bool { return d.NVMLIndex == id.Index && d.InstanceID == id.Instance })
 		}
@@ -219,9 +158,7 @@ func (r *Resolver) byPath(id ID) (row int, ok bool) {
 	if !ok {
 		return 0, false
 	}
-	if row, ok = r.inner[innerKey{gpu.KindComputeInstance, parent, id.Instance, id.Compute}]; !ok {
-		row, ok = r.inner[innerKey{gpu.KindGPUInstance, parent, id.Instance, 0}]
-	}
+	row, ok = r.inner[innerKey{parent, id.Instance}]
 	return row, ok
 }
 
@@ -258,8 +195,7 @@ func (r *Resolver) findGPU(is func(*gpu.Device) bool) (row int, ok bool) {
 func (r *Resolver) isPartitioned(row int) bool {
 	e := r.topology.Devices[row].Entity
 	return slices.ContainsFunc(r.topology.Devices, func(d gpu.Device) bool {
-		return (d.Entity.Kind == gpu.KindGPUInstance || d.Entity.Kind == gpu.KindComputeInstance) &&
-			d.Entity.ParentKind == gpu.KindGPU && d.Entity.Parent == e.ID
+		return d.Entity.Kind == gpu.KindGPUInstance && d.Entity.Parent == e.ID
 	})
 }
 

@@ -31,7 +31,6 @@ const (
 	rowCPU
 	rowCore
 	rowCard
-	rowCompute
 	rowCount
 )
 
@@ -46,9 +45,6 @@ func world() *gpu.Topology {
 	instance := board(1)
 	instance.Entity = gpu.Entity{Kind: gpu.KindGPUInstance, ParentKind: gpu.KindGPU, Parent: 1, ID: 7}
 	instance.InstanceID, instance.Profile = 2, "2g.20gb"
-	compute := instance
-	compute.Entity = gpu.Entity{Kind: gpu.KindComputeInstance, ParentKind: gpu.KindGPU, Parent: 1, ID: 11}
-	compute.ComputeID, compute.Profile = 1, "1c.2g.20gb"
 	link := board(0)
 	link.Entity = gpu.Entity{Kind: gpu.KindNVLink, ParentKind: gpu.KindGPU, Parent: 0, ID: 4}
 	link.Link = 4
@@ -63,7 +59,6 @@ func world() *gpu.Topology {
 		rowCPU:        {Entity: gpu.Entity{Kind: gpu.KindCPU, ID: 1}, Serial: "0x1234"},
 		rowCore:       {Entity: gpu.Entity{Kind: gpu.KindCPUCore, ParentKind: gpu.KindCPU, Parent: 1, ID: 72}},
 		rowCard:       {Entity: gpu.Entity{Kind: gpu.KindConnectX, ID: 2}, PCIBusID: "00000000:A0:00.0"},
-		rowCompute:    compute,
 	})
 }
 
@@ -131,7 +126,6 @@ func TestLabelsOfEveryKind(t *testing.T) {
 				`M{cpu="1",cpu_serial="0x1234"} 1`,
 				`M{cpucore="72",cpu="1"} 1`,
 				`M{connectx="2",pci_bus_id="00000000:A0:00.0"} 1`,
-				`M{gpu="1",UUID="GPU-1",pci_bus_id="00000000:1C:00.0",device="nvidia1",modelName="NVIDIA H100  80GB",GPU_I_PROFILE="1c.2g.20gb",GPU_I_ID="2",GPU_CI_ID="1"} 1`,
 			},
 		},
 		{
@@ -152,7 +146,6 @@ func TestLabelsOfEveryKind(t *testing.T) {
 				`M{cpu="1",cpu_serial="0x1234",hostname="engine",Hostname="engine"} 1`,
 				`M{cpucore="72",cpu="1",hostname="engine",Hostname="engine"} 1`,
 				`M{connectx="2",pci_bus_id="00000000:A0:00.0",hostname="engine",Hostname="engine"} 1`,
-				`M{gpu="1",uuid="GPU-1",pci_bus_id="00000000:1C:00.0",device="nvidia1",modelName="NVIDIA-H100-80GB",GPU_I_PROFILE="1c.2g.20gb",GPU_I_ID="2",GPU_CI_ID="1",hostname="engine",Hostname="engine"} 1`,
 			},
 		},
 	}
@@ -213,7 +206,6 @@ func TestLabelTypedCounters(t *testing.T) {
 		`M{cpu="1",cpu_serial="0x1234",Z="node"} 1`,
 		`M{cpucore="72",cpu="1",Z="node"} 1`,
 		`M{connectx="2",pci_bus_id="00000000:A0:00.0",Z="node"} 1`,
-		`M{gpu="1",UUID="GPU-1",pci_bus_id="00000000:1C:00.0",device="nvidia1",modelName="NVIDIA H100  80GB",GPU_I_PROFILE="1c.2g.20gb",GPU_I_ID="2",GPU_CI_ID="1",A="y",Z="board"} 1`,
 	}
 	if diff := cmp.Diff(want, samples(page)); diff != "" {
 		t.Errorf("samples (-want +got):\n%s", diff)

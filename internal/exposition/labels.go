@@ -262,7 +262,7 @@ func (l *labeler) identity(dst []gpu.Label, t *gpu.Topology, row int, health boo
 		}
 	}
 	switch d.Entity.Kind {
-	case gpu.KindGPU, gpu.KindGPUInstance, gpu.KindComputeInstance:
+	case gpu.KindGPU, gpu.KindGPUInstance:
 		add("gpu", number(d.GPU))
 		add(l.uuidLabel(), d.UUID)
 		more("pci_bus_id", d.PCIBusID)
@@ -271,9 +271,6 @@ func (l *labeler) identity(dst []gpu.Label, t *gpu.Topology, row int, health boo
 		if d.Entity.Kind != gpu.KindGPU {
 			more("GPU_I_PROFILE", d.Profile)
 			add("GPU_I_ID", number(d.InstanceID))
-		}
-		if d.Entity.Kind == gpu.KindComputeInstance {
-			add("GPU_CI_ID", number(d.ComputeID))
 		}
 	case gpu.KindNVLink:
 		add("nvlink", number(d.Link))
@@ -324,17 +321,16 @@ func (l *labeler) model(name string) string {
 	return name
 }
 
-// counterLabels appends the label-typed counters that apply to row: its own value, else that of the
-// GPU instance that it is a part of, else its GPU's if it is an instance, else the node's, which
-// any entity may have.
+// counterLabels appends the label-typed counters that apply to row: its own value, else its GPU's if
+// it is an instance, else the node's, which any entity may have.
 func (l *labeler) counterLabels(t *gpu.Topology, row, node int) {
-	instance, parent := t.InstanceRow(row), -1
-	if k := t.Devices[row].Entity.Kind; k == gpu.KindGPUInstance || k == gpu.KindComputeInstance {
+	parent := -1
+	if t.Devices[row].Entity.Kind == gpu.KindGPUInstance {
 		parent = t.ParentRow(row)
 	}
 	for i := range l.columns {
 		c := &l.columns[i]
-		for _, r := range [...]int{row, instance, parent, node, c.any(t.Devices[row].Entity.Kind)} {
+		for _, r := range [...]int{row, parent, node, c.any(t.Devices[row].Entity.Kind)} {
 			if r < 0 || r >= len(c.shown) || c.shown[r].IsAbsent() {
 				continue
 			}
@@ -380,7 +376,7 @@ func (l *labeler) addUnlessTaken(name, value string) {
 
 // carriesOwners reports whether the reference puts pod labels on series of this kind.
 func carriesOwners(k gpu.Kind) bool {
-	return k == gpu.KindGPU || k == gpu.KindGPUInstance || k == gpu.KindComputeInstance
+	return k == gpu.KindGPU || k == gpu.KindGPUInstance
 }
 
 func (l *labeler) uuidLabel() string {

@@ -10,16 +10,15 @@ type Kind uint8
 
 // The kinds of entities, in the order in which a page lists them.
 const (
-	KindNone            Kind = iota
-	KindGPU                  // a whole GPU (DCGM_FE_GPU)
-	KindGPUInstance          // a MIG GPU instance (DCGM_FE_GPU_I)
-	KindComputeInstance      // a MIG compute instance (DCGM_FE_GPU_CI)
-	KindNVLink               // a link of a GPU or of a switch (DCGM_FE_LINK)
-	KindNVSwitch             // an NVSwitch (DCGM_FE_SWITCH)
-	KindCPU                  // a Grace CPU (DCGM_FE_CPU)
-	KindCPUCore              // a core of a Grace CPU (DCGM_FE_CPU_CORE)
-	KindConnectX             // a ConnectX network card (DCGM_FE_CONNECTX)
-	KindNode                 // the machine itself (DCGM_FE_NONE)
+	KindNone        Kind = iota
+	KindGPU              // a whole GPU (DCGM_FE_GPU)
+	KindGPUInstance      // a MIG GPU instance (DCGM_FE_GPU_I)
+	KindNVLink           // a link of a GPU or of a switch (DCGM_FE_LINK)
+	KindNVSwitch         // an NVSwitch (DCGM_FE_SWITCH)
+	KindCPU              // a Grace CPU (DCGM_FE_CPU)
+	KindCPUCore          // a core of a Grace CPU (DCGM_FE_CPU_CORE)
+	KindConnectX         // a ConnectX network card (DCGM_FE_CONNECTX)
+	KindNode             // the machine itself (DCGM_FE_NONE)
 
 	kindCount
 )
@@ -31,8 +30,6 @@ func (k Kind) String() string {
 		return "GPU"
 	case KindGPUInstance:
 		return "GPU instance"
-	case KindComputeInstance:
-		return "compute instance"
 	case KindNVLink:
 		return "NVLink"
 	case KindNVSwitch:
@@ -120,15 +117,12 @@ type Device struct {
 	Model string
 
 	// InstanceID is NVML's GPU-instance id, the GPU_I_ID label; DCGM's entity id differs from it. Only
-	// for GPU and compute instances.
+	// for GPU instances.
 	InstanceID uint32
-	// ComputeID is NVML's compute-instance id. Only for compute instances.
-	ComputeID uint32
-	// Profile is the MIG profile as NVML names it, for instance "3g.20gb" of a GPU instance and
-	// "1c.3g.20gb" of a compute instance.
+	// Profile is the MIG profile of the GPU instance as NVML names it, for instance "3g.20gb".
 	Profile string
 	// MIGUUID is the UUID of the MIG device ("MIG-…"), where known. A GPU instance with several
-	// compute instances has none: see Topology.ComputeInstances.
+	// compute instances has none.
 	MIGUUID string
 
 	// Link is the number of the link at its parent. Only for links.
@@ -208,30 +202,6 @@ type Pair struct {
 	Generation int
 }
 
-// A ComputeInstance is one of several into which a GPU instance is divided.
-type ComputeInstance struct {
-	// Instance is the row of the GPU instance.
-	Instance int
-	// ID is NVML's compute-instance id, within the GPU instance.
-	ID uint32
-	// Profile is the MIG profile as NVML names it, for instance "1c.3g.20gb", and UUID that of the MIG
-	// device ("MIG-…"); empty where not known.
-	Profile, UUID string
-}
-
-// computePart returns which part of its GPU instance a compute instance of a profile is: a third
-// for "1c.3g.20gb". It is 0 for any other profile.
-func computePart(profile string) float64 {
-	own, rest, ok := strings.Cut(profile, "c.")
-	all, _, found := strings.Cut(rest, "g.")
-	x, err := strconv.ParseUint(own, 10, 8)
-	y, wrong := strconv.ParseUint(all, 10, 8)
-	if !ok || !found || err != nil || wrong != nil || x == 0 || x > y {
-		return 0
-	}
-	return float64(x) / float64(y)
-}
-
 // InstanceProfile returns the profile of the GPU instance of a MIG device's: a device that is a
 // part of its GPU instance is named "1c.3g.20gb".
 func InstanceProfile(profile string) string {
@@ -250,10 +220,6 @@ type Topology struct {
 	// Pairs says how the GPUs of Devices are connected, a pair once, in the order of A and then B; nil
 	// where they were not requested (Plan.Placement) or the engine does not report them.
 	Pairs []Pair
-	// ComputeInstances are the compute instances of the GPU instances of Devices that have two or
-	// more, in the order of their rows and ids, whether or not they have rows of their own
-	// (Selector.Compute).
-	ComputeInstances []ComputeInstance
 
 	// Source is "dcgm", "nvml" or "sim".
 	Source string
@@ -268,76 +234,35 @@ type Topology struct {
 	// decides the hostname label.
 	Host string
 
-	rows      map[Entity]int
-	instances map[instanceKey]int // GPU and InstanceID → row of a GPU instance
-	parts     []Kind              // per row: what it is partitioned into that has rows of its own
+	rows        map[Entity]int
+	partitioned []bool // per row: a GPU that has instances with rows of their own
 }
-
-type instanceKey struct{ gpu, instance uint32 }
 
 // NewTopology returns a Topology over devices, which it takes over. Its other fields may be set
 // until it is passed on.
 func NewTopology(devices []Device) *Topology {
-	t := &Topology{
-		Devices: devices, rows: make(map[Entity]int, len(devices)), instances: map[instanceKey]int{},
-		parts: make([]Kind, len(devices)),
-	}
+	t := &Topology{Devices: devices, rows: make(map[Entity]int, len(devices)), partitioned: make([]bool, len(devices))}
 	for i := range devices {
-		d := &devices[i]
-		t.rows[d.Entity] = i
-		whole := -1
-		switch d.Entity.Kind {
-		case KindGPUInstance:
-			t.instances[instanceKey{d.GPU, d.InstanceID}] = i
-			whole = t.ParentRow(i)
-		case KindComputeInstance:
-			whole = t.InstanceRow(i)
+		e := devices[i].Entity
+		t.rows[e] = i
+		if e.Kind != KindGPUInstance {
+			continue
 		}
-		if whole >= 0 {
-			t.parts[whole] = d.Entity.Kind
+		if whole := t.ParentRow(i); whole >= 0 {
+			t.partitioned[whole] = true
 		}
 	}
 	return t
 }
 
-// Serves reports whether a field is served for the entity of a row. What exists per GPU instance is
-// not served for a GPU that is partitioned into them, nor what exists per compute instance for a
-// GPU instance that is divided, so that a sum over a node counts nothing twice; texts are labels
-// and may stand on both.
+// Serves reports whether a field is served for the entity of a row. A field that exists per GPU
+// instance is not served for a partitioned GPU, so that a sum over a node counts nothing twice;
+// texts are labels and may stand on both.
 func (t *Topology) Serves(f *Field, row int) bool {
-	if parts := t.parts[row]; parts != KindNone && !f.Text && f.Levels.Has(parts) {
+	if t.partitioned[row] && !f.Text && f.Levels.Has(KindGPUInstance) {
 		return false
 	}
 	return f.Levels.Has(t.Devices[row].Entity.Kind)
-}
-
-// InstanceRow returns the row of the GPU instance of the compute instance of a row, -1 where it has
-// no row or the entity is another kind.
-func (t *Topology) InstanceRow(row int) int {
-	d := &t.Devices[row]
-	if d.Entity.Kind != KindComputeInstance {
-		return -1
-	}
-	if up, ok := t.instances[instanceKey{d.GPU, d.InstanceID}]; ok {
-		return up
-	}
-	return -1
-}
-
-// Part returns which part of its GPU instance the compute instance at an index of ComputeInstances
-// is: by compute slices, or one of so many where its profile does not say it.
-func (t *Topology) Part(index int) float64 {
-	c := &t.ComputeInstances[index]
-	if part := computePart(c.Profile); part > 0 {
-		return part
-	}
-	of := 0
-	for i := range t.ComputeInstances {
-		if t.ComputeInstances[i].Instance == c.Instance {
-			of++
-		}
-	}
-	return 1 / float64(of)
 }
 
 // Row returns the row of e, and whether the topology has it.

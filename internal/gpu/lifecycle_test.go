@@ -66,12 +66,11 @@ func TestPlanMissing(t *testing.T) {
 
 // Every kind of entity is selected by its own selector; what no field exists for has no rows.
 func TestPlanSelects(t *testing.T) {
-	all := gpu.KindsOf(gpu.KindGPU, gpu.KindGPUInstance, gpu.KindComputeInstance, gpu.KindNVLink, gpu.KindNVSwitch,
+	all := gpu.KindsOf(gpu.KindGPU, gpu.KindGPUInstance, gpu.KindNVLink, gpu.KindNVSwitch,
 		gpu.KindCPU, gpu.KindCPUCore, gpu.KindConnectX, gpu.KindNode)
 	entities := map[string]gpu.Entity{
 		"GPU":         {Kind: gpu.KindGPU, ID: 1},
 		"instance":    {Kind: gpu.KindGPUInstance, ID: 1, ParentKind: gpu.KindGPU, Parent: 9},
-		"compute":     {Kind: gpu.KindComputeInstance, ID: 9, ParentKind: gpu.KindGPU, Parent: 9},
 		"GPU link":    {Kind: gpu.KindNVLink, ID: 9, ParentKind: gpu.KindGPU, Parent: 1},
 		"switch":      {Kind: gpu.KindNVSwitch, ID: 1},
 		"switch link": {Kind: gpu.KindNVLink, ID: 1, ParentKind: gpu.KindNVSwitch, Parent: 9},
@@ -81,7 +80,7 @@ func TestPlanSelects(t *testing.T) {
 		"node":        {Kind: gpu.KindNode},
 	}
 	major := gpu.Selector{Major: true, MajorIDs: []uint32{1}}
-	minor := gpu.Selector{Minor: true, MinorIDs: []uint32{1}, Compute: true}
+	minor := gpu.Selector{Minor: true, MinorIDs: []uint32{1}}
 	other := gpu.Selector{Major: true, MajorIDs: []uint32{2}, Minor: true, MinorIDs: []uint32{2}}
 	for name, tt := range map[string]struct {
 		levels gpu.Kinds
@@ -89,9 +88,9 @@ func TestPlanSelects(t *testing.T) {
 		want   []string
 	}{
 		"major":     {all, major, []string{"GPU", "GPU link", "switch", "CPU", "card", "node"}},
-		"minor":     {all, minor, []string{"instance", "compute", "switch link", "core", "card", "node"}},
+		"minor":     {all, minor, []string{"instance", "switch link", "core", "card", "node"}},
 		"other ids": {all, other, []string{"card", "node"}},
-		"no levels": {0, gpu.Selector{Flex: true, Compute: true}, []string{"GPU", "instance"}},
+		"no levels": {0, gpu.Selector{Flex: true}, []string{"GPU", "instance"}},
 		"links":     {gpu.KindsOf(gpu.KindNVLink), gpu.Selector{Flex: true}, []string{"GPU", "instance", "GPU link", "switch link"}},
 	} {
 		plan := &gpu.Plan{Fields: []gpu.Field{{Levels: tt.levels}}, Devices: tt.sel, Switches: tt.sel, CPUs: tt.sel}

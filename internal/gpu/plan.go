@@ -128,16 +128,13 @@ type Derived struct {
 // --switch-devices and --cpu-devices spell it.
 type Selector struct {
 	// Flex ("f") watches every GPU, and the instances of those that are partitioned by MIG. It
-	// combines with nothing but Compute.
+	// combines with nothing.
 	Flex bool
 	// Major selects GPUs, switches or CPUs ("g"); Minor selects GPU instances, links or cores ("i"). A
 	// nil range list with the flag set means all.
 	Major, Minor bool
 	MajorIDs     []uint32
 	MinorIDs     []uint32
-	// Compute ("c", of --devices alone) adds the compute instances of the selected GPU instances that
-	// have several.
-	Compute bool
 }
 
 // HasMajor reports whether the GPU, switch or CPU with this id is selected.
@@ -181,7 +178,6 @@ func (p *Plan) Levels() Kinds {
 
 // Selects reports whether an entity of the engine has a row. GPUs and GPU instances have one if
 // their selector names them, links of a GPU if it names the GPU; what no field exists for has none.
-// A compute instance has one if beside this its GPU instance is selected.
 func (p *Plan) Selects(e Entity) bool {
 	switch e.Kind {
 	case KindGPU:
@@ -193,8 +189,6 @@ func (p *Plan) Selects(e Entity) bool {
 		return false
 	}
 	switch e.Kind {
-	case KindComputeInstance:
-		return p.Devices.Compute
 	case KindNVLink:
 		if e.ParentKind == KindNVSwitch {
 			return p.Switches.HasMinor(e.ID)

@@ -12,44 +12,32 @@ import (
 // entities of a kind (DCGM_MAX_NUM_CPU_CORES).
 const maxSelected = 1024
 
-// What ParseSelector and ParseDevices read, as the end of "expected …".
-const (
-	SelectorForm = "f, g[:ids], i[:ids] or g[:ids]+i[:ids], where ids are numbers and ranges such as 0,2-4"
-	DevicesForm  = SelectorForm + ", and f or i with +c"
-)
-
-// ParseDevices reads the selector of --devices: what ParseSelector reads, and
-//
-//	…+c          compute instances too, of the GPU instances that f or i selects
-//
-// which takes no ids and goes with f or i alone.
-func ParseDevices(s string) (Selector, error) { return parseSelector(s, true) }
+// SelectorForm is the syntax that ParseSelector reads, as the end of "expected …".
+const SelectorForm = "f, g[:ids], i[:ids] or g[:ids]+i[:ids], where ids are numbers and ranges such as 0,2-4"
 
 // ParseSelector reads a device selector:
 //
-//	f            whole GPUs, and the instances of those cut by MIG
+//	f            whole GPUs, and the instances of those partitioned by MIG
 //	g[:ids]      GPUs, switches or CPUs, all or those named
 //	i[:ids]      GPU instances, links or cores
 //	g[:ids]+i[:ids]
 //
 // ids are numbers and ranges, "0,2-4". In the result they are sorted, and none occurs twice.
-func ParseSelector(s string) (Selector, error) { return parseSelector(s, false) }
-
-func parseSelector(s string, compute bool) (Selector, error) {
+func ParseSelector(s string) (Selector, error) {
 	var sel Selector
 	for part := range strings.SplitSeq(s, "+") {
-		if err := sel.add(strings.TrimSpace(part), compute); err != nil {
+		if err := sel.add(strings.TrimSpace(part)); err != nil {
 			return Selector{}, err
 		}
 	}
-	if err := sel.check(compute); err != nil {
-		return Selector{}, err
+	if sel.Flex && (sel.Major || sel.Minor) {
+		return Selector{}, errors.New(`"f" combines with nothing`)
 	}
 	return sel, nil
 }
 
 // add reads a letter with or without ids.
-func (s *Selector) add(part string, compute bool) error {
+func (s *Selector) add(part string) error {
 	letter, list, hasList := strings.Cut(part, ":")
 	var ids []uint32
 	if hasList {
@@ -59,40 +47,23 @@ func (s *Selector) add(part string, compute bool) error {
 		}
 	}
 	var seen *bool
-	switch {
-	case letter == "f":
+	switch letter {
+	case "f":
 		seen = &s.Flex
-	case letter == "g":
+	case "g":
 		seen, s.MajorIDs = &s.Major, ids
-	case letter == "i":
+	case "i":
 		seen, s.MinorIDs = &s.Minor, ids
-	case letter == "c" && compute:
-		seen = &s.Compute
-	case compute:
-		return fmt.Errorf("%q is none of f, g, i and c", letter)
 	default:
 		return fmt.Errorf("%q is none of f, g and i", letter)
 	}
 	switch {
 	case *seen:
 		return fmt.Errorf("%q occurs twice", letter)
-	case hasList && (letter == "f" || letter == "c"):
+	case hasList && letter == "f":
 		return fmt.Errorf("%q takes no ids", letter)
 	}
 	*seen = true
-	return nil
-}
-
-// check reports which letters do not go together.
-func (s *Selector) check(compute bool) error {
-	switch {
-	case s.Flex && (s.Major || s.Minor) && compute:
-		return errors.New(`"f" combines with nothing but "c"`)
-	case s.Flex && (s.Major || s.Minor):
-		return errors.New(`"f" combines with nothing`)
-	case s.Compute && !s.Flex && !s.Minor:
-		return errors.New(`"c" goes with f or i: it adds the compute instances of their GPU instances`)
-	}
 	return nil
 }
 
@@ -135,7 +106,7 @@ func parseID(s string) (uint32, error) {
 	return uint32(n), nil
 }
 
-// String writes the selector as ParseDevices or ParseSelector reads it, ids in the order given with
+// String writes the selector as ParseSelector reads it, ids in the order given with
 // runs of three or more as ranges.
 func (s Selector) String() string {
 	var parts []string
@@ -147,9 +118,6 @@ func (s Selector) String() string {
 	}
 	if s.Minor {
 		parts = append(parts, "i"+formatIDs(s.MinorIDs))
-	}
-	if s.Compute {
-		parts = append(parts, "c")
 	}
 	return strings.Join(parts, "+")
 }

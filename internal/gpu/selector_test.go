@@ -1,7 +1,6 @@
 package gpu
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -33,48 +32,6 @@ func TestParseSelector(t *testing.T) {
 		}
 		if out := got.String(); out != tt.out {
 			t.Errorf("%q is written %q, want %q", tt.in, out, tt.out)
-		}
-	}
-}
-
-// +c goes with whatever selects GPU instances, in any place, and only in --devices.
-func TestParseDevices(t *testing.T) {
-	for in, want := range map[string]Selector{
-		"f+c":             {Flex: true, Compute: true},
-		"c+f":             {Flex: true, Compute: true},
-		"i+c":             {Minor: true, Compute: true},
-		"g+c+i":           {Major: true, Minor: true, Compute: true},
-		"i:1,3 + c":       {Minor: true, MinorIDs: []uint32{1, 3}, Compute: true},
-		"g:0-2+i:1,3+c":   {Major: true, MajorIDs: []uint32{0, 1, 2}, Minor: true, MinorIDs: []uint32{1, 3}, Compute: true},
-		"f":               {Flex: true},
-		"g:3-5,1,4 + i:7": {Major: true, MajorIDs: []uint32{1, 3, 4, 5}, Minor: true, MinorIDs: []uint32{7}},
-	} {
-		got, err := ParseDevices(in)
-		if err != nil {
-			t.Errorf("%q: %v", in, err)
-		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%q differs (-want +got):\n%s", in, diff)
-		}
-		if _, err := ParseSelector(in); (err != nil) != want.Compute {
-			t.Errorf("%q without compute instances: %v", in, err)
-		}
-	}
-	for in, want := range map[string]string{
-		"c":       `"c" goes with f or i: it adds the compute instances of their GPU instances`,
-		"g+c":     `"c" goes with f or i: it adds the compute instances of their GPU instances`,
-		"i+c:0":   `"c" takes no ids`,
-		"i+c:":    `"" is no id`,
-		"c+f+c":   `"c" occurs twice`,
-		"f+f":     `"f" occurs twice`,
-		"f+c+g":   `"f" combines with nothing but "c"`,
-		"f+i":     `"f" combines with nothing but "c"`,
-		"C+f":     `"C" is none of f, g, i and c`,
-		"f+ c +":  `"" is none of f, g, i and c`,
-		"i:1,c:3": `"c:3" is no id`,
-	} {
-		if _, err := ParseDevices(in); err == nil || err.Error() != want {
-			t.Errorf("%q: %v, want %s", in, err, want)
 		}
 	}
 }
@@ -114,31 +71,18 @@ func TestParseSelectorErrors(t *testing.T) {
 }
 
 // FuzzSelector holds that whatever is read can be written and read again as the same, and that the
-// written form is its own written form. --devices reads what the others read, as the same, and
-// compute instances come of "c" alone and with GPU instances alone.
+// written form is its own written form.
 func FuzzSelector(f *testing.F) {
-	for _, s := range []string{
-		"f", "g", "i", "g+i", "g:0,2-4+i:7,9", " g : 1", "g:1023-1024,4294967295", "i:3,2,1",
-		"f+c", "i+c", "g+i+c", "i:1,3+c", "c", "g+c", "c:1+f",
-	} {
+	for _, s := range []string{"f", "g", "i", "g+i", "g:0,2-4+i:7,9", " g : 1", "g:1023-1024,4294967295", "i:3,2,1", "f+c"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		first, err := ParseDevices(s)
-		plain, plainErr := ParseSelector(s)
-		if plainErr == nil {
-			if diff := cmp.Diff(plain, first); diff != "" || err != nil {
-				t.Errorf("%q is read in two ways, error %v (-others +devices):\n%s", s, err, diff)
-			}
-		}
+		first, err := ParseSelector(s)
 		if err != nil {
 			return
 		}
-		if first.Compute != strings.Contains(s, "c") || first.Compute && !first.Flex && !first.Minor {
-			t.Errorf("%q is read as %+v", s, first)
-		}
 		text := first.String()
-		second, err := ParseDevices(text)
+		second, err := ParseSelector(text)
 		if err != nil {
 			t.Fatalf("%q is written %q, which is not read: %v", s, text, err)
 		}

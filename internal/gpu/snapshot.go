@@ -45,9 +45,6 @@ type Owner struct {
 	// Replica is the id of the replica ("3" of GPU-…::3), or the share id of a claim; empty for a
 	// whole entity.
 	Replica string
-	// Part is which part of a divided GPU instance is assigned to it, above 0 and up to 1, where that
-	// is a compute instance; 0 for everything else.
-	Part float64
 	// Labels are further labels of this owner, without those above: pod labels, dra_*, hpc_job.
 	Labels []Label
 }

@@ -94,7 +94,7 @@ func (m *Mapper) Attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 func (m *Mapper) inherit(t *gpu.Topology, found found, uses []gpu.Use) {
 	for row := range t.Devices {
 		d := &t.Devices[row]
-		if d.Entity.Kind != gpu.KindGPUInstance && d.Entity.Kind != gpu.KindComputeInstance {
+		if d.Entity.Kind != gpu.KindGPUInstance {
 			continue
 		}
 		if _, own := found.files[fileName(d)]; own {
@@ -150,7 +150,7 @@ func fileName(d *gpu.Device) string {
 	switch d.Entity.Kind {
 	case gpu.KindGPU:
 		return name
-	case gpu.KindGPUInstance, gpu.KindComputeInstance:
+	case gpu.KindGPUInstance:
 		return name + "." + strconv.FormatUint(uint64(d.InstanceID), 10)
 	default:
 		return ""

@@ -48,7 +48,7 @@ func problem(err error) *Problem {
 
 // isRow reports whether devices of a kind have a row of their own.
 func isRow(k gpu.Kind) bool {
-	return k == gpu.KindGPU || k == gpu.KindGPUInstance || k == gpu.KindComputeInstance
+	return k == gpu.KindGPU || k == gpu.KindGPUInstance
 }
 
 // rowsOf returns the rows of GPUs, each followed by its instances and theirs.
@@ -64,10 +64,8 @@ func rowsOf(t *gpu.Topology) []int {
 		switch d.Entity.Kind {
 		case gpu.KindGPU:
 			return d.GPU, 0, 0, row
-		case gpu.KindGPUInstance:
-			return d.GPU, 1 + d.InstanceID, 0, row
 		default:
-			return d.GPU, 1 + d.InstanceID, 1 + d.ComputeID, row
+			return d.GPU, 1 + d.InstanceID, 0, row
 		}
 	}
 	slices.SortStableFunc(rows, func(a, b int) int {
@@ -87,8 +85,6 @@ func namesOf(t *gpu.Topology) []string {
 			names[row] = fmt.Sprintf("GPU %d", d.GPU)
 		case gpu.KindGPUInstance:
 			names[row] = fmt.Sprintf("GPU %d / instance %d", d.GPU, d.InstanceID)
-		case gpu.KindComputeInstance:
-			names[row] = fmt.Sprintf("GPU %d / instance %d / compute %d", d.GPU, d.InstanceID, d.ComputeID)
 		default:
 			names[row] = d.Entity.String()
 		}

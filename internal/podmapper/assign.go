@@ -89,23 +89,16 @@ func (a *assignment) owner(h *Allocation) gpu.Owner {
 // addOwner makes an allocation the owner of rows, or one of several.
 func (a *assignment) addOwner(h *Allocation, rows []int) {
 	id, owner := h.ID(), a.owner(h)
-	part := a.resolver.Part(a.named(h))
 	for _, row := range rows {
 		use := &a.uses[row]
-		owner.Part = 0
-		if a.topology.Devices[row].Entity.Kind == gpu.KindGPUInstance {
-			owner.Part = part
-		}
 		use.Owners = append(use.Owners, owner)
 		switch {
 		case h.Claim == "" && (id.Replica != "" || strings.HasSuffix(h.Resource, ".shared")):
 			use.Sharing = a.replicated
 			if id.Replica != "" {
-				replicas := a.kubelet.replicas(id)
-				use.Replicas = max(use.Replicas, replicas)
-				use.Owners[len(use.Owners)-1].Part /= float64(max(replicas, 1))
+				use.Replicas = max(use.Replicas, a.kubelet.replicas(id))
 			}
-		case h.Share != "" || h.Claim != "" && owner.Part == 0 && !sameOwner(&use.Owners[0], &owner):
+		case h.Share != "" || h.Claim != "" && !sameOwner(&use.Owners[0], &owner):
 			use.Sharing = gpu.SharingDRA
 		}
 	}
@@ -187,16 +180,6 @@ func (m *Mapper) match(h *Allocation) (rows []int, known bool) {
 		return nil, id.Driver == claimDriver
 	}
 	return m.resolver.Rows(deviceid.Parse(device.UUID)), id.Driver == claimDriver
-}
-
-// named returns the id of the device that h holds, of a claim's device the one in its slice.
-func (m *Mapper) named(h *Allocation) deviceid.ID {
-	id := h.ID()
-	if id.Form != deviceid.FormClaim || m.opt.Device == nil {
-		return id
-	}
-	device, _ := m.opt.Device(id.Driver, id.Pool, id.Device)
-	return deviceid.Parse(device.UUID)
 }
 
 // claimLabels are the reference's labels of a device that a claim holds.

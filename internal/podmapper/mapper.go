@@ -253,10 +253,10 @@ func (m *Mapper) uidsOf(allocations []Allocation) map[podName]string {
 	return uids
 }
 
-// shared reports whether others may hold the device of h, or another part of it, at the same time.
+// shared reports whether others may hold the device of h at the same time.
 func (m *Mapper) shared(h *Allocation) bool {
 	_, hami := hamiReplica(h)
-	return hami || h.Claim != "" || h.ID().Replica != "" || strings.HasSuffix(h.Resource, ".shared") || m.resolver.Part(m.named(h)) > 0
+	return hami || h.Claim != "" || h.ID().Replica != "" || strings.HasSuffix(h.Resource, ".shared")
 }
 
 // places returns the rows of the entities of each allocation. One of HAMi's plugin may be of any

@@ -14,7 +14,6 @@ import (
 	"google.golang.org/grpc/codes"
 	v1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/deviceid"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/podmapper"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/kubelet"
@@ -356,105 +355,6 @@ func TestSharing(t *testing.T) {
 	want(t, "sharing once the node says MPS", w.attribute().UseOf(4).Sharing, gpu.SharingMPS)
 }
 
-// Pods that hold the compute instances of one GPU instance share it, whether or not those have
-// rows, and none of them has it alone.
-func TestDividedInstance(t *testing.T) {
-	const first, second = "MIG-c0000000-0000-5000-8000-000000000001", "MIG-c0000000-0000-5000-8000-000000000002"
-	divided := func(rows bool) *gpu.Topology {
-		devices := node().Devices
-		devices[5].MIGUUID, devices[5].Profile = "", "3g.40gb"
-		if rows {
-			for i, uuid := range []string{first, second} {
-				part := devices[5]
-				part.Entity.Kind, part.Entity.ID, part.ComputeID, part.MIGUUID = gpu.KindComputeInstance, uint32(i), uint32(i), uuid
-				devices = append(devices, part)
-			}
-		}
-		top := gpu.NewTopology(devices)
-		top.ComputeInstances = []gpu.ComputeInstance{
-			{Instance: 5, ID: 0, Profile: "1c.4g.40gb", UUID: first}, {Instance: 5, ID: 1, Profile: "3c.4g.40gb", UUID: second},
-		}
-		return top
-	}
-	for name, tt := range map[string]struct {
-		pods   []*v1.PodResources
-		labels map[int]string // with rows; without them that of the instance alone
-		held   map[string]float64
-		shared gpu.Sharing
-	}{
-		"two pods": {
-			[]*v1.PodResources{
-				kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/mig-1c.4g.40gb", first)),
-				kubelet.Pod("ml/b", kubelet.Container("c", "nvidia.com/mig-3c.4g.40gb", second)),
-			},
-			map[int]string{7: "ml/a/c", 8: "ml/b/c"}, map[string]float64{"a": 0.25, "b": 0.75}, gpu.SharingNone,
-		},
-		"old names": {
-			[]*v1.PodResources{
-				kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", "MIG-"+gpu3+"/7/0")),
-				kubelet.Pod("ml/b", kubelet.Container("c", "nvidia.com/gpu", "MIG-"+gpu3+"/7/1")),
-			},
-			map[int]string{7: "ml/a/c", 8: "ml/b/c"}, map[string]float64{"a": 0.25, "b": 0.75}, gpu.SharingNone,
-		},
-		"bare UUIDs": {
-			[]*v1.PodResources{
-				kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", strings.TrimPrefix(first, "MIG-"))),
-				kubelet.Pod("ml/b", kubelet.Container("c", "nvidia.com/gpu", strings.TrimPrefix(second, "MIG-"))),
-			},
-			map[int]string{7: "ml/a/c", 8: "ml/b/c"}, map[string]float64{"a": 0.25, "b": 0.75}, gpu.SharingNone,
-		},
-		"claims": {
-			[]*v1.PodResources{
-				kubelet.Pod("ml/a", kubelet.Claiming("c", "ml", "one", "gpu.nvidia.com", "e2e-node", "part-0", "")),
-				kubelet.Pod("ml/b", kubelet.Claiming("c", "ml", "two", "gpu.nvidia.com", "e2e-node", "part-1", "")),
-			},
-			map[int]string{7: "ml/a/c", 8: "ml/b/c"}, map[string]float64{"a": 0.25, "b": 0.75}, gpu.SharingNone,
-		},
-		"one pod": {
-			[]*v1.PodResources{kubelet.Pod("ml/b", kubelet.Container("c", "nvidia.com/mig-3c.4g.40gb", second))},
-			map[int]string{5: "ml/b/c", 8: "ml/b/c"}, map[string]float64{"b": 0.75}, gpu.SharingNone,
-		},
-		"the whole (GKE)": {
-			[]*v1.PodResources{kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", "nvidia1/gi7"))},
-			map[int]string{5: "ml/a/c", 7: "ml/a/c", 8: "ml/a/c"}, map[string]float64{"a": 0}, gpu.SharingNone,
-		},
-		"replicas of one": {
-			[]*v1.PodResources{
-				kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/mig-1c.4g.40gb.shared", first+"::0")),
-				kubelet.Pod("ml/b", kubelet.Container("c", "nvidia.com/mig-1c.4g.40gb.shared", first+"::1")),
-			},
-			map[int]string{}, map[string]float64{"a": 0.125, "b": 0.125}, gpu.SharingTimeSlicing,
-		},
-	} {
-		for _, rows := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, rows %t", name, rows), func(t *testing.T) {
-				device := func(_, _, name string) (podmapper.ClaimDevice, bool) {
-					return podmapper.ClaimDevice{UUID: map[string]string{"part-0": first, "part-1": second}[name], MIG: true}, true
-				}
-				w := newWorld(t, podmapper.Options{Device: device, Replicated: func() gpu.Sharing { return gpu.SharingTimeSlicing }}, kubelet.Lists(tt.pods...))
-				w.topology = divided(rows)
-				w.Allocatable(kubelet.Device("nvidia.com/mig-1c.4g.40gb.shared", first+"::0"), kubelet.Device("nvidia.com/mig-1c.4g.40gb.shared", first+"::1"))
-				o := w.attribute()
-				labels := tt.labels
-				if !rows {
-					labels = map[int]string{}
-					if name, alone := tt.labels[5]; alone {
-						labels[5] = name
-					}
-				}
-				want(t, "labels", pods(o), labels)
-				held := map[string]float64{}
-				for _, owner := range o.UseOf(5).Owners {
-					held[owner.Pod] = owner.Part
-				}
-				want(t, "parts", held, tt.held)
-				want(t, "sharing", o.UseOf(5).Sharing, tt.shared)
-				want(t, "unmatched", len(w.metric("dcgm_exporter_unmatched_devices")), 0)
-			})
-		}
-	}
-}
-
 // The last pod of a node goes, and the kubelet has been there for long: its empty answer is the
 // truth.
 func TestLastPodThatGoes(t *testing.T) {
@@ -590,28 +490,6 @@ func TestExplainAtTheKubeletsStart(t *testing.T) {
 	if steps, _ := w.mapper.Recall(id); strings.Contains(strings.Join(steps, "\n"), "just started") {
 		t.Errorf("afterwards:\n%s", strings.Join(steps, "\n"))
 	}
-}
-
-// An id of a part is explained by its row, or by that of its GPU instance and how to see the part
-// itself.
-func TestExplainPart(t *testing.T) {
-	const uuid = "MIG-c0000000-0000-5000-8000-000000000001"
-	devices := node().Devices
-	devices[5].MIGUUID, devices[5].Profile = "", "3g.40gb"
-	top := gpu.NewTopology(devices)
-	top.ComputeInstances = []gpu.ComputeInstance{{Instance: 5, UUID: uuid, Profile: "1c.3g.40gb"}, {Instance: 5, ID: 1, Profile: "2c.3g.40gb"}}
-	want(t, "steps without a row", deviceid.NewResolver(top).Explain(deviceid.Parse(uuid))[1:], []string{
-		"The source has it: GPU instance 7 (3g.40gb) of GPU 3 (" + gpu3 + ").",
-		"It is a compute instance, one of the parts of that GPU instance; with +c in --devices it has series of its own.",
-	})
-	part := devices[5]
-	part.Entity.Kind, part.MIGUUID, part.Profile = gpu.KindComputeInstance, uuid, "1c.3g.40gb"
-	rows := gpu.NewTopology(append(devices, part))
-	rows.ComputeInstances = top.ComputeInstances
-	want(t, "steps with a row", deviceid.NewResolver(rows).Explain(deviceid.Parse(uuid))[1:], []string{
-		"The source has it: compute instance 0 (1c.3g.40gb) of GPU instance 7 of GPU 3.",
-		"The source has it: GPU instance 7 (3g.40gb) of GPU 3 (" + gpu3 + ").",
-	})
 }
 
 // A device in more replicas than owners are reported: who has the last one is an owner all the

@@ -181,27 +181,12 @@ func (m *Mapper) addUses(uses []gpu.Use, owner gpu.Owner, ids []deviceid.ID, unm
 			unmatched[formOf(id)]++
 		}
 		for _, row := range rows {
-			owner.Part = 0
-			if m.topology.Devices[row].Entity.Kind == gpu.KindGPUInstance {
-				owner.Part = m.resolver.Part(id)
-			}
 			if !added[row] {
 				added[row] = true
 				uses[row].Owners = append(uses[row].Owners, owner)
-				continue
 			}
-			last := &uses[row].Owners[len(uses[row].Owners)-1] // this container's
-			last.Part = bothParts(last.Part, owner.Part)
 		}
 	}
-}
-
-// bothParts returns which part two ids name together, 0 where one of them names the whole.
-func bothParts(a, b float64) float64 {
-	if a == 0 || b == 0 {
-		return 0
-	}
-	return min(a+b, 1)
 }
 
 // labelsOf returns the labels of a container that are allowed, sorted by key, and how many of them

@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -388,67 +387,5 @@ func TestBudgets(t *testing.T) {
 	got, dropped := m.labelsOf(&c)
 	if len(got) != maxLabels || dropped != 4 || got[0].Name != "key00" {
 		t.Errorf("%d labels from %s on, %d dropped; want %d from key00 on, 4 dropped", len(got), got[0].Name, dropped, maxLabels)
-	}
-}
-
-// Containers that hold parts of a divided GPU instance share it, whether or not the parts have
-// rows; one alone has it to itself.
-func TestDividedInstance(t *testing.T) {
-	top := func(rows bool) *gpu.Topology {
-		devices := slices.Clone(node().Devices)
-		devices[3].MIGUUID = ""
-		if rows {
-			for i, uuid := range []string{"MIG-part0", "MIG-part1"} {
-				part := devices[3]
-				part.Entity.Kind, part.Entity.ID, part.ComputeID, part.MIGUUID = gpu.KindComputeInstance, uint32(i), uint32(i), uuid
-				devices = append(devices, part)
-			}
-		}
-		top := gpu.NewTopology(devices)
-		top.ComputeInstances = []gpu.ComputeInstance{
-			{Instance: 3, ID: 0, Profile: "1c.4g.40gb", UUID: "MIG-part0"}, {Instance: 3, ID: 1, Profile: "2c.4g.40gb", UUID: "MIG-part1"},
-		}
-		return top
-	}
-	for name, tt := range map[string]struct {
-		containers []container
-		labels     [3]string // of the instance and its parts
-		held       map[string]float64
-	}{
-		"two":           {[]container{sees("a", "MIG-part0"), sees("b", "nvidia.com/gpu=MIG-part1")}, [3]string{"", "a", "b"}, map[string]float64{"a": 0.25, "b": 0.5}},
-		"one":           {[]container{sees("a", "MIG-PART1")}, [3]string{"a", "", "a"}, map[string]float64{"a": 0.5}},
-		"one, both":     {[]container{sees("a", "MIG-part0,MIG-GPU-cccc/1/1")}, [3]string{"a", "a", "a"}, map[string]float64{"a": 0.75}},
-		"all, and part": {[]container{sees("a", "MIG-part0,all")}, [3]string{"a", "a", "a"}, map[string]float64{"a": 0}},
-	} {
-		for _, rows := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, rows %t", name, rows), func(t *testing.T) {
-				d := startDaemon(t)
-				d.set(func() {
-					for i, c := range tt.containers {
-						d.containers[fmt.Sprintf("%064x", i)] = c
-					}
-				})
-				o := attribute(t, newMapper("unix://"+d.socket), top(rows))
-				held := map[string]float64{}
-				for _, owner := range o.UseOf(3).Owners {
-					held[owner.Container] = owner.Part
-				}
-				if diff := cmp.Diff(tt.held, held); diff != "" {
-					t.Errorf("parts (-want +got):\n%s", diff)
-				}
-				for i, row := range []int{3, 6, 7} {
-					if i > 0 && !rows {
-						break
-					}
-					got := ""
-					if labels := o.Of(row); labels != nil {
-						got = labels[0].Value
-					}
-					if got != tt.labels[i] {
-						t.Errorf("row %d is labeled %q, want %q", row, got, tt.labels[i])
-					}
-				}
-			})
-		}
 	}
 }

@@ -46,7 +46,6 @@ type Builder struct {
 	roots    [][]int  // per GPU or other root: its row, and those of its instances and links
 	expected []int    // per row, the number of planned fields that it has
 	got      []int    // per row, the number of fields with a value in this cycle
-	parts    bool     // some rows are compute instances
 	snap     gpu.Snapshot
 
 	// Stale and OutOfRange are the numbers of samples dropped by the latest Build.
@@ -71,7 +70,6 @@ func NewBuilder(t *gpu.Topology, plan *gpu.Plan, derivers []Deriver) *Builder {
 	}
 	root := make([]int, rows) // the index in roots
 	for row := range rows {
-		tab.parts = tab.parts || t.Devices[row].Entity.Kind == gpu.KindComputeInstance
 		if p := t.ParentRow(row); p >= 0 {
 			root[row] = root[p] // parents come first
 			tab.roots[root[p]] = append(tab.roots[root[p]], row)
@@ -248,8 +246,8 @@ func inRange(field *gpu.Field, v gpu.Value) bool {
 }
 
 // unavailable lists what was requested and is not served: once per counter where nothing serves it
-// for one and the same reason, else once per GPU, or per compute instance where the rest of the GPU
-// has it. What only lost entities lack is not listed: their own health says it.
+// for one and the same reason, else once per GPU. What only lost entities lack is not listed: their
+// own health says it.
 func (tab *Builder) unavailable(list []gpu.FieldHealth) []gpu.FieldHealth {
 	for i := range tab.plan.Counters {
 		counter := &tab.plan.Counters[i]
@@ -277,12 +275,9 @@ type existence struct{ exists, found bool }
 
 // unavailableBelow is unavailable for the rows of one root: a GPU with its instances and links.
 func (tab *Builder) unavailableBelow(list []gpu.FieldHealth, counter *gpu.Counter, rows []int) ([]gpu.FieldHealth, existence) {
-	reason, parts, of := "", len(list), existence{}
+	reason, of := "", existence{}
 	field := &tab.plan.Fields[counter.Field]
 	for _, row := range rows {
-		if reason == served && !tab.parts {
-			break
-		}
 		if !tab.topology.Serves(field, row) {
 			continue
 		}
@@ -290,20 +285,13 @@ func (tab *Builder) unavailableBelow(list []gpu.FieldHealth, counter *gpu.Counte
 		if tab.snap.Health.Entities[row].Err != nil {
 			continue
 		}
-		why, whole := tab.whyMissing(counter.Field, row), tab.topology.Devices[row].Entity.Kind != gpu.KindComputeInstance
-		of.found = of.found || why == ""
-		switch {
-		case why == "" && whole:
-			reason = served
-		case why == "":
-		case whole && reason != served:
-			reason = why
-		case !whole:
-			list = append(list, gpu.FieldHealth{Field: counter.Name, Row: row, Reason: why})
+		if reason = tab.whyMissing(counter.Field, row); reason == "" {
+			of.found = true
+			return list, of
 		}
 	}
-	if reason != "" && reason != served {
-		list = append(list[:parts], gpu.FieldHealth{Field: counter.Name, Row: rows[0], Reason: reason})
+	if reason != "" {
+		list = append(list, gpu.FieldHealth{Field: counter.Name, Row: rows[0], Reason: reason})
 	}
 	return list, of
 }
@@ -317,9 +305,6 @@ func onceIfEqual(list []gpu.FieldHealth, start int) []gpu.FieldHealth {
 	list[start].Row = gpu.AllRows
 	return list[:start+1]
 }
-
-// served stands for the reason of a field that is there.
-const served = "served"
 
 // whyMissing returns why a field of a row has no value, "" where it has one.
 func (tab *Builder) whyMissing(field, row int) string {

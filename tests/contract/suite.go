@@ -151,7 +151,6 @@ func (f Fixture) topology(t *testing.T) {
 		t.Errorf("the topology has no %v", missing.List())
 	}
 	f.pairs(t, top)
-	f.divided(t, top)
 	before := slices.Clone(top.Devices)
 	var b gpu.Batch
 	for range 3 {
@@ -166,48 +165,10 @@ func (f Fixture) topology(t *testing.T) {
 	}
 }
 
-// divided checks what is reported of compute instances: two or more of an instance, each known by
-// its own UUID, and rows of them where they are selected alone.
-func (f Fixture) divided(t *testing.T, top *gpu.Topology) {
-	t.Helper()
-	type part struct {
-		instance int
-		id       uint32
-	}
-	parts := map[part]*gpu.ComputeInstance{}
-	of, uuids := map[int]int{}, map[string]bool{}
-	for i := range top.ComputeInstances {
-		c := &top.ComputeInstances[i]
-		if c.Instance < 0 || c.Instance >= len(top.Devices) || top.Devices[c.Instance].Entity.Kind != gpu.KindGPUInstance {
-			t.Fatalf("compute instance %d is a part of row %d, which is no GPU instance", c.ID, c.Instance)
-		}
-		if parts[part{c.Instance, c.ID}] != nil || c.UUID != "" && uuids[c.UUID] {
-			t.Errorf("compute instance %d (%s) of row %d is reported twice", c.ID, c.UUID, c.Instance)
-		}
-		parts[part{c.Instance, c.ID}], uuids[c.UUID] = c, true
-		of[c.Instance]++
-	}
-	for row, n := range of {
-		if d := &top.Devices[row]; n < 2 || d.MIGUUID != "" {
-			t.Errorf("%v is divided into %d, and has the UUID %q itself", d.Entity, n, d.MIGUUID)
-		}
-	}
-	for row := range top.Devices {
-		d := &top.Devices[row]
-		if d.Entity.Kind != gpu.KindComputeInstance {
-			continue
-		}
-		c := parts[part{top.InstanceRow(row), d.ComputeID}]
-		if !f.Plan.Devices.Compute || c == nil || c.Profile != d.Profile || c.UUID != d.MIGUUID {
-			t.Errorf("%v (%s, %s) has a row; selected %t, reported %+v", d.Entity, d.Profile, d.MIGUUID, f.Plan.Devices.Compute, c)
-		}
-	}
-}
-
 // isOfGPU reports whether an entity is a GPU or a part of one.
 func isOfGPU(e gpu.Entity) bool {
 	switch e.Kind {
-	case gpu.KindGPU, gpu.KindGPUInstance, gpu.KindComputeInstance:
+	case gpu.KindGPU, gpu.KindGPUInstance:
 		return true
 	default:
 		return e.ParentKind == gpu.KindGPU
@@ -225,7 +186,7 @@ func problems(d *gpu.Device) []string {
 	bad(isOfGPU(d.Entity) && (d.UUID == "" || d.Model == "" || d.PCIBusID == ""),
 		fmt.Sprintf("lacks identity: UUID %q, model %q, PCI %q", d.UUID, d.Model, d.PCIBusID))
 	switch d.Entity.Kind {
-	case gpu.KindGPUInstance, gpu.KindComputeInstance:
+	case gpu.KindGPUInstance:
 		bad(d.Profile == "", "has no profile")
 		bad(d.Entity.ParentKind != gpu.KindGPU, "is of no GPU")
 	case gpu.KindNVLink:
@@ -241,8 +202,6 @@ func labelsOf(d *gpu.Device) string {
 	switch e := d.Entity; e.Kind {
 	case gpu.KindGPU, gpu.KindGPUInstance:
 		return fmt.Sprint(e.Kind, d.UUID, d.InstanceID)
-	case gpu.KindComputeInstance:
-		return fmt.Sprint(e.Kind, d.UUID, d.InstanceID, "/", d.ComputeID)
 	case gpu.KindNVLink:
 		return fmt.Sprint(e.Kind, e.ParentKind, e.Parent, "/", d.Link)
 	default:

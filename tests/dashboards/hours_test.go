@@ -59,8 +59,7 @@ func (w *world) everyQueryAnswers(t *testing.T) {
 					t.Errorf("%s: %s %s: no answer to\n%s", file, p.Title, q.RefID, expr)
 				}
 				for _, m := range legendLabel.FindAllStringSubmatch(q.LegendFormat, -1) {
-					// Only a node with compute instances has this one.
-					if m[1] != "GPU_CI_ID" && !slices.ContainsFunc(got, func(x point) bool { return x.Metric[m[1]] != "" }) {
+					if !slices.ContainsFunc(got, func(x point) bool { return x.Metric[m[1]] != "" }) {
 						t.Errorf("%s: %s %s: legend %q names %s, which none of the series has", file, p.Title, q.RefID, q.LegendFormat, m[1])
 					}
 				}

@@ -142,7 +142,7 @@ func labelsByKind(t *testing.T) []entityLabels {
 	t.Helper()
 	whole := gpu.Device{
 		UUID: "GPU-1", PCIBusID: "00000000:1B:00.0", Model: "model", Profile: "1g.10gb", Serial: "serial",
-		GPU: 1, NVMLIndex: 1, InstanceID: 1, ComputeID: 1, Link: 1,
+		GPU: 1, NVMLIndex: 1, InstanceID: 1, Link: 1,
 	}
 	var all []entityLabels
 	add := func(what string, e gpu.Entity) {
@@ -168,7 +168,7 @@ func labelsByKind(t *testing.T) []entityLabels {
 			all = append(all, entityLabels{e.Kind, what, names})
 		}
 	}
-	for _, k := range gpu.KindsOf(gpu.KindGPU, gpu.KindGPUInstance, gpu.KindComputeInstance).List() {
+	for _, k := range gpu.KindsOf(gpu.KindGPU, gpu.KindGPUInstance).List() {
 		add(k.String(), gpu.Entity{Kind: k})
 	}
 	add("NVLink of a GPU", gpu.Entity{Kind: gpu.KindNVLink, ParentKind: gpu.KindGPU})
@@ -176,7 +176,7 @@ func labelsByKind(t *testing.T) []entityLabels {
 	for _, k := range gpu.KindsOf(gpu.KindNVSwitch, gpu.KindCPU, gpu.KindCPUCore, gpu.KindConnectX).List() {
 		add(k.String(), gpu.Entity{Kind: k})
 	}
-	if len(all) < 9 {
+	if len(all) < 8 {
 		t.Fatalf("labels of only %d kinds", len(all))
 	}
 	return all
@@ -198,7 +198,7 @@ func groups() []struct {
 	}{
 		{"Labels", func(e catalog.Entry) bool { return e.Type == catalog.Text }},
 		{"Profiling", func(e catalog.Entry) bool { return e.Profiling }},
-		{"GPUs and their instances", has(gpu.KindGPU, gpu.KindGPUInstance, gpu.KindComputeInstance)},
+		{"GPUs and their instances", has(gpu.KindGPU, gpu.KindGPUInstance)},
 		{"NVLinks", has(gpu.KindNVLink)},
 		{"NVSwitches", has(gpu.KindNVSwitch)},
 		{"Grace CPUs and their cores", has(gpu.KindCPU, gpu.KindCPUCore)},
@@ -245,8 +245,7 @@ go-dcgm %s.
 	b.WriteString(`
 Behind these come the label-typed counters of the file, and on GPUs and instances those of the owner: ` + "`container`, `namespace`, `pod`" + `,
 and where configured ` + "`pod_uid`, `vgpu`, `hpc_job`, `dra_…`" + ` and the pod's labels. ` + "`DCGM_FI_DEV_XID_ERRORS`" + ` has ` + "`err_code` and `err_msg`" + ` too. What is
-not known is left out. A field of compute instances is served for those of GPU instances that hold several, with ` + "`-d f+c`" + ` or ` + "`-d i+c`" + `, and
-then not for the GPU instance ([adr/0008](adr/0008-compatibility-and-vocabularies.md)). Fields of the machine stand at every GPU. Fields that hold structures, and those of vGPUs, cannot
+not known is left out. Fields of the machine stand at every GPU. Fields that hold structures, and those of vGPUs, cannot
 be exported and are not listed here; ` + "`dcgm-exporter fields`" + ` shows them. [flags.md](flags.md) has what changes label names.
 
 ## Fields

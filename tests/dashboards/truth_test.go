@@ -38,7 +38,7 @@ func sum(m map[string]float64) (total float64) {
 
 // device is the key of a GPU, instance or link.
 func device(r raw) string {
-	return strings.Join([]string{r.Get("instance"), r.Get("gpu"), r.Get("GPU_I_ID"), r.Get("GPU_CI_ID"), r.Get("nvlink")}, "/")
+	return strings.Join([]string{r.Get("instance"), r.Get("gpu"), r.Get("GPU_I_ID"), r.Get("nvlink")}, "/")
 }
 
 func by(names ...string) func(raw) string {

@@ -70,8 +70,8 @@ func settled(t *testing.T, s *session) [][]byte {
 	return nil
 }
 
-// engine is a node of an engine: three GPUs, the second cut by MIG with one of its instances
-// divided and the third lost, switches, links, a CPU and a card. Whatever is not set to another
+// engine is a node of an engine: three GPUs, the second partitioned by MIG and the third
+// lost, switches, links, a CPU and a card. Whatever is not set to another
 // value is a number of its field.
 func engine() []string {
 	lines := []string{
@@ -81,8 +81,6 @@ func engine() []string {
 		"gpu 2 uuid=GPU-00000000-1111-4222-8333-000000000002 name=NVIDIA_H100_80GB_HBM3 bus=00000000:3D:00.0 index=2 minor=0 status=lost prof=none",
 		"instance 7 gpu=1 nvml=1 profile=3g.40gb uuid=MIG-00000000-1111-4222-8333-000000000007",
 		"instance 8 gpu=1 nvml=2 profile=4g.40gb",
-		"compute 8 instance=8 nvml=0 profile=2c.4g.40gb uuid=MIG-00000000-1111-4222-8333-000000000008",
-		"compute 9 instance=8 nvml=1 profile=2c.4g.40gb uuid=MIG-00000000-1111-4222-8333-000000000009",
 		"switch 0 links=2", "switch 1 links=1", "link switch:1:3 state=down",
 		"link gpu:0:1 state=down", "cpu 0 serial=0123ABCD cores=0-1,70", "connectx 5", "path 0 1 node nvlinks=2", "peer 0 1 0",
 		"value any:* 100-999 int 7", "value any:* 1100-1199 double 0.25", "value any:* 1300-1999 int 3", "value any:* 1001-1012 double 0.5",

@@ -158,7 +158,7 @@ func needRounding(t *testing.T) {
 
 // The pages that encoders make of one session are those that app makes of the settings.
 func TestFlagsAreTheOnesOfApp(t *testing.T) {
-	for _, node := range []string{"t4", "everything", "divided"} {
+	for _, node := range []string{"t4", "everything"} {
 		for i, f := range flags {
 			if f.name == own {
 				continue // app.Page leaves them out
@@ -194,7 +194,7 @@ func TestPagesToRead(t *testing.T) {
 		flags  string
 	}{
 		{"shared", "pods", "plain"},
-		{"divided", "virtual", "old-namespace-upper-blanks"},
+		{"a100-mig", "virtual", "old-namespace-upper-blanks"},
 		{"everything", "troubled", own},
 		{"t4", "kubelet-uid-labels", "old-namespace-no-hostname"},
 	} {

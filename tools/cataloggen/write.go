@@ -49,7 +49,7 @@ func (f *field) aliases() []string {
 var (
 	types = map[string]string{"integer": "Integer", "float": "Float", "text": "Text", "binary": "Binary", "marker": "Marker"}
 	kinds = map[string]string{
-		"gpu": "gpu.KindGPU", "gi": "gpu.KindGPUInstance", "ci": "gpu.KindComputeInstance",
+		"gpu": "gpu.KindGPU", "gi": "gpu.KindGPUInstance",
 		"link": "gpu.KindNVLink", "switch": "gpu.KindNVSwitch", "cpu": "gpu.KindCPU", "core": "gpu.KindCPUCore", "connectx": "gpu.KindConnectX", "node": "gpu.KindNode",
 	}
 )

@@ -8,7 +8,7 @@ import (
 func mig() board {
 	const instance = "{{node}} GPU {{gpu}} {{GPU_I_PROFILE}} {{GPU_I_ID}}"
 	const cut = ofGPU + `, GPU_I_ID!=""`
-	up := `max by (instance, gpu, GPU_I_ID) (dcgm_exporter_entity_up{` + cut + `, GPU_CI_ID=""})`
+	up := `max by (instance, gpu, GPU_I_ID) (dcgm_exporter_entity_up{` + cut + `})`
 	owner := taken(cut)
 	per := func(classic string) string { return field(classic, cut, byInstance) }
 	// The profile stands at device series: memory is there without profiling.
@@ -18,7 +18,7 @@ func mig() board {
 	shown := func(query, more string) string {
 		return "(" + query + " * on (" + key + ") group_right (" + more + ") " + holders(everyOwner, cut, byOwner, "") + " or on (" + key + ") " + query + ")"
 	}
-	busy := "max by (" + key + ") (" + fieldOver("DCGM_FI_PROF_GR_ENGINE_ACTIVE", cut, byCompute, "avg_over_time", "[5m]") + ")"
+	busy := "max by (" + key + ") (" + fieldOver("DCGM_FI_PROF_GR_ENGINE_ACTIVE", cut, byInstance, "avg_over_time", "[5m]") + ")"
 	return board{
 		file: "mig", title: "MIG", from: "now-6h",
 		about:     "GPUs that MIG cuts: which instances there are, who has them, what they do.",
@@ -49,7 +49,7 @@ func mig() board {
 				height(7, graph("Instances by profile", "A step is a GPU that was partitioned again.", count, line{"count by (GPU_I_PROFILE) (" + layout + ")", "{{GPU_I_PROFILE}}"})),
 			}},
 			{"Use", []sdk.Panel{
-				wide(24, graph("Engine active", "Part of the time in which the instance's engine was busy; of its busiest compute instance where it has several.", ratio, line{named(per("DCGM_FI_PROF_GR_ENGINE_ACTIVE")), instance})),
+				wide(24, graph("Engine active", "Part of the time in which the instance's engine was busy.", ratio, line{named(per("DCGM_FI_PROF_GR_ENGINE_ACTIVE")), instance})),
 				graph("Memory in use", "Of each instance.", inBytes, line{named(per("DCGM_FI_DEV_FB_USED")), instance}),
 				graph("Tensor cores active", "Part of the cycles in which the tensor pipe of the instance was active.", ratio, line{named(per("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE")), instance}),
 			}},

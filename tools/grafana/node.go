@@ -6,11 +6,11 @@ import (
 
 // node is the dashboard of one node, or of a few.
 func node() board {
-	const gpu, instance = "{{node}} GPU {{gpu}}", "{{node}} GPU {{gpu}} {{GPU_I_PROFILE}} {{GPU_I_ID}} {{GPU_CI_ID}}"
+	const gpu, instance = "{{node}} GPU {{gpu}}", "{{node}} GPU {{gpu}} {{GPU_I_PROFILE}} {{GPU_I_ID}}"
 	per := func(classic, by string) string { return named(field(classic, ofGPU, by)) }
 	fb := func(classic string) string { return field(classic, ofGPU, byInstance) }
 	device := func(more string) string {
-		return "max by (instance, gpu, GPU_I_ID) (dcgm_exporter_entity_up{" + ofGPU + ", UUID!=\"\", GPU_CI_ID=\"\", " + more + "} == 1)"
+		return "max by (instance, gpu, GPU_I_ID) (dcgm_exporter_entity_up{" + ofGPU + ", UUID!=\"\", " + more + "} == 1)"
 	}
 	// A GPU that MIG cuts has its owners at its instances.
 	free := "((" + device(`GPU_I_ID=""`) + " unless on (instance, gpu) " + device(`GPU_I_ID!=""`) + " or " + device(`GPU_I_ID!=""`) + ")" +
@@ -35,8 +35,8 @@ func node() board {
 			{"Work", []sdk.Panel{
 				graph("GPU utilization", "Part of the time in which a kernel ran. GPUs that MIG cuts have none: see the next graph.", ratio, line{per("DCGM_FI_DEV_GPU_UTIL", byGPU), gpu}),
 				graph("Memory in use", "Frame buffer of the GPU or MIG instance.", inBytes, line{per("DCGM_FI_DEV_FB_USED", byInstance), "{{node}} GPU {{gpu}} {{GPU_I_PROFILE}} {{GPU_I_ID}}"}),
-				wide(24, graph("Graphics engine active", "Part of the time in which the engine was busy: GPU, MIG instance or compute instance.", ratio, line{per("DCGM_FI_PROF_GR_ENGINE_ACTIVE", byCompute), instance})),
-				graph("Tensor cores active", "Part of the cycles in which the tensor pipe was active.", ratio, line{per("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", byCompute), instance}),
+				wide(24, graph("Graphics engine active", "Part of the time in which the engine was busy: GPU or MIG instance.", ratio, line{per("DCGM_FI_PROF_GR_ENGINE_ACTIVE", byInstance), instance})),
+				graph("Tensor cores active", "Part of the cycles in which the tensor pipe was active.", ratio, line{per("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", byInstance), instance}),
 				graph("Memory interface active", "Part of the cycles in which device memory was read or written.", ratio, line{per("DCGM_FI_PROF_DRAM_ACTIVE", byInstance), "{{node}} GPU {{gpu}} {{GPU_I_PROFILE}} {{GPU_I_ID}}"}),
 				wide(24, height(11, grid("Who uses what", "A row for each owner of a GPU or MIG instance: all sharers, each with its part. Free devices have no owner; what is not known is empty.", "GPU", []string{"instance", "hostname"},
 					label("node", "Node", 160), label("gpu", "GPU", 70), label("GPU_I_ID", "Instance", 90),

@@ -21,7 +21,6 @@ const (
 const (
 	byGPU      = "instance, hostname, gpu"
 	byInstance = "instance, hostname, gpu, GPU_I_PROFILE, GPU_I_ID"
-	byCompute  = byInstance + ", GPU_CI_ID"
 	byDevice   = "instance, gpu, GPU_I_ID"
 	byOwner    = byDevice + ", namespace, pod, hpc_job"
 )

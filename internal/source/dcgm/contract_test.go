@@ -75,13 +75,11 @@ func TestContractOfEveryKind(t *testing.T) {
 			contract.Run(t, contract.Fixture{
 				New: func(t *testing.T) collector.Source {
 					e = fakedcgm.New(t, fabric(more...)...)
-					e.Replace("compute 7 instance=7 nvml=0", "compute 7 instance=7 nvml=0 profile=1c.3g.40gb")
-					e.Replace("compute 8 instance=7 nvml=1", "compute 8 instance=7 nvml=1 profile=1c.3g.40gb")
 					e.Add("path 0 1 node nvlinks=2", "peer 0 1 0")
 					return collector.SourceOf(dcgm.New(dcgm.Options{}).Open)
 				},
 				Plan:        plan,
-				Kinds:       onBoth | onCompute | onLinks | onSwitches | onCPUs | onCores | onCards,
+				Kinds:       onBoth | onLinks | onSwitches | onCPUs | onCores | onCards,
 				Settle:      func(*testing.T) { pause() },
 				Lose:        func(*testing.T, int) { e.Replace("minor=2", "minor=2 status=lost") },
 				Change:      func(*testing.T) { e.Add("switch 2 links=1") },

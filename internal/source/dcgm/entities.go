@@ -40,17 +40,14 @@ func (a scope) has(f *gpu.Field) bool {
 
 // scopes are all that the source reads, in the order of rows.
 var scopes = [...]scope{
-	{kind: gpu.KindGPU}, {kind: gpu.KindGPUInstance}, {kind: gpu.KindComputeInstance},
+	{kind: gpu.KindGPU}, {kind: gpu.KindGPUInstance},
 	{gpu.KindNVLink, gpu.KindGPU}, {kind: gpu.KindNVSwitch}, {gpu.KindNVLink, gpu.KindNVSwitch},
 	{kind: gpu.KindCPU}, {kind: gpu.KindCPUCore}, {kind: gpu.KindConnectX},
 }
 
 // needs reports whether some field of the plan exists for a scope. What no field exists for is not
-// requested and has no rows. Compute instances are selected besides.
+// requested and has no rows.
 func (s *Session) needs(a scope) bool {
-	if a.kind == gpu.KindComputeInstance && !s.plan.Devices.Compute {
-		return false
-	}
 	if s.requested == nil {
 		s.requested = map[scope]bool{}
 		for f := range s.plan.Fields {

@@ -17,7 +17,6 @@ import (
 )
 
 var (
-	onCompute  = gpu.KindsOf(gpu.KindComputeInstance)
 	onLinks    = gpu.KindsOf(gpu.KindNVLink)
 	onSwitches = gpu.KindsOf(gpu.KindNVSwitch)
 	onCPUs     = gpu.KindsOf(gpu.KindCPU)
@@ -26,7 +25,7 @@ var (
 )
 
 // fabric is a node with everything: two GPUs of two links each, one link of them down and one not
-// there, two switches, a CPU of three cores and a card; one GPU instance is divided.
+// there, two switches, a CPU of three cores and a card.
 func fabric(more ...string) []string {
 	lines := world(slices.Concat([]string{
 		"switch 0 links=2", "switch 1 links=1", "link switch:1:3 state=down", "link switch:1:4 state=disabled",
@@ -35,15 +34,14 @@ func fabric(more ...string) []string {
 		"value switch:0 858 int 40", "value switch:1 858 int 50",
 		"value link:* 780 int 7", "value link:switch:1:3 780 int 9", "value link:* 1525 int 3", "value link:gpu:1:2 1525 int 4",
 		"value cpu:0 1110 double 61.5", "value any:* 1100 double 0.25", "value core:70 1100 double 0.75",
-		"value connectx:5 1310 double 55", "compute 8 instance=7 nvml=1", "value compute:7 203 int 12", "value compute:8 203 int 13",
+		"value connectx:5 1310 double 55",
 	}, more)...)
 	return lines
 }
 
 func fabricPlan() *gpu.Plan {
 	plan := planOf(field(150, onGPU), field(858, onSwitches), field(780, onLinks), field(1525, onLinks),
-		field(1110, onCPUs), field(1100, onCPUs|onCores), field(1310, onCards), field(203, onCompute))
-	plan.Devices.Compute = true
+		field(1110, onCPUs), field(1100, onCPUs|onCores), field(1310, onCards))
 	plan.Switches, plan.CPUs = gpu.Selector{Flex: true}, gpu.Selector{Flex: true}
 	return plan
 }
@@ -59,7 +57,7 @@ func TestEveryKind(t *testing.T) {
 				"ConnectX 5 #6 55", "GPU 0 #0 45", "GPU 1 #0 45",
 				"NVLink 0 of GPU 0 #3 3", "NVLink 1 of GPU 0 #3 3", "NVLink 2 of GPU 1 #3 4",
 				"NVLink 0 of NVSwitch 0 #2 7", "NVLink 1 of NVSwitch 0 #2 7", "NVLink 0 of NVSwitch 1 #2 7", "NVLink 3 of NVSwitch 1 #2 9",
-				"NVSwitch 0 #1 40", "NVSwitch 1 #1 50", "compute instance 7 of GPU 1 #7 12", "compute instance 8 of GPU 1 #7 13",
+				"NVSwitch 0 #1 40", "NVSwitch 1 #1 50",
 			}
 			slices.Sort(want)
 			if diff := cmp.Diff(want, shown(s, read(t, s))); diff != "" {
@@ -75,7 +73,6 @@ func TestEveryKind(t *testing.T) {
 // What the labels are made of: a link has its GPU's identity, a core its CPU's.
 func TestDevicesOfEveryKind(t *testing.T) {
 	e := fakedcgm.New(t, fabric()...)
-	e.Replace("compute 7 instance=7 nvml=0", "compute 7 instance=7 nvml=2 profile=1c.3g.40gb uuid=MIG-bbbb")
 	s := open(t, e, fabricPlan(), dcgm.Options{})
 	got := map[string]gpu.Device{}
 	for _, d := range s.Topology().Devices {
@@ -88,17 +85,12 @@ func TestDevicesOfEveryKind(t *testing.T) {
 		Entity: gpu.Entity{Kind: gpu.KindNVLink, ParentKind: gpu.KindGPU, Parent: 1, ID: 2}, Link: 2,
 		GPU: 1, UUID: "GPU-1", PCIBusID: "00000000:2C:00.0", NVMLIndex: 2, Minor: 3, Model: "NVIDIA H100 80GB HBM3",
 	}
-	compute := link
-	compute.Entity = gpu.Entity{Kind: gpu.KindComputeInstance, ParentKind: gpu.KindGPU, Parent: 1, ID: 7}
-	compute.Link, compute.InstanceID, compute.ComputeID = 0, 1, 2
-	compute.Profile, compute.MIGUUID = "1c.3g.40gb", "MIG-bbbb"
 	for name, want := range map[string]gpu.Device{
-		"NVLink 2 of GPU 1":           link,
-		"NVLink 3 of NVSwitch 1":      {Entity: gpu.Entity{Kind: gpu.KindNVLink, ParentKind: gpu.KindNVSwitch, Parent: 1, ID: 3}, Link: 3},
-		"CPU 0":                       {Entity: gpu.Entity{Kind: gpu.KindCPU}, Serial: "0123ABCD"},
-		"CPU core 70 of CPU 0":        {Entity: gpu.Entity{Kind: gpu.KindCPUCore, ParentKind: gpu.KindCPU, ID: 70}, Serial: "0123ABCD"},
-		"ConnectX 5":                  {Entity: gpu.Entity{Kind: gpu.KindConnectX, ID: 5}},
-		"compute instance 7 of GPU 1": compute,
+		"NVLink 2 of GPU 1":      link,
+		"NVLink 3 of NVSwitch 1": {Entity: gpu.Entity{Kind: gpu.KindNVLink, ParentKind: gpu.KindNVSwitch, Parent: 1, ID: 3}, Link: 3},
+		"CPU 0":                  {Entity: gpu.Entity{Kind: gpu.KindCPU}, Serial: "0123ABCD"},
+		"CPU core 70 of CPU 0":   {Entity: gpu.Entity{Kind: gpu.KindCPUCore, ParentKind: gpu.KindCPU, ID: 70}, Serial: "0123ABCD"},
+		"ConnectX 5":             {Entity: gpu.Entity{Kind: gpu.KindConnectX, ID: 5}},
 	} {
 		if diff := cmp.Diff(want, got[name]); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
@@ -133,7 +125,7 @@ func TestSelectorsOfSwitchesAndCPUs(t *testing.T) {
 		want                    string
 	}{
 		"g":     {gpu.Selector{Major: true}, gpu.Selector{Major: true}, gpu.Selector{Major: true}, "2 GPU, 3 NVLink of GPU, 2 NVSwitch, 1 CPU, 1 ConnectX"},
-		"i":     {gpu.Selector{Minor: true, Compute: true}, gpu.Selector{Minor: true}, gpu.Selector{Minor: true}, "2 GPU instance, 2 compute instance, 4 NVLink of NVSwitch, 3 CPU core, 1 ConnectX"},
+		"i":     {gpu.Selector{Minor: true}, gpu.Selector{Minor: true}, gpu.Selector{Minor: true}, "2 GPU instance, 4 NVLink of NVSwitch, 3 CPU core, 1 ConnectX"},
 		"some":  {gpu.Selector{Major: true, MajorIDs: []uint32{0}}, gpu.Selector{Major: true, MajorIDs: []uint32{1}, Minor: true, MinorIDs: []uint32{0}}, gpu.Selector{Minor: true, MinorIDs: []uint32{1, 70}}, "1 GPU, 2 NVLink of GPU, 1 NVSwitch, 2 NVLink of NVSwitch, 2 CPU core, 1 ConnectX"},
 		"fewer": {gpu.Selector{}, gpu.Selector{Minor: true, MinorIDs: []uint32{3}}, gpu.Selector{}, "1 NVLink of NVSwitch, 1 ConnectX"},
 	} {

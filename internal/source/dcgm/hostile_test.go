@@ -84,7 +84,7 @@ func (h *hostile) instances() ([]instance, error) {
 	list := make([]instance, h.rng.IntN(8))
 	for i := range list {
 		kind := groupInstance + entityGroup(h.rng.UintN(2))
-		list[i] = instance{entity: entity{kind, h.id()}, parent: h.id(), nvml: h.id(), compute: h.id()}
+		list[i] = instance{entity: entity{kind, h.id()}, parent: h.id(), nvml: h.id()}
 	}
 	return list, h.fails()
 }
@@ -233,9 +233,8 @@ func defy(t *testing.T, seed uint64, shape uint16) (samples int) {
 			{ID: 1, Text: true, Levels: onGPU}, {ID: 150, Levels: onGPU}, {ID: 155, Levels: onGPU, Every: bit(4)},
 			{ID: 112, Levels: gpu.KindsOf(gpu.KindGPU), Every: true}, {ID: catalog.XIDErrors, Levels: gpu.KindsOf(gpu.KindGPU)},
 			{ID: 1001, Levels: onGPU, Profiling: true, Every: bit(5)}, {ID: 780, Levels: gpu.KindsOf(gpu.KindNVLink)}, {ID: 50, Text: true, Levels: onGPU},
-			{ID: 1100, Levels: gpu.KindsOf(gpu.KindCPU, gpu.KindCPUCore)}, {ID: 203, Levels: gpu.KindsOf(gpu.KindComputeInstance)},
+			{ID: 1100, Levels: gpu.KindsOf(gpu.KindCPU, gpu.KindCPUCore)},
 		}}
-	plan.Devices.Compute = bit(6)
 	opt := Options{Log: slog.New(slog.DiscardHandler), retry: time.Nanosecond}
 	if bit(7) {
 		opt.Remote = gpu.EngineAddress{Transport: gpu.TransportTCP, Host: "10.0.0.9", Port: gpu.EnginePort}

@@ -142,8 +142,7 @@ func (s status) String() string {
 type instance struct {
 	entity
 	parent  uint32 // DCGM's id of its GPU, or of its GPU instance
-	nvml    uint32 // NVML's GPU-instance id
-	compute uint32 // NVML's compute-instance id, of compute instances
+	nvml    uint32 // NVML's GPU-instance id, of a compute instance that of its GPU instance
 	profile uint32 // NVML's profile id, which shows a repartition
 }
 

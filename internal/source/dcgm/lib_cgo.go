@@ -237,7 +237,6 @@ func (e *connection) instances() ([]instance, error) {
 		switch parent := entityGroup(x.parent.group); {
 		case i.group == groupInstance && parent == groupGPU:
 		case i.group == groupCompute && parent == groupInstance:
-			i.compute = uint32(x.info.nvml_compute)
 		default:
 			continue
 		}

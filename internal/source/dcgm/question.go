@@ -81,12 +81,8 @@ func (s *Session) queryIdentityLater(e entity, who identity) {
 
 // gpuEntity names an entity of a GPU for a message.
 func gpuEntity(e entity) gpu.Entity {
-	switch e.group {
-	case groupInstance:
+	if e.group == groupInstance {
 		return gpu.Entity{Kind: gpu.KindGPUInstance, ID: e.id}
-	case groupCompute:
-		return gpu.Entity{Kind: gpu.KindComputeInstance, ID: e.id}
-	default:
-		return gpu.Entity{Kind: gpu.KindGPU, ID: e.id}
 	}
+	return gpu.Entity{Kind: gpu.KindGPU, ID: e.id}
 }

@@ -40,20 +40,16 @@ func sorted(instances []instance) []instance {
 	return slices.CompactFunc(instances, func(a, b instance) bool { return a.entity == b.entity })
 }
 
-// parts returns the compute instances of a GPU instance, by NVML's ids, if it holds several: one
-// alone is the GPU instance itself.
-func (l *layout) parts(id uint32) []instance {
-	var of []instance
+// isDivided reports whether a GPU instance holds several compute instances: one alone is the GPU
+// instance itself.
+func (l *layout) isDivided(id uint32) bool {
+	parts := 0
 	for _, x := range l.instances {
 		if x.group == groupCompute && x.parent == id {
-			of = append(of, x)
+			parts++
 		}
 	}
-	if len(of) < 2 {
-		return nil
-	}
-	slices.SortFunc(of, func(a, b instance) int { return cmp.Compare(a.compute, b.compute) })
-	return of
+	return parts > 1
 }
 
 // discover makes the topology: it lists the GPUs and their instances, picks those that the plan
@@ -115,19 +111,11 @@ func (s *Session) discover() error {
 	return nil
 }
 
-// appendInstances appends the selected GPU instances of a GPU, each with its compute instances
-// behind it if those are wanted.
+// appendInstances appends the selected GPU instances of a GPU.
 func (s *Session) appendInstances(members []entity, id uint32) []entity {
 	for _, x := range s.layout.instances {
-		if x.group != groupInstance || x.parent != id || !s.plan.Selects(gpu.Entity{Kind: gpu.KindGPUInstance, ID: x.id}) {
-			continue
-		}
-		members = append(members, x.entity)
-		if !s.needs(scope{kind: gpu.KindComputeInstance}) {
-			continue
-		}
-		for _, c := range s.layout.parts(x.id) {
-			members = append(members, c.entity)
+		if x.group == groupInstance && x.parent == id && s.plan.Selects(gpu.Entity{Kind: gpu.KindGPUInstance, ID: x.id}) {
+			members = append(members, x.entity)
 		}
 	}
 	return members
@@ -152,8 +140,7 @@ func (s *Session) nothingToWatch(gpus int) error {
 	}
 }
 
-// identify reads who the members are, the GPUs of instances, and the compute instances of divided
-// ones, by watches that last only as long as it takes; DCGM gives the minor number and the index in
+// identify reads who the members and the GPUs of instances are, by watches that last only as long as it takes; DCGM gives the minor number and the index in
 // no other way. Instances that do not say who they are have no profile.
 func (s *Session) identify(members []entity, others []member) (known map[entity]identity, driver string, err error) {
 	var gpus, cuts []entity
@@ -165,9 +152,6 @@ func (s *Session) identify(members []entity, others []member) (known map[entity]
 	for _, e := range members {
 		if e.group == groupInstance {
 			cuts = append(cuts, e)
-			for _, c := range s.layout.parts(e.id) {
-				cuts = append(cuts, c.entity)
-			}
 		}
 		add(s.gpuOf(e))
 	}
@@ -261,14 +245,10 @@ func (s *Session) instanceOf(e entity) instance {
 
 // gpuOf returns the id of the GPU of a member: its own, or that of an instance.
 func (s *Session) gpuOf(e entity) uint32 {
-	for e.group != groupGPU {
-		above := entity{groupGPU, s.instanceOf(e).parent}
-		if e.group == groupCompute {
-			above.group = groupInstance
-		}
-		e = above
+	if e.group == groupGPU {
+		return e.id
 	}
-	return e.id
+	return s.instanceOf(e).parent
 }
 
 // readOnce watches fields, has them sampled, calls read with their values, and stops watching.
@@ -336,7 +316,6 @@ func (s *Session) build(members []entity, others []member, known map[entity]iden
 		add(m.entity, m.Device)
 	}
 	s.top = gpu.NewTopology(devices)
-	s.top.ComputeInstances = s.computeInstances(known)
 	s.top.Source = "dcgm"
 	s.top.Driver = driver
 	s.top.Library = s.library
@@ -379,30 +358,10 @@ func (s *Session) instanceDevice(d *gpu.Device, e entity, own identity) {
 	d.Entity = gpu.Entity{Kind: gpu.KindGPUInstance, ParentKind: gpu.KindGPU, Parent: d.GPU, ID: e.id}
 	d.InstanceID = x.nvml
 	d.Profile, d.MIGUUID = own.mig()
-	if e.group == groupCompute {
-		d.Entity.Kind = gpu.KindComputeInstance
-		d.ComputeID = x.compute
-		return
-	}
 	d.Profile = gpu.InstanceProfile(d.Profile)
-	if s.layout.parts(e.id) != nil {
+	if s.layout.isDivided(e.id) {
 		d.MIGUUID = "" // whatever is said is that of one of its compute instances
 	}
-}
-
-// computeInstances lists the compute instances of the GPU instances that have several.
-func (s *Session) computeInstances(known map[entity]identity) []gpu.ComputeInstance {
-	var list []gpu.ComputeInstance
-	for row, e := range s.members {
-		if e.group != groupInstance {
-			continue
-		}
-		for _, c := range s.layout.parts(e.id) {
-			profile, uuid := known[c.entity].mig()
-			list = append(list, gpu.ComputeInstance{Instance: row, ID: c.compute, Profile: profile, UUID: uuid})
-		}
-	}
-	return list
 }
 
 // mig returns what an instance said of itself as a MIG device.
@@ -530,7 +489,7 @@ func (s *Session) compareLayout() error {
 	s.changed("the MIG instances are not those of before")
 	for row := range s.top.Devices {
 		// What an instance said may be another instance's by now.
-		if g := s.members[row].group; g == groupInstance || g == groupCompute {
+		if s.members[row].group == groupInstance {
 			s.lost[row] = true
 		}
 	}

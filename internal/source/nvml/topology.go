@@ -84,7 +84,6 @@ func (s *Session) start() error {
 	slices.Sort(s.switches)
 	s.switches = slices.Compact(s.switches)
 	s.topology = gpu.NewTopology(list)
-	s.topology.ComputeInstances = s.computeInstances()
 	s.topology.Source = "nvml"
 	s.topology.Driver = driver
 	s.topology.Library = s.version("nvmlSystemGetNVMLVersion", s.api.SystemGetNVMLVersion)
@@ -93,38 +92,6 @@ func (s *Session) start() error {
 	}
 	s.prepareProfiling()
 	return nil
-}
-
-// computeInstances lists the compute instances of the GPU instances that have several. They have no
-// rows: the driver's counters are the GPU instance's.
-func (s *Session) computeInstances() []gpu.ComputeInstance {
-	var list []gpu.ComputeInstance
-	instances := 0
-	for _, d := range s.devices {
-		for _, r := range d.rows {
-			if r.kind != gpu.KindGPUInstance {
-				continue
-			}
-			var parts []gpu.ComputeInstance
-			for _, sl := range d.slots {
-				if sl.gi == r.gi {
-					name, _ := sl.handle.GetName() // without it the part has no profile
-					parts = append(parts, gpu.ComputeInstance{
-						Instance: r.index, ID: uint32(sl.ci), Profile: profileOf(name), UUID: sl.uuid,
-					})
-				}
-			}
-			if len(parts) > 1 {
-				list = append(list, parts...)
-				instances++
-			}
-		}
-	}
-	if s.plan.Devices.Compute && instances > 0 {
-		s.log.Warn("NVML counts nothing per compute instance: divided GPU instances are served whole; --source=dcgm serves their parts",
-			"gpu_instances", instances)
-	}
-	return list
 }
 
 func (s *Session) version(symbol string, get func() (string, gonvml.Return)) string {

@@ -117,13 +117,13 @@ faults: [{fault: repartition, at: 10s, devices: ["3"], mig: []}]`)
 	}
 }
 
-// Cards and compute instances are addressed as every other device is.
-func TestFaultsOfCardsAndComputeInstances(t *testing.T) {
+// Cards and GPU instances are addressed as every other device is.
+func TestFaultsOfCardsAndInstances(t *testing.T) {
 	const cardTemp = 1310
 	r := faults(t, "everything", simulated.Plan(graphics, cardTemp), `
 faults:
   - {fault: not-supported, fields: ["1310"], devices: ["connectx 1"]}
-  - {fault: no-permission, fields: ["1001"], devices: ["2/1/0"]}`)
+  - {fault: no-permission, fields: ["1001"], devices: ["2/1"]}`)
 	r.read()
 	got := map[string]string{}
 	for _, x := range r.b.Faults {
@@ -131,7 +131,7 @@ faults:
 	}
 	want := map[string]string{"ConnectX 1": "not_supported"}
 	for _, d := range r.s.Topology().Devices {
-		if d.Entity.Kind == gpu.KindComputeInstance && d.InstanceID == 1 && d.ComputeID == 0 {
+		if d.Entity.Kind == gpu.KindGPUInstance && d.InstanceID == 1 {
 			want[d.Entity.String()] = "permission"
 		}
 	}

@@ -2,7 +2,6 @@ package sim
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
@@ -108,35 +107,10 @@ type placed struct {
 	profile *migProfile
 	start   int
 	size    int
-	parts   []int // compute slices of its compute instances; nil where it is one
-}
-
-// partName returns the profile of one of its compute instances.
-func (p *placed) partName(part int) string {
-	return strconv.Itoa(p.parts[part]) + "c." + p.profile.Name
-}
-
-// divide reads how a GPU instance is divided: "1c+2c".
-func (p *placed) divide(division string) error {
-	left := p.profile.Compute
-	for part := range strings.SplitSeq(division, "+") {
-		digits, ok := strings.CutSuffix(part, "c")
-		n, err := strconv.Atoi(digits)
-		if !ok || err != nil || n < 1 || n > left {
-			return fmt.Errorf("%q of %s/%s, expected compute instances such as 1c+1c with %d slices at most",
-				part, p.profile.Name, division, p.profile.Compute)
-		}
-		left -= n
-		p.parts = append(p.parts, n)
-	}
-	if len(p.parts) < 2 {
-		return fmt.Errorf("%s/%s is one compute instance, expected two or more, or none named", p.profile.Name, division)
-	}
-	return nil
 }
 
 // place finds room for the named profiles on a board, in the order in which they are named where
-// that is possible. A GPU instance with several compute instances is named as "3g.20gb/1c+2c".
+// that is possible.
 func (b *board) place(names []string) ([]placed, error) {
 	if b.MIG == nil {
 		return nil, fmt.Errorf("a %s has no MIG", b.Name)
@@ -144,8 +118,7 @@ func (b *board) place(names []string) ([]placed, error) {
 	layout := make([]placed, 0, len(names))
 	counts := map[string]int{}
 	compute := 0
-	for _, spelled := range names {
-		name, division, partitioned := strings.Cut(spelled, "/")
+	for _, name := range names {
 		p := b.MIG.profile(name)
 		if p == nil {
 			return nil, fmt.Errorf("a %s has no MIG profile %q, %s", b.Name, name, text.Suggest(name, b.MIG.names()))
@@ -156,11 +129,6 @@ func (b *board) place(names []string) ([]placed, error) {
 		}
 		compute += p.Compute
 		layout = append(layout, placed{profile: p})
-		if partitioned {
-			if err := layout[len(layout)-1].divide(division); err != nil {
-				return nil, err
-			}
-		}
 	}
 	if compute > b.MIG.ComputeSlices || !fit(layout, 0, 0) {
 		return nil, fmt.Errorf("the MIG profiles %s do not fit on a %s together", strings.Join(names, ", "), b.Name)

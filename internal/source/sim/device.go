@@ -13,7 +13,6 @@ import (
 //
 //	3            GPU 3
 //	6/9          the GPU instance of GPU 6 with NVML's id 9
-//	6/9/0        compute instance 0 of that one
 //	nvlink 0/4   link 4 of GPU 0
 //	nvswitch 1   switch 1
 //	nvswitch 1/7 link 7 of switch 1
@@ -21,15 +20,14 @@ import (
 //	core 12      core 12
 //	connectx 2   ConnectX card 2
 type deviceRef struct {
-	kind    gpu.Kind
-	of      gpu.Kind // the parent's kind, for links and instances
-	id      uint32   // for instances and links the parent's
-	sub     uint32   // the instance or link
-	compute uint32   // the compute instance
+	kind gpu.Kind
+	of   gpu.Kind // the parent's kind, for links and instances
+	id   uint32   // for instances and links the parent's
+	sub  uint32   // the instance or link
 }
 
 // deviceForms are the forms of a deviceRef, for errors.
-const deviceForms = `a GPU "3", an instance "6/9", a compute instance "6/9/0", "nvlink 0/4", "nvswitch 1", "nvswitch 1/7", "cpu 0", "core 12" or "connectx 2"`
+const deviceForms = `a GPU "3", an instance "6/9", "nvlink 0/4", "nvswitch 1", "nvswitch 1/7", "cpu 0", "core 12" or "connectx 2"`
 
 // deviceKinds say what a word and so many numbers name.
 var deviceKinds = []struct {
@@ -39,7 +37,6 @@ var deviceKinds = []struct {
 }{
 	{"", 1, gpu.KindGPU, gpu.KindNone},
 	{"", 2, gpu.KindGPUInstance, gpu.KindGPU},
-	{"", 3, gpu.KindComputeInstance, gpu.KindGPU},
 	{"nvlink", 2, gpu.KindNVLink, gpu.KindGPU},
 	{"nvswitch", 1, gpu.KindNVSwitch, gpu.KindNone},
 	{"nvswitch", 2, gpu.KindNVLink, gpu.KindNVSwitch},
@@ -63,8 +60,8 @@ func parseDevice(text string) (deviceRef, error) {
 	}
 	for _, k := range deviceKinds {
 		if k.word == word && k.numbers == len(numbers) {
-			all := append(numbers, 0, 0)
-			return deviceRef{kind: k.kind, of: k.of, id: all[0], sub: all[1], compute: all[2]}, nil
+			all := append(numbers, 0)
+			return deviceRef{kind: k.kind, of: k.of, id: all[0], sub: all[1]}, nil
 		}
 	}
 	return deviceRef{}, fmt.Errorf("device %q%s", text, deviceHint(word))
@@ -87,12 +84,12 @@ func deviceHint(word string) string {
 
 // String returns the reference as files spell it.
 func (r deviceRef) String() string {
-	numbers := [3]uint32{r.id, r.sub, r.compute}
+	numbers := [2]uint32{r.id, r.sub}
 	for _, k := range deviceKinds {
 		if k.kind == r.kind && k.of == r.of {
 			text := k.word
 			for i, n := range numbers[:k.numbers] {
-				text += [...]string{" ", "/", "/"}[i] + strconv.FormatUint(uint64(n), 10)
+				text += [...]string{" ", "/"}[i] + strconv.FormatUint(uint64(n), 10)
 			}
 			return strings.TrimSpace(text)
 		}
@@ -111,8 +108,6 @@ func (r deviceRef) matches(d *gpu.Device) bool {
 	switch r.kind {
 	case gpu.KindGPUInstance:
 		return d.GPU == r.id && d.InstanceID == r.sub
-	case gpu.KindComputeInstance:
-		return d.GPU == r.id && d.InstanceID == r.sub && d.ComputeID == r.compute
 	case gpu.KindNVLink:
 		return d.Entity.ParentKind == r.of && d.Entity.Parent == r.id && d.Link == r.sub
 	default:

@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -85,7 +84,7 @@ type rule struct {
 
 const (
 	onGPU    = 1 << gpu.KindGPU
-	onBoth   = 1<<gpu.KindGPU | 1<<gpu.KindGPUInstance | 1<<gpu.KindComputeInstance
+	onBoth   = 1<<gpu.KindGPU | 1<<gpu.KindGPUInstance
 	onCard   = 1 << gpu.KindConnectX
 	onLink   = 1 << gpu.KindNVLink
 	onSwitch = 1 << gpu.KindNVSwitch
@@ -553,14 +552,10 @@ func peers(v *view) int64 {
 }
 
 func visible(v *view) string {
-	switch {
-	case v.slot == nil:
+	if v.slot == nil {
 		return v.dev.UUID
-	case v.slot.inner != nil:
-		return fmt.Sprintf("MIG-%s/%d", v.dev.UUID, v.dev.InstanceID)
-	default:
-		return v.dev.MIGUUID
 	}
+	return v.dev.MIGUUID
 }
 
 // affinity is the mask of the 64 CPUs from 64·n on that are near the GPU.

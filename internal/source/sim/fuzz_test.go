@@ -30,7 +30,7 @@ func FuzzScenario(f *testing.F) {
 		`faults: [{fault: p2p, devices: ["0"], peers: ["1"], status: Unknown}, {fault: link-down, devices: ["nvlink 0/1"]}]`,
 		`faults: [{fault: absent, fields: ["DCGM_FI_DEV_GPU_*"], devices: ["6/2/0", "connectx 0"]}]`,
 		`faults: [{fault: repartition, at: 20s, for: 20s, devices: ["0"], mig: [3g.40gb, 3g.40gb]}]`,
-		`faults: [{fault: repartition, at: 20s, for: 20s, devices: ["0"], mig: [3g.40gb/1c+2c, 1g.10gb]}]`,
+		`faults: [{fault: repartition, at: 20s, for: 20s, devices: ["0"], mig: [3g.40gb, 1g.10gb]}]`,
 	} {
 		f.Add([]byte(yaml), uint16(30))
 	}

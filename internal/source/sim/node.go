@@ -400,7 +400,7 @@ func (n *Node) exists(ref deviceRef) bool {
 		return int64(ref.sub) < n.gpus[ref.id].board.NVLink.Links
 	default:
 		mig := n.gpus[ref.id].board.MIG
-		return mig != nil && ref.sub < instancesPerGPU && int(ref.compute) < mig.ComputeSlices
+		return mig != nil && ref.sub < instancesPerGPU
 	}
 }
 
@@ -456,8 +456,8 @@ func (n *Node) noDevice(ref deviceRef) error {
 	return fmt.Errorf("node %s has no device %q: %s", n.spec.Name, ref, has)
 }
 
-// has reports whether the node has the GPU or instance and pods can be on it: a GPU that is cut has
-// room in its instances only, a divided one of those in its compute instances.
+// has reports whether the node has the GPU or instance and pods can be on it: a partitioned GPU has
+// room in its instances only.
 func (n *Node) has(ref deviceRef) bool {
 	if int(ref.id) >= len(n.gpus) {
 		return false
@@ -467,11 +467,7 @@ func (n *Node) has(ref deviceRef) bool {
 	case gpu.KindGPU:
 		return !g.mig
 	case gpu.KindGPUInstance:
-		return slices.ContainsFunc(g.layout, func(p placed) bool { return g.board.MIG.instanceID(p) == ref.sub && p.parts == nil })
-	case gpu.KindComputeInstance:
-		return slices.ContainsFunc(g.layout, func(p placed) bool {
-			return g.board.MIG.instanceID(p) == ref.sub && int(ref.compute) < len(p.parts)
-		})
+		return slices.ContainsFunc(g.layout, func(p placed) bool { return g.board.MIG.instanceID(p) == ref.sub })
 	default:
 		return false
 	}
@@ -486,12 +482,7 @@ func (n *Node) instancesOf(ref deviceRef) string {
 	var b strings.Builder
 	b.WriteString("; GPU " + strconv.FormatUint(uint64(ref.id), 10) + " has")
 	for _, p := range g.layout {
-		if p.parts == nil {
-			fmt.Fprintf(&b, " %d/%d (%s)", ref.id, g.board.MIG.instanceID(p), p.profile.Name)
-		}
-		for i := range p.parts {
-			fmt.Fprintf(&b, " %d/%d/%d (%s)", ref.id, g.board.MIG.instanceID(p), i, p.partName(i))
-		}
+		fmt.Fprintf(&b, " %d/%d (%s)", ref.id, g.board.MIG.instanceID(p), p.profile.Name)
 	}
 	return b.String()
 }

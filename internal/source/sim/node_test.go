@@ -19,7 +19,6 @@ func TestNodes(t *testing.T) {
 	want := map[string]size{
 		"a100-mig":     {3, 11, 36, 0, 0, 0},
 		"demo":         {8, 11, 144, 0, 0, 0},
-		"divided":      {2, 5, 24, 0, 0, 0},
 		"everything":   {3, 2, 54 + 8, 2, 3, 12},
 		"grace-hopper": {2, 0, 36, 0, 2, 144},
 		"h100x8":       {8, 9, 144, 0, 0, 0},
@@ -178,7 +177,7 @@ func TestAttribute(t *testing.T) {
 }
 
 // forms are what an error says of devices.
-const forms = `a GPU "3", an instance "6/9", a compute instance "6/9/0", "nvlink 0/4", "nvswitch 1", "nvswitch 1/7", "cpu 0", "core 12" or "connectx 2"`
+const forms = `a GPU "3", an instance "6/9", "nvlink 0/4", "nvswitch 1", "nvswitch 1/7", "cpu 0", "core 12" or "connectx 2"`
 
 func TestBadNodes(t *testing.T) {
 	const good = "name: x\ngpus:\n  - {board: T4}\n"
@@ -289,7 +288,6 @@ func TestBadScenarios(t *testing.T) {
 		{`{fault: absent, fields: ["870"], devices: ["nvlink 0/18"]}`,
 			`node single has no device "nvlink 0/18": its GPU 0 is a H100-SXM5-80GB with 18 links`},
 		{`{fault: absent, fields: ["252"], devices: ["0/14"]}`, `node single has no device "0/14": a H100-SXM5-80GB has no instance of that number`},
-		{`{fault: absent, fields: ["1001"], devices: ["0/9/7"]}`, `node single has no device "0/9/7": a H100-SXM5-80GB has no instance of that number`},
 		{`{fault: p2p, devices: ["0"], peers: ["4"], status: OK}`, `node single has no device "4": it has "0"`},
 		{`{fault: repartition, devices: ["0"], mig: [9g.90gb]}`,
 			`a H100-SXM5-80GB has no MIG profile "9g.90gb", did you mean "1g.10gb"?`},
@@ -360,7 +358,7 @@ func TestOneNodeHasEveryKind(t *testing.T) {
 			t.Errorf("no %v", kind)
 		}
 	}
-	if got[gpu.KindConnectX] != 3 || got[gpu.KindComputeInstance] != 2 {
+	if got[gpu.KindConnectX] != 3 {
 		t.Errorf("entities %v", got)
 	}
 }

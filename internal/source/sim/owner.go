@@ -58,8 +58,7 @@ func (s *Source) use(t *gpu.Topology, row int) gpu.Use {
 	d := &t.Devices[row]
 	for i := range s.node.pods {
 		p := &s.node.pods[i]
-		parts, partitioned := usedInstances(t, row, p.devices)
-		if parts == nil && (partitioned || !slices.ContainsFunc(p.devices, func(ref deviceRef) bool { return ref.matches(d) })) {
+		if !slices.ContainsFunc(p.devices, func(ref deviceRef) bool { return ref.matches(d) }) {
 			continue
 		}
 		if p.spec.Host {
@@ -75,13 +74,7 @@ func (s *Source) use(t *gpu.Topology, row int) gpu.Use {
 		if d.Profile != "" {
 			owner.Resource = "nvidia.com/mig-" + d.Profile
 		}
-		if parts == nil {
-			u.Owners = append(u.Owners, owner)
-		}
-		for _, part := range parts {
-			owner.Resource, owner.Part = "nvidia.com/mig-"+t.ComputeInstances[part].Profile, t.Part(part)
-			u.Owners = append(u.Owners, owner)
-		}
+		u.Owners = append(u.Owners, owner)
 	}
 	if len(u.Owners) == 0 {
 		return u
@@ -99,27 +92,7 @@ func (s *Source) use(t *gpu.Topology, row int) gpu.Use {
 			o.Resource = "gpu.nvidia.com"
 		default:
 			o.Replica = strconv.Itoa(i)
-			o.Part /= float64(max(u.Replicas, 1))
 		}
 	}
 	return u
-}
-
-// usedInstances returns whether the row is a partitioned GPU instance, which has owners in its
-// compute instances alone, and which of those are among devices, as indexes of t.Divided.
-func usedInstances(t *gpu.Topology, row int, devices []deviceRef) (parts []int, partitioned bool) {
-	d := &t.Devices[row]
-	for i := range t.ComputeInstances {
-		c := &t.ComputeInstances[i]
-		if c.Instance != row {
-			continue
-		}
-		partitioned = true
-		if slices.ContainsFunc(devices, func(ref deviceRef) bool {
-			return ref.kind == gpu.KindComputeInstance && ref.id == d.GPU && ref.sub == d.InstanceID && ref.compute == c.ID
-		}) {
-			parts = append(parts, i)
-		}
-	}
-	return parts, partitioned
 }

@@ -3,7 +3,6 @@ package sim
 import (
 	"fmt"
 	"math"
-	"slices"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
@@ -103,11 +102,7 @@ func (s *Session) readProcesses(b *gpu.Batch, now int64) {
 		default:
 			b.Fail(row, gpu.FieldProcessBusy, errNoBusy)
 		}
-		pods := place.pods
-		for i := range place.inner {
-			pods = append(slices.Clip(pods), place.inner[i].pods...)
-		}
-		for i, p := range pods {
+		for i, p := range place.pods {
 			memory := p.from.memory + (p.to.memory-p.from.memory)*x
 			process := gpu.Process{Row: row, PID: firstPID + uint32(p.index), Time: now, Memory: gpu.Int(int64(memory) << 20)}
 			if whole {

@@ -17,15 +17,6 @@ func (w *world) survey(plan *gpu.Plan) *gpu.Topology {
 	for i := range w.gpus {
 		devices = w.gpus[i].survey(devices, plan)
 	}
-	var partitioned []gpu.ComputeInstance
-	for row := range devices {
-		if d := &devices[row]; d.Entity.Kind == gpu.KindGPUInstance {
-			partitioned = w.gpus[d.GPU].surveyParts(partitioned, d, row)
-		}
-	}
-	for i := range w.gpus {
-		devices = w.gpus[i].surveyCompute(devices, plan)
-	}
 	for i := range w.gpus {
 		devices = w.gpus[i].surveyLinks(devices, plan)
 	}
@@ -41,7 +32,6 @@ func (w *world) survey(plan *gpu.Plan) *gpu.Topology {
 	}
 	devices = appendSelected(devices, plan, gpu.Device{Entity: gpu.Entity{Kind: gpu.KindNode}})
 	t := gpu.NewTopology(devices)
-	t.ComputeInstances = partitioned
 	t.Source, t.Driver = "sim", w.driver
 	if plan.Placement {
 		w.locate(t)
@@ -82,42 +72,10 @@ func (g *worldGPU) survey(devices []gpu.Device, plan *gpu.Plan) []gpu.Device {
 		d.Entity = gpu.Entity{Kind: gpu.KindGPUInstance, ID: g.index*instancesPerGPU + instance, ParentKind: gpu.KindGPU, Parent: g.index}
 		d.InstanceID = instance
 		d.Profile = g.slots[i].place.profile.Name
-		if g.slots[i].inner == nil {
-			d.MIGUUID = uuid("MIG-", g.slots[i].key)
-		}
+		d.MIGUUID = uuid("MIG-", g.slots[i].key)
 		devices = appendSelected(devices, plan, d)
 	}
 	return devices
-}
-
-// mostParts is how many compute instances a GPU instance can hold.
-const mostParts = 8
-
-// surveyCompute lists the compute instances of divided GPU instances.
-func (g *worldGPU) surveyCompute(devices []gpu.Device, plan *gpu.Plan) []gpu.Device {
-	for _, d := range g.survey(nil, plan) {
-		if d.Entity.Kind != gpu.KindGPUInstance {
-			continue
-		}
-		instance := d.Entity.ID
-		for _, c := range g.surveyParts(nil, &d, 0) {
-			d.Entity.Kind, d.Entity.ID = gpu.KindComputeInstance, instance*mostParts+c.ID
-			d.ComputeID, d.Profile, d.MIGUUID = c.ID, c.Profile, c.UUID
-			devices = appendSelected(devices, plan, d)
-		}
-	}
-	return devices
-}
-
-// surveyParts appends the compute instances of the GPU instance d at a row, if it is divided.
-func (g *worldGPU) surveyParts(list []gpu.ComputeInstance, d *gpu.Device, row int) []gpu.ComputeInstance {
-	s := g.slotOf(deviceRef{kind: gpu.KindGPUInstance, of: gpu.KindGPU, id: g.index, sub: d.InstanceID})
-	for i := range s.inner {
-		list = append(list, gpu.ComputeInstance{
-			Instance: row, ID: uint32(i), Profile: s.place.partName(i), UUID: uuid("MIG-", s.inner[i].key),
-		})
-	}
-	return list
 }
 
 func (g *worldGPU) surveyLinks(devices []gpu.Device, plan *gpu.Plan) []gpu.Device {
@@ -176,8 +134,8 @@ func (w *world) view(d *gpu.Device) view {
 		v.gpu, v.board, v.track, v.key = g, g.spec.board, &g.track, g.key
 		v.total, v.reserved = v.board.Memory, v.board.Reserved
 		switch e.Kind {
-		case gpu.KindGPUInstance, gpu.KindComputeInstance:
-			s := g.slotOf(deviceRef{kind: e.Kind, of: gpu.KindGPU, id: d.GPU, sub: d.InstanceID, compute: d.ComputeID})
+		case gpu.KindGPUInstance:
+			s := g.slotOf(deviceRef{kind: e.Kind, of: gpu.KindGPU, id: d.GPU, sub: d.InstanceID})
 			v.slot, v.track, v.key = s, &s.track, s.key
 			v.total, v.reserved = s.total, s.reserved
 		case gpu.KindNVLink:

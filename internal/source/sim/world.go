@@ -3,8 +3,6 @@ package sim
 import (
 	"math"
 	"time"
-
-	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
 // levels are what a GPU or an instance does at one moment. They move in straight lines between the
@@ -68,8 +66,7 @@ func (k *track) evaluate(x, seconds float64) {
 	}
 }
 
-// A slot is where pods run: a whole GPU, one of its instances, or one of the compute instances into
-// which such an instance is divided.
+// A slot is where pods run: a whole GPU or one of its instances.
 type slot struct {
 	track
 	key       uint64
@@ -80,7 +77,6 @@ type slot struct {
 	reserved  int64   // MiB
 	pods      []*worldPod
 	demand    []part // by pod, at the knot that is made
-	inner     []slot // the compute instances of a divided instance, which has no pods itself
 }
 
 type worldPod struct {
@@ -201,31 +197,15 @@ func (w *world) settle(g *worldGPU, layout []placed) {
 				total:     p.profile.Memory,
 				reserved:  b.Reserved * int64(p.size) / int64(b.MIG.MemorySlices),
 			}
-			g.slots[i].split()
 		}
 	}
 	for i := range w.node.pods {
 		p := &w.node.pods[i]
 		for _, ref := range p.devices {
-			if s := g.slotOf(ref); s != nil && s.inner == nil {
+			if s := g.slotOf(ref); s != nil {
 				s.pods = append(s.pods, &worldPod{workload: p.workload, index: i, key: w.podKey(p.spec)})
 			}
 		}
-	}
-}
-
-// split gives a divided instance its inner slots. They share its memory by their slices.
-func (s *slot) split() {
-	all := s.place.profile.Compute
-	for i, slices := range s.place.parts {
-		share := float64(slices) / float64(all)
-		s.inner = append(s.inner, slot{
-			key:       mix(s.key + uint64(i) + 1),
-			compute:   s.compute * share,
-			bandwidth: s.bandwidth * share,
-			total:     s.total * int64(slices) / int64(all),
-			reserved:  s.reserved * int64(slices) / int64(all),
-		})
 	}
 }
 
@@ -240,23 +220,11 @@ func (g *worldGPU) slotOf(ref deviceRef) *slot {
 		case !g.partitioned && !ref.nested():
 			return s
 		case !g.partitioned || !ref.nested() || g.spec.board.MIG.instanceID(s.place) != ref.sub:
-		case ref.kind != gpu.KindComputeInstance:
+		default:
 			return s
-		case int(ref.compute) < len(s.inner):
-			return &s.inner[ref.compute]
 		}
 	}
 	return nil
-}
-
-// all calls do with every slot of g: inner ones after the one that they divide.
-func (g *worldGPU) all(do func(*slot)) {
-	for i := range g.slots {
-		do(&g.slots[i])
-		for j := range g.slots[i].inner {
-			do(&g.slots[i].inner[j])
-		}
-	}
 }
 
 // relayout applies the repartitions that are due at the start of the segment.
@@ -303,13 +271,14 @@ func (w *world) advance(t int64) {
 		for i := range w.gpus {
 			g := &w.gpus[i]
 			g.close(seconds)
-			g.all(func(s *slot) {
+			for j := range g.slots {
+				s := &g.slots[j]
 				s.close(seconds)
 				for _, p := range s.pods {
 					p.sum = p.busySeconds(1, seconds)
 					p.from = p.to
 				}
-			})
+			}
 			g.note(w.t0)
 		}
 		w.relayout()
@@ -326,7 +295,9 @@ func (w *world) evaluate(t int64) {
 	for i := range w.gpus {
 		g := &w.gpus[i]
 		g.evaluate(x, seconds)
-		g.all(func(s *slot) { s.evaluate(x, seconds) })
+		for j := range g.slots {
+			g.slots[j].evaluate(x, seconds)
+		}
 	}
 	for l := levelNVLinkTx; l <= levelNVLinkRx; l++ {
 		w.fabric.now[l], w.fabric.total[l] = 0, 0
@@ -345,38 +316,23 @@ func (w *world) levels(g *worldGPU, t int64, out *levels) {
 	*out = levels{}
 	for i := range g.slots {
 		s := &g.slots[i]
-		at := s.knot(ahead)
-		if s.inner == nil {
-			s.load(t, g.partitioned, at, ahead)
-		} else {
-			*at = levels{}
+		at := &s.from
+		if ahead {
+			at = &s.to
 		}
-		for j := range s.inner {
-			in := &s.inner[j]
-			in.load(t, g.partitioned, in.knot(ahead), ahead)
-			in.gather(in.knot(ahead), at, s.compute, s.bandwidth)
-		}
-		s.gather(at, out, 1, 1)
+		s.load(t, g.partitioned, at, ahead)
+		s.gather(at, out)
 	}
 	g.power(t, out)
 	out[levelTemp], out[levelMemoryTemp] = temp, memory
 }
 
-// knot returns the levels at the end of the segment if that is ahead, else those at its start.
-func (s *slot) knot(ahead bool) *levels {
-	if ahead {
-		return &s.to
-	}
-	return &s.from
-}
-
-// gather adds the levels of a slot to those of what it is a part of, which has such shares of the
-// GPU's slices.
-func (s *slot) gather(own, whole *levels, compute, bandwidth float64) {
+// gather adds the levels of a slot to those of its GPU.
+func (s *slot) gather(own, whole *levels) {
 	for l := range ratioCount {
-		share := s.compute / compute
+		share := s.compute
 		if l == levelDRAM {
-			share = s.bandwidth / bandwidth
+			share = s.bandwidth
 		}
 		whole[l] += own[l] * share
 	}

@@ -41,7 +41,7 @@ func Plan(ids ...gpu.FieldID) *gpu.Plan {
 // PlanOf returns a plan for the fields that include selects, on every entity.
 func PlanOf(include func(catalog.Entry) bool) *gpu.Plan {
 	flex := gpu.Selector{Flex: true}
-	p := &gpu.Plan{Interval: 10 * time.Second, Devices: gpu.Selector{Flex: true, Compute: true}, Switches: flex, CPUs: flex}
+	p := &gpu.Plan{Interval: 10 * time.Second, Devices: flex, Switches: flex, CPUs: flex}
 	for e := range catalog.All() {
 		if e.Exportable() && include(e) {
 			p.Fields = append(p.Fields, e.Field())

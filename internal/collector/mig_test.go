@@ -1,0 +1,31 @@
+package collector_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
+)
+
+// A node is collected also where nothing is read of its GPU instances, and no owners are reported:
+// so do the subcommands that only look.
+func TestNothingReadOfInstances(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		silent := func(context.Context, *gpu.Batch) error { return nil }
+		top := gpu.NewTopology([]gpu.Device{
+			{Entity: gpu.Entity{Kind: gpu.KindGPU}, UUID: "GPU-0"},
+			{Entity: gpu.Entity{Kind: gpu.KindGPUInstance, ParentKind: gpu.KindGPU, ID: 7}, UUID: "GPU-0", InstanceID: 1, Profile: "3g.40gb"},
+		})
+		r := start(t, &fake{topology: top, read: silent}, func(o *loop.Options) {
+			o.Plan.Fields, o.Plan.Counters, o.Plan.Derived = nil, nil, nil
+		})
+		r.wait(interval)
+		r.hasNot("error")
+		r.metric(`dcgm_exporter_sessions_total{cause=start} 1`)
+		if err := r.stop(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}

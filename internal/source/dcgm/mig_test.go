@@ -1,0 +1,62 @@
+//go:build linux && cgo
+
+package dcgm_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/source/dcgm"
+	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
+)
+
+// dividedWorld is GPU 0 with an instance that holds two compute instances, one that is one compute
+// instance, and one without any. The engine reports of the first the identity of one of its parts.
+func dividedWorld() []string {
+	return append(versions[:len(versions):len(versions)],
+		gpuLine(0, "prof=1001-1012"),
+		"instance 1 gpu=0 nvml=2 profile=1c.3g.40gb uuid=MIG-part-0",
+		"instance 2 gpu=0 nvml=5 profile=2g.20gb uuid=MIG-whole",
+		"instance 3 gpu=0 nvml=6 profile=1g.10gb",
+		"compute 12 instance=1 nvml=0", "compute 11 instance=1 nvml=1", "compute 13 instance=2 nvml=0",
+	)
+}
+
+// A GPU instance with several compute instances has no UUID, and a GPU instance that is divided
+// anew makes another topology.
+func TestDividedInstances(t *testing.T) {
+	instance := func(id, nvml uint32, profile, uuid string) gpu.Device {
+		return gpu.Device{
+			Entity: gpu.Entity{Kind: gpu.KindGPUInstance, ParentKind: gpu.KindGPU, ID: id}, NVMLIndex: 1, Minor: 2,
+			UUID: "GPU-0", PCIBusID: "00000000:1B:00.0", Model: "NVIDIA H100 80GB HBM3",
+			InstanceID: nvml, Profile: profile, MIGUUID: uuid,
+		}
+	}
+	e := fakedcgm.New(t, dividedWorld()...)
+	plan := planOf(profiling(1001))
+	plan.Devices = gpu.Selector{Minor: true}
+	s := open(t, e, plan, dcgm.Options{})
+	want := []gpu.Device{instance(1, 2, "3g.40gb", ""), instance(2, 5, "2g.20gb", "MIG-whole"), instance(3, 6, "1g.10gb", "")}
+	if diff := cmp.Diff(want, s.Topology().Devices); diff != "" {
+		t.Errorf("devices (-want +got):\n%s", diff)
+	}
+	read(t, s)
+	if err := s.Err(); err != nil {
+		t.Fatalf("the session ended: %v", err)
+	}
+	e.Remove("compute 11")
+	if err := s.Read(context.Background(), &gpu.Batch{}); err != nil && !errors.Is(err, gpu.ErrTopology) {
+		t.Errorf("Read: %v", err)
+	}
+	if err := s.Err(); !errors.Is(err, gpu.ErrTopology) {
+		t.Errorf("the session ended with %v, want %v", err, gpu.ErrTopology)
+	}
+	s.Close()
+	if d := open(t, e, plan, dcgm.Options{}).Topology().Devices[0]; d.MIGUUID != "MIG-part-0" {
+		t.Errorf("one compute instance left: the GPU instance is %q", d.MIGUUID)
+	}
+}
