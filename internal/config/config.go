@@ -185,7 +185,6 @@ type Kubernetes struct {
 	PodLabelAllowed []string // regular expressions that compile; none allows all
 	PodLabelLimit   int      // labels of a pod at most; 0 means the default of 16
 	PodLogs         string   // the folder of the pods' logs; "" for none
-	Checkpoint      string   // of the kubelet's device manager; "" for none
 	PodUID          bool
 	GPUIDType       GPUIDType
 	ResourceNames   []string // beside nvidia.com/gpu and nvidia.com/mig-*

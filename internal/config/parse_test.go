@@ -72,7 +72,7 @@ func TestDefaults(t *testing.T) {
 		Labels:  Labels{Hostname: gpu.HostnameLower},
 		Kubernetes: Kubernetes{
 			GPUIDType: GPUIDTypeUID, Socket: "/var/lib/kubelet/pod-resources/kubelet.sock", PodLabelLimit: 16,
-			PodLogs: "/var/log/pods", Checkpoint: "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint",
+			PodLogs: "/var/log/pods",
 		},
 		Web: Web{
 			Address: ":9400", ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second,
@@ -129,7 +129,6 @@ func examples() map[string]struct {
 		"kubernetes-pod-label-allowlist-regex": {value: "^app$, team"},
 		"kubernetes-pod-label-limit":           {value: "40"},
 		"kubernetes-pod-log-directory":         {value: "/logs"},
-		"kubernetes-device-checkpoint":         {value: "/checkpoint"},
 		"nvidia-resource-names":                {value: "nvidia.com/a100,nvidia.com/a10"},
 		"pod-resources-kubelet-socket":         {value: "/k.sock"},
 		"hpc-job-mapping-dir":                  {value: "/jobs"},

@@ -319,12 +319,6 @@ func table() []option {
 			bind: func(c *Config) value { return textValue{&c.Kubernetes.PodLogs, "a path"} },
 		},
 		{
-			section: sectionKubernetes, name: "kubernetes-device-checkpoint", env: "DCGM_EXPORTER_KUBERNETES_DEVICE_CHECKPOINT",
-			def: "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint", needs: "kubernetes",
-			help: "Checkpoint of the kubelet's device manager, which has the UIDs of the pods with devices, for pods that the API server does not report. It need not exist; empty for none.",
-			bind: func(c *Config) value { return textValue{&c.Kubernetes.Checkpoint, "a path"} },
-		},
-		{
 			section: sectionKubernetes, name: "kubernetes-virtual-gpus", env: "KUBERNETES_VIRTUAL_GPUS", def: "false",
 			help: "Repeat the series of a shared GPU for every replica that a pod holds, with the vgpu label, as dcgm-exporter does; utilization and frame buffer are then the pod's own. Sums over such series count the device several times: prefer the dcgm_pod_gpu_* series.",
 			bind: func(c *Config) value { return boolValue{&c.Kubernetes.VirtualGPUs} },

@@ -19,12 +19,3 @@ func Clock(m *Mapper, now func() time.Time) { m.now, m.kubelet.now = now, now }
 
 // Settled is how long a kubelet may take, at most, to know its pods.
 const Settled = maxSettle
-
-// Checkpoint returns the UIDs of a checkpoint, by what names the allocation.
-func Checkpoint(text []byte) map[string]string {
-	out := map[string]string{}
-	for name, uid := range parseCheckpoint(text) {
-		out[name.container+" "+name.resource+" "+name.device] = uid
-	}
-	return out
-}

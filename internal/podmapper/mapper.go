@@ -54,10 +54,9 @@ type Options struct {
 
 	// LabelLimit is how many of a pod's labels are taken at most; 0 means 16.
 	LabelLimit int
-	// Checkpoint is the path of the checkpoint of the kubelet's device manager, and LogFolder that of
-	// the folder of the pods' logs: they have the UIDs of pods that Pod does not know. "" for one that
-	// is not looked at; neither need be there.
-	Checkpoint, LogFolder string
+	// LogFolder is the path of the folder of the pods' logs, whose names have the UIDs of pods that Pod
+	// does not know. It need not exist; "" for none.
+	LogFolder string
 
 	// Pod returns what is known of a pod of this node; nil knows none.
 	Pod func(namespace, name string) (PodInfo, bool)
@@ -89,7 +88,7 @@ type Mapper struct {
 	now      func() time.Time
 	validFor time.Duration // how long an answer is good for
 	memory   memory
-	files    nodeFiles
+	logs     logFolders
 	known    map[podName]string // UIDs of pods by the API server
 
 	inputs   inputs // that owners were made of
@@ -108,7 +107,7 @@ type inputs struct {
 	allocations []Allocation
 	revision    uint64
 	replicated  gpu.Sharing
-	uids        map[podName]string // of pods, by the node's files
+	uids        map[podName]string // of pods, by the folders of their logs
 }
 
 func (a *inputs) equal(b *inputs) bool {
@@ -136,7 +135,7 @@ func New(opt Options) *Mapper {
 		validFor: minKeep,
 		policy:   labelPolicy{on: opt.PodLabels, allowed: opt.LabelsAllowed, most: cmp.Or(opt.LabelLimit, defaultPodLabels)},
 		kubelet:  kubelet{socket: opt.Socket, metrics: opt.Metrics, now: time.Now},
-		files:    nodeFiles{checkpoint: opt.Checkpoint, logs: opt.LogFolder},
+		logs:     logFolders{path: opt.LogFolder},
 		seen:     map[tenancy]uint64{},
 	}
 }
@@ -197,7 +196,9 @@ func (m *Mapper) attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 	m.opt.Metrics.kept.Set(float64(len(m.memory.kept)))
 	// The revision is read first: what changes meanwhile shows next time.
 	in := inputs{topology: t, allocations: all, revision: m.opt.Revision(), replicated: m.opt.Replicated()}
-	m.files.refresh(now)
+	if m.logs.path != "" {
+		m.logs.refresh(now)
+	}
 	in.uids = m.uidsOf(all)
 	divided := m.kubelet.learnReplicas(ctx, all, !slices.Equal(all, m.inputs.allocations))
 	if m.owners != nil && !divided && in.equal(&m.inputs) {
@@ -231,22 +232,20 @@ func (m *Mapper) await(ctx context.Context) {
 	}
 }
 
-// uidsOf returns the UIDs of the pods that the API server does not know, by the files of the node.
+// uidsOf returns the UIDs of the pods that the API server does not know, by the folders
+// of their logs.
 func (m *Mapper) uidsOf(allocations []Allocation) map[podName]string {
-	if m.files.devices == nil && m.files.folders == nil {
+	if m.logs.folders == nil {
 		return nil
 	}
 	uids := map[podName]string{}
 	for i := range allocations {
 		h := &allocations[i]
 		key := podName{h.Namespace, h.Pod}
-		if uids[key] != "" {
-			continue
-		}
 		if _, ok := m.opt.Pod(h.Namespace, h.Pod); ok {
 			continue
 		}
-		if uid := m.files.uid(h); uid != "" {
+		if uid := m.logs.folders[key].uid; uid != "" {
 			uids[key] = uid
 		}
 	}

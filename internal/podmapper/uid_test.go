@@ -1,7 +1,6 @@
 package podmapper_test
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -21,13 +20,12 @@ const (
 // onNode is what lies on a node beside the socket.
 type onNode struct {
 	*testing.T
-	checkpoint, logs string
-	at               time.Time
+	logs string
+	at   time.Time
 }
 
 func newOnNode(t *testing.T) *onNode {
-	dir := t.TempDir()
-	n := &onNode{T: t, checkpoint: filepath.Join(dir, "kubelet_internal_checkpoint"), logs: filepath.Join(dir, "pods"), at: time.Now().Add(-time.Hour)}
+	n := &onNode{T: t, logs: filepath.Join(t.TempDir(), "pods"), at: time.Now().Add(-time.Hour)}
 	if err := os.Mkdir(n.logs, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -49,34 +47,8 @@ func (n *onNode) log(name string) {
 	}
 }
 
-// save replaces the checkpoint, as the kubelet does: by another file of the name.
-func (n *onNode) save(text string) {
-	n.Helper()
-	if err := os.WriteFile(n.checkpoint+".new", []byte(text), 0o600); err != nil {
-		n.Fatal(err)
-	}
-	if err := os.Rename(n.checkpoint+".new", n.checkpoint); err != nil {
-		n.Fatal(err)
-	}
-}
-
 func (n *onNode) options() podmapper.Options {
-	return podmapper.Options{Checkpoint: n.checkpoint, LogFolder: n.logs}
-}
-
-func entry(uid, container, ids string) string {
-	return fmt.Sprintf(`{"PodUID":%q,"ContainerName":%q,"ResourceName":"nvidia.com/gpu","DeviceIDs":%s,"AllocResp":"CgA="}`, uid, container, ids)
-}
-
-func checkpoint(entries ...string) string {
-	text := `{"Data":{"PodDeviceEntries":[`
-	for i, e := range entries {
-		if i > 0 {
-			text += ","
-		}
-		text += e
-	}
-	return text + `],"RegisteredDevices":{"nvidia.com/gpu":["` + gpu4 + `::0"]}},"Checksum":1}`
+	return podmapper.Options{LogFolder: n.logs}
 }
 
 // uids returns, by pod, the UIDs of the owners of the GPU that all share.
@@ -91,32 +63,20 @@ func uids(o *gpu.Owners) map[string]string {
 // What a node's own files say of the UIDs of pods, without an API server.
 func TestUIDsFromTheNode(t *testing.T) {
 	a, b := gpu4+"::0", gpu4+"::1"
-	both := `{"-1":["` + a + `"]}`
 	for name, tt := range map[string]struct {
-		logs       []string
-		checkpoint string
-		a, b       string
+		logs []string
+		a, b string
 	}{
-		"nothing":                     {},
-		"folders of logs":             {logs: []string{"ml_a_" + uidA, "ml_b_" + uidB, "web_a_" + uidB}, a: uidA, b: uidB},
-		"a static pod's folder":       {logs: []string{"ml_a_" + static}, a: static},
-		"other things beside":         {logs: []string{"ml_a_" + uidA, "lost+found", "ml_b", "ml_b_latest", "x_ml_b_" + uidB}, a: uidA},
-		"an earlier pod's folder":     {logs: []string{"ml_a_" + uidB, "ml_a_" + uidA}, a: uidA},
-		"the checkpoint":              {checkpoint: checkpoint(entry(uidA, "c", both), entry(uidB, "c", `{"0":["x"],"1":["`+b+`"]}`)), a: uidA, b: uidB},
-		"an old checkpoint":           {checkpoint: checkpoint(entry(uidA, "c", `["`+a+`"]`)), a: uidA},
-		"of another container":        {checkpoint: checkpoint(entry(uidA, "d", both))},
-		"an allocation of two":        {checkpoint: checkpoint(entry(uidA, "c", both), entry(uidB, "c", both))},
-		"garbage":                     {checkpoint: "{"},
-		"no UID in it":                {checkpoint: checkpoint(entry("../../etc", "c", both))},
-		"the checkpoint, then folder": {logs: []string{"ml_a_" + uidB, "ml_b_" + uidB}, checkpoint: checkpoint(entry(uidA, "c", both)), a: uidA, b: uidB},
+		"nothing":                 {},
+		"folders of logs":         {logs: []string{"ml_a_" + uidA, "ml_b_" + uidB, "web_a_" + uidB}, a: uidA, b: uidB},
+		"a static pod's folder":   {logs: []string{"ml_a_" + static}, a: static},
+		"other things beside":     {logs: []string{"ml_a_" + uidA, "lost+found", "ml_b", "ml_b_latest", "x_ml_b_" + uidB}, a: uidA},
+		"an earlier pod's folder": {logs: []string{"ml_a_" + uidB, "ml_a_" + uidA}, a: uidA},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newOnNode(t)
 			for _, folder := range tt.logs {
 				n.log(folder)
-			}
-			if tt.checkpoint != "" {
-				n.save(tt.checkpoint)
 			}
 			w := newWorld(t, n.options(), kubelet.Lists(
 				kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", a)), kubelet.Pod("ml/b", kubelet.Container("c", "nvidia.com/gpu", b))))
@@ -138,13 +98,6 @@ func TestUIDsFromTheNodeChange(t *testing.T) {
 	}
 	n.log("ml_a_" + uidB)
 	want(t, "UIDs of another pod of the name", uids(w.attribute()), map[string]string{"a": uidB})
-	n.save(checkpoint(entry(uidA, "c", `{"-1":["`+gpu4+`::0"]}`)))
-	want(t, "UIDs by the checkpoint", uids(w.attribute()), map[string]string{"a": uidA})
-	n.save(checkpoint())
-	want(t, "UIDs by an empty checkpoint", uids(w.attribute()), map[string]string{"a": uidB})
-	if err := os.Remove(n.checkpoint); err != nil {
-		t.Fatal(err)
-	}
 	if err := os.RemoveAll(n.logs); err != nil {
 		t.Fatal(err)
 	}
@@ -159,18 +112,4 @@ func TestUIDsFromTheNodeChange(t *testing.T) {
 	opt.LogFolder = n.logs
 	w = newWorld(t, opt, kubelet.Lists(kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::0"))))
 	want(t, "UIDs by the API server", uids(w.attribute()), map[string]string{"a": uidA})
-}
-
-// Whatever lies where a checkpoint is expected: no UID that is none, and no end.
-func FuzzCheckpoint(f *testing.F) {
-	f.Add(checkpoint(entry(uidA, "c", `{"-1":["`+gpu4+`::0"]}`)))
-	f.Add(checkpoint(entry(uidA, "c", `["a","a"]`), entry(uidB, "c", `{"0":["a"]}`)))
-	f.Add(`{"Data":null}`)
-	f.Fuzz(func(t *testing.T, text string) {
-		for name, uid := range podmapper.Checkpoint([]byte(text)) {
-			if uid != "" && len(uid) != 36 && len(uid) != 32 {
-				t.Errorf("%v belongs to %q", name, uid)
-			}
-		}
-	})
 }

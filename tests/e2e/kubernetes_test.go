@@ -323,7 +323,7 @@ spec:
 `, namespace, name)
 }
 
-// Each of the node's own files has the UIDs that the API server has.
+// The folders of pods' logs have the UIDs that the API server has.
 func TestUIDsComeFromTheNode(t *testing.T) {
 	n := theNode(t)
 	offer(t, n)
@@ -334,25 +334,17 @@ func TestUIDsComeFromTheNode(t *testing.T) {
 		namespace, pod, _ := strings.Cut(name, "/")
 		want[name] = n.must(t, "", "-n", namespace, "get", "pod", pod, "-o", "jsonpath={.metadata.uid}")
 	}
-	logs, checkpoint := filepath.Join(n.state, "host/log/pods"), n.kubelet("device-plugins/kubelet_internal_checkpoint")
-	for what, args := range map[string][]string{
-		"folders of logs": {"--kubernetes-pod-log-directory=" + logs, "--kubernetes-device-checkpoint="},
-		"checkpoint":      {"--kubernetes-pod-log-directory=", "--kubernetes-device-checkpoint=" + checkpoint},
-	} {
-		t.Run(what, func(t *testing.T) {
-			e := n.export(t, "", args...)
-			shown := func(p page) map[string]string {
-				uids := map[string]string{}
-				for _, l := range p.series("dcgm_pod_gpu_info") {
-					uids[l["namespace"]+"/"+l["pod"]] = l["pod_uid"]
-				}
-				return uids
-			}
-			p := e.until("all pods", func(p page) bool { return len(shown(p)) == len(want) })
-			if d := cmp.Diff(want, shown(p)); d != "" {
-				t.Errorf("UIDs (-want +got):\n%s", d)
-			}
-		})
+	e := n.export(t, "", "--kubernetes-pod-log-directory="+filepath.Join(n.state, "host/log/pods"))
+	shown := func(p page) map[string]string {
+		uids := map[string]string{}
+		for _, l := range p.series("dcgm_pod_gpu_info") {
+			uids[l["namespace"]+"/"+l["pod"]] = l["pod_uid"]
+		}
+		return uids
+	}
+	p := e.until("all pods", func(p page) bool { return len(shown(p)) == len(want) })
+	if d := cmp.Diff(want, shown(p)); d != "" {
+		t.Errorf("UIDs (-want +got):\n%s", d)
 	}
 }
 
