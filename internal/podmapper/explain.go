@@ -25,7 +25,7 @@ func (m *Mapper) Explain(ctx context.Context, t *gpu.Topology, text string) (ste
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	owners, err := m.attribute(ctx, t)
-	return m.explain(&view{topology: t, allocations: m.inputs.allocations, listed: m.memory.listed, owners: owners, err: err}, text)
+	return m.explain(&view{topology: t, allocations: m.inputs.allocations, listed: m.listed, owners: owners, err: err}, text)
 }
 
 // Recall says what Explain says, as of the latest answer to Attribute, and how old that is. It

@@ -88,6 +88,7 @@ type Mapper struct {
 	now      func() time.Time
 	validFor time.Duration // how long an answer is good for
 	memory   memory
+	listed   []Allocation // by the kubelet's latest answer
 	logs     logFolders
 	known    map[podName]string // UIDs of pods by the API server
 
@@ -132,7 +133,7 @@ func New(opt Options) *Mapper {
 	return &Mapper{
 		opt:      opt,
 		now:      time.Now,
-		validFor: minKeep,
+		validFor: minMemory,
 		policy:   labelPolicy{on: opt.PodLabels, allowed: opt.LabelsAllowed, most: cmp.Or(opt.LabelLimit, defaultPodLabels)},
 		kubelet:  kubelet{socket: opt.Socket, metrics: opt.Metrics, now: time.Now},
 		logs:     logFolders{path: opt.LogFolder},
@@ -145,7 +146,7 @@ func New(opt Options) *Mapper {
 func (m *Mapper) Every(interval time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.validFor = max(2*interval, minKeep)
+	m.validFor = max(2*interval, minMemory)
 }
 
 // Name returns "kubernetes".
@@ -168,7 +169,7 @@ func (m *Mapper) Attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 	owners, err := m.attribute(ctx, t)
 	v := &view{topology: t, at: time.Now(), err: err}
 	if err == nil {
-		v.owners, v.allocations, v.listed = owners, m.inputs.allocations, m.memory.listed
+		v.owners, v.allocations, v.listed = owners, m.inputs.allocations, m.listed
 	}
 	m.latest.Store(v)
 	return owners, err
@@ -190,10 +191,10 @@ func (m *Mapper) attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 	if m.resolver == nil || m.resolver.Topology() != t {
 		m.resolver = deviceid.NewResolver(t)
 	}
-	all := m.memory.complete(l.allocations, recall{
-		at: now, fresh: l.fresh, validFor: m.validFor, shared: m.shared, ended: m.ended, places: m.places, shown: m.shown,
-	})
-	m.opt.Metrics.kept.Set(float64(len(m.memory.kept)))
+	m.listed = l.allocations
+	all, doubted := m.memory.complete(l.allocations, listingContext{at: now, fresh: l.fresh, validFor: m.validFor, shared: m.shared, ended: m.ended})
+	m.opt.Metrics.kept.Set(float64(m.memory.unlisted))
+	_ = doubted
 	// The revision is read first: what changes meanwhile shows next time.
 	in := inputs{topology: t, allocations: all, revision: m.opt.Revision(), replicated: m.opt.Replicated()}
 	if m.logs.path != "" {
@@ -258,37 +259,16 @@ func (m *Mapper) shared(h *Allocation) bool {
 	return hami || h.Claim != "" || h.ID().Replica != "" || strings.HasSuffix(h.Resource, ".shared")
 }
 
-// places returns the rows of the entities of each allocation. One of HAMi's plugin may be of any
-// while no annotation names its GPU.
-func (m *Mapper) places(allocations []Allocation) [][]int {
-	places := make([][]int, len(allocations))
-	for i, h := range m.allocated(allocations) {
-		places[i], _ = m.match(&h)
-		if _, hami := hamiReplica(&h); hami && places[i] == nil {
-			for row := range m.resolver.Topology().Devices {
-				places[i] = append(places[i], row)
-			}
-		}
-	}
-	return places
-}
-
-// shown reports whether an allocation makes an owner of what it matches.
-func (m *Mapper) shown(h *Allocation) bool {
-	info, ok := m.opt.Pod(h.Namespace, h.Pod)
-	_, hami := hamiReplica(h)
-	return (!ok || !info.Finished) && !m.admin(h) && (!hami || info.Allocated != "")
-}
-
 // admin reports whether h is a claim's look at a device that is another's.
 func (m *Mapper) admin(h *Allocation) bool {
 	return h.Claim != "" && m.opt.Admin(h.ClaimNamespace, h.Claim, h.Resource, h.Pool, h.Device)
 }
 
-// ended reports whether the API server says that the pod of h is no more: it knew it, and knows it
-// no longer, or as another. A pod that it never knew may be too new for it.
-func (m *Mapper) ended(h *Allocation) bool {
+// ended reports whether the API server says that the pod which held h when h was last listed is no
+// more: it is over, it was known and is no longer, or a later pod has its name. A pod that the API
+// server never knew may be too new for it.
+func (m *Mapper) ended(h *Allocation, last time.Time) bool {
 	info, ok := m.opt.Pod(h.Namespace, h.Pod)
 	was := m.known[podName{h.Namespace, h.Pod}]
-	return ok && info.Finished || was != "" && (!ok || info.UID != was)
+	return ok && (info.Finished || info.Created.After(last)) || was != "" && (!ok || info.UID != was)
 }

@@ -47,7 +47,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		}),
 		kept: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "dcgm_exporter_attribution_holdings_kept",
-			Help: "Devices that the kubelet's latest list gives to no container and that are reported as before, since it has just started or the list has just become shorter.",
+			Help: "Devices that the kubelet's latest list gives to no container and that are reported as before, since it has just started.",
 		}),
 		age: &ageCollector{desc: prometheus.NewDesc("dcgm_exporter_attribution_map_age_seconds",
 			"Seconds since the kubelet last reported which pod has which device.", nil, nil)},

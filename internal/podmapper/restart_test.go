@@ -390,91 +390,15 @@ func TestListThatFillsPodByPod(t *testing.T) {
 	}
 }
 
-// A sharer that ends leaves the list of a kubelet that runs on. The other has the device alone once
-// that has been so for a while, or at once where the API server says it too; a whole device is free
-// at once.
+// A sharer that ends leaves the list of a kubelet that runs on, and the other has the device alone.
 func TestSharerThatEnds(t *testing.T) {
 	a := kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::0"))
 	b := kubelet.Pod("ml/b", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::1"))
 	whole := kubelet.Pod("ml/whole", kubelet.Container("c", "nvidia.com/gpu", gpu0))
-	for name, server := range map[string]*api{"without API server": nil, "with API server": {}} {
-		t.Run(name, func(t *testing.T) {
-			opt := podmapper.Options{}
-			if server != nil {
-				server.set(map[string]podmapper.PodInfo{"ml/a": {UID: "1"}, "ml/b": {UID: "2"}, "ml/whole": {UID: "3"}})
-				opt = server.options()
-			}
-			w := newWorld(t, opt, kubelet.Lists(a, b, whole), kubelet.Lists(b))
-			now := time.Now()
-			podmapper.Clock(w.mapper, func() time.Time { return now })
-			want(t, "labels", pods(w.attribute()), map[int]string{0: "ml/whole/c"})
-			alone := map[int]string{4: "ml/b/c"}
-			if server != nil {
-				server.set(map[string]podmapper.PodInfo{"ml/b": {UID: "2"}})
-				want(t, "labels after the end", pods(w.attribute()), alone)
-				return
-			}
-			want(t, "labels after the end", pods(w.attribute()), map[int]string{})
-			now = now.Add(9 * time.Second)
-			want(t, "labels 9 s later", pods(w.attribute()), map[int]string{})
-			now = now.Add(time.Second)
-			want(t, "labels 10 s later", pods(w.attribute()), alone)
-		})
-	}
-}
-
-// Of sharers that end, one may be remembered for longer than the others: it never had the device
-// alone, and does not get it by that.
-func TestSharersThatEndTogether(t *testing.T) {
-	a := kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::0"))
-	b := kubelet.Pod("ml/b", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::1"))
-	c := kubelet.Pod("ml/c", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::2"))
-	one := podmapper.PodInfo{UID: "1"}
-	for name, tt := range map[string]struct {
-		before, after []*v1.PodResources
-		ends          podmapper.PodInfo // of pod a; none has its UID
-		fresh         bool
-		owners        int
-	}{
-		"one is deleted":                      {before: []*v1.PodResources{a, b}},
-		"one is over":                         {before: []*v1.PodResources{a, b}, ends: podmapper.PodInfo{UID: "1", Finished: true}},
-		"one is over and listed":              {before: []*v1.PodResources{a, b}, after: []*v1.PodResources{a}, ends: podmapper.PodInfo{UID: "1", Finished: true}},
-		"as the kubelet restarts":             {before: []*v1.PodResources{a, b}, fresh: true},
-		"one of three, as a kubelet restarts": {before: []*v1.PodResources{a, b, c}, fresh: true, owners: 2},
-		"one of three":                        {before: []*v1.PodResources{a, b, c}, owners: 2},
-		"one is listed":                       {before: []*v1.PodResources{a, b, c}, after: []*v1.PodResources{b}, owners: 2},
-	} {
-		t.Run(name, func(t *testing.T) {
-			server := &api{}
-			server.set(map[string]podmapper.PodInfo{"ml/a": one})
-			after := append(tt.after, kubelet.Pod("ml/idle", kubelet.Container("c", "example.com/nic", "eth1")))
-			w := newWorld(t, server.options(), kubelet.Lists(tt.before...), kubelet.Lists(after...))
-			if tt.fresh {
-				now := time.Now()
-				podmapper.Clock(w.mapper, func() time.Time { return now })
-			} else {
-				w.Born(time.Now().Add(-time.Hour))
-			}
-			want(t, "owners", len(w.attribute().UseOf(4).Owners), len(tt.before))
-			server.set(map[string]podmapper.PodInfo{})
-			if tt.ends.UID != "" {
-				server.set(map[string]podmapper.PodInfo{"ml/a": tt.ends})
-			}
-			got := w.attribute()
-			want(t, "labels", pods(got), map[int]string{})
-			want(t, "owners after the end", len(got.UseOf(4).Owners), tt.owners)
-		})
-	}
-	t.Run("one after the other", func(t *testing.T) {
-		w := newWorld(t, podmapper.Options{}, kubelet.Lists(a, b), kubelet.Lists(b), kubelet.Lists())
-		w.Born(time.Now().Add(-time.Hour))
-		now := time.Now()
-		podmapper.Clock(w.mapper, func() time.Time { return now })
-		for _, after := range []time.Duration{0, time.Second, 8 * time.Second, time.Second, 2 * time.Second} {
-			now = now.Add(after)
-			want(t, "labels", pods(w.attribute()), map[int]string{})
-		}
-	})
+	w := newAged(t, podmapper.Options{}, a, b, whole)
+	want(t, "labels", pods(w.attribute()), map[int]string{0: "ml/whole/c"})
+	w.Script(kubelet.Lists(b))
+	want(t, "labels after the end", pods(w.attribute()), map[int]string{4: "ml/b/c"})
 }
 
 // An answer that stops in its middle costs that answer, and the next one comes.
@@ -531,4 +455,108 @@ func TestDeviceThatIsDividedAnew(t *testing.T) {
 			want(t, "labels", pods(w.attribute()), map[int]string{4: "ml/" + order[1].Name + "/c"})
 		})
 	}
+}
+
+// aged is a world whose clock the test turns, at the time of its kubelet's latest list.
+type aged struct {
+	*world
+	now time.Time
+}
+
+func newAged(t *testing.T, opt podmapper.Options, listed ...*v1.PodResources) *aged {
+	a := &aged{world: newWorld(t, opt, kubelet.Lists(listed...)), now: time.Now()}
+	a.Born(a.now.Add(-time.Hour))
+	podmapper.Clock(a.mapper, func() time.Time { return a.now })
+	a.attribute()
+	return a
+}
+
+// restarts replaces the kubelet by one that starts after a time and lists these pods.
+func (a *aged) restarts(after time.Duration, listed ...*v1.PodResources) *gpu.Owners {
+	a.Stop()
+	a.fails(gpu.ErrUnavailable)
+	a.now = a.now.Add(after)
+	a.Script(kubelet.Lists(listed...))
+	a.Start()
+	a.Born(a.now)
+	return a.attribute()
+}
+
+func (a *aged) after(d time.Duration) *gpu.Owners {
+	a.now = a.now.Add(d)
+	return a.attribute()
+}
+
+func named(o *gpu.Owners, row int) []string {
+	var names []string
+	for _, owner := range o.UseOf(row).Owners {
+		names = append(names, owner.Pod)
+	}
+	return names
+}
+
+// A pod that ended while the kubelet was away costs no other device its owners.
+func TestEndWhileTheKubeletIsAway(t *testing.T) {
+	a := kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::0"))
+	b := kubelet.Pod("ml/b", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::1"))
+	c := kubelet.Pod("ml/c", kubelet.Container("c", "nvidia.com/mig-1g.10gb.shared", migB+"::0"))
+	d := kubelet.Pod("ml/d", kubelet.Container("c", "nvidia.com/mig-1g.10gb.shared", migB+"::1"))
+	t.Run("without API server", func(t *testing.T) {
+		w := newAged(t, podmapper.Options{}, a, b, c, d)
+		o := w.restarts(25*time.Second, b, c, d)
+		want(t, "sharers while the end is not known", named(o, 4), []string{"a", "b"})
+		o = w.after(6 * time.Second)
+		want(t, "sharers of the other device", named(o, 6), []string{"c", "d"})
+		want(t, "sharers of a device whose holders are not known", named(o, 4), nil)
+		o = w.after(5 * time.Second)
+		want(t, "labels once the kubelet knows its pods", pods(o), map[int]string{4: "ml/b/c"})
+	})
+	t.Run("with API server", func(t *testing.T) {
+		server := &api{}
+		server.set(map[string]podmapper.PodInfo{"ml/a": {UID: "1"}, "ml/b": {UID: "2"}, "ml/c": {UID: "3"}, "ml/d": {UID: "4"}})
+		w := newAged(t, server.options(), a, b, c, d)
+		want(t, "sharers while the end is not known", named(w.restarts(25*time.Second, b, c, d), 4), []string{"a", "b"})
+		server.set(map[string]podmapper.PodInfo{"ml/b": {UID: "2"}, "ml/c": {UID: "3"}, "ml/d": {UID: "4"}})
+		o := w.after(6 * time.Second)
+		want(t, "labels once the end is known", pods(o), map[int]string{4: "ml/b/c"})
+		want(t, "sharers of the other device", named(o, 6), []string{"c", "d"})
+	})
+}
+
+// A sharer stays while its kubelet does not list it yet, also as the only one left.
+func TestSharerThatIsLeftAlone(t *testing.T) {
+	a := kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::0"))
+	b := kubelet.Pod("ml/b", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::1"))
+	other := kubelet.Pod("ml/other", kubelet.Container("c", "nvidia.com/gpu", gpu0))
+	server := &api{}
+	server.set(map[string]podmapper.PodInfo{"ml/a": {UID: "1"}, "ml/b": {UID: "2"}})
+	w := newAged(t, server.options(), a, b, other)
+	server.set(map[string]podmapper.PodInfo{"ml/a": {UID: "1"}})
+	want(t, "labels", pods(w.restarts(time.Second, other)), map[int]string{0: "ml/other/c", 4: "ml/a/c"})
+	server.set(map[string]podmapper.PodInfo{"ml/a": {UID: "1", Finished: true}})
+	want(t, "labels once it is over", pods(w.attribute()), map[int]string{0: "ml/other/c"})
+}
+
+// A pod that comes again under its name on another device does not hold the device of the earlier
+// pod, whatever its kubelet has not listed yet.
+func TestPodThatComesAgainElsewhere(t *testing.T) {
+	before := kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu0))
+	again := kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu1))
+	other := kubelet.Pod("ml/other", kubelet.Container("c", "nvidia.com/gpu", gpu3))
+	t.Run("listed", func(t *testing.T) {
+		w := newAged(t, podmapper.Options{}, before)
+		want(t, "labels", pods(w.restarts(5*time.Second, again)), map[int]string{1: "ml/a/c"})
+	})
+	t.Run("not listed yet", func(t *testing.T) {
+		server := &api{}
+		w := newAged(t, server.options(), before, other) // the API server does not know it yet
+		server.set(map[string]podmapper.PodInfo{"ml/a": {UID: "2", Created: w.now.Add(time.Second)}})
+		want(t, "labels", pods(w.restarts(5*time.Second, other)), map[int]string{3: "ml/other/c"})
+	})
+	t.Run("known late, and the same", func(t *testing.T) {
+		server := &api{}
+		w := newAged(t, server.options(), before, other)
+		server.set(map[string]podmapper.PodInfo{"ml/a": {UID: "1", Created: w.now.Add(-time.Second)}})
+		want(t, "labels", pods(w.restarts(5*time.Second, other)), map[int]string{0: "ml/a/c", 3: "ml/other/c"})
+	})
 }
