@@ -123,35 +123,25 @@ func (a *assignment) report(spared int) {
 func (m *Mapper) valid(allocations []Allocation) []Allocation {
 	m.count++
 	seen := make(map[tenancy]uint64, len(allocations))
-	tenants := map[string][]tenancy{} // of a device
 	var valid []Allocation
 	for _, h := range allocations {
 		if info, ok := m.opt.Pod(h.Namespace, h.Pod); ok && info.Finished || m.admin(&h) {
 			continue
 		}
 		valid = append(valid, h)
-		if h.Claim != "" {
-			continue
+		if h.Claim == "" {
+			who := tenancyOf(&h)
+			seen[who] = cmp.Or(m.seen[who], m.count)
 		}
-		who := tenancyOf(&h)
-		if _, ok := seen[who]; ok {
-			continue
-		}
-		since, ok := m.seen[who]
-		if !ok {
-			since = m.count
-		}
-		seen[who] = since
-		tenants[h.Device] = append(tenants[h.Device], who)
 	}
 	m.seen = seen
-	return slices.DeleteFunc(valid, func(h Allocation) bool {
-		if h.Claim != "" {
-			return false
+	newest := map[string]tenancy{} // of a device
+	for who := range seen {
+		if other, ok := newest[who.device]; !ok || m.newer(who, other) {
+			newest[who.device] = who
 		}
-		me := tenancyOf(&h)
-		return slices.ContainsFunc(tenants[h.Device], func(other tenancy) bool { return m.newer(other, me) })
-	})
+	}
+	return slices.DeleteFunc(valid, func(h Allocation) bool { return h.Claim == "" && m.newer(newest[h.Device], tenancyOf(&h)) })
 }
 
 // newer reports whether a is known to have got the device after b: by when the API server says the

@@ -208,6 +208,12 @@ func TestPodsThatAreOver(t *testing.T) {
 	})
 }
 
+// A kubelet that gives one whole device to a crowd costs time in proportion.
+func TestCrowdOnOneDevice(t *testing.T) {
+	w := newWorld(t, podmapper.Options{}, kubelet.Lists(kubelet.Crowd(30_000, "nvidia.com/gpu", func(int) string { return gpu0 })...))
+	want(t, "owners", len(w.attribute().UseOf(0).Owners), gpu.MaxOwners)
+}
+
 func TestNamesThatRecur(t *testing.T) {
 	a := &api{}
 	a.set(map[string]podmapper.PodInfo{"a/train-0": {UID: "1"}, "b/train-0": {UID: "2"}})
