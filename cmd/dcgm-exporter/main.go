@@ -61,16 +61,14 @@ func run() int {
 // serve runs the exporter and returns its exit code.
 func serve(ctx context.Context, args []string) int {
 	hangup := make(chan struct{})
-	release, acquire := make(chan struct{}), make(chan struct{})
-	forward(ctx, 1, map[os.Signal]chan<- struct{}{syscall.SIGHUP: hangup})
-	forward(ctx, 16, map[os.Signal]chan<- struct{}{syscall.SIGUSR1: release, syscall.SIGUSR2: acquire})
+	forward(ctx, syscall.SIGHUP, hangup)
 	// A reader of standard error that went away must not end the process.
 	signal.Ignore(syscall.SIGPIPE)
 	log := app.NewLogWriter(os.Stderr)
 	defer log.Flush(lastLines)
 	err := app.Run(ctx, app.Process{
 		Args: args, Env: os.LookupEnv, Out: os.Stdout, Err: log, Logging: adopt,
-		Hangup: hangup, Release: release, Acquire: acquire, Start: time.Now(), Version: version, Revision: revision, Date: date,
+		Hangup: hangup, Start: time.Now(), Version: version, Revision: revision, Date: date,
 		Usage: command.Usage() + "\n",
 	})
 	switch {
@@ -125,7 +123,7 @@ func again(why error, log *app.LogWriter) int {
 	}
 	// What is signaled before the fresh process listens would end it. It is lost instead: an ignored
 	// signal stays so until the process requests it.
-	signal.Ignore(syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2)
+	signal.Ignore(syscall.SIGHUP)
 	// Not os.Executable: a file that was replaced as well has another name.
 	if err := syscall.Exec("/proc/self/exe", os.Args, os.Environ()); err != nil {
 		fmt.Fprintln(log, "dcgm-exporter:", err)
@@ -133,23 +131,21 @@ func again(why error, log *app.LogWriter) int {
 	return exitWedged
 }
 
-// forward sends a value to the channel of every signal that arrives, in the order in which they
-// arrive. Without a receiver, so many wait and the rest are lost.
-func forward(ctx context.Context, waiting int, to map[os.Signal]chan<- struct{}) {
-	signals := make(chan os.Signal, waiting)
-	for s := range to {
-		signal.Notify(signals, s)
-	}
+// forward sends a value to a channel for every signal that arrives. Without a receiver one waits and
+// the rest are lost.
+func forward(ctx context.Context, s os.Signal, to chan<- struct{}) {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, s)
 	go func() {
 		for {
 			select {
 			case <-ctx.Done():
 				return
-			case s := <-signals:
+			case <-signals:
 				select {
 				case <-ctx.Done():
 					return
-				case to[s] <- struct{}{}:
+				case to <- struct{}{}:
 				}
 			}
 		}

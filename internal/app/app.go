@@ -32,9 +32,6 @@ type Process struct {
 	Logging func(*slog.Logger)
 	// Hangup gets a value for every signal to reload. May be nil.
 	Hangup <-chan struct{}
-	// Release and Acquire get a value for every signal to release the driver, and to acquire it again.
-	// May be nil.
-	Release, Acquire <-chan struct{}
 	// Start is when the process started.
 	Start time.Time
 	// Version is that of the build. Revision and Date, of its commit, may be empty.
@@ -94,7 +91,7 @@ func serve(ctx context.Context, p Process, cfg *config.Config, files *Files, reg
 		return err
 	}
 	sources := newSources(p.Start, registry, files, log)
-	source, err := sources.backend(ctx, cfg, plan, false)
+	source, err := sources.backend(ctx, cfg, plan)
 	if err != nil {
 		return err
 	}
@@ -117,10 +114,6 @@ func serve(ctx context.Context, p Process, cfg *config.Config, files *Files, reg
 	}
 	dumps := newDumper(cfg.Dump, log)
 	kernelLog := newKernelLog(cfg.Collection, registry, log, sources)
-	pause, err := newPause(cfg, log, sources.kubernetes.apiWatches)
-	if err != nil {
-		return err
-	}
 	derived := newDerivers(events.Options{
 		XIDWindow:         window(cfg.Collection.XIDWindow),
 		ClockEventsWindow: window(cfg.Collection.ClockEventWindow),
@@ -133,7 +126,6 @@ func serve(ctx context.Context, p Process, cfg *config.Config, files *Files, reg
 		Plan:        first.Plan,
 		Attributors: first.Attributors,
 		Derivers:    first.Derivers,
-		Released:    pause.patience(),
 		Publish: func(s *gpu.Snapshot) {
 			pages.PublishFor(encoder.Encode(s), s.ValidFor)
 			if node != nil {
@@ -151,7 +143,6 @@ func serve(ctx context.Context, p Process, cfg *config.Config, files *Files, reg
 		hangLimit: cfg.Collection.HangLimit, last: lastPage(cfg.Web.ExporterMetrics), log: log,
 	}
 	healthy := func() error { return cmp.Or(loop.Healthy(), dog.healthy()) }
-	releases := &releaser{loop: loop, log: log, timeout: cfg.Collection.ReleaseTimeout}
 
 	// Every request for a reload comes to this.
 	next := &change{process: p, files: files, watch: watch, sources: sources, derived: derived, loop: loop, log: log}
@@ -172,14 +163,10 @@ func serve(ctx context.Context, p Process, cfg *config.Config, files *Files, reg
 	srv, err := server.New(server.Options{
 		Acquire:   pages.Acquire,
 		Healthy:   healthy,
-		Ready:     func() bool { return loop.Ready() && (loop.Released() || sources.engine.reachable()) },
+		Ready:     func() bool { return loop.Ready() && sources.engine.reachable() },
 		Reloading: reloads.reloading,
 
-		Reload:          func(ctx context.Context) error { return reloads.reload(ctx, "POST /-/reload") },
-		Release:         releases.release,
-		TakeBack:        loop.Acquire,
-		PauseProfiling:  loop.PauseProfiling,
-		ResumeProfiling: loop.ResumeProfiling,
+		Reload: func(ctx context.Context) error { return reloads.reload(ctx, "POST /-/reload") },
 
 		Explain: explain,
 		Node:    document,
@@ -220,8 +207,6 @@ func serve(ctx context.Context, p Process, cfg *config.Config, files *Files, reg
 		sustain("kernel log", kernelLog.Run)
 	}
 	sustain("reloads", func(ctx context.Context) { reloads.run(ctx, p.Hangup) })
-	sustain("signals", func(ctx context.Context) { releases.serve(ctx, p.Release, p.Acquire) })
-	sustain("node label", func(ctx context.Context) { pause.run(ctx, releases) })
 	sustain("file watch", func(ctx context.Context) {
 		watch.run(ctx, func() { _ = reloads.reload(ctx, "a file changed") }) // which reports the outcome
 	})

@@ -36,9 +36,8 @@ type hosts struct {
 }
 
 // backend returns the source that the configuration names, and the attributors of its entities.
-// Released is set while nothing may be opened.
-func (s *sources) backend(ctx context.Context, cfg *config.Config, plan *gpu.Plan, released bool) (Backend, error) {
-	backend, err := s.source(ctx, cfg, plan, released)
+func (s *sources) backend(ctx context.Context, cfg *config.Config, plan *gpu.Plan) (Backend, error) {
+	backend, err := s.source(ctx, cfg, plan)
 	if err != nil {
 		return Backend{}, err
 	}

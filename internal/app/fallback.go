@@ -156,7 +156,7 @@ func (f *standIn) reload(ctx context.Context, loop *collector.Loop, c collector.
 // restore takes the first source back by a reload, which opens and reads it before NVML closes.
 // Nothing changes where it is not there.
 func (f *standIn) restore(ctx context.Context, loop *collector.Loop) {
-	if !f.active.Load() || loop.Released() || !answers(ctx, f.address) {
+	if !f.active.Load() || !answers(ctx, f.address) {
 		return
 	}
 	f.mu.Lock()

@@ -125,13 +125,3 @@ func TestAPartThatPanicsBeginsAgain(t *testing.T) {
 }
 
 // The driver manager appends its pause to that of the MIG manager: the driver stays released.
-func TestValuesOfAPause(t *testing.T) {
-	for value, want := range map[string]bool{
-		"paused-for-mig-change": true, "paused-for-driver-upgrade": true, "paused-for-mig-change_paused-for-driver-upgrade": true,
-		"own_paused-for-driver-upgrade": true, "true": false, "false": false, "": false, "paused-for-ever": false,
-	} {
-		if isPaused(value) != want {
-			t.Errorf("%q is paused: %t, want %t", value, !want, want)
-		}
-	}
-}

@@ -74,7 +74,7 @@ func Collect(ctx context.Context, source Backend, plan *gpu.Plan, cycles int, se
 
 // NewBackend makes the source that the configuration names, as Run does.
 func NewBackend(ctx context.Context, cfg *config.Config, plan *gpu.Plan) (Backend, error) {
-	return newSources(time.Now(), prometheus.NewRegistry(), NewFiles(ctx), slog.New(slog.DiscardHandler)).backend(ctx, cfg, plan, false)
+	return newSources(time.Now(), prometheus.NewRegistry(), NewFiles(ctx), slog.New(slog.DiscardHandler)).backend(ctx, cfg, plan)
 }
 
 // Page runs one real cycle with the configuration and returns its page, without the exporter's own

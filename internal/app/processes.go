@@ -161,30 +161,6 @@ func (s *pairedSession) closeSide() error {
 	return side.Close()
 }
 
-// PauseProfiling and ResumeProfiling are those of the first session.
-func (s *pairedSession) PauseProfiling(ctx context.Context) error {
-	p, err := s.profiler()
-	if err != nil {
-		return err
-	}
-	return p.PauseProfiling(ctx)
-}
-
-func (s *pairedSession) ResumeProfiling(ctx context.Context) error {
-	p, err := s.profiler()
-	if err != nil {
-		return err
-	}
-	return p.ResumeProfiling(ctx)
-}
-
-func (s *pairedSession) profiler() (collector.Profiler, error) {
-	if p, ok := s.Session.(collector.Profiler); ok {
-		return p, nil
-	}
-	return nil, fmt.Errorf("%w: %s has no profiling counters to release", gpu.ErrNotSupported, s.Topology().Source)
-}
-
 // Close closes both.
 func (s *pairedSession) Close() error {
 	return errors.Join(s.closeSide(), s.Session.Close())

@@ -189,7 +189,7 @@ func (c *change) apply(ctx context.Context) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	source, err := c.sources.backend(ctx, cfg, plan, c.loop.Released())
+	source, err := c.sources.backend(ctx, cfg, plan)
 	if err != nil {
 		return 0, err
 	}

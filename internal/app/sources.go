@@ -68,8 +68,7 @@ func newSources(start time.Time, registry prometheus.Registerer, files *Files, l
 
 // source returns the source that the configuration names. Automatic choice takes DCGM where it is
 // and NVML otherwise, again at every attempt to open, so that a driver that arrives late is found.
-// While the driver is released nothing is opened to find out whether there is hardware.
-func (s *sources) source(ctx context.Context, cfg *config.Config, plan *gpu.Plan, released bool) (Backend, error) {
+func (s *sources) source(ctx context.Context, cfg *config.Config, plan *gpu.Plan) (Backend, error) {
 	s.simulated = nil
 	s.noLibrary.Set()
 	if !mayStandIn(cfg.Source) {
@@ -99,7 +98,7 @@ func (s *sources) source(ctx context.Context, cfg *config.Config, plan *gpu.Plan
 	if cfg.Source.Kind == config.SourceDCGM {
 		return Backend{Source: hardware, PodOf: s.pods.PodOf}, nil
 	}
-	if cfg.Source.Sim.Fallback && !released {
+	if cfg.Source.Sim.Fallback {
 		session, err := hardware.Open(ctx, plan)
 		if err == nil {
 			err = session.Close()

@@ -92,7 +92,7 @@ func TestChosenSourceKnowsStaticPods(t *testing.T) {
 	s.kubernetes.mapper = podmapper.New(podmapper.Options{})
 	s.kubernetes.uidOf = func(uid string) string { return "mirror of " + uid }
 	cfg := &config.Config{Source: config.Source{Kind: config.SourceNVML}, Kubernetes: config.Kubernetes{Enabled: true}}
-	chosen, err := s.backend(t.Context(), cfg, nil, false)
+	chosen, err := s.backend(t.Context(), cfg, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

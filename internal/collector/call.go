@@ -26,8 +26,8 @@ func (l *Loop) callOpen(ctx context.Context, do func(context.Context) error) err
 // page that says so. It returns gpu.ErrWedged once the hang limit is over: the call is then left
 // behind, and no other may be started.
 //
-// While the call is under way commands are noted, postponed or refused: see verdicts. When ctx
-// ends, the call has the close timeout to return.
+// While the call is under way a reload waits. When ctx ends, the call has the close timeout to
+// return.
 func (l *Loop) callFor(ctx context.Context, timeout time.Duration, late func(begin time.Time), do func(context.Context) error) error {
 	begin := time.Now()
 	l.pending.Store(int64(begin.Sub(l.born)) + 1)
@@ -68,8 +68,6 @@ func (l *Loop) callFor(ctx context.Context, timeout time.Duration, late func(beg
 			closing = timer.C
 		case <-closing:
 			return l.wedge(fmt.Errorf("%w: still waiting when the process was to end", gpu.ErrWedged))
-		case c := <-l.commands:
-			_, _ = l.handle(ctx, c, calling) // none of them calls the driver
 		}
 	}
 }

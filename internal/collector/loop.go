@@ -40,10 +40,6 @@ type Options struct {
 	// depends on it.
 	Now func() time.Time
 
-	// Released, if above 0, lets Run begin as after Release with this timeout: nothing is opened
-	// before it is known whether it may be.
-	Released time.Duration
-
 	// ReadTimeout is how long a driver call may take before the page says so; 0 means the plan's
 	// interval, but 1 s at least and 10 s at most.
 	ReadTimeout time.Duration
@@ -88,22 +84,14 @@ func (o *Options) readTimeout() time.Duration {
 	return min(max(o.Plan.Interval, time.Second), 10*time.Second)
 }
 
-// A Change is what a reload replaces. Derivers that were there before go on.
-type Change struct {
-	Source      Source
-	Plan        *gpu.Plan
-	Attributors []Attributor
-	Derivers    []snapshot.Deriver
-}
-
 // A Loop owns the driver: it opens, reads and closes sessions, one call at a time, and publishes a
 // snapshot per cycle. Make one with New and call Run once; the other methods may be called from any
 // goroutine.
 type Loop struct {
-	opt      Options
-	metrics  *metrics
-	worker   *worker
-	commands chan command
+	opt     Options
+	metrics *metrics
+	worker  *worker
+	reloads chan reload
 
 	// Owned by Run.
 	session      Session
@@ -116,30 +104,24 @@ type Loop struct {
 	unpublished  bool // the latest page could not be made
 	owners       []*gpu.Owners
 	lastErr      error // of the previous cycle, so that only changes are logged
-	release      release
-	postponed    []command // that came while a driver call was under way
-	// profilingPaused is what every session that is opened begins with.
-	profilingPaused bool
 
-	ready      atomic.Bool
-	isReleased atomic.Bool
-	born       time.Time
-	pending    atomic.Int64 // when the driver call under way began, after born, plus 1 ns; 0 for none
-	wedged     atomic.Bool  // a call was left behind
+	ready   atomic.Bool
+	born    time.Time
+	pending atomic.Int64 // when the driver call under way began, after born, plus 1 ns; 0 for none
+	wedged  atomic.Bool  // a call was left behind
 }
 
 // New returns a Loop, and publishes the page that says that it is starting. It calls no driver yet.
 func New(opt Options) *Loop {
 	opt = opt.withDefaults()
 	l := &Loop{
-		opt:      opt,
-		metrics:  newMetrics(opt.Registerer),
-		worker:   newWorker(),
-		commands: make(chan command),
-		born:     time.Now(),
+		opt:     opt,
+		metrics: newMetrics(opt.Registerer),
+		worker:  newWorker(),
+		reloads: make(chan reload),
+		born:    time.Now(),
 	}
 	l.attribute(opt.Attributors)
-	l.metrics.paused.set(l.opt.Plan, false)
 	l.publishEmpty(ErrStarting)
 	return l
 }
@@ -164,24 +146,11 @@ func (l *Loop) Healthy() error {
 	return nil
 }
 
-// Reload replaces source, plan and attributors. With a session open, the new one is opened and read
-// first and the old one closed after; an error means that nothing changed. Without one, also while
-// the driver is released, the change is taken as it is. While a driver call is under way Reload
-// waits for its end; once ctx is done it returns, and nothing changes unless the change is being
-// made.
-func (l *Loop) Reload(ctx context.Context, c Change) error {
-	return l.command(ctx, command{kind: commandReload, change: &c})
-}
-
 // Run collects until ctx is done, and then returns nil once every handle is closed. It returns an
 // error that wraps gpu.ErrWedged if a driver call does not return. A panic ends the session, and
 // the next one opens after a pause.
 func (l *Loop) Run(ctx context.Context) error {
 	defer l.worker.stop()
-	defer l.cancelWaiters()
-	if l.opt.Released > 0 {
-		l.release.extend(l.opt.Released)
-	}
 	cause := causeStart
 	for {
 		err := gpu.Protect(func() error { return l.run(ctx, cause) })
@@ -200,18 +169,7 @@ func (l *Loop) Run(ctx context.Context) error {
 func (l *Loop) run(ctx context.Context, cause string) error {
 	backoff := l.opt.MinBackoff
 	for ctx.Err() == nil {
-		if l.release.on {
-			if err := l.runReleased(ctx); err != nil {
-				return l.end(ctx, err)
-			}
-			if cause != causeStart { // else there was none before this one
-				cause = causeReleased
-			}
-			backoff = l.opt.MinBackoff
-			continue
-		}
 		err := l.open(ctx, cause)
-		reply(&l.release.opened, err)
 		if l.isFinal(ctx, err) {
 			return l.end(ctx, err)
 		}
@@ -252,17 +210,16 @@ func (l *Loop) end(ctx context.Context, err error) error {
 
 // open opens a session and makes its builder.
 func (l *Loop) open(ctx context.Context, cause string) error {
-	session, paused, err := l.connect(ctx, l.opt.Source, l.opt.Plan)
+	session, err := l.connect(ctx, l.opt.Source, l.opt.Plan)
 	if err != nil {
 		return err
 	}
-	l.adopt(session, paused, cause)
+	l.adopt(session, cause)
 	return nil
 }
 
-func (l *Loop) adopt(session Session, paused bool, cause string) {
+func (l *Loop) adopt(session Session, cause string) {
 	l.session = session
-	l.metrics.paused.set(l.opt.Plan, paused)
 	l.builder = snapshot.NewBuilder(session.Topology(), l.opt.Plan, l.opt.Derivers)
 	l.metrics.sessions.WithLabelValues(cause).Inc()
 	t := session.Topology()
@@ -274,25 +231,20 @@ func (l *Loop) adopt(session Session, paused bool, cause string) {
 	}
 }
 
-// connect opens a session on the worker, and reports whether its profiling is paused.
-func (l *Loop) connect(ctx context.Context, source Source, plan *gpu.Plan) (session Session, paused bool, err error) {
-	if l.profilingPaused {
-		same := *plan
-		same.ProfilingPaused = true
-		plan = &same
-	}
+// connect opens a session on the worker.
+func (l *Loop) connect(ctx context.Context, source Source, plan *gpu.Plan) (session Session, err error) {
 	err = l.callOpen(ctx, func(ctx context.Context) error {
 		opened, err := source.Open(ctx, plan)
 		if err != nil {
 			return err
 		}
-		session, paused = opened, plan.ProfilingPaused && l.pauseOpened(ctx, opened)
+		session = opened
 		return nil
 	})
 	if err != nil { // also of a call that is left behind, and may yet write to session
-		return nil, false, err
+		return nil, err
 	}
-	return session, paused, nil
+	return session, nil
 }
 
 // serve reads the open session on every tick until it ends. It returns whether there was a cycle
@@ -301,9 +253,6 @@ func (l *Loop) serve(ctx context.Context) (served bool, cause string, err error)
 	ticker := time.NewTicker(l.opt.Plan.Interval)
 	defer ticker.Stop()
 	for {
-		if l.release.on {
-			return served, causeReleased, nil
-		}
 		err := l.cycle(ctx)
 		if l.isFinal(ctx, err) {
 			return served, "", err
@@ -325,11 +274,11 @@ func (l *Loop) serve(ctx context.Context) (served bool, cause string, err error)
 	}
 }
 
-// awaitCycle waits until the next cycle is due, or the driver is to be released. It returns why the
-// session is over, nil while it is not, and an error that ends Run.
+// awaitCycle waits until the next cycle is due. It returns why the session is over, nil while it is
+// not, and an error that ends Run.
 func (l *Loop) awaitCycle(ctx context.Context, ticker *time.Ticker) (over, final error) {
-	for !l.release.on {
-		what, err := l.await(ctx, serving, ticker.C, nil)
+	for {
+		what, err := l.await(ctx, ticker.C, nil)
 		if err != nil || ctx.Err() != nil {
 			return nil, cmp.Or(err, ctx.Err())
 		}
@@ -343,7 +292,6 @@ func (l *Loop) awaitCycle(ctx context.Context, ticker *time.Ticker) (over, final
 			return nil, nil
 		}
 	}
-	return nil, nil
 }
 
 // endSession closes a session that is over because of reason, and returns the cause of the next
@@ -473,14 +421,14 @@ func needsFinalRead(plan *gpu.Plan) bool {
 }
 
 // pause waits before the next attempt to open, and publishes on every interval why there is no
-// data. A reload ends the pause, since it may well be what was missing, and so does a release.
+// data. A reload ends the pause, since it may well be what was missing.
 func (l *Loop) pause(ctx context.Context, d time.Duration, cause string) string {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	ticker := time.NewTicker(l.opt.Plan.Interval)
 	defer ticker.Stop()
-	for !l.release.on {
-		switch what, _ := l.await(ctx, idle, ticker.C, timer.C); what {
+	for {
+		switch what, _ := l.await(ctx, ticker.C, timer.C); what {
 		case ticked:
 			l.publishEmpty(cmp.Or(l.lastErr, ErrStarting))
 		case reloaded:
@@ -489,21 +437,19 @@ func (l *Loop) pause(ctx context.Context, d time.Duration, cause string) string 
 			return cause
 		}
 	}
-	return cause
 }
 
 func (l *Loop) replace(c Change) {
 	l.opt.Source = c.Source
 	l.opt.Plan, l.opt.Derivers = c.Plan, c.Derivers
 	l.attribute(c.Attributors)
-	l.metrics.paused.set(l.opt.Plan, l.profilingPaused)
 }
 
 // swap opens and reads a session for the change, and puts it in the place of the present one, to be
 // read at once. On an error everything stays. No event is lost between the two, and none that both
 // report counts twice.
 func (l *Loop) swap(ctx context.Context, c Change) error {
-	next, paused, err := l.connect(ctx, c.Source, c.Plan)
+	next, err := l.connect(ctx, c.Source, c.Plan)
 	if err != nil {
 		return fmt.Errorf("open the new session: %w", err)
 	}
@@ -529,7 +475,7 @@ func (l *Loop) swap(ctx context.Context, c Change) error {
 	l.trails.move(l.session.Topology(), next.Topology(), l.opt.Plan, c.Plan)
 	l.trails.add(&b)
 	l.replace(c)
-	l.adopt(next, paused, causeReload)
+	l.adopt(next, causeReload)
 	l.builder.Build(l.reading(snapshot.Overlapping, &b, begin))
 	if l.isFinal(ctx, closeErr) {
 		return closeErr

@@ -1,9 +1,6 @@
 package collector
 
 import (
-	"slices"
-	"sync/atomic"
-
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gauge"
@@ -25,15 +22,12 @@ const (
 	causeReload   = "reload"
 	causeTopology = "topology"
 	causeLost     = "lost"
-	causeReleased = "released"
 )
 
 // metrics are the Loop's own series. The per-entity health series travel in the snapshot instead,
 // since they carry the entities' labels.
 type metrics struct {
 	success      prometheus.Gauge
-	released     prometheus.Gauge
-	paused       *pausedGauge
 	duration     prometheus.Gauge
 	lastSuccess  prometheus.Gauge
 	failures     *prometheus.CounterVec
@@ -51,11 +45,6 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Name: "dcgm_exporter_collect_success",
 			Help: "Whether the latest collection cycle had data to serve.",
 		}),
-		released: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "dcgm_exporter_released",
-			Help: "Whether the driver is released on request (1) or in use (0).",
-		}),
-		paused: newPausedGauge(),
 		duration: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "dcgm_exporter_collect_duration_seconds",
 			Help: "How long the latest collection cycle took.",
@@ -90,9 +79,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		unavailable: gauge.NewState("dcgm_exporter_collect_unavailable",
 			"Why the latest collection cycle has no data to serve; absent where it has.", "reason"),
 	}
-	reg.MustRegister(m.success, m.released, m.paused, m.duration, m.lastSuccess, m.failures, m.sessions, m.dropped,
+	reg.MustRegister(m.success, m.duration, m.lastSuccess, m.failures, m.sessions, m.dropped,
 		m.attribution, m.attributeFor, m.source, m.unavailable)
-	for _, cause := range []string{causeStart, causeReload, causeTopology, causeLost, causeReleased} {
+	for _, cause := range []string{causeStart, causeReload, causeTopology, causeLost} {
 		m.sessions.WithLabelValues(cause)
 	}
 	for _, reason := range []string{snapshot.DroppedStale, snapshot.DroppedRange} {
@@ -116,37 +105,4 @@ func (m *metrics) fails(reason string) {
 func (m *metrics) succeeds() {
 	m.success.Set(1)
 	m.unavailable.Set()
-}
-
-// A pausedGauge is dcgm_exporter_profiling_paused. It is exported where profiling is requested
-// alone: elsewhere there is nothing to pause.
-type pausedGauge struct {
-	desc  *prometheus.Desc
-	value atomic.Pointer[float64] // nil where it is not requested
-}
-
-func newPausedGauge() *pausedGauge {
-	return &pausedGauge{desc: prometheus.NewDesc("dcgm_exporter_profiling_paused",
-		"Whether profiling is paused on request (1), so that another profiler can have the counters.", nil, nil)}
-}
-
-func (g *pausedGauge) set(plan *gpu.Plan, paused bool) {
-	if !slices.ContainsFunc(plan.Fields, func(f gpu.Field) bool { return f.Profiling }) {
-		g.value.Store(nil)
-		return
-	}
-	value := 0.0
-	if paused {
-		value = 1
-	}
-	g.value.Store(&value)
-}
-
-// Describe and Collect implement prometheus.Collector.
-func (g *pausedGauge) Describe(descs chan<- *prometheus.Desc) { descs <- g.desc }
-
-func (g *pausedGauge) Collect(metrics chan<- prometheus.Metric) {
-	if value := g.value.Load(); value != nil {
-		metrics <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, *value)
-	}
 }

@@ -102,10 +102,7 @@ type Collection struct {
 	// DCGM_EXP_CLOCK_EVENTS_COUNT.
 	XIDWindow time.Duration
 	// KernelLog is the kernel's log (/dev/kmsg), from which XIDs are read too; "" reads none.
-	KernelLog string
-	// ReleaseTimeout is how long the driver stays released on request before it is acquired again;
-	// always above zero.
-	ReleaseTimeout   time.Duration
+	KernelLog        string
 	ClockEventWindow time.Duration
 	// WatchBinding, BindingInterval, KeepAge and KeepSamples are accepted for compatibility.
 	WatchBinding    bool
@@ -190,10 +187,8 @@ type Kubernetes struct {
 	ResourceNames   []string // beside nvidia.com/gpu and nvidia.com/mig-*
 	VirtualGPUs     bool
 	DRA             bool
-	// ReleaseOnPause releases the driver while the operator's label says so.
-	ReleaseOnPause bool
-	Socket         string // the kubelet's PodResources socket
-	Kubeconfig     string // paths as in $KUBECONFIG; "" means the pod's service account
+	Socket          string // the kubelet's PodResources socket
+	Kubeconfig      string // paths as in $KUBECONFIG; "" means the pod's service account
 }
 
 // GPUIDType says what a device id of the kubelet is.

@@ -64,7 +64,7 @@ func TestDefaults(t *testing.T) {
 	want := &Config{
 		Metrics: Metrics{File: "/etc/dcgm-exporter/default-counters.csv", Vocabulary: catalog.Classic, Compatibility: CompatibilityOff, Health: true, Accounting: true},
 		Collection: Collection{
-			Interval: 30 * time.Second, HangLimit: 2 * time.Minute, ReleaseTimeout: 15 * time.Minute,
+			Interval: 30 * time.Second, HangLimit: 2 * time.Minute,
 			XIDWindow: 5 * time.Minute, ClockEventWindow: 5 * time.Minute, BindingInterval: time.Second, KeepAge: 10 * time.Minute,
 		},
 		Devices: Devices{GPUs: all, Switches: all, CPUs: all},
@@ -106,7 +106,6 @@ func examples() map[string]struct {
 		"collect-interval":                     {value: "1500"},
 		"collect-hang-limit":                   {value: "90s"},
 		"xid-kernel-log":                       {value: "/dev/kmsg"},
-		"release-timeout":                      {value: "90s"},
 		"xid-count-window-size":                {value: "1m"},
 		"clock-events-count-window-size":       {value: "0x10"},
 		"source":                               {value: "nvml"},

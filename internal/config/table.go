@@ -207,11 +207,6 @@ func table() []option {
 			bind:   func(c *Config) value { return boolValue{&c.Web.RequireGPUs} },
 		},
 		{
-			section: sectionSource, name: "release-timeout", env: "DCGM_EXPORTER_RELEASE_TIMEOUT", def: "15m",
-			help: "How long the driver stays released after POST /-/release or SIGUSR1, unless POST /-/acquire or SIGUSR2 ends it earlier.",
-			bind: func(c *Config) value { return durationValue{p: &c.Collection.ReleaseTimeout} },
-		},
-		{
 			section: sectionSource, name: "enable-dcgm-log", env: "DCGM_EXPORTER_ENABLE_DCGM_LOG", def: "false",
 			help: "Write DCGM's own log to standard output.",
 			bind: func(c *Config) value { return boolValue{&c.Source.DCGMLog} },
@@ -330,11 +325,6 @@ func table() []option {
 			bind:  func(c *Config) value { return boolValue{&c.Kubernetes.DRA} },
 		},
 		{
-			section: sectionKubernetes, name: "kubernetes-release-on-pause", env: "DCGM_EXPORTER_KUBERNETES_RELEASE_ON_PAUSE", def: "false",
-			help: "Release the driver while the GPU Operator's label nvidia.com/gpu.deploy.dcgm-exporter on this node says paused-for-mig-change or paused-for-driver-upgrade. Needs get, list and watch on nodes.",
-			bind: func(c *Config) value { return boolValue{&c.Kubernetes.ReleaseOnPause} },
-		},
-		{
 			section: sectionKubernetes, name: "nvidia-resource-names", env: "NVIDIA_RESOURCE_NAMES",
 			needs: "kubernetes",
 			help:  "Further resource names of GPUs, such as nvidia.com/a100, separated by commas or repeated.",
@@ -419,7 +409,7 @@ func table() []option {
 		},
 		{
 			section: sectionWeb, name: "web-enable-lifecycle", env: "DCGM_EXPORTER_WEB_ENABLE_LIFECYCLE", def: "false",
-			help: "Serve POST /-/reload, /-/release, /-/acquire, /-/profiling/pause and /-/profiling/resume. Needs authentication in --web-config-file, or an --address on loopback.",
+			help: "Serve POST /-/reload. Needs authentication in --web-config-file, or an --address on loopback.",
 			bind: func(c *Config) value { return boolValue{&c.Web.Lifecycle} },
 		},
 		{

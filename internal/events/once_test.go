@@ -244,7 +244,7 @@ func (h *history) close(n int) {
 }
 
 // FuzzXIDsAreCountedOnce: however witnesses report XIDs, again and late, across sessions, reloads,
-// releases, changes of owner and clocks that are set, the sum over all owners is
+// changes of owner and clocks that are set, the sum over all owners is
 // the number of XIDs, and never falls.
 func FuzzXIDsAreCountedOnce(f *testing.F) {
 	for seed := range uint64(40) {
@@ -331,7 +331,7 @@ func countOnce(t *testing.T, random *rand.Rand) {
 
 // disturb does something to a running exporter.
 func (h *history) disturb(r *rig) {
-	switch h.random.IntN(9) {
+	switch h.random.IntN(8) {
 	case 0:
 		h.mu.Lock()
 		latest := h.sessions[len(h.sessions)-1]
@@ -342,21 +342,10 @@ func (h *history) disturb(r *rig) {
 		r.reload(r.change)
 		h.close(1)
 	case 3:
-		if h.kind == queuing {
-			break // what happens meanwhile is in no queue
-		}
-		if err := r.loop.Release(r.t.Context(), 0); err != nil {
-			r.t.Fatal(err)
-		}
-		r.wait(h.latency(interval))
-		if err := r.loop.Acquire(r.t.Context()); err != nil {
-			r.t.Fatal(err)
-		}
-	case 4:
 		h.mu.Lock()
 		h.lost = !h.lost
 		h.mu.Unlock()
-	case 5, 6:
+	case 4, 5:
 		h.set()
 	}
 }

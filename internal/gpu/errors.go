@@ -30,8 +30,6 @@ var (
 	ErrTopology = errors.New("topology changed")
 	// ErrVersion: library and engine do not understand each other.
 	ErrVersion = errors.New("version mismatch")
-	// ErrReleased: the exporter released the driver on request.
-	ErrReleased = errors.New("released on request")
 	// ErrOpening: a session is being opened, which can take long.
 	ErrOpening = errors.New("opening")
 	// ErrStalled: the collection itself has not ended a cycle for too long.
@@ -43,8 +41,8 @@ var (
 )
 
 // Reason returns the word for err in the reason label of the health series: one of "not_supported",
-// "permission", "lost", "timeout", "wedged", "unavailable", "version", "released", "opening",
-// "stalled", "panic", "pid_namespace" and, for everything else, "error". It is "" for nil.
+// "permission", "lost", "timeout", "wedged", "unavailable", "version", "opening", "stalled",
+// "panic", "pid_namespace" and, for everything else, "error". It is "" for nil.
 func Reason(err error) string {
 	switch {
 	case err == nil:
@@ -61,8 +59,6 @@ func Reason(err error) string {
 		return "timeout"
 	case errors.Is(err, ErrVersion):
 		return "version"
-	case errors.Is(err, ErrReleased):
-		return "released"
 	case errors.Is(err, ErrOpening):
 		return "opening"
 	case errors.Is(err, ErrStalled):
@@ -96,5 +92,5 @@ func Typed(err error) error {
 
 // Reasons lists every word that Reason can return for an error.
 func Reasons() []string {
-	return []string{"not_supported", "permission", "lost", "timeout", "wedged", "unavailable", "version", "released", "opening", "stalled", "panic", "pid_namespace", "error"}
+	return []string{"not_supported", "permission", "lost", "timeout", "wedged", "unavailable", "version", "opening", "stalled", "panic", "pid_namespace", "error"}
 }

@@ -158,9 +158,6 @@ type Plan struct {
 	// Health and Peers request of every Read the engine's health checks and for the state of the
 	// peer-to-peer connections; Placement requests of Open Topology.Pairs and Device.Place.
 	Health, Peers, Placement bool
-	// ProfilingPaused opens a session whose profiling is paused from the first: what would take the
-	// counters away from another profiler is not begun.
-	ProfilingPaused bool
 	// Interval is the collection interval: how often Read will be called.
 	Interval time.Duration
 	// Devices, Switches and CPUs say which entities to watch.

@@ -2,14 +2,10 @@ package kube
 
 import (
 	"context"
-	"strings"
 	"sync/atomic"
 	"time"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 )
 
 func nodes() schema.GroupVersionResource {
@@ -48,40 +44,4 @@ func (c *Client) Sharing(ctx context.Context, node string) *Sharing {
 		}
 	}()
 	return s
-}
-
-// FollowLabel calls changed with the value of a label of a node, "" where it has none, once it is
-// known and whenever it is another, until ctx is done. What is known stays while the API server
-// does not answer. It needs list and watch on nodes.
-func (c *Client) FollowLabel(ctx context.Context, node, label string, changed func(value string)) {
-	news := make(chan struct{}, 1)
-	object := &collection[string]{
-		client: c, resource: nodes(),
-		selector: fields.OneTermEqualSelector("metadata.name", node).String(),
-		convert:  func(u *unstructured.Unstructured) string { return strings.Clone(u.GetLabels()[label]) },
-		changed: func() {
-			select {
-			case news <- struct{}{}:
-			default: // some are waiting already
-			}
-		},
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		object.run(ctx)
-	}()
-	defer func() { <-done }()
-	last, known := "", false
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-news:
-		}
-		if value, _ := object.get(types.NamespacedName{Name: node}); !known || value != last {
-			last, known = value, true
-			changed(value)
-		}
-	}
 }

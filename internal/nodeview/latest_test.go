@@ -80,7 +80,7 @@ func TestLatest(t *testing.T) {
 }
 
 func TestReasonsOfTheNode(t *testing.T) {
-	for _, err := range []error{gpu.ErrReleased, gpu.ErrUnavailable, gpu.ErrTimeout} {
+	for _, err := range []error{gpu.ErrUnavailable, gpu.ErrTimeout} {
 		d := nodeview.New(&gpu.Snapshot{Health: gpu.Health{Err: err}})
 		if d.Problem == nil || d.Problem.Reason != gpu.Reason(err) || d.Entities == nil {
 			t.Errorf("%v: %+v", err, d)

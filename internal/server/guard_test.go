@@ -29,7 +29,7 @@ func TestHostOfALoopbackListener(t *testing.T) {
 		"evil.example": false, "evil.example:9400": false, "localhost.evil.example": false, "127.0.0.1.evil.example:9400": false,
 		"notlocalhost": false, "x" + machine: false,
 	} {
-		for _, route := range [][2]string{{"GET", "/metrics"}, {"GET", "/health"}, {"POST", "/-/release"}} {
+		for _, route := range [][2]string{{"GET", "/metrics"}, {"GET", "/health"}, {"POST", "/-/reload"}} {
 			want := 200
 			if !own {
 				want = 421
@@ -58,7 +58,7 @@ func TestNoResponseIsSniffed(t *testing.T) {
 	h := newServer(t, opts).Handler()
 	for _, route := range [][2]string{
 		{"GET", "/"}, {"GET", "/metrics"}, {"HEAD", "/metrics"}, {"POST", "/metrics"}, {"GET", "/health"}, {"GET", "/-/healthy"}, {"GET", "/-/ready"},
-		{"POST", "/-/reload"}, {"POST", "/-/release"}, {"POST", "/-/release?timeout=x"}, {"POST", "/-/profiling/pause"},
+		{"POST", "/-/reload"},
 		{"GET", "/debug/explain-device"}, {"GET", "/debug/explain-device?id=x"}, {"GET", "/debug/pprof/"}, {"GET", "/nowhere"},
 	} {
 		if got := do(t, h, route[0], route[1]).Header.Get("X-Content-Type-Options"); got != "nosniff" {

@@ -8,11 +8,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/server"
 )
 
@@ -30,16 +28,11 @@ func (r *recorder) note(ctx context.Context, what ...any) error {
 // ordered lets r carry out the commands of a server.
 func ordered(o server.Options, r *recorder) server.Options {
 	o.Reload = func(ctx context.Context) error { return r.note(ctx, "reload") }
-	o.Release = func(ctx context.Context, d time.Duration) error { return r.note(ctx, "release", d) }
-	o.TakeBack = func(ctx context.Context) error { return r.note(ctx, "acquire") }
-	o.PauseProfiling = func(ctx context.Context) error { return r.note(ctx, "pause") }
-	o.ResumeProfiling = func(ctx context.Context) error { return r.note(ctx, "resume") }
 	return o
 }
 
 func TestLifecycle(t *testing.T) {
 	broken := errors.New("what is wrong")
-	unable := fmt.Errorf("%w: NVML has no such thing", gpu.ErrNotSupported)
 	for _, c := range []struct {
 		name, method, path string
 		err                error
@@ -48,18 +41,6 @@ func TestLifecycle(t *testing.T) {
 	}{
 		{"reload", "POST", "/-/reload", nil, 200, "reloaded", "reload"},
 		{"reload refused", "POST", "/-/reload", broken, 500, "nothing changed: what is wrong", "reload"},
-		{"release", "POST", "/-/release", nil, 200, "released", "release 0s"},
-		{"release for a time", "POST", "/-/release?timeout=10m", nil, 200, "released", "release 10m0s"},
-		{"release for nonsense", "POST", "/-/release?timeout=10", nil, 400, "timeout=10: expected a duration such as 10m", ""},
-		{"release for less than nothing", "POST", "/-/release?timeout=-1s", nil, 400, "above zero", ""},
-		{"release of a driver that hangs", "POST", "/-/release", broken, 503, "what is wrong", "release 0s"},
-		{"acquire", "POST", "/-/acquire", nil, 200, "acquired", "acquire"},
-		{"acquire without a driver", "POST", "/-/acquire", broken, 503, "no longer released; the attempts to open the driver go on: what is wrong", "acquire"},
-		{"pause", "POST", "/-/profiling/pause", nil, 200, "paused", "pause"},
-		{"pause of a source that cannot", "POST", "/-/profiling/pause", unable, 501, "NVML has no such thing", "pause"},
-		{"pause of a driver that is busy", "POST", "/-/profiling/pause", broken, 503, "what is wrong", "pause"},
-		{"resume", "POST", "/-/profiling/resume", nil, 200, "resumed", "resume"},
-		{"resume of a source that cannot", "POST", "/-/profiling/resume", unable, 501, "NVML has no such thing", "resume"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := &recorder{err: c.err}
@@ -75,11 +56,11 @@ func TestLifecycle(t *testing.T) {
 	}
 }
 
-// Every route that changes something is closed in the same ways.
+// The route that changes something is closed in each of these ways.
 func TestLifecycleIsGuarded(t *testing.T) {
 	dir := t.TempDir()
 	file := write(t, filepath.Join(dir, "web.yml"), users(t))
-	for _, path := range []string{"/-/reload", "/-/release", "/-/acquire", "/-/profiling/pause", "/-/profiling/resume"} {
+	for _, path := range []string{"/-/reload"} {
 		t.Run(path, func(t *testing.T) {
 			r := new(recorder)
 			off := newServer(t, ordered(server.Options{Address: "127.0.0.1:9400"}, r)).Handler()

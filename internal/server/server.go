@@ -28,8 +28,8 @@ const (
 	// shutdownGrace is how long a response that is being written may take once the process is to end;
 	// then its connection is closed.
 	shutdownGrace = 2 * time.Second
-	// orderLimit bounds a reload and its like: it opens a session, which can take seconds.
-	orderLimit = time.Minute
+	// reloadLimit bounds a reload: it opens a session, which can take seconds.
+	reloadLimit = time.Minute
 )
 
 // Options wire a Server. Acquire is required; the zero value of everything else is documented with
@@ -47,14 +47,6 @@ type Options struct {
 	// Reload applies the configuration again; its error means that nothing changed. Required with
 	// Lifecycle.
 	Reload func(context.Context) error
-	// Release releases the driver until TakeBack or until the timeout is over, 0 meaning the
-	// configured one, and returns nil once every handle is closed. TakeBack returns the error of the
-	// first attempt. Required with Lifecycle.
-	Release  func(ctx context.Context, timeout time.Duration) error
-	TakeBack func(context.Context) error
-	// PauseProfiling and ResumeProfiling return an error that wraps gpu.ErrNotSupported where the
-	// source cannot. Required with Lifecycle.
-	PauseProfiling, ResumeProfiling func(context.Context) error
 
 	// Explain says in sentences how a device id of the kubelet finds its entity and owner, and whether
 	// it finds one; it never waits. Nil: there is no kubelet, and no route.
@@ -81,7 +73,7 @@ type Options struct {
 	ReadTimeout, WriteTimeout time.Duration
 	// MaxRequests is how many scrapes are served at once; more are refused. Zero: no limit.
 	MaxRequests int
-	// Lifecycle serves the POST routes under /-/.
+	// Lifecycle serves POST /-/reload.
 	Lifecycle bool
 	// Pprof serves /debug/pprof/.
 	Pprof bool
@@ -153,7 +145,7 @@ func (s *Server) routes() (http.Handler, error) {
 	mux.HandleFunc("GET /health", s.serveHealth)
 	mux.HandleFunc("GET /-/healthy", s.serveHealthy)
 	mux.HandleFunc("GET /-/ready", s.serveReady)
-	s.handleLifecycle(mux)
+	s.handleReload(mux)
 	if s.opt.Explain != nil {
 		mux.HandleFunc("GET /debug/explain-device", s.serveExplain)
 	}

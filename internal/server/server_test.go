@@ -141,7 +141,7 @@ func TestRoutes(t *testing.T) {
 			name: "before the first page", opts: server.Options{Acquire: new(exposition.Pages).Acquire},
 			method: "GET", path: "/metrics", status: 503, header: map[string]string{"Retry-After": "1"},
 		},
-		{name: "POST routes on the landing page", opts: ordered(server.Options{Lifecycle: true, Address: "localhost:9400", Node: document}, new(recorder)), method: "GET", path: "/", status: 200, body: "/-/release"},
+		{name: "POST routes on the landing page", opts: ordered(server.Options{Lifecycle: true, Address: "localhost:9400", Node: document}, new(recorder)), method: "GET", path: "/", status: 200, body: "/-/reload"},
 		{name: "no kubelet, nothing to explain", method: "GET", path: "/debug/explain-device?id=nvidia0", status: 404},
 		{
 			name: "a device explained", opts: server.Options{Explain: explained}, method: "GET", path: "/debug/explain-device?id=nvidia0%2Fgi3",

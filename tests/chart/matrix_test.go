@@ -58,7 +58,6 @@ func switches() []string {
 		"kubernetes: {enablePodLabels: true}",
 		"kubernetes: {enablePodUID: true}",
 		"kubernetes: {readNode: true}",
-		"kubernetes: {releaseOnPause: true}",
 		"kubernetes: {enablePodLabels: true, rbac: {create: false}}",
 		"kubernetesDRA: {enabled: true}",
 		"debugDump: {enabled: true}",
@@ -103,8 +102,8 @@ func check(t *testing.T, values string, r *rendering) {
 	t.Helper()
 	var set struct {
 		Kubernetes struct {
-			ReadNode, ReleaseOnPause bool
-			RBAC                     struct{ Create *bool }
+			ReadNode bool
+			RBAC     struct{ Create *bool }
 		}
 	}
 	if err := yaml.Unmarshal([]byte(values), &set); err != nil {
@@ -236,7 +235,6 @@ func check(t *testing.T, values string, r *rendering) {
 	}
 	own(create && (cfg.Kubernetes.PodLabels || cfg.Kubernetes.PodUID), "/pods list", "/pods watch")
 	own(cfg.Kubernetes.DRA, "resource.k8s.io/resourceclaims get", "resource.k8s.io/resourceslices list", "resource.k8s.io/resourceslices watch")
-	own(create && cfg.Kubernetes.ReleaseOnPause, "/nodes get", "/nodes list", "/nodes watch")
 	own(create && set.Kubernetes.ReadNode, "/nodes get")
 	own(create && cfg.Metrics.ConfigMap != (config.ConfigMapName{}), "/configmaps/mine get")
 	slices.Sort(want)

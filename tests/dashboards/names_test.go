@@ -29,6 +29,9 @@ func TestEveryNameThatIsWrittenExists(t *testing.T) {
 	}
 	checked := 0
 	for _, path := range pages(t) {
+		if filepath.Base(path) == "CHANGELOG.md" { // it names what is gone
+			continue
+		}
 		text, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)

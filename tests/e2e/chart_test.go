@@ -441,7 +441,7 @@ gpuOperator: {client: true}
 config: {enabled: true}
 tlsServerConfig: {enabled: true, clientAuthType: RequireAndVerifyClientCert}
 basicAuth: {users: {ann: x}}
-kubernetes: {enablePodLabels: true, enablePodUID: true, readNode: true, releaseOnPause: true}
+kubernetes: {enablePodLabels: true, enablePodUID: true, readNode: true}
 kubernetesDRA: {enabled: true}
 debugDump: {enabled: true}
 state: {enabled: true}

@@ -160,10 +160,6 @@ func TestOddSettingsServe(t *testing.T) {
 			missing := p.series("dcgm_exporter_kubernetes_api_success", "resource")
 			return len(missing) == 2 && missing["pods"] == 0 && missing["resourceslices"] == 0
 		}, "NODE_NAME is not set"},
-		{"a pause without the node's name", nil, []string{"--kubernetes-release-on-pause"}, func(p page) bool {
-			v, ok := p.series("dcgm_exporter_kubernetes_api_success", "resource")["nodes"]
-			return ok && v == 0
-		}, "NODE_NAME is not set"},
 		{"a file of version 2", map[string]string{"DCGM_EXPORTER_CONFIG_FILE": yaml2}, nil, nil, ""},
 		{"profiles for all clients", nil, []string{"--enable-pprof", "--address=:0"}, nil, "--enable-pprof is not served"},
 		{"a GPU that is not there", nil, []string{"-d", "g:0-7,99"}, nil, `device="GPU 99"`},

@@ -2,6 +2,7 @@ package integration
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -150,4 +151,11 @@ func TestPodLabelsAreOnTheFirstPage(t *testing.T) {
 	if got := p.series("DCGM_FI_DEV_GPU_TEMP", "gpu", "pod", "team", "pod_uid"); got["0/train/vision/u-1"] == 0 {
 		t.Errorf("the first page: %v", got)
 	}
+}
+
+// kubeconfigOf writes a kubeconfig for an API server and returns its path.
+func kubeconfigOf(t *testing.T, url string) string {
+	t.Helper()
+	return write(t, "config", fmt.Sprintf(`{"apiVersion": "v1", "kind": "Config", "current-context": "c",
+"contexts": [{"name": "c", "context": {"cluster": "c"}}], "clusters": [{"name": "c", "cluster": {"server": %q}}]}`, url))
 }

@@ -40,8 +40,6 @@ type exporter struct {
 	t      *testing.T
 	url    string
 	hangup chan struct{}
-	// By signal; unbuffered, so that a value taken is a value under way.
-	release, acquire chan struct{}
 
 	cancel func()
 	result <-chan error
@@ -59,11 +57,11 @@ func start(t *testing.T, args ...string) *exporter {
 // startIn is start with an environment.
 func startIn(t *testing.T, env map[string]string, args ...string) *exporter {
 	t.Helper()
-	e := &exporter{t: t, hangup: make(chan struct{}), release: make(chan struct{}), acquire: make(chan struct{})}
+	e := &exporter{t: t, hangup: make(chan struct{})}
 	r := running.Start(t, patience, app.Process{
 		Args:   args,
 		Env:    func(name string) (string, bool) { v, ok := env[name]; return v, ok },
-		Hangup: e.hangup, Release: e.release, Acquire: e.acquire,
+		Hangup: e.hangup,
 	})
 	e.url, e.cancel, e.result, e.log = "http://"+r.Address, r.Cancel, r.Result, r.Log
 	return e

@@ -3,8 +3,8 @@
 // A seed decides the node (whole, time-sliced and claimed GPUs, GPUs cut by MIG), its pods and
 // their processes, and what goes wrong: GPUs that are lost, unbound and cut again, an engine that
 // dies, hangs, fails, or whose clock is off, fields that are not read, a kubelet that restarts,
-// lists its pods one by one, is slow or hangs, an API server that knows no pods yet, reloads and
-// releases. Attribution (podmapper over gRPC), the collector's loop with its derivers, and the
+// lists its pods one by one, is slow or hangs, an API server that knows no pods yet, and reloads.
+// Attribution (podmapper over gRPC), the collector's loop with its derivers, and the
 // encoder are those of the exporter; the source, the kubelet and the clock, which is that of a
 // bubble, are the test's own. What the page may say is judged by the generator's truth.
 //

@@ -103,12 +103,9 @@ func play(t *testing.T, seed uint64) (r result) {
 			synctest.Wait()
 			w.step()
 			n.follow()
-			switch rng.IntN(30) {
-			case 0:
+			if rng.IntN(30) == 0 {
 				change.Plan = planOf(t, configured+more, interval)
 				reload(ctx, l, change)
-			case 1:
-				release(ctx, l, rng)
 			}
 		}
 		w.mu.Lock()
@@ -144,19 +141,11 @@ func (w *world) step() {
 	w.note()
 }
 
-// reload and release command the loop, and do not wait longer than a person would.
+// reload does not wait longer than a person would.
 func reload(ctx context.Context, l *loop.Loop, c collector.Change) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	_ = l.Reload(ctx, c) // one that is refused changes nothing
-}
-
-func release(ctx context.Context, l *loop.Loop, rng *rand.Rand) {
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
-	defer cancel()
-	if l.Release(ctx, time.Minute) == nil && rng.IntN(2) == 0 {
-		_ = l.Acquire(ctx)
-	}
 }
 
 // pagesOf is how many pages TestPages looks at.

@@ -9,42 +9,18 @@ import (
 	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
 )
 
-// A release that comes while a reload opens its session is granted as soon as the call that hangs
-// returns, and a reload while released opens nothing.
-func TestReleaseDuringAReload(t *testing.T) {
-	t.Parallel()
-	engine, env := fakedcgm.NewFor(t, node()...)
-	r := start(t, env, "--web-enable-lifecycle")
-	r.until("dcgm_exporter_collect_success 1")
-	engine.Add("block dcgmWatchFields")
-	r.signal(syscall.SIGHUP)
-	until(t, "a reload that hangs", func() bool { return engine.Blocked() > 0 })
-	if code, body := r.post("/-/release"); code != http.StatusServiceUnavailable || !strings.Contains(body, "still in use") {
-		t.Errorf("POST /-/release: %d %s", code, body)
-	}
-	if code, _ := r.get("/-/healthy"); code != http.StatusOK {
-		t.Errorf("/-/healthy: %d", code)
-	}
-	engine.Remove("block dcgmWatchFields")
-	r.letsGo(engine.Open)
-	r.signal(syscall.SIGHUP)
-	until(t, "a reload while released", func() bool { return strings.Contains(r.said(), "Configuration reloaded") })
-	r.stays(engine.Open)
-	if code, body := r.post("/-/acquire"); code != http.StatusOK {
-		t.Errorf("POST /-/acquire: %d %s", code, body)
-	}
-	r.until(`DCGM_FI_DEV_GPU_TEMP{gpu="7"`, "dcgm_exporter_released 0")
-}
-
-// An end that comes while a release waits for a call is distinguished from a clean one.
-func TestEndDuringAReleaseThatHangs(t *testing.T) {
+// An end that comes while a reload hangs in the engine is distinguished from a clean one.
+func TestEndDuringAReloadThatHangs(t *testing.T) {
 	t.Parallel()
 	engine, env := fakedcgm.NewFor(t, node()...)
 	r := start(t, env)
 	r.until("dcgm_exporter_collect_success 1")
-	engine.Add("block dcgmUnwatchFields")
-	r.signal(syscall.SIGUSR1)
-	until(t, "a close that hangs", func() bool { return engine.Blocked() > 0 })
+	engine.Add("block dcgmWatchFields")
+	r.signal(syscall.SIGHUP)
+	until(t, "a reload that hangs", func() bool { return engine.Blocked() > 0 })
+	if code, _ := r.get("/-/healthy"); code != http.StatusOK {
+		t.Errorf("/-/healthy: %d", code)
+	}
 	r.signal(syscall.SIGTERM)
 	if code := r.ends(); code != 3 {
 		t.Errorf("exit code %d, want 3", code)

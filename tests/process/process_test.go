@@ -398,3 +398,27 @@ func TestExitCodes(t *testing.T) {
 		})
 	}
 }
+
+func until(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	deadline := time.After(patience)
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !is() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("not seen: %s", what)
+		}
+	}
+}
+
+func (r *running) post(path string) (int, string) {
+	r.t.Helper()
+	client := http.Client{Timeout: patience}
+	resp, err := client.Post(r.url+path, "", nil)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return body(r.t, resp)
+}

@@ -230,11 +230,7 @@ is not known; but not beside a PodMonitor, since every series would be there twi
   resources: [pods]
   verbs: [list, watch]
 {{- end }}
-{{- if $k.releaseOnPause }}
-- apiGroups: [""]
-  resources: [nodes]
-  verbs: [get, list, watch]
-{{- else if $k.readNode }}
+{{- if $k.readNode }}
 - apiGroups: [""]
   resources: [nodes]
   verbs: [get]
@@ -310,7 +306,6 @@ name twice cannot be applied on the server's side. */}}
 {{- if $v.kubernetes.enablePodLabels }}{{ $_ := set $env "DCGM_EXPORTER_KUBERNETES_ENABLE_POD_LABELS" "true" }}{{ end -}}
 {{- if $v.kubernetes.enablePodUID }}{{ $_ := set $env "DCGM_EXPORTER_KUBERNETES_ENABLE_POD_UID" "true" }}{{ end -}}
 {{- with $v.kubernetes.podLabelAllowlistRegex }}{{ $_ := set $env "DCGM_EXPORTER_KUBERNETES_POD_LABEL_ALLOWLIST_REGEX" (join "," .) }}{{ end -}}
-{{- if $v.kubernetes.releaseOnPause }}{{ $_ := set $env "DCGM_EXPORTER_KUBERNETES_RELEASE_ON_PAUSE" "true" }}{{ end -}}
 {{- if $v.kubernetesDRA.enabled }}{{ $_ := set $env "KUBERNETES_ENABLE_DRA" "true" }}{{ end -}}
 {{- if $v.config.enabled }}{{ $_ := set $env "DCGM_EXPORTER_CONFIG_FILE" $v.config.mountPath }}{{ end -}}
 {{- if or $v.webConfig.existingSecret (include "dcgm-exporter.ownWebConfig" .) -}}

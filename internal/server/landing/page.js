@@ -250,9 +250,7 @@ function drawBanners(answer, problem) {
   if (node) {
     if (node.simulated) list.push(banner("warn", "Simulated node: no value on this page is of real hardware."));
     if (node.problem) {
-      list.push(node.problem.reason === "released"
-        ? banner("warn", "The driver is released on request: nothing is read until it is acquired again.")
-        : banner("bad", "No data (" + node.problem.reason + "): " + node.problem.text));
+      list.push(banner("bad", "No data (" + node.problem.reason + "): " + node.problem.text));
     } else if (answer.stale) list.push(banner("bad", "The collection is late: this is what was read " + ago(answer.ageSeconds) + "."));
     const lost = node.entities.filter((e) => e.problem && e.kind === "GPU");
     if (lost.length) list.push(banner("bad", lost.map((e) => e.name + " is not read: " + e.problem.reason).join("; ") + "."));

@@ -34,12 +34,3 @@ int control_get_peers(thin_lib *lib, uintptr_t handle, control_peers *peers) {
     if (peers->count > CONTROL_GPUS_MAX) peers->count = CONTROL_GPUS_MAX;
     return code;
 }
-
-static int call(thin_lib *lib, const char *name, uintptr_t handle) {
-    int (*function)(uintptr_t);
-    *(void **)&function = dlsym(lib->handle, name);
-    return function ? function(handle) : FUNCTION_NOT_FOUND;
-}
-
-int control_pause_profiling(thin_lib *lib, uintptr_t handle) { return call(lib, "dcgmProfPause", handle); }
-int control_resume_profiling(thin_lib *lib, uintptr_t handle) { return call(lib, "dcgmProfResume", handle); }

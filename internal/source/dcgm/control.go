@@ -10,10 +10,6 @@ type controls interface {
 	checkHealth(group handle) ([]incident, error)
 	// peers returns the state of NVLink from each GPU to each other one.
 	peers() ([]peer, error)
-	// pauseProfiling stops the profiling of every client of the engine, until resumeProfiling. Either
-	// may be called again.
-	pauseProfiling() error
-	resumeProfiling() error
 }
 
 // An incident is what a health watch found (dcgmIncidentInfo_t).

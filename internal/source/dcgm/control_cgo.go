@@ -44,11 +44,3 @@ func (e *connection) peers() ([]peer, error) {
 	}
 	return list, e.lib.result("dcgmGetNvLinkP2PStatus", code)
 }
-
-func (e *connection) pauseProfiling() error {
-	return e.lib.result("dcgmProfPause", C.control_pause_profiling(e.lib.c, e.handle))
-}
-
-func (e *connection) resumeProfiling() error {
-	return e.lib.result("dcgmProfResume", C.control_resume_profiling(e.lib.c, e.handle))
-}

@@ -197,9 +197,7 @@ func (h *hostile) peers() ([]peer, error) {
 	}
 	return list, h.fails()
 }
-func (h *hostile) pauseProfiling() error  { return h.fails() }
-func (h *hostile) resumeProfiling() error { return h.fails() }
-func (h *hostile) close() error           { return nil }
+func (h *hostile) close() error { return nil }
 
 // FuzzHostileEngine holds that no answer of an engine ends the process, and that nothing comes of
 // what was not asked for.
@@ -228,7 +226,7 @@ func defy(t *testing.T, seed uint64, shape uint16) (samples int) {
 	bit := func(n int) bool { return shape>>n&1 != 0 }
 	onGPU := gpu.KindsOf(gpu.KindGPU, gpu.KindGPUInstance)
 	plan := &gpu.Plan{Interval: time.Millisecond, Devices: gpu.Selector{Flex: true}, Switches: gpu.Selector{Flex: true}, CPUs: gpu.Selector{Flex: true},
-		Health: bit(0), Peers: bit(1), Placement: bit(2), ProfilingPaused: bit(3),
+		Health: bit(0), Peers: bit(1), Placement: bit(2),
 		Fields: []gpu.Field{
 			{ID: 1, Text: true, Levels: onGPU}, {ID: 150, Levels: onGPU}, {ID: 155, Levels: onGPU, Every: bit(4)},
 			{ID: 112, Levels: gpu.KindsOf(gpu.KindGPU), Every: true}, {ID: catalog.XIDErrors, Levels: gpu.KindsOf(gpu.KindGPU)},
@@ -250,10 +248,6 @@ func defy(t *testing.T, seed uint64, shape uint16) (samples int) {
 		_ = s.Read(context.Background(), &b)
 		checkHostile(t, seed, s, &b)
 		samples += len(b.Samples)
-		if h.rng.IntN(4) == 0 {
-			_ = s.PauseProfiling(context.Background())
-			_ = s.ResumeProfiling(context.Background())
-		}
 	}
 	_ = s.Close()
 	return samples

@@ -64,12 +64,6 @@ func TestNewestOfSeveral(t *testing.T) {
 			s.each(readout{samples: e.samples}, nil, func(row, f int, x *sample) { s.take(&gpu.Batch{}, row, f, x, readout{}) })
 			return w.valued
 		},
-		"of before a pause": func(s *Session, w *watch, _ *quietEngine) int64 {
-			if err := s.forget(w); err != nil {
-				t.Fatal(err)
-			}
-			return w.after
-		},
 	} {
 		s, w, e := oneWatch(fields...)
 		e.samples = samplesAt(1001, times...)

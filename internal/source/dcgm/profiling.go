@@ -1,11 +1,8 @@
 package dcgm
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
@@ -23,20 +20,8 @@ const (
 // others have some. The first value takes two readings.
 const staleIntervals = 3
 
-var errPaused = fmt.Errorf("dcgm: %w: profiling is paused", gpu.ErrUnavailable)
-
-// profilingState is what a session knows of the profiling of its engine.
-type profilingState struct {
-	pauses *pauses
-	paused bool // the profiling fields are not read
-	// ordered: this session had the engine pause, and counts in pauses.
-	ordered bool
-	others  time.Time // when a watch of other fields last had a new value
-}
-
 // A refusedWatch is a watch that the engine refuses for now: another profiler has the counters, it
-// has no room, or it did not answer. Or it is a profiling watch that is not requested during a
-// pause.
+// has no room, or it did not answer.
 type refusedWatch struct {
 	rows, fields []int
 	sampling
@@ -44,155 +29,6 @@ type refusedWatch struct {
 	unknown bool // whether the GPU has the fields: the engine did not say
 	wait    time.Duration
 	next    time.Time // not to be tried before
-}
-
-// pauses counts, per engine, the sessions of this process that have paused its profiling. Two
-// sessions overlap during a reload: the pause is to last until both are closed, since it is one for
-// all clients of the engine.
-type pauses struct {
-	mu sync.Mutex
-	by map[string]int
-}
-
-// add counts a session in or out, and returns how many are left.
-func (p *pauses) add(engine string, n int) int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.by == nil {
-		p.by = map[string]int{}
-	}
-	p.by[engine] += n
-	return p.by[engine]
-}
-
-// PauseProfiling stops the profiling of the engine, for all its clients, until ResumeProfiling or
-// Close. Read then says gpu.ErrUnavailable of the profiling fields. To pause again changes nothing.
-// The error wraps gpu.ErrVersion where libdcgm has no such call.
-func (s *Session) PauseProfiling(ctx context.Context) error {
-	if s.prof.paused {
-		return nil
-	}
-	if err := s.orderable(ctx); err != nil {
-		return err
-	}
-	if err := s.orderPause(); err != nil {
-		return s.failedOrder(err)
-	}
-	s.prof.paused = true
-	return nil
-}
-
-// orderPause has the engine pause.
-func (s *Session) orderPause() error {
-	if err := s.engine.pauseProfiling(); err != nil {
-		return err
-	}
-	s.prof.ordered = true
-	s.prof.pauses.add(s.addr.String(), 1)
-	return nil
-}
-
-// beginPaused pauses before anything is watched, where the plan says so: a watch would take the
-// counters from the program that they were left to. An engine that cannot pause is watched without
-// them all the same.
-func (s *Session) beginPaused() error {
-	if !s.plan.ProfilingPaused {
-		return nil
-	}
-	s.prof.paused = true
-	err := s.orderPause()
-	if err == nil || s.isOver(err) {
-		return err
-	}
-	s.log.Warn("The engine does not pause profiling; its fields are not watched", "error", s.withVersions(err))
-	return nil
-}
-
-// ResumeProfiling ends what PauseProfiling began. Samples of before are not reported any more. It
-// also ends a pause that another program left at the engine, as a process that was killed does.
-func (s *Session) ResumeProfiling(ctx context.Context) error {
-	left := slices.ContainsFunc(s.refused, func(h refusedWatch) bool { return hasCode(h.err, codePaused) })
-	if !s.prof.paused && !left {
-		return nil
-	}
-	if err := s.orderable(ctx); err != nil {
-		return err
-	}
-	now := time.Now()
-	for _, w := range s.watches {
-		if !w.profiling {
-			continue
-		}
-		if err := s.forget(w); err != nil {
-			return s.failedOrder(err)
-		}
-		w.advanced = now
-	}
-	if s.prof.ordered || left {
-		if err := s.engine.resumeProfiling(); err != nil {
-			return s.failedOrder(err)
-		}
-	}
-	if s.prof.ordered {
-		s.prof.pauses.add(s.addr.String(), -1)
-	}
-	s.prof.paused, s.prof.ordered = false, false
-	for i := range s.refused {
-		if s.refused[i].profiling {
-			s.refused[i].next = time.Time{}
-		}
-	}
-	return nil
-}
-
-// orderable reports why the engine cannot be given an order.
-func (s *Session) orderable(ctx context.Context) error {
-	if s.closed {
-		return fmt.Errorf("dcgm: %w: the session is closed", gpu.ErrUnavailable)
-	}
-	if err := s.Err(); err != nil {
-		return err
-	}
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("dcgm: %w", err)
-	}
-	return nil
-}
-
-func (s *Session) failedOrder(err error) error {
-	if s.isOver(err) || s.isForgotten(err) {
-		return s.End(s.lostError(err))
-	}
-	return fmt.Errorf("dcgm: %w", s.withVersions(err))
-}
-
-// forget makes Read skip the samples that the engine has of a watch by now.
-func (s *Session) forget(w *watch) error {
-	r, err := s.engine.latest(w.group.handle, w.handle)
-	if err != nil {
-		return err
-	}
-	s.each(r, nil, func(row, f int, x *sample) {
-		if c := s.slot(row, f); c.watch == w {
-			w.after = max(w.after, x.at)
-			c.at, c.date = 0, 0
-		}
-	})
-	w.from = max(w.from, w.after+1)
-	return nil
-}
-
-// leaveProfiling undoes a pause when the session closes, unless the session that follows has paused
-// as well.
-func (s *Session) leaveProfiling(engineGone bool) error {
-	if !s.prof.ordered {
-		return nil
-	}
-	s.prof.paused, s.prof.ordered = false, false
-	if left := s.prof.pauses.add(s.addr.String(), -1); left > 0 || engineGone {
-		return nil
-	}
-	return s.engine.resumeProfiling()
 }
 
 // isInUse reports whether an engine refuses a profiling watch only as long as another profiler has
@@ -218,7 +54,7 @@ func (s *Session) addRefused(rows, fields []int, key sampling, err error, unknow
 // retryRefused tries what was refused and is due. A field that the engine refuses for another
 // reason costs itself alone. After an error only another session helps.
 func (s *Session) retryRefused(now time.Time) error {
-	due := func(h refusedWatch) bool { return !now.Before(h.next) && !(h.profiling && s.prof.paused) }
+	due := func(h refusedWatch) bool { return !now.Before(h.next) }
 	if !slices.ContainsFunc(s.refused, due) {
 		return nil
 	}
@@ -268,11 +104,7 @@ func (s *Session) retryOne(h refusedWatch, now time.Time) error {
 // failRefused makes faults of what is refused.
 func (s *Session) failRefused(b *gpu.Batch) {
 	for _, h := range s.refused {
-		err := h.err
-		if h.profiling && s.prof.paused {
-			err = errPaused
-		}
-		failAll(b, h.rows, h.fields, err)
+		failAll(b, h.rows, h.fields, h.err)
 	}
 }
 
@@ -281,7 +113,7 @@ func (s *Session) failRefused(b *gpu.Batch) {
 func (s *Session) follow(w *watch, now time.Time) {
 	if !w.profiling {
 		if w.latest > w.newest {
-			w.newest, s.prof.others = w.latest, now
+			w.newest, s.advanced = w.latest, now
 		}
 		return
 	}
@@ -293,14 +125,10 @@ func (s *Session) follow(w *watch, now time.Time) {
 // renewStale watches the profiling fields that have had no new value for too long, while others
 // had: the engine can lose its profiler without a word. Only a lost engine is an error.
 func (s *Session) renewStale(now time.Time) error {
-	p := &s.prof
-	if p.paused {
-		return nil
-	}
 	var failed []*watch
 	renewed := 0
 	for _, w := range s.watches {
-		stale := w.profiling && p.others.Sub(w.advanced) > staleIntervals*w.interval && now.Sub(w.renewed) >= s.retry
+		stale := w.profiling && s.advanced.Sub(w.advanced) > staleIntervals*w.interval && now.Sub(w.renewed) >= s.retry
 		if !stale || !slices.ContainsFunc(w.group.rows, s.isRead) {
 			continue
 		}

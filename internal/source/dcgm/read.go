@@ -151,9 +151,6 @@ func (s *Session) readAll(ctx context.Context, b *gpu.Batch, begin time.Time) (r
 	}
 	for _, w := range s.watches {
 		w.latest, w.valued, w.faults = 0, 0, false
-		if w.profiling && s.prof.paused {
-			failAll(b, w.group.rows, w.fields, errPaused)
-		}
 	}
 	clear(s.valued)
 	for _, r := range s.readers {
@@ -189,7 +186,7 @@ func (s *Session) readAll(ctx context.Context, b *gpu.Batch, begin time.Time) (r
 func (s *Session) failReader(b *gpu.Batch, r *reader, err error) {
 	for _, row := range r.group.rows {
 		for _, f := range r.fields {
-			if w := s.slot(row, f).watch; w != nil && !(w.profiling && s.prof.paused) {
+			if s.slot(row, f).watch != nil {
 				b.Fail(row, f, err)
 			}
 		}
@@ -252,7 +249,7 @@ func (s *Session) fieldOf(id uint16) int {
 func (s *Session) take(b *gpu.Batch, row, f int, x *sample, r readout) {
 	c := s.slot(row, f)
 	w := c.watch
-	if w == nil || w.profiling && s.prof.paused || w.after > 0 && x.at <= w.after {
+	if w == nil {
 		return
 	}
 	if x.status == 0 {
@@ -429,7 +426,7 @@ func (s *Session) readTrail(w *watch, b *gpu.Batch) error {
 	r, _, err := s.engine.since(group, w.handle, from)
 	if err == nil {
 		s.each(r, rows, func(row, f int, x *sample) {
-			if c := s.slot(row, f); c.moved && c.watch == w && x.at > max(c.base, w.after) && x.at >= w.from {
+			if c := s.slot(row, f); c.moved && c.watch == w && x.at > c.base && x.at >= w.from {
 				s.takeTrail(b, c, row, f, x, r)
 			}
 		})

@@ -56,9 +56,9 @@ type Session struct {
 	valuedBy  []int   // the same of the Read before
 	inspected time.Time
 
-	health healthWatch
-	peers  peerWatch
-	prof   profilingState
+	health   healthWatch
+	peers    peerWatch
+	advanced time.Time // when a watch of other fields than profiling last had a new value
 
 	gpu.Lifecycle
 	closed bool
@@ -69,7 +69,7 @@ type cell struct{ row, field int }
 
 // open does the work of Source.Open. What it leaves half done, abandon undoes.
 func (s *Session) open(ctx context.Context) error {
-	steps := []func() error{s.readVersions, s.beginPaused, s.discover, s.watchAll, s.watchHealth, s.engine.update}
+	steps := []func() error{s.readVersions, s.discover, s.watchAll, s.watchHealth, s.engine.update}
 	for _, step := range steps {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -204,13 +204,12 @@ func (s *Session) Close() error {
 	s.closed = true
 	ended := s.Err() != nil && !errors.Is(s.Err(), gpu.ErrTopology)
 	if ended {
-		_ = s.leaveProfiling(true) // calls no engine that is gone
 		if err := s.engine.close(); err != nil {
 			s.log.Debug("Close of the connection to an engine that is gone", "error", err)
 		}
 		return nil
 	}
-	if err := errors.Join(s.unwatchHealth(), s.unwatchAll(), s.leaveProfiling(false), s.engine.close()); err != nil {
+	if err := errors.Join(s.unwatchHealth(), s.unwatchAll(), s.engine.close()); err != nil {
 		return fmt.Errorf("dcgm: close: %w", err)
 	}
 	return nil

@@ -41,9 +41,8 @@ type Source struct {
 	lib lib
 	// run keeps this process's groups apart from those of any other client of the engine: process ids
 	// repeat between containers.
-	run    string
-	pauses pauses
-	dates  dates // of the engine's clock
+	run   string
+	dates dates // of the engine's clock
 }
 
 // New returns a Source. It neither loads the library nor connects.
@@ -89,7 +88,6 @@ func (s *Source) Open(ctx context.Context, plan *gpu.Plan) (*Session, error) {
 		name:   fmt.Sprintf("dcgm-exporter-%s-%s", s.run, rand.Text()[:10]),
 		clock:  clock{foreign: !addr.IsLocal(), dates: &s.dates, tolerance: toleranceOf(plan.Interval)},
 		retry:  cmp.Or(s.opt.retry, retryRefused),
-		prof:   profilingState{pauses: &s.pauses},
 	}
 	if err := session.open(ctx); err != nil {
 		session.abandon(err)

@@ -33,8 +33,7 @@ type watch struct {
 	handle handle // of the field group
 	fields []int  // plan indexes
 	sampling
-	from  int64 // samples of before are not read, in the engine's microseconds
-	after int64 // samples up to here are of before a pause, in the engine's microseconds
+	from int64 // samples of before are not read, in the engine's microseconds
 	// Of the Read under way: the newest sample, the newest with a value, whether some field said why
 	// it has none, and the rows with more than one new sample.
 	latest, valued int64
@@ -169,10 +168,6 @@ func (s *Session) watchCapable(rows, fields []int, key sampling) error {
 		parts[i].rows = append(parts[i].rows, row)
 	}
 	for _, p := range parts {
-		if s.prof.paused {
-			s.refused = append(s.refused, refusedWatch{rows: p.rows, fields: p.fields, sampling: key, err: errPaused})
-			continue
-		}
 		if err := s.watchChunks(p.rows, p.fields, key); err != nil {
 			return err
 		}

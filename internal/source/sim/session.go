@@ -35,8 +35,7 @@ type Session struct {
 	closed        atomic.Bool
 	gpu.Lifecycle // ended by a Read: there is no goroutine that would notice earlier
 
-	bindings int  // how often GPUs had been unbound or bound when it was opened
-	paused   bool // profiling, by PauseProfiling
+	bindings int // how often GPUs had been unbound or bound when it was opened
 }
 
 // A cell is a field of a row: how its value comes about, and what the scenario does to it.
@@ -62,10 +61,7 @@ type outage struct {
 	err   error
 }
 
-var (
-	errCountersInUse = fmt.Errorf("sim: another profiler has the counters: %w", gpu.ErrUnavailable)
-	errPaused        = fmt.Errorf("sim: profiling is paused: %w", gpu.ErrUnavailable)
-)
+var errCountersInUse = fmt.Errorf("sim: another profiler has the counters: %w", gpu.ErrUnavailable)
 
 var errClosed = fmt.Errorf("session is closed: %w", gpu.ErrUnavailable)
 
@@ -173,24 +169,6 @@ func (s *Session) Close() error {
 	return nil
 }
 
-// PauseProfiling makes Read say gpu.ErrUnavailable of the profiling fields, until ResumeProfiling
-// or Close. It is called as Read is.
-func (s *Session) PauseProfiling(ctx context.Context) error { return s.pauseProfiling(ctx, true) }
-
-// ResumeProfiling ends what PauseProfiling began.
-func (s *Session) ResumeProfiling(ctx context.Context) error { return s.pauseProfiling(ctx, false) }
-
-func (s *Session) pauseProfiling(ctx context.Context, on bool) error {
-	if s.closed.Load() {
-		return fmt.Errorf("sim: profiling: %w", errClosed)
-	}
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("sim: profiling: %w", err)
-	}
-	s.paused = on
-	return s.Err()
-}
-
 // Read appends the samples and faults of this moment.
 func (s *Session) Read(ctx context.Context, b *gpu.Batch) error {
 	s.src.reads.Add(1)
@@ -279,8 +257,6 @@ func (s *Session) readCell(c *cell, b *gpu.Batch, now int64) {
 	switch {
 	case c.gen == nil:
 		b.Fail(c.row, c.field, c.err)
-	case s.paused && s.plan.Fields[c.field].Profiling:
-		b.Fail(c.row, c.field, errPaused)
 	case c.events != nil:
 		c.events(s, c, b, s.last, now)
 	case c.interval > 0:

@@ -1,0 +1,128 @@
+package collector_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
+)
+
+// withXIDs requests events, for which the session is read once more before it is closed.
+func withXIDs(o *loop.Options) {
+	o.Plan = testPlan()
+	o.Plan.Derived = append(o.Plan.Derived, gpu.Derived{Name: "DCGM_EXP_XID_ERRORS_TOTAL", Type: gpu.MetricCounter, Field: 1})
+}
+
+// A last read that takes its time but heeds its context does not make a clean end a wedged one,
+// whether it begins before the end or because of it.
+func TestStopWhileTheLastReadIsSlow(t *testing.T) {
+	for name, wait := range map[string]time.Duration{"under way": interval, "of the close": 0} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := &fake{gpus: 1}
+				r := start(t, f, withXIDs)
+				f.set(func() { f.read = func(ctx context.Context, _ *gpu.Batch) error { <-ctx.Done(); return ctx.Err() } })
+				r.wait(wait)
+				begin := time.Now()
+				if err := r.stop(); err != nil {
+					t.Errorf("Run: %v", err)
+				}
+				if took := time.Since(begin); took > 4*time.Second {
+					t.Errorf("Run returned after %v of the bubble's time", took)
+				}
+				if got := f.counts(); got[0] != got[1] {
+					t.Errorf("%d sessions opened, %d closed", got[0], got[1])
+				}
+			})
+		})
+	}
+}
+
+// The end of Run waits for a driver that hangs for the close timeout and no longer, whatever it
+// The end of Run waits for a driver that hangs for the close timeout and no longer, whatever it
+// hangs in: a supervisor that waits for longer kills.
+func TestStopWhileTheDriverHangs(t *testing.T) {
+	hangRead := func(f *fake, free chan struct{}) {
+		f.read = func(context.Context, *gpu.Batch) error { <-free; return nil }
+	}
+	for name, c := range map[string]struct {
+		hang func(*fake, chan struct{})
+		wait time.Duration
+	}{
+		"read":      {hangRead, interval},
+		"last read": {hangRead, 0}, // that before the close, for its events
+		"close":     {func(f *fake, free chan struct{}) { f.close = func() { <-free } }, interval},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f, free := &fake{gpus: 1}, make(chan struct{})
+				r := start(t, f, withXIDs)
+				f.set(func() { c.hang(f, free) })
+				r.wait(c.wait)
+				begin := time.Now()
+				if err := r.stop(); !errors.Is(err, gpu.ErrWedged) {
+					t.Errorf("Run: %v, want gpu.ErrWedged", err)
+				}
+				if took := time.Since(begin); took > 4*time.Second {
+					t.Errorf("Run returned after %v of the bubble's time", took)
+				}
+				close(free)
+			})
+		})
+	}
+}
+
+// Reloads that come during a driver call are made once it has returned, but for those whose caller
+// waits no longer.
+func TestReloadsDuringADriverCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, freed := &fake{gpus: 1}, make(chan struct{})
+		r := start(t, f, nil)
+		f.set(func() {
+			f.read = func(_ context.Context, b *gpu.Batch) error {
+				<-freed
+				b.Add(0, 0, gpu.Int(50), time.Now())
+				return nil
+			}
+		})
+		r.wait(interval + interval/4)
+		reload := func(ctx context.Context, to *fake) <-chan error {
+			done := make(chan error, 1)
+			go func() {
+				done <- r.loop.Reload(ctx, collector.Change{Source: collector.SourceOf(to.Open), Plan: testPlan()})
+			}()
+			synctest.Wait()
+			return done
+		}
+		first, abandoned, second := &fake{gpus: 1}, &fake{gpus: 1}, &fake{gpus: 1}
+		a := reload(t.Context(), first)
+		ctx, cancel := context.WithCancel(t.Context())
+		b := reload(ctx, abandoned)
+		c := reload(t.Context(), second)
+		cancel()
+		if err := <-b; !errors.Is(err, context.Canceled) {
+			t.Errorf("the abandoned reload: %v", err)
+		}
+		close(freed)
+		for _, done := range []<-chan error{a, c} {
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+		synctest.Wait()
+		if got, want := abandoned.counts(), [2]int{}; got != want {
+			t.Errorf("the abandoned reload opened and closed %v sessions", got)
+		}
+		if n := [][2]int{first.counts(), second.counts()}; n[0][0]+n[1][0] != 2 || n[0][1]+n[1][1] != 1 {
+			t.Errorf("sessions opened and closed by the two reloads: %v, want one open", n)
+		}
+		if err := r.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
