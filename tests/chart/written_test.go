@@ -199,6 +199,19 @@ func TestNotesOnATagOfTheReference(t *testing.T) {
 	}
 }
 
+// Values of older charts of NVIDIA render: a repository without a tag is that of its last chart, and a key that means
+// nothing is named.
+func TestValuesOfOlderCharts(t *testing.T) {
+	c := load(t, folder)
+	r := mustRender(t, c, "image: {repository: nvcr.io/nvidia/k8s/dcgm-exporter}\nmapPodsMetrics: true")
+	if image := strings.Join(r.docs, "\n---\n"); !strings.Contains(image, "nvcr.io/nvidia/k8s/dcgm-exporter:4.5.3-4.8.2-distroless") {
+		t.Errorf("the image is not that of NVIDIA's chart:\n%s", image)
+	}
+	if !strings.Contains(r.notes, "mapPodsMetrics has no effect") {
+		t.Errorf("the notes do not name mapPodsMetrics:\n%s", r.notes)
+	}
+}
+
 // A scrape, and "helm test", need a certificate where the exporter demands one.
 func TestNotesOnCertificatesOfClients(t *testing.T) {
 	c := load(t, folder)

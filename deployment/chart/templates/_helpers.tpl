@@ -87,8 +87,11 @@ labels:
   {{- include "dcgm-exporter.labels" . | nindent 2 }}
 {{- end -}}
 
+{{/* NVIDIA's repository has no tag of this chart: without a tag the one of its chart 4.8.2 is meant. */}}
 {{- define "dcgm-exporter.image" -}}
-{{- $tag := include "dcgm-exporter.word" .Values.image.tag | default (list .Chart.AppVersion .Values.image.variant | compact | join "-") -}}
+{{- $own := list .Chart.AppVersion .Values.image.variant | compact | join "-" -}}
+{{- if regexMatch "(^|/)nvidia/k8s/dcgm-exporter$" .Values.image.repository }}{{ $own = "4.5.3-4.8.2-distroless" }}{{ end -}}
+{{- $tag := include "dcgm-exporter.word" .Values.image.tag | default $own -}}
 {{- if .Values.image.digest -}}
 {{- printf "%s@%s" .Values.image.repository .Values.image.digest -}}
 {{- else -}}
