@@ -45,6 +45,45 @@ func TestDowngradeOnTheCommandLine(t *testing.T) {
 	}
 }
 
+// A list of images is for a copying tool: that of another release is none.
+func TestImagesOfAReleaseThatIsNotKnown(t *testing.T) {
+	for _, release := range []string{"v26.11.0", "v25.4.0", "v25.4"} {
+		code, out, errOut := call("", "images", "--version", release)
+		if code != 2 || out != "" || !strings.Contains(errOut, release) || !strings.Contains(errOut, "--chart") {
+			t.Errorf("%s: exit %d, %q, %q", release, code, out, errOut)
+		}
+	}
+}
+
+// Lint judges as some release in any case, and says which: a note for one that it does not know, and among what was
+// judged where none was named.
+func TestLintNamesTheReleaseThatItAssumes(t *testing.T) {
+	const values = "driver: {rdma: {enabled: true}}\n"
+	for release, want := range map[string]string{
+		"v25.4.0":  "not in gpuop's table; judged as v25.3.4",
+		"v26.11.0": "newer than every release that gpuop knows; judged as v26.7.0",
+	} {
+		if code, out, _ := call(values, "lint", "-", "--version", release); code != 0 || !strings.Contains(out, release) || !strings.Contains(out, want) {
+			t.Errorf("%s: exit %d, %s", release, code, out)
+		}
+		dir := t.TempDir()
+		for name, text := range map[string]string{"Chart.yaml": "name: gpu-operator\nversion: " + release + "\n", "values.yaml": values} {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if code, out, _ := call("", "lint", filepath.Join(dir, "values.yaml")); code != 0 || !strings.Contains(out, "Chart.yaml") || !strings.Contains(out, want) {
+			t.Errorf("beside Chart.yaml, %s: exit %d, %s", release, code, out)
+		}
+	}
+	if code, out, _ := call(values, "lint", "-"); code != 0 || !strings.Contains(out, "v26.7.0, release assumed") {
+		t.Errorf("no release: exit %d, %s", code, out)
+	}
+	if code, out, _ := call(values, "lint", "-", "--version", "v26.7.0"); code != 0 || strings.Contains(out, "assumed") {
+		t.Errorf("named: exit %d, %s", code, out)
+	}
+}
+
 // A release that gpuop does not know is judged with notes, and rightly once --chart teaches it.
 func TestChartTeachesARelease(t *testing.T) {
 	values := "driver: {brandNew: 1, enabled: true}\n"

@@ -2,6 +2,7 @@ package images_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -78,6 +79,26 @@ func TestWhatRunsIsListed(t *testing.T) {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// A precompiled driver without a branch, and so the chart's own version, is an image that does not exist.
+func TestPrecompiledWantsABranch(t *testing.T) {
+	table := chart.Load()
+	for version, noted := range map[string]bool{"": true, "570.86.15": true, "570": false} {
+		settings := []chart.Setting{chart.Set("driver.usePrecompiled", true, "")}
+		if version != "" {
+			settings = append(settings, chart.Set("driver.version", version, ""))
+		}
+		list, err := images.List(table, table.Latest(), settings, images.Nodes{Systems: []string{"ubuntu22.04"}, Kernels: []string{kernel}}, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, i := range list {
+			if wants := strings.Contains(i.Note, "wants a driver branch"); wants != (noted && i.Operand == "driver") {
+				t.Errorf("version %q: %+v", version, i)
+			}
+		}
 	}
 }
 

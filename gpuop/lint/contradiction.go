@@ -18,21 +18,33 @@ func (in *installation) contradictions() {
 	}
 }
 
+// precompiledVersion looks at the version in force: the chart's own default is no branch.
 func (in *installation) precompiledVersion() {
 	s := in.explicit("driver.version")
-	if s == nil || s.unknown || s.text() == "" || chart.DriverBranch(s.text()) || !in.is("driver.usePrecompiled", true) {
+	value, known := in.value("driver.version")
+	version := scalarText(value)
+	if !known || version == "" || chart.DriverBranch(version) || !in.is("driver.usePrecompiled", true) || s == nil && in.resource {
 		return
 	}
-	major, _, _ := strings.Cut(s.text(), ".")
-	fix := "write a branch such as 580"
+	major, _, _ := strings.Cut(version, ".")
+	fix, reason := "write a branch such as 580", fmt.Sprintf("found %q", version)
 	if chart.DriverBranch(major) {
 		fix = "write " + major
-		if !s.dropped {
+		switch {
+		case s == nil:
+			fix = "set driver.version=" + major
+		case !s.dropped:
 			s.changed = &major
 		}
 	}
+	if s == nil {
+		if s = in.on("driver.usePrecompiled"); s == nil {
+			return
+		}
+		reason = "driver.version is the chart's own " + version
+	}
 	in.add("precompiled-version", finding.Error,
-		fmt.Sprintf("driver.usePrecompiled=true wants a driver branch, found %q; precompiled images are tagged <branch>-<kernel>-<os>", s.text()), fix, sourceDocs, s)
+		fmt.Sprintf("driver.usePrecompiled=true wants a driver branch, %s; precompiled images are tagged <branch>-<kernel>-<os>", reason), fix, sourceDocs, s)
 }
 
 func (in *installation) precompiledLeavesOut() {

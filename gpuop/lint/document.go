@@ -279,18 +279,18 @@ func (r *run) document(d doc) {
 	case kindUmbrella:
 		inner := d
 		inner.root = withoutEnabled(fields.Get(d.root, operatorNamespace))
-		v := r.valuesVersion(d.file)
+		v, of := r.valuesVersion(d.file)
 		r.valuesDocument(&inner, v)
-		name += " for gpu-operator " + v.String()
+		name += of
 	case kindPluginValues:
 		r.pluginValues(&d)
 	case kindVGPU, kindClients:
 		r.judged++
 		r.managerConfig(&d)
 	case kindValues:
-		v := r.valuesVersion(d.file)
+		v, of := r.valuesVersion(d.file)
 		r.valuesDocument(&d, v)
-		name += " for gpu-operator " + v.String()
+		name += of
 	case kindClusterPolicy, kindNVIDIADriver, kindGPUCluster:
 		r.resource(&d)
 	case kindPlugin:
@@ -369,12 +369,18 @@ func (r *run) managerConfig(d *doc) {
 	r.report(d, reader.Findings)
 }
 
-// valuesVersion is the release that a values file is for: the one that the user names, and else that
-// of the chart in whose folder the file is, or that this chart depends on.
-func (r *run) valuesVersion(file string) chart.Version {
-	data, _, err := r.beside(file, "Chart.yaml")
-	if err != nil || r.version != (chart.Version{}) {
-		return r.orLatest()
+// valuesVersion is the release that a values file is for, and how the list of what was judged names it: the release that
+// the user names, and else that of the chart in whose folder the file is, or that this chart depends on. Without either
+// it is assumed.
+func (r *run) valuesVersion(file string) (v chart.Version, named string) {
+	if r.version != (chart.Version{}) {
+		return r.version, " for gpu-operator " + r.version.String()
+	}
+	v = r.table.Latest()
+	assumed := ", release assumed; --version names it"
+	data, name, err := r.beside(file, "Chart.yaml")
+	if err != nil {
+		return v, " for gpu-operator " + v.String() + assumed
 	}
 	var reader fields.Reader
 	root := reader.Document(trimBOM(data))
@@ -382,11 +388,21 @@ func (r *run) valuesVersion(file string) chart.Version {
 		if fields.Text(c, "name") != operatorNamespace {
 			continue
 		}
-		if v, exact, err := r.table.Resolve(fields.Text(c, "version")); err == nil && exact {
-			return v
+		requested := fields.Text(c, "version")
+		if found, exact, err := r.table.Resolve(requested); err == nil {
+			v, assumed = found, ""
+			if !exact {
+				r.name = name
+				r.findings = append(r.findings, r.otherRelease(requested, v, word{line: fields.Get(c, "version").Line}))
+			}
+			break
+		}
+		if newest, ok := r.table.Newest(requested); ok {
+			v, assumed = newest, ", the newest that gpuop knows of "+requested
+			break
 		}
 	}
-	return r.orLatest()
+	return v, " for gpu-operator " + v.String() + assumed
 }
 
 // valuesDocument judges a values file with the --set flags on top.

@@ -221,6 +221,10 @@ func TestSeedRows(t *testing.T) {
 
 func TestTraps(t *testing.T) {
 	for _, tt := range []input{
+		{row: "precompiled with the chart's own driver version, which is no branch", text: "driver: {usePrecompiled: true}\n", want: []string{"error precompiled-version driver.usePrecompiled @1"}},
+		{row: "precompiled with the chart's own driver version, a flag", command: true, text: "helm install g nvidia/gpu-operator -n gpu-operator --create-namespace --set driver.usePrecompiled=true",
+			want: []string{"error precompiled-version driver.usePrecompiled @1"}},
+		{row: "precompiled, and no driver container", text: "driver: {enabled: false, usePrecompiled: true}\n", want: []string{"warn dead-setting driver.usePrecompiled @1"}},
 		{row: "misspelt and dead", command: true, text: "helm install gpu-operator nvidia/gpu-operator -n gpu-operator --set drivr.enabled=false --set mig.stratgey=mixed --create-namepsace",
 			want: []string{"error unknown-key drivr @1", "error unknown-key mig.stratgey @1", "error unknown-flag --create-namepsace @1"}},
 		{row: "no namespace", command: true, text: "helm install gpu-operator nvidia/gpu-operator", want: []string{"warn namespace helm install @1"}},
