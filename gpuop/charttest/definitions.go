@@ -28,7 +28,6 @@ import (
 // ErrDefinition is returned for a file that holds no usable CustomResourceDefinition.
 var ErrDefinition = errors.New("unusable CustomResourceDefinition")
 
-
 // Definitions hold the schemas of custom resources by version and kind. With them tests judge an object as
 // the API server's own library does.
 type Definitions struct {

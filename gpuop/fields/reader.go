@@ -83,7 +83,7 @@ func (r *Reader) Document(data []byte) *yaml.Node {
 		r.syntax(data, err)
 		return nil
 	}
-	if doc.Kind == 0 || len(doc.Content) == 0 || isNull(doc.Content[0]) {
+	if doc.Kind == 0 || len(doc.Content) == 0 || IsNull(doc.Content[0]) {
 		r.Add(RuleSyntax, finding.Error, nil, "", "the file is empty", "")
 		return nil
 	}
@@ -139,7 +139,7 @@ type Field struct {
 // Kubernetes.
 func (r *Reader) Mapping(n *yaml.Node, path string, known ...string) []Field {
 	n = Resolve(n)
-	if isNull(n) {
+	if IsNull(n) {
 		return nil
 	}
 	if n.Kind != yaml.MappingNode {
@@ -220,7 +220,7 @@ func nearest(word string, known []string) string {
 // List returns the elements of the sequence n.
 func (r *Reader) List(n *yaml.Node, path string) []*yaml.Node {
 	n = Resolve(n)
-	if isNull(n) {
+	if IsNull(n) {
 		return nil
 	}
 	if n.Kind != yaml.SequenceNode {
@@ -259,7 +259,7 @@ func (r *Reader) Text(n *yaml.Node, path string) (value string, ok bool) {
 	n = Resolve(n)
 	if n.Kind != yaml.ScalarNode || n.Tag != "!!str" {
 		fix := ""
-		if n.Kind == yaml.ScalarNode && !isNull(n) {
+		if n.Kind == yaml.ScalarNode && !IsNull(n) {
 			fix = "write " + strconv.Quote(n.Value)
 		}
 		r.Add(RuleType, finding.Error, n, path, "found "+describe(n)+", want a string", fix)
@@ -280,7 +280,7 @@ func unquote(n *yaml.Node, tag string) string {
 	return ""
 }
 
-func isNull(n *yaml.Node) bool {
+func IsNull(n *yaml.Node) bool {
 	return n == nil || n.Kind == yaml.ScalarNode && n.Tag == "!!null"
 }
 
@@ -293,7 +293,7 @@ func join(path, name string) string {
 
 func describe(n *yaml.Node) string {
 	switch {
-	case isNull(n):
+	case IsNull(n):
 		return "nothing"
 	case n.Kind == yaml.MappingNode:
 		return "a mapping"

@@ -1,15 +1,16 @@
 package sharing
 
 import (
+	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	spec "github.com/NVIDIA/k8s-device-plugin/api/config/v1"
 	"go.yaml.in/yaml/v3"
-	sigsyaml "sigs.k8s.io/yaml"
+	"k8s.io/apimachinery/pkg/api/validation"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
@@ -18,12 +19,25 @@ import (
 
 // Config is one device-plugin configuration file.
 type Config struct {
-	// Spec is the file as the library reads it; nil where the file is refused.
-	Spec *spec.Config
 	// Refused says that the device plugin does not start with the file.
 	Refused bool
 	// set holds the line of every flag that the file sets, by path ("flags.migStrategy").
 	set map[string]int
+	// migStrategy is flags.migStrategy; empty where the file leaves it open.
+	migStrategy string
+	// slicing and mps are the blocks of sharing; nil where the file has none.
+	slicing, mps *replicated
+}
+
+// A replicated is a block of sharing.
+type replicated struct {
+	rename    bool
+	resources []Resource
+}
+
+// shares reports whether the block makes more than one device of a device.
+func (r *replicated) shares() bool {
+	return r != nil && slices.ContainsFunc(r.resources, func(r Resource) bool { return r.Replicas > 1 })
 }
 
 // The rules under which this package reports, beside those of package fields.
@@ -64,8 +78,8 @@ func Parse(data []byte) (*Config, []finding.Finding) {
 	for _, f := range p.Mapping(root, "", "version", "flags", "sharing", "resources", "imex") {
 		switch f.Name {
 		case "version":
-			if f.Value.Value != spec.Version && f.Value.Value != "" {
-				p.Add(ruleValue, finding.Error, f.Value, "version", fmt.Sprintf("version %q is not known to the device plugin, which refuses the file", f.Value.Value), "write version: v1")
+			if text, ok := p.Text(f.Value, "version"); ok && text != "v1" && text != "" {
+				p.Add(ruleValue, finding.Error, f.Value, "version", fmt.Sprintf("version %q is not known to the device plugin, which refuses the file", text), "write version: v1")
 			}
 		case "flags":
 			p.flags(f.Value)
@@ -78,8 +92,7 @@ func Parse(data []byte) (*Config, []finding.Finding) {
 		}
 	}
 	p.misplaced(root)
-	p.library(data)
-	p.config.Refused = p.config.Spec == nil || slices.ContainsFunc(p.Findings, func(f finding.Finding) bool {
+	p.config.Refused = slices.ContainsFunc(p.Findings, func(f finding.Finding) bool {
 		return f.Severity == finding.Error && f.ID != fields.RuleUnknown && f.ID != fields.RuleDuplicate
 	})
 	return p.config, p.finish()
@@ -87,9 +100,7 @@ func Parse(data []byte) (*Config, []finding.Finding) {
 
 type parser struct {
 	fields.Reader
-	config      *Config
-	migStrategy string
-	mps         bool
+	config *Config
 }
 
 func (p *parser) finish() []finding.Finding {
@@ -124,17 +135,9 @@ func (p *parser) misplaced(root *yaml.Node) {
 	}
 }
 
-// library reads the file as the plugin does. What it refuses and the own check let pass is reported
-// without a line, so that nothing is called clean that the plugin will not start with.
-func (p *parser) library(data []byte) {
-	var c spec.Config
-	if err := sigsyaml.Unmarshal(data, &c); err != nil {
-		if !slices.ContainsFunc(p.Findings, func(f finding.Finding) bool { return f.Severity == finding.Error }) {
-			p.Add(ruleRefused, finding.Error, nil, "", "the device plugin refuses the file: "+strings.TrimPrefix(err.Error(), "error unmarshaling JSON: "), "")
-		}
-		return
-	}
-	p.config.Spec = &c
+// refuse reports what the device plugin's decoder refuses, and no other rule.
+func (p *parser) refuse(n *yaml.Node, path, reason string) {
+	p.Add(ruleRefused, finding.Error, n, path, "the device plugin refuses the file: "+reason, "")
 }
 
 func (p *parser) flags(n *yaml.Node) {
@@ -145,7 +148,7 @@ func (p *parser) flags(n *yaml.Node) {
 		p.config.set[path] = f.Key.Line
 		switch f.Name {
 		case "migStrategy":
-			p.migStrategy = p.word(f.Value, path, mig.StrategyNone, mig.StrategySingle, mig.StrategyMixed)
+			p.config.migStrategy = p.word(f.Value, path, mig.StrategyNone, mig.StrategySingle, mig.StrategyMixed)
 		case "deviceDiscoveryStrategy":
 			p.word(f.Value, path, "auto", "nvml", "tegra")
 		case "mpsRoot", "nvidiaDriverRoot", "nvidiaDevRoot":
@@ -236,27 +239,31 @@ func (p *parser) sharing(n *yaml.Node) {
 	var slicing, mps *fields.Field
 	for _, f := range p.Mapping(n, "sharing", "timeSlicing", "mps") {
 		if f.Name == "mps" {
-			p.mps, mps = true, &f
+			mps = &f
 		} else {
 			slicing = &f
 		}
 	}
 	if slicing != nil {
-		p.replicated(*slicing)
+		p.config.slicing = p.replicated(*slicing)
+		if fields.IsNull(slicing.Value) {
+			p.refuse(slicing.Key, "sharing.timeSlicing", "no resources specified")
+		}
 	}
-	if mps != nil {
-		p.replicated(*mps)
+	if mps != nil && !fields.IsNull(mps.Value) {
+		p.config.mps = p.replicated(*mps)
 	}
 	if slicing != nil && mps != nil {
 		p.Add(ruleBoth, finding.Warning, slicing.Key, "sharing.timeSlicing", "timeSlicing and mps are both configured: MPS wins silently, and this block does nothing", "keep one of the two")
 	}
-	if mps != nil && p.migStrategy == mig.StrategyMixed {
+	if mps != nil && p.config.migStrategy == mig.StrategyMixed {
 		p.Add(ruleMPS, finding.Error, mps.Key, "sharing.mps", "MPS with flags.migStrategy mixed: the device plugin refuses to start", "use timeSlicing, or another MIG strategy")
 	}
 }
 
-func (p *parser) replicated(f fields.Field) {
+func (p *parser) replicated(f fields.Field) *replicated {
 	path := "sharing." + f.Name
+	block := &replicated{}
 	var resources *yaml.Node
 	for _, g := range p.Mapping(f.Value, path, "renameByDefault", "failRequestsGreaterThanOne", "resources") {
 		switch g.Name {
@@ -268,7 +275,7 @@ func (p *parser) replicated(f fields.Field) {
 				p.Add(ruleIgnored, finding.Warning, g.Key, path+"."+g.Name, "under MPS device plugin versions before v0.20.0 ignore false: a request for more than one always fails", "")
 			}
 		default:
-			p.Bool(g.Value, path+"."+g.Name)
+			block.rename, _ = p.Bool(g.Value, path+"."+g.Name)
 		}
 	}
 	elements := []*yaml.Node(nil)
@@ -281,33 +288,40 @@ func (p *parser) replicated(f fields.Field) {
 	names := map[string]int{}
 	for i, e := range elements {
 		at := path + ".resources[" + strconv.Itoa(i) + "]"
-		name := p.resource(e, at, f.Name == "mps")
-		if line, twice := names[name]; twice && name != "" {
-			p.Add(ruleResource, finding.Warning, e, at, fmt.Sprintf("%s is configured twice, first on line %d; the larger number of replicas counts", name, line), "keep one")
+		r := p.resource(e, at, f.Name == "mps")
+		if line, twice := names[r.Name]; twice && r.Name != "" {
+			p.Add(ruleResource, finding.Warning, e, at, fmt.Sprintf("%s is configured twice, first on line %d; the larger number of replicas counts", r.Name, line), "keep one")
 		}
-		names[name] = e.Line
+		names[r.Name] = e.Line
+		block.resources = append(block.resources, r)
 	}
+	return block
 }
 
-// resource checks one element of a resources list and returns the full name of its resource.
-func (p *parser) resource(n *yaml.Node, path string, mps bool) string {
-	full := ""
+// resource checks one element of a resources list, and returns it with its full name.
+func (p *parser) resource(n *yaml.Node, path string, mps bool) Resource {
+	var r Resource
 	var name, replicas bool
 	for _, f := range p.Mapping(n, path, "name", "rename", "devices", "replicas") {
 		at := path + "." + f.Name
 		switch f.Name {
 		case "name":
 			name = true
-			full = p.resourceName(f.Value, at, mps)
+			r.Name = p.resourceName(f.Value, at, mps)
 		case "replicas":
 			replicas = true
 			if count, ok := p.Int(f.Value, at); ok {
 				p.replicas(f.Value, at, count, mps)
+				r.Replicas = count
 			}
 		case "rename":
+			if text, ok := p.Text(f.Value, at); ok && fullName(text) == "" {
+				p.refuse(f.Value, at, strconv.Quote(text)+" is no resource name")
+			}
 			p.Add(ruleIgnored, finding.Warning, f.Key, at, "rename is read and ignored by the device plugin", "use renameByDefault: true, which appends .shared")
 		case "devices":
 			if f.Value.Value != "all" {
+				p.devices(f.Value, at)
 				p.Add(ruleIgnored, finding.Warning, f.Key, at, "devices is read and ignored by the device plugin: every device of the resource is shared", "delete it, or give the nodes different configs")
 			}
 		}
@@ -318,7 +332,38 @@ func (p *parser) resource(n *yaml.Node, path string, mps bool) string {
 	if n.Kind == yaml.MappingNode && !replicas {
 		p.Add(ruleReplicas, finding.Error, n, path, "the resource has no replicas, and the device plugin refuses the file", "add replicas: with a number of at least 2")
 	}
-	return full
+	return r
+}
+
+// uuid is a GPU's or MIG device's name, as nvidia-smi -L prints it, or the older form of a MIG device's.
+var uuid = regexp.MustCompile(`^(GPU|MIG)-[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$|^MIG-GPU-[0-9a-fA-F-]{36}/[0-9]+/[0-9]+$|^[0-9]+(:[0-9]+)?$`)
+
+// devices checks the devices of a resource: all, a number of them, or a list of their indices and UUIDs.
+func (p *parser) devices(n *yaml.Node, path string) {
+	n = fields.Resolve(n)
+	if n.Kind != yaml.SequenceNode {
+		if count, err := strconv.Atoi(n.Value); n.Kind != yaml.ScalarNode || n.Tag != "!!int" || err != nil || count <= 0 {
+			p.refuse(n, path, "want all, a number of devices above 0, or a list of them")
+		}
+		return
+	}
+	for _, e := range p.List(n, path) {
+		if e.Kind != yaml.ScalarNode || e.Tag != "!!int" && e.Tag != "!!str" || !uuid.MatchString(e.Value) {
+			p.refuse(e, path, "want an index, such as 0 or 0:1, or a UUID")
+		}
+	}
+}
+
+// fullName is the resource's name with the prefix nvidia.com/; empty where the device plugin refuses it.
+func fullName(name string) string {
+	const prefix = "nvidia.com/"
+	if !strings.HasPrefix(name, prefix) {
+		name = prefix + name
+	}
+	if len(name) > 63 || len(validation.NameIsDNSSubdomain(strings.TrimPrefix(name, prefix), false)) > 0 {
+		return ""
+	}
+	return name
 }
 
 func (p *parser) replicas(n *yaml.Node, path string, count int, mps bool) {
@@ -335,12 +380,11 @@ func (p *parser) resourceName(n *yaml.Node, path string, mps bool) string {
 	if !ok {
 		return ""
 	}
-	parsed, err := spec.NewResourceName(text)
-	if err != nil {
+	full := fullName(text)
+	if full == "" {
 		p.Add(ruleResource, finding.Error, n, path, fmt.Sprintf("%q is not a resource of the device plugin, which refuses the file", text), "write nvidia.com/gpu or nvidia.com/mig-<profile>")
 		return ""
 	}
-	full := string(parsed)
 	if full == mig.WholeGPU {
 		return full
 	}
@@ -376,7 +420,9 @@ func (p *parser) resources(f fields.Field) {
 			seen := map[string]bool{}
 			for _, h := range p.Mapping(e, at, "pattern", "name") {
 				seen[h.Name] = true
-				p.Text(h.Value, at+"."+h.Name)
+				if text, ok := p.Text(h.Value, at+"."+h.Name); ok && h.Name == "name" && fullName(text) == "" {
+					p.refuse(h.Value, at+".name", strconv.Quote(text)+" is no resource name")
+				}
 			}
 			if e.Kind == yaml.MappingNode && (!seen["pattern"] || !seen["name"]) {
 				p.Add(ruleResource, finding.Error, e, at, "the entry needs pattern and name, and the device plugin refuses the file", "")
@@ -401,7 +447,7 @@ func (p *parser) imex(n *yaml.Node) {
 				ids = append(ids, id)
 			}
 		}
-		if err := spec.AssertChannelIDsValid(ids); err != nil {
+		if len(ids) > 1 || len(ids) == 1 && ids[0] != 0 {
 			p.Add(ruleValue, finding.Error, f.Value, path, "channelIDs may only be empty or [0], and the device plugin refuses to start", "write [0]")
 		}
 	}
@@ -409,29 +455,33 @@ func (p *parser) imex(n *yaml.Node) {
 
 // Strategy is "time-slicing", "mps" or "none".
 func (c *Config) Strategy() string {
-	if c == nil || c.Spec == nil {
-		return string(spec.SharingStrategyNone)
+	switch {
+	case c == nil:
+	case c.mps.shares():
+		return "mps"
+	case c.slicing.shares():
+		return "time-slicing"
 	}
-	return string(c.Spec.Sharing.SharingStrategy())
+	return "none"
 }
 
 // Replication is what the config does to resources, in the form that package mig predicts from.
 func (c *Config) Replication() mig.Replication {
 	r := mig.Replication{Of: map[string]mig.Replica{}}
-	if c.Strategy() == string(spec.SharingStrategyNone) {
+	if c.Strategy() == "none" {
 		return r
 	}
 	r.Strategy = c.Strategy()
-	shared := c.Spec.Sharing.ReplicatedResources()
-	for _, resource := range shared.Resources {
+	shared := cmp.Or(c.mps, c.slicing)
+	for _, resource := range shared.resources {
 		replica := mig.Replica{Factor: resource.Replicas}
-		if shared.RenameByDefault {
-			replica.Rename = string(resource.Name.DefaultSharedRename())
+		if shared.rename {
+			replica.Rename = resource.Name + ".shared"
 		}
 		// the plugin keeps a device of each replica's number, so that of two entries the larger one
 		// counts
-		if before, twice := r.Of[string(resource.Name)]; !twice || replica.Factor > before.Factor {
-			r.Of[string(resource.Name)] = replica
+		if before, twice := r.Of[resource.Name]; !twice || replica.Factor > before.Factor {
+			r.Of[resource.Name] = replica
 		}
 	}
 	return r

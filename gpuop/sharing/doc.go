@@ -1,10 +1,9 @@
 // Package sharing reads, checks, writes and predicts the device plugin's configuration files: how
 // whole GPUs and MIG devices are shared by time-slicing or by MPS.
 //
-// It owns the key check of those files (the library's strict mode lets misspelled keys through,
-// because it unmarshals by hand), the rules by which the two installation routes choose a config
-// for a node and override parts of it, and the arithmetic of MPS limits. The format itself is the
-// library's: github.com/NVIDIA/k8s-device-plugin/api/config/v1 decodes every file that passes.
+// It owns the check of those files, the rules by which the two installation routes choose a config for
+// a node and override parts of it, and the arithmetic of MPS limits. The device plugin's own package
+// api/config/v1 is the oracle of its tests: what that refuses is refused here, with its line.
 //
 // A file goes in, a Config with findings comes out; a Config and the GPUs of a node go in, a
 // Prediction of labels, resources and limits comes out. What labels say is package mig's knowledge,

@@ -103,10 +103,10 @@ func (c *Config) Dead(route Route) []finding.Finding {
 
 // MIGStrategy is flags.migStrategy, or "" where the config leaves it open.
 func (c *Config) MIGStrategy() string {
-	if c == nil || c.Spec == nil || c.Spec.Flags.MigStrategy == nil {
+	if c == nil {
 		return ""
 	}
-	return *c.Spec.Flags.MigStrategy
+	return c.migStrategy
 }
 
 // ChartVersion is the release of the device plugin's own chart that the commands install; from its

@@ -7,8 +7,11 @@ import (
 	"strings"
 	"testing"
 
+	spec "github.com/NVIDIA/k8s-device-plugin/api/config/v1"
 	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
 
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/mig"
 )
@@ -301,27 +304,61 @@ func TestFindGPU(t *testing.T) {
 	}
 }
 
-// A file without an error is one that the library reads, and its prediction holds together: the
-// advertised devices are those of the node times the replicas.
+// A file is refused where the device plugin's own library refuses it, and what it shares is what the
+// library reads.
 func FuzzParse(f *testing.F) {
-	f.Add([]byte(seedFile))
-	f.Add([]byte("sharing: {mps: {resources: [{name: gpu, replicas: 3}]}, timeSlicing: {resources: [{name: mig-1g.5gb, replicas: 2}]}}"))
-	f.Add([]byte("flags: {plugin: {deviceListStrategy: [envvar]}}\nimex: {channelIDs: [0]}\nresources: {gpus: []}"))
-	f.Add([]byte("kind: ConfigMap\ndata: {a: 'version: v1', b: '...'}"))
+	for _, seed := range []string{
+		seedFile,
+		"sharing: {mps: {resources: [{name: gpu, replicas: 3}]}, timeSlicing: {resources: [{name: mig-1g.5gb, replicas: 2}]}}",
+		"flags: {plugin: {deviceListStrategy: [envvar]}}\nimex: {channelIDs: [0]}\nresources: {gpus: []}",
+		"flags: {migStrategy: mixed}\nsharing: {timeSlicing: {renameByDefault: true, resources: [{name: gpu, replicas: 3, devices: [0, '0:1', GPU-8dcd427f-483b-b48f-d7e5-75fb19a52b76]}, {name: nvidia.com/gpu, replicas: 4}]}}",
+		"sharing: {timeSlicing: null}", "sharing: {mps: null}", "version: {}", "version: 1", "version: ''",
+		"sharing: {timeSlicing: {resources: [{name: gpu, replicas: 3, devices: -1}]}}",
+		"sharing: {timeSlicing: {resources: [{name: gpu, replicas: 3, devices: [x]}]}}",
+		"sharing: {timeSlicing: {resources: [{name: gpu, replicas: 3, rename: 'a b'}]}}",
+		"sharing: {timeSlicing: {resources: [{name: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa, replicas: 3}]}}",
+		"resources: {gpus: [{pattern: '*', name: 'A B'}]}",
+	} {
+		f.Add([]byte(seed))
+	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		named, findings := ParseAny(data, "x")
-		if slices.ContainsFunc(findings, func(f finding.Finding) bool { return f.Severity == finding.Error }) {
+		c, findings := Parse(data)
+		var library spec.Config
+		err := yaml.Unmarshal(data, &library)
+		if err != nil && !slices.ContainsFunc(findings, func(f finding.Finding) bool { return f.Severity == finding.Error }) {
+			t.Fatalf("no error, and the library says: %v", err)
+		}
+		if err != nil || c == nil || c.Refused || slices.ContainsFunc(findings, func(f finding.Finding) bool { return f.ID == fields.RuleDuplicate }) {
 			return
 		}
-		for _, n := range named {
-			if n.Config == nil || n.Config.Spec == nil {
-				t.Fatalf("no error, and the library did not read %s", n.Name)
+		strategy := ""
+		if s := library.Flags.MigStrategy; s != nil {
+			strategy = *s
+		}
+		if c.Strategy() != string(library.Sharing.SharingStrategy()) || c.MIGStrategy() != strategy {
+			t.Fatalf("shares by %s, MIG strategy %q; the library says %s, %q", c.Strategy(), c.MIGStrategy(), library.Sharing.SharingStrategy(), strategy)
+		}
+		if c.Strategy() == "none" {
+			return
+		}
+		want := map[string]mig.Replica{}
+		for _, r := range library.Sharing.ReplicatedResources().Resources {
+			replica := mig.Replica{Factor: r.Replicas}
+			if library.Sharing.ReplicatedResources().RenameByDefault {
+				replica.Rename = string(r.Name.DefaultSharedRename())
 			}
-			p := Predict([]mig.GPU{{Product: "X"}, {Product: "X"}}, mig.StrategyNone, n.Config)
-			if r := n.Config.Replication().Of[mig.WholeGPU]; r.Factor > 0 && r.Factor <= MaxClients {
-				if got := p.Resources[mig.WholeGPU] + p.Resources[r.Rename]; got != 2*r.Factor {
-					t.Fatalf("two GPUs by %d are %d: %v", r.Factor, got, p.Resources)
-				}
+			if before := want[string(r.Name)]; replica.Factor > before.Factor {
+				want[string(r.Name)] = replica
+			}
+		}
+		if diff := cmp.Diff(want, c.Replication().Of); diff != "" {
+			t.Fatalf("(-library +parsed):\n%s", diff)
+		}
+		// the advertised devices are those of the node times the replicas
+		p := Predict([]mig.GPU{{Product: "X"}, {Product: "X"}}, mig.StrategyNone, c)
+		if r := want[mig.WholeGPU]; r.Factor > 0 && r.Factor <= MaxClients {
+			if got := p.Resources[mig.WholeGPU] + p.Resources[r.Rename]; got != 2*r.Factor {
+				t.Fatalf("two GPUs by %d are %d: %v", r.Factor, got, p.Resources)
 			}
 		}
 	})

@@ -40,7 +40,8 @@ var apart = []string{"gpuop", "tests", "internal/command/commandtest", "tools"}
 var foreign = map[string][]string{
 	"cmd/dcgm-exporter": {"github.com/NVIDIA/k8s-device-plugin", "tags.cncf.io/container-device-interface", "helm.sh/helm", "github.com/BurntSushi/toml",
 		"github.com/hashicorp/hcl", "mvdan.cc/sh"},
-	"gpuop": {"github.com/NVIDIA/go-dcgm", "github.com/NVIDIA/go-nvml"},
+	"gpuop": {"github.com/NVIDIA/go-dcgm", "github.com/NVIDIA/go-nvml", "github.com/NVIDIA/k8s-device-plugin", "k8s.io/apiserver", "k8s.io/apiextensions-apiserver",
+		"github.com/prometheus/client_golang/api"},
 }
 
 // doors are the packages through which alone a dependency may be reached.
