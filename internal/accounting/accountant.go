@@ -18,6 +18,7 @@ type PodOf func(pid uint32) (uid string, err error)
 
 // What attribution can lack, as in dcgm_exporter_attribution_unavailable.
 const (
+	whatOwners             = "owners"              // of a device
 	whatUtilization        = "utilization"         // of a device that has owners
 	whatProcesses          = "processes"           // of a shared device
 	whatProcessUtilization = "process_utilization" // likewise
@@ -209,6 +210,11 @@ func (s *Accountant) Derive(list []gpu.Family, c *snapshot.Cycle) []gpu.Family {
 	}
 	for i := range s.entities {
 		e := &s.entities[i]
+		if e.unknown {
+			s.miss(whatOwners, snapshot.ReasonNoData)
+			e.ledger.hasActive, e.ledger.hasEnergy = false, false
+			continue
+		}
 		s.accrue(e)
 		s.divide(c, e)
 		s.addSeconds(c, e, at)

@@ -266,6 +266,10 @@ func (j *judge) see(i int, m *moment, s *gpu.Snapshot) {
 	}
 	j.clock += passed
 	j.sane(i, now)
+	if m.uses == nil {
+		j.unknown(i, m, now)
+		return
+	}
 	for _, row := range playRows {
 		j.activity(i, m, s, now, row)
 		entity := entityOf(row)
@@ -289,6 +293,23 @@ func (j *judge) see(i int, m *moment, s *gpu.Snapshot) {
 				j.past[family+key] = v
 			}
 		}
+	}
+}
+
+// unknown holds that a cycle whose owners nobody knows reports and counts nothing.
+func (j *judge) unknown(i int, m *moment, now reported) {
+	for root := range 3 {
+		j.count(m, root)
+	}
+	for family, series := range now {
+		if family != notAvailable && len(series) > 0 {
+			j.t.Errorf("cycle %d: %s is reported without owners: %v", i, family, series)
+		}
+	}
+	for _, row := range []int{0, 1, 2, 3, 4, 5} {
+		entity := entityOf(row)
+		j.activeAt[row], j.energyAt[entity] = j.clock, j.clock
+		j.pending[entity], j.energySeries[entity] = 0, ""
 	}
 }
 

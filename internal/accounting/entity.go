@@ -24,6 +24,7 @@ type entity struct {
 	accounts []*account
 	byUID    map[string]*account
 	shared   bool // by two owners or more, whether or not each has an account
+	unknown  bool // there may be owners that are not reported
 
 	reading
 }
@@ -53,7 +54,7 @@ func newSession(t *gpu.Topology, plan *gpu.Plan, podOf PodOf) session {
 		if d.Entity.Kind != gpu.KindGPU && d.Entity.Kind != gpu.KindGPUInstance {
 			continue
 		}
-		e := entity{row: row, root: row, instance: d.Entity.Kind == gpu.KindGPUInstance, id: d.Identity(), byUID: map[string]*account{}}
+		e := entity{row: row, root: row, unknown: true, instance: d.Entity.Kind == gpu.KindGPUInstance, id: d.Identity(), byUID: map[string]*account{}}
 		e.labels = []gpu.Label{{Name: "gpu", Value: strconv.FormatUint(uint64(d.GPU), 10)}, {Name: "UUID", Value: d.UUID}}
 		if e.instance {
 			e.labels = append(e.labels, gpu.Label{Name: "GPU_I_ID", Value: strconv.FormatUint(uint64(d.InstanceID), 10)})
@@ -96,7 +97,7 @@ func computeSlices(profile string) float64 {
 // ownUse returns who owns an entity. An instance without an owner is its GPU's owner's.
 func (s *session) ownUse(owners *gpu.Owners, e *entity) gpu.Use {
 	use := owners.UseOf(e.row)
-	if len(use.Owners) == 0 && e.instance && e.root >= 0 {
+	if len(use.Owners) == 0 && !use.Incomplete && e.instance && e.root >= 0 {
 		return owners.UseOf(e.root)
 	}
 	return use

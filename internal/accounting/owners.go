@@ -47,7 +47,9 @@ func (s *Accountant) assign(owners *gpu.Owners, now int64) {
 	for i := range s.entities {
 		e := &s.entities[i]
 		use := s.ownUse(owners, e)
-		lists[i] = ownersOf(e, &use)
+		if e.unknown = use.Incomplete; !e.unknown {
+			lists[i] = ownersOf(e, &use)
+		}
 		e.shared = len(lists[i]) > 1
 		e.accounts = e.accounts[:0:0]
 		s.keepAccounts(lists[i], now)

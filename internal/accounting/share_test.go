@@ -17,6 +17,7 @@ type (
 
 func TestSharesOfOneGPU(t *testing.T) {
 	const a, b, c, whole = "GPU-0/ ns/b", "GPU-0/ ns/c", "GPU-0/ ns/a", "GPU-0/"
+	none := []gpu.Use{}
 	one, two := pods(gpu.SharingNone, 0, 1), pods(gpu.SharingTimeSlicing, 4, 1, 2)
 	other := pods(gpu.SharingNone, 0, 1)
 	other[0].Owners[0].PodUID = "another"
@@ -37,7 +38,7 @@ func TestSharesOfOneGPU(t *testing.T) {
 			},
 		},
 		"no owner has nothing": {
-			[]moment{at(0, nil, nil), at(1, nil, nil)},
+			[]moment{at(0, none, nil), at(1, none, nil)},
 			reported{restUtil: of{whole: 0.6}, restMemory: of{whole: 1000 << 20}, restActive: of{whole: 6}, restEnergy: of{whole: 1000}},
 		},
 		"one of four replicas alone pays its activity and a quarter of the idle energy": {
@@ -158,7 +159,7 @@ func TestSharesOfOneGPU(t *testing.T) {
 			},
 		},
 		"seen once, it has the seconds of that interval": {
-			[]moment{at(0, nil, nil), at(1, nil, nil), at(2, one, nil)},
+			[]moment{at(0, none, nil), at(1, none, nil), at(2, one, nil)},
 			reported{
 				podUtil: of{a: 0.6}, podMemory: of{a: 1000 << 20}, podActive: of{a: 6}, podAllocated: of{a: 10},
 				podEnergy: of{a: 1000},
@@ -178,8 +179,20 @@ func TestSharesOfOneGPU(t *testing.T) {
 			reported{
 				podUtil: of{a: 0.6}, podMemory: of{a: 1000 << 20}, podActive: of{a: 12}, podAllocated: of{a: 20},
 				podEnergy: of{a: 2000},
-				restUtil:  of{whole: 0}, restMemory: of{whole: 0}, restActive: of{whole: 6}, restEnergy: of{whole: 1000},
+				restUtil:  of{whole: 0}, restMemory: of{whole: 0}, restActive: of{whole: 0}, restEnergy: of{whole: 0},
 			},
+		},
+		"what nobody knows is not unattributed": {
+			[]moment{at(0, none, nil), at(1, nil, nil), at(2, nil, nil)},
+			reported{notAvailable: of{"owners no_data": 1}},
+		},
+		"nor what is not reported yet of one device": {
+			[]moment{at(0, one, nil), at(1, one, nil), at(2, []gpu.Use{{Incomplete: true}}, nil)},
+			reported{notAvailable: of{"owners no_data": 1}},
+		},
+		"a device with some of its owners is not divided among these": {
+			[]moment{at(0, two, nil), at(1, two, nil), at(2, []gpu.Use{{Incomplete: true, Owners: two[0].Owners[:1]}}, nil)},
+			reported{notAvailable: of{"owners no_data": 1}},
 		},
 		"away for longer than an account is kept, it begins at zero": {
 			[]moment{at(0, one, nil), at(1, one, nil), at(2, nil, func(m *moment) { m.gap = 16 * time.Minute }), at(3, one, nil)},

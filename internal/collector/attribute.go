@@ -198,7 +198,7 @@ func (m *merger) merge(inputs []*gpu.Owners) *gpu.Owners {
 			continue
 		}
 		if m.merged == nil {
-			m.merged = &gpu.Owners{Generation: m.count}
+			m.merged = &gpu.Owners{Generation: m.count, Incomplete: slices.Contains(inputs, nil)}
 		}
 		m.addLabels(in.Labels)
 		m.addUses(in.Uses)
@@ -220,13 +220,15 @@ func (m *merger) addLabels(rows [][]gpu.Label) {
 func (m *merger) addUses(uses []gpu.Use) {
 	for row := range uses {
 		use := &uses[row]
-		if len(use.Owners) == 0 {
+		if len(use.Owners) == 0 && !use.Incomplete {
 			continue
 		}
 		m.merged.Uses = upTo(m.merged.Uses, row)
 		into := &m.merged.Uses[row]
 		into.Sharing = cmp.Or(into.Sharing, use.Sharing)
 		into.Replicas = max(into.Replicas, use.Replicas)
+		// The pods come first: a job beside one changes nothing.
+		into.Incomplete = into.Incomplete || use.Incomplete && !into.HasPod()
 		into.Owners = slices.Concat(into.Owners, use.Owners)
 	}
 }

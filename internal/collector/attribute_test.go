@@ -2,6 +2,7 @@ package collector_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -89,4 +90,62 @@ func TestSecondsWithoutReadingsHaveNoOwner(t *testing.T) {
 		allocated("20")
 		r.stop()
 	})
+}
+
+// Of two attributors one does not answer: what neither reports is not known, but where a pod has
+// the device, which no job beside it changes.
+func TestOneAttributorIsAway(t *testing.T) {
+	pod := gpu.Owner{Namespace: "ml", Pod: "a", PodUID: "1", Container: "c"}
+	job := gpu.Owner{Labels: []gpu.Label{{Name: "hpc_job", Value: "7"}}}
+	uses := func(first, second *gpu.Owner) []gpu.Use {
+		list := make([]gpu.Use, 2)
+		for i, o := range []*gpu.Owner{first, second} {
+			if o != nil {
+				list[i].Owners = []gpu.Owner{*o}
+			}
+		}
+		return list
+	}
+	for name, tt := range map[string]struct {
+		uses    []gpu.Use // of the attributor that answers
+		away    bool
+		known   []string // GPUs whose unattributed utilization is known
+		unknown []string
+	}{
+		"both answer":       {uses: uses(&pod, nil), known: []string{"0", "1"}},
+		"pods, no jobs":     {uses: uses(&pod, nil), away: true, known: []string{"0"}, unknown: []string{"1"}},
+		"jobs, no pods":     {uses: uses(&job, nil), away: true, unknown: []string{"0", "1"}},
+		"one is incomplete": {uses: []gpu.Use{{Incomplete: true}}, known: []string{"1"}, unknown: []string{"0"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				answers := &owners{answer: func(context.Context, *gpu.Topology) (*gpu.Owners, error) {
+					return &gpu.Owners{Generation: 1, Uses: tt.uses}, nil
+				}}
+				other := &owners{answer: func(context.Context, *gpu.Topology) (*gpu.Owners, error) {
+					if tt.away {
+						return nil, gpu.ErrUnavailable
+					}
+					return &gpu.Owners{Generation: 1}, nil
+				}}
+				r := start(t, &fake{gpus: 2}, func(opt *loop.Options) { opt.Attributors = []collector.Attributor{answers, other} })
+				r.wait(interval)
+				line := func(gpu string) string {
+					return "dcgm_gpu_unattributed_utilization_ratio{-1}[{gpu " + gpu + "} {UUID GPU-" + gpu + "}] "
+				}
+				for _, gpu := range tt.known {
+					if !strings.Contains(r.last(), line(gpu)+"0") {
+						t.Errorf("no %s in\n%s", line(gpu), r.last())
+					}
+				}
+				for _, gpu := range tt.unknown {
+					r.has(line(gpu))
+				}
+				if why := "dcgm_exporter_attribution_unavailable{-1}[{what owners} {reason no_data}] 1"; strings.Contains(r.last(), why) != (len(tt.unknown) > 0) {
+					t.Errorf("%q: on the page %v", why, strings.Contains(r.last(), why))
+				}
+				r.stop()
+			})
+		})
+	}
 }

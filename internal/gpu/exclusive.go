@@ -49,7 +49,7 @@ func ExclusiveLabels(t *Topology, uses []Use, labels func(*Owner) []Label) [][]L
 // sole returns the only owner, nil where there is none or more than one. One that has several
 // replicas is one owner.
 func (u *Use) sole() *Owner {
-	if len(u.Owners) == 0 {
+	if len(u.Owners) == 0 || u.Incomplete {
 		return nil
 	}
 	first := &u.Owners[0]

@@ -1,6 +1,9 @@
 package gpu
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // A Label is a name and a value. Values are unescaped UTF-8; exposition escapes them. The state
 // file has labels in this form.
@@ -57,6 +60,8 @@ type Use struct {
 	Replicas int
 	// Owners are all owners, in a stable order. A pod that has two replicas is in it twice.
 	Owners []Owner
+	// Incomplete is set where there may be owners beside these.
+	Incomplete bool
 }
 
 // Owners says who uses which entity. It is immutable once returned by an Attributor.
@@ -69,14 +74,27 @@ type Owners struct {
 	Labels [][]Label
 	// Uses has, per row, who uses the entity; nil or shorter where the attributor does not report it.
 	Uses []Use
+	// Incomplete is set where one of several attributors has not answered.
+	Incomplete bool
 }
 
-// UseOf returns who uses the entity of a row.
+// UseOf returns who uses the entity of a row: nobody knows where o is nil. A pod is the owner
+// whatever job or container is reported beside it.
 func (o *Owners) UseOf(row int) Use {
-	if o == nil || row >= len(o.Uses) {
-		return Use{}
+	if o == nil {
+		return Use{Incomplete: true}
 	}
-	return o.Uses[row]
+	var use Use
+	if row < len(o.Uses) {
+		use = o.Uses[row]
+	}
+	use.Incomplete = use.Incomplete || o.Incomplete && !use.HasPod()
+	return use
+}
+
+// HasPod reports whether a pod is among the owners.
+func (u *Use) HasPod() bool {
+	return slices.ContainsFunc(u.Owners, func(o Owner) bool { return o.Pod != "" })
 }
 
 // Of returns the owner labels of a row, nil where there are none.

@@ -80,7 +80,7 @@ func (m *Mapper) Attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 		spared += len(file.jobs) - len(jobs)
 		list := owners(jobs)
 		for _, row := range rows {
-			uses[row].Owners = list
+			uses[row] = gpu.Use{Owners: list, Incomplete: file.err != nil}
 		}
 	}
 	m.inherit(t, found, uses)
@@ -101,7 +101,7 @@ func (m *Mapper) inherit(t *gpu.Topology, found found, uses []gpu.Use) {
 			continue
 		}
 		if parent := t.ParentRow(row); parent >= 0 {
-			uses[row].Owners = uses[parent].Owners
+			uses[row] = uses[parent]
 		}
 	}
 }

@@ -272,8 +272,12 @@ func TestUnreadable(t *testing.T) {
 			b.remove("1")
 			spoil(t, filepath.Join(b.dir, "1"))
 			for range 2 {
-				if diff := cmp.Diff(map[string]string{"0": "7"}, users(b.attribute(node()))); diff != "" {
+				o := b.attribute(node())
+				if diff := cmp.Diff(map[string]string{"0": "7"}, users(o)); diff != "" {
 					t.Error(diff)
+				}
+				if o.UseOf(0).Incomplete || !o.UseOf(1).Incomplete || o.UseOf(2).Incomplete {
+					t.Errorf("unknown are the jobs of GPU 0: %t, 1: %t, 2: %t", o.UseOf(0).Incomplete, o.UseOf(1).Incomplete, o.UseOf(2).Incomplete)
 				}
 			}
 			if n := testutil.ToFloat64(b.metrics.failed.WithLabelValues(reason)); n != 2 {

@@ -31,6 +31,8 @@ type assignment struct {
 	dropped   dropped           // labels of pods
 	podLabels map[podName][]gpu.Label
 	uids      map[podName]string // by the API server
+	// Whether a claim, or a pod that HAMi scheduled, holds a device of this node that is not known yet.
+	unplacedClaim, unplacedHAMi bool
 }
 
 // assign makes the owners of a listing.
@@ -45,7 +47,9 @@ func (m *Mapper) assign(in *inputs) *gpu.Owners {
 		} else if known {
 			a.countUnmatched(&h)
 		}
+		a.noteUnplaced(&h)
 	}
+	a.markIncomplete()
 	labels := gpu.ExclusiveLabels(in.topology, a.uses, m.labels)
 	spared := 0
 	for row := range a.uses {
@@ -77,7 +81,7 @@ func (a *assignment) owner(h *Allocation) gpu.Owner {
 			a.podLabels[pod] = a.policy.labels(info.Labels, a.dropped)
 		}
 		owner.Labels = a.podLabels[pod]
-	} else if uid := a.known[pod]; uid != "" {
+	} else if uid := a.Mapper.known[pod]; uid != "" {
 		a.uids[pod] = uid // it is deleted, and listed still
 	}
 	if h.Claim != "" {
@@ -102,6 +106,40 @@ func (a *assignment) addOwner(h *Allocation, rows []int) {
 			use.Sharing = gpu.SharingDRA
 		}
 	}
+}
+
+// markIncomplete marks the entities that may have owners which are not known: the entities in doubt;
+// those without an owner while the kubelet may not know all its pods, or a holder's device is not
+// known; and the shared ones while that holder is HAMi's.
+func (a *assignment) markIncomplete() {
+	for _, h := range a.allocated(a.inputs.doubted) {
+		rows, _ := a.match(&h)
+		for _, row := range rows {
+			a.uses[row].Incomplete = len(a.uses[row].Owners) == 0
+		}
+		a.noteUnplaced(&h)
+	}
+	for row := range a.uses {
+		use := &a.uses[row]
+		free := len(use.Owners) == 0
+		replicated := use.Sharing != gpu.SharingNone && use.Sharing != gpu.SharingDRA
+		use.Incomplete = use.Incomplete || free && (!a.inputs.known || a.unplacedClaim) || (free || replicated) && a.unplacedHAMi
+	}
+}
+
+// noteUnplaced notes that the device of h is not known: the slice of a claim's device lags behind
+// or is not read, or HAMi's annotation is not there.
+func (a *assignment) noteUnplaced(h *Allocation) {
+	if h.Claim == "" {
+		_, hami := hamiReplica(h)
+		a.unplacedHAMi = a.unplacedHAMi || hami
+		return
+	}
+	placed := h.Resource != claimDriver
+	if !placed && a.opt.Device != nil {
+		_, placed = a.opt.Device(h.Resource, h.Pool, h.Device)
+	}
+	a.unplacedClaim = a.unplacedClaim || !placed
 }
 
 // report sets the mapper's own series; spared is how many owners were left out.

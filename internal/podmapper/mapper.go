@@ -106,6 +106,8 @@ type Mapper struct {
 type inputs struct {
 	topology    *gpu.Topology
 	allocations []Allocation
+	doubted     []Allocation // of devices that others may hold
+	known       bool         // no device but these may be held
 	revision    uint64
 	replicated  gpu.Sharing
 	uids        map[podName]string // of pods, by the folders of their logs
@@ -113,7 +115,7 @@ type inputs struct {
 
 func (a *inputs) equal(b *inputs) bool {
 	return a.topology == b.topology && a.revision == b.revision && a.replicated == b.replicated &&
-		slices.Equal(a.allocations, b.allocations) && maps.Equal(a.uids, b.uids)
+		a.known == b.known && slices.Equal(a.allocations, b.allocations) && slices.Equal(a.doubted, b.doubted) && maps.Equal(a.uids, b.uids)
 }
 
 // New returns a Mapper. It connects when it is first queried.
@@ -194,9 +196,8 @@ func (m *Mapper) attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 	m.listed = l.allocations
 	all, doubted := m.memory.complete(l.allocations, listingContext{at: now, fresh: l.fresh, validFor: m.validFor, shared: m.shared, ended: m.ended})
 	m.opt.Metrics.kept.Set(float64(m.memory.unlisted))
-	_ = doubted
 	// The revision is read first: what changes meanwhile shows next time.
-	in := inputs{topology: t, allocations: all, revision: m.opt.Revision(), replicated: m.opt.Replicated()}
+	in := inputs{topology: t, allocations: all, doubted: doubted, known: m.memory.known, revision: m.opt.Revision(), replicated: m.opt.Replicated()}
 	if m.logs.path != "" {
 		m.logs.refresh(now)
 	}

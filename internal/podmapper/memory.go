@@ -1,6 +1,7 @@
 package podmapper
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -22,7 +23,7 @@ type memory struct {
 	// known reports that a kubelet that knew its pods has answered, and every answer since came in
 	// time: held has the holders of every device, but those in doubt.
 	known bool
-	doubt map[deviceid.ID]bool
+	doubt map[deviceid.ID]Allocation // by device, an earlier holder
 	// unlisted is how many of held the latest answer does not list.
 	unlisted int
 }
@@ -40,8 +41,9 @@ type listingContext struct {
 }
 
 // complete returns the allocations that are held, sorted: the listed ones, and those which a
-// kubelet that has just started does not list yet. In doubt are the allocations of shared devices
-// that may have further holders. The result shares memory with listed.
+// kubelet that has just started does not list yet. Doubted are the allocations of devices that may
+// have other holders: the listed ones of shared devices, and those of which it is not known whether
+// they have ended.
 func (m *memory) complete(listed []Allocation, c listingContext) (held, doubted []Allocation) {
 	before := m.held
 	switch {
@@ -57,7 +59,11 @@ func (m *memory) complete(listed []Allocation, c listingContext) (held, doubted 
 	held = slices.Concat(listed, m.remember(before, listed, &c))
 	m.unlisted = len(held) - len(listed)
 	slices.SortFunc(held, Allocation.compare)
-	inDoubt := func(h Allocation) bool { return c.shared(&h) && (!m.known || m.doubt[deviceOf(&h)]) }
+	doubted = slices.SortedFunc(maps.Values(m.doubt), Allocation.compare)
+	inDoubt := func(h Allocation) bool {
+		_, doubt := m.doubt[deviceOf(&h)]
+		return c.shared(&h) && (!m.known || doubt)
+	}
 	for _, h := range held {
 		if inDoubt(h) {
 			doubted = append(doubted, h)
@@ -77,9 +83,9 @@ func (m *memory) remember(before map[Allocation]time.Time, listed []Allocation, 
 		}
 		if c.at.Sub(last) > c.validFor || len(kept) == maxUnlisted {
 			if m.doubt == nil {
-				m.doubt = map[deviceid.ID]bool{}
+				m.doubt = map[deviceid.ID]Allocation{}
 			}
-			m.doubt[deviceOf(&h)] = true
+			m.doubt[deviceOf(&h)] = h
 			continue
 		}
 		m.held[h] = last

@@ -163,6 +163,7 @@ func (m *Mapper) uses(running []listed) []gpu.Use {
 		m.addUses(uses, owner, ids, unmatched)
 	}
 	for row := range uses {
+		uses[row].Incomplete = len(m.silent) > 0 && len(uses[row].Owners) == 0
 		slices.SortStableFunc(uses[row].Owners, func(a, b gpu.Owner) int { return strings.Compare(a.Container, b.Container) })
 	}
 	for _, form := range forms() {

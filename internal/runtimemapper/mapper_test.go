@@ -362,8 +362,12 @@ func TestSlowInspection(t *testing.T) {
 	}
 	d.set(func() { d.inspects = 10 })
 	for range 2 {
-		if diff := cmp.Diff(map[string]string{"0": "a", "1": "b"}, users(attribute(t, m, topology))); diff != "" {
+		o := attribute(t, m, topology)
+		if diff := cmp.Diff(map[string]string{"0": "a", "1": "b"}, users(o)); diff != "" {
 			t.Error(diff)
+		}
+		if o.UseOf(0).Incomplete || !o.UseOf(2).Incomplete {
+			t.Errorf("unknown are the owners of GPU 0: %t, 2: %t", o.UseOf(0).Incomplete, o.UseOf(2).Incomplete)
 		}
 	}
 	if n := d.known(); n != 11 {

@@ -1,0 +1,74 @@
+package podmapper_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/podmapper"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/kubelet"
+)
+
+// incomplete returns the rows that may have owners that are not reported.
+func incomplete(o *gpu.Owners) []int {
+	var rows []int
+	for row := range o.Uses {
+		if o.UseOf(row).Incomplete {
+			rows = append(rows, row)
+		}
+	}
+	return rows
+}
+
+// An entity that may have owners which are not known says so, so that its work is not called
+// nobody's.
+func TestOwnersThatAreNotKnown(t *testing.T) {
+	shared := kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::0"))
+	whole := kubelet.Pod("ml/w", kubelet.Container("c", "nvidia.com/gpu", gpu0))
+	t.Run("an exporter and a kubelet that have just started", func(t *testing.T) {
+		w := newWorld(t, podmapper.Options{}, kubelet.Lists(shared, whole))
+		now := time.Now()
+		podmapper.Clock(w.mapper, func() time.Time { return now })
+		w.Born(now)
+		want(t, "rows", incomplete(w.attribute()), []int{1, 2, 3, 4, 5, 6})
+		now = now.Add(podmapper.Settled)
+		want(t, "rows once the kubelet knows its pods", incomplete(w.attribute()), nil)
+	})
+	t.Run("a holder that may have ended", func(t *testing.T) {
+		w := newAged(t, podmapper.Options{}, whole, shared)
+		want(t, "rows", incomplete(w.restarts(25*time.Second, shared)), nil)
+		want(t, "rows after 30 s", incomplete(w.after(6*time.Second)), []int{0})
+		want(t, "rows once the kubelet knows its pods", incomplete(w.after(5*time.Second)), nil)
+	})
+	t.Run("a claim without a slice", func(t *testing.T) {
+		known, revision := false, uint64(1)
+		device := func(driver, pool, name string) (podmapper.ClaimDevice, bool) {
+			d, ok := claimed(driver, pool, name)
+			return d, ok && known
+		}
+		w := newAged(t, podmapper.Options{Device: device, Revision: func() uint64 { return revision }}, shared,
+			kubelet.Pod("ml/b", kubelet.Claiming("c", "ml", "mine", "gpu.nvidia.com", "e2e-node", "gpu-0", "")))
+		want(t, "rows", incomplete(w.attribute()), []int{0, 1, 2, 3, 5, 6})
+		known, revision = true, 2
+		want(t, "rows once the slice is there", incomplete(w.attribute()), nil)
+	})
+	t.Run("claims that are not followed", func(t *testing.T) {
+		w := newAged(t, podmapper.Options{}, kubelet.Pod("ml/b",
+			kubelet.Claiming("c", "ml", "mine", "gpu.nvidia.com", "e2e-node", "gpu-0", ""), kubelet.Container("d", "nvidia.com/gpu", gpu1)))
+		want(t, "rows", incomplete(w.attribute()), []int{0, 2, 3, 4, 5, 6})
+	})
+	t.Run("a claim of another driver", func(t *testing.T) {
+		w := newAged(t, podmapper.Options{Device: claimed}, kubelet.Pod("ml/b",
+			kubelet.Claiming("c", "ml", "channel", "compute-domain.nvidia.com", "e2e-node", "channel-0", "")))
+		want(t, "rows", incomplete(w.attribute()), nil)
+	})
+	t.Run("a pod of HAMi without its annotation", func(t *testing.T) {
+		server := &api{}
+		w := newAged(t, server.options(), shared, whole, kubelet.Pod("ml/h", kubelet.Container("c", "nvidia.com/gpu", gpu1+"-3")))
+		o := w.attribute()
+		want(t, "rows", incomplete(o), []int{1, 2, 3, 4, 5, 6})
+		want(t, "labels", pods(o), map[int]string{0: "ml/w/c"})
+		server.set(map[string]podmapper.PodInfo{"ml/h": {Containers: []string{"c"}, Allocated: gpu3 + ",NVIDIA,3000,30:;"}})
+		want(t, "rows once it is there", incomplete(w.attribute()), nil)
+	})
+}
