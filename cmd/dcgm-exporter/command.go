@@ -8,7 +8,6 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/command"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/command/check"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/command/doctor"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/command/explain"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/command/fields"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/command/once"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/command/probe"
@@ -28,10 +27,7 @@ func commands() map[string]func(context.Context, []string) int {
 			return check.Command{Process: process(ctx, args), Open: app.NewBackend}.Run(ctx)
 		},
 		"doctor": func(ctx context.Context, args []string) int {
-			return doctor.Command{Process: process(ctx, args), Open: app.NewBackend}.Run(ctx)
-		},
-		"explain-device": func(ctx context.Context, args []string) int {
-			return explain.Command{Process: process(ctx, args), Open: app.NewBackend, Pods: app.Pods}.Run(ctx)
+			return doctor.Command{Process: process(ctx, args), Open: app.NewBackend, Unmatched: app.Unmatched}.Run(ctx)
 		},
 		"fields": func(ctx context.Context, args []string) int {
 			return fields.Command{Process: process(ctx, args)}.Run()

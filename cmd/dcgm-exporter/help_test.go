@@ -35,7 +35,7 @@ func TestHelp(t *testing.T) {
 		code     int
 		out, err string // parts
 	}{
-		{nil, 0, "explain-device", ""},
+		{nil, 0, "doctor", ""},
 		{[]string{"--help"}, 0, "Subcommands", ""},
 		{[]string{"once"}, 0, "", ""},
 		{[]string{"onse"}, 2, "", `"onse" is no subcommand, did you mean "once"?`},

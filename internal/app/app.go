@@ -153,10 +153,6 @@ func serve(ctx context.Context, p Process, cfg *config.Config, files *Files, reg
 	if node != nil {
 		document = node.JSON
 	}
-	var explain func(string) ([]string, bool)
-	if cfg.Kubernetes.Enabled {
-		explain = sources.kubernetes.mapper.Recall
-	}
 	if err := files.check("--web-config-file", cfg.Web.ConfigFile); err != nil {
 		return err
 	}
@@ -168,8 +164,7 @@ func serve(ctx context.Context, p Process, cfg *config.Config, files *Files, reg
 
 		Reload: func(ctx context.Context) error { return reloads.reload(ctx, "POST /-/reload") },
 
-		Explain: explain,
-		Node:    document,
+		Node: document,
 
 		Registerer:    registry,
 		Log:           log,

@@ -290,9 +290,19 @@ func Pods(ctx context.Context, cfg *config.Config) (*podmapper.Mapper, error) {
 	for k.revision() == 0 {
 		select {
 		case <-ctx.Done():
-			return mapper, nil // it explains what is missing
+			return mapper, nil // without them
 		case <-tick.C:
 		}
 	}
 	return mapper, nil
+}
+
+// Unmatched returns the devices that the kubelet lists for containers and that match no entity of t.
+func Unmatched(ctx context.Context, cfg *config.Config, t *gpu.Topology) ([]podmapper.Unmatched, error) {
+	mapper, err := Pods(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	defer mapper.Close()
+	return mapper.Unmatched(ctx, t)
 }

@@ -16,7 +16,6 @@ func List() []Subcommand {
 	return []Subcommand{
 		{"check", "what a counters file would collect, line by line"},
 		{"doctor", "what works on this machine, and what to do about the rest"},
-		{"explain-device", "how a device id of the kubelet finds its GPU and its pod"},
 		{"fields", "search the catalog of fields"},
 		{"help", "this list, or the help of a subcommand"},
 		{"once", "the page of one collection, on standard output"},

@@ -3,8 +3,8 @@
 //
 // An ID is what a text says: one that a kubelet lists (Parse), or a word that a container runtime
 // was given (ParseVisible). A Resolver finds the rows of one topology by IDs, says which part of a
-// divided GPU instance an ID names, and explains both in sentences. Both mappers of owners use
-// them, so that an id means the same to each.
+// divided GPU instance an ID names, and why another names nothing. Both mappers of owners use them,
+// so that an id means the same to each.
 //
 // The package queries no driver and no kubelet. It never guesses: an id that names nothing here has
 // no rows.

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/deviceid"
@@ -88,7 +87,6 @@ type Mapper struct {
 	now      func() time.Time
 	validFor time.Duration // how long an answer is good for
 	memory   memory
-	listed   []Allocation // by the kubelet's latest answer
 	logs     logFolders
 	known    map[podName]string // UIDs of pods by the API server
 
@@ -98,8 +96,6 @@ type Mapper struct {
 	resolver *deviceid.Resolver
 	seen     map[tenancy]uint64 // when a pod was first seen with a device
 	count    uint64             // of listings, for seen
-
-	latest atomic.Pointer[view] // of Attribute, for Recall
 }
 
 // inputs are all that owners depend on.
@@ -168,13 +164,7 @@ func (m *Mapper) Close() {
 func (m *Mapper) Attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	owners, err := m.attribute(ctx, t)
-	v := &view{topology: t, at: time.Now(), err: err}
-	if err == nil {
-		v.owners, v.allocations, v.listed = owners, m.inputs.allocations, m.listed
-	}
-	m.latest.Store(v)
-	return owners, err
+	return m.attribute(ctx, t)
 }
 
 func (m *Mapper) attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, error) {
@@ -193,7 +183,6 @@ func (m *Mapper) attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 	if m.resolver == nil || m.resolver.Topology() != t {
 		m.resolver = deviceid.NewResolver(t)
 	}
-	m.listed = l.allocations
 	all, doubted := m.memory.complete(l.allocations, listingContext{at: now, fresh: l.fresh, validFor: m.validFor, shared: m.shared, ended: m.ended})
 	m.opt.Metrics.kept.Set(float64(m.memory.unlisted))
 	// The revision is read first: what changes meanwhile shows next time.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -204,6 +203,21 @@ func TestUnmatchedDevicesAreCounted(t *testing.T) {
 		"gpu_uuid nvidia.com/gpu ": 2, "index nvidia.com/gpu ": 1, "unknown nvidia.com/gpu ": 1, "unknown acme.com/gpu ": 1,
 		"claim_device gpu.nvidia.com ": 1,
 	})
+	unmatched, err := w.mapper.Unmatched(t.Context(), w.topology)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, u := range unmatched {
+		got[u.ID().String()] = u.Why
+	}
+	const gone = "The GPU is left out by --devices, lost, or handed to a virtual machine."
+	const unread = "No rule reads it: expected GPU-UUID, MIG-UUID, either with ::REPLICA, MIG-GPU-UUID/GI/CI, nvidiaN, nvidiaN/giN, either with /vgpuN, or a bare UUID."
+	want(t, "reasons", got, map[string]string{
+		"GPU-99999999-0000-4000-8000-000000000000": gone, "GPU-99999999-0000-4000-8000-000000000001": gone, "nvidia9": gone,
+		"garbage": unread, "unit-7": unread,
+		"gpu.nvidia.com/e2e-node/gpu-77": "No ResourceSlice of this node has it with a UUID: slices can lag behind claims, and the API server must let the exporter read them.",
+	})
 }
 
 func TestOneConnectionAndOneListPerCall(t *testing.T) {
@@ -289,37 +303,6 @@ func TestKubeletThatRestarts(t *testing.T) {
 	if age := w.metric("dcgm_exporter_attribution_map_age_seconds"); age[""] < 0 || len(age) != 1 {
 		t.Errorf("age of the map: %v", age)
 	}
-}
-
-// What is recalled is what was explained, without a question to the kubelet.
-func TestRecall(t *testing.T) {
-	w := newWorld(t, podmapper.Options{}, kubelet.Lists(kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu0))))
-	if steps, found := w.mapper.Recall(gpu0); found || len(steps) != 1 {
-		t.Errorf("before the first collection: %q, %v", steps, found)
-	}
-	w.attribute()
-	explained, _ := w.mapper.Explain(t.Context(), w.topology, gpu0)
-	before := w.Lists()
-	steps, found := w.mapper.Recall(gpu0)
-	if !found {
-		t.Errorf("not found: %q", steps)
-	}
-	last := len(steps) - 1
-	want(t, "steps", steps[:last], explained)
-	if !strings.HasPrefix(steps[last], "This is as of the collection ") {
-		t.Errorf("the last step does not say how old it is: %q", steps[last])
-	}
-	if _, found := w.mapper.Recall("nvidia77"); found {
-		t.Error("a GPU is found that is not there")
-	}
-
-	w.Stop()
-	w.fails(gpu.ErrUnavailable)
-	steps, found = w.mapper.Recall(gpu0)
-	if text := strings.Join(steps, "\n"); !found || !strings.Contains(text, "The kubelet cannot be queried for its owner") || strings.Contains(text, "ml/a") {
-		t.Errorf("without a kubelet: %v\n%s", found, text)
-	}
-	want(t, "lists", w.Lists(), before)
 }
 
 func TestEmptyListing(t *testing.T) {
@@ -464,32 +447,6 @@ func TestUnmatchedDevicesAreNeverMissing(t *testing.T) {
 	}
 	close(over)
 	changer.Wait()
-}
-
-// A replica that a kubelet lists just after its start has no owner yet: who else has the GPU may
-// not be listed. The explanation says so, and not that no container has it.
-func TestExplainAtTheKubeletsStart(t *testing.T) {
-	id := gpu4 + "::0"
-	w := newWorld(t, podmapper.Options{}, kubelet.Lists(kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu.shared", id))))
-	now := time.Now()
-	podmapper.Clock(w.mapper, func() time.Time { return now })
-	w.Born(now)
-	want(t, "owners at first", len(w.attribute().UseOf(4).Owners), 0)
-	for name, explain := range map[string]func() ([]string, bool){
-		"Recall":  func() ([]string, bool) { return w.mapper.Recall(id) },
-		"Explain": func() ([]string, bool) { return w.mapper.Explain(t.Context(), w.topology, id) },
-	} {
-		steps, _ := explain()
-		text := strings.Join(steps, "\n")
-		if !strings.Contains(text, "lists it for container c of pod ml/a, but it has just started") || strings.Contains(text, "for no container") {
-			t.Errorf("%s at the start:\n%s", name, text)
-		}
-	}
-	now = now.Add(podmapper.Settled + time.Second)
-	want(t, "owners then", len(w.attribute().UseOf(4).Owners), 1)
-	if steps, _ := w.mapper.Recall(id); strings.Contains(strings.Join(steps, "\n"), "just started") {
-		t.Errorf("afterwards:\n%s", strings.Join(steps, "\n"))
-	}
 }
 
 // A device in more replicas than owners are reported: who has the last one is an owner all the

@@ -35,7 +35,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Help: "Requests to the kubelet's PodResources service, by the gRPC code of the answer.",
 		}, []string{"code"}),
 		unmatched: gauge.NewState("dcgm_exporter_unmatched_devices",
-			"Devices that containers hold and that match no entity of the source, by resource and form of their ids. See explain-device.",
+			"Devices that containers hold and that match no entity of the source, by resource and form of their ids. The subcommand doctor lists them.",
 			"resource", "form"),
 		labels: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "dcgm_exporter_pod_labels_dropped",

@@ -54,12 +54,11 @@ func TestHostOfALoopbackListener(t *testing.T) {
 
 // No response lets a browser guess what it is.
 func TestNoResponseIsSniffed(t *testing.T) {
-	opts := ordered(server.Options{Address: "127.0.0.1:9400", Lifecycle: true, Pprof: true, Explain: explained}, new(recorder))
+	opts := ordered(server.Options{Address: "127.0.0.1:9400", Lifecycle: true, Pprof: true}, new(recorder))
 	h := newServer(t, opts).Handler()
 	for _, route := range [][2]string{
 		{"GET", "/"}, {"GET", "/metrics"}, {"HEAD", "/metrics"}, {"POST", "/metrics"}, {"GET", "/health"}, {"GET", "/-/healthy"}, {"GET", "/-/ready"},
-		{"POST", "/-/reload"},
-		{"GET", "/debug/explain-device"}, {"GET", "/debug/explain-device?id=x"}, {"GET", "/debug/pprof/"}, {"GET", "/nowhere"},
+		{"POST", "/-/reload"}, {"GET", "/debug/pprof/"}, {"GET", "/nowhere"},
 	} {
 		if got := do(t, h, route[0], route[1]).Header.Get("X-Content-Type-Options"); got != "nosniff" {
 			t.Errorf("%s %s: X-Content-Type-Options %q", route[0], route[1], got)

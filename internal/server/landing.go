@@ -27,9 +27,9 @@ func (s *Server) handleLanding(mux *http.ServeMux) error {
 	}
 	var page bytes.Buffer
 	err = parsed.Execute(&page, struct {
-		Version                   string
-		Explain, Lifecycle, Pprof bool
-	}{s.opt.Version, s.opt.Explain != nil, s.opt.Lifecycle, s.opt.Pprof})
+		Version          string
+		Lifecycle, Pprof bool
+	}{s.opt.Version, s.opt.Lifecycle, s.opt.Pprof})
 	if err != nil {
 		return err
 	}

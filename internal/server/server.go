@@ -48,10 +48,6 @@ type Options struct {
 	// Lifecycle.
 	Reload func(context.Context) error
 
-	// Explain says in sentences how a device id of the kubelet finds its entity and owner, and whether
-	// it finds one; it never waits. Nil: there is no kubelet, and no route.
-	Explain func(id string) (steps []string, found bool)
-
 	// Node returns the document that the page at / is drawn from, as nodeview.Latest makes it, or nil
 	// before there is one. Nil: there is neither the page nor its document.
 	Node func() []byte
@@ -146,9 +142,6 @@ func (s *Server) routes() (http.Handler, error) {
 	mux.HandleFunc("GET /-/healthy", s.serveHealthy)
 	mux.HandleFunc("GET /-/ready", s.serveReady)
 	s.handleReload(mux)
-	if s.opt.Explain != nil {
-		mux.HandleFunc("GET /debug/explain-device", s.serveExplain)
-	}
 	if s.opt.Pprof {
 		mux.Handle("/debug/pprof/", s.protected(http.HandlerFunc(pprof.Index)))
 		mux.Handle("/debug/pprof/cmdline", s.protected(http.HandlerFunc(pprof.Cmdline)))

@@ -142,14 +142,6 @@ func TestRoutes(t *testing.T) {
 			method: "GET", path: "/metrics", status: 503, header: map[string]string{"Retry-After": "1"},
 		},
 		{name: "POST routes on the landing page", opts: ordered(server.Options{Lifecycle: true, Address: "localhost:9400", Node: document}, new(recorder)), method: "GET", path: "/", status: 200, body: "/-/reload"},
-		{name: "no kubelet, nothing to explain", method: "GET", path: "/debug/explain-device?id=nvidia0", status: 404},
-		{
-			name: "a device explained", opts: server.Options{Explain: explained}, method: "GET", path: "/debug/explain-device?id=nvidia0%2Fgi3",
-			status: 200, body: " 1. It is nvidia0/gi3.\n 2. <b>.\n", header: map[string]string{"Content-Type": "text/plain; charset=utf-8", "X-Content-Type-Options": "nosniff"},
-		},
-		{name: "a device that is not there", opts: server.Options{Explain: explained}, method: "GET", path: "/debug/explain-device?id=x", status: 404, body: " 1. It is x.\n"},
-		{name: "no device", opts: server.Options{Explain: explained}, method: "GET", path: "/debug/explain-device", status: 400, body: "expected ?id="},
-		{name: "explanations on the landing page", opts: server.Options{Explain: explained, Node: document}, method: "GET", path: "/", status: 200, body: `href="debug/explain-device?id=`},
 		{name: "pprof is off", method: "GET", path: "/debug/pprof/", status: 404},
 		{name: "pprof", opts: server.Options{Pprof: true, Address: "[::1]:9400"}, method: "GET", path: "/debug/pprof/", status: 200, body: "goroutine"},
 		{name: "pprof on the landing page", opts: server.Options{Pprof: true, Address: "localhost:9400", Node: document}, method: "GET", path: "/", status: 200, body: `href="debug/pprof/"`},
@@ -170,11 +162,6 @@ func TestRoutes(t *testing.T) {
 			}
 		})
 	}
-}
-
-// explained finds ids with a slash.
-func explained(id string) ([]string, bool) {
-	return []string{"It is " + id + ".", "<b>."}, strings.Contains(id, "/")
 }
 
 func TestHead(t *testing.T) {

@@ -335,8 +335,6 @@ func TestExitCodesOfSubcommands(t *testing.T) {
 		{command: "topo", noData: 1, unreadable: []string{"--config-file", missing}, unreadCode: 2},
 		{command: "doctor", noData: 1, unreadable: []string{"-f", missing}, unreadCode: 1}, // it is what it looks for
 		{command: "check", noData: 1, unreadable: []string{"-f", missing}, unreadCode: 2, checksLines: true},
-		{command: "explain-device", args: []string{"-k=true", "--pod-resources-kubelet-socket=" + missing}, more: []string{"nvidia0"}, noData: 1,
-			unreadable: []string{"-f", missing}, unreadCode: 2},
 	} {
 		t.Run(c.command, func(t *testing.T) {
 			t.Parallel()
@@ -374,7 +372,7 @@ func TestExitCodes(t *testing.T) {
 	}{
 		{"wrong flag", []string{"--colectors=x"}, 1, "--collectors"},
 		{"help", []string{"--help"}, 0, "Usage:"},
-		{"help with subcommands", []string{"--help"}, 0, "\n  explain-device  how a device id"},
+		{"help with subcommands", []string{"--help"}, 0, "\n  doctor          what works on"},
 		{"help with examples", []string{"--help"}, 0, "\n  dcgm-exporter check my-counters.csv "},
 		{"help with flags", []string{"--help"}, 0, "\n  --collectors, -f VALUE"},
 		{"version", []string{"--version"}, 0, "dcgm-exporter"},

@@ -8,6 +8,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/app"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/command"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/podmapper"
 )
 
 const name = "doctor"
@@ -60,6 +62,8 @@ type Command struct {
 	Machine Machine
 	// Open makes the source.
 	Open command.Opener
+	// Unmatched lists the devices of containers that match no entity of the source.
+	Unmatched func(context.Context, *config.Config, *gpu.Topology) ([]podmapper.Unmatched, error)
 }
 
 // Run looks, prints and returns the exit code.
@@ -101,8 +105,10 @@ func (c Command) Rows(ctx context.Context, cfg *config.Config) []Row {
 	if e.local() {
 		rows = append(rows, e.profiling())
 	}
+	kubelet := Row{State: Fail}
 	if cfg.Kubernetes.Enabled {
-		rows = append(rows, e.kubelet(ctx), e.nodeName())
+		kubelet = e.kubelet(ctx)
+		rows = append(rows, kubelet, e.nodeName())
 	}
 	rows = append(rows, e.port(ctx))
 	if cfg.Web.ConfigFile != "" {
@@ -110,6 +116,9 @@ func (c Command) Rows(ctx context.Context, cfg *config.Config) []Row {
 	}
 	if setErr == nil {
 		rows = append(rows, e.source(ctx))
+	}
+	if kubelet.State != Fail && e.topology != nil {
+		rows = append(rows, e.deviceIDs(ctx)...)
 	}
 	return rows
 }
@@ -125,8 +134,9 @@ func (r Row) write(w io.Writer) {
 type examination struct {
 	Command
 	Machine
-	cfg *config.Config
-	set app.CounterSet
+	cfg      *config.Config
+	set      app.CounterSet
+	topology *gpu.Topology // of the source, once it is opened
 }
 
 // local reports whether this machine's own driver is used.

@@ -17,11 +17,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/app"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/command"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/command/commandtest"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/command/doctor"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/podmapper"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/kubelet"
 )
 
 // healthy is what lies on a machine where everything is right.
@@ -99,9 +102,13 @@ func examine(t *testing.T, w *commandtest.World, m doctor.Machine, open command.
 	}
 	var rows []doctor.Row
 	synctest.Test(t, func(t *testing.T) {
-		rows = doctor.Command{Process: p, Machine: m, Open: open}.Rows(t.Context(), cfg)
+		rows = doctor.Command{Process: p, Machine: m, Open: open, Unmatched: everyIDMatches}.Rows(t.Context(), cfg)
 	})
 	return rows
+}
+
+func everyIDMatches(context.Context, *config.Config, *gpu.Topology) ([]podmapper.Unmatched, error) {
+	return nil, nil
 }
 
 // states writes the rows without advice, in short.
@@ -141,6 +148,7 @@ func TestEverythingIsRight(t *testing.T) {
 		"ok port: :9400 is free",
 		"ok web config: /web.yaml can be read",
 		"ok source: sim opened: 8 GPUs, driver 570.124.06",
+		"ok device ids: every GPU that a container holds is one of the source",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("rows differ (-want +got):\n%s", diff)
@@ -337,6 +345,38 @@ func TestSocketOfAnEngine(t *testing.T) {
 	m.Dial = answers("unix " + socket)
 	rows = examine(t, &commandtest.World{}, m, commandtest.Simulate, "-r=unix:///run/dcgm.sock")
 	expect(t, rows, "host engine", doctor.OK, "")
+}
+
+// Ids that match nothing are listed with their reason, at most 20 of them.
+func TestUnmatchedIDs(t *testing.T) {
+	ids := []string{"nvidia0", "MIG-99999999-0000-5000-8000-000000000000", "garbage", "nvidia77"}
+	for i := range 20 {
+		ids = append(ids, fmt.Sprintf("nvidia%d", 100+i))
+	}
+	k := kubelet.Start(t, kubelet.Lists(kubelet.Pod("ml/a", kubelet.Container("main", "nvidia.com/gpu", ids...))))
+	p := (&commandtest.World{}).Process()
+	cfg, err := config.Parse([]string{"--source=sim", "-k", "--pod-resources-kubelet-socket=" + k.Socket()}, p.Env, p.ReadFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, r := range (doctor.Command{Process: p, Open: commandtest.Simulate, Unmatched: app.Unmatched}).Rows(t.Context(), cfg) {
+		if r.Check == "device ids" {
+			got = append(got, r.State.String()+" "+r.Found+": "+r.Advice)
+		}
+	}
+	if len(got) != 21 || got[20] != "warn 3 more match nothing: " {
+		t.Errorf("%d rows: %q", len(got), got)
+	}
+	for _, want := range []string{
+		"warn nvidia100 of container main of pod ml/a (nvidia.com/gpu) matches nothing: The GPU is left out by --devices, lost, or handed to a virtual machine.",
+		"warn garbage of container main of pod ml/a (nvidia.com/gpu) matches nothing: No rule reads it:",
+		"matches nothing: The GPU instance may have been destroyed",
+	} {
+		if !strings.Contains(strings.Join(got, "\n"), want) {
+			t.Errorf("no row %q:\n%s", want, strings.Join(got, "\n"))
+		}
+	}
 }
 
 func expect(t *testing.T, rows []doctor.Row, check string, state doctor.State, advice string) {

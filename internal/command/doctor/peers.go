@@ -15,6 +15,9 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
+// podsLimit bounds the question to the kubelet.
+const podsLimit = 10 * time.Second
+
 // engine looks for the host engine, or for one that is in the way of the embedded one.
 func (e *examination) engine(ctx context.Context) Row {
 	row := Row{Check: "host engine"}
@@ -209,7 +212,7 @@ func (e *examination) source(ctx context.Context) Row {
 		source, err = e.Open(ctx, e.cfg, plan)
 	}
 	if err == nil {
-		err = app.Collect(ctx, source, plan, 1, func(s *gpu.Snapshot) { row = opened(s) })
+		err = app.Collect(ctx, source, plan, 1, func(s *gpu.Snapshot) { row, e.topology = opened(s), s.Topology })
 	}
 	if err == nil {
 		return row
@@ -261,4 +264,32 @@ func opened(s *gpu.Snapshot) Row {
 		row.Advice = "Look at dmesg for XIDs; a GPU that fell off the bus needs a reset or a reboot."
 	}
 	return row
+}
+
+// maxIDs bounds the rows of device ids.
+const maxIDs = 20
+
+// deviceIDs queries the kubelet for the devices of containers, and has a row for each that matches
+// no entity of the source.
+func (e *examination) deviceIDs(ctx context.Context) []Row {
+	ctx, cancel := context.WithTimeout(ctx, podsLimit)
+	defer cancel()
+	unmatched, err := e.Unmatched(ctx, e.cfg, e.topology)
+	switch {
+	case err != nil:
+		return []Row{{State: Fail, Check: "device ids", Found: err.Error(), Advice: "Look at the kubelet's log."}}
+	case len(unmatched) == 0:
+		return []Row{{Check: "device ids", Found: "every GPU that a container holds is one of the source"}}
+	}
+	var rows []Row
+	for i, u := range unmatched {
+		if i == maxIDs {
+			return append(rows, Row{State: Warn, Check: "device ids", Found: fmt.Sprintf("%d more match nothing", len(unmatched)-i)})
+		}
+		rows = append(rows, Row{
+			State: Warn, Check: "device ids", Advice: u.Why,
+			Found: fmt.Sprintf("%s of container %s of pod %s/%s (%s) matches nothing", u.ID(), u.Container, u.Namespace, u.Pod, u.Resource),
+		})
+	}
+	return rows
 }
