@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/etc"
@@ -107,7 +106,7 @@ func translate(cfg *config.Config, requests []counters.Request, shipped bool) []
 }
 
 // Plan returns the plan that serves what was requested, read every interval. The error is about the
-// watch groups or the aggregates and says the line.
+// watch groups and says the line.
 func (a CounterSet) Plan(cfg *config.Config, interval time.Duration) (*gpu.Plan, error) {
 	names := make([]string, len(a.Requests))
 	fields := make([][]string, len(a.Requests))
@@ -118,10 +117,6 @@ func (a CounterSet) Plan(cfg *config.Config, interval time.Duration) (*gpu.Plan,
 	if err != nil {
 		return nil, err
 	}
-	bursts, err := a.aggregates(cfg, names, fields)
-	if err != nil {
-		return nil, err
-	}
 	every := make(map[string]time.Duration, len(names))
 	for i, name := range names {
 		every[name] = intervals[i]
@@ -129,13 +124,9 @@ func (a CounterSet) Plan(cfg *config.Config, interval time.Duration) (*gpu.Plan,
 	return counters.NewPlan(a.Requests, counters.PlanOptions{
 		Interval:   interval,
 		IntervalOf: func(name string) time.Duration { return every[name] },
-		Aggregate:  func(name string) bool { return bursts[name] },
-
-		AggregateInterval: cfg.Collection.Aggregate.Interval,
-
-		Devices:  devices(cfg),
-		Switches: cfg.Devices.Switches,
-		CPUs:     cfg.Devices.CPUs,
+		Devices:    devices(cfg),
+		Switches:   cfg.Devices.Switches,
+		CPUs:       cfg.Devices.CPUs,
 	}), nil
 }
 
@@ -149,26 +140,6 @@ func namesOf(name string) []string {
 		}
 	}
 	return names
-}
-
-// aggregates returns which of the names are shown with their extremes.
-func (a CounterSet) aggregates(cfg *config.Config, names []string, fields [][]string) (map[string]bool, error) {
-	lines, err := cfg.Aggregates(fields)
-	if err != nil {
-		return nil, err
-	}
-	bursts := make(map[string]bool)
-	var errs []error
-	for i, r := range a.Requests {
-		if lines[i] == 0 {
-			continue
-		}
-		bursts[r.Name] = true
-		if err := r.CheckAggregate(func(name string) bool { return slices.Contains(names, name) }); err != nil {
-			errs = append(errs, fmt.Errorf("%s:%d: collection.aggregate: %w", cfg.Path, lines[i], err))
-		}
-	}
-	return bursts, errors.Join(errs...)
 }
 
 // watched lists the files whose change is a reload.

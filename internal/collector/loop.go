@@ -100,7 +100,6 @@ type Loop struct {
 	empty        gpu.Snapshot
 	attributions []*attribution
 	merger       merger
-	trails       trails
 	unpublished  bool // the latest page could not be made
 	owners       []*gpu.Owners
 	lastErr      error // of the previous cycle, so that only changes are logged
@@ -354,7 +353,6 @@ func (l *Loop) serveBatch(ctx context.Context, began, begin time.Time) {
 	for _, a := range l.attributions {
 		l.owners = append(l.owners, a.answer(ctx, l.session.Topology()))
 	}
-	l.trails.join(&l.batch)
 	r.Owners = l.merger.merge(l.owners)
 	snap := l.builder.Build(r)
 	l.metrics.succeeds()
@@ -414,10 +412,9 @@ func (l *Loop) finalRead(ctx context.Context) error {
 	return nil
 }
 
-// needsFinalRead reports whether the time since the latest Read is part of what is shown later:
-// events, and samples of which the extremes are.
+// needsFinalRead reports whether what happened since the latest Read is counted later.
 func needsFinalRead(plan *gpu.Plan) bool {
-	return plan.HasTrails() || slices.ContainsFunc(plan.Derived, func(d gpu.Derived) bool { return d.Field >= 0 })
+	return slices.ContainsFunc(plan.Derived, func(d gpu.Derived) bool { return d.Field >= 0 })
 }
 
 // pause waits before the next attempt to open, and publishes on every interval why there is no
@@ -462,8 +459,6 @@ func (l *Loop) swap(ctx context.Context, c Change) error {
 	if errors.Is(err, gpu.ErrWedged) {
 		return err
 	}
-	// What the old session read last is on no page yet, whether it goes on or not.
-	l.trails.add(&l.batch)
 	old := l.session
 	if err != nil {
 		old = next
@@ -472,8 +467,6 @@ func (l *Loop) swap(ctx context.Context, c Change) error {
 	if err != nil {
 		return fmt.Errorf("read the new session: %w", err)
 	}
-	l.trails.move(l.session.Topology(), next.Topology(), l.opt.Plan, c.Plan)
-	l.trails.add(&b)
 	l.replace(c)
 	l.adopt(next, causeReload)
 	l.builder.Build(l.reading(snapshot.Overlapping, &b, begin))
@@ -496,7 +489,6 @@ func (l *Loop) close(ctx context.Context) error {
 	}
 	session := l.session
 	l.session, l.builder = nil, nil
-	l.trails.drop()
 	return l.closeSession(ctx, session)
 }
 

@@ -96,8 +96,6 @@ type Collection struct {
 	HangLimit time.Duration
 	// Groups give fields an interval of their own.
 	Groups []WatchGroup
-	// Aggregate says of which fields the extremes between two readings are reported.
-	Aggregate Aggregate
 	// XIDWindow and ClockEventWindow are the windows of DCGM_EXP_XID_ERRORS_COUNT and
 	// DCGM_EXP_CLOCK_EVENTS_COUNT.
 	XIDWindow time.Duration

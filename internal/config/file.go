@@ -16,8 +16,6 @@ type document struct {
 	scalars map[string]scalar // by option.key
 	fields  []Field
 	groups  []WatchGroup
-	// aggregate has no interval where the file has none.
-	aggregate Aggregate
 }
 
 type scalar struct {
@@ -41,7 +39,7 @@ func (p *parser) applyDocument(doc *document) {
 		}
 		p.setValue(o, v, s.text, origin{layerFile, fmt.Sprintf("%s:%d: %s", c.Path, s.line, o.key)})
 	}
-	c.Collection.Groups, c.Collection.Aggregate = doc.groups, doc.aggregate
+	c.Collection.Groups = doc.groups
 	_, file := p.origins["collectors"]
 	_, configMap := p.origins["configmap-data"]
 	if !file && !configMap {
@@ -68,15 +66,13 @@ func (p *parser) readDocument(name string) (*document, error) {
 //	  interval: 30s
 //	  watchGroups:
 //	    - {name: NAME, interval: 5s, fields: [GLOB, …]}
-//	  aggregate: {interval: 200ms, fields: [GLOB, …]}
 //
-// Version 2 has collections and aggregate in the place of collection. The collection of all fields
-// gives the interval; each other one is a watch group:
+// Version 2 has collections in the place of collection. The collection of all fields gives the
+// interval; each other one is a watch group:
 //
 //	collections:
 //	  - {name: NAME, every: 30s, metrics: {include: ["*"]}}
 //	  - {name: NAME, every: 5s, metrics: {include: [GLOB, …]}}
-//	aggregate: {interval: 200ms, fields: [GLOB, …]}
 //
 // Both may set metrics.enableExporterMetrics, server and sources.
 func parseDocument(name string, data []byte) (*document, error) {
@@ -103,7 +99,7 @@ func (r *reader) root(n *yaml.Node) {
 		"sources": r.sources,
 	}
 	if v := text.ValueOf(n, "version"); v != nil && v.Value == "2" {
-		known["collections"], known["aggregate"] = r.collections, r.aggregate
+		known["collections"] = r.collections
 		known["collection"] = r.otherVersion("collection", 1, "collections")
 	} else {
 		known["collection"] = r.collection
@@ -245,7 +241,6 @@ func (r *reader) collection(n *yaml.Node) {
 		"watchGroups": func(n *yaml.Node) {
 			r.Sequence(n, "collection.watchGroups", r.group)
 		},
-		"aggregate": r.aggregate,
 	})
 }
 
@@ -280,38 +275,6 @@ func (r *reader) addGroup(n *yaml.Node, g *WatchGroup, where, fields string) {
 		}
 	}
 	r.doc.groups = append(r.doc.groups, *g)
-}
-
-// aggregate reads which fields are reported with their extremes.
-func (r *reader) aggregate(n *yaml.Node) {
-	a := Aggregate{Line: n.Line}
-	ok := r.Mapping(n, "collection.aggregate", text.Keys{
-		"interval": func(n *yaml.Node) {
-			r.interval(n, "collection.aggregate.interval", &a.Interval)
-			a.Line = n.Line
-		},
-		"fields": func(n *yaml.Node) {
-			r.globs(n, "collection.aggregate.fields", func(n *yaml.Node, s string) {
-				for _, other := range a.Globs {
-					if other.Text == s {
-						r.Fail(n, "collection.aggregate.fields: %s is there already, on line %d", s, other.Line)
-						return
-					}
-				}
-				a.Globs = append(a.Globs, Glob{Text: s, Line: n.Line})
-			})
-		},
-	})
-	if !ok {
-		return
-	}
-	if a.Interval == 0 {
-		r.Fail(n, "collection.aggregate has no interval: expected a duration such as 200ms")
-	}
-	if a.Globs == nil {
-		r.Fail(n, "collection.aggregate has no fields")
-	}
-	r.doc.aggregate = a
 }
 
 // interval reads a duration above zero into d.

@@ -28,9 +28,6 @@ collection:
       interval: 5m
       fields:
         - DCGM_FI_DEV_XID_ERRORS
-  aggregate:
-    interval: 200ms
-    fields: [DCGM_FI_DEV_POWER_USAGE, "*_CLOCK"]
 `
 
 func TestFile(t *testing.T) {
@@ -70,11 +67,10 @@ collections:
     sources: {dcgm: {watch: {maxKeepAge: 0s, maxKeepSamples: 2}}}
     metrics: {include: [DCGM_FI_DEV_GPU_TEMP, "DCGM_FI_DEV_POWER_*"]}
   - {name: slow, every: 5m, metrics: {include: [DCGM_FI_DEV_XID_ERRORS]}}
-aggregate: {interval: 200ms, fields: [DCGM_FI_DEV_POWER_USAGE, "*_CLOCK"]}
 `
 	w := world{files: map[string]string{"/c.yaml": fullFile, "/d.yaml": second}}
 	lines := cmpopts.IgnoreFields
-	ignore := []cmp.Option{lines(Config{}, "Path"), lines(WatchGroup{}, "Line"), lines(Aggregate{}, "Line"), lines(Glob{}, "Line")}
+	ignore := []cmp.Option{lines(Config{}, "Path"), lines(WatchGroup{}, "Line")}
 	if diff := cmp.Diff(mustParse(t, w, "--config-file=/c.yaml"), mustParse(t, w, "--config-file=/d.yaml"), ignore...); diff != "" {
 		t.Errorf("the schemas differ (-1 +2):\n%s", diff)
 	}
@@ -131,7 +127,7 @@ func TestFileErrors(t *testing.T) {
 		{"unknown key", "version: 1\nmetric: {}\n", []string{`c.yaml:2: unknown key "metric": did you mean "metrics"?`}},
 		{"unknown nested keys", "version: 1\ncollection:\n  intervall: 3s\n  zzzzzz: 3\n", []string{
 			`c.yaml:3: unknown key "intervall" in collection: did you mean "interval"?`,
-			`c.yaml:4: unknown key "zzzzzz" in collection: expected one of aggregate, interval, watchGroups`,
+			`c.yaml:4: unknown key "zzzzzz" in collection: expected one of interval, watchGroups`,
 		}},
 		{"merge key", "version: 1\n<<: {metrics: {file: a}}\n", []string{`c.yaml:2: unknown key "<<": expected one of collection, collections, metrics, server, sources, version`}},
 		{"duplicate key", "version: 1\nmetrics: {file: a}\nmetrics: {file: b}\n", []string{"c.yaml:3: the key metrics is there already, on line 2"}},
@@ -165,7 +161,7 @@ func TestFileErrors(t *testing.T) {
 			`c.yaml:5: A is in the watch group "g" already, on line 4`,
 		}},
 	}
-	tests = append(append(tests, badAggregates...), badVersion2...)
+	tests = append(tests, badVersion2...)
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := world{files: map[string]string{"c.yaml": tt.file}}.parse("--config-file=c.yaml")
@@ -200,52 +196,6 @@ var badVersion2 = []badFile{
 	{"bad number", "version: 2\nserver: {maxConcurrentScrapes: many}\n", []string{
 		`c.yaml:2: server.maxConcurrentScrapes "many": expected a number, 0 or more`,
 	}},
-}
-
-const aggregate = "version: 1\ncollection:\n  interval: 1s\n  aggregate: "
-
-var badAggregates = []badFile{
-	{"aggregate of nothing", aggregate + "{}\n", []string{
-		"c.yaml:4: collection.aggregate has no interval: expected a duration such as 200ms",
-		"c.yaml:4: collection.aggregate has no fields",
-	}},
-	{"aggregate key", aggregate + "{intervall: 200ms, interval: 200ms, fields: [A]}\n", []string{
-		"c.yaml:4: unknown key \"intervall\" in collection.aggregate: did you mean \"interval\"?",
-	}},
-	{"aggregate field twice", aggregate + "{interval: 200ms, fields: [A, A]}\n", []string{
-		"c.yaml:4: collection.aggregate.fields: A is there already, on line 4",
-	}},
-	{"aggregate pattern", aggregate + "\n    interval: now\n    fields: ['a[']\n", []string{
-		"c.yaml:5: collection.aggregate.interval \"now\": expected a duration such as 30s, above zero",
-		"c.yaml:6: \"a[\" is no pattern: expected a field name, where * stands for any text",
-	}},
-	{"aggregate too fast", aggregate + "{interval: 99ms, fields: [A]}\n", []string{
-		"c.yaml:4: collection.aggregate.interval is 99ms: expected 100ms at least, and the collection interval of 1s at most",
-	}},
-	{"aggregate too slow", aggregate + "{interval: 2s, fields: [A]}\n", []string{
-		"c.yaml:4: collection.aggregate.interval is 2s: expected 100ms at least, and the collection interval of 1s at most",
-	}},
-}
-
-func TestAggregates(t *testing.T) {
-	const file = "version: 1\ncollection:\n  aggregate:\n    interval: 200ms\n    fields:\n    - '*_CLOCK'\n    - SM_*\n    - POWER\n"
-	c := mustParse(t, world{files: map[string]string{"c.yaml": file}}, "--config-file=c.yaml")
-	if got := c.Collection.Aggregate.Interval; got != 200*time.Millisecond {
-		t.Errorf("interval %v", got)
-	}
-	got, err := c.Aggregates([][]string{{"TEMP"}, {"NEW_CLOCK_HERTZ", "SM_CLOCK"}, {"SM_UTIL"}, {"POWER"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff([]int{0, 6, 7, 8}, got); diff != "" {
-		t.Errorf("lines differ (-want +got):\n%s", diff)
-	}
-	_, err = c.Aggregates([][]string{{"SM_CLOCK"}})
-	wantError(t, err, "c.yaml:8: collection.aggregate: POWER matches none of the 1 requested fields")
-
-	// An interval of the flag's is the one that counts.
-	_, err = world{files: map[string]string{"c.yaml": file}}.parse("--config-file=c.yaml", "-c=150")
-	wantError(t, err, "c.yaml:4: collection.aggregate.interval is 200ms: expected 100ms at least, and the collection interval of 150ms at most")
 }
 
 func TestIntervals(t *testing.T) {
@@ -284,12 +234,6 @@ type strictMetrics struct {
 type strictCollection struct {
 	Interval    string        `yaml:"interval,omitempty"`
 	WatchGroups []strictGroup `yaml:"watchGroups,omitempty"`
-	Aggregate   strictBurst   `yaml:"aggregate,omitempty"`
-}
-
-type strictBurst struct {
-	Interval time.Duration `yaml:"interval"`
-	Fields   []string      `yaml:"fields"`
 }
 
 type strictField struct {
@@ -349,9 +293,6 @@ func contents(doc *document) strict {
 	s.Collection.Interval = doc.scalars["collection.interval"].text
 	for _, g := range doc.groups {
 		s.Collection.WatchGroups = append(s.Collection.WatchGroups, strictGroup{g.Name, g.Interval, g.Patterns})
-	}
-	if a := doc.aggregate; a.Interval > 0 {
-		s.Collection.Aggregate = strictBurst{a.Interval, a.texts()}
 	}
 	return s
 }

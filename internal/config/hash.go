@@ -23,9 +23,6 @@ func (c *Config) Hash(files ...[]byte) uint64 {
 	for _, g := range c.Collection.Groups {
 		fmt.Fprintf(h, "group %q %s %q\n", g.Name, g.Interval, g.Patterns)
 	}
-	if a := c.Collection.Aggregate; a.Interval > 0 {
-		fmt.Fprintf(h, "aggregate %s %q\n", a.Interval, a.texts())
-	}
 	for _, file := range files {
 		fmt.Fprintf(h, "file %x\n", sha256.Sum256(file))
 	}

@@ -111,9 +111,6 @@ collection:
     - name: fast
       interval: 5s
       fields: [DCGM_FI_DEV_GPU_TEMP, DCGM_FI_DEV_POWER_*]
-  aggregate:
-    interval: 200ms
-    fields: [DCGM_FI_DEV_POWER_USAGE]
 ` + "```" + `
 
 Version 2 says the same with ` + "`collections`" + ` in the place of ` + "`collection`" + `. The one of all fields gives the interval,
@@ -131,9 +128,6 @@ collections:
   - name: fast
     every: 5s
     metrics: {include: [DCGM_FI_DEV_GPU_TEMP, DCGM_FI_DEV_POWER_*]}
-aggregate:
-  interval: 200ms
-  fields: [DCGM_FI_DEV_POWER_USAGE]
 server:
   maxConcurrentScrapes: 40
 ` + "```" + `
@@ -143,11 +137,6 @@ server:
 Every key but ` + "`version`" + ` may be left out. A watch group gives the fields that its patterns match an interval of their own
 (` + "`*` stands for any text, `?` for one character, `[…]`" + ` for one of several); the other fields have ` + "`collection.interval`" + `.
 Unknown and repeated keys, a field in two groups and a group that matches no field are errors that name the line.
-
-` + "`aggregate`" + ` makes short peaks visible: the fields that its patterns match are sampled at its interval (100ms at
-least), and beside each ` + "`NAME`" + ` there are ` + "`NAME_MIN`, `NAME_MAX` and `NAME_MEAN`" + `, the extremes and the mean of what
-was sampled since the previous collection. ` + "`NAME`" + ` itself stays the newest sample. It is for gauges: a text, a counter, a
-family of the exporter's own, and a name whose ` + "`_MIN`, `_MAX` or `_MEAN`" + ` is taken are errors that name the line.
 `)
 	return b.String()
 }

@@ -33,10 +33,6 @@ func (p *parser) rules() {
 	if i := c.Collection.Interval; i < shortInterval {
 		p.warn("%s is %v: each collection costs CPU here and in the driver; a number without a unit counts in milliseconds, 30 seconds are 30s.", p.label("collect-interval"), i)
 	}
-	if a := c.Collection.Aggregate; a.Interval > 0 && (a.Interval < minAggregate || a.Interval > c.Collection.Interval) {
-		p.errs = append(p.errs, fmt.Errorf("%s:%d: collection.aggregate.interval is %v: expected %v at least, and the collection interval of %v at most",
-			c.Path, a.Line, a.Interval, minAggregate, c.Collection.Interval))
-	}
 	p.outranked("collectors", c.Metrics.ConfigMap != (ConfigMapName{}), "configmap-data")
 	p.outranked("address", c.Web.SystemdSocket, "web-systemd-socket")
 	p.outranked("hostname-label", c.Labels.NoHostname, "no-hostname")

@@ -179,8 +179,6 @@ func TestHash(t *testing.T) {
 		"/b.yaml": "version: 1\nmetrics: {fields: [{name: A, prometheusType: counter}]}\n",
 		"/c.yaml": "version: 1\ncollection: {watchGroups: [{name: g, interval: 1s, fields: [A]}]}\n",
 		"/d.yaml": "version: 1\ncollection: {watchGroups: [{name: g, interval: 2s, fields: [A]}]}\n",
-		"/e.yaml": "version: 1\ncollection: {aggregate: {interval: 2s, fields: [A]}}\n",
-		"/f.yaml": "version: 1\ncollection: {aggregate: {interval: 2s, fields: [B]}}\n",
 	}
 	seen := map[uint64]string{}
 	note := func(what string, h uint64) {

@@ -14,10 +14,6 @@ type PlanOptions struct {
 	// IntervalOf returns the interval of a family that is sampled at its own pace (a watch group), 0
 	// for the others. It may be nil.
 	IntervalOf func(name string) time.Duration
-	// Aggregate reports whether a family is to be shown with minimum, maximum and mean too, of samples
-	// every AggregateInterval. It may be nil.
-	Aggregate         func(name string) bool
-	AggregateInterval time.Duration
 	// Devices, Switches and CPUs are the selected entities.
 	Devices, Switches, CPUs gpu.Selector
 }
@@ -51,9 +47,6 @@ func NewPlan(requests []Request, o PlanOptions) *gpu.Plan {
 			Field: b.field(r.Named.Entry, r),
 		}
 		b.plan.Counters = append(b.plan.Counters, c)
-		if o.Aggregate != nil && o.Aggregate(r.Name) {
-			b.aggregate(c)
-		}
 	}
 	return b.plan
 }

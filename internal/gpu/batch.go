@@ -106,8 +106,7 @@ type Batch struct {
 	Samples []Sample
 	// Trails has every sample since the previous Read of the session, the newest included, of the
 	// fields with Field.Every: each once, those of a cell in the order of their times. The first Read
-	// reports those since the session was opened, and of clock event reasons those that the engine
-	// still has of before.
+	// also reports those that the engine still has of before.
 	Trails []Sample
 	// XIDs are those since the previous Read of the session, of each entity in the order in which the
 	// witness got them; the first Read may report what earlier sessions did. Within a session each is

@@ -30,8 +30,8 @@ type Field struct {
 	Min, Max float64
 	// Interval is how often the engine should sample the field; zero means Plan.Interval.
 	Interval time.Duration
-	// Every is set for a field whose every sample is requested, not the newest alone: clock event
-	// reasons, and what is shown with its minimum, maximum and mean. See Batch.Trails.
+	// Every is set for clock event reasons, whose every sample is requested and not the newest alone.
+	// See Batch.Trails.
 	Every bool
 	// Pace is how often an engine samples the field at most, whatever is requested; zero is as often
 	// as requested. A sample is as fresh as the pace lets it be: see Plan.IntervalOf.
@@ -80,35 +80,6 @@ type Counter struct {
 	Field int
 	// Scale converts from the field's unit to the unit that Name promises; 1 where they are the same.
 	Scale float64
-	// Aggregate says which of the samples between two Reads it shows. Anything but the newest needs a
-	// field with Every set.
-	Aggregate Aggregate
-}
-
-// An Aggregate makes one value of the samples of a field between two Reads.
-type Aggregate uint8
-
-// The aggregates. The zero Aggregate is the newest sample.
-const (
-	Newest Aggregate = iota
-	Min
-	Max
-	Mean
-)
-
-// Suffix returns what the name of a family ends in that shows the aggregate: "_MIN", "_MAX",
-// "_MEAN", and nothing for the newest sample.
-func (a Aggregate) Suffix() string {
-	switch a {
-	case Min:
-		return "_MIN"
-	case Max:
-		return "_MAX"
-	case Mean:
-		return "_MEAN"
-	default:
-		return ""
-	}
 }
 
 // A Derived is an exporter family that is requested by name ("DCGM_EXP_…"). A snapshot.Deriver
@@ -242,9 +213,4 @@ func (p *Plan) IntervalOf(i int) time.Duration {
 		return max(f.Interval, f.Pace)
 	}
 	return max(p.Interval, f.Pace)
-}
-
-// HasTrails reports whether a Read of the plan's sessions reports Trails.
-func (p *Plan) HasTrails() bool {
-	return slices.ContainsFunc(p.Fields, func(f Field) bool { return f.Every })
 }

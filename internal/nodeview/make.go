@@ -105,7 +105,7 @@ func columnsOf(s *gpu.Snapshot) columns {
 	found := columns{}
 	for i := range s.Columns {
 		c := s.Columns[i].Counter
-		if c.Aggregate != gpu.Newest || c.Scale == 0 {
+		if c.Scale == 0 {
 			continue
 		}
 		if n, ok := catalog.Lookup(c.Name); ok && found[n.Entry.ID] == nil {

@@ -39,13 +39,11 @@ type Builder struct {
 	plan     *gpu.Plan
 	derivers []Deriver
 	cycle    Cycle
-	cells    []cell   // per field, then per row
-	maxAge   []int64  // per field, how old a sample can be that is served, in nanoseconds
-	spreadAt []int    // per field its first spread, -1 for none
-	spreads  []spread // per field that a counter aggregates, then per row
-	roots    [][]int  // per GPU or other root: its row, and those of its instances and links
-	expected []int    // per row, the number of planned fields that it has
-	got      []int    // per row, the number of fields with a value in this cycle
+	cells    []cell  // per field, then per row
+	maxAge   []int64 // per field, how old a sample can be that is served, in nanoseconds
+	roots    [][]int // per GPU or other root: its row, and those of its instances and links
+	expected []int   // per row, the number of planned fields that it has
+	got      []int   // per row, the number of fields with a value in this cycle
 	snap     gpu.Snapshot
 
 	// Stale and OutOfRange are the numbers of samples dropped by the latest Build.
@@ -84,9 +82,6 @@ func NewBuilder(t *gpu.Topology, plan *gpu.Plan, derivers []Deriver) *Builder {
 			}
 		}
 	}
-	spreads := 0
-	tab.spreadAt, spreads = spreadAt(plan, rows)
-	tab.spreads = make([]spread, spreads)
 	values := make([]gpu.Value, len(plan.Counters)*rows)
 	tab.snap.Topology = t
 	tab.snap.Columns = make([]gpu.Column, len(plan.Counters))
@@ -118,7 +113,6 @@ func (tab *Builder) Prepare(b *gpu.Batch) {
 func (tab *Builder) Build(r Reading) *gpu.Snapshot {
 	clear(tab.cells)
 	clear(tab.got)
-	clear(tab.spreads)
 	tab.Stale, tab.OutOfRange = 0, 0
 	health := &tab.snap.Health
 	health.Err = nil
@@ -130,7 +124,6 @@ func (tab *Builder) Build(r Reading) *gpu.Snapshot {
 	for i := range r.Batch.Samples {
 		tab.addSample(&r.Batch.Samples[i], r.Now)
 	}
-	tab.applyTrails(r.Batch.Trails, r.Now)
 	for row := range tab.expected {
 		e := &health.Entities[row]
 		if e.Err == nil && tab.expected[row] > 0 && tab.got[row] == 0 {
@@ -154,7 +147,7 @@ func (tab *Builder) Build(r Reading) *gpu.Snapshot {
 
 // show fills in what a column shows of a row, in the column's unit.
 func (tab *Builder) show(c *gpu.Column, row int) {
-	v := tab.counterValue(c.Counter, row)
+	v := tab.cell(c.Counter.Field, row).value
 	if c.Counter.Scale != 1 {
 		v = v.Scale(c.Counter.Scale)
 	}
@@ -200,12 +193,7 @@ func (tab *Builder) addSample(s *gpu.Sample, now time.Time) {
 		tab.drop(why)
 		return
 	}
-	tab.serve(s)
-}
-
-// serve puts a sample into its cell, and lets it count for the health of its entity.
-func (tab *Builder) serve(s *gpu.Sample) {
-	tab.cell(s.Field, s.Row).value = s.Value
+	c.value = s.Value
 	tab.got[s.Row]++
 	if e := &tab.snap.Health.Entities[s.Row]; e.OldestSample == 0 || s.Time < e.OldestSample {
 		e.OldestSample = s.Time

@@ -268,12 +268,7 @@ be exported and are not listed here; ` + "`dcgm-exporter fields`" + ` shows them
 		}
 		rest = out
 	}
-	b.WriteString("\nWith `collection.aggregate` of the YAML file a gauge comes with the extremes of the engine's samples between two\ncollections, in families of their own, whose names end in")
-	for i, a := range []gpu.Aggregate{gpu.Min, gpu.Max, gpu.Mean} {
-		fmt.Fprintf(&b, "%s `%s`", []string{"", ",", " and"}[i], a.Suffix())
-	}
-	b.WriteString(`.
-
+	b.WriteString(`
 ## Families of the exporter
 
 They are named in the counters file like fields, are the same in both vocabularies, and carry the labels of their GPU

@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
 // written are names that look like a metric or a variable of ours. A name that ends in an
@@ -53,12 +52,6 @@ func exists(known map[string]bool, name string) bool {
 	stem := strings.TrimRight(name, "*…{")
 	if _, ok := catalog.Lookup(stem); ok || known[stem] || others.MatchString(name) {
 		return true
-	}
-	for _, a := range []gpu.Aggregate{gpu.Min, gpu.Max, gpu.Mean} {
-		if field, aggregate := strings.CutSuffix(stem, a.Suffix()); aggregate {
-			_, ok := catalog.Lookup(field)
-			return ok
-		}
 	}
 	if stem == name && !strings.HasSuffix(name, "_") {
 		return false

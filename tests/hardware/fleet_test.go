@@ -370,40 +370,6 @@ func TestNVMLClockEventTimes(t *testing.T) {
 	t.Logf("%d of %d compared with nvidia-smi", compared, known)
 }
 
-// Between two Reads the driver sampled several times.
-func TestNVMLTrails(t *testing.T) {
-	plan := planOf(t, 155, 203, 204)
-	for i := range plan.Fields {
-		plan.Fields[i].Every = true
-	}
-	s := openNVML(t, plan)
-	before := readAll(t, s, plan)
-	pass(2 * time.Second)
-	now := readAll(t, s, plan)
-	several := 0
-	for _, d := range whole(s) {
-		for id, samples := range now.values[d.Entity] {
-			if len(samples) > 1 {
-				several++
-			}
-			last := before.at.UnixNano()
-			for i, x := range samples {
-				n, _ := x.Value.Number()
-				if x.Time <= last && i > 0 || x.Time < before.at.Add(-time.Second).UnixNano() || x.Time > time.Now().UnixNano() {
-					t.Errorf("%v: sample %d of field %d is of %v, after %v", d.Entity, i, id, time.Unix(0, x.Time), time.Unix(0, last))
-				}
-				last = x.Time
-				if most := map[gpu.FieldID]float64{155: 5000, 203: 100, 204: 100}[id]; n < 0 || n > most {
-					t.Errorf("%v: sample %d of field %d is %v", d.Entity, i, id, n)
-				}
-			}
-		}
-	}
-	if several == 0 {
-		absent(t, "REQUIRE_TELLING", "sample-buffers-empty", errors.New("the driver kept no samples of two seconds"))
-	}
-}
-
 // held returns the device files of the driver that this process has open.
 func held() []string {
 	var files []string

@@ -162,12 +162,6 @@ var shown = map[string]func(*testing.T, pages){
 				map[string]float64{}, map[string]float64{"1": 1}, map[string]float64{})
 		},
 	),
-	"A burst of power": func(t *testing.T, p pages) {
-		most := func(p page) bool { return p.value(t, "DCGM_FI_DEV_POWER_USAGE_MAX") == 1250 }
-		expect(t, "the peak is there", p, most, false, true, false)
-		newest := func(p page) bool { return p.value(t, "DCGM_FI_DEV_POWER_USAGE") > 1000 }
-		expect(t, "the value of now is one", p, newest, false, false, false)
-	},
 	"A GPU lost and back": func(t *testing.T, p pages) {
 		expect(t, "GPUs", p, page.gpus, eight, without3, eight)
 		expect(t, "what is down", p, func(p page) []string { return down(p) }, nil, []string{"3/lost"}, nil)

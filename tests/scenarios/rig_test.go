@@ -78,7 +78,6 @@ func raise(t *testing.T, o sim.Options, faults string) *stage {
 		Source: collector.SourceOf(s.src.Open), Attributors: []collector.Attributor{s.src},
 		Plan: counters.NewPlan(requests, counters.PlanOptions{
 			Interval: interval, Devices: all, Switches: all, CPUs: all,
-			Aggregate: func(name string) bool { return name == "DCGM_FI_DEV_POWER_USAGE" }, AggregateInterval: 100 * time.Millisecond,
 		}),
 		Registerer: registry, MaxBackoff: interval / 2, HangLimit: time.Hour,
 		Log:     slog.New(slog.DiscardHandler),

@@ -63,9 +63,6 @@ func TestTrail(t *testing.T) {
 	if next[0] < 20 {
 		t.Errorf("%d samples in 120 ms of 2 ms each", next[0])
 	}
-	if n := e.Count("unbounded.watches"); n != 0 {
-		t.Errorf("%d watches without a limit", n)
-	}
 }
 
 // A field whose samples stop has its last one with the time that it had, and an empty trail: the
@@ -87,34 +84,6 @@ func TestTrailThatEnds(t *testing.T) {
 		if x.Field == 1 && x != last.Samples[i] {
 			t.Errorf("the last sample was %+v and is %+v", last.Samples[i], x)
 		}
-	}
-}
-
-// What another client had sampled before the session is not part of a trail.
-func TestTrailOfBefore(t *testing.T) {
-	fakedcgm.New(t, world("value gpu:* 155 int 0 1")...)
-	src := dcgm.New(dcgm.Options{})
-	fields := []gpu.Field{every(155, time.Millisecond)}
-	fields[0].Levels = onGPU
-	other, err := src.Open(t.Context(), planOf(fields...))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer other.Close()
-	read(t, other)
-	var before int64
-	readUntil(t, other, "a hundred samples", func(b *gpu.Batch, _ error) bool {
-		before, _ = b.Samples[0].Value.Int64()
-		return before > 100
-	})
-	s, err := src.Open(t.Context(), planOf(fields...))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	first, _ := read(t, s).Trails[0].Value.Int64()
-	if first < before {
-		t.Errorf("the trail begins with sample %d of before the session", first)
 	}
 }
 

@@ -276,7 +276,6 @@ func (s *Session) take(b *gpu.Batch, row, f int, x *sample, r readout) {
 	case gap == 0 && w.sporadic: // reported before
 	case gap == 0:
 		b.AddAt(row, f, value, c.date)
-	case c.at == 0 && x.at < w.from: // of before the session
 	case gap > 0 && w.skips(gap, c.at == 0), gap < 0 && w.sporadic:
 		if gap < 0 { // it would show nothing that is older than the newest before
 			c.at, c.again = 0, true
@@ -415,9 +414,9 @@ func (s *Session) readTrail(w *watch, b *gpu.Batch) error {
 	}
 	from := int64(-1)
 	s.eachMoved(w, rows, func(c *slot) {
-		since := max(c.at+1, w.from)
+		since := c.at + 1
 		if c.at == 0 {
-			since = w.from
+			since = 0
 		}
 		if from < 0 || since < from {
 			from = since
@@ -426,7 +425,7 @@ func (s *Session) readTrail(w *watch, b *gpu.Batch) error {
 	r, _, err := s.engine.since(group, w.handle, from)
 	if err == nil {
 		s.each(r, rows, func(row, f int, x *sample) {
-			if c := s.slot(row, f); c.moved && c.watch == w && x.at > c.base && x.at >= w.from {
+			if c := s.slot(row, f); c.moved && c.watch == w && x.at > c.base {
 				s.takeTrail(b, c, row, f, x, r)
 			}
 		})

@@ -18,8 +18,14 @@ const (
 	maxEntities = 1024
 )
 
-// keepSamples is how many samples of a field the engine keeps of which the newest alone is read.
-const keepSamples = 2
+// keepSamples is how many samples of a field the engine keeps of which the newest alone is read. Of
+// events every sample is read: the engine keeps them long enough for Reads that come late, and
+// their number has no limit, since they are rare and must not be lost.
+const (
+	keepSamples   = 2
+	minKeepAge    = 5 * time.Minute
+	keepIntervals = 10
+)
 
 // A group is an entity group at the engine, shared by its watches.
 type group struct {
@@ -33,7 +39,6 @@ type watch struct {
 	handle handle // of the field group
 	fields []int  // plan indexes
 	sampling
-	from int64 // samples of before are not read, in the engine's microseconds
 	// Of the Read under way: the newest sample, the newest with a value, whether some field said why
 	// it has none, and the rows with more than one new sample.
 	latest, valued int64
@@ -48,7 +53,6 @@ type watch struct {
 type sampling struct {
 	interval  time.Duration
 	every     bool // gpu.Field.Every
-	history   bool // what was sampled before the session matters, too
 	profiling bool
 	sporadic  bool // XIDs: the engine has a sample for each, and not a state that is sampled
 }
@@ -58,7 +62,6 @@ func (s *Session) samplingOf(f int) sampling {
 	field := &s.plan.Fields[f]
 	return sampling{
 		interval: s.plan.IntervalOf(f), every: field.Every, profiling: field.Profiling,
-		history:  field.ID == catalog.XIDErrors || field.ID == catalog.ClocksEventReasons,
 		sporadic: field.ID == catalog.XIDErrors,
 	}
 }
@@ -362,7 +365,7 @@ func (s *Session) tryWatch(rows, fields []int, key sampling) error {
 	}
 	if g != nil {
 		s.watches = append(s.watches, &watch{group: g, handle: fieldGroup, fields: fields, sampling: key,
-			from: s.firstSample(key), advanced: time.Now()})
+			advanced: time.Now()})
 		s.arranged = false
 	}
 	return nil
@@ -370,8 +373,10 @@ func (s *Session) tryWatch(rows, fields []int, key sampling) error {
 
 // startWatch has the engine sample a field group for a group.
 func (s *Session) startWatch(g *group, fieldGroup handle, key sampling) error {
-	keepAge, keep := s.retention(key)
-	return s.engine.watch(g.handle, fieldGroup, key.interval, keepAge, keep)
+	if key.trails() {
+		return s.engine.watch(g.handle, fieldGroup, key.interval, max(minKeepAge, keepIntervals*key.interval), 0)
+	}
+	return s.engine.watch(g.handle, fieldGroup, key.interval, 0, keepSamples)
 }
 
 // A refusedRow is a row that the engine does not take into a group.

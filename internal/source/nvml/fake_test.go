@@ -214,18 +214,3 @@ func render(found map[string]string, entities []string) string {
 	}
 	return out.String()
 }
-
-// trails reads once and returns the trail of each cell, oldest sample first.
-func trails(t testing.TB, s *nvml.Session, plan *gpu.Plan) map[string]string {
-	t.Helper()
-	var b gpu.Batch
-	if err := s.Read(context.Background(), &b); err != nil {
-		t.Fatalf("Read: %v", err)
-	}
-	found := map[string]string{}
-	for _, x := range b.Trails {
-		key := s.Topology().Devices[x.Row].Entity.String() + " " + plan.Fields[x.Field].Name
-		found[key] = strings.TrimPrefix(found[key]+","+x.Value.String(), ",")
-	}
-	return found
-}

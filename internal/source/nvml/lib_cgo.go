@@ -92,7 +92,7 @@ func (src *Source) Open(ctx context.Context, plan *gpu.Plan) (*Session, error) {
 		api:     src.api,
 		queues:  &src.queues,
 		symbols: symbols{lookup: src.api.Extensions().LookupSymbol, known: map[string]bool{}},
-		plan:    plan, trails: plan.HasTrails(),
+		plan:    plan,
 		reprobe: src.opt.Reprobe,
 		log:     src.opt.Log,
 	}

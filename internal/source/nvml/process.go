@@ -12,6 +12,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
+const samplesFunction = "nvmlDeviceGetSamples"
+
 // The functions that report processes, each in its versions.
 var (
 	computeProcesses = []string{

@@ -25,7 +25,6 @@ type row struct {
 	declined  []gpu.Fault // what this entity will not have in this session
 	queries   []query
 	values    []valueQuery
-	buffers   []bufferQuery
 	gpm       gpmRow
 	processes processes
 	alive     query // a call that shows whether a GPU is there, if nothing else does
@@ -173,7 +172,6 @@ func (s *Session) compileCall(d *device, r *row, field int, sp spec) {
 		r.decline(field, "it is undefined for a GPU that is cut by MIG")
 		return
 	}
-	s.compileBuffer(r, field)
 	for i := range r.queries {
 		if r.queries[i].call == c {
 			r.queries[i].outputs = append(r.queries[i].outputs, output{field, sp.at})
@@ -208,9 +206,6 @@ func (s *Session) readRow(r *row, b *gpu.Batch) error {
 		if err := s.readCall(r, &r.alive, b); err != nil {
 			return err
 		}
-	}
-	if err := s.readBuffers(r, b); err != nil {
-		return err
 	}
 	for i := range r.queries {
 		if err := s.readCall(r, &r.queries[i], b); err != nil {

@@ -20,7 +20,6 @@ type Session struct {
 	queues   *queues // the Source's
 	symbols  symbols
 	plan     *gpu.Plan
-	trails   bool // some fields are reported with their trails
 	reprobe  time.Duration
 	log      *slog.Logger
 	topology *gpu.Topology
@@ -129,7 +128,7 @@ func (s *Session) readDevice(d *device, b *gpu.Batch) error {
 		return d.dead
 	}
 	d.events.drain(b)
-	samples, trails, faults, processes, utilizations := len(b.Samples), len(b.Trails), len(b.Faults), len(b.Processes), len(b.Utilizations)
+	samples, faults, processes, utilizations := len(b.Samples), len(b.Faults), len(b.Processes), len(b.Utilizations)
 	for _, r := range d.rows {
 		err := s.readRow(r, b)
 		if err == nil && r.index < len(b.RequestProcesses) && b.RequestProcesses[r.index] {
@@ -137,15 +136,18 @@ func (s *Session) readDevice(d *device, b *gpu.Batch) error {
 		}
 		if err != nil {
 			clear(b.Samples[samples:])
-			clear(b.Trails[trails:])
 			clear(b.Faults[faults:])
 			clear(b.Processes[processes:])
-			b.Samples, b.Trails, b.Faults, b.Processes = b.Samples[:samples], b.Trails[:trails], b.Faults[:faults], b.Processes[:processes]
+			b.Samples, b.Faults, b.Processes = b.Samples[:samples], b.Faults[:faults], b.Processes[:processes]
 			b.Utilizations = b.Utilizations[:utilizations]
 			return err
 		}
 	}
-	s.trail(b, samples)
+	for _, x := range b.Samples[samples:] { // each Read takes a sample
+		if s.plan.Fields[x.Field].Every {
+			b.Trails = append(b.Trails, x)
+		}
+	}
 	return nil
 }
 

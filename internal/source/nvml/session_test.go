@@ -58,19 +58,9 @@ func TestContract(t *testing.T) {
 	})
 	plan := planOf(t, allFields()...)
 	plan.Placement, plan.Peers, plan.Health = true, true, true
-	power := slices.IndexFunc(plan.Fields, func(f gpu.Field) bool { return f.ID == 155 })
-	plan.Fields[power].Every = true
-	var samples []string // of the driver's buffer
 	contract.Run(t, contract.Fixture{
-		Sampled: power,
-		Sample: func(t *testing.T) gpu.Value {
-			watts := 200 + len(samples)
-			samples = append(samples, fmt.Sprintf("%d:%d000", time.Now().UnixMicro(), watts))
-			world.Play(t, append(slices.Clone(linked), fmt.Sprintf("gpu 0 set power %d000", watts), "gpu 0 set samples.0 "+strings.Join(samples, " "))...)
-			return gpu.Float(float64(watts))
-		},
 		New: func(t *testing.T) collector.Source {
-			world, happened, samples = fakenvml.NewWorld(t, linked...), 0, nil
+			world, happened = fakenvml.NewWorld(t, linked...), 0
 			return asSource(nvml.New(nvml.Options{Library: path}))
 		},
 		Plan:  plan,
@@ -423,13 +413,12 @@ func TestLostGPUServesNothingButItsXIDs(t *testing.T) {
 func TestGPUThatVanishesMidRead(t *testing.T) {
 	for _, fail := range []string{
 		"nvmlDeviceGetTemperature 16 0", "nvmlDeviceGetPowerUsage 15 0", "nvmlDeviceGetFieldValues 15 0", "nvmlGpmSampleGet 16 0",
-		"nvmlDeviceGetSamples 15 0", "nvmlDeviceGetNvLinkErrorCounter 15 0",
+		"nvmlDeviceGetNvLinkErrorCounter 15 0",
 	} {
 		t.Run(fail, func(t *testing.T) {
-			world := []string{"gpus 2", "gpu 0 set nvlinks 1", "gpu 1 set nvlinks 0", "gpu 0 set samples.0 1:1", "gpu 1 set gpm 0"}
+			world := []string{"gpus 2", "gpu 0 set nvlinks 1", "gpu 1 set nvlinks 0", "gpu 1 set gpm 0"}
 			src, play := source(t, world...)
 			plan := planOf(t, 150, 155, 156, 1001, 1525)
-			plan.Fields[1].Every = true
 			synctest.Test(t, func(t *testing.T) {
 				s, err := src.Open(t.Context(), plan)
 				if err != nil {

@@ -30,8 +30,6 @@ faults:
 			happened := 0
 			plan := simulated.Plan()
 			plan.Placement, plan.Peers, plan.Health = true, true, true
-			// A trail over hours takes long, and is the same on every node.
-			hasTrail := name == "single" || name == "a100-mig"
 			f := contract.Fixture{
 				Plan: plan,
 				Now:  c.Now,
@@ -39,9 +37,6 @@ faults:
 					happened = 0
 					c.At(0)
 					script := faults
-					if hasTrail {
-						script += simulated.PowerFaults()
-					}
 					if canCut(t, name) {
 						script += cut
 					}
@@ -63,9 +58,6 @@ faults:
 				Lose:        func(*testing.T, int) { c.At(time.Hour) },
 				Kill:        func(*testing.T) { c.At(3 * time.Hour) },
 				OpenHandles: func(*testing.T) int { return src.Stats().OpenHandles() },
-			}
-			if hasTrail {
-				f.Sampled, f.Sample = simulated.TrailPower(plan), c.NextPower
 			}
 			if name == "everything" {
 				f.Kinds = gpu.KindsOf(gpu.KindGPU, gpu.KindGPUInstance, gpu.KindNVLink, gpu.KindNVSwitch, gpu.KindCPU, gpu.KindCPUCore, gpu.KindConnectX)

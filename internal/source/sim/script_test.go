@@ -6,7 +6,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/simulated"
 )
@@ -75,7 +74,7 @@ faults:
 	const scripted = 0x08 | 0x40 | 0x80
 	var edges []edge
 	last := int64(0)
-	for _, s := range r.trailOf(0, catalog.ClocksEventReasons) {
+	for _, s := range r.b.Trails {
 		n, _ := s.Value.Int64()
 		if n &= scripted; n != last {
 			edges = append(edges, edge{time.Duration(s.Time - simulated.Epoch.UnixNano()), n})
@@ -159,25 +158,5 @@ faults:
 		if diff := cmp.Diff(step.want, states()); diff != "" {
 			t.Errorf("at %v (-want +got):\n%s", step.at, diff)
 		}
-	}
-}
-
-// A spike of power that is shorter than an interval, set to a value that the board could draw.
-func TestSetShowsInTrails(t *testing.T) {
-	r := faults(t, "t4", trailPlan(), `
-faults: [{fault: set, at: 17s, for: 200ms, devices: ["1"], fields: [DCGM_FI_DEV_POWER_USAGE], value: 69.5}]`)
-	r.At(10 * time.Second)
-	r.read()
-	r.At(20 * time.Second)
-	r.read()
-	most := map[int]float64{}
-	for row := range 2 {
-		for _, s := range r.trailOf(row, powerUsage) {
-			n, _ := s.Value.Number()
-			most[row] = max(most[row], n)
-		}
-	}
-	if most[1] != 69.5 || most[0] == 69.5 {
-		t.Errorf("most power %v W", most)
 	}
 }

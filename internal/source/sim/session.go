@@ -26,9 +26,6 @@ type Session struct {
 
 	views         []view
 	cells         []cell
-	every         []int     // cells with Field.Every
-	pending       gpu.Batch // the trails that were sampled since the latest Read
-	sampled       int64     // up to when
 	lost          []outage
 	down          []bool     // by row: lost in the current Read
 	active        []activity // by row, of whole GPUs: up to the latest Read
@@ -48,8 +45,7 @@ type cell struct {
 	err        error
 	events     func(s *Session, c *cell, b *gpu.Batch, from, to int64)
 	faults     []*fault
-	every      bool  // its samples are reported as trails, too
-	trailed    int64 // the time of the latest of those
+	trailed    int64 // the time of the latest sample of its trail
 	interval   int64 // more than the plan's, for fields sampled less often
 	kept       gpu.Sample
 }
@@ -69,7 +65,7 @@ func newSession(src *Source, plan *gpu.Plan, at int64) *Session {
 	w := src.world
 	s := &Session{
 		src: src, plan: plan, topology: w.survey(plan),
-		opened: at, last: at, sampled: at, epoch: w.applied, Lifecycle: gpu.NewLifecycle(),
+		opened: at, last: at, epoch: w.applied, Lifecycle: gpu.NewLifecycle(),
 		bindings: src.bindings(src.elapsed(at)),
 	}
 	s.views = make([]view, len(s.topology.Devices))
@@ -85,9 +81,6 @@ func newSession(src *Source, plan *gpu.Plan, at int64) *Session {
 		})
 		for field := range plan.Fields {
 			if plan.Fields[field].Levels.Has(d.Entity.Kind) {
-				if plan.Fields[field].Every {
-					s.every = append(s.every, len(s.cells))
-				}
 				s.cells = append(s.cells, s.newCell(row, field))
 			}
 		}
@@ -139,11 +132,10 @@ func (s *Session) newCell(row, field int) cell {
 		switch {
 		case id == catalog.XIDErrors:
 			c.events = xidEvents
-		case id == catalog.ClocksEventReasons && f.Every:
+		case f.Every:
 			c.events = reasonEvents
 		}
 	}
-	c.every = f.Every && id != catalog.XIDErrors
 	if s.src.scenario != nil {
 		for i := range s.src.scenario.faults {
 			x := &s.src.scenario.faults[i]
@@ -163,7 +155,6 @@ func (s *Session) Close() error {
 	if s.closed.CompareAndSwap(false, true) {
 		s.src.mu.Lock()
 		defer s.src.mu.Unlock()
-		s.src.leave(s)
 		s.src.closed.Add(1)
 	}
 	return nil
@@ -200,7 +191,6 @@ func (s *Session) Read(ctx context.Context, b *gpu.Batch) error {
 		})
 	}
 	w := s.src.world
-	s.readTrails(b, now)
 	w.advance(now)
 	if w.applied != s.epoch {
 		_ = s.End(fmt.Errorf("sim: MIG was repartitioned: %w", gpu.ErrTopology))
@@ -239,7 +229,7 @@ func (s *Session) read(b *gpu.Batch, now int64, elapsed time.Duration) {
 		default:
 			s.readCell(c, b, now)
 		}
-		if c.every && len(b.Samples) > first {
+		if s.plan.Fields[c.field].Every && len(b.Samples) > first {
 			c.trail(b, b.Samples[first].Value, b.Samples[first].Time)
 		}
 	}
@@ -272,7 +262,7 @@ func (s *Session) readCell(c *cell, b *gpu.Batch, now int64) {
 // trail reports a sample as one of the trail of its cell, unless it was before.
 func (c *cell) trail(b *gpu.Batch, v gpu.Value, at int64) {
 	if at > c.trailed {
-		c.trailed, c.kept = at, gpu.Sample{Value: v, Time: at}
+		c.trailed = at
 		b.TrailAt(c.row, c.field, v, at)
 	}
 }
@@ -388,6 +378,9 @@ func xidEvents(s *Session, c *cell, b *gpu.Batch, from, to int64) {
 // reasonEvents reports the clock-event reasons of every change since the last Read, and those of
 // now.
 func reasonEvents(s *Session, c *cell, b *gpu.Batch, from, to int64) {
+	if to < from { // the clock was set back
+		c.trailed = 0
+	}
 	g := s.views[c.row].gpu
 	for _, at := range g.reasonEdges(from, to) {
 		c.trail(b, gpu.Int(g.reasonsAt(at)), at)

@@ -39,9 +39,8 @@ type Source struct {
 	start    int64
 	scenario *Scenario
 
-	mu       sync.Mutex // guards world
-	world    *world
-	trailing []*Session // open ones that report trails
+	mu    sync.Mutex // guards world
+	world *world
 
 	// Owners are queried while the world is read, and does not wait for it.
 	owning sync.Mutex // guards owners
@@ -151,11 +150,9 @@ func (s *Source) Open(ctx context.Context, plan *gpu.Plan) (*Session, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.sampleTrails(at)
 	s.world.advance(at)
 	s.bind(s.elapsed(at))
 	session := newSession(s, plan, at)
-	s.follow(session)
 	s.opened.Add(1)
 	return session, nil
 }

@@ -1,9 +1,8 @@
-// Package simulated is what tests of simulated nodes share: a clock that they move, plans of the
-// catalog's fields, and a field whose samples are known.
+// Package simulated is shared by tests of simulated nodes: a clock that they move, and plans of the
+// catalog's fields.
 package simulated
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -58,27 +57,4 @@ func Scenario(t testing.TB, yaml string) *sim.Scenario {
 		t.Fatal(err)
 	}
 	return s
-}
-
-// PowerFaults is a part of a scenario in which GPU 0 draws 1 W in the first second, 2 W in the
-// next, and so on for a minute.
-func PowerFaults() string {
-	var b strings.Builder
-	for i := range 60 {
-		fmt.Fprintf(&b, "  - {fault: set, at: %ds, for: 1s, devices: [\"0\"], fields: [DCGM_FI_DEV_POWER_USAGE], value: %d}\n", i, i+1)
-	}
-	return b.String()
-}
-
-// TrailPower gives the plan's power a trail with a sample each second, and returns its index.
-func TrailPower(plan *gpu.Plan) int {
-	i := slices.IndexFunc(plan.Fields, func(f gpu.Field) bool { return f.ID == catalog.PowerUsage })
-	plan.Fields[i].Every, plan.Fields[i].Interval = true, time.Second
-	return i
-}
-
-// NextPower lets a second pass, and returns the power that PowerFaults gives then.
-func (c *Clock) NextPower(*testing.T) gpu.Value {
-	c.Pass(time.Second)
-	return gpu.Int(int64(c.t.Sub(Epoch)/time.Second) + 1)
 }
