@@ -1,6 +1,7 @@
 package lint
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,64 +10,102 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
 )
 
-// switches are the groups that do nothing while a key is false, but for the names that still count.
+// switches are the groups that do nothing while a key is false, but for the names that still count. Those of the operands
+// are the operator's: chart.Operand.
 var switches = []struct {
 	key, group string
 	except     []string
 }{
-	{"driver.enabled", "driver", []string{"enabled", "rdma", "nvidiaDriverCRD"}},
-	{"toolkit.enabled", "toolkit", []string{"enabled"}},
-	{"devicePlugin.enabled", "devicePlugin", []string{"enabled"}},
-	{"dcgm.enabled", "dcgm", []string{"enabled"}},
-	{"dcgmExporter.enabled", "dcgmExporter", []string{"enabled"}},
-	{"gfd.enabled", "gfd", []string{"enabled"}},
-	{"migManager.enabled", "migManager", []string{"enabled"}},
-	{"nodeStatusExporter.enabled", "nodeStatusExporter", []string{"enabled"}},
-	{"gds.enabled", "gds", []string{"enabled"}},
-	{"gdrcopy.enabled", "gdrcopy", []string{"enabled"}},
-	{"vgpuManager.enabled", "vgpuManager", []string{"enabled"}},
-	{"vgpuDeviceManager.enabled", "vgpuDeviceManager", []string{"enabled"}},
-	{"vfioManager.enabled", "vfioManager", []string{"enabled"}},
-	{"sandboxDevicePlugin.enabled", "sandboxDevicePlugin", []string{"enabled"}},
-	{"kataSandboxDevicePlugin.enabled", "kataSandboxDevicePlugin", []string{"enabled"}},
-	{"ccManager.enabled", "ccManager", []string{"enabled"}},
 	{"nfd.enabled", "node-feature-discovery", nil},
 	{"dcgmExporter.serviceMonitor.enabled", "dcgmExporter.serviceMonitor", []string{"enabled"}},
-	{"sandboxWorkloads.enabled", "vgpuManager", []string{"enabled"}},
-	{"sandboxWorkloads.enabled", "vgpuDeviceManager", []string{"enabled"}},
-	{"sandboxWorkloads.enabled", "vfioManager", []string{"enabled"}},
-	{"sandboxWorkloads.enabled", "sandboxDevicePlugin", []string{"enabled"}},
-	{"sandboxWorkloads.enabled", "kataSandboxDevicePlugin", []string{"enabled"}},
 	{"sandboxWorkloads.enabled", "sandboxWorkloads", []string{"enabled"}},
 	{"gpuCluster.deployCR", "draDriver", nil},
 	{"driver.upgradePolicy.autoUpgrade", "driver.upgradePolicy", []string{"autoUpgrade"}},
 	{"driver.nvidiaDriverCRD.enabled", "driver.nvidiaDriverCRD", []string{"enabled"}},
 }
 
+// shared are the keys of an operand's group that others read too.
+var shared = map[string][]string{"driver": {"rdma", "nvidiaDriverCRD"}}
+
+// A part is a group of settings of which something is made under conditions alone.
+type part struct {
+	group  string
+	when   []chart.Condition // the group's own switch first
+	except []string
+	// host is the group of the pod that its container is in; empty for a pod of its own.
+	host string
+}
+
+// parts are the groups that have a switch, or of which nothing is made any more.
+func (in *installation) parts() []part {
+	var out []part
+	add := func(group string, when []chart.Condition, host string) {
+		own := chart.Condition(group + ".enabled")
+		if (slices.Contains(when, own) || slices.Contains(when, chart.Never)) && !slices.ContainsFunc(out, func(p part) bool { return p.group == group }) {
+			when = slices.DeleteFunc(slices.Clone(when), func(c chart.Condition) bool { return c == own })
+			out = append(out, part{group, append([]chart.Condition{own}, when...), shared[group], host})
+		}
+	}
+	for _, o := range in.table.Operands(in.version) {
+		add(o.Settings, o.When, "")
+		for _, c := range o.Containers {
+			add(c.Image, slices.Concat(o.When, c.When), o.Settings)
+		}
+	}
+	for _, sw := range switches {
+		out = append(out, part{group: sw.group, when: []chart.Condition{chart.Condition(sw.key)}, except: sw.except})
+	}
+	return out
+}
+
+// off is the first condition that does not hold, as what is and as what is wanted; both are empty where all hold, or
+// where that is not known.
+func (in *installation) off(when []chart.Condition) (is, wanted string) {
+	for _, c := range when {
+		key, want, compares := strings.Cut(string(c), "=")
+		value, known := in.value(key)
+		k, has := in.table.Key(strings.Split(key, "."))
+		switch text := scalarText(value); {
+		case c == chart.Never:
+			return fmt.Sprintf("the operator of %s makes nothing of it", in.version), ""
+		case !has || !k.In(in.version) || !known || want == "*":
+		case compares && text != want, !compares && text == "false":
+			if is = key + "=" + text; in.explicit(key) == nil {
+				is += ", which is the default"
+			}
+			return is, key + "=" + cmp.Or(want, "true")
+		}
+	}
+	return "", ""
+}
+
 // dead reports settings that do nothing because a switch is off. In a file a setting that repeats
 // the default is left alone: values files that are a copy of the chart's are full of them.
 func (in *installation) dead() {
 	reported := map[*setting]bool{}
-	for _, sw := range switches {
-		if k, known := in.table.Key(strings.Split(sw.key, ".")); !known || !k.In(in.version) || !in.is(sw.key, false) {
-			continue
-		}
-		reason := "has no effect: " + sw.key + "=false"
-		if in.explicit(sw.key) == nil {
-			reason += ", which is the default"
-		}
-		for _, s := range in.below(sw.group, sw.except...) {
-			if reported[s] || !in.mayBeDead(s) {
+	for _, p := range in.parts() {
+		for _, s := range in.below(p.group, p.except...) {
+			when := p.when
+			own := s.name() == p.group+".enabled"
+			if own {
+				when = when[1:]
+			}
+			is, wanted := in.off(when)
+			if is == "" || own && s.text() != "true" || reported[s] || !in.mayBeDead(s) {
 				continue
 			}
 			reported[s] = true
-			s.dropped = true
-			in.add("dead-setting", finding.Warning, reason, "delete it, or set "+sw.key+"=true", sourceOperator, s)
+			fix := "set " + wanted
+			switch {
+			case wanted == "":
+				s.dropped, fix = true, "delete it"
+			case own && p.host != "":
+				s.dropped, is, fix = true, "its container runs in the "+p.host+"'s pod, and "+is, "load the module on the host, or "+fix
+			case !own:
+				s.dropped, fix = true, "delete it, or "+fix
+			}
+			in.add("dead-setting", finding.Warning, "has no effect: "+is, fix, sourceOperator, s)
 		}
-	}
-	in.deadModules()
-	if s := in.explicit("vgpuManager.enabled"); s != nil && s.text() == "true" && in.is("sandboxWorkloads.enabled", false) && (in.flags || !in.repeatsDefault(s)) {
-		in.add("dead-setting", finding.Warning, "has no effect: sandboxWorkloads.enabled=false", "set sandboxWorkloads.enabled=true", sourceOperator, s)
 	}
 }
 
@@ -79,21 +118,10 @@ func (in *installation) mayBeDead(s *setting) bool {
 	return in.table.Judge(in.version, s.Path).Status != chart.Unknown
 }
 
-// deadModules reports kernel modules whose containers run in the pod of a driver that is not there.
-func (in *installation) deadModules() {
-	for _, operand := range []string{"gds", "gdrcopy"} {
-		if s := in.explicit(operand + ".enabled"); s != nil && s.text() == "true" && in.is("driver.enabled", false) {
-			s.dropped = true
-			in.add("dead-setting", finding.Warning, "has no effect: its container runs in the driver's pod, and driver.enabled=false",
-				"load the module on the host, or set driver.enabled=true", sourceOperator, s)
-		}
-	}
-}
-
 // repeatsDefault reports whether the setting says what the chart says anyway.
 func (in *installation) repeatsDefault(s *setting) bool {
 	value, known := in.table.Default(in.version, s.name())
-	if last := s.Path[len(s.Path)-1]; last == "version" && slices.Contains(releasedWithChart, s.Path[0]) && s.text() == in.table.AppVersion(in.version) {
+	if last := s.Path[len(s.Path)-1]; last == "version" && in.releasedWithChart(s.Path[0]) && s.text() == in.table.AppVersion(in.version) {
 		return true
 	}
 	if _, isList := s.Value.([]any); in.resource && isList {

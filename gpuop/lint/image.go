@@ -2,23 +2,13 @@ package lint
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
 )
-
-// components are the operands with an image triple (repository, image, version) of their own.
-var components = []string{
-	"validator", "operator", "operator.initContainer", "driver", "driver.manager", "toolkit", "devicePlugin", "dcgm",
-	"dcgmExporter", "gfd", "migManager", "nodeStatusExporter", "gds", "gdrcopy", "vgpuManager", "vgpuManager.driverManager",
-	"vgpuDeviceManager", "vfioManager", "vfioManager.driverManager", "kataManager", "sandboxDevicePlugin",
-	"kataSandboxDevicePlugin", "ccManager", "draDriver",
-}
-
-// releasedWithChart are the operands whose images are built from the operator's own source, with
-// its version.
-var releasedWithChart = []string{"validator", "operator", "nodeStatusExporter"}
 
 var (
 	imageName      = regexp.MustCompile(`^[a-zA-Z0-9-]+$`)
@@ -26,11 +16,21 @@ var (
 	tagName        = regexp.MustCompile(`^([A-Za-z0-9_][A-Za-z0-9._-]{0,127}|sha256:[0-9a-f]{64})$`)
 )
 
+// components are the operands with an image triple (repository, image, version) of their own.
+func (in *installation) components() []string {
+	return slices.Sorted(maps.Keys(in.table.Images(in.version)))
+}
+
+// releasedWithChart reports whether an operand's image is built from the operator's own source, with its version.
+func (in *installation) releasedWithChart(component string) bool {
+	return in.table.Images(in.version)[component].Release
+}
+
 // images judges the image triples that the user sets: the operator joins them as
 // repository/image:version.
 func (in *installation) images() {
 	const join = "the operator joins repository/image:version"
-	for _, c := range components {
+	for _, c := range in.components() {
 		if s := in.explicit(c + ".repository"); s != nil && !s.unknown && s.text() != "" && !repositoryName.MatchString(s.text()) {
 			fix := ""
 			trimmed := strings.Trim(strings.TrimPrefix(strings.TrimPrefix(s.text(), "https://"), "http://"), "/ ")

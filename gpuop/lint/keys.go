@@ -299,7 +299,7 @@ func (in *installation) imagePart(component string, s *setting) []string {
 		}
 		return parts
 	case "tag", "version":
-		if !slices.Contains(releasedWithChart, component) || sameVersion(value, in.version.String()) {
+		if !in.releasedWithChart(component) || sameVersion(value, in.version.String()) {
 			return []string{component + ".version=" + value}
 		}
 	case "pullPolicy":

@@ -220,7 +220,14 @@ func TestSeedRows(t *testing.T) {
 }
 
 func TestTraps(t *testing.T) {
+	const kubevirt, kata = "sandboxWorkloads: {enabled: true}\n", "sandboxWorkloads: {enabled: true, mode: kata}\n"
 	for _, tt := range []input{
+		{row: "the confidential computing manager runs in mode kata alone", text: kubevirt + "ccManager: {enabled: true, defaultMode: 'off'}\n", want: []string{"warn dead-setting ccManager.defaultMode @2"}},
+		{row: "and there it runs", text: kata + "ccManager: {enabled: true, defaultMode: 'off'}\n"},
+		{row: "in the releases before the modes too", version: "v25.10.0", text: kubevirt + "ccManager: {enabled: true, defaultMode: 'off'}\n"},
+		{row: "the device plugin of the other mode", text: kata + "sandboxDevicePlugin: {resources: {limits: {cpu: 1}}}\n", want: []string{"warn dead-setting sandboxDevicePlugin.resources.limits.cpu @2"}},
+		{row: "the operator makes nothing of a kata manager", text: kubevirt + "kataManager: {enabled: true}\n", want: []string{"warn dead-setting kataManager.enabled @2"}},
+		{row: "but made something of it", version: "v26.3.3", text: kubevirt + "kataManager: {enabled: true}\n"},
 		{row: "precompiled with the chart's own driver version, which is no branch", text: "driver: {usePrecompiled: true}\n", want: []string{"error precompiled-version driver.usePrecompiled @1"}},
 		{row: "precompiled with the chart's own driver version, a flag", command: true, text: "helm install g nvidia/gpu-operator -n gpu-operator --create-namespace --set driver.usePrecompiled=true",
 			want: []string{"error precompiled-version driver.usePrecompiled @1"}},

@@ -23,7 +23,7 @@ func mustVersion(t *chart.Table, s string) chart.Version {
 // A pin works, so it stays, but for one case: a command that is brought to another release leaves
 // the defaults of older releases behind.
 func (in *installation) versions() {
-	for _, c := range components {
+	for _, c := range in.components() {
 		s := in.explicit(c + ".version")
 		if s == nil || s.unknown || !tagName.MatchString(s.text()) || c == "gfd" && in.gfdImage(s) {
 			continue
@@ -36,7 +36,7 @@ func (in *installation) versions() {
 			continue
 		}
 		made, known := in.table.Operand(in.version, c)
-		if slices.Contains(releasedWithChart, c) {
+		if in.releasedWithChart(c) {
 			made, known = in.table.AppVersion(in.version), true
 		}
 		if known && s.text() != made && !sameVersion(s.text(), made) {
@@ -76,7 +76,7 @@ func (in *installation) defaultOf(s *setting) (from chart.Version, found bool) {
 		if s.Path.String() == "node-feature-discovery.image.tag" {
 			tag, known = in.table.Operand(v, "nfd")
 		}
-		if slices.Contains(releasedWithChart, s.Path[0]) && len(s.Path) == 2 {
+		if in.releasedWithChart(s.Path[0]) && len(s.Path) == 2 {
 			tag, known = in.table.AppVersion(v), true
 		}
 		if known && v != in.version && slices.Equal(numbers(tag), numbers(s.text())) {
