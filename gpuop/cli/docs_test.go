@@ -11,7 +11,7 @@ import (
 )
 
 var (
-	consoleBlock = regexp.MustCompile("(?s)```console\n\\$ gpuop ((?:lint|values|images|adopt|share|mig|explain|verify|node|drift|preflight|advise) [^\n]*)\n(.*?)```")
+	consoleBlock = regexp.MustCompile("(?s)```console\n\\$ gpuop ((?:lint|values|images|share|mig|explain|verify|node|drift|preflight|advise) [^\n]*)\n(.*?)```")
 	shellWord    = regexp.MustCompile(`"[^"]*"|\S+`)
 )
 

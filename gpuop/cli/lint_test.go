@@ -85,7 +85,6 @@ func TestLintTranscripts(t *testing.T) {
 			{"values", "explain", "driver.usePrecompild"},
 			{"values", "migrate", "x.yaml"},
 			{"images", "--os", "windows"},
-			{"adopt"},
 			{"lnit"},
 		},
 		"values.txt": {
@@ -96,12 +95,9 @@ func TestLintTranscripts(t *testing.T) {
 			{"values", "explain", "driver.upgradePolicy"},
 			{"values", "migrate", example("values-v23.9.yaml"), "--from", "v23.9"},
 		},
-		"images-adopt.txt": {
+		"images.txt": {
 			{"images", "--os", "ubuntu24.04", "--long"},
 			{"images", example("values-v23.9.yaml"), "--version", "v23.9", "--os", "rhel8.9"},
-			{"adopt", "--image", "ghcr.io/gpu-telemetry/dcgm-exporter:1.0.0", "--counters", "my-counters", "--service-monitor", "on"},
-			{"adopt", "--image", "ghcr.io/gpu-telemetry/dcgm-exporter:1.0.0", "--beside"},
-			{"adopt", "--image", "dcgm-exporter"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

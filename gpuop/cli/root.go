@@ -144,7 +144,7 @@ Exit codes: 0 as intended, or nothing at or above --fail-on; 1 findings or rows 
 		}
 		root.AddCommand(commands...)
 	}
-	add("offline", newLintCommand(e), newValuesCommand(e), newImagesCommand(e), newAdoptCommand(e), newShareCommand(e), newMIGCommand(e), newExplainCommand(e))
+	add("offline", newLintCommand(e), newValuesCommand(e), newImagesCommand(e), newShareCommand(e), newMIGCommand(e), newExplainCommand(e))
 	add("running", newPreflightCommand(e), newVerifyCommand(e), newDriftCommand(e), newNodeCommand(e))
 	root.CompletionOptions.HiddenDefaultCmd = true
 	return root

@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/adopt"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/lint"
@@ -64,7 +63,7 @@ func newValuesGenCommand(e *env) *cobra.Command {
 			}
 			request.Table = e.table
 			request.Platform, request.Features = args[0], args[1:]
-			if request.Exporter == adopt.DefaultImage {
+			if request.Exporter == values.ExporterImage {
 				request.Exporter += ":" + cmp.Or(imageTag(e.version), "latest")
 			}
 			plan, err := values.Generate(request)
@@ -95,7 +94,7 @@ func newValuesGenCommand(e *env) *cobra.Command {
 	flags.StringVar(&version, "version", "latest", "chart `release` to write for")
 	flags.StringVar(&request.Registry, "registry", "", "private `registry`, with a path if it has one, to pull every image from")
 	flags.StringVar(&request.PullSecret, "pull-secret", "", "`name` of the Secret for that registry")
-	flags.StringVar(&request.Exporter, "exporter-image", adopt.DefaultImage, "`image` of the feature exporter, with its tag")
+	flags.StringVar(&request.Exporter, "exporter-image", values.ExporterImage, "`image` of the feature exporter, with its tag")
 	return cmd
 }
 

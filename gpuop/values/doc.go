@@ -3,7 +3,7 @@
 //
 // A Request goes in, a Plan comes out: values with the reason for each, the helm command, and what
 // is to be done beside it. The chart's keys come from package chart, what is wrong with a file from
-// package lint, sharing configs from package sharing, the exporter's image from package adopt.
+// package lint, sharing configs from package sharing.
 //
 // The package writes no file and keeps no state; the caller chooses names and streams.
 package values

@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/adopt"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/images"
@@ -130,7 +129,7 @@ var features = []feature{
 		return nil
 	}},
 	{name: "exporter", about: "this project's exporter in place of NVIDIA's", add: func(g *generator, _ string) error {
-		settings, err := adopt.Settings(g.request.Exporter)
+		settings, err := exporterSettings(g.request.Exporter)
 		if err != nil {
 			return err
 		}

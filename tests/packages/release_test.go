@@ -116,9 +116,9 @@ func TestRelease(t *testing.T) {
 		t.Errorf("--version: %v\n%s", err, said)
 	}
 	// The image that gpuop names is one that the release makes.
-	adopted, err := exec.Command(filepath.Join(unpacked, "dcgm-exporter_0.1.0_linux_amd64", "gpuop"), "adopt").Output()
-	if err != nil || !regexp.MustCompile(`version: "?v0\.1\.0"?\n`).Match(adopted) {
-		t.Errorf("gpuop adopt: %v\n%s", err, adopted)
+	written, err := exec.Command(filepath.Join(unpacked, "dcgm-exporter_0.1.0_linux_amd64", "gpuop"), "values", "gen", "generic", "exporter").Output()
+	if err != nil || !regexp.MustCompile(`version: "?v0\.1\.0"?\n`).Match(written) {
+		t.Errorf("gpuop values gen generic exporter: %v\n%s", err, written)
 	}
 	if images := filepath.Join(folder, "images.txt"); slices.Contains(names, "images.txt") && !strings.HasPrefix(readFile(t, folder, "images.txt"), "dcgm-exporter:v0.1.0 sha256:") {
 		t.Errorf("%s: %s", images, readFile(t, folder, "images.txt"))
