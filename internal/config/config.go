@@ -99,7 +99,8 @@ type Collection struct {
 	// XIDWindow and ClockEventWindow are the windows of DCGM_EXP_XID_ERRORS_COUNT and
 	// DCGM_EXP_CLOCK_EVENTS_COUNT.
 	XIDWindow time.Duration
-	// KernelLog is the kernel's log (/dev/kmsg), from which XIDs are read too; "" reads none.
+	// KernelLog is the kernel's log (/dev/kmsg), from which XIDs are read in place of
+	// the driver's reports; "" reads none.
 	KernelLog        string
 	ClockEventWindow time.Duration
 	// WatchBinding, BindingInterval, KeepAge and KeepSamples are accepted for compatibility.

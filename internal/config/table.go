@@ -125,7 +125,7 @@ func table() []option {
 		},
 		{
 			section: sectionMetrics, name: "xid-kernel-log", env: "DCGM_EXPORTER_XID_KERNEL_LOG",
-			help: "Path of the kernel's log, /dev/kmsg, to read XIDs from it too. What the driver reports as well is counted once. A simulated node has a simulated log.",
+			help: "Path of the kernel's log, /dev/kmsg, to read XIDs from it while it can be read, in place of the driver's reports. A simulated node has a simulated log.",
 			bind: func(c *Config) value { return textValue{&c.Collection.KernelLog, "a path"} },
 		},
 

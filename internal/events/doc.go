@@ -1,18 +1,15 @@
 // Package events counts what happens to GPUs: XIDs and clock events.
 //
-// Its Log is a snapshot.Deriver. It makes the families of the windows, of the totals by the owner
-// of the time of the event, and the gauge of the last XID with its labels. What it knows outlives
-// sessions.
+// Its Log is a snapshot.Deriver. It makes the families of the windows and of the totals by the
+// owner of the time of the event, and the gauge of the last XID. What it knows outlives sessions,
+// not the process: counters begin at 0, as everywhere in Prometheus.
 //
-// A ledger counts each XID once, whichever witness reports it (docs/adr/0011):
-//   - reports: what one witness says in several sessions is a union of multisets of (code, ID). No
-//     time is compared.
-//   - pairs: what two witnesses say is paired by code and time, first in, first out.
-//   - clock: what is remembered is dated by a clock that is never set, and a date is believed as far
-//     as it can be.
-//   - owners: who had the GPU when.
+// An XID has one witness (docs/adr/0022): the kernel's log while that is read, else the source of
+// the session. The files of the package follow that:
+//   - xids: counts each XID of its witness once.
+//   - reports: knows what an engine has reported, since it repeats its history to each session.
+//   - owners: knows who had the GPU when.
+//   - reasons: counts edges and seconds of clock event reasons, which are a sampled state.
 //
-// Clock event reasons are a state that is sampled: reasons counts their edges and seconds.
-//
-// Below it, kernellog is the second witness of XIDs.
+// Below it, kernellog follows the kernel's log.
 package events

@@ -6,7 +6,6 @@ import (
 	"testing/synctest"
 	"time"
 
-
 	"github.com/gpu-telemetry/dcgm-exporter/internal/events"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
@@ -56,7 +55,7 @@ func TestGPUThatComesBack(t *testing.T) {
 // never was it is reported that it has no place.
 func TestGPUsOfTheKernelLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e, log := newEngine(), &witness{}
+		e, log := newEngine(), readLog()
 		e.topology = gpusAt("GPU-0")
 		r := start(t, e.Open, func(o *loop.Options) {
 			families(xidTotalFamily)(o)
@@ -87,7 +86,7 @@ func TestGPUsOfTheKernelLog(t *testing.T) {
 
 // A GPU of which no witness would report an XID has no zero either.
 func TestNoZeroWithoutWitness(t *testing.T) {
-	for name, log := range map[string]events.KernelLog{"no log": nil, "a log": &witness{}} {
+	for name, log := range map[string]events.KernelLog{"no log": nil, "a log": readLog()} {
 		synctest.Test(t, func(t *testing.T) {
 			e := newEngine()
 			e.topology = gpusAt("GPU-0", "GPU-1")

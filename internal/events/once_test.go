@@ -17,13 +17,6 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
 )
 
-// The XIDs of a history: who reports them.
-const (
-	byBoth   = 48
-	byEngine = 31
-	byKernel = 79
-)
-
 // A kind of source.
 type kind int
 
@@ -36,18 +29,19 @@ const (
 
 // An occurrence is an XID that happened, and how it is reported.
 type occurrence struct {
-	x      gpu.XID
-	at     int64 // by the clock that is never set
-	late   int64 // when the witness can report it
-	offset int64 // of the kernel's: how far from the truth it is dated
+	x    gpu.XID
+	at   int64 // by the clock that is never set
+	late int64 // when the witness can report it
 }
 
 // A history is what really happened to two GPUs, and how two witnesses report it: with latency,
 // over overlapping sessions, by clocks that are set.
 type history struct {
-	random *rand.Rand
-	kind   kind
-	remote bool // the engine has a clock of its own
+	random    *rand.Rand
+	kind      kind
+	remote    bool // the engine has a clock of its own
+	begin     time.Time
+	witnessed bool // the kernel's log is the witness
 
 	mu       sync.Mutex
 	delays   *rand.Rand
@@ -129,7 +123,7 @@ func (l *listener) Read(_ context.Context, b *gpu.Batch) error {
 	}
 	for ; h.kind == queuing && h.taken < len(h.engine) && h.engine[h.taken].late <= now; h.taken++ {
 		x := &h.engine[h.taken].x
-		x.ID, x.Witness, x.Time, x.Since = int64(h.taken+1), gpu.WitnessDriver, now+h.machine, h.looked+h.machine
+		x.ID, x.Time, x.Since = int64(h.taken+1), now+h.machine, h.looked+h.machine
 	}
 	h.looked = now
 	for ; l.reported < len(h.engine) && h.engine[l.reported].late <= now; l.reported++ {
@@ -160,24 +154,20 @@ func (h *history) happen(end time.Time) (count int64) {
 		if h.random.IntN(3) > 0 {
 			at += 1 + h.random.Int64N(max(1, (end.UnixNano()-at)/2))
 		}
-		code, row := []int64{byBoth, byEngine, byKernel}[h.random.IntN(3)], h.random.IntN(2)
+		code, row := []int64{31, 48, 79}[h.random.IntN(3)], h.random.IntN(2)
 		count++
-		if code != byKernel {
-			h.engine = append(h.engine, h.reported(code, row, at))
+		h.engine = append(h.engine, h.reported(code, row, at))
+		late := at
+		if h.random.IntN(3) == 0 {
+			late += h.random.Int64N(int64(interval))
 		}
-		if code != byEngine {
-			late := at
-			if h.random.IntN(3) == 0 {
-				late += h.random.Int64N(int64(interval))
-			}
-			if n := len(h.kernel); n > 0 {
-				late = max(late, h.kernel[n-1].late)
-			}
-			h.kernel = append(h.kernel, occurrence{
-				x:  gpu.XID{Witness: gpu.WitnessKernel, PCIBusID: fmt.Sprintf("00000000:%02x:00.0", 0x1b+row), Code: code},
-				at: at, late: late, offset: h.random.Int64N(1e9) - 5e8,
-			})
+		if n := len(h.kernel); n > 0 {
+			late = max(late, h.kernel[n-1].late)
 		}
+		h.kernel = append(h.kernel, occurrence{
+			x:  gpu.XID{PCIBusID: fmt.Sprintf("00000000:%02x:00.0", 0x1b+row), Code: code},
+			at: at, late: late,
+		})
 	}
 	slices.SortStableFunc(h.engine[h.taken:], func(a, b occurrence) int { return cmp.Compare(a.late, b.late) })
 	return count
@@ -215,22 +205,22 @@ func (h *history) set() {
 	if h.random.IntN(2) == 0 {
 		by = -by
 	}
-	if h.remote && h.random.IntN(2) == 0 {
+	if h.remote && !h.witnessed && h.random.IntN(2) == 0 {
 		h.engines += int64(by)
 	} else {
 		h.machine += int64(by)
 	}
 }
 
-// Current and Drain are those of the kernel's log.
-func (h *history) Current() bool { return true }
+// Since and Drain are those of the kernel's log, which is read from the start on.
+func (h *history) Since() (time.Time, bool) { return h.begin, true }
 
 func (h *history) Drain(into []gpu.XID) []gpu.XID {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for now := time.Now().UnixNano(); h.logged < len(h.kernel) && h.kernel[h.logged].late <= now; h.logged++ {
 		o := h.kernel[h.logged]
-		o.x.Time = min(o.at+o.offset, now) + h.machine
+		o.x.Time = o.late + h.machine
 		into = append(into, o.x)
 	}
 	return into
@@ -297,13 +287,16 @@ func (n *total) watch(o *loop.Options) {
 }
 
 func countOnce(t *testing.T, random *rand.Rand) {
-	h := &history{random: random, delays: rand.New(rand.NewPCG(random.Uint64(), 2)), kind: kind(random.IntN(int(kinds)))}
+	h := &history{random: random, delays: rand.New(rand.NewPCG(random.Uint64(), 2)), kind: kind(random.IntN(int(kinds))), begin: time.Now().Add(-time.Minute), witnessed: random.IntN(2) == 0}
 	h.remote = h.kind == keeping && random.IntN(2) == 0
 	pick := rand.New(rand.NewPCG(random.Uint64(), 1)) // the attributor's own
 	sum := &total{}
 	r := start(t, h.Open, func(o *loop.Options) {
 		families(xidTotalFamily)(o)
-		o.Now, o.KernelLog = h.now, h
+		o.Now = h.now
+		if h.witnessed {
+			o.KernelLog = h
+		}
 		o.Attributors = []collector.Attributor{pods(func() *gpu.Owners {
 			return &gpu.Owners{Labels: [][]gpu.Label{{{Name: "pod", Value: strconv.Itoa(pick.IntN(50))}}}}
 		})}
@@ -323,7 +316,7 @@ func countOnce(t *testing.T, random *rand.Rand) {
 	r.wait(3 * interval)
 	sum.mu.Lock()
 	if sum.now != happened || sum.fell {
-		t.Errorf("%d counted of %d; fell: %v, from %d to %d (kind %d, remote %v)", sum.now, happened, sum.fell, sum.before, sum.after, h.kind, h.remote)
+		t.Errorf("%d counted of %d; fell: %v, from %d to %d (kind %d, remote %v, logged %v)", sum.now, happened, sum.fell, sum.before, sum.after, h.kind, h.remote, h.witnessed)
 	}
 	sum.mu.Unlock()
 	r.stop()

@@ -38,10 +38,10 @@ type OwnerXIDs struct {
 	Labels []gpu.Label // of the owner, sorted by name; none where there was none
 	XIDs   []XIDCount  // by code
 	key    string
-	seen   int64 // when the owner last got the GPU, or had an XID (uptime)
+	seen   int64 // when the owner last got the GPU, or had an XID
 }
 
-// A tenure is the owner of a GPU from a time on (uptime).
+// A tenure is the owner of a GPU from a time on.
 type tenure struct {
 	from  int64
 	key   string
@@ -60,10 +60,13 @@ func (o *owners) init() {
 	}
 }
 
-// take notes the owner from a time on, and opens its series.
-func (o *owners) take(owner []gpu.Label, at int64) {
+// set notes the owner from a time on, and opens its series.
+func (o *owners) set(owner []gpu.Label, at int64) {
 	o.init()
 	key := keyOfLabels(owner)
+	for i := range o.tenures { // none begins later, unless the clock was set back
+		o.tenures[i].from = min(o.tenures[i].from, at)
+	}
 	if n := len(o.tenures); n == 0 || o.tenures[n-1].key != key {
 		if n == maxTenures {
 			o.tenures = slices.Delete(o.tenures, 0, 1)
@@ -74,7 +77,7 @@ func (o *owners) take(owner []gpu.Label, at int64) {
 	o.sets = append(o.sets[:1], slices.DeleteFunc(o.sets[1:], func(s OwnerXIDs) bool {
 		return s.key != key && !slices.ContainsFunc(s.XIDs, func(c XIDCount) bool { return c.Count > 0 })
 	})...)
-	o.set(owner, at)
+	o.of(owner, at)
 }
 
 // at returns the owner of a time.
@@ -95,9 +98,9 @@ func (o *owners) present() string {
 	return ""
 }
 
-// set returns what happened under an owner. Where there are too many, the one that was not seen for
+// of returns what happened under an owner. Where there are too many, the one that was not seen for
 // longest becomes part of no owner's.
-func (o *owners) set(owner []gpu.Label, at int64) *OwnerXIDs {
+func (o *owners) of(owner []gpu.Label, at int64) *OwnerXIDs {
 	o.init()
 	key := keyOfLabels(owner)
 	for i := range o.sets {
@@ -122,9 +125,9 @@ func (o *owners) set(owner []gpu.Label, at int64) *OwnerXIDs {
 	return &o.sets[len(o.sets)-1]
 }
 
-// count adds an XID that happened at a time of this machine's clock.
-func (o *owners) count(owner []gpu.Label, code, at int64, k *clock) {
-	o.set(owner, k.now).add(code, 1, at, k.wall(k.now))
+// count adds an XID.
+func (o *owners) count(owner []gpu.Label, v event, now int64) {
+	o.of(owner, now).add(v.value, 1, v.at, now)
 }
 
 // add counts. A time of the last XID that is yet to come is that of a clock that was wrong, and

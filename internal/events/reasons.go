@@ -20,7 +20,7 @@ type ClockTotal struct {
 	labels      []gpu.Label // clock_event
 }
 
-// reasons are the clock event reasons of one entity: a state, sampled. Times are uptimes.
+// reasons are the clock event reasons of one entity: a state, sampled. Times are Unix nanoseconds.
 type reasons struct {
 	samples []event // of the window, oldest first
 	started bool    // at any sample for the window
@@ -44,8 +44,11 @@ func (r *reasons) init() {
 
 // add takes a sample. The time since the one before counts for the
 // reasons that were set then, unless it is longer than limit: what was in between is not known.
-func (r *reasons) add(mask, at, limit int64) {
+func (r *reasons) add(mask, at, now, limit int64) {
 	r.init()
+	if r.at > now+int64(maxAhead) { // the clock was set back
+		r.known = false
+	}
 	if r.known && at <= r.at {
 		return
 	}
@@ -66,6 +69,9 @@ func (r *reasons) add(mask, at, limit int64) {
 
 // addToWindow puts a sample into a window, if it counts. It returns how many had to leave early.
 func (r *reasons) addToWindow(mask, at, now int64, every, window time.Duration) (dropped int) {
+	if r.newest > now+int64(maxAhead) { // the clock was set back
+		r.started, r.samples = false, nil
+	}
 	if r.started && at <= r.newest {
 		return 0
 	}

@@ -26,7 +26,9 @@ type figures struct {
 
 // watch has the pages of a loop noted.
 func (f *figures) watch(o *loop.Options) {
+	publish := o.Publish
 	o.Publish = func(s *gpu.Snapshot) {
+		publish(s)
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		f.xid = map[string]int64{}
@@ -110,7 +112,7 @@ func TestOwnerOfAnXID(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				e, log, seen := newEngine(), &witness{}, &figures{}
+				e, log, seen := newEngine(), readLog(), &figures{}
 				e.topology = cutNode()
 				begin := time.Now()
 				report := func() {
@@ -118,7 +120,7 @@ func TestOwnerOfAnXID(t *testing.T) {
 						if at == byTheRead {
 							e.do(func() {
 								e.xids = append(e.xids, gpu.XID{
-									Witness: gpu.WitnessDriver, Code: 31, ID: 1, Time: begin.Add(interval).UnixNano(), Since: begin.UnixNano(),
+									Code: 31, ID: 1, Time: begin.Add(interval).UnixNano(), Since: begin.UnixNano(),
 								})
 							})
 							continue
@@ -137,7 +139,9 @@ func TestOwnerOfAnXID(t *testing.T) {
 				r := start(t, e.Open, func(o *loop.Options) {
 					families(xidTotalFamily)(o)
 					seen.watch(o)
-					o.KernelLog = log
+					if len(test.kernel) > 0 {
+						o.KernelLog = log
+					}
 					o.Attributors = []collector.Attributor{pods(func() *gpu.Owners {
 						reported := owner
 						owner = test.now

@@ -1,23 +1,7 @@
 package gpu
 
-// A Witness is who reports an XID. Two witnesses may report one XID, each with its own time of it.
-type Witness uint8
-
-// The witnesses.
-const (
-	// WitnessEngine keeps XIDs for a while and reports them to every session, with the time at which
-	// it saw them: DCGM.
-	WitnessEngine Witness = iota
-	// WitnessDriver is the driver's queue: an XID that it handed over is gone from it. It dates
-	// nothing: NVML.
-	WitnessDriver
-	// WitnessKernel is the kernel's log, which needs no session.
-	WitnessKernel
-)
-
 // An XID is one report of an error of a GPU.
 type XID struct {
-	Witness Witness
 	// Row is the GPU or GPU instance in the session's Topology. The kernel's log names PCIBusID
 	// instead, in the form of Device.PCIBusID, and leaves Row 0.
 	Row      int

@@ -485,7 +485,7 @@ func (f Fixture) checkXIDs(t *testing.T, top *gpu.Topology, b *gpu.Batch) {
 		switch {
 		case planned < 0 || x.Row < 0 || x.Row >= len(top.Devices) || !f.Plan.Fields[planned].Levels.Has(top.Devices[x.Row].Entity.Kind):
 			t.Errorf("%+v: not requested, or of nothing that has XIDs", x)
-		case x.Witness >= gpu.WitnessKernel || x.Code < 1 || x.ID == 0:
+		case x.Code < 1 || x.ID == 0:
 			t.Errorf("%+v: of no session, without a code, or known by nothing", x)
 		case x.Time <= 0 || x.Since < 0 || x.Since > x.Time || time.Unix(0, x.Time).Sub(f.Now()) > time.Minute:
 			t.Errorf("%+v: dated when it cannot have happened", x)
@@ -509,7 +509,7 @@ func (f Fixture) xids(t *testing.T) {
 			f.check(t, s.Topology(), &b)
 			for _, x := range b.XIDs {
 				if x.Row == gpuRow {
-					seen = append(seen, gpu.XID{Witness: x.Witness, Code: x.Code, ID: x.ID})
+					seen = append(seen, gpu.XID{Code: x.Code, ID: x.ID})
 				}
 			}
 			switch {

@@ -59,7 +59,7 @@ type Reader struct {
 
 	mu    sync.Mutex
 	found []gpu.XID
-	open  bool
+	since time.Time // when the log was opened; zero while it is not
 
 	// Run's.
 	failing bool
@@ -103,22 +103,21 @@ func (r *Reader) Drain(into []gpu.XID) []gpu.XID {
 	return into
 }
 
-// Current reports whether the log is read, as far as it goes.
-func (r *Reader) Current() bool {
+// Since returns when the log began to be read, and false while it is not.
+func (r *Reader) Since() (time.Time, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.open
+	return r.since, !r.since.IsZero()
 }
 
-// set notes whether the log is read.
-func (r *Reader) set(open bool) {
+// set notes since when the log is read; zero where it is not.
+func (r *Reader) set(since time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.open = open
-	if open {
+	r.since = since
+	r.up.Set(0)
+	if !since.IsZero() {
 		r.up.Set(1)
-	} else {
-		r.up.Set(0)
 	}
 }
 
@@ -129,7 +128,7 @@ func (r *Reader) Run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		r.set(false)
+		r.set(time.Time{})
 		if !r.failing {
 			r.failing = true
 			r.opt.Log.Warn("The kernel's log cannot be read: XIDs come from the driver alone", "path", r.opt.Path, "error", err)
@@ -159,7 +158,7 @@ func (r *Reader) follow(ctx context.Context) error {
 	if _, err := d.Seek(0, io.SeekEnd); err != nil {
 		return err
 	}
-	r.set(true)
+	r.set(time.Now())
 	if r.failing {
 		r.failing = false
 		r.opt.Log.Info("The kernel's log is read again", "path", r.opt.Path)

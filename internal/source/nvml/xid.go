@@ -205,7 +205,7 @@ func (q *eventQueue) report(b *gpu.Batch, e *queued) {
 	for _, r := range q.rows {
 		if r.kind == gpu.KindGPU || e.instance != wholeGPU && r.gi == int(e.instance) {
 			b.XIDs = append(b.XIDs, gpu.XID{
-				Witness: gpu.WitnessDriver, Row: r.index, Code: e.code, ID: e.number, Time: e.time, Since: e.since,
+				Row: r.index, Code: e.code, ID: e.number, Time: e.time, Since: e.since,
 			})
 		}
 	}

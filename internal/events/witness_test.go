@@ -1,0 +1,177 @@
+package events_test
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/loop"
+)
+
+// witness is a kernel's log that a test writes.
+type witness struct {
+	mu    sync.Mutex
+	xids  []gpu.XID
+	since time.Time // zero while it is not read
+}
+
+// readLog returns a log that is read from now on.
+func readLog() *witness { return &witness{since: time.Now()} }
+
+func (w *witness) Since() (time.Time, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.since, !w.since.IsZero()
+}
+
+func (w *witness) set(since time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.since = since
+}
+
+func (w *witness) report(x gpu.XID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.xids = append(w.xids, x)
+}
+
+func (w *witness) Drain(into []gpu.XID) []gpu.XID {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	into = append(into, w.xids...)
+	w.xids = nil
+	return into
+}
+
+// happen makes XIDs of GPU 0.
+func (w *witness) happen(at time.Time, codes ...int64) {
+	for _, code := range codes {
+		w.report(gpu.XID{PCIBusID: "00000000:1b:00.0", Code: code, Time: at.UnixNano()})
+	}
+}
+
+// While the kernel's log is read it is the witness, and what the engine reports of that time counts
+// for nothing; of the time before and after the engine is.
+func TestKernelLogIsTheWitnessWhileItIsRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, log, seen := newEngine(), &witness{}, &figures{}
+		e.keeps = true
+		r := start(t, e.Open, func(o *loop.Options) {
+			families(xidTotalFamily, xidCountFamily)(o)
+			seen.watch(o)
+			o.KernelLog = log
+		})
+		counted := func(want map[string]int64) {
+			t.Helper()
+			r.wait(interval)
+			if diff := cmp.Diff(want, seen.now()); diff != "" {
+				t.Errorf("(-want +got)\n%s", diff)
+			}
+		}
+		e.happen(time.Now(), 48)
+		counted(map[string]int64{"48": 1})
+
+		time.Sleep(time.Second)
+		log.set(time.Now())
+		time.Sleep(time.Second)
+		before := time.Now().Add(-2 * time.Second)
+		e.happen(time.Now(), 31, 31, 13) // 13 is in no line
+		log.happen(time.Now(), 31, 31, 79)
+		e.happen(before, 62) // of before, told late
+		counted(map[string]int64{"48": 1, "31": 2, "79": 1, "62": 1})
+		r.has("XID{0} 79", xidCountFamily+"{0}[{window_size_in_ms 300000} {xid 31}] 2", xidCountFamily+"{0}[{window_size_in_ms 300000} {xid 79}] 1")
+		r.reload(r.change) // the engine repeats all of it
+		counted(map[string]int64{"48": 1, "31": 2, "79": 1, "62": 1})
+
+		log.set(time.Time{})
+		r.wait(interval)
+		e.happen(time.Now(), 79)
+		counted(map[string]int64{"48": 1, "31": 2, "79": 2, "62": 1})
+		r.stop()
+	})
+}
+
+// A storm over many reloads is counted exactly, whoever is the witness: the engine repeats its
+// history to each session.
+func TestStormOverReloads(t *testing.T) {
+	for _, kernel := range []bool{false, true} {
+		t.Run(fmt.Sprint("kernel ", kernel), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const reloads, each = 20, 125
+				e, log, seen := newEngine(), readLog(), &figures{}
+				e.keeps = true
+				r := start(t, e.Open, func(o *loop.Options) {
+					families(xidTotalFamily)(o)
+					seen.watch(o)
+					if kernel {
+						o.KernelLog = log
+					}
+				})
+				for range reloads {
+					for range each {
+						time.Sleep(10 * time.Millisecond) // the bubble's clock: 2,500 in 25 s
+						e.happen(time.Now(), 31)
+						log.happen(time.Now(), 31)
+					}
+					r.reload(r.change)
+				}
+				r.wait(interval)
+				if diff := cmp.Diff(map[string]int64{"31": reloads * each}, seen.now()); diff != "" {
+					t.Errorf("(-want +got)\n%s", diff)
+				}
+				r.stop()
+			})
+		})
+	}
+}
+
+// NVML reports what happens while DCGM is away. When that is back, its history has the XIDs of the
+// meantime, under IDs of its own, and those that neither has reported yet.
+func TestEngineComesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, driver, seen := newEngine(), newEngine(), &figures{}
+		e.keeps = true
+		driver.topology = gpu.NewTopology(driver.topology.Devices)
+		driver.topology.Source = "nvml"
+		var plan *gpu.Plan
+		r := start(t, e.Open, func(o *loop.Options) {
+			families(xidTotalFamily)(o)
+			plan = o.Plan
+			seen.watch(o)
+		})
+		is := func(want map[string]int64) {
+			t.Helper()
+			r.wait(interval)
+			if diff := cmp.Diff(want, seen.now()); diff != "" {
+				t.Errorf("(-want +got)\n%s", diff)
+			}
+		}
+		e.happen(time.Now(), 31)
+		is(map[string]int64{"31": 1})
+		r.reload(collector.Change{Source: collector.SourceOf(driver.Open), Plan: plan})
+		for i := range 2 * 60 { // longer than a window
+			r.wait(interval)
+			if i%20 > 0 {
+				continue
+			}
+			now := time.Now()
+			driver.do(func() {
+				driver.xids = append(driver.xids, gpu.XID{Code: 31, ID: int64(i + 1), Time: now.UnixNano()})
+			})
+			e.happen(now, 31)
+		}
+		is(map[string]int64{"31": 7})
+		time.Sleep(interval / 2)
+		r.reload(r.change)
+		e.happen(time.Now().Add(time.Second), 62)
+		is(map[string]int64{"31": 7, "62": 1})
+		r.stop()
+	})
+}
