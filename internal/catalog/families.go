@@ -69,7 +69,7 @@ var families = [...]Family{
 		Help: "When the XID was last seen in Unix time, with the owner of that time"},
 	{Name: ClockEventSeconds, Type: gpu.MetricCounter, Field: ClocksEventReasons, MaxInterval: maxEdgeInterval, Labels: []string{"clock_event"},
 		Help: "Seconds for which the event limited the clocks"},
-	{Name: GPUPairInfo, Type: gpu.MetricGauge, Needs: NeedsPlacement, Labels: []string{"peer_gpu", "peer_uuid", "path", "nvlinks", "nvlink_generation"},
+	{Name: GPUPairInfo, Type: gpu.MetricGauge, Needs: NeedsPlacement, Labels: []string{"peer_gpu", "peer_uuid", "path", "nvlinks"},
 		Help: "How two GPUs are connected: NVLinks and the path through the machine"},
 	{Name: GPUAffinityInfo, Type: gpu.MetricGauge, Needs: NeedsPlacement, Labels: []string{"numa_node", "cpu_affinity"},
 		Help: "The NUMA node and the CPUs next to the GPU"},

@@ -31,7 +31,7 @@ func threeGPUs() *gpu.Topology {
 		device(5, "GPU-f", nil),
 	})
 	t.Pairs = []gpu.Pair{
-		{A: 0, B: 1, Path: gpu.PathNode, NVLinks: 12, Generation: 3},
+		{A: 0, B: 1, Path: gpu.PathNode, NVLinks: 12},
 		{A: 0, B: 2, Path: gpu.PathSystem},
 		{A: 1, B: 2, NVLinks: 4},
 	}
@@ -59,7 +59,7 @@ func TestWhatIsReported(t *testing.T) {
 		r := start(t, f, factsPlan)
 		for range 2 { // the second cycle reuses what the first made
 			r.has(
-				"DCGM_EXP_GPU_PAIR_INFO{0}[{peer_gpu 2} {peer_uuid GPU-c} {path NODE} {nvlinks 12} {nvlink_generation 3}] 1",
+				"DCGM_EXP_GPU_PAIR_INFO{0}[{peer_gpu 2} {peer_uuid GPU-c} {path NODE} {nvlinks 12}] 1",
 				"DCGM_EXP_GPU_PAIR_INFO{0}[{peer_gpu 5} {peer_uuid GPU-f} {path SYS} {nvlinks 0}] 1",
 				"DCGM_EXP_GPU_PAIR_INFO{1}[{peer_gpu 5} {peer_uuid GPU-f} {nvlinks 4}] 1",
 				"DCGM_EXP_GPU_AFFINITY_INFO{0}[{numa_node 0} {cpu_affinity 0-31,64-95}] 1",

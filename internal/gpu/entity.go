@@ -148,60 +148,6 @@ func (d *Device) Identity() Identity {
 	return Identity{UUID: d.UUID, Kind: d.Entity.Kind, Instance: d.InstanceID}
 }
 
-// A Place is where a GPU sits in its machine. A number that is not known is negative, a text that
-// is not known empty.
-type Place struct {
-	NUMANode int    // the memory node that is nearest
-	CPUs     string // the CPUs that are nearest, as Linux lists them: "0-31,64-95"
-}
-
-// A Path is the way between two GPUs through the machine without NVLink, in the order from near to
-// far (nvmlGpuTopologyLevel_t).
-type Path uint8
-
-// The paths, in the words of "nvidia-smi topo -m".
-const (
-	PathUnknown    Path = iota
-	PathBoard           // two GPUs of one board
-	PathSwitch          // "PIX": one PCIe switch at most
-	PathSwitches        // "PXB": several PCIe switches, no host bridge
-	PathHostBridge      // "PHB": a PCIe host bridge
-	PathNode            // "NODE": between the host bridges of one NUMA node
-	PathSystem          // "SYS": between NUMA nodes
-)
-
-// String returns the word of "nvidia-smi topo -m"; a board's own is "PSB".
-func (p Path) String() string {
-	switch p {
-	case PathBoard:
-		return "PSB"
-	case PathSwitch:
-		return "PIX"
-	case PathSwitches:
-		return "PXB"
-	case PathHostBridge:
-		return "PHB"
-	case PathNode:
-		return "NODE"
-	case PathSystem:
-		return "SYS"
-	default:
-		return ""
-	}
-}
-
-// A Pair says how two GPUs are connected.
-type Pair struct {
-	// A and B are the rows of the two GPUs, A < B.
-	A, B int
-	// Path is the way through the machine.
-	Path Path
-	// NVLinks is how many NVLinks join them, directly or through switches; 0 where none does.
-	NVLinks int
-	// Generation is the NVLink version, for instance 4; 0 where unknown.
-	Generation int
-}
-
 // InstanceProfile returns the profile of the GPU instance of a MIG device's: a device that is a
 // part of its GPU instance is named "1c.3g.20gb".
 func InstanceProfile(profile string) string {

@@ -20,9 +20,6 @@ func pairSeries(t *gpu.Topology) []gpu.Series {
 			{Name: "path", Value: p.Path.String()},
 			{Name: "nvlinks", Value: strconv.Itoa(p.NVLinks)},
 		}
-		if p.Generation > 0 {
-			labels = append(labels, gpu.Label{Name: "nvlink_generation", Value: strconv.Itoa(p.Generation)})
-		}
 		series = append(series, info(p.A, labels))
 	}
 	return series

@@ -1,45 +1,10 @@
 package dcgm
 
 import (
-	"strconv"
-	"strings"
 	"testing"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
-
-// A list names exactly the bits of its mask, in the fewest ranges.
-func FuzzListOf(f *testing.F) {
-	f.Add(uint64(0), uint64(0))
-	f.Add(uint64(1), ^uint64(0))
-	f.Add(^uint64(0), uint64(1)<<63|5)
-	f.Fuzz(func(t *testing.T, low, high uint64) {
-		text := listOf([]uint64{low, high})
-		var mask [2]uint64
-		last := -2
-		for part := range strings.SplitSeq(text, ",") {
-			if part == "" {
-				continue
-			}
-			from, to, ranged := strings.Cut(part, "-")
-			a, err := strconv.Atoi(from)
-			b := a
-			if ranged && err == nil {
-				b, err = strconv.Atoi(to)
-			}
-			if err != nil || a <= last+1 || b < a || ranged && a == b {
-				t.Fatalf("%x %x: %q has the part %q", high, low, text, part)
-			}
-			for i := a; i <= b; i++ {
-				mask[i/64] |= 1 << (i % 64)
-			}
-			last = b
-		}
-		if mask != [2]uint64{low, high} {
-			t.Fatalf("%x %x: %q names %x", high, low, text, mask)
-		}
-	})
-}
 
 // Two links never have one name at the engine (dcgm_link_t).
 func FuzzLinkEntity(f *testing.F) {

@@ -76,41 +76,6 @@ func TestPlacement(t *testing.T) {
 	}
 }
 
-// The generation of NVLinks is that of the architecture, of two the older; a pair without NVLinks
-// has none.
-func TestLinkGenerations(t *testing.T) {
-	for name, tt := range map[string]struct {
-		capability string
-		want       int
-	}{
-		"Pascal": {"393216", 1}, "Volta": {"458752", 2}, "Turing": {"458757", 2}, "Ampere": {"524294", 3},
-		"Hopper": {"589824", 4}, "Blackwell": {"655363", 5}, "not known yet": {"1310720", 0}, "not reported": {"blank", 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			rule := "value gpu:* 63 int " + tt.capability
-			if tt.capability == "blank" {
-				rule = "value gpu:* 63 blank"
-			}
-			fakedcgm.New(t, socket(rule, "value gpu:2 63 int 589824")...)
-			plan := planOf(field(150, onGPU))
-			plan.Placement = true
-			s, err := dcgm.New(dcgm.Options{}).Open(t.Context(), plan)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer s.Close()
-			want := []gpu.Pair{
-				{A: 0, B: 1, Path: gpu.PathHostBridge, NVLinks: 18, Generation: tt.want},
-				{A: 0, B: 2, Path: gpu.PathSystem},
-				{A: 1, B: 2, Path: gpu.PathSystem, NVLinks: 36, Generation: min(tt.want, 4)},
-			}
-			if diff := cmp.Diff(want, s.Topology().Pairs); diff != "" {
-				t.Errorf("pairs (-want +got):\n%s", diff)
-			}
-		})
-	}
-}
-
 // Pairs are of selected GPUs, and instances have no place.
 func TestPlacementOfSelected(t *testing.T) {
 	for name, tt := range map[string]struct {

@@ -5,7 +5,6 @@ package nvml
 import (
 	"encoding/binary"
 	"math"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -188,47 +187,3 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// FuzzRanges: the list of CPUs names exactly those of the set, ascending, in as few ranges as there
-// are.
-func FuzzRanges(f *testing.F) {
-	f.Add(uint(0xFFFFFFFF), uint(0xFFFFFFFF))
-	f.Add(uint(5), uint(1))
-	f.Fuzz(func(t *testing.T, low, high uint) {
-		set := []uint{low, high}
-		text := ranges(members(set))
-		again := []uint{0, 0}
-		last := -2
-		for part := range strings.SplitSeq(text, ",") {
-			if part == "" && text == "" {
-				break
-			}
-			from, to, isRange := strings.Cut(part, "-")
-			if !isRange {
-				to = from
-			}
-			a, errA := strconv.Atoi(from)
-			b, errB := strconv.Atoi(to)
-			if errA != nil || errB != nil || a > b || a <= last+1 || isRange && a == b {
-				t.Fatalf("%#x is %q", set, text)
-			}
-			for ; a <= b; a++ {
-				again[a/64] |= 1 << (a % 64)
-			}
-			last = b
-		}
-		if again[0] != low || again[1] != high {
-			t.Errorf("%#x is %q, which is %#x", set, text, again)
-		}
-	})
-}
-
-func TestLinkGeneration(t *testing.T) {
-	for version, want := range map[gonvml.NvlinkVersion]int{
-		gonvml.NVLINK_VERSION_INVALID: 0, gonvml.NVLINK_VERSION_1_0: 1, gonvml.NVLINK_VERSION_2_2: 2,
-		gonvml.NVLINK_VERSION_3_1: 3, gonvml.NVLINK_VERSION_4_0: 4, gonvml.NVLINK_VERSION_6_0: 6, 99: 0,
-	} {
-		if got := linkGeneration(uint32(version)); got != want {
-			t.Errorf("version %d is generation %d, want %d", version, got, want)
-		}
-	}
-}

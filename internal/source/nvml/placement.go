@@ -3,9 +3,7 @@
 package nvml
 
 import (
-	"math/bits"
 	"slices"
-	"strconv"
 
 	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
 
@@ -22,58 +20,34 @@ const (
 // place says where a GPU sits. A GPU that is near to several memory nodes has none that is nearest.
 // nvmlDeviceGetNumaNodeId is another thing: the node that the memory of the GPU itself is.
 func (s *Session) place(handle gonvml.Device) *gpu.Place {
-	p := &gpu.Place{NUMANode: -1}
+	var nodes, cpus []uint
 	if s.symbols.has("nvmlDeviceGetMemoryAffinity") {
 		if set, ret := handle.GetMemoryAffinity(maxNodes, gonvml.AFFINITY_SCOPE_NODE); ret == gonvml.SUCCESS {
-			if nodes := members(set); len(nodes) == 1 {
-				p.NUMANode = nodes[0]
-			}
+			nodes = set
 		}
 	}
 	if s.symbols.has("nvmlDeviceGetCpuAffinity") {
 		if set, ret := handle.GetCpuAffinity(maxCPUs); ret == gonvml.SUCCESS {
-			p.CPUs = ranges(members(set))
+			cpus = set
 		}
 	}
-	return p
+	p := gpu.PlaceOf(words(nodes), words(cpus))
+	return &p
 }
 
-// members returns the numbers of the bits that are set, ascending.
-func members(set []uint) []int {
-	var list []int
-	for i, word := range set {
-		for ; word != 0; word &= word - 1 {
-			list = append(list, i*bits.UintSize+bits.TrailingZeros(word))
-		}
+// words returns a mask in words of 64 bits.
+func words(mask []uint) []uint64 {
+	list := make([]uint64, len(mask))
+	for i, word := range mask {
+		list[i] = uint64(word)
 	}
 	return list
 }
 
-// ranges writes ascending numbers as Linux lists CPUs: "0-31,64".
-func ranges(list []int) string {
-	var text []byte
-	for i := 0; i < len(list); {
-		last := i
-		for last+1 < len(list) && list[last+1] == list[last]+1 {
-			last++
-		}
-		if len(text) > 0 {
-			text = append(text, ',')
-		}
-		text = strconv.AppendInt(text, int64(list[i]), 10)
-		if last > i {
-			text = strconv.AppendInt(append(text, '-'), int64(list[last]), 10)
-		}
-		i = last + 1
-	}
-	return string(text)
-}
-
 // The links of one GPU that are up, by where they lead to.
 type linkEnds struct {
-	gpus       map[string]int // by PCI bus id
-	switches   int
-	generation int
+	gpus     map[string]int // by PCI bus id
+	switches int
 }
 
 // ends finds out where the links of a GPU lead to.
@@ -82,11 +56,6 @@ func (s *Session) ends(d *device) linkEnds {
 	for _, link := range s.links(d.handle) {
 		if up, ret := d.handle.GetNvLinkState(link); ret != gonvml.SUCCESS || up != gonvml.FEATURE_ENABLED {
 			continue
-		}
-		if s.symbols.has("nvmlDeviceGetNvLinkVersion") && e.generation == 0 {
-			if version, ret := d.handle.GetNvLinkVersion(link); ret == gonvml.SUCCESS {
-				e.generation = linkGeneration(version)
-			}
 		}
 		if s.symbols.has("nvmlDeviceGetNvLinkRemoteDeviceType") {
 			if kind, ret := d.handle.GetNvLinkRemoteDeviceType(link); ret == gonvml.SUCCESS && kind == gonvml.NVLINK_DEVICE_TYPE_SWITCH {
@@ -104,16 +73,6 @@ func (s *Session) ends(d *device) linkEnds {
 }
 
 var remotePCISymbols = []string{"nvmlDeviceGetNvLinkRemotePciInfo_v2", "nvmlDeviceGetNvLinkRemotePciInfo"}
-
-// linkGeneration returns the generation that NVML's number of a version stands for (nvml.h,
-// nvmlNvlinkVersion_t: 2.2 and 3.1 have numbers of their own).
-func linkGeneration(version uint32) int {
-	generations := [...]int{0, 1, 2, 2, 3, 3, 4, 5, 6}
-	if int(version) < len(generations) {
-		return generations[version]
-	}
-	return 0
-}
 
 // pairs says how the GPUs among the devices are connected. Of a GPU that cannot be talked to
 // nothing is known, and no pair is reported.
@@ -133,9 +92,6 @@ func (s *Session) pairs(list []gpu.Device) []gpu.Pair {
 				if status, ret := s.peerStatus(a, b); ret == gonvml.SUCCESS && status == gonvml.P2P_STATUS_OK {
 					p.NVLinks = through
 				}
-			}
-			if p.NVLinks > 0 {
-				p.Generation = min(ends[i].generation, ends[j].generation)
 			}
 			pairs = append(pairs, p)
 		}

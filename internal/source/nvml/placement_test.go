@@ -12,11 +12,11 @@ import (
 
 func TestPlacement(t *testing.T) {
 	const lower, upper = "0-31,64-95", "32-63,96-127"
-	all := func(links, generation int) []gpu.Pair { // of three GPUs, the middle one at the other socket
+	all := func(links int) []gpu.Pair { // of three GPUs, the middle one at the other socket
 		return []gpu.Pair{
-			{A: 0, B: 1, Path: gpu.PathSystem, NVLinks: links, Generation: generation},
-			{A: 0, B: 2, Path: gpu.PathNode, NVLinks: links, Generation: generation},
-			{A: 1, B: 2, Path: gpu.PathSystem, NVLinks: links, Generation: generation},
+			{A: 0, B: 1, Path: gpu.PathSystem, NVLinks: links},
+			{A: 0, B: 2, Path: gpu.PathNode, NVLinks: links},
+			{A: 1, B: 2, Path: gpu.PathSystem, NVLinks: links},
 		}
 	}
 	tests := []struct {
@@ -26,28 +26,28 @@ func TestPlacement(t *testing.T) {
 		places []gpu.Place
 	}{
 		{
-			"switches between all", nil, all(18, 4),
+			"switches between all", nil, all(18),
 			[]gpu.Place{{NUMANode: 0, CPUs: lower}, {NUMANode: 1, CPUs: upper}, {NUMANode: 0, CPUs: lower}},
 		},
 		{
-			"as many links as the weaker GPU has up", []string{"gpu 1 set nvlink.3 down", "gpu 1 set nvlink-version 7"},
+			"as many links as the weaker GPU has up", []string{"gpu 1 set nvlink.3 down"},
 			[]gpu.Pair{
-				{A: 0, B: 1, Path: gpu.PathSystem, NVLinks: 17, Generation: 4}, {A: 0, B: 2, Path: gpu.PathNode, NVLinks: 18, Generation: 4},
-				{A: 1, B: 2, Path: gpu.PathSystem, NVLinks: 17, Generation: 4},
+				{A: 0, B: 1, Path: gpu.PathSystem, NVLinks: 17}, {A: 0, B: 2, Path: gpu.PathNode, NVLinks: 18},
+				{A: 1, B: 2, Path: gpu.PathSystem, NVLinks: 17},
 			}, nil,
 		},
 		{
 			"a partition of the fabric", []string{"gpu 0 set p2p.2 5"},
-			[]gpu.Pair{{A: 0, B: 1, Path: gpu.PathSystem, NVLinks: 18, Generation: 4}, {A: 0, B: 2, Path: gpu.PathNode}, {A: 1, B: 2, Path: gpu.PathSystem, NVLinks: 18, Generation: 4}}, nil,
+			[]gpu.Pair{{A: 0, B: 1, Path: gpu.PathSystem, NVLinks: 18}, {A: 0, B: 2, Path: gpu.PathNode}, {A: 1, B: 2, Path: gpu.PathSystem, NVLinks: 18}}, nil,
 		},
 		{
 			"a bridge of two links",
 			[]string{
 				"gpu 0 set nvlinks 4", "gpu 0 set nvlink.0 gpu 2", "gpu 0 set nvlink.1 gpu 2", "gpu 0 set nvlink.2 down", "gpu 0 set nvlink.3 -",
 				"gpu 2 set nvlinks 2", "gpu 2 set nvlink.0 gpu 0", "gpu 2 set nvlink.1 gpu 0", "gpu 1 set nvlinks 0",
-				"gpu 0 set nvlink-version 5", "gpu 2 set nvlink-version 5", "gpu 0 set path.2 20",
+				"gpu 0 set path.2 20",
 			},
-			[]gpu.Pair{{A: 0, B: 1, Path: gpu.PathSystem}, {A: 0, B: 2, Path: gpu.PathSwitches, NVLinks: 2, Generation: 3}, {A: 1, B: 2, Path: gpu.PathSystem}}, nil,
+			[]gpu.Pair{{A: 0, B: 1, Path: gpu.PathSystem}, {A: 0, B: 2, Path: gpu.PathSwitches, NVLinks: 2}, {A: 1, B: 2, Path: gpu.PathSystem}}, nil,
 		},
 		{
 			"nothing known", []string{
@@ -58,11 +58,11 @@ func TestPlacement(t *testing.T) {
 		{
 			"a path of the future, two near nodes, no near CPU",
 			[]string{"gpu 0 set path.1 60", "gpu 0 set memory-nodes 3", "gpu 0 set no-cpus 1", "gpu 1 set nvlinks 0"},
-			[]gpu.Pair{{A: 0, B: 1}, {A: 0, B: 2, Path: gpu.PathNode, NVLinks: 18, Generation: 4}, {A: 1, B: 2, Path: gpu.PathSystem}},
+			[]gpu.Pair{{A: 0, B: 1}, {A: 0, B: 2, Path: gpu.PathNode, NVLinks: 18}, {A: 1, B: 2, Path: gpu.PathSystem}},
 			[]gpu.Place{{NUMANode: -1}, {NUMANode: 1, CPUs: upper}, {NUMANode: 0, CPUs: lower}},
 		},
 		{
-			"a lost GPU", []string{"gpu 1 lost"}, []gpu.Pair{{A: 0, B: 2, Path: gpu.PathNode, NVLinks: 18, Generation: 4}}, nil,
+			"a lost GPU", []string{"gpu 1 lost"}, []gpu.Pair{{A: 0, B: 2, Path: gpu.PathNode, NVLinks: 18}}, nil,
 		},
 	}
 	for _, test := range tests {

@@ -159,7 +159,7 @@ func TestOldDriver(t *testing.T) {
 		}
 	})
 	t.Run("links that report little", func(t *testing.T) {
-		got, out := runOld(t, fakenvml.NewWorld(t, "gpus 2"), "nvmlDeviceGetNvLinkVersion", "nvmlDeviceGetNvLinkRemoteDeviceType",
+		got, out := runOld(t, fakenvml.NewWorld(t, "gpus 2"), "nvmlDeviceGetNvLinkRemoteDeviceType",
 			"nvmlDeviceGetNvLinkRemotePciInfo_v2", "nvmlDeviceGetNvLinkErrorCounter")
 		if v := got["NVLink 0 of GPU 1 DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_PER_LINK_TOTAL"]; v != "fault:not_supported" {
 			t.Errorf("errors of a link are %q: %s", v, out)

@@ -72,10 +72,9 @@ func (p boardPCIe) rate() float64 {
 }
 
 type boardNVLink struct {
-	Links   int64   `yaml:"links"`
-	Rate    float64 `yaml:"rate"` // bytes per second, per link and direction
-	Version int     `yaml:"version"`
-	Bridge  bool    `yaml:"bridge"` // joins two neighbors; without, the links lead to switches
+	Links  int64   `yaml:"links"`
+	Rate   float64 `yaml:"rate"`   // bytes per second, per link and direction
+	Bridge bool    `yaml:"bridge"` // joins two neighbors; without, the links lead to switches
 }
 
 type boardMIG struct {

@@ -47,7 +47,7 @@ func (w *world) locate(t *gpu.Topology) {
 func (w *world) connect(a, b *worldGPU) gpu.Pair {
 	var p gpu.Pair
 	if w.linked(a, b) {
-		p.NVLinks, p.Generation = int(a.spec.board.NVLink.Links), a.spec.board.NVLink.Version
+		p.NVLinks = int(a.spec.board.NVLink.Links)
 	}
 	here, _, _ := w.home(a)
 	there, _, _ := w.home(b)

@@ -15,7 +15,7 @@ import (
 // wordOf says what nvidia-smi would of a pair.
 func wordOf(p gpu.Pair) string {
 	if p.NVLinks > 0 {
-		return fmt.Sprintf("NV%d v%d %v", p.NVLinks, p.Generation, p.Path)
+		return fmt.Sprintf("NV%d %v", p.NVLinks, p.Path)
 	}
 	return p.Path.String()
 }
@@ -26,7 +26,7 @@ func TestPlacement(t *testing.T) {
 		cpus  string
 		pairs []string // to the GPUs after it
 	}
-	nv18 := "NV18 v4 "
+	nv18 := "NV18 "
 	for node, want := range map[string][]place{
 		"single": {{0, "0-63", nil}},
 		"grace-hopper": {
@@ -40,7 +40,7 @@ func TestPlacement(t *testing.T) {
 			{1, "64-127", nil},
 		},
 		"a100-mig": { // bridges join two cards, the third has none
-			{0, "0-63", []string{"NV12 v3 NODE", "SYS"}},
+			{0, "0-63", []string{"NV12 NODE", "SYS"}},
 			{0, "0-63", []string{"SYS"}},
 			{1, "64-127", nil},
 		},

@@ -940,13 +940,6 @@ nvmlReturn_t nvmlDeviceGetNvLinkState(nvmlDevice_t d, unsigned int link, nvmlEna
 	END(link_there(d, link));
 }
 
-nvmlReturn_t nvmlDeviceGetNvLinkVersion(nvmlDevice_t d, unsigned int link, unsigned int *version)
-{
-	BEGIN(d);
-	*version = (unsigned int)number(d->gpu, "nvlink-version", NVML_NVLINK_VERSION_4_0);
-	END(link_there(d, link));
-}
-
 nvmlReturn_t nvmlDeviceGetNvLinkRemoteDeviceType(nvmlDevice_t d, unsigned int link, nvmlIntNvLinkDeviceType_t *type)
 {
 	BEGIN(d);
