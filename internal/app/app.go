@@ -17,7 +17,6 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/events"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/nodeview"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/server"
 )
 
@@ -108,10 +107,6 @@ func serve(ctx context.Context, p Process, cfg *config.Config, files *Files, reg
 	encoder := exposition.NewEncoder(options)
 	registerEncoder(registry, encoder)
 	var pages exposition.Pages
-	var node *nodeview.Latest
-	if cfg.Web.LandingPage {
-		node = &nodeview.Latest{Exporter: p.Version, Host: options.Hostname}
-	}
 	dumps := newDumper(cfg.Dump, log)
 	kernelLog := newKernelLog(cfg.Collection, registry, log, sources)
 	derived := newDerivers(events.Options{
@@ -128,9 +123,6 @@ func serve(ctx context.Context, p Process, cfg *config.Config, files *Files, reg
 		Derivers:    first.Derivers,
 		Publish: func(s *gpu.Snapshot) {
 			pages.PublishFor(encoder.Encode(s), s.ValidFor)
-			if node != nil {
-				node.Publish(s)
-			}
 			dumps.take(s)
 		},
 		Registerer: registry,
@@ -149,10 +141,6 @@ func serve(ctx context.Context, p Process, cfg *config.Config, files *Files, reg
 	reloads := newReloader(registry, log, next.apply)
 	reloads.took(hash)
 
-	var document func() []byte
-	if node != nil {
-		document = node.JSON
-	}
 	if err := files.check("--web-config-file", cfg.Web.ConfigFile); err != nil {
 		return err
 	}
@@ -164,7 +152,8 @@ func serve(ctx context.Context, p Process, cfg *config.Config, files *Files, reg
 
 		Reload: func(ctx context.Context) error { return reloads.reload(ctx, "POST /-/reload") },
 
-		Node: document,
+		LandingPage: cfg.Web.LandingPage,
+		Interval:    cfg.Collection.Interval,
 
 		Registerer:    registry,
 		Log:           log,

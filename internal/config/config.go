@@ -225,7 +225,7 @@ type Web struct {
 	// Lifecycle serves the POST routes under /-/.
 	Lifecycle bool
 	Pprof     bool
-	// LandingPage serves the page at / and its data.
+	// LandingPage serves the page at /.
 	LandingPage bool
 	// RequireGPUs is accepted for compatibility.
 	RequireGPUs bool

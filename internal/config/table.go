@@ -419,7 +419,7 @@ func table() []option {
 		},
 		{
 			section: sectionWeb, name: "web-landing-page", env: "DCGM_EXPORTER_WEB_LANDING_PAGE", def: "true",
-			help: "Serve at / a page that shows the node to a person, and /node.json, which it is drawn from.",
+			help: "Serve at / a page that shows the node to a person. It reads /metrics once per collection interval.",
 			bind: func(c *Config) value { return boolValue{&c.Web.LandingPage} },
 		},
 		{

@@ -5,17 +5,18 @@ import (
 	"embed"
 	"html/template"
 	"net/http"
+	"time"
 )
 
 //go:embed landing
 var landing embed.FS
 
-// contentPolicy lets the page load its own style, script and data, and nothing else.
+// contentPolicy lets the page load its own style, script and /metrics, and nothing else.
 const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// handleLanding serves the page for a person who opens the address in a browser, its parts, and the
-// document that it is drawn from.
+// handleLanding serves the page for a person who opens the address in a browser. Its script reads
+// /metrics once per collection interval.
 func (s *Server) handleLanding(mux *http.ServeMux) error {
 	source, err := landing.ReadFile("landing/index.html")
 	if err != nil {
@@ -28,8 +29,9 @@ func (s *Server) handleLanding(mux *http.ServeMux) error {
 	var page bytes.Buffer
 	err = parsed.Execute(&page, struct {
 		Version          string
+		Interval         time.Duration
 		Lifecycle, Pprof bool
-	}{s.opt.Version, s.opt.Lifecycle, s.opt.Pprof})
+	}{s.opt.Version, s.opt.Interval, s.opt.Lifecycle, s.opt.Pprof})
 	if err != nil {
 		return err
 	}
@@ -41,7 +43,6 @@ func (s *Server) handleLanding(mux *http.ServeMux) error {
 		}
 		mux.Handle("GET /landing/"+name, asset(kind, body))
 	}
-	mux.HandleFunc("GET /node.json", s.serveNode)
 	return nil
 }
 
@@ -55,18 +56,4 @@ func asset(kind string, body []byte) http.Handler {
 		h.Set("Cache-Control", "no-cache")
 		_, _ = w.Write(body) // the client may be gone
 	})
-}
-
-// serveNode writes the document of the newest snapshot: nothing that /metrics does not say.
-func (s *Server) serveNode(w http.ResponseWriter, _ *http.Request) {
-	body := s.opt.Node()
-	if body == nil {
-		http.Error(w, "/node.json: no collection has ended yet", http.StatusServiceUnavailable)
-		return
-	}
-	h := w.Header()
-	h.Set("Content-Type", "application/json")
-	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Cache-Control", "no-store")
-	_, _ = w.Write(body) // the client may be gone
 }

@@ -48,9 +48,10 @@ type Options struct {
 	// Lifecycle.
 	Reload func(context.Context) error
 
-	// Node returns the document that the page at / is drawn from, as nodeview.Latest makes it, or nil
-	// before there is one. Nil: there is neither the page nor its document.
-	Node func() []byte
+	// LandingPage serves the page at /, which requests /metrics once per Interval, the collection
+	// interval.
+	LandingPage bool
+	Interval    time.Duration
 
 	// Registerer gets the series about requests. Nil: they are not counted.
 	Registerer prometheus.Registerer
@@ -132,7 +133,7 @@ func (s *Server) Handler() http.Handler { return s.http.Handler }
 
 func (s *Server) routes() (http.Handler, error) {
 	mux := http.NewServeMux()
-	if s.opt.Node != nil {
+	if s.opt.LandingPage {
 		if err := s.handleLanding(mux); err != nil {
 			return nil, err
 		}

@@ -92,8 +92,6 @@ func read(t testing.TB, r io.Reader) string {
 	return string(b)
 }
 
-func document() []byte { return []byte(`{"node":{}}`) }
-
 func TestRoutes(t *testing.T) {
 	hung := errors.New("driver call does not return")
 	tests := []struct {
@@ -104,19 +102,17 @@ func TestRoutes(t *testing.T) {
 		body         string            // a part of it
 		header       map[string]string // some of them
 	}{
-		{name: "landing", method: "GET", path: "/", opts: server.Options{Node: document}, status: 200, body: `href="metrics"`, header: map[string]string{"Content-Type": "text/html; charset=utf-8"}},
-		{name: "version", opts: server.Options{Version: "<1>", Node: document}, method: "GET", path: "/", status: 200, body: `Version &lt;1&gt;`},
+		{name: "landing", method: "GET", path: "/", opts: server.Options{LandingPage: true}, status: 200, body: `href="metrics"`, header: map[string]string{"Content-Type": "text/html; charset=utf-8"}},
+		{name: "version", opts: server.Options{Version: "<1>", LandingPage: true}, method: "GET", path: "/", status: 200, body: `Version &lt;1&gt;`},
+		{name: "interval", opts: server.Options{LandingPage: true, Interval: 1500 * time.Millisecond}, method: "GET", path: "/", status: 200, body: `data-interval="1500"`},
 		{name: "elsewhere", method: "GET", path: "/other", status: 404},
 		{name: "no landing page", method: "GET", path: "/", status: 404},
-		{name: "no document without the page", method: "GET", path: "/node.json", status: 404},
-		{name: "the page's script", opts: server.Options{Node: document}, method: "GET", path: "/landing/page.js", status: 200, body: "node.json", header: map[string]string{"Content-Type": "text/javascript; charset=utf-8"}},
-		{name: "the page's style", opts: server.Options{Node: document}, method: "GET", path: "/landing/style.css", status: 200, header: map[string]string{"Content-Type": "text/css; charset=utf-8"}},
-		{name: "no listing of the page's parts", opts: server.Options{Node: document}, method: "GET", path: "/landing/", status: 404},
-		{name: "the page loads its own parts only", opts: server.Options{Node: document}, method: "GET", path: "/", status: 200, header: map[string]string{
+		{name: "the page's script", opts: server.Options{LandingPage: true}, method: "GET", path: "/landing/page.js", status: 200, body: `fetch("metrics"`, header: map[string]string{"Content-Type": "text/javascript; charset=utf-8"}},
+		{name: "the page's style", opts: server.Options{LandingPage: true}, method: "GET", path: "/landing/style.css", status: 200, header: map[string]string{"Content-Type": "text/css; charset=utf-8"}},
+		{name: "no listing of the page's parts", opts: server.Options{LandingPage: true}, method: "GET", path: "/landing/", status: 404},
+		{name: "the page loads its own parts only", opts: server.Options{LandingPage: true}, method: "GET", path: "/", status: 200, header: map[string]string{
 			"Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 		}},
-		{name: "the document", opts: server.Options{Node: document}, method: "GET", path: "/node.json", status: 200, body: `{"node":{}}`, header: map[string]string{"Content-Type": "application/json", "Cache-Control": "no-store"}},
-		{name: "no document yet", opts: server.Options{Node: func() []byte { return nil }}, method: "GET", path: "/node.json", status: 503},
 		{name: "metrics", method: "GET", path: "/metrics", status: 200, body: "up 1\n", header: map[string]string{
 			"Content-Type": "text/plain; version=0.0.4; charset=utf-8", "Content-Length": "5", "Vary": "Accept-Encoding", "Content-Encoding": "",
 		}},
@@ -141,10 +137,10 @@ func TestRoutes(t *testing.T) {
 			name: "before the first page", opts: server.Options{Acquire: new(exposition.Pages).Acquire},
 			method: "GET", path: "/metrics", status: 503, header: map[string]string{"Retry-After": "1"},
 		},
-		{name: "POST routes on the landing page", opts: ordered(server.Options{Lifecycle: true, Address: "localhost:9400", Node: document}, new(recorder)), method: "GET", path: "/", status: 200, body: "/-/reload"},
+		{name: "POST routes on the landing page", opts: ordered(server.Options{Lifecycle: true, Address: "localhost:9400", LandingPage: true}, new(recorder)), method: "GET", path: "/", status: 200, body: "/-/reload"},
 		{name: "pprof is off", method: "GET", path: "/debug/pprof/", status: 404},
 		{name: "pprof", opts: server.Options{Pprof: true, Address: "[::1]:9400"}, method: "GET", path: "/debug/pprof/", status: 200, body: "goroutine"},
-		{name: "pprof on the landing page", opts: server.Options{Pprof: true, Address: "localhost:9400", Node: document}, method: "GET", path: "/", status: 200, body: `href="debug/pprof/"`},
+		{name: "pprof on the landing page", opts: server.Options{Pprof: true, Address: "localhost:9400", LandingPage: true}, method: "GET", path: "/", status: 200, body: `href="debug/pprof/"`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -25,7 +25,7 @@ var layers = []struct {
 	{[]string{"internal/snapshot"}, "a reading made into a page's data"},
 	{[]string{"internal/events", "internal/accounting"}, "what is derived from it"},
 	{[]string{"internal/collector", "internal/exposition", "internal/source/dcgm", "internal/source/nvml", "internal/source/sim",
-		"internal/nodeview", "internal/podmapper", "internal/jobmapper", "internal/runtimemapper", "internal/events/kernellog"}, "the parts of the flow, which meet in app alone"},
+		"internal/podmapper", "internal/jobmapper", "internal/runtimemapper", "internal/events/kernellog"}, "the parts of the flow, which meet in app alone"},
 	{[]string{"internal/kube", "internal/server"}, "the doors to the outside"},
 	{[]string{"internal/app"}, "the wiring"},
 	{[]string{"internal/command"}, "the subcommands"},

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -104,16 +103,6 @@ func TestExporterDashboardLive(t *testing.T) {
 			})
 		}
 	}
-	length := 20 * time.Second
-	if *update { // a picture wants some minutes
-		length = 3 * time.Minute
-		within(t, length+patience, func() (bool, string) {
-			got, err := p.values(fmt.Sprintf("up offset %s", length))
-			return err == nil && len(got) > 0, "a scrape of then"
-		})
-	}
-	w := &world{t: t, url: p.url, length: length, rate: "4s", end: time.Now()}
-	w.draw(t, "exporter.json", nil, length, max(length/100, time.Second))
 }
 
 // Who uses a GPU follows from the labels of the workload's pod. With either setting of honor_labels

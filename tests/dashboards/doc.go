@@ -5,8 +5,7 @@
 // of a bubble, hands what was scraped to a real Prometheus, and runs there every query of every
 // panel: each answers, each figure and table shows what the nodes served (the truth is computed
 // from their pages in Go, and from their descriptions), legends distinguish series, annotations
-// mark events once, and the vocabularies agree. renderer/ draws the dashboards in a headless
-// Chromium; with -update the pictures in docs/images are taken. Other tests run whole exporters in
+// mark events once, and the vocabularies agree. Other tests run whole exporters in
 // process, with honor_labels on and off, and NVIDIA's own dashboard.
 //
 // Without a play: Grafana's schema, panels that overlap, units against the catalog, links, and

@@ -23,20 +23,6 @@ func TestDashboardsOverHours(t *testing.T) {
 	t.Run("a cluster is chosen", w.clusterIsChosen)
 	t.Run("either vocabulary", w.vocabulariesAgree)
 	t.Run("cost", w.costIsBounded)
-	t.Run("pictures", w.pictures)
-}
-
-// pictures draws the dashboards. That of the exporters is drawn of whole exporters.
-func (w *world) pictures(t *testing.T) {
-	for file, values := range map[string]map[string]string{
-		"fleet.json": nil, "node.json": {"instance": w.instanceOf("gpu-a-01")}, "workload.json": nil, "mig.json": {"instance": w.instanceOf("gpu-a-01")}, "reliability.json": nil,
-	} {
-		span := w.length - time.Minute
-		if file == "node.json" { // it opens with an hour
-			span = time.Hour
-		}
-		t.Run(file, func(t *testing.T) { w.draw(t, file, values, span, time.Minute) })
-	}
 }
 
 // onlyOfApp are queries of what app registers, which no played node has: TestExporterDashboardLive

@@ -1,24 +1,219 @@
-// Draws the node from node.json, every few seconds. It needs nothing from outside, and writes text as
-// text: a name from the node never becomes markup.
+// Draws the node from /metrics, once per collection interval. It needs nothing from outside, and writes
+// text as text: a label's value never becomes markup.
 "use strict";
 
-const PERIOD = 5000; // ms between two requests
+const PERIOD = Math.max(1000, Number(document.body.dataset.interval)); // ms between two requests
 const KEPT = 15 * 60; // seconds of history that a sparkline shows
-const history = load();
-let known = null; // the last document
+const history = new Map(); // busy ratios by device, since the page was opened
+const meanings = new Map(); // texts of XIDs by code, since the page was opened
+let known = null; // the last node
+let polled = -Infinity; // when /metrics was last requested, in ms of performance.now()
+let timer; // of the next request
 
-function load() {
-  try {
-    return new Map(JSON.parse(sessionStorage.getItem("busy") || "[]"));
-  } catch {
-    return new Map();
+const MIB = 1 << 20;
+// QUANTITIES are the families of each quantity in both vocabularies, and the factors to base units. The
+// first that has a value counts: the engine's activity says what an instance does too, the driver's
+// utilization is of GPUs alone.
+const QUANTITIES = {
+  busy: { DCGM_FI_PROF_GR_ENGINE_ACTIVE: 1, DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO: 1, DCGM_FI_DEV_GPU_UTIL: 0.01, DCGM_FI_DEV_GPU_UTIL_RATIO: 1 },
+  used: { DCGM_FI_DEV_FB_USED: MIB, DCGM_FI_DEV_FB_USED_BYTES: 1 },
+  free: { DCGM_FI_DEV_FB_FREE: MIB, DCGM_FI_DEV_FB_FREE_BYTES: 1 },
+  reserved: { DCGM_FI_DEV_FB_RESERVED: MIB, DCGM_FI_DEV_FB_RESERVED_BYTES: 1 },
+  total: { DCGM_FI_DEV_FB_TOTAL: MIB, DCGM_FI_DEV_FB_CAPACITY_BYTES: 1 },
+  power: { DCGM_FI_DEV_POWER_USAGE: 1, DCGM_FI_DEV_BOARD_POWER_WATTS: 1 },
+  temperature: { DCGM_FI_DEV_GPU_TEMP: 1, DCGM_FI_DEV_GPU_TEMP_CELSIUS: 1 },
+  memoryTemperature: { DCGM_FI_DEV_MEMORY_TEMP: 1, DCGM_FI_DEV_MEMORY_TEMP_CELSIUS: 1 },
+  clock: { DCGM_FI_DEV_SM_CLOCK: 1e6, DCGM_FI_DEV_SM_CLOCK_HERTZ: 1 },
+  reasons: { DCGM_FI_DEV_CLOCKS_EVENT_REASONS: 1, DCGM_FI_DEV_CLOCK_THROTTLE_REASONS: 1 },
+  xid: { DCGM_FI_DEV_XID_ERRORS: 1, DCGM_FI_DEV_XID_ERROR: 1 },
+};
+// THROTTLES are the bits of clock event reasons that are a fault. An idle GPU's low clocks and clocks
+// that were set are none.
+const THROTTLES = { power_cap: 0x4, hw_slowdown: 0x8, sw_thermal: 0x20, hw_thermal: 0x40, hw_power_brake: 0x80 };
+// REASONS explain the values of the label reason.
+const REASONS = {
+  lost: "the GPU, the engine or the driver went away", permission: "the exporter may not read it", timeout: "no answer within the deadline",
+  unavailable: "the library, engine or driver is not there", not_supported: "this hardware, driver or engine cannot give it",
+  wedged: "a driver call does not return", opening: "the source is being opened", stalled: "the collection is stuck",
+  panic: "a bug of the exporter: the log has the stack", version: "library and engine do not understand each other",
+};
+const why = (reason) => (Object.hasOwn(REASONS, reason) ? REASONS[reason] : "the log has the text");
+const KINDS = { gpu: "GPU", GPU_I_ID: "instance", nvswitch: "NVSwitch", nvlink: "NVLink", cpu: "CPU", cpucore: "CPU core", connectx: "ConnectX" };
+const WANTED = new Set([...Object.values(QUANTITIES).flatMap(Object.keys),
+  "dcgm_exporter_build_info", "dcgm_exporter_source_info", "dcgm_exporter_collect_success", "dcgm_exporter_collect_unavailable",
+  "dcgm_exporter_collect_last_success_timestamp_seconds", "dcgm_exporter_entity_up", "dcgm_exporter_sample_age_seconds",
+  "dcgm_exporter_field_unavailable", "dcgm_pod_gpu_info", "dcgm_pod_gpu_utilization_ratio", "dcgm_pod_gpu_memory_used_bytes",
+  "DCGM_EXP_CLOCK_EVENTS_COUNT", "DCGM_EXP_XID_ERRORS_TOTAL", "DCGM_EXP_XID_LAST_SEEN_TIMESTAMP_SECONDS", "DCGM_EXP_GPU_PAIR_INFO"]);
+
+// parse reads the Prometheus text format and returns the finite samples of the wanted families by name.
+// A sample is {get: label → value or undefined, value}.
+function parse(text) {
+  const families = new Map();
+  const pair = /([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)",?/y;
+  for (const line of text.split("\n")) {
+    const end = line.search(/[{ ]/);
+    const name = line.slice(0, end);
+    if (!WANTED.has(name)) continue;
+    const labels = new Map();
+    let at = end;
+    if (line[at] === "{") {
+      pair.lastIndex = ++at;
+      for (let m; (m = pair.exec(line));) {
+        labels.set(m[1], m[2].replace(/\\(.)/g, (_, c) => (c === "n" ? "\n" : c)));
+        at = pair.lastIndex;
+      }
+      if (line[at++] !== "}") continue;
+    }
+    const value = Number(line.slice(at).trim().split(" ")[0]);
+    if (!Number.isFinite(value)) continue;
+    if (!families.has(name)) families.set(name, []);
+    families.get(name).push({ get: (label) => labels.get(label), value });
   }
+  return families;
 }
 
-function save() {
-  try {
-    sessionStorage.setItem("busy", JSON.stringify([...history]));
-  } catch { /* a browser that keeps nothing still draws */ }
+// nodeOf makes the node of the samples. now is the exporter's time in Unix seconds.
+function nodeOf(families, now) {
+  const of = (name) => families.get(name) || [];
+  const devices = new Map();
+  // deviceOf returns the GPU or GPU instance of a sample; undefined for samples of anything else.
+  const deviceOf = (s) => {
+    const gpu = s.get("gpu"), instance = s.get("GPU_I_ID");
+    if (!gpu || s.get("nvlink")) return undefined;
+    const name = placeOf(s);
+    let d = devices.get(name);
+    if (!d) devices.set(name, (d = { name, gpu, instance, owners: [], throttle: [], instances: 0 }));
+    d.uuid ||= s.get("UUID") || s.get("uuid");
+    d.model ||= s.get("modelName");
+    d.bus ||= s.get("pci_bus_id");
+    d.profile ||= s.get("GPU_I_PROFILE");
+    return d;
+  };
+  const node = { others: new Map(), xids: [], missing: [], pairs: [] };
+
+  for (const s of of("dcgm_exporter_entity_up")) {
+    const d = deviceOf(s), reason = s.value === 1 ? "" : s.get("reason") || "error";
+    if (d) {
+      d.down = reason;
+      continue;
+    }
+    const kind = KINDS[Object.keys(KINDS).findLast((l) => s.get(l))];
+    if (!kind) continue;
+    if (!node.others.has(kind)) node.others.set(kind, { up: 0, down: [] });
+    const others = node.others.get(kind);
+    if (!reason) others.up++;
+    else others.down.push({ name: placeOf(s), reason });
+  }
+  for (const [quantity, names] of Object.entries(QUANTITIES)) {
+    for (const [name, factor] of Object.entries(names)) {
+      for (const s of of(name)) {
+        const d = deviceOf(s);
+        if (!d) continue;
+        node.host ||= s.get("hostname") || s.get("Hostname");
+        if (!has(d[quantity]) && !s.get("vgpu")) d[quantity] = s.value * factor;
+        if (quantity === "xid" && s.value > 0) {
+          xidOf(node, d, s.value);
+          meanings.set(s.value, s.get("err_msg"));
+        }
+        ownerOf(d, s);
+      }
+    }
+  }
+  for (const s of of("dcgm_exporter_sample_age_seconds")) {
+    const d = deviceOf(s);
+    if (d) d.age = s.value;
+  }
+  for (const s of of("DCGM_EXP_CLOCK_EVENTS_COUNT")) {
+    const d = deviceOf(s), event = s.get("clock_event");
+    if (d && !has(d.reasons) && s.value > 0 && Object.hasOwn(THROTTLES, event) && !d.throttle.includes(event)) d.throttle.push(event);
+  }
+  for (const s of of("dcgm_pod_gpu_info")) {
+    const d = deviceOf(s);
+    if (!d) continue;
+    ownerOf(d, s);
+    d.sharing = s.get("sharing");
+    d.replicas = s.get("replicas");
+  }
+  for (const [name, quantity] of [["dcgm_pod_gpu_utilization_ratio", "busy"], ["dcgm_pod_gpu_memory_used_bytes", "used"]]) {
+    for (const s of of(name)) {
+      const d = deviceOf(s), owner = d && ownerOf(d, s);
+      if (owner) owner[quantity] = (owner[quantity] || 0) + s.value;
+    }
+  }
+  for (const [name, quantity] of [["DCGM_EXP_XID_ERRORS_TOTAL", "count"], ["DCGM_EXP_XID_LAST_SEEN_TIMESTAMP_SECONDS", "seen"]]) {
+    for (const s of of(name)) {
+      const d = deviceOf(s), code = Number(s.get("xid"));
+      if (!d || !(code > 0) || !(s.value > 0)) continue;
+      const x = xidOf(node, d, code);
+      if (quantity === "count") x.count = (x.count || 0) + s.value;
+      else if (!(x.seen >= s.value)) Object.assign(x, { seen: s.value, pod: nameOf(s) });
+    }
+  }
+  for (const x of node.xids) x.text = meanings.get(x.code);
+  node.xids.sort((a, b) => (b.seen || 0) - (a.seen || 0));
+  for (const s of of("dcgm_exporter_field_unavailable")) {
+    const field = s.get("field"), reason = s.get("reason"), place = placeOf(s);
+    let u = node.missing.find((m) => m.field === field && m.reason === reason && !m.where === !place);
+    if (!u) node.missing.push((u = { field, reason, where: place ? [] : null }));
+    if (place) u.where.push(place);
+  }
+  for (const s of of("DCGM_EXP_GPU_PAIR_INFO")) node.pairs.push({ a: s.get("gpu"), b: s.get("peer_gpu"), path: s.get("path"), nvlinks: Number(s.get("nvlinks")) });
+
+  node.devices = [...devices.values()].sort((a, b) => a.gpu - b.gpu || (has(a.instance) ? a.instance : -1) - (has(b.instance) ? b.instance : -1));
+  for (const d of node.devices) {
+    if (d.instance && devices.has("GPU " + d.gpu)) devices.get("GPU " + d.gpu).instances++;
+    if (has(d.used) && has(d.free)) d.total ??= d.used + d.free + (d.reserved || 0);
+    if (has(d.reasons)) d.throttle = Object.keys(THROTTLES).filter((event) => d.reasons & THROTTLES[event]);
+  }
+  const [build] = of("dcgm_exporter_build_info"), [source] = of("dcgm_exporter_source_info"), [read] = of("dcgm_exporter_collect_last_success_timestamp_seconds");
+  node.exporter = build && build.get("version");
+  if (source) for (const label of ["source", "driver", "library"]) node[label] = source.get(label);
+  node.time = read ? read.value : now;
+  node.age = Math.max(0, now - node.time);
+  node.problem = of("dcgm_exporter_collect_success").some((s) => s.value === 0) ? (of("dcgm_exporter_collect_unavailable").map((s) => s.get("reason"))[0] || "error") : "";
+  return node;
+}
+
+// placeOf returns the name of the device of a sample; "" for a sample of the node.
+function placeOf(s) {
+  return Object.keys(KINDS).filter((l) => s.get(l)).map((l) => KINDS[l] + " " + s.get(l)).join(" / ");
+}
+
+function xidOf(node, device, code) {
+  let x = node.xids.find((y) => y.device === device.name && y.code === code);
+  if (!x) node.xids.push((x = { device: device.name, code }));
+  return x;
+}
+
+// nameOf returns the pod, job or container that a sample names, in either namespace of labels; "" for
+// none.
+function nameOf(s) {
+  const pod = s.get("pod") || s.get("pod_name"), namespace = s.get("namespace") || s.get("pod_namespace"), job = s.get("hpc_job");
+  if (pod) return (namespace ? namespace + "/" : "") + pod;
+  return job ? "job " + job : s.get("container") || s.get("container_name") || "";
+}
+
+// ownerOf returns the owner of a device that a sample names, a pod once; undefined for none.
+function ownerOf(device, s) {
+  const name = nameOf(s), container = s.get("container") || s.get("container_name");
+  if (!name) return undefined;
+  let o = device.owners.find((p) => p.name === name);
+  if (!o) device.owners.push((o = { name, containers: [] }));
+  if (container && container !== name && !o.containers.includes(container)) o.containers.push(container);
+  return o;
+}
+
+// remember adds the busy ratios of a node to the history.
+function remember(node) {
+  for (const d of node.devices) {
+    if (!has(d.busy)) continue;
+    const points = history.get(d.name) || [];
+    if (points.length && points[points.length - 1][0] >= node.time) continue;
+    points.push([node.time, d.busy]);
+    while (points[0][0] < node.time - KEPT) points.shift();
+    history.set(d.name, points);
+  }
+  for (const name of [...history.keys()]) if (!node.devices.some((d) => d.name === name)) history.delete(name);
 }
 
 // el makes an element; children are elements and texts.
@@ -74,24 +269,6 @@ function spark(points, now) {
     svg("polyline", { points: line }));
 }
 
-const key = (e) => e.uuid + "/" + e.name;
-
-function remember(node) {
-  const now = Date.parse(node.time) / 1000;
-  const present = new Set();
-  for (const e of node.entities) {
-    present.add(key(e));
-    if (!has(e.busyRatio)) continue;
-    const points = history.get(key(e)) || [];
-    if (points.length && points[points.length - 1][0] >= now) continue;
-    points.push([now, e.busyRatio]);
-    while (points[0][0] < now - KEPT) points.shift();
-    history.set(key(e), points);
-  }
-  for (const k of [...history.keys()]) if (!present.has(k)) history.delete(k);
-  save();
-}
-
 function sum(list, of) {
   const values = list.map(of).filter(has);
   return values.length ? values.reduce((a, b) => a + b, 0) : null;
@@ -102,87 +279,77 @@ function tile(title, value, more) {
 }
 
 function drawTiles(node) {
-  const gpus = node.entities.filter((e) => e.kind === "GPU");
-  const up = gpus.filter((e) => !e.problem);
+  const gpus = node.devices.filter((d) => !d.instance);
+  const up = gpus.filter((d) => !d.down);
   const tiles = [tile("GPUs read", up.length + " of " + gpus.length, instancesOf(node))];
-  // What is cut by MIG is busy, and has memory, by its instances.
-  const leaves = node.entities.filter((e) => !e.problem && (e.kind === "GPU" ? !e.instances : e.kind === "GPU instance"));
-  const busy = leaves.map((e) => e.busyRatio).filter(has);
+  // A GPU that is partitioned by MIG is busy, and has memory, by its instances.
+  const leaves = node.devices.filter((d) => !d.down && !d.instances);
+  const busy = leaves.map((d) => d.busy).filter(has);
   if (busy.length) tiles.push(tile("Busy, mean", percent(busy.reduce((a, b) => a + b, 0) / busy.length)));
-  const used = sum(leaves, (e) => e.memoryUsedBytes), total = sum(leaves, (e) => e.memoryTotalBytes);
+  const used = sum(leaves, (d) => d.used), total = sum(leaves, (d) => d.total);
   if (has(used)) tiles.push(tile("Memory used", bytes(used), has(total) ? "of " + bytes(total) : ""));
-  const power = sum(up, (e) => e.powerWatts);
+  const power = sum(up, (d) => d.power);
   if (has(power)) tiles.push(tile("Power", watts(power)));
-  const hot = up.filter((e) => has(e.temperatureCelsius)).sort((a, b) => b.temperatureCelsius - a.temperatureCelsius)[0];
-  if (hot) tiles.push(tile("Hottest", celsius(hot.temperatureCelsius), hot.name));
-  if (node.entities.some((e) => e.owners)) {
-    const owned = leaves.filter((e) => e.owners);
-    const idle = owned.filter((e) => has(e.busyRatio) && e.busyRatio < 0.01);
+  const hot = up.filter((d) => has(d.temperature)).sort((a, b) => b.temperature - a.temperature)[0];
+  if (hot) tiles.push(tile("Hottest", celsius(hot.temperature), hot.name));
+  if (node.devices.some((d) => d.owners.length)) {
+    const owned = leaves.filter((d) => d.owners.length);
+    const idle = owned.filter((d) => has(d.busy) && d.busy < 0.01);
     tiles.push(tile("Assigned", owned.length + " of " + leaves.length, idle.length ? idle.length + " of them idle now" : ""));
   }
   document.getElementById("tiles").replaceChildren(...tiles);
 }
 
 function instancesOf(node) {
-  const n = node.entities.filter((e) => e.kind === "GPU instance").length;
+  const n = node.devices.filter((d) => d.instance).length;
   return n ? n + " MIG instances" : "";
 }
 
-function stateOf(e, now) {
-  if (e.problem) return [el("span", { class: "down" }, e.problem.reason), el("span", { class: "sub" }, e.problem.text)];
-  const parts = [];
-  if (e.throttle && e.throttle.length) parts.push(el("span", { class: "warned" }, "throttled"), el("span", { class: "sub" }, e.throttle.join(", ")));
-  else parts.push(el("span", { class: "up" }, "up"));
-  if (e.oldestSample && now - e.oldestSample > 60) parts.push(el("span", { class: "sub" }, "oldest sample " + ago(now - e.oldestSample)));
+function stateOf(d) {
+  if (d.down) return [el("span", { class: "down" }, d.down), el("span", { class: "sub" }, why(d.down))];
+  const parts = d.throttle.length
+    ? [el("span", { class: "warned" }, "throttled"), el("span", { class: "sub" }, d.throttle.join(", "))]
+    : [el("span", { class: "up" }, "up")];
+  if (d.age > 60) parts.push(el("span", { class: "sub" }, "oldest sample " + ago(d.age)));
   return parts;
 }
 
-function ownersOf(e) {
-  if (!e.owners) return [unknownOwner(e)];
-  const items = e.owners.map((o) => {
-    const name = o.pod ? (o.namespace ? o.namespace + "/" : "") + o.pod : o.job ? "job " + o.job : (o.containers || []).join(", ");
-    const part = [];
-    if (o.pod && o.containers) part.push(o.containers.join(", "));
-    if (o.replicas > 1) part.push(o.replicas + " replicas");
-    if (has(o.busyRatio)) part.push(percent(o.busyRatio));
-    if (has(o.memoryUsedBytes)) part.push(bytes(o.memoryUsedBytes));
-    return el("li", {}, name, part.length ? el("span", { class: "sub" }, part.join(" · ")) : null);
-  });
-  const list = el("ul", {}, ...items);
-  if (e.sharing === "none") return [list];
-  const many = e.replicas ? e.sharing + ", " + e.replicas + " replicas" : e.sharing;
-  return [el("span", { class: "sub" }, many), list];
-}
-
-function unknownOwner(e) {
-  return el("span", { class: "none" }, e.instances ? "see its instances" : "none known");
+function ownersOf(d) {
+  if (!d.owners.length) return [el("span", { class: "none" }, d.instances ? "see its instances" : "none known")];
+  const list = el("ul", {}, ...d.owners.map((o) => {
+    const part = [...o.containers];
+    if (has(o.busy)) part.push(percent(o.busy));
+    if (has(o.used)) part.push(bytes(o.used));
+    return el("li", {}, o.name, part.length ? el("span", { class: "sub" }, part.join(" · ")) : null);
+  }));
+  if (!d.sharing || d.sharing === "none" || d.sharing === "mig") return [list];
+  return [el("span", { class: "sub" }, d.replicas ? d.sharing + ", " + d.replicas + " replicas" : d.sharing), list];
 }
 
 function cell(label, ...children) {
   return el("td", { "data-label": label }, ...children);
 }
 
-function row(e, node, now) {
-  const memory = has(e.memoryUsedBytes)
-    ? [bytes(e.memoryUsedBytes), has(e.memoryTotalBytes) ? el("span", { class: "sub" }, "of " + bytes(e.memoryTotalBytes)) : null,
-      e.memoryTotalBytes > 0 ? bar(e.memoryUsedBytes / e.memoryTotalBytes) : null]
+function row(d, node) {
+  const memory = has(d.used)
+    ? [bytes(d.used), has(d.total) ? el("span", { class: "sub" }, "of " + bytes(d.total)) : null, d.total > 0 ? bar(d.used / d.total) : null]
     : [unknown()];
-  const busy = has(e.busyRatio) ? [percent(e.busyRatio), bar(e.busyRatio), spark(history.get(key(e)) || [], now)]
-    : [e.instances ? el("span", { class: "none" }, "see its instances") : unknown()];
-  const xid = (node.xids || []).find((x) => x.entity === e.name);
-  const detail = [e.kind === "GPU" ? e.model : e.profile, e.kind === "GPU" ? e.pciBusID : e.migUUID].filter(Boolean).join(" · ");
-  return el("tr", e.kind === "GPU" ? {} : { class: "instance" },
-    el("th", { scope: "row", title: e.uuid || "" }, e.name, el("span", { class: "sub" }, detail)),
-    cell("State", ...stateOf(e, now)),
+  const busy = has(d.busy) ? [percent(d.busy), bar(d.busy), spark(history.get(d.name) || [], node.time)]
+    : [d.instances ? el("span", { class: "none" }, "see its instances") : unknown()];
+  const xid = node.xids.find((x) => x.device === d.name);
+  const detail = (d.instance ? [d.profile] : [d.model, d.bus]).filter(Boolean).join(" · ") || d.uuid;
+  return el("tr", d.instance ? { class: "instance" } : {},
+    el("th", { scope: "row", title: d.uuid || "" }, d.name, el("span", { class: "sub" }, detail)),
+    cell("State", ...stateOf(d)),
     cell("Busy", ...busy),
     cell("Memory", ...memory),
-    cell("Power", has(e.powerWatts) ? watts(e.powerWatts) : unknown()),
-    cell("Temperature", has(e.temperatureCelsius) ? celsius(e.temperatureCelsius) : unknown(),
-      has(e.memoryTemperatureCelsius) && e.memoryTemperatureCelsius > 0 ? el("span", { class: "sub" }, "memory " + celsius(e.memoryTemperatureCelsius)) : null),
-    cell("SM clock", has(e.smClockHertz) ? round(e.smClockHertz / 1e6, 0) + "\u00a0MHz" : unknown()),
-    cell("Last XID", xid ? el("span", { class: "warned" }, String(xid.xid)) : el("span", { class: "none" }, "none"),
-      xid ? el("span", { class: "sub" }, xid.text) : null),
-    cell("Owners", ...ownersOf(e)));
+    cell("Power", has(d.power) ? watts(d.power) : unknown()),
+    cell("Temperature", has(d.temperature) ? celsius(d.temperature) : unknown(),
+      d.memoryTemperature > 0 ? el("span", { class: "sub" }, "memory " + celsius(d.memoryTemperature)) : null),
+    cell("SM clock", has(d.clock) ? round(d.clock / 1e6, 0) + "\u00a0MHz" : unknown()),
+    cell("Last XID", xid ? el("span", { class: "warned" }, String(xid.code)) : el("span", { class: "none" }, "none"),
+      xid && xid.text ? el("span", { class: "sub" }, xid.text) : null),
+    cell("Owners", ...ownersOf(d)));
 }
 
 function fill(id, elements) {
@@ -193,10 +360,10 @@ function show(id, visible) {
   document.getElementById(id).hidden = !visible;
 }
 
-function drawXIDs(node, now) {
-  const items = (node.xids || []).map((x) => el("li", {},
-    x.entity + ": XID " + x.xid + ", " + x.text,
-    has(x.lastSeen) && x.lastSeen ? ", " + ago(now - x.lastSeen) : "",
+function drawXIDs(node) {
+  const items = node.xids.map((x) => el("li", {},
+    x.device + ": XID " + x.code + (x.text ? ", " + x.text : ""),
+    x.seen ? ", " + ago(node.time + node.age - x.seen) : "",
     x.count ? ", " + round(x.count, 0) + (x.count === 1 ? " time" : " times") : "",
     x.pod ? ", used by " + x.pod : ""));
   fill("xid-list", items);
@@ -205,18 +372,18 @@ function drawXIDs(node, now) {
 
 function drawOthers(node) {
   const items = [];
-  for (const o of node.others || []) {
-    items.push(el("li", {}, o.kind + ": " + o.up + " up" + (o.down ? ", " + o.down.length + " not read" : "")));
-    for (const d of o.down || []) items.push(el("li", {}, el("span", { class: "down" }, d.name + ": " + d.problem.reason), " ", d.problem.text));
+  for (const [kind, o] of node.others) {
+    items.push(el("li", {}, kind + ": " + o.up + " up" + (o.down.length ? ", " + o.down.length + " not read" : "")));
+    for (const d of o.down) items.push(el("li", {}, el("span", { class: "down" }, d.name + ": " + d.reason), " ", why(d.reason)));
   }
   fill("other-list", items);
   show("others", items.length > 0);
 }
 
 function drawMatrix(node) {
-  const gpus = [...new Set(node.entities.filter((e) => e.kind === "GPU").map((e) => e.gpu))];
+  const gpus = [...new Set(node.devices.map((d) => d.gpu))];
   const words = new Map();
-  for (const p of node.pairs || []) {
+  for (const p of node.pairs) {
     const word = p.nvlinks ? "NV" + p.nvlinks : p.path || "";
     words.set(p.a + "-" + p.b, word).set(p.b + "-" + p.a, word);
   }
@@ -233,7 +400,7 @@ function drawMatrix(node) {
 }
 
 function drawMissing(node) {
-  const rows = (node.unavailable || []).map((u) => el("tr", {}, el("th", { scope: "row" }, u.field), el("td", {}, u.reason), el("td", {}, u.entities ? u.entities.join(", ") : "all")));
+  const rows = node.missing.map((u) => el("tr", {}, el("th", { scope: "row" }, u.field), el("td", {}, u.reason), el("td", {}, u.where ? u.where.join(", ") : "all")));
   fill("missing-rows", rows);
   show("missing", rows.length > 0);
 }
@@ -242,39 +409,31 @@ function banner(kind, text) {
   return el("p", { class: "banner " + kind }, text);
 }
 
-function drawBanners(answer, problem) {
+function drawBanners(node, problem) {
   const list = [];
-  const node = answer && answer.node;
   if (problem) list.push(banner("bad", problem));
-  else if (!answer) list.push(banner("", "Waiting for the first collection."));
+  else if (!node) list.push(banner("", "Waiting for the first collection."));
   if (node) {
-    if (node.simulated) list.push(banner("warn", "Simulated node: no value on this page is of real hardware."));
-    if (node.problem) {
-      list.push(banner("bad", "No data (" + node.problem.reason + "): " + node.problem.text));
-    } else if (answer.stale) list.push(banner("bad", "The collection is late: this is what was read " + ago(answer.ageSeconds) + "."));
-    const lost = node.entities.filter((e) => e.problem && e.kind === "GPU");
-    if (lost.length) list.push(banner("bad", lost.map((e) => e.name + " is not read: " + e.problem.reason).join("; ") + "."));
+    if (node.source === "sim") list.push(banner("warn", "Simulated node: no value on this page is of real hardware."));
+    if (node.problem) list.push(banner("bad", "No data (" + node.problem + "): " + why(node.problem) + "."));
+    const lost = node.devices.filter((d) => d.down && !d.instance);
+    if (lost.length) list.push(banner("bad", lost.map((d) => d.name + " is not read: " + d.down).join("; ") + "."));
   }
   const box = document.getElementById("banners");
-  const was = box.textContent;
-  const next = el("div", {}, ...list);
-  if (next.textContent !== was) box.replaceChildren(...list); // a screen reader reads changes alone
+  if (list.map((b) => b.textContent).join("") !== box.textContent) box.replaceChildren(...list); // a screen reader reads changes alone
 }
 
-function draw(answer) {
-  const node = answer.node;
-  const now = Date.parse(node.time) / 1000 + answer.ageSeconds;
-  remember(node);
+function draw(node) {
   document.title = (node.host || "dcgm-exporter") + ": GPUs";
   document.getElementById("host").textContent = node.host || "dcgm-exporter";
   document.getElementById("about").textContent = [
     node.source && "source " + node.source, node.driver && "driver " + node.driver, node.library && "library " + node.library,
-    node.engine && "engine " + node.engine, node.exporter && "dcgm-exporter " + node.exporter, "read " + ago(answer.ageSeconds),
+    node.exporter && "dcgm-exporter " + node.exporter, "read " + ago(node.age),
   ].filter(Boolean).join(" · ");
   drawTiles(node);
-  fill("rows", node.entities.map((e) => row(e, node, now)));
-  show("gpus", node.entities.length > 0);
-  drawXIDs(node, now);
+  fill("rows", node.devices.map((d) => row(d, node)));
+  show("gpus", node.devices.length > 0);
+  drawXIDs(node);
   drawOthers(node);
   drawMatrix(node);
   drawMissing(node);
@@ -282,11 +441,13 @@ function draw(answer) {
 
 async function refresh() {
   let problem = "";
+  polled = performance.now();
   try {
-    const response = await fetch("node.json", { cache: "no-store", signal: AbortSignal.timeout(PERIOD) });
+    const response = await fetch("metrics", { cache: "no-store", signal: AbortSignal.timeout(Math.max(PERIOD, 10000)) });
     if (response.status === 200) {
-      known = await response.json();
-      known.node.entities ||= [];
+      const date = Date.parse(response.headers.get("Date")) || Date.now(); // the exporter's clock
+      known = nodeOf(parse(await response.text()), date / 1000);
+      remember(known);
     } else if (response.status !== 503) problem = "The exporter answers " + response.status + " " + response.statusText + ".";
   } catch {
     problem = "The exporter does not answer; this is what it said last.";
@@ -296,12 +457,13 @@ async function refresh() {
   document.documentElement.dataset.drawn = known ? "yes" : "no";
 }
 
-async function run() {
-  for (;;) {
-    if (!document.hidden) await refresh();
-    await new Promise((done) => setTimeout(done, PERIOD));
-  }
+// poll requests /metrics once per period while the page is seen.
+async function poll() {
+  if (document.hidden) return; // until visibilitychange
+  if (performance.now() - polled >= PERIOD) await refresh();
+  clearTimeout(timer);
+  timer = setTimeout(poll, polled + PERIOD - performance.now());
 }
 
-document.addEventListener("visibilitychange", () => { if (!document.hidden) refresh(); });
-run();
+document.addEventListener("visibilitychange", poll);
+poll();
