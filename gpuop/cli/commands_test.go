@@ -25,15 +25,11 @@ func TestPrintedCommandsNameTheirVersion(t *testing.T) {
 		{"share", "gen", "default=none", "a=time-slicing:5", "--gpu", "A100-80GB"},
 		{"share", "gen", "--route", "plugin", "any=mps:3"},
 		{"mig", "gen", "--gpu", "H100-80GB", "--name", "half", "--on", "0-7 1g.10gb=7", "--configmap", "custom-mig"},
-		{"adopt", "--image", "ghcr.io/x/dcgm-exporter:1.0.0"},
-		{"adopt", "--image", "ghcr.io/x/dcgm-exporter:1.0.0", "--beside"},
 		{"images", "--long"},
 		{"values", "migrate", example("values-v23.9.yaml"), "--from", "v23.9"},
 		{"lint", "--fix", "--version", "latest", example("install.sh")},
 		{"lint", "--fix", "--command", "helm upgrade g nvidia/gpu-operator -n gpu-operator --reuse-values --set mig.strategy=mixed"},
 		{"lint", "--fix", "--command", "helm install g nvidia/gpu-operator -n gpu-operator"},
-		{"explain", "compare"},
-		{"explain", "list", "-o", "json"},
 	}
 	for _, p := range values.Platforms() {
 		calls = append(calls, []string{"values", "gen", p[0], "--registry", "registry.example.com/mirror", "--pull-secret", "key"})

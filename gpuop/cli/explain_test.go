@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/explain"
 )
 
@@ -18,16 +17,6 @@ func TestExplainTranscripts(t *testing.T) {
 		b.WriteString(transcript("", append([]string{"explain"}, words...)...))
 	}
 	golden(t, "explain.txt", b.String())
-	golden(t, "explain-compare.txt", transcript("", "explain", "compare"))
-}
-
-// The issue: any key from the specification, so every key that any version of the chart has.
-func TestEveryChartKeyIsExplained(t *testing.T) {
-	for _, key := range chart.Load().AllKeys() {
-		if entry, ok := chartKey(key.Path.String()); !ok || entry.Meaning == "" || len(entry.Details) != 2 {
-			t.Errorf("%s: %+v", key.Path, entry)
-		}
-	}
 }
 
 func TestExplainAsJSON(t *testing.T) {
@@ -35,13 +24,5 @@ func TestExplainAsJSON(t *testing.T) {
 	var got struct{ Result []explain.Entry }
 	if err := json.Unmarshal([]byte(out), &got); err != nil || code != 0 || len(got.Result) != 1 || got.Result[0].Writer != "MIG manager" {
 		t.Errorf("exit %d, %v, %s%s", code, err, out, errOut)
-	}
-	code, out, _ = call("", "explain", "compare", "-o", "json")
-	var table struct{ Result compareResult }
-	if err := json.Unmarshal([]byte(out), &table); err != nil || code != 0 || len(table.Result.Ways) != 5 || len(table.Result.Rows) < 10 {
-		t.Errorf("exit %d, %v, %s", code, err, out)
-	}
-	if code, out, _ := call("", "explain", "list"); code != 0 || !strings.Contains(out, "nvidia.com/gpu.present") {
-		t.Errorf("list: exit %d, %s", code, out)
 	}
 }

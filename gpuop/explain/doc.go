@@ -4,8 +4,7 @@
 // nearest.
 //
 // The glossary is words.txt, one word (with its other spellings) a line; MIG profiles, boards and
-// config names come from package mig. Compare holds the table that compares the ways to share a
-// GPU, with the places marked where the published sources contradict each other.
+// config names come from package mig.
 //
 // The package holds facts and no rules: what is right or wrong about a file is for the linters.
 // Keys of the operator's chart belong to package chart.

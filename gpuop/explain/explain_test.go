@@ -10,8 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
 
@@ -90,7 +88,7 @@ func TestEveryWordOfTheSeedsResolves(t *testing.T) {
 		"section 3: labels":       "nvidia.com/gpu.deploy.operands; nvidia.com/gpu.deploy.client; nvidia.com/gpu.deploy.mig-manager; paused-for-mig-change; paused-for-driver-upgrade; gpu-operator.driver.owner; gpu-operator.state",
 		"section 3: upgrade":      "upgrade-required; cordon-required; wait-for-jobs-required; pod-deletion-required; drain-required; node-maintenance-required; post-maintenance-required; pod-restart-required; validation-required; uncordon-required; upgrade-done; upgrade-failed",
 		"section 3: MIG":          "1g.10gb+me; all-1g.10gb.me; nvidia.com/mig-1g.10gb.me; 1c.3g.20gb; MIG-INVALID; NVIDIA-A100-SXM4-40GB-MIG-INVALID; default-mig-parted-config; device-filter; mig-configs; mig-enabled; mig-devices; nvidia.com/mig.strategy; nvidia.com/mig.capable; nvidia.com/mps.capable; nvidia.com/mig-1g.5gb.shared; nvidia.com/mig-3g.20gb.slices.gi",
-		"section 3: adopt":        "DCGM_EXPORTER_LISTEN; DCGM_EXPORTER_KUBERNETES; DCGM_EXPORTER_COLLECTORS; NODE_NAME; DCGM_REMOTE_HOSTENGINE_INFO; DCGM_HPC_JOB_MAPPING_DIR; DCGM_EXPORTER_KUBERNETES_ENABLE_POD_LABELS; DCGM_EXPORTER_CONFIGMAP_DATA",
+		"section 3: exporter":     "DCGM_EXPORTER_LISTEN; DCGM_EXPORTER_KUBERNETES; DCGM_EXPORTER_COLLECTORS; NODE_NAME; DCGM_REMOTE_HOSTENGINE_INFO; DCGM_HPC_JOB_MAPPING_DIR; DCGM_EXPORTER_KUBERNETES_ENABLE_POD_LABELS; DCGM_EXPORTER_CONFIGMAP_DATA",
 		"section 3: environment":  "MIG_STRATEGY; DEVICE_LIST_STRATEGY",
 		"section 5: boards":       "A100-40GB; NVIDIA-H100-80GB-HBM3; 0x20B010DE; RTX-PRO-6000; GH200; 1g.24gb-me; 2g.48gb+gfx; 1g.24gb+me.all",
 	} {
@@ -162,36 +160,6 @@ func TestNearest(t *testing.T) {
 	}
 	if near := Nearest("qqqqqqqqqq"); len(near) > 0 {
 		t.Errorf("nothing is near, got %q", near)
-	}
-}
-
-// Specification, row "11-row comparison table": the contradictions between sources are marked.
-func TestCompareMarksContradictions(t *testing.T) {
-	disputed := map[string][]string{}
-	for _, r := range Compare() {
-		for i, c := range r.Cells {
-			if c == "" {
-				t.Errorf("%s has nothing for %s", r.Property, Ways()[i])
-			}
-		}
-		for _, d := range r.Disputed {
-			if !slices.Contains(Ways(), d.Way) || d.Says == "" || d.Source == "" || d.Verdict == "" {
-				t.Errorf("%s: incomplete: %+v", r.Property, d)
-			}
-			disputed[d.Way] = append(disputed[d.Way], r.Property)
-		}
-	}
-	for _, want := range []string{"Memory protection", "Error isolation", "SM performance isolation"} {
-		if !slices.Contains(disputed["Time-slicing"], want) {
-			t.Errorf("time-slicing's %q is not marked", want)
-		}
-	}
-	rows := Compare()
-	if diff := cmp.Diff([5]string{"unlimited", "48", "unlimited", "7", "variable"}, rows[1].Cells); diff != "" {
-		t.Errorf("partitions (-want +got):\n%s", diff)
-	}
-	if len(rows) < 10 {
-		t.Errorf("%d rows, the article has 10 under its heading", len(rows))
 	}
 }
 
