@@ -18,7 +18,7 @@ import (
 func commands() map[string]func(context.Context, []string) int {
 	process := func(ctx context.Context, args []string) command.Process {
 		return command.Process{
-			Args: args, Env: os.LookupEnv, ReadFile: app.NewFiles(ctx).Read,
+			Args: args, Env: os.LookupEnv, ReadFile: app.ReadFile,
 			In: os.Stdin, Out: os.Stdout, Err: os.Stderr,
 		}
 	}

@@ -25,22 +25,19 @@ var version, revision, date string
 // Exit codes, as docs/operations.md lists them; 2 is the subcommands'. A supervisor restarts the
 // process after any but the first.
 const (
-	exitOK     = 0
-	exitFailed = 1
-	exitWedged = 3 // a driver call did not return
-	exitForced = 4 // something else did not end after SIGTERM
+	exitOK       = 0
+	exitFailed   = 1
+	exitWedged   = 3 // a driver call did not return
+	exitForced   = 4 // something else did not end after SIGTERM
+	exitReplaced = 5 // the driver or its library was replaced
 )
 
-// endLimit is how long the process may take to end after SIGTERM. Everything in it has a shorter
-// limit of its own; this is for what hangs in spite of that.
+// endLimit is how long the process may take to end after SIGTERM, whatever blocks. Everything in it
+// has a shorter limit of its own.
 const endLimit = 4750 * time.Millisecond
 
-// endAtLeast is how long the end may take in spite of a second signal. One stop often comes as two:
-// timeout(1) signals the process and then its group, and what the driver holds is to be released.
-const endAtLeast = 2 * time.Second
-
-// lastLines is how long the end of the process waits for the log.
-const lastLines = 200 * time.Millisecond
+// messageLimit is how long the last message may wait for standard error.
+const messageLimit = time.Second
 
 func main() { os.Exit(run()) }
 
@@ -64,71 +61,45 @@ func serve(ctx context.Context, args []string) int {
 	forward(ctx, syscall.SIGHUP, hangup)
 	// A reader of standard error that went away must not end the process.
 	signal.Ignore(syscall.SIGPIPE)
-	log := app.NewLogWriter(os.Stderr)
-	defer log.Flush(lastLines)
 	err := app.Run(ctx, app.Process{
-		Args: args, Env: os.LookupEnv, Out: os.Stdout, Err: log, Logging: adopt,
+		Args: args, Env: os.LookupEnv, Out: os.Stdout, Err: os.Stderr, Logging: adopt,
 		Hangup: hangup, Start: time.Now(), Version: version, Revision: revision, Date: date,
 		Usage: command.Usage() + "\n",
 	})
-	switch {
-	case err == nil:
+	if err == nil {
 		return exitOK
-	case errors.Is(err, app.ErrReplaced):
-		return again(err, log)
-	case errors.Is(err, gpu.ErrWedged):
-		fmt.Fprintln(log, "dcgm-exporter:", err)
-		return exitWedged
-	default:
-		fmt.Fprintln(log, "dcgm-exporter:", err)
-		return exitFailed
 	}
+	code := exitFailed
+	switch {
+	case errors.Is(err, app.ErrReplaced):
+		code = exitReplaced
+	case errors.Is(err, gpu.ErrWedged):
+		code = exitWedged
+	}
+	time.AfterFunc(messageLimit, func() { os.Exit(code) })
+	fmt.Fprintln(os.Stderr, "dcgm-exporter:", err)
+	return code
 }
 
-// untilTerminated returns a context that ends with the first SIGINT or SIGTERM. The second one ends
-// the process, after endAtLeast, and so does the time limit: whatever blocks.
+// untilTerminated returns a context that ends with the first SIGINT or SIGTERM. The process ends at
+// the latest endLimit after it.
 func untilTerminated() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
-	signals := make(chan os.Signal, 2)
+	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	go func() {
 		<-signals
-		least, limit := time.After(endAtLeast), time.After(endLimit)
 		cancel()
-		select {
-		case <-signals:
-			<-least
-		case <-limit:
-		}
+		time.Sleep(endLimit)
 		os.Exit(exitForced)
 	}()
 	return ctx
 }
 
-// adopt makes libraries that log by themselves use the exporter's logger: they would write to
-// standard error, and wait for it.
+// adopt makes libraries that log by themselves use the exporter's logger.
 func adopt(log *slog.Logger) {
 	slog.SetDefault(log) // also what package log writes, as go-dcgm does
 	kube.LogTo(log)
-}
-
-// again puts a fresh process in the place of this one, under the same number, so that no supervisor
-// counts a crash. It returns only if that is impossible: with sockets of systemd, which go to one
-// process, a restart has to do.
-func again(why error, log *app.LogWriter) int {
-	fmt.Fprintln(log, "dcgm-exporter:", why)
-	log.Flush(lastLines)
-	if _, handed := os.LookupEnv("LISTEN_FDS"); handed {
-		return exitWedged
-	}
-	// What is signaled before the fresh process listens would end it. It is lost instead: an ignored
-	// signal stays so until the process requests it.
-	signal.Ignore(syscall.SIGHUP)
-	// Not os.Executable: a file that was replaced as well has another name.
-	if err := syscall.Exec("/proc/self/exe", os.Args, os.Environ()); err != nil {
-		fmt.Fprintln(log, "dcgm-exporter:", err)
-	}
-	return exitWedged
 }
 
 // forward sends a value to a channel for every signal that arrives. Without a receiver one waits and

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -25,7 +26,7 @@ type Process struct {
 	Args []string                    // without the program's name
 	Env  func(string) (string, bool) // as os.LookupEnv
 	Out  io.Writer                   // help and version
-	Err  io.Writer                   // the log; Run never waits for it
+	Err  io.Writer                   // the log
 	// Logging, if not nil, gets the logger of Run before anything is logged, for libraries that log by
 	// themselves.
 	Logging func(*slog.Logger)
@@ -44,8 +45,8 @@ type Process struct {
 // Run runs the exporter until ctx is done, and then returns nil once every driver handle is closed.
 // It returns an error that names the setting and what to do about it if the configuration is wrong
 // or the port is taken, and one that wraps gpu.ErrWedged if the driver does not return a call: the
-// process must then be restarted. After ErrReplaced everything is closed, and the process should be
-// started again.
+// process must then be restarted. After ErrReplaced everything is closed, and only a new process can
+// go on.
 func Run(ctx context.Context, p Process) error {
 	err := run(ctx, p)
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
@@ -56,8 +57,7 @@ func Run(ctx context.Context, p Process) error {
 
 func run(ctx context.Context, p Process) error {
 	// Configuration: flags, environment and file are one thing.
-	files := NewFiles(ctx)
-	cfg, err := config.Parse(p.Args, p.Env, files.Read)
+	cfg, err := config.Parse(p.Args, p.Env, ReadFile)
 	if err != nil {
 		return err
 	}
@@ -70,26 +70,25 @@ func run(ctx context.Context, p Process) error {
 		return err
 	}
 	registry := newRegistry(p.build())
-	log, finish := logTo(p.Err, cfg.Log, registry)
-	defer finish()
+	log := newLogger(cfg.Log, p.Err)
 	if p.Logging != nil {
 		p.Logging(log)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	return serve(ctx, p, cfg, files, registry, log)
+	return serve(ctx, p, cfg, registry, log)
 }
 
 // serve collects and serves until ctx is done.
-func serve(ctx context.Context, p Process, cfg *config.Config, files *Files, registry *prometheus.Registry, log *slog.Logger) error {
+func serve(ctx context.Context, p Process, cfg *config.Config, registry *prometheus.Registry, log *slog.Logger) error {
 	// What is requested, and where it is read. What changes in these files from here on is a reload.
-	watch := newFileWatch(files, log)
+	watch := newFileWatch(log)
 	watch.follow(watched(cfg))
-	plan, hash, err := loadPlan(ctx, cfg, files, log)
+	plan, hash, err := loadPlan(ctx, cfg, log)
 	if err != nil {
 		return err
 	}
-	sources := newSources(p.Start, registry, files, log)
+	sources := newSources(p.Start, registry, log)
 	source, err := sources.backend(ctx, cfg, plan)
 	if err != nil {
 		return err
@@ -130,23 +129,14 @@ func serve(ctx context.Context, p Process, cfg *config.Config, files *Files, reg
 		HangLimit:  cfg.Collection.HangLimit,
 	})
 
-	dog := &watchdog{
-		pages: &pages, encoder: exposition.NewEncoder(options), stalled: loop.Stalled,
-		hangLimit: cfg.Collection.HangLimit, last: lastPage(cfg.Web.ExporterMetrics), log: log,
-	}
-	healthy := func() error { return cmp.Or(loop.Healthy(), dog.healthy()) }
-
 	// Every request for a reload comes to this.
-	next := &change{process: p, files: files, watch: watch, sources: sources, derived: derived, loop: loop, log: log}
+	next := &change{process: p, watch: watch, sources: sources, derived: derived, loop: loop, log: log}
 	reloads := newReloader(registry, log, next.apply)
 	reloads.took(hash)
 
-	if err := files.check("--web-config-file", cfg.Web.ConfigFile); err != nil {
-		return err
-	}
 	srv, err := server.New(server.Options{
-		Acquire:   pages.Acquire,
-		Healthy:   healthy,
+		Acquire:   func() *exposition.Page { return fresh(&pages, self, cfg.Web.ExporterMetrics) },
+		Healthy:   func() error { return cmp.Or(loop.Healthy(), freshness(&pages)) },
 		Ready:     func() bool { return loop.Ready() && sources.engine.reachable() },
 		Reloading: reloads.reloading,
 
@@ -182,26 +172,45 @@ func serve(ctx context.Context, p Process, cfg *config.Config, files *Files, reg
 	group.Go(func() error { return srv.Run(ctx) })
 	group.Go(func() error { return loop.Run(ctx) })
 	group.Go(func() error { return sources.awaitReplacement(ctx) })
-	sustain := func(part string, run func(context.Context)) {
-		group.Go(func() error { sustained(ctx, log, part, run); return nil })
+	also := func(run func(context.Context)) {
+		group.Go(func() error { run(ctx); return nil })
 	}
-	sustain("watchdog", dog.run)
-	sustain("fallback", func(ctx context.Context) { sources.standIn.run(ctx, loop) })
+	also(func(ctx context.Context) { sources.standIn.run(ctx, loop) })
 	if kernelLog != nil {
-		sustain("kernel log", kernelLog.Run)
+		also(kernelLog.Run)
 	}
-	sustain("reloads", func(ctx context.Context) { reloads.run(ctx, p.Hangup) })
-	sustain("file watch", func(ctx context.Context) {
+	also(func(ctx context.Context) { reloads.run(ctx, p.Hangup) })
+	also(func(ctx context.Context) {
 		watch.run(ctx, func() { _ = reloads.reload(ctx, "a file changed") }) // which reports the outcome
 	})
-	sustain("dumps", dumps.run)
+	also(dumps.run)
 	if cfg.Web.ExporterMetrics {
-		sustain("runtime series", self.run)
+		also(self.run)
 	}
-	sustain("ConfigMap", func(ctx context.Context) {
+	also(func(ctx context.Context) {
 		followConfigMap(ctx, cfg, log, func() { _ = reloads.reload(ctx, "the ConfigMap changed") })
 	})
 	return group.Wait()
+}
+
+// fresh returns the page to serve: that of the latest cycle, or past its limit one of the exporter's
+// own series, which say that the collection is stalled. It never waits for the collection.
+func fresh(pages *exposition.Pages, self *selfMetrics, own bool) *exposition.Page {
+	if p := pages.Acquire(); p != nil || pages.Expired() <= 0 {
+		return p
+	}
+	if !own {
+		return exposition.NewPage([]byte("# the collection is stalled\n"))
+	}
+	return exposition.NewPage(self.stalled())
+}
+
+// freshness returns an error if the latest page is past its limit.
+func freshness(pages *exposition.Pages) error {
+	if beyond := pages.Expired(); beyond > 0 {
+		return fmt.Errorf("%w: the page is past its limit for %v", gpu.ErrStalled, beyond.Round(time.Millisecond))
+	}
+	return nil
 }
 
 // window returns the length of a window for the event log, to which 0 means the default: in the

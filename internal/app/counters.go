@@ -157,8 +157,8 @@ func watched(cfg *config.Config) []string {
 // loadPlan reads what metrics are requested, makes the plan that serves them, and returns it with
 // the hash of the configuration that it comes from. A line that cannot be used is logged and left
 // out; only a file without a usable line is an error.
-func loadPlan(ctx context.Context, cfg *config.Config, files *Files, log *slog.Logger) (*gpu.Plan, uint64, error) {
-	set, err := LoadCounters(ctx, cfg, files.Read)
+func loadPlan(ctx context.Context, cfg *config.Config, log *slog.Logger) (*gpu.Plan, uint64, error) {
+	set, err := LoadCounters(ctx, cfg, ReadFile)
 	if err != nil {
 		return nil, 0, fmt.Errorf("counters file: %w", err)
 	}
@@ -203,7 +203,7 @@ func configMapCounters(ctx context.Context, cfg *config.Config) (CounterSet, err
 	}
 	content, err := m.Await(ctx, configMapPatience)
 	if err != nil {
-		return CounterSet{}, passing{err}
+		return CounterSet{}, retryable{err}
 	}
 	return ParseCounters(cfg, fmt.Sprintf("ConfigMap %s:%s", m.Namespace, m.Name), content)
 }

@@ -74,14 +74,14 @@ func Collect(ctx context.Context, source Backend, plan *gpu.Plan, cycles int, se
 
 // NewBackend makes the source that the configuration names, as Run does.
 func NewBackend(ctx context.Context, cfg *config.Config, plan *gpu.Plan) (Backend, error) {
-	return newSources(time.Now(), prometheus.NewRegistry(), NewFiles(ctx), slog.New(slog.DiscardHandler)).backend(ctx, cfg, plan)
+	return newSources(time.Now(), prometheus.NewRegistry(), slog.New(slog.DiscardHandler)).backend(ctx, cfg, plan)
 }
 
 // Page runs one real cycle with the configuration and returns its page, without the exporter's own
 // series. The error says why a page has no data; the page is there all the same.
 func Page(ctx context.Context, cfg *config.Config) ([]byte, error) {
 	log := slog.New(slog.DiscardHandler)
-	plan, _, err := loadPlan(ctx, cfg, NewFiles(ctx), log)
+	plan, _, err := loadPlan(ctx, cfg, log)
 	if err != nil {
 		return nil, err
 	}

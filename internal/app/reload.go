@@ -128,7 +128,7 @@ func (r *reloader) run(ctx context.Context, hangup <-chan struct{}) {
 
 // next returns the pause before the next attempt, 0 for none.
 func next(pause time.Duration, err error) time.Duration {
-	if !passes(err) {
+	if !isRetryable(err) {
 		return 0
 	}
 	return min(max(2*pause, minReloadPause), maxReloadPause)
@@ -140,9 +140,9 @@ func (r *reloader) note(why string, hash uint64, err error, again bool) {
 	switch {
 	case err != nil:
 		r.successful.Set(0)
-		if passes(err) && !again {
+		if isRetryable(err) && !again {
 			r.log.Error("Reload failed; everything goes on as before, and it is tried again", "why", why, "error", err)
-		} else if !passes(err) {
+		} else if !isRetryable(err) {
 			r.log.Error("Reload refused; everything goes on as before", "why", why, "error", err)
 		}
 	case hash == r.last:
@@ -168,7 +168,6 @@ const recheck = 30 * time.Second
 // A change is what a reload does, over what lives as long as the process.
 type change struct {
 	process Process
-	files   *Files
 	watch   *fileWatch
 	sources *sources
 	derived *derivers
@@ -180,12 +179,12 @@ type change struct {
 // process do not change: what differs is in the files that they name, and takes effect whole. It
 // returns the hash of the configuration that is then in force.
 func (c *change) apply(ctx context.Context) (uint64, error) {
-	cfg, err := config.Parse(c.process.Args, c.process.Env, c.files.Read)
+	cfg, err := config.Parse(c.process.Args, c.process.Env, ReadFile)
 	if err != nil {
 		return 0, err
 	}
 	c.watch.follow(watched(cfg)) // also if it is refused: a file that is missing may yet come
-	plan, hash, err := loadPlan(ctx, cfg, c.files, c.log)
+	plan, hash, err := loadPlan(ctx, cfg, c.log)
 	if err != nil {
 		return 0, err
 	}
@@ -194,7 +193,7 @@ func (c *change) apply(ctx context.Context) (uint64, error) {
 		return 0, err
 	}
 	if err := c.sources.standIn.reload(ctx, c.loop, c.derived.change(plan, source)); err != nil {
-		return 0, passing{err} // of the driver: the settings are good
+		return 0, retryable{err} // of the driver: the settings are good
 	}
 	return hash, nil
 }
@@ -202,8 +201,7 @@ func (c *change) apply(ctx context.Context) (uint64, error) {
 // A fileWatch calls back when the content of one of its files differs. It watches the folders, not
 // the files: a ConfigMap's file is a link to a link, and what changes is the folder in between.
 type fileWatch struct {
-	files *Files
-	log   *slog.Logger
+	log *slog.Logger
 
 	mu   sync.Mutex
 	sums map[string][sha256.Size]byte // of the files, as they were last looked at
@@ -211,8 +209,8 @@ type fileWatch struct {
 	logged map[string]bool // folders that cannot be watched; run's own
 }
 
-func newFileWatch(files *Files, log *slog.Logger) *fileWatch {
-	return &fileWatch{files: files, log: log, logged: map[string]bool{}}
+func newFileWatch(log *slog.Logger) *fileWatch {
+	return &fileWatch{log: log, logged: map[string]bool{}}
 }
 
 // follow makes files the ones that are watched, as the configuration that was just read names them.
@@ -320,7 +318,7 @@ func (w *fileWatch) differ() bool {
 // sumOf is a fingerprint of a file's content. A file that cannot be read has one of its own, so
 // that its coming and going are changes.
 func (w *fileWatch) sumOf(file string) [sha256.Size]byte {
-	content, err := w.files.Read(file)
+	content, err := ReadFile(file)
 	if err != nil {
 		content = []byte("unreadable: " + err.Error())
 	}

@@ -64,7 +64,7 @@ func TestReloadSeries(t *testing.T) {
 			if over {
 				return 9, nil
 			}
-			return 9, passing{errors.New("busy")}
+			return 9, retryable{errors.New("busy")}
 		}
 		if got := r.reload(ctx, "test"); !strings.Contains(got.Error(), "busy") {
 			t.Errorf("reload: %v", got)

@@ -4,12 +4,16 @@ import (
 	"context"
 	"log/slog"
 	"runtime"
+	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 )
 
 // newRegistry returns the registry of the exporter's own series.
@@ -66,6 +70,25 @@ func (s *selfMetrics) run(ctx context.Context) {
 // goroutine.
 func (s *selfMetrics) append(dst []byte) []byte {
 	dst = s.render(dst, s.own)
+	if text := s.text.Load(); text != nil {
+		dst = append(dst, *text...)
+	}
+	return dst
+}
+
+// stalled returns the series as they are while the collection is stalled, whatever its latest cycle
+// said. It may be called on any goroutine.
+func (s *selfMetrics) stalled() []byte {
+	instead := prometheus.NewRegistry()
+	collector.RegisterStalled(instead)
+	replaced, _ := instead.Gather()
+	others := func() ([]*dto.MetricFamily, error) {
+		families, err := s.own.Gather()
+		return slices.DeleteFunc(families, func(f *dto.MetricFamily) bool {
+			return slices.ContainsFunc(replaced, func(r *dto.MetricFamily) bool { return r.GetName() == f.GetName() })
+		}), err
+	}
+	dst := s.render(nil, prometheus.Gatherers{instead, prometheus.GathererFunc(others)})
 	if text := s.text.Load(); text != nil {
 		dst = append(dst, *text...)
 	}

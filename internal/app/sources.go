@@ -37,7 +37,6 @@ type Backend struct {
 type sources struct {
 	start    time.Time // of the process
 	registry prometheus.Registerer
-	files    *Files
 	log      *slog.Logger
 	hosts    hosts
 
@@ -60,9 +59,9 @@ type sources struct {
 	pods        *process.Resolver // of this machine's processes
 }
 
-func newSources(start time.Time, registry prometheus.Registerer, files *Files, log *slog.Logger) *sources {
+func newSources(start time.Time, registry prometheus.Registerer, log *slog.Logger) *sources {
 	noLibrary := newNoLibrary(registry)
-	return &sources{start: start, registry: registry, noLibrary: noLibrary, files: files, log: log, nvml: nvml.New(nvml.Options{Log: log}), replaced: make(chan struct{}, 1), pods: process.NewResolver(os.DirFS("/proc")),
+	return &sources{start: start, registry: registry, noLibrary: noLibrary, log: log, nvml: nvml.New(nvml.Options{Log: log}), replaced: make(chan struct{}, 1), pods: process.NewResolver(os.DirFS("/proc")),
 		kubernetes: kubernetes{registry: registry, log: log}, standIn: newStandIn(registry, log)}
 }
 
@@ -138,7 +137,7 @@ func (s *sources) ofSim(cfg *config.Config) (Backend, error) {
 	// The world begins with the process: a reload does not reset its counters.
 	options := sim.Options{Node: cfg.Source.Sim.Node, Seed: cfg.Source.Sim.Seed, Start: s.start}
 	if path := cfg.Source.Sim.Scenario; path != "" {
-		content, err := s.files.Read(path)
+		content, err := ReadFile(path)
 		if err != nil {
 			return Backend{}, fmt.Errorf("scenario: %w", err)
 		}

@@ -28,7 +28,7 @@ func TestPodOfProcessThatAnXIDEnded(t *testing.T) {
 			"2/stat": stat("kthreadd", "2129984"), "4711/stat": stat("python3", "4194304"),
 			"4711/cgroup": {Data: []byte("0::/kubepods.slice/kubepods-pod" + hash + ".slice/cri-containerd-0.scope\n")},
 		}
-		s := newSources(time.Now(), prometheus.NewRegistry(), NewFiles(t.Context()), slog.New(slog.DiscardHandler))
+		s := newSources(time.Now(), prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 		s.pods = process.NewResolver(proc)
 		s.kubernetes.uidOf = func(uid string) string { return map[string]string{hash: "mirror"}[uid] }
 		var log kernellog.Options
@@ -83,7 +83,7 @@ func TestPodOfProcessesOfStaticPods(t *testing.T) {
 
 // The reads of a source under Kubernetes know static pods so, too.
 func TestChosenSourceKnowsStaticPods(t *testing.T) {
-	s := newSources(time.Now(), prometheus.NewRegistry(), NewFiles(t.Context()), slog.New(slog.DiscardHandler))
+	s := newSources(time.Now(), prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 	s.pods = process.NewResolver(fstest.MapFS{
 		"2/stat":   {Data: []byte("2 (kthreadd) S 0 0 0 0 -1 2129984 0 0 0 0 0 0 0 0 20 0 1 0 77 0 0")},
 		"7/stat":   {Data: []byte("7 (x) S 0 0 0 0 -1 4194304 0 0 0 0 0 0 0 0 20 0 1 0 78 0 0")},

@@ -84,7 +84,7 @@ func (a *attribution) begin(ctx context.Context, t *gpu.Topology) {
 		defer cancel()
 		begin := time.Now()
 		var got attributed
-		got.err = gpu.Protect(func() (err error) {
+		got.err = recovered(func() (err error) {
 			got.owners, err = a.attributor.Attribute(ctx, t)
 			return err
 		})

@@ -11,6 +11,7 @@ import (
 // call runs do on the worker with the read timeout, and returns its error. Past the read timeout
 // the page says that the driver does not answer. See callFor.
 func (l *Loop) call(ctx context.Context, do func(context.Context) error) error {
+	l.patience.Store(int64(min(l.opt.HangLimit, l.opt.validFor())))
 	return l.callFor(ctx, l.opt.readTimeout(), l.publishTimeout, do)
 }
 
@@ -18,6 +19,7 @@ func (l *Loop) call(ctx context.Context, do func(context.Context) error) error {
 // read. Its deadline is a little before the hang limit, so that what can be canceled is tried
 // again.
 func (l *Loop) callOpen(ctx context.Context, do func(context.Context) error) error {
+	l.patience.Store(int64(l.opt.HangLimit))
 	return l.callFor(ctx, l.opt.HangLimit-l.opt.HangLimit/8, l.publishOpening, do)
 }
 

@@ -100,14 +100,16 @@ type Loop struct {
 	empty        gpu.Snapshot
 	attributions []*attribution
 	merger       merger
-	unpublished  bool // the latest page could not be made
+	valid        time.Time // until when the latest page may be served
 	owners       []*gpu.Owners
 	lastErr      error // of the previous cycle, so that only changes are logged
 
-	ready   atomic.Bool
-	born    time.Time
-	pending atomic.Int64 // when the driver call under way began, after born, plus 1 ns; 0 for none
-	wedged  atomic.Bool  // a call was left behind
+	ready atomic.Bool
+	born  time.Time
+	// pending is when the driver call under way began, after born, plus 1 ns; 0 for none. Past
+	// patience, in ns, it is not healthy.
+	pending, patience atomic.Int64
+	wedged            atomic.Bool // a call was left behind
 }
 
 // New returns a Loop, and publishes the page that says that it is starting. It calls no driver yet.
@@ -128,9 +130,9 @@ func New(opt Options) *Loop {
 // Ready reports whether a first cycle has been published, with or without data.
 func (l *Loop) Ready() bool { return l.ready.Load() }
 
-// Healthy returns an error if a driver call has not returned for longer than the hang limit, or was
-// left behind. A lost GPU or a missing driver is not a reason to restart the process, hence no
-// error.
+// Healthy returns an error if a driver call has not returned for longer than a page may be served,
+// which is the hang limit where a session is being opened, or was left behind. A lost GPU or a
+// missing driver is not a reason to restart the process, hence no error.
 func (l *Loop) Healthy() error {
 	if l.wedged.Load() {
 		return gpu.ErrWedged
@@ -139,34 +141,17 @@ func (l *Loop) Healthy() error {
 	if since == 0 {
 		return nil
 	}
-	if d := time.Since(l.born.Add(time.Duration(since))); d >= l.opt.HangLimit {
+	if d := time.Since(l.born.Add(time.Duration(since))); d >= time.Duration(l.patience.Load()) {
 		return fmt.Errorf("%w for %v", gpu.ErrWedged, d.Round(time.Second))
 	}
 	return nil
 }
 
 // Run collects until ctx is done, and then returns nil once every handle is closed. It returns an
-// error that wraps gpu.ErrWedged if a driver call does not return. A panic ends the session, and
-// the next one opens after a pause.
+// error that wraps gpu.ErrWedged if a driver call does not return.
 func (l *Loop) Run(ctx context.Context) error {
 	defer l.worker.stop()
-	cause := causeStart
-	for {
-		err := gpu.Protect(func() error { return l.run(ctx, cause) })
-		if !errors.Is(err, gpu.ErrPanic) || l.isFinal(ctx, err) {
-			return err
-		}
-		l.fail(stageRead, err)
-		if err := l.close(ctx); l.isFinal(ctx, err) {
-			return err
-		}
-		cause = l.pause(ctx, l.opt.MaxBackoff, causeLost)
-	}
-}
-
-// run is Run until a panic.
-func (l *Loop) run(ctx context.Context, cause string) error {
-	backoff := l.opt.MinBackoff
+	cause, backoff := causeStart, l.opt.MinBackoff
 	for ctx.Err() == nil {
 		err := l.open(ctx, cause)
 		if l.isFinal(ctx, err) {
@@ -252,7 +237,11 @@ func (l *Loop) serve(ctx context.Context) (served bool, cause string, err error)
 	ticker := time.NewTicker(l.opt.Plan.Interval)
 	defer ticker.Stop()
 	for {
-		err := l.cycle(ctx)
+		err := recovered(func() error { return l.cycle(ctx) })
+		if errors.Is(err, gpu.ErrPanic) {
+			l.fail(stagePublish, err)
+			err = nil
+		}
 		if l.isFinal(ctx, err) {
 			return served, "", err
 		}
@@ -336,13 +325,7 @@ func (l *Loop) cycle(ctx context.Context) error {
 		return nil
 	}
 
-	err := gpu.Protect(func() error {
-		l.serveBatch(ctx, began, begin)
-		return nil
-	})
-	if err != nil {
-		l.fail(stagePublish, err)
-	}
+	l.serveBatch(ctx, began, begin)
 	return nil
 }
 
@@ -360,9 +343,7 @@ func (l *Loop) serveBatch(ctx context.Context, began, begin time.Time) {
 	l.metrics.duration.Set(time.Since(began).Seconds())
 	l.metrics.dropped.WithLabelValues(snapshot.DroppedStale).Add(float64(l.builder.Stale))
 	l.metrics.dropped.WithLabelValues(snapshot.DroppedRange).Add(float64(l.builder.OutOfRange))
-	if !l.publish(snap) {
-		return
-	}
+	l.publish(snap)
 	l.ready.Store(true)
 	if l.lastErr != nil {
 		l.opt.Log.Info("Collection works")

@@ -396,7 +396,7 @@ func TestHangingReadIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{gpus: 1}
 		release := make(chan struct{})
-		r := start(t, f, func(o *loop.Options) { o.HangLimit = time.Minute })
+		r := start(t, f, func(o *loop.Options) { o.HangLimit = 2 * time.Minute })
 		f.set(func() {
 			f.read = func(_ context.Context, b *gpu.Batch) error { // like cgo: ctx is not heard
 				<-release
@@ -409,6 +409,10 @@ func TestHangingReadIsReported(t *testing.T) {
 		r.hasNot("UTIL")
 		if err := r.loop.Healthy(); err != nil {
 			t.Errorf("unhealthy before the limit: %v", err)
+		}
+		r.wait(4*interval + time.Second) // that of a page
+		if err := r.loop.Healthy(); !errors.Is(err, gpu.ErrWedged) {
+			t.Errorf("Healthy past the limit: %v, want gpu.ErrWedged", err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), interval)
 		defer cancel()

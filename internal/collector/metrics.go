@@ -27,7 +27,7 @@ const (
 // metrics are the Loop's own series. The per-entity health series travel in the snapshot instead,
 // since they carry the entities' labels.
 type metrics struct {
-	success      prometheus.Gauge
+	outcome
 	duration     prometheus.Gauge
 	lastSuccess  prometheus.Gauge
 	failures     *prometheus.CounterVec
@@ -36,15 +36,48 @@ type metrics struct {
 	attribution  *prometheus.GaugeVec
 	attributeFor *prometheus.GaugeVec
 	source       *gauge.State
-	unavailable  *gauge.State
 }
 
-func newMetrics(reg prometheus.Registerer) *metrics {
-	m := &metrics{
+// An outcome is whether the latest cycle had data to serve, and why not.
+type outcome struct {
+	success     prometheus.Gauge
+	unavailable *gauge.State
+}
+
+func newOutcome(reg prometheus.Registerer) outcome {
+	o := outcome{
 		success: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "dcgm_exporter_collect_success",
 			Help: "Whether the latest collection cycle had data to serve.",
 		}),
+		unavailable: gauge.NewState("dcgm_exporter_collect_unavailable",
+			"Why the latest collection cycle has no data to serve; absent where it has.", "reason"),
+	}
+	reg.MustRegister(o.success, o.unavailable)
+	return o
+}
+
+// fails notes that there is no data, and why.
+func (o outcome) fails(reason string) {
+	o.success.Set(0)
+	o.unavailable.Set(gauge.Series{Value: 1, Labels: []string{reason}})
+}
+
+// succeeds notes that there is data.
+func (o outcome) succeeds() {
+	o.success.Set(1)
+	o.unavailable.Set()
+}
+
+// RegisterStalled registers the series of a Loop that says nothing any more, in place of those of
+// the same names that it registered itself.
+func RegisterStalled(reg prometheus.Registerer) {
+	newOutcome(reg).fails(gpu.Reason(gpu.ErrStalled))
+}
+
+func newMetrics(reg prometheus.Registerer) *metrics {
+	m := &metrics{
+		outcome: newOutcome(reg),
 		duration: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "dcgm_exporter_collect_duration_seconds",
 			Help: "How long the latest collection cycle took.",
@@ -76,11 +109,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		source: gauge.NewState("dcgm_exporter_source_info",
 			"Where the data comes from: the source, and the versions of the driver and of its library.",
 			"source", "driver", "library"),
-		unavailable: gauge.NewState("dcgm_exporter_collect_unavailable",
-			"Why the latest collection cycle has no data to serve; absent where it has.", "reason"),
 	}
-	reg.MustRegister(m.success, m.duration, m.lastSuccess, m.failures, m.sessions, m.dropped,
-		m.attribution, m.attributeFor, m.source, m.unavailable)
+	reg.MustRegister(m.duration, m.lastSuccess, m.failures, m.sessions, m.dropped,
+		m.attribution, m.attributeFor, m.source)
 	for _, cause := range []string{causeStart, causeReload, causeTopology, causeLost} {
 		m.sessions.WithLabelValues(cause)
 	}
@@ -93,16 +124,4 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 // describe sets the info series of the session's source.
 func (m *metrics) describe(t *gpu.Topology) {
 	m.source.Set(gauge.Series{Value: 1, Labels: []string{t.Source, t.Driver, t.Library}})
-}
-
-// fails notes that there is no data, and why.
-func (m *metrics) fails(reason string) {
-	m.success.Set(0)
-	m.unavailable.Set(gauge.Series{Value: 1, Labels: []string{reason}})
-}
-
-// succeeds notes that there is data.
-func (m *metrics) succeeds() {
-	m.success.Set(1)
-	m.unavailable.Set()
 }

@@ -1,7 +1,6 @@
 package collector
 
 import (
-	"errors"
 	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
@@ -21,36 +20,29 @@ func (o *Options) validFor() time.Duration {
 	return max(minValid, snapshotIntervals*o.Plan.Interval+2*o.readTimeout())
 }
 
-// publish hands over a snapshot, and reports whether it became a page. A panic of the publisher
-// costs this page alone.
-func (l *Loop) publish(s *gpu.Snapshot) bool {
+// publish hands over a snapshot. A page that comes after the limit of the one before it counts as
+// a failure: that one was not served meanwhile.
+func (l *Loop) publish(s *gpu.Snapshot) {
 	s.ValidFor = l.opt.validFor()
-	err := gpu.Protect(func() error {
-		l.opt.Publish(s)
-		return nil
-	})
-	if err == nil {
-		l.unpublished = false
-		return true
+	l.opt.Publish(s)
+	now := time.Now()
+	if beyond := now.Sub(l.valid); !l.valid.IsZero() && beyond > 0 {
+		l.metrics.failures.WithLabelValues(stagePublish, gpu.Reason(gpu.ErrStalled)).Inc()
+		l.opt.Log.Error("The collection was stalled", "beyond_limit", beyond.Round(time.Millisecond))
 	}
-	l.metrics.failures.WithLabelValues(stagePublish, gpu.Reason(err)).Inc()
-	l.metrics.fails(gpu.Reason(err))
-	if !l.unpublished {
-		l.opt.Log.Error("A page could not be made", withStack(err)...)
-	}
-	l.unpublished = true
-	return false
+	l.valid = now.Add(s.ValidFor)
 }
 
 // fail publishes a page without data that says why, and counts that.
 func (l *Loop) fail(stage string, err error) {
 	l.metrics.failures.WithLabelValues(stage, gpu.Reason(err)).Inc()
-	if l.lastErr == nil || gpu.Reason(l.lastErr) != gpu.Reason(err) {
-		l.opt.Log.Warn("No data", append([]any{"stage", stage, "reason", gpu.Reason(err)}, withStack(err)...)...)
-	}
+	changed := l.lastErr == nil || gpu.Reason(l.lastErr) != gpu.Reason(err)
 	l.lastErr = err
 	l.publishEmpty(err)
 	l.ready.Store(true)
+	if changed {
+		l.opt.Log.Warn("No data", append([]any{"stage", stage, "reason", gpu.Reason(err)}, withStack(err)...)...)
+	}
 }
 
 // publishEmpty publishes a page without data that says why.
@@ -58,21 +50,4 @@ func (l *Loop) publishEmpty(err error) {
 	l.metrics.fails(gpu.Reason(err))
 	l.empty = gpu.Snapshot{Time: time.Now(), Health: gpu.Health{Err: err}}
 	l.publish(&l.empty)
-}
-
-// Stalled notes that nothing was published for longer than the ValidFor of the latest snapshot. The
-// caller publishes the exporter's own series meanwhile; the next cycle ends this state. It may be
-// called on any goroutine.
-func (l *Loop) Stalled() {
-	l.metrics.failures.WithLabelValues(stagePublish, gpu.Reason(gpu.ErrStalled)).Inc()
-	l.metrics.fails(gpu.Reason(gpu.ErrStalled))
-}
-
-// withStack returns the attributes of an error, for the log.
-func withStack(err error) []any {
-	var p *gpu.Panic
-	if errors.As(err, &p) {
-		return []any{"error", err, "stack", string(p.Stack)}
-	}
-	return []any{"error", err}
 }

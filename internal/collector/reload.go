@@ -2,7 +2,6 @@ package collector
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
@@ -82,10 +81,10 @@ func (l *Loop) reload(ctx context.Context, r reload) (occasion, error) {
 		r.reply <- nil
 		return reloaded, nil
 	}
-	err := gpu.Protect(func() error { return l.swap(ctx, r.change) })
+	err := l.swap(ctx, r.change)
 	r.reply <- err
 	switch {
-	case l.isFinal(ctx, err) || errors.Is(err, gpu.ErrPanic):
+	case l.isFinal(ctx, err):
 		return refused, err
 	case err != nil:
 		return refused, nil

@@ -1,7 +1,5 @@
 package collector
 
-import "github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
-
 // A worker is the one goroutine that calls the driver. A cgo call cannot be canceled, so the Loop
 // waits for it with a deadline instead of calling itself, and never hands over a second call while
 // one is under way.
@@ -14,7 +12,7 @@ func newWorker() *worker {
 	w := &worker{calls: make(chan func() error), done: make(chan error, 1)}
 	go func() {
 		for call := range w.calls {
-			w.done <- gpu.Protect(call)
+			w.done <- recovered(call)
 		}
 	}()
 	return w

@@ -55,7 +55,6 @@ type Pages struct {
 	// pointer alone could hand out a page whose last reference goes between the load and the count.
 	mu      sync.Mutex
 	current *Page
-	standIn *Page
 	expires time.Time // of current; zero for never
 }
 
@@ -69,18 +68,6 @@ func (ps *Pages) publish(p *Page, expires time.Time) {
 	ps.mu.Lock()
 	old := ps.current
 	ps.current, ps.expires = p, expires
-	ps.mu.Unlock()
-	if old != nil {
-		old.Release()
-	}
-}
-
-// StandIn sets the page that is served while the current one is past its limit, and takes over the
-// caller's reference. Nil is no page.
-func (ps *Pages) StandIn(p *Page) {
-	ps.mu.Lock()
-	old := ps.standIn
-	ps.standIn = p
 	ps.mu.Unlock()
 	if old != nil {
 		old.Release()
@@ -101,19 +88,16 @@ func (ps *Pages) expired() time.Duration {
 	return time.Since(ps.expires)
 }
 
-// Acquire returns the current page, or its stand-in where it is past its limit, with a reference
-// for the caller; nil before the first Publish.
+// Acquire returns the current page with a reference for the caller; nil before the first Publish, and
+// where the page is past its limit.
 func (ps *Pages) Acquire() *Page {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	p := ps.current
-	if ps.expired() > 0 {
-		p = ps.standIn
+	if ps.current == nil || ps.expired() > 0 {
+		return nil
 	}
-	if p != nil {
-		p.refs.Add(1)
-	}
-	return p
+	ps.current.refs.Add(1)
+	return ps.current
 }
 
 // spare is how many released pages are kept: in steady state one is served, one is written, and one

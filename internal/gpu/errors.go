@@ -34,7 +34,7 @@ var (
 	ErrOpening = errors.New("opening")
 	// ErrStalled: the collection itself has not ended a cycle for too long.
 	ErrStalled = errors.New("the collection is stalled")
-	// ErrPanic: the exporter made a mistake; see Panic.
+	// ErrPanic: the exporter made a mistake, and the log has the stack.
 	ErrPanic = errors.New("panic")
 	// ErrPIDNamespace: process ids are those of another namespace than ours.
 	ErrPIDNamespace = errors.New("not in the host's PID namespace")

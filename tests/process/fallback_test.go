@@ -1,6 +1,7 @@
 package process
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 
@@ -92,4 +93,16 @@ func TestFallbackOfARemoteEngine(t *testing.T) {
 			}
 		})
 	}
+}
+
+// value returns the value of the first series that begins with a text.
+func value(t *testing.T, page, series string) float64 {
+	t.Helper()
+	_, rest, found := strings.Cut("\n"+page, "\n"+series)
+	line, _, _ := strings.Cut(rest, "\n")
+	v, err := strconv.ParseFloat(line[strings.LastIndex(line, " ")+1:], 64)
+	if !found || err != nil {
+		t.Fatalf("no value of %s: %v\n%s", series, err, page)
+	}
+	return v
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/nvml"
 )
 
-// ErrReplaced is what Run returns when the driver, or a library of it, was replaced beneath one
-// that had worked: only a new process loads the new one.
-var ErrReplaced = errors.New("the driver or its library was replaced: this process starts again with the new library")
+// ErrReplaced is the error of Run when the driver, or a library of it, was replaced beneath one that
+// had worked: only a new process loads the new one.
+var ErrReplaced = errors.New("the driver or its library was replaced, and a process keeps the library that it loaded first: only a new process loads the new one")
 
 // restartOnReplace is a source that reports when its library no longer fits although it once did. A
 // library that never fitted is another matter: a new process would load the same one.
@@ -81,7 +81,6 @@ func (s *sources) awaitReplacement(ctx context.Context) error {
 	case <-ctx.Done():
 		return nil
 	case <-s.replaced:
-		s.log.Warn("The driver or its library was replaced, and a process keeps the library that it loaded first: starting again")
 		return ErrReplaced
 	}
 }
