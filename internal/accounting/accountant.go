@@ -11,10 +11,10 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
 )
 
-// PodOf returns the UID of the pod that a process of the host belongs to; "" for one that is in no
-// pod. The error wraps one of gpu's if the pods of processes cannot be found here. It is called on
-// the Loop's goroutine.
-type PodOf func(pid uint32) (uid string, err error)
+// PodOf returns the UIDs of the pods that a process of the host belongs to, the outermost first; nil
+// for a process in no pod. The error wraps one of gpu's if the pods of processes cannot be found
+// here. It is called on the Loop's goroutine.
+type PodOf func(pid uint32) (uids []string, err error)
 
 // What attribution can lack, as in dcgm_exporter_attribution_unavailable.
 const (
@@ -105,7 +105,7 @@ type Accountant struct {
 // nothing of it is true of the next topology.
 type session struct {
 	podOf  PodOf
-	pods   map[uint32]string // process → pod, in this cycle
+	pods   map[uint32][]string // process → pods, in this cycle
 	inputs inputs
 	maxGap time.Duration // above which nothing is known of the time between
 

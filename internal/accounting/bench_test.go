@@ -17,16 +17,16 @@ import (
 func dense(tb testing.TB, virtual bool) (cycle func(), lookups *int) {
 	const gpus, pods = 8, 110
 	owners := &gpu.Owners{Uses: make([]gpu.Use, gpus)}
-	uids := map[uint32]string{}
+	uids := map[uint32][]string{}
 	for i := range 3 * pods {
 		use, name := &owners.Uses[i%gpus], fmt.Sprint("job-", i/3)
 		use.Owners = append(use.Owners, gpu.Owner{Namespace: "team", Pod: name, PodUID: name, Container: "main", Replica: fmt.Sprint(i)})
 		use.Sharing, use.Replicas = gpu.SharingTimeSlicing, 48
-		uids[uint32(1+i/3)] = name
+		uids[uint32(1+i/3)] = []string{name}
 	}
 	accountant := accounting.New(accounting.Options{VirtualGPUs: virtual, Registerer: prometheus.NewRegistry()})
 	lookups = new(int)
-	deriver := accountant.Deriver(func(pid uint32) (string, error) { *lookups++; return uids[pid], nil })
+	deriver := accountant.Deriver(func(pid uint32) ([]string, error) { *lookups++; return uids[pid], nil })
 	plan := accounting.Extend(&gpu.Plan{Interval: interval, Devices: gpu.Selector{Flex: true}})
 	builder := snapshot.NewBuilder(gpu.NewTopology(boards(gpus)), plan, []snapshot.Deriver{deriver})
 	var b gpu.Batch

@@ -81,22 +81,26 @@ func (s *session) addProcess(e *entity, p *gpu.Process) {
 		e.noPods = gpu.ErrUnavailable
 		return
 	}
-	uid, known := s.pods[p.PID]
+	uids, known := s.pods[p.PID]
 	if !known { // a process on several GPUs is looked up once
 		var err error
-		if uid, err = s.podOf(p.PID); err != nil {
+		if uids, err = s.podOf(p.PID); err != nil {
 			e.noPods = err
 			return
 		}
-		s.pods[p.PID] = uid
+		s.pods[p.PID] = uids
 	}
 	busy, hasBusy := p.Busy.Number()
 	bytes, hasBytes := p.Memory.Number()
 	busy, bytes = max(busy, 0), max(bytes, 0)
 	e.busy, e.bytes = e.busy+busy, e.bytes+bytes
-	if a := e.byUID[uid]; uid != "" && a != nil {
-		a.busy, a.bytes = a.busy+busy, a.bytes+bytes
-		a.noBusy, a.noBytes = a.noBusy || !hasBusy, a.noBytes || !hasBytes
+	// The outermost pod that owns the entity: a pod can be a node of pods, and names what is below it.
+	for _, uid := range uids {
+		if a := e.byUID[uid]; a != nil {
+			a.busy, a.bytes = a.busy+busy, a.bytes+bytes
+			a.noBusy, a.noBytes = a.noBusy || !hasBusy, a.noBytes || !hasBytes
+			return
+		}
 	}
 }
 

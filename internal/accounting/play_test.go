@@ -69,11 +69,11 @@ var (
 )
 
 // podOf finds the pod of a process as the moment has it: ids from 100 on are of the host.
-func (m *moment) podOf(pid uint32) (string, error) {
+func (m *moment) podOf(pid uint32) ([]string, error) {
 	if m.noPodOf != nil || pid >= 100 {
-		return "", m.noPodOf
+		return nil, m.noPodOf
 	}
-	return fmt.Sprint("uid-", pid%10), nil
+	return []string{fmt.Sprint("uid-", pid%10)}, nil
 }
 
 // value is what the play's engine reports of a field of a row.
@@ -135,7 +135,7 @@ func (p *play) run(t testing.TB, see func(i int, s *gpu.Snapshot)) *prometheus.R
 		owners  *gpu.Owners
 		top     = p.topology()
 	)
-	podOf := func(pid uint32) (string, error) { return m.podOf(pid) }
+	podOf := func(pid uint32) ([]string, error) { return m.podOf(pid) }
 	for i := range p.moments {
 		m = &p.moments[i]
 		if builder == nil || m.reopened {

@@ -58,7 +58,7 @@ func TestTopologyChangesWhileOwnersAreAbsent(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		accountant := accounting.New(accounting.Options{VirtualGPUs: seed%2 == 0, Registerer: prometheus.NewRegistry()})
 		encoder := exposition.NewEncoder(exposition.Options{})
-		deriver := accountant.Deriver(func(pid uint32) (string, error) { return fmt.Sprintf("of-GPU-%d-%d", pid/10, pid%10), nil })
+		deriver := accountant.Deriver(func(pid uint32) ([]string, error) { return []string{fmt.Sprintf("of-GPU-%d-%d", pid/10, pid%10)}, nil })
 		var (
 			b       *snapshot.Builder
 			top     *gpu.Topology

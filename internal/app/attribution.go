@@ -147,9 +147,13 @@ func (k *kubernetes) podOf(podOf accounting.PodOf) accounting.PodOf {
 	if k.uidOf == nil || podOf == nil {
 		return podOf
 	}
-	return func(pid uint32) (string, error) {
-		uid, err := podOf(pid)
-		return k.uidOf(uid), err
+	return func(pid uint32) ([]string, error) {
+		uids, err := podOf(pid)
+		known := make([]string, len(uids))
+		for i, uid := range uids {
+			known[i] = k.uidOf(uid)
+		}
+		return known, err
 	}
 }
 

@@ -33,47 +33,55 @@ func TestPodOfProcessThatAnXIDEnded(t *testing.T) {
 		s.kubernetes.uidOf = func(uid string) string { return map[string]string{hash: "mirror"}[uid] }
 		var log kernellog.Options
 		s.kernelOf(&log)
-		if uid, err := s.pods.PodOf(4711); uid != hash || err != nil {
+		if uid, err := one(s.pods.PodOf(4711)); uid != hash || err != nil {
 			t.Fatalf("a read finds %q, %v", uid, err)
 		}
 		delete(proc, "4711/stat")
 		delete(proc, "4711/cgroup")
 		time.Sleep(10 * time.Second)
-		if uid, err := log.PodOf(4711); uid != "mirror" || err != nil {
+		if uid, err := one(log.PodOf(4711)); uid != "mirror" || err != nil {
 			t.Errorf("the kernel's log finds %q, %v", uid, err)
 		}
 		time.Sleep(20 * time.Second)
-		if uid, err := s.pods.PodOf(4711); uid != hash || err != nil {
+		if uid, err := one(s.pods.PodOf(4711)); uid != hash || err != nil {
 			t.Errorf("the last read finds %q, %v", uid, err)
 		}
 		time.Sleep(time.Second)
-		if uid, err := log.PodOf(4711); uid != "" || err != nil {
+		if uid, err := one(log.PodOf(4711)); uid != "" || err != nil {
 			t.Errorf("after the last read the kernel's log finds %q, %v", uid, err)
 		}
 	})
 }
 
+// one returns the only UID, "" for none.
+func one(uids []string, err error) (string, error) {
+	if len(uids) != 1 {
+		return "", err
+	}
+	return uids[0], err
+}
+
 // Whose a process is is said by the UID of the API server, where one is read.
 func TestPodOfProcessesOfStaticPods(t *testing.T) {
 	failure := errors.New("no such thing")
-	podOf := func(pid uint32) (string, error) {
+	podOf := func(pid uint32) ([]string, error) {
 		if pid == 0 {
-			return "", failure
+			return nil, failure
 		}
-		return "hash", nil
+		return []string{"hash"}, nil
 	}
 	k := kubernetes{}
 	if k.podOf(nil) != nil {
 		t.Error("a source without processes has some now")
 	}
-	if uid, err := k.podOf(podOf)(1); uid != "hash" || err != nil {
+	if uid, err := one(k.podOf(podOf)(1)); uid != "hash" || err != nil {
 		t.Errorf("without an API server: %q, %v", uid, err)
 	}
 	k.uidOf = func(uid string) string { return map[string]string{"hash": "mirror"}[uid] }
-	if uid, err := k.podOf(podOf)(1); uid != "mirror" || err != nil {
+	if uid, err := one(k.podOf(podOf)(1)); uid != "mirror" || err != nil {
 		t.Errorf("with one: %q, %v", uid, err)
 	}
-	if uid, err := k.podOf(podOf)(0); uid != "" || !errors.Is(err, failure) {
+	if uid, err := one(k.podOf(podOf)(0)); uid != "" || !errors.Is(err, failure) {
 		t.Errorf("a process that cannot be looked at: %q, %v", uid, err)
 	}
 	if k.podOf(nil) != nil {
@@ -96,7 +104,7 @@ func TestChosenSourceKnowsStaticPods(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if uid, err := chosen.PodOf(7); uid != "mirror of a3f5c1d2e4b6978899aabbccddeeff00" || err != nil {
+	if uid, err := one(chosen.PodOf(7)); uid != "mirror of a3f5c1d2e4b6978899aabbccddeeff00" || err != nil {
 		t.Errorf("%q, %v", uid, err)
 	}
 }

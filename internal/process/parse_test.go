@@ -21,96 +21,90 @@ var (
 	node = strings.Repeat("fedcba9876543210", 4)
 )
 
-func TestParse(t *testing.T) {
+func TestPods(t *testing.T) {
+	const outer = "ffffffff-5b1c-4c8e-9d0a-3c1f2ab45678"
+	outerSlice := strings.ReplaceAll(outer, "-", "_")
 	for name, test := range map[string]struct {
 		text string
-		want process.Group
+		want []string
 	}{
 		"v2, systemd, containerd": {
-			"0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod" + slice + ".slice/cri-containerd-" + id + ".scope\n",
-			process.Group{PodUID: pod, ContainerID: id, Runtime: "containerd"},
+			"0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod" + slice + ".slice/cri-containerd-" + id + ".scope\n", []string{pod},
 		},
 		"v2, systemd, CRI-O, in a group of the container": {
-			"0::/kubepods.slice/kubepods-pod" + slice + ".slice/crio-" + id + ".scope/container",
-			process.Group{PodUID: pod, ContainerID: id, Runtime: "cri-o"},
+			"0::/kubepods.slice/kubepods-pod" + slice + ".slice/crio-" + id + ".scope/container", []string{pod},
 		},
 		"v2, seen from another container's namespace": {
-			"0::/../../kubepods-besteffort-pod" + slice + ".slice/cri-containerd-" + id + ".scope",
-			process.Group{PodUID: pod, ContainerID: id, Runtime: "containerd"},
+			"0::/../../kubepods-besteffort-pod" + slice + ".slice/cri-containerd-" + id + ".scope", []string{pod},
 		},
-		"v2, cgroupfs": {
-			"0::/kubepods/besteffort/pod" + pod + "/" + id,
-			process.Group{PodUID: pod, ContainerID: id},
+		"likewise, of another class of service": {
+			"0::/../../../kubepods-besteffort.slice/kubepods-besteffort-pod" + slice + ".slice/cri-containerd-" + id + ".scope", []string{pod},
 		},
-		"v2, cgroupfs, CRI-O": {
-			"0::/kubepods/burstable/pod" + pod + "/crio-" + id,
-			process.Group{PodUID: pod, ContainerID: id, Runtime: "cri-o"},
-		},
-		"v1, systemd, docker": {
-			"12:pids:/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod" + slice + ".slice/docker-" + id + ".scope\n" +
-				"1:name=systemd:/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod" + slice + ".slice/docker-" + id + ".scope\n" +
-				"0::/system.slice/containerd.service\n",
-			process.Group{PodUID: pod, ContainerID: id, Runtime: "docker"},
-		},
+		"likewise, cgroupfs":          {"0::/../../pod" + pod + "/" + id, []string{pod}},
+		"likewise, a user's":          {"0::/../../../../user.slice/user-1000.slice/user@1000.service/kubepods.slice/kubepods-pod" + slice + ".slice", nil},
+		"likewise, elsewhere":         {"0::/../../../../system.slice/kubepods-pod" + slice + ".slice", nil},
+		"v2, cgroupfs":                {"0::/kubepods/besteffort/pod" + pod + "/" + id, []string{pod}},
+		"v2, cgroupfs, CRI-O":         {"0::/kubepods/burstable/pod" + pod + "/crio-" + id, []string{pod}},
+		"below a root of the kubelet": {"0::/custom/kubepods/burstable/pod" + pod + "/" + id, []string{pod}},
+		"below one with -pod in it":   {"0::/a-pod.slice/a-pod-kubepods.slice/a-pod-kubepods-burstable.slice/a-pod-kubepods-burstable-pod" + slice + ".slice/x", []string{pod}},
 		"v1, some controllers elsewhere": {
-			"9:rdma:/\n8:cpu,cpuacct:/system.slice/docker-" + node + ".scope\n7:memory:/kubepods/burstable/pod" + pod + "/" + id + "\n",
-			process.Group{PodUID: pod, ContainerID: id},
+			"9:rdma:/\n8:cpu,cpuacct:/system.slice/docker-" + node + ".scope\n7:memory:/kubepods/burstable/pod" + pod + "/" + id + "\n", []string{pod},
 		},
 		"containerd without its systemd driver": {
-			"0::/system.slice/containerd.service/kubepods-burstable-pod" + slice + ".slice:cri-containerd:" + id,
-			process.Group{PodUID: pod, ContainerID: id, Runtime: "containerd"},
+			"0::/system.slice/containerd.service/kubepods-burstable-pod" + slice + ".slice:cri-containerd:" + id, []string{pod},
 		},
 		"kind, systemd": {
 			"0::/docker/" + node + "/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-burstable.slice/kubelet-kubepods-burstable-pod" +
-				slice + ".slice/cri-containerd-" + id + ".scope",
-			process.Group{PodUID: pod, ContainerID: id, Runtime: "containerd"},
+				slice + ".slice/cri-containerd-" + id + ".scope", []string{pod},
 		},
-		"kind, cgroupfs": {
-			"11:devices:/docker/" + node + "/kubelet/kubepods/besteffort/pod" + pod + "/" + id,
-			process.Group{PodUID: pod, ContainerID: id},
-		},
+		"kind, cgroupfs": {"11:devices:/docker/" + node + "/kubelet/kubepods/besteffort/pod" + pod + "/" + id, []string{pod}},
 		"a node that is a pod": {
-			"0::/kubepods/burstable/pod" + strings.Replace(pod, "0f3a", "ffff", 1) + "/" + node + "/kubepods/pod" + pod + "/" + id,
-			process.Group{PodUID: pod, ContainerID: id},
+			"0::/kubepods/burstable/pod" + outer + "/" + node + "/kubepods/pod" + pod + "/" + id, []string{outer, pod},
 		},
-		"docker in a pod": {
-			"0::/kubepods/burstable/pod" + pod + "/" + id + "/docker/" + node,
-			process.Group{PodUID: pod, ContainerID: id},
+		"a container that makes groups": {
+			"0::/kubepods.slice/kubepods-pod" + outerSlice + ".slice/cri-containerd-" + id + ".scope/kubepods-pod" + slice + ".slice", []string{outer},
 		},
-		"a static pod": {
-			"0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod" + static + ".slice/crio-" + id + ".scope",
-			process.Group{PodUID: static, ContainerID: id, Runtime: "cri-o"},
+		"a container that makes a root": {
+			"0::/kubepods.slice/kubepods-pod" + outerSlice + ".slice/cri-containerd-" + id + ".scope/kubepods.slice/kubepods-pod" + slice + ".slice", []string{outer, pod},
 		},
-		"the pod's own group": {"0::/kubepods/pod" + pod, process.Group{PodUID: pod}},
-		"a helper of CRI-O": {
-			"0::/kubepods.slice/kubepods-pod" + slice + ".slice/crio-conmon-" + id + ".scope", process.Group{PodUID: pod},
+		"a container that makes a pod's group": {
+			"0::/kubepods/pod" + outer + "/" + id + "/pod" + pod, []string{outer},
 		},
-		"docker run": {
-			"0::/system.slice/docker-" + id + ".scope", process.Group{ContainerID: id, Runtime: "docker"},
+		"a user who makes groups": {
+			"0::/user.slice/user-1000.slice/user@1000.service/app.slice/kubepods-pod" + slice + ".slice", nil,
 		},
-		"docker run, cgroupfs": {"4:memory:/docker/" + id, process.Group{ContainerID: id}},
-		"nerdctl":              {"0::/system.slice/nerdctl-" + id + ".scope", process.Group{ContainerID: id, Runtime: "containerd"}},
-		"nerdctl by cgroupfs":  {"0::/default/" + id, process.Group{ContainerID: id}},
-		"podman":               {"0::/machine.slice/libpod-" + id + ".scope/container", process.Group{ContainerID: id, Runtime: "podman"}},
-		"a login":              {"0::/user.slice/user-1000.slice/session-3.scope", process.Group{}},
-		"a slice that looks like one": {
-			"0::/app.slice/my-pod" + slice + ".slice/" + id, process.Group{ContainerID: id},
+		"a user who makes a root": {
+			"0::/user.slice/user-1000.slice/user@1000.service/kubepods.slice/kubepods-pod" + slice + ".slice", nil,
 		},
-		"no UID":        {"0::/kubepods/burstable/pod-of-whales/" + id, process.Group{ContainerID: id}},
-		"upper case":    {"0::/kubepods/pod" + strings.ToUpper(pod), process.Group{}},
-		"a short id":    {"0::/kubepods/pod" + pod + "/cri-containerd-abc.scope", process.Group{PodUID: pod}},
-		"the root":      {"0::/\n", process.Group{}},
-		"an empty file": {"", process.Group{}},
-		"no colons":     {"kubepods/pod" + pod, process.Group{}},
+		"a user's own containerd": {
+			"0::/user.slice/user-1000.slice/user@1000.service/kubepods-pod" + slice + ".slice:cri-containerd:" + id, nil,
+		},
+		"a job that makes groups":      {"0::/system.slice/slurmstepd.scope/job_7/step_0/user/kubepods/pod" + pod, nil},
+		"a job, v1":                    {"4:memory:/slurm/uid_1000/job_7/step_0/kubepods/pod" + pod, nil},
+		"a job, on a node of several":  {"4:memory:/slurm_n1/uid_1000/job_7/kubepods/pod" + pod + "\n0::/n1_slurmstepd.scope/job_7/kubepods/pod" + pod, nil},
+		"a job of PBS":                 {"4:memory:/pbs_jobs.service/jobid/7.server/kubepods/pod" + pod, nil},
+		"docker in a pod":              {"0::/kubepods/burstable/pod" + pod + "/" + id + "/docker/" + node, []string{pod}},
+		"a static pod":                 {"0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod" + static + ".slice/crio-" + id + ".scope", []string{static}},
+		"the pod's own group":          {"0::/kubepods/pod" + pod, []string{pod}},
+		"docker run":                   {"0::/system.slice/docker-" + id + ".scope", nil},
+		"a login":                      {"0::/user.slice/user-1000.slice/session-3.scope", nil},
+		"a slice that looks like one":  {"0::/app.slice/my-pod" + slice + ".slice/" + id, nil},
+		"a group beside the kubelet's": {"0::/system.slice/kubepods-pod" + slice + ".slice", nil},
+		"a class beside the kubelet's": {"0::/burstable/pod" + pod, nil},
+		"no UID":                       {"0::/kubepods/burstable/pod-of-whales/" + id, nil},
+		"upper case":                   {"0::/kubepods/pod" + strings.ToUpper(pod), nil},
+		"the root":                     {"0::/\n", nil},
+		"an empty file":                {"", nil},
+		"no colons":                    {"kubepods/pod" + pod, nil},
 	} {
-		if diff := cmp.Diff(test.want, process.Parse(test.text)); diff != "" {
+		if diff := cmp.Diff(test.want, process.Pods(test.text)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
 }
 
-// shapes are how a pod's container appears, by driver and runtime; the bits of choice put it under
-// another pod and after other lines.
+// shape is how a pod's container appears, by driver and runtime; the bits of choice put it under
+// another container and after other lines.
 func shape(choice uint8, pod, id string) string {
 	under := strings.ReplaceAll(pod, "-", "_")
 	path := [...]string{
@@ -130,25 +124,19 @@ func shape(choice uint8, pod, id string) string {
 
 // Whatever a text is, what is found is in it and has its form; and a pod that is written down in
 // any shape is found again, whatever stands around it.
-func FuzzParse(f *testing.F) {
+func FuzzPods(f *testing.F) {
 	f.Add("0::/user.slice", uint64(1), uint64(2), uint8(0))
 	f.Add("0::/kubepods/pod"+pod+"/"+id, uint64(3), uint64(4), uint8(13))
 	f.Fuzz(func(t *testing.T, text string, a, b uint64, choice uint8) {
-		g := process.Parse(text)
-		if g.PodUID != "" && !strings.Contains(strings.ReplaceAll(text, "_", "-"), "pod"+g.PodUID) {
-			t.Errorf("%q has no pod %q", text, g.PodUID)
-		}
-		if g.ContainerID != "" && (len(g.ContainerID) != 64 || !strings.Contains(text, g.ContainerID)) {
-			t.Errorf("%q has no container %q", text, g.ContainerID)
-		}
-		if n := len(g.PodUID); n != 0 && n != 32 && n != 36 {
-			t.Errorf("UID %q", g.PodUID)
+		for _, uid := range process.Pods(text) {
+			if !strings.Contains(strings.ReplaceAll(text, "_", "-"), "pod"+uid) || len(uid) != 32 && len(uid) != 36 {
+				t.Errorf("%q has no pod %q", text, uid)
+			}
 		}
 		uid := fmt.Sprintf("%08x-%04x-%04x-%04x-%012x", uint32(a), uint16(a>>32), uint16(a>>48), uint16(b), b>>16)
 		cid := fmt.Sprintf("%032x%032x", a, b)
-		got := process.Parse(shape(choice, uid, cid))
-		if got.PodUID != uid || got.ContainerID != cid {
-			t.Errorf("%q gives %+v", shape(choice, uid, cid), got)
+		if got := process.Pods(shape(choice, uid, cid)); len(got) != 1 || got[0] != uid {
+			t.Errorf("%q gives %q", shape(choice, uid, cid), got)
 		}
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -27,11 +28,13 @@ type Resolver struct {
 
 // A process is what is remembered of one.
 type process struct {
-	start     string // in ticks since boot: ids come again, this does not
-	inode     uint64 // of its folder in proc, 0 where the file system has none
-	uid       string // of its pod
+	start     string   // in ticks since boot: ids come again, this does not
+	inode     uint64   // of its folder in proc, 0 where the file system has none
+	uids      []string // of its pods
 	requested time.Time
 	ended     time.Time // when it was first missed; zero while it runs
+	// again is when its id was first seen to be another process's than before; zero for a new id.
+	again time.Time
 }
 
 const (
@@ -50,62 +53,62 @@ func NewResolver(proc fs.FS) *Resolver {
 	return &Resolver{proc: proc, most: maxProcesses, known: map[uint32]process{}}
 }
 
-// PodOf returns the UID of the process's pod, "" for a process that is in no pod. One that has
-// ended and whose pod was known before keeps it for one more read. The error wraps
-// gpu.ErrPIDNamespace if the ids here are not the host's: then the id is that of another process,
-// or of none; and gpu.ErrPermission if /proc may not be read.
-func (r *Resolver) PodOf(pid uint32) (string, error) {
-	p, err := r.lookup(pid, r.end)
-	return p.uid, err
-}
+// PodOf returns the UIDs of the process's pods, the outermost first (see Pods); nil for a process
+// that is in no pod. One that has ended and whose pods were known before keeps them for one more
+// read. The error wraps gpu.ErrPIDNamespace if the ids here are not the host's: then the id is that
+// of another process, or of none; gpu.ErrPermission if /proc may not be read; and
+// gpu.ErrUnavailable for one read of an id that was another pod's process before, since the driver
+// reports what either did.
+func (r *Resolver) PodOf(pid uint32) ([]string, error) { return r.lookup(pid, r.end) }
 
 // Recall is PodOf for requests about a process beside the reads of the driver, perhaps since it has
 // just ended: the question does not begin the time of that one more read.
-func (r *Resolver) Recall(pid uint32) (string, error) {
-	p, err := r.lookup(pid, r.recall)
-	return p.uid, err
-}
+func (r *Resolver) Recall(pid uint32) ([]string, error) { return r.lookup(pid, r.recall) }
 
-// lookup returns what is known of a process; ended, of one that is no more.
-func (r *Resolver) lookup(pid uint32, ended func(uint32, time.Time) process) (process, error) {
+// lookup returns the pods of a process; ended, of one that is no more.
+func (r *Resolver) lookup(pid uint32, ended func(uint32, time.Time) process) ([]string, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err := r.check(); err != nil {
-		return process{}, err
+		return nil, err
 	}
 	now := time.Now()
 	dir := strconv.FormatUint(uint64(pid), 10)
 	p, known := r.known[pid]
 	inode := r.inode(dir)
-	if known && inode != 0 && inode == p.inode {
-		p.requested = now
-		r.known[pid] = p
-		return p, nil
-	}
-	stat, err := r.read(dir + "/stat")
-	if err != nil {
-		return process{}, err
-	}
-	if stat == nil {
-		return ended(pid, now), nil
-	}
-	_, _, start := statOf(stat)
-	if !known || p.start != start {
-		text, err := r.read(dir + "/cgroup")
+	if !known || inode == 0 || inode != p.inode {
+		stat, err := r.read(dir + "/stat")
 		if err != nil {
-			return process{}, err
+			return nil, err
 		}
-		if text == nil {
-			return ended(pid, now), nil
+		if stat == nil {
+			return ended(pid, now).uids, nil
 		}
-		if len(r.known) >= r.most {
-			r.forget(now)
+		if _, _, start := statOf(stat); !known || p.start != start {
+			text, err := r.read(dir + "/cgroup")
+			if err != nil {
+				return nil, err
+			}
+			if text == nil {
+				return ended(pid, now).uids, nil
+			}
+			if len(r.known) >= r.most {
+				r.forget(now)
+			}
+			next := process{start: start, uids: Pods(string(text))}
+			reported := now.Sub(p.requested) <= forgotten && (p.ended.IsZero() || now.Sub(p.ended) < lastRead)
+			if known && reported && !slices.Equal(next.uids, p.uids) {
+				next.again = now
+			}
+			p = next
 		}
-		p = process{start: start, uid: Parse(string(text)).PodUID}
 	}
 	p.inode, p.requested, p.ended = inode, now, time.Time{}
 	r.known[pid] = p
-	return p, nil
+	if !p.again.IsZero() && now.Sub(p.again) < lastRead {
+		return nil, fmt.Errorf("cgroup: process %d was another pod's just now: %w", pid, gpu.ErrUnavailable)
+	}
+	return p.uids, nil
 }
 
 // inode returns the number of a process's folder, 0 where there is none. The kernel gives every

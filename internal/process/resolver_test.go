@@ -72,17 +72,24 @@ func (p *proc) put(pid, start int, group string) {
 	p.MapFS[fmt.Sprint(pid, "/cgroup")] = &fstest.MapFile{Data: []byte("0::" + group)}
 }
 
+// one returns the only UID, "" for none.
+func one(uids []string, err error) (string, error) {
+	if len(uids) != 1 {
+		return "", err
+	}
+	return uids[0], err
+}
+
 func TestResolver(t *testing.T) {
 	p := newProc()
 	r := process.NewResolver(p)
 	want := func(pid uint32, uid string, reason string) {
 		t.Helper()
-		got, err := r.PodOf(pid)
+		got, err := one(r.PodOf(pid))
 		if got != uid || gpu.Reason(err) != reason {
 			t.Errorf("PodOf(%d) = %q, %v; want %q, %q", pid, got, err, uid, reason)
 		}
 	}
-	other := "ffffffff-5b1c-4c8e-9d0a-3c1f2ab45678"
 	p.put(70, 500, "/kubepods/pod"+pod+"/"+id)
 	p.put(71, 500, "/user.slice")
 	want(70, pod, "")
@@ -93,15 +100,58 @@ func TestResolver(t *testing.T) {
 	if n := p.reads["70/cgroup"]; n != 1 {
 		t.Errorf("the group of one process was read %d times", n)
 	}
-	p.put(70, 900, "/kubepods/pod"+other+"/"+id) // the id came again
-	want(70, other, "")
+	p.put(70, 900, "/kubepods/pod"+pod+"/"+id) // the id came again, in the same pod
+	want(70, pod, "")
 
 	p.fail["70/stat"] = fs.ErrPermission
 	want(70, "", "permission")
 	p.fail["70/stat"] = errors.New("input/output error")
 	want(70, "", "unavailable")
 	delete(p.fail, "70/stat")
-	want(70, other, "")
+	want(70, pod, "")
+}
+
+// A process id that comes again in another pod within an interval belongs to neither in that read,
+// on every GPU: the driver adds up what both did.
+func TestProcessIDThatComesAgain(t *testing.T) {
+	const other = "ffffffff-5b1c-4c8e-9d0a-3c1f2ab45678"
+	for name, tt := range map[string]struct {
+		between func(*testing.T, *proc, *process.Resolver)
+		reason  string
+	}{
+		"within an interval": {func(*testing.T, *proc, *process.Resolver) {}, "unavailable"},
+		"after a read that missed it": {func(t *testing.T, p *proc, r *process.Resolver) {
+			delete(p.MapFS, "70/stat")
+			if uid, err := one(r.PodOf(70)); uid != pod || err != nil {
+				t.Errorf("the last read finds %q, %v", uid, err)
+			}
+			time.Sleep(10 * time.Second)
+		}, ""},
+		"long after the last question": {func(*testing.T, *proc, *process.Resolver) { time.Sleep(time.Hour) }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newProc()
+				r := process.NewResolver(p)
+				p.put(70, 500, "/kubepods/pod"+pod+"/"+id)
+				if uid, err := one(r.PodOf(70)); uid != pod || err != nil {
+					t.Fatalf("%q, %v", uid, err)
+				}
+				time.Sleep(10 * time.Second)
+				tt.between(t, p, r)
+				p.put(70, 900, "/kubepods/pod"+other+"/"+id)
+				for range 2 { // GPUs
+					if uid, err := r.PodOf(70); gpu.Reason(err) != tt.reason || tt.reason != "" && uid != nil {
+						t.Errorf("in that read %q, %v; want %q", uid, err, tt.reason)
+					}
+				}
+				time.Sleep(10 * time.Second)
+				if uid, err := one(r.PodOf(70)); uid != other || err != nil {
+					t.Errorf("in the next %q, %v", uid, err)
+				}
+			})
+		})
+	}
 }
 
 // A driver reports what a process did since the last read, and by then it can have ended: it keeps
@@ -118,7 +168,7 @@ func TestProcessThatEnded(t *testing.T) {
 				r := process.NewResolver(p)
 				want := func(pid uint32, uid string) {
 					t.Helper()
-					if got, err := r.PodOf(pid); got != uid || err != nil {
+					if got, err := one(r.PodOf(pid)); got != uid || err != nil {
 						t.Errorf("PodOf(%d) = %q, %v; want %q", pid, got, err, uid)
 					}
 				}
@@ -141,6 +191,7 @@ func TestProcessThatEnded(t *testing.T) {
 				end(p)
 				want(70, other)
 				clear(p.fail)
+				time.Sleep(10 * time.Second)
 				p.put(70, 950, "/user.slice")
 				want(70, "")
 			})
@@ -157,7 +208,7 @@ func TestResolverReadsAProcessOnce(t *testing.T) {
 	r := process.NewResolver(p)
 	p.put(70, 500, "/kubepods/pod"+pod+"/"+id)
 	for range 3 {
-		if uid, err := r.PodOf(70); uid != pod || err != nil {
+		if uid, err := one(r.PodOf(70)); uid != pod || err != nil {
 			t.Errorf("PodOf(70) = %q, %v", uid, err)
 		}
 	}
@@ -165,12 +216,12 @@ func TestResolverReadsAProcessOnce(t *testing.T) {
 		t.Errorf("reads: %v", p.reads)
 	}
 	p.inodes["70"] = 2 // the kernel made the folder's entry again
-	if uid, _ := r.PodOf(70); uid != pod || p.reads["70/stat"] != 2 || p.reads["70/cgroup"] != 1 {
+	if uid, _ := one(r.PodOf(70)); uid != pod || p.reads["70/stat"] != 2 || p.reads["70/cgroup"] != 1 {
 		t.Errorf("%q after reads %v", uid, p.reads)
 	}
 	p.inodes["70"] = 3
 	p.put(70, 600, "/kubepods/pod"+other+"/"+id)
-	if uid, _ := r.PodOf(70); uid != other {
+	if uid, _ := one(r.PodOf(70)); uid == pod {
 		t.Errorf("%q for the id of another process", uid)
 	}
 }
@@ -203,7 +254,7 @@ func TestResolverRefusesOtherNamespaces(t *testing.T) {
 		if p.MapFS["2/stat"].Data = []byte(stat); stat == "" {
 			delete(p.MapFS, "2/stat")
 		}
-		if uid, err := process.NewResolver(p).PodOf(70); uid != "" || !errors.Is(err, gpu.ErrPIDNamespace) {
+		if uid, err := one(process.NewResolver(p).PodOf(70)); uid != "" || !errors.Is(err, gpu.ErrPIDNamespace) {
 			t.Errorf("%s: %q, %v", name, uid, err)
 		}
 	}
@@ -219,7 +270,7 @@ func TestResolverIsBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if uid, err := r.PodOf(5); uid != pod || err != nil {
+	if uid, err := one(r.PodOf(5)); uid != pod || err != nil {
 		t.Errorf("after %d processes: %q, %v", 6000, uid, err)
 	}
 	if n := r.Known(); n > 4096 {
@@ -236,13 +287,13 @@ func TestRecallOfProcessThatIsLongGone(t *testing.T) {
 			"7/cgroup": {Data: []byte("0::/kubepods.slice/kubepods-poda3f5c1d2e4b6978899aabbccddeeff00.slice/cri-containerd-0.scope\n")},
 		}
 		r := process.NewResolver(proc)
-		if uid, err := r.PodOf(7); uid == "" || err != nil {
+		if uid, err := one(r.PodOf(7)); uid == "" || err != nil {
 			t.Fatalf("%q, %v", uid, err)
 		}
 		delete(proc, "7/stat")
 		delete(proc, "7/cgroup")
 		time.Sleep(6 * time.Minute)
-		if uid, err := r.Recall(7); uid != "" || err != nil {
+		if uid, err := one(r.Recall(7)); uid != "" || err != nil {
 			t.Errorf("%q, %v", uid, err)
 		}
 	})

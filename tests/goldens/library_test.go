@@ -101,8 +101,8 @@ func driver() []string {
 }
 
 // podOf says that the processes of a driver are those of the first pods.
-func podOf(pid uint32) (string, error) {
-	return fmt.Sprintf("00000000-0000-4000-8000-%012d", pid/100), nil
+func podOf(pid uint32) ([]string, error) {
+	return []string{fmt.Sprintf("00000000-0000-4000-8000-%012d", pid/100)}, nil
 }
 
 // A library is a source over a test library.

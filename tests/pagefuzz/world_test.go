@@ -441,20 +441,20 @@ func (w *world) confuse() {
 }
 
 // podOf is what finds the pod of a process.
-func (w *world) podOf(pid uint32) (string, error) {
+func (w *world) podOf(pid uint32) ([]string, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.engine.noPod != nil {
-		return "", w.engine.noPod
+		return nil, w.engine.noPod
 	}
 	for _, c := range w.cards {
 		for _, d := range c.devices {
 			for _, x := range d.processes {
 				if x.pid == pid && x.pod != nil {
-					return x.pod.uid, nil
+					return []string{x.pod.uid}, nil
 				}
 			}
 		}
 	}
-	return "", nil
+	return nil, nil
 }

@@ -42,9 +42,9 @@ type Options struct {
 	Registerer prometheus.Registerer
 	// Log gets a line when the log ceases or begins to be readable. Required.
 	Log *slog.Logger
-	// PodOf returns the UID of the pod that a process of the host belongs to, "" for none. It is
-	// called on Run's goroutine. Nil where that is not known.
-	PodOf func(pid uint32) (string, error)
+	// PodOf returns the UIDs of the pods that a process of the host belongs to, the outermost first;
+	// nil for none. It is called on Run's goroutine. Nil where that is not known.
+	PodOf func(pid uint32) ([]string, error)
 
 	// Open opens the log; nil means the device at Path.
 	Open func() (Device, error)
@@ -219,11 +219,11 @@ func (r *Reader) podOf(pid uint32) string {
 	if pid == 0 || r.opt.PodOf == nil {
 		return ""
 	}
-	uid, err := r.opt.PodOf(pid)
-	if err != nil {
+	uids, err := r.opt.PodOf(pid)
+	if err != nil || len(uids) == 0 {
 		return ""
 	}
-	return uid
+	return uids[0]
 }
 
 // open opens the device at path.

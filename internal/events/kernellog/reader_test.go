@@ -184,11 +184,11 @@ func TestProcessesAreLookedUpAtOnce(t *testing.T) {
 		d := newDevice()
 		r := kernellog.New(kernellog.Options{
 			Registerer: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler), Open: of(d),
-			PodOf: func(pid uint32) (string, error) {
+			PodOf: func(pid uint32) ([]string, error) {
 				if pid == 8 {
-					return "not to be used", errors.New("another namespace")
+					return []string{"not to be used"}, errors.New("another namespace")
 				}
-				return fmt.Sprint("pod of ", pid), nil
+				return []string{fmt.Sprint("pod of ", pid)}, nil
 			},
 		})
 		ctx, cancel := context.WithCancel(t.Context())

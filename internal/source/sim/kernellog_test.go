@@ -67,11 +67,11 @@ faults:
 		}
 		var got []string
 		for _, x := range xids {
-			pod, err := src.PodOf(x.PID)
+			pods, err := src.PodOf(x.PID)
 			if err != nil {
 				t.Fatal(err)
 			}
-			got = append(got, fmt.Sprintf("%v GPU %d XID %d, pod %t", time.Unix(0, x.Time).Sub(begin), buses[x.PCIBusID], x.Code, pod != ""))
+			got = append(got, fmt.Sprintf("%v GPU %d XID %d, pod %t", time.Unix(0, x.Time).Sub(begin), buses[x.PCIBusID], x.Code, pods != nil))
 		}
 		want := []string{
 			"20s GPU 0 XID 62, pod true", "20s GPU 5 XID 62, pod false", "21s GPU 0 XID 45, pod true", "21s GPU 5 XID 45, pod false",

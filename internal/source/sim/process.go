@@ -113,13 +113,13 @@ func (s *Session) readProcesses(b *gpu.Batch, now int64) {
 	}
 }
 
-// PodOf returns the UID of the pod that a simulated process belongs to, "" for one of the host and
-// for ids that no process has.
-func (s *Source) PodOf(pid uint32) (string, error) {
-	if pid < firstPID || int(pid-firstPID) >= len(s.uids) {
-		return "", nil
+// PodOf returns the UID of the pod that a simulated process belongs to, nil for a process of the
+// host and for ids that no process has.
+func (s *Source) PodOf(pid uint32) ([]string, error) {
+	if pid < firstPID || int(pid-firstPID) >= len(s.uids) || s.uids[pid-firstPID] == "" {
+		return nil, nil
 	}
-	return s.uids[pid-firstPID], nil
+	return s.uids[pid-firstPID:][:1:1], nil
 }
 
 // podUID returns the UID of a pod, "" for a process of the host.

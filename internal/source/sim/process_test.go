@@ -78,7 +78,7 @@ func TestProcessesAddUpToTheirDevice(t *testing.T) {
 	if furthest < 5 {
 		t.Errorf("the moment is never further than %v %% from the mean: bursts are not as ugly as they are", furthest)
 	}
-	if uid, err := source.PodOf(1); uid != "" || err != nil {
+	if uid, err := source.PodOf(1); uid != nil || err != nil {
 		t.Errorf("process 1 is of pod %q, %v", uid, err)
 	}
 }
