@@ -3,7 +3,9 @@
 package e2e
 
 import (
+	"context"
 	"maps"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +15,8 @@ import (
 	"testing"
 
 	apps "k8s.io/api/apps/v1"
+	core "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/process"
 )
@@ -219,5 +223,74 @@ func TestPodsThatEndAndBegin(t *testing.T) {
 	})
 	if got := deviceOf(p, "ml/heir/main"); got != given {
 		t.Errorf("the next pod is shown on GPU %q, and the one that is done had %q", got, given)
+	}
+}
+
+// onThisNode returns manifests as this node can run them: what belongs to software that it has not
+// is left out, and pods have the host's network, since it has none for pods, and the API server's
+// address, since it serves none of the cluster's. Everything else is as it was. change may add to a
+// DaemonSet.
+func onThisNode(t *testing.T, manifests string, change func(*apps.DaemonSet)) string {
+	t.Helper()
+	var out []string
+	for doc := range strings.SplitSeq(manifests, "\n---") {
+		var kind struct{ Kind string }
+		if err := yaml.Unmarshal([]byte(doc), &kind); err != nil {
+			t.Fatalf("%v in\n%s", err, doc)
+		}
+		switch kind.Kind {
+		case "", "ServiceMonitor", "PrometheusRule", "SecurityContextConstraints":
+			continue
+		case "DaemonSet":
+			var set apps.DaemonSet
+			if err := yaml.UnmarshalStrict([]byte(doc), &set); err != nil {
+				t.Fatal(err)
+			}
+			pod := &set.Spec.Template.Spec
+			pod.HostNetwork = true
+			pod.Containers[0].Env = append(pod.Containers[0].Env,
+				core.EnvVar{Name: "KUBERNETES_SERVICE_HOST", Value: nodeIP}, core.EnvVar{Name: "KUBERNETES_SERVICE_PORT", Value: "6443"})
+			change(&set)
+			doc = string(asJSON(t, &set))
+		}
+		out = append(out, doc)
+	}
+	return strings.Join(out, "\n---\n")
+}
+
+// applied applies manifests until the test ends, and waits until what they run is gone, since the
+// next ones listen on the same port.
+func (n *node) applied(t *testing.T, manifests string) {
+	t.Helper()
+	n.must(t, manifests, "apply", "-f", "-")
+	t.Cleanup(func() {
+		if t.Failed() {
+			for _, namespace := range []string{"gpu-monitoring", "gpu-operator", "default"} {
+				about, _ := n.kubectl("", "-n", namespace, "describe", "daemonset,pod")
+				logs, _ := n.kubectl("", "-n", namespace, "logs", "-l", "app.kubernetes.io/name=dcgm-exporter", "--tail=40")
+				t.Logf("%s:\n%s\n%s", namespace, about, logs)
+			}
+		}
+		n.must(t, manifests, "delete", "--ignore-not-found", "--wait", "--grace-period=1", "-f", "-")
+		eventually(t, func() bool {
+			resp, err := http.Get("http://" + nodeIP + ":9400/health")
+			if err == nil {
+				resp.Body.Close()
+			}
+			return err != nil
+		}, func() string { return "port 9400 is still served" })
+	})
+}
+
+// eventually waits until done, and fails with what else was seen.
+func eventually(t *testing.T, done func() bool, seen func() string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	for !done() {
+		if ctx.Err() != nil {
+			t.Fatal(seen())
+		}
+		pause(ctx)
 	}
 }

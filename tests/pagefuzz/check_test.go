@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -43,10 +42,6 @@ const (
 	endsInTime   rule = "ends-in-time" // also while the engine hangs, as long as it gets the signal
 	runs         rule = "runs"         // the loop ends when it is cancelled, without an error
 )
-
-// known are rules that pages break for a reason that is known. A rule is taken off this list when
-// that is mended: the fuzzer then holds it.
-var knownDefects = map[rule]string{}
 
 // A sample is one line of a page.
 type sample struct {
@@ -108,10 +103,8 @@ type checker struct {
 	begin    time.Time
 	interval time.Duration
 	virtual  bool
-	strict   bool // holds the rules of known defects, too
 
 	pages int
-	broke map[rule]int
 
 	counters map[string]seen             // by series
 	totals   map[string]map[string]total // family → series → its latest value
@@ -140,15 +133,14 @@ type total struct {
 
 func newChecker(t *testing.T, w *world, interval time.Duration, virtual bool) *checker {
 	return &checker{
-		t: t, w: w, begin: time.Now(), interval: interval, virtual: virtual, strict: os.Getenv("PAGEFUZZ_STRICT") == "1", broke: map[rule]int{}, counters: map[string]seen{},
+		t: t, w: w, begin: time.Now(), interval: interval, virtual: virtual, counters: map[string]seen{},
 		totals: map[string]map[string]total{}, energy0: map[string]float64{}, weights: map[key]float64{}, stood: map[key]bool{}, seconds: map[key]float64{},
 	}
 }
 
 // breaks reports a page that breaks a rule.
 func (c *checker) breaks(r rule, p *page, format string, args ...any) {
-	c.broke[r]++
-	if _, known := knownDefects[r]; known && !c.strict || c.t.Failed() {
+	if c.t.Failed() {
 		return // the first says enough
 	}
 	c.t.Errorf("page %d, after %v, breaks %q: %s", c.pages, time.Since(c.begin), r, fmt.Sprintf(format, args...))

@@ -12,6 +12,5 @@
 //
 //	PAGEFUZZ_PAGES=100000 go test ./tests/pagefuzz -run TestPages -timeout 0
 //	PAGEFUZZ_SEED=17 go test ./tests/pagefuzz -run TestPages -v
-//	PAGEFUZZ_STRICT=1 go test ./tests/pagefuzz    # with the rules that known defects break
 //	go test ./tests/pagefuzz -run '^$' -fuzz FuzzPages
 package pagefuzz
