@@ -74,7 +74,7 @@ func (p play) scraped(t *testing.T) recording {
 		})
 		log := kernellog.New(kernellog.Options{
 			Path: "simulated", Registerer: registry, Log: slog.New(slog.DiscardHandler),
-			Open: func() (kernellog.Device, error) { return src.KernelLog(), nil },
+			Open:  func() (kernellog.Device, error) { return src.KernelLog(), nil },
 			PodOf: src.PodOf,
 		})
 		all := gpu.Selector{Flex: true}
