@@ -4,13 +4,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"encoding/xml"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"sigs.k8s.io/yaml"
 )
 
 func example(name string) string { return filepath.Join("..", "..", "docs", "examples", name) }
@@ -134,19 +131,10 @@ func TestExitCodes(t *testing.T) {
 
 func TestFormatsAreWhatTheySay(t *testing.T) {
 	args := []string{"lint", "--command", "-", "-o"}
-	for format, read := range map[string]func([]byte, any) error{
-		"json":  json.Unmarshal,
-		"sarif": json.Unmarshal,
-		"yaml":  func(data []byte, v any) error { return yaml.Unmarshal(data, v) },
-		"junit": func(data []byte, _ any) error {
-			return xml.Unmarshal(data, new(struct {
-				XMLName xml.Name `xml:"testsuites"`
-			}))
-		},
-	} {
+	for _, format := range []string{"json", "sarif"} {
 		code, out, _ := call(content(t, example("install.sh")), append(args, format)...)
 		var v map[string]any
-		if err := read([]byte(out), &v); err != nil || code != 1 {
+		if err := json.Unmarshal([]byte(out), &v); err != nil || code != 1 {
 			t.Errorf("%s: exit %d, %v\n%s", format, code, err, out)
 		}
 		if format == "json" {

@@ -15,7 +15,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
 )
 
-var formats = []string{"text", "json", "yaml", "sarif", "junit"}
+var formats = []string{"text", "json", "sarif"}
 
 // verboseFlag adds -v to a command whose answer is a tree.
 func (e *env) verboseFlag(cmd *cobra.Command) {
@@ -43,7 +43,7 @@ type answer struct {
 	// Document says that Text writes a file, such as a values file, for another program to read: it
 	// is written alone and without color, and the findings go to the error stream.
 	Document bool
-	// Data is the result for -o json and yaml; its json tags name the fields. Without it the
+	// Data is the result for -o json; its json tags name the fields. Without it the
 	// findings are written.
 	Data any
 	// Report is what is wrong with the input or worth knowing about the result.
@@ -102,19 +102,8 @@ func (e *env) render(w io.Writer, a *answer) error {
 	switch e.format {
 	case "json":
 		return finding.WriteJSON(w, a.data())
-	case "yaml":
-		return finding.WriteYAML(w, a.data())
 	case "sarif":
 		return a.Report.WriteSARIF(w, "gpuop", e.version)
-	case "junit":
-		severity, never := e.failSeverity()
-		if never {
-			severity = finding.Error + 1
-		}
-		if a.Tree != nil {
-			return a.Tree.WriteJUnit(w, "gpuop", severity)
-		}
-		return a.Report.WriteJUnit(w, "gpuop", severity)
 	}
 	return e.renderText(w, a)
 }

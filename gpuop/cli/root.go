@@ -133,7 +133,7 @@ Exit codes: 0 as intended, or nothing at or above --fail-on; 1 findings or rows 
 		return fmt.Errorf("%w: %w (see %s --help)", errUsage, err, cmd.CommandPath())
 	})
 	flags := root.PersistentFlags()
-	flags.StringVarP(&e.format, "output", "o", "text", "output `format`: text, json, yaml, sarif or junit")
+	flags.StringVarP(&e.format, "output", "o", "text", "output `format`: text, json or sarif")
 	flags.StringVar(&e.outPath, "out", "", "write to this `file` instead of standard output")
 	flags.StringArrayVar(&e.charts, "chart", nil, "learn a release from a chart: a `folder`, archive or OCI layout, or the output of helm get manifest, or of helm get values -a as FILE@RELEASE; may be repeated")
 	flags.StringVar(&e.failOn, "fail-on", "warn", "lowest `severity` that makes the exit code 1: error, warn, info or never")

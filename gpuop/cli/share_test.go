@@ -109,7 +109,7 @@ func FuzzSharePredict(f *testing.F) {
 		report := finding.Report{Findings: findings}
 		g := mig.GPU{Product: "X", MemoryMiB: 1000, ComputeCapability: "8.0"}
 		a := share(sharing.Plugin, nil, []mig.GPU{g, g}, configs, label, "", "", report)
-		for _, format := range []string{"text", "json", "yaml", "sarif", "junit"} {
+		for _, format := range []string{"text", "json", "sarif"} {
 			e := &env{format: format, failOn: "error", Streams: Streams{Out: &strings.Builder{}, Err: &strings.Builder{}}}
 			err := e.answer(a)
 			if (err == nil) == a.Report.AtLeast(finding.Error) {

@@ -28,7 +28,7 @@ func TestVerifyOfAFolder(t *testing.T) {
 		{"verify", "--from", gathered},
 		{"verify", "--from", gathered, "--fail-on", "never"},
 		{"verify", "--from", gathered, "-o", "json"},
-		{"verify", "--from", gathered, "-o", "junit"},
+		{"verify", "--from", gathered, "-o", "sarif"},
 		{"verify", "--from", "../verify/testdata/healthy", "-v"},
 	} {
 		text.WriteString(transcript("", args...))

@@ -2,12 +2,9 @@ package finding
 
 import (
 	"encoding/json"
-	"encoding/xml"
 	"fmt"
 	"io"
 	"strings"
-
-	"sigs.k8s.io/yaml"
 )
 
 // WriteJSON writes v as indented JSON with a final newline.
@@ -16,16 +13,6 @@ func WriteJSON(w io.Writer, v any) error {
 	enc.SetIndent("", "  ")
 	enc.SetEscapeHTML(false)
 	return enc.Encode(v)
-}
-
-// WriteYAML writes v as YAML, with the names of its JSON form.
-func WriteYAML(w io.Writer, v any) error {
-	data, err := yaml.Marshal(v)
-	if err != nil {
-		return err
-	}
-	_, err = w.Write(data)
-	return err
 }
 
 // MarshalJSON writes an empty list, never null, for an empty report.
@@ -123,63 +110,6 @@ func (r *Report) WriteSARIF(w io.Writer, tool, version string) error {
 		Runs:    []sarifRun{run},
 	})
 }
-
-type junitSuites struct {
-	XMLName xml.Name     `xml:"testsuites"`
-	Suites  []junitSuite `xml:"testsuite"`
-}
-
-type junitSuite struct {
-	Name     string      `xml:"name,attr"`
-	Tests    int         `xml:"tests,attr"`
-	Failures int         `xml:"failures,attr"`
-	Cases    []junitCase `xml:"testcase"`
-}
-
-type junitCase struct {
-	Name    string        `xml:"name,attr"`
-	Class   string        `xml:"classname,attr"`
-	File    string        `xml:"file,attr,omitempty"`
-	Line    int           `xml:"line,attr,omitempty"`
-	Failure *junitFailure `xml:"failure"`
-}
-
-type junitFailure struct {
-	Type    string `xml:"type,attr"`
-	Message string `xml:"message,attr"`
-	Text    string `xml:",chardata"`
-}
-
-// WriteJUnit writes the report in the JUnit form that CI systems read: a case for each finding,
-// failed when it is at least as severe as failOn. A report without findings is one passed case.
-func (r *Report) WriteJUnit(w io.Writer, suite string, failOn Severity) error {
-	s := junitSuite{Name: suite}
-	for _, f := range r.Findings {
-		c := junitCase{Name: xmlText(strings.TrimSpace(f.ID + " " + f.Subject)), Class: suite, File: xmlText(f.File), Line: f.Line}
-		if f.Severity >= failOn {
-			c.Failure = &junitFailure{Type: f.Severity.String(), Message: xmlText(f.Reason), Text: xmlText(f.Fix)}
-			s.Failures++
-		}
-		s.Cases = append(s.Cases, c)
-	}
-	if len(s.Cases) == 0 {
-		s.Cases = []junitCase{{Name: "no findings", Class: suite}}
-	}
-	s.Tests = len(s.Cases)
-	if _, err := io.WriteString(w, xml.Header); err != nil {
-		return err
-	}
-	enc := xml.NewEncoder(w)
-	enc.Indent("", "  ")
-	if err := enc.Encode(junitSuites{Suites: []junitSuite{s}}); err != nil {
-		return err
-	}
-	_, err := io.WriteString(w, "\n")
-	return err
-}
-
-// xmlText drops the characters that XML 1.0 cannot carry.
-func xmlText(s string) string { return strings.TrimSpace(OneLine(strings.ToValidUTF8(s, "�"))) }
 
 // sentence is the finding as one message: subject, reason, fix and source.
 func (f Finding) sentence() string {

@@ -3,7 +3,7 @@
 // groups the rows by node.
 //
 // Package finding speaks about mistakes in a file; a verdict also says what is right, and what could
-// not be judged. The command line turns a Tree into text, JSON, YAML, JUnit, SARIF and an exit code.
+// not be judged. The command line turns a Tree into text, JSON, SARIF and an exit code.
 //
 // The package reads nothing and judges nothing.
 package verdict

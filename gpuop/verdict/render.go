@@ -3,7 +3,6 @@ package verdict
 import (
 	"bufio"
 	"cmp"
-	"encoding/xml"
 	"fmt"
 	"io"
 	"slices"
@@ -157,59 +156,4 @@ func (t *Tree) Summary() string {
 		return "nothing was judged"
 	}
 	return strings.Join(words, ", ")
-}
-
-// WriteJUnit writes a test case for each row, grouped in a suite per node; a row whose state is at
-// least as severe as failOn is a failure, and a row that is unknown and no failure is skipped.
-func (t *Tree) WriteJUnit(w io.Writer, name string, failOn finding.Severity) error {
-	type failure struct {
-		Message string `xml:"message,attr"`
-		Text    string `xml:",chardata"`
-	}
-	type testcase struct {
-		Name      string   `xml:"name,attr"`
-		ClassName string   `xml:"classname,attr"`
-		Failure   *failure `xml:"failure"`
-		Skipped   *failure `xml:"skipped"`
-	}
-	type suite struct {
-		Name     string     `xml:"name,attr"`
-		Tests    int        `xml:"tests,attr"`
-		Failures int        `xml:"failures,attr"`
-		Skipped  int        `xml:"skipped,attr"`
-		Cases    []testcase `xml:"testcase"`
-	}
-	root := struct {
-		XMLName xml.Name `xml:"testsuites"`
-		Suites  []suite  `xml:"testsuite"`
-	}{}
-	sorted := *t
-	sorted.Verdicts = slices.Clone(t.Verdicts)
-	sorted.Sort()
-	for _, rows := range chunks(sorted.Verdicts) {
-		s := suite{Name: name + "/" + cmp.Or(rows[0].Node, "cluster"), Tests: len(rows)}
-		for _, v := range rows {
-			c := testcase{Name: v.Subject, ClassName: v.ID}
-			switch said := (&failure{Message: v.Reason, Text: v.Next}); {
-			case v.State != OK && v.State.Severity() >= failOn:
-				s.Failures++
-				c.Failure = said
-			case v.State == Unknown:
-				s.Skipped++
-				c.Skipped = said
-			}
-			s.Cases = append(s.Cases, c)
-		}
-		root.Suites = append(root.Suites, s)
-	}
-	if _, err := io.WriteString(w, xml.Header); err != nil {
-		return err
-	}
-	enc := xml.NewEncoder(w)
-	enc.Indent("", "  ")
-	if err := enc.Encode(root); err != nil {
-		return err
-	}
-	_, err := io.WriteString(w, "\n")
-	return err
 }
