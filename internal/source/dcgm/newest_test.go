@@ -25,8 +25,7 @@ func oneWatch(fields ...gpu.Field) (*Session, *watch, *quietEngine) {
 	w := &watch{group: &group{rows: []int{0}}, sampling: sampling{interval: time.Second, profiling: fields[0].Profiling}}
 	s := &Session{
 		plan: plan, engine: e, rows: map[entity]int{{groupGPU, 0}: 0}, slots: make([]slot, len(fields)),
-		clock:  clock{foreign: true, dates: new(dates), tolerance: toleranceOf(time.Second)},
-		latest: make([]int64, 1), round: make([]int64, 1), valued: make([]int, 1), texts: map[cell]string{},
+		foreign: true, valued: make([]int, 1), texts: map[cell]string{},
 	}
 	s.indexFields()
 	for f := range fields {
@@ -53,8 +52,8 @@ func TestNewestOfSeveral(t *testing.T) {
 	times := []int64{base + 100, base + 200, base}
 	for name, check := range map[string]func(*Session, *watch, *quietEngine) int64{
 		"of the engine's clock": func(s *Session, _ *watch, e *quietEngine) int64 {
-			s.setClock(readout{samples: e.samples}, now.Add(-time.Second), now)
-			return s.latest[0]
+			s.setNewest(readout{samples: e.samples})
+			return s.newest
 		},
 		"heard": func(s *Session, w *watch, e *quietEngine) int64 {
 			s.each(readout{samples: e.samples}, nil, func(row, f int, x *sample) { s.take(&gpu.Batch{}, row, f, x, readout{}) })
@@ -88,20 +87,53 @@ func TestProfilingDoesNotAdvanceByFaults(t *testing.T) {
 	}
 }
 
-func TestTolerance(t *testing.T) {
-	for interval, want := range map[time.Duration]time.Duration{
-		10 * time.Millisecond: 20 * time.Millisecond, time.Second: 250 * time.Millisecond, 30 * time.Second: time.Second,
-	} {
-		if got := toleranceOf(interval); got != want {
-			t.Errorf("%v: %v, want %v", interval, got, want)
-		}
+// The samples of an engine with any clock are dated by the Read that first shows them, and keep
+// their dates; none is in the future, and of a plan of XIDs alone the engine's clock is believed.
+func TestForeignDates(t *testing.T) {
+	for name, skew := range map[string]int64{"behind": -3600e6, "right": 0, "ahead": 86400e6} {
+		t.Run(name, func(t *testing.T) {
+			s, w, e := oneWatch(gpu.Field{ID: 150}, gpu.Field{ID: 151})
+			engine := time.Now().UnixMicro() + skew
+			read := func(times ...int64) (ages []time.Duration) {
+				e.samples = samplesAt(150, times...)
+				var b gpu.Batch
+				if err := s.readNewest(&reader{group: w.group}, &b); err != nil {
+					t.Fatal(err)
+				}
+				for _, x := range b.Samples {
+					ages = append(ages, time.Duration(s.now-x.Time))
+				}
+				return ages
+			}
+			if got := read(engine, engine-250e3); got[0] != 0 || got[1] != 250*time.Millisecond {
+				t.Errorf("first ages %v, want 0 and 250ms", got)
+			}
+			first := s.slots[0].date
+			got := read(engine, engine+1e6)
+			if s.slots[0].date != first || got[1] != 0 {
+				t.Errorf("then the date moved by %v, and the new sample is %v old", s.slots[0].date-first, got[1])
+			}
+			if got := read(engine-60e6, engine-60e6); got[0] != 0 || got[1] != 0 { // the engine's clock was set back
+				t.Errorf("ages %v of samples that are new", got)
+			}
+		})
+	}
+	s, _, _ := oneWatch(gpu.Field{ID: 230})
+	s.now = time.Now().UnixNano()
+	x := sample{at: s.now/1000 - 60e6}
+	if got := s.dateOf(&s.slots[0], &x); got != x.at*1000 {
+		t.Errorf("an XID of a minute ago is dated %v ago", time.Duration(s.now-got))
+	}
+	x.at += 3600e6
+	if got := s.dateOf(&s.slots[0], &x); got > s.now {
+		t.Errorf("an XID is dated %v ahead", time.Duration(got-s.now))
 	}
 }
 
 // A trail goes on with the engine's clock when that is set back, with the times that it gives.
 func TestTrailAfterAClockIsSetBack(t *testing.T) {
 	s, w, e := oneWatch(gpu.Field{ID: 150, Every: true})
-	s.clock = clock{dates: new(dates)} // an engine on this machine
+	s.foreign = false
 	w.every = true
 	now := time.Now().UnixMicro()
 	hour := time.Hour.Microseconds()

@@ -16,7 +16,6 @@ type reader struct {
 	handle handle // of the field group
 	own    bool   // it is the reader's, not a watch's
 	fields []int  // plan indexes
-	readAt time.Time
 }
 
 // A slot is what a session knows of one field of one entity.
@@ -195,15 +194,12 @@ func (s *Session) failReader(b *gpu.Batch, r *reader, err error) {
 
 // readNewest appends the newest samples of a reader, and notes of which slots there are more.
 func (s *Session) readNewest(rd *reader, b *gpu.Batch) error {
-	last := rd.readAt
-	rd.readAt = time.Now()
 	r, err := s.engine.latest(rd.group.handle, rd.handle)
 	if err != nil {
 		return err
 	}
-	now := time.Now()
-	s.now = now.UnixNano()
-	s.setClock(r, last, now)
+	s.now = time.Now().UnixNano()
+	s.setNewest(r)
 	s.each(r, rd.group.rows, func(row, f int, x *sample) { s.take(b, row, f, x, r) })
 	return nil
 }
@@ -321,22 +317,43 @@ func (w *watch) skips(gap int64, first bool) bool {
 // dateOf returns the time of a sample, which becomes the newest of its slot. The same sample has
 // the same time in every Read, and trails stay in their order unless the engine's clock is set
 // back.
+//
+// An engine on another machine has a clock that may be off by any amount, drift and be set. Its new
+// samples are dated by the Read that first shows them, less their distance to the newest sample of
+// that Read: a sample looks at most one reading interval younger than it is.
 func (s *Session) dateOf(c *slot, x *sample) int64 {
 	if x.at == c.at {
 		return c.date
 	}
-	date := s.clock.date(x.at)
-	if s.clock.foreign { // no sample is from the future: one that seems so is from before a step of the clock
-		date = min(date, s.now+int64(s.clock.tolerance))
+	date := x.at * 1000
+	if s.foreign {
+		if s.newest > 0 {
+			date = s.now - (s.newest-x.at)*1000
+		}
+		date = min(date, s.now)
 	}
 	if c.watch.sporadic || c.watch.every && x.at > c.at {
 		date = max(date, c.date+1)
 	}
-	if s.clock.foreign && c.watch.sporadic {
-		date = s.clock.dates.once(dated{entity{x.group, x.entity}, x.field, x.at}, date)
-	}
 	c.at, c.date = x.at, date
 	return date
+}
+
+// setNewest notes the newest of the sampled values of a readout of a foreign engine. XIDs and
+// samples without a status of success are no measure.
+func (s *Session) setNewest(r readout) {
+	if !s.foreign {
+		return
+	}
+	newest := int64(0)
+	s.each(r, nil, func(row, f int, x *sample) {
+		if w := s.slot(row, f).watch; w != nil && !w.sporadic && x.status == 0 {
+			newest = max(newest, x.at)
+		}
+	})
+	if newest > 0 {
+		s.newest = newest
+	}
 }
 
 // decode returns the value of a sample in the unit of its field, or why there is none.
@@ -363,40 +380,6 @@ func (s *Session) decode(row, f int, x *sample, r readout) (gpu.Value, error) {
 		v = convert(v, unit, field.Unit)
 	}
 	return v, nil
-}
-
-// setClock learns from the samples of a readout that are new how far the engine's clock is off. Of
-// the rows that have new ones it believes the middle, so that one device whose time is wrong does
-// not set the clock of the others.
-func (s *Session) setClock(r readout, last, now time.Time) {
-	if !s.clock.foreign {
-		return
-	}
-	clear(s.round)
-	s.each(r, nil, func(row, f int, x *sample) {
-		if w := s.slot(row, f).watch; w != nil && !w.sporadic && x.status == 0 {
-			s.round[row] = max(s.round[row], x.at)
-		}
-	})
-	fresh := s.fresh[:0]
-	for row, at := range s.round {
-		if at > 0 && at != s.latest[row] {
-			s.latest[row] = at
-			fresh = append(fresh, at)
-		}
-	}
-	s.fresh = fresh
-	if len(fresh) == 0 {
-		return
-	}
-	slices.Sort(fresh)
-	after := now.UnixNano() - now.Sub(last).Nanoseconds()
-	if last.IsZero() { // what was sampled before the watch may be this old
-		after = now.UnixNano() - now.Sub(s.began).Nanoseconds() - int64(s.plan.Interval)
-	}
-	if by := s.clock.observe(fresh[(len(fresh)-1)/2]*1000, after, now.UnixNano()); by != 0 {
-		s.log.Debug("The engine's clock differs from this machine's", "offset", time.Duration(s.clock.dates.current()), "by", time.Duration(by))
-	}
 }
 
 // readTrail appends every sample since the newest of before, oldest first, of the slots of a watch

@@ -41,13 +41,10 @@ type Session struct {
 
 	questions []question
 
-	texts  map[cell]string
-	clock  clock
-	now    int64     // when the latest call for newest samples returned, in Unix nanoseconds
-	began  time.Time // the watches
-	latest []int64   // per row, its newest sample in the engine's microseconds, for the clock
-	round  []int64   // the same of the Read under way
-	fresh  []int64   // scratch of setClock
+	texts   map[cell]string
+	foreign bool  // the engine has another machine's clock
+	now     int64 // when the latest call for newest samples returned, in Unix nanoseconds
+	newest  int64 // the newest sample of a foreign engine, in its microseconds; see dateOf
 
 	absent    []bool  // per row, it was lost when the session opened and is in no group
 	lost      []bool  // per row, by the latest inspection

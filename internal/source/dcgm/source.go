@@ -41,8 +41,7 @@ type Source struct {
 	lib lib
 	// run keeps this process's groups apart from those of any other client of the engine: process ids
 	// repeat between containers.
-	run   string
-	dates dates // of the engine's clock
+	run string
 }
 
 // New returns a Source. It neither loads the library nor connects.
@@ -81,13 +80,13 @@ func (s *Source) Open(ctx context.Context, plan *gpu.Plan) (*Session, error) {
 	session := &Session{
 		Lifecycle: gpu.NewLifecycle(),
 
-		plan:   plan,
-		engine: engine,
-		addr:   addr,
-		log:    s.opt.Log.With("engine", addr.String()),
-		name:   fmt.Sprintf("dcgm-exporter-%s-%s", s.run, rand.Text()[:10]),
-		clock:  clock{foreign: !addr.IsLocal(), dates: &s.dates, tolerance: toleranceOf(plan.Interval)},
-		retry:  cmp.Or(s.opt.retry, retryRefused),
+		plan:    plan,
+		engine:  engine,
+		addr:    addr,
+		log:     s.opt.Log.With("engine", addr.String()),
+		name:    fmt.Sprintf("dcgm-exporter-%s-%s", s.run, rand.Text()[:10]),
+		foreign: !addr.IsLocal(),
+		retry:   cmp.Or(s.opt.retry, retryRefused),
 	}
 	if err := session.open(ctx); err != nil {
 		session.abandon(err)

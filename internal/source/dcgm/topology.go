@@ -331,7 +331,6 @@ func (s *Session) build(members []entity, others []member, known map[entity]iden
 		s.absent[row] = isOfGPU(d.Entity) && slices.Contains(s.layout.lost, d.GPU)
 	}
 	s.valued, s.valuedBy = make([]int, len(devices)), make([]int, len(devices))
-	s.latest, s.round = make([]int64, len(devices)), make([]int64, len(devices))
 }
 
 // isOfGPU reports whether an entity is a GPU or part of one.

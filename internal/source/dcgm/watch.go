@@ -76,7 +76,6 @@ func (k sampling) trails() bool { return k.every || k.sporadic }
 // becomes a standing fault; only a lost engine is an error.
 func (s *Session) watchAll() error {
 	s.texts = map[cell]string{}
-	s.began = time.Now()
 	s.indexFields()
 	s.unserved()
 	for _, a := range scopes {
