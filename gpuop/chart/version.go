@@ -111,6 +111,14 @@ func (t *Table) Resolve(s string) (v Version, exact bool, err error) {
 	return best, false, nil
 }
 
+// Labeled returns the release that Helm's labels of an object name, or the one that the table knows before it. ok is
+// false where they name none.
+func (t *Table) Labeled(labels map[string]string) (v Version, ok bool) {
+	name := cmp.Or(labels["app.kubernetes.io/version"], strings.TrimPrefix(labels["helm.sh/chart"], "gpu-operator-"))
+	v, _, err := t.Resolve(name)
+	return v, err == nil && name != ""
+}
+
 // SystemTag is how the operator of a release ends the tag of a driver's image: the ID and VERSION_ID of
 // os-release, and of RHEL and its kin the major version: of all since v26.7.0, of Rocky Linux and of RHEL 10 since
 // v26.3.0. Source: gpu-operator controllers/state_manager.go, getGPUNodeOSInfo; before, kernelFullVersion.

@@ -1,9 +1,7 @@
 package cli
 
 import (
-	"cmp"
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -93,8 +91,7 @@ func (e *env) resolve(version string) (chart.Version, error) {
 // installed returns the chart's release that installed the ClusterPolicy, where its label says one.
 func installed(s *cluster.State, table *chart.Table, otherwise chart.Version) chart.Version {
 	for _, p := range s.Policies() {
-		labels := p.GetLabels()
-		if v, _, err := table.Resolve(cmp.Or(labels["app.kubernetes.io/version"], strings.TrimPrefix(labels["helm.sh/chart"], "gpu-operator-"), "-")); err == nil {
+		if v, ok := table.Labeled(p.GetLabels()); ok {
 			return v
 		}
 	}

@@ -415,6 +415,17 @@ func TestDaemonSetsThatAreLeftMissingOrOld(t *testing.T) {
 			s.DaemonSets = append(s.DaemonSets, kata)
 			set(s, false, "spec", "kataManager", "enabled")
 		}, []string{"failed drift-daemonset-left DaemonSet/nvidia-kata-manager"}},
+		{"left in the mode of sandbox workloads that excludes it", func(s *cluster.State) {
+			manager := *s.DaemonSets[0].DeepCopy()
+			manager.Name = "nvidia-cc-manager"
+			s.DaemonSets = append(s.DaemonSets, manager)
+			set(s, true, "spec", "sandboxWorkloads", "enabled")
+			set(s, true, "spec", "ccManager", "enabled")
+			set(s, "kubevirt", "spec", "sandboxWorkloads", "mode")
+			for _, part := range []string{"vgpuManager", "vgpuDeviceManager", "vfioManager", "sandboxDevicePlugin", "kataSandboxDevicePlugin"} {
+				set(s, false, "spec", part, "enabled")
+			}
+		}, []string{"failed drift-daemonset-left DaemonSet/nvidia-cc-manager", "failed drift-daemonset-missing DaemonSet/nvidia-sandbox-validator"}},
 		{"missing", func(s *cluster.State) { set(s, true, "spec", "dcgm", "enabled") },
 			[]string{"failed drift-daemonset DaemonSet/nvidia-dcgm-exporter containers[nvidia-dcgm-exporter].env[DCGM_REMOTE_HOSTENGINE_INFO]", "failed drift-daemonset-missing DaemonSet/nvidia-dcgm"}},
 		{"no GPU node", func(s *cluster.State) { s.DaemonSets, s.Nodes = s.DaemonSets[:0], s.Nodes[:0] }, nil},

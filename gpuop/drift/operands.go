@@ -2,6 +2,7 @@ package drift
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -14,57 +15,38 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 )
 
-// An operand is what the operator makes one DaemonSet of, from controllers/object_controls.go and
-// assets/ of gpu-operator v26.7.0; nvidia-kata-manager is of those before.
-type operand struct {
-	// daemonSet is the DaemonSet's name, or with prefix its beginning.
-	daemonSet string
-	prefix    bool
-	// field is the part of the ClusterPolicy below spec.
-	field string
-	// main is the container that the part describes.
-	main string
-	// others are further containers, init containers too, whose image another part names.
-	others map[string]string
-	// off says that the operand does not run unless its part is enabled.
-	off bool
+// operands are those of the operator that runs; where nothing says which it is, the newest.
+func (j *judge) operands(version chart.Version) []chart.Operand {
+	v, _, err := j.Table.Resolve(version.String())
+	if err != nil {
+		v = j.Table.Latest()
+	}
+	return j.Table.Operands(v)
 }
 
-var operands = []operand{
-	{daemonSet: "nvidia-driver-daemonset", prefix: true, field: "driver", main: "nvidia-driver-ctr",
-		others: map[string]string{"k8s-driver-manager": "driver.manager", "nvidia-fs-ctr": "gds", "nvidia-gdrcopy-ctr": "gdrcopy"}},
-	{daemonSet: "nvidia-container-toolkit-daemonset", field: "toolkit", main: "nvidia-container-toolkit-ctr"},
-	{daemonSet: "nvidia-operator-validator", field: "validator", main: "nvidia-operator-validator"},
-	{daemonSet: "nvidia-device-plugin-daemonset", field: "devicePlugin", main: "nvidia-device-plugin",
-		others: map[string]string{"config-manager": "devicePlugin", "config-manager-init": "devicePlugin"}},
-	{daemonSet: "nvidia-device-plugin-mps-control-daemon", field: "devicePlugin", main: "mps-control-daemon-ctr",
-		others: map[string]string{"config-manager": "devicePlugin", "config-manager-init": "devicePlugin", "mps-control-daemon-mounts": "devicePlugin"}},
-	{daemonSet: "gpu-feature-discovery", field: "gfd", main: "gpu-feature-discovery",
-		others: map[string]string{"config-manager": "devicePlugin", "config-manager-init": "devicePlugin"}},
-	{daemonSet: "nvidia-dcgm", field: "dcgm", main: "nvidia-dcgm-ctr", off: true},
-	{daemonSet: "nvidia-dcgm-exporter", field: "dcgmExporter", main: "nvidia-dcgm-exporter"},
-	{daemonSet: "nvidia-mig-manager", field: "migManager", main: "nvidia-mig-manager"},
-	{daemonSet: "nvidia-node-status-exporter", field: "nodeStatusExporter", main: "nvidia-node-status-exporter", off: true},
-	{daemonSet: "nvidia-vgpu-manager-daemonset", prefix: true, field: "vgpuManager", main: "nvidia-vgpu-manager-ctr", off: true,
-		others: map[string]string{"k8s-driver-manager": "vgpuManager.driverManager"}},
-	{daemonSet: "nvidia-vgpu-device-manager", field: "vgpuDeviceManager", main: "nvidia-vgpu-device-manager", off: true},
-	{daemonSet: "nvidia-vfio-manager", field: "vfioManager", main: "nvidia-vfio-manager", off: true,
-		others: map[string]string{"k8s-driver-manager": "vfioManager.driverManager"}},
-	{daemonSet: "nvidia-sandbox-device-plugin-daemonset", field: "sandboxDevicePlugin", main: "nvidia-sandbox-device-plugin-ctr", off: true},
-	{daemonSet: "nvidia-kata-manager", field: "kataManager", main: "nvidia-kata-manager", off: true},
-	{daemonSet: "nvidia-kata-sandbox-device-plugin-daemonset", field: "kataSandboxDevicePlugin", main: "nvidia-kata-sandbox-device-plugin-ctr", off: true},
-	{daemonSet: "nvidia-sandbox-validator", field: "validator", main: "nvidia-sandbox-validator", off: true},
-	{daemonSet: "nvidia-cc-manager", field: "ccManager", main: "nvidia-cc-manager", off: true},
+// makes reports whether an operand makes the DaemonSet: behind the name of one with the operating system in its tag, the
+// system, a kernel or an NVIDIADriver may follow.
+func makes(o chart.Operand, name string) bool {
+	return name == o.DaemonSet || o.Main().System && strings.HasPrefix(name, o.DaemonSet+"-")
 }
 
-// operandOf returns the operand that makes the DaemonSet.
-func operandOf(name string) (operand, bool) {
-	for _, o := range operands {
-		if name == o.daemonSet || o.prefix && strings.HasPrefix(name, o.daemonSet+"-") {
-			return o, true
+// excluded says why the operator does not make the operand of this ClusterPolicy, and the key that says so; both are empty
+// where it may. said is false where the ClusterPolicy leaves a condition open.
+func excluded(o chart.Operand, spec map[string]any) (why string, key []string, said bool) {
+	said = true
+	for _, c := range o.When {
+		key := strings.Split(c.Key(), ".")
+		value, found := get(spec, key...)
+		switch {
+		case c == chart.Never:
+			return "is read by a release of the operator that makes nothing of " + o.Settings, []string{o.Settings}, true
+		case !found || value == nil:
+			said = false
+		case !c.Holds(fmt.Sprint(value), false):
+			return fmt.Sprintf("says %s=%v", c.Key(), value), key, true
 		}
 	}
-	return operand{}, false
+	return "", nil, said
 }
 
 // A difference is a field of a DaemonSet that is not what the ClusterPolicy specifies.
@@ -81,7 +63,7 @@ type difference struct {
 type comparison struct {
 	spec map[string]any // of the ClusterPolicy
 	ds   *appsv1.DaemonSet
-	op   operand
+	op   chart.Operand
 	// modern says that the operator is v25.10 or later, or unknown: CDI is native.
 	modern bool
 	// checked counts the fields that were compared.
@@ -92,7 +74,7 @@ type comparison struct {
 // compare returns where the DaemonSet is not what the ClusterPolicy specifies, and how many fields were
 // compared. What the ClusterPolicy leaves open is not compared: the operator's own defaults, and images
 // that it takes from its environment.
-func compare(spec map[string]any, ds *appsv1.DaemonSet, op operand, operator chart.Version) ([]difference, int) {
+func compare(spec map[string]any, ds *appsv1.DaemonSet, op chart.Operand, operator chart.Version) ([]difference, int) {
 	cdi, _ := chart.ParseVersion("v25.10.0")
 	c := &comparison{spec: spec, ds: ds, op: op, modern: operator == (chart.Version{}) || !operator.Before(cdi)}
 	c.images()
@@ -139,24 +121,19 @@ func (c *comparison) containers() []place {
 	return out
 }
 
-// describes returns the part that names the container's image, "" where none is known.
-func (c *comparison) describes(p place) string {
-	switch {
-	case p.kind == "containers" && p.Name == c.op.main:
-		return c.op.field
-	case c.op.others[p.Name] != "":
-		return c.op.others[p.Name]
-	case p.kind == "initContainers" && strings.Contains(p.Name, "validation"):
-		return "validator"
-	case p.Name == "nvidia-peermem-ctr":
-		return c.op.field
+// described returns the part that names the container's image, and whether the operator ends its tag in the operating
+// system; "" where no part is known.
+func (c *comparison) described(p place) (from string, system bool) {
+	i := slices.IndexFunc(c.op.Containers, func(o chart.Container) bool { return o.Name == p.Name && o.Init == (p.kind == "initContainers") })
+	if i < 0 {
+		return "", false
 	}
-	return ""
+	return c.op.Containers[i].Image, c.op.Containers[i].System
 }
 
 func (c *comparison) images() {
 	for _, p := range c.containers() {
-		from := c.describes(p)
+		from, system := c.described(p)
 		if from == "" {
 			continue
 		}
@@ -177,12 +154,11 @@ func (c *comparison) images() {
 			continue
 		}
 		equal := p.Image == want
-		if from == "driver" || from == "vgpuManager" || from == "gds" || from == "gdrcopy" {
-			// the tag goes on with the kernel and the operating system
+		if system { // the tag goes on with the kernel and the operating system
 			equal = equal || strings.HasPrefix(p.Image, want+"-")
 		}
 		c.check(p.at("image"), p.path("image"), from, want, p.Image, equal)
-		if policy := text(part, "imagePullPolicy"); policy != "" && p.Name == c.op.main {
+		if policy := text(part, "imagePullPolicy"); policy != "" && p.Name == c.op.Main().Name {
 			c.check(p.at("imagePullPolicy"), p.path("imagePullPolicy"), from+".imagePullPolicy", policy, string(p.ImagePullPolicy), policy == string(p.ImagePullPolicy))
 		}
 	}
@@ -192,33 +168,33 @@ func (c *comparison) images() {
 func (c *comparison) variables() map[string][2]string {
 	out := map[string][2]string{}
 	strategy := text(c.spec, "mig", "strategy")
-	plugin := c.op.field == "devicePlugin"
+	plugin := c.op.Settings == "devicePlugin"
 	if plugin && strategy != "" {
 		out["MIG_STRATEGY"] = [2]string{strategy, "mig.strategy"}
 	}
-	if c.op.main == "nvidia-device-plugin" && c.modern {
+	if c.op.Main().Name == "nvidia-device-plugin" && c.modern {
 		if enabled, _ := get(c.spec, "cdi", "enabled"); enabled == true {
 			out["DEVICE_LIST_STRATEGY"] = [2]string{"cdi-annotations,cdi-cri", "cdi.enabled"}
 			out["CDI_ENABLED"] = [2]string{"true", "cdi.enabled"}
 		}
 	}
-	if enabled, _ := get(c.spec, "dcgm", "enabled"); c.op.field == "dcgmExporter" && enabled == true {
+	if enabled, _ := get(c.spec, "dcgm", "enabled"); c.op.Settings == "dcgmExporter" && enabled == true {
 		out["DCGM_REMOTE_HOSTENGINE_INFO"] = [2]string{"nvidia-dcgm:5555", "dcgm.enabled"}
 	}
-	if module := text(c.spec, "driver", "kernelModuleType"); c.op.field == "driver" && module != "" {
+	if module := text(c.spec, "driver", "kernelModuleType"); c.op.Settings == "driver" && module != "" {
 		out["KERNEL_MODULE_TYPE"] = [2]string{module, "driver.kernelModuleType"}
 	}
-	if c.op.main != "mps-control-daemon-ctr" { // that container has none of devicePlugin.env
-		list, _ := get(c.spec, c.op.field, "env")
+	if c.op.Main().Name != "mps-control-daemon-ctr" { // that container has none of devicePlugin.env
+		list, _ := get(c.spec, c.op.Settings, "env")
 		items, _ := list.([]any)
 		for _, item := range items {
 			e, _ := item.(map[string]any)
 			if name := text(e, "name"); name != "" {
-				out[name] = [2]string{text(e, "value"), c.op.field + ".env"}
+				out[name] = [2]string{text(e, "value"), c.op.Settings + ".env"}
 			}
 		}
 	}
-	if c.op.field == "gfd" && strategy != "" {
+	if c.op.Settings == "gfd" && strategy != "" {
 		out["MIG_STRATEGY"] = [2]string{strategy, "mig.strategy"} // gfd.env does not win over it
 	}
 	return out
@@ -226,7 +202,7 @@ func (c *comparison) variables() map[string][2]string {
 
 func (c *comparison) main() {
 	for _, p := range c.containers() {
-		if p.kind != "containers" || p.Name != c.op.main {
+		if p.kind != "containers" || p.Name != c.op.Main().Name {
 			continue
 		}
 		wanted := c.variables()
@@ -239,9 +215,9 @@ func (c *comparison) main() {
 			}
 			c.check(p.at("env["+name+"]"), p.path("env", element(name), "value"), want[1], want[0], have, have == any(want[0]))
 		}
-		if args, found := get(c.spec, c.op.field, "args"); found && !empty(args) {
+		if args, found := get(c.spec, c.op.Settings, "args"); found && !empty(args) {
 			have := stringsOf(p.Args)
-			c.check(p.at("args"), p.path("args"), c.op.field+".args", args, have, same(args, have))
+			c.check(p.at("args"), p.path("args"), c.op.Settings+".args", args, have, same(args, have))
 		}
 		c.resources(p)
 	}
@@ -249,7 +225,7 @@ func (c *comparison) main() {
 }
 
 func (c *comparison) resources(p place) {
-	value, found := get(c.spec, c.op.field, "resources")
+	value, found := get(c.spec, c.op.Settings, "resources")
 	if !found || value == nil {
 		return
 	}
@@ -258,7 +234,7 @@ func (c *comparison) resources(p place) {
 		return
 	}
 	have := corev1.ResourceRequirements{Requests: p.Resources.Requests, Limits: p.Resources.Limits}
-	c.check(p.at("resources"), p.path("resources"), c.op.field+".resources", value, plain(have),
+	c.check(p.at("resources"), p.path("resources"), c.op.Settings+".resources", value, plain(have),
 		equality.Semantic.DeepEqual(want.Limits, have.Limits) && equality.Semantic.DeepEqual(want.Requests, have.Requests))
 }
 
@@ -276,7 +252,7 @@ func (c *comparison) configs() {
 		have, _ := mounted(volume)
 		c.check("volumes["+volume+"].configMap.name", []string{"spec", "volumes", element(volume), "configMap", "name"}, from, want, have, have == want)
 	}
-	switch c.op.field {
+	switch c.op.Settings {
 	case "migManager":
 		if name := text(c.spec, "migManager", "config", "name"); name != "" {
 			at("mig-parted-config", "migManager.config.name", name)
@@ -328,11 +304,11 @@ func (c *comparison) pod() {
 	if want := text(c.spec, "operator", "runtimeClass"); want != "" && pod.RuntimeClassName != nil {
 		c.check("runtimeClassName", []string{"spec", "runtimeClassName"}, "operator.runtimeClass", want, *pod.RuntimeClassName, want == *pod.RuntimeClassName)
 	}
-	secrets, _ := get(c.spec, c.op.field, "imagePullSecrets")
+	secrets, _ := get(c.spec, c.op.Settings, "imagePullSecrets")
 	list, _ := secrets.([]any)
 	for _, name := range list {
 		found := slices.ContainsFunc(pod.ImagePullSecrets, func(r corev1.LocalObjectReference) bool { return any(r.Name) == name })
-		c.check("imagePullSecrets", []string{"spec", "imagePullSecrets"}, c.op.field+".imagePullSecrets", name, nil, found)
+		c.check("imagePullSecrets", []string{"spec", "imagePullSecrets"}, c.op.Settings+".imagePullSecrets", name, nil, found)
 	}
 	for _, kind := range []string{"labels", "annotations"} {
 		have := c.ds.Spec.Template.Labels
@@ -369,7 +345,7 @@ func (c *comparison) update(common map[string]any) {
 		return
 	}
 	want := text(common, "rollingUpdate", "maxUnavailable")
-	if want == "" || c.op.field == "driver" {
+	if want == "" || c.op.Settings == "driver" {
 		return
 	}
 	is := ""
@@ -377,19 +353,6 @@ func (c *comparison) update(common map[string]any) {
 		is = have.RollingUpdate.MaxUnavailable.String()
 	}
 	strategy("updateStrategy.rollingUpdate.maxUnavailable", "daemonsets.rollingUpdate.maxUnavailable", want, is, want == is)
-}
-
-// enabled reports whether the operator is to run the operand, and whether the ClusterPolicy says so at
-// all.
-func (o operand) enabled(spec map[string]any) (on, said bool) {
-	if o.field == "validator" {
-		return !o.off, !o.off // runs always, and in sandboxes where there are any
-	}
-	value, found := get(spec, o.field, "enabled")
-	if b, isBool := value.(bool); found && isBool {
-		return b, true
-	}
-	return false, false
 }
 
 func stringsOf(list []string) []any {

@@ -93,30 +93,29 @@ func (j *judge) policy(p *unstructured.Unstructured) {
 	}
 	spec, _ := p.Object["spec"].(map[string]any)
 	version := j.version(p)
-	seen := map[string]bool{}
+	operands, seen := j.operands(version), map[string]bool{}
 	for i := range j.DaemonSets {
 		ds := &j.DaemonSets[i]
-		op, known := operandOf(ds.Name)
-		if !known || ds.Namespace != j.Namespace {
+		at := slices.IndexFunc(operands, func(o chart.Operand) bool { return makes(o, ds.Name) })
+		if at < 0 || ds.Namespace != j.Namespace {
 			continue
 		}
-		owner := metav1.GetControllerOf(ds)
-		if owner != nil && owner.Kind != "ClusterPolicy" {
-			seen[op.daemonSet] = true
+		op := operands[at]
+		seen[op.DaemonSet] = true
+		if owner := metav1.GetControllerOf(ds); owner != nil && owner.Kind != "ClusterPolicy" {
 			continue // an NVIDIADriver's
 		}
-		seen[op.daemonSet] = true
 		j.daemonSet(p, spec, ds, op, version)
 	}
-	j.absent(p, spec, seen)
+	j.absent(p, spec, operands, seen)
 }
 
-func (j *judge) daemonSet(p *unstructured.Unstructured, spec map[string]any, ds *appsv1.DaemonSet, op operand, version chart.Version) {
+func (j *judge) daemonSet(p *unstructured.Unstructured, spec map[string]any, ds *appsv1.DaemonSet, op chart.Operand, version chart.Version) {
 	subject := "DaemonSet/" + ds.Name
-	if on, said := op.enabled(spec); said && !on {
-		v := j.add(verdict.Failed, "drift-daemonset-left", subject, fmt.Sprintf("ClusterPolicy %s says %s.enabled=false, and the DaemonSet is still there", p.GetName(), op.field),
+	if why, key, _ := excluded(op, spec); why != "" {
+		v := j.add(verdict.Failed, "drift-daemonset-left", subject, fmt.Sprintf("ClusterPolicy %s %s, and the DaemonSet is still there", p.GetName(), why),
 			fmt.Sprintf("kubectl logs -n %s deployment/gpu-operator", j.Namespace), sourceOperator)
-		j.settle(v, OwnerOf(p.GetManagedFields(), "spec", op.field, "enabled"))
+		j.settle(v, OwnerOf(p.GetManagedFields(), append([]string{"spec"}, key...)...))
 		return
 	}
 	differences, checked := compare(spec, ds, op, version)
@@ -215,22 +214,19 @@ func (j *judge) rolledOut(ds *appsv1.DaemonSet, subject string) {
 
 // absent are the operands that are enabled and have no DaemonSet. Without a GPU node the operator makes
 // none.
-func (j *judge) absent(p *unstructured.Unstructured, spec map[string]any, seen map[string]bool) {
+func (j *judge) absent(p *unstructured.Unstructured, spec map[string]any, operands []chart.Operand, seen map[string]bool) {
 	if !slices.ContainsFunc(j.Nodes, func(n corev1.Node) bool { return n.Labels["nvidia.com/gpu.present"] == "true" }) {
 		return
 	}
-	done := map[string]bool{}
+	custom, _ := get(spec, "driver", "useNvidiaDriverCRD")
 	for _, op := range operands {
-		on, said := op.enabled(spec)
-		sandbox := strings.Contains(op.daemonSet, "sandbox") || slices.Contains([]string{"vgpuManager", "vgpuDeviceManager", "vfioManager", "ccManager"}, op.field)
-		custom, _ := get(spec, "driver", "useNvidiaDriverCRD")
-		if !on || !said || seen[op.daemonSet] || done[op.daemonSet] || sandbox || op.field == "driver" && custom == true || strings.HasSuffix(op.daemonSet, "mps-control-daemon") {
+		why, _, said := excluded(op, spec)
+		if why != "" || !said || seen[op.DaemonSet] || op.Main().System && custom == true || strings.HasSuffix(op.DaemonSet, "mps-control-daemon") {
 			continue
 		}
-		done[op.daemonSet] = true
-		v := j.add(verdict.Failed, "drift-daemonset-missing", "DaemonSet/"+op.daemonSet, fmt.Sprintf("ClusterPolicy %s enables %s, there are GPU nodes, and the DaemonSet is not there", p.GetName(), op.field),
+		v := j.add(verdict.Failed, "drift-daemonset-missing", "DaemonSet/"+op.DaemonSet, fmt.Sprintf("ClusterPolicy %s enables %s, there are GPU nodes, and the DaemonSet is not there", p.GetName(), op.Settings),
 			fmt.Sprintf("kubectl logs -n %s deployment/gpu-operator", j.Namespace), sourceOperator)
-		j.settle(v, OwnerOf(p.GetManagedFields(), "spec", op.field, "enabled"))
+		j.settle(v, OwnerOf(p.GetManagedFields(), "spec", op.Settings, "enabled"))
 	}
 }
 

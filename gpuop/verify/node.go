@@ -351,7 +351,7 @@ func (w *nodeJudge) operand(set operandSet, done map[string]bool) *verdict.Verdi
 		v.State = verdict.Warning
 		v.Reason = fmt.Sprintf("the label is %q, want true, false or paused-for-…: the operator leaves it, and the operand stays away", value)
 		v.Next = "kubectl label node " + w.kube.Name + " " + label + "-"
-	case !w.wantsContainers() || !slices.ContainsFunc(operands, func(o operand) bool { return o.component == set.component && o.container }) && set.component != "mig-manager":
+	case !w.wantsContainers() || !w.forContainers(set.component) && set.component != "mig-manager":
 		return nil
 	case set.component == "mig-manager" && w.kube.Labels["nvidia.com/mig.capable"] != "true":
 		return nil

@@ -8,57 +8,36 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/node"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
 )
 
-// An operand is a component that the operator installs on nodes.
-type operand struct {
-	// component follows nvidia.com/gpu.deploy. in labels and node selectors.
-	component string
-	// enabled is the setting of the ClusterPolicy that installs it, empty where it always is;
-	// standard says that it is on where the setting is absent.
-	enabled  string
-	standard bool
-	// container says that a node for containers has the component's label; the other components are
-	// for virtual machines, for MIG alone, or of the DRA stack.
-	container bool
+// operandsOf are the operands of a release, each of its components once: those behind the label nvidia.com/gpu.deploy.
+func operandsOf(v chart.Version) []chart.Operand {
+	var out []chart.Operand
+	for _, o := range chart.Load().Operands(v) {
+		if o.Label != "" && !slices.ContainsFunc(out, func(other chart.Operand) bool { return other.Label == o.Label }) {
+			out = append(out, o)
+		}
+	}
+	return out
 }
 
-// operands are in the order in which they depend on each other.
-// Source: gpu-operator controllers/state_manager.go (labels, isStateEnabled) and the IsEnabled
-// methods of api/nvidia/v1/clusterpolicy_types.go.
-var operands = []operand{
-	{"driver", "driver", true, true},
-	{"vgpu-manager", "vgpuManager", false, false},
-	{"vfio-manager", "vfioManager", false, false},
-	{"cc-manager", "ccManager", false, false},
-	{"container-toolkit", "toolkit", true, true},
-	{"operator-validator", "", true, true},
-	{"device-plugin", "devicePlugin", true, true},
-	{"gpu-feature-discovery", "gfd", true, true},
-	{"mig-manager", "migManager", true, false},
-	{"dcgm", "dcgm", true, true},
-	{"dcgm-exporter", "dcgmExporter", true, true},
-	{"node-status-exporter", "nodeStatusExporter", false, true},
-	{"vgpu-device-manager", "vgpuDeviceManager", false, false},
-	{"sandbox-validator", "", false, false},
-	{"sandbox-device-plugin", "sandboxDevicePlugin", false, false},
-	{"kata-manager", "kataManager", false, false},
-	{"kata-sandbox-device-plugin", "kataSandboxDevicePlugin", false, false},
-	{"dra-driver", "", false, false},
-	{"dra-validator", "", false, false},
-	{"dcgm-dra", "", false, false},
-	{"dcgm-exporter-dra", "", false, false},
-}
-
-// order is a component's place in operands; components of other releases come last.
-func order(component string) int {
-	if i := slices.IndexFunc(operands, func(o operand) bool { return o.component == component }); i >= 0 {
+// order is a component's place among the operands; components of other releases come last.
+func (j *judge) order(component string) int {
+	if i := slices.IndexFunc(j.operands, func(o chart.Operand) bool { return o.Label == component }); i >= 0 {
 		return i
 	}
-	return len(operands)
+	return len(j.operands)
+}
+
+// forContainers reports whether a node for containers has the component's label; the other components are for virtual
+// machines, for MIG alone, or of the DRA stack.
+func (j *judge) forContainers(component string) bool {
+	i := j.order(component)
+	return i < len(j.operands) && slices.Contains(j.operands[i].Workloads, "container")
 }
 
 // An awaited is what an init container waits for, and the component that brings it about; the
@@ -86,17 +65,14 @@ var awaits = map[string]awaited{
 
 // enabled reports whether the ClusterPolicy in force installs a component; known is false without
 // a ClusterPolicy.
-func (j *judge) enabled(o operand) (on, known bool) {
+func (j *judge) enabled(o chart.Operand) (on, known bool) {
 	if j.policy == nil {
 		return false, false
 	}
-	if o.enabled == "" {
-		return o.standard, true
-	}
-	if o.component == "driver" && j.boolean(false, "driver", "useNvidiaDriverCRD") {
+	if o.Label == "driver" && j.boolean(false, "driver", "useNvidiaDriverCRD") {
 		return len(j.NVIDIADrivers) > 0, true
 	}
-	return j.boolean(o.standard, o.enabled, "enabled"), true
+	return !slices.ContainsFunc(o.When, func(c chart.Condition) bool { return !c.Holds(j.said(c.Key()), o.Standard) }), true
 }
 
 // daemonSets is a row for each operand's DaemonSet, and for each that is meant to be there.
@@ -111,25 +87,25 @@ func (j *judge) daemonSets() {
 		}
 	}
 	sets := j.sets
-	for _, o := range operands {
+	for _, o := range j.operands {
 		found := false
-		for len(sets) > 0 && sets[0].component == o.component {
+		for len(sets) > 0 && sets[0].component == o.Label {
 			j.daemonSet(sets[0], gpuNodes)
 			sets, found = sets[1:], true
 		}
-		if on, known := j.enabled(o); found || !known || !on || !o.standard || len(gpuNodes) == 0 {
+		if on, known := j.enabled(o); found || !known || !on || !o.Standard || len(gpuNodes) == 0 {
 			continue
 		}
-		if o.component == "mig-manager" && !slices.ContainsFunc(gpuNodes, func(n *corev1.Node) bool { return n.Labels["nvidia.com/mig.capable"] == "true" }) {
+		if o.Label == "mig-manager" && !slices.ContainsFunc(gpuNodes, func(n *corev1.Node) bool { return n.Labels["nvidia.com/mig.capable"] == "true" }) {
 			continue
 		}
-		setting := o.enabled + ".enabled"
-		if o.enabled == "" {
-			setting = "every release"
+		setting := "every release"
+		if len(o.When) > 0 {
+			setting = o.When[0].Key()
 		}
 		j.add(verdict.Verdict{
-			ID: "daemonset", State: verdict.Failed, Subject: o.component,
-			Reason: fmt.Sprintf("%s enables the operand, and namespace %s has no DaemonSet that selects %s%s: the operator has not created it", setting, j.Namespace, deployPrefix, o.component),
+			ID: "daemonset", State: verdict.Failed, Subject: o.Label,
+			Reason: fmt.Sprintf("%s enables the operand, and namespace %s has no DaemonSet that selects %s%s: the operator has not created it", setting, j.Namespace, deployPrefix, o.Label),
 			Next:   fmt.Sprintf("kubectl logs -n %s -l app=gpu-operator --tail=100", j.Namespace), Source: sourceDaemonSet,
 		})
 	}
@@ -237,7 +213,7 @@ func (j *judge) desiresNone(set operandSet, gpuNodes []*corev1.Node) (state verd
 			return verdict.OK, ready + "no node shares GPUs by MPS", "", sourceAssets
 		case set.component == "mig-manager" && values["absent"] == len(gpuNodes):
 			return verdict.OK, ready + "no node has a GPU with MIG", "", sourceLabels
-		case !slices.ContainsFunc(operands, func(o operand) bool { return o.component == set.component && o.container }):
+		case !j.forContainers(set.component):
 			return verdict.Note, reason, "", sourceLabels
 		case set.component == "driver" && key != deployPrefix+set.component:
 			// of a kernel, a system or a pool that no node is of now; a node without a driver has a row of its own
@@ -251,7 +227,7 @@ func (j *judge) desiresNone(set operandSet, gpuNodes []*corev1.Node) (state verd
 // meant reports whether a node of this use is to run a component: nodes for virtual machines run no
 // operand of containers, and those that bring their own driver no driver container.
 func (j *judge) meant(component string, n *corev1.Node) bool {
-	if !slices.ContainsFunc(operands, func(o operand) bool { return o.component == component && o.container }) && component != "mig-manager" {
+	if !j.forContainers(component) && component != "mig-manager" {
 		return true
 	}
 	return !j.forMachines(n) && (component != "driver" || n.Labels[deployPrefix+component] != preInstalled)

@@ -200,6 +200,14 @@ func (j *judge) text(path ...string) string {
 	return value
 }
 
+// said is the text of a setting of the ClusterPolicy in force, by its dotted name; empty where it is absent.
+func (j *judge) said(path string) string {
+	if value, found, _ := unstructured.NestedFieldNoCopy(j.policy.Object, append([]string{"spec"}, strings.Split(path, ".")...)...); found && value != nil {
+		return fmt.Sprint(value)
+	}
+	return ""
+}
+
 // discovery judges whether GPU nodes can be known at all.
 func (j *judge) discovery() {
 	if j.lacks(cluster.Nodes) {

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
 )
@@ -115,6 +116,8 @@ type judge struct {
 	rows []verdict.Verdict
 	// policy is the ClusterPolicy in force; nil without one.
 	policy *unstructured.Unstructured
+	// operands are those of the operator's release, in the order in which it makes them.
+	operands []chart.Operand
 	// sets are the DaemonSets of operands, in the order of dependence.
 	sets []operandSet
 	// pods are those of operands by node.
@@ -143,8 +146,17 @@ func newJudge(s *cluster.State) *judge {
 			j.sets = append(j.sets, operandSet{DaemonSet: d, component: component})
 		}
 	}
+	table := chart.Load()
+	release := table.Latest()
+	for _, p := range s.Policies() {
+		if v, ok := table.Labeled(p.GetLabels()); ok {
+			release = v
+			break
+		}
+	}
+	j.operands = operandsOf(release)
 	slices.SortStableFunc(j.sets, func(a, b operandSet) int {
-		return cmp.Or(cmp.Compare(order(a.component), order(b.component)), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(j.order(a.component), j.order(b.component)), cmp.Compare(a.Name, b.Name))
 	})
 	return j
 }
