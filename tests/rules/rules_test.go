@@ -98,8 +98,6 @@ func read(t *testing.T, path ...string) string {
 	return string(text)
 }
 
-var labelOf = regexp.MustCompile(`\$labels\.([A-Za-z_0-9]+)`)
-
 // Every alert says how grave it is, what it means for users, and where its runbook is; it waits, or
 // says why it does not.
 func TestAlertsAreComplete(t *testing.T) {
@@ -129,70 +127,6 @@ func TestAlertsAreComplete(t *testing.T) {
 			t.Errorf("%s waits for %v; the reason for no wait is there: %t", a.Alert, a.For, reason)
 		}
 	}
-}
-
-// A template names labels that the expression leaves, or that Prometheus puts on every target.
-func TestTemplatesNameLabelsOfTheAlert(t *testing.T) {
-	recorded := map[string]parser.Expr{}
-	for _, r := range allRules(t) {
-		if r.Record != "" {
-			recorded[r.Record] = r.expr
-		}
-	}
-	for _, a := range alerts(t) {
-		left := map[string]bool{"node": true, "instance": true, "hostname": true, "Hostname": true}
-		var visit func(parser.Node)
-		visit = func(e parser.Node) {
-			parser.Inspect(e, func(n parser.Node, _ []parser.Node) error {
-				switch n := n.(type) {
-				case *parser.AggregateExpr:
-					for _, l := range n.Grouping {
-						left[l] = true
-					}
-				case *parser.VectorSelector:
-					if r, ok := recorded[n.Name]; ok {
-						visit(r)
-					}
-					for _, l := range ownLabels(n.Name) {
-						left[l] = true
-					}
-				}
-				return nil
-			})
-		}
-		visit(a.expr)
-		for _, text := range a.Annotations {
-			for _, m := range labelOf.FindAllStringSubmatch(text, -1) {
-				if !left[m[1]] {
-					t.Errorf("%s names the label %s, which none of its series has", a.Alert, m[1])
-				}
-			}
-		}
-	}
-}
-
-// ownLabels returns the labels of a family that docs/metrics.md lists.
-var metricRow = regexp.MustCompile("(?m)^\\| `(dcgm_[a-z_]+)` \\|[^\n]*$")
-
-var quoted = regexp.MustCompile("`([A-Za-z_]+)`")
-
-func ownLabels(name string) []string {
-	if !strings.HasPrefix(name, "dcgm_") {
-		return nil
-	}
-	text, err := os.ReadFile(filepath.Join(root, "docs", "metrics.md"))
-	if err != nil {
-		return nil
-	}
-	var own []string
-	for _, m := range metricRow.FindAllStringSubmatch(string(text), -1) {
-		if m[1] == name {
-			for _, q := range quoted.FindAllStringSubmatch(m[0], -1) {
-				own = append(own, q[1])
-			}
-		}
-	}
-	return own
 }
 
 // Every metric that a rule selects is served or recorded, and a field that has two names is asked
