@@ -120,15 +120,12 @@ type session struct {
 	missingLabels map[unavailable][]gpu.Label
 	families      []gpu.Family
 	infos         []gpu.Series
-
-	// copies are made where they were requested for (--kubernetes-virtual-gpus).
-	copies virtualSeries
 }
 
 // Options configure an Accountant.
 type Options struct {
-	// VirtualGPUs repeats the series of shared GPUs for every owner, as dcgm-exporter does under
-	// --kubernetes-virtual-gpus.
+	// VirtualGPUs adds each owner's own part to the fields of utilization and of memory in use, as
+	// dcgm-exporter does under --kubernetes-virtual-gpus. The page repeats everything else.
 	VirtualGPUs bool
 	// Registerer gets the Accountant's own series. Required.
 	Registerer prometheus.Registerer
@@ -197,9 +194,6 @@ func (s *Accountant) Derive(list []gpu.Family, c *snapshot.Cycle) []gpu.Family {
 	if c.Owners != s.owners {
 		s.assign(c.Owners, at)
 		s.sweep(at)
-		if s.virtual {
-			s.copies.assign(s)
-		}
 	}
 	s.missing = s.missing[:0]
 	s.readProcesses(c)
@@ -225,7 +219,7 @@ func (s *Accountant) Derive(list []gpu.Family, c *snapshot.Cycle) []gpu.Family {
 		}
 	}
 	if s.virtual {
-		list = s.copies.copy(list, c, s)
+		list = s.appendOwn(list, c)
 	}
 	return s.appendFamilies(list)
 }

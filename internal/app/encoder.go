@@ -20,6 +20,7 @@ func encoderOptions(cfg *config.Config, log *slog.Logger) exposition.Options {
 		ReplaceBlanksInModelName: cfg.Labels.ReplaceBlanks,
 	}
 	options.JobCopies = cfg.HPC.Copies
+	options.VirtualGPUs = cfg.Kubernetes.VirtualGPUs
 	options.NoHealth = !cfg.Metrics.Health
 	if !cfg.Metrics.Accounting {
 		options.Without = accounting.IsFamily

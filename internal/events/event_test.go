@@ -191,8 +191,8 @@ func TestLabelsOfTheGauge(t *testing.T) {
 		var got []gpu.Label
 		r := start(t, e.Open, func(o *loop.Options) {
 			o.Publish = func(s *gpu.Snapshot) {
-				if len(s.Columns) > 1 {
-					got = s.Columns[1].Labels[0]
+				if len(s.Families) > 0 {
+					got = s.Families[0].Series[0].Labels
 				}
 			}
 		})

@@ -2,7 +2,6 @@ package events
 
 import (
 	"cmp"
-	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -85,7 +84,6 @@ func (l *Log) Derive(list []gpu.Family, c *snapshot.Cycle) []gpu.Family {
 	if c.Kind != snapshot.Served {
 		return list
 	}
-	l.setGauge(c)
 	return l.families(list, c)
 }
 
@@ -114,29 +112,6 @@ func (l *Log) countReason(c *snapshot.Cycle, s *gpu.Sample, every time.Duration)
 	if s.Field == l.reasons && c.Topology.Devices[s.Row].Entity.Kind == gpu.KindGPU {
 		limit := int64(snapshot.MaxAgeIntervals * max(c.Plan.Interval, c.Plan.IntervalOf(l.reasons)))
 		r.add(mask, s.Time, now, limit)
-	}
-}
-
-// setGauge serves the last XID for as long as the entity lives, and 0 where XIDs are read and there
-// was none.
-func (l *Log) setGauge(c *snapshot.Cycle) {
-	f := l.xids.field
-	if f < 0 {
-		return
-	}
-	for row, e := range l.xids.rows {
-		if !c.Plan.Fields[f].Levels.Has(c.Topology.Devices[row].Entity.Kind) || c.Missing(f, row) != "" || c.Down(row) != nil {
-			continue
-		}
-		c.SetLabeled(f, row, gpu.Int(e.last.value), gaugeLabels(e.last.value))
-	}
-}
-
-// gaugeLabels returns what the gauge says of an XID beside its code, in the words of the reference.
-func gaugeLabels(code int64) []gpu.Label {
-	return []gpu.Label{
-		{Name: "err_code", Value: strconv.FormatInt(code, 10)},
-		{Name: "err_msg", Value: catalog.XIDMessage(code)},
 	}
 }
 

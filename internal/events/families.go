@@ -23,15 +23,22 @@ func isWindow(name string) bool {
 	return name == catalog.XIDErrorsCount || name == catalog.ClockEventsCount
 }
 
-// families appends the families that the plan requests: the windows first.
+// families appends the families that the plan requests: the gauge, and the windows before the
+// totals.
 func (l *Log) families(list []gpu.Family, c *snapshot.Cycle) []gpu.Family {
+	for i := range c.Plan.Counters {
+		counter := &c.Plan.Counters[i]
+		if counter.Field == l.xids.field && counter.Type != gpu.MetricLabel {
+			list = append(list, gpu.Family{Name: counter.Name, Type: counter.Type, Help: counter.Help, OfGPUs: true, Series: l.gauge(c)})
+		}
+	}
 	for _, windows := range []bool{true, false} {
 		for i := range c.Plan.Derived {
 			d := &c.Plan.Derived[i]
 			if d.Field < 0 || !isMade(d.Name) || isWindow(d.Name) != windows {
 				continue
 			}
-			f := gpu.Family{Name: d.Name, Type: d.Type, Help: d.Help}
+			f := gpu.Family{Name: d.Name, Type: d.Type, Help: d.Help, OfGPUs: windows}
 			levels := gpu.KindsOf(gpu.KindGPU) // totals are of GPUs alone
 			if windows {
 				levels = c.Plan.Fields[d.Field].Levels
@@ -45,6 +52,24 @@ func (l *Log) families(list []gpu.Family, c *snapshot.Cycle) []gpu.Family {
 		}
 	}
 	return list
+}
+
+// gauge returns the last XID of each GPU for as long as it lives, in the words of the reference, and
+// 0 where XIDs are read and there was none.
+func (l *Log) gauge(c *snapshot.Cycle) []gpu.Series {
+	var series []gpu.Series
+	field := l.xids.field
+	for row, e := range l.xids.rows {
+		if !c.Topology.Serves(&c.Plan.Fields[field], row) || c.Missing(field, row) != "" || c.Down(row) != nil {
+			continue
+		}
+		code := e.last.value
+		labels := []gpu.Label{
+			{Name: "err_code", Value: strconv.FormatInt(code, 10)}, {Name: "err_msg", Value: catalog.XIDMessage(code)},
+		}
+		series = append(series, gpu.Series{Row: row, Labels: labels, Value: gpu.Int(code)})
+	}
+	return series
 }
 
 // appendRow appends the series that a row has of a family.

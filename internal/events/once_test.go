@@ -275,9 +275,12 @@ func (n *total) watch(o *loop.Options) {
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		n.now = 0
-		for _, x := range s.Families[0].Series {
-			v, _ := x.Value.Int64()
-			n.now += v
+		for _, f := range s.Families {
+			for _, x := range f.Series {
+				if v, _ := x.Value.Int64(); f.Name == xidTotalFamily {
+					n.now += v
+				}
+			}
 		}
 		if n.now < n.highest && !n.fell {
 			n.fell, n.before, n.after = true, n.highest, n.now

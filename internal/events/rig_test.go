@@ -196,6 +196,10 @@ func render(s *gpu.Snapshot) string {
 	}
 	for _, f := range s.Families {
 		for _, x := range f.Series {
+			if f.Name == "XID" { // without its labels
+				lines = append(lines, fmt.Sprintf("%s{%d} %s", f.Name, x.Row, x.Value))
+				continue
+			}
 			lines = append(lines, fmt.Sprintf("%s{%d}%v %s", f.Name, x.Row, x.Labels, x.Value))
 		}
 	}

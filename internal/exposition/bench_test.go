@@ -88,7 +88,6 @@ func TestEncodeDoesNotAllocate(t *testing.T) {
 	s.Families = []gpu.Family{{Name: "DCGM_EXP_XID_ERRORS_COUNT", Type: gpu.MetricGauge, Series: []gpu.Series{
 		{Row: 1, Labels: []gpu.Label{{Name: "window_size_in_ms", Value: "300000"}, {Name: "xid", Value: "62"}}, Value: gpu.Int(1)},
 	}}}
-	s.Columns[7].Labels = slices.Repeat([][]gpu.Label{errorLabels("0", "No Error")}, len(s.Columns[7].Values))
 	s.Health.Entities[3].Err = gpu.ErrLost
 	s.Health.Unavailable = []gpu.FieldHealth{{Field: "DCGM_FI_DEV_ECC", Row: gpu.AllRows, Reason: "not_supported"}}
 	var pages exposition.Pages

@@ -34,6 +34,9 @@ type Options struct {
 	// JobCopies repeats every series of an entity that several HPC jobs share for each of them, as
 	// dcgm-exporter does. Without it such series carry no job.
 	JobCopies bool
+	// VirtualGPUs repeats every series of a shared entity for each replica that a pod has, as
+	// dcgm-exporter does under --kubernetes-virtual-gpus.
+	VirtualGPUs bool
 	// Strict writes the page as dcgm-exporter does, where this project would not: see Strict.
 	Strict Strict
 	// Trailer, where set, appends further families in the text format, whose names occur nowhere else
@@ -79,7 +82,7 @@ type family struct {
 	derived []int // indexes of Snapshot.Families
 	health  healthFamily
 	cached  cachedSeries // of the only entry of derived, if there is nothing else
-	events  bool         // reported of GPUs, and under Strict of their instances instead
+	parted  bool         // owners have parts of their own, and the columns are the device's
 }
 
 // A source is a column that a family shows.
@@ -148,7 +151,7 @@ func (e *Encoder) planned(s *gpu.Snapshot) bool {
 	}
 	for i := range s.Families {
 		a, b := &s.Families[i], &e.derived[i]
-		if a.Name != b.Name || a.Type != b.Type || a.Help != b.Help {
+		if a.Name != b.Name || a.Type != b.Type || a.Help != b.Help || a.OwnersOnly != b.OwnersOnly {
 			return false
 		}
 	}
@@ -164,7 +167,7 @@ func (e *Encoder) plan(s *gpu.Snapshot) {
 		if !ok {
 			i = len(e.families)
 			byName[name] = i
-			e.families = append(e.families, family{name: name, header: header(name, help, typ, e.opts.Strict.On), events: isEvents(name)})
+			e.families = append(e.families, family{name: name, header: header(name, help, typ, e.opts.Strict.On)})
 		}
 		return &e.families[i]
 	}
@@ -185,6 +188,7 @@ func (e *Encoder) plan(s *gpu.Snapshot) {
 		}
 		f := named(d.Name, d.Help, d.Type)
 		f.derived = append(f.derived, i)
+		f.parted = f.parted || d.OwnersOnly
 	}
 	for _, h := range healthFamilies() {
 		if e.opts.NoHealth {
@@ -218,11 +222,7 @@ func (e *Encoder) appendFamily(dst []byte, s *gpu.Snapshot, f *family) []byte {
 	body := len(dst)
 	e.seen.reset()
 	for _, src := range f.columns {
-		if c := &s.Columns[src.column]; c.Labels != nil {
-			dst = e.appendLabeled(dst, f, c, src.whole)
-		} else {
-			dst = e.appendColumn(dst, f, c, src.whole)
-		}
+		dst = e.appendColumn(dst, f, &s.Columns[src.column], src.whole)
 	}
 	for _, i := range f.derived {
 		series := s.Families[i].Series
@@ -230,7 +230,7 @@ func (e *Encoder) appendFamily(dst []byte, s *gpu.Snapshot, f *family) []byte {
 			dst = e.appendList(dst, &f.cached, series)
 			continue
 		}
-		dst = e.appendDerived(dst, f, series)
+		dst = e.appendDerived(dst, f, &s.Families[i])
 	}
 	if f.health != nil {
 		dst = f.health(e, dst, f, s)
@@ -244,13 +244,14 @@ func (e *Encoder) appendFamily(dst []byte, s *gpu.Snapshot, f *family) []byte {
 func (e *Encoder) appendColumn(dst []byte, f *family, c *gpu.Column, whole bool) []byte {
 	rows := min(len(c.Values), len(e.labels.rows))
 	for row := range rows {
-		v, _ := e.shown(c, row, whole)
+		v := e.shown(c, row, whole)
 		if v.IsAbsent() || v.IsText() {
 			continue
 		}
 		r := &e.labels.rows[row]
-		if r.copies == nil {
+		if r.copies == nil || f.parted {
 			dst = e.appendSample(dst, f, &r.block, v)
+			continue
 		}
 		for i := range r.copies {
 			dst = e.appendSample(dst, f, &r.copies[i], v)
@@ -272,21 +273,21 @@ func (e *Encoder) appendSample(dst []byte, f *family, b *block, v gpu.Value) []b
 	return append(dst, '\n')
 }
 
-// shown returns the value that a page shows for a row of a column, and the row that it is of: its
-// own, and under Strict for an instance without one that of its GPU.
-func (e *Encoder) shown(c *gpu.Column, row int, whole bool) (gpu.Value, int) {
+// shown returns the value that a page shows for a row of a column: its own, and under Strict for an
+// instance without one that of its GPU.
+func (e *Encoder) shown(c *gpu.Column, row int, whole bool) gpu.Value {
 	v := c.Values[row]
 	if !e.opts.Strict.On {
-		return v, row
+		return v
 	}
 	r := &e.labels.rows[row]
 	switch {
 	case r.hidden:
-		return gpu.Value{}, row
+		return gpu.Value{}
 	case v.IsAbsent() && whole && r.whole >= 0 && r.whole < len(c.Values):
-		return c.Values[r.whole], r.whole
+		return c.Values[r.whole]
 	default:
-		return v, row
+		return v
 	}
 }
 
@@ -298,17 +299,6 @@ func (e *Encoder) appendValue(dst []byte, v gpu.Value) []byte {
 	}
 	f, _ := v.Number()
 	return strconv.AppendFloat(dst, f, 'f', 6, 64)
-}
-
-// appendLabeled is appendColumn for a column whose values have labels.
-func (e *Encoder) appendLabeled(dst []byte, f *family, c *gpu.Column, whole bool) []byte {
-	for row := range min(len(c.Values), len(e.labels.rows)) {
-		v, from := e.shown(c, row, whole)
-		if !v.IsAbsent() && !v.IsText() {
-			dst = e.appendEntity(dst, f, row, c.Labels[from], v)
-		}
-	}
-	return dst
 }
 
 // appendEntity is appendExtended for each set of labels that an entity has.
@@ -336,9 +326,9 @@ func (e *Encoder) appendEvents(dst []byte, f *family, sr *gpu.Series) []byte {
 	return dst
 }
 
-func (e *Encoder) appendDerived(dst []byte, f *family, series []gpu.Series) []byte {
-	for i := range series {
-		sr := &series[i]
+func (e *Encoder) appendDerived(dst []byte, f *family, from *gpu.Family) []byte {
+	for i := range from.Series {
+		sr := &from.Series[i]
 		if sr.Value.IsAbsent() || sr.Value.IsText() || sr.Row < gpu.AllRows || sr.Row >= len(e.labels.rows) {
 			continue
 		}
@@ -351,10 +341,8 @@ func (e *Encoder) appendDerived(dst []byte, f *family, series []gpu.Series) []by
 			dst = e.appendExtended(dst, f, &block{}, sr.Labels, sr.Value)
 		case sr.NoOwner:
 			dst = e.appendExtended(dst, f, &e.labels.rows[sr.Row].noOwner, e.owned(sr), sr.Value)
-		case f.events:
+		case from.OfGPUs:
 			dst = e.appendEvents(dst, f, sr)
-		case len(f.columns) > 0: // copies for owners: each has its own already
-			dst = e.appendExtended(dst, f, &e.labels.rows[sr.Row].block, sr.Labels, sr.Value)
 		default:
 			dst = e.appendEntity(dst, f, sr.Row, sr.Labels, sr.Value)
 		}

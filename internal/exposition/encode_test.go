@@ -419,27 +419,6 @@ func TestDerivedLabels(t *testing.T) {
 	}
 }
 
-// A value can have labels of its own.
-func TestLabelsOfValues(t *testing.T) {
-	labeled := column("XID", gpu.MetricGauge, map[int]gpu.Value{rowNode: gpu.Int(79), rowSwitch: gpu.Int(0), rowCPU: gpu.Int(1), rowGPU0: gpu.Text("no number")})
-	labeled.Labels = make([][]gpu.Label, rowCount)
-	labeled.Labels[rowNode] = errorLabels("79", "GPU has fallen off the bus")
-	labeled.Labels[rowSwitch] = errorLabels("0", "No Error")
-	page := encode(t, exposition.Options{}, &gpu.Snapshot{
-		Topology: world(),
-		Columns:  []gpu.Column{labeled, column("DCGM_FI_DEV_GPU_TEMP", gpu.MetricGauge, map[int]gpu.Value{rowNode: gpu.Int(79)})},
-	})
-	want := []string{
-		`XID{err_code="79",err_msg="GPU has fallen off the bus"} 79`,
-		`XID{nvswitch="nvswitch3",err_code="0",err_msg="No Error"} 0`,
-		`XID{cpu="1",cpu_serial="0x1234"} 1`,
-		`DCGM_FI_DEV_GPU_TEMP 79`,
-	}
-	if diff := cmp.Diff(want, samples(page)); diff != "" {
-		t.Errorf("samples (-want +got):\n%s", diff)
-	}
-}
-
 // Labels follow the topology, the owners and the label-typed counters, from one page to the next.
 func TestLabelsFollow(t *testing.T) {
 	e := exposition.NewEncoder(exposition.Options{})
@@ -507,7 +486,7 @@ func TestGolden(t *testing.T) {
 		Columns: []gpu.Column{
 			column("DCGM_FI_DEV_GPU_TEMP", gpu.MetricGauge, map[int]gpu.Value{rowGPU0: gpu.Int(40), rowGPU1: gpu.Int(41)}),
 			column("DCGM_FI_PROF_GR_ENGINE_ACTIVE", gpu.MetricGauge, map[int]gpu.Value{rowGPU0: gpu.Float(0.25), rowInstance: gpu.Float(0.5)}),
-			column("DCGM_FI_DEV_XID_ERRORS", gpu.MetricGauge, map[int]gpu.Value{rowGPU0: gpu.Int(0), rowGPU1: gpu.Int(79)}),
+			column("DCGM_FI_DEV_XID_ERRORS", gpu.MetricGauge, nil), // holds the place of its family
 			column("DCGM_FI_DRIVER_VERSION", gpu.MetricLabel, map[int]gpu.Value{rowNode: gpu.Text("570.124.06")}),
 			column("DCGM_FI_DEV_NVLINK_CRC_FLIT_ERRORS", gpu.MetricCounter, map[int]gpu.Value{rowLink: gpu.Int(0), rowSwitchLink: gpu.Int(3)}),
 			column("DCGM_FI_DEV_NVSWITCH_TEMPERATURE_CURRENT", gpu.MetricGauge, map[int]gpu.Value{rowSwitch: gpu.Int(50)}),
@@ -519,15 +498,18 @@ func TestGolden(t *testing.T) {
 				{Row: rowGPU0, Labels: []gpu.Label{{Name: "window_size_in_ms", Value: "300000"}}, Value: gpu.Int(0)},
 				{Row: rowGPU1, Labels: []gpu.Label{{Name: "window_size_in_ms", Value: "300000"}, {Name: "xid", Value: "79"}}, Value: gpu.Int(2)},
 			},
+		}, {
+			Name: "DCGM_FI_DEV_XID_ERRORS", Type: gpu.MetricGauge,
+			Series: []gpu.Series{
+				{Row: rowGPU0, Labels: errorLabels("0", "No Error"), Value: gpu.Int(0)},
+				{Row: rowGPU1, Labels: errorLabels("79", "GPU has fallen off the bus"), Value: gpu.Int(79)},
+			},
 		}},
 		Health: gpu.Health{
 			Entities:    make([]gpu.EntityHealth, rowCount),
 			Unavailable: []gpu.FieldHealth{{Field: "DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", Row: rowInstance, Reason: "not_supported"}},
 		},
 	}
-	s.Columns[2].Labels = make([][]gpu.Label, rowCount)
-	s.Columns[2].Labels[rowGPU0] = errorLabels("0", "No Error")
-	s.Columns[2].Labels[rowGPU1] = errorLabels("79", "GPU has fallen off the bus")
 	for row := range s.Health.Entities {
 		s.Health.Entities[row].OldestSample = now.Add(-time.Duration(row) * 1500 * time.Millisecond).UnixNano()
 	}

@@ -138,7 +138,7 @@ func (l *labeler) render(s *gpu.Snapshot) {
 		}
 		e := entity{block: l.block(l.scratch, identity), whole: -1}
 		e.noOwner.spans = e.block.spans[:own:own]
-		if l.opts.JobCopies && carriesOwners(d.Entity.Kind) {
+		if carriesOwners(d.Entity.Kind) && (l.opts.JobCopies || l.opts.VirtualGPUs) {
 			e.copies = l.copies(s.Owners.UseOf(row).Owners, identity, own)
 		}
 		l.scratch = l.identity(l.scratch[:0], t, row, true)
@@ -160,7 +160,11 @@ func (l *labeler) ownersOf(s *gpu.Snapshot, row int) []gpu.Label {
 	}
 	holders := s.Owners.UseOf(row).Owners
 	for i := len(holders) - 1; i >= 0; i-- {
-		if o := &holders[i]; o.Pod != "" {
+		o := &holders[i]
+		if l.opts.VirtualGPUs && o.VirtualGPULabels() != nil {
+			return nil // each has a copy
+		}
+		if o.Pod != "" {
 			return append([]gpu.Label{
 				{Name: "container", Value: o.Container}, {Name: "namespace", Value: o.Namespace}, {Name: "pod", Value: o.Pod},
 			}, o.Labels...)
@@ -172,9 +176,25 @@ func (l *labeler) ownersOf(s *gpu.Snapshot, row int) []gpu.Label {
 // jobLabel is the label of an HPC job.
 const jobLabel = "hpc_job"
 
-// copies returns a block per job where several have the entity whose labels are in scratch, the
-// first own of which are not its owner's.
+// copies returns a block per virtual GPU of the entity whose labels are in scratch, else per job
+// where several have it; nil for none. The first own of the labels are not its owner's.
 func (l *labeler) copies(holders []gpu.Owner, identity, own int) []block {
+	if l.opts.VirtualGPUs {
+		var blocks []block
+		for i := range holders {
+			if labels := holders[i].VirtualGPULabels(); labels != nil {
+				l.scratch = l.scratch[:own]
+				l.ownerLabels(labels)
+				blocks = append(blocks, l.block(l.scratch, identity))
+			}
+		}
+		if blocks != nil {
+			return blocks
+		}
+	}
+	if !l.opts.JobCopies {
+		return nil
+	}
 	var jobs []gpu.Label
 	for i := range holders {
 		for _, label := range holders[i].Labels {

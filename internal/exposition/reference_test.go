@@ -2,7 +2,6 @@ package exposition_test
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -78,7 +77,12 @@ func referenceWorld(gpus int, pods bool, page parsed) *gpu.Snapshot {
 			}
 		}
 		if name == "DCGM_FI_DEV_XID_ERRORS" {
-			c.Labels = slices.Repeat([][]gpu.Label{errorLabels("0", "No Error")}, gpus)
+			gauge := gpu.Family{Name: name, Type: c.Counter.Type}
+			for g := range gpus {
+				gauge.Series = append(gauge.Series, gpu.Series{Row: g, Labels: errorLabels("0", "No Error"), Value: c.Values[g]})
+			}
+			s.Families = append(s.Families, gauge)
+			c.Values = make([]gpu.Value, gpus)
 		}
 		s.Columns = append(s.Columns, c)
 	}

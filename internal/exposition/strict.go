@@ -18,15 +18,3 @@ func isMachine(name string) bool {
 	named, ok := catalog.Lookup(name)
 	return ok && named.Entry.Levels.Has(gpu.KindNode)
 }
-
-// isEvents reports whether name is that of a family which dcgm-exporter derives from the events of
-// a GPU, and repeats for its instances.
-func isEvents(name string) bool {
-	switch name {
-	case catalog.XIDErrorsCount, catalog.XIDErrorsTotal,
-		catalog.ClockEventsCount, catalog.ClockEventsTotal:
-		return true
-	default:
-		return false
-	}
-}

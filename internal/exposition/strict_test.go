@@ -35,14 +35,12 @@ func strictWorld() *gpu.Snapshot {
 	add("DCGM_FI_DEV_POWER_USAGE", gpu.MetricGauge, map[int]gpu.Value{g1: gpu.Float(100.5), g0: gpu.Float(1e9 / 3)})
 	add("DCGM_FI_DEV_FB_USED", gpu.MetricGauge, map[int]gpu.Value{g1: gpu.Int(8000), in: gpu.Int(500)})
 	add("DCGM_FI_PROF_GR_ENGINE_ACTIVE", gpu.MetricGauge, map[int]gpu.Value{g1: gpu.Float(0.5)}) // of no instance
-	add("DCGM_FI_DEV_XID_ERRORS", gpu.MetricGauge, map[int]gpu.Value{g1: gpu.Int(79)})
-	xids := &s.Columns[len(s.Columns)-1]
-	xids.Labels = make([][]gpu.Label, 3)
-	xids.Labels[g0] = []gpu.Label{{Name: "err_code", Value: "31"}, {Name: "err_msg", Value: "GPU memory page fault"}}
-	xids.Labels[g1] = []gpu.Label{{Name: "err_code", Value: "79"}, {Name: "err_msg", Value: "GPU has fallen off the bus"}}
 	add("DCGM_FI_DRIVER_VERSION", gpu.MetricLabel, map[int]gpu.Value{g0: gpu.Text("570"), g1: gpu.Text("570")})
 	s.Families = []gpu.Family{
-		{Name: "DCGM_EXP_XID_ERRORS_COUNT", Type: gpu.MetricGauge, Series: []gpu.Series{
+		{Name: "DCGM_FI_DEV_XID_ERRORS", Type: gpu.MetricGauge, OfGPUs: true, Series: []gpu.Series{
+			{Row: g1, Labels: []gpu.Label{{Name: "err_code", Value: "79"}, {Name: "err_msg", Value: "GPU has fallen off the bus"}}, Value: gpu.Int(79)},
+		}},
+		{Name: "DCGM_EXP_XID_ERRORS_COUNT", Type: gpu.MetricGauge, OfGPUs: true, Series: []gpu.Series{
 			{Row: g0, Value: gpu.Int(0)}, {Row: g1, Labels: []gpu.Label{{Name: "xid", Value: "79"}}, Value: gpu.Int(2)},
 		}},
 		{Name: "DCGM_EXP_GPU_HEALTH_STATUS", Type: gpu.MetricGauge, Series: []gpu.Series{{Row: g1, Value: gpu.Int(20)}}},
@@ -147,9 +145,8 @@ func TestOneOwnerOfASharedEntity(t *testing.T) {
 func TestJobCopies(t *testing.T) {
 	job := func(id string) gpu.Owner { return gpu.Owner{Labels: []gpu.Label{{Name: "hpc_job", Value: id}}} }
 	s := strictWorld()
-	s.Columns = []gpu.Column{s.Columns[0], s.Columns[4]}
-	s.Families = s.Families[:1]
-	s.Columns[1].Values[0] = gpu.Int(31)
+	s.Columns, s.Families = s.Columns[:1], s.Families[:2]
+	s.Families[0].Series = append([]gpu.Series{{Labels: errorLabels("31", "GPU memory page fault"), Value: gpu.Int(31)}}, s.Families[0].Series...)
 	s.Owners = &gpu.Owners{
 		Labels: [][]gpu.Label{{{Name: "container", Value: "c"}, {Name: "pod", Value: "p"}}, {{Name: "hpc_job", Value: "9"}}},
 		Uses:   []gpu.Use{{Owners: []gpu.Owner{{Pod: "p", Container: "c"}, job("7"), job("8")}}, {Owners: []gpu.Owner{job("9")}}},
@@ -173,6 +170,38 @@ func TestJobCopies(t *testing.T) {
 	page = encode(t, exposition.Options{NoHealth: true}, s)
 	if n := len(samples(page)); n != 6 {
 		t.Errorf("%d samples where no copies were requested, want 6:\n%s", n, page)
+	}
+}
+
+// TestVirtualGPUs holds that every series of a shared GPU is repeated for each replica that a pod
+// has, but for those of which owners have parts of their own; these stand beside the device's.
+func TestVirtualGPUs(t *testing.T) {
+	replica := func(pod, id string) gpu.Owner {
+		return gpu.Owner{Namespace: "ns", Pod: pod, Container: "c", Replica: id, Labels: []gpu.Label{{Name: "pod_uid", Value: "u-" + pod}}}
+	}
+	for _, strict := range []bool{false, true} {
+		s := strictWorld()
+		s.Columns = []gpu.Column{s.Columns[0], column("DCGM_FI_DEV_GPU_UTIL", gpu.MetricGauge, map[int]gpu.Value{0: gpu.Int(60), 1: gpu.Int(70)})}
+		s.Families = s.Families[1:2]
+		a, b := replica("a", "0"), replica("b", "1")
+		s.Families = append(s.Families, gpu.Family{Name: "DCGM_FI_DEV_GPU_UTIL", Type: gpu.MetricGauge, OwnersOnly: true, Series: []gpu.Series{
+			{NoOwner: true, Owner: a.VirtualGPULabels(), Value: gpu.Int(10)},
+		}})
+		s.Owners = &gpu.Owners{Uses: []gpu.Use{{Sharing: gpu.SharingTimeSlicing, Owners: []gpu.Owner{a, b}}}}
+		const ofA, ofB = `,container="c",namespace="ns",pod="a",pod_uid="u-a",vgpu="0"`, `,container="c",namespace="ns",pod="b",pod_uid="u-b",vgpu="1"`
+		want := []string{
+			`DCGM_FI_DEV_GPU_TEMP{` + labels0 + ofA + `} 30`, `DCGM_FI_DEV_GPU_TEMP{` + labels0 + ofB + `} 30`,
+			`DCGM_FI_DEV_GPU_TEMP{` + labels1 + `} 41`,
+			`DCGM_FI_DEV_GPU_UTIL{` + labels0 + `} 60`, `DCGM_FI_DEV_GPU_UTIL{` + labels1 + `} 70`,
+			`DCGM_FI_DEV_GPU_UTIL{` + labels0 + ofA + `} 10`,
+			`DCGM_EXP_XID_ERRORS_COUNT{` + labels0 + ofA + `} 0`, `DCGM_EXP_XID_ERRORS_COUNT{` + labels0 + ofB + `} 0`,
+			`DCGM_EXP_XID_ERRORS_COUNT{` + labels1 + `,xid="79"} 2`,
+		}
+		page := encode(t, exposition.Options{VirtualGPUs: true, NoHealth: true, Strict: exposition.Strict{On: strict}}, s)
+		got := slices.DeleteFunc(samples(page), func(line string) bool { return strings.Contains(line, "GPU_I_ID") })
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("strict %t: samples (-want +got):\n%s", strict, diff)
+		}
 	}
 }
 

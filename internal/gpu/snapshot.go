@@ -2,14 +2,14 @@ package gpu
 
 import (
 	"slices"
+	"strings"
 	"time"
 )
 
-// A Label is a name and a value. Values are unescaped UTF-8; exposition escapes them. The state
-// file has labels in this form.
+// A Label is a name and a value. Values are unescaped UTF-8; exposition escapes them.
 type Label struct {
-	Name  string `json:"name"`
-	Value string `json:"value"`
+	Name  string
+	Value string
 }
 
 // Sharing says how an entity is divided among its owners.
@@ -50,6 +50,20 @@ type Owner struct {
 	Replica string
 	// Labels are further labels of this owner, without those above: pod labels, dra_*, hpc_job.
 	Labels []Label
+}
+
+// VirtualGPULabels returns the labels of the copy of a shared entity's series that belongs to the
+// owner (--kubernetes-virtual-gpus), sorted by name; nil for an owner without pod or replica.
+func (o *Owner) VirtualGPULabels() []Label {
+	if o.Replica == "" || o.Pod == "" {
+		return nil
+	}
+	labels := append([]Label{
+		{Name: "container", Value: o.Container}, {Name: "namespace", Value: o.Namespace},
+		{Name: "pod", Value: o.Pod}, {Name: "vgpu", Value: o.Replica},
+	}, o.Labels...)
+	slices.SortStableFunc(labels, func(a, b Label) int { return strings.Compare(a.Name, b.Name) })
+	return labels
 }
 
 // A Use is who uses one entity.
@@ -110,8 +124,6 @@ func (o *Owners) Of(row int) []Label {
 type Column struct {
 	Counter *Counter
 	Values  []Value
-	// Labels are what values have beyond their entity's labels, per row; nil where none has any.
-	Labels [][]Label
 }
 
 // A Series is one sample of a family that is not a plain column: exporter families such as
@@ -136,6 +148,12 @@ type Family struct {
 	Type   MetricType
 	Help   string
 	Series []Series
+	// OfGPUs says that the series are of GPUs and true of each of their instances: a page that shows
+	// instances in the place of their GPU repeats them.
+	OfGPUs bool
+	// OwnersOnly says that the series are the owners' parts of the column of the same name, which is
+	// then the device's own.
+	OwnersOnly bool
 }
 
 // EntityHealth is the state of one entity in a snapshot.

@@ -154,15 +154,6 @@ func (tab *Builder) show(c *gpu.Column, row int) {
 	c.Values[row] = v
 }
 
-// showRow is show for all columns of a field.
-func (tab *Builder) showRow(field, row int) {
-	for i := range tab.snap.Columns {
-		if c := &tab.snap.Columns[i]; c.Counter.Field == field {
-			tab.show(c, row)
-		}
-	}
-}
-
 // applyFault notes a fault: of an entity, or of fields of entities.
 func (tab *Builder) applyFault(f *gpu.Fault) {
 	first, last := f.Row, f.Row
@@ -297,8 +288,8 @@ func onceIfEqual(list []gpu.FieldHealth, start int) []gpu.FieldHealth {
 // whyMissing returns why a field of a row has no value, "" where it has one.
 func (tab *Builder) whyMissing(field, row int) string {
 	c := tab.cell(field, row)
-	if !c.value.IsAbsent() {
-		return ""
+	if !c.value.IsAbsent() || c.missing == "" && tab.plan.Fields[field].ID == catalog.XIDErrors {
+		return "" // XIDs are no samples: where there was none, nothing is missing
 	}
 	return cmp.Or(c.missing, ReasonNoData)
 }

@@ -61,26 +61,6 @@ func (c *Cycle) Plausible(s *gpu.Sample) bool {
 	return c.Topology.Serves(field, s.Row) && inRange(field, s.Value)
 }
 
-// SetLabeled replaces the value that the page shows for a field of a row, which has labels of its
-// own. The labels must not change afterwards. The health of the entity stays as it is.
-func (c *Cycle) SetLabeled(field, row int, v gpu.Value, labels []gpu.Label) {
-	c.builder.cell(field, row).value = v
-	c.builder.showRow(field, row)
-	for i := range c.builder.snap.Columns {
-		column := &c.builder.snap.Columns[i]
-		if column.Counter.Field != field {
-			continue
-		}
-		if column.Labels == nil {
-			column.Labels = make([][]gpu.Label, len(column.Values))
-		}
-		column.Labels[row] = labels
-	}
-}
-
-// Columns are those of the page. A Deriver that shows a value elsewhere may make it absent here.
-func (c *Cycle) Columns() []gpu.Column { return c.builder.snap.Columns }
-
 // A Deriver makes the families that no column shows. Its methods are called on one goroutine.
 type Deriver interface {
 	// Bind begins a session: of this topology, opened for this plan.

@@ -140,6 +140,7 @@ func (s *session) pages(t *testing.T) [][]byte {
 				args = append([]string{"--kubernetes"}, args...)
 			}
 			options := encoderOptions(parse(t, args...))
+			options.VirtualGPUs = s.virtual
 			if f.name == own {
 				options.Trailer = func(dst []byte) []byte { return loop.AppendGathered(t, dst, registry) }
 			}
