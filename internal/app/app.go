@@ -114,7 +114,6 @@ func serve(ctx context.Context, p Process, cfg *config.Config, registry *prometh
 		KernelLog:         kernelLogOf(kernelLog),
 	}, cfg.Metrics.Accounting, cfg.Kubernetes.VirtualGPUs, registry)
 	first := derived.change(plan, source)
-	sources.standIn.begin(first)
 	loop := collector.New(collector.Options{
 		Source:      first.Source,
 		Plan:        first.Plan,
@@ -175,7 +174,7 @@ func serve(ctx context.Context, p Process, cfg *config.Config, registry *prometh
 	also := func(run func(context.Context)) {
 		group.Go(func() error { run(ctx); return nil })
 	}
-	also(func(ctx context.Context) { sources.standIn.run(ctx, loop) })
+	also(func(ctx context.Context) { sources.restoreDCGM(ctx, loop) })
 	if kernelLog != nil {
 		also(kernelLog.Run)
 	}

@@ -11,44 +11,30 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// pairRetry is how long a library that could not be opened is left alone.
-const pairRetry = time.Minute
+// sideRetry is how long a library that could not be opened is left alone.
+const sideRetry = time.Minute
 
-// paired is a source beside which a second one reports what the first cannot: the processes of
-// shared GPUs, and how busy each GPU was over their interval. DCGM knows processes only as
-// statistics of jobs that were registered; NVML, whose driver DCGM reads too, has them.
+// A withProcesses is a session of DCGM beside which NVML reports the processes of shared GPUs, and
+// how busy each GPU was over their interval. DCGM knows processes only as statistics of jobs that
+// were registered; NVML reads the same driver.
 //
-// GPUs are matched by UUID, so a remote engine on another machine finds none of its GPUs here, and
-// nothing is mixed up. The second library is opened when processes are first wanted, not before: an
-// idle handle is in the way of a reset like any other.
-type paired struct {
-	collector.Source
-	processes collector.Source
-}
-
-// Open opens the first source.
-func (p paired) Open(ctx context.Context, plan *gpu.Plan) (collector.Session, error) {
-	s, err := p.Source.Open(ctx, plan)
-	if err != nil {
-		return nil, err
-	}
-	return &pairedSession{Session: s, source: p.processes, interval: plan.Interval}, nil
-}
-
-type pairedSession struct {
+// GPUs are matched by UUID: a remote engine on another machine finds none of its GPUs here, and
+// nothing is mixed up. NVML is opened when processes are first requested, not before: an idle handle
+// is in the way of a reset like any other.
+type withProcesses struct {
 	collector.Session
-	source   collector.Source
+	open     func(context.Context, *gpu.Plan) (collector.Session, error) // NVML
 	interval time.Duration
 
-	side  collector.Session // nil while there is none
-	rows  []int             // row here → row there, -1 for none
-	batch gpu.Batch
-	err   error     // why there is none
-	again time.Time // when to try again
+	side    collector.Session // nil while there is none
+	rows    []int             // row here → row there, -1 for none
+	batch   gpu.Batch
+	err     error // why there is none
+	retryAt time.Time
 }
 
 // Read reads the first session, and the processes from the second.
-func (s *pairedSession) Read(ctx context.Context, b *gpu.Batch) error {
+func (s *withProcesses) Read(ctx context.Context, b *gpu.Batch) error {
 	requested := b.RequestProcesses
 	b.RequestProcesses = nil
 	err := s.Session.Read(ctx, b)
@@ -62,8 +48,8 @@ func (s *pairedSession) Read(ctx context.Context, b *gpu.Batch) error {
 	return nil
 }
 
-func (s *pairedSession) readProcesses(ctx context.Context, b *gpu.Batch) {
-	err := s.open(ctx)
+func (s *withProcesses) readProcesses(ctx context.Context, b *gpu.Batch) {
+	err := s.openSide(ctx)
 	if err == nil {
 		s.batch.Reset()
 		clear(s.batch.RequestProcesses)
@@ -87,13 +73,13 @@ func (s *pairedSession) readProcesses(ctx context.Context, b *gpu.Batch) {
 		case row >= len(s.rows) || s.rows[row] < 0:
 			b.Fail(row, gpu.FieldProcesses, fmt.Errorf("%w: NVML does not know this GPU", gpu.ErrNotSupported))
 		default:
-			s.take(b, row, s.rows[row])
+			s.copyRow(b, row, s.rows[row])
 		}
 	}
 }
 
-// take copies what the second session reports of one entity.
-func (s *pairedSession) take(b *gpu.Batch, row, there int) {
+// copyRow copies what the second session reports of one entity.
+func (s *withProcesses) copyRow(b *gpu.Batch, row, there int) {
 	for _, p := range s.batch.Processes {
 		if p.Row == there {
 			p.Row = row
@@ -119,16 +105,16 @@ func (s *pairedSession) take(b *gpu.Batch, row, there int) {
 }
 
 // open opens the second session and matches its entities with the first's.
-func (s *pairedSession) open(ctx context.Context) error {
+func (s *withProcesses) openSide(ctx context.Context) error {
 	if s.side != nil {
 		return nil
 	}
-	if time.Now().Before(s.again) {
+	if time.Now().Before(s.retryAt) {
 		return s.err
 	}
-	side, err := s.source.Open(ctx, &gpu.Plan{Interval: s.interval, Devices: gpu.Selector{Flex: true}})
+	side, err := s.open(ctx, &gpu.Plan{Interval: s.interval, Devices: gpu.Selector{Flex: true}})
 	if err != nil {
-		s.err, s.again = err, time.Now().Add(pairRetry)
+		s.err, s.retryAt = err, time.Now().Add(sideRetry)
 		return err
 	}
 	type key struct {
@@ -152,7 +138,7 @@ func (s *pairedSession) open(ctx context.Context) error {
 	return nil
 }
 
-func (s *pairedSession) closeSide() error {
+func (s *withProcesses) closeSide() error {
 	if s.side == nil {
 		return nil
 	}
@@ -162,6 +148,6 @@ func (s *pairedSession) closeSide() error {
 }
 
 // Close closes both.
-func (s *pairedSession) Close() error {
+func (s *withProcesses) Close() error {
 	return errors.Join(s.closeSide(), s.Session.Close())
 }

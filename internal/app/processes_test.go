@@ -42,7 +42,7 @@ func instance(id, of uint32, uuid string, mig uint32) gpu.Device {
 	return gpu.Device{Entity: gpu.Entity{Kind: gpu.KindGPUInstance, ID: id, ParentKind: gpu.KindGPU, Parent: of}, UUID: uuid, InstanceID: mig}
 }
 
-func newPair() (engine, driver *side, source paired) {
+func newPair() (engine, driver *side, source collector.Source) {
 	engine = &side{
 		topology: gpu.NewTopology([]gpu.Device{board(0, "A"), board(1, "B"), instance(7, 1, "B", 9), board(2, "elsewhere")}),
 		read: func(b *gpu.Batch) error {
@@ -66,7 +66,9 @@ func newPair() (engine, driver *side, source paired) {
 		b.Fail(1, gpu.FieldProcessBusy, gpu.ErrNotSupported)
 		return nil
 	}
-	return engine, driver, paired{Source: engine, processes: driver}
+	return engine, driver, collector.SourceOf(func(_ context.Context, plan *gpu.Plan) (*withProcesses, error) {
+		return &withProcesses{Session: engine, open: driver.Open, interval: plan.Interval}, nil
+	})
 }
 
 func TestPairMatchesByUUID(t *testing.T) {

@@ -192,7 +192,7 @@ func (c *change) apply(ctx context.Context) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	if err := c.sources.standIn.reload(ctx, c.loop, c.derived.change(plan, source)); err != nil {
+	if err := c.loop.Reload(ctx, c.derived.change(plan, source)); err != nil {
 		return 0, retryable{err} // of the driver: the settings are good
 	}
 	return hash, nil

@@ -42,95 +42,89 @@ type sources struct {
 
 	kubernetes kubernetes
 
-	standIn *standIn
+	fallback *fallback
 	// noLibrary says that DCGM is requested and its library is not there.
 	noLibrary *gauge.State
 	engine    engineState
-	fellBack  bool // to the simulated node, when the hardware was last tried
 
 	simulated *sim.Source // the latest choice, nil where that is another
 
 	dcgm        *dcgm.Source
 	dcgmOptions dcgm.Options
 	nvml        *nvml.Source
-	worked      atomic.Bool       // NVML did, once
-	dcgmWorked  atomic.Bool       // DCGM did, once
+	nvmlWorked  atomic.Bool       // once
+	dcgmWorked  atomic.Bool       // once
 	replaced    chan struct{}     // a library in use, on disk or by another driver
 	pods        *process.Resolver // of this machine's processes
+}
+
+// libraryRemedy is what to do where DCGM is requested and libdcgm is missing.
+const libraryRemedy = "install datacenter-gpu-manager-4-core; in a container use the image whose tag ends in -dcgm"
+
+func newNoLibrary(reg prometheus.Registerer) *gauge.State {
+	s := gauge.NewState("dcgm_exporter_library_missing",
+		"1 while DCGM is configured and its library cannot be loaded, with what to do; absent otherwise.", "library", "remedy")
+	reg.MustRegister(s)
+	return s
 }
 
 func newSources(start time.Time, registry prometheus.Registerer, log *slog.Logger) *sources {
 	noLibrary := newNoLibrary(registry)
 	return &sources{start: start, registry: registry, noLibrary: noLibrary, log: log, nvml: nvml.New(nvml.Options{Log: log}), replaced: make(chan struct{}, 1), pods: process.NewResolver(os.DirFS("/proc")),
-		kubernetes: kubernetes{registry: registry, log: log}, standIn: newStandIn(registry, log)}
+		kubernetes: kubernetes{registry: registry, log: log}, fallback: newFallback(registry, log)}
 }
 
-// source returns the source that the configuration names. Automatic choice takes DCGM where it is
-// and NVML otherwise, again at every attempt to open, so that a driver that arrives late is found.
+// source returns the source that the configuration names.
 func (s *sources) source(ctx context.Context, cfg *config.Config, plan *gpu.Plan) (Backend, error) {
 	s.simulated = nil
 	s.noLibrary.Set()
-	if !mayStandIn(cfg.Source) {
-		s.standIn.none()
+	if !mayFallBack(cfg.Source) {
+		s.fallback.set(nil, nil)
 	}
-	switch cfg.Source.Kind {
-	case config.SourceNVML:
-		return Backend{Source: s.ofNVML(), PodOf: s.pods.PodOf}, nil
-	case config.SourceSim:
+	if cfg.Source.Kind == config.SourceSim {
 		return s.ofSim(cfg)
 	}
-	hardware, err := s.ofDCGM(cfg)
-	if err != nil {
-		return Backend{}, err
-	}
-	if cfg.Source.Kind == config.SourceDCGM || !cfg.Source.Remote.IsEmbedded() {
-		hardware = needsLibrary{Source: hardware, missing: s.noLibrary}
-	}
-	if mayStandIn(cfg.Source) {
-		hardware = s.standIn.of(hardware, s.ofNVML(), cfg.Source.Remote)
-	}
-	if !cfg.Source.Remote.IsEmbedded() {
-		hardware = patientSource{Source: hardware, engineState: &s.engine, address: cfg.Source.Remote, log: s.log}
-		return Backend{Source: hardware, PodOf: s.pods.PodOf}, nil
-	}
-	s.engine.reset()
-	if cfg.Source.Kind == config.SourceDCGM {
-		return Backend{Source: hardware, PodOf: s.pods.PodOf}, nil
-	}
-	if cfg.Source.Sim.Fallback {
-		session, err := hardware.Open(ctx, plan)
-		if err == nil {
-			err = session.Close()
+	h := &hardware{nvml: collector.SourceOf(s.nvml.Open)}
+	if cfg.Source.Kind != config.SourceNVML {
+		if err := s.addDCGM(cfg, h); err != nil {
+			return Backend{}, err
 		}
-		s.fellBack = errors.Is(err, gpu.ErrUnavailable) // what else is wrong with it, the loop reports
 	}
-	if cfg.Source.Sim.Fallback && s.fellBack {
+	if h.address.IsEmbedded() {
+		s.engine.reset()
+	}
+	open := func(ctx context.Context, plan *gpu.Plan) (collector.Session, error) {
+		return s.openSource(ctx, h, plan)
+	}
+	if h.named || h.dcgm == nil || !cfg.Source.Sim.Fallback {
+		return Backend{Source: collector.SourceOf(open), PodOf: s.pods.PodOf}, nil
+	}
+	session, err := open(ctx, plan)
+	if err == nil {
+		err = session.Close()
+	}
+	if errors.Is(err, gpu.ErrUnavailable) { // what else is wrong with it, the loop reports
 		return s.ofSim(cfg)
 	}
-	return Backend{Source: hardware, PodOf: s.pods.PodOf}, nil
+	return Backend{Source: collector.SourceOf(open), PodOf: s.pods.PodOf}, nil
 }
 
-func (s *sources) ofDCGM(cfg *config.Config) (collector.Source, error) {
+// addDCGM makes the hardware that of DCGM, as configured.
+func (s *sources) addDCGM(cfg *config.Config, h *hardware) error {
 	options := dcgm.Options{Remote: cfg.Source.Remote, Log: s.log}
 	if cfg.Source.DCGMLog {
 		options.EngineLog = cfg.Source.DCGMLogLevel
 	}
 	if err := options.Check(); err != nil {
-		return nil, fmt.Errorf("--dcgm-log-level: %w", err)
+		return fmt.Errorf("--dcgm-log-level: %w", err)
 	}
 	if s.dcgm == nil || s.dcgmOptions != options {
 		s.dcgm, s.dcgmOptions = dcgm.New(options), options
 	}
-	outdated := outdatedEngine
-	if !cfg.Source.Remote.IsEmbedded() {
-		outdated = outdatedClient
-	}
-	source := restartOnReplace{Source: collector.SourceOf(s.dcgm.Open), worked: &s.dcgmWorked, replaced: s.replaced, outdated: outdated}
-	return paired{Source: source, processes: s.ofNVML()}, nil
-}
-
-func (s *sources) ofNVML() collector.Source {
-	return restartOnReplace{Source: collector.SourceOf(s.nvml.Open), worked: &s.worked, replaced: s.replaced, outdated: outdatedNVML}
+	h.dcgm, h.address = collector.SourceOf(s.dcgm.Open), cfg.Source.Remote
+	h.named = cfg.Source.Kind == config.SourceDCGM || !h.address.IsEmbedded()
+	h.fallback = mayFallBack(cfg.Source)
+	return nil
 }
 
 func (s *sources) ofSim(cfg *config.Config) (Backend, error) {

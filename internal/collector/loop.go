@@ -419,15 +419,20 @@ func (l *Loop) pause(ctx context.Context, d time.Duration, cause string) string 
 
 func (l *Loop) replace(c Change) {
 	l.opt.Source = c.Source
-	l.opt.Plan, l.opt.Derivers = c.Plan, c.Derivers
+	l.opt.Plan, l.opt.Derivers, l.opt.Attributors = c.Plan, c.Derivers, c.Attributors
 	l.attribute(c.Attributors)
+}
+
+// change returns what the options say as a change of nothing.
+func (o *Options) change() Change {
+	return Change{Source: o.Source, Plan: o.Plan, Attributors: o.Attributors, Derivers: o.Derivers}
 }
 
 // swap opens and reads a session for the change, and puts it in the place of the present one, to be
 // read at once. On an error everything stays. No event is lost between the two, and none that both
 // report counts twice.
-func (l *Loop) swap(ctx context.Context, c Change) error {
-	next, err := l.connect(ctx, c.Source, c.Plan)
+func (l *Loop) swap(ctx context.Context, from Source, c Change) error {
+	next, err := l.connect(ctx, from, c.Plan)
 	if err != nil {
 		return fmt.Errorf("open the new session: %w", err)
 	}

@@ -19,6 +19,7 @@ type Change struct {
 // A reload is a Change on its way to Run.
 type reload struct {
 	change Change
+	only   Source     // not nil: a Reopen, without a change
 	reply  chan error // has room for the one reply
 }
 
@@ -27,7 +28,18 @@ type reload struct {
 // is taken as it is. While a driver call is under way Reload waits for its end; once ctx is done it
 // returns the cause, and nothing changes unless the change is being made.
 func (l *Loop) Reload(ctx context.Context, c Change) error {
-	r := reload{change: c, reply: make(chan error, 1)}
+	return l.order(ctx, reload{change: c})
+}
+
+// Reopen replaces the open session by one of another source, as Reload does and with nothing else
+// changed: sessions that follow are opened where they were before. Without a session it does
+// nothing.
+func (l *Loop) Reopen(ctx context.Context, at Source) error {
+	return l.order(ctx, reload{only: at})
+}
+
+func (l *Loop) order(ctx context.Context, r reload) error {
+	r.reply = make(chan error, 1)
 	select {
 	case l.reloads <- r:
 	case <-ctx.Done():
@@ -76,12 +88,20 @@ func (l *Loop) await(ctx context.Context, tick, end <-chan time.Time) (occasion,
 
 // reload makes a change. The error ends Run or the session.
 func (l *Loop) reload(ctx context.Context, r reload) (occasion, error) {
-	if l.session == nil {
+	switch {
+	case l.session == nil && r.only != nil:
+		r.reply <- nil
+		return refused, nil
+	case l.session == nil:
 		l.replace(r.change)
 		r.reply <- nil
 		return reloaded, nil
 	}
-	err := l.swap(ctx, r.change)
+	from := r.change.Source
+	if r.only != nil {
+		from, r.change = r.only, l.opt.change()
+	}
+	err := l.swap(ctx, from, r.change)
 	r.reply <- err
 	switch {
 	case l.isFinal(ctx, err):

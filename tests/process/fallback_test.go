@@ -1,9 +1,12 @@
 package process
 
 import (
+	"net"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
 	fakenvml "github.com/gpu-telemetry/dcgm-exporter/tests/fake/nvml"
@@ -24,20 +27,56 @@ func both(t *testing.T) (*fakedcgm.Engine, []string) {
 	return engine, append(append(env, fakenvml.NewFor(t, "gpus 8").Env()...), "LD_LIBRARY_PATH="+dcgm+":"+nvml)
 }
 
-// NVML stands in for an engine that dies, and gives way when the engine is back, without a page
-// without data in between.
+// NVML stands in for an engine that dies, within three intervals, and gives way when the engine is
+// back, without a page without data in between.
 func TestDCGMIsTakenBack(t *testing.T) {
 	t.Parallel()
-	engine, env := both(t)
-	r := start(t, env)
+	t.Run("embedded", func(t *testing.T) {
+		t.Parallel()
+		engine, env := both(t)
+		takenBack(t, env, nil, func() {
+			engine.Add("down")
+			engine.Restart()
+		}, func() { engine.Remove("down") })
+	})
+	t.Run("host engine", func(t *testing.T) {
+		t.Parallel()
+		engine, env := both(t)
+		socket := filepath.Join(t.TempDir(), "engine.sock")
+		listen := func() net.Listener {
+			l, err := net.Listen("unix", socket)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = l.Close() })
+			return l
+		}
+		l := listen()
+		takenBack(t, env, []string{"-r", "unix://" + socket}, func() {
+			_ = l.Close()
+			engine.Add("down")
+			engine.Restart()
+		}, func() {
+			engine.Remove("down")
+			l = listen()
+		})
+	})
+}
+
+func takenBack(t *testing.T, env, args []string, die, revive func()) {
+	r := start(t, env, append(args, "-c", "1000")...)
 	r.until(`source="dcgm"} 1`, "dcgm_exporter_source_fallback 0", `DCGM_FI_DEV_GPU_TEMP{gpu="7"`)
-	engine.Add("down")
-	engine.Restart()
+	die()
+	died := time.Now()
 	r.until(`source="nvml"} 1`, "dcgm_exporter_source_fallback 1", `DCGM_FI_DEV_GPU_TEMP{gpu="7"`)
+	if took := time.Since(died); took > 3*time.Second {
+		t.Errorf("NVML serves after %v, want three intervals at most", took)
+	}
 	if n := strings.Count(r.said(), "NVML stands in for DCGM"); n != 1 {
 		t.Errorf("%d lines say that NVML stands in", n)
 	}
-	engine.Remove("down")
+	revive()
+	revived := time.Now()
 	failures := value(t, r.until("dcgm_exporter_collect_success 1"), `dcgm_exporter_sessions_total{cause="lost"}`)
 	page := ""
 	until(t, "DCGM again", func() bool {
@@ -48,15 +87,17 @@ func TestDCGMIsTakenBack(t *testing.T) {
 		}
 		return strings.Contains(page, `source="dcgm"} 1`) && strings.Contains(page, "dcgm_exporter_source_fallback 0")
 	})
+	if took := time.Since(revived); took > 30*time.Second {
+		t.Errorf("DCGM serves again after %v", took)
+	}
 	if n := value(t, page, `dcgm_exporter_sessions_total{cause="lost"}`); n != failures {
 		t.Errorf("%v sessions were lost on the way back", n-failures)
 	}
-	if n := strings.Count(r.said(), "DCGM serves again"); n != 1 {
+	if n := strings.Count(r.said(), "DCGM serves again\""); n != 1 {
 		t.Errorf("%d lines say that DCGM serves again", n)
 	}
 	// It goes on as before: the next death is survived too.
-	engine.Add("down")
-	engine.Restart()
+	die()
 	r.until(`source="nvml"} 1`, "dcgm_exporter_source_fallback 1")
 }
 
@@ -69,8 +110,8 @@ func TestFallbackOfARemoteEngine(t *testing.T) {
 		args []string
 		nvml bool
 	}{
-		{"elsewhere", []string{"-r", "10.0.0.9:5555"}, false},
-		{"elsewhere, configured", []string{"-r", "10.0.0.9:5555", "--fallback=nvml"}, true},
+		{"elsewhere", []string{"-r", "engine.invalid:5555"}, false},
+		{"elsewhere, configured", []string{"-r", "engine.invalid:5555", "--fallback=nvml"}, true},
 		{"this machine", []string{"-r", "localhost:5555"}, true},
 		{"this machine, refused", []string{"-r", "localhost:5555", "--fallback=none"}, false},
 		{"DCGM and nothing else", []string{"-r", "localhost:5555", "--source=dcgm"}, false},
