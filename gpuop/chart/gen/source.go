@@ -16,7 +16,9 @@ import (
 	"strconv"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 )
@@ -24,37 +26,15 @@ import (
 // A source is what one release of the operator says of its operands: its controllers' Go code, the types of the
 // ClusterPolicy, and the manifests of the DaemonSets.
 type source struct {
-	funcs   map[string]*ast.FuncDecl   // of the controllers, by name
-	methods map[string]*ast.FuncDecl   // of the types, as Type.Name
-	structs map[string]*ast.StructType // of the types
-	texts   map[string]string          // constants of both
-	values  map[string]ast.Expr        // variables of the controllers
-	sets    map[string][]daemonSet     // by state
+	funcs   map[string]*ast.FuncDecl      // of the controllers, by name
+	methods map[string]*ast.FuncDecl      // of the types, as Type.Name
+	structs map[string]*ast.StructType    // of the types
+	values  map[string]ast.Expr           // constants and variables of both
+	sets    map[string][]appsv1.DaemonSet // by state
 }
 
 func newSource() *source {
-	return &source{map[string]*ast.FuncDecl{}, map[string]*ast.FuncDecl{}, map[string]*ast.StructType{}, map[string]string{}, map[string]ast.Expr{}, map[string][]daemonSet{}}
-}
-
-// A daemonSet is the part of a manifest that the table keeps.
-type daemonSet struct {
-	Kind     string `yaml:"kind"`
-	Metadata struct {
-		Name string `yaml:"name"`
-	} `yaml:"metadata"`
-	Spec struct {
-		Template struct {
-			Spec struct {
-				NodeSelector   map[string]string `yaml:"nodeSelector"`
-				InitContainers []named           `yaml:"initContainers"`
-				Containers     []named           `yaml:"containers"`
-			} `yaml:"spec"`
-		} `yaml:"template"`
-	} `yaml:"spec"`
-}
-
-type named struct {
-	Name string `yaml:"name"`
+	return &source{map[string]*ast.FuncDecl{}, map[string]*ast.FuncDecl{}, map[string]*ast.StructType{}, map[string]ast.Expr{}, map[string][]appsv1.DaemonSet{}}
 }
 
 // errSource is returned for source whose form the reader does not know.
@@ -98,7 +78,7 @@ func (s *source) add(name string, text []byte) error {
 			s.declare(d, path.Dir(name) == "controllers")
 		}
 	case strings.HasPrefix(name, "assets/") && bytes.Contains(text, []byte("kind: DaemonSet")):
-		var d daemonSet
+		var d appsv1.DaemonSet
 		if err := yaml.Unmarshal(text, &d); err != nil {
 			return err
 		}
@@ -128,14 +108,8 @@ func (s *source) declare(d ast.Decl, controllers bool) {
 					s.structs[spec.Name.Name] = t
 				}
 			case *ast.ValueSpec:
-				for i, name := range spec.Names {
-					if i >= len(spec.Values) {
-						continue
-					}
-					s.values[name.Name] = spec.Values[i]
-					if text, ok := literal(spec.Values[i]); ok {
-						s.texts[name.Name] = text
-					}
+				for i, value := range spec.Values {
+					s.values[spec.Names[i].Name] = value
 				}
 			}
 		}
@@ -155,21 +129,16 @@ func types(e ast.Expr) string {
 	return ""
 }
 
-func literal(e ast.Expr) (string, bool) {
-	l, ok := e.(*ast.BasicLit)
-	if !ok || l.Kind != token.STRING {
-		return "", false
-	}
-	text, err := strconv.Unquote(l.Value)
-	return text, err == nil
-}
-
-// text is a literal, or a constant's.
+// text is a string, or a constant's; empty for anything else.
 func (s *source) text(e ast.Expr) string {
-	if text, ok := literal(e); ok {
+	if constant, ok := s.values[types(e)].(*ast.BasicLit); ok {
+		e = constant
+	}
+	if l, ok := e.(*ast.BasicLit); ok && l.Kind == token.STRING {
+		text, _ := strconv.Unquote(l.Value)
 		return text
 	}
-	return s.texts[types(e)]
+	return ""
 }
 
 // field returns the name in JSON and the type of a struct's field.
@@ -187,8 +156,7 @@ func (s *source) field(of, name string) (json, is string) {
 		if f.Tag == nil || !slices.ContainsFunc(f.Names, func(n *ast.Ident) bool { return n.Name == name }) {
 			continue
 		}
-		tag, _ := literal(f.Tag)
-		_, tag, _ = strings.Cut(tag, `json:"`)
+		_, tag, _ := strings.Cut(s.text(f.Tag), `json:"`)
 		json, _, _ = strings.Cut(tag, `"`)
 		json, _, _ = strings.Cut(json, ",")
 		return json, types(f.Type)
@@ -368,7 +336,8 @@ func (s *source) images(transform string) (parts map[string]bool, own string) {
 				if image, _ := s.field(is, "Image"); !ok || image == "" {
 					continue
 				}
-				parts[p] = parts[p] || called == "resolveDriverTag" || s.tagged(f, call)
+				// v1.7 does in TransformDriver what resolveDriverTag does since
+				parts[p] = parts[p] || called == "resolveDriverTag" || s.funcs["resolveDriverTag"] == nil && p == "driver"
 				if own == "" && name == transform && (called == "ImagePath" || called == "resolveDriverTag") {
 					own = p
 				}
@@ -379,23 +348,6 @@ func (s *source) images(transform string) (parts map[string]bool, own string) {
 	}
 	visit(transform)
 	return parts, own
-}
-
-// tagged reports whether the function of v1.7, which has no resolveDriverTag, puts the operating system behind the image
-// that a call returns.
-func (s *source) tagged(f *ast.FuncDecl, call *ast.CallExpr) bool {
-	if s.funcs["resolveDriverTag"] != nil || types(call.Fun) != "ImagePath" {
-		return false
-	}
-	tagged := false
-	ast.Inspect(f.Body, func(n ast.Node) bool {
-		c, ok := n.(*ast.CallExpr)
-		if ok && types(c.Fun) == "Sprintf" && len(c.Args) == 3 && s.text(c.Args[0]) == "%s-%s" && types(c.Args[2]) == "osTag" {
-			tagged = true
-		}
-		return true
-	})
-	return tagged
 }
 
 // containers that another part of the ClusterPolicy describes than the operand's own, by their names; + is the operand's
@@ -423,7 +375,7 @@ func (s *source) operands() ([]chart.Operand, error) {
 		for _, d := range s.sets[st.name] {
 			o, err := s.operand(st, d)
 			if err = errors.Join(st.err, err); err != nil {
-				return nil, fmt.Errorf("%s, DaemonSet %s: %w", st.name, d.Metadata.Name, err)
+				return nil, fmt.Errorf("%s, DaemonSet %s: %w", st.name, d.Name, err)
 			}
 			out = append(out, o)
 		}
@@ -434,8 +386,8 @@ func (s *source) operands() ([]chart.Operand, error) {
 	return out, nil
 }
 
-func (s *source) operand(st state, d daemonSet) (chart.Operand, error) {
-	parts, own := s.images(s.transformation(d.Metadata.Name))
+func (s *source) operand(st state, d appsv1.DaemonSet) (chart.Operand, error) {
+	parts, own := s.images(s.transformation(d.Name))
 	for i := 0; own == "" && i < len(st.when); i++ {
 		// of the driver's and the vGPU manager's other functions write the image
 		if p, is := strings.CutSuffix(string(st.when[i]), ".enabled"); is && p != "sandboxWorkloads" {
@@ -449,7 +401,7 @@ func (s *source) operand(st state, d daemonSet) (chart.Operand, error) {
 		own, _ = s.field("ClusterPolicySpec", "KataManager")
 		parts = map[string]bool{own: false}
 	}
-	o := chart.Operand{DaemonSet: d.Metadata.Name, Settings: own, When: st.when, Standard: st.standard}
+	o := chart.Operand{DaemonSet: d.Name, Settings: own, When: st.when, Standard: st.standard}
 	for key := range d.Spec.Template.Spec.NodeSelector {
 		if label, found := strings.CutPrefix(key, "nvidia.com/gpu.deploy."); found {
 			o.Label = label
@@ -457,7 +409,7 @@ func (s *source) operand(st state, d daemonSet) (chart.Operand, error) {
 	}
 	o.Workloads = s.workloads("nvidia.com/gpu.deploy." + o.Label)
 	used := map[string]bool{}
-	add := func(list []named, init bool) {
+	add := func(list []corev1.Container, init bool) {
 		for _, c := range list {
 			if made, ok := s.container(c.Name, own, init, parts); ok {
 				o.Containers, used[made.Image] = append(o.Containers, made), true
