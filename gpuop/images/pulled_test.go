@@ -1,9 +1,14 @@
 package images_test
 
 import (
+	"archive/tar"
+	"bytes"
+	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -11,6 +16,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"go.yaml.in/yaml/v3"
+	helmchart "helm.sh/helm/v3/pkg/chart"
+	"helm.sh/helm/v3/pkg/chart/loader"
+	"helm.sh/helm/v3/pkg/chartutil"
+	"helm.sh/helm/v3/pkg/engine"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/charttest"
@@ -177,6 +186,7 @@ func cases() map[string]map[string]any {
 	digest := "sha256:" + strings.Repeat("ab", 32)
 	vgpu := map[string]any{"vgpuManager.repository": "r.example.com/vgpu", "vgpuManager.image": "vgpu-manager", "vgpuManager.version": "580.95.02"}
 	sandbox := map[string]any{"sandboxWorkloads.enabled": true, "sandboxWorkloads.mode": "kubevirt", "ccManager.enabled": true, "kataManager.enabled": true,
+		"kataManager.repository": "r.example.com/kata", "kataManager.image": "kata-manager", "kataManager.version": "v1",
 		"kataSandboxDevicePlugin.enabled": true, "vgpuManager.enabled": false, "driver.enabled": false}
 	over := func(a map[string]any, b map[string]any) map[string]any {
 		out := maps.Clone(a)
@@ -277,25 +287,28 @@ func readYAML(t *testing.T, path ...string) (out map[string]any) {
 	return out
 }
 
+// valuesOf are the chart's defaults, those of Node Feature Discovery under its name.
+func valuesOf(t *testing.T, data string, v chart.Version) tree {
+	t.Helper()
+	values := tree(readYAML(t, data, v.String(), "values.yaml"))
+	part := filepath.Join(data, v.String(), "charts", "node-feature-discovery")
+	discovery := tree(readYAML(t, part, "values.yaml"))
+	if own, _ := values.at("node-feature-discovery.image").(map[string]any); own != nil {
+		maps.Copy(discovery["image"].(map[string]any), own)
+	}
+	if discovery.text("image.tag") == "" {
+		discovery.set("image.tag", readYAML(t, part, "Chart.yaml")["appVersion"])
+	}
+	values["node-feature-discovery"] = map[string]any(discovery)
+	return values
+}
+
 // The list is what the operator pulls, in every release: the chart's values are the ClusterPolicy here.
 func TestImagesAreThoseThatTheOperatorPulls(t *testing.T) {
-	dir := charttest.Data(t)
+	data := charttest.Data(t)
 	for _, v := range charttest.Sample(chart.Load().Versions(), 14) {
 		t.Run(v.String(), func(t *testing.T) {
-			values := tree(readYAML(t, dir, v.String(), "values.yaml"))
-			nfd := filepath.Join(dir, v.String(), "charts", "node-feature-discovery")
-			discovery := readYAML(t, nfd, "values.yaml")
-			if tag := tree(discovery).text("image.tag"); tag == "" {
-				tree(discovery).set("image.tag", readYAML(t, nfd, "Chart.yaml")["appVersion"])
-			}
-			own, _ := values["node-feature-discovery"].(map[string]any)
-			for path, value := range own {
-				if path == "image" {
-					maps.Copy(discovery["image"].(map[string]any), value.(map[string]any))
-				}
-			}
-			values["node-feature-discovery"] = discovery
-			compareImages(t, v, values, func(_ *testing.T, values tree) tree {
+			compareImages(t, v, valuesOf(t, data, v), func(_ *testing.T, values tree) tree {
 				spec := values.copy()
 				for _, part := range []string{"validator", "nodeStatusExporter"} {
 					if spec[part] != nil && spec.text(part+".version") == "" {
@@ -306,4 +319,83 @@ func TestImagesAreThoseThatTheOperatorPulls(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The chart's own templates make the ClusterPolicy here, rendered by Helm's engine from the operator's repository.
+func TestImagesAreThoseOfTheRenderedClusterPolicy(t *testing.T) {
+	clone, data := charttest.Source(t), charttest.Data(t)
+	for _, v := range charttest.Sample(chart.Load().Versions(), 7) {
+		t.Run(v.String(), func(t *testing.T) {
+			templates := chartOf(t, clone, v)
+			compareImages(t, v, valuesOf(t, data, v), func(t *testing.T, values tree) tree {
+				return rendered(t, templates, values)
+			})
+		})
+	}
+}
+
+// chartOf reads the operator's chart without its subchart, which is not in the repository.
+func chartOf(t *testing.T, clone string, v chart.Version) *helmchart.Chart {
+	t.Helper()
+	const dir = "deployments/gpu-operator/"
+	packed, err := exec.Command("git", "-C", clone, "archive", v.String(), dir).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var files []*loader.BufferedFile
+	reader := tar.NewReader(bytes.NewReader(packed))
+	for {
+		h, err := reader.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := strings.TrimPrefix(h.Name, dir)
+		if h.Typeflag != tar.TypeReg || strings.HasPrefix(name, "charts/") {
+			continue
+		}
+		text, err := io.ReadAll(reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, &loader.BufferedFile{Name: name, Data: text})
+	}
+	c, err := loader.LoadFiles(files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Metadata.Dependencies, c.Metadata.Version, c.Metadata.AppVersion = nil, v.String(), v.String()
+	return c
+}
+
+// rendered is the spec of the ClusterPolicy that the chart makes of the values.
+func rendered(t *testing.T, c *helmchart.Chart, values tree) tree {
+	t.Helper()
+	given, err := chartutil.ToRenderValues(c, values.copy(), chartutil.ReleaseOptions{Name: "gpu-operator", Namespace: "gpu-operator", IsInstall: true}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	manifests, err := engine.Render(c, given)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range manifests {
+		var object struct {
+			Kind string         `yaml:"kind"`
+			Spec map[string]any `yaml:"spec"`
+		}
+		if !strings.Contains(text, "kind: ClusterPolicy") {
+			continue
+		}
+		if err := yaml.Unmarshal([]byte(text), &object); err != nil {
+			t.Fatal(err)
+		}
+		if object.Kind == "ClusterPolicy" {
+			return object.Spec
+		}
+	}
+	t.Fatal("no ClusterPolicy")
+	return nil
 }

@@ -1,0 +1,34 @@
+package operand_test
+
+import (
+	"os/exec"
+	"regexp"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/charttest"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/operand"
+)
+
+// The files are those that the validator of the newest release writes.
+func TestFilesAreTheValidators(t *testing.T) {
+	text, err := exec.Command("git", "-C", charttest.Source(t), "show", chart.Load().Latest().String()+":cmd/nvidia-validator/main.go").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want, have []string
+	for _, m := range regexp.MustCompile(`(?m)^\t\w+StatusFile += "([\w-]+-ready)"`).FindAllSubmatch(text, -1) {
+		want = append(want, string(m[1]))
+	}
+	for _, o := range operand.All() {
+		have = append(have, o.File)
+	}
+	slices.Sort(want)
+	slices.Sort(have)
+	if diff := cmp.Diff(want, have); diff != "" {
+		t.Errorf("(-validator +gpuop):\n%s", diff)
+	}
+}
