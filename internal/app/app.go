@@ -165,6 +165,8 @@ func serve(ctx context.Context, p Process, cfg *config.Config, registry *prometh
 	if err != nil {
 		return err
 	}
+	next.server = srv
+	watch.follow(append(watched(cfg), srv.WebFiles()...))
 
 	// They end together: with ctx, or with the first that fails.
 	group, ctx := errgroup.WithContext(ctx)

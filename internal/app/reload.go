@@ -19,6 +19,7 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/server"
 )
 
 // The pauses before a reload that failed for a passing reason is tried again.
@@ -172,6 +173,7 @@ type change struct {
 	sources *sources
 	derived *derivers
 	loop    *collector.Loop
+	server  *server.Server
 	log     *slog.Logger
 }
 
@@ -183,7 +185,10 @@ func (c *change) apply(ctx context.Context) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	c.watch.follow(watched(cfg)) // also if it is refused: a file that is missing may yet come
+	c.watch.follow(append(watched(cfg), c.server.WebFiles()...)) // also if it is refused: a file that is missing may yet come
+	if err := c.server.ReloadWebConfig(); err != nil {
+		return 0, err
+	}
 	plan, hash, err := loadPlan(ctx, cfg, c.log)
 	if err != nil {
 		return 0, err

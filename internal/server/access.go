@@ -4,9 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
-
-	"github.com/prometheus/exporter-toolkit/web"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/access"
 )
@@ -22,8 +19,8 @@ func (s *Server) checkAccess() error {
 	if o.Lifecycle && o.Reload == nil {
 		return errors.New("server: Lifecycle needs Reload")
 	}
-	if err := web.Validate(s.opt.ConfigFile); err != nil {
-		return fmt.Errorf("--web-config-file %s: %w", s.opt.ConfigFile, err)
+	if err := s.web.load(); err != nil {
+		return err
 	}
 	var on string
 	switch {
@@ -37,11 +34,7 @@ func (s *Server) checkAccess() error {
 	if s.loopbackOnly() {
 		return nil
 	}
-	closed, err := authenticates(s.opt.ConfigFile)
-	if err != nil {
-		return fmt.Errorf("--web-config-file %s: %w", s.opt.ConfigFile, err)
-	}
-	if !closed {
+	if !s.web.facts().authenticates {
 		return fmt.Errorf("%s %w", on, ErrOpen)
 	}
 	return nil
@@ -51,31 +44,27 @@ func (s *Server) loopbackOnly() bool {
 	return !s.opt.SystemdSocket && access.IsLoopback(s.opt.Address)
 }
 
-// protected lets a request through if it came over loopback or was authenticated. exporter-toolkit
-// reads its file again for every request, so a file that lost its users since the start must close
-// what they were for.
+// protected lets a request through if it came over loopback or was authenticated itself: by its password, which
+// exporter-toolkit has checked, or by the client certificate of its connection. A connection that was opened before
+// certificates were demanded has none. A page of another site never gets through.
 func (s *Server) protected(next http.Handler) http.Handler {
-	if s.loopbackOnly() {
-		return next
-	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if closed, err := authenticates(s.opt.ConfigFile); err != nil || !closed {
+		_, _, password := r.BasicAuth()
+		authenticated := password && s.web.facts().users || r.TLS != nil && len(r.TLS.VerifiedChains) > 0
+		switch {
+		case r.Header.Get("Sec-Fetch-Site") == "cross-site":
+			http.Error(w, "this endpoint is not for pages of other sites", http.StatusForbidden)
+		case !authenticated && (!s.local.Load() || s.web.facts().authenticates):
 			http.Error(w, "this endpoint "+ErrOpen.Error(), http.StatusForbidden)
-			return
+		default:
+			next.ServeHTTP(w, r)
 		}
-		next.ServeHTTP(w, r)
 	})
 }
 
-// authenticates reads the web configuration and reports whether it lets in authenticated callers
-// alone.
-func authenticates(file string) (bool, error) {
-	if file == "" {
-		return false, nil
-	}
-	data, err := os.ReadFile(file)
-	if err != nil {
-		return false, err
-	}
-	return access.Authenticates(data)
-}
+// ReloadWebConfig reads the file of TLS and passwords again, with its certificates. After an error the configuration
+// before goes on.
+func (s *Server) ReloadWebConfig() error { return s.web.load() }
+
+// WebFiles returns the files of the web configuration in force, to be watched.
+func (s *Server) WebFiles() []string { return s.web.facts().files }

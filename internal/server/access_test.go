@@ -10,18 +10,22 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
 	"math/big"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"golang.org/x/crypto/bcrypt"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/server"
 )
 
@@ -89,19 +93,117 @@ func TestProtectedEndpointsNeedProtection(t *testing.T) {
 	}
 }
 
-// A file that loses its users after the start closes what they were for, and only that.
-func TestProtectionThatGoesAway(t *testing.T) {
-	file := write(t, filepath.Join(t.TempDir(), "web.yml"), users(t))
-	h := newServer(t, server.Options{Address: ":9400", Pprof: true, ConfigFile: file}).Handler()
-	if res := do(t, h, "GET", "/debug/pprof/"); res.StatusCode != 200 {
-		t.Errorf("status %d behind a password, want 200", res.StatusCode)
+// get requests a path with a client, and a password if there is one.
+func get(t *testing.T, client *http.Client, url, password string) *http.Response {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), "GET", url, nil)
+	if err != nil {
+		t.Fatal(err)
 	}
-	write(t, file, "")
-	if res := do(t, h, "GET", "/debug/pprof/"); res.StatusCode != 403 {
-		t.Errorf("status %d without one, want 403", res.StatusCode)
+	if password != "" {
+		req.SetBasicAuth("scraper", password)
 	}
-	if res := do(t, h, "GET", "/metrics"); res.StatusCode != 200 {
-		t.Errorf("/metrics: status %d, want 200", res.StatusCode)
+	res, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(io.Discard, res.Body); err != nil { // so that the connection is used again
+		t.Fatal(err)
+	}
+	_ = res.Body.Close()
+	return res
+}
+
+const certificates = "tls_server_config:\n  cert_file: cert.pem\n  key_file: key.pem\n"
+
+// Each request is judged by itself: a connection from before certificates were demanded has none.
+func TestAnOldConnectionHasNoCertificate(t *testing.T) {
+	dir := t.TempDir()
+	roots := certificate(t, dir)
+	file := write(t, filepath.Join(dir, "web.yml"), certificates+users(t))
+	s, address := serve(t, server.Options{Pprof: true, ConfigFile: file})
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}}
+	t.Cleanup(client.CloseIdleConnections)
+	const protected = "/debug/pprof/cmdline"
+	if res := get(t, client, "https://"+address+protected, "secret"); res.StatusCode != 200 {
+		t.Fatalf("status %d with a password, want 200", res.StatusCode)
+	}
+	if res := get(t, client, "https://"+address+protected, ""); res.StatusCode != 401 {
+		t.Fatalf("status %d without a password, want 401", res.StatusCode)
+	}
+	write(t, file, certificates+"  client_ca_file: cert.pem\n  client_auth_type: RequireAndVerifyClientCert\n")
+	if err := s.ReloadWebConfig(); err != nil {
+		t.Fatal(err)
+	}
+	if res := get(t, client, "https://"+address+protected, "secret"); res.StatusCode != 403 {
+		t.Errorf("status %d on the old connection, want 403", res.StatusCode)
+	}
+	if res := get(t, client, "https://"+address+"/metrics", ""); res.StatusCode != 200 {
+		t.Errorf("/metrics: status %d on the old connection, want 200", res.StatusCode)
+	}
+	client.CloseIdleConnections()
+	if _, err := client.Get("https://" + address + "/metrics"); err == nil {
+		t.Error("a new connection without a certificate was let in")
+	}
+}
+
+// The file in force is the one that was read: neither a broken one nor its absence changes a request.
+func TestAWebConfigThatBreaksChangesNothing(t *testing.T) {
+	dir := t.TempDir()
+	roots := certificate(t, dir)
+	config := certificates + users(t)
+	file := write(t, filepath.Join(dir, "web.yml"), config)
+	s, address := serve(t, server.Options{ConfigFile: file})
+	if diff := cmp.Diff([]string{"cert.pem", "key.pem", "web.yml"}, names(s.WebFiles())); diff != "" {
+		t.Errorf("files to watch (-want +got):\n%s", diff)
+	}
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, DisableKeepAlives: true}}
+	check := func(when string) {
+		t.Helper()
+		for password, want := range map[string]int{"secret": 200, "other": 401} {
+			if res := get(t, client, "https://"+address+"/metrics", password); res.StatusCode != want {
+				t.Errorf("%s: status %d with the password %q, want %d", when, res.StatusCode, password, want)
+			}
+		}
+	}
+	for when, change := range map[string]func(){
+		"unknown key":    func() { write(t, file, "no_such_key: 1\n") },
+		"no file":        func() { _ = os.Remove(file) },
+		"no certificate": func() { write(t, file, config); _ = os.Remove(filepath.Join(dir, "cert.pem")) },
+	} {
+		certificate(t, t.TempDir()) // another one, which nothing reads
+		change()
+		if err := s.ReloadWebConfig(); err == nil || !strings.Contains(err.Error(), "--web-config-file "+file) {
+			t.Errorf("%s: ReloadWebConfig = %v, want an error that names the file", when, err)
+		}
+		check(when)
+		if when == "no certificate" {
+			roots = certificate(t, dir)
+			client.Transport = &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, DisableKeepAlives: true}
+			write(t, file, config)
+			if err := s.ReloadWebConfig(); err != nil {
+				t.Errorf("whole again: %v", err)
+			}
+			check("a renewed certificate")
+		}
+	}
+}
+
+func names(files []string) (list []string) {
+	for _, f := range files {
+		list = append(list, filepath.Base(f))
+	}
+	slices.Sort(list)
+	return list
+}
+
+// A page of another site in an operator's browser starts no profile, on loopback either.
+func TestProfilesAreNotForOtherSites(t *testing.T) {
+	h := newServer(t, server.Options{Address: "127.0.0.1:9400", Pprof: true}).Handler()
+	for site, want := range map[string]int{"cross-site": 403, "same-origin": 200, "none": 200} {
+		if res := do(t, h, "GET", "/debug/pprof/cmdline", "Sec-Fetch-Site", site); res.StatusCode != want {
+			t.Errorf("Sec-Fetch-Site %s: status %d, want %d", site, res.StatusCode, want)
+		}
 	}
 }
 
@@ -166,7 +268,13 @@ const systemdChild = "SERVER_TEST_SYSTEMD_CHILD"
 // (sd_listen_fds(3)).
 func TestSystemdSocket(t *testing.T) {
 	if os.Getenv(systemdChild) != "" {
-		s := newServer(t, server.Options{SystemdSocket: true})
+		pages, asked := serving([]byte("opening 1\n")), 0
+		s := newServer(t, server.Options{SystemdSocket: true, Acquire: pages.Acquire, Ready: func() bool {
+			if asked++; asked == 3 {
+				pages.Publish(exposition.NewPage([]byte("up 1\n")))
+			}
+			return asked >= 3
+		}})
 		if err := s.Run(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -200,7 +308,19 @@ func TestSystemdSocket(t *testing.T) {
 	}
 	defer res.Body.Close()
 	if got := read(t, res.Body); got != "up 1\n" {
-		t.Errorf("body %q", got)
+		t.Errorf("the scrape that started the process got %q, want the page of the first cycle", got)
+	}
+	req, err := http.NewRequestWithContext(t.Context(), "GET", "http://"+l.Addr().String()+"/metrics", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Host = "evil.example"
+	if res, err = client.Do(req); err != nil {
+		t.Fatal(err)
+	}
+	_ = res.Body.Close()
+	if res.StatusCode != http.StatusMisdirectedRequest {
+		t.Errorf("a rebound name on a loopback socket of systemd: status %d, want 421", res.StatusCode)
 	}
 }
 

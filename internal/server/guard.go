@@ -15,11 +15,10 @@ var nosniff = []string{"nosniff"}
 // guard stands before every route: it sets what every response has, refuses names that a page of
 // another site could have made up, and makes a panic a failed request.
 func (s *Server) guard(next http.Handler) http.Handler {
-	local := s.loopbackOnly()
 	machine, _ := os.Hostname() // without one, one name less
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header()["X-Content-Type-Options"] = nosniff
-		if local && !isOwn(r.Host, machine) {
+		if s.local.Load() && !isOwn(r.Host, machine) {
 			http.Error(w, "the Host of the request names another machine, and --address is of loopback", http.StatusMisdirectedRequest)
 			return
 		}

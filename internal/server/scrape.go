@@ -12,17 +12,12 @@ import (
 
 // serveMetrics writes the current page.
 func (s *Server) serveMetrics(w http.ResponseWriter, r *http.Request) {
-	inFlight := s.scrapes.inFlight.Add(1)
+	s.scrapes.inFlight.Add(1)
 	defer s.scrapes.inFlight.Add(-1)
-	if s.opt.MaxRequests > 0 && inFlight > int64(s.opt.MaxRequests) {
-		s.scrapes.refused.Inc()
-		tryLater(w, "too many scrapes at once; see --web-max-requests")
-		return
-	}
-	p := s.opt.Acquire()
+	p, why := s.page()
 	if p == nil {
 		s.scrapes.refused.Inc()
-		tryLater(w, "the first page is not there yet")
+		tryLater(w, why)
 		return
 	}
 	defer p.Release()
@@ -43,6 +38,15 @@ func (s *Server) serveMetrics(w http.ResponseWriter, r *http.Request) {
 		// A client that went away misses its page alone.
 		_, _ = w.Write(body)
 	}
+}
+
+// page returns the page to write, or why there is none.
+func (s *Server) page() (*exposition.Page, string) {
+	defer s.answering.Add(-1)
+	if s.answering.Add(1) > int64(s.opt.MaxRequests) && s.opt.MaxRequests > 0 {
+		return nil, "too many scrapes at once; see --web-max-requests"
+	}
+	return s.opt.Acquire(), "the first page is not there yet"
 }
 
 // Header values that never change.

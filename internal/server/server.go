@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"slices"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -15,7 +16,9 @@ import (
 	"github.com/coreos/go-systemd/v22/activation"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/exporter-toolkit/web"
+	"golang.org/x/net/netutil"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/access"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
 )
 
@@ -25,9 +28,13 @@ const (
 	// idleTimeout outlasts the usual scrape intervals, so that a scraper keeps its connection.
 	idleTimeout    = 3 * time.Minute
 	maxHeaderBytes = 64 << 10
+	// maxConnections are served at once; more wait to be accepted. A connection costs some 20 KB.
+	maxConnections = 512
 	// shutdownGrace is how long a response that is being written may take once the process is to end;
 	// then its connection is closed.
 	shutdownGrace = 2 * time.Second
+	// firstPageLimit is how long a socket of systemd waits for the first cycle; then the health series are served.
+	firstPageLimit = 5 * time.Second
 	// reloadLimit bounds a reload: it opens a session, which can take seconds.
 	reloadLimit = time.Minute
 )
@@ -68,7 +75,8 @@ type Options struct {
 	ConfigFile string
 	// ReadTimeout and WriteTimeout bound a request and its response. Zero: they may take forever.
 	ReadTimeout, WriteTimeout time.Duration
-	// MaxRequests is how many scrapes are served at once; more are refused. Zero: no limit.
+	// MaxRequests is how many scrapes are answered at once; more are refused. A scrape has its answer before it is written:
+	// a client that reads slowly takes no place from others. Zero: no limit.
 	MaxRequests int
 	// Lifecycle serves POST /-/reload.
 	Lifecycle bool
@@ -86,13 +94,16 @@ type Server struct {
 	scrapes scrapeMetrics
 	lengths [2]lengthHeader // plain and compressed
 
-	panicked atomic.Bool // a request did, once
+	answering atomic.Int64 // scrapes that have no page to write yet
+	web       webConfig
+	local     atomic.Bool // every listener is reached from this machine alone
+	panicked  atomic.Bool // a request did, once
 }
 
 // New returns a Server for opts. It refuses what would be open to every caller and must not be,
 // naming the settings.
 func New(opts Options) (*Server, error) {
-	s := &Server{opt: opts}
+	s := &Server{opt: opts, web: webConfig{path: opts.ConfigFile, copy: newMemoryFile()}}
 	if s.opt.Healthy == nil {
 		s.opt.Healthy = func() error { return nil }
 	}
@@ -105,6 +116,7 @@ func New(opts Options) (*Server, error) {
 	if s.opt.Log == nil {
 		s.opt.Log = slog.New(slog.DiscardHandler)
 	}
+	s.local.Store(s.loopbackOnly())
 	if err := s.checkAccess(); err != nil {
 		return nil, err
 	}
@@ -161,15 +173,24 @@ func (s *Server) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, l := range listeners {
+	s.local.Store(allLoopback(listeners))
+	for i, l := range listeners {
 		defer func() { _ = l.Close() }() // closed by the HTTP server, unless it never got that far
+		listeners[i] = netutil.LimitListener(l, maxConnections)
 		if s.opt.Listening != nil {
 			s.opt.Listening(l.Addr())
 		}
 	}
 	served := make(chan error, 1)
+	if s.opt.SystemdSocket {
+		s.awaitReady(ctx)
+	}
+	var config string
+	if s.opt.ConfigFile != "" {
+		config = s.web.copy.path()
+	}
 	go func() {
-		served <- web.ServeMultiple(listeners, s.http, &web.FlagConfig{WebConfigFile: &s.opt.ConfigFile}, slog.New(warnings{s.opt.Log.Handler()}))
+		served <- web.ServeMultiple(listeners, s.http, &web.FlagConfig{WebConfigFile: &config}, slog.New(warnings{s.opt.Log.Handler()}))
 	}()
 	select {
 	case err := <-served:
@@ -206,6 +227,27 @@ func (s *Server) listen(ctx context.Context) ([]net.Listener, error) {
 		return nil, fmt.Errorf("--address %s: %w", s.opt.Address, err)
 	}
 	return []net.Listener{l}, nil
+}
+
+// awaitReady waits for the first cycle to end. A socket of systemd takes connections before the process runs: the scrape
+// that starts it waits for its page in the queue of the socket.
+func (s *Server) awaitReady(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, firstPageLimit)
+	defer cancel()
+	ticker := time.NewTicker(10 * time.Millisecond)
+	defer ticker.Stop()
+	for !s.opt.Ready() {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// allLoopback reports whether the listeners, some of which systemd may have opened, are reached from this machine alone.
+func allLoopback(listeners []net.Listener) bool {
+	return !slices.ContainsFunc(listeners, func(l net.Listener) bool { return !access.IsLoopback(l.Addr().String()) })
 }
 
 func (s *Server) hasPage() bool {

@@ -48,6 +48,13 @@ func newServer(t testing.TB, opts server.Options) *server.Server {
 // without an error, when the test ends.
 func start(t testing.TB, opts server.Options) string {
 	t.Helper()
+	_, address := serve(t, opts)
+	return address
+}
+
+// serve is start, and returns the server too.
+func serve(t testing.TB, opts server.Options) (*server.Server, string) {
+	t.Helper()
 	addresses := make(chan net.Addr, 1)
 	opts.Address = "127.0.0.1:0"
 	opts.Listening = func(a net.Addr) { addresses <- a }
@@ -63,11 +70,11 @@ func start(t testing.TB, opts server.Options) string {
 	})
 	select {
 	case a := <-addresses:
-		return a.String()
+		return s, a.String()
 	case err := <-done:
 		done <- err
 		t.Fatal(err)
-		return ""
+		return nil, ""
 	}
 }
 
@@ -263,6 +270,64 @@ promhttp_metric_handler_requests_in_flight 2
 	wg.Wait()
 	if res := do(t, h, "GET", "/metrics"); res.StatusCode != 200 {
 		t.Errorf("status %d after the others left, want 200", res.StatusCode)
+	}
+}
+
+// Clients that request pages and do not read them take no place from the one that does.
+func TestSlowScrapersHoldNoPlace(t *testing.T) {
+	const page = 24 << 20 // more than the sockets buffer
+	held := make(chan struct{}, 1)
+	pages := serving(make([]byte, page))
+	address := start(t, server.Options{MaxRequests: 3, Acquire: func() *exposition.Page { held <- struct{}{}; return pages.Acquire() }})
+	for range 10 {
+		request(t, address)
+		<-held
+	}
+	go func() { <-held }()
+	res, err := http.Get("http://" + address + "/metrics") // compressed, so that it is short
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if res.StatusCode != 200 {
+		t.Errorf("status %d beside slow scrapers, want 200", res.StatusCode)
+	}
+}
+
+// More connections than the limit wait until one is closed.
+func TestConnectionsAreLimited(t *testing.T) {
+	address := start(t, server.Options{})
+	get := func() net.Conn {
+		c, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		if _, err := io.WriteString(c, "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	answers := func(c net.Conn, within time.Duration) bool {
+		_ = c.SetReadDeadline(time.Now().Add(within))
+		_, err := c.Read(make([]byte, 1))
+		return err == nil
+	}
+	var open []net.Conn
+	for range 512 {
+		c := get()
+		if !answers(c, 30*time.Second) {
+			t.Fatalf("connection %d gets no answer", len(open)+1)
+		}
+		open = append(open, c)
+	}
+	late := get()
+	if answers(late, 100*time.Millisecond) {
+		t.Fatal("a connection beyond the limit was served")
+	}
+	_ = open[0].Close()
+	if !answers(late, 30*time.Second) {
+		t.Error("the connection that waited was not served after another had closed")
 	}
 }
 
