@@ -53,8 +53,8 @@ test: prometheus ## Run every test (no GPU, no root, no running server)
 	@$(call counted,$(GO) test -p 4 $(WAITING) $(COMPUTING) ./...)
 
 .PHONY: prometheus
-prometheus: ## Install the Prometheus and the promtool that dashboards and rules are tested with; without them those tests are skipped
-	@tests/dashboards/prometheus.sh >/dev/null && tests/dashboards/prometheus.sh promtool >/dev/null || [ -z "$$CI" ]
+prometheus: ## Install the promtool that rules are tested with; without it those tests are skipped
+	@tests/rules/promtool.sh >/dev/null || [ -z "$$CI" ]
 
 .PHONY: scrapers
 scrapers: ## Build vmagent, vmalert and an OpenTelemetry collector that docs/integrations is tested with; without them those tests are skipped
@@ -70,6 +70,7 @@ race: prometheus ## Run the tests under the race detector
 lint: ## Check formatting, vet and static analysis
 	@out=$$(gofmt -l cmd etc gpuop internal tests tools); [ -z "$$out" ] || { echo "not gofmt'ed:"; echo "$$out"; exit 1; }
 	$(GO) vet ./...
+	$(GO) vet -tags generate ./tools/grafana
 	$(GO) vet -tags gpu ./tests/hardware/...
 	$(GO) vet -tags e2e ./tests/e2e/...
 	$(GO) vet -tags images ./tests/images/...
@@ -79,7 +80,7 @@ lint: ## Check formatting, vet and static analysis
 
 .PHONY: generate
 generate: ## Regenerate the field catalog and the generated pages (the tables of charts: docs/contributing.md)
-	$(GO) generate $$($(GO) list ./... | grep -v gpuop/chart$$)
+	$(GO) generate $$($(GO) list ./... | grep -v gpuop/chart$$) ./tools/grafana
 	$(MAKE) chart-files
 
 .PHONY: chart

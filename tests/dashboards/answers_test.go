@@ -2,184 +2,159 @@ package dashboards
 
 import (
 	"encoding/json"
-	"fmt"
-	"net/http"
+	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/prometheus/model/labels"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
 
-// configuration scrapes the exporter at %[1]s twice, as instance "honored" and as instance
-// "exported". The target has the labels that service discovery gives it in a cluster: those of the
-// exporter's own pod.
-const configuration = `
-global: {scrape_interval: 1s, scrape_timeout: 1s}
-scrape_configs:
-  - job_name: honored
-    honor_labels: true
-    static_configs: [{targets: ["%[1]s"], labels: {instance: honored, namespace: gpu-monitoring, pod: dcgm-exporter-x7k2p, container: exporter}}]
-  - job_name: exported
-    static_configs: [{targets: ["%[1]s"], labels: {instance: exported, namespace: gpu-monitoring, pod: dcgm-exporter-x7k2p, container: exporter}}]
-`
+// shipped returns a counters file that is shipped.
+func shipped(t *testing.T, name string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, "etc", name+"-counters.csv"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// fleet are machines that share GPUs in every way, under every vocabulary, with the troubles that
+// panels show.
+func fleet(t *testing.T) []machine {
+	file := shipped(t, "fleet")
+	return []machine{
+		{host: "gpu-a", file: file, node: "demo", vocabulary: catalog.Classic, scenario: `faults:
+  - {fault: xid, at: 20m, devices: ["1", "3"], xids: [62, 45]}
+  - {fault: throttle, at: 10m, devices: ["2"], reasons: [sw_thermal]}
+  - {fault: set, at: 10m, devices: ["2"], fields: [DCGM_FI_DEV_GPU_TEMP], value: 88}
+  - {fault: set, at: 10m, devices: ["2"], fields: [DCGM_FI_PROF_GR_ENGINE_ACTIVE], value: 0.21}
+  - {fault: set, at: 10m, devices: ["2"], fields: [DCGM_FI_DEV_GPU_UTIL], value: 21}
+  - {fault: no-permission, at: 0s, devices: ["5"], fields: [DCGM_FI_PROF_DRAM_ACTIVE]}
+  - {fault: spike, at: 10m, for: 5m, devices: ["5"], fields: [DCGM_FI_DEV_GPU_UTIL], value: 808334905}
+  - {fault: gpu-lost, at: 22m, devices: ["0"]}
+`},
+		{host: "gpu-b", file: file, node: "shared", vocabulary: catalog.Current},
+		{host: "gpu-c", file: file, node: "nvswitch", vocabulary: catalog.Both, scenario: `faults:
+  - {fault: set, at: 10m, devices: ["1"], fields: [DCGM_FI_DEV_ROW_REMAP_PENDING, DCGM_FI_DEV_RETIRED_PENDING, DCGM_FI_DEV_GET_GPU_RECOVERY_ACTION], value: 1}
+  - {fault: set, at: 10m, devices: ["1"], fields: [DCGM_FI_DEV_ECC_DBE_VOL_TOTAL, DCGM_FI_DEV_ECC_SBE_VOL_TOTAL], value: 40}
+  - {fault: set, at: 10m, devices: ["1"], fields: [DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS, DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS], value: 3}
+  - {fault: set, at: 10m, devices: ["6"], fields: [DCGM_FI_DEV_ROW_REMAP_FAILURE], value: 1}
+  - {fault: set, at: 10m, devices: ["4"], fields: [DCGM_FI_DEV_FABRIC_MANAGER_STATUS], value: 4}
+  - {fault: set, at: 10m, devices: ["4"], fields: [DCGM_FI_DEV_FABRIC_HEALTH_SUMMARY], value: 2}
+  - {fault: set, at: 10m, devices: ["3"], fields: [DCGM_FI_DEV_PCIE_LINK_WIDTH], value: 8}
+  - {fault: set, at: 10m, devices: ["3"], fields: [DCGM_FI_DEV_PCIE_REPLAY_COUNTER], value: 600}
+  - {fault: set, at: 15m, devices: ["0"], fields: [DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL, DCGM_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL, DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL, DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL], value: 240}
+  - {fault: link-down, at: 15m, devices: [nvlink 0/4, nvlink 0/5]}
+  - {fault: health, at: 15m, devices: ["0"], watches: [NVLINK], code: DCGM_FR_NVLINK_DOWN}
+`},
+		{host: "gpu-d", file: file, node: "t4", vocabulary: catalog.Classic, scenario: `faults:
+  - {fault: engine-down, at: 20m}
+  - {fault: driver-absent, at: 20m}
+`},
+	}
+}
+
+// onlyOfApp are panels of series that app registers, which no played machine has.
+var onlyOfApp = []string{"Reload failed", "Owners not known", "On the fallback", "Dropped", "Scrape", "Memory", "CPU"}
+
+var legendLabel = regexp.MustCompile(`{{ *([A-Za-z_]+) *}}`)
+
+// Each query of each panel finds something, names labels that its series have, and finds nothing of
+// another node.
+func TestEveryQueryAnswers(t *testing.T) {
+	w := play(t, 30*time.Minute, fleet(t)...)
+	ups := w.series["gpu-d"+"up"].Floats
+	ups[len(ups)-1].F = 0 // the last scrape failed
+	onOne := 0
+	for file, d := range dashboards(t) {
+		for _, p := range d.everyPanel() {
+			if file == "exporter.json" && slices.Contains(onlyOfApp, p.Title) {
+				continue
+			}
+			for _, q := range p.Targets {
+				// A default stands in for data.
+				expr := strings.TrimSuffix(q.Expr, " or vector(0)")
+				got := w.over(t, filled(expr, ".*"), 3*time.Minute)
+				if len(got) == 0 {
+					t.Errorf("%s: %q %s: no answer to\n%s", file, p.Title, q.RefID, expr)
+				}
+				names := map[string]bool{}
+				for _, x := range got {
+					x.Metric.Range(func(l labels.Label) { names[l.Name] = true })
+				}
+				for _, m := range legendLabel.FindAllStringSubmatch(q.LegendFormat, -1) {
+					if !names[m[1]] {
+						t.Errorf("%s: %q %s: legend %q names %s; the series have %q", file, p.Title, q.RefID, q.LegendFormat, m[1], slices.Sorted(maps.Keys(names)))
+					}
+				}
+				for _, x := range w.over(t, filled(expr, "gpu-b"), 10*time.Minute) {
+					if instance := x.Metric.Get("instance"); instance != "" {
+						onOne++
+						if instance != "gpu-b" {
+							t.Errorf("%s: %q %s: %s is of another node than gpu-b", file, p.Title, q.RefID, x.Metric)
+						}
+					}
+				}
+			}
+		}
+	}
+	if onOne < 100 {
+		t.Errorf("only %d series of one node", onOne)
+	}
+}
+
+// A GPU with links and instances is one GPU, and each sharer of a GPU has its row.
+func TestNodeDashboardCounts(t *testing.T) {
+	w := play(t, 5*time.Minute, machine{host: "gpu-b", node: "shared", vocabulary: catalog.Current, file: shipped(t, "fleet")})
+	up := filled(find(t, "node", "GPUs up", "stat").Targets[0].Expr, "gpu-b")
+	if got := w.query(t, up, w.end); got[""] != 6 {
+		t.Errorf("GPUs up: %v, want 6", got)
+	}
+	users := w.query(t, filled(find(t, "node", "Who uses what", "table").Targets[0].Expr, "gpu-b"), w.end, "gpu", "GPU_I_ID", "namespace", "pod")
+	for _, want := range []string{"0  notebooks jupyter-a", "0  notebooks jupyter-b", "0  analytics etl-0", "3 1 serving embed-0", "5   "} {
+		if _, ok := users[want]; !ok {
+			t.Errorf("no row %q: %q", want, slices.Sorted(maps.Keys(users)))
+		}
+	}
+}
+
+// find returns a panel.
+func find(t *testing.T, file, title, kind string) panel {
+	t.Helper()
+	for _, p := range dashboards(t)[file+".json"].everyPanel() {
+		if p.Title == title && p.Type == kind {
+			return p
+		}
+	}
+	t.Fatalf("%s has no %s %q", file, kind, title)
+	return panel{}
+}
 
 // nvidias is the dashboard that NVIDIA publishes (12239), whose queries must go on to answer.
 const nvidias = "upstream/dcgm-exporter/dcgm-exporter-dashboard.json"
 
 func TestNVIDIAsDashboardAnswers(t *testing.T) {
-	t.Parallel() // it waits for scrapes
 	var d dashboard
 	if err := json.Unmarshal(material.Read(t, nvidias), &d); err != nil {
 		t.Fatal(err)
 	}
-	p := startPrometheus(t, fmt.Sprintf(configuration, exporter(t, troubled)))
+	w := play(t, 5*time.Minute, machine{host: "gpu-a", node: "demo", vocabulary: catalog.Classic, file: shipped(t, "default")})
 	queries := d.queries()
 	if len(queries) < 8 {
 		t.Fatalf("%d queries", len(queries))
 	}
 	for _, q := range queries {
-		eventually(t, func() (bool, string) {
-			got, err := p.ask(filled(q.Expr, "honored"), q.Instant)
-			if err != nil {
-				t.Fatalf("%s: %v", q.where, err)
-			}
-			return len(got) > 0, q.where + ": an answer to " + q.Expr
-		})
-	}
-	for _, v := range d.Templating.List {
-		if v.Type != "query" {
-			continue
-		}
-		var text string
-		if err := json.Unmarshal(v.Query, &text); err != nil {
-			t.Fatal(err)
-		}
-		family, label, _ := strings.Cut(strings.TrimSuffix(strings.TrimPrefix(text, "label_values("), ")"), ", ")
-		got, err := p.ask(family, true)
-		if err != nil || len(got) == 0 || got[0][label] == "" {
-			t.Errorf("variable %s: %v, %v", text, got, err)
+		if len(w.over(t, filled(q.Expr, "gpu-a"), scrapeInterval)) == 0 {
+			t.Errorf("%s: no answer to %s", q.where, q.Expr)
 		}
 	}
-}
-
-// What app registers is on no played page: whole exporters answer for it, one of them with a
-// configuration that cannot be read anymore, and one without its kubelet.
-func TestExporterDashboardLive(t *testing.T) {
-	t.Parallel() // it waits for scrapes
-	counters := file(t, "counters.csv", "DCGM_FI_DEV_GPU_TEMP, gauge, Temperature.\n")
-	broken := exporter(t, "faults: []\n", "--collectors="+counters, "--web-enable-lifecycle")
-	lonely := exporter(t, "faults: []\n", "--kubernetes", "--pod-resources-kubelet-socket="+filepath.Join(t.TempDir(), "none.sock"))
-	healthy := exporter(t, troubled)
-	if err := os.WriteFile(counters, []byte("DCGM_FI_DEV_GPU_TEMPERATURE_OF_THE_SUN, gauge, Hot.\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	resp, err := http.Post("http://"+broken+"/-/reload", "", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp.Body.Close()
-	p := startPrometheus(t, fmt.Sprintf("global: {scrape_interval: 1s, scrape_timeout: 1s}\nscrape_configs:\n  - job_name: gpu\n    static_configs: [{targets: [%q, %q, %q]}]\n", broken, lonely, healthy))
-	want := map[string]float64{
-		"Exporters": 3, "Not scraped": 0, "Without data": 0, "Reload failed": 1, "Owners not known": 1, "On the fallback": 0,
-	}
-	for _, panel := range dashboards(t)["exporter.json"].everyPanel() {
-		for _, q := range panel.Targets {
-			// A default stands in for data where nothing is wrong.
-			expr := filled(q.Expr, ".*")
-			eventually(t, func() (bool, string) {
-				got, err := p.values(expr)
-				if err != nil {
-					t.Fatalf("%q: %v", panel.Title, err)
-				}
-				if v, known := want[panel.Title]; known && panel.Type == "stat" {
-					return len(got) == 1 && got[0] == v, fmt.Sprintf("%q shows %v, want %v", panel.Title, got, v)
-				}
-				return len(got) > 0 || !slices.Contains(onlyOfApp, panel.Title), fmt.Sprintf("%q: an answer to\n%s", panel.Title, expr)
-			})
-		}
-	}
-}
-
-// Who uses a GPU follows from the labels of the workload's pod. With either setting of honor_labels
-// Prometheus also puts the exporter's own pod on some series, which would be blamed for every idle
-// GPU.
-func TestUsageIsOfTheWorkloadsPod(t *testing.T) {
-	t.Parallel() // it waits for scrapes
-	p := startPrometheus(t, fmt.Sprintf(configuration, exporter(t, troubled)))
-	usage := find(t, "node", "Who uses what", "table").Targets[0]
-	want := map[string][]string{
-		"0": {"research/llm-pretrain-0/"},
-		"3": {"//48213"}, // a job outside pods
-		"4": {"serving/chat-7f9c6d5b8-x2kqv/", "serving/rerank-5b9d7c6f4-tq8wn/"},
-		"5": {"//"}, // free
-	}
-	for _, instance := range []string{"honored", "exported"} {
-		eventually(t, func() (bool, string) {
-			answer, err := p.ask(filled(usage.Expr, instance), true)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got := map[string][]string{}
-			for _, m := range answer {
-				if _, ok := want[m["gpu"]]; ok {
-					got[m["gpu"]] = append(got[m["gpu"]], m["namespace"]+"/"+m["pod"]+"/"+m["hpc_job"])
-				}
-			}
-			for _, list := range got {
-				slices.Sort(list)
-			}
-			diff := cmp.Diff(want, got)
-			return diff == "", instance + ": users of GPUs (-want +got):\n" + diff
-		})
-	}
-}
-
-// The variables of namespaces and pods take the workload's labels, whether or not the scrape honors
-// them.
-func TestNamespacesAreOfWorkloads(t *testing.T) {
-	t.Parallel() // it waits for scrapes
-	p := startPrometheus(t, fmt.Sprintf(configuration, exporter(t, troubled)))
-	for _, v := range dashboards(t)["workload.json"].Templating.List {
-		if v.Name != "namespace" {
-			continue
-		}
-		var q struct{ Query string }
-		if err := json.Unmarshal(v.Query, &q); err != nil {
-			t.Fatal(err)
-		}
-		expr := strings.TrimSuffix(strings.TrimPrefix(q.Query, "query_result("), ")")
-		for _, instance := range []string{"honored", "exported"} {
-			eventually(t, func() (bool, string) {
-				answer, err := p.ask(filled(expr, instance), true)
-				if err != nil {
-					t.Fatal(err)
-				}
-				var got []string
-				for _, m := range answer {
-					got = append(got, m["namespace"])
-				}
-				slices.Sort(got)
-				diff := cmp.Diff([]string{"analytics", "media", "notebooks", "research", "serving"}, got)
-				return diff == "", instance + ": namespaces (-want +got):\n" + diff
-			})
-		}
-		return
-	}
-	t.Error("no variable namespace")
-}
-
-// withoutDefault returns the first part of "x or vector(0)", and every other query as it is: a
-// default stands in for data.
-func withoutDefault(t *testing.T, expr string) string {
-	t.Helper()
-	first, _ := strings.CutSuffix(expr, " or vector(0)")
-	if strings.Contains(first, "vector(") {
-		t.Fatalf("a default that this test does not see: %s", expr)
-	}
-	return first
 }

@@ -1,14 +1,10 @@
 package dashboards
 
 import (
-	"encoding/json"
-	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -19,7 +15,6 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/app"
 	running "github.com/gpu-telemetry/dcgm-exporter/tests/fake/exporter"
-	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/prom"
 )
 
 // patience bounds every wait; it is no claim about speed.
@@ -108,82 +103,4 @@ func page(t *testing.T, address, wanted string) map[string]*dto.MetricFamily {
 		t.Fatal(err)
 	}
 	return families
-}
-
-// A server is a running Prometheus.
-type server struct {
-	t   *testing.T
-	url string
-}
-
-// startPrometheus runs a Prometheus with a configuration until the test ends. It skips the test
-// where there is none, which on CI is a failure.
-func startPrometheus(t *testing.T, configuration string) *server {
-	t.Helper()
-	return &server{t, prom.Start(t, t.TempDir(), configuration).URL}
-}
-
-// series are the label sets of an answer.
-type series []map[string]string
-
-// values returns the values of an instant query.
-func (p *server) values(expr string) ([]float64, error) {
-	p.t.Helper()
-	resp, err := http.PostForm(p.url+"/api/v1/query", url.Values{"query": {expr}})
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	var answer struct {
-		Status, Error string
-		Data          struct{ Result []point }
-	}
-	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil {
-		p.t.Fatal(err)
-	}
-	if answer.Status != "success" {
-		return nil, fmt.Errorf("%s: %s", resp.Status, answer.Error)
-	}
-	var all []float64
-	for _, x := range answer.Data.Result {
-		all = append(all, x.value(p.t))
-	}
-	return all, nil
-}
-
-// ask runs a query as a panel does: at this moment, or over the last minute. The error is what
-// Prometheus has against the query.
-func (p *server) ask(expr string, instant bool) (series, error) {
-	p.t.Helper()
-	now := time.Now()
-	at := func(t time.Time) string { return strconv.FormatInt(t.Unix(), 10) }
-	path, v := "/api/v1/query", url.Values{"query": {expr}}
-	if !instant {
-		path = "/api/v1/query_range"
-		v.Set("start", at(now.Add(-time.Minute)))
-		v.Set("end", at(now))
-		v.Set("step", "1")
-	}
-	resp, err := http.Get(p.url + path + "?" + v.Encode())
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	var answer struct {
-		Status, Error string
-		Data          struct {
-			Result []struct{ Metric map[string]string }
-		}
-	}
-	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil {
-		p.t.Fatal(err)
-	}
-	if answer.Status != "success" {
-		return nil, fmt.Errorf("%s: %s", resp.Status, answer.Error)
-	}
-	var all series
-	for _, r := range answer.Data.Result {
-		all = append(all, r.Metric)
-	}
-	return all, nil
 }

@@ -23,7 +23,7 @@ const integrations = "../../docs/integrations/"
 // TestScrapersAcceptTheSnippets: what docs/integrations.md offers is read by Prometheus' own
 // parser.
 func TestScrapersAcceptTheSnippets(t *testing.T) {
-	promtool := prom.Program(t, "promtool")
+	promtool := prom.Promtool(t)
 	for _, name := range []string{"prometheus.yml", "prometheus-kubernetes.yml", "prometheus-agent.yml", "vmagent.yml"} {
 		args := []string{"check", "config"}
 		if name == "prometheus-agent.yml" {

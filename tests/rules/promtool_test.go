@@ -41,7 +41,7 @@ type unitTest struct {
 
 func promtool(t *testing.T, args ...string) {
 	t.Helper()
-	cmd := exec.Command(prom.Program(t, "promtool"), args...)
+	cmd := exec.Command(prom.Promtool(t), args...)
 	cmd.Env = append(os.Environ(), "GOGC=400") // it allocates more than it keeps
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("promtool: %v\n%s", err, out)

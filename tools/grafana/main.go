@@ -1,3 +1,5 @@
+//go:build generate
+
 // Command gen writes the Grafana dashboards in grafana/. The Helm chart's copies of them are made
 // by make chart.
 //
@@ -15,7 +17,7 @@ import (
 	"path/filepath"
 )
 
-//go:generate go run . ../../grafana
+//go:generate go run -tags generate . ../../grafana
 
 func main() {
 	if len(os.Args) != 2 {

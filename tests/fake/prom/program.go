@@ -10,11 +10,12 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
 
-// Program returns the path of prometheus or promtool: the one in PATH, else the one that "make
-// prometheus" unpacked. It skips the test where there is none, and counts the skip; on CI it fails.
-// The test runs two folders below the repository's root.
-func Program(t testing.TB, name string) string {
+// Promtool returns the path of promtool: the one in PATH, else the one that "make prometheus"
+// unpacked. It skips the test where there is none, and counts the skip; on CI it fails. The test runs
+// two folders below the repository's root.
+func Promtool(t testing.TB) string {
 	t.Helper()
+	const name = "promtool"
 	if path, err := exec.LookPath(name); err == nil {
 		return path
 	}

@@ -1,4 +1,4 @@
-package attribution
+package dashboards
 
 import (
 	"maps"
@@ -37,6 +37,11 @@ func TestTheDocumentHasTheQuestions(t *testing.T) {
 	}
 }
 
+// withXIDs is the default counters file with the XIDs of a window.
+func withXIDs(t *testing.T) []byte {
+	return append(shipped(t, "default"), "\nDCGM_EXP_XID_ERRORS_COUNT, gauge, XIDs of the last minutes.\n"...)
+}
+
 func near(t *testing.T, what string, want, got map[string]float64, tolerance float64) {
 	t.Helper()
 	if diff := cmp.Diff(want, got, cmpopts.EquateApprox(tolerance, 0)); diff != "" {
@@ -52,7 +57,7 @@ func total(m map[string]float64) (sum float64) {
 }
 
 func TestQuestions(t *testing.T) {
-	d := play(t, "shared", `faults: [{fault: xid, at: 20h, devices: ["2", "3"], xids: [31]}]`)
+	d := play(t, 25*time.Hour, machine{node: "shared", file: withXIDs(t), scenario: `faults: [{fault: xid, at: 20h, devices: ["2", "3"], xids: [31]}]`})
 	at := func(query string, by ...string) map[string]float64 { return d.query(t, query, d.end, by...) }
 
 	// GPU seconds: a replica, a claim and an instance count by their part.
@@ -143,7 +148,7 @@ func TestQuestions(t *testing.T) {
 // However a GPU is shared, a sum over the node counts each device once.
 func TestDeviceSeriesAreThereOnce(t *testing.T) {
 	for _, node := range []string{"shared", "demo", "mixed"} {
-		d := play(t, node, `faults: []`)
+		d := play(t, 5*time.Minute, machine{node: node, file: shipped(t, "default")})
 		count := map[string]float64{}
 		for _, s := range d.series {
 			if s.Metric.Get("__name__") == "DCGM_FI_DEV_POWER_USAGE" {

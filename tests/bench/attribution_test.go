@@ -1,4 +1,4 @@
-package attribution
+package bench
 
 import (
 	"context"
@@ -121,10 +121,10 @@ func (s *stepped) cycle() time.Duration {
 	return time.Since(begin)
 }
 
-// BenchmarkCycle is a cycle of the densest node, from Read to page, without any
+// BenchmarkOwners is a cycle of the densest node, from Read to page, without any
 // owners and with every pod's part, in turns, so that both see the same machine; its figure is the
 // ratio of the medians.
-func BenchmarkCycle(b *testing.B) {
+func BenchmarkOwners(b *testing.B) {
 	ctx, cancel := context.WithCancel(b.Context())
 	defer cancel()
 	loops := []*stepped{newStepped(ctx, b, false), newStepped(ctx, b, true)}
