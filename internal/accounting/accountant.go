@@ -93,6 +93,8 @@ type Accountant struct {
 	virtual                                bool
 	scaledBusy, scaledBytes, ownersDropped prometheus.Counter
 
+	epoch    time.Time
+	latest   int64 // the latest cycle
 	accounts map[accountKey]*account
 	ledgers  map[gpu.Identity]*ledger
 	// dropped are the owners of this time that have no account, so that each is counted once.
@@ -113,8 +115,7 @@ type session struct {
 	entities  []entity
 	at        []int       // row → index of its entity, -1 for none
 	owners    *gpu.Owners // whose accounts the entities have
-	next      []bool      // of the next Read
-	requested []bool      // of the latest Read
+	divisible []bool      // per row, whether processes divide it
 
 	missing       []unavailable
 	missingLabels map[unavailable][]gpu.Label
@@ -178,19 +179,16 @@ func (d deriver) Bind(t *gpu.Topology, plan *gpu.Plan) {
 	d.rebuildSeries()
 }
 
-// Prepare implements snapshot.Deriver: the next Read is to report the processes of the rows that
-// were shared in the latest cycle.
-func (s *Accountant) Prepare(b *gpu.Batch) {
-	copy(s.requested, s.next)
-	b.RequestProcesses = s.requested
-}
+// Prepare implements snapshot.Deriver: every Read reports the processes, so that an owner that joins
+// another has its share from the first interval on.
+func (s *Accountant) Prepare(b *gpu.Batch) { b.RequestProcesses = s.divisible }
 
 // Derive implements snapshot.Deriver: it divides what a cycle read among the owners.
 func (s *Accountant) Derive(list []gpu.Family, c *snapshot.Cycle) []gpu.Family {
 	if c.Kind != snapshot.Served || !s.inputs.present {
 		return list
 	}
-	at := c.Now.UnixNano()
+	at := s.elapsed(c.Now)
 	if c.Owners != s.owners {
 		s.assign(c.Owners, at)
 		s.sweep(at)
@@ -218,10 +216,20 @@ func (s *Accountant) Derive(list []gpu.Family, c *snapshot.Cycle) []gpu.Family {
 			a.seen = at
 		}
 	}
+	s.latest = at
 	if s.virtual {
 		list = s.appendOwn(list, c)
 	}
 	return s.appendFamilies(list)
+}
+
+// elapsed returns the nanoseconds from an hour before the first cycle to now, which no setting of
+// the wall clock changes.
+func (s *Accountant) elapsed(now time.Time) int64 {
+	if s.epoch.IsZero() {
+		s.epoch = now.Add(-time.Hour)
+	}
+	return int64(now.Sub(s.epoch))
 }
 
 // Unavailable implements snapshot.Deriver: what is missing is a family of its own.
@@ -322,10 +330,9 @@ func (s *session) addSeconds(c *snapshot.Cycle, e *entity, at int64) {
 	}
 }
 
-// since returns the seconds from one time to another, 0 where too many passed or none, or where
-// there was no first time.
+// since returns the seconds from one time to another, 0 where too many passed.
 func (s *session) since(from, to int64) float64 {
-	if from == 0 || to <= from || to-from > int64(s.maxGap) {
+	if to-from > int64(s.maxGap) {
 		return 0
 	}
 	return float64(to-from) / float64(time.Second)

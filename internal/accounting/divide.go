@@ -25,13 +25,13 @@ func (s *session) readProcesses(c *snapshot.Cycle) {
 		s.applyFault(&b.Faults[i])
 	}
 	for i := range b.Utilizations {
-		if e := s.requestedEntity(b.Utilizations[i].Row); e != nil {
+		if e := s.sharedEntity(b.Utilizations[i].Row); e != nil {
 			e.mean = b.Utilizations[i].Busy
 		}
 	}
 	for i := range b.Processes {
 		p := &b.Processes[i]
-		switch e := s.requestedEntity(p.Row); {
+		switch e := s.sharedEntity(p.Row); {
 		case e == nil || e.noProcesses != "":
 		case c.Now.UnixNano()-p.Time > int64(s.maxGap): // so is what was reported beside it
 			e.noProcesses, e.mean = snapshot.DroppedStale, gpu.Value{}
@@ -47,10 +47,9 @@ func (s *session) readProcesses(c *snapshot.Cycle) {
 	}
 }
 
-// requestedEntity returns the entity of a row whose processes the Read was to report, nil for
-// others.
-func (s *session) requestedEntity(row int) *entity {
-	if row < 0 || row >= len(s.at) || !s.requested[row] || s.at[row] < 0 {
+// sharedEntity returns the entity of a row that is divided by its processes, nil for others.
+func (s *session) sharedEntity(row int) *entity {
+	if row < 0 || row >= len(s.at) || s.at[row] < 0 || !s.entities[s.at[row]].shared {
 		return nil
 	}
 	return &s.entities[s.at[row]]
@@ -171,9 +170,6 @@ func (s *session) whyMissing(c *snapshot.Cycle, e *entity) string {
 // divideShared divides an entity that several own by what their processes did.
 func (s *Accountant) divideShared(e *entity, memory float64, memoryKnown bool) {
 	switch {
-	case !s.requested[e.row]: // shared since this cycle: by process from the next one on
-		s.miss(whatProcesses, snapshot.ReasonNoData)
-		return
 	case e.noProcesses != "":
 		s.miss(whatProcesses, e.noProcesses)
 		return

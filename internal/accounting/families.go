@@ -140,7 +140,7 @@ func ownerLabels(e *entity, o *gpu.Owner, container string) []gpu.Label {
 	return labels
 }
 
-// appendInfos appends an info series per container that owns the entity, up to the bound of owners.
+// appendInfos appends an info series per container that owns the entity.
 func appendInfos(series []gpu.Series, e *entity, use *gpu.Use) []gpu.Series {
 	sharing := use.Sharing.String()
 	if e.instance && use.Sharing == gpu.SharingNone {
@@ -151,7 +151,7 @@ func appendInfos(series []gpu.Series, e *entity, use *gpu.Use) []gpu.Series {
 	for i := range use.Owners {
 		o := &use.Owners[i]
 		key := container{o.Namespace, o.Pod, o.Container, o.Resource}
-		if o.Pod == "" || seen[key] || len(seen) == maxOwners {
+		if o.Pod == "" || seen[key] {
 			continue
 		}
 		seen[key] = true

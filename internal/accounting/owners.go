@@ -2,6 +2,7 @@ package accounting
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -11,11 +12,8 @@ import (
 
 const (
 	// maxAccounts bounds the owners that are accounted for at once, each on each entity. A node has
-	// 110 pods by default; the largest have 500.
+	// 110 pods by default; the largest have 500. The attributors bound the owners of one entity.
 	maxAccounts = 4096
-	// maxOwners bounds those of one entity. NVIDIA's device plugin divides a GPU into some tens of
-	// replicas, its MPS into 48 at most; a job file can name any number.
-	maxOwners = 256
 	// dormancy is how long an account is kept, unseen, for an owner that is not reported: a counter
 	// goes on where it was if the owner was there all the time and only the kubelet, the driver or the
 	// session was not.
@@ -36,11 +34,10 @@ type entityOwner struct {
 	share     float64
 	uid       string
 	container string // "" for several
-	account   *account
 }
 
-// assign opens an account for every owner of every entity. Owners that have one keep it; others get
-// what room is left, and dormant accounts make room for them, the longest unseen first.
+// assign opens an account for every owner of every entity. Owners that have one keep it, before
+// others get what room is left.
 func (s *Accountant) assign(owners *gpu.Owners, now int64) {
 	s.owners, s.infos = owners, s.infos[:0:0]
 	lists := make([][]entityOwner, len(s.entities))
@@ -51,31 +48,18 @@ func (s *Accountant) assign(owners *gpu.Owners, now int64) {
 			lists[i] = ownersOf(e, &use)
 		}
 		e.shared = len(lists[i]) > 1
-		e.accounts = e.accounts[:0:0]
-		s.keepAccounts(lists[i], now)
+		for j := range lists[i] {
+			if a := s.accounts[lists[i][j].key]; a != nil {
+				a.keep(lists[i][j].uid, s.latest)
+				a.seen = now
+			}
+		}
 	}
 	s.dropped, s.droppedBefore = s.droppedBefore, s.dropped
 	clear(s.dropped)
-	var dormant []accountKey
-	sorted := false
-	room := func() bool {
-		if len(s.accounts) < maxAccounts {
-			return true
-		}
-		if !sorted {
-			dormant, sorted = s.dormant(now), true
-		}
-		if len(dormant) == 0 {
-			return false
-		}
-		delete(s.accounts, dormant[0])
-		dormant = dormant[1:]
-		return true
-	}
 	for i := range s.entities {
 		e := &s.entities[i]
-		s.openAccounts(e, lists[i], now, room)
-		s.next[e.row] = e.shared && len(e.accounts) > 0 && !e.partitioned
+		s.openAccounts(e, lists[i], now)
 		use := owners.UseOf(e.row)
 		s.infos = appendInfos(s.infos, e, &use)
 	}
@@ -85,23 +69,15 @@ func (s *Accountant) assign(owners *gpu.Owners, now int64) {
 // ownersOf returns the owners of an entity, each once. Jobs count where no pod owns it: a job that
 // runs in a pod is that pod.
 func ownersOf(e *entity, use *gpu.Use) []entityOwner {
-	pods := 0
-	for i := range use.Owners {
-		if use.Owners[i].Pod != "" {
-			pods++
-		}
+	owners := use.Owners
+	if use.HasPod() {
+		owners = slices.DeleteFunc(slices.Clone(owners), func(o gpu.Owner) bool { return o.Pod == "" })
 	}
-	replicas := float64(max(use.Replicas, pods))
-	if pods == 0 {
-		replicas = float64(max(use.Replicas, len(use.Owners)))
-	}
+	replicas := float64(max(use.Replicas, len(owners)))
 	var list []entityOwner
-	at := make(map[accountKey]int, len(use.Owners))
-	for i := range use.Owners {
-		o := &use.Owners[i]
-		if pods > 0 && o.Pod == "" {
-			continue
-		}
+	at := make(map[accountKey]int, len(owners))
+	for i := range owners {
+		o := &owners[i]
 		key := keyOf(e, o)
 		j, ok := at[key]
 		if !ok {
@@ -132,45 +108,29 @@ func keyOf(e *entity, o *gpu.Owner) accountKey {
 	return key
 }
 
-// keepAccounts finds the accounts that holders have, up to the bound of an entity.
-func (s *Accountant) keepAccounts(list []entityOwner, now int64) {
-	kept := 0
-	for i := range list {
-		h := &list[i]
-		a := s.accounts[h.key]
-		if a == nil || kept == maxOwners {
-			continue
-		}
-		kept++
-		if a.uid != "" && h.uid != "" && a.uid != h.uid {
-			*a = account{} // another pod of that name
-		}
-		a.seen = now
-		h.account = a
+// keep begins the account anew if its owner is another pod of the name: it has another UID, or it
+// comes back after the latest cycle without one and so may be another pod.
+func (a *account) keep(uid string, latest int64) {
+	if a.uid != "" && a.uid != uid && (uid != "" || a.seen != latest) {
+		*a = account{}
 	}
 }
 
-// openAccounts gives the other holders accounts where there is room, and the entity all of them.
-func (s *Accountant) openAccounts(e *entity, list []entityOwner, now int64, room func() bool) {
+// openAccounts gives the owners of an entity their accounts, new ones where there is room.
+func (s *Accountant) openAccounts(e *entity, list []entityOwner, now int64) {
 	clear(e.byUID)
-	left := maxOwners
-	for i := range list {
-		if list[i].account != nil {
-			left--
-		}
-	}
+	e.accounts = e.accounts[:0:0]
 	for i := range list {
 		h := &list[i]
-		if h.account == nil {
-			if left == 0 || !room() {
+		a := s.accounts[h.key]
+		if a == nil {
+			if !s.hasRoom(now) {
 				s.drop(h.key)
 				continue
 			}
-			left--
-			h.account = &account{}
-			s.accounts[h.key] = h.account
+			a = &account{}
+			s.accounts[h.key] = a
 		}
-		a := h.account
 		a.uid, a.share, a.seen = cmp.Or(h.uid, a.uid), h.share, now
 		a.labels = ownerLabels(e, h.owner, h.container)
 		a.use = use{}
@@ -179,6 +139,15 @@ func (s *Accountant) openAccounts(e *entity, list []entityOwner, now int64, room
 			e.byUID[a.uid] = a
 		}
 	}
+}
+
+// hasRoom reports whether there is room for another account. The accounts of owners that are not
+// there now make room.
+func (s *Accountant) hasRoom(now int64) bool {
+	if len(s.accounts) >= maxAccounts {
+		maps.DeleteFunc(s.accounts, func(_ accountKey, a *account) bool { return a.seen != now })
+	}
+	return len(s.accounts) < maxAccounts
 }
 
 // accountOf returns the account of an owner of an entity, nil where it has none now.
@@ -197,25 +166,9 @@ func (s *Accountant) drop(key accountKey) {
 	}
 }
 
-// dormant returns the accounts of owners that are not there now, the longest unseen first.
-func (s *Accountant) dormant(now int64) []accountKey {
-	var list []accountKey
-	for key, a := range s.accounts {
-		if a.seen != now {
-			list = append(list, key)
-		}
-	}
-	slices.SortFunc(list, func(a, b accountKey) int { return cmp.Compare(s.accounts[a].seen, s.accounts[b].seen) })
-	return list
-}
-
 // sweep forgets what was not seen for long.
 func (s *Accountant) sweep(now int64) {
-	for key, a := range s.accounts {
-		if now-a.seen > int64(dormancy) {
-			delete(s.accounts, key)
-		}
-	}
+	maps.DeleteFunc(s.accounts, func(_ accountKey, a *account) bool { return now-a.seen > int64(dormancy) })
 	bound := make(map[gpu.Identity]bool, len(s.entities))
 	for i := range s.entities {
 		bound[s.entities[i].id] = true

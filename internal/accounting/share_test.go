@@ -21,6 +21,8 @@ func TestSharesOfOneGPU(t *testing.T) {
 	one, two := pods(gpu.SharingNone, 0, 1), pods(gpu.SharingTimeSlicing, 4, 1, 2)
 	other := pods(gpu.SharingNone, 0, 1)
 	other[0].Owners[0].PodUID = "another"
+	late := pods(gpu.SharingNone, 0, 1)
+	late[0].Owners[0].PodUID = ""
 	anonymous := pods(gpu.SharingMPS, 2, 0, 2)
 	unknown := func(what string) reported {
 		return reported{podAllocated: of{a: 2.5, b: 2.5}, notAvailable: of{what: 1}}
@@ -126,9 +128,13 @@ func TestSharesOfOneGPU(t *testing.T) {
 				restUtil:  of{whole: 0}, restMemory: of{whole: 800 << 20}, restActive: of{whole: 0}, restEnergy: of{whole: 600},
 			},
 		},
-		"a second pod joins: the interval was of one of them": {
-			[]moment{at(0, pods(gpu.SharingTimeSlicing, 4, 1), nil), at(1, two, nil)},
-			unknown("processes no_data"),
+		"a second pod joins, and has what its processes did": {
+			[]moment{at(0, pods(gpu.SharingTimeSlicing, 4, 1), nil), at(1, two, runs(process(1, 0.4, 300), process(2, 0.2, 700)))},
+			reported{
+				podUtil: of{a: 0.4, b: 0.2}, podMemory: of{a: 300 << 20, b: 700 << 20}, podActive: of{a: 4, b: 2}, podAllocated: of{a: 2.5, b: 2.5},
+				podEnergy: of{a: 500, b: 300},
+				restUtil:  of{whole: 0}, restMemory: of{whole: 0}, restActive: of{whole: 0}, restEnergy: of{whole: 200},
+			},
 		},
 		"memory alone, as under MIG": {
 			[]moment{at(0, two, nil), at(1, two, func(m *moment) {
@@ -202,6 +208,22 @@ func TestSharesOfOneGPU(t *testing.T) {
 				restUtil:  of{whole: 0}, restMemory: of{whole: 0}, restActive: of{whole: 0}, restEnergy: of{whole: 0},
 			},
 		},
+		"another pod of the name whose UID is known late begins at zero, once": {
+			[]moment{at(0, one, nil), at(1, one, nil), at(2, none, nil), at(3, late, nil), at(4, other, nil)},
+			reported{
+				podUtil: of{a: 0.6}, podMemory: of{a: 1000 << 20}, podActive: of{a: 12}, podAllocated: of{a: 20},
+				podEnergy: of{a: 2000},
+				restUtil:  of{whole: 0}, restMemory: of{whole: 0}, restActive: of{whole: 6}, restEnergy: of{whole: 1000},
+			},
+		},
+		"a pod whose UID is not known for a while goes on": {
+			[]moment{at(0, one, nil), at(1, one, nil), at(2, late, nil), at(3, one, nil)},
+			reported{
+				podUtil: of{a: 0.6}, podMemory: of{a: 1000 << 20}, podActive: of{a: 18}, podAllocated: of{a: 30},
+				podEnergy: of{a: 3000},
+				restUtil:  of{whole: 0}, restMemory: of{whole: 0}, restActive: of{whole: 0}, restEnergy: of{whole: 0},
+			},
+		},
 		"a time without readings belongs to none": {
 			[]moment{at(0, one, nil), at(1, one, func(m *moment) { m.gap = time.Hour }), at(2, one, nil)},
 			reported{
@@ -232,7 +254,8 @@ func TestSharesOfOneGPU(t *testing.T) {
 // While a share is not known its counters are absent: one that stood still would read as idle.
 func TestCountersDoNotStandStill(t *testing.T) {
 	alone, two := pods(gpu.SharingTimeSlicing, 4, 1), pods(gpu.SharingTimeSlicing, 4, 1, 2)
-	list := pages(t, at(0, alone, nil), at(1, alone, nil), at(2, two, nil), at(3, two, func(m *moment) { m.noPodOf = gpu.ErrPIDNamespace; m.procs = []gpu.Process{process(1, 0.5, 1)} }))
+	elsewhere := func(m *moment) { m.noPodOf, m.procs = gpu.ErrPIDNamespace, []gpu.Process{process(1, 0.5, 1)} }
+	list := pages(t, at(0, alone, nil), at(1, alone, nil), at(2, two, elsewhere), at(3, two, elsewhere))
 	for i, page := range list[2:] {
 		for _, family := range []string{podUtil, podMemory, podActive, podEnergy, restUtil, restMemory, restActive, restEnergy} {
 			if len(page[family]) > 0 {

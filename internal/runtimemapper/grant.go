@@ -9,7 +9,8 @@ import (
 )
 
 // grant returns the ids of the devices that a container was given. A request replaces the
-// environment, since Docker writes it over it. Where nothing was given there are none.
+// environment, since Docker writes it over it. Where nothing was given there are none. Each is named
+// once, and maxCount of them at most.
 //
 // The environment counts only under a runtime that reads it, whose name holds "nvidia" as
 // nvidia-ctk names them: every image of CUDA sets NVIDIA_VISIBLE_DEVICES=all.
@@ -30,11 +31,15 @@ func grant(c *inspected) []deviceid.ID {
 		words = strings.Split(variable(c, "NVIDIA_VISIBLE_DEVICES"), ",")
 	}
 	var ids []deviceid.ID
+	seen := map[deviceid.ID]bool{}
 	for _, word := range words {
 		switch strings.ToLower(strings.TrimSpace(word)) {
 		case "", "none", "void":
 		default:
-			ids = append(ids, deviceid.ParseVisible(word))
+			if id := deviceid.ParseVisible(word); !seen[id] && len(ids) < maxCount {
+				seen[id] = true
+				ids = append(ids, id)
+			}
 		}
 	}
 	return ids
@@ -70,7 +75,7 @@ func requested(r *deviceRequest) []string {
 	return first
 }
 
-// maxCount bounds a request by count; no machine has as many GPUs.
+// maxCount bounds the devices of a container; no machine has as many.
 const maxCount = 256
 
 // onlyMonitors reports whether a container was given the utility part of the driver alone, with

@@ -149,7 +149,7 @@ func (m *Mapper) inspect(ctx context.Context, conn *connection, running []listed
 func (m *Mapper) uses(running []listed) []gpu.Use {
 	uses := make([]gpu.Use, len(m.topology.Devices))
 	unmatched := map[string]int{}
-	dropped := 0
+	dropped, spared := 0, 0
 	for i := range running {
 		c := &running[i]
 		ids := m.grants[c.ID]
@@ -165,11 +165,13 @@ func (m *Mapper) uses(running []listed) []gpu.Use {
 	for row := range uses {
 		uses[row].Incomplete = len(m.silent) > 0 && len(uses[row].Owners) == 0
 		slices.SortStableFunc(uses[row].Owners, func(a, b gpu.Owner) int { return strings.Compare(a.Container, b.Container) })
+		spared += uses[row].Limit()
 	}
 	for _, form := range forms() {
 		m.metrics.unmatched.WithLabelValues(form).Set(float64(unmatched[form]))
 	}
 	m.metrics.dropped.Set(float64(dropped))
+	m.metrics.spared.Set(float64(spared))
 	return uses
 }
 

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/deviceid"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -378,6 +380,28 @@ func TestSlowInspection(t *testing.T) {
 	}
 	if n := strings.Count(log.String(), "container=bad"); n != 1 {
 		t.Errorf("the bad one is logged %d times:\n%s", n, &log)
+	}
+}
+
+// A runtime that lists one container without end, and words without end, costs no more than the
+// bounds.
+func TestCrowd(t *testing.T) {
+	m := newMapper("")
+	m.topology = node()
+	m.resolver = deviceid.NewResolver(m.topology)
+	var c inspected
+	c.HostConfig.Runtime = "nvidia"
+	c.Config.Env = []string{"NVIDIA_VISIBLE_DEVICES=" + strings.Repeat("0,0,1,", 5000)}
+	m.grants["a1"] = grant(&c)
+	if n := len(m.grants["a1"]); n != 2 {
+		t.Errorf("%d devices of two", n)
+	}
+	uses := m.uses(slices.Repeat([]listed{{ID: "a1", Names: []string{"/a"}}}, 1000))
+	if n := len(uses[0].Owners); n != gpu.MaxOwners {
+		t.Errorf("%d owners, want %d", n, gpu.MaxOwners)
+	}
+	if n := testutil.ToFloat64(m.metrics.spared); n != 2*(1000-gpu.MaxOwners) {
+		t.Errorf("%v are counted as dropped", n)
 	}
 }
 

@@ -11,6 +11,7 @@ type Metrics struct {
 	failed    *prometheus.CounterVec
 	unmatched *prometheus.GaugeVec
 	dropped   prometheus.Gauge
+	spared    prometheus.Gauge
 }
 
 // NewMetrics registers the series.
@@ -28,8 +29,12 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Name: "dcgm_exporter_container_labels_dropped",
 			Help: "Labels of running containers that are allowed and left out: too long, or too many.",
 		}),
+		spared: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "dcgm_exporter_containers_dropped",
+			Help: "Containers that are left out now, since their GPU has too many.",
+		}),
 	}
-	reg.MustRegister(m.failed, m.unmatched, m.dropped)
+	reg.MustRegister(m.failed, m.unmatched, m.dropped, m.spared)
 	for _, form := range forms() {
 		m.unmatched.WithLabelValues(form)
 	}
