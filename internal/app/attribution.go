@@ -188,10 +188,11 @@ func (k *kubernetes) addAPI(ctx context.Context, cfg *config.Config, opt *podmap
 		revisions = append(revisions, pods.Revision)
 		opt.Ready = append(opt.Ready, pods.Listed())
 		k.uidOf = pods.UIDOf
+		opt.Stale = pods.Stale
 		opt.Pod = func(namespace, name string) (podmapper.PodInfo, bool) {
 			pod, ok := pods.Get(namespace, name)
 			return podmapper.PodInfo{
-				UID: pod.UID, Labels: pod.Labels, Finished: pod.Finished, Created: pod.Created,
+				UID: pod.UID, Hash: pod.Hash, Labels: pod.Labels, Finished: pod.Finished, Created: pod.Created,
 				Containers: pod.Containers, Allocated: pod.Allocated,
 			}, ok
 		}

@@ -81,9 +81,40 @@ func TestAnnotationsOfPods(t *testing.T) {
 	of, _ := pods.Get("ml", "vgpu")
 	want(t, "HAMi's annotation", of.Allocated, "GPU-1,NVIDIA,3000,0:;;")
 	want(t, "containers", of.Containers, []string{"main", "beside"})
-	for of, uid := range map[string]string{"a3f5c1d2e4b6978899aabbccddeeff00": "mirror", "1": "1", "gone": "gone", "": ""} {
+	known := map[string]string{"a3f5c1d2e4b6978899aabbccddeeff00": "mirror", "1": "1", "gone": "gone", "": ""}
+	for of, uid := range known {
 		want(t, "UID of "+of, pods.UIDOf(of), uid)
 	}
+	// A driver reports what the processes of a static pod did also after the mirror is deleted.
+	until(t, "the watch", func() bool { return s.watched(podsPath) })
+	s.send(podsPath, "DELETED", mirror)
+	until(t, "the mirror gone", func() bool { _, ok := pods.Get("ml", "static-node-1"); return !ok })
+	for of, uid := range known {
+		want(t, "UID of "+of+" after the mirror", pods.UIDOf(of), uid)
+	}
+}
+
+// A watch that fails says since when nothing was heard, until the API server answers again.
+func TestPodsThatAreStale(t *testing.T) {
+	s := newServer(t)
+	s.put(podsPath, pod("a", "1", "Running", nil))
+	c, _ := s.client()
+	pods := c.Pods(t.Context(), "node-1")
+	until(t, "the watch", func() bool { return s.watched(podsPath) })
+	since, stale := pods.Stale()
+	if stale || since.IsZero() {
+		t.Errorf("with an API server: %v, %v", since, stale)
+	}
+	s.deny("list", podsPath, true)
+	s.deny("watch", podsPath, true)
+	s.CloseClientConnections()
+	until(t, "the silence", func() bool { _, stale := pods.Stale(); return stale })
+	if last, _ := pods.Stale(); last.Before(since) || time.Since(last) < 0 {
+		t.Errorf("nothing was heard since %v, and it answered at %v", last, since)
+	}
+	s.deny("list", podsPath, false)
+	s.deny("watch", podsPath, false)
+	until(t, "an answer", func() bool { _, stale := pods.Stale(); return !stale })
 }
 
 func TestVerbsThatAreMissing(t *testing.T) {

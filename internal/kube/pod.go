@@ -34,19 +34,27 @@ const configHash = "kubernetes.io/config.hash"
 // hamiAllocated is the annotation of Allocated (Project-HAMi/HAMi, pkg/device/nvidia).
 const hamiAllocated = "hami.io/vgpu-devices-allocated"
 
+// maxStatic bounds the static pods that are remembered.
+const maxStatic = 256
+
 // Pods are the pods of one node.
-type Pods struct{ collection[Pod] }
+type Pods struct {
+	collection[Pod]
+	// static has the UIDs of static pods by Hash, also of deleted ones: a driver reports what their
+	// processes did since its last read.
+	static map[string]string
+}
 
 // Pods watches the pods of a node until ctx is done. It needs list and watch on pods in the whole
 // cluster: the API has no narrower scope for a node's.
 func (c *Client) Pods(ctx context.Context, node string) *Pods {
-	p := &Pods{collection[Pod]{
+	p := &Pods{static: map[string]string{}, collection: collection[Pod]{
 		client:   c,
 		resource: schema.GroupVersionResource{Version: "v1", Resource: "pods"},
 		selector: fields.OneTermEqualSelector("spec.nodeName", node).String(),
-		convert:  podOf,
 		listed:   make(chan struct{}),
 	}}
+	p.convert = p.podOf
 	go p.run(ctx)
 	return p
 }
@@ -64,12 +72,23 @@ func (p *Pods) Get(namespace, name string) (Pod, bool) {
 func (p *Pods) UIDOf(uid string) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, pod := range p.items {
-		if pod.Hash == uid && uid != "" {
-			return pod.UID
-		}
+	if known, ok := p.static[uid]; ok {
+		return known
 	}
 	return uid
+}
+
+func (p *Pods) podOf(u *unstructured.Unstructured) Pod {
+	pod := podOf(u)
+	if pod.Hash != "" {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if len(p.static) >= maxStatic {
+			clear(p.static)
+		}
+		p.static[pod.Hash] = pod.UID
+	}
+	return pod
 }
 
 func podOf(u *unstructured.Unstructured) Pod {

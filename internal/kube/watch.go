@@ -32,6 +32,8 @@ type collection[T any] struct {
 	mu       sync.Mutex
 	items    map[types.NamespacedName]T
 	revision uint64
+	heard    time.Time // of the API server, the latest time
+	silent   bool      // its latest answer was an error, or none came
 }
 
 // run keeps the collection up to date until ctx is done.
@@ -60,6 +62,23 @@ func (c *collection[T]) all() []T {
 	return slices.Collect(maps.Values(c.items))
 }
 
+// Stale reports whether the API server does not answer, and since when nothing was heard of it. A
+// connection that hangs shows after a while, when client-go closes it.
+func (c *collection[T]) Stale() (since time.Time, stale bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.heard, c.silent
+}
+
+// hear notes an answer, or that there was none.
+func (c *collection[T]) hear(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.silent = err != nil; err == nil {
+		c.heard = time.Now()
+	}
+}
+
 // Revision changes whenever the content does.
 func (c *collection[T]) Revision() uint64 {
 	c.mu.Lock()
@@ -74,6 +93,7 @@ func (c *collection[T]) ListWithContext(ctx context.Context, options metav1.List
 	defer cancel()
 	options.FieldSelector = c.selector
 	list, err := c.client.dynamic.Resource(c.resource).List(ctx, options)
+	c.hear(err)
 	if err != nil {
 		c.client.report(c.resource.Resource, explain(err, "list", c.resource, "", ""))
 		return nil, err
@@ -85,6 +105,7 @@ func (c *collection[T]) ListWithContext(ctx context.Context, options metav1.List
 func (c *collection[T]) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 	options.FieldSelector = c.selector
 	w, err := c.client.dynamic.Resource(c.resource).Watch(ctx, options)
+	c.hear(err)
 	if err != nil {
 		c.client.report(c.resource.Resource, explain(err, "watch", c.resource, "", ""))
 	}
@@ -144,6 +165,7 @@ func (c *collection[T]) change(do func()) {
 	c.mu.Lock()
 	do()
 	c.revision++
+	c.heard = time.Now()
 	c.mu.Unlock()
 	if c.changed != nil {
 		c.changed()

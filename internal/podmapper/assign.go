@@ -75,14 +75,14 @@ func (a *assignment) owner(h *Allocation) gpu.Owner {
 		Namespace: h.Namespace, Pod: h.Pod, Container: h.Container, PodUID: a.inputs.uids[pod],
 		Resource: h.Resource, Replica: cmp.Or(h.ID().Replica, h.Share),
 	}
-	if info, ok := a.opt.Pod(h.Namespace, h.Pod); ok {
+	if info, ok := a.pod(pod); ok {
 		owner.PodUID, a.uids[pod] = info.UID, info.UID
 		if _, ok := a.podLabels[pod]; !ok {
 			a.podLabels[pod] = a.policy.labels(info.Labels, a.dropped)
 		}
 		owner.Labels = a.podLabels[pod]
-	} else if uid := a.Mapper.known[pod]; uid != "" {
-		a.uids[pod] = uid // it is deleted, and listed still
+	} else if _, another := a.opt.Pod(h.Namespace, h.Pod); !another && a.Mapper.known[pod] != "" {
+		a.uids[pod] = a.Mapper.known[pod] // it is deleted, and listed still
 	}
 	if h.Claim != "" {
 		owner.Labels = append(a.claimLabels(h), owner.Labels...)
@@ -163,7 +163,7 @@ func (m *Mapper) valid(allocations []Allocation) []Allocation {
 	seen := make(map[tenancy]uint64, len(allocations))
 	var valid []Allocation
 	for _, h := range allocations {
-		if info, ok := m.opt.Pod(h.Namespace, h.Pod); ok && info.Finished || m.admin(&h) {
+		if info, ok := m.pod(podName{h.Namespace, h.Pod}); ok && info.Finished || m.admin(&h) {
 			continue
 		}
 		valid = append(valid, h)
@@ -185,8 +185,8 @@ func (m *Mapper) valid(allocations []Allocation) []Allocation {
 // newer reports whether a is known to have got the device after b: by when the API server says the
 // pods were made, else by when they were first listed.
 func (m *Mapper) newer(a, b tenancy) bool {
-	x, okX := m.opt.Pod(a.namespace, a.pod)
-	y, okY := m.opt.Pod(b.namespace, b.pod)
+	x, okX := m.pod(podName{a.namespace, a.pod})
+	y, okY := m.pod(podName{b.namespace, b.pod})
 	if okX && okY && !x.Created.Equal(y.Created) {
 		return x.Created.After(y.Created)
 	}

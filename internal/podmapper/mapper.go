@@ -23,6 +23,7 @@ var ErrEmpty = errors.New("the kubelet has just started and lists no pods yet")
 // PodInfo is what the API server knows of a pod.
 type PodInfo struct {
 	UID      string
+	Hash     string // the UID by which the node knows a static pod; "" for others
 	Labels   map[string]string
 	Finished bool // it succeeded or failed, and uses nothing any more
 	Created  time.Time
@@ -59,6 +60,9 @@ type Options struct {
 
 	// Pod returns what is known of a pod of this node; nil knows none.
 	Pod func(namespace, name string) (PodInfo, bool)
+	// Stale reports that the API server does not answer, and since when Pod has heard nothing of it.
+	// Nil: it answers.
+	Stale func() (since time.Time, stale bool)
 	// Device returns what is known of a device that a claim holds; nil ignores claims.
 	Device func(driver, pool, name string) (ClaimDevice, bool)
 	// Admin reports whether a claim holds a device with admin access, and so does not own it; nil
@@ -88,7 +92,10 @@ type Mapper struct {
 	validFor time.Duration // how long an answer is good for
 	memory   memory
 	logs     logFolders
-	known    map[podName]string // UIDs of pods by the API server
+	known    map[podName]string    // UIDs of pods by the API server
+	left     map[podName]time.Time // when pods left the list
+	since    time.Time             // since when the API server has not answered, where
+	stale    bool                  // it does not
 
 	inputs   inputs // that owners were made of
 	pods     int    // in the latest believed listing
@@ -106,18 +113,23 @@ type inputs struct {
 	known       bool         // no device but these may be held
 	revision    uint64
 	replicated  gpu.Sharing
+	stale       bool               // the API server does not answer,
+	since       time.Time          // since when
 	uids        map[podName]string // of pods, by the folders of their logs
 }
 
 func (a *inputs) equal(b *inputs) bool {
 	return a.topology == b.topology && a.revision == b.revision && a.replicated == b.replicated &&
-		a.known == b.known && slices.Equal(a.allocations, b.allocations) && slices.Equal(a.doubted, b.doubted) && maps.Equal(a.uids, b.uids)
+		a.known == b.known && a.stale == b.stale && a.since.Equal(b.since) && slices.Equal(a.allocations, b.allocations) && slices.Equal(a.doubted, b.doubted) && maps.Equal(a.uids, b.uids)
 }
 
 // New returns a Mapper. It connects when it is first queried.
 func New(opt Options) *Mapper {
 	if opt.Pod == nil {
 		opt.Pod = func(string, string) (PodInfo, bool) { return PodInfo{}, false }
+	}
+	if opt.Stale == nil {
+		opt.Stale = func() (time.Time, bool) { return time.Time{}, false }
 	}
 	if opt.Admin == nil {
 		opt.Admin = func(_, _, _, _, _ string) bool { return false }
@@ -136,6 +148,7 @@ func New(opt Options) *Mapper {
 		kubelet:  kubelet{socket: opt.Socket, metrics: opt.Metrics, now: time.Now},
 		logs:     logFolders{path: opt.LogFolder},
 		seen:     map[tenancy]uint64{},
+		left:     map[podName]time.Time{},
 	}
 }
 
@@ -183,15 +196,22 @@ func (m *Mapper) attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 	if m.resolver == nil || m.resolver.Topology() != t {
 		m.resolver = deviceid.NewResolver(t)
 	}
+	if m.since, m.stale = m.opt.Stale(); !m.stale {
+		m.since = time.Time{}
+	}
 	all, doubted := m.memory.complete(l.allocations, listingContext{at: now, fresh: l.fresh, validFor: m.validFor, shared: m.shared, ended: m.ended})
 	m.opt.Metrics.kept.Set(float64(m.memory.unlisted))
 	// The revision is read first: what changes meanwhile shows next time.
-	in := inputs{topology: t, allocations: all, doubted: doubted, known: m.memory.known, revision: m.opt.Revision(), replicated: m.opt.Replicated()}
+	in := inputs{topology: t, allocations: all, doubted: doubted, known: m.memory.known, since: m.since, stale: m.stale, revision: m.opt.Revision(), replicated: m.opt.Replicated()}
 	if m.logs.path != "" {
 		m.logs.refresh(now)
 	}
+	changed := !slices.Equal(all, m.inputs.allocations)
+	if changed {
+		m.noteLeft(all, now)
+	}
 	in.uids = m.uidsOf(all)
-	divided := m.kubelet.learnReplicas(ctx, all, !slices.Equal(all, m.inputs.allocations))
+	divided := m.kubelet.learnReplicas(ctx, all, changed)
 	if m.owners != nil && !divided && in.equal(&m.inputs) {
 		return m.owners, nil
 	}
@@ -223,8 +243,46 @@ func (m *Mapper) await(ctx context.Context) {
 	}
 }
 
-// uidsOf returns the UIDs of the pods that the API server does not know, by the folders
-// of their logs.
+// pod returns what the API server knows of a pod.
+func (m *Mapper) pod(key podName) (PodInfo, bool) {
+	info, ok := m.opt.Pod(key.namespace, key.pod)
+	if ok && m.isAnother(key, &info) {
+		return PodInfo{}, false
+	}
+	return info, ok
+}
+
+// isAnother reports whether the API server speaks of an earlier pod of the name, since it has
+// fallen silent: the folder of the pod's logs is younger than that pod, or the pod has left the
+// list since then and has come again.
+func (m *Mapper) isAnother(key podName, info *PodInfo) bool {
+	if f := m.logs.folders[key]; f.uid != "" && f.uid != info.UID && f.uid != info.Hash {
+		if m.stale || f.changed.After(info.Created) {
+			return true
+		}
+	}
+	return m.stale && m.left[key].After(m.since)
+}
+
+// noteLeft notes which pods are not among the allocations any more.
+func (m *Mapper) noteLeft(allocations []Allocation, now time.Time) {
+	if len(m.left) > maxUnlisted {
+		clear(m.left)
+	}
+	here := make(map[podName]bool, len(allocations))
+	for i := range allocations {
+		here[podName{allocations[i].Namespace, allocations[i].Pod}] = true
+	}
+	for i := range m.inputs.allocations {
+		h := &m.inputs.allocations[i]
+		if key := (podName{h.Namespace, h.Pod}); !here[key] {
+			m.left[key] = now
+		}
+	}
+}
+
+// uidsOf returns the UIDs of the pods that the API server does not know, by the folders of their
+// logs.
 func (m *Mapper) uidsOf(allocations []Allocation) map[podName]string {
 	if m.logs.folders == nil {
 		return nil
@@ -233,7 +291,7 @@ func (m *Mapper) uidsOf(allocations []Allocation) map[podName]string {
 	for i := range allocations {
 		h := &allocations[i]
 		key := podName{h.Namespace, h.Pod}
-		if _, ok := m.opt.Pod(h.Namespace, h.Pod); ok {
+		if _, ok := m.pod(podName{h.Namespace, h.Pod}); ok {
 			continue
 		}
 		if uid := m.logs.folders[key].uid; uid != "" {
@@ -258,6 +316,9 @@ func (m *Mapper) admin(h *Allocation) bool {
 // more: it is over, it was known and is no longer, or a later pod has its name. A pod that the API
 // server never knew may be too new for it.
 func (m *Mapper) ended(h *Allocation, last time.Time) bool {
+	if m.stale {
+		return false
+	}
 	info, ok := m.opt.Pod(h.Namespace, h.Pod)
 	was := m.known[podName{h.Namespace, h.Pod}]
 	return ok && (info.Finished || info.Created.After(last)) || was != "" && (!ok || info.UID != was)

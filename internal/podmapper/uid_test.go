@@ -107,9 +107,65 @@ func TestUIDsFromTheNodeChange(t *testing.T) {
 	n = newOnNode(t)
 	n.log("ml_a_" + uidB)
 	server := &api{}
-	server.set(map[string]podmapper.PodInfo{"ml/a": {UID: uidA}})
+	server.set(map[string]podmapper.PodInfo{"ml/a": {UID: uidA, Created: time.Now()}})
 	opt := server.options()
 	opt.LogFolder = n.logs
 	w = newWorld(t, opt, kubelet.Lists(kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::0"))))
 	want(t, "UIDs by the API server", uids(w.attribute()), map[string]string{"a": uidA})
+}
+
+// An API server that has fallen silent has an earlier pod of the name. The node's own files are
+// younger; without them the UID of a pod that left the list and came again is not known while the
+// API server does not answer.
+func TestAPIServerThatIsSilent(t *testing.T) {
+	pod := kubelet.Lists(kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu0)))
+	idle := kubelet.Lists(kubelet.Pod("ml/idle"))
+	noon := time.Now().Add(-2 * time.Hour)
+	earlier := podmapper.PodInfo{UID: uidA, Created: noon, Labels: map[string]string{"team": "earlier"}}
+	type silence struct {
+		stale    bool   // the API server does not answer
+		folder   string // the pod's newest folder of logs
+		recreate bool   // the pod leaves the list and comes again
+		info     podmapper.PodInfo
+		uid      string
+		labeled  bool // with the API's labels
+	}
+	for name, tt := range map[string]silence{
+		"answers":                                {folder: uidA, recreate: true, info: earlier, uid: uidA, labeled: true},
+		"answers, and knows the pod first":       {folder: uidB, info: podmapper.PodInfo{UID: uidA, Created: time.Now(), Labels: earlier.Labels}, uid: uidA, labeled: true},
+		"is silent":                              {folder: uidB, recreate: true, info: earlier, uid: uidB},
+		"is silent, and the pod looked over":     {folder: uidB, recreate: true, info: podmapper.PodInfo{UID: uidA, Created: noon, Finished: true}, uid: uidB},
+		"does not answer, the same pod":          {stale: true, folder: uidA, info: earlier, uid: uidA, labeled: true},
+		"does not answer, no files":              {stale: true, info: earlier, uid: uidA, labeled: true},
+		"does not answer, the folder is of then": {stale: true, folder: uidB, info: podmapper.PodInfo{UID: uidA, Created: time.Now()}, uid: uidB},
+		"does not answer, no files, comes again": {stale: true, recreate: true, info: earlier, uid: ""},
+		"a static pod":                           {folder: static, info: podmapper.PodInfo{UID: uidA, Hash: static, Created: noon, Labels: earlier.Labels}, uid: uidA, labeled: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newOnNode(t)
+			server := &api{}
+			server.set(map[string]podmapper.PodInfo{"ml/a": tt.info})
+			opt := server.options()
+			opt.LogFolder, opt.PodLabels = n.logs, true
+			since := time.Now()
+			opt.Stale = func() (time.Time, bool) { return since, tt.stale }
+			w := newWorld(t, opt, pod)
+			w.attribute()
+			if tt.recreate {
+				w.Script(idle)
+				w.attribute()
+				w.Script(pod)
+			}
+			if tt.folder != "" {
+				n.log("ml_a_" + tt.folder) // an hour ago and a minute
+			}
+			o := w.attribute()
+			if len(o.UseOf(0).Owners) != 1 {
+				t.Fatalf("owners: %v", o.UseOf(0).Owners)
+			}
+			owner := o.UseOf(0).Owners[0]
+			want(t, "UID", owner.PodUID, tt.uid)
+			want(t, "labels of the API server", len(owner.Labels) > 0, tt.labeled)
+		})
+	}
 }
