@@ -94,7 +94,6 @@ type Accountant struct {
 	scaledBusy, scaledBytes, ownersDropped prometheus.Counter
 
 	epoch    time.Time
-	latest   int64 // the latest cycle
 	accounts map[accountKey]*account
 	ledgers  map[gpu.Identity]*ledger
 	// dropped are the owners of this time that have no account, so that each is counted once.
@@ -216,7 +215,6 @@ func (s *Accountant) Derive(list []gpu.Family, c *snapshot.Cycle) []gpu.Family {
 			a.seen = at
 		}
 	}
-	s.latest = at
 	if s.virtual {
 		list = s.appendOwn(list, c)
 	}

@@ -50,7 +50,7 @@ func (s *Accountant) assign(owners *gpu.Owners, now int64) {
 		e.shared = len(lists[i]) > 1
 		for j := range lists[i] {
 			if a := s.accounts[lists[i][j].key]; a != nil {
-				a.keep(lists[i][j].uid, s.latest)
+				a.keep(lists[i][j].uid, e.ledger.seen)
 				a.seen = now
 			}
 		}
@@ -108,10 +108,10 @@ func keyOf(e *entity, o *gpu.Owner) accountKey {
 	return key
 }
 
-// keep begins the account anew if its owner is another pod of the name: it has another UID, or it
-// comes back after the latest cycle without one and so may be another pod.
-func (a *account) keep(uid string, latest int64) {
-	if a.uid != "" && a.uid != uid && (uid != "" || a.seen != latest) {
+// keep begins the account anew if its owner is another pod of the name: it has another UID, or none
+// is known and it was no owner in the latest cycle whose owners were known.
+func (a *account) keep(uid string, known int64) {
+	if a.uid != "" && a.uid != uid && (uid != "" || a.seen != known) {
 		*a = account{}
 	}
 }

@@ -224,6 +224,14 @@ func TestSharesOfOneGPU(t *testing.T) {
 				restUtil:  of{whole: 0}, restMemory: of{whole: 0}, restActive: of{whole: 0}, restEnergy: of{whole: 0},
 			},
 		},
+		"nor does a kubelet that is away meanwhile end it": {
+			[]moment{at(0, one, nil), at(1, one, nil), at(2, nil, nil), at(3, late, nil)},
+			reported{
+				podUtil: of{a: 0.6}, podMemory: of{a: 1000 << 20}, podActive: of{a: 12}, podAllocated: of{a: 20},
+				podEnergy: of{a: 2000},
+				restUtil:  of{whole: 0}, restMemory: of{whole: 0}, restActive: of{whole: 0}, restEnergy: of{whole: 0},
+			},
+		},
 		"a time without readings belongs to none": {
 			[]moment{at(0, one, nil), at(1, one, func(m *moment) { m.gap = time.Hour }), at(2, one, nil)},
 			reported{

@@ -3,6 +3,7 @@ package kube
 import (
 	"context"
 	"maps"
+	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -26,7 +27,6 @@ type collection[T any] struct {
 	resource schema.GroupVersionResource
 	selector string
 	convert  func(*unstructured.Unstructured) T
-	changed  func()        // after every change, if not nil; it must not wait
 	listed   chan struct{} // if not nil, closed after the first list
 
 	mu       sync.Mutex
@@ -131,14 +131,18 @@ func (c *collection[T]) Add(obj any) error { return c.Update(obj) }
 func (c *collection[T]) Update(obj any) error {
 	if u, ok := obj.(*unstructured.Unstructured); ok {
 		item := c.convert(u)
-		c.change(func() { c.items[keyOf(u)] = item })
+		c.change(func() bool {
+			before, known := c.items[keyOf(u)]
+			c.items[keyOf(u)] = item
+			return !known || !reflect.DeepEqual(before, item) // a status can change that nothing here uses
+		})
 	}
 	return nil
 }
 
 func (c *collection[T]) Delete(obj any) error {
 	if u, ok := obj.(*unstructured.Unstructured); ok {
-		c.change(func() { delete(c.items, keyOf(u)) })
+		c.change(func() bool { delete(c.items, keyOf(u)); return true })
 	}
 	return nil
 }
@@ -150,25 +154,25 @@ func (c *collection[T]) Replace(all []any, _ string) error {
 			items[keyOf(u)] = c.convert(u)
 		}
 	}
-	c.change(func() {
+	c.change(func() bool {
 		c.items = items
 		if c.revision == 0 && c.listed != nil {
 			close(c.listed)
 		}
+		return true
 	})
 	return nil
 }
 
 func (c *collection[T]) Resync() error { return nil }
 
-func (c *collection[T]) change(do func()) {
+// change makes a change, which reports whether the content differs.
+func (c *collection[T]) change(do func() bool) {
 	c.mu.Lock()
-	do()
-	c.revision++
+	defer c.mu.Unlock()
 	c.heard = time.Now()
-	c.mu.Unlock()
-	if c.changed != nil {
-		c.changed()
+	if do() {
+		c.revision++
 	}
 }
 
