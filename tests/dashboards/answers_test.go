@@ -38,8 +38,8 @@ func fleet(t *testing.T) []machine {
   - {fault: set, at: 10m, devices: ["2"], fields: [DCGM_FI_DEV_GPU_TEMP], value: 88}
   - {fault: set, at: 10m, devices: ["2"], fields: [DCGM_FI_PROF_GR_ENGINE_ACTIVE], value: 0.21}
   - {fault: set, at: 10m, devices: ["2"], fields: [DCGM_FI_DEV_GPU_UTIL], value: 21}
-  - {fault: no-permission, at: 0s, devices: ["5"], fields: [DCGM_FI_PROF_DRAM_ACTIVE]}
-  - {fault: spike, at: 10m, for: 5m, devices: ["5"], fields: [DCGM_FI_DEV_GPU_UTIL], value: 808334905}
+  - {fault: absent, reason: permission, at: 0s, devices: ["5"], fields: [DCGM_FI_PROF_DRAM_ACTIVE]}
+  - {fault: set, at: 10m, for: 5m, devices: ["5"], fields: [DCGM_FI_DEV_GPU_UTIL], value: 808334905}
   - {fault: gpu-lost, at: 22m, devices: ["0"]}
 `},
 		{host: "gpu-b", file: file, node: "shared", vocabulary: catalog.Current},
@@ -58,7 +58,7 @@ func fleet(t *testing.T) []machine {
 `},
 		{host: "gpu-d", file: file, node: "t4", vocabulary: catalog.Classic, scenario: `faults:
   - {fault: engine-down, at: 20m}
-  - {fault: driver-absent, at: 20m}
+  - {fault: engine-down, at: 20m}
 `},
 	}
 }

@@ -25,7 +25,7 @@ const patience = 90 * time.Second
 const troubled = `faults:
   - {fault: gpu-lost, at: 0s, devices: ["3"]}
   - {fault: xid, at: 0s, devices: ["1"], xids: [62, 45]}
-  - {fault: no-permission, at: 0s, devices: ["2"], fields: [DCGM_FI_PROF_DRAM_ACTIVE]}
+  - {fault: absent, reason: permission, at: 0s, devices: ["2"], fields: [DCGM_FI_PROF_DRAM_ACTIVE]}
 `
 
 // exporter runs an exporter over a simulated node until the test ends, and returns the host and

@@ -27,7 +27,7 @@ const (
 const (
 	troubles = `faults:
   - {fault: xid, at: 10s, devices: ["0"], xids: [62, 45]}
-  - {fault: no-permission, at: 0s, devices: ["0"], fields: [DCGM_FI_PROF_DRAM_ACTIVE]}
+  - {fault: absent, reason: permission, at: 0s, devices: ["0"], fields: [DCGM_FI_PROF_DRAM_ACTIVE]}
 `
 	loss = `  - {fault: gpu-lost, at: 40s, devices: ["1"]}
 `

@@ -173,7 +173,7 @@ func TestEngineDownAndBack(t *testing.T) {
 
 func TestLateDriver(t *testing.T) {
 	t.Parallel()
-	e := start(t, sim(t, "single", faults(`fault: driver-absent, at: 0s, for: 2s`))...)
+	e := start(t, sim(t, "single", faults(`fault: engine-down, at: 0s, for: 2s`))...)
 	p := e.scrape()
 	if p.value("dcgm_exporter_collect_success") != 0 {
 		t.Errorf("success without a driver:\n%s", p.text)

@@ -19,8 +19,7 @@ func (s *Source) bindings(elapsed time.Duration) (n int) {
 	return n
 }
 
-// bind sets which GPUs of the world are bound to the driver at a time since the start, and which
-// driver that is.
+// bind sets which GPUs of the world are bound to the driver at a time since the start.
 func (s *Source) bind(elapsed time.Duration) {
 	w := s.world
 	for i := range w.gpus {
@@ -31,17 +30,4 @@ func (s *Source) bind(elapsed time.Duration) {
 			return !g.gone
 		})
 	}
-	w.driver = s.driver(elapsed)
-}
-
-// driver returns the version of the driver at a time since the start.
-func (s *Source) driver(elapsed time.Duration) string {
-	version, since := s.node.spec.Driver, time.Duration(-1)
-	s.faults(faultUpgrade, func(f *fault) bool {
-		if f.until <= elapsed && f.until > since {
-			version, since = f.driver, f.until
-		}
-		return true
-	})
-	return version
 }

@@ -1,7 +1,6 @@
 package sim_test
 
 import (
-	"errors"
 	"testing"
 	"time"
 
@@ -65,36 +64,6 @@ func TestGPUUnboundBetweenTwoReads(t *testing.T) {
 	r.read()
 }
 
-func TestDriverUpgrade(t *testing.T) {
-	r := faults(t, "single", simulated.Plan(gpuTemp, driverVersion), `
-faults:
-  - {fault: upgrade, at: 30s, for: 1m, driver: 575.57.08}
-  - {fault: upgrade, at: 5m, driver: 580.95.05}`)
-	versions := func() [2]string {
-		v, _ := r.read().get(r.rows(gpu.KindNode)[0], driverVersion)
-		return [2]string{r.s.Topology().Driver, v.String()}
-	}
-	for _, step := range []struct {
-		at, back time.Duration
-		want     string
-	}{
-		{0, 0, "570.124.06"}, {40 * time.Second, 90 * time.Second, "575.57.08"}, {6 * time.Minute, 6 * time.Minute, "580.95.05"},
-	} {
-		r.At(step.at)
-		if step.at > 0 {
-			r.ends(gpu.ErrLost)
-			if step.back > step.at {
-				r.refused()
-			}
-			r.At(step.back)
-			r.open()
-		}
-		if got := versions(); got != [2]string{step.want, step.want} {
-			t.Errorf("at %v the driver is %v, want %s", step.back, got, step.want)
-		}
-	}
-}
-
 // MIG mode that is on and has no instance yet: the GPU alone, without what MIG leaves undefined.
 func TestMIGModeWithoutInstance(t *testing.T) {
 	const migMode = 67
@@ -122,8 +91,8 @@ func TestFaultsOfCardsAndInstances(t *testing.T) {
 	const cardTemp = 1310
 	r := faults(t, "everything", simulated.Plan(graphics, cardTemp), `
 faults:
-  - {fault: not-supported, fields: ["1310"], devices: ["connectx 1"]}
-  - {fault: no-permission, fields: ["1001"], devices: ["2/1"]}`)
+  - {fault: absent, reason: not_supported, fields: ["1310"], devices: ["connectx 1"]}
+  - {fault: absent, reason: permission, fields: ["1001"], devices: ["2/1"]}`)
 	r.read()
 	got := map[string]string{}
 	for _, x := range r.b.Faults {
@@ -137,39 +106,5 @@ faults:
 	}
 	if diff := cmp.Diff(want, got); diff != "" || len(want) != 2 {
 		t.Errorf("faults (-want +got):\n%s", diff)
-	}
-}
-
-// Profiling is another program's for a while; everything else goes on.
-func TestProfilingOfOthers(t *testing.T) {
-	r := faults(t, "a100-mig", simulated.Plan(graphics, gpuTemp), `
-faults: [{fault: profiler, at: 10s, for: 10s, devices: ["0"]}]`)
-	unavailable := func() map[string]bool {
-		r.read()
-		rows := map[string]bool{}
-		for _, x := range r.b.Faults {
-			if !errors.Is(x.Err, gpu.ErrUnavailable) || r.plan.Fields[x.Field].ID != graphics {
-				t.Errorf("fault %+v", x)
-			}
-			rows[r.s.Topology().Devices[x.Row].Entity.String()] = true
-		}
-		return rows
-	}
-	of0 := map[string]bool{}
-	for _, d := range r.s.Topology().Devices {
-		if d.GPU == 0 && (d.Entity.Kind == gpu.KindGPU || d.Entity.Kind == gpu.KindGPUInstance) {
-			of0[d.Entity.String()] = true
-		}
-	}
-	for _, step := range []struct {
-		at   time.Duration
-		want map[string]bool
-	}{
-		{0, map[string]bool{}}, {10 * time.Second, of0}, {20 * time.Second, map[string]bool{}},
-	} {
-		r.At(step.at)
-		if diff := cmp.Diff(step.want, unavailable()); diff != "" {
-			t.Errorf("at %v (-want +got):\n%s", step.at, diff)
-		}
 	}
 }

@@ -38,7 +38,6 @@ type kernelRecord struct {
 func (s *Source) KernelLog() *KernelLog {
 	l := &KernelLog{closed: make(chan struct{}), uptime: func() time.Duration { return s.elapsed(s.now().UnixNano()) }}
 	l.load(0, s.node.spec.Driver)
-	s.faults(faultUpgrade, func(f *fault) bool { l.load(f.until, f.driver); return true })
 	s.faults(faultXID, func(f *fault) bool {
 		if f.kernel {
 			for _, ref := range f.devices {

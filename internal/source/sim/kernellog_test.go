@@ -24,19 +24,12 @@ import (
 // What the simulated kernel writes, the reader of real kernels' logs reads: at its time, of its
 // GPU, with the process of the pod.
 func TestKernelLog(t *testing.T) {
-	for _, key := range []string{"reported-by", "told-by"} { // the latter is the key of 0.1.0
-		t.Run(key, func(t *testing.T) { kernelLog(t, key) })
-	}
-}
-
-func kernelLog(t *testing.T, key string) {
 	synctest.Test(t, func(t *testing.T) {
 		src, err := sim.New(sim.Options{Node: "demo", Scenario: simulated.Scenario(t, `
 faults:
   - {fault: xid, at: 20s, devices: ["0", "5"], xids: [62, 45], apart: 1s}
-  - {fault: xid, at: 25s, devices: ["0"], xids: [31], `+key+`: [engine]}
-  - {fault: upgrade, at: 26s, driver: "580.95.05"}
-  - {fault: xid, at: 30s, devices: ["6"], xids: [79], `+key+`: [kernel]}
+  - {fault: xid, at: 25s, devices: ["0"], xids: [31], reported-by: [engine]}
+  - {fault: xid, at: 30s, devices: ["6"], xids: [79], reported-by: [kernel]}
   - {fault: xid, at: 0s, devices: ["0"], xids: [13]}`)})
 		if err != nil {
 			t.Fatal(err)

@@ -93,12 +93,6 @@ func (s *Session) readPeers(b *gpu.Batch, elapsed time.Duration) {
 			if w.linked(from.gpu, to.gpu) && !from.gpu.partitioned && !to.gpu.partitioned { // no peers under MIG
 				status = peerOK
 			}
-			s.src.faults(faultPeers, func(f *fault) bool {
-				if f.within(elapsed) && f.joins(from.dev, to.dev) {
-					status = f.status
-				}
-				return true
-			})
 			b.Peers = append(b.Peers, gpu.PeerState{Row: row, Peer: peer, Status: status})
 		}
 	}

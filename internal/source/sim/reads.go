@@ -27,7 +27,7 @@ func plays(id gpu.FieldID, kind gpu.Kind) bool {
 		id = entry.BaseOf
 	}
 	if r := ruleFor(id, kind); r != nil {
-		return r.gen != nil && r.needs&needNever == 0
+		return r.gen != nil
 	}
 	return known && entry.Exportable()
 }

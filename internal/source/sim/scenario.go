@@ -22,25 +22,17 @@ type Scenario struct {
 
 // The faults that a scenario can name.
 const (
-	faultLost         = "gpu-lost"      // the GPUs answer nothing
-	faultUnbound      = "unbound"       // the GPUs are not there: bound to another driver
-	faultEngineDown   = "engine-down"   // sessions are lost, Open is refused
-	faultDriverAbsent = "driver-absent" // Open is refused
-	faultUpgrade      = "upgrade"       // sessions are lost, Open is refused; then another driver
-	faultHang         = "hang"          // calls do not return
-	faultXID          = "xid"           // XIDs happen
-	faultThrottle     = "throttle"      // clock-event reasons hold
-	faultAbsent       = "absent"        // fields give no value
-	faultNotSupported = "not-supported" // fields give no value, for good reason
-	faultPermission   = "no-permission" // fields give no value, for lack of rights
-	faultSet          = "set"           // fields give the value of the fault
-	faultSpike        = "spike"         // fields give garbage
-	faultFreeze       = "freeze"        // fields keep value and timestamp
-	faultProfiler     = "profiler"      // another profiler has the profiling counters
-	faultRepartition  = "repartition"   // MIG partitions GPUs again
-	faultHealth       = "health"        // health watches find something
-	faultPeers        = "p2p"           // the state of NVLink between GPUs
-	faultLink         = "link-down"     // links carry nothing
+	faultLost        = "gpu-lost"    // the GPUs answer nothing
+	faultUnbound     = "unbound"     // the GPUs are not there: bound to another driver
+	faultEngineDown  = "engine-down" // sessions are lost, Open is refused
+	faultHang        = "hang"        // calls do not return
+	faultXID         = "xid"         // XIDs happen
+	faultThrottle    = "throttle"    // clock-event reasons hold
+	faultAbsent      = "absent"      // fields give no value
+	faultSet         = "set"         // fields give the value of the fault
+	faultRepartition = "repartition" // MIG partitions GPUs again
+	faultHealth      = "health"      // health watches find something
+	faultLink        = "link-down"   // links carry nothing
 )
 
 // forever is the end of faults that do not end.
@@ -51,34 +43,25 @@ const longest = 10 * 365 * 24 * time.Hour
 
 // faultKeys says which keys a fault takes beside fault, at and for. A key that is true is required.
 func faultKeys() map[string]map[string]bool {
-	cells := map[string]bool{"fields": true, "devices": false}
 	return map[string]map[string]bool{
-		faultLost:         {"devices": true},
-		faultUnbound:      {"devices": true},
-		faultEngineDown:   {},
-		faultDriverAbsent: {},
-		faultUpgrade:      {"driver": true},
-		faultHang:         {"call": false, "ignore-cancel": false},
-		faultXID:          {"devices": true, "xids": true, "apart": false, "reported-by": false},
-		faultThrottle:     {"devices": true, "reasons": true},
-		faultAbsent:       cells,
-		faultNotSupported: cells,
-		faultPermission:   cells,
-		faultSet:          {"fields": true, "devices": false, "value": false, "text": false},
-		faultSpike:        {"fields": true, "devices": false, "value": false},
-		faultFreeze:       cells,
-		faultProfiler:     {"devices": false},
-		faultRepartition:  {"devices": true, "mig": false},
-		faultHealth:       {"watches": true, "devices": false, "code": false, "result": false},
-		faultPeers:        {"devices": true, "peers": false, "status": true},
-		faultLink:         {"devices": true},
+		faultLost:        {"devices": true},
+		faultUnbound:     {"devices": true},
+		faultEngineDown:  {},
+		faultHang:        {"call": false, "ignore-cancel": false},
+		faultXID:         {"devices": true, "xids": true, "apart": false, "reported-by": false},
+		faultThrottle:    {"devices": true, "reasons": true},
+		faultAbsent:      {"fields": true, "devices": false, "reason": false},
+		faultSet:         {"fields": true, "devices": false, "value": false, "text": false},
+		faultRepartition: {"devices": true, "mig": false},
+		faultHealth:      {"watches": true, "devices": false, "code": false, "result": false},
+		faultLink:        {"devices": true},
 	}
 }
 
 // aboutGPUs reports whether a fault takes whole GPUs only.
 func aboutGPUs(kind string) bool {
 	switch kind {
-	case faultLost, faultUnbound, faultRepartition, faultXID, faultThrottle, faultHealth, faultPeers, faultProfiler:
+	case faultLost, faultUnbound, faultRepartition, faultXID, faultThrottle, faultHealth:
 		return true
 	default:
 		return false
@@ -106,12 +89,9 @@ type faultSpec struct {
 	Code         *string        `yaml:"code"`
 	Result       *string        `yaml:"result"`
 	Witnesses    []string       `yaml:"reported-by"`
-	OldWitnesses []string       `yaml:"told-by"` // the key of 0.1.0 for reported-by
 	Reasons      []string       `yaml:"reasons"`
 	Text         *string        `yaml:"text"`
-	Driver       *string        `yaml:"driver"`
-	Peers        []string       `yaml:"peers"`
-	Status       *string        `yaml:"status"`
+	Reason       *string        `yaml:"reason"`
 }
 
 // given lists the keys beside fault, at and for that the file gave.
@@ -121,8 +101,7 @@ func (s *faultSpec) given() []string {
 		"devices": s.Devices != nil, "fields": s.Fields != nil, "xids": s.XIDs != nil, "apart": s.Apart != nil,
 		"value": s.Value != nil, "call": s.Call != nil, "ignore-cancel": s.IgnoreCancel != nil, "mig": s.MIG != nil,
 		"watches": s.Watches != nil, "code": s.Code != nil, "result": s.Result != nil,
-		"reported-by": s.Witnesses != nil || s.OldWitnesses != nil, "reasons": s.Reasons != nil, "text": s.Text != nil, "driver": s.Driver != nil,
-		"peers": s.Peers != nil, "status": s.Status != nil,
+		"reported-by": s.Witnesses != nil, "reasons": s.Reasons != nil, "text": s.Text != nil, "reason": s.Reason != nil,
 	} {
 		if ok {
 			keys = append(keys, key)
@@ -151,12 +130,11 @@ type fault struct {
 	read          bool // hang: of Read
 	ignoresCancel bool // hang: does not notice that the context is done
 	mig           []string
-	watches       uint        // health: bits of watches
-	code          string      // health: "" for the watch's usual one
-	result        int64       // health
-	driver        string      // upgrade: the version afterwards
-	peers         []deviceRef // p2p: nil for all
-	status        string      // p2p
+	watches       uint   // health: bits of watches
+	code          string // health: "" for the watch's usual one
+	result        int64  // health
+	reason        error  // absent: why; nil where the source does not say
+	stale         bool   // absent: value and time of before are repeated
 }
 
 // within reports whether the fault lasts at a time since the start.
@@ -171,8 +149,6 @@ func (f *fault) on(d *gpu.Device) bool {
 // older field of the same measurement where there is one.
 func (f *fault) concerns(field *gpu.Field, id gpu.FieldID, d *gpu.Device) bool {
 	switch f.kind {
-	case faultProfiler:
-		return field.Profiling && (f.devices == nil || f.of(d))
 	case faultLink:
 		_, changed := linkGives(id)
 		return changed && f.on(d)
@@ -220,11 +196,8 @@ func (s *faultSpec) parse() (fault, error) {
 	if s.MIG != nil {
 		f.mig = append([]string{}, *s.MIG...)
 	}
-	if s.Driver != nil {
-		f.driver = *s.Driver
-	}
 	for _, step := range []func(*faultSpec) error{
-		f.parseTimes, f.parseXIDs, f.parseWords, f.parseHealth, f.parseReasons, f.parseDevices, f.parsePeers, f.parseFields,
+		f.parseTimes, f.parseXIDs, f.parseWords, f.parseHealth, f.parseReasons, f.parseDevices, f.parseFields,
 	} {
 		if err := step(s); err != nil {
 			return fault{}, err
@@ -263,8 +236,6 @@ func (f *fault) parseTimes(s *faultSpec) error {
 		return fmt.Errorf("for is %v, expected more than 0, and %v at most", *s.For, longest)
 	case s.For != nil:
 		f.until = s.At + *s.For
-	case s.Fault == faultUpgrade:
-		f.until = s.At // it is back at once
 	}
 	if s.Apart != nil {
 		if f.apart = *s.Apart; f.apart <= 0 || f.apart > time.Hour {
@@ -275,14 +246,14 @@ func (f *fault) parseTimes(s *faultSpec) error {
 }
 
 func (f *fault) parseXIDs(s *faultSpec) error {
-	both := s.Witnesses == nil && s.OldWitnesses == nil
+	both := s.Witnesses == nil
 	f.xids, f.engine, f.kernel = s.XIDs, both, both
 	for _, x := range s.XIDs {
 		if x <= 0 {
 			return fmt.Errorf("xid %d, expected a positive number", x)
 		}
 	}
-	for _, witness := range slices.Concat(s.Witnesses, s.OldWitnesses) {
+	for _, witness := range s.Witnesses {
 		switch witness {
 		case "engine":
 			f.engine = true
@@ -299,8 +270,12 @@ func (f *fault) parseWords(s *faultSpec) error {
 	if s.Call != nil && *s.Call != "open" && *s.Call != "read" {
 		return fmt.Errorf("call is %q, expected open or read", *s.Call)
 	}
-	if s.Driver != nil && *s.Driver == "" {
-		return fmt.Errorf("driver is empty, expected a version such as 580.95.05")
+	if s.Reason != nil {
+		reasons := map[string]error{"not_supported": gpu.ErrNotSupported, "permission": gpu.ErrPermission, "unavailable": gpu.ErrUnavailable}
+		f.stale, f.reason = *s.Reason == "stale", reasons[*s.Reason]
+		if !f.stale && f.reason == nil {
+			return fmt.Errorf("reason is %q, expected not_supported, permission, stale or unavailable", *s.Reason)
+		}
 	}
 	return nil
 }
@@ -337,7 +312,7 @@ func (s *Scenario) check(n *Node, start int64) (plot, error) {
 	for i := range s.faults {
 		f := &s.faults[i]
 		at := func(err error) error { return &text.SyntaxError{File: s.file, Line: f.line, Msg: err.Error()} }
-		for _, ref := range slices.Concat(f.devices, f.peers) {
+		for _, ref := range f.devices {
 			if !n.exists(ref) {
 				return plot{}, at(n.noDevice(ref))
 			}

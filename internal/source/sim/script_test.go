@@ -129,34 +129,3 @@ faults:
 		}
 	}
 }
-
-func TestPeersLoseSight(t *testing.T) {
-	plan := simulated.Plan(gpuTemp)
-	plan.Peers = true
-	r := faults(t, "nvswitch", plan, `
-faults:
-  - {fault: p2p, at: 10s, for: 10s, devices: ["0"], peers: ["1", "2"], status: DisabledByRegKey}
-  - {fault: p2p, at: 30s, devices: ["5"], status: Unknown}`)
-	states := func() map[string]int {
-		r.read()
-		n := map[string]int{}
-		for _, p := range r.b.Peers {
-			if p.Status != "OK" {
-				n[p.Status]++
-			}
-		}
-		return n
-	}
-	for _, step := range []struct {
-		at   time.Duration
-		want map[string]int
-	}{
-		{0, map[string]int{}}, {10 * time.Second, map[string]int{"DisabledByRegKey": 4}},
-		{20 * time.Second, map[string]int{}}, {time.Hour, map[string]int{"Unknown": 14}},
-	} {
-		r.At(step.at)
-		if diff := cmp.Diff(step.want, states()); diff != "" {
-			t.Errorf("at %v (-want +got):\n%s", step.at, diff)
-		}
-	}
-}

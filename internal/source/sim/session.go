@@ -57,8 +57,6 @@ type outage struct {
 	err   error
 }
 
-var errCountersInUse = fmt.Errorf("sim: another profiler has the counters: %w", gpu.ErrUnavailable)
-
 var errClosed = fmt.Errorf("session is closed: %w", gpu.ErrUnavailable)
 
 func newSession(src *Source, plan *gpu.Plan, at int64) *Session {
@@ -115,7 +113,7 @@ func (s *Session) newCell(row, field int) cell {
 	unit := f.Unit
 	if r := ruleFor(id, v.dev.Entity.Kind); r != nil {
 		c.n = int(id-r.first) + r.base
-		if v.board == nil || r.needs.met(v, c.n) {
+		if v.board == nil || r.meets(v, c.n) {
 			c.gen, unit = r.gen, r.unit
 		}
 	} else if known && entry.Exportable() && !(f.Profiling && v.board != nil && !v.board.Profiling) {
@@ -181,15 +179,13 @@ func (s *Session) Read(ctx context.Context, b *gpu.Batch) error {
 	defer s.src.mu.Unlock()
 	now := s.src.now().UnixNano()
 	since, elapsed := s.src.elapsed(s.opened), s.src.elapsed(now)
-	for kind, what := range map[string]string{faultEngineDown: "engine", faultUpgrade: "driver"} {
-		s.src.faults(kind, func(f *fault) bool {
-			// What has come back knows nothing of this session.
-			if f.at <= elapsed && f.at > since {
-				_ = s.End(fmt.Errorf("sim: the %s went away: %w", what, gpu.ErrLost))
-			}
-			return true
-		})
-	}
+	s.src.faults(faultEngineDown, func(f *fault) bool {
+		// An engine that has come back knows nothing of this session.
+		if f.at <= elapsed && f.at > since {
+			_ = s.End(fmt.Errorf("sim: the engine went away: %w", gpu.ErrLost))
+		}
+		return true
+	})
 	w := s.src.world
 	w.advance(now)
 	if w.applied != s.epoch {
@@ -288,49 +284,24 @@ func (s *Session) readFaulty(c *cell, b *gpu.Batch, now int64, elapsed time.Dura
 		field := &s.plan.Fields[c.field]
 		switch f.kind {
 		case faultAbsent:
-		case faultNotSupported:
-			b.Fail(c.row, c.field, gpu.ErrNotSupported)
-		case faultPermission:
-			b.Fail(c.row, c.field, gpu.ErrPermission)
+			switch {
+			case f.reason != nil:
+				b.Fail(c.row, c.field, f.reason)
+			case f.stale && c.kept.Time != 0:
+				b.AddAt(c.row, c.field, c.kept.Value, c.kept.Time)
+			}
 		case faultSet:
 			c.add(field, b, f.given(field, f.unitOf(field)), now)
-		case faultSpike:
-			c.add(field, b, garbage(f, field), now)
-		case faultProfiler:
-			if c.gen == nil {
-				b.Fail(c.row, c.field, c.err)
-			} else {
-				b.Fail(c.row, c.field, errCountersInUse)
-			}
 		case faultLink:
 			v, _ := linkGives(field.ID)
 			b.AddAt(c.row, c.field, v, now)
-		case faultFreeze:
-			if c.kept.Time != 0 {
-				b.AddAt(c.row, c.field, c.kept.Value, c.kept.Time)
-			}
 		}
 		return
 	}
 	first := len(b.Samples)
 	s.readCell(c, b, now)
-	if c.interval == 0 && len(b.Samples) > first {
-		c.kept = b.Samples[len(b.Samples)-1]
-	}
-}
-
-// garbage is the value of a spike: the scenario's, or a figure such as was seen on real hardware,
-// outside the field's bounds.
-func garbage(f *fault, field *gpu.Field) gpu.Value {
-	switch {
-	case field.Text:
-		return gpu.Text("\x7f\x00garbage")
-	case f.value != nil:
-		return f.given(field, f.unitOf(field))
-	case field.Bounded() && field.Max >= 808334905:
-		return gpu.Float(field.Max * 2)
-	default:
-		return gpu.Int(808334905)
+	if len(b.Samples) > first {
+		c.kept = b.Samples[first]
 	}
 }
 

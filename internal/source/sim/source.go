@@ -75,6 +75,9 @@ func New(o Options) (*Source, error) {
 	if start.IsZero() {
 		start = now()
 	}
+	if _, err := rules(); err != nil {
+		return nil, fmt.Errorf("sim: %w", err)
+	}
 	plot, err := o.Scenario.check(node, start.UnixNano())
 	if err != nil {
 		return nil, fmt.Errorf("sim: %w", err)
@@ -137,14 +140,12 @@ func (s *Source) Open(ctx context.Context, plan *gpu.Plan) (*Session, error) {
 	}
 	at := s.now().UnixNano()
 	var refused error
-	for kind, what := range map[string]string{faultEngineDown: "engine", faultDriverAbsent: "driver", faultUpgrade: "driver"} {
-		s.faults(kind, func(f *fault) bool {
-			if f.within(s.elapsed(at)) {
-				refused = fmt.Errorf("sim: the scenario's %s is not there: %w", what, gpu.ErrUnavailable)
-			}
-			return refused == nil
-		})
-	}
+	s.faults(faultEngineDown, func(f *fault) bool {
+		if f.within(s.elapsed(at)) {
+			refused = fmt.Errorf("sim: the scenario's engine is not there: %w", gpu.ErrUnavailable)
+		}
+		return refused == nil
+	})
 	if refused != nil {
 		return nil, refused
 	}

@@ -32,7 +32,7 @@ func (w *world) survey(plan *gpu.Plan) *gpu.Topology {
 	}
 	devices = appendSelected(devices, plan, gpu.Device{Entity: gpu.Entity{Kind: gpu.KindNode}})
 	t := gpu.NewTopology(devices)
-	t.Source, t.Driver = "sim", w.driver
+	t.Source, t.Driver = "sim", w.node.spec.Driver
 	if plan.Placement {
 		w.locate(t)
 	}

@@ -142,18 +142,17 @@ type world struct {
 	node    *Node
 	seed    uint64
 	start   int64
-	plot           // immutable
-	driver  string // its version
-	applied int    // how many of them are in force
-	t0, t1  int64  // the current segment
-	at      int64  // the time last looked at
-	resets  int    // how often it began
+	plot          // immutable
+	applied int   // how many of them are in force
+	t0, t1  int64 // the current segment
+	at      int64 // the time last looked at
+	resets  int   // how often it began
 	gpus    []worldGPU
 	fabric  track // the sum of the GPUs' NVLink traffic, which the switches carry
 }
 
 func newWorld(node *Node, seed uint64, start int64, p plot) *world {
-	w := &world{node: node, seed: seed, start: start, plot: p, driver: node.spec.Driver}
+	w := &world{node: node, seed: seed, start: start, plot: p}
 	w.reset()
 	return w
 }
