@@ -43,16 +43,16 @@ func main() { os.Exit(run()) }
 
 func run() int {
 	ctx := untilTerminated()
-	if len(os.Args) > 1 {
-		if run, ok := commands()[os.Args[1]]; ok {
-			return run(ctx, os.Args[2:])
-		}
-		// Every setting is a flag: a word at first is a subcommand that was mistyped.
-		if !strings.HasPrefix(os.Args[1], "-") {
-			return unknown(os.Args[1], os.Stderr)
-		}
+	switch {
+	case len(os.Args) < 2 || strings.HasPrefix(os.Args[1], "-"):
+		return serve(ctx, os.Args[1:])
+	case os.Args[1] == "version":
+		return serve(ctx, []string{"--version"})
 	}
-	return serve(ctx, os.Args[1:])
+	// Every setting is a flag: a word is a subcommand.
+	return command.Run(ctx, os.Args[1], command.Process{
+		Args: os.Args[2:], Env: os.LookupEnv, ReadFile: app.ReadFile, In: os.Stdin, Out: os.Stdout, Err: os.Stderr,
+	})
 }
 
 // serve runs the exporter and returns its exit code.

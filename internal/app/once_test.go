@@ -2,6 +2,7 @@ package app_test
 
 import (
 	"context"
+	"io/fs"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,19 +11,24 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/app"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/command/commandtest"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
 )
 
-func loaded(t *testing.T, w *commandtest.World, args ...string) (*config.Config, app.CounterSet) {
+func loaded(t *testing.T, files map[string]string, args ...string) (*config.Config, app.CounterSet) {
 	t.Helper()
-	p := w.Process(args...)
-	cfg, _, _ := p.Config("test", "")
-	if cfg == nil {
-		t.Fatal(w.Err.String())
+	read := func(name string) ([]byte, error) {
+		if text, ok := files[name]; ok {
+			return []byte(text), nil
+		}
+		return nil, fs.ErrNotExist
 	}
-	a, err := app.LoadCounters(t.Context(), cfg, p.ReadFile)
+	cfg, err := config.Parse(args, func(string) (string, bool) { return "", false }, read)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := app.LoadCounters(t.Context(), cfg, read)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +49,7 @@ func TestAsk(t *testing.T) {
 		{[]string{"--config-file=/c.yaml"}, []string{"DCGM_FI_DEV_FB_USED"}},
 		{[]string{"--config-file=/c.yaml", "-f=/a.csv"}, []string{"DCGM_FI_DEV_SM_CLOCK"}},
 	} {
-		_, a := loaded(t, &commandtest.World{Files: files}, tt.args...)
+		_, a := loaded(t, files, tt.args...)
 		var names []string
 		for _, r := range a.Requests {
 			names = append(names, r.Name)
@@ -52,25 +58,22 @@ func TestAsk(t *testing.T) {
 			t.Errorf("%q differs (-want +got):\n%s", tt.args, diff)
 		}
 	}
-	if _, a := loaded(t, &commandtest.World{}); a.Name != "built-in default-counters.csv" || len(a.Requests) == 0 {
+	if _, a := loaded(t, nil); a.Name != "built-in default-counters.csv" || len(a.Requests) == 0 {
 		t.Errorf("without a file %q names %d metrics", a.Name, len(a.Requests))
 	}
 }
 
 func TestLook(t *testing.T) {
-	cfg, a := loaded(t, &commandtest.World{}, "--source=sim")
+	cfg, a := loaded(t, nil, "--source=sim")
 	plan, err := a.Plan(cfg, time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}
-	simulated, err := commandtest.Simulate(t.Context(), cfg, plan)
+	node, err := sim.New(sim.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	refuse := func(err error) app.Backend {
-		source, _ := commandtest.Refuse(err)(t.Context(), cfg, plan)
-		return source
-	}
+	simulated := app.Backend{Source: collector.SourceOf(node.Open)}
 	for _, tt := range []struct {
 		name   string
 		over   bool // before it begins
@@ -80,7 +83,7 @@ func TestLook(t *testing.T) {
 		reason string
 	}{
 		{"three cycles", false, simulated, 3, 2 * time.Second, ""},
-		{"a source that is not there", false, refuse(gpu.ErrUnavailable), 0, 0, "unavailable"},
+		{"a source that is not there", false, app.Backend{Source: refusing{gpu.ErrUnavailable}}, 0, 0, "unavailable"},
 		{"an interrupt", true, simulated, 0, 0, "error"},
 		{"a source that does not return", false, app.Backend{Source: silent{}}, 0, 26250 * time.Millisecond, "timeout"},
 	} {
@@ -103,6 +106,10 @@ func TestLook(t *testing.T) {
 		})
 	}
 }
+
+type refusing struct{ err error }
+
+func (r refusing) Open(context.Context, *gpu.Plan) (collector.Session, error) { return nil, r.err }
 
 // silent answers when the deadline has passed.
 type silent struct{}

@@ -34,7 +34,7 @@ var layers = []struct {
 
 // apart are the folders outside the exporter's layers: another program, tests, and what only tests
 // or generators run.
-var apart = []string{"gpuop", "tests", "internal/command/commandtest", "tools"}
+var apart = []string{"gpuop", "tests", "tools"}
 
 // foreign are the modules of one program that must not be linked into the other.
 var foreign = map[string][]string{

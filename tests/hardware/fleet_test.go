@@ -22,7 +22,6 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/app"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/command"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/command/topo"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/nvml"
 	running "github.com/gpu-telemetry/dcgm-exporter/tests/fake/exporter"
@@ -278,7 +277,7 @@ func cells(text string) map[string]string {
 func TestTopo(t *testing.T) {
 	gpus := len(whole(openNVML(t, planOf(t, 150))))
 	process, out, log := subcommand()
-	if code := (topo.Command{Process: process, Open: app.NewBackend}).Run(t.Context()); code != command.OK {
+	if code := command.Run(t.Context(), "topo", process); code != command.OK {
 		t.Fatalf("exit code %d: %s", code, log)
 	}
 	ours := cells(out.String())

@@ -1,4 +1,4 @@
-package once_test
+package command_test
 
 import (
 	"context"
@@ -6,8 +6,6 @@ import (
 	"testing"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/command"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/command/commandtest"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/command/once"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
 )
 
@@ -24,14 +22,15 @@ func TestOnce(t *testing.T) {
 		{"a notice", []string{"--disable-startup-validate"}, nil, command.OK, "auto 1\n", "--disable-startup-validate has no effect: the exporter starts without a driver, and says what is missing.\n"},
 		{"a bad setting", []string{"--source=x"}, nil, command.Unable, "", "dcgm-exporter once: --source \"x\": expected auto, dcgm, nvml or sim\n"},
 		{"an operand", []string{"now"}, nil, command.Unable, "", "dcgm-exporter once: unexpected argument \"now\"\n"},
-		{"help", []string{"-h"}, nil, command.OK, once.Usage, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			w := &commandtest.World{}
+			w := &world{}
 			page := func(_ context.Context, cfg *config.Config) ([]byte, error) {
 				return []byte(string(cfg.Source.Kind) + " 1\n"), tt.err
 			}
-			code := once.Command{Process: w.Process(tt.args...), Page: page}.Run(t.Context())
+			p := w.process(tt.args...)
+			p.Page = page
+			code := command.Run(t.Context(), "once", p)
 			if code != tt.code || w.Out.String() != tt.out || w.Err.String() != tt.log {
 				t.Errorf("code %d, output %q, log %q", code, &w.Out, &w.Err)
 			}
@@ -39,16 +38,12 @@ func TestOnce(t *testing.T) {
 	}
 }
 
-type full struct{}
-
-func (full) Write([]byte) (int, error) { return 0, errors.New("no space left on device") }
-
 func TestOutputThatFails(t *testing.T) {
-	w := &commandtest.World{}
-	p := w.Process()
+	w := &world{}
+	p := w.process()
 	p.Out = full{}
-	page := func(context.Context, *config.Config) ([]byte, error) { return []byte("x 1\n"), nil }
-	if code := (once.Command{Process: p, Page: page}).Run(t.Context()); code != command.Unable {
+	p.Page = func(context.Context, *config.Config) ([]byte, error) { return []byte("x 1\n"), nil }
+	if code := command.Run(t.Context(), "once", p); code != command.Unable {
 		t.Errorf("code %d", code)
 	}
 }

@@ -1,4 +1,4 @@
-package fields_test
+package command_test
 
 import (
 	"strings"
@@ -6,8 +6,6 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/command"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/command/commandtest"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/command/fields"
 )
 
 func TestFields(t *testing.T) {
@@ -34,8 +32,8 @@ func TestFields(t *testing.T) {
 		{"flag", []string{"--all"}, command.Unable, []string{"dcgm-exporter fields: unknown flag --all: fields takes words alone"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			w := &commandtest.World{}
-			if code := (fields.Command{Process: w.Process(tt.args...)}).Run(); code != tt.code {
+			w := &world{}
+			if code := command.Run(t.Context(), "fields", w.process(tt.args...)); code != tt.code {
 				t.Errorf("code %d, want %d", code, tt.code)
 			}
 			lines := strings.Split(strings.TrimSpace(w.Out.String()+w.Err.String()), "\n")
@@ -53,8 +51,8 @@ func TestFields(t *testing.T) {
 
 // TestWholeCatalog holds that every field has a row with every column.
 func TestWholeCatalog(t *testing.T) {
-	w := &commandtest.World{}
-	if code := (fields.Command{Process: w.Process()}).Run(); code != command.OK {
+	w := &world{}
+	if code := command.Run(t.Context(), "fields", w.process()); code != command.OK {
 		t.Fatalf("code %d", code)
 	}
 	lines := strings.Split(strings.TrimSpace(w.Out.String()), "\n")
@@ -68,12 +66,5 @@ func TestWholeCatalog(t *testing.T) {
 	}
 	if !strings.Contains(w.Out.String(), "cannot be exported") {
 		t.Error("no field is reported as not exportable")
-	}
-}
-
-func TestHelp(t *testing.T) {
-	w := &commandtest.World{}
-	if code := (fields.Command{Process: w.Process("--help")}).Run(); code != command.OK || w.Out.String() != fields.Usage {
-		t.Errorf("code %d, output %q", code, &w.Out)
 	}
 }

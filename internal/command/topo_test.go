@@ -1,4 +1,4 @@
-package topo_test
+package command_test
 
 import (
 	"context"
@@ -14,8 +14,6 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/app"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/command"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/command/commandtest"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/command/topo"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
@@ -27,12 +25,11 @@ var update = flag.Bool("update", false, "write the golden files again")
 func TestMatrix(t *testing.T) {
 	for _, node := range []string{"h100x8", "a100-mig", "mixed", "grace-hopper", "single"} {
 		t.Run(node, func(t *testing.T) {
-			w := &commandtest.World{}
-			c := topo.Command{Process: w.Process("--source=sim", "--sim-node="+node), Open: commandtest.Simulate}
-			if code := c.Run(t.Context()); code != command.OK {
+			w := &world{}
+			if code := command.Run(t.Context(), "topo", w.process("--source=sim", "--sim-node="+node)); code != command.OK {
 				t.Fatalf("code %d: %s", code, &w.Err)
 			}
-			golden := filepath.Join("testdata", node+".txt")
+			golden := filepath.Join("testdata", "topo-"+node+".txt")
 			if *update {
 				if err := os.WriteFile(golden, w.Out.Bytes(), 0o644); err != nil {
 					t.Fatal(err)
@@ -50,9 +47,8 @@ func TestMatrix(t *testing.T) {
 }
 
 func TestSelectedGPUs(t *testing.T) {
-	w := &commandtest.World{}
-	c := topo.Command{Process: w.Process("--source=sim", "--sim-node=t4", "--devices=g:1,3"), Open: commandtest.Simulate}
-	if code := c.Run(t.Context()); code != command.OK {
+	w := &world{}
+	if code := command.Run(t.Context(), "topo", w.process("--source=sim", "--sim-node=t4", "--devices=g:1,3")); code != command.OK {
 		t.Fatalf("code %d: %s", code, &w.Err)
 	}
 	lines := strings.Split(w.Out.String(), "\n")
@@ -78,7 +74,7 @@ func (s silent) Read(_ context.Context, b *gpu.Batch) error {
 	return nil
 }
 
-func TestWhatTheSourceDoesNotTell(t *testing.T) {
+func TestPlacementThatIsNotReported(t *testing.T) {
 	device := func(id uint32, place *gpu.Place) gpu.Device {
 		return gpu.Device{Entity: gpu.Entity{Kind: gpu.KindGPU, ID: id}, GPU: id, Place: place}
 	}
@@ -86,12 +82,11 @@ func TestWhatTheSourceDoesNotTell(t *testing.T) {
 		device(0, &gpu.Place{NUMANode: -1, CPUs: "0-7"}), device(1, nil), device(2, &gpu.Place{NUMANode: 3}),
 	})
 	topology.Pairs = []gpu.Pair{{A: 0, B: 1, Path: gpu.PathSwitches}, {A: 0, B: 2}}
-	run := func(topology *gpu.Topology) (int, *commandtest.World) {
-		w := &commandtest.World{}
-		open := func(context.Context, *config.Config, *gpu.Plan) (app.Backend, error) {
+	run := func(topology *gpu.Topology) (int, *world) {
+		w := &world{Open: func(context.Context, *config.Config, *gpu.Plan) (app.Backend, error) {
 			return app.Backend{Source: silent{topology}}, nil
-		}
-		return topo.Command{Process: w.Process("--source=sim"), Open: open}.Run(t.Context()), w
+		}}
+		return command.Run(t.Context(), "topo", w.process("--source=sim")), w
 	}
 	code, w := run(topology)
 	want := []string{"GPU0 GPU1 GPU2 CPU Affinity NUMA Affinity", "GPU0 X PXB N/A 0-7 N/A", "GPU1 PXB X N/A N/A N/A", "GPU2 N/A N/A X N/A 3"}
@@ -107,19 +102,18 @@ func TestWhatTheSourceDoesNotTell(t *testing.T) {
 	}
 }
 
-func TestUsage(t *testing.T) {
+func TestTopoThatCannotBe(t *testing.T) {
 	for _, tt := range []struct {
 		args     []string
-		open     command.Opener
+		open     opener
 		code     int
 		out, log string
 	}{
-		{[]string{"--help"}, commandtest.Simulate, command.OK, topo.Usage, ""},
-		{[]string{"more"}, commandtest.Simulate, command.Unable, "", "dcgm-exporter topo: unexpected argument \"more\"\n"},
-		{nil, commandtest.Refuse(gpu.ErrUnavailable), command.Faulty, "", "dcgm-exporter topo: unavailable\n"},
+		{[]string{"more"}, simulate, command.Unable, "", "dcgm-exporter topo: unexpected argument \"more\"\n"},
+		{nil, refuse(gpu.ErrUnavailable), command.Faulty, "", "dcgm-exporter topo: unavailable\n"},
 	} {
-		w := &commandtest.World{}
-		if code := (topo.Command{Process: w.Process(tt.args...), Open: tt.open}).Run(t.Context()); code != tt.code {
+		w := &world{Open: tt.open}
+		if code := command.Run(t.Context(), "topo", w.process(tt.args...)); code != tt.code {
 			t.Errorf("%q: code %d", tt.args, code)
 		}
 		if d := cmp.Diff([2]string{tt.out, tt.log}, [2]string{w.Out.String(), w.Err.String()}); d != "" {

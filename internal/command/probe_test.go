@@ -1,4 +1,4 @@
-package probe
+package command_test
 
 import (
 	"crypto/tls"
@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/command"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/command/commandtest"
 )
 
 const (
@@ -30,7 +29,7 @@ func serve(t *testing.T, status int, pages ...string) *httptest.Server {
 	return server
 }
 
-func TestPages(t *testing.T) {
+func TestProbe(t *testing.T) {
 	for name, c := range map[string]struct {
 		status int
 		pages  []string
@@ -38,17 +37,17 @@ func TestPages(t *testing.T) {
 		code   int
 		says   string
 	}{
-		"data":               {200, []string{success + gpus}, nil, command.OK, "4 series of 3 families, 3 GPUs and instances"},
+		"data":               {200, []string{success + gpus}, nil, command.OK, "4 series of 3 families, 3 of GPUs"},
 		"of NVIDIA":          {200, []string{gpus}, nil, command.OK, "3 series of 2 families"},
 		"no GPU":             {200, []string{success}, nil, command.Faulty, "1 series, and none of a GPU"},
 		"failed":             {200, []string{"dcgm_exporter_collect_success 0\n" + gpus}, nil, command.Faulty, "the last collection failed"},
-		"data after a while": {200, []string{"dcgm_exporter_collect_success 0\n", success + gpus}, []string{"--wait=1m"}, command.OK, "3 GPUs"},
+		"data after a while": {200, []string{"dcgm_exporter_collect_success 0\n", success + gpus}, []string{"--wait=1m"}, command.OK, "3 of GPUs"},
 		"no page":            {404, []string{gpus}, nil, command.Faulty, "404"},
 		"no text format":     {200, []string{"<html>"}, nil, command.Faulty, "text format"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var w commandtest.World
-			code := Command{w.Process(append(c.args, serve(t, c.status, c.pages...).URL+"/metrics")...)}.Run(t.Context())
+			var w world
+			code := command.Run(t.Context(), "probe", w.process(append(c.args, serve(t, c.status, c.pages...).URL+"/metrics")...))
 			if said := w.Out.String() + w.Err.String(); code != c.code || !strings.Contains(said, c.says) {
 				t.Errorf("code %d, said %q; want %d and %q", code, said, c.code, c.says)
 			}
@@ -79,20 +78,20 @@ func TestTLSAndPasswords(t *testing.T) {
 		"--ca-file=/none --credentials=/scrape":   command.Unable,
 		"--ca-file=/ca --credentials=/none":       command.Unable,
 	} {
-		w := commandtest.World{Files: files}
-		if code := (Command{w.Process(append(strings.Fields(args), server.URL)...)}).Run(t.Context()); code != want {
+		w := world{Files: files}
+		if code := command.Run(t.Context(), "probe", w.process(append(strings.Fields(args), server.URL)...)); code != want {
 			t.Errorf("%s: code %d, want %d; said %s", args, code, want, w.Err.String())
 		}
 	}
 }
 
-func TestArguments(t *testing.T) {
+func TestProbeArguments(t *testing.T) {
 	for args, want := range map[string]int{
-		"--help": command.OK, "": command.Unable, "http://a http://b": command.Unable, "--wait=x http://a": command.Unable,
-		"localhost:9400": command.Unable, "/metrics": command.Unable, "ftp://a": command.Unable, "http://[::1": command.Unable,
+		"": command.Unable, "http://a http://b": command.Unable, "--wait=x http://a": command.Unable,
+		"localhost:9400": command.Unable, "/metrics": command.Unable, "ftp://a": command.Unable, "http://[::1": command.Faulty,
 	} {
-		var w commandtest.World
-		if code := (Command{w.Process(strings.Fields(args)...)}).Run(t.Context()); code != want {
+		var w world
+		if code := command.Run(t.Context(), "probe", w.process(strings.Fields(args)...)); code != want {
 			t.Errorf("%q: code %d, want %d", args, code, want)
 		}
 	}

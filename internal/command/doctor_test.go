@@ -1,4 +1,4 @@
-package doctor_test
+package command_test
 
 import (
 	"context"
@@ -13,19 +13,22 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/app"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/command"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/command/commandtest"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/command/doctor"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/podmapper"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/kubelet"
 )
+
+// A machine is what doctor looks at.
+type machine struct {
+	Root   string
+	Dial   func(ctx context.Context, network, address string) (net.Conn, error)
+	Listen func(network, address string) (net.Listener, error)
+}
 
 // healthy is what lies on a machine where everything is right.
 func healthy() map[string]string {
@@ -46,8 +49,8 @@ func healthy() map[string]string {
 	}
 }
 
-// machine lays the files under a folder and refuses every connection.
-func machine(t *testing.T, files map[string]string) doctor.Machine {
+// machineOf lays the files under a folder and refuses every connection.
+func machineOf(t *testing.T, files map[string]string) machine {
 	t.Helper()
 	root := t.TempDir()
 	for path, text := range files {
@@ -59,7 +62,7 @@ func machine(t *testing.T, files map[string]string) doctor.Machine {
 			t.Fatal(err)
 		}
 	}
-	return doctor.Machine{
+	return machine{
 		Root: root,
 		Dial: func(_ context.Context, network, address string) (net.Conn, error) {
 			return nil, &net.OpError{Op: "dial", Net: network, Err: syscall.ECONNREFUSED}
@@ -92,19 +95,32 @@ func listenError(err error) func(string, string) (net.Listener, error) {
 	}
 }
 
-// examine runs the checks of a configuration.
-func examine(t *testing.T, w *commandtest.World, m doctor.Machine, open command.Opener, args ...string) []doctor.Row {
-	t.Helper()
-	p := w.Process()
-	cfg, err := config.Parse(args, p.Env, p.ReadFile)
-	if err != nil {
-		t.Fatal(err)
+// A line is a row of the output, with the line of advice behind it.
+type line struct{ State, Check, Found, Advice string }
+
+// lines reads the output of doctor.
+func lines(out string) (all []line) {
+	for text := range strings.Lines(out) {
+		text = strings.TrimSuffix(text, "\n")
+		if advice, ok := strings.CutPrefix(text, strings.Repeat(" ", 22)+"> "); ok {
+			all[len(all)-1].Advice = advice
+			continue
+		}
+		all = append(all, line{strings.TrimSpace(text[:4]), strings.TrimSpace(text[6:20]), text[22:], ""})
 	}
-	var rows []doctor.Row
-	synctest.Test(t, func(t *testing.T) {
-		rows = doctor.Command{Process: p, Machine: m, Open: open, Unmatched: everyIDMatches}.Rows(t.Context(), cfg)
-	})
-	return rows
+	return all
+}
+
+// examine runs the checks of a configuration on a machine.
+func examine(t *testing.T, w *world, m machine, open opener, args ...string) []line {
+	t.Helper()
+	w.Open = open
+	p := w.process(args...)
+	p.Root, p.Dial, p.Listen, p.Unmatched = m.Root, m.Dial, m.Listen, everyIDMatches
+	if code := run(t, "doctor", p); code == command.Unable {
+		t.Fatal(&w.Err)
+	}
+	return lines(w.Out.String())
 }
 
 func everyIDMatches(context.Context, *config.Config, *gpu.Topology) ([]podmapper.Unmatched, error) {
@@ -112,7 +128,7 @@ func everyIDMatches(context.Context, *config.Config, *gpu.Topology) ([]podmapper
 }
 
 // states writes the rows without advice, in short.
-func states(rows []doctor.Row) []string {
+func states(rows []line) []string {
 	var list []string
 	for _, r := range rows {
 		list = append(list, fmt.Sprintf("%s %s: %s", r.State, r.Check, r.Found))
@@ -122,13 +138,13 @@ func states(rows []doctor.Row) []string {
 
 func TestEverythingIsRight(t *testing.T) {
 	const csv = "DCGM_FI_DEV_GPU_TEMP, gauge, T\nDCGM_FI_PROF_DRAM_ACTIVE, gauge, D\n"
-	w := &commandtest.World{Files: map[string]string{"/my.csv": csv, "/web.yaml": ""}, Env: map[string]string{"NODE_NAME": "node-1"}}
-	m := machine(t, healthy())
+	w := &world{Files: map[string]string{"/my.csv": csv, "/web.yaml": ""}, Env: map[string]string{"NODE_NAME": "node-1"}}
+	m := machineOf(t, healthy())
 	socket := filepath.Join(m.Root, "/run/kubelet.sock")
 	listenUnix(t, socket)
 	m.Dial = answers("unix " + socket)
 
-	rows := examine(t, w, m, commandtest.Simulate, "-f=/my.csv", "-k", "--pod-resources-kubelet-socket=/run/kubelet.sock", "--web-config-file=/web.yaml")
+	rows := examine(t, w, m, simulate, "-f=/my.csv", "-k", "--pod-resources-kubelet-socket=/run/kubelet.sock", "--web-config-file=/web.yaml")
 	var got []string
 	for _, line := range states(rows) {
 		if !strings.HasPrefix(line, "warn setting: ") { // what comes later is reported by config
@@ -147,7 +163,7 @@ func TestEverythingIsRight(t *testing.T) {
 		"ok node name: node-1",
 		"ok port: :9400 is free",
 		"ok web config: /web.yaml can be read",
-		"ok source: sim opened: 8 GPUs, driver 570.124.06",
+		"ok source: sim: 8 GPUs, 11 GPU instances, driver 570.124.06",
 		"ok device ids: every GPU that a container holds is one of the source",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -168,113 +184,113 @@ func listenUnix(t *testing.T, path string) {
 }
 
 func TestOneThingIsWrong(t *testing.T) {
-	type world struct {
+	type surroundings struct {
 		files map[string]string // beside the healthy ones; "-" takes one away
 		dial  func(context.Context, string, string) (net.Conn, error)
 		bind  error
 		env   map[string]string
 		own   map[string]string // what the exporter reads
-		open  command.Opener
+		open  opener
 	}
 	profiling := map[string]string{"/etc/dcgm-exporter/default-counters.csv": "DCGM_FI_PROF_DRAM_ACTIVE, gauge, D\n"}
 	noCapability := "CapEff:\t00000000a80425fb\n"
 	tests := []struct {
 		name   string
-		world  world
+		world  surroundings
 		args   []string
 		want   string // the row
 		advice string // a part of its advice
 	}{
-		{"no driver", world{files: map[string]string{"/proc/driver/nvidia/version": "-"}}, nil,
+		{"no driver", surroundings{files: map[string]string{"/proc/driver/nvidia/version": "-"}}, nil,
 			"fail driver: no NVIDIA kernel module is loaded", "picks the GPU up"},
-		{"nouveau", world{files: map[string]string{"/proc/driver/nvidia/version": "-", "/proc/modules": "drm 1 0 - Live 0\nnouveau 2 0 - Live 0\n"}}, nil,
+		{"nouveau", surroundings{files: map[string]string{"/proc/driver/nvidia/version": "-", "/proc/modules": "drm 1 0 - Live 0\nnouveau 2 0 - Live 0\n"}}, nil,
 			"fail driver: the nouveau driver has the GPU", "blacklist nouveau"},
-		{"driver outside the container", world{files: map[string]string{"/proc/driver/nvidia/version": "-", "/proc/modules": "nvidia 2 0 - Live 0\n"}}, nil,
+		{"driver outside the container", surroundings{files: map[string]string{"/proc/driver/nvidia/version": "-", "/proc/modules": "nvidia 2 0 - Live 0\n"}}, nil,
 			"fail driver: the NVIDIA kernel module is loaded, and /proc/driver/nvidia is not visible", "runtimeClassName: nvidia"},
-		{"a version of an unknown form", world{files: map[string]string{"/proc/driver/nvidia/version": "NVRM version: new form\n"}}, nil,
+		{"a version of an unknown form", surroundings{files: map[string]string{"/proc/driver/nvidia/version": "NVRM version: new form\n"}}, nil,
 			"ok driver: NVIDIA kernel module of an unknown version", ""},
-		{"no control file", world{files: map[string]string{"/dev/nvidiactl": "-"}}, nil,
+		{"no control file", surroundings{files: map[string]string{"/dev/nvidiactl": "-"}}, nil,
 			"fail device files: /dev/nvidiactl is missing", "nvidia-modprobe"},
-		{"no GPU file", world{files: map[string]string{"/dev/nvidia0": "-", "/dev/nvidia1": "-"}}, nil,
+		{"no GPU file", surroundings{files: map[string]string{"/dev/nvidia0": "-", "/dev/nvidia1": "-"}}, nil,
 			"fail device files: there is no /dev/nvidia0", "NVIDIA_VISIBLE_DEVICES=all"},
-		{"a GPU too few", world{files: map[string]string{"/dev/nvidia1": "-"}}, nil,
+		{"a GPU too few", surroundings{files: map[string]string{"/dev/nvidia1": "-"}}, nil,
 			"warn device files: 1 of the machine's 2 GPUs are visible", "NVIDIA_VISIBLE_DEVICES=all"},
-		{"no NVML", world{files: map[string]string{"/usr/lib64/libnvidia-ml.so.1": "-"}}, nil,
+		{"no NVML", surroundings{files: map[string]string{"/usr/lib64/libnvidia-ml.so.1": "-"}}, nil,
 			"fail NVML: libnvidia-ml.so.1 was not found", "LD_LIBRARY_PATH"},
-		{"NVML elsewhere", world{files: map[string]string{"/usr/lib64/libnvidia-ml.so.1": "-", "/opt/nv/libnvidia-ml.so.1": ""}, env: map[string]string{"LD_LIBRARY_PATH": ":/opt/nv"}}, nil,
+		{"NVML elsewhere", surroundings{files: map[string]string{"/usr/lib64/libnvidia-ml.so.1": "-", "/opt/nv/libnvidia-ml.so.1": ""}, env: map[string]string{"LD_LIBRARY_PATH": ":/opt/nv"}}, nil,
 			"ok NVML: /opt/nv/libnvidia-ml.so.1", ""},
-		{"no DCGM, with NVML beside it", world{files: map[string]string{"/opt/dcgm/lib/libdcgm.so.4": "-"}}, nil,
+		{"no DCGM, with NVML beside it", surroundings{files: map[string]string{"/opt/dcgm/lib/libdcgm.so.4": "-"}}, nil,
 			"warn DCGM: libdcgm.so.4 was not found", "NVML serves instead"},
-		{"an older DCGM", world{files: map[string]string{"/opt/dcgm/lib/libdcgm.so.4": "-", "/usr/lib64/libdcgm.so.3": ""}}, nil,
+		{"an older DCGM", surroundings{files: map[string]string{"/opt/dcgm/lib/libdcgm.so.4": "-", "/usr/lib64/libdcgm.so.3": ""}}, nil,
 			"warn DCGM: /usr/lib64/libdcgm.so.3 is not of DCGM 4", "Replace it"},
-		{"no DCGM, where it must be", world{files: map[string]string{"/opt/dcgm/lib/libdcgm.so.4": "-"}}, []string{"--source=dcgm"},
+		{"no DCGM, where it must be", surroundings{files: map[string]string{"/opt/dcgm/lib/libdcgm.so.4": "-"}}, []string{"--source=dcgm"},
 			"fail DCGM: libdcgm.so.4 was not found", "--source=nvml"},
-		{"no DCGM, for a remote engine", world{files: map[string]string{"/opt/dcgm/lib/libdcgm.so.4": "-"}}, []string{"-r=host"},
+		{"no DCGM, for a remote engine", surroundings{files: map[string]string{"/opt/dcgm/lib/libdcgm.so.4": "-"}}, []string{"-r=host"},
 			"fail DCGM: libdcgm.so.4 was not found", "Install datacenter-gpu-manager-4-core; in a container use the image whose tag ends in -dcgm."},
-		{"another engine", world{dial: answers("tcp 127.0.0.1:5555")}, nil,
+		{"another engine", surroundings{dial: answers("tcp 127.0.0.1:5555")}, nil,
 			"warn host engine: embedded, and another one answers on port 5555", "--remote-hostengine-info=localhost:5555"},
-		{"a remote engine", world{dial: answers("tcp nvidia-dcgm:5555")}, []string{"-r=nvidia-dcgm"},
+		{"a remote engine", surroundings{dial: answers("tcp nvidia-dcgm:5555")}, []string{"-r=nvidia-dcgm"},
 			"ok host engine: nvidia-dcgm:5555 answers", ""},
-		{"a remote engine of IPv6", world{dial: answers("tcp [::1]:5556")}, []string{"-r=tcp://[::1]:5556"},
+		{"a remote engine of IPv6", surroundings{dial: answers("tcp [::1]:5556")}, []string{"-r=tcp://[::1]:5556"},
 			"warn host engine: [::1]:5556 answers; over TCP each of its larger replies stalls for 40 to 120 ms", "unix://"},
-		{"a remote engine of IPv6 without a port", world{dial: answers("tcp [::1]:5555")}, []string{"-r=[::1]"},
+		{"a remote engine of IPv6 without a port", surroundings{dial: answers("tcp [::1]:5555")}, []string{"-r=[::1]"},
 			"warn host engine: [::1]:5555 answers; over TCP each of its larger replies stalls for 40 to 120 ms", "unix://"},
-		{"a remote engine on this machine", world{dial: answers("tcp localhost:5555")}, []string{"-r=localhost"},
+		{"a remote engine on this machine", surroundings{dial: answers("tcp localhost:5555")}, []string{"-r=localhost"},
 			"warn host engine: localhost:5555 answers; over TCP each of its larger replies stalls for 40 to 120 ms", "--domain-socket"},
-		{"a remote engine elsewhere", world{dial: answers("tcp 10.0.0.9:5555")}, []string{"-r=10.0.0.9"},
+		{"a remote engine elsewhere", surroundings{dial: answers("tcp 10.0.0.9:5555")}, []string{"-r=10.0.0.9"},
 			"ok host engine: 10.0.0.9:5555 answers", ""},
-		{"a remote engine that is not there", world{}, []string{"-r=host:1"},
+		{"a remote engine that is not there", surroundings{}, []string{"-r=host:1"},
 			"fail host engine: host:1 cannot be reached: dial tcp: connection refused", "nv-hostengine"},
-		{"a vsock without its device", world{}, []string{"-r=vsock://2:5555"}, "", "vhost_vsock"},
-		{"a vsock", world{files: map[string]string{"/dev/vsock": ""}}, []string{"-r=vsock://2:5555"},
+		{"a vsock without its device", surroundings{}, []string{"-r=vsock://2:5555"}, "", "vhost_vsock"},
+		{"a vsock", surroundings{files: map[string]string{"/dev/vsock": ""}}, []string{"-r=vsock://2:5555"},
 			"ok host engine: vsock://2:5555: /dev/vsock is there", ""},
-		{"nothing to profile", world{files: map[string]string{"/proc/self/status": noCapability}, own: map[string]string{"/etc/dcgm-exporter/default-counters.csv": "DCGM_FI_DEV_GPU_TEMP, gauge, T\n"}}, nil,
+		{"nothing to profile", surroundings{files: map[string]string{"/proc/self/status": noCapability}, own: map[string]string{"/etc/dcgm-exporter/default-counters.csv": "DCGM_FI_DEV_GPU_TEMP, gauge, T\n"}}, nil,
 			"ok profiling: no profiling metric is configured", ""},
-		{"no right to profile", world{files: map[string]string{"/proc/self/status": noCapability}, own: profiling}, nil,
+		{"no right to profile", surroundings{files: map[string]string{"/proc/self/status": noCapability}, own: profiling}, nil,
 			"warn profiling: 1 profiling metric configured, without CAP_SYS_ADMIN", "before Hopper"},
-		{"no right to profile, and no file that says who has", world{files: map[string]string{"/proc/self/status": noCapability, "/proc/driver/nvidia/params": "-"}, own: profiling}, nil,
+		{"no right to profile, and no file that says who has", surroundings{files: map[string]string{"/proc/self/status": noCapability, "/proc/driver/nvidia/params": "-"}, own: profiling}, nil,
 			"warn profiling: 1 profiling metric configured, without CAP_SYS_ADMIN", "before Hopper"},
-		{"a driver that lets every user profile", world{files: map[string]string{"/proc/self/status": noCapability, "/proc/driver/nvidia/params": "A: 1\nRmProfilingAdminOnly: 0\n"}, own: profiling}, nil,
+		{"a driver that lets every user profile", surroundings{files: map[string]string{"/proc/self/status": noCapability, "/proc/driver/nvidia/params": "A: 1\nRmProfilingAdminOnly: 0\n"}, own: profiling}, nil,
 			"ok profiling: the driver lets every user profile (NVreg_RestrictProfilingToAdminUsers=0), for 1 metric", ""},
-		{"capabilities that are not known", world{files: map[string]string{"/proc/self/status": "Name:\tx\n"}, own: profiling}, nil,
-			"warn profiling: the capabilities are unknown: /proc/self/status has no CapEff", "CAP_SYS_ADMIN"},
-		{"capabilities of another form", world{files: map[string]string{"/proc/self/status": "CapEff: all\n"}, own: profiling}, nil,
-			`warn profiling: the capabilities are unknown: /proc/self/status: strconv.ParseUint: parsing "all": invalid syntax`, "CAP_SYS_ADMIN"},
-		{"no kubelet", world{}, []string{"-k"},
+		{"capabilities that are not known", surroundings{files: map[string]string{"/proc/self/status": "Name:\tx\n"}, own: profiling}, nil,
+			"warn profiling: the capabilities in /proc/self/status cannot be read", "CAP_SYS_ADMIN"},
+		{"capabilities of another form", surroundings{files: map[string]string{"/proc/self/status": "CapEff: all\n"}, own: profiling}, nil,
+			"warn profiling: the capabilities in /proc/self/status cannot be read", "CAP_SYS_ADMIN"},
+		{"no kubelet", surroundings{}, []string{"-k"},
 			"fail kubelet: /var/lib/kubelet/pod-resources/kubelet.sock does not exist", "Mount the host's folder"},
-		{"a file for a kubelet", world{}, []string{"-k", "--pod-resources-kubelet-socket=/var/lib/kubelet/pod-resources/not-a-socket"},
+		{"a file for a kubelet", surroundings{}, []string{"-k", "--pod-resources-kubelet-socket=/var/lib/kubelet/pod-resources/not-a-socket"},
 			"fail kubelet: /var/lib/kubelet/pod-resources/not-a-socket is no socket", "Mount the folder"},
-		{"a pod without its node's name", world{}, []string{"-k"},
+		{"a pod without its node's name", surroundings{}, []string{"-k"},
 			"warn node name: NODE_NAME is not set", "spec.nodeName"},
-		{"a port in use", world{bind: syscall.EADDRINUSE}, nil,
+		{"a port in use", surroundings{bind: syscall.EADDRINUSE}, nil,
 			"fail port: :9400 is in use", "--address"},
-		{"a port below 1024", world{bind: syscall.EACCES}, []string{"-a=:80"},
+		{"a port below 1024", surroundings{bind: syscall.EACCES}, []string{"-a=:80"},
 			"fail port: :80: permission denied", "CAP_NET_BIND_SERVICE"},
-		{"an address of another machine", world{bind: syscall.EADDRNOTAVAIL}, []string{"-a=192.0.2.1:1"},
+		{"an address of another machine", surroundings{bind: syscall.EADDRNOTAVAIL}, []string{"-a=192.0.2.1:1"},
 			"fail port: listen tcp: bind: cannot assign requested address", "--address of this machine"},
-		{"sockets of systemd", world{env: map[string]string{"LISTEN_FDS": "1"}}, []string{"--web-systemd-socket"},
+		{"sockets of systemd", surroundings{env: map[string]string{"LISTEN_FDS": "1"}}, []string{"--web-systemd-socket"},
 			"ok port: systemd hands over the sockets", ""},
-		{"sockets of systemd, started by hand", world{}, []string{"--web-systemd-socket"},
+		{"sockets of systemd, started by hand", surroundings{}, []string{"--web-systemd-socket"},
 			"warn port: LISTEN_FDS is not set", "socket unit"},
-		{"no web configuration", world{}, []string{"--web-config-file=/none.yaml"},
+		{"no web configuration", surroundings{}, []string{"--web-config-file=/none.yaml"},
 			"fail web config: open /none.yaml: file does not exist", "Mount the file"},
-		{"no counters file", world{}, []string{"-f=/none.csv"},
+		{"no counters file", surroundings{}, []string{"-f=/none.csv"},
 			"fail counters: open /none.csv: file does not exist", "--collectors"},
-		{"a counters file without use", world{own: map[string]string{"/a.csv": "x\n"}}, []string{"-f=/a.csv"},
+		{"a counters file without use", surroundings{own: map[string]string{"/a.csv": "x\n"}}, []string{"-f=/a.csv"},
 			"fail counters: /a.csv has no usable line", "dcgm-exporter check"},
-		{"a counters file with a slip", world{own: map[string]string{"/a.csv": "x\nDCGM_FI_DEV_GPU_TEMP,gauge,T\n"}}, []string{"-f=/a.csv"},
+		{"a counters file with a slip", surroundings{own: map[string]string{"/a.csv": "x\nDCGM_FI_DEV_GPU_TEMP,gauge,T\n"}}, []string{"-f=/a.csv"},
 			"warn counters: /a.csv names 1 metric, and 1 line cannot be used", "dcgm-exporter check"},
-		{"no source", world{open: commandtest.Refuse(fmt.Errorf("%w: no driver", gpu.ErrUnavailable))}, nil,
+		{"no source", surroundings{open: refuse(fmt.Errorf("%w: no driver", gpu.ErrUnavailable))}, nil,
 			"fail source: unavailable: no driver", "picks the GPU up"},
-		{"a source of another version", world{open: commandtest.Refuse(fmt.Errorf("%w: 4.7 here, 4.5 there", gpu.ErrVersion))}, nil,
+		{"a source of another version", surroundings{open: refuse(fmt.Errorf("%w: 4.7 here, 4.5 there", gpu.ErrVersion))}, nil,
 			"fail source: version mismatch: 4.7 here, 4.5 there", "same version"},
-		{"a source that may not be used", world{open: commandtest.Refuse(gpu.ErrPermission)}, nil,
+		{"a source that may not be used", surroundings{open: refuse(gpu.ErrPermission)}, nil,
 			"fail source: no permission", "access"},
-		{"a source that is silent", world{open: commandtest.Refuse(gpu.ErrTimeout)}, nil,
+		{"a source that is silent", surroundings{open: refuse(gpu.ErrTimeout)}, nil,
 			"fail source: timeout", "XIDs"},
-		{"a source that fails in its own way", world{open: commandtest.Refuse(errors.New("strange"))}, nil,
+		{"a source that fails in its own way", surroundings{open: refuse(errors.New("strange"))}, nil,
 			"fail source: strange", "Mend"},
-		{"a setting without effect", world{}, []string{"--disable-startup-validate"},
+		{"a setting without effect", surroundings{}, []string{"--disable-startup-validate"},
 			"warn setting: --disable-startup-validate has no effect: the exporter starts without a driver, and says what is missing.", ""},
 	}
 	for _, tt := range tests {
@@ -285,7 +301,7 @@ func TestOneThingIsWrong(t *testing.T) {
 					delete(files, path)
 				}
 			}
-			m := machine(t, files)
+			m := machineOf(t, files)
 			if tt.world.dial != nil {
 				m.Dial = tt.world.dial
 			}
@@ -294,9 +310,9 @@ func TestOneThingIsWrong(t *testing.T) {
 			}
 			open := tt.world.open
 			if open == nil {
-				open = commandtest.Simulate
+				open = simulate
 			}
-			rows := examine(t, &commandtest.World{Env: tt.world.env, Files: tt.world.own}, m, open, tt.args...)
+			rows := examine(t, &world{Env: tt.world.env, Files: tt.world.own}, m, open, tt.args...)
 			for _, r := range rows {
 				row := fmt.Sprintf("%s %s: %s", r.State, r.Check, strings.ReplaceAll(r.Found, m.Root, ""))
 				if (tt.want == "" || row == tt.want) && strings.Contains(r.Advice, tt.advice) && (tt.advice != "") == (r.Advice != "") {
@@ -310,15 +326,15 @@ func TestOneThingIsWrong(t *testing.T) {
 
 // TestAdvice holds that whatever is not right comes with something to do, and what is right with
 // nothing; only what a missing driver brings along is spared its own advice.
-func TestAdvice(t *testing.T) {
-	m := machine(t, nil)
-	rows := examine(t, &commandtest.World{}, m, commandtest.Refuse(gpu.ErrUnavailable), "--kubernetes=false")
+func TestFaultsComeWithAdvice(t *testing.T) {
+	m := machineOf(t, nil)
+	rows := examine(t, &world{}, m, refuse(gpu.ErrUnavailable), "--kubernetes=false")
 	want := map[string]bool{"driver": true, "device files": false, "NVML": false, "DCGM": true, "source": true}
 	for _, r := range rows {
 		advised, ok := want[r.Check]
 		if !ok {
-			advised = r.State != doctor.OK
-		} else if r.State == doctor.OK {
+			advised = r.State != "ok"
+		} else if r.State == "ok" {
 			t.Errorf("%s is ok on an empty machine", r.Check)
 		}
 		if advised != (r.Advice != "") {
@@ -328,23 +344,23 @@ func TestAdvice(t *testing.T) {
 }
 
 func TestSocketOfAnEngine(t *testing.T) {
-	m := machine(t, healthy())
+	m := machineOf(t, healthy())
 	socket := filepath.Join(m.Root, "/run/dcgm.sock")
 	m.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
 		return nil, &net.OpError{Op: "dial", Net: network, Err: os.NewSyscallError("connect", syscall.EACCES)}
 	}
-	rows := examine(t, &commandtest.World{}, m, commandtest.Simulate, "-r=unix:///run/dcgm.sock")
-	expect(t, rows, "host engine", doctor.Fail, "the right to use the socket")
+	rows := examine(t, &world{}, m, simulate, "-r=unix:///run/dcgm.sock")
+	expect(t, rows, "host engine", "fail", "the right to use the socket")
 
 	m.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
 		return nil, &net.OpError{Op: "dial", Net: network, Err: &fs.PathError{Op: "connect", Path: address, Err: syscall.ENOENT}}
 	}
-	rows = examine(t, &commandtest.World{}, m, commandtest.Simulate, "-r=unix:///run/dcgm.sock")
-	expect(t, rows, "host engine", doctor.Fail, "--domain-socket")
+	rows = examine(t, &world{}, m, simulate, "-r=unix:///run/dcgm.sock")
+	expect(t, rows, "host engine", "fail", "--domain-socket")
 
 	m.Dial = answers("unix " + socket)
-	rows = examine(t, &commandtest.World{}, m, commandtest.Simulate, "-r=unix:///run/dcgm.sock")
-	expect(t, rows, "host engine", doctor.OK, "")
+	rows = examine(t, &world{}, m, simulate, "-r=unix:///run/dcgm.sock")
+	expect(t, rows, "host engine", "ok", "")
 }
 
 // Ids that match nothing are listed with their reason, at most 20 of them.
@@ -354,18 +370,15 @@ func TestUnmatchedIDs(t *testing.T) {
 		ids = append(ids, fmt.Sprintf("nvidia%d", 100+i))
 	}
 	k := kubelet.Start(t, kubelet.Lists(kubelet.Pod("ml/a", kubelet.Container("main", "nvidia.com/gpu", ids...))))
-	p := (&commandtest.World{}).Process()
-	cfg, err := config.Parse([]string{"--source=sim", "-k", "--pod-resources-kubelet-socket=" + k.Socket()}, p.Env, p.ReadFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	var w world
+	command.Run(t.Context(), "doctor", w.process("--source=sim", "-k", "--pod-resources-kubelet-socket="+k.Socket()))
 	var got []string
-	for _, r := range (doctor.Command{Process: p, Open: commandtest.Simulate, Unmatched: app.Unmatched}).Rows(t.Context(), cfg) {
+	for _, r := range lines(w.Out.String()) {
 		if r.Check == "device ids" {
-			got = append(got, r.State.String()+" "+r.Found+": "+r.Advice)
+			got = append(got, r.State+" "+r.Found+": "+r.Advice)
 		}
 	}
-	if len(got) != 21 || got[20] != "warn 3 more match nothing: " {
+	if len(got) != 21 || got[20] != "warn 3 more match nothing: Mend these first." {
 		t.Errorf("%d rows: %q", len(got), got)
 	}
 	for _, want := range []string{
@@ -379,7 +392,7 @@ func TestUnmatchedIDs(t *testing.T) {
 	}
 }
 
-func expect(t *testing.T, rows []doctor.Row, check string, state doctor.State, advice string) {
+func expect(t *testing.T, rows []line, check string, state string, advice string) {
 	t.Helper()
 	for _, r := range rows {
 		if r.Check == check {
@@ -394,8 +407,8 @@ func expect(t *testing.T, rows []doctor.Row, check string, state doctor.State, a
 
 // TestSimulatedNodeNeedsNothing holds that a simulation is not advised to install a driver.
 func TestSimulatedNodeNeedsNothing(t *testing.T) {
-	for _, r := range examine(t, &commandtest.World{}, machine(t, nil), commandtest.Simulate, "--source=sim") {
-		if r.State != doctor.OK {
+	for _, r := range examine(t, &world{}, machineOf(t, nil), simulate, "--source=sim") {
+		if r.State != "ok" {
 			t.Errorf("%s %s: %s", r.State, r.Check, r.Found)
 		}
 	}
@@ -406,14 +419,14 @@ func TestSimulatedNodeNeedsNothing(t *testing.T) {
 func TestPortOfARunningExporter(t *testing.T) {
 	for _, tt := range []struct {
 		header string
-		want   doctor.State
-	}{{"X-Registry-Available", doctor.OK}, {"X-Other", doctor.Fail}} {
+		want   string
+	}{{"X-Registry-Available", "ok"}, {"X-Other", "fail"}} {
 		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/health" {
 				w.Header().Set(tt.header, "true")
 			}
 		}))
-		m := machine(t, healthy())
+		m := machineOf(t, healthy())
 		m.Listen = listenError(syscall.EADDRINUSE)
 		m.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
 			if address != "localhost:9400" {
@@ -422,39 +435,34 @@ func TestPortOfARunningExporter(t *testing.T) {
 			var d net.Dialer
 			return d.DialContext(ctx, network, srv.Listener.Addr().String())
 		}
-		p := (&commandtest.World{}).Process()
-		cfg, err := config.Parse(nil, p.Env, p.ReadFile)
-		if err != nil {
-			t.Fatal(err)
-		}
-		open := commandtest.Refuse(gpu.ErrUnavailable)
-		rows := doctor.Command{Process: p, Machine: m, Open: open}.Rows(t.Context(), cfg)
+		w := world{Open: refuse(gpu.ErrUnavailable)}
+		p := w.process()
+		p.Root, p.Dial, p.Listen = m.Root, m.Dial, m.Listen
+		command.Run(t.Context(), "doctor", p)
 		srv.Close()
-		expect(t, rows, "port", tt.want, "")
+		expect(t, lines(w.Out.String()), "port", tt.want, "")
 	}
 }
 
-func TestRun(t *testing.T) {
+func TestDoctorsExitCode(t *testing.T) {
 	for _, tt := range []struct {
 		args []string
-		open command.Opener
+		open opener
 		code int
 		out  string // a part
 	}{
-		{[]string{"--source=sim"}, commandtest.Simulate, command.OK, "ok    source          sim opened: 8 GPUs, driver 570.124.06\n"},
-		{[]string{"--source=sim"}, commandtest.Refuse(gpu.ErrLost), command.Faulty, "fail  source          lost\n                      > Mend what fails above.\n"},
-		{[]string{"--help"}, nil, command.OK, "Usage: dcgm-exporter doctor"},
+		{[]string{"--source=sim"}, simulate, command.OK, "ok    source          sim: 8 GPUs, 11 GPU instances, driver 570.124.06\n"},
+		{[]string{"--source=sim"}, refuse(gpu.ErrLost), command.Faulty, "fail  source          lost\n                      > Mend what fails above.\n"},
 		{[]string{"--source=x"}, nil, command.Unable, "expected auto, dcgm, nvml or sim"},
 		{[]string{"x"}, nil, command.Unable, `unexpected argument "x"`},
 	} {
-		w := &commandtest.World{}
-		m := machine(t, nil)
-		synctest.Test(t, func(t *testing.T) {
-			c := doctor.Command{Process: w.Process(tt.args...), Machine: m, Open: tt.open}
-			if code := c.Run(t.Context()); code != tt.code {
-				t.Errorf("%q: code %d, want %d", tt.args, code, tt.code)
-			}
-		})
+		w := &world{Open: tt.open}
+		m := machineOf(t, nil)
+		p := w.process(tt.args...)
+		p.Root, p.Dial, p.Listen = m.Root, m.Dial, m.Listen
+		if code := run(t, "doctor", p); code != tt.code {
+			t.Errorf("%q: code %d, want %d", tt.args, code, tt.code)
+		}
 		if said := w.Out.String() + w.Err.String(); !strings.Contains(said, tt.out) {
 			t.Errorf("%q: %q lacks %q", tt.args, said, tt.out)
 		}

@@ -1,30 +1,30 @@
-package check_test
+package command_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
-	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/app"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/command"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/command/check"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/command/commandtest"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// run runs the command on a clock of its own.
-func run(t *testing.T, w *commandtest.World, open command.Opener, args ...string) (code int) {
+// opener opens a source; nil is never called.
+type opener = func(context.Context, *config.Config, *gpu.Plan) (app.Backend, error)
+
+func runCheck(t *testing.T, w *world, open opener, args ...string) int {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		code = check.Command{Process: w.Process(args...), Open: open}.Run(t.Context())
-	})
-	return code
+	w.Open = open
+	return run(t, "check", w.process(args...))
 }
 
-func wantOutput(t *testing.T, w *commandtest.World, want string) {
+func wantOutput(t *testing.T, w *world, want string) {
 	t.Helper()
 	if diff := cmp.Diff(strings.TrimPrefix(want, "\n"), w.Out.String()); diff != "" {
 		t.Errorf("output differs (-want +got):\n%s", diff)
@@ -42,8 +42,8 @@ DCGM_EXP_XID_ERRORS_COUNT, gauge, Derived.
 `
 
 func TestWithoutHardware(t *testing.T) {
-	w := &commandtest.World{Files: map[string]string{"my.csv": mixed}}
-	if code := run(t, w, nil, "my.csv"); code != command.Faulty {
+	w := &world{Files: map[string]string{"my.csv": mixed}}
+	if code := runCheck(t, w, nil, "my.csv"); code != command.Faulty {
 		t.Errorf("code %d", code)
 	}
 	wantOutput(t, w, `
@@ -61,14 +61,14 @@ LINE  METRIC                        TYPE     UNIT     OF                 SAYS
 `)
 }
 
-func TestWithSource(t *testing.T) {
-	w := &commandtest.World{Files: map[string]string{"my.csv": strings.ReplaceAll(mixed, "DCGM_FI_DEV_GPU_TMP", "DCGM_FI_DEV_GPU_UTIL")}}
-	if code := run(t, w, commandtest.Simulate, "--source=sim", "my.csv"); code != command.OK {
+func TestCheckWithSource(t *testing.T) {
+	w := &world{Files: map[string]string{"my.csv": strings.ReplaceAll(mixed, "DCGM_FI_DEV_GPU_TMP", "DCGM_FI_DEV_GPU_UTIL")}}
+	if code := runCheck(t, w, simulate, "--source=sim", "my.csv"); code != command.OK {
 		t.Errorf("code %d: %s", code, &w.Err)
 	}
 	wantOutput(t, w, `
 my.csv
-Source sim: 8 × GPU, 11 × GPU instance, driver 570.124.06.
+Source sim: 8 GPUs, 11 GPU instances, driver 570.124.06.
 LINE  METRIC                        TYPE     UNIT     OF                 SAYS
 2     DCGM_FI_DEV_GPU_TEMP          gauge    celsius  GPU                collected: GPU 8/8
 3     DCGM_FI_DEV_GPU_UTIL          gauge    percent  GPU                collected in part: GPU 6/8 (not supported)
@@ -83,9 +83,9 @@ LINE  METRIC                        TYPE     UNIT     OF                 SAYS
 }
 
 func TestSourceThatDoesNotOpen(t *testing.T) {
-	w := &commandtest.World{Files: map[string]string{"my.csv": "DCGM_FI_DEV_GPU_TEMP, gauge, T\n"}}
-	refuse := commandtest.Refuse(fmt.Errorf("%w: no libdcgm.so.4", gpu.ErrUnavailable))
-	if code := run(t, w, refuse, "--source=dcgm", "my.csv"); code != command.Faulty {
+	w := &world{Files: map[string]string{"my.csv": "DCGM_FI_DEV_GPU_TEMP, gauge, T\n"}}
+	refuse := refuse(fmt.Errorf("%w: no libdcgm.so.4", gpu.ErrUnavailable))
+	if code := runCheck(t, w, refuse, "--source=dcgm", "my.csv"); code != command.Faulty {
 		t.Errorf("code %d", code)
 	}
 	if got, want := w.Err.String(), "dcgm-exporter check: unavailable: no libdcgm.so.4\n"; got != want {
@@ -97,7 +97,7 @@ func TestSourceThatDoesNotOpen(t *testing.T) {
 	}
 }
 
-func TestYAML(t *testing.T) {
+func TestCheckYAML(t *testing.T) {
 	const fields = `version: 1
 metrics:
   fields:
@@ -108,11 +108,11 @@ collection:
   watchGroups:
     - {name: fast, interval: 5s, fields: [DCGM_FI_PROF_*]}
 `
-	w := &commandtest.World{
+	w := &world{
 		Files: map[string]string{"c.yaml": fields, "/other.csv": "DCGM_FI_DEV_ECC_CURRENT, gauge, E\n"},
 		Env:   map[string]string{"DCGM_EXPORTER_COLLECTORS": "/other.csv"}, // must not hide the file's own fields
 	}
-	if code := run(t, w, nil, "c.yaml"); code != command.Faulty {
+	if code := runCheck(t, w, nil, "c.yaml"); code != command.Faulty {
 		t.Errorf("code %d", code)
 	}
 	wantOutput(t, w, `
@@ -127,14 +127,14 @@ c.yaml:9: the watch group "fast" matches none of the 1 requested fields
 }
 
 func TestSeveralFiles(t *testing.T) {
-	w := &commandtest.World{
+	w := &world{
 		In: "DCGM_FI_DEV_GPU_TEMP, gauge, T\n",
 		Files: map[string]string{
 			"broken.yml": "version: 3\n",
 			"empty.csv":  "# nothing\n",
 		},
 	}
-	if code := run(t, w, nil, "-", "broken.yml", "empty.csv"); code != command.Faulty {
+	if code := runCheck(t, w, nil, "-", "broken.yml", "empty.csv"); code != command.Faulty {
 		t.Errorf("code %d", code)
 	}
 	wantOutput(t, w, `
@@ -155,19 +155,19 @@ LINE  METRIC  TYPE  UNIT  OF  SAYS
 func TestWithoutFiles(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
-		world commandtest.World
+		world world
 		args  []string
 		first string
 		code  int
 	}{
-		{"built-in", commandtest.World{}, nil, "built-in default-counters.csv", command.OK},
-		{"default path", commandtest.World{Files: map[string]string{"/etc/dcgm-exporter/default-counters.csv": "DCGM_FI_DEV_GPU_TEMP,gauge,T"}}, nil, "/etc/dcgm-exporter/default-counters.csv", command.OK},
-		{"variable", commandtest.World{Files: map[string]string{"/a.csv": "x"}, Env: map[string]string{"DCGM_EXPORTER_COLLECTORS": "/a.csv"}}, nil, "/a.csv", command.Faulty},
-		{"notices come first", commandtest.World{}, []string{"--disable-startup-validate"}, "--disable-startup-validate has no effect: the exporter starts without a driver, and says what is missing.", command.OK},
-		{"both vocabularies", commandtest.World{Files: map[string]string{"/a.csv": "DCGM_FI_DEV_SM_CLOCK,gauge,C"}}, []string{"-f=/a.csv", "--vocabulary=both"}, "/a.csv", command.OK},
+		{"built-in", world{}, nil, "built-in default-counters.csv", command.OK},
+		{"default path", world{Files: map[string]string{"/etc/dcgm-exporter/default-counters.csv": "DCGM_FI_DEV_GPU_TEMP,gauge,T"}}, nil, "/etc/dcgm-exporter/default-counters.csv", command.OK},
+		{"variable", world{Files: map[string]string{"/a.csv": "x"}, Env: map[string]string{"DCGM_EXPORTER_COLLECTORS": "/a.csv"}}, nil, "/a.csv", command.Faulty},
+		{"notices come first", world{}, []string{"--disable-startup-validate"}, "--disable-startup-validate has no effect: the exporter starts without a driver, and says what is missing.", command.OK},
+		{"both vocabularies", world{Files: map[string]string{"/a.csv": "DCGM_FI_DEV_SM_CLOCK,gauge,C"}}, []string{"-f=/a.csv", "--vocabulary=both"}, "/a.csv", command.OK},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if code := run(t, &tt.world, nil, tt.args...); code != tt.code {
+			if code := runCheck(t, &tt.world, nil, tt.args...); code != tt.code {
 				t.Errorf("code %d, want %d", code, tt.code)
 			}
 			if first, _, _ := strings.Cut(tt.world.Out.String(), "\n"); first != tt.first {
@@ -180,25 +180,21 @@ func TestWithoutFiles(t *testing.T) {
 	}
 }
 
-func TestUnable(t *testing.T) {
+func TestCheckIsUnable(t *testing.T) {
 	for _, tt := range []struct{ args, want string }{
 		{"--sorce=sim", "dcgm-exporter check: unknown flag --sorce: did you mean --source? (see --help)\n"},
 		{"none.csv", "dcgm-exporter check: open none.csv: file does not exist\n"},
 		{"none.yaml", "dcgm-exporter check: open none.yaml: file does not exist\n"},
 		{"-f=/none.csv", "dcgm-exporter check: open /none.csv: file does not exist\n"},
 	} {
-		w := &commandtest.World{}
-		if code := run(t, w, nil, tt.args); code != command.Unable || w.Err.String() != tt.want {
+		w := &world{}
+		if code := runCheck(t, w, nil, tt.args); code != command.Unable || w.Err.String() != tt.want {
 			t.Errorf("%s: code %d, message %q, want %q", tt.args, code, &w.Err, tt.want)
 		}
 	}
-	w := &commandtest.World{}
-	if code := run(t, w, nil, "--help"); code != command.OK || w.Out.String() != check.Usage {
-		t.Errorf("--help: code %d, output %q", code, &w.Out)
-	}
-	w = &commandtest.World{Files: map[string]string{"my.csv": "DCGM_FI_DEV_GPU_TEMP, gauge, T\n"}}
-	open := commandtest.Refuse(errors.New("strange"))
-	if code := run(t, w, open, "--source=dcgm", "my.csv"); code != command.Unable {
+	w := &world{Files: map[string]string{"my.csv": "DCGM_FI_DEV_GPU_TEMP, gauge, T\n"}}
+	open := refuse(errors.New("strange"))
+	if code := runCheck(t, w, open, "--source=dcgm", "my.csv"); code != command.Unable {
 		t.Errorf("a source with an error of no kind: code %d", code)
 	}
 }

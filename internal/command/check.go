@@ -1,0 +1,298 @@
+package command
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/app"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+const checkUsage = `Usage: dcgm-exporter check [flags] [FILE...]
+
+Says line by line what a counters file (CSV) or a configuration file (YAML)
+would collect, what not, and why. Without FILE it checks what the flags and
+variables say; - is a counters file on standard input.
+
+With --source it also collects from that source for a few seconds, and says for
+each metric how many entities have it here. The other flags are those of the
+exporter itself (dcgm-exporter --help).
+
+Exit code: 0 every line can be used; 1 a line cannot, or the source does not
+open; 2 the check could not be done.
+`
+
+// Profiling fields have no value before their second sample, and a reading may come just before it.
+// The readings are close together, since a person waits.
+const (
+	checkCycles   = 4
+	checkInterval = time.Second
+)
+
+func check(ctx context.Context, p *Process) int {
+	cfg, files, code := p.config()
+	if cfg == nil {
+		return code
+	}
+	for _, notice := range cfg.Notices {
+		fmt.Fprintln(p.Out, notice)
+	}
+	if len(files) == 0 {
+		set, err := app.LoadCounters(ctx, cfg, p.ReadFile)
+		if err != nil {
+			return p.fail(Unable, err)
+		}
+		return p.checkSet(ctx, cfg, set)
+	}
+	for i, file := range files {
+		if i > 0 {
+			fmt.Fprintln(p.Out)
+		}
+		code = max(code, p.checkFile(ctx, cfg, file))
+	}
+	return code
+}
+
+// checkFile checks one file by itself, whatever flags and variables say.
+func (p *Process) checkFile(ctx context.Context, cfg *config.Config, file string) int {
+	var content []byte
+	var err error
+	if file == "-" {
+		file = "standard input"
+		content, err = io.ReadAll(io.LimitReader(p.In, counters.MaxSize+1))
+	} else {
+		content, err = p.ReadFile(file)
+	}
+	if err != nil {
+		return p.fail(Unable, err)
+	}
+	var set app.CounterSet
+	if ext := strings.ToLower(path.Ext(file)); ext != ".yaml" && ext != ".yml" {
+		if set, err = app.ParseCounters(cfg, file, content); err != nil {
+			return p.fail(Unable, err)
+		}
+		return p.checkSet(ctx, cfg, set)
+	}
+	// Another place of the counters would hide the file's own.
+	env := func(name string) (string, bool) {
+		switch name {
+		case "DCGM_EXPORTER_CONFIG_FILE":
+			return file, true
+		case "DCGM_EXPORTER_COLLECTORS", "DCGM_EXPORTER_CONFIGMAP_DATA":
+			return "", false
+		}
+		return p.Env(name)
+	}
+	if cfg, _, err = config.ParseOperands(p.Args, env, p.ReadFile); err == nil {
+		set, err = app.LoadCounters(ctx, cfg, p.ReadFile)
+	}
+	if err != nil {
+		fmt.Fprintln(p.Out, err) // the fault of the file is the result
+		return Faulty
+	}
+	return p.checkSet(ctx, cfg, set)
+}
+
+// checkSet prints the lines of one file, and returns the exit code.
+func (p *Process) checkSet(ctx context.Context, cfg *config.Config, set app.CounterSet) int {
+	fmt.Fprintln(p.Out, set.Name)
+	code := OK
+	var here map[string]*collected
+	if cfg.Source.Named && len(set.Requests) > 0 {
+		plan, err := set.Plan(cfg, checkInterval)
+		if err == nil {
+			var about string
+			err = p.collect(ctx, cfg, plan, checkCycles, func(s *gpu.Snapshot) { here, about = summarize(plan, s), "Source "+describe(s.Topology)+".\n" })
+			fmt.Fprint(p.Out, about)
+		}
+		if err != nil {
+			if code = Faulty; gpu.Reason(err) == "error" { // not of a source
+				code = Unable
+			}
+			p.fail(code, err)
+		}
+	}
+	type line struct {
+		number int
+		cells  string
+	}
+	var lines []line
+	metrics, labels, unusable, warnings := 0, 0, 0, 0
+	for _, r := range set.Requests {
+		if r.Type == gpu.MetricLabel {
+			labels++
+		} else {
+			metrics++
+		}
+		verdict, unit, of := here[r.Name].verdict(), "", ""
+		if verdict == "" {
+			verdict = catalogVerdict(r)
+		}
+		if r.Family == nil {
+			unit, of = string(r.Named.Unit), kinds(r.Named.Entry.Levels)
+		}
+		lines = append(lines, line{r.Line, fmt.Sprintf("%s\t%s\t%s\t%s\t%s", r.Name, r.Type, dash(unit), dash(of), verdict)})
+	}
+	for _, problem := range slices.Concat(set.Problems, set.Advice) {
+		mark := "NOT COLLECTED: "
+		if problem.Warning {
+			warnings++
+			mark = "warning: "
+		} else {
+			unusable++
+		}
+		number := problem.Line
+		problem.File, problem.Line = "", 0 // the table says them
+		lines = append(lines, line{number, "-\t-\t-\t-\t" + mark + strings.TrimPrefix(problem.String(), ": ")})
+	}
+	slices.SortStableFunc(lines, func(a, b line) int { return a.number - b.number })
+	t := tabwriter.NewWriter(p.Out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "LINE\tMETRIC\tTYPE\tUNIT\tOF\tSAYS")
+	for _, l := range lines {
+		number := "-"
+		if l.number > 0 {
+			number = fmt.Sprint(l.number)
+		}
+		fmt.Fprintf(t, "%s\t%s\n", number, l.cells)
+	}
+	t.Flush() // a failing standard output has no other place to report to
+	if _, err := set.Plan(cfg, cfg.Collection.Interval); err != nil {
+		fmt.Fprintln(p.Out, err)
+		unusable++
+	}
+	fmt.Fprintf(p.Out, "%s, %s, %s not usable, %s.\n", plural(metrics, "metric"), plural(labels, "label"), plural(unusable, "line"), plural(warnings, "warning"))
+	if unusable > 0 {
+		code = max(code, Faulty)
+	}
+	return code
+}
+
+// catalogVerdict says what is known of a request without looking at hardware.
+func catalogVerdict(r counters.Request) string {
+	levels := r.Named.Entry.Levels
+	switch {
+	case r.Family != nil && r.Family.Field != 0:
+		return "made by the exporter from events"
+	case r.Family != nil:
+		return "made by the exporter from calls that not every source has"
+	case r.Named.Entry.Profiling:
+		return "collected where the GPU and the permissions allow profiling"
+	case levels.Has(gpu.KindNode):
+		return "collected, once per GPU"
+	case levels.Has(gpu.KindGPU) || levels.Has(gpu.KindGPUInstance):
+		return "collected where the GPU has it"
+	default:
+		return "collected on machines with " + kinds(levels)
+	}
+}
+
+// A collected is a metric in the last cycle.
+type collected struct {
+	served, all map[gpu.Kind]int
+	series      int // of an exporter family
+	reasons     map[string]bool
+}
+
+// summarize copies from a snapshot, by the requested names.
+func summarize(plan *gpu.Plan, s *gpu.Snapshot) map[string]*collected {
+	m := map[string]*collected{}
+	of := func(name string) *collected {
+		if m[name] == nil {
+			m[name] = &collected{served: map[gpu.Kind]int{}, all: map[gpu.Kind]int{}, reasons: map[string]bool{}}
+		}
+		return m[name]
+	}
+	for _, column := range s.Columns {
+		metric := of(column.Counter.Name)
+		for row := range s.Topology.Devices {
+			if !s.Topology.Serves(&plan.Fields[column.Counter.Field], row) {
+				continue
+			}
+			kind := s.Topology.Devices[row].Entity.Kind
+			metric.all[kind]++
+			if row < len(column.Values) && !column.Values[row].IsAbsent() {
+				metric.served[kind]++
+			}
+		}
+	}
+	for _, family := range s.Families {
+		for i := range family.Series {
+			if !family.Series[i].Value.IsAbsent() {
+				of(family.Name).series++
+			}
+		}
+	}
+	for _, missing := range s.Health.Unavailable {
+		of(missing.Field).reasons[strings.ReplaceAll(missing.Reason, "_", " ")] = true
+	}
+	for _, e := range s.Health.Entities {
+		for _, metric := range m {
+			if e.Err != nil {
+				metric.reasons[strings.ReplaceAll(gpu.Reason(e.Err), "_", " ")] = true
+			}
+		}
+	}
+	return m
+}
+
+// verdict says how the metric fared; "" if nothing was seen of it.
+func (m *collected) verdict() string {
+	if m == nil {
+		return ""
+	}
+	var parts []string
+	served, all := 0, 0
+	for k := gpu.KindGPU; k <= gpu.KindNode; k++ {
+		if m.all[k] > 0 {
+			parts = append(parts, fmt.Sprintf("%s %d/%d", k, m.served[k], m.all[k]))
+			served, all = served+m.served[k], all+m.all[k]
+		}
+	}
+	why := strings.Join(slices.Sorted(maps.Keys(m.reasons)), ", ")
+	switch {
+	case m.series > 0:
+		return fmt.Sprintf("collected: %d series", m.series)
+	case served > 0 && served == all:
+		return "collected: " + strings.Join(parts, ", ")
+	case served > 0 && why != "":
+		return "collected in part: " + strings.Join(parts, ", ") + " (" + why + ")"
+	case served > 0:
+		return "collected in part: " + strings.Join(parts, ", ")
+	case why != "":
+		return "not collected here: " + why
+	default:
+		return "no value yet"
+	}
+}
+
+// describe says in a line what a session found: "sim: 8 GPUs, 11 GPU instances, driver 570.124.06".
+func describe(t *gpu.Topology) string {
+	var n [gpu.KindNode + 1]int
+	for i := range t.Devices {
+		n[t.Devices[i].Entity.Kind]++
+	}
+	var words []string
+	for k, n := range n {
+		if n > 0 {
+			words = append(words, plural(n, gpu.Kind(k).String()))
+		}
+	}
+	if words == nil {
+		words = []string{"no entities"}
+	}
+	for _, fact := range [][2]string{{"driver", t.Driver}, {"library", t.Library}, {"engine", t.Engine}} {
+		if fact[1] != "" {
+			words = append(words, fact[0]+" "+fact[1])
+		}
+	}
+	return t.Source + ": " + strings.Join(words, ", ")
+}

@@ -1,0 +1,194 @@
+// Package command holds the subcommands, a file each. They read the flags, variables and files of the
+// exporter itself, open its sources by package app, print for people and change nothing.
+package command
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strings"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/app"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/podmapper"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
+)
+
+// The exit codes of the subcommands.
+const (
+	OK     = 0 // nothing to mend
+	Faulty = 1 // something to mend was found: no data, or a line that cannot be used
+	Unable = 2 // a wrong setting, or a file that cannot be read or written
+)
+
+// A Process is the surroundings of a subcommand.
+type Process struct {
+	Args     []string                     // behind the subcommand's name
+	Env      func(string) (string, bool)  // as os.LookupEnv
+	ReadFile func(string) ([]byte, error) // as os.ReadFile
+	In       io.Reader
+	Out, Err io.Writer // results; why the command could not do its work
+
+	// Tests replace what follows; nil means the exporter's own.
+	Open      func(context.Context, *config.Config, *gpu.Plan) (app.Backend, error)
+	Page      func(context.Context, *config.Config) ([]byte, error)
+	Unmatched func(context.Context, *config.Config, *gpu.Topology) ([]podmapper.Unmatched, error)
+	// Root is the folder that doctor takes for /; Dial and Listen reach its peers.
+	Root   string
+	Dial   func(ctx context.Context, network, address string) (net.Conn, error)
+	Listen func(network, address string) (net.Listener, error)
+
+	self subcommand
+}
+
+type subcommand struct {
+	name, summary, usage string
+	run                  func(context.Context, *Process) int // nil: main runs it
+}
+
+func subcommands() []subcommand {
+	return []subcommand{
+		{"check", "what a counters file would collect, line by line", checkUsage, check},
+		{"doctor", "what works on this machine, and what to do about the rest", doctorUsage, doctor},
+		{"fields", "search the catalog of fields", fieldsUsage, fields},
+		{"help", "this list, or the help of a subcommand", "Usage: dcgm-exporter help [SUBCOMMAND]\n", help},
+		{"once", "the page of one collection, on standard output", onceUsage, once},
+		{"probe", "whether a running exporter is healthy, for images without a shell", probeUsage, probe},
+		{"topo", "how the GPUs are connected, as a matrix", topoUsage, topo},
+		{"version", "the version of this program", "Usage: dcgm-exporter version\n", nil},
+	}
+}
+
+// Run runs the subcommand of a name and returns its exit code. A name that is no subcommand is
+// reported with the nearest one.
+func Run(ctx context.Context, name string, p Process) int {
+	all := subcommands()
+	i := slices.IndexFunc(all, func(s subcommand) bool { return s.name == name && s.run != nil })
+	if i < 0 {
+		return p.unknown(name)
+	}
+	p.self = all[i]
+	if p.Open == nil {
+		p.Open = app.NewBackend
+	}
+	if p.Page == nil {
+		p.Page = app.Page
+	}
+	if p.Unmatched == nil {
+		p.Unmatched = app.Unmatched
+	}
+	return p.self.run(ctx, &p)
+}
+
+func (p *Process) unknown(word string) int {
+	var names []string
+	for _, s := range subcommands() {
+		names = append(names, s.name)
+	}
+	hint := ""
+	if near := text.Nearest(word, names); near != "" {
+		hint = fmt.Sprintf(", did you mean %q?", near)
+	}
+	fmt.Fprintf(p.Err, "dcgm-exporter: %q is no subcommand%s; \"dcgm-exporter help\" lists them\n", word, hint)
+	return Unable
+}
+
+// help prints the subcommands, or the usage of one.
+func help(_ context.Context, p *Process) int {
+	if len(p.Args) == 0 || strings.HasPrefix(p.Args[0], "-") {
+		_, _ = io.WriteString(p.Out, Usage()+"\n\"dcgm-exporter --help\" lists the flags too.\n") // the reader may be gone
+		return OK
+	}
+	for _, s := range subcommands() {
+		if s.name == p.Args[0] {
+			_, _ = io.WriteString(p.Out, s.usage)
+			return OK
+		}
+	}
+	return p.unknown(p.Args[0])
+}
+
+// Usage returns the head of --help: the subcommands with a line each, and examples.
+func Usage() string {
+	var b strings.Builder
+	b.WriteString(`Usage: dcgm-exporter [flags]                       serve metrics of NVIDIA GPUs for Prometheus
+       dcgm-exporter SUBCOMMAND [flags] [arguments]
+
+Subcommands ("dcgm-exporter help SUBCOMMAND" says more):
+`)
+	for _, s := range subcommands() {
+		fmt.Fprintf(&b, "  %-16s%s\n", s.name, s.summary)
+	}
+	b.WriteString(`
+Examples:
+  dcgm-exporter                                    GPUs of this machine, on http://localhost:9400
+  dcgm-exporter --source=sim                       a simulated node, without a GPU
+  dcgm-exporter -f my-counters.csv -c 10000        own counters, every 10 seconds
+  dcgm-exporter check my-counters.csv              before they are used
+  dcgm-exporter doctor                             when something is missing
+`)
+	return b.String()
+}
+
+// fail prints an error and returns its exit code.
+func (p *Process) fail(code int, err error) int {
+	fmt.Fprintf(p.Err, "dcgm-exporter %s: %v\n", p.self.name, err)
+	return code
+}
+
+// config reads the exporter's flags, variables and file. A nil Config means that only the code is
+// left to return: the usage was requested and printed, or a setting is wrong.
+func (p *Process) config() (cfg *config.Config, operands []string, code int) {
+	cfg, operands, err := config.ParseOperands(p.Args, p.Env, p.ReadFile)
+	switch {
+	case err != nil:
+		return nil, nil, p.fail(Unable, err)
+	case cfg.Show != config.ShowNothing:
+		_, _ = io.WriteString(p.Out, p.self.usage)
+		return nil, nil, OK
+	}
+	return cfg, operands, OK
+}
+
+// settings is config for a subcommand without operands.
+func (p *Process) settings() (cfg *config.Config, code int) {
+	cfg, operands, code := p.config()
+	if cfg != nil && len(operands) > 0 {
+		return nil, p.fail(Unable, fmt.Errorf("unexpected argument %q", operands[0]))
+	}
+	return cfg, code
+}
+
+// collect opens the configured source, and calls see with the snapshot of each cycle.
+func (p *Process) collect(ctx context.Context, cfg *config.Config, plan *gpu.Plan, cycles int, see func(*gpu.Snapshot)) error {
+	source, err := p.Open(ctx, cfg, plan)
+	if err != nil {
+		return err
+	}
+	return app.Collect(ctx, source, plan, cycles, see)
+}
+
+func plural(n int, thing string) string {
+	switch {
+	case n == 1:
+		return "1 " + thing
+	case strings.HasSuffix(thing, "ch"): // NVSwitch
+		thing += "e"
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}
+
+// dash stands for a column without text.
+func dash(s string) string { return cmp.Or(s, "-") }
+
+func kinds(set gpu.Kinds) string {
+	var words []string
+	for _, k := range set.List() {
+		words = append(words, k.String())
+	}
+	return strings.Join(words, ", ")
+}

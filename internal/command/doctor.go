@@ -1,0 +1,480 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/app"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+const doctorUsage = `Usage: dcgm-exporter doctor [flags]
+
+Looks at the driver, the libraries, the permissions, the sockets and the files
+that the exporter would use, and says what works, what does not and what to do.
+The flags are those of the exporter itself (dcgm-exporter --help): run it with
+the same ones, in the same place.
+
+Exit code: 0 nothing fails; 1 something does; 2 a wrong setting.
+`
+
+const (
+	dialLimit = 3 * time.Second  // of a peer
+	podsLimit = 10 * time.Second // of the kubelet and the API server
+	maxIDs    = 20               // rows of unmatched devices
+)
+
+// inContainer is the advice where the host has a driver that does not reach the process.
+const inContainer = "In a container, run with the NVIDIA runtime (runtimeClassName: nvidia, or docker --gpus all) and NVIDIA_VISIBLE_DEVICES=all."
+
+// A row is the outcome of one check. Rows that are not good have advice.
+type row struct {
+	state                string // good, warn or fail
+	check, found, advice string
+}
+
+const good, warn, fail = "ok", "warn", "fail" // warn: less is served than could be; fail: not what is configured
+
+// doctor prints a row for each check of the configuration, the source last: only opening it proves
+// the rest.
+func doctor(ctx context.Context, p *Process) int {
+	cfg, code := p.settings()
+	if cfg == nil {
+		return code
+	}
+	e := examination{Process: p, cfg: cfg}
+	if p.Dial == nil {
+		p.Dial = new(net.Dialer).DialContext
+	}
+	if p.Listen == nil {
+		p.Listen = net.Listen
+	}
+	for _, r := range e.rows(ctx) {
+		fmt.Fprintf(p.Out, "%-4s  %-14s  %s\n", r.state, r.check, r.found)
+		if r.advice != "" {
+			fmt.Fprintf(p.Out, "%24s%s\n", "> ", r.advice)
+		}
+		if r.state == fail {
+			code = Faulty
+		}
+	}
+	return code
+}
+
+// An examination is one run of the checks.
+type examination struct {
+	*Process
+	cfg      *config.Config
+	set      app.CounterSet
+	topology *gpu.Topology // of the source, once it is opened
+}
+
+func (e *examination) rows(ctx context.Context) (rows []row) {
+	for _, notice := range e.cfg.Notices {
+		rows = append(rows, row{warn, "setting", notice, ""})
+	}
+	var err error
+	e.set, err = app.LoadCounters(ctx, e.cfg, e.ReadFile)
+	rows = append(rows, e.counters(err))
+	local := e.cfg.Source.Remote.IsEmbedded() && e.cfg.Source.Kind != config.SourceSim
+	if local {
+		driver, nodes, nvml := e.driver(), e.deviceFiles(), e.nvml()
+		if driver.state == fail { // the others come with the driver
+			nodes.advice, nvml.advice = "", ""
+		}
+		rows = append(rows, driver, nodes, nvml)
+	}
+	if e.cfg.Source.Kind == config.SourceDCGM || e.cfg.Source.Kind == config.SourceAuto {
+		rows = append(rows, e.dcgm(), e.engine(ctx))
+	}
+	if local {
+		rows = append(rows, e.profiling())
+	}
+	kubelet := row{state: fail}
+	if e.cfg.Kubernetes.Enabled {
+		kubelet = e.kubelet(ctx)
+		rows = append(rows, kubelet, e.nodeName())
+	}
+	rows = append(rows, e.port())
+	if file := e.cfg.Web.ConfigFile; file != "" {
+		web := row{good, "web config", file + " can be read", ""}
+		if _, err := e.ReadFile(file); err != nil {
+			web = row{fail, "web config", err.Error(), "Mount the file, or let the exporter's user read it."}
+		}
+		rows = append(rows, web)
+	}
+	if err == nil {
+		rows = append(rows, e.source(ctx))
+	}
+	if kubelet.state != fail && e.topology != nil {
+		rows = append(rows, e.deviceIDs(ctx)...)
+	}
+	return rows
+}
+
+func (e *examination) counters(err error) row {
+	unusable := 0
+	for _, p := range e.set.Problems {
+		if !p.Warning {
+			unusable++
+		}
+	}
+	found := e.set.Name + " names " + plural(len(e.set.Requests), "metric")
+	switch {
+	case err != nil:
+		return row{fail, "counters", err.Error(), "Name a file that the exporter's user can read by --collectors; without it the built-in one is used."}
+	case len(e.set.Requests) == 0:
+		return row{fail, "counters", e.set.Name + " has no usable line", "dcgm-exporter check says what is wrong with each line."}
+	case unusable > 0:
+		return row{warn, "counters", found + ", and " + plural(unusable, "line") + " cannot be used", "dcgm-exporter check says which lines, and why."}
+	}
+	return row{good, "counters", found, ""}
+}
+
+var driverVersion = regexp.MustCompile(`\s(\d+\.\d+(?:\.\d+)?)\s`)
+
+// driver looks for the kernel module.
+func (e *examination) driver() row {
+	text, err := e.read("/proc/driver/nvidia/version")
+	if err == nil {
+		// NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 …
+		version := "of an unknown version"
+		line, _, _ := strings.Cut(text, "\n")
+		if found := driverVersion.FindStringSubmatch(line + "\n"); found != nil {
+			version = found[1]
+		}
+		return row{good, "driver", "NVIDIA kernel module " + version, ""}
+	}
+	modules, _ := e.read("/proc/modules")
+	loaded := func(module string) bool { return strings.Contains("\n"+modules, "\n"+module+" ") }
+	switch {
+	case !errors.Is(err, fs.ErrNotExist):
+		return row{fail, "driver", "/proc/driver/nvidia/version: " + err.Error(), "Let the exporter read /proc/driver/nvidia."}
+	case loaded("nvidia"):
+		return row{fail, "driver", "the NVIDIA kernel module is loaded, and /proc/driver/nvidia is not visible", inContainer}
+	case loaded("nouveau"):
+		return row{fail, "driver", "the nouveau driver has the GPU", "Install NVIDIA's driver and blacklist nouveau; the exporter picks the GPU up when the driver arrives."}
+	}
+	return row{fail, "driver", "no NVIDIA kernel module is loaded", "Install NVIDIA's driver; the exporter can start before and picks the GPU up. Without a GPU, try --source=sim."}
+}
+
+func (e *examination) deviceFiles() row {
+	gpus, known := len(e.glob("/dev/nvidia[0-9]*")), len(e.glob("/proc/driver/nvidia/gpus/*"))
+	// Every tool opens the control file first; it wakes no GPU.
+	control, err := os.OpenFile(e.at("/dev/nvidiactl"), os.O_RDWR, 0)
+	if err == nil {
+		err = control.Close()
+	}
+	var failed *fs.PathError
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return row{fail, "device files", "/dev/nvidiactl is missing", "Run nvidia-modprobe or nvidia-smi on the host once. " + inContainer}
+	case errors.As(err, &failed):
+		return row{fail, "device files", "/dev/nvidiactl cannot be opened: " + failed.Err.Error(),
+			"Give the process access to the device files, in a systemd unit by DeviceAllow=/dev/nvidiactl rw. " + inContainer}
+	case gpus == 0:
+		return row{fail, "device files", "there is no /dev/nvidia0", inContainer}
+	case gpus < known:
+		return row{warn, "device files", fmt.Sprintf("%d of the machine's %d GPUs are visible", gpus, known), "Set NVIDIA_VISIBLE_DEVICES=all to monitor every GPU."}
+	}
+	return row{good, "device files", "/dev/nvidiactl and " + plural(gpus, "GPU"), ""}
+}
+
+func (e *examination) nvml() row {
+	if found := e.library("libnvidia-ml.so.1"); len(found) > 0 {
+		return row{good, "NVML", found[0], ""}
+	}
+	return row{fail, "NVML", "libnvidia-ml.so.1 was not found", "It comes with the driver; set LD_LIBRARY_PATH if it lies elsewhere. " + inContainer}
+}
+
+// dcgm looks for the library of DCGM 4, whose ABI is used.
+func (e *examination) dcgm() row {
+	r := row{warn, "DCGM", "libdcgm.so.4 was not found", "NVML serves instead. Install datacenter-gpu-manager-4-core for NVSwitches, and for profiling before Hopper."}
+	for i, file := range e.library("libdcgm.so") {
+		if strings.HasPrefix(path.Base(file), "libdcgm.so.4") {
+			return row{good, "DCGM", file, ""}
+		}
+		if i == 0 {
+			r.found, r.advice = file+" is not of DCGM 4", "NVML serves instead. Replace it with datacenter-gpu-manager-4-core."
+		}
+	}
+	embedded := e.cfg.Source.Remote.IsEmbedded()
+	if e.cfg.Source.Kind == config.SourceDCGM || !embedded { // no fallback
+		r.state, r.advice = fail, "Install datacenter-gpu-manager-4-core; in a container use the image whose tag ends in -dcgm."
+		if embedded {
+			r.advice += " Without DCGM use --source=nvml."
+		}
+	}
+	return r
+}
+
+// engine looks for the host engine, or for one that is in the way of the embedded one.
+func (e *examination) engine(ctx context.Context) row {
+	address := e.cfg.Source.Remote
+	if address.IsEmbedded() {
+		local := gpu.EngineAddress{Transport: gpu.TransportTCP, Host: "127.0.0.1", Port: gpu.EnginePort}
+		if e.reach(ctx, "tcp", local.Endpoint()) == nil {
+			return row{warn, "host engine", fmt.Sprintf("embedded, and another one answers on port %d", local.Port),
+				fmt.Sprintf("Before Hopper one engine alone can profile: use the running one by --remote-hostengine-info=localhost:%d.", local.Port)}
+		}
+		return row{good, "host engine", "embedded; no other one runs on this machine", ""}
+	}
+	var err error
+	switch network, target := address.Dial(); network {
+	case "unix":
+		err = e.reach(ctx, network, e.at(target))
+	case "tcp":
+		err = e.reach(ctx, network, target)
+	default: // Go has no dialer for vsock; the source has
+		if _, err = os.Stat(e.at("/dev/vsock")); err == nil {
+			return row{good, "host engine", address.String() + ": /dev/vsock is there", ""}
+		}
+	}
+	r := row{fail, "host engine", fmt.Sprintf("%s cannot be reached: %v", address, err), ""}
+	switch {
+	case err == nil && address.Transport == gpu.TransportTCP && address.IsLocal():
+		// Replies of more than a segment wait on loopback for an acknowledgement that is delayed
+		// (measured on DCGM 4.6: 44 to 114 ms).
+		return row{warn, "host engine", address.String() + " answers; over TCP each of its larger replies stalls for 40 to 120 ms",
+			"An engine on the same host answers in under 1 ms through a socket: start nv-hostengine with --domain-socket PATH, and use --remote-hostengine-info=unix://PATH."}
+	case err == nil:
+		return row{good, "host engine", address.String() + " answers", ""}
+	case errors.Is(err, fs.ErrPermission):
+		r.advice = "Give the process the right to use the socket."
+	case address.Transport == gpu.TransportUnix && errors.Is(err, fs.ErrNotExist):
+		r.advice = "Start nv-hostengine with --domain-socket, and mount the socket's folder in a container."
+	case address.Transport == gpu.TransportVsock:
+		r.advice = "Load vhost_vsock or its guest driver, and give the process /dev/vsock."
+	default:
+		r.advice = "Start nv-hostengine there and let it listen beyond loopback (-b), and check the name, the port and network policies."
+	}
+	return r
+}
+
+// profiling looks at the permissions of profiling metrics.
+func (e *examination) profiling() row {
+	wanted := 0
+	for _, r := range e.set.Requests {
+		if r.Named.Entry.Profiling {
+			wanted++
+		}
+	}
+	if wanted == 0 {
+		return row{good, "profiling", "no profiling metric is configured", ""}
+	}
+	const capSysAdmin = 1 << 21 // linux/capability.h
+	status, err := e.read("/proc/self/status")
+	_, set, found := strings.Cut("\n"+status, "\nCapEff:")
+	set, _, _ = strings.Cut(set, "\n")
+	mask, badMask := strconv.ParseUint(strings.TrimSpace(set), 16, 64)
+	params, _ := e.read("/proc/driver/nvidia/params") // without it administrators alone profile
+	switch {
+	case err != nil || !found || badMask != nil:
+		return row{warn, "profiling", "the capabilities in /proc/self/status cannot be read", "Profiling metrics need CAP_SYS_ADMIN on GPUs before Hopper."}
+	case mask&capSysAdmin != 0:
+		return row{good, "profiling", "CAP_SYS_ADMIN is there, for " + plural(wanted, "metric"), ""}
+	case strings.Contains(params, "RmProfilingAdminOnly: 0"):
+		return row{good, "profiling", "the driver lets every user profile (NVreg_RestrictProfilingToAdminUsers=0), for " + plural(wanted, "metric"), ""}
+	}
+	return row{warn, "profiling", plural(wanted, "profiling metric") + " configured, without CAP_SYS_ADMIN",
+		"GPUs before Hopper do not give them: add the capability (securityContext.capabilities.add, AmbientCapabilities=), or use a host engine that has it (--remote-hostengine-info)."}
+}
+
+// kubelet looks at the PodResources socket.
+func (e *examination) kubelet(ctx context.Context) row {
+	socket := e.cfg.Kubernetes.Socket
+	info, err := os.Stat(e.at(socket))
+	isSocket := err == nil && info.Mode().Type() == fs.ModeSocket
+	if isSocket {
+		err = e.reach(ctx, "unix", e.at(socket))
+	}
+	switch {
+	case err == nil && !isSocket:
+		return row{fail, "kubelet", socket + " is no socket", "Mount the folder of the kubelet's socket, not a file made in its place."}
+	case err == nil:
+		return row{good, "kubelet", socket + " answers", ""}
+	case errors.Is(err, fs.ErrPermission):
+		return row{fail, "kubelet", socket + ": permission denied", "Run as user 0 (no capability is needed), or with the group of the folder, which is 0750."}
+	case errors.Is(err, fs.ErrNotExist):
+		return row{fail, "kubelet", socket + " does not exist", "Mount the host's folder /var/lib/kubelet/pod-resources, or say where it is by --pod-resources-kubelet-socket."}
+	}
+	return row{fail, "kubelet", socket + ": " + err.Error(), "Mount the folder, not the socket: a kubelet that restarts makes a new one."}
+}
+
+func (e *examination) nodeName() row {
+	if e.cfg.Labels.NodeName == "" {
+		return row{warn, "node name", "NODE_NAME is not set", "Set it from spec.nodeName (fieldRef): else the host label is the pod's name."}
+	}
+	return row{good, "node name", e.cfg.Labels.NodeName, ""}
+}
+
+// port looks whether the address can be listened on.
+func (e *examination) port() row {
+	address := e.cfg.Web.Address
+	if e.cfg.Web.SystemdSocket {
+		if _, ok := e.Env("LISTEN_FDS"); !ok {
+			return row{warn, "port", "LISTEN_FDS is not set", "Start the exporter through its systemd socket unit."}
+		}
+		return row{good, "port", "systemd hands over the sockets", ""}
+	}
+	listener, err := e.Listen("tcp", address)
+	if err == nil {
+		err = listener.Close()
+	}
+	switch {
+	case err == nil:
+		return row{good, "port", address + " is free", ""}
+	case errors.Is(err, syscall.EADDRINUSE) && e.isExporter(address):
+		return row{good, "port", "an exporter serves on " + address + " already", ""}
+	case errors.Is(err, syscall.EADDRINUSE):
+		return row{fail, "port", address + " is in use", "Stop what listens there (ss -ltnp names it), or choose another --address."}
+	case errors.Is(err, fs.ErrPermission):
+		return row{fail, "port", address + ": permission denied", "Choose a port from 1024 on, or add CAP_NET_BIND_SERVICE."}
+	}
+	return row{fail, "port", err.Error(), "Choose an --address of this machine."}
+}
+
+// isExporter reports whether an exporter listens on the address: its /health has a header of its own.
+func (e *examination) isExporter(address string) bool {
+	host, port, _ := net.SplitHostPort(address)
+	if ip := net.ParseIP(host); host == "" || ip.IsUnspecified() {
+		host = "localhost"
+	}
+	client := &http.Client{Timeout: dialLimit, Transport: &http.Transport{DialContext: e.Dial, DisableKeepAlives: true}}
+	response, err := client.Get("http://" + net.JoinHostPort(host, port) + "/health")
+	if err != nil {
+		return false
+	}
+	defer response.Body.Close()
+	return response.Header.Get("X-Registry-Available") != ""
+}
+
+// source opens the source as the exporter would, and describes it.
+func (e *examination) source(ctx context.Context) (r row) {
+	plan, err := e.set.Plan(e.cfg, time.Second)
+	if err == nil {
+		err = e.collect(ctx, e.cfg, plan, 1, func(s *gpu.Snapshot) { r, e.topology = opened(s), s.Topology })
+	}
+	if err == nil {
+		return r
+	}
+	r = row{fail, "source", err.Error(), "Mend what fails above."}
+	switch {
+	case errors.Is(err, gpu.ErrVersion):
+		r.advice = "Install the same version of DCGM here and where the host engine runs."
+	case errors.Is(err, gpu.ErrPermission):
+		r.advice = "Give the process access to the device files and sockets above."
+	case gpu.Reason(err) == "timeout", errors.Is(err, gpu.ErrWedged):
+		r.advice = "The driver or the host engine does not answer: look at dmesg for XIDs, and at nvidia-smi."
+	case errors.Is(err, gpu.ErrUnavailable):
+		r.advice = "Mend what fails above; the exporter keeps trying and picks the GPU up."
+	}
+	return r
+}
+
+func opened(s *gpu.Snapshot) row {
+	gpus, lost := 0, 0
+	for i := range s.Topology.Devices {
+		if s.Topology.Devices[i].Entity.Kind == gpu.KindGPU {
+			gpus++
+			if i < len(s.Health.Entities) && s.Health.Entities[i].Err != nil {
+				lost++
+			}
+		}
+	}
+	r := row{good, "source", describe(s.Topology), ""}
+	switch {
+	case s.Health.Err != nil:
+		r.state, r.advice = fail, "It opens, and cannot be read: "+s.Health.Err.Error()+"."
+	case gpus == 0:
+		r.state, r.advice = warn, "No GPU is visible. "+inContainer
+	case lost > 0:
+		r.state, r.found = warn, fmt.Sprintf("%s, %d of them cannot be read", r.found, lost)
+		r.advice = "Look at dmesg for XIDs; a GPU that fell off the bus needs a reset or a reboot."
+	}
+	return r
+}
+
+// deviceIDs has a row for each device of a container that matches no entity of the source.
+func (e *examination) deviceIDs(ctx context.Context) (rows []row) {
+	ctx, cancel := context.WithTimeout(ctx, podsLimit)
+	defer cancel()
+	unmatched, err := e.Unmatched(ctx, e.cfg, e.topology)
+	switch {
+	case err != nil:
+		return []row{{fail, "device ids", err.Error(), "Look at the kubelet's log."}}
+	case len(unmatched) == 0:
+		return []row{{good, "device ids", "every GPU that a container holds is one of the source", ""}}
+	}
+	for i, u := range unmatched {
+		if i == maxIDs {
+			return append(rows, row{warn, "device ids", fmt.Sprintf("%d more match nothing", len(unmatched)-i), "Mend these first."})
+		}
+		rows = append(rows, row{warn, "device ids", fmt.Sprintf("%s of container %s of pod %s/%s (%s) matches nothing", u.ID(), u.Container, u.Namespace, u.Pod, u.Resource), u.Why})
+	}
+	return rows
+}
+
+// at returns the place of a path below Root.
+func (p *Process) at(path string) string { return filepath.Join(p.Root, path) }
+
+func (p *Process) read(path string) (string, error) {
+	data, err := os.ReadFile(p.at(path))
+	return string(data), err
+}
+
+// glob returns the paths that match, without Root.
+func (p *Process) glob(pattern string) []string {
+	found, _ := filepath.Glob(p.at(pattern)) // the error is for malformed patterns, and ours are constant
+	for i, path := range found {
+		found[i] = "/" + strings.TrimPrefix(strings.TrimPrefix(path, p.Root), "/")
+	}
+	return found
+}
+
+// reach connects to an address and closes the connection.
+func (p *Process) reach(ctx context.Context, network, address string) error {
+	ctx, cancel := context.WithTimeout(ctx, dialLimit)
+	defer cancel()
+	conn, err := p.Dial(ctx, network, address)
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}
+
+// library returns the files whose names begin with the library's: in LD_LIBRARY_PATH, in the folders
+// of ld.so.conf, and where images put libraries.
+func (p *Process) library(name string) (found []string) {
+	list, _ := p.Env("LD_LIBRARY_PATH")
+	folders := filepath.SplitList(list)
+	for _, file := range append([]string{"/etc/ld.so.conf"}, p.glob("/etc/ld.so.conf.d/*.conf")...) {
+		text, _ := p.read(file)
+		folders = append(folders, strings.Fields(text)...)
+	}
+	folders = append(folders, "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/lib64", "/usr/lib", "/usr/local/lib",
+		"/usr/local/nvidia/lib64",                     // NVIDIA's images and GKE
+		"/usr/local/cuda/compat",                      // CUDA's images
+		"/run/opengl-driver/lib",                      // NixOS
+		"/run/nvidia/driver/usr/lib/x86_64-linux-gnu", // the GPU Operator's driver container
+	)
+	for _, folder := range folders {
+		if strings.HasPrefix(folder, "/") {
+			found = append(found, p.glob(folder+"/"+name+"*")...)
+		}
+	}
+	return found
+}

@@ -1,0 +1,69 @@
+package command
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+const fieldsUsage = `Usage: dcgm-exporter fields [WORD...]
+
+Lists the fields that have every WORD in a name, the description, the unit or
+as their id; without WORD every field. Case does not matter. CURRENT is the name
+of 4.9 where it differs; a counters file can use either.
+
+Exit code: 0 something was found; 1 nothing was; 2 an unknown flag.
+`
+
+// fields searches the catalog for people who write counters files. It reads no hardware.
+func fields(_ context.Context, p *Process) int {
+	for _, arg := range p.Args {
+		switch {
+		case arg == "-h" || arg == "--help" || arg == "-help":
+			_, _ = io.WriteString(p.Out, fieldsUsage)
+			return OK
+		case strings.HasPrefix(arg, "-"):
+			return p.fail(Unable, fmt.Errorf("unknown flag %s: fields takes words alone", arg))
+		}
+	}
+	found := catalog.Search(p.Args...)
+	if len(found) == 0 {
+		hint := ""
+		if near := catalog.Nearest(strings.Join(p.Args, " ")); near != "" && len(p.Args) == 1 {
+			hint = "; did you mean " + near + "?"
+		}
+		fmt.Fprintf(p.Err, "no field has %q%s\n", strings.Join(p.Args, " "), hint)
+		return Faulty
+	}
+	t := tabwriter.NewWriter(p.Out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "NAME\tID\tUNIT\tTYPE\tOF\tCURRENT\tWHAT")
+	for _, e := range found {
+		current, typ, of := e.Current, "-", "cannot be exported"
+		if current == e.Classic {
+			current = ""
+		}
+		if e.Exportable() {
+			typ, of = metricType(e).String(), kinds(e.Levels)
+		}
+		fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%s\t%s\t%s\n", e.Classic, e.ID, dash(string(e.Unit)), typ, of, dash(current), e.Help)
+	}
+	t.Flush() // a failing standard output has no other place to report to
+	return OK
+}
+
+// metricType is the type that suits a field in a counters file.
+func metricType(e catalog.Entry) gpu.MetricType {
+	switch {
+	case e.Type == catalog.Text:
+		return gpu.MetricLabel
+	case e.Monotonic:
+		return gpu.MetricCounter
+	default:
+		return gpu.MetricGauge
+	}
+}

@@ -1,0 +1,38 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+const onceUsage = `Usage: dcgm-exporter once [flags]
+
+Collects once and prints the page that a scrape would get. The flags are those
+of the exporter itself (dcgm-exporter --help).
+
+Exit code: 0 the page has data; 1 it has not, and its health series and the
+message say why; 2 a wrong setting, or a file that cannot be read.
+`
+
+// once prints the page of one real cycle, also a page without data.
+func once(ctx context.Context, p *Process) int {
+	cfg, code := p.settings()
+	if cfg == nil {
+		return code
+	}
+	for _, notice := range cfg.Notices {
+		fmt.Fprintln(p.Err, notice)
+	}
+	page, err := p.Page(ctx, cfg)
+	if page == nil && err != nil {
+		return p.fail(Unable, err)
+	}
+	if _, failed := p.Out.Write(page); failed != nil {
+		return p.fail(Unable, errors.Join(err, failed))
+	}
+	if err != nil {
+		return p.fail(Faulty, err)
+	}
+	return OK
+}

@@ -1,0 +1,120 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"path"
+	"strings"
+	"time"
+
+	promconfig "github.com/prometheus/common/config"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+)
+
+const probeUsage = `Usage: dcgm-exporter probe [--wait DURATION] [--ca-file FILE] [--insecure] [--credentials FOLDER] URL
+
+Scrapes the page of a running exporter and reports what it serves. URL is that
+of the page, such as http://127.0.0.1:9400/metrics.
+
+  --wait DURATION       how long to repeat until there is data (default 0s: once)
+  --ca-file FILE        the CA of the server's certificate, in PEM
+  --insecure            take any certificate
+  --credentials FOLDER  a folder with the files username and password
+
+Exit code: 0 the page has data of the last collection; 1 it has none, or there is
+no page; 2 a bad flag, or a file that cannot be read.
+`
+
+// probe scrapes a running exporter: for "helm test", a container's health check, and a person on a
+// machine without curl.
+func probe(ctx context.Context, p *Process) int {
+	flags := flag.NewFlagSet("probe", flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	var options promconfig.HTTPClientConfig
+	wait, ca, credentials := flags.Duration("wait", 0, ""), flags.String("ca-file", "", ""), flags.String("credentials", "", "")
+	flags.BoolVar(&options.TLSConfig.InsecureSkipVerify, "insecure", false, "")
+	if err := flags.Parse(p.Args); errors.Is(err, flag.ErrHelp) {
+		_, _ = io.WriteString(p.Out, probeUsage)
+		return OK
+	} else if err != nil {
+		return p.fail(Unable, err)
+	}
+	if url := flags.Arg(0); flags.NArg() != 1 || !strings.HasPrefix(url, "http://") && !strings.HasPrefix(url, "https://") {
+		return p.fail(Unable, fmt.Errorf("%q: expected one URL, such as http://127.0.0.1:9400/metrics", flags.Args()))
+	}
+	var failed error
+	read := func(file string) string {
+		text, err := p.ReadFile(file)
+		failed = errors.Join(failed, err)
+		return strings.TrimRight(string(text), "\r\n")
+	}
+	if *ca != "" {
+		options.TLSConfig.CA = read(*ca)
+	}
+	if *credentials != "" {
+		options.BasicAuth = &promconfig.BasicAuth{
+			Username: read(path.Join(*credentials, "username")), Password: promconfig.Secret(read(path.Join(*credentials, "password"))),
+		}
+	}
+	client, err := promconfig.NewClientFromConfig(options, "probe")
+	if err = errors.Join(failed, err); err != nil {
+		return p.fail(Unable, err)
+	}
+	client.Timeout = 10 * time.Second
+	for until := time.Now().Add(*wait); ; {
+		said, err := scrape(ctx, client, flags.Arg(0))
+		if err == nil {
+			fmt.Fprintln(p.Out, said)
+			return OK
+		}
+		if time.Until(until) <= 0 {
+			return p.fail(Faulty, err)
+		}
+		select {
+		case <-ctx.Done():
+			return p.fail(Faulty, errors.Join(err, ctx.Err()))
+		case <-time.After(500 * time.Millisecond):
+		}
+	}
+}
+
+// scrape returns a sentence about the page, or why it has no data.
+func scrape(ctx context.Context, client *http.Client, url string) (string, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return "", err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return "", err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return "", fmt.Errorf("%s: %s", url, response.Status)
+	}
+	parser := expfmt.NewTextParser(model.LegacyValidation)
+	families, err := parser.TextToMetricFamilies(io.LimitReader(response.Body, 256<<20))
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", url, err)
+	}
+	series, ofGPUs := 0, 0
+	for family, f := range families {
+		series += len(f.Metric)
+		if strings.HasPrefix(family, "DCGM_FI_") {
+			ofGPUs += len(f.Metric)
+		}
+	}
+	const collected = "dcgm_exporter_collect_success"
+	if f := families[collected]; f != nil && f.Metric[0].GetGauge().GetValue()+f.Metric[0].GetUntyped().GetValue() != 1 {
+		return "", fmt.Errorf("%s: %s is not 1: the last collection failed; dcgm-exporter doctor says why", url, collected)
+	}
+	if ofGPUs == 0 {
+		return "", fmt.Errorf("%s: %d series, and none of a GPU: dcgm-exporter doctor says why", url, series)
+	}
+	return fmt.Sprintf("%s: %d series of %d families, %d of GPUs", url, series, len(families), ofGPUs), nil
+}

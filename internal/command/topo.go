@@ -1,0 +1,119 @@
+package command
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"text/tabwriter"
+	"time"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+const topoUsage = `Usage: dcgm-exporter topo [flags]
+
+Prints how each two GPUs are connected, and the CPUs and the NUMA node that are
+nearest to each, as "nvidia-smi topo -m" does. The flags are those of the
+exporter itself (dcgm-exporter --help).
+
+Exit code: 0 the matrix was printed; 1 the source has no GPU, and the message
+says why; 2 a wrong setting.
+`
+
+const topoLegend = `
+Legend:
+
+  X    The GPU itself
+  SYS  Over PCIe and the link between NUMA nodes
+  NODE Over PCIe and the link between host bridges of one NUMA node
+  PHB  Over PCIe and a host bridge
+  PXB  Over several PCIe switches, without a host bridge
+  PIX  Over one PCIe switch at most
+  PSB  On one board
+  NV#  Over # NVLinks
+  N/A  The source does not report
+`
+
+// topo prints the placement of one session. Facts that the source does not report are N/A.
+func topo(ctx context.Context, p *Process) int {
+	cfg, code := p.settings()
+	if cfg == nil {
+		return code
+	}
+	// A plan needs a field: every GPU has a temperature.
+	request, err := counters.NewRequest("DCGM_FI_DEV_GPU_TEMP", gpu.MetricGauge, "")
+	if err != nil {
+		return p.fail(Unable, err)
+	}
+	plan := counters.NewPlan([]counters.Request{request}, counters.PlanOptions{Interval: time.Second, Devices: cfg.Devices.GPUs})
+	plan.Placement = true
+	var topology *gpu.Topology
+	if err := p.collect(ctx, cfg, plan, 1, func(s *gpu.Snapshot) { topology = s.Topology }); err != nil {
+		return p.fail(Faulty, err)
+	}
+	table := matrix(topology)
+	if len(table) == 1 {
+		return p.fail(Faulty, fmt.Errorf("%w: the source has no GPU that --devices selects", gpu.ErrUnavailable))
+	}
+	w := tabwriter.NewWriter(p.Out, 0, 0, 2, ' ', 0)
+	for _, line := range table {
+		for i, cell := range line {
+			if i > 0 {
+				cell = "\t" + cell
+			}
+			_, _ = io.WriteString(w, cell) // Flush has the error
+		}
+		_, _ = io.WriteString(w, "\n")
+	}
+	if err = w.Flush(); err == nil {
+		_, err = io.WriteString(p.Out, topoLegend)
+	}
+	if err != nil {
+		return p.fail(Unable, err)
+	}
+	return OK
+}
+
+// matrix returns the lines of the table, the head first.
+func matrix(t *gpu.Topology) [][]string {
+	const unknown = "N/A"
+	words := map[[2]int]string{}
+	for _, pair := range t.Pairs {
+		word := pair.Path.String()
+		if pair.NVLinks > 0 {
+			word = "NV" + strconv.Itoa(pair.NVLinks)
+		}
+		words[[2]int{pair.A, pair.B}], words[[2]int{pair.B, pair.A}] = word, word
+	}
+	head := []string{""}
+	var rows []int // of GPUs
+	for row := range t.Devices {
+		if d := &t.Devices[row]; d.Entity.Kind == gpu.KindGPU {
+			rows = append(rows, row)
+			head = append(head, fmt.Sprintf("GPU%d", d.GPU))
+		}
+	}
+	lines := [][]string{append(head, "CPU Affinity", "NUMA Affinity")}
+	for i, row := range rows {
+		line := []string{head[i+1]}
+		for _, other := range rows {
+			word := "X"
+			if other != row {
+				word = cmp.Or(words[[2]int{row, other}], unknown)
+			}
+			line = append(line, word)
+		}
+		cpus, node := unknown, unknown
+		if place := t.Devices[row].Place; place != nil {
+			cpus = cmp.Or(place.CPUs, unknown)
+			if place.NUMANode >= 0 {
+				node = strconv.Itoa(place.NUMANode)
+			}
+		}
+		lines = append(lines, append(line, cpus, node))
+	}
+	return lines
+}
