@@ -84,7 +84,7 @@ func serve(ctx context.Context, p Process, cfg *config.Config, registry *prometh
 	// What is requested, and where it is read. What changes in these files from here on is a reload.
 	watch := newFileWatch(log)
 	watch.follow(watched(cfg))
-	plan, hash, err := loadPlan(ctx, cfg, log)
+	plan, hash, waits, err := startingPlan(ctx, cfg, log)
 	if err != nil {
 		return err
 	}
@@ -181,6 +181,9 @@ func serve(ctx context.Context, p Process, cfg *config.Config, registry *prometh
 		also(kernelLog.Run)
 	}
 	also(func(ctx context.Context) { reloads.run(ctx, p.Hangup) })
+	if waits {
+		also(func(ctx context.Context) { _ = reloads.reload(ctx, "the ConfigMap could not be read at the start") })
+	}
 	also(func(ctx context.Context) {
 		watch.run(ctx, func() { _ = reloads.reload(ctx, "a file changed") }) // which reports the outcome
 	})

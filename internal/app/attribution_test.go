@@ -1,13 +1,17 @@
 package app_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -157,4 +161,78 @@ func TestCountersOfAConfigMap(t *testing.T) {
 	if err == nil || err.Error() != "there is no ConfigMap others in the namespace monitoring" {
 		t.Errorf("error %v", err)
 	}
+}
+
+// An API server that is away at the start costs its counters and nothing else: the built-in ones are
+// served until the ConfigMap can be read.
+func TestStartWithoutAPIServer(t *testing.T) {
+	var away atomic.Bool
+	away.Store(true)
+	content := `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "counters"}, "data": {"metrics": "DCGM_FI_DEV_GPU_TEMP, gauge, x"}}`
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if away.Load() {
+			panic(http.ErrAbortHandler)
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, content)
+	}))
+	t.Cleanup(s.Close)
+	kubeconfig := filepath.Join(t.TempDir(), "config")
+	text := fmt.Sprintf(`{"apiVersion": "v1", "kind": "Config", "current-context": "c",
+"contexts": [{"name": "c", "context": {"cluster": "c"}}], "clusters": [{"name": "c", "cluster": {"server": %q}}]}`, s.URL)
+	if err := os.WriteFile(kubeconfig, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	addresses := make(chan net.Addr, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		done <- app.Run(ctx, app.Process{
+			Args: []string{"--source=sim", "--sim-node=single", "-m", "monitoring:counters", "-a", "127.0.0.1:0", "-c", "100"},
+			Env: func(name string) (string, bool) {
+				if name == "KUBECONFIG" {
+					return kubeconfig, true
+				}
+				return "", false
+			},
+			Err: io.Discard, Start: time.Now(), Listening: func(a net.Addr) { addresses <- a },
+		})
+	}()
+	defer func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run = %v", err)
+		}
+	}()
+	var address net.Addr
+	select {
+	case address = <-addresses:
+	case err := <-done:
+		done <- err
+		t.Fatalf("the start ended: %v", err)
+	}
+	page := func(want, unwanted string) bool {
+		res, err := http.Get("http://" + address.String() + "/metrics")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		body, _ := io.ReadAll(res.Body)
+		return strings.Contains(string(body), want) && !strings.Contains(string(body), unwanted)
+	}
+	until := func(what string, holds func() bool) {
+		t.Helper()
+		deadline, tick := time.After(time.Minute), time.NewTicker(20*time.Millisecond)
+		defer tick.Stop()
+		for !holds() {
+			select {
+			case <-tick.C:
+			case <-deadline:
+				t.Fatal("not within a minute: " + what)
+			}
+		}
+	}
+	until("the built-in counters", func() bool { return page("DCGM_FI_DEV_POWER_USAGE{", "no such series") })
+	away.Store(false)
+	until("the ConfigMap's counters", func() bool { return page("DCGM_FI_DEV_GPU_TEMP{", "DCGM_FI_DEV_POWER_USAGE{") })
 }

@@ -179,9 +179,24 @@ func loadPlan(ctx context.Context, cfg *config.Config, log *slog.Logger) (*gpu.P
 	return plan, cfg.Hash(set.content), nil
 }
 
-// configMapPatience is how long a start waits for an API server that cannot be reached, when the
-// counters are there.
-const configMapPatience = 30 * time.Second
+// startingPlan is loadPlan for the start. An API server that does not answer stops nothing: until the ConfigMap can be
+// read the built-in counters are served, and waits is set.
+func startingPlan(ctx context.Context, cfg *config.Config, log *slog.Logger) (plan *gpu.Plan, hash uint64, waits bool, err error) {
+	plan, hash, err = loadPlan(ctx, cfg, log)
+	if cfg.Metrics.ConfigMap == (config.ConfigMapName{}) || !errors.Is(err, gpu.ErrUnavailable) {
+		return plan, hash, false, err
+	}
+	log.Warn("The ConfigMap of the counters cannot be read: the built-in counters are served until it can", "error", err)
+	set, err := ParseCounters(cfg, "built-in "+etc.DefaultName, etc.Default())
+	if err != nil {
+		return nil, 0, false, err
+	}
+	plan, err = set.Plan(cfg, cfg.Collection.Interval)
+	return plan, cfg.Hash(set.content), true, err
+}
+
+// configMapPatience is how long a start or a reload waits for an API server that does not answer.
+const configMapPatience = 5 * time.Second
 
 // countersKey is the key of the ConfigMap that holds the counters.
 const countersKey = "metrics"

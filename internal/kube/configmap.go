@@ -11,6 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
 // recheck is how often a ConfigMap is looked at. Getting it needs no more than get on that one
@@ -70,18 +72,18 @@ func passes(err error) bool {
 
 // Await reads the key, again and again for as long as the API server cannot be reached or is not
 // ready: a node that boots starts the exporter before its network. What the server refuses or has
-// not is an error at once.
+// not is an error at once; no answer in time wraps gpu.ErrUnavailable.
 func (m *ConfigMap) Await(ctx context.Context, patience time.Duration) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for {
 		data, passing, err := m.read(ctx)
-		if !passing || ctx.Err() != nil {
+		if !passing {
 			return data, err
 		}
 		select {
 		case <-ctx.Done():
-			return nil, err
+			return nil, fmt.Errorf("%w: %w", gpu.ErrUnavailable, err)
 		case <-time.After(time.Second):
 		}
 	}
