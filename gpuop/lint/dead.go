@@ -84,13 +84,14 @@ func (in *installation) off(when []chart.Condition) (is, wanted string) {
 func (in *installation) dead() {
 	reported := map[*setting]bool{}
 	for _, p := range in.parts() {
+		groupIs, groupWanted := in.off(p.when)
+		ownIs, ownWanted := in.off(p.when[1:])
 		for _, s := range in.below(p.group, p.except...) {
-			when := p.when
+			is, wanted := groupIs, groupWanted
 			own := s.name() == p.group+".enabled"
 			if own {
-				when = when[1:]
+				is, wanted = ownIs, ownWanted
 			}
-			is, wanted := in.off(when)
 			if is == "" || own && s.text() != "true" || reported[s] || !in.mayBeDead(s) {
 				continue
 			}
