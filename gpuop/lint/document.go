@@ -377,7 +377,7 @@ func (r *run) valuesVersion(file string) (v chart.Version, named string) {
 		return r.version, " for gpu-operator " + r.version.String()
 	}
 	v = r.table.Latest()
-	assumed := ", release assumed; --version names it"
+	assumed := r.assumed()
 	data, name, err := r.beside(file, "Chart.yaml")
 	if err != nil {
 		return v, " for gpu-operator " + v.String() + assumed

@@ -441,7 +441,7 @@ func (r *run) setsAlone() {
 	r.addSets(in)
 	in.judge()
 	r.tolerations(in)
-	r.kinds = append(r.kinds, "--set flags for gpu-operator "+in.version.String())
+	r.kinds = append(r.kinds, "--set flags for gpu-operator "+in.version.String()+r.assumed())
 	r.addMistakes(in)
 }
 
@@ -457,6 +457,14 @@ func (r *run) orLatest() chart.Version {
 		return r.version
 	}
 	return r.table.Latest()
+}
+
+// assumed is what follows the newest release in the list of what was judged, where the user names none.
+func (r *run) assumed() string {
+	if r.version != (chart.Version{}) {
+		return ""
+	}
+	return ", release assumed; --version names it"
 }
 
 // trimBOM drops a byte order mark, which editors on Windows put first.
