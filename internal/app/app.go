@@ -129,7 +129,7 @@ func serve(ctx context.Context, p Process, cfg *config.Config, registry *prometh
 	})
 
 	// Every request for a reload comes to this.
-	next := &change{process: p, watch: watch, sources: sources, derived: derived, loop: loop, log: log}
+	next := &change{process: p, watch: watch, sources: sources, derived: derived, loop: loop, log: log, config: cfg, plan: plan}
 	reloads := newReloader(registry, log, next.apply)
 	reloads.took(hash)
 

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"maps"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -19,10 +20,11 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/server"
 )
 
-// The pauses before a reload that failed for a passing reason is tried again.
+// The pauses before a reload that failed for a reason that may pass is tried again.
 const (
 	minReloadPause = time.Second
 	maxReloadPause = 30 * time.Second
@@ -135,8 +137,7 @@ func next(pause time.Duration, err error) time.Duration {
 	return min(max(2*pause, minReloadPause), maxReloadPause)
 }
 
-// note says in the log and as series how an attempt went. One that was tried again, and failed
-// again, is no news.
+// note says in the log and as series how an attempt went. Repeated failures are not logged.
 func (r *reloader) note(why string, hash uint64, err error, again bool) {
 	switch {
 	case err != nil:
@@ -155,12 +156,12 @@ func (r *reloader) note(why string, hash uint64, err error, again bool) {
 	}
 }
 
-// settle is how long a file must be left alone before it is read again: an editor writes in pieces,
+// debounce is how long a file must be left alone before it is read again: an editor writes in pieces,
 // and a ConfigMap is swapped by several renames.
-const settle = 500 * time.Millisecond
+const debounce = 500 * time.Millisecond
 
-// maxSettle is how long that wait is at most: a neighbor of the file may never be left alone.
-const maxSettle = 2 * time.Second
+// maxDebounce is how long that wait is at most: a neighbor of the file may never be left alone.
+const maxDebounce = 2 * time.Second
 
 // recheck is how often the files are looked at even if nothing was notified: a file mounted by
 // subPath or from the network causes no notification.
@@ -175,11 +176,15 @@ type change struct {
 	loop    *collector.Loop
 	server  *server.Server
 	log     *slog.Logger
+
+	// In force.
+	config *config.Config
+	plan   *gpu.Plan
 }
 
-// apply reads the configuration again and swaps the session. The arguments and the environment of a
-// process do not change: what differs is in the files that they name, and takes effect whole. It
-// returns the hash of the configuration that is then in force.
+// apply reads the configuration again and swaps the session, unless nothing differs. The arguments
+// and the environment of a process do not change: what differs is in the files that they name, and
+// takes effect whole. It returns the hash of the configuration that is then in force.
 func (c *change) apply(ctx context.Context) (uint64, error) {
 	cfg, err := config.Parse(c.process.Args, c.process.Env, ReadFile)
 	if err != nil {
@@ -193,6 +198,9 @@ func (c *change) apply(ctx context.Context) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
+	if c.isInForce(cfg, plan) {
+		return hash, nil
+	}
 	source, err := c.sources.backend(ctx, cfg, plan)
 	if err != nil {
 		return 0, err
@@ -200,7 +208,14 @@ func (c *change) apply(ctx context.Context) (uint64, error) {
 	if err := c.loop.Reload(ctx, c.derived.change(plan, source)); err != nil {
 		return 0, retryable{err} // of the driver: the settings are good
 	}
+	c.config, c.plan = cfg, plan
 	return hash, nil
+}
+
+// isInForce reports whether a configuration and its plan are those in force. A simulated node may
+// read a file of its own besides, and give way to hardware that has come.
+func (c *change) isInForce(cfg *config.Config, plan *gpu.Plan) bool {
+	return cfg.Source.Sim.Scenario == "" && !cfg.Source.Sim.Fallback && reflect.DeepEqual(cfg, c.config) && reflect.DeepEqual(plan, c.plan)
 }
 
 // A fileWatch calls back when the content of one of its files differs. It watches the folders, not
@@ -254,7 +269,7 @@ func (w *fileWatch) run(ctx context.Context, changed func()) {
 		if first.IsZero() {
 			first = time.Now()
 		}
-		quiet.Reset(max(0, min(settle, maxSettle-time.Since(first))))
+		quiet.Reset(max(0, min(debounce, maxDebounce-time.Since(first))))
 	}
 	for {
 		select {

@@ -237,11 +237,7 @@ func (l *Loop) serve(ctx context.Context) (served bool, cause string, err error)
 	ticker := time.NewTicker(l.opt.Plan.Interval)
 	defer ticker.Stop()
 	for {
-		err := recovered(func() error { return l.cycle(ctx) })
-		if errors.Is(err, gpu.ErrPanic) {
-			l.fail(stagePublish, err)
-			err = nil
-		}
+		err := l.cycle(ctx)
 		if l.isFinal(ctx, err) {
 			return served, "", err
 		}
@@ -265,6 +261,7 @@ func (l *Loop) serve(ctx context.Context) (served bool, cause string, err error)
 // awaitCycle waits until the next cycle is due. It returns why the session is over, nil while it is
 // not, and an error that ends Run.
 func (l *Loop) awaitCycle(ctx context.Context, ticker *time.Ticker) (over, final error) {
+	interval := l.opt.Plan.Interval
 	for {
 		what, err := l.await(ctx, ticker.C, nil)
 		if err != nil || ctx.Err() != nil {
@@ -276,8 +273,10 @@ func (l *Loop) awaitCycle(ctx context.Context, ticker *time.Ticker) (over, final
 		case sessionOver:
 			return l.session.Err(), nil
 		case reloaded:
-			ticker.Reset(l.opt.Plan.Interval)
-			return nil, nil
+			if interval != l.opt.Plan.Interval {
+				interval = l.opt.Plan.Interval
+				ticker.Reset(interval)
+			}
 		}
 	}
 }
@@ -301,9 +300,7 @@ func (l *Loop) endSession(ctx context.Context, reason error) (cause string, err 
 // or Run is.
 func (l *Loop) cycle(ctx context.Context) error {
 	began, begin := time.Now(), l.opt.Now()
-	for _, a := range l.attributions {
-		a.request(ctx, l.session.Topology())
-	}
+	l.requestOwners(ctx)
 	l.batch.Reset()
 	l.builder.Prepare(&l.batch)
 	readErr := l.call(ctx, func(ctx context.Context) error { return l.session.Read(ctx, &l.batch) })
@@ -325,11 +322,27 @@ func (l *Loop) cycle(ctx context.Context) error {
 		return nil
 	}
 
-	l.serveBatch(ctx, began, begin)
+	l.publishBatch(ctx, began, begin)
 	return nil
 }
 
-// serveBatch publishes what the batch says.
+func (l *Loop) requestOwners(ctx context.Context) {
+	for _, a := range l.attributions {
+		a.request(ctx, l.session.Topology())
+	}
+}
+
+// publishBatch publishes what the batch says. A panic fails this cycle alone.
+func (l *Loop) publishBatch(ctx context.Context, began, begin time.Time) {
+	err := recovered(func() error {
+		l.serveBatch(ctx, began, begin)
+		return nil
+	})
+	if err != nil {
+		l.fail(stagePublish, err)
+	}
+}
+
 func (l *Loop) serveBatch(ctx context.Context, began, begin time.Time) {
 	r := l.reading(snapshot.Served, &l.batch, begin)
 	l.owners = l.owners[:0]
@@ -428,9 +441,9 @@ func (o *Options) change() Change {
 	return Change{Source: o.Source, Plan: o.Plan, Attributors: o.Attributors, Derivers: o.Derivers}
 }
 
-// swap opens and reads a session for the change, and puts it in the place of the present one, to be
-// read at once. On an error everything stays. No event is lost between the two, and none that both
-// report counts twice.
+// swap opens and reads a session for the change, publishes what it says, and closes the one before.
+// On an error everything stays. No event is lost between the two: what both report, the Derivers
+// count once.
 func (l *Loop) swap(ctx context.Context, from Source, c Change) error {
 	next, err := l.connect(ctx, from, c.Plan)
 	if err != nil {
@@ -439,28 +452,26 @@ func (l *Loop) swap(ctx context.Context, from Source, c Change) error {
 	if err := l.finalRead(ctx); err != nil {
 		return err
 	}
-	var b gpu.Batch
-	begin := l.opt.Now()
-	err = l.call(ctx, func(ctx context.Context) error { return next.Read(ctx, &b) })
+	began, begin := time.Now(), l.opt.Now()
+	l.batch.Reset()
+	err = l.call(ctx, func(ctx context.Context) error { return next.Read(ctx, &l.batch) })
 	if errors.Is(err, gpu.ErrWedged) {
 		return err
 	}
+	if err != nil {
+		return fmt.Errorf("read the new session: %w", errors.Join(err, l.closeSession(ctx, next)))
+	}
 	old := l.session
-	if err != nil {
-		old = next
-	}
-	closeErr := l.closeSession(ctx, old)
-	if err != nil {
-		return fmt.Errorf("read the new session: %w", err)
-	}
 	l.replace(c)
 	l.adopt(next, causeReload)
-	l.builder.Build(l.reading(snapshot.Overlapping, &b, begin))
-	if l.isFinal(ctx, closeErr) {
-		return closeErr
+	l.requestOwners(ctx)
+	l.publishBatch(ctx, began, begin)
+	err = l.closeSession(ctx, old)
+	if l.isFinal(ctx, err) {
+		return err
 	}
-	if closeErr != nil {
-		l.opt.Log.Warn("The session before the reload did not close cleanly", "error", closeErr)
+	if err != nil {
+		l.opt.Log.Warn("The session before the reload did not close cleanly", "error", err)
 	}
 	return nil
 }

@@ -297,7 +297,7 @@ func TestFirstPageIsThereAtOnce(t *testing.T) {
 		if !r.loop.Ready() {
 			t.Error("not ready after the first cycle")
 		}
-		r.has("UTIL{0} 50", "UTIL_RATIO{1} 0.5", "XID{0} 0",
+		r.has("UTIL{0} 50", "UTIL_RATIO{1} 0.5", "XID{0}[{err_code 0} {err_msg No Error}] 0",
 			"unavailable{GR -1} no_entity", "unavailable{DCGM_EXP_P2P_STATUS -1} not_supported",
 			"DCGM_EXP_XID_ERRORS_COUNT{1}[{window_size_in_ms 300000}] 0")
 		r.metric("dcgm_exporter_collect_success{} 1")
@@ -609,15 +609,15 @@ func TestEveryXIDCounts(t *testing.T) {
 			}
 		})
 		r.wait(interval)
-		r.has("XID{0} 45",
+		r.has("XID{0}[{err_code 45} {err_msg Preemptive cleanup, due to previous errors}] 45",
 			"DCGM_EXP_XID_ERRORS_COUNT{0}[{window_size_in_ms 300000} {xid 62}] 1",
 			"DCGM_EXP_XID_ERRORS_COUNT{0}[{window_size_in_ms 300000} {xid 45}] 2")
 		f.set(func() { f.read = nil })
 		f.session.end(gpu.ErrTopology) // the GPU is partitioned again; its XIDs stay
 		synctest.Wait()
-		r.has("XID{0} 45", "DCGM_EXP_XID_ERRORS_COUNT{0}[{window_size_in_ms 300000} {xid 45}] 2")
+		r.has("XID{0}[{err_code 45} {err_msg Preemptive cleanup, due to previous errors}] 45", "DCGM_EXP_XID_ERRORS_COUNT{0}[{window_size_in_ms 300000} {xid 45}] 2")
 		r.wait(6 * time.Minute)
-		r.has("XID{0} 45", "DCGM_EXP_XID_ERRORS_COUNT{0}[{window_size_in_ms 300000}] 0")
+		r.has("XID{0}[{err_code 45} {err_msg Preemptive cleanup, due to previous errors}] 45", "DCGM_EXP_XID_ERRORS_COUNT{0}[{window_size_in_ms 300000}] 0")
 		r.stop()
 	})
 }

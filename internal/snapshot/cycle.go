@@ -16,9 +16,6 @@ const (
 	// Final: nothing of it is served, and its events count. The last reading before a session closes,
 	// and one that failed, are of this kind.
 	Final
-	// Overlapping is Final for the first reading of a session that was opened while the one before was
-	// still open: a driver may report to both what happened in between.
-	Overlapping
 )
 
 // A Reading is what a Builder makes a Cycle of.

@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
 	fakenvml "github.com/gpu-telemetry/dcgm-exporter/tests/fake/nvml"
@@ -75,5 +77,46 @@ func TestXIDsAreCounted(t *testing.T) {
 				t.Errorf("exit code %d", code)
 			}
 		})
+	}
+}
+
+// XIDs in a storm are counted once each, over reloads.
+func TestXIDsInAStormOverReloads(t *testing.T) {
+	t.Parallel()
+	const xids, reloads = 250, 5
+	engine, env := fakedcgm.NewFor(t, node()...)
+	file, request := changingFile(t)
+	r := start(t, env, "-f", file)
+	change := func(n int) {
+		request([]string{"DCGM_EXP_XID_ERRORS_TOTAL", "DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_POWER_USAGE"}[:2+n%2]...)
+		r.signal(syscall.SIGHUP)
+	}
+	change(0)
+	r.until("\nDCGM_EXP_XID_ERRORS_TOTAL{")
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for n := range xids {
+		<-tick.C
+		engine.Add(fmt.Sprintf("event %d gpu:%d 230 62", n+1, n%8))
+		if n%(xids/reloads) == 0 {
+			change(1 + n/(xids/reloads))
+		}
+	}
+	sum := func() (sum float64) {
+		_, page := r.get("/metrics")
+		for line := range strings.Lines(page) {
+			if strings.HasPrefix(line, "DCGM_EXP_XID_ERRORS_TOTAL{") && strings.Contains(line, `xid="62"`) {
+				sum += value(t, line, line[:strings.Index(line, "}")])
+			}
+		}
+		return sum
+	}
+	until(t, "every XID", func() bool { return sum() >= xids })
+	_, page := r.get("/metrics")
+	if n := value(t, page, `dcgm_exporter_sessions_total{cause="reload"}`); n != 1+reloads {
+		t.Errorf("%v reloads, want %d", n, 1+reloads)
+	}
+	if n := sum(); n != xids {
+		t.Errorf("%v XIDs counted of %d", n, xids)
 	}
 }

@@ -13,9 +13,11 @@ import (
 func TestEndDuringAReloadThatHangs(t *testing.T) {
 	t.Parallel()
 	engine, env := fakedcgm.NewFor(t, node()...)
-	r := start(t, env)
+	file, request := changingFile(t)
+	r := start(t, env, "-f", file)
 	r.until("dcgm_exporter_collect_success 1")
 	engine.Add("block dcgmWatchFields")
+	request("DCGM_FI_DEV_POWER_USAGE")
 	r.signal(syscall.SIGHUP)
 	until(t, "a reload that hangs", func() bool { return engine.Blocked() > 0 })
 	if code, _ := r.get("/-/healthy"); code != http.StatusOK {

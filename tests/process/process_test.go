@@ -309,6 +309,7 @@ func TestSIGHUP(t *testing.T) {
 	until(t, "a word that nothing has changed", func() bool {
 		return strings.Contains(r.said(), "flags and variables are those of the start, and take a restart to change")
 	})
+	r.until(`dcgm_exporter_sessions_total{cause="reload"} 1`) // that of the change
 }
 
 // The exit codes of docs/operations.md, over all subcommands: 0 nothing to mend, 1 something to
