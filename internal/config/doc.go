@@ -5,7 +5,7 @@
 // the configuration, so that none of them can differ from another. A flag wins over its variable,
 // the variable over the file, the file over the default.
 //
-// Flags are written as in Go's flag package, which is what the reference accepts: one dash or two,
+// Flags are read by Go's flag package, as the reference's are: one dash or two,
 // "--name value" or "--name=value", switches without a value or with "=value". A POSIX parser would
 // read -rbmn as four flags.
 //

@@ -33,11 +33,10 @@ func (p *parser) applyDocument(doc *document) {
 			continue
 		}
 		v := o.bind(c)
-		if d, ok := v.(durationValue); ok {
-			d.unit = 0 // a bare number in a file would not say of what
-			v = d
+		if o.key == "collection.interval" {
+			v = duration(&c.Collection.Interval, 0, "") // a bare number in a file would not say of what
 		}
-		p.setValue(o, v, s.text, origin{layerFile, fmt.Sprintf("%s:%d: %s", c.Path, s.line, o.key)})
+		p.set(o, v, s.text, origin{layerFile, fmt.Sprintf("%s:%d: %s", c.Path, s.line, o.key)})
 	}
 	c.Collection.Groups = doc.groups
 	_, file := p.origins["collectors"]
@@ -130,7 +129,6 @@ func (r *reader) metrics(n *yaml.Node) {
 	r.Mapping(n, "metrics", text.Keys{
 		"file":                  func(n *yaml.Node) { file = n.Line; r.scalar(n, "metrics.file") },
 		"enableExporterMetrics": func(n *yaml.Node) { r.scalar(n, "metrics.enableExporterMetrics") },
-		"gpuOperator":           func(n *yaml.Node) { r.scalar(n, "metrics.gpuOperator") },
 		"fields": func(n *yaml.Node) {
 			fields = n.Line
 			r.Sequence(n, "metrics.fields", r.field)
@@ -280,9 +278,9 @@ func (r *reader) addGroup(n *yaml.Node, g *WatchGroup, where, fields string) {
 // interval reads a duration above zero into d.
 func (r *reader) interval(n *yaml.Node, where string, d *time.Duration) {
 	s := r.Text(n, where)
-	v := durationValue{p: d}
-	if err := v.Set(s); err != nil && s != "" {
-		r.Fail(n, "%v", badValue(where, s, err, v.Form()))
+	v := duration(d, 0, "")
+	if err := v.set(s); err != nil && s != "" {
+		r.Fail(n, "%v", badValue(where, s, err, v.form))
 		*d = 1 // given, if badly
 	}
 }

@@ -14,7 +14,7 @@ func (c *Config) Hash(files ...[]byte) uint64 {
 	h := sha256.New()
 	for _, o := range table() {
 		if !o.perNode {
-			fmt.Fprintf(h, "%s=%q\n", o.id(), o.bind(c).String())
+			fmt.Fprintf(h, "%s=%q\n", o.id(), o.bind(c).text())
 		}
 	}
 	for _, f := range c.Metrics.Fields {

@@ -19,7 +19,7 @@ func Help() string {
 			section = o.section
 			fmt.Fprintf(&b, "\n%s:\n", section)
 		}
-		env := strings.Join(append([]string{o.env}, o.alsoEnv...), ", $")
+		env := strings.Join(o.variables(), ", $")
 		heading := env
 		if o.name != "" {
 			heading = strings.Join(o.flags(), ", ")
@@ -89,7 +89,7 @@ What NVIDIA's exporter takes is never refused. The log warns, and goes on:
 		if s := o.state(); s != "" {
 			text += " **" + s + "**"
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", code(o.flags()), code(append([]string{o.env}, o.alsoEnv...)), code([]string{o.def}), strings.ReplaceAll(text, "|", `\|`))
+		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", code(o.flags()), code(o.variables()), code([]string{o.def}), strings.ReplaceAll(text, "|", `\|`))
 	}
 	b.WriteString(`
 ` + "`--help` (`-h`) and `--version` (`-v`)" + ` print a text and end.
@@ -143,16 +143,13 @@ Unknown and repeated keys, a field in two groups and a group that matches no fie
 
 // flags returns the names of the flag with their dashes, the long one first.
 func (o *option) flags() []string {
-	if o.name == "" {
-		return nil
-	}
-	names := []string{"--" + o.name}
-	for _, alias := range o.aliases {
+	names := o.names()
+	for i, name := range names {
 		dashes := "-"
-		if strings.Contains(alias, "-") { // a word, not a letter
+		if i == 0 || strings.Contains(name, "-") { // a word, not a letter
 			dashes = "--"
 		}
-		names = append(names, dashes+alias)
+		names[i] = dashes + name
 	}
 	return names
 }
@@ -165,17 +162,24 @@ func (o *option) expects() string {
 		}
 		return "Off unless set."
 	}
-	return "Expects " + o.bind(&Config{}).Form() + "."
+	return "Expects " + o.bind(&Config{}).form + "."
 }
 
-// state says in words what the status column holds.
+// state says that a setting has no effect, and why.
 func (o *option) state() string {
-	switch o.status.state {
-	case accepted:
-		return "No effect: " + o.status.why + "."
-	default:
+	if o.unused == "" {
 		return ""
 	}
+	return "No effect: " + o.unused + "."
+}
+
+// Variables returns the names of the environment variables that set something.
+func Variables() []string {
+	var names []string
+	for _, o := range table() {
+		names = append(names, o.variables()...)
+	}
+	return names
 }
 
 func code(words []string) string {

@@ -2,9 +2,13 @@ package config
 
 import (
 	"errors"
+	"flag"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
 )
 
 // Parse reads the settings of a run: args without the program's name, env as os.LookupEnv, readFile
@@ -25,21 +29,18 @@ func Parse(args []string, env func(string) (string, bool), readFile func(string)
 	return nil, fmt.Errorf("unexpected argument %q: every setting is a flag (see --help)", operands[0])
 }
 
-// ParseOperands is Parse for a subcommand that takes operands, such as file names: what is no flag
-// is returned in the order given. A lone "-" is an operand, and so is everything behind "--". The
-// subcommand's own flags stand among the others.
-func ParseOperands(args []string, env func(string) (string, bool), readFile func(string) ([]byte, error), own ...Flag) (*Config, []string, error) {
-	p := &parser{options: table(), config: &Config{}, origins: map[string]origin{}, readFile: readFile}
-	given := map[string][]string{}
-	operands, warnings, err := Scan(args, append(p.flags(given), own...))
+// ParseOperands is Parse for a subcommand that takes operands, such as file names, and returns them
+// in the order given. A lone "-" is an operand, and so is everything behind "--".
+func ParseOperands(args []string, env func(string) (string, bool), readFile func(string) ([]byte, error)) (*Config, []string, error) {
+	p := &parser{options: table(), config: &Config{}, origins: map[string]origin{}, given: map[string][]string{}, readFile: readFile}
+	operands, err := p.scan(args)
 	switch {
 	case p.config.Show != ShowNothing:
 		return p.config, nil, nil
 	case err != nil:
 		return nil, nil, err
 	}
-	p.warnings = warnings
-	p.layer(given, env)
+	p.layer(env)
 	p.judge()
 	p.rules()
 	if err := errors.Join(p.errs...); err != nil {
@@ -53,7 +54,8 @@ func ParseOperands(args []string, env func(string) (string, bool), readFile func
 type parser struct {
 	options  []option
 	config   *Config
-	origins  map[string]origin // by option.id, for what is not a default
+	given    map[string][]string // on the command line, by option.id
+	origins  map[string]origin   // by option.id, for what is not a default
 	readFile func(string) ([]byte, error)
 	bad      []badSetting
 	warnings []string
@@ -65,7 +67,7 @@ type badSetting struct {
 	option *option
 	origin origin
 	value  string
-	err    error // of value.Set
+	err    error // of value.set
 	form   string
 }
 
@@ -93,68 +95,126 @@ func (o *option) id() string {
 	return o.env
 }
 
-// isSwitch reports whether the flag stands without a value.
-func (o *option) isSwitch() bool {
-	_, ok := o.bind(&Config{}).(boolValue)
-	return ok
+func (o *option) isSwitch() bool { return o.bind(&Config{}).isBool }
+
+// names are those of the flag, without dashes.
+func (o *option) names() []string { return strings.Fields(o.name + " " + o.alias) }
+
+// variables are the names of the option's variable.
+func (o *option) variables() []string { return strings.Fields(o.env) }
+
+// A collector is a flag that notes each value.
+type collector struct {
+	isSwitch bool
+	note     func(string) error
 }
 
-// flags returns the flags of the command line, which add what is given to a map by option.id, and
-// those that show something instead of running.
-func (p *parser) flags(given map[string][]string) []Flag {
-	show := func(s Show) func(string) error {
-		return func(string) error { p.config.Show = s; return errStop }
-	}
-	flags := []Flag{
-		{Names: []string{"help", "h"}, Switch: true, Set: show(ShowHelp)},
-		{Names: []string{"version", "v"}, Switch: true, Set: show(ShowVersion)},
+func (c collector) String() string     { return "" }
+func (c collector) Set(s string) error { return c.note(s) }
+func (c collector) IsBoolFlag() bool   { return c.isSwitch }
+
+// errShow ends the command line: a text is requested, and what follows does not matter.
+var errShow = errors.New("nothing more is read")
+
+// scan notes the flags of the command line and returns the operands.
+func (p *parser) scan(args []string) (operands []string, err error) {
+	flags := flag.NewFlagSet("", flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	for names, show := range map[[2]string]Show{{"help", "h"}: ShowHelp, {"version", "v"}: ShowVersion} {
+		for _, name := range names {
+			flags.Var(collector{true, func(string) error { p.config.Show = show; return errShow }}, name, "")
+		}
 	}
 	for i := range p.options {
 		o := &p.options[i]
-		if o.name == "" {
-			continue
+		for _, name := range o.names() {
+			flags.Var(collector{o.isSwitch(), func(value string) error { p.given[o.name] = append(p.given[o.name], value); return nil }}, name, "")
 		}
-		flags = append(flags, Flag{
-			Names: append([]string{o.name}, o.aliases...), Form: o.bind(p.config).Form(), Switch: o.isSwitch(),
-			Set: func(value string) error { given[o.name] = append(given[o.name], value); return nil },
-		})
 	}
-	return flags
+	for {
+		if flags.Parse(args) != nil {
+			return nil, p.badFlag(args, flags)
+		}
+		rest := flags.Args()
+		if len(rest) == 0 {
+			return operands, nil
+		}
+		before := ""
+		if n := len(args) - len(rest); n > 0 {
+			before = args[n-1]
+		}
+		if before == "--" {
+			return append(operands, rest...), nil
+		}
+		// The library ends at the first operand. Flags may follow one, and the value of a switch may
+		// stand apart.
+		if o := p.lookup(strings.TrimLeft(before, "-")); before != "" && before[0] == '-' && o != nil && o.isSwitch() && isBoolWord(rest[0]) {
+			p.given[o.name] = append(p.given[o.name], rest[0])
+			p.warn("%s %s counts as --%s=%[2]s: a switch takes its value behind an equals sign.", before, rest[0], o.name)
+		} else {
+			operands = append(operands, rest[0])
+		}
+		args = rest[1:]
+	}
+}
+
+// isBoolWord reports whether an argument behind a switch is its value. Digits and letters, which
+// strconv.ParseBool takes too, may be operands.
+func isBoolWord(s string) bool { return strings.EqualFold(s, "true") || strings.EqualFold(s, "false") }
+
+// badFlag says what is wrong with the flag at which the library ended: the last one that it took off
+// args, or, if it has no name, the next one.
+func (p *parser) badFlag(args []string, flags *flag.FlagSet) error {
+	at := len(args) - flags.NArg() - 1
+	if next := flags.Arg(0); strings.HasPrefix(next, "---") || strings.HasPrefix(next, "--=") || strings.HasPrefix(next, "-=") {
+		at++
+	}
+	spelled, _, _ := strings.Cut(args[at], "=")
+	name := strings.TrimLeft(spelled, "-")
+	if o := p.lookup(name); o != nil && !strings.HasPrefix(spelled, "---") {
+		return fmt.Errorf("%s needs a value: expected %s", spelled, o.bind(p.config).form)
+	}
+	var known []string
+	for i := range p.options {
+		known = append(known, p.options[i].name)
+	}
+	if near := text.Nearest(name, known); near != "" {
+		return fmt.Errorf("unknown flag %s: did you mean --%s? (see --help)", spelled, near)
+	}
+	return fmt.Errorf("unknown flag %s (see --help)", spelled)
 }
 
 func (p *parser) warn(format string, args ...any) {
 	p.warnings = append(p.warnings, fmt.Sprintf(format, args...))
 }
 
-// lookup returns the option of a flag's name or alias.
+// lookup returns the option of a flag's name or alias, nil where there is none.
 func (p *parser) lookup(name string) *option {
-	for i := range p.options {
-		if o := &p.options[i]; o.name == name || slices.Contains(o.aliases, name) {
-			return o
-		}
+	i := slices.IndexFunc(p.options, func(o option) bool { return name != "" && slices.Contains(o.names(), name) })
+	if i < 0 {
+		return nil
 	}
-	return nil
+	return &p.options[i]
 }
 
 // layer sets every option from the highest layer that gives it.
-func (p *parser) layer(given map[string][]string, env func(string) (string, bool)) {
-	var doc *document
+func (p *parser) layer(env func(string) (string, bool)) {
 	for i := range p.options {
 		o := &p.options[i]
-		values, where := given[o.id()], origin{layerFlag, "--" + o.name}
-		for _, name := range append([]string{o.env}, o.alsoEnv...) {
-			if values != nil {
-				break
-			}
-			if v, ok := env(name); ok && v != "" {
-				values, where = []string{v}, origin{layerEnv, name}
+		v := o.bind(p.config)
+		values, where := p.given[o.id()], origin{layerFlag, "--" + o.name}
+		for _, name := range o.variables() {
+			if s, ok := env(name); ok && s != "" && values == nil {
+				values, where = []string{s}, origin{layerEnv, name}
 			}
 		}
-		if values != nil {
-			p.set(o, values, where)
-		} else if o.def != "" {
-			// A test holds that every default is valid.
-			p.set(o, []string{o.def}, origin{layerDefault, "the default of --" + o.name})
+		switch {
+		case v.isList && values != nil: // a repeated flag adds to a list
+			p.set(o, v, strings.Join(values, ","), where)
+		case values != nil: // of another the last one counts
+			p.set(o, v, values[len(values)-1], where)
+		case o.def != "": // a test holds that every default is valid
+			p.set(o, v, o.def, origin{layerDefault, "the default of --" + o.name})
 		}
 	}
 	if p.config.Path == "" {
@@ -168,23 +228,12 @@ func (p *parser) layer(given map[string][]string, env func(string) (string, bool
 	p.applyDocument(doc)
 }
 
-// set gives the option its value. A flag that is repeated adds to a list; else its last occurrence
-// counts.
-func (p *parser) set(o *option, values []string, where origin) {
-	v := o.bind(p.config)
-	s := values[len(values)-1]
-	if _, isList := v.(listValue); isList {
-		s = strings.Join(values, ",")
-	}
-	p.setValue(o, v, s, where)
-}
-
-func (p *parser) setValue(o *option, v value, s string, where origin) {
+func (p *parser) set(o *option, v value, s string, where origin) {
 	if where.layer > layerDefault {
 		p.origins[o.id()] = where
 	}
-	if err := v.Set(s); err != nil {
-		p.bad = append(p.bad, badSetting{o, where, s, err, v.Form()})
+	if err := v.set(s); err != nil {
+		p.bad = append(p.bad, badSetting{o, where, s, err, v.form})
 	}
 }
 
@@ -198,8 +247,8 @@ func (p *parser) judge() {
 		switch {
 		case errors.As(b.err, &why):
 			p.warn("%s %q: %s.", b.origin.label, b.value, string(why))
-		case b.option.status.state == accepted:
-			p.fallBack(b, "it has no effect: "+b.option.status.why)
+		case b.option.unused != "":
+			p.fallBack(b, "it has no effect: "+b.option.unused)
 		case off != "":
 			p.fallBack(b, "it has no effect without --"+off)
 		case b.origin.layer > layerFile && (b.value == "" || errors.Is(b.err, errRange)):
@@ -212,7 +261,7 @@ func (p *parser) judge() {
 
 // fallBack gives the option its default.
 func (p *parser) fallBack(b badSetting, instead string) {
-	_ = b.option.bind(p.config).Set(b.option.def) // a test holds that every default is valid
+	_ = b.option.bind(p.config).set(b.option.def) // a test holds that every default is valid
 	p.warn("%s %q: expected %s; %s.", b.origin.label, b.value, b.form, instead)
 	delete(p.origins, b.option.id())
 }

@@ -167,15 +167,16 @@ func TestSpellings(t *testing.T) {
 			} else if !ok {
 				t.Fatal("the option has no example")
 			}
-			byEnv := mustParse(t, world{env: map[string]string{o.env: example.value}, files: files}, example.with...)
+			env := o.variables()[0]
+			byEnv := mustParse(t, world{env: map[string]string{env: example.value}, files: files}, example.with...)
 			if cmp.Equal(mustParse(t, world{files: files}, example.with...), byEnv, ignore) {
-				t.Fatalf("%s=%s changes nothing", o.env, example.value)
+				t.Fatalf("%s=%s changes nothing", env, example.value)
 			}
 			if o.name == "" {
 				return
 			}
 			var spellings [][]string
-			for _, name := range append([]string{o.name}, o.aliases...) {
+			for _, name := range o.names() {
 				for _, dashes := range []string{"-", "--"} {
 					spellings = append(spellings, []string{dashes + name + "=" + example.value})
 					if !o.isSwitch() {
@@ -185,7 +186,7 @@ func TestSpellings(t *testing.T) {
 					}
 				}
 			}
-			for _, env := range o.alsoEnv {
+			for _, env := range o.variables()[1:] {
 				got := mustParse(t, world{env: map[string]string{env: example.value}, files: files}, example.with...)
 				if diff := cmp.Diff(byEnv, got, ignore); diff != "" {
 					t.Errorf("%s differs from %s=%s (-want +got):\n%s", env, o.env, example.value, diff)
@@ -249,7 +250,6 @@ func TestBadCommandLine(t *testing.T) {
 		{[]string{"---debug"}, `unknown flag ---debug: did you mean --debug? (see --help)`},
 		{[]string{"--=x"}, `unknown flag -- (see --help)`},
 		{[]string{"-f"}, `-f needs a value: expected a path`},
-		{[]string{"-f", "--kubernetes=false"}, `-f needs a value, found the flag --kubernetes=false: expected a path`},
 		{[]string{"--kubernetes", "1"}, `unexpected argument "1": every setting is a flag (see --help)`},
 		{[]string{"--kubernetes", "true", "false"}, `unexpected argument "false": every setting is a flag (see --help)`},
 		{[]string{"serve"}, `unexpected argument "serve": every setting is a flag (see --help)`},
@@ -341,6 +341,8 @@ func TestOdd(t *testing.T) {
 		{"a time limit below zero", nil, []string{"--web-write-timeout=-1s"},
 			func(c *Config) any { return c.Web.WriteTimeout }, time.Duration(0),
 			[]string{`--web-write-timeout "-1s": below zero counts as 0, no limit.`}},
+		{"a flag in the place of a value", nil, []string{"-f", "--kubernetes", "-k"},
+			func(c *Config) any { return c.Metrics.File == "--kubernetes" && c.Kubernetes.Enabled }, true, nil},
 		{"an empty path", nil, []string{"-f", ""},
 			func(c *Config) any { return c.Metrics.File == DefaultCountersFile && !c.Metrics.FileNamed }, true,
 			[]string{`--collectors "": expected a path; the default "/etc/dcgm-exporter/default-counters.csv" counts.`}},
@@ -422,7 +424,7 @@ func TestTexts(t *testing.T) {
 	}
 	help := Help()
 	for _, o := range table() {
-		for _, word := range append(append(o.flags(), o.env), o.alsoEnv...) {
+		for _, word := range append(o.flags(), o.variables()...) {
 			if !strings.Contains(help, word) {
 				t.Errorf("the help lacks %s", word)
 			}

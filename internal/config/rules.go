@@ -78,7 +78,7 @@ func (p *parser) outranked(name string, inForce bool, winner string) {
 func (p *parser) protected(name string) {
 	c := p.config
 	leaveOut := func(format string, args ...any) {
-		_ = p.lookup(name).bind(c).Set("false") // a bool
+		_ = p.lookup(name).bind(c).set("false") // a bool
 		p.warn("%s is not served: it needs "+format+".", append([]any{p.label(name)}, args...)...)
 	}
 	if c.Web.ConfigFile == "" {
@@ -114,12 +114,8 @@ func (p *parser) label(name string) string {
 
 // isOn reports whether a switch is on, or another setting is not empty.
 func (p *parser) isOn(name string) bool {
-	switch v := p.lookup(name).bind(p.config).(type) {
-	case boolValue:
-		return *v.p
-	default:
-		return v.String() != ""
-	}
+	v := p.lookup(name).bind(p.config)
+	return v.text() != "" && (!v.isBool || v.text() == "true")
 }
 
 // notices notes the settings that were changed and do not do what their names say.
@@ -137,8 +133,8 @@ func (p *parser) notices() {
 		switch {
 		case off != "":
 			note("%s has no effect without --%s.", label, off)
-		case o.status.state == accepted:
-			note("%s has no effect: %s.", label, o.status.why)
+		case o.unused != "":
+			note("%s has no effect: %s.", label, o.unused)
 		}
 	}
 	if c.Containers.Enabled && c.Kubernetes.Enabled {
@@ -163,12 +159,9 @@ func (p *parser) missing(o *option) string {
 
 // isDefault reports whether the setting has its default in c.
 func (o *option) isDefault(c *Config) bool {
-	var d Config
-	v := o.bind(&d)
-	if o.def != "" {
-		if err := v.Set(o.def); err != nil {
-			return false
-		}
+	v := o.bind(&Config{})
+	if o.def != "" && v.set(o.def) != nil {
+		return false
 	}
-	return v.String() == o.bind(c).String()
+	return v.text() == o.bind(c).text()
 }

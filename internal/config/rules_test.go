@@ -162,12 +162,12 @@ func TestLaterPartsSpeak(t *testing.T) {
 			example.with = append(example.with, examples()[need].with...)
 			need = other.needs
 		}
-		c := mustParse(t, world{env: map[string]string{o.env: example.value}, files: files}, example.with...)
+		c := mustParse(t, world{env: map[string]string{o.variables()[0]: example.value}, files: files}, example.with...)
 		spoken := false
 		for _, n := range c.Notices {
-			spoken = spoken || strings.HasPrefix(n, o.env+" ") || strings.HasPrefix(n, "--"+o.name+" ")
+			spoken = spoken || strings.HasPrefix(n, o.variables()[0]+" ") || strings.HasPrefix(n, "--"+o.name+" ")
 		}
-		if want := o.status.state != works; spoken != want {
+		if want := o.unused != ""; spoken != want {
 			t.Errorf("%s: notice %t, want %t: %q", o.id(), spoken, want, c.Notices)
 		}
 	}

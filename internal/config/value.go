@@ -15,15 +15,15 @@ import (
 )
 
 // A value reads and writes one setting of a Config.
-type value interface {
-	// Set reads the setting. Its error says what is wrong with s beyond not having the form; it is
-	// errForm where there is nothing more to say, and a usable where the setting has a value
+type value struct {
+	form           string // what set expects, as the end of "expected …"
+	isBool, isList bool
+	// set reads the setting. Its error says what is wrong with the text beyond not having the form; it
+	// is errForm where there is nothing more to say, and a usable where the setting has a value
 	// nevertheless.
-	Set(s string) error
-	// String writes the setting so that Set reads the same.
-	String() string
-	// Form says what Set expects, as the end of "expected …".
-	Form() string
+	set func(string) error
+	// text writes the setting so that set reads the same.
+	text func() string
 }
 
 var errForm = errors.New("not of the form")
@@ -38,292 +38,228 @@ type usable string
 
 func (u usable) Error() string { return string(u) }
 
-type boolValue struct{ p *bool }
-
-func (v boolValue) Set(s string) error {
-	b, err := strconv.ParseBool(s)
-	if err != nil {
-		return errForm
-	}
-	*v.p = b
-	return nil
-}
-
-func (v boolValue) String() string { return strconv.FormatBool(*v.p) }
-func (v boolValue) Form() string   { return "true or false" }
-
-// textValue takes any text; form says what the text is.
-type textValue struct {
-	p    *string
-	form string
-}
-
-func (v textValue) Set(s string) error { *v.p = s; return nil }
-func (v textValue) String() string     { return *v.p }
-func (v textValue) Form() string       { return v.form }
-
-// pathValue is a text that must not be empty.
-type pathValue struct{ p *string }
-
-func (v pathValue) Set(s string) error {
-	if s == "" {
-		return errForm
-	}
-	*v.p = s
-	return nil
-}
-
-func (v pathValue) String() string { return *v.p }
-func (v pathValue) Form() string   { return "a path" }
-
-// wordValue is one of a few words. Case counts, unless upper is set.
-type wordValue[T ~string] struct {
-	p     *T
-	upper bool // read any case, keep upper case
-	words []T
-}
-
-func (v wordValue[T]) Set(s string) error {
-	if v.upper {
-		s = strings.ToUpper(s)
-	}
-	for _, w := range v.words {
-		if string(w) == s {
-			*v.p = w
-			return nil
+// parsed returns the value of p, which parse reads and print writes. An errForm says nothing more
+// than the form does.
+func parsed[T any](p *T, form string, parse func(string) (T, error), print func(T) string) value {
+	return value{form: form, text: func() string { return print(*p) }, set: func(s string) error {
+		v, err := parse(s)
+		if err == nil {
+			*p = v
 		}
-	}
-	return errForm
+		return err
+	}}
 }
 
-func (v wordValue[T]) String() string { return string(*v.p) }
-
-func (v wordValue[T]) Form() string {
-	words := v.choices()
-	last := len(words) - 1
-	return strings.Join(words[:last], ", ") + " or " + words[last]
-}
-
-// countValue is a number that is not negative. As in the reference, 0x10 and 0b11 are numbers too.
-type countValue struct{ p *int }
-
-func (v countValue) Set(s string) error {
-	n, err := strconv.ParseInt(s, 0, 32)
-	switch {
-	case err != nil:
-		return errForm
-	case n < 0:
-		return errRange
-	}
-	*v.p = int(n)
-	return nil
-}
-
-func (v countValue) String() string { return strconv.Itoa(*v.p) }
-func (v countValue) Form() string   { return "a number, 0 or more" }
-
-type seedValue struct{ p *uint64 }
-
-func (v seedValue) Set(s string) error {
-	n, err := strconv.ParseUint(s, 0, 64)
+// formed makes errForm of the errors of a parser that say nothing of use.
+func formed[T any](v T, err error) (T, error) {
 	if err != nil {
-		return errForm
+		err = errForm
 	}
-	*v.p = n
-	return nil
+	return v, err
 }
 
-func (v seedValue) String() string { return strconv.FormatUint(*v.p, 10) }
-func (v seedValue) Form() string   { return "a number, 0 or more" }
-
-// durationValue is a duration in Go's form. Where unit is set, a bare number counts in it, since
-// the reference's flags do. Zero is read where zeroMeans says what it means, and then stands for
-// what is below it too.
-type durationValue struct {
-	p         *time.Duration
-	unit      time.Duration
-	zeroMeans string
+func boolean(p *bool) value {
+	v := parsed(p, "true or false", func(s string) (bool, error) { return formed(strconv.ParseBool(s)) }, strconv.FormatBool)
+	v.isBool = true
+	return v
 }
 
-func (v durationValue) Set(s string) error {
-	d, err := time.ParseDuration(s)
-	if n, atoi := strconv.ParseInt(s, 0, 64); atoi == nil && v.unit > 0 {
-		if n > math.MaxInt64/int64(v.unit) {
-			return errors.New("too long")
+func verbatim(s string) string { return s }
+
+// freeText takes any text.
+func freeText(p *string, form string) value {
+	return parsed(p, form, func(s string) (string, error) { return s, nil }, verbatim)
+}
+
+// filePath takes any text that is not empty.
+func filePath(p *string) value {
+	return parsed(p, "a path", func(s string) (string, error) {
+		if s == "" {
+			return "", errForm
 		}
-		n = max(n, -1) // so that the product cannot turn positive
-		d, err = time.Duration(n)*v.unit, nil
-	}
-	switch {
-	case err != nil:
-		return errForm
-	case d <= 0 && v.zeroMeans == "":
-		return errRange
-	case d < 0:
-		*v.p = 0
-		return usable("below zero counts as 0, " + v.zeroMeans)
-	}
-	*v.p = d
-	return nil
+		return s, nil
+	}, verbatim)
 }
 
-func (v durationValue) String() string {
-	if v.unit > 0 && *v.p%v.unit == 0 {
-		return strconv.FormatInt(int64(*v.p/v.unit), 10)
+// word takes one of a few words.
+func word[T ~string](p *T, words ...T) value {
+	form := string(words[0])
+	for i, w := range words[1:] {
+		if form += ", "; i == len(words)-2 {
+			form = strings.TrimSuffix(form, ", ") + " or "
+		}
+		form += string(w)
 	}
-	return v.p.String()
+	return parsed(p, form, func(s string) (T, error) {
+		for _, w := range words {
+			if string(w) == s {
+				return w, nil
+			}
+		}
+		return "", errForm
+	}, func(w T) string { return string(w) })
 }
 
-func (v durationValue) Form() string {
+// logLevel takes a level of DCGM's log in any case.
+func logLevel(p *string) value {
+	v := word(p, "NONE", "FATAL", "ERROR", "WARN", "INFO", "DEBUG", "VERB")
+	set := v.set
+	v.set = func(s string) error { return set(strings.ToUpper(s)) }
+	return v
+}
+
+func hostname(p *gpu.HostnameLabel) value {
+	return word(p, gpu.HostnameLower, gpu.HostnameUpper, gpu.HostnameBoth)
+}
+
+// count takes a number that is not negative. As in the reference, 0x10 and 0b11 are numbers too.
+func count(p *int) value {
+	return parsed(p, "a number, 0 or more", func(s string) (int, error) {
+		n, err := strconv.ParseInt(s, 0, 32)
+		switch {
+		case err != nil:
+			return 0, errForm
+		case n < 0:
+			return 0, errRange
+		}
+		return int(n), nil
+	}, strconv.Itoa)
+}
+
+func seed(p *uint64) value {
+	return parsed(p, "a number, 0 or more", func(s string) (uint64, error) { return formed(strconv.ParseUint(s, 0, 64)) },
+		func(n uint64) string { return strconv.FormatUint(n, 10) })
+}
+
+// duration takes a duration in Go's form. Where unit is set, a bare number counts in it, as in the
+// reference's flags. Zero is taken where zeroMeans is set, and then stands for what is below it too.
+func duration(p *time.Duration, unit time.Duration, zeroMeans string) value {
 	form := "a duration such as 30s"
-	switch v.unit {
+	switch unit {
 	case time.Millisecond:
 		form = "a number of milliseconds or " + form
 	case time.Hour:
 		form = "a number of hours or " + form
 	}
-	if v.zeroMeans == "" {
-		return form + ", above zero"
+	if zeroMeans == "" {
+		form += ", above zero"
+	} else {
+		form += " (0: " + zeroMeans + ")"
 	}
-	return form + " (0: " + v.zeroMeans + ")"
-}
-
-// listValue is a list separated by commas; blanks around an element and empty elements do not
-// count. check, where set, judges each element: those that fail are left out.
-type listValue struct {
-	p     *[]string
-	form  string
-	check func(string) error
-}
-
-func (v listValue) Set(s string) error {
-	var list, bad []string
-	for element := range strings.SplitSeq(s, ",") {
-		if element = strings.TrimSpace(element); element == "" {
-			continue
+	set := func(s string) error {
+		d, err := time.ParseDuration(s)
+		if n, atoi := strconv.ParseInt(s, 0, 64); atoi == nil && unit > 0 {
+			if n > math.MaxInt64/int64(unit) {
+				return errors.New("too long")
+			}
+			d, err = time.Duration(max(n, -1))*unit, nil // -1: so that the product cannot turn positive
 		}
-		if v.check != nil {
-			if err := v.check(element); err != nil {
+		switch {
+		case err != nil:
+			return errForm
+		case d <= 0 && zeroMeans == "":
+			return errRange
+		case d < 0:
+			*p = 0
+			return usable("below zero counts as 0, " + zeroMeans)
+		}
+		*p = d
+		return nil
+	}
+	return value{form: form, set: set, text: func() string {
+		if unit > 0 && *p%unit == 0 {
+			return strconv.FormatInt(int64(*p/unit), 10)
+		}
+		return p.String()
+	}}
+}
+
+// list takes elements separated by commas; blanks around an element and empty elements do not
+// count. Elements that check refuses are left out.
+func list(p *[]string, form string, check func(string) error) value {
+	set := func(s string) error {
+		var taken, bad []string
+		for element := range strings.SplitSeq(s, ",") {
+			if element = strings.TrimSpace(element); element == "" {
+				continue
+			}
+			if err := check(element); err != nil {
 				bad = append(bad, fmt.Sprintf("%q is left out: %v", element, err))
 				continue
 			}
+			taken = append(taken, element)
 		}
-		list = append(list, element)
+		*p = taken
+		if bad != nil {
+			return usable(strings.Join(bad, "; "))
+		}
+		return nil
 	}
-	*v.p = list
-	if bad != nil {
-		return usable(strings.Join(bad, "; "))
-	}
-	return nil
+	return value{form: form, isList: true, set: set, text: func() string { return strings.Join(*p, ",") }}
 }
 
-func (v listValue) String() string { return strings.Join(*v.p, ",") }
-func (v listValue) Form() string   { return v.form }
-
-func checkRegexp(s string) error {
+func isRegexp(s string) error {
 	_, err := regexp.Compile(s)
 	return err
 }
 
-// A selectorValue is a device selector.
-type selectorValue struct{ p *gpu.Selector }
+func isAnything(string) error { return nil }
 
-func (v selectorValue) Set(s string) error {
-	sel, err := gpu.ParseSelector(s)
-	if err != nil {
-		return err
-	}
-	*v.p = sel
-	return nil
+func selector(p *gpu.Selector) value {
+	return parsed(p, gpu.SelectorForm, gpu.ParseSelector, gpu.Selector.String)
 }
 
-func (v selectorValue) String() string { return v.p.String() }
-
-func (v selectorValue) Form() string { return gpu.SelectorForm }
-
-type vocabularyValue struct{ p *catalog.Vocabulary }
-
-func (v vocabularyValue) Set(s string) error {
-	vocabulary, ok := catalog.ParseVocabulary(s)
-	if !ok {
-		return errForm
-	}
-	*v.p = vocabulary
-	return nil
+func vocabulary(p *catalog.Vocabulary) value {
+	return parsed(p, "classic, current or both", func(s string) (catalog.Vocabulary, error) {
+		if v, ok := catalog.ParseVocabulary(s); ok {
+			return v, nil
+		}
+		return 0, errForm
+	}, catalog.Vocabulary.String)
 }
 
-func (v vocabularyValue) String() string { return v.p.String() }
-func (v vocabularyValue) Form() string   { return "classic, current or both" }
-
-// configMapValue is NAMESPACE:NAME, or none.
-type configMapValue struct{ p *ConfigMapName }
-
-func (v configMapValue) Set(s string) error {
-	if s == "" || s == "none" {
-		*v.p = ConfigMapName{}
-		return nil
-	}
-	namespace, name, _ := strings.Cut(s, ":")
-	if namespace == "" || name == "" || strings.Contains(name, ":") {
-		return errForm
-	}
-	*v.p = ConfigMapName{Namespace: namespace, Name: name}
-	return nil
+func configMap(p *ConfigMapName) value {
+	return parsed(p, "NAMESPACE:NAME or none", func(s string) (ConfigMapName, error) {
+		if s == "" || s == "none" {
+			return ConfigMapName{}, nil
+		}
+		namespace, name, _ := strings.Cut(s, ":")
+		if namespace == "" || name == "" || strings.Contains(name, ":") {
+			return ConfigMapName{}, errForm
+		}
+		return ConfigMapName{Namespace: namespace, Name: name}, nil
+	}, func(n ConfigMapName) string {
+		if n == (ConfigMapName{}) {
+			return "none"
+		}
+		return n.Namespace + ":" + n.Name
+	})
 }
 
-func (v configMapValue) String() string {
-	if *v.p == (ConfigMapName{}) {
-		return "none"
-	}
-	return v.p.Namespace + ":" + v.p.Name
+// listen takes the address that a server listens on.
+func listen(p *string) value {
+	return parsed(p, "[HOST]:PORT, an IPv6 host in brackets, such as :9400 or [::1]:9400", func(s string) (string, error) {
+		if scheme, _, ok := strings.Cut(s, "://"); ok {
+			return "", fmt.Errorf("it listens on TCP, not on %q; systemd can pass a socket of any kind (--web-systemd-socket)", scheme+"://")
+		}
+		host, port, err := net.SplitHostPort(s)
+		if err != nil || strings.Contains(host, " ") {
+			return "", errForm
+		}
+		// A service name such as "http" is as good as a number to net.Listen.
+		if n, err := strconv.Atoi(port); port == "" || err == nil && (n < 0 || n > 65535) {
+			return "", fmt.Errorf("%q is no port", port)
+		}
+		return s, nil
+	}, verbatim)
 }
 
-func (v configMapValue) Form() string { return "NAMESPACE:NAME or none" }
-
-// listenValue is the address that a server listens on.
-type listenValue struct{ p *string }
-
-func (v listenValue) Set(s string) error {
-	if scheme, _, ok := strings.Cut(s, "://"); ok {
-		return fmt.Errorf("it listens on TCP, not on %q; systemd can pass a socket of any kind (--web-systemd-socket)", scheme+"://")
-	}
-	host, port, err := net.SplitHostPort(s)
-	if err != nil {
-		return errForm
-	}
-	if host != "" && strings.Contains(host, " ") {
-		return errForm
-	}
-	// A service name such as "http" is as good as a number to net.Listen.
-	if n, err := strconv.Atoi(port); port == "" || err == nil && (n < 0 || n > 65535) {
-		return fmt.Errorf("%q is no port", port)
-	}
-	*v.p = s
-	return nil
+// engine takes the address of a host engine.
+func engine(p *gpu.EngineAddress) value {
+	return parsed(p, gpu.EngineAddressForm, gpu.ParseEngineAddress, func(a gpu.EngineAddress) string {
+		if a.IsEmbedded() {
+			return ""
+		}
+		return a.String()
+	})
 }
-
-func (v listenValue) String() string { return *v.p }
-func (v listenValue) Form() string {
-	return "[HOST]:PORT, an IPv6 host in brackets, such as :9400 or [::1]:9400"
-}
-
-// engineValue is the address of a host engine.
-type engineValue struct{ p *gpu.EngineAddress }
-
-func (v engineValue) Set(s string) error {
-	a, err := gpu.ParseEngineAddress(s)
-	if err != nil {
-		return err
-	}
-	*v.p = a
-	return nil
-}
-
-func (v engineValue) String() string {
-	if v.p.IsEmbedded() {
-		return ""
-	}
-	return v.p.String()
-}
-
-func (v engineValue) Form() string { return gpu.EngineAddressForm }
