@@ -2,14 +2,13 @@ package chart
 
 import (
 	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
@@ -48,16 +47,13 @@ type rendering struct {
 	notes string
 }
 
-// render renders a chart as "helm template dcgm-exporter" does, with values in YAML. The API
-// versions are those of the cluster; without any the cluster is not known.
-func render(c *helm.Chart, values string, apiVersions ...string) (*rendering, error) {
+// render renders a chart as "helm template dcgm-exporter" does, with values in YAML.
+func render(c *helm.Chart, values string) (*rendering, error) {
 	v, err := chartutil.ReadValues([]byte(values))
 	if err != nil {
 		return nil, err
 	}
-	capabilities := chartutil.DefaultCapabilities.Copy()
-	capabilities.APIVersions = append(slices.Clone(capabilities.APIVersions), apiVersions...)
-	v, err = chartutil.ToRenderValues(c, v, chartutil.ReleaseOptions{Name: "dcgm-exporter", Namespace: namespace, Revision: 1, IsInstall: true}, capabilities)
+	v, err = chartutil.ToRenderValues(c, v, chartutil.ReleaseOptions{Name: "dcgm-exporter", Namespace: namespace, Revision: 1, IsInstall: true}, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +62,7 @@ func render(c *helm.Chart, values string, apiVersions ...string) (*rendering, er
 		return nil, err
 	}
 	r := &rendering{}
-	for _, name := range sortedKeys(files) {
+	for _, name := range slices.Sorted(maps.Keys(files)) {
 		if strings.HasSuffix(name, "NOTES.txt") {
 			r.notes = files[name]
 			continue
@@ -80,7 +76,7 @@ func render(c *helm.Chart, values string, apiVersions ...string) (*rendering, er
 			if err != nil {
 				return nil, err
 			}
-			content, err := documents.of(string(doc))
+			content, err := parsed(doc)
 			if err != nil {
 				return nil, errors.New(name + ": " + err.Error() + "\n" + string(doc))
 			}
@@ -92,9 +88,9 @@ func render(c *helm.Chart, values string, apiVersions ...string) (*rendering, er
 	return r, nil
 }
 
-func mustRender(t testing.TB, c *helm.Chart, values string, apiVersions ...string) *rendering {
+func mustRender(t testing.TB, c *helm.Chart, values string) *rendering {
 	t.Helper()
-	r, err := render(c, values, apiVersions...)
+	r, err := render(c, values)
 	if err != nil {
 		t.Fatalf("%v\nwith the values\n%s", err, values)
 	}
@@ -128,36 +124,9 @@ func kinds() map[string]func() runtime.Object {
 	}
 }
 
-// A cache keeps what a document is decoded to. Most documents are the same in most renderings, and
-// the long ones, dashboards and rules, in all. What it returns is shared: nothing changes it.
-type cache[T any] struct {
-	decode func(doc string) (T, error)
-	mu     sync.Mutex
-	known  map[string]func() (T, error)
+func parsed(doc []byte) (content map[string]any, err error) {
+	return content, yaml.Unmarshal(doc, &content)
 }
-
-func (c *cache[T]) of(doc string) (T, error) {
-	c.mu.Lock()
-	once, ok := c.known[doc]
-	if !ok {
-		if c.known == nil {
-			c.known = map[string]func() (T, error){}
-		}
-		once = sync.OnceValues(func() (T, error) { return c.decode(doc) })
-		c.known[doc] = once
-	}
-	c.mu.Unlock()
-	return once()
-}
-
-var (
-	documents = &cache[map[string]any]{decode: func(doc string) (map[string]any, error) {
-		var content map[string]any
-		err := yaml.Unmarshal([]byte(doc), &content)
-		return content, err
-	}}
-	objects = &cache[object]{decode: strictly}
-)
 
 func strictly(doc string) (object, error) {
 	var head struct {
@@ -179,7 +148,7 @@ func (r *rendering) objects(t testing.TB) []object {
 	t.Helper()
 	var out []object
 	for _, doc := range r.docs {
-		o, err := objects.of(doc)
+		o, err := strictly(doc)
 		if err != nil {
 			t.Fatalf("%v in\n%s", err, doc)
 		}
@@ -206,15 +175,6 @@ func every[T runtime.Object](t testing.TB, r *rendering) []T {
 		if v, ok := o.value.(T); ok {
 			out = append(out, v)
 		}
-	}
-	return out
-}
-
-func decode(t testing.TB, text []byte) map[string]any {
-	t.Helper()
-	var out map[string]any
-	if err := yaml.Unmarshal(bytes.TrimSpace(text), &out); err != nil {
-		t.Fatal(err)
 	}
 	return out
 }

@@ -1,14 +1,10 @@
-package chart
+package main
 
 import (
 	"bytes"
 	"encoding/json"
-	"os"
-	"path/filepath"
-	"regexp"
-	"slices"
+	"fmt"
 	"strings"
-	"testing"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -94,56 +90,75 @@ func beyond() map[string]node {
 	}
 }
 
-// needed are values without which the templates mean nothing, beside every section but one: null, which
+// needed returns the values without which the templates mean nothing, beside every section but one: null, which
 // takes a default away, is an error that names the key.
-var needed = map[string]bool{"image.repository": true, "service.address": true, "serviceAccount.create": true, "serviceMonitor.apiVersion": true, "kubernetes.podResources": true}
+func needed() map[string]bool {
+	return map[string]bool{"image.repository": true, "service.address": true, "serviceAccount.create": true, "serviceMonitor.apiVersion": true, "kubernetes.podResources": true}
+}
+
+// A schemaWriter makes the schema of a values file.
+type schemaWriter struct {
+	beyond map[string]node
+	used   map[string]bool
+	wrong  []string // what the values do not say
+}
 
 // schemaOf returns the schema of a values file: its comments are the descriptions, its defaults
 // give the types.
-func schemaOf(t *testing.T, text []byte) *node {
-	t.Helper()
+func schemaOf(values []byte) ([]byte, error) {
 	var document yaml.Node
-	if err := yaml.Unmarshal(text, &document); err != nil {
-		t.Fatal(err)
+	if err := yaml.Unmarshal(values, &document); err != nil {
+		return nil, err
 	}
-	more, used := beyond(), map[string]bool{}
-	out := schemaNode(t, "", document.Content[0], more, used)
-	for key := range more {
-		if !used[key] {
-			t.Errorf("values.yaml has no %s", key)
+	w := schemaWriter{beyond: beyond(), used: map[string]bool{}}
+	out := w.node("", document.Content[0])
+	for key := range w.beyond {
+		if !w.used[key] {
+			w.wrong = append(w.wrong, "values.yaml has no "+key)
 		}
+	}
+	if len(w.wrong) > 0 {
+		return nil, fmt.Errorf("values.yaml: %s", strings.Join(w.wrong, "; "))
 	}
 	out.Schema, out.Title = "https://json-schema.org/draft-07/schema#", "Values of the chart dcgm-exporter"
 	// Helm's own: of a parent chart, and the usual condition for a subchart.
 	out.Properties["global"] = &node{Type: "object", Description: "Values of a parent chart for all its charts."}
 	out.Properties["enabled"] = &node{Type: "boolean", Description: "The condition by which a parent chart has this one."}
-	return out
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", "  ")
+	if err := encoder.Encode(out); err != nil {
+		return nil, err
+	}
+	return text.Bytes(), nil
 }
 
-func schemaNode(t *testing.T, key string, v *yaml.Node, more map[string]node, used map[string]bool) *node {
-	t.Helper()
-	if n, ok := more[key]; ok {
-		used[key] = true
+// node returns the schema of the value at a key.
+func (w *schemaWriter) node(key string, v *yaml.Node) *node {
+	if n, ok := w.beyond[key]; ok {
+		w.used[key] = true
 		return &n
 	}
 	switch v.Kind {
 	case yaml.MappingNode:
 		if len(v.Content) == 0 {
-			t.Errorf("%s: an empty map says nothing of its keys: it needs a line in beyond()", key)
+			w.wrong = append(w.wrong, key+": an empty map needs a line in beyond()")
 		}
 		out := &node{Type: "object", Additional: false, Properties: map[string]*node{}}
 		for i := 0; i < len(v.Content); i += 2 {
 			name := v.Content[i]
-			child := schemaNode(t, strings.TrimPrefix(key+"."+name.Value, "."), v.Content[i+1], more, used)
+			at := strings.TrimPrefix(key+"."+name.Value, ".")
+			child := w.node(at, v.Content[i+1])
 			child.Description = description(name.HeadComment)
 			out.Properties[name.Value] = child
-			if child.Properties != nil && name.Value != "rollingUpdate" || needed[strings.TrimPrefix(key+"."+name.Value, ".")] {
+			if child.Properties != nil && name.Value != "rollingUpdate" || needed()[at] {
 				out.Required = append(out.Required, name.Value)
 			}
 		}
 		return out
 	case yaml.SequenceNode:
-		t.Errorf("%s: a list says nothing of its elements: it needs a line in beyond()", key)
+		w.wrong = append(w.wrong, key+": a list needs a line in beyond()")
 	}
 	switch v.Tag {
 	case "!!bool":
@@ -153,7 +168,7 @@ func schemaNode(t *testing.T, key string, v *yaml.Node, more map[string]node, us
 	case "!!str":
 		return &node{Type: "string"}
 	}
-	t.Errorf("%s: %s: it needs a line in beyond()", key, v.Tag)
+	w.wrong = append(w.wrong, key+": "+v.Tag+" needs a line in beyond()")
 	return &node{}
 }
 
@@ -165,115 +180,4 @@ func description(comment string) string {
 	}
 	paragraphs := strings.Split(strings.Join(lines, "\n"), "\n\n")
 	return strings.Join(strings.Fields(paragraphs[len(paragraphs)-1]), " ")
-}
-
-func TestSchemaIsCurrent(t *testing.T) {
-	path := filepath.Join(folder, "values.schema.json")
-	var want bytes.Buffer
-	encoder := json.NewEncoder(&want)
-	encoder.SetEscapeHTML(false)
-	encoder.SetIndent("", "  ")
-	if err := encoder.Encode(schemaOf(t, read(t, filepath.Join(folder, "values.yaml")))); err != nil {
-		t.Fatal(err)
-	}
-	if *update {
-		write(t, path, want.Bytes())
-		return
-	}
-	if !bytes.Equal(read(t, path), want.Bytes()) {
-		t.Errorf("%s is not what values.yaml says: make chart", path)
-	}
-}
-
-func read(t testing.TB, path string) []byte {
-	t.Helper()
-	content, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return content
-}
-
-// Each value is read by a template, and each template reads values that there are.
-func TestTemplatesReadTheValues(t *testing.T) {
-	var schema node
-	if err := json.Unmarshal(read(t, filepath.Join(folder, "values.schema.json")), &schema); err != nil {
-		t.Fatal(err)
-	}
-	c := load(t, folder)
-	var templates strings.Builder
-	for _, f := range c.Templates {
-		templates.Write(f.Data)
-	}
-	text := templates.String()
-	read := map[string]bool{}
-	alias := map[string]string{"v": "", "k": "kubernetes", "tls": "tlsServerConfig", "m": ""}
-	for _, m := range regexp.MustCompile(`(?:\.Values|\$(v|k|tls))\.([A-Za-z][A-Za-z0-9.]*)`).FindAllStringSubmatch(text, -1) {
-		read[strings.TrimPrefix(alias[m[1]]+"."+m[2], ".")] = true
-	}
-	for _, m := range regexp.MustCompile(`\$m\.([A-Za-z]+)`).FindAllStringSubmatch(text, -1) {
-		read["serviceMonitor."+m[1]] = true
-	}
-	for key := range read {
-		at, properties := "", schema.Properties
-		for word := range strings.SplitSeq(key, ".") {
-			if properties == nil {
-				break // an open object
-			}
-			at = strings.TrimPrefix(at+"."+word, ".")
-			n := properties[word]
-			if n == nil {
-				t.Errorf("a template reads %s, which is not among the values", at)
-				break
-			}
-			properties = n.Properties
-		}
-	}
-	var unread func(prefix string, n *node)
-	unread = func(prefix string, n *node) {
-		for _, name := range sortedKeys(n.Properties) {
-			key := strings.TrimPrefix(prefix+"."+name, ".")
-			child := n.Properties[name]
-			whole := slices.Contains([]string{"livenessProbe", "readinessProbe", "rollingUpdate", "podMonitor", "global", "enabled", "serviceMonitor"}, key)
-			if child.Properties != nil && !read[key] {
-				unread(key, child)
-				continue
-			}
-			if !read[key] && !whole {
-				t.Errorf("no template reads %s", key)
-			}
-		}
-	}
-	unread("", &schema)
-}
-
-// A value that is misspelled, or of the wrong type, is an error that names it.
-func TestMisspelledValues(t *testing.T) {
-	c := load(t, folder)
-	for values, want := range map[string]string{
-		"serviceMonitr: {}":                                      "serviceMonitr",
-		"serviceMonitor: {intervall: 15s}":                       "intervall",
-		"image: {tags: x}":                                       "tags",
-		"kubernetes: {enablePodLabel: true}":                     "enablePodLabel",
-		"kubernetes: {enablePodLabels: \"yes\"}":                 "enablePodLabels",
-		"exporter: {source: dcmg}":                               "source",
-		"extraEnv: [{nam: X}]":                                   "nam",
-		"extraHostVolumes: [{name: x, path: /x}]":                "path",
-		"service: {address: localhost}":                          "address",
-		"tlsServerConfig: {clientAuthType: Require}":             "clientAuthType",
-		"hostPID: \"true\"":                                      "hostPID",
-		"config: {enabled: true, create: false}":                 "expected the name of a ConfigMap that exists",
-		"tlsServerConfig: {enabled: true, autoGenerated: false}": "expected a certificate in PEM",
-	} {
-		_, err := render(c, values)
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v; want an error about %s", values, err, want)
-		} else {
-			t.Logf("%s: %v", values, err)
-		}
-	}
-	// A parent chart's values do not get in the way.
-	if _, err := render(c, "global: {imageRegistry: x}\nenabled: true"); err != nil {
-		t.Error(err)
-	}
 }

@@ -1,12 +1,12 @@
 package chart
 
 import (
-	"bytes"
+	"flag"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	"helm.sh/helm/v3/pkg/chartutil"
 	helmlint "helm.sh/helm/v3/pkg/lint"
 	"helm.sh/helm/v3/pkg/lint/support"
 	apps "k8s.io/api/apps/v1"
@@ -29,68 +30,51 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
 )
 
-// switches are values that change what objects there are, or what refers to what. Each may be set
-// beside each other one.
-func switches() []string {
-	return []string{
-		"exporter: {source: sim, vocabulary: both, collectInterval: 5s}",
-		"profiling: {enabled: true}",
-		"sharedGPUs: {enabled: true}",
-		"gpuOperator: {client: true}",
-		"config: {enabled: true}",
-		"config: {enabled: true, create: false, name: mine}",
-		"customMetrics: \"DCGM_FI_DEV_GPU_TEMP, gauge, Temperature (in C).\\n\"",
-		"priorityClassQuota: {create: true}",
-		"hostNetwork: true",
-		"serviceAccount: {create: false, name: mine}",
-		"service: {enable: false}",
-		"service: {clusterIP: None, portName: gpu-metrics, port: 9500}",
-		"service: {address: \"127.0.0.1:9401\"}",
-		"podMonitor: {enabled: true}",
-		"serviceMonitor: {enabled: false}",
-		"prometheusRule: {enabled: true}",
-		"dashboards: {enabled: true}",
-		"networkPolicy: {enabled: true, from: [{namespaceSelector: {}}], egress: []}",
-		"networkPolicy: {enabled: true}",
-		"tlsServerConfig: {enabled: true, existingSecret: mine, clientAuthType: RequireAndVerifyClientCert}",
-		"webConfig: {existingSecret: mine}",
-		"kubernetes: {podResources: false}",
-		"kubernetes: {enablePodLabels: true}",
-		"kubernetes: {enablePodUID: true}",
-		"kubernetes: {readNode: true}",
-		"kubernetes: {enablePodLabels: true, rbac: {create: false}}",
-		"kubernetesDRA: {enabled: true}",
-		"debugDump: {enabled: true}",
-		"test: {enabled: false}",
-		"arguments: [\"-m\", \"default:mine\"]",
-		"arguments: [\"--configmap-data=default:mine\", \"-f\", \"/etc/dcgm-exporter/default-counters.csv\"]",
-		"extraEnv: [{name: DCGM_EXPORTER_LOG_FORMAT, value: json}, {name: DCGM_EXPORTER_SOURCE, value: nvml}, {name: NODE_NAME, value: x}]",
-		"image: {variant: dcgm}",
-		"fullnameOverride: gpus",
-	}
-}
+var update = flag.Bool("update", false, "write the rendered files of testdata")
 
-func TestMatrixOfValues(t *testing.T) {
+// maxLines is the length from which objects hold a file of the repository: rules, dashboards, counters.
+const maxLines = 90
+
+// varies are parts of a rendering that differ each time: certificates and salted hashes.
+var varies = regexp.MustCompile(`[A-Za-z0-9+/=]{200,}|\$2a\$\S+|\S+\$[0-9a-f]{64}`)
+
+// TestRendered: the values of testdata/*.values.yaml, which set every value of the chart between them,
+// render to the files beside them; objects refer to each other, and the exporter takes its settings.
+func TestRendered(t *testing.T) {
 	c := load(t, folder)
-	all := append(switches(), "{}", "tlsServerConfig: {enabled: true}", "basicAuth: {users: {ann: x, zoe: y}}")
-	for _, values := range all {
-		t.Run(values, func(t *testing.T) { check(t, values, mustRender(t, c, values)) })
+	files, err := filepath.Glob("testdata/*.values.yaml")
+	if err != nil || len(files) < 10 {
+		t.Fatalf("%d files, %v", len(files), err)
 	}
-	random := rand.New(rand.NewPCG(1, 2))
-	for range 120 {
-		values := map[string]any{}
-		for _, s := range switches() {
-			if random.IntN(3) == 0 {
-				values = merged(values, decode(t, []byte(s)))
-			}
-		}
-		text, err := yaml.Marshal(values)
+	for _, file := range files {
+		values, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r := mustRender(t, c, string(text)); !t.Run("random", func(t *testing.T) { check(t, string(text), r) }) {
-			t.Fatalf("with the values\n%s", text)
-		}
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".values.yaml"), func(t *testing.T) {
+			r := mustRender(t, c, string(values))
+			check(t, string(values), r)
+			var docs []string
+			for _, doc := range r.docs {
+				if strings.Contains(doc, "kind: DaemonSet") || strings.Count(doc, "\n") < maxLines {
+					docs = append(docs, varies.ReplaceAllString(strings.TrimSpace(doc), "…"))
+				}
+			}
+			got := strings.Join(docs, "\n---\n") + "\n"
+			golden := strings.TrimSuffix(file, ".values.yaml") + ".yaml"
+			if *update {
+				if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d := cmp.Diff(string(want), got); d != "" {
+				t.Errorf("%s (-want +got), go test ./tests/chart -update:\n%s", golden, d)
+			}
+		})
 	}
 }
 
@@ -288,88 +272,16 @@ func rights(t *testing.T, r *rendering) []string {
 
 func TestHelmLint(t *testing.T) {
 	for _, values := range []string{"{}", strings.Join([]string{"prometheusRule: {enabled: true}", "dashboards: {enabled: true}", "podMonitor: {enabled: true}", "networkPolicy: {enabled: true}"}, "\n")} {
-		linter := helmlint.All(folder, decode(t, []byte(values)), namespace, true)
+		v, err := chartutil.ReadValues([]byte(values))
+		if err != nil {
+			t.Fatal(err)
+		}
+		linter := helmlint.All(folder, v, namespace, true)
 		for _, m := range linter.Messages {
 			if m.Severity > support.InfoSev {
 				t.Errorf("%s: %v", m.Path, m.Err)
 			}
 		}
-	}
-}
-
-// What the chart copies is what lies in the repository.
-func TestCopiesAreCurrent(t *testing.T) {
-	want := map[string][]byte{}
-	take := func(pattern, to string, wanted func([]byte) bool) {
-		from, err := filepath.Glob(filepath.Join(root, pattern))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, f := range from {
-			content, err := os.ReadFile(f)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if wanted(content) {
-				name := strings.TrimSuffix(filepath.Base(f), ".yaml")
-				want[filepath.Join("files", to, name)] = content
-			}
-		}
-	}
-	always := func([]byte) bool { return true }
-	take("etc/default-counters.csv", "", always)
-	take("grafana/*.json", "dashboards", always)
-	take("deployment/rules/*.yml", "rules", func(content []byte) bool { // not the tests of promtool
-		var f struct{ Groups []any }
-		return yaml.Unmarshal(content, &f) == nil && len(f.Groups) > 0
-	})
-	if len(want) < 2 {
-		t.Fatalf("found %v", sortedKeys(want))
-	}
-	got := map[string][]byte{}
-	base := filepath.Join(folder, "files")
-	err := filepath.WalkDir(base, func(p string, d os.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		name, _ := filepath.Rel(folder, p)
-		got[name], err = os.ReadFile(p)
-		return err
-	})
-	if err != nil && !*update {
-		t.Fatal(err)
-	}
-	if *update {
-		for name := range got {
-			if want[name] == nil {
-				if err := os.Remove(filepath.Join(folder, name)); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
-		for name, content := range want {
-			write(t, filepath.Join(folder, name), content)
-		}
-		return
-	}
-	for _, name := range sortedKeys(want) {
-		if !bytes.Equal(got[name], want[name]) {
-			t.Errorf("deployment/chart/%s is not its source: make chart", name)
-		}
-		delete(got, name)
-	}
-	for name := range got {
-		t.Errorf("deployment/chart/%s has no source: make chart", name)
-	}
-}
-
-func write(t *testing.T, path string, content []byte) {
-	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, content, 0o644); err != nil {
-		t.Fatal(err)
 	}
 }
 

@@ -1,0 +1,266 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"helm.sh/helm/v3/pkg/chart"
+	"helm.sh/helm/v3/pkg/chart/loader"
+	"helm.sh/helm/v3/pkg/chartutil"
+	"helm.sh/helm/v3/pkg/engine"
+	apps "k8s.io/api/apps/v1"
+	core "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"sigs.k8s.io/yaml"
+)
+
+const (
+	namespace = "gpu-monitoring"
+	rendered  = "# Rendered from deployment/chart by \"make chart\".\n"
+)
+
+// A component is an addition to the base, with the values of the chart that say the same.
+type component struct{ name, about, values string }
+
+func components() []component {
+	return []component{
+		{"pod-labels", "The labels and UIDs of pods, which the API server has: list and watch pods.", "kubernetes: {enablePodLabels: true, enablePodUID: true}"},
+		{"dra", "GPUs of Dynamic Resource Allocation: list and watch ResourceSlices, get ResourceClaims.", "kubernetesDRA: {enabled: true}"},
+		{"profiling", "Profiling metrics of GPUs before Hopper, over DCGM: the capability SYS_ADMIN, and the image with DCGM.", "profiling: {enabled: true}\nimage: {variant: dcgm}"},
+		{"shared-gpus", "Utilization and memory per pod on shared GPUs: the host's process ids, and the names in /var/log/pods.", "sharedGPUs: {enabled: true}"},
+	}
+}
+
+// render renders the chart for kustomize, with more values beside those of kustomize: objects by
+// file name, without what is Helm's, and without the namespace, which the kustomization sets.
+func render(c *chart.Chart, base, more []byte) (map[string]map[string]any, error) {
+	values, err := chartutil.ReadValues(base)
+	if err != nil {
+		return nil, err
+	}
+	extra, err := chartutil.ReadValues(more)
+	if err != nil {
+		return nil, err
+	}
+	values = chartutil.CoalesceTables(extra, values)
+	values, err = chartutil.ToRenderValues(c, values, chartutil.ReleaseOptions{Name: "dcgm-exporter", Namespace: namespace, Revision: 1, IsInstall: true}, nil)
+	if err != nil {
+		return nil, err
+	}
+	files, err := engine.Render(c, values)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]map[string]any{}
+	for file, text := range files {
+		if strings.HasSuffix(file, "NOTES.txt") {
+			continue
+		}
+		for doc := range strings.SplitSeq("\n"+text, "\n---") {
+			var o map[string]any
+			if err := yaml.Unmarshal([]byte(doc+"\n"), &o); err != nil {
+				return nil, fmt.Errorf("%s: %w", file, err)
+			}
+			if o == nil {
+				continue
+			}
+			bare(o)
+			if spec, ok := o["spec"].(map[string]any); ok {
+				delete(spec, "namespaceSelector") // a ServiceMonitor without one selects in its own
+			}
+			name := strings.ToLower(fmt.Sprint(o["kind"]))
+			if out[name] != nil {
+				return nil, fmt.Errorf("two objects of kind %s", o["kind"])
+			}
+			out[name] = o
+		}
+	}
+	return out, nil
+}
+
+// bare takes away what is Helm's.
+func bare(v any) {
+	switch v := v.(type) {
+	case map[string]any:
+		if meta, ok := v["metadata"].(map[string]any); ok {
+			delete(meta, "namespace")
+			if labels, ok := meta["labels"].(map[string]any); ok {
+				delete(labels, "helm.sh/chart")
+				delete(labels, "app.kubernetes.io/managed-by")
+			}
+		}
+		for _, e := range v {
+			bare(e)
+		}
+	case []any:
+		for _, e := range v {
+			bare(e)
+		}
+	}
+}
+
+// A tree is files by path.
+type tree map[string][]byte
+
+// put adds an object with lines about it.
+func (f tree) put(name string, object any, about ...string) error {
+	text, err := yaml.Marshal(object)
+	if err != nil {
+		return err
+	}
+	head := rendered
+	for _, line := range about {
+		head = "# " + line + "\n" + head
+	}
+	f[name] = append([]byte(head), text...)
+	return nil
+}
+
+// kustomize returns the files of deployment/kubernetes that are derived from the chart in a folder.
+func kustomize(folder, base string) (tree, error) {
+	c, err := loader.Load(folder)
+	if err != nil {
+		return nil, err
+	}
+	values, err := os.ReadFile(filepath.Join(base, "values.yaml"))
+	if err != nil {
+		return nil, err
+	}
+	plain, err := render(c, values, nil)
+	if err != nil {
+		return nil, err
+	}
+	out, resources := tree{}, []string{"namespace.yaml"}
+	for _, name := range slices.Sorted(maps.Keys(plain)) {
+		if err := out.put(name+".yaml", plain[name]); err != nil {
+			return nil, err
+		}
+		resources = append(resources, name+".yaml")
+	}
+	err = out.put("kustomization.yaml", map[string]any{
+		"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "namespace": namespace, "resources": resources,
+	}, "kubectl apply -k deployment/kubernetes")
+	if err != nil {
+		return nil, err
+	}
+	for _, one := range components() {
+		with, err := render(c, values, []byte(one.values))
+		if err != nil {
+			return nil, err
+		}
+		if err := out.component(one, plain, with); err != nil {
+			return nil, fmt.Errorf("%s: %w", one.name, err)
+		}
+	}
+	return out, nil
+}
+
+// component adds what leads from the plain objects to those with a component.
+func (f tree) component(one component, plain, with map[string]map[string]any) error {
+	folder := filepath.Join("components", one.name)
+	kustomization := map[string]any{"apiVersion": "kustomize.config.k8s.io/v1alpha1", "kind": "Component"}
+	var added, patches []any
+	for _, name := range slices.Sorted(maps.Keys(with)) {
+		object, was := with[name], plain[name]
+		if was == nil {
+			// Each component has a role of its own, so that they go together.
+			rename(object, "dcgm-exporter-read-pods", "dcgm-exporter-"+one.name)
+			added = append(added, name+".yaml")
+		} else {
+			patch, err := patchOf(name, was, object)
+			if err != nil {
+				return err
+			}
+			if patch == nil {
+				continue
+			}
+			object = patch
+			patches = append(patches, map[string]any{"path": name + ".yaml"})
+		}
+		if err := f.put(filepath.Join(folder, name+".yaml"), object); err != nil {
+			return err
+		}
+	}
+	if added != nil {
+		kustomization["resources"] = added
+	}
+	kustomization["patches"] = patches
+	return f.put(filepath.Join(folder, "kustomization.yaml"), kustomization, one.about)
+}
+
+func rename(v any, from, to string) {
+	switch v := v.(type) {
+	case map[string]any:
+		for k, e := range v {
+			if k == "name" && e == from {
+				v[k] = to
+			}
+			rename(e, from, to)
+		}
+	case []any:
+		for _, e := range v {
+			rename(e, from, to)
+		}
+	}
+}
+
+// patchOf returns the strategic merge patch from one object to another, nil where there is nothing
+// to change.
+func patchOf(kind string, was, is map[string]any) (map[string]any, error) {
+	before, err := json.Marshal(was)
+	if err != nil {
+		return nil, err
+	}
+	after, err := json.Marshal(is)
+	if err != nil {
+		return nil, err
+	}
+	if bytes.Equal(before, after) {
+		return nil, nil
+	}
+	var like any
+	switch kind {
+	case "daemonset":
+		like = apps.DaemonSet{}
+	case "serviceaccount":
+		like = core.ServiceAccount{}
+	default:
+		return nil, fmt.Errorf("a component changes the %s", kind)
+	}
+	text, err := strategicpatch.CreateTwoWayMergePatch(before, after, like)
+	if err != nil {
+		return nil, err
+	}
+	var patch map[string]any
+	if err := json.Unmarshal(text, &patch); err != nil {
+		return nil, err
+	}
+	ordered(patch)
+	patch["apiVersion"], patch["kind"] = is["apiVersion"], is["kind"]
+	patch["metadata"] = map[string]any{"name": is["metadata"].(map[string]any)["name"]}
+	return patch, nil
+}
+
+// ordered drops what says the order of lists, which kustomize does not know.
+func ordered(v any) {
+	switch v := v.(type) {
+	case map[string]any:
+		for k, e := range v {
+			if strings.HasPrefix(k, "$setElementOrder/") {
+				delete(v, k)
+				continue
+			}
+			ordered(e)
+		}
+	case []any:
+		for _, e := range v {
+			ordered(e)
+		}
+	}
+}

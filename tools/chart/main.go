@@ -1,0 +1,102 @@
+// Command chart writes what is derived of the Helm chart in deployment/chart: the schema of its values,
+// its copies of the counters file, the rules and the dashboards, and the manifests and components of
+// deployment/kubernetes. "make chart" runs it in the repository's root.
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+var (
+	folder = filepath.Join("deployment", "chart")
+	base   = filepath.Join("deployment", "kubernetes")
+)
+
+func main() {
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func run() error {
+	values, err := os.ReadFile(filepath.Join(folder, "values.yaml"))
+	if err != nil {
+		return err
+	}
+	schema, err := schemaOf(values)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(folder, "values.schema.json"), schema, 0o644); err != nil {
+		return err
+	}
+	files, err := copies()
+	if err != nil {
+		return err
+	}
+	if err := files.replace(filepath.Join(folder, "files")); err != nil {
+		return err
+	}
+	// The chart is rendered with its new files.
+	files, err = kustomize(folder, base)
+	if err != nil {
+		return err
+	}
+	return files.replace(base, "values.yaml", "namespace.yaml")
+}
+
+// copies returns what the chart has of the repository.
+func copies() (tree, error) {
+	out := tree{}
+	for pattern, to := range map[string]string{"etc/default-counters.csv": "", "grafana/*.json": "dashboards", "deployment/rules/*.yml": "rules"} {
+		from, err := filepath.Glob(pattern)
+		if err != nil || len(from) == 0 {
+			return nil, fmt.Errorf("%s: %d files, %w", pattern, len(from), err)
+		}
+		for _, f := range from {
+			content, err := os.ReadFile(f)
+			if err != nil {
+				return nil, err
+			}
+			out[filepath.Join(to, filepath.Base(f))] = content
+		}
+	}
+	return out, nil
+}
+
+// replace makes a folder hold the files of f and those kept, which are written by hand.
+func (f tree) replace(folder string, kept ...string) error {
+	for _, k := range kept {
+		f[k] = nil
+	}
+	err := filepath.WalkDir(folder, func(path string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		if name, err := filepath.Rel(folder, path); err != nil {
+			return err
+		} else if _, ok := f[name]; !ok {
+			return os.Remove(path)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for name, content := range f {
+		if content == nil {
+			continue
+		}
+		path := filepath.Join(folder, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(path, content, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
