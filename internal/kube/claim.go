@@ -12,14 +12,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// The bounds of what is known of claims.
 const (
+	// maxClaims bounds the claims that are remembered: beyond it all are read again.
 	maxClaims = 1024
-	// reread is how long a claim's status is believed: a claim can be deleted and made again under its
-	// name.
-	reread = time.Minute
-	// unrequested is how long a claim that is no more is remembered after the last question for it.
-	unrequested = 10 * time.Minute
+	// retry is how soon a claim without an allocation is read again; reread how soon one with it: its
+	// allocation does not change, but a claim can be deleted and made again under its name.
+	retry  = time.Minute
+	reread = time.Hour
 )
 
 // Claims are the ResourceClaims that were requested. What is not known is read behind the question.
@@ -28,23 +27,21 @@ type Claims struct {
 	wake   chan struct{}
 
 	mu       sync.Mutex
-	known    map[types.NamespacedName]*claim
+	known    map[types.NamespacedName]claim
 	revision uint64
 	resource schema.GroupVersionResource // zero until the API's version is known
 }
 
 // A claim is what is kept of one.
 type claim struct {
-	admin     map[deviceKey]bool // the devices that it holds with admin access
-	read      time.Time          // zero before the first answer
-	requested time.Time
-	gone      bool
+	admin map[deviceKey]bool // its devices, and whether it holds them with admin access; nil where not allocated
+	read  time.Time          // zero before the first answer
 }
 
 // Claims reads claims until ctx is done. It needs get on resourceclaims.resource.k8s.io in the
 // whole cluster.
 func (c *Client) Claims(ctx context.Context) *Claims {
-	s := &Claims{client: c, wake: make(chan struct{}, 1), known: map[types.NamespacedName]*claim{}}
+	s := &Claims{client: c, wake: make(chan struct{}, 1), known: map[types.NamespacedName]claim{}}
 	go s.run(ctx)
 	return s
 }
@@ -54,21 +51,23 @@ func (c *Client) Claims(ctx context.Context) *Claims {
 func (s *Claims) Admin(namespace, name, driver, pool, device string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	key, now := types.NamespacedName{Namespace: namespace, Name: name}, time.Now()
-	c := s.known[key]
-	if c == nil {
-		if len(s.known) >= maxClaims {
-			return false
-		}
-		c = &claim{}
-		s.known[key] = c
-		select {
-		case s.wake <- struct{}{}:
-		default: // it is about to look
-		}
+	key, of := types.NamespacedName{Namespace: namespace, Name: name}, deviceKey{driver, pool, device}
+	c, known := s.known[key]
+	admin, allocated := c.admin[of]
+	// A claim that does not have the device may be another one of the name by now.
+	again := c.admin != nil && !allocated && time.Since(c.read) >= retry
+	if known && !again {
+		return admin
 	}
-	c.requested = now
-	return c.admin[deviceKey{driver, pool, device}]
+	if !known && len(s.known) >= maxClaims {
+		clear(s.known)
+	}
+	s.known[key] = claim{admin: c.admin} // due
+	select {
+	case s.wake <- struct{}{}:
+	default: // it is about to look
+	}
+	return admin
 }
 
 // Revision changes whenever an answer of Admin may.
@@ -79,7 +78,7 @@ func (s *Claims) Revision() uint64 {
 }
 
 func (s *Claims) run(ctx context.Context) {
-	tick := time.NewTicker(reread)
+	tick := time.NewTicker(retry)
 	defer tick.Stop()
 	for {
 		select {
@@ -96,16 +95,14 @@ func (s *Claims) run(ctx context.Context) {
 	}
 }
 
-// due returns the claims to read, and forgets those that are no more.
+// due returns the claims to read.
 func (s *Claims) due(now time.Time) []types.NamespacedName {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var keys []types.NamespacedName
 	for key, c := range s.known {
-		switch {
-		case c.gone && now.Sub(c.requested) > unrequested:
-			delete(s.known, key)
-		case now.Sub(c.read) >= reread:
+		age := now.Sub(c.read)
+		if age >= reread || c.admin == nil && age >= retry {
 			keys = append(keys, key)
 		}
 	}
@@ -132,16 +129,14 @@ func (s *Claims) read(ctx context.Context, key types.NamespacedName) bool {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c := s.known[key]; c != nil {
-		var admin map[deviceKey]bool
-		if !gone {
-			admin = adminOf(object)
-		}
-		if !maps.Equal(c.admin, admin) {
-			s.revision++
-		}
-		c.read, c.gone, c.admin = time.Now(), gone, admin
+	next := claim{read: time.Now()}
+	if !gone {
+		next.admin = adminOf(object)
 	}
+	if !maps.Equal(s.known[key].admin, next.admin) {
+		s.revision++
+	}
+	s.known[key] = next
 	return true
 }
 
@@ -157,20 +152,24 @@ func (s *Claims) version(ctx context.Context) (schema.GroupVersionResource, erro
 	return s.resource, nil
 }
 
-// adminOf returns the devices of a claim that its status allocates with admin access:
-// status.allocation.devices.results (resource.k8s.io/v1, DeviceRequestAllocationResult).
+// adminOf returns the devices that the status of a claim allocates, and whether with admin access:
+// status.allocation.devices.results (resource.k8s.io/v1, DeviceRequestAllocationResult). It is nil
+// where nothing is allocated.
 func adminOf(u *unstructured.Unstructured) map[deviceKey]bool {
-	results, _, _ := unstructured.NestedSlice(u.Object, "status", "allocation", "devices", "results") // none where it is not allocated
-	admin := map[deviceKey]bool{}
+	results, _, _ := unstructured.NestedSlice(u.Object, "status", "allocation", "devices", "results")
+	var admin map[deviceKey]bool
 	for _, each := range results {
 		result, ok := each.(map[string]any)
 		if !ok {
 			continue
 		}
-		if is, _, _ := unstructured.NestedBool(result, "adminAccess"); is {
-			text := func(field string) string { s, _, _ := unstructured.NestedString(result, field); return s }
-			admin[deviceKey{text("driver"), text("pool"), text("device")}] = true
+		if admin == nil {
+			admin = map[deviceKey]bool{}
 		}
+		text := func(field string) string { s, _, _ := unstructured.NestedString(result, field); return s }
+		key := deviceKey{text("driver"), text("pool"), text("device")}
+		is, _, _ := unstructured.NestedBool(result, "adminAccess")
+		admin[key] = admin[key] || is
 	}
 	return admin
 }
