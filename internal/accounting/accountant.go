@@ -102,11 +102,17 @@ type Accountant struct {
 	session
 }
 
+// podsOfProcess are the UIDs of a process's pods, or why they are not known.
+type podsOfProcess struct {
+	uids []string
+	err  error
+}
+
 // A session is all that an Accountant knows of one topology and plan. Bind replaces it as a whole:
 // nothing of it is true of the next topology.
 type session struct {
 	podOf  PodOf
-	pods   map[uint32][]string // process → pods, in this cycle
+	pods   map[uint32]podsOfProcess // in this cycle
 	inputs inputs
 	maxGap time.Duration // above which nothing is known of the time between
 

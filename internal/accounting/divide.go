@@ -31,12 +31,16 @@ func (s *session) readProcesses(c *snapshot.Cycle) {
 	}
 	for i := range b.Processes {
 		p := &b.Processes[i]
+		// Also where nothing is divided: an id that comes again is noticed by whose it was before.
+		uids, err := s.podsOf(p.PID)
 		switch e := s.sharedEntity(p.Row); {
 		case e == nil || e.noProcesses != "":
 		case c.Now.UnixNano()-p.Time > int64(s.maxGap): // so is what was reported beside it
 			e.noProcesses, e.mean = snapshot.DroppedStale, gpu.Value{}
-		case e.noPods == nil:
-			s.addProcess(e, p)
+		case err != nil:
+			e.noPods = err // the others' parts would look like all that there is
+		default:
+			e.addProcess(p, uids)
 		}
 	}
 	for i := range s.entities { // what is reported of an entity that is not read is of an earlier time
@@ -73,22 +77,21 @@ func (s *session) applyFault(f *gpu.Fault) {
 	}
 }
 
-// addProcess adds a process to its pod's account, or says why its pod is not known: then whose the
-// others are would look like all that there is.
-func (s *session) addProcess(e *entity, p *gpu.Process) {
+// podsOf returns the pods of a process, which is looked up once for all GPUs that it is on.
+func (s *session) podsOf(pid uint32) ([]string, error) {
 	if s.podOf == nil {
-		e.noPods = gpu.ErrUnavailable
-		return
+		return nil, gpu.ErrUnavailable
 	}
-	uids, known := s.pods[p.PID]
-	if !known { // a process on several GPUs is looked up once
-		var err error
-		if uids, err = s.podOf(p.PID); err != nil {
-			e.noPods = err
-			return
-		}
-		s.pods[p.PID] = uids
+	found, known := s.pods[pid]
+	if !known {
+		found.uids, found.err = s.podOf(pid)
+		s.pods[pid] = found
 	}
+	return found.uids, found.err
+}
+
+// addProcess adds a process to the account of its pod.
+func (e *entity) addProcess(p *gpu.Process, uids []string) {
 	busy, hasBusy := p.Busy.Number()
 	bytes, hasBytes := p.Memory.Number()
 	busy, bytes = max(busy, 0), max(bytes, 0)

@@ -44,7 +44,7 @@ type reading struct {
 func newSession(t *gpu.Topology, plan *gpu.Plan, podOf PodOf) session {
 	rows := len(t.Devices)
 	s := session{
-		podOf: podOf, pods: map[uint32][]string{}, inputs: inputsOf(plan), maxGap: snapshot.MaxAgeIntervals * plan.Interval, topology: t,
+		podOf: podOf, pods: map[uint32]podsOfProcess{}, inputs: inputsOf(plan), maxGap: snapshot.MaxAgeIntervals * plan.Interval, topology: t,
 		at: make([]int, rows), divisible: make([]bool, rows),
 		missingLabels: map[unavailable][]gpu.Label{}, families: shareFamilies(),
 	}

@@ -76,7 +76,7 @@ func TestVirtualGPUs(t *testing.T) {
 	procs := []gpu.Process{process(1, 0.1, 300), process(2, 0.35, 100)}
 	const b, c = "container=main namespace=ns pod=b vgpu=0", "container=main namespace=ns pod=c vgpu=1"
 	want := []string{
-		"ENERGY{0} 1000000", // the page repeats it
+		"ENERGY{0} 1000000",                                        // the page repeats it
 		"FB{0 " + b + "} 300", "FB{0 " + c + "} 100", "FB{0} 1000", // the device's own too, as in dcgm-exporter
 		"UTIL_RATIO{0 " + b + "} 0.1", "UTIL_RATIO{0 " + c + "} 0.35", "UTIL_RATIO{0} 0.6",
 		"UTIL{0 " + b + "} 10", "UTIL{0 " + c + "} 35", "UTIL{0} 60",

@@ -264,18 +264,19 @@ func (m *Mapper) isAnother(key podName, info *PodInfo) bool {
 	return m.stale && m.left[key].After(m.since)
 }
 
-// noteLeft notes which pods are not among the allocations any more.
+// noteLeft notes which pods are not among the allocations any more, or without a device of a plugin
+// that they had: a pod that comes again between two lists has others, mostly.
 func (m *Mapper) noteLeft(allocations []Allocation, now time.Time) {
 	if len(m.left) > maxUnlisted {
 		clear(m.left)
 	}
-	here := make(map[podName]bool, len(allocations))
+	pods := make(map[podName]bool, len(allocations))
 	for i := range allocations {
-		here[podName{allocations[i].Namespace, allocations[i].Pod}] = true
+		pods[podName{allocations[i].Namespace, allocations[i].Pod}] = true
 	}
-	for i := range m.inputs.allocations {
-		h := &m.inputs.allocations[i]
-		if key := (podName{h.Namespace, h.Pod}); !here[key] {
+	for _, h := range m.inputs.allocations {
+		_, held := slices.BinarySearchFunc(allocations, h, Allocation.compare)
+		if key := (podName{h.Namespace, h.Pod}); !pods[key] || !held && h.Claim == "" {
 			m.left[key] = now
 		}
 	}
