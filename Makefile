@@ -145,7 +145,7 @@ image: cross-$(HOSTARCH) ## Build localhost/dcgm-exporter:dev without a registry
 	TARGETS='$(or $(TARGETS),exporter)' ARCHES=$(HOSTARCH) VERSION=$(VERSION) REVISION=$(REVISION) EPOCH=$(EPOCH) deployment/docker/build.sh
 
 .PHONY: image-test
-image-test: cross ## Build both images for both architectures, with a stand-in for DCGM, and run them (root, buildah, podman, qemu)
+image-test: cross ## Build both images for both architectures, with a stand-in for DCGM, and run them (root, buildah, podman)
 	@export VERSION=$(VERSION) REVISION=$(REVISION) EPOCH=$(EPOCH); $(call counted,$(GO) test -count=1 -tags images -timeout 20m -v ./tests/images)
 
 .PHONY: packages

@@ -4,9 +4,7 @@ package images
 
 import (
 	"archive/tar"
-	"fmt"
 	"os"
-	"os/exec"
 	"path"
 	"path/filepath"
 	"slices"
@@ -16,7 +14,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
-	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/nvml"
 )
 
@@ -123,43 +120,6 @@ func TestNoShell(t *testing.T) {
 	}
 }
 
-// Every package of an image has its license and its entry for scanners, and the dependencies of
-// DCGM's packages came along.
-func TestPackagesOfTheImages(t *testing.T) {
-	for _, suffix := range both {
-		for _, i := range images(t, filepath.Join(layouts, "dcgm-exporter"+suffix)) {
-			var packages []string
-			for at, text := range i.texts {
-				if path.Dir(at) == "/var/lib/dpkg/status.d" {
-					packages = append(packages, path.Base(at))
-					if !strings.Contains(text, "\nArchitecture: "+i.arch+"\n") && !strings.Contains(text, "\nArchitecture: all\n") {
-						t.Errorf("%s of %s: %s", at, i.arch, text)
-					}
-				}
-			}
-			want := []string{"libc6"}
-			if suffix == "-dcgm" {
-				want = append(want, "libcap2", "datacenter-gpu-manager-4-core", "datacenter-gpu-manager-4-proprietary")
-			}
-			for _, w := range want {
-				if !slices.Contains(packages, w) || i.files["/usr/share/doc/"+w+"/copyright"] == nil {
-					t.Errorf("dcgm-exporter%s of %s: no %s with its license among %v", suffix, i.arch, w, packages)
-				}
-			}
-			if suffix == "" && slices.ContainsFunc(packages, func(p string) bool { return strings.HasPrefix(p, "datacenter") }) {
-				t.Errorf("DCGM is in the small image: %v", packages)
-			}
-		}
-	}
-}
-
-func TestUnknownVersionOfDCGMIsRefused(t *testing.T) {
-	out, err := build("", "TAG=refused", "TARGETS=dcgm", "ARCHES=amd64", "VERSION_OF_DCGM=1:9.9.9-1")
-	if err == nil || !strings.Contains(out, "DCGM 1:9.9.9-1 is not in") {
-		t.Errorf("%v\n%s", err, out)
-	}
-}
-
 func TestSimulatedNodeAsBothUsers(t *testing.T) {
 	for _, suffix := range both {
 		for _, user := range []string{"0:0", "1000:1000"} {
@@ -177,17 +137,6 @@ func TestSimulatedNodeAsBothUsers(t *testing.T) {
 				}
 			})
 		}
-	}
-}
-
-func TestShippedCountersFilesAreUsable(t *testing.T) {
-	args := append([]string{"run", "--rm"}, locked...)
-	args = append(args, name+":"+tag, "check", "--source=sim")
-	for _, f := range []string{"default-counters", "dcp-metrics-included", "1.x-compatibility-metrics", "fleet-counters"} {
-		args = append(args, "/etc/dcgm-exporter/"+f+".csv")
-	}
-	if out, code := podman(t, args...); code != 0 {
-		t.Errorf("check ended with %d\n%s", code, out)
 	}
 }
 
@@ -242,28 +191,6 @@ func TestDCGMInTheImage(t *testing.T) {
 	}
 }
 
-// CounterSet for DCGM, the small image says what it lacks, wherever one looks.
-func TestSmallImageSaysThatLibdcgmIsMissing(t *testing.T) {
-	for how, env := range map[string]string{
-		"the Operator's":  "DCGM_REMOTE_HOSTENGINE_INFO=nvidia-dcgm:5555",
-		"an embedded one": "DCGM_EXPORTER_SOURCE=dcgm",
-	} {
-		t.Run(how, func(t *testing.T) {
-			options := append(slices.Clone(locked), "--user", "1000:1000", "-e", env)
-			c := start(t, append(options, name+":"+tag, "-c", "500")...)
-			c.page(t, "dcgm_exporter_collect_success 0",
-				`dcgm_exporter_library_missing{library="libdcgm.so.4",remedy="install datacenter-gpu-manager-4-core; in a container use the image whose tag ends in -dcgm"} 1`)
-			if log := c.log(t); !strings.Contains(log, "libdcgm.so.4 cannot be loaded") || !strings.Contains(log, "image whose tag ends in -dcgm") {
-				t.Errorf("log:\n%s", log)
-			}
-			out, code := podman(t, append(append([]string{"run", "--rm"}, options...), name+":"+tag, "doctor")...)
-			if code != 1 || !strings.Contains(out, "libdcgm.so.4 was not found") || !strings.Contains(out, "use the image whose tag ends in -dcgm") {
-				t.Errorf("doctor ended with %d\n%s", code, out)
-			}
-		})
-	}
-}
-
 // driver returns the options that put the test library for NVML where the NVIDIA container toolkit
 // puts the driver's.
 func driver(t *testing.T) (options []string) {
@@ -299,56 +226,5 @@ func TestNVMLInBothImages(t *testing.T) {
 				t.Errorf("the source is %s", grep(page, "dcgm_exporter_source_info"))
 			}
 		})
-	}
-}
-
-// qemu runs programs for arm64 without the kernel's help.
-const qemu = "/usr/bin/qemu-aarch64-static"
-
-func TestArm64(t *testing.T) {
-	if out, err := exec.Command("uname", "-m").Output(); err != nil || strings.TrimSpace(string(out)) != "x86_64" {
-		material.Skip(t, "other-architecture", fmt.Errorf("qemu-aarch64 is of use on x86_64, this is %s", out))
-	}
-	if _, err := os.Stat(qemu); err != nil {
-		material.Skip(t, "qemu-absent", err)
-	}
-	emulated := []string{"--user", "1000:1000", "-v", qemu + ":/qemu:ro", "--entrypoint", "/qemu", "--arch", "arm64"}
-	for _, suffix := range both {
-		t.Run("arm64"+suffix, func(t *testing.T) {
-			image := name + ":" + tag + suffix + "-arm64"
-			out, code := podman(t, append(append([]string{"run", "--rm"}, emulated...), image, "/usr/bin/gpuop", "--version")...)
-			if code != 0 {
-				t.Errorf("gpuop ended with %d\n%s", code, out)
-			}
-			c := start(t, append(append(slices.Clone(locked), emulated...), image, "/usr/bin/dcgm-exporter", "--source=sim", "-c", "1000")...)
-			page := c.page(t, "DCGM_FI_DEV_GPU_TEMP{", "dcgm_exporter_collect_success 1")
-			if !strings.Contains(grep(page, "dcgm_exporter_build_info"), `goarch="arm64"`) {
-				t.Errorf("%s", grep(page, "dcgm_exporter_build_info"))
-			}
-		})
-	}
-	t.Run("DCGM", func(t *testing.T) {
-		options := append(append(slices.Clone(locked), emulated...), engine(t)...)
-		c := start(t, append(options, name+":"+tag+"-dcgm-arm64", "/usr/bin/dcgm-exporter", "--source=dcgm", "-c", "1000")...)
-		c.page(t, `DCGM_FI_DEV_GPU_TEMP{gpu="0",UUID="GPU-a"`)
-	})
-}
-
-// The path of this checkout is in no program: who builds elsewhere builds the same.
-func TestProgramsNameNoFolderOfTheBuilder(t *testing.T) {
-	here, err := filepath.Abs(root)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for arch := range compilers {
-		for _, program := range []string{"dcgm-exporter", "gpuop"} {
-			content, err := os.ReadFile(filepath.Join(root, "bin", "linux", arch, program))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if strings.Contains(string(content), here+"/") {
-				t.Errorf("%s for %s names %s", program, arch, here)
-			}
-		}
 	}
 }

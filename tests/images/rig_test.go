@@ -134,9 +134,8 @@ func standIn(folder string) error {
 
 // An image is one of a layout.
 type image struct {
-	arch        string
-	annotations map[string]string
-	config      struct {
+	arch   string
+	config struct {
 		User         string
 		Env          []string
 		Entrypoint   []string

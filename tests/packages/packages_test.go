@@ -7,11 +7,9 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
-	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"debug/elf"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -26,8 +24,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/folder"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
@@ -293,46 +289,6 @@ func reads(t *testing.T, args ...string) string {
 	return string(out)
 }
 
-func TestRPM(t *testing.T) {
-	for arch, machine := range map[string]string{"x86_64": "EM_X86_64", "aarch64": "EM_AARCH64"} {
-		t.Run(arch, func(t *testing.T) {
-			pkg := filepath.Join(newer, "dcgm-exporter-0.1.0-1."+arch+".rpm")
-			if got := reads(t, "rpm", "-qp", "--qf", "%{NAME} %{VERSION} %{RELEASE} %{ARCH} %{LICENSE} %{OS}", pkg); got != "dcgm-exporter 0.1.0 1 "+arch+" Apache-2.0 linux" {
-				t.Errorf("it is %s", got)
-			}
-			listed := strings.Fields(reads(t, "rpm", "-qpl", pkg))
-			for _, f := range append(slices.Clone(files), "/etc/sysconfig/dcgm-exporter", "/usr/share/licenses/dcgm-exporter/LICENSE") {
-				if !slices.Contains(listed, f) {
-					t.Errorf("%s is missing", f)
-				}
-			}
-			settings := strings.Fields(reads(t, "rpm", "-qp", "--configfiles", pkg))
-			if !slices.Contains(settings, "/etc/sysconfig/dcgm-exporter") || !slices.Contains(settings, "/etc/dcgm-exporter/default-counters.csv") {
-				t.Errorf("settings %v", settings)
-			}
-			scripts := reads(t, "rpm", "-qp", "--scripts", pkg)
-			for _, kind := range []string{"postinstall", "preuninstall", "postuninstall"} {
-				if !strings.Contains(scripts, kind) {
-					t.Errorf("no script %s", kind)
-				}
-			}
-			unpacked := t.TempDir()
-			if out, err := exec.Command("bash", "-c", `rpm2cpio "$1" | cpio -idm --quiet --no-absolute-filenames -D "$2" 2>/dev/null`, "-", pkg, unpacked).CombinedOutput(); err != nil {
-				t.Fatalf("rpm2cpio: %v\n%s", err, out)
-			}
-			program, err := elf.Open(filepath.Join(unpacked, "usr/bin/dcgm-exporter"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer program.Close()
-			if program.Machine.String() != machine {
-				t.Errorf("the program is for %v", program.Machine)
-			}
-			needsOf(t, program, reads(t, "rpm", "-qp", "--requires", pkg), "glibc >= ")
-		})
-	}
-}
-
 // The RPM's files and scripts, on a machine whose rpm knows no other package.
 func TestRPMInstallsUpgradesErases(t *testing.T) {
 	m := newMachine(t)
@@ -354,90 +310,4 @@ func TestRPMInstallsUpgradesErases(t *testing.T) {
 	if m.has("/usr/bin/dcgm-exporter") || !m.has("/etc/dcgm-exporter/web/tls.key") {
 		t.Error("erase takes the program, and leaves the administrator's key")
 	}
-}
-
-func TestDeb(t *testing.T) {
-	for arch, machine := range map[string]string{"amd64": "EM_X86_64", "arm64": "EM_AARCH64"} {
-		t.Run(arch, func(t *testing.T) {
-			pkg := filepath.Join(newer, "dcgm-exporter_0.1.0-1_"+arch+".deb")
-			if got := reads(t, "dpkg-deb", "--showformat=${Package} ${Version} ${Architecture}", "-W", pkg); got != "dcgm-exporter 0.1.0-1 "+arch {
-				t.Errorf("it is %s", got)
-			}
-			unpacked := t.TempDir()
-			reads(t, "dpkg-deb", "-x", pkg, unpacked)
-			program, err := elf.Open(filepath.Join(unpacked, "usr/bin/dcgm-exporter"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer program.Close()
-			if program.Machine.String() != machine {
-				t.Errorf("the program is for %v", program.Machine)
-			}
-			needsOf(t, program, reads(t, "dpkg-deb", "-f", pkg, "Depends"), "libc6 (>= ")
-			for line := range strings.Lines(reads(t, "dpkg-deb", "-c", pkg)) {
-				if !strings.Contains(line, " root/root ") {
-					t.Errorf("not root's: %s", line)
-				}
-			}
-		})
-	}
-}
-
-// needsOf compares the release of glibc that a package requires with what the program names.
-func needsOf(t *testing.T, program *elf.File, depends, before string) {
-	t.Helper()
-	_, declared, found := strings.Cut(depends, before)
-	declared, _, _ = strings.Cut(strings.TrimSpace(declared), "\n")
-	declared = strings.TrimRight(declared, ")")
-	if !found {
-		t.Fatalf("no dependency on glibc in %q", depends)
-	}
-	symbols, err := program.ImportedSymbols()
-	if err != nil {
-		t.Fatal(err)
-	}
-	newest := ""
-	for _, s := range symbols {
-		if v, ok := strings.CutPrefix(s.Version, "GLIBC_"); ok && later(v, newest) {
-			newest = v
-		}
-	}
-	if newest != declared {
-		t.Errorf("the program needs glibc %q, the package requires %q", newest, declared)
-	}
-}
-
-// later reports whether version a is after b.
-func later(a, b string) bool {
-	var x, y [3]int
-	fmt.Sscanf(a, "%d.%d.%d", &x[0], &x[1], &x[2])
-	fmt.Sscanf(b, "%d.%d.%d", &y[0], &y[1], &y[2])
-	return slices.Compare(x[:], y[:]) > 0
-}
-
-func TestTwoBuildsAreOne(t *testing.T) {
-	again := t.TempDir()
-	if err := build(again, "v0.1.0", "amd64 arm64"); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(sums(t, newer), sums(t, again)); diff != "" {
-		t.Errorf("-first +second:\n%s", diff)
-	}
-}
-
-func sums(t *testing.T, folder string) map[string]string {
-	t.Helper()
-	all := map[string]string{}
-	names, err := filepath.Glob(filepath.Join(folder, "*"))
-	if err != nil || len(names) != 4 {
-		t.Fatalf("%v, %v", names, err)
-	}
-	for _, n := range names {
-		content, err := os.ReadFile(n)
-		if err != nil {
-			t.Fatal(err)
-		}
-		all[filepath.Base(n)] = fmt.Sprintf("%x", sha256.Sum256(content))
-	}
-	return all
 }
