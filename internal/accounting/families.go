@@ -69,7 +69,7 @@ func (s *session) rebuildSeries() {
 	add := func(labels []gpu.Label, families ...int) {
 		for _, i := range families {
 			f := &s.families[i]
-			f.Series = append(f.Series, gpu.Series{Row: gpu.AllRows, Labels: labels, Fixed: true})
+			f.Series = append(f.Series, gpu.Series{Row: gpu.AllRows, Labels: labels})
 		}
 	}
 	for i := range s.entities {
@@ -84,6 +84,9 @@ func (s *session) rebuildSeries() {
 
 // appendFamilies appends the families with what is known now.
 func (s *session) appendFamilies(list []gpu.Family) []gpu.Family {
+	for i := range s.families { // the snapshot before has its own
+		s.families[i].Series = slices.Clone(s.families[i].Series)
+	}
 	set := func(family, at int, v gpu.Value) { s.families[family].Series[at].Value = v }
 	next := 0 // account
 	for i := range s.entities {
@@ -104,14 +107,14 @@ func (s *session) appendFamilies(list []gpu.Family) []gpu.Family {
 	}
 	s.sortMissing()
 	missing := &s.families[familyUnavailable]
-	missing.Series = missing.Series[:0]
+	missing.Series = nil
 	for _, u := range s.missing {
 		labels := s.missingLabels[u]
 		if labels == nil {
 			labels = []gpu.Label{{Name: "what", Value: u.what}, {Name: "reason", Value: u.reason}}
 			s.missingLabels[u] = labels
 		}
-		missing.Series = append(missing.Series, gpu.Series{Row: gpu.AllRows, Labels: labels, Fixed: true, Value: gpu.Int(1)})
+		missing.Series = append(missing.Series, gpu.Series{Row: gpu.AllRows, Labels: labels, Value: gpu.Int(1)})
 	}
 	return append(list, s.families...)
 }
@@ -160,7 +163,7 @@ func appendInfos(series []gpu.Series, e *entity, use *gpu.Use) []gpu.Series {
 		if use.Replicas > 0 {
 			labels = append(labels, gpu.Label{Name: "replicas", Value: strconv.Itoa(use.Replicas)})
 		}
-		series = append(series, gpu.Series{Row: gpu.AllRows, Labels: labels, Fixed: true, Value: gpu.Int(1)})
+		series = append(series, gpu.Series{Row: gpu.AllRows, Labels: labels, Value: gpu.Int(1)})
 	}
 	return series
 }

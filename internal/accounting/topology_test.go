@@ -106,7 +106,6 @@ func TestTopologyChangesWhileOwnersAreAbsent(t *testing.T) {
 					}
 				}
 			}
-			page.Release()
 		}
 	}
 }

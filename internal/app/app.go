@@ -200,7 +200,7 @@ func serve(ctx context.Context, p Process, cfg *config.Config, registry *prometh
 // fresh returns the page to serve: that of the latest cycle, or past its limit one of the exporter's
 // own series, which say that the collection is stalled. It never waits for the collection.
 func fresh(pages *exposition.Pages, self *selfMetrics, own bool) *exposition.Page {
-	if p := pages.Acquire(); p != nil || pages.Expired() <= 0 {
+	if p := pages.Current(); p != nil || pages.Expired() <= 0 {
 		return p
 	}
 	if !own {

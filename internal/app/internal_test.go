@@ -56,7 +56,6 @@ func TestAStalledCollectionIsNotServed(t *testing.T) {
 				if p == nil {
 					t.Fatal("no page")
 				}
-				defer p.Release()
 				for _, w := range want {
 					if !strings.Contains(string(p.Bytes()), w) {
 						t.Errorf("no %q on the page:\n%s", w, p.Bytes())

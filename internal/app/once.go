@@ -92,7 +92,6 @@ func Page(ctx context.Context, cfg *config.Config) ([]byte, error) {
 	encoder := exposition.NewEncoder(encoderOptions(cfg, log))
 	encode := func(s *gpu.Snapshot) []byte {
 		page := encoder.Encode(s)
-		defer page.Release()
 		return bytes.Clone(page.Bytes())
 	}
 	var body []byte

@@ -117,30 +117,3 @@ func TestWhatCannotBeReported(t *testing.T) {
 		})
 	}
 }
-
-// A node's worth of health checks and peers costs no memory once it was read.
-func TestWhatIsToldCostsNoMemory(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := &fake{gpus: 16}
-		f.read = func(_ context.Context, b *gpu.Batch) error {
-			for row := range 16 {
-				b.Add(row, 0, gpu.Int(50), time.Now())
-				for range 10 {
-					b.Health = append(b.Health, gpu.HealthCheck{Row: row, Watch: "PCIE"})
-				}
-				for peer := range 16 {
-					b.Peers = append(b.Peers, gpu.PeerState{Row: row, Peer: peer, Status: "OK"})
-				}
-			}
-			return nil
-		}
-		r := start(t, f, func(o *loop.Options) {
-			factsPlan(o)
-			o.Publish = func(*gpu.Snapshot) {}
-		})
-		if n := testing.AllocsPerRun(20, func() { r.wait(interval) }); n > 40 {
-			t.Errorf("%v allocations a cycle", n)
-		}
-		r.stop()
-	})
-}

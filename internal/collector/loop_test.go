@@ -699,35 +699,6 @@ func TestFaultsOfFieldsAreListedOnce(t *testing.T) {
 	})
 }
 
-func TestSteadyCycleAllocatesLittle(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		plan := &gpu.Plan{Interval: interval}
-		for i := range 100 {
-			plan.Fields = append(plan.Fields, gpu.Field{ID: gpu.FieldID(1000 + i), Name: fmt.Sprint("F", i), Levels: gpuOnly, Min: 1})
-			plan.Counters = append(plan.Counters, gpu.Counter{Name: fmt.Sprint("F", i), Field: i, Scale: 1})
-		}
-		f := &fake{gpus: 56}
-		f.read = func(_ context.Context, b *gpu.Batch) error {
-			now := time.Now()
-			for row := range 56 {
-				for field := range 100 {
-					b.Add(row, field, gpu.Int(1), now)
-				}
-			}
-			return nil
-		}
-		r := start(t, f, func(o *loop.Options) {
-			o.Plan = plan
-			o.Publish = func(*gpu.Snapshot) {}
-		})
-		// A cycle starts a timer or two and no more: nothing grows with the 5,600 values.
-		if n := testing.AllocsPerRun(20, func() { r.wait(interval) }); n > 40 {
-			t.Errorf("%v allocations a cycle", n)
-		}
-		r.stop()
-	})
-}
-
 // What exists per instance is served for the instances, not for their GPU too: a sum over the node
 // would count it twice.
 func TestNothingIsServedForAGPUAndItsInstances(t *testing.T) {

@@ -56,13 +56,13 @@ DCGM_FI_DEV_XID_ERRORS, gauge, XID
 			},
 		},
 		Counters: []gpu.Counter{
-			{Name: "DCGM_FI_DEV_SM_CLOCK", Type: gpu.MetricGauge, Help: "clock", Field: 0, Scale: 1},
-			{Name: "DCGM_FI_DRIVER_VERSION", Type: gpu.MetricLabel, Help: "driver", Field: 1, Scale: 1},
-			{Name: "DCGM_FI_CUDA_DRIVER_VERSION", Type: gpu.MetricGauge, Help: "CUDA", Field: 2, Scale: 1},
+			{Name: "DCGM_FI_DEV_SM_CLOCK", Type: gpu.MetricGauge, Help: "clock", Field: 0, Scale: 1, OfGPUs: true},
+			{Name: "DCGM_FI_DRIVER_VERSION", Type: gpu.MetricLabel, Help: "driver", Field: 1, Scale: 1, OfGPUs: true, OfMachine: true},
+			{Name: "DCGM_FI_CUDA_DRIVER_VERSION", Type: gpu.MetricGauge, Help: "CUDA", Field: 2, Scale: 1, OfGPUs: true, OfMachine: true},
 			{Name: "DCGM_FI_DEV_FB_USED", Type: gpu.MetricGauge, Help: "memory", Field: 3, Scale: 1},
-			{Name: "DCGM_FI_DEV_SM_CLOCK_HERTZ", Type: gpu.MetricGauge, Help: "clock", Field: 0, Scale: 1e6},
+			{Name: "DCGM_FI_DEV_SM_CLOCK_HERTZ", Type: gpu.MetricGauge, Help: "clock", Field: 0, Scale: 1e6, OfGPUs: true},
 			{Name: "DCGM_FI_PROF_GR_ENGINE_ACTIVE", Type: gpu.MetricGauge, Help: "engine", Field: 5, Scale: 1},
-			{Name: "DCGM_FI_DEV_XID_ERRORS", Type: gpu.MetricGauge, Help: "XID", Field: 4, Scale: 1},
+			{Name: "DCGM_FI_DEV_XID_ERRORS", Type: gpu.MetricGauge, Help: "XID", Field: 4, Scale: 1, OfGPUs: true},
 		},
 		Derived: []gpu.Derived{
 			{Name: "DCGM_EXP_XID_ERRORS_COUNT", Type: gpu.MetricGauge, Help: "windows", Field: 4},

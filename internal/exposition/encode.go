@@ -54,51 +54,19 @@ type Strict struct {
 	HidePartitioned, HideGPUs bool
 }
 
-// An Encoder writes snapshots as pages. Owners of one Topology are distinguished by their
-// generation, so another attributor comes with a new Topology or a new Encoder. Encode is for one
-// goroutine; everything else is for any.
+// An Encoder writes snapshots as pages. Encode is for one goroutine; everything else is for any.
 type Encoder struct {
-	labels  labeler
-	opts    Options
-	trailer func([]byte) []byte
-	pages   *pool
-
-	families []family
-	columns  []*gpu.Counter // what families was planned for
-	derived  []gpu.Family   // likewise, without the series
-	seen     labelSets
-	cache    labelCache
-	extra    []gpu.Label
-	owner    []gpu.Label
+	opts Options
+	seed maphash.Seed
+	size int // of the latest page
+	seen map[uint64]struct{}
 
 	duplicates, dropped atomic.Uint64
 }
 
-// A family is one metric family of the page and where its samples come from.
-type family struct {
-	name    string
-	header  string // its HELP and TYPE lines
-	columns []source
-	derived []int // indexes of Snapshot.Families
-	health  healthFamily
-	cached  cachedSeries // of the only entry of derived, if there is nothing else
-	parted  bool         // owners have parts of their own, and the columns are the device's
-}
-
-// A source is a column that a family shows.
-type source struct {
-	column int  // index of Snapshot.Columns
-	whole  bool // they are of whole GPUs, and no instance has one of its own
-}
-
 // NewEncoder returns an Encoder.
 func NewEncoder(opts Options) *Encoder {
-	return &Encoder{
-		labels:  labeler{opts: opts, seed: maphash.MakeSeed()},
-		opts:    opts,
-		trailer: opts.Trailer,
-		pages:   &pool{},
-	}
+	return &Encoder{opts: opts, seed: maphash.MakeSeed(), seen: map[uint64]struct{}{}}
 }
 
 // DuplicatesDropped returns how many samples were left out so far because their family already had
@@ -109,304 +77,290 @@ func (e *Encoder) DuplicatesDropped() uint64 { return e.duplicates.Load() }
 // that name.
 func (e *Encoder) LabelsDropped() uint64 { return e.dropped.Load() }
 
-// Encode writes s as a page; the caller has the only reference to it. It keeps nothing of s but its
-// topology and the counters of its columns.
+// Encode returns s as a page. It keeps nothing of s.
 //
 // The order is total: first the families of the columns in their order (that of the counters file),
 // then the derived ones in theirs, then the health families, then the trailer; within a family
 // column by column, and the rows of a column in the order of the topology. Families without samples
 // are left out. Sources of one family name are merged where the first of them stands.
 func (e *Encoder) Encode(s *gpu.Snapshot) *Page {
-	if !e.planned(s) {
-		e.plan(s)
+	w := &writer{
+		Encoder: e, s: s, labels: newLabels(e.opts, e.seed, s), loose: map[*gpu.Label]*block{},
+		page: make([]byte, 0, e.size+e.size/16+4096), // the next page is about as large
 	}
-	e.labels.update(s)
-	p := e.pages.take()
-	dst := p.body
-	for i := range e.families {
-		dst = e.appendFamily(dst, s, &e.families[i])
+	for _, f := range e.families(s) {
+		w.family(f)
 	}
-	if e.trailer != nil {
-		dst = e.trailer(dst)
-		if n := len(dst); n > 0 && dst[n-1] != '\n' {
-			dst = append(dst, '\n')
+	if e.opts.Trailer != nil {
+		w.page = e.opts.Trailer(w.page)
+		if n := len(w.page); n > 0 && w.page[n-1] != '\n' {
+			w.page = append(w.page, '\n')
 		}
 	}
-	p.body = dst
-	e.cache.trim()
-	e.dropped.Add(uint64(e.labels.dropped))
-	e.labels.dropped = 0
-	return p
+	e.size = len(w.page)
+	e.dropped.Add(uint64(w.labels.dropped + w.dropped))
+	return NewPage(w.page)
 }
 
-// planned reports whether s has the columns and families of the last one.
-func (e *Encoder) planned(s *gpu.Snapshot) bool {
-	if e.families == nil || len(s.Columns) != len(e.columns) || len(s.Families) != len(e.derived) {
-		return false
-	}
-	for i := range s.Columns {
-		if s.Columns[i].Counter != e.columns[i] {
-			return false
-		}
-	}
-	for i := range s.Families {
-		a, b := &s.Families[i], &e.derived[i]
-		if a.Name != b.Name || a.Type != b.Type || a.Help != b.Help || a.OwnersOnly != b.OwnersOnly {
-			return false
-		}
-	}
-	return true
+// A family is one metric family of the page and where its samples come from.
+type family struct {
+	name, help string
+	typ        gpu.MetricType
+	columns    []*gpu.Column
+	derived    []*gpu.Family
+	health     func(*writer, *family)
+	parted     bool // owners have parts of their own, and the columns are the device's
 }
 
-func (e *Encoder) plan(s *gpu.Snapshot) {
-	e.families, e.columns, e.derived = []family{}, nil, nil
-	byName := map[string]int{}
+// families returns the families of a snapshot in the order of the page.
+func (e *Encoder) families(s *gpu.Snapshot) []*family {
+	list := make([]*family, 0, len(s.Columns)+len(s.Families)+3)
+	byName := make(map[string]*family, cap(list))
 	named := func(name, help string, typ gpu.MetricType) *family {
 		name = text.MetricName(name)
-		i, ok := byName[name]
-		if !ok {
-			i = len(e.families)
-			byName[name] = i
-			e.families = append(e.families, family{name: name, header: header(name, help, typ, e.opts.Strict.On)})
+		f := byName[name]
+		if f == nil {
+			f = &family{name: name, help: help, typ: typ}
+			byName[name] = f
+			list = append(list, f)
 		}
-		return &e.families[i]
+		return f
 	}
 	for i := range s.Columns {
-		c := s.Columns[i].Counter
-		e.columns = append(e.columns, c)
-		if c.Type != gpu.MetricLabel {
+		if c := s.Columns[i].Counter; c.Type != gpu.MetricLabel {
 			f := named(c.Name, c.Help, c.Type)
-			f.columns = append(f.columns, source{column: i, whole: isWhole(c.Name)})
+			f.columns = append(f.columns, &s.Columns[i])
 		}
 	}
 	for i := range s.Families {
-		d := s.Families[i]
-		d.Series = nil
-		e.derived = append(e.derived, d)
-		if e.opts.Without != nil && e.opts.Without(d.Name) {
-			continue
+		d := &s.Families[i]
+		if e.opts.Without == nil || !e.opts.Without(d.Name) {
+			f := named(d.Name, d.Help, d.Type)
+			f.derived = append(f.derived, d)
+			f.parted = f.parted || d.OwnersOnly
 		}
-		f := named(d.Name, d.Help, d.Type)
-		f.derived = append(f.derived, i)
-		f.parted = f.parted || d.OwnersOnly
 	}
-	for _, h := range healthFamilies() {
-		if e.opts.NoHealth {
-			break
+	if !e.opts.NoHealth {
+		for _, h := range healthFamilies {
+			named(h.name, h.help, gpu.MetricGauge).health = h.write
 		}
-		named(h.name, h.help, gpu.MetricGauge).health = h.append
 	}
-	e.labels.plan(s)
+	return list
 }
 
-func header(name, help string, typ gpu.MetricType, always bool) string {
-	var b []byte
-	// Blanks around a help text are no part of it for those who read the page.
-	if help = strings.Trim(help, " \t"); help != "" || always {
-		b = append(b, "# HELP "...)
-		b = append(b, name...)
-		b = append(b, ' ')
-		b = appendText(b, help, false)
-		b = append(b, '\n')
-	}
-	b = append(b, "# TYPE "...)
-	b = append(b, name...)
-	b = append(b, ' ')
-	b = append(b, typ.String()...)
-	return string(append(b, '\n'))
+// A writer writes one page.
+type writer struct {
+	*Encoder
+	s       *gpu.Snapshot
+	labels  *labels
+	page    []byte
+	loose   map[*gpu.Label]*block // labels of series without an entity, by the slice that has them
+	extra   []gpu.Label           // scratch
+	dropped int                   // labels
 }
 
-func (e *Encoder) appendFamily(dst []byte, s *gpu.Snapshot, f *family) []byte {
-	start := len(dst)
-	dst = append(dst, f.header...)
-	body := len(dst)
-	e.seen.reset()
-	for _, src := range f.columns {
-		dst = e.appendColumn(dst, f, &s.Columns[src.column], src.whole)
+func (w *writer) family(f *family) {
+	start := len(w.page)
+	w.header(f)
+	body := len(w.page)
+	clear(w.seen)
+	for _, c := range f.columns {
+		w.column(f, c)
 	}
-	for _, i := range f.derived {
-		series := s.Families[i].Series
-		if len(f.derived) == 1 && len(f.columns) == 0 && e.same(&f.cached, f.name, series) {
-			dst = e.appendList(dst, &f.cached, series)
-			continue
-		}
-		dst = e.appendDerived(dst, f, &s.Families[i])
+	for _, d := range f.derived {
+		w.derived(f, d)
 	}
 	if f.health != nil {
-		dst = f.health(e, dst, f, s)
+		f.health(w, f)
 	}
-	if len(dst) == body {
-		return dst[:start]
+	if len(w.page) == body {
+		w.page = w.page[:start]
 	}
-	return dst
 }
 
-func (e *Encoder) appendColumn(dst []byte, f *family, c *gpu.Column, whole bool) []byte {
-	rows := min(len(c.Values), len(e.labels.rows))
-	for row := range rows {
-		v := e.shown(c, row, whole)
+func (w *writer) header(f *family) {
+	// Blanks around a help text are no part of it for those who read the page.
+	if help := strings.Trim(f.help, " \t"); help != "" || w.opts.Strict.On {
+		w.page = append(w.page, "# HELP "...)
+		w.page = append(w.page, f.name...)
+		w.page = append(w.page, ' ')
+		w.page = appendText(w.page, help, false)
+		w.page = append(w.page, '\n')
+	}
+	w.page = append(w.page, "# TYPE "...)
+	w.page = append(w.page, f.name...)
+	w.page = append(w.page, ' ')
+	w.page = append(w.page, f.typ.String()...)
+	w.page = append(w.page, '\n')
+}
+
+func (w *writer) column(f *family, c *gpu.Column) {
+	// Rows of one column differ, unless entities do not.
+	dst, differ := w.page, w.labels.differ && len(f.columns) == 1 && len(f.derived) == 0
+	for row := range min(len(c.Values), len(w.labels.rows)) {
+		v := w.shown(c, row)
 		if v.IsAbsent() || v.IsText() {
 			continue
 		}
-		r := &e.labels.rows[row]
-		if r.copies == nil || f.parted {
-			dst = e.appendSample(dst, f, &r.block, v)
-			continue
-		}
-		for i := range r.copies {
-			dst = e.appendSample(dst, f, &r.copies[i], v)
+		blocks := w.labels.rows[row].blocks(f.parted)
+		for i := range blocks {
+			if b := &blocks[i]; differ || w.isNew(b.hash) {
+				dst = w.sample(dst, f, b, v)
+			}
 		}
 	}
-	return dst
-}
-
-// appendSample appends a sample with the labels of a block, unless the family has one with the same
-// labels.
-func (e *Encoder) appendSample(dst []byte, f *family, b *block, v gpu.Value) []byte {
-	if !e.seen.add(b.hash) {
-		e.duplicates.Add(1)
-		return dst
-	}
-	dst = append(dst, f.name...)
-	dst = append(dst, e.labels.arena[b.start:b.end]...)
-	dst = e.appendValue(dst, v)
-	return append(dst, '\n')
+	w.page = dst
 }
 
 // shown returns the value that a page shows for a row of a column: its own, and under Strict for an
 // instance without one that of its GPU.
-func (e *Encoder) shown(c *gpu.Column, row int, whole bool) gpu.Value {
+func (w *writer) shown(c *gpu.Column, row int) gpu.Value {
 	v := c.Values[row]
-	if !e.opts.Strict.On {
+	if !w.opts.Strict.On {
 		return v
 	}
-	r := &e.labels.rows[row]
+	r := &w.labels.rows[row]
 	switch {
 	case r.hidden:
 		return gpu.Value{}
-	case v.IsAbsent() && whole && r.whole >= 0 && r.whole < len(c.Values):
+	case v.IsAbsent() && c.Counter.OfGPUs && r.whole >= 0 && r.whole < len(c.Values):
 		return c.Values[r.whole]
 	default:
 		return v
 	}
 }
 
-// appendValue appends a number as the page spells it. dcgm-exporter formats what the engine calls a
-// double with %f (gpu_collector.go, toString).
-func (e *Encoder) appendValue(dst []byte, v gpu.Value) []byte {
-	if _, ok := v.Int64(); ok || !e.opts.Strict.On {
-		return appendNumber(dst, v)
-	}
-	f, _ := v.Number()
-	return strconv.AppendFloat(dst, f, 'f', 6, 64)
+// sample appends a sample with the labels of a block.
+func (w *writer) sample(dst []byte, f *family, b *block, v gpu.Value) []byte {
+	dst = append(dst, f.name...)
+	dst = append(dst, b.text...)
+	return w.value(dst, v)
 }
 
-// appendEntity is appendExtended for each set of labels that an entity has.
-func (e *Encoder) appendEntity(dst []byte, f *family, row int, extra []gpu.Label, v gpu.Value) []byte {
-	r := &e.labels.rows[row]
-	if r.copies == nil {
-		return e.appendExtended(dst, f, &r.block, extra, v)
+// once appends a sample with the labels of a block, unless the family has one with the same labels.
+func (w *writer) once(f *family, b *block, v gpu.Value) {
+	if w.isNew(b.hash) {
+		w.page = w.sample(w.page, f, b, v)
 	}
-	for i := range r.copies {
-		dst = e.appendExtended(dst, f, &r.copies[i], extra, v)
-	}
-	return dst
 }
 
-// appendEvents appends what is reported of a GPU for each of its instances, and for the GPU where
-// it is shown, as dcgm-exporter does (expCollector.getMetrics).
-func (e *Encoder) appendEvents(dst []byte, f *family, sr *gpu.Series) []byte {
-	r := &e.labels.rows[sr.Row]
-	if !r.hidden {
-		dst = e.appendEntity(dst, f, sr.Row, sr.Labels, sr.Value)
+// isNew reports whether the family has no sample yet with a set of labels, and counts those that it
+// has. The hash of a set is the sum of the seeded 64-bit hashes of its labels, so that it does not
+// depend on their order: two sets of one family collide with a probability of samples² / 2⁶⁵.
+func (w *writer) isNew(hash uint64) bool {
+	n := len(w.seen)
+	w.seen[hash] = struct{}{}
+	if len(w.seen) == n {
+		w.duplicates.Add(1)
+		return false
 	}
-	for _, row := range r.instances {
-		dst = e.appendEntity(dst, f, row, sr.Labels, sr.Value)
-	}
-	return dst
+	return true
 }
 
-func (e *Encoder) appendDerived(dst []byte, f *family, from *gpu.Family) []byte {
-	for i := range from.Series {
-		sr := &from.Series[i]
-		if sr.Value.IsAbsent() || sr.Value.IsText() || sr.Row < gpu.AllRows || sr.Row >= len(e.labels.rows) {
-			continue
-		}
-		if isFixed(sr) {
-			dst = e.appendOneCached(dst, f, sr)
+// value appends a number as the page spells it, and ends the line. dcgm-exporter formats what the
+// engine calls a double with %f (gpu_collector.go, toString).
+func (w *writer) value(dst []byte, v gpu.Value) []byte {
+	if _, ok := v.Int64(); ok || !w.opts.Strict.On {
+		dst = appendNumber(dst, v)
+	} else {
+		f, _ := v.Number()
+		dst = strconv.AppendFloat(dst, f, 'f', 6, 64)
+	}
+	return append(dst, '\n')
+}
+
+func (w *writer) derived(f *family, d *gpu.Family) {
+	for i := range d.Series {
+		sr := &d.Series[i]
+		if sr.Value.IsAbsent() || sr.Value.IsText() || sr.Row < gpu.AllRows || sr.Row >= len(w.labels.rows) {
 			continue
 		}
 		switch {
 		case sr.Row == gpu.AllRows:
-			dst = e.appendExtended(dst, f, &block{}, sr.Labels, sr.Value)
+			w.once(f, w.looseBlock(sr.Labels), sr.Value)
 		case sr.NoOwner:
-			dst = e.appendExtended(dst, f, &e.labels.rows[sr.Row].noOwner, e.owned(sr), sr.Value)
-		case from.OfGPUs:
-			dst = e.appendEvents(dst, f, sr)
+			w.extended(f, &w.labels.rows[sr.Row].noOwner, w.labels.owned(sr), sr.Value)
+		case d.OfGPUs:
+			w.ofGPU(f, sr)
 		default:
-			dst = e.appendEntity(dst, f, sr.Row, sr.Labels, sr.Value)
+			w.entity(f, sr.Row, sr)
 		}
 	}
-	return dst
 }
 
-// appendExtended appends a sample with labels beyond those of its block, unless the family has one
-// with the same labels. A label of the block that identifies the entity wins over a new one of that
-// name; every other makes way for it.
-func (e *Encoder) appendExtended(dst []byte, f *family, b *block, extra []gpu.Label, v gpu.Value) []byte {
-	start := len(dst)
-	dst = append(dst, f.name...)
+// looseBlock renders the labels of a series without an entity. Families that share them, such as
+// those of one owner, have them rendered once.
+func (w *writer) looseBlock(list []gpu.Label) *block {
+	if len(list) == 0 {
+		return &block{text: []byte{' '}}
+	}
+	b := w.loose[&list[0]]
+	if b == nil || b.labels != len(list) {
+		rendered := w.labels.block(w.valid(&block{}, list), 0)
+		b = &rendered
+		b.labels = len(list)
+		w.loose[&list[0]] = b
+	}
+	return b
+}
+
+// entity appends a series for each set of labels that an entity has.
+func (w *writer) entity(f *family, row int, sr *gpu.Series) {
+	for _, b := range w.labels.rows[row].blocks(false) {
+		w.extended(f, &b, sr.Labels, sr.Value)
+	}
+}
+
+// ofGPU appends a series of a GPU where that is shown, and under Strict for each of its instances,
+// as dcgm-exporter does (expCollector.getMetrics).
+func (w *writer) ofGPU(f *family, sr *gpu.Series) {
+	r := &w.labels.rows[sr.Row]
+	if !r.hidden {
+		w.entity(f, sr.Row, sr)
+	}
+	for _, row := range r.instances {
+		w.entity(f, row, sr)
+	}
+}
+
+// extended appends a sample with labels beyond those of its block, unless the family has one with
+// the same labels. A label of the block that identifies the entity wins over a new one of that name;
+// every other makes way for it.
+func (w *writer) extended(f *family, b *block, extra []gpu.Label, v gpu.Value) {
+	dst := append(w.page, f.name...)
 	open := len(dst)
-	extra = e.validLabels(b, extra)
+	extra = w.valid(b, extra)
 	var hash uint64
 	for i := range b.spans {
 		sp := &b.spans[i]
 		if has(extra, sp.name) {
-			e.labels.dropped++
+			w.dropped++
 			continue
 		}
 		dst = append(dst, ',')
-		dst = append(dst, e.labels.arena[sp.start:sp.end]...)
+		dst = append(dst, b.text[sp.start:sp.end]...)
 		hash += sp.hash
 	}
 	for _, l := range extra {
 		dst = append(dst, ',')
 		at := len(dst)
 		dst = appendLabel(dst, l.Name, l.Value)
-		hash += maphash.Bytes(e.labels.seed, dst[at:])
+		hash += maphash.Bytes(w.seed, dst[at:])
 	}
-	if !e.seen.add(hash) {
-		e.duplicates.Add(1)
-		return dst[:start]
+	if !w.isNew(hash) {
+		return
 	}
 	if len(dst) > open {
 		dst[open] = '{'
 		dst = append(dst, '}')
 	}
-	dst = append(dst, ' ')
-	dst = e.appendValue(dst, v)
-	return append(dst, '\n')
+	w.page = w.value(append(dst, ' '), v)
 }
 
-// owned returns the labels of a series beyond those of its entity alone: its own owner's, under the
-// names that owners' labels have on this page, and what else it says. The result lives until the
-// next call.
-func (e *Encoder) owned(sr *gpu.Series) []gpu.Label {
-	if len(sr.Owner) == 0 {
-		return sr.Labels
-	}
-	e.owner = e.owner[:0]
-	for _, l := range sr.Owner {
-		e.owner = append(e.owner, gpu.Label{Name: e.labels.ownerName(l.Name), Value: l.Value})
-	}
-	e.owner = append(e.owner, sr.Labels...)
-	return e.owner
-}
-
-// validLabels returns those of extra that a series with block b may carry, with valid names. The
-// result lives until the next call.
-func (e *Encoder) validLabels(b *block, extra []gpu.Label) []gpu.Label {
-	e.extra = e.extra[:0]
+// valid returns those of extra that a series with block b may carry, with valid names. The result
+// lives until the next call.
+func (w *writer) valid(b *block, extra []gpu.Label) []gpu.Label {
+	w.extra = w.extra[:0]
 next:
 	for _, l := range extra {
 		if l.Value == "" {
@@ -415,17 +369,17 @@ next:
 		l.Name = text.LabelName(l.Name)
 		for i := range b.spans {
 			if b.spans[i].identity && b.spans[i].name == l.Name {
-				e.labels.dropped++
+				w.dropped++
 				continue next
 			}
 		}
-		if has(e.extra, l.Name) {
-			e.labels.dropped++
+		if has(w.extra, l.Name) {
+			w.dropped++
 			continue
 		}
-		e.extra = append(e.extra, l)
+		w.extra = append(w.extra, l)
 	}
-	return e.extra
+	return w.extra
 }
 
 func has(labels []gpu.Label, name string) bool {

@@ -90,7 +90,6 @@ func everywhere(v gpu.Value) map[int]gpu.Value {
 func encode(t *testing.T, opts exposition.Options, s *gpu.Snapshot) string {
 	t.Helper()
 	p := exposition.NewEncoder(opts).Encode(s)
-	defer p.Release()
 	parse(t, p.Bytes())
 	return string(p.Bytes())
 }
@@ -307,7 +306,6 @@ func FuzzNumber(f *testing.F) {
 			p := exposition.NewEncoder(exposition.Options{}).Encode(s)
 			_, got, _ := strings.Cut(string(p.Bytes()), "\nM ")
 			got, _, _ = strings.Cut(got, "\n")
-			p.Release()
 			if want := strconv.FormatFloat(n, 'g', -1, 64); got != want {
 				t.Errorf("%v is spelled %s, want %s", n, got, want)
 			}
@@ -351,7 +349,6 @@ func TestEqualEntities(t *testing.T) {
 		if got := e.DuplicatesDropped(); got != 3*cycle {
 			t.Errorf("DuplicatesDropped = %d after %d cycles, want %d", got, cycle, 3*cycle)
 		}
-		p.Release()
 	}
 }
 
@@ -455,7 +452,6 @@ func TestLabelsFollow(t *testing.T) {
 		if diff := cmp.Diff(step.want, samples(string(p.Bytes()))); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", step.name, diff)
 		}
-		p.Release()
 	}
 }
 

@@ -19,7 +19,6 @@ func ExampleEncoder_Encode() {
 		Columns:  []gpu.Column{{Counter: temperature, Values: []gpu.Value{gpu.Int(41)}}},
 		Health:   gpu.Health{Entities: make([]gpu.EntityHealth, 1)},
 	})
-	defer page.Release()
 	_, _ = os.Stdout.Write(page.Bytes())
 	// Output:
 	// # HELP DCGM_FI_DEV_GPU_TEMP GPU temperature (in C).

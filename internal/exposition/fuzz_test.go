@@ -230,7 +230,6 @@ func FuzzEncode(f *testing.F) {
 		if diff := cmp.Diff(says(first), parse(t, before.Bytes())); diff != "" {
 			t.Errorf("page (-snapshot +page):\n%s\n%s", diff, before.Bytes())
 		}
-		before.Release()
 		after, fresh := used.Encode(second), exposition.NewEncoder(opts).Encode(second)
 		if diff := cmp.Diff(string(fresh.Bytes()), string(after.Bytes())); diff != "" {
 			t.Errorf("page of a used encoder (-fresh +used):\n%s", diff)

@@ -18,64 +18,53 @@ const (
 	SampleAge = "dcgm_exporter_sample_age_seconds"
 )
 
-// A healthFamily appends the samples of a health family.
-type healthFamily func(*Encoder, []byte, *family, *gpu.Snapshot) []byte
-
-type healthDefinition struct {
+// healthFamilies are written in this order.
+var healthFamilies = [...]struct {
 	name, help string
-	append     healthFamily
+	write      func(*writer, *family)
+}{
+	{EntityUp, "Whether the entity is read (1) or not (0, with the reason).", (*writer).entityUp},
+	{FieldUnavailable, "1 for each configured metric that is not served, with the reason.", (*writer).fieldUnavailable},
+	{SampleAge, "Age of the oldest sample served for the entity, when the page was made.", (*writer).sampleAge},
 }
 
-func healthFamilies() []healthDefinition {
-	return []healthDefinition{
-		{EntityUp, "Whether the entity is read (1) or not (0, with the reason).", (*Encoder).appendEntityUp},
-		{FieldUnavailable, "1 for each configured metric that is not served, with the reason.", (*Encoder).appendFieldUnavailable},
-		{SampleAge, "Age of the oldest sample served for the entity, when the page was made.", (*Encoder).appendSampleAge},
-	}
-}
-
-func (e *Encoder) appendEntityUp(dst []byte, f *family, s *gpu.Snapshot) []byte {
-	for row := range min(len(s.Health.Entities), len(e.labels.rows)) {
-		r := &e.labels.rows[row]
+func (w *writer) entityUp(f *family) {
+	for row := range min(len(w.s.Health.Entities), len(w.labels.rows)) {
+		r := &w.labels.rows[row]
 		if !r.counted {
 			continue
 		}
-		if err := s.Health.Entities[row].Err; err != nil {
-			reason := [...]gpu.Label{{Name: "reason", Value: gpu.Reason(err)}}
-			dst = e.appendExtended(dst, f, &r.health, reason[:], gpu.Int(0))
+		if err := w.s.Health.Entities[row].Err; err != nil {
+			w.extended(f, &r.health, []gpu.Label{{Name: "reason", Value: gpu.Reason(err)}}, gpu.Int(0))
 		} else {
-			dst = e.appendExtended(dst, f, &r.health, nil, gpu.Int(1))
+			w.once(f, &r.health, gpu.Int(1))
 		}
 	}
-	return dst
 }
 
-func (e *Encoder) appendFieldUnavailable(dst []byte, f *family, s *gpu.Snapshot) []byte {
-	for i := range s.Health.Unavailable {
-		u := &s.Health.Unavailable[i]
+func (w *writer) fieldUnavailable(f *family) {
+	for i := range w.s.Health.Unavailable {
+		u := &w.s.Health.Unavailable[i]
 		b := &block{}
 		if u.Row != gpu.AllRows {
-			if u.Row < 0 || u.Row >= len(e.labels.rows) {
+			if u.Row < 0 || u.Row >= len(w.labels.rows) {
 				continue
 			}
-			b = &e.labels.rows[u.Row].health
+			b = &w.labels.rows[u.Row].health
 		}
-		what := [...]gpu.Label{{Name: "field", Value: u.Field}, {Name: "reason", Value: u.Reason}}
-		dst = e.appendExtended(dst, f, b, what[:], gpu.Int(1))
+		w.extended(f, b, []gpu.Label{{Name: "field", Value: u.Field}, {Name: "reason", Value: u.Reason}}, gpu.Int(1))
 	}
-	return dst
 }
 
-func (e *Encoder) appendSampleAge(dst []byte, f *family, s *gpu.Snapshot) []byte {
-	now := s.Time.UnixNano()
-	for row := range min(len(s.Health.Entities), len(e.labels.rows)) {
-		r := &e.labels.rows[row]
-		oldest := s.Health.Entities[row].OldestSample
+func (w *writer) sampleAge(f *family) {
+	now := w.s.Time.UnixNano()
+	for row := range min(len(w.s.Health.Entities), len(w.labels.rows)) {
+		r := &w.labels.rows[row]
+		oldest := w.s.Health.Entities[row].OldestSample
 		if !r.counted || oldest == 0 {
 			continue
 		}
 		age := max(0, now-oldest) / 1e6 // milliseconds: finer would be noise
-		dst = e.appendExtended(dst, f, &r.health, nil, gpu.Float(float64(age)/1e3))
+		w.once(f, &r.health, gpu.Float(float64(age)/1e3))
 	}
-	return dst
 }

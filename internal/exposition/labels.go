@@ -10,41 +10,34 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
 )
 
-// A labeler renders the label blocks of a topology's entities and keeps them until something that
-// they show has changed.
-type labeler struct {
-	opts Options
-	seed maphash.Seed
+// labels are the rendered labels of a snapshot's entities.
+type labels struct {
+	opts    Options
+	seed    maphash.Seed
+	rows    []rowLabels
+	columns []labelColumn
+	differ  bool // no two entities have the same labels
+	dropped int
 
-	topology   *gpu.Topology
-	owned      bool
-	generation uint64
-	columns    []labelColumn
-
-	rows    []entity
+	// What all blocks are made in, and scratch.
+	text    []byte
 	spans   []span
-	arena   []byte
 	scratch []gpu.Label
-
-	dropped int // labels left out since the last look
 }
 
 // A labelColumn is a label-typed counter.
 type labelColumn struct {
-	index   int    // in Snapshot.Columns
-	name    string // valid
-	machine bool   // one value for the whole machine
-	shown   []gpu.Value
+	*gpu.Column
+	name string // valid
 }
 
-// An entity is the rendered labels of a row.
-type entity struct {
-	block   block // what its series carry
-	noOwner block // the same without its owner's; only its spans
-	health  block // what its health series carry
-	counted bool  // it has health series
-
-	copies []block // what its series carry instead, once for each; nil for block
+// A rowLabels is the rendered labels of the entity of a row.
+type rowLabels struct {
+	block   [1]block // what its series carry
+	copies  []block  // what they carry instead, once for each; nil for block
+	noOwner block    // block without its owner's labels: its spans, of the text of block
+	health  block    // what its health series carry
+	counted bool     // it has health series
 
 	// Under Strict:
 	hidden    bool  // it has no series of fields
@@ -52,108 +45,83 @@ type entity struct {
 	instances []int // the rows of its instances
 }
 
-// A block is a set of labels in the labeler's arena: {name="value",…} with the space that separates
-// it from the value, or the space alone.
-type block struct {
-	start, end int
-	spans      []span
-	hash       uint64
+// blocks returns what the series of the row carry, once for each; the device's own alone on request.
+func (r *rowLabels) blocks(device bool) []block {
+	if r.copies == nil || device {
+		return r.block[:]
+	}
+	return r.copies
 }
 
-// A span is one label of a block: where in the arena it stands, and its name.
+// A block is a set of labels as a page has it: {name="value",…} with the space that separates it
+// from the value, or the space alone.
+type block struct {
+	text   []byte
+	spans  []span
+	hash   uint64
+	labels int // that it was rendered of
+}
+
+// A span is one label of a block.
 type span struct {
-	start, end int
+	start, end int // in the text of its block
 	name       string
 	hash       uint64
 	identity   bool // it distinguishes entities: nothing may replace it
 }
 
-// plan makes the labeler show these label-typed counters of s from now on. Two of one name become
-// one: the first.
-func (l *labeler) plan(s *gpu.Snapshot) {
-	l.columns = nil
+// newLabels renders the labels of each entity of a snapshot once. Of two label-typed counters with
+// one name the first counts.
+func newLabels(opts Options, seed maphash.Seed, s *gpu.Snapshot) *labels {
+	l := &labels{opts: opts, seed: seed}
+	t := s.Topology
+	if t == nil {
+		return l
+	}
 	for i := range s.Columns {
-		if c := s.Columns[i].Counter; c.Type == gpu.MetricLabel {
-			l.columns = append(l.columns, labelColumn{index: i, name: text.LabelName(c.Name), machine: isMachine(c.Name)})
+		if c := &s.Columns[i]; c.Counter.Type == gpu.MetricLabel {
+			l.columns = append(l.columns, labelColumn{Column: c, name: text.LabelName(c.Counter.Name)})
 		}
 	}
 	slices.SortStableFunc(l.columns, func(a, b labelColumn) int { return strings.Compare(a.name, b.name) })
-	l.topology = nil
-}
-
-// update renders the blocks again if s shows another topology, other owners or other values of
-// label-typed counters than the last one. It changes nothing and allocates nothing otherwise.
-func (l *labeler) update(s *gpu.Snapshot) {
-	if s.Topology == nil {
-		l.rows = l.rows[:0]
-		l.topology = nil
-		return
-	}
-	if s.Topology == l.topology && l.sameOwners(s.Owners) && l.sameColumns(s) {
-		return
-	}
-	l.topology = s.Topology
-	l.owned, l.generation = s.Owners != nil, 0
-	if s.Owners != nil {
-		l.generation = s.Owners.Generation
-	}
-	for i := range l.columns {
-		c := &l.columns[i]
-		c.shown = append(c.shown[:0], s.Columns[c.index].Values...)
-	}
-	l.render(s)
-}
-
-func (l *labeler) sameOwners(o *gpu.Owners) bool {
-	return l.owned == (o != nil) && (o == nil || o.Generation == l.generation)
-}
-
-func (l *labeler) sameColumns(s *gpu.Snapshot) bool {
-	for i := range l.columns {
-		if c := &l.columns[i]; !slices.Equal(c.shown, s.Columns[c.index].Values) {
-			return false
-		}
-	}
-	return true
-}
-
-func (l *labeler) render(s *gpu.Snapshot) {
-	t := s.Topology
-	l.arena, l.spans, l.rows = l.arena[:0], l.spans[:0], l.rows[:0]
-	node := -1
+	node := slices.IndexFunc(t.Devices, func(d gpu.Device) bool { return d.Entity.Kind == gpu.KindNode })
+	rows := len(t.Devices)
+	l.rows, l.text, l.spans = make([]rowLabels, rows), make([]byte, 0, 512*rows), make([]span, 0, 16*rows)
+	seen := make(map[uint64]struct{}, rows)
+	blocks := 0
 	for row := range t.Devices {
-		if t.Devices[row].Entity.Kind == gpu.KindNode {
-			node = row
-			break
-		}
-	}
-	for row := range t.Devices {
-		d := &t.Devices[row]
+		d, r := &t.Devices[row], &l.rows[row]
 		l.scratch = l.identity(l.scratch[:0], t, row, false)
 		identity := len(l.scratch)
 		l.counterLabels(t, row, node)
 		own := len(l.scratch)
-		if carriesOwners(d.Entity.Kind) {
+		owned := d.Entity.Kind == gpu.KindGPU || d.Entity.Kind == gpu.KindGPUInstance // as in the reference
+		if owned {
 			l.ownerLabels(l.ownersOf(s, row))
 		}
-		e := entity{block: l.block(l.scratch, identity), whole: -1}
-		e.noOwner.spans = e.block.spans[:own:own]
-		if carriesOwners(d.Entity.Kind) && (l.opts.JobCopies || l.opts.VirtualGPUs) {
-			e.copies = l.copies(s.Owners.UseOf(row).Owners, identity, own)
+		r.block[0] = l.block(l.scratch, identity)
+		r.noOwner = block{text: r.block[0].text, spans: r.block[0].spans[:own:own]}
+		if owned && (opts.JobCopies || opts.VirtualGPUs) {
+			r.copies = l.copies(s.Owners.UseOf(row).Owners, identity, own)
+		}
+		for _, b := range r.blocks(false) {
+			seen[b.hash] = struct{}{}
+			blocks++
 		}
 		l.scratch = l.identity(l.scratch[:0], t, row, true)
-		e.health = l.block(l.scratch, len(l.scratch))
-		e.counted = d.Entity.Kind != gpu.KindNode
-		l.rows = append(l.rows, e)
+		r.health = l.block(l.scratch, len(l.scratch))
+		r.counted, r.whole = d.Entity.Kind != gpu.KindNode, -1
 	}
-	if l.opts.Strict.On {
+	l.differ = len(seen) == blocks
+	if opts.Strict.On {
 		l.asTheReference(t)
 	}
+	return l
 }
 
 // ownersOf returns the labels of the owner of a row. Under Strict that of a shared entity is the
 // last one that has it, since dcgm-exporter lets each overwrite the one before.
-func (l *labeler) ownersOf(s *gpu.Snapshot, row int) []gpu.Label {
+func (l *labels) ownersOf(s *gpu.Snapshot, row int) []gpu.Label {
 	labels := s.Owners.Of(row)
 	if len(labels) > 0 || !l.opts.Strict.On {
 		return labels
@@ -178,7 +146,7 @@ const jobLabel = "hpc_job"
 
 // copies returns a block per virtual GPU of the entity whose labels are in scratch, else per job
 // where several have it; nil for none. The first own of the labels are not its owner's.
-func (l *labeler) copies(holders []gpu.Owner, identity, own int) []block {
+func (l *labels) copies(holders []gpu.Owner, identity, own int) []block {
 	if l.opts.VirtualGPUs {
 		var blocks []block
 		for i := range holders {
@@ -223,7 +191,7 @@ func (l *labeler) copies(holders []gpu.Owner, identity, own int) []block {
 // asTheReference notes which GPUs have no series of their own, and whose values the instances show
 // (devicemonitoring.GetMonitoredEntities: a GPU that is partitioned is watched by its instances,
 // for fields of whole GPUs too).
-func (l *labeler) asTheReference(t *gpu.Topology) {
+func (l *labels) asTheReference(t *gpu.Topology) {
 	for row := range t.Devices {
 		if t.Devices[row].Entity.Kind != gpu.KindGPUInstance {
 			continue
@@ -242,34 +210,29 @@ func (l *labeler) asTheReference(t *gpu.Topology) {
 
 // block renders labels, the first of which (identity in number) distinguish entities apart. None of
 // them is blank.
-func (l *labeler) block(labels []gpu.Label, identity int) block {
-	b := block{start: len(l.arena)}
-	first := len(l.spans)
-	for i, label := range labels {
-		l.arena = append(l.arena, "{,"[min(i, 1)])
-		start := len(l.arena)
-		l.arena = appendLabel(l.arena, label.Name, label.Value)
-		sp := span{
-			start: start, end: len(l.arena), name: label.Name,
-			hash:     maphash.Bytes(l.seed, l.arena[start:]),
-			identity: i < identity,
-		}
+func (l *labels) block(list []gpu.Label, identity int) block {
+	var b block
+	start, first := len(l.text), len(l.spans)
+	for i, label := range list {
+		l.text = append(l.text, "{,"[min(i, 1)])
+		at := len(l.text)
+		l.text = appendLabel(l.text, label.Name, label.Value)
+		sp := span{start: at - start, end: len(l.text) - start, name: label.Name, hash: maphash.Bytes(l.seed, l.text[at:]), identity: i < identity}
 		b.hash += sp.hash
 		l.spans = append(l.spans, sp)
 	}
-	if len(labels) > 0 {
-		l.arena = append(l.arena, '}')
+	if len(list) > 0 {
+		l.text = append(l.text, '}')
 	}
-	l.arena = append(l.arena, ' ')
-	b.end = len(l.arena)
-	b.spans = l.spans[first:len(l.spans):len(l.spans)]
+	l.text = append(l.text, ' ')
+	b.text, b.spans = l.text[start:len(l.text):len(l.text)], l.spans[first:len(l.spans):len(l.spans)]
 	return b
 }
 
 // identity appends the labels that distinguish the entity, in the order of the reference: all that
 // its series carry, or what its health series do, which is just enough to join the others. What is
 // not known of the entity is left out. The node has no health series.
-func (l *labeler) identity(dst []gpu.Label, t *gpu.Topology, row int, health bool) []gpu.Label {
+func (l *labels) identity(dst []gpu.Label, t *gpu.Topology, row int, health bool) []gpu.Label {
 	d := &t.Devices[row]
 	add := func(name, value string) {
 		if value != "" {
@@ -334,7 +297,7 @@ func (l *labeler) identity(dst []gpu.Label, t *gpu.Topology, row int, health boo
 
 // model returns a model name as the modelName label shows it. The reference leaves model_name of
 // links alone, whatever is configured.
-func (l *labeler) model(name string) string {
+func (l *labels) model(name string) string {
 	if l.opts.ReplaceBlanksInModelName {
 		return strings.Join(strings.Fields(name), "-")
 	}
@@ -343,7 +306,7 @@ func (l *labeler) model(name string) string {
 
 // counterLabels appends the label-typed counters that apply to row: its own value, else its GPU's if
 // it is an instance, else the node's, which any entity may have.
-func (l *labeler) counterLabels(t *gpu.Topology, row, node int) {
+func (l *labels) counterLabels(t *gpu.Topology, row, node int) {
 	parent := -1
 	if t.Devices[row].Entity.Kind == gpu.KindGPUInstance {
 		parent = t.ParentRow(row)
@@ -351,10 +314,10 @@ func (l *labeler) counterLabels(t *gpu.Topology, row, node int) {
 	for i := range l.columns {
 		c := &l.columns[i]
 		for _, r := range [...]int{row, parent, node, c.any(t.Devices[row].Entity.Kind)} {
-			if r < 0 || r >= len(c.shown) || c.shown[r].IsAbsent() {
+			if r < 0 || r >= len(c.Values) || c.Values[r].IsAbsent() {
 				continue
 			}
-			l.addUnlessTaken(c.name, c.shown[r].String())
+			l.addUnlessTaken(c.name, c.Values[r].String())
 			break
 		}
 	}
@@ -365,15 +328,15 @@ func (l *labeler) counterLabels(t *gpu.Topology, row, node int) {
 func (c *labelColumn) any(k gpu.Kind) int {
 	switch k {
 	case gpu.KindNVLink, gpu.KindNVSwitch, gpu.KindCPU, gpu.KindCPUCore:
-		if c.machine {
-			return slices.IndexFunc(c.shown, func(v gpu.Value) bool { return !v.IsAbsent() })
+		if c.Counter.OfMachine {
+			return slices.IndexFunc(c.Values, func(v gpu.Value) bool { return !v.IsAbsent() })
 		}
 	}
 	return -1
 }
 
 // ownerLabels appends the owner's labels, sorted by name. Of two with one name the first counts.
-func (l *labeler) ownerLabels(owner []gpu.Label) {
+func (l *labels) ownerLabels(owner []gpu.Label) {
 	first := len(l.scratch)
 	for _, label := range owner {
 		if label.Value != "" {
@@ -384,7 +347,7 @@ func (l *labeler) ownerLabels(owner []gpu.Label) {
 }
 
 // addUnlessTaken appends a label unless one of its name is there.
-func (l *labeler) addUnlessTaken(name, value string) {
+func (l *labels) addUnlessTaken(name, value string) {
 	for i := range l.scratch {
 		if l.scratch[i].Name == name {
 			l.dropped++
@@ -394,19 +357,29 @@ func (l *labeler) addUnlessTaken(name, value string) {
 	l.scratch = append(l.scratch, gpu.Label{Name: name, Value: value})
 }
 
-// carriesOwners reports whether the reference puts pod labels on series of this kind.
-func carriesOwners(k gpu.Kind) bool {
-	return k == gpu.KindGPU || k == gpu.KindGPUInstance
+// owned returns the labels of a series beyond those of its entity alone: its own owner's, under the
+// names that owners' labels have on this page, and what else it says. The result lives until the
+// next call.
+func (l *labels) owned(sr *gpu.Series) []gpu.Label {
+	if len(sr.Owner) == 0 {
+		return sr.Labels
+	}
+	l.scratch = l.scratch[:0]
+	for _, label := range sr.Owner {
+		l.scratch = append(l.scratch, gpu.Label{Name: l.ownerName(label.Name), Value: label.Value})
+	}
+	l.scratch = append(l.scratch, sr.Labels...)
+	return l.scratch
 }
 
-func (l *labeler) uuidLabel() string {
+func (l *labels) uuidLabel() string {
 	if l.opts.OldNamespace {
 		return "uuid"
 	}
 	return "UUID"
 }
 
-func (l *labeler) ownerName(name string) string {
+func (l *labels) ownerName(name string) string {
 	if l.opts.OldNamespace {
 		switch name {
 		case "pod":

@@ -58,11 +58,3 @@ func TestSeriesWithAnOwnerOfTheirOwn(t *testing.T) {
 		})
 	}
 }
-
-func TestSeriesWithAnOwnerOfTheirOwnAllocateNothing(t *testing.T) {
-	e, s := exposition.NewEncoder(exposition.Options{}), ownSeries()
-	e.Encode(s).Release()
-	if n := testing.AllocsPerRun(100, func() { e.Encode(s).Release() }); n > 0 {
-		t.Errorf("%v allocations per page", n)
-	}
-}

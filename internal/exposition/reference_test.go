@@ -31,7 +31,6 @@ func TestReferencePages(t *testing.T) {
 				t.Fatal(err)
 			}
 			p := exposition.NewEncoder(exposition.Options{Hostname: "vm"}).Encode(referenceWorld(tt.gpus, tt.pods, want))
-			defer p.Release()
 			if diff := cmp.Diff(want, parse(t, p.Bytes())); diff != "" {
 				t.Errorf("page (-theirs +ours):\n%s", diff)
 			}

@@ -35,6 +35,7 @@ func strictWorld() *gpu.Snapshot {
 	add("DCGM_FI_DEV_POWER_USAGE", gpu.MetricGauge, map[int]gpu.Value{g1: gpu.Float(100.5), g0: gpu.Float(1e9 / 3)})
 	add("DCGM_FI_DEV_FB_USED", gpu.MetricGauge, map[int]gpu.Value{g1: gpu.Int(8000), in: gpu.Int(500)})
 	add("DCGM_FI_PROF_GR_ENGINE_ACTIVE", gpu.MetricGauge, map[int]gpu.Value{g1: gpu.Float(0.5)}) // of no instance
+	s.Columns[0].Counter.OfGPUs, s.Columns[1].Counter.OfGPUs = true, true
 	add("DCGM_FI_DRIVER_VERSION", gpu.MetricLabel, map[int]gpu.Value{g0: gpu.Text("570"), g1: gpu.Text("570")})
 	s.Families = []gpu.Family{
 		{Name: "DCGM_FI_DEV_XID_ERRORS", Type: gpu.MetricGauge, OfGPUs: true, Series: []gpu.Series{
@@ -209,11 +210,13 @@ func TestVirtualGPUs(t *testing.T) {
 // the driver's version, stands on switches, links, CPUs and cores too, as in dcgm-exporter; what is
 // the GPU's own does not.
 func TestTheMachineStandsOnEveryEntity(t *testing.T) {
+	machine := column("DCGM_FI_DRIVER_VERSION", gpu.MetricLabel, map[int]gpu.Value{rowGPU1: gpu.Text("570")})
+	machine.Counter.OfMachine = true
 	page := encode(t, exposition.Options{}, &gpu.Snapshot{Topology: world(), Columns: []gpu.Column{
 		column("M", gpu.MetricGauge, map[int]gpu.Value{
 			rowSwitch: gpu.Int(1), rowLink: gpu.Int(1), rowSwitchLink: gpu.Int(1), rowCPU: gpu.Int(1), rowCore: gpu.Int(1),
 		}),
-		column("DCGM_FI_DRIVER_VERSION", gpu.MetricLabel, map[int]gpu.Value{rowGPU1: gpu.Text("570")}),
+		machine,
 		column("DCGM_FI_DEV_SERIAL", gpu.MetricLabel, map[int]gpu.Value{rowGPU0: gpu.Text("1"), rowGPU1: gpu.Text("2")}),
 	}})
 	const driver = `DCGM_FI_DRIVER_VERSION="570"} 1`

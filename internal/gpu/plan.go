@@ -80,6 +80,9 @@ type Counter struct {
 	Field int
 	// Scale converts from the field's unit to the unit that Name promises; 1 where they are the same.
 	Scale float64
+	// OfGPUs says that GPUs have the field and their instances have none of their own, OfMachine that
+	// it is one for the whole machine, such as the driver's version.
+	OfGPUs, OfMachine bool
 }
 
 // A Derived is an exporter family that is requested by name ("DCGM_EXP_…"). A snapshot.Deriver

@@ -130,15 +130,12 @@ type Column struct {
 // DCGM_EXP_XID_ERRORS_COUNT, whose labels depend on values.
 type Series struct {
 	Row    int     // the entity whose labels it carries, or AllRows for none
-	Labels []Label // beyond the entity's labels, in order
+	Labels []Label // beyond the entity's labels, in order; series of several families can share them
 	// NoOwner says that of the entity's labels those of its present owner are left out; Owner are the
 	// labels of the owner that it belongs to instead, such as that of the time of an event, sorted by
 	// name. Owner needs NoOwner.
 	NoOwner bool
 	Owner   []Label
-	// Fixed says that what Labels points to never changes: a series that comes again with the same
-	// slice need not be labeled again.
-	Fixed bool
 	Value Value
 }
 

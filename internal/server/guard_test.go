@@ -75,7 +75,7 @@ func TestAPanicIsAFailedRequest(t *testing.T) {
 		if mistake {
 			panic("a mistake")
 		}
-		return pages.Acquire()
+		return pages.Current()
 	}}).Handler()
 	for range 3 {
 		if res := do(t, h, "GET", "/metrics"); res.StatusCode != 500 {

@@ -251,12 +251,7 @@ func allLoopback(listeners []net.Listener) bool {
 }
 
 func (s *Server) hasPage() bool {
-	p := s.opt.Acquire()
-	if p == nil {
-		return false
-	}
-	p.Release()
-	return true
+	return s.opt.Acquire() != nil
 }
 
 // warnings passes on the warnings of exporter-toolkit and leaves out the rest: Listening reports

@@ -32,19 +32,18 @@ type cell struct {
 	missing string
 }
 
-// A Builder turns batches into snapshots. It is made for one topology and one plan, and owns all
-// the memory of the snapshots it fills, so that a cycle in steady state allocates nothing.
+// A Builder turns batches into snapshots. It is made for one topology and one plan.
 type Builder struct {
 	topology *gpu.Topology
 	plan     *gpu.Plan
 	derivers []Deriver
 	cycle    Cycle
-	cells    []cell  // per field, then per row
-	maxAge   []int64 // per field, how old a sample can be that is served, in nanoseconds
-	roots    [][]int // per GPU or other root: its row, and those of its instances and links
-	expected []int   // per row, the number of planned fields that it has
-	got      []int   // per row, the number of fields with a value in this cycle
-	snap     gpu.Snapshot
+	cells    []cell        // per field, then per row
+	maxAge   []int64       // per field, how old a sample can be that is served, in nanoseconds
+	roots    [][]int       // per GPU or other root: its row, and those of its instances and links
+	expected []int         // per row, the number of planned fields that it has
+	got      []int         // per row, the number of fields with a value in this cycle
+	snap     *gpu.Snapshot // of this cycle
 
 	// Stale and OutOfRange are the numbers of samples dropped by the latest Build.
 	Stale, OutOfRange int
@@ -82,13 +81,6 @@ func NewBuilder(t *gpu.Topology, plan *gpu.Plan, derivers []Deriver) *Builder {
 			}
 		}
 	}
-	values := make([]gpu.Value, len(plan.Counters)*rows)
-	tab.snap.Topology = t
-	tab.snap.Columns = make([]gpu.Column, len(plan.Counters))
-	for i := range plan.Counters {
-		tab.snap.Columns[i] = gpu.Column{Counter: &plan.Counters[i], Values: values[i*rows : (i+1)*rows : (i+1)*rows]}
-	}
-	tab.snap.Health.Entities = make([]gpu.EntityHealth, rows)
 	tab.cycle = Cycle{Topology: t, Plan: plan, builder: tab}
 	for _, d := range derivers {
 		d.Bind(t, plan)
@@ -109,15 +101,15 @@ func (tab *Builder) Prepare(b *gpu.Batch) {
 	}
 }
 
-// Build makes the snapshot of a reading. The result is valid until the next Build.
+// Build makes the snapshot of a reading. Nothing changes it afterwards.
 func (tab *Builder) Build(r Reading) *gpu.Snapshot {
 	clear(tab.cells)
 	clear(tab.got)
 	tab.Stale, tab.OutOfRange = 0, 0
-	health := &tab.snap.Health
-	health.Err = nil
-	clear(health.Entities)
-
+	tab.snap = &gpu.Snapshot{
+		Time: r.Now, Topology: tab.topology, Owners: r.Owners,
+		Health: gpu.Health{Entities: make([]gpu.EntityHealth, len(tab.topology.Devices))},
+	}
 	for i := range r.Batch.Faults {
 		tab.applyFault(&r.Batch.Faults[i])
 	}
@@ -125,33 +117,37 @@ func (tab *Builder) Build(r Reading) *gpu.Snapshot {
 		tab.addSample(&r.Batch.Samples[i], r.Now)
 	}
 	for row := range tab.expected {
-		e := &health.Entities[row]
+		e := &tab.snap.Health.Entities[row]
 		if e.Err == nil && tab.expected[row] > 0 && tab.got[row] == 0 {
 			e.Err = gpu.ErrUnavailable // a GPU that reports only blanks is not up
 		}
 	}
-	for i := range tab.snap.Columns {
-		for row := range tab.topology.Devices {
-			tab.show(&tab.snap.Columns[i], row)
-		}
-	}
-	tab.snap.Time, tab.snap.Owners = r.Now, r.Owners
+	tab.snap.Columns = tab.columns()
 	tab.cycle.Reading = r
-	tab.snap.Families = tab.snap.Families[:0]
 	for _, d := range tab.derivers {
 		tab.snap.Families = d.Derive(tab.snap.Families, &tab.cycle)
 	}
-	health.Unavailable = tab.unavailable(health.Unavailable[:0])
-	return &tab.snap
+	tab.snap.Health.Unavailable = tab.unavailable()
+	return tab.snap
 }
 
-// show fills in what a column shows of a row, in the column's unit.
-func (tab *Builder) show(c *gpu.Column, row int) {
-	v := tab.cell(c.Counter.Field, row).value
-	if c.Counter.Scale != 1 {
-		v = v.Scale(c.Counter.Scale)
+// columns returns what the counters show of each row, in the counter's unit.
+func (tab *Builder) columns() []gpu.Column {
+	rows := len(tab.topology.Devices)
+	columns := make([]gpu.Column, len(tab.plan.Counters))
+	values := make([]gpu.Value, len(columns)*rows)
+	for i := range columns {
+		counter := &tab.plan.Counters[i]
+		columns[i] = gpu.Column{Counter: counter, Values: values[i*rows : (i+1)*rows : (i+1)*rows]}
+		for row := range rows {
+			v := tab.cell(counter.Field, row).value
+			if counter.Scale != 1 {
+				v = v.Scale(counter.Scale)
+			}
+			columns[i].Values[row] = v
+		}
 	}
-	c.Values[row] = v
+	return columns
 }
 
 // applyFault notes a fault: of an entity, or of fields of entities.
@@ -227,7 +223,7 @@ func inRange(field *gpu.Field, v gpu.Value) bool {
 // unavailable lists what was requested and is not served: once per counter where nothing serves it
 // for one and the same reason, else once per GPU. What only lost entities lack is not listed: their
 // own health says it.
-func (tab *Builder) unavailable(list []gpu.FieldHealth) []gpu.FieldHealth {
+func (tab *Builder) unavailable() (list []gpu.FieldHealth) {
 	for i := range tab.plan.Counters {
 		counter := &tab.plan.Counters[i]
 		start := len(list)

@@ -5,6 +5,6 @@
 // gpu.Snapshot. Derivers add the families that no column shows: Facts here, those of events and
 // accounting elsewhere.
 //
-// A Builder is made for one session and owns the memory of its snapshots, so that a cycle in steady
-// state allocates nothing. The package calls no driver and knows no clock.
+// A Builder is made for one session. Its snapshots are immutable: each has memory of its own, which
+// the garbage collector takes. The package calls no driver and knows no clock.
 package snapshot

@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"cmp"
 	"strconv"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
@@ -16,16 +17,6 @@ type Facts struct {
 	families []*fact // per family of the plan, nil for what others make
 	gpus     []int   // rows of the GPUs
 
-	// Labels are made once per session and value: there are as many as the engine has words.
-	checks map[check][]gpu.Label
-	peers  map[peer][]gpu.Label
-}
-
-type check struct{ watch, code string }
-
-type peer struct {
-	row    int
-	status string
 }
 
 // A fact is one family.
@@ -39,10 +30,7 @@ type fact struct {
 
 // Bind implements Deriver.
 func (l *Facts) Bind(t *gpu.Topology, plan *gpu.Plan) {
-	*l = Facts{
-		topology: t, plan: plan, families: make([]*fact, len(plan.Derived)),
-		checks: map[check][]gpu.Label{}, peers: map[peer][]gpu.Label{},
-	}
+	*l = Facts{topology: t, plan: plan, families: make([]*fact, len(plan.Derived))}
 	for row := range t.Devices {
 		if t.Devices[row].Entity.Kind == gpu.KindGPU {
 			l.gpus = append(l.gpus, row)
@@ -56,10 +44,10 @@ func (l *Facts) Bind(t *gpu.Topology, plan *gpu.Plan) {
 		case catalog.GPUAffinityInfo:
 			x.series = affinitySeries(t)
 		case catalog.GPUHealthStatus:
-			x.field, x.from = gpu.FieldHealthChecks, func(b *gpu.Batch) { x.series = l.health(x.series[:0], b) }
+			x.field, x.from = gpu.FieldHealthChecks, func(b *gpu.Batch) { x.series = l.health(b) }
 		case catalog.P2PStatus:
 			x.field, x.pairs = gpu.FieldPeerStates, true
-			x.from = func(b *gpu.Batch) { x.series = l.peerStates(x.series[:0], b) }
+			x.from = func(b *gpu.Batch) { x.series = l.peerStates(b) }
 		default:
 			continue
 		}
@@ -115,36 +103,25 @@ func (l *Facts) Derive(list []gpu.Family, c *Cycle) []gpu.Family {
 	return list
 }
 
-// health appends a series per health watch and GPU; its value is DCGM's result.
-func (l *Facts) health(series []gpu.Series, b *gpu.Batch) []gpu.Series {
+// health returns a series per health watch and GPU; its value is DCGM's result.
+func (l *Facts) health(b *gpu.Batch) []gpu.Series {
+	series := make([]gpu.Series, len(b.Health))
 	for i := range b.Health {
 		c := &b.Health[i]
-		key := check{c.Watch, c.Code}
-		labels, ok := l.checks[key]
-		if !ok {
-			labels = []gpu.Label{{Name: "health_watch", Value: c.Watch}, {Name: "health_error_code", Value: c.Code}}
-			if c.Code == "" {
-				labels[1].Value = "DCGM_FR_OK"
-			}
-			l.checks[key] = labels
-		}
-		series = append(series, gpu.Series{Row: c.Row, Labels: labels, Fixed: true, Value: gpu.Int(c.Result)})
+		labels := []gpu.Label{{Name: "health_watch", Value: c.Watch}, {Name: "health_error_code", Value: cmp.Or(c.Code, "DCGM_FR_OK")}}
+		series[i] = gpu.Series{Row: c.Row, Labels: labels, Value: gpu.Int(c.Result)}
 	}
 	return series
 }
 
-// peerStates appends a series per GPU and other GPU.
-func (l *Facts) peerStates(series []gpu.Series, b *gpu.Batch) []gpu.Series {
+// peerStates returns a series per GPU and other GPU.
+func (l *Facts) peerStates(b *gpu.Batch) []gpu.Series {
+	series := make([]gpu.Series, len(b.Peers))
 	for i := range b.Peers {
 		p := &b.Peers[i]
-		key := peer{p.Peer, p.Status}
-		labels, ok := l.peers[key]
-		if !ok {
-			other := strconv.FormatUint(uint64(l.topology.Devices[p.Peer].GPU), 10)
-			labels = []gpu.Label{{Name: "peer_gpu", Value: other}, {Name: "link_status", Value: p.Status}}
-			l.peers[key] = labels
-		}
-		series = append(series, gpu.Series{Row: p.Row, Labels: labels, Fixed: true, Value: gpu.Int(p.Number())})
+		other := strconv.FormatUint(uint64(l.topology.Devices[p.Peer].GPU), 10)
+		labels := []gpu.Label{{Name: "peer_gpu", Value: other}, {Name: "link_status", Value: p.Status}}
+		series[i] = gpu.Series{Row: p.Row, Labels: labels, Value: gpu.Int(p.Number())}
 	}
 	return series
 }

@@ -47,5 +47,5 @@ func affinitySeries(t *gpu.Topology) []gpu.Series {
 // info is a series that says something by its labels alone. Blank ones are left out.
 func info(row int, labels []gpu.Label) gpu.Series {
 	labels = slices.DeleteFunc(labels, func(l gpu.Label) bool { return l.Value == "" })
-	return gpu.Series{Row: row, Labels: labels, Fixed: true, Value: gpu.Int(1)}
+	return gpu.Series{Row: row, Labels: labels, Value: gpu.Int(1)}
 }

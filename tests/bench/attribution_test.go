@@ -102,7 +102,6 @@ func newStepped(ctx context.Context, tb testing.TB, attributed bool) *stepped {
 				s.lines = strings.Count(string(page.Bytes()), "\n")
 				s.shares = strings.Count(string(page.Bytes()), "\ndcgm_pod_gpu_")
 			}
-			page.Release()
 		},
 	}}
 	if attributed {

@@ -155,7 +155,6 @@ func labelsByKind(t *testing.T) []entityLabels {
 			Columns:  []gpu.Column{{Counter: &gpu.Counter{Name: "column", Type: gpu.MetricGauge, Help: "x"}, Values: []gpu.Value{gpu.Int(1)}}},
 			Health:   gpu.Health{Entities: make([]gpu.EntityHealth, 1)},
 		})
-		defer page.Release()
 		for line := range strings.Lines(string(page.Bytes())) {
 			if !strings.HasPrefix(line, "column{") {
 				continue

@@ -91,7 +91,6 @@ func (w *world) scrape(t *testing.T, m machine, length time.Duration) {
 				return
 			}
 			page := encoder.Encode(s)
-			defer page.Release()
 			w.take(t, m.host, page.Bytes(), time.Now())
 		},
 	}})

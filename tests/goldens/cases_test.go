@@ -146,7 +146,6 @@ func (s *session) pages(t *testing.T) [][]byte {
 			}
 			page := exposition.NewEncoder(options).Encode(snapshot)
 			pages = append(pages, bytes.Clone(page.Bytes()))
-			page.Release()
 		}
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

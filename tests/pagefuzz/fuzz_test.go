@@ -79,7 +79,6 @@ func play(t *testing.T, seed uint64) (pages int) {
 				}
 				p := encoder.Encode(s)
 				c.see(string(p.Bytes()), s.Time, s.Topology)
-				p.Release()
 			},
 		}})
 		begun = true

@@ -113,11 +113,10 @@ func (s *stage) at(d time.Duration) page {
 	s.t.Helper()
 	time.Sleep(time.Until(s.begin.Add(d)))
 	synctest.Wait()
-	p := s.pages.Acquire()
+	p := s.pages.Current()
 	if p == nil {
 		s.t.Fatalf("no page at %v", d)
 	}
-	defer p.Release()
 	return parse(s.t, p.Bytes())
 }
 
