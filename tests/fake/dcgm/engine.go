@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
 
 // The environment of a process that loads the library.
@@ -82,10 +84,20 @@ func Require(t testing.TB) {
 	if os.Getenv(envScript) != "" {
 		return
 	}
-	if os.Getenv("CI") == "true" {
-		t.Fatalf("the test library is missing: %v", ErrNoCompiler)
+	need(t, ErrNoCompiler)
+}
+
+// need ends the test if the library could not be built: it skips where there is no compiler, and
+// fails everywhere else and where CI is true.
+func need(t testing.TB, err error) {
+	t.Helper()
+	switch {
+	case err == nil:
+	case errors.Is(err, ErrNoCompiler) && os.Getenv("CI") != "true":
+		material.Skip(t, "compiler-absent", err)
+	default:
+		t.Fatalf("the test library: %v", err)
 	}
-	t.Skipf("skip: needs the test library: %v", ErrNoCompiler)
 }
 
 // NewFor is New for another process: it returns the engine and the environment that the process
@@ -93,12 +105,7 @@ func Require(t testing.TB) {
 func NewFor(t testing.TB, lines ...string) (*Engine, []string) {
 	t.Helper()
 	dir, err := Build()
-	if err != nil {
-		if !errors.Is(err, ErrNoCompiler) || os.Getenv("CI") == "true" {
-			t.Fatalf("the test library: %v", err)
-		}
-		t.Skipf("skip: needs the test library: %v", err)
-	}
+	need(t, err)
 	files := t.TempDir()
 	e := newEngine(t, filepath.Join(files, "script"), filepath.Join(files, "counters"), lines)
 	return e, []string{envLibrary + "=" + dir, envScript + "=" + e.script, envCounters + "=" + e.counters}

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
 
 // Soname is the file name of the library.
@@ -103,7 +105,7 @@ func Need(t testing.TB, err error) {
 	switch {
 	case err == nil:
 	case errors.Is(err, ErrNoCompiler) && os.Getenv("CI") != "true":
-		t.Skipf("SKIP compiler-absent: %v", err)
+		material.Skip(t, "compiler-absent", err)
 	default:
 		t.Fatal(err)
 	}
