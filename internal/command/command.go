@@ -33,7 +33,7 @@ type Process struct {
 	In       io.Reader
 	Out, Err io.Writer // results; why the command could not do its work
 
-	// Tests replace what follows; nil means the exporter's own.
+	// Tests replace these functions; nil means the exporter's own.
 	Open      func(context.Context, *config.Config, *gpu.Plan) (app.Backend, error)
 	Page      func(context.Context, *config.Config) ([]byte, error)
 	Unmatched func(context.Context, *config.Config, *gpu.Topology) ([]podmapper.Unmatched, error)

@@ -221,7 +221,7 @@ func (e *examination) dcgm() row {
 	return r
 }
 
-// engine looks for the host engine, or for one that is in the way of the embedded one.
+// engine looks for the host engine, or for a second one beside the embedded engine.
 func (e *examination) engine(ctx context.Context) row {
 	address := e.cfg.Source.Remote
 	if address.IsEmbedded() {

@@ -31,9 +31,8 @@ type Config struct {
 	// Path is the YAML file, "" for none.
 	Path string
 
-	// Notices are sentences for the log: what counts in the place of a setting that could not be taken
-	// as given, and settings that were accepted and do not do what their name says, in the order of
-	// the table.
+	// Notices are sentences for the log, in the order of the table: a value that counts in the place of
+	// a bad one, and settings without effect.
 	Notices []string
 }
 
@@ -59,19 +58,19 @@ type Metrics struct {
 	ConfigMap ConfigMapName
 	// Fields are the counters written in the YAML file itself.
 	Fields []Field
-	// Vocabulary is the naming of the metrics that a file requests.
+	// Vocabulary names the requested metrics.
 	Vocabulary catalog.Vocabulary
 	// Compatibility says how much a page is to be like dcgm-exporter's.
 	Compatibility Compatibility
-	// Health serves the families of what is read, Accounting those of who uses what. Those about the
-	// exporter are Web.ExporterMetrics.
+	// Health serves the families about the reading of devices, Accounting the shares of pods.
+	// Web.ExporterMetrics serves the families about the exporter.
 	Health, Accounting bool
 }
 
 // Compatibility says whether a page is to be exactly dcgm-exporter's.
 type Compatibility string
 
-// The degrees of compatibility: what is better is done better, or nothing is.
+// The degrees of compatibility: this exporter's improvements, or none of them.
 const (
 	CompatibilityOff    Compatibility = "off"
 	CompatibilityStrict Compatibility = "strict"
@@ -80,8 +79,8 @@ const (
 // A ConfigMapName names a ConfigMap; its zero value names none.
 type ConfigMapName struct{ Namespace, Name string }
 
-// A Field is one entry of metrics.fields in the YAML file: what a line of the counters file says,
-// not yet checked against the catalog.
+// A Field is one entry of metrics.fields in the YAML file. Like a line of a counters file it is not
+// checked against the catalog yet.
 type Field struct {
 	Name, Type, Help string
 	Line             int // in the YAML file
@@ -141,7 +140,7 @@ const (
 	SourceSim  SourceKind = "sim"
 )
 
-// Fallback says what stands in for DCGM where that is not there.
+// Fallback names the source that serves while DCGM is missing.
 type Fallback string
 
 // What can stand in. FallbackAuto is NVML for an engine of this machine, else nothing.
@@ -190,7 +189,7 @@ type Kubernetes struct {
 	Kubeconfig      string // paths as in $KUBECONFIG; "" means the pod's service account
 }
 
-// GPUIDType says what a device id of the kubelet is.
+// GPUIDType is the form of the kubelet's device ids.
 type GPUIDType string
 
 // The kinds of device ids.
@@ -248,7 +247,7 @@ const (
 	LogJSON LogFormat = "json"
 )
 
-// Dump says what is written for debugging.
+// Dump configures the files of collections, for debugging.
 type Dump struct {
 	Enabled   bool
 	Directory string

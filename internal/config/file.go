@@ -11,7 +11,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
 )
 
-// A document is what a YAML file says, with the lines where it does.
+// A document is the content of a YAML file, with lines.
 type document struct {
 	scalars map[string]scalar // by option.key
 	fields  []Field
@@ -23,7 +23,7 @@ type scalar struct {
 	line int
 }
 
-// applyDocument sets what no flag and no variable did.
+// applyDocument sets the options without a flag and a variable.
 func (p *parser) applyDocument(doc *document) {
 	c := p.config
 	for i := range p.options {
@@ -34,7 +34,7 @@ func (p *parser) applyDocument(doc *document) {
 		}
 		v := o.bind(c)
 		if o.key == "collection.interval" {
-			v = duration(&c.Collection.Interval, 0, "") // a bare number in a file would not say of what
+			v = duration(&c.Collection.Interval, 0, "") // a bare number in a file would have no unit
 		}
 		p.set(o, v, s.text, origin{layerFile, fmt.Sprintf("%s:%d: %s", c.Path, s.line, o.key)})
 	}
@@ -168,8 +168,7 @@ func (r *reader) watch(n *yaml.Node, where string, set func(n *yaml.Node, key st
 	})
 }
 
-// everything is the pattern of the collection that sets the interval of all fields which no other
-// one has.
+// everything is the pattern of the collection whose interval is that of all other fields.
 const everything = "*"
 
 // collections reads those of version 2.

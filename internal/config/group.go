@@ -29,10 +29,10 @@ func matchesAny(pattern string, names []string) bool {
 	})
 }
 
-// Intervals returns, for each of the requested fields, the interval of the watch group that has it,
-// or zero where none does. A field is given by its names, the requested one first; a pattern that
-// matches any of them has it, so that a file of groups is good under each vocabulary. A field in
-// two groups and a group without any are errors that say the line.
+// Intervals returns, for each of the requested fields, the interval of its watch group, or zero
+// without one. A field is given by its names, the requested one first; a pattern may match any of
+// them, so that a file of groups is good under each vocabulary. A field in two groups and a group
+// without any are errors with the line.
 func (c *Config) Intervals(fields [][]string) ([]time.Duration, error) {
 	var errs []error
 	intervals := make([]time.Duration, len(fields))

@@ -6,10 +6,9 @@ import (
 	"fmt"
 )
 
-// Hash returns 48 bits, which a float64 holds exactly, that differ between configurations: every
-// setting but those that belong to a node, and the content of the files behind them, such as the
-// counters file. It is the value of dcgm_exporter_config_hash, and equal on nodes that are
-// configured alike.
+// Hash returns 48 bits, which a float64 holds exactly, of the configuration: every setting but those
+// of one node, and the content of the files behind them, such as the counters file. It is the value
+// of dcgm_exporter_config_hash, and equal on nodes with the same configuration.
 func (c *Config) Hash(files ...[]byte) uint64 {
 	h := sha256.New()
 	for _, o := range table() {

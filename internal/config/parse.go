@@ -15,12 +15,12 @@ import (
 // as os.ReadFile. It reads the YAML file that a flag or variable names, and the web configuration
 // where a setting depends on it.
 //
-// The error names every setting that is wrong, a line each: where it was given, its value and what
-// was expected. What dcgm-exporter takes is no error: of settings that contradict each other one
-// wins, a value without sense gives way to the default, and a bad value of a setting that is not in
-// use does not matter. Config.Notices says so.
+// The error names every wrong setting, a line each: its place, its value and the expected form.
+// Command lines of dcgm-exporter are no error: of contradicting settings one wins, a value without
+// sense gives way to the default, and a bad value of an unused setting does not matter.
+// Config.Notices says so.
 //
-// An empty variable counts as one that is not set, since manifests often leave them so.
+// An empty variable counts as not set: manifests often leave variables empty.
 func Parse(args []string, env func(string) (string, bool), readFile func(string) ([]byte, error)) (*Config, error) {
 	c, operands, err := ParseOperands(args, env, readFile)
 	if err != nil || len(operands) == 0 {
@@ -55,14 +55,14 @@ type parser struct {
 	options  []option
 	config   *Config
 	given    map[string][]string // on the command line, by option.id
-	origins  map[string]origin   // by option.id, for what is not a default
+	origins  map[string]origin   // by option.id, without defaults
 	readFile func(string) ([]byte, error)
 	bad      []badSetting
 	warnings []string
 	errs     []error
 }
 
-// A badSetting is a value that could not be taken as it was given.
+// A badSetting is a refused value.
 type badSetting struct {
 	option *option
 	origin origin
@@ -113,7 +113,7 @@ func (c collector) String() string     { return "" }
 func (c collector) Set(s string) error { return c.note(s) }
 func (c collector) IsBoolFlag() bool   { return c.isSwitch }
 
-// errShow ends the command line: a text is requested, and what follows does not matter.
+// errShow ends the command line: a text is requested, and the rest does not matter.
 var errShow = errors.New("nothing more is read")
 
 // scan notes the flags of the command line and returns the operands.
@@ -162,8 +162,8 @@ func (p *parser) scan(args []string) (operands []string, err error) {
 // strconv.ParseBool takes too, may be operands.
 func isBoolWord(s string) bool { return strings.EqualFold(s, "true") || strings.EqualFold(s, "false") }
 
-// badFlag says what is wrong with the flag at which the library ended: the last one that it took off
-// args, or, if it has no name, the next one.
+// badFlag describes the flag at which the library ended: the last one taken off args or, where it has
+// no name, the next one.
 func (p *parser) badFlag(args []string, flags *flag.FlagSet) error {
 	at := len(args) - flags.NArg() - 1
 	if next := flags.Arg(0); strings.HasPrefix(next, "---") || strings.HasPrefix(next, "--=") || strings.HasPrefix(next, "-=") {
@@ -237,9 +237,8 @@ func (p *parser) set(o *option, v value, s string, where origin) {
 	}
 }
 
-// judge says of the values that could not be taken as they are what counts in their place. It comes
-// when every setting is known, since a setting that is not in use may say anything. A file is
-// written with care, and dcgm-exporter takes no nonsense in one.
+// judge makes an error or a warning of each refused value. It runs when every setting is known: an
+// unused setting may have any value. Nonsense in a file is an error, as in dcgm-exporter.
 func (p *parser) judge() {
 	for _, b := range p.bad {
 		var why usable

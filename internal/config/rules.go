@@ -8,11 +8,10 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// shortInterval is the shortest collection interval that is taken for meant: who thinks in seconds
-// writes -c 30.
+// shortInterval is the shortest interval without a warning: -c 30 is often meant in seconds.
 const shortInterval = 50 * time.Millisecond
 
-// rules notes the settings that contradict each other. Where one of the two can win, it does.
+// rules resolves settings that contradict each other: the documented winner wins, with a warning.
 func (p *parser) rules() {
 	c := p.config
 	c.Metrics.FileNamed = p.layerOf("collectors") > layerDefault
@@ -44,7 +43,7 @@ func (p *parser) rules() {
 	}
 }
 
-// strict sets what --compatibility=strict means, where a setting is not given on its own.
+// strict applies --compatibility=strict to settings without a value of their own.
 func (p *parser) strict() {
 	c := p.config
 	if c.Metrics.Compatibility != CompatibilityStrict {
@@ -66,7 +65,7 @@ func (p *parser) strict() {
 	}
 }
 
-// outranked notes that a setting gives way to one that is in force.
+// outranked warns of a setting beside one that overrides it.
 func (p *parser) outranked(name string, inForce bool, winner string) {
 	if inForce && p.layerOf(name) > layerDefault {
 		p.warn("%s has no effect beside %s.", p.label(name), p.label(winner))
@@ -118,7 +117,7 @@ func (p *parser) isOn(name string) bool {
 	return v.text() != "" && (!v.isBool || v.text() == "true")
 }
 
-// notices notes the settings that were changed and do not do what their names say.
+// notices lists the given settings without effect.
 func (p *parser) notices() {
 	c := p.config
 	c.Notices = p.warnings
@@ -145,7 +144,7 @@ func (p *parser) notices() {
 	}
 }
 
-// missing returns the switch that the option needs, or that one needs in turn, and that is off; ""
+// missing returns the switch that is off and that the option needs, directly or by another switch; ""
 // if there is none.
 func (p *parser) missing(o *option) string {
 	for o.needs != "" {

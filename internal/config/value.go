@@ -18,9 +18,8 @@ import (
 type value struct {
 	form           string // what set expects, as the end of "expected …"
 	isBool, isList bool
-	// set reads the setting. Its error says what is wrong with the text beyond not having the form; it
-	// is errForm where there is nothing more to say, and a usable where the setting has a value
-	// nevertheless.
+	// set reads the setting. Its error is errForm where the form alone is wrong, a usable where the
+	// setting has a value nevertheless, and else the reason.
 	set func(string) error
 	// text writes the setting so that set reads the same.
 	text func() string
@@ -28,12 +27,11 @@ type value struct {
 
 var errForm = errors.New("not of the form")
 
-// errRange is of a number that is read and makes no sense: dcgm-exporter takes it, so that a start
-// goes on with the default.
+// errRange is for a number without sense. dcgm-exporter accepts it, and so the default counts.
 var errRange = errors.New("out of range")
 
-// A usable is the error of a value that was taken in part, or for another one, as dcgm-exporter
-// does. It says what was wrong and what counts.
+// A usable is the error of a value of which a part counts, or another value in its place, as in
+// dcgm-exporter. It names the fault and the value that counts.
 type usable string
 
 func (u usable) Error() string { return string(u) }
@@ -50,7 +48,7 @@ func parsed[T any](p *T, form string, parse func(string) (T, error), print func(
 	}}
 }
 
-// formed makes errForm of the errors of a parser that say nothing of use.
+// formed replaces a parser's error by errForm.
 func formed[T any](v T, err error) (T, error) {
 	if err != nil {
 		err = errForm
@@ -132,7 +130,7 @@ func seed(p *uint64) value {
 }
 
 // duration takes a duration in Go's form. Where unit is set, a bare number counts in it, as in the
-// reference's flags. Zero is taken where zeroMeans is set, and then stands for what is below it too.
+// reference's flags. Zero is accepted where zeroMeans is set, and then replaces negative values.
 func duration(p *time.Duration, unit time.Duration, zeroMeans string) value {
 	form := "a duration such as 30s"
 	switch unit {

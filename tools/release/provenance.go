@@ -11,7 +11,7 @@ import (
 	"runtime"
 )
 
-// A build is what files were built from.
+// A build is the version and the commit of files.
 type build struct{ version, revision string }
 
 // The types of the statement: https://in-toto.io/Statement/v1 with the predicate

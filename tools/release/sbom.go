@@ -23,7 +23,7 @@ import (
 	cdx "github.com/CycloneDX/cyclonedx-go"
 )
 
-// A subject is what an SBOM is of.
+// A subject is the program or image of an SBOM.
 type subject struct{ name, version, date string }
 
 // source is where the project's code is.
