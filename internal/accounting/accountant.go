@@ -116,11 +116,10 @@ type session struct {
 	inputs inputs
 	maxGap time.Duration // above which nothing is known of the time between
 
-	topology  *gpu.Topology
-	entities  []entity
-	at        []int       // row → index of its entity, -1 for none
-	owners    *gpu.Owners // whose accounts the entities have
-	divisible []bool      // per row, whether processes divide it
+	topology *gpu.Topology
+	entities []entity
+	at       []int       // row → index of its entity, -1 for none
+	owners   *gpu.Owners // whose accounts the entities have
 
 	missing       []unavailable
 	missingLabels map[unavailable][]gpu.Label
@@ -183,10 +182,6 @@ func (d deriver) Bind(t *gpu.Topology, plan *gpu.Plan) {
 	}
 	d.rebuildSeries()
 }
-
-// Prepare implements snapshot.Deriver: every Read reports the processes, so that an owner that joins
-// another has its share from the first interval on.
-func (s *Accountant) Prepare(b *gpu.Batch) { b.RequestProcesses = s.divisible }
 
 // Derive implements snapshot.Deriver: it divides what a cycle read among the owners.
 func (s *Accountant) Derive(list []gpu.Family, c *snapshot.Cycle) []gpu.Family {

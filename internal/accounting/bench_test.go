@@ -28,14 +28,14 @@ func dense(tb testing.TB, virtual bool) (cycle func(), lookups *int) {
 	lookups = new(int)
 	deriver := accountant.Deriver(func(pid uint32) ([]string, error) { *lookups++; return uids[pid], nil })
 	plan := accounting.Extend(&gpu.Plan{Interval: interval, Devices: gpu.Selector{Flex: true}})
-	builder := snapshot.NewBuilder(gpu.NewTopology(boards(gpus)), plan, []snapshot.Deriver{deriver})
-	var b gpu.Batch
+	top := gpu.NewTopology(boards(gpus))
+	builder := snapshot.NewBuilder(top, plan, []snapshot.Deriver{deriver})
+	b := gpu.Batch{RequestProcesses: top.ProcessRows()}
 	now, joules := time.Unix(1e9, 0), int64(0)
 	known := 0
 	cycle = func() {
 		now, joules = now.Add(interval), joules+7e6
 		b.Reset()
-		builder.Prepare(&b)
 		for row := range gpus {
 			for i := range plan.Fields {
 				v := gpu.Int(50)

@@ -45,7 +45,7 @@ func newSession(t *gpu.Topology, plan *gpu.Plan, podOf PodOf) session {
 	rows := len(t.Devices)
 	s := session{
 		podOf: podOf, pods: map[uint32]podsOfProcess{}, inputs: inputsOf(plan), maxGap: snapshot.MaxAgeIntervals * plan.Interval, topology: t,
-		at: make([]int, rows), divisible: make([]bool, rows),
+		at:            make([]int, rows),
 		missingLabels: map[unavailable][]gpu.Label{}, families: shareFamilies(),
 	}
 	for row := range t.Devices {
@@ -60,7 +60,7 @@ func newSession(t *gpu.Topology, plan *gpu.Plan, podOf PodOf) session {
 			e.labels = append(e.labels, gpu.Label{Name: "GPU_I_ID", Value: strconv.FormatUint(uint64(d.InstanceID), 10)})
 			e.root, e.slices = t.ParentRow(row), computeSlices(d.Profile)
 		}
-		s.at[row], s.divisible[row] = len(s.entities), true
+		s.at[row] = len(s.entities)
 		s.entities = append(s.entities, e)
 	}
 	s.addSlices()
@@ -75,7 +75,7 @@ func (s *session) addSlices() {
 			continue
 		}
 		root := &s.entities[s.at[e.root]]
-		root.partitioned, s.divisible[e.root] = true, false
+		root.partitioned = true
 		if e.slices == 0 {
 			root.slices = -1
 		} else if root.slices >= 0 {

@@ -64,7 +64,7 @@ func flip(t *testing.T, tops []*gpu.Topology, blind int) {
 			joules += float64(1000 + 100*cycle)
 		}
 		batch.Reset()
-		builder.Prepare(&batch)
+		batch.RequestProcesses = top.ProcessRows()
 		for row := range top.Devices {
 			for i := range plan.Fields {
 				v := map[gpu.FieldID]gpu.Value{69: gpu.Int(7), 156: gpu.Float(joules * 1e3), 203: gpu.Int(40), 252: gpu.Int(100), 1001: gpu.Float(0.3)}[plan.Fields[i].ID]

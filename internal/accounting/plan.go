@@ -28,7 +28,7 @@ func inputsOf(plan *gpu.Plan) inputs {
 // then: whole GPUs report their utilization without the profiling module.
 func Extend(plan *gpu.Plan) *gpu.Plan {
 	extended := *plan
-	extended.Fields = slices.Clone(plan.Fields)
+	extended.Fields, extended.Processes = slices.Clone(plan.Fields), true
 	add := func(id gpu.FieldID, levels gpu.Kinds) {
 		if slices.ContainsFunc(extended.Fields, func(f gpu.Field) bool { return f.ID == id }) {
 			return

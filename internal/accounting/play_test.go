@@ -144,7 +144,7 @@ func (p *play) run(t testing.TB, see func(i int, s *gpu.Snapshot)) *prometheus.R
 		}
 		now = now.Add(cmp.Or(m.gap, interval))
 		batch.Reset()
-		builder.Prepare(&batch)
+		batch.RequestProcesses = top.ProcessRows()
 		p.fill(&batch, m, plan, top, now)
 		switch {
 		case m.uses == nil:

@@ -86,7 +86,7 @@ func TestTopologyChangesWhileOwnersAreAbsent(t *testing.T) {
 			}
 			now = now.Add(interval)
 			batch.Reset()
-			b.Prepare(&batch)
+			batch.RequestProcesses = top.ProcessRows()
 			for row := range top.Devices {
 				for i := range full.Fields {
 					batch.Add(row, i, gpu.Int(r.Int64N(100)), now)

@@ -205,6 +205,7 @@ func (l *Loop) open(ctx context.Context, cause string) error {
 func (l *Loop) adopt(session Session, cause string) {
 	l.session = session
 	l.builder = snapshot.NewBuilder(session.Topology(), l.opt.Plan, l.opt.Derivers)
+	l.batch.RequestProcesses = processRows(session, l.opt.Plan)
 	l.metrics.sessions.WithLabelValues(cause).Inc()
 	t := session.Topology()
 	l.metrics.describe(t)
@@ -213,6 +214,14 @@ func (l *Loop) adopt(session Session, cause string) {
 	for _, e := range l.opt.Plan.Missing(t.Devices) {
 		l.opt.Log.Warn("A selected device does not exist", "device", e.String())
 	}
+}
+
+// processRows returns of which rows of a session processes are requested.
+func processRows(s Session, plan *gpu.Plan) []bool {
+	if !plan.Processes {
+		return nil
+	}
+	return s.Topology().ProcessRows()
 }
 
 // connect opens a session on the worker.
@@ -302,7 +311,6 @@ func (l *Loop) cycle(ctx context.Context) error {
 	began, begin := time.Now(), l.opt.Now()
 	l.requestOwners(ctx)
 	l.batch.Reset()
-	l.builder.Prepare(&l.batch)
 	readErr := l.call(ctx, func(ctx context.Context) error { return l.session.Read(ctx, &l.batch) })
 	if errors.Is(readErr, gpu.ErrWedged) {
 		return readErr
@@ -454,11 +462,13 @@ func (l *Loop) swap(ctx context.Context, from Source, c Change) error {
 	}
 	began, begin := time.Now(), l.opt.Now()
 	l.batch.Reset()
+	l.batch.RequestProcesses = processRows(next, c.Plan)
 	err = l.call(ctx, func(ctx context.Context) error { return next.Read(ctx, &l.batch) })
 	if errors.Is(err, gpu.ErrWedged) {
 		return err
 	}
 	if err != nil {
+		l.batch.RequestProcesses = processRows(l.session, l.opt.Plan)
 		return fmt.Errorf("read the new session: %w", errors.Join(err, l.closeSession(ctx, next)))
 	}
 	old := l.session

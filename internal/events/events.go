@@ -71,9 +71,6 @@ func (l *Log) Bind(t *gpu.Topology, plan *gpu.Plan) {
 	}
 }
 
-// Prepare implements snapshot.Deriver.
-func (l *Log) Prepare(*gpu.Batch) {}
-
 // Derive implements snapshot.Deriver.
 func (l *Log) Derive(list []gpu.Family, c *snapshot.Cycle) []gpu.Family {
 	if c.Kind == snapshot.Served {

@@ -128,10 +128,9 @@ type Batch struct {
 	Health []HealthCheck
 	Peers  []PeerState
 
-	// RequestProcesses says, per row, for which entities the Read is to report processes: the shared
-	// ones. The collector sets it before the Read; rows beyond its end are not requested. A source
-	// that does not know them adds a Fault for the row with FieldProcesses, or with FieldProcessBusy
-	// if it lacks that alone.
+	// RequestProcesses says, per row, for which entities the Read is to report processes. The collector
+	// sets it for a session; rows beyond its end are not requested. A source that does not know them
+	// adds a Fault for the row with FieldProcesses, or with FieldProcessBusy if it lacks that alone.
 	RequestProcesses []bool
 }
 

@@ -217,6 +217,24 @@ func (t *Topology) Row(e Entity) (int, bool) {
 	return row, ok
 }
 
+// ProcessRows reports, per row, whether processes are read of it: of GPU instances, and of GPUs
+// that have none.
+func (t *Topology) ProcessRows() []bool {
+	rows := make([]bool, len(t.Devices))
+	for row := range t.Devices { // parents come first
+		switch t.Devices[row].Entity.Kind {
+		case KindGPU:
+			rows[row] = true
+		case KindGPUInstance:
+			rows[row] = true
+			if parent := t.ParentRow(row); parent >= 0 {
+				rows[parent] = false
+			}
+		}
+	}
+	return rows
+}
+
 // ParentRow returns the row of the parent of row: the GPU of an instance or link, the CPU of a
 // core. It is -1 where there is none.
 func (t *Topology) ParentRow(row int) int {

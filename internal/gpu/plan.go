@@ -132,6 +132,8 @@ type Plan struct {
 	// Health and Peers request of every Read the engine's health checks and for the state of the
 	// peer-to-peer connections; Placement requests of Open Topology.Pairs and Device.Place.
 	Health, Peers, Placement bool
+	// Processes requests of every Read the processes of the rows of Topology.ProcessRows.
+	Processes bool
 	// Interval is the collection interval: how often Read will be called.
 	Interval time.Duration
 	// Devices, Switches and CPUs say which entities to watch.

@@ -92,15 +92,6 @@ func (tab *Builder) cell(field, row int) *cell {
 	return &tab.cells[field*len(tab.topology.Devices)+row]
 }
 
-// Prepare lets the derivers request of the next Read what they need, and nothing that others
-// requested before a reload.
-func (tab *Builder) Prepare(b *gpu.Batch) {
-	b.RequestProcesses = nil
-	for _, d := range tab.derivers {
-		d.Prepare(b)
-	}
-}
-
 // Build makes the snapshot of a reading. Nothing changes it afterwards.
 func (tab *Builder) Build(r Reading) *gpu.Snapshot {
 	clear(tab.cells)

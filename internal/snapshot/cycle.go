@@ -62,9 +62,6 @@ func (c *Cycle) Plausible(s *gpu.Sample) bool {
 type Deriver interface {
 	// Bind begins a session: of this topology, opened for this plan.
 	Bind(*gpu.Topology, *gpu.Plan)
-	// Prepare requests of the next Read what the Deriver needs beside samples
-	// (gpu.Batch.RequestProcesses).
-	Prepare(*gpu.Batch)
 	// Derive appends the families of a cycle. Of one that is not Served only the events matter.
 	Derive([]gpu.Family, *Cycle) []gpu.Family
 	// Unavailable appends the families that the plan requests of this Deriver and that it cannot give,

@@ -55,9 +55,6 @@ func (l *Facts) Bind(t *gpu.Topology, plan *gpu.Plan) {
 	}
 }
 
-// Prepare implements Deriver.
-func (l *Facts) Prepare(*gpu.Batch) {}
-
 // addFault notes why there is no health or no peer state of a row.
 func (l *Facts) addFault(f *gpu.Fault) {
 	if f.Field != gpu.FieldHealthChecks && f.Field != gpu.FieldPeerStates {

@@ -270,7 +270,7 @@ func play(t *testing.T, seed uint64) (shares, owners int) {
 				j.first = w.energy
 			}
 			batch.Reset()
-			builder.Prepare(&batch)
+			batch.RequestProcesses = top.ProcessRows()
 			now := time.Now()
 			w.read(&batch, plan, now.Sub(began).Seconds())
 			s := builder.Build(snapshot.Reading{Kind: snapshot.Served, Batch: &batch, Owners: latest, Begin: now, Now: now})

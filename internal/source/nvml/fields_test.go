@@ -186,4 +186,3 @@ func FuzzDecode(f *testing.F) {
 		is(gonvml.VALUE_TYPE_COUNT, gpu.Value{})
 	})
 }
-
