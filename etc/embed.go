@@ -16,7 +16,8 @@ const (
 	DefaultName = "default-counters.csv"
 	DCPName     = "dcp-metrics-included.csv"
 	OldName     = "1.x-compatibility-metrics.csv"
-	FleetName   = "fleet-counters.csv" // everything, which the reference has not
+	HealthName  = "health-counters.csv" // the default counters, and the lines of the alerts; not in the reference
+	FleetName   = "fleet-counters.csv"  // every field that a fleet watches; not in the reference
 )
 
 //go:embed default-counters.csv
@@ -27,6 +28,9 @@ var dcpMetrics []byte
 
 //go:embed 1.x-compatibility-metrics.csv
 var oldMetrics []byte
+
+//go:embed health-counters.csv
+var healthCounters []byte
 
 //go:embed fleet-counters.csv
 var fleetCounters []byte
@@ -43,6 +47,8 @@ func File(name string) ([]byte, bool) {
 		return bytes.Clone(dcpMetrics), true
 	case OldName:
 		return bytes.Clone(oldMetrics), true
+	case HealthName:
+		return bytes.Clone(healthCounters), true
 	case FleetName:
 		return bytes.Clone(fleetCounters), true
 	default:
@@ -53,5 +59,5 @@ func File(name string) ([]byte, bool) {
 // Shipped reports whether data is, byte for byte, one of the shipped files.
 func Shipped(data []byte) bool {
 	return bytes.Equal(data, defaultCounters) || bytes.Equal(data, dcpMetrics) || bytes.Equal(data, oldMetrics) ||
-		bytes.Equal(data, fleetCounters)
+		bytes.Equal(data, healthCounters) || bytes.Equal(data, fleetCounters)
 }

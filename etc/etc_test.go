@@ -22,7 +22,7 @@ import (
 
 var (
 	reference = []string{etc.DefaultName, etc.DCPName, etc.OldName}
-	files     = slices.Concat(reference, []string{etc.FleetName})
+	files     = slices.Concat(reference, []string{etc.HealthName, etc.FleetName})
 )
 
 // The shipped files are in order, and what is switched off in them is too.

@@ -317,3 +317,23 @@ func TestGPUOperatorsLint(t *testing.T) {
 		t.Errorf("findings without: %q, want %q", got, want)
 	}
 }
+
+// The chart serves the counters of every alert, and NVIDIA's alone where its page is wanted exactly.
+func TestCounters(t *testing.T) {
+	c := load(t, folder)
+	const health, fleet = "DCGM_FI_DEV_GET_GPU_RECOVERY_ACTION", "DCGM_FI_DEV_FABRIC_CLIQUE_ID"
+	for values, want := range map[string][2]bool{
+		"":                  {true, false},
+		"counters: default": {false, false},
+		"counters: fleet":   {true, true},
+		"extraEnv: [{name: DCGM_EXPORTER_COMPATIBILITY, value: strict}]": {false, false},
+		"arguments: [--compatibility=strict]":                            {false, false},
+		"{counters: fleet, arguments: [--compatibility=strict]}":         {true, true},
+		"customMetrics: DCGM_FI_DEV_GPU_TEMP, gauge, x":                  {false, false},
+	} {
+		text := strings.Join(mustRender(t, c, values).docs, "\n")
+		if got := [2]bool{strings.Contains(text, health), strings.Contains(text, fleet)}; got != want {
+			t.Errorf("%q: health and fleet counters: %v, want %v", values, got, want)
+		}
+	}
+}

@@ -121,28 +121,38 @@ func recordings(t *testing.T) map[string]parser.Expr {
 	return recorded
 }
 
-// everyLine is the fleet's counters file: every alert can ring with it.
-func everyLine(t *testing.T) []byte {
+// shipped returns a shipped counters file.
+func shipped(t *testing.T, name string) []byte {
 	t.Helper()
-	fleet, ok := etc.File(etc.FleetName)
+	content, ok := etc.File(name)
 	if !ok {
-		t.Fatal("no fleet counters")
+		t.Fatalf("no file %s", name)
 	}
-	return fleet
+	return content
 }
 
 // The table says which lines of a counters file an alert uses, and whether it can ring with those
-// of the default file. With the fleet's all can.
+// of the default file. With those of the health file, and of the fleet's, all can.
 func TestNeeds(t *testing.T) {
 	recorded := recordings(t)
-	standard, fleet := collected(t, etc.Default()), collected(t, everyLine(t))
+	standard := collected(t, etc.Default())
+	for _, name := range []string{etc.HealthName, etc.FleetName} {
+		have := collected(t, shipped(t, name))
+		for _, a := range alerts(t) {
+			if !answers(a.expr, recorded, have) {
+				t.Errorf("%s cannot ring with %s", a.Alert, name)
+			}
+		}
+		for line := range standard {
+			if !have[line] {
+				t.Errorf("%s lacks %s, which is in the default file", name, line)
+			}
+		}
+	}
 	var b strings.Builder
 	b.WriteString("| alert | severity | for | lines | default |\n|---|---|---|---|---|\n")
 	rings := 0
 	for _, a := range alerts(t) {
-		if !answers(a.expr, recorded, fleet) {
-			t.Errorf("%s cannot ring with %s", a.Alert, etc.FleetName)
-		}
 		used := "–"
 		if list := lines(a.expr, recorded); len(list) > 0 {
 			used = "`" + strings.Join(list, "`, `") + "`"

@@ -54,6 +54,7 @@ func beyond() map[string]node {
 		"podAnnotations":                              words,
 		"podSecurityContext":                          open,
 		"securityContext":                             open,
+		"counters":                                    {Enum: []any{"health", "default", "fleet"}},
 		"service.type":                                {Enum: []any{"ClusterIP", "NodePort", "LoadBalancer"}},
 		"service.internalTrafficPolicy":               {Enum: []any{"", "Cluster", "Local"}},
 		"service.address":                             {Type: "string", Pattern: ":[0-9]+$"},

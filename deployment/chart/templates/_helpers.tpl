@@ -117,6 +117,13 @@ mounted read-only the runtime could make no place for another mount. */}}
 {{- $mounted -}}
 {{- end -}}
 
+{{/* The counters file that .Values.counters names. Strict compatibility has no series beyond those of NVIDIA's
+file. */}}
+{{- define "dcgm-exporter.countersFile" -}}
+{{- $strict := regexMatch "(?i)compatibility[^}]*strict" (toJson (list .Values.extraEnv .Values.arguments)) -}}
+{{- printf "files/%s-counters.csv" (ternary "default" .Values.counters (and $strict (eq .Values.counters "health"))) -}}
+{{- end -}}
+
 {{- define "dcgm-exporter.ownCounters" -}}
 {{- if not (include "dcgm-exporter.mounted" .) }}true{{ end -}}
 {{- end -}}
