@@ -185,21 +185,6 @@ func TestOddSettingsServe(t *testing.T) {
 	}
 }
 
-// TestNoWindowCountsNothing holds what -x 0 serves: the family with its zeros.
-func TestNoWindowCountsNothing(t *testing.T) {
-	file := write(t, "counters.csv", "DCGM_EXP_XID_ERRORS_COUNT, gauge, XIDs.\nDCGM_EXP_XID_ERRORS_TOTAL, counter, XIDs.\n")
-	e := start(t, sim(t, "h100x8", faults(`fault: xid, at: 300ms, devices: ["0"], xids: [79]`), "-f", file, "-x", "0")...)
-	p := e.until("an XID", func(p page) bool { return p.series("DCGM_EXP_XID_ERRORS_TOTAL", "gpu", "xid")["0/79"] == 1 })
-	for key, v := range p.series("DCGM_EXP_XID_ERRORS_COUNT", "window_size_in_ms", "xid", "gpu") {
-		if v != 0 || !strings.HasPrefix(key, "0//") {
-			t.Errorf("%s is %v, want a zero of a window of 0", key, v)
-		}
-	}
-	if n := len(p.series("DCGM_EXP_XID_ERRORS_COUNT", "gpu")); n != 8 {
-		t.Errorf("%d series, want 8", n)
-	}
-}
-
 // own returns the families of a page that dcgm-exporter has not.
 func own(p page) []string {
 	var names []string
@@ -210,40 +195,6 @@ func own(p page) []string {
 	}
 	slices.Sort(names)
 	return names
-}
-
-// TestGroupsOfFamilies holds that each group of the exporter's own families goes with its switch,
-// and takes no other one along.
-func TestGroupsOfFamilies(t *testing.T) {
-	groups := map[string]func(string) bool{
-		"--enable-health-metrics": func(name string) bool {
-			return slices.Contains([]string{"dcgm_exporter_entity_up", "dcgm_exporter_field_unavailable", "dcgm_exporter_sample_age_seconds"}, name)
-		},
-		"--enable-accounting-metrics": func(name string) bool {
-			return strings.HasPrefix(name, "dcgm_pod_gpu_") || strings.HasPrefix(name, "dcgm_gpu_unattributed_") || name == "dcgm_exporter_attribution_unavailable"
-		},
-	}
-	groups["--enable-exporter-metrics"] = func(name string) bool {
-		return !groups["--enable-health-metrics"](name) && !groups["--enable-accounting-metrics"](name)
-	}
-	all := own(start(t, sim(t, "shared", "")...).until("accounts", func(p page) bool {
-		return len(p.series("dcgm_pod_gpu_info", "gpu")) > 0 && len(p.series("dcgm_exporter_attribution_unavailable", "what")) > 0 &&
-			p.value("go_goroutines") > 0 && len(p.series("DCGM_FI_DEV_GPU_TEMP", "gpu")) > 0
-	}))
-	for flag, in := range groups {
-		t.Run(flag, func(t *testing.T) {
-			want := slices.DeleteFunc(slices.Clone(all), in)
-			if len(want) == len(all) {
-				t.Fatalf("no family of the group is on the page: %q", all)
-			}
-			var got []string
-			e := start(t, sim(t, "shared", "", flag+"=false")...)
-			e.until("all but the group", func(p page) bool {
-				got = own(p)
-				return slices.Equal(want, got) && len(p.series("DCGM_FI_DEV_GPU_TEMP", "gpu")) > 0
-			})
-		})
-	}
 }
 
 // TestStrictPage holds what --compatibility=strict serves of a node that is cut by MIG and shared:
@@ -293,20 +244,5 @@ func TestStrictReadsGPUsForTheirInstances(t *testing.T) {
 		if strings.HasSuffix(key, "/") {
 			t.Errorf("a series of GPU %s", key)
 		}
-	}
-}
-
-// TestJobCopies holds what --hpc-job-copies makes of a GPU with two jobs.
-func TestJobCopies(t *testing.T) {
-	dir := t.TempDir()
-	writeJobs(t, dir, "0", "7\n8\n")
-	jobs := func(p page) map[string]float64 { return p.series("DCGM_FI_DEV_GPU_TEMP", "gpu", "hpc_job") }
-	for _, args := range [][]string{{"--hpc-job-copies"}, {"--compatibility=strict"}} {
-		e := start(t, sim(t, "single", "", append(args, "--hpc-job-mapping-dir="+dir)...)...)
-		e.until("a copy per job", func(p page) bool {
-			by := jobs(p)
-			_, bare := by["0/"]
-			return by["0/7"] > 0 && by["0/7"] == by["0/8"] && !bare
-		})
 	}
 }

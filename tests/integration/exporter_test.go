@@ -1,23 +1,17 @@
 package integration
 
 import (
-	"compress/gzip"
 	"context"
-	"errors"
 	"io"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/gpu-telemetry/dcgm-exporter/internal/app"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	simulator "github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/prom"
 )
@@ -93,84 +87,6 @@ func TestDemoNode(t *testing.T) {
 	}
 }
 
-func TestGzip(t *testing.T) {
-	t.Parallel()
-	e := start(t, sim(t, "h100x8", "")...)
-	e.collected()
-	req, err := http.NewRequest(http.MethodGet, e.url+"/metrics", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Accept-Encoding", "gzip")
-	resp, err := http.DefaultTransport.RoundTrip(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	if got := resp.Header.Get("Content-Encoding"); got != "gzip" {
-		t.Fatalf("Content-Encoding %q", got)
-	}
-	unzipped, err := gzip.NewReader(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	body, err := io.ReadAll(unzipped)
-	if err != nil || !strings.Contains(string(body), "DCGM_FI_DEV_GPU_TEMP{") {
-		t.Errorf("unzipped page: %v\n%s", err, body)
-	}
-}
-
-// withoutGPU returns the GPU series of a page that are not of the given GPU and not about its
-// health.
-func withoutGPU(p page, gpuID string) map[string]bool {
-	out := map[string]bool{}
-	for line := range strings.Lines(p.text) {
-		if strings.HasPrefix(line, "DCGM_") && !strings.Contains(line, `gpu="`+gpuID+`"`) {
-			name, _, _ := strings.Cut(line, "} ")
-			out[name] = true
-		}
-	}
-	return out
-}
-
-func TestOneLostGPUAmongEight(t *testing.T) {
-	t.Parallel()
-	e := start(t, sim(t, "h100x8", faults(`fault: gpu-lost, at: 3s, for: 3s, devices: ["3"]`))...)
-	before := e.collected()
-	lost := e.until("GPU 3 down", func(p page) bool {
-		_, down := p.series("dcgm_exporter_entity_up", "gpu", "reason")["3/lost"]
-		return down
-	})
-	if diff := cmp.Diff(withoutGPU(before, "3"), withoutGPU(lost, "3")); diff != "" {
-		t.Errorf("the other GPUs' series changed (-before +lost):\n%s", diff)
-	}
-	up := lost.series("dcgm_exporter_entity_up", "gpu")
-	if up["3"] != 0 || up["2"] != 1 || len(up) != 8 {
-		t.Errorf("entity_up: %v", up)
-	}
-	if _, ok := lost.series("DCGM_FI_DEV_GPU_TEMP", "gpu")["3"]; ok {
-		t.Error("the lost GPU has a temperature")
-	}
-	e.until("GPU 3 back", func(p page) bool {
-		_, ok := p.series("DCGM_FI_DEV_GPU_TEMP", "gpu")["3"]
-		return ok && p.series("dcgm_exporter_entity_up", "gpu")["3"] == 1
-	})
-}
-
-func TestEngineDownAndBack(t *testing.T) {
-	t.Parallel()
-	e := start(t, sim(t, "single", faults(`fault: engine-down, at: 3s, for: 2s`))...)
-	e.collected()
-	down := e.until("the engine down", func(p page) bool { return p.value("dcgm_exporter_collect_success") == 0 })
-	if len(down.series("DCGM_FI_DEV_GPU_TEMP")) != 0 {
-		t.Error("values without an engine")
-	}
-	if code, _, _ := e.get("/health"); code != http.StatusOK {
-		t.Errorf("/health: %d: a lost engine is no reason to restart the process", code)
-	}
-	e.collected()
-}
-
 func TestLateDriver(t *testing.T) {
 	t.Parallel()
 	e := start(t, sim(t, "single", faults(`fault: engine-down, at: 0s, for: 2s`))...)
@@ -179,104 +95,6 @@ func TestLateDriver(t *testing.T) {
 		t.Errorf("success without a driver:\n%s", p.text)
 	}
 	e.until("the driver", func(p page) bool { return len(p.series("DCGM_FI_DEV_GPU_TEMP")) == 1 })
-}
-
-func TestRepartition(t *testing.T) {
-	t.Parallel()
-	e := start(t, sim(t, "a100-mig", faults(`fault: repartition, at: 3s, devices: ["0"], mig: ["7g.40gb"]`))...)
-	e.collected()
-	empty := false
-	after := e.until("the new layout", func(p page) bool {
-		empty = empty || len(p.series("DCGM_FI_DEV_GPU_TEMP")) == 0
-		for key := range p.series("DCGM_FI_DEV_FB_USED", "gpu", "GPU_I_PROFILE") {
-			if key == "0/7g.40gb" {
-				return true
-			}
-		}
-		return false
-	})
-	if empty {
-		t.Error("a page had no GPU series in between")
-	}
-	if n := after.series("dcgm_exporter_sessions_total", "cause")["topology"]; n != 1 {
-		t.Errorf("%v sessions because of the topology", n)
-	}
-}
-
-func TestHangingDriver(t *testing.T) {
-	t.Parallel()
-	e := start(t, sim(t, "single", faults(`fault: hang, at: 3s, call: read, ignore-cancel: true`), "--collect-hang-limit=3s")...)
-	e.collected()
-	// The driver never returns, the page does.
-	hanging := e.until("the hang", func(p page) bool {
-		return p.series("dcgm_exporter_collect_failures_total", "stage", "reason")["read/timeout"] > 0
-	})
-	if len(hanging.series("DCGM_FI_DEV_GPU_TEMP")) != 0 {
-		t.Error("values from a driver that hangs")
-	}
-	select {
-	case err := <-e.result:
-		if !errors.Is(err, gpu.ErrWedged) {
-			t.Errorf("Run: %v, want gpu.ErrWedged", err)
-		}
-	case <-time.After(patience):
-		t.Fatal("Run goes on with a wedged driver")
-	}
-}
-
-func TestScrapersInCrowds(t *testing.T) {
-	t.Parallel()
-	e := start(t, sim(t, "mig8x7", "", "--web-max-requests=0")...)
-	e.collected()
-	slow, err := net.Dial("tcp", strings.TrimPrefix(e.url, "http://"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer slow.Close() // sends a request, and never reads
-	if _, err := io.WriteString(slow, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
-		t.Fatal(err)
-	}
-	var wg sync.WaitGroup
-	for range 50 {
-		wg.Go(func() {
-			for range 5 {
-				resp, err := http.Get(e.url + "/metrics")
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				body, err := io.ReadAll(resp.Body)
-				resp.Body.Close()
-				if err != nil || resp.StatusCode != http.StatusOK || !strings.HasSuffix(string(body), "\n") {
-					t.Errorf("status %d, %d bytes, %v", resp.StatusCode, len(body), err)
-				}
-			}
-		})
-	}
-	wg.Wait()
-}
-
-func TestStopsUnderLoad(t *testing.T) {
-	t.Parallel()
-	e := start(t, sim(t, "h100x8", "")...)
-	e.collected()
-	ctx, cancel := context.WithCancel(t.Context())
-	var wg sync.WaitGroup
-	for range 10 {
-		wg.Go(func() {
-			for ctx.Err() == nil {
-				if resp, err := http.Get(e.url + "/metrics"); err == nil {
-					_, _ = io.Copy(io.Discard, resp.Body) // it may well be cut off
-					resp.Body.Close()
-				}
-			}
-		})
-	}
-	if err := e.stop(); err != nil {
-		t.Errorf("Run: %v", err)
-	}
-	cancel()
-	wg.Wait()
 }
 
 func TestAutomaticChoiceDoesNotPretend(t *testing.T) {

@@ -100,37 +100,6 @@ func TestJobs(t *testing.T) {
 	e.untilOwned("hpc_job", m{})
 }
 
-// TestJobChurn runs jobs of one interval and less for a while: no page names one that was over when
-// the page before it was made, and the last is gone in the end.
-func TestJobChurn(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	e := start(t, sim(t, "single", "", "--hpc-job-mapping-dir="+dir)...)
-	e.collected()
-	// The last job that is over for sure: a cycle does not wait for an answer that takes long, and
-	// serves the one before.
-	ended := -1
-	for job := range 30 {
-		writeJobs(t, dir, "0", fmt.Sprintln(job))
-		cycle := e.scrape().value("dcgm_exporter_collect_last_success_timestamp_seconds")
-		seen := 0
-		e.until("two more cycles", func(p page) bool {
-			var named int
-			if _, err := fmt.Sscan(owned(p, "hpc_job")["0"], &named); err == nil && named <= ended {
-				t.Fatalf("job %d is shown, and %d was over six cycles ago", named, ended)
-			}
-			if now := p.value("dcgm_exporter_collect_last_success_timestamp_seconds"); now != cycle {
-				cycle = now
-				seen++
-			}
-			return seen >= 2
-		})
-		ended = job - 3
-	}
-	writeJobs(t, dir, "0", "")
-	e.untilOwned("hpc_job", map[string]string{})
-}
-
 // TestSlurmScripts runs the scripts of the documentation as Slurm would.
 func TestSlurmScripts(t *testing.T) {
 	t.Parallel()

@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -86,47 +85,6 @@ func TestReload(t *testing.T) {
 			}
 		})
 	}
-}
-
-// The YAML file can name another counters file, which is watched from then on, also while it is not
-// there yet.
-func TestCountersFileOfTheYAMLFile(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	path := func(name string) string { return filepath.Join(dir, name, "file") }
-	put := func(name, content string) {
-		t.Helper()
-		if err := os.MkdirAll(filepath.Dir(path(name)), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path(name), []byte(content), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	naming := func(name, interval string) string {
-		return fmt.Sprintf("version: 1\nmetrics:\n  file: %s\ncollection:\n  interval: %s\n", path(name), interval)
-	}
-	put("a", temperatureOnly)
-	put("yaml", naming("a", "100ms"))
-	e := start(t, "--source=sim", "--config-file="+path("yaml"))
-	e.collected()
-
-	put("b", temperatureOnly)
-	put("yaml", naming("b", "200ms"))
-	hash := e.scrape().value("dcgm_exporter_config_hash")
-	e.until("the other file", func(p page) bool { return p.value("dcgm_exporter_config_hash") != hash })
-	put("b", withPower)
-	e.until("the other file's change", hasPower)
-
-	if err := os.Mkdir(filepath.Join(dir, "c"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	put("yaml", naming("c", "100ms"))
-	e.until("a refusal", func(p page) bool { return p.value("dcgm_exporter_config_last_reload_successful") == 0 })
-	put("c", temperatureOnly)
-	e.until("the file that was missing", func(p page) bool {
-		return p.value("dcgm_exporter_config_last_reload_successful") == 1 && !hasPower(p)
-	})
 }
 
 // A ConfigMap volume is a link to a folder that is swapped by renaming.

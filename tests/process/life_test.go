@@ -60,19 +60,3 @@ func TestEngineOfAnotherVersion(t *testing.T) {
 		t.Errorf("%d warnings of different versions, want 2", n)
 	}
 }
-
-// A field that the engine stops sampling on one GPU is reported, and not served.
-func TestFieldThatStopsAdvancing(t *testing.T) {
-	t.Parallel()
-	engine, env := fakedcgm.NewFor(t, node()...)
-	r := start(t, env)
-	r.until(`DCGM_FI_DEV_GPU_TEMP{gpu="3"`, `dcgm_exporter_sample_age_seconds{gpu="3"`)
-	engine.Add("value gpu:3 150 stopped")
-	page := r.until(`dcgm_exporter_field_unavailable{gpu="3",UUID="GPU-00000003",field="DCGM_FI_DEV_GPU_TEMP",reason="stale"} 1`, `dcgm_exporter_entity_up{gpu="3",UUID="GPU-00000003"} 1`)
-	if strings.Contains(page, `DCGM_FI_DEV_GPU_TEMP{gpu="3"`) || strings.Count(page, "\nDCGM_FI_DEV_GPU_TEMP{") != 7 ||
-		strings.Contains(page, `dcgm_exporter_samples_dropped_total{reason="stale"} 0`) {
-		t.Errorf("the page:\n%s", page)
-	}
-	engine.Remove("value gpu:3 150 stopped")
-	r.until(`DCGM_FI_DEV_GPU_TEMP{gpu="3"`)
-}

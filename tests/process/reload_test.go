@@ -3,7 +3,6 @@ package process
 import (
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -77,58 +76,5 @@ func TestAChangeIsTriedAgain(t *testing.T) {
 	})
 	if n := strings.Count(r.said(), "NO_SUCH_FIELD"); n != before {
 		t.Errorf("a bad file was read %d times more", n-before)
-	}
-}
-
-// A neighbor of the file that changes all the time does not hide a change of the file.
-func TestABusyNeighborHidesNoChange(t *testing.T) {
-	t.Parallel()
-	path, request := changingFile(t)
-	r := start(t, nil, "--source=sim", "-f", path)
-	r.until("\nDCGM_FI_DEV_GPU_TEMP{")
-	over, ended := make(chan struct{}), make(chan struct{})
-	defer func() {
-		close(over)
-		<-ended // it writes into a folder that is about to be removed
-	}()
-	go func() {
-		defer close(ended)
-		tick := time.NewTicker(300 * time.Millisecond)
-		defer tick.Stop()
-		for i := 0; ; i++ {
-			select {
-			case <-over:
-				return
-			case <-tick.C:
-				_ = os.WriteFile(filepath.Join(filepath.Dir(path), "neighbor"), []byte(strconv.Itoa(i)), 0o644)
-			}
-		}
-	}()
-	request("DCGM_FI_DEV_POWER_USAGE")
-	begin := time.Now()
-	r.until("\nDCGM_FI_DEV_POWER_USAGE{")
-	if took := time.Since(begin); took > 15*time.Second { // 30 s later the files are looked at anyway
-		t.Errorf("the change took %v", took)
-	}
-}
-
-// The hash of the configuration is that of every node which is configured alike, and another one
-// after a change.
-func TestConfigHashOverNodes(t *testing.T) {
-	t.Parallel()
-	path, request := changingFile(t)
-	hash := func(node string) float64 {
-		t.Helper()
-		r := start(t, []string{"NODE_NAME=" + node}, "--source=sim", "-f", path) // each on a port of its own
-		page := r.until("dcgm_exporter_config_hash ", `hostname="`+node+`"`)
-		return value(t, page, "dcgm_exporter_config_hash ")
-	}
-	one, two := hash("node-1"), hash("node-2")
-	if one != two {
-		t.Errorf("nodes that are configured alike: %v and %v", one, two)
-	}
-	request("DCGM_FI_DEV_POWER_USAGE")
-	if three := hash("node-1"); three == one {
-		t.Error("another counters file has the same hash")
 	}
 }

@@ -161,15 +161,6 @@ func (p page) by(family string, names ...string) map[string]float64 {
 	return out
 }
 
-// value returns the value of the only series of a family; it is no number where there is none.
-func (p page) value(t *testing.T, family string) float64 {
-	t.Helper()
-	if n := len(p.series[family]); n != 1 {
-		t.Fatalf("%d series of %s", n, family)
-	}
-	return p.series[family][0].value
-}
-
 // gpus returns the GPUs that have a temperature, in order.
 func (p page) gpus() []string {
 	var list []string
