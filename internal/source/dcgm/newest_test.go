@@ -12,11 +12,21 @@ import (
 type quietEngine struct {
 	hostile
 	samples []sample
+	reads   int // of histories
 }
 
 func (q *quietEngine) latest(handle, handle) (readout, error) {
 	return readout{samples: q.samples}, nil
 }
+
+func (q *quietEngine) since(handle, handle, int64) (readout, int64, error) {
+	q.reads++
+	return readout{samples: q.samples}, 0, nil
+}
+
+func (q *quietEngine) createGroup(string, []entity) (handle, []refusal, error) { return 1, nil, nil }
+
+func (q *quietEngine) destroyGroup(handle) error { return nil }
 
 // oneWatch is a session that samples some fields of GPU 0 by one watch.
 func oneWatch(fields ...gpu.Field) (*Session, *watch, *quietEngine) {
@@ -120,12 +130,11 @@ func TestForeignDates(t *testing.T) {
 	}
 	s, _, _ := oneWatch(gpu.Field{ID: 230})
 	s.now = time.Now().UnixNano()
-	x := sample{at: s.now/1000 - 60e6}
-	if got := s.dateOf(&s.slots[0], &x); got != x.at*1000 {
+	at := s.now/1000 - 60e6
+	if got := s.dateAt(at); got != at*1000 {
 		t.Errorf("an XID of a minute ago is dated %v ago", time.Duration(s.now-got))
 	}
-	x.at += 3600e6
-	if got := s.dateOf(&s.slots[0], &x); got > s.now {
+	if got := s.dateAt(at + 3600e6); got > s.now {
 		t.Errorf("an XID is dated %v ahead", time.Duration(got-s.now))
 	}
 }
@@ -147,6 +156,32 @@ func TestTrailAfterAClockIsSetBack(t *testing.T) {
 		})
 		if len(b.Trails) != 1 || b.Trails[0].Time != at*1000 || len(b.Samples) != 1 || b.Samples[0] != b.Trails[0] {
 			t.Errorf("sample %d, of %d: the trail %v, the newest %v", i, at*1000, b.Trails, b.Samples)
+		}
+	}
+}
+
+// The history of an entity is read for as long as late XIDs may come, once more after that, and
+// then no more.
+func TestHistoryIsReadForLateXIDs(t *testing.T) {
+	s, w, e := oneWatch(gpu.Field{ID: 230})
+	w.sporadic, s.watches, s.members = true, []*watch{w}, []entity{{groupGPU, 0}}
+	begin := time.Now()
+	e.samples = samplesAt(230, begin.UnixMicro())
+	for _, step := range []struct {
+		at      time.Duration
+		reading bool
+		xids    int
+	}{{0, true, 1}, {time.Second, true, 0}, {lateXID - 1, true, 0}, {time.Minute, true, 0}, {2 * time.Minute, false, 0}} {
+		var b gpu.Batch
+		e.reads = 0
+		if err := s.readNewest(&reader{group: w.group}, &b); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.readXIDs(&b, begin.Add(step.at)); err != nil {
+			t.Fatal(err)
+		}
+		if (e.reads > 0) != step.reading || len(b.XIDs) != step.xids {
+			t.Errorf("after %v: %d reads, XIDs %v", step.at, e.reads, b.XIDs)
 		}
 	}
 }

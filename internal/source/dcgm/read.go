@@ -2,7 +2,6 @@ package dcgm
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -27,7 +26,6 @@ type slot struct {
 	// stands for where the engine has none.
 	moved  bool
 	base   int64 // at, when the slot moved: what came up to then was read
-	again  bool  // what was read is read again: the engine's clock was set back
 	next   gpu.Sample
 	nextAt int64
 }
@@ -175,6 +173,9 @@ func (s *Session) readAll(ctx context.Context, b *gpu.Batch, begin time.Time) (r
 			return read, err, true
 		}
 	}
+	if err := s.readXIDs(b, begin); err != nil {
+		return read, err, true
+	}
 	for _, w := range s.watches {
 		s.follow(w, begin)
 	}
@@ -261,21 +262,23 @@ func (s *Session) take(b *gpu.Batch, row, f int, x *sample, r readout) {
 		return
 	}
 	w.valued = max(w.valued, x.at)
-	if !w.sporadic && s.plan.Fields[f].ID >= firstDeviceField {
+	if w.sporadic {
+		h := s.xids.of(s.members[row], row)
+		h.shown = x.at
+		h.code, _ = value.Int64()
+		return
+	}
+	if s.plan.Fields[f].ID >= firstDeviceField {
 		s.valued[row]++
 	}
-	if !w.trails() {
+	if !w.every {
 		b.AddAt(row, f, value, s.dateOf(c, x))
 		return
 	}
 	switch gap := x.at - c.at; {
-	case gap == 0 && w.sporadic: // reported before
 	case gap == 0:
 		b.AddAt(row, f, value, c.date)
-	case gap > 0 && w.skips(gap, c.at == 0), gap < 0 && w.sporadic:
-		if gap < 0 { // it would show nothing that is older than the newest before
-			c.at, c.again = 0, true
-		}
+	case gap > 0 && w.skips(gap, c.at == 0):
 		if !c.moved {
 			c.moved, c.base, w.moved = true, c.at, append(w.moved, row)
 		}
@@ -286,32 +289,22 @@ func (s *Session) take(b *gpu.Batch, row, f int, x *sample, r readout) {
 	}
 }
 
-// addTrail appends a sample to the trails, or an XID. The engine's own time of an XID is what it is
-// known by in every session; 0 is how an engine reports that there was none yet.
+// addTrail appends a sample to the trails.
 func (s *Session) addTrail(b *gpu.Batch, c *slot, row, f int, value gpu.Value, x *sample) {
 	date := s.dateOf(c, x)
-	if !c.watch.sporadic {
-		b.TrailAt(row, f, value, date)
-		c.next = gpu.Sample{Row: row, Field: f, Value: value, Time: date}
-		return
-	}
-	if n, ok := value.Number(); ok && n != 0 {
-		b.XIDs = append(b.XIDs, gpu.XID{Row: row, Code: int64(n), ID: x.at, Time: date})
-	}
+	b.TrailAt(row, f, value, date)
+	c.next = gpu.Sample{Row: row, Field: f, Value: value, Time: date}
 }
 
-// addNewest appends the latest sample of the trails of a slot, of which XIDs have none.
+// addNewest appends the latest sample of the trail of a slot.
 func (s *Session) addNewest(b *gpu.Batch, c *slot) {
-	if !c.watch.sporadic {
-		b.AddAt(c.next.Row, c.next.Field, c.next.Value, c.next.Time)
-	}
+	b.AddAt(c.next.Row, c.next.Field, c.next.Value, c.next.Time)
 }
 
 // skips reports whether there may be samples between two whose times lie that far apart
-// (microseconds). What happens at any time may have happened more than once; what is sampled
-// steadily was not where the next sample is due no earlier.
+// (microseconds): not where the next sample is due no earlier.
 func (w *watch) skips(gap int64, first bool) bool {
-	return first || w.sporadic || gap*2 >= 3*w.interval.Microseconds()
+	return first || gap*2 >= 3*w.interval.Microseconds()
 }
 
 // dateOf returns the time of a sample, which becomes the newest of its slot. The same sample has
@@ -325,18 +318,24 @@ func (s *Session) dateOf(c *slot, x *sample) int64 {
 	if x.at == c.at {
 		return c.date
 	}
-	date := x.at * 1000
-	if s.foreign {
-		if s.newest > 0 {
-			date = s.now - (s.newest-x.at)*1000
-		}
-		date = min(date, s.now)
-	}
-	if c.watch.sporadic || c.watch.every && x.at > c.at {
+	date := s.dateAt(x.at)
+	if c.watch.every && x.at > c.at {
 		date = max(date, c.date+1)
 	}
 	c.at, c.date = x.at, date
 	return date
+}
+
+// dateAt returns the time of a new sample by the engine's.
+func (s *Session) dateAt(at int64) int64 {
+	if !s.foreign {
+		return at * 1000
+	}
+	date := at * 1000
+	if s.newest > 0 {
+		date = s.now - (s.newest-at)*1000
+	}
+	return min(date, s.now)
 }
 
 // setNewest notes the newest of the sampled values of a readout of a foreign engine. XIDs and
@@ -387,14 +386,6 @@ func (s *Session) decode(row, f int, x *sample, r readout) (gpu.Value, error) {
 func (s *Session) readTrail(w *watch, b *gpu.Batch) error {
 	defer func() { w.moved = w.moved[:0] }()
 	rows := sortedSet(w.moved)
-	group, temporary := w.group.handle, false
-	if w.sporadic && 2*len(rows) <= len(w.group.rows) {
-		if h, err := s.groupFor(rows); err == nil && h != 0 {
-			group, temporary = h, true
-		} else if s.isOver(err) {
-			return err
-		}
-	}
 	from := int64(-1)
 	s.eachMoved(w, rows, func(c *slot) {
 		since := c.at + 1
@@ -405,7 +396,7 @@ func (s *Session) readTrail(w *watch, b *gpu.Batch) error {
 			from = since
 		}
 	})
-	r, _, err := s.engine.since(group, w.handle, from)
+	r, _, err := s.engine.since(w.group.handle, w.handle, from)
 	if err == nil {
 		s.each(r, rows, func(row, f int, x *sample) {
 			if c := s.slot(row, f); c.moved && c.watch == w && x.at > c.base {
@@ -415,9 +406,6 @@ func (s *Session) readTrail(w *watch, b *gpu.Batch) error {
 	}
 	s.eachMoved(w, rows, func(c *slot) {
 		c.moved = false
-		if err == nil {
-			b.XIDsRepeat, c.again = b.XIDsRepeat || c.again, false
-		}
 		if err != nil {
 			b.Fail(c.next.Row, c.next.Field, s.withVersions(err)) // the next Read requests it again
 			return
@@ -429,11 +417,6 @@ func (s *Session) readTrail(w *watch, b *gpu.Batch) error {
 		}
 		s.addNewest(b, c)
 	})
-	if temporary {
-		if e := s.engine.destroyGroup(group); s.isOver(e) {
-			return e
-		}
-	}
 	return err
 }
 
@@ -452,15 +435,6 @@ func (s *Session) eachMoved(w *watch, rows []int, do func(*slot)) {
 			}
 		}
 	}
-}
-
-// groupFor makes a group of rows for one call; 0 if the engine takes none of them.
-func (s *Session) groupFor(rows []int) (handle, error) {
-	h, _, err := s.engine.createGroup(s.nextName(), s.entitiesOf(rows))
-	if err != nil {
-		return 0, fmt.Errorf("group of what changed: %w", err)
-	}
-	return h, nil
 }
 
 func (s *Session) entitiesOf(rows []int) []entity {

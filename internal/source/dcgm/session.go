@@ -40,6 +40,7 @@ type Session struct {
 	retry    time.Duration
 
 	questions []question
+	xids      xidWatch
 
 	texts   map[cell]string
 	foreign bool  // the engine has another machine's clock
@@ -66,7 +67,7 @@ type cell struct{ row, field int }
 
 // open does the work of Source.Open. What it leaves half done, abandon undoes.
 func (s *Session) open(ctx context.Context) error {
-	steps := []func() error{s.readVersions, s.discover, s.watchAll, s.watchHealth, s.engine.update}
+	steps := []func() error{s.readVersions, s.discover, s.watchAll, s.watchXIDs, s.watchHealth, s.engine.update}
 	for _, step := range steps {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -206,7 +207,7 @@ func (s *Session) Close() error {
 		}
 		return nil
 	}
-	if err := errors.Join(s.unwatchHealth(), s.unwatchAll(), s.engine.close()); err != nil {
+	if err := errors.Join(s.unwatchHealth(), s.unwatchXIDs(), s.unwatchAll(), s.engine.close()); err != nil {
 		return fmt.Errorf("dcgm: close: %w", err)
 	}
 	return nil

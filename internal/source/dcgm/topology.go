@@ -243,12 +243,16 @@ func (s *Session) instanceOf(e entity) instance {
 	return instance{entity: e}
 }
 
-// gpuOf returns the id of the GPU of a member: its own, or that of an instance.
+// gpuOf returns the id of the GPU of an entity: its own, or that of an instance.
 func (s *Session) gpuOf(e entity) uint32 {
-	if e.group == groupGPU {
+	switch e.group {
+	case groupCompute:
+		return s.gpuOf(entity{groupInstance, s.instanceOf(e).parent})
+	case groupInstance:
+		return s.instanceOf(e).parent
+	default:
 		return e.id
 	}
-	return s.instanceOf(e).parent
 }
 
 // readOnce watches fields, has them sampled, calls read with their values, and stops watching.

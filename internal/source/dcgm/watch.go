@@ -69,8 +69,8 @@ func (s *Session) samplingOf(f int) sampling {
 // firstDeviceField is the first field of a device; those before it are of the node.
 const firstDeviceField = 50
 
-// trails reports whether every sample is read, and not the newest alone.
-func (k sampling) trails() bool { return k.every || k.sporadic }
+// keepAge is how long the engine is to keep samples of which every one is read.
+func (k sampling) keepAge() time.Duration { return max(minKeepAge, keepIntervals*k.interval) }
 
 // watchAll watches every field of the plan for the rows that have it. What the engine refuses
 // becomes a standing fault; only a lost engine is an error.
@@ -372,8 +372,8 @@ func (s *Session) tryWatch(rows, fields []int, key sampling) error {
 
 // startWatch has the engine sample a field group for a group.
 func (s *Session) startWatch(g *group, fieldGroup handle, key sampling) error {
-	if key.trails() {
-		return s.engine.watch(g.handle, fieldGroup, key.interval, max(minKeepAge, keepIntervals*key.interval), 0)
+	if key.every || key.sporadic {
+		return s.engine.watch(g.handle, fieldGroup, key.interval, key.keepAge(), 0)
 	}
 	return s.engine.watch(g.handle, fieldGroup, key.interval, 0, keepSamples)
 }

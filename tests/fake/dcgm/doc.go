@@ -34,7 +34,7 @@
 //	value TARGET FIELDS blank|notfound|unsupported|nopermission [i|d|s]
 //	value TARGET FIELDS nodata|stopped         never sampled; no further sample
 //	value TARGET FIELDS stuck V                no further sample until it is watched again
-//	event SEQ TARGET FIELD V                   one sample, at once; SEQ grows
+//	event SEQ TARGET FIELD V [SECONDS]         one sample, at once, dated so long before; SEQ grows
 //	incident GPU SYSTEM RESULT CODE            what a health check finds
 //	peer GPU GPU STATE                         of NVLink between them, else 5
 //	profiler CODE                              watches of profiling fields fail with CODE

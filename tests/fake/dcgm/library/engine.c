@@ -273,6 +273,19 @@ static struct connection *connection(dcgmHandle_t handle) {
     return NULL;
 }
 
+/* Stores an event. One that is dated back lies among those of its date. */
+static void happen(const struct event *e, int group, unsigned entity) {
+    struct series *s = find_series(group, entity, e->field, 0);
+    if (!s || !s->watchers) return;
+    struct sample x = {.ts = world_now() - e->back, .type = 'i', .i64 = e->value};
+    /* Two of one moment differ; a clock that was set back stays what it is. */
+    if (!e->back && s->nsamples && x.ts <= s->samples[s->nsamples - 1].ts && x.ts > s->samples[s->nsamples - 1].ts - 1000000)
+        x.ts = s->samples[s->nsamples - 1].ts + 1;
+    push(s, &x);
+    for (int i = s->nsamples - 1; e->back && i > 0 && s->samples[i - 1].ts > x.ts; i--)
+        s->samples[i] = s->samples[i - 1], s->samples[i - 1] = x;
+}
+
 static void refresh(void) {
     if (!world_refresh()) return;
     if (world.boot != boot) {
@@ -290,16 +303,12 @@ static void refresh(void) {
         struct event *e = &world.events[i];
         if (e->seq <= last_event) continue;
         last_event = e->seq;
-        for (int g = 0; g < world.ngpus; g++) {
-            if (e->entity != ANY && (unsigned)e->entity != world.gpus[g].id) continue;
-            struct series *s = find_series(DCGM_FE_GPU, world.gpus[g].id, e->field, 0);
-            if (!s || !s->watchers) continue;
-            struct sample x = {.ts = world_now(), .type = 'i', .i64 = e->value};
-            /* Two of one moment differ; a clock that was set back stays what it is. */
-            if (s->nsamples && x.ts <= s->samples[s->nsamples - 1].ts && x.ts > s->samples[s->nsamples - 1].ts - 1000000)
-                x.ts = s->samples[s->nsamples - 1].ts + 1;
-            push(s, &x);
+        if (e->group != DCGM_FE_GPU) {
+            happen(e, e->group, (unsigned)e->entity);
+            continue;
         }
+        for (int g = 0; g < world.ngpus; g++)
+            if (e->entity == ANY || (unsigned)e->entity == world.gpus[g].id) happen(e, DCGM_FE_GPU, world.gpus[g].id);
     }
 }
 

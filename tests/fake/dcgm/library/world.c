@@ -268,6 +268,7 @@ static void parse_line(struct world *w, char *line) {
         parse_target(words[2], &e->group, &e->entity);
         e->field = atoi(words[3]);
         e->value = atoll(words[4]);
+        e->back = n > 5 ? (int64_t)(atof(words[5]) * 1e6) : 0;
     } else if ((!strcmp(words[0], "fail") || !strcmp(words[0], "block")) && n > 1 && w->nfails < MAX_FAILS) {
         struct fail *f = &w->fails[w->nfails++];
         copy(f->function, sizeof f->function, arg);

@@ -82,6 +82,7 @@ struct event {
     int64_t seq;
     int group, entity, field;
     int64_t value;
+    int64_t back; /* microseconds that it is dated before it is stored */
 };
 
 struct incident {

@@ -1,0 +1,95 @@
+//go:build linux && cgo
+
+package dcgm_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/source/dcgm"
+	fakedcgm "github.com/gpu-telemetry/dcgm-exporter/tests/fake/dcgm"
+)
+
+// counted reads until no more XIDs come, and returns all of them by their row, sorted.
+func counted(t *testing.T, s *dcgm.Session, wanted int) []string {
+	t.Helper()
+	var got []string
+	take := func(b *gpu.Batch, _ error) bool {
+		for _, x := range b.XIDs {
+			got = append(got, fmt.Sprintf("%v: %d", s.Topology().Devices[x.Row].Entity, x.Code))
+		}
+		return len(got) >= wanted
+	}
+	readUntil(t, s, fmt.Sprint(wanted, " XIDs"), take)
+	for range 5 {
+		pause()
+		take(read(t, s), nil)
+	}
+	slices.Sort(got)
+	return got
+}
+
+// The engine stores an XID that names an instance on the instance alone: it is one of the GPU. That
+// holds whatever rows there are, and for what happened before the session as well.
+func TestXIDsOfInstances(t *testing.T) {
+	for name, sel := range map[string]gpu.Selector{"f": {Flex: true}, "g": {Major: true}} {
+		t.Run(name, func(t *testing.T) {
+			e := fakedcgm.New(t, world("gpu 2 uuid=GPU-2 name=H100 bus=00000000:3D:00.0 index=2 minor=1 status=ok prof=none")...)
+			plan := planOf(field(150, onGPU), events(230))
+			plan.Devices = sel
+			s := open(t, e, plan, dcgm.Options{})
+			read(t, s)
+			e.Add("event 1 instance:7 230 43", "event 2 instance:8 230 31", "event 3 compute:7 230 13", "event 4 gpu:1 230 94",
+				"event 5 gpu:0 230 79", "event 6 instance:7 230 43")
+			want := []string{"GPU 0: 79", "GPU 1: 13", "GPU 1: 31", "GPU 1: 43", "GPU 1: 43", "GPU 1: 94"}
+			if diff := cmp.Diff(want, counted(t, s, len(want))); diff != "" {
+				t.Errorf("XIDs (-want +got):\n%s", diff)
+			}
+			next, err := dcgm.New(dcgm.Options{}).Open(t.Context(), plan)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer next.Close()
+			if diff := cmp.Diff(want, counted(t, next, len(want))); diff != "" {
+				t.Errorf("XIDs of the next session (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// An engine that does not watch XIDs of instances serves those of the GPU.
+func TestXIDsOfGPUsAlone(t *testing.T) {
+	e := fakedcgm.New(t, world("fail dcgmWatchFields -6 -1 4")...)
+	s := open(t, e, planOf(field(150, onGPU), events(230)), dcgm.Options{})
+	read(t, s)
+	e.Add("event 1 gpu:1 230 94")
+	if diff := cmp.Diff([]string{"GPU 1: 94"}, counted(t, s, 1)); diff != "" {
+		t.Errorf("XIDs (-want +got):\n%s", diff)
+	}
+}
+
+// An XID of the kernel's log is stored a second or two after its date, behind later ones that were
+// read. It counts, and so does each of several with one date or one code, once.
+func TestLateXIDs(t *testing.T) {
+	e := fakedcgm.New(t, world()...)
+	s := open(t, e, planOf(field(150, onGPU), events(230)), dcgm.Options{})
+	read(t, s)
+	e.Add("event 1 gpu:0 230 31")
+	if got := counted(t, s, 1); len(got) != 1 {
+		t.Fatalf("XIDs %v", got)
+	}
+	e.Add("event 2 gpu:0 230 79 1.5", "event 3 gpu:0 230 79 2.5", "event 4 gpu:0 230 31 0.5", "event 5 gpu:1 230 79 8")
+	want := []string{"GPU 0: 31", "GPU 0: 79", "GPU 0: 79", "GPU 1: 79"}
+	if diff := cmp.Diff(want, counted(t, s, len(want))); diff != "" {
+		t.Errorf("late XIDs (-want +got):\n%s", diff)
+	}
+	e.Add("event 6 gpu:0 230 62", "event 7 gpu:0 230 119 1.2")
+	want = []string{"GPU 0: 119", "GPU 0: 62"}
+	if diff := cmp.Diff(want, counted(t, s, len(want))); diff != "" {
+		t.Errorf("a late XID beside a new one (-want +got):\n%s", diff)
+	}
+}
