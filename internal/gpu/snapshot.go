@@ -136,7 +136,7 @@ type Series struct {
 	// name. Owner needs NoOwner.
 	NoOwner bool
 	Owner   []Label
-	Value Value
+	Value   Value
 }
 
 // A Family is a metric family that the collector derives.

@@ -6,7 +6,12 @@ type XID struct {
 	// instead, in the form of Device.PCIBusID, and leaves Row 0.
 	Row      int
 	PCIBusID string
-	Code     int64 // 1 to MaxXID
+	// InstanceID is the GPU instance that the report names (Device.InstanceID), where OnInstance is
+	// set. The XID is the GPU's all the same.
+	InstanceID uint32
+	OnInstance bool
+
+	Code int64 // 1 to MaxXID
 	// ID is what the witness knows the error by, the same number in every session: the engine's own
 	// time of it, before it is translated into this machine's clock, or the place in the driver's
 	// queue. Several errors may have one ID. The kernel's log reports each line once, and has none.

@@ -29,7 +29,7 @@ func ParseXID(line string) (gpu.XID, bool) {
 	if !found {
 		return gpu.XID{}, false
 	}
-	device, _, _ = strings.Cut(device, " ") // a GPU instance may follow
+	device, part, _ := strings.Cut(device, " ")
 	id, ok := busID(strings.TrimPrefix(device, "PCI:"))
 	if !ok {
 		return gpu.XID{}, false
@@ -39,7 +39,11 @@ func ParseXID(line string) (gpu.XID, bool) {
 	if err != nil || n == 0 || n > gpu.MaxXID {
 		return gpu.XID{}, false
 	}
-	return gpu.XID{PCIBusID: id, Code: int64(n), PID: pid(rest)}, true
+	xid := gpu.XID{PCIBusID: id, Code: int64(n), PID: pid(rest)}
+	if instance, err := strconv.ParseUint(strings.TrimPrefix(part, "GPU-I:"), 10, 32); err == nil {
+		xid.InstanceID, xid.OnInstance = uint32(instance), true
+	}
+	return xid, true
 }
 
 // busID returns a PCI address in the form of gpu.Device.PCIBusID. It may come without domain and

@@ -19,7 +19,10 @@ func TestParseXID(t *testing.T) {
 		"NVRM: Xid (PCI:0000:1b:00): 31, pid='77', name=a,b, Ch 00000010":                     {PCIBusID: bus, Code: 31, PID: 77},
 		"NVRM: Xid (PCI:0000:1b:00): 43, pid=5, Ch 00000010":                                  {PCIBusID: bus, Code: 43, PID: 5},
 		"NVRM: Xid (PCI:0000:1b:00): 62, 0000(0000) 00000000 00000000":                        {PCIBusID: bus, Code: 62},
-		"NVRM: Xid (PCI:0000:1b:00 GPU-I:05): 13, pid=9, Graphics SM Warp Exception":          {PCIBusID: bus, Code: 13, PID: 9},
+		"NVRM: Xid (PCI:0000:1b:00 GPU-I:05): 13, pid=9, Graphics SM Warp Exception":          {PCIBusID: bus, Code: 13, PID: 9, InstanceID: 5, OnInstance: true},
+		"NVRM: Xid (PCI:0000:1b:00 GPU-I:12): 43, pid=9":                                      {PCIBusID: bus, Code: 43, PID: 9, InstanceID: 12, OnInstance: true},
+		"NVRM: Xid (PCI:0000:1b:00 GPU-I:00): 43, pid=9":                                      {PCIBusID: bus, Code: 43, PID: 9, OnInstance: true},
+		"NVRM: Xid (PCI:0000:1b:00 GPU-I:-1): 43, pid=9":                                      {PCIBusID: bus, Code: 43, PID: 9},
 		"NVRM: Xid (PCI:0018:01:00): 119, pid=1, name=x, Timeout after 6s of waiting":         {PCIBusID: "00000018:01:00.0", Code: 119, PID: 1},
 		"NVRM: Xid (PCI:00000000:1B:00.0): 48, An uncorrectable double bit error":             {PCIBusID: bus, Code: 48},
 		"NVRM: Xid (0000:1b:00): 31, Ch 00000010, engmask 00000101":                           {PCIBusID: bus, Code: 31},
@@ -63,6 +66,7 @@ func FuzzXIDLine(f *testing.F) {
 			address = "PCI:" + address + ".0"
 		case 2:
 			address = "PCI:" + address + " GPU-I:05"
+			want.InstanceID, want.OnInstance = 5, true
 		case 3:
 			address = "PCI:" + address
 			process, want.PID = "pid='<unknown>'", 0
@@ -96,7 +100,11 @@ func FuzzRecord(f *testing.F) {
 			!strings.Contains(record.Text, strconv.FormatInt(xid.Code, 10)) {
 			t.Errorf("%q: %+v", b, xid)
 		}
-		again := fmt.Sprintf("NVRM: Xid (PCI:%s): %d, pid=%d, x", xid.PCIBusID, xid.Code, xid.PID)
+		part := ""
+		if xid.OnInstance {
+			part = fmt.Sprintf(" GPU-I:%02d", xid.InstanceID)
+		}
+		again := fmt.Sprintf("NVRM: Xid (PCI:%s%s): %d, pid=%d, x", xid.PCIBusID, part, xid.Code, xid.PID)
 		if got, ok := kernellog.ParseXID(again); !ok || got != xid {
 			t.Errorf("%q is %+v and as %q %+v", b, xid, again, got)
 		}

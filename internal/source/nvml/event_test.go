@@ -53,6 +53,24 @@ func TestXIDs(t *testing.T) {
 	}
 }
 
+// An XID is the GPU's, and names the instance that the driver names.
+func TestXIDsNameTheirInstance(t *testing.T) {
+	src, world := source(t, cut...)
+	s := open(t, src, planOf(t, 230))
+	world.Play(t, append(slices.Clone(cut), "xid 1 43 9", "xid 1 94")...)
+	var b gpu.Batch
+	if err := s.Read(context.Background(), &b); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, x := range b.XIDs {
+		got = append(got, fmt.Sprint(s.Topology().Devices[x.Row].Entity.Kind, " ", x.Code, " ", x.OnInstance, " ", x.InstanceID))
+	}
+	if diff := cmp.Diff([]string{"GPU 43 true 9", "GPU 94 false 0"}, got); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
 // Two sessions that are open at once have the same XIDs, with the same numbers; they happened
 // between two Reads, whichever session's.
 func TestXIDsOfTwoSessions(t *testing.T) {

@@ -204,9 +204,11 @@ func (q *queue) trim() {
 func (q *eventQueue) report(b *gpu.Batch, e *queued) {
 	for _, r := range q.rows {
 		if r.kind == gpu.KindGPU || e.instance != wholeGPU && r.gi == int(e.instance) {
-			b.XIDs = append(b.XIDs, gpu.XID{
-				Row: r.index, Code: e.code, ID: e.number, Time: e.time, Since: e.since,
-			})
+			x := gpu.XID{Row: r.index, Code: e.code, ID: e.number, Time: e.time, Since: e.since}
+			if x.OnInstance = e.instance != wholeGPU; x.OnInstance {
+				x.InstanceID = e.instance
+			}
+			b.XIDs = append(b.XIDs, x)
 		}
 	}
 }
