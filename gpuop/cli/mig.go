@@ -557,48 +557,11 @@ func predicted(gpus []mig.GPU, title string, strategies []string, report finding
 			}
 		}
 		if len(strategies) > 1 {
-			if err := compareLabels(w, strategies, predictions, style); err != nil {
-				return err
-			}
+			_, err := fmt.Fprintln(w, style.Dim("\nThe labels of one strategy: add --strategy none, single or mixed."))
+			return err
 		}
 		return nil
 	}}
-}
-
-// compareLabels shows the labels that differ between the strategies in one column each.
-func compareLabels(w io.Writer, strategies []string, predictions []mig.Prediction, style finding.Style) error {
-	names := map[string]bool{}
-	for _, p := range predictions {
-		for name := range p.Labels {
-			names[name] = true
-		}
-	}
-	rows := [][]string{append([]string{"LABEL"}, strategies...)}
-	for _, name := range slices.Sorted(maps.Keys(names)) {
-		row := []string{"  " + name}
-		same := true
-		for _, p := range predictions {
-			value, ok := p.Labels[name]
-			switch {
-			case !ok:
-				value = "-"
-			case value == "":
-				value = `""`
-			}
-			same = same && value == cmp.Or(strings.Join(row[1:min(2, len(row))], ""), value)
-			row = append(row, value)
-		}
-		if same {
-			continue
-		}
-		rows = append(rows, row)
-	}
-	fmt.Fprintln(w)
-	if err := table(w, rows); err != nil {
-		return err
-	}
-	_, err := fmt.Fprintln(w, style.Dim("\nAll labels of one strategy: add --strategy none, single or mixed."))
-	return err
 }
 
 // writeResources shows the extended resources, with what they were before where that is known.
