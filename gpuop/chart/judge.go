@@ -234,7 +234,7 @@ func (t *Table) elsewhere(v Version, path Path) Path {
 	}
 	for _, fits := range []func(*Key) bool{tail, same} {
 		var found []Path
-		for _, k := range t.Keys(v) {
+		for _, k := range t.keysAt(v) {
 			if fits(k) {
 				found = append(found, k.Path)
 			}
@@ -266,13 +266,25 @@ func (t *Table) Component(name string) string {
 
 // children returns the names that the chart has at v directly below the path.
 func (t *Table) children(v Version, path Path) []string {
+	at := childrenOf{v, path.String()}
+	if known, found := t.names.Load(at); found {
+		return slices.Clone(known.([]string))
+	}
 	var names []string
 	for _, k := range t.groups[path.String()] {
 		if name := k.Path[len(path)]; k.In(v) && !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}
+	if len(names) > 0 { // of paths that the chart has, which are few
+		t.names.Store(at, slices.Clone(names))
+	}
 	return names
+}
+
+type childrenOf struct {
+	version Version
+	path    string
 }
 
 // successors are the keys that took the place of others, or that are meant by names which articles

@@ -184,6 +184,8 @@ type Table struct {
 	meta     []meta
 	keys     map[string]*Key
 	order    []*Key
+	at       []func() []*Key   // the keys of each release
+	names    *sync.Map         // childrenOf → the names that children returned
 	groups   map[string][]*Key // keys below a path, by the path
 	grouped  []map[string]bool // the paths that have keys below them, by release
 	fields   map[string]map[string][]*Field
@@ -252,6 +254,13 @@ func parse(in texts) (*Table, error) {
 
 // arrange builds what is derived from the keys.
 func (t *Table) arrange() {
+	t.names = &sync.Map{}
+	t.at = make([]func() []*Key, len(t.versions))
+	for i, v := range t.versions {
+		t.at[i] = sync.OnceValue(func() []*Key {
+			return slices.DeleteFunc(slices.Clone(t.order), func(k *Key) bool { return !k.In(v) || t.group(v, k.Path) })
+		})
+	}
 	t.order = slices.SortedFunc(maps.Values(t.keys), func(a, b *Key) int { return strings.Compare(a.Path.String(), b.Path.String()) })
 	t.groups, t.grouped = map[string][]*Key{}, make([]map[string]bool, len(t.versions))
 	for i := range t.grouped {
@@ -466,8 +475,14 @@ func (t *Table) Key(path Path) (*Key, bool) {
 }
 
 // Keys returns the keys that the chart has at v, by path.
-func (t *Table) Keys(v Version) []*Key {
-	return slices.DeleteFunc(slices.Clone(t.order), func(k *Key) bool { return !k.In(v) || t.group(v, k.Path) })
+func (t *Table) Keys(v Version) []*Key { return slices.Clone(t.keysAt(v)) }
+
+// keysAt is Keys without a copy.
+func (t *Table) keysAt(v Version) []*Key {
+	if i := t.index(v); i >= 0 && i < len(t.at) {
+		return t.at[i]()
+	}
+	return nil
 }
 
 // AllKeys returns every key that the chart has or had, by path.

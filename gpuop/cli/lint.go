@@ -50,6 +50,10 @@ type lintFlags struct {
 	showSecrets bool
 	// groups are the names of the inputs, those of one argument together.
 	groups [][]string
+	// folders are the folders in which inputs were found, by their names.
+	folders map[string]string
+	// unread are the inputs that could not be read.
+	unread []finding.Finding
 }
 
 // linted reads what is to be linted, and returns what the script is called.
@@ -85,7 +89,7 @@ func (e *env) linted(o *lintFlags, path string, args []string) (string, error) {
 		o.groups = append(o.groups, []string{name})
 	}
 	o.options.Files = files
-	o.options.Read = e.read
+	o.options.Read, o.options.Fix = e.beside(name, o.folders), o.fix
 	return name, nil
 }
 
@@ -102,6 +106,7 @@ func (e *env) lint(o *lintFlags, path string, args []string) error {
 	if err != nil {
 		return err
 	}
+	result.Report.Add(o.unread...)
 	for i := range result.Report.Findings {
 		if f := &result.Report.Findings[i]; f.File == lint.CommandName {
 			f.File = name
@@ -113,7 +118,7 @@ func (e *env) lint(o *lintFlags, path string, args []string) error {
 		}
 		return e.unjudged(o, result, name, e.fixed(o.options, result, o.showSecrets))
 	}
-	return e.unjudged(o, result, name, e.answer(answer{Report: result.Report, Text: kinds(result), Data: lintData{result.Kinds, result.Corrected, result.Dropped, result.Left}}))
+	return e.unjudged(o, result, name, e.answer(answer{Report: result.Report, Text: kinds(result), Data: lintData{Kinds: result.Kinds}}))
 }
 
 // unjudged names the inputs in which nothing was judged; a directory is one input. They make an
@@ -123,6 +128,9 @@ func (e *env) unjudged(o *lintFlags, result *lint.Result, script string, answere
 		return answered
 	}
 	unread := map[string]bool{}
+	for _, f := range o.unread {
+		unread[f.File] = true
+	}
 	for _, name := range result.Unjudged {
 		if name == lint.CommandName {
 			name = script
@@ -200,7 +208,7 @@ func count(words []string) []string {
 
 // fixed writes the corrected command, and to the error stream what remains to be done by hand.
 func (e *env) fixed(options lint.Options, before *lint.Result, showSecrets bool) error {
-	options.Command, options.Files, options.Sets = before.Corrected, nil, nil
+	options.Command, options.Files, options.Sets, options.Fix = before.Corrected, nil, nil, false
 	after, err := lint.Lint(options)
 	if err != nil {
 		return err
@@ -250,14 +258,15 @@ func extension(path string) string {
 
 // sources reads the files that the arguments name; scripts are those that end in .sh.
 func (e *env) sources(o *lintFlags, args []string) (files, scripts []lint.Input, err error) {
+	o.folders = map[string]string{}
 	for _, arg := range args {
 		paths := []string{arg}
 		if arg != "-" {
 			info, err := os.Stat(arg)
-			if err != nil {
+			if errors.Is(err, fs.ErrNotExist) {
 				return nil, nil, err
 			}
-			if info.IsDir() {
+			if err == nil && info.IsDir() {
 				if paths, err = lintableIn(arg); err != nil {
 					return nil, nil, err
 				}
@@ -266,8 +275,16 @@ func (e *env) sources(o *lintFlags, args []string) (files, scripts []lint.Input,
 		var names []string
 		for _, path := range paths {
 			data, err := e.read(path)
-			if err != nil {
+			if errors.Is(err, fs.ErrNotExist) && path == arg {
 				return nil, nil, err
+			}
+			if err != nil {
+				o.notRead(path, arg, err)
+				names = append(names, inputName(path))
+				continue
+			}
+			if path != arg {
+				o.folders[path] = arg
 			}
 			input := lint.Input{Name: inputName(path), Data: data, Found: path != arg}
 			names = append(names, input.Name)
@@ -280,6 +297,16 @@ func (e *env) sources(o *lintFlags, args []string) (files, scripts []lint.Input,
 		o.groups = append(o.groups, names)
 	}
 	return files, scripts, nil
+}
+
+// notRead makes a row of an input that cannot be read. One that was found in a folder is a note: nobody has
+// named it.
+func (o *lintFlags) notRead(path, arg string, err error) {
+	f := finding.Finding{ID: "not-read", Severity: finding.Error, File: inputName(path), Reason: "it is not judged: " + err.Error()}
+	if path != arg {
+		f.Severity = finding.Info
+	}
+	o.unread = append(o.unread, f)
 }
 
 var (

@@ -4,10 +4,14 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 )
 
 func example(name string) string { return filepath.Join("..", "..", "docs", "examples", name) }
@@ -187,8 +191,8 @@ func TestInputs(t *testing.T) {
 	if code, out, _ := call("drivr: {enabled: false}\n", "lint", "-"); code != 1 || !strings.Contains(out, "stdin") {
 		t.Errorf("standard input: exit %d\n%s", code, out)
 	}
-	if code, _, errOut := call(strings.Repeat("#", maxInput+1), "lint", "-"); code != 2 || !strings.Contains(errOut, "too large") {
-		t.Errorf("too large: exit %d\n%s", code, errOut)
+	if code, out, _ := call(strings.Repeat("#", maxInput+1), "lint", "-"); code != 2 || !strings.Contains(out, "too large") {
+		t.Errorf("too large: exit %d\n%s", code, out)
 	}
 	if code, _, errOut := call("", "lint", t.TempDir()); code != 2 || !strings.Contains(errOut, "no .yaml") {
 		t.Errorf("empty directory: exit %d\n%s", code, errOut)
@@ -321,5 +325,143 @@ func TestFolderWithScripts(t *testing.T) {
 	}
 	if code, _, stderr := call("", "lint", filepath.Join(dir, "Chart.yaml")); code != 2 {
 		t.Errorf("a file of its own: exit code %d, %s", code, stderr)
+	}
+}
+
+// What cannot be read is a row, and the others are judged: a pipe without a writer, a folder that is a
+// link to itself, a file over the limit.
+func TestInputsThatCannotBeRead(t *testing.T) {
+	dir := t.TempDir()
+	path := func(name string) string { return filepath.Join(dir, name) }
+	if err := syscall.Mkfifo(path("pipe.yaml"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(path("loop"), path("loop")); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"a.yaml": "drivr: {enabled: false}\n", "large.yaml": strings.Repeat("#", maxInput+1)} {
+		if err := os.WriteFile(path(name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	code, out, errOut := call("", "lint", path("pipe.yaml"), path("loop"), path("large.yaml"), path("a.yaml"))
+	for _, want := range []string{"nothing has written to the pipe", "too many levels of symbolic links", "more than 8 MiB", "drivr"} {
+		if !strings.Contains(strings.Join(strings.Fields(out), " "), want) {
+			t.Errorf("no %q in\n%s%s", want, out, errOut)
+		}
+	}
+	if code != exitFindings {
+		t.Errorf("exit %d", code)
+	}
+	// found in a folder, the file over the limit is a note
+	if code, out, _ := call("", "lint", "--fail-on", "info", "-o", "json", dir); code != exitFindings || !strings.Contains(out, "drivr") || strings.Count(out, `"not-read"`) != 1 {
+		t.Errorf("folder: exit %d\n%s", code, out)
+	}
+	if code, out, _ := call("", "lint", path("pipe.yaml")); code != exitBadInput || !strings.Contains(out, "not-read") && !strings.Contains(out, "nothing has written") {
+		t.Errorf("a pipe alone: exit %d\n%s", code, out)
+	}
+}
+
+// A stranger's file cannot have those of the machine printed, nor what secrets it holds itself.
+func TestLintPrintsNoForeignText(t *testing.T) {
+	top := t.TempDir()
+	dir := filepath.Join(top, "repository")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	const secret = "s3cretValueOfSomeone"
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	outside := write("../outside", secret+"\n")
+	if err := os.Symlink(outside, filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	const install = "helm install -n gpu-operator gpu-operator nvidia/gpu-operator --version v26.7.0 "
+	for name, text := range map[string]string{
+		"above.sh":     install + "-f ../outside",
+		"absolute.sh":  install + "-f " + outside,
+		"link.sh":      install + "-f link",
+		"setfile.sh":   install + "--set-file toolkit.enabled=../outside",
+		"own.sh":       install + "-f own",
+		"above.tf":     "resource \"helm_release\" \"g\" {\n  name = \"g\"\n  chart = \"gpu-operator\"\n  repository = \"https://helm.ngc.nvidia.com/nvidia\"\n  values = [file(\"../outside\")]\n}\n",
+		"sensitive.tf": "resource \"helm_release\" \"g\" {\n  name = \"g\"\n  chart = \"gpu-operator\"\n  repository = \"https://helm.ngc.nvidia.com/nvidia\"\n  set_sensitive {\n    name = \"toolkit.enabled\"\n    value = \"" + secret + "\"\n  }\n}\n",
+		"typed.yaml":   "toolkit:\n  enabled: " + secret + "\ndriver:\n  version: []\nmig:\n  strategy: " + secret + "\n",
+		"pair.sh":      install + "--set toolkit.env[0].name=API_TOKEN --set toolkit.env[0].value=" + secret + " --set toolkit.enabled=" + secret,
+		"export.sh":    "export NGC_API_KEY=" + secret + "\nhelm repo add nvidia https://u:" + secret + "@helm.example.com --password " + secret + "\n" + install + "--set drivr.enabled=$NGC_API_KEY --set toolkit.enabled=$NGC_API_KEY --kube-token " + secret,
+	} {
+		path := write(name, text)
+		write("own", secret)
+		for _, format := range []string{"text", "json", "sarif"} {
+			for _, extra := range [][]string{nil, {"--fix"}} {
+				if extra != nil && !strings.HasSuffix(name, ".sh") {
+					continue
+				}
+				_, out, errOut := call("", append([]string{"lint", "-o", format, path}, extra...)...)
+				if strings.Contains(out+errOut, secret) {
+					t.Errorf("%s %s %v: it holds the secret:\n%s%s", name, format, extra, out, errOut)
+				}
+			}
+		}
+	}
+	if _, out, _ := call("", "lint", filepath.Join(dir, "own.sh")); !strings.Contains(out, "the file holds a string") {
+		t.Errorf("a file of the folder is not judged:\n%s", out)
+	}
+}
+
+// A command that is interrupted ends, whatever it waits for.
+func TestInterruptedCommandEnds(t *testing.T) {
+	in, out, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(50*time.Millisecond, cancel)
+	begun := time.Now()
+	code := Run(ctx, []string{"gpuop", "lint", "-"}, "v0", Streams{In: in, Out: io.Discard, Err: io.Discard})
+	if took := time.Since(begun); code != exitBadInput || took > 2*time.Second {
+		t.Errorf("exit %d after %s", code, took)
+	}
+}
+
+func TestManyFlagsAreJudgedFast(t *testing.T) {
+	for _, flag := range []string{" --set foo.bar%d=1", " --set driver.enabled=true%.0d", " --set toolkit.env[%d].name=a"} {
+		var text strings.Builder
+		text.WriteString("helm install g nvidia/gpu-operator -n gpu-operator --version v26.7.0")
+		for i := range 5000 {
+			fmt.Fprintf(&text, flag, i)
+		}
+		begun := time.Now()
+		if code, _, errOut := call(text.String(), "lint", "-c", "-"); code == exitBadInput {
+			t.Fatal(errOut)
+		}
+		if took := time.Since(begun); took > 5*time.Second {
+			t.Errorf("5000 of %s took %s", flag, took)
+		}
+	}
+}
+
+// A small text cannot make much of itself.
+func TestLintIsBounded(t *testing.T) {
+	const install = "helm install -n gpu-operator g nvidia/gpu-operator --version v26.7.0 "
+	for name, text := range map[string]string{
+		"a variable that doubles": "A=aaaaaaaaaaaaaaaa\n" + strings.Repeat("A=\"$A$A\"\n", 40) + install + "--set a=$A",
+		"brackets":                strings.Repeat("(", 200_000) + install,
+		"substitutions":           strings.Repeat("$(", 200_000) + install,
+		"conditions":              strings.Repeat("if ", 200_000) + install,
+		"a large script":          install + "\n" + strings.Repeat("# a comment\n", 100_000),
+	} {
+		begun := time.Now()
+		if code, out, _ := call(text, "lint", "-c", "-"); code == exitClean && name != "a variable that doubles" && name != "a large script" {
+			t.Errorf("%s: %s", name, out)
+		}
+		if took := time.Since(begun); took > 5*time.Second {
+			t.Errorf("%s took %s", name, took)
+		}
 	}
 }

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 
 	"github.com/spf13/cobra"
 
@@ -25,13 +25,9 @@ const (
 	exitNoAnswer = 3 // no cluster answers
 )
 
-// maxInput bounds what a command reads of one file; a Kubernetes object is at most 1.5 MiB.
-const maxInput = 8 << 20
-
 var (
 	errFindings = errors.New("findings")
 	errUsage    = errors.New("usage")
-	errTooLarge = errors.New("input too large")
 )
 
 // Streams are the process's streams. Terminal says whether Out can show color.
@@ -51,6 +47,9 @@ type env struct {
 	verbose bool // rows that are as intended are shown too
 	charts  []string
 	inputs  []string // the files that were read
+	total   int      // bytes of them
+	// cleans says that the command undoes what it did when it is interrupted.
+	cleans atomic.Bool
 	// table is what is known of the chart, with what --chart teaches.
 	table *chart.Table
 	// taught is the release of the last --chart.
@@ -64,7 +63,7 @@ func Run(ctx context.Context, args []string, version string, streams Streams) in
 	e := &env{Streams: streams, version: version}
 	root := newRoot(e, args[0])
 	root.SetArgs(args[1:])
-	err := root.ExecuteContext(ctx)
+	err := e.ended(ctx, root.ExecuteContext)
 	switch {
 	case err == nil:
 		return exitClean
@@ -193,28 +192,6 @@ func exactly(n int, what string) cobra.PositionalArgs {
 		}
 		return fmt.Errorf("%w: want %s, got %d arguments (see %s --help)", errUsage, what, len(args), cmd.CommandPath())
 	}
-}
-
-// read returns the content of the file, or of standard input for "-".
-func (e *env) read(path string) ([]byte, error) {
-	var in io.Reader = e.In
-	if path != "-" {
-		e.inputs = append(e.inputs, path)
-		f, err := os.Open(path)
-		if err != nil {
-			return nil, err
-		}
-		defer f.Close()
-		in = f
-	}
-	data, err := io.ReadAll(io.LimitReader(in, maxInput+1))
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", path, err)
-	}
-	if len(data) > maxInput {
-		return nil, fmt.Errorf("read %s: %w: more than %d MiB", path, errTooLarge, maxInput>>20)
-	}
-	return data, nil
 }
 
 // inputName is how a finding names the file that read was given.

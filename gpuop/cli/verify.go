@@ -138,6 +138,7 @@ func (e *env) smoke(ctx context.Context, state *cluster.State, pods verify.Pods,
 	for _, line := range plan.Describe() {
 		fmt.Fprintf(e.Err, "smoke test: %s\n", line)
 	}
+	e.cleans.Store(true)
 	id := make([]byte, 4)
 	_, _ = rand.Read(id) // it never fails
 	run := verify.NewSmoke(plan, pods, "gpuop-smoke-"+hex.EncodeToString(id), w.deadline)

@@ -16,6 +16,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -29,8 +30,12 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/node"
 )
 
-// maxFile bounds one file of a folder: the pods of 5,000 nodes are about 200 MiB of YAML.
-const maxFile = 512 << 20
+// What a folder or archive may hold in all: the pods of 5,000 nodes are about 200 MiB of YAML, in 8
+// million lines. Each value takes some 100 bytes of memory, however short it is written.
+const (
+	maxBytes  = 512 << 20
+	maxValues = 12_000_000
+)
 
 // A Folder is what was gathered of a cluster: the folder or archive (.tar, .tar.gz, .tgz) that NVIDIA's
 // must-gather script leaves, or files of kubectl get -o yaml or json.
@@ -69,14 +74,16 @@ func (f *Folder) Read(ctx context.Context, kinds ...Kind) (*State, error) {
 
 // A gathering is one Read on its way.
 type gathering struct {
-	state   *State
-	trim    *trimmer
-	files   map[Kind]string // the file that speaks of the kind
-	partial map[Kind]string // why the list is not whole
-	broken  map[Kind]string // what is wrong with its file
-	seen    map[string]bool // objects, since two files may hold one
-	newest  time.Time       // of the objects
-	written time.Time       // of the files
+	// bytes and values are what was read.
+	bytes, values int
+	state         *State
+	trim          *trimmer
+	files         map[Kind]string // the file that speaks of the kind
+	partial       map[Kind]string // why the list is not whole
+	broken        map[Kind]string // what is wrong with its file
+	seen          map[string]bool // objects, since two files may hold one
+	newest        time.Time       // of the objects
+	written       time.Time       // of the files
 }
 
 // names are the files whose name says what they hold, where they hold nothing or are broken. The
@@ -133,7 +140,7 @@ func (g *gathering) path(at, name string, written time.Time) error {
 	if !wanted(name) {
 		return nil
 	}
-	f, err := os.Open(at)
+	f, err := os.OpenFile(at, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe in a folder is not waited for
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrInput, err)
 	}
@@ -186,12 +193,14 @@ func wanted(name string) bool {
 }
 
 func (g *gathering) file(name string, in io.Reader, written time.Time) error {
-	data, err := io.ReadAll(io.LimitReader(in, maxFile+1))
+	data, err := io.ReadAll(io.LimitReader(in, int64(maxBytes-g.bytes+1)))
 	if err != nil {
 		return fmt.Errorf("%w: %s: %w", ErrInput, name, err)
 	}
-	if len(data) > maxFile {
-		return fmt.Errorf("%w: %s is larger than %d MiB", ErrInput, name, maxFile>>20)
+	g.bytes += len(data)
+	g.values += bytes.Count(data, []byte{'\n'}) + bytes.Count(data, []byte{','})
+	if g.bytes > maxBytes || g.values > maxValues {
+		return fmt.Errorf("%w: %s: with it there are more than %d MiB or %d million values", ErrInput, name, maxBytes>>20, maxValues/1_000_000)
 	}
 	if written.After(g.written) {
 		g.written = written

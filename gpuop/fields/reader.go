@@ -299,10 +299,28 @@ func describe(n *yaml.Node) string {
 		return "a mapping"
 	case n.Kind == yaml.SequenceNode:
 		return "a list"
-	case n.Tag == "!!str":
+	case n.Tag == "!!str" && Plain(n.Value):
 		return "the string " + strconv.Quote(n.Value)
+	case n.Tag == "!!str":
+		return "a string"
 	}
 	return n.Value
+}
+
+// plain are words that are often written for a switch or for nothing.
+var plain = []string{"", "true", "false", "yes", "no", "on", "off", "y", "n", "enable", "disable", "enabled", "disabled", "null", "none", "nil", "default", "auto"}
+
+// reference is a text that another program replaces: $NAME, ${NAME}, {{ … }}, <name>.
+var reference = regexp.MustCompile(`^(\$\{?[A-Za-z_][\w.]*\}?|\$\(.*\)|[^{}]*\{\{.*\}\}[^{}]*|<[\w .-]+>)$`)
+
+// Plain reports whether a text is a number, an amount, a switch or a reference, which a message may repeat.
+// Any other text of an input may be a secret.
+func Plain(text string) bool {
+	if reference.MatchString(text) {
+		return true
+	}
+	const most = 12 // 4194304Mi
+	return slices.Contains(plain, strings.ToLower(strings.TrimSpace(text))) || len(text) <= most && text != "" && strings.ContainsRune("0123456789-+.", rune(text[0])) && strings.Trim(text, "0123456789-+.eEkKmMgGtTiBbsh%") == ""
 }
 
 // Of returns the fields of a mapping without judging them, and none of anything else.

@@ -116,7 +116,7 @@ func (in *installation) mayBeDead(s *setting) bool {
 	if s.dropped || s.unknown || s.renamed != nil || !in.flags && in.repeatsDefault(s) {
 		return false
 	}
-	return in.table.Judge(in.version, s.Path).Status != chart.Unknown
+	return in.verdict(s).Status != chart.Unknown
 }
 
 // repeatsDefault reports whether the setting says what the chart says anyway.

@@ -487,7 +487,9 @@ func (r *run) file(s *script, name string) (data []byte, line int, err error) {
 	if r.read == nil {
 		return nil, 0, errNotRead
 	}
-	data, err = r.read(name)
+	if data, err = r.read(r.name, name); err == nil {
+		r.learn(string(data))
+	}
 	return data, 0, err
 }
 

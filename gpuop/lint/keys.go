@@ -29,7 +29,7 @@ var keyRules = map[chart.Status]func(*installation, *setting, chart.Verdict){
 func (in *installation) keys() {
 	in.byParent, in.deep = map[string]int{}, map[string]int{}
 	for _, s := range in.settings {
-		v := in.table.Judge(in.version, s.Path)
+		v := in.verdict(s)
 		if rule := keyRules[v.Status]; rule != nil {
 			rule(in, s, v)
 		}

@@ -49,8 +49,10 @@ type Options struct {
 	Sets []string
 	// Taints are taints of the GPU nodes, as kubectl taint writes them: key[=value]:Effect.
 	Taints []string
-	// Read returns the content of a file that a command names; nil reads none.
-	Read func(name string) ([]byte, error)
+	// Read returns the content of a file that the input file names; nil reads none.
+	Read func(file, name string) ([]byte, error)
+	// Fix makes Result.Corrected.
+	Fix bool
 }
 
 // A Result is what was found.
@@ -68,7 +70,7 @@ type Result struct {
 	// Left is what has a correction that Corrected does not make: values in files, and lines of
 	// here-documents that would go.
 	Left []Left `json:"left,omitempty"`
-	// Corrected is the command as it should be; empty without a command.
+	// Corrected is the command as it should be; empty without a command, or without Options.Fix.
 	Corrected string `json:"corrected,omitempty"`
 }
 
@@ -95,10 +97,12 @@ type correction struct {
 
 // run is one run of the linter.
 type run struct {
-	table       *chart.Table
-	version     chart.Version // the zero value when the input decides
-	name        string
-	read        func(string) ([]byte, error)
+	table   *chart.Table
+	version chart.Version // the zero value when the input decides
+	name    string
+	read    func(file, name string) ([]byte, error)
+	// secrets are values that nothing which is printed may hold.
+	secrets     []string
 	taints      []node.Taint
 	sets        []string
 	findings    []finding.Finding
@@ -129,7 +133,7 @@ type run struct {
 // finding.
 func Lint(o Options) (*Result, error) {
 	result, r, err := lintOnce(o)
-	if err != nil || o.Command == "" {
+	if err != nil || o.Command == "" || !o.Fix {
 		return result, err
 	}
 	result.Corrected = r.corrected()
@@ -174,6 +178,7 @@ func lintOnce(o Options) (*Result, *run, error) {
 	// documents are read before anything is judged, since the taints of one node file matter to the
 	// others
 	for _, f := range o.Files {
+		r.learn(string(f.Data))
 		r.within(f.Name, func() {
 			if f.Script {
 				r.script(f.Name, string(f.Data))
@@ -183,7 +188,9 @@ func lintOnce(o Options) (*Result, *run, error) {
 			}
 		})
 	}
+	r.learn(strings.Join(o.Sets, "\n"))
 	if o.Command != "" {
+		r.learn(o.Command)
 		r.within(CommandName, func() { r.script(CommandName, o.Command) })
 	}
 	if len(o.Files) == 0 && len(o.Sets) > 0 && o.Command == "" {
@@ -197,6 +204,13 @@ func lintOnce(o Options) (*Result, *run, error) {
 	r.ofTemplates()
 	if r.newer {
 		lenient(r.findings)
+	}
+	r.masked(r.findings)
+	for i := range r.dropped {
+		r.dropped[i].Proof = replaceSecrets(r.dropped[i].Proof, r.secrets)
+	}
+	for i := range r.left {
+		r.left[i].Fix = replaceSecrets(r.left[i].Fix, r.secrets)
 	}
 	result := &Result{Kinds: r.kinds, Dropped: r.dropped, Judged: r.judged, Unjudged: r.unjudged(o)}
 	result.Report.Add(r.findings...)

@@ -18,6 +18,7 @@ import (
 
 func judge(t testing.TB, o lint.Options) *lint.Result {
 	t.Helper()
+	o.Fix = true
 	result, err := lint.Lint(o)
 	if err != nil {
 		t.Fatal(err)
@@ -275,7 +276,7 @@ func TestUnusableOptions(t *testing.T) {
 func TestValuesFilesOfACommand(t *testing.T) {
 	result := judge(t, lint.Options{
 		Command: "helm upgrade --install gpu-operator nvidia/gpu-operator -n gpu-operator -f my.yaml -f gone.yaml --set toolkit.enabled=$X \\\n  --set mig.strategy=mixd",
-		Read: func(name string) ([]byte, error) {
+		Read: func(_, name string) ([]byte, error) {
 			if name == "my.yaml" {
 				return []byte("driver:\n  enabled: false\n  version: 580.1.1\n"), nil
 			}

@@ -104,6 +104,10 @@ func parseScript(text string) *script {
 		s.findings = append(s.findings, finding.Finding{ID: "not-posix", Severity: finding.Info,
 			Reason: "the lines are continued as PowerShell or cmd do it; judged as if by \\", Source: sourceShell})
 	}
+	if reason := tooComplex(s.text); reason != "" {
+		s.findings = append(s.findings, finding.Finding{ID: "not-judged", Severity: finding.Info, Reason: reason})
+		return s
+	}
 	parser := syntax.NewParser(syntax.Variant(syntax.LangBash))
 	text, masked := maskPlaceholders(s.text)
 	file, err := parser.Parse(strings.NewReader(text), "")
@@ -409,7 +413,11 @@ func (r *scriptReader) words(w *syntax.Word) []word {
 		return []word{out}
 	}
 	list, err := expand.Fields(r.config(), w)
-	if err != nil {
+	size := 0
+	for _, value := range list {
+		size += len(value)
+	}
+	if err != nil || size > maxWord {
 		out.value, out.dynamic = out.raw, true
 		return []word{out}
 	}

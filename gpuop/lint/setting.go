@@ -163,6 +163,38 @@ type installation struct {
 	resource bool
 	// byParent and deep find the mistake about a wrong name again.
 	byParent, deep map[string]int
+	// byName are the settings of each name, and byElement those that set an element of the list at a path;
+	// both are of the first indexed settings.
+	byName, byElement map[string][]*setting
+	indexed           int
+	verdicts          map[*setting]chart.Verdict
+}
+
+// verdict is what the chart says of the setting's path.
+func (in *installation) verdict(s *setting) chart.Verdict {
+	v, known := in.verdicts[s]
+	if !known {
+		if in.verdicts == nil {
+			in.verdicts = map[*setting]chart.Verdict{}
+		}
+		v = in.table.Judge(in.version, s.Path)
+		in.verdicts[s] = v
+	}
+	return v
+}
+
+// index brings byName and byElement up to the settings.
+func (in *installation) index() {
+	if in.byName == nil || in.indexed > len(in.settings) {
+		in.byName, in.byElement, in.indexed = map[string][]*setting{}, map[string][]*setting{}, 0
+	}
+	for _, s := range in.settings[in.indexed:] {
+		in.byName[s.name()] = append(in.byName[s.name()], s)
+		if s.element != "" {
+			in.byElement[s.Path.String()] = append(in.byElement[s.Path.String()], s)
+		}
+	}
+	in.indexed = len(in.settings)
 }
 
 // add reports a mistake at the first of the settings.
@@ -181,12 +213,12 @@ func (in *installation) add(id string, severity finding.Severity, reason, fix, s
 
 // explicit returns the setting that decides the path, or nil when the user gives none.
 func (in *installation) explicit(path string) *setting {
-	for i := len(in.settings) - 1; i >= 0; i-- {
-		if in.settings[i].name() == path {
-			return in.settings[i]
-		}
+	in.index()
+	all := in.byName[path]
+	if len(all) == 0 {
+		return nil
 	}
-	return nil
+	return all[len(all)-1]
 }
 
 // value returns what the chart sees at the path: the user's setting or the default. ok is false
@@ -237,14 +269,18 @@ func (in *installation) findings() []finding.Finding {
 		severity        finding.Severity
 	}
 	at := map[kind]int{}
+	more := map[int][]string{}
 	for _, m := range in.mistakes {
 		k := kind{m.ID, m.Reason, m.Fix, m.Severity}
 		if i, seen := at[k]; in.flags && seen && m.Subject != "" {
-			out[i].Subject += ", " + m.Subject
+			more[i] = append(more[i], m.Subject)
 			continue
 		}
 		at[k] = len(out)
 		out = append(out, m.Finding)
+	}
+	for i, subjects := range more {
+		out[i].Subject = strings.Join(append([]string{out[i].Subject}, subjects...), ", ")
 	}
 	return out
 }
@@ -253,10 +289,8 @@ func (in *installation) findings() []finding.Finding {
 // no flag does, and the list is nil when a part of it is not known. Helm lets such flags replace
 // the chart's list.
 func (in *installation) elements(path string) (list []any, known bool) {
-	for _, s := range in.settings {
-		if s.element == "" || s.Path.String() != path {
-			continue
-		}
+	in.index()
+	for _, s := range in.byElement[path] {
 		known = true
 		m := elementText.FindStringSubmatch(s.element)
 		if m == nil || s.unknown {

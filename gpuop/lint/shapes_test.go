@@ -159,7 +159,7 @@ func TestPublishedShapes(t *testing.T) {
 			judged: true, want: []string{"info not-judged helm_release gpu @6", "error unknown-key drivr @8"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			o := lint.Options{Command: tt.command, Read: func(name string) ([]byte, error) {
+			o := lint.Options{Command: tt.command, Read: func(_, name string) ([]byte, error) {
 				if text, ok := tt.beside[name]; ok {
 					return []byte(text), nil
 				}

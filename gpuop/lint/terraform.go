@@ -232,14 +232,22 @@ func (f *terraformFile) release(b *hclsyntax.Block) bool {
 	}
 	for _, name := range []string{"set", "set_sensitive", "set_list"} {
 		if a := attributes[name]; a != nil {
-			use.parameters = append(use.parameters, f.node(a.Expr))
+			n := f.node(a.Expr)
+			use.parameters = append(use.parameters, n)
+			if name == "set_sensitive" {
+				f.sensitive(n)
+			}
 		}
 	}
 	blocks := &yaml.Node{Kind: yaml.SequenceNode, Line: b.Range().Start.Line}
 	for _, inner := range b.Body.Blocks {
 		switch {
 		case slices.Contains([]string{"set", "set_sensitive", "set_list"}, inner.Type):
-			blocks.Content = append(blocks.Content, f.attributes(inner.Body))
+			n := f.attributes(inner.Body)
+			blocks.Content = append(blocks.Content, n)
+			if inner.Type == "set_sensitive" {
+				f.sensitive(n)
+			}
 		case inner.Type == "dynamic":
 			f.report(inner.Range(), "not-judged", finding.Info, "dynamic "+strings.Join(inner.Labels, " "), "Terraform computes these settings, so they are not judged", "")
 		}
@@ -410,9 +418,13 @@ func (r *run) beside(file, name string) ([]byte, string, error) {
 	if r.read == nil {
 		return nil, name, errNotRead
 	}
+	shown := name
 	if !path.IsAbs(name) {
-		name = path.Join(path.Dir(file), name)
+		shown = path.Join(path.Dir(file), name)
 	}
-	data, err := r.read(name)
-	return data, name, err
+	data, err := r.read(file, shown)
+	if err == nil {
+		r.learn(string(data))
+	}
+	return data, shown, err
 }

@@ -39,7 +39,7 @@ func TestTerraform(t *testing.T) {
 		{"too deep", "a = " + strings.Repeat("[", 100_000), []string{"error too-large"}},
 	} {
 		t.Run(tt.row, func(t *testing.T) {
-			read := func(name string) ([]byte, error) {
+			read := func(_, name string) ([]byte, error) {
 				if name != "dir/v.yaml" {
 					return nil, errors.New("not here")
 				}

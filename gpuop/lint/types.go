@@ -47,7 +47,7 @@ func (in *installation) allowed(s *setting) []string {
 // a custom resource against its definition.
 func (in *installation) types() {
 	for _, s := range in.settings {
-		v := in.table.Judge(in.version, s.Path)
+		v := in.verdict(s)
 		if v.Status != chart.Known && v.Status != chart.Free || s.unknown || s.Value == nil || s.renamed != nil {
 			continue
 		}
@@ -179,7 +179,8 @@ func quoted(n *yaml.Node, line, column int) *yaml.Node {
 // alone reports whether a --set flag may become --set-string, which Helm applies after every --set:
 // no other flag may decide the same value.
 func (in *installation) alone(s *setting) bool {
-	return s.typed && !in.opaque && !slices.ContainsFunc(in.settings, func(other *setting) bool { return other != s && !other.dropped && other.name() == s.name() })
+	in.index()
+	return s.typed && !in.opaque && !slices.ContainsFunc(in.byName[s.name()], func(other *setting) bool { return other != s && !other.dropped })
 }
 
 func (in *installation) enumeration(s *setting, allowed []string) {
@@ -195,7 +196,11 @@ func (in *installation) enumeration(s *setting, allowed []string) {
 		fix = "write " + near
 		s.changed = &near
 	}
-	in.add("wrong-value", finding.Error, fmt.Sprintf("found %q, want %s; the API server refuses the ClusterPolicy", s.text(), alternatives(quoted)), fix, sourceCRD, s)
+	found := strconv.Quote(s.text())
+	if fix == "" && !fields.Plain(s.text()) {
+		found = "a text"
+	}
+	in.add("wrong-value", finding.Error, fmt.Sprintf("found %s, want %s; the API server refuses the ClusterPolicy", found, alternatives(quoted)), fix, sourceCRD, s)
 }
 
 // compared are switches that a template compares with true or false, and the release since when: for a text
@@ -248,6 +253,9 @@ func describe(v any) string {
 	case map[string]any:
 		return "a group of keys"
 	case string:
+		if !fields.Plain(v) {
+			return "a text"
+		}
 		return fmt.Sprintf("%q", v)
 	default:
 		return scalarText(v)

@@ -11,6 +11,10 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 )
 
+// maxActions bounds the actions of a template: the parser recurses into those within each other. The
+// largest template of the chart has some 600.
+const maxActions = 20_000
+
 // readTemplates notes what the templates of a chart read; below is the path of the chart's values.
 func readTemplates(f files, below chart.Path, into *chart.Release) error {
 	for _, p := range slices.Sorted(maps.Keys(f)) {
@@ -20,6 +24,9 @@ func readTemplates(f files, below chart.Path, into *chart.Release) error {
 		tree := parse.New(p)
 		tree.Mode = parse.SkipFuncCheck
 		set := map[string]*parse.Tree{}
+		if n := strings.Count(string(f[p]), "{{"); n > maxActions {
+			return fmt.Errorf("%w %s: %d actions in a template, at most %d are read", ErrChart, p, n, maxActions)
+		}
 		if _, err := tree.Parse(string(f[p]), "", "", set); err != nil {
 			return fmt.Errorf("%s: %w", p, err)
 		}

@@ -1,0 +1,37 @@
+package lint
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+// Bounds of what a text may make of itself. Parsers of shell and Terraform recurse, and a stack that is
+// used up ends the program.
+const (
+	maxSource = 1 << 20  // bytes of a script or Terraform file
+	maxDepth  = 2000     // brackets and blocks within each other
+	maxWord   = 64 << 10 // bytes of a word once its variables are expanded
+)
+
+var nested = regexp.MustCompile(`[({\[` + "`" + `]|[)}\]]|\b(?:if|while|until|for|case|select)\b|\b(?:fi|done|esac)\b`)
+
+// tooComplex says why a script or Terraform file is not judged; empty where it is.
+func tooComplex(source string) string {
+	if len(source) > maxSource {
+		return fmt.Sprintf("it is larger than %d MiB, so it is not judged", maxSource>>20)
+	}
+	depth := 0
+	for _, m := range nested.FindAllString(source, -1) {
+		switch {
+		case strings.Contains(")}]", m), m == "fi", m == "done", m == "esac":
+			depth = max(0, depth-1)
+		default:
+			depth++
+		}
+		if depth > maxDepth {
+			return "brackets or blocks stand too deep within each other, so it is not judged"
+		}
+	}
+	return ""
+}
