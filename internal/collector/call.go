@@ -8,11 +8,16 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// call runs do on the worker with the read timeout, and returns its error. Past the read timeout
-// the page says that the driver does not answer. See callFor.
+// call runs do on the worker and returns its error. An answer that comes later than the read timeout
+// is taken for three intervals, and the latest page with data stays for as long. See callFor.
 func (l *Loop) call(ctx context.Context, do func(context.Context) error) error {
 	l.patience.Store(int64(min(l.opt.HangLimit, l.opt.validFor())))
-	return l.callFor(ctx, l.opt.readTimeout(), l.publishTimeout, do)
+	fresh := snapshotIntervals * l.opt.Plan.Interval
+	first := l.opt.readTimeout()
+	if l.lastErr == nil {
+		first = max(first, time.Until(l.served.Add(fresh)))
+	}
+	return l.callFor(ctx, max(l.opt.readTimeout(), fresh), first, l.publishTimeout, do)
 }
 
 // callOpen is call for what opens a session: engines and drivers that start take far longer than a
@@ -20,17 +25,17 @@ func (l *Loop) call(ctx context.Context, do func(context.Context) error) error {
 // again.
 func (l *Loop) callOpen(ctx context.Context, do func(context.Context) error) error {
 	l.patience.Store(int64(l.opt.HangLimit))
-	return l.callFor(ctx, l.opt.HangLimit-l.opt.HangLimit/8, l.publishOpening, do)
+	return l.callFor(ctx, l.opt.HangLimit-l.opt.HangLimit/8, l.opt.readTimeout(), l.publishOpening, do)
 }
 
 // callFor runs do on the worker, with a context that ends after timeout, and waits until it has
-// returned. Past the read timeout, and again on every interval, it calls late, which publishes a
-// page that says so. It returns gpu.ErrWedged once the hang limit is over: the call is then left
+// returned. After first, and again on every interval, it calls late, which publishes a page that
+// says so. It returns gpu.ErrWedged once the hang limit is over: the call is then left
 // behind, and no other may be started.
 //
 // While the call is under way a reload waits. When ctx ends, the call has the close timeout to
 // return.
-func (l *Loop) callFor(ctx context.Context, timeout time.Duration, late func(begin time.Time), do func(context.Context) error) error {
+func (l *Loop) callFor(ctx context.Context, timeout, firstLate time.Duration, late func(begin time.Time), do func(context.Context) error) error {
 	begin := time.Now()
 	l.pending.Store(int64(begin.Sub(l.born)) + 1)
 	defer l.pending.Store(0)
@@ -41,10 +46,8 @@ func (l *Loop) callFor(ctx context.Context, timeout time.Duration, late func(beg
 		return err
 	}
 
-	first := time.NewTimer(l.opt.readTimeout() - time.Since(begin))
-	defer first.Stop()
-	again := time.NewTicker(max(l.opt.Plan.Interval, l.opt.readTimeout()))
-	defer again.Stop()
+	next := time.NewTimer(firstLate - time.Since(begin))
+	defer next.Stop()
 	wedged := time.NewTimer(l.opt.HangLimit - time.Since(begin))
 	defer wedged.Stop()
 	stop := ctx.Done()
@@ -53,14 +56,11 @@ func (l *Loop) callFor(ctx context.Context, timeout time.Duration, late func(beg
 		select {
 		case err := <-l.worker.done:
 			return err
-		case <-first.C:
+		case <-next.C:
 			if ctx.Err() == nil {
 				late(begin)
 			}
-		case <-again.C:
-			if ctx.Err() == nil {
-				late(begin)
-			}
+			next.Reset(max(l.opt.Plan.Interval, l.opt.readTimeout()))
 		case <-wedged.C:
 			return l.wedge(fmt.Errorf("%w for %v", gpu.ErrWedged, l.opt.HangLimit))
 		case <-stop:

@@ -102,7 +102,9 @@ type Loop struct {
 	merger       merger
 	valid        time.Time // until when the latest page may be served
 	owners       []*gpu.Owners
-	lastErr      error // of the previous cycle, so that only changes are logged
+	lastErr      error     // of the previous cycle, so that only changes are logged
+	served       time.Time // when the latest page with data was
+	late         bool      // the latest Read was
 
 	ready atomic.Bool
 	born  time.Time
@@ -321,6 +323,12 @@ func (l *Loop) cycle(ctx context.Context) error {
 		return l.session.Err()
 	default:
 	}
+	if took := time.Since(began); took < l.opt.readTimeout() {
+		l.late = false
+	} else if !l.late {
+		l.late = true
+		l.opt.Log.Warn("The driver answers late", "after", took.Round(time.Millisecond))
+	}
 	if readErr != nil {
 		l.countEvents(begin)
 		l.fail(stageRead, readErr)
@@ -365,6 +373,7 @@ func (l *Loop) serveBatch(ctx context.Context, began, begin time.Time) {
 	l.metrics.dropped.WithLabelValues(snapshot.DroppedStale).Add(float64(l.builder.Stale))
 	l.metrics.dropped.WithLabelValues(snapshot.DroppedRange).Add(float64(l.builder.OutOfRange))
 	l.publish(snap)
+	l.served = time.Now()
 	l.ready.Store(true)
 	if l.lastErr != nil {
 		l.opt.Log.Info("Collection works")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -405,12 +406,14 @@ func TestHangingReadIsReported(t *testing.T) {
 			}
 		})
 		r.wait(2 * interval)
+		r.has("UTIL{0} 50") // fresh still
+		r.wait(interval)
 		r.has("error timeout")
 		r.hasNot("UTIL")
 		if err := r.loop.Healthy(); err != nil {
 			t.Errorf("unhealthy before the limit: %v", err)
 		}
-		r.wait(4*interval + time.Second) // that of a page
+		r.wait(3*interval + time.Second) // that of a page
 		if err := r.loop.Healthy(); !errors.Is(err, gpu.ErrWedged) {
 			t.Errorf("Healthy past the limit: %v, want gpu.ErrWedged", err)
 		}
@@ -426,6 +429,58 @@ func TestHangingReadIsReported(t *testing.T) {
 		r.metric("dcgm_exporter_collect_success{} 1")
 		r.stop()
 	})
+}
+
+// An answer that comes late is served, as long as it is no older than three intervals, and the page
+// before it stays meanwhile. A driver that heeds its deadline has that time, too.
+func TestALateAnswerIsServed(t *testing.T) {
+	for _, c := range []struct {
+		every, takes time.Duration
+		served       bool
+	}{
+		{time.Second, 900 * time.Millisecond, true},
+		{time.Second, 1500 * time.Millisecond, true},
+		{3 * time.Second, 4 * time.Second, true},
+		{30 * time.Second, 11 * time.Second, true},
+		{30 * time.Second, 55 * time.Second, true},
+		{time.Second, 4 * time.Second, false},
+	} {
+		t.Run(fmt.Sprint(c.takes, " of ", c.every), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var log strings.Builder
+				f := &fake{gpus: 1}
+				r := start(t, f, func(o *loop.Options) {
+					o.Plan.Interval, o.Log = c.every, slog.New(slog.NewTextHandler(&log, nil))
+				})
+				f.set(func() {
+					f.read = func(ctx context.Context, b *gpu.Batch) error {
+						time.Sleep(c.takes)
+						if ctx.Err() != nil {
+							return ctx.Err()
+						}
+						b.Add(0, 0, gpu.Int(50), time.Now())
+						return nil
+					}
+				})
+				r.wait(20 * max(c.every, c.takes))
+				empty := 0
+				for _, page := range r.all()[1:] {
+					if !strings.Contains(page, "UTIL{0} 50") {
+						empty++
+					}
+				}
+				if n := len(r.all()); c.served != (empty == 0) || n < 15 {
+					t.Errorf("%d pages, %d of them without data", n, empty)
+				}
+				if n := strings.Count(log.String(), "answers late"); c.served && (n == 1) != (c.takes >= min(max(c.every, time.Second), 10*time.Second)) {
+					t.Errorf("%d lines say that the driver is late", n)
+				}
+				r.cancel()
+				<-r.result
+				time.Sleep(c.takes) // the call under way
+			})
+		})
+	}
 }
 
 func TestWedgedDriverEndsRun(t *testing.T) {
