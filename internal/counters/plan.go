@@ -44,7 +44,7 @@ func NewPlan(requests []Request, o PlanOptions) *gpu.Plan {
 		}
 		c := gpu.Counter{
 			Name: r.Name, Type: r.Type, Help: r.Help, Scale: r.Named.Scale,
-			Field: b.field(r.Named.Entry, r), OfGPUs: ofGPUs(r.Named.Entry.Levels), OfMachine: r.Named.Entry.Levels.Has(gpu.KindNode),
+			Field: b.field(r.Named.Entry, r), OfGPUs: ofGPUs(&r.Named.Entry), OfMachine: r.Named.Entry.Levels.Has(gpu.KindNode),
 		}
 		b.plan.Counters = append(b.plan.Counters, c)
 	}
@@ -112,8 +112,8 @@ func shorter(a, b, plan time.Duration) time.Duration {
 }
 
 // ofGPUs reports whether GPUs have a field that none of their instances has.
-func ofGPUs(levels gpu.Kinds) bool {
-	return !levels.Has(gpu.KindGPUInstance) && (levels.Has(gpu.KindGPU) || levels.Has(gpu.KindNode))
+func ofGPUs(e *catalog.Entry) bool {
+	return !e.Profiling && !e.Levels.Has(gpu.KindGPUInstance) && (e.Levels.Has(gpu.KindGPU) || e.Levels.Has(gpu.KindNode))
 }
 
 // levels returns the kinds of entities that a field is read for.

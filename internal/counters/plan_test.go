@@ -172,3 +172,23 @@ func TestAlertXIDsHaveAMeaning(t *testing.T) {
 		}
 	}
 }
+
+// Profiling of a whole GPU is no value of its instances: dcgm-exporter, which repeats other values
+// of a GPU for each of its instances, serves PCIe and NVLink traffic for the GPU alone.
+func TestProfilingOfGPUsIsNotRepeated(t *testing.T) {
+	var requests []counters.Request
+	for _, name := range []string{"DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_PROF_PCIE_TX_BYTES", "DCGM_FI_PROF_NVLINK_RX_BYTES", "DCGM_FI_PROF_GR_ENGINE_ACTIVE"} {
+		r, err := counters.NewRequest(name, gpu.MetricGauge, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		requests = append(requests, r)
+	}
+	var got []bool
+	for _, c := range counters.NewPlan(requests, counters.PlanOptions{}).Counters {
+		got = append(got, c.OfGPUs)
+	}
+	if diff := cmp.Diff([]bool{true, false, false, false}, got); diff != "" {
+		t.Errorf("repeated for instances (-want +got):\n%s", diff)
+	}
+}
