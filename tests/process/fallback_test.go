@@ -17,13 +17,10 @@ func both(t *testing.T) (*fakedcgm.Engine, []string) {
 	t.Helper()
 	engine, env := fakedcgm.NewFor(t, node()...)
 	dcgm, err := fakedcgm.Build()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fakedcgm.Need(t, err)
 	nvml := t.TempDir()
-	if _, err := fakenvml.Build(nvml); err != nil {
-		fakenvml.Need(t, err)
-	}
+	_, err = fakenvml.Build(nvml)
+	fakenvml.Need(t, err)
 	return engine, append(append(env, fakenvml.NewFor(t, "gpus 8").Env()...), "LD_LIBRARY_PATH="+dcgm+":"+nvml)
 }
 

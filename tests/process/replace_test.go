@@ -45,9 +45,7 @@ func (r *running) wasReplaced() {
 func TestDCGMUpgradedBeneath(t *testing.T) {
 	t.Parallel()
 	built, err := fakedcgm.Build()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fakedcgm.Need(t, err)
 	library := "libdcgm.so.4"
 	for name, c := range map[string]struct {
 		args []string

@@ -17,7 +17,7 @@ func New(Options) *Source { return &Source{} }
 
 // Open returns an error that wraps gpu.ErrUnavailable.
 func (*Source) Open(context.Context, *gpu.Plan) (*Session, error) {
-	return nil, fmt.Errorf("nvml: %w: this binary was built without cgo", gpu.ErrUnavailable)
+	return nil, fmt.Errorf("nvml: %w: libnvidia-ml.so.1 cannot be loaded: this binary was built without cgo", gpu.ErrUnavailable)
 }
 
 // Reads returns false: what is read is known to builds with cgo alone.

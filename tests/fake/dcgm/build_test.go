@@ -7,7 +7,7 @@ import (
 
 func TestBuildIsCached(t *testing.T) {
 	dir, err := Build()
-	need(t, err)
+	Need(t, err)
 	before, err := os.Stat(dir + "/" + soname)
 	if err != nil {
 		t.Fatal(err)

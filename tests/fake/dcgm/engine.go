@@ -84,12 +84,12 @@ func Require(t testing.TB) {
 	if os.Getenv(envScript) != "" {
 		return
 	}
-	need(t, ErrNoCompiler)
+	Need(t, ErrNoCompiler)
 }
 
-// need ends the test if the library could not be built: it skips where there is no compiler, and
+// Need ends the test if the library could not be built: it skips where there is no compiler, and
 // fails everywhere else and where CI is true.
-func need(t testing.TB, err error) {
+func Need(t testing.TB, err error) {
 	t.Helper()
 	switch {
 	case err == nil:
@@ -105,7 +105,7 @@ func need(t testing.TB, err error) {
 func NewFor(t testing.TB, lines ...string) (*Engine, []string) {
 	t.Helper()
 	dir, err := Build()
-	need(t, err)
+	Need(t, err)
 	files := t.TempDir()
 	e := newEngine(t, filepath.Join(files, "script"), filepath.Join(files, "counters"), lines)
 	return e, []string{envLibrary + "=" + dir, envScript + "=" + e.script, envCounters + "=" + e.counters}
