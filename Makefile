@@ -167,7 +167,7 @@ packages-test: cross ## Install, upgrade and remove the packages in a minimal De
 	@$(call counted,$(GO) test -count=1 -tags packages -timeout 20m -v ./tests/packages)
 
 .PHONY: release
-release: cross ## Build every part of the release VERSION=v0.1.0 from its tag into dist/VERSION: docs/releasing.md
+release: cross ## Build every part of the release VERSION=v0.1.0 from its tag into dist/VERSION: docs/contributing.md
 	VERSION=$(VERSION) REVISION=$(REVISION) EPOCH=$(EPOCH) ARCHES='$(ARCHES)' deployment/release/build.sh dist/$(VERSION)
 
 .PHONY: ci

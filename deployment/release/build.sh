@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds everything that a release has, from one tag, into a folder: "make release VERSION=v0.1.0" runs it. docs/releasing.md
+# Builds everything that a release has, from one tag, into a folder: "make release VERSION=v0.1.0" runs it. docs/contributing.md
 # lists the files.
 #
 #   build.sh FOLDER      VERSION=v0.1.0  EPOCH=…  REVISION=…  ARCHES="amd64 arm64"

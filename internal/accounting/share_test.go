@@ -59,7 +59,7 @@ func TestSharesOfOneGPU(t *testing.T) {
 				restUtil:  of{whole: 0.2}, restMemory: of{whole: 500 << 20}, restActive: of{whole: 2}, restEnergy: of{whole: 400},
 			},
 		},
-		"the example of docs/sharing.md": {
+		"the example of docs/attribution.md": {
 			[]moment{at(0, two, nil), at(1, two, runs(process(1, 0.4, 300), process(2, 0.1, 100), process(100, 0.1, 50)))},
 			reported{
 				podUtil: of{a: 0.4, b: 0.1}, podMemory: of{a: 300 << 20, b: 100 << 20}, podActive: of{a: 4, b: 1}, podAllocated: of{a: 2.5, b: 2.5},

@@ -5,13 +5,15 @@ import (
 	"path/filepath"
 	"regexp"
 	"strconv"
+	"strings"
 	"testing"
 )
 
 // mapRow is a row of the map in docs/architecture.md: layer, folder, what it does.
 var mapRow = regexp.MustCompile("(?m)^\\| (\\d+|–) \\| `([^`]+)` \\| (.+) \\|$")
 
-// The map names every package once, with the layer that the import rule has it in.
+// The map names every package of the exporter once, with the layer that the import rule has it in, and each tree outside of
+// the layers by its root.
 func TestMapIsTheTree(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "architecture.md"))
 	if err != nil {
@@ -24,12 +26,14 @@ func TestMapIsTheTree(t *testing.T) {
 		}
 		drawn[row[2]] = row[1]
 	}
+	outside := map[string]bool{}
 	for _, p := range packages(t) {
+		if within(p.ImportPath, apart) {
+			outside[strings.SplitN(p.ImportPath, "/", 2)[0]] = true
+			continue
+		}
 		layer, _ := layerOf(p.ImportPath)
 		want := strconv.Itoa(layer)
-		if within(p.ImportPath, apart) {
-			want = "–"
-		}
 		switch got, ok := drawn[p.ImportPath]; {
 		case !ok:
 			t.Errorf("docs/architecture.md has no row for %s, in layer %s", p.ImportPath, want)
@@ -37,6 +41,12 @@ func TestMapIsTheTree(t *testing.T) {
 			t.Errorf("docs/architecture.md has %s in layer %s; it is in %s", p.ImportPath, got, want)
 		}
 		delete(drawn, p.ImportPath)
+	}
+	for tree := range outside {
+		if drawn[tree] != "–" {
+			t.Errorf("docs/architecture.md has no row for %s, outside of the layers", tree)
+		}
+		delete(drawn, tree)
 	}
 	for folder := range drawn {
 		t.Errorf("docs/architecture.md has a row for %s, which is no package", folder)

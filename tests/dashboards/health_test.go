@@ -20,7 +20,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// A row is what docs/health.md says of a series.
+// A row is what docs/operations.md says of a series.
 type row struct {
 	kind   string
 	labels []string
@@ -32,10 +32,10 @@ var (
 	ourName  = regexp.MustCompile(`^dcgm_exporter_[a-z0-9_]+$`)
 )
 
-// documented returns the rows of the tables of docs/health.md by series.
+// documented returns the rows of the tables of docs/operations.md by series.
 func documented(t *testing.T) map[string]row {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(root, "docs", "health.md"))
+	text, err := os.ReadFile(filepath.Join(root, "docs", "operations.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +47,7 @@ func documented(t *testing.T) map[string]row {
 		}
 		slices.Sort(r.labels)
 		if _, ok := rows[m[1]]; ok {
-			t.Errorf("docs/health.md has two rows for %s", m[1])
+			t.Errorf("docs/operations.md has two rows for %s", m[1])
 		}
 		rows[m[1]] = r
 	}
@@ -170,23 +170,23 @@ func TestHealthPageTellsEverySeriesOfTheCode(t *testing.T) {
 	for _, name := range slices.Sorted(maps.Keys(code)) {
 		r, ok := rows[name]
 		if !ok {
-			t.Errorf("docs/health.md has no row for %s", name)
+			t.Errorf("docs/operations.md has no row for %s", name)
 			continue
 		}
 		if want := code[name]; want.kind != "" {
 			if diff := cmp.Diff(want, r, cmp.AllowUnexported(row{})); diff != "" {
-				t.Errorf("docs/health.md on %s (-code +page):\n%s", name, diff)
+				t.Errorf("docs/operations.md on %s (-code +page):\n%s", name, diff)
 			}
 		}
 	}
 	for name := range rows {
 		if _, ok := code[name]; !ok && ourName.MatchString(name) {
-			t.Errorf("docs/health.md names %s, which nothing serves", name)
+			t.Errorf("docs/operations.md names %s, which nothing serves", name)
 		}
 	}
 }
 
-// The pages of simulated nodes have the types that docs/health.md says, and no
+// The pages of simulated nodes have the types that docs/operations.md says, and no
 // labels that it does not.
 func TestHealthPageIsTrueOfServedPages(t *testing.T) {
 	rows := documented(t)
@@ -205,15 +205,15 @@ func TestHealthPageIsTrueOfServedPages(t *testing.T) {
 			seen[name] = true
 			r, ok := rows[name]
 			if !ok {
-				t.Errorf("docs/health.md has no row for %s", name)
+				t.Errorf("docs/operations.md has no row for %s", name)
 				continue
 			}
 			if kind := strings.ToLower(f.GetType().String()); kind != r.kind {
-				t.Errorf("%s is a %s, docs/health.md says %s", name, kind, r.kind)
+				t.Errorf("%s is a %s, docs/operations.md says %s", name, kind, r.kind)
 			}
 			for _, l := range labelsOf(f) {
 				if !slices.Contains(r.labels, l) {
-					t.Errorf("%s has the label %s, which docs/health.md does not name", name, l)
+					t.Errorf("%s has the label %s, which docs/operations.md does not name", name, l)
 				}
 			}
 		}
@@ -237,12 +237,12 @@ func labelsOf(f *dto.MetricFamily) []string {
 }
 
 func TestHealthPageListsTheReasons(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(root, "docs", "health.md"))
+	text, err := os.ReadFile(filepath.Join(root, "docs", "operations.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, section, _ := strings.Cut(string(text), "## Reasons\n")
-	section, _, _ = strings.Cut(section, "\n## ")
+	_, section, _ := strings.Cut(string(text), "### Reasons\n")
+	section, _, _ = strings.Cut(section, "\n### ")
 	var listed []string
 	for _, m := range regexp.MustCompile("`([a-z_]+)`\\s\\(").FindAllStringSubmatch(section, -1) {
 		listed = append(listed, m[1])

@@ -288,7 +288,7 @@ and its owner beside their own.
 	b.WriteString(`
 ## Who uses what
 
-They come where owners are known ([attribution.md](attribution.md)); [sharing.md](sharing.md) says how they are reckoned. They are the
+They come where owners are known ([attribution.md](attribution.md)); [Shared GPUs](attribution.md#shared-gpus) says how they are reckoned. They are the
 same in both vocabularies.
 
 | name | type | unit | labels | what |
@@ -300,7 +300,7 @@ same in both vocabularies.
 	b.WriteString(`
 ## The exporter itself
 
-[health.md](health.md) says what each means and what to do. Beside them are those of the Go runtime and of the process, ` + "`go_…` and `process_…`" + `.
+[The exporter's own series](operations.md#the-exporters-own-series) says what each means and what to do. Beside them are those of the Go runtime and of the process, ` + "`go_…` and `process_…`" + `.
 
 | name | type | labels |
 |---|---|---|

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
 )
 
 // written are names that look like a metric or a variable of ours. A name that ends in an
@@ -91,6 +92,9 @@ func knownNames(t *testing.T) map[string]bool {
 		for _, name := range append([]string{e.Name, e.Classic, e.Current}, e.Aliases...) {
 			known[name] = true
 		}
+	}
+	for _, name := range config.Variables() {
+		known[name] = true
 	}
 	walkCode(t, func(n ast.Node) {
 		if name, ok := stringOf(n); ok && written.FindString(name) == name {

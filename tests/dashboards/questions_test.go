@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
-// The questions, word for word as docs/sharing.md has them.
+// The questions, word for word as docs/attribution.md has them.
 const (
 	gpuSeconds = `sum by (namespace) (increase(dcgm_pod_gpu_allocated_seconds_total[1d]))`
 	energy     = `sum by (namespace) (increase(dcgm_pod_gpu_energy_joules_total[1d]))`
@@ -26,13 +26,13 @@ const (
 )
 
 func TestTheDocumentHasTheQuestions(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "sharing.md"))
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "attribution.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, q := range []string{gpuSeconds, energy, memory, idle, onXID, full, unowned} {
 		if !strings.Contains(string(text), "\n"+q+"\n") {
-			t.Errorf("docs/sharing.md has no line\n%s", q)
+			t.Errorf("docs/attribution.md has no line\n%s", q)
 		}
 	}
 }

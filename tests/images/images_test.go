@@ -48,7 +48,7 @@ func TestImagesAreForBothArchitectures(t *testing.T) {
 	}
 }
 
-// What NVIDIA's image promises to those who run it: docs/containers.md.
+// What NVIDIA's image promises to those who run it: docs/install.md.
 func TestContract(t *testing.T) {
 	for _, suffix := range both {
 		for _, i := range images(t, filepath.Join(layouts, "dcgm-exporter"+suffix)) {

@@ -108,7 +108,7 @@ func TestSlurmScripts(t *testing.T) {
 			t.Skipf("needs the program %s: %v", tool, err)
 		}
 	}
-	page, err := os.ReadFile("../../docs/jobs.md")
+	page, err := os.ReadFile("../../docs/attribution.md")
 	if err != nil {
 		t.Fatal(err)
 	}

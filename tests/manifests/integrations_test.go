@@ -20,7 +20,7 @@ import (
 
 const integrations = "../../docs/integrations/"
 
-// TestScrapersAcceptTheSnippets: what docs/integrations.md offers is read by Prometheus' own
+// TestScrapersAcceptTheSnippets: what docs/dashboards.md offers is read by Prometheus' own
 // parser.
 func TestScrapersAcceptTheSnippets(t *testing.T) {
 	promtool := prom.Promtool(t)
@@ -39,7 +39,7 @@ func TestScrapersAcceptTheSnippets(t *testing.T) {
 	}
 }
 
-// TestTheirOwnProgramsAcceptThem: what docs/integrations.md offers to others than Prometheus, and
+// TestTheirOwnProgramsAcceptThem: what docs/dashboards.md offers to others than Prometheus, and
 // the alerts for VictoriaMetrics, are read by the programs that they are for, which refuse them
 // with a mistake. Datadog's agent cannot be built here; TestDatadogPatterns reads its file.
 func TestTheirOwnProgramsAcceptThem(t *testing.T) {
@@ -102,7 +102,7 @@ func withoutDiscovery(t *testing.T, file string) string {
 
 // TestEachSnippetIsOffered holds the folder and the page about it to each other.
 func TestEachSnippetIsOffered(t *testing.T) {
-	page, err := os.ReadFile("../../docs/integrations.md")
+	page, err := os.ReadFile("../../docs/dashboards.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +112,7 @@ func TestEachSnippetIsOffered(t *testing.T) {
 	}
 	for _, f := range files {
 		if !strings.Contains(string(page), "(integrations/"+filepath.Base(f)+")") {
-			t.Errorf("docs/integrations.md does not name %s", f)
+			t.Errorf("docs/dashboards.md does not name %s", f)
 		}
 		var tree any
 		text, err := os.ReadFile(f)

@@ -53,7 +53,7 @@ func writeProvenance(out io.Writer, b build, files []string) error {
 		Type: "https://in-toto.io/Statement/v1", PredicateType: "https://slsa.dev/provenance/v1",
 		Predicate: predicate{
 			BuildDefinition: definition{
-				BuildType:          source + "/blob/main/docs/releasing.md",
+				BuildType:          source + "/blob/main/docs/contributing.md",
 				ExternalParameters: map[string]string{"source": "git+" + source + "@refs/tags/" + b.version, "command": "make release VERSION=" + b.version},
 				InternalParameters: map[string]string{"go": runtime.Version()},
 				ResolvedDependencies: []resource{
