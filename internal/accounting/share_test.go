@@ -6,8 +6,11 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/accounting"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
 )
 
 type (
@@ -21,6 +24,8 @@ func TestSharesOfOneGPU(t *testing.T) {
 	one, two := pods(gpu.SharingNone, 0, 1), pods(gpu.SharingTimeSlicing, 4, 1, 2)
 	other := pods(gpu.SharingNone, 0, 1)
 	other[0].Owners[0].PodUID = "another"
+	inPod := pods(gpu.SharingNone, 0, 1)
+	inPod[0].Owners = append(inPod[0].Owners, gpu.Owner{Labels: []gpu.Label{{Name: "hpc_job", Value: "7"}}})
 	late := pods(gpu.SharingNone, 0, 1)
 	late[0].Owners[0].PodUID = ""
 	anonymous := pods(gpu.SharingMPS, 2, 0, 2)
@@ -248,6 +253,41 @@ func TestSharesOfOneGPU(t *testing.T) {
 				restUtil:  of{whole: 0}, restMemory: of{whole: 0}, restActive: of{whole: 0}, restEnergy: of{whole: 0},
 			},
 		},
+		"a counter of energy that was not known for long is not charged for that time": {
+			append([]moment{at(0, one, nil), at(1, one, nil)}, func() (list []moment) {
+				for i := range 4 {
+					list = append(list, at(2+i, one, func(m *moment) { m.energy[0] = gpu.Value{} }))
+				}
+				return append(list, at(6, one, nil), at(7, one, nil))
+			}()...),
+			reported{
+				podUtil: of{a: 0.6}, podMemory: of{a: 1000 << 20}, podActive: of{a: 42}, podAllocated: of{a: 70},
+				podEnergy: of{a: 2000},
+				restUtil:  of{whole: 0}, restMemory: of{whole: 0}, restActive: of{whole: 0}, restEnergy: of{whole: 0},
+			},
+		},
+		"a job in a pod is that pod": {
+			[]moment{at(0, inPod, nil), at(1, inPod, nil)},
+			reported{
+				podUtil: of{a: 0.6}, podMemory: of{a: 1000 << 20}, podActive: of{a: 6}, podAllocated: of{a: 10},
+				podEnergy: of{a: 1000},
+				restUtil:  of{whole: 0}, restMemory: of{whole: 0}, restActive: of{whole: 0}, restEnergy: of{whole: 0},
+			},
+		},
+		"a fault of all rows is no idleness": {
+			[]moment{at(0, two, nil), at(1, two, func(m *moment) {
+				m.faults = []gpu.Fault{{Row: gpu.AllRows, Field: gpu.FieldProcesses, Err: gpu.ErrPermission}}
+			})},
+			unknown("processes permission"),
+		},
+		"one of a pod's processes whose activity is not known": {
+			[]moment{at(0, two, nil), at(1, two, runs(process(1, 0.1, 300), gpu.Process{PID: 11, Memory: gpu.Int(100 << 20)}, process(2, 0.3, 100)))},
+			reported{
+				podUtil: of{b: 0.3}, podMemory: of{a: 400 << 20, b: 100 << 20}, podActive: of{b: 3}, podAllocated: of{a: 2.5, b: 2.5},
+				podEnergy: of{b: 400}, restMemory: of{whole: 500 << 20},
+				notAvailable: of{"process_utilization no_data": 1},
+			},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := last(t, test.moments...)
@@ -430,5 +470,83 @@ func TestEnergyWithoutOwnersAndActivity(t *testing.T) {
 		if got, there := page[restEnergy]["GPU-0/"]; !there || got != float64(1000*i) {
 			t.Errorf("cycle %d: %v J are unattributed (%v), want %d", i, got, there, 1000*i)
 		}
+	}
+}
+
+// An account goes on for as long as its owner is there, however long nothing changes; and an owner
+// that comes back after its account was forgotten has its work.
+func TestAccountsOfLongLives(t *testing.T) {
+	const a, b = "GPU-0/ ns/b", "GPU-0/ ns/c"
+	one, two := pods(gpu.SharingNone, 0, 1), pods(gpu.SharingTimeSlicing, 2, 1, 2)
+	var moments []moment
+	for i := range 100 {
+		moments = append(moments, at(i, one, nil)) // 16 minutes and a half
+	}
+	moments = append(moments, at(100, nil, nil), at(101, one, nil))
+	if got := last(t, moments...)[podAllocated][a]; got != 1000 {
+		t.Errorf("%v s are allocated after a hiccup, of 1,000", got)
+	}
+	work := runs(process(1, 0.2, 1), process(2, 0.3, 1))
+	moments = []moment{at(0, two, nil), at(1, two, work)}
+	second := pods(gpu.SharingTimeSlicing, 2, 2)
+	for i := range 100 {
+		moments = append(moments, at(2+i, second, nil))
+	}
+	moments = append(moments, at(102, two, work), at(103, two, work))
+	got := last(t, moments...)
+	want := of{a: 0.2, b: 0.3}
+	if diff := cmp.Diff(want, got[podUtil]); diff != "" {
+		t.Errorf("shares after 16 minutes (-want +got):\n%s", diff)
+	}
+}
+
+// Where the slices of a GPU are not known, or fewer than its instances have, nothing is said of
+// their seconds.
+func TestSlicesThatDoNotAddUp(t *testing.T) {
+	for name, tt := range map[string]struct {
+		profiles []string
+		total    gpu.Value
+		known    bool
+	}{
+		"all":              {[]string{"4g.40gb", "3g.40gb"}, gpu.Int(7), true},
+		"too few":          {[]string{"4g.40gb", "3g.40gb"}, gpu.Int(6), false},
+		"none":             {[]string{"4g.40gb", "3g.40gb"}, gpu.Int(0), false},
+		"not reported":     {[]string{"4g.40gb", "3g.40gb"}, gpu.Value{}, false},
+		"of no profile":    {[]string{"4g.40gb", "half"}, gpu.Int(7), false},
+		"of no known size": {[]string{"half", "half"}, gpu.Int(7), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			top := parted(tt.profiles...)
+			plan := accounting.Extend(&gpu.Plan{Interval: interval, Devices: gpu.Selector{Flex: true}})
+			builder := snapshot.NewBuilder(top, plan, []snapshot.Deriver{accounting.New(accounting.Options{Registerer: prometheus.NewRegistry()}).Deriver(nil)})
+			uses := make([]gpu.Use, 3)
+			uses[2] = pods(gpu.SharingNone, 0, 1)[0]
+			owners := &gpu.Owners{Generation: 1, Uses: uses}
+			var got reported
+			for i := range 2 {
+				now := time.Unix(1e9, 0).Add(time.Duration(i) * interval)
+				var batch gpu.Batch
+				for j := range plan.Fields {
+					switch plan.Fields[j].ID {
+					case 69:
+						batch.Add(0, j, tt.total, now)
+					case 1001:
+						batch.Add(1, j, gpu.Float(0.5), now)
+						batch.Add(2, j, gpu.Float(0.5), now)
+					case 156:
+						batch.Add(0, j, gpu.Int(int64(1e6*i)), now)
+					}
+				}
+				got = shares(builder.Build(snapshot.Reading{Kind: snapshot.Served, Batch: &batch, Owners: owners, Begin: now, Now: now}))
+			}
+			for _, family := range []string{podAllocated, podActive, podEnergy} {
+				if _, ok := got[family]["GPU-0/2 ns/b"]; ok != tt.known {
+					t.Errorf("%s is there: %t", family, ok)
+				}
+			}
+			if _, why := got[notAvailable]["mig_share no_data"]; why == tt.known {
+				t.Errorf("the reasons are %v", got[notAvailable])
+			}
+		})
 	}
 }

@@ -86,25 +86,24 @@ type kubelet struct {
 	cause error      // why the latest dial failed
 }
 
-// A start is the time in which a kubelet may not know all its pods yet.
-type start struct{ since, until time.Time }
+// A start is the time in which a kubelet may not know all its pods yet: after the latest sign that
+// it has started, and not for ever after the first of a series of signs.
+type start struct{ first, latest time.Time }
 
-// seen takes note of a sign that the kubelet has just started.
-func (s *start) seen(now time.Time) {
-	if !s.at(now) {
-		s.since = now
+// seen takes note of a sign.
+func (s *start) seen(at time.Time) {
+	if at.Sub(s.latest) >= settle {
+		s.first = at
 	}
-	until := now.Add(settle)
-	if most := s.since.Add(maxSettle); until.After(most) {
-		until = most
-	}
-	if until.After(s.until) {
-		s.until = until
+	if at.After(s.latest) {
+		s.latest = at
 	}
 }
 
 // at reports whether a time lies within it.
-func (s *start) at(now time.Time) bool { return now.Before(s.until) }
+func (s *start) at(now time.Time) bool {
+	return now.Sub(s.latest) < settle && now.Sub(s.first) < maxSettle
+}
 
 const (
 	// relearn is how long the number of replicas is believed: a device plugin can be reconfigured

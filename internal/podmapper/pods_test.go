@@ -171,6 +171,13 @@ func TestPodsThatAreOver(t *testing.T) {
 		want(t, "with a later one", pods(w.attribute()), map[int]string{0: "ml/one/c"})
 		want(t, "still", pods(w.attribute()), map[int]string{0: "ml/one/c"})
 	})
+	t.Run("made in one second, and one got the device later", func(t *testing.T) {
+		a := &api{}
+		a.set(map[string]podmapper.PodInfo{"ml/one": {Created: noon}, "ml/two": {Created: noon}})
+		w := newWorld(t, a.options(), kubelet.Lists(two), kubelet.Lists(one, two))
+		want(t, "alone", pods(w.attribute()), map[int]string{0: "ml/two/c"})
+		want(t, "with a later one", pods(w.attribute()), map[int]string{0: "ml/one/c"})
+	})
 	t.Run("no way to know which", func(t *testing.T) {
 		w := newWorld(t, podmapper.Options{}, kubelet.Lists(one, two))
 		o := w.attribute()

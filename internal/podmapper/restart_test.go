@@ -560,3 +560,60 @@ func TestPodThatComesAgainElsewhere(t *testing.T) {
 		want(t, "labels", pods(w.restarts(5*time.Second, other)), map[int]string{0: "ml/a/c", 3: "ml/other/c"})
 	})
 }
+
+// What is remembered is remembered for two intervals where that is more than 30 s.
+func TestMemoryGoesWithTheInterval(t *testing.T) {
+	a := kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu0))
+	b := kubelet.Pod("ml/b", kubelet.Container("c", "nvidia.com/gpu", gpu1))
+	w := newAged(t, podmapper.Options{}, a, b)
+	w.mapper.Every(time.Minute)
+	want(t, "labels after 90 s", pods(w.restarts(90*time.Second, b)), map[int]string{0: "ml/a/c", 1: "ml/b/c"})
+	w = newAged(t, podmapper.Options{}, a, b)
+	want(t, "labels after 31 s, at a short interval", pods(w.restarts(31*time.Second, b)), map[int]string{1: "ml/b/c"})
+}
+
+// A holding that was remembered and is listed again is one holding.
+func TestClaimThatComesBack(t *testing.T) {
+	a := kubelet.Pod("ml/a", kubelet.Claiming("c", "ml", "ours", "gpu.nvidia.com", "e2e-node", "gpu-1", ""))
+	b := kubelet.Pod("ml/b", kubelet.Container("c", "nvidia.com/gpu", gpu0))
+	w := newAged(t, podmapper.Options{Device: claimed}, a, b)
+	want(t, "owners while it is not listed", named(w.restarts(time.Second, b), 1), []string{"a"})
+	w.Script(kubelet.Lists(a, b))
+	want(t, "owners once it is", named(w.after(time.Second), 1), []string{"a"})
+}
+
+// A kubelet whose connection breaks again and again is believed all the same after a while.
+func TestKubeletIsNotYoungForEver(t *testing.T) {
+	a := kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::0"))
+	b := kubelet.Pod("ml/b", kubelet.Container("c", "nvidia.com/gpu", gpu4+"::1"))
+	w := newAged(t, podmapper.Options{}, a, b)
+	w.mapper.Every(time.Hour) // so that nothing is forgotten for its age
+	o := w.restarts(time.Second, a)
+	for age := time.Duration(0); age < podmapper.Settled; age += 5 * time.Second {
+		want(t, fmt.Sprint("owners ", age, " after the first sign"), named(o, 4), []string{"a", "b"})
+		w.Born(w.now.Add(5 * time.Second)) // another sign of a start
+		o = w.after(5 * time.Second)
+	}
+	want(t, "owners after all", named(o, 4), []string{"a"})
+}
+
+// The API server says that a pod is another by its UID: what its kubelet does not list is no longer
+// held.
+func TestHolderWithAnotherUID(t *testing.T) {
+	a := kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu0))
+	b := kubelet.Pod("ml/b", kubelet.Container("c", "nvidia.com/gpu", gpu1))
+	server := &api{}
+	server.set(map[string]podmapper.PodInfo{"ml/a": {UID: "1"}})
+	w := newAged(t, server.options(), a, b)
+	server.set(map[string]podmapper.PodInfo{"ml/a": {UID: "2"}})
+	want(t, "labels", pods(w.restarts(time.Second, b)), map[int]string{1: "ml/b/c"})
+}
+
+// A node without pods says so from its first list on, though its kubelet has just started.
+func TestNodeWithoutPods(t *testing.T) {
+	w := newWorld(t, podmapper.Options{}, kubelet.Lists())
+	w.Born(time.Now())
+	if o := w.attribute(); len(o.Uses) != len(w.topology.Devices) {
+		t.Errorf("%d rows", len(o.Uses))
+	}
+}
