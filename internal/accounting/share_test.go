@@ -492,7 +492,8 @@ func TestAccountsOfLongLives(t *testing.T) {
 	for i := range 100 {
 		moments = append(moments, at(2+i, second, nil))
 	}
-	moments = append(moments, at(102, two, work), at(103, two, work))
+	moments = append(moments, at(102, pods(gpu.SharingTimeSlicing, 2, 2, 3), nil)) // now it is forgotten
+	moments = append(moments, at(103, two, work), at(104, two, work))
 	got := last(t, moments...)
 	want := of{a: 0.2, b: 0.3}
 	if diff := cmp.Diff(want, got[podUtil]); diff != "" {
@@ -543,6 +544,9 @@ func TestSlicesThatDoNotAddUp(t *testing.T) {
 				if _, ok := got[family]["GPU-0/2 ns/b"]; ok != tt.known {
 					t.Errorf("%s is there: %t", family, ok)
 				}
+			}
+			if _, ok := got[restActive]["GPU-0/1"]; ok != tt.known {
+				t.Errorf("the unattributed seconds of the other instance are there: %t", ok)
 			}
 			if _, why := got[notAvailable]["mig_share no_data"]; why == tt.known {
 				t.Errorf("the reasons are %v", got[notAvailable])
