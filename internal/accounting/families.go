@@ -127,20 +127,14 @@ func sumOf(known bool, v float64) gpu.Value {
 	return gpu.Float(v)
 }
 
-// ownerLabels returns the labels of an owner's series on an entity.
+// ownerLabels returns the labels of an owner's series on an entity; a container that is named stands
+// behind its pod.
 func ownerLabels(e *entity, o *gpu.Owner, container string) []gpu.Label {
-	labels := slices.Clone(e.labels)
 	if o.Pod == "" {
-		if o.Container != "" { // of a runtime without Kubernetes
-			labels = append(labels, gpu.Label{Name: "container", Value: o.Container})
-		}
-		return append(labels, o.Labels...)
+		return slices.Concat(e.labels, o.PodLabels(), o.Labels)
 	}
-	labels = append(labels, gpu.Label{Name: "namespace", Value: o.Namespace}, gpu.Label{Name: "pod", Value: o.Pod})
-	if container != "" {
-		labels = append(labels, gpu.Label{Name: "container", Value: container})
-	}
-	return labels
+	pod := gpu.Owner{Namespace: o.Namespace, Pod: o.Pod}
+	return slices.Concat(e.labels, pod.PodLabels(), (&gpu.Owner{Container: container}).PodLabels())
 }
 
 // appendInfos appends an info series per container that owns the entity.

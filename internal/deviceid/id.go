@@ -48,9 +48,7 @@ type ID struct {
 	Replica string
 	// VGPU is set where the replica was written "/vgpuN", as GKE does.
 	VGPU bool
-	// Driver, Pool and Device name a device of a claim.
-	Driver, Pool, Device string
-	// Text is the whole id if the form is FormUnknown.
+	// Text is the whole id if the form is FormUnknown or FormClaim.
 	Text string
 }
 
@@ -86,8 +84,6 @@ func parse(text string) (ID, bool) {
 	case IsUUID(rest):
 		id.Form, id.UUID = FormBare, strings.ToLower(rest)
 		return id, true
-	case !replicated:
-		return parseClaim(rest)
 	}
 	return ID{}, false
 }
@@ -117,14 +113,9 @@ func parseIndex(text string) (ID, bool) {
 	return id, len(parts) == 0
 }
 
-// parseClaim reads driver/pool/device. A driver's name is a DNS name, a device's a DNS label; a
-// pool's may have slashes itself.
-func parseClaim(text string) (ID, bool) {
-	first, last := strings.Index(text, "/"), strings.LastIndex(text, "/")
-	if first < 0 || last <= first+1 || first == 0 || last == len(text)-1 || !strings.Contains(text[:first], ".") {
-		return ID{}, false
-	}
-	return ID{Form: FormClaim, Driver: text[:first], Pool: text[first+1 : last], Device: text[last+1:]}, true
+// Claim returns the id of a device of a dynamic claim.
+func Claim(driver, pool, device string) ID {
+	return ID{Form: FormClaim, Text: driver + "/" + pool + "/" + device}
 }
 
 // nodePrefix is what the number of a device file stands behind.
@@ -203,8 +194,6 @@ func (id ID) String() string {
 		s = "nvidia" + decimal(id.Index)
 	case FormInstance:
 		s = "nvidia" + decimal(id.Index) + "/gi" + decimal(id.Instance)
-	case FormClaim:
-		return id.Driver + "/" + id.Pool + "/" + id.Device
 	case FormAll:
 		return "all"
 	case FormNVMLIndex:

@@ -55,14 +55,13 @@ func TestParse(t *testing.T) {
 		{"MIG-" + gpu0 + "/13/0", deviceid.ID{Form: deviceid.FormMIGPath, UUID: gpu0, Instance: 13}},
 		{"nvidia12/gi3/vgpu4", deviceid.ID{Form: deviceid.FormInstance, Index: 12, Instance: 3, Replica: "4", VGPU: true}},
 		{gpu0[4:], deviceid.ID{Form: deviceid.FormBare, UUID: gpu0[4:]}},
-		{"gpu.nvidia.com/pool/of/node/gpu-0", deviceid.ID{Form: deviceid.FormClaim, Driver: "gpu.nvidia.com", Pool: "pool/of/node", Device: "gpu-0"}},
 	} {
 		want(t, tt.text, deviceid.Parse(tt.text), tt.want)
 	}
 	for _, text := range []string{
 		"", "GPU-", "MIG-", "nvidia", "nvidia-1", "nvidia01", "nvidia0/", "nvidia0/gi", "nvidia0/vgpu1/gi2", "nvidia0::1",
 		gpu0 + "::", gpu0 + "::x", gpu0 + "::01", gpu0 + "::1::2", "MIG-" + gpu0, "MIG-" + gpu0 + "/1", "MIG-" + gpu0 + "/1/x",
-		"nvidia99999999999", "00000000-0000-4000-8000-00000000000g", "0000:3b:00.0", "a/b/c", "/dev/nvidia0", "GPU-\xff",
+		"nvidia99999999999", "00000000-0000-4000-8000-00000000000g", "0000:3b:00.0", "a/b/c", "gpu.nvidia.com/pool/of/node/gpu-0", "/dev/nvidia0", "GPU-\xff",
 	} {
 		if id := deviceid.Parse(text); id != (deviceid.ID{Form: deviceid.FormUnknown, Text: text}) {
 			t.Errorf("%q reads as %+v", text, id)

@@ -307,8 +307,7 @@ func (x *xidCounter) ownerOf(podUID string, gpuRow int) []gpu.Label {
 			use := owners.UseOf(row)
 			for i := range use.Owners {
 				if o := &use.Owners[i]; o.PodUID == podUID {
-					labels := []gpu.Label{{Name: "container", Value: o.Container}, {Name: "namespace", Value: o.Namespace}, {Name: "pod", Value: o.Pod}}
-					return sortedLabels(append(labels, o.Labels...))
+					return sortedLabels(append(o.PodLabels(), o.Labels...))
 				}
 			}
 		}

@@ -52,16 +52,20 @@ type Owner struct {
 	Labels []Label
 }
 
+// PodLabels returns the labels that name the owner, sorted by name: container, namespace and pod, as
+// far as it has them.
+func (o *Owner) PodLabels() []Label {
+	labels := []Label{{Name: "container", Value: o.Container}, {Name: "namespace", Value: o.Namespace}, {Name: "pod", Value: o.Pod}}
+	return slices.DeleteFunc(labels, func(l Label) bool { return l.Value == "" })
+}
+
 // VirtualGPULabels returns the labels of the copy of a shared entity's series that belongs to the
 // owner (--kubernetes-virtual-gpus), sorted by name; nil for an owner without pod or replica.
 func (o *Owner) VirtualGPULabels() []Label {
 	if o.Replica == "" || o.Pod == "" {
 		return nil
 	}
-	labels := append([]Label{
-		{Name: "container", Value: o.Container}, {Name: "namespace", Value: o.Namespace},
-		{Name: "pod", Value: o.Pod}, {Name: "vgpu", Value: o.Replica},
-	}, o.Labels...)
+	labels := append(append(o.PodLabels(), Label{Name: "vgpu", Value: o.Replica}), o.Labels...)
 	slices.SortStableFunc(labels, func(a, b Label) int { return strings.Compare(a.Name, b.Name) })
 	return labels
 }

@@ -61,7 +61,7 @@ func (m *Mapper) assign(in *inputs) *gpu.Owners {
 }
 
 func (a *assignment) countUnmatched(h *Allocation) {
-	key := [2]string{h.Resource, string(h.ID().Form)}
+	key := [2]string{h.Resource, string(h.ID.Form)}
 	if _, ok := a.unmatched[key]; !ok && len(a.unmatched) >= maxUnmatched {
 		key[0] = "other"
 	}
@@ -73,7 +73,7 @@ func (a *assignment) owner(h *Allocation) gpu.Owner {
 	pod := podName{h.Namespace, h.Pod}
 	owner := gpu.Owner{
 		Namespace: h.Namespace, Pod: h.Pod, Container: h.Container, PodUID: a.inputs.uids[pod],
-		Resource: h.Resource, Replica: cmp.Or(h.ID().Replica, h.Share),
+		Resource: h.Resource, Replica: cmp.Or(h.ID.Replica, h.Share),
 	}
 	if info, ok := a.pod(pod); ok {
 		owner.PodUID, a.uids[pod] = info.UID, info.UID
@@ -92,7 +92,7 @@ func (a *assignment) owner(h *Allocation) gpu.Owner {
 
 // addOwner makes an allocation the owner of rows, or one of several.
 func (a *assignment) addOwner(h *Allocation, rows []int) {
-	id, owner := h.ID(), a.owner(h)
+	id, owner := h.ID, a.owner(h)
 	for _, row := range rows {
 		use := &a.uses[row]
 		use.Owners = append(use.Owners, owner)
@@ -196,18 +196,17 @@ func (m *Mapper) newer(a, b tenancy) bool {
 // match returns the rows of the entities that h holds, and whether it is known to be a GPU, so that
 // no row means that something is missing.
 func (m *Mapper) match(h *Allocation) (rows []int, known bool) {
-	id := h.ID()
-	if id.Form != deviceid.FormClaim {
-		return m.resolver.Rows(id), id.OfNVIDIA() || strings.HasPrefix(h.Resource, "nvidia.com/") || slices.Contains(m.opt.Resources, h.Resource)
+	if h.Claim == "" {
+		return m.resolver.Rows(h.ID), h.ID.OfNVIDIA() || strings.HasPrefix(h.Resource, "nvidia.com/") || slices.Contains(m.opt.Resources, h.Resource)
 	}
 	if m.opt.Device == nil {
 		return nil, false
 	}
-	device, ok := m.opt.Device(id.Driver, id.Pool, id.Device)
+	device, ok := m.opt.Device(h.Resource, h.Pool, h.Device)
 	if !ok {
-		return nil, id.Driver == claimDriver
+		return nil, h.Resource == claimDriver
 	}
-	return m.resolver.Rows(deviceid.Parse(device.UUID)), id.Driver == claimDriver
+	return m.resolver.Rows(deviceid.Parse(device.UUID)), h.Resource == claimDriver
 }
 
 // claimLabels are the reference's labels of a device that a claim holds.
@@ -229,11 +228,7 @@ func (m *Mapper) claimLabels(h *Allocation) []gpu.Label {
 
 // labels are those of an entity's only owner, sorted by name and none blank.
 func (m *Mapper) labels(owner *gpu.Owner) []gpu.Label {
-	labels := []gpu.Label{
-		{Name: "container", Value: owner.Container},
-		{Name: "namespace", Value: owner.Namespace},
-		{Name: "pod", Value: owner.Pod},
-	}
+	labels := owner.PodLabels()
 	if m.opt.PodUID {
 		labels = append(labels, gpu.Label{Name: "pod_uid", Value: owner.PodUID})
 	}

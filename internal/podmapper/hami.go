@@ -35,6 +35,7 @@ func (m *Mapper) allocated(allocations []Allocation) []Allocation {
 			out = append([]Allocation(nil), allocations...)
 		}
 		out[i].Device = devices[n] + "::" + replica
+		out[i].ID = deviceid.Parse(out[i].Device)
 	}
 	if out == nil {
 		return allocations

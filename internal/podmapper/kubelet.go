@@ -35,17 +35,11 @@ type Allocation struct {
 	Resource string
 	// Device is the device's id; for a claim its name in the pool.
 	Device string
+	// ID is what the device's id says.
+	ID deviceid.ID
 	// Claim, ClaimNamespace, Pool and Share are set for a device of a dynamic claim; Share where
 	// several claims share it by capacity.
 	Claim, ClaimNamespace, Pool, Share string
-}
-
-// ID reads what the device's id says.
-func (h *Allocation) ID() deviceid.ID {
-	if h.Claim != "" {
-		return deviceid.ID{Form: deviceid.FormClaim, Driver: h.Resource, Pool: h.Pool, Device: h.Device}
-	}
-	return deviceid.Parse(h.Device)
 }
 
 func (h Allocation) compare(o Allocation) int {
@@ -223,6 +217,7 @@ func appendAllocations(all []Allocation, c *v1.ContainerResources, h Allocation)
 	for _, d := range c.GetDevices() {
 		h.Resource = d.GetResourceName()
 		for _, h.Device = range d.GetDeviceIds() {
+			h.ID = deviceid.Parse(h.Device)
 			all = append(all, h)
 		}
 	}
@@ -230,6 +225,7 @@ func appendAllocations(all []Allocation, c *v1.ContainerResources, h Allocation)
 		h.Claim, h.ClaimNamespace = claim.GetClaimName(), claim.GetClaimNamespace()
 		for _, r := range claim.GetClaimResources() {
 			h.Resource, h.Pool, h.Device, h.Share = r.GetDriverName(), r.GetPoolName(), r.GetDeviceName(), r.GetShareId()
+			h.ID = deviceid.Claim(h.Resource, h.Pool, h.Device)
 			all = append(all, h)
 		}
 	}
@@ -244,7 +240,7 @@ func allocationsOfV1alpha1(reply *v1alpha1.ListPodResourcesResponse) []Allocatio
 				for _, id := range d.GetDeviceIds() {
 					all = append(all, Allocation{
 						Namespace: p.GetNamespace(), Pod: p.GetName(), Container: c.GetName(),
-						Resource: d.GetResourceName(), Device: id,
+						Resource: d.GetResourceName(), Device: id, ID: deviceid.Parse(id),
 					})
 				}
 			}
@@ -303,7 +299,7 @@ func (k *kubelet) learnReplicas(ctx context.Context, allocations []Allocation, c
 	held, news := map[deviceid.ID]bool{}, false
 	for i := range allocations {
 		if h := &allocations[i]; h.Claim == "" {
-			if id := h.ID(); id.Replica != "" {
+			if id := h.ID; id.Replica != "" {
 				device := id.WithoutReplica()
 				held[device] = true
 				news = news || !k.shared[device][id.Replica]

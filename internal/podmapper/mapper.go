@@ -305,7 +305,7 @@ func (m *Mapper) uidsOf(allocations []Allocation) map[podName]string {
 // shared reports whether others may hold the device of h at the same time.
 func (m *Mapper) shared(h *Allocation) bool {
 	_, hami := hamiReplica(h)
-	return hami || h.Claim != "" || h.ID().Replica != "" || strings.HasSuffix(h.Resource, ".shared")
+	return hami || h.Claim != "" || h.ID.Replica != "" || strings.HasSuffix(h.Resource, ".shared")
 }
 
 // admin reports whether h is a claim's look at a device that is another's.

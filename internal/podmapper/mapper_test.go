@@ -209,7 +209,7 @@ func TestUnmatchedDevicesAreCounted(t *testing.T) {
 	}
 	got := map[string]string{}
 	for _, u := range unmatched {
-		got[u.ID().String()] = u.Why
+		got[u.ID.String()] = u.Why
 	}
 	const gone = "The GPU is left out by --devices, lost, or handed to a virtual machine."
 	const unread = "No rule reads it: expected GPU-UUID, MIG-UUID, either with ::REPLICA, MIG-GPU-UUID/GI/CI, nvidiaN, nvidiaN/giN, either with /vgpuN, or a bare UUID."

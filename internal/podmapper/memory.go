@@ -100,7 +100,7 @@ func deviceOf(h *Allocation) deviceid.ID {
 	if _, hami := hamiReplica(h); hami {
 		return deviceid.ID{}
 	}
-	return h.ID().WithoutReplica()
+	return h.ID.WithoutReplica()
 }
 
 // assigned is what a listing says of the devices of plugins, which are never given to two pods.
@@ -116,7 +116,7 @@ func assignedBy(listed []Allocation) *assigned {
 		h := &listed[i]
 		a.pods[podName{h.Namespace, h.Pod}] = true
 		if h.Claim == "" {
-			id := h.ID()
+			id := h.ID
 			a.ids[h.Device], a.replicated[id.WithoutReplica()] = true, id.Replica != ""
 		}
 	}
@@ -130,7 +130,7 @@ func (a *assigned) denies(h *Allocation) bool {
 	if h.Claim != "" {
 		return false
 	}
-	id := h.ID()
+	id := h.ID
 	divided, listed := a.replicated[id.WithoutReplica()]
 	return a.ids[h.Device] || a.pods[podName{h.Namespace, h.Pod}] || listed && divided != (id.Replica != "")
 }

@@ -33,14 +33,13 @@ func (m *Mapper) Unmatched(ctx context.Context, t *gpu.Topology) ([]Unmatched, e
 
 // missing says why an allocation matches nothing.
 func (m *Mapper) missing(h *Allocation) string {
-	id := h.ID()
 	if _, hami := hamiReplica(h); hami {
 		return "HAMi's scheduler names its GPU in an annotation of the pod, and there is none or pods are not watched: set --kubernetes-enable-pod-uid."
 	}
-	if id.Form != deviceid.FormClaim {
-		return m.resolver.Missing(id)
+	if h.Claim == "" {
+		return m.resolver.Missing(h.ID)
 	}
-	device, ok := m.opt.Device(id.Driver, id.Pool, id.Device)
+	device, ok := m.opt.Device(h.Resource, h.Pool, h.Device)
 	if !ok {
 		return "No ResourceSlice of this node has it with a UUID: slices can lag behind claims, and the API server must let the exporter read them."
 	}

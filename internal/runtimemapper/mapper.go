@@ -214,7 +214,7 @@ func (m *Mapper) labelsOf(c *listed) (allowed []gpu.Label, dropped int) {
 
 // labels returns the labels of a series whose device o has to itself.
 func labels(o *gpu.Owner) []gpu.Label {
-	return append([]gpu.Label{{Name: "container", Value: o.Container}}, o.Labels...)
+	return append(o.PodLabels(), o.Labels...)
 }
 
 // nameOf returns the name of a container, and the short form of its id where it has none. Docker

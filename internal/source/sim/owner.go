@@ -45,11 +45,7 @@ func labelsOf(o *gpu.Owner) []gpu.Label {
 	if o.Pod == "" {
 		return o.Labels // a job's
 	}
-	return []gpu.Label{
-		{Name: "container", Value: o.Container},
-		{Name: "namespace", Value: o.Namespace},
-		{Name: "pod", Value: o.Pod},
-	}
+	return o.PodLabels()
 }
 
 // use returns who holds the device of a row.
