@@ -1,6 +1,6 @@
-// Package access says which callers an HTTP server lets in: whether its web configuration
-// authenticates them, and whether its address is of this machine alone. The configuration needs it
-// to leave endpoints out, the server to guard them.
+// Package access tells which callers an HTTP server lets in: whether its web configuration
+// authenticates them, and whether its address is on loopback. Package config uses it to leave endpoints
+// out, package server to guard them.
 package access
 
 import (
@@ -9,9 +9,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Authenticates reports whether a web configuration of exporter-toolkit lets in only callers with a
-// password or a verified client certificate (exporter-toolkit, docs/web-configuration.md). The
-// error is about YAML.
+// Authenticates reports whether a web configuration of exporter-toolkit demands a password or a verified
+// client certificate (exporter-toolkit, docs/web-configuration.md). The error is about YAML.
 func Authenticates(webConfig []byte) (bool, error) {
 	var web struct {
 		Users map[string]string `yaml:"basic_auth_users"`
@@ -25,8 +24,8 @@ func Authenticates(webConfig []byte) (bool, error) {
 	return len(web.Users) > 0 || web.TLS.ClientAuth == "RequireAndVerifyClientCert", nil
 }
 
-// IsLoopback reports whether a host:port that is listened on is reached from this machine alone. A
-// name other than localhost is not: it may resolve to any address.
+// IsLoopback reports whether a listen address, host:port, is on loopback. A name other than localhost is
+// not, since it may resolve to any address.
 func IsLoopback(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {

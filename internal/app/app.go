@@ -134,7 +134,7 @@ func serve(ctx context.Context, p Process, cfg *config.Config, registry *prometh
 	reloads.took(hash)
 
 	srv, err := server.New(server.Options{
-		Acquire:   func() *exposition.Page { return fresh(&pages, self, cfg.Web.ExporterMetrics) },
+		Current:   func() *exposition.Page { return fresh(&pages, self, cfg.Web.ExporterMetrics) },
 		Healthy:   func() error { return cmp.Or(loop.Healthy(), freshness(&pages)) },
 		Ready:     func() bool { return loop.Ready() && sources.engine.reachable() },
 		Reloading: reloads.reloading,

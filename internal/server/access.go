@@ -8,7 +8,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/access"
 )
 
-// ErrOpen: an endpoint that changes state or shows the inside of the process would be open to every
+// ErrOpen reports that a protected endpoint, such as /-/reload or /debug/pprof/, would be open to every
 // caller.
 var ErrOpen = errors.New("needs authentication in --web-config-file, or --address on loopback")
 

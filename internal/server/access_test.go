@@ -79,7 +79,7 @@ func TestProtectedEndpointsNeedProtection(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			tt.opts.Acquire = serving(nil).Current
+			tt.opts.Current = serving(nil).Current
 			_, err := server.New(tt.opts)
 			if (err != nil) != (len(tt.want) > 0) || tt.is != nil && !errors.Is(err, tt.is) {
 				t.Fatalf("New = %v, want %q (%v)", err, tt.want, tt.is)
@@ -269,7 +269,7 @@ const systemdChild = "SERVER_TEST_SYSTEMD_CHILD"
 func TestSystemdSocket(t *testing.T) {
 	if os.Getenv(systemdChild) != "" {
 		pages, asked := serving([]byte("opening 1\n")), 0
-		s := newServer(t, server.Options{SystemdSocket: true, Acquire: pages.Current, Ready: func() bool {
+		s := newServer(t, server.Options{SystemdSocket: true, Current: pages.Current, Ready: func() bool {
 			if asked++; asked == 3 {
 				pages.Publish(exposition.NewPage([]byte("up 1\n")))
 			}

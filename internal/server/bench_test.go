@@ -35,7 +35,7 @@ func page(n int) []byte {
 
 func TestScrapeDoesNotAllocate(t *testing.T) {
 	pages := serving(page(45_000))
-	s := newServer(t, server.Options{Acquire: pages.Current, MaxRequests: 40, Registerer: prometheus.NewRegistry()})
+	s := newServer(t, server.Options{Current: pages.Current, MaxRequests: 40, Registerer: prometheus.NewRegistry()})
 	// Through the router, whose own allocations those of a route without work are: what remains is
 	// ours.
 	allocs := func(path, encoding string) float64 {
@@ -95,7 +95,7 @@ func BenchmarkScrape(b *testing.B) {
 			pages := new(exposition.Pages)
 			pages.Publish(exposition.NewPage(body))
 			ourURL := "http://" + start(b, server.Options{
-				Acquire: pages.Current, Registerer: prometheus.NewRegistry(), MaxRequests: 40, WriteTimeout: 30 * time.Second,
+				Current: pages.Current, Registerer: prometheus.NewRegistry(), MaxRequests: 40, WriteTimeout: 30 * time.Second,
 			}) + "/metrics"
 			theirURL := "http://" + constant(b, body) + "/metrics"
 			var ours, theirs [connections]func()

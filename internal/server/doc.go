@@ -1,11 +1,9 @@
-// Package server answers HTTP requests with pages that are ready.
+// Package server answers HTTP requests with finished pages.
 //
-// A scrape of /metrics takes a reference to the current page and writes its bytes: it calls no
-// driver, waits for no lock of the collector and, but for what net/http itself does, allocates
-// nothing. The server knows pages and functions only; what makes a page, and what healthy means, is
-// decided by the package that wires it.
+// A scrape of /metrics writes the bytes of the current page. It calls no driver, takes no lock of the
+// collector and allocates nothing beyond net/http. The server knows pages and functions; package app
+// decides how a page is made and what healthy means.
 //
-// TLS, passwords and systemd sockets are exporter-toolkit's. What changes state or shows the inside
-// of the process is off unless requested, and then needs a password or a client certificate, or an
-// address on loopback.
+// exporter-toolkit serves TLS, passwords and systemd sockets. /-/reload and /debug/pprof/ are off by
+// default, and need a password, a client certificate or an address on loopback.
 package server

@@ -12,10 +12,10 @@ import (
 // nosniff keeps a browser from taking a label's value for a script.
 var nosniff = []string{"nosniff"}
 
-// guard stands before every route: it sets what every response has, refuses names that a page of
-// another site could have made up, and makes a panic a failed request.
+// guard runs before every route. It sets the headers of every response, refuses foreign Host names
+// (DNS rebinding), and turns a panic into a failed request.
 func (s *Server) guard(next http.Handler) http.Handler {
-	machine, _ := os.Hostname() // without one, one name less
+	machine, _ := os.Hostname() // empty: one name less
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header()["X-Content-Type-Options"] = nosniff
 		if s.local.Load() && !isOwn(r.Host, machine) {
@@ -27,7 +27,7 @@ func (s *Server) guard(next http.Handler) http.Handler {
 	})
 }
 
-// recovered makes a panic of a request a response. It is called by defer.
+// recovered turns a panic of a request into a response. Call it by defer.
 func (s *Server) recovered(w http.ResponseWriter, r *http.Request) {
 	v := recover()
 	if v == nil {
@@ -39,9 +39,9 @@ func (s *Server) recovered(w http.ResponseWriter, r *http.Request) {
 	http.Error(w, "internal error; the log has it", http.StatusInternalServerError)
 }
 
-// isOwn reports whether the Host of a request is an address or a name of this machine. A page of a
-// site whose name was rebound to 127.0.0.1 has the site's name in it, which is never an address. A
-// proxy in front may pass on the address that it was called by.
+// isOwn reports whether the Host of a request is an address or a name of this machine. After DNS
+// rebinding a browser sends the name of the other site, never an address. A proxy may send its own
+// address.
 func isOwn(host, machine string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name

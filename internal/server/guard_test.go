@@ -71,7 +71,7 @@ func TestAPanicIsAFailedRequest(t *testing.T) {
 	var log bytes.Buffer
 	pages := serving([]byte("up 1\n"))
 	mistake := true
-	h := newServer(t, server.Options{Log: slog.New(slog.NewTextHandler(&log, nil)), Acquire: func() *exposition.Page {
+	h := newServer(t, server.Options{Log: slog.New(slog.NewTextHandler(&log, nil)), Current: func() *exposition.Page {
 		if mistake {
 			panic("a mistake")
 		}

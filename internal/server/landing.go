@@ -15,8 +15,8 @@ var landing embed.FS
 const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// handleLanding serves the page for a person who opens the address in a browser. Its script reads
-// /metrics once per collection interval.
+// handleLanding serves the page at /, its style and its script. The script reads /metrics once per
+// collection interval.
 func (s *Server) handleLanding(mux *http.ServeMux) error {
 	source, err := landing.ReadFile("landing/index.html")
 	if err != nil {

@@ -19,9 +19,9 @@ func (s *Server) handleReload(mux *http.ServeMux) {
 	})
 }
 
-// serveReload applies the configuration again. It goes on when its client goes away: half of a
-// reload is of no use. The answer may come later than that of a scrape; where the deadline cannot
-// be moved it happens all the same.
+// serveReload applies the configuration again. A client that goes away does not cancel the reload. The
+// write deadline is moved, since a reload can take longer than a scrape; a deadline that cannot be
+// moved does not stop the reload.
 func (s *Server) serveReload(w http.ResponseWriter, r *http.Request) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(reloadLimit + shutdownGrace))
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), reloadLimit)

@@ -5,8 +5,8 @@ import (
 	"strconv"
 )
 
-// serveHealth answers as the reference does, for the probes that exist: 200 and OK, and the two
-// headers. Unlike the reference it says 503 when the loop hangs.
+// serveHealth answers like NVIDIA's exporter, for existing probes: 200 and OK, and two headers. Unlike
+// NVIDIA's it answers 503 while the loop hangs.
 func (s *Server) serveHealth(w http.ResponseWriter, _ *http.Request) {
 	h := w.Header()
 	h.Set("X-Registry-Available", strconv.FormatBool(s.hasPage()))
@@ -14,13 +14,12 @@ func (s *Server) serveHealth(w http.ResponseWriter, _ *http.Request) {
 	answer(w, s.opt.Healthy(), "OK")
 }
 
-// serveHealthy says whether the process should live on. A lost GPU is no reason to restart it; a
-// driver call that does not return is.
+// serveHealthy answers a liveness probe. A hanging driver call fails it, a lost GPU does not.
 func (s *Server) serveHealthy(w http.ResponseWriter, _ *http.Request) {
 	answer(w, s.opt.Healthy(), "healthy\n")
 }
 
-// serveReady says whether there is something to scrape.
+// serveReady answers a readiness probe: whether /metrics has data.
 func (s *Server) serveReady(w http.ResponseWriter, _ *http.Request) {
 	if !s.opt.Ready() {
 		tryLater(w, "not ready: no cycle has ended yet, or the host engine is away; see the log")
@@ -29,7 +28,7 @@ func (s *Server) serveReady(w http.ResponseWriter, _ *http.Request) {
 	answer(w, nil, "ready\n")
 }
 
-// answer says fine, or 503 with the error.
+// answer writes fine with 200, or err with 503.
 func answer(w http.ResponseWriter, err error, fine string) {
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)

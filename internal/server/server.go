@@ -39,12 +39,11 @@ const (
 	reloadLimit = time.Minute
 )
 
-// Options wire a Server. Acquire is required; the zero value of everything else is documented with
+// Options wire a Server. Current is required; the zero value of everything else is documented with
 // it.
 type Options struct {
-	// Acquire returns the page to serve, with a reference that the server releases, or nil before
-	// there is one.
-	Acquire func() *exposition.Page
+	// Current returns the page to serve, or nil before there is one.
+	Current func() *exposition.Page
 	// Healthy returns nil while the collection loop is beating. Nil: always.
 	Healthy func() error
 	// Ready reports whether a first snapshot was published. Nil: whether there is a page.
@@ -100,8 +99,8 @@ type Server struct {
 	panicked  atomic.Bool // a request did, once
 }
 
-// New returns a Server for opts. It refuses what would be open to every caller and must not be,
-// naming the settings.
+// New returns a Server for opts. It refuses protected endpoints that every caller could reach; the error
+// names the settings.
 func New(opts Options) (*Server, error) {
 	s := &Server{opt: opts, web: webConfig{path: opts.ConfigFile, copy: newMemoryFile()}}
 	if s.opt.Healthy == nil {
@@ -251,7 +250,7 @@ func allLoopback(listeners []net.Listener) bool {
 }
 
 func (s *Server) hasPage() bool {
-	return s.opt.Acquire() != nil
+	return s.opt.Current() != nil
 }
 
 // warnings passes on the warnings of exporter-toolkit and leaves out the rest: Listening reports

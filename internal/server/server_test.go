@@ -34,8 +34,8 @@ func serving(body []byte) *exposition.Pages {
 
 func newServer(t testing.TB, opts server.Options) *server.Server {
 	t.Helper()
-	if opts.Acquire == nil {
-		opts.Acquire = serving([]byte("up 1\n")).Current
+	if opts.Current == nil {
+		opts.Current = serving([]byte("up 1\n")).Current
 	}
 	s, err := server.New(opts)
 	if err != nil {
@@ -131,17 +131,17 @@ func TestRoutes(t *testing.T) {
 			method: "GET", path: "/health", status: 503, body: hung.Error(), header: map[string]string{"X-Registry-Available": "true", "X-Reload-In-Progress": "true"},
 		},
 		{
-			name: "health before the first page", opts: server.Options{Acquire: new(exposition.Pages).Current},
+			name: "health before the first page", opts: server.Options{Current: new(exposition.Pages).Current},
 			method: "GET", path: "/health", status: 200, body: "OK", header: map[string]string{"X-Registry-Available": "false"},
 		},
 		{name: "healthy", method: "GET", path: "/-/healthy", status: 200, body: "healthy"},
 		{name: "hung", opts: server.Options{Healthy: func() error { return hung }}, method: "GET", path: "/-/healthy", status: 503, body: hung.Error()},
 		{name: "metrics while hung", opts: server.Options{Healthy: func() error { return hung }}, method: "GET", path: "/metrics", status: 200, body: "up 1\n"},
 		{name: "ready", method: "GET", path: "/-/ready", status: 200, body: "ready"},
-		{name: "no page, not ready", opts: server.Options{Acquire: new(exposition.Pages).Current}, method: "GET", path: "/-/ready", status: 503},
+		{name: "no page, not ready", opts: server.Options{Current: new(exposition.Pages).Current}, method: "GET", path: "/-/ready", status: 503},
 		{name: "not ready", opts: server.Options{Ready: func() bool { return false }}, method: "GET", path: "/-/ready", status: 503, header: map[string]string{"Retry-After": "1"}},
 		{
-			name: "before the first page", opts: server.Options{Acquire: new(exposition.Pages).Current},
+			name: "before the first page", opts: server.Options{Current: new(exposition.Pages).Current},
 			method: "GET", path: "/metrics", status: 503, header: map[string]string{"Retry-After": "1"},
 		},
 		{name: "POST routes on the landing page", opts: ordered(server.Options{Lifecycle: true, Address: "localhost:9400", LandingPage: true}, new(recorder)), method: "GET", path: "/", status: 200, body: "/-/reload"},
@@ -168,7 +168,7 @@ func TestRoutes(t *testing.T) {
 }
 
 func TestHead(t *testing.T) {
-	address := start(t, server.Options{Acquire: serving(bytes.Repeat([]byte("x"), 5000)).Current})
+	address := start(t, server.Options{Current: serving(bytes.Repeat([]byte("x"), 5000)).Current})
 	res, err := http.Head("http://" + address + "/metrics")
 	if err != nil {
 		t.Fatal(err)
@@ -181,7 +181,7 @@ func TestHead(t *testing.T) {
 
 func TestGzip(t *testing.T) {
 	page := strings.Repeat(`up{instance="a"} 1`+"\n", 1000)
-	h := newServer(t, server.Options{Acquire: serving([]byte(page)).Current}).Handler()
+	h := newServer(t, server.Options{Current: serving([]byte(page)).Current}).Handler()
 	res := do(t, h, "GET", "/metrics", "Accept-Encoding", "gzip")
 	if got := res.Header.Get("Content-Encoding"); got != "gzip" {
 		t.Fatalf("Content-Encoding %q, want gzip", got)
@@ -202,7 +202,7 @@ func TestScrapesAtOnce(t *testing.T) {
 	const clients = 50
 	page := strings.Repeat("a_metric_of_some_length 12345.678\n", 20_000) // more than the socket buffers hold
 	registry := prometheus.NewPedanticRegistry()
-	address := start(t, server.Options{Acquire: serving([]byte(page)).Current, Registerer: registry})
+	address := start(t, server.Options{Current: serving([]byte(page)).Current, Registerer: registry})
 	var wg sync.WaitGroup
 	for range clients {
 		wg.Go(func() {
@@ -236,7 +236,7 @@ func TestMaxRequests(t *testing.T) {
 	var blocking atomic.Bool
 	blocking.Store(true)
 	registry := prometheus.NewPedanticRegistry()
-	h := newServer(t, server.Options{MaxRequests: 2, Registerer: registry, Acquire: func() *exposition.Page {
+	h := newServer(t, server.Options{MaxRequests: 2, Registerer: registry, Current: func() *exposition.Page {
 		if blocking.Load() {
 			inside <- struct{}{}
 			<-release
@@ -278,7 +278,7 @@ func TestSlowScrapersHoldNoPlace(t *testing.T) {
 	const page = 24 << 20 // more than the sockets buffer
 	held := make(chan struct{}, 1)
 	pages := serving(make([]byte, page))
-	address := start(t, server.Options{MaxRequests: 3, Acquire: func() *exposition.Page { held <- struct{}{}; return pages.Current() }})
+	address := start(t, server.Options{MaxRequests: 3, Current: func() *exposition.Page { held <- struct{}{}; return pages.Current() }})
 	for range 10 {
 		request(t, address)
 		<-held
@@ -356,7 +356,7 @@ func TestSlowScraper(t *testing.T) {
 	var pages exposition.Pages
 	pages.Publish(e.Encode(&gpu.Snapshot{}))
 	held := make(chan struct{}, 1)
-	address := start(t, server.Options{Acquire: func() *exposition.Page {
+	address := start(t, server.Options{Current: func() *exposition.Page {
 		defer func() { held <- struct{}{} }()
 		return pages.Current()
 	}})
@@ -366,7 +366,7 @@ func TestSlowScraper(t *testing.T) {
 	for range 4 { // every page but the slow one's is written over
 		pages.Publish(e.Encode(&gpu.Snapshot{}))
 	}
-	fast := do(t, newServer(t, server.Options{Acquire: pages.Current}).Handler(), "GET", "/metrics")
+	fast := do(t, newServer(t, server.Options{Current: pages.Current}).Handler(), "GET", "/metrics")
 	if body := read(t, fast.Body); strings.Count(body, "b") != size-1 {
 		t.Error("the fast scraper did not get the newest page")
 	}
@@ -387,7 +387,7 @@ func TestShutdownWithSlowScraper(t *testing.T) {
 	s := newServer(t, server.Options{
 		Address:   "127.0.0.1:0",
 		Listening: func(a net.Addr) { addresses <- a },
-		Acquire:   func() *exposition.Page { held <- struct{}{}; return pages.Current() },
+		Current:   func() *exposition.Page { held <- struct{}{}; return pages.Current() },
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -428,7 +428,7 @@ func TestBadAddress(t *testing.T) {
 func TestSeriesRegisteredTwice(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	newServer(t, server.Options{Registerer: registry})
-	if _, err := server.New(server.Options{Acquire: serving(nil).Current, Registerer: registry}); err == nil {
+	if _, err := server.New(server.Options{Current: serving(nil).Current, Registerer: registry}); err == nil {
 		t.Error("New registered its series twice")
 	}
 }

@@ -242,7 +242,7 @@ func testHostile(t *testing.T) {
 	const interval, seconds = time.Second, 10
 	var requests atomic.Int64
 	begin := time.Now().Unix()
-	s, err := server.New(server.Options{Address: "127.0.0.1:0", LandingPage: true, Interval: interval, Acquire: func() *exposition.Page {
+	s, err := server.New(server.Options{Address: "127.0.0.1:0", LandingPage: true, Interval: interval, Current: func() *exposition.Page {
 		return exposition.NewPage(fmt.Appendf(nil, hostile, begin+requests.Add(1)))
 	}})
 	if err != nil {
