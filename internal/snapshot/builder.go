@@ -8,8 +8,12 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// MaxAgeIntervals is how many sampling intervals a sample is served for.
-const MaxAgeIntervals = 3
+// MaxAgeIntervals is how many sampling intervals a sample is served for, and minMaxAge how long
+// however short they are: a busy machine reads later than an interval of milliseconds.
+const (
+	MaxAgeIntervals = 3
+	minMaxAge       = time.Second
+)
 
 // Reasons of dcgm_exporter_field_unavailable beyond those of gpu.Reason.
 const (
@@ -60,7 +64,7 @@ func NewBuilder(t *gpu.Topology, plan *gpu.Plan, derivers []Deriver) *Builder {
 		maxAge:   make([]int64, len(plan.Fields)),
 	}
 	for i := range plan.Fields {
-		tab.maxAge[i] = int64(MaxAgeIntervals * plan.IntervalOf(i))
+		tab.maxAge[i] = int64(max(MaxAgeIntervals*plan.IntervalOf(i), minMaxAge))
 		if plan.Fields[i].Every { // a Read reports what was sampled since the previous one
 			tab.maxAge[i] = max(tab.maxAge[i], int64(MaxAgeIntervals*plan.Interval))
 		}
