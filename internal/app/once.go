@@ -1,11 +1,11 @@
 package app
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -15,6 +15,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/events"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
 )
 
 // collectLimit bounds how long a subcommand waits for a driver, and callLimit one call of it: a
@@ -28,11 +29,20 @@ const (
 // with the snapshot of each. It returns an error if the source cannot be opened or the driver does
 // not answer.
 func Collect(ctx context.Context, source Backend, plan *gpu.Plan, cycles int, see func(*gpu.Snapshot)) error {
+	return collectUntil(ctx, prometheus.NewRegistry(), source, plan, func(s *gpu.Snapshot) bool {
+		see(s)
+		cycles--
+		return cycles == 0
+	})
+}
+
+// collectUntil is Collect until see reports that it has seen enough. The collection's own series are
+// registered.
+func collectUntil(ctx context.Context, registry *prometheus.Registry, source Backend, plan *gpu.Plan, see func(*gpu.Snapshot) bool) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, collectLimit, fmt.Errorf("%w: no data within %s", gpu.ErrTimeout, collectLimit))
 	defer cancel()
-	seen := 0
+	enough := false
 	var failed error
-	registry := prometheus.NewRegistry()
 	change := newDerivers(events.Options{}, true, false, registry).change(plan, source)
 	loop := collector.New(collector.Options{
 		Source:      change.Source,
@@ -44,7 +54,7 @@ func Collect(ctx context.Context, source Backend, plan *gpu.Plan, cycles int, se
 		HangLimit:   collectLimit,
 		Publish: func(s *gpu.Snapshot) {
 			switch {
-			case seen == cycles || failed != nil:
+			case enough || failed != nil:
 				return // the loop is about to end
 			case errors.Is(s.Health.Err, gpu.ErrOpening):
 				return
@@ -53,20 +63,19 @@ func Collect(ctx context.Context, source Backend, plan *gpu.Plan, cycles int, se
 				cancel()
 				return
 			}
-			see(s)
-			if seen++; seen == cycles {
+			if enough = see(s); enough {
 				cancel()
 			}
 		},
 	})
 	err := loop.Run(ctx)
-	if timeout := context.Cause(ctx); failed == nil && seen < cycles && errors.Is(timeout, gpu.ErrTimeout) {
+	if timeout := context.Cause(ctx); failed == nil && !enough && errors.Is(timeout, gpu.ErrTimeout) {
 		return timeout
 	}
 	if err != nil {
 		return err
 	}
-	if failed == nil && seen < cycles {
+	if failed == nil && !enough {
 		return context.Cause(ctx)
 	}
 	return failed
@@ -77,27 +86,75 @@ func NewBackend(ctx context.Context, cfg *config.Config, plan *gpu.Plan) (Backen
 	return newSources(time.Now(), prometheus.NewRegistry(), slog.New(slog.DiscardHandler)).backend(ctx, cfg, plan)
 }
 
-// Page runs one real cycle with the configuration and returns its page, without the exporter's own
-// series. The error says why a page has no data; the page is there all the same.
+// profilingInterval is how often Page reads until profiling has values, and profilingCycles how
+// often at most: the engine works them out of two samples, and has none at the first Read.
+const (
+	profilingInterval = time.Second
+	profilingCycles   = 5
+)
+
+// Page collects with the configuration until a page has all that a scrape would get, and returns it
+// with the collection's own series and without those of the Go runtime. The error says why a page
+// has no data; the page is there all the same, unless the configuration cannot be used.
 func Page(ctx context.Context, cfg *config.Config) ([]byte, error) {
 	log := slog.New(slog.DiscardHandler)
 	plan, _, err := loadPlan(ctx, cfg, log)
 	if err != nil {
 		return nil, err
 	}
-	source, err := NewBackend(ctx, cfg, plan)
+	registry := prometheus.NewRegistry()
+	source, err := newSources(time.Now(), registry, log).backend(ctx, cfg, plan)
 	if err != nil {
 		return nil, err
 	}
-	encoder := exposition.NewEncoder(encoderOptions(cfg, log))
-	encode := func(s *gpu.Snapshot) []byte {
-		page := encoder.Encode(s)
-		return bytes.Clone(page.Bytes())
+	return page(ctx, cfg, registry, source, plan)
+}
+
+func page(ctx context.Context, cfg *config.Config, registry *prometheus.Registry, source Backend, plan *gpu.Plan) ([]byte, error) {
+	log := slog.New(slog.DiscardHandler)
+	options := encoderOptions(cfg, log)
+	if self := (&selfMetrics{own: registry, log: log}); cfg.Web.ExporterMetrics {
+		options.Trailer = self.append
 	}
+	encoder := exposition.NewEncoder(options)
+	registerEncoder(registry, encoder)
 	var body []byte
-	err = Collect(ctx, source, plan, 1, func(s *gpu.Snapshot) { body = encode(s) })
+	cycles := 0
+	err := collectUntil(ctx, registry, source, forPage(plan), func(s *gpu.Snapshot) bool {
+		body = encoder.Encode(s).Bytes()
+		cycles++
+		return cycles == profilingCycles || !lacksProfiling(plan, s)
+	})
 	if body == nil {
-		body = encode(&gpu.Snapshot{Time: time.Now(), Health: gpu.Health{Err: err}})
+		return encoder.Encode(&gpu.Snapshot{Time: time.Now(), Health: gpu.Health{Err: err}}).Bytes(), err
 	}
-	return body, err
+	if errors.Is(err, gpu.ErrWedged) {
+		return body, err
+	}
+	return body, nil
+}
+
+// forPage returns the plan with the interval at which Page reads.
+func forPage(plan *gpu.Plan) *gpu.Plan {
+	if !slices.ContainsFunc(plan.Fields, func(f gpu.Field) bool { return f.Profiling }) {
+		return plan
+	}
+	p := *plan
+	p.Interval = min(p.Interval, profilingInterval)
+	p.Fields = slices.Clone(p.Fields)
+	for i := range p.Fields {
+		if f := &p.Fields[i]; f.Profiling {
+			f.Interval = min(f.Interval, profilingInterval)
+		}
+	}
+	return &p
+}
+
+// lacksProfiling reports whether a profiling counter that its GPU has is without a value.
+func lacksProfiling(plan *gpu.Plan, s *gpu.Snapshot) bool {
+	return slices.ContainsFunc(s.Health.Unavailable, func(u gpu.FieldHealth) bool {
+		return u.Reason == snapshot.ReasonNoData && slices.ContainsFunc(plan.Counters, func(c gpu.Counter) bool {
+			return c.Name == u.Field && plan.Fields[c.Field].Profiling
+		})
+	})
 }

@@ -1,0 +1,97 @@
+package app
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// profiled is a session of a GPU whose profiling has values from a Read on, as an engine has that
+// works them out of two samples.
+type profiled struct {
+	plan     *gpu.Plan
+	topology *gpu.Topology
+	from     int // the Read
+	reads    int
+}
+
+func (p *profiled) Topology() *gpu.Topology { return p.topology }
+func (p *profiled) Done() <-chan struct{}   { return nil }
+func (p *profiled) Err() error              { return nil }
+func (p *profiled) Close() error            { return nil }
+func (p *profiled) Read(_ context.Context, b *gpu.Batch) error {
+	p.reads++
+	for i := range p.plan.Fields {
+		if !p.plan.Fields[i].Profiling || p.reads >= p.from {
+			b.Add(0, i, gpu.Int(1), time.Now())
+		}
+	}
+	return nil
+}
+
+// The page of once is that of a scrape: with profiling, which has no value at first, and with the
+// health of the collection where there is nothing else.
+func TestPageOfOnce(t *testing.T) {
+	const temp, prof = "DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
+	counter := func(name string, field int) gpu.Counter {
+		return gpu.Counter{Name: name, Type: gpu.MetricGauge, Field: field, Scale: 1}
+	}
+	field := func(id gpu.FieldID, profiling bool) gpu.Field {
+		return gpu.Field{ID: id, Levels: gpu.KindsOf(gpu.KindGPU), Max: 100, Profiling: profiling}
+	}
+	every := gpu.Selector{Flex: true}
+	with := &gpu.Plan{
+		Interval: 30 * time.Second, Devices: every,
+		Fields:   []gpu.Field{field(150, false), field(1001, true)},
+		Counters: []gpu.Counter{counter(temp, 0), counter(prof, 1)},
+	}
+	without := &gpu.Plan{Interval: 30 * time.Second, Devices: every, Fields: with.Fields[:1], Counters: with.Counters[:1]}
+	for _, tt := range []struct {
+		name string
+		plan *gpu.Plan
+		from int   // the Read with profiling
+		err  error // of Open
+		took time.Duration
+		want []string
+	}{
+		{"without profiling", without, 1, nil, 0, []string{temp + "{", "dcgm_exporter_collect_success 1"}},
+		{"profiling at once", with, 1, nil, 0, []string{temp + "{", prof + "{"}},
+		{"profiling at the third Read", with, 3, nil, 2 * time.Second, []string{temp + "{", prof + "{", "dcgm_exporter_collect_success 1"}},
+		{"profiling never", with, 100, nil, 4 * time.Second, []string{temp + "{", `dcgm_exporter_field_unavailable{field="` + prof + `",reason="no_data"} 1`}},
+		{"no engine", with, 1, gpu.ErrUnavailable, 0, []string{"dcgm_exporter_collect_success 0", `dcgm_exporter_collect_unavailable{reason="unavailable"} 1`}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				source := collector.SourceOf(func(_ context.Context, plan *gpu.Plan) (*profiled, error) {
+					topology := gpu.NewTopology([]gpu.Device{{Entity: gpu.Entity{Kind: gpu.KindGPU}, UUID: "GPU-0"}})
+					return &profiled{plan: plan, topology: topology, from: tt.from}, tt.err
+				})
+				cfg, err := config.Parse(nil, func(string) (string, bool) { return "", false }, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				start := time.Now()
+				body, err := page(t.Context(), cfg, prometheus.NewRegistry(), Backend{Source: source}, tt.plan)
+				if (err == nil) != (tt.err == nil) {
+					t.Errorf("error %v, want %v", err, tt.err)
+				}
+				if took := time.Since(start); took != tt.took {
+					t.Errorf("took %v, want %v", took, tt.took)
+				}
+				for _, want := range tt.want {
+					if !strings.Contains(string(body), "\n"+want) {
+						t.Errorf("the page has no %s:\n%s", want, body)
+					}
+				}
+			})
+		})
+	}
+}
