@@ -152,21 +152,6 @@ func TestRoomForGroups(t *testing.T) {
 	readUntilShown(t, s, profiled)
 }
 
-// The pauses between tries of what the engine refuses grow.
-func TestRefusalsBackOff(t *testing.T) {
-	e := fakedcgm.New(t, world("fail dcgmProfGetSupportedMetricGroups -1")...)
-	s := open(t, e, profilingPlan(), dcgm.Options{}.RetryRefused(4*interval))
-	before := e.Calls()["dcgmProfGetSupportedMetricGroups"]
-	for range 56 { // 28 intervals: tries after 4, 12 and 28 of them
-		read(t, s)
-		pause()
-	}
-	rows := int64(4)
-	if n := (e.Calls()["dcgmProfGetSupportedMetricGroups"] - before) / rows; n < 1 || n > 4 {
-		t.Errorf("%d tries in 28 intervals, want 2 or 3", n)
-	}
-}
-
 // Who and where devices are is asked again where the engine did not say it, and the next session
 // knows.
 func TestAnswersThatCameLate(t *testing.T) {

@@ -9,12 +9,8 @@ import (
 )
 
 // retryRefused is how long a watch that the engine refuses for now waits for the next try, and how
-// far apart two renewals of a stale profiling watch are at least. For other reasons than another
-// profiler the waits grow, up to maxRetryFactor times as long.
-const (
-	retryRefused   = time.Minute
-	maxRetryFactor = 16
-)
+// far apart two renewals of a stale profiling watch are at least.
+const retryRefused = time.Minute
 
 // staleIntervals is how many of its intervals a profiling watch may go without a new value while
 // others have some. The first value takes two readings.
@@ -25,10 +21,8 @@ const staleIntervals = 3
 type refusedWatch struct {
 	rows, fields []int
 	sampling
-	err     error
-	unknown bool // whether the GPU has the fields: the engine did not say
-	wait    time.Duration
-	next    time.Time // not to be tried before
+	err  error
+	next time.Time // not to be tried before
 }
 
 // isInUse reports whether an engine refuses a profiling watch only as long as another profiler has
@@ -42,13 +36,12 @@ func hasCode(err error, code int) bool {
 	return errors.As(err, &r) && r.code == code
 }
 
-// addRefused adds a refused watch, which retryRefused tries again. It is unknown whether the GPUs
-// have the fields where the engine did not say.
-func (s *Session) addRefused(rows, fields []int, key sampling, err error, unknown bool) {
+// addRefused adds a refused watch, which retryRefused tries again.
+func (s *Session) addRefused(rows, fields []int, key sampling, err error) {
 	s.log.Warn("Fields are not watched for now", "field", s.plan.Fields[fields[0]].Name, "fields", len(fields),
 		"entities", len(rows), "error", err)
 	s.refused = append(s.refused, refusedWatch{rows: slices.Clone(rows), fields: slices.Clone(fields), sampling: key, err: err,
-		unknown: unknown, wait: s.retry, next: time.Now().Add(s.retry)})
+		next: time.Now().Add(s.retry)})
 }
 
 // retryRefused tries what was refused and is due. A field that the engine refuses for another
@@ -76,15 +69,8 @@ func (s *Session) retryRefused(now time.Time) error {
 
 // retryOne tries one refused watch, which is added again if it is refused as before.
 func (s *Session) retryOne(h refusedWatch, now time.Time) error {
-	var err error
-	if h.unknown {
-		_, err = s.engine.profiling(s.top.Devices[h.rows[0]].GPU)
-	} else {
-		err = s.tryWatch(h.rows, h.fields, h.sampling)
-	}
+	err := s.tryWatch(h.rows, h.fields, h.sampling)
 	switch {
-	case err == nil && h.unknown, isFinal(err) && h.unknown:
-		return s.watchCapable(h.rows, h.fields, h.sampling)
 	case err == nil:
 		s.log.Info("Fields are watched again", "field", s.plan.Fields[h.fields[0]].Name, "fields", len(h.fields), "entities", len(h.rows))
 		return nil
@@ -93,10 +79,7 @@ func (s *Session) retryOne(h refusedWatch, now time.Time) error {
 	case isFinal(err) && !isInUse(err):
 		return s.watchChunks(h.rows, h.fields, h.sampling) // some of it may be watched by now: only a new session knows
 	}
-	if !isInUse(err) {
-		h.wait = min(2*h.wait, maxRetryFactor*s.retry)
-	}
-	h.err, h.next = s.withVersions(err), now.Add(h.wait)
+	h.err, h.next = s.withVersions(err), now.Add(s.retry)
 	s.refused = append(s.refused, h)
 	return nil
 }
@@ -143,7 +126,7 @@ func (s *Session) renewStale(now time.Time) error {
 		case s.isOver(err) || s.isForgotten(err):
 			return err
 		default:
-			s.addRefused(w.group.rows, w.fields, w.sampling, s.withVersions(err), false)
+			s.addRefused(w.group.rows, w.fields, w.sampling, s.withVersions(err))
 			failed = append(failed, w)
 		}
 	}

@@ -14,7 +14,6 @@ import (
 type question struct {
 	what  string
 	query func() error
-	wait  time.Duration
 	next  time.Time // not to be queried before
 }
 
@@ -22,11 +21,11 @@ type question struct {
 // later either.
 func (s *Session) queryLater(what string, err error, query func() error) {
 	if !isFinal(err) {
-		s.questions = append(s.questions, question{what, query, s.retry, time.Now().Add(s.retry)})
+		s.questions = append(s.questions, question{what, query, time.Now().Add(s.retry)})
 	}
 }
 
-// queryDue queries what is due, with growing pauses. Only a lost engine is an error.
+// queryDue queries what is due. Only a lost engine is an error.
 func (s *Session) queryDue(now time.Time) error {
 	for i := range s.questions {
 		q := &s.questions[i]
@@ -40,8 +39,7 @@ func (s *Session) queryDue(now time.Time) error {
 		case s.isOver(err):
 			return err
 		}
-		q.wait = min(2*q.wait, maxRetryFactor*s.retry)
-		q.next = now.Add(q.wait)
+		q.next = now.Add(s.retry)
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -375,8 +376,8 @@ func (s *Session) decode(row, f int, x *sample, r readout) (gpu.Value, error) {
 	if err != nil {
 		return gpu.Value{}, err
 	}
-	if unit, ok := asRead(field.ID, s.release, x.kind == kindDouble); ok {
-		v = convert(v, unit, field.Unit)
+	if field.ID == catalog.GPUUtil {
+		v = utilization(v, x.kind == kindDouble, field.Unit)
 	}
 	return v, nil
 }

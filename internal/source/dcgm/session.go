@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
@@ -20,7 +21,6 @@ type Session struct {
 	made   int
 
 	library, version string // of libdcgm and of the engine
-	release          release
 
 	top       *gpu.Topology
 	layout    layout
@@ -87,12 +87,30 @@ func (s *Session) readVersions() error {
 	if err != nil {
 		return err
 	}
-	s.release = releaseOf(s.version)
-	if own := releaseOf(s.library); own != s.release {
+	if releaseOf(s.library) != releaseOf(s.version) {
 		s.log.Warn("libdcgm and the engine are of different versions; some requests may fail",
 			"libdcgm", s.library, "engine_version", s.version)
 	}
 	return nil
+}
+
+// versionOf returns the version from DCGM's build information, which is key:value pairs separated
+// by semicolons. It is empty where there is none.
+func versionOf(buildInfo string) string {
+	for pair := range strings.SplitSeq(buildInfo, ";") {
+		if key, value, ok := strings.Cut(pair, ":"); ok && strings.TrimSpace(key) == "version" {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
+// releaseOf returns the major and minor number of a version: "4.6" of "4.6.1".
+func releaseOf(version string) string {
+	if numbers := strings.Split(version, "."); len(numbers) > 2 {
+		return strings.Join(numbers[:2], ".")
+	}
+	return version
 }
 
 // withVersions adds both versions to an error of a version mismatch.

@@ -104,3 +104,18 @@ func blankText(text []byte) (bool, error) {
 		return true, nil
 	}
 }
+
+// utilization returns a value of DCGM_FI_DEV_GPU_UTIL (203) in a unit, percent or ratio. Engines
+// before 4.7 count percent in integers; the ratios from then on are doubles, and so the type of a
+// value shows its unit.
+func utilization(v gpu.Value, double bool, unit gpu.Unit) gpu.Value {
+	n, ok := v.Number()
+	switch {
+	case !ok || double == (unit == "ratio"):
+		return v
+	case double:
+		return gpu.Float(math.Round(n*1e8) / 1e6) // 0.57 is 57, not 56.99999999999999
+	default:
+		return gpu.Float(n / 100)
+	}
+}

@@ -178,7 +178,7 @@ func (s *Session) watchCapable(rows, fields []int, key sampling) error {
 }
 
 // capability returns which of the profiling fields the GPU of a row has. What it does not have is
-// refused; where the engine does not say, it is queried again later, or when the GPU is back.
+// refused. Where the engine does not say, the watch shows it.
 func (s *Session) capability(row int, fields []int, key sampling) (has []int, err error) {
 	id := s.top.Devices[row].GPU
 	ids, err := s.engine.profiling(id)
@@ -189,8 +189,7 @@ func (s *Session) capability(row int, fields []int, key sampling) (has []int, er
 		s.leaveOut(row)
 		return nil, nil
 	case err != nil && !isFinal(err):
-		s.addRefused([]int{row}, fields, key, s.withVersions(err), true)
-		return nil, nil
+		return fields, nil
 	case err == nil:
 		err = fmt.Errorf("%w: the GPU does not profile it", gpu.ErrNotSupported)
 	}
@@ -241,7 +240,7 @@ func (s *Session) watchOrSplit(rows, fields []int, key sampling) error {
 	case s.isOver(err) || errors.Is(err, gpu.ErrTimeout):
 		return err
 	case key.profiling && isInUse(err):
-		s.addRefused(rows, fields, key, s.withVersions(err), false)
+		s.addRefused(rows, fields, key, s.withVersions(err))
 		return nil
 	case hopeless || len(rows) == 1 && len(fields) == 1:
 		s.decline(rows, fields, key, err)
@@ -281,7 +280,7 @@ func (s *Session) decline(rows, fields []int, key sampling, err error) {
 	if isFinal(err) {
 		s.refuse(rows, fields, s.withVersions(err))
 	} else {
-		s.addRefused(rows, fields, key, s.withVersions(err), false)
+		s.addRefused(rows, fields, key, s.withVersions(err))
 	}
 }
 

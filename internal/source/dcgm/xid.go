@@ -28,9 +28,10 @@ type xidWatch struct {
 // An xidHistory is what is known of the XIDs of one entity, in the engine's microseconds.
 type xidHistory struct {
 	row         int
-	shown, last int64 // the newest that the engine shows in this Read, and that it showed before
-	code        int64 // of the newest
-	from        int64 // where the read of the history begins
+	instance    instance // that the XIDs name; the zero instance is the GPU
+	shown, last int64    // the newest that the engine shows in this Read, and that it showed before
+	code        int64    // of the newest
+	from        int64    // where the read of the history begins
 	due         bool
 	until       time.Time         // when it was due last: it is due once more after this
 	told, found map[xidReport]int // how often each was reported, and was found by this Read
@@ -72,7 +73,7 @@ func (s *Session) watchXIDs() error {
 	for _, p := range s.layout.instances {
 		if row, ok := s.rows[entity{groupGPU, s.gpuOf(p.entity)}]; ok && !s.absent[row] {
 			parts = append(parts, p.entity)
-			s.xids.of(p.entity, row)
+			s.xids.of(p.entity, row).instance = p
 		}
 	}
 	if len(parts) == 0 {
@@ -147,7 +148,10 @@ func (s *Session) readXIDs(b *gpu.Batch, now time.Time) error {
 		}
 		if h.found[x]++; h.found[x] > h.told[x] {
 			h.told[x]++
-			b.XIDs = append(b.XIDs, gpu.XID{Row: h.row, Code: x.code, ID: x.at, Time: s.dateAt(x.at)})
+			b.XIDs = append(b.XIDs, gpu.XID{
+				Row: h.row, InstanceID: h.instance.nvml, OnInstance: h.instance.group != groupNone,
+				Code: x.code, ID: x.at, Time: s.dateAt(x.at),
+			})
 		}
 	}
 	if err := s.xidsSince(due, w, from, report); err != nil {

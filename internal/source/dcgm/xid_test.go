@@ -20,7 +20,11 @@ func counted(t *testing.T, s *dcgm.Session, wanted int) []string {
 	var got []string
 	take := func(b *gpu.Batch, _ error) bool {
 		for _, x := range b.XIDs {
-			got = append(got, fmt.Sprintf("%v: %d", s.Topology().Devices[x.Row].Entity, x.Code))
+			at := s.Topology().Devices[x.Row].Entity.String()
+			if x.OnInstance {
+				at += fmt.Sprintf("/%d", x.InstanceID)
+			}
+			got = append(got, fmt.Sprintf("%s: %d", at, x.Code))
 		}
 		return len(got) >= wanted
 	}
@@ -45,7 +49,7 @@ func TestXIDsOfInstances(t *testing.T) {
 			read(t, s)
 			e.Add("event 1 instance:7 230 43", "event 2 instance:8 230 31", "event 3 compute:7 230 13", "event 4 gpu:1 230 94",
 				"event 5 gpu:0 230 79", "event 6 instance:7 230 43")
-			want := []string{"GPU 0: 79", "GPU 1: 13", "GPU 1: 31", "GPU 1: 43", "GPU 1: 43", "GPU 1: 94"}
+			want := []string{"GPU 0: 79", "GPU 1/1: 13", "GPU 1/1: 43", "GPU 1/1: 43", "GPU 1/2: 31", "GPU 1: 94"}
 			if diff := cmp.Diff(want, counted(t, s, len(want))); diff != "" {
 				t.Errorf("XIDs (-want +got):\n%s", diff)
 			}
