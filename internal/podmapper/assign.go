@@ -122,6 +122,9 @@ func (a *assignment) markIncomplete() {
 	for row := range a.uses {
 		use := &a.uses[row]
 		free := len(use.Owners) == 0
+		if parent := a.topology.ParentRow(row); parent >= 0 && len(a.uses[parent].Owners) > 0 {
+			free = false // an instance of a GPU that is held as a whole
+		}
 		replicated := use.Sharing != gpu.SharingNone && use.Sharing != gpu.SharingDRA
 		use.Incomplete = use.Incomplete || free && (!a.inputs.known || a.unplacedClaim) || (free || replicated) && a.unplacedHAMi
 	}

@@ -57,6 +57,11 @@ func TestOwnersThatAreNotKnown(t *testing.T) {
 			kubelet.Claiming("c", "ml", "mine", "gpu.nvidia.com", "e2e-node", "gpu-0", ""), kubelet.Container("d", "nvidia.com/gpu", gpu1)))
 		want(t, "rows", incomplete(w.attribute()), []int{0, 2, 3, 4, 5, 6})
 	})
+	t.Run("instances of a GPU that is held whole", func(t *testing.T) {
+		w := newAged(t, podmapper.Options{}, kubelet.Pod("ml/b",
+			kubelet.Claiming("c", "ml", "mine", "gpu.nvidia.com", "e2e-node", "gpu-0", ""), kubelet.Container("d", "nvidia.com/gpu", gpu3)))
+		want(t, "rows", incomplete(w.attribute()), []int{0, 1, 2, 4})
+	})
 	t.Run("a claim of another driver", func(t *testing.T) {
 		w := newAged(t, podmapper.Options{Device: claimed}, kubelet.Pod("ml/b",
 			kubelet.Claiming("c", "ml", "channel", "compute-domain.nvidia.com", "e2e-node", "channel-0", "")))
