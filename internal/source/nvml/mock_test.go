@@ -3,8 +3,12 @@
 package nvml
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/NVIDIA/go-nvml/pkg/nvml/mock"
@@ -148,5 +152,43 @@ func TestInstancesOfMockServer(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// A GPU that answers slowly is late alone, past its share of the time that is left: the others are
+// read in theirs. The last one has all that the others left.
+func TestASlowGPUIsLateAlone(t *testing.T) {
+	for slow, isLate := range map[int]bool{0: true, 1: true, 7: false} {
+		synctest.Test(t, func(t *testing.T) {
+			d := newDGX()
+			s, err := d.source().Open(t.Context(), mockPlan(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			device := d.Devices[slow].(*server.Device)
+			device.GetClockInfoFunc = func(gonvml.ClockType) (uint32, gonvml.Return) {
+				time.Sleep(500 * time.Millisecond)
+				return 1410, gonvml.SUCCESS
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+			defer cancel()
+			var b gpu.Batch
+			if err := s.Read(ctx, &b); err != nil {
+				t.Fatal(err)
+			}
+			late, sampled := map[int]bool{}, map[int]bool{}
+			for _, f := range b.Faults {
+				if f.Field == gpu.AllFields && errors.Is(f.Err, gpu.ErrTimeout) {
+					late[f.Row] = true
+				}
+			}
+			for _, x := range b.Samples {
+				sampled[x.Row] = true
+			}
+			if late[slow] != isLate || sampled[slow] == isLate || len(late)+len(sampled) != 8 {
+				t.Errorf("GPU %d is slow: late %v, sampled %v", slow, late, sampled)
+			}
+		})
 	}
 }

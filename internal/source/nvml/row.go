@@ -212,6 +212,9 @@ func (s *Session) readRow(r *row, b *gpu.Batch) error {
 			return err
 		}
 	}
+	if err := s.inTime(time.Now()); err != nil {
+		return err
+	}
 	if err := s.readValues(r, b); err != nil {
 		return err
 	}
@@ -220,6 +223,9 @@ func (s *Session) readRow(r *row, b *gpu.Batch) error {
 
 func (s *Session) readCall(r *row, a *query, b *gpu.Batch) error {
 	now := time.Now()
+	if err := s.inTime(now); err != nil {
+		return err
+	}
 	if a.backoff.active(now) {
 		for _, w := range a.outputs {
 			b.Fail(r.index, w.field, a.backoff.err)

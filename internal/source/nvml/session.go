@@ -31,7 +31,8 @@ type Session struct {
 	gpu.Lifecycle
 	closed bool
 
-	slots   []slot // of the device that is verified
+	until   time.Time // when the share of the device that is read is over; zero for never
+	slots   []slot    // of the device that is verified
 	answer  answers
 	values  []gonvml.FieldValue      // of the row that is read
 	metrics gonvml.GpmMetricsGetType // likewise
@@ -72,11 +73,12 @@ func (s *Session) Read(ctx context.Context, b *gpu.Batch) error {
 	if s.plan.Health {
 		b.Fail(gpu.AllRows, gpu.FieldHealthChecks, errNoWatches)
 	}
-	for _, d := range s.devices {
+	for i, d := range s.devices {
 		d.alive = false
-		if err := ctx.Err(); err != nil {
+		if err := ctx.Err(); errors.Is(err, context.Canceled) {
 			return fmt.Errorf("nvml: %w", err)
 		}
+		s.share(ctx, len(s.devices)-i)
 		if d.changed {
 			d.events.drain(b) // nothing reports these later
 			continue          // its rows are about instances that are no more
@@ -109,6 +111,26 @@ func (s *Session) Read(ctx context.Context, b *gpu.Batch) error {
 	return nil // the last words of a GPU, its XIDs, are worth a page
 }
 
+// errLate is the fault of a GPU that answers too slowly. The others have their own share.
+var errLate = fmt.Errorf("nvml: %w: the GPU takes more than its share of the time", gpu.ErrTimeout)
+
+// share gives the device that is read next its share of the time, among those that are left.
+func (s *Session) share(ctx context.Context, left int) {
+	s.until = time.Time{}
+	if end, limited := ctx.Deadline(); limited {
+		now := time.Now()
+		s.until = now.Add(end.Sub(now) / time.Duration(left))
+	}
+}
+
+// inTime returns errLate past the share of the device that is read.
+func (s *Session) inTime(now time.Time) error {
+	if !s.until.IsZero() && now.After(s.until) {
+		return errLate
+	}
+	return nil
+}
+
 // failed ends the session if the error means that nothing is left of it.
 func (s *Session) failed(err error) error {
 	gone := (*driverError)(nil)
@@ -132,7 +154,9 @@ func (s *Session) readDevice(d *device, b *gpu.Batch) error {
 	for _, r := range d.rows {
 		err := s.readRow(r, b)
 		if err == nil && r.index < len(b.RequestProcesses) && b.RequestProcesses[r.index] {
-			err = s.readProcesses(d, r, b)
+			if err = s.inTime(time.Now()); err == nil {
+				err = s.readProcesses(d, r, b)
+			}
 		}
 		if err != nil {
 			clear(b.Samples[samples:])
