@@ -44,8 +44,8 @@ type Process struct {
 
 // Run runs the exporter until ctx is done, and then returns nil once every driver handle is closed.
 // It returns an error that names the setting and what to do about it if the configuration is wrong
-// or the port is taken, and one that wraps gpu.ErrWedged if the driver does not return a call: the
-// process must then be restarted. After ErrReplaced everything is closed, and only a new process can
+// or the port is taken, and one that wraps gpu.ErrWedged if the driver does not return a call while
+// ctx is not done: the process must then be restarted. After ErrReplaced everything is closed, and only a new process can
 // go on.
 func Run(ctx context.Context, p Process) error {
 	err := run(ctx, p)
@@ -169,6 +169,7 @@ func serve(ctx context.Context, p Process, cfg *config.Config, registry *prometh
 	watch.follow(append(watched(cfg), srv.WebFiles()...))
 
 	// They end together: with ctx, or with the first that fails.
+	requested := ctx
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return srv.Run(ctx) })
 	group.Go(func() error { return loop.Run(ctx) })
@@ -194,7 +195,12 @@ func serve(ctx context.Context, p Process, cfg *config.Config, registry *prometh
 	also(func(ctx context.Context) {
 		followConfigMap(ctx, cfg, log, func() { _ = reloads.reload(ctx, "the ConfigMap changed") })
 	})
-	return group.Wait()
+	err = group.Wait()
+	if requested.Err() != nil && errors.Is(err, gpu.ErrWedged) {
+		log.Warn("A driver call has not returned; what it holds goes with the process", "error", err)
+		return nil
+	}
+	return err
 }
 
 // fresh returns the page to serve: that of the latest cycle, or past its limit one of the exporter's
