@@ -57,7 +57,8 @@ func Run(ctx context.Context, p Process) error {
 
 func run(ctx context.Context, p Process) error {
 	// Configuration: flags, environment and file are one thing.
-	cfg, err := config.Parse(p.Args, p.Env, ReadFile)
+	read := NewReader()
+	cfg, err := config.Parse(p.Args, p.Env, read)
 	if err != nil {
 		return err
 	}
@@ -76,15 +77,15 @@ func run(ctx context.Context, p Process) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	return serve(ctx, p, cfg, registry, log)
+	return serve(ctx, p, cfg, read, registry, log)
 }
 
 // serve collects and serves until ctx is done.
-func serve(ctx context.Context, p Process, cfg *config.Config, registry *prometheus.Registry, log *slog.Logger) error {
+func serve(ctx context.Context, p Process, cfg *config.Config, read reader, registry *prometheus.Registry, log *slog.Logger) error {
 	// What is requested, and where it is read. What changes in these files from here on is a reload.
-	watch := newFileWatch(log)
+	watch := newFileWatch(read, log)
 	watch.follow(watched(cfg))
-	plan, hash, waits, err := startingPlan(ctx, cfg, log)
+	plan, hash, waits, err := startingPlan(ctx, cfg, read, log)
 	if err != nil {
 		return err
 	}
@@ -129,7 +130,7 @@ func serve(ctx context.Context, p Process, cfg *config.Config, registry *prometh
 	})
 
 	// Every request for a reload comes to this.
-	next := &change{process: p, watch: watch, sources: sources, derived: derived, loop: loop, log: log, config: cfg, plan: plan}
+	next := &change{process: p, read: read, watch: watch, sources: sources, derived: derived, loop: loop, log: log, config: cfg, plan: plan}
 	reloads := newReloader(registry, log, next.apply)
 	reloads.took(hash)
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync"
 )
 
 // maxFileBytes bounds a file of settings.
@@ -21,6 +22,9 @@ func isRetryable(err error) bool {
 	return errors.As(err, &r)
 }
 
+// A reader reads a file of settings: ReadFile, or one of NewReader.
+type reader = func(path string) ([]byte, error)
+
 // ReadFile is os.ReadFile for files of settings, of 4 MiB at most.
 func ReadFile(path string) ([]byte, error) {
 	file, err := os.Open(path)
@@ -36,4 +40,28 @@ func ReadFile(path string) ([]byte, error) {
 		return nil, retryable{fmt.Errorf("%s: more than %d bytes", path, maxFileBytes)}
 	}
 	return content, nil
+}
+
+// NewReader returns a ReadFile that reads a pipe once and then says what that had: the settings may
+// come from a process (-f <(make-counters)) that writes them once.
+func NewReader() func(path string) ([]byte, error) {
+	var mu sync.Mutex
+	pipes := map[string][]byte{}
+	return func(path string) ([]byte, error) {
+		info, err := os.Stat(path)
+		isPipe := err == nil && info.Mode()&os.ModeNamedPipe != 0
+		mu.Lock()
+		content, known := pipes[path]
+		mu.Unlock()
+		if isPipe && known {
+			return content, nil
+		}
+		content, err = ReadFile(path)
+		if isPipe && err == nil {
+			mu.Lock()
+			defer mu.Unlock()
+			pipes[path] = content
+		}
+		return content, err
+	}
 }

@@ -170,6 +170,7 @@ const recheck = 30 * time.Second
 // A change is what a reload does, over what lives as long as the process.
 type change struct {
 	process Process
+	read    reader
 	watch   *fileWatch
 	sources *sources
 	derived *derivers
@@ -186,7 +187,7 @@ type change struct {
 // and the environment of a process do not change: what differs is in the files that they name, and
 // takes effect whole. It returns the hash of the configuration that is then in force.
 func (c *change) apply(ctx context.Context) (uint64, error) {
-	cfg, err := config.Parse(c.process.Args, c.process.Env, ReadFile)
+	cfg, err := config.Parse(c.process.Args, c.process.Env, c.read)
 	if err != nil {
 		return 0, err
 	}
@@ -194,7 +195,7 @@ func (c *change) apply(ctx context.Context) (uint64, error) {
 	if err := c.server.ReloadWebConfig(); err != nil {
 		return 0, err
 	}
-	plan, hash, err := loadPlan(ctx, cfg, c.log)
+	plan, hash, err := loadPlan(ctx, cfg, c.read, c.log)
 	if err != nil {
 		return 0, err
 	}
@@ -221,7 +222,8 @@ func (c *change) isInForce(cfg *config.Config, plan *gpu.Plan) bool {
 // A fileWatch calls back when the content of one of its files differs. It watches the folders, not
 // the files: a ConfigMap's file is a link to a link, and what changes is the folder in between.
 type fileWatch struct {
-	log *slog.Logger
+	read reader
+	log  *slog.Logger
 
 	mu   sync.Mutex
 	sums map[string][sha256.Size]byte // of the files, as they were last looked at
@@ -229,8 +231,8 @@ type fileWatch struct {
 	logged map[string]bool // folders that cannot be watched; run's own
 }
 
-func newFileWatch(log *slog.Logger) *fileWatch {
-	return &fileWatch{log: log, logged: map[string]bool{}}
+func newFileWatch(read reader, log *slog.Logger) *fileWatch {
+	return &fileWatch{read: read, log: log, logged: map[string]bool{}}
 }
 
 // follow makes files the ones that are watched, as the configuration that was just read names them.
@@ -338,7 +340,7 @@ func (w *fileWatch) differ() bool {
 // sumOf is a fingerprint of a file's content. A file that cannot be read has one of its own, so
 // that its coming and going are changes.
 func (w *fileWatch) sumOf(file string) [sha256.Size]byte {
-	content, err := ReadFile(file)
+	content, err := w.read(file)
 	if err != nil {
 		content = []byte("unreadable: " + err.Error())
 	}

@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -119,4 +120,33 @@ func TestConfigMapSwap(t *testing.T) {
 	e.until("the swapped file", hasPower)
 	put("..v3", temperatureOnly)
 	e.until("the file swapped back", func(p page) bool { return !hasPower(p) })
+}
+
+// The counters may come from a process that writes them once (-f <(…)): they are read once, and stay
+// at a reload.
+func TestCountersFromAPipe(t *testing.T) {
+	t.Parallel()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if _, err := w.WriteString(withPower); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	e := start(t, sim(t, "h100x8", "", "-f", fmt.Sprintf("/dev/fd/%d", r.Fd()), "--web-enable-lifecycle", "-c", "500")...)
+	if p := e.collected(); !hasPower(p) {
+		t.Error("no power")
+	}
+	resp, err := http.Post(e.url+"/-/reload", "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusOK || !hasPower(e.scrape()) {
+		t.Errorf("after a reload: status %d, power: %v", resp.StatusCode, hasPower(e.scrape()))
+	}
 }
