@@ -106,15 +106,14 @@ func (e *examination) rows(ctx context.Context) (rows []row) {
 	kubelet := row{state: fail}
 	if e.cfg.Kubernetes.Enabled {
 		kubelet = e.kubelet(ctx)
-		rows = append(rows, kubelet, e.nodeName())
-	}
-	rows = append(rows, e.port())
-	if file := e.cfg.Web.ConfigFile; file != "" {
-		web := row{good, "web config", file + " can be read", ""}
-		if _, err := e.ReadFile(file); err != nil {
-			web = row{fail, "web config", err.Error(), "Mount the file, or let the exporter's user read it."}
+		name := row{good, "node name", e.cfg.Labels.NodeName, ""}
+		if name.found == "" {
+			name = row{warn, "node name", "NODE_NAME is not set", "Set it from spec.nodeName (fieldRef): else the host label is the pod's name."}
 		}
-		rows = append(rows, web)
+		rows = append(rows, kubelet, name)
+	}
+	if !e.cfg.Web.SystemdSocket {
+		rows = append(rows, e.port())
 	}
 	if err == nil {
 		rows = append(rows, e.source(ctx))
@@ -232,17 +231,14 @@ func (e *examination) engine(ctx context.Context) row {
 		}
 		return row{good, "host engine", "embedded; no other one runs on this machine", ""}
 	}
-	var err error
-	switch network, target := address.Dial(); network {
+	network, target := address.Dial()
+	switch network {
 	case "unix":
-		err = e.reach(ctx, network, e.at(target))
-	case "tcp":
-		err = e.reach(ctx, network, target)
-	default: // Go has no dialer for vsock; the source has
-		if _, err = os.Stat(e.at("/dev/vsock")); err == nil {
-			return row{good, "host engine", address.String() + ": /dev/vsock is there", ""}
-		}
+		target = e.at(target)
+	case "": // vsock, for which Go has no dialer
+		return row{good, "host engine", address.String() + " is dialed by the source alone", ""}
 	}
+	err := e.reach(ctx, network, target)
 	r := row{fail, "host engine", fmt.Sprintf("%s cannot be reached: %v", address, err), ""}
 	switch {
 	case err == nil && address.Transport == gpu.TransportTCP && address.IsLocal():
@@ -256,8 +252,6 @@ func (e *examination) engine(ctx context.Context) row {
 		r.advice = "Give the process the right to use the socket."
 	case address.Transport == gpu.TransportUnix && errors.Is(err, fs.ErrNotExist):
 		r.advice = "Start nv-hostengine with --domain-socket, and mount the socket's folder in a container."
-	case address.Transport == gpu.TransportVsock:
-		r.advice = "Load vhost_vsock or its guest driver, and give the process /dev/vsock."
 	default:
 		r.advice = "Start nv-hostengine there and let it listen beyond loopback (-b), and check the name, the port and network policies."
 	}
@@ -314,22 +308,9 @@ func (e *examination) kubelet(ctx context.Context) row {
 	return row{fail, "kubelet", socket + ": " + err.Error(), "Mount the folder, not the socket: a kubelet that restarts makes a new one."}
 }
 
-func (e *examination) nodeName() row {
-	if e.cfg.Labels.NodeName == "" {
-		return row{warn, "node name", "NODE_NAME is not set", "Set it from spec.nodeName (fieldRef): else the host label is the pod's name."}
-	}
-	return row{good, "node name", e.cfg.Labels.NodeName, ""}
-}
-
 // port looks whether the address can be listened on.
 func (e *examination) port() row {
 	address := e.cfg.Web.Address
-	if e.cfg.Web.SystemdSocket {
-		if _, ok := e.Env("LISTEN_FDS"); !ok {
-			return row{warn, "port", "LISTEN_FDS is not set", "Start the exporter through its systemd socket unit."}
-		}
-		return row{good, "port", "systemd hands over the sockets", ""}
-	}
 	listener, err := e.Listen("tcp", address)
 	if err == nil {
 		err = listener.Close()

@@ -138,13 +138,13 @@ func states(rows []line) []string {
 
 func TestEverythingIsRight(t *testing.T) {
 	const csv = "DCGM_FI_DEV_GPU_TEMP, gauge, T\nDCGM_FI_PROF_DRAM_ACTIVE, gauge, D\n"
-	w := &world{Files: map[string]string{"/my.csv": csv, "/web.yaml": ""}, Env: map[string]string{"NODE_NAME": "node-1"}}
+	w := &world{Files: map[string]string{"/my.csv": csv}, Env: map[string]string{"NODE_NAME": "node-1"}}
 	m := machineOf(t, healthy())
 	socket := filepath.Join(m.Root, "/run/kubelet.sock")
 	listenUnix(t, socket)
 	m.Dial = answers("unix " + socket)
 
-	rows := examine(t, w, m, simulate, "-f=/my.csv", "-k", "--pod-resources-kubelet-socket=/run/kubelet.sock", "--web-config-file=/web.yaml")
+	rows := examine(t, w, m, simulate, "-f=/my.csv", "-k", "--pod-resources-kubelet-socket=/run/kubelet.sock")
 	var got []string
 	for _, line := range states(rows) {
 		if !strings.HasPrefix(line, "warn setting: ") { // what comes later is reported by config
@@ -162,7 +162,6 @@ func TestEverythingIsRight(t *testing.T) {
 		"ok kubelet: /run/kubelet.sock answers",
 		"ok node name: node-1",
 		"ok port: :9400 is free",
-		"ok web config: /web.yaml can be read",
 		"ok source: sim: 8 GPUs, 11 GPU instances, driver 570.124.06",
 		"ok device ids: every GPU that a container holds is one of the source",
 	}
@@ -241,9 +240,8 @@ func TestOneThingIsWrong(t *testing.T) {
 			"ok host engine: 10.0.0.9:5555 answers", ""},
 		{"a remote engine that is not there", surroundings{}, []string{"-r=host:1"},
 			"fail host engine: host:1 cannot be reached: dial tcp: connection refused", "nv-hostengine"},
-		{"a vsock without its device", surroundings{}, []string{"-r=vsock://2:5555"}, "", "vhost_vsock"},
-		{"a vsock", surroundings{files: map[string]string{"/dev/vsock": ""}}, []string{"-r=vsock://2:5555"},
-			"ok host engine: vsock://2:5555: /dev/vsock is there", ""},
+		{"a vsock", surroundings{}, []string{"-r=vsock://2:5555"},
+			"ok host engine: vsock://2:5555 is dialed by the source alone", ""},
 		{"nothing to profile", surroundings{files: map[string]string{"/proc/self/status": noCapability}, own: map[string]string{"/etc/dcgm-exporter/default-counters.csv": "DCGM_FI_DEV_GPU_TEMP, gauge, T\n"}}, nil,
 			"ok profiling: no profiling metric is configured", ""},
 		{"no right to profile", surroundings{files: map[string]string{"/proc/self/status": noCapability}, own: profiling}, nil,
@@ -268,12 +266,6 @@ func TestOneThingIsWrong(t *testing.T) {
 			"fail port: :80: permission denied", "CAP_NET_BIND_SERVICE"},
 		{"an address of another machine", surroundings{bind: syscall.EADDRNOTAVAIL}, []string{"-a=192.0.2.1:1"},
 			"fail port: listen tcp: bind: cannot assign requested address", "--address of this machine"},
-		{"sockets of systemd", surroundings{env: map[string]string{"LISTEN_FDS": "1"}}, []string{"--web-systemd-socket"},
-			"ok port: systemd hands over the sockets", ""},
-		{"sockets of systemd, started by hand", surroundings{}, []string{"--web-systemd-socket"},
-			"warn port: LISTEN_FDS is not set", "socket unit"},
-		{"no web configuration", surroundings{}, []string{"--web-config-file=/none.yaml"},
-			"fail web config: open /none.yaml: file does not exist", "Mount the file"},
 		{"no counters file", surroundings{}, []string{"-f=/none.csv"},
 			"fail counters: open /none.csv: file does not exist", "--collectors"},
 		{"a counters file without use", surroundings{own: map[string]string{"/a.csv": "x\n"}}, []string{"-f=/a.csv"},
