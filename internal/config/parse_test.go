@@ -4,7 +4,6 @@ import (
 	"errors"
 	"flag"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -448,23 +447,6 @@ func TestOperands(t *testing.T) {
 	}
 	if c.Source.Kind != SourceSim || c.Log.Debug {
 		t.Errorf("source %s, debug %t", c.Source.Kind, c.Log.Debug)
-	}
-}
-
-func TestFlagsPage(t *testing.T) {
-	page := filepath.Join("..", "..", "docs", "flags.md")
-	want := Markdown()
-	if *update {
-		if err := os.WriteFile(page, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	got, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(want, string(got)); diff != "" {
-		t.Errorf("docs/flags.md is not what the table says: run go test ./internal/config -run ^TestFlagsPage$ -update (-want +got):\n%s", diff)
 	}
 }
 
