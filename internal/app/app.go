@@ -113,6 +113,7 @@ func serve(ctx context.Context, p Process, cfg *config.Config, read reader, regi
 		XIDWindow:         window(cfg.Collection.XIDWindow),
 		ClockEventsWindow: window(cfg.Collection.ClockEventWindow),
 		KernelLog:         kernelLogOf(kernelLog),
+		Strict:            cfg.Metrics.Compatibility == config.CompatibilityStrict,
 	}, cfg.Metrics.Accounting, cfg.Kubernetes.VirtualGPUs, registry)
 	first := derived.change(plan, source)
 	loop := collector.New(collector.Options{

@@ -51,6 +51,7 @@ type derivers struct {
 	events         *events.Log
 	accountant     *accounting.Accountant
 	accountsHidden bool // for accounts: no family shows them
+	strict         bool
 }
 
 // newDerivers returns those that make events, and accounts or a copy per virtual GPU where they are
@@ -61,6 +62,7 @@ func newDerivers(opt events.Options, accounts, virtual bool, reg prometheus.Regi
 		events:         events.New(opt),
 		accountant:     accounting.New(accounting.Options{VirtualGPUs: virtual, Registerer: reg}),
 		accountsHidden: !accounts && !virtual,
+		strict:         opt.Strict,
 	}
 }
 
@@ -69,7 +71,7 @@ func newDerivers(opt events.Options, accounts, virtual bool, reg prometheus.Regi
 func (d *derivers) change(plan *gpu.Plan, from Backend) collector.Change {
 	c := collector.Change{
 		Source: from.Source, Plan: plan, Attributors: from.Attributors,
-		Derivers: []snapshot.Deriver{&snapshot.Facts{}, d.events},
+		Derivers: []snapshot.Deriver{&snapshot.Facts{Strict: d.strict}, d.events},
 	}
 	if len(from.Attributors) > 0 && !d.accountsHidden {
 		c.Plan = accounting.Extend(plan)

@@ -53,9 +53,9 @@ const maxEdgeInterval = time.Second
 
 // families are all of them, in the order of the docs.
 var families = [...]Family{
-	{Name: XIDErrorsCount, Type: gpu.MetricGauge, Field: XIDErrors, Labels: []string{"window_size_in_ms", "xid"},
+	{Name: XIDErrorsCount, Type: gpu.MetricGauge, Field: XIDErrors, Labels: []string{"window_size_in_ms", "GPU_I_ID", "xid"},
 		Help: "XID errors within the window, by XID"},
-	{Name: XIDErrorsTotal, Type: gpu.MetricCounter, Field: XIDErrors, Labels: []string{"xid"},
+	{Name: XIDErrorsTotal, Type: gpu.MetricCounter, Field: XIDErrors, Labels: []string{"GPU_I_ID", "xid"},
 		Help: "XID errors since the exporter started, by XID"},
 	{Name: ClockEventsCount, Type: gpu.MetricGauge, Field: ClocksEventReasons, Labels: []string{"window_size_in_ms", "clock_event"},
 		Help: "Samples within the window that show the clock event: one per collection interval"},
@@ -65,7 +65,7 @@ var families = [...]Family{
 		Help: "Result of DCGM's health watches, by watch"},
 	{Name: P2PStatus, Type: gpu.MetricGauge, Needs: NeedsPeers, Labels: []string{"peer_gpu", "link_status"},
 		Help: "State of NVLink between pairs of GPUs"},
-	{Name: XIDLastSeen, Type: gpu.MetricGauge, Field: XIDErrors, Labels: []string{"xid"},
+	{Name: XIDLastSeen, Type: gpu.MetricGauge, Field: XIDErrors, Labels: []string{"GPU_I_ID", "xid"},
 		Help: "When the XID was last seen in Unix time, with the owner of that time"},
 	{Name: ClockEventSeconds, Type: gpu.MetricCounter, Field: ClocksEventReasons, MaxInterval: maxEdgeInterval, Labels: []string{"clock_event"},
 		Help: "Seconds for which the event limited the clocks"},

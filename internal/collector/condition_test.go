@@ -48,7 +48,9 @@ func TestWhatIsReported(t *testing.T) {
 			b.Fail(2, gpu.AllFields, gpu.ErrLost)
 			b.Health = append(b.Health,
 				gpu.HealthCheck{Row: 0, Watch: "PCIE"},
-				gpu.HealthCheck{Row: 0, Watch: "MEM", Code: "DCGM_FR_VOLATILE_DBE_DETECTED", Result: 20})
+				gpu.HealthCheck{Row: 0, Watch: "MEM", Code: "DCGM_FR_VOLATILE_DBE_DETECTED", Result: 20},
+				gpu.HealthCheck{Row: 0, Watch: "NVLINK", Code: "DCGM_FR_NVLINK_CRC_ERROR_THRESHOLD", Result: 10},
+				gpu.HealthCheck{Row: 0, Watch: "ALL"})
 			b.Fail(1, gpu.FieldHealthChecks, gpu.ErrPermission)
 			b.Peers = append(b.Peers,
 				gpu.PeerState{Row: 0, Peer: 1, Status: "OK"},
@@ -66,6 +68,8 @@ func TestWhatIsReported(t *testing.T) {
 				"DCGM_EXP_GPU_AFFINITY_INFO{1}[{cpu_affinity 32-63}] 1",
 				"DCGM_EXP_GPU_HEALTH_STATUS{0}[{health_watch PCIE} {health_error_code DCGM_FR_OK}] 0",
 				"DCGM_EXP_GPU_HEALTH_STATUS{0}[{health_watch MEM} {health_error_code DCGM_FR_VOLATILE_DBE_DETECTED}] 20",
+				// DCGM lets it pass, and does not mean that the others did.
+				"DCGM_EXP_GPU_HEALTH_STATUS{0}[{health_watch ALL} {health_error_code DCGM_FR_VOLATILE_DBE_DETECTED}] 20",
 				"unavailable{DCGM_EXP_GPU_HEALTH_STATUS 1} permission",
 				"DCGM_EXP_P2P_STATUS{0}[{peer_gpu 2} {link_status OK}] 0",
 				"DCGM_EXP_P2P_STATUS{1}[{peer_gpu 1} {link_status DisabledByRegKey}] 4",

@@ -184,6 +184,20 @@ func TestImplausibleXIDs(t *testing.T) {
 	})
 }
 
+// As dcgm-exporter does, on request: a GPU has no gauge before its first XID, and nothing says that it
+// is missing.
+func TestNoGaugeBeforeTheFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEngine()
+		r := start(t, e.Open, func(o *loop.Options) { o.Strict = true })
+		r.hasNot("XID{")
+		e.happen(time.Now(), 31)
+		r.wait(interval)
+		r.has("XID{0} 31")
+		r.stop()
+	})
+}
+
 // What an XID means stands beside its code.
 func TestLabelsOfTheGauge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -18,6 +18,8 @@ type Options struct {
 	XIDWindow, ClockEventsWindow time.Duration
 	// KernelLog is the witness of XIDs while it is read; nil where the session alone is.
 	KernelLog KernelLog
+	// Strict leaves the gauge of a GPU out before its first XID, as dcgm-exporter does.
+	Strict bool
 	// Registerer gets the Log's own series. Required.
 	Registerer prometheus.Registerer
 }
@@ -25,7 +27,8 @@ type Options struct {
 // A Log derives the families of events: the windows, the totals, and the gauge of the last XID. It
 // outlives sessions: an XID does not vanish because the GPU was partitioned in another way.
 type Log struct {
-	xids xidCounter
+	xids   xidCounter
+	strict bool
 
 	reasons       int // the field of clock event reasons whose totals are requested; -1 for none
 	reasonsWindow time.Duration
@@ -52,7 +55,7 @@ func New(opt Options) *Log {
 			log: opt.KernelLog, unplaced: unplaced, dropped: dropped, window: cmp.Or(max(opt.XIDWindow, 0), 5*time.Minute),
 			entities: map[gpu.Identity]*entityEvents{}, field: -1,
 		},
-		reasons: -1, reasonsWindow: cmp.Or(max(opt.ClockEventsWindow, 0), 5*time.Minute),
+		strict: opt.Strict, reasons: -1, reasonsWindow: cmp.Or(max(opt.ClockEventsWindow, 0), 5*time.Minute),
 	}
 }
 

@@ -1,6 +1,7 @@
 package events
 
 import (
+	"slices"
 	"strconv"
 	"time"
 
@@ -60,10 +61,10 @@ func (l *Log) gauge(c *snapshot.Cycle) []gpu.Series {
 	var series []gpu.Series
 	field := l.xids.field
 	for row, e := range l.xids.rows {
-		if !c.Topology.Serves(&c.Plan.Fields[field], row) || c.Missing(field, row) != "" || c.Down(row) != nil {
+		if !c.Topology.Serves(&c.Plan.Fields[field], row) || c.Missing(field, row) != "" || c.Down(row) != nil || l.strict && e.last.at == 0 {
 			continue
 		}
-		code := e.last.value
+		code := e.last.code
 		labels := []gpu.Label{
 			{Name: "err_code", Value: strconv.FormatInt(code, 10)}, {Name: "err_msg", Value: catalog.XIDMessage(code)},
 		}
@@ -77,15 +78,19 @@ func (l *Log) appendRow(series []gpu.Series, family string, row int) []gpu.Serie
 	e := l.xids.rows[row]
 	switch family {
 	case catalog.XIDErrorsCount:
-		return l.appendWindow(series, row, e.window, l.xids.window, func(code int64, yield func(gpu.Label)) {
-			yield(gpu.Label{Name: "xid", Value: strconv.FormatInt(code, 10)})
-		})
+		w := newWindow(row, l.xids.now, l.xids.window)
+		for _, v := range e.window {
+			w.count(v.at, v.labels)
+		}
+		return w.appendTo(series)
 	case catalog.ClockEventsCount:
-		return l.appendWindow(series, row, e.reasons.samples, l.reasonsWindow, func(mask int64, yield func(gpu.Label)) {
-			for event := range catalog.ClockEvents(mask) {
-				yield(gpu.Label{Name: "clock_event", Value: event.Name})
+		w := newWindow(row, l.xids.now, l.reasonsWindow)
+		for _, v := range e.reasons.samples {
+			for c := range catalog.ClockEvents(v.mask) {
+				w.count(v.at, func() []gpu.Label { return []gpu.Label{{Name: "clock_event", Value: c.Name}} })
 			}
-		})
+		}
+		return w.appendTo(series)
 	case catalog.XIDErrorsTotal:
 		return e.owners.totals(series, row, !l.xids.unreported[row])
 	case catalog.XIDLastSeen:
@@ -97,28 +102,37 @@ func (l *Log) appendRow(series []gpu.Series, family string, row int) []gpu.Serie
 	}
 }
 
-// appendWindow appends how often each label occurred within a window; a 0 without that label where
-// none did. Labels calls yield with each label that an event counts for.
-func (l *Log) appendWindow(series []gpu.Series, row int, events []event, window time.Duration, labels func(int64, func(gpu.Label))) []gpu.Series {
-	size := gpu.Label{Name: "window_size_in_ms", Value: strconv.FormatInt(window.Milliseconds(), 10)}
-	start := len(series)
-	for _, e := range events {
-		if e.at <= l.xids.now-int64(window) {
-			continue
-		}
-		labels(e.value, func(label gpu.Label) {
-			for i := start; i < len(series); i++ {
-				if series[i].Labels[1] == label {
-					n, _ := series[i].Value.Int64()
-					series[i].Value = gpu.Int(n + 1)
-					return
-				}
-			}
-			series = append(series, gpu.Series{Row: row, Labels: []gpu.Label{size, label}, Value: gpu.Int(1)})
-		})
+// A window counts the events of an entity since a time, by their labels.
+type window struct {
+	row    int
+	after  int64
+	size   gpu.Label
+	series []gpu.Series
+}
+
+func newWindow(row int, now int64, size time.Duration) *window {
+	label := gpu.Label{Name: "window_size_in_ms", Value: strconv.FormatInt(size.Milliseconds(), 10)}
+	return &window{row: row, after: now - int64(size), size: label}
+}
+
+func (w *window) count(at int64, of func() []gpu.Label) {
+	if at <= w.after {
+		return
 	}
-	if len(series) == start {
-		series = append(series, gpu.Series{Row: row, Labels: []gpu.Label{size}, Value: gpu.Int(0)})
+	labels := of()
+	i := slices.IndexFunc(w.series, func(s gpu.Series) bool { return slices.Equal(s.Labels[1:], labels) })
+	if i < 0 {
+		w.series = append(w.series, gpu.Series{Row: w.row, Labels: append([]gpu.Label{w.size}, labels...), Value: gpu.Int(1)})
+		return
 	}
-	return series
+	n, _ := w.series[i].Value.Int64()
+	w.series[i].Value = gpu.Int(n + 1)
+}
+
+// appendTo appends the counts, or a 0 without those labels where nothing happened.
+func (w *window) appendTo(series []gpu.Series) []gpu.Series {
+	if w.series == nil {
+		return append(series, gpu.Series{Row: w.row, Labels: []gpu.Label{w.size}, Value: gpu.Int(0)})
+	}
+	return append(series, w.series...)
 }

@@ -11,23 +11,24 @@ import (
 // maxAhead is how far in the future a sample of the clock event reasons can be dated.
 const maxAhead = 5 * time.Second
 
-// A ClockTotal is how often one reason began to hold the clocks, and for how long it did.
-type ClockTotal struct {
-	Event       string
-	Count       int64
-	Nanoseconds int64
-	mask        int64
-	labels      []gpu.Label // clock_event
+// A clockTotal is how often one reason began to hold the clocks, and for how long it did.
+type clockTotal struct {
+	mask               int64
+	count, nanoseconds int64
+	labels             []gpu.Label // clock_event
 }
+
+// A reasonSample is a sample of clock event reasons of a window.
+type reasonSample struct{ at, mask int64 }
 
 // reasons are the clock event reasons of one entity: a state, sampled. Times are Unix nanoseconds.
 type reasons struct {
-	samples []event // of the window, oldest first
-	started bool    // at any sample for the window
-	newest  int64   // the latest one that was looked at
-	due     int64   // when the state counts again
+	samples []reasonSample // of the window, oldest first
+	started bool           // at any sample for the window
+	newest  int64          // the latest one that was looked at
+	due     int64          // when the state counts again
 
-	events []ClockTotal // every reason; nil before the first sample
+	events []clockTotal // every reason; nil before the first sample
 	known  bool         // there was a sample
 	mask   int64        // of the latest one
 	at     int64        // likewise
@@ -38,12 +39,12 @@ func (r *reasons) init() {
 		return
 	}
 	for e := range catalog.ClockEvents(-1) {
-		r.events = append(r.events, ClockTotal{Event: e.Name, mask: e.Mask, labels: []gpu.Label{{Name: "clock_event", Value: e.Name}}})
+		r.events = append(r.events, clockTotal{mask: e.Mask, labels: []gpu.Label{{Name: "clock_event", Value: e.Name}}})
 	}
 }
 
-// add takes a sample. The time since the one before counts for the
-// reasons that were set then, unless it is longer than limit: what was in between is not known.
+// add counts a sample. The time since the one before counts for the reasons that were set then,
+// unless it is longer than limit: what was in between is not known.
 func (r *reasons) add(mask, at, now, limit int64) {
 	r.init()
 	if r.at > now+int64(maxAhead) { // the clock was set back
@@ -58,10 +59,10 @@ func (r *reasons) add(mask, at, now, limit int64) {
 			continue
 		}
 		if mask&^r.mask&e.mask != 0 {
-			e.Count = plus(e.Count, 1)
+			e.count++
 		}
 		if gap := at - r.at; r.mask&e.mask != 0 && gap <= limit {
-			e.Nanoseconds = plus(e.Nanoseconds, gap)
+			e.nanoseconds += gap
 		}
 	}
 	r.known, r.mask, r.at = true, mask, at
@@ -89,7 +90,7 @@ func (r *reasons) addToWindow(mask, at, now int64, every, window time.Duration) 
 	if full := len(r.samples) + 1 - maxEvents; full > old {
 		dropped, old = full-old, full
 	}
-	r.samples = append(slices.Delete(r.samples, 0, old), event{at: at, value: mask})
+	r.samples = append(slices.Delete(r.samples, 0, old), reasonSample{at, mask})
 	return dropped
 }
 
@@ -120,7 +121,7 @@ func (r *reasons) expire(before int64) {
 func (r *reasons) totals(series []gpu.Series, row int) []gpu.Series {
 	for i := range r.events {
 		e := &r.events[i]
-		series = append(series, gpu.Series{Row: row, Labels: e.labels, NoOwner: true, Value: gpu.Int(e.Count)})
+		series = append(series, gpu.Series{Row: row, Labels: e.labels, NoOwner: true, Value: gpu.Int(e.count)})
 	}
 	return series
 }
@@ -128,7 +129,7 @@ func (r *reasons) totals(series []gpu.Series, row int) []gpu.Series {
 func (r *reasons) seconds(series []gpu.Series, row int) []gpu.Series {
 	for i := range r.events {
 		e := &r.events[i]
-		series = append(series, gpu.Series{Row: row, Labels: e.labels, NoOwner: true, Value: gpu.Float(float64(e.Nanoseconds) / 1e9)})
+		series = append(series, gpu.Series{Row: row, Labels: e.labels, NoOwner: true, Value: gpu.Float(float64(e.nanoseconds) / 1e9)})
 	}
 	return series
 }

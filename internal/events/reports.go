@@ -4,7 +4,10 @@ package events
 const maxReports = 8192
 
 // A report is what a witness says of an error, and says again in another session.
-type report struct{ id, code int64 }
+type report struct {
+	id int64
+	xid
+}
 
 // A reportCount is how many errors are known by one report, and how many of them the latest session
 // to report any has reported.

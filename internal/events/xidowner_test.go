@@ -37,7 +37,10 @@ func (f *figures) watch(o *loop.Options) {
 				continue
 			}
 			for _, x := range family.Series {
-				key := x.Labels[0].Value
+				key := x.Labels[len(x.Labels)-1].Value
+				if len(x.Labels) > 1 {
+					key += " on " + x.Labels[0].Value
+				}
 				if x.Row > 0 {
 					key = fmt.Sprint("row ", x.Row, " ", key)
 				}
@@ -159,6 +162,67 @@ func TestOwnerOfAnXID(t *testing.T) {
 			})
 		})
 	}
+}
+
+// XIDs that name a GPU instance are the GPU's, and of the owner of the instance; those of one time
+// and code on two instances are two.
+func TestXIDsOnInstances(t *testing.T) {
+	for name, kernel := range map[string]bool{"engine": false, "kernel": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e, log, seen := newEngine(), readLog(), &figures{}
+				e.topology = cutNode()
+				owned := &gpu.Owners{Labels: [][]gpu.Label{nil, nil, {{Name: "pod", Value: "a"}}}}
+				r := start(t, e.Open, func(o *loop.Options) {
+					families(xidTotalFamily, xidCountFamily)(o)
+					seen.watch(o)
+					if kernel {
+						o.KernelLog = log
+					}
+					o.Attributors = []collector.Attributor{pods(func() *gpu.Owners { return owned })}
+				})
+				now := time.Now()
+				happen := func(code int64, on bool, instance uint32) {
+					x := gpu.XID{Row: 1, Code: code, ID: 1, Time: now.UnixNano(), OnInstance: on, InstanceID: instance}
+					e.do(func() { e.xids = append(e.xids, x) })
+					x.Row, x.PCIBusID = 0, "00000000:1C:00.0"
+					log.report(x)
+				}
+				happen(43, true, 1)
+				happen(43, true, 1)
+				happen(43, true, 2) // which has no row
+				happen(43, false, 0)
+				happen(94, false, 0)
+				r.wait(interval)
+				want := map[string]int64{"row 1 43 on 1 pod=a": 2, "row 1 43 on 2": 1, "row 1 43": 1, "row 1 94": 1}
+				if diff := cmp.Diff(want, seen.now()); diff != "" {
+					t.Errorf("(-want +got)\n%s", diff)
+				}
+				const count = xidCountFamily + "{1}[{window_size_in_ms 300000} "
+				r.has("XID{1} 94", count+"{GPU_I_ID 1} {xid 43}] 2", count+"{GPU_I_ID 2} {xid 43}] 1", count+"{xid 43}] 1", count+"{xid 94}] 1")
+				r.hasNot(xidCountFamily + "{2}")
+				r.stop()
+			})
+		})
+	}
+}
+
+// An XID that comes with an earlier date than one that was reported counts, and the gauge shows the
+// newest.
+func TestXIDsThatComeLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEngine()
+		r := start(t, e.Open, families(xidTotalFamily, xidCountFamily))
+		e.happen(time.Now().Add(interval/2), 31)
+		r.wait(interval)
+		e.happen(time.Now().Add(-interval), 79)
+		r.wait(interval)
+		r.has("XID{0} 31", xidTotalFamily+"{0}[{xid 79}] 1", xidTotalFamily+"{0}[{xid 31}] 1", xidCountFamily+"{0}[{window_size_in_ms 300000} {xid 79}] 1")
+		r.wait(5*time.Minute - 2*interval)
+		r.has(xidCountFamily + "{0}[{window_size_in_ms 300000} {xid 31}] 1")
+		r.hasNot(xidCountFamily + "{0}[{window_size_in_ms 300000} {xid 79}]")
+		r.stop()
+	})
 }
 
 // The owners of long ago become part of none's: those that were seen last have series of their own,

@@ -52,21 +52,21 @@ type KernelLog interface {
 	Since() (time.Time, bool)
 }
 
-// An event is an XID, or a sample of clock event reasons, of a window.
-type event struct {
-	at    int64 // Unix nanoseconds
-	value int64
+// An xidEvent is an XID that happened at a time.
+type xidEvent struct {
+	xid
+	at int64 // Unix nanoseconds
 }
 
 // entityEvents are the events of one entity. They outlive sessions.
 type entityEvents struct {
 	pci     string
 	reports [witnessKernel]reports
-	window  []event // XIDs, oldest first
-	last    event   // the newest XID of all; zero for none
+	window  []xidEvent // oldest first
+	last    xidEvent   // the newest of all; zero for none
 	reasons reasons
-	owners  owners // of a GPU
-	session int    // the latest session that had it
+	owners  owners
+	session int // the latest session that had it
 }
 
 // A span is a time in which a witness was read: it has reported what happened in it. It is zero for
@@ -172,7 +172,7 @@ func (x *xidCounter) forget() {
 // expire empties the windows, and with them the gauge of the last XID, if nothing is in them.
 func (e *entityEvents) expire(before int64) {
 	if e.last.at <= before {
-		e.window, e.last = nil, event{}
+		e.window, e.last = nil, xidEvent{}
 	}
 	e.reasons.expire(before)
 }
@@ -219,7 +219,8 @@ func (x *xidCounter) countReport(c *snapshot.Cycle, r *gpu.XID) {
 		return
 	}
 	e := x.rows[r.Row]
-	if !e.reports[x.witness].add(report{id: r.ID, code: r.Code}, x.epoch, x.repeated) {
+	what := xidOf(r)
+	if !e.reports[x.witness].add(report{r.ID, what}, x.epoch, x.repeated) {
 		return
 	}
 	at := min(r.Time, x.now)
@@ -228,7 +229,25 @@ func (x *xidCounter) countReport(c *snapshot.Cycle, r *gpu.XID) {
 			return // another witness has reported it
 		}
 	}
-	x.record(e, event{at: at, value: r.Code}, e.owners.at(min(cmp.Or(r.Since, at), at)))
+	x.record(e, xidEvent{what, at}, x.ownerAt(min(cmp.Or(r.Since, at), at), e, r.Row, what))
+}
+
+func xidOf(r *gpu.XID) xid {
+	if r.OnInstance {
+		return xid{r.Code, int64(r.InstanceID)}
+	}
+	return xid{r.Code, wholeGPU}
+}
+
+// ownerAt returns the owner at a time of the instance that an XID of a GPU names, or else of the GPU.
+func (x *xidCounter) ownerAt(at int64, e *entityEvents, row int, what xid) []gpu.Label {
+	for i := range x.topology.Devices {
+		d := &x.topology.Devices[i]
+		if d.Entity.Kind == gpu.KindGPUInstance && int64(d.InstanceID) == what.instance && x.topology.ParentRow(i) == row {
+			return x.rows[i].owners.at(at)
+		}
+	}
+	return e.owners.at(at)
 }
 
 // countKernel counts what the kernel's log reported.
@@ -252,31 +271,31 @@ func (x *xidCounter) countKernel() {
 			x.unplaced.Inc()
 			continue
 		}
-		at := min(r.Time, x.now)
-		owner := e.owners.at(at)
+		what, at := xidOf(r), min(r.Time, x.now)
+		owner := x.ownerAt(at, e, row, what)
 		if len(owner) == 0 && r.PodUID != "" && row >= 0 {
 			owner = x.ownerOf(r.PodUID, row)
 		}
-		x.record(e, event{at: at, value: r.Code}, owner)
+		x.record(e, xidEvent{what, at}, owner)
 	}
 }
 
 // record counts an XID of a GPU for its owner.
-func (x *xidCounter) record(e *entityEvents, v event, owner []gpu.Label) {
+func (x *xidCounter) record(e *entityEvents, v xidEvent, owner []gpu.Label) {
 	if v.at >= e.last.at || e.last.at > x.now { // a time to come is that of a clock that was wrong
 		e.last = v
 	}
 	after := x.now - int64(x.window)
-	e.window = slices.DeleteFunc(e.window, func(old event) bool { return old.at <= after || old.at > x.now })
+	e.window = slices.DeleteFunc(e.window, func(old xidEvent) bool { return old.at <= after || old.at > x.now })
 	if v.at > after {
-		at, _ := slices.BinarySearchFunc(e.window, v.at+1, func(e event, at int64) int { return cmp.Compare(e.at, at) })
+		at, _ := slices.BinarySearchFunc(e.window, v.at+1, func(e xidEvent, at int64) int { return cmp.Compare(e.at, at) })
 		e.window = slices.Insert(e.window, at, v)
 	}
 	if len(e.window) > maxEvents {
 		x.dropped.WithLabelValues(droppedWindow, reasonFull).Inc()
 		e.window = slices.Delete(e.window, 0, 1)
 	}
-	e.owners.count(owner, v, x.now)
+	e.owners.of(owner, x.now).add(v.xid, 1, v.at, x.now)
 }
 
 // byBus returns the GPU at a PCI address, and its row; -1 if it is not here now.
@@ -322,7 +341,7 @@ func (x *xidCounter) assign(owners *gpu.Owners, begin int64) {
 	}
 	x.earlier, x.owned, x.assigned = x.owned, owners, true
 	for row, e := range x.rows {
-		if x.topology.Devices[row].Entity.Kind == gpu.KindGPU {
+		if k := x.topology.Devices[row].Entity.Kind; k == gpu.KindGPU || k == gpu.KindGPUInstance {
 			e.owners.set(sortedLabels(owners.Of(row)), begin)
 		}
 	}

@@ -312,14 +312,16 @@ func (w *writer) entity(f *family, row int, sr *gpu.Series) {
 }
 
 // ofGPU appends a series of a GPU where that is shown, and under Strict for each of its instances,
-// as dcgm-exporter does (expCollector.getMetrics).
+// as dcgm-exporter does (expCollector.getMetrics), but for those that its labels say are not meant.
 func (w *writer) ofGPU(f *family, sr *gpu.Series) {
 	r := &w.labels.rows[sr.Row]
 	if !r.hidden {
 		w.entity(f, sr.Row, sr)
 	}
 	for _, row := range r.instances {
-		w.entity(f, row, sr)
+		if !w.labels.rows[row].block[0].contradicts(sr.Labels) {
+			w.entity(f, row, sr)
+		}
 	}
 }
 

@@ -70,6 +70,19 @@ type span struct {
 	identity   bool // it distinguishes entities: nothing may replace it
 }
 
+// contradicts reports whether one of the labels has another value than the label of that name by
+// which the block distinguishes its entity.
+func (b *block) contradicts(list []gpu.Label) bool {
+	for i := range b.spans {
+		for _, l := range list {
+			if sp := &b.spans[i]; sp.identity && sp.name == l.Name && string(b.text[sp.start:sp.end]) != string(appendLabel(nil, l.Name, l.Value)) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // newLabels renders the labels of each entity of a snapshot once. Of two label-typed counters with
 // one name the first counts.
 func newLabels(opts Options, seed maphash.Seed, s *gpu.Snapshot) *labels {

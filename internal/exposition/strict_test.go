@@ -43,6 +43,8 @@ func strictWorld() *gpu.Snapshot {
 		}},
 		{Name: "DCGM_EXP_XID_ERRORS_COUNT", Type: gpu.MetricGauge, OfGPUs: true, Series: []gpu.Series{
 			{Row: g0, Value: gpu.Int(0)}, {Row: g1, Labels: []gpu.Label{{Name: "xid", Value: "79"}}, Value: gpu.Int(2)},
+			{Row: g1, Labels: []gpu.Label{{Name: "GPU_I_ID", Value: "2"}, {Name: "xid", Value: "43"}}, Value: gpu.Int(1)},
+			{Row: g1, Labels: []gpu.Label{{Name: "GPU_I_ID", Value: "9"}, {Name: "xid", Value: "13"}}, Value: gpu.Int(1)},
 		}},
 		{Name: "DCGM_EXP_GPU_HEALTH_STATUS", Type: gpu.MetricGauge, Series: []gpu.Series{{Row: g1, Value: gpu.Int(20)}}},
 		{Name: "own", Type: gpu.MetricGauge, Series: []gpu.Series{{Row: gpu.AllRows, Value: gpu.Int(1)}}},
@@ -66,6 +68,8 @@ func TestStrict(t *testing.T) {
 		`DCGM_FI_PROF_GR_ENGINE_ACTIVE{` + labels1 + driver + `} 0.500000`,
 		`DCGM_FI_DEV_XID_ERRORS{` + labels1 + driver + `,err_code="79",err_msg="GPU has fallen off the bus"} 79`,
 		`DCGM_EXP_XID_ERRORS_COUNT{` + labels1 + driver + `,xid="79"} 2`,
+		`DCGM_EXP_XID_ERRORS_COUNT{` + labels1 + driver + `,GPU_I_ID="2",xid="43"} 1`,
+		`DCGM_EXP_XID_ERRORS_COUNT{` + labels1 + driver + `,GPU_I_ID="9",xid="13"} 1`,
 	}
 	instance := []string{
 		`DCGM_FI_DEV_GPU_TEMP{` + labelsI + driver + pod + `} 41`,
@@ -73,7 +77,10 @@ func TestStrict(t *testing.T) {
 		`DCGM_FI_DEV_FB_USED{` + labelsI + driver + pod + `} 500`,
 		`DCGM_FI_DEV_XID_ERRORS{` + labelsI + driver + pod + `,err_code="79",err_msg="GPU has fallen off the bus"} 79`,
 	}
-	events := []string{`DCGM_EXP_XID_ERRORS_COUNT{` + labelsI + driver + pod + `,xid="79"} 2`}
+	events := []string{
+		`DCGM_EXP_XID_ERRORS_COUNT{` + labelsI + driver + pod + `,xid="79"} 2`,
+		`DCGM_EXP_XID_ERRORS_COUNT{` + labelsI + driver + pod + `,xid="43"} 1`,
+	}
 	always := []string{`DCGM_EXP_GPU_HEALTH_STATUS{` + labels1 + driver + `} 20`}
 	tests := []struct {
 		name   string
@@ -147,6 +154,7 @@ func TestJobCopies(t *testing.T) {
 	job := func(id string) gpu.Owner { return gpu.Owner{Labels: []gpu.Label{{Name: "hpc_job", Value: id}}} }
 	s := strictWorld()
 	s.Columns, s.Families = s.Columns[:1], s.Families[:2]
+	s.Families[1].Series = s.Families[1].Series[:2]
 	s.Families[0].Series = append([]gpu.Series{{Labels: errorLabels("31", "GPU memory page fault"), Value: gpu.Int(31)}}, s.Families[0].Series...)
 	s.Owners = &gpu.Owners{
 		Labels: [][]gpu.Label{{{Name: "container", Value: "c"}, {Name: "pod", Value: "p"}}, {{Name: "hpc_job", Value: "9"}}},

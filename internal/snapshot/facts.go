@@ -12,6 +12,10 @@ import (
 // changes within a session, and in what condition they are, as the latest Read said. Its zero value
 // is ready.
 type Facts struct {
+	// Strict shows the health watch ALL as DCGM reports it, as dcgm-exporter does. Without it that is the
+	// worst of a GPU's watches.
+	Strict bool
+
 	topology *gpu.Topology
 	plan     *gpu.Plan
 	families []*fact // per family of the plan, nil for what others make
@@ -30,7 +34,7 @@ type fact struct {
 
 // Bind implements Deriver.
 func (l *Facts) Bind(t *gpu.Topology, plan *gpu.Plan) {
-	*l = Facts{topology: t, plan: plan, families: make([]*fact, len(plan.Derived))}
+	*l = Facts{Strict: l.Strict, topology: t, plan: plan, families: make([]*fact, len(plan.Derived))}
 	for row := range t.Devices {
 		if t.Devices[row].Entity.Kind == gpu.KindGPU {
 			l.gpus = append(l.gpus, row)
@@ -100,11 +104,21 @@ func (l *Facts) Derive(list []gpu.Family, c *Cycle) []gpu.Family {
 	return list
 }
 
-// health returns a series per health watch and GPU; its value is DCGM's result.
+// health returns a series per health watch and GPU; its value is DCGM's result. DCGM's own watch ALL
+// passes where the others fail: it has what ends a GPU as a whole.
 func (l *Facts) health(b *gpu.Batch) []gpu.Series {
+	worst := map[int]gpu.HealthCheck{} // by row
+	for _, c := range b.Health {
+		if c.Result > worst[c.Row].Result {
+			worst[c.Row] = c
+		}
+	}
 	series := make([]gpu.Series, len(b.Health))
 	for i := range b.Health {
-		c := &b.Health[i]
+		c := b.Health[i]
+		if w := worst[c.Row]; c.Watch == "ALL" && !l.Strict && w.Result > c.Result {
+			c.Code, c.Result = w.Code, w.Result
+		}
 		labels := []gpu.Label{{Name: "health_watch", Value: c.Watch}, {Name: "health_error_code", Value: cmp.Or(c.Code, "DCGM_FR_OK")}}
 		series[i] = gpu.Series{Row: c.Row, Labels: labels, Value: gpu.Int(c.Result)}
 	}

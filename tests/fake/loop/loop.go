@@ -22,12 +22,14 @@ type Options struct {
 	PodOf       accounting.PodOf
 	VirtualGPUs bool
 	KernelLog   events.KernelLog
+	Strict      bool
 }
 
 // A Loop is a collector.Loop with its derivers.
 type Loop struct {
 	*collector.Loop
 	podOf      accounting.PodOf
+	strict     bool
 	events     *events.Log
 	accountant *accounting.Accountant
 }
@@ -35,9 +37,9 @@ type Loop struct {
 // New returns a Loop. The plan is extended where there are attributors.
 func New(o Options) *Loop {
 	l := &Loop{
-		podOf: o.PodOf,
+		podOf: o.PodOf, strict: o.Strict,
 		events: events.New(events.Options{
-			KernelLog: o.KernelLog, Registerer: o.Registerer,
+			KernelLog: o.KernelLog, Strict: o.Strict, Registerer: o.Registerer,
 		}),
 		accountant: accounting.New(accounting.Options{VirtualGPUs: o.VirtualGPUs, Registerer: o.Registerer}),
 	}
@@ -49,7 +51,7 @@ func New(o Options) *Loop {
 
 // with returns c with the derivers, and with the plan that they need.
 func (l *Loop) with(c collector.Change) collector.Change {
-	c.Derivers = []snapshot.Deriver{&snapshot.Facts{}, l.events}
+	c.Derivers = []snapshot.Deriver{&snapshot.Facts{Strict: l.strict}, l.events}
 	if len(c.Attributors) > 0 {
 		c.Plan = accounting.Extend(c.Plan)
 		c.Derivers = append(c.Derivers, l.accountant.Deriver(l.podOf))
