@@ -31,8 +31,8 @@ const (
 // An unavailable is something that attribution does not know in this cycle, and why.
 type unavailable struct{ what, reason string }
 
-// An account is what one owner has used of one entity so far.
-type account struct {
+// An ownerUsage is the account of one owner: what it has used of one entity so far.
+type ownerUsage struct {
 	uid    string
 	labels []gpu.Label
 	share  float64 // the share of the entity that is assigned to it
@@ -54,10 +54,10 @@ type use struct {
 	hasActive, hasAllocated, hasEnergy bool
 }
 
-// A ledger is what is known of an entity itself, over all sessions, and what of it no pod had.
-type ledger struct {
+// deviceTotals are what an entity itself did, over all sessions, and how much of it no pod had.
+type deviceTotals struct {
 	meter meter // of a GPU
-	part  part  // what it was in the latest cycle
+	slice slice // which it was in the latest cycle
 	seen  int64 // the latest cycle
 
 	// What its GPU's meter counted that is not accounted for, and since when: its activity was not
@@ -69,8 +69,8 @@ type ledger struct {
 	hasActive, hasEnergy bool    // in this cycle
 }
 
-// A part is which part of its GPU an entity is.
-type part struct {
+// A slice is the part of its GPU that an entity is.
+type slice struct {
 	partitioned bool
 	slices      float64
 }
@@ -94,8 +94,8 @@ type Accountant struct {
 	scaledBusy, scaledBytes, ownersDropped prometheus.Counter
 
 	epoch    time.Time
-	accounts map[accountKey]*account
-	ledgers  map[gpu.Identity]*ledger
+	accounts map[accountKey]*ownerUsage
+	totals   map[gpu.Identity]*deviceTotals
 	// dropped are the owners of this time that have no account, so that each is counted once.
 	dropped, droppedBefore map[accountKey]struct{}
 
@@ -117,7 +117,7 @@ type session struct {
 	maxGap time.Duration // above which nothing is known of the time between
 
 	topology *gpu.Topology
-	entities []entity
+	entities []sharedDevice
 	at       []int       // row → index of its entity, -1 for none
 	owners   *gpu.Owners // whose accounts the entities have
 
@@ -154,7 +154,7 @@ func New(opt Options) *Accountant {
 	})
 	opt.Registerer.MustRegister(scaled, dropped)
 	return &Accountant{
-		virtual: opt.VirtualGPUs, accounts: map[accountKey]*account{}, ledgers: map[gpu.Identity]*ledger{},
+		virtual: opt.VirtualGPUs, accounts: map[accountKey]*ownerUsage{}, totals: map[gpu.Identity]*deviceTotals{},
 		dropped: map[accountKey]struct{}{}, droppedBefore: map[accountKey]struct{}{},
 		scaledBusy: scaled.WithLabelValues(scaledUtilization), scaledBytes: scaled.WithLabelValues(scaledMemory), ownersDropped: dropped,
 	}
@@ -175,10 +175,10 @@ func (d deriver) Bind(t *gpu.Topology, plan *gpu.Plan) {
 	d.session = newSession(t, plan, d.podOf)
 	for i := range d.entities {
 		e := &d.entities[i]
-		if d.ledgers[e.id] == nil {
-			d.ledgers[e.id] = &ledger{}
+		if d.totals[e.id] == nil {
+			d.totals[e.id] = &deviceTotals{}
 		}
-		e.ledger = d.ledgers[e.id]
+		e.totals = d.totals[e.id]
 	}
 	d.rebuildSeries()
 }
@@ -204,14 +204,14 @@ func (s *Accountant) Derive(list []gpu.Family, c *snapshot.Cycle) []gpu.Family {
 		e := &s.entities[i]
 		if e.unknown {
 			s.miss(whatOwners, snapshot.ReasonNoData)
-			e.ledger.hasActive, e.ledger.hasEnergy = false, false
+			e.totals.hasActive, e.totals.hasEnergy = false, false
 			continue
 		}
 		s.accrue(e)
 		s.divide(c, e)
 		s.addSeconds(c, e, at)
 		s.chargeEnergy(c, e, at)
-		e.ledger.seen = at
+		e.totals.seen = at
 		for _, a := range e.accounts {
 			a.seen = at
 		}
@@ -238,7 +238,7 @@ func (s *Accountant) Unavailable(list []gpu.FieldHealth, _ *snapshot.Cycle) []gp
 
 // share returns which part of its GPU an entity is, by compute slices. Of a partitioned GPU it is
 // what is in no instance.
-func (s *session) share(c *snapshot.Cycle, e *entity) (float64, bool) {
+func (s *session) share(c *snapshot.Cycle, e *sharedDevice) (float64, bool) {
 	if !e.instance && !e.partitioned {
 		return 1, true
 	}
@@ -258,8 +258,8 @@ func (s *session) share(c *snapshot.Cycle, e *entity) (float64, bool) {
 
 // readMeter advances the meter of a GPU. The energy of a time that was too long is not counted, nor
 // is that before the driver was loaded again, when its counter is less than it was.
-func (s *session) readMeter(c *snapshot.Cycle, e *entity, at int64) {
-	m := &e.ledger.meter
+func (s *session) readMeter(c *snapshot.Cycle, e *sharedDevice, at int64) {
+	m := &e.totals.meter
 	m.seconds, m.used = s.since(m.seen, at), 0
 	m.before, m.seen = m.seen, at
 	millijoules, known := s.value(c, s.inputs.energy, e.row)
@@ -273,15 +273,15 @@ func (s *session) readMeter(c *snapshot.Cycle, e *entity, at int64) {
 	m.joules, m.energyAt = joules, at
 }
 
-// accrue adds what the meter of its GPU counted to an entity's ledger. One that was not there in
+// accrue adds what the meter of its GPU counted to the totals of an entity. One that was not there in
 // the cycle before, or was another part of its GPU, begins there: what was before is others'.
-func (s *session) accrue(e *entity) {
+func (s *session) accrue(e *sharedDevice) {
 	if e.root < 0 {
 		return
 	}
-	m, l := s.meterOf(e), e.ledger
-	if p := (part{e.partitioned, e.slices}); l.seen != m.before || l.part != p {
-		l.part = p
+	m, l := s.meterOf(e), e.totals
+	if p := (slice{e.partitioned, e.slices}); l.seen != m.before || l.slice != p {
+		l.slice = p
 		l.seconds, l.joules, l.activeAt, l.energyAt = 0, 0, m.before, m.before
 	}
 	l.seconds += m.seconds
@@ -289,13 +289,13 @@ func (s *session) accrue(e *entity) {
 }
 
 // meterOf returns the meter of the GPU of an entity, which is watched.
-func (s *session) meterOf(e *entity) *meter { return &s.entities[s.at[e.root]].ledger.meter }
+func (s *session) meterOf(e *sharedDevice) *meter { return &s.entities[s.at[e.root]].totals.meter }
 
 // addSeconds advances the counters of seconds. The time since the previous cycle is that of the
 // present owners, so that one that was seen once has its seconds. A time of which nothing is known
 // is not accounted for, nor is activity whose share is not known.
-func (s *session) addSeconds(c *snapshot.Cycle, e *entity, at int64) {
-	l := e.ledger
+func (s *session) addSeconds(c *snapshot.Cycle, e *sharedDevice, at int64) {
+	l := e.totals
 	l.hasActive = false
 	share, known := s.share(c, e)
 	if !known {
@@ -342,8 +342,8 @@ func (s *session) since(from, to int64) float64 {
 // active; the idle part goes to the owners by the share that each holds. The remainder of both is
 // unattributed, and so is all of it where there is no owner, whatever ran. While the activity of an
 // owner is not known its counter is not shown, and grows by its idle part alone.
-func (s *session) chargeEnergy(c *snapshot.Cycle, e *entity, at int64) {
-	l := e.ledger
+func (s *session) chargeEnergy(c *snapshot.Cycle, e *sharedDevice, at int64) {
+	l := e.totals
 	l.hasEnergy = false
 	share, known := s.share(c, e)
 	util, active := e.device.Number()

@@ -52,7 +52,7 @@ func (s *session) readProcesses(c *snapshot.Cycle) {
 }
 
 // sharedEntity returns the entity of a row that is divided by its processes, nil for others.
-func (s *session) sharedEntity(row int) *entity {
+func (s *session) sharedEntity(row int) *sharedDevice {
 	if row < 0 || row >= len(s.at) || s.at[row] < 0 || !s.entities[s.at[row]].shared {
 		return nil
 	}
@@ -91,7 +91,7 @@ func (s *session) podsOf(pid uint32) ([]string, error) {
 }
 
 // addProcess adds a process to the account of its pod.
-func (e *entity) addProcess(p *gpu.Process, uids []string) {
+func (e *sharedDevice) addProcess(p *gpu.Process, uids []string) {
 	busy, hasBusy := p.Busy.Number()
 	bytes, hasBytes := p.Memory.Number()
 	busy, bytes = max(busy, 0), max(bytes, 0)
@@ -108,7 +108,7 @@ func (e *entity) addProcess(p *gpu.Process, uids []string) {
 
 // divide finds the owners' parts of the utilization and the memory of an entity, and what is left.
 // Where a part is not known nothing is said of the rest either: it may be that part.
-func (s *Accountant) divide(c *snapshot.Cycle, e *entity) {
+func (s *Accountant) divide(c *snapshot.Cycle, e *sharedDevice) {
 	if e.partitioned {
 		return
 	}
@@ -130,19 +130,19 @@ func (s *Accountant) divide(c *snapshot.Cycle, e *entity) {
 		}
 	}
 	if util, ok := e.device.Number(); ok {
-		if rest, ok := rest(util, e.accounts, func(a *account) gpu.Value { return a.util }); ok {
+		if rest, ok := rest(util, e.accounts, func(a *ownerUsage) gpu.Value { return a.util }); ok {
 			e.util = gpu.Float(rest)
 		}
 	}
 	if memoryKnown {
-		if rest, ok := rest(memory, e.accounts, func(a *account) gpu.Value { return a.memory }); ok {
+		if rest, ok := rest(memory, e.accounts, func(a *ownerUsage) gpu.Value { return a.memory }); ok {
 			e.memory = bytesOf(rest)
 		}
 	}
 }
 
 // utilization returns the entity's own, 0 to 1; absent where the entity is not read.
-func (s *session) utilization(c *snapshot.Cycle, e *entity) gpu.Value {
+func (s *session) utilization(c *snapshot.Cycle, e *sharedDevice) gpu.Value {
 	if !e.instance {
 		if n, ok := s.value(c, s.inputs.util, e.row); ok {
 			return gpu.Float(min(n/100, 1))
@@ -163,7 +163,7 @@ func (s *session) value(c *snapshot.Cycle, input, row int) (float64, bool) {
 }
 
 // whyMissing says why an entity has no utilization.
-func (s *session) whyMissing(c *snapshot.Cycle, e *entity) string {
+func (s *session) whyMissing(c *snapshot.Cycle, e *sharedDevice) string {
 	if e.instance {
 		return c.Missing(s.inputs.engine, e.row)
 	}
@@ -171,7 +171,7 @@ func (s *session) whyMissing(c *snapshot.Cycle, e *entity) string {
 }
 
 // divideShared divides an entity that several own by what their processes did.
-func (s *Accountant) divideShared(e *entity, memory float64, memoryKnown bool) {
+func (s *Accountant) divideShared(e *sharedDevice, memory float64, memoryKnown bool) {
 	switch {
 	case e.noProcesses != "":
 		s.miss(whatProcesses, e.noProcesses)
@@ -204,7 +204,7 @@ func (s *Accountant) divideShared(e *entity, memory float64, memoryKnown bool) {
 // divideByProcess gives the owners their processes' part of the entity's utilization. Both are of
 // one interval where the source reports the entity's beside the processes; a sample of one moment
 // is less than what the processes did together only because the moment was not the interval.
-func (s *Accountant) divideByProcess(e *entity) {
+func (s *Accountant) divideByProcess(e *sharedDevice) {
 	if e.noBusy != nil {
 		s.miss(whatProcessUtilization, gpu.Reason(e.noBusy))
 		return
@@ -238,7 +238,7 @@ func (s *Accountant) divideByProcess(e *entity) {
 
 // rest returns what of a device's value no account has, and whether every account's is known.
 // Rounding never makes it negative.
-func rest(value float64, accounts []*account, of func(*account) gpu.Value) (float64, bool) {
+func rest(value float64, accounts []*ownerUsage, of func(*ownerUsage) gpu.Value) (float64, bool) {
 	for _, a := range accounts {
 		n, ok := of(a).Number()
 		if !ok {

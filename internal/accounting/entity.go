@@ -8,9 +8,9 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
 )
 
-// An entity is a GPU or GPU instance that is divided among its owners. A partitioned GPU is one for
+// A sharedDevice is a GPU or GPU instance that is divided among its owners. A partitioned GPU is one for
 // what is in none of its instances, which has energy and no activity.
-type entity struct {
+type sharedDevice struct {
 	row, root   int // the row of its GPU is its own for a GPU, -1 where the GPU is not watched
 	id          gpu.Identity
 	labels      []gpu.Label // gpu, UUID, GPU_I_ID
@@ -19,10 +19,10 @@ type entity struct {
 	// slices are the compute slices of an instance, and of a partitioned GPU those of all its
 	// instances; 0, and of a partitioned GPU -1, where they are not known.
 	slices float64
-	ledger *ledger
+	totals *deviceTotals
 
-	accounts []*account
-	byUID    map[string]*account
+	accounts []*ownerUsage
+	byUID    map[string]*ownerUsage
 	shared   bool // by two owners or more, whether or not each has an account
 	unknown  bool // there may be owners that are not reported
 
@@ -54,7 +54,7 @@ func newSession(t *gpu.Topology, plan *gpu.Plan, podOf PodOf) session {
 		if d.Entity.Kind != gpu.KindGPU && d.Entity.Kind != gpu.KindGPUInstance {
 			continue
 		}
-		e := entity{row: row, root: row, unknown: true, instance: d.Entity.Kind == gpu.KindGPUInstance, id: d.Identity(), byUID: map[string]*account{}}
+		e := sharedDevice{row: row, root: row, unknown: true, instance: d.Entity.Kind == gpu.KindGPUInstance, id: d.Identity(), byUID: map[string]*ownerUsage{}}
 		e.labels = []gpu.Label{{Name: "gpu", Value: strconv.FormatUint(uint64(d.GPU), 10)}, {Name: "UUID", Value: d.UUID}}
 		if e.instance {
 			e.labels = append(e.labels, gpu.Label{Name: "GPU_I_ID", Value: strconv.FormatUint(uint64(d.InstanceID), 10)})
@@ -95,7 +95,7 @@ func computeSlices(profile string) float64 {
 }
 
 // ownUse returns who owns an entity. An instance without an owner is its GPU's owner's.
-func (s *session) ownUse(owners *gpu.Owners, e *entity) gpu.Use {
+func (s *session) ownUse(owners *gpu.Owners, e *sharedDevice) gpu.Use {
 	use := owners.UseOf(e.row)
 	if len(use.Owners) == 0 && !use.Incomplete && e.instance && e.root >= 0 {
 		return owners.UseOf(e.root)

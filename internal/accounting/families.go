@@ -99,7 +99,7 @@ func (s *session) appendFamilies(list []gpu.Family) []gpu.Family {
 			set(familyEnergy, next, sumOf(a.hasEnergy, a.energy))
 			next++
 		}
-		l := e.ledger
+		l := e.totals
 		set(familyRestUtilization, i, e.util)
 		set(familyRestMemory, i, e.memory)
 		set(familyRestActive, i, sumOf(l.hasActive, l.active))
@@ -129,7 +129,7 @@ func sumOf(known bool, v float64) gpu.Value {
 
 // ownerLabels returns the labels of an owner's series on an entity; a container that is named stands
 // behind its pod.
-func ownerLabels(e *entity, o *gpu.Owner, container string) []gpu.Label {
+func ownerLabels(e *sharedDevice, o *gpu.Owner, container string) []gpu.Label {
 	if o.Pod == "" {
 		return slices.Concat(e.labels, o.PodLabels(), o.Labels)
 	}
@@ -138,7 +138,7 @@ func ownerLabels(e *entity, o *gpu.Owner, container string) []gpu.Label {
 }
 
 // appendInfos appends an info series per container that owns the entity.
-func appendInfos(series []gpu.Series, e *entity, use *gpu.Use) []gpu.Series {
+func appendInfos(series []gpu.Series, e *sharedDevice, use *gpu.Use) []gpu.Series {
 	sharing := use.Sharing.String()
 	if e.instance && use.Sharing == gpu.SharingNone {
 		sharing = "mig"

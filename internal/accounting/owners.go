@@ -50,7 +50,7 @@ func (s *Accountant) assign(owners *gpu.Owners, now int64) {
 		e.shared = len(lists[i]) > 1
 		for j := range lists[i] {
 			if a := s.accounts[lists[i][j].key]; a != nil {
-				a.keep(lists[i][j].uid, e.ledger.seen)
+				a.keep(lists[i][j].uid, e.totals.seen)
 				a.seen = now
 			}
 		}
@@ -68,7 +68,7 @@ func (s *Accountant) assign(owners *gpu.Owners, now int64) {
 
 // ownersOf returns the owners of an entity, each once. Jobs count where no pod owns it: a job that
 // runs in a pod is that pod.
-func ownersOf(e *entity, use *gpu.Use) []entityOwner {
+func ownersOf(e *sharedDevice, use *gpu.Use) []entityOwner {
 	owners := use.Owners
 	if use.HasPod() {
 		owners = slices.DeleteFunc(slices.Clone(owners), func(o gpu.Owner) bool { return o.Pod == "" })
@@ -95,7 +95,7 @@ func ownersOf(e *entity, use *gpu.Use) []entityOwner {
 	return list
 }
 
-func keyOf(e *entity, o *gpu.Owner) accountKey {
+func keyOf(e *sharedDevice, o *gpu.Owner) accountKey {
 	key := accountKey{entity: e.id, namespace: o.Namespace, pod: o.Pod}
 	if o.Pod == "" {
 		var b strings.Builder
@@ -110,14 +110,14 @@ func keyOf(e *entity, o *gpu.Owner) accountKey {
 
 // keep begins the account anew if its owner is another pod of the name: it has another UID, or none
 // is known and it was no owner in the latest cycle whose owners were known.
-func (a *account) keep(uid string, known int64) {
+func (a *ownerUsage) keep(uid string, known int64) {
 	if a.uid != "" && a.uid != uid && (uid != "" || a.seen != known) {
-		*a = account{}
+		*a = ownerUsage{}
 	}
 }
 
 // openAccounts gives the owners of an entity their accounts, new ones where there is room.
-func (s *Accountant) openAccounts(e *entity, list []entityOwner, now int64) {
+func (s *Accountant) openAccounts(e *sharedDevice, list []entityOwner, now int64) {
 	clear(e.byUID)
 	e.accounts = e.accounts[:0:0]
 	for i := range list {
@@ -128,7 +128,7 @@ func (s *Accountant) openAccounts(e *entity, list []entityOwner, now int64) {
 				s.drop(h.key)
 				continue
 			}
-			a = &account{}
+			a = &ownerUsage{}
 			s.accounts[h.key] = a
 		}
 		a.uid, a.share, a.seen = cmp.Or(h.uid, a.uid), h.share, now
@@ -145,13 +145,13 @@ func (s *Accountant) openAccounts(e *entity, list []entityOwner, now int64) {
 // there now make room.
 func (s *Accountant) hasRoom(now int64) bool {
 	if len(s.accounts) >= maxAccounts {
-		maps.DeleteFunc(s.accounts, func(_ accountKey, a *account) bool { return a.seen != now })
+		maps.DeleteFunc(s.accounts, func(_ accountKey, a *ownerUsage) bool { return a.seen != now })
 	}
 	return len(s.accounts) < maxAccounts
 }
 
 // accountOf returns the account of an owner of an entity, nil where it has none now.
-func (s *Accountant) accountOf(e *entity, o *gpu.Owner) *account {
+func (s *Accountant) accountOf(e *sharedDevice, o *gpu.Owner) *ownerUsage {
 	if a := s.accounts[keyOf(e, o)]; slices.Contains(e.accounts, a) {
 		return a
 	}
@@ -168,14 +168,14 @@ func (s *Accountant) drop(key accountKey) {
 
 // sweep forgets what was not seen for long.
 func (s *Accountant) sweep(now int64) {
-	maps.DeleteFunc(s.accounts, func(_ accountKey, a *account) bool { return now-a.seen > int64(dormancy) })
+	maps.DeleteFunc(s.accounts, func(_ accountKey, a *ownerUsage) bool { return now-a.seen > int64(dormancy) })
 	bound := make(map[gpu.Identity]bool, len(s.entities))
 	for i := range s.entities {
 		bound[s.entities[i].id] = true
 	}
-	for id, l := range s.ledgers {
+	for id, l := range s.totals {
 		if now-l.seen > int64(dormancy) && !bound[id] {
-			delete(s.ledgers, id)
+			delete(s.totals, id)
 		}
 	}
 }

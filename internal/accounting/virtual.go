@@ -36,7 +36,7 @@ func (s *Accountant) appendOwn(list []gpu.Family, c *snapshot.Cycle) []gpu.Famil
 
 // own returns what an owner's processes did, in the unit of the counter; absent where the budget had
 // no room for an account.
-func (s *Accountant) own(c *gpu.Counter, a *account) gpu.Value {
+func (s *Accountant) own(c *gpu.Counter, a *ownerUsage) gpu.Value {
 	switch {
 	case a == nil:
 		return gpu.Value{}

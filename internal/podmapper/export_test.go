@@ -18,4 +18,4 @@ func LabelsOf(opt Options, owner gpu.Owner, pod map[string]string) []gpu.Label {
 func Clock(m *Mapper, now func() time.Time) { m.now, m.kubelet.now = now, now }
 
 // Settled is how long a kubelet may take, at most, to know its pods.
-const Settled = maxSettle
+const Settled = maxStartGrace

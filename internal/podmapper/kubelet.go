@@ -70,7 +70,7 @@ type kubelet struct {
 	legacy  bool                            // speaks v1alpha1 only
 	shared  map[deviceid.ID]map[string]bool // replicas by device
 	learned time.Time                       // when shared was requested
-	again   bool                            // a replica is held that was not heard of
+	unheard bool                            // a replica is held that was not heard of
 
 	now   func() time.Time
 	start start
@@ -86,7 +86,7 @@ type start struct{ first, latest time.Time }
 
 // seen takes note of a sign.
 func (s *start) seen(at time.Time) {
-	if at.Sub(s.latest) >= settle {
+	if at.Sub(s.latest) >= startGrace {
 		s.first = at
 	}
 	if at.After(s.latest) {
@@ -96,7 +96,7 @@ func (s *start) seen(at time.Time) {
 
 // at reports whether a time lies within it.
 func (s *start) at(now time.Time) bool {
-	return now.Sub(s.latest) < settle && now.Sub(s.first) < maxSettle
+	return now.Sub(s.latest) < startGrace && now.Sub(s.first) < maxStartGrace
 }
 
 const (
@@ -107,12 +107,12 @@ const (
 	learnTimeout = 500 * time.Millisecond
 )
 
-// settle is how long after a sign of its start a kubelet may still not know all its pods. v1.36.3
-// lists none for about a second, and then one after the other for up to another. maxSettle bounds
+// startGrace is how long after a sign of its start a kubelet may still not know all its pods. v1.36.3
+// lists none for about a second, and then one after the other for up to another. maxStartGrace bounds
 // it where there is one sign after the other.
 const (
-	settle    = 10 * time.Second
-	maxSettle = 30 * time.Second
+	startGrace    = 10 * time.Second
+	maxStartGrace = 30 * time.Second
 )
 
 // list queries once. The error wraps one of gpu's.
@@ -132,7 +132,7 @@ func (k *kubelet) list(ctx context.Context) (listing, error) {
 	slices.SortFunc(allocations, Allocation.compare)
 	allocations = slices.Compact(allocations) // a kubelet that repeats itself is no second owner
 	now := k.now()
-	if made, ok := k.socketMade(); ok && now.Sub(made).Abs() < settle {
+	if made, ok := k.socketMade(); ok && now.Sub(made).Abs() < startGrace {
 		k.start.seen(made)
 	}
 	return listing{allocations: allocations, pods: pods, fresh: k.start.at(now)}, nil
@@ -293,7 +293,7 @@ func (k *kubelet) close() {
 // allocations are not those of the last call.
 func (k *kubelet) learnReplicas(ctx context.Context, allocations []Allocation, changed bool) bool {
 	age := k.now().Sub(k.learned)
-	if k.conn == nil || k.legacy || !changed && !k.again && age < relearn && age >= 0 {
+	if k.conn == nil || k.legacy || !changed && !k.unheard && age < relearn && age >= 0 {
 		return false
 	}
 	held, news := map[deviceid.ID]bool{}, false
@@ -306,8 +306,8 @@ func (k *kubelet) learnReplicas(ctx context.Context, allocations []Allocation, c
 			}
 		}
 	}
-	k.again = news // until it was answered
-	if len(held) == 0 || age >= 0 && (age < settle || !news && age < relearn) {
+	k.unheard = news // until it was answered
+	if len(held) == 0 || age >= 0 && (age < startGrace || !news && age < relearn) {
 		return false
 	}
 	k.learned = k.now()
@@ -318,7 +318,7 @@ func (k *kubelet) learnReplicas(ctx context.Context, allocations []Allocation, c
 	if err != nil {
 		return false // the number stays unknown, which is a value of its own
 	}
-	k.again = false
+	k.unheard = false
 	next := replicasOf(reply)
 	for device := range held {
 		// The kubelet leaves out what the plugin calls unhealthy, and everything while the plugin is
