@@ -2,8 +2,10 @@ package config
 
 import (
 	"fmt"
+	"maps"
 	"path"
 	"slices"
+	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -91,21 +93,18 @@ type reader struct {
 }
 
 func (r *reader) root(n *yaml.Node) {
-	known := text.Keys{
-		"version": func(*yaml.Node) {},
-		"metrics": r.metrics,
-		"server":  r.server,
-		"sources": r.sources,
-	}
+	keys := r.keys("")
+	keys["version"] = func(*yaml.Node) {}
 	if v := text.ValueOf(n, "version"); v != nil && v.Value == "2" {
-		known["collections"] = r.collections
-		known["collection"] = r.otherVersion("collection", 1, "collections")
+		keys["collections"], keys["collection"] = r.collections, r.otherVersion("collection", 1, "collections")
 	} else {
-		known["collection"] = r.collection
-		known["collections"] = r.otherVersion("collections", 2, "collection")
+		keys["collections"] = r.otherVersion("collections", 2, "collection")
 	}
-	if !r.Mapping(n, "", known) {
+	if !r.Mapping(n, "", keys) {
 		return
+	}
+	if file := r.doc.scalars["metrics.file"].line; file > 0 && r.doc.fields != nil {
+		r.FailLine(max(file, r.doc.fields[0].Line), "metrics.file and metrics.fields exclude each other: keep one")
 	}
 	switch v := text.ValueOf(n, "version"); {
 	case v == nil:
@@ -117,55 +116,36 @@ func (r *reader) root(n *yaml.Node) {
 	}
 }
 
+// keys returns the readers of the mapping at a path: of the table's keys below it, and of the lists.
+func (r *reader) keys(where string) text.Keys {
+	lists := map[string]func(*yaml.Node){"metrics.fields": r.field, "collection.watchGroups": r.group}
+	paths := slices.Collect(maps.Keys(lists))
+	for _, o := range table() {
+		paths = append(paths, o.key)
+	}
+	keys := text.Keys{}
+	for _, path := range paths {
+		rest, below := strings.CutPrefix("."+path, strings.TrimSuffix("."+where, ".")+".")
+		name, _, nested := strings.Cut(rest, ".")
+		full := strings.TrimPrefix(where+"."+name, ".")
+		switch {
+		case !below || name == "":
+		case nested:
+			keys[name] = func(n *yaml.Node) { r.Mapping(n, full, r.keys(full)) }
+		case lists[path] != nil:
+			keys[name] = func(n *yaml.Node) { r.Sequence(n, full, lists[full]) }
+		default:
+			keys[name] = func(n *yaml.Node) { r.scalar(n, full) }
+		}
+	}
+	return keys
+}
+
 // otherVersion refuses a key that belongs to the other version.
 func (r *reader) otherVersion(key string, version int, instead string) func(*yaml.Node) {
 	return func(n *yaml.Node) {
 		r.Fail(n, "%s is of version %d: expected %s", key, version, instead)
 	}
-}
-
-func (r *reader) metrics(n *yaml.Node) {
-	file, fields := 0, 0
-	r.Mapping(n, "metrics", text.Keys{
-		"file":                  func(n *yaml.Node) { file = n.Line; r.scalar(n, "metrics.file") },
-		"enableExporterMetrics": func(n *yaml.Node) { r.scalar(n, "metrics.enableExporterMetrics") },
-		"fields": func(n *yaml.Node) {
-			fields = n.Line
-			r.Sequence(n, "metrics.fields", r.field)
-		},
-	})
-	if file > 0 && fields > 0 {
-		r.FailLine(max(file, fields), "metrics.file and metrics.fields exclude each other: keep one")
-	}
-}
-
-func (r *reader) server(n *yaml.Node) {
-	r.Mapping(n, "server", text.Keys{
-		"maxConcurrentScrapes": func(n *yaml.Node) { r.scalar(n, "server.maxConcurrentScrapes") },
-	})
-}
-
-func (r *reader) sources(n *yaml.Node) {
-	const bind = "sources.dcgm.detectBindUnbind"
-	r.Mapping(n, "sources", text.Keys{"dcgm": func(n *yaml.Node) {
-		r.Mapping(n, "sources.dcgm", text.Keys{
-			"watch": func(n *yaml.Node) { r.watch(n, "sources.dcgm.watch", r.scalar) },
-			"detectBindUnbind": func(n *yaml.Node) {
-				r.Mapping(n, bind, text.Keys{
-					"enabled":      func(n *yaml.Node) { r.scalar(n, bind+".enabled") },
-					"pollInterval": func(n *yaml.Node) { r.scalar(n, bind+".pollInterval") },
-				})
-			},
-		})
-	}})
-}
-
-// watch reads how long an engine keeps samples, and hands each value to set.
-func (r *reader) watch(n *yaml.Node, where string, set func(n *yaml.Node, key string)) {
-	r.Mapping(n, where, text.Keys{
-		"maxKeepAge":     func(n *yaml.Node) { set(n, where+".maxKeepAge") },
-		"maxKeepSamples": func(n *yaml.Node) { set(n, where+".maxKeepSamples") },
-	})
 }
 
 // everything is the pattern of the collection whose interval is that of all other fields.
@@ -186,12 +166,9 @@ func (r *reader) collections(n *yaml.Node) {
 					r.globs(n, where+".metrics.include", func(n *yaml.Node, s string) { r.pattern(n, &g, s) })
 				}})
 			},
-			"sources": func(n *yaml.Node) {
-				r.Mapping(n, where+".sources", text.Keys{"dcgm": func(n *yaml.Node) {
-					r.Mapping(n, where+".sources.dcgm", text.Keys{"watch": func(n *yaml.Node) {
-						r.watch(n, where+".sources.dcgm.watch", func(n *yaml.Node, key string) { r.Text(n, key) })
-					}})
-				}})
+			"sources": func(n *yaml.Node) { // accepted
+				other := &reader{r.YAML, &document{scalars: map[string]scalar{}}}
+				other.Mapping(n, where+".sources", other.keys("sources"))
 			},
 		})
 		switch {
@@ -230,15 +207,6 @@ func (r *reader) field(n *yaml.Node) {
 		}
 	}
 	r.doc.fields = append(r.doc.fields, f)
-}
-
-func (r *reader) collection(n *yaml.Node) {
-	r.Mapping(n, "collection", text.Keys{
-		"interval": func(n *yaml.Node) { r.scalar(n, "collection.interval") },
-		"watchGroups": func(n *yaml.Node) {
-			r.Sequence(n, "collection.watchGroups", r.group)
-		},
-	})
 }
 
 func (r *reader) group(n *yaml.Node) {
