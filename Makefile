@@ -91,6 +91,7 @@ lint: ## Check formatting, vet and static analysis
 .PHONY: generate
 generate: ## Regenerate the field catalog and the generated pages (the tables of charts: docs/contributing.md)
 	$(GO) generate $$($(GO) list ./... | grep -v gpuop/chart$$) ./tools/grafana
+	$(GO) run ./tools/metrics
 	$(MAKE) chart-files
 
 .PHONY: chart

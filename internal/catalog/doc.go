@@ -8,4 +8,3 @@
 package catalog
 
 //go:generate go run ../../tools/cataloggen
-//go:generate go test ../../tests/dashboards -run ^TestMetricsPage$ -update

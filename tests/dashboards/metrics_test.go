@@ -2,36 +2,22 @@ package dashboards
 
 import (
 	"bytes"
-	"flag"
 	"fmt"
-	"go/ast"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/prom"
 )
-
-var update = flag.Bool("update", false, "write docs/metrics.md")
-
-// A metric is a row of docs/metrics.md.
-type metric struct {
-	kind   string   // counter, gauge or label
-	labels []string // its own, beside those of the entity
-	levels gpu.Kinds
-}
 
 // exportable are the fields that have a row: one for the two names of a field.
 func exportable() []catalog.Entry {
@@ -52,298 +38,6 @@ func kindOf(e catalog.Entry) gpu.MetricType {
 		return gpu.MetricCounter
 	default:
 		return gpu.MetricGauge
-	}
-}
-
-// attribution returns the families of attribution as the code spells them out.
-func attribution(t *testing.T) []gpu.Family {
-	t.Helper()
-	types := map[string]gpu.MetricType{"MetricGauge": gpu.MetricGauge, "MetricCounter": gpu.MetricCounter}
-	named := constants(t)
-	var all []gpu.Family
-	walkCode(t, func(n ast.Node) {
-		literal, ok := n.(*ast.CompositeLit)
-		if !ok {
-			return
-		}
-		var f gpu.Family
-		typed := false
-		for _, e := range literal.Elts {
-			kv, ok := e.(*ast.KeyValueExpr)
-			if !ok {
-				continue
-			}
-			key, _ := kv.Key.(*ast.Ident)
-			switch {
-			case key == nil:
-			case key.Name == "Name":
-				f.Name, _ = stringOf(kv.Value)
-				if id, ok := kv.Value.(*ast.Ident); ok {
-					f.Name = named[id.Name]
-				}
-			case key.Name == "Help":
-				f.Help, _ = stringOf(kv.Value)
-			case key.Name == "Type":
-				if s, ok := kv.Value.(*ast.SelectorExpr); ok {
-					f.Type, typed = types[s.Sel.Name]
-				}
-			}
-		}
-		if typed && (strings.HasPrefix(f.Name, "dcgm_pod_gpu_") || strings.HasPrefix(f.Name, "dcgm_gpu_")) {
-			all = append(all, f)
-		}
-	})
-	if len(all) < 10 {
-		t.Fatalf("only %d families of attribution found in the code", len(all))
-	}
-	return all
-}
-
-// constants returns the strings that the code gives a name.
-func constants(t *testing.T) map[string]string {
-	t.Helper()
-	all := map[string]string{}
-	walkCode(t, func(n ast.Node) {
-		spec, ok := n.(*ast.ValueSpec)
-		if !ok || len(spec.Names) != len(spec.Values) {
-			return
-		}
-		for i, v := range spec.Values {
-			if s, ok := stringOf(v); ok {
-				all[spec.Names[i].Name] = s
-			}
-		}
-	})
-	return all
-}
-
-// attributionLabels are the labels of a family of attribution.
-func attributionLabels(name string) []string {
-	list := []string{"gpu", "UUID", "GPU_I_ID"}
-	if strings.HasPrefix(name, "dcgm_pod_") {
-		list = append(list, "namespace", "pod", "container", "hpc_job")
-	}
-	if name == "dcgm_pod_gpu_info" {
-		list = append(list, "pod_uid", "resource", "sharing", "replicas")
-	}
-	return list
-}
-
-// An entityLabels is what the series of a kind of entity carry.
-type entityLabels struct {
-	kind   gpu.Kind
-	what   string
-	labels []string
-}
-
-// labelsByKind returns which labels the encoder gives each kind of entity, with everything known
-// that can be known of it.
-func labelsByKind(t *testing.T) []entityLabels {
-	t.Helper()
-	whole := gpu.Device{
-		UUID: "GPU-1", PCIBusID: "00000000:1B:00.0", Model: "model", Profile: "1g.10gb", Serial: "serial",
-		GPU: 1, NVMLIndex: 1, InstanceID: 1, Link: 1,
-	}
-	var all []entityLabels
-	add := func(what string, e gpu.Entity) {
-		d := whole
-		d.Entity = e
-		topology := gpu.NewTopology([]gpu.Device{d})
-		encoder := exposition.NewEncoder(exposition.Options{Hostname: "node"})
-		page := encoder.Encode(&gpu.Snapshot{
-			Topology: topology,
-			Columns:  []gpu.Column{{Counter: &gpu.Counter{Name: "column", Type: gpu.MetricGauge, Help: "x"}, Values: []gpu.Value{gpu.Int(1)}}},
-			Health:   gpu.Health{Entities: make([]gpu.EntityHealth, 1)},
-		})
-		for line := range strings.Lines(string(page.Bytes())) {
-			if !strings.HasPrefix(line, "column{") {
-				continue
-			}
-			var names []string
-			for _, pair := range strings.Split(line[len("column{"):strings.IndexByte(line, '}')], ",") {
-				name, _, _ := strings.Cut(pair, "=")
-				names = append(names, name)
-			}
-			all = append(all, entityLabels{e.Kind, what, names})
-		}
-	}
-	for _, k := range gpu.KindsOf(gpu.KindGPU, gpu.KindGPUInstance).List() {
-		add(k.String(), gpu.Entity{Kind: k})
-	}
-	add("NVLink of a GPU", gpu.Entity{Kind: gpu.KindNVLink, ParentKind: gpu.KindGPU})
-	add("NVLink of an NVSwitch", gpu.Entity{Kind: gpu.KindNVLink, ParentKind: gpu.KindNVSwitch})
-	for _, k := range gpu.KindsOf(gpu.KindNVSwitch, gpu.KindCPU, gpu.KindCPUCore, gpu.KindConnectX).List() {
-		add(k.String(), gpu.Entity{Kind: k})
-	}
-	if len(all) < 8 {
-		t.Fatalf("labels of only %d kinds", len(all))
-	}
-	return all
-}
-
-// groups are the sections of fields, the first that fits.
-func groups() []struct {
-	title string
-	fits  func(catalog.Entry) bool
-} {
-	has := func(kinds ...gpu.Kind) func(catalog.Entry) bool {
-		return func(e catalog.Entry) bool {
-			return slices.ContainsFunc(kinds, e.Levels.Has)
-		}
-	}
-	return []struct {
-		title string
-		fits  func(catalog.Entry) bool
-	}{
-		{"Labels", func(e catalog.Entry) bool { return e.Type == catalog.Text }},
-		{"Profiling", func(e catalog.Entry) bool { return e.Profiling }},
-		{"GPUs and their instances", has(gpu.KindGPU, gpu.KindGPUInstance)},
-		{"NVLinks", has(gpu.KindNVLink)},
-		{"NVSwitches", has(gpu.KindNVSwitch)},
-		{"Grace CPUs and their cores", has(gpu.KindCPU, gpu.KindCPUCore)},
-		{"ConnectX cards", has(gpu.KindConnectX)},
-		{"The machine", func(catalog.Entry) bool { return true }},
-	}
-}
-
-func code(names []string) string {
-	if len(names) == 0 {
-		return "–"
-	}
-	return "`" + strings.Join(names, "`, `") + "`"
-}
-
-// cell keeps a text within its cell.
-func cell(text string) string { return strings.ReplaceAll(text, "|", "\\|") }
-
-// reference returns docs/metrics.md.
-func reference(t *testing.T) string {
-	t.Helper()
-	var b strings.Builder
-	fmt.Fprintf(&b, `<!-- Generated by go test ./tests/dashboards -run TestMetricsPage -update. Do not edit. -->
-# Metrics
-
-Every family that the exporter can serve. What is served is what the counters file names; the exporter's own series and
-those of attribution come by themselves. `+"`dcgm-exporter fields WORD…`"+` searches the fields, `+"`dcgm-exporter check FILE`"+`
-says which of a file this machine can give.
-
-A field has a name in each vocabulary: that of dcgm-exporter 4.8 (classic, the default) and that of 4.9 (current).
-`+"`--vocabulary=both`"+` serves both from the same sample. A counters file may use either and gets what it names. "4.8 unit → 4.9 unit" means that
-the current name is in another unit. The type is the one that suits the field; the file decides. "from" names the sources
-that read it (`+"`--source`"+`), which the hardware, the driver and the engine may still not have. The catalog is made from
-go-dcgm %s.
-
-## Labels
-
-| of | labels |
-|---|---|
-`, catalog.ModuleVersion)
-	for _, e := range labelsByKind(t) {
-		fmt.Fprintf(&b, "| %s | %s |\n", e.what, code(e.labels))
-	}
-	b.WriteString(`
-Behind these come the label-typed counters of the file, and on GPUs and instances those of the owner: ` + "`container`, `namespace`, `pod`" + `,
-and where configured ` + "`pod_uid`, `vgpu`, `hpc_job`, `dra_…`" + ` and the pod's labels. ` + "`DCGM_FI_DEV_XID_ERRORS`" + ` has ` + "`err_code` and `err_msg`" + ` too. What is
-not known is left out. Fields of the machine stand at every GPU. Fields that hold structures, and those of vGPUs, cannot
-be exported and are not listed here; ` + "`dcgm-exporter fields`" + ` shows them. [flags.md](flags.md) has what changes label names.
-
-## Fields
-`)
-	rest := exportable()
-	for _, g := range groups() {
-		var out []catalog.Entry
-		fmt.Fprintf(&b, "\n### %s\n\n| classic (4.8) | current (4.9) | id | type | unit | of | from | what |\n|---|---|---|---|---|---|---|---|\n", g.title)
-		for _, e := range rest {
-			if !g.fits(e) {
-				out = append(out, e)
-				continue
-			}
-			current := "same"
-			if e.Current != e.Classic {
-				current = "`" + e.Current + "`"
-			}
-			fmt.Fprintf(&b, "| `%s` | %s | %d | %s | %s | %s | %s | %s |\n",
-				e.Classic, current, e.ID, kindOf(e), unitsOf(e), levels(e), from(t, e.Classic, kindOf(e)), cell(e.Help))
-		}
-		rest = out
-	}
-	b.WriteString(`
-## Families of the exporter
-
-They are named in the counters file like fields, are the same in both vocabularies, and carry the labels of their GPU
-and its owner beside their own.
-
-| name | type | unit | own labels | made of field | from | what |
-|---|---|---|---|---|---|---|
-`)
-	for _, d := range catalog.Families() {
-		source := "–"
-		if d.Field != 0 {
-			e, _ := catalog.ByID(d.Field)
-			source = fmt.Sprintf("%d `%s`", d.Field, e.Classic)
-		}
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s | %s | %s |\n",
-			d.Name, d.Type, promisedUnit(d.Name), code(d.Labels), source, from(t, d.Name, d.Type), cell(d.Help))
-	}
-	b.WriteString(`
-## Who uses what
-
-They come where owners are known ([attribution.md](attribution.md)); [Shared GPUs](attribution.md#shared-gpus) says how they are reckoned. They are the
-same in both vocabularies.
-
-| name | type | unit | labels | what |
-|---|---|---|---|---|
-`)
-	for _, f := range attribution(t) {
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", f.Name, f.Type, promisedUnit(f.Name), code(attributionLabels(f.Name)), cell(f.Help))
-	}
-	b.WriteString(`
-## The exporter itself
-
-[The exporter's own series](operations.md#the-exporters-own-series) says what each means and what to do. Beside them are those of the Go runtime and of the process, ` + "`go_…` and `process_…`" + `.
-
-| name | type | labels |
-|---|---|---|
-`)
-	rows := documented(t)
-	for _, name := range slices.Sorted(maps.Keys(rows)) {
-		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", name, rows[name].kind, code(rows[name].labels))
-	}
-	return b.String()
-}
-
-func unitsOf(e catalog.Entry) string {
-	classic, _ := catalog.Lookup(e.Classic)
-	current, _ := catalog.Lookup(e.Current)
-	if classic.Unit == current.Unit {
-		return string(classic.Unit)
-	}
-	return fmt.Sprintf("%s → %s", classic.Unit, current.Unit)
-}
-
-func levels(e catalog.Entry) string {
-	var words []string
-	for _, k := range e.Levels.List() {
-		words = append(words, k.String())
-	}
-	return strings.Join(words, ", ")
-}
-
-func TestMetricsPage(t *testing.T) {
-	needDrivers(t)
-	path := filepath.Join(root, "docs", "metrics.md")
-	want := reference(t)
-	if *update {
-		if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	got, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(want, string(got)); diff != "" {
-		t.Errorf("docs/metrics.md is not what the code says: run go test ./tests/dashboards -run ^TestMetricsPage$ -update (-code +page):\n%s", diff)
 	}
 }
 
@@ -377,30 +71,61 @@ func wholePage(t *testing.T, node string) string {
 	return text
 }
 
-// described returns what docs/metrics.md says, by name.
-func described(t *testing.T) map[string]metric {
+// A metric is what docs/metrics.md says of a name.
+type metric struct {
+	kind   string   // counter, gauge or label
+	labels []string // its own
+	of     []string // kinds of entities, whose labels it has too
+}
+
+// described returns the metrics of docs/metrics.md by name, and the labels of each kind of entity.
+func described(t *testing.T) (metrics map[string]metric, labels map[string][]string) {
 	t.Helper()
-	all := map[string]metric{}
-	for _, e := range exportable() {
-		named := kindOf(e).String()
-		for _, name := range []string{e.Classic, e.Current} {
-			m := metric{kind: named, levels: e.Levels}
-			if e.ID == catalog.XIDErrors {
+	text, err := os.ReadFile(filepath.Join(root, "docs", "metrics.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	metrics, labels = map[string]metric{}, map[string][]string{}
+	spans := func(cell string) (all []string) {
+		for _, m := range codeSpan.FindAllStringSubmatch(cell, -1) {
+			all = append(all, m[1])
+		}
+		return all
+	}
+	for line := range strings.Lines(string(text)) {
+		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), " | ")
+		if !strings.HasPrefix(line, "| ") || len(cells) < 2 {
+			continue
+		}
+		names := spans(cells[0])
+		switch m := (metric{kind: cells[1]}); {
+		case len(cells) == 2 && len(names) == 0:
+			kind, _, _ := strings.Cut(strings.TrimSpace(cells[0]), " of a")
+			labels[kind] = append(labels[kind], spans(cells[1])...)
+		case len(names) == 0:
+		case len(cells) >= 8: // a field; its text may have a bar
+			m.kind, m.of = cells[3], strings.Split(cells[5], ", ")
+			if names[0] == "DCGM_FI_DEV_XID_ERRORS" {
 				m.labels = []string{"err_code", "err_msg"}
 			}
-			all[name] = m
+			for _, name := range append(names, spans(cells[1])...) {
+				metrics[name] = m
+			}
+		case len(cells) == 7:
+			m.labels, m.of = spans(cells[3]), []string{"GPU"}
+			metrics[names[0]] = m
+		case len(cells) == 5:
+			m.labels = spans(cells[3])
+			metrics[names[0]] = m
+		case len(cells) == 3:
+			m.labels = spans(cells[2])
+			metrics[names[0]] = m
 		}
 	}
-	for _, d := range catalog.Families() {
-		all[d.Name] = metric{kind: d.Type.String(), labels: d.Labels, levels: gpu.KindsOf(gpu.KindGPU)}
+	if len(metrics) < 300 || len(labels) < 7 {
+		t.Fatalf("docs/metrics.md: %d names, labels of %d kinds", len(metrics), len(labels))
 	}
-	for _, f := range attribution(t) {
-		all[f.Name] = metric{kind: f.Type.String(), labels: attributionLabels(f.Name)}
-	}
-	for name, r := range documented(t) {
-		all[name] = metric{kind: r.kind, labels: r.labels}
-	}
-	return all
+	return metrics, labels
 }
 
 func TestWholePages(t *testing.T) {
@@ -416,11 +141,7 @@ func TestWholePages(t *testing.T) {
 // pages have every kind of entity, so that this says something of each.
 func checkReported(t *testing.T, pages map[string]string) {
 	t.Helper()
-	rows := described(t)
-	byKind := map[gpu.Kind][]string{}
-	for _, e := range labelsByKind(t) {
-		byKind[e.kind] = append(byKind[e.kind], e.labels...)
-	}
+	rows, byKind := described(t)
 	owners := []string{"container", "namespace", "pod", "pod_uid", "vgpu", "hpc_job"}
 	for e := range catalog.All() {
 		if e.Type == catalog.Text {
@@ -459,7 +180,7 @@ func checkReported(t *testing.T, pages map[string]string) {
 	}
 }
 
-func checkFamily(t *testing.T, node string, f *dto.MetricFamily, row metric, byKind map[gpu.Kind][]string, owners []string) {
+func checkFamily(t *testing.T, node string, f *dto.MetricFamily, row metric, byKind map[string][]string, owners []string) {
 	t.Helper()
 	name := f.GetName()
 	// A rate under its current name is a gauge, whatever it was called.
@@ -468,14 +189,13 @@ func checkFamily(t *testing.T, node string, f *dto.MetricFamily, row metric, byK
 		t.Errorf("%s: %s is a %s, docs/metrics.md says %s", node, name, kind, row.kind)
 	}
 	known := slices.Clone(row.labels)
-	if row.levels != 0 {
+	if row.of != nil {
 		known = append(known, owners...)
-		levels := row.levels
-		if levels.Has(gpu.KindNode) {
-			levels |= gpu.KindsOf(gpu.KindGPU)
-		}
-		for _, k := range levels.List() {
-			known = append(known, byKind[k]...)
+		for _, kind := range row.of {
+			if kind == "node" { // fields of the machine stand at every GPU
+				kind = "GPU"
+			}
+			known = append(known, byKind[kind]...)
 		}
 	}
 	for _, l := range labelsOf(f) {

@@ -181,3 +181,14 @@ func unitOfColumn(t *testing.T, p panel, title string) (unit string) {
 	}
 	return unit
 }
+
+// promisedUnit returns the unit that the name of a family says.
+func promisedUnit(name string) string {
+	name = strings.TrimSuffix(strings.ToLower(name), "_total")
+	for _, unit := range []gpu.Unit{catalog.Seconds, catalog.Bytes, catalog.Joules, catalog.Ratio} {
+		if strings.HasSuffix(name, "_"+string(unit)) {
+			return string(unit)
+		}
+	}
+	return ""
+}

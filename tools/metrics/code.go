@@ -1,0 +1,149 @@
+package main
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// attribution returns the families of attribution as the code spells them out.
+func (w *writer) attribution() []gpu.Family {
+	types := map[string]gpu.MetricType{"MetricGauge": gpu.MetricGauge, "MetricCounter": gpu.MetricCounter}
+	named := w.constants()
+	var all []gpu.Family
+	w.walkCode(func(n ast.Node) {
+		literal, ok := n.(*ast.CompositeLit)
+		if !ok {
+			return
+		}
+		var f gpu.Family
+		typed := false
+		for _, e := range literal.Elts {
+			kv, ok := e.(*ast.KeyValueExpr)
+			if !ok {
+				continue
+			}
+			key, _ := kv.Key.(*ast.Ident)
+			switch {
+			case key == nil:
+			case key.Name == "Name":
+				f.Name, _ = stringOf(kv.Value)
+				if id, ok := kv.Value.(*ast.Ident); ok {
+					f.Name = named[id.Name]
+				}
+			case key.Name == "Help":
+				f.Help, _ = stringOf(kv.Value)
+			case key.Name == "Type":
+				if s, ok := kv.Value.(*ast.SelectorExpr); ok {
+					f.Type, typed = types[s.Sel.Name]
+				}
+			}
+		}
+		if typed && (strings.HasPrefix(f.Name, "dcgm_pod_gpu_") || strings.HasPrefix(f.Name, "dcgm_gpu_")) {
+			all = append(all, f)
+		}
+	})
+	if len(all) < 10 {
+		w.fail("only %d families of attribution found in the code", len(all))
+	}
+	return all
+}
+
+// constants returns the strings that the code gives a name.
+func (w *writer) constants() map[string]string {
+	all := map[string]string{}
+	w.walkCode(func(n ast.Node) {
+		spec, ok := n.(*ast.ValueSpec)
+		if !ok || len(spec.Names) != len(spec.Values) {
+			return
+		}
+		for i, v := range spec.Values {
+			if s, ok := stringOf(v); ok {
+				all[spec.Names[i].Name] = s
+			}
+		}
+	})
+	return all
+}
+
+// attributionLabels are the labels of a family of attribution.
+func attributionLabels(name string) []string {
+	list := []string{"gpu", "UUID", "GPU_I_ID"}
+	if strings.HasPrefix(name, "dcgm_pod_") {
+		list = append(list, "namespace", "pod", "container", "hpc_job")
+	}
+	if name == "dcgm_pod_gpu_info" {
+		list = append(list, "pod_uid", "resource", "sharing", "replicas")
+	}
+	return list
+}
+
+// A row is what docs/operations.md says of a series.
+type row struct {
+	kind   string
+	labels []string
+}
+
+// documented returns the rows of the tables of docs/operations.md by series.
+func (w *writer) documented() map[string]row {
+	text, err := os.ReadFile(filepath.Join("docs", "operations.md"))
+	if err != nil {
+		w.fail("%w", err)
+		return nil
+	}
+	tableRow := regexp.MustCompile("(?m)^\\| `((?:dcgm_exporter|promhttp)_[a-z0-9_]+)` \\| ([a-z]+) \\| ([^|]*) \\|")
+	codeSpan := regexp.MustCompile("`([^`]+)`")
+	rows := map[string]row{}
+	for _, m := range tableRow.FindAllStringSubmatch(string(text), -1) {
+		r := row{kind: m[2]}
+		for _, l := range codeSpan.FindAllStringSubmatch(m[3], -1) {
+			r.labels = append(r.labels, l[1])
+		}
+		slices.Sort(r.labels)
+		if _, ok := rows[m[1]]; ok {
+			w.fail("docs/operations.md has two rows for %s", m[1])
+		}
+		rows[m[1]] = r
+	}
+	return rows
+}
+
+// walkCode visits every node of the exporter's code, without its tests.
+func (w *writer) walkCode(visit func(ast.Node)) {
+	err := filepath.WalkDir("internal", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") ||
+			strings.Contains(path, "/gpuop/") {
+			return err
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+		if err != nil {
+			return err
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			visit(n)
+			return true
+		})
+		return nil
+	})
+	if err != nil {
+		w.fail("%w", err)
+	}
+}
+
+func stringOf(n ast.Node) (string, bool) {
+	lit, ok := n.(*ast.BasicLit)
+	if !ok || lit.Kind != token.STRING {
+		return "", false
+	}
+	s, err := strconv.Unquote(lit.Value)
+	return s, err == nil
+}
