@@ -93,8 +93,8 @@ func knownNames(t *testing.T) map[string]bool {
 			known[name] = true
 		}
 	}
-	for _, name := range config.Variables() {
-		known[name] = true
+	for _, m := range regexp.MustCompile(`\$([A-Z][A-Z0-9_]+)`).FindAllStringSubmatch(config.Help(), -1) {
+		known[m[1]] = true
 	}
 	walkCode(t, func(n ast.Node) {
 		if name, ok := stringOf(n); ok && written.FindString(name) == name {
