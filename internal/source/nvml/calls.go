@@ -3,9 +3,6 @@
 package nvml
 
 import (
-	"math"
-	"math/bits"
-
 	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
@@ -24,16 +21,6 @@ type target struct {
 
 // answers are the values of one call; what it could not report stays absent.
 type answers [7]gpu.Value
-
-// affinityWords is how many words of a set DCGM has fields for.
-const affinityWords = 4
-
-// words answers the first words of a set as DCGM does, a field for each.
-func (a *answers) words(set []uint) {
-	for i := range min(len(set), affinityWords) {
-		a[i] = gpu.Int(int64(set[i]))
-	}
-}
 
 // A call is one question to the driver. Several fields can share its answers, and it is made once
 // per Read for all of them.
@@ -163,11 +150,10 @@ var (
 	inforomOEM  = inforom(gonvml.INFOROM_OEM)
 	inforomECC  = inforom(gonvml.INFOROM_ECC)
 	// There is no power object on most GPUs: "not supported" is usual.
-	inforomPower    = inforom(gonvml.INFOROM_POWER)
-	inforomImage    = constantText("nvmlDeviceGetInforomImageVersion", gonvml.Device.GetInforomImageVersion)
-	inforomChecksum = number("nvmlDeviceGetInforomConfigurationChecksum", gonvml.Device.GetInforomConfigurationChecksum)
-	vbios           = constantText("nvmlDeviceGetVbiosVersion", gonvml.Device.GetVbiosVersion)
-	pciInfo         = call{
+	inforomPower = inforom(gonvml.INFOROM_POWER)
+	inforomImage = constantText("nvmlDeviceGetInforomImageVersion", gonvml.Device.GetInforomImageVersion)
+	vbios        = constantText("nvmlDeviceGetVbiosVersion", gonvml.Device.GetVbiosVersion)
+	pciInfo      = call{
 		symbols: pciSymbols, constant: true,
 		read: func(t *target, a *answers) gonvml.Return {
 			p, ret := t.device.GetPciInfo()
@@ -223,34 +209,6 @@ var (
 			return ret
 		},
 	}
-	cpuAffinity = call{
-		symbols: []string{"nvmlDeviceGetCpuAffinity"}, constant: true,
-		read: func(t *target, a *answers) gonvml.Return {
-			set, ret := t.device.GetCpuAffinity(affinityWords * bits.UintSize)
-			a.words(set)
-			return ret
-		},
-	}
-	memoryAffinity = call{
-		symbols: []string{"nvmlDeviceGetMemoryAffinity"}, constant: true,
-		read: func(t *target, a *answers) gonvml.Return {
-			set, ret := t.device.GetMemoryAffinity(affinityWords*bits.UintSize, gonvml.AFFINITY_SCOPE_NODE)
-			a.words(set)
-			return ret
-		},
-	}
-	inforomValid = call{
-		symbols: []string{"nvmlDeviceValidateInforom"},
-		read: func(t *target, a *answers) gonvml.Return {
-			ret := t.device.ValidateInforom()
-			if ret == gonvml.ERROR_CORRUPTED_INFOROM {
-				a[0], ret = gpu.Int(0), gonvml.SUCCESS
-			} else {
-				a[0] = gpu.Int(1)
-			}
-			return ret
-		},
-	}
 	bar1 = call{
 		symbols: []string{"nvmlDeviceGetBAR1MemoryInfo"},
 		read: func(t *target, a *answers) gonvml.Return {
@@ -269,10 +227,6 @@ var (
 	clockMaxSM     = maxClock(gonvml.CLOCK_SM)
 	clockMaxMemory = maxClock(gonvml.CLOCK_MEM)
 	clockMaxVideo  = maxClock(gonvml.CLOCK_VIDEO)
-	autoBoost      = number("nvmlDeviceGetAutoBoostedClocksEnabled", func(d gonvml.Device) (gonvml.EnableState, gonvml.Return) {
-		on, _, ret := d.GetAutoBoostedClocksEnabled()
-		return on, ret
-	})
 
 	temperature = number("nvmlDeviceGetTemperature", func(d gonvml.Device) (uint32, gonvml.Return) {
 		return d.GetTemperature(gonvml.TEMPERATURE_GPU)
@@ -356,22 +310,6 @@ var (
 		},
 	}
 
-	// A slot or tray that the platform does not know is all ones.
-	platform = call{
-		symbols: []string{"nvmlDeviceGetPlatformInfo"}, constant: true,
-		read: func(t *target, a *answers) gonvml.Return {
-			p, ret := t.device.GetPlatformInfo()
-			if p.SlotNumber != math.MaxUint8 {
-				a[0] = gpu.Int(int64(p.SlotNumber))
-			}
-			if p.TrayIndex != math.MaxUint8 {
-				a[1] = gpu.Int(int64(p.TrayIndex))
-			}
-			a[2], a[3], a[4] = gpu.Int(int64(p.HostId)), gpu.Int(int64(p.PeerType)), gpu.Int(int64(p.ModuleId))
-			return ret
-		},
-	}
-
 	fabric = call{symbols: []string{"nvmlDeviceGetGpuFabricInfoV"}, read: readFabric}
 
 	// The links' port counters, a call for each register that holds them.
@@ -383,11 +321,6 @@ var (
 		gonvml.PRM_COUNTER_ID_PPCNT_RECOVERY_CTRS_TIME_SINCE_LAST_RECOVERY,
 		gonvml.PRM_COUNTER_ID_PPCNT_RECOVERY_CTRS_TIME_BETWEEN_LAST_TWO_RECOVERIES,
 		gonvml.PRM_COUNTER_ID_PPCNT_RECOVERY_CTRS_TOTAL_SUCCESSFUL_RECOVERY_EVENTS)
-	portRetransmission = portCounters(
-		gonvml.PRM_COUNTER_ID_PPCNT_PLR_RCV_CODES, gonvml.PRM_COUNTER_ID_PPCNT_PLR_RCV_CODE_ERR,
-		gonvml.PRM_COUNTER_ID_PPCNT_PLR_RCV_UNCORRECTABLE_CODE, gonvml.PRM_COUNTER_ID_PPCNT_PLR_XMIT_CODES,
-		gonvml.PRM_COUNTER_ID_PPCNT_PLR_XMIT_RETRY_CODES, gonvml.PRM_COUNTER_ID_PPCNT_PLR_XMIT_RETRY_EVENTS,
-		gonvml.PRM_COUNTER_ID_PPCNT_PLR_SYNC_EVENTS)
 
 	// Older versions of the function have another layout than go-nvml's.
 	vgpuLicense = call{

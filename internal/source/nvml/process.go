@@ -44,10 +44,10 @@ type processes struct {
 	sampled time.Time
 }
 
+// A busyProcess is how busy a process kept the GPU over the interval: the mean of its percents.
 type busyProcess struct {
 	pid     uint32
-	percent float64 // the sum of its samples
-	count   int
+	percent float64
 }
 
 // readProcesses appends the processes of a row: what memory they hold, by the driver's lists of
@@ -242,67 +242,57 @@ func (s *Session) meanUtilization(r *row, now time.Time) (mean gpu.Value, until 
 	return gpu.Float(sum / float64(count) / 100), until, count, nil
 }
 
-// take keeps what the driver's samples say of one interval. It reports a process in one of two
-// ways: once, with its mean over the interval, or once per sampling period in which it ran; then
-// the periods in which it did not run count, too.
+// take keeps what the driver's samples say of one interval: periods is how many samples of the
+// device are in it, 0 where the driver keeps none.
 func (p *processes) take(samples []gonvml.ProcessUtilizationSample, mean gpu.Value, until uint64, periods int, now time.Time) {
-	fresh, newest := false, until
+	newest := until
+	var fresh []gonvml.ProcessUtilizationSample
 	for i := range samples {
 		x := &samples[i]
 		if x.TimeStamp <= p.seen || x.TimeStamp > uint64(now.UnixMicro()) || x.SmUtil > 100 {
 			continue // reported before, an empty place, or garbage
 		}
-		if !fresh {
-			fresh, p.latest = true, p.latest[:0]
-		}
 		newest = max(newest, x.TimeStamp)
-		p.add(x)
+		fresh = append(fresh, *x)
 	}
 	switch {
-	case fresh || periods > 0:
-		if !fresh {
-			p.latest = p.latest[:0]
-		}
-		p.mean, p.sampled = mean, now
+	case len(fresh) > 0 || periods > 0:
+		p.latest, p.mean, p.sampled = means(p.latest[:0], fresh, periods), mean, now
 	case p.mean.IsAbsent() || now.Sub(p.sampled) > stale: // not found is the word for an idle GPU
 		p.latest, p.mean = p.latest[:0], gpu.Value{}
 	}
-	p.average(samples, periods)
 	p.seen = max(p.seen, newest)
 }
 
-func (p *processes) add(x *gonvml.ProcessUtilizationSample) {
-	at := slices.IndexFunc(p.latest, func(q busyProcess) bool { return q.pid == x.Pid })
-	if at < 0 {
-		p.latest = append(p.latest, busyProcess{pid: x.Pid})
-		at = len(p.latest) - 1
-	}
-	p.latest[at].percent += float64(x.SmUtil)
-	p.latest[at].count++
-}
-
-// average makes means of sums where processes were reported once per period. Without samples of the
-// device there are as many periods as there are times.
-func (p *processes) average(samples []gonvml.ProcessUtilizationSample, periods int) {
-	most := 0
-	for i := range p.latest {
-		most = max(most, p.latest[i].count)
-	}
-	if most > 1 && periods == 0 {
-		times := map[uint64]struct{}{}
-		for i := range samples {
-			if samples[i].TimeStamp > p.seen {
-				times[samples[i].TimeStamp] = struct{}{}
-			}
+// means appends the mean of every process over an interval. The driver reports a process in one of
+// two ways: once, with its mean, or once per sampling period in which it ran. In the second, which
+// shows by a process that is reported twice, the sum of a process is divided by the number of
+// periods, so that those in which it did not run count too. Without samples of the device there are
+// as many periods as there are times.
+func means(list []busyProcess, samples []gonvml.ProcessUtilizationSample, periods int) []busyProcess {
+	counts, times, most := map[uint32]int{}, map[uint64]struct{}{}, 0
+	for i := range samples {
+		x := &samples[i]
+		at := slices.IndexFunc(list, func(q busyProcess) bool { return q.pid == x.Pid })
+		if at < 0 {
+			at = len(list)
+			list = append(list, busyProcess{pid: x.Pid})
 		}
+		list[at].percent += float64(x.SmUtil)
+		counts[x.Pid]++
+		times[x.TimeStamp] = struct{}{}
+		most = max(most, counts[x.Pid])
+	}
+	if most < 2 {
+		return list
+	}
+	if periods == 0 {
 		periods = len(times)
 	}
-	for i := range p.latest {
-		if most > 1 {
-			p.latest[i].percent /= float64(max(periods, most))
-		}
-		p.latest[i].count = 1 // it is a mean now
+	for i := range list {
+		list[i].percent /= float64(max(periods, most))
 	}
+	return list
 }
 
 // errNoBusy is the fault of a GPU instance.

@@ -536,18 +536,6 @@ nvmlReturn_t nvmlDeviceGetInforomImageVersion(nvmlDevice_t d, char *version, uns
 	END(said(d->gpu, "inforom-image", "G520.0200.00.05", version, length));
 }
 
-nvmlReturn_t nvmlDeviceGetInforomConfigurationChecksum(nvmlDevice_t d, unsigned int *checksum)
-{
-	BEGIN(d);
-	END(count32(d->gpu, "inforom-checksum", 3735928559.0, checksum));
-}
-
-nvmlReturn_t nvmlDeviceValidateInforom(nvmlDevice_t d)
-{
-	BEGIN(d);
-	END((nvmlReturn_t)number(d->gpu, "inforom-state", NVML_SUCCESS));
-}
-
 nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t d, int *major, int *minor)
 {
 	BEGIN(d);
@@ -651,14 +639,6 @@ nvmlReturn_t nvmlDeviceGetCurrentClocksThrottleReasons(nvmlDevice_t d, unsigned 
 	BEGIN(d);
 	*reasons = (unsigned long long)number(d->gpu, "clock-reasons", 1);
 	END(NVML_SUCCESS);
-}
-
-nvmlReturn_t nvmlDeviceGetAutoBoostedClocksEnabled(nvmlDevice_t d, nvmlEnableState_t *on, nvmlEnableState_t *otherwise)
-{
-	(void)on;
-	(void)otherwise;
-	BEGIN(d);
-	END(NVML_ERROR_NOT_SUPPORTED);
 }
 
 nvmlReturn_t nvmlDeviceGetFanSpeed(nvmlDevice_t d, unsigned int *speed)
@@ -876,25 +856,6 @@ nvmlReturn_t nvmlDeviceGetUnrepairableMemoryFlag_v1(nvmlDevice_t d, nvmlUnrepair
 	if (code == NVML_SUCCESS)
 		status->bUnrepairableMemory = flag;
 	END(code);
-}
-
-/* A board that is part of no rack, unless "platform" says: "slot tray". */
-nvmlReturn_t nvmlDeviceGetPlatformInfo(nvmlDevice_t d, nvmlPlatformInfo_t *info)
-{
-	unsigned int slot, tray;
-	BEGIN(d);
-	struct setting *s = setting(d->gpu, "platform");
-	if (!s || sscanf(s->text, "%u %u", &slot, &tray) != 2)
-		END(NVML_ERROR_NOT_SUPPORTED);
-	unsigned int version = info->version;
-	memset(info, 0, sizeof *info);
-	info->version = version;
-	info->slotNumber = (unsigned char)slot;
-	info->trayIndex = (unsigned char)tray;
-	info->hostId = 3;
-	info->peerType = 1;
-	info->moduleId = 4;
-	END(NVML_SUCCESS);
 }
 
 nvmlReturn_t nvmlDeviceGetGridLicensableFeatures_v4(nvmlDevice_t d, nvmlGridLicensableFeatures_t *features)
