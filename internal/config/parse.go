@@ -101,7 +101,7 @@ func (o *option) isSwitch() bool { return o.bind(&Config{}).isBool }
 func (o *option) names() []string { return strings.Fields(o.name + " " + o.alias) }
 
 // variables are the names of the option's variable.
-func (o *option) variables() []string { return strings.Fields(o.env) }
+func (o *option) variables() []string { return strings.Fields(o.env + " " + o.alsoEnv) }
 
 // A collector is a flag that notes each value.
 type collector struct {

@@ -10,7 +10,8 @@ type option struct {
 	section string // of the help; a row without one is in that of the row above
 	name    string // the flag, without dashes; "" for a variable alone
 	alias   string // another name of the flag
-	env     string // the variable, and other names of it behind blanks
+	env     string // the variable
+	alsoEnv string // another name of the variable
 	key     string // its place in the YAML file
 	def     string // the default, as it would be given
 	help    string // a sentence or two, without the default
@@ -88,7 +89,7 @@ func table() []option {
 		{name: "web-config-file", env: "DCGM_EXPORTER_WEB_CONFIG_FILE", help: "Path of the exporter-toolkit file for TLS and authentication.", bind: func(c *Config) value { return freeText(&c.Web.ConfigFile, "a path") }},
 		{name: "web-read-timeout", env: "DCGM_EXPORTER_WEB_READ_TIMEOUT", def: "10s", help: "How long reading a request may take.", bind: func(c *Config) value { return duration(&c.Web.ReadTimeout, 0, "no limit") }},
 		{name: "web-write-timeout", env: "DCGM_EXPORTER_WEB_WRITE_TIMEOUT", def: "30s", help: "How long answering a request may take.", bind: func(c *Config) value { return duration(&c.Web.WriteTimeout, 0, "no limit") }},
-		{name: "web-max-requests", alias: "max-concurrent-scrapes", env: "DCGM_EXPORTER_WEB_MAX_REQUESTS DCGM_EXPORTER_MAX_CONCURRENT_SCRAPES", key: "server.maxConcurrentScrapes", def: "40", help: "How many scrapes are answered at once; 0 sets no limit.", bind: func(c *Config) value { return count(&c.Web.MaxRequests) }},
+		{name: "web-max-requests", alias: "max-concurrent-scrapes", env: "DCGM_EXPORTER_WEB_MAX_REQUESTS", alsoEnv: "DCGM_EXPORTER_MAX_CONCURRENT_SCRAPES", key: "server.maxConcurrentScrapes", def: "40", help: "How many scrapes are answered at once; 0 sets no limit.", bind: func(c *Config) value { return count(&c.Web.MaxRequests) }},
 		{name: "web-enable-lifecycle", env: "DCGM_EXPORTER_WEB_ENABLE_LIFECYCLE", def: "false", help: "Serve POST /-/reload. Needs authentication in --web-config-file, or an --address on loopback.", bind: func(c *Config) value { return boolean(&c.Web.Lifecycle) }},
 		{name: "enable-pprof", env: "DCGM_EXPORTER_ENABLE_PPROF", def: "false", help: "Serve /debug/pprof/. Needs authentication in --web-config-file, or an --address on loopback.", bind: func(c *Config) value { return boolean(&c.Web.Pprof) }},
 		{name: "web-landing-page", env: "DCGM_EXPORTER_WEB_LANDING_PAGE", def: "true", help: "Serve at / a page that shows the node to a person. It reads /metrics once per collection interval.", bind: func(c *Config) value { return boolean(&c.Web.LandingPage) }},
