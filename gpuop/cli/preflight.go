@@ -54,7 +54,7 @@ It judges with the values of -f and --set; without, with those of the ClusterPol
 			if len(values.Intended) > 0 {
 				o.Values = []map[string]any{values.Intended}
 			}
-			tree, _, err := e.judged(cmd.Context(), where, source, w, judging{"gpuop preflight --wait", preflight.Kinds, func(s *cluster.State) ([]verdict.Verdict, error) {
+			tree, _, err := e.judged(cmd.Context(), where, source, w, judging{command: "gpuop preflight --wait", kinds: preflight.Kinds, judge: func(s *cluster.State) ([]verdict.Verdict, error) {
 				if version == "" {
 					o.Version = installed(s, e.table, wanted)
 				}

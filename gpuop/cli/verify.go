@@ -66,7 +66,7 @@ Exit codes: 0 as intended, 1 something is not (or the deadline has passed), 2 ba
 			return err
 		}
 		tree, state, err := e.judged(cmd.Context(), c, source, w, judging{
-			command: strings.TrimSpace("gpuop verify --wait " + nodeFlag(node)), kinds: verify.Kinds(),
+			command: strings.TrimSpace("gpuop verify --wait " + nodeFlag(node)), start: true, kinds: verify.Kinds(),
 			judge: func(s *cluster.State) ([]verdict.Verdict, error) { return ofNode(s, verify.Judge(s), node) },
 		})
 		if err != nil {
@@ -102,7 +102,9 @@ func ofNode(s *cluster.State, rows []verdict.Verdict, name string) ([]verdict.Ve
 	if name == "" {
 		return rows, nil
 	}
-	rows = slices.DeleteFunc(rows, func(v verdict.Verdict) bool { return v.Node != name && (v.Node != "" || v.ID != "unread") })
+	rows = slices.DeleteFunc(rows, func(v verdict.Verdict) bool {
+		return v.Node != name && !slices.Contains(strings.Split(v.Nodes, ", "), name) && (v.Node != "" || v.ID != "unread")
+	})
 	if len(rows) > 0 || s.Lacks(cluster.Nodes) != nil {
 		return rows, nil
 	}

@@ -98,8 +98,10 @@ func show(out io.Writer, before map[string]verdict.Verdict, rows []verdict.Verdi
 type judging struct {
 	// command is the command that waits again.
 	command string
-	kinds   []cluster.Kind
-	judge   func(*cluster.State) ([]verdict.Verdict, error)
+	// start shows first which row to begin with.
+	start bool
+	kinds []cluster.Kind
+	judge func(*cluster.State) ([]verdict.Verdict, error)
 }
 
 // judged reads and judges once, or until nothing waits or the deadline has passed.
@@ -116,7 +118,7 @@ func (e *env) judged(ctx context.Context, c *connection, source cluster.Source, 
 			return err
 		}
 		state = s
-		*tree = verdict.Tree{Title: s.Title, At: s.At, Verdicts: rows}
+		*tree = verdict.Tree{Title: s.Title, At: s.At, Start: j.start, Verdicts: rows}
 		return nil
 	}
 	if !w.wait {

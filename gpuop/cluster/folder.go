@@ -93,7 +93,7 @@ var names = map[string]Kind{
 	"nodes": Nodes, "node": Nodes, "pods": Pods, "pod": Pods, "daemonsets": DaemonSets, "ds": DaemonSets, "configmaps": ConfigMaps, "cm": ConfigMaps,
 	"namespaces": Namespaces, "ns": Namespaces, "resourcequotas": Quotas, "quotas": Quotas, "secrets": Secrets, "runtimeclasses": RuntimeClasses,
 	"crds": CRDs, "customresourcedefinitions": CRDs, "clusterpolicies": ClusterPolicies, "clusterpolicy": ClusterPolicies, "gpuclusters": GPUClusters,
-	"helmreleases": HelmReleases, "applications": Applications, "nodefeatures": NodeFeatures,
+	"helmreleases": HelmReleases, "applications": Applications, "nodefeatures": NodeFeatures, "events": Events, "event": Events,
 }
 
 func nameOf(file string) (Kind, bool) {
@@ -335,7 +335,7 @@ var kindNames = map[string]Kind{
 	"Node": Nodes, "Pod": Pods, "ConfigMap": ConfigMaps, "Namespace": Namespaces, "ResourceQuota": Quotas, "Secret": Secrets, "apps/DaemonSet": DaemonSets,
 	"node.k8s.io/RuntimeClass": RuntimeClasses, "apiextensions.k8s.io/CustomResourceDefinition": CRDs, "nvidia.com/ClusterPolicy": ClusterPolicies,
 	"nvidia.com/NVIDIADriver": NVIDIADrivers, "nvidia.com/GPUCluster": GPUClusters, "helm.toolkit.fluxcd.io/HelmRelease": HelmReleases,
-	"argoproj.io/Application": Applications, "nfd.k8s-sigs.io/NodeFeature": NodeFeatures,
+	"argoproj.io/Application": Applications, "nfd.k8s-sigs.io/NodeFeature": NodeFeatures, "Event": Events, "events.k8s.io/Event": Events,
 }
 
 func kindOf(apiVersion, kind string) (Kind, bool) {
@@ -387,6 +387,8 @@ func (g *gathering) take(object map[string]any, kind, version, at, file string) 
 		err = add(&s.Quotas, data, func(o *corev1.ResourceQuota) bool { g.trim.meta(&o.ObjectMeta); return true })
 	case Secrets:
 		err = add(&s.Secrets, data, func(o *corev1.Secret) bool { g.trim.meta(&o.ObjectMeta); return true })
+	case Events:
+		err = add(&s.Events, data, g.trim.event)
 	case RuntimeClasses:
 		err = add(&s.RuntimeClasses, data, func(o *nodev1.RuntimeClass) bool { g.trim.meta(&o.ObjectMeta); return true })
 	default:

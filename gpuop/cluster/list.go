@@ -120,6 +120,9 @@ var lists = map[Kind]list{
 	RuntimeClasses: builtIn("/apis/node.k8s.io/v1/runtimeclasses", func(s *State) *[]nodev1.RuntimeClass { return &s.RuntimeClasses },
 		func(l *nodev1.RuntimeClassList) []nodev1.RuntimeClass { return l.Items },
 		func(t *trimmer, o *nodev1.RuntimeClass) bool { t.meta(&o.ObjectMeta); return true }),
+	Events: builtIn("/api/v1/namespaces/%s/events", func(s *State) *[]corev1.Event { return &s.Events },
+		func(l *corev1.EventList) []corev1.Event { return l.Items }, (*trimmer).event).
+		of(pageSize, map[string]string{"fieldSelector": "type=Warning"}),
 	CRDs: {
 		path: "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", limit: pageSize,
 		// the names alone: a definition is up to a MiB

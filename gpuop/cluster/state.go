@@ -40,6 +40,7 @@ const (
 	HelmReleases    Kind = "helmreleases.helm.toolkit.fluxcd.io"
 	Applications    Kind = "applications.argoproj.io"
 	NodeFeatures    Kind = "nodefeatures.nfd.k8s-sigs.io"
+	Events          Kind = "events" // warnings of the operator's namespace
 )
 
 // A Missing is a kind that was requested and could not be read.
@@ -114,6 +115,9 @@ type State struct {
 	HelmReleases    []unstructured.Unstructured
 	Applications    []unstructured.Unstructured
 	NodeFeatures    []unstructured.Unstructured
+	// Events are the warnings about objects of Namespace, in no order. The API server forgets them after an
+	// hour by default.
+	Events []corev1.Event
 
 	// Missing are the kinds that were requested and could not be read.
 	Missing []Missing

@@ -108,6 +108,29 @@ func writers(all []metav1.ManagedFieldsEntry, labels []string) []metav1.ManagedF
 	return kept
 }
 
+// event keeps the warnings: what happened to which object, and when last.
+func (t *trimmer) event(e *corev1.Event) bool {
+	if e.Type != corev1.EventTypeWarning {
+		return false
+	}
+	last := e.LastTimestamp
+	switch {
+	case e.Series != nil && e.Series.LastObservedTime.After(last.Time):
+		last.Time = e.Series.LastObservedTime.Time
+	case last.IsZero():
+		last.Time = e.EventTime.Time
+	}
+	*e = corev1.Event{
+		ObjectMeta:     metav1.ObjectMeta{Namespace: e.Namespace, Name: e.Name},
+		Type:           e.Type,
+		Reason:         unique.Make(e.Reason).Value(),
+		Message:        unique.Make(e.Message).Value(),
+		InvolvedObject: corev1.ObjectReference{Kind: unique.Make(e.InvolvedObject.Kind).Value(), Namespace: e.InvolvedObject.Namespace, Name: e.InvolvedObject.Name},
+		LastTimestamp:  last,
+	}
+	return true
+}
+
 func (t *trimmer) daemonSet(d *appsv1.DaemonSet) bool { t.meta(&d.ObjectMeta); return true }
 
 func (t *trimmer) configMap(c *corev1.ConfigMap) bool {

@@ -15,11 +15,12 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/node"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verify"
 )
 
 // Kinds are what Judge looks at.
 var Kinds = []cluster.Kind{
-	cluster.Nodes, cluster.Pods, cluster.DaemonSets, cluster.Namespaces, cluster.Quotas, cluster.CRDs, cluster.ClusterPolicies,
+	cluster.Nodes, cluster.Pods, cluster.DaemonSets, cluster.Namespaces, cluster.Quotas, cluster.CRDs, cluster.ClusterPolicies, cluster.Events,
 }
 
 // Options say what is intended.
@@ -93,7 +94,8 @@ func Judge(s *cluster.State, o Options) []verdict.Verdict {
 	if s.Nodes != nil {
 		r.nodes()
 	}
-	return r.tree.Verdicts
+	r.tree.Add(verify.Refusals(s)...)
+	return verdict.Together(r.tree.Verdicts)
 }
 
 func (r *run) add(v verdict.Verdict) { r.tree.Add(v) }
@@ -101,7 +103,7 @@ func (r *run) add(v verdict.Verdict) { r.tree.Add(v) }
 // missing says what was not read. A custom resource whose definition is not installed is no loss.
 func (r *run) missing() {
 	for _, m := range r.Missing {
-		if m.Why == cluster.Absent || !slices.Contains(Kinds, m.Kind) {
+		if m.Why == cluster.Absent || m.Kind == cluster.Events && m.Why == cluster.Unread || !slices.Contains(Kinds, m.Kind) {
 			continue
 		}
 		v := verdict.Verdict{ID: "not-read", State: verdict.Unknown, Subject: string(m.Kind), Reason: m.Detail, Source: "Kubernetes documentation, RBAC"}
@@ -909,8 +911,10 @@ func (r *run) taints(n *corev1.Node, tolerate []tolerant) (kept bool) {
 			}
 			ok = false
 			r.add(verdict.Verdict{ID: "taint", State: verdict.Failed, Node: n.Name, Subject: who.path, Source: sourceTaints,
-				Reason: fmt.Sprintf("the taint %s is not tolerated: it keeps away %s", taint, who.what),
-				Next:   fmt.Sprintf("add {key: %s, operator: Exists, effect: %s} to %s", taint.Key, taint.Effect, who.path)})
+				Cause:    fmt.Sprintf("taint %s %s", taint, who.path),
+				Evidence: verdict.Evidence{Kind: "taint", Object: "Node/" + n.Name, Text: fmt.Sprint(taint)},
+				Reason:   fmt.Sprintf("the taint %s is not tolerated: it keeps away %s", taint, who.what),
+				Next:     fmt.Sprintf("add {key: %s, operator: Exists, effect: %s} to %s", taint.Key, taint.Effect, who.path)})
 		}
 	}
 	if ok {

@@ -18,6 +18,9 @@ import (
 // it they are counted.
 func (t *Tree) WriteText(w io.Writer, style finding.Style, verbose bool) error {
 	out := bufio.NewWriter(w)
+	if v, found := t.start(); found {
+		fmt.Fprintf(out, "%s %s\n\n", style.Bold("start here:"), finding.OneLine(v))
+	}
 	for _, b := range t.branches() {
 		fmt.Fprintln(out, style.Bold(b.heading()))
 		ok := 0
@@ -35,6 +38,57 @@ func (t *Tree) WriteText(w io.Writer, style finding.Style, verbose bool) error {
 	return out.Flush()
 }
 
+// start is the first step for somebody who wants it mended: the worst row that names a cause, and its
+// next step.
+func (t *Tree) start() (string, bool) {
+	if !t.Start {
+		return "", false
+	}
+	best := -1
+	rank := func(v Verdict) int {
+		switch {
+		case v.State != Failed && v.State != Waiting:
+			return 0
+		case v.State == Waiting:
+			return 1
+		case v.Evidence.Text != "":
+			return 4
+		case v.ID == "first-broken-link":
+			return 3
+		}
+		return 2
+	}
+	for i, v := range t.Verdicts {
+		if rank(v) > 0 && (best < 0 || rank(v) > rank(t.Verdicts[best])) {
+			best = i
+		}
+	}
+	if best < 0 {
+		return "", false
+	}
+	v := t.Verdicts[best]
+	text := v.Subject
+	switch {
+	case v.Nodes != "":
+		text += " on " + v.Nodes
+	case v.Node != "":
+		text += " on " + v.Node
+	}
+	reason, _, _ := strings.Cut(v.Reason, ": mend it before")
+	if v.ID == "first-broken-link" {
+		for _, w := range t.Verdicts {
+			if w.Node == v.Node && w.Subject == v.Subject && w.ID == "operand" {
+				reason = w.Reason
+			}
+		}
+	}
+	text += ": " + reason
+	if v.Next != "" {
+		text += " → " + v.Next
+	}
+	return text, true
+}
+
 func counted(ok int) string {
 	if ok == 1 {
 		return "1 check as intended"
@@ -50,6 +104,20 @@ func (t *Tree) writeRow(out io.Writer, style finding.Style, v Verdict) {
 	fmt.Fprintf(out, "  %s %s%s\n", paint(style, v.State), style.Bold(finding.OneLine(v.Subject)), age)
 	for _, line := range finding.Fold(finding.OneLine(v.Reason), finding.TextWidth-10) {
 		fmt.Fprintf(out, "          %s\n", line)
+	}
+	if e := v.Evidence; e.Text != "" && !strings.Contains(v.Reason, e.Text) {
+		seen := fmt.Sprintf("%s of %s: %s", e.Kind, e.Object, e.Text)
+		if age := t.At.Sub(e.Time); !e.Time.IsZero() && !t.At.IsZero() && age >= 0 {
+			seen = fmt.Sprintf("%s of %s, %s ago: %s", e.Kind, e.Object, age.Round(time.Second), e.Text)
+		}
+		for _, line := range finding.Fold(finding.OneLine(seen), finding.TextWidth-10) {
+			fmt.Fprintf(out, "          %s\n", style.Dim(line))
+		}
+	}
+	if v.Nodes != "" {
+		for _, line := range finding.Fold("on "+v.Nodes, finding.TextWidth-10) {
+			fmt.Fprintf(out, "          %s\n", line)
+		}
 	}
 	if v.Next != "" {
 		fmt.Fprintf(out, "        %s %s\n", style.Green("→"), finding.OneLine(v.Next))
@@ -103,7 +171,7 @@ func (t *Tree) branches() []branch {
 		}
 		var key strings.Builder
 		for _, v := range rows {
-			v.Node = ""
+			v.Node, v.Evidence.Time = "", time.Time{}
 			fmt.Fprintf(&key, "%+v\n", v)
 		}
 		name := strings.ReplaceAll(key.String(), node, "\x00")

@@ -75,10 +75,31 @@ type Verdict struct {
 	Reason string `json:"reason"`
 	// Since is when the state began, where that is known; zero otherwise.
 	Since time.Time `json:"since,omitzero"`
+	// Evidence is what was seen that says so; zero where nothing does, and Reason then claims nothing beyond the
+	// state of the subject.
+	Evidence Evidence `json:"evidence,omitzero"`
+	// Nodes are the nodes that one cause concerns, joined by ", ", where it concerns several; Node is empty then.
+	Nodes string `json:"nodes,omitempty"`
+	// Cause is what rows of one cause have alike; empty where the row stands for itself.
+	Cause string `json:"-"`
+	// Together is the reason of a row that stands for all of its cause; empty where Reason is.
+	Together string `json:"-"`
 	// Next is the next step, a command where there is one; empty where there is nothing to do.
 	Next string `json:"next,omitempty"`
 	// Source names where the expectation is documented.
 	Source string `json:"source,omitempty"`
+}
+
+// Evidence is what was seen of an object.
+type Evidence struct {
+	// Kind is what it is: "event", "taint", "status".
+	Kind string `json:"kind"`
+	// Object is what it was seen of, as kind/name.
+	Object string `json:"object"`
+	// Text is what it says, word for word.
+	Text string `json:"text"`
+	// Time is when it was seen last; zero where that is not known.
+	Time time.Time `json:"time,omitzero"`
 }
 
 // A Tree is what was judged. Its zero value is empty.
@@ -87,6 +108,8 @@ type Tree struct {
 	Title string `json:"title,omitempty"`
 	// At is when it was read.
 	At time.Time `json:"at,omitzero"`
+	// Start shows first which row to begin with.
+	Start bool `json:"-"`
 	// Verdicts are the rows.
 	Verdicts []Verdict `json:"verdicts"`
 }
@@ -122,8 +145,8 @@ func (t *Tree) Report() finding.Report {
 			continue
 		}
 		subject := v.Subject
-		if v.Node != "" {
-			subject = v.Node + ": " + subject
+		if on := cmp.Or(v.Node, v.Nodes); on != "" {
+			subject = on + ": " + subject
 		}
 		r.Add(finding.Finding{ID: v.ID, Severity: v.State.Severity(), Subject: subject, Reason: v.Reason, Fix: v.Next, Source: v.Source})
 	}

@@ -459,6 +459,9 @@ func (w *nodeJudge) pod(set operandSet) *verdict.Verdict {
 			l.state, v.Source = verdict.Failed, sourceTaints
 			l.reason = fmt.Sprintf("the taint %s keeps the pod off the node, and the tolerations of DaemonSet/%s do not cover it", taint.ToString(), set.Name)
 			l.next = untaint(w.kube, taint)
+			l.cause, l.together, l.evidence = causeOf(w.kube, taint)
+		} else if d := w.refused(set); d != nil {
+			l.state, l.reason, l.next, l.cause, l.evidence, v.Source = verdict.Failed, d.reason, d.next, d.cause, d.evidence, d.source
 		}
 	}
 	switch {
@@ -469,7 +472,13 @@ func (w *nodeJudge) pod(set operandSet) *verdict.Verdict {
 	case set.component == "device-plugin" && l.blames == "":
 		l.blames = mpsDaemon // where the node shares by MPS, the plugin waits for the daemon
 	}
+	if l.pod != nil && strings.HasPrefix(l.cause, "image ") {
+		if e := w.event("Pod", l.pod.Name, "Failed"); e != nil && strings.Contains(e.Message, "pull image") {
+			l.evidence = evidenceOf(e)
+		}
+	}
 	v.State, v.Reason, v.Next, v.Since = l.state, l.reason, l.next, l.since
+	v.Cause, v.Together, v.Evidence = l.cause, l.together, l.evidence
 	if set.Name == "nvidia-device-plugin-mps-control-daemon" {
 		v.Subject = mpsDaemon
 		l.component = v.Subject
@@ -490,6 +499,12 @@ func bad(l link) bool { return l.state == verdict.Failed || l.state == verdict.W
 // sandboxPatience is how long the kubelet may need to make a pod's sandbox.
 const sandboxPatience = 5 * time.Minute
 
+// explain takes over what an event says of the pod.
+func (l *link) explain(d *diagnosis) {
+	l.state, l.cause, l.evidence, l.next = verdict.Failed, d.cause, d.evidence, d.next
+	l.reason += ": " + d.reason
+}
+
 // sandbox completes the link of a pod that has no sandbox: what it mounts is not there, or the container
 // runtime has no handler for its RuntimeClass, which the toolkit sets up.
 func (w *nodeJudge) sandbox(l *link) {
@@ -501,6 +516,14 @@ func (w *nodeJudge) sandbox(l *link) {
 			return
 		}
 	}
+	var d *diagnosis
+	if e := w.event("Pod", l.pod.Name, "FailedCreatePodSandBox", "FailedMount", "FailedAttachVolume"); e != nil {
+		d = w.diagnose(e, sandboxes)
+	}
+	if d != nil && !strings.HasPrefix(d.cause, "handler ") {
+		l.explain(d)
+		return
+	}
 	class := l.pod.Spec.RuntimeClassName
 	if class == nil || *class == "" {
 		return
@@ -510,15 +533,19 @@ func (w *nodeJudge) sandbox(l *link) {
 		l.reason += fmt.Sprintf(": it waits for the RuntimeClass %s, which container-toolkit sets up in the container runtime", *class)
 		return
 	}
+	if d != nil {
+		l.explain(d)
+		return
+	}
 	if slices.ContainsFunc(w.pods[w.kube.Name], func(p *corev1.Pod) bool {
 		return p.Spec.RuntimeClassName != nil && *p.Spec.RuntimeClassName == *class && p.Status.Phase == corev1.PodRunning
 	}) {
 		l.next += "  # its events name the cause"
-		l.reason += fmt.Sprintf(", and other pods with the RuntimeClass %s run: a volume or the network is not there", *class)
+		l.reason += fmt.Sprintf(", and other pods with the RuntimeClass %s run: likely a volume or the network is not there", *class)
 		return
 	}
 	l.next += "  # its events name the cause; on the node, sudo gpuop node reads the runtime's configuration"
-	l.reason += fmt.Sprintf(": the container runtime has no handler for the RuntimeClass %s, or has not read it", *class)
+	l.reason += fmt.Sprintf(": likely the container runtime has no handler for the RuntimeClass %s, or has not read it", *class)
 	switch {
 	case w.policy != nil && !w.boolean(true, "toolkit", "enabled"):
 		l.reason += "; toolkit.enabled is false, so the node is to bring it"
@@ -626,7 +653,7 @@ func (w *nodeJudge) firstBroken() *verdict.Verdict {
 	l := w.links[i]
 	v := &verdict.Verdict{
 		ID: "first-broken-link", State: l.state, Subject: l.component, Since: l.since, Next: l.next, Source: sourceAssets,
-		Reason: "the first link of the chain that is not ready",
+		Reason: "the first link of the chain that is not ready", Cause: l.cause, Evidence: l.evidence,
 	}
 	if len(behind) > 0 {
 		v.Reason += ": mend it before " + strings.Join(behind, ", ")

@@ -124,6 +124,12 @@ func (j *judge) daemonSet(set operandSet, gpuNodes []*corev1.Node) {
 		v.State, v.Reason = verdict.Waiting, "the DaemonSet was changed, and its controller has not looked at the change"
 	case status.DesiredNumberScheduled == 0:
 		v.State, v.Reason, v.Next, v.Source = j.desiresNone(set, gpuNodes)
+		if v.Source == sourceTaints {
+			v.Cause, v.Together, v.Evidence = j.tainted(set, gpuNodes)
+		}
+	case status.CurrentNumberScheduled < status.DesiredNumberScheduled && j.refused(set) != nil:
+		d := j.refused(set)
+		v.State, v.Reason, v.Next, v.Source, v.Cause, v.Evidence = verdict.Failed, d.reason, d.next, d.source, d.cause, d.evidence
 	case unavailable > 0:
 		v.State = verdict.Waiting
 		v.Reason = fmt.Sprintf("%d of %d pods are ready; the rows of the nodes say what the others wait for", status.DesiredNumberScheduled-unavailable, status.DesiredNumberScheduled)
@@ -272,6 +278,21 @@ func blockingTaint(set operandSet, n *corev1.Node) *corev1.Taint {
 		}
 	}
 	return nil
+}
+
+// tainted is the cause of a DaemonSet whose pods a taint keeps off the nodes.
+func (j *judge) tainted(set operandSet, nodes []*corev1.Node) (cause, together string, evidence verdict.Evidence) {
+	for _, n := range nodes {
+		if taint := blockingTaint(set, n); taint != nil {
+			return causeOf(n, taint)
+		}
+	}
+	return "", "", verdict.Evidence{}
+}
+
+func causeOf(n *corev1.Node, taint *corev1.Taint) (cause, together string, evidence verdict.Evidence) {
+	return "taint " + taint.ToString(), fmt.Sprintf("the taint %s keeps the pods off, and the tolerations of their DaemonSets do not cover it", taint.ToString()),
+		verdict.Evidence{Kind: "taint", Object: "Node/" + n.Name, Text: taint.ToString()}
 }
 
 // untaint is the next step where a taint keeps an operand off a node.

@@ -23,6 +23,10 @@ type podState struct {
 	in string
 	// unstarted says that no container has run, and nothing says that the pod has a sandbox.
 	unstarted bool
+	// cause is what states of one cause have alike, together the reason for all of them, and evidence what was
+	// seen.
+	cause, together string
+	evidence        verdict.Evidence
 }
 
 // broken are the reasons of a container that does not run, and does not come to run by waiting for
@@ -155,6 +159,8 @@ func container(p *corev1.Pod, c *corev1.ContainerStatus, s *podState) {
 		s.reason = fmt.Sprintf("container %s is in %s after %d restarts%s%s", c.Name, c.State.Waiting.Reason, c.RestartCount, because("", c.State.Waiting.Message), last)
 		if strings.HasSuffix(c.State.Waiting.Reason, "ImagePullBackOff") || strings.HasPrefix(c.State.Waiting.Reason, "ErrImage") {
 			s.reason = fmt.Sprintf("container %s cannot get its image %s: %s%s", c.Name, image(p, c.Name), c.State.Waiting.Reason, because("", c.State.Waiting.Message))
+			s.cause = "image " + image(p, c.Name)
+			s.evidence = verdict.Evidence{Kind: "status", Object: "Pod/" + p.Name, Text: strings.TrimSpace(c.State.Waiting.Reason + ": " + c.State.Waiting.Message)}
 		}
 		if c.State.Waiting.Reason == "CrashLoopBackOff" {
 			s.next = logs(p, c.Name, true)

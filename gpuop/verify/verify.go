@@ -61,7 +61,7 @@ const (
 func Kinds() []cluster.Kind {
 	return []cluster.Kind{
 		cluster.Nodes, cluster.Pods, cluster.DaemonSets, cluster.ConfigMaps,
-		cluster.ClusterPolicies, cluster.NVIDIADrivers, cluster.GPUClusters,
+		cluster.ClusterPolicies, cluster.NVIDIADrivers, cluster.GPUClusters, cluster.Events,
 	}
 }
 
@@ -82,6 +82,7 @@ func Judge(s *cluster.State) []verdict.Verdict {
 		}
 	}
 	j.conclude()
+	j.rows = verdict.Together(j.rows)
 	for i := range j.rows {
 		if j.rows[i].State == verdict.OK {
 			// a healthy node differs from the next in these times alone, and shares its branch
@@ -213,6 +214,8 @@ func (j *judge) needed(kind cluster.Kind) bool {
 		return j.boolean(false, "driver", "useNvidiaDriverCRD")
 	case cluster.GPUClusters:
 		return j.policy == nil
+	case cluster.Events:
+		return false // they name causes, and no row depends on them
 	}
 	return true
 }

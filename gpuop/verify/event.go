@@ -1,0 +1,113 @@
+package verify
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
+)
+
+// A diagnosis is what an event says of pods that do not come to be.
+type diagnosis struct {
+	// cause is what diagnoses of one cause have alike.
+	cause, reason, next, source string
+	evidence                    verdict.Evidence
+}
+
+// A symptom is how an event's message names its cause. Sources: kube-controller-manager's and the kubelet's
+// own messages, containerd and CRI-O.
+type symptom struct {
+	cause   string
+	message *regexp.Regexp
+	// reason says what that means, with %s for the first group of message.
+	reason string
+	// next is a command, with %s for the operator's namespace.
+	next, source string
+}
+
+// refusals are why the API server takes no pod of a DaemonSet.
+var refusals = []symptom{
+	{"pod-security", regexp.MustCompile(`violates PodSecurity "([^"]+)"`), "Pod Security admission refuses the pods: the namespace enforces %s, and the operands are privileged",
+		"kubectl label --overwrite namespace %s pod-security.kubernetes.io/enforce=privileged", "Kubernetes documentation, Pod Security admission"},
+	{"quota", regexp.MustCompile(`insufficient quota to match these scopes: (.*)`), "no ResourceQuota of the namespace allows the pods' PriorityClass: %s",
+		"kubectl get resourcequotas -n %s  # GKE allows system-node-critical by a ResourceQuota alone: gpuop values gen gke-cos prints it", "Kubernetes documentation, resource quotas: limit PriorityClass consumption"},
+	{"quota", regexp.MustCompile(`exceeded quota: ([^,]+)`), "the ResourceQuota %s of the namespace is used up", "kubectl describe resourcequotas -n %s", "Kubernetes documentation, resource quotas"},
+	{"runtime-class", regexp.MustCompile(`RuntimeClass "([^"]+)" not found`), "the cluster has no RuntimeClass %s, which the pods name", "kubectl get runtimeclasses; kubectl logs -n %s -l app=gpu-operator --tail=100", "Kubernetes documentation, runtime classes"},
+	{"webhook", regexp.MustCompile(`admission webhook "([^"]+)" denied`), "the admission webhook %s refuses the pods", "kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations  # namespace %s", "Kubernetes documentation, dynamic admission control"},
+	{"refused", regexp.MustCompile(`()`), "the API server takes no pod of it", "kubectl get events -n %s --field-selector reason=FailedCreate", "Kubernetes documentation, DaemonSet"},
+}
+
+// sandboxes are why the kubelet makes no sandbox for a pod.
+var sandboxes = []symptom{
+	{"handler", regexp.MustCompile(`no runtime for "([^"]+)" is configured|unknown runtime handler "?([^"\s]+)|failed to find runtime handler "?([^"\s]+)|runtime handler "?([^"\s]+)"? not (?:supported|found)`),
+		"the container runtime of the node has no handler %s", "sudo gpuop node  # on the node, reads the runtime's configuration; namespace %s", "containerd, CRI-O: runtime handlers"},
+	{"network", regexp.MustCompile(`(?i)()network for (?:pod )?sandbox|network plugin|plugin type="|\bcni\b`), "the network plugin of the node gives the pod no network%s", "kubectl get pods -n kube-system -o wide  # the network plugin's; not %s", "Kubernetes documentation, network plugins"},
+	{"mount", regexp.MustCompile(`(?i)()MountVolume|unable to attach or mount volumes`), "a volume of the pod is not there%s", "kubectl get configmaps,secrets -n %s", "Kubernetes documentation, volumes"},
+	{"sandbox", regexp.MustCompile(`()`), "the kubelet cannot make the pod's sandbox%s", "kubectl get events -n %s --field-selector type=Warning", "Kubernetes documentation, debug pods"},
+}
+
+// event is the newest warning about an object with one of the reasons; nil where there is none.
+func (j *judge) event(kind, name string, reasons ...string) *corev1.Event {
+	var newest *corev1.Event
+	for i := range j.Events {
+		e := &j.Events[i]
+		o := e.InvolvedObject
+		if o.Kind != kind || o.Name != name || cmp.Or(o.Namespace, e.Namespace) != j.Namespace || !slices.Contains(reasons, e.Reason) {
+			continue
+		}
+		if newest == nil || newest.LastTimestamp.Before(&e.LastTimestamp) {
+			newest = e
+		}
+	}
+	return newest
+}
+
+func evidenceOf(e *corev1.Event) verdict.Evidence {
+	return verdict.Evidence{Kind: "event", Object: e.InvolvedObject.Kind + "/" + e.InvolvedObject.Name, Text: strings.TrimSpace(e.Reason + ": " + e.Message), Time: e.LastTimestamp.Time}
+}
+
+// diagnose says what an event means by the first symptom that fits.
+func (j *judge) diagnose(e *corev1.Event, symptoms []symptom) *diagnosis {
+	for _, s := range symptoms {
+		m := s.message.FindStringSubmatch(e.Message)
+		if m == nil {
+			continue
+		}
+		what := strings.Trim(cmp.Or(m[1:]...), `"`)
+		d := &diagnosis{cause: s.cause + " " + what, reason: s.reason, next: fmt.Sprintf(s.next, j.Namespace), source: s.source, evidence: evidenceOf(e)}
+		if strings.Contains(s.reason, "%s") {
+			d.reason = fmt.Sprintf(s.reason, what)
+		}
+		return d
+	}
+	return nil
+}
+
+// refused says why the API server takes no pod of a DaemonSet; nil where no event says so.
+func (j *judge) refused(set operandSet) *diagnosis {
+	if e := j.event("DaemonSet", set.Name, "FailedCreate"); e != nil {
+		return j.diagnose(e, refusals)
+	}
+	return nil
+}
+
+// Refusals are rows for what keeps the API server from taking the operands' pods, by its own events; one for
+// each cause.
+func Refusals(s *cluster.State) []verdict.Verdict {
+	j := newJudge(s)
+	var rows []verdict.Verdict
+	for _, set := range j.sets {
+		if d := j.refused(set); d != nil && set.Status.CurrentNumberScheduled < set.Status.DesiredNumberScheduled {
+			rows = append(rows, verdict.Verdict{
+				ID: "pods-refused", State: verdict.Failed, Subject: "DaemonSet/" + set.Name, Reason: d.reason, Next: d.next, Source: d.source, Cause: d.cause, Evidence: d.evidence,
+			})
+		}
+	}
+	return verdict.Together(rows)
+}

@@ -1,0 +1,171 @@
+package verify_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/cluster"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verdict"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/verify"
+)
+
+// warned adds a warning about an object of the operator's namespace.
+func warned(s *cluster.State, kind, name, reason, message string) {
+	s.Events = append(s.Events, corev1.Event{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "gpu-operator", Name: fmt.Sprintf("e%d", len(s.Events))}, Type: corev1.EventTypeWarning, Reason: reason, Message: message,
+		InvolvedObject: corev1.ObjectReference{Kind: kind, Namespace: "gpu-operator", Name: name}, LastTimestamp: metav1.NewTime(at.Add(-time.Minute)),
+	})
+}
+
+// unborn takes the pods of all operands away, of which the API server takes none.
+func unborn(s *cluster.State, message string) {
+	for i := range s.DaemonSets {
+		d := &s.DaemonSets[i]
+		if d.Namespace != "gpu-operator" || d.Status.DesiredNumberScheduled == 0 {
+			continue
+		}
+		s.Pods = slices.DeleteFunc(s.Pods, func(p corev1.Pod) bool { return len(p.OwnerReferences) > 0 && p.OwnerReferences[0].Name == d.Name })
+		d.Status.CurrentNumberScheduled, d.Status.NumberReady, d.Status.NumberAvailable, d.Status.NumberUnavailable = 0, 0, 0, d.Status.DesiredNumberScheduled
+		warned(s, "DaemonSet", d.Name, "FailedCreate", message)
+	}
+}
+
+// sandboxless takes the sandboxes of a DaemonSet's pods away.
+func sandboxless(s *cluster.State, owner, message string) {
+	for _, name := range []string{"gpu-1", "gpu-2"} {
+		p := pod(s, owner, name)
+		class := "nvidia"
+		p.Spec.RuntimeClassName = &class
+		p.CreationTimestamp = metav1.NewTime(at.Add(-time.Hour))
+		p.Status = corev1.PodStatus{Phase: corev1.PodPending, InitContainerStatuses: []corev1.ContainerStatus{{Name: "toolkit-validation", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "PodInitializing"}}}}}
+		if message != "" {
+			warned(s, "Pod", p.Name, "FailedCreatePodSandBox", message)
+		}
+	}
+}
+
+const (
+	plugin  = "nvidia-device-plugin-daemonset"
+	broken  = `Failed to create pod sandbox: rpc error: code = Unknown desc = failed to setup network for sandbox "8d5": plugin type="calico" failed (add): error getting ClusterInformation: connection is unauthorized: Unauthorized`
+	runtime = `Failed to create pod sandbox: rpc error: code = Unknown desc = failed to get sandbox runtime: no runtime for "nvidia" is configured`
+)
+
+// Each cause is one row with its event, and no row names another.
+func TestEventsNameTheCause(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*cluster.State)
+		// reason, event and nodes are of the one row of the cause; not is what no row may say.
+		reason, event, nodes string
+		not                  []string
+	}{
+		"a broken network plugin": {func(s *cluster.State) { sandboxless(s, plugin, broken) },
+			"the network plugin of the node gives the pod no network", "plugin type=\"calico\" failed", "gpu-1, gpu-2", []string{"no handler", "RuntimeClass"}},
+		"a handler that the runtime lacks": {func(s *cluster.State) { sandboxless(s, plugin, runtime) },
+			"the container runtime of the node has no handler nvidia", "no runtime for \"nvidia\" is configured", "gpu-1, gpu-2", []string{"network"}},
+		"CRI-O without the handler": {func(s *cluster.State) {
+			sandboxless(s, plugin, `Failed to create pod sandbox: rpc error: code = Unknown desc = failed to find runtime handler nvidia from runtime list map[runc:0xc0]`)
+		}, "the container runtime of the node has no handler nvidia", "failed to find runtime handler", "gpu-1, gpu-2", nil},
+		"no RuntimeClass": {func(s *cluster.State) {
+			unborn(s, `Error creating: pods "nvidia-device-plugin-daemonset-" is forbidden: pod rejected: RuntimeClass "nvidia" not found`)
+		}, "the cluster has no RuntimeClass nvidia", `RuntimeClass "nvidia" not found`, "gpu-1, gpu-2", []string{"quota", "handler", "may arrive"}},
+		"Pod Security": {func(s *cluster.State) {
+			unborn(s, `Error creating: pods "nvidia-driver-daemonset-" is forbidden: violates PodSecurity "baseline:latest": privileged (container "nvidia-driver-ctr" must not set securityContext.privileged=true)`)
+		}, "the namespace enforces baseline:latest", "violates PodSecurity", "gpu-1, gpu-2", []string{"quota", "RuntimeClass"}},
+		"a quota that is used up": {func(s *cluster.State) {
+			unborn(s, `Error creating: pods "nvidia-driver-daemonset-x" is forbidden: exceeded quota: pods, requested: pods=1, used: pods=4, limited: pods=4`)
+		}, "the ResourceQuota pods of the namespace is used up", "exceeded quota", "gpu-1, gpu-2", []string{"Pod Security"}},
+		"GKE's quota": {func(s *cluster.State) {
+			unborn(s, `Error creating: insufficient quota to match these scopes: [{PriorityClass In [system-node-critical system-cluster-critical]}]`)
+		}, "no ResourceQuota of the namespace allows the pods' PriorityClass", "insufficient quota", "gpu-1, gpu-2", []string{"used up"}},
+		"a webhook": {func(s *cluster.State) {
+			unborn(s, `Error creating: admission webhook "validate.kyverno.svc-fail" denied the request: no privileged pods`)
+		}, "the admission webhook validate.kyverno.svc-fail refuses the pods", "no privileged pods", "gpu-1, gpu-2", nil},
+		"an image that does not exist": {func(s *cluster.State) {
+			for _, on := range []string{"gpu-1", "gpu-2"} {
+				p := pod(s, plugin, on)
+				c := &p.Status.ContainerStatuses[0]
+				c.Ready, c.State = false, corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: "Back-off pulling image"}}
+				warned(s, "Pod", p.Name, "Failed", `Failed to pull image "nvcr.io/nvidia/k8s-device-plugin:v9": rpc error: code = NotFound desc = not found`)
+			}
+		}, "cannot get its image", "code = NotFound", "gpu-1, gpu-2", []string{"no handler"}},
+		"an event that says nothing known": {func(s *cluster.State) { sandboxless(s, plugin, "Failed to create pod sandbox: out of inodes") },
+			"the kubelet cannot make the pod's sandbox", "out of inodes", "gpu-1, gpu-2", []string{"no handler", "network"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := healthy(t)
+			test.change(s)
+			rows := verify.Judge(s)
+			var found []verdict.Verdict
+			for _, v := range rows {
+				if strings.Contains(v.Reason, test.reason) {
+					found = append(found, v)
+				}
+				for _, not := range test.not {
+					if v.State == verdict.Failed && strings.Contains(v.Reason, not) {
+						t.Errorf("accused: %+v", v)
+					}
+				}
+			}
+			if len(found) != 1 || found[0].State != verdict.Failed || found[0].Nodes != test.nodes || !strings.Contains(found[0].Evidence.Text, test.event) {
+				t.Errorf("want one row that fails with its event on %s, got %+v\n%s", test.nodes, found, text(rows))
+			}
+			tree := verdict.Tree{At: at, Start: true, Verdicts: rows}
+			var out strings.Builder
+			if err := tree.WriteText(&out, finding.Style{}, false); err != nil {
+				t.Fatal(err)
+			}
+			first, _, _ := strings.Cut(out.String(), "\n")
+			if !strings.HasPrefix(first, "start here: ") || !strings.Contains(first, test.reason) {
+				t.Errorf("first line %q", first)
+			}
+		})
+	}
+}
+
+// Without an event no row claims a cause.
+func TestWithoutAnEventACauseIsLikely(t *testing.T) {
+	s := healthy(t)
+	sandboxless(s, plugin, "")
+	rows := verify.Judge(s)
+	for _, v := range rows {
+		if strings.Contains(v.Reason, "has no handler") && !strings.Contains(v.Reason, "likely the container runtime") {
+			t.Errorf("%+v", v)
+		}
+	}
+	if !strings.Contains(text(rows), "likely") {
+		t.Error(text(rows))
+	}
+}
+
+// A taint that keeps every operand off 14 nodes is one row.
+func TestOneTaintIsOneRow(t *testing.T) {
+	s := healthy(t)
+	taint := corev1.Taint{Key: "team", Value: "ml", Effect: corev1.TaintEffectNoSchedule}
+	first := *node(s, "gpu-1").DeepCopy()
+	for i := range 14 {
+		n := *first.DeepCopy()
+		n.Name = fmt.Sprintf("t-%02d", i)
+		n.Spec.Taints = append(n.Spec.Taints, taint)
+		s.Nodes = append(s.Nodes, n)
+	}
+	rows := verify.Judge(s)
+	var found []verdict.Verdict
+	for _, v := range rows {
+		if strings.Contains(v.Reason, "team=ml:NoSchedule") {
+			found = append(found, v)
+		}
+	}
+	if len(found) != 1 || strings.Count(found[0].Nodes, "t-") != 14 || found[0].State != verdict.Failed || !strings.Contains(found[0].Subject, "driver") || found[0].Evidence.Kind != "taint" {
+		t.Errorf("%+v\n%s", found, text(rows))
+	}
+	if len(found) == 1 && (!strings.Contains(found[0].Next, "kubectl taint node t-00 t-01 ") || !strings.Contains(found[0].Next, " t-13 team:NoSchedule-")) {
+		t.Errorf("next %q", found[0].Next)
+	}
+}
