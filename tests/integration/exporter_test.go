@@ -18,7 +18,7 @@ import (
 
 func TestEveryNodeAndFileGivesAPageThatPrometheusReads(t *testing.T) {
 	files, err := filepath.Glob("../../etc/*.csv")
-	if err != nil || len(files) != 4 {
+	if err != nil || len(files) < 4 {
 		t.Fatalf("shipped files: %v, %v", files, err)
 	}
 	for _, node := range simulator.Nodes() {

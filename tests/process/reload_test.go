@@ -41,11 +41,14 @@ func TestAChangeDuringADriverCallIsKept(t *testing.T) {
 	request("DCGM_FI_DEV_POWER_USAGE")
 	r.until(`dcgm_exporter_collect_unavailable{reason="timeout"} 1`)
 	// The watch has seen the change by then.
+	thawed := make(chan struct{})
 	time.AfterFunc(3*time.Second, func() {
+		defer close(thawed)
 		for _, line := range frozen {
 			engine.Remove(line)
 		}
 	})
+	<-thawed
 	page := r.until(`DCGM_FI_DEV_POWER_USAGE{gpu="7"`, "dcgm_exporter_config_last_reload_successful 1")
 	if strings.Contains(page, "\nDCGM_FI_DEV_GPU_TEMP{") {
 		t.Errorf("the field of before is still there:\n%s", page)
