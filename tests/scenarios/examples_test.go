@@ -142,7 +142,7 @@ var shown = map[string]func(*testing.T, pages){
 		}
 		none := map[string]float64{}
 		expect(t, "findings", p, bad, none, map[string]float64{
-			"2/NVLINK/DCGM_FR_NVLINK_DOWN": 20, "2/MEM/DCGM_FR_VOLATILE_DBE_DETECTED": 10,
+			"2/ALL/DCGM_FR_NVLINK_DOWN": 20, "2/NVLINK/DCGM_FR_NVLINK_DOWN": 20, "2/MEM/DCGM_FR_VOLATILE_DBE_DETECTED": 10,
 		}, none)
 	},
 	"Rows to remap and pages to retire": all(
