@@ -111,7 +111,8 @@ func shorter(a, b, plan time.Duration) time.Duration {
 	return a
 }
 
-// ofGPUs reports whether GPUs have a field that none of their instances has.
+// ofGPUs reports whether the value of a GPU is true of each of its instances, which have none of their
+// own. The traffic that profiling counts is the GPU's alone.
 func ofGPUs(e *catalog.Entry) bool {
 	return !e.Profiling && !e.Levels.Has(gpu.KindGPUInstance) && (e.Levels.Has(gpu.KindGPU) || e.Levels.Has(gpu.KindNode))
 }

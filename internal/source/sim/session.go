@@ -163,6 +163,28 @@ func (s *Session) Read(ctx context.Context, b *gpu.Batch) error {
 	s.src.reads.Add(1)
 	s.src.inFlight.Add(1)
 	defer s.src.inFlight.Add(-1)
+	if err := s.readable(ctx); err != nil {
+		return err
+	}
+	s.src.mu.Lock()
+	defer s.src.mu.Unlock()
+	now := s.src.now().UnixNano()
+	w := s.src.world
+	w.advance(now)
+	elapsed := s.src.elapsed(now)
+	if err := s.endIfOver(elapsed); err != nil {
+		return err
+	}
+	if s.resets != w.resets {
+		s.observe(w)
+	}
+	s.read(b, now, elapsed)
+	s.last, s.wasRead = now, true
+	return nil
+}
+
+// readable waits for as long as the scenario lets calls hang, and says why there is nothing to read.
+func (s *Session) readable(ctx context.Context) error {
 	if s.closed.Load() {
 		return fmt.Errorf("sim: read: %w", errClosed)
 	}
@@ -175,10 +197,12 @@ func (s *Session) Read(ctx context.Context, b *gpu.Batch) error {
 	if err := s.src.hang(ctx, func(f *fault) bool { return f.read }); err != nil {
 		return fmt.Errorf("sim: read: %w", err)
 	}
-	s.src.mu.Lock()
-	defer s.src.mu.Unlock()
-	now := s.src.now().UnixNano()
-	since, elapsed := s.src.elapsed(s.opened), s.src.elapsed(now)
+	return nil
+}
+
+// endIfOver ends the session if its engine went away, or its topology is another one by now.
+func (s *Session) endIfOver(elapsed time.Duration) error {
+	since := s.src.elapsed(s.opened)
 	s.src.faults(faultEngineDown, func(f *fault) bool {
 		// An engine that has come back knows nothing of this session.
 		if f.at <= elapsed && f.at > since {
@@ -186,23 +210,13 @@ func (s *Session) Read(ctx context.Context, b *gpu.Batch) error {
 		}
 		return true
 	})
-	w := s.src.world
-	w.advance(now)
-	if w.applied != s.epoch {
+	if s.src.world.applied != s.epoch {
 		_ = s.End(fmt.Errorf("sim: MIG was repartitioned: %w", gpu.ErrTopology))
 	}
 	if s.src.bindings(elapsed) != s.bindings {
 		_ = s.End(fmt.Errorf("sim: GPUs were unbound or bound: %w", gpu.ErrTopology))
 	}
-	if err := s.Err(); err != nil {
-		return err
-	}
-	if s.resets != w.resets {
-		s.observe(w)
-	}
-	s.read(b, now, elapsed)
-	s.last, s.wasRead = now, true
-	return nil
+	return s.Err()
 }
 
 // read reports what is now. Of a GPU that is lost, what was sampled before is dropped.
