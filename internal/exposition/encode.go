@@ -37,6 +37,8 @@ type Options struct {
 	// VirtualGPUs repeats every series of a shared entity for each replica that a pod has, as
 	// dcgm-exporter does under --kubernetes-virtual-gpus.
 	VirtualGPUs bool
+	// Limit bounds the page.
+	Limit Limit
 	// Strict writes the page as dcgm-exporter does, where this project would not: see Strict.
 	Strict Strict
 	// Trailer, where set, appends further families in the text format, whose names occur nowhere else
@@ -62,6 +64,7 @@ type Encoder struct {
 	seen map[uint64]struct{}
 
 	duplicates, dropped atomic.Uint64
+	limited             [3]atomic.Int64 // of the latest page, by step
 }
 
 // NewEncoder returns an Encoder.
@@ -85,10 +88,10 @@ func (e *Encoder) LabelsDropped() uint64 { return e.dropped.Load() }
 // are left out. Sources of one family name are merged where the first of them stands.
 func (e *Encoder) Encode(s *gpu.Snapshot) *Page {
 	w := &writer{
-		Encoder: e, s: s, labels: newLabels(e.opts, e.seed, s), loose: map[*gpu.Label]*block{},
+		Encoder: e, s: s, labels: newLabels(e.opts, e.seed, s, false), loose: map[*gpu.Label]*block{},
 		page: make([]byte, 0, e.size+e.size/16+4096), // the next page is about as large
 	}
-	for _, f := range e.families(s) {
+	for _, f := range w.limit(e.families(s)) {
 		w.family(f)
 	}
 	if e.opts.Trailer != nil {

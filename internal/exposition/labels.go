@@ -19,6 +19,9 @@ type labels struct {
 	differ  bool // no two entities have the same labels
 	dropped int
 
+	withhold bool // owners have no labels of their own: see Limit
+	withheld int  // labels
+
 	// What all blocks are made in, and scratch.
 	text    []byte
 	spans   []span
@@ -84,9 +87,9 @@ func (b *block) contradicts(list []gpu.Label) bool {
 }
 
 // newLabels renders the labels of each entity of a snapshot once. Of two label-typed counters with
-// one name the first counts.
-func newLabels(opts Options, seed maphash.Seed, s *gpu.Snapshot) *labels {
-	l := &labels{opts: opts, seed: seed}
+// one name the first counts. Owners' own labels can be withheld.
+func newLabels(opts Options, seed maphash.Seed, s *gpu.Snapshot, withhold bool) *labels {
+	l := &labels{opts: opts, seed: seed, withhold: withhold}
 	t := s.Topology
 	if t == nil {
 		return l
@@ -352,11 +355,20 @@ func (c *labelColumn) any(k gpu.Kind) int {
 func (l *labels) ownerLabels(owner []gpu.Label) {
 	first := len(l.scratch)
 	for _, label := range owner {
-		if label.Value != "" {
+		if label.Value != "" && !l.withholds(label.Name) {
 			l.addUnlessTaken(text.LabelName(l.ownerName(label.Name)), label.Value)
 		}
 	}
 	slices.SortFunc(l.scratch[first:], func(a, b gpu.Label) int { return strings.Compare(a.Name, b.Name) })
+}
+
+// withholds reports whether a label of an owner is left out, and counts it.
+func (l *labels) withholds(name string) bool {
+	if !l.withhold || !l.opts.Limit.Own(name) {
+		return false
+	}
+	l.withheld++
+	return true
 }
 
 // addUnlessTaken appends a label unless one of its name is there.
@@ -379,6 +391,9 @@ func (l *labels) owned(sr *gpu.Series) []gpu.Label {
 	}
 	l.scratch = l.scratch[:0]
 	for _, label := range sr.Owner {
+		if l.withholds(label.Name) {
+			continue
+		}
 		l.scratch = append(l.scratch, gpu.Label{Name: l.ownerName(label.Name), Value: label.Value})
 	}
 	l.scratch = append(l.scratch, sr.Labels...)

@@ -1,0 +1,115 @@
+package exposition_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// crowded is a snapshot of a GPU that three pods share and of one that a pod has. Its page has 15
+// series, five of them of the basic family BASIC.
+func crowded() *gpu.Snapshot {
+	own := gpu.Label{Name: "team", Value: "a"}
+	owners := &gpu.Owners{Labels: make([][]gpu.Label, 2), Uses: make([]gpu.Use, 2)}
+	for i := range 3 {
+		owners.Uses[0].Owners = append(owners.Uses[0].Owners, gpu.Owner{
+			Namespace: "n", Pod: fmt.Sprint("p", i), Container: "c", Replica: fmt.Sprint(i), Labels: []gpu.Label{own},
+		})
+	}
+	owners.Labels[1] = []gpu.Label{{Name: "pod", Value: "alone"}, own}
+	both := func(name string) gpu.Column {
+		c := column(name, gpu.MetricGauge, map[int]gpu.Value{0: gpu.Int(1), 1: gpu.Int(2)})
+		c.Values = c.Values[:2]
+		return c
+	}
+	of := func(name string, row int) gpu.Family {
+		return gpu.Family{Name: name, Type: gpu.MetricGauge, Series: []gpu.Series{{Row: row, Value: gpu.Int(1)}}}
+	}
+	return &gpu.Snapshot{
+		Topology: gpu.NewTopology(world().Devices[rowGPU0 : rowGPU1+1]), Owners: owners,
+		Columns: []gpu.Column{both("MORE"), both("BASIC"), both("MOST")},
+		Families: []gpu.Family{
+			{Name: "BASIC", Type: gpu.MetricGauge, OwnersOnly: true, Series: []gpu.Series{
+				{Row: 0, NoOwner: true, Owner: []gpu.Label{{Name: "pod", Value: "p1"}, own}, Value: gpu.Int(1)},
+				{Row: 0, NoOwner: true, Owner: []gpu.Label{{Name: "pod", Value: "p2"}, own}, Value: gpu.Int(1)},
+				{Row: 0, NoOwner: true, Owner: []gpu.Label{{Name: "pod", Value: "p3"}, own}, Value: gpu.Int(1)},
+			}},
+			of("share_a", gpu.AllRows), of("share_b", 1),
+		},
+		Health: gpu.Health{Entities: make([]gpu.EntityHealth, 2)},
+	}
+}
+
+// Over its limit a page loses labels, copies and families in this order, as many as needed, and
+// counts them. Neither basic families nor health go.
+func TestLimit(t *testing.T) {
+	for _, tt := range []struct {
+		limit int
+		want  string // the number of series by family
+		team  int    // series with the pods' own label
+		lost  string // labels, copies, families
+	}{
+		{0, "MORE 4 BASIC 5 MOST 4 share_a 1 share_b 1 dcgm_exporter_entity_up 2", 13, "0 0 0"},
+		{15, "MORE 4 BASIC 5 MOST 4 share_a 1 share_b 1 dcgm_exporter_entity_up 2", 13, "0 0 0"},
+		{14, "MORE 2 BASIC 2 MOST 2 share_a 1 share_b 1 dcgm_exporter_entity_up 2", 0, "4 7 0"},
+		{8, "MORE 2 BASIC 2 MOST 2 share_a 1 share_b 1 dcgm_exporter_entity_up 2", 0, "4 7 0"},
+		{7, "MORE 2 BASIC 2 MOST 2 share_a 1 dcgm_exporter_entity_up 2", 0, "4 7 1"},
+		{6, "MORE 2 BASIC 2 MOST 2 dcgm_exporter_entity_up 2", 0, "4 7 2"},
+		{5, "MORE 2 BASIC 2 dcgm_exporter_entity_up 2", 0, "4 7 4"},
+		{3, "BASIC 2 dcgm_exporter_entity_up 2", 0, "4 7 6"},
+		{1, "BASIC 2 dcgm_exporter_entity_up 2", 0, "4 7 6"},
+	} {
+		t.Run(fmt.Sprint(tt.limit), func(t *testing.T) {
+			var lost string
+			var e *exposition.Encoder
+			e = exposition.NewEncoder(exposition.Options{
+				VirtualGPUs: true,
+				Limit: exposition.Limit{
+					Series: tt.limit,
+					Own:    func(label string) bool { return label == "team" },
+					Rank: func(family string) int {
+						switch {
+						case family == "BASIC":
+							return 0
+						case strings.HasPrefix(family, "share"):
+							return 2
+						default:
+							return 1
+						}
+					},
+				},
+				Trailer: func(dst []byte) []byte { // of the same page
+					lost = fmt.Sprint(e.LimitedBy(exposition.LimitedPodLabels), e.LimitedBy(exposition.LimitedCopies), e.LimitedBy(exposition.LimitedFamilies))
+					return dst
+				},
+			})
+			page := string(e.Encode(crowded()).Bytes())
+			parse(t, []byte(page))
+			var got []string
+			n := map[string]int{}
+			team := 0
+			for _, line := range samples(page) {
+				name, _, _ := strings.Cut(line, "{")
+				name, _, _ = strings.Cut(name, " ")
+				if n[name]++; n[name] == 1 {
+					got = append(got, name)
+				}
+				team += strings.Count(line, `team="a"`)
+			}
+			for i, name := range got {
+				got[i] = fmt.Sprint(name, " ", n[name])
+			}
+			if diff := cmp.Diff(tt.want, strings.Join(got, " ")); diff != "" {
+				t.Errorf("(-want +got)\n%s", diff)
+			}
+			if team != tt.team || lost != tt.lost {
+				t.Errorf("%d series with the pods' own label, want %d; left out: %s, want %s", team, tt.team, lost, tt.lost)
+			}
+		})
+	}
+}
