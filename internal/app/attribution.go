@@ -119,7 +119,7 @@ func (k *kubernetes) attributor(ctx context.Context, cfg *config.Config) (*podma
 	}
 	set := cfg.Kubernetes
 	opt := podmapper.Options{Socket: set.Socket, Resources: set.ResourceNames, PodUID: set.PodUID, PodLabels: set.PodLabels,
-		LabelLimit: set.PodLabelLimit, LogFolder: set.PodLogs}
+		LogFolder: set.PodLogs}
 	for _, text := range set.PodLabelAllowed {
 		expression, err := regexp.Compile(text)
 		if err != nil {

@@ -1,13 +1,17 @@
 package app
 
 import (
+	"bytes"
 	"log/slog"
 	"os"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/gpu-telemetry/dcgm-exporter/etc"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/accounting"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/counters"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
@@ -21,6 +25,11 @@ func encoderOptions(cfg *config.Config, log *slog.Logger) exposition.Options {
 	}
 	options.JobCopies = cfg.HPC.Copies
 	options.VirtualGPUs = cfg.Kubernetes.VirtualGPUs
+	options.Limit = exposition.Limit{
+		Series: cfg.Metrics.MaxSeries,
+		Own:    func(label string) bool { return !catalog.IsOwnLabel(label) },
+		Rank:   rank(),
+	}
 	options.NoHealth = !cfg.Metrics.Health
 	if !cfg.Metrics.Accounting {
 		options.Without = accounting.IsFamily
@@ -36,6 +45,28 @@ func encoderOptions(cfg *config.Config, log *slog.Logger) exposition.Options {
 		options.EngineHost = !cfg.Kubernetes.Enabled
 	}
 	return options
+}
+
+// rank returns the order in which families make way for others on a page that has too many series:
+// those of accounting first, those of the default counters file never.
+func rank() func(family string) int {
+	basic := map[string]bool{}
+	requests, _, _ := counters.Parse(bytes.NewReader(etc.Default()), etc.DefaultName) // it is embedded, and tests parse it
+	for _, r := range requests {
+		for _, name := range namesOf(r.Name) {
+			basic[name] = true
+		}
+	}
+	return func(family string) int {
+		switch {
+		case basic[family]:
+			return 0
+		case accounting.IsFamily(family):
+			return 2
+		default:
+			return 1
+		}
+	}
 }
 
 // devices returns the GPUs and instances to read. Strict shows values of GPUs for their instances,
@@ -70,4 +101,11 @@ func registerEncoder(reg prometheus.Registerer, e *exposition.Encoder) {
 			Name: "dcgm_exporter_labels_dropped_total",
 			Help: "Labels left out because the series already had one of that name.",
 		}, func() float64 { return float64(e.LabelsDropped()) }))
+	for _, step := range []string{exposition.LimitedPodLabels, exposition.LimitedCopies, exposition.LimitedFamilies} {
+		reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name:        "dcgm_exporter_max_series_dropped",
+			Help:        "What the latest page leaves out over --max-series: labels of pods, series that are copies for the owners of shared devices, series of whole families.",
+			ConstLabels: prometheus.Labels{"reason": step},
+		}, func() float64 { return float64(e.LimitedBy(step)) }))
+	}
 }

@@ -65,6 +65,9 @@ type Metrics struct {
 	// Health serves the families about the reading of devices, Accounting the shares of pods.
 	// Web.ExporterMetrics serves the families about the exporter.
 	Health, Accounting bool
+	// MaxSeries is how many series a page has at most, those of health and of the exporter apart;
+	// 0 sets no limit.
+	MaxSeries int
 }
 
 // Compatibility says whether a page is to be exactly dcgm-exporter's.
@@ -178,7 +181,6 @@ type Kubernetes struct {
 	Enabled         bool
 	PodLabels       bool
 	PodLabelAllowed []string // regular expressions that compile; none allows all
-	PodLabelLimit   int      // labels of a pod at most; 0 means the default of 16
 	PodLogs         string   // the folder of the pods' logs; "" for none
 	PodUID          bool
 	GPUIDType       GPUIDType

@@ -61,7 +61,7 @@ func wantError(t *testing.T, err error, want string) {
 func TestDefaults(t *testing.T) {
 	all := gpu.Selector{Flex: true}
 	want := &Config{
-		Metrics: Metrics{File: "/etc/dcgm-exporter/default-counters.csv", Vocabulary: catalog.Classic, Compatibility: CompatibilityOff, Health: true, Accounting: true},
+		Metrics: Metrics{File: "/etc/dcgm-exporter/default-counters.csv", Vocabulary: catalog.Classic, Compatibility: CompatibilityOff, Health: true, Accounting: true, MaxSeries: 100000},
 		Collection: Collection{
 			Interval: 30 * time.Second, HangLimit: 2 * time.Minute,
 			XIDWindow: 5 * time.Minute, ClockEventWindow: 5 * time.Minute, BindingInterval: time.Second, KeepAge: 10 * time.Minute,
@@ -70,7 +70,7 @@ func TestDefaults(t *testing.T) {
 		Source:  Source{Kind: SourceAuto, Fallback: FallbackAuto, DCGMLogLevel: "NONE", Sim: Sim{Seed: 1}},
 		Labels:  Labels{Hostname: gpu.HostnameLower},
 		Kubernetes: Kubernetes{
-			GPUIDType: GPUIDTypeUID, Socket: "/var/lib/kubelet/pod-resources/kubelet.sock", PodLabelLimit: 16,
+			GPUIDType: GPUIDTypeUID, Socket: "/var/lib/kubelet/pod-resources/kubelet.sock",
 			PodLogs: "/var/log/pods",
 		},
 		Web: Web{
@@ -125,7 +125,7 @@ func examples() map[string]struct {
 		"kubernetes-gpu-id-type":               {value: "device-name"},
 		"KUBECONFIG":                           {value: "/etc/kubeconfig"},
 		"kubernetes-pod-label-allowlist-regex": {value: "^app$, team"},
-		"kubernetes-pod-label-limit":           {value: "40"},
+		"max-series":                           {value: "2000"},
 		"kubernetes-pod-log-directory":         {value: "/logs"},
 		"nvidia-resource-names":                {value: "nvidia.com/a100,nvidia.com/a10"},
 		"pod-resources-kubelet-socket":         {value: "/k.sock"},

@@ -202,11 +202,18 @@ func (k *kubelet) request(ctx context.Context) ([]Allocation, int, error) {
 	return allocationsOfV1alpha1(reply), len(reply.GetPodResources()), err
 }
 
+// maxName bounds the names that a kubelet gives, in bytes: Kubernetes has none that are longer.
+const maxName = 253
+
+func bounded(name string) string { return name[:min(len(name), maxName)] }
+
 func allocationsOf(reply *v1.ListPodResourcesResponse) []Allocation {
 	var all []Allocation
 	for _, p := range reply.GetPodResources() {
 		for _, c := range p.GetContainers() {
-			all = appendAllocations(all, c, Allocation{Namespace: p.GetNamespace(), Pod: p.GetName(), Container: c.GetName()})
+			all = appendAllocations(all, c, Allocation{
+				Namespace: bounded(p.GetNamespace()), Pod: bounded(p.GetName()), Container: bounded(c.GetName()),
+			})
 		}
 	}
 	return all
@@ -215,16 +222,17 @@ func allocationsOf(reply *v1.ListPodResourcesResponse) []Allocation {
 // appendAllocations appends the devices of a container, which h names.
 func appendAllocations(all []Allocation, c *v1.ContainerResources, h Allocation) []Allocation {
 	for _, d := range c.GetDevices() {
-		h.Resource = d.GetResourceName()
-		for _, h.Device = range d.GetDeviceIds() {
+		h.Resource = bounded(d.GetResourceName())
+		for _, id := range d.GetDeviceIds() {
+			h.Device = bounded(id)
 			h.ID = deviceid.Parse(h.Device)
 			all = append(all, h)
 		}
 	}
 	for _, claim := range c.GetDynamicResources() {
-		h.Claim, h.ClaimNamespace = claim.GetClaimName(), claim.GetClaimNamespace()
+		h.Claim, h.ClaimNamespace = bounded(claim.GetClaimName()), bounded(claim.GetClaimNamespace())
 		for _, r := range claim.GetClaimResources() {
-			h.Resource, h.Pool, h.Device, h.Share = r.GetDriverName(), r.GetPoolName(), r.GetDeviceName(), r.GetShareId()
+			h.Resource, h.Pool, h.Device, h.Share = bounded(r.GetDriverName()), bounded(r.GetPoolName()), bounded(r.GetDeviceName()), bounded(r.GetShareId())
 			h.ID = deviceid.Claim(h.Resource, h.Pool, h.Device)
 			all = append(all, h)
 		}
@@ -239,8 +247,8 @@ func allocationsOfV1alpha1(reply *v1alpha1.ListPodResourcesResponse) []Allocatio
 			for _, d := range c.GetDevices() {
 				for _, id := range d.GetDeviceIds() {
 					all = append(all, Allocation{
-						Namespace: p.GetNamespace(), Pod: p.GetName(), Container: c.GetName(),
-						Resource: d.GetResourceName(), Device: id, ID: deviceid.Parse(id),
+						Namespace: bounded(p.GetNamespace()), Pod: bounded(p.GetName()), Container: bounded(c.GetName()),
+						Resource: bounded(d.GetResourceName()), Device: bounded(id), ID: deviceid.Parse(bounded(id)),
 					})
 				}
 			}

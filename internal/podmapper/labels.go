@@ -13,15 +13,14 @@ import (
 // The budgets of a pod's labels. Kubernetes allows values of 63 bytes; some storages refuse series
 // with more than 30 labels, a dozen of which are ours.
 const (
-	defaultPodLabels = 16
-	maxLabelValue    = 128
+	maxPodLabels  = 16
+	maxLabelValue = 128
 )
 
 // A labelPolicy says which of a pod's labels become labels of series. The zero value takes none.
 type labelPolicy struct {
 	on      bool
 	allowed []*regexp.Regexp // of the key; none allows all
-	most    int
 }
 
 // dropped counts labels that were left out, by reason.
@@ -45,7 +44,7 @@ func (p labelPolicy) labels(pod map[string]string, lost dropped) []gpu.Label {
 			lost[droppedCollision]++
 		case len(pod[key]) > maxLabelValue:
 			lost[droppedLength]++
-		case len(out) == p.most:
+		case len(out) == maxPodLabels:
 			lost[droppedBudget]++
 		default:
 			taken[name] = true

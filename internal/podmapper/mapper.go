@@ -1,7 +1,6 @@
 package podmapper
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,8 +51,6 @@ type Options struct {
 	// LabelsAllowed are expressions for the keys of pods' labels; none allows all.
 	LabelsAllowed []*regexp.Regexp
 
-	// LabelLimit is how many of a pod's labels are taken at most; 0 means 16.
-	LabelLimit int
 	// LogFolder is the path of the folder of the pods' logs, whose names have the UIDs of pods that Pod
 	// does not know. It need not exist; "" for none.
 	LogFolder string
@@ -144,7 +141,7 @@ func New(opt Options) *Mapper {
 		opt:      opt,
 		now:      time.Now,
 		validFor: minMemory,
-		policy:   labelPolicy{on: opt.PodLabels, allowed: opt.LabelsAllowed, most: cmp.Or(opt.LabelLimit, defaultPodLabels)},
+		policy:   labelPolicy{on: opt.PodLabels, allowed: opt.LabelsAllowed},
 		kubelet:  kubelet{socket: opt.Socket, metrics: opt.Metrics, now: time.Now},
 		logs:     logFolders{path: opt.LogFolder},
 		seen:     map[tenancy]uint64{},

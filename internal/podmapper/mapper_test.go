@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -540,5 +541,20 @@ func TestReplicasFollowThePlugin(t *testing.T) {
 	}
 	if took := time.Since(begin); took > patience/2 {
 		t.Errorf("it took %v", took)
+	}
+}
+
+// Names of an owner that are longer than Kubernetes has any are cut: a page is no larger for them.
+func TestNamesWithoutEnd(t *testing.T) {
+	long := strings.Repeat("x", 1<<20)
+	w := newWorld(t, podmapper.Options{}, kubelet.Lists(kubelet.Pod("ml/"+long, kubelet.Container(long, "nvidia.com/gpu", gpu0))))
+	labels := w.attribute().Of(0)
+	if len(labels) != 3 {
+		t.Fatalf("%d labels, want 3", len(labels))
+	}
+	for _, l := range labels {
+		if len(l.Value) > 253 {
+			t.Errorf("%s has %d bytes", l.Name, len(l.Value))
+		}
 	}
 }

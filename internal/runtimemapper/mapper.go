@@ -32,6 +32,7 @@ type Options struct {
 const (
 	maxLabels     = 32
 	maxLabelValue = 512 // bytes
+	maxName       = 253 // bytes
 )
 
 // A Mapper is an Attributor over the socket of a container runtime. Its methods may be called from
@@ -217,11 +218,11 @@ func labels(o *gpu.Owner) []gpu.Label {
 	return append(o.PodLabels(), o.Labels...)
 }
 
-// nameOf returns the name of a container, and the short form of its id where it has none. Docker
+// nameOf returns the name of a container, and the short form of its id where it has none of a usual length. Docker
 // puts a slash before it; names with another slash are aliases that links give.
 func nameOf(c *listed) string {
 	for _, name := range c.Names {
-		if name = strings.TrimPrefix(name, "/"); name != "" && !strings.Contains(name, "/") {
+		if name = strings.TrimPrefix(name, "/"); name != "" && len(name) <= maxName && !strings.Contains(name, "/") {
 			return name
 		}
 	}

@@ -417,3 +417,11 @@ func TestBudgets(t *testing.T) {
 		t.Errorf("%d labels from %s on, %d dropped; want %d from key00 on, 4 dropped", len(got), got[0].Name, dropped, maxLabels)
 	}
 }
+
+// A name longer than a runtime takes is not shown.
+func TestNameWithoutEnd(t *testing.T) {
+	c := listed{ID: "0123456789abcdef", Names: []string{"/" + strings.Repeat("x", 1<<20)}}
+	if name := nameOf(&c); name != "0123456789ab" {
+		t.Errorf("a name of %d bytes", len(name))
+	}
+}
