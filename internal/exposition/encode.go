@@ -1,6 +1,7 @@
 package exposition
 
 import (
+	"bytes"
 	"hash/maphash"
 	"strconv"
 	"strings"
@@ -60,8 +61,12 @@ type Strict struct {
 type Encoder struct {
 	opts Options
 	seed maphash.Seed
-	size int // of the latest page
 	seen map[uint64]struct{}
+
+	// Working memory, which no page shares.
+	page  []byte
+	text  []byte
+	spans []span
 
 	duplicates, dropped atomic.Uint64
 	limited             [3]atomic.Int64 // of the latest page, by step
@@ -87,10 +92,8 @@ func (e *Encoder) LabelsDropped() uint64 { return e.dropped.Load() }
 // column by column, and the rows of a column in the order of the topology. Families without samples
 // are left out. Sources of one family name are merged where the first of them stands.
 func (e *Encoder) Encode(s *gpu.Snapshot) *Page {
-	w := &writer{
-		Encoder: e, s: s, labels: newLabels(e.opts, e.seed, s, false), loose: map[*gpu.Label]*block{},
-		page: make([]byte, 0, e.size+e.size/16+4096), // the next page is about as large
-	}
+	w := &writer{Encoder: e, s: s, page: e.page[:0], loose: map[*gpu.Label]*block{}}
+	w.labels = newLabels(e, s, false)
 	for _, f := range w.limit(e.families(s)) {
 		w.family(f)
 	}
@@ -100,9 +103,9 @@ func (e *Encoder) Encode(s *gpu.Snapshot) *Page {
 			w.page = append(w.page, '\n')
 		}
 	}
-	e.size = len(w.page)
+	e.page, e.text, e.spans = w.page, w.labels.text, w.labels.spans
 	e.dropped.Add(uint64(w.labels.dropped + w.dropped))
-	return NewPage(w.page)
+	return NewPage(bytes.Clone(w.page))
 }
 
 // A family is one metric family of the page and where its samples come from.

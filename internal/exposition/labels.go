@@ -86,10 +86,10 @@ func (b *block) contradicts(list []gpu.Label) bool {
 	return false
 }
 
-// newLabels renders the labels of each entity of a snapshot once. Of two label-typed counters with
-// one name the first counts. Owners' own labels can be withheld.
-func newLabels(opts Options, seed maphash.Seed, s *gpu.Snapshot, withhold bool) *labels {
-	l := &labels{opts: opts, seed: seed, withhold: withhold}
+// newLabels renders the labels of each entity of a snapshot once, in the encoder's working memory.
+// Of two label-typed counters with one name the first counts. Owners' own labels can be withheld.
+func newLabels(e *Encoder, s *gpu.Snapshot, withhold bool) *labels {
+	l := &labels{opts: e.opts, seed: e.seed, withhold: withhold, text: e.text[:0], spans: e.spans[:0]}
 	t := s.Topology
 	if t == nil {
 		return l
@@ -102,7 +102,7 @@ func newLabels(opts Options, seed maphash.Seed, s *gpu.Snapshot, withhold bool) 
 	slices.SortStableFunc(l.columns, func(a, b labelColumn) int { return strings.Compare(a.name, b.name) })
 	node := slices.IndexFunc(t.Devices, func(d gpu.Device) bool { return d.Entity.Kind == gpu.KindNode })
 	rows := len(t.Devices)
-	l.rows, l.text, l.spans = make([]rowLabels, rows), make([]byte, 0, 512*rows), make([]span, 0, 16*rows)
+	l.rows = make([]rowLabels, rows)
 	seen := make(map[uint64]struct{}, rows)
 	blocks := 0
 	for row := range t.Devices {
@@ -117,7 +117,7 @@ func newLabels(opts Options, seed maphash.Seed, s *gpu.Snapshot, withhold bool) 
 		}
 		r.block[0] = l.block(l.scratch, identity)
 		r.noOwner = block{text: r.block[0].text, spans: r.block[0].spans[:own:own]}
-		if owned && (opts.JobCopies || opts.VirtualGPUs) {
+		if owned && (l.opts.JobCopies || l.opts.VirtualGPUs) {
 			r.copies = l.copies(s.Owners.UseOf(row).Owners, identity, own)
 		}
 		for _, b := range r.blocks(false) {
@@ -129,7 +129,7 @@ func newLabels(opts Options, seed maphash.Seed, s *gpu.Snapshot, withhold bool) 
 		r.counted, r.whole = d.Entity.Kind != gpu.KindNode, -1
 	}
 	l.differ = len(seen) == blocks
-	if opts.Strict.On {
+	if l.opts.Strict.On {
 		l.asTheReference(t)
 	}
 	return l

@@ -54,7 +54,7 @@ func (w *writer) limit(families []*family) []*family {
 	}
 	// Each step but the last is taken whole. Labels are no series: they go first since they are the
 	// largest part of a large page, and no value goes with them.
-	w.labels = newLabels(w.opts, w.seed, w.s, true)
+	w.labels = newLabels(w.Encoder, w.s, true)
 	w.Encoder.limited[0].Store(int64(w.labels.withheld))
 
 	for row := range w.labels.rows {
