@@ -98,10 +98,13 @@ func of(config *rest.Config, report func(string, error)) (*Client, error) {
 	return &Client{dynamic: d, raw: raw, report: report}, nil
 }
 
-// explain returns err, or the Denied that it is.
+// explain returns err with its cause, as a Denied where the server knows who asks.
 func explain(err error, verb string, r schema.GroupVersionResource, namespace, name string) error {
-	if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
+	switch {
+	case apierrors.IsForbidden(err):
 		return &Denied{Verb: verb, Resource: r.GroupResource(), Namespace: namespace, Name: name}
+	case apierrors.IsUnauthorized(err):
+		return fmt.Errorf("the API server does not accept the token or certificate: %w", err)
 	}
 	return err
 }

@@ -120,6 +120,33 @@ func TestPodsThatAreStale(t *testing.T) {
 	until(t, "an answer", func() bool { _, stale := pods.Stale(); return !stale })
 }
 
+// A token that is refused is no missing right, and a list of something else is no list without pods.
+func TestAnswersThatAreNoList(t *testing.T) {
+	for name, tt := range map[string]struct {
+		breaks   func(*server)
+		sentence string
+	}{
+		"refused token":          {func(s *server) { s.strange = true }, "the API server does not accept the token or certificate: "},
+		"list of something else": {func(s *server) { s.kind = "SecretList" }, `the answer to a list of pods is a "SecretList"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t)
+			s.put(podsPath, pod("a", "1", "Running", nil))
+			tt.breaks(s)
+			c, outcomes := s.client()
+			pods := c.Pods(t.Context(), "node-1")
+			until(t, "an error", func() bool { err, _ := outcomes.of("pods"); return err != nil })
+			err, _ := outcomes.of("pods")
+			if denied := (*kube.Denied)(nil); errors.As(err, &denied) || !strings.HasPrefix(err.Error(), tt.sentence) {
+				t.Errorf("%v, want %s", err, tt.sentence)
+			}
+			if _, ok := pods.Get("ml", "a"); ok {
+				t.Error("a pod of an answer that is no list of pods")
+			}
+		})
+	}
+}
+
 func TestVerbsThatAreMissing(t *testing.T) {
 	for _, verb := range []string{"list", "watch"} {
 		t.Run(verb, func(t *testing.T) {

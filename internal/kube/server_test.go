@@ -26,6 +26,8 @@ type server struct {
 	mu       sync.Mutex
 	objects  map[string][]map[string]any // by the path of their list
 	denied   map[string]bool             // "verb path"
+	kind     string                      // of lists; "" for the general one
+	strange  bool                        // does not accept the token
 	groups   map[string][]string         // versions of API groups
 	queries  map[string]string           // the field selectors that came, by path
 	watchers map[string][]chan map[string]any
@@ -64,6 +66,8 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.queries[verb+" "+dir] = r.URL.Query().Get("fieldSelector")
 	objects, ok := s.objects[dir]
 	switch {
+	case s.strange:
+		fail(w, http.StatusUnauthorized, "Unauthorized")
 	case s.denied[verb+" "+dir]:
 		fail(w, http.StatusForbidden, "Forbidden")
 	case !ok:
@@ -78,8 +82,12 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		fail(w, http.StatusNotFound, "NotFound")
 	case verb == "list":
+		kind := s.kind
+		if kind == "" {
+			kind = "List"
+		}
 		json.NewEncoder(w).Encode(map[string]any{
-			"kind": "List", "apiVersion": "v1", "metadata": map[string]any{"resourceVersion": fmt.Sprint(s.version)}, "items": objects,
+			"kind": kind, "apiVersion": "v1", "metadata": map[string]any{"resourceVersion": fmt.Sprint(s.version)}, "items": objects,
 		})
 	default:
 		events := make(chan map[string]any, 16)

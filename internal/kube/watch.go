@@ -2,9 +2,11 @@ package kube
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -93,6 +95,9 @@ func (c *collection[T]) ListWithContext(ctx context.Context, options metav1.List
 	defer cancel()
 	options.FieldSelector = c.selector
 	list, err := c.client.dynamic.Resource(c.resource).List(ctx, options)
+	if err == nil {
+		err = checkKind(list.GetKind(), c.resource.Resource)
+	}
 	c.hear(err)
 	if err != nil {
 		c.client.report(c.resource.Resource, explain(err, "list", c.resource, "", ""))
@@ -100,6 +105,15 @@ func (c *collection[T]) ListWithContext(ctx context.Context, options metav1.List
 	}
 	c.client.report(c.resource.Resource, nil)
 	return list, nil
+}
+
+// checkKind returns an error for a list of another resource than the one that was requested: what is
+// behind the address is no API server then, or a broken one.
+func checkKind(kind, resource string) error {
+	if kind == "List" || strings.EqualFold(kind, strings.TrimSuffix(resource, "s")+"List") {
+		return nil
+	}
+	return fmt.Errorf("the answer to a list of %s is a %q", resource, kind)
 }
 
 func (c *collection[T]) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
