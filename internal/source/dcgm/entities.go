@@ -8,6 +8,9 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
+// errNoEntity says that a field is of a kind of which this machine has none, or none is selected.
+var errNoEntity = fmt.Errorf("%w", gpu.ErrNotSupported)
+
 // The fields of links that belong to switches (dcgm_fields.h, module NvSwitch); DCGM refuses them
 // for links of GPUs, and all others for links of switches.
 const (
@@ -236,7 +239,7 @@ func (s *Session) unserved() {
 		case !reads(field):
 			err = fmt.Errorf("%w: the DCGM source does not read it", gpu.ErrNotSupported)
 		default:
-			err = fmt.Errorf("%w: no %v is here or selected", gpu.ErrNotSupported, kinds[0])
+			err = fmt.Errorf("%w: no %v is here or selected", errNoEntity, kinds[0])
 		}
 		s.faults = append(s.faults, gpu.Fault{Row: gpu.AllRows, Field: f, Err: err})
 	}

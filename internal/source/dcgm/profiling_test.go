@@ -97,6 +97,22 @@ func TestFieldsThatAreNotWatchedAreALine(t *testing.T) {
 	mentions(t, got[1], `fields="FIELD_1004, FIELD_1005"`, "does not profile", `devices="GPU 2"`)
 }
 
+// What this machine has none of is no warning: a file for a fleet names what other nodes have.
+func TestFieldsOfEntitiesThatAreNotHere(t *testing.T) {
+	var log strings.Builder
+	open(t, fakedcgm.New(t, gpuLine(0, "")), planOf(field(150, onGPU), field(862, gpu.KindsOf(gpu.KindNVSwitch))), logTo(&log))
+	found := false
+	for line := range strings.Lines(log.String()) {
+		if strings.Contains(line, "not watched") {
+			found = true
+			mentions(t, line, "level=INFO", "is here or selected")
+		}
+	}
+	if !found {
+		t.Errorf("no line:\n%s", log.String())
+	}
+}
+
 // Profiling fields that stand still while others go on are watched again, once in a while, and with
 // a word in the log.
 func TestStaleProfiling(t *testing.T) {

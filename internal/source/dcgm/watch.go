@@ -1,8 +1,10 @@
 package dcgm
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"time"
@@ -301,22 +303,29 @@ func (s *Session) reportFaults() {
 	type want struct {
 		reason string
 		row    int
+		level  slog.Level
 	}
 	var order []want
 	fields := map[want][]string{}
 	for _, fault := range s.faults[s.reported:] {
-		w := want{fault.Err.Error(), fault.Row}
+		w := want{fault.Err.Error(), fault.Row, slog.LevelWarn}
+		if errors.Is(fault.Err, errNoEntity) {
+			w.level = slog.LevelInfo // a file for a fleet names what other nodes have
+		}
 		if fields[w] == nil {
 			order = append(order, w)
 		}
 		fields[w] = append(fields[w], s.plan.Fields[fault.Field].Name)
 	}
 	s.reported = len(s.faults)
-	type line struct{ reason, fields string }
+	type line struct {
+		reason, fields string
+		level          slog.Level
+	}
 	var lines []line
 	devices := map[line][]string{}
 	for _, w := range order {
-		l := line{w.reason, list(fields[w])}
+		l := line{w.reason, list(fields[w]), w.level}
 		if _, ok := devices[l]; !ok {
 			lines = append(lines, l)
 			devices[l] = nil
@@ -330,7 +339,7 @@ func (s *Session) reportFaults() {
 		if d := devices[l]; d != nil {
 			attrs = append(attrs, "devices", list(d))
 		}
-		s.log.Warn("Fields are not watched", attrs...)
+		s.log.Log(context.Background(), l.level, "Fields are not watched", attrs...)
 	}
 }
 
