@@ -198,6 +198,7 @@ func serve(ctx context.Context, p Process, cfg *config.Config, read reader, regi
 		followConfigMap(ctx, cfg, log, func() { _ = reloads.reload(ctx, "the ConfigMap changed") })
 	})
 	err = group.Wait()
+	log.Info("Stopped", "requested", requested.Err() != nil)
 	if requested.Err() != nil && errors.Is(err, gpu.ErrWedged) {
 		log.Warn("A driver call has not returned; what it holds goes with the process", "error", err)
 		return nil

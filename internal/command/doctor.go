@@ -244,10 +244,10 @@ func (e *examination) engine(ctx context.Context) row {
 	case err == nil && address.Transport == gpu.TransportTCP && address.IsLocal():
 		// Replies of more than a segment wait on loopback for an acknowledgement that is delayed
 		// (measured on DCGM 4.6: 44 to 114 ms).
-		return row{warn, "host engine", address.String() + " answers; over TCP each of its larger replies stalls for 40 to 120 ms",
+		return row{warn, "host engine", address.String() + " accepts connections; over TCP each of its larger replies stalls for 40 to 120 ms",
 			"An engine on the same host answers in under 1 ms through a socket: start nv-hostengine with --domain-socket PATH, and use --remote-hostengine-info=unix://PATH."}
 	case err == nil:
-		return row{good, "host engine", address.String() + " answers", ""}
+		return row{good, "host engine", address.String() + " accepts connections; whether it answers says the source", ""}
 	case errors.Is(err, fs.ErrPermission):
 		r.advice = "Give the process the right to use the socket."
 	case address.Transport == gpu.TransportUnix && errors.Is(err, fs.ErrNotExist):
