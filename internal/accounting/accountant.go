@@ -90,7 +90,7 @@ type meter struct {
 // An Accountant divides devices among their owners. Its accounts outlive sessions, and its results
 // are valid until the next cycle.
 type Accountant struct {
-	virtual                                bool
+	virtual, strict                        bool
 	scaledBusy, scaledBytes, ownersDropped prometheus.Counter
 
 	epoch    time.Time
@@ -132,6 +132,8 @@ type Options struct {
 	// VirtualGPUs adds each owner's own part to the fields of utilization and of memory in use, as
 	// dcgm-exporter does under --kubernetes-virtual-gpus. The page repeats everything else.
 	VirtualGPUs bool
+	// Strict has 0 for a part that is not known, as dcgm-exporter has.
+	Strict bool
 	// Registerer gets the Accountant's own series. Required.
 	Registerer prometheus.Registerer
 }
@@ -154,7 +156,7 @@ func New(opt Options) *Accountant {
 	})
 	opt.Registerer.MustRegister(scaled, dropped)
 	return &Accountant{
-		virtual: opt.VirtualGPUs, accounts: map[accountKey]*ownerUsage{}, totals: map[gpu.Identity]*deviceTotals{},
+		virtual: opt.VirtualGPUs, strict: opt.Strict, accounts: map[accountKey]*ownerUsage{}, totals: map[gpu.Identity]*deviceTotals{},
 		dropped: map[accountKey]struct{}{}, droppedBefore: map[accountKey]struct{}{},
 		scaledBusy: scaled.WithLabelValues(scaledUtilization), scaledBytes: scaled.WithLabelValues(scaledMemory), ownersDropped: dropped,
 	}

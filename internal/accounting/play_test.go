@@ -37,6 +37,7 @@ type play struct {
 	moments []moment
 	plan    *gpu.Plan // nil requests nothing
 	virtual bool
+	strict  bool          // as dcgm-exporter
 	top     *gpu.Topology // nil for the node above
 	after   func(*gpu.Batch)
 }
@@ -126,7 +127,7 @@ func (p *play) run(t testing.TB, see func(i int, s *gpu.Snapshot)) *prometheus.R
 	}
 	plan = accounting.Extend(plan)
 	reg := prometheus.NewRegistry()
-	accountant := accounting.New(accounting.Options{VirtualGPUs: p.virtual, Registerer: reg})
+	accountant := accounting.New(accounting.Options{VirtualGPUs: p.virtual, Strict: p.strict, Registerer: reg})
 	var (
 		now     = time.Unix(1e9, 0)
 		m       *moment

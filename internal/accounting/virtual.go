@@ -7,7 +7,7 @@ import (
 
 // appendOwn appends, for each counter of utilization or of memory in use, the parts of the owners of
 // shared GPUs under their labels, as dcgm-exporter shows them under --kubernetes-virtual-gpus. A part
-// that is not known is absent.
+// that is not known is absent; 0 under Strict.
 func (s *Accountant) appendOwn(list []gpu.Family, c *snapshot.Cycle) []gpu.Family {
 	for i := range c.Plan.Counters {
 		counter := &c.Plan.Counters[i]
@@ -24,6 +24,9 @@ func (s *Accountant) appendOwn(list []gpu.Family, c *snapshot.Cycle) []gpu.Famil
 			for k := range use.Owners {
 				o := &use.Owners[k]
 				labels, value := o.VirtualGPULabels(), s.own(counter, s.accountOf(e, o))
+				if value.IsAbsent() && s.strict {
+					value = gpu.Int(0)
+				}
 				if labels != nil && !value.IsAbsent() {
 					f.Series = append(f.Series, gpu.Series{Row: e.row, NoOwner: true, Owner: labels, Value: value})
 				}

@@ -13,12 +13,12 @@ import (
 
 // virtualPage plays two moments and returns the series of the counters, as "FAMILY{row labels}
 // value".
-func virtualPage(t *testing.T, virtual bool, uses []gpu.Use, procs ...gpu.Process) []string {
+func virtualPage(t *testing.T, virtual, strict bool, uses []gpu.Use, procs ...gpu.Process) []string {
 	t.Helper()
 	var lines []string
 	p := &play{
 		moments: []moment{at(0, uses, nil), at(1, uses, runs(procs...))},
-		virtual: virtual,
+		virtual: virtual, strict: strict,
 		plan: &gpu.Plan{
 			Interval: interval, Devices: gpu.Selector{Flex: true},
 			Fields: []gpu.Field{
@@ -81,21 +81,32 @@ func TestVirtualGPUs(t *testing.T) {
 		"UTIL_RATIO{0 " + b + "} 0.1", "UTIL_RATIO{0 " + c + "} 0.35", "UTIL_RATIO{0} 0.6",
 		"UTIL{0 " + b + "} 10", "UTIL{0 " + c + "} 35", "UTIL{0} 60",
 	}
-	if diff := cmp.Diff(want, virtualPage(t, true, two, procs...)); diff != "" {
+	if diff := cmp.Diff(want, virtualPage(t, true, false, two, procs...)); diff != "" {
 		t.Errorf("copies (-want +got):\n%s", diff)
 	}
 	device := []string{"ENERGY{0} 1000000", "FB{0} 1000", "UTIL_RATIO{0} 0.6", "UTIL{0} 60"}
-	if diff := cmp.Diff(device, virtualPage(t, false, two, procs...)); diff != "" {
+	if diff := cmp.Diff(device, virtualPage(t, false, false, two, procs...)); diff != "" {
 		t.Errorf("without copies (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(device, virtualPage(t, true, pods(gpu.SharingNone, 0, 1))); diff != "" {
+	if diff := cmp.Diff(device, virtualPage(t, true, false, pods(gpu.SharingNone, 0, 1))); diff != "" {
 		t.Errorf("an exclusive GPU (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(device, virtualPage(t, true, []gpu.Use{{}})); diff != "" {
+	if diff := cmp.Diff(device, virtualPage(t, true, false, []gpu.Use{{}})); diff != "" {
 		t.Errorf("an idle GPU (-want +got):\n%s", diff)
 	}
-	// Which work was the pod's without a UID is not known: its values are absent.
-	for _, line := range virtualPage(t, true, replicas(pods(gpu.SharingTimeSlicing, 4, 0, 1)), procs...) {
+	// Which work was the pod's without a UID is not known: its values are absent, and 0 under strict, as
+	// in dcgm-exporter.
+	var zeros []string
+	for _, line := range virtualPage(t, true, true, replicas(pods(gpu.SharingTimeSlicing, 4, 0, 1)), procs...) {
+		if strings.Contains(line, "pod=a") {
+			zeros = append(zeros, line)
+		}
+	}
+	const a = "{0 container=main namespace=ns pod=a vgpu=0} 0"
+	if diff := cmp.Diff([]string{"FB" + a, "UTIL_RATIO" + a, "UTIL" + a}, zeros); diff != "" {
+		t.Errorf("strict, of a pod whose work is not known (-want +got):\n%s", diff)
+	}
+	for _, line := range virtualPage(t, true, false, replicas(pods(gpu.SharingTimeSlicing, 4, 0, 1)), procs...) {
 		if strings.Contains(line, "pod=a") && !strings.HasPrefix(line, "ENERGY{") {
 			t.Errorf("made up: %s", line)
 		}

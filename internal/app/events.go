@@ -60,7 +60,7 @@ func newDerivers(opt events.Options, accounts, virtual bool, reg prometheus.Regi
 	opt.Registerer = reg
 	return &derivers{
 		events:         events.New(opt),
-		accountant:     accounting.New(accounting.Options{VirtualGPUs: virtual, Registerer: reg}),
+		accountant:     accounting.New(accounting.Options{VirtualGPUs: virtual, Strict: opt.Strict, Registerer: reg}),
 		accountsHidden: !accounts && !virtual,
 		strict:         opt.Strict,
 	}
