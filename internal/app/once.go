@@ -29,7 +29,8 @@ const (
 // with the snapshot of each. It returns an error if the source cannot be opened or the driver does
 // not answer.
 func Collect(ctx context.Context, source Backend, plan *gpu.Plan, cycles int, see func(*gpu.Snapshot)) error {
-	return collectUntil(ctx, prometheus.NewRegistry(), source, plan, func(s *gpu.Snapshot) bool {
+	registry := prometheus.NewRegistry()
+	return collectUntil(ctx, registry, newDerivers(events.Options{}, true, false, registry).change(plan, source), func(s *gpu.Snapshot) bool {
 		see(s)
 		cycles--
 		return cycles == 0
@@ -38,12 +39,11 @@ func Collect(ctx context.Context, source Backend, plan *gpu.Plan, cycles int, se
 
 // collectUntil is Collect until see reports that it has seen enough. The collection's own series are
 // registered.
-func collectUntil(ctx context.Context, registry *prometheus.Registry, source Backend, plan *gpu.Plan, see func(*gpu.Snapshot) bool) error {
+func collectUntil(ctx context.Context, registry *prometheus.Registry, change collector.Change, see func(*gpu.Snapshot) bool) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, collectLimit, fmt.Errorf("%w: no data within %s", gpu.ErrTimeout, collectLimit))
 	defer cancel()
 	enough := false
 	var failed error
-	change := newDerivers(events.Options{}, true, false, registry).change(plan, source)
 	loop := collector.New(collector.Options{
 		Source:      change.Source,
 		Attributors: change.Attributors,
@@ -120,7 +120,8 @@ func page(ctx context.Context, cfg *config.Config, registry *prometheus.Registry
 	registerEncoder(registry, encoder)
 	var body []byte
 	cycles := 0
-	err := collectUntil(ctx, registry, source, forPage(plan), func(s *gpu.Snapshot) bool {
+	derived := newDerivers(events.Options{Strict: options.Strict.On}, cfg.Metrics.Accounting, cfg.Kubernetes.VirtualGPUs, registry)
+	err := collectUntil(ctx, registry, derived.change(forPage(plan), source), func(s *gpu.Snapshot) bool {
 		body = encoder.Encode(s).Bytes()
 		cycles++
 		return cycles == profilingCycles || !lacksProfiling(plan, s)
