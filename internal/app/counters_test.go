@@ -8,32 +8,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/etc"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/app"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
-
-// planned returns the names of the counters that are planned for a YAML file beside a counters
-// file, and the error.
-func planned(t *testing.T, yaml string, args ...string) ([]string, *gpu.Plan, string) {
-	t.Helper()
-	file := func(string) ([]byte, error) { return []byte(yaml), nil }
-	cfg, err := config.Parse(append(args, "--config-file=c.yaml"), func(string) (string, bool) { return "", false }, file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := app.ParseCounters(cfg, "a.csv", []byte("DCGM_FI_DEV_POWER_USAGE, gauge, P\nDCGM_FI_DEV_POWER_VIOLATION, counter, V\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	plan, err := set.Plan(cfg, cfg.Collection.Interval)
-	if err != nil {
-		return nil, nil, err.Error()
-	}
-	var names []string
-	for _, c := range plan.Counters {
-		names = append(names, c.Name)
-	}
-	return names, plan, ""
-}
 
 // Groups are written with the names of either vocabulary, and are good under each.
 func TestPatternsOfEitherVocabulary(t *testing.T) {

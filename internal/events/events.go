@@ -18,7 +18,7 @@ type Options struct {
 	XIDWindow, ClockEventsWindow time.Duration
 	// KernelLog is the witness of XIDs while it is read; nil where the session alone is.
 	KernelLog KernelLog
-	// Strict leaves the gauge of a GPU out before its first XID, as dcgm-exporter does.
+	// Strict leaves the gauge of a GPU out before its first XID where the engine has no sample of it, as dcgm-exporter does.
 	Strict bool
 	// Registerer gets the Log's own series. Required.
 	Registerer prometheus.Registerer

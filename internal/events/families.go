@@ -61,7 +61,7 @@ func (l *Log) gauge(c *snapshot.Cycle) []gpu.Series {
 	var series []gpu.Series
 	field := l.xids.field
 	for row, e := range l.xids.rows {
-		if !c.Topology.Serves(&c.Plan.Fields[field], row) || c.Missing(field, row) != "" || c.Down(row) != nil || l.strict && e.last.at == 0 {
+		if !c.Topology.Serves(&c.Plan.Fields[field], row) || c.Missing(field, row) != "" || c.Down(row) != nil || l.strict && e.last.at == 0 && !slices.Contains(c.Batch.WithoutXID, row) {
 			continue
 		}
 		code := e.last.code

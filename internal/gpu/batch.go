@@ -116,6 +116,9 @@ type Batch struct {
 	// XIDsRepeat is set by a Read that reports again what earlier ones of the session may have
 	// reported, as the first Read of a session does.
 	XIDsRepeat bool
+	// WithoutXID are the rows for which the engine reports itself that there was no XID yet. An engine may also have no
+	// sample at all before the first.
+	WithoutXID []int
 
 	Faults    []Fault
 	Processes []Process
@@ -146,6 +149,7 @@ func (b *Batch) Reset() {
 	clear(b.Peers)
 	b.Samples, b.Trails = b.Samples[:0], b.Trails[:0]
 	b.XIDs, b.XIDsRepeat = b.XIDs[:0], false
+	b.WithoutXID = b.WithoutXID[:0]
 	b.Faults = b.Faults[:0]
 	b.Processes = b.Processes[:0]
 	b.Utilizations = b.Utilizations[:0]

@@ -266,7 +266,9 @@ func (s *Session) take(b *gpu.Batch, row, f int, x *sample, r readout) {
 	if w.sporadic {
 		h := s.xids.of(s.members[row], row)
 		h.shown = x.at
-		h.code, _ = value.Int64()
+		if h.code, _ = value.Int64(); h.code == 0 {
+			b.WithoutXID = append(b.WithoutXID, row)
+		}
 		return
 	}
 	if s.plan.Fields[f].ID >= firstDeviceField {

@@ -219,7 +219,11 @@ static void take(struct series *s, int64_t ts) {
 
 /* Takes the samples that were due since the last look. */
 static void advance(struct series *s, int64_t now, int forced) {
-    if (!s->watchers || s->field == 230) return; /* XIDs come as events */
+    if (!s->watchers) return;
+    if (s->field == 230) { /* XIDs come as events; some engines begin with a 0, which a script spells out */
+        if (!s->taken && world_rule(s->group, s->entity, s->field)) take(s, now);
+        return;
+    }
     if (s->due > now + 2 * s->interval) s->due = now; /* the clock was set back */
     if (forced && (!s->last || now - s->last >= s->interval)) s->due = now;
     if (s->due > now) return;
