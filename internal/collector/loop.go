@@ -247,13 +247,19 @@ func (l *Loop) connect(ctx context.Context, source Source, plan *gpu.Plan) (sess
 func (l *Loop) serve(ctx context.Context) (served bool, cause string, err error) {
 	ticker := time.NewTicker(l.opt.Plan.Interval)
 	defer ticker.Stop()
+	var phase phase
 	for {
+		began, begin := time.Now(), l.opt.Now()
 		err := l.cycle(ctx)
 		if l.isFinal(ctx, err) {
 			return served, "", err
 		}
 		served = served || l.lastErr == nil
 		if err == nil {
+			interval := l.opt.Plan.Interval
+			if next := phase.next(interval, ageOf(&l.batch, l.opt.Plan, begin)); next < interval {
+				ticker.Reset(max(next-time.Since(began), time.Millisecond))
+			}
 			var final error
 			if err, final = l.awaitCycle(ctx, ticker); final != nil {
 				return served, "", final
@@ -280,6 +286,7 @@ func (l *Loop) awaitCycle(ctx context.Context, ticker *time.Ticker) (over, final
 		}
 		switch what {
 		case ticked:
+			ticker.Reset(interval) // it may have been a shorter one
 			return nil, nil
 		case sessionOver:
 			return l.session.Err(), nil

@@ -1,0 +1,65 @@
+package collector_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+)
+
+// An engine samples as often as the loop reads. Wherever in the interval it does, the reads come to follow its samples, and
+// go on once an interval.
+func TestReadsFollowTheSamples(t *testing.T) {
+	for _, at := range []time.Duration{interval / 100, interval / 3, interval / 2, interval - time.Millisecond} {
+		t.Run(at.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				begin := time.Now()
+				var ages []time.Duration
+				var reads []time.Time
+				f := &fake{gpus: 2, read: func(_ context.Context, b *gpu.Batch) error {
+					now := time.Now()
+					sampled := begin.Add(-interval + at + now.Sub(begin).Truncate(interval))
+					if next := sampled.Add(interval); !next.After(now) {
+						sampled = next
+					}
+					ages, reads = append(ages, now.Sub(sampled)), append(reads, now)
+					b.Add(0, 0, gpu.Int(1), sampled)
+					b.Add(1, 0, gpu.Int(1), sampled)
+					return nil
+				}}
+				r := start(t, f, nil)
+				r.wait(20 * interval)
+				r.stop()
+				if len(reads) < 19 || len(reads) > 22 {
+					t.Errorf("%d reads in 20 intervals", len(reads))
+				}
+				for i, age := range ages[2:20] { // the rig ends with a cycle of its own
+					if age > interval/10 {
+						t.Errorf("read %d finds a sample that is %v old, of an interval of %v", i+2, age, interval)
+					}
+				}
+			})
+		})
+	}
+}
+
+// Samples of which no read can be just behind shift the reads ever more seldom.
+func TestReadsOfAnEngineWithoutPhase(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reads := 0
+		f := &fake{gpus: 2, read: func(_ context.Context, b *gpu.Batch) error {
+			reads++
+			b.Add(0, 0, gpu.Int(1), time.Now())
+			b.Add(1, 0, gpu.Int(1), time.Now().Add(-interval/2))
+			return nil
+		}}
+		r := start(t, f, nil)
+		r.wait(200 * interval)
+		r.stop()
+		if reads > 206 {
+			t.Errorf("%d reads in 200 intervals", reads)
+		}
+	})
+}
