@@ -184,10 +184,7 @@ func (s *Server) Run(ctx context.Context) error {
 	if s.opt.SystemdSocket {
 		s.awaitReady(ctx)
 	}
-	var config string
-	if s.opt.ConfigFile != "" {
-		config = s.web.copy.path()
-	}
+	config := s.web.servedPath()
 	go func() {
 		served <- web.ServeMultiple(listeners, s.http, &web.FlagConfig{WebConfigFile: &config}, slog.New(warnings{s.opt.Log.Handler()}))
 	}()

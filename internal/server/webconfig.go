@@ -50,6 +50,19 @@ func (w *webConfig) load() error {
 	return nil
 }
 
+// servedPath returns the file that exporter-toolkit reads: the copy, or the file itself where a root without /proc hides
+// the copy; "" without a configuration.
+func (w *webConfig) servedPath() string {
+	if w.path == "" {
+		return ""
+	}
+	copied := w.copy.path()
+	if _, err := os.Stat(copied); err != nil {
+		return w.path
+	}
+	return copied
+}
+
 // facts returns those of the configuration in force; none without a file.
 func (w *webConfig) facts() webFacts {
 	if f := w.latest.Load(); f != nil {
