@@ -24,7 +24,7 @@ func TestSmokePodsAreRemoved(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	cmd := exec.Command(program, "verify", "--smoke", "--image", "e2e.local/hold:1", "--smoke-node", nodeName, "--smoke-namespace", "ml",
+	cmd := exec.Command(program, "verify", "--smoke", "--image", "e2e.local/hold:1", "--node", nodeName, "--smoke-namespace", "ml",
 		"--wait-timeout", "20s", "--kubeconfig", filepath.Join(n.state, "admin.kubeconfig"))
 	var out, log bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &log
