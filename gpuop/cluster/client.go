@@ -18,7 +18,6 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	nodev1 "k8s.io/api/node/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -72,7 +71,7 @@ var silence = sync.OnceFunc(func() { klog.SetSlogLogger(slog.New(slog.DiscardHan
 func builtIns() (*runtime.Scheme, error) {
 	s := runtime.NewScheme()
 	metav1.AddToGroupVersion(s, schema.GroupVersion{Version: "v1"})
-	return s, errors.Join(corev1.AddToScheme(s), appsv1.AddToScheme(s), nodev1.AddToScheme(s))
+	return s, errors.Join(corev1.AddToScheme(s), appsv1.AddToScheme(s))
 }
 
 // Open returns a client of the server that the options name. It requests nothing yet. The error

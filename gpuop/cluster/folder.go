@@ -22,7 +22,6 @@ import (
 	"go.yaml.in/yaml/v3"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	nodev1 "k8s.io/api/node/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -84,23 +83,6 @@ type gathering struct {
 	seen          map[string]bool // objects, since two files may hold one
 	newest        time.Time       // of the objects
 	written       time.Time       // of the files
-}
-
-// names are the files whose name says what they hold, where they hold nothing or are broken. The
-// first are those of must-gather.sh (gpu-operator hack/must-gather.sh).
-var names = map[string]Kind{
-	"cluster_policy": ClusterPolicies, "nvidiadrivers": NVIDIADrivers, "gpu_operand_pods": Pods, "gpu_operator_pod": Pods, "gpu_operand_ds": DaemonSets, "gpu_nodes": Nodes,
-	"nodes": Nodes, "node": Nodes, "pods": Pods, "pod": Pods, "daemonsets": DaemonSets, "ds": DaemonSets, "configmaps": ConfigMaps, "cm": ConfigMaps,
-	"namespaces": Namespaces, "ns": Namespaces, "resourcequotas": Quotas, "quotas": Quotas, "secrets": Secrets, "runtimeclasses": RuntimeClasses,
-	"crds": CRDs, "customresourcedefinitions": CRDs, "clusterpolicies": ClusterPolicies, "clusterpolicy": ClusterPolicies, "gpuclusters": GPUClusters,
-	"helmreleases": HelmReleases, "applications": Applications, "nodefeatures": NodeFeatures, "events": Events, "event": Events,
-}
-
-func nameOf(file string) (Kind, bool) {
-	base := strings.ToLower(path.Base(filepath.ToSlash(file)))
-	base, _, _ = strings.Cut(base, ".")
-	k, known := names[base]
-	return k, known
 }
 
 // walk reads all files below path, in the order of their names.
@@ -205,7 +187,8 @@ func (g *gathering) file(name string, in io.Reader, written time.Time) error {
 	if written.After(g.written) {
 		g.written = written
 	}
-	kind, known := nameOf(name)
+	base, _, _ := strings.Cut(strings.ToLower(path.Base(filepath.ToSlash(name))), ".")
+	kind, known := kindIn(base)
 	switch path.Ext(filepath.ToSlash(name)) {
 	case ".missing": // must-gather's mark that there is none
 		if known && g.files[kind] == "" {
@@ -247,29 +230,26 @@ func (g *gathering) documents(name string, data []byte) error {
 			return fmt.Errorf("%s:%s", name, yamlLine.ReplaceAllString(firstLine(err), "$1: "))
 		}
 		var root map[string]any
-		if err := document.Decode(&root); err != nil {
+		if err := document.Decode(&root); err != nil || len(document.Content) == 0 {
 			continue // a list or a word: it is no object
 		}
-		if err := g.object(root, name, lineOf(&document)); err != nil {
+		if err := g.object(root, name, linesOf(document.Content[0])); err != nil {
 			return err
 		}
 	}
 }
 
-// lineOf returns where the i-th item of a list stands, or its document.
-func lineOf(document *yaml.Node) func(i int) int {
-	return func(i int) int {
-		if len(document.Content) == 0 {
-			return document.Line
-		}
-		root := document.Content[0]
-		for j := 0; j+1 < len(root.Content); j += 2 {
-			if root.Content[j].Value == "items" && i >= 0 && i < len(root.Content[j+1].Content) {
-				return root.Content[j+1].Content[i].Line
+// linesOf are where an object stands, and behind it the items of a list.
+func linesOf(root *yaml.Node) []int {
+	lines := []int{root.Line}
+	for i := 0; i+1 < len(root.Content); i += 2 {
+		if root.Content[i].Value == "items" {
+			for _, item := range root.Content[i+1].Content {
+				lines = append(lines, item.Line)
 			}
 		}
-		return root.Line
 	}
+	return lines
 }
 
 func (g *gathering) json(name string, data []byte) error {
@@ -285,20 +265,25 @@ func (g *gathering) json(name string, data []byte) error {
 			if errors.As(err, &syntax) {
 				at = syntax.Offset
 			}
-			line := 1 + bytes.Count(data[:min(int(at), len(data))], []byte("\n"))
 			if errors.Is(err, io.ErrUnexpectedEOF) {
-				line, err = 1+bytes.Count(data, []byte("\n")), errors.New("the JSON breaks off")
+				at, err = int64(len(data)), errors.New("the JSON breaks off")
 			}
-			return fmt.Errorf("%s:%d: %w", name, line, err)
+			return fmt.Errorf("%s:%d: %w", name, 1+bytes.Count(data[:min(int(at), len(data))], []byte("\n")), err)
 		}
-		if err := g.object(root, name, func(int) int { return 1 }); err != nil {
+		if err := g.object(root, name, nil); err != nil {
 			return err
 		}
 	}
 }
 
 // object takes an object, or the items of a list.
-func (g *gathering) object(root map[string]any, name string, line func(int) int) error {
+func (g *gathering) object(root map[string]any, name string, lines []int) error {
+	at := func(i int) string {
+		if i < len(lines) {
+			return fmt.Sprintf("%s:%d", name, lines[i])
+		}
+		return name + ":1"
+	}
 	kind, _ := root["kind"].(string)
 	version, _ := root["apiVersion"].(string)
 	if server, found, _ := unstructured.NestedString(root, "serverVersion", "gitVersion"); found {
@@ -307,7 +292,7 @@ func (g *gathering) object(root map[string]any, name string, line func(int) int)
 	items, isList := root["items"].([]any)
 	single, cut := strings.CutSuffix(kind, "List")
 	if !isList || !cut {
-		return g.take(root, kind, version, fmt.Sprintf("%s:%d", name, line(-1)), name)
+		return g.take(root, at(0), name)
 	}
 	if k, known := kindOf(version, single); known && g.files[k] == "" {
 		g.files[k] = name
@@ -315,46 +300,28 @@ func (g *gathering) object(root map[string]any, name string, line func(int) int)
 	for i, each := range items {
 		item, ok := each.(map[string]any)
 		if !ok {
-			return fmt.Errorf("%s:%d: want an object, found %v", name, line(i), each)
+			return fmt.Errorf("%s: want an object, found %v", at(i+1), each)
 		}
-		kind, version := single, version
-		if k, ok := item["kind"].(string); ok {
-			kind = k
+		// items of a typed list do not repeat their kind
+		if item["kind"] == nil {
+			item["kind"] = single
 		}
-		if v, ok := item["apiVersion"].(string); ok {
-			version = v
+		if item["apiVersion"] == nil {
+			item["apiVersion"] = version
 		}
-		if err := g.take(item, kind, version, fmt.Sprintf("%s:%d", name, line(i)), name); err != nil {
+		if err := g.take(item, at(i+1), name); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-var kindNames = map[string]Kind{
-	"Node": Nodes, "Pod": Pods, "ConfigMap": ConfigMaps, "Namespace": Namespaces, "ResourceQuota": Quotas, "Secret": Secrets, "apps/DaemonSet": DaemonSets,
-	"node.k8s.io/RuntimeClass": RuntimeClasses, "apiextensions.k8s.io/CustomResourceDefinition": CRDs, "nvidia.com/ClusterPolicy": ClusterPolicies,
-	"nvidia.com/NVIDIADriver": NVIDIADrivers, "nvidia.com/GPUCluster": GPUClusters, "helm.toolkit.fluxcd.io/HelmRelease": HelmReleases,
-	"argoproj.io/Application": Applications, "nfd.k8s-sigs.io/NodeFeature": NodeFeatures, "Event": Events, "events.k8s.io/Event": Events,
-}
-
-func kindOf(apiVersion, kind string) (Kind, bool) {
-	if group, _, found := strings.Cut(apiVersion, "/"); found {
-		kind = group + "/" + kind
-	}
-	k, known := kindNames[kind]
-	return k, known
-}
-
 // take puts an object into its list.
-func (g *gathering) take(object map[string]any, kind, version, at, file string) error {
-	k, known := kindOf(version, kind)
-	if !known {
-		return nil
-	}
+func (g *gathering) take(object map[string]any, at, file string) error {
 	u := unstructured.Unstructured{Object: object}
+	k, known := kindOf(u.GetAPIVersion(), u.GetKind())
 	key := string(k) + " " + u.GetNamespace() + "/" + u.GetName()
-	if g.seen[key] {
+	if !known || g.seen[key] {
 		return nil
 	}
 	g.seen[key] = true
@@ -362,84 +329,19 @@ func (g *gathering) take(object map[string]any, kind, version, at, file string) 
 		g.files[k] = file
 	}
 	g.times(object)
-	s := g.state
-	if k == CRDs {
-		s.CRDs = append(s.CRDs, u.GetName())
-		return nil
-	}
 	data, err := json.Marshal(object)
 	if err != nil {
 		return fmt.Errorf("%s: %w", at, err)
 	}
-	switch k {
-	case Nodes:
-		err = add(&s.Nodes, data, g.trim.node)
-	case Pods:
-		// what is kept is known when all files are read
-		err = add(&s.Pods, data, func(*corev1.Pod) bool { return true })
-	case DaemonSets:
-		err = add(&s.DaemonSets, data, g.trim.daemonSet)
-	case ConfigMaps:
-		err = add(&s.ConfigMaps, data, g.trim.configMap)
-	case Namespaces:
-		err = add(&s.Namespaces, data, func(o *corev1.Namespace) bool { g.trim.meta(&o.ObjectMeta); return true })
-	case Quotas:
-		err = add(&s.Quotas, data, func(o *corev1.ResourceQuota) bool { g.trim.meta(&o.ObjectMeta); return true })
-	case Secrets:
-		err = add(&s.Secrets, data, func(o *corev1.Secret) bool { g.trim.meta(&o.ObjectMeta); return true })
-	case Events:
-		err = add(&s.Events, data, g.trim.event)
-	case RuntimeClasses:
-		err = add(&s.RuntimeClasses, data, func(o *nodev1.RuntimeClass) bool { g.trim.meta(&o.ObjectMeta); return true })
-	default:
-		list := g.custom(k)
-		// numbers as the API server's client has them
-		err = u.UnmarshalJSON(withKind(data, object, kind, version))
-		*list = append(*list, u)
-	}
+	o, err := lists[k].decode(data)
 	if err != nil {
-		return fmt.Errorf("%s: %s: %w", at, kind, err)
+		return fmt.Errorf("%s: %s: %w", at, u.GetKind(), err)
 	}
-	return nil
-}
-
-// withKind writes an object of a typed list, whose items do not repeat their kind.
-func withKind(data []byte, object map[string]any, kind, version string) []byte {
-	if object["kind"] != nil && object["apiVersion"] != nil {
-		return data
+	trim := g.trim
+	if k == Pods {
+		trim = nil // what is kept is known when all files are read
 	}
-	object["kind"], object["apiVersion"] = kind, version
-	if whole, err := json.Marshal(object); err == nil {
-		return whole
-	}
-	return data
-}
-
-func (g *gathering) custom(k Kind) *[]unstructured.Unstructured {
-	s := g.state
-	switch k {
-	case ClusterPolicies:
-		return &s.ClusterPolicies
-	case NVIDIADrivers:
-		return &s.NVIDIADrivers
-	case GPUClusters:
-		return &s.GPUClusters
-	case HelmReleases:
-		return &s.HelmReleases
-	case Applications:
-		return &s.Applications
-	}
-	return &s.NodeFeatures
-}
-
-func add[T any](list *[]T, data []byte, keep func(*T) bool) error {
-	var object T
-	if err := json.Unmarshal(data, &object); err != nil {
-		return err
-	}
-	if keep(&object) {
-		*list = append(*list, object)
-	}
+	lists[k].take(g.state, trim, o)
 	return nil
 }
 

@@ -11,12 +11,9 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
-	nodev1 "k8s.io/api/node/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
@@ -36,124 +33,10 @@ const (
 	defaultNamespace = "gpu-operator"
 )
 
-// A list is how one kind is listed.
-type list struct {
-	path       string // of the whole cluster, or with %s for the operator's namespace; %v is the version
-	versions   []string
-	limit      int
-	parameters map[string]string
-	// accept is what the server is requested to answer with; empty for the client's own.
-	accept string
-	// page returns where a page is decoded to, and what takes it into the state.
-	page func(*State, *trimmer) (runtime.Object, func())
-	slot
-}
-
-// A slot is the state's list of one kind.
-type slot struct {
-	known func(*State) bool // the list is not nil
-	reset func(*State)      // makes it empty and not nil
-	drop  func(*State)      // makes it nil
-}
-
-func slotOf[T any](field func(*State) *[]T) slot {
-	return slot{
-		known: func(s *State) bool { return *field(s) != nil },
-		reset: func(s *State) { *field(s) = []T{} },
-		drop:  func(s *State) { *field(s) = nil },
-	}
-}
-
-func builtIn[T, L any](path string, field func(*State) *[]T, items func(*L) []T, trim func(*trimmer, *T) bool) list {
-	l := list{path: path, limit: pageSize, slot: slotOf(field)}
-	l.page = func(s *State, t *trimmer) (runtime.Object, func()) {
-		into := new(L)
-		return any(into).(runtime.Object), func() {
-			all := items(into)
-			for i := range all {
-				if trim(t, &all[i]) {
-					*field(s) = append(*field(s), all[i])
-				}
-			}
-		}
-	}
-	return l
-}
-
-func custom(group, plural string, field func(*State) *[]unstructured.Unstructured, trim func(*trimmer, *unstructured.Unstructured), versions ...string) list {
-	return list{path: "/apis/" + group + "/%v/" + plural, versions: versions, limit: pageSize, accept: runtime.ContentTypeJSON, slot: slotOf(field),
-		page: func(s *State, t *trimmer) (runtime.Object, func()) {
-			into := &unstructured.UnstructuredList{}
-			return into, func() {
-				for i := range into.Items {
-					trim(t, &into.Items[i])
-				}
-				*field(s) = append(*field(s), into.Items...)
-			}
-		}}
-}
-
-func (l list) of(limit int, parameters map[string]string) list {
-	l.limit, l.parameters = limit, parameters
-	return l
-}
-
-var lists = map[Kind]list{
-	Nodes: builtIn("/api/v1/nodes", func(s *State) *[]corev1.Node { return &s.Nodes },
-		func(l *corev1.NodeList) []corev1.Node { return l.Items }, (*trimmer).node),
-	Pods: builtIn("/api/v1/pods", func(s *State) *[]corev1.Pod { return &s.Pods },
-		func(l *corev1.PodList) []corev1.Pod { return l.Items }, (*trimmer).pod),
-	DaemonSets: builtIn("/apis/apps/v1/daemonsets", func(s *State) *[]appsv1.DaemonSet { return &s.DaemonSets },
-		func(l *appsv1.DaemonSetList) []appsv1.DaemonSet { return l.Items }, (*trimmer).daemonSet),
-	ConfigMaps: builtIn("/api/v1/namespaces/%s/configmaps", func(s *State) *[]corev1.ConfigMap { return &s.ConfigMaps },
-		func(l *corev1.ConfigMapList) []corev1.ConfigMap { return l.Items }, (*trimmer).configMap),
-	Namespaces: builtIn("/api/v1/namespaces", func(s *State) *[]corev1.Namespace { return &s.Namespaces },
-		func(l *corev1.NamespaceList) []corev1.Namespace { return l.Items },
-		func(t *trimmer, o *corev1.Namespace) bool { t.meta(&o.ObjectMeta); return true }),
-	Quotas: builtIn("/api/v1/namespaces/%s/resourcequotas", func(s *State) *[]corev1.ResourceQuota { return &s.Quotas },
-		func(l *corev1.ResourceQuotaList) []corev1.ResourceQuota { return l.Items },
-		func(t *trimmer, o *corev1.ResourceQuota) bool { t.meta(&o.ObjectMeta); return true }),
-	Secrets: builtIn("/api/v1/namespaces/%s/secrets", func(s *State) *[]corev1.Secret { return &s.Secrets },
-		func(l *corev1.SecretList) []corev1.Secret { return l.Items },
-		func(t *trimmer, o *corev1.Secret) bool { t.meta(&o.ObjectMeta); return true }).
-		of(largePage, map[string]string{"labelSelector": "owner=helm"}),
-	RuntimeClasses: builtIn("/apis/node.k8s.io/v1/runtimeclasses", func(s *State) *[]nodev1.RuntimeClass { return &s.RuntimeClasses },
-		func(l *nodev1.RuntimeClassList) []nodev1.RuntimeClass { return l.Items },
-		func(t *trimmer, o *nodev1.RuntimeClass) bool { t.meta(&o.ObjectMeta); return true }),
-	Events: builtIn("/api/v1/namespaces/%s/events", func(s *State) *[]corev1.Event { return &s.Events },
-		func(l *corev1.EventList) []corev1.Event { return l.Items }, (*trimmer).event).
-		of(pageSize, map[string]string{"fieldSelector": "type=Warning"}),
-	CRDs: {
-		path: "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", limit: pageSize,
-		// the names alone: a definition is up to a MiB
-		accept: "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
-		slot:   slotOf(func(s *State) *[]string { return &s.CRDs }),
-		page: func(s *State, _ *trimmer) (runtime.Object, func()) {
-			into := &unstructured.UnstructuredList{}
-			return into, func() {
-				for _, item := range into.Items {
-					s.CRDs = append(s.CRDs, item.GetName())
-				}
-			}
-		},
-	},
-	ClusterPolicies: custom("nvidia.com", "clusterpolicies", func(s *State) *[]unstructured.Unstructured { return &s.ClusterPolicies }, (*trimmer).custom, "v1"),
-	NVIDIADrivers:   custom("nvidia.com", "nvidiadrivers", func(s *State) *[]unstructured.Unstructured { return &s.NVIDIADrivers }, (*trimmer).custom, "v1alpha1"),
-	GPUClusters:     custom("nvidia.com", "gpuclusters", func(s *State) *[]unstructured.Unstructured { return &s.GPUClusters }, (*trimmer).custom, "v1alpha1"),
-	HelmReleases: custom("helm.toolkit.fluxcd.io", "helmreleases", func(s *State) *[]unstructured.Unstructured { return &s.HelmReleases }, (*trimmer).custom,
-		"v2", "v2beta2", "v2beta1"),
-	Applications: custom("argoproj.io", "applications", func(s *State) *[]unstructured.Unstructured { return &s.Applications }, (*trimmer).custom, "v1alpha1"),
-	NodeFeatures: custom("nfd.k8s-sigs.io", "nodefeatures", func(s *State) *[]unstructured.Unstructured { return &s.NodeFeatures }, (*trimmer).nodeFeature, "v1alpha1").
-		of(largePage, nil),
-}
-
 func (s *State) holds(k Kind) bool {
 	l, known := lists[k]
 	return known && l.known(s)
 }
-
-// namespaced reports whether a kind is read of the operator's namespace alone.
-func (l list) namespaced() bool { return strings.Contains(l.path, "/%s/") }
 
 // Read lists the kinds, each once, in pages. The lists of different kinds are not of one instant. A
 // kind that may not be listed, is not served, or whose list broke off is nil and a row of Missing.
@@ -283,14 +166,14 @@ func (c *Client) list(ctx context.Context, l list, namespace string, s *State, t
 			if err := gone(); err != nil {
 				return err
 			}
-			object, take := l.page(s, t)
+			object := l.empty.DeepCopyObject()
 			if err = c.page(ctx, l, served, namespace, token, object); err != nil {
 				break
 			}
-			take()
+			err = meta.EachListItem(object, func(o runtime.Object) error { l.take(s, t, o); return nil })
 			about, isList := object.(metav1.ListInterface)
-			if !isList {
-				return fmt.Errorf("%T is no list", object)
+			if err != nil || !isList {
+				return fmt.Errorf("%T is no list: %w", object, err)
 			}
 			if token = about.GetContinue(); token == "" {
 				return nil

@@ -7,7 +7,6 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	nodev1 "k8s.io/api/node/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
@@ -32,14 +31,12 @@ const (
 	Namespaces      Kind = "namespaces"
 	Quotas          Kind = "resourcequotas"
 	Secrets         Kind = "secrets" // of Helm's releases only, by label
-	RuntimeClasses  Kind = "runtimeclasses.node.k8s.io"
 	CRDs            Kind = "customresourcedefinitions.apiextensions.k8s.io"
 	ClusterPolicies Kind = "clusterpolicies.nvidia.com"
 	NVIDIADrivers   Kind = "nvidiadrivers.nvidia.com"
 	GPUClusters     Kind = "gpuclusters.nvidia.com"
 	HelmReleases    Kind = "helmreleases.helm.toolkit.fluxcd.io"
 	Applications    Kind = "applications.argoproj.io"
-	NodeFeatures    Kind = "nodefeatures.nfd.k8s-sigs.io"
 	Events          Kind = "events" // warnings of the operator's namespace
 )
 
@@ -107,14 +104,12 @@ type State struct {
 	Namespaces      []corev1.Namespace
 	Quotas          []corev1.ResourceQuota
 	Secrets         []corev1.Secret
-	RuntimeClasses  []nodev1.RuntimeClass
 	CRDs            []string
 	ClusterPolicies []unstructured.Unstructured
 	NVIDIADrivers   []unstructured.Unstructured
 	GPUClusters     []unstructured.Unstructured
 	HelmReleases    []unstructured.Unstructured
 	Applications    []unstructured.Unstructured
-	NodeFeatures    []unstructured.Unstructured
 	// Events are the warnings about objects of Namespace, in no order. The API server forgets them after an
 	// hour by default.
 	Events []corev1.Event

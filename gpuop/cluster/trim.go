@@ -7,7 +7,6 @@ import (
 	"sync"
 	"unique"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -45,10 +44,14 @@ func (t *trimmer) learn(s *State) {
 }
 
 // meta trims what all objects have.
-func (t *trimmer) meta(m *metav1.ObjectMeta) {
-	if !t.managed {
-		m.ManagedFields = nil
-		delete(m.Annotations, lastApplied)
+func (t *trimmer) meta(m metav1.Object) {
+	if t.managed {
+		return
+	}
+	m.SetManagedFields(nil)
+	if notes := m.GetAnnotations(); notes[lastApplied] != "" {
+		delete(notes, lastApplied)
+		m.SetAnnotations(notes)
 	}
 }
 
@@ -131,11 +134,9 @@ func (t *trimmer) event(e *corev1.Event) bool {
 	return true
 }
 
-func (t *trimmer) daemonSet(d *appsv1.DaemonSet) bool { t.meta(&d.ObjectMeta); return true }
-
 func (t *trimmer) configMap(c *corev1.ConfigMap) bool {
 	dated := writers(c.ManagedFields, nil)
-	t.meta(&c.ObjectMeta)
+	t.meta(c)
 	if !t.managed {
 		c.ManagedFields = dated
 	}
@@ -143,21 +144,11 @@ func (t *trimmer) configMap(c *corev1.ConfigMap) bool {
 	return true
 }
 
-func (t *trimmer) custom(u *unstructured.Unstructured) {
-	if !t.managed {
-		unstructured.RemoveNestedField(u.Object, "metadata", "managedFields")
-		unstructured.RemoveNestedField(u.Object, "metadata", "annotations", lastApplied)
-	}
-}
-
-// nodeFeature keeps the labels: the features themselves are about 50 KiB for each node.
-func (t *trimmer) nodeFeature(u *unstructured.Unstructured) {
-	t.custom(u)
-	unstructured.RemoveNestedField(u.Object, "spec", "features")
-}
-
-// pod trims a pod, and reports whether it is kept.
+// pod trims a pod, and reports whether it is kept. A nil trimmer keeps all as they are.
 func (t *trimmer) pod(p *corev1.Pod) bool {
+	if t == nil {
+		return true
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.keeps(p) {

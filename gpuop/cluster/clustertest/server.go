@@ -225,8 +225,8 @@ func (s *Server) list(w http.ResponseWriter, path string, metadata map[string]an
 
 var kinds = map[string]string{
 	"nodes": "Node", "pods": "Pod", "daemonsets": "DaemonSet", "configmaps": "ConfigMap", "namespaces": "Namespace", "resourcequotas": "ResourceQuota",
-	"secrets": "Secret", "runtimeclasses": "RuntimeClass", "customresourcedefinitions": "CustomResourceDefinition", "clusterpolicies": "ClusterPolicy",
-	"nvidiadrivers": "NVIDIADriver", "gpuclusters": "GPUCluster", "helmreleases": "HelmRelease", "applications": "Application", "nodefeatures": "NodeFeature", "events": "Event",
+	"secrets": "Secret", "customresourcedefinitions": "CustomResourceDefinition", "clusterpolicies": "ClusterPolicy",
+	"nvidiadrivers": "NVIDIADriver", "gpuclusters": "GPUCluster", "helmreleases": "HelmRelease", "applications": "Application", "events": "Event",
 }
 
 func typeOf(path string) (kind, version string) {
@@ -240,7 +240,7 @@ func typeOf(path string) (kind, version string) {
 
 // builtIn reports whether every API server serves the path.
 func builtIn(path string) bool {
-	for _, prefix := range []string{"/api/v1/", "/apis/apps/", "/apis/node.k8s.io/", "/apis/apiextensions.k8s.io/"} {
+	for _, prefix := range []string{"/api/v1/", "/apis/apps/", "/apis/apiextensions.k8s.io/"} {
 		if strings.HasPrefix(path, prefix) {
 			return true
 		}

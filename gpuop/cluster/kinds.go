@@ -1,0 +1,155 @@
+package cluster
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// A list is how one kind is listed by an API server, found in a folder, and kept in a State.
+type list struct {
+	// kind is the objects' own, with its group: "nvidia.com/ClusterPolicy".
+	kind string
+	// files are the names of files that hold the kind, without endings. The first are those of
+	// must-gather.sh (gpu-operator hack/must-gather.sh).
+	files      string
+	path       string // of the whole cluster, or with %s for the operator's namespace; %v is the version
+	versions   []string
+	limit      int
+	parameters map[string]string
+	accept     string         // what the server is requested to answer with; empty for the client's own
+	empty      runtime.Object // a page without items
+
+	// decode reads an object that is JSON; take trims one and adds it to the state.
+	decode func([]byte) (runtime.Object, error)
+	take   func(*State, *trimmer, runtime.Object)
+	known  func(*State) bool // the state's list is not nil
+	reset  func(*State)      // makes it empty and not nil
+	drop   func(*State)      // makes it nil
+}
+
+// listOf is the list of a kind whose objects are of type T and are kept as K.
+func listOf[T, K any](
+	kind, files, path string, empty runtime.Object, field func(*State) *[]K, keep func(*trimmer, *T) (K, bool),
+) list {
+	return list{
+		kind: kind, files: files, path: path, limit: pageSize, empty: empty,
+		decode: func(data []byte) (runtime.Object, error) {
+			object := new(T)
+			err := json.Unmarshal(data, object)
+			return any(object).(runtime.Object), err
+		},
+		take: func(s *State, t *trimmer, o runtime.Object) {
+			if kept, ok := keep(t, any(o).(*T)); ok {
+				*field(s) = append(*field(s), kept)
+			}
+		},
+		known: func(s *State) bool { return *field(s) != nil },
+		reset: func(s *State) { *field(s) = []K{} },
+		drop:  func(s *State) { *field(s) = nil },
+	}
+}
+
+// builtIn is the list of a kind that every API server has.
+func builtIn[T any](
+	kind, files, path string, empty runtime.Object, field func(*State) *[]T, trim func(*trimmer, *T) bool,
+) list {
+	return listOf(kind, files, path, empty, field, func(t *trimmer, o *T) (T, bool) {
+		keep := trim(t, o)
+		return *o, keep
+	})
+}
+
+// object trims an object that is kept whole.
+func object[T any, P interface {
+	*T
+	metav1.Object
+}](t *trimmer, o *T) bool {
+	t.meta(P(o))
+	return true
+}
+
+// custom is the list of a custom resource.
+func custom(kind, files, plural string, field func(*State) *[]unstructured.Unstructured, versions ...string) list {
+	group, _, _ := strings.Cut(kind, "/")
+	l := builtIn(kind, files, "/apis/"+group+"/%v/"+plural, &unstructured.UnstructuredList{}, field, object[unstructured.Unstructured])
+	l.versions, l.accept = versions, runtime.ContentTypeJSON
+	return l
+}
+
+var lists = func() map[Kind]list {
+	all := map[Kind]list{
+		Nodes: builtIn("Node", "gpu_nodes nodes node", "/api/v1/nodes", &corev1.NodeList{},
+			func(s *State) *[]corev1.Node { return &s.Nodes }, (*trimmer).node),
+		Pods: builtIn("Pod", "gpu_operand_pods gpu_operator_pod pods pod", "/api/v1/pods", &corev1.PodList{},
+			func(s *State) *[]corev1.Pod { return &s.Pods }, (*trimmer).pod),
+		DaemonSets: builtIn("apps/DaemonSet", "gpu_operand_ds daemonsets ds", "/apis/apps/v1/daemonsets", &appsv1.DaemonSetList{},
+			func(s *State) *[]appsv1.DaemonSet { return &s.DaemonSets }, object[appsv1.DaemonSet]),
+		ConfigMaps: builtIn("ConfigMap", "configmaps cm", "/api/v1/namespaces/%s/configmaps", &corev1.ConfigMapList{},
+			func(s *State) *[]corev1.ConfigMap { return &s.ConfigMaps }, (*trimmer).configMap),
+		Namespaces: builtIn("Namespace", "namespaces ns", "/api/v1/namespaces", &corev1.NamespaceList{},
+			func(s *State) *[]corev1.Namespace { return &s.Namespaces }, object[corev1.Namespace]),
+		Quotas: builtIn("ResourceQuota", "resourcequotas quotas", "/api/v1/namespaces/%s/resourcequotas", &corev1.ResourceQuotaList{},
+			func(s *State) *[]corev1.ResourceQuota { return &s.Quotas }, object[corev1.ResourceQuota]),
+		Secrets: builtIn("Secret", "secrets", "/api/v1/namespaces/%s/secrets", &corev1.SecretList{},
+			func(s *State) *[]corev1.Secret { return &s.Secrets }, object[corev1.Secret]),
+		Events: builtIn("Event", "events event", "/api/v1/namespaces/%s/events", &corev1.EventList{},
+			func(s *State) *[]corev1.Event { return &s.Events }, (*trimmer).event),
+		CRDs: listOf("apiextensions.k8s.io/CustomResourceDefinition", "crds customresourcedefinitions",
+			"/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &unstructured.UnstructuredList{},
+			func(s *State) *[]string { return &s.CRDs },
+			func(_ *trimmer, o *unstructured.Unstructured) (string, bool) { return o.GetName(), true }),
+		ClusterPolicies: custom("nvidia.com/ClusterPolicy", "cluster_policy clusterpolicies clusterpolicy", "clusterpolicies",
+			func(s *State) *[]unstructured.Unstructured { return &s.ClusterPolicies }, "v1"),
+		NVIDIADrivers: custom("nvidia.com/NVIDIADriver", "nvidiadrivers", "nvidiadrivers",
+			func(s *State) *[]unstructured.Unstructured { return &s.NVIDIADrivers }, "v1alpha1"),
+		GPUClusters: custom("nvidia.com/GPUCluster", "gpuclusters", "gpuclusters",
+			func(s *State) *[]unstructured.Unstructured { return &s.GPUClusters }, "v1alpha1"),
+		HelmReleases: custom("helm.toolkit.fluxcd.io/HelmRelease", "helmreleases", "helmreleases",
+			func(s *State) *[]unstructured.Unstructured { return &s.HelmReleases }, "v2", "v2beta2", "v2beta1"),
+		Applications: custom("argoproj.io/Application", "applications", "applications",
+			func(s *State) *[]unstructured.Unstructured { return &s.Applications }, "v1alpha1"),
+	}
+	change := func(k Kind, change func(*list)) {
+		l := all[k]
+		change(&l)
+		all[k] = l
+	}
+	// the names alone: a definition is up to a MiB
+	change(CRDs, func(l *list) { l.accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1" })
+	change(Secrets, func(l *list) { l.limit, l.parameters = largePage, map[string]string{"labelSelector": "owner=helm"} })
+	change(Events, func(l *list) { l.parameters = map[string]string{"fieldSelector": "type=Warning"} })
+	return all
+}()
+
+// kindOf returns the kind of an object by what it says of itself.
+func kindOf(apiVersion, kind string) (Kind, bool) {
+	group, _, found := strings.Cut(apiVersion, "/")
+	if found && group != "events.k8s.io" {
+		kind = group + "/" + kind
+	}
+	return find(func(l list) bool { return l.kind == kind })
+}
+
+// kindIn returns the kind that the name of a file says.
+func kindIn(file string) (Kind, bool) {
+	return find(func(l list) bool { return slices.Contains(strings.Fields(l.files), file) })
+}
+
+func find(is func(list) bool) (Kind, bool) {
+	for k, l := range lists {
+		if is(l) {
+			return k, true
+		}
+	}
+	return "", false
+}
+
+// namespaced reports whether a kind is read of the operator's namespace alone.
+func (l list) namespaced() bool { return strings.Contains(l.path, "/%s/") }
