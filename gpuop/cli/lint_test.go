@@ -168,6 +168,10 @@ func TestColourOnATerminalAlone(t *testing.T) {
 	if written := content(t, path); strings.Contains(written, "\x1b[") || !strings.Contains(written, "drivr") || out.Len() > 0 {
 		t.Errorf("--out: %q, standard output %q", written, out.String())
 	}
+	// it may hold what a script holds
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("--out: mode %v, %v", info.Mode(), err)
+	}
 }
 
 func TestKubectlPlugin(t *testing.T) {

@@ -75,7 +75,7 @@ func (e *env) answer(a answer) error {
 		}
 	} else if err := e.notAnInput(); err != nil {
 		return err
-	} else if err := os.WriteFile(e.outPath, out.Bytes(), 0o644); err != nil {
+	} else if err := os.WriteFile(e.outPath, out.Bytes(), 0o600); err != nil {
 		return err
 	}
 	if severity, never := e.failSeverity(); !never && (a.Fail || a.Report.AtLeast(severity)) {

@@ -57,7 +57,7 @@ func TestText(t *testing.T) {
 	if strings.Contains(plain.String(), "\x1b") || !strings.Contains(colour.String(), "\x1b[31merror\x1b[0m") {
 		t.Error("colour where none is wanted, or none where it is")
 	}
-	r = finding.Report{Findings: []finding.Finding{{ID: "x", Subject: "a\x1b[31mb", Reason: "c\nd"}}}
+	r = finding.Report{Findings: []finding.Finding{{ID: "x", File: "f\x1b[2J.yaml", Subject: "a\x1b[31mb", Reason: "c\nd"}}}
 	plain.Reset()
 	if err := r.WriteText(&plain, finding.Style{}); err != nil || strings.Contains(plain.String(), "\x1b") {
 		t.Errorf("an input's escape sequence reaches the terminal: %q", plain.String())

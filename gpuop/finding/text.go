@@ -58,7 +58,7 @@ func (r *Report) WriteText(w io.Writer, style Style) error {
 				out.WriteByte('\n')
 			}
 			if f.File != "" {
-				fmt.Fprintln(out, style.Bold(f.File))
+				fmt.Fprintln(out, style.Bold(OneLine(f.File)))
 			}
 		}
 		f.writeText(out, style, lines[f.File] > 1)

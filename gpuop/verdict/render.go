@@ -22,7 +22,7 @@ func (t *Tree) WriteText(w io.Writer, style finding.Style, verbose bool) error {
 		fmt.Fprintf(out, "%s %s\n\n", style.Bold("start here:"), finding.OneLine(v))
 	}
 	for _, b := range t.branches() {
-		fmt.Fprintln(out, style.Bold(b.heading()))
+		fmt.Fprintln(out, style.Bold(finding.OneLine(b.heading())))
 		ok := 0
 		for _, v := range b.rows {
 			if v.State == OK && !verbose {
@@ -115,7 +115,7 @@ func (t *Tree) writeRow(out io.Writer, style finding.Style, v Verdict) {
 		}
 	}
 	if v.Nodes != "" {
-		for _, line := range finding.Fold("on "+v.Nodes, finding.TextWidth-10) {
+		for _, line := range finding.Fold(finding.OneLine("on "+v.Nodes), finding.TextWidth-10) {
 			fmt.Fprintf(out, "          %s\n", line)
 		}
 	}

@@ -58,6 +58,17 @@ gpu-0000, gpu-0001 and 4997 more nodes
 	}
 }
 
+// A name of the input writes no control character to the terminal.
+func TestHeadingsAreClean(t *testing.T) {
+	tr := verdict.Tree{Verdicts: []verdict.Verdict{
+		{State: verdict.Failed, Node: "gpu\x1b[2J", Subject: "a", Reason: "b"}, {State: verdict.Failed, Nodes: "gpu-1, gpu\x1b[2J", Subject: "a", Reason: "b"},
+	}}
+	var out bytes.Buffer
+	if err := tr.WriteText(&out, finding.Style{}, false); err != nil || strings.Contains(out.String(), "\x1b") {
+		t.Errorf("%q, %v", out.String(), err)
+	}
+}
+
 func TestReportLeavesOutWhatIsAsIntended(t *testing.T) {
 	tr := tree()
 	tr.Sort()
