@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/charttest"
 )
 
 func TestOutIsNoInput(t *testing.T) {
@@ -45,12 +44,20 @@ func TestDowngradeOnTheCommandLine(t *testing.T) {
 	}
 }
 
-// A list of images is for a copying tool: that of another release is none.
-func TestImagesOfAReleaseThatIsNotKnown(t *testing.T) {
+// An answer for another release is none: nothing is listed or written.
+func TestReleasesThatAreNotKnown(t *testing.T) {
 	for _, release := range []string{"v26.11.0", "v25.4.0", "v25.4"} {
-		code, out, errOut := call("", "images", "--version", release)
-		if code != 2 || out != "" || !strings.Contains(errOut, release) || !strings.Contains(errOut, "--chart") {
-			t.Errorf("%s: exit %d, %q, %q", release, code, out, errOut)
+		for _, args := range [][]string{
+			{"images"}, {"values", "gen", "generic"}, {"share", "gen", "any=time-slicing:4"}, {"mig", "gen", "--gpu", "A100-40GB", "1g.5gb=7"},
+			{"values", "migrate", "-", "--from", "v25.3", "--to", release},
+		} {
+			if args[0] != "values" || args[1] != "migrate" {
+				args = append(args, "--version", release)
+			}
+			code, out, errOut := call("mig: {strategy: mixed}\n", args...)
+			if code != 2 || out != "" || !strings.Contains(errOut, release) || !strings.Contains(errOut, "--chart") {
+				t.Errorf("%s: exit %d, %q, %q", args, code, out, errOut)
+			}
 		}
 	}
 }
@@ -108,24 +115,5 @@ func TestChartTeachesARelease(t *testing.T) {
 	}
 	if code, out, _ = call("driver: {brandNw: 1}\n", "lint", "-", "--chart", dir); code != 1 || !strings.Contains(out, "write driver.brandNew") {
 		t.Errorf("a slip in a taught release: exit %d, %s", code, out)
-	}
-	got := filepath.Join(t.TempDir(), "got.yaml")
-	if err := os.WriteFile(got, []byte("driver: {enabled: true, brandNew: 0}\noperator: {}\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if code, _, errOut := call(values, "lint", "-", "--chart", got); code != 2 || !strings.Contains(errOut, "@RELEASE") {
-		t.Errorf("values without a release: exit %d, %s", code, errOut)
-	}
-	if code, out, _ = call(values, "lint", "-", "--chart", got+"@v27.1.0"); code != 0 || !strings.Contains(out, "no findings") {
-		t.Errorf("values of an installed release: exit %d, %s", code, out)
-	}
-}
-
-// What helm get manifest prints of a real release teaches it.
-func TestManifestTeachesARelease(t *testing.T) {
-	manifest := filepath.Join(charttest.Data(t), "v26.7.0", "rendered-defaults.yaml")
-	code, out, errOut := call("mig: {strategy: mixed}\n", "lint", "-", "--chart", manifest)
-	if code != 0 || !strings.Contains(out, "v26.7.0") {
-		t.Errorf("exit %d, %s%s", code, out, errOut)
 	}
 }

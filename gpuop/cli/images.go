@@ -6,7 +6,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/images"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/lint"
@@ -36,12 +35,9 @@ driver has an image for each operating system of the nodes (--os), and when it i
 			return nil
 		},
 		RunE: func(_ *cobra.Command, args []string) error {
-			v, exact, err := e.table.Resolve(version)
+			v, err := e.release(version)
 			if err != nil {
 				return err
-			}
-			if !exact {
-				return fmt.Errorf("%w %q: the list would be that of %s; --chart teaches gpuop a release", chart.ErrVersion, version, v)
 			}
 			var data []byte
 			name := ""

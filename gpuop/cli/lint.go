@@ -148,8 +148,7 @@ func (e *env) unjudged(o *lintFlags, result *lint.Result, script string, answere
 	}
 	err := fmt.Errorf("%w: nothing in %s was judged; gpuop lint --help says what it reads", errNothing, strings.Join(inputs, ", "))
 	others := finding.Report{Findings: slices.DeleteFunc(slices.Clone(result.Report.Findings), func(f finding.Finding) bool { return unread[f.File] })}
-	severity, never := e.failSeverity()
-	if never || !others.AtLeast(severity) {
+	if !e.fails(&others, false) {
 		return err
 	}
 	fmt.Fprintf(e.Err, "note: %s\n", strings.TrimPrefix(err.Error(), errNothing.Error()+": "))

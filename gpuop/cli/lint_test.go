@@ -67,7 +67,7 @@ func TestLintTranscripts(t *testing.T) {
 			{"lint", "--version", "v26.7", "--set", "cdi.default=true", "--taint", "dedicated=gpu:NoSchedule"},
 			{"lint", input("timeslicing.yaml"), input("mig.yaml"), input("node.json")},
 			{"lint", input("copied.yaml")},
-			{"lint", "--fail-on", "error", "--set", "dcgm.version=4.5.0"},
+			{"lint", "--fail-on", "warn", "--set", "dcgm.version=4.5.0"},
 			{"lint", "--fail-on", "never", "--set", "drivr=1"},
 		},
 		"usage.txt": {
@@ -119,8 +119,8 @@ func TestExitCodes(t *testing.T) {
 	}{
 		{"clean", []string{"lint", "--set", "driver.enabled=false"}, 0},
 		{"an error", []string{"lint", "--set", "drivr.enabled=false"}, 1},
-		{"a warning", []string{"lint", "--set", "dcgm.version=4.5.0"}, 1},
-		{"a warning, --fail-on error", []string{"lint", "--fail-on", "error", "--set", "dcgm.version=4.5.0"}, 0},
+		{"a warning", []string{"lint", "--set", "dcgm.version=4.5.0"}, 0},
+		{"a warning, --fail-on warn", []string{"lint", "--fail-on", "warn", "--set", "dcgm.version=4.5.0"}, 1},
 		{"a note, --fail-on info", []string{"lint", "--fail-on", "info", "--version", "v1.11.0", "--set", "operator.defaultRuntime=crio"}, 1},
 		{"a note", []string{"lint", "--version", "v1.11.0", "--set", "operator.defaultRuntime=crio"}, 0},
 		{"never", []string{"lint", "--fail-on", "never", "--set", "drivr=1"}, 0},

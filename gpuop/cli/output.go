@@ -27,7 +27,7 @@ func (e *env) check() error {
 	if !slices.Contains(formats, e.format) {
 		return fmt.Errorf("%w: unknown output format %q, want %s", errUsage, e.format, strings.Join(formats, ", "))
 	}
-	if e.failOn != "never" {
+	if e.failOn != "" && e.failOn != "never" {
 		var s finding.Severity
 		if err := s.UnmarshalText([]byte(e.failOn)); err != nil {
 			return fmt.Errorf("%w: --fail-on: %w, or never", errUsage, err)
@@ -78,7 +78,7 @@ func (e *env) answer(a answer) error {
 	} else if err := os.WriteFile(e.outPath, out.Bytes(), 0o600); err != nil {
 		return err
 	}
-	if severity, never := e.failSeverity(); !never && (a.Fail || a.Report.AtLeast(severity)) {
+	if a.Fail && e.failOn != "never" || e.fails(&a.Report, a.Tree != nil) {
 		return errFindings
 	}
 	return nil

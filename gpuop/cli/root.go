@@ -134,8 +134,8 @@ Exit codes: 0 as intended, or nothing at or above --fail-on; 1 findings or rows 
 	flags := root.PersistentFlags()
 	flags.StringVarP(&e.format, "output", "o", "text", "output `format`: text, json or sarif")
 	flags.StringVar(&e.outPath, "out", "", "write to this `file` instead of standard output")
-	flags.StringArrayVar(&e.charts, "chart", nil, "learn a release from a chart: a `folder`, archive or OCI layout, or the output of helm get manifest, or of helm get values -a as FILE@RELEASE; may be repeated")
-	flags.StringVar(&e.failOn, "fail-on", "warn", "lowest `severity` that makes the exit code 1: error, warn, info or never")
+	flags.StringArrayVar(&e.charts, "chart", nil, "learn a release from its chart: a `folder`, or the archive that helm pull writes; may be repeated")
+	flags.StringVar(&e.failOn, "fail-on", "", "lowest `severity` that makes the exit code 1: error, warn, info or never (default error, and warn for rows of a cluster or node)")
 	root.AddGroup(&cobra.Group{ID: "offline", Title: "Before anything is applied:"}, &cobra.Group{ID: "running", Title: "On what runs:"})
 	add := func(group string, commands ...*cobra.Command) {
 		for _, c := range commands {
@@ -153,18 +153,9 @@ Exit codes: 0 as intended, or nothing at or above --fail-on; 1 findings or rows 
 func (e *env) learn() error {
 	e.table = chart.Load()
 	for _, name := range e.charts {
-		path, named, _ := cutLast(name, "@")
-		r, err := release.Open(path)
+		r, err := release.Open(name)
 		if err != nil {
 			return fmt.Errorf("--chart: %w", err)
-		}
-		if named != "" {
-			if r.Version, err = chart.ParseVersion(named); err != nil {
-				return fmt.Errorf("--chart %s: %w", name, err)
-			}
-		}
-		if r.Version == (chart.Version{}) {
-			return fmt.Errorf("%w: --chart %s: helm get values does not say which release this is: write %s@RELEASE", errUsage, name, name)
 		}
 		if r.AppVersion == "" {
 			r.AppVersion = r.Version.String()
@@ -173,15 +164,6 @@ func (e *env) learn() error {
 		e.taught = r.Version.String()
 	}
 	return nil
-}
-
-// cutLast splits at the last separator, after which no path goes on.
-func cutLast(s, separator string) (before, after string, found bool) {
-	i := strings.LastIndex(s, separator)
-	if i < 0 || strings.ContainsAny(s[i:], `/\`) {
-		return s, "", false
-	}
-	return s[:i], s[i+len(separator):], true
 }
 
 // exactly is cobra.ExactArgs with a sentence that says what the arguments are.
@@ -202,11 +184,16 @@ func inputName(path string) string {
 	return path
 }
 
-func (e *env) failSeverity() (severity finding.Severity, never bool) {
-	if e.failOn == "never" {
-		return 0, true
+// fails reports whether the findings make the exit code 1. Rows are those of a cluster or a node.
+func (e *env) fails(r *finding.Report, rows bool) bool {
+	severity := finding.Error
+	switch {
+	case e.failOn == "never":
+		return false
+	case e.failOn != "":
+		_ = severity.UnmarshalText([]byte(e.failOn)) // check has accepted the word
+	case rows:
+		severity = finding.Warning
 	}
-	// check has accepted the word
-	_ = severity.UnmarshalText([]byte(e.failOn))
-	return severity, false
+	return r.AtLeast(severity)
 }

@@ -116,10 +116,11 @@ func literal(text []byte) func(io.Writer, finding.Style) error {
 }
 
 // release resolves a release of the chart that the user names.
+// release resolves a release that the answer depends on: a release that the table does not have is chart.ErrVersion.
 func (e *env) release(s string) (chart.Version, error) {
 	v, exact, err := e.table.Resolve(s)
 	if err == nil && !exact {
-		fmt.Fprintf(e.Err, "note: %s is not in gpuop's table; taken for %s (--chart teaches gpuop a release)\n", s, v)
+		err = fmt.Errorf("%w %q: the answer would be that of %s; --chart teaches gpuop a release", chart.ErrVersion, s, v)
 	}
 	return v, err
 }

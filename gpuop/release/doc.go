@@ -1,9 +1,8 @@
 // Package release reads what one release of NVIDIA's gpu-operator chart says of itself: its values
 // and those of its subcharts, what the templates read, and the fields of its custom resources.
 //
-// It reads a chart as a folder, as the archive that helm pull writes or as an OCI layout, and the
-// output of helm get values -a and helm get manifest. The generator of gpuop's tables and the
-// option --chart use the same reader.
+// It reads a chart as a folder or as the archive that helm pull writes. The generator of gpuop's
+// tables and the option --chart use the same reader.
 //
 // Sizes are bounded, nothing is executed and no template is rendered. The package judges nothing.
 package release

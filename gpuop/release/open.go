@@ -4,7 +4,6 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -24,17 +23,13 @@ const (
 	maxFiles = 4096
 )
 
-// Open reads a release from a chart's folder, its archive, an OCI layout, or the output of helm get
-// values -a or helm get manifest.
+// Open reads a release from a chart's folder or archive. The error wraps ErrChart for what is neither.
 func Open(name string) (*chart.Release, error) {
 	info, err := os.Stat(name)
 	if err != nil {
 		return nil, err
 	}
 	if info.IsDir() {
-		if _, err := os.Stat(filepath.Join(name, "oci-layout")); err == nil {
-			return openLayout(name)
-		}
 		f, err := folder(name)
 		if err != nil {
 			return nil, err
@@ -45,14 +40,11 @@ func Open(name string) (*chart.Release, error) {
 	if err != nil {
 		return nil, err
 	}
-	if bytes.HasPrefix(data, []byte{0x1f, 0x8b}) {
-		f, err := archive(data)
-		if err != nil {
-			return nil, fmt.Errorf("%w %s: %w", ErrChart, name, err)
-		}
-		return read(f, strings.TrimPrefix(strings.TrimSuffix(filepath.Base(name), ".tgz"), "gpu-operator-"))
+	f, err := archive(data)
+	if err != nil {
+		return nil, fmt.Errorf("%w %s: %w", ErrChart, name, err)
 	}
-	return installed(name, data)
+	return read(f, strings.TrimPrefix(strings.TrimSuffix(filepath.Base(name), ".tgz"), "gpu-operator-"))
 }
 
 func limited(name string) ([]byte, error) {
@@ -147,60 +139,4 @@ func archive(data []byte) (files, error) {
 		}
 		out[p] = content
 	}
-}
-
-const chartLayer = "application/vnd.cncf.helm.chart.content.v1.tar+gzip"
-
-// descriptor points to a blob of an OCI layout.
-type descriptor struct {
-	MediaType string `json:"mediaType"`
-	Digest    string `json:"digest"`
-}
-
-// openLayout reads the first chart of an OCI layout.
-func openLayout(root string) (*chart.Release, error) {
-	blob := func(d descriptor, into any) ([]byte, error) {
-		algorithm, sum, found := strings.Cut(d.Digest, ":")
-		if !found || strings.ContainsAny(algorithm+sum, `/\.`) {
-			return nil, fmt.Errorf("%w %s: digest %q", ErrChart, root, d.Digest)
-		}
-		data, err := limited(filepath.Join(root, "blobs", algorithm, sum))
-		if err == nil && into != nil {
-			err = json.Unmarshal(data, into)
-		}
-		return data, err
-	}
-	data, err := limited(filepath.Join(root, "index.json"))
-	if err != nil {
-		return nil, err
-	}
-	var index struct {
-		Manifests []descriptor `json:"manifests"`
-	}
-	if err := json.Unmarshal(data, &index); err != nil {
-		return nil, fmt.Errorf("%w %s: index.json: %w", ErrChart, root, err)
-	}
-	for _, m := range index.Manifests {
-		var manifest struct {
-			Layers []descriptor `json:"layers"`
-		}
-		if _, err := blob(m, &manifest); err != nil {
-			return nil, fmt.Errorf("%w %s: %w", ErrChart, root, err)
-		}
-		for _, l := range manifest.Layers {
-			if l.MediaType != chartLayer {
-				continue
-			}
-			packed, err := blob(l, nil)
-			if err != nil {
-				return nil, err
-			}
-			f, err := archive(packed)
-			if err != nil {
-				return nil, fmt.Errorf("%w %s: %w", ErrChart, root, err)
-			}
-			return read(f, filepath.Base(root))
-		}
-	}
-	return nil, fmt.Errorf("%w %s: no manifest with a Helm chart in it", ErrChart, root)
 }

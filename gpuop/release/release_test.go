@@ -4,10 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
-	"crypto/sha256"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -16,7 +13,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
-	"github.com/gpu-telemetry/dcgm-exporter/gpuop/charttest"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/release"
 )
 
@@ -75,27 +71,7 @@ func pack(t *testing.T, dir string) []byte {
 	return out.Bytes()
 }
 
-// layout writes an OCI layout with the packed chart in it.
-func layout(t *testing.T, dir string, packed []byte) string {
-	t.Helper()
-	blob := func(data []byte) string {
-		sum := fmt.Sprintf("%x", sha256.Sum256(data))
-		path := filepath.Join(dir, "blobs", "sha256", sum)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, data, 0o644)); err != nil {
-			t.Fatal(err)
-		}
-		return "sha256:" + sum
-	}
-	digest := blob(packed)
-	manifest, _ := json.Marshal(map[string]any{"layers": []any{map[string]any{"mediaType": "application/vnd.cncf.helm.chart.content.v1.tar+gzip", "digest": digest}}})
-	index, _ := json.Marshal(map[string]any{"manifests": []any{map[string]any{"digest": blob(manifest)}}})
-	if err := errors.Join(os.WriteFile(filepath.Join(dir, "oci-layout"), []byte("{}"), 0o644), os.WriteFile(filepath.Join(dir, "index.json"), index, 0o644)); err != nil {
-		t.Fatal(err)
-	}
-	return dir
-}
-
-func TestFolderArchiveAndLayoutSayTheSame(t *testing.T) {
+func TestFolderAndArchiveSayTheSame(t *testing.T) {
 	dir := write(t, t.TempDir())
 	packed := pack(t, dir)
 	file := filepath.Join(t.TempDir(), "gpu-operator-v27.1.0.tgz")
@@ -120,7 +96,7 @@ func TestFolderArchiveAndLayoutSayTheSame(t *testing.T) {
 		Images: map[string]chart.Image{"driver": {When: [][]string{{"driver.enabled"}}}, "validator": {Release: true}},
 	}
 	want.Version, _ = chart.ParseVersion("v27.1.0")
-	for name, path := range map[string]string{"folder": dir, "archive": file, "layout": layout(t, t.TempDir(), packed)} {
+	for name, path := range map[string]string{"folder": dir, "archive": file} {
 		got, err := release.Open(path)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -129,35 +105,6 @@ func TestFolderArchiveAndLayoutSayTheSame(t *testing.T) {
 		if diff := cmp.Diff(want, got, cmp.AllowUnexported(chart.Version{}, chart.Field{})); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
-	}
-}
-
-// A rendering of a real release and the values in force teach its keys again.
-func TestInstalledReleases(t *testing.T) {
-	dir := charttest.Data(t)
-	got, err := release.Open(filepath.Join(dir, "v26.7.0", "rendered-defaults.yaml"))
-	if err == nil || !errors.Is(err, release.ErrChart) {
-		driver, _ := got.Values["driver"].(map[string]any)
-		if driver["version"] != "595.91.07" {
-			t.Errorf("%v, %v", driver, err)
-		}
-	}
-	path := filepath.Join(t.TempDir(), "values.yaml")
-	text := "COMPUTED VALUES:\ndriver: {enabled: true, brandNew: 1}\noperator: {}\n"
-	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	r, err := release.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Version, _ = chart.ParseVersion("v27.1.0")
-	table := chart.Load().With(r)
-	if status := table.Judge(r.Version, chart.ParsePath("driver.brandNew")).Status; status != chart.Known {
-		t.Errorf("driver.brandNew has status %d", status)
-	}
-	if status := table.Judge(r.Version, chart.ParsePath("operator.nodeSelector.x")).Status; status != chart.Free {
-		t.Errorf("operator.nodeSelector, which templates read, has status %d", status)
 	}
 }
 

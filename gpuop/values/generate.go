@@ -111,7 +111,9 @@ var features = []feature{
 		}
 		g.set("driver.repository", g.request.Registry, "The vGPU guest driver is built and pushed by you.")
 		g.pullSecret("driver")
-		g.note("vgpu", "driver.version", "the chart's default driver is no vGPU driver: the image that you build has the version of the vGPU guest driver", "set driver.version to the version that you built")
+		g.plan.Notes = append(g.plan.Notes, finding.Finding{ID: "vgpu", Severity: finding.Error, Subject: "driver.version", Source: "NVIDIA vGPU documentation",
+			Reason: "the chart's default driver is no vGPU driver: the image that you build has the version of the vGPU guest driver",
+			Fix:    "set driver.version to the version that you built"})
 		g.set("driver.licensingConfig.nlsEnabled", true, "Licenses from NVIDIA's license system.")
 		if _, known := g.key("driver.licensingConfig.secretName"); known {
 			g.set("driver.licensingConfig.secretName", "licensing-config", "A Secret with gridd.conf and client_configuration_token.tok.")
@@ -357,11 +359,6 @@ func (g *generator) pullSecret(operand string) {
 	if _, known := g.key(operand + ".imagePullSecrets"); known && g.request.PullSecret != "" {
 		g.set(operand+".imagePullSecrets", []any{g.request.PullSecret}, "")
 	}
-}
-
-// note says what the plan leaves to be decided.
-func (g *generator) note(id, subject, reason, fix string) {
-	g.plan.Notes = append(g.plan.Notes, finding.Finding{ID: id, Severity: finding.Warning, Subject: subject, Reason: reason, Fix: fix, Source: "NVIDIA vGPU documentation"})
 }
 
 // copying is the commands that bring chart and images to the registry: the path of an image stays
