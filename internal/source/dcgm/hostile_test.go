@@ -101,12 +101,11 @@ func (h *hostile) cpus() ([]cpu, error) {
 	return []cpu{{h.id(), h.text(), h.list()}, {h.id(), h.text(), h.list()}}, h.fails()
 }
 
-func (h *hostile) place(uint32) (place, error) {
-	p := place{cpus: []uint64{h.rng.Uint64(), h.rng.Uint64()}}
+func (h *hostile) place(uint32) (cpus []uint64, paths []path, err error) {
 	for range h.rng.IntN(4) {
-		p.paths = append(p.paths, path{h.id(), h.rng.Uint64()})
+		paths = append(paths, path{h.id(), h.rng.Uint64()})
 	}
-	return p, h.fails()
+	return []uint64{h.rng.Uint64(), h.rng.Uint64()}, paths, h.fails()
 }
 
 func (h *hostile) attributes(uint32) (identity, error) {
@@ -176,11 +175,9 @@ func (h *hostile) readout() readout {
 	return readout{samples, h.texts}
 }
 
-func (h *hostile) latest(handle, handle) (readout, error) { return h.readout(), h.fails() }
-func (h *hostile) since(handle, handle, int64) (readout, int64, error) {
-	return h.readout(), int64(h.rng.Uint64()), h.fails()
-}
-func (h *hostile) setHealth(handle, uint32) error { return h.fails() }
+func (h *hostile) latest(handle, handle) (readout, error)       { return h.readout(), h.fails() }
+func (h *hostile) since(handle, handle, int64) (readout, error) { return h.readout(), h.fails() }
+func (h *hostile) setHealth(handle, uint32) error               { return h.fails() }
 
 func (h *hostile) checkHealth(handle) ([]incident, error) {
 	list := make([]incident, h.rng.IntN(5))
@@ -237,7 +234,7 @@ func defy(t *testing.T, seed uint64, shape uint16) (samples int) {
 	if bit(7) {
 		opt.Remote = gpu.EngineAddress{Transport: gpu.TransportTCP, Host: "10.0.0.9", Port: gpu.EnginePort}
 	}
-	src := &Source{opt: opt, lib: h}
+	src := &Source{opt: opt, connect: h.connect}
 	s, err := src.Open(context.Background(), plan)
 	if err != nil {
 		return 0

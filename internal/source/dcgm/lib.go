@@ -14,43 +14,35 @@ const Library = "libdcgm.so.4"
 // load libdcgm.
 var ErrLibrary = errors.New(Library + " cannot be loaded")
 
-// A lib is the door to libdcgm. It is safe for several sessions after one another, and for two that
-// overlap during a reload.
-type lib interface {
-	// connect loads the library if need be and starts or reaches the engine.
-	connect(gpu.EngineAddress, Options) (engine, error)
-}
+// A connector loads the library if need be, and starts or reaches the engine.
+type connector func(gpu.EngineAddress, Options) (engine, error)
 
-// An engine is a connection to a running DCGM. Errors wrap gpu's errors; those that come from a
-// result code are a *resultError. Nothing here may be called concurrently, and nothing but close
-// after close.
+// An engine is a connection to a running DCGM. Errors wrap gpu's errors; a result code is a
+// *resultError. Calls are made one at a time, none after close. A slice is the caller's until the
+// next call.
 type engine interface {
-	// versions returns the versions of the library and of the engine, as DCGM's build information
-	// spells them.
+	// versions returns the build information of the library and of the engine.
 	versions() (library, engine string, err error)
 	// entities returns the ids of all GPUs, also of lost and unsupported ones, of all switches or of
-	// all ConnectX cards. The slice is the caller's until the next call.
+	// all ConnectX cards.
 	entities(entityGroup) ([]uint32, error)
 	// supported returns the ids of the GPUs that DCGM reads at present.
 	supported() ([]uint32, error)
-	// status returns the state of a GPU.
-	status(id uint32) status
+	status(gpu uint32) status
 	// instances returns the MIG GPU instances and their compute instances, links the NVLinks of GPUs
-	// and switches. The slices are the caller's until the next call.
+	// and switches.
 	instances() ([]instance, error)
 	links() ([]link, error)
-	// cpus returns the Grace CPUs.
 	cpus() ([]cpu, error)
-	// place returns where a GPU sits.
-	place(id uint32) (place, error)
+	// place returns the mask of the CPUs that are nearest to a GPU, and the ways to other GPUs.
+	place(gpu uint32) (cpus []uint64, paths []path, err error)
 	// attributes returns what the engine remembers of a GPU that no longer answers.
-	attributes(id uint32) (identity, error)
-	// profiling returns the profiling fields that a GPU has.
-	profiling(id uint32) ([]gpu.FieldID, error)
+	attributes(gpu uint32) (identity, error)
+	// profiling returns the profiling fields of a GPU.
+	profiling(gpu uint32) ([]gpu.FieldID, error)
 
-	// createGroup makes a group of those members that the engine takes. It takes no GPU that is lost,
-	// for one. The others are refused, each with the engine's reason; without any member there is no
-	// group, and no error.
+	// createGroup makes a group of the members that the engine takes: no lost GPU, for one. Without
+	// any there is no group, and no error.
 	createGroup(name string, members []entity) (handle, []refusal, error)
 	destroyGroup(handle) error
 	createFieldGroup(name string, ids []gpu.FieldID) (handle, error)
@@ -62,13 +54,17 @@ type engine interface {
 	// update takes the samples that are due, and returns when they are taken.
 	update() error
 
-	// latest returns the newest sample of each field of each member, since those from a time on and
-	// the time to go on from (microseconds in the engine's clock). The readout is valid until the next
-	// of these calls.
+	// latest returns the newest sample of each field of each member, since all samples from a time on
+	// (microseconds in the engine's clock). The readout is valid until the next of these calls.
 	latest(group, fields handle) (readout, error)
-	since(group, fields handle, from int64) (r readout, next int64, err error)
+	since(group, fields handle, from int64) (readout, error)
 
-	controls
+	// setHealth turns the health watches of a group on for these systems, a bit each, and off for the
+	// others. checkHealth returns what they have found.
+	setHealth(group handle, systems uint32) error
+	checkHealth(group handle) ([]incident, error)
+	// peers returns the state of NVLink from each GPU to each other one.
+	peers() ([]peer, error)
 
 	// close gives up the connection. It undoes one connect, also of an engine that is gone.
 	close() error
@@ -165,14 +161,8 @@ type cpu struct {
 	cores  []uint32 // the ids of its cores, ascending
 }
 
-// A place is what DCGM knows of where a GPU sits.
-type place struct {
-	cpus  []uint64 // the mask of the CPUs that are nearest; nil where unknown
-	paths []path
-}
-
 // A path leads to another GPU. Its levels are DCGM_TOPOLOGY_*: a bit of the low byte for the way
-// through the machine, and one above for the number of NVLinks.
+// through the machine, and a higher one for the number of NVLinks.
 type path struct {
 	gpu    uint32
 	levels uint64
@@ -184,7 +174,21 @@ type identity struct {
 	index, minor       int64 // negative where unknown
 }
 
-// A readout is what one call to the engine delivered. Its memory belongs to the engine's buffer.
+// An incident is a finding of a health watch (dcgmIncidentInfo_t).
+type incident struct {
+	entity
+	system uint32 // one of DCGM_HEALTH_WATCH_*
+	result uint32 // 10 warn, 20 fail
+	code   uint32 // DCGM_FR_*
+}
+
+// A peer is the state of NVLink from one GPU to another.
+type peer struct {
+	from, to uint32 // GPU ids
+	state    uint32 // dcgmNvLinkGpuP2PStatus_t
+}
+
+// A readout is the answer of one read. Its memory is the engine's buffer.
 type readout struct {
 	samples []sample
 	texts   []byte

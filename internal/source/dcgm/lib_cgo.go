@@ -3,7 +3,7 @@
 package dcgm
 
 /*
-#cgo LDFLAGS: -ldl
+#cgo LDFLAGS: -ldl -Wl,--unresolved-symbols=ignore-in-object-files
 #include <stdlib.h>
 #include <string.h>
 #include "thin.h"
@@ -35,13 +35,13 @@ var (
 // initialized, and shuts libdcgm down, with every connection of the process, when the count is back
 // at zero. The library counts along.
 type library struct {
-	mu   sync.Mutex
-	c    *C.thin_lib // never freed: the library stays loaded
-	open int
-	at   gpu.EngineAddress // of go-dcgm's connection while open > 0
+	mu     sync.Mutex
+	loaded bool // or tried: the engine's log is set up
+	open   int
+	at     gpu.EngineAddress // of go-dcgm's connection while open > 0
 }
 
-func newLib() lib { return &library{} }
+func newConnector() connector { return new(library).connect }
 
 // connect makes a connection of our own first, which gives result codes, and then go-dcgm's.
 // Embedded, both are the same engine.
@@ -55,16 +55,16 @@ func (l *library) connect(a gpu.EngineAddress, o Options) (engine, error) {
 		return nil, err
 	}
 	e := &connection{lib: l, handle: C.THIN_EMBEDDED}
+	mode, args := godcgm.Embedded, []string(nil)
 	if !a.IsEmbedded() {
-		if err := e.dial(a, o); err != nil {
+		mode, args = godcgm.Standalone, standaloneArgs(a)
+		if err := e.dial(args[0], a, o); err != nil {
 			l.release()
 			return nil, err
 		}
 	}
-	if err := initGoDCGM(a); err != nil {
-		if !a.IsEmbedded() {
-			C.thin_disconnect(l.c, e.handle)
-		}
+	if _, err := godcgm.Init(mode, args...); err != nil {
+		e.disconnect()
 		l.release()
 		return nil, fmt.Errorf("%w: %w", gpu.ErrUnavailable, err)
 	}
@@ -73,19 +73,29 @@ func (l *library) connect(a gpu.EngineAddress, o Options) (engine, error) {
 	return e, nil
 }
 
+// standaloneArgs returns the arguments of godcgm.Init for a remote engine, its address first.
+func standaloneArgs(a gpu.EngineAddress) []string {
+	switch a.Transport {
+	case gpu.TransportUnix:
+		return []string{a.Path, "1"}
+	case gpu.TransportVsock:
+		return []string{a.String()}
+	default:
+		return []string{a.Endpoint(), "0"}
+	}
+}
+
 // load loads the library and looks up every function that will be called.
 func (l *library) load(a gpu.EngineAddress, o Options) error {
-	if l.c == nil {
-		if o.EngineLog != "" {
-			setenv("__DCGM_DBG_FILE", "-")
-			setenv("__DCGM_DBG_LVL", o.EngineLog)
-		}
-		l.c = (*C.thin_lib)(C.calloc(1, C.sizeof_thin_lib))
+	if !l.loaded && o.EngineLog != "" {
+		setenv("__DCGM_DBG_FILE", "-")
+		setenv("__DCGM_DBG_LVL", o.EngineLog)
 	}
+	l.loaded = true
 	name := C.CString(Library)
 	defer C.free(unsafe.Pointer(name))
 	var missing C.int
-	if problem := C.thin_load(l.c, name, &missing); problem != nil {
+	if problem := C.thin_load(name, &missing); problem != nil {
 		if missing != 0 {
 			return fmt.Errorf("%w: %s has no %s: it is too old or no DCGM; install DCGM 4.0 or newer",
 				gpu.ErrVersion, Library, C.GoString(problem))
@@ -93,7 +103,9 @@ func (l *library) load(a gpu.EngineAddress, o Options) error {
 		return fmt.Errorf("%w: %w (%s): install DCGM 4 (package datacenter-gpu-manager-4-core; in a container the image whose tag ends in -dcgm), "+
 			"or add its folder to LD_LIBRARY_PATH", gpu.ErrUnavailable, ErrLibrary, C.GoString(problem))
 	}
-	if a.Transport == gpu.TransportVsock && l.c.connect_v3 == nil {
+	v3 := C.CString("dcgmConnect_v3")
+	defer C.free(unsafe.Pointer(v3))
+	if a.Transport == gpu.TransportVsock && C.thin_find(v3) == nil {
 		return fmt.Errorf("%w: %s has no dcgmConnect_v3: vsock needs DCGM 4.5 or newer", gpu.ErrVersion, Library)
 	}
 	return nil
@@ -110,71 +122,62 @@ func setenv(name, value string) {
 // connection failed or would not close.
 func (l *library) release() {
 	if l.open == 0 {
-		C.thin_shutdown(l.c)
+		C.dcgmShutdown()
 	}
 }
 
 // result makes an error of a result code, nil of success.
-func (l *library) result(function string, code C.int) error {
+func result(function string, code C.int) error {
 	if code == 0 {
 		return nil
 	}
-	return &resultError{function: function, code: int(code), words: C.GoString(C.thin_words(l.c, code))}
-}
-
-func initGoDCGM(a gpu.EngineAddress) (err error) {
-	switch a.Transport {
-	case gpu.TransportTCP:
-		_, err = godcgm.Init(godcgm.Standalone, a.Endpoint(), "0")
-	case gpu.TransportUnix:
-		_, err = godcgm.Init(godcgm.Standalone, a.Path, "1")
-	case gpu.TransportVsock:
-		_, err = godcgm.Init(godcgm.Standalone, a.String())
-	default:
-		_, err = godcgm.Init(godcgm.Embedded)
-	}
-	return err
+	return &resultError{function: function, code: int(code), words: C.GoString(C.errorString(code))}
 }
 
 // A connection is an engine over libdcgm.
 type connection struct {
-	lib       *library
-	handle    C.uintptr_t
-	own       bool // handle is a connection of our own, to be closed
+	lib    *library
+	handle C.uintptr_t // C.THIN_EMBEDDED, or that of a connection of our own
+
 	buffer    C.thin_buffer
-	found     *[C.THIN_ENTITIES_MAX]C.uint
-	hierarchy *C.thin_hierarchy
-	linked    *C.thin_links
+	found     [C.THIN_ENTITIES_MAX]C.uint
+	hierarchy C.thin_hierarchy
+	linked    C.thin_links
 	ids       []uint32
 	scratch   []instance
 	ends      []link
 }
 
-func (e *connection) dial(a gpu.EngineAddress, o Options) error {
-	if err := e.lib.result("dcgmInit", C.thin_init(e.lib.c)); err != nil {
+func (e *connection) dial(target string, a gpu.EngineAddress, o Options) error {
+	if err := result("dcgmInit", C.dcgmInit()); err != nil {
 		return fmt.Errorf("%w: %w", gpu.ErrUnavailable, err)
 	}
-	target, isUnix, isVsock := a.Endpoint(), C.int(0), C.int(0)
+	var isUnix, isVsock C.int
 	switch a.Transport {
 	case gpu.TransportUnix:
-		target, isUnix = a.Path, 1
+		isUnix = 1
 	case gpu.TransportVsock:
-		target, isVsock = a.String(), 1
+		isVsock = 1
 	}
 	text := C.CString(target)
 	defer C.free(unsafe.Pointer(text))
-	code := C.thin_connect(e.lib.c, text, isUnix, isVsock, C.uint(o.ConnectTimeout.Milliseconds()), &e.handle)
-	var refused *resultError
-	switch err := e.lib.result("dcgmConnect", code); {
+	err := result("dcgmConnect", C.thin_connect(text, isUnix, isVsock, C.uint(o.ConnectTimeout.Milliseconds()), &e.handle))
+	switch {
 	case err == nil:
-		e.own = true
 		return nil
-	case errors.As(err, &refused) && refused.code == codeConnectionInvalid:
-		return fmt.Errorf("%w: no engine answers at %v: %s", gpu.ErrUnavailable, a, refused)
+	case hasCode(err, codeConnectionInvalid):
+		return fmt.Errorf("%w: no engine answers at %v: %s", gpu.ErrUnavailable, a, err)
 	case gpu.Reason(err) == "error":
 		return fmt.Errorf("%w: connect to %v: %w", gpu.ErrUnavailable, a, err)
 	default:
 		return fmt.Errorf("connect to %v: %w", a, err)
+	}
+}
+
+// disconnect closes a connection of our own. A dead one answers with an error, and is gone too.
+func (e *connection) disconnect() {
+	if e.handle != C.THIN_EMBEDDED {
+		C.dcgmDisconnect(e.handle)
 	}
 }
 
@@ -197,16 +200,13 @@ func (e *connection) versions() (library, engine string, err error) {
 }
 
 func (e *connection) entities(group entityGroup) ([]uint32, error) {
-	if e.found == nil {
-		e.found = (*[C.THIN_ENTITIES_MAX]C.uint)(C.malloc(C.THIN_ENTITIES_MAX * C.sizeof_uint))
-	}
 	var n C.int
-	code := C.thin_entities(e.lib.c, e.handle, C.uint(group), &e.found[0], &n)
+	code := C.thin_entities(e.handle, C.uint(group), &e.found[0], &n)
 	e.ids = e.ids[:0]
 	for _, id := range e.found[:n] {
 		e.ids = append(e.ids, uint32(id))
 	}
-	return e.ids, e.lib.result("dcgmGetEntityGroupEntities", code)
+	return e.ids, result("dcgmGetEntityGroupEntities", code)
 }
 
 func (e *connection) supported() ([]uint32, error) {
@@ -221,11 +221,8 @@ func (e *connection) supported() ([]uint32, error) {
 func (e *connection) status(id uint32) status { return status(godcgm.GetGPUStatus(uint(id))) }
 
 func (e *connection) instances() ([]instance, error) {
-	if e.hierarchy == nil {
-		e.hierarchy = (*C.thin_hierarchy)(C.malloc(C.sizeof_thin_hierarchy))
-	}
 	e.scratch = e.scratch[:0]
-	if err := e.lib.result("dcgmGetGpuInstanceHierarchy", C.thin_instances(e.lib.c, e.handle, e.hierarchy)); err != nil {
+	if err := result("dcgmGetGpuInstanceHierarchy", C.thin_instances(e.handle, &e.hierarchy)); err != nil {
 		return nil, err
 	}
 	for i := range e.hierarchy.entries[:e.hierarchy.count] {
@@ -254,11 +251,8 @@ const (
 )
 
 func (e *connection) links() ([]link, error) {
-	if e.linked == nil {
-		e.linked = (*C.thin_links)(C.malloc(C.sizeof_thin_links))
-	}
 	e.ends = e.ends[:0]
-	if err := e.lib.result("dcgmGetNvLinkLinkStatus", C.thin_get_links(e.lib.c, e.handle, e.linked)); err != nil {
+	if err := result("dcgmGetNvLinkLinkStatus", C.thin_get_links(e.handle, &e.linked)); err != nil {
 		return nil, err
 	}
 	for i := range e.linked.gpus[:e.linked.gpu_count] {
@@ -281,9 +275,8 @@ func (e *connection) links() ([]link, error) {
 }
 
 func (e *connection) cpus() ([]cpu, error) {
-	found := (*C.thin_cpus)(C.malloc(C.sizeof_thin_cpus))
-	defer C.free(unsafe.Pointer(found))
-	if err := e.lib.result("dcgmGetCpuHierarchy_v2", C.thin_get_cpus(e.lib.c, e.handle, found)); err != nil {
+	var found C.thin_cpus
+	if err := result("dcgmGetCpuHierarchy_v2", C.thin_get_cpus(e.handle, &found)); err != nil {
 		return nil, err
 	}
 	list := make([]cpu, found.count)
@@ -300,20 +293,18 @@ func (e *connection) cpus() ([]cpu, error) {
 	return list, nil
 }
 
-func (e *connection) place(id uint32) (place, error) {
-	found := (*C.thin_place)(C.malloc(C.sizeof_thin_place))
-	defer C.free(unsafe.Pointer(found))
-	if err := e.lib.result("dcgmGetDeviceTopology", C.thin_get_place(e.lib.c, e.handle, C.uint(id), found)); err != nil {
-		return place{}, err
+func (e *connection) place(id uint32) (cpus []uint64, paths []path, err error) {
+	var found C.thin_place
+	if err := result("dcgmGetDeviceTopology", C.thin_get_place(e.handle, C.uint(id), &found)); err != nil {
+		return nil, nil, err
 	}
-	var p place
 	for _, word := range found.cpus {
-		p.cpus = append(p.cpus, uint64(word))
+		cpus = append(cpus, uint64(word))
 	}
 	for i := range found.paths[:found.count] {
-		p.paths = append(p.paths, path{uint32(found.paths[i].id), uint64(found.paths[i].path)})
+		paths = append(paths, path{uint32(found.paths[i].id), uint64(found.paths[i].path)})
 	}
-	return p, nil
+	return cpus, paths, nil
 }
 
 // clean returns a text, empty where it is one of DCGM's blanks.
@@ -355,21 +346,21 @@ func (e *connection) createGroup(name string, members []entity) (handle, []refus
 	text := C.CString(name)
 	defer C.free(unsafe.Pointer(text))
 	var id C.uintptr_t
-	code := C.thin_create_group(e.lib.c, e.handle, text, unsafe.SliceData(list), C.int(len(list)), unsafe.SliceData(codes), &id)
+	code := C.thin_create_group(e.handle, text, unsafe.SliceData(list), C.int(len(list)), unsafe.SliceData(codes), &id)
 	if code != 0 {
-		return 0, nil, e.lib.result("dcgmGroupCreate", code)
+		return 0, nil, result("dcgmGroupCreate", code)
 	}
 	var refused []refusal
 	for i, code := range codes {
 		if code != 0 {
-			refused = append(refused, refusal{i, e.lib.result("dcgmGroupAddEntity", code)})
+			refused = append(refused, refusal{i, result("dcgmGroupAddEntity", code)})
 		}
 	}
 	return handle(id), refused, nil
 }
 
 func (e *connection) destroyGroup(id handle) error {
-	return e.lib.result("dcgmGroupDestroy", C.thin_destroy_group(e.lib.c, e.handle, C.uintptr_t(id)))
+	return result("dcgmGroupDestroy", C.dcgmGroupDestroy(e.handle, C.uintptr_t(id)))
 }
 
 func (e *connection) createFieldGroup(name string, ids []gpu.FieldID) (handle, error) {
@@ -380,37 +371,37 @@ func (e *connection) createFieldGroup(name string, ids []gpu.FieldID) (handle, e
 	text := C.CString(name)
 	defer C.free(unsafe.Pointer(text))
 	var id C.uintptr_t
-	code := C.thin_create_fields(e.lib.c, e.handle, text, unsafe.SliceData(list), C.int(len(list)), &id)
-	return handle(id), e.lib.result("dcgmFieldGroupCreate", code)
+	code := C.dcgmFieldGroupCreate(e.handle, C.int(len(list)), unsafe.SliceData(list), text, &id)
+	return handle(id), result("dcgmFieldGroupCreate", code)
 }
 
 func (e *connection) destroyFieldGroup(id handle) error {
-	return e.lib.result("dcgmFieldGroupDestroy", C.thin_destroy_fields(e.lib.c, e.handle, C.uintptr_t(id)))
+	return result("dcgmFieldGroupDestroy", C.dcgmFieldGroupDestroy(e.handle, C.uintptr_t(id)))
 }
 
 func (e *connection) watch(group, fields handle, every, keepAge time.Duration, keepSamples int) error {
-	code := C.thin_watch(e.lib.c, e.handle, C.uintptr_t(group), C.uintptr_t(fields),
+	code := C.dcgmWatchFields(e.handle, C.uintptr_t(group), C.uintptr_t(fields),
 		C.longlong(every.Microseconds()), C.double(keepAge.Seconds()), C.int(keepSamples))
-	return e.lib.result("dcgmWatchFields", code)
+	return result("dcgmWatchFields", code)
 }
 
 func (e *connection) unwatch(group, fields handle) error {
-	return e.lib.result("dcgmUnwatchFields", C.thin_unwatch(e.lib.c, e.handle, C.uintptr_t(group), C.uintptr_t(fields)))
+	return result("dcgmUnwatchFields", C.dcgmUnwatchFields(e.handle, C.uintptr_t(group), C.uintptr_t(fields)))
 }
 
 func (e *connection) update() error {
-	return e.lib.result("dcgmUpdateAllFields", C.thin_update(e.lib.c, e.handle))
+	return result("dcgmUpdateAllFields", C.dcgmUpdateAllFields(e.handle, 1))
 }
 
 func (e *connection) latest(group, fields handle) (readout, error) {
-	code := C.thin_latest(e.lib.c, e.handle, C.uintptr_t(group), C.uintptr_t(fields), &e.buffer)
-	return e.readout(), e.lib.result("dcgmGetLatestValues_v2", code)
+	code := C.thin_latest(e.handle, C.uintptr_t(group), C.uintptr_t(fields), &e.buffer)
+	return e.readout(), result("dcgmGetLatestValues_v2", code)
 }
 
-func (e *connection) since(group, fields handle, from int64) (readout, int64, error) {
+func (e *connection) since(group, fields handle, from int64) (readout, error) {
 	var next C.longlong
-	code := C.thin_since(e.lib.c, e.handle, C.uintptr_t(group), C.uintptr_t(fields), C.longlong(from), &next, &e.buffer)
-	return e.readout(), int64(next), e.lib.result("dcgmGetValuesSince_v2", code)
+	code := C.thin_since(e.handle, C.uintptr_t(group), C.uintptr_t(fields), C.longlong(from), &next, &e.buffer)
+	return e.readout(), result("dcgmGetValuesSince_v2", code)
 }
 
 func (e *connection) readout() readout {
@@ -420,17 +411,45 @@ func (e *connection) readout() readout {
 	}
 }
 
+func (e *connection) setHealth(group handle, systems uint32) error {
+	return result("dcgmHealthSet", C.dcgmHealthSet(e.handle, C.uintptr_t(group), C.uint(systems)))
+}
+
+func (e *connection) checkHealth(group handle) ([]incident, error) {
+	found := (*C.thin_health)(C.malloc(C.sizeof_thin_health)) // a megabyte
+	defer C.free(unsafe.Pointer(found))
+	code := C.thin_check_health(e.handle, C.uintptr_t(group), found)
+	var list []incident
+	for i := range found.incidents[:found.count] {
+		x := &found.incidents[i]
+		list = append(list, incident{
+			entity: entity{entityGroup(x.entity.group), uint32(x.entity.id)},
+			system: uint32(x.system), result: uint32(x.result), code: uint32(x.code),
+		})
+	}
+	return list, result("dcgmHealthCheck", code)
+}
+
+func (e *connection) peers() ([]peer, error) {
+	var found C.thin_peers
+	code := C.thin_get_peers(e.handle, &found)
+	var list []peer
+	gpus := found.gpus[:found.count]
+	for i := range gpus {
+		for j := range gpus {
+			if i != j {
+				list = append(list, peer{from: uint32(gpus[i].id), to: uint32(gpus[j].id), state: uint32(gpus[i].states[j])})
+			}
+		}
+	}
+	return list, result("dcgmGetNvLinkP2PStatus", code)
+}
+
 func (e *connection) close() error {
 	e.lib.mu.Lock()
 	defer e.lib.mu.Unlock()
-	if e.own {
-		C.thin_disconnect(e.lib.c, e.handle) // a dead connection answers with an error, and is gone too
-	}
+	e.disconnect()
 	C.thin_free(&e.buffer)
-	C.free(unsafe.Pointer(e.hierarchy))
-	C.free(unsafe.Pointer(e.found))
-	C.free(unsafe.Pointer(e.linked))
-	e.hierarchy, e.found, e.linked = nil, nil, nil
 	e.lib.open--
 	if err := godcgm.Shutdown(); err != nil {
 		e.lib.release()

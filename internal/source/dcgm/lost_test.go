@@ -152,22 +152,19 @@ func TestRoomForGroups(t *testing.T) {
 	readUntilShown(t, s, profiled)
 }
 
-// Who and where devices are is asked again where the engine did not say it, and the next session
-// knows.
+// Who devices are is read again where the engine did not say it, and the next session knows.
 func TestAnswersThatCameLate(t *testing.T) {
 	plan := fabricPlan()
-	plan.Placement = true
 	for name, tt := range map[string]struct {
 		late string
 		ok   func(*gpu.Topology) bool
 	}{
-		"CPUs":   {"fail dcgmGetCpuHierarchy_v2 -11", func(top *gpu.Topology) bool { return hasKind(top, gpu.KindCPU) }},
-		"places": {"fail dcgmGetDeviceTopology -11", func(top *gpu.Topology) bool { return len(top.Pairs) > 0 && top.Pairs[0].NVLinks == 2 }},
-		"minor":  {"value gpu:* 55 blank i", func(top *gpu.Topology) bool { return top.Devices[0].Minor == 2 }},
-		"index":  {"value gpu:* 52 blank i", func(top *gpu.Topology) bool { return top.Devices[0].NVMLIndex == 1 }},
+		"CPUs":  {"fail dcgmGetCpuHierarchy_v2 -11", func(top *gpu.Topology) bool { return hasKind(top, gpu.KindCPU) }},
+		"minor": {"value gpu:* 55 blank i", func(top *gpu.Topology) bool { return top.Devices[0].Minor == 2 }},
+		"index": {"value gpu:* 52 blank i", func(top *gpu.Topology) bool { return top.Devices[0].NVMLIndex == 1 }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e := fakedcgm.New(t, fabric("path 0 1 node nvlinks=2", tt.late)...)
+			e := fakedcgm.New(t, fabric(tt.late)...)
 			s := open(t, e, plan, dcgm.Options{}.RetryRefused(interval))
 			if tt.ok(s.Topology()) {
 				t.Fatal("it is known from the start")

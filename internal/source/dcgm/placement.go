@@ -1,7 +1,6 @@
 package dcgm
 
 import (
-	"fmt"
 	"math/bits"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
@@ -19,100 +18,78 @@ const (
 // report stays unknown; only a lost engine is an error.
 func (s *Session) locate() error {
 	var rows []int
-	var members []entity
 	for row, e := range s.members {
 		if e.group == groupGPU {
 			rows = append(rows, row)
-			members = append(members, e)
 		}
 	}
 	if len(rows) == 0 {
 		return nil
 	}
-	sites, err := s.sites(members)
+	near, err := s.affinities(s.entitiesOf(rows))
 	if s.isOver(err) {
 		return err
 	}
 	if err != nil {
 		s.log.Warn("DCGM does not report the NUMA nodes of GPUs", "error", s.withVersions(err))
-		s.queryLater("the place of the GPUs", err, func() error {
-			_, err := s.sites(members)
-			return err
-		})
 	}
 	levels := map[[2]uint32]uint64{}
 	known := false
-	for i, row := range rows {
-		here := sites[members[i]]
-		p, err := s.engine.place(members[i].id)
+	for _, row := range rows {
+		id := s.members[row].id
+		cpus, paths, err := s.engine.place(id)
 		if s.isOver(err) {
 			return err
 		}
 		if err != nil {
-			s.log.Debug("DCGM does not report where a GPU sits", "gpu", members[i].id, "error", err)
-			if !s.absent[row] { // a lost one ends the session when it is back
-				s.queryLater(fmt.Sprintf("the place of GPU %d", members[i].id), err, func() error {
-					_, err := s.engine.place(members[i].id)
-					return err
-				})
-			}
-		} else {
-			known = true
-			if cpus := gpu.PlaceOf(nil, p.cpus).CPUs; cpus != "" {
-				here.CPUs = cpus
-			}
+			s.log.Debug("DCGM does not report where a GPU sits", "gpu", id, "error", err)
 		}
-		for _, way := range p.paths {
-			levels[[2]uint32{min(members[i].id, way.gpu), max(members[i].id, way.gpu)}] |= way.levels
+		known = known || err == nil
+		a := near[s.members[row]]
+		place := gpu.PlaceOf(a.nodes[:], a.cpus[:])
+		if wide := gpu.PlaceOf(nil, cpus).CPUs; wide != "" { // of twice as many CPUs
+			place.CPUs = wide
 		}
-		if here.NUMANode >= 0 || here.CPUs != "" {
-			s.top.Devices[row].Place = &here
+		if place.NUMANode >= 0 || place.CPUs != "" {
+			s.top.Devices[row].Place = &place
+		}
+		for _, way := range paths {
+			levels[[2]uint32{min(id, way.gpu), max(id, way.gpu)}] |= way.levels
 		}
 	}
 	if !known {
 		return nil
 	}
 	for i, a := range rows {
-		for j := i + 1; j < len(rows); j++ {
-			way := levels[[2]uint32{members[i].id, members[j].id}]
-			s.top.Pairs = append(s.top.Pairs, gpu.Pair{A: a, B: rows[j], Path: pathOf(way), NVLinks: nvlinksOf(way)})
+		for _, b := range rows[i+1:] {
+			way := levels[[2]uint32{s.members[a].id, s.members[b].id}]
+			s.top.Pairs = append(s.top.Pairs, gpu.Pair{A: a, B: b, Path: pathOf(way), NVLinks: nvlinksOf(way)})
 		}
 	}
 	return nil
 }
 
-// sites returns the places of GPUs by those fields.
-func (s *Session) sites(gpus []entity) (map[entity]gpu.Place, error) {
+// An affinity is the masks of the CPUs and memory nodes that are near a GPU.
+type affinity struct{ cpus, nodes [affinityWords]uint64 }
+
+// affinities returns those of GPUs that have them.
+func (s *Session) affinities(gpus []entity) (map[entity]affinity, error) {
+	near := map[entity]affinity{}
 	var ids []gpu.FieldID
 	for i := range gpu.FieldID(affinityWords) {
 		ids = append(ids, fieldCPUAffinity+i, fieldMemoryAffinity+i)
 	}
-	nodes, cpus := map[entity]*[affinityWords]uint64{}, map[entity]*[affinityWords]uint64{}
-	for _, e := range gpus {
-		nodes[e], cpus[e] = new([affinityWords]uint64), new([affinityWords]uint64)
-	}
-	err := s.readOnce(gpus, ids, func(r readout) {
-		for i := range r.samples {
-			x := &r.samples[i]
-			v, _ := decode(&gpu.Field{}, x, nil)
-			word, ok := v.Int64()
-			e := entity{x.group, x.entity}
-			if !ok || nodes[e] == nil {
-				continue
-			}
-			switch memory, cpu := int(x.field)-fieldMemoryAffinity, int(x.field)-fieldCPUAffinity; {
-			case memory >= 0 && memory < affinityWords:
-				nodes[e][memory] = uint64(word)
-			case cpu >= 0 && cpu < affinityWords:
-				cpus[e][cpu] = uint64(word)
-			}
+	err := s.readOnce(gpus, ids, func(e entity, id gpu.FieldID, v gpu.Value) {
+		word, _ := v.Int64()
+		a := near[e]
+		if i := int(id) - fieldMemoryAffinity; i >= 0 && i < affinityWords {
+			a.nodes[i] = uint64(word)
+		} else if i := int(id) - fieldCPUAffinity; i >= 0 && i < affinityWords {
+			a.cpus[i] = uint64(word)
 		}
+		near[e] = a
 	})
-	sites := make(map[entity]gpu.Place, len(gpus))
-	for _, e := range gpus {
-		sites[e] = gpu.PlaceOf(nodes[e][:], cpus[e][:])
-	}
-	return sites, err
+	return near, err
 }
 
 // pathOf returns the way through the machine that levels give (DCGM_TOPOLOGY_*, the low byte): of

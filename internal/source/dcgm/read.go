@@ -1,6 +1,7 @@
 package dcgm
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -134,7 +135,7 @@ func (s *Session) dropReaders() error {
 	return over
 }
 
-func sortedSet(list []int) []int {
+func sortedSet[T cmp.Ordered](list []T) []T {
 	slices.Sort(list)
 	return slices.Compact(list)
 }
@@ -399,7 +400,7 @@ func (s *Session) readTrail(w *watch, b *gpu.Batch) error {
 			from = since
 		}
 	})
-	r, _, err := s.engine.since(w.group.handle, w.handle, from)
+	r, err := s.engine.since(w.group.handle, w.handle, from)
 	if err == nil {
 		s.each(r, rows, func(row, f int, x *sample) {
 			if c := s.slot(row, f); c.moved && c.watch == w && x.at > c.base {

@@ -22,12 +22,14 @@ type Session struct {
 
 	library, version string // of libdcgm and of the engine
 
-	top       *gpu.Topology
-	layout    layout
-	rows      map[entity]int
-	members   []entity // per row
-	requested map[scope]bool
-	fields    []int32 // plan index by field id, -1 for none
+	top     *gpu.Topology
+	layout  layout
+	rows    map[entity]int
+	members []entity // per row
+	fields  []int32  // plan index by field id, -1 for none
+
+	unidentified []entity  // what did not say who it is, and may say so later
+	identified   time.Time // when it was read last
 
 	watches  []*watch
 	groups   []*group
@@ -39,19 +41,17 @@ type Session struct {
 	refused  []refusedWatch // what the engine refuses for now
 	retry    time.Duration
 
-	questions []question
-	xids      xidWatch
+	xids xidWatch
 
 	texts   map[cell]string
 	foreign bool  // the engine has another machine's clock
 	now     int64 // when the latest call for newest samples returned, in Unix nanoseconds
 	newest  int64 // the newest sample of a foreign engine, in its microseconds; see dateOf
 
-	absent    []bool  // per row, it was lost when the session opened and is in no group
-	lost      []bool  // per row, by the latest inspection
-	gone      []error // per row, why the GPU is not read; made once each
-	valued    []int   // per row, how many fields had a value in the Read under way
-	valuedBy  []int   // the same of the Read before
+	absent    []bool // per row, it was lost when the session opened and is in no group
+	lost      []bool // per row, by the latest inspection
+	valued    []int  // per row, how many fields had a value in the Read under way
+	valuedBy  []int  // the same of the Read before
 	inspected time.Time
 
 	health   healthWatch

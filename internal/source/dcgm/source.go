@@ -37,8 +37,8 @@ var engineLogLevels = [...]string{"NONE", "FATAL", "ERROR", "WARN", "INFO", "DEB
 // A Source opens sessions at one engine. It may be opened again and again; two sessions may overlap
 // during a reload. DCGM is one per process, and so should the Source be.
 type Source struct {
-	opt Options
-	lib lib
+	opt     Options
+	connect connector
 	// run keeps this process's groups apart from those of any other client of the engine: process ids
 	// repeat between containers.
 	run string
@@ -49,7 +49,7 @@ func New(opt Options) *Source {
 	if opt.Log == nil {
 		opt.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Source{opt: opt, lib: newLib(), run: rand.Text()[:10]}
+	return &Source{opt: opt, connect: newConnector(), run: rand.Text()[:10]}
 }
 
 // Check reports what is wrong with the options, in a sentence for the user.
@@ -73,7 +73,7 @@ func (s *Source) Open(ctx context.Context, plan *gpu.Plan) (*Session, error) {
 		return nil, fmt.Errorf("dcgm: %w", err)
 	}
 	addr := s.opt.Remote
-	engine, err := s.lib.connect(addr, s.opt)
+	engine, err := s.connect(addr, s.opt)
 	if err != nil {
 		return nil, fmt.Errorf("dcgm: %w", err)
 	}

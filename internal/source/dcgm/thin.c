@@ -7,14 +7,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BAD_PARAMETER (-3)      /* DCGM_ST_BADPARAM: of a GPU that is not accessible, for one */
-#define OUT_OF_MEMORY (-4)      /* DCGM_ST_MEMORY */
-#define GPU_LOST (-18)          /* DCGM_ST_GPU_IS_LOST */
-#define GPU_NOT_SUPPORTED (-22) /* DCGM_ST_GPU_NOT_SUPPORTED */
+#define BAD_PARAMETER (-3)       /* DCGM_ST_BADPARAM: of a GPU that is not accessible, for one */
+#define OUT_OF_MEMORY (-4)       /* DCGM_ST_MEMORY */
+#define VERSION_MISMATCH (-12)   /* DCGM_ST_VER_MISMATCH */
+#define GPU_LOST (-18)           /* DCGM_ST_GPU_IS_LOST */
+#define FUNCTION_NOT_FOUND (-20) /* DCGM_ST_FUNCTION_NOT_FOUND */
+#define GPU_NOT_SUPPORTED (-22)  /* DCGM_ST_GPU_NOT_SUPPORTED */
 
-/* The functions that go-dcgm calls for us. It binds them when they are called
- * first, and the process would end there if one were missing. */
-static const char *const go_dcgm_functions[] = {
+/* Every function that is called, here or by go-dcgm. They are bound when they
+ * are called first, and the process would end there if one were missing. */
+static const char *const functions[] = {
+    "dcgmInit", "dcgmShutdown", "dcgmConnect_v2", "dcgmDisconnect", "dcgmGetEntityGroupEntities",
+    "dcgmGetGpuInstanceHierarchy", "dcgmGetNvLinkLinkStatus", "dcgmGroupCreate", "dcgmGroupDestroy", "dcgmGroupAddEntity",
+    "dcgmFieldGroupCreate", "dcgmFieldGroupDestroy", "dcgmWatchFields", "dcgmUnwatchFields", "dcgmUpdateAllFields",
+    "dcgmGetLatestValues_v2", "dcgmGetValuesSince_v2", "dcgmHealthSet", "dcgmHealthCheck", "errorString",
+    /* of go-dcgm */
     "dcgmStartEmbedded", "dcgmStopEmbedded", "dcgmVersionInfo", "dcgmHostengineVersionInfo",
     "dcgmGetAllSupportedDevices", "dcgmGetGpuStatus", "dcgmGetDeviceAttributes",
     "dcgmProfGetSupportedMetricGroups",
@@ -22,89 +29,156 @@ static const char *const go_dcgm_functions[] = {
     "dcgmGetDeviceTopology", "dcgmGetLatestValuesForFields",
 };
 
+static void *library;
+
 /* dlclose must never unload the library: the addresses that the loader bound
- * for go-dcgm would point nowhere after the next dlopen. */
-const char *thin_load(thin_lib *lib, const char *soname, int *missing) {
+ * would point nowhere after the next dlopen. */
+const char *thin_load(const char *soname, int *missing) {
     *missing = 0;
-    if (lib->handle) return NULL;
+    if (library) return NULL;
     void *handle = dlopen(soname, RTLD_LAZY | RTLD_GLOBAL | RTLD_NODELETE);
     if (!handle) return dlerror();
     *missing = 1;
-    for (size_t i = 0; i < sizeof go_dcgm_functions / sizeof go_dcgm_functions[0]; i++)
-        if (!dlsym(handle, go_dcgm_functions[i])) return go_dcgm_functions[i];
-#define LOOK_UP(member, name) \
-    if (!(*(void **)&lib->member = dlsym(handle, name))) return name
-    LOOK_UP(init, "dcgmInit");
-    LOOK_UP(shutdown, "dcgmShutdown");
-    LOOK_UP(connect_v2, "dcgmConnect_v2");
-    LOOK_UP(disconnect, "dcgmDisconnect");
-    LOOK_UP(entities, "dcgmGetEntityGroupEntities");
-    LOOK_UP(hierarchy, "dcgmGetGpuInstanceHierarchy");
-    LOOK_UP(group_create, "dcgmGroupCreate");
-    LOOK_UP(group_destroy, "dcgmGroupDestroy");
-    LOOK_UP(group_add, "dcgmGroupAddEntity");
-    LOOK_UP(fields_create, "dcgmFieldGroupCreate");
-    LOOK_UP(fields_destroy, "dcgmFieldGroupDestroy");
-    LOOK_UP(watch, "dcgmWatchFields");
-    LOOK_UP(unwatch, "dcgmUnwatchFields");
-    LOOK_UP(update, "dcgmUpdateAllFields");
-    LOOK_UP(latest, "dcgmGetLatestValues_v2");
-    LOOK_UP(since, "dcgmGetValuesSince_v2");
-    LOOK_UP(words, "errorString");
-#undef LOOK_UP
-    /* newer than the library itself: DCGM 4.5 */
-    *(void **)&lib->connect_v3 = dlsym(handle, "dcgmConnect_v3");
-    *(void **)&lib->links = dlsym(handle, "dcgmGetNvLinkLinkStatus");
-    *(void **)&lib->cpus = dlsym(handle, "dcgmGetCpuHierarchy_v2");
-    *(void **)&lib->cpus_old = dlsym(handle, "dcgmGetCpuHierarchy");
-    *(void **)&lib->place = dlsym(handle, "dcgmGetDeviceTopology");
-    lib->handle = handle;
+    for (size_t i = 0; i < sizeof functions / sizeof functions[0]; i++)
+        if (!dlsym(handle, functions[i])) return functions[i];
+    library = handle;
     *missing = 0;
     return NULL;
 }
 
-int thin_connect(thin_lib *lib, const char *address, int unix_socket, int vsock, unsigned timeout_ms, uintptr_t *handle) {
-    if (vsock) {
-        thin_connect_v3_params p = {THIN_VERSION(thin_connect_v3_params, 1), 0, timeout_ms};
-        return lib->connect_v3(address, &p, handle);
-    }
-    thin_connect_v2_params p = {THIN_VERSION(thin_connect_v2_params, 2), 0, timeout_ms, (unsigned)unix_socket};
-    return lib->connect_v2(address, &p, handle);
+void *thin_find(const char *function) { return dlsym(library, function); }
+
+/* Calls a function that DCGM 4.0 may lack. */
+static int get(const char *function, uintptr_t handle, void *answer) {
+    int (*f)(uintptr_t, void *);
+    *(void **)&f = thin_find(function);
+    return f ? f(handle, answer) : FUNCTION_NOT_FOUND;
 }
 
-int thin_entities(thin_lib *lib, uintptr_t handle, unsigned group, unsigned ids[THIN_ENTITIES_MAX], int *n) {
+int thin_connect(const char *address, int unix_socket, int vsock, unsigned timeout_ms, uintptr_t *handle) {
+    if (vsock) {
+        thin_connect_v3_params p = {THIN_VERSION(thin_connect_v3_params, 1), 0, timeout_ms};
+        int (*connect)(const char *, thin_connect_v3_params *, uintptr_t *);
+        *(void **)&connect = thin_find("dcgmConnect_v3");
+        return connect ? connect(address, &p, handle) : FUNCTION_NOT_FOUND;
+    }
+    thin_connect_v2_params p = {THIN_VERSION(thin_connect_v2_params, 2), 0, timeout_ms, (unsigned)unix_socket};
+    return dcgmConnect_v2(address, &p, handle);
+}
+
+static unsigned at_most(unsigned n, unsigned limit) { return n < limit ? n : limit; }
+
+int thin_entities(uintptr_t handle, unsigned group, unsigned ids[THIN_ENTITIES_MAX], int *n) {
     *n = THIN_ENTITIES_MAX;
-    int code = lib->entities(handle, group, ids, n, 0);
+    int code = dcgmGetEntityGroupEntities(handle, group, ids, n, 0);
     if (code != 0 || *n < 0 || *n > THIN_ENTITIES_MAX) *n = 0;
     return code;
 }
 
-int thin_instances(thin_lib *lib, uintptr_t handle, thin_hierarchy *h) {
+int thin_instances(uintptr_t handle, thin_hierarchy *h) {
     memset(h, 0, sizeof *h);
     h->version = THIN_VERSION(thin_hierarchy, 2);
-    int code = lib->hierarchy(handle, h);
-    if (h->count > THIN_HIERARCHY_MAX) h->count = THIN_HIERARCHY_MAX;
+    int code = dcgmGetGpuInstanceHierarchy(handle, h);
+    h->count = at_most(h->count, THIN_HIERARCHY_MAX);
     return code;
 }
 
-int thin_create_group(thin_lib *lib, uintptr_t handle, const char *name, const thin_entity *members, int n, int *codes,
-                      uintptr_t *id) {
-    int code = lib->group_create(handle, 1 /* DCGM_GROUP_EMPTY */, name, id);
+int thin_get_links(uintptr_t handle, thin_links *links) {
+    memset(links, 0, sizeof *links);
+    links->version = THIN_VERSION(thin_links, 5);
+    int code = dcgmGetNvLinkLinkStatus(handle, links);
+    if (code == VERSION_MISMATCH) {
+        thin_links_old old;
+        memset(&old, 0, sizeof old);
+        old.version = THIN_VERSION(thin_links_old, 4);
+        code = dcgmGetNvLinkLinkStatus(handle, &old);
+        memset(links, 0, sizeof *links);
+        links->gpu_count = at_most(old.gpu_count, THIN_GPUS_MAX);
+        for (unsigned i = 0; i < links->gpu_count; i++) {
+            links->gpus[i].id = old.gpus[i].id;
+            memcpy(links->gpus[i].states, old.gpus[i].states, sizeof old.gpus[i].states);
+        }
+        links->switch_count = old.switch_count;
+        memcpy(links->switches, old.switches, sizeof old.switches);
+    }
+    links->gpu_count = at_most(links->gpu_count, THIN_GPUS_MAX);
+    links->switch_count = at_most(links->switch_count, THIN_SWITCHES_MAX);
+    return code;
+}
+
+int thin_get_cpus(uintptr_t handle, thin_cpus *cpus) {
+    memset(cpus, 0, sizeof *cpus);
+    cpus->version = THIN_VERSION(thin_cpus, 2);
+    int code = get("dcgmGetCpuHierarchy_v2", handle, cpus);
+    if (code == VERSION_MISMATCH || code == FUNCTION_NOT_FOUND) {
+        thin_cpus_old old;
+        memset(&old, 0, sizeof old);
+        old.version = THIN_VERSION(thin_cpus_old, 1);
+        code = get("dcgmGetCpuHierarchy", handle, &old);
+        memset(cpus, 0, sizeof *cpus);
+        cpus->count = at_most(old.count, THIN_CPUS_MAX);
+        for (unsigned i = 0; i < cpus->count; i++) {
+            cpus->cpus[i].id = old.cpus[i].id;
+            cpus->cpus[i].cores = old.cpus[i].cores;
+        }
+    }
+    cpus->count = at_most(cpus->count, THIN_CPUS_MAX);
+    return code;
+}
+
+int thin_get_place(uintptr_t handle, unsigned gpu, thin_place *place) {
+    memset(place, 0, sizeof *place);
+    place->version = THIN_VERSION(thin_place, 2);
+    int code = dcgmGetDeviceTopology(handle, gpu, place);
+    if (code == VERSION_MISMATCH) {
+        thin_place_old old;
+        memset(&old, 0, sizeof old);
+        old.version = THIN_VERSION(thin_place_old, 1);
+        code = dcgmGetDeviceTopology(handle, gpu, &old);
+        memset(place, 0, sizeof *place);
+        memcpy(place->cpus, old.cpus, sizeof old.cpus);
+        place->count = at_most(old.count, THIN_GPUS_MAX - 1);
+        for (unsigned i = 0; i < place->count; i++) {
+            place->paths[i].id = old.paths[i].id;
+            place->paths[i].path = old.paths[i].path;
+        }
+    }
+    place->count = at_most(place->count, THIN_GPUS_MAX - 1);
+    return code;
+}
+
+int thin_check_health(uintptr_t handle, uintptr_t group, thin_health *health) {
+    health->version = THIN_VERSION(thin_health, 5);
+    health->count = 0;
+    int code = dcgmHealthCheck(handle, group, health);
+    health->count = code == 0 ? at_most(health->count, THIN_INCIDENTS_MAX) : 0;
+    return code;
+}
+
+int thin_get_peers(uintptr_t handle, thin_peers *peers) {
+    memset(peers, 0, sizeof *peers); /* no GPUs: of all of them */
+    peers->version = THIN_VERSION(thin_peers, 1);
+    int code = get("dcgmGetNvLinkP2PStatus", handle, peers);
+    peers->count = code == 0 ? at_most(peers->count, THIN_GPUS_MAX) : 0;
+    return code;
+}
+
+int thin_create_group(uintptr_t handle, const char *name, const thin_entity *members, int n, int *codes, uintptr_t *id) {
+    int code = dcgmGroupCreate(handle, 1 /* DCGM_GROUP_EMPTY */, name, id);
     int taken = 0;
     for (int i = 0; i < n && code == 0; i++) {
-        codes[i] = lib->group_add(handle, *id, members[i].group, members[i].id);
+        codes[i] = dcgmGroupAddEntity(handle, *id, members[i].group, members[i].id);
         switch (codes[i]) {
         case 0: taken++; break;
         case BAD_PARAMETER: case GPU_LOST: case GPU_NOT_SUPPORTED: break;
         default: /* about the call and not about the member */
             code = codes[i];
-            lib->group_destroy(handle, *id);
+            dcgmGroupDestroy(handle, *id);
         }
     }
-    if (code == 0 && taken == 0) code = lib->group_destroy(handle, *id), *id = 0;
+    if (code == 0 && taken == 0) code = dcgmGroupDestroy(handle, *id), *id = 0;
     return code;
 }
-
 /* grow makes room for one more of need bytes in *memory. */
 static int grow(void **memory, size_t used, size_t need, size_t *room) {
     if (used + need <= *room) return 1;
@@ -151,16 +225,15 @@ failed:
 
 static void reset(thin_buffer *b) { b->n = b->text_n = 0, b->out_of_memory = 0; }
 
-int thin_latest(thin_lib *lib, uintptr_t handle, uintptr_t group, uintptr_t fields, thin_buffer *buffer) {
+int thin_latest(uintptr_t handle, uintptr_t group, uintptr_t fields, thin_buffer *buffer) {
     reset(buffer);
-    int code = lib->latest(handle, group, fields, collect, buffer);
+    int code = dcgmGetLatestValues_v2(handle, group, fields, collect, buffer);
     return buffer->out_of_memory ? OUT_OF_MEMORY : code;
 }
 
-int thin_since(thin_lib *lib, uintptr_t handle, uintptr_t group, uintptr_t fields, long long from, long long *next,
-               thin_buffer *buffer) {
+int thin_since(uintptr_t handle, uintptr_t group, uintptr_t fields, long long from, long long *next, thin_buffer *buffer) {
     reset(buffer);
-    int code = lib->since(handle, group, fields, from, next, collect, buffer);
+    int code = dcgmGetValuesSince_v2(handle, group, fields, from, next, collect, buffer);
     return buffer->out_of_memory ? OUT_OF_MEMORY : code;
 }
 
@@ -169,26 +242,3 @@ void thin_free(thin_buffer *buffer) {
     free(buffer->text);
     memset(buffer, 0, sizeof *buffer);
 }
-
-int thin_init(thin_lib *lib) { return lib->init(); }
-int thin_shutdown(thin_lib *lib) { return lib->shutdown(); }
-int thin_disconnect(thin_lib *lib, uintptr_t handle) { return lib->disconnect(handle); }
-int thin_destroy_group(thin_lib *lib, uintptr_t handle, uintptr_t id) { return lib->group_destroy(handle, id); }
-
-int thin_create_fields(thin_lib *lib, uintptr_t handle, const char *name, const unsigned short *ids, int n, uintptr_t *id) {
-    return lib->fields_create(handle, n, ids, name, id);
-}
-
-int thin_destroy_fields(thin_lib *lib, uintptr_t handle, uintptr_t id) { return lib->fields_destroy(handle, id); }
-
-int thin_watch(thin_lib *lib, uintptr_t handle, uintptr_t group, uintptr_t fields, long long every, double keep_age,
-               int keep_samples) {
-    return lib->watch(handle, group, fields, every, keep_age, keep_samples);
-}
-
-int thin_unwatch(thin_lib *lib, uintptr_t handle, uintptr_t group, uintptr_t fields) {
-    return lib->unwatch(handle, group, fields);
-}
-
-int thin_update(thin_lib *lib, uintptr_t handle) { return lib->update(handle, 1); }
-const char *thin_words(thin_lib *lib, int code) { return lib->words(code); }

@@ -1,7 +1,6 @@
-/* The few calls of libdcgm that are made without go-dcgm. The structures of
- * libdcgm's interface are declared here with names of our own, since cgo
- * cannot include a header of another module; a test compares them with
- * go-dcgm's headers. */
+/* The calls of libdcgm that are made without go-dcgm. cgo cannot include a
+ * header of another module: the structures are declared here with names of our
+ * own, and TestABI compares them with go-dcgm's headers. */
 #ifndef DCGM_THIN_H
 #define DCGM_THIN_H
 
@@ -10,6 +9,18 @@
 
 #define THIN_VERSION(type, n) ((unsigned)(sizeof(type) | (unsigned)(n) << 24))
 #define THIN_EMBEDDED ((uintptr_t)0x7fffffff) /* DCGM_EMBEDDED_HANDLE */
+
+#define THIN_ENTITIES_MAX 1024    /* DCGM_GROUP_MAX_ENTITIES_V2 */
+#define THIN_HIERARCHY_MAX (32 * 14) /* DCGM_MAX_HIERARCHY_INFO */
+#define THIN_GPUS_MAX 32          /* DCGM_MAX_NUM_DEVICES */
+#define THIN_SWITCHES_MAX 12      /* DCGM_MAX_NUM_SWITCHES */
+#define THIN_GPU_LINKS_MAX 36     /* DCGM_NVLINK_MAX_LINKS_PER_GPU */
+#define THIN_GPU_LINKS_MAX_OLD 18 /* DCGM_NVLINK_MAX_LINKS_PER_GPU_LEGACY3 */
+#define THIN_SWITCH_LINKS_MAX 256 /* DCGM_NVLINK_MAX_LINKS_PER_NVSWITCH */
+#define THIN_CPUS_MAX 8           /* DCGM_MAX_NUM_CPUS */
+#define THIN_CORE_WORDS 16        /* DCGM_CPU_CORE_BITMASK_COUNT_V1 */
+#define THIN_AFFINITY_WORDS 8     /* DCGM_AFFINITY_BITMASK_ARRAY_SIZE */
+#define THIN_INCIDENTS_MAX 1024   /* DCGM_HEALTH_WATCH_MAX_INCIDENTS_V2 */
 
 typedef struct { /* dcgmFieldValue_v1 */
     unsigned version;
@@ -44,22 +55,10 @@ typedef struct { /* dcgmMigHierarchyInfo_v2 */
     } info;
 } thin_hierarchy_entry;
 
-#define THIN_ENTITIES_MAX 1024        /* DCGM_GROUP_MAX_ENTITIES_V2 */
-#define THIN_HIERARCHY_MAX (32 * 14) /* DCGM_MAX_HIERARCHY_INFO */
-
 typedef struct { /* dcgmMigHierarchy_v2 */
     unsigned version, count;
     thin_hierarchy_entry entries[THIN_HIERARCHY_MAX];
 } thin_hierarchy;
-
-#define THIN_GPUS_MAX 32                /* DCGM_MAX_NUM_DEVICES */
-#define THIN_SWITCHES_MAX 12            /* DCGM_MAX_NUM_SWITCHES */
-#define THIN_GPU_LINKS_MAX 36           /* DCGM_NVLINK_MAX_LINKS_PER_GPU */
-#define THIN_GPU_LINKS_MAX_OLD 18       /* DCGM_NVLINK_MAX_LINKS_PER_GPU_LEGACY3 */
-#define THIN_SWITCH_LINKS_MAX 256       /* DCGM_NVLINK_MAX_LINKS_PER_NVSWITCH */
-#define THIN_CPUS_MAX 8                 /* DCGM_MAX_NUM_CPUS */
-#define THIN_CORE_WORDS 16              /* DCGM_CPU_CORE_BITMASK_COUNT_V1 */
-#define THIN_AFFINITY_WORDS 8           /* DCGM_AFFINITY_BITMASK_ARRAY_SIZE */
 
 typedef struct { /* dcgmNvLinkNvSwitchLinkStatus_t */
     unsigned id, states[THIN_SWITCH_LINKS_MAX];
@@ -124,6 +123,25 @@ typedef struct { /* dcgmDeviceTopology_v1, before DCGM 4.6 */
     } paths[THIN_GPUS_MAX - 1];
 } thin_place_old;
 
+typedef struct { /* dcgmIncidentInfo_t */
+    unsigned system, result;
+    char message[1024];
+    unsigned code;
+    thin_entity entity;
+} thin_incident;
+
+typedef struct { /* dcgmHealthResponse_v5 */
+    unsigned version, result, count;
+    thin_incident incidents[THIN_INCIDENTS_MAX];
+} thin_health;
+
+typedef struct { /* dcgmNvLinkP2PStatus_v1 */
+    unsigned version, count;
+    struct {
+        unsigned id, states[THIN_GPUS_MAX];
+    } gpus[THIN_GPUS_MAX];
+} thin_peers;
+
 typedef int (*thin_callback)(unsigned group, unsigned entity, thin_value *values, int n, void *data);
 
 /* A value without its padding; type sample in lib.go has the same layout. */
@@ -137,7 +155,7 @@ typedef struct {
     uint32_t text;
 } thin_sample;
 
-/* What one read delivered. The memory is kept for the next read. */
+/* The answer of one read. The memory is kept for the next read. */
 typedef struct {
     thin_sample *samples;
     size_t n, room;
@@ -146,67 +164,56 @@ typedef struct {
     int out_of_memory;
 } thin_buffer;
 
-/* The library and its functions. */
-typedef struct {
-    void *handle;
-    int (*init)(void);
-    int (*shutdown)(void);
-    int (*connect_v2)(const char *, thin_connect_v2_params *, uintptr_t *);
-    int (*connect_v3)(const char *, thin_connect_v3_params *, uintptr_t *);
-    int (*disconnect)(uintptr_t);
-    int (*entities)(uintptr_t, unsigned, unsigned *, int *, unsigned);
-    int (*hierarchy)(uintptr_t, thin_hierarchy *);
-    /* NULL where the library is older than the function */
-    int (*links)(uintptr_t, void *);
-    int (*cpus)(uintptr_t, void *);
-    int (*cpus_old)(uintptr_t, void *);
-    int (*place)(uintptr_t, unsigned, void *);
-    int (*group_create)(uintptr_t, int, const char *, uintptr_t *);
-    int (*group_destroy)(uintptr_t, uintptr_t);
-    int (*group_add)(uintptr_t, uintptr_t, unsigned, unsigned);
-    int (*fields_create)(uintptr_t, int, const unsigned short *, const char *, uintptr_t *);
-    int (*fields_destroy)(uintptr_t, uintptr_t);
-    int (*watch)(uintptr_t, uintptr_t, uintptr_t, long long, double, int);
-    int (*unwatch)(uintptr_t, uintptr_t, uintptr_t);
-    int (*update)(uintptr_t, int);
-    int (*latest)(uintptr_t, uintptr_t, uintptr_t, thin_callback, void *);
-    int (*since)(uintptr_t, uintptr_t, uintptr_t, long long, long long *, thin_callback, void *);
-    const char *(*words)(int);
-} thin_lib;
-
 /* Loads the library, for the life of the process. Returns NULL, or what went
  * wrong: the loader's words, or the name of a function that is missing, with
  * *missing set. */
-const char *thin_load(thin_lib *lib, const char *soname, int *missing);
+const char *thin_load(const char *soname, int *missing);
+/* Returns a function that DCGM 4.0 may lack, or NULL. */
+void *thin_find(const char *function);
 
-int thin_connect(thin_lib *lib, const char *address, int unix_socket, int vsock, unsigned timeout_ms, uintptr_t *handle);
-int thin_entities(thin_lib *lib, uintptr_t handle, unsigned group, unsigned ids[THIN_ENTITIES_MAX], int *n);
-/* These request the structure of DCGM 4.6, and where that is not understood for
- * the older one, and answer in the newer form. */
-int thin_get_links(thin_lib *lib, uintptr_t handle, thin_links *links);
-int thin_get_cpus(thin_lib *lib, uintptr_t handle, thin_cpus *cpus);
-int thin_get_place(thin_lib *lib, uintptr_t handle, unsigned gpu, thin_place *place);
-int thin_instances(thin_lib *lib, uintptr_t handle, thin_hierarchy *h);
-/* Makes a group of the members that the engine takes, and leaves out those that it refuses for
- * what they are: codes has the result of each. Without any member there is no group left. */
-int thin_create_group(thin_lib *lib, uintptr_t handle, const char *name, const thin_entity *members, int n, int *codes,
-                      uintptr_t *id);
-int thin_latest(thin_lib *lib, uintptr_t handle, uintptr_t group, uintptr_t fields, thin_buffer *buffer);
-int thin_since(thin_lib *lib, uintptr_t handle, uintptr_t group, uintptr_t fields, long long from, long long *next,
-               thin_buffer *buffer);
+int thin_connect(const char *address, int unix_socket, int vsock, unsigned timeout_ms, uintptr_t *handle);
+int thin_entities(uintptr_t handle, unsigned group, unsigned ids[THIN_ENTITIES_MAX], int *n);
+int thin_instances(uintptr_t handle, thin_hierarchy *h);
+/* These request the structure of DCGM 4.6, and where that is not understood the
+ * older one, and answer in the newer form. */
+int thin_get_links(uintptr_t handle, thin_links *links);
+int thin_get_cpus(uintptr_t handle, thin_cpus *cpus);
+int thin_get_place(uintptr_t handle, unsigned gpu, thin_place *place);
+int thin_check_health(uintptr_t handle, uintptr_t group, thin_health *health);
+int thin_get_peers(uintptr_t handle, thin_peers *peers);
+/* Makes a group of the members that the engine takes, and leaves out those that
+ * it refuses: codes has the result of each. Without any member there is no
+ * group. */
+int thin_create_group(uintptr_t handle, const char *name, const thin_entity *members, int n, int *codes, uintptr_t *id);
+int thin_latest(uintptr_t handle, uintptr_t group, uintptr_t fields, thin_buffer *buffer);
+int thin_since(uintptr_t handle, uintptr_t group, uintptr_t fields, long long from, long long *next, thin_buffer *buffer);
 void thin_free(thin_buffer *buffer);
 
-/* The functions that need nothing more than their address called. */
-int thin_init(thin_lib *lib);
-int thin_shutdown(thin_lib *lib);
-int thin_disconnect(thin_lib *lib, uintptr_t handle);
-int thin_destroy_group(thin_lib *lib, uintptr_t handle, uintptr_t id);
-int thin_create_fields(thin_lib *lib, uintptr_t handle, const char *name, const unsigned short *ids, int n, uintptr_t *id);
-int thin_destroy_fields(thin_lib *lib, uintptr_t handle, uintptr_t id);
-int thin_watch(thin_lib *lib, uintptr_t handle, uintptr_t group, uintptr_t fields, long long every, double keep_age,
-               int keep_samples);
-int thin_unwatch(thin_lib *lib, uintptr_t handle, uintptr_t group, uintptr_t fields);
-int thin_update(thin_lib *lib, uintptr_t handle);
-const char *thin_words(thin_lib *lib, int code);
+/* The functions of libdcgm. The loader binds each when it is called first, as
+ * it does for go-dcgm. */
+#ifndef DCGM_AGENT_H
+int dcgmInit(void);
+int dcgmShutdown(void);
+int dcgmConnect_v2(const char *address, thin_connect_v2_params *params, uintptr_t *handle);
+int dcgmDisconnect(uintptr_t handle);
+int dcgmGetEntityGroupEntities(uintptr_t handle, unsigned group, unsigned *ids, int *n, unsigned flags);
+int dcgmGetGpuInstanceHierarchy(uintptr_t handle, thin_hierarchy *h);
+int dcgmGetNvLinkLinkStatus(uintptr_t handle, void *links);
+int dcgmGetDeviceTopology(uintptr_t handle, unsigned gpu, void *place);
+int dcgmGroupCreate(uintptr_t handle, int type, const char *name, uintptr_t *id);
+int dcgmGroupDestroy(uintptr_t handle, uintptr_t id);
+int dcgmGroupAddEntity(uintptr_t handle, uintptr_t id, unsigned group, unsigned entity);
+int dcgmFieldGroupCreate(uintptr_t handle, int n, const unsigned short *ids, const char *name, uintptr_t *id);
+int dcgmFieldGroupDestroy(uintptr_t handle, uintptr_t id);
+int dcgmWatchFields(uintptr_t handle, uintptr_t group, uintptr_t fields, long long every, double keep_age, int keep_samples);
+int dcgmUnwatchFields(uintptr_t handle, uintptr_t group, uintptr_t fields);
+int dcgmUpdateAllFields(uintptr_t handle, int wait);
+int dcgmGetLatestValues_v2(uintptr_t handle, uintptr_t group, uintptr_t fields, thin_callback, void *data);
+int dcgmGetValuesSince_v2(uintptr_t handle, uintptr_t group, uintptr_t fields, long long from, long long *next, thin_callback,
+                          void *data);
+int dcgmHealthSet(uintptr_t handle, uintptr_t group, unsigned systems);
+int dcgmHealthCheck(uintptr_t handle, uintptr_t group, thin_health *health);
+const char *errorString(int code);
+#endif
 
 #endif

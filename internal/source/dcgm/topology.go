@@ -2,7 +2,6 @@ package dcgm
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -21,15 +20,19 @@ const (
 	fieldBusID  = 57
 )
 
-// A layout is what the set of entities was when the session opened. A Read that finds another one
-// ends the session.
+// A layout is the set of entities when the session opened. A Read that finds another one ends the
+// session.
 type layout struct {
-	gpus       []uint32   // all of them, ascending
-	unreadable []uint32   // those that DCGM did not read
-	lost       []uint32   // those that were lost
-	noProfile  []uint32   // those that were lost, whose instances did not report their profiles
-	instances  []instance // GPU instances before compute instances, ascending by id
-	others     others
+	gpus      []uint32   // all of them, ascending
+	unread    []uint32   // the GPUs that DCGM did not read
+	lost      []uint32   // the lost ones of these, which have rows
+	instances []instance // GPU instances before compute instances, ascending by id
+	others    others
+}
+
+// isLeftOut reports whether a GPU has no row though it is there.
+func (l *layout) isLeftOut(id uint32) bool {
+	return slices.Contains(l.unread, id) && !slices.Contains(l.lost, id)
 }
 
 // sorted puts instances in the order of a layout, in place, each once.
@@ -52,14 +55,14 @@ func (l *layout) isDivided(id uint32) bool {
 	return parts > 1
 }
 
-// discover makes the topology: it lists the GPUs and their instances, picks those that the plan
-// selects, and reads who they are.
+// discover makes the topology: it lists the entities, picks those that the plan selects, and reads
+// who they are.
 func (s *Session) discover() error {
 	gpus, err := s.engine.entities(groupGPU)
 	if err != nil {
 		return err
 	}
-	s.layout.gpus = slices.Compact(slices.Sorted(slices.Values(gpus)))
+	s.layout.gpus = sortedSet(slices.Clone(gpus))
 	supported, err := s.engine.supported()
 	if err != nil {
 		return err
@@ -72,53 +75,47 @@ func (s *Session) discover() error {
 		s.log.Warn("DCGM does not report the MIG instances; GPUs only", "error", s.withVersions(err))
 	}
 	s.layout.instances = sorted(slices.Clone(instances))
-	if s.layout.others, err = s.survey(); err != nil {
-		return err
-	}
 
 	var members []entity
 	for _, id := range s.layout.gpus {
-		if !slices.Contains(supported, id) {
-			state := s.engine.status(id)
-			if state == statusLost {
-				s.layout.lost = append(s.layout.lost, id)
-			} else {
-				s.log.Warn("A GPU is left out", "gpu", id, "state", state.String())
-				s.layout.unreadable = append(s.layout.unreadable, id)
-				continue
-			}
-			if slices.ContainsFunc(s.layout.instances, func(x instance) bool { return x.parent == id && x.group == groupInstance }) {
-				s.layout.noProfile = append(s.layout.noProfile, id)
-			}
+		if !slices.Contains(supported, id) && !s.keepsRow(id) {
+			continue
 		}
 		if s.plan.Selects(gpu.Entity{Kind: gpu.KindGPU, ID: id}) {
 			members = append(members, entity{groupGPU, id})
 		}
-		members = s.appendInstances(members, id)
+		for _, x := range s.layout.instances {
+			if x.group == groupInstance && x.parent == id && s.plan.Selects(gpu.Entity{Kind: gpu.KindGPUInstance, ID: x.id}) {
+				members = append(members, x.entity)
+			}
+		}
 	}
-	others := s.peripheral()
-	if len(members)+len(others) == 0 {
+	if s.layout.others, err = s.survey(); err != nil {
+		return err
+	}
+	if len(members)+len(s.layout.others.members) == 0 {
 		return s.nothingToWatch(len(s.layout.gpus))
 	}
-	known, driver, err := s.identify(members, others)
+	known, driver, err := s.identify(s.withGPUs(members))
 	if err != nil {
 		return err
 	}
-	s.build(members, others, known, driver)
+	s.build(members, known, driver)
 	if s.plan.Placement {
 		return s.locate()
 	}
 	return nil
 }
 
-// appendInstances appends the selected GPU instances of a GPU.
-func (s *Session) appendInstances(members []entity, id uint32) []entity {
-	for _, x := range s.layout.instances {
-		if x.group == groupInstance && x.parent == id && s.plan.Selects(gpu.Entity{Kind: gpu.KindGPUInstance, ID: x.id}) {
-			members = append(members, x.entity)
-		}
+// keepsRow notes a GPU that DCGM does not read. A lost one keeps its row, for it may come back.
+func (s *Session) keepsRow(id uint32) bool {
+	state := s.engine.status(id)
+	s.log.Warn("DCGM does not read a GPU", "gpu", id, "state", state.String())
+	s.layout.unread = append(s.layout.unread, id)
+	if state == statusLost {
+		s.layout.lost = append(s.layout.lost, id)
 	}
-	return members
+	return state == statusLost
 }
 
 func (s *Session) nothingToWatch(gpus int) error {
@@ -126,7 +123,7 @@ func (s *Session) nothingToWatch(gpus int) error {
 	case gpus == 0:
 		return fmt.Errorf("%w: DCGM %s at %v sees no GPU; check that the NVIDIA driver is loaded where the engine runs",
 			gpu.ErrUnavailable, s.version, s.addr)
-	case len(s.layout.unreadable) == gpus:
+	case len(s.layout.unread) == gpus:
 		return fmt.Errorf("%w: DCGM %s at %v reads none of its %d GPUs", gpu.ErrUnavailable, s.version, s.addr, gpus)
 	default:
 		var cuts []uint32
@@ -140,9 +137,9 @@ func (s *Session) nothingToWatch(gpus int) error {
 	}
 }
 
-// identify reads who the members and the GPUs of instances are, by watches that last only as long as it takes; DCGM gives the minor number and the index in
-// no other way. Instances that do not say who they are have no profile.
-func (s *Session) identify(members []entity, others []member) (known map[entity]identity, driver string, err error) {
+// withGPUs returns the selected GPUs and instances, and before them the GPUs of all that is
+// selected.
+func (s *Session) withGPUs(members []entity) []entity {
 	var gpus, cuts []entity
 	add := func(id uint32) {
 		if e := (entity{groupGPU, id}); !slices.Contains(gpus, e) {
@@ -155,64 +152,74 @@ func (s *Session) identify(members []entity, others []member) (known map[entity]
 		}
 		add(s.gpuOf(e))
 	}
-	for i := range others {
-		if e := &others[i].Device.Entity; e.ParentKind == gpu.KindGPU {
+	for i := range s.layout.others.members {
+		if e := &s.layout.others.members[i].Entity; e.ParentKind == gpu.KindGPU {
 			add(e.Parent)
 		}
 	}
-	if len(gpus) == 0 { // a machine of switches
-		return nil, "", nil
-	}
-	known = make(map[entity]identity, len(gpus)+len(cuts))
-	for _, e := range slices.Concat(gpus, cuts) {
+	return append(gpus, cuts...)
+}
+
+// identify reads who GPUs and, after them, instances are, by watches that last only as long as it
+// takes; DCGM gives the minor number and the index in no other way. Instances that do not say who
+// they are have no profile.
+func (s *Session) identify(members []entity) (known map[entity]identity, driver string, err error) {
+	known = make(map[entity]identity, len(members))
+	for _, e := range members {
 		known[e] = identity{index: -1, minor: -1}
 	}
-	learn := func(r readout) {
-		for i := range r.samples {
-			x := &r.samples[i]
-			v, _ := decode(&gpu.Field{Text: x.kind == kindText}, x, r.textOf(x))
-			if v.IsAbsent() {
-				continue
-			}
-			if x.field == fieldDriver {
-				driver = v.String()
-				continue
-			}
-			e := entity{x.group, x.entity}
-			if who, ok := known[e]; ok {
-				known[e] = who.with(gpu.FieldID(x.field), v)
-			}
+	learn := func(e entity, id gpu.FieldID, v gpu.Value) {
+		if id == fieldDriver {
+			driver = v.String()
+		} else if who, ok := known[e]; ok {
+			known[e] = who.with(id, v)
 		}
 	}
-	if err := s.readOnce(gpus, []gpu.FieldID{fieldDriver, fieldName, fieldIndex, fieldUUID, fieldMinor, fieldBusID}, learn); err != nil {
+	n := 0
+	for n < len(members) && members[n].group == groupGPU {
+		n++
+	}
+	if err := s.readOnce(members[:n], []gpu.FieldID{fieldDriver, fieldName, fieldIndex, fieldUUID, fieldMinor, fieldBusID}, learn); err != nil {
 		return nil, "", err
 	}
-	if len(cuts) == 0 {
-		s.queryIdentitiesLater(gpus, known)
-		return known, driver, nil
-	}
-	err = s.readOnce(cuts, []gpu.FieldID{fieldName, fieldUUID}, learn)
+	err = s.readOnce(members[n:], []gpu.FieldID{fieldName, fieldUUID}, learn)
 	if s.isOver(err) {
 		return nil, "", err
 	}
 	if err != nil {
 		s.log.Warn("DCGM does not report the profiles of MIG instances", "error", s.withVersions(err))
 	}
-	if err != nil && isFinal(err) {
-		cuts = nil // it never does
-	}
-	s.queryIdentitiesLater(slices.Concat(gpus, cuts), known)
+	s.unidentified = slices.DeleteFunc(slices.Clone(members), func(e entity) bool {
+		never := e.group == groupInstance && err != nil && isFinal(err)
+		return never || known[e].isComplete(e.group) || slices.Contains(s.layout.lost, s.gpuOf(e))
+	})
+	s.identified = time.Now()
 	return known, driver, nil
 }
 
-// queryIdentitiesLater has what those that are read did not say queried again. One that is lost
-// ends the session anyhow when it is back.
-func (s *Session) queryIdentitiesLater(members []entity, known map[entity]identity) {
-	for _, e := range members {
-		if !slices.Contains(s.layout.lost, s.gpuOf(e)) {
-			s.queryIdentityLater(e, known[e])
-		}
+// isComplete reports whether everything is known that a device of a group says of itself.
+func (i identity) isComplete(group entityGroup) bool {
+	if group == groupGPU {
+		return i.uuid != "" && i.index >= 0 && i.minor >= 0
 	}
+	return i.model != ""
+}
+
+// identifyAgain ends the session when a device says what it did not say when the session opened: a
+// topology does not change. Only a lost engine is an error.
+func (s *Session) identifyAgain(now time.Time) error {
+	before := s.unidentified
+	if len(before) == 0 || now.Sub(s.identified) < s.retry {
+		return nil
+	}
+	if _, _, err := s.identify(before); err != nil {
+		s.identified = now
+		return s.onlyOver(err)
+	}
+	if len(s.unidentified) < len(before) {
+		s.changed("the identity of %d devices is known now", len(before)-len(s.unidentified))
+	}
+	return nil
 }
 
 // with returns the identity with one more thing known of it.
@@ -255,8 +262,11 @@ func (s *Session) gpuOf(e entity) uint32 {
 	}
 }
 
-// readOnce watches fields, has them sampled, calls read with their values, and stops watching.
-func (s *Session) readOnce(members []entity, ids []gpu.FieldID, read func(readout)) error {
+// readOnce watches fields, has them sampled, calls learn with each value, and stops watching.
+func (s *Session) readOnce(members []entity, ids []gpu.FieldID, learn func(entity, gpu.FieldID, gpu.Value)) error {
+	if len(members) == 0 {
+		return nil
+	}
 	group, _, err := s.engine.createGroup(s.nextName(), members)
 	if err != nil || group == 0 {
 		return err // lost ones, which say nothing
@@ -278,15 +288,26 @@ func (s *Session) readOnce(members []entity, ids []gpu.FieldID, read func(readou
 	if err != nil {
 		return err
 	}
-	read(r)
+	for i := range r.samples {
+		x := &r.samples[i]
+		v, _ := decode(&gpu.Field{Text: x.kind == kindText}, x, r.textOf(x))
+		if !v.IsAbsent() {
+			learn(entity{x.group, x.entity}, gpu.FieldID(x.field), v)
+		}
+	}
 	return nil
 }
 
 // build makes the devices, parents before their children as discover sorted them.
-func (s *Session) build(members []entity, others []member, known map[entity]identity, driver string) {
-	devices := make([]gpu.Device, 0, len(members)+len(others))
-	s.rows = make(map[entity]int, len(members)+len(others))
-	s.members = make([]entity, 0, len(members)+len(others))
+func (s *Session) build(members []entity, known map[entity]identity, driver string) {
+	gpus := map[uint32]gpu.Device{}
+	for e, who := range known {
+		if e.group == groupGPU {
+			gpus[e.id] = s.remembered(e.id, who).device(e.id)
+		}
+	}
+	var devices []gpu.Device
+	s.rows = map[entity]int{}
 	add := func(e entity, d gpu.Device) {
 		if _, twice := s.rows[e]; twice {
 			return
@@ -295,26 +316,17 @@ func (s *Session) build(members []entity, others []member, known map[entity]iden
 		s.members = append(s.members, e)
 		devices = append(devices, d)
 	}
-	remembered := map[uint32]identity{}
-	whole := func(id uint32) gpu.Device {
-		who, ok := remembered[id]
-		if !ok {
-			who = s.remembered(id, known[entity{groupGPU, id}])
-			remembered[id] = who
-		}
-		return who.device(id)
-	}
 	for _, e := range members {
-		d := whole(s.gpuOf(e))
+		d := gpus[s.gpuOf(e)]
 		if e.group != groupGPU {
 			s.instanceDevice(&d, e, known[e])
 		}
 		add(e, d)
 	}
-	for _, m := range others {
-		if m.Device.Entity.ParentKind == gpu.KindGPU {
-			d := whole(m.Device.Entity.Parent)
-			d.Entity, d.Link = m.Device.Entity, m.Link
+	for _, m := range s.layout.others.members {
+		if m.Entity.ParentKind == gpu.KindGPU {
+			d := gpus[m.Entity.Parent]
+			d.Entity, d.Link = m.Entity, m.Link
 			m.Device = d
 		}
 		add(m.entity, m.Device)
@@ -327,14 +339,12 @@ func (s *Session) build(members []entity, others []member, known map[entity]iden
 		s.top.Engine = s.version
 	}
 	s.top.Host = hostOf(s.addr)
-	s.lost = make([]bool, len(devices))
-	s.absent = make([]bool, len(devices))
-	s.gone = make([]error, len(devices))
+	s.lost, s.absent = make([]bool, len(devices)), make([]bool, len(devices))
+	s.valued, s.valuedBy = make([]int, len(devices)), make([]int, len(devices))
 	for row := range devices {
 		d := &devices[row]
 		s.absent[row] = isOfGPU(d.Entity) && slices.Contains(s.layout.lost, d.GPU)
 	}
-	s.valued, s.valuedBy = make([]int, len(devices)), make([]int, len(devices))
 }
 
 // isOfGPU reports whether an entity is a GPU or part of one.
@@ -419,79 +429,69 @@ func (s *Session) inspectDue(now time.Time) bool {
 }
 
 // inspect makes faults of the GPUs that DCGM does not read at present, and ends the session if the
-// set of entities is another one. That a GPU is lost does not change the set; that one is back
-// which was lost when the session opened does: it is in no group, and may say now who it is.
+// set of entities is another one. A loss does not change the set. A return does, of a GPU that was
+// not read when the session opened: it is in no group, and may say now who it is.
 func (s *Session) inspect(b *gpu.Batch, now time.Time) error {
 	if !s.inspectDue(now) {
 		return nil
 	}
 	s.inspected = now
-	clear(s.lost)
 	supported, err := s.engine.supported()
 	if err != nil {
 		return err
 	}
-	for row := range s.top.Devices {
-		d := &s.top.Devices[row]
-		if !isOfGPU(d.Entity) {
-			continue
-		}
-		if slices.Contains(supported, d.GPU) {
-			if s.absent[row] || d.UUID == "" {
-				s.changed("GPU %d is back", d.GPU)
-			}
-			continue
-		}
-		s.lost[row] = true
-		if s.gone[row] == nil {
-			s.gone[row] = fmt.Errorf("%w: GPU %d is %v", gpu.ErrLost, d.GPU, s.engine.status(d.GPU))
-		}
-		b.Fail(row, gpu.AllFields, s.gone[row])
-	}
-	for row := range s.gone {
-		if !s.lost[row] {
-			s.gone[row] = nil
-		}
-	}
-	for _, id := range slices.Concat(s.layout.unreadable, s.layout.noProfile) {
+	for _, id := range s.layout.unread {
 		if slices.Contains(supported, id) {
 			s.changed("GPU %d can be read now", id)
 		}
 	}
-	if err := s.queryDue(now); err != nil {
+	states := map[uint32]error{}
+	for row := range s.top.Devices {
+		d := &s.top.Devices[row]
+		s.lost[row] = isOfGPU(d.Entity) && !slices.Contains(supported, d.GPU)
+		if !s.lost[row] {
+			continue
+		}
+		if states[d.GPU] == nil {
+			states[d.GPU] = fmt.Errorf("%w: GPU %d is %v", gpu.ErrLost, d.GPU, s.engine.status(d.GPU))
+		}
+		b.Fail(row, gpu.AllFields, states[d.GPU])
+	}
+	if err := s.identifyAgain(now); err != nil {
 		return err
 	}
 	return s.compareLayout()
 }
 
-// compareLayout ends the session if GPUs came or went, or a GPU was partitioned again.
+// compareLayout ends the session if entities came or went, or a GPU was partitioned again. A kind
+// that the engine cannot list now is as it was.
 func (s *Session) compareLayout() error {
 	gpus, err := s.engine.entities(groupGPU)
 	if err != nil {
 		return err
 	}
-	slices.Sort(gpus)
-	gpus = slices.Compact(gpus)
-	if !slices.Equal(gpus, s.layout.gpus) {
+	if gpus = sortedSet(gpus); !slices.Equal(gpus, s.layout.gpus) {
 		s.changed("the GPUs are now %v, they were %v", gpus, s.layout.gpus)
 	}
-	if err := s.compareFabric(); err != nil {
+	others, err := s.survey()
+	if err != nil {
 		return err
+	}
+	for kind, err := range others.failed {
+		if err == nil && !slices.Equal(others.of(kind), s.layout.others.of(kind)) {
+			s.changed("there are now %d entities of the kind %v, not those of before", len(others.of(kind)), kind)
+		}
 	}
 	instances, err := s.engine.instances()
 	if err != nil {
-		var r *resultError
-		if errors.As(err, &r) && endsSession(r.code) {
-			return err
-		}
-		return nil // as in discover: said then
+		return s.onlyOver(err)
 	}
 	if slices.Equal(sorted(instances), s.layout.instances) {
 		return nil
 	}
 	s.changed("the MIG instances are not those of before")
 	for row := range s.top.Devices {
-		// What an instance said may be another instance's by now.
+		// An instance that answers may be another one by now.
 		if s.members[row].group == groupInstance {
 			s.lost[row] = true
 		}

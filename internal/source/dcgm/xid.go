@@ -197,7 +197,7 @@ func (s *Session) xidsSince(of []entity, w *watch, from int64, do func(*xidHisto
 		return err
 	}
 	read := func(group handle) error {
-		r, _, err := s.engine.since(group, w.handle, from)
+		r, err := s.engine.since(group, w.handle, from)
 		if err == nil {
 			s.eachXID(r, do)
 		}

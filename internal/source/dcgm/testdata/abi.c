@@ -5,7 +5,6 @@
 #include "dcgm_structs.h"
 #include "dcgm_test_apis.h"
 
-#include "control.h"
 #include "thin.h"
 
 #define SAME_SIZE(ours, theirs) _Static_assert(sizeof(ours) == sizeof(theirs), #ours)
@@ -83,19 +82,19 @@ SAME_NUMBER(THIN_ENTITIES_MAX, DCGM_GROUP_MAX_ENTITIES_V2);
 SAME_NUMBER(THIN_HIERARCHY_MAX, DCGM_MAX_HIERARCHY_INFO);
 SAME_NUMBER(THIN_EMBEDDED, DCGM_EMBEDDED_HANDLE);
 
-SAME_SIZE(control_incident, dcgmIncidentInfo_t);
-SAME_PLACE(control_incident, result, dcgmIncidentInfo_t, health);
-SAME_PLACE(control_incident, code, dcgmIncidentInfo_t, error.code);
-SAME_PLACE(control_incident, entity, dcgmIncidentInfo_t, entityInfo);
-SAME_SIZE(control_health, dcgmHealthResponse_v5);
-SAME_PLACE(control_health, count, dcgmHealthResponse_v5, incidentCount);
-SAME_PLACE(control_health, incidents, dcgmHealthResponse_v5, incidents);
-SAME_SIZE(control_peers, dcgmNvLinkP2PStatus_v1);
-SAME_PLACE(control_peers, count, dcgmNvLinkP2PStatus_v1, numGpus);
-SAME_PLACE(control_peers, gpus, dcgmNvLinkP2PStatus_v1, gpus);
-SAME_PLACE(control_peers, gpus[0].states, dcgmNvLinkP2PStatus_v1, gpus[0].linkStatus);
-SAME_NUMBER(THIN_VERSION(control_health, 5), dcgmHealthResponse_version5);
-SAME_NUMBER(THIN_VERSION(control_peers, 1), dcgmNvLinkP2PStatus_version1);
+SAME_SIZE(thin_incident, dcgmIncidentInfo_t);
+SAME_PLACE(thin_incident, result, dcgmIncidentInfo_t, health);
+SAME_PLACE(thin_incident, code, dcgmIncidentInfo_t, error.code);
+SAME_PLACE(thin_incident, entity, dcgmIncidentInfo_t, entityInfo);
+SAME_SIZE(thin_health, dcgmHealthResponse_v5);
+SAME_PLACE(thin_health, count, dcgmHealthResponse_v5, incidentCount);
+SAME_PLACE(thin_health, incidents, dcgmHealthResponse_v5, incidents);
+SAME_SIZE(thin_peers, dcgmNvLinkP2PStatus_v1);
+SAME_PLACE(thin_peers, count, dcgmNvLinkP2PStatus_v1, numGpus);
+SAME_PLACE(thin_peers, gpus, dcgmNvLinkP2PStatus_v1, gpus);
+SAME_PLACE(thin_peers, gpus[0].states, dcgmNvLinkP2PStatus_v1, gpus[0].linkStatus);
+SAME_NUMBER(THIN_VERSION(thin_health, 5), dcgmHealthResponse_version5);
+SAME_NUMBER(THIN_VERSION(thin_peers, 1), dcgmNvLinkP2PStatus_version1);
 
 /* The functions can be called as thin.h declares them. */
 _Static_assert(sizeof(dcgmHandle_t) == sizeof(uintptr_t) && sizeof(dcgmGpuGrp_t) == sizeof(uintptr_t) &&
