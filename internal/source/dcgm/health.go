@@ -32,132 +32,96 @@ const gpuHealthSystems = 11
 
 // A healthWatch is the engine's health checks of the session's GPUs.
 type healthWatch struct {
-	group   handle
-	made    bool // the group is
-	set     bool // the watches are
-	checked time.Time
-	err     error // of the latest check
-	results []gpu.HealthCheck
+	group handle // 0 until it is made
+	set   bool   // the watches are
 }
 
-// watchHealth turns the health watches on, if the plan requests them. What the engine refuses is
-// tried again by readHealth; only a lost engine is an error.
+// watchHealth turns the health watches on, if the plan requests them. readHealth tries again what the
+// engine refuses; open wants to know of a lost engine alone.
 func (s *Session) watchHealth() error {
 	h := &s.health
 	if !s.plan.Health || h.set {
 		return nil
 	}
 	var members []entity
-	for row := range s.top.Devices {
-		if e := s.top.Devices[row].Entity; e.Kind == gpu.KindGPU {
-			members = append(members, entity{groupGPU, e.ID})
+	for _, e := range s.members {
+		if e.group == groupGPU {
+			members = append(members, e)
 		}
 	}
 	if len(members) == 0 {
 		return nil
 	}
-	if !h.made {
-		var refused []refusal // a lost one, which passes nothing
-		if h.group, refused, h.err = s.engine.createGroup(s.nextName(), members); h.err != nil {
-			return s.onlyOver(h.err)
+	if h.group == 0 {
+		group, refused, err := s.engine.createGroup(s.nextName(), members)
+		if err == nil && group == 0 {
+			err = refused[0].err // lost ones, which pass nothing
 		}
-		if h.group == 0 {
-			h.err = refused[0].err
-			return nil
+		if err != nil {
+			return err
 		}
-		h.made = true
+		h.group = group
 	}
-	h.err = s.engine.setHealth(h.group, allHealth)
-	h.set = h.err == nil
-	return s.onlyOver(h.err)
-}
-
-// onlyOver returns err if it means that the engine is gone.
-func (s *Session) onlyOver(err error) error {
-	if s.isOver(err) {
-		return err
-	}
-	return nil
-}
-
-// due reports whether something that was requested at a moment is to be requested again: once per
-// collection interval, with room for ticks that come early.
-func (s *Session) due(checked, now time.Time) bool {
-	return checked.IsZero() || now.Sub(checked) >= s.plan.Interval*9/10
+	err := s.engine.setHealth(h.group, allHealth)
+	h.set = err == nil
+	return err
 }
 
 // readHealth appends the results of the health checks. A GPU that is lost passes nothing; what was
 // found of it is reported.
 func (s *Session) readHealth(b *gpu.Batch) error {
-	h := &s.health
 	if !s.plan.Health {
 		return nil
 	}
-	if now := time.Now(); s.due(h.checked, now) {
-		h.checked = now
-		if err := s.watchHealth(); err != nil {
-			return err
-		}
-		if h.set {
-			var found []incident
-			if found, h.err = s.engine.checkHealth(h.group); s.isOver(h.err) || s.isForgotten(h.err) {
-				return h.err
-			}
-			h.results = s.healthResults(h.results[:0], found, now.UnixNano())
-		}
+	err := s.watchHealth()
+	var found []incident
+	if s.health.set {
+		found, err = s.engine.checkHealth(s.health.group)
 	}
-	if h.err != nil {
-		b.Fail(gpu.AllRows, gpu.FieldHealthChecks, s.withVersions(h.err))
-		return nil
+	if err != nil {
+		b.Fail(gpu.AllRows, gpu.FieldHealthChecks, s.withVersions(err))
+		return s.onlyGone(err)
 	}
-	for _, x := range h.results {
-		if x.Result != 0 || !s.lost[x.Row] {
-			b.Health = append(b.Health, x)
+	for row, e := range s.members {
+		if e.group == groupGPU && s.health.set {
+			s.addHealth(b, row, found)
 		}
 	}
 	return nil
 }
 
-// healthResults appends a result for each GPU and health watch: what was found, each code once and
-// at its worst, or that the watch passes.
-func (s *Session) healthResults(list []gpu.HealthCheck, found []incident, at int64) []gpu.HealthCheck {
-	for row := range s.top.Devices {
-		e := s.top.Devices[row].Entity
-		if e.Kind != gpu.KindGPU {
-			continue
+// addHealth appends a result of each health watch for a GPU: its findings, each code once and at its
+// worst, or that the watch passes.
+func (s *Session) addHealth(b *gpu.Batch, row int, found []incident) {
+	now := time.Now().UnixNano()
+	for i, system := range healthSystems() {
+		first := len(b.Health)
+		for _, x := range found {
+			if x.entity != s.members[row] || x.system != system.mask || x.result == 0 {
+				continue
+			}
+			code := errorName(x.code)
+			known := slices.IndexFunc(b.Health[first:], func(r gpu.HealthCheck) bool { return r.Code == code })
+			if known >= 0 {
+				b.Health[first+known].Result = max(b.Health[first+known].Result, int64(x.result))
+				continue
+			}
+			b.Health = append(b.Health, gpu.HealthCheck{Row: row, Watch: system.name, Code: code, Result: int64(x.result), Time: now})
 		}
-		for i, system := range healthSystems() {
-			first := len(list)
-			for _, x := range found {
-				if x.entity != (entity{groupGPU, e.ID}) || x.system != system.mask || x.result == 0 {
-					continue
-				}
-				code := errorName(x.code)
-				known := slices.IndexFunc(list[first:], func(r gpu.HealthCheck) bool { return r.Code == code })
-				if known >= 0 {
-					list[first+known].Result = max(list[first+known].Result, int64(x.result))
-					continue
-				}
-				list = append(list, gpu.HealthCheck{Row: row, Watch: system.name, Code: code, Result: int64(x.result), Time: at})
-			}
-			if len(list) == first && i < gpuHealthSystems {
-				list = append(list, gpu.HealthCheck{Row: row, Watch: system.name, Time: at})
-			}
+		if len(b.Health) == first && i < gpuHealthSystems && !s.lost[row] {
+			b.Health = append(b.Health, gpu.HealthCheck{Row: row, Watch: system.name, Time: now})
 		}
 	}
-	return list
 }
 
 // unwatchHealth undoes watchHealth.
 func (s *Session) unwatchHealth() error {
-	h := &s.health
-	if !h.made {
+	if s.health.group == 0 {
 		return nil
 	}
 	var err error
-	if h.set {
-		err = s.engine.setHealth(h.group, 0)
+	if s.health.set {
+		err = s.engine.setHealth(s.health.group, 0)
 	}
-	h.made, h.set = false, false
-	return errors.Join(err, s.engine.destroyGroup(h.group))
+	return errors.Join(err, s.engine.destroyGroup(s.health.group))
 }

@@ -68,24 +68,6 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// The engine is asked once per collection interval, even if it is read more often.
-func TestHealthAndPeersOncePerInterval(t *testing.T) {
-	e := fakedcgm.New(t, world()...)
-	plan := healthPlan()
-	plan.Peers = true
-	plan.Interval = time.Hour
-	s := open(t, e, plan, dcgm.Options{})
-	for range 3 {
-		if b := read(t, s); len(b.Health) != 22 || len(b.Peers) != 2 {
-			t.Errorf("%d health checks and %d peers, want 22 and 2", len(b.Health), len(b.Peers))
-		}
-	}
-	calls := e.Calls()
-	if calls["dcgmHealthCheck"] != 1 || calls["dcgmGetNvLinkP2PStatus"] != 1 || calls["dcgmHealthSet"] != 1 {
-		t.Errorf("calls %v", calls)
-	}
-}
-
 // Health checks that are refused cost the health alone, and come when the engine allows them.
 func TestHealthRefused(t *testing.T) {
 	for _, line := range []string{"fail dcgmHealthSet -33", "fail dcgmHealthCheck -33", "fail dcgmGroupCreate -24 1 3"} {

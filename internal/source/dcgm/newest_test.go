@@ -35,7 +35,7 @@ func oneWatch(fields ...gpu.Field) (*Session, *watch, *quietEngine) {
 	w := &watch{group: &group{rows: []int{0}}, sampling: sampling{interval: time.Second, profiling: fields[0].Profiling}}
 	s := &Session{
 		plan: plan, engine: e, rows: map[entity]int{{groupGPU, 0}: 0}, slots: make([]slot, len(fields)),
-		foreign: true, valued: make([]int, 1), texts: map[cell]string{},
+		foreign: true, valued: make([]int, 1),
 	}
 	s.indexFields()
 	for f := range fields {

@@ -2,6 +2,7 @@ package dcgm
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -15,6 +16,8 @@ const retryRefused = time.Minute
 // staleIntervals is how many of its intervals a profiling watch may go without a new value while
 // others have some. The first value takes two readings.
 const staleIntervals = 3
+
+var errStale = fmt.Errorf("%w: the profiling fields have no new values", gpu.ErrUnavailable)
 
 // A refusedWatch is a watch that the engine refuses for now: another profiler has the counters, it
 // has no room, or it did not answer.
@@ -37,11 +40,11 @@ func hasCode(err error, code int) bool {
 }
 
 // addRefused adds a refused watch, which retryRefused tries again.
-func (s *Session) addRefused(rows, fields []int, key sampling, err error) {
+func (s *Session) addRefused(rows, fields []int, key sampling, err error, next time.Time) {
 	s.log.Warn("Fields are not watched for now", "field", s.plan.Fields[fields[0]].Name, "fields", len(fields),
 		"entities", len(rows), "error", err)
 	s.refused = append(s.refused, refusedWatch{rows: slices.Clone(rows), fields: slices.Clone(fields), sampling: key, err: err,
-		next: time.Now().Add(s.retry)})
+		next: next})
 }
 
 // retryRefused tries what was refused and is due. A field that the engine refuses for another
@@ -74,7 +77,7 @@ func (s *Session) retryOne(h refusedWatch, now time.Time) error {
 	case err == nil:
 		s.log.Info("Fields are watched again", "field", s.plan.Fields[h.fields[0]].Name, "fields", len(h.fields), "entities", len(h.rows))
 		return nil
-	case s.isOver(err) || s.isForgotten(err):
+	case s.isGone(err):
 		return err
 	case isFinal(err) && !isInUse(err):
 		return s.watchChunks(h.rows, h.fields, h.sampling) // some of it may be watched by now: only a new session knows
@@ -105,41 +108,28 @@ func (s *Session) follow(w *watch, now time.Time) {
 	}
 }
 
-// renewStale watches the profiling fields that have had no new value for too long, while others
-// had: the engine can lose its profiler without a word. Only a lost engine is an error.
+// renewStale gives up the profiling watches that have had no new value for too long, while others
+// had: the engine can lose its profiler without a word. The next Read watches them again. Only a lost
+// engine is an error.
 func (s *Session) renewStale(now time.Time) error {
-	var failed []*watch
-	renewed := 0
-	for _, w := range s.watches {
-		stale := w.profiling && s.advanced.Sub(w.advanced) > staleIntervals*w.interval && now.Sub(w.renewed) >= s.retry
-		if !stale || !slices.ContainsFunc(w.group.rows, s.isRead) {
-			continue
-		}
-		w.renewed, w.advanced = now, now
-		err := s.unwatch(w)
-		if err == nil {
-			err = s.startWatch(w.group, w.handle, w.sampling)
-		}
-		switch {
-		case err == nil:
-			renewed++
-		case s.isOver(err) || s.isForgotten(err):
-			return err
-		default:
-			s.addRefused(w.group.rows, w.fields, w.sampling, s.withVersions(err))
-			failed = append(failed, w)
-		}
+	if now.Sub(s.renewed) < s.retry {
+		return nil
 	}
-	if renewed > 0 {
-		s.log.Warn("Profiling fields had no new values and are watched again", "watches", renewed)
-	}
+	var stale []*watch
+	s.watches = slices.DeleteFunc(s.watches, func(w *watch) bool {
+		is := w.profiling && s.advanced.Sub(w.advanced) > staleIntervals*w.interval && slices.ContainsFunc(w.group.rows, s.isRead)
+		if is {
+			stale = append(stale, w)
+		}
+		return is
+	})
 	var errs []error
-	s.arranged = s.arranged && len(failed) == 0
-	for _, w := range failed {
-		s.watches = slices.DeleteFunc(s.watches, func(x *watch) bool { return x == w })
-		errs = append(errs, s.engine.destroyFieldGroup(w.handle))
+	for _, w := range stale {
+		s.renewed, s.arranged = now, false
+		errs = append(errs, s.unwatch(w), s.engine.destroyFieldGroup(w.handle))
+		s.addRefused(w.group.rows, w.fields, w.sampling, errStale, now)
 	}
-	return s.onlyOver(errors.Join(errs...))
+	return s.onlyGone(errors.Join(errs...))
 }
 
 // isRead reports whether a row is not lost in this Read.

@@ -157,7 +157,7 @@ func (s *Session) readAll(ctx context.Context, b *gpu.Batch, begin time.Time) (r
 			return read, err, false
 		}
 		err := s.readNewest(r, b)
-		if s.isOver(err) || s.isForgotten(err) {
+		if s.isGone(err) {
 			return read, err, true
 		}
 		if err != nil {
@@ -171,7 +171,7 @@ func (s *Session) readAll(ctx context.Context, b *gpu.Batch, begin time.Time) (r
 		if len(w.moved) == 0 {
 			continue
 		}
-		if err := s.readTrail(w, b); s.isOver(err) || s.isForgotten(err) {
+		if err := s.readTrail(w, b); s.isGone(err) {
 			return read, err, true
 		}
 	}
@@ -254,7 +254,7 @@ func (s *Session) take(b *gpu.Batch, row, f int, x *sample, r readout) {
 	if x.status == 0 {
 		w.latest = max(w.latest, x.at)
 	}
-	value, err := s.decode(row, f, x, r)
+	value, err := s.decode(f, x, r)
 	switch {
 	case err != nil:
 		b.Fail(row, f, err)
@@ -360,29 +360,13 @@ func (s *Session) setNewest(r readout) {
 }
 
 // decode returns the value of a sample in the unit of its field, or why there is none.
-func (s *Session) decode(row, f int, x *sample, r readout) (gpu.Value, error) {
+func (s *Session) decode(f int, x *sample, r readout) (gpu.Value, error) {
 	field := &s.plan.Fields[f]
-	text := r.textOf(x)
-	if field.Text && x.kind == kindText && x.status == 0 && x.at > 0 {
-		// Texts hardly ever change: the string is made when they do.
-		key := cell{row, f}
-		if known, ok := s.texts[key]; ok && string(text) == known {
-			return gpu.Text(known), nil
-		}
-		v, err := decode(field, x, text)
-		if !v.IsAbsent() {
-			s.texts[key] = v.String()
-		}
-		return v, err
-	}
-	v, err := decode(field, x, text)
-	if err != nil {
-		return gpu.Value{}, err
-	}
+	v, err := decode(field, x, r.textOf(x))
 	if field.ID == catalog.GPUUtil {
 		v = utilization(v, x.kind == kindDouble, field.Unit)
 	}
-	return v, nil
+	return v, err
 }
 
 // readTrail appends every sample since the newest of before, oldest first, of the slots of a watch
@@ -425,7 +409,7 @@ func (s *Session) readTrail(w *watch, b *gpu.Batch) error {
 }
 
 func (s *Session) takeTrail(b *gpu.Batch, c *slot, row, f int, x *sample, r readout) {
-	if v, err := s.decode(row, f, x, r); err == nil && !v.IsAbsent() {
+	if v, err := s.decode(f, x, r); err == nil && !v.IsAbsent() {
 		s.addTrail(b, c, row, f, v, x)
 	}
 }

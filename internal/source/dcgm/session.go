@@ -40,10 +40,10 @@ type Session struct {
 	reported int            // how many of them the log has
 	refused  []refusedWatch // what the engine refuses for now
 	retry    time.Duration
+	renewed  time.Time // see renewStale
 
 	xids xidWatch
 
-	texts   map[cell]string
 	foreign bool  // the engine has another machine's clock
 	now     int64 // when the latest call for newest samples returned, in Unix nanoseconds
 	newest  int64 // the newest sample of a foreign engine, in its microseconds; see dateOf
@@ -55,19 +55,15 @@ type Session struct {
 	inspected time.Time
 
 	health   healthWatch
-	peers    peerWatch
 	advanced time.Time // when a watch of other fields than profiling last had a new value
 
 	gpu.Lifecycle
 	closed bool
 }
 
-// A cell is one field of one entity.
-type cell struct{ row, field int }
-
 // open does the work of Source.Open. What it leaves half done, abandon undoes.
 func (s *Session) open(ctx context.Context) error {
-	steps := []func() error{s.readVersions, s.discover, s.watchAll, s.watchXIDs, s.watchHealth, s.engine.update}
+	steps := []func() error{s.readVersions, s.discover, s.watchAll, s.watchXIDs, s.openHealth, s.engine.update}
 	for _, step := range steps {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -80,6 +76,8 @@ func (s *Session) open(ctx context.Context) error {
 		"watches", len(s.watches), "refused", len(s.faults))
 	return nil
 }
+
+func (s *Session) openHealth() error { return s.onlyOver(s.watchHealth()) }
 
 func (s *Session) readVersions() error {
 	library, version, err := s.engine.versions()
@@ -187,16 +185,28 @@ func (s *Session) isOver(err error) bool {
 	return errors.As(err, &r) && endsSession(r.code)
 }
 
-// isForgotten reports whether an error of a read means that the engine no longer knows our groups,
-// as one that was restarted beneath the connection does. Only new groups help, and so only a new
-// session.
-func (s *Session) isForgotten(err error) bool {
-	var r *resultError
-	return errors.As(err, &r) && r.code == codeNotConfigured
+// isGone reports whether an error of a read means that only a new session helps: the engine is gone,
+// or was restarted beneath the connection and does not know our groups.
+func (s *Session) isGone(err error) bool { return s.isOver(err) || hasCode(err, codeNotConfigured) }
+
+// onlyOver returns err if it means that the engine is gone.
+func (s *Session) onlyOver(err error) error {
+	if s.isOver(err) {
+		return err
+	}
+	return nil
+}
+
+// onlyGone returns err if it means that only a new session helps.
+func (s *Session) onlyGone(err error) error {
+	if s.isGone(err) {
+		return err
+	}
+	return nil
 }
 
 func (s *Session) lostError(err error) error {
-	if s.isForgotten(err) {
+	if hasCode(err, codeNotConfigured) {
 		return fmt.Errorf("dcgm: %w: the engine at %v was restarted: %w", gpu.ErrLost, s.addr, err)
 	}
 	return fmt.Errorf("dcgm: the engine at %v is gone: %w", s.addr, err)

@@ -48,7 +48,6 @@ type watch struct {
 	moved          []int
 	newest         int64     // latest, or valued of a profiling watch, at most so far; see follow
 	advanced       time.Time // of a profiling watch, when newest was seen
-	renewed        time.Time // of a profiling watch; see renewStale
 }
 
 // A sampling is what the fields of one watch have in common.
@@ -74,10 +73,25 @@ const firstDeviceField = 50
 // keepAge is how long the engine is to keep samples of which every one is read.
 func (k sampling) keepAge() time.Duration { return max(minKeepAge, keepIntervals*k.interval) }
 
+// A grouping is values by key, in the order in which the keys came.
+type grouping[K comparable, V any] struct {
+	keys   []K
+	values map[K][]V
+}
+
+func (g *grouping[K, V]) add(key K, values ...V) {
+	if g.values == nil {
+		g.values = map[K][]V{}
+	}
+	if _, ok := g.values[key]; !ok {
+		g.keys = append(g.keys, key)
+	}
+	g.values[key] = append(g.values[key], values...)
+}
+
 // watchAll watches every field of the plan for the rows that have it. What the engine refuses
 // becomes a standing fault; only a lost engine is an error.
 func (s *Session) watchAll() error {
-	s.texts = map[cell]string{}
 	s.indexFields()
 	s.unserved()
 	for _, a := range scopes {
@@ -90,21 +104,14 @@ func (s *Session) watchAll() error {
 		if len(rows) == 0 {
 			continue
 		}
-		var order []sampling
-		fields := map[sampling][]int{}
+		var fields grouping[sampling, int]
 		for f := range s.plan.Fields {
-			field := &s.plan.Fields[f]
-			if !a.has(field) {
-				continue
+			if a.has(&s.plan.Fields[f]) {
+				fields.add(s.samplingOf(f), f)
 			}
-			key := s.samplingOf(f)
-			if fields[key] == nil {
-				order = append(order, key)
-			}
-			fields[key] = append(fields[key], f)
 		}
-		for _, key := range order {
-			if err := s.watchCapable(rows, fields[key], key); err != nil {
+		for _, key := range fields.keys {
+			if err := s.watchCapable(rows, fields.values[key], key); err != nil {
 				return err
 			}
 		}
@@ -151,8 +158,8 @@ func (s *Session) watchCapable(rows, fields []int, key sampling) error {
 	if !key.profiling {
 		return s.watchChunks(rows, fields, key)
 	}
-	type part struct{ rows, fields []int }
-	var parts []*part
+	var alike grouping[string, int] // rows by their fields
+	fieldsOf := map[string][]int{}
 	for _, row := range rows {
 		if s.absent[row] {
 			continue
@@ -161,18 +168,14 @@ func (s *Session) watchCapable(rows, fields []int, key sampling) error {
 		if err != nil {
 			return err
 		}
-		if len(has) == 0 {
-			continue
+		if len(has) > 0 {
+			id := fmt.Sprint(has)
+			fieldsOf[id] = has
+			alike.add(id, row)
 		}
-		i := slices.IndexFunc(parts, func(p *part) bool { return slices.Equal(p.fields, has) })
-		if i < 0 {
-			i = len(parts)
-			parts = append(parts, &part{fields: has})
-		}
-		parts[i].rows = append(parts[i].rows, row)
 	}
-	for _, p := range parts {
-		if err := s.watchChunks(p.rows, p.fields, key); err != nil {
+	for _, id := range alike.keys {
+		if err := s.watchChunks(alike.values[id], fieldsOf[id], key); err != nil {
 			return err
 		}
 	}
@@ -242,7 +245,7 @@ func (s *Session) watchOrSplit(rows, fields []int, key sampling) error {
 	case s.isOver(err) || errors.Is(err, gpu.ErrTimeout):
 		return err
 	case key.profiling && isInUse(err):
-		s.addRefused(rows, fields, key, s.withVersions(err))
+		s.addRefused(rows, fields, key, s.withVersions(err), time.Now().Add(s.retry))
 		return nil
 	case hopeless || len(rows) == 1 && len(fields) == 1:
 		s.decline(rows, fields, key, err)
@@ -282,7 +285,7 @@ func (s *Session) decline(rows, fields []int, key sampling, err error) {
 	if isFinal(err) {
 		s.refuse(rows, fields, s.withVersions(err))
 	} else {
-		s.addRefused(rows, fields, key, s.withVersions(err))
+		s.addRefused(rows, fields, key, s.withVersions(err), time.Now().Add(s.retry))
 	}
 }
 
@@ -300,43 +303,36 @@ const mostNamed = 16
 // reportFaults logs the faults that are new: a line for all devices that go without the same fields
 // for the same reason. A node of many instances would have a line for each of them and each field.
 func (s *Session) reportFaults() {
-	type want struct {
+	type line struct {
 		reason string
-		row    int
 		level  slog.Level
+		fields string
 	}
-	var order []want
-	fields := map[want][]string{}
+	type want struct {
+		line
+		row int
+	}
+	var fields grouping[want, string]
 	for _, fault := range s.faults[s.reported:] {
-		w := want{fault.Err.Error(), fault.Row, slog.LevelWarn}
+		w := want{line{reason: fault.Err.Error(), level: slog.LevelWarn}, fault.Row}
 		if errors.Is(fault.Err, errNoEntity) {
 			w.level = slog.LevelInfo // a file for a fleet names what other nodes have
 		}
-		if fields[w] == nil {
-			order = append(order, w)
-		}
-		fields[w] = append(fields[w], s.plan.Fields[fault.Field].Name)
+		fields.add(w, s.plan.Fields[fault.Field].Name)
 	}
 	s.reported = len(s.faults)
-	type line struct {
-		reason, fields string
-		level          slog.Level
-	}
-	var lines []line
-	devices := map[line][]string{}
-	for _, w := range order {
-		l := line{w.reason, list(fields[w]), w.level}
-		if _, ok := devices[l]; !ok {
-			lines = append(lines, l)
-			devices[l] = nil
-		}
-		if w.row != gpu.AllRows {
-			devices[l] = append(devices[l], s.top.Devices[w.row].Entity.String())
+	var devices grouping[line, string]
+	for _, w := range fields.keys {
+		w.fields = list(fields.values[w])
+		if w.row == gpu.AllRows {
+			devices.add(w.line)
+		} else {
+			devices.add(w.line, s.top.Devices[w.row].Entity.String())
 		}
 	}
-	for _, l := range lines {
+	for _, l := range devices.keys {
 		attrs := []any{"fields", l.fields, "error", l.reason}
-		if d := devices[l]; d != nil {
+		if d := devices.values[l]; d != nil {
 			attrs = append(attrs, "devices", list(d))
 		}
 		s.log.Log(context.Background(), l.level, "Fields are not watched", attrs...)

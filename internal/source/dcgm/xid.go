@@ -178,7 +178,7 @@ func (s *Session) readXIDs(b *gpu.Batch, now time.Time) error {
 
 // failXIDs makes faults of what an error leaves unknown, unless the session is over.
 func (s *Session) failXIDs(b *gpu.Batch, field int, err error, of []entity) error {
-	if s.isOver(err) || s.isForgotten(err) {
+	if s.isGone(err) {
 		return err
 	}
 	rows := make([]int, len(of))
