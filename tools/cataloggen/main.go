@@ -1,6 +1,7 @@
-// Command gen writes the entries and the ids of package catalog.
+// Command gen writes the entries and the ids of package catalog, and the names of the errors that
+// DCGM's health watches find.
 //
-// It reads the field ids and names from the go-dcgm module in the module cache, and what go-dcgm
+// It reads ids and names from the go-dcgm module in the module cache, and what go-dcgm
 // does not say (levels, units, ranges, help) from facts.csv and names.csv beside it. go generate
 // runs it.
 package main
@@ -24,15 +25,16 @@ const module = "github.com/NVIDIA/go-dcgm"
 func main() {
 	out := flag.String("o", "entries_gen.go", "the Go file of the entries to write")
 	ids := flag.String("ids", "ids_gen.go", "the Go file of the ids to write")
+	health := flag.String("health", "../source/dcgm/healthcode_gen.go", "the Go file of the health codes to write")
 	facts := flag.String("facts", "../../tools/cataloggen", "the folder of facts.csv and names.csv")
 	flag.Parse()
-	if err := run(*out, *ids, *facts); err != nil {
+	if err := run(*out, *ids, *health, *facts); err != nil {
 		fmt.Fprintln(os.Stderr, "gen:", err)
 		os.Exit(1)
 	}
 }
 
-func run(out, ids, facts string) error {
+func run(out, ids, health, facts string) error {
 	dir, version, err := moduleDir()
 	if err != nil {
 		return err
@@ -47,9 +49,17 @@ func run(out, ids, facts string) error {
 	if err := applyNames(fields, filepath.Join(facts, "names.csv")); err != nil {
 		return err
 	}
-	for path, write := range map[string]func(io.Writer, []*field, string){out: writeEntries, ids: writeIDs} {
+	codes, err := readHealthCodes(filepath.Join(dir, "pkg", "dcgm"))
+	if err != nil {
+		return fmt.Errorf("read %s: %w", module, err)
+	}
+	for path, write := range map[string]func(io.Writer){
+		out:    func(w io.Writer) { writeEntries(w, fields, version) },
+		ids:    func(w io.Writer) { writeIDs(w, fields, version) },
+		health: func(w io.Writer) { writeHealthCodes(w, codes, version) },
+	} {
 		var code bytes.Buffer
-		write(&code, fields, version)
+		write(&code)
 		source, err := format.Source(code.Bytes())
 		if err != nil {
 			return fmt.Errorf("format %s: %w", path, err)

@@ -125,3 +125,14 @@ func (s *Session) unwatchHealth() error {
 	}
 	return errors.Join(err, s.engine.destroyGroup(s.health.group))
 }
+
+// errorName returns the name of a finding (DCGM_FR_*), as the health_error_code label spells it. An
+// unknown code is DCGM_FR_UNRECOGNIZED, as DCGM itself says.
+func errorName(code uint32) string {
+	const prefix, unrecognized = "DCGM_FR_", 2
+	names := errorNames()
+	if code >= uint32(len(names)) {
+		code = unrecognized
+	}
+	return prefix + names[code]
+}

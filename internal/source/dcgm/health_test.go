@@ -5,11 +5,7 @@ package dcgm_test
 import (
 	"context"
 	"errors"
-	"os"
-	"path/filepath"
-	"regexp"
 	"slices"
-	"strconv"
 	"testing"
 	"time"
 
@@ -136,37 +132,4 @@ func TestPeers(t *testing.T) {
 			return f.Field == gpu.FieldPeerStates && errors.Is(f.Err, gpu.ErrNotSupported)
 		})
 	})
-}
-
-// The names of health errors are those of go-dcgm's header, but for the three that the reference
-// spells the old way.
-func TestHealthErrorNames(t *testing.T) {
-	headers, err := fakedcgm.Headers()
-	if err != nil {
-		t.Fatal(err)
-	}
-	header, err := os.ReadFile(filepath.Join(headers, "dcgm_errors.h"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	old := map[string]string{"DCGM_FR_CLOCKS_EVENT_THERMAL": "DCGM_FR_CLOCK_THROTTLE_THERMAL",
-		"DCGM_FR_CLOCKS_EVENT_POWER": "DCGM_FR_CLOCK_THROTTLE_POWER", "DCGM_FR_CLOCKS_EVENT_VIOLATION": "DCGM_FR_THROTTLING_VIOLATION"}
-	seen := 0
-	for _, m := range regexp.MustCompile(`(DCGM_FR_\w+)\s*=\s*(\d+),`).FindAllStringSubmatch(string(header), -1) {
-		code, err := strconv.ParseUint(m[2], 10, 32)
-		if err != nil || m[1] == "DCGM_FR_ERROR_SENTINEL" || len(m[1]) > 11 && m[1][:11] == "DCGM_FR_EC_" {
-			continue
-		}
-		want := m[1]
-		if name, ok := old[want]; ok {
-			want = name
-		}
-		seen++
-		if got := dcgm.ErrorName(uint32(code)); got != want {
-			t.Errorf("code %d is %s, want %s", code, got, want)
-		}
-	}
-	if seen < 134 {
-		t.Errorf("the header has %d codes", seen)
-	}
 }
