@@ -1,8 +1,8 @@
 package exposition
 
 import (
-	"bytes"
 	"hash/maphash"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -14,62 +14,48 @@ import (
 // ContentType is the media type of a Page.
 const ContentType = "text/plain; version=0.0.4; charset=utf-8"
 
-// Options are what a user can choose about a page. The zero value is a page without a host label.
+// Options are a user's choices about pages. The zero value is a page without a host label.
 type Options struct {
-	// Hostname is the value of the host label; empty leaves it out.
-	Hostname string
-	// EngineHost puts the host of a remote engine (Topology.Host), where there is one, in the place of
-	// Hostname.
-	EngineHost bool
-	// HostnameLabel is the name of the host label.
-	HostnameLabel gpu.HostnameLabel
-	// OldNamespace spells UUID, pod, namespace and container as the reference does with
-	// --use-old-namespace.
-	OldNamespace bool
+	Hostname      string            // value of the host label; empty leaves it out
+	EngineHost    bool              // the host of a remote engine (Topology.Host) takes the place of Hostname
+	HostnameLabel gpu.HostnameLabel // name of the host label
+	OldNamespace  bool              // UUID, pod, namespace and container are spelled as by --use-old-namespace
 	// ReplaceBlanksInModelName puts a dash for every run of blanks in modelName.
 	ReplaceBlanksInModelName bool
-	// NoHealth leaves the health families out.
-	NoHealth bool
-	// Without, where set, reports which derived families are left out, by name.
-	Without func(name string) bool
-	// JobCopies repeats every series of an entity that several HPC jobs share for each of them, as
-	// dcgm-exporter does. Without it such series carry no job.
+	NoHealth                 bool                   // no health families
+	Without                  func(name string) bool // whether to leave out a derived family; nil for none
+	// JobCopies repeats the series of an entity that several HPC jobs share for each of them, as dcgm-exporter does.
+	// Without it such series carry no job.
 	JobCopies bool
-	// VirtualGPUs repeats every series of a shared entity for each replica that a pod has, as
-	// dcgm-exporter does under --kubernetes-virtual-gpus.
+	// VirtualGPUs repeats the series of a shared entity for each replica of a pod (--kubernetes-virtual-gpus).
 	VirtualGPUs bool
-	// Limit bounds the page.
-	Limit Limit
-	// Strict writes the page as dcgm-exporter does, where this project would not: see Strict.
-	Strict Strict
-	// Trailer, where set, appends further families in the text format, whose names occur nowhere else
-	// on the page. It is called once per page.
+	Limit       Limit
+	Strict      Strict
+	// Trailer appends further families in the text format, with names that occur nowhere else on the page, once per
+	// page; nil for none.
 	Trailer func(dst []byte) []byte
 }
 
-// Strict says which of dcgm-exporter's habits a page keeps. The zero value keeps none.
+// Strict has dcgm-exporter's habits. The zero value has none.
 type Strict struct {
-	// On spells floats with six decimals, repeats the values of a GPU for each of its MIG instances,
-	// labels a shared entity with one of its owners, and shows HELP without a text.
+	// On spells floats with six decimals, repeats the values of a GPU for each of its MIG instances, labels a shared
+	// entity with one of its owners, and shows HELP without a text.
 	On bool
-	// HidePartitioned leaves out the series of GPUs that are partitioned by MIG, HideGPUs those of all
-	// GPUs. Health and peer states stay.
+	// HidePartitioned leaves out the series of GPUs that are partitioned by MIG, HideGPUs those of all GPUs; health and
+	// peer states stay.
 	HidePartitioned, HideGPUs bool
 }
 
 // An Encoder writes snapshots as pages. Encode is for one goroutine; everything else is for any.
 type Encoder struct {
-	opts Options
-	seed maphash.Seed
-	seen map[uint64]struct{}
-
-	// Working memory, which no page shares.
-	page  []byte
-	text  []byte
-	spans []span
+	opts   Options
+	seed   maphash.Seed
+	seen   map[uint64]struct{} // scratch: hashes of the label sets of a family
+	size   int                 // of the latest page, in bytes
+	labels *labels             // of the latest page
 
 	duplicates, dropped atomic.Uint64
-	limited             [3]atomic.Int64 // of the latest page, by step
+	limited             [3]atomic.Int64 // of the latest page: see LimitedBy
 }
 
 // NewEncoder returns an Encoder.
@@ -77,25 +63,25 @@ func NewEncoder(opts Options) *Encoder {
 	return &Encoder{opts: opts, seed: maphash.MakeSeed(), seen: map[uint64]struct{}{}}
 }
 
-// DuplicatesDropped returns how many samples were left out so far because their family already had
-// one with the same labels.
+// DuplicatesDropped returns how many samples were left out so far, since their family had one with the same labels.
 func (e *Encoder) DuplicatesDropped() uint64 { return e.duplicates.Load() }
 
-// LabelsDropped returns how many labels were left out so far because the series already had one of
-// that name.
+// LabelsDropped returns how many labels were left out so far, since the series had one of that name.
 func (e *Encoder) LabelsDropped() uint64 { return e.dropped.Load() }
 
-// Encode returns s as a page. It keeps nothing of s.
+// Encode returns s as a page.
 //
-// The order is total: first the families of the columns in their order (that of the counters file),
-// then the derived ones in theirs, then the health families, then the trailer; within a family
-// column by column, and the rows of a column in the order of the topology. Families without samples
+// First come the families of the columns in the order of the counters file, then the derived ones, the health families
+// and the trailer; within a family column by column, and in a column the rows of the topology. Families without samples
 // are left out. Sources of one family name are merged where the first of them stands.
 func (e *Encoder) Encode(s *gpu.Snapshot) *Page {
-	w := &writer{Encoder: e, s: s, page: e.page[:0], loose: map[*gpu.Label]*block{}}
-	w.labels = newLabels(e, s, false)
-	for _, f := range w.limit(e.families(s)) {
-		w.family(f)
+	for i := range e.limited {
+		e.limited[i].Store(0)
+	}
+	families := e.families(s)
+	w := e.write(s, families, false)
+	if most := e.opts.Limit.Series; most > 0 && w.series > most {
+		w = e.limit(s, families, w.series, most)
 	}
 	if e.opts.Trailer != nil {
 		w.page = e.opts.Trailer(w.page)
@@ -103,9 +89,24 @@ func (e *Encoder) Encode(s *gpu.Snapshot) *Page {
 			w.page = append(w.page, '\n')
 		}
 	}
-	e.page, e.text, e.spans = w.page, w.labels.text, w.labels.spans
+	e.size = len(w.page)
+	e.duplicates.Add(uint64(w.duplicates))
 	e.dropped.Add(uint64(w.labels.dropped + w.dropped))
-	return NewPage(bytes.Clone(w.page))
+	return NewPage(w.page)
+}
+
+// write writes families, if withhold without the labels that owners have of their own and without copies.
+func (e *Encoder) write(s *gpu.Snapshot, families []*family, withhold bool) *writer {
+	w := &writer{
+		Encoder: e, s: s, labels: e.labelsOf(s, withhold), page: make([]byte, 0, e.size+e.size/16), loose: map[*gpu.Label]*block{},
+	}
+	for _, f := range families {
+		w.family(f)
+		if most := e.opts.Limit.Series; most > 0 && w.series > most && !withhold {
+			w.page = w.page[:0] // only the count is of use
+		}
+	}
+	return w
 }
 
 // A family is one metric family of the page and where its samples come from.
@@ -115,7 +116,12 @@ type family struct {
 	columns    []*gpu.Column
 	derived    []*gpu.Family
 	health     func(*writer, *family)
-	parted     bool // owners have parts of their own, and the columns are the device's
+	series     int // of the latest page
+}
+
+// parted reports whether owners have parts of their own, and the columns are the device's.
+func (f *family) parted() bool {
+	return slices.ContainsFunc(f.derived, func(d *gpu.Family) bool { return d.OwnersOnly })
 }
 
 // families returns the families of a snapshot in the order of the page.
@@ -143,7 +149,6 @@ func (e *Encoder) families(s *gpu.Snapshot) []*family {
 		if e.opts.Without == nil || !e.opts.Without(d.Name) {
 			f := named(d.Name, d.Help, d.Type)
 			f.derived = append(f.derived, d)
-			f.parted = f.parted || d.OwnersOnly
 		}
 	}
 	if !e.opts.NoHealth {
@@ -157,12 +162,14 @@ func (e *Encoder) families(s *gpu.Snapshot) []*family {
 // A writer writes one page.
 type writer struct {
 	*Encoder
-	s       *gpu.Snapshot
-	labels  *labels
-	page    []byte
-	loose   map[*gpu.Label]*block // labels of series without an entity, by the slice that has them
-	extra   []gpu.Label           // scratch
-	dropped int                   // labels
+	s      *gpu.Snapshot
+	labels *labels
+	page   []byte
+	series int // without those of health
+
+	loose               map[*gpu.Label]*block // labels of series without an entity, by the first of them
+	extra, owner        []gpu.Label           // scratch
+	duplicates, dropped int
 }
 
 func (w *writer) family(f *family) {
@@ -170,6 +177,7 @@ func (w *writer) family(f *family) {
 	w.header(f)
 	body := len(w.page)
 	clear(w.seen)
+	f.series = 0
 	for _, c := range f.columns {
 		w.column(f, c)
 	}
@@ -178,6 +186,8 @@ func (w *writer) family(f *family) {
 	}
 	if f.health != nil {
 		f.health(w, f)
+	} else {
+		w.series += f.series
 	}
 	if len(w.page) == body {
 		w.page = w.page[:start]
@@ -185,7 +195,7 @@ func (w *writer) family(f *family) {
 }
 
 func (w *writer) header(f *family) {
-	// Blanks around a help text are no part of it for those who read the page.
+	// Readers of the page ignore blanks around a help text.
 	if help := strings.Trim(f.help, " \t"); help != "" || w.opts.Strict.On {
 		w.page = append(w.page, "# HELP "...)
 		w.page = append(w.page, f.name...)
@@ -202,13 +212,13 @@ func (w *writer) header(f *family) {
 
 func (w *writer) column(f *family, c *gpu.Column) {
 	// Rows of one column differ, unless entities do not.
-	dst, differ := w.page, w.labels.differ && len(f.columns) == 1 && len(f.derived) == 0
+	dst, differ, parted := w.page, w.labels.differ && len(f.columns) == 1 && len(f.derived) == 0, f.parted()
 	for row := range min(len(c.Values), len(w.labels.rows)) {
 		v := w.shown(c, row)
 		if v.IsAbsent() || v.IsText() {
 			continue
 		}
-		blocks := w.labels.rows[row].blocks(f.parted)
+		blocks := w.labels.rows[row].blocks(parted)
 		for i := range blocks {
 			if b := &blocks[i]; differ || w.isNew(b.hash) {
 				dst = w.sample(dst, f, b, v)
@@ -218,8 +228,8 @@ func (w *writer) column(f *family, c *gpu.Column) {
 	w.page = dst
 }
 
-// shown returns the value that a page shows for a row of a column: its own, and under Strict for an
-// instance without one that of its GPU.
+// shown returns the value of a row of a column on the page: its own, and under Strict of an instance without one its
+// GPU's.
 func (w *writer) shown(c *gpu.Column, row int) gpu.Value {
 	v := c.Values[row]
 	if !w.opts.Strict.On {
@@ -240,7 +250,7 @@ func (w *writer) shown(c *gpu.Column, row int) gpu.Value {
 func (w *writer) sample(dst []byte, f *family, b *block, v gpu.Value) []byte {
 	dst = append(dst, f.name...)
 	dst = append(dst, b.text...)
-	return w.value(dst, v)
+	return w.value(f, dst, v)
 }
 
 // once appends a sample with the labels of a block, unless the family has one with the same labels.
@@ -250,27 +260,28 @@ func (w *writer) once(f *family, b *block, v gpu.Value) {
 	}
 }
 
-// isNew reports whether the family has no sample yet with a set of labels, and counts those that it
-// has. The hash of a set is the sum of the seeded 64-bit hashes of its labels, so that it does not
-// depend on their order: two sets of one family collide with a probability of samples² / 2⁶⁵.
+// isNew reports whether the family has no sample yet with the label set of a hash. The hash is the sum of the seeded
+// 64-bit hashes of the labels, so that their order does not matter: two sets of one family collide with a probability of
+// samples² / 2⁶⁵.
 func (w *writer) isNew(hash uint64) bool {
 	n := len(w.seen)
 	w.seen[hash] = struct{}{}
 	if len(w.seen) == n {
-		w.duplicates.Add(1)
+		w.duplicates++
 		return false
 	}
 	return true
 }
 
-// value appends a number as the page spells it, and ends the line. dcgm-exporter formats what the
-// engine calls a double with %f (gpu_collector.go, toString).
-func (w *writer) value(dst []byte, v gpu.Value) []byte {
+// value appends the number and the end of a sample's line. dcgm-exporter formats the engine's doubles with %f
+// (gpu_collector.go, toString).
+func (w *writer) value(f *family, dst []byte, v gpu.Value) []byte {
+	f.series++
 	if _, ok := v.Int64(); ok || !w.opts.Strict.On {
 		dst = appendNumber(dst, v)
 	} else {
-		f, _ := v.Number()
-		dst = strconv.AppendFloat(dst, f, 'f', 6, 64)
+		n, _ := v.Number()
+		dst = strconv.AppendFloat(dst, n, 'f', 6, 64)
 	}
 	return append(dst, '\n')
 }
@@ -285,7 +296,7 @@ func (w *writer) derived(f *family, d *gpu.Family) {
 		case sr.Row == gpu.AllRows:
 			w.once(f, w.looseBlock(sr.Labels), sr.Value)
 		case sr.NoOwner:
-			w.extended(f, &w.labels.rows[sr.Row].noOwner, w.labels.owned(sr), sr.Value)
+			w.extended(f, &w.labels.rows[sr.Row].noOwner, w.owned(sr), sr.Value)
 		case d.OfGPUs:
 			w.ofGPU(f, sr)
 		default:
@@ -294,20 +305,36 @@ func (w *writer) derived(f *family, d *gpu.Family) {
 	}
 }
 
-// looseBlock renders the labels of a series without an entity. Families that share them, such as
-// those of one owner, have them rendered once.
+// looseBlock renders the labels of a series without an entity, once for all series that share the slice, such as those
+// of one owner.
 func (w *writer) looseBlock(list []gpu.Label) *block {
 	if len(list) == 0 {
 		return &block{text: []byte{' '}}
 	}
 	b := w.loose[&list[0]]
 	if b == nil || b.labels != len(list) {
-		rendered := w.labels.block(w.valid(&block{}, list), 0)
+		rendered := newBlock(w.seed, w.valid(&block{}, list), 0)
 		b = &rendered
 		b.labels = len(list)
 		w.loose[&list[0]] = b
 	}
 	return b
+}
+
+// owned returns the labels of a series beyond those of its entity alone: its owner's under their names on this page, and
+// its own. The result lives until the next call.
+func (w *writer) owned(sr *gpu.Series) []gpu.Label {
+	if len(sr.Owner) == 0 {
+		return sr.Labels
+	}
+	w.owner = w.owner[:0]
+	for _, label := range sr.Owner {
+		if !w.labels.withholds(label.Name) {
+			w.owner = append(w.owner, gpu.Label{Name: w.opts.name(label.Name), Value: label.Value})
+		}
+	}
+	w.owner = append(w.owner, sr.Labels...)
+	return w.owner
 }
 
 // entity appends a series for each set of labels that an entity has.
@@ -317,8 +344,8 @@ func (w *writer) entity(f *family, row int, sr *gpu.Series) {
 	}
 }
 
-// ofGPU appends a series of a GPU where that is shown, and under Strict for each of its instances,
-// as dcgm-exporter does (expCollector.getMetrics), but for those that its labels say are not meant.
+// ofGPU appends a series of a GPU where that is shown, and under Strict for each of its instances that the labels do not
+// exclude, as dcgm-exporter does (expCollector.getMetrics).
 func (w *writer) ofGPU(f *family, sr *gpu.Series) {
 	r := &w.labels.rows[sr.Row]
 	if !r.hidden {
@@ -331,9 +358,8 @@ func (w *writer) ofGPU(f *family, sr *gpu.Series) {
 	}
 }
 
-// extended appends a sample with labels beyond those of its block, unless the family has one with
-// the same labels. A label of the block that identifies the entity wins over a new one of that name;
-// every other makes way for it.
+// extended appends a sample with the labels of a block and extra ones, unless the family has one with the same labels. Of
+// two labels with one name the block's stays if it identifies the entity, else the extra one.
 func (w *writer) extended(f *family, b *block, extra []gpu.Label, v gpu.Value) {
 	dst := append(w.page, f.name...)
 	open := len(dst)
@@ -362,39 +388,27 @@ func (w *writer) extended(f *family, b *block, extra []gpu.Label, v gpu.Value) {
 		dst[open] = '{'
 		dst = append(dst, '}')
 	}
-	w.page = w.value(append(dst, ' '), v)
+	w.page = w.value(f, append(dst, ' '), v)
 }
 
-// valid returns those of extra that a series with block b may carry, with valid names. The result
-// lives until the next call.
+// valid returns the extra labels that a series with block b may carry, with valid names. The result lives until the next
+// call.
 func (w *writer) valid(b *block, extra []gpu.Label) []gpu.Label {
 	w.extra = w.extra[:0]
-next:
 	for _, l := range extra {
 		if l.Value == "" {
 			continue
 		}
 		l.Name = text.LabelName(l.Name)
+		taken := has(w.extra, l.Name)
 		for i := range b.spans {
-			if b.spans[i].identity && b.spans[i].name == l.Name {
-				w.dropped++
-				continue next
-			}
+			taken = taken || b.spans[i].identity && b.spans[i].name == l.Name
 		}
-		if has(w.extra, l.Name) {
+		if taken {
 			w.dropped++
 			continue
 		}
 		w.extra = append(w.extra, l)
 	}
 	return w.extra
-}
-
-func has(labels []gpu.Label, name string) bool {
-	for i := range labels {
-		if labels[i].Name == name {
-			return true
-		}
-	}
-	return false
 }

@@ -1,24 +1,18 @@
 package exposition
 
-import (
-	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
-)
+import "github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 
-// The families of the state of the collection itself. They are written whether or not there is
-// anything else.
+// The families of the state of the collection itself.
 const (
-	// EntityUp is 1 for an entity that is read and 0 for one that is not. An entity has exactly one
-	// series on a page; the reason label is there only at 0, so that the series of a healthy entity
-	// never changes its labels and "== 0" finds the others with their reason.
+	// EntityUp has one series per entity. Only at 0 it has a label reason, so that the labels of a healthy entity never
+	// change.
 	EntityUp = "dcgm_exporter_entity_up"
-	// FieldUnavailable is 1 for everything that was requested and is not served, with the reason: for
-	// one entity, or without its labels for all.
+	// FieldUnavailable is of one entity, or without its labels of all.
 	FieldUnavailable = "dcgm_exporter_field_unavailable"
-	// SampleAge is how old the oldest sample of an entity was, in seconds, when the page was made.
-	SampleAge = "dcgm_exporter_sample_age_seconds"
+	SampleAge        = "dcgm_exporter_sample_age_seconds"
 )
 
-// healthFamilies are written in this order.
+// healthFamilies are those of a page, in this order.
 var healthFamilies = [...]struct {
 	name, help string
 	write      func(*writer, *family)

@@ -1,6 +1,7 @@
 package exposition
 
 import (
+	"cmp"
 	"hash/maphash"
 	"slices"
 	"strconv"
@@ -10,45 +11,45 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
 )
 
-// labels are the rendered labels of a snapshot's entities.
+// labels are the rendered labels of a snapshot's entities. They serve later snapshots too, for as long as these have the
+// same topology, owners and label-typed counters.
 type labels struct {
-	opts    Options
-	seed    maphash.Seed
-	rows    []rowLabels
-	columns []labelColumn
-	differ  bool // no two entities have the same labels
-	dropped int
+	opts     *Options
+	topology *gpu.Topology
+	owners   *gpu.Owners
+	columns  []labelColumn
+	withhold bool // the labels that owners have of their own: see Limit
 
-	withhold bool // owners have no labels of their own: see Limit
-	withheld int  // labels
+	rows     []rowLabels
+	differ   bool // no two entities have the same labels
+	dropped  int
+	withheld int
 
-	// What all blocks are made in, and scratch.
-	text    []byte
-	spans   []span
-	scratch []gpu.Label
+	list []gpu.Label // scratch
 }
 
 // A labelColumn is a label-typed counter.
 type labelColumn struct {
-	*gpu.Column
-	name string // valid
+	counter *gpu.Counter
+	values  []gpu.Value // per row
+	name    string      // valid
 }
 
-// A rowLabels is the rendered labels of the entity of a row.
+// A rowLabels has the rendered labels of the entity of a row.
 type rowLabels struct {
-	block   [1]block // what its series carry
-	copies  []block  // what they carry instead, once for each; nil for block
-	noOwner block    // block without its owner's labels: its spans, of the text of block
-	health  block    // what its health series carry
+	block   [1]block // of its series
+	copies  []block  // instead of block, each on a copy of the series; nil for none
+	noOwner block    // block without the owner's labels
+	health  block    // of its health series
 	counted bool     // it has health series
 
 	// Under Strict:
 	hidden    bool  // it has no series of fields
-	whole     int   // the row of the GPU that it is an instance of, -1 for none
-	instances []int // the rows of its instances
+	whole     int   // the row of the GPU of an instance; -1 for none
+	instances []int // the rows of a GPU's instances
 }
 
-// blocks returns what the series of the row carry, once for each; the device's own alone on request.
+// blocks returns the blocks of the row's series; the device's own alone on request.
 func (r *rowLabels) blocks(device bool) []block {
 	if r.copies == nil || device {
 		return r.block[:]
@@ -56,13 +57,12 @@ func (r *rowLabels) blocks(device bool) []block {
 	return r.copies
 }
 
-// A block is a set of labels as a page has it: {name="value",…} with the space that separates it
-// from the value, or the space alone.
+// A block is a set of labels as a page has it: {name="value",…} and the blank before the value, or the blank alone.
 type block struct {
 	text   []byte
 	spans  []span
 	hash   uint64
-	labels int // that it was rendered of
+	labels int // before invalid ones were left out; of a loose block
 }
 
 // A span is one label of a block.
@@ -70,15 +70,34 @@ type span struct {
 	start, end int // in the text of its block
 	name       string
 	hash       uint64
-	identity   bool // it distinguishes entities: nothing may replace it
+	identity   bool // it distinguishes entities: no other label takes its place
 }
 
-// contradicts reports whether one of the labels has another value than the label of that name by
-// which the block distinguishes its entity.
+// newBlock renders labels that are not blank. The first identity of them distinguish entities.
+func newBlock(seed maphash.Seed, list []gpu.Label, identity int) block {
+	b := block{text: make([]byte, 0, 32*len(list)+2), spans: make([]span, len(list))}
+	for i, label := range list {
+		b.text = append(b.text, "{,"[min(i, 1)])
+		at := len(b.text)
+		b.text = appendLabel(b.text, label.Name, label.Value)
+		hash := maphash.Bytes(seed, b.text[at:])
+		b.spans[i] = span{start: at, end: len(b.text), name: label.Name, hash: hash, identity: i < identity}
+		b.hash += hash
+	}
+	if len(list) > 0 {
+		b.text = append(b.text, '}')
+	}
+	b.text = append(b.text, ' ')
+	return b
+}
+
+// contradicts reports whether one of the labels has another value than the block's label of that name that identifies its
+// entity.
 func (b *block) contradicts(list []gpu.Label) bool {
 	for i := range b.spans {
+		sp := &b.spans[i]
 		for _, l := range list {
-			if sp := &b.spans[i]; sp.identity && sp.name == l.Name && string(b.text[sp.start:sp.end]) != string(appendLabel(nil, l.Name, l.Value)) {
+			if sp.identity && sp.name == l.Name && string(b.text[sp.start:sp.end]) != string(appendLabel(nil, l.Name, l.Value)) {
 				return true
 			}
 		}
@@ -86,72 +105,88 @@ func (b *block) contradicts(list []gpu.Label) bool {
 	return false
 }
 
-// newLabels renders the labels of each entity of a snapshot once, in the encoder's working memory.
-// Of two label-typed counters with one name the first counts. Owners' own labels can be withheld.
-func newLabels(e *Encoder, s *gpu.Snapshot, withhold bool) *labels {
-	l := &labels{opts: e.opts, seed: e.seed, withhold: withhold, text: e.text[:0], spans: e.spans[:0]}
-	t := s.Topology
-	if t == nil {
-		return l
-	}
+// labelsOf renders the labels of each entity of a snapshot, unless those of the latest page serve.
+func (e *Encoder) labelsOf(s *gpu.Snapshot, withhold bool) *labels {
+	var columns []labelColumn
 	for i := range s.Columns {
 		if c := &s.Columns[i]; c.Counter.Type == gpu.MetricLabel {
-			l.columns = append(l.columns, labelColumn{Column: c, name: text.LabelName(c.Counter.Name)})
+			columns = append(columns, labelColumn{counter: c.Counter, values: c.Values, name: text.LabelName(c.Counter.Name)})
 		}
 	}
-	slices.SortStableFunc(l.columns, func(a, b labelColumn) int { return strings.Compare(a.name, b.name) })
-	node := slices.IndexFunc(t.Devices, func(d gpu.Device) bool { return d.Entity.Kind == gpu.KindNode })
-	rows := len(t.Devices)
-	l.rows = make([]rowLabels, rows)
-	seen := make(map[uint64]struct{}, rows)
+	slices.SortStableFunc(columns, func(a, b labelColumn) int { return strings.Compare(a.name, b.name) })
+	equal := func(a, b labelColumn) bool { return a.counter == b.counter && slices.Equal(a.values, b.values) }
+	if l := e.labels; l != nil && l.topology == s.Topology && l.owners == s.Owners && l.withhold == withhold &&
+		slices.EqualFunc(l.columns, columns, equal) {
+		return l
+	}
+	for i := range columns {
+		columns[i].values = slices.Clone(columns[i].values) // not all of the snapshot's
+	}
+	l := &labels{opts: &e.opts, topology: s.Topology, owners: s.Owners, columns: columns, withhold: withhold}
+	if l.topology != nil {
+		l.render(e.seed)
+	}
+	e.labels = l
+	return l
+}
+
+// render renders the labels of each entity. Of two label-typed counters with one name the first counts.
+func (l *labels) render(seed maphash.Seed) {
+	devices := l.topology.Devices
+	node := slices.IndexFunc(devices, func(d gpu.Device) bool { return d.Entity.Kind == gpu.KindNode })
+	l.rows = make([]rowLabels, len(devices))
+	seen := map[uint64]struct{}{}
 	blocks := 0
-	for row := range t.Devices {
-		d, r := &t.Devices[row], &l.rows[row]
-		l.scratch = l.identity(l.scratch[:0], t, row, false)
-		identity := len(l.scratch)
-		l.counterLabels(t, row, node)
-		own := len(l.scratch)
-		owned := d.Entity.Kind == gpu.KindGPU || d.Entity.Kind == gpu.KindGPUInstance // as in the reference
-		if owned {
-			l.ownerLabels(l.ownersOf(s, row))
+	for row := range devices {
+		kind, r := devices[row].Entity.Kind, &l.rows[row]
+		r.counted, r.whole = kind != gpu.KindNode, -1
+		l.list = l.identity(l.list[:0], row, true)
+		r.health = newBlock(seed, l.list, len(l.list))
+
+		l.list = l.identity(l.list[:0], row, false)
+		identity := len(l.list)
+		l.counterLabels(row, node)
+		own := len(l.list)
+		if kind == gpu.KindGPU || kind == gpu.KindGPUInstance { // as in the reference
+			for _, owner := range l.copyOwners(row) {
+				l.list = l.list[:own]
+				l.ownerLabels(owner)
+				r.copies = append(r.copies, newBlock(seed, l.list, identity))
+			}
+			l.list = l.list[:own]
+			l.ownerLabels(l.ownersOf(row))
 		}
-		r.block[0] = l.block(l.scratch, identity)
+		r.block[0] = newBlock(seed, l.list, identity)
 		r.noOwner = block{text: r.block[0].text, spans: r.block[0].spans[:own:own]}
-		if owned && (l.opts.JobCopies || l.opts.VirtualGPUs) {
-			r.copies = l.copies(s.Owners.UseOf(row).Owners, identity, own)
+		if l.withhold {
+			r.copies = nil
 		}
 		for _, b := range r.blocks(false) {
 			seen[b.hash] = struct{}{}
 			blocks++
 		}
-		l.scratch = l.identity(l.scratch[:0], t, row, true)
-		r.health = l.block(l.scratch, len(l.scratch))
-		r.counted, r.whole = d.Entity.Kind != gpu.KindNode, -1
 	}
 	l.differ = len(seen) == blocks
 	if l.opts.Strict.On {
-		l.asTheReference(t)
+		l.asTheReference()
 	}
-	return l
 }
 
-// ownersOf returns the labels of the owner of a row. Under Strict that of a shared entity is the
-// last one that has it, since dcgm-exporter lets each overwrite the one before.
-func (l *labels) ownersOf(s *gpu.Snapshot, row int) []gpu.Label {
-	labels := s.Owners.Of(row)
+// ownersOf returns the labels of the owner of a row. Under Strict that of a shared entity is its last one, since
+// dcgm-exporter lets each overwrite the one before.
+func (l *labels) ownersOf(row int) []gpu.Label {
+	labels := l.owners.Of(row)
 	if len(labels) > 0 || !l.opts.Strict.On {
 		return labels
 	}
-	holders := s.Owners.UseOf(row).Owners
-	for i := len(holders) - 1; i >= 0; i-- {
-		o := &holders[i]
+	owners := l.owners.UseOf(row).Owners
+	for i := len(owners) - 1; i >= 0; i-- {
+		o := &owners[i]
 		if l.opts.VirtualGPUs && o.VirtualGPULabels() != nil {
 			return nil // each has a copy
 		}
 		if o.Pod != "" {
-			return append([]gpu.Label{
-				{Name: "container", Value: o.Container}, {Name: "namespace", Value: o.Namespace}, {Name: "pod", Value: o.Pod},
-			}, o.Labels...)
+			return append(o.PodLabels(), o.Labels...)
 		}
 	}
 	return nil
@@ -160,96 +195,51 @@ func (l *labels) ownersOf(s *gpu.Snapshot, row int) []gpu.Label {
 // jobLabel is the label of an HPC job.
 const jobLabel = "hpc_job"
 
-// copies returns a block per virtual GPU of the entity whose labels are in scratch, else per job
-// where several have it; nil for none. The first own of the labels are not its owner's.
-func (l *labels) copies(holders []gpu.Owner, identity, own int) []block {
-	if l.opts.VirtualGPUs {
-		var blocks []block
-		for i := range holders {
-			if labels := holders[i].VirtualGPULabels(); labels != nil {
-				l.scratch = l.scratch[:own]
-				l.ownerLabels(labels)
-				blocks = append(blocks, l.block(l.scratch, identity))
-			}
-		}
-		if blocks != nil {
-			return blocks
+// copyOwners returns the owner's labels of each copy of the row's series: one per virtual GPU of the entity, else one per
+// job where several have it; nil for none.
+func (l *labels) copyOwners(row int) (copies [][]gpu.Label) {
+	owners := l.owners.UseOf(row).Owners
+	for i := range owners {
+		if labels := owners[i].VirtualGPULabels(); labels != nil && l.opts.VirtualGPUs {
+			copies = append(copies, labels)
 		}
 	}
-	if !l.opts.JobCopies {
-		return nil
+	if copies != nil || !l.opts.JobCopies {
+		return copies
 	}
-	var jobs []gpu.Label
-	for i := range holders {
-		for _, label := range holders[i].Labels {
+	for i := range owners {
+		for _, label := range owners[i].Labels {
 			if label.Name == jobLabel {
-				jobs = append(jobs, label)
+				copies = append(copies, append([]gpu.Label{label}, l.ownersOf(row)...))
 			}
 		}
 	}
-	if len(jobs) < 2 {
+	if len(copies) < 2 {
 		return nil
 	}
-	shared := slices.Clone(l.scratch)
-	blocks := make([]block, len(jobs))
-	for i, job := range jobs {
-		l.scratch = append(l.scratch[:0], shared...)
-		at := own
-		for at < len(l.scratch) && l.scratch[at].Name < jobLabel {
-			at++
-		}
-		l.scratch = slices.Insert(l.scratch, at, job)
-		blocks[i] = l.block(l.scratch, identity)
-	}
-	return blocks
+	return copies
 }
 
-// asTheReference notes which GPUs have no series of their own, and whose values the instances show
-// (devicemonitoring.GetMonitoredEntities: a GPU that is partitioned is watched by its instances,
-// for fields of whole GPUs too).
-func (l *labels) asTheReference(t *gpu.Topology) {
-	for row := range t.Devices {
-		if t.Devices[row].Entity.Kind != gpu.KindGPUInstance {
-			continue
-		}
-		if parent := t.ParentRow(row); parent >= 0 {
+// asTheReference notes which GPUs have no series of their own, and which instances show the values of their GPU
+// (devicemonitoring.GetMonitoredEntities watches a partitioned GPU by its instances, for fields of whole GPUs too).
+func (l *labels) asTheReference() {
+	devices := l.topology.Devices
+	for row := range devices {
+		if parent := l.topology.ParentRow(row); parent >= 0 && devices[row].Entity.Kind == gpu.KindGPUInstance {
 			l.rows[row].whole = parent
 			l.rows[parent].instances = append(l.rows[parent].instances, row)
 		}
 	}
-	for row := range t.Devices {
-		if t.Devices[row].Entity.Kind == gpu.KindGPU {
-			l.rows[row].hidden = l.opts.Strict.HideGPUs || l.opts.Strict.HidePartitioned && len(l.rows[row].instances) > 0
-		}
+	for row := range devices {
+		r, strict := &l.rows[row], l.opts.Strict
+		r.hidden = devices[row].Entity.Kind == gpu.KindGPU && (strict.HideGPUs || strict.HidePartitioned && len(r.instances) > 0)
 	}
 }
 
-// block renders labels, the first of which (identity in number) distinguish entities apart. None of
-// them is blank.
-func (l *labels) block(list []gpu.Label, identity int) block {
-	var b block
-	start, first := len(l.text), len(l.spans)
-	for i, label := range list {
-		l.text = append(l.text, "{,"[min(i, 1)])
-		at := len(l.text)
-		l.text = appendLabel(l.text, label.Name, label.Value)
-		sp := span{start: at - start, end: len(l.text) - start, name: label.Name, hash: maphash.Bytes(l.seed, l.text[at:]), identity: i < identity}
-		b.hash += sp.hash
-		l.spans = append(l.spans, sp)
-	}
-	if len(list) > 0 {
-		l.text = append(l.text, '}')
-	}
-	l.text = append(l.text, ' ')
-	b.text, b.spans = l.text[start:len(l.text):len(l.text)], l.spans[first:len(l.spans):len(l.spans)]
-	return b
-}
-
-// identity appends the labels that distinguish the entity, in the order of the reference: all that
-// its series carry, or what its health series do, which is just enough to join the others. What is
-// not known of the entity is left out. The node has no health series.
-func (l *labels) identity(dst []gpu.Label, t *gpu.Topology, row int, health bool) []gpu.Label {
-	d := &t.Devices[row]
+// identity appends the labels that distinguish the entity, in the order of the reference: those of all its series, or the
+// few that join its health series with them. Unknown ones are left out.
+func (l *labels) identity(dst []gpu.Label, row int, health bool) []gpu.Label {
+	d := &l.topology.Devices[row]
 	add := func(name, value string) {
 		if value != "" {
 			dst = append(dst, gpu.Label{Name: name, Value: value})
@@ -263,7 +253,7 @@ func (l *labels) identity(dst []gpu.Label, t *gpu.Topology, row int, health bool
 	switch d.Entity.Kind {
 	case gpu.KindGPU, gpu.KindGPUInstance:
 		add("gpu", number(d.GPU))
-		add(l.uuidLabel(), d.UUID)
+		add(l.opts.name("UUID"), d.UUID)
 		more("pci_bus_id", d.PCIBusID)
 		more("device", "nvidia"+number(d.NVMLIndex))
 		more("modelName", l.model(d.Model))
@@ -295,24 +285,20 @@ func (l *labels) identity(dst []gpu.Label, t *gpu.Topology, row int, health bool
 		more("pci_bus_id", d.PCIBusID)
 	}
 	host := l.opts.Hostname
-	if l.opts.EngineHost && t.Host != "" {
-		host = t.Host
+	if l.opts.EngineHost {
+		host = cmp.Or(l.topology.Host, host)
 	}
-	switch l.opts.HostnameLabel {
-	case gpu.HostnameNone:
-	case gpu.HostnameUpper:
-		more("Hostname", host)
-	case gpu.HostnameBoth:
+	name := l.opts.HostnameLabel
+	if name == gpu.HostnameLower || name == "" || name == gpu.HostnameBoth {
 		more("hostname", host)
+	}
+	if name == gpu.HostnameUpper || name == gpu.HostnameBoth {
 		more("Hostname", host)
-	default:
-		more("hostname", host)
 	}
 	return dst
 }
 
-// model returns a model name as the modelName label shows it. The reference leaves model_name of
-// links alone, whatever is configured.
+// model returns a model name for the modelName label. The reference never changes model_name of links.
 func (l *labels) model(name string) string {
 	if l.opts.ReplaceBlanksInModelName {
 		return strings.Join(strings.Fields(name), "-")
@@ -320,32 +306,31 @@ func (l *labels) model(name string) string {
 	return name
 }
 
-// counterLabels appends the label-typed counters that apply to row: its own value, else its GPU's if
-// it is an instance, else the node's, which any entity may have.
-func (l *labels) counterLabels(t *gpu.Topology, row, node int) {
-	parent := -1
-	if t.Devices[row].Entity.Kind == gpu.KindGPUInstance {
-		parent = t.ParentRow(row)
+// counterLabels appends the label-typed counters of a row: its own value, else that of an instance's GPU, else the
+// node's, which any entity may have.
+func (l *labels) counterLabels(row, node int) {
+	parent, kind := -1, l.topology.Devices[row].Entity.Kind
+	if kind == gpu.KindGPUInstance {
+		parent = l.topology.ParentRow(row)
 	}
 	for i := range l.columns {
 		c := &l.columns[i]
-		for _, r := range [...]int{row, parent, node, c.any(t.Devices[row].Entity.Kind)} {
-			if r < 0 || r >= len(c.Values) || c.Values[r].IsAbsent() {
-				continue
+		for _, r := range [...]int{row, parent, node, c.any(kind)} {
+			if r >= 0 && r < len(c.values) && !c.values[r].IsAbsent() {
+				l.addUnlessTaken(c.name, c.values[r].String())
+				break
 			}
-			l.addUnlessTaken(c.name, c.Values[r].String())
-			break
 		}
 	}
 }
 
-// any returns a row with a value that holds for entities of a kind too, -1 where there is none:
-// what is known of the machine stands on switches, links, CPUs and cores in dcgm-exporter as well.
+// any returns a row with a value that holds for entities of a kind too, -1 where there is none: dcgm-exporter shows a
+// value of the machine on switches, links, CPUs and cores as well.
 func (c *labelColumn) any(k gpu.Kind) int {
 	switch k {
 	case gpu.KindNVLink, gpu.KindNVSwitch, gpu.KindCPU, gpu.KindCPUCore:
-		if c.Counter.OfMachine {
-			return slices.IndexFunc(c.Values, func(v gpu.Value) bool { return !v.IsAbsent() })
+		if c.counter.OfMachine {
+			return slices.IndexFunc(c.values, func(v gpu.Value) bool { return !v.IsAbsent() })
 		}
 	}
 	return -1
@@ -353,72 +338,44 @@ func (c *labelColumn) any(k gpu.Kind) int {
 
 // ownerLabels appends the owner's labels, sorted by name. Of two with one name the first counts.
 func (l *labels) ownerLabels(owner []gpu.Label) {
-	first := len(l.scratch)
+	first := len(l.list)
 	for _, label := range owner {
-		if label.Value != "" && !l.withholds(label.Name) {
-			l.addUnlessTaken(text.LabelName(l.ownerName(label.Name)), label.Value)
+		switch {
+		case label.Value == "":
+		case l.withholds(label.Name):
+			l.withheld++
+		default:
+			l.addUnlessTaken(text.LabelName(l.opts.name(label.Name)), label.Value)
 		}
 	}
-	slices.SortFunc(l.scratch[first:], func(a, b gpu.Label) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(l.list[first:], func(a, b gpu.Label) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// withholds reports whether a label of an owner is left out, and counts it.
-func (l *labels) withholds(name string) bool {
-	if !l.withhold || !l.opts.Limit.Own(name) {
-		return false
-	}
-	l.withheld++
-	return true
-}
+// withholds reports whether a label of an owner is left out.
+func (l *labels) withholds(name string) bool { return l.withhold && l.opts.Limit.Own(name) }
 
 // addUnlessTaken appends a label unless one of its name is there.
 func (l *labels) addUnlessTaken(name, value string) {
-	for i := range l.scratch {
-		if l.scratch[i].Name == name {
-			l.dropped++
-			return
-		}
+	if has(l.list, name) {
+		l.dropped++
+		return
 	}
-	l.scratch = append(l.scratch, gpu.Label{Name: name, Value: value})
+	l.list = append(l.list, gpu.Label{Name: name, Value: value})
 }
 
-// owned returns the labels of a series beyond those of its entity alone: its own owner's, under the
-// names that owners' labels have on this page, and what else it says. The result lives until the
-// next call.
-func (l *labels) owned(sr *gpu.Series) []gpu.Label {
-	if len(sr.Owner) == 0 {
-		return sr.Labels
-	}
-	l.scratch = l.scratch[:0]
-	for _, label := range sr.Owner {
-		if l.withholds(label.Name) {
-			continue
-		}
-		l.scratch = append(l.scratch, gpu.Label{Name: l.ownerName(label.Name), Value: label.Value})
-	}
-	l.scratch = append(l.scratch, sr.Labels...)
-	return l.scratch
+func has(list []gpu.Label, name string) bool {
+	return slices.ContainsFunc(list, func(l gpu.Label) bool { return l.Name == name })
 }
 
-func (l *labels) uuidLabel() string {
-	if l.opts.OldNamespace {
-		return "uuid"
-	}
-	return "UUID"
-}
+// oldNames are the names of labels under OldNamespace.
+var oldNames = map[string]string{"UUID": "uuid", "pod": "pod_name", "namespace": "pod_namespace", "container": "container_name"}
 
-func (l *labels) ownerName(name string) string {
-	if l.opts.OldNamespace {
-		switch name {
-		case "pod":
-			return "pod_name"
-		case "namespace":
-			return "pod_namespace"
-		case "container":
-			return "container_name"
-		}
+// name returns the name of a label on the page.
+func (o *Options) name(label string) string {
+	if old := oldNames[label]; old != "" && o.OldNamespace {
+		return old
 	}
-	return name
+	return label
 }
 
 func number(n uint32) string { return strconv.FormatUint(uint64(n), 10) }

@@ -23,9 +23,8 @@ func NewPage(body []byte) *Page { return &Page{body: body} }
 // Bytes returns the page in the text format. The caller must not change them.
 func (p *Page) Bytes() []byte { return p.body }
 
-// Gzip returns the page compressed. The first caller compresses; all others wait for it and get the
-// same bytes. Level 1: on a page of 1.8 MB it takes a third of the time of the default level, and
-// label text shrinks twentyfold either way.
+// Gzip returns the page compressed. The first caller compresses; all others wait for it and get the same bytes. On a page
+// of 1.8 MB level 1 takes a third of the time of the default level, and labels shrink twentyfold either way.
 func (p *Page) Gzip() []byte {
 	p.zip.Do(func() {
 		var b bytes.Buffer
@@ -39,15 +38,13 @@ func (p *Page) Gzip() []byte {
 	return p.zipped
 }
 
-// Pages has the page that is served now. Its zero value has none. Its methods may be called from any
-// goroutine.
+// Pages has the current page. Its zero value has none. Its methods may be called from any goroutine.
 type Pages struct{ current atomic.Pointer[Page] }
 
 // Publish makes p the current page, for good.
 func (ps *Pages) Publish(p *Page) { ps.current.Store(p) }
 
-// PublishFor is Publish for a page that must not be served for longer than limit. No one else has p
-// yet.
+// PublishFor is Publish for a page that must not be served for longer than limit. No one else has p yet.
 func (ps *Pages) PublishFor(p *Page, limit time.Duration) {
 	p.expires = time.Now().Add(limit)
 	ps.current.Store(p)
@@ -62,12 +59,10 @@ func (ps *Pages) Expired() time.Duration {
 	return time.Since(p.expires)
 }
 
-// Current returns the current page; nil before the first Publish, and where the page is past its
-// limit.
+// Current returns the current page; nil before the first Publish, and where the page is past its limit.
 func (ps *Pages) Current() *Page {
-	p := ps.current.Load()
-	if p != nil && !p.expires.IsZero() && time.Since(p.expires) > 0 {
+	if ps.Expired() > 0 {
 		return nil
 	}
-	return p
+	return ps.current.Load()
 }

@@ -15,14 +15,12 @@ func appendNumber(dst []byte, v gpu.Value) []byte {
 		return strconv.AppendInt(dst, i, 10)
 	}
 	f, _ := v.Number()
-	// Whole numbers below a million look the same either way, and are the most frequent floats; -0 is
-	// not one of them.
+	// Whole numbers below a million look the same either way, and are the most frequent floats. -0 does not.
 	if i := int64(f); float64(i) == f && i > -1e6 && i < 1e6 && (i != 0 || !math.Signbit(f)) {
 		return strconv.AppendInt(dst, i, 10)
 	}
-	// Below a million and with up to six decimals there is no other number of so few digits that reads
-	// back as f: it is the shortest. Most floats on a page are such numbers, and integers are spelled
-	// in a quarter of the time.
+	// Below a million, a number of up to six decimals that reads back as f is the shortest. Most floats of a page are such
+	// numbers, and integers are spelled in a quarter of the time.
 	if a := math.Abs(f); a >= 1e-4 && a < 1e6 {
 		if micro := math.Round(f * 1e6); micro/1e6 == f {
 			return appendMicros(dst, int64(micro))
@@ -58,8 +56,8 @@ func appendLabel(dst []byte, name, value string) []byte {
 	return append(dst, '"')
 }
 
-// appendText appends s with backslashes and newlines escaped, and double quotes too where the text
-// stands in quotes (a label value; not a help text). A byte that is not UTF-8 becomes U+FFFD.
+// appendText appends s with backslashes and newlines escaped, and double quotes too if it is quoted (a label value, not a
+// help text). A byte that is not UTF-8 becomes U+FFFD.
 func appendText(dst []byte, s string, quoted bool) []byte {
 	start := 0
 	for i := 0; i < len(s); {

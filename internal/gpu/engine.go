@@ -3,6 +3,7 @@ package gpu
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -11,10 +12,10 @@ import (
 // EnginePort is where a host engine listens (DCGM_HE_PORT_NUMBER, dcgm_structs.h).
 const EnginePort = 5555
 
-// EngineAddressForm is what ParseEngineAddress reads, as the end of "expected …".
+// EngineAddressForm is the syntax of ParseEngineAddress, as the end of "expected …".
 const EngineAddressForm = "HOST[:PORT], [IPV6]:PORT, tcp://HOST:PORT, unix:///PATH or vsock://CID:PORT"
 
-// A Transport is how a host engine is reached. The zero Transport is a call within the process.
+// A Transport is the way to a host engine. The zero Transport is a call within the process.
 type Transport uint8
 
 // The transports.
@@ -25,20 +26,16 @@ const (
 	TransportVsock
 )
 
-// An EngineAddress says which host engine of DCGM to use. The zero EngineAddress is the engine that
-// is embedded in this process.
+// An EngineAddress is that of a host engine of DCGM. The zero EngineAddress is the engine embedded in this process.
 type EngineAddress struct {
 	Transport Transport
-	// Host is a name or an IP address without brackets, with its zone if it has one; for vsock the
-	// context id.
-	Host string
-	Port uint16
-	Path string // of a unix socket, absolute
+	Host      string // a name, an IP address without brackets, or the context id of a vsock
+	Port      uint16
+	Path      string // of a unix socket, absolute
 }
 
-// ParseEngineAddress reads host, host:port, [v6]:port, tcp://host:port, unix:///path and
-// vsock://cid:port. The port is EnginePort where none is given; the empty text is the embedded
-// engine. The error is the end of a sentence that begins with the text.
+// ParseEngineAddress reads an address of EngineAddressForm, with EnginePort where it has no port; the empty text is
+// the embedded engine. The error is the end of a sentence that begins with the text.
 func ParseEngineAddress(text string) (EngineAddress, error) {
 	if text == "" {
 		return EngineAddress{}, nil
@@ -111,8 +108,8 @@ func withPort(a EngineAddress, text string, given bool) (EngineAddress, error) {
 	return a, nil
 }
 
-// isIPv6 reports whether text is an IPv6 address, with or without a zone that can be the name of an
-// interface (dev_valid_name in net/core/dev.c: 15 bytes at most, no blank and no slash).
+// isIPv6 reports whether text is an IPv6 address. A zone must be the name of an interface (dev_valid_name in Linux'
+// net/core/dev.c: 15 bytes at most, no blank and no slash).
 func isIPv6(text string) bool {
 	ip, err := netip.ParseAddr(text)
 	if err != nil || !ip.Is6() || len(ip.Zone()) > 15 {
@@ -121,8 +118,7 @@ func isIPv6(text string) bool {
 	return !strings.ContainsFunc(ip.Zone(), func(r rune) bool { return r <= ' ' || r > '~' || r == '/' || r == '%' })
 }
 
-// isHost reports whether text can be a host name or an IPv4 address. Underscores pass, which names
-// of containers have.
+// isHost reports whether text can be a host name or an IPv4 address. Names of containers have underscores.
 func isHost(text string) bool {
 	if text == "" || len(text) > 253 || text[0] == '-' || text[0] == '.' {
 		return false
@@ -132,7 +128,7 @@ func isHost(text string) bool {
 	})
 }
 
-// String returns the address as ParseEngineAddress reads it, "embedded" for the embedded engine.
+// String returns the address in the form of ParseEngineAddress, "embedded" for the embedded engine.
 func (a EngineAddress) String() string {
 	switch a.Transport {
 	case TransportTCP:
@@ -149,8 +145,7 @@ func (a EngineAddress) String() string {
 // IsEmbedded reports whether the engine is in this process.
 func (a EngineAddress) IsEmbedded() bool { return a.Transport == TransportNone }
 
-// Dial returns the network and the address by which package net reaches the engine; "" for an
-// embedded engine and for vsock, for which it has no dialer.
+// Dial returns the network and the address for package net; "" for an embedded engine and for vsock.
 func (a EngineAddress) Dial() (network, address string) {
 	switch a.Transport {
 	case TransportTCP:
@@ -164,25 +159,19 @@ func (a EngineAddress) Dial() (network, address string) {
 
 // Endpoint returns host:port, with brackets around an IPv6 address; it is for TCP and vsock.
 func (a EngineAddress) Endpoint() string {
-	host := a.Host
-	if strings.Contains(host, ":") {
-		host = "[" + host + "]"
-	}
-	return host + ":" + strconv.Itoa(int(a.Port))
+	return net.JoinHostPort(a.Host, strconv.Itoa(int(a.Port)))
 }
 
-// IP returns the IP address of the host, without its zone. It is not valid for names and for
-// transports other than TCP.
+// IP returns the IP address of the host, without its zone; the zero Addr for names and other transports than TCP.
 func (a EngineAddress) IP() netip.Addr {
 	if a.Transport != TransportTCP {
 		return netip.Addr{}
 	}
-	ip, _ := netip.ParseAddr(a.Host) // a name is not valid
+	ip, _ := netip.ParseAddr(a.Host) // the zero Addr for a name
 	return ip.Unmap().WithZone("")
 }
 
-// IsLocal reports whether the engine runs on this machine by the address alone, and so shares its
-// name and its clock.
+// IsLocal reports whether the engine runs on this machine by the address alone.
 func (a EngineAddress) IsLocal() bool {
 	switch a.Transport {
 	case TransportTCP:

@@ -23,29 +23,10 @@ const (
 	kindCount
 )
 
-// String returns the kind in the words that logs, checks and documents use.
-func (k Kind) String() string {
-	switch k {
-	case KindGPU:
-		return "GPU"
-	case KindGPUInstance:
-		return "GPU instance"
-	case KindNVLink:
-		return "NVLink"
-	case KindNVSwitch:
-		return "NVSwitch"
-	case KindCPU:
-		return "CPU"
-	case KindCPUCore:
-		return "CPU core"
-	case KindConnectX:
-		return "ConnectX"
-	case KindNode:
-		return "node"
-	default:
-		return "none"
-	}
-}
+var kindNames = [kindCount]string{"none", "GPU", "GPU instance", "NVLink", "NVSwitch", "CPU", "CPU core", "ConnectX", "node"}
+
+// String returns the kind in words.
+func (k Kind) String() string { return kindNames[k] }
 
 // Kinds is a set of kinds.
 type Kinds uint16
@@ -73,17 +54,14 @@ func (s Kinds) List() []Kind {
 	return list
 }
 
-// An Entity names one monitored thing of a node for the life of a session. It is comparable and the
-// only key under which things are looked up.
-//
-// ID is the engine's own number: DCGM's entity id, or the NVML index where NVML is the source. For
-// links and cores, Parent and ParentKind say whose they are; for MIG instances Parent is the ID of
-// the GPU. Both are zero for the other kinds.
+// An Entity names one monitored thing of a node for the life of a session.
 type Entity struct {
-	Kind       Kind
+	Kind Kind
+	// ParentKind and Parent (its ID) are those of the GPU of an instance, of the GPU or switch of a link, of the CPU of a
+	// core; zero for the other kinds.
 	ParentKind Kind
 	Parent     uint32
-	ID         uint32
+	ID         uint32 // DCGM's entity id, or NVML's index
 }
 
 // String returns a short form for logs: "GPU 3", "GPU instance 7 of GPU 0".
@@ -95,48 +73,32 @@ func (e Entity) String() string {
 	return s
 }
 
-// A Device is what is known of one entity for the life of a session: its identity, never its
-// measurements. Fields that do not apply to the kind, or that the engine does not report, are
-// empty. A Device does not change once it is part of a Topology.
+// A Device is the identity of one entity for the life of a session. Fields that do not apply to the kind, or that the
+// engine does not report, are empty. A Device does not change once it is part of a Topology.
 type Device struct {
 	Entity Entity
 
-	// GPU is the value of the "gpu" label: DCGM's GPU id, or NVML's index under the NVML source. For
-	// an instance or a link of a GPU it is the parent's.
-	GPU uint32
-	// UUID is the UUID of the GPU ("GPU-…"), for an instance that of its parent, as the reference
-	// labels it.
-	UUID string
-	// PCIBusID has the form 00000000:1B:00.0.
-	PCIBusID string
-	// NVMLIndex is the N of "nvidiaN" in the device label.
-	NVMLIndex uint32
-	// Minor is the N of the device file /dev/nvidiaN; GKE's device ids use it.
-	Minor uint32
-	// Model is the product name, for instance "NVIDIA H100 80GB HBM3".
-	Model string
+	// Of a GPU; those of an instance or a link are its GPU's.
+	GPU       uint32 // the "gpu" label: DCGM's GPU id, or NVML's index
+	UUID      string // "GPU-…"
+	PCIBusID  string // in the form 00000000:1B:00.0
+	NVMLIndex uint32 // N of "nvidiaN" in the device label
+	Minor     uint32 // N of the device file /dev/nvidiaN, as in GKE's device ids
+	Model     string // "NVIDIA H100 80GB HBM3"
 
-	// InstanceID is NVML's GPU-instance id, the GPU_I_ID label; DCGM's entity id differs from it. Only
-	// for GPU instances.
-	InstanceID uint32
-	// Profile is the MIG profile of the GPU instance as NVML names it, for instance "3g.20gb".
-	Profile string
-	// MIGUUID is the UUID of the MIG device ("MIG-…"), where known. A GPU instance with several
-	// compute instances has none.
-	MIGUUID string
+	// Of a GPU instance.
+	InstanceID uint32 // NVML's id, the GPU_I_ID label; DCGM's entity id differs
+	Profile    string // "3g.20gb"
+	MIGUUID    string // "MIG-…"; empty for an instance with several compute instances
 
-	// Link is the number of the link at its parent. Only for links.
-	Link uint32
-	// Serial is the serial number of a Grace CPU, where known.
-	Serial string
+	Link   uint32 // the number of a link at its parent
+	Serial string // of a Grace CPU
 
-	// Place says where the device sits in the machine; nil where it was not requested (Plan.Placement)
-	// or the engine does not report it. Only for GPUs.
+	// Place is of a GPU; nil where it was not requested (Plan.Placement) or the engine does not report it.
 	Place *Place
 }
 
-// An Identity names an entity beyond the life of a session: row numbers and entity ids change with
-// the topology, these do not.
+// An Identity names an entity beyond the life of a session. Rows and entity ids change with the topology.
 type Identity struct {
 	UUID     string // of the GPU
 	Kind     Kind
@@ -148,8 +110,7 @@ func (d *Device) Identity() Identity {
 	return Identity{UUID: d.UUID, Kind: d.Entity.Kind, Instance: d.InstanceID}
 }
 
-// InstanceProfile returns the profile of the GPU instance of a MIG device's: a device that is a
-// part of its GPU instance is named "1c.3g.20gb".
+// InstanceProfile returns the GPU instance's part of the profile of a MIG device: "3g.20gb" of "1c.3g.20gb".
 func InstanceProfile(profile string) string {
 	if own, rest, ok := strings.Cut(profile, "."); ok && strings.HasSuffix(own, "c") {
 		return rest
@@ -157,35 +118,27 @@ func InstanceProfile(profile string) string {
 	return profile
 }
 
-// A Topology is the set of entities of one session. It never changes: when the hardware does, the
-// session ends and the next one has a new Topology. A row is an index into Devices; samples, faults
-// and columns use rows.
+// A Topology is the set of entities of one session. It never changes: when the hardware does, the next session has
+// another one. A row of a sample, a fault or a column is an index into Devices.
 type Topology struct {
 	// Devices has parents before their children, and no entity twice.
 	Devices []Device
-	// Pairs says how the GPUs of Devices are connected, a pair once, in the order of A and then B; nil
-	// where they were not requested (Plan.Placement) or the engine does not report them.
+	// Pairs are the connections of the GPUs, each once, in the order of A and then B; nil where they were not requested
+	// (Plan.Placement) or the engine does not report them.
 	Pairs []Pair
 
-	// Source is "dcgm", "nvml" or "sim".
-	Source string
-	// Driver is the version of the NVIDIA driver, empty where unknown.
-	Driver string
-	// Library is the version of libdcgm or libnvidia-ml, empty where unknown.
-	Library string
-	// Engine is the version of the host engine where it can differ from the library's (DCGM, remote);
-	// empty otherwise.
-	Engine string
-	// Host is the host that the engine runs on if that is not this machine; empty otherwise. It
-	// decides the hostname label.
+	Source string // "dcgm", "nvml" or "sim"
+	// Driver, Library (libdcgm or libnvidia-ml) and Engine (of a remote host engine) are versions; empty where unknown.
+	Driver, Library, Engine string
+	// Host is the engine's for the hostname label; empty for this machine.
 	Host string
 
 	rows        map[Entity]int
-	partitioned []bool // per row: a GPU that has instances with rows of their own
+	partitioned []bool // per row: a GPU with rows of its instances
 }
 
-// NewTopology returns a Topology over devices, which it takes over. Its other fields may be set
-// until it is passed on.
+// NewTopology returns a Topology over devices, which it owns from then on. Its other fields may be set until it is
+// passed on.
 func NewTopology(devices []Device) *Topology {
 	t := &Topology{Devices: devices, rows: make(map[Entity]int, len(devices)), partitioned: make([]bool, len(devices))}
 	for i := range devices {
@@ -194,16 +147,15 @@ func NewTopology(devices []Device) *Topology {
 		if e.Kind != KindGPUInstance {
 			continue
 		}
-		if whole := t.ParentRow(i); whole >= 0 {
-			t.partitioned[whole] = true
+		if parent := t.ParentRow(i); parent >= 0 {
+			t.partitioned[parent] = true
 		}
 	}
 	return t
 }
 
-// Serves reports whether a field is served for the entity of a row. A field that exists per GPU
-// instance is not served for a partitioned GPU, so that a sum over a node counts nothing twice;
-// texts are labels and may stand on both.
+// Serves reports whether a field is served for the entity of a row. A number that exists per GPU instance is not
+// served for a partitioned GPU, so that a sum over a node counts nothing twice.
 func (t *Topology) Serves(f *Field, row int) bool {
 	if t.partitioned[row] && !f.Text && f.Levels.Has(KindGPUInstance) {
 		return false
@@ -217,32 +169,21 @@ func (t *Topology) Row(e Entity) (int, bool) {
 	return row, ok
 }
 
-// ProcessRows reports, per row, whether processes are read of it: of GPU instances, and of GPUs
-// that have none.
+// ProcessRows reports, per row, whether processes are read of it: of GPU instances, and of GPUs without instances.
 func (t *Topology) ProcessRows() []bool {
 	rows := make([]bool, len(t.Devices))
-	for row := range t.Devices { // parents come first
-		switch t.Devices[row].Entity.Kind {
-		case KindGPU:
-			rows[row] = true
-		case KindGPUInstance:
-			rows[row] = true
-			if parent := t.ParentRow(row); parent >= 0 {
-				rows[parent] = false
-			}
-		}
+	for row := range t.Devices {
+		kind := t.Devices[row].Entity.Kind
+		rows[row] = kind == KindGPUInstance || kind == KindGPU && !t.partitioned[row]
 	}
 	return rows
 }
 
-// ParentRow returns the row of the parent of row: the GPU of an instance or link, the CPU of a
+// ParentRow returns the row of the parent of row: the GPU of an instance, the GPU or switch of a link, the CPU of a
 // core. It is -1 where there is none.
 func (t *Topology) ParentRow(row int) int {
 	e := t.Devices[row].Entity
-	if e.ParentKind == KindNone {
-		return -1
-	}
-	if p, ok := t.rows[Entity{Kind: e.ParentKind, ID: e.Parent}]; ok {
+	if p, ok := t.rows[Entity{Kind: e.ParentKind, ID: e.Parent}]; ok && e.ParentKind != KindNone {
 		return p
 	}
 	return -1

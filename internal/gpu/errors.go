@@ -6,76 +6,70 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"slices"
 	"syscall"
 )
 
-// The errors that a source reports, typed at the edge so that no caller matches a text. Wrap them
-// with what happened; test with errors.Is.
+// The errors at the edge. Wrap them with what happened; test with errors.Is.
 var (
-	// ErrNotSupported: this hardware, driver or engine cannot give it.
-	ErrNotSupported = errors.New("not supported")
-	// ErrPermission: it exists, and this process may not read it.
-	ErrPermission = errors.New("no permission")
-	// ErrLost: the GPU, the engine or the driver went away.
-	ErrLost = errors.New("lost")
-	// ErrTimeout: no answer within the deadline.
-	ErrTimeout = errors.New("timeout")
-	// ErrWedged: a driver call has not returned for so long that only a restart of the process can
-	// help.
-	ErrWedged = errors.New("driver call does not return")
-	// ErrUnavailable: the library, engine, driver or socket is not there.
-	ErrUnavailable = errors.New("unavailable")
-	// ErrTopology: the set of entities is no longer the one the session knows. It never reaches a
-	// health series; it only ends a session.
-	ErrTopology = errors.New("topology changed")
-	// ErrVersion: library and engine do not understand each other.
-	ErrVersion = errors.New("version mismatch")
-	// ErrOpening: a session is being opened, which can take long.
-	ErrOpening = errors.New("opening")
-	// ErrStalled: the collection itself has not ended a cycle for too long.
-	ErrStalled = errors.New("the collection is stalled")
-	// ErrPanic: the exporter made a mistake, and the log has the stack.
-	ErrPanic = errors.New("panic")
-	// ErrPIDNamespace: process ids are those of another namespace than ours.
+	ErrNotSupported = errors.New("not supported")               // by this hardware, driver or engine
+	ErrPermission   = errors.New("no permission")               // it exists, and this process may not read it
+	ErrLost         = errors.New("lost")                        // the GPU, the engine or the driver went away
+	ErrTimeout      = errors.New("timeout")                     // no answer within the deadline
+	ErrWedged       = errors.New("driver call does not return") // only a restart of the process can help
+	ErrUnavailable  = errors.New("unavailable")                 // library, engine, driver or socket is not there
+	ErrVersion      = errors.New("version mismatch")            // library and engine do not understand each other
+	ErrOpening      = errors.New("opening")                     // a session is being opened, which can take long
+	ErrStalled      = errors.New("the collection is stalled")   // no cycle ended for too long
+	ErrPanic        = errors.New("panic")                       // a mistake of the exporter; the log has the stack
 	ErrPIDNamespace = errors.New("not in the host's PID namespace")
+	ErrTopology     = errors.New("topology changed") // ends a session; it is in no health series
 )
 
-// Reason returns the word for err in the reason label of the health series: one of "not_supported",
-// "permission", "lost", "timeout", "wedged", "unavailable", "version", "opening", "stalled",
-// "panic", "pid_namespace" and, for everything else, "error". It is "" for nil.
-func Reason(err error) string {
-	switch {
-	case err == nil:
-		return ""
-	case errors.Is(err, ErrNotSupported):
-		return "not_supported"
-	case errors.Is(err, ErrPermission):
-		return "permission"
-	case errors.Is(err, ErrLost):
-		return "lost"
-	case errors.Is(err, ErrWedged):
-		return "wedged"
-	case errors.Is(err, ErrTimeout), errors.Is(err, context.DeadlineExceeded):
-		return "timeout"
-	case errors.Is(err, ErrVersion):
-		return "version"
-	case errors.Is(err, ErrOpening):
-		return "opening"
-	case errors.Is(err, ErrStalled):
-		return "stalled"
-	case errors.Is(err, ErrPanic):
-		return "panic"
-	case errors.Is(err, ErrPIDNamespace):
-		return "pid_namespace"
-	case errors.Is(err, ErrUnavailable):
-		return "unavailable"
-	default:
-		return "error"
-	}
+// reasons are the words of the reason label. Of an error that wraps several the first counts.
+var reasons = [...]struct {
+	err  error
+	word string
+}{
+	{ErrNotSupported, "not_supported"},
+	{ErrPermission, "permission"},
+	{ErrLost, "lost"},
+	{ErrWedged, "wedged"},
+	{ErrTimeout, "timeout"},
+	{context.DeadlineExceeded, "timeout"},
+	{ErrVersion, "version"},
+	{ErrOpening, "opening"},
+	{ErrStalled, "stalled"},
+	{ErrPanic, "panic"},
+	{ErrPIDNamespace, "pid_namespace"},
+	{ErrUnavailable, "unavailable"},
 }
 
-// Typed wraps an error of the file system or of a socket in the one of this package's that it
-// means; what means none is returned as it is.
+// Reason returns the word for err in the reason label of the health series: one of Reasons, or "" for nil.
+func Reason(err error) string {
+	if err == nil {
+		return ""
+	}
+	for _, r := range reasons {
+		if errors.Is(err, r.err) {
+			return r.word
+		}
+	}
+	return "error"
+}
+
+// Reasons lists every word that Reason can return for an error, each once.
+func Reasons() []string {
+	words := []string{"error"}
+	for _, r := range reasons {
+		if !slices.Contains(words, r.word) {
+			words = append(words, r.word)
+		}
+	}
+	return words
+}
+
+// Typed wraps an error of the file system or of a socket in its typed error; any other is returned as it is.
 func Typed(err error) error {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
@@ -88,9 +82,4 @@ func Typed(err error) error {
 	default:
 		return err
 	}
-}
-
-// Reasons lists every word that Reason can return for an error.
-func Reasons() []string {
-	return []string{"not_supported", "permission", "lost", "timeout", "wedged", "unavailable", "version", "opening", "stalled", "panic", "pid_namespace", "error"}
 }

@@ -5,12 +5,10 @@ import (
 	"slices"
 )
 
-// MaxOwners bounds the owners of an entity that are reported. A device plugin makes a handful of
-// replicas, NVIDIA's documentation shows ten.
+// MaxOwners bounds the reported owners of an entity. NVIDIA's documentation of time-slicing shows ten replicas.
 const MaxOwners = 256
 
-// Renewed returns o if next says the same, else next with the generation behind o's. A nil o has
-// none.
+// Renewed returns o if next says the same, else next with the generation after o's.
 func (o *Owners) Renewed(next *Owners) *Owners {
 	if o != nil {
 		next.Generation = o.Generation
@@ -22,12 +20,10 @@ func (o *Owners) Renewed(next *Owners) *Owners {
 	return next
 }
 
-// ExclusiveLabels applies the first rule of attribution to uses, which has an element per row of t:
-// an entity that one pod alone has, or one job or one container outside Kubernetes, has the labels
-// that labels returns for it, one that several share has none, so that a device series never
-// carries the wrong one. A pod of which several containers share the entity is one owner: it is
-// passed without Container, and with those Labels that its containers share. A GPU that is
-// partitioned by MIG has its owner's labels only if no other owner has one of its instances.
+// ExclusiveLabels returns, per row of t, the labels of the sole owner of the entity by uses, as labels makes them. An
+// entity of several owners has none, so that no device series carries the wrong one. An owner is a pod; outside
+// Kubernetes a job or a container. A pod of several containers is passed without Container, and with the Labels that
+// these share. A GPU partitioned by MIG has its owner's labels unless another owner has one of its instances.
 func ExclusiveLabels(t *Topology, uses []Use, labels func(*Owner) []Label) [][]Label {
 	sole := make([]*Owner, len(uses))
 	for row := range uses {
@@ -46,8 +42,7 @@ func ExclusiveLabels(t *Topology, uses []Use, labels func(*Owner) []Label) [][]L
 	return out
 }
 
-// sole returns the only owner, nil where there is none or more than one. One that has several
-// replicas is one owner.
+// sole returns the only owner, which can have several replicas; nil where there is none or more than one.
 func (u *Use) sole() *Owner {
 	if len(u.Owners) == 0 || u.Incomplete {
 		return nil
@@ -77,8 +72,7 @@ func (u *Use) sole() *Owner {
 	return first
 }
 
-// sameTenant reports whether two are one and the same pod; outside Kubernetes, the same job or
-// container.
+// sameTenant reports whether two are the same pod; outside Kubernetes, the same job or container.
 func (o *Owner) sameTenant(p *Owner) bool {
 	if o.Pod != "" {
 		return o.Namespace == p.Namespace && o.Pod == p.Pod && o.PodUID == p.PodUID
@@ -86,8 +80,7 @@ func (o *Owner) sameTenant(p *Owner) bool {
 	return p.Pod == "" && o.Namespace == p.Namespace && o.Container == p.Container && slices.Equal(o.Labels, p.Labels)
 }
 
-// partlyOthers reports whether an instance of the GPU at row has an owner other than the GPU's own
-// sole owner.
+// partlyOthers reports whether an instance of the GPU at row has another owner than the GPU's sole owner.
 func partlyOthers(t *Topology, uses []Use, sole []*Owner, row int) bool {
 	for i := range uses {
 		if t.ParentRow(i) != row || len(uses[i].Owners) == 0 {
@@ -100,9 +93,8 @@ func partlyOthers(t *Topology, uses []Use, sole []*Owner, row int) bool {
 	return false
 }
 
-// Limit leaves at most MaxOwners owners, and returns how many it left out. An entity that several
-// share is still shared by several: the first use of each owner comes before the further ones of
-// any.
+// Limit leaves at most MaxOwners owners, and returns how many it left out. The first use of each owner comes before
+// further ones of any, so that a shared entity is still shared.
 func (u *Use) Limit() (dropped int) {
 	if len(u.Owners) <= MaxOwners {
 		return 0

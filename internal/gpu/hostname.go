@@ -1,6 +1,6 @@
 package gpu
 
-// HostnameLabel says under which name series carry the host.
+// HostnameLabel is the name of the label that has the host.
 type HostnameLabel string
 
 // The names of the host label. The zero value is HostnameLower.

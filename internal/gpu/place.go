@@ -2,15 +2,14 @@ package gpu
 
 import "strconv"
 
-// A Place is where a GPU sits in its machine. A number that is not known is negative, a text that
-// is not known empty.
+// A Place is where a GPU sits in its machine.
 type Place struct {
-	NUMANode int    // the memory node that is nearest
-	CPUs     string // the CPUs that are nearest, as Linux lists them: "0-31,64-95"
+	NUMANode int    // the nearest memory node, negative where unknown
+	CPUs     string // the nearest CPUs as Linux lists them, "0-31,64-95"; empty where unknown
 }
 
-// PlaceOf returns the place of a GPU with a mask of the memory nodes that are near and one of the
-// CPUs, bit 0 of the first word first. A GPU that is near several nodes is nearest to none.
+// PlaceOf returns the place of a GPU near the memory nodes and the CPUs of two masks, bit 0 of the first word first. A
+// GPU near several nodes is nearest to none.
 func PlaceOf(nodes, cpus []uint64) Place {
 	p := Place{NUMANode: -1, CPUs: listOf(cpus)}
 	if n, err := strconv.Atoi(listOf(nodes)); err == nil {
@@ -42,14 +41,13 @@ func listOf(mask []uint64) string {
 	return string(text)
 }
 
-// A Path is the way between two GPUs through the machine without NVLink, in the order from near to
-// far (nvmlGpuTopologyLevel_t).
+// A Path is the way between two GPUs without NVLink, from near to far (nvmlGpuTopologyLevel_t).
 type Path uint8
 
 // The paths, in the words of "nvidia-smi topo -m".
 const (
 	PathUnknown    Path = iota
-	PathBoard           // two GPUs of one board
+	PathBoard           // "PSB": two GPUs of one board
 	PathSwitch          // "PIX": one PCIe switch at most
 	PathSwitches        // "PXB": several PCIe switches, no host bridge
 	PathHostBridge      // "PHB": a PCIe host bridge
@@ -57,32 +55,12 @@ const (
 	PathSystem          // "SYS": between NUMA nodes
 )
 
-// String returns the word of "nvidia-smi topo -m"; a board's own is "PSB".
-func (p Path) String() string {
-	switch p {
-	case PathBoard:
-		return "PSB"
-	case PathSwitch:
-		return "PIX"
-	case PathSwitches:
-		return "PXB"
-	case PathHostBridge:
-		return "PHB"
-	case PathNode:
-		return "NODE"
-	case PathSystem:
-		return "SYS"
-	default:
-		return ""
-	}
-}
+// String returns the word of "nvidia-smi topo -m", "" for PathUnknown.
+func (p Path) String() string { return [...]string{"", "PSB", "PIX", "PXB", "PHB", "NODE", "SYS"}[p] }
 
-// A Pair says how two GPUs are connected.
+// A Pair is the connection of two GPUs.
 type Pair struct {
-	// A and B are the rows of the two GPUs, A < B.
-	A, B int
-	// Path is the way through the machine.
-	Path Path
-	// NVLinks is how many NVLinks join them, directly or through switches; 0 where none does.
-	NVLinks int
+	A, B    int // rows, A < B
+	Path    Path
+	NVLinks int // between them, directly or through switches
 }

@@ -1,44 +1,29 @@
 package gpu
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
 
-// FieldID is a DCGM field id (dcgm_fields.h). All sources use these numbers, whether or not DCGM is
-// there.
+// FieldID is a DCGM field id (dcgm_fields.h), under every source.
 type FieldID uint16
 
-// Unit is the unit of a value, spelled as the base unit's name or the customary abbreviation: "",
-// "MHz", "hertz", "mJ", "percent", "ratio", "MiB", "bytes".
+// Unit is the unit of a value, as a base unit's name or the customary abbreviation: "hertz", "MHz", "ratio", "".
 type Unit string
 
-// A Field is one thing that a session reads. Sources deliver its values in Unit, whatever the
-// engine's generation returns for ID: a source that meets an engine with another unit converts at
-// its edge.
+// A Field is one thing that a session reads.
 type Field struct {
-	ID   FieldID
-	Name string // the catalog's name, for logs and health series
-	Unit Unit
-	// Text is set for fields whose values are texts.
-	Text bool
-	// Levels are the kinds of entities that the field exists for. A session reads it for those rows
-	// only.
-	Levels Kinds
-	// Min and Max bound the plausible values, both inclusive; a field without bounds has Min > Max.
-	// The collector drops and counts what lies outside.
-	Min, Max float64
-	// Interval is how often the engine should sample the field; zero means Plan.Interval.
-	Interval time.Duration
-	// Every is set for clock event reasons, whose every sample is requested and not the newest alone.
-	// See Batch.Trails.
-	Every bool
-	// Pace is how often an engine samples the field at most, whatever is requested; zero is as often
-	// as requested. A sample is as fresh as the pace lets it be: see Plan.IntervalOf.
-	Pace time.Duration
-	// Profiling is set for the fields that need a profiling capability (DCGM_FI_PROF_*), which differs
-	// per GPU.
-	Profiling bool
+	ID        FieldID
+	Name      string        // the catalog's, for logs and health series
+	Unit      Unit          // of the values; sources convert those of engines with another unit
+	Text      bool          // the values are texts
+	Levels    Kinds         // the kinds of entities that it is read for
+	Min, Max  float64       // bounds of plausible values, both inclusive; without bounds Min > Max
+	Interval  time.Duration // between the engine's samples; zero for Plan.Interval
+	Pace      time.Duration // the shortest interval that engines offer, zero for any
+	Every     bool          // every sample is requested, not the newest alone (Batch.Trails): clock event reasons
+	Profiling bool          // it needs a profiling capability (DCGM_FI_PROF_*), which differs per GPU
 }
 
 // Bounded reports whether the field has plausibility bounds.
@@ -47,8 +32,7 @@ func (f *Field) Bounded() bool { return f.Min <= f.Max }
 // MetricType is the type of a metric family in the text format, or MetricLabel.
 type MetricType uint8
 
-// The types that a counters file can name. A label is no family: its value becomes a label of its
-// entity's other series.
+// The types of a counters file. The value of a label stands on its entity's other series.
 const (
 	MetricUntyped MetricType = iota
 	MetricGauge
@@ -57,58 +41,35 @@ const (
 )
 
 // String returns the word of the text format's TYPE line, or "label".
-func (t MetricType) String() string {
-	switch t {
-	case MetricGauge:
-		return "gauge"
-	case MetricCounter:
-		return "counter"
-	case MetricLabel:
-		return "label"
-	default:
-		return "untyped"
-	}
-}
+func (t MetricType) String() string { return [...]string{"untyped", "gauge", "counter", "label"}[t] }
 
-// A Counter is one metric family (or label) that is requested by name, usually a line of the
-// counters file.
+// A Counter is a metric family or a label by request, usually a line of the counters file.
 type Counter struct {
-	Name string
-	Type MetricType
-	Help string
-	// Field is the index of the field in Plan.Fields whose samples it shows.
-	Field int
-	// Scale converts from the field's unit to the unit that Name promises; 1 where they are the same.
-	Scale float64
-	// OfGPUs says that GPUs have the field and their instances have none of their own, OfMachine that
-	// it is one for the whole machine, such as the driver's version.
-	OfGPUs, OfMachine bool
+	Name      string
+	Type      MetricType
+	Help      string
+	Field     int     // its index in Plan.Fields
+	Scale     float64 // from the field's unit to that of the name; 1 where they are the same
+	OfGPUs    bool    // GPUs have the field and their instances have none of their own
+	OfMachine bool    // it is one for the whole machine, such as the driver's version
 }
 
-// A Derived is an exporter family that is requested by name ("DCGM_EXP_…"). A snapshot.Deriver
-// makes it from events, from the topology, or from what else a Read reports.
+// A Derived is an exporter family by request ("DCGM_EXP_…"). A snapshot.Deriver makes it.
 type Derived struct {
-	Name string
-	Type MetricType
-	Help string
-	// Field is the index of the field in Plan.Fields that feeds it, -1 where no field does.
-	Field int
-	// Interval is how often a state of the field counts, for a family that counts states; zero means
-	// Plan.Interval.
-	Interval time.Duration
+	Name     string
+	Type     MetricType
+	Help     string
+	Field    int           // the index in Plan.Fields of the field that feeds it; -1 for none
+	Interval time.Duration // between two counts of a state of the field; zero for Plan.Interval
 }
 
-// A Selector says which entities of a family of kinds are watched, as the flags --devices,
-// --switch-devices and --cpu-devices spell it.
+// A Selector says which entities of a family of kinds are watched (--devices, --switch-devices, --cpu-devices).
 type Selector struct {
-	// Flex ("f") watches every GPU, and the instances of those that are partitioned by MIG. It
-	// combines with nothing.
-	Flex bool
-	// Major selects GPUs, switches or CPUs ("g"); Minor selects GPU instances, links or cores ("i"). A
-	// nil range list with the flag set means all.
-	Major, Minor bool
-	MajorIDs     []uint32
-	MinorIDs     []uint32
+	Flex     bool     // "f": every GPU, and the instances of partitioned ones; it combines with nothing
+	Major    bool     // "g": GPUs, switches or CPUs
+	Minor    bool     // "i": GPU instances, links or cores
+	MajorIDs []uint32 // nil for all
+	MinorIDs []uint32
 }
 
 // HasMajor reports whether the GPU, switch or CPU with this id is selected.
@@ -121,22 +82,18 @@ func (s Selector) HasMinor(id uint32) bool {
 	return s.Flex || s.Minor && (s.MinorIDs == nil || slices.Contains(s.MinorIDs, id))
 }
 
-// A Plan is what a session is opened for. It does not change after Open.
+// A Plan is the purpose of a session. It does not change after Open.
 type Plan struct {
-	// Fields are the distinct fields to read. Samples refer to them by index.
-	Fields []Field
-	// Counters are the families to export, in the order of the file.
-	Counters []Counter
-	// Derived are the exporter families to export beside them.
-	Derived []Derived
-	// Health and Peers request of every Read the engine's health checks and for the state of the
-	// peer-to-peer connections; Placement requests of Open Topology.Pairs and Device.Place.
-	Health, Peers, Placement bool
-	// Processes requests of every Read the processes of the rows of Topology.ProcessRows.
-	Processes bool
-	// Interval is the collection interval: how often Read will be called.
-	Interval time.Duration
-	// Devices, Switches and CPUs say which entities to watch.
+	Fields   []Field   // to read, each once
+	Counters []Counter // to export, in the order of the file
+	Derived  []Derived // to export beside them
+
+	Health    bool // every Read reports the engine's health checks (Batch.Health)
+	Peers     bool // and the state of the peer-to-peer connections (Batch.Peers)
+	Processes bool // and the processes of the rows of Topology.ProcessRows
+	Placement bool // Open fills Topology.Pairs and Device.Place
+
+	Interval                time.Duration // between two Reads
 	Devices, Switches, CPUs Selector
 }
 
@@ -149,8 +106,8 @@ func (p *Plan) Levels() Kinds {
 	return levels
 }
 
-// Selects reports whether an entity of the engine has a row. GPUs and GPU instances have one if
-// their selector names them, links of a GPU if it names the GPU; what no field exists for has none.
+// Selects reports whether an entity of the engine has a row: its selector names it, or of a link its GPU, and except
+// for GPUs and their instances some field exists for its kind.
 func (p *Plan) Selects(e Entity) bool {
 	switch e.Kind {
 	case KindGPU:
@@ -178,44 +135,40 @@ func (p *Plan) Selects(e Entity) bool {
 	}
 }
 
-// Missing returns what the selectors name by an id and none of the devices is, with no parent. What
-// no field exists for is not missing.
+// Missing returns the entities that the selectors name by an id and devices lack, without parent. Kinds that no field
+// exists for are left out, except GPUs and their instances.
 func (p *Plan) Missing(devices []Device) []Entity {
 	var missing []Entity
-	look := func(kind, parent Kind, ids []uint32) {
-		for _, id := range ids {
-			if !slices.ContainsFunc(devices, func(d Device) bool {
-				return d.Entity.Kind == kind && d.Entity.ID == id && (parent == KindNone || d.Entity.ParentKind == parent)
-			}) {
-				missing = append(missing, Entity{Kind: kind, ID: id})
-			}
-		}
-	}
-	look(KindGPU, KindNone, p.Devices.MajorIDs)
-	look(KindGPUInstance, KindNone, p.Devices.MinorIDs)
-	levels := p.Levels()
-	for _, other := range []struct {
-		kind, parent Kind
-		ids          []uint32
+	levels := p.Levels() | KindsOf(KindGPU, KindGPUInstance)
+	for _, named := range []struct {
+		kind Kind
+		ids  []uint32
 	}{
-		{KindNVSwitch, KindNone, p.Switches.MajorIDs},
-		{KindNVLink, KindNVSwitch, p.Switches.MinorIDs},
-		{KindCPU, KindNone, p.CPUs.MajorIDs},
-		{KindCPUCore, KindNone, p.CPUs.MinorIDs},
+		{KindGPU, p.Devices.MajorIDs},
+		{KindGPUInstance, p.Devices.MinorIDs},
+		{KindNVSwitch, p.Switches.MajorIDs},
+		{KindNVLink, p.Switches.MinorIDs},
+		{KindCPU, p.CPUs.MajorIDs},
+		{KindCPUCore, p.CPUs.MinorIDs},
 	} {
-		if levels.Has(other.kind) {
-			look(other.kind, other.parent, other.ids)
+		if !levels.Has(named.kind) {
+			continue
+		}
+		for _, id := range named.ids {
+			if !slices.ContainsFunc(devices, func(d Device) bool {
+				e := d.Entity
+				return e.Kind == named.kind && e.ID == id && (e.Kind != KindNVLink || e.ParentKind == KindNVSwitch)
+			}) {
+				missing = append(missing, Entity{Kind: named.kind, ID: id})
+			}
 		}
 	}
 	return missing
 }
 
-// IntervalOf returns the sampling interval of the field at index i: the one that was requested, or
-// the pace of the engine where that is slower.
+// IntervalOf returns the sampling interval of the field at index i: the requested one, or the engine's pace where that
+// is slower.
 func (p *Plan) IntervalOf(i int) time.Duration {
 	f := &p.Fields[i]
-	if f.Interval > 0 {
-		return max(f.Interval, f.Pace)
-	}
-	return max(p.Interval, f.Pace)
+	return max(cmp.Or(f.Interval, p.Interval), f.Pace)
 }

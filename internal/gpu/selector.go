@@ -8,21 +8,20 @@ import (
 	"strings"
 )
 
-// maxSelected bounds the ids that one selector may spell out. It is DCGM's largest number of
-// entities of a kind (DCGM_MAX_NUM_CPU_CORES).
+// maxSelected bounds the ids of one selector: DCGM's largest number of entities of a kind (DCGM_MAX_NUM_CPU_CORES).
 const maxSelected = 1024
 
-// SelectorForm is the syntax that ParseSelector reads, as the end of "expected …".
+// SelectorForm is the syntax of ParseSelector, as the end of "expected …".
 const SelectorForm = "f, g[:ids], i[:ids] or g[:ids]+i[:ids], where ids are numbers and ranges such as 0,2-4"
 
 // ParseSelector reads a device selector:
 //
 //	f            whole GPUs, and the instances of those partitioned by MIG
-//	g[:ids]      GPUs, switches or CPUs, all or those named
+//	g[:ids]      GPUs, switches or CPUs
 //	i[:ids]      GPU instances, links or cores
 //	g[:ids]+i[:ids]
 //
-// ids are numbers and ranges, "0,2-4". In the result they are sorted, and none occurs twice.
+// ids are numbers and ranges, "0,2-4"; without them all are selected. In the result they are sorted, each once.
 func ParseSelector(s string) (Selector, error) {
 	var sel Selector
 	for part := range strings.SplitSeq(s, "+") {
@@ -98,7 +97,6 @@ func parseIDs(list string) ([]uint32, error) {
 }
 
 func parseID(s string) (uint32, error) {
-	// ParseUint would take a sign of neither kind, and an empty text is an error too.
 	n, err := strconv.ParseUint(s, 10, 32)
 	if err != nil {
 		return 0, fmt.Errorf("%q is no id", s)
@@ -106,8 +104,7 @@ func parseID(s string) (uint32, error) {
 	return uint32(n), nil
 }
 
-// String writes the selector as ParseSelector reads it, ids in the order given with
-// runs of three or more as ranges.
+// String writes the selector as ParseSelector reads it.
 func (s Selector) String() string {
 	var parts []string
 	if s.Flex {
@@ -126,24 +123,9 @@ func formatIDs(ids []uint32) string {
 	if ids == nil {
 		return ""
 	}
-	var b strings.Builder
-	separator := byte(':')
-	for i := 0; i < len(ids); {
-		end := i
-		for end+1 < len(ids) && ids[end+1] == ids[end]+1 {
-			end++
-		}
-		if end-i < 2 {
-			end = i
-		}
-		b.WriteByte(separator)
-		separator = ','
-		b.WriteString(strconv.FormatUint(uint64(ids[i]), 10))
-		if end > i {
-			b.WriteByte('-')
-			b.WriteString(strconv.FormatUint(uint64(ids[end]), 10))
-		}
-		i = end + 1
+	words := make([]string, len(ids))
+	for i, id := range ids {
+		words[i] = strconv.FormatUint(uint64(id), 10)
 	}
-	return b.String()
+	return ":" + strings.Join(words, ",")
 }

@@ -17,8 +17,8 @@ func TestParseSelector(t *testing.T) {
 		{"i", Selector{Minor: true}, "i"},
 		{"i+g", Selector{Major: true, Minor: true}, "g+i"},
 		{"g:0,1", Selector{Major: true, MajorIDs: []uint32{0, 1}}, "g:0,1"},
-		{"i:0,2-4", Selector{Minor: true, MinorIDs: []uint32{0, 2, 3, 4}}, "i:0,2-4"},
-		{"g:3-5,1,4 + i:7", Selector{Major: true, MajorIDs: []uint32{1, 3, 4, 5}, Minor: true, MinorIDs: []uint32{7}}, "g:1,3-5+i:7"},
+		{"i:0,2-4", Selector{Minor: true, MinorIDs: []uint32{0, 2, 3, 4}}, "i:0,2,3,4"},
+		{"g:3-5,1,4 + i:7", Selector{Major: true, MajorIDs: []uint32{1, 3, 4, 5}, Minor: true, MinorIDs: []uint32{7}}, "g:1,3,4,5+i:7"},
 		{"g:4294967295", Selector{Major: true, MajorIDs: []uint32{4294967295}}, "g:4294967295"},
 	}
 	for _, tt := range tests {

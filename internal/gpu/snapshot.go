@@ -6,13 +6,10 @@ import (
 	"time"
 )
 
-// A Label is a name and a value. Values are unescaped UTF-8; exposition escapes them.
-type Label struct {
-	Name  string
-	Value string
-}
+// A Label is a name and a value, which is unescaped UTF-8.
+type Label struct{ Name, Value string }
 
-// Sharing says how an entity is divided among its owners.
+// Sharing is the way in which an entity is divided among its owners.
 type Sharing uint8
 
 // The ways of sharing, in the words of the sharing label.
@@ -24,43 +21,25 @@ const (
 )
 
 // String returns the value of the sharing label.
-func (s Sharing) String() string {
-	switch s {
-	case SharingTimeSlicing:
-		return "time-slicing"
-	case SharingMPS:
-		return "mps"
-	case SharingDRA:
-		return "dra"
-	default:
-		return "none"
-	}
-}
+func (s Sharing) String() string { return [...]string{"none", "time-slicing", "mps", "dra"}[s] }
 
-// An Owner is a container of a pod (or a job, or a container of a runtime) to which an entity or a
-// replica of it is assigned.
+// An Owner is a container of a pod, a job, or a container of a runtime, with an entity or a replica of it.
 type Owner struct {
 	Namespace, Pod, Container string
-	PodUID                    string // empty where unknown
-	// Resource is the resource or driver that assigned it, for instance "nvidia.com/gpu" or
-	// "gpu.nvidia.com".
-	Resource string
-	// Replica is the id of the replica ("3" of GPU-…::3), or the share id of a claim; empty for a
-	// whole entity.
-	Replica string
-	// Labels are further labels of this owner, without those above: pod labels, dra_*, hpc_job.
-	Labels []Label
+	PodUID                    string  // empty where unknown
+	Resource                  string  // that assigned it, or its driver: "nvidia.com/gpu", "gpu.nvidia.com"
+	Replica                   string  // its id ("3" of GPU-…::3), or the share id of a claim; empty for a whole entity
+	Labels                    []Label // further ones: of the pod, dra_*, hpc_job
 }
 
-// PodLabels returns the labels that name the owner, sorted by name: container, namespace and pod, as
-// far as it has them.
+// PodLabels returns container, namespace and pod, as far as the owner has them.
 func (o *Owner) PodLabels() []Label {
 	labels := []Label{{Name: "container", Value: o.Container}, {Name: "namespace", Value: o.Namespace}, {Name: "pod", Value: o.Pod}}
 	return slices.DeleteFunc(labels, func(l Label) bool { return l.Value == "" })
 }
 
-// VirtualGPULabels returns the labels of the copy of a shared entity's series that belongs to the
-// owner (--kubernetes-virtual-gpus), sorted by name; nil for an owner without pod or replica.
+// VirtualGPULabels returns the labels, sorted by name, of the owner's copy of a shared entity's series
+// (--kubernetes-virtual-gpus); nil for an owner without pod or replica.
 func (o *Owner) VirtualGPULabels() []Label {
 	if o.Replica == "" || o.Pod == "" {
 		return nil
@@ -70,34 +49,23 @@ func (o *Owner) VirtualGPULabels() []Label {
 	return labels
 }
 
-// A Use is who uses one entity.
+// A Use says who uses one entity.
 type Use struct {
-	Sharing Sharing
-	// Replicas is how many replicas the entity is divided into, as far as the kubelet reports; 0 where
-	// it is not divided or unknown.
-	Replicas int
-	// Owners are all owners, in a stable order. A pod that has two replicas is in it twice.
-	Owners []Owner
-	// Incomplete is set where there may be owners beside these.
-	Incomplete bool
+	Sharing    Sharing
+	Replicas   int     // of the entity, by the kubelet; 0 where it is not divided or unknown
+	Owners     []Owner // in a stable order; a pod with two replicas is in it twice
+	Incomplete bool    // there may be owners beside these
 }
 
-// Owners says who uses which entity. It is immutable once returned by an Attributor.
+// Owners says who uses which entity. An Attributor does not change it after it returned it.
 type Owners struct {
-	// Generation changes whenever the content does; equal generations of one attributor mean equal
-	// content, so that labels need not be written again.
-	Generation uint64
-	// Labels has, per row of the Topology, the labels of the entity's only owner; nil for an entity
-	// that has none or several. It may be shorter than the Topology.
-	Labels [][]Label
-	// Uses has, per row, who uses the entity; nil or shorter where the attributor does not report it.
-	Uses []Use
-	// Incomplete is set where one of several attributors has not answered.
-	Incomplete bool
+	Generation uint64    // equal generations of one attributor mean equal content
+	Labels     [][]Label // per row, of the entity's only owner; nil or shorter where there is none
+	Uses       []Use     // per row; nil or shorter where the attributor does not report it
+	Incomplete bool      // one of several attributors has not answered
 }
 
-// UseOf returns who uses the entity of a row: nobody knows where o is nil. A pod is the owner
-// whatever job or container is reported beside it.
+// UseOf returns who uses the entity of a row; a nil o knows of nobody. Beside a pod nobody is missing.
 func (o *Owners) UseOf(row int) Use {
 	if o == nil {
 		return Use{Incomplete: true}
@@ -123,77 +91,57 @@ func (o *Owners) Of(row int) []Label {
 	return o.Labels[row]
 }
 
-// A Column is one counter's values: a value per row of the Topology, absent where the counter does
-// not apply or nothing was read.
+// A Column has the values of one counter.
 type Column struct {
 	Counter *Counter
-	Values  []Value
+	Values  []Value // per row of the Topology; absent where nothing was read
 }
 
-// A Series is one sample of a family that is not a plain column: exporter families such as
-// DCGM_EXP_XID_ERRORS_COUNT, whose labels depend on values.
+// A Series is one sample of a derived family.
 type Series struct {
-	Row    int     // the entity whose labels it carries, or AllRows for none
-	Labels []Label // beyond the entity's labels, in order; series of several families can share them
-	// NoOwner says that of the entity's labels those of its present owner are left out; Owner are the
-	// labels of the owner that it belongs to instead, such as that of the time of an event, sorted by
-	// name. Owner needs NoOwner.
-	NoOwner bool
-	Owner   []Label
+	Row     int     // the entity whose labels it carries, or AllRows for none
+	Labels  []Label // further ones, in order; series of several families can share them
+	NoOwner bool    // the labels of the entity's present owner are left out
+	Owner   []Label // of another owner, such as that of the time of an event, sorted by name; needs NoOwner
 	Value   Value
 }
 
-// A Family is a metric family that the collector derives.
+// A Family is a metric family that a snapshot.Deriver makes.
 type Family struct {
-	Name   string
-	Type   MetricType
-	Help   string
-	Series []Series
-	// OfGPUs says that the series are of GPUs and true of each of their instances: a page that shows
-	// instances in the place of their GPU repeats them.
-	OfGPUs bool
-	// OwnersOnly says that the series are the owners' parts of the column of the same name, which is
-	// then the device's own.
-	OwnersOnly bool
+	Name       string
+	Type       MetricType
+	Help       string
+	Series     []Series
+	OfGPUs     bool // the series are true of each instance of their GPU: a strict page repeats them there
+	OwnersOnly bool // the series are the owners' parts of the column of the same name, which is the device's own
 }
 
 // EntityHealth is the state of one entity in a snapshot.
 type EntityHealth struct {
-	// Err is nil for an entity that is read, else why it is not.
-	Err error
-	// OldestSample is the time of the oldest sample that is served for the entity, in Unix
-	// nanoseconds; zero where none is.
-	OldestSample int64
+	Err          error // why the entity is not read; nil where it is
+	OldestSample int64 // time of the oldest served sample, in Unix nanoseconds; zero for none
 }
 
 // FieldHealth says that a field is not served for an entity, and why.
 type FieldHealth struct {
-	Field  string // the counter's name as it was requested
+	Field  string // the counter's name
 	Row    int    // the entity, or AllRows
-	Reason string // one of Reasons
+	Reason string // of the reason label
 }
 
-// Health is the state of the collection, apart from its data. It is served also when there is no
-// data.
+// Health is the state of the collection. It is served also when there is no data.
 type Health struct {
-	// Err is nil when the latest cycle succeeded, else why there is no data.
-	Err error
-	// Entities has an element per row of the Topology.
-	Entities []EntityHealth
-	// Unavailable lists what was requested and is not served, in a stable order.
-	Unavailable []FieldHealth
+	Err         error          // why there is no data; nil when the latest cycle succeeded
+	Entities    []EntityHealth // per row of the Topology
+	Unavailable []FieldHealth  // in a stable order
 }
 
-// A Snapshot is everything that one page is written from. The collector hands it to its publisher
-// and reuses it afterwards: it is valid and immutable during that call only. Topology and Owners
-// stay valid for good.
+// A Snapshot has the content of one page. Nothing changes it once it is published.
 type Snapshot struct {
-	Time time.Time
-	// ValidFor is for how long a page of it may be served: the collector has published another one by
-	// then, unless it is stalled. Zero is for good.
-	ValidFor time.Duration
-	Topology *Topology // nil before the first session and while there is none
-	Owners   *Owners   // nil where nothing attributes
+	Time     time.Time
+	ValidFor time.Duration // a page of it may be served for as long; zero for good
+	Topology *Topology     // nil while there is no session
+	Owners   *Owners       // nil where nothing attributes
 	Columns  []Column
 	Families []Family
 	Health   Health

@@ -5,8 +5,7 @@ import (
 	"strconv"
 )
 
-// A Value is one measurement: an int64, a float64 or a text. Its zero value is "absent". It is
-// small and comparable; copying it never allocates.
+// A Value is one measurement: an int64, a float64 or a text. Its zero value is "absent".
 type Value struct {
 	text string
 	bits uint64
@@ -25,7 +24,7 @@ const (
 // Int returns a Value that holds an integer.
 func Int(v int64) Value { return Value{kind: integer, bits: uint64(v)} }
 
-// Float returns a Value that holds a float. A NaN is no measurement: it becomes the absent Value.
+// Float returns a Value that holds a float; the absent Value for a NaN.
 func Float(v float64) Value {
 	if math.IsNaN(v) {
 		return Value{}
@@ -33,7 +32,7 @@ func Float(v float64) Value {
 	return Value{kind: float, bits: math.Float64bits(v)}
 }
 
-// Text returns a Value that holds a text. The empty text is the absent Value.
+// Text returns a Value that holds a text; the absent Value for the empty text.
 func Text(v string) Value {
 	if v == "" {
 		return Value{}
@@ -74,10 +73,9 @@ func (v Value) String() string {
 	}
 }
 
-// Scale returns the number multiplied by factor. An integer stays an integer where the product is
-// one exactly, so that byte counts never lose digits, and a factor that is the inverse of an
-// integer divides, so that 35 percent is 0.35 and not the product's 0.35000000000000003. Texts and
-// absent values are returned as they are.
+// Scale returns the number multiplied by factor; texts and absent values as they are. An integer stays one where the
+// product is exact, so that byte counts lose no digits. A factor 1/n divides by n: 35 percent is 0.35, and not the
+// product's 0.35000000000000003.
 func (v Value) Scale(factor float64) Value {
 	switch v.kind {
 	case integer:
@@ -96,7 +94,7 @@ func (v Value) Scale(factor float64) Value {
 	}
 }
 
-// times is x × factor, by way of a division where 1/factor is an integer.
+// times returns x × factor, by a division where 1/factor is an integer.
 func times(x, factor float64) float64 {
 	if divisor := math.Round(1 / factor); math.Abs(factor) < 1 && divisor < 1<<53 && 1/divisor == factor {
 		return x / divisor
