@@ -1,6 +1,7 @@
 package exposition
 
 import (
+	"cmp"
 	"hash/maphash"
 	"slices"
 	"strconv"
@@ -48,11 +49,14 @@ type Strict struct {
 
 // An Encoder writes snapshots as pages. Encode is for one goroutine; everything else is for any.
 type Encoder struct {
-	opts   Options
-	seed   maphash.Seed
-	seen   map[uint64]struct{} // scratch: hashes of the label sets of a family
-	size   int                 // of the latest page, in bytes
-	labels *labels             // of the latest page
+	opts Options
+	seed maphash.Seed
+	seen map[uint64]struct{} // scratch: hashes of the label sets of a family
+
+	// Of the latest page.
+	size   int // in bytes
+	labels *labels
+	loose  map[*gpu.Label]*block
 
 	duplicates, dropped atomic.Uint64
 	limited             [3]atomic.Int64 // of the latest page: see LimitedBy
@@ -89,7 +93,7 @@ func (e *Encoder) Encode(s *gpu.Snapshot) *Page {
 			w.page = append(w.page, '\n')
 		}
 	}
-	e.size = len(w.page)
+	e.size, e.loose = len(w.page), w.loose
 	e.duplicates.Add(uint64(w.duplicates))
 	e.dropped.Add(uint64(w.labels.dropped + w.dropped))
 	return NewPage(w.page)
@@ -305,19 +309,19 @@ func (w *writer) derived(f *family, d *gpu.Family) {
 	}
 }
 
-// looseBlock renders the labels of a series without an entity, once for all series that share the slice, such as those
-// of one owner.
+// looseBlock renders the labels of a series without an entity, once for all series of this page and the one before that
+// share the slice, such as those of one owner.
 func (w *writer) looseBlock(list []gpu.Label) *block {
 	if len(list) == 0 {
 		return &block{text: []byte{' '}}
 	}
-	b := w.loose[&list[0]]
+	b := cmp.Or(w.loose[&list[0]], w.Encoder.loose[&list[0]])
 	if b == nil || b.labels != len(list) {
 		rendered := newBlock(w.seed, w.valid(&block{}, list), 0)
 		b = &rendered
 		b.labels = len(list)
-		w.loose[&list[0]] = b
 	}
+	w.loose[&list[0]] = b
 	return b
 }
 
