@@ -9,24 +9,23 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// minValidity is how long the latest owners serve at least while an attributor has no newer ones: a
-// kubelet that restarts takes some ten seconds.
+// minValidity is how long owners serve at least while an attributor has no newer ones: a restarting kubelet takes some
+// ten seconds.
 const minValidity = 30 * time.Second
 
 // maxDelay bounds how long a cycle waits for an attributor that usually answers sooner.
 const maxDelay = 100 * time.Millisecond
 
-// An attribution is the latest answer of one Attributor. The Loop owns it; the Attributor itself
-// runs on a goroutine of its own, at most one at a time, so that one that hangs delays nothing and
-// piles up nothing.
+// An attribution has the latest answer of one Attributor, which runs on a goroutine of its own, at most one at a time: a
+// hanging one delays and piles up nothing.
 type attribution struct {
 	attributor Attributor
 	opt        *Options
 	metrics    *metrics
 
-	running chan attributed // nil while none is under way
-	since   time.Time       // when the request under way was made
-	about   *gpu.Topology   // what it is about
+	running chan attributed // the request under way; nil for none
+	since   time.Time       // its beginning
+	about   *gpu.Topology   // its topology
 	first   *gpu.Topology   // the latest one whose first page waits, or waited, for its owners
 	until   time.Time       // when the cycle no longer waits for an answer
 	took    time.Duration   // for the latest answer
@@ -43,8 +42,7 @@ type attributed struct {
 	took   time.Duration
 }
 
-// attribute makes attributors the ones that are used. Those that were used before keep the request
-// that is under way.
+// attribute uses attributors from now on. Those that were used before keep their request and owners.
 func (l *Loop) attribute(attributors []Attributor) {
 	before := l.attributions
 	l.attributions = nil
@@ -60,8 +58,8 @@ func (l *Loop) attribute(attributors []Attributor) {
 
 // request requests the owners of t, unless an earlier request is under way.
 func (a *attribution) request(ctx context.Context, t *gpu.Topology) {
-	a.poll(t)
 	now := time.Now()
+	a.accept(t, now)
 	a.until = now
 	switch {
 	case a.first != t: // the page would have no owners at all
@@ -93,14 +91,12 @@ func (a *attribution) begin(ctx context.Context, t *gpu.Topology) {
 	}()
 }
 
-// answer returns the owners to serve for t: the latest, for as long as they are no older than two
-// intervals and minValidity, else nil. It waits only where a new answer is likely to come soon. An
-// answer about the topology before is of no use: the owners of t are requested at once, in the rest
-// of the time.
+// answer returns the latest owners of t while they are valid, else nil. It waits for an answer that is likely to come soon.
+// After one about the topology before, the owners of t are requested at once, in the rest of the time.
 func (a *attribution) answer(ctx context.Context, t *gpu.Topology) *gpu.Owners {
-	if a.running != nil && a.wait(t) && a.about != t {
+	if a.running != nil && a.accept(t, a.until) && a.about != t {
 		a.begin(ctx, t)
-		a.wait(t)
+		a.accept(t, a.until)
 	}
 	if a.running != nil && time.Since(a.since) >= a.opt.AttributeTimeout {
 		a.note(gpu.ErrTimeout)
@@ -113,48 +109,34 @@ func (a *attribution) answer(ctx context.Context, t *gpu.Topology) *gpu.Owners {
 
 func (a *attribution) validity() time.Duration { return max(2*a.opt.Plan.Interval, minValidity) }
 
-// wait accepts the answer if it is there or comes in time, and reports whether it did.
-func (a *attribution) wait(t *gpu.Topology) bool {
-	if a.poll(t) {
-		return true
-	}
-	left := time.Until(a.until)
-	if left <= 0 {
-		return false
-	}
-	timer := time.NewTimer(left)
-	defer timer.Stop()
+// accept notes the answer that is there or comes until a time, and reports whether there was one. An answer about another
+// topology than t says nothing of its rows.
+func (a *attribution) accept(t *gpu.Topology, until time.Time) bool {
+	var got attributed
 	select {
-	case got := <-a.running:
-		a.accept(got, t)
-		return true
-	case <-timer.C:
-		return false
-	}
-}
-
-// poll accepts the answer if it is there, and reports whether it was.
-func (a *attribution) poll(t *gpu.Topology) bool {
-	select {
-	case got := <-a.running: // never, while none is under way
-		a.accept(got, t)
-		return true
+	case got = <-a.running: // never, while none is under way
 	default:
-		return false
+		if !time.Now().Before(until) {
+			return false
+		}
+		timer := time.NewTimer(time.Until(until))
+		defer timer.Stop()
+		select {
+		case got = <-a.running:
+		case <-timer.C:
+			return false
+		}
 	}
-}
-
-// accept notes an answer. One about another topology than t says nothing of its rows.
-func (a *attribution) accept(got attributed, t *gpu.Topology) {
 	a.running, a.took = nil, got.took
 	a.metrics.attributeFor.WithLabelValues(a.attributor.Name()).Set(got.took.Seconds())
 	a.note(got.err)
 	if got.err == nil && a.about == t {
 		a.owners, a.topology, a.at = got.owners, t, a.since
 	}
+	return true
 }
 
-// note counts how a request ended.
+// note counts the end of a request.
 func (a *attribution) note(err error) {
 	name := a.attributor.Name()
 	switch {
@@ -174,8 +156,7 @@ func (a *attribution) note(err error) {
 	a.failing = err != nil
 }
 
-// merger joins the owners of several attributors. Each result is made once per change: equal inputs
-// give the same pointer.
+// merger joins the owners of several attributors. Equal inputs give the same pointer.
 type merger struct {
 	inputs []*gpu.Owners
 	merged *gpu.Owners
@@ -183,11 +164,7 @@ type merger struct {
 }
 
 func (m *merger) merge(inputs []*gpu.Owners) *gpu.Owners {
-	same := len(inputs) == len(m.inputs)
-	for i := 0; same && i < len(inputs); i++ {
-		same = inputs[i] == m.inputs[i]
-	}
-	if same {
+	if slices.Equal(inputs, m.inputs) {
 		return m.merged
 	}
 	m.inputs = append(m.inputs[:0], inputs...)
@@ -206,8 +183,7 @@ func (m *merger) merge(inputs []*gpu.Owners) *gpu.Owners {
 	return m.merged
 }
 
-// addLabels and addUses add what one attributor reported, in slices of their own: what an
-// attributor returned is never written to.
+// addLabels and addUses add the report of one attributor, in slices of their own.
 func (m *merger) addLabels(rows [][]gpu.Label) {
 	for row, labels := range rows {
 		if len(labels) > 0 {
@@ -227,7 +203,7 @@ func (m *merger) addUses(uses []gpu.Use) {
 		into := &m.merged.Uses[row]
 		into.Sharing = cmp.Or(into.Sharing, use.Sharing)
 		into.Replicas = max(into.Replicas, use.Replicas)
-		// The pods come first: a job beside one changes nothing.
+		// The pods come first; a job beside them changes nothing.
 		into.Incomplete = into.Incomplete || use.Incomplete && !into.HasPod()
 		into.Owners = slices.Concat(into.Owners, use.Owners)
 	}

@@ -1,10 +1,9 @@
 // Package collector runs the one goroutine that owns the driver.
 //
-// Its Loop opens a Session at a Source, reads it on every tick while the Attributors say who uses
-// what, lets snapshot and its Derivers make a gpu.Snapshot of it, and hands that to a publisher.
-// Start, reload, hot-plug, MIG repartition and a lost engine are all the same thing to it: close
-// this Session, open another.
+// Its Loop opens a Session at a Source, reads it on every tick while the Attributors say who uses the GPUs, lets snapshot
+// and its Derivers make a gpu.Snapshot of both, and publishes that. At a start, a reload, a hot-plug, a MIG repartition or
+// the loss of an engine it does the same: close this Session, open another.
 //
-// The Loop owns the Session, the Batch and the Snapshot. It never formats anything, never serves a
-// request and never calls the driver from two goroutines.
+// The Loop owns the Session and the Batch, and calls the driver from one goroutine at a time. It formats nothing and serves
+// no request.
 package collector

@@ -21,62 +21,42 @@ var ErrStarting = fmt.Errorf("%w: no session has been opened yet", gpu.ErrOpenin
 
 // Options configure a Loop.
 type Options struct {
-	// Source is where sessions are opened. Required.
-	Source Source
-	// Plan is what they are opened for. Required.
-	Plan *gpu.Plan
-	// Attributors say who uses the entities; their labels are joined.
-	Attributors []Attributor
-	// Derivers make the families that no column shows, in the order of the page.
-	Derivers []snapshot.Deriver
-	// Publish gets the snapshot of every cycle, on the Loop's goroutine. The snapshot is valid during
-	// the call only. Required.
-	Publish func(*gpu.Snapshot)
-	// Registerer gets the Loop's own series. Required.
-	Registerer prometheus.Registerer
-	// Log gets a line when something begins or ceases to fail. Nil discards.
-	Log *slog.Logger
-	// Now is the clock that dates samples, which can be set at any time; nil means time.Now. No wait
-	// depends on it.
+	Source      Source             // of the sessions; required
+	Plan        *gpu.Plan          // of the sessions; required
+	Attributors []Attributor       // their owners are joined
+	Derivers    []snapshot.Deriver // of families, in the order of the page
+	// Publish gets the snapshot of every cycle, on the Loop's goroutine; required.
+	Publish    func(*gpu.Snapshot)
+	Registerer prometheus.Registerer // of the Loop's own series; required
+	Log        *slog.Logger          // nil discards
+	// Now is the clock that dates samples, which can be set at any time; nil for time.Now. No wait depends on it.
 	Now func() time.Time
 
-	// ReadTimeout is how long a driver call may take before the page says so; 0 means the plan's
-	// interval, but 1 s at least and 10 s at most.
+	// ReadTimeout is how long a driver call may take before the page says so; 0 for the plan's interval, 1 s to 10 s.
 	ReadTimeout time.Duration
-	// HangLimit is how long a driver call may take before Run gives up with gpu.ErrWedged, since
-	// nothing but a new process helps; 0 means 2 minutes.
+	// HangLimit is how long a driver call may take before Run gives up with gpu.ErrWedged; 0 for 2 minutes.
 	HangLimit time.Duration
-	// AttributeTimeout is how long an attributor may take; 0 means 2 s. A cycle waits for so long only
-	// for the first answer about a topology.
+	// AttributeTimeout is how long an attributor may take; 0 for 2 s. Only the first page of a topology waits so long.
 	AttributeTimeout time.Duration
-	// CloseTimeout bounds the wait for the driver when Run ends; 0 means 4 s.
-	CloseTimeout time.Duration
-	// MinBackoff and MaxBackoff bound the pauses between attempts to open a session; 0 means 1 s and
-	// 30 s.
+	CloseTimeout     time.Duration // for the driver when Run ends; 0 for 4 s
+	// MinBackoff and MaxBackoff bound the pauses between attempts to open a session; 0 for 1 s and 30 s.
 	MinBackoff, MaxBackoff time.Duration
 }
 
 func (o Options) withDefaults() Options {
-	set := func(d *time.Duration, value time.Duration) {
-		if *d <= 0 {
-			*d = value
-		}
-	}
-	set(&o.HangLimit, 2*time.Minute)
-	set(&o.AttributeTimeout, 2*time.Second)
-	set(&o.CloseTimeout, 4*time.Second)
-	set(&o.MinBackoff, time.Second)
-	set(&o.MaxBackoff, 30*time.Second)
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.HangLimit = cmp.Or(o.HangLimit, 2*time.Minute)
+	o.AttributeTimeout = cmp.Or(o.AttributeTimeout, 2*time.Second)
+	o.CloseTimeout = cmp.Or(o.CloseTimeout, 4*time.Second)
+	o.MinBackoff = cmp.Or(o.MinBackoff, time.Second)
+	o.MaxBackoff = cmp.Or(o.MaxBackoff, 30*time.Second)
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	if o.Now == nil {
 		o.Now = time.Now
 	}
 	return o
 }
 
-// readTimeout is ReadTimeout, or the one of the plan's interval.
+// readTimeout returns ReadTimeout, or its default.
 func (o *Options) readTimeout() time.Duration {
 	if o.ReadTimeout > 0 {
 		return o.ReadTimeout
@@ -84,32 +64,29 @@ func (o *Options) readTimeout() time.Duration {
 	return min(max(o.Plan.Interval, time.Second), 10*time.Second)
 }
 
-// A Loop owns the driver: it opens, reads and closes sessions, one call at a time, and publishes a
-// snapshot per cycle. Make one with New and call Run once; the other methods may be called from any
-// goroutine.
+// A Loop opens, reads and closes sessions, one driver call at a time, and publishes a snapshot per cycle. Make one with New
+// and call Run once; the other methods may be called from any goroutine.
 type Loop struct {
 	opt     Options
 	metrics *metrics
-	worker  *worker
 	reloads chan reload
 
 	// Owned by Run.
 	session      Session
 	builder      *snapshot.Builder
 	batch        gpu.Batch
-	empty        gpu.Snapshot
 	attributions []*attribution
 	merger       merger
-	valid        time.Time // until when the latest page may be served
-	owners       []*gpu.Owners
-	lastErr      error     // of the previous cycle, so that only changes are logged
-	served       time.Time // when the latest page with data was
-	late         bool      // the latest Read was
+	owners       []*gpu.Owners // scratch
+	lastErr      error         // of the previous cycle, so that only changes are logged
+	served       time.Time     // when the latest page with data was
+	valid        time.Time     // until when the latest page may be served
+	late         bool          // the latest Read was
 
 	ready atomic.Bool
 	born  time.Time
-	// pending is when the driver call under way began, after born, plus 1 ns; 0 for none. Past
-	// patience, in ns, it is not healthy.
+	// pending is the time from born to the beginning of the driver call under way, plus 1 ns; 0 for none. After patience,
+	// in ns, it is not healthy.
 	pending, patience atomic.Int64
 	wedged            atomic.Bool // a call was left behind
 }
@@ -117,13 +94,7 @@ type Loop struct {
 // New returns a Loop, and publishes the page that says that it is starting. It calls no driver yet.
 func New(opt Options) *Loop {
 	opt = opt.withDefaults()
-	l := &Loop{
-		opt:     opt,
-		metrics: newMetrics(opt.Registerer),
-		worker:  newWorker(),
-		reloads: make(chan reload),
-		born:    time.Now(),
-	}
+	l := &Loop{opt: opt, metrics: newMetrics(opt.Registerer), reloads: make(chan reload), born: time.Now()}
 	l.attribute(opt.Attributors)
 	l.publishEmpty(ErrStarting)
 	return l
@@ -132,9 +103,8 @@ func New(opt Options) *Loop {
 // Ready reports whether a first cycle has been published, with or without data.
 func (l *Loop) Ready() bool { return l.ready.Load() }
 
-// Healthy returns an error if a driver call has not returned for longer than a page may be served,
-// which is the hang limit where a session is being opened, or was left behind. A lost GPU or a
-// missing driver is not a reason to restart the process, hence no error.
+// Healthy returns an error if a driver call was left behind, or has not returned for longer than a page may be served;
+// while a session is being opened, than the hang limit. A lost GPU or a missing driver is no reason to restart the process.
 func (l *Loop) Healthy() error {
 	if l.wedged.Load() {
 		return gpu.ErrWedged
@@ -149,25 +119,22 @@ func (l *Loop) Healthy() error {
 	return nil
 }
 
-// Run collects until ctx is done, and then returns nil once every handle is closed. It returns an
-// error that wraps gpu.ErrWedged if a driver call does not return.
+// Run collects until ctx is done, and then returns nil once every handle is closed. It returns an error that wraps
+// gpu.ErrWedged if a driver call does not return.
 func (l *Loop) Run(ctx context.Context) error {
-	defer l.worker.stop()
 	cause, backoff := causeStart, l.opt.MinBackoff
 	for ctx.Err() == nil {
-		err := l.open(ctx, cause)
-		if l.isFinal(ctx, err) {
-			return l.end(ctx, err)
-		}
 		served := false
+		err := l.open(ctx, cause)
 		if err == nil {
-			if served, cause, err = l.serve(ctx); err != nil {
-				return l.end(ctx, err)
-			}
-		} else {
+			served, cause, err = l.serve(ctx)
+		} else if !l.isFinal(ctx, err) {
 			l.fail(stageOpen, err)
 		}
-		if served {
+		switch {
+		case l.isFinal(ctx, err):
+			return l.end(ctx, err)
+		case served:
 			backoff = l.opt.MinBackoff
 			continue
 		}
@@ -194,16 +161,16 @@ func (l *Loop) end(ctx context.Context, err error) error {
 	return l.close(ctx)
 }
 
-// open opens a session and makes its builder.
+// open opens a session and begins to use it.
 func (l *Loop) open(ctx context.Context, cause string) error {
 	session, err := l.connect(ctx, l.opt.Source, l.opt.Plan)
-	if err != nil {
-		return err
+	if err == nil {
+		l.adopt(session, cause)
 	}
-	l.adopt(session, cause)
-	return nil
+	return err
 }
 
+// adopt uses a session from now on.
 func (l *Loop) adopt(session Session, cause string) {
 	l.session = session
 	l.builder = snapshot.NewBuilder(session.Topology(), l.opt.Plan, l.opt.Derivers)
@@ -218,7 +185,7 @@ func (l *Loop) adopt(session Session, cause string) {
 	}
 }
 
-// processRows returns of which rows of a session processes are requested.
+// processRows reports, per row of a session, whether processes are requested; nil for none.
 func processRows(s Session, plan *gpu.Plan) []bool {
 	if !plan.Processes {
 		return nil
@@ -226,15 +193,12 @@ func processRows(s Session, plan *gpu.Plan) []bool {
 	return s.Topology().ProcessRows()
 }
 
-// connect opens a session on the worker.
-func (l *Loop) connect(ctx context.Context, source Source, plan *gpu.Plan) (session Session, err error) {
-	err = l.callOpen(ctx, func(ctx context.Context) error {
-		opened, err := source.Open(ctx, plan)
-		if err != nil {
-			return err
-		}
-		session = opened
-		return nil
+// connect opens a session.
+func (l *Loop) connect(ctx context.Context, source Source, plan *gpu.Plan) (Session, error) {
+	var session Session
+	err := l.callOpen(ctx, func(ctx context.Context) (err error) {
+		session, err = source.Open(ctx, plan)
+		return err
 	})
 	if err != nil { // also of a call that is left behind, and may yet write to session
 		return nil, err
@@ -242,8 +206,8 @@ func (l *Loop) connect(ctx context.Context, source Source, plan *gpu.Plan) (sess
 	return session, nil
 }
 
-// serve reads the open session on every tick until it ends. It returns whether there was a cycle
-// with data, and why the next session is to be opened; or an error that ends Run.
+// serve reads the open session on every tick until it ends. It returns whether there was a cycle with data, and why the
+// next session is to be opened, or an error if Run ends.
 func (l *Loop) serve(ctx context.Context) (served bool, cause string, err error) {
 	ticker := time.NewTicker(l.opt.Plan.Interval)
 	defer ticker.Stop()
@@ -251,57 +215,50 @@ func (l *Loop) serve(ctx context.Context) (served bool, cause string, err error)
 	for {
 		began, begin := time.Now(), l.opt.Now()
 		err := l.cycle(ctx)
-		if l.isFinal(ctx, err) {
-			return served, "", err
-		}
 		served = served || l.lastErr == nil
 		if err == nil {
 			interval := l.opt.Plan.Interval
 			if next := phase.next(interval, ageOf(&l.batch, l.opt.Plan, begin)); next < interval {
 				ticker.Reset(max(next-time.Since(began), time.Millisecond))
 			}
-			var final error
-			if err, final = l.awaitCycle(ctx, ticker); final != nil {
-				return served, "", final
-			}
+			err = l.awaitCycle(ctx, ticker)
 		}
-		if err == nil {
-			continue
-		}
-		if cause, err = l.endSession(ctx, err); l.isFinal(ctx, err) {
+		if l.isFinal(ctx, err) {
 			return served, "", err
 		}
-		return served, cause, nil
+		if err != nil {
+			cause, err = l.endSession(ctx, err)
+			return served, cause, err
+		}
 	}
 }
 
-// awaitCycle waits until the next cycle is due. It returns why the session is over, nil while it is
-// not, and an error that ends Run.
-func (l *Loop) awaitCycle(ctx context.Context, ticker *time.Ticker) (over, final error) {
+// awaitCycle waits until the next cycle is due, and makes reloads meanwhile. An error ends the session, or Run.
+func (l *Loop) awaitCycle(ctx context.Context, ticker *time.Ticker) error {
 	interval := l.opt.Plan.Interval
 	for {
-		what, err := l.await(ctx, ticker.C, nil)
-		if err != nil || ctx.Err() != nil {
-			return nil, cmp.Or(err, ctx.Err())
-		}
-		switch what {
-		case ticked:
+		select {
+		case <-ticker.C:
 			ticker.Reset(interval) // it may have been a shorter one
-			return nil, nil
-		case sessionOver:
-			return l.session.Err(), nil
-		case reloaded:
+			return nil
+		case <-l.session.Done():
+			return l.session.Err()
+		case r := <-l.reloads:
+			if err := l.reload(ctx, r); err != nil {
+				return err
+			}
 			if interval != l.opt.Plan.Interval {
 				interval = l.opt.Plan.Interval
 				ticker.Reset(interval)
 			}
+		case <-ctx.Done():
+			return ctx.Err()
 		}
 	}
 }
 
-// endSession closes a session that is over because of reason, and returns the cause of the next
-// one. The old session closes before the next one opens: the driver must be released. After a
-// change of the topology the page keeps its last content until then; what is lost is gone at once.
+// endSession closes a session that is over, and returns the cause of the next one. The old session closes first, since the
+// driver must be released. After a change of the topology the page stays until the next one; after a loss it goes.
 func (l *Loop) endSession(ctx context.Context, reason error) (cause string, err error) {
 	l.opt.Log.Warn("Session ended", "error", reason)
 	cause = causeTopology
@@ -314,8 +271,7 @@ func (l *Loop) endSession(ctx context.Context, reason error) (cause string, err 
 	return cause, l.close(ctx)
 }
 
-// cycle reads once and publishes what came of it. It returns an error only if the session is over,
-// or Run is.
+// cycle reads once and publishes the result. An error ends the session, or Run.
 func (l *Loop) cycle(ctx context.Context) error {
 	began, begin := time.Now(), l.opt.Now()
 	l.requestOwners(ctx)
@@ -355,7 +311,7 @@ func (l *Loop) requestOwners(ctx context.Context) {
 	}
 }
 
-// publishBatch publishes what the batch says. A panic fails this cycle alone.
+// publishBatch publishes the content of the batch. A panic fails this cycle alone.
 func (l *Loop) publishBatch(ctx context.Context, began, begin time.Time) {
 	err := recovered(func() error {
 		l.serveBatch(ctx, began, begin)
@@ -388,26 +344,24 @@ func (l *Loop) serveBatch(ctx context.Context, began, begin time.Time) {
 	}
 }
 
-// countEvents lets the events of the batch count while nothing else of it is served.
+// countEvents counts the events of the batch, and serves nothing of it.
 func (l *Loop) countEvents(begin time.Time) {
 	l.builder.Build(l.reading(snapshot.Final, &l.batch, begin))
 }
 
-// reading is what a Read that began at begin has found by now.
+// reading returns the result of a Read that began at begin.
 func (l *Loop) reading(kind snapshot.Kind, b *gpu.Batch, begin time.Time) snapshot.Reading {
 	return snapshot.Reading{Kind: kind, Batch: b, Begin: begin, Now: l.opt.Now(), Uptime: time.Since(l.born)}
 }
 
-// finalRead reads the session once more before it is closed: the engine does not report later what
-// it has not reported by then.
+// finalRead reads the session once more before it is closed, for events that no later session reports.
 func (l *Loop) finalRead(ctx context.Context) error {
 	l.batch.Reset()
-	if !needsFinalRead(l.opt.Plan) {
-		return nil
+	if !slices.ContainsFunc(l.opt.Plan.Derived, func(d gpu.Derived) bool { return d.Field >= 0 }) {
+		return nil // no family counts events
 	}
 	begin := l.opt.Now()
-	// The call goes on though ctx is done, for half of the time that Run then waits: the close has the
-	// other half.
+	// The call goes on after the end of ctx for half of the time that Run then waits: the close has the other half.
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.opt.readTimeout())
 	defer cancel()
 	defer context.AfterFunc(ctx, func() {
@@ -430,76 +384,29 @@ func (l *Loop) finalRead(ctx context.Context) error {
 	return nil
 }
 
-// needsFinalRead reports whether what happened since the latest Read is counted later.
-func needsFinalRead(plan *gpu.Plan) bool {
-	return slices.ContainsFunc(plan.Derived, func(d gpu.Derived) bool { return d.Field >= 0 })
-}
-
-// pause waits before the next attempt to open, and publishes on every interval why there is no
-// data. A reload ends the pause, since it may well be what was missing.
+// pause waits before the next attempt to open, and publishes on every interval why there is no data. A reload ends it. It
+// returns the cause of the next session.
 func (l *Loop) pause(ctx context.Context, d time.Duration, cause string) string {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	ticker := time.NewTicker(l.opt.Plan.Interval)
 	defer ticker.Stop()
 	for {
-		switch what, _ := l.await(ctx, ticker.C, timer.C); what {
-		case ticked:
+		select {
+		case <-ticker.C:
 			l.publishEmpty(cmp.Or(l.lastErr, ErrStarting))
-		case reloaded:
-			return causeReload
-		case expired, canceled:
+		case r := <-l.reloads:
+			r.reply <- nil
+			if r.only == nil {
+				l.replace(r.change)
+				return causeReload
+			}
+		case <-timer.C:
+			return cause
+		case <-ctx.Done():
 			return cause
 		}
 	}
-}
-
-func (l *Loop) replace(c Change) {
-	l.opt.Source = c.Source
-	l.opt.Plan, l.opt.Derivers, l.opt.Attributors = c.Plan, c.Derivers, c.Attributors
-	l.attribute(c.Attributors)
-}
-
-// change returns what the options say as a change of nothing.
-func (o *Options) change() Change {
-	return Change{Source: o.Source, Plan: o.Plan, Attributors: o.Attributors, Derivers: o.Derivers}
-}
-
-// swap opens and reads a session for the change, publishes what it says, and closes the one before.
-// On an error everything stays. No event is lost between the two: what both report, the Derivers
-// count once.
-func (l *Loop) swap(ctx context.Context, from Source, c Change) error {
-	next, err := l.connect(ctx, from, c.Plan)
-	if err != nil {
-		return fmt.Errorf("open the new session: %w", err)
-	}
-	if err := l.finalRead(ctx); err != nil {
-		return err
-	}
-	began, begin := time.Now(), l.opt.Now()
-	l.batch.Reset()
-	l.batch.RequestProcesses = processRows(next, c.Plan)
-	err = l.call(ctx, func(ctx context.Context) error { return next.Read(ctx, &l.batch) })
-	if errors.Is(err, gpu.ErrWedged) {
-		return err
-	}
-	if err != nil {
-		l.batch.RequestProcesses = processRows(l.session, l.opt.Plan)
-		return fmt.Errorf("read the new session: %w", errors.Join(err, l.closeSession(ctx, next)))
-	}
-	old := l.session
-	l.replace(c)
-	l.adopt(next, causeReload)
-	l.requestOwners(ctx)
-	l.publishBatch(ctx, began, begin)
-	err = l.closeSession(ctx, old)
-	if l.isFinal(ctx, err) {
-		return err
-	}
-	if err != nil {
-		l.opt.Log.Warn("The session before the reload did not close cleanly", "error", err)
-	}
-	return nil
 }
 
 // close closes the session if there is one.

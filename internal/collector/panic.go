@@ -18,8 +18,7 @@ func (p *panicError) Error() string { return fmt.Sprintf("%v: %v", gpu.ErrPanic,
 
 func (p *panicError) Unwrap() error { return gpu.ErrPanic }
 
-// recovered calls f and returns its error, or a *panicError: a mistake in one cycle fails that cycle
-// and does not end the process. Locks that f holds must be released by defer.
+// recovered calls f and returns its error, or a *panicError: a mistake in one cycle fails that cycle alone.
 func recovered(f func() error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {

@@ -6,11 +6,11 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// The engine samples once an interval, and so does the loop read: a read just before a sample finds one that is nearly an
+// The engine samples once an interval, and the loop reads as often: just before a sample it finds one that is nearly an
 // interval old, and the page then stands for another.
 const (
-	maxAgeShare  = 10 // of the interval, the share that a sample may be old when it is read
-	behindShare  = 20 // of the interval, the share by which a read follows the sample
+	maxAgeShare  = 10 // a sample may be a tenth of the interval old when it is read
+	behindShare  = 20 // a shifted read follows the sample by a twentieth
 	minPhaseRest = 8  // cycles between two shifts; it doubles while shifts do not help
 	maxPhaseRest = 1024
 )
@@ -20,8 +20,7 @@ type phase struct {
 	rest, left int // cycles from one shift to the next, and until the next
 }
 
-// next returns the time from the beginning of a cycle to that of the next one: the interval, or less where the cycle's
-// samples were old.
+// next returns the time between the beginnings of a cycle and the next one: the interval, or less after old samples.
 func (p *phase) next(interval, age time.Duration) time.Duration {
 	if p.left--; age <= interval/maxAgeShare {
 		p.rest = 0
@@ -35,8 +34,8 @@ func (p *phase) next(interval, age time.Duration) time.Duration {
 	return interval - age + interval/behindShare
 }
 
-// ageOf returns the age of the oldest of the samples that the engine takes anew in each interval. Those of profiling have a
-// phase of their own, and an old sample of a field that stands still says nothing of the engine's.
+// ageOf returns the age of the oldest sample of the fields that the engine samples once an interval. Profiling has a phase
+// of its own, and a sample older than an interval is of a field that stands still.
 func ageOf(b *gpu.Batch, plan *gpu.Plan, begin time.Time) time.Duration {
 	var oldest time.Duration
 	for i := range b.Samples {

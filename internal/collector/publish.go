@@ -7,21 +7,18 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
 )
 
-// snapshotIntervals is for how many intervals a page may be served without another one, beside what
-// driver calls may take.
+// snapshotIntervals is for how many intervals a page may be served without another one, beside the time of driver calls.
 const snapshotIntervals = snapshot.MaxAgeIntervals
 
 // minValid bounds the time of a page from below: a busy machine is no stalled collection.
 const minValid = 5 * time.Second
 
-// validFor is for how long a page may be served. The Loop publishes on every interval, or says at
-// the latest a read timeout later why it cannot.
+// validFor is for how long a page may be served. The Loop publishes on every interval, or a read timeout later why not.
 func (o *Options) validFor() time.Duration {
 	return max(minValid, snapshotIntervals*o.Plan.Interval+2*o.readTimeout())
 }
 
-// publish hands over a snapshot. A page that comes after the limit of the one before it counts as
-// a failure: that one was not served meanwhile.
+// publish hands over a snapshot. A page after the limit of the one before it counts as a failure: meanwhile there was none.
 func (l *Loop) publish(s *gpu.Snapshot) {
 	s.ValidFor = l.opt.validFor()
 	l.opt.Publish(s)
@@ -36,7 +33,7 @@ func (l *Loop) publish(s *gpu.Snapshot) {
 // fail publishes a page without data that says why, and counts that.
 func (l *Loop) fail(stage string, err error) {
 	l.metrics.failures.WithLabelValues(stage, gpu.Reason(err)).Inc()
-	changed := l.lastErr == nil || gpu.Reason(l.lastErr) != gpu.Reason(err)
+	changed := gpu.Reason(l.lastErr) != gpu.Reason(err)
 	l.lastErr = err
 	l.publishEmpty(err)
 	l.ready.Store(true)
@@ -48,6 +45,5 @@ func (l *Loop) fail(stage string, err error) {
 // publishEmpty publishes a page without data that says why.
 func (l *Loop) publishEmpty(err error) {
 	l.metrics.fails(gpu.Reason(err))
-	l.empty = gpu.Snapshot{Time: time.Now(), Health: gpu.Health{Err: err}}
-	l.publish(&l.empty)
+	l.publish(&gpu.Snapshot{Time: time.Now(), Health: gpu.Health{Err: err}})
 }

@@ -1,14 +1,17 @@
 package collector
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
 )
 
-// A Change is what a reload replaces. Derivers that were there before go on.
+// A Change has the new options of a reload. Derivers that were there before go on.
 type Change struct {
 	Source      Source
 	Plan        *gpu.Plan
@@ -23,17 +26,15 @@ type reload struct {
 	reply  chan error // has room for the one reply
 }
 
-// Reload replaces source, plan and attributors. With a session open, the new one is opened and read
-// first and the old one closed after; an error means that nothing changed. Without one the change
-// is taken as it is. While a driver call is under way Reload waits for its end; once ctx is done it
-// returns the cause, and nothing changes unless the change is being made.
+// Reload replaces source, plan, attributors and derivers. With a session open, the new one is opened and read first and
+// the old one closed after; an error means that nothing changed. While a driver call is under way Reload waits for its
+// end; once ctx is done it returns the cause, and nothing changes unless the change is being made.
 func (l *Loop) Reload(ctx context.Context, c Change) error {
 	return l.order(ctx, reload{change: c})
 }
 
-// Reopen replaces the open session by one of another source, as Reload does and with nothing else
-// changed: sessions that follow are opened where they were before. Without a session it does
-// nothing.
+// Reopen replaces the open session by one of another source, as Reload does. Later sessions are opened where they were
+// before. Without a session it does nothing.
 func (l *Loop) Reopen(ctx context.Context, at Source) error {
 	return l.order(ctx, reload{only: at})
 }
@@ -53,62 +54,58 @@ func (l *Loop) order(ctx context.Context, r reload) error {
 	}
 }
 
-// An occasion is why a wait of Run ended.
-type occasion uint8
-
-const (
-	ticked occasion = iota
-	expired
-	sessionOver
-	canceled
-	reloaded // something changed
-	refused  // a reload failed and changed nothing
-)
-
-// await waits for a tick, for the end of the wait, of the session or of ctx, or for a reload, which
-// it makes. The error ends Run or the session.
-func (l *Loop) await(ctx context.Context, tick, end <-chan time.Time) (occasion, error) {
-	var done <-chan struct{}
-	if l.session != nil {
-		done = l.session.Done()
-	}
-	select {
-	case <-tick:
-		return ticked, nil
-	case <-end:
-		return expired, nil
-	case <-done:
-		return sessionOver, nil
-	case r := <-l.reloads:
-		return l.reload(ctx, r)
-	case <-ctx.Done():
-		return canceled, nil
-	}
-}
-
-// reload makes a change. The error ends Run or the session.
-func (l *Loop) reload(ctx context.Context, r reload) (occasion, error) {
-	switch {
-	case l.session == nil && r.only != nil:
-		r.reply <- nil
-		return refused, nil
-	case l.session == nil:
-		l.replace(r.change)
-		r.reply <- nil
-		return reloaded, nil
-	}
+// reload makes a change while a session is open. The error ends Run.
+func (l *Loop) reload(ctx context.Context, r reload) error {
 	from := r.change.Source
 	if r.only != nil {
-		from, r.change = r.only, l.opt.change()
+		from = r.only
+		r.change = Change{Source: l.opt.Source, Plan: l.opt.Plan, Attributors: l.opt.Attributors, Derivers: l.opt.Derivers}
 	}
 	err := l.swap(ctx, from, r.change)
 	r.reply <- err
-	switch {
-	case l.isFinal(ctx, err):
-		return refused, err
-	case err != nil:
-		return refused, nil
-	default:
-		return reloaded, nil
+	if l.isFinal(ctx, err) {
+		return cmp.Or(err, ctx.Err())
 	}
+	return nil
+}
+
+func (l *Loop) replace(c Change) {
+	l.opt.Source, l.opt.Plan, l.opt.Derivers, l.opt.Attributors = c.Source, c.Plan, c.Derivers, c.Attributors
+	l.attribute(c.Attributors)
+}
+
+// swap opens and reads a session for the change, publishes its page, and closes the session before. On an error everything
+// stays. Events that both sessions report the Derivers count once.
+func (l *Loop) swap(ctx context.Context, from Source, c Change) error {
+	next, err := l.connect(ctx, from, c.Plan)
+	if err != nil {
+		return fmt.Errorf("open the new session: %w", err)
+	}
+	if err := l.finalRead(ctx); err != nil {
+		return err
+	}
+	began, begin := time.Now(), l.opt.Now()
+	l.batch.Reset()
+	l.batch.RequestProcesses = processRows(next, c.Plan)
+	err = l.call(ctx, func(ctx context.Context) error { return next.Read(ctx, &l.batch) })
+	if errors.Is(err, gpu.ErrWedged) {
+		return err
+	}
+	if err != nil {
+		l.batch.RequestProcesses = processRows(l.session, l.opt.Plan)
+		return fmt.Errorf("read the new session: %w", errors.Join(err, l.closeSession(ctx, next)))
+	}
+	old := l.session
+	l.replace(c)
+	l.adopt(next, causeReload)
+	l.requestOwners(ctx)
+	l.publishBatch(ctx, began, begin)
+	err = l.closeSession(ctx, old)
+	if l.isFinal(ctx, err) {
+		return err
+	}
+	if err != nil {
+		l.opt.Log.Warn("The session before the reload did not close cleanly", "error", err)
+	}
+	return nil
 }

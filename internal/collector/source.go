@@ -6,17 +6,14 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// A Source can be opened to read the planned fields. It has no driver state, and may be opened
-// again and again.
+// A Source opens sessions, again and again. It has no driver state.
 type Source interface {
-	// Open connects, discovers and starts watching. The error wraps one of gpu's errors:
-	// gpu.ErrUnavailable where there is no library, engine or driver. Open releases everything it took
-	// when it returns an error.
+	// Open connects, discovers and starts watching. The error wraps one of gpu's errors, gpu.ErrUnavailable where there
+	// is no library, engine or driver; nothing stays open then.
 	Open(context.Context, *gpu.Plan) (Session, error)
 }
 
-// SourceOf makes a Source of a package's own open function, which returns its own session type:
-// packages that read devices do not import this one.
+// SourceOf makes a Source of an open function with a session type of its own package, which need not import this one.
 func SourceOf[S Session](open func(context.Context, *gpu.Plan) (S, error)) Source {
 	return sourceFunc[S](open)
 }
@@ -31,26 +28,24 @@ func (open sourceFunc[S]) Open(ctx context.Context, plan *gpu.Plan) (Session, er
 	return s, nil
 }
 
-// A Session is one truth about the hardware. When the truth changes, Done is closed and the Loop
-// opens another. The Loop owns it; Read and Close are never called concurrently.
+// A Session reads one state of the hardware. When that changes, Done is closed and the Loop opens another. The Loop owns
+// it; Read and Close are never called concurrently.
 type Session interface {
 	// Topology is the same pointer for the life of the Session.
 	Topology() *gpu.Topology
-	// Read appends every current sample, and a fault for what could not be read. It returns an error
-	// only if there is nothing to serve at all: one that wraps gpu.ErrLost ends the Session. A lost
-	// GPU is a fault of its row, not an error.
+	// Read appends every current sample and a fault for each failure, such as a lost GPU. An error means that there is
+	// nothing to serve at all; one that wraps gpu.ErrLost ends the Session.
 	Read(context.Context, *gpu.Batch) error
-	// Done is closed when the Session is no longer true: the topology changed, the engine or the
-	// driver went away. Err says which.
+	// Done is closed when the Session is over.
 	Done() <-chan struct{}
-	// Err is nil until Done is closed; then it wraps gpu.ErrLost for a lost engine or driver, and
-	// gpu.ErrTopology for a changed topology.
+	// Err is nil until Done is closed; then it wraps gpu.ErrLost for a lost engine or driver, gpu.ErrTopology for a
+	// changed topology.
 	Err() error
 	// Close releases every handle. It is idempotent and safe after an error.
 	Close() error
 }
 
-// An Attributor reports who is using what. It never sees samples.
+// An Attributor reports who uses the entities. It never sees samples.
 type Attributor interface {
 	// Name is the value of the attributor label of the health series.
 	Name() string
