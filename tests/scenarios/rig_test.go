@@ -103,7 +103,7 @@ func (s *stage) lower() {
 		s.t.Errorf("Run: %v", err)
 	}
 	synctest.Wait()
-	if n := s.src.Stats(); n.OpenHandles() != 0 || n.InFlight != 0 {
+	if n := s.src.Stats(); n.Open != 0 || n.InFlight != 0 {
 		s.t.Errorf("left open at the end: %+v", n)
 	}
 }

@@ -43,8 +43,8 @@ func TestReadDoesNotAllocate(t *testing.T) {
 		}
 	}
 	read() // the batch grows to its size
-	if len(b.Samples) < 56*90 {
-		t.Fatalf("%d samples, want nearly 56 × 100 and those of the GPUs", len(b.Samples))
+	if len(b.Samples) < 56*80 {
+		t.Fatalf("%d samples, want most of 56 × 100 and those of the GPUs", len(b.Samples))
 	}
 	if n := testing.AllocsPerRun(100, read); n > 2 {
 		t.Errorf("%v allocations a Read, want at most 2", n)

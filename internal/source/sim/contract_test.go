@@ -57,7 +57,7 @@ faults:
 				},
 				Lose:        func(*testing.T, int) { c.At(time.Hour) },
 				Kill:        func(*testing.T) { c.At(3 * time.Hour) },
-				OpenHandles: func(*testing.T) int { return src.Stats().OpenHandles() },
+				OpenHandles: func(*testing.T) int { return int(src.Stats().Open) },
 			}
 			if name == "everything" {
 				f.Kinds = gpu.KindsOf(gpu.KindGPU, gpu.KindGPUInstance, gpu.KindNVLink, gpu.KindNVSwitch, gpu.KindCPU, gpu.KindCPUCore, gpu.KindConnectX)

@@ -2,11 +2,12 @@ package sim
 
 import (
 	"encoding/json"
-	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/tests/fake/material"
 )
 
@@ -22,7 +23,7 @@ func TestPartsMakeSense(t *testing.T) {
 			"power":        0 < b.Power.Idle && b.Power.Idle < b.Power.Min && b.Power.Min <= b.Power.Limit && b.Power.Limit <= b.Power.Max,
 			"temperatures": th.Ambient < th.Load && th.Load < th.Operating && th.Operating < th.Slowdown && th.Slowdown < th.Shutdown,
 			"clocks":       b.Clocks.SMIdle < b.Clocks.SM && b.Clocks.MemoryIdle <= b.Clocks.Memory && b.Clocks.Video > 0,
-			"memory":       0 < b.Reserved && b.Reserved < b.Memory && b.BAR1 > 0,
+			"memory":       0 < b.Reserved && b.Reserved < b.Memory,
 			"links":        b.NVLink.Links <= 18 && (b.NVLink.Links == 0) == (b.NVLink.Rate == 0) && b.PCIe.Width > 0,
 			"names":        b.Model != "" && b.Brand != "" && b.VBIOS != "" && (b.Serial == "" || len(b.Serial) > 3),
 		} {
@@ -30,16 +31,13 @@ func TestPartsMakeSense(t *testing.T) {
 				t.Errorf("board %s: %s", b.Name, what)
 			}
 		}
-		if b.MIG == nil {
-			continue
-		}
-		for _, m := range b.MIG.Profiles {
-			for i, at := range m.placements() {
-				if fmt.Sprintf("%d:%d", at[0], at[1]) != m.Placements[i] || at[1] < 1 || at[0]+at[1] > b.MIG.MemorySlices {
-					t.Errorf("board %s: placement %q of %s", b.Name, m.Placements[i], m.Name)
-				}
-				if share := b.Memory * int64(at[1]) / int64(b.MIG.MemorySlices); m.Memory > share {
-					t.Errorf("board %s: %s has %d MiB, its slices %d", b.Name, m.Name, m.Memory, share)
+		for _, m := range b.MIG {
+			if share := b.Memory * int64(m.Size) / memorySlices; m.Size < 1 || m.Memory > share {
+				t.Errorf("board %s: %s has %d MiB, its slices %d", b.Name, m.Name, m.Memory, share)
+			}
+			for _, start := range m.Starts {
+				if start < 0 || start+m.Size > memorySlices {
+					t.Errorf("board %s: place %d of %s", b.Name, start, m.Name)
 				}
 			}
 		}
@@ -54,6 +52,51 @@ func TestPartsMakeSense(t *testing.T) {
 		} {
 			if !ok {
 				t.Errorf("workload %s: %s", w.Name, what)
+			}
+		}
+	}
+}
+
+// A node's file names what it has, and no more pods than have room.
+func TestNodesMakeSense(t *testing.T) {
+	for _, name := range Nodes() {
+		n, err := LoadNode(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w, err := newWorld(n, 0, 0, &Scenario{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n.Name != name || n.About == "" {
+			t.Errorf("node %q calls itself %q: %q", name, n.Name, n.About)
+		}
+		for i := range w.gpus {
+			g := w.gpus[i].spec
+			shared := g.sharing == gpu.SharingTimeSlicing || g.sharing == gpu.SharingMPS
+			if p := g.board.Power; g.Limit < p.Min || g.Limit > p.Max || (g.sharing == gpu.SharingNone) != (g.Sharing == "") || shared != (g.Replicas > 1) {
+				t.Errorf("%s: GPU %d: %+v", name, i, g)
+			}
+			for _, s := range w.gpus[i].slots {
+				pods := slices.DeleteFunc(s.pods, func(p *worldPod) bool { return n.Pods[p.index].Host })
+				if shared && len(pods) > g.Replicas {
+					t.Errorf("%s: %d pods on GPU %d", name, len(pods), i)
+				}
+			}
+		}
+		for _, p := range n.Pods {
+			if p.Pod == "" || p.Host == (p.Namespace != "") || p.Host == (p.Container != "") || p.Job != "" && !p.Host {
+				t.Errorf("%s: pod %+v", name, p)
+			}
+			for i, ref := range p.devices {
+				if int(ref.id) >= len(w.gpus) || w.gpus[ref.id].slotOf(ref) == nil {
+					t.Errorf("%s: pod %s is on device %s, which is not there", name, p.Pod, p.Devices[i])
+				}
+			}
+		}
+		for _, c := range n.CPUs {
+			if c.Cores < 1 || c.Limit <= c.Idle {
+				t.Errorf("%s: CPU %+v", name, c)
 			}
 		}
 	}
@@ -87,8 +130,12 @@ func TestProfilesAgreeWithTheGeometryTable(t *testing.T) {
 			continue
 		}
 		got, want := map[string]profile{}, map[string]profile(nil)
-		for _, m := range b.MIG.Profiles {
-			got[m.Name] = profile{m.Compute, m.placements()}
+		for _, m := range b.MIG {
+			p := profile{Compute: m.Compute}
+			for _, start := range m.Starts {
+				p.Placements = append(p.Placements, [2]int{start, m.Size})
+			}
+			got[m.Name] = p
 		}
 		for _, row := range table {
 			if row.Board == names[b.Name] {

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
 )
 
 // A deviceRef names one device of a node in node and scenario files:
@@ -29,76 +28,37 @@ type deviceRef struct {
 // deviceForms are the forms of a deviceRef, for errors.
 const deviceForms = `a GPU "3", an instance "6/9", "nvlink 0/4", "nvswitch 1", "nvswitch 1/7", "cpu 0", "core 12" or "connectx 2"`
 
-// deviceKinds say what a word and so many numbers name.
-var deviceKinds = []struct {
-	word     string
-	numbers  int
-	kind, of gpu.Kind
-}{
-	{"", 1, gpu.KindGPU, gpu.KindNone},
-	{"", 2, gpu.KindGPUInstance, gpu.KindGPU},
-	{"nvlink", 2, gpu.KindNVLink, gpu.KindGPU},
-	{"nvswitch", 1, gpu.KindNVSwitch, gpu.KindNone},
-	{"nvswitch", 2, gpu.KindNVLink, gpu.KindNVSwitch},
-	{"cpu", 1, gpu.KindCPU, gpu.KindNone},
-	{"core", 1, gpu.KindCPUCore, gpu.KindNone},
-	{"connectx", 1, gpu.KindConnectX, gpu.KindNone},
+// deviceKinds has the kinds of devices by their word, and the kinds of their parts, which a second
+// number names.
+var deviceKinds = map[string]struct{ one, part deviceRef }{
+	"":         {deviceRef{kind: gpu.KindGPU}, deviceRef{kind: gpu.KindGPUInstance, of: gpu.KindGPU}},
+	"nvlink":   {part: deviceRef{kind: gpu.KindNVLink, of: gpu.KindGPU}},
+	"nvswitch": {deviceRef{kind: gpu.KindNVSwitch}, deviceRef{kind: gpu.KindNVLink, of: gpu.KindNVSwitch}},
+	"cpu":      {one: deviceRef{kind: gpu.KindCPU}},
+	"core":     {one: deviceRef{kind: gpu.KindCPUCore}},
+	"connectx": {one: deviceRef{kind: gpu.KindConnectX}},
 }
 
 func parseDevice(text string) (deviceRef, error) {
-	word, rest, found := strings.Cut(text, " ")
+	word, numbers, found := strings.Cut(text, " ")
 	if !found {
-		word, rest = "", text
+		word, numbers = "", text
 	}
-	var numbers []uint32
-	for part := range strings.SplitSeq(rest, "/") {
-		n, err := strconv.ParseUint(part, 10, 16)
-		if err != nil {
-			return deviceRef{}, fmt.Errorf("device %q%s", text, deviceHint(word))
-		}
-		numbers = append(numbers, uint32(n))
+	first, second, isPart := strings.Cut(numbers, "/")
+	ref := deviceKinds[word].one
+	if isPart {
+		ref = deviceKinds[word].part
+	} else {
+		second = "0"
 	}
-	for _, k := range deviceKinds {
-		if k.word == word && k.numbers == len(numbers) {
-			all := append(numbers, 0)
-			return deviceRef{kind: k.kind, of: k.of, id: all[0], sub: all[1]}, nil
-		}
+	id, errID := strconv.ParseUint(first, 10, 16)
+	sub, errSub := strconv.ParseUint(second, 10, 16)
+	if errID != nil || errSub != nil || ref.kind == gpu.KindNone {
+		return deviceRef{}, fmt.Errorf("device %q, expected %s", text, deviceForms)
 	}
-	return deviceRef{}, fmt.Errorf("device %q%s", text, deviceHint(word))
+	ref.id, ref.sub = uint32(id), uint32(sub)
+	return ref, nil
 }
-
-// deviceHint says which word was probably meant, or what devices look like.
-func deviceHint(word string) string {
-	var words []string
-	for _, k := range deviceKinds {
-		if k.word == word {
-			return ", expected " + deviceForms
-		}
-		words = append(words, k.word)
-	}
-	if near := text.Nearest(word, words); near != "" {
-		return fmt.Sprintf(": unknown word %q, did you mean %q?", word, near)
-	}
-	return ", expected " + deviceForms
-}
-
-// String returns the reference as files spell it.
-func (r deviceRef) String() string {
-	numbers := [2]uint32{r.id, r.sub}
-	for _, k := range deviceKinds {
-		if k.kind == r.kind && k.of == r.of {
-			text := k.word
-			for i, n := range numbers[:k.numbers] {
-				text += [...]string{" ", "/"}[i] + strconv.FormatUint(uint64(n), 10)
-			}
-			return strings.TrimSpace(text)
-		}
-	}
-	return ""
-}
-
-// nested reports whether the reference names a part of a GPU or switch.
-func (r deviceRef) nested() bool { return r.of != gpu.KindNone }
 
 // matches reports whether d is the device that the reference names.
 func (r deviceRef) matches(d *gpu.Device) bool {

@@ -82,38 +82,8 @@ func FuzzScenario(f *testing.F) {
 		if session != nil {
 			session.Close()
 		}
-		if n := src.Stats().OpenHandles(); n != 0 {
+		if n := int(src.Stats().Open); n != 0 {
 			t.Fatalf("%d sessions are open", n)
-		}
-	})
-}
-
-// A node that is accepted can be played: every device of it is read within the contract.
-func FuzzNode(f *testing.F) {
-	f.Add([]byte("name: x\ngpus:\n  - {board: T4, count: 2, limit: 65}\n"))
-	f.Add([]byte("name: x\ngpus: [{board: A100-PCIE-40GB, mig: [3g.20gb, 1g.5gb]}, {board: L40S}]\n" +
-		"pods: [{namespace: a, pod: b, container: c, workload: batch, devices: [0/1, 1]}]\n"))
-	f.Add([]byte("name: x\nswitches: [{count: 2, links: 3}]\ncpus: [{cores: 2, idle: 1, limit: 2, clock: 3000}]\n"))
-	plan := simulated.PlanOf(func(e catalog.Entry) bool {
-		return e.ID < 260 || e.ID > 850 && e.ID < 900 || e.ID > 1090 && e.ID < 1140
-	})
-	f.Fuzz(func(t *testing.T, yaml []byte) {
-		n, err := sim.ParseNode(bytes.NewReader(yaml), "x.yaml")
-		if err != nil {
-			var syntax *text.SyntaxError
-			if !errors.As(err, &syntax) || syntax.File != "x.yaml" {
-				t.Fatalf("%v does not say where", err)
-			}
-			return
-		}
-		r := play(t, sim.Options{Model: n}, plan)
-		for range 3 {
-			r.Pass(17 * time.Minute)
-			r.read()
-			intact(t, plan, &r.b, r.Now())
-		}
-		if len(r.b.Samples) == 0 {
-			t.Fatal("a node without a value")
 		}
 	})
 }

@@ -1,13 +1,11 @@
 package sim
 
 import (
-	"fmt"
+	"cmp"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
 )
 
 // A watch is one of the engine's health watches of GPUs, and the error that a scenario gives it
@@ -37,35 +35,12 @@ const (
 	healthFail = 20
 )
 
-// parseHealth reads what a fault of health watches says.
-func (f *fault) parseHealth(s *faultSpec) error {
-	for _, name := range s.Watches {
-		i := slices.IndexFunc(watches[:], func(w watch) bool { return w.name == name })
-		if i < 0 {
-			names := make([]string, len(watches))
-			for i := range watches {
-				names[i] = watches[i].name
-			}
-			return fmt.Errorf("unknown health watch %q, %s", name, text.Suggest(name, names))
-		}
-		f.watches |= 1 << i
+func watchNames() []string {
+	names := make([]string, len(watches))
+	for i := range watches {
+		names[i] = watches[i].name
 	}
-	f.result = healthFail
-	if s.Result != nil {
-		switch *s.Result {
-		case "warn":
-			f.result = healthWarn
-		case "fail":
-		default:
-			return fmt.Errorf("result is %q, expected warn or fail", *s.Result)
-		}
-	}
-	if s.Code != nil {
-		if f.code = *s.Code; !strings.HasPrefix(f.code, "DCGM_FR_") {
-			return fmt.Errorf("code is %q, expected a name of dcgm_errors.h such as DCGM_FR_NVLINK_DOWN", f.code)
-		}
-	}
-	return nil
+	return names
 }
 
 // readHealth reports the result of every health watch of every GPU.
@@ -75,22 +50,18 @@ func (s *Session) readHealth(b *gpu.Batch, now int64, elapsed time.Duration) {
 		if d.Entity.Kind != gpu.KindGPU || s.down[row] {
 			continue
 		}
-		first := len(b.Health)
-		for i := range watches {
-			b.Health = append(b.Health, gpu.HealthCheck{Row: row, Watch: watches[i].name, Result: healthPass, Time: now})
-		}
-		s.src.faults(faultHealth, func(f *fault) bool {
-			for i := range watches {
-				if f.watches&(1<<i) == 0 || !f.within(elapsed) || !f.on(d) {
+		for _, w := range watches {
+			check := gpu.HealthCheck{Row: row, Watch: w.name, Result: healthPass, Time: now}
+			for f := range s.src.faults(faultHealth) {
+				if !f.within(elapsed) || !f.on(d) || !slices.Contains(f.Watches, w.name) {
 					continue
 				}
-				check := &b.Health[first+i]
-				check.Result = f.result
-				if check.Code = f.code; check.Code == "" {
-					check.Code = watches[i].code
+				check.Code, check.Result = cmp.Or(f.Code, w.code), healthFail
+				if f.Result == "warn" {
+					check.Result = healthWarn
 				}
 			}
-			return true
-		})
+			b.Health = append(b.Health, check)
+		}
 	}
 }

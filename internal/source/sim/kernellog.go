@@ -32,47 +32,38 @@ type kernelRecord struct {
 }
 
 // KernelLog opens the log of the simulated kernel, at its beginning: the boot, which is the start
-// of the world. In it are the driver's own lines and the XIDs of the scenario, unless the engine
-// alone reports them. The process that is said to be affected is that of the first pod of the
-// node's file on the GPU.
+// of the world. In it are the driver's own line and the XIDs of the scenario, unless the engine
+// alone reports them. The process of an XID is that of the first pod of the node's file on the GPU.
 func (s *Source) KernelLog() *KernelLog {
-	l := &KernelLog{closed: make(chan struct{}), uptime: func() time.Duration { return s.elapsed(s.now().UnixNano()) }}
-	l.load(0, s.node.spec.Driver)
-	s.faults(faultXID, func(f *fault) bool {
-		if f.kernel {
-			for _, ref := range f.devices {
-				for i, xid := range f.xids {
-					l.add(f.at+time.Duration(i)*f.apart, s.xidLine(ref.id, xid))
+	l := &KernelLog{
+		closed:  make(chan struct{}),
+		uptime:  func() time.Duration { return s.elapsed(s.now().UnixNano()) },
+		records: []kernelRecord{{0, "NVRM: loading NVIDIA UNIX x86_64 Kernel Module  " + s.node.Driver}},
+	}
+	for f := range s.faults(faultXID) {
+		for _, ref := range f.devices {
+			for i, xid := range f.XIDs {
+				if f.seenBy("kernel") {
+					l.records = append(l.records, kernelRecord{f.At + time.Duration(i)*f.Apart, s.xidLine(ref.id, xid)})
 				}
 			}
 		}
-		return true
-	})
+	}
 	slices.SortStableFunc(l.records, func(a, b kernelRecord) int { return cmp.Compare(a.at, b.at) })
 	return l
 }
 
-func (l *KernelLog) add(at time.Duration, text string) {
-	l.records = append(l.records, kernelRecord{at, text})
-}
-
-// load adds the line that the driver writes when it is loaded.
-func (l *KernelLog) load(at time.Duration, version string) {
-	l.add(at, "NVRM: loading NVIDIA UNIX x86_64 Kernel Module  "+version)
-}
-
-// xidLine is what the driver writes of an XID.
+// xidLine returns the driver's line about an XID.
 func (s *Source) xidLine(index uint32, xid int64) string {
-	id := busOf(index)
 	pid, name := "'<unknown>'", "<unknown>"
-	for i := range s.node.pods {
-		p := &s.node.pods[i]
+	for i := range s.node.Pods {
+		p := &s.node.Pods[i]
 		if slices.ContainsFunc(p.devices, func(r deviceRef) bool { return r.id == index }) {
-			pid, name = strconv.Itoa(firstPID+i), cmp.Or(p.spec.Container, p.spec.Pod)
+			pid, name = strconv.Itoa(firstPID+i), cmp.Or(p.Container, p.Pod)
 			break
 		}
 	}
-	bus, _, _ := strings.Cut(strings.ToLower(id[len("0000"):]), ".")
+	bus, _, _ := strings.Cut(strings.ToLower(busID(0x1b, index)[len("0000"):]), ".")
 	return fmt.Sprintf("NVRM: Xid (PCI:%s): %d, pid=%s, name=%s, of the scenario", bus, xid, pid, name)
 }
 
@@ -120,11 +111,4 @@ func (l *KernelLog) Seek(offset int64, whence int) (int64, error) {
 func (l *KernelLog) Close() error {
 	l.close.Do(func() { close(l.closed) })
 	return nil
-}
-
-// busOf returns the PCI bus id of a GPU: the buses of an eight-GPU board, as real ones are
-// numbered: 1B, 2C, 3D …
-func busOf(index uint32) string {
-	bus := 0x1b + 0x11*index
-	return fmt.Sprintf("%08X:%02X:00.0", bus>>8, bus&0xff)
 }

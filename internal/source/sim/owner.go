@@ -8,13 +8,6 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// ownership is an answer of Attribute.
-type ownership struct {
-	topology *gpu.Topology
-	owners   *gpu.Owners
-	count    uint64
-}
-
 // Name returns "sim", the source's name as an attributor.
 func (s *Source) Name() string { return "sim" }
 
@@ -27,16 +20,15 @@ func (s *Source) Attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 	}
 	s.owning.Lock()
 	defer s.owning.Unlock()
-	if s.owners.topology == t {
-		return s.owners.owners, nil
+	if s.owned == t {
+		return s.owners, nil
 	}
-	s.owners.count++
-	o := &gpu.Owners{Generation: s.owners.count, Uses: make([]gpu.Use, len(t.Devices))}
+	o := &gpu.Owners{Generation: s.owners.Generation + 1, Uses: make([]gpu.Use, len(t.Devices))}
 	for row := range t.Devices {
-		o.Uses[row] = s.use(t, row)
+		o.Uses[row] = s.use(&t.Devices[row])
 	}
 	o.Labels = gpu.ExclusiveLabels(t, o.Uses, labelsOf)
-	s.owners.topology, s.owners.owners = t, o
+	s.owned, s.owners = t, o
 	return o, nil
 }
 
@@ -48,47 +40,34 @@ func labelsOf(o *gpu.Owner) []gpu.Label {
 	return o.PodLabels()
 }
 
-// use returns who holds the device of a row.
-func (s *Source) use(t *gpu.Topology, row int) gpu.Use {
+// use returns who holds a device.
+func (s *Source) use(d *gpu.Device) gpu.Use {
 	var u gpu.Use
-	d := &t.Devices[row]
-	for i := range s.node.pods {
-		p := &s.node.pods[i]
-		if !slices.ContainsFunc(p.devices, func(ref deviceRef) bool { return ref.matches(d) }) {
+	for i := range s.node.Pods {
+		p := &s.node.Pods[i]
+		if !slices.ContainsFunc(p.devices, func(ref deviceRef) bool { return ref.matches(d) }) || p.Host && p.Job == "" {
 			continue
 		}
-		if p.spec.Host {
-			if p.spec.Job != "" {
-				u.Owners = append(u.Owners, gpu.Owner{Labels: []gpu.Label{{Name: "hpc_job", Value: p.spec.Job}}})
-			}
+		u.Sharing, u.Replicas = s.node.GPUs[d.GPU].sharing, s.node.GPUs[d.GPU].Replicas
+		if p.Job != "" {
+			u.Owners = append(u.Owners, gpu.Owner{Labels: []gpu.Label{{Name: "hpc_job", Value: p.Job}}})
 			continue
 		}
 		owner := gpu.Owner{
-			Namespace: p.spec.Namespace, Pod: p.spec.Pod, Container: p.spec.Container,
+			Namespace: p.Namespace, Pod: p.Pod, Container: p.Container,
 			PodUID: s.uids[i], Resource: "nvidia.com/gpu",
 		}
 		if d.Profile != "" {
 			owner.Resource = "nvidia.com/mig-" + d.Profile
 		}
-		u.Owners = append(u.Owners, owner)
-	}
-	if len(u.Owners) == 0 {
-		return u
-	}
-	spec := &s.node.gpus[d.GPU]
-	u.Sharing, u.Replicas = spec.sharing, spec.replicas
-	for i := range u.Owners {
-		o := &u.Owners[i]
-		if o.Pod == "" {
-			continue // a scheduler's job: no resource of the kubelet's
-		}
 		switch u.Sharing {
 		case gpu.SharingNone:
 		case gpu.SharingDRA:
-			o.Resource = "gpu.nvidia.com"
+			owner.Resource = "gpu.nvidia.com"
 		default:
-			o.Replica = strconv.Itoa(i)
+			owner.Replica = strconv.Itoa(len(u.Owners))
 		}
+		u.Owners = append(u.Owners, owner)
 	}
 	return u
 }

@@ -13,14 +13,14 @@ const socketCPUs = 64
 // home returns the socket that a GPU is on, and the first and last of the socket's CPUs. A
 // superchip's GPU is on the socket of its own number.
 func (w *world) home(g *worldGPU) (socket, first, last int) {
-	if int(g.index) >= len(w.node.cpus) {
+	if int(g.index) >= len(w.node.CPUs) {
 		socket = int(g.index) * 2 / len(w.gpus)
 		return socket, socket * socketCPUs, (socket+1)*socketCPUs - 1
 	}
 	for i := range g.index {
-		first += w.node.cpus[i].Cores
+		first += w.node.CPUs[i].Cores
 	}
-	return int(g.index), first, first + w.node.cpus[g.index].Cores - 1
+	return int(g.index), first, first + w.node.CPUs[g.index].Cores - 1
 }
 
 // locate says where the GPUs among the devices sit, and how each two of them are connected.

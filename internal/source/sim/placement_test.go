@@ -88,34 +88,6 @@ func TestNoPlacementUnlessRequested(t *testing.T) {
 	}
 }
 
-// The mask fields say the same as the place.
-func TestAffinityFieldsAgreeWithPlaces(t *testing.T) {
-	plan := simulated.Plan(70, 71, 72, 73)
-	plan.Placement = true
-	for _, node := range []string{"grace-hopper", "t4"} {
-		r := play(t, sim.Options{Node: node}, plan)
-		v := r.read()
-		for _, row := range r.rows(gpu.KindGPU) {
-			first, last := -1, -1
-			for word := range gpu.FieldID(4) {
-				value, _ := v.get(row, 70+word)
-				mask, _ := value.Int64()
-				for bit := range 64 {
-					if mask>>bit&1 == 0 {
-						continue
-					}
-					if last = int(word)*64 + bit; first < 0 {
-						first = last
-					}
-				}
-			}
-			if got, want := fmt.Sprintf("%d-%d", first, last), r.s.Topology().Devices[row].Place.CPUs; got != want {
-				t.Errorf("%s: GPU %d: the masks say %s, the place %s", node, row, got, want)
-			}
-		}
-	}
-}
-
 func TestHealth(t *testing.T) {
 	plan := simulated.Plan(gpuTemp)
 	plan.Health = true

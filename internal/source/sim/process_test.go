@@ -2,7 +2,6 @@ package sim_test
 
 import (
 	"context"
-	"strings"
 	"testing"
 	"time"
 
@@ -80,26 +79,5 @@ func TestProcessesAddUpToTheirDevice(t *testing.T) {
 	}
 	if uid, err := source.PodOf(1); uid != nil || err != nil {
 		t.Errorf("process 1 is of pod %q, %v", uid, err)
-	}
-}
-
-func TestSharingIsChecked(t *testing.T) {
-	node := func(gpus, pods string) string {
-		return "name: n\ndriver: 1\ngpus:\n  - {board: T4" + gpus + "}\npods:\n" + pods
-	}
-	pod := "  - {namespace: a, pod: p%, container: c, workload: batch, devices: [\"0\"]}\n"
-	for _, test := range []struct{ text, want string }{
-		{node(", sharing: mps, replicas: 2", strings.Repeat(pod, 3)), "whose 2 replicas are taken"},
-		{node(", sharing: split, replicas: 2", pod), `sharing "split"`},
-		{node(", sharing: mps", pod), "0 replicas"},
-		{node(", sharing: dra, replicas: 2", pod), "2 replicas"},
-		{node(", replicas: 2", pod), `sharing ""`},
-		{node("", `  - {pod: p, host: true, namespace: a, workload: batch, devices: ["0"]}`), "no namespace"},
-		{node("", `  - {pod: p, host: true, workload: batch, devices: ["0"]}`), ""},
-	} {
-		_, err := sim.ParseNode(strings.NewReader(test.text), "n.yaml")
-		if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
-			t.Errorf("%s: %v, want %q", test.text, err, test.want)
-		}
 	}
 }

@@ -27,7 +27,7 @@ func plays(id gpu.FieldID, kind gpu.Kind) bool {
 		id = entry.BaseOf
 	}
 	if r := ruleFor(id, kind); r != nil {
-		return r.gen != nil
+		return !r.gen.none()
 	}
 	return known && entry.Exportable()
 }

@@ -2,13 +2,17 @@ package sim
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
-	"math"
+	"path"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
 )
@@ -17,7 +21,7 @@ import (
 // world. It is immutable.
 type Scenario struct {
 	file   string
-	faults []fault
+	Faults []fault `yaml:"faults"`
 }
 
 // The faults that a scenario can name.
@@ -35,309 +39,347 @@ const (
 	faultLink        = "link-down"   // links carry nothing
 )
 
-// forever is the end of faults that do not end.
-const forever = time.Duration(math.MaxInt64)
+const (
+	// longest bounds the times of a scenario, so that none leaves the range of Unix nanoseconds.
+	longest = 10 * 365 * 24 * time.Hour
+	// forever is the end of faults that do not end.
+	forever = 10 * longest
+)
 
-// longest bounds the times of a scenario, so that none leaves the range of Unix nanoseconds.
-const longest = 10 * 365 * 24 * time.Hour
-
-// faultKeys says which keys a fault takes beside fault, at and for. A key that is true is required.
-func faultKeys() map[string]map[string]bool {
-	return map[string]map[string]bool{
-		faultLost:        {"devices": true},
-		faultUnbound:     {"devices": true},
-		faultEngineDown:  {},
-		faultHang:        {"call": false, "ignore-cancel": false},
-		faultXID:         {"devices": true, "xids": true, "apart": false, "reported-by": false},
-		faultThrottle:    {"devices": true, "reasons": true},
-		faultAbsent:      {"fields": true, "devices": false, "reason": false},
-		faultSet:         {"fields": true, "devices": false, "value": false, "text": false},
-		faultRepartition: {"devices": true, "mig": false},
-		faultHealth:      {"watches": true, "devices": false, "code": false, "result": false},
-		faultLink:        {"devices": true},
-	}
+// faultKinds are the keys that each fault takes beside fault, at and for, and whether its devices
+// are whole GPUs.
+var faultKinds = map[string]struct {
+	required, optional []string
+	ofGPUs             bool
+}{
+	faultLost:        {required: []string{"devices"}, ofGPUs: true},
+	faultUnbound:     {required: []string{"devices"}, ofGPUs: true},
+	faultEngineDown:  {},
+	faultHang:        {optional: []string{"call", "ignore-cancel"}},
+	faultXID:         {required: []string{"devices", "xids"}, optional: []string{"apart", "reported-by"}, ofGPUs: true},
+	faultThrottle:    {required: []string{"devices", "reasons"}, ofGPUs: true},
+	faultAbsent:      {required: []string{"fields"}, optional: []string{"devices", "reason"}},
+	faultSet:         {required: []string{"fields"}, optional: []string{"devices", "value", "text"}},
+	faultRepartition: {required: []string{"devices"}, optional: []string{"mig"}, ofGPUs: true},
+	faultHealth:      {required: []string{"watches"}, optional: []string{"devices", "code", "result"}, ofGPUs: true},
+	faultLink:        {required: []string{"devices"}},
 }
 
-// aboutGPUs reports whether a fault takes whole GPUs only.
-func aboutGPUs(kind string) bool {
-	switch kind {
-	case faultLost, faultUnbound, faultRepartition, faultXID, faultThrottle, faultHealth:
-		return true
-	default:
-		return false
-	}
-}
-
-type scenarioSpec struct {
-	Faults []faultSpec `yaml:"faults"`
-}
-
-type faultSpec struct {
+// A fault is one entry of a scenario.
+type fault struct {
 	Line         text.Line
-	Fault        string         `yaml:"fault"`
+	Kind         string         `yaml:"fault"`
 	At           time.Duration  `yaml:"at"`
 	For          *time.Duration `yaml:"for"`
 	Devices      []string       `yaml:"devices"`
 	Fields       []string       `yaml:"fields"`
 	XIDs         []int64        `yaml:"xids"`
-	Apart        *time.Duration `yaml:"apart"`
+	Apart        time.Duration  `yaml:"apart"`
 	Value        *float64       `yaml:"value"`
-	Call         *string        `yaml:"call"`
-	IgnoreCancel *bool          `yaml:"ignore-cancel"`
-	MIG          *[]string      `yaml:"mig"`
+	Text         string         `yaml:"text"`
+	Call         string         `yaml:"call"`
+	IgnoreCancel bool           `yaml:"ignore-cancel"`
+	MIG          []string       `yaml:"mig"`
 	Watches      []string       `yaml:"watches"`
-	Code         *string        `yaml:"code"`
-	Result       *string        `yaml:"result"`
+	Code         string         `yaml:"code"` // "" for the watch's usual one
+	Result       string         `yaml:"result"`
 	Witnesses    []string       `yaml:"reported-by"`
 	Reasons      []string       `yaml:"reasons"`
-	Text         *string        `yaml:"text"`
-	Reason       *string        `yaml:"reason"`
-}
+	Reason       string         `yaml:"reason"`
 
-// given lists the keys beside fault, at and for that the file gave.
-func (s *faultSpec) given() []string {
-	var keys []string
-	for key, ok := range map[string]bool{
-		"devices": s.Devices != nil, "fields": s.Fields != nil, "xids": s.XIDs != nil, "apart": s.Apart != nil,
-		"value": s.Value != nil, "call": s.Call != nil, "ignore-cancel": s.IgnoreCancel != nil, "mig": s.MIG != nil,
-		"watches": s.Watches != nil, "code": s.Code != nil, "result": s.Result != nil,
-		"reported-by": s.Witnesses != nil, "reasons": s.Reasons != nil, "text": s.Text != nil, "reason": s.Reason != nil,
-	} {
-		if ok {
-			keys = append(keys, key)
-		}
-	}
-	slices.Sort(keys)
-	return keys
-}
-
-// A fault is one entry of a scenario.
-type fault struct {
-	kind          string
-	line          int
-	at            time.Duration
-	until         time.Duration            // forever where it does not end
-	devices       []deviceRef              // nil for all
-	fields        map[gpu.FieldID]gpu.Unit // with the unit of value
-	xids          []int64
-	apart         time.Duration
-	engine        bool // xid: the engine reports it
-	kernel        bool // xid: the kernel's log reports it
-	reasons       int64
-	value         *float64
-	text          string
-	open          bool // hang: of Open
-	read          bool // hang: of Read
-	ignoresCancel bool // hang: does not notice that the context is done
-	mig           []string
-	watches       uint   // health: bits of watches
-	code          string // health: "" for the watch's usual one
-	result        int64  // health
-	reason        error  // absent: why; nil where the source does not say
-	stale         bool   // absent: value and time of before are repeated
+	until   time.Duration
+	devices []deviceRef              // nil for all
+	fields  map[gpu.FieldID]gpu.Unit // with the unit of the value
+	mask    int64                    // of clock-event reasons
 }
 
 // within reports whether the fault lasts at a time since the start.
-func (f *fault) within(t time.Duration) bool { return t >= f.at && t < f.until }
+func (f *fault) within(t time.Duration) bool { return t >= f.At && t < f.until }
 
 // on reports whether the fault is about the device.
 func (f *fault) on(d *gpu.Device) bool {
 	return f.devices == nil || slices.ContainsFunc(f.devices, func(r deviceRef) bool { return r.matches(d) })
 }
 
-// concerns reports whether the fault changes what a field gives on a device; id is that of the
-// older field of the same measurement where there is one.
-func (f *fault) concerns(field *gpu.Field, id gpu.FieldID, d *gpu.Device) bool {
-	switch f.kind {
-	case faultLink:
-		_, changed := linkGives(id)
-		return changed && f.on(d)
-	default:
-		_, named := f.fields[field.ID]
-		_, older := f.fields[id]
-		return (named || older) && f.on(d)
-	}
+// onGPU reports whether a fault of whole GPUs is about one of them.
+func (f *fault) onGPU(index uint32) bool {
+	return f.devices == nil || slices.ContainsFunc(f.devices, func(r deviceRef) bool { return r.id == index })
 }
 
-// of reports whether the fault is about the device or the GPU it is part of.
-func (f *fault) of(d *gpu.Device) bool {
-	if f.on(d) {
-		return true
-	}
-	partOfGPU := d.Entity.ParentKind == gpu.KindGPU
-	return partOfGPU && slices.ContainsFunc(f.devices, func(r deviceRef) bool { return r.kind == gpu.KindGPU && r.id == d.GPU })
+// seenBy reports whether a witness of XIDs, engine or kernel, reports those of the fault.
+func (f *fault) seenBy(witness string) bool {
+	return f.Witnesses == nil || slices.Contains(f.Witnesses, witness)
 }
 
 // ParseScenario reads a scenario. file names it in errors, which are of type *text.SyntaxError.
 func ParseScenario(r io.Reader, file string) (*Scenario, error) {
-	var spec scenarioSpec
-	if err := text.DecodeYAML(r, file, &spec); err != nil {
+	s := &Scenario{file: file}
+	if err := text.DecodeYAML(r, file, s); err != nil {
 		return nil, err
 	}
-	s := &Scenario{file: file}
-	for i := range spec.Faults {
-		f, err := spec.Faults[i].parse()
-		if err != nil {
-			return nil, &text.SyntaxError{File: file, Line: int(spec.Faults[i].Line), Msg: err.Error()}
+	for i := range s.Faults {
+		if err := s.Faults[i].parse(); err != nil {
+			return nil, s.at(&s.Faults[i], err)
 		}
-		s.faults = append(s.faults, f)
 	}
 	return s, nil
 }
 
-func (s *faultSpec) parse() (fault, error) {
-	if err := s.checkKeys(); err != nil {
-		return fault{}, err
-	}
-	f := fault{kind: s.Fault, line: int(s.Line), value: s.Value}
-	f.open = s.Call != nil && *s.Call == "open"
-	f.read = !f.open
-	f.ignoresCancel = s.IgnoreCancel != nil && *s.IgnoreCancel
-	if s.MIG != nil {
-		f.mig = append([]string{}, *s.MIG...)
-	}
-	for _, step := range []func(*faultSpec) error{
-		f.parseTimes, f.parseXIDs, f.parseWords, f.parseHealth, f.parseReasons, f.parseDevices, f.parseFields,
-	} {
-		if err := step(s); err != nil {
-			return fault{}, err
-		}
-	}
-	return f, nil
+// at adds the line of a fault to an error about it.
+func (s *Scenario) at(f *fault, err error) error {
+	return &text.SyntaxError{File: s.file, Line: int(f.Line), Msg: err.Error()}
 }
 
-// checkKeys checks that the fault has the keys of its kind.
-func (s *faultSpec) checkKeys() error {
-	all := faultKeys()
-	keys, ok := all[s.Fault]
-	if !ok {
-		return fmt.Errorf("unknown fault %q, %s", s.Fault, text.Suggest(s.Fault, slices.Collect(maps.Keys(all))))
-	}
-	given := s.given()
-	for _, key := range given {
-		if _, ok := keys[key]; !ok {
-			return fmt.Errorf("fault %s takes no key %q", s.Fault, key)
-		}
-	}
-	for key, required := range keys {
-		if required && !slices.Contains(given, key) {
-			return fmt.Errorf("fault %s needs the key %q", s.Fault, key)
+func (f *fault) parse() error {
+	for _, step := range []func() error{f.parseKeys, f.parseTimes, f.parseWords, f.parseDevices, f.parseFields} {
+		if err := step(); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-func (f *fault) parseTimes(s *faultSpec) error {
-	f.at, f.until, f.apart = s.At, forever, time.Millisecond
+// parseKeys checks that the fault has the keys of its kind.
+func (f *fault) parseKeys() error {
+	if err := known("fault", f.Kind, slices.Collect(maps.Keys(faultKinds))); err != nil {
+		return err
+	}
+	kind := faultKinds[f.Kind]
+	given := map[string]bool{
+		"devices": f.Devices != nil, "fields": f.Fields != nil, "xids": f.XIDs != nil, "apart": f.Apart != 0,
+		"value": f.Value != nil, "text": f.Text != "", "call": f.Call != "", "ignore-cancel": f.IgnoreCancel,
+		"mig": f.MIG != nil, "watches": f.Watches != nil, "code": f.Code != "", "result": f.Result != "",
+		"reported-by": f.Witnesses != nil, "reasons": f.Reasons != nil, "reason": f.Reason != "",
+	}
+	for _, key := range kind.required {
+		if !given[key] {
+			return fmt.Errorf("fault %s needs the key %q", f.Kind, key)
+		}
+		delete(given, key)
+	}
+	for _, key := range kind.optional {
+		delete(given, key)
+	}
+	for _, key := range slices.Sorted(maps.Keys(given)) {
+		if given[key] {
+			return fmt.Errorf("fault %s takes no key %q", f.Kind, key)
+		}
+	}
+	return nil
+}
+
+func (f *fault) parseTimes() error {
+	f.until = forever
 	switch {
-	case s.At < 0 || s.At > longest:
-		return fmt.Errorf("at is %v, expected 0 to %v after the start", s.At, longest)
-	case s.For != nil && (*s.For <= 0 || *s.For > longest):
-		return fmt.Errorf("for is %v, expected more than 0, and %v at most", *s.For, longest)
-	case s.For != nil:
-		f.until = s.At + *s.For
+	case f.At < 0 || f.At > longest:
+		return fmt.Errorf("at is %v, expected 0 to %v after the start", f.At, longest)
+	case f.For != nil && (*f.For <= 0 || *f.For > longest):
+		return fmt.Errorf("for is %v, expected more than 0, and %v at most", *f.For, longest)
+	case f.Apart < 0 || f.Apart > time.Hour:
+		return fmt.Errorf("apart is %v, expected more than 0, and an hour at most", f.Apart)
+	case f.For != nil:
+		f.until = f.At + *f.For
 	}
-	if s.Apart != nil {
-		if f.apart = *s.Apart; f.apart <= 0 || f.apart > time.Hour {
-			return fmt.Errorf("apart is %v, expected more than 0, and an hour at most", f.apart)
-		}
+	if f.Apart == 0 {
+		f.Apart = time.Millisecond
 	}
 	return nil
 }
 
-func (f *fault) parseXIDs(s *faultSpec) error {
-	both := s.Witnesses == nil
-	f.xids, f.engine, f.kernel = s.XIDs, both, both
-	for _, x := range s.XIDs {
+// absentReasons are why a fault makes fields absent: the error that the source reports; nil where it
+// repeats the sample of before, or says nothing.
+var absentReasons = map[string]error{
+	"stale": nil, "not_supported": gpu.ErrNotSupported, "permission": gpu.ErrPermission, "unavailable": gpu.ErrUnavailable,
+}
+
+// parseWords reads the keys whose values are words of a list, and XIDs.
+func (f *fault) parseWords() error {
+	// The model itself leads to the other reasons: both at once would hold twice as long.
+	reasons := map[string]int64{}
+	for e := range catalog.ClockEvents(^(reasonIdle | reasonPowerCap)) {
+		reasons[e.Name] = e.Mask
+	}
+	for _, list := range []struct {
+		what         string
+		words, known []string
+	}{
+		{"call", []string{f.Call}, []string{"open", "read"}},
+		{"reason", []string{f.Reason}, slices.Collect(maps.Keys(absentReasons))},
+		{"result", []string{f.Result}, []string{"warn", "fail"}},
+		{"reported-by", f.Witnesses, []string{"engine", "kernel"}},
+		{"reason of a throttle", f.Reasons, slices.Collect(maps.Keys(reasons))},
+		{"health watch", f.Watches, watchNames()},
+	} {
+		for _, word := range list.words {
+			if err := known(list.what, word, list.known); err != nil && word != "" {
+				return err
+			}
+			f.mask |= reasons[word]
+		}
+	}
+	if f.Code != "" && !strings.HasPrefix(f.Code, "DCGM_FR_") {
+		return fmt.Errorf("code is %q, expected a name of dcgm_errors.h such as DCGM_FR_NVLINK_DOWN", f.Code)
+	}
+	for _, x := range f.XIDs {
 		if x <= 0 {
 			return fmt.Errorf("xid %d, expected a positive number", x)
 		}
 	}
-	for _, witness := range s.Witnesses {
-		switch witness {
-		case "engine":
-			f.engine = true
-		case "kernel":
-			f.kernel = true
-		default:
-			return fmt.Errorf("reported-by %q, %s", witness, text.Suggest(witness, []string{"engine", "kernel"}))
-		}
-	}
 	return nil
 }
 
-func (f *fault) parseWords(s *faultSpec) error {
-	if s.Call != nil && *s.Call != "open" && *s.Call != "read" {
-		return fmt.Errorf("call is %q, expected open or read", *s.Call)
+// known returns an error unless a word is one of those that are known. It begins with what the word
+// is.
+func known(what, word string, words []string) error {
+	if slices.Contains(words, word) {
+		return nil
 	}
-	if s.Reason != nil {
-		reasons := map[string]error{"not_supported": gpu.ErrNotSupported, "permission": gpu.ErrPermission, "unavailable": gpu.ErrUnavailable}
-		f.stale, f.reason = *s.Reason == "stale", reasons[*s.Reason]
-		if !f.stale && f.reason == nil {
-			return fmt.Errorf("reason is %q, expected not_supported, permission, stale or unavailable", *s.Reason)
-		}
-	}
-	return nil
+	return fmt.Errorf("unknown %s %q, %s", what, word, text.Suggest(word, words))
 }
 
-func (f *fault) parseDevices(s *faultSpec) error {
-	for _, text := range s.Devices {
-		ref, err := parseDevice(text)
+func (f *fault) parseDevices() error {
+	for _, name := range f.Devices {
+		ref, err := parseDevice(name)
 		switch {
 		case err != nil:
 			return err
-		case ref.kind != gpu.KindGPU && aboutGPUs(f.kind):
-			return fmt.Errorf("device %q, fault %s is about whole GPUs", text, f.kind)
-		case ref.kind != gpu.KindNVLink && f.kind == faultLink:
-			return fmt.Errorf("device %q, fault %s is about links such as \"nvlink 0/4\" and \"nvswitch 1/7\"", text, f.kind)
+		case ref.kind != gpu.KindGPU && faultKinds[f.Kind].ofGPUs:
+			return fmt.Errorf("device %q, fault %s is about whole GPUs", name, f.Kind)
+		case ref.kind != gpu.KindNVLink && f.Kind == faultLink:
+			return fmt.Errorf("device %q, fault %s is about links such as \"nvlink 0/4\" and \"nvswitch 1/7\"", name, f.Kind)
 		}
 		f.devices = append(f.devices, ref)
 	}
 	return nil
 }
 
-// A plot is what a scenario has in store for a world.
-type plot struct {
-	relayouts []relayout   // sorted by time
-	throttles [][]throttle // by GPU
-}
+// linkFields are the fields that are 0 on a link that is down: the state of a switch's link (off) and
+// of a GPU's (NVML_NVLINK_STATE_INACTIVE), and the rates. The counters of bytes go on: the model
+// spreads the traffic of a GPU evenly over the links that it has.
+var linkFields = []string{"870", "1508", "1529", "1530", "1531", "1532", "1533"}
 
-// check reports faults that this node cannot have, and returns the plot of the others.
-func (s *Scenario) check(n *Node, start int64) (plot, error) {
-	p := plot{throttles: make([][]throttle, len(n.gpus))}
-	if s == nil {
-		return p, nil
+// parseFields resolves the fields, and checks that the value is of their type.
+func (f *fault) parseFields() error {
+	if f.Kind == faultLink {
+		f.Fields, f.Value = linkFields, new(float64)
 	}
-	var list []relayout
-	for i := range s.faults {
-		f := &s.faults[i]
-		at := func(err error) error { return &text.SyntaxError{File: s.file, Line: f.line, Msg: err.Error()} }
-		for _, ref := range f.devices {
-			if !n.exists(ref) {
-				return plot{}, at(n.noDevice(ref))
+	if f.Kind == faultSet && (f.Value == nil) == (f.Text == "") {
+		return errors.New("fault set needs one of the keys \"value\" and \"text\"")
+	}
+	f.fields = map[gpu.FieldID]gpu.Unit{}
+	for _, name := range f.Fields {
+		list, err := fieldsNamed(name)
+		if err != nil {
+			return err
+		}
+		for _, named := range list {
+			if f.Kind == faultSet && (named.Entry.Type == catalog.Text) != (f.Value == nil) {
+				return fmt.Errorf("field %s: expected the key \"text\" for texts, \"value\" for numbers", named.Name)
 			}
-			if f.kind != faultRepartition {
-				continue
-			}
-			g := &n.gpus[ref.id]
-			if g.board.MIG == nil {
-				return plot{}, at(fmt.Errorf("GPU %d is a %s, which has no MIG", ref.id, g.board.Name))
-			}
-			then := relayout{at: start + int64(f.at), gpu: ref.id, partitioned: f.mig != nil}
-			if f.mig != nil {
-				layout, err := g.board.place(f.mig)
-				if err != nil {
-					return plot{}, at(err)
-				}
-				then.layout = layout
-			}
-			list = append(list, then)
-			if f.until != forever {
-				list = append(list, relayout{at: start + int64(f.until), gpu: ref.id, partitioned: g.mig, layout: g.layout})
+			f.fields[named.Entry.ID] = named.Unit
+			if base := named.Entry.BaseOf; base != 0 {
+				f.fields[base] = named.Unit
 			}
 		}
 	}
-	slices.SortStableFunc(list, func(a, b relayout) int { return cmp.Compare(a.at, b.at) })
-	p.relayouts, p.throttles = list, s.throttles(len(n.gpus), start)
+	return nil
+}
+
+// fieldsNamed returns the fields of a name of either vocabulary, of a number of DCGM's, or of a
+// pattern of names such as DCGM_FI_PROF_*.
+func fieldsNamed(pattern string) (list []catalog.Named, err error) {
+	if named, ok := catalog.Lookup(pattern); ok {
+		return []catalog.Named{named}, nil
+	}
+	for e := range catalog.All() {
+		for _, name := range []string{e.Classic, e.Current, e.Name, strconv.Itoa(int(e.ID))} {
+			like, err := path.Match(pattern, name)
+			if err != nil {
+				return nil, fmt.Errorf("pattern %q of fields: %w", pattern, err)
+			}
+			if like && e.Exportable() {
+				named, ok := catalog.Lookup(name)
+				if !ok {
+					named = catalog.Named{Name: e.Name, Entry: e, Unit: e.Unit}
+				}
+				list = append(list, named)
+				break
+			}
+		}
+	}
+	if near := catalog.Nearest(pattern); near != "" && list == nil {
+		return nil, fmt.Errorf("unknown field %q, did you mean %s?", pattern, near)
+	}
+	if list == nil {
+		return nil, fmt.Errorf("unknown field %q", pattern)
+	}
+	return list, nil
+}
+
+// unitOf returns the unit in which the fault gives the value of a field, and whether the fault
+// changes the field. older is the id of the same measurement in older engines, where there is one.
+func (f *fault) unitOf(id, older gpu.FieldID) (gpu.Unit, bool) {
+	if unit, ok := f.fields[id]; ok {
+		return unit, true
+	}
+	unit, ok := f.fields[older]
+	return unit, ok
+}
+
+// given returns the value that the fault gives to a field, in the unit that the plan requests.
+func (f *fault) given(field *gpu.Field, unit gpu.Unit) gpu.Value {
+	if f.Value == nil {
+		return gpu.Text(f.Text)
+	}
+	v := gpu.Float(*f.Value)
+	if factor, ok := catalog.Conversion(unit, field.Unit); ok && factor != 1 {
+		v = v.Scale(factor)
+	}
+	if n, _ := v.Number(); n == float64(int64(n)) {
+		return gpu.Int(int64(n))
+	}
+	return v
+}
+
+// A plot is what a scenario has in store for a world.
+type plot struct {
+	relayouts []relayout   // in the order of their time
+	throttles [][]throttle // by GPU, in the order of their time
+}
+
+// plan returns the plot of a world. Its error names a fault that the world's node cannot have.
+func (s *Scenario) plan(w *world) (plot, error) {
+	p := plot{throttles: make([][]throttle, len(w.gpus))}
+	devices := w.devices()
+	for i := range s.Faults {
+		f := &s.Faults[i]
+		from, to := w.start+int64(f.At), w.start+int64(f.until)
+		for j, ref := range f.devices {
+			there := slices.ContainsFunc(devices, func(d gpu.Device) bool { return ref.matches(&d) })
+			if ref.kind == gpu.KindGPUInstance { // perhaps only after a repartition
+				there = int(ref.id) < len(w.gpus) && w.gpus[ref.id].spec.board.MIG != nil && ref.sub < instancesPerGPU
+			}
+			if !there {
+				return plot{}, s.at(f, fmt.Errorf("node %s has no device %q", w.node.Name, f.Devices[j]))
+			}
+			switch f.Kind {
+			case faultThrottle:
+				p.throttles[ref.id] = append(p.throttles[ref.id], throttle{from, to, f.mask})
+			case faultRepartition:
+				g := w.gpus[ref.id].spec
+				layout, err := g.board.place(f.MIG)
+				if err != nil {
+					return plot{}, s.at(f, err)
+				}
+				p.relayouts = append(p.relayouts,
+					relayout{at: from, gpu: ref.id, partitioned: f.MIG != nil, layout: layout},
+					relayout{at: to, gpu: ref.id, partitioned: g.MIG != nil, layout: g.layout})
+			}
+		}
+	}
+	slices.SortStableFunc(p.relayouts, func(a, b relayout) int { return cmp.Compare(a.at, b.at) })
+	for _, list := range p.throttles {
+		slices.SortStableFunc(list, func(a, b throttle) int { return cmp.Compare(a.from, b.from) })
+	}
 	return p, nil
 }

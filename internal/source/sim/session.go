@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
@@ -26,10 +26,9 @@ type Session struct {
 
 	views         []view
 	cells         []cell
-	lost          []outage
 	down          []bool     // by row: lost in the current Read
 	active        []activity // by row, of whole GPUs: up to the latest Read
-	closed        atomic.Bool
+	closed        bool
 	gpu.Lifecycle // ended by a Read: there is no goroutine that would notice earlier
 
 	bindings int // how often GPUs had been unbound or bound when it was opened
@@ -38,23 +37,23 @@ type Session struct {
 // A cell is a field of a row: how its value comes about, and what the scenario does to it.
 type cell struct {
 	row, field int
-	gen        generator // nil where there is no value, for the reason in err
+	gen        generator // none where there is no value, for the reason in err
 	n          int
+	integer    bool // the engine gives integers
 	factor     float64
-	whole      bool // the engine gives integers
+	whole      bool // in the unit of the plan, too
 	err        error
 	events     func(s *Session, c *cell, b *gpu.Batch, from, to int64)
-	faults     []*fault
+	faults     []cellFault
 	trailed    int64 // the time of the latest sample of its trail
 	interval   int64 // more than the plan's, for fields sampled less often
 	kept       gpu.Sample
 }
 
-// An outage is a time in which a row's GPU is lost.
-type outage struct {
-	row   int
-	fault *fault
-	err   error
+// A cellFault is a fault that changes what a cell gives.
+type cellFault struct {
+	*fault
+	value gpu.Value
 }
 
 var errClosed = fmt.Errorf("session is closed: %w", gpu.ErrUnavailable)
@@ -70,15 +69,8 @@ func newSession(src *Source, plan *gpu.Plan, at int64) *Session {
 	s.down = make([]bool, len(s.views))
 	s.observe(w)
 	for row := range s.views {
-		d := &s.topology.Devices[row]
-		src.faults(faultLost, func(f *fault) bool {
-			if f.of(d) {
-				s.lost = append(s.lost, outage{row, f, fmt.Errorf("sim: %v: %w", d.Entity, gpu.ErrLost)})
-			}
-			return true
-		})
 		for field := range plan.Fields {
-			if plan.Fields[field].Levels.Has(d.Entity.Kind) {
+			if plan.Fields[field].Levels.Has(s.topology.Devices[row].Entity.Kind) {
 				s.cells = append(s.cells, s.newCell(row, field))
 			}
 		}
@@ -119,27 +111,25 @@ func (s *Session) newCell(row, field int) cell {
 	} else if known && entry.Exportable() && !(f.Profiling && v.board != nil && !v.board.Profiling) {
 		c.gen = fallback(f)
 	}
-	if c.gen == nil {
+	if c.gen.none() {
 		c.err = fmt.Errorf("sim: %s of %v: %w", f.Name, v.dev.Entity, gpu.ErrNotSupported)
 	}
 	if factor, ok := catalog.Conversion(unit, f.Unit); ok {
 		c.factor = factor
 	}
-	c.whole = known && entry.Type == catalog.Integer && entry.Unit == f.Unit
-	if c.gen != nil {
-		switch {
-		case id == catalog.XIDErrors:
-			c.events = xidEvents
-		case f.Every:
-			c.events = reasonEvents
-		}
+	c.integer = known && entry.Type == catalog.Integer
+	c.whole = c.integer && entry.Unit == f.Unit
+	switch {
+	case c.gen.none():
+	case id == catalog.XIDErrors:
+		c.events = xidEvents
+	case f.Every:
+		c.events = reasonEvents
 	}
-	if s.src.scenario != nil {
-		for i := range s.src.scenario.faults {
-			x := &s.src.scenario.faults[i]
-			if x.concerns(f, id, v.dev) {
-				c.faults = append(c.faults, x)
-			}
+	for i := range s.src.scenario.Faults {
+		x := &s.src.scenario.Faults[i]
+		if unit, changes := x.unitOf(f.ID, id); changes && x.on(v.dev) {
+			c.faults = append(c.faults, cellFault{x, x.given(f, unit)})
 		}
 	}
 	return c
@@ -150,17 +140,15 @@ func (s *Session) Topology() *gpu.Topology { return s.topology }
 
 // Close releases the session.
 func (s *Session) Close() error {
-	if s.closed.CompareAndSwap(false, true) {
-		s.src.mu.Lock()
-		defer s.src.mu.Unlock()
-		s.src.closed.Add(1)
+	if !s.closed {
+		s.closed = true
+		s.src.open.Add(-1)
 	}
 	return nil
 }
 
 // Read appends the samples and faults of this moment.
 func (s *Session) Read(ctx context.Context, b *gpu.Batch) error {
-	s.src.reads.Add(1)
 	s.src.inFlight.Add(1)
 	defer s.src.inFlight.Add(-1)
 	if err := s.readable(ctx); err != nil {
@@ -185,7 +173,7 @@ func (s *Session) Read(ctx context.Context, b *gpu.Batch) error {
 
 // readable waits for as long as the scenario lets calls hang, and says why there is nothing to read.
 func (s *Session) readable(ctx context.Context) error {
-	if s.closed.Load() {
+	if s.closed {
 		return fmt.Errorf("sim: read: %w", errClosed)
 	}
 	if err := s.Err(); err != nil {
@@ -194,7 +182,7 @@ func (s *Session) readable(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("sim: read: %w", err)
 	}
-	if err := s.src.hang(ctx, func(f *fault) bool { return f.read }); err != nil {
+	if err := s.src.hang(ctx, "read"); err != nil {
 		return fmt.Errorf("sim: read: %w", err)
 	}
 	return nil
@@ -203,13 +191,12 @@ func (s *Session) readable(ctx context.Context) error {
 // endIfOver ends the session if its engine went away, or its topology is another one by now.
 func (s *Session) endIfOver(elapsed time.Duration) error {
 	since := s.src.elapsed(s.opened)
-	s.src.faults(faultEngineDown, func(f *fault) bool {
+	for f := range s.src.faults(faultEngineDown) {
 		// An engine that has come back knows nothing of this session.
-		if f.at <= elapsed && f.at > since {
+		if f.At <= elapsed && f.At > since {
 			_ = s.End(fmt.Errorf("sim: the engine went away: %w", gpu.ErrLost))
 		}
-		return true
-	})
+	}
 	if s.src.world.applied != s.epoch {
 		_ = s.End(fmt.Errorf("sim: MIG was repartitioned: %w", gpu.ErrTopology))
 	}
@@ -222,10 +209,14 @@ func (s *Session) endIfOver(elapsed time.Duration) error {
 // read reports what is now. Of a GPU that is lost, what was sampled before is dropped.
 func (s *Session) read(b *gpu.Batch, now int64, elapsed time.Duration) {
 	clear(s.down)
-	for i := range s.lost {
-		if o := &s.lost[i]; !s.down[o.row] && o.fault.within(elapsed) {
-			b.Fail(o.row, gpu.AllFields, o.err)
-			s.down[o.row] = true
+	for row := range s.down {
+		d := &s.topology.Devices[row]
+		ofGPU := d.Entity.Kind == gpu.KindGPU || d.Entity.ParentKind == gpu.KindGPU
+		for f := range s.src.faults(faultLost) {
+			if ofGPU && !s.down[row] && f.within(elapsed) && f.onGPU(d.GPU) {
+				b.Fail(row, gpu.AllFields, fmt.Errorf("sim: %v: %w", d.Entity, gpu.ErrLost))
+				s.down[row] = true
+			}
 		}
 	}
 	b.DropSamples(s.down)
@@ -255,7 +246,7 @@ func (s *Session) read(b *gpu.Batch, now int64, elapsed time.Duration) {
 // readCell reports a cell that the scenario leaves alone.
 func (s *Session) readCell(c *cell, b *gpu.Batch, now int64) {
 	switch {
-	case c.gen == nil:
+	case c.gen.none():
 		b.Fail(c.row, c.field, c.err)
 	case c.events != nil:
 		c.events(s, c, b, s.last, now)
@@ -278,13 +269,27 @@ func (c *cell) trail(b *gpu.Batch, v gpu.Value, at int64) {
 }
 
 func (s *Session) value(c *cell) gpu.Value {
-	v := c.gen(&s.views[c.row], c.n)
+	row := &s.views[c.row]
+	if c.gen.text != nil {
+		return gpu.Text(c.gen.text(row))
+	}
+	v := gpu.Float(c.gen.number(row, c.n))
+	if c.integer {
+		v = whole(v)
+	}
 	if c.factor != 1 {
 		v = v.Scale(c.factor)
 	}
-	if _, integer := v.Int64(); c.whole && !integer {
-		n, _ := v.Number()
-		v = whole(n)
+	if c.whole {
+		v = whole(v)
+	}
+	return v
+}
+
+// whole rounds a number down to an integer.
+func whole(v gpu.Value) gpu.Value {
+	if n, ok := v.Number(); ok {
+		return gpu.Int(int64(math.Floor(n)))
 	}
 	return v
 }
@@ -295,20 +300,13 @@ func (s *Session) readFaulty(c *cell, b *gpu.Batch, now int64, elapsed time.Dura
 		if !f.within(elapsed) {
 			continue
 		}
-		field := &s.plan.Fields[c.field]
-		switch f.kind {
-		case faultAbsent:
-			switch {
-			case f.reason != nil:
-				b.Fail(c.row, c.field, f.reason)
-			case f.stale && c.kept.Time != 0:
-				b.AddAt(c.row, c.field, c.kept.Value, c.kept.Time)
-			}
-		case faultSet:
-			c.add(field, b, f.given(field, f.unitOf(field)), now)
-		case faultLink:
-			v, _ := linkGives(field.ID)
-			b.AddAt(c.row, c.field, v, now)
+		switch {
+		case f.Kind != faultAbsent:
+			s.add(c, b, f.value, now)
+		case f.Reason == "stale" && c.kept.Time != 0:
+			b.AddAt(c.row, c.field, c.kept.Value, c.kept.Time)
+		case absentReasons[f.Reason] != nil:
+			b.Fail(c.row, c.field, absentReasons[f.Reason])
 		}
 		return
 	}
@@ -320,12 +318,10 @@ func (s *Session) readFaulty(c *cell, b *gpu.Batch, now int64, elapsed time.Dura
 }
 
 // add reports a value that a scenario gives.
-func (c *cell) add(field *gpu.Field, b *gpu.Batch, v gpu.Value, at int64) {
-	if field.ID != catalog.XIDErrors {
+func (s *Session) add(c *cell, b *gpu.Batch, v gpu.Value, at int64) {
+	if s.plan.Fields[c.field].ID != catalog.XIDErrors {
 		b.AddAt(c.row, c.field, v, at)
-		return
-	}
-	if n, ok := v.Number(); ok && n != 0 {
+	} else if n, ok := v.Number(); ok && n != 0 {
 		b.XIDs = append(b.XIDs, gpu.XID{Row: c.row, Code: int64(n), ID: at, Time: at})
 	}
 }
@@ -335,13 +331,10 @@ func (c *cell) add(field *gpu.Field, b *gpu.Batch, v gpu.Value, at int64) {
 func xidEvents(s *Session, c *cell, b *gpu.Batch, from, to int64) {
 	var last gpu.XID
 	first := len(b.XIDs)
-	s.src.faults(faultXID, func(f *fault) bool {
-		if !f.engine || !f.on(s.views[c.row].dev) {
-			return true
-		}
-		for i, xid := range f.xids {
-			at := s.src.start + int64(f.at) + int64(i)*int64(f.apart)
-			if at > to {
+	for f := range s.src.faults(faultXID) {
+		for i, xid := range f.XIDs {
+			at := s.src.start + int64(f.At) + int64(i)*int64(f.Apart)
+			if at > to || !f.seenBy("engine") || !f.on(s.views[c.row].dev) {
 				break
 			}
 			x := gpu.XID{Row: c.row, Code: xid, ID: at, Time: at}
@@ -352,8 +345,7 @@ func xidEvents(s *Session, c *cell, b *gpu.Batch, from, to int64) {
 				b.XIDs = append(b.XIDs, x)
 			}
 		}
-		return true
-	})
+	}
 	slices.SortStableFunc(b.XIDs[first:], func(a, b gpu.XID) int { return cmp.Compare(a.Time, b.Time) })
 	if !s.wasRead && len(b.XIDs) == first && last.Time != 0 {
 		b.XIDs = append(b.XIDs, last)

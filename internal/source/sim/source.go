@@ -1,8 +1,10 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"iter"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -43,15 +45,16 @@ type Source struct {
 	world *world
 
 	// Owners are queried while the world is read, and does not wait for it.
-	owning sync.Mutex // guards owners
-	owners ownership  // the latest answer of Attribute
+	owning sync.Mutex // guards what Attribute answered last
+	owners *gpu.Owners
+	owned  *gpu.Topology // of owners
 
 	uids []string // of the node's pods
 
 	released chan struct{} // closed by Release
 	release  sync.Once
 
-	opened, closed, reads, inFlight atomic.Int64
+	open, inFlight atomic.Int64
 }
 
 // New returns a source that plays the node of the options.
@@ -78,36 +81,30 @@ func New(o Options) (*Source, error) {
 	if _, err := rules(); err != nil {
 		return nil, fmt.Errorf("sim: %w", err)
 	}
-	plot, err := o.Scenario.check(node, start.UnixNano())
+	scenario := cmp.Or(o.Scenario, &Scenario{})
+	world, err := newWorld(node, o.Seed, start.UnixNano(), scenario)
 	if err != nil {
 		return nil, fmt.Errorf("sim: %w", err)
 	}
 	s := &Source{
-		node: node, now: now, start: start.UnixNano(), scenario: o.Scenario,
-		world:    newWorld(node, o.Seed, start.UnixNano(), plot),
+		node: node, now: now, start: world.start, scenario: scenario, world: world,
+		owners:   &gpu.Owners{},
 		released: make(chan struct{}),
 	}
-	for i := range node.pods {
-		s.uids = append(s.uids, s.world.podUID(node.pods[i].spec))
+	for i := range node.Pods {
+		s.uids = append(s.uids, s.world.podUID(&node.Pods[i]))
 	}
 	return s, nil
 }
 
-// Stats counts what was done with a Source since New.
+// Stats says what is under way at a Source.
 type Stats struct {
-	Opened   int64 // sessions
-	Closed   int64 // sessions
-	Reads    int64 // calls of Read that were begun
+	Open     int64 // sessions that are not closed
 	InFlight int64 // calls of Open and Read that have not returned
 }
 
-// OpenHandles returns how many sessions are open.
-func (s Stats) OpenHandles() int { return int(s.Opened - s.Closed) }
-
-// Stats returns the counts so far.
-func (s *Source) Stats() Stats {
-	return Stats{Opened: s.opened.Load(), Closed: s.closed.Load(), Reads: s.reads.Load(), InFlight: s.inFlight.Load()}
-}
+// Stats returns the counts of now.
+func (s *Source) Stats() Stats { return Stats{Open: s.open.Load(), InFlight: s.inFlight.Load()} }
 
 // Release lets every call return that hangs or will hang by the scenario.
 func (s *Source) Release() { s.release.Do(func() { close(s.released) }) }
@@ -115,14 +112,13 @@ func (s *Source) Release() { s.release.Do(func() { close(s.released) }) }
 // elapsed returns the time since the start of the world.
 func (s *Source) elapsed(t int64) time.Duration { return time.Duration(t - s.start) }
 
-// faults calls yield with each fault of a kind; nil scenarios have none.
-func (s *Source) faults(kind string, yield func(*fault) bool) {
-	if s.scenario == nil {
-		return
-	}
-	for i := range s.scenario.faults {
-		if f := &s.scenario.faults[i]; f.kind == kind && !yield(f) {
-			return
+// faults yields each fault of a kind.
+func (s *Source) faults(kind string) iter.Seq[*fault] {
+	return func(yield func(*fault) bool) {
+		for i := range s.scenario.Faults {
+			if f := &s.scenario.Faults[i]; f.Kind == kind && !yield(f) {
+				return
+			}
 		}
 	}
 }
@@ -135,55 +131,64 @@ func (s *Source) Open(ctx context.Context, plan *gpu.Plan) (*Session, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("sim: open: %w", err)
 	}
-	if err := s.hang(ctx, func(f *fault) bool { return f.open }); err != nil {
+	if err := s.hang(ctx, "open"); err != nil {
 		return nil, fmt.Errorf("sim: open: %w", err)
 	}
 	at := s.now().UnixNano()
-	var refused error
-	s.faults(faultEngineDown, func(f *fault) bool {
+	for f := range s.faults(faultEngineDown) {
 		if f.within(s.elapsed(at)) {
-			refused = fmt.Errorf("sim: the scenario's engine is not there: %w", gpu.ErrUnavailable)
+			return nil, fmt.Errorf("sim: the scenario's engine is not there: %w", gpu.ErrUnavailable)
 		}
-		return refused == nil
-	})
-	if refused != nil {
-		return nil, refused
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.world.advance(at)
 	s.bind(s.elapsed(at))
 	session := newSession(s, plan, at)
-	s.opened.Add(1)
+	s.open.Add(1)
 	return session, nil
 }
 
-// hang blocks while the scenario makes calls hang: until the fault ends or is released, or until
-// ctx is done unless the fault is deaf to that.
-func (s *Source) hang(ctx context.Context, concerns func(*fault) bool) error {
-	var err error
-	s.faults(faultHang, func(f *fault) bool {
+// hang blocks while the scenario lets calls hang: until the fault ends or is released, or until ctx
+// is done unless the fault ignores that.
+func (s *Source) hang(ctx context.Context, call string) error {
+	for f := range s.faults(faultHang) {
 		elapsed := s.elapsed(s.now().UnixNano())
-		if !concerns(f) || !f.within(elapsed) {
-			return true
+		if cmp.Or(f.Call, "read") != call || !f.within(elapsed) {
+			continue
 		}
-		var over <-chan time.Time // nil, and never ready, for a fault without end
-		if left := f.until - elapsed; f.until != forever {
-			timer := time.NewTimer(left)
-			defer timer.Stop()
-			over = timer.C
-		}
+		over := time.NewTimer(f.until - elapsed)
+		defer over.Stop()
 		done := ctx.Done()
-		if f.ignoresCancel {
+		if f.IgnoreCancel {
 			done = nil
 		}
 		select {
-		case <-over:
+		case <-over.C:
 		case <-s.released:
 		case <-done:
-			err = fmt.Errorf("%w: %w", gpu.ErrTimeout, ctx.Err())
+			return fmt.Errorf("%w: %w", gpu.ErrTimeout, ctx.Err())
 		}
-		return err == nil
-	})
-	return err
+	}
+	return nil
+}
+
+// bindings returns how often GPUs were unbound or bound again until a time since the start. While
+// it stays the same, so do the GPUs that are there.
+func (s *Source) bindings(elapsed time.Duration) (n int) {
+	for f := range s.faults(faultUnbound) {
+		n += int(truth(f.At <= elapsed) + truth(f.until <= elapsed))
+	}
+	return n
+}
+
+// bind sets which GPUs of the world are bound to the driver at a time since the start.
+func (s *Source) bind(elapsed time.Duration) {
+	for i := range s.world.gpus {
+		g := &s.world.gpus[i]
+		g.gone = false
+		for f := range s.faults(faultUnbound) {
+			g.gone = g.gone || f.within(elapsed) && f.onGPU(g.index)
+		}
+	}
 }

@@ -1,59 +1,11 @@
 package sim
 
-import (
-	"cmp"
-	"fmt"
-	"slices"
-
-	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
-)
-
-// parseReasons reads the clock-event reasons of a fault. Those that the model itself leads to are
-// not among them: both at once would hold twice as long.
-func (f *fault) parseReasons(s *faultSpec) error {
-	for _, name := range s.Reasons {
-		var names []string
-		found := false
-		for e := range catalog.ClockEvents(^(reasonIdle | reasonPowerCap)) {
-			if names = append(names, e.Name); e.Name == name {
-				f.reasons |= e.Mask
-				found = true
-			}
-		}
-		if !found {
-			return fmt.Errorf("reason %q of a throttle, %s", name, text.Suggest(name, names))
-		}
-	}
-	return nil
-}
+import "slices"
 
 // A throttle holds the clocks of a GPU down for reasons of the scenario.
 type throttle struct {
 	from, to int64
 	mask     int64
-}
-
-// throttles returns those of every GPU of a node, in the order of their time.
-func (s *Scenario) throttles(gpus int, start int64) [][]throttle {
-	list := make([][]throttle, gpus)
-	for i := range s.faults {
-		f := &s.faults[i]
-		if f.kind != faultThrottle {
-			continue
-		}
-		to := int64(forever)
-		if f.until != forever {
-			to = start + int64(f.until)
-		}
-		for _, ref := range f.devices {
-			list[ref.id] = append(list[ref.id], throttle{start + int64(f.at), to, f.reasons})
-		}
-	}
-	for i := range list {
-		slices.SortStableFunc(list[i], func(a, b throttle) int { return cmp.Compare(a.from, b.from) })
-	}
-	return list
 }
 
 // scripted returns the reasons that the scenario lets hold at a time.

@@ -3,6 +3,8 @@ package sim
 import (
 	"math"
 	"time"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
 // levels are what a GPU or an instance does at one moment. They move in straight lines between the
@@ -70,7 +72,7 @@ func (k *track) evaluate(x, seconds float64) {
 type slot struct {
 	track
 	key       uint64
-	place     placed  // of an instance
+	instance          // where MIG partitions the GPU
 	compute   float64 // share of the GPU's compute slices
 	bandwidth float64 // share of the GPU's memory slices
 	total     int64   // MiB
@@ -96,7 +98,7 @@ func (p *worldPod) busySeconds(x, seconds float64) float64 {
 // A worldGPU is a GPU in motion.
 type worldGPU struct {
 	track
-	spec        *nodeGPU
+	spec        *gpuSpec
 	key         uint64
 	index       uint32
 	slots       []slot // one for a whole GPU, one an instance for a cut one
@@ -121,7 +123,7 @@ const mostReasonChanges = 256
 type relayout struct {
 	at          int64
 	gpu         uint32
-	layout      []placed
+	layout      []instance
 	partitioned bool
 }
 
@@ -151,23 +153,28 @@ type world struct {
 	fabric  track // the sum of the GPUs' NVLink traffic, which the switches carry
 }
 
-func newWorld(node *Node, seed uint64, start int64, p plot) *world {
-	w := &world{node: node, seed: seed, start: start, plot: p}
+func newWorld(node *Node, seed uint64, start int64, scenario *Scenario) (w *world, err error) {
+	w = &world{node: node, seed: seed, start: start}
+	w.throttles = make([][]throttle, len(node.GPUs))
 	w.reset()
-	return w
+	if w.plot, err = scenario.plan(w); err != nil {
+		return nil, err
+	}
+	w.reset()
+	return w, nil
 }
 
 // reset goes back to the start.
 func (w *world) reset() {
 	w.resets++
 	w.applied, w.t0, w.at = 0, w.start, w.start
-	w.gpus = make([]worldGPU, len(w.node.gpus))
+	w.gpus = make([]worldGPU, len(w.node.GPUs))
 	for i := range w.gpus {
 		g := &w.gpus[i]
-		g.spec = &w.node.gpus[i]
+		g.spec = &w.node.GPUs[i]
 		g.index = uint32(i)
-		g.key = mix(keyOf(w.seed, w.node.spec.Name) + uint64(i))
-		g.partitioned = g.spec.mig
+		g.key = mix(keyOf(w.seed, w.node.Name) + uint64(i))
+		g.partitioned = g.spec.MIG != nil
 		g.throttles = w.throttles[i]
 		w.settle(g, g.spec.layout)
 		w.levels(g, w.t0, &g.from)
@@ -181,7 +188,7 @@ func (w *world) reset() {
 }
 
 // settle gives a GPU its slots and puts the pods on them.
-func (w *world) settle(g *worldGPU, layout []placed) {
+func (w *world) settle(g *worldGPU, layout []instance) {
 	b := g.spec.board
 	if !g.partitioned {
 		g.slots = []slot{{key: g.key, compute: 1, bandwidth: 1, total: b.Memory, reserved: b.Reserved}}
@@ -189,20 +196,20 @@ func (w *world) settle(g *worldGPU, layout []placed) {
 		g.slots = make([]slot, len(layout))
 		for i, p := range layout {
 			g.slots[i] = slot{
-				key:       mix(g.key + uint64(b.MIG.instanceID(p)) + 1),
-				place:     p,
-				compute:   float64(p.profile.Compute) / float64(b.MIG.ComputeSlices),
-				bandwidth: float64(p.size) / float64(b.MIG.MemorySlices),
-				total:     p.profile.Memory,
-				reserved:  b.Reserved * int64(p.size) / int64(b.MIG.MemorySlices),
+				key:       mix(g.key + uint64(p.id()) + 1),
+				instance:  p,
+				compute:   float64(p.Compute) / computeSlices,
+				bandwidth: float64(p.Size) / memorySlices,
+				total:     p.Memory,
+				reserved:  b.Reserved * int64(p.Size) / memorySlices,
 			}
 		}
 	}
-	for i := range w.node.pods {
-		p := &w.node.pods[i]
+	for i := range w.node.Pods {
+		p := &w.node.Pods[i]
 		for _, ref := range p.devices {
 			if s := g.slotOf(ref); s != nil {
-				s.pods = append(s.pods, &worldPod{workload: p.workload, index: i, key: w.podKey(p.spec)})
+				s.pods = append(s.pods, &worldPod{workload: p.workload, index: i, key: w.podKey(p)})
 			}
 		}
 	}
@@ -215,11 +222,7 @@ func (g *worldGPU) slotOf(ref deviceRef) *slot {
 	}
 	for i := range g.slots {
 		s := &g.slots[i]
-		switch {
-		case !g.partitioned && !ref.nested():
-			return s
-		case !g.partitioned || !ref.nested() || g.spec.board.MIG.instanceID(s.place) != ref.sub:
-		default:
+		if g.partitioned && ref.kind == gpu.KindGPUInstance && s.id() == ref.sub || !g.partitioned && ref.kind == gpu.KindGPU {
 			return s
 		}
 	}
@@ -373,7 +376,7 @@ func (s *slot) load(t int64, partitioned bool, out *levels, ahead bool) {
 func (g *worldGPU) power(t int64, out *levels) {
 	b := g.spec.board
 	for _, l := range []int{levelPCIeTx, levelPCIeRx} {
-		out[l] = min(out[l], 0.9*b.PCIe.rate())
+		out[l] = min(out[l], 0.9*b.pcieRate())
 	}
 	for _, l := range []int{levelNVLinkTx, levelNVLinkRx} {
 		out[l] = min(out[l], 0.9*b.NVLink.Rate*float64(b.NVLink.Links))
@@ -388,9 +391,9 @@ func (g *worldGPU) power(t int64, out *levels) {
 	if out[levelGraphics] >= busy {
 		out[levelClock] = b.Clocks.SM
 	}
-	if demand > g.spec.limit {
-		out[levelPower] = g.spec.limit * (0.99 + 0.01*uniform(g.key^2, uint64(t)))
-		slow := out[levelClock] * max(math.Sqrt(g.spec.limit/demand), 0.6)
+	if demand > g.spec.Limit {
+		out[levelPower] = g.spec.Limit * (0.99 + 0.01*uniform(g.key^2, uint64(t)))
+		slow := out[levelClock] * max(math.Sqrt(g.spec.Limit/demand), 0.6)
 		out[levelClock] = min(slow, out[levelClock]-2*clockStep) // visible in steps
 		out[levelCapped] = 1
 	}
