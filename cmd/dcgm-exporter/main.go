@@ -51,7 +51,7 @@ func run() int {
 	}
 	// Every setting is a flag: a word is a subcommand.
 	return command.Run(ctx, os.Args[1], command.Process{
-		Args: os.Args[2:], Env: os.LookupEnv, ReadFile: app.NewReader(), In: os.Stdin, Out: os.Stdout, Err: os.Stderr,
+		Args: os.Args[2:], Env: os.LookupEnv, ReadFile: new(app.Reader).ReadFile, In: os.Stdin, Out: os.Stdout, Err: os.Stderr,
 	})
 }
 

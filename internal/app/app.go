@@ -57,8 +57,8 @@ func Run(ctx context.Context, p Process) error {
 
 func run(ctx context.Context, p Process) error {
 	// Configuration: flags, environment and file are one thing.
-	read := NewReader()
-	cfg, err := config.Parse(p.Args, p.Env, read)
+	read := new(Reader)
+	cfg, err := config.Parse(p.Args, p.Env, read.ReadFile)
 	if err != nil {
 		return err
 	}
@@ -71,21 +71,25 @@ func run(ctx context.Context, p Process) error {
 		return err
 	}
 	registry := newRegistry(p.build())
-	log := newLogger(cfg.Log, p.Err)
+	lines := &startLog{w: p.Err}
+	defer lines.end()
+	log := newLogger(cfg.Log, lines)
 	if p.Logging != nil {
 		p.Logging(log)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	return serve(ctx, p, cfg, read, registry, log)
+	return serve(ctx, p, cfg, read, registry, log, lines.release)
 }
 
-// serve collects and serves until ctx is done.
-func serve(ctx context.Context, p Process, cfg *config.Config, read reader, registry *prometheus.Registry, log *slog.Logger) error {
-	// What is requested, and where it is read. What changes in these files from here on is a reload.
-	watch := newFileWatch(read, log)
+// serve collects and serves until ctx is done. It calls serving once it serves.
+func serve(
+	ctx context.Context, p Process, cfg *config.Config, read *Reader, registry *prometheus.Registry, log *slog.Logger, serving func(),
+) error {
+	// The requested fields and their source. A change of these files from here on is a reload.
+	var watch fileWatch
 	watch.follow(watched(cfg))
-	plan, hash, waits, err := startingPlan(ctx, cfg, read, log)
+	plan, hash, waits, err := startingPlan(ctx, cfg, read.ReadFile, log)
 	if err != nil {
 		return err
 	}
@@ -98,7 +102,7 @@ func serve(ctx context.Context, p Process, cfg *config.Config, read reader, regi
 		log.Warn(notice)
 	}
 
-	// A snapshot becomes a page, and the page is what a scrape gets.
+	// A snapshot becomes a page, and a scrape gets the page.
 	options := encoderOptions(cfg, log)
 	self := &selfMetrics{own: registry, runtime: newRuntimeRegistry(), log: log}
 	if cfg.Web.ExporterMetrics {
@@ -122,16 +126,19 @@ func serve(ctx context.Context, p Process, cfg *config.Config, read reader, regi
 		Attributors: first.Attributors,
 		Derivers:    first.Derivers,
 		Publish: func(s *gpu.Snapshot) {
-			pages.PublishFor(encoder.Encode(s), s.ValidFor)
-			dumps.take(s)
+			page := encoder.Encode(s)
+			pages.PublishFor(page, s.ValidFor)
+			dumps.record(s.Time, page)
 		},
 		Registerer: registry,
 		Log:        log,
 		HangLimit:  cfg.Collection.HangLimit,
 	})
 
-	// Every request for a reload comes to this.
-	next := &change{process: p, read: read, watch: watch, sources: sources, derived: derived, loop: loop, log: log, config: cfg, plan: plan}
+	// Each request for a reload comes here.
+	next := &change{
+		process: p, read: read.ReadFile, watch: &watch, sources: sources, derived: derived, loop: loop, log: log, config: cfg, plan: plan,
+	}
 	reloads := newReloader(registry, log, next.apply)
 	reloads.took(hash)
 
@@ -157,7 +164,8 @@ func serve(ctx context.Context, p Process, cfg *config.Config, read reader, regi
 		MaxRequests:   cfg.Web.MaxRequests,
 		Lifecycle:     cfg.Web.Lifecycle,
 		Pprof:         cfg.Web.Pprof,
-		Listening: func(a net.Addr) {
+		Serving: func(a net.Addr) {
+			serving()
 			log.Info("Listening", "url", metricsURL(a, cfg.Web.ConfigFile != ""))
 			if p.Listening != nil {
 				p.Listening(a)
@@ -167,7 +175,7 @@ func serve(ctx context.Context, p Process, cfg *config.Config, read reader, regi
 	if err != nil {
 		return err
 	}
-	next.server = srv
+	next.server, read.started = srv, true
 	watch.follow(append(watched(cfg), srv.WebFiles()...))
 
 	// They end together: with ctx, or with the first that fails.

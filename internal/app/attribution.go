@@ -3,10 +3,8 @@ package app
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"path/filepath"
-	"reflect"
 	"regexp"
 	"sync"
 	"time"
@@ -14,128 +12,46 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/accounting"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/jobmapper"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/kube"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/podmapper"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/runtimemapper"
 )
 
-// hosts are the attributors of hosts without Kubernetes. Each is made when first configured, and
-// stays until its settings change: what it has read is good after a reload too.
-type hosts struct {
-	jobs       *jobmapper.Mapper
-	jobsOf     config.HPC
-	jobMetrics *jobmapper.Metrics
-
-	containers       *runtimemapper.Mapper
-	containersOf     config.Containers
-	containerMetrics *runtimemapper.Metrics
-}
-
-// backend returns the source that the configuration names, and the attributors of its entities.
-func (s *sources) backend(ctx context.Context, cfg *config.Config, plan *gpu.Plan) (Backend, error) {
-	backend, err := s.source(ctx, cfg, plan)
-	if err != nil {
-		return Backend{}, err
-	}
-	if cfg.Kubernetes.Enabled { // the kubelet is queried, also for a simulated node
-		pods, err := s.kubernetes.attributor(ctx, cfg)
-		if err != nil {
-			return Backend{}, err
-		}
-		backend.Attributors = []collector.Attributor{pods}
-		backend.PodOf = s.kubernetes.podOf(backend.PodOf)
-	}
-	if cfg.HPC.Dir != "" {
-		backend.Attributors = append(backend.Attributors, s.ofJobs(cfg.HPC))
-	}
-	if cfg.Containers.Enabled && !cfg.Kubernetes.Enabled {
-		containers, err := s.ofContainers(cfg.Containers)
-		if err != nil {
-			return Backend{}, err
-		}
-		backend.Attributors = append(backend.Attributors, containers)
-	}
-	return backend, nil
-}
-
-func (s *sources) ofJobs(cfg config.HPC) collector.Attributor {
-	h := &s.hosts
-	if h.jobMetrics == nil {
-		h.jobMetrics = jobmapper.NewMetrics(s.registry)
-	}
-	if h.jobs == nil || h.jobsOf != cfg {
-		h.jobs, h.jobsOf = jobmapper.New(jobmapper.Options{Dir: cfg.Dir, Metrics: h.jobMetrics, Log: s.log}), cfg
-	}
-	return h.jobs
-}
-
-func (s *sources) ofContainers(cfg config.Containers) (collector.Attributor, error) {
-	h := &s.hosts
-	if h.containerMetrics == nil {
-		h.containerMetrics = runtimemapper.NewMetrics(s.registry)
-	}
-	if h.containers == nil || !reflect.DeepEqual(h.containersOf, cfg) {
-		options := runtimemapper.Options{Socket: cfg.Socket, Metrics: h.containerMetrics, Log: s.log}
-		for _, expr := range cfg.LabelAllowed {
-			allowed, err := regexp.Compile(expr)
-			if err != nil {
-				return nil, fmt.Errorf("--container-label-allowlist-regex: %w", err)
-			}
-			options.LabelAllowed = append(options.LabelAllowed, allowed)
-		}
-		h.containers, h.containersOf = runtimemapper.New(options), cfg
-	}
-	return h.containers, nil
-}
-
-// kubernetes makes the attributor "kubernetes": one per process, since the settings that it is made
-// of cannot change while the process runs.
+// kubernetes makes the attributor "kubernetes", one per process.
 type kubernetes struct {
 	registry prometheus.Registerer
-	log      *slog.Logger
+	watches  *apiWatches
 	mapper   *podmapper.Mapper
 	revision func() uint64           // of what is watched; nil where nothing is
-	uidOf    func(uid string) string // by the API server, of the pod that the node knows by uid; nil without one
-	watches  *apiWatches
+	uidOf    func(uid string) string // the API server's UID of a pod that the node knows by uid; nil without a server
 }
 
-// apiWatches returns the one place that reports how the API server answers.
-func (k *kubernetes) apiWatches() *apiWatches {
-	if k.watches == nil {
-		k.watches = newAPIWatches(k.registry, k.log)
-	}
-	return k.watches
-}
-
-// attributor returns it. What it watches ends with the ctx of the first call.
-func (k *kubernetes) attributor(ctx context.Context, cfg *config.Config) (*podmapper.Mapper, error) {
-	if k.mapper != nil {
-		k.mapper.Every(cfg.Collection.Interval)
-		return k.mapper, nil
-	}
-	set := cfg.Kubernetes
-	opt := podmapper.Options{Socket: set.Socket, Resources: set.ResourceNames, PodUID: set.PodUID, PodLabels: set.PodLabels,
-		LogFolder: set.PodLogs}
-	for _, text := range set.PodLabelAllowed {
-		expression, err := regexp.Compile(text)
-		if err != nil {
-			return nil, fmt.Errorf("--kubernetes-pod-label-allowlist-regex: %w", err)
+// attributor returns the mapper for the interval of the configuration. It ends, and so do its watches, with the ctx of
+// the first call.
+func (k *kubernetes) attributor(ctx context.Context, cfg *config.Config) *podmapper.Mapper {
+	if k.mapper == nil {
+		set := cfg.Kubernetes
+		opt := podmapper.Options{Socket: set.Socket, Resources: set.ResourceNames, PodUID: set.PodUID, PodLabels: set.PodLabels,
+			LabelsAllowed: expressions(set.PodLabelAllowed), LogFolder: set.PodLogs, Metrics: podmapper.NewMetrics(k.registry)}
+		if set.PodLabels || set.PodUID || set.DRA {
+			k.addAPI(ctx, cfg, &opt)
 		}
-		opt.LabelsAllowed = append(opt.LabelsAllowed, expression)
+		k.revision = opt.Revision
+		k.mapper = podmapper.New(opt)
+		context.AfterFunc(ctx, k.mapper.Close)
 	}
-	if set.PodLabels || set.PodUID || set.DRA {
-		k.addAPI(ctx, cfg, &opt)
-	}
-	k.revision = opt.Revision
-	opt.Metrics = podmapper.NewMetrics(k.registry)
-	k.mapper = podmapper.New(opt)
 	k.mapper.Every(cfg.Collection.Interval)
-	context.AfterFunc(ctx, k.mapper.Close)
-	return k.mapper, nil
+	return k.mapper
+}
+
+// expressions compiles regular expressions that the configuration has checked.
+func expressions(texts []string) []*regexp.Regexp {
+	var all []*regexp.Regexp
+	for _, text := range texts {
+		all = append(all, regexp.MustCompile(text))
+	}
+	return all
 }
 
 // errNoNodeName says that the API server cannot be queried for this node's pods alone. Those of a
@@ -160,8 +76,7 @@ func (k *kubernetes) podOf(podOf accounting.PodOf) accounting.PodOf {
 // addAPI gives the mapper what the API server knows. Without one, or without the node's name, the
 // mapper goes without: a cluster's API is no reason to have no metrics of GPUs.
 func (k *kubernetes) addAPI(ctx context.Context, cfg *config.Config, opt *podmapper.Options) {
-	watches := k.apiWatches()
-	client, err := kube.New(kube.Options{Kubeconfig: filepath.SplitList(cfg.Kubernetes.Kubeconfig), Report: watches.report})
+	client, err := kube.New(kube.Options{Kubeconfig: filepath.SplitList(cfg.Kubernetes.Kubeconfig), Report: k.watches.report})
 	none := func(string, string, string) (podmapper.ClaimDevice, bool) { return podmapper.ClaimDevice{}, false }
 	if cfg.Kubernetes.DRA {
 		opt.Device = none // claims are counted as unmatched
@@ -171,7 +86,7 @@ func (k *kubernetes) addAPI(ctx context.Context, cfg *config.Config, opt *podmap
 	}
 	if err != nil {
 		for _, resource := range watchedResources(cfg.Kubernetes) {
-			watches.report(resource, err)
+			k.watches.report(resource, err)
 		}
 		return
 	}
@@ -255,11 +170,6 @@ func (w *apiWatches) report(resource string, err error) {
 		w.log.Debug("The way of sharing was requested", "resource", resource, "error", err)
 		return
 	}
-	w.note(resource, err)
-}
-
-// note reports an answer that a setting depends on.
-func (w *apiWatches) note(resource string, err error) {
 	text, value := "", 1.0
 	if err != nil {
 		text, value = err.Error(), 0
@@ -277,37 +187,30 @@ func (w *apiWatches) note(resource string, err error) {
 	}
 }
 
-// settled is how long Pods waits for what the API server knows.
-const settled = 5 * time.Second
+// apiWarmup is how long Pods waits for the first answer of the API server.
+const apiWarmup = 5 * time.Second
 
-// Pods makes the mapper that Run would use with --kubernetes, and gives what it watches a moment to
-// come in.
-func Pods(ctx context.Context, cfg *config.Config) (*podmapper.Mapper, error) {
-	k := kubernetes{registry: prometheus.NewRegistry(), log: slog.New(slog.DiscardHandler)}
-	mapper, err := k.attributor(ctx, cfg)
-	if err != nil || k.revision == nil {
-		return mapper, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, settled)
+// Pods makes the mapper that Run would use with --kubernetes, once the API server has answered or apiWarmup is over.
+func Pods(ctx context.Context, cfg *config.Config) *podmapper.Mapper {
+	registry := prometheus.NewRegistry()
+	k := kubernetes{registry: registry, watches: newAPIWatches(registry, slog.New(slog.DiscardHandler))}
+	mapper := k.attributor(ctx, cfg)
+	ctx, cancel := context.WithTimeout(ctx, apiWarmup)
 	defer cancel()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
-	for k.revision() == 0 {
+	for k.revision != nil && k.revision() == 0 && ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
-			return mapper, nil // without them
 		case <-tick.C:
 		}
 	}
-	return mapper, nil
+	return mapper
 }
 
 // Unmatched returns the devices that the kubelet lists for containers and that match no entity of t.
 func Unmatched(ctx context.Context, cfg *config.Config, t *gpu.Topology) ([]podmapper.Unmatched, error) {
-	mapper, err := Pods(ctx, cfg)
-	if err != nil {
-		return nil, err
-	}
+	mapper := Pods(ctx, cfg)
 	defer mapper.Close()
 	return mapper.Unmatched(ctx, t)
 }

@@ -91,10 +91,7 @@ func TestWhatTheAPIServerKnowsOfPods(t *testing.T) {
 	cfg := parse(t, map[string]string{"NODE_NAME": "n", "KUBECONFIG": kubeconfig},
 		"--kubernetes", "--kubernetes-enable-pod-labels", "--kubernetes-enable-pod-uid", "--kubernetes-enable-dra",
 		"--kubernetes-pod-label-allowlist-regex=^team$", "--pod-resources-kubelet-socket", k.Socket())
-	mapper, err := app.Pods(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	mapper := app.Pods(t.Context(), cfg)
 	defer mapper.Close()
 	wants := []string{
 		"container=c namespace=ml pod=a pod_uid=u-1 team=vision",
@@ -127,18 +124,18 @@ func labels(o *gpu.Owners, row int) string {
 	return strings.Join(words, " ")
 }
 
-func TestNoNodeNameIsNoReasonToFail(t *testing.T) {
-	cfg := parse(t, nil, "--kubernetes", "--kubernetes-enable-pod-labels")
-	if m, err := app.Pods(t.Context(), cfg); err != nil || m == nil {
-		t.Errorf("mapper %v, error %v", m, err)
-	}
-}
-
+// Without a node name or a cluster the pods go without labels and UIDs.
 func TestNoClusterIsNoReasonToFail(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
-	cfg := parse(t, map[string]string{"NODE_NAME": "n"}, "--kubernetes", "--kubernetes-enable-pod-labels")
-	if _, err := app.Pods(t.Context(), cfg); err != nil {
-		t.Error(err)
+	k := kubelet.Start(t, kubelet.Lists(kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", "GPU-1"))))
+	topology := gpu.NewTopology([]gpu.Device{{Entity: gpu.Entity{Kind: gpu.KindGPU}, UUID: "GPU-1"}})
+	for _, env := range []map[string]string{nil, {"NODE_NAME": "n"}} {
+		mapper := app.Pods(t.Context(), parse(t, env, "--kubernetes", "--kubernetes-enable-pod-labels", "--pod-resources-kubelet-socket", k.Socket()))
+		owners, err := mapper.Attribute(t.Context(), topology)
+		if err != nil || labels(owners, 0) != "container=c namespace=ml pod=a" {
+			t.Errorf("%v: labels %q, error %v", env, labels(owners, 0), err)
+		}
+		mapper.Close()
 	}
 }
 

@@ -157,7 +157,7 @@ func watched(cfg *config.Config) []string {
 // loadPlan reads what metrics are requested, makes the plan that serves them, and returns it with
 // the hash of the configuration that it comes from. A line that cannot be used is logged and left
 // out; only a file without a usable line is an error.
-func loadPlan(ctx context.Context, cfg *config.Config, read reader, log *slog.Logger) (*gpu.Plan, uint64, error) {
+func loadPlan(ctx context.Context, cfg *config.Config, read func(string) ([]byte, error), log *slog.Logger) (*gpu.Plan, uint64, error) {
 	set, err := LoadCounters(ctx, cfg, read)
 	if err != nil {
 		return nil, 0, fmt.Errorf("counters file: %w", err)
@@ -181,7 +181,7 @@ func loadPlan(ctx context.Context, cfg *config.Config, read reader, log *slog.Lo
 
 // startingPlan is loadPlan for the start. An API server that does not answer stops nothing: until the ConfigMap can be
 // read the built-in counters are served, and waits is set.
-func startingPlan(ctx context.Context, cfg *config.Config, read reader, log *slog.Logger) (plan *gpu.Plan, hash uint64, waits bool, err error) {
+func startingPlan(ctx context.Context, cfg *config.Config, read func(string) ([]byte, error), log *slog.Logger) (plan *gpu.Plan, hash uint64, waits bool, err error) {
 	plan, hash, err = loadPlan(ctx, cfg, read, log)
 	if cfg.Metrics.ConfigMap == (config.ConfigMapName{}) || !errors.Is(err, gpu.ErrUnavailable) {
 		return plan, hash, false, err

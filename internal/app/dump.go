@@ -1,22 +1,17 @@
 package app
 
 import (
-	"bytes"
-	"compress/gzip"
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
 	"log/slog"
-	"math"
 	"os"
 	"path/filepath"
 	"regexp"
 	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
 )
 
 const (
@@ -24,16 +19,17 @@ const (
 	pruneEvery = time.Minute
 	// maxDumps bounds the dumps in the folder, whatever their age.
 	maxDumps = 10000
+	// lastWrite bounds how long the end of the process waits for the disk.
+	lastWrite = 500 * time.Millisecond
+	// dumpLayout is the time in the name of a dump, by which the names sort.
+	dumpLayout = "snapshot-20060102T150405.000000000Z"
 )
 
-// dumpNames are the files that a dumper may remove: its own.
-var dumpNames = regexp.MustCompile(`^snapshot-\d{8}T\d{6}\.\d{9}Z\.json(?:\.gz)?$`)
+// dumpNames are the files that a dumper may remove: its own, and those of an earlier release in JSON.
+var dumpNames = regexp.MustCompile(`^snapshot-\d{8}T\d{6}\.\d{9}Z\.(prom|json)(\.gz)?$`)
 
-// lastWrite bounds how long the end of the process waits for the disk.
-const lastWrite = 500 * time.Millisecond
-
-// A dumper writes every snapshot into a file of its own, for a look at what the exporter saw. It
-// never delays a cycle: what comes while the disk is busy is left out.
+// A dumper writes each page into a file of its own. It never delays a cycle: a page that comes while the disk is busy is
+// left out.
 type dumper struct {
 	config.Dump
 	log     *slog.Logger
@@ -44,7 +40,7 @@ type dumper struct {
 
 type dump struct {
 	at   time.Time
-	text []byte
+	page *exposition.Page
 }
 
 // newDumper returns nil where the configuration has no dumps; a nil dumper writes none.
@@ -55,20 +51,15 @@ func newDumper(c config.Dump, log *slog.Logger) *dumper {
 	return &dumper{Dump: c, log: log, next: make(chan dump, 1)}
 }
 
-// take notes a snapshot, which is valid during the call only.
-func (d *dumper) take(s *gpu.Snapshot) {
+// record hands over the page of a cycle.
+func (d *dumper) record(at time.Time, page *exposition.Page) {
 	if d == nil {
 		return
 	}
-	text, err := json.MarshalIndent(dumped(s), "", " ")
-	if err != nil {
-		d.log.Error("A snapshot cannot be dumped", "error", err)
-		return
-	}
 	select {
-	case d.next <- dump{s.Time, append(text, '\n')}:
+	case d.next <- dump{at, page}:
 	default:
-		d.log.Debug("A snapshot is not dumped: the one before is still being written")
+		d.log.Debug("A page is not dumped: the one before is still being written")
 	}
 }
 
@@ -102,9 +93,9 @@ func (d *dumper) serve(ctx context.Context) {
 			}
 			switch {
 			case err != nil && !d.failing:
-				d.log.Warn("Snapshots cannot be dumped", "error", err)
+				d.log.Warn("Pages cannot be dumped", "error", err)
 			case err == nil && d.failing:
-				d.log.Info("Snapshots are dumped again", "folder", d.Directory)
+				d.log.Info("Pages are dumped again", "folder", d.Directory)
 			}
 			d.failing = err != nil
 		}
@@ -115,13 +106,9 @@ func (d *dumper) write(next dump) error {
 	if err := os.MkdirAll(d.Directory, 0o750); err != nil {
 		return err
 	}
-	name, text := next.at.UTC().Format("snapshot-20060102T150405.000000000Z.json"), next.text
+	name, text := next.at.UTC().Format(dumpLayout)+".prom", next.page.Bytes()
 	if d.Compress {
-		var b bytes.Buffer
-		z := gzip.NewWriter(&b)
-		_, _ = z.Write(text) // into memory
-		_ = z.Close()
-		name, text = name+".gz", b.Bytes()
+		name, text = name+".gz", next.page.Gzip()
 	}
 	path := filepath.Join(d.Directory, name)
 	// Exclusive: the folder may be one that every user can write to.
@@ -130,10 +117,7 @@ func (d *dumper) write(next dump) error {
 		return err
 	}
 	_, err = f.Write(text)
-	if closeErr := f.Close(); err == nil {
-		err = closeErr
-	}
-	if err != nil { // half a dump is of no use
+	if err = errors.Join(err, f.Close()); err != nil { // half a dump is of no use
 		_ = os.Remove(path)
 	}
 	return err
@@ -153,7 +137,7 @@ func (d *dumper) prune(now time.Time) error {
 	}
 	oldest := ""
 	if d.Retention > 0 {
-		oldest = now.Add(-d.Retention).UTC().Format("snapshot-20060102T150405.000000000Z")
+		oldest = now.Add(-d.Retention).UTC().Format(dumpLayout)
 	}
 	for i, name := range names {
 		if name >= oldest && len(names)-i <= maxDumps {
@@ -164,116 +148,4 @@ func (d *dumper) prune(now time.Time) error {
 		}
 	}
 	return nil
-}
-
-type dumpedSnapshot struct {
-	Time        time.Time           `json:"time"`
-	Error       string              `json:"error,omitempty"`
-	Source      string              `json:"source,omitempty"`
-	Driver      string              `json:"driver,omitempty"`
-	Library     string              `json:"library,omitempty"`
-	Entities    []dumpedEntity      `json:"entities,omitempty"`
-	Families    []dumpedFamily      `json:"families,omitempty"`
-	Unavailable []dumpedUnavailable `json:"unavailable,omitempty"`
-}
-
-type dumpedEntity struct {
-	Entity       string            `json:"entity"`
-	UUID         string            `json:"uuid,omitempty"`
-	PCIBusID     string            `json:"pciBusID,omitempty"`
-	Model        string            `json:"model,omitempty"`
-	Profile      string            `json:"profile,omitempty"`
-	Error        string            `json:"error,omitempty"`
-	OldestSample *time.Time        `json:"oldestSample,omitempty"`
-	Owner        map[string]string `json:"owner,omitempty"`
-	Values       map[string]any    `json:"values,omitempty"` // by counter
-}
-
-type dumpedFamily struct {
-	Name   string         `json:"name"`
-	Series []dumpedSeries `json:"series"`
-}
-
-type dumpedSeries struct {
-	Entity string            `json:"entity,omitempty"`
-	Labels map[string]string `json:"labels,omitempty"` // beyond the entity's
-	Value  any               `json:"value"`
-}
-
-type dumpedUnavailable struct {
-	Field  string `json:"field"`
-	Entity string `json:"entity,omitempty"` // empty for all
-	Reason string `json:"reason"`
-}
-
-// dumped copies what a snapshot says.
-func dumped(s *gpu.Snapshot) dumpedSnapshot {
-	out := dumpedSnapshot{Time: s.Time, Error: textOf(s.Health.Err)}
-	t := s.Topology
-	if t == nil {
-		return out
-	}
-	out.Source, out.Driver, out.Library = t.Source, t.Driver, t.Library
-	name := func(row int) string {
-		if row == gpu.AllRows {
-			return ""
-		}
-		return t.Devices[row].Entity.String()
-	}
-	for row := range t.Devices {
-		d, h := &t.Devices[row], &s.Health.Entities[row]
-		e := dumpedEntity{
-			Entity: name(row), UUID: d.UUID, PCIBusID: d.PCIBusID, Model: d.Model, Profile: d.Profile,
-			Error: textOf(h.Err), Owner: mapOf(s.Owners.Of(row)), Values: map[string]any{},
-		}
-		if h.OldestSample != 0 {
-			at := time.Unix(0, h.OldestSample).UTC()
-			e.OldestSample = &at
-		}
-		for i := range s.Columns {
-			if v := s.Columns[i].Values[row]; !v.IsAbsent() {
-				e.Values[s.Columns[i].Counter.Name] = plain(v)
-			}
-		}
-		out.Entities = append(out.Entities, e)
-	}
-	for i := range s.Families {
-		f := dumpedFamily{Name: s.Families[i].Name, Series: []dumpedSeries{}}
-		for _, x := range s.Families[i].Series {
-			f.Series = append(f.Series, dumpedSeries{Entity: name(x.Row), Labels: mapOf(x.Labels, x.Owner), Value: plain(x.Value)})
-		}
-		out.Families = append(out.Families, f)
-	}
-	for _, u := range s.Health.Unavailable {
-		out.Unavailable = append(out.Unavailable, dumpedUnavailable{u.Field, name(u.Row), u.Reason})
-	}
-	return out
-}
-
-func textOf(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
-}
-
-func mapOf(lists ...[]gpu.Label) map[string]string {
-	m := map[string]string{}
-	for _, list := range lists {
-		for _, l := range list {
-			m[l.Name] = l.Value
-		}
-	}
-	return m
-}
-
-// plain returns a value as JSON can hold it: what is no number there is a text.
-func plain(v gpu.Value) any {
-	if n, ok := v.Int64(); ok {
-		return n
-	}
-	if n, ok := v.Number(); ok && !math.IsNaN(n) && !math.IsInf(n, 0) {
-		return n
-	}
-	return fmt.Sprint(v)
 }

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"sync"
+	"syscall"
 )
 
 // maxFileBytes bounds a file of settings.
@@ -22,46 +22,60 @@ func isRetryable(err error) bool {
 	return errors.As(err, &r)
 }
 
-// A reader reads a file of settings: ReadFile, or one of NewReader.
-type reader = func(path string) ([]byte, error)
-
-// ReadFile is os.ReadFile for files of settings, of 4 MiB at most.
+// ReadFile is os.ReadFile for regular files of settings, of 4 MiB at most. It does not wait for the writer of a pipe.
 func ReadFile(path string) ([]byte, error) {
-	file, err := os.Open(path)
+	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, retryable{err}
 	}
 	defer file.Close()
-	content, err := io.ReadAll(io.LimitReader(file, maxFileBytes+1))
+	info, err := file.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s: not a regular file", path)
+	}
 	if err != nil {
 		return nil, retryable{err}
 	}
-	if len(content) > maxFileBytes {
-		return nil, retryable{fmt.Errorf("%s: more than %d bytes", path, maxFileBytes)}
+	return readAll(file)
+}
+
+func readAll(file *os.File) ([]byte, error) {
+	content, err := io.ReadAll(io.LimitReader(file, maxFileBytes+1))
+	if err == nil && len(content) > maxFileBytes {
+		err = fmt.Errorf("%s: more than %d bytes", file.Name(), maxFileBytes)
+	}
+	if err != nil {
+		return nil, retryable{err}
 	}
 	return content, nil
 }
 
-// NewReader returns a ReadFile that reads a pipe once and then says what that had: the settings may
-// come from a process (-f <(make-counters)) that writes them once.
-func NewReader() func(path string) ([]byte, error) {
-	var mu sync.Mutex
-	pipes := map[string][]byte{}
-	return func(path string) ([]byte, error) {
-		info, err := os.Stat(path)
-		isPipe := err == nil && info.Mode()&os.ModeNamedPipe != 0
-		mu.Lock()
-		content, known := pipes[path]
-		mu.Unlock()
-		if isPipe && known {
-			return content, nil
-		}
-		content, err = ReadFile(path)
-		if isPipe && err == nil {
-			mu.Lock()
-			defer mu.Unlock()
-			pipes[path] = content
-		}
-		return content, err
+// A Reader reads files of settings, and pipes: a process may write the settings (-f <(make-counters)). It does so once, so
+// that a pipe is read once and keeps its content.
+type Reader struct {
+	pipes   map[string][]byte
+	started bool // no further pipe is read: a reload must not wait for a writer
+}
+
+// ReadFile is ReadFile for files and pipes. One goroutine at a time may call it.
+func (r *Reader) ReadFile(path string) ([]byte, error) {
+	if content, known := r.pipes[path]; known {
+		return content, nil
 	}
+	if info, err := os.Stat(path); r.started || err != nil || info.Mode()&os.ModeNamedPipe == 0 {
+		return ReadFile(path)
+	}
+	pipe, err := os.Open(path)
+	if err != nil {
+		return nil, retryable{err}
+	}
+	defer pipe.Close()
+	content, err := readAll(pipe)
+	if err == nil {
+		if r.pipes == nil {
+			r.pipes = map[string][]byte{}
+		}
+		r.pipes[path] = content
+	}
+	return content, err
 }

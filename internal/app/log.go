@@ -1,8 +1,11 @@
 package app
 
 import (
+	"bytes"
 	"io"
 	"log/slog"
+	"sync"
+	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
 )
@@ -16,4 +19,46 @@ func newLogger(c config.Log, w io.Writer) *slog.Logger {
 		return slog.New(slog.NewJSONHandler(w, options))
 	}
 	return slog.New(slog.NewTextHandler(w, options))
+}
+
+// lastLines bounds how long the end of a start that failed waits for standard error.
+const lastLines = time.Second
+
+// A startLog keeps the lines of the start until the exporter serves: a standard error that nobody drains must not prevent
+// that.
+type startLog struct {
+	mu      sync.Mutex
+	w       io.Writer
+	kept    bytes.Buffer
+	serving bool
+}
+
+func (l *startLog) Write(line []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.serving {
+		return l.kept.Write(line)
+	}
+	return l.w.Write(line)
+}
+
+// release writes the lines that were kept. From then on each line is written at once.
+func (l *startLog) release() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.serving = true
+	_, _ = l.kept.WriteTo(l.w) // a log that cannot be written has no other place
+}
+
+// end is release for a process that is about to end.
+func (l *startLog) end() {
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		l.release()
+	}()
+	select {
+	case <-over:
+	case <-time.After(lastLines):
+	}
 }

@@ -98,7 +98,7 @@ const (
 // has no data; the page is there all the same, unless the configuration cannot be used.
 func Page(ctx context.Context, cfg *config.Config) ([]byte, error) {
 	log := slog.New(slog.DiscardHandler)
-	plan, _, err := loadPlan(ctx, cfg, ReadFile, log)
+	plan, _, err := loadPlan(ctx, cfg, new(Reader).ReadFile, log)
 	if err != nil {
 		return nil, err
 	}

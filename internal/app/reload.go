@@ -2,20 +2,12 @@ package app
 
 import (
 	"context"
-	"crypto/sha256"
-	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
-	"maps"
-	"path/filepath"
 	"reflect"
-	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/fsnotify/fsnotify"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/collector"
@@ -30,10 +22,9 @@ const (
 	maxReloadPause = 30 * time.Second
 )
 
-// A reloader reads the configuration again on request: SIGHUP, POST /-/reload and the file watch all
-// come through here, one at a time. A
-// failure at any step changes nothing and shows in the reload series. Unless it
-// proves the configuration bad, it is tried again until it is in force.
+// A reloader reads the configuration again for SIGHUP, POST /-/reload and the file watch, one request at a time. A failure
+// changes nothing and shows in the reload series. Unless it proves the configuration bad, it is tried again until it
+// succeeds.
 type reloader struct {
 	apply    func(context.Context) (hash uint64, err error)
 	last     uint64 // hash of the configuration in force
@@ -100,7 +91,7 @@ func (r *reloader) reloading() bool { return r.busy.Load() }
 
 // run serves requests until ctx is done. Every value on hangup is one.
 func (r *reloader) run(ctx context.Context, hangup <-chan struct{}) {
-	var again request // what failed and is tried again, if pause is above 0
+	var failed string // why the reload was requested that is tried again after pause; of no use without one
 	pause := time.Duration(0)
 	for {
 		req := request{why: "SIGHUP", reply: make(chan error, 1)}
@@ -116,15 +107,13 @@ func (r *reloader) run(ctx context.Context, hangup <-chan struct{}) {
 		case <-hangup:
 			pause = 0
 		case <-retry:
-			req = again
+			req.why = failed
 		}
 		r.busy.Store(true)
 		hash, err := r.apply(ctx)
 		r.busy.Store(false)
 		r.note(req.why, hash, err, pause > 0)
-		if pause = next(pause, err); pause > 0 {
-			again = request{why: req.why, reply: make(chan error, 1)}
-		}
+		failed, pause = req.why, next(pause, err)
 		req.reply <- err
 	}
 }
@@ -138,11 +127,11 @@ func next(pause time.Duration, err error) time.Duration {
 }
 
 // note says in the log and as series how an attempt went. Repeated failures are not logged.
-func (r *reloader) note(why string, hash uint64, err error, again bool) {
+func (r *reloader) note(why string, hash uint64, err error, repeated bool) {
 	switch {
 	case err != nil:
 		r.successful.Set(0)
-		if isRetryable(err) && !again {
+		if isRetryable(err) && !repeated {
 			r.log.Error("Reload failed; everything goes on as before, and it is tried again", "why", why, "error", err)
 		} else if !isRetryable(err) {
 			r.log.Error("Reload refused; everything goes on as before", "why", why, "error", err)
@@ -156,21 +145,10 @@ func (r *reloader) note(why string, hash uint64, err error, again bool) {
 	}
 }
 
-// debounce is how long a file must be left alone before it is read again: an editor writes in pieces,
-// and a ConfigMap is swapped by several renames.
-const debounce = 500 * time.Millisecond
-
-// maxDebounce is how long that wait is at most: a neighbor of the file may never be left alone.
-const maxDebounce = 2 * time.Second
-
-// recheck is how often the files are looked at even if nothing was notified: a file mounted by
-// subPath or from the network causes no notification.
-const recheck = 30 * time.Second
-
-// A change is what a reload does, over what lives as long as the process.
+// A change applies the configuration to the objects that live as long as the process.
 type change struct {
 	process Process
-	read    reader
+	read    func(string) ([]byte, error)
 	watch   *fileWatch
 	sources *sources
 	derived *derivers
@@ -183,166 +161,38 @@ type change struct {
 	plan   *gpu.Plan
 }
 
-// apply reads the configuration again and swaps the session, unless nothing differs. The arguments
-// and the environment of a process do not change: what differs is in the files that they name, and
-// takes effect whole. It returns the hash of the configuration that is then in force.
+// apply reads the configuration again, swaps the session unless nothing differs, and puts the web configuration in
+// force last: a reload that fails anywhere changes nothing. Arguments and environment of a process do not change, the
+// files that they name do. It returns the hash of the configuration in force.
 func (c *change) apply(ctx context.Context) (uint64, error) {
 	cfg, err := config.Parse(c.process.Args, c.process.Env, c.read)
 	if err != nil {
 		return 0, err
 	}
-	c.watch.follow(append(watched(cfg), c.server.WebFiles()...)) // also if it is refused: a file that is missing may yet come
-	if err := c.server.ReloadWebConfig(); err != nil {
+	applyWeb, err := c.server.LoadWebConfig()
+	c.watch.follow(append(watched(cfg), c.server.WebFiles()...)) // also after an error: a missing file may yet come
+	if err != nil {
 		return 0, err
 	}
 	plan, hash, err := loadPlan(ctx, cfg, c.read, c.log)
 	if err != nil {
 		return 0, err
 	}
-	if c.isInForce(cfg, plan) {
-		return hash, nil
+	if !c.isInForce(cfg, plan) {
+		source, err := c.sources.backend(ctx, cfg, plan)
+		if err != nil {
+			return 0, err
+		}
+		if err := c.loop.Reload(ctx, c.derived.change(plan, source)); err != nil {
+			return 0, retryable{err} // of the driver: the settings are good
+		}
+		c.config, c.plan = cfg, plan
 	}
-	source, err := c.sources.backend(ctx, cfg, plan)
-	if err != nil {
-		return 0, err
-	}
-	if err := c.loop.Reload(ctx, c.derived.change(plan, source)); err != nil {
-		return 0, retryable{err} // of the driver: the settings are good
-	}
-	c.config, c.plan = cfg, plan
-	return hash, nil
+	return hash, applyWeb()
 }
 
-// isInForce reports whether a configuration and its plan are those in force. A simulated node may
-// read a file of its own besides, and give way to hardware that has come.
+// isInForce reports whether a configuration and its plan are those in force. A scenario is a file that neither of them
+// holds.
 func (c *change) isInForce(cfg *config.Config, plan *gpu.Plan) bool {
-	return cfg.Source.Sim.Scenario == "" && !cfg.Source.Sim.Fallback && reflect.DeepEqual(cfg, c.config) && reflect.DeepEqual(plan, c.plan)
-}
-
-// A fileWatch calls back when the content of one of its files differs. It watches the folders, not
-// the files: a ConfigMap's file is a link to a link, and what changes is the folder in between.
-type fileWatch struct {
-	read reader
-	log  *slog.Logger
-
-	mu   sync.Mutex
-	sums map[string][sha256.Size]byte // of the files, as they were last looked at
-
-	logged map[string]bool // folders that cannot be watched; run's own
-}
-
-func newFileWatch(read reader, log *slog.Logger) *fileWatch {
-	return &fileWatch{read: read, log: log, logged: map[string]bool{}}
-}
-
-// follow makes files the ones that are watched, as the configuration that was just read names them.
-// What is to be read from those that are new must be read afterwards, so that no change of them is
-// missed.
-func (w *fileWatch) follow(files []string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	sums := make(map[string][sha256.Size]byte, len(files))
-	for _, f := range files {
-		sum, known := w.sums[f]
-		if !known {
-			sum = w.sumOf(f)
-		}
-		sums[f] = sum
-	}
-	w.sums = sums
-}
-
-// run calls changed when the content of a file differs, until ctx is done.
-func (w *fileWatch) run(ctx context.Context, changed func()) {
-	var events chan fsnotify.Event
-	var failures chan error
-	watcher, err := fsnotify.NewWatcher()
-	if err != nil {
-		w.log.Warn("Files cannot be watched (inotify): they are checked for changes at an interval", "every", recheck, "error", err)
-	} else {
-		defer watcher.Close()
-		events, failures = watcher.Events, watcher.Errors
-		w.watchFolders(watcher)
-	}
-	quiet := time.NewTimer(recheck)
-	defer quiet.Stop()
-	var first time.Time // of the events since the files were last looked at
-	soon := func() {
-		if first.IsZero() {
-			first = time.Now()
-		}
-		quiet.Reset(max(0, min(debounce, maxDebounce-time.Since(first))))
-	}
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-events:
-			soon()
-		case err := <-failures:
-			w.log.Warn("The file watch missed something; looking at the files", "error", err)
-			soon()
-		case <-quiet.C:
-			first = time.Time{}
-			if w.differ() {
-				changed()
-			}
-			if watcher != nil {
-				w.watchFolders(watcher)
-			}
-			quiet.Reset(recheck)
-		}
-	}
-}
-
-// watchFolders watches every folder on the way to a file's content, beside those that are watched
-// already.
-func (w *fileWatch) watchFolders(watcher *fsnotify.Watcher) {
-	w.mu.Lock()
-	files := slices.Collect(maps.Keys(w.sums))
-	w.mu.Unlock()
-	watched := watcher.WatchList()
-	for _, f := range files {
-		dirs := []string{filepath.Dir(f)}
-		if real, err := filepath.EvalSymlinks(f); err == nil {
-			dirs = append(dirs, filepath.Dir(real))
-		}
-		for _, dir := range dirs {
-			if slices.Contains(watched, dir) {
-				continue
-			}
-			watched = append(watched, dir)
-			if err := watcher.Add(dir); err != nil && !w.logged[dir] {
-				w.logged[dir] = true
-				level := slog.LevelWarn
-				if errors.Is(err, fs.ErrNotExist) { // as without a counters file, or while a volume is exchanged
-					level = slog.LevelInfo
-				}
-				w.log.Log(context.Background(), level, "A folder cannot be watched (inotify): its files are checked for changes at an interval", "folder", dir, "every", recheck, "error", err)
-			}
-		}
-	}
-}
-
-// differ reports whether the content of a file is another than when it was last looked at.
-func (w *fileWatch) differ() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	differ := false
-	for f, before := range w.sums {
-		now := w.sumOf(f)
-		differ = differ || now != before
-		w.sums[f] = now
-	}
-	return differ
-}
-
-// sumOf is a fingerprint of a file's content. A file that cannot be read has one of its own, so
-// that its coming and going are changes.
-func (w *fileWatch) sumOf(file string) [sha256.Size]byte {
-	content, err := w.read(file)
-	if err != nil {
-		content = []byte("unreadable: " + err.Error())
-	}
-	return sha256.Sum256(content)
+	return cfg.Source.Sim.Scenario == "" && reflect.DeepEqual(cfg, c.config) && reflect.DeepEqual(plan, c.plan)
 }

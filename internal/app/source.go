@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"strings"
@@ -18,17 +19,35 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/nvml"
 )
 
-// A hardware is which libraries a configuration reads.
+// A hardware is the libraries that the flags name.
 type hardware struct {
 	dcgm     collector.Source // nil: NVML alone
 	nvml     collector.Source
 	address  gpu.EngineAddress
 	named    bool // DCGM is configured, so that a missing library is a fault
-	fallback bool // NVML serves where DCGM is not there
+	fallback bool // NVML serves while DCGM is not there
 }
 
-// openSource opens DCGM, or where that is not there and may be absent NVML, again at every attempt,
-// so that a driver or an engine that arrives late is found.
+func newHardware(c config.Source, log *slog.Logger) (*hardware, error) {
+	h := &hardware{nvml: collector.SourceOf(nvml.New(nvml.Options{Log: log}).Open)}
+	if c.Kind == config.SourceNVML {
+		return h, nil
+	}
+	options := dcgm.Options{Remote: c.Remote, Log: log}
+	if c.DCGMLog {
+		options.EngineLog = c.DCGMLogLevel
+	}
+	if err := options.Check(); err != nil {
+		return nil, fmt.Errorf("--dcgm-log-level: %w", err)
+	}
+	h.dcgm, h.address = collector.SourceOf(dcgm.New(options).Open), c.Remote
+	h.named = c.Kind == config.SourceDCGM || !h.address.IsEmbedded()
+	h.fallback = mayFallBack(c)
+	return h, nil
+}
+
+// openSource opens DCGM, else NVML where it may serve instead. Each attempt tries both, so that a driver or an engine that
+// arrives late is found.
 func (s *sources) openSource(ctx context.Context, h *hardware, plan *gpu.Plan) (collector.Session, error) {
 	if h.dcgm == nil {
 		return s.openNVML(ctx, h, plan)
@@ -97,8 +116,8 @@ func (s *sources) openNVML(ctx context.Context, h *hardware, plan *gpu.Plan) (co
 	return session, nil
 }
 
-// isAbsent reports whether NVML may serve instead of a DCGM that does not open: what it says of
-// itself, such as a version that does not fit, is to be seen.
+// isAbsent reports whether NVML may serve instead of a DCGM that does not open. An error of DCGM itself, such as a version
+// that does not fit, must be seen.
 func isAbsent(err error) bool {
 	return errors.Is(err, gpu.ErrUnavailable) || errors.Is(err, gpu.ErrLost) || errors.Is(err, gpu.ErrTimeout)
 }
@@ -123,8 +142,7 @@ func (h *hardware) reaches(ctx context.Context) bool {
 // ready.
 const engineGrace = time.Minute
 
-// An engineState is since when a configured host engine, or NVML in its place, does not open. An
-// engine that is not there is more than a node without a driver.
+// An engineState knows since when neither a configured host engine nor NVML in its place opens.
 type engineState struct {
 	mu     sync.Mutex
 	missed time.Time // zero while it is there
@@ -160,23 +178,13 @@ func (e *engineState) reachable() bool {
 	return e.missed.IsZero() || time.Since(e.missed) < engineGrace
 }
 
-// reset forgets the engine of an earlier configuration.
-func (e *engineState) reset() { _ = e.end(nil) }
-
 // mayFallBack reports whether NVML may serve in place of the engine of a configuration: it sees the
 // GPUs of this machine alone.
 func mayFallBack(c config.Source) bool {
 	if c.Kind != config.SourceAuto {
 		return false
 	}
-	switch c.Fallback {
-	case config.FallbackNVML:
-		return true
-	case config.FallbackNone:
-		return false
-	default:
-		return isThisMachine(c.Remote)
-	}
+	return c.Fallback == config.FallbackNVML || c.Fallback == config.FallbackAuto && isThisMachine(c.Remote)
 }
 
 // isThisMachine reports whether the address of a host engine is one of this machine.

@@ -236,7 +236,7 @@ func TestAdviceAboutAnEngine(t *testing.T) {
 	}
 	advice("nothing listens", 1)
 	advice("again", 1)
-	s.engine.reset()
+	_ = s.engine.end(nil)
 	l, err := net.Listen("unix", socket)
 	if err != nil {
 		t.Fatal(err)

@@ -18,9 +18,9 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/config"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gauge"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/jobmapper"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/process"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/source/dcgm"
-	"github.com/gpu-telemetry/dcgm-exporter/internal/source/nvml"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/runtimemapper"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/source/sim"
 )
 
@@ -32,99 +32,103 @@ type Backend struct {
 	PodOf accounting.PodOf
 }
 
-// sources makes the sources that configurations name. libdcgm and NVML are one per process, and so
-// are their sources: a reload uses them again.
+// sources makes the source that the flags name, and its attributors. Both live as long as the process: a reload changes
+// what is read and how often, and the scenario of a simulation.
 type sources struct {
 	start    time.Time // of the process
 	registry prometheus.Registerer
 	log      *slog.Logger
-	hosts    hosts
-
-	kubernetes kubernetes
 
 	fallback *fallback
 	// noLibrary says that DCGM is requested and its library is not there.
 	noLibrary *gauge.State
 	engine    engineState
 
-	simulated *sim.Source // the latest choice, nil where that is another
+	hardware  *hardware   // nil before the first choice, and for a simulation
+	simulated *sim.Source // nil for hardware
 
-	dcgm        *dcgm.Source
-	dcgmOptions dcgm.Options
-	nvml        *nvml.Source
-	nvmlWorked  atomic.Bool       // once
-	dcgmWorked  atomic.Bool       // once
-	replaced    chan struct{}     // a library in use, on disk or by another driver
-	pods        *process.Resolver // of this machine's processes
+	nvmlWorked atomic.Bool       // once
+	dcgmWorked atomic.Bool       // once
+	replaced   chan struct{}     // a library in use, on disk or by another driver
+	pods       *process.Resolver // of this machine's processes
+
+	kubernetes kubernetes
+	jobs       *jobmapper.Mapper
+	containers *runtimemapper.Mapper
 }
 
 // libraryRemedy is what to do where DCGM is requested and libdcgm is missing.
 const libraryRemedy = "install datacenter-gpu-manager-4-core; in a container use the image whose tag ends in -dcgm"
 
-func newNoLibrary(reg prometheus.Registerer) *gauge.State {
-	s := gauge.NewState("dcgm_exporter_library_missing",
-		"1 while DCGM is configured and its library cannot be loaded, with what to do; absent otherwise.", "library", "remedy")
-	reg.MustRegister(s)
+func newSources(start time.Time, registry prometheus.Registerer, log *slog.Logger) *sources {
+	s := &sources{
+		start: start, registry: registry, log: log,
+		fallback: newFallback(registry, log),
+		noLibrary: gauge.NewState("dcgm_exporter_library_missing",
+			"1 while DCGM is configured and its library cannot be loaded, with what to do; absent otherwise.", "library", "remedy"),
+		replaced:   make(chan struct{}, 1),
+		pods:       process.NewResolver(os.DirFS("/proc")),
+		kubernetes: kubernetes{registry: registry, watches: newAPIWatches(registry, log)},
+	}
+	registry.MustRegister(s.noLibrary)
 	return s
 }
 
-func newSources(start time.Time, registry prometheus.Registerer, log *slog.Logger) *sources {
-	noLibrary := newNoLibrary(registry)
-	return &sources{start: start, registry: registry, noLibrary: noLibrary, log: log, nvml: nvml.New(nvml.Options{Log: log}), replaced: make(chan struct{}, 1), pods: process.NewResolver(os.DirFS("/proc")),
-		kubernetes: kubernetes{registry: registry, log: log}, fallback: newFallback(registry, log)}
+// backend returns the source that the flags name, and the attributors of its entities.
+func (s *sources) backend(ctx context.Context, cfg *config.Config, plan *gpu.Plan) (Backend, error) {
+	backend, err := s.source(ctx, cfg, plan)
+	if err != nil {
+		return Backend{}, err
+	}
+	if cfg.Kubernetes.Enabled { // the kubelet is queried, also for a simulated node
+		backend.Attributors = []collector.Attributor{s.kubernetes.attributor(ctx, cfg)}
+		backend.PodOf = s.kubernetes.podOf(backend.PodOf)
+	}
+	if cfg.HPC.Dir != "" {
+		if s.jobs == nil {
+			s.jobs = jobmapper.New(jobmapper.Options{Dir: cfg.HPC.Dir, Metrics: jobmapper.NewMetrics(s.registry), Log: s.log})
+		}
+		backend.Attributors = append(backend.Attributors, s.jobs)
+	}
+	if cfg.Containers.Enabled && !cfg.Kubernetes.Enabled {
+		if s.containers == nil {
+			s.containers = runtimemapper.New(runtimemapper.Options{
+				Socket: cfg.Containers.Socket, LabelAllowed: expressions(cfg.Containers.LabelAllowed),
+				Metrics: runtimemapper.NewMetrics(s.registry), Log: s.log,
+			})
+		}
+		backend.Attributors = append(backend.Attributors, s.containers)
+	}
+	return backend, nil
 }
 
-// source returns the source that the configuration names.
+// source returns the source without the attributors of Kubernetes, jobs and containers.
 func (s *sources) source(ctx context.Context, cfg *config.Config, plan *gpu.Plan) (Backend, error) {
-	s.simulated = nil
-	s.noLibrary.Set()
-	if !mayFallBack(cfg.Source) {
-		s.fallback.set(nil, nil)
-	}
-	if cfg.Source.Kind == config.SourceSim {
+	if s.simulated != nil || cfg.Source.Kind == config.SourceSim {
 		return s.ofSim(cfg)
 	}
-	h := &hardware{nvml: collector.SourceOf(s.nvml.Open)}
-	if cfg.Source.Kind != config.SourceNVML {
-		if err := s.addDCGM(cfg, h); err != nil {
-			return Backend{}, err
-		}
-	}
-	if h.address.IsEmbedded() {
-		s.engine.reset()
-	}
 	open := func(ctx context.Context, plan *gpu.Plan) (collector.Session, error) {
-		return s.openSource(ctx, h, plan)
+		return s.openSource(ctx, s.hardware, plan)
 	}
-	if h.named || h.dcgm == nil || !cfg.Source.Sim.Fallback {
-		return Backend{Source: collector.SourceOf(open), PodOf: s.pods.PodOf}, nil
+	backend := Backend{Source: collector.SourceOf(open), PodOf: s.pods.PodOf}
+	if s.hardware != nil {
+		return backend, nil
+	}
+	var err error
+	if s.hardware, err = newHardware(cfg.Source, s.log); err != nil {
+		return Backend{}, err
+	}
+	if s.hardware.named || s.hardware.dcgm == nil || !cfg.Source.Sim.Fallback {
+		return backend, nil
 	}
 	session, err := open(ctx, plan)
 	if err == nil {
 		err = session.Close()
 	}
-	if errors.Is(err, gpu.ErrUnavailable) { // what else is wrong with it, the loop reports
+	if errors.Is(err, gpu.ErrUnavailable) { // the loop reports any other fault
 		return s.ofSim(cfg)
 	}
-	return Backend{Source: collector.SourceOf(open), PodOf: s.pods.PodOf}, nil
-}
-
-// addDCGM makes the hardware that of DCGM, as configured.
-func (s *sources) addDCGM(cfg *config.Config, h *hardware) error {
-	options := dcgm.Options{Remote: cfg.Source.Remote, Log: s.log}
-	if cfg.Source.DCGMLog {
-		options.EngineLog = cfg.Source.DCGMLogLevel
-	}
-	if err := options.Check(); err != nil {
-		return fmt.Errorf("--dcgm-log-level: %w", err)
-	}
-	if s.dcgm == nil || s.dcgmOptions != options {
-		s.dcgm, s.dcgmOptions = dcgm.New(options), options
-	}
-	h.dcgm, h.address = collector.SourceOf(s.dcgm.Open), cfg.Source.Remote
-	h.named = cfg.Source.Kind == config.SourceDCGM || !h.address.IsEmbedded()
-	h.fallback = mayFallBack(cfg.Source)
-	return nil
+	return backend, nil
 }
 
 func (s *sources) ofSim(cfg *config.Config) (Backend, error) {

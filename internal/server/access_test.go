@@ -8,7 +8,6 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
-	"errors"
 	"fmt"
 	"io"
 	"math/big"
@@ -19,6 +18,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -48,51 +48,6 @@ func users(t *testing.T) string {
 	return fmt.Sprintf("basic_auth_users:\n  scraper: %q\n", hash)
 }
 
-// What shows or changes the process is refused at construction where nothing protects it.
-func TestProtectedEndpointsNeedProtection(t *testing.T) {
-	dir := t.TempDir()
-	open := write(t, filepath.Join(dir, "open.yml"), "http_server_config:\n  http2: false\n")
-	passwords := write(t, filepath.Join(dir, "passwords.yml"), users(t))
-	broken := write(t, filepath.Join(dir, "broken.yml"), "no_such_key: 1\n")
-	orders := func(o server.Options) server.Options {
-		o.Lifecycle = true
-		return ordered(o, new(recorder))
-	}
-	tests := []struct {
-		name string
-		opts server.Options
-		want []string // parts of the error; none for no error
-		is   error
-	}{
-		{name: "nothing protected", opts: server.Options{Address: ":9400"}},
-		{name: "everywhere", opts: server.Options{Address: ":9400", Pprof: true}, want: []string{"--enable-pprof", "--web-config-file", "--address"}, is: server.ErrOpen},
-		{name: "one address", opts: orders(server.Options{Address: "10.0.0.1:9400"}), want: []string{"--web-enable-lifecycle", "--web-config-file"}, is: server.ErrOpen},
-		{name: "no users", opts: server.Options{Address: ":9400", Pprof: true, ConfigFile: open}, want: []string{"--enable-pprof"}, is: server.ErrOpen},
-		{name: "systemd", opts: server.Options{Address: "127.0.0.1:9400", SystemdSocket: true, Pprof: true}, want: []string{"--enable-pprof"}, is: server.ErrOpen},
-		{name: "passwords", opts: orders(server.Options{Address: ":9400", Pprof: true, ConfigFile: passwords})},
-		{name: "loopback", opts: server.Options{Address: "127.0.0.1:9400", Pprof: true}},
-		{name: "loopback by name", opts: server.Options{Address: "localhost:9400", Pprof: true}},
-		{name: "loopback of version 6", opts: server.Options{Address: "[::1]:9400", Pprof: true}},
-		{name: "broken file", opts: server.Options{Address: "127.0.0.1:9400", ConfigFile: broken}, want: []string{"--web-config-file", broken, "no_such_key"}},
-		{name: "no file", opts: server.Options{Address: ":9400", ConfigFile: filepath.Join(dir, "absent.yml")}, want: []string{"absent.yml"}, is: os.ErrNotExist},
-		{name: "no reload", opts: server.Options{Address: "127.0.0.1:9400", Lifecycle: true}, want: []string{"Reload"}},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			tt.opts.Current = serving(nil).Current
-			_, err := server.New(tt.opts)
-			if (err != nil) != (len(tt.want) > 0) || tt.is != nil && !errors.Is(err, tt.is) {
-				t.Fatalf("New = %v, want %q (%v)", err, tt.want, tt.is)
-			}
-			for _, part := range tt.want {
-				if !strings.Contains(err.Error(), part) {
-					t.Errorf("New = %v, want %q in it", err, part)
-				}
-			}
-		})
-	}
-}
-
 // get requests a path with a client, and a password if there is one.
 func get(t *testing.T, client *http.Client, url, password string) *http.Response {
 	t.Helper()
@@ -114,6 +69,15 @@ func get(t *testing.T, client *http.Client, url, password string) *http.Response
 	return res
 }
 
+// reload puts the web configuration in force that the file has now.
+func reload(s *server.Server) error {
+	apply, err := s.LoadWebConfig()
+	if err != nil {
+		return err
+	}
+	return apply()
+}
+
 const certificates = "tls_server_config:\n  cert_file: cert.pem\n  key_file: key.pem\n"
 
 // Each request is judged by itself: a connection from before certificates were demanded has none.
@@ -132,7 +96,7 @@ func TestAnOldConnectionHasNoCertificate(t *testing.T) {
 		t.Fatalf("status %d without a password, want 401", res.StatusCode)
 	}
 	write(t, file, certificates+"  client_ca_file: cert.pem\n  client_auth_type: RequireAndVerifyClientCert\n")
-	if err := s.ReloadWebConfig(); err != nil {
+	if err := reload(s); err != nil {
 		t.Fatal(err)
 	}
 	if res := get(t, client, "https://"+address+protected, "secret"); res.StatusCode != 403 {
@@ -160,28 +124,35 @@ func TestAWebConfigThatBreaksChangesNothing(t *testing.T) {
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, DisableKeepAlives: true}}
 	check := func(when string) {
 		t.Helper()
-		for password, want := range map[string]int{"secret": 200, "other": 401} {
+		for password, want := range map[string]int{"secret": 200, "other": 401, "": 401} {
 			if res := get(t, client, "https://"+address+"/metrics", password); res.StatusCode != want {
 				t.Errorf("%s: status %d with the password %q, want %d", when, res.StatusCode, password, want)
 			}
 		}
 	}
+	check("at the start")
 	for when, change := range map[string]func(){
-		"unknown key":    func() { write(t, file, "no_such_key: 1\n") },
-		"no file":        func() { _ = os.Remove(file) },
-		"no certificate": func() { write(t, file, config); _ = os.Remove(filepath.Join(dir, "cert.pem")) },
+		"unknown key": func() { _ = os.Remove(file); write(t, file, "no_such_key: 1\n") },
+		"no file":     func() { _ = os.Remove(file) },
+		"a pipe": func() {
+			_ = os.Remove(file)
+			if err := syscall.Mkfifo(file, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"no certificate": func() { _ = os.Remove(file); write(t, file, config); _ = os.Remove(filepath.Join(dir, "cert.pem")) },
 	} {
 		certificate(t, t.TempDir()) // another one, which nothing reads
 		change()
-		if err := s.ReloadWebConfig(); err == nil || !strings.Contains(err.Error(), "--web-config-file "+file) {
-			t.Errorf("%s: ReloadWebConfig = %v, want an error that names the file", when, err)
+		if err := reload(s); err == nil || !strings.Contains(err.Error(), "--web-config-file "+file) {
+			t.Errorf("%s: LoadWebConfig = %v, want an error that names the file", when, err)
 		}
 		check(when)
 		if when == "no certificate" {
 			roots = certificate(t, dir)
 			client.Transport = &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, DisableKeepAlives: true}
 			write(t, file, config)
-			if err := s.ReloadWebConfig(); err != nil {
+			if err := reload(s); err != nil {
 				t.Errorf("whole again: %v", err)
 			}
 			check("a renewed certificate")
@@ -203,32 +174,6 @@ func TestProfilesAreNotForOtherSites(t *testing.T) {
 	for site, want := range map[string]int{"cross-site": 403, "same-origin": 200, "none": 200} {
 		if res := do(t, h, "GET", "/debug/pprof/cmdline", "Sec-Fetch-Site", site); res.StatusCode != want {
 			t.Errorf("Sec-Fetch-Site %s: status %d, want %d", site, res.StatusCode, want)
-		}
-	}
-}
-
-func TestTLSAndPassword(t *testing.T) {
-	dir := t.TempDir()
-	roots := certificate(t, dir)
-	config := "tls_server_config:\n  cert_file: cert.pem\n  key_file: key.pem\n" + users(t)
-	address := start(t, server.Options{ConfigFile: write(t, filepath.Join(dir, "web.yml"), config)})
-	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}}
-	t.Cleanup(client.CloseIdleConnections)
-	for password, want := range map[string]int{"secret": 200, "other": 401, "": 401} {
-		req, err := http.NewRequestWithContext(t.Context(), "GET", "https://"+address+"/metrics", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if password != "" {
-			req.SetBasicAuth("scraper", password)
-		}
-		res, err := client.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = res.Body.Close()
-		if res.StatusCode != want {
-			t.Errorf("password %q: status %d, want %d", password, res.StatusCode, want)
 		}
 	}
 }

@@ -2,14 +2,20 @@ package server
 
 import (
 	"bytes"
-	"embed"
+	_ "embed" // the files of the page
 	"html/template"
 	"net/http"
 	"time"
 )
 
-//go:embed landing
-var landing embed.FS
+var (
+	//go:embed landing/index.html
+	indexPage string
+	//go:embed landing/style.css
+	style []byte
+	//go:embed landing/page.js
+	script []byte
+)
 
 // contentPolicy lets the page load its own style, script and /metrics, and nothing else.
 const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; " +
@@ -17,33 +23,16 @@ const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; 
 
 // handleLanding serves the page at /, its style and its script. The script reads /metrics once per
 // collection interval.
-func (s *Server) handleLanding(mux *http.ServeMux) error {
-	source, err := landing.ReadFile("landing/index.html")
-	if err != nil {
-		return err
-	}
-	parsed, err := template.New("index").Parse(string(source))
-	if err != nil {
-		return err
-	}
+func (s *Server) handleLanding(mux *http.ServeMux) {
 	var page bytes.Buffer
-	err = parsed.Execute(&page, struct {
+	_ = template.Must(template.New("index").Parse(indexPage)).Execute(&page, struct { // into memory
 		Version          string
 		Interval         time.Duration
 		Lifecycle, Pprof bool
 	}{s.opt.Version, s.opt.Interval, s.opt.Lifecycle, s.opt.Pprof})
-	if err != nil {
-		return err
-	}
 	mux.Handle("GET /{$}", asset("text/html; charset=utf-8", page.Bytes()))
-	for name, kind := range map[string]string{"style.css": "text/css; charset=utf-8", "page.js": "text/javascript; charset=utf-8"} {
-		body, err := landing.ReadFile("landing/" + name)
-		if err != nil {
-			return err
-		}
-		mux.Handle("GET /landing/"+name, asset(kind, body))
-	}
-	return nil
+	mux.Handle("GET /landing/style.css", asset("text/css; charset=utf-8", style))
+	mux.Handle("GET /landing/page.js", asset("text/javascript; charset=utf-8", script))
 }
 
 func asset(kind string, body []byte) http.Handler {
@@ -51,7 +40,6 @@ func asset(kind string, body []byte) http.Handler {
 		h := w.Header()
 		h.Set("Content-Type", kind)
 		h.Set("Content-Security-Policy", contentPolicy)
-		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Referrer-Policy", "no-referrer")
 		h.Set("Cache-Control", "no-cache")
 		_, _ = w.Write(body) // the client may be gone

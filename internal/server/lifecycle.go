@@ -11,7 +11,7 @@ func (s *Server) handleReload(mux *http.ServeMux) {
 	const route = "POST /-/reload"
 	if s.opt.Lifecycle {
 		// A page of another site in an operator's browser must not control the exporter.
-		mux.Handle(route, http.NewCrossOriginProtection().Handler(s.protected(http.HandlerFunc(s.serveReload))))
+		mux.Handle(route, http.NewCrossOriginProtection().Handler(s.protected(s.serveReload)))
 		return
 	}
 	mux.HandleFunc(route, func(w http.ResponseWriter, _ *http.Request) {

@@ -56,49 +56,43 @@ func TestLifecycle(t *testing.T) {
 	}
 }
 
-// The route that changes something is closed in each of these ways.
-func TestLifecycleIsGuarded(t *testing.T) {
-	dir := t.TempDir()
-	file := write(t, filepath.Join(dir, "web.yml"), users(t))
-	for _, path := range []string{"/-/reload"} {
-		t.Run(path, func(t *testing.T) {
-			r := new(recorder)
-			off := newServer(t, ordered(server.Options{Address: "127.0.0.1:9400"}, r)).Handler()
-			on := newServer(t, ordered(server.Options{Lifecycle: true, Address: "127.0.0.1:9400"}, r)).Handler()
-			everywhere := newServer(t, ordered(server.Options{Lifecycle: true, Address: ":9400", ConfigFile: file}, r)).Handler()
-			write(t, file, "") // no password is needed any more
-			defer write(t, file, users(t))
+// POST /-/reload is closed in each of these ways.
+func TestReloadIsGuarded(t *testing.T) {
+	const path = "/-/reload"
+	file := write(t, filepath.Join(t.TempDir(), "web.yml"), users(t))
+	r := new(recorder)
+	off := newServer(t, ordered(server.Options{Address: "127.0.0.1:9400"}, r)).Handler()
+	on := newServer(t, ordered(server.Options{Lifecycle: true, Address: "127.0.0.1:9400"}, r)).Handler()
+	everywhere := newServer(t, ordered(server.Options{Lifecycle: true, Address: ":9400", ConfigFile: file}, r)).Handler()
 
-			res := do(t, off, "POST", path)
-			if body := read(t, res.Body); res.StatusCode != 403 || !strings.Contains(body, "--web-enable-lifecycle") {
-				t.Errorf("off: status %d and %q, want 403 and the flag", res.StatusCode, body)
-			}
-			if res := do(t, off, "GET", path); res.StatusCode != 405 {
-				t.Errorf("off, by GET: status %d, want 405", res.StatusCode)
-			}
-			if res := do(t, on, "GET", path); res.StatusCode != 405 {
-				t.Errorf("by GET: status %d, want 405", res.StatusCode)
-			}
-			if res := do(t, on, "POST", path, "Sec-Fetch-Site", "cross-site"); res.StatusCode != 403 {
-				t.Errorf("another site's page: status %d, want 403", res.StatusCode)
-			}
-			if res := do(t, everywhere, "POST", path); res.StatusCode != 403 {
-				t.Errorf("without protection: status %d, want 403", res.StatusCode)
-			}
-			if len(r.calls) > 0 {
-				t.Errorf("carried out all the same: %q", r.calls)
-			}
+	res := do(t, off, "POST", path)
+	if body := read(t, res.Body); res.StatusCode != 403 || !strings.Contains(body, "--web-enable-lifecycle") {
+		t.Errorf("off: status %d and %q, want 403 and the flag", res.StatusCode, body)
+	}
+	if res := do(t, off, "GET", path); res.StatusCode != 405 {
+		t.Errorf("off, by GET: status %d, want 405", res.StatusCode)
+	}
+	if res := do(t, on, "GET", path); res.StatusCode != 405 {
+		t.Errorf("by GET: status %d, want 405", res.StatusCode)
+	}
+	if res := do(t, on, "POST", path, "Sec-Fetch-Site", "cross-site"); res.StatusCode != 403 {
+		t.Errorf("another site's page: status %d, want 403", res.StatusCode)
+	}
+	if res := do(t, everywhere, "POST", path); res.StatusCode != 403 {
+		t.Errorf("without protection: status %d, want 403", res.StatusCode)
+	}
+	if len(r.calls) > 0 {
+		t.Errorf("carried out all the same: %q", r.calls)
+	}
 
-			// A client that is gone leaves nothing half done.
-			gone, cancel := context.WithCancel(t.Context())
-			cancel()
-			w := httptest.NewRecorder()
-			req := httptest.NewRequestWithContext(gone, "POST", path, nil)
-			req.Host = "localhost"
-			on.ServeHTTP(w, req)
-			if w.Code != 200 || len(r.calls) != 1 {
-				t.Errorf("a client that is gone: status %d after %d orders, want 200 after one", w.Code, len(r.calls))
-			}
-		})
+	// A client that is gone leaves nothing half done.
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	w := httptest.NewRecorder()
+	req := httptest.NewRequestWithContext(gone, "POST", path, nil)
+	req.Host = "localhost"
+	on.ServeHTTP(w, req)
+	if w.Code != 200 || len(r.calls) != 1 {
+		t.Errorf("a client that is gone: status %d after %d orders, want 200 after one", w.Code, len(r.calls))
 	}
 }

@@ -12,8 +12,8 @@ import (
 
 // serveMetrics writes the current page.
 func (s *Server) serveMetrics(w http.ResponseWriter, r *http.Request) {
-	s.scrapes.inFlight.Add(1)
-	defer s.scrapes.inFlight.Add(-1)
+	s.scrapes.inFlight.Inc()
+	defer s.scrapes.inFlight.Dec()
 	p, why := s.page()
 	if p == nil {
 		s.scrapes.refused.Inc()
@@ -82,29 +82,19 @@ func (lh *lengthHeader) of(n int) []string {
 
 // scrapeMetrics counts scrapes, under the names that promhttp made customary.
 type scrapeMetrics struct {
-	inFlight        *atomic.Int64
+	inFlight        prometheus.Gauge
 	served, refused prometheus.Counter
 }
 
-func newScrapeMetrics(reg prometheus.Registerer) (scrapeMetrics, error) {
-	m := scrapeMetrics{inFlight: new(atomic.Int64)}
+func newScrapeMetrics(reg prometheus.Registerer) scrapeMetrics {
 	requests := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "promhttp_metric_handler_requests_total",
 		Help: "Total number of scrapes by HTTP status code.",
 	}, []string{"code"})
-	m.served = requests.WithLabelValues("200")
-	m.refused = requests.WithLabelValues("503")
-	inFlight := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+	inFlight := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "promhttp_metric_handler_requests_in_flight",
 		Help: "Current number of scrapes being served.",
-	}, func() float64 { return float64(m.inFlight.Load()) })
-	if reg == nil {
-		return m, nil
-	}
-	for _, c := range []prometheus.Collector{requests, inFlight} {
-		if err := reg.Register(c); err != nil {
-			return m, err
-		}
-	}
-	return m, nil
+	})
+	reg.MustRegister(requests, inFlight)
+	return scrapeMetrics{inFlight, requests.WithLabelValues("200"), requests.WithLabelValues("503")}
 }

@@ -39,29 +39,29 @@ const (
 	reloadLimit = time.Minute
 )
 
-// Options wire a Server. Current is required; the zero value of everything else is documented with
-// it.
+// Options wire a Server. Every function is required.
 type Options struct {
 	// Current returns the page to serve, or nil before there is one.
 	Current func() *exposition.Page
-	// Healthy returns nil while the collection loop is beating. Nil: always.
+	// Healthy returns nil while the collection loop runs.
 	Healthy func() error
-	// Ready reports whether a first snapshot was published. Nil: whether there is a page.
+	// Ready reports whether a first snapshot was published.
 	Ready func() bool
-	// Reloading reports whether a reload is under way. Nil: never.
+	// Reloading reports whether a reload is under way.
 	Reloading func() bool
-	// Reload applies the configuration again; its error means that nothing changed. Required with
-	// Lifecycle.
+	// Reload applies the configuration again; its error means that nothing changed.
 	Reload func(context.Context) error
+	// Serving is called with each address once requests to it are answered.
+	Serving func(net.Addr)
 
 	// LandingPage serves the page at /, which requests /metrics once per Interval, the collection
 	// interval.
 	LandingPage bool
 	Interval    time.Duration
 
-	// Registerer gets the series about requests. Nil: they are not counted.
+	// Registerer gets the series about requests.
 	Registerer prometheus.Registerer
-	// Log gets what the HTTP server logs. Nil discards.
+	// Log gets the messages of the HTTP server.
 	Log *slog.Logger
 	// Version is shown on the page at /.
 	Version string
@@ -81,8 +81,6 @@ type Options struct {
 	Lifecycle bool
 	// Pprof serves /debug/pprof/.
 	Pprof bool
-	// Listening is called with every address that is listened on. May be nil.
-	Listening func(net.Addr)
 }
 
 // A Server serves pages. Make it with New and run it once.
@@ -99,42 +97,25 @@ type Server struct {
 	panicked  atomic.Bool // a request did, once
 }
 
-// New returns a Server for opts. It refuses protected endpoints that every caller could reach; the error
-// names the settings.
+// New returns a Server for opts. The error is about the web configuration.
 func New(opts Options) (*Server, error) {
-	s := &Server{opt: opts, web: webConfig{path: opts.ConfigFile, copy: newMemoryFile()}}
-	if s.opt.Healthy == nil {
-		s.opt.Healthy = func() error { return nil }
+	s := &Server{opt: opts, scrapes: newScrapeMetrics(opts.Registerer), web: webConfig{path: opts.ConfigFile, copy: newMemoryFile()}}
+	s.local.Store(!opts.SystemdSocket && access.IsLoopback(opts.Address))
+	apply, err := s.web.load()
+	if err == nil {
+		err = apply()
 	}
-	if s.opt.Ready == nil {
-		s.opt.Ready = s.hasPage
-	}
-	if s.opt.Reloading == nil {
-		s.opt.Reloading = func() bool { return false }
-	}
-	if s.opt.Log == nil {
-		s.opt.Log = slog.New(slog.DiscardHandler)
-	}
-	s.local.Store(s.loopbackOnly())
-	if err := s.checkAccess(); err != nil {
-		return nil, err
-	}
-	var err error
-	if s.scrapes, err = newScrapeMetrics(s.opt.Registerer); err != nil {
-		return nil, err
-	}
-	routes, err := s.routes()
 	if err != nil {
 		return nil, err
 	}
 	s.http = &http.Server{
-		Handler:           s.guard(routes),
-		ReadTimeout:       s.opt.ReadTimeout,
+		Handler:           s.guard(s.routes()),
+		ReadTimeout:       opts.ReadTimeout,
 		ReadHeaderTimeout: headerTimeout,
-		WriteTimeout:      s.opt.WriteTimeout,
+		WriteTimeout:      opts.WriteTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
-		ErrorLog:          slog.NewLogLogger(s.opt.Log.Handler(), slog.LevelWarn),
+		ErrorLog:          slog.NewLogLogger(opts.Log.Handler(), slog.LevelWarn),
 	}
 	return s, nil
 }
@@ -142,12 +123,10 @@ func New(opts Options) (*Server, error) {
 // Handler returns the routes, without TLS and passwords.
 func (s *Server) Handler() http.Handler { return s.http.Handler }
 
-func (s *Server) routes() (http.Handler, error) {
+func (s *Server) routes() http.Handler {
 	mux := http.NewServeMux()
 	if s.opt.LandingPage {
-		if err := s.handleLanding(mux); err != nil {
-			return nil, err
-		}
+		s.handleLanding(mux)
 	}
 	mux.HandleFunc("GET /metrics", s.serveMetrics)
 	mux.HandleFunc("GET /health", s.serveHealth)
@@ -155,13 +134,13 @@ func (s *Server) routes() (http.Handler, error) {
 	mux.HandleFunc("GET /-/ready", s.serveReady)
 	s.handleReload(mux)
 	if s.opt.Pprof {
-		mux.Handle("/debug/pprof/", s.protected(http.HandlerFunc(pprof.Index)))
-		mux.Handle("/debug/pprof/cmdline", s.protected(http.HandlerFunc(pprof.Cmdline)))
-		mux.Handle("/debug/pprof/profile", s.protected(http.HandlerFunc(pprof.Profile)))
-		mux.Handle("/debug/pprof/symbol", s.protected(http.HandlerFunc(pprof.Symbol)))
-		mux.Handle("/debug/pprof/trace", s.protected(http.HandlerFunc(pprof.Trace)))
+		mux.Handle("/debug/pprof/", s.protected(pprof.Index))
+		mux.Handle("/debug/pprof/cmdline", s.protected(pprof.Cmdline))
+		mux.Handle("/debug/pprof/profile", s.protected(pprof.Profile))
+		mux.Handle("/debug/pprof/symbol", s.protected(pprof.Symbol))
+		mux.Handle("/debug/pprof/trace", s.protected(pprof.Trace))
 	}
-	return mux, nil
+	return mux
 }
 
 // Run listens and serves until ctx is done, and then returns nil after at most a short grace for
@@ -176,9 +155,6 @@ func (s *Server) Run(ctx context.Context) error {
 	for i, l := range listeners {
 		defer func() { _ = l.Close() }() // closed by the HTTP server, unless it never got that far
 		listeners[i] = netutil.LimitListener(l, maxConnections)
-		if s.opt.Listening != nil {
-			s.opt.Listening(l.Addr())
-		}
 	}
 	served := make(chan error, 1)
 	if s.opt.SystemdSocket {
@@ -186,8 +162,12 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	config := s.web.servedPath()
 	go func() {
-		served <- web.ServeMultiple(listeners, s.http, &web.FlagConfig{WebConfigFile: &config}, slog.New(warnings{s.opt.Log.Handler()}))
+		// Its log says the addresses once more.
+		served <- web.ServeMultiple(listeners, s.http, &web.FlagConfig{WebConfigFile: &config}, slog.New(slog.DiscardHandler))
 	}()
+	for _, l := range listeners {
+		s.opt.Serving(l.Addr())
+	}
 	select {
 	case err := <-served:
 		return fmt.Errorf("serve: %w", err)
@@ -249,17 +229,3 @@ func allLoopback(listeners []net.Listener) bool {
 func (s *Server) hasPage() bool {
 	return s.opt.Current() != nil
 }
-
-// warnings passes on the warnings of exporter-toolkit and leaves out the rest: Listening reports
-// the addresses.
-type warnings struct{ slog.Handler }
-
-func (w warnings) Enabled(ctx context.Context, level slog.Level) bool {
-	return level >= slog.LevelWarn && w.Handler.Enabled(ctx, level)
-}
-
-func (w warnings) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return warnings{w.Handler.WithAttrs(attrs)}
-}
-
-func (w warnings) WithGroup(name string) slog.Handler { return warnings{w.Handler.WithGroup(name)} }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -32,10 +33,29 @@ func serving(body []byte) *exposition.Pages {
 	return pages
 }
 
+// newServer returns a server of a healthy exporter, but for what opts say.
 func newServer(t testing.TB, opts server.Options) *server.Server {
 	t.Helper()
 	if opts.Current == nil {
 		opts.Current = serving([]byte("up 1\n")).Current
+	}
+	if opts.Healthy == nil {
+		opts.Healthy = func() error { return nil }
+	}
+	if opts.Ready == nil {
+		opts.Ready = func() bool { return true }
+	}
+	if opts.Reloading == nil {
+		opts.Reloading = func() bool { return false }
+	}
+	if opts.Serving == nil {
+		opts.Serving = func(net.Addr) {}
+	}
+	if opts.Registerer == nil {
+		opts.Registerer = prometheus.NewRegistry()
+	}
+	if opts.Log == nil {
+		opts.Log = slog.New(slog.DiscardHandler)
 	}
 	s, err := server.New(opts)
 	if err != nil {
@@ -57,7 +77,7 @@ func serve(t testing.TB, opts server.Options) (*server.Server, string) {
 	t.Helper()
 	addresses := make(chan net.Addr, 1)
 	opts.Address = "127.0.0.1:0"
-	opts.Listening = func(a net.Addr) { addresses <- a }
+	opts.Serving = func(a net.Addr) { addresses <- a }
 	s := newServer(t, opts)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -138,7 +158,6 @@ func TestRoutes(t *testing.T) {
 		{name: "hung", opts: server.Options{Healthy: func() error { return hung }}, method: "GET", path: "/-/healthy", status: 503, body: hung.Error()},
 		{name: "metrics while hung", opts: server.Options{Healthy: func() error { return hung }}, method: "GET", path: "/metrics", status: 200, body: "up 1\n"},
 		{name: "ready", method: "GET", path: "/-/ready", status: 200, body: "ready"},
-		{name: "no page, not ready", opts: server.Options{Current: new(exposition.Pages).Current}, method: "GET", path: "/-/ready", status: 503},
 		{name: "not ready", opts: server.Options{Ready: func() bool { return false }}, method: "GET", path: "/-/ready", status: 503, header: map[string]string{"Retry-After": "1"}},
 		{
 			name: "before the first page", opts: server.Options{Current: new(exposition.Pages).Current},
@@ -385,9 +404,9 @@ func TestShutdownWithSlowScraper(t *testing.T) {
 	held := make(chan struct{}, 1)
 	addresses := make(chan net.Addr, 1)
 	s := newServer(t, server.Options{
-		Address:   "127.0.0.1:0",
-		Listening: func(a net.Addr) { addresses <- a },
-		Current:   func() *exposition.Page { held <- struct{}{}; return pages.Current() },
+		Address: "127.0.0.1:0",
+		Serving: func(a net.Addr) { addresses <- a },
+		Current: func() *exposition.Page { held <- struct{}{}; return pages.Current() },
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -422,13 +441,5 @@ func TestBadAddress(t *testing.T) {
 	err := newServer(t, server.Options{Address: "256.0.0.1:x"}).Run(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "--address 256.0.0.1:x") {
 		t.Errorf("Run = %v, want an error that names the setting", err)
-	}
-}
-
-func TestSeriesRegisteredTwice(t *testing.T) {
-	registry := prometheus.NewRegistry()
-	newServer(t, server.Options{Registerer: registry})
-	if _, err := server.New(server.Options{Current: serving(nil).Current, Registerer: registry}); err == nil {
-		t.Error("New registered its series twice")
 	}
 }

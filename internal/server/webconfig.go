@@ -29,25 +29,33 @@ type webFacts struct {
 	authenticates bool     // callers need a password or a client certificate
 }
 
-// load reads the file and the certificates, and puts them in force. After an error the configuration before goes on.
-func (w *webConfig) load() error {
+// LoadWebConfig reads the file of TLS and passwords again, with its certificates. Call apply to put them in force.
+func (s *Server) LoadWebConfig() (apply func() error, err error) { return s.web.load() }
+
+// WebFiles returns the files of the web configuration in force, to be watched.
+func (s *Server) WebFiles() []string { return s.web.facts().files }
+
+// load reads the file and the certificates. Until apply the configuration before goes on.
+func (w *webConfig) load() (apply func() error, err error) {
 	if w.path == "" {
-		return nil
-	}
-	if err := web.Validate(w.path); err != nil { // its errors name the lines of the file itself
-		return fmt.Errorf("--web-config-file %s: %w", w.path, err)
+		return func() error { return nil }, nil
 	}
 	text, facts, err := inMemory(w.path)
+	if err == nil {
+		err = web.Validate(w.path)
+	}
 	if err != nil {
-		return fmt.Errorf("--web-config-file %s: %w", w.path, err)
+		return nil, fmt.Errorf("--web-config-file %s: %w", w.path, err)
 	}
-	if old := w.latest.Load(); old == nil || !bytes.Equal(text, w.copy.content) {
-		if err := w.copy.write(text); err != nil {
-			return fmt.Errorf("--web-config-file %s: %w", w.path, err)
+	return func() error {
+		if old := w.latest.Load(); old == nil || !bytes.Equal(text, w.copy.content) {
+			if err := w.copy.write(text); err != nil {
+				return fmt.Errorf("--web-config-file %s: %w", w.path, err)
+			}
 		}
-	}
-	w.latest.Store(facts)
-	return nil
+		w.latest.Store(facts)
+		return nil
+	}, nil
 }
 
 // servedPath returns the file that exporter-toolkit reads: the copy, or the file itself where a root without /proc hides
@@ -73,7 +81,7 @@ func (w *webConfig) facts() webFacts {
 
 // inMemory returns a web configuration with the content of the files that it names in their place.
 func inMemory(path string) ([]byte, *webFacts, error) {
-	text, err := os.ReadFile(path)
+	text, err := readRegular(path)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -96,7 +104,7 @@ func inMemory(path string) ([]byte, *webFacts, error) {
 		if !filepath.IsAbs(name) {
 			name = filepath.Join(filepath.Dir(path), name)
 		}
-		content, err := os.ReadFile(name)
+		content, err := readRegular(name)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -106,4 +114,12 @@ func inMemory(path string) ([]byte, *webFacts, error) {
 	}
 	text, err = yaml.Marshal(config)
 	return text, facts, err
+}
+
+// readRegular reads a file, and refuses a pipe, which could keep the caller for ever.
+func readRegular(path string) ([]byte, error) {
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s: not a regular file", path)
+	}
+	return os.ReadFile(path)
 }

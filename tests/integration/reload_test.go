@@ -5,7 +5,9 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 )
 
@@ -120,6 +122,33 @@ func TestConfigMapSwap(t *testing.T) {
 	e.until("the swapped file", hasPower)
 	put("..v3", temperatureOnly)
 	e.until("the file swapped back", func(p page) bool { return !hasPower(p) })
+}
+
+// A FIFO that takes the place of the counters file is refused, and holds no later reload.
+func TestAPipeHoldsNoReload(t *testing.T) {
+	t.Parallel()
+	file := write(t, "counters.csv", temperatureOnly)
+	e := start(t, sim(t, "single", "", "-f", file)...)
+	e.collected()
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mkfifo(file, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	refused := e.until("the refused pipe", func(p page) bool {
+		return p.value("dcgm_exporter_config_last_reload_successful") == 0
+	})
+	if len(refused.series("DCGM_FI_DEV_GPU_TEMP")) == 0 || !strings.Contains(e.log.String(), "not a regular file") {
+		t.Errorf("the log:\n%s", e.log.String())
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(withPower), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	e.until("the file after it", hasPower)
 }
 
 // The counters may come from a process that writes them once (-f <(…)): they are read once, and stay

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math"
 	"net/http"
 	"net/http/httptest"
@@ -16,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
@@ -242,9 +244,10 @@ func testHostile(t *testing.T) {
 	const interval, seconds = time.Second, 10
 	var requests atomic.Int64
 	begin := time.Now().Unix()
-	s, err := server.New(server.Options{Address: "127.0.0.1:0", LandingPage: true, Interval: interval, Current: func() *exposition.Page {
-		return exposition.NewPage(fmt.Appendf(nil, hostile, begin+requests.Add(1)))
-	}})
+	s, err := server.New(server.Options{
+		Address: "127.0.0.1:0", LandingPage: true, Interval: interval, Registerer: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
+		Current: func() *exposition.Page { return exposition.NewPage(fmt.Appendf(nil, hostile, begin+requests.Add(1))) },
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

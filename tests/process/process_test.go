@@ -65,7 +65,7 @@ type running struct {
 	log strings.Builder
 }
 
-var listening = regexp.MustCompile(`msg=Listening url=(http://\S+)/metrics`)
+var listening = regexp.MustCompile(`msg=Listening url=http\S*(://\S+)/metrics`)
 
 // start runs the program with the environment of the libraries that it is to find, and waits until
 // it listens.
@@ -87,7 +87,7 @@ func start(t *testing.T, env []string, args ...string) *running {
 			fmt.Fprintln(&r.log, lines.Text())
 			r.mu.Unlock()
 			if m := listening.FindStringSubmatch(lines.Text()); m != nil {
-				r.urls <- m[1]
+				r.urls <- "http" + m[1]
 			}
 		}
 		r.exit <- r.cmd.Wait()

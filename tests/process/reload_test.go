@@ -1,6 +1,7 @@
 package process
 
 import (
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -80,4 +81,31 @@ func TestAChangeIsTriedAgain(t *testing.T) {
 	if n := strings.Count(r.said(), "NO_SUCH_FIELD"); n != before {
 		t.Errorf("a bad file was read %d times more", n-before)
 	}
+}
+
+// A reload is one change: passwords that come with a session which the driver refuses are in force with the session, and
+// not before.
+func TestAReloadIsOneChange(t *testing.T) {
+	t.Parallel()
+	engine, env := fakedcgm.NewFor(t, node()...)
+	path, request := changingFile(t)
+	web := filepath.Join(t.TempDir(), "web.yml")
+	configure := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(web, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	configure("http_server_config: {http2: false}\n")
+	r := start(t, env, "-f", path, "--web-config-file", web)
+	r.until(`DCGM_FI_DEV_GPU_TEMP{gpu="7"`)
+	engine.Add("fail dcgmWatchFields -7")
+	configure(`basic_auth_users: {me: "$2y$10$abcdefghijklmnopqrstuuAaBbCcDdEeFfGgHhIiJjKkLlMmNnOoPp"}` + "\n")
+	request("DCGM_FI_DEV_POWER_USAGE")
+	r.until("dcgm_exporter_config_last_reload_successful 0", `DCGM_FI_DEV_GPU_TEMP{gpu="7"`)
+	engine.Remove("fail dcgmWatchFields -7")
+	until(t, "a password that is needed", func() bool {
+		code, _ := r.get("/metrics")
+		return code == http.StatusUnauthorized
+	})
 }

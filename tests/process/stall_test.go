@@ -48,13 +48,16 @@ func fill(t *testing.T, w *os.File) {
 	}
 }
 
-// startDetached starts the program with a pipe as standard error that is never drained, and waits
-// until it serves data.
-func startDetached(t *testing.T, args ...string) (r *running, stderr *os.File) {
+// startDetached starts the program with a pipe as standard error that is never drained, or is full from the start, and
+// waits until it answers.
+func startDetached(t *testing.T, full bool, args ...string) (r *running, stderr *os.File) {
 	t.Helper()
 	read, stderr, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
+	}
+	if full {
+		fill(t, stderr)
 	}
 	address := freeAddress(t)
 	r = &running{t: t, exit: make(chan error, 1), url: "http://" + address}
@@ -78,7 +81,6 @@ func startDetached(t *testing.T, args ...string) (r *running, stderr *os.File) {
 		_ = resp.Body.Close()
 		return true
 	})
-	r.until("dcgm_exporter_collect_success 1")
 	return r, stderr
 }
 
@@ -120,9 +122,21 @@ func TestStalledStandardError(t *testing.T) {
 	if err := os.WriteFile(scenario, []byte("faults: [{fault: engine-down, at: 5s, for: 1s}]\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	r, stderr := startDetached(t, "--source=sim", "-c", "200", "-f", "../../etc/default-counters.csv", "--sim-scenario="+scenario)
+	r, stderr := startDetached(t, false, "--source=sim", "-c", "200", "-f", "../../etc/default-counters.csv", "--sim-scenario="+scenario)
+	r.until("dcgm_exporter_collect_success 1")
 	fill(t, stderr)
 	r.until("dcgm_exporter_collect_success 0") // a line of the log
+	r.withholds("stalled")
+	if code := r.endsSoon(); code != 4 {
+		t.Errorf("exit code %d on SIGTERM, want 4", code)
+	}
+}
+
+// Standard error is full from the start: the process serves all the same, until the collection has waited for its first
+// line for too long.
+func TestStandardErrorThatIsFullFromTheStart(t *testing.T) {
+	t.Parallel()
+	r, _ := startDetached(t, true, "--source=sim", "-c", "200", "-f", "../../etc/default-counters.csv")
 	r.withholds("stalled")
 	if code := r.endsSoon(); code != 4 {
 		t.Errorf("exit code %d on SIGTERM, want 4", code)
@@ -217,7 +231,6 @@ func TestEndWhileSettingsHang(t *testing.T) {
 	}{
 		{name: "counters file", args: []string{"--source=sim"}, pipe: "-f", code: 4},
 		{name: "configuration file", args: []string{"--source=sim"}, pipe: "--config-file", code: 4},
-		{name: "web configuration", args: []string{"--source=sim"}, pipe: "--web-config-file", code: 4},
 		{name: "ConfigMap", args: []string{"--source=sim", "-m", "monitoring:counters"}},
 		{name: "once", args: []string{"once", "--source=sim"}, pipe: "-f", code: 4},
 	} {
