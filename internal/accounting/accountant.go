@@ -1,8 +1,6 @@
 package accounting
 
 import (
-	"cmp"
-	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -28,55 +26,54 @@ const (
 	whatMIGShare           = "mig_share"
 )
 
-// An unavailable is something that attribution does not know in this cycle, and why.
-type unavailable struct{ what, reason string }
+// A counter is a sum, and whether it is known in this cycle and thus shown.
+type counter struct {
+	sum   float64
+	known bool
+}
 
-// An ownerUsage is the account of one owner: what it has used of one entity so far.
+func (c *counter) add(v float64) { c.sum, c.known = c.sum+v, true }
+
+func (c counter) value() gpu.Value {
+	if !c.known {
+		return gpu.Value{}
+	}
+	return gpu.Float(c.sum)
+}
+
+// An ownerUsage is the account of one owner of one entity.
 type ownerUsage struct {
 	uid    string
 	labels []gpu.Label
-	share  float64 // the share of the entity that is assigned to it
+	share  float64 // the part of the entity that is assigned to it
 	seen   int64
 
-	active, allocated float64 // GPU seconds
-	energy            float64 // joules
+	active, allocated counter // GPU seconds
+	energy            counter // joules
 
-	use // of this cycle
-}
-
-// A use is what is known of an account in one cycle.
-type use struct {
-	util, memory gpu.Value // a part of the entity's time, 0 to 1; bytes
-	busy, bytes  float64   // of its processes, as they say
-	// noBusy and noBytes are set where a process does not say it.
-	noBusy, noBytes bool
-	// What the counters below got their part of, and may be shown.
-	hasActive, hasAllocated, hasEnergy bool
+	// Of this cycle: a part of the entity's time, 0 to 1; bytes; and what its processes say of both.
+	util, memory gpu.Value
+	busy, bytes  claim
 }
 
 // deviceTotals are what an entity itself did, over all sessions, and how much of it no pod had.
 type deviceTotals struct {
 	meter meter // of a GPU
-	slice slice // which it was in the latest cycle
 	seen  int64 // the latest cycle
+	// The part of its GPU that the entity was in that cycle.
+	partitioned bool
+	slices      float64
 
 	// What its GPU's meter counted that is not accounted for, and since when: its activity was not
 	// known meanwhile.
 	seconds, joules    float64
 	activeAt, energyAt int64
 
-	active, energy       float64 // unattributed
-	hasActive, hasEnergy bool    // in this cycle
+	active, energy counter // unattributed
 }
 
-// A slice is the part of its GPU that an entity is.
-type slice struct {
-	partitioned bool
-	slices      float64
-}
-
-// A meter counts the time and the energy of a GPU from one cycle to the next, whatever its
-// partition is: that of the cycle has them all, so that none is accounted for twice.
+// A meter counts the time and the energy of a GPU from one cycle to the next. The partition of a
+// cycle is charged with all of it, so that none is accounted for twice.
 type meter struct {
 	before, seen int64   // the previous cycle, and this one
 	energyAt     int64   // when the counter was last known
@@ -87,44 +84,18 @@ type meter struct {
 	known         bool // the counter is
 }
 
-// An Accountant divides devices among their owners. Its accounts outlive sessions, and its results
-// are valid until the next cycle.
+// An Accountant divides devices among their owners. Its accounts outlive sessions.
 type Accountant struct {
-	virtual, strict                        bool
+	opt                                    Options
 	scaledBusy, scaledBytes, ownersDropped prometheus.Counter
 
 	epoch    time.Time
 	accounts map[accountKey]*ownerUsage
 	totals   map[gpu.Identity]*deviceTotals
-	// dropped are the owners of this time that have no account, so that each is counted once.
-	dropped, droppedBefore map[accountKey]struct{}
+	// dropped are the present owners that have no account, so that each is counted once.
+	dropped map[accountKey]bool
 
 	session
-}
-
-// podsOfProcess are the UIDs of a process's pods, or why they are not known.
-type podsOfProcess struct {
-	uids []string
-	err  error
-}
-
-// A session is all that an Accountant knows of one topology and plan. Bind replaces it as a whole:
-// nothing of it is true of the next topology.
-type session struct {
-	podOf  PodOf
-	pods   map[uint32]podsOfProcess // in this cycle
-	inputs inputs
-	maxGap time.Duration // above which nothing is known of the time between
-
-	topology *gpu.Topology
-	entities []sharedDevice
-	at       []int       // row → index of its entity, -1 for none
-	owners   *gpu.Owners // whose accounts the entities have
-
-	missing       []unavailable
-	missingLabels map[unavailable][]gpu.Label
-	families      []gpu.Family
-	infos         []gpu.Series
 }
 
 // Options configure an Accountant.
@@ -138,12 +109,6 @@ type Options struct {
 	Registerer prometheus.Registerer
 }
 
-// Of what the processes' own figures were scaled down to the device's.
-const (
-	scaledUtilization = "utilization"
-	scaledMemory      = "memory"
-)
-
 // New returns an Accountant without any account.
 func New(opt Options) *Accountant {
 	scaled := prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -156,19 +121,18 @@ func New(opt Options) *Accountant {
 	})
 	opt.Registerer.MustRegister(scaled, dropped)
 	return &Accountant{
-		virtual: opt.VirtualGPUs, strict: opt.Strict, accounts: map[accountKey]*ownerUsage{}, totals: map[gpu.Identity]*deviceTotals{},
-		dropped: map[accountKey]struct{}{}, droppedBefore: map[accountKey]struct{}{},
-		scaledBusy: scaled.WithLabelValues(scaledUtilization), scaledBytes: scaled.WithLabelValues(scaledMemory), ownersDropped: dropped,
+		opt: opt, accounts: map[accountKey]*ownerUsage{}, totals: map[gpu.Identity]*deviceTotals{},
+		scaledBusy: scaled.WithLabelValues("utilization"), scaledBytes: scaled.WithLabelValues("memory"), ownersDropped: dropped,
 	}
 }
 
-// A deriver is an Accountant with what finds the pods of the processes of one source.
+// A deriver is an Accountant with the finder of the pods of one source's processes.
 type deriver struct {
 	*Accountant
 	podOf PodOf
 }
 
-// Deriver returns what makes the Accountant's families for plans that Extend returned. PodOf is nil
+// Deriver returns the maker of the Accountant's families for plans that Extend returned. PodOf is nil
 // where nothing finds the pod of a process. Accounts go on from one Deriver to the next.
 func (s *Accountant) Deriver(podOf PodOf) snapshot.Deriver { return deriver{s, podOf} }
 
@@ -182,7 +146,6 @@ func (d deriver) Bind(t *gpu.Topology, plan *gpu.Plan) {
 		}
 		e.totals = d.totals[e.id]
 	}
-	d.rebuildSeries()
 }
 
 // Derive implements snapshot.Deriver: it divides what a cycle read among the owners.
@@ -195,7 +158,10 @@ func (s *Accountant) Derive(list []gpu.Family, c *snapshot.Cycle) []gpu.Family {
 		s.assign(c.Owners, at)
 		s.sweep(at)
 	}
-	s.missing = s.missing[:0]
+	clear(s.missing)
+	for i := range s.entities {
+		s.entities[i].begin()
+	}
 	s.readProcesses(c)
 	for i := range s.entities {
 		if e := &s.entities[i]; e.root == e.row {
@@ -206,22 +172,36 @@ func (s *Accountant) Derive(list []gpu.Family, c *snapshot.Cycle) []gpu.Family {
 		e := &s.entities[i]
 		if e.unknown {
 			s.miss(whatOwners, snapshot.ReasonNoData)
-			e.totals.hasActive, e.totals.hasEnergy = false, false
 			continue
 		}
 		s.accrue(e)
 		s.divide(c, e)
-		s.addSeconds(c, e, at)
-		s.chargeEnergy(c, e, at)
+		share, known := s.share(c, e)
+		if known {
+			s.addSeconds(e, share, at)
+			s.chargeEnergy(e, share, at)
+		} else if len(e.accounts) > 0 {
+			s.miss(whatMIGShare, snapshot.ReasonNoData)
+		}
 		e.totals.seen = at
 		for _, a := range e.accounts {
 			a.seen = at
 		}
 	}
-	if s.virtual {
+	if s.opt.VirtualGPUs {
 		list = s.appendOwn(list, c)
 	}
 	return s.appendFamilies(list)
+}
+
+// begin forgets the cycle before.
+func (e *sharedDevice) begin() {
+	e.reading = reading{}
+	e.totals.active.known, e.totals.energy.known = false, false
+	for _, a := range e.accounts {
+		a.active.known, a.allocated.known, a.energy.known = false, false, false
+		a.util, a.memory, a.busy, a.bytes = gpu.Value{}, gpu.Value{}, claim{}, claim{}
+	}
 }
 
 // elapsed returns the nanoseconds from an hour before the first cycle to now, which no setting of
@@ -238,8 +218,8 @@ func (s *Accountant) Unavailable(list []gpu.FieldHealth, _ *snapshot.Cycle) []gp
 	return list
 }
 
-// share returns which part of its GPU an entity is, by compute slices. Of a partitioned GPU it is
-// what is in no instance.
+// share returns the part of its GPU that an entity is, by compute slices; a partitioned GPU is the
+// part that is in no instance.
 func (s *session) share(c *snapshot.Cycle, e *sharedDevice) (float64, bool) {
 	if !e.instance && !e.partitioned {
 		return 1, true
@@ -258,8 +238,8 @@ func (s *session) share(c *snapshot.Cycle, e *sharedDevice) (float64, bool) {
 	return slices / total, true
 }
 
-// readMeter advances the meter of a GPU. The energy of a time that was too long is not counted, nor
-// is that before the driver was loaded again, when its counter is less than it was.
+// readMeter advances the meter of a GPU. Energy is not counted over a time that was too long, nor
+// where the counter is less than it was: the driver was loaded again.
 func (s *session) readMeter(c *snapshot.Cycle, e *sharedDevice, at int64) {
 	m := &e.totals.meter
 	m.seconds, m.used = s.since(m.seen, at), 0
@@ -275,15 +255,15 @@ func (s *session) readMeter(c *snapshot.Cycle, e *sharedDevice, at int64) {
 	m.joules, m.energyAt = joules, at
 }
 
-// accrue adds what the meter of its GPU counted to the totals of an entity. One that was not there in
-// the cycle before, or was another part of its GPU, begins there: what was before is others'.
+// accrue adds what the meter of its GPU counted to the totals of an entity. An entity that was not
+// there in the cycle before, or was another part of its GPU, begins with this cycle.
 func (s *session) accrue(e *sharedDevice) {
 	if e.root < 0 {
 		return
 	}
 	m, l := s.meterOf(e), e.totals
-	if p := (slice{e.partitioned, e.slices}); l.seen != m.before || l.slice != p {
-		l.slice = p
+	if l.seen != m.before || l.partitioned != e.partitioned || l.slices != e.slices {
+		l.partitioned, l.slices = e.partitioned, e.slices
 		l.seconds, l.joules, l.activeAt, l.energyAt = 0, 0, m.before, m.before
 	}
 	l.seconds += m.seconds
@@ -293,41 +273,29 @@ func (s *session) accrue(e *sharedDevice) {
 // meterOf returns the meter of the GPU of an entity, which is watched.
 func (s *session) meterOf(e *sharedDevice) *meter { return &s.entities[s.at[e.root]].totals.meter }
 
-// addSeconds advances the counters of seconds. The time since the previous cycle is that of the
-// present owners, so that one that was seen once has its seconds. A time of which nothing is known
-// is not accounted for, nor is activity whose share is not known.
-func (s *session) addSeconds(c *snapshot.Cycle, e *sharedDevice, at int64) {
+// addSeconds advances the counters of seconds of an entity that is a known share of its GPU. The time
+// since the previous cycle is that of the present owners, so that an owner that is seen once has its
+// seconds. Activity that was not known for too long is not counted.
+func (s *session) addSeconds(e *sharedDevice, share float64, at int64) {
 	l := e.totals
-	l.hasActive = false
-	share, known := s.share(c, e)
-	if !known {
-		if len(e.accounts) > 0 {
-			s.miss(whatMIGShare, snapshot.ReasonNoData)
-		}
-		return
-	}
 	seconds := s.meterOf(e).seconds * share
 	for _, a := range e.accounts {
-		a.allocated += seconds * a.share
-		a.hasAllocated = true
+		a.allocated.add(seconds * a.share)
 	}
-	if s.since(l.activeAt, at) == 0 { // from here on there will be something to report
-		l.seconds, l.activeAt = 0, at
-	}
-	if e.device.IsAbsent() {
+	active := l.seconds * share
+	if s.since(l.activeAt, at) == 0 {
+		active = 0
+	} else if e.device.IsAbsent() {
 		return
 	}
-	seconds = l.seconds * share
 	l.seconds, l.activeAt = 0, at
 	for _, a := range e.accounts {
 		if util, ok := a.util.Number(); ok {
-			a.active += util * seconds
-			a.hasActive = true
+			a.active.add(util * active)
 		}
 	}
 	if rest, ok := e.util.Number(); ok {
-		l.active += rest * seconds
-		l.hasActive = true
+		l.active.add(rest * active)
 	}
 }
 
@@ -344,13 +312,11 @@ func (s *session) since(from, to int64) float64 {
 // active; the idle part goes to the owners by the share that each holds. The remainder of both is
 // unattributed, and so is all of it where there is no owner, whatever ran. While the activity of an
 // owner is not known its counter is not shown, and grows by its idle part alone.
-func (s *session) chargeEnergy(c *snapshot.Cycle, e *sharedDevice, at int64) {
+func (s *session) chargeEnergy(e *sharedDevice, share float64, at int64) {
 	l := e.totals
-	l.hasEnergy = false
-	share, known := s.share(c, e)
 	util, active := e.device.Number()
 	unowned := len(e.accounts) == 0
-	if !known || !s.meterOf(e).known || !active && !e.partitioned && !unowned {
+	if !s.meterOf(e).known || !active && !e.partitioned && !unowned {
 		return
 	}
 	used := l.joules * share
@@ -363,24 +329,13 @@ func (s *session) chargeEnergy(c *snapshot.Cycle, e *sharedDevice, at int64) {
 	for _, a := range e.accounts {
 		left -= idle * a.share
 		part, known := a.util.Number()
-		a.energy += idle*a.share + used*part
-		a.hasEnergy = known || e.partitioned
+		a.energy.add(idle*a.share + used*part)
+		a.energy.known = known || e.partitioned
 	}
 	rest, known := e.util.Number()
-	l.energy += max(left, 0)
-	l.energy += used * rest
-	l.hasEnergy = known || e.partitioned || unowned
+	l.energy.add(max(left, 0))
+	l.energy.add(used * rest)
+	l.energy.known = known || e.partitioned || unowned
 }
 
-func (s *session) miss(what, reason string) {
-	if u := (unavailable{what, reason}); !slices.Contains(s.missing, u) {
-		s.missing = append(s.missing, u)
-	}
-}
-
-// sortMissing puts what is unavailable in a stable order.
-func (s *session) sortMissing() {
-	slices.SortFunc(s.missing, func(a, b unavailable) int {
-		return cmp.Or(cmp.Compare(a.what, b.what), cmp.Compare(a.reason, b.reason))
-	})
-}
+func (s *session) miss(what, reason string) { s.missing[unavailable{what, reason}] = true }

@@ -4,23 +4,30 @@ import (
 	"cmp"
 	"math"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
 )
 
 const bytesPerMiB = 1 << 20
 
-// readProcesses puts what processes did where their pods find it, and why it is not known.
+// A claim is the sum of what processes say they use.
+type claim struct {
+	sum        float64
+	incomplete bool // one of them does not say it
+}
+
+func (c *claim) add(v gpu.Value) {
+	n, known := v.Number()
+	c.sum += max(n, 0)
+	c.incomplete = c.incomplete || !known
+}
+
+// readProcesses adds the processes to their pods' claims, or notes why these are not known.
 func (s *session) readProcesses(c *snapshot.Cycle) {
 	b := c.Batch
 	clear(s.pods)
-	for i := range s.entities {
-		e := &s.entities[i]
-		e.reading = reading{}
-		for _, a := range e.accounts {
-			a.use = use{}
-		}
-	}
 	for i := range b.Faults {
 		s.applyFault(&b.Faults[i])
 	}
@@ -31,7 +38,7 @@ func (s *session) readProcesses(c *snapshot.Cycle) {
 	}
 	for i := range b.Processes {
 		p := &b.Processes[i]
-		// Also where nothing is divided: an id that comes again is noticed by whose it was before.
+		// Also where nothing is divided: the finder notices an id that comes again by its pod before.
 		uids, err := s.podsOf(p.PID)
 		switch e := s.sharedEntity(p.Row); {
 		case e == nil || e.noProcesses != "":
@@ -43,7 +50,7 @@ func (s *session) readProcesses(c *snapshot.Cycle) {
 			e.addProcess(p, uids)
 		}
 	}
-	for i := range s.entities { // what is reported of an entity that is not read is of an earlier time
+	for i := range s.entities { // reports of an entity that is not read are of an earlier time
 		e := &s.entities[i]
 		if err := c.Down(e.row); err != nil {
 			e.noProcesses, e.mean = cmp.Or(e.noProcesses, gpu.Reason(err)), gpu.Value{}
@@ -60,18 +67,15 @@ func (s *session) sharedEntity(row int) *sharedDevice {
 }
 
 func (s *session) applyFault(f *gpu.Fault) {
-	switch f.Field {
-	case gpu.FieldProcesses, gpu.AllFields, gpu.FieldProcessBusy:
-	default:
-		return
-	}
 	for i := range s.entities {
 		e := &s.entities[i]
-		switch {
-		case f.Row != e.row && f.Row != gpu.AllRows:
-		case f.Field == gpu.FieldProcessBusy:
+		if f.Row != e.row && f.Row != gpu.AllRows {
+			continue
+		}
+		switch f.Field {
+		case gpu.FieldProcessBusy:
 			e.noBusy = f.Err
-		default:
+		case gpu.FieldProcesses, gpu.AllFields:
 			e.noProcesses = gpu.Reason(f.Err)
 		}
 	}
@@ -90,31 +94,29 @@ func (s *session) podsOf(pid uint32) ([]string, error) {
 	return found.uids, found.err
 }
 
-// addProcess adds a process to the account of its pod.
+// addProcess adds a process to the claims of the entity and of its pod: the outermost one that owns
+// the entity, since a pod can be a node of pods, and names what is below it.
 func (e *sharedDevice) addProcess(p *gpu.Process, uids []string) {
-	busy, hasBusy := p.Busy.Number()
-	bytes, hasBytes := p.Memory.Number()
-	busy, bytes = max(busy, 0), max(bytes, 0)
-	e.busy, e.bytes = e.busy+busy, e.bytes+bytes
-	// The outermost pod that owns the entity: a pod can be a node of pods, and names what is below it.
+	e.busy.add(p.Busy)
+	e.bytes.add(p.Memory)
 	for _, uid := range uids {
 		if a := e.byUID[uid]; a != nil {
-			a.busy, a.bytes = a.busy+busy, a.bytes+bytes
-			a.noBusy, a.noBytes = a.noBusy || !hasBusy, a.noBytes || !hasBytes
+			a.busy.add(p.Busy)
+			a.bytes.add(p.Memory)
 			return
 		}
 	}
 }
 
-// divide finds the owners' parts of the utilization and the memory of an entity, and what is left.
-// Where a part is not known nothing is said of the rest either: it may be that part.
+// divide finds the owners' parts of the utilization and the memory of an entity, and the rest. Where
+// a part is not known neither is the rest, which may be that part.
 func (s *Accountant) divide(c *snapshot.Cycle, e *sharedDevice) {
 	if e.partitioned {
 		return
 	}
 	e.device = s.utilization(c, e)
-	memory, memoryKnown := s.value(c, s.inputs.memory, e.row)
-	memory *= bytesPerMiB
+	mib, memoryKnown := s.value(c, s.inputs.memory, e.row)
+	memory := mib * bytesPerMiB
 	if e.device.IsAbsent() && len(e.accounts) > 0 && e.mean.IsAbsent() {
 		s.miss(whatUtilization, cmp.Or(s.whyMissing(c, e), snapshot.ReasonNoData))
 	}
@@ -122,7 +124,7 @@ func (s *Accountant) divide(c *snapshot.Cycle, e *sharedDevice) {
 	case len(e.accounts) == 0:
 	case e.shared:
 		s.divideShared(e, memory, memoryKnown)
-	default: // what runs there is its only owner's
+	default: // its only owner has all
 		a := e.accounts[0]
 		a.util = e.device
 		if memoryKnown {
@@ -170,7 +172,7 @@ func (s *session) whyMissing(c *snapshot.Cycle, e *sharedDevice) string {
 	return c.Missing(s.inputs.util, e.row)
 }
 
-// divideShared divides an entity that several own by what their processes did.
+// divideShared divides an entity of several owners by what their processes did.
 func (s *Accountant) divideShared(e *sharedDevice, memory float64, memoryKnown bool) {
 	switch {
 	case e.noProcesses != "":
@@ -179,65 +181,66 @@ func (s *Accountant) divideShared(e *sharedDevice, memory float64, memoryKnown b
 	case e.noPods != nil:
 		s.miss(whatPodOfProcess, gpu.Reason(e.noPods))
 		return
-	}
-	s.divideByProcess(e)
-	if !memoryKnown {
-		return
-	}
-	scale := 1.0
-	if e.bytes > memory { // samples of two moments can add up to more than there is
-		scale = memory / e.bytes
-		s.scaledBytes.Inc()
-	}
-	for _, a := range e.accounts {
-		switch {
-		case a.uid == "":
-			s.miss(whatPodUID, snapshot.ReasonNoData)
-		case a.noBytes:
-			s.miss(whatProcessMemory, snapshot.ReasonNoData)
-		default:
-			a.memory = bytesOf(a.bytes * scale)
-		}
-	}
-}
-
-// divideByProcess gives the owners their processes' part of the entity's utilization. Both are of
-// one interval where the source reports the entity's beside the processes; a sample of one moment
-// is less than what the processes did together only because the moment was not the interval.
-func (s *Accountant) divideByProcess(e *sharedDevice) {
-	if e.noBusy != nil {
+	case e.noBusy != nil:
 		s.miss(whatProcessUtilization, gpu.Reason(e.noBusy))
-		return
-	}
-	util, known := e.mean.Number()
-	if !known {
-		if util, known = e.device.Number(); !known {
-			return
+	default:
+		if util, known := e.interval(); known {
+			e.device = gpu.Float(util)
+			// Processes overlap under MPS, and the driver rounds.
+			scale := scaled(e.busy.sum, util, s.scaledBusy)
+			s.distribute(e, whatProcessUtilization, func(a *ownerUsage) (*gpu.Value, claim, gpu.Value) {
+				return &a.util, a.busy, gpu.Float(a.busy.sum * scale)
+			})
 		}
-		if !e.instance { // an instance's is of an interval as it is, that of the profiling counters
-			util = max(util, min(e.busy, 1))
-		}
 	}
-	e.device = gpu.Float(util)
-	scale := 1.0
-	if e.busy > util { // they overlap, as under MPS, or the driver rounds
-		scale = util / e.busy
-		s.scaledBusy.Inc()
+	if memoryKnown {
+		// Samples of two moments can add up to more than there is.
+		scale := scaled(e.bytes.sum, memory, s.scaledBytes)
+		s.distribute(e, whatProcessMemory, func(a *ownerUsage) (*gpu.Value, claim, gpu.Value) {
+			return &a.memory, a.bytes, bytesOf(a.bytes.sum * scale)
+		})
 	}
+}
+
+// interval returns the utilization of an entity over the interval that its processes report. That
+// is beside the processes where the source has it; a sample of one moment is less than what the
+// processes did together only because the moment was not the interval.
+func (e *sharedDevice) interval() (util float64, known bool) {
+	if util, known = e.mean.Number(); known {
+		return util, true
+	}
+	util, known = e.device.Number()
+	if !e.instance { // an instance's is of an interval as it is, that of the profiling counters
+		util = max(util, min(e.busy.sum, 1))
+	}
+	return util, known
+}
+
+// scaled returns the factor that brings a sum of claims down to what the device has, and counts.
+func scaled(sum, device float64, count prometheus.Counter) float64 {
+	if sum <= device {
+		return 1
+	}
+	count.Inc()
+	return device / sum
+}
+
+// distribute gives each owner its part, where that is known.
+func (s *session) distribute(e *sharedDevice, what string, of func(*ownerUsage) (to *gpu.Value, c claim, part gpu.Value)) {
 	for _, a := range e.accounts {
-		switch {
+		switch to, c, part := of(a); {
 		case a.uid == "":
 			s.miss(whatPodUID, snapshot.ReasonNoData)
-		case a.noBusy:
-			s.miss(whatProcessUtilization, snapshot.ReasonNoData)
+		case c.incomplete:
+			s.miss(what, snapshot.ReasonNoData)
 		default:
-			a.util = gpu.Float(a.busy * scale)
+			*to = part
 		}
 	}
 }
 
-// rest returns what of a device's value no account has, and whether every account's is known.
-// Rounding never makes it negative.
+// rest returns the part of a device's value that no account has, and whether every account's is
+// known. Rounding never makes it negative.
 func rest(value float64, accounts []*ownerUsage, of func(*ownerUsage) gpu.Value) (float64, bool) {
 	for _, a := range accounts {
 		n, ok := of(a).Number()

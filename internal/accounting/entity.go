@@ -3,15 +3,16 @@ package accounting
 import (
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
 )
 
-// A sharedDevice is a GPU or GPU instance that is divided among its owners. A partitioned GPU is one for
-// what is in none of its instances, which has energy and no activity.
+// A sharedDevice is a GPU or GPU instance that is divided among its owners. A partitioned GPU stands
+// for its slices in no instance, which have energy and no activity.
 type sharedDevice struct {
-	row, root   int // the row of its GPU is its own for a GPU, -1 where the GPU is not watched
+	row, root   int // root is the row of its GPU: its own for a GPU, -1 where the GPU is not watched
 	id          gpu.Identity
 	labels      []gpu.Label // gpu, UUID, GPU_I_ID
 	instance    bool
@@ -34,53 +35,68 @@ type reading struct {
 	device       gpu.Value // its own utilization over the interval, 0 to 1
 	util, memory gpu.Value // unattributed: a part of the time, bytes
 	mean         gpu.Value // the utilization that its source reports beside the processes
-	busy, bytes  float64   // of all its processes
+	busy, bytes  claim     // of all its processes
 	noProcesses  string    // the reason why its processes are not known, "" where they are
 	// Why the utilization of its processes, or their pods, are not known.
 	noBusy, noPods error
 }
 
+// A session is all that an Accountant knows of one topology and plan; Bind replaces it as a whole.
+type session struct {
+	podOf  PodOf
+	pods   map[uint32]podsOfProcess // in this cycle
+	inputs inputs
+	maxGap time.Duration // nothing is known of a longer time between two cycles
+
+	entities []sharedDevice
+	at       []int       // row → index of its entity, -1 for none
+	owners   *gpu.Owners // whose accounts the entities have
+
+	missing map[unavailable]bool
+	infos   []gpu.Series
+}
+
+// podsOfProcess are the UIDs of a process's pods, or why they are not known.
+type podsOfProcess struct {
+	uids []string
+	err  error
+}
+
 // newSession lays out a topology.
 func newSession(t *gpu.Topology, plan *gpu.Plan, podOf PodOf) session {
-	rows := len(t.Devices)
 	s := session{
-		podOf: podOf, pods: map[uint32]podsOfProcess{}, inputs: inputsOf(plan), maxGap: snapshot.MaxAgeIntervals * plan.Interval, topology: t,
-		at:            make([]int, rows),
-		missingLabels: map[unavailable][]gpu.Label{}, families: shareFamilies(),
+		podOf: podOf, pods: map[uint32]podsOfProcess{}, inputs: inputsOf(plan), maxGap: snapshot.MaxAgeIntervals * plan.Interval,
+		at: make([]int, len(t.Devices)), missing: map[unavailable]bool{},
 	}
 	for row := range t.Devices {
 		s.at[row] = -1
 		d := &t.Devices[row]
-		if d.Entity.Kind != gpu.KindGPU && d.Entity.Kind != gpu.KindGPUInstance {
-			continue
-		}
-		e := sharedDevice{row: row, root: row, unknown: true, instance: d.Entity.Kind == gpu.KindGPUInstance, id: d.Identity(), byUID: map[string]*ownerUsage{}}
+		e := sharedDevice{row: row, root: row, unknown: true, id: d.Identity(), byUID: map[string]*ownerUsage{}}
 		e.labels = []gpu.Label{{Name: "gpu", Value: strconv.FormatUint(uint64(d.GPU), 10)}, {Name: "UUID", Value: d.UUID}}
-		if e.instance {
+		switch d.Entity.Kind {
+		case gpu.KindGPU:
+		case gpu.KindGPUInstance:
+			e.instance, e.root, e.slices = true, t.ParentRow(row), computeSlices(d.Profile)
 			e.labels = append(e.labels, gpu.Label{Name: "GPU_I_ID", Value: strconv.FormatUint(uint64(d.InstanceID), 10)})
-			e.root, e.slices = t.ParentRow(row), computeSlices(d.Profile)
+			if e.root >= 0 { // parents come first
+				s.entities[s.at[e.root]].addInstance(&e)
+			}
+		default:
+			continue
 		}
 		s.at[row] = len(s.entities)
 		s.entities = append(s.entities, e)
 	}
-	s.addSlices()
 	return s
 }
 
-// addSlices has the GPUs know how many slices their instances have.
-func (s *session) addSlices() {
-	for i := range s.entities {
-		e := &s.entities[i]
-		if !e.instance || e.root < 0 {
-			continue
-		}
-		root := &s.entities[s.at[e.root]]
-		root.partitioned = true
-		if e.slices == 0 {
-			root.slices = -1
-		} else if root.slices >= 0 {
-			root.slices += e.slices
-		}
+// addInstance adds the slices of an instance to those of its GPU.
+func (e *sharedDevice) addInstance(instance *sharedDevice) {
+	e.partitioned = true
+	if instance.slices == 0 {
+		e.slices = -1
+	} else if e.slices >= 0 {
+		e.slices += instance.slices
 	}
 }
 
@@ -94,10 +110,10 @@ func computeSlices(profile string) float64 {
 	return float64(n)
 }
 
-// ownUse returns who owns an entity. An instance without an owner is its GPU's owner's.
+// ownUse returns who owns an entity. The owner of a GPU owns its instances that no other owner has.
 func (s *session) ownUse(owners *gpu.Owners, e *sharedDevice) gpu.Use {
 	use := owners.UseOf(e.row)
-	if len(use.Owners) == 0 && !use.Incomplete && e.instance && e.root >= 0 {
+	if len(use.Owners) == 0 && !use.Incomplete && e.root >= 0 {
 		return owners.UseOf(e.root)
 	}
 	return use

@@ -1,130 +1,115 @@
 package accounting
 
 import (
+	"cmp"
+	"maps"
 	"slices"
 	"strconv"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// The families of attribution, in the order in which a page has them.
-const (
-	familyUtilization = iota
-	familyMemory
-	familyActive
-	familyAllocated
-	familyEnergy
-	familyInfo
-	familyRestUtilization
-	familyRestMemory
-	familyRestActive
-	familyRestEnergy
-	familyUnavailable
-)
+// A family has a series per T: per owner of an entity, or per entity.
+type family[T any] struct {
+	gpu.Family
+	value func(T) gpu.Value
+}
 
-// The names of the families that say how much of a GPU or GPU instance a pod uses now.
-const (
-	PodUtilization = "dcgm_pod_gpu_utilization_ratio"
-	PodMemory      = "dcgm_pod_gpu_memory_used_bytes"
-)
-
-func shareFamilies() []gpu.Family {
-	return []gpu.Family{
-		familyUtilization: {Name: PodUtilization, Type: gpu.MetricGauge,
+func podFamilies() []family[*ownerUsage] {
+	return []family[*ownerUsage]{
+		{gpu.Family{Name: "dcgm_pod_gpu_utilization_ratio", Type: gpu.MetricGauge,
 			Help: "Part of the time in which the pod's work ran on the GPU or GPU instance, 0 to 1."},
-		familyMemory: {Name: PodMemory, Type: gpu.MetricGauge,
+			func(a *ownerUsage) gpu.Value { return a.util }},
+		{gpu.Family{Name: "dcgm_pod_gpu_memory_used_bytes", Type: gpu.MetricGauge,
 			Help: "Memory of the GPU or GPU instance that the pod uses."},
-		familyActive: {Name: "dcgm_pod_gpu_active_seconds_total", Type: gpu.MetricCounter,
+			func(a *ownerUsage) gpu.Value { return a.memory }},
+		{gpu.Family{Name: "dcgm_pod_gpu_active_seconds_total", Type: gpu.MetricCounter,
 			Help: "GPU seconds in which the pod's work ran; a GPU instance counts by its part of the GPU."},
-		familyAllocated: {Name: "dcgm_pod_gpu_allocated_seconds_total", Type: gpu.MetricCounter,
+			func(a *ownerUsage) gpu.Value { return a.active.value() }},
+		{gpu.Family{Name: "dcgm_pod_gpu_allocated_seconds_total", Type: gpu.MetricCounter,
 			Help: "GPU seconds that were assigned to the pod; a replica or GPU instance counts by its part of the GPU."},
-		familyEnergy: {Name: "dcgm_pod_gpu_energy_joules_total", Type: gpu.MetricCounter,
+			func(a *ownerUsage) gpu.Value { return a.allocated.value() }},
+		{gpu.Family{Name: "dcgm_pod_gpu_energy_joules_total", Type: gpu.MetricCounter,
 			Help: "Energy of the GPU that is charged to the pod: the active part by the pod's activity, the idle part by the share that it holds."},
-		familyInfo: {Name: "dcgm_pod_gpu_info", Type: gpu.MetricGauge,
-			Help: "Which container a GPU, GPU instance or replica is assigned to, and how it is shared."},
-		familyRestUtilization: {Name: "dcgm_gpu_unattributed_utilization_ratio", Type: gpu.MetricGauge,
-			Help: "Utilization of the GPU or GPU instance that belongs to no pod, 0 to 1."},
-		familyRestMemory: {Name: "dcgm_gpu_unattributed_memory_used_bytes", Type: gpu.MetricGauge,
-			Help: "Used memory of the GPU or GPU instance that belongs to no pod."},
-		familyRestActive: {Name: "dcgm_gpu_unattributed_active_seconds_total", Type: gpu.MetricCounter,
-			Help: "GPU seconds in which work ran that belongs to no pod."},
-		familyRestEnergy: {Name: "dcgm_gpu_unattributed_energy_joules_total", Type: gpu.MetricCounter,
-			Help: "Energy of the GPU or GPU instance that belongs to no pod: of work in no pod, and of idle time that is assigned to none."},
-		familyUnavailable: {Name: "dcgm_exporter_attribution_unavailable", Type: gpu.MetricGauge,
-			Help: "What attribution does not know of the latest cycle, and why."},
+			func(a *ownerUsage) gpu.Value { return a.energy.value() }},
 	}
+}
+
+func restFamilies() []family[*sharedDevice] {
+	return []family[*sharedDevice]{
+		{gpu.Family{Name: "dcgm_gpu_unattributed_utilization_ratio", Type: gpu.MetricGauge,
+			Help: "Utilization of the GPU or GPU instance that belongs to no pod, 0 to 1."},
+			func(e *sharedDevice) gpu.Value { return e.util }},
+		{gpu.Family{Name: "dcgm_gpu_unattributed_memory_used_bytes", Type: gpu.MetricGauge,
+			Help: "Used memory of the GPU or GPU instance that belongs to no pod."},
+			func(e *sharedDevice) gpu.Value { return e.memory }},
+		{gpu.Family{Name: "dcgm_gpu_unattributed_active_seconds_total", Type: gpu.MetricCounter,
+			Help: "GPU seconds in which work ran that belongs to no pod."},
+			func(e *sharedDevice) gpu.Value { return e.totals.active.value() }},
+		{gpu.Family{Name: "dcgm_gpu_unattributed_energy_joules_total", Type: gpu.MetricCounter,
+			Help: "Energy of the GPU or GPU instance that belongs to no pod: of work in no pod, and of idle time that is assigned to none."},
+			func(e *sharedDevice) gpu.Value { return e.totals.energy.value() }},
+	}
+}
+
+func infoFamily() gpu.Family {
+	return gpu.Family{Name: "dcgm_pod_gpu_info", Type: gpu.MetricGauge,
+		Help: "Which container a GPU, GPU instance or replica is assigned to, and how it is shared."}
+}
+
+func missingFamily() gpu.Family {
+	return gpu.Family{Name: "dcgm_exporter_attribution_unavailable", Type: gpu.MetricGauge,
+		Help: "What attribution does not know of the latest cycle, and why."}
 }
 
 // IsFamily reports whether a family of that name is the package's.
 func IsFamily(name string) bool {
-	return slices.ContainsFunc(shareFamilies(), func(f gpu.Family) bool { return f.Name == name })
+	return name == infoFamily().Name || name == missingFamily().Name ||
+		slices.ContainsFunc(podFamilies(), func(f family[*ownerUsage]) bool { return f.Name == name }) ||
+		slices.ContainsFunc(restFamilies(), func(f family[*sharedDevice]) bool { return f.Name == name })
 }
 
-// rebuildSeries makes the series of all owners and entities, in the order of rows. They stay until
-// the owners change: a cycle only sets their values, absent where nothing is known.
-func (s *session) rebuildSeries() {
-	for i := range s.families {
-		s.families[i].Series = nil
-	}
-	add := func(labels []gpu.Label, families ...int) {
-		for _, i := range families {
-			f := &s.families[i]
-			f.Series = append(f.Series, gpu.Series{Row: gpu.AllRows, Labels: labels})
-		}
-	}
-	for i := range s.entities {
-		e := &s.entities[i]
-		for _, a := range e.accounts {
-			add(a.labels, familyUtilization, familyMemory, familyActive, familyAllocated, familyEnergy)
-		}
-		add(e.labels, familyRestUtilization, familyRestMemory, familyRestActive, familyRestEnergy)
-	}
-	s.families[familyInfo].Series = s.infos
-}
-
-// appendFamilies appends the families with what is known now.
+// appendFamilies appends the families with what is known now. A snapshot keeps its series: all are
+// new, but for the labels.
 func (s *session) appendFamilies(list []gpu.Family) []gpu.Family {
-	for i := range s.families { // the snapshot before has its own
-		s.families[i].Series = slices.Clone(s.families[i].Series)
-	}
-	set := func(family, at int, v gpu.Value) { s.families[family].Series[at].Value = v }
-	next := 0 // account
+	owners := 0
 	for i := range s.entities {
-		e := &s.entities[i]
-		for _, a := range e.accounts {
-			set(familyUtilization, next, a.util)
-			set(familyMemory, next, a.memory)
-			set(familyActive, next, sumOf(a.hasActive, a.active))
-			set(familyAllocated, next, sumOf(a.hasAllocated, a.allocated))
-			set(familyEnergy, next, sumOf(a.hasEnergy, a.energy))
-			next++
-		}
-		l := e.totals
-		set(familyRestUtilization, i, e.util)
-		set(familyRestMemory, i, e.memory)
-		set(familyRestActive, i, sumOf(l.hasActive, l.active))
-		set(familyRestEnergy, i, sumOf(l.hasEnergy, l.energy))
+		owners += len(s.entities[i].accounts)
 	}
-	s.sortMissing()
-	missing := &s.families[familyUnavailable]
-	missing.Series = nil
-	for _, u := range s.missing {
-		labels := s.missingLabels[u]
-		if labels == nil {
-			labels = []gpu.Label{{Name: "what", Value: u.what}, {Name: "reason", Value: u.reason}}
-			s.missingLabels[u] = labels
+	for _, f := range podFamilies() {
+		f.Series = make([]gpu.Series, 0, owners)
+		for i := range s.entities {
+			for _, a := range s.entities[i].accounts {
+				f.Series = append(f.Series, gpu.Series{Row: gpu.AllRows, Labels: a.labels, Value: f.value(a)})
+			}
 		}
-		missing.Series = append(missing.Series, gpu.Series{Row: gpu.AllRows, Labels: labels, Value: gpu.Int(1)})
+		list = append(list, f.Family)
 	}
-	return append(list, s.families...)
+	info := infoFamily()
+	info.Series = s.infos
+	list = append(list, info)
+	for _, f := range restFamilies() {
+		f.Series = make([]gpu.Series, len(s.entities))
+		for i := range s.entities {
+			e := &s.entities[i]
+			f.Series[i] = gpu.Series{Row: gpu.AllRows, Labels: e.labels, Value: f.value(e)}
+		}
+		list = append(list, f.Family)
+	}
+	missing := missingFamily()
+	for _, u := range slices.SortedFunc(maps.Keys(s.missing), unavailable.compare) {
+		missing.Series = append(missing.Series, gpu.Series{
+			Row: gpu.AllRows, Labels: []gpu.Label{{Name: "what", Value: u.what}, {Name: "reason", Value: u.reason}}, Value: gpu.Int(1),
+		})
+	}
+	return append(list, missing)
 }
 
-// sumOf is the value of a counter that is known, or absent.
-func sumOf(known bool, v float64) gpu.Value {
-	if !known {
-		return gpu.Value{}
-	}
-	return gpu.Float(v)
+// An unavailable is something that attribution does not know in this cycle, and why.
+type unavailable struct{ what, reason string }
+
+func (u unavailable) compare(o unavailable) int {
+	return cmp.Or(cmp.Compare(u.what, o.what), cmp.Compare(u.reason, o.reason))
 }
 
 // ownerLabels returns the labels of an owner's series on an entity; a container that is named stands

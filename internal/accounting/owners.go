@@ -39,7 +39,8 @@ type entityOwner struct {
 // assign opens an account for every owner of every entity. Owners that have one keep it, before
 // others get what room is left.
 func (s *Accountant) assign(owners *gpu.Owners, now int64) {
-	s.owners, s.infos = owners, s.infos[:0:0]
+	before := s.dropped
+	s.owners, s.infos, s.dropped = owners, nil, map[accountKey]bool{}
 	lists := make([][]entityOwner, len(s.entities))
 	for i := range s.entities {
 		e := &s.entities[i]
@@ -55,15 +56,17 @@ func (s *Accountant) assign(owners *gpu.Owners, now int64) {
 			}
 		}
 	}
-	s.dropped, s.droppedBefore = s.droppedBefore, s.dropped
-	clear(s.dropped)
 	for i := range s.entities {
 		e := &s.entities[i]
 		s.openAccounts(e, lists[i], now)
 		use := owners.UseOf(e.row)
 		s.infos = appendInfos(s.infos, e, &use)
 	}
-	s.rebuildSeries()
+	for key := range s.dropped {
+		if !before[key] {
+			s.ownersDropped.Inc()
+		}
+	}
 }
 
 // ownersOf returns the owners of an entity, each once. Jobs count where no pod owns it: a job that
@@ -73,7 +76,7 @@ func ownersOf(e *sharedDevice, use *gpu.Use) []entityOwner {
 	if use.HasPod() {
 		owners = slices.DeleteFunc(slices.Clone(owners), func(o gpu.Owner) bool { return o.Pod == "" })
 	}
-	replicas := float64(max(use.Replicas, len(owners)))
+	share := 1 / float64(max(use.Replicas, len(owners)))
 	var list []entityOwner
 	at := make(map[accountKey]int, len(owners))
 	for i := range owners {
@@ -86,7 +89,7 @@ func ownersOf(e *sharedDevice, use *gpu.Use) []entityOwner {
 			list = append(list, entityOwner{key: key, owner: o, container: o.Container})
 		}
 		h := &list[j]
-		h.share += 1 / replicas
+		h.share += share
 		h.uid = cmp.Or(h.uid, o.PodUID)
 		if o.Container != h.container {
 			h.container = "" // a process is known by its pod
@@ -119,13 +122,13 @@ func (a *ownerUsage) keep(uid string, known int64) {
 // openAccounts gives the owners of an entity their accounts, new ones where there is room.
 func (s *Accountant) openAccounts(e *sharedDevice, list []entityOwner, now int64) {
 	clear(e.byUID)
-	e.accounts = e.accounts[:0:0]
+	e.accounts = nil
 	for i := range list {
 		h := &list[i]
 		a := s.accounts[h.key]
 		if a == nil {
 			if !s.hasRoom(now) {
-				s.drop(h.key)
+				s.dropped[h.key] = true
 				continue
 			}
 			a = &ownerUsage{}
@@ -133,7 +136,6 @@ func (s *Accountant) openAccounts(e *sharedDevice, list []entityOwner, now int64
 		}
 		a.uid, a.share, a.seen = cmp.Or(h.uid, a.uid), h.share, now
 		a.labels = ownerLabels(e, h.owner, h.container)
-		a.use = use{}
 		e.accounts = append(e.accounts, a)
 		if a.uid != "" && e.byUID[a.uid] == nil {
 			e.byUID[a.uid] = a
@@ -141,8 +143,7 @@ func (s *Accountant) openAccounts(e *sharedDevice, list []entityOwner, now int64
 	}
 }
 
-// hasRoom reports whether there is room for another account. The accounts of owners that are not
-// there now make room.
+// hasRoom reports whether there is room for another account. The accounts of absent owners make room.
 func (s *Accountant) hasRoom(now int64) bool {
 	if len(s.accounts) >= maxAccounts {
 		maps.DeleteFunc(s.accounts, func(_ accountKey, a *ownerUsage) bool { return a.seen != now })
@@ -158,24 +159,12 @@ func (s *Accountant) accountOf(e *sharedDevice, o *gpu.Owner) *ownerUsage {
 	return nil
 }
 
-// drop counts an owner that gets no account, once for as long as it stays without.
-func (s *Accountant) drop(key accountKey) {
-	s.dropped[key] = struct{}{}
-	if _, known := s.droppedBefore[key]; !known {
-		s.ownersDropped.Inc()
-	}
-}
-
-// sweep forgets what was not seen for long.
+// sweep forgets accounts and totals that were not seen for long.
 func (s *Accountant) sweep(now int64) {
 	maps.DeleteFunc(s.accounts, func(_ accountKey, a *ownerUsage) bool { return now-a.seen > int64(dormancy) })
-	bound := make(map[gpu.Identity]bool, len(s.entities))
+	bound := make(map[*deviceTotals]bool, len(s.entities))
 	for i := range s.entities {
-		bound[s.entities[i].id] = true
+		bound[s.entities[i].totals] = true
 	}
-	for id, l := range s.totals {
-		if now-l.seen > int64(dormancy) && !bound[id] {
-			delete(s.totals, id)
-		}
-	}
+	maps.DeleteFunc(s.totals, func(_ gpu.Identity, l *deviceTotals) bool { return now-l.seen > int64(dormancy) && !bound[l] })
 }

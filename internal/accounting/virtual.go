@@ -24,7 +24,7 @@ func (s *Accountant) appendOwn(list []gpu.Family, c *snapshot.Cycle) []gpu.Famil
 			for k := range use.Owners {
 				o := &use.Owners[k]
 				labels, value := o.VirtualGPULabels(), s.own(counter, s.accountOf(e, o))
-				if value.IsAbsent() && s.strict {
+				if value.IsAbsent() && s.opt.Strict {
 					value = gpu.Int(0)
 				}
 				if labels != nil && !value.IsAbsent() {
