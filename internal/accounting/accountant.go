@@ -26,40 +26,45 @@ const (
 	whatMIGShare           = "mig_share"
 )
 
-// A counter is a sum, and whether it is known in this cycle and thus shown.
-type counter struct {
-	sum   float64
-	known bool
+// A measure is a thing that is divided.
+type measure int
+
+const (
+	utilization measure = iota // a part of the entity's time, 0 to 1
+	memory                     // bytes
+	active                     // GPU seconds, all that follow since the account began
+	allocated                  // GPU seconds
+	energy                     // joules
+	measures
+)
+
+// A usage is what an owner uses of an entity, or nobody.
+type usage struct {
+	sums [measures]float64   // of those that are counted
+	now  [measures]gpu.Value // in this cycle; absent where it is not known
 }
 
-func (c *counter) add(v float64) { c.sum, c.known = c.sum+v, true }
-
-func (c counter) value() gpu.Value {
-	if !c.known {
-		return gpu.Value{}
-	}
-	return gpu.Float(c.sum)
+// count adds to a measure that is counted, and has it shown.
+func (u *usage) count(m measure, v float64) {
+	u.sums[m] += v
+	u.now[m] = gpu.Float(u.sums[m])
 }
 
 // An ownerUsage is the account of one owner of one entity.
 type ownerUsage struct {
+	usage
 	uid    string
 	labels []gpu.Label
 	share  float64 // the part of the entity that is assigned to it
-	seen   int64
-
-	active, allocated counter // GPU seconds
-	energy            counter // joules
-
-	// Of this cycle: a part of the entity's time, 0 to 1; bytes; and what its processes say of both.
-	util, memory gpu.Value
-	busy, bytes  claim
+	seen   time.Time
+	claims claims // of its processes, in this cycle
 }
 
-// deviceTotals are what an entity itself did, over all sessions, and how much of it no pod had.
+// deviceTotals are what an entity itself did, over all sessions.
 type deviceTotals struct {
-	meter meter // of a GPU
-	seen  int64 // the latest cycle
+	usage           // of no pod
+	meter meter     // of a GPU
+	seen  time.Time // the latest cycle
 	// The part of its GPU that the entity was in that cycle.
 	partitioned bool
 	slices      float64
@@ -67,17 +72,15 @@ type deviceTotals struct {
 	// What its GPU's meter counted that is not accounted for, and since when: its activity was not
 	// known meanwhile.
 	seconds, joules    float64
-	activeAt, energyAt int64
-
-	active, energy counter // unattributed
+	activeAt, energyAt time.Time
 }
 
 // A meter counts the time and the energy of a GPU from one cycle to the next. The partition of a
 // cycle is charged with all of it, so that none is accounted for twice.
 type meter struct {
-	before, seen int64   // the previous cycle, and this one
-	energyAt     int64   // when the counter was last known
-	joules       float64 // the counter then
+	before, seen time.Time // the previous cycle, and this one
+	energyAt     time.Time // when the counter was last known
+	joules       float64   // the counter then
 
 	// Of this cycle: since the previous one, and since the counter was known before.
 	seconds, used float64
@@ -86,10 +89,10 @@ type meter struct {
 
 // An Accountant divides devices among their owners. Its accounts outlive sessions.
 type Accountant struct {
-	opt                                    Options
-	scaledBusy, scaledBytes, ownersDropped prometheus.Counter
+	opt           Options
+	scaled        *prometheus.CounterVec
+	ownersDropped prometheus.Counter
 
-	epoch    time.Time
 	accounts map[accountKey]*ownerUsage
 	totals   map[gpu.Identity]*deviceTotals
 	// dropped are the present owners that have no account, so that each is counted once.
@@ -120,9 +123,12 @@ func New(opt Options) *Accountant {
 		Help: "Owners left out because there were more than the exporter accounts for; each once.",
 	})
 	opt.Registerer.MustRegister(scaled, dropped)
+	for _, what := range claimed() {
+		scaled.WithLabelValues(what)
+	}
 	return &Accountant{
 		opt: opt, accounts: map[accountKey]*ownerUsage{}, totals: map[gpu.Identity]*deviceTotals{},
-		scaledBusy: scaled.WithLabelValues("utilization"), scaledBytes: scaled.WithLabelValues("memory"), ownersDropped: dropped,
+		scaled: scaled, ownersDropped: dropped,
 	}
 }
 
@@ -153,7 +159,7 @@ func (s *Accountant) Derive(list []gpu.Family, c *snapshot.Cycle) []gpu.Family {
 	if c.Kind != snapshot.Served || !s.inputs.present {
 		return list
 	}
-	at := s.elapsed(c.Now)
+	at := c.Now
 	if c.Owners != s.owners {
 		s.assign(c.Owners, at)
 		s.sweep(at)
@@ -197,20 +203,11 @@ func (s *Accountant) Derive(list []gpu.Family, c *snapshot.Cycle) []gpu.Family {
 // begin forgets the cycle before.
 func (e *sharedDevice) begin() {
 	e.reading = reading{}
-	e.totals.active.known, e.totals.energy.known = false, false
+	clear(e.totals.now[:])
 	for _, a := range e.accounts {
-		a.active.known, a.allocated.known, a.energy.known = false, false, false
-		a.util, a.memory, a.busy, a.bytes = gpu.Value{}, gpu.Value{}, claim{}, claim{}
+		clear(a.now[:])
+		a.claims = claims{}
 	}
-}
-
-// elapsed returns the nanoseconds from an hour before the first cycle to now, which no setting of
-// the wall clock changes.
-func (s *Accountant) elapsed(now time.Time) int64 {
-	if s.epoch.IsZero() {
-		s.epoch = now.Add(-time.Hour)
-	}
-	return int64(now.Sub(s.epoch))
 }
 
 // Unavailable implements snapshot.Deriver: what is missing is a family of its own.
@@ -240,7 +237,7 @@ func (s *session) share(c *snapshot.Cycle, e *sharedDevice) (float64, bool) {
 
 // readMeter advances the meter of a GPU. Energy is not counted over a time that was too long, nor
 // where the counter is less than it was: the driver was loaded again.
-func (s *session) readMeter(c *snapshot.Cycle, e *sharedDevice, at int64) {
+func (s *session) readMeter(c *snapshot.Cycle, e *sharedDevice, at time.Time) {
 	m := &e.totals.meter
 	m.seconds, m.used = s.since(m.seen, at), 0
 	m.before, m.seen = m.seen, at
@@ -262,7 +259,7 @@ func (s *session) accrue(e *sharedDevice) {
 		return
 	}
 	m, l := s.meterOf(e), e.totals
-	if l.seen != m.before || l.partitioned != e.partitioned || l.slices != e.slices {
+	if !l.seen.Equal(m.before) || l.partitioned != e.partitioned || l.slices != e.slices {
 		l.partitioned, l.slices = e.partitioned, e.slices
 		l.seconds, l.joules, l.activeAt, l.energyAt = 0, 0, m.before, m.before
 	}
@@ -276,35 +273,37 @@ func (s *session) meterOf(e *sharedDevice) *meter { return &s.entities[s.at[e.ro
 // addSeconds advances the counters of seconds of an entity that is a known share of its GPU. The time
 // since the previous cycle is that of the present owners, so that an owner that is seen once has its
 // seconds. Activity that was not known for too long is not counted.
-func (s *session) addSeconds(e *sharedDevice, share float64, at int64) {
+func (s *session) addSeconds(e *sharedDevice, share float64, at time.Time) {
 	l := e.totals
 	seconds := s.meterOf(e).seconds * share
 	for _, a := range e.accounts {
-		a.allocated.add(seconds * a.share)
+		a.count(allocated, seconds*a.share)
 	}
-	active := l.seconds * share
+	seconds = l.seconds * share
 	if s.since(l.activeAt, at) == 0 {
-		active = 0
+		seconds = 0
 	} else if e.device.IsAbsent() {
 		return
 	}
 	l.seconds, l.activeAt = 0, at
 	for _, a := range e.accounts {
-		if util, ok := a.util.Number(); ok {
-			a.active.add(util * active)
+		if util, ok := a.now[utilization].Number(); ok {
+			a.count(active, util*seconds)
 		}
 	}
-	if rest, ok := e.util.Number(); ok {
-		l.active.add(rest * active)
+	if rest, ok := l.now[utilization].Number(); ok {
+		l.count(active, rest*seconds)
 	}
 }
 
-// since returns the seconds from one time to another, 0 where too many passed.
-func (s *session) since(from, to int64) float64 {
-	if to-from > int64(s.maxGap) {
+// since returns the seconds from one time to another, 0 where too many passed. A wall clock that is
+// set does not change them: the times have monotonic readings.
+func (s *session) since(from, to time.Time) float64 {
+	passed := to.Sub(from)
+	if passed > s.maxGap {
 		return 0
 	}
-	return float64(to-from) / float64(time.Second)
+	return float64(passed) / float64(time.Second)
 }
 
 // chargeEnergy divides an entity's part of the energy that its GPU used since it was last charged.
@@ -312,11 +311,11 @@ func (s *session) since(from, to int64) float64 {
 // active; the idle part goes to the owners by the share that each holds. The remainder of both is
 // unattributed, and so is all of it where there is no owner, whatever ran. While the activity of an
 // owner is not known its counter is not shown, and grows by its idle part alone.
-func (s *session) chargeEnergy(e *sharedDevice, share float64, at int64) {
+func (s *session) chargeEnergy(e *sharedDevice, share float64, at time.Time) {
 	l := e.totals
-	util, active := e.device.Number()
+	util, known := e.device.Number()
 	unowned := len(e.accounts) == 0
-	if !s.meterOf(e).known || !active && !e.partitioned && !unowned {
+	if !s.meterOf(e).known || !known && !e.partitioned && !unowned {
 		return
 	}
 	used := l.joules * share
@@ -328,14 +327,18 @@ func (s *session) chargeEnergy(e *sharedDevice, share float64, at int64) {
 	left := idle
 	for _, a := range e.accounts {
 		left -= idle * a.share
-		part, known := a.util.Number()
-		a.energy.add(idle*a.share + used*part)
-		a.energy.known = known || e.partitioned
+		part, known := a.now[utilization].Number()
+		a.count(energy, idle*a.share+used*part)
+		if !known && !e.partitioned {
+			a.now[energy] = gpu.Value{}
+		}
 	}
-	rest, known := e.util.Number()
-	l.energy.add(max(left, 0))
-	l.energy.add(used * rest)
-	l.energy.known = known || e.partitioned || unowned
+	rest, known := l.now[utilization].Number()
+	l.count(energy, max(left, 0))
+	l.count(energy, used*rest)
+	if !known && !e.partitioned && !unowned {
+		l.now[energy] = gpu.Value{}
+	}
 }
 
 func (s *session) miss(what, reason string) { s.missing[unavailable{what, reason}] = true }

@@ -4,24 +4,27 @@ import (
 	"cmp"
 	"math"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
 )
 
 const bytesPerMiB = 1 << 20
 
-// A claim is the sum of what processes say they use.
-type claim struct {
+// Claims are what processes say they use together: of the time, and of memory.
+type claims [memory + 1]struct {
 	sum        float64
 	incomplete bool // one of them does not say it
 }
 
-func (c *claim) add(v gpu.Value) {
-	n, known := v.Number()
-	c.sum += max(n, 0)
-	c.incomplete = c.incomplete || !known
+// claimed are the names of what is claimed.
+func claimed() []string { return []string{utilization: "utilization", memory: "memory"} }
+
+func (c *claims) add(p *gpu.Process) {
+	for m, v := range [...]gpu.Value{utilization: p.Busy, memory: p.Memory} {
+		n, known := v.Number()
+		c[m].sum += max(n, 0)
+		c[m].incomplete = c[m].incomplete || !known
+	}
 }
 
 // readProcesses adds the processes to their pods' claims, or notes why these are not known.
@@ -97,12 +100,10 @@ func (s *session) podsOf(pid uint32) ([]string, error) {
 // addProcess adds a process to the claims of the entity and of its pod: the outermost one that owns
 // the entity, since a pod can be a node of pods, and names what is below it.
 func (e *sharedDevice) addProcess(p *gpu.Process, uids []string) {
-	e.busy.add(p.Busy)
-	e.bytes.add(p.Memory)
+	e.claims.add(p)
 	for _, uid := range uids {
 		if a := e.byUID[uid]; a != nil {
-			a.busy.add(p.Busy)
-			a.bytes.add(p.Memory)
+			a.claims.add(p)
 			return
 		}
 	}
@@ -115,31 +116,36 @@ func (s *Accountant) divide(c *snapshot.Cycle, e *sharedDevice) {
 		return
 	}
 	e.device = s.utilization(c, e)
-	mib, memoryKnown := s.value(c, s.inputs.memory, e.row)
-	memory := mib * bytesPerMiB
+	mib, known := s.value(c, s.inputs.memory, e.row)
+	var used gpu.Value
+	if known {
+		used = numberOf(mib * bytesPerMiB)
+	}
 	if e.device.IsAbsent() && len(e.accounts) > 0 && e.mean.IsAbsent() {
 		s.miss(whatUtilization, cmp.Or(s.whyMissing(c, e), snapshot.ReasonNoData))
 	}
 	switch {
 	case len(e.accounts) == 0:
 	case e.shared:
-		s.divideShared(e, memory, memoryKnown)
+		s.divideShared(e, used)
 	default: // its only owner has all
-		a := e.accounts[0]
-		a.util = e.device
-		if memoryKnown {
-			a.memory = bytesOf(memory)
-		}
+		now := &e.accounts[0].now
+		now[utilization], now[memory] = e.device, used
 	}
-	if util, ok := e.device.Number(); ok {
-		if rest, ok := rest(util, e.accounts, func(a *ownerUsage) gpu.Value { return a.util }); ok {
-			e.util = gpu.Float(rest)
-		}
+	e.setRest(utilization, e.device)
+	e.setRest(memory, used)
+}
+
+// setRest finds the part of a device's value that no account has, if every account's is known.
+// Rounding never makes it negative.
+func (e *sharedDevice) setRest(m measure, device gpu.Value) {
+	rest, known := device.Number()
+	for _, a := range e.accounts {
+		n, ok := a.now[m].Number()
+		rest, known = rest-n, known && ok
 	}
-	if memoryKnown {
-		if rest, ok := rest(memory, e.accounts, func(a *ownerUsage) gpu.Value { return a.memory }); ok {
-			e.memory = bytesOf(rest)
-		}
+	if known {
+		e.totals.now[m] = numberOf(max(rest, 0))
 	}
 }
 
@@ -173,7 +179,7 @@ func (s *session) whyMissing(c *snapshot.Cycle, e *sharedDevice) string {
 }
 
 // divideShared divides an entity of several owners by what their processes did.
-func (s *Accountant) divideShared(e *sharedDevice, memory float64, memoryKnown bool) {
+func (s *Accountant) divideShared(e *sharedDevice, used gpu.Value) {
 	switch {
 	case e.noProcesses != "":
 		s.miss(whatProcesses, e.noProcesses)
@@ -184,76 +190,53 @@ func (s *Accountant) divideShared(e *sharedDevice, memory float64, memoryKnown b
 	case e.noBusy != nil:
 		s.miss(whatProcessUtilization, gpu.Reason(e.noBusy))
 	default:
-		if util, known := e.interval(); known {
-			e.device = gpu.Float(util)
-			// Processes overlap under MPS, and the driver rounds.
-			scale := scaled(e.busy.sum, util, s.scaledBusy)
-			s.distribute(e, whatProcessUtilization, func(a *ownerUsage) (*gpu.Value, claim, gpu.Value) {
-				return &a.util, a.busy, gpu.Float(a.busy.sum * scale)
-			})
-		}
+		e.device = e.interval()
+		s.distribute(e, utilization, e.device, whatProcessUtilization)
 	}
-	if memoryKnown {
-		// Samples of two moments can add up to more than there is.
-		scale := scaled(e.bytes.sum, memory, s.scaledBytes)
-		s.distribute(e, whatProcessMemory, func(a *ownerUsage) (*gpu.Value, claim, gpu.Value) {
-			return &a.memory, a.bytes, bytesOf(a.bytes.sum * scale)
-		})
-	}
+	s.distribute(e, memory, used, whatProcessMemory)
 }
 
-// interval returns the utilization of an entity over the interval that its processes report. That
-// is beside the processes where the source has it; a sample of one moment is less than what the
+// interval returns the utilization of an entity over the interval that its processes report. The
+// source has it beside the processes, or not: then a sample of one moment is less than what the
 // processes did together only because the moment was not the interval.
-func (e *sharedDevice) interval() (util float64, known bool) {
-	if util, known = e.mean.Number(); known {
-		return util, true
+func (e *sharedDevice) interval() gpu.Value {
+	if !e.mean.IsAbsent() {
+		return e.mean
 	}
-	util, known = e.device.Number()
-	if !e.instance { // an instance's is of an interval as it is, that of the profiling counters
-		util = max(util, min(e.busy.sum, 1))
+	util, known := e.device.Number()
+	if !known || e.instance { // an instance's is of an interval as it is, that of the profiling counters
+		return e.device
 	}
-	return util, known
+	return gpu.Float(max(util, min(e.claims[utilization].sum, 1)))
 }
 
-// scaled returns the factor that brings a sum of claims down to what the device has, and counts.
-func scaled(sum, device float64, count prometheus.Counter) float64 {
-	if sum <= device {
-		return 1
+// distribute gives each owner its claim to a device's value, where both are known. Claims of more
+// than there is are scaled down: processes overlap under MPS, the driver rounds, and samples of two
+// moments can add up to more.
+func (s *Accountant) distribute(e *sharedDevice, m measure, device gpu.Value, lack string) {
+	most, known := device.Number()
+	if !known {
+		return
 	}
-	count.Inc()
-	return device / sum
-}
-
-// distribute gives each owner its part, where that is known.
-func (s *session) distribute(e *sharedDevice, what string, of func(*ownerUsage) (to *gpu.Value, c claim, part gpu.Value)) {
+	scale := 1.0
+	if sum := e.claims[m].sum; sum > most {
+		scale = most / sum
+		s.scaled.WithLabelValues(claimed()[m]).Inc()
+	}
 	for _, a := range e.accounts {
-		switch to, c, part := of(a); {
+		switch {
 		case a.uid == "":
 			s.miss(whatPodUID, snapshot.ReasonNoData)
-		case c.incomplete:
-			s.miss(what, snapshot.ReasonNoData)
+		case a.claims[m].incomplete:
+			s.miss(lack, snapshot.ReasonNoData)
 		default:
-			*to = part
+			a.now[m] = numberOf(a.claims[m].sum * scale)
 		}
 	}
 }
 
-// rest returns the part of a device's value that no account has, and whether every account's is
-// known. Rounding never makes it negative.
-func rest(value float64, accounts []*ownerUsage, of func(*ownerUsage) gpu.Value) (float64, bool) {
-	for _, a := range accounts {
-		n, ok := of(a).Number()
-		if !ok {
-			return 0, false
-		}
-		value -= n
-	}
-	return max(value, 0), true
-}
-
-// bytesOf returns a number of bytes, as an integer where it is one.
-func bytesOf(n float64) gpu.Value {
+// numberOf returns a number, as an integer where it is one: a page writes bytes with all digits.
+func numberOf(n float64) gpu.Value {
 	if n == math.Trunc(n) && n < 1<<53 {
 		return gpu.Int(int64(n))
 	}

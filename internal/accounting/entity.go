@@ -32,11 +32,10 @@ type sharedDevice struct {
 
 // A reading is what one cycle knows of an entity.
 type reading struct {
-	device       gpu.Value // its own utilization over the interval, 0 to 1
-	util, memory gpu.Value // unattributed: a part of the time, bytes
-	mean         gpu.Value // the utilization that its source reports beside the processes
-	busy, bytes  claim     // of all its processes
-	noProcesses  string    // the reason why its processes are not known, "" where they are
+	device      gpu.Value // its own utilization over the interval, 0 to 1
+	mean        gpu.Value // the utilization that its source reports beside the processes
+	claims      claims    // of all its processes
+	noProcesses string    // the reason why its processes are not known, "" where they are
 	// Why the utilization of its processes, or their pods, are not known.
 	noBusy, noPods error
 }

@@ -9,100 +9,94 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// A family has a series per T: per owner of an entity, or per entity.
-type family[T any] struct {
+// A family has a series per owner of an entity, or per entity for the rest.
+type family struct {
 	gpu.Family
-	value func(T) gpu.Value
+	rest    bool
+	measure measure
 }
 
-func podFamilies() []family[*ownerUsage] {
-	return []family[*ownerUsage]{
-		{gpu.Family{Name: "dcgm_pod_gpu_utilization_ratio", Type: gpu.MetricGauge,
-			Help: "Part of the time in which the pod's work ran on the GPU or GPU instance, 0 to 1."},
-			func(a *ownerUsage) gpu.Value { return a.util }},
-		{gpu.Family{Name: "dcgm_pod_gpu_memory_used_bytes", Type: gpu.MetricGauge,
-			Help: "Memory of the GPU or GPU instance that the pod uses."},
-			func(a *ownerUsage) gpu.Value { return a.memory }},
-		{gpu.Family{Name: "dcgm_pod_gpu_active_seconds_total", Type: gpu.MetricCounter,
-			Help: "GPU seconds in which the pod's work ran; a GPU instance counts by its part of the GPU."},
-			func(a *ownerUsage) gpu.Value { return a.active.value() }},
-		{gpu.Family{Name: "dcgm_pod_gpu_allocated_seconds_total", Type: gpu.MetricCounter,
-			Help: "GPU seconds that were assigned to the pod; a replica or GPU instance counts by its part of the GPU."},
-			func(a *ownerUsage) gpu.Value { return a.allocated.value() }},
-		{gpu.Family{Name: "dcgm_pod_gpu_energy_joules_total", Type: gpu.MetricCounter,
-			Help: "Energy of the GPU that is charged to the pod: the active part by the pod's activity, the idle part by the share that it holds."},
-			func(a *ownerUsage) gpu.Value { return a.energy.value() }},
+// The families that are of no measure.
+const (
+	familyInfo    = "dcgm_pod_gpu_info"
+	familyMissing = "dcgm_exporter_attribution_unavailable"
+)
+
+// families are those of the package, in the order in which a page has them.
+func families() []family {
+	row := func(name string, kind gpu.MetricType, rest bool, m measure, help string) family {
+		return family{gpu.Family{Name: name, Type: kind, Help: help}, rest, m}
 	}
-}
-
-func restFamilies() []family[*sharedDevice] {
-	return []family[*sharedDevice]{
-		{gpu.Family{Name: "dcgm_gpu_unattributed_utilization_ratio", Type: gpu.MetricGauge,
-			Help: "Utilization of the GPU or GPU instance that belongs to no pod, 0 to 1."},
-			func(e *sharedDevice) gpu.Value { return e.util }},
-		{gpu.Family{Name: "dcgm_gpu_unattributed_memory_used_bytes", Type: gpu.MetricGauge,
-			Help: "Used memory of the GPU or GPU instance that belongs to no pod."},
-			func(e *sharedDevice) gpu.Value { return e.memory }},
-		{gpu.Family{Name: "dcgm_gpu_unattributed_active_seconds_total", Type: gpu.MetricCounter,
-			Help: "GPU seconds in which work ran that belongs to no pod."},
-			func(e *sharedDevice) gpu.Value { return e.totals.active.value() }},
-		{gpu.Family{Name: "dcgm_gpu_unattributed_energy_joules_total", Type: gpu.MetricCounter,
-			Help: "Energy of the GPU or GPU instance that belongs to no pod: of work in no pod, and of idle time that is assigned to none."},
-			func(e *sharedDevice) gpu.Value { return e.totals.energy.value() }},
+	return []family{
+		row("dcgm_pod_gpu_utilization_ratio", gpu.MetricGauge, false, utilization,
+			"Part of the time in which the pod's work ran on the GPU or GPU instance, 0 to 1."),
+		row("dcgm_pod_gpu_memory_used_bytes", gpu.MetricGauge, false, memory,
+			"Memory of the GPU or GPU instance that the pod uses."),
+		row("dcgm_pod_gpu_active_seconds_total", gpu.MetricCounter, false, active,
+			"GPU seconds in which the pod's work ran; a GPU instance counts by its part of the GPU."),
+		row("dcgm_pod_gpu_allocated_seconds_total", gpu.MetricCounter, false, allocated,
+			"GPU seconds that were assigned to the pod; a replica or GPU instance counts by its part of the GPU."),
+		row("dcgm_pod_gpu_energy_joules_total", gpu.MetricCounter, false, energy,
+			"Energy of the GPU that is charged to the pod: the active part by the pod's activity, the idle part by the share that it holds."),
+		row(familyInfo, gpu.MetricGauge, false, 0,
+			"Which container a GPU, GPU instance or replica is assigned to, and how it is shared."),
+		row("dcgm_gpu_unattributed_utilization_ratio", gpu.MetricGauge, true, utilization,
+			"Utilization of the GPU or GPU instance that belongs to no pod, 0 to 1."),
+		row("dcgm_gpu_unattributed_memory_used_bytes", gpu.MetricGauge, true, memory,
+			"Used memory of the GPU or GPU instance that belongs to no pod."),
+		row("dcgm_gpu_unattributed_active_seconds_total", gpu.MetricCounter, true, active,
+			"GPU seconds in which work ran that belongs to no pod."),
+		row("dcgm_gpu_unattributed_energy_joules_total", gpu.MetricCounter, true, energy,
+			"Energy of the GPU or GPU instance that belongs to no pod: of work in no pod, and of idle time that is assigned to none."),
+		row(familyMissing, gpu.MetricGauge, true, 0,
+			"What attribution does not know of the latest cycle, and why."),
 	}
-}
-
-func infoFamily() gpu.Family {
-	return gpu.Family{Name: "dcgm_pod_gpu_info", Type: gpu.MetricGauge,
-		Help: "Which container a GPU, GPU instance or replica is assigned to, and how it is shared."}
-}
-
-func missingFamily() gpu.Family {
-	return gpu.Family{Name: "dcgm_exporter_attribution_unavailable", Type: gpu.MetricGauge,
-		Help: "What attribution does not know of the latest cycle, and why."}
 }
 
 // IsFamily reports whether a family of that name is the package's.
 func IsFamily(name string) bool {
-	return name == infoFamily().Name || name == missingFamily().Name ||
-		slices.ContainsFunc(podFamilies(), func(f family[*ownerUsage]) bool { return f.Name == name }) ||
-		slices.ContainsFunc(restFamilies(), func(f family[*sharedDevice]) bool { return f.Name == name })
+	return slices.ContainsFunc(families(), func(f family) bool { return f.Name == name })
 }
 
-// appendFamilies appends the families with what is known now. A snapshot keeps its series: all are
-// new, but for the labels.
+// appendFamilies appends the families with what is known now. A snapshot keeps its series: a cycle
+// makes all of them anew, but for the labels.
 func (s *session) appendFamilies(list []gpu.Family) []gpu.Family {
 	owners := 0
 	for i := range s.entities {
 		owners += len(s.entities[i].accounts)
 	}
-	for _, f := range podFamilies() {
-		f.Series = make([]gpu.Series, 0, owners)
-		for i := range s.entities {
-			for _, a := range s.entities[i].accounts {
-				f.Series = append(f.Series, gpu.Series{Row: gpu.AllRows, Labels: a.labels, Value: f.value(a)})
+	for _, f := range families() {
+		switch {
+		case f.Name == familyInfo:
+			f.Series = s.infos
+		case f.Name == familyMissing:
+			f.Series = s.missingSeries()
+		case f.rest:
+			f.Series = make([]gpu.Series, len(s.entities))
+			for i := range s.entities {
+				e := &s.entities[i]
+				f.Series[i] = gpu.Series{Row: gpu.AllRows, Labels: e.labels, Value: e.totals.now[f.measure]}
+			}
+		default:
+			f.Series = make([]gpu.Series, 0, owners)
+			for i := range s.entities {
+				for _, a := range s.entities[i].accounts {
+					f.Series = append(f.Series, gpu.Series{Row: gpu.AllRows, Labels: a.labels, Value: a.now[f.measure]})
+				}
 			}
 		}
 		list = append(list, f.Family)
 	}
-	info := infoFamily()
-	info.Series = s.infos
-	list = append(list, info)
-	for _, f := range restFamilies() {
-		f.Series = make([]gpu.Series, len(s.entities))
-		for i := range s.entities {
-			e := &s.entities[i]
-			f.Series[i] = gpu.Series{Row: gpu.AllRows, Labels: e.labels, Value: f.value(e)}
-		}
-		list = append(list, f.Family)
-	}
-	missing := missingFamily()
+	return list
+}
+
+// missingSeries returns a series for each thing that attribution does not know in this cycle.
+func (s *session) missingSeries() (series []gpu.Series) {
 	for _, u := range slices.SortedFunc(maps.Keys(s.missing), unavailable.compare) {
-		missing.Series = append(missing.Series, gpu.Series{
-			Row: gpu.AllRows, Labels: []gpu.Label{{Name: "what", Value: u.what}, {Name: "reason", Value: u.reason}}, Value: gpu.Int(1),
-		})
+		labels := []gpu.Label{{Name: "what", Value: u.what}, {Name: "reason", Value: u.reason}}
+		series = append(series, gpu.Series{Row: gpu.AllRows, Labels: labels, Value: gpu.Int(1)})
 	}
-	return append(list, missing)
+	return series
 }
 
 // An unavailable is something that attribution does not know in this cycle, and why.

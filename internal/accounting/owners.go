@@ -38,7 +38,7 @@ type entityOwner struct {
 
 // assign opens an account for every owner of every entity. Owners that have one keep it, before
 // others get what room is left.
-func (s *Accountant) assign(owners *gpu.Owners, now int64) {
+func (s *Accountant) assign(owners *gpu.Owners, now time.Time) {
 	before := s.dropped
 	s.owners, s.infos, s.dropped = owners, nil, map[accountKey]bool{}
 	lists := make([][]entityOwner, len(s.entities))
@@ -113,14 +113,14 @@ func keyOf(e *sharedDevice, o *gpu.Owner) accountKey {
 
 // keep begins the account anew if its owner is another pod of the name: it has another UID, or none
 // is known and it was no owner in the latest cycle whose owners were known.
-func (a *ownerUsage) keep(uid string, known int64) {
-	if a.uid != "" && a.uid != uid && (uid != "" || a.seen != known) {
+func (a *ownerUsage) keep(uid string, known time.Time) {
+	if a.uid != "" && a.uid != uid && (uid != "" || !a.seen.Equal(known)) {
 		*a = ownerUsage{}
 	}
 }
 
 // openAccounts gives the owners of an entity their accounts, new ones where there is room.
-func (s *Accountant) openAccounts(e *sharedDevice, list []entityOwner, now int64) {
+func (s *Accountant) openAccounts(e *sharedDevice, list []entityOwner, now time.Time) {
 	clear(e.byUID)
 	e.accounts = nil
 	for i := range list {
@@ -144,27 +144,19 @@ func (s *Accountant) openAccounts(e *sharedDevice, list []entityOwner, now int64
 }
 
 // hasRoom reports whether there is room for another account. The accounts of absent owners make room.
-func (s *Accountant) hasRoom(now int64) bool {
+func (s *Accountant) hasRoom(now time.Time) bool {
 	if len(s.accounts) >= maxAccounts {
-		maps.DeleteFunc(s.accounts, func(_ accountKey, a *ownerUsage) bool { return a.seen != now })
+		maps.DeleteFunc(s.accounts, func(_ accountKey, a *ownerUsage) bool { return !a.seen.Equal(now) })
 	}
 	return len(s.accounts) < maxAccounts
 }
 
-// accountOf returns the account of an owner of an entity, nil where it has none now.
-func (s *Accountant) accountOf(e *sharedDevice, o *gpu.Owner) *ownerUsage {
-	if a := s.accounts[keyOf(e, o)]; slices.Contains(e.accounts, a) {
-		return a
-	}
-	return nil
-}
-
 // sweep forgets accounts and totals that were not seen for long.
-func (s *Accountant) sweep(now int64) {
-	maps.DeleteFunc(s.accounts, func(_ accountKey, a *ownerUsage) bool { return now-a.seen > int64(dormancy) })
+func (s *Accountant) sweep(now time.Time) {
+	maps.DeleteFunc(s.accounts, func(_ accountKey, a *ownerUsage) bool { return now.Sub(a.seen) > dormancy })
 	bound := make(map[*deviceTotals]bool, len(s.entities))
 	for i := range s.entities {
 		bound[s.entities[i].totals] = true
 	}
-	maps.DeleteFunc(s.totals, func(_ gpu.Identity, l *deviceTotals) bool { return now-l.seen > int64(dormancy) && !bound[l] })
+	maps.DeleteFunc(s.totals, func(_ gpu.Identity, l *deviceTotals) bool { return now.Sub(l.seen) > dormancy && !bound[l] })
 }

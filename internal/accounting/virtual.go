@@ -1,6 +1,8 @@
 package accounting
 
 import (
+	"slices"
+
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
 )
@@ -11,7 +13,11 @@ import (
 func (s *Accountant) appendOwn(list []gpu.Family, c *snapshot.Cycle) []gpu.Family {
 	for i := range c.Plan.Counters {
 		counter := &c.Plan.Counters[i]
-		if counter.Type == gpu.MetricLabel || counter.Field != s.inputs.util && counter.Field != s.inputs.memory {
+		m, unit := utilization, 100.0 // the field is in percent
+		if counter.Field == s.inputs.memory {
+			m, unit = memory, 1.0/bytesPerMiB
+		}
+		if counter.Type == gpu.MetricLabel || counter.Field != s.inputs.util && m == utilization {
 			continue
 		}
 		f := gpu.Family{Name: counter.Name, Type: counter.Type, Help: counter.Help, OwnersOnly: true}
@@ -23,11 +29,14 @@ func (s *Accountant) appendOwn(list []gpu.Family, c *snapshot.Cycle) []gpu.Famil
 			use := s.owners.UseOf(e.row)
 			for k := range use.Owners {
 				o := &use.Owners[k]
-				labels, value := o.VirtualGPULabels(), s.own(counter, s.accountOf(e, o))
+				var value gpu.Value
+				if a := s.accounts[keyOf(e, o)]; slices.Contains(e.accounts, a) {
+					value = a.now[m].Scale(unit).Scale(counter.Scale)
+				}
 				if value.IsAbsent() && s.opt.Strict {
 					value = gpu.Int(0)
 				}
-				if labels != nil && !value.IsAbsent() {
+				if labels := o.VirtualGPULabels(); labels != nil && !value.IsAbsent() {
 					f.Series = append(f.Series, gpu.Series{Row: e.row, NoOwner: true, Owner: labels, Value: value})
 				}
 			}
@@ -35,17 +44,4 @@ func (s *Accountant) appendOwn(list []gpu.Family, c *snapshot.Cycle) []gpu.Famil
 		list = append(list, f)
 	}
 	return list
-}
-
-// own returns what an owner's processes did, in the unit of the counter; absent where the budget had
-// no room for an account.
-func (s *Accountant) own(c *gpu.Counter, a *ownerUsage) gpu.Value {
-	switch {
-	case a == nil:
-		return gpu.Value{}
-	case c.Field == s.inputs.util:
-		return a.util.Scale(100).Scale(c.Scale) // the field is in percent
-	default:
-		return a.memory.Scale(1.0 / (1 << 20)).Scale(c.Scale) // the field is in MiB
-	}
 }
