@@ -70,7 +70,7 @@ func (a *assignment) countUnmatched(h *Allocation) {
 
 // owner returns the owner that an allocation makes.
 func (a *assignment) owner(h *Allocation) gpu.Owner {
-	pod := podName{h.Namespace, h.Pod}
+	pod := h.podName()
 	owner := gpu.Owner{
 		Namespace: h.Namespace, Pod: h.Pod, Container: h.Container, PodUID: a.inputs.uids[pod],
 		Resource: h.Resource, Replica: cmp.Or(h.ID.Replica, h.Share),
@@ -166,7 +166,7 @@ func (m *Mapper) valid(allocations []Allocation) []Allocation {
 	seen := make(map[tenancy]uint64, len(allocations))
 	var valid []Allocation
 	for _, h := range allocations {
-		if info, ok := m.pod(podName{h.Namespace, h.Pod}); ok && info.Finished || m.admin(&h) {
+		if info, ok := m.pod(h.podName()); ok && info.Finished || m.admin(&h) {
 			continue
 		}
 		valid = append(valid, h)

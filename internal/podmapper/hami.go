@@ -23,7 +23,7 @@ func (m *Mapper) allocated(allocations []Allocation) []Allocation {
 		if !ok {
 			continue
 		}
-		info, _ := m.pod(podName{h.Namespace, h.Pod})
+		info, _ := m.pod(h.podName())
 		key := container{h.Namespace, h.Pod, h.Container}
 		devices := hamiDevices(info.Allocated, info.Containers, h.Container)
 		n := next[key]

@@ -18,7 +18,6 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	v1 "k8s.io/kubelet/pkg/apis/podresources/v1"
-	"k8s.io/kubelet/pkg/apis/podresources/v1alpha1"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/deviceid"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
@@ -42,6 +41,8 @@ type Allocation struct {
 	Claim, ClaimNamespace, Pool, Share string
 }
 
+func (h *Allocation) podName() podName { return podName{h.Namespace, h.Pod} }
+
 func (h Allocation) compare(o Allocation) int {
 	return cmp.Or(
 		cmp.Compare(h.Namespace, o.Namespace), cmp.Compare(h.Pod, o.Pod), cmp.Compare(h.Container, o.Container),
@@ -61,19 +62,16 @@ type listing struct {
 // that fails: the kubelet replaces its socket whenever it starts. One goroutine at a time may call
 // it.
 type kubelet struct {
-	by      func(context.Context) (net.Conn, error) // nil for the socket
+	reach   func(context.Context) (net.Conn, error)
 	socket  string
 	metrics *Metrics
+	now     func() time.Time
+	start   start
 
 	conn    *grpc.ClientConn
-	known   int                             // the dial that legacy and shared were learned on
-	legacy  bool                            // speaks v1alpha1 only
+	known   int                             // the dials that were noticed
 	shared  map[deviceid.ID]map[string]bool // replicas by device
 	learned time.Time                       // when shared was requested
-	unheard bool                            // a replica is held that was not heard of
-
-	now   func() time.Time
-	start start
 
 	mu    sync.Mutex // for what the dialer writes
 	dials int        // that succeeded
@@ -101,8 +99,9 @@ func (s *start) at(now time.Time) bool {
 
 const (
 	// relearn is how long the number of replicas is believed: a device plugin can be reconfigured
-	// without the kubelet's doing.
-	relearn = time.Minute
+	// without the kubelet's doing. A replica that was not heard of is asked about after learnPause.
+	relearn    = time.Minute
+	learnPause = 10 * time.Second
 	// learnTimeout bounds the question, so that the owners are known also where that is not answered.
 	learnTimeout = 500 * time.Millisecond
 )
@@ -117,65 +116,46 @@ const (
 
 // list queries once. The error wraps one of gpu's.
 func (k *kubelet) list(ctx context.Context) (listing, error) {
-	if err := k.connect(); err != nil {
-		return listing{}, err
+	if k.conn == nil {
+		// passthrough and the dialer keep names and proxies out of it.
+		conn, err := grpc.NewClient("passthrough:///kubelet",
+			grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithContextDialer(k.dial),
+			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReply)),
+		)
+		if err != nil {
+			return listing{}, fmt.Errorf("kubelet: %w", err)
+		}
+		k.conn = conn
 	}
-	if k.redialed() {
-		k.legacy = false // it may have been upgraded
-	}
-	allocations, pods, err := k.request(ctx)
-	k.redialed()
+	reply, err := v1.NewPodResourcesListerClient(k.conn).List(ctx, &v1.ListPodResourcesRequest{})
+	k.noteDials()
 	k.metrics.requests.WithLabelValues(status.Code(err).String()).Inc()
 	if err != nil {
 		return listing{}, k.failed(ctx, err)
 	}
+	allocations := allocationsOf(reply)
 	slices.SortFunc(allocations, Allocation.compare)
 	allocations = slices.Compact(allocations) // a kubelet that repeats itself is no second owner
 	now := k.now()
-	if made, ok := k.socketMade(); ok && now.Sub(made).Abs() < startGrace {
-		k.start.seen(made)
+	// A kubelet that starts makes a new socket.
+	if info, err := os.Stat(k.socket); err == nil && now.Sub(info.ModTime()).Abs() < startGrace {
+		k.start.seen(info.ModTime())
 	}
-	return listing{allocations: allocations, pods: pods, fresh: k.start.at(now)}, nil
+	return listing{allocations: allocations, pods: len(reply.GetPodResources()), fresh: k.start.at(now)}, nil
 }
 
-// redialed reports whether gRPC dialed since the last call: what answers may be another kubelet.
-func (k *kubelet) redialed() bool {
+// noteDials notes whether gRPC dialed since the last call: another kubelet may answer.
+func (k *kubelet) noteDials() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.dials == k.known {
-		return false
+		return
 	}
 	if k.known != 0 {
 		k.start.seen(k.now())
 	}
 	k.known, k.learned = k.dials, time.Time{}
-	return true
-}
-
-// socketMade returns when the socket was made: a kubelet that starts makes a new one.
-func (k *kubelet) socketMade() (time.Time, bool) {
-	info, err := os.Stat(k.socket)
-	if err != nil {
-		return time.Time{}, false
-	}
-	return info.ModTime(), true
-}
-
-func (k *kubelet) connect() error {
-	if k.conn != nil {
-		return nil
-	}
-	// passthrough and the dialer keep names and proxies out of it.
-	conn, err := grpc.NewClient("passthrough:///kubelet",
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(k.dial),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReply)),
-	)
-	if err != nil {
-		return fmt.Errorf("kubelet: %w", err)
-	}
-	k.conn = conn
-	return nil
 }
 
 // dial is called by gRPC, on a goroutine of its own.
@@ -188,18 +168,6 @@ func (k *kubelet) dial(ctx context.Context, _ string) (net.Conn, error) {
 		k.dials++
 	}
 	return conn, err
-}
-
-func (k *kubelet) request(ctx context.Context) ([]Allocation, int, error) {
-	if !k.legacy {
-		reply, err := v1.NewPodResourcesListerClient(k.conn).List(ctx, &v1.ListPodResourcesRequest{})
-		if status.Code(err) != codes.Unimplemented {
-			return allocationsOf(reply), len(reply.GetPodResources()), err
-		}
-	}
-	reply, err := v1alpha1.NewPodResourcesListerClient(k.conn).List(ctx, &v1alpha1.ListPodResourcesRequest{})
-	k.legacy = err == nil // a kubelet that was upgraded gets requests of v1 again
-	return allocationsOfV1alpha1(reply), len(reply.GetPodResources()), err
 }
 
 // maxName bounds the names that a kubelet gives, in bytes: Kubernetes has none that are longer.
@@ -240,23 +208,6 @@ func appendAllocations(all []Allocation, c *v1.ContainerResources, h Allocation)
 	return all
 }
 
-func allocationsOfV1alpha1(reply *v1alpha1.ListPodResourcesResponse) []Allocation {
-	var all []Allocation
-	for _, p := range reply.GetPodResources() {
-		for _, c := range p.GetContainers() {
-			for _, d := range c.GetDevices() {
-				for _, id := range d.GetDeviceIds() {
-					all = append(all, Allocation{
-						Namespace: bounded(p.GetNamespace()), Pod: bounded(p.GetName()), Container: bounded(c.GetName()),
-						Resource: bounded(d.GetResourceName()), Device: bounded(id), ID: deviceid.Parse(bounded(id)),
-					})
-				}
-			}
-		}
-	}
-	return all
-}
-
 // failed lets the connection go where that may help, and says what is wrong.
 func (k *kubelet) failed(ctx context.Context, err error) error {
 	k.mu.Lock()
@@ -268,7 +219,7 @@ func (k *kubelet) failed(ctx context.Context, err error) error {
 		// whether it answers again.
 		return fmt.Errorf("kubelet: list pods on %s: %w", k.socket, gpu.ErrTimeout)
 	case code == codes.Unimplemented:
-		return fmt.Errorf("kubelet: %s serves PodResources neither as v1 nor as v1alpha1: %w", k.socket, gpu.ErrVersion)
+		return fmt.Errorf("kubelet: %s does not serve PodResources v1 (Kubernetes 1.20 or later): %w", k.socket, gpu.ErrVersion)
 	case code == codes.ResourceExhausted:
 		// The rate limit, or a reply above maxReply.
 		return fmt.Errorf("kubelet: list pods on %s (replies up to %d MiB are read): %w", k.socket, maxReply>>20, err)
@@ -296,26 +247,18 @@ func (k *kubelet) close() {
 }
 
 // learnReplicas finds out into how many replicas the plugins divide the devices of allocations: a
-// List knows only those that are held. It does so when a replica is held that it has not heard of,
-// and now and then, and reports whether an answer is another than before. Changed says that the
-// allocations are not those of the last call.
-func (k *kubelet) learnReplicas(ctx context.Context, allocations []Allocation, changed bool) bool {
-	age := k.now().Sub(k.learned)
-	if k.conn == nil || k.legacy || !changed && !k.unheard && age < relearn && age >= 0 {
-		return false
-	}
+// List knows only those that are held. It reports whether the answer is another than before.
+func (k *kubelet) learnReplicas(ctx context.Context, allocations []Allocation) bool {
 	held, news := map[deviceid.ID]bool{}, false
 	for i := range allocations {
-		if h := &allocations[i]; h.Claim == "" {
-			if id := h.ID; id.Replica != "" {
-				device := id.WithoutReplica()
-				held[device] = true
-				news = news || !k.shared[device][id.Replica]
-			}
+		if id := allocations[i].ID; id.Replica != "" {
+			device := id.WithoutReplica()
+			held[device] = true
+			news = news || !k.shared[device][id.Replica]
 		}
 	}
-	k.unheard = news // until it was answered
-	if len(held) == 0 || age >= 0 && (age < startGrace || !news && age < relearn) {
+	age := k.now().Sub(k.learned)
+	if k.conn == nil || len(held) == 0 || age >= 0 && (age < learnPause || !news && age < relearn) {
 		return false
 	}
 	k.learned = k.now()
@@ -326,7 +269,6 @@ func (k *kubelet) learnReplicas(ctx context.Context, allocations []Allocation, c
 	if err != nil {
 		return false // the number stays unknown, which is a value of its own
 	}
-	k.unheard = false
 	next := replicasOf(reply)
 	for device := range held {
 		// The kubelet leaves out what the plugin calls unhealthy, and everything while the plugin is

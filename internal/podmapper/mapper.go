@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"regexp"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -41,8 +41,10 @@ type ClaimDevice struct {
 
 // Options say how a Mapper works. Metrics is needed; what else is zero is off.
 type Options struct {
-	// Socket is the path of the kubelet's PodResources socket.
+	// Socket is the path of the kubelet's PodResources socket. Dial connects to it; nil for a plain
+	// dialer.
 	Socket string
+	Dial   func(context.Context) (net.Conn, error)
 	// Resources are names of resources of GPUs outside nvidia.com.
 	Resources []string
 	// PodUID adds the label pod_uid, PodLabels the pods' own; both need Pod.
@@ -137,12 +139,17 @@ func New(opt Options) *Mapper {
 	if opt.Replicated == nil {
 		opt.Replicated = func() gpu.Sharing { return gpu.SharingTimeSlicing }
 	}
+	if opt.Dial == nil {
+		opt.Dial = func(ctx context.Context) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", opt.Socket)
+		}
+	}
 	return &Mapper{
 		opt:      opt,
 		now:      time.Now,
 		validFor: minMemory,
 		policy:   labelPolicy{on: opt.PodLabels, allowed: opt.LabelsAllowed},
-		kubelet:  kubelet{socket: opt.Socket, metrics: opt.Metrics, now: time.Now},
+		kubelet:  kubelet{reach: opt.Dial, socket: opt.Socket, metrics: opt.Metrics, now: time.Now},
 		logs:     logFolders{path: opt.LogFolder},
 		seen:     map[tenancy]uint64{},
 		left:     map[podName]time.Time{},
@@ -196,19 +203,18 @@ func (m *Mapper) attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 	if m.since, m.stale = m.opt.Stale(); !m.stale {
 		m.since = time.Time{}
 	}
-	all, doubted := m.memory.complete(l.allocations, listingContext{at: now, fresh: l.fresh, validFor: m.validFor, shared: m.shared, ended: m.ended})
+	held, doubted := m.complete(l.allocations, now, l.fresh)
 	m.opt.Metrics.kept.Set(float64(m.memory.unlisted))
 	// The revision is read first: what changes meanwhile shows next time.
-	in := inputs{topology: t, allocations: all, doubted: doubted, known: m.memory.known, since: m.since, stale: m.stale, revision: m.opt.Revision(), replicated: m.opt.Replicated()}
+	in := inputs{topology: t, allocations: held, doubted: doubted, known: m.memory.known, since: m.since, stale: m.stale, revision: m.opt.Revision(), replicated: m.opt.Replicated()}
 	if m.logs.path != "" {
 		m.logs.refresh(now)
 	}
-	changed := !slices.Equal(all, m.inputs.allocations)
-	if changed {
-		m.noteLeft(all, now)
+	if !slices.Equal(held, m.inputs.allocations) {
+		m.noteLeft(held, now)
 	}
-	in.uids = m.uidsOf(all)
-	divided := m.kubelet.learnReplicas(ctx, all, changed)
+	in.uids = m.uidsOf(held)
+	divided := m.kubelet.learnReplicas(ctx, held)
 	if m.owners != nil && !divided && in.equal(&m.inputs) {
 		return m.owners, nil
 	}
@@ -269,11 +275,11 @@ func (m *Mapper) noteLeft(allocations []Allocation, now time.Time) {
 	}
 	pods := make(map[podName]bool, len(allocations))
 	for i := range allocations {
-		pods[podName{allocations[i].Namespace, allocations[i].Pod}] = true
+		pods[allocations[i].podName()] = true
 	}
 	for _, h := range m.inputs.allocations {
 		_, held := slices.BinarySearchFunc(allocations, h, Allocation.compare)
-		if key := (podName{h.Namespace, h.Pod}); !pods[key] || !held && h.Claim == "" {
+		if key := (h.podName()); !pods[key] || !held && h.Claim == "" {
 			m.left[key] = now
 		}
 	}
@@ -288,36 +294,15 @@ func (m *Mapper) uidsOf(allocations []Allocation) map[podName]string {
 	uids := map[podName]string{}
 	for i := range allocations {
 		h := &allocations[i]
-		key := podName{h.Namespace, h.Pod}
-		if _, ok := m.pod(podName{h.Namespace, h.Pod}); ok {
-			continue
-		}
-		if uid := m.logs.folders[key].uid; uid != "" {
-			uids[key] = uid
+		key := h.podName()
+		if _, ok := m.pod(key); !ok && m.logs.folders[key].uid != "" {
+			uids[key] = m.logs.folders[key].uid
 		}
 	}
 	return uids
 }
 
-// shared reports whether others may hold the device of h at the same time.
-func (m *Mapper) shared(h *Allocation) bool {
-	_, hami := hamiReplica(h)
-	return hami || h.Claim != "" || h.ID.Replica != "" || strings.HasSuffix(h.Resource, ".shared")
-}
-
 // admin reports whether h is a claim's look at a device that is another's.
 func (m *Mapper) admin(h *Allocation) bool {
 	return h.Claim != "" && m.opt.Admin(h.ClaimNamespace, h.Claim, h.Resource, h.Pool, h.Device)
-}
-
-// ended reports whether the API server says that the pod which held h when h was last listed is no
-// more: it is over, it was known and is no longer, or a later pod has its name. A pod that the API
-// server never knew may be too new for it.
-func (m *Mapper) ended(h *Allocation, last time.Time) bool {
-	if m.stale {
-		return false
-	}
-	info, ok := m.opt.Pod(h.Namespace, h.Pod)
-	was := m.known[podName{h.Namespace, h.Pod}]
-	return ok && (info.Finished || info.Created.After(last)) || was != "" && (!ok || info.UID != was)
 }

@@ -69,12 +69,8 @@ type world struct {
 
 func newWorld(t *testing.T, opt podmapper.Options, script ...kubelet.Reply) *world {
 	t.Helper()
-	return worldOf(t, kubelet.Start(t, script...), opt)
-}
-
-func worldOf(t *testing.T, s *kubelet.Server, opt podmapper.Options) *world {
-	w := &world{T: t, Server: s, registry: prometheus.NewRegistry(), topology: node()}
-	opt.Socket, opt.Metrics = s.Socket(), podmapper.NewMetrics(w.registry)
+	w := &world{T: t, Server: kubelet.Start(t, script...), registry: prometheus.NewRegistry(), topology: node()}
+	opt.Socket, opt.Metrics = w.Socket(), podmapper.NewMetrics(w.registry)
 	w.mapper = podmapper.New(opt)
 	t.Cleanup(w.mapper.Close)
 	return w
@@ -277,13 +273,6 @@ func TestKubeletThatFails(t *testing.T) {
 		w := newWorld(t, podmapper.Options{}, kubelet.Lists(append(crowd, kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu0)))...))
 		want(t, "labels", pods(w.attribute()), labels)
 	})
-	t.Run("speaks v1alpha1 alone", func(t *testing.T) {
-		w := worldOf(t, kubelet.StartLegacy(t, pod), podmapper.Options{})
-		want(t, "labels", pods(w.attribute()), labels)
-		w.attribute()
-		want(t, "requests", w.metric("dcgm_exporter_kubelet_requests_total"), map[string]float64{"OK ": 2})
-		want(t, "lists", w.Lists(), 2)
-	})
 }
 
 // What a real kubelet v1.36.3 does when it restarts: it refuses, then answers that there are no
@@ -373,24 +362,6 @@ func TestKubeletThatRepeatsItself(t *testing.T) {
 func TestKubeletThatServesNeither(t *testing.T) {
 	w := newWorld(t, podmapper.Options{}, kubelet.Refuses(codes.Unimplemented))
 	w.fails(gpu.ErrVersion)
-}
-
-// An old kubelet is upgraded: it is queried for what it can say now, of claims and of replicas.
-func TestKubeletThatIsUpgraded(t *testing.T) {
-	replica := kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu.shared", gpu4+"::0"))
-	claim := kubelet.Pod("ml/b", kubelet.Claiming("c", "ml", "mine", "gpu.nvidia.com", "e2e-node", "gpu-0", ""))
-	w := worldOf(t, kubelet.StartLegacy(t, kubelet.Lists(replica, claim)), podmapper.Options{Device: claimed})
-	w.Allocatable(kubelet.Device("nvidia.com/gpu.shared", gpu4+"::0"), kubelet.Device("nvidia.com/gpu.shared", gpu4+"::1"))
-	o := w.attribute()
-	want(t, "labels by v1alpha1", pods(o), map[int]string{4: "ml/a/c"})
-	want(t, "replicas by v1alpha1", o.UseOf(4).Replicas, 0)
-	w.Stop()
-	w.fails(gpu.ErrUnavailable)
-	w.Upgrade()
-	w.Start()
-	o = w.attribute()
-	want(t, "labels by v1", pods(o), map[int]string{0: "ml/b/c", 4: "ml/a/c"})
-	want(t, "replicas by v1", o.UseOf(4).Replicas, 2)
 }
 
 // What is shared though one pod alone has a part of it now.

@@ -3,6 +3,7 @@ package podmapper
 import (
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/deviceid"
@@ -28,41 +29,30 @@ type memory struct {
 	unlisted int
 }
 
-// A listingContext is what a memory needs to know of an answer beside the allocations.
-type listingContext struct {
-	at       time.Time
-	fresh    bool          // the kubelet may have just started
-	validFor time.Duration // of an answer
-	// shared reports whether others may hold the same device.
-	shared func(*Allocation) bool
-	// ended reports whether the API server says that the pod which was listed with an allocation at a
-	// time is no more.
-	ended func(*Allocation, time.Time) bool
-}
-
 // complete returns the allocations that are held, sorted: the listed ones, and those which a
 // kubelet that has just started does not list yet. Doubted are the allocations of devices that may
 // have other holders: the listed ones of shared devices, and those of which it is not known whether
 // they have ended.
-func (m *memory) complete(listed []Allocation, c listingContext) (held, doubted []Allocation) {
-	before := m.held
+func (m *Mapper) complete(listed []Allocation, at time.Time, fresh bool) (held, doubted []Allocation) {
+	mem := &m.memory
+	before := mem.held
 	switch {
-	case !c.fresh:
-		m.known, m.doubt, before = true, nil, nil
-	case c.at.Sub(m.at) > c.validFor:
-		m.known, m.doubt, before = false, nil, nil
+	case !fresh:
+		mem.known, mem.doubt, before = true, nil, nil
+	case at.Sub(mem.at) > m.validFor:
+		mem.known, mem.doubt, before = false, nil, nil
 	}
-	m.held, m.at = make(map[Allocation]time.Time, len(listed)), c.at
+	mem.held, mem.at = make(map[Allocation]time.Time, len(listed)), at
 	for _, h := range listed {
-		m.held[h] = c.at
+		mem.held[h] = at
 	}
-	held = slices.Concat(listed, m.remember(before, listed, &c))
-	m.unlisted = len(held) - len(listed)
+	held = slices.Concat(listed, m.remember(before, listed))
+	mem.unlisted = len(held) - len(listed)
 	slices.SortFunc(held, Allocation.compare)
-	doubted = slices.SortedFunc(maps.Values(m.doubt), Allocation.compare)
+	doubted = slices.SortedFunc(maps.Values(mem.doubt), Allocation.compare)
 	inDoubt := func(h Allocation) bool {
-		_, doubt := m.doubt[deviceOf(&h)]
-		return c.shared(&h) && (!m.known || doubt)
+		_, doubt := mem.doubt[deviceOf(&h)]
+		return isShared(&h) && (!mem.known || doubt)
 	}
 	for _, h := range held {
 		if inDoubt(h) {
@@ -72,26 +62,45 @@ func (m *memory) complete(listed []Allocation, c listingContext) (held, doubted 
 	return slices.DeleteFunc(held, inDoubt), doubted
 }
 
-// remember adds the allocations to held that are not listed and not denied, and returns them. One
-// that was last listed too long ago leaves its device in doubt until the kubelet knows its pods.
-func (m *memory) remember(before map[Allocation]time.Time, listed []Allocation, c *listingContext) []Allocation {
-	var kept []Allocation
+// remember adds the allocations to held that are not listed and not denied, and returns them. An
+// allocation that was last listed too long ago leaves its device in doubt until the kubelet knows its
+// pods.
+func (m *Mapper) remember(before map[Allocation]time.Time, listed []Allocation) (kept []Allocation) {
+	mem := &m.memory
 	given := assignedBy(listed)
 	for h, last := range before {
-		if _, ok := m.held[h]; ok || given.denies(&h) || c.ended(&h, last) {
+		if _, ok := mem.held[h]; ok || given.denies(&h) || m.ended(&h, last) {
 			continue
 		}
-		if c.at.Sub(last) > c.validFor || len(kept) == maxUnlisted {
-			if m.doubt == nil {
-				m.doubt = map[deviceid.ID]Allocation{}
+		if mem.at.Sub(last) > m.validFor || len(kept) == maxUnlisted {
+			if mem.doubt == nil {
+				mem.doubt = map[deviceid.ID]Allocation{}
 			}
-			m.doubt[deviceOf(&h)] = h
+			mem.doubt[deviceOf(&h)] = h
 			continue
 		}
-		m.held[h] = last
+		mem.held[h] = last
 		kept = append(kept, h)
 	}
 	return kept
+}
+
+// isShared reports whether others may hold the device of h at the same time.
+func isShared(h *Allocation) bool {
+	_, hami := hamiReplica(h)
+	return hami || h.Claim != "" || h.ID.Replica != "" || strings.HasSuffix(h.Resource, ".shared")
+}
+
+// ended reports whether the API server says that the pod which held h when h was last listed is no
+// more: it is over, it was known and is no longer, or a later pod has its name. A pod that the API
+// server never knew may be too new for it.
+func (m *Mapper) ended(h *Allocation, last time.Time) bool {
+	if m.stale {
+		return false
+	}
+	info, ok := m.opt.Pod(h.Namespace, h.Pod)
+	was := m.known[h.podName()]
+	return ok && (info.Finished || info.Created.After(last)) || was != "" && (!ok || info.UID != was)
 }
 
 // deviceOf names the device of an allocation, whichever part or replica of it is held. The GPU
@@ -114,7 +123,7 @@ func assignedBy(listed []Allocation) *assigned {
 	a := &assigned{ids: map[string]bool{}, pods: map[podName]bool{}, replicated: map[deviceid.ID]bool{}}
 	for i := range listed {
 		h := &listed[i]
-		a.pods[podName{h.Namespace, h.Pod}] = true
+		a.pods[h.podName()] = true
 		if h.Claim == "" {
 			id := h.ID
 			a.ids[h.Device], a.replicated[id.WithoutReplica()] = true, id.Replica != ""
@@ -132,5 +141,5 @@ func (a *assigned) denies(h *Allocation) bool {
 	}
 	id := h.ID
 	divided, listed := a.replicated[id.WithoutReplica()]
-	return a.ids[h.Device] || a.pods[podName{h.Namespace, h.Pod}] || listed && divided != (id.Replica != "")
+	return a.ids[h.Device] || a.pods[h.podName()] || listed && divided != (id.Replica != "")
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc/codes"
 	v1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
@@ -405,7 +406,7 @@ func TestSharerThatEnds(t *testing.T) {
 func TestAnswerThatStalls(t *testing.T) {
 	pod := kubelet.Pod("ml/a", kubelet.Container("c", "nvidia.com/gpu", gpu0))
 	release := make(chan struct{})
-	w := newWorld(t, podmapper.Options{}, kubelet.Lists(pod), kubelet.Stalls(release, pod), kubelet.Limits(), kubelet.Lists(pod))
+	w := newWorld(t, podmapper.Options{}, kubelet.Lists(pod), kubelet.Stalls(release, pod), kubelet.Refuses(codes.ResourceExhausted), kubelet.Lists(pod))
 	before := w.attribute()
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()

@@ -232,9 +232,8 @@ func play(t *testing.T, seed uint64) (shares, owners int) {
 		w := newWorld(t, seed)
 		defer func() { w.server.Stop() }()
 		o := w.options()
-		o.Metrics = podmapper.NewMetrics(prometheus.NewRegistry())
+		o.Metrics, o.Dial = podmapper.NewMetrics(prometheus.NewRegistry()), w.dial
 		mapper := podmapper.New(o)
-		mapper.DialWith(w.dial)
 		mapper.Every(w.interval)
 		defer mapper.Close()
 		j := &judge{world: w, total: map[string]map[string]float64{}}

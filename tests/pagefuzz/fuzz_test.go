@@ -58,10 +58,9 @@ func play(t *testing.T, seed uint64) (pages int) {
 
 		mapper := podmapper.New(func() podmapper.Options {
 			o := n.options()
-			o.Metrics = podmapper.NewMetrics(prometheus.NewRegistry())
+			o.Metrics, o.Dial = podmapper.NewMetrics(prometheus.NewRegistry()), n.dial
 			return o
 		}())
-		mapper.DialWith(n.dial)
 		defer mapper.Close()
 
 		c := newChecker(t, w, interval, virtual)

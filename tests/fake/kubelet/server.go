@@ -14,7 +14,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	v1 "k8s.io/kubelet/pkg/apis/podresources/v1"
-	"k8s.io/kubelet/pkg/apis/podresources/v1alpha1"
 )
 
 // A Reply is what one List is answered.
@@ -60,18 +59,10 @@ func Stalls(release <-chan struct{}, pods ...*v1.PodResources) Reply {
 	}
 }
 
-// Limits answers as a real kubelet does above a hundred requests a second.
-func Limits() Reply {
-	return func(context.Context, *Server) (*v1.ListPodResourcesResponse, error) {
-		return nil, status.Error(codes.ResourceExhausted, "rejected by rate limit")
-	}
-}
-
 // A Server is a kubelet's PodResources endpoint.
 type Server struct {
 	t      testing.TB
 	socket string
-	legacy bool
 	lists  atomic.Int64
 	dying  atomic.Bool
 	stall  atomic.Pointer[<-chan struct{}] // of the next answer
@@ -85,19 +76,14 @@ type Server struct {
 
 // Start serves v1 until the test ends, on a socket that is an hour old. Without a script it lists
 // no pods.
-func Start(t testing.TB, script ...Reply) *Server { return start(t, false, script) }
-
-// StartLegacy serves v1alpha1 alone, as kubelets before 1.20 do.
-func StartLegacy(t testing.TB, script ...Reply) *Server { return start(t, true, script) }
-
-func start(t testing.TB, legacy bool, script []Reply) *Server {
+func Start(t testing.TB, script ...Reply) *Server {
 	t.Helper()
 	// Not t.TempDir: a test's name can be longer than a socket's path may be.
 	dir, err := os.MkdirTemp("", "kubelet")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &Server{t: t, socket: filepath.Join(dir, "kubelet.sock"), legacy: legacy, script: script}
+	s := &Server{t: t, socket: filepath.Join(dir, "kubelet.sock"), script: script}
 	t.Cleanup(func() {
 		s.Stop()
 		os.RemoveAll(dir)
@@ -152,13 +138,6 @@ func (s *Server) Stop() {
 	}
 }
 
-// Upgrade makes a kubelet of v1alpha1 one of v1, from its next Start on.
-func (s *Server) Upgrade() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.legacy = false
-}
-
 // Start serves on a new socket at the same path, after Stop: that of a kubelet which has just
 // started.
 func (s *Server) Start() {
@@ -170,11 +149,7 @@ func (s *Server) Start() {
 		s.t.Fatal(err)
 	}
 	s.server = grpc.NewServer()
-	if s.legacy {
-		v1alpha1.RegisterPodResourcesListerServer(s.server, &old{s: s})
-	} else {
-		v1.RegisterPodResourcesListerServer(s.server, &current{s: s})
-	}
+	v1.RegisterPodResourcesListerServer(s.server, &current{s: s})
 	server := s.server
 	go func() {
 		// Serve returns when Stop was called: there is no caller left.
@@ -222,32 +197,6 @@ func (c *current) GetAllocatableResources(ctx context.Context, _ *v1.Allocatable
 // codes.NotFound.
 func (c *current) Get(_ context.Context, r *v1.GetPodResourcesRequest) (*v1.GetPodResourcesResponse, error) {
 	return nil, status.Errorf(codes.Unknown, "pod %s in namespace %s not found", r.PodName, r.PodNamespace)
-}
-
-type old struct {
-	v1alpha1.UnimplementedPodResourcesListerServer
-	s *Server
-}
-
-// List answers as v1alpha1 can: without claims.
-func (o *old) List(ctx context.Context, _ *v1alpha1.ListPodResourcesRequest) (*v1alpha1.ListPodResourcesResponse, error) {
-	full, err := o.s.list(ctx)
-	if err != nil {
-		return nil, err
-	}
-	out := &v1alpha1.ListPodResourcesResponse{}
-	for _, p := range full.PodResources {
-		pod := &v1alpha1.PodResources{Name: p.Name, Namespace: p.Namespace}
-		for _, c := range p.Containers {
-			container := &v1alpha1.ContainerResources{Name: c.Name}
-			for _, d := range c.Devices {
-				container.Devices = append(container.Devices, &v1alpha1.ContainerDevices{ResourceName: d.ResourceName, DeviceIds: d.DeviceIds})
-			}
-			pod.Containers = append(pod.Containers, container)
-		}
-		out.PodResources = append(out.PodResources, pod)
-	}
-	return out, nil
 }
 
 // mortal hands out connections that can die in the middle of a write.
