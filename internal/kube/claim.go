@@ -21,7 +21,7 @@ const (
 	reread = time.Hour
 )
 
-// Claims are the ResourceClaims that were requested. What is not known is read behind the question.
+// Claims are the ResourceClaims that were asked about. An unknown claim is read after the question.
 type Claims struct {
 	client *Client
 	wake   chan struct{}
@@ -29,7 +29,6 @@ type Claims struct {
 	mu       sync.Mutex
 	known    map[types.NamespacedName]claim
 	revision uint64
-	resource schema.GroupVersionResource // zero until the API's version is known
 }
 
 // A claim is what is kept of one.
@@ -51,9 +50,9 @@ func (c *Client) Claims(ctx context.Context) *Claims {
 func (s *Claims) Admin(namespace, name, driver, pool, device string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	key, of := types.NamespacedName{Namespace: namespace, Name: name}, deviceKey{driver, pool, device}
+	key := types.NamespacedName{Namespace: namespace, Name: name}
 	c, known := s.known[key]
-	admin, allocated := c.admin[of]
+	admin, allocated := c.admin[deviceKey{driver, pool, device}]
 	// A claim that does not have the device may be another one of the name by now.
 	again := c.admin != nil && !allocated && time.Since(c.read) >= retry
 	if known && !again {
@@ -87,7 +86,7 @@ func (s *Claims) run(ctx context.Context) {
 		case <-s.wake:
 		case <-tick.C:
 		}
-		for _, key := range s.due(time.Now()) {
+		for _, key := range s.due() {
 			if !s.read(ctx, key) {
 				break // the next tick tries again
 			}
@@ -96,12 +95,11 @@ func (s *Claims) run(ctx context.Context) {
 }
 
 // due returns the claims to read.
-func (s *Claims) due(now time.Time) []types.NamespacedName {
+func (s *Claims) due() (keys []types.NamespacedName) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var keys []types.NamespacedName
 	for key, c := range s.known {
-		age := now.Sub(c.read)
+		age := time.Since(c.read)
 		if age >= reread || c.admin == nil && age >= retry {
 			keys = append(keys, key)
 		}
@@ -111,28 +109,28 @@ func (s *Claims) due(now time.Time) []types.NamespacedName {
 
 // read reads one claim, and reports whether the API server answered.
 func (s *Claims) read(ctx context.Context, key types.NamespacedName) bool {
-	resource, err := s.version(ctx)
 	var object *unstructured.Unstructured
-	if err == nil {
-		object, err = s.client.get(ctx, resource, key.Namespace, key.Name)
+	var err error
+	for _, version := range draVersions() {
+		resource := schema.GroupVersionResource{Group: draGroup, Version: version, Resource: "resourceclaims"}
+		if object, err = s.client.get(ctx, resource, key.Namespace, key.Name); !apierrors.IsNotFound(err) {
+			break
+		}
 	}
-	gone := apierrors.IsNotFound(err)
-	if gone {
-		err = nil
-	}
-	if ctx.Err() != nil {
+	next := claim{read: time.Now()}
+	switch {
+	case ctx.Err() != nil:
 		return false
+	case apierrors.IsNotFound(err):
+		err = nil
+	case err == nil:
+		next.admin = adminOf(object)
 	}
-	s.client.report("resourceclaims", err)
-	if err != nil {
+	if s.client.report("resourceclaims", err); err != nil {
 		return false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	next := claim{read: time.Now()}
-	if !gone {
-		next.admin = adminOf(object)
-	}
 	if !maps.Equal(s.known[key].admin, next.admin) {
 		s.revision++
 	}
@@ -140,36 +138,31 @@ func (s *Claims) read(ctx context.Context, key types.NamespacedName) bool {
 	return true
 }
 
-// version returns the resource in the newest version that both sides know.
-func (s *Claims) version(ctx context.Context) (schema.GroupVersionResource, error) {
-	if s.resource.Version == "" {
-		version, err := s.client.sliceVersion(ctx)
-		if err != nil {
-			return schema.GroupVersionResource{}, err
-		}
-		s.resource = schema.GroupVersionResource{Group: sliceGroup, Version: version, Resource: "resourceclaims"}
-	}
-	return s.resource, nil
-}
-
-// adminOf returns the devices that the status of a claim allocates, and whether with admin access:
-// status.allocation.devices.results (resource.k8s.io/v1, DeviceRequestAllocationResult). It is nil
-// where nothing is allocated.
+// adminOf returns the devices that the status of a claim allocates, and whether with admin access
+// (resource.k8s.io/v1, DeviceRequestAllocationResult). It is nil where nothing is allocated.
 func adminOf(u *unstructured.Unstructured) map[deviceKey]bool {
-	results, _, _ := unstructured.NestedSlice(u.Object, "status", "allocation", "devices", "results")
+	var object struct {
+		Status struct {
+			Allocation struct {
+				Devices struct {
+					Results []struct {
+						Driver string `json:"driver"`
+						Pool   string `json:"pool"`
+						Device string `json:"device"`
+						Admin  bool   `json:"adminAccess"`
+					} `json:"results"`
+				} `json:"devices"`
+			} `json:"allocation"`
+		} `json:"status"`
+	}
+	read(u, &object)
 	var admin map[deviceKey]bool
-	for _, each := range results {
-		result, ok := each.(map[string]any)
-		if !ok {
-			continue
-		}
+	for _, r := range object.Status.Allocation.Devices.Results {
 		if admin == nil {
 			admin = map[deviceKey]bool{}
 		}
-		text := func(field string) string { s, _, _ := unstructured.NestedString(result, field); return s }
-		key := deviceKey{text("driver"), text("pool"), text("device")}
-		is, _, _ := unstructured.NestedBool(result, "adminAccess")
-		admin[key] = admin[key] || is
+		key := deviceKey{r.Driver, r.Pool, r.Device}
+		admin[key] = admin[key] || r.Admin
 	}
 	return admin
 }

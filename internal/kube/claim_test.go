@@ -26,7 +26,6 @@ func result(device string, admin any) map[string]any {
 // behind the question, and the revision says that it was.
 func TestClaimsWithAdminAccess(t *testing.T) {
 	s := newServer(t)
-	s.groups["resource.k8s.io"] = []string{"v1beta1", "v1"}
 	s.put(claimsPath,
 		resourceClaim("monitor", result("gpu-0", true), result("gpu-1", true)),
 		resourceClaim("mixed", result("gpu-0", true), result("gpu-1", false), result("gpu-2", nil)),

@@ -2,9 +2,9 @@ package kube
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -12,10 +12,10 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
 )
 
 // ErrNoCluster is for a process without a cluster: it runs in no pod with a service account token,
@@ -46,7 +46,6 @@ func (d *Denied) Error() string {
 // A Client requests from one API server.
 type Client struct {
 	dynamic dynamic.Interface
-	raw     *rest.RESTClient
 	// report gets every outcome of a watched resource.
 	report func(resource string, err error)
 }
@@ -77,25 +76,15 @@ func New(opt Options) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kubernetes client: %w", err)
 	}
-	return of(config, opt.Report)
-}
-
-func of(config *rest.Config, report func(string, error)) (*Client, error) {
-	config = rest.CopyConfig(config)
 	config.UserAgent = "dcgm-exporter"
 	d, err := dynamic.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("kubernetes client: %w", err)
 	}
-	config.NegotiatedSerializer = serializer.NewCodecFactory(runtime.NewScheme()).WithoutConversion()
-	raw, err := rest.UnversionedRESTClientFor(config)
-	if err != nil {
-		return nil, fmt.Errorf("kubernetes client: %w", err)
+	if opt.Report == nil {
+		opt.Report = func(string, error) {}
 	}
-	if report == nil {
-		report = func(string, error) {}
-	}
-	return &Client{dynamic: d, raw: raw, report: report}, nil
+	return &Client{dynamic: d, report: opt.Report}, nil
 }
 
 // explain returns err with its cause, as a Denied where the server knows who asks.
@@ -121,25 +110,26 @@ func (c *Client) get(ctx context.Context, r schema.GroupVersionResource, namespa
 	return object, explain(err, "get", r, namespace, name)
 }
 
-// versions returns the versions of a group that the API server serves, the one that it prefers
-// first. A group that it does not know has none.
-func (c *Client) versions(ctx context.Context, group string) ([]string, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	body, err := c.raw.Get().AbsPath("/apis/" + group).Do(ctx).Raw()
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("discover %s: %w", group, err)
-	}
-	var g metav1.APIGroup
-	if err := json.Unmarshal(body, &g); err != nil {
-		return nil, fmt.Errorf("discover %s: %w", group, err)
-	}
-	var versions []string
-	for _, v := range g.Versions {
-		versions = append(versions, v.Version)
-	}
-	return versions, nil
+// read reads fields of an object into a struct; a field that is not there stays zero.
+func read(u *unstructured.Unstructured, into any) {
+	// The API server's objects fit their schema; of another one the rest of the struct stays zero.
+	_ = runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, into)
 }
+
+// every calls do at once and whenever an interval has passed, until ctx is done.
+func every(ctx context.Context, interval time.Duration, do func()) {
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for {
+		do()
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// LogTo has client-go log to log: it writes to standard error otherwise. It is called once, before
+// any Client is made.
+func LogTo(log *slog.Logger) { klog.SetSlogLogger(log) }

@@ -1,15 +1,12 @@
 package kube
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
@@ -31,54 +28,46 @@ func (c *Client) ConfigMap(namespace, name, key string) *ConfigMap {
 	return &ConfigMap{client: c, Namespace: namespace, Name: name, Key: key}
 }
 
+// An unanswered request may be answered later.
+type unanswered struct{ error }
+
+func (u unanswered) Unwrap() error { return u.error }
+
 // Read returns the content of the key. The error says what is missing: the permission (*Denied),
 // the ConfigMap or the key.
 func (m *ConfigMap) Read(ctx context.Context) ([]byte, error) {
-	data, _, err := m.read(ctx)
-	return data, err
-}
-
-// read also says whether an error may pass by itself.
-func (m *ConfigMap) read(ctx context.Context) (data []byte, passing bool, err error) {
 	object, err := m.client.get(ctx, schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, m.Namespace, m.Name)
-	if apierrors.IsNotFound(err) {
-		return nil, false, fmt.Errorf("there is no ConfigMap %s in the namespace %s", m.Name, m.Namespace)
+	denied := (*Denied)(nil)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, fmt.Errorf("there is no ConfigMap %s in the namespace %s", m.Name, m.Namespace)
+	case err != nil:
+		err = fmt.Errorf("ConfigMap %s:%s: %w", m.Namespace, m.Name, err)
+		if !errors.As(err, &denied) && !apierrors.IsUnauthorized(err) {
+			err = unanswered{err}
+		}
+		return nil, err
 	}
-	if err != nil {
-		return nil, passes(err), fmt.Errorf("ConfigMap %s:%s: %w", m.Namespace, m.Name, err)
+	var content struct {
+		Data map[string]string `json:"data"`
 	}
-	text, ok, err := unstructured.NestedString(object.Object, "data", m.Key)
-	if err != nil || !ok {
-		return nil, false, fmt.Errorf("ConfigMap %s:%s has no key %q with a text", m.Namespace, m.Name, m.Key)
+	read(object, &content)
+	text, ok := content.Data[m.Key]
+	if !ok {
+		return nil, fmt.Errorf("ConfigMap %s:%s has no key %q with a text", m.Namespace, m.Name, m.Key)
 	}
-	return []byte(text), false, nil
-}
-
-// passes reports whether err is no refusal: there was no answer, or one of a server that is not
-// ready.
-func passes(err error) bool {
-	var denied *Denied
-	if errors.As(err, &denied) {
-		return false
-	}
-	switch apierrors.ReasonForError(err) {
-	case metav1.StatusReasonUnknown, metav1.StatusReasonServiceUnavailable, metav1.StatusReasonTooManyRequests,
-		metav1.StatusReasonTimeout, metav1.StatusReasonServerTimeout, metav1.StatusReasonInternalError:
-		return true
-	default:
-		return false
-	}
+	return []byte(text), nil
 }
 
 // Await reads the key, again and again for as long as the API server cannot be reached or is not
-// ready: a node that boots starts the exporter before its network. What the server refuses or has
-// not is an error at once; no answer in time wraps gpu.ErrUnavailable.
+// ready: a node that boots starts the exporter before its network. A refusal, and a ConfigMap or key
+// that is not there, is an error at once; no answer in time wraps gpu.ErrUnavailable.
 func (m *ConfigMap) Await(ctx context.Context, patience time.Duration) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for {
-		data, passing, err := m.read(ctx)
-		if !passing {
+		data, err := m.Read(ctx)
+		if !errors.As(err, &unanswered{}) {
 			return data, err
 		}
 		select {
@@ -93,24 +82,17 @@ func (m *ConfigMap) Await(ctx context.Context, patience time.Duration) ([]byte, 
 // ConfigMap that cannot be read is no change.
 func (m *ConfigMap) Follow(ctx context.Context, changed func()) {
 	var last []byte
-	ticker := time.NewTicker(recheck)
-	defer ticker.Stop()
-	for {
+	every(ctx, recheck, func() {
 		data, err := m.Read(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		m.client.report("configmaps", err)
-		if err == nil {
-			if last != nil && !bytes.Equal(data, last) {
-				changed()
-			}
-			last = append([]byte{}, data...)
-		}
-		select {
-		case <-ctx.Done():
+		if m.client.report("configmaps", err); err != nil {
 			return
-		case <-ticker.C:
 		}
-	}
+		if last != nil && string(data) != string(last) {
+			changed()
+		}
+		last = append([]byte{}, data...)
+	})
 }

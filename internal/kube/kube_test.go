@@ -194,21 +194,14 @@ func device(name string, attributes map[string]string) map[string]any {
 }
 
 func TestSlicesOfOneNode(t *testing.T) {
-	for _, tt := range []struct {
-		served  []string
-		version string
-	}{
-		{[]string{"v1beta1", "v1"}, "v1"},
-		{[]string{"v1beta2", "v1beta1"}, "v1beta2"},
-		{[]string{"v1beta1", "v1alpha3"}, "v1beta1"},
-	} {
-		t.Run(tt.version, func(t *testing.T) {
+	for version, older := range map[string]string{"v1": "v1beta1", "v1beta2": "v1beta1", "v1beta1": "v1alpha3"} {
+		t.Run(version, func(t *testing.T) {
 			s := newServer(t)
-			s.groups["resource.k8s.io"] = tt.served
-			path := "/apis/resource.k8s.io/" + tt.version + "/resourceslices"
+			s.put("/apis/resource.k8s.io/"+older+"/resourceslices", resourceSlice(older, 1))
+			path := "/apis/resource.k8s.io/" + version + "/resourceslices"
 			s.put(path,
-				resourceSlice(tt.version, 1, device("gpu-0", map[string]string{"uuid": "GPU-old"}), device("gpu-9", map[string]string{"uuid": "GPU-9"})),
-				resourceSlice(tt.version, 2,
+				resourceSlice(version, 1, device("gpu-0", map[string]string{"uuid": "GPU-old"}), device("gpu-9", map[string]string{"uuid": "GPU-9"})),
+				resourceSlice(version, 2,
 					device("gpu-0", map[string]string{"uuid": "GPU-0", "type": "gpu"}),
 					device("gpu-1-mig", map[string]string{"gpu.nvidia.com/uuid": "MIG-1", "type": "mig", "profile": "1g.10gb"}),
 					device("gpu-2", nil)),
@@ -229,7 +222,7 @@ func TestSlicesOfOneNode(t *testing.T) {
 
 			until(t, "the watch", func() bool { return s.watched(path) })
 			before := slices.Revision()
-			s.send(path, "MODIFIED", resourceSlice(tt.version, 2, device("gpu-3", map[string]string{"uuid": "GPU-3"})))
+			s.send(path, "MODIFIED", resourceSlice(version, 2, device("gpu-3", map[string]string{"uuid": "GPU-3"})))
 			until(t, "the slice that lagged", func() bool { _, ok := slices.Get("gpu.nvidia.com", "node-1", "gpu-3"); return ok })
 			if slices.Revision() == before {
 				t.Error("the content changed, the revision did not")
@@ -258,7 +251,6 @@ func TestRecordedSlice(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := newServer(t)
-	s.groups["resource.k8s.io"] = []string{"v1"}
 	s.put("/apis/resource.k8s.io/v1/resourceslices", objects...)
 	c, _ := s.client()
 	slices := c.Slices(t.Context(), "e2e-node")

@@ -8,10 +8,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-func nodes() schema.GroupVersionResource {
-	return schema.GroupVersionResource{Version: "v1", Resource: "nodes"}
-}
-
 // sharingEvery is how often a node's labels are looked at.
 const sharingEvery = 10 * time.Minute
 
@@ -25,23 +21,16 @@ func (s *Sharing) MPS() bool { return s.mps.Load() }
 // Sharing looks at a node's labels now and then until ctx is done. It needs get on that node.
 func (c *Client) Sharing(ctx context.Context, node string) *Sharing {
 	s := &Sharing{}
-	go func() {
-		for {
-			object, err := c.get(ctx, nodes(), "", node)
-			if ctx.Err() != nil {
-				return
-			}
-			c.report("nodes", err)
-			if err == nil {
-				labels := object.GetLabels()
-				s.mps.Store(labels["nvidia.com/gpu.sharing-strategy"] == "mps" || labels["cloud.google.com/gke-gpu-sharing-strategy"] == "mps")
-			}
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(sharingEvery):
-			}
+	go every(ctx, sharingEvery, func() {
+		object, err := c.get(ctx, schema.GroupVersionResource{Version: "v1", Resource: "nodes"}, "", node)
+		if ctx.Err() != nil {
+			return
 		}
-	}()
+		c.report("nodes", err)
+		if err == nil {
+			labels := object.GetLabels()
+			s.mps.Store(labels["nvidia.com/gpu.sharing-strategy"] == "mps" || labels["cloud.google.com/gke-gpu-sharing-strategy"] == "mps")
+		}
+	})
 	return s
 }

@@ -2,12 +2,9 @@ package kube
 
 import (
 	"context"
-	"maps"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -27,15 +24,15 @@ type Pod struct {
 	Containers []string
 }
 
-// configHash is the annotation of the Hash (k8s.io/kubernetes, pkg/kubelet/types,
-// ConfigHashAnnotationKey).
-const configHash = "kubernetes.io/config.hash"
-
-// hamiAllocated is the annotation of Allocated (Project-HAMi/HAMi, pkg/device/nvidia).
-const hamiAllocated = "hami.io/vgpu-devices-allocated"
-
-// maxStatic bounds the static pods that are remembered.
-const maxStatic = 256
+const (
+	// configHash is the annotation of the Hash (k8s.io/kubernetes, pkg/kubelet/types,
+	// ConfigHashAnnotationKey).
+	configHash = "kubernetes.io/config.hash"
+	// hamiAllocated is the annotation of Allocated (Project-HAMi/HAMi, pkg/device/nvidia).
+	hamiAllocated = "hami.io/vgpu-devices-allocated"
+	// maxStatic bounds the static pods that are remembered.
+	maxStatic = 256
+)
 
 // Pods are the pods of one node.
 type Pods struct {
@@ -50,17 +47,15 @@ type Pods struct {
 func (c *Client) Pods(ctx context.Context, node string) *Pods {
 	p := &Pods{static: map[string]string{}, collection: collection[Pod]{
 		client:   c,
-		resource: schema.GroupVersionResource{Version: "v1", Resource: "pods"},
-		selector: fields.OneTermEqualSelector("spec.nodeName", node).String(),
+		resource: schema.GroupVersionResource{Resource: "pods"},
+		versions: []string{"v1"},
+		node:     node,
 		listed:   make(chan struct{}),
 	}}
 	p.convert = p.podOf
 	go p.run(ctx)
 	return p
 }
-
-// Listed returns a channel that is closed once the API server has listed the pods.
-func (p *Pods) Listed() <-chan struct{} { return p.listed }
 
 // Get returns what is known of a pod.
 func (p *Pods) Get(namespace, name string) (Pod, bool) {
@@ -79,7 +74,30 @@ func (p *Pods) UIDOf(uid string) string {
 }
 
 func (p *Pods) podOf(u *unstructured.Unstructured) Pod {
-	pod := podOf(u)
+	var object struct {
+		Spec struct {
+			Containers []struct {
+				Name string `json:"name"`
+			} `json:"containers"`
+		} `json:"spec"`
+		Status struct {
+			Phase string `json:"phase"`
+		} `json:"status"`
+	}
+	read(u, &object)
+	pod := Pod{
+		UID:       string(u.GetUID()),
+		Labels:    u.GetLabels(),
+		Finished:  object.Status.Phase == "Succeeded" || object.Status.Phase == "Failed",
+		Created:   u.GetCreationTimestamp().Time,
+		Hash:      u.GetAnnotations()[configHash],
+		Allocated: u.GetAnnotations()[hamiAllocated],
+	}
+	if pod.Allocated != "" {
+		for _, c := range object.Spec.Containers {
+			pod.Containers = append(pod.Containers, c.Name)
+		}
+	}
 	if pod.Hash != "" {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -89,41 +107,4 @@ func (p *Pods) podOf(u *unstructured.Unstructured) Pod {
 		p.static[pod.Hash] = pod.UID
 	}
 	return pod
-}
-
-func podOf(u *unstructured.Unstructured) Pod {
-	phase, _, _ := unstructured.NestedString(u.Object, "status", "phase") // "" where the server reports none
-	p := Pod{
-		UID:      string(u.GetUID()),
-		Labels:   cloned(u.GetLabels()),
-		Finished: phase == "Succeeded" || phase == "Failed",
-		Created:  u.GetCreationTimestamp().Time,
-		Hash:     strings.Clone(u.GetAnnotations()[configHash]),
-	}
-	if p.Allocated = strings.Clone(u.GetAnnotations()[hamiAllocated]); p.Allocated != "" {
-		p.Containers = containersOf(u)
-	}
-	return p
-}
-
-// containersOf returns the names of a pod's containers.
-func containersOf(u *unstructured.Unstructured) []string {
-	containers, _, _ := unstructured.NestedSlice(u.Object, "spec", "containers") // every pod has them
-	var names []string
-	for _, each := range containers {
-		if c, ok := each.(map[string]any); ok {
-			name, _, _ := unstructured.NestedString(c, "name")
-			names = append(names, strings.Clone(name))
-		}
-	}
-	return names
-}
-
-// cloned copies the strings, so that the object that they came in can go.
-func cloned(labels map[string]string) map[string]string {
-	out := make(map[string]string, len(labels))
-	for k, v := range maps.All(labels) {
-		out[strings.Clone(k)] = strings.Clone(v)
-	}
-	return out
 }

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -28,7 +27,6 @@ type server struct {
 	denied   map[string]bool             // "verb path"
 	kind     string                      // of lists; "" for the general one
 	strange  bool                        // does not accept the token
-	groups   map[string][]string         // versions of API groups
 	queries  map[string]string           // the field selectors that came, by path
 	watchers map[string][]chan map[string]any
 	version  int
@@ -36,7 +34,7 @@ type server struct {
 
 func newServer(t *testing.T) *server {
 	s := &server{
-		t: t, objects: map[string][]map[string]any{}, denied: map[string]bool{}, groups: map[string][]string{},
+		t: t, objects: map[string][]map[string]any{}, denied: map[string]bool{},
 		queries: map[string]string{}, watchers: map[string][]chan map[string]any{}, version: 1,
 	}
 	s.Server = httptest.NewServer(s)
@@ -51,11 +49,6 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	path := r.URL.Path
 	s.mu.Lock()
-	if group, ok := strings.CutPrefix(path, "/apis/"); ok && !strings.Contains(group, "/") {
-		defer s.mu.Unlock()
-		s.group(w, group)
-		return
-	}
 	verb, dir, name := "list", path, ""
 	if _, ok := s.objects[path]; !ok {
 		verb, dir, name = "get", filepath.Dir(path), filepath.Base(path)
@@ -108,19 +101,6 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	s.mu.Unlock()
-}
-
-func (s *server) group(w http.ResponseWriter, name string) {
-	versions, ok := s.groups[name]
-	if !ok {
-		fail(w, http.StatusNotFound, "NotFound")
-		return
-	}
-	var list []map[string]any
-	for _, v := range versions {
-		list = append(list, map[string]any{"groupVersion": name + "/" + v, "version": v})
-	}
-	json.NewEncoder(w).Encode(map[string]any{"kind": "APIGroup", "apiVersion": "v1", "name": name, "versions": list})
 }
 
 func fail(w http.ResponseWriter, code int, reason string) {

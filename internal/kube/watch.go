@@ -11,8 +11,10 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -22,14 +24,14 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// A collection is what is kept of the objects of one resource that a field selector chooses. Reads
-// never wait.
+// A collection has what matters of a node's objects of one resource. Reads never wait.
 type collection[T any] struct {
 	client   *Client
-	resource schema.GroupVersionResource
-	selector string
+	resource schema.GroupVersionResource // in the version that was listed last
+	versions []string                    // newest first; the newest that the API server has is read
+	node     string
 	convert  func(*unstructured.Unstructured) T
-	listed   chan struct{} // if not nil, closed after the first list
+	listed   chan struct{} // closed after the first list
 
 	mu       sync.Mutex
 	items    map[types.NamespacedName]T
@@ -46,8 +48,15 @@ func (c *collection[T]) run(ctx context.Context) {
 		Logger: &silent, Name: c.resource.Resource,
 		Backoff: &wait.Backoff{Duration: time.Second, Cap: 30 * time.Second, Steps: 6, Factor: 2, Jitter: 1},
 	}
-	cache.NewReflectorWithOptions(c, &unstructured.Unstructured{}, c, options).RunWithContext(klog.NewContext(ctx, silent))
+	lists := listThenWatch{&cache.ListWatch{ListWithContextFunc: c.list, WatchFuncWithContext: c.watch}}
+	cache.NewReflectorWithOptions(lists, &unstructured.Unstructured{}, c, options).RunWithContext(klog.NewContext(ctx, silent))
 }
+
+// listThenWatch keeps the reflector at a list and a watch behind it, whose permissions and failures
+// are distinct. A node's objects are few.
+type listThenWatch struct{ *cache.ListWatch }
+
+func (listThenWatch) IsWatchListSemanticsUnSupported() bool { return true }
 
 // get returns what is kept of one object.
 func (c *collection[T]) get(key types.NamespacedName) (T, bool) {
@@ -64,21 +73,15 @@ func (c *collection[T]) all() []T {
 	return slices.Collect(maps.Values(c.items))
 }
 
+// Listed returns a channel that is closed once the API server has listed the objects.
+func (c *collection[T]) Listed() <-chan struct{} { return c.listed }
+
 // Stale reports whether the API server does not answer, and since when nothing was heard of it. A
 // connection that hangs shows after a while, when client-go closes it.
 func (c *collection[T]) Stale() (since time.Time, stale bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.heard, c.silent
-}
-
-// hear notes an answer, or that there was none.
-func (c *collection[T]) hear(err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.silent = err != nil; err == nil {
-		c.heard = time.Now()
-	}
 }
 
 // Revision changes whenever the content does.
@@ -88,89 +91,79 @@ func (c *collection[T]) Revision() uint64 {
 	return c.revision
 }
 
-// The collection is the reflector's cache.ListerWatcherWithContext …
+// answered reports an answer, or that there was none.
+func (c *collection[T]) answered(verb string, err error) {
+	c.mu.Lock()
+	if c.silent = err != nil; err == nil {
+		c.heard = time.Now()
+	}
+	c.mu.Unlock()
+	if err != nil || verb == "list" {
+		c.client.report(c.resource.Resource, explain(err, verb, c.resource, "", ""))
+	}
+}
 
-func (c *collection[T]) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+func (c *collection[T]) list(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	options.FieldSelector = c.selector
-	list, err := c.client.dynamic.Resource(c.resource).List(ctx, options)
-	if err == nil {
-		err = checkKind(list.GetKind(), c.resource.Resource)
+	options.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", c.node).String()
+	var list *unstructured.UnstructuredList
+	var err error
+	for _, c.resource.Version = range c.versions {
+		if list, err = c.client.dynamic.Resource(c.resource).List(ctx, options); !apierrors.IsNotFound(err) {
+			break
+		}
 	}
-	c.hear(err)
+	// What is behind the address may be no API server, or a broken one.
+	if kind := strings.TrimSuffix(c.resource.Resource, "s") + "List"; err == nil && list.GetKind() != "List" && !strings.EqualFold(list.GetKind(), kind) {
+		err = fmt.Errorf("the answer to a list of %s is a %q", c.resource.Resource, list.GetKind())
+	}
+	if apierrors.IsNotFound(err) {
+		err = fmt.Errorf("the API server has no %s; expected one of %v (Kubernetes 1.32 or later with DRA): %w", c.resource.GroupResource(), c.versions, err)
+	}
+	c.answered("list", err)
 	if err != nil {
-		c.client.report(c.resource.Resource, explain(err, "list", c.resource, "", ""))
 		return nil, err
 	}
-	c.client.report(c.resource.Resource, nil)
 	return list, nil
 }
 
-// checkKind returns an error for a list of another resource than the one that was requested: what is
-// behind the address is no API server then, or a broken one.
-func checkKind(kind, resource string) error {
-	if kind == "List" || strings.EqualFold(kind, strings.TrimSuffix(resource, "s")+"List") {
-		return nil
-	}
-	return fmt.Errorf("the answer to a list of %s is a %q", resource, kind)
-}
-
-func (c *collection[T]) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-	options.FieldSelector = c.selector
+func (c *collection[T]) watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+	options.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", c.node).String()
 	w, err := c.client.dynamic.Resource(c.resource).Watch(ctx, options)
-	c.hear(err)
-	if err != nil {
-		c.client.report(c.resource.Resource, explain(err, "watch", c.resource, "", ""))
-	}
+	c.answered("watch", err)
 	return w, err
 }
 
-func (c *collection[T]) List(options metav1.ListOptions) (runtime.Object, error) {
-	return c.ListWithContext(context.Background(), options)
-}
-
-func (c *collection[T]) Watch(options metav1.ListOptions) (watch.Interface, error) {
-	return c.WatchWithContext(context.Background(), options)
-}
-
-// IsWatchListSemanticsUnSupported keeps the reflector at a list and a watch behind it, whose
-// permissions and failures are distinct. A node's pods are few.
-func (c *collection[T]) IsWatchListSemanticsUnSupported() bool { return true }
-
-// … and its cache.ReflectorStore.
+// The collection is the reflector's cache.ReflectorStore.
 
 func (c *collection[T]) Add(obj any) error { return c.Update(obj) }
 
 func (c *collection[T]) Update(obj any) error {
-	if u, ok := obj.(*unstructured.Unstructured); ok {
-		item := c.convert(u)
-		c.change(func() bool {
-			before, known := c.items[keyOf(u)]
-			c.items[keyOf(u)] = item
-			return !known || !reflect.DeepEqual(before, item) // a status can change that nothing here uses
-		})
-	}
+	u := obj.(*unstructured.Unstructured) // the reflector checks it
+	item, key := c.convert(u), keyOf(u)
+	c.change(func() bool {
+		before, known := c.items[key]
+		c.items[key] = item
+		return !known || !reflect.DeepEqual(before, item) // a status can change that nothing here uses
+	})
 	return nil
 }
 
 func (c *collection[T]) Delete(obj any) error {
-	if u, ok := obj.(*unstructured.Unstructured); ok {
-		c.change(func() bool { delete(c.items, keyOf(u)); return true })
-	}
+	c.change(func() bool { delete(c.items, keyOf(obj.(*unstructured.Unstructured))); return true })
 	return nil
 }
 
 func (c *collection[T]) Replace(all []any, _ string) error {
 	items := make(map[types.NamespacedName]T, len(all))
 	for _, obj := range all {
-		if u, ok := obj.(*unstructured.Unstructured); ok {
-			items[keyOf(u)] = c.convert(u)
-		}
+		u := obj.(*unstructured.Unstructured)
+		items[keyOf(u)] = c.convert(u)
 	}
 	c.change(func() bool {
 		c.items = items
-		if c.revision == 0 && c.listed != nil {
+		if c.revision == 0 {
 			close(c.listed)
 		}
 		return true

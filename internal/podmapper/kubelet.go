@@ -213,30 +213,30 @@ func (k *kubelet) failed(ctx context.Context, err error) error {
 	k.mu.Lock()
 	cause := k.cause
 	k.mu.Unlock()
-	switch code := status.Code(err); {
-	case ctx.Err() != nil || code == codes.DeadlineExceeded:
+	code := status.Code(err)
+	if ctx.Err() != nil || code == codes.DeadlineExceeded {
 		// The call took all the time it had. A kubelet that hangs is left alone; the next call finds out
 		// whether it answers again.
 		return fmt.Errorf("kubelet: list pods on %s: %w", k.socket, gpu.ErrTimeout)
-	case code == codes.Unimplemented:
-		return fmt.Errorf("kubelet: %s does not serve PodResources v1 (Kubernetes 1.20 or later): %w", k.socket, gpu.ErrVersion)
-	case code == codes.ResourceExhausted:
-		// The rate limit, or a reply above maxReply.
-		return fmt.Errorf("kubelet: list pods on %s (replies up to %d MiB are read): %w", k.socket, maxReply>>20, err)
-	case code != codes.Unavailable:
-		return fmt.Errorf("kubelet: list pods on %s: %w", k.socket, err)
 	}
-	k.start = start{} // what comes next is another's
-	k.start.seen(k.now())
-	// Not gRPC's own backoff, which grows to two minutes.
-	k.close()
-	switch {
-	case errors.Is(cause, fs.ErrPermission):
-		return fmt.Errorf("kubelet: %w: %w", gpu.ErrPermission, cause)
-	case cause != nil:
-		return fmt.Errorf("kubelet: %w: %w", gpu.ErrUnavailable, cause)
+	if code == codes.Unavailable {
+		k.start = start{} // what comes next is another's
+		k.start.seen(k.now())
+		// Not gRPC's own backoff, which grows to two minutes.
+		k.close()
+		kind := gpu.ErrUnavailable
+		if errors.Is(cause, fs.ErrPermission) {
+			kind = gpu.ErrPermission
+		}
+		err = fmt.Errorf("%w: %w", kind, cmp.Or(cause, err))
 	}
-	return fmt.Errorf("kubelet: list pods on %s: %w: %w", k.socket, gpu.ErrUnavailable, err)
+	switch code {
+	case codes.Unimplemented:
+		err = fmt.Errorf("%w: it does not serve PodResources v1 (Kubernetes 1.20 or later): %w", gpu.ErrVersion, err)
+	case codes.ResourceExhausted:
+		err = fmt.Errorf("%w (the rate limit, or a reply of more than %d MiB)", err, maxReply>>20)
+	}
+	return fmt.Errorf("kubelet: list pods on %s: %w", k.socket, err)
 }
 
 func (k *kubelet) close() {

@@ -119,7 +119,8 @@ type inputs struct {
 
 func (a *inputs) equal(b *inputs) bool {
 	return a.topology == b.topology && a.revision == b.revision && a.replicated == b.replicated &&
-		a.known == b.known && a.stale == b.stale && a.since.Equal(b.since) && slices.Equal(a.allocations, b.allocations) && slices.Equal(a.doubted, b.doubted) && maps.Equal(a.uids, b.uids)
+		a.known == b.known && a.stale == b.stale && a.since.Equal(b.since) && maps.Equal(a.uids, b.uids) &&
+		slices.Equal(a.allocations, b.allocations) && slices.Equal(a.doubted, b.doubted)
 }
 
 // New returns a Mapper. It connects when it is first queried.
@@ -203,18 +204,19 @@ func (m *Mapper) attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 	if m.since, m.stale = m.opt.Stale(); !m.stale {
 		m.since = time.Time{}
 	}
-	held, doubted := m.complete(l.allocations, now, l.fresh)
-	m.opt.Metrics.kept.Set(float64(m.memory.unlisted))
 	// The revision is read first: what changes meanwhile shows next time.
-	in := inputs{topology: t, allocations: held, doubted: doubted, known: m.memory.known, since: m.since, stale: m.stale, revision: m.opt.Revision(), replicated: m.opt.Replicated()}
+	in := inputs{topology: t, since: m.since, stale: m.stale, revision: m.opt.Revision(), replicated: m.opt.Replicated()}
+	in.allocations, in.doubted = m.complete(l.allocations, now, l.fresh)
+	in.known = m.memory.known
+	m.opt.Metrics.kept.Set(float64(m.memory.unlisted))
 	if m.logs.path != "" {
 		m.logs.refresh(now)
 	}
-	if !slices.Equal(held, m.inputs.allocations) {
-		m.noteLeft(held, now)
+	if !slices.Equal(in.allocations, m.inputs.allocations) {
+		m.noteLeft(in.allocations, now)
 	}
-	in.uids = m.uidsOf(held)
-	divided := m.kubelet.learnReplicas(ctx, held)
+	in.uids = m.uidsOf(in.allocations)
+	divided := m.kubelet.learnReplicas(ctx, in.allocations)
 	if m.owners != nil && !divided && in.equal(&m.inputs) {
 		return m.owners, nil
 	}
@@ -228,22 +230,15 @@ const maxReady = 1500 * time.Millisecond
 
 // await waits once until what the API server knows is there.
 func (m *Mapper) await(ctx context.Context) {
-	ready := m.opt.Ready
-	m.opt.Ready = nil
-	if len(ready) == 0 {
-		return
-	}
-	limit := time.NewTimer(maxReady)
-	defer limit.Stop()
-	for _, c := range ready {
+	ctx, cancel := context.WithTimeout(ctx, maxReady)
+	defer cancel()
+	for _, ready := range m.opt.Ready {
 		select {
-		case <-c:
-		case <-limit.C:
-			return
+		case <-ready:
 		case <-ctx.Done():
-			return
 		}
 	}
+	m.opt.Ready = nil
 }
 
 // pod returns what the API server knows of a pod.

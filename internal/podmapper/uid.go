@@ -17,8 +17,8 @@ type podName struct{ namespace, pod string }
 
 // A logFolder is the folder of a pod's logs.
 type logFolder struct {
-	name, uid string
-	changed   time.Time
+	uid     string // "" where it is not clear
+	changed time.Time
 }
 
 // logFolders has the UIDs of pods from the folder of the pods' logs, which has a folder per pod,
@@ -56,33 +56,28 @@ func (f *logFolders) refresh(now time.Time) {
 	if err != nil {
 		return // also io.EOF, of an empty one
 	}
-	f.folders = foldersByPod(names, func(name string) time.Time {
-		info, err := os.Stat(filepath.Join(f.path, name))
-		if err != nil {
-			return time.Time{}
-		}
-		return info.ModTime()
-	})
+	f.folders = map[podName]logFolder{}
+	for _, name := range names {
+		f.add(name)
+	}
 }
 
-// foldersByPod returns the folder of each pod. Of two folders of one pod the newer one counts: the
-// other is an earlier pod's. Two of one age name no pod.
-func foldersByPod(names []string, changed func(name string) time.Time) map[podName]logFolder {
-	all := map[podName]logFolder{}
-	for _, name := range names {
-		parts := strings.Split(name, "_")
-		if len(parts) != 3 || !process.IsPodUID(parts[2]) {
-			continue
-		}
-		key := podName{parts[0], parts[1]}
-		next, before := logFolder{name, parts[2], changed(name)}, all[key]
-		switch {
-		case before.name == "" || next.changed.After(before.changed):
-			all[key] = next
-		case next.changed.Equal(before.changed):
-			before.uid = ""
-			all[key] = before
-		}
+// add adds a folder. Of two folders of one pod the newer one counts: the other is an earlier pod's.
+// Two of one age name no pod.
+func (f *logFolders) add(name string) {
+	parts := strings.Split(name, "_")
+	if len(parts) != 3 || !process.IsPodUID(parts[2]) {
+		return
 	}
-	return all
+	next := logFolder{uid: parts[2]}
+	if info, err := os.Stat(filepath.Join(f.path, name)); err == nil {
+		next.changed = info.ModTime()
+	}
+	key := podName{parts[0], parts[1]}
+	switch before, twice := f.folders[key]; {
+	case twice && next.changed.Equal(before.changed):
+		f.folders[key] = logFolder{changed: before.changed}
+	case !twice || next.changed.After(before.changed):
+		f.folders[key] = next
+	}
 }
