@@ -137,55 +137,38 @@ func (f *folder) list(root *os.Root) ([]string, error) {
 // followed within the folder alone: who may write there could have any line of any file that the
 // exporter may read put on the page.
 func (f *folder) read(root *os.Root, name string) (got file, isNew bool, err error) {
-	info, err := root.Stat(name)
+	// Without O_NONBLOCK a pipe would block.
+	handle, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return file{}, true, outside(root, name, err)
 	}
-	if !info.Mode().IsRegular() {
-		return file{}, true, errNotAFile
-	}
-	if known, ok := f.files[name]; ok && known.err == nil && known.settled && sameVersion(known.info, info) {
-		return known, false, nil
-	}
-	content, info, err := readWhole(root, name)
+	defer handle.Close()
+	before, err := handle.Stat()
 	if err != nil {
 		return file{}, true, err
 	}
-	got = file{info: info, settled: time.Since(info.ModTime()) > settled}
+	if !before.Mode().IsRegular() {
+		return file{}, true, errNotAFile
+	}
+	if known, ok := f.files[name]; ok && known.err == nil && known.settled && sameVersion(known.info, before) {
+		return known, false, nil
+	}
+	content, err := io.ReadAll(io.LimitReader(handle, maxFile+1))
+	if err != nil {
+		return file{}, true, err
+	}
+	after, err := handle.Stat()
+	switch {
+	case err != nil:
+		return file{}, true, err
+	case len(content) > maxFile:
+		return file{}, true, errTooLarge
+	case !sameVersion(before, after) || int64(len(content)) != after.Size():
+		return file{}, true, errChanging
+	}
+	got = file{info: after, settled: time.Since(after.ModTime()) > settled}
 	got.jobs, got.dropped = Parse(content)
 	return got, true, nil
-}
-
-// readWhole reads one version of a file.
-func readWhole(root *os.Root, name string) ([]byte, fs.FileInfo, error) {
-	// Without O_NONBLOCK a pipe that took the file's place would block.
-	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, nil, outside(root, name, err)
-	}
-	defer f.Close()
-	before, err := f.Stat()
-	if err != nil {
-		return nil, nil, err
-	}
-	if !before.Mode().IsRegular() {
-		return nil, nil, errNotAFile
-	}
-	content, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-	if err != nil {
-		return nil, nil, err
-	}
-	if len(content) > maxFile {
-		return nil, nil, errTooLarge
-	}
-	after, err := f.Stat()
-	if err != nil {
-		return nil, nil, err
-	}
-	if !sameVersion(before, after) || int64(len(content)) != after.Size() {
-		return nil, nil, errChanging
-	}
-	return content, after, nil
 }
 
 // outside returns err, or that a link leads out of the folder: os.Root refuses those with an error

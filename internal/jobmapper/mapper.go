@@ -3,9 +3,9 @@ package jobmapper
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"strconv"
-
-	"golang.org/x/sync/semaphore"
+	"sync"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
@@ -27,19 +27,18 @@ type Mapper struct {
 	log     *slog.Logger
 	metrics *Metrics
 
-	turn *semaphore.Weighted // of one: it guards what follows
-
+	mu       sync.Mutex      // for the rest
 	failing  map[string]bool // files, by name
 	topology *gpu.Topology
-	rows     map[string][]int // by the name of the file that speaks of them
-	owners   *gpu.Owners      // nil before the first
+	names    map[string]bool // of the files that speak of its entities
+	owners   *gpu.Owners     // nil before the first
 }
 
 // New returns a Mapper. It reads nothing yet.
 func New(opt Options) *Mapper {
 	m := &Mapper{
 		folder: folder{dir: opt.Dir, pause: sleep}, log: opt.Log, metrics: opt.Metrics,
-		turn: semaphore.NewWeighted(1), failing: map[string]bool{},
+		failing: map[string]bool{},
 	}
 	if m.log == nil {
 		m.log = slog.New(slog.DiscardHandler)
@@ -55,55 +54,41 @@ func (m *Mapper) Name() string { return "hpc" }
 // the folder is missing, and gpu.ErrPermission where it may not be read; a single file's failure is
 // no error.
 func (m *Mapper) Attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, error) {
-	if err := m.turn.Acquire(ctx, 1); err != nil {
-		return nil, err
-	}
-	defer m.turn.Release(1)
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	if t != m.topology {
-		m.topology, m.rows, m.owners = t, rowsByName(t), m.owners.Renewed(&gpu.Owners{})
+		m.topology, m.names, m.owners = t, map[string]bool{}, m.owners.Renewed(&gpu.Owners{})
+		for row := range t.Devices {
+			m.names[fileName(&t.Devices[row])] = true
+		}
 	}
-	found, err := m.folder.scan(ctx, func(name string) bool { return m.rows[name] != nil })
+	found, err := m.folder.scan(ctx, func(name string) bool { return m.names[name] })
 	if err != nil {
 		return nil, err
 	}
 	m.report(found)
 
-	uses := make([]gpu.Use, len(t.Devices))
+	said := map[string]gpu.Use{} // by file
 	spared := 0
-	for name, rows := range m.rows {
-		file, ok := found.files[name]
-		if !ok {
-			continue
-		}
+	for name, file := range found.files {
 		// More than one are left of more than one, so that who is alone is clear.
 		jobs := file.jobs[:min(len(file.jobs), gpu.MaxOwners)]
 		spared += len(file.jobs) - len(jobs)
-		list := owners(jobs)
-		for _, row := range rows {
-			uses[row] = gpu.Use{Owners: list, Incomplete: file.err != nil}
-		}
+		said[name] = gpu.Use{Owners: owners(jobs), Incomplete: file.err != nil}
 	}
-	m.inherit(t, found, uses)
 	m.metrics.spared.Set(float64(spared))
+	uses := make([]gpu.Use, len(t.Devices))
+	for row := range t.Devices {
+		d := &t.Devices[row]
+		use, own := said[fileName(d)]
+		if parent := t.ParentRow(row); !own && parent >= 0 && d.Entity.Kind == gpu.KindGPUInstance {
+			use = said[fileName(&t.Devices[parent])]
+		}
+		uses[row] = use
+	}
 	labels := gpu.ExclusiveLabels(t, uses, func(o *gpu.Owner) []gpu.Label { return o.Labels })
 	m.owners = m.owners.Renewed(&gpu.Owners{Labels: labels, Uses: uses})
 	return m.owners, nil
-}
-
-// inherit gives the instances without a file the jobs of their GPU.
-func (m *Mapper) inherit(t *gpu.Topology, found found, uses []gpu.Use) {
-	for row := range t.Devices {
-		d := &t.Devices[row]
-		if d.Entity.Kind != gpu.KindGPUInstance {
-			continue
-		}
-		if _, own := found.files[fileName(d)]; own {
-			continue
-		}
-		if parent := t.ParentRow(row); parent >= 0 {
-			uses[row] = uses[parent]
-		}
-	}
 }
 
 // report counts what went wrong with the files, and logs what is new.
@@ -126,22 +111,7 @@ func (m *Mapper) report(found found) {
 	}
 	m.metrics.dropped.Set(float64(dropped))
 	m.metrics.unknown.Set(float64(found.unknown))
-	for name := range m.failing {
-		if _, there := found.files[name]; !there {
-			delete(m.failing, name)
-		}
-	}
-}
-
-// rowsByName returns the rows that each possible file speaks of.
-func rowsByName(t *gpu.Topology) map[string][]int {
-	rows := map[string][]int{}
-	for row := range t.Devices {
-		if name := fileName(&t.Devices[row]); name != "" {
-			rows[name] = append(rows[name], row)
-		}
-	}
-	return rows
+	maps.DeleteFunc(m.failing, func(name string, _ bool) bool { _, there := found.files[name]; return !there })
 }
 
 // fileName returns the name of the file that speaks of d, "" where none does.

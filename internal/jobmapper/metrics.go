@@ -2,6 +2,8 @@ package jobmapper
 
 import (
 	"errors"
+	"maps"
+	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -37,35 +39,22 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		}),
 	}
 	reg.MustRegister(m.failed, m.dropped, m.unknown, m.spared)
-	for _, reason := range reasons() {
-		m.failed.WithLabelValues(reason)
+	for _, err := range append(slices.Collect(maps.Values(reasons())), gpu.ErrPermission, errors.New("any other")) {
+		m.failed.WithLabelValues(reasonOf(err))
 	}
 	return m
 }
 
-// The words of the reason label beyond those of gpu.Reason.
-const (
-	reasonTooLarge = "too_large"
-	reasonChanging = "changing"
-	reasonNotAFile = "not_a_file"
-	reasonOutside  = "outside"
-)
-
-func reasons() []string {
-	return []string{gpu.Reason(gpu.ErrPermission), reasonTooLarge, reasonChanging, reasonNotAFile, reasonOutside, gpu.Reason(errors.New(""))}
+// reasons are the words of the reason label beyond those of gpu.Reason.
+func reasons() map[string]error {
+	return map[string]error{"too_large": errTooLarge, "changing": errChanging, "not_a_file": errNotAFile, "outside": errOutside}
 }
 
 func reasonOf(err error) string {
-	switch {
-	case errors.Is(err, errTooLarge):
-		return reasonTooLarge
-	case errors.Is(err, errChanging):
-		return reasonChanging
-	case errors.Is(err, errNotAFile):
-		return reasonNotAFile
-	case errors.Is(err, errOutside):
-		return reasonOutside
-	default:
-		return gpu.Reason(err)
+	for reason, is := range reasons() {
+		if errors.Is(err, is) {
+			return reason
+		}
 	}
+	return gpu.Reason(err)
 }

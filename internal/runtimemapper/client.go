@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
@@ -34,13 +35,6 @@ const (
 	maxList    = 16 << 20
 	maxInspect = 2 << 20
 )
-
-// A client gets from the API that Docker documents and Podman plays as well
-// (docs.docker.com/reference/api/engine). Every request has a connection of its own: two in a
-// cycle, and nothing that outlives a restart of the daemon.
-type client struct {
-	sockets []string
-}
 
 // listed is an element of GET /containers/json.
 type listed struct {
@@ -71,7 +65,9 @@ type deviceRequest struct {
 	Capabilities [][]string
 }
 
-// A connection queries one runtime, in its version of the API, for one cycle.
+// A connection queries one runtime for one cycle, in its version of the API that Docker documents
+// and Podman plays as well (docs.docker.com/reference/api/engine). Every request has a connection of
+// its own: two in a cycle, and nothing that outlives a restart of the daemon.
 type connection struct {
 	transport *http.Transport
 	prefix    string
@@ -83,11 +79,15 @@ var versionForm = regexp.MustCompile(`^[0-9]{1,3}\.[0-9]{1,4}$`)
 // connect finds the socket, and the version of the API that its runtime speaks: a request without a
 // version is deprecated, and none is spoken by every daemon. A proxy before the socket may refuse
 // to say the version, and answer the rest: then requests go without one, and the warning says so.
-func (c *client) connect(ctx context.Context) (*connection, error) {
-	socket, err := c.find()
-	if err != nil {
-		return nil, err
+func connect(ctx context.Context, sockets []string) (*connection, error) {
+	at := slices.IndexFunc(sockets, func(socket string) bool {
+		_, err := os.Stat(socket)
+		return !errors.Is(err, fs.ErrNotExist) // connecting says why one may not be seen
+	})
+	if at < 0 {
+		return nil, fmt.Errorf("%w: no container runtime at %s", gpu.ErrUnavailable, strings.Join(sockets, ", "))
 	}
+	socket := sockets[at]
 	conn := &connection{transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", socket)
@@ -106,16 +106,6 @@ func (c *client) connect(ctx context.Context) (*connection, error) {
 		conn.prefix = "/v" + v
 	}
 	return conn, nil
-}
-
-// find returns the first socket that is there.
-func (c *client) find() (string, error) {
-	for _, socket := range c.sockets {
-		if _, err := os.Stat(socket); !errors.Is(err, fs.ErrNotExist) {
-			return socket, nil // also one that may not be seen: connecting says why
-		}
-	}
-	return "", fmt.Errorf("%w: no container runtime at %s", gpu.ErrUnavailable, strings.Join(c.sockets, ", "))
 }
 
 // list returns the running containers.

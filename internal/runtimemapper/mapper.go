@@ -5,13 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
-
-	"golang.org/x/sync/semaphore"
+	"sync"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/deviceid"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/gauge"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -38,14 +39,13 @@ const (
 // A Mapper is an Attributor over the socket of a container runtime. Its methods may be called from
 // any goroutine; one look is under way at a time.
 type Mapper struct {
-	client  client
+	sockets []string
 	allowed []*regexp.Regexp
 	log     *slog.Logger
 	self    string // the id of the container that this process runs in
 	metrics *Metrics
 
-	turn *semaphore.Weighted // of one: it guards what follows
-
+	mu       sync.Mutex               // for the rest
 	grants   map[string][]deviceid.ID // of running containers, by the id of the container
 	silent   map[string]bool          // containers that cannot be inspected, by id
 	mute     bool                     // the runtime did not say its version
@@ -57,11 +57,11 @@ type Mapper struct {
 // New returns a Mapper. It connects to nothing yet.
 func New(opt Options) *Mapper {
 	m := &Mapper{
-		client: client{sockets: DefaultSockets()}, allowed: opt.LabelAllowed, log: opt.Log, self: self(), metrics: opt.Metrics,
-		turn: semaphore.NewWeighted(1), grants: map[string][]deviceid.ID{}, silent: map[string]bool{},
+		sockets: DefaultSockets(), allowed: opt.LabelAllowed, log: opt.Log, self: self(), metrics: opt.Metrics,
+		grants: map[string][]deviceid.ID{}, silent: map[string]bool{},
 	}
 	if opt.Socket != "" {
-		m.client.sockets = []string{strings.TrimPrefix(opt.Socket, "unix://")}
+		m.sockets = []string{strings.TrimPrefix(opt.Socket, "unix://")}
 	}
 	if m.log == nil {
 		m.log = slog.New(slog.DiscardHandler)
@@ -77,17 +77,15 @@ func (m *Mapper) Name() string { return "containers" }
 // where no runtime listens, gpu.ErrPermission where its socket may not be used, and gpu.ErrTimeout;
 // what was learned of single containers until then is kept.
 func (m *Mapper) Attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, error) {
-	if err := m.turn.Acquire(ctx, 1); err != nil {
-		return nil, err
-	}
-	defer m.turn.Release(1)
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	if t != m.topology {
 		// What a container was given is requested again: the nodes behind a CDI name may be others than
 		// before.
 		m.topology, m.resolver, m.owners = t, deviceid.NewResolver(t), m.owners.Renewed(&gpu.Owners{})
 		clear(m.grants)
 	}
-	conn, err := m.client.connect(ctx)
+	conn, err := connect(ctx, m.sockets)
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +101,7 @@ func (m *Mapper) Attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, e
 		return nil, fmt.Errorf("inspect containers: %w", err)
 	}
 	uses := m.uses(running)
-	m.owners = m.owners.Renewed(&gpu.Owners{Labels: gpu.ExclusiveLabels(t, uses, labels), Uses: uses})
+	m.owners = m.owners.Renewed(&gpu.Owners{Labels: gpu.ExclusiveLabels(t, uses, func(o *gpu.Owner) []gpu.Label { return append(o.PodLabels(), o.Labels...) }), Uses: uses})
 	return m.owners, nil
 }
 
@@ -133,23 +131,15 @@ func (m *Mapper) inspect(ctx context.Context, conn *connection, running []listed
 		m.grants[id] = grant(&one)
 		delete(m.silent, id)
 	}
-	for id := range m.grants {
-		if !there[id] {
-			delete(m.grants, id)
-		}
-	}
-	for id := range m.silent {
-		if !there[id] {
-			delete(m.silent, id)
-		}
-	}
+	maps.DeleteFunc(m.grants, func(id string, _ []deviceid.ID) bool { return !there[id] })
+	maps.DeleteFunc(m.silent, func(id string, _ bool) bool { return !there[id] })
 	return nil
 }
 
 // uses returns the owners of each row, in the order of the containers' names.
 func (m *Mapper) uses(running []listed) []gpu.Use {
 	uses := make([]gpu.Use, len(m.topology.Devices))
-	unmatched := map[string]int{}
+	unmatched := map[deviceid.Form]int{}
 	dropped, spared := 0, 0
 	for i := range running {
 		c := &running[i]
@@ -161,36 +151,33 @@ func (m *Mapper) uses(running []listed) []gpu.Use {
 		var left int
 		owner.Labels, left = m.labelsOf(c)
 		dropped += left
-		m.addUses(uses, owner, ids, unmatched)
+		added := map[int]bool{}
+		for _, id := range ids {
+			rows := m.resolver.Rows(id)
+			if len(rows) == 0 {
+				unmatched[id.Form]++
+			}
+			for _, row := range rows {
+				if !added[row] {
+					added[row] = true
+					uses[row].Owners = append(uses[row].Owners, owner)
+				}
+			}
+		}
 	}
 	for row := range uses {
 		uses[row].Incomplete = len(m.silent) > 0 && len(uses[row].Owners) == 0
 		slices.SortStableFunc(uses[row].Owners, func(a, b gpu.Owner) int { return strings.Compare(a.Container, b.Container) })
 		spared += uses[row].Limit()
 	}
-	for _, form := range forms() {
-		m.metrics.unmatched.WithLabelValues(form).Set(float64(unmatched[form]))
+	var series []gauge.Series
+	for form, n := range unmatched {
+		series = append(series, gauge.Series{Value: float64(n), Labels: []string{string(form)}})
 	}
+	m.metrics.unmatched.Set(series...)
 	m.metrics.dropped.Set(float64(dropped))
 	m.metrics.spared.Set(float64(spared))
 	return uses
-}
-
-// addUses adds an owner to the rows that ids name, once to each, and counts the ids that name none.
-func (m *Mapper) addUses(uses []gpu.Use, owner gpu.Owner, ids []deviceid.ID, unmatched map[string]int) {
-	added := map[int]bool{}
-	for _, id := range ids {
-		rows := m.resolver.Rows(id)
-		if len(rows) == 0 {
-			unmatched[formOf(id)]++
-		}
-		for _, row := range rows {
-			if !added[row] {
-				added[row] = true
-				uses[row].Owners = append(uses[row].Owners, owner)
-			}
-		}
-	}
 }
 
 // labelsOf returns the labels of a container that are allowed, sorted by key, and how many of them
@@ -213,13 +200,8 @@ func (m *Mapper) labelsOf(c *listed) (allowed []gpu.Label, dropped int) {
 	return allowed, dropped
 }
 
-// labels returns the labels of a series whose device o has to itself.
-func labels(o *gpu.Owner) []gpu.Label {
-	return append(o.PodLabels(), o.Labels...)
-}
-
-// nameOf returns the name of a container, and the short form of its id where it has none of a usual length. Docker
-// puts a slash before it; names with another slash are aliases that links give.
+// nameOf returns the name of a container, and the short form of its id where it has none of a usual
+// length. Docker puts a slash before it; names with another slash are aliases that links give.
 func nameOf(c *listed) string {
 	for _, name := range c.Names {
 		if name = strings.TrimPrefix(name, "/"); name != "" && len(name) <= maxName && !strings.Contains(name, "/") {

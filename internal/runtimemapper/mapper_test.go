@@ -95,7 +95,7 @@ func TestAttribute(t *testing.T) {
 		"two share":                {containers: []container{sees("b", "0,1"), sees("a", "GPU-bbbb")}, labels: m{"0": "container=b"}, users: m{"0": "b", "1": "a b"}},
 		"one, by two names":        {containers: []container{sees("a", "0,GPU-aaaa")}, labels: m{"0": "container=a"}, users: m{"0": "a"}},
 		"all, and a part":          {containers: []container{sees("a", "all"), sees("b", "MIG-dddd")}, labels: m{"0": "container=a", "1": "container=a", "2.5": "container=a"}, users: m{"0": "a", "1": "a", "2": "a", "2.1": "a b", "2.5": "a"}},
-		"a GPU that is not here":   {containers: []container{sees("a", "GPU-ffff")}, unmatched: formUUID},
+		"a GPU that is not here":   {containers: []container{sees("a", "GPU-ffff")}, unmatched: "gpu_uuid"},
 		"without a name":           {containers: []container{nameless}, labels: m{"0": "container=000000000000"}, users: m{"0": "000000000000"}},
 		"ended since listed":       {containers: []container{{name: "b"}, sees("a", "0")}, labels: m{"0": "container=a"}, users: m{"0": "a"}},
 		"allowed labels": {
@@ -133,14 +133,14 @@ func TestAttribute(t *testing.T) {
 					t.Errorf("%s: %s", what, diff)
 				}
 			}
-			for _, f := range forms() {
-				want := 0.0
-				if f == tt.unmatched {
-					want = 1
-				}
-				if n := testutil.ToFloat64(mapper.metrics.unmatched.WithLabelValues(string(f))); n != want {
-					t.Errorf("%v unmatched by %s, want %v", n, f, want)
-				}
+			const name = "dcgm_exporter_container_devices_unmatched"
+			want := ""
+			if tt.unmatched != "" {
+				want = fmt.Sprintf("# HELP %s %s\n# TYPE %[1]s gauge\n%[1]s{form=%[3]q} 1\n", name,
+					"Devices of running containers that match no GPU or GPU instance of this node, by the form of the name.", tt.unmatched)
+			}
+			if err := testutil.CollectAndCompare(mapper.metrics.unmatched, strings.NewReader(want)); err != nil {
+				t.Error(err)
 			}
 		})
 	}
@@ -295,7 +295,7 @@ func TestSocket(t *testing.T) {
 	d := startDaemon(t)
 	d.set(func() { d.containers["a1"] = sees("a", "0") })
 	m := newMapper(d.socket)
-	m.client.sockets = []string{filepath.Join(t.TempDir(), "absent"), d.socket}
+	m.sockets = []string{filepath.Join(t.TempDir(), "absent"), d.socket}
 	attribute(t, m, node())
 
 	d.stop()
