@@ -404,7 +404,7 @@ func (e *examination) deviceIDs(ctx context.Context) (rows []row) {
 		if i == maxIDs {
 			return append(rows, row{warn, "device ids", fmt.Sprintf("%d more match nothing", len(unmatched)-i), "Mend these first."})
 		}
-		rows = append(rows, row{warn, "device ids", fmt.Sprintf("%s of container %s of pod %s/%s (%s) matches nothing", u.ID, u.Container, u.Namespace, u.Pod, u.Resource), u.Why})
+		rows = append(rows, row{warn, "device ids", fmt.Sprintf("%s of container %s of pod %s/%s (%s) matches nothing", u.Device, u.Container, u.Namespace, u.Pod, u.Resource), u.Why})
 	}
 	return rows
 }

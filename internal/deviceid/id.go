@@ -46,8 +46,6 @@ type ID struct {
 	Instance, Compute uint32
 	// Replica is the number behind "::" or "vgpu"; empty for a whole device.
 	Replica string
-	// VGPU is set where the replica was written "/vgpuN", as GKE does.
-	VGPU bool
 	// Text is the whole id if the form is FormUnknown or FormClaim.
 	Text string
 }
@@ -104,7 +102,7 @@ func parseIndex(text string) (ID, bool) {
 		parts = parts[1:]
 	}
 	if len(parts) > 0 && strings.HasPrefix(parts[0], "vgpu") {
-		id.Replica, id.VGPU = parts[0][len("vgpu"):], true
+		id.Replica = parts[0][len("vgpu"):]
 		if !IsNumber(id.Replica) {
 			return ID{}, false
 		}
@@ -117,9 +115,6 @@ func parseIndex(text string) (ID, bool) {
 func Claim(driver, pool, device string) ID {
 	return ID{Form: FormClaim, Text: driver + "/" + pool + "/" + device}
 }
-
-// nodePrefix is what the number of a device file stands behind.
-const nodePrefix = "/dev/nvidia"
 
 // ParseVisible reads a word of those that say which devices a container gets: of
 // NVIDIA_VISIBLE_DEVICES and of --gpus (libnvidia-container, src/cli/common.c), a CDI name as
@@ -151,7 +146,7 @@ func parseVisible(name string) (ID, bool) {
 	if lower == "all" {
 		return ID{Form: FormAll}, true
 	}
-	if minor, ok := strings.CutPrefix(name, nodePrefix); ok {
+	if minor, ok := strings.CutPrefix(name, "/dev/nvidia"); ok {
 		id.Form = FormNode
 		return id, number(minor, &id.Index)
 	}
@@ -181,44 +176,9 @@ func isBusID(s string) bool {
 	return true
 }
 
-// String writes the id as it was read; Parse reads it back to the same, or ParseVisible where the
-// form is one of its own.
-func (id ID) String() string {
-	var s string
-	switch id.Form {
-	case FormGPU, FormMIG, FormBare:
-		s = id.UUID
-	case FormMIGPath:
-		s = "MIG-" + id.UUID + "/" + decimal(id.Instance) + "/" + decimal(id.Compute)
-	case FormIndex:
-		s = "nvidia" + decimal(id.Index)
-	case FormInstance:
-		s = "nvidia" + decimal(id.Index) + "/gi" + decimal(id.Instance)
-	case FormAll:
-		return "all"
-	case FormNVMLIndex:
-		return decimal(id.Index)
-	case FormMIGIndex:
-		return decimal(id.Index) + ":" + decimal(id.Instance)
-	case FormBusID:
-		return id.BusID
-	case FormNode:
-		return nodePrefix + decimal(id.Index)
-	default:
-		return id.Text
-	}
-	switch {
-	case id.VGPU:
-		s += "/vgpu" + id.Replica
-	case id.Replica != "":
-		s += "::" + id.Replica
-	}
-	return s
-}
-
 // WithoutReplica returns the id of the device that id names, or names a replica of.
 func (id ID) WithoutReplica() ID {
-	id.Replica, id.VGPU = "", false
+	id.Replica = ""
 	return id
 }
 
@@ -232,8 +192,6 @@ func (id ID) OfNVIDIA() bool {
 		return false
 	}
 }
-
-func decimal(n uint32) string { return strconv.FormatUint(uint64(n), 10) }
 
 // number reads a decimal number without leading zeros.
 func number(s string, to *uint32) bool {
@@ -258,37 +216,17 @@ func IsNumber(s string) bool {
 
 // IsUUID reports whether s is 8-4-4-4-12 hexadecimal digits (RFC 9562).
 func IsUUID(s string) bool {
-	if len(s) != 36 {
+	if len(s) != 36 || s[8] != '-' || s[13] != '-' || s[18] != '-' || s[23] != '-' {
 		return false
 	}
-	for i := range len(s) {
-		switch c := s[i]; i {
-		case 8, 13, 18, 23:
-			if c != '-' {
-				return false
-			}
-		default:
-			if !strings.ContainsRune("0123456789abcdefABCDEF", rune(c)) {
-				return false
-			}
-		}
-	}
-	return true
+	return strings.Trim(s[:8]+s[9:13]+s[14:18]+s[19:23]+s[24:], "0123456789abcdefABCDEF") == ""
 }
 
-// isSerial is the looser rule for what stands behind GPU- and MIG-: engines that inject devices
-// make ids of other lengths.
+// isSerial is the looser rule for the part behind GPU- and MIG-: engines that inject devices make ids
+// of other lengths.
 func isSerial(s string) bool {
-	if s == "" || len(s) > 64 {
-		return false
-	}
-	for i := range len(s) {
-		c := s[i]
-		if c != '-' && (c < '0' || c > '9') && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') {
-			return false
-		}
-	}
-	return true
+	const digits = "-0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	return s != "" && len(s) <= 64 && strings.Trim(s, digits) == ""
 }
 
 func hasPrefixFold(s, prefix string) bool {

@@ -206,14 +206,14 @@ func TestUnmatchedDevicesAreCounted(t *testing.T) {
 	}
 	got := map[string]string{}
 	for _, u := range unmatched {
-		got[u.ID.String()] = u.Why
+		got[u.Device] = u.Why
 	}
 	const gone = "The GPU is left out by --devices, lost, or handed to a virtual machine."
 	const unread = "No rule reads it: expected GPU-UUID, MIG-UUID, either with ::REPLICA, MIG-GPU-UUID/GI/CI, nvidiaN, nvidiaN/giN, either with /vgpuN, or a bare UUID."
 	want(t, "reasons", got, map[string]string{
 		"GPU-99999999-0000-4000-8000-000000000000": gone, "GPU-99999999-0000-4000-8000-000000000001": gone, "nvidia9": gone,
 		"garbage": unread, "unit-7": unread,
-		"gpu.nvidia.com/e2e-node/gpu-77": "No ResourceSlice of this node has it with a UUID: slices can lag behind claims, and the API server must let the exporter read them.",
+		"gpu-77": "No ResourceSlice of this node has it with a UUID: slices can lag behind claims, and the API server must let the exporter read them.",
 	})
 }
 

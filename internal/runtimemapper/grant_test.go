@@ -1,13 +1,15 @@
 package runtimemapper
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 
+	"github.com/gpu-telemetry/dcgm-exporter/internal/deviceid"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -74,9 +76,11 @@ func TestGrant(t *testing.T) {
 			}
 			var words []string
 			for _, id := range grant(&c) {
-				words = append(words, id.String())
+				words = append(words, cmp.Or(id.UUID, map[deviceid.Form]string{
+					deviceid.FormAll: "all", deviceid.FormNode: fmt.Sprint("/dev/nvidia", id.Index), deviceid.FormNVMLIndex: fmt.Sprint(id.Index),
+				}[id.Form]))
 			}
-			if diff := cmp.Diff(tt.want, strings.Join(words, " ")); diff != "" {
+			if diff := gocmp.Diff(tt.want, strings.Join(words, " ")); diff != "" {
 				t.Error(diff)
 			}
 		})
