@@ -3,7 +3,6 @@
 package nvml
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
@@ -27,15 +26,10 @@ type gpmRow struct {
 }
 
 type gpmMetric struct {
-	row     int // of the GPU or instance, or of one of its links
 	field   int
 	metric  gonvml.GpmMetricId
 	unit    gpu.Unit
 	backoff backoff
-}
-
-func (g *gpmRow) add(row, field int, sp spec) {
-	g.metrics = append(g.metrics, gpmMetric{row: row, field: field, metric: sp.metric, unit: sp.unit})
 }
 
 // prepareProfiling finds out which GPUs have GPM and takes a first sample of each row that wants
@@ -50,7 +44,10 @@ func (s *Session) prepareProfiling() {
 			if len(r.gpm.metrics) == 0 || s.startProfiling(r, time.Now()) != nil {
 				continue
 			}
-			if len(r.gpm.metrics) > 0 && r.sampleGPM(r.gpm.samples[0]) == gonvml.SUCCESS {
+			if len(r.gpm.metrics) == 0 {
+				continue // declined
+			}
+			if _, ret := r.sampleGPM(r.gpm.samples[0]); ret == gonvml.SUCCESS {
 				r.gpm.taken = time.Now()
 			}
 		}
@@ -67,7 +64,7 @@ func (s *Session) startProfiling(r *row, now time.Time) error {
 	why, ret := s.withoutGPM(r.target.parent)
 	if why != "" {
 		for _, w := range g.metrics {
-			r.declineFor(w.row, w.field, why)
+			r.decline(w.field, why)
 		}
 		*g = gpmRow{}
 		return nil
@@ -85,13 +82,9 @@ func (s *Session) startProfiling(r *row, now time.Time) error {
 
 // withoutGPM says why a GPU has no GPM, or "", and what the driver answered if it did not say.
 func (s *Session) withoutGPM(handle gonvml.Device) (why string, ret gonvml.Return) {
-	for _, name := range []string{
-		"nvmlGpmQueryDeviceSupport", "nvmlGpmSampleAlloc", "nvmlGpmSampleFree",
-		"nvmlGpmSampleGet", "nvmlGpmMigSampleGet", "nvmlGpmMetricsGet",
-	} {
-		if !s.symbols.has(name) {
-			return "this driver has no " + name, gonvml.SUCCESS
-		}
+	if missing := s.symbols.missing("nvmlGpmQueryDeviceSupport", "nvmlGpmSampleAlloc", "nvmlGpmSampleFree",
+		"nvmlGpmSampleGet", "nvmlGpmMigSampleGet", "nvmlGpmMetricsGet"); missing != "" {
+		return "this driver has no " + missing, gonvml.SUCCESS
 	}
 	support, ret := handle.GpmQueryDeviceSupport()
 	if ret == gonvml.SUCCESS && support.IsSupportedDevice == 0 || lasting(ret) {
@@ -121,18 +114,12 @@ func (g *gpmRow) free() {
 	}
 }
 
-func (r *row) sampleGPM(sample gonvml.GpmSample) gonvml.Return {
+// sampleGPM takes a sample of a row, and returns the name of the function that did.
+func (r *row) sampleGPM(sample gonvml.GpmSample) (string, gonvml.Return) {
 	if r.kind == gpu.KindGPUInstance {
-		return sample.MigGet(r.target.parent, r.gi)
+		return "nvmlGpmMigSampleGet", sample.MigGet(r.target.parent, r.gi)
 	}
-	return sample.Get(r.target.device)
-}
-
-func (r *row) sampleFunction() string {
-	if r.kind == gpu.KindGPUInstance {
-		return "nvmlGpmMigSampleGet"
-	}
-	return "nvmlGpmSampleGet"
+	return "nvmlGpmSampleGet", sample.Get(r.target.device)
 }
 
 // readProfiling appends the profiling fields of a row, once two samples are far enough apart.
@@ -143,26 +130,26 @@ func (s *Session) readProfiling(r *row, b *gpu.Batch) error {
 		return nil
 	}
 	if p.sampling.active(now) {
-		p.fail(b, p.sampling.err)
+		r.failProfiling(b, p.sampling.err)
 		return nil
 	}
 	declined := len(r.declined)
 	if err := s.startProfiling(r, now); err != nil {
-		if ret := (*driverError)(nil); errors.As(err, &ret) && (gpuGone(ret.ret) || driverGone(ret.ret)) {
+		if gone(err) {
 			return err
 		}
-		p.fail(b, err)
+		r.failProfiling(b, err)
 		return nil
 	}
 	if len(p.metrics) == 0 {
 		b.Faults = append(b.Faults, r.declined[declined:]...)
 		return nil
 	}
-	if ret := r.sampleGPM(p.samples[1]); ret != gonvml.SUCCESS {
+	if function, ret := r.sampleGPM(p.samples[1]); ret != gonvml.SUCCESS {
 		if gpuGone(ret) || driverGone(ret) {
-			return &driverError{r.sampleFunction(), ret}
+			return &driverError{function, ret}
 		}
-		p.fail(b, p.sampling.backOff(r.sampleFunction(), ret, now, s.reprobe))
+		r.failProfiling(b, p.sampling.backOff(function, ret, now, s.reprobe))
 		return nil
 	}
 	p.sampling = backoff{}
@@ -174,19 +161,20 @@ func (s *Session) readProfiling(r *row, b *gpu.Batch) error {
 	if first {
 		return nil
 	}
-	return s.readMetrics(p, b, now)
+	return s.readMetrics(r, b, now)
 }
 
 // readMetrics appends the metrics of a row between its two samples. A metric that the driver declined
 // lately is not requested.
-func (s *Session) readMetrics(p *gpmRow, b *gpu.Batch, now time.Time) error {
+func (s *Session) readMetrics(r *row, b *gpu.Batch, now time.Time) error {
+	p := &r.gpm
 	get := &s.metrics
 	get.NumMetrics = 0
 	get.Sample1, get.Sample2 = p.samples[0], p.samples[1]
 	for i := range p.metrics {
 		w := &p.metrics[i]
 		if w.backoff.active(now) {
-			b.Fail(w.row, w.field, w.backoff.err)
+			b.Fail(r.index, w.field, w.backoff.err)
 			continue
 		}
 		get.Metrics[get.NumMetrics].MetricId = uint32(w.metric)
@@ -202,7 +190,7 @@ func (s *Session) readMetrics(p *gpmRow, b *gpu.Batch, now time.Time) error {
 		err := &driverError{"nvmlGpmMetricsGet", ret}
 		for i := range p.metrics {
 			if !p.metrics[i].backoff.active(now) {
-				b.Fail(p.metrics[i].row, p.metrics[i].field, err)
+				b.Fail(r.index, p.metrics[i].field, err)
 			}
 		}
 		return nil
@@ -216,14 +204,14 @@ func (s *Session) readMetrics(p *gpmRow, b *gpu.Batch, now time.Time) error {
 		m := &get.Metrics[next]
 		next++
 		if ret := gonvml.Return(m.NvmlReturn); ret != gonvml.SUCCESS {
-			b.Fail(w.row, w.field, w.backoff.backOff("nvmlGpmMetricsGet", ret, now, s.reprobe))
+			b.Fail(r.index, w.field, w.backoff.backOff("nvmlGpmMetricsGet", ret, now, s.reprobe))
 			continue
 		}
 		w.backoff = backoff{}
 		if v := w.value(m.Value); v.IsAbsent() {
-			b.Fail(w.row, w.field, errNoActivity)
+			b.Fail(r.index, w.field, errNoActivity)
 		} else {
-			b.AddAt(w.row, w.field, v, now.UnixNano())
+			b.AddAt(r.index, w.field, v, now.UnixNano())
 		}
 	}
 	return nil
@@ -232,10 +220,10 @@ func (s *Session) readMetrics(p *gpmRow, b *gpu.Batch, now time.Time) error {
 // errNoActivity is the fault of a metric that came out as not a number.
 var errNoActivity = fmt.Errorf("%w: the samples allow no value", gpu.ErrUnavailable)
 
-// fail is a fault of all profiling fields of the row.
-func (p *gpmRow) fail(b *gpu.Batch, err error) {
-	for i := range p.metrics {
-		b.Fail(p.metrics[i].row, p.metrics[i].field, err)
+// failProfiling is a fault of all profiling fields of the row.
+func (r *row) failProfiling(b *gpu.Batch, err error) {
+	for i := range r.gpm.metrics {
+		b.Fail(r.index, r.gpm.metrics[i].field, err)
 	}
 }
 

@@ -14,10 +14,10 @@ import (
 // A GPU in MIG mode that has no instance yet is still a GPU, with what it has.
 func TestMIGWithoutInstance(t *testing.T) {
 	src, _ := source(t, "gpus 1", "gpu 0 mig")
-	plan := planOf(t, 67, 150, 203, 250)
+	plan := planOf(t, 150, 203, 250)
 	s := open(t, src, plan)
 	want := map[string]string{
-		"GPU 0 DCGM_FI_DEV_MIG_MODE": "1", "GPU 0 DCGM_FI_DEV_GPU_TEMP": "30", "GPU 0 DCGM_FI_DEV_FB_TOTAL": "81559",
+		"GPU 0 DCGM_FI_DEV_GPU_TEMP": "30", "GPU 0 DCGM_FI_DEV_FB_TOTAL": "81559",
 		"GPU 0 DCGM_FI_DEV_GPU_UTIL": "fault:not_supported",
 	}
 	if diff := cmp.Diff(want, read(t, s, plan)); diff != "" || s.Err() != nil {

@@ -53,7 +53,10 @@ type linkEnds struct {
 // ends finds out where the links of a GPU lead to.
 func (s *Session) ends(d *device) linkEnds {
 	e := linkEnds{gpus: map[string]int{}}
-	for _, link := range s.links(d.handle) {
+	if !s.symbols.has("nvmlDeviceGetNvLinkState") {
+		return e
+	}
+	for link := range gonvml.NVLINK_MAX_LINKS {
 		if up, ret := d.handle.GetNvLinkState(link); ret != gonvml.SUCCESS || up != gonvml.FEATURE_ENABLED {
 			continue
 		}

@@ -38,7 +38,7 @@ func TestReads(t *testing.T) {
 			shown++
 		}
 	}
-	if shown < 200 || said < shown || said > 500 {
+	if shown < 110 || said < shown || said > 500 {
 		t.Errorf("%d fields of %d are said to be read, %d have values", said, len(plan.Fields), shown)
 	}
 }

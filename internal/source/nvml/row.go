@@ -74,14 +74,18 @@ type query struct {
 // A valueQuery is what one field needs of NVML's field values.
 type valueQuery struct {
 	field int
-	ids   []uint32 // the NVML_FI_DEV_* ids of the values it is made of
-	scope uint32
-	milli bool
-	ber   bool
-	word  bool
-	rate  *linkRate // of the links' data counters, nil for what is a value itself
+	spec  spec
+	rate  linkRate // of the links' data counters
 	block backoff
 	slot  int // of the first of its values in the call under way, or -1
+}
+
+// ids returns the NVML_FI_DEV_* ids of the values that the field is made of.
+func (v *valueQuery) ids() []uint32 {
+	if v.spec.link {
+		return linkCounters[:]
+	}
+	return []uint32{v.spec.value}
 }
 
 // compile sorts the plan's fields that exist at the row's level.
@@ -91,72 +95,27 @@ func (s *Session) compile(d *device, r *row) {
 		if !f.Levels.Has(r.kind) || f.ID == catalog.XIDErrors {
 			continue
 		}
-		if ofSwitch(f.ID) {
-			s.switches = append(s.switches, i) // not one fault for every link of every GPU
-			continue
-		}
 		sp, ok := specOf(f.ID)
 		switch {
 		case !ok:
-			r.decline(i, absence(f.ID))
+			r.decline(i, "the NVML source does not read it")
 		case sp.unit != f.Unit:
 			r.decline(i, fmt.Sprintf("NVML gives %q, not %q", sp.unit, f.Unit))
-		case sp.perLink != (r.kind == gpu.KindNVLink):
-			r.decline(i, "NVML does not give it for a "+r.kind.String())
 		case sp.call != nil:
 			s.compileCall(d, r, i, sp)
-		case r.kind == gpu.KindGPUInstance && sp.metric == 0:
-			r.decline(i, "NVML gives it for whole GPUs")
 		case sp.metric != 0:
-			s.compileMetric(d, r, i, sp)
-		case !s.symbols.has("nvmlDeviceGetFieldValues"):
-			r.decline(i, "this driver has no nvmlDeviceGetFieldValues")
-		case sp.link:
-			r.values = append(r.values, valueQuery{field: i, ids: sp.direction.counters(), scope: sp.scopeFor(r), rate: &linkRate{}})
-		case s.numbered(sp.value) == 0:
-			r.decline(i, "drivers before release 575 do not have it, and later ones have two numbers for it")
+			r.gpm.metrics = append(r.gpm.metrics, gpmMetric{field: i, metric: sp.metric, unit: sp.unit})
+		case r.kind == gpu.KindGPUInstance:
+			r.decline(i, "NVML gives it for whole GPUs")
+		case !s.symbols.has(fieldValuesFunction):
+			r.decline(i, "this driver has no "+fieldValuesFunction)
 		default:
-			r.values = append(r.values, valueQuery{field: i, ids: []uint32{s.numbered(sp.value)}, scope: sp.scopeFor(r), milli: sp.milli, ber: sp.ber, word: sp.word})
+			r.values = append(r.values, valueQuery{field: i, spec: sp})
 		}
 	}
 	if r.kind == gpu.KindGPU && len(r.values) == 0 && !r.lively() {
-		r.alive = query{call: &temperature}
+		r.alive = query{call: temperature}
 	}
-}
-
-// numbered returns the number that this driver has for a field value, 0 where it has none. Those of
-// three clock events came with release 575 and have others since 580, where what had been theirs is
-// another thing ("Changes between v575 and v580" of NVML's reference).
-func (s *Session) numbered(id uint32) uint32 {
-	const moved = 18
-	switch {
-	case id < gonvml.FI_DEV_CLOCKS_EVENT_REASON_SW_THERM_SLOWDOWN || id > gonvml.FI_DEV_CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN:
-		return id
-	case s.release >= 580:
-		return id
-	case s.release >= 575:
-		return id - moved
-	default:
-		return 0
-	}
-}
-
-// scopeFor returns which link of the GPU a row is about.
-func (sp spec) scopeFor(r *row) uint32 {
-	if sp.perLink {
-		return uint32(r.target.link)
-	}
-	return sp.scope
-}
-
-// compileMetric has the metrics of a link read with those of its GPU, whose samples hold them.
-func (s *Session) compileMetric(d *device, r *row, field int, sp spec) {
-	if !sp.perLink {
-		r.gpm.add(r.index, field, sp)
-		return
-	}
-	sp.metric += linkMetric(r.target.link)
-	d.rows[0].gpm.add(r.index, field, sp)
 }
 
 func (s *Session) compileCall(d *device, r *row, field int, sp spec) {
@@ -169,7 +128,7 @@ func (s *Session) compileCall(d *device, r *row, field int, sp spec) {
 		r.decline(field, "NVML gives it for whole GPUs")
 		return
 	case c.whole && d.mig:
-		r.decline(field, "it is undefined for a GPU that is cut by MIG")
+		r.decline(field, "it is undefined for a GPU that is partitioned by MIG")
 		return
 	}
 	for i := range r.queries {
@@ -191,11 +150,8 @@ func (r *row) lively() bool {
 	return false
 }
 
-func (r *row) decline(field int, why string) { r.declineFor(r.index, field, why) }
-
-// declineFor declines a field of the row itself, or of a row that is read with it.
-func (r *row) declineFor(row, field int, why string) {
-	r.declined = append(r.declined, gpu.Fault{Row: row, Field: field, Err: fmt.Errorf("%w: %s", gpu.ErrNotSupported, why)})
+func (r *row) decline(field int, why string) {
+	r.declined = append(r.declined, gpu.Fault{Row: r.index, Field: field, Err: fmt.Errorf("%w: %s", gpu.ErrNotSupported, why)})
 }
 
 // readRow appends what is to be read of one entity. It returns an error only if the GPU or the
@@ -282,8 +238,8 @@ func (s *Session) readValues(r *row, b *gpu.Batch) error {
 			continue
 		}
 		v.slot = len(s.values)
-		for _, id := range v.ids {
-			s.values = append(s.values, gonvml.FieldValue{FieldId: id, ScopeId: v.scope})
+		for _, id := range v.ids() {
+			s.values = append(s.values, gonvml.FieldValue{FieldId: id, ScopeId: v.spec.scope})
 		}
 	}
 	if len(s.values) == 0 {
@@ -295,7 +251,7 @@ func (s *Session) readValues(r *row, b *gpu.Batch) error {
 		if v.slot < 0 {
 			continue
 		}
-		values := s.values[v.slot : v.slot+len(v.ids)]
+		values := s.values[v.slot : v.slot+len(v.ids())]
 		ret := valuesReturn(all, values)
 		if gpuGone(ret) || driverGone(ret) {
 			return &driverError{fieldValuesFunction, ret}
@@ -321,18 +277,15 @@ func valuesReturn(all gonvml.Return, values []gonvml.FieldValue) gonvml.Return {
 
 // value makes the field's value of those that were read; absent where they allow none.
 func (v *valueQuery) value(values []gonvml.FieldValue, now time.Time) gpu.Value {
-	if v.rate != nil {
+	if v.spec.link {
 		return v.rate.value(values, now)
 	}
 	kind := gonvml.ValueType(values[0].ValueType)
-	if v.word {
+	if v.spec.word {
 		kind = gonvml.VALUE_TYPE_UNSIGNED_INT
 	}
 	value := decode(kind, values[0].Value)
-	if n, ok := value.Number(); ok && v.milli {
-		return gpu.Float(n / 1000)
-	}
-	if n, ok := value.Int64(); ok && v.ber {
+	if n, ok := value.Int64(); ok && v.spec.ber {
 		return errorRate(n)
 	}
 	return value

@@ -16,17 +16,16 @@ import (
 
 // A Session reads the fields of one plan from the entities of one topology.
 type Session struct {
-	api      gonvml.Interface
-	queues   *queues // the Source's
-	symbols  symbols
-	plan     *gpu.Plan
-	reprobe  time.Duration
-	log      *slog.Logger
-	topology *gpu.Topology
-	count    int // of GPUs at the driver, selected or not
-	release  int // of the driver: 580 of 580.95.05; 0 where it is not known
-	devices  []*device
-	switches []int // the plan's fields of switches, which rows of other kinds seem to have
+	api       gonvml.Interface
+	queues    *queues // the Source's
+	symbols   symbols
+	plan      *gpu.Plan
+	reprobe   time.Duration
+	log       *slog.Logger
+	topology  *gpu.Topology
+	count     int // of GPUs at the driver, selected or not
+	devices   []*device
+	elsewhere []int // the plan's fields that neither GPUs nor instances have
 
 	gpu.Lifecycle
 	closed bool
@@ -38,8 +37,8 @@ type Session struct {
 	metrics gonvml.GpmMetricsGetType // likewise
 }
 
-// errNoSwitches is the fault of what only NVSwitches and their links have.
-var errNoSwitches = fmt.Errorf("%w: NVML knows no switches", gpu.ErrNotSupported)
+// errElsewhere is the fault of fields that only links, switches, CPUs and cards have.
+var errElsewhere = fmt.Errorf("%w: NVML is read for GPUs and their instances", gpu.ErrNotSupported)
 
 // errClosed is what a Session says that was closed.
 var errClosed = fmt.Errorf("nvml: %w: the session is closed", gpu.ErrUnavailable)
@@ -67,8 +66,8 @@ func (s *Session) Read(ctx context.Context, b *gpu.Batch) error {
 	}
 	var dead error
 	alive := 0
-	for _, field := range s.switches {
-		b.Fail(gpu.AllRows, field, errNoSwitches)
+	for _, field := range s.elsewhere {
+		b.Fail(gpu.AllRows, field, errElsewhere)
 	}
 	if s.plan.Health {
 		b.Fail(gpu.AllRows, gpu.FieldHealthChecks, errNoWatches)

@@ -4,6 +4,7 @@ package nvml
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
@@ -26,23 +27,17 @@ func (s *symbols) has(name string) bool {
 }
 
 // any reports whether the library has one of the names: go-nvml calls the newest version of a
-// function that is there. No name at all is no demand.
-func (s *symbols) any(names []string) bool {
-	for _, name := range names {
-		if s.has(name) {
-			return true
-		}
-	}
-	return len(names) == 0
-}
+// function that is there.
+func (s *symbols) any(names []string) bool { return slices.ContainsFunc(names, s.has) }
 
-func (s *symbols) all(names ...string) bool {
+// missing returns the first of the names that the library does not have, "" if it has all.
+func (s *symbols) missing(names ...string) string {
 	for _, name := range names {
 		if !s.has(name) {
-			return false
+			return name
 		}
 	}
-	return true
+	return ""
 }
 
 // required are the functions without which there is nothing to do, the oldest driver that has them

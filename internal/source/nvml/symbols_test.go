@@ -23,7 +23,7 @@ import (
 
 // oldFields are fields of which a driver without newer functions gives some.
 func oldFields() []gpu.FieldID {
-	return []gpu.FieldID{1, 53, 100, 140, 155, 202, 203, 230, 250, 252, 253, 385, 449, 526, 1001, 170, 1525}
+	return []gpu.FieldID{1, 53, 100, 140, 155, 202, 203, 230, 250, 252, 253, 449, 526, 1001, 170}
 }
 
 // child reads twice through the library at path, and prints what came of it.
@@ -95,7 +95,6 @@ func TestOldDriver(t *testing.T) {
 			[]string{
 				"nvmlDeviceGetMemoryInfo_v2", "nvmlGpmQueryDeviceSupport", "nvmlGpmSampleAlloc", "nvmlGpmSampleFree",
 				"nvmlGpmSampleGet", "nvmlGpmMigSampleGet", "nvmlGpmMetricsGet", "nvmlDeviceGetGridLicensableFeatures_v4",
-				"nvmlDeviceGetMarginTemperature",
 			},
 			map[string]string{
 				"GPU 0 DCGM_FI_DEV_FB_USED": "fault:not_supported", "GPU 0 DCGM_FI_DEV_FB_RESERVED": "fault:not_supported",
@@ -103,16 +102,13 @@ func TestOldDriver(t *testing.T) {
 			},
 		},
 		{
-			"R418: no MIG, no row remapping, the first event and PCI calls",
+			"R418: no MIG, the first event and PCI calls",
 			[]string{
 				"nvmlDeviceGetMigMode", "nvmlDeviceGetMaxMigDeviceCount", "nvmlDeviceGetMigDeviceHandleByIndex",
-				"nvmlDeviceGetGpuInstanceId", "nvmlDeviceGetComputeInstanceId", "nvmlDeviceGetRowRemapperHistogram",
+				"nvmlDeviceGetGpuInstanceId", "nvmlDeviceGetComputeInstanceId",
 				"nvmlEventSetWait_v2", "nvmlDeviceGetPciInfo_v3",
 			},
-			map[string]string{
-				"GPU 0 DCGM_FI_DEV_BANKS_REMAP_ROWS_AVAIL_MAX": "fault:not_supported",
-				"GPU 0 DCGM_FI_DEV_XID_ERRORS":                 "fault:not_supported",
-			},
+			map[string]string{"GPU 0 DCGM_FI_DEV_XID_ERRORS": "fault:not_supported"},
 		},
 		{
 			"no field values, no serial, no driver version, no events",
@@ -158,13 +154,6 @@ func TestOldDriver(t *testing.T) {
 			}
 		}
 	})
-	t.Run("links that report little", func(t *testing.T) {
-		got, out := runOld(t, fakenvml.NewWorld(t, "gpus 2"), "nvmlDeviceGetNvLinkRemoteDeviceType",
-			"nvmlDeviceGetNvLinkRemotePciInfo_v2", "nvmlDeviceGetNvLinkErrorCounter")
-		if v := got["NVLink 0 of GPU 1 DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_PER_LINK_TOTAL"]; v != "fault:not_supported" {
-			t.Errorf("errors of a link are %q: %s", v, out)
-		}
-	})
 	t.Run("something that is no NVML", func(t *testing.T) {
 		_, out := runOld(t, world, "nvmlInit_v2")
 		if !strings.HasPrefix(out, "open version: ") || !strings.Contains(out, "nvmlInit_v2") {
@@ -176,7 +165,7 @@ func TestOldDriver(t *testing.T) {
 // Profiling needs two samples 100 ms apart, and comes in DCGM's units.
 func TestProfiling(t *testing.T) {
 	src, world := source(t, append([]string{"gpu 0 set gpm.20 2.5", "gpu 0 set gpm.30 -", "gpu 0 set gpm.13 nan", "gpu 2 set gpm 0"}, cut...)...)
-	plan := planOf(t, 1001, 1005, 1008, 1009, 1012, 1017, 1040, 1041)
+	plan := planOf(t, 1001, 1005, 1008, 1009, 1012, 1017)
 	synctest.Test(t, func(t *testing.T) {
 		s, err := src.Open(t.Context(), plan)
 		if err != nil {
@@ -197,8 +186,7 @@ func TestProfiling(t *testing.T) {
 			"DCGM_FI_PROF_GR_ENGINE_ACTIVE": "0.01", "DCGM_FI_PROF_DRAM_ACTIVE": "0.1",
 			"DCGM_FI_PROF_PIPE_FP16_ACTIVE": "fault:unavailable",
 			"DCGM_FI_PROF_PCIE_TX_BYTES":    "2621440", "DCGM_FI_PROF_NVLINK_RX_BYTES": "62914560",
-			"DCGM_FI_PROF_NVDEC0_ACTIVE":      "fault:not_supported",
-			"DCGM_FI_PROF_NVLINK_L0_TX_BYTES": "66060288", "DCGM_FI_PROF_NVLINK_L0_RX_BYTES": "65011712",
+			"DCGM_FI_PROF_NVDEC0_ACTIVE": "fault:not_supported",
 		}
 		if diff := cmp.Diff(want, only(got, "GPU 0")); diff != "" {
 			t.Errorf("GPU 0 (-want +got):\n%s", diff)
@@ -221,40 +209,4 @@ func TestProfiling(t *testing.T) {
 			t.Errorf("a refused sample gave %q, want fault:permission", v)
 		}
 	})
-}
-
-// The NVLink field is a rate in DCGM: KiB per second over 1,000.
-func TestLinkRate(t *testing.T) {
-	at := func(second int, rx, tx uint64) []string {
-		return []string{
-			"gpus 1",
-			fmt.Sprintf("gpu 0 set field-time %d", 1_700_000_000_000_000+second*1_000_000),
-			fmt.Sprintf("gpu 0 set field.139 %d", rx), fmt.Sprintf("gpu 0 set field.138 %d", tx),
-			fmt.Sprintf("gpu 0 set field.139.7 %d", rx/2), fmt.Sprintf("gpu 0 set field.138.7 %d", tx/2),
-		}
-	}
-	src, world := source(t, at(0, 1_000_000, 2_000_000)...)
-	plan := planOf(t, 449, 476)
-	s := open(t, src, plan)
-	tests := []struct {
-		name       string
-		script     []string
-		total, one string
-	}{
-		{"first reading", nil, "", ""},
-		{"two seconds later", at(2, 5_000_000, 8_000_000), "5000", "2500"},
-		{"idle", at(3, 5_000_000, 8_000_000), "0", "0"},
-		{"no time passed", at(3, 6_000_000, 8_000_000), "", ""},
-		{"counters went back", at(4, 10, 10), "", ""},
-		{"and on from there", at(5, 10, 2_000_010), "2000", "1000"},
-	}
-	for _, test := range tests {
-		if test.script != nil {
-			world.Play(t, test.script...)
-		}
-		got := read(t, s, plan)
-		if got["GPU 0 DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL"] != test.total || got["GPU 0 DCGM_FI_DEV_NVLINK_BANDWIDTH_L7"] != test.one {
-			t.Errorf("%s: %v, want %q over all links and %q for link 7", test.name, got, test.total, test.one)
-		}
-	}
 }

@@ -7,13 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"unsafe"
 
 	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
@@ -55,9 +53,6 @@ func (s *Session) start() error {
 		return fmt.Errorf("%w: the driver has no GPU", gpu.ErrUnavailable)
 	}
 	s.count = count
-	driver := s.version("nvmlSystemGetDriverVersion", s.api.SystemGetDriverVersion)
-	s.release = releaseOf(driver)
-
 	var list []gpu.Device
 	var dead error
 	alive := 0
@@ -81,11 +76,14 @@ func (s *Session) start() error {
 	case alive == 0:
 		return dead
 	}
-	slices.Sort(s.switches)
-	s.switches = slices.Compact(s.switches)
+	for i := range s.plan.Fields {
+		if levels := s.plan.Fields[i].Levels; levels != 0 && !levels.Has(gpu.KindGPU) && !levels.Has(gpu.KindGPUInstance) {
+			s.elsewhere = append(s.elsewhere, i)
+		}
+	}
 	s.topology = gpu.NewTopology(list)
 	s.topology.Source = "nvml"
-	s.topology.Driver = driver
+	s.topology.Driver = s.version("nvmlSystemGetDriverVersion", s.api.SystemGetDriverVersion)
 	s.topology.Library = s.version("nvmlSystemGetNVMLVersion", s.api.SystemGetNVMLVersion)
 	if s.plan.Placement {
 		s.topology.Pairs = s.pairs(list)
@@ -101,16 +99,6 @@ func (s *Session) version(symbol string, get func() (string, gonvml.Return)) str
 		}
 	}
 	return ""
-}
-
-// releaseOf returns the first number of a driver's version, 0 where there is none.
-func releaseOf(version string) int {
-	first, _, _ := strings.Cut(version, ".")
-	release, err := strconv.Atoi(first)
-	if err != nil {
-		return 0
-	}
-	return release
 }
 
 // discover describes the GPU at index, and the entities of it that the plan selects, which will
@@ -161,17 +149,6 @@ func (s *Session) discover(index, first int) (*device, []gpu.Device, error) {
 		})
 		list = append(list, instance)
 	}
-	if s.needsLinks() && s.plan.Selects(own.Entity) {
-		for _, link := range s.links(d.handle) {
-			one := own
-			one.Entity = gpu.Entity{Kind: gpu.KindNVLink, ID: uint32(link), ParentKind: gpu.KindGPU, Parent: uint32(index)}
-			one.Link = uint32(link)
-			t := s.target(d, d.handle)
-			t.link = link
-			d.rows = append(d.rows, &row{index: first + len(list), kind: gpu.KindNVLink, gi: -1, target: t})
-			list = append(list, one)
-		}
-	}
 	for _, r := range d.rows {
 		s.compile(d, r)
 	}
@@ -197,28 +174,14 @@ func instanceDevice(whole gpu.Device, entity gpu.Entity, slots []slot) (gpu.Devi
 	return instance, nil
 }
 
-// needsLinks reports whether any field of the plan exists for links of GPUs.
-func (s *Session) needsLinks() bool {
-	for i := range s.plan.Fields {
-		if f := &s.plan.Fields[i]; f.Levels.Has(gpu.KindNVLink) && !ofSwitch(f.ID) {
-			return true
-		}
-	}
-	return false
-}
-
-// ofSwitch reports whether a field is of NVSwitches and their links, which NVML does not know
-// (dcgm_fields.h, DCGM_FI_DEV_NVSWITCH_*). Fields of GPUs stand between and behind them.
-func ofSwitch(id gpu.FieldID) bool {
-	return id >= catalog.NVSwitchLinkThroughputTX && id <= catalog.NVSwitchLinkECCErrorsLane7 || id >= catalog.NVSwitchFatalErrors && id <= catalog.NVSwitchDeviceUUID
-}
-
 func (s *Session) target(d *device, handle gonvml.Device) target {
 	return target{
-		api: s.api, device: handle, parent: d.handle, index: d.index,
+		api: s.api, device: handle, parent: d.handle,
 		pastReserved: s.symbols.has("nvmlDeviceGetMemoryInfo_v2"),
 	}
 }
+
+var pciSymbols = []string{"nvmlDeviceGetPciInfo_v3", "nvmlDeviceGetPciInfo_v2", "nvmlDeviceGetPciInfo"}
 
 // identify fills in who the GPU is and how it is cut.
 func (s *Session) identify(d *device, own *gpu.Device) error {
@@ -245,8 +208,8 @@ func (s *Session) identify(d *device, own *gpu.Device) error {
 			own.Minor = uint32(minor)
 		}
 	}
-	if s.symbols.all("nvmlDeviceGetMigMode", "nvmlDeviceGetMaxMigDeviceCount", "nvmlDeviceGetMigDeviceHandleByIndex",
-		"nvmlDeviceGetGpuInstanceId", "nvmlDeviceGetComputeInstanceId") {
+	if s.symbols.missing("nvmlDeviceGetMigMode", "nvmlDeviceGetMaxMigDeviceCount", "nvmlDeviceGetMigDeviceHandleByIndex",
+		"nvmlDeviceGetGpuInstanceId", "nvmlDeviceGetComputeInstanceId") == "" {
 		var ret gonvml.Return
 		d.mig, d.slots, ret = readSlots(handle, nil, nil)
 		if gpuGone(ret) || driverGone(ret) {

@@ -91,14 +91,12 @@ func (s *Session) listen(d *device, uuid string) {
 
 // join joins the queue of a GPU, or notes why there is none.
 func (q *eventQueue) join(s *Session, d *device, refused *backoff) {
-	for _, name := range []string{"nvmlEventSetCreate", "nvmlDeviceRegisterEvents", "nvmlEventSetFree"} {
-		if !s.symbols.has(name) {
-			refused.never(fmt.Errorf("%w: this driver has no %s", gpu.ErrNotSupported, name))
-			return
-		}
+	wait := "nvmlEventSetWait_v2"
+	if s.symbols.has("nvmlEventSetWait") {
+		wait = "nvmlEventSetWait"
 	}
-	if !s.symbols.any([]string{"nvmlEventSetWait_v2", "nvmlEventSetWait"}) {
-		refused.never(fmt.Errorf("%w: this driver has no nvmlEventSetWait_v2", gpu.ErrNotSupported))
+	if missing := s.symbols.missing("nvmlEventSetCreate", "nvmlDeviceRegisterEvents", "nvmlEventSetFree", wait); missing != "" {
+		refused.never(fmt.Errorf("%w: this driver has no %s", gpu.ErrNotSupported, missing))
 		return
 	}
 	q.queues.mu.Lock()
