@@ -2,6 +2,7 @@ package events
 
 import (
 	"cmp"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -13,19 +14,17 @@ import (
 
 // Options configure a Log.
 type Options struct {
-	// XIDWindow and ClockEventsWindow are the lengths of the windows of DCGM_EXP_XID_ERRORS_COUNT and
-	// DCGM_EXP_CLOCK_EVENTS_COUNT; 0 means 5 minutes.
+	// XIDWindow and ClockEventsWindow are those of DCGM_EXP_XID_ERRORS_COUNT and DCGM_EXP_CLOCK_EVENTS_COUNT; 0 for 5 minutes.
 	XIDWindow, ClockEventsWindow time.Duration
-	// KernelLog is the witness of XIDs while it is read; nil where the session alone is.
+	// KernelLog is the witness of XIDs while it is read; nil for none.
 	KernelLog KernelLog
-	// Strict leaves the gauge of a GPU out before its first XID where the engine has no sample of it, as dcgm-exporter does.
+	// Strict leaves out the gauge of a GPU before its first XID where the engine has no sample of it, as dcgm-exporter does.
 	Strict bool
-	// Registerer gets the Log's own series. Required.
+	// Registerer gets the Log's own series; required.
 	Registerer prometheus.Registerer
 }
 
-// A Log derives the families of events: the windows, the totals, and the gauge of the last XID. It
-// outlives sessions: an XID does not vanish because the GPU was partitioned in another way.
+// A Log derives the families of events.
 type Log struct {
 	xids   xidCounter
 	strict bool
@@ -118,7 +117,7 @@ func (l *Log) countReason(c *snapshot.Cycle, s *gpu.Sample, every time.Duration)
 // Unavailable implements snapshot.Deriver.
 func (l *Log) Unavailable(list []gpu.FieldHealth, c *snapshot.Cycle) []gpu.FieldHealth {
 	for i := range c.Plan.Derived {
-		if d := &c.Plan.Derived[i]; d.Field < 0 && isMade(d.Name) {
+		if d := &c.Plan.Derived[i]; d.Field < 0 && (slices.Contains(windows, d.Name) || slices.Contains(totals, d.Name)) {
 			list = append(list, gpu.FieldHealth{Field: d.Name, Row: gpu.AllRows, Reason: gpu.Reason(gpu.ErrNotSupported)})
 		}
 	}

@@ -10,22 +10,13 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/snapshot"
 )
 
-// isMade reports whether a Log makes the family of that name.
-func isMade(name string) bool {
-	switch name {
-	case catalog.XIDErrorsTotal, catalog.XIDLastSeen, catalog.ClockEventsTotal, catalog.ClockEventSeconds:
-		return true
-	default:
-		return isWindow(name)
-	}
-}
+// windows and totals are the families of a Log, beside the gauge.
+var (
+	windows = []string{catalog.XIDErrorsCount, catalog.ClockEventsCount}
+	totals  = []string{catalog.XIDErrorsTotal, catalog.XIDLastSeen, catalog.ClockEventsTotal, catalog.ClockEventSeconds}
+)
 
-func isWindow(name string) bool {
-	return name == catalog.XIDErrorsCount || name == catalog.ClockEventsCount
-}
-
-// families appends the families that the plan requests: the gauge, and the windows before the
-// totals.
+// families appends the requested families: the gauge, the windows, the totals.
 func (l *Log) families(list []gpu.Family, c *snapshot.Cycle) []gpu.Family {
 	for i := range c.Plan.Counters {
 		counter := &c.Plan.Counters[i]
@@ -33,35 +24,37 @@ func (l *Log) families(list []gpu.Family, c *snapshot.Cycle) []gpu.Family {
 			list = append(list, gpu.Family{Name: counter.Name, Type: counter.Type, Help: counter.Help, OfGPUs: true, Series: l.gauge(c)})
 		}
 	}
-	for _, windows := range []bool{true, false} {
-		for i := range c.Plan.Derived {
-			d := &c.Plan.Derived[i]
-			if d.Field < 0 || !isMade(d.Name) || isWindow(d.Name) != windows {
-				continue
-			}
-			f := gpu.Family{Name: d.Name, Type: d.Type, Help: d.Help, OfGPUs: windows}
-			levels := gpu.KindsOf(gpu.KindGPU) // totals are of GPUs alone
-			if windows {
-				levels = c.Plan.Fields[d.Field].Levels
-			}
-			for row := range l.xids.rows {
-				if levels.Has(c.Topology.Devices[row].Entity.Kind) {
-					f.Series = l.appendRow(f.Series, d.Name, row)
-				}
-			}
-			list = append(list, f)
+	for i := range c.Plan.Derived {
+		if d := &c.Plan.Derived[i]; d.Field >= 0 && slices.Contains(windows, d.Name) {
+			list = append(list, l.family(d, c.Topology, c.Plan.Fields[d.Field].Levels, true))
+		}
+	}
+	for i := range c.Plan.Derived {
+		if d := &c.Plan.Derived[i]; d.Field >= 0 && slices.Contains(totals, d.Name) {
+			list = append(list, l.family(d, c.Topology, gpu.KindsOf(gpu.KindGPU), false))
 		}
 	}
 	return list
 }
 
-// gauge returns the last XID of each GPU for as long as it lives, in the words of the reference, and
-// 0 where XIDs are read and there was none.
+// family returns a family of entities of some kinds.
+func (l *Log) family(d *gpu.Derived, t *gpu.Topology, levels gpu.Kinds, ofGPUs bool) gpu.Family {
+	f := gpu.Family{Name: d.Name, Type: d.Type, Help: d.Help, OfGPUs: ofGPUs}
+	for row := range l.xids.rows {
+		if levels.Has(t.Devices[row].Entity.Kind) {
+			f.Series = l.appendRow(f.Series, d.Name, row)
+		}
+	}
+	return f
+}
+
+// gauge returns the last XID of each GPU with the reference's labels, and 0 where XIDs are read and there was none.
 func (l *Log) gauge(c *snapshot.Cycle) []gpu.Series {
 	var series []gpu.Series
 	field := l.xids.field
 	for row, e := range l.xids.rows {
-		if !c.Topology.Serves(&c.Plan.Fields[field], row) || c.Missing(field, row) != "" || c.Down(row) != nil || l.strict && e.last.at == 0 && !slices.Contains(c.Batch.WithoutXID, row) {
+		unknown := l.strict && e.last.at == 0 && !slices.Contains(c.Batch.WithoutXID, row)
+		if unknown || !c.Topology.Serves(&c.Plan.Fields[field], row) || c.Missing(field, row) != "" || c.Down(row) != nil {
 			continue
 		}
 		code := e.last.code
@@ -73,7 +66,7 @@ func (l *Log) gauge(c *snapshot.Cycle) []gpu.Series {
 	return series
 }
 
-// appendRow appends the series that a row has of a family.
+// appendRow appends the series of a row of a family.
 func (l *Log) appendRow(series []gpu.Series, family string, row int) []gpu.Series {
 	e := l.xids.rows[row]
 	switch family {

@@ -11,28 +11,23 @@ import (
 )
 
 const (
-	// maxOwners bounds the earlier owners of a GPU whose XIDs are counted apart. What is older goes into
-	// the series without owner, so that no sum falls.
-	maxOwners = 32
-	// maxCodes bounds the XIDs of one owner that have a series of their own.
-	maxCodes = 64
-	// maxTenures bounds how many changes of owner are remembered, to find that of the time of an
-	// event.
-	maxTenures = 16
-	// otherXIDs is the code that stands for the XIDs beyond maxCodes.
-	otherXIDs = -1
-	// wholeGPU is the instance of an XID that names none.
-	wholeGPU = -1
+	// maxOwners bounds the earlier owners of a GPU with series of their own. The XIDs of older ones go into the series
+	// without owner, so that no sum falls.
+	maxOwners  = 32
+	maxCodes   = 64 // XIDs of one owner with a series of their own
+	maxTenures = 16 // changes of owner that are remembered
+	otherXIDs  = -1 // the code of all XIDs beyond maxCodes
+	wholeGPU   = -1 // the instance of an XID that names none
 )
 
-// An xid is what an XID is counted by.
+// An xid is the key of a count.
 type xid struct{ code, instance int64 }
 
 func (x xid) compare(y xid) int {
 	return cmp.Or(cmp.Compare(x.code, y.code), cmp.Compare(x.instance, y.instance))
 }
 
-// labels returns what a series of the XID carries.
+// labels returns the labels of a series of the XID.
 func (x xid) labels() []gpu.Label {
 	code := gpu.Label{Name: "xid", Value: "other"}
 	if x.code != otherXIDs {
@@ -54,7 +49,7 @@ type xidCount struct {
 // ownerXIDs are the XIDs of a GPU under one owner.
 type ownerXIDs struct {
 	key    string
-	labels []gpu.Label // of the owner, sorted by name; none where there was none
+	labels []gpu.Label // of the owner, sorted by name; none for no owner
 	counts []xidCount  // sorted
 	seen   int64       // when the owner last got the GPU, or had an XID
 }
@@ -66,13 +61,13 @@ type tenure struct {
 	owner []gpu.Label
 }
 
-// owners are those of a GPU or a GPU instance, now and before, and of a GPU their XIDs.
+// owners are the present and earlier owners of a GPU or a GPU instance, and of a GPU their XIDs.
 type owners struct {
-	xids    []*ownerXIDs // the first is that of no owner
+	xids    []*ownerXIDs // the first is of no owner
 	tenures []tenure     // oldest first
 }
 
-// set notes the owner from a time on, and opens its series.
+// set notes the owner from a time on.
 func (o *owners) set(owner []gpu.Label, at int64) {
 	key := keyOf(owner)
 	for i := range o.tenures { // none begins later, unless the clock was set back
@@ -109,8 +104,8 @@ func (o *owners) present() string {
 	return ""
 }
 
-// of returns the XIDs of an owner. Where there are too many owners, the XIDs of the one that was not
-// seen for longest become those of none.
+// of returns the XIDs of an owner. Beyond maxOwners, the XIDs of the owner that was not seen for longest become those of
+// none.
 func (o *owners) of(owner []gpu.Label, at int64) *ownerXIDs {
 	if o.xids == nil {
 		o.xids = []*ownerXIDs{{}}
@@ -137,8 +132,7 @@ func (o *owners) of(owner []gpu.Label, at int64) *ownerXIDs {
 	return x
 }
 
-// add counts what occurred last at a time, by the clock as it is now. A last time that is yet to come
-// is that of a clock that was wrong, and makes way.
+// add counts XIDs, the last of which occurred at a time. A known last time after now is of a clock that was wrong.
 func (o *ownerXIDs) add(x xid, count, at, now int64) {
 	c := o.of(x)
 	c.count += count
@@ -147,7 +141,7 @@ func (o *ownerXIDs) add(x xid, count, at, now int64) {
 	}
 }
 
-// of returns the count of an XID, or that of the others if there are too many.
+// of returns the count of an XID; beyond maxCodes, that of the others.
 func (o *ownerXIDs) of(x xid) *xidCount {
 	at, found := slices.BinarySearchFunc(o.counts, x, func(c xidCount, x xid) int { return c.compare(x) })
 	switch {
@@ -160,8 +154,8 @@ func (o *ownerXIDs) of(x xid) *xidCount {
 	return &o.counts[at]
 }
 
-// totals appends the counts of a GPU's XIDs. Those that alerts name are there for the present owner
-// before they occur, where a witness would report them.
+// totals appends the counts of a GPU's XIDs. Where they are reported, the present owner has the XIDs of alerts from the
+// beginning.
 func (o *owners) totals(series []gpu.Series, row int, reported bool) []gpu.Series {
 	for _, x := range o.xids {
 		if reported && x.key == o.present() {

@@ -11,7 +11,7 @@ import (
 // maxAhead is how far in the future a sample of the clock event reasons can be dated.
 const maxAhead = 5 * time.Second
 
-// A clockTotal is how often one reason began to hold the clocks, and for how long it did.
+// A clockTotal is how often one reason began to hold the clocks, and for how long.
 type clockTotal struct {
 	mask               int64
 	count, nanoseconds int64
@@ -25,7 +25,7 @@ type reasonSample struct{ at, mask int64 }
 type reasons struct {
 	samples []reasonSample // of the window, oldest first
 	started bool           // at any sample for the window
-	newest  int64          // the latest one that was looked at
+	newest  int64          // the latest one, counted or not
 	due     int64          // when the state counts again
 
 	events []clockTotal // every reason; nil before the first sample
@@ -43,8 +43,8 @@ func (r *reasons) init() {
 	}
 }
 
-// add counts a sample. The time since the one before counts for the reasons that were set then,
-// unless it is longer than limit: what was in between is not known.
+// add counts a sample. The time since the one before counts for the reasons that were set then, up to limit: a longer gap
+// is unknown.
 func (r *reasons) add(mask, at, now, limit int64) {
 	r.init()
 	if r.at > now+int64(maxAhead) { // the clock was set back
@@ -68,7 +68,7 @@ func (r *reasons) add(mask, at, now, limit int64) {
 	r.known, r.mask, r.at = true, mask, at
 }
 
-// addToWindow puts a sample into a window, if it counts. It returns how many had to leave early.
+// addToWindow puts a sample into a window, if it counts, and returns how many left early.
 func (r *reasons) addToWindow(mask, at, now int64, every, window time.Duration) (dropped int) {
 	if r.newest > now+int64(maxAhead) { // the clock was set back
 		r.started, r.samples = false, nil
@@ -94,9 +94,8 @@ func (r *reasons) addToWindow(mask, at, now int64, every, window time.Duration) 
 	return dropped
 }
 
-// counts reports whether the sample of a state counts that was taken at a time: one does per
-// interval, however often it is sampled. Neither engines nor Reads keep quite to their intervals,
-// so that one may come a tenth early.
+// counts reports whether the sample of a time counts: one does per interval, however often the state is sampled. Engines
+// and Reads do not quite keep to their intervals: it may come a tenth early.
 func (r *reasons) counts(at, every int64) bool {
 	slack := every / 10
 	early := r.due - at
@@ -117,7 +116,7 @@ func (r *reasons) expire(before int64) {
 	}
 }
 
-// totals and seconds append every reason, once the GPU has reported any.
+// totals and seconds append every reason, after the GPU's first sample.
 func (r *reasons) totals(series []gpu.Series, row int) []gpu.Series {
 	for i := range r.events {
 		e := &r.events[i]

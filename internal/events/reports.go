@@ -3,14 +3,13 @@ package events
 // maxReports bounds the reports of one witness about one entity that are known one by one.
 const maxReports = 8192
 
-// A report is what a witness says of an error, and says again in another session.
+// A report is the key under which a witness reports an error, in every session.
 type report struct {
 	id int64
 	xid
 }
 
-// A reportCount is how many errors are known by one report, and how many of them the latest session
-// to report any has reported.
+// A reportCount is how many errors are known by one report, and how many of them the latest session has reported.
 type reportCount struct {
 	counted, session int32
 	epoch            uint32
@@ -18,26 +17,23 @@ type reportCount struct {
 
 // reports are those of one witness about one entity.
 //
-// An engine's history is a multiset of (id, code), of which a session reports each element once at
-// most. The union of what sessions report is, per element, the maximum over the sessions: an
-// element is new if the session has now reported it more often than it was counted. That holds
-// whatever the ids are, in whatever order they come, and however many errors share one; no time is
-// compared. See doc.go.
+// An engine's history is a multiset of (id, code), and a session reports each element once at most. Their union has, per
+// element, the maximum over the sessions: an error is new if its session has now reported it more often than it was
+// counted. That holds in any order and for equal ids; no time is compared.
 //
-// Beyond maxReports the oldest are forgotten. Of those it is known that their ids were floor at
-// most, and that a session that begins again reports them before the ones that are known.
+// Beyond maxReports the oldest are forgotten. Their ids were floor at most, and a session that begins again reports them
+// before the known ones.
 type reports struct {
 	counts map[report]reportCount
 	order  []report // as they came; a ring once it is full
 	oldest int      // index in order
 
 	forgotten bool
-	floor     int64  // the highest id that was forgotten
-	passed    uint32 // the session that is past them
+	floor     int64  // the highest forgotten id
+	passed    uint32 // the session that is past the forgotten ones
 }
 
-// add takes a report of a session, and returns whether it is of an error that was not counted. Again
-// says that the session may report what others did.
+// add notes a report of a session and returns whether its error is new. With again the session may report those of others.
 func (r *reports) add(x report, epoch uint32, again bool) bool {
 	if r.counts == nil {
 		r.counts = map[report]reportCount{}
@@ -72,13 +68,9 @@ func (r *reports) remember(x report) {
 	}
 	old := r.order[r.oldest]
 	delete(r.counts, old)
-	r.forget(old.id)
+	if !r.forgotten || old.id > r.floor {
+		r.forgotten, r.floor = true, old.id
+	}
 	r.order[r.oldest] = x
 	r.oldest = (r.oldest + 1) % len(r.order)
-}
-
-func (r *reports) forget(id int64) {
-	if !r.forgotten || id > r.floor {
-		r.forgotten, r.floor = true, id
-	}
 }

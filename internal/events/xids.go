@@ -2,6 +2,7 @@ package events
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -16,13 +17,10 @@ import (
 const (
 	// maxEvents bounds the events in the window of one entity. The oldest leave it early.
 	maxEvents = 4096
-	// maxGPUs bounds the GPUs that are remembered, absent ones included: the last XID of many a GPU is
-	// that it has gone.
+	// maxGPUs bounds the known GPUs, absent ones included.
 	maxGPUs = 256
-)
 
-// What is dropped, and why, as in dcgm_exporter_events_dropped_total.
-const (
+	// Labels of dcgm_exporter_events_dropped_total.
 	droppedXID    = "xid"    // a report
 	droppedWindow = "window" // an event that left its window early
 	droppedGPU    = "gpu"    // the counts of a GPU that is gone
@@ -35,16 +33,12 @@ const (
 type witness uint8
 
 const (
-	// witnessEngine keeps XIDs for a while and reports them to every session: DCGM.
-	witnessEngine witness = iota
-	// witnessDriver is the driver's queue: an XID that it handed over is gone from it: NVML.
-	witnessDriver
-	// witnessKernel is the kernel's log, which needs no session.
-	witnessKernel
+	witnessEngine witness = iota // DCGM, which repeats its XIDs to every session
+	witnessDriver                // NVML: the driver's queue, which reports an XID once
+	witnessKernel                // the kernel's log, which needs no session
 )
 
-// A KernelLog reports the XIDs of the kernel's log. It is the witness of the time in which it is
-// read.
+// A KernelLog reports the XIDs of the kernel's log. It is the witness while it is read.
 type KernelLog interface {
 	// Drain appends the XIDs since the previous call, oldest first.
 	Drain([]gpu.XID) []gpu.XID
@@ -63,17 +57,16 @@ type entityEvents struct {
 	pci     string
 	reports [witnessKernel]reports
 	window  []xidEvent // oldest first
-	last    xidEvent   // the newest of all; zero for none
+	last    xidEvent   // the newest; zero for none
 	reasons reasons
 	owners  owners
 	session int // the latest session that had it
 }
 
-// A span is a time in which a witness was read: it has reported what happened in it. It is zero for
-// a witness that was not read yet.
+// A span is the time in which a witness was read; zero before the first Read.
 type span struct{ from, until int64 }
 
-// extend makes now the end of the span. A clock that was set back moves the beginning by as much.
+// extend makes now the end of the span. If the clock was set back, the beginning moves by as much.
 func (s *span) extend(now int64) {
 	s.from -= max(0, s.until-now)
 	s.until = now
@@ -81,11 +74,10 @@ func (s *span) extend(now int64) {
 
 func (s *span) contains(at int64) bool { return s.from <= at && at <= s.until }
 
-// An xidCounter counts XIDs, each once: by its witness, and however often that repeats it. It owns
-// what is known of the entities. Times are Unix nanoseconds of this machine's clock.
+// An xidCounter counts each XID of its witness once, however often that repeats it, and has the events of all entities.
+// Times are Unix nanoseconds of this machine's clock.
 //
-// Two witnesses date an XID differently, by a second or so. One of the moment at which a witness
-// gives way to another can therefore count twice.
+// Witnesses date an XID differently, by a second or so: one of the moment at which the witness changes can count twice.
 type xidCounter struct {
 	log      KernelLog          // nil for none
 	unplaced prometheus.Counter // of GPUs that were never here
@@ -94,12 +86,12 @@ type xidCounter struct {
 
 	entities map[gpu.Identity]*entityEvents
 	spans    [witnessKernel + 1]span
-	sessions int     // how many there were
+	sessions int     // their number
 	witness  witness // of the session
 	opened   bool    // its span has begun
 	logged   bool    // the kernel's log was read at the latest cycle
 	epoch    uint32  // reports that are repeated begin another
-	repeated bool    // the next Read may report what others did
+	repeated bool    // the next Read may report XIDs of earlier ones
 	now      int64   // of the latest cycle
 
 	topology   *gpu.Topology
@@ -113,8 +105,8 @@ type xidCounter struct {
 	kernel         []gpu.XID
 }
 
-// bind prepares for a session. It forgets the window of an entity that was away for longer, such as
-// a GPU that fell off the bus and comes back after a reset.
+// bind prepares for a session. It forgets the old window of an entity that was away, such as a GPU that fell off the bus
+// and comes back after a reset, and instances that are gone.
 func (x *xidCounter) bind(t *gpu.Topology, plan *gpu.Plan) {
 	x.topology, x.plan = t, plan
 	x.sessions++
@@ -142,34 +134,33 @@ func (x *xidCounter) bind(t *gpu.Topology, plan *gpu.Plan) {
 		e.session, e.pci = x.sessions, strings.ToUpper(d.PCIBusID)
 		x.rows[row] = e
 	}
-	x.forget()
+	maps.DeleteFunc(x.entities, func(id gpu.Identity, e *entityEvents) bool {
+		return e.session != x.sessions && id.Kind != gpu.KindGPU
+	})
+	for x.forgetGPU() {
+		x.dropped.WithLabelValues(droppedGPU, reasonFull).Inc()
+	}
 }
 
-// forget forgets entities that are gone: of GPUs those that are gone for longest, where there are
-// too many.
-func (x *xidCounter) forget() {
-	var gone []gpu.Identity
-	gpus := 0
+// forgetGPU forgets the GPU that is gone for longest, if there are too many, and reports whether it did.
+func (x *xidCounter) forgetGPU() bool {
+	gpus, oldest, session := 0, gpu.Identity{}, x.sessions
 	for id, e := range x.entities {
 		if id.Kind == gpu.KindGPU {
 			gpus++
-		}
-		switch {
-		case e.session == x.sessions:
-		case id.Kind == gpu.KindGPU:
-			gone = append(gone, id)
-		default:
-			delete(x.entities, id)
+			if e.session < session {
+				oldest, session = id, e.session
+			}
 		}
 	}
-	slices.SortFunc(gone, func(a, b gpu.Identity) int { return cmp.Compare(x.entities[a].session, x.entities[b].session) })
-	for _, id := range gone[:min(len(gone), max(0, gpus-maxGPUs))] {
-		x.dropped.WithLabelValues(droppedGPU, reasonFull).Inc()
-		delete(x.entities, id)
+	if gpus <= maxGPUs || session == x.sessions {
+		return false
 	}
+	delete(x.entities, oldest)
+	return true
 }
 
-// expire empties the windows, and with them the gauge of the last XID, if nothing is in them.
+// expire empties the windows, and with them the gauge of the last XID, if they have no event after a time.
 func (e *entityEvents) expire(before int64) {
 	if e.last.at <= before {
 		e.window, e.last = nil, xidEvent{}
@@ -177,13 +168,13 @@ func (e *entityEvents) expire(before int64) {
 	e.reasons.expire(before)
 }
 
-// repeat says that reports which earlier Reads had may come again.
+// repeat notes that reports of earlier Reads may come again.
 func (x *xidCounter) repeat() {
 	x.epoch++
 	x.repeated = true
 }
 
-// count counts what the kernel's log and a Read reported.
+// count counts the XIDs of the kernel's log and of a Read.
 func (x *xidCounter) count(c *snapshot.Cycle) {
 	x.now = c.Now.UnixNano()
 	if x.field < 0 {
@@ -209,7 +200,7 @@ func (x *xidCounter) count(c *snapshot.Cycle) {
 	}
 }
 
-// countReport counts an XID that a session reported.
+// countReport counts an XID of a session.
 func (x *xidCounter) countReport(c *snapshot.Cycle, r *gpu.XID) {
 	if r.Row < 0 || r.Row >= len(x.rows) || !c.Topology.Serves(&c.Plan.Fields[x.field], r.Row) {
 		return
@@ -239,7 +230,7 @@ func xidOf(r *gpu.XID) xid {
 	return xid{r.Code, wholeGPU}
 }
 
-// ownerAt returns the owner at a time of the instance that an XID of a GPU names, or else of the GPU.
+// ownerAt returns the owner at a time of the instance of an XID, else of the GPU.
 func (x *xidCounter) ownerAt(at int64, e *entityEvents, row int, what xid) []gpu.Label {
 	for i := range x.topology.Devices {
 		d := &x.topology.Devices[i]
@@ -250,7 +241,7 @@ func (x *xidCounter) ownerAt(at int64, e *entityEvents, row int, what xid) []gpu
 	return e.owners.at(at)
 }
 
-// countKernel counts what the kernel's log reported.
+// countKernel counts the XIDs of the kernel's log.
 func (x *xidCounter) countKernel() {
 	since, read := x.log.Since()
 	if s := &x.spans[witnessKernel]; read {
@@ -282,7 +273,7 @@ func (x *xidCounter) countKernel() {
 
 // record counts an XID of a GPU for its owner.
 func (x *xidCounter) record(e *entityEvents, v xidEvent, owner []gpu.Label) {
-	if v.at >= e.last.at || e.last.at > x.now { // a time to come is that of a clock that was wrong
+	if v.at >= e.last.at || e.last.at > x.now { // a time to come is of a clock that was wrong
 		e.last = v
 	}
 	after := x.now - int64(x.window)
@@ -298,7 +289,7 @@ func (x *xidCounter) record(e *entityEvents, v xidEvent, owner []gpu.Label) {
 	e.owners.of(owner, x.now).add(v.xid, 1, v.at, x.now)
 }
 
-// byBus returns the GPU at a PCI address, and its row; -1 if it is not here now.
+// byBus returns the GPU at a PCI address, else the latest one there, and its row; -1 if it is not here now.
 func (x *xidCounter) byBus(id string) (*entityEvents, int) {
 	id = strings.ToUpper(id)
 	for row, e := range x.rows {
@@ -315,8 +306,7 @@ func (x *xidCounter) byBus(id string) (*entityEvents, int) {
 	return latest, -1
 }
 
-// ownerOf returns the labels that a pod has as an owner of a GPU, or of one of its instances; nil
-// where it is not one.
+// ownerOf returns the labels of a pod that owns a GPU or one of its instances; nil if it does not.
 func (x *xidCounter) ownerOf(podUID string, gpuRow int) []gpu.Label {
 	for _, owners := range []*gpu.Owners{x.owned, x.earlier} {
 		for row := range x.topology.Devices {

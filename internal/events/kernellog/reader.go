@@ -18,18 +18,15 @@ import (
 )
 
 const (
-	// maxXIDs bounds what waits for the collector. A storm longer than that loses its newest XIDs,
-	// which are counted.
+	// maxXIDs bounds the XIDs that wait for the collector. Beyond it the newest are lost.
 	maxXIDs = 4096
-	// maxRecord is more than the kernel's longest record; a read that offers less room is refused.
+	// maxRecord is more than the kernel's longest record; it refuses a read with less room.
 	maxRecord = 16 << 10
-	// retry is how long a log that cannot be read is left alone.
-	retry = 30 * time.Second
+	retry     = 30 * time.Second // of a log that cannot be read
 )
 
-// A Device is an open log: a Read returns one record, and blocks until there is one. An error that
-// wraps syscall.EPIPE says that records were overwritten before they were read; the next Read goes
-// on after them.
+// A Device is an open log. A Read returns one record, and blocks until there is one. Its error wraps syscall.EPIPE where
+// records were overwritten before they were read; the next Read goes on after them.
 type Device interface {
 	io.ReadSeekCloser
 }
@@ -38,15 +35,14 @@ type Device interface {
 type Options struct {
 	// Path names the log in messages, and is what Open opens if that is nil.
 	Path string
-	// Registerer gets the reader's series. Required.
+	// Registerer gets the reader's series; required.
 	Registerer prometheus.Registerer
-	// Log gets a line when the log ceases or begins to be readable. Required.
+	// Log gets a line when the log ceases or begins to be readable; required.
 	Log *slog.Logger
-	// PodOf returns the UIDs of the pods that a process of the host belongs to, the outermost first;
-	// nil for none. It is called on Run's goroutine. Nil where that is not known.
+	// PodOf returns the UIDs of the pods of a process of the host, the outermost first; nil for none. It is called on Run's
+	// goroutine, and nil where processes have no pods.
 	PodOf func(pid uint32) ([]string, error)
-
-	// Open opens the log; nil means the device at Path.
+	// Open opens the log; nil for the device at Path.
 	Open func() (Device, error)
 }
 
@@ -94,7 +90,7 @@ func New(opt Options) *Reader {
 	return r
 }
 
-// Drain appends the XIDs that were found since the previous call, oldest first.
+// Drain appends the XIDs since the previous call, oldest first.
 func (r *Reader) Drain(into []gpu.XID) []gpu.XID {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -110,7 +106,7 @@ func (r *Reader) Since() (time.Time, bool) {
 	return r.since, !r.since.IsZero()
 }
 
-// set notes since when the log is read; zero where it is not.
+// set notes when the log began to be read; zero while it is not.
 func (r *Reader) set(since time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -193,8 +189,8 @@ func (r *Reader) read(d Device) error {
 	}
 }
 
-// record keeps the XID of a record, if it reports one. A record that is read was written just now:
-// that dates it better than the log's own clock, which drifts by seconds a day.
+// record keeps the XID of a record, if it reports one. It was written just now: that dates it better than the log's own
+// clock, which drifts by seconds a day.
 func (r *Reader) record(record Record) {
 	if !record.Kernel {
 		return
@@ -213,8 +209,7 @@ func (r *Reader) record(record Record) {
 	r.found = append(r.found, xid)
 }
 
-// podOf returns the UID of the pod of a process, "" where it is in none or nothing says so: where
-// processes cannot be distinguished, attribution says so.
+// podOf returns the UID of the pod of a process, "" where none is known.
 func (r *Reader) podOf(pid uint32) string {
 	if pid == 0 || r.opt.PodOf == nil {
 		return ""

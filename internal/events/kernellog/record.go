@@ -7,17 +7,13 @@ import (
 
 // A Record is one entry of the kernel's log.
 type Record struct {
-	// Kernel is set for what the kernel wrote itself. Others can write to the log too, and are
-	// distinguished by their syslog facility.
-	Kernel   bool
+	Kernel   bool // the kernel wrote it; records of others have another syslog facility
 	Sequence uint64
-	// Text is its first line, without the fields that may follow it.
-	Text string
+	Text     string // its first line, without the fields that may follow it
 }
 
-// ParseRecord reads a record as /dev/kmsg gives it, "6,339,5140900,-;text" and lines of further
-// fields: priority and facility, sequence number, microseconds since the boot, flags
-// (Documentation/ABI/testing/dev-kmsg of Linux).
+// ParseRecord reads a record of /dev/kmsg, "6,339,5140900,-;text" and lines of further fields: priority and facility,
+// sequence number, microseconds since the boot, flags (Documentation/ABI/testing/dev-kmsg of Linux).
 func ParseRecord(b []byte) (Record, bool) {
 	head, text, found := strings.Cut(string(b), ";")
 	if !found {

@@ -8,8 +8,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// xidPrefix is what the driver's lines about XIDs begin with. Those of NVSwitches ("SXid") begin
-// otherwise.
+// xidPrefix begins the driver's lines about XIDs.
 const xidPrefix = "NVRM: Xid ("
 
 // ParseXID reads the driver's line about an XID, and reports whether it is one:
@@ -18,8 +17,8 @@ const xidPrefix = "NVRM: Xid ("
 //	NVRM: Xid (PCI:0000:1b:00 GPU-I:05): 13, pid='<unknown>', name=<unknown>, …
 //	NVRM: Xid (0000:03:00): 31, Ch 00000010, …
 //
-// The first is of drivers since 450 or so, the second of a GPU that is partitioned by MIG, the last
-// of old drivers. Time is left for the caller.
+// The first is of drivers since 450 or so, the second of a GPU partitioned by MIG, the last of old drivers. Time is left
+// for the caller.
 func ParseXID(line string) (gpu.XID, bool) {
 	rest, found := strings.CutPrefix(strings.TrimLeft(line, " "), xidPrefix)
 	if !found {
@@ -46,8 +45,7 @@ func ParseXID(line string) (gpu.XID, bool) {
 	return xid, true
 }
 
-// busID returns a PCI address in the form of gpu.Device.PCIBusID. It may come without domain and
-// without function.
+// busID returns a PCI address, with or without domain and function, in the form of gpu.Device.PCIBusID.
 func busID(s string) (string, bool) {
 	s, function, dotted := strings.Cut(s, ".")
 	if !dotted {
@@ -70,8 +68,7 @@ func busID(s string) (string, bool) {
 	return fmt.Sprintf("%08X:%02X:%02X.%X", n[0], n[1], n[2], n[3]), true
 }
 
-// pid returns the process that the rest of a line names, 0 for none: "pid=1234", "pid='1234'", and
-// for unknown ones "pid='<unknown>'".
+// pid returns the process of the rest of a line, "pid=1234" or "pid='1234'"; 0 for none and for "pid='<unknown>'".
 func pid(rest string) uint32 {
 	value, found := strings.CutPrefix(strings.TrimLeft(rest, " "), "pid=")
 	if !found {
@@ -80,7 +77,7 @@ func pid(rest string) uint32 {
 	value, _, _ = strings.Cut(value, ",")
 	n, err := strconv.ParseUint(strings.Trim(value, "' "), 10, 32)
 	if err != nil {
-		return 0 // "<unknown>"
+		return 0
 	}
 	return uint32(n)
 }
