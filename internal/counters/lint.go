@@ -2,9 +2,8 @@ package counters
 
 import "github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 
-// Lint returns a warning for every request whose type does not suit what the field is: a counter
-// that can go down, a gauge that only grows, or a label that is a measurement. The type is used as
-// written all the same.
+// Lint returns a warning for every request whose type does not suit the field: a counter that can go down, a gauge that only
+// grows, a label that is a measurement. The type is used all the same.
 func Lint(requests []Request, file string) []Problem {
 	var problems []Problem
 	for _, r := range requests {

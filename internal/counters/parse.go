@@ -14,24 +14,19 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// MaxSize is the size of the largest counters file in bytes. A Kubernetes ConfigMap cannot be
-// larger.
+// MaxSize is that of a counters file in bytes: a Kubernetes ConfigMap cannot be larger.
 const MaxSize = 1 << 20
 
-// maxProblems bounds how many problems of one file are reported; a last one says that there are
-// more. The nearest name is looked for in these only.
-const maxProblems = 200
+const (
+	maxProblems = 200 // of one file; a last one says that there are more
+	maxText     = 120 // characters of a line in a problem
+)
 
-// maxText bounds how much of a line a problem shows, in characters.
-const maxText = 120
-
+// Errors of a whole file.
 var (
-	// ErrNoCounters: the file has no line that can be used.
-	ErrNoCounters = errors.New("no usable counter")
-	// ErrTooLarge: the file is larger than MaxSize.
-	ErrTooLarge = errors.New("larger than 1 MiB")
-	// ErrEncoding: the file is not UTF-8 text.
-	ErrEncoding = errors.New("not UTF-8 text")
+	ErrNoCounters = errors.New("no usable counter") // in any line
+	ErrTooLarge   = errors.New("larger than 1 MiB")
+	ErrEncoding   = errors.New("not UTF-8 text")
 )
 
 // line is one line of the file as gocsv reads and writes it.
@@ -41,16 +36,12 @@ type line struct {
 	Help  string `csv:"help"`
 }
 
-// Parse reads a counters file: lines of "FIELD, type, help", where # starts a comment. The name of
-// the file is for the problems only.
+// Parse reads a counters file: lines of "FIELD, type, help", where # starts a comment. A quoted help text does not go on in
+// the next line: a forgotten quote costs one line.
 //
-// The requests are the good lines in their order, the problems say what is wrong with the others; a
-// problem with Warning set is about a line that is used nevertheless. The error is for the file as
-// a whole: it cannot be read, or wraps ErrNoCounters, ErrTooLarge or ErrEncoding. Problems are
-// returned beside an ErrNoCounters.
-//
-// A line is a line: a quoted help text does not go on in the next one, so that a forgotten quote
-// costs one line and not the rest of the file.
+// The requests are the good lines in their order, the problems those of the other lines, and warnings of good ones. The
+// error is of the file as a whole, named file: it cannot be read, or wraps ErrNoCounters, ErrTooLarge or ErrEncoding.
+// Problems are returned beside an ErrNoCounters.
 func Parse(r io.Reader, file string) ([]Request, []Problem, error) {
 	data, err := io.ReadAll(io.LimitReader(r, MaxSize+1))
 	switch {
@@ -141,8 +132,8 @@ func (p *parser) line(text string) {
 	p.requests = append(p.requests, request)
 }
 
-// split cuts a line into its three columns. The help text is what follows the second comma, quoted
-// or not; commas at the end of the line, which spreadsheets leave, are not part of it.
+// split cuts a line into its three columns. The help text follows the second comma, quoted or not. Spreadsheets leave
+// commas at the end of a line.
 func split(text string) (line, Problem) {
 	const columns = "FIELD, type, help"
 	if !utf8.ValidString(text) {
@@ -172,7 +163,7 @@ func split(text string) (line, Problem) {
 	return l, Problem{}
 }
 
-// ParseType returns the metric type of a word, in either case, and whether there is one.
+// ParseType returns the metric type of a word in either case, and whether there is one.
 func ParseType(word string) (gpu.MetricType, bool) {
 	for _, typ := range []gpu.MetricType{gpu.MetricCounter, gpu.MetricGauge, gpu.MetricLabel, gpu.MetricUntyped} {
 		if strings.EqualFold(word, typ.String()) {
@@ -182,8 +173,7 @@ func ParseType(word string) (gpu.MetricType, bool) {
 	return gpu.MetricUntyped, false
 }
 
-// unfitType reports whether the word is a type of Prometheus that a single value cannot have. Such
-// a line is used as untyped, with a warning.
+// unfitType reports whether the word is a type of Prometheus that a single value cannot have.
 func unfitType(word string) bool {
 	return strings.EqualFold(word, "histogram") || strings.EqualFold(word, "summary")
 }
@@ -216,7 +206,7 @@ func resolve(name string, typ gpu.MetricType, help string) (Request, Problem) {
 	return request, Problem{}
 }
 
-// unfit says why a known field cannot be exported as typ, if it cannot.
+// unfit returns why a known field cannot be exported as typ; the zero Problem if it can.
 func unfit(n catalog.Named, typ gpu.MetricType) Problem {
 	switch {
 	case n.Entry.Type == catalog.Marker:

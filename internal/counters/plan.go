@@ -1,30 +1,26 @@
 package counters
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// PlanOptions says how requests become a plan. Its zero value requests no entities at all.
+// PlanOptions are the settings of a plan. The zero value requests no entities at all.
 type PlanOptions struct {
-	// Interval is the collection interval.
-	Interval time.Duration
-	// IntervalOf returns the interval of a family that is sampled at its own pace (a watch group), 0
-	// for the others. It may be nil.
-	IntervalOf func(name string) time.Duration
-	// Devices, Switches and CPUs are the selected entities.
+	Interval time.Duration // of the collection
+	// IntervalOf returns the interval of a family in a watch group, 0 for others; nil for no groups.
+	IntervalOf              func(name string) time.Duration
 	Devices, Switches, CPUs gpu.Selector
 }
 
-// NewPlan returns the plan that serves the requests: every field once, in the order of its first
-// request, a counter for every request of a field, and an exporter family for the others. Several
-// counters may show one field, each with its own scale. Where they request different intervals, the
-// shortest wins.
+// NewPlan returns the plan of requests: every field once, in the order of its first request and with the shortest interval
+// of all, a counter for every request of a field, and an exporter family for each other one.
 //
-// A field of the machine itself (driver version) is read for every GPU, and as a label for every
-// GPU instance too, so that it stands beside their other series as in dcgm-exporter.
+// A field of the machine itself (driver version) is read for every GPU, as a label for every GPU instance too, so that it
+// stands beside their other series as in dcgm-exporter.
 func NewPlan(requests []Request, o PlanOptions) *gpu.Plan {
 	b := planner{
 		plan:    &gpu.Plan{Interval: o.Interval, Devices: o.Devices, Switches: o.Switches, CPUs: o.CPUs},
@@ -36,7 +32,10 @@ func NewPlan(requests []Request, o PlanOptions) *gpu.Plan {
 			d := gpu.Derived{Name: r.Name, Type: r.Type, Help: r.Help, Field: -1, Interval: b.interval(r.Name)}
 			if e, ok := catalog.ByID(r.Family.Field); ok && r.Family.Field != 0 {
 				d.Field = b.field(e, r)
-				b.hasten(d.Field, r.Family.MaxInterval)
+				if longest := r.Family.MaxInterval; longest > 0 {
+					f := &b.plan.Fields[d.Field]
+					f.Interval = shorter(f.Interval, longest, b.options.Interval)
+				}
 			}
 			b.plan.Derived = append(b.plan.Derived, d)
 			b.need(r.Family.Needs)
@@ -57,14 +56,14 @@ type planner struct {
 	at      map[gpu.FieldID]int
 }
 
-// need notes what a family needs beyond fields.
+// need notes the needs of a family beside fields.
 func (b *planner) need(n catalog.Needs) {
 	b.plan.Health = b.plan.Health || n&catalog.NeedsHealth != 0
 	b.plan.Peers = b.plan.Peers || n&catalog.NeedsPeers != 0
 	b.plan.Placement = b.plan.Placement || n&catalog.NeedsPlacement != 0
 }
 
-// field returns the index of the field of e, adding it for its first request.
+// field returns the index of the field of e, and adds it for its first request.
 func (b *planner) field(e catalog.Entry, r Request) int {
 	interval := b.interval(r.Name)
 	i, ok := b.at[e.ID]
@@ -82,14 +81,6 @@ func (b *planner) field(e catalog.Entry, r Request) int {
 	return i
 }
 
-// hasten shortens the sampling interval of a field for a family that needs it.
-func (b *planner) hasten(field int, longest time.Duration) {
-	if longest > 0 {
-		f := &b.plan.Fields[field]
-		f.Interval = shorter(f.Interval, longest, b.options.Interval)
-	}
-}
-
 func (b *planner) interval(name string) time.Duration {
 	if b.options.IntervalOf == nil {
 		return 0
@@ -97,22 +88,16 @@ func (b *planner) interval(name string) time.Duration {
 	return b.options.IntervalOf(name)
 }
 
-// shorter returns the shorter of two intervals of which 0 means the plan's.
+// shorter returns the shorter of two intervals. 0 stands for the plan's.
 func shorter(a, b, plan time.Duration) time.Duration {
-	whole := func(d time.Duration) time.Duration {
-		if d == 0 {
-			return plan
-		}
-		return d
-	}
-	if whole(b) < whole(a) {
+	if cmp.Or(b, plan) < cmp.Or(a, plan) {
 		return b
 	}
 	return a
 }
 
-// ofGPUs reports whether the value of a GPU is true of each of its instances, which have none of their
-// own. The traffic that profiling counts is the GPU's alone.
+// ofGPUs reports whether the value of a GPU is true of each of its instances, which have none of their own. The traffic of
+// profiling is the GPU's alone.
 func ofGPUs(e *catalog.Entry) bool {
 	return !e.Profiling && !e.Levels.Has(gpu.KindGPUInstance) && (e.Levels.Has(gpu.KindGPU) || e.Levels.Has(gpu.KindNode))
 }

@@ -11,20 +11,16 @@ import (
 
 // A Request requests one family (or label) by name.
 type Request struct {
-	// Name is the name to export, as it was written.
-	Name string
-	Type gpu.MetricType
-	Help string
-	// Family is the exporter family that is requested; nil for a field.
-	Family *catalog.Family
-	// Named is what the name means. It is empty for an exporter family.
-	Named catalog.Named
-	// Line is the line of the file, from 1; 0 where the request comes from elsewhere.
-	Line int
+	Name   string // to export, as it was written
+	Type   gpu.MetricType
+	Help   string
+	Family *catalog.Family // the exporter family; nil for a field
+	Named  catalog.Named   // the field; empty for an exporter family
+	Line   int             // of the file, from 1; 0 where the request comes from elsewhere
 }
 
-// NewRequest returns the request for a name that did not come from a counters file, or a Problem if
-// the name cannot be exported as that type. An empty help gets the catalog's.
+// NewRequest returns the request for a name from elsewhere than a counters file, or a Problem if it cannot be exported as
+// that type. An empty help gets the catalog's.
 func NewRequest(name string, typ gpu.MetricType, help string) (Request, error) {
 	request, problem := resolve(name, typ, help)
 	if problem.What != "" {
@@ -33,7 +29,7 @@ func NewRequest(name string, typ gpu.MetricType, help string) (Request, error) {
 	return request, nil
 }
 
-// helpFor returns the catalog's help for a name: what it is, and its unit.
+// helpFor returns the catalog's help for a name, with its unit.
 func helpFor(n catalog.Named) string {
 	switch n.Unit {
 	case "":

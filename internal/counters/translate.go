@@ -7,23 +7,14 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// 4.9 collects the size of the frame buffer by default, 4.8 did not. It goes after the reserved
-// frame buffer.
-const (
-	fieldCapacity = catalog.FBTotal
-	fieldReserved = catalog.FBReserved
-)
-
-// Translate returns the requests to export in a vocabulary.
+// Translate returns the requests in a vocabulary.
 //
-// A line of a user's file is a request for exactly that name: it is kept in every vocabulary, and
-// Both adds the other vocabulary's name beside it. Shipped files mean a set of measurements, not
-// names: Classic keeps their names, Current replaces them with the current ones and adds what 4.9
-// collects beyond 4.8, and Both has all of them. Names of dcgm-exporter 1.x are in neither
-// vocabulary; they are kept as they are.
+// A line of a user's file requests exactly that name: it stays in every vocabulary, and Both adds the other name. A shipped
+// file requests measurements: Current replaces their names, and adds the size of the frame buffer after the reserved one, as
+// 4.9 does; Both has all of them. Names of dcgm-exporter 1.x are in neither vocabulary and stay.
 //
-// A name that is already requested is not added again. Families that are added or replaced get the
-// catalog's help, which has the new unit, and are gauges where their values are rates.
+// Each name is requested once. Families that are added or replaced get the catalog's help, which has the new unit, and are
+// gauges where their values are rates.
 func Translate(requests []Request, v catalog.Vocabulary, shipped bool) []Request {
 	if v == catalog.Classic || v == catalog.Current && !shipped {
 		return slices.Clone(requests)
@@ -45,8 +36,8 @@ func Translate(requests []Request, v catalog.Vocabulary, shipped bool) []Request
 			requested[other.Name] = true
 			out = append(out, r, other)
 		}
-		if shipped && r.Named.Entry.ID == fieldReserved {
-			if e, ok := catalog.ByID(fieldCapacity); ok && !requested[e.Current] {
+		if shipped && r.Named.Entry.ID == catalog.FBReserved {
+			if e, ok := catalog.ByID(catalog.FBTotal); ok && !requested[e.Current] {
 				if extra, err := NewRequest(e.Current, gpu.MetricGauge, ""); err == nil {
 					requested[e.Current] = true
 					out = append(out, extra)

@@ -8,8 +8,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// MaxAgeIntervals is how many sampling intervals a sample is served for, and minMaxAge how long
-// however short they are: a busy machine reads later than an interval of milliseconds.
+// A sample is served for MaxAgeIntervals sampling intervals, and for minMaxAge at least: a busy machine reads later than an
+// interval of milliseconds.
 const (
 	MaxAgeIntervals = 3
 	minMaxAge       = time.Second
@@ -22,28 +22,26 @@ const (
 	ReasonNoData = "no_data"
 )
 
-// Why a sample was dropped, as in dcgm_exporter_samples_dropped_total.
+// Reasons of dcgm_exporter_samples_dropped_total.
 const (
 	DroppedStale = "stale"
 	DroppedRange = "out_of_range"
 )
 
-// A cell is what one Read reported of one field of one entity.
+// A cell is one field of one entity in one Read.
 type cell struct {
-	value gpu.Value
-	time  int64 // of the newest sample, dropped or not; 0 for none
-	// missing is why there is no value; "" where no reason was reported.
-	missing string
+	value   gpu.Value
+	missing string // why there is no value; "" where no reason was reported
 }
 
-// A Builder turns batches into snapshots. It is made for one topology and one plan.
+// A Builder turns batches into snapshots, for one topology and one plan.
 type Builder struct {
 	topology *gpu.Topology
 	plan     *gpu.Plan
 	derivers []Deriver
 	cycle    Cycle
 	cells    []cell        // per field, then per row
-	maxAge   []int64       // per field, how old a sample can be that is served, in nanoseconds
+	maxAge   []int64       // per field, of a served sample, in nanoseconds
 	roots    [][]int       // per GPU or other root: its row, and those of its instances and links
 	expected []int         // per row, the number of planned fields that it has
 	got      []int         // per row, the number of fields with a value in this cycle
@@ -96,7 +94,7 @@ func (tab *Builder) cell(field, row int) *cell {
 	return &tab.cells[field*len(tab.topology.Devices)+row]
 }
 
-// Build makes the snapshot of a reading. Nothing changes it afterwards.
+// Build returns the snapshot of a reading.
 func (tab *Builder) Build(r Reading) *gpu.Snapshot {
 	clear(tab.cells)
 	clear(tab.got)
@@ -126,7 +124,7 @@ func (tab *Builder) Build(r Reading) *gpu.Snapshot {
 	return tab.snap
 }
 
-// columns returns what the counters show of each row, in the counter's unit.
+// columns returns the values of the counters per row, in the counter's unit.
 func (tab *Builder) columns() []gpu.Column {
 	rows := len(tab.topology.Devices)
 	columns := make([]gpu.Column, len(tab.plan.Counters))
@@ -169,10 +167,14 @@ func (tab *Builder) addSample(s *gpu.Sample, now time.Time) {
 		return
 	}
 	c := tab.cell(s.Field, s.Row)
-	c.time = s.Time
-	if why := tab.whyDropped(s, now); why != "" {
-		c.missing = why
-		tab.drop(why)
+	switch {
+	case !inRange(&tab.plan.Fields[s.Field], s.Value):
+		c.missing = DroppedRange
+		tab.OutOfRange++
+		return
+	case now.UnixNano()-s.Time > tab.maxAge[s.Field]:
+		c.missing = DroppedStale
+		tab.Stale++
 		return
 	}
 	c.value = s.Value
@@ -182,31 +184,10 @@ func (tab *Builder) addSample(s *gpu.Sample, now time.Time) {
 	}
 }
 
-// serves reports whether the sample is of a field that its entity has, and of an entity that is not
-// lost: of one that is, the engine may still have earlier values.
+// serves reports whether the sample is of a field of its entity, and the entity is not lost: of a lost one the engine may
+// still have earlier values.
 func (tab *Builder) serves(s *gpu.Sample) bool {
 	return tab.topology.Serves(&tab.plan.Fields[s.Field], s.Row) && tab.snap.Health.Entities[s.Row].Err == nil
-}
-
-// whyDropped returns why a sample is not served, "" where it is.
-func (tab *Builder) whyDropped(s *gpu.Sample, now time.Time) string {
-	switch {
-	case !inRange(&tab.plan.Fields[s.Field], s.Value):
-		return DroppedRange
-	case now.UnixNano()-s.Time > tab.maxAge[s.Field]:
-		return DroppedStale
-	default:
-		return ""
-	}
-}
-
-// drop counts a dropped sample.
-func (tab *Builder) drop(why string) {
-	if why == DroppedRange {
-		tab.OutOfRange++
-	} else {
-		tab.Stale++
-	}
 }
 
 // inRange reports whether a value is plausible for a field.
@@ -215,9 +196,8 @@ func inRange(field *gpu.Field, v gpu.Value) bool {
 	return !ok || !field.Bounded() || n >= field.Min && n <= field.Max
 }
 
-// unavailable lists what was requested and is not served: once per counter where nothing serves it
-// for one and the same reason, else once per GPU. What only lost entities lack is not listed: their
-// own health says it.
+// unavailable lists the counters that are not served: once for all rows where they are missing everywhere for one reason,
+// else once per GPU. Lost entities are not listed: their own health says it.
 func (tab *Builder) unavailable() (list []gpu.FieldHealth) {
 	for i := range tab.plan.Counters {
 		counter := &tab.plan.Counters[i]
@@ -266,14 +246,18 @@ func (tab *Builder) unavailableBelow(list []gpu.FieldHealth, counter *gpu.Counte
 	return list, of
 }
 
-// onceIfEqual makes one element of those from start on, for all rows, where their reasons are the
-// same.
+// onceIfEqual makes one element for all rows of those from start on, where their reasons are the same.
 func onceIfEqual(list []gpu.FieldHealth, start int) []gpu.FieldHealth {
-	if len(list) == start || !sameReason(list[start:]) {
-		return list
+	for i := start; i < len(list); i++ {
+		if list[i].Reason != list[start].Reason {
+			return list
+		}
 	}
-	list[start].Row = gpu.AllRows
-	return list[:start+1]
+	if start < len(list) {
+		list[start].Row = gpu.AllRows
+		list = list[:start+1]
+	}
+	return list
 }
 
 // whyMissing returns why a field of a row has no value, "" where it has one.
@@ -283,13 +267,4 @@ func (tab *Builder) whyMissing(field, row int) string {
 		return "" // XIDs are no samples: where there was none, nothing is missing
 	}
 	return cmp.Or(c.missing, ReasonNoData)
-}
-
-func sameReason(list []gpu.FieldHealth) bool {
-	for i := range list {
-		if list[i].Reason != list[0].Reason {
-			return false
-		}
-	}
-	return true
 }

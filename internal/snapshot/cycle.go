@@ -6,33 +6,26 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// A Kind says what becomes of a reading.
+// A Kind is the use of a reading.
 type Kind uint8
 
 // The kinds of readings.
 const (
-	// Served: it becomes a page.
-	Served Kind = iota
-	// Final: nothing of it is served, and its events count. The last reading before a session closes,
-	// and one that failed, are of this kind.
-	Final
+	Served Kind = iota // it becomes a page
+	Final              // only its events count: it is a session's last one, or failed
 )
 
-// A Reading is what a Builder makes a Cycle of.
+// A Reading is the input of a Builder.
 type Reading struct {
-	Kind  Kind
-	Batch *gpu.Batch
-	// Owners are those that were reported meanwhile; nil where nothing attributes.
-	Owners *gpu.Owners
-	// Begin is when the Read began, and Now when its samples are judged, by the clock that dates
-	// samples.
+	Kind   Kind
+	Batch  *gpu.Batch
+	Owners *gpu.Owners // nil where nothing attributes
+	// Begin is the beginning of the Read, Now the time that judges its samples, by the clock that dates samples.
 	Begin, Now time.Time
-	// Uptime is Now by a clock that is never set, from any start on.
-	Uptime time.Duration
+	Uptime     time.Duration // Now by a clock that is never set, from any start on
 }
 
-// A Cycle is one reading of one session, after freshness and range were applied. It is valid until
-// the Builder's next one.
+// A Cycle is one reading of one session, after freshness and range were applied. It is valid until the Builder's next one.
 type Cycle struct {
 	Reading
 	Topology *gpu.Topology
@@ -41,30 +34,28 @@ type Cycle struct {
 	builder *Builder
 }
 
-// Value returns the value of the field at an index of the plan in a row, absent where there is
-// none.
+// Value returns the value of a field in a row, absent where there is none.
 func (c *Cycle) Value(field, row int) gpu.Value { return c.builder.cell(field, row).value }
 
-// Missing returns why the field has no value in the row, as far as that was said; "" otherwise.
+// Missing returns why the field has no value in the row, "" where that was not reported.
 func (c *Cycle) Missing(field, row int) string { return c.builder.cell(field, row).missing }
 
 // Down returns why the entity of the row is not read, nil while it is.
 func (c *Cycle) Down(row int) error { return c.builder.snap.Health.Entities[row].Err }
 
-// Plausible reports whether the sample is one of an entity that has the field, within its bounds.
-// Its age does not matter: an old event happened, too.
+// Plausible reports whether the entity of the sample has the field, and the value is within its bounds. Its age does not
+// matter: an old event happened, too.
 func (c *Cycle) Plausible(s *gpu.Sample) bool {
 	field := &c.Plan.Fields[s.Field]
 	return c.Topology.Serves(field, s.Row) && inRange(field, s.Value)
 }
 
-// A Deriver makes the families that no column shows. Its methods are called on one goroutine.
+// A Deriver makes families other than columns. Its methods are called on one goroutine.
 type Deriver interface {
-	// Bind begins a session: of this topology, opened for this plan.
+	// Bind begins a session.
 	Bind(*gpu.Topology, *gpu.Plan)
-	// Derive appends the families of a cycle. Of one that is not Served only the events matter.
+	// Derive appends the families of a cycle. If it is not Served only its events matter.
 	Derive([]gpu.Family, *Cycle) []gpu.Family
-	// Unavailable appends the families that the plan requests of this Deriver and that it cannot give,
-	// and why. It follows Derive.
+	// Unavailable appends the requested families of this Deriver that are missing, and why. It follows Derive.
 	Unavailable([]gpu.FieldHealth, *Cycle) []gpu.FieldHealth
 }

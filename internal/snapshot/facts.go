@@ -2,33 +2,31 @@ package snapshot
 
 import (
 	"cmp"
+	"slices"
 	"strconv"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// Facts derives the families that are reported rather than counted: where the GPUs sit, which never
-// changes within a session, and in what condition they are, as the latest Read said. Its zero value
-// is ready.
+// Facts derives the families of places and connections, which stay for a session, and of health and peer states, which each
+// Read reports. Its zero value is ready.
 type Facts struct {
-	// Strict shows the health watch ALL as DCGM reports it, as dcgm-exporter does. Without it that is the
-	// worst of a GPU's watches.
+	// Strict shows the health watch ALL as DCGM and dcgm-exporter do. Without it that is the worst of a GPU's watches.
 	Strict bool
 
 	topology *gpu.Topology
 	plan     *gpu.Plan
 	families []*fact // per family of the plan, nil for what others make
 	gpus     []int   // rows of the GPUs
-
 }
 
 // A fact is one family.
 type fact struct {
 	series []gpu.Series
-	from   func(*gpu.Batch) // makes the series of a batch; nil for those that stay
-	field  int              // the Fault.Field that speaks of it; 0 for none
-	faults []string         // per row, why there is nothing
+	from   func(*gpu.Batch) // makes the series of a batch; nil for a family that stays
+	field  int              // its Fault.Field; 0 for none
+	faults []string         // per row, why there is no series
 	pairs  bool             // takes two GPUs
 }
 
@@ -104,8 +102,8 @@ func (l *Facts) Derive(list []gpu.Family, c *Cycle) []gpu.Family {
 	return list
 }
 
-// health returns a series per health watch and GPU; its value is DCGM's result. DCGM's own watch ALL
-// passes where the others fail: it has what ends a GPU as a whole.
+// health returns a series per health watch and GPU; its value is DCGM's result. DCGM's own watch ALL has only failures of
+// the whole GPU, and passes where others fail.
 func (l *Facts) health(b *gpu.Batch) []gpu.Series {
 	worst := map[int]gpu.HealthCheck{} // by row
 	for _, c := range b.Health {
@@ -137,8 +135,7 @@ func (l *Facts) peerStates(b *gpu.Batch) []gpu.Series {
 	return series
 }
 
-// Unavailable implements Deriver: a family is listed once where it is missing for one reason
-// everywhere, else per GPU. Lost GPUs are not listed.
+// Unavailable implements Deriver, as Builder.unavailable does for counters.
 func (l *Facts) Unavailable(list []gpu.FieldHealth, c *Cycle) []gpu.FieldHealth {
 	for i, x := range l.families {
 		if x != nil {
@@ -157,10 +154,7 @@ func (l *Facts) missing(list []gpu.FieldHealth, x *fact, name string, c *Cycle) 
 		if c.Down(row) != nil || x.isAbout(row, l.topology) {
 			continue
 		}
-		reason := x.faults[row]
-		if reason == "" {
-			reason = gpu.Reason(gpu.ErrNotSupported) // the engine does not report it
-		}
+		reason := cmp.Or(x.faults[row], gpu.Reason(gpu.ErrNotSupported))
 		list = append(list, gpu.FieldHealth{Field: name, Row: row, Reason: reason})
 	}
 	if len(x.series) == 0 {
@@ -169,21 +163,8 @@ func (l *Facts) missing(list []gpu.FieldHealth, x *fact, name string, c *Cycle) 
 	return list
 }
 
-// isAbout reports whether a series is about a row. A pair stands once and is about both of its
-// GPUs.
+// isAbout reports whether a series is about a row. A pair of the topology stands once and is about both of its GPUs.
 func (x *fact) isAbout(row int, t *gpu.Topology) bool {
-	for i := range x.series {
-		if x.series[i].Row == row {
-			return true
-		}
-	}
-	if x.from != nil || !x.pairs {
-		return false
-	}
-	for i := range t.Pairs {
-		if t.Pairs[i].B == row {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(x.series, func(s gpu.Series) bool { return s.Row == row }) ||
+		x.from == nil && x.pairs && slices.ContainsFunc(t.Pairs, func(p gpu.Pair) bool { return p.B == row })
 }
