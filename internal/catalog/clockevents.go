@@ -8,8 +8,8 @@ type ClockEvent struct {
 	Name string // the value of the clock_event label
 }
 
-// clockEvents are the reasons in the order of their bits (DCGM_CLOCKS_EVENT_REASON_* in
-// dcgm_fields.h, the same as NVML's nvmlClocksEventReason*).
+// clockEvents are the reasons in the order of their bits (DCGM_CLOCKS_EVENT_REASON_* in dcgm_fields.h, NVML's
+// nvmlClocksEventReason*).
 var clockEvents = [...]ClockEvent{
 	{0x001, "gpu_idle"},
 	{0x002, "clocks_setting"},
@@ -22,8 +22,7 @@ var clockEvents = [...]ClockEvent{
 	{0x100, "display_clocks"},
 }
 
-// ClockEvents yields every reason that is set in a bit mask. Bits without a name are left out.
-// ClockEvents(-1) yields all that have one.
+// ClockEvents yields the reasons of a bit mask. Bits without a name are left out; ClockEvents(-1) yields all names.
 func ClockEvents(mask int64) iter.Seq[ClockEvent] {
 	return func(yield func(ClockEvent) bool) {
 		for _, e := range clockEvents {

@@ -6,7 +6,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// ValueType is what a field's values are.
+// ValueType is the type of a field's values.
 type ValueType uint8
 
 // The types of values (dcgm_fields.h, DCGM_FT_*). Only Integer, Float and Text can be exported.
@@ -15,63 +15,34 @@ const (
 	Float
 	Text
 	Binary // a C structure: no number and no text
-	Marker // no field at all: a name that bounds a range of ids
+	Marker // no field: a name that bounds a range of ids
 )
 
 // String returns the type in words.
 func (t ValueType) String() string {
-	switch t {
-	case Integer:
-		return "integer"
-	case Float:
-		return "float"
-	case Text:
-		return "text"
-	case Binary:
-		return "binary"
-	default:
-		return "marker"
-	}
+	return [...]string{"integer", "float", "text", "binary", "marker"}[t]
 }
 
-// An Entry is what the catalog knows of one field id. It is a value; its Aliases are shared and
-// must not be changed.
+// An Entry has the facts of one field id. Its Aliases are shared and must not be changed.
 type Entry struct {
 	ID gpu.FieldID
-	// Name is the name in the header of the newest DCGM that go-dcgm speaks.
-	Name string
-	// Classic is the name that dcgm-exporter 4.8 and before used, and Current the one of 4.9. Both are
-	// always set; they are equal where nothing was renamed.
-	Classic, Current string
-	// Aliases are further names of the same field, as the lower-case ones of dcgm-exporter 1.x.
-	Aliases []string
-	Type    ValueType
-	// Unit is the unit in which the engine (DCGM 4.6 and before) returns the value for this id. A name
-	// can promise another one: see Lookup.
-	Unit gpu.Unit
-	// Levels are the kinds of entities that have the field. It is empty for fields of entities that
-	// the exporter does not watch (vGPUs).
-	Levels gpu.Kinds
-	// Min and Max bound the plausible values in Unit, both inclusive. A field without bounds has Min >
-	// Max.
-	Min, Max float64
-	// Monotonic is set for values that only grow until a reset: counters in the sense of Prometheus.
-	// Everything else is a gauge.
-	Monotonic bool
-	// Profiling is set for fields that need a profiling capability.
-	Profiling bool
-	// Events is set for fields whose history matters, not the present value alone: XIDs and clock
-	// event reasons.
-	Events bool
-	// Pace is how often DCGM samples the field at most, whatever interval a watch requests; 0 for
-	// as often as requested (DcgmCacheManager.cpp).
-	Pace time.Duration
-	// BaseOf is the older id of the same measurement in another unit; 0 where there is none. A request
-	// for such an entry reads the older id and scales, so that one sample serves both names, under
-	// every engine.
+	// Name is that of the newest DCGM, Classic that of dcgm-exporter 4.8 and before, Current that of 4.9. All are set.
+	Name, Classic, Current string
+	Aliases                []string // further names, as the lower-case ones of dcgm-exporter 1.x
+	Type                   ValueType
+	// Unit is that of the engine (DCGM 4.6 and before) for this id. A name can promise another one: see Lookup.
+	Unit     gpu.Unit
+	Levels   gpu.Kinds // of entities that have the field; empty for vGPUs, which the exporter does not watch
+	Min, Max float64   // bounds of plausible values in Unit, both inclusive; without bounds Min > Max
+
+	Monotonic bool          // it only grows until a reset: a counter
+	Profiling bool          // it needs a profiling capability
+	Events    bool          // its history matters: XIDs and clock event reasons
+	Pace      time.Duration // DCGM's shortest interval, 0 for any (DcgmCacheManager.cpp)
+	// BaseOf is the older id of the same measurement in another unit; 0 for none. A request for such an entry reads the older
+	// id and scales, so that one sample serves both names, under every engine.
 	BaseOf gpu.FieldID
-	// Help says in a few words what the field is, without its unit.
-	Help string
+	Help   string // in a few words, without the unit
 }
 
 // Bounded reports whether the entry has plausibility bounds.
@@ -82,8 +53,7 @@ func (e Entry) Exportable() bool {
 	return e.Type <= Text && e.Levels != 0
 }
 
-// Field returns the field to read for e, under its classic name, whose unit is the one that is
-// read. Its interval is the plan's.
+// Field returns the field to read for e, under its classic name, with the interval of the plan.
 func (e Entry) Field() gpu.Field {
 	return gpu.Field{
 		ID: e.ID, Name: e.Classic, Unit: e.Unit, Text: e.Type == Text,

@@ -7,8 +7,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// The names of the families that the exporter makes itself, of events or of calls other than
-// reading a field. The last four are not in dcgm-exporter.
+// The families that the exporter makes itself. The last four are not in dcgm-exporter.
 const (
 	XIDErrorsCount    = "DCGM_EXP_XID_ERRORS_COUNT"
 	XIDErrorsTotal    = "DCGM_EXP_XID_ERRORS_TOTAL"
@@ -22,7 +21,7 @@ const (
 	GPUAffinityInfo   = "DCGM_EXP_GPU_AFFINITY_INFO"
 )
 
-// Needs are what a plan requests beside fields.
+// Needs are the requests of a plan beside fields.
 type Needs uint8
 
 // The needs of families.
@@ -32,26 +31,22 @@ const (
 	NeedsPlacement                   // how GPUs are connected and where they sit (gpu.Plan.Placement)
 )
 
-// A Family is one that the exporter makes itself. To add one, add its row below and the function
-// that derives it, in the Deriver that has what it takes.
+// A Family is made by the exporter itself: a row below, and a function of a Deriver.
 type Family struct {
-	Name string
-	Type gpu.MetricType // the type that suits it
-	Help string         // in a few words
-	// Field is the field whose events it is made of, 0 for none, and MaxInterval how seldom the engine
-	// may sample it for the family's sake, 0 for the plan's interval.
-	Field       gpu.FieldID
-	MaxInterval time.Duration
+	Name        string
+	Type        gpu.MetricType // the type that suits it
+	Help        string         // in a few words
+	Field       gpu.FieldID    // of its events; 0 for none
+	MaxInterval time.Duration  // between samples of Field; 0 for the plan's interval
 	Needs       Needs
-	// Labels are its own, beside those of its GPU.
-	Labels []string
+	Labels      []string // beside those of its GPU
 }
 
-// maxEdgeInterval is how seldom the clock events are sampled at most where their edges and seconds
-// are counted: a throttle of a few seconds is then seen, however long the collection interval is.
+// maxEdgeInterval is the longest interval of clock events where their edges and seconds are counted: a throttle of a few
+// seconds is seen at any collection interval.
 const maxEdgeInterval = time.Second
 
-// families are all of them, in the order of the docs.
+// families are in the order of the docs.
 var families = [...]Family{
 	{Name: XIDErrorsCount, Type: gpu.MetricGauge, Field: XIDErrors, Labels: []string{"window_size_in_ms", "GPU_I_ID", "xid"},
 		Help: "XID errors within the window, by XID"},

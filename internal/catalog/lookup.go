@@ -11,16 +11,12 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// A Named is what a name means: which field to read for it, and what to make of the value.
+// A Named is the meaning of a name.
 type Named struct {
-	// Name is the name as it was requested.
-	Name string
-	// Entry is the field to read.
-	Entry Entry
-	// Unit is the unit that the name promises: the Entry's own, unless the name says another.
-	Unit gpu.Unit
-	// Scale converts from the Entry's unit to Unit.
-	Scale float64
+	Name  string   // as it was requested
+	Entry Entry    // the field to read
+	Unit  gpu.Unit // that the name promises: the Entry's own, unless the name says another
+	Scale float64  // from the Entry's unit to Unit
 }
 
 // index maps every name to the position in entries of the field to read.
@@ -31,8 +27,7 @@ var index = sync.OnceValue(func() map[string]int {
 			names[name] = i
 		}
 	}
-	// A base-unit id is read as the older id of the same measurement: its name must not lead to
-	// itself.
+	// A base-unit id is read as the older id of the same measurement.
 	for i := range entries {
 		if older := entries[i].BaseOf; older != 0 {
 			if at, ok := position(older); ok {
@@ -75,8 +70,7 @@ func All() iter.Seq[Entry] {
 	}
 }
 
-// Lookup returns what a name of either vocabulary, or an older one, means. Names are matched
-// exactly.
+// Lookup returns the meaning of a name of either vocabulary, or of an older one. Names are matched exactly.
 func Lookup(name string) (Named, bool) {
 	i, ok := index()[name]
 	if !ok {
@@ -86,8 +80,8 @@ func Lookup(name string) (Named, bool) {
 	return Named{Name: name, Entry: entries[i], Unit: unit, Scale: scale}, true
 }
 
-// Search returns the entries that have every word in a name, in the help, in the unit or as their
-// id, in the order of the ids. Case does not matter. No words find everything.
+// Search returns the entries with every word in a name, in the help, in the unit or as their id, in the order of the ids.
+// Case does not matter. No words find everything.
 func Search(words ...string) []Entry {
 	var found []Entry
 	for i := range entries {

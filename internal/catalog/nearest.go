@@ -6,9 +6,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
 )
 
-// Nearest returns the known name that is most like the given one, or "" where none is alike.
-// Derived names count; case does not. A name that lacks its end is most like the shortest one that
-// goes on there, unless another is a slip away.
+// Nearest returns the known name that is most like the given one, or "" where none is alike. Case does not matter. A name
+// that lacks its end is most like the shortest one that goes on there, unless another is a slip away.
 func Nearest(name string) string {
 	written := strings.TrimSpace(name)
 	name = strings.ToUpper(written)
@@ -46,11 +45,10 @@ func Nearest(name string) string {
 	return best
 }
 
-// slip is how many letters are wrong by a slip of the hand.
+// slip is the number of letters that a slip of the hand changes.
 const slip = 2
 
-// wrong returns how many letters of a name may be wrong: a third of what distinguishes it. What
-// all names begin with does not.
+// wrong returns how many letters of a name may be wrong: a third of them without the prefix of all names.
 func wrong(a, b string) int {
 	longer := max(len(a), len(b))
 	for _, prefix := range []string{"DCGM_FI_DEV_", "DCGM_FI_PROF_", "DCGM_FI_", "DCGM_EXP_", "DCGM_"} {

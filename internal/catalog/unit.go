@@ -45,9 +45,8 @@ var promises = [...]struct {
 	{"_WATTS", Watts},
 }
 
-// promised returns the unit in which a value must be exported under name, if it is read in unit,
-// and the factor between the two. A name that promises nothing keeps the unit; so does one whose
-// promise does not fit what is read: DCGM_FI_PROF_PCIE_TX_BYTES is a rate, and always was.
+// promised returns the unit of the values under name if they are read in unit, and the factor between the two. A name
+// without a promise keeps the unit, and a name whose promise is of another quantity: DCGM_FI_PROF_PCIE_TX_BYTES is a rate.
 func promised(name string, unit gpu.Unit) (gpu.Unit, float64) {
 	name = strings.TrimSuffix(name, "_TOTAL")
 	for _, p := range promises {
@@ -61,7 +60,7 @@ func promised(name string, unit gpu.Unit) (gpu.Unit, float64) {
 	return unit, 1
 }
 
-// quantities maps a unit to what it measures and to its factor to the base unit of that.
+// quantities maps a unit to its quantity and its factor to the base unit.
 var quantities = map[gpu.Unit]struct {
 	quantity byte
 	factor   float64
@@ -70,15 +69,13 @@ var quantities = map[gpu.Unit]struct {
 	Millijoules: {'e', 1e-3}, Joules: {'e', 1},
 	Percent: {'r', 1e-2}, Ratio: {'r', 1},
 	Mebibytes: {'b', 1 << 20}, Bytes: {'b', 1},
-	// DCGM calls its NVLink rates MB/s, but divides NVML's kibibytes per second by 1,000 (NVIDIA's
-	// field reference for DCGM 4.7, ids 440 and 1630).
+	// DCGM divides NVML's kibibytes per second by 1,000 (NVIDIA's field reference for DCGM 4.7, ids 440 and 1630).
 	MegabytesPerSecond: {'s', 1024 * 1000}, KilobytesPerSecond: {'s', 1e3}, BytesPerSecond: {'s', 1},
 	Nanoseconds: {'t', 1e-9}, Milliseconds: {'t', 1e-3}, Seconds: {'t', 1},
 	Milliwatts: {'p', 1e-3}, Watts: {'p', 1},
 }
 
-// Conversion returns the factor that makes a value in unit to of one in unit from, and false where
-// the two measure different things.
+// Conversion returns the factor between two units, and false where they measure different quantities.
 func Conversion(from, to gpu.Unit) (float64, bool) {
 	if from == to {
 		return 1, true

@@ -1,6 +1,6 @@
 package catalog
 
-// A Vocabulary says under which names and units families are exported.
+// A Vocabulary is a set of names and units of families.
 type Vocabulary uint8
 
 // The vocabularies. Classic is the default.
@@ -11,16 +11,7 @@ const (
 )
 
 // String returns the word of the --vocabulary flag.
-func (v Vocabulary) String() string {
-	switch v {
-	case Current:
-		return "current"
-	case Both:
-		return "both"
-	default:
-		return "classic"
-	}
-}
+func (v Vocabulary) String() string { return [...]string{"classic", "current", "both"}[v] }
 
 // ParseVocabulary returns the vocabulary of a word, and whether there is one.
 func ParseVocabulary(word string) (Vocabulary, bool) {
@@ -32,9 +23,8 @@ func ParseVocabulary(word string) (Vocabulary, bool) {
 	return Classic, false
 }
 
-// Rename returns what a name means and what the same measurement is called in v. The values under
-// from are those under to times from.Scale / to.Scale. It reports false where v has the name
-// already, or the name is in neither vocabulary, and for Both, which has every name.
+// Rename returns a name, and that of the same measurement in v. The values under from are those under to times
+// from.Scale / to.Scale. It reports false where v has the name already, the name is in neither vocabulary, and for Both.
 func Rename(name string, v Vocabulary) (from, to Named, ok bool) {
 	from, ok = Lookup(name)
 	if !ok {

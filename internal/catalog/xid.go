@@ -1,10 +1,8 @@
 package catalog
 
-// XIDMessage returns what an XID means: the err_msg label beside the code. It is "No Error" for 0
-// and "Unknown Error" for a code without a published meaning.
-//
-// The meanings are NVIDIA's (docs.nvidia.com/deploy/xid-errors); the codes above 143 are those of
-// nverror.h in NVIDIA's open kernel modules.
+// XIDMessage returns the meaning of an XID for the err_msg label: "No Error" for 0, "Unknown Error" for a code without a
+// published meaning. The meanings are NVIDIA's (docs.nvidia.com/deploy/xid-errors; above 143, nverror.h of the open kernel
+// modules).
 func XIDMessage(code int64) string {
 	if code >= 0 && code < int64(len(xidMessages)) && xidMessages[code] != "" {
 		return xidMessages[code]
@@ -12,9 +10,8 @@ func XIDMessage(code int64) string {
 	return "Unknown Error"
 }
 
-// AlertXIDs returns the XIDs that alerts name: those that cost a GPU, its data or a node
-// (docs.nvidia.com/deploy/xid-errors). Their counters begin at zero, so that increase() sees the
-// first one.
+// AlertXIDs returns the XIDs of alerts: they cost a GPU, its data or a node (docs.nvidia.com/deploy/xid-errors). Their
+// counters begin at zero, so that increase() sees the first one.
 func AlertXIDs() []int64 {
 	return []int64{
 		48,  // double-bit ECC error: the process loses its data
