@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -24,7 +25,7 @@ would collect, what not, and why. Without FILE it checks what the flags and
 variables say; - is a counters file on standard input.
 
 With --source it also collects from that source for a few seconds, and says for
-each metric how many entities have it here. The other flags are those of the
+each metric how many values it has here. The other flags are those of the
 exporter itself (dcgm-exporter --help).
 
 Exit code: 0 every line can be used; 1 a line cannot, or the source does not
@@ -111,7 +112,7 @@ func (p *Process) checkSet(ctx context.Context, cfg *config.Config, set app.Coun
 		plan, err := set.Plan(cfg, checkInterval)
 		if err == nil {
 			var about string
-			err = p.collect(ctx, cfg, plan, checkCycles, func(s *gpu.Snapshot) { here, about = summarize(plan, s), "Source "+describe(s.Topology)+".\n" })
+			err = p.collect(ctx, cfg, plan, checkCycles, func(s *gpu.Snapshot) { here, about = summarize(s), "Source "+describe(s.Topology)+".\n" })
 			fmt.Fprint(p.Out, about)
 		}
 		if err != nil {
@@ -197,38 +198,32 @@ func catalogVerdict(r counters.Request) string {
 
 // A collected is a metric in the last cycle.
 type collected struct {
-	served, all map[gpu.Kind]int
-	series      int // of an exporter family
-	reasons     map[string]bool
+	values  int
+	reasons map[string]bool // of the values that are missing
 }
 
-// summarize copies from a snapshot, by the requested names.
-func summarize(plan *gpu.Plan, s *gpu.Snapshot) map[string]*collected {
+// summarize counts the values of a snapshot by the requested names.
+func summarize(s *gpu.Snapshot) map[string]*collected {
 	m := map[string]*collected{}
 	of := func(name string) *collected {
 		if m[name] == nil {
-			m[name] = &collected{served: map[gpu.Kind]int{}, all: map[gpu.Kind]int{}, reasons: map[string]bool{}}
+			m[name] = &collected{reasons: map[string]bool{}}
 		}
 		return m[name]
 	}
+	count := func(name string, value gpu.Value) {
+		if !value.IsAbsent() {
+			of(name).values++
+		}
+	}
 	for _, column := range s.Columns {
-		metric := of(column.Counter.Name)
-		for row := range s.Topology.Devices {
-			if !s.Topology.Serves(&plan.Fields[column.Counter.Field], row) {
-				continue
-			}
-			kind := s.Topology.Devices[row].Entity.Kind
-			metric.all[kind]++
-			if row < len(column.Values) && !column.Values[row].IsAbsent() {
-				metric.served[kind]++
-			}
+		for _, value := range column.Values {
+			count(column.Counter.Name, value)
 		}
 	}
 	for _, family := range s.Families {
 		for i := range family.Series {
-			if !family.Series[i].Value.IsAbsent() {
-				of(family.Name).series++
-			}
+			count(family.Name, family.Series[i].Value)
 		}
 	}
 	for _, missing := range s.Health.Unavailable {
@@ -249,28 +244,14 @@ func (m *collected) verdict() string {
 	if m == nil {
 		return ""
 	}
-	var parts []string
-	served, all := 0, 0
-	for k := gpu.KindGPU; k <= gpu.KindNode; k++ {
-		if m.all[k] > 0 {
-			parts = append(parts, fmt.Sprintf("%s %d/%d", k, m.served[k], m.all[k]))
-			served, all = served+m.served[k], all+m.all[k]
-		}
-	}
 	why := strings.Join(slices.Sorted(maps.Keys(m.reasons)), ", ")
 	switch {
-	case m.series > 0:
-		return fmt.Sprintf("collected: %d series", m.series)
-	case served > 0 && served == all:
-		return "collected: " + strings.Join(parts, ", ")
-	case served > 0 && why != "":
-		return "collected in part: " + strings.Join(parts, ", ") + " (" + why + ")"
-	case served > 0:
-		return "collected in part: " + strings.Join(parts, ", ")
-	case why != "":
-		return "not collected here: " + why
+	case m.values > 0 && why == "":
+		return "collected: " + plural(m.values, "value")
+	case m.values > 0:
+		return "collected in part: " + plural(m.values, "value") + " (" + why + ")"
 	default:
-		return "no value yet"
+		return "not collected here: " + cmp.Or(why, "no value yet")
 	}
 }
 

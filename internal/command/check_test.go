@@ -70,14 +70,14 @@ func TestCheckWithSource(t *testing.T) {
 my.csv
 Source sim: 8 GPUs, 11 GPU instances, driver 570.124.06.
 LINE  METRIC                        TYPE     UNIT     OF                 SAYS
-2     DCGM_FI_DEV_GPU_TEMP          gauge    celsius  GPU                collected: GPU 8/8
-3     DCGM_FI_DEV_GPU_UTIL          gauge    percent  GPU                collected in part: GPU 6/8 (not supported)
-4     DCGM_FI_DEV_POWER_USAGE       counter  watts    GPU                collected: GPU 8/8
+2     DCGM_FI_DEV_GPU_TEMP          gauge    celsius  GPU                collected: 8 values
+3     DCGM_FI_DEV_GPU_UTIL          gauge    percent  GPU                collected in part: 6 values (not supported)
+4     DCGM_FI_DEV_POWER_USAGE       counter  watts    GPU                collected: 8 values
 4     -                             -        -        -                  warning: type counter for the value, which can go down, of "DCGM_FI_DEV_POWER_USAGE": expected type gauge
-5     DCGM_FI_DRIVER_VERSION        label    -        node               collected: GPU 8/8, GPU instance 11/11
-6     DCGM_FI_PROF_DRAM_ACTIVE      gauge    ratio    GPU, GPU instance  collected: GPU 6/6, GPU instance 11/11
+5     DCGM_FI_DRIVER_VERSION        label    -        node               collected: 19 values
+6     DCGM_FI_PROF_DRAM_ACTIVE      gauge    ratio    GPU, GPU instance  collected: 17 values
 7     DCGM_FI_DEV_CPU_TEMP_CURRENT  gauge    celsius  CPU                not collected here: no entity
-8     DCGM_EXP_XID_ERRORS_COUNT     gauge    -        -                  collected: 8 series
+8     DCGM_EXP_XID_ERRORS_COUNT     gauge    -        -                  collected: 8 values
 6 metrics, 1 label, 0 lines not usable, 1 warning.
 `)
 }

@@ -37,10 +37,9 @@ type Process struct {
 	Open      func(context.Context, *config.Config, *gpu.Plan) (app.Backend, error)
 	Page      func(context.Context, *config.Config) ([]byte, error)
 	Unmatched func(context.Context, *config.Config, *gpu.Topology) ([]podmapper.Unmatched, error)
-	// Root is the folder that doctor takes for /; Dial and Listen reach its peers.
-	Root   string
-	Dial   func(ctx context.Context, network, address string) (net.Conn, error)
-	Listen func(network, address string) (net.Listener, error)
+	// Root is the folder that doctor takes for /; Dial reaches its peers.
+	Root string
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
 	self subcommand
 }

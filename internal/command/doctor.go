@@ -6,14 +6,12 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
-	"net/http"
 	"os"
 	"path"
 	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/app"
@@ -58,9 +56,6 @@ func doctor(ctx context.Context, p *Process) int {
 	e := examination{Process: p, cfg: cfg}
 	if p.Dial == nil {
 		p.Dial = new(net.Dialer).DialContext
-	}
-	if p.Listen == nil {
-		p.Listen = net.Listen
 	}
 	for _, r := range e.rows(ctx) {
 		fmt.Fprintf(p.Out, "%-4s  %-14s  %s\n", r.state, r.check, r.found)
@@ -111,9 +106,6 @@ func (e *examination) rows(ctx context.Context) (rows []row) {
 			name = row{warn, "node name", "NODE_NAME is not set", "Set it from spec.nodeName (fieldRef): else the host label is the pod's name."}
 		}
 		rows = append(rows, kubelet, name)
-	}
-	if !e.cfg.Web.SystemdSocket {
-		rows = append(rows, e.port())
 	}
 	if err == nil {
 		rows = append(rows, e.source(ctx))
@@ -306,41 +298,6 @@ func (e *examination) kubelet(ctx context.Context) row {
 		return row{fail, "kubelet", socket + " does not exist", "Mount the host's folder /var/lib/kubelet/pod-resources, or say where it is by --pod-resources-kubelet-socket."}
 	}
 	return row{fail, "kubelet", socket + ": " + err.Error(), "Mount the folder, not the socket: a kubelet that restarts makes a new one."}
-}
-
-// port looks whether the address can be listened on.
-func (e *examination) port() row {
-	address := e.cfg.Web.Address
-	listener, err := e.Listen("tcp", address)
-	if err == nil {
-		err = listener.Close()
-	}
-	switch {
-	case err == nil:
-		return row{good, "port", address + " is free", ""}
-	case errors.Is(err, syscall.EADDRINUSE) && e.isExporter(address):
-		return row{good, "port", "an exporter serves on " + address + " already", ""}
-	case errors.Is(err, syscall.EADDRINUSE):
-		return row{fail, "port", address + " is in use", "Stop what listens there (ss -ltnp names it), or choose another --address."}
-	case errors.Is(err, fs.ErrPermission):
-		return row{fail, "port", address + ": permission denied", "Choose a port from 1024 on, or add CAP_NET_BIND_SERVICE."}
-	}
-	return row{fail, "port", err.Error(), "Choose an --address of this machine."}
-}
-
-// isExporter reports whether an exporter listens on the address: its /health has a header of its own.
-func (e *examination) isExporter(address string) bool {
-	host, port, _ := net.SplitHostPort(address)
-	if ip := net.ParseIP(host); host == "" || ip.IsUnspecified() {
-		host = "localhost"
-	}
-	client := &http.Client{Timeout: dialLimit, Transport: &http.Transport{DialContext: e.Dial, DisableKeepAlives: true}}
-	response, err := client.Get("http://" + net.JoinHostPort(host, port) + "/health")
-	if err != nil {
-		return false
-	}
-	defer response.Body.Close()
-	return response.Header.Get("X-Registry-Available") != ""
 }
 
 // source opens the source as the exporter would, and describes it.

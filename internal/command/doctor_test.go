@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -25,9 +23,8 @@ import (
 
 // A machine is what doctor looks at.
 type machine struct {
-	Root   string
-	Dial   func(ctx context.Context, network, address string) (net.Conn, error)
-	Listen func(network, address string) (net.Listener, error)
+	Root string
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 // healthy is what lies on a machine where everything is right.
@@ -67,14 +64,8 @@ func machineOf(t *testing.T, files map[string]string) machine {
 		Dial: func(_ context.Context, network, address string) (net.Conn, error) {
 			return nil, &net.OpError{Op: "dial", Net: network, Err: syscall.ECONNREFUSED}
 		},
-		Listen: func(string, string) (net.Listener, error) { return closed{}, nil },
 	}
 }
-
-// closed is a listener without a client.
-type closed struct{ net.Listener }
-
-func (closed) Close() error { return nil }
 
 // answers is a dialer to whom the given addresses answer.
 func answers(addresses ...string) func(context.Context, string, string) (net.Conn, error) {
@@ -86,12 +77,6 @@ func answers(addresses ...string) func(context.Context, string, string) (net.Con
 			}
 		}
 		return nil, &net.OpError{Op: "dial", Net: network, Err: syscall.ECONNREFUSED}
-	}
-}
-
-func listenError(err error) func(string, string) (net.Listener, error) {
-	return func(_, address string) (net.Listener, error) {
-		return nil, &net.OpError{Op: "listen", Net: "tcp", Err: os.NewSyscallError("bind", err)}
 	}
 }
 
@@ -116,7 +101,7 @@ func examine(t *testing.T, w *world, m machine, open opener, args ...string) []l
 	t.Helper()
 	w.Open = open
 	p := w.process(args...)
-	p.Root, p.Dial, p.Listen, p.Unmatched = m.Root, m.Dial, m.Listen, everyIDMatches
+	p.Root, p.Dial, p.Unmatched = m.Root, m.Dial, everyIDMatches
 	if code := run(t, "doctor", p); code == command.Unable {
 		t.Fatal(&w.Err)
 	}
@@ -161,7 +146,6 @@ func TestEverythingIsRight(t *testing.T) {
 		"ok profiling: CAP_SYS_ADMIN is there, for 1 metric",
 		"ok kubelet: /run/kubelet.sock answers",
 		"ok node name: node-1",
-		"ok port: :9400 is free",
 		"ok source: sim: 8 GPUs, 11 GPU instances, driver 570.124.06",
 		"ok device ids: every GPU that a container holds is one of the source",
 	}
@@ -186,7 +170,6 @@ func TestOneThingIsWrong(t *testing.T) {
 	type surroundings struct {
 		files map[string]string // beside the healthy ones; "-" takes one away
 		dial  func(context.Context, string, string) (net.Conn, error)
-		bind  error
 		env   map[string]string
 		own   map[string]string // what the exporter reads
 		open  opener
@@ -260,12 +243,6 @@ func TestOneThingIsWrong(t *testing.T) {
 			"fail kubelet: /var/lib/kubelet/pod-resources/not-a-socket is no socket", "Mount the folder"},
 		{"a pod without its node's name", surroundings{}, []string{"-k"},
 			"warn node name: NODE_NAME is not set", "spec.nodeName"},
-		{"a port in use", surroundings{bind: syscall.EADDRINUSE}, nil,
-			"fail port: :9400 is in use", "--address"},
-		{"a port below 1024", surroundings{bind: syscall.EACCES}, []string{"-a=:80"},
-			"fail port: :80: permission denied", "CAP_NET_BIND_SERVICE"},
-		{"an address of another machine", surroundings{bind: syscall.EADDRNOTAVAIL}, []string{"-a=192.0.2.1:1"},
-			"fail port: listen tcp: bind: cannot assign requested address", "--address of this machine"},
 		{"no counters file", surroundings{}, []string{"-f=/none.csv"},
 			"fail counters: open /none.csv: file does not exist", "--collectors"},
 		{"a counters file without use", surroundings{own: map[string]string{"/a.csv": "x\n"}}, []string{"-f=/a.csv"},
@@ -296,9 +273,6 @@ func TestOneThingIsWrong(t *testing.T) {
 			m := machineOf(t, files)
 			if tt.world.dial != nil {
 				m.Dial = tt.world.dial
-			}
-			if tt.world.bind != nil {
-				m.Listen = listenError(tt.world.bind)
 			}
 			open := tt.world.open
 			if open == nil {
@@ -406,36 +380,6 @@ func TestSimulatedNodeNeedsNothing(t *testing.T) {
 	}
 }
 
-// TestPortOfARunningExporter holds that the exporter beside which the doctor runs is not in its own
-// way, and that another server is.
-func TestPortOfARunningExporter(t *testing.T) {
-	for _, tt := range []struct {
-		header string
-		want   string
-	}{{"X-Registry-Available", "ok"}, {"X-Other", "fail"}} {
-		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if r.URL.Path == "/health" {
-				w.Header().Set(tt.header, "true")
-			}
-		}))
-		m := machineOf(t, healthy())
-		m.Listen = listenError(syscall.EADDRINUSE)
-		m.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
-			if address != "localhost:9400" {
-				return nil, syscall.ECONNREFUSED
-			}
-			var d net.Dialer
-			return d.DialContext(ctx, network, srv.Listener.Addr().String())
-		}
-		w := world{Open: refuse(gpu.ErrUnavailable)}
-		p := w.process()
-		p.Root, p.Dial, p.Listen = m.Root, m.Dial, m.Listen
-		command.Run(t.Context(), "doctor", p)
-		srv.Close()
-		expect(t, lines(w.Out.String()), "port", tt.want, "")
-	}
-}
-
 func TestDoctorsExitCode(t *testing.T) {
 	for _, tt := range []struct {
 		args []string
@@ -451,7 +395,7 @@ func TestDoctorsExitCode(t *testing.T) {
 		w := &world{Open: tt.open}
 		m := machineOf(t, nil)
 		p := w.process(tt.args...)
-		p.Root, p.Dial, p.Listen = m.Root, m.Dial, m.Listen
+		p.Root, p.Dial = m.Root, m.Dial
 		if code := run(t, "doctor", p); code != tt.code {
 			t.Errorf("%q: code %d, want %d", tt.args, code, tt.code)
 		}
