@@ -113,12 +113,15 @@ func serve(
 	var pages exposition.Pages
 	dumps := newDumper(cfg.Dump, log)
 	kernelLog := newKernelLog(cfg.Collection, registry, log, sources)
-	derived := newDerivers(events.Options{
+	eventOptions := events.Options{
 		XIDWindow:         window(cfg.Collection.XIDWindow),
 		ClockEventsWindow: window(cfg.Collection.ClockEventWindow),
-		KernelLog:         kernelLogOf(kernelLog),
 		Strict:            cfg.Metrics.Compatibility == config.CompatibilityStrict,
-	}, cfg.Metrics.Accounting, cfg.Kubernetes.VirtualGPUs, registry)
+	}
+	if kernelLog != nil { // a nil pointer in the interface would not be nil
+		eventOptions.KernelLog = kernelLog
+	}
+	derived := newDerivers(eventOptions, cfg.Metrics.Accounting, cfg.Kubernetes.VirtualGPUs, registry)
 	first := derived.change(plan, source)
 	loop := collector.New(collector.Options{
 		Source:      first.Source,

@@ -89,11 +89,11 @@ func fieldCounters(cfg *config.Config) CounterSet {
 			problem = counters.Problem{What: err.Error()}
 		}
 		if problem.What != "" {
-			problem.File, problem.Line = cfg.Path, f.Line
+			problem.File, problem.Line = cfg.Path, int(f.Line)
 			set.Problems = append(set.Problems, problem)
 			continue
 		}
-		r.Line = f.Line
+		r.Line = int(f.Line)
 		set.Requests = append(set.Requests, r)
 	}
 	set.Advice = counters.Lint(set.Requests, cfg.Path)

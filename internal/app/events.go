@@ -24,10 +24,8 @@ func newKernelLog(c config.Collection, reg prometheus.Registerer, log *slog.Logg
 	return kernellog.New(options)
 }
 
-// kernelOf makes the options speak of the kernel that goes with the source: made-up GPUs have a
-// made-up kernel. The log of this machine would report XIDs of other GPUs that happen to have the
-// same bus. The pod of a process is found as it is for the reads, which
-// knew those that an XID has ended.
+// kernelOf chooses the kernel that goes with the source: simulated GPUs have a simulated kernel, since this machine's log
+// may have XIDs of other GPUs at the same bus address. The pod of a process that an XID has ended is known from the reads.
 func (s *sources) kernelOf(o *kernellog.Options) {
 	o.PodOf = s.pods.Recall
 	if source := s.simulated; source != nil {
@@ -38,24 +36,15 @@ func (s *sources) kernelOf(o *kernellog.Options) {
 	o.PodOf = s.kubernetes.podOf(o.PodOf)
 }
 
-// kernelLogOf returns r as an interface, nil for none.
-func kernelLogOf(r *kernellog.Reader) events.KernelLog {
-	if r == nil {
-		return nil // not a nil pointer in an interface
-	}
-	return r
-}
-
-// derivers are what makes families that no field is. What they know outlives reloads.
+// derivers build the families that have no DCGM field. Their state outlives reloads.
 type derivers struct {
 	events         *events.Log
 	accountant     *accounting.Accountant
-	accountsHidden bool // for accounts: no family shows them
+	accountsHidden bool // no family shows the accounts
 	strict         bool
 }
 
-// newDerivers returns those that make events, and accounts or a copy per virtual GPU where they are
-// requested.
+// newDerivers returns the derivers of events, and of accounts or of a copy per virtual GPU where they are requested.
 func newDerivers(opt events.Options, accounts, virtual bool, reg prometheus.Registerer) *derivers {
 	opt.Registerer = reg
 	return &derivers{
@@ -66,8 +55,7 @@ func newDerivers(opt events.Options, accounts, virtual bool, reg prometheus.Regi
 	}
 }
 
-// change returns what the loop collects for a plan from a source, with every deriver that has
-// something to derive, in the order of the page.
+// change combines a plan and a source with the derivers that have families in it, in the order of the page.
 func (d *derivers) change(plan *gpu.Plan, from Backend) collector.Change {
 	c := collector.Change{
 		Source: from.Source, Plan: plan, Attributors: from.Attributors,

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -69,16 +70,12 @@ func collectUntil(ctx context.Context, registry *prometheus.Registry, change col
 		},
 	})
 	err := loop.Run(ctx)
-	if timeout := context.Cause(ctx); failed == nil && !enough && errors.Is(timeout, gpu.ErrTimeout) {
-		return timeout
-	}
-	if err != nil {
-		return err
-	}
 	if failed == nil && !enough {
-		return context.Cause(ctx)
+		if timeout := context.Cause(ctx); err == nil || errors.Is(timeout, gpu.ErrTimeout) {
+			err = timeout
+		}
 	}
-	return failed
+	return cmp.Or(err, failed)
 }
 
 // NewBackend makes the source that the configuration names, as Run does.

@@ -5,6 +5,7 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/catalog"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
+	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
 )
 
 // Config is every setting of the exporter, grouped by who needs it. Parse makes it, and nothing
@@ -26,14 +27,20 @@ type Config struct {
 	Log        Log
 	Dump       Dump
 
-	// DisableStartupValidate is accepted for compatibility.
-	DisableStartupValidate bool
 	// Path is the YAML file, "" for none.
 	Path string
 
 	// Notices are sentences for the log, in the order of the table: a value that counts in the place of
 	// a bad one, and settings without effect.
 	Notices []string
+
+	// Ignored are the settings that are accepted for compatibility.
+	Ignored struct {
+		StartupValidate, FakeGPUs, RequireGPUs, WatchBinding bool
+		BindingInterval, KeepAge                             time.Duration
+		KeepSamples                                          int
+		GPUIDType                                            string
+	}
 }
 
 // Show says which text the command line requests.
@@ -85,8 +92,10 @@ type ConfigMapName struct{ Namespace, Name string }
 // A Field is one entry of metrics.fields in the YAML file. Like a line of a counters file it is not
 // checked against the catalog yet.
 type Field struct {
-	Name, Type, Help string
-	Line             int // in the YAML file
+	Name string `yaml:"name"`
+	Type string `yaml:"prometheusType"`
+	Help string `yaml:"help"`
+	Line text.Line
 }
 
 // Collection says how often and for how long.
@@ -105,11 +114,6 @@ type Collection struct {
 	// the driver's reports; "" reads none.
 	KernelLog        string
 	ClockEventWindow time.Duration
-	// WatchBinding, BindingInterval, KeepAge and KeepSamples are accepted for compatibility.
-	WatchBinding    bool
-	BindingInterval time.Duration
-	KeepAge         time.Duration
-	KeepSamples     int
 }
 
 // Devices says which entities are watched.
@@ -124,8 +128,6 @@ type Source struct {
 	Remote gpu.EngineAddress
 	// Fallback says whether NVML stands in for DCGM under SourceAuto.
 	Fallback Fallback
-	// FakeGPUs is accepted for compatibility.
-	FakeGPUs bool
 	// DCGMLog turns DCGM's own log on, at DCGMLogLevel.
 	DCGMLog      bool
 	DCGMLogLevel string
@@ -183,22 +185,12 @@ type Kubernetes struct {
 	PodLabelAllowed []string // regular expressions that compile; none allows all
 	PodLogs         string   // the folder of the pods' logs; "" for none
 	PodUID          bool
-	GPUIDType       GPUIDType
 	ResourceNames   []string // beside nvidia.com/gpu and nvidia.com/mig-*
 	VirtualGPUs     bool
 	DRA             bool
 	Socket          string // the kubelet's PodResources socket
 	Kubeconfig      string // paths as in $KUBECONFIG; "" means the pod's service account
 }
-
-// GPUIDType is the form of the kubelet's device ids.
-type GPUIDType string
-
-// The kinds of device ids.
-const (
-	GPUIDTypeUID        GPUIDType = "uid"
-	GPUIDTypeDeviceName GPUIDType = "device-name"
-)
 
 // HPC says how entities are attributed to the jobs of a batch scheduler.
 type HPC struct {
@@ -228,8 +220,6 @@ type Web struct {
 	Pprof     bool
 	// LandingPage serves the page at /.
 	LandingPage bool
-	// RequireGPUs is accepted for compatibility.
-	RequireGPUs bool
 	// ExporterMetrics serves the series about the exporter itself.
 	ExporterMetrics bool
 }

@@ -104,7 +104,7 @@ func (r *reader) root(n *yaml.Node) {
 		return
 	}
 	if file := r.doc.scalars["metrics.file"].line; file > 0 && r.doc.fields != nil {
-		r.FailLine(max(file, r.doc.fields[0].Line), "metrics.file and metrics.fields exclude each other: keep one")
+		r.FailLine(max(file, int(r.doc.fields[0].Line)), "metrics.file and metrics.fields exclude each other: keep one")
 	}
 	switch v := text.ValueOf(n, "version"); {
 	case v == nil:
@@ -151,51 +151,50 @@ func (r *reader) otherVersion(key string, version int, instead string) func(*yam
 // everything is the pattern of the collection whose interval is that of all other fields.
 const everything = "*"
 
+// A collection is an entry of collections in version 2.
+type collection struct {
+	Line    text.Line
+	Name    string        `yaml:"name"`
+	Every   time.Duration `yaml:"every"`
+	Metrics struct {
+		Include []string `yaml:"include"`
+	} `yaml:"metrics"`
+	Sources *yaml.Node `yaml:"sources"` // accepted
+}
+
 // collections reads those of version 2.
 func (r *reader) collections(n *yaml.Node) {
-	whole := 0
-	r.Sequence(n, "collections", func(n *yaml.Node) {
-		const where = "collections"
-		g := WatchGroup{Line: n.Line}
-		every := n
-		ok := r.Mapping(n, where, text.Keys{
-			"name":  func(n *yaml.Node) { g.Name = r.Text(n, where+".name") },
-			"every": func(n *yaml.Node) { every = n; r.interval(n, where+".every", &g.Interval) },
-			"metrics": func(n *yaml.Node) {
-				r.Mapping(n, where+".metrics", text.Keys{"include": func(n *yaml.Node) {
-					r.globs(n, where+".metrics.include", func(n *yaml.Node, s string) { r.pattern(n, &g, s) })
-				}})
-			},
-			"sources": func(n *yaml.Node) { // accepted
-				other := &reader{r.YAML, &document{scalars: map[string]scalar{}}}
-				other.Mapping(n, where+".sources", other.keys("sources"))
-			},
-		})
+	const where = "collections"
+	general := text.Line(0)
+	r.Sequence(n, where, func(n *yaml.Node) {
+		var c collection
+		if !r.Decode(n, &c, where) {
+			return
+		}
+		if c.Sources != nil {
+			other := &reader{r.YAML, &document{scalars: map[string]scalar{}}}
+			other.Mapping(c.Sources, where+".sources", other.keys("sources"))
+		}
 		switch {
-		case !ok:
-		case !slices.Equal(g.Patterns, []string{everything}):
-			r.addGroup(n, &g, where, "metrics.include")
-		case whole > 0:
-			r.Fail(n, "collections: the one of all fields is there already, on line %d", whole)
-		case g.Interval == 0:
-			r.Fail(n, "collections: %q has no every: expected a duration such as 30s", g.Name)
+		case !slices.Equal(c.Metrics.Include, []string{everything}):
+			r.addGroup(WatchGroup{Line: c.Line, Name: c.Name, Interval: c.Every, Patterns: c.Metrics.Include}, where, "every", "metrics.include")
+		case general > 0:
+			r.Fail(n, "collections: the one of all fields is there already, on line %d", general)
+		case c.Every <= 0:
+			r.Fail(n, "collections: %q has no every above zero: expected a duration such as 30s", c.Name)
 		default:
-			whole = n.Line
-			r.doc.scalars["collection.interval"] = scalar{every.Value, every.Line}
+			general = c.Line
+			r.doc.scalars["collection.interval"] = scalar{c.Every.String(), n.Line}
 		}
 	})
 }
 
 func (r *reader) field(n *yaml.Node) {
-	f := Field{Line: n.Line}
-	ok := r.Mapping(n, "metrics.fields", text.Keys{
-		"name":           func(n *yaml.Node) { f.Name = r.Text(n, "metrics.fields.name") },
-		"prometheusType": func(n *yaml.Node) { f.Type = r.Text(n, "metrics.fields.prometheusType") },
-		"help":           func(n *yaml.Node) { f.Help = r.Text(n, "metrics.fields.help") },
-	})
-	switch {
-	case !ok:
+	var f Field
+	if !r.Decode(n, &f, "metrics.fields") {
 		return
+	}
+	switch {
 	case f.Name == "":
 		r.Fail(n, "metrics.fields: the name is missing")
 	case f.Type == "":
@@ -210,70 +209,43 @@ func (r *reader) field(n *yaml.Node) {
 }
 
 func (r *reader) group(n *yaml.Node) {
-	g := WatchGroup{Line: n.Line}
-	ok := r.Mapping(n, "collection.watchGroups", text.Keys{
-		"name":     func(n *yaml.Node) { g.Name = r.Text(n, "collection.watchGroups.name") },
-		"interval": func(n *yaml.Node) { r.interval(n, "collection.watchGroups.interval", &g.Interval) },
-		"fields": func(n *yaml.Node) {
-			r.globs(n, "collection.watchGroups.fields", func(n *yaml.Node, s string) { r.pattern(n, &g, s) })
-		},
-	})
-	if ok {
-		r.addGroup(n, &g, "collection.watchGroups", "fields")
+	const where = "collection.watchGroups"
+	var g WatchGroup
+	if r.Decode(n, &g, where) {
+		r.addGroup(g, where, "interval", "fields")
 	}
 }
 
-// addGroup keeps a group that says all that it must. fields is the key of its patterns.
-func (r *reader) addGroup(n *yaml.Node, g *WatchGroup, where, fields string) {
-	if g.Name == "" {
-		r.Fail(n, "%s: the name is missing", where)
+// addGroup keeps a group, and reports its faults. Where is its path; interval and fields are the keys of its parts.
+func (r *reader) addGroup(g WatchGroup, where, interval, fields string) {
+	fail := func(format string, args ...any) {
+		r.FailLine(int(g.Line), "%s: "+format, append([]any{where}, args...)...)
 	}
-	if g.Interval == 0 {
-		r.Fail(n, "%s: %q has no interval: expected a duration such as 5s", where, g.Name)
+	if g.Name == "" {
+		fail("the name is missing")
+	}
+	if g.Interval <= 0 {
+		fail("%q has no %s above zero: expected a duration such as 5s", g.Name, interval)
 	}
 	if g.Patterns == nil {
-		r.Fail(n, "%s: %q has no %s", where, g.Name, fields)
+		fail("%q has no %s", g.Name, fields)
 	}
 	for _, other := range r.doc.groups {
 		if other.Name == g.Name && g.Name != "" {
-			r.Fail(n, "%s: the group %q is there already, on line %d", where, g.Name, other.Line)
+			fail("the group %q is there already, on line %d", g.Name, other.Line)
+		}
+		for _, pattern := range other.Patterns {
+			if slices.Contains(g.Patterns, pattern) {
+				fail("%s is in the group %q already, on line %d", pattern, other.Name, other.Line)
+			}
 		}
 	}
-	r.doc.groups = append(r.doc.groups, *g)
-}
-
-// interval reads a duration above zero into d.
-func (r *reader) interval(n *yaml.Node, where string, d *time.Duration) {
-	s := r.Text(n, where)
-	v := duration(d, 0, "")
-	if err := v.set(s); err != nil && s != "" {
-		r.Fail(n, "%v", badValue(where, s, err, v.form))
-		*d = 1 // given, if badly
-	}
-}
-
-// globs hands each pattern of a list to add.
-func (r *reader) globs(n *yaml.Node, where string, add func(*yaml.Node, string)) {
-	r.Sequence(n, where, func(n *yaml.Node) {
-		s := r.Text(n, where)
-		if _, err := path.Match(s, ""); err != nil {
-			r.Fail(n, "%q is no pattern: expected a field name, where * stands for any text", s)
-		}
-		if s != "" {
-			add(n, s)
-		}
-	})
-}
-
-// pattern adds a pattern to a group, unless some group has it already.
-func (r *reader) pattern(n *yaml.Node, g *WatchGroup, s string) {
-	for _, other := range append(r.doc.groups, *g) {
-		if slices.Contains(other.Patterns, s) {
-			r.Fail(n, "%s is in the watch group %q already, on line %d", s, other.Name, other.Line)
-			return
+	for _, pattern := range g.Patterns {
+		if _, err := path.Match(pattern, ""); err != nil || pattern == "" {
+			fail("%q is no pattern: expected a field name, where * stands for any text", pattern)
 		}
 	}
-	g.Patterns = append(g.Patterns, s)
+	r.doc.groups = append(r.doc.groups, g)
 }
 
 // scalar keeps the text of n for the option with this key.

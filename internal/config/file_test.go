@@ -146,19 +146,21 @@ func TestFileErrors(t *testing.T) {
 		{"interval as a number", "version: 1\ncollection:\n  interval: 30000\n", []string{`c.yaml:3: collection.interval "30000": expected a duration such as 30s, above zero`}},
 		{"interval zero", "version: 1\ncollection: {interval: 0s}\n", []string{`c.yaml:2: collection.interval "0s": expected a duration such as 30s, above zero`}},
 		{"bad group", "version: 1\ncollection:\n  watchGroups:\n  - name: g\n    interval: often\n    fields: [\"a[\"]\n", []string{
-			`c.yaml:5: collection.watchGroups.interval "often": expected a duration such as 30s, above zero`,
-			`c.yaml:6: "a[" is no pattern: expected a field name, where * stands for any text`,
+			`c.yaml:5: collection.watchGroups.interval is "often": expected a duration such as 90s or 5m`,
+		}},
+		{"bad pattern", "version: 1\ncollection:\n  watchGroups:\n  - {name: g, interval: 5s, fields: [\"a[\"]}\n", []string{
+			`c.yaml:4: collection.watchGroups: "a[" is no pattern: expected a field name, where * stands for any text`,
 		}},
 		{"bare group", "version: 1\ncollection:\n  watchGroups:\n  - {}\n", []string{
 			"c.yaml:4: collection.watchGroups: the name is missing",
-			`c.yaml:4: collection.watchGroups: "" has no interval: expected a duration such as 5s`,
+			`c.yaml:4: collection.watchGroups: "" has no interval above zero: expected a duration such as 5s`,
 			`c.yaml:4: collection.watchGroups: "" has no fields`,
 		}},
 		{"group twice", "version: 1\ncollection:\n  watchGroups:\n  - {name: g, interval: 1s, fields: [A]}\n  - {name: g, interval: 2s, fields: [B]}\n", []string{
 			`c.yaml:5: collection.watchGroups: the group "g" is there already, on line 4`,
 		}},
 		{"pattern in two groups", "version: 1\ncollection:\n  watchGroups:\n  - {name: g, interval: 1s, fields: [A]}\n  - {name: h, interval: 2s, fields: [B, A]}\n", []string{
-			`c.yaml:5: A is in the watch group "g" already, on line 4`,
+			`c.yaml:5: collection.watchGroups: A is in the group "g" already, on line 4`,
 		}},
 	}
 	tests = append(tests, badVersion2...)
@@ -178,15 +180,15 @@ var badVersion2 = []badFile{
 		"c.yaml:4: collections: the one of all fields is there already, on line 3",
 	}},
 	{"no pace", "version: 2\ncollections:\n- {name: a, metrics: {include: [\"*\"]}}\n- {name: b, metrics: {include: [A]}}\n", []string{
-		`c.yaml:3: collections: "a" has no every: expected a duration such as 30s`,
-		`c.yaml:4: collections: "b" has no interval: expected a duration such as 5s`,
+		`c.yaml:3: collections: "a" has no every above zero: expected a duration such as 30s`,
+		`c.yaml:4: collections: "b" has no every above zero: expected a duration such as 5s`,
 	}},
 	{"bad pace", "version: 2\ncollections:\n- {name: a, every: 0s, metrics: {include: [\"*\"]}}\n", []string{
-		`c.yaml:3: collections.every "0s": expected a duration such as 30s, above zero`,
+		`c.yaml:3: collections: "a" has no every above zero: expected a duration such as 30s`,
 	}},
 	{"bare collection", "version: 2\ncollections:\n- {}\n", []string{
 		"c.yaml:3: collections: the name is missing",
-		`c.yaml:3: collections: "" has no interval: expected a duration such as 5s`,
+		`c.yaml:3: collections: "" has no every above zero: expected a duration such as 5s`,
 		`c.yaml:3: collections: "" has no metrics.include`,
 	}},
 	{"misspelled keys", "version: 2\nserver: {maxConcurrentScrape: 1}\nsources: {dcgm: {watch: {maxKeepAges: 1m}}}\n", []string{

@@ -6,26 +6,26 @@ import (
 	"path"
 	"slices"
 	"time"
+
+	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
 )
 
 // A WatchGroup gives the fields that its patterns match an interval of their own.
 type WatchGroup struct {
-	Name     string
-	Interval time.Duration
+	Name     string        `yaml:"name"`
+	Interval time.Duration `yaml:"interval"`
 	// Patterns are field names, or globs as path.Match reads them.
-	Patterns []string
-	Line     int // in the YAML file
+	Patterns []string `yaml:"fields"`
+	Line     text.Line
 }
 
+// has reports whether a pattern of the group matches one of a field's names.
 func (g *WatchGroup) has(names []string) bool {
-	return slices.ContainsFunc(g.Patterns, func(pattern string) bool { return matchesAny(pattern, names) })
-}
-
-// matchesAny reports whether a pattern matches one of a field's names.
-func matchesAny(pattern string, names []string) bool {
-	return slices.ContainsFunc(names, func(name string) bool {
-		ok, err := path.Match(pattern, name)
-		return ok && err == nil
+	return slices.ContainsFunc(g.Patterns, func(pattern string) bool {
+		return slices.ContainsFunc(names, func(name string) bool {
+			ok, err := path.Match(pattern, name)
+			return ok && err == nil
+		})
 	})
 }
 

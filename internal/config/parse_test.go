@@ -64,14 +64,13 @@ func TestDefaults(t *testing.T) {
 		Metrics: Metrics{File: "/etc/dcgm-exporter/default-counters.csv", Vocabulary: catalog.Classic, Compatibility: CompatibilityOff, Health: true, Accounting: true, MaxSeries: 100000},
 		Collection: Collection{
 			Interval: 30 * time.Second, HangLimit: 2 * time.Minute,
-			XIDWindow: 5 * time.Minute, ClockEventWindow: 5 * time.Minute, BindingInterval: time.Second, KeepAge: 10 * time.Minute,
+			XIDWindow: 5 * time.Minute, ClockEventWindow: 5 * time.Minute,
 		},
 		Devices: Devices{GPUs: all, Switches: all, CPUs: all},
 		Source:  Source{Kind: SourceAuto, Fallback: FallbackAuto, DCGMLogLevel: "NONE", Sim: Sim{Seed: 1}},
 		Labels:  Labels{Hostname: gpu.HostnameLower},
 		Kubernetes: Kubernetes{
-			GPUIDType: GPUIDTypeUID, Socket: "/var/lib/kubelet/pod-resources/kubelet.sock",
-			PodLogs: "/var/log/pods",
+			Socket: "/var/lib/kubelet/pod-resources/kubelet.sock", PodLogs: "/var/log/pods",
 		},
 		Web: Web{
 			Address: ":9400", ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second,
@@ -80,6 +79,7 @@ func TestDefaults(t *testing.T) {
 		Log:  Log{Format: LogText},
 		Dump: Dump{Directory: "/tmp/dcgm-exporter-debug", Retention: 24 * time.Hour, Compress: true},
 	}
+	want.Ignored.BindingInterval, want.Ignored.KeepAge, want.Ignored.GPUIDType = time.Second, 10*time.Minute, "uid"
 	if diff := cmp.Diff(want, mustParse(t, world{})); diff != "" {
 		t.Errorf("defaults differ (-want +got):\n%s", diff)
 	}
@@ -351,14 +351,14 @@ func TestOdd(t *testing.T) {
 		{"an empty switch", nil, []string{"-k="},
 			func(c *Config) any { return c.Kubernetes.Enabled }, false, []string{`--kubernetes "": expected true or false; the default "false" counts.`}},
 		{"an empty pace of binding", nil, []string{"--gpu-bind-unbind-poll-interval="},
-			func(c *Config) any { return c.Collection.BindingInterval }, time.Second,
+			func(c *Config) any { return c.Ignored.BindingInterval }, time.Second,
 			[]string{`--gpu-bind-unbind-poll-interval "": expected a duration such as 30s, above zero; it has no effect: GPUs that come and go are always followed.`}},
 		{"an odd pace of binding", map[string]string{"DCGM_EXPORTER_GPU_BIND_UNBIND_POLL_INTERVAL": "often"}, []string{"--enable-gpu-bind-unbind-watch"},
-			func(c *Config) any { return c.Collection.BindingInterval }, time.Second,
+			func(c *Config) any { return c.Ignored.BindingInterval }, time.Second,
 			[]string{`DCGM_EXPORTER_GPU_BIND_UNBIND_POLL_INTERVAL "often": expected a duration such as 30s, above zero; it has no effect: GPUs that come and go are always followed.`,
 				"--enable-gpu-bind-unbind-watch has no effect: GPUs that come and go are always followed."}},
 		{"an odd kind of id", nil, []string{"-k", "--kubernetes-gpu-id-type=name"},
-			func(c *Config) any { return c.Kubernetes.GPUIDType }, GPUIDTypeUID,
+			func(c *Config) any { return c.Ignored.GPUIDType }, "uid",
 			[]string{`--kubernetes-gpu-id-type "name": expected uid or device-name; it has no effect: every form of device id is recognized by itself.`}},
 		{"a level of a log that is off", nil, []string{"--dcgm-log-level=loud"},
 			func(c *Config) any { return c.Source.DCGMLogLevel }, "NONE",
@@ -377,7 +377,7 @@ func TestOdd(t *testing.T) {
 			[]string{"-k true counts as --kubernetes=true: a switch takes its value behind an equals sign.",
 				"--debug False counts as --debug=False: a switch takes its value behind an equals sign."}},
 		{"settings of 4.8.4", nil, []string{"--watch-max-keep-age=0s", "--watch-max-keep-samples", "4", "--health-require-gpus"},
-			func(c *Config) any { return c.Collection.KeepSamples }, 4, []string{
+			func(c *Config) any { return c.Ignored.KeepSamples }, 4, []string{
 				"--watch-max-keep-age has no effect: the engine keeps what is not read yet, and the exporter the rest.",
 				"--watch-max-keep-samples has no effect: the engine keeps what is not read yet, and the exporter the rest.",
 				"--health-require-gpus has no effect: GPUs that appear late are served without a restart.",

@@ -5,15 +5,13 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
-	"runtime/debug"
 	"strings"
 )
 
 // nosniff keeps a browser from taking a label's value for a script.
 var nosniff = []string{"nosniff"}
 
-// guard runs before every route. It sets the headers of every response, refuses foreign Host names
-// (DNS rebinding), and turns a panic into a failed request.
+// guard runs before every route. It sets the headers of every response and refuses foreign Host names (DNS rebinding).
 func (s *Server) guard(next http.Handler) http.Handler {
 	machine, _ := os.Hostname() // empty: one name less
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -22,21 +20,8 @@ func (s *Server) guard(next http.Handler) http.Handler {
 			http.Error(w, "the Host of the request names another machine, and --address is of loopback", http.StatusMisdirectedRequest)
 			return
 		}
-		defer s.recovered(w, r)
 		next.ServeHTTP(w, r)
 	})
-}
-
-// recovered turns a panic of a request into a response. Call it by defer.
-func (s *Server) recovered(w http.ResponseWriter, r *http.Request) {
-	v := recover()
-	if v == nil {
-		return
-	}
-	if s.panicked.CompareAndSwap(false, true) { // a scrape repeats it
-		s.opt.Log.Error("A request panicked", "path", r.URL.Path, "panic", v, "stack", string(debug.Stack()))
-	}
-	http.Error(w, "internal error; the log has it", http.StatusInternalServerError)
 }
 
 // isOwn reports whether the Host of a request is an address or a name of this machine. After DNS

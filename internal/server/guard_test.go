@@ -1,15 +1,12 @@
 package server_test
 
 import (
-	"bytes"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
 
-	"github.com/gpu-telemetry/dcgm-exporter/internal/exposition"
 	"github.com/gpu-telemetry/dcgm-exporter/internal/server"
 )
 
@@ -63,31 +60,6 @@ func TestNoResponseIsSniffed(t *testing.T) {
 		if got := do(t, h, route[0], route[1]).Header.Get("X-Content-Type-Options"); got != "nosniff" {
 			t.Errorf("%s %s: X-Content-Type-Options %q", route[0], route[1], got)
 		}
-	}
-}
-
-// A panic is a failed request, once in the log with its stack; the next one is served.
-func TestAPanicIsAFailedRequest(t *testing.T) {
-	var log bytes.Buffer
-	pages := serving([]byte("up 1\n"))
-	mistake := true
-	h := newServer(t, server.Options{Log: slog.New(slog.NewTextHandler(&log, nil)), Current: func() *exposition.Page {
-		if mistake {
-			panic("a mistake")
-		}
-		return pages.Current()
-	}}).Handler()
-	for range 3 {
-		if res := do(t, h, "GET", "/metrics"); res.StatusCode != 500 {
-			t.Errorf("status %d", res.StatusCode)
-		}
-	}
-	if n := strings.Count(log.String(), "a mistake"); n != 1 || !strings.Contains(log.String(), "guard_test.go") {
-		t.Errorf("%d lines:\n%s", n, log.String())
-	}
-	mistake = false
-	if res := do(t, h, "GET", "/metrics"); res.StatusCode != 200 {
-		t.Errorf("status %d after the mistake", res.StatusCode)
 	}
 }
 

@@ -94,7 +94,6 @@ type Server struct {
 	answering atomic.Int64 // scrapes that have no page to write yet
 	web       webConfig
 	local     atomic.Bool // every listener is reached from this machine alone
-	panicked  atomic.Bool // a request did, once
 }
 
 // New returns a Server for opts. The error is about the web configuration.

@@ -42,7 +42,20 @@ func (y *YAML) refuseAliases(n *yaml.Node) {
 	}
 }
 
+// Decode reads n into the struct that out points to, as DecodeYAML does, and reports whether it found no error. Where is
+// the path of n in errors. A *yaml.Node takes any value.
+func (y *YAML) Decode(n *yaml.Node, out any, where string) bool {
+	before := len(y.errs)
+	y.decode(n, reflect.ValueOf(out).Elem(), where)
+	return len(y.errs) == before
+}
+
 func (y *YAML) decode(n *yaml.Node, v reflect.Value, where string) {
+	n = Resolve(n)
+	if v.Type() == reflect.TypeFor[*yaml.Node]() {
+		v.Set(reflect.ValueOf(n))
+		return
+	}
 	switch v.Kind() {
 	case reflect.Pointer:
 		v.Set(reflect.New(v.Type().Elem()))
