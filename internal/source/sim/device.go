@@ -26,7 +26,8 @@ type deviceRef struct {
 }
 
 // deviceForms are the forms of a deviceRef, for errors.
-const deviceForms = `a GPU "3", an instance "6/9", "nvlink 0/4", "nvswitch 1", "nvswitch 1/7", "cpu 0", "core 12" or "connectx 2"`
+const deviceForms = `a GPU "3", an instance "6/9", "nvlink 0/4", "nvswitch 1", "nvswitch 1/7", "cpu 0", "core 12" ` +
+	`or "connectx 2"`
 
 // deviceKinds has the kinds of devices by their word, and the kinds of their parts, which a second
 // number names.

@@ -22,7 +22,7 @@ type view struct {
 	slot  *slot     // the instance of the row; nil for others
 	cpu   *cpuSpec
 	card  *cardSpec
-	track *track // what the row follows: its GPU's or its instance's
+	track *track // of the row's GPU or instance
 	part  float64
 	world *world
 	key   uint64
@@ -136,7 +136,7 @@ var ruleKinds = map[string]gpu.Kinds{
 	"node":         1<<gpu.KindNode | 1<<gpu.KindGPU | 1<<gpu.KindGPUInstance,
 }
 
-// ruleNeeds are what a GPU must have for a field to exist on it; n is the number within the rule.
+// ruleNeeds are the conditions under which a GPU has a field; n is the number within the rule.
 var ruleNeeds = map[string]func(v *view, n int) bool{
 	"whole":       func(v *view, _ int) bool { return !v.gpu.partitioned }, // utilization is undefined on MIG parents
 	"energy":      func(v *view, _ int) bool { return v.board.Energy },
@@ -215,7 +215,7 @@ var makers = map[string]func(levels []int, x float64) func(v *view, n int) float
 	"sum": func(l []int, x float64) func(*view, int) float64 {
 		return func(v *view, _ int) float64 { return math.Floor(v.track.total[l[0]] * v.part * x) }
 	},
-	// Errors that hardly ever happen: about one entity in x has some, and then a new one every few days.
+	// Rare errors: about one entity in x has some, and then a new one every few days.
 	"rare": func(_ []int, x float64) func(*view, int) float64 {
 		return func(v *view, n int) float64 { return rare(v, n, uint64(x)) }
 	},
@@ -228,7 +228,7 @@ var makers = map[string]func(levels []int, x float64) func(v *view, n int) float
 			return 0
 		}
 	},
-	// The nanoseconds for which the scenario let one of the clock-event reasons of a mask hold.
+	// The nanoseconds for which one of the scenario's clock-event reasons in a mask has held.
 	"throttle-time": func(_ []int, x float64) func(*view, int) float64 {
 		return func(v *view, _ int) float64 { return float64(v.gpu.throttledFor(int64(x), v.world.at)) }
 	},
@@ -259,7 +259,7 @@ var (
 		"pstate":           func(v *view) float64 { return v.whenBusy(0, float64(v.board.IdleState)) },
 		"gpu-temp":         func(v *view) float64 { return math.Floor(v.track.now[levelTemp]) },
 		"gpu-temp-max":     func(v *view) float64 { return v.board.Temperature.Operating },
-		"gpu-temp-limit":   func(v *view) float64 { return v.board.Temperature.Operating - math.Trunc(v.track.now[levelTemp]) },
+		"gpu-temp-limit":   func(v *view) float64 { return v.board.Temperature.Operating - math.Floor(v.track.now[levelTemp]) },
 		"slowdown-temp":    func(v *view) float64 { return v.board.Temperature.Slowdown },
 		"shutdown-temp":    func(v *view) float64 { return v.board.Temperature.Shutdown },
 		"memory-temp":      func(v *view) float64 { return math.Floor(v.track.now[levelMemoryTemp]) },
@@ -325,7 +325,7 @@ func (v *view) sum(levels []int) (sum float64) {
 	return sum
 }
 
-// whenBusy returns one of two values: of a GPU that works, or of one that is idle.
+// whenBusy returns the value of a GPU that works, or of an idle one.
 func (v *view) whenBusy(working, idle float64) float64 {
 	if v.track.now[levelGraphics] < busy {
 		return idle
@@ -333,7 +333,7 @@ func (v *view) whenBusy(working, idle float64) float64 {
 	return working
 }
 
-// rare returns a count of errors that about one entity in `one` has.
+// rare returns a count of errors, 0 for all but about one entity in `one`.
 func rare(v *view, n int, one uint64) float64 {
 	h := mix(v.key ^ uint64(n)<<32 ^ one)
 	if h%one != 0 {
@@ -352,7 +352,7 @@ func truth(b bool) float64 {
 	return 0
 }
 
-// present is how many GPUs are bound to the driver.
+// present counts the GPUs that are bound to the driver.
 func present(v *view) (n float64) {
 	for i := range v.world.gpus {
 		n += truth(!v.world.gpus[i].gone)
@@ -363,8 +363,7 @@ func present(v *view) (n float64) {
 // milli rounds to thousandths, as the driver reports power.
 func milli(x float64) float64 { return math.Round(x*1e3) / 1e3 }
 
-// clock returns the clock in MHz of the units that a share of the SM clock drives, in the steps of
-// GPU clocks.
+// clock returns a share of the SM clock in MHz, in the steps of GPU clocks.
 func (v *view) clock(share float64) float64 {
 	mhz := v.track.now[levelClock] * v.gpu.slowed(v.world.at) * share
 	return math.Floor(math.Round(mhz/clockStep) * clockStep)
@@ -376,7 +375,7 @@ func busyness(v *view) float64 {
 	return min(traffic/1e12, 1) * (0.9 + 0.1*uniform(v.key, 2))
 }
 
-// cpuBusy is how busy a CPU or core is. A CPU is the mean of its cores in all but detail.
+// cpuBusy returns the utilization of a CPU or core, 0 to 1. Cores vary about their CPU's.
 func cpuBusy(v *view) float64 {
 	t := float64(v.world.at) / 1e9
 	base := 0.25 + 0.2*smooth(v.key>>32<<32, t, 60)
@@ -386,8 +385,8 @@ func cpuBusy(v *view) float64 {
 	return min(max(base, 0), 1)
 }
 
-// fallback makes a value for a field that the model does not know: a text of its own, or the least
-// number that the catalog allows, which for the counters of errors is 0.
+// fallback makes the value of a field without a rule: a text, or the least number that the catalog
+// allows. Counters of errors are 0.
 func fallback(f *gpu.Field) generator {
 	if f.Text {
 		name := strings.ToLower(strings.TrimPrefix(f.Name, "DCGM_FI_DEV_"))

@@ -8,12 +8,11 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// A watch is one of the engine's health watches of GPUs, and the error that a scenario gives it
-// that names none.
+// A watch is one of the engine's health watches of GPUs, with the error of faults that name none.
 type watch struct{ name, code string }
 
-// watches are the health watches of GPUs in the order of their bits (dcgmHealthSystems_t) and that
-// of all at once, with errors of dcgm_errors.h.
+// watches are the health watches of GPUs in the order of their bits (dcgmHealthSystems_t), and the
+// watch of all at once. The errors are dcgm_errors.h's.
 var watches = [...]watch{
 	{"PCIE", "DCGM_FR_PCI_REPLAY_RATE"},
 	{"NVLINK", "DCGM_FR_NVLINK_DOWN"},

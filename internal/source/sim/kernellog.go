@@ -13,9 +13,8 @@ import (
 	"time"
 )
 
-// A KernelLog is the log of the simulated machine's kernel, as /dev/kmsg gives it: one record a
-// Read, which blocks until there is one, on the machine's own clock. Read may be called while Close
-// is.
+// A KernelLog is the log of the simulated machine's kernel in the form of /dev/kmsg. A Read returns
+// one record, and blocks until there is one. Close may be called beside Read.
 type KernelLog struct {
 	uptime  func() time.Duration
 	records []kernelRecord // in the order of their time
@@ -31,9 +30,9 @@ type kernelRecord struct {
 	text string
 }
 
-// KernelLog opens the log of the simulated kernel, at its beginning: the boot, which is the start
-// of the world. In it are the driver's own line and the XIDs of the scenario, unless the engine
-// alone reports them. The process of an XID is that of the first pod of the node's file on the GPU.
+// KernelLog opens the log of the simulated kernel at the boot, which is the start of the world. The
+// log has the driver's own line and the scenario's XIDs, unless the engine alone reports them. An XID
+// names the process of the first pod on the GPU.
 func (s *Source) KernelLog() *KernelLog {
 	l := &KernelLog{
 		closed:  make(chan struct{}),
@@ -95,7 +94,7 @@ func (l *KernelLog) Read(b []byte) (int, error) {
 	return copy(b, line), nil
 }
 
-// Seek goes to the beginning of the log or to its present end, as /dev/kmsg understands it.
+// Seek goes to the beginning of the log or to its present end. Other places are errors, as for /dev/kmsg.
 func (l *KernelLog) Seek(offset int64, whence int) (int64, error) {
 	if offset != 0 || whence != io.SeekStart && whence != io.SeekEnd {
 		return 0, syscall.EINVAL

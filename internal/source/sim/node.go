@@ -163,7 +163,8 @@ func repeated[T any](list []T, count func(*T) int) (all []T) {
 }
 
 func (s *gpuSpec) resolve(p *parts) (err error) {
-	if s.board, err = find(p.Boards, func(b *board) string { return b.Name }, "unknown board", s.Board); err != nil {
+	s.board, err = find(p.Boards, func(b *board) string { return b.Name }, "unknown board", s.Board)
+	if err != nil {
 		return err
 	}
 	if s.Limit == 0 {
@@ -181,7 +182,8 @@ func (s *gpuSpec) resolve(p *parts) (err error) {
 }
 
 func (s *podSpec) resolve(p *parts) (err error) {
-	if s.workload, err = find(p.Workloads, func(w *workload) string { return w.Name }, "unknown workload", s.Workload); err != nil {
+	s.workload, err = find(p.Workloads, func(w *workload) string { return w.Name }, "unknown workload", s.Workload)
+	if err != nil {
 		return err
 	}
 	for _, device := range s.Devices {

@@ -11,9 +11,9 @@ import (
 // Name returns "sim", the source's name as an attributor.
 func (s *Source) Name() string { return "sim" }
 
-// Attribute returns the pods and jobs that hold the GPUs and instances of t. A device that one pod
-// holds has its labels container, namespace and pod, one that a job holds has hpc_job; one without
-// an owner has none, and neither has one that several share.
+// Attribute returns the pods and jobs that hold the GPUs and instances of t. A device of one pod has
+// the labels container, namespace and pod, a device of a job hpc_job. A free device has no labels,
+// and neither has a shared one.
 func (s *Source) Attribute(ctx context.Context, t *gpu.Topology) (*gpu.Owners, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -40,7 +40,7 @@ func labelsOf(o *gpu.Owner) []gpu.Label {
 	return o.PodLabels()
 }
 
-// use returns who holds a device.
+// use returns the owners of a device, and the way in which they share it.
 func (s *Source) use(d *gpu.Device) gpu.Use {
 	var u gpu.Use
 	for i := range s.node.Pods {

@@ -7,7 +7,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// socketCPUs is how many CPUs each of the two sockets of a node has that says nothing of its CPUs.
+// socketCPUs is the number of CPUs on each of two sockets, where the node names no CPUs.
 const socketCPUs = 64
 
 // home returns the socket that a GPU is on, and the first and last of the socket's CPUs. A
@@ -23,7 +23,7 @@ func (w *world) home(g *worldGPU) (socket, first, last int) {
 	return int(g.index), first, first + w.node.CPUs[g.index].Cores - 1
 }
 
-// locate says where the GPUs among the devices sit, and how each two of them are connected.
+// locate sets the places of the GPUs, and adds how each two of them are connected.
 func (w *world) locate(t *gpu.Topology) {
 	for a := range t.Devices {
 		d := &t.Devices[a]
@@ -42,8 +42,8 @@ func (w *world) locate(t *gpu.Topology) {
 	}
 }
 
-// connect says how two GPUs are connected, the first of which has the lower number. Two neighbors
-// on a socket that have no NVLink share a PCIe switch.
+// connect returns how two GPUs are connected; a has the lower number. Two neighbors on a socket
+// without NVLink share a PCIe switch.
 func (w *world) connect(a, b *worldGPU) gpu.Pair {
 	var p gpu.Pair
 	if w.linked(a, b) {
@@ -62,8 +62,8 @@ func (w *world) connect(a, b *worldGPU) gpu.Pair {
 	return p
 }
 
-// linked reports whether NVLink joins two GPUs: all of a board whose links lead to switches, and
-// two neighbors of one that takes bridges.
+// linked reports whether NVLink joins two GPUs. Boards with bridges are joined in pairs, others all
+// to all through switches.
 func (w *world) linked(a, b *worldGPU) bool {
 	links := a.spec.board.NVLink
 	return a.spec.board == b.spec.board && links.Links > 0 && a.index != b.index &&

@@ -7,14 +7,14 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// firstPID is the process id of the node's first pod; each has one process.
+// firstPID is the process id of the node's first pod. Each pod has one process.
 const firstPID = 4000
 
-// A part is what one pod has of its slot at a knot.
+// A part is one pod's part of its slot at a knot: a ratio of time, and MiB.
 type part struct{ graphics, memory float64 }
 
-// divide gives every pod its part of a slot on which they together want more than there is, or all
-// that they want.
+// divide gives every pod its part of a slot. Where the pods request more than there is, all of them
+// get the same share of their requests.
 func (s *slot) divide(requested []part, got *levels, ahead bool) {
 	var sum part
 	for _, w := range requested {
@@ -38,10 +38,10 @@ func ratioOf(part, sum float64) float64 {
 	return part / sum
 }
 
-// errNoBusy is what NVML says of the processes of MIG devices.
+// errNoBusy is NVML's answer about the processes of MIG devices.
 var errNoBusy = fmt.Errorf("sim: the utilization of processes under MIG: %w", gpu.ErrNotSupported)
 
-// An activity is for how long a GPU and its pods were busy, from the start of the world to a time.
+// An activity has the busy seconds of a GPU and its pods, from the start of the world to a time.
 type activity struct {
 	at     int64
 	device float64
@@ -76,9 +76,9 @@ func (a *activity) advance(w *world, s *slot) {
 	a.at = w.at
 }
 
-// readProcesses reports the processes of the rows that were requested, as NVML does: busy in whole
-// percent over the time since the previous Read, but not under MIG, and memory in bytes. How busy a
-// GPU itself was over that time is beside them; its utilization field is of one moment.
+// readProcesses reports the processes of the requested rows as NVML does: memory in bytes, and outside
+// of MIG busy in whole percent since the previous Read. The GPU's own mean over that time stands beside
+// them, since its utilization field is of one moment.
 func (s *Session) readProcesses(b *gpu.Batch, now int64) {
 	w := s.src.world
 	x := float64(w.at-w.t0) / float64(w.t1-w.t0)
@@ -113,8 +113,8 @@ func (s *Session) readProcesses(b *gpu.Batch, now int64) {
 	}
 }
 
-// PodOf returns the UID of the pod that a simulated process belongs to, nil for a process of the
-// host and for ids that no process has.
+// PodOf returns the UID of the pod of a simulated process, nil for a process of the host and for
+// unknown ids.
 func (s *Source) PodOf(pid uint32) ([]string, error) {
 	if pid < firstPID || int(pid-firstPID) >= len(s.uids) || s.uids[pid-firstPID] == "" {
 		return nil, nil

@@ -7,8 +7,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// Reads reports whether simulated nodes can show all that a plan names. Which node does depends on
-// its hardware.
+// Reads reports whether simulated nodes can show every field of a plan. The hardware of a node
+// decides what it shows.
 func Reads(p *gpu.Plan) bool {
 	for i := range p.Fields {
 		f := &p.Fields[i]
@@ -19,8 +19,7 @@ func Reads(p *gpu.Plan) bool {
 	return true // health, peers and placement are played too
 }
 
-// plays reports whether an entity of a kind can have a field: by a rule that some board meets, or
-// as something constant.
+// plays reports whether entities of a kind can have a field.
 func plays(id gpu.FieldID, kind gpu.Kind) bool {
 	entry, known := catalog.ByID(id)
 	if entry.BaseOf != 0 {

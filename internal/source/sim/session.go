@@ -12,41 +12,41 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// A Session is one look at the world: the entities that the plan selected as they were when it was
-// opened. Read and Close are not safe for concurrent use with each other.
+// A Session reads the entities that the plan selected when it was opened. Read and Close are not safe
+// for concurrent use with each other.
 type Session struct {
 	src      *Source
 	plan     *gpu.Plan
 	topology *gpu.Topology
 	opened   int64
-	last     int64 // when it was read last
-	wasRead  bool  // it was
-	epoch    int   // the repartitions that had happened when it was opened
-	resets   int   // how often the world began again when views were made
+	last     int64 // the time of the latest Read, or of Open
+	wasRead  bool
+	epoch    int // the repartitions before Open
+	resets   int // the world's, when the views were made
 
 	views         []view
 	cells         []cell
 	down          []bool     // by row: lost in the current Read
 	active        []activity // by row, of whole GPUs: up to the latest Read
 	closed        bool
-	gpu.Lifecycle // ended by a Read: there is no goroutine that would notice earlier
+	gpu.Lifecycle // ended by a Read
 
-	bindings int // how often GPUs had been unbound or bound when it was opened
+	bindings int // before Open
 }
 
-// A cell is a field of a row: how its value comes about, and what the scenario does to it.
+// A cell is a field of a row, with the generator of its value and the faults that change it.
 type cell struct {
 	row, field int
 	gen        generator // none where there is no value, for the reason in err
 	n          int
-	integer    bool // the engine gives integers
+	integer    bool // in the catalog's unit
 	factor     float64
-	whole      bool // in the unit of the plan, too
+	whole      bool // in the plan's unit, too
 	err        error
 	events     func(s *Session, c *cell, b *gpu.Batch, from, to int64)
 	faults     []cellFault
 	trailed    int64 // the time of the latest sample of its trail
-	interval   int64 // more than the plan's, for fields sampled less often
+	interval   int64 // of fields that are sampled less often than the plan is read
 	kept       gpu.Sample
 }
 
@@ -55,8 +55,6 @@ type cellFault struct {
 	*fault
 	value gpu.Value
 }
-
-var errClosed = fmt.Errorf("session is closed: %w", gpu.ErrUnavailable)
 
 func newSession(src *Source, plan *gpu.Plan, at int64) *Session {
 	w := src.world
@@ -78,7 +76,7 @@ func newSession(src *Source, plan *gpu.Plan, at int64) *Session {
 	return s
 }
 
-// observe looks at the world with the eyes of every row.
+// observe makes the views of the rows.
 func (s *Session) observe(w *world) {
 	s.resets = w.resets
 	s.active = make([]activity, len(s.views))
@@ -90,7 +88,7 @@ func (s *Session) observe(w *world) {
 	}
 }
 
-// newCell finds out how the field of the row comes about.
+// newCell finds the generator of a field of a row.
 func (s *Session) newCell(row, field int) cell {
 	f, v := &s.plan.Fields[field], &s.views[row]
 	c := cell{row: row, field: field, factor: 1}
@@ -151,8 +149,16 @@ func (s *Session) Close() error {
 func (s *Session) Read(ctx context.Context, b *gpu.Batch) error {
 	s.src.inFlight.Add(1)
 	defer s.src.inFlight.Add(-1)
-	if err := s.readable(ctx); err != nil {
-		return err
+	switch {
+	case s.closed:
+		return fmt.Errorf("sim: read: session is closed: %w", gpu.ErrUnavailable)
+	case s.Err() != nil:
+		return s.Err()
+	case ctx.Err() != nil:
+		return fmt.Errorf("sim: read: %w", ctx.Err())
+	}
+	if err := s.src.hang(ctx, "read"); err != nil {
+		return fmt.Errorf("sim: read: %w", err)
 	}
 	s.src.mu.Lock()
 	defer s.src.mu.Unlock()
@@ -171,24 +177,7 @@ func (s *Session) Read(ctx context.Context, b *gpu.Batch) error {
 	return nil
 }
 
-// readable waits for as long as the scenario lets calls hang, and says why there is nothing to read.
-func (s *Session) readable(ctx context.Context) error {
-	if s.closed {
-		return fmt.Errorf("sim: read: %w", errClosed)
-	}
-	if err := s.Err(); err != nil {
-		return err
-	}
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("sim: read: %w", err)
-	}
-	if err := s.src.hang(ctx, "read"); err != nil {
-		return fmt.Errorf("sim: read: %w", err)
-	}
-	return nil
-}
-
-// endIfOver ends the session if its engine went away, or its topology is another one by now.
+// endIfOver ends the session if its engine went away or its topology changed.
 func (s *Session) endIfOver(elapsed time.Duration) error {
 	since := s.src.elapsed(s.opened)
 	for f := range s.src.faults(faultEngineDown) {
@@ -206,7 +195,7 @@ func (s *Session) endIfOver(elapsed time.Duration) error {
 	return s.Err()
 }
 
-// read reports what is now. Of a GPU that is lost, what was sampled before is dropped.
+// read reports the values of now. The samples of a lost GPU are dropped.
 func (s *Session) read(b *gpu.Batch, now int64, elapsed time.Duration) {
 	clear(s.down)
 	for row := range s.down {
@@ -243,7 +232,7 @@ func (s *Session) read(b *gpu.Batch, now int64, elapsed time.Duration) {
 	}
 }
 
-// readCell reports a cell that the scenario leaves alone.
+// readCell reports a cell without a fault.
 func (s *Session) readCell(c *cell, b *gpu.Batch, now int64) {
 	switch {
 	case c.gen.none():
@@ -260,7 +249,7 @@ func (s *Session) readCell(c *cell, b *gpu.Batch, now int64) {
 	}
 }
 
-// trail reports a sample as one of the trail of its cell, unless it was before.
+// trail adds a sample to the trail of its cell, unless it is there.
 func (c *cell) trail(b *gpu.Batch, v gpu.Value, at int64) {
 	if at > c.trailed {
 		c.trailed = at
@@ -294,7 +283,7 @@ func whole(v gpu.Value) gpu.Value {
 	return v
 }
 
-// readFaulty reports a cell that the scenario has something in store for.
+// readFaulty reports a cell with faults.
 func (s *Session) readFaulty(c *cell, b *gpu.Batch, now int64, elapsed time.Duration) {
 	for _, f := range c.faults {
 		if !f.within(elapsed) {
@@ -317,7 +306,7 @@ func (s *Session) readFaulty(c *cell, b *gpu.Batch, now int64, elapsed time.Dura
 	}
 }
 
-// add reports a value that a scenario gives.
+// add reports a value of the scenario.
 func (s *Session) add(c *cell, b *gpu.Batch, v gpu.Value, at int64) {
 	if s.plan.Fields[c.field].ID != catalog.XIDErrors {
 		b.AddAt(c.row, c.field, v, at)
@@ -326,8 +315,8 @@ func (s *Session) add(c *cell, b *gpu.Batch, v gpu.Value, at int64) {
 	}
 }
 
-// xidEvents reports the XIDs since the last Read, oldest first. The first Read reports the latest
-// one of before, if there was none since the session began.
+// xidEvents reports the XIDs since the previous Read, oldest first. Where there is none since Open, the
+// first Read reports the latest of before.
 func xidEvents(s *Session, c *cell, b *gpu.Batch, from, to int64) {
 	var last gpu.XID
 	first := len(b.XIDs)
@@ -352,8 +341,7 @@ func xidEvents(s *Session, c *cell, b *gpu.Batch, from, to int64) {
 	}
 }
 
-// reasonEvents reports the clock-event reasons of every change since the last Read, and those of
-// now.
+// reasonEvents reports the clock-event reasons of now, and of every change since the previous Read.
 func reasonEvents(s *Session, c *cell, b *gpu.Batch, from, to int64) {
 	if to < from { // the clock was set back
 		c.trailed = 0

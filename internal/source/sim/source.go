@@ -12,7 +12,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// DefaultNode is the node model that is played where none is named.
+// DefaultNode is the node model of Options without one.
 const DefaultNode = "demo"
 
 // Options say what to simulate. The zero value plays the default node with seed 0, from now on,
@@ -22,19 +22,19 @@ type Options struct {
 	Node string
 	// Model is played instead of Node where it is set.
 	Model *Node
-	// Seed decides every value that is left to chance.
+	// Seed decides every random value.
 	Seed uint64
 	// Now is the clock; nil means time.Now. It may go back, which starts the world again.
 	Now func() time.Time
-	// Start is when the world begins: the faults of the scenario count from there, and counters begin
-	// there. Zero means Now() when New is called.
+	// Start is the beginning of the world, of its counters and of the scenario's times. Zero means
+	// Now() when New is called.
 	Start time.Time
-	// Scenario happens to the node; nil means that nothing does.
+	// Scenario has the faults of the node; nil means none.
 	Scenario *Scenario
 }
 
-// A Source plays one node. It may be opened again and again, and is safe for concurrent use by its
-// sessions.
+// A Source plays one node. It may be opened any number of times, and is safe for concurrent use by
+// its sessions.
 type Source struct {
 	node     *Node
 	now      func() time.Time
@@ -44,7 +44,7 @@ type Source struct {
 	mu    sync.Mutex // guards world
 	world *world
 
-	// Owners are queried while the world is read, and does not wait for it.
+	// A query for owners does not wait for a Read.
 	owning sync.Mutex // guards what Attribute answered last
 	owners *gpu.Owners
 	owned  *gpu.Topology // of owners
@@ -97,7 +97,7 @@ func New(o Options) (*Source, error) {
 	return s, nil
 }
 
-// Stats says what is under way at a Source.
+// Stats counts what is under way at a Source.
 type Stats struct {
 	Open     int64 // sessions that are not closed
 	InFlight int64 // calls of Open and Read that have not returned
@@ -106,7 +106,7 @@ type Stats struct {
 // Stats returns the counts of now.
 func (s *Source) Stats() Stats { return Stats{Open: s.open.Load(), InFlight: s.inFlight.Load()} }
 
-// Release lets every call return that hangs or will hang by the scenario.
+// Release ends the hanging of calls, now and later.
 func (s *Source) Release() { s.release.Do(func() { close(s.released) }) }
 
 // elapsed returns the time since the start of the world.
@@ -123,8 +123,8 @@ func (s *Source) faults(kind string) iter.Seq[*fault] {
 	}
 }
 
-// Open starts a session for the plan. It fails with gpu.ErrUnavailable while the scenario keeps the
-// engine or the driver away.
+// Open starts a session for the plan. It fails with gpu.ErrUnavailable while the scenario's engine is
+// down.
 func (s *Source) Open(ctx context.Context, plan *gpu.Plan) (*Session, error) {
 	s.inFlight.Add(1)
 	defer s.inFlight.Add(-1)
@@ -173,8 +173,7 @@ func (s *Source) hang(ctx context.Context, call string) error {
 	return nil
 }
 
-// bindings returns how often GPUs were unbound or bound again until a time since the start. While
-// it stays the same, so do the GPUs that are there.
+// bindings counts how often GPUs were unbound or bound again until a time since the start.
 func (s *Source) bindings(elapsed time.Duration) (n int) {
 	for f := range s.faults(faultUnbound) {
 		n += int(truth(f.At <= elapsed) + truth(f.until <= elapsed))
@@ -182,7 +181,7 @@ func (s *Source) bindings(elapsed time.Duration) (n int) {
 	return n
 }
 
-// bind sets which GPUs of the world are bound to the driver at a time since the start.
+// bind binds and unbinds the GPUs as the scenario has it at a time since the start.
 func (s *Source) bind(elapsed time.Duration) {
 	for i := range s.world.gpus {
 		g := &s.world.gpus[i]

@@ -2,13 +2,13 @@ package sim
 
 import "slices"
 
-// A throttle holds the clocks of a GPU down for reasons of the scenario.
+// A throttle is a time in which clock-event reasons of the scenario hold on a GPU.
 type throttle struct {
 	from, to int64
 	mask     int64
 }
 
-// scripted returns the reasons that the scenario lets hold at a time.
+// scripted returns the scenario's reasons at a time.
 func (g *worldGPU) scripted(t int64) (mask int64) {
 	for _, x := range g.throttles {
 		if x.from <= t && t < x.to {
@@ -18,8 +18,8 @@ func (g *worldGPU) scripted(t int64) (mask int64) {
 	return mask
 }
 
-// throttledFor returns for how many nanoseconds one of the scenario's reasons in mask has held
-// until a time.
+// throttledFor returns the nanoseconds until a time in which one of the scenario's reasons in mask has
+// held.
 func (g *worldGPU) throttledFor(mask, t int64) (sum int64) {
 	end := int64(0)
 	for _, x := range g.throttles {
@@ -35,8 +35,8 @@ func (g *worldGPU) throttledFor(mask, t int64) (sum int64) {
 	return sum
 }
 
-// reasonsAt returns the reasons of the model and of the scenario at a time that is not before the
-// oldest change that is remembered.
+// reasonsAt returns the reasons of the model and the scenario at a time, which is not before the oldest
+// recorded change.
 func (g *worldGPU) reasonsAt(t int64) int64 {
 	mask := g.scripted(t)
 	for i := len(g.reasons) - 1; i >= 0; i-- {
@@ -47,7 +47,7 @@ func (g *worldGPU) reasonsAt(t int64) int64 {
 	return mask
 }
 
-// reasonEdges returns the times between two at which reasons began or ceased to hold, in order.
+// reasonEdges returns the times of changes between two times, in order.
 func (g *worldGPU) reasonEdges(from, to int64) []int64 {
 	var edges []int64
 	note := func(t int64) {
@@ -66,8 +66,8 @@ func (g *worldGPU) reasonEdges(from, to int64) []int64 {
 	return slices.Compact(edges)
 }
 
-// slowed is the share of its clocks that a GPU keeps under the scenario's reasons: the hardware
-// halves them, the driver goes down in smaller steps.
+// slowed returns the share of its clocks that a GPU keeps under the scenario's reasons: half of them
+// under the hardware's, more under the driver's.
 func (g *worldGPU) slowed(t int64) float64 {
 	const hardware = 0x08 | 0x40 | 0x80
 	switch mask := g.scripted(t); {

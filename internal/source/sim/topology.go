@@ -11,7 +11,7 @@ import (
 // (7, 8 on GPU 0, 21, 22 on GPU 1).
 const instancesPerGPU = 14
 
-// survey returns the topology that the plan selects of the world as it is.
+// survey returns the topology of the devices that the plan selects.
 func (w *world) survey(plan *gpu.Plan) *gpu.Topology {
 	t := gpu.NewTopology(slices.DeleteFunc(w.devices(), func(d gpu.Device) bool { return !plan.Selects(d.Entity) }))
 	t.Source, t.Driver = "sim", w.node.Driver
@@ -23,7 +23,7 @@ func (w *world) survey(plan *gpu.Plan) *gpu.Topology {
 
 // devices returns every device that is there.
 func (w *world) devices() (list []gpu.Device) {
-	var parts []gpu.Device // of the devices of one kind; they follow the last of these
+	var parts []gpu.Device // of the devices of one kind, which they follow
 	for i := range w.gpus {
 		g := &w.gpus[i]
 		if g.gone {
@@ -88,7 +88,7 @@ func busID(first, n uint32) string {
 	return fmt.Sprintf("%08X:%02X:00.0", bus>>8, bus&0xff)
 }
 
-// view returns what the generators need to know of a device of the survey.
+// view returns the view of a device of the survey.
 func (w *world) view(d *gpu.Device) view {
 	v := view{dev: d, node: w.node, world: w, part: 1}
 	e := d.Entity
@@ -137,7 +137,7 @@ func (w *world) view(d *gpu.Device) view {
 	return v
 }
 
-// uuid returns an id in the form of RFC 9562 (version 8: of our own making).
+// uuid returns an id in the form of RFC 9562, version 8.
 func uuid(prefix string, key uint64) string {
 	a, b := mix(key^0x5bd1e995), mix(key^0x9747b28c)
 	return fmt.Sprintf("%s%08x-%04x-8%03x-%04x-%012x", prefix,

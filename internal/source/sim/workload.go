@@ -3,56 +3,46 @@ package sim
 import (
 	"math"
 	"time"
-
-	"github.com/gpu-telemetry/dcgm-exporter/internal/text"
 )
 
-// A workload is what a pod does with its devices; data/workloads.yaml has them.
+// A workload is the work of a pod on its devices; data/workloads.yaml has them.
 type workload struct {
-	Line   text.Line
-	Name   string         `yaml:"name"`
-	Shape  string         `yaml:"shape"` // steady, diurnal, burst or idle
-	Low    float64        `yaml:"low"`
-	High   float64        `yaml:"high"`
-	Period time.Duration  `yaml:"period"`
-	Pause  time.Duration  `yaml:"pause"`
-	Duty   float64        `yaml:"duty"`
-	Peak   float64        `yaml:"peak"` // hour of the day, UTC
-	Jitter float64        `yaml:"jitter"`
-	Ratios workloadRatios `yaml:"ratios"`
-	Memory workloadMemory `yaml:"memory"`
-	PCIe   workloadPCIe   `yaml:"pcie"`
-	NVLink float64        `yaml:"nvlink"` // bytes per second and direction, whole GPU
+	Name   string        `yaml:"name"`
+	Shape  string        `yaml:"shape"` // steady, diurnal, burst or idle
+	Low    float64       `yaml:"low"`
+	High   float64       `yaml:"high"`
+	Period time.Duration `yaml:"period"`
+	Pause  time.Duration `yaml:"pause"`
+	Duty   float64       `yaml:"duty"`
+	Peak   float64       `yaml:"peak"` // hour of the day, UTC
+	Jitter float64       `yaml:"jitter"`
+	Ratios struct {
+		SM        float64 `yaml:"sm"`
+		Occupancy float64 `yaml:"occupancy"`
+		Tensor    float64 `yaml:"tensor"`
+		DRAM      float64 `yaml:"dram"`
+		FP64      float64 `yaml:"fp64"`
+		FP32      float64 `yaml:"fp32"`
+		FP16      float64 `yaml:"fp16"`
+		Integer   float64 `yaml:"integer"`
+		Encoder   float64 `yaml:"encoder"`
+		Decoder   float64 `yaml:"decoder"`
+		JPEG      float64 `yaml:"jpeg"`
+		Flow      float64 `yaml:"flow"`
+	} `yaml:"ratios"`
+	Memory struct {
+		Base   float64 `yaml:"base"`
+		Active float64 `yaml:"active"`
+	} `yaml:"memory"` // of the memory that is not reserved
+	PCIe struct {
+		Tx float64 `yaml:"tx"`
+		Rx float64 `yaml:"rx"`
+	} `yaml:"pcie"` // bytes per second
+	NVLink float64 `yaml:"nvlink"` // bytes per second and direction, whole GPU
 }
 
-type workloadRatios struct {
-	SM        float64 `yaml:"sm"`
-	Occupancy float64 `yaml:"occupancy"`
-	Tensor    float64 `yaml:"tensor"`
-	DRAM      float64 `yaml:"dram"`
-	FP64      float64 `yaml:"fp64"`
-	FP32      float64 `yaml:"fp32"`
-	FP16      float64 `yaml:"fp16"`
-	Integer   float64 `yaml:"integer"`
-	Encoder   float64 `yaml:"encoder"`
-	Decoder   float64 `yaml:"decoder"`
-	JPEG      float64 `yaml:"jpeg"`
-	Flow      float64 `yaml:"flow"`
-}
-
-type workloadMemory struct {
-	Base   float64 `yaml:"base"`
-	Active float64 `yaml:"active"`
-}
-
-type workloadPCIe struct {
-	Tx float64 `yaml:"tx"`
-	Rx float64 `yaml:"rx"`
-}
-
-// activity returns how busy the workload keeps its devices at a time in Unix nanoseconds, between 0
-// and 1. All devices of one pod share its key, and so its rhythm; the noise of a device comes on
-// top.
+// activity returns how busy the workload keeps its devices at a time in Unix nanoseconds, 0 to 1. All
+// devices of a pod share its key, and so its rhythm.
 func (w *workload) activity(key uint64, at int64) float64 {
 	t := float64(at) / 1e9
 	period := w.Period.Seconds()

@@ -2,13 +2,14 @@ package sim
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// levels are what a GPU or an instance does at one moment. They move in straight lines between the
-// knots of the world, so that their integrals are exact.
+// levels describe the work of a GPU or an instance at one moment. They move in straight lines between
+// the knots of the world, so that their integrals are exact.
 type levels [levelCount]float64
 
 const (
@@ -48,10 +49,10 @@ const (
 // world to the start of the segment.
 type track struct {
 	from, to, sum levels
-	now, total    levels // levels and integrals at the time last looked at
+	now, total    levels // levels and integrals at the world's time
 }
 
-// close ends the segment of the given length: what was ahead is now.
+// close ends the segment of the given length.
 func (k *track) close(seconds float64) {
 	for i := range k.sum {
 		k.sum[i] += (k.from[i] + k.to[i]) / 2 * seconds
@@ -68,7 +69,7 @@ func (k *track) evaluate(x, seconds float64) {
 	}
 }
 
-// A slot is where pods run: a whole GPU or one of its instances.
+// A slot is a place where pods run: a whole GPU or one of its instances.
 type slot struct {
 	track
 	key       uint64
@@ -78,7 +79,7 @@ type slot struct {
 	total     int64   // MiB
 	reserved  int64   // MiB
 	pods      []*worldPod
-	demand    []part // by pod, at the knot that is made
+	demand    []part // by pod, at the knot under way
 }
 
 type worldPod struct {
@@ -89,8 +90,8 @@ type worldPod struct {
 	sum      float64 // busy seconds from the start of the world to the start of the segment
 }
 
-// busySeconds returns for how long the pod was busy from the start of the world to a share x of the
-// present segment, which is of the given length.
+// busySeconds returns the busy seconds of the pod from the start of the world to a share x of the
+// segment of the given length.
 func (p *worldPod) busySeconds(x, seconds float64) float64 {
 	return p.sum + (p.from.graphics+(p.to.graphics-p.from.graphics)*x/2)*x*seconds
 }
@@ -101,7 +102,7 @@ type worldGPU struct {
 	spec        *gpuSpec
 	key         uint64
 	index       uint32
-	slots       []slot // one for a whole GPU, one an instance for a cut one
+	slots       []slot // one for a whole GPU, one for each instance of a partitioned one
 	partitioned bool
 
 	reasons   []reasonChange // the latest changes of the model's clock-event reasons, oldest first
@@ -116,7 +117,7 @@ type reasonChange struct {
 	mask int64
 }
 
-// mostReasonChanges bounds the memory for changes that are not read.
+// mostReasonChanges bounds the changes that are recorded.
 const mostReasonChanges = 256
 
 // A relayout is a MIG repartition at a moment of the world's time.
@@ -128,27 +129,27 @@ type relayout struct {
 }
 
 const (
-	// step is the distance of the knots. What is faster than that is not played.
+	// step is the distance of the knots.
 	step = int64(10 * time.Second)
-	// thermal is how slowly temperatures follow power.
+	// thermal is the time constant of temperatures, in seconds.
 	thermal = 45.0
-	// clockStep is how finely GPU clocks are set, in MHz.
+	// clockStep is the step of GPU clocks, in MHz.
 	clockStep = 15.0
 	// busy is the least activity that counts as work.
 	busy = 0.004
 )
 
-// A world is a node in motion: everything that its values derive from, as a function of the seed,
-// the start and the time. It is not safe for concurrent use.
+// A world is a node in motion, a function of the seed, the start and the time. It is not safe for
+// concurrent use.
 type world struct {
 	node    *Node
 	seed    uint64
 	start   int64
 	plot          // immutable
-	applied int   // how many of them are in force
+	applied int   // the number of relayouts in force
 	t0, t1  int64 // the current segment
-	at      int64 // the time last looked at
-	resets  int   // how often it began
+	at      int64 // the world's time
+	resets  int   // the number of calls of reset
 	gpus    []worldGPU
 	fabric  track // the sum of the GPUs' NVLink traffic, which the switches carry
 }
@@ -176,19 +177,19 @@ func (w *world) reset() {
 		g.key = mix(keyOf(w.seed, w.node.Name) + uint64(i))
 		g.partitioned = g.spec.MIG != nil
 		g.throttles = w.throttles[i]
-		w.settle(g, g.spec.layout)
+		w.partition(g, g.spec.layout)
 		w.levels(g, w.t0, &g.from)
 		g.from[levelTemp] = g.heat(&g.from)
 		g.from[levelMemoryTemp] = g.from[levelTemp] + g.spec.board.Temperature.MemoryOffset
-		g.note(w.t0)
+		g.recordReasons(w.t0)
 	}
 	w.relayout()
-	w.ahead()
+	w.nextSegment()
 	w.evaluate(w.start)
 }
 
-// settle gives a GPU its slots and puts the pods on them.
-func (w *world) settle(g *worldGPU, layout []instance) {
+// partition gives a GPU its slots and puts the pods on them.
+func (w *world) partition(g *worldGPU, layout []instance) {
 	b := g.spec.board
 	if !g.partitioned {
 		g.slots = []slot{{key: g.key, compute: 1, bandwidth: 1, total: b.Memory, reserved: b.Reserved}}
@@ -222,7 +223,7 @@ func (g *worldGPU) slotOf(ref deviceRef) *slot {
 	}
 	for i := range g.slots {
 		s := &g.slots[i]
-		if g.partitioned && ref.kind == gpu.KindGPUInstance && s.id() == ref.sub || !g.partitioned && ref.kind == gpu.KindGPU {
+		if !g.partitioned && ref.kind == gpu.KindGPU || g.partitioned && ref.kind == gpu.KindGPUInstance && s.id() == ref.sub {
 			return s
 		}
 	}
@@ -236,16 +237,16 @@ func (w *world) relayout() {
 		w.applied++
 		g := &w.gpus[r.gpu]
 		g.partitioned = r.partitioned
-		w.settle(g, r.layout)
+		w.partition(g, r.layout)
 		temp, memory := g.from[levelTemp], g.from[levelMemoryTemp]
 		w.levels(g, w.t0, &g.from)
 		g.from[levelTemp], g.from[levelMemoryTemp] = temp, memory
-		g.note(w.t0)
+		g.recordReasons(w.t0)
 	}
 }
 
-// ahead finds the end of the segment that begins at t0, and the levels there.
-func (w *world) ahead() {
+// nextSegment sets the end of the segment that begins at t0, and the levels there.
+func (w *world) nextSegment() {
 	w.t1 = (w.t0/step + 1) * step
 	if w.applied < len(w.relayouts) {
 		w.t1 = min(w.t1, w.relayouts[w.applied].at)
@@ -281,10 +282,10 @@ func (w *world) advance(t int64) {
 					p.from = p.to
 				}
 			}
-			g.note(w.t0)
+			g.recordReasons(w.t0)
 		}
 		w.relayout()
-		w.ahead()
+		w.nextSegment()
 	}
 	w.evaluate(t)
 }
@@ -310,8 +311,7 @@ func (w *world) evaluate(t int64) {
 	}
 }
 
-// levels writes into the levels of g what happens on it at time t, and into those of its slots
-// beside it. Temperatures are left alone.
+// levels sets the levels of g and of its slots for the time t. Temperatures stay.
 func (w *world) levels(g *worldGPU, t int64, out *levels) {
 	ahead := out == &g.to
 	temp, memory := out[levelTemp], out[levelMemoryTemp]
@@ -343,7 +343,8 @@ func (s *slot) gather(own, whole *levels) {
 	}
 }
 
-// load writes what the pods do on the slot at time t, the end of the segment if that is ahead.
+// load sets the levels of the slot and the parts of its pods for the time t; ahead is set at the end of
+// the segment.
 func (s *slot) load(t int64, partitioned bool, out *levels, ahead bool) {
 	*out = levels{}
 	s.demand = s.demand[:0]
@@ -372,7 +373,7 @@ func (s *slot) load(t int64, partitioned bool, out *levels, ahead bool) {
 	s.divide(s.demand, out, ahead)
 }
 
-// power writes the power, clock and cap that the activity in out leads to.
+// power sets the power, clock and cap that follow from the activity in out.
 func (g *worldGPU) power(t int64, out *levels) {
 	b := g.spec.board
 	for _, l := range []int{levelPCIeTx, levelPCIeRx} {
@@ -399,13 +400,13 @@ func (g *worldGPU) power(t int64, out *levels) {
 	}
 }
 
-// heat returns the temperature at which the GPU settles under a load.
+// heat returns the temperature that the GPU approaches under a load.
 func (g *worldGPU) heat(at *levels) float64 {
 	th := g.spec.board.Temperature
 	return th.Ambient + (th.Load-th.Ambient)*at[levelPower]/g.spec.board.Power.Limit
 }
 
-// warm finds the temperatures at the end of a segment of the given length.
+// warm sets the temperatures at the end of a segment of the given length.
 func (g *worldGPU) warm(seconds float64) {
 	lag := 1 - math.Exp(-seconds/thermal)
 	g.to[levelTemp] = g.from[levelTemp] + (g.heat(&g.from)-g.from[levelTemp])*lag
@@ -431,15 +432,14 @@ func reasonMask(at *levels) int64 {
 	}
 }
 
-// note remembers the reasons at a knot where they changed.
-func (g *worldGPU) note(t int64) {
+// recordReasons records the reasons at a knot where they changed.
+func (g *worldGPU) recordReasons(t int64) {
 	mask := reasonMask(&g.from)
 	if n := len(g.reasons); n > 0 && g.reasons[n-1].mask == mask {
 		return
 	}
 	if len(g.reasons) == mostReasonChanges {
-		copy(g.reasons, g.reasons[1:])
-		g.reasons = g.reasons[:mostReasonChanges-1]
+		g.reasons = slices.Delete(g.reasons, 0, 1)
 	}
 	g.reasons = append(g.reasons, reasonChange{at: t, mask: mask})
 }
