@@ -85,8 +85,8 @@ func TestOwnerOfAnXID(t *testing.T) {
 		return o
 	}
 	const ofB = "31 app=x container=c namespace=n pod=b"
-	kernel := func(bus string, at time.Duration, pod string) []gpu.XID {
-		return []gpu.XID{{PCIBusID: "00000000:" + bus + ":00.0", Code: 31, PodUID: pod, Time: int64(at)}}
+	kernel := func(bus string, at time.Duration, pods string) []gpu.XID {
+		return []gpu.XID{{PCIBusID: "00000000:" + bus + ":00.0", Code: 31, PodUIDs: pods, Time: int64(at)}}
 	}
 	const byTheRead = -1 // the time of the Read that reports
 	for name, test := range map[string]struct {
@@ -108,6 +108,7 @@ func TestOwnerOfAnXID(t *testing.T) {
 		"shared, reported by both":             {holds(0, "a", "b"), holds(0, "a", "b"), []time.Duration{3 * time.Second}, kernel("1b", 3*time.Second, "uid-b"), map[string]int64{ofB: 1}, false},
 		"shared, no process":                   {holds(0, "a", "b"), holds(0, "a", "b"), nil, kernel("1b", 3*time.Second, ""), map[string]int64{"31": 1}, false},
 		"shared, a process of a pod elsewhere": {holds(0, "a", "b"), holds(0, "a", "b"), nil, kernel("1b", 3*time.Second, "uid-elsewhere"), map[string]int64{"31": 1}, false},
+		"shared, by a pod in a node's pod":     {holds(0, "a", "b"), holds(0, "a", "b"), nil, kernel("1b", 3*time.Second, "uid-node uid-b uid-a"), map[string]int64{ofB: 1}, false},
 		"shared, a pod that is gone since":     {holds(0, "a", "b"), holds(0, "a"), nil, kernel("1b", 3*time.Second, "uid-b"), map[string]int64{ofB: 1}, false},
 		"an instance, by the process":          {holds(2, "b"), holds(2, "b"), nil, kernel("1c", 3*time.Second, "uid-b"), map[string]int64{"row 1 " + ofB: 1}, false},
 		"an instance, by no process":           {holds(2, "b"), holds(2, "b"), nil, kernel("1c", 3*time.Second, ""), map[string]int64{"row 1 31": 1}, false},

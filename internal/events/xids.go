@@ -264,8 +264,10 @@ func (x *xidCounter) countKernel() {
 		}
 		what, at := xidOf(r), min(r.Time, x.now)
 		owner := x.ownerAt(at, e, row, what)
-		if len(owner) == 0 && r.PodUID != "" && row >= 0 {
-			owner = x.ownerOf(r.PodUID, row)
+		for uid := range strings.FieldsSeq(r.PodUIDs) { // a pod can be a node of pods: the outermost that owns the GPU
+			if len(owner) == 0 && row >= 0 {
+				owner = x.ownerOf(uid, row)
+			}
 		}
 		x.record(e, xidEvent{what, at}, owner)
 	}

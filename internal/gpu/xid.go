@@ -17,8 +17,10 @@ type XID struct {
 	// Time is when it happened, in Unix nanoseconds of this machine's clock; where Since is set, between Since and Time.
 	Time, Since int64
 
-	PID    uint32 // the affected process, in the host's namespace; 0 where unknown
-	PodUID string // of that process's pod; empty where it was unknown at the time
+	PID uint32 // the affected process, in the host's namespace; 0 where unknown
+	// PodUIDs are those of the process's pods, the outermost first, with blanks between; empty where
+	// they were unknown at the time.
+	PodUIDs string
 }
 
 // MaxXID bounds plausible codes. NVIDIA's have three digits today.

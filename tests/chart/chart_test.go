@@ -217,16 +217,22 @@ func check(t *testing.T, values string, r *rendering) {
 			want = append(want, rules...)
 		}
 	}
-	own(create && (cfg.Kubernetes.PodLabels || cfg.Kubernetes.PodUID), "/pods list", "/pods watch")
+	own(cfg.Kubernetes.PodLabels || cfg.Kubernetes.PodUID, "/pods list", "/pods watch")
 	own(cfg.Kubernetes.DRA, "resource.k8s.io/resourceclaims get", "resource.k8s.io/resourceslices list", "resource.k8s.io/resourceslices watch")
-	own(create && set.Kubernetes.ReadNode, "/nodes get")
-	own(create && cfg.Metrics.ConfigMap != (config.ConfigMapName{}), "/configmaps/mine get")
+	own(set.Kubernetes.ReadNode, "/nodes get")
+	own(cfg.Metrics.ConfigMap != (config.ConfigMapName{}), "/configmaps/mine get")
+	if token := *pod.Spec.AutomountServiceAccountToken; token != (len(want) > 0) {
+		t.Errorf("the token is mounted: %v, with the needs %q", token, want)
+	}
+	if !create { // somebody else grants them
+		want = nil
+		if bindings := len(every[*rbac.ClusterRoleBinding](t, r)) + len(every[*rbac.RoleBinding](t, r)); bindings > 0 {
+			t.Errorf("%d bindings", bindings)
+		}
+	}
 	slices.Sort(want)
 	if d := cmp.Diff(slices.Compact(want), granted, cmpopts.EquateEmpty()); d != "" {
 		t.Errorf("rights (-needed +granted):\n%s", d)
-	}
-	if token := *pod.Spec.AutomountServiceAccountToken; token != (len(granted) > 0 || cfg.Metrics.ConfigMap != (config.ConfigMapName{})) {
-		t.Errorf("the token is mounted: %v, with the rights %q", token, granted)
 	}
 	for _, s := range every[*core.ServiceAccount](t, r) {
 		if s.Name != pod.Spec.ServiceAccountName {

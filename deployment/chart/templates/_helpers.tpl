@@ -231,10 +231,9 @@ is not known; but not beside a PodMonitor, since every series would be there twi
 {{- if regexMatch "^[^:]+:[^:]+$" $data }}{{ $data }}{{ end -}}
 {{- end -}}
 
-{{/* The rights of the cluster's role, each with the value that needs it. */}}
-{{- define "dcgm-exporter.rules" -}}
+{{/* The rights in the cluster that the exporter needs, each with the value that needs it. */}}
+{{- define "dcgm-exporter.needs" -}}
 {{- $k := .Values.kubernetes -}}
-{{- if $k.rbac.create -}}
 {{- if or $k.enablePodLabels $k.enablePodUID }}
 - apiGroups: [""]
   resources: [pods]
@@ -244,7 +243,6 @@ is not known; but not beside a PodMonitor, since every series would be there twi
 - apiGroups: [""]
   resources: [nodes]
   verbs: [get]
-{{- end }}
 {{- end }}
 {{- if .Values.kubernetesDRA.enabled }}
 - apiGroups: [resource.k8s.io]
@@ -256,8 +254,13 @@ is not known; but not beside a PodMonitor, since every series would be there twi
 {{- end }}
 {{- end -}}
 
+{{/* The rights that the chart grants. */}}
+{{- define "dcgm-exporter.rules" -}}
+{{- if .Values.kubernetes.rbac.create }}{{ include "dcgm-exporter.needs" . }}{{ end -}}
+{{- end -}}
+
 {{- define "dcgm-exporter.token" -}}
-{{- $derived := or (not (empty (include "dcgm-exporter.rules" . | trim))) (not (empty (include "dcgm-exporter.configMapData" .))) -}}
+{{- $derived := or (not (empty (include "dcgm-exporter.needs" . | trim))) (not (empty (include "dcgm-exporter.configMapData" .))) -}}
 {{- $set := .Values.serviceAccount.automountServiceAccountToken -}}
 {{- if kindIs "invalid" $set }}{{ $derived }}{{ else }}{{ $set }}{{ end -}}
 {{- end -}}

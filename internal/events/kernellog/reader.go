@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -199,7 +200,7 @@ func (r *Reader) record(record Record) {
 	if !ok {
 		return
 	}
-	xid.Time, xid.PodUID = time.Now().UnixNano(), r.podOf(xid.PID)
+	xid.Time, xid.PodUIDs = time.Now().UnixNano(), r.podsOf(xid.PID)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.found) == maxXIDs {
@@ -209,16 +210,16 @@ func (r *Reader) record(record Record) {
 	r.found = append(r.found, xid)
 }
 
-// podOf returns the UID of the pod of a process, "" where none is known.
-func (r *Reader) podOf(pid uint32) string {
+// podsOf returns the UIDs of the pods of a process, the outermost first; "" where none is known.
+func (r *Reader) podsOf(pid uint32) string {
 	if pid == 0 || r.opt.PodOf == nil {
 		return ""
 	}
 	uids, err := r.opt.PodOf(pid)
-	if err != nil || len(uids) == 0 {
+	if err != nil {
 		return ""
 	}
-	return uids[0]
+	return strings.Join(uids, " ")
 }
 
 // open opens the device at path.

@@ -188,7 +188,7 @@ func TestProcessesAreLookedUpAtOnce(t *testing.T) {
 				if pid == 8 {
 					return []string{"not to be used"}, errors.New("another namespace")
 				}
-				return []string{fmt.Sprint("pod of ", pid)}, nil
+				return []string{fmt.Sprint("pod of ", pid), "inner"}, nil
 			},
 		})
 		ctx, cancel := context.WithCancel(t.Context())
@@ -201,9 +201,9 @@ func TestProcessesAreLookedUpAtOnce(t *testing.T) {
 		synctest.Wait()
 		got := map[int64]string{}
 		for _, x := range r.Drain(nil) {
-			got[x.Code] = x.PodUID
+			got[x.Code] = x.PodUIDs
 		}
-		if diff := cmp.Diff(map[int64]string{43: "pod of 7", 44: "", 45: ""}, got); diff != "" {
+		if diff := cmp.Diff(map[int64]string{43: "pod of 7 inner", 44: "", 45: ""}, got); diff != "" {
 			t.Errorf("(-want +got)\n%s", diff)
 		}
 		cancel()
