@@ -181,7 +181,7 @@ func (l *Loop) adopt(session Session, cause string) {
 	l.opt.Log.Info("Session opened", "cause", cause, "source", t.Source,
 		"driver", t.Driver, "library", t.Library, "entities", len(t.Devices))
 	for _, e := range l.opt.Plan.Missing(t.Devices) {
-		l.opt.Log.Warn("A selected device does not exist", "device", e.String())
+		l.opt.Log.Warn("A selected device does not exist", "error", fmt.Sprintf("couldn't find requested %s ID '%d'", e.Kind, e.ID))
 	}
 }
 

@@ -135,6 +135,12 @@ func (p *Plan) Selects(e Entity) bool {
 	}
 }
 
+// Requests reports whether a family needs the field of an index. Accounting adds fields that none needs.
+func (p *Plan) Requests(field int) bool {
+	return slices.ContainsFunc(p.Counters, func(c Counter) bool { return c.Field == field }) ||
+		slices.ContainsFunc(p.Derived, func(d Derived) bool { return d.Field == field })
+}
+
 // Missing returns the entities that the selectors name by an id and devices lack, without parent. Kinds that no field
 // exists for are left out, except GPUs and their instances.
 func (p *Plan) Missing(devices []Device) []Entity {

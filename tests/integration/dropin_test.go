@@ -162,7 +162,7 @@ func TestOddSettingsServe(t *testing.T) {
 		}, "NODE_NAME is not set"},
 		{"a file of version 2", map[string]string{"DCGM_EXPORTER_CONFIG_FILE": yaml2}, nil, nil, ""},
 		{"profiles for all clients", nil, []string{"--enable-pprof", "--address=:0"}, nil, "--enable-pprof is not served"},
-		{"a GPU that is not there", nil, []string{"-d", "g:0-7,99"}, nil, `device="GPU 99"`},
+		{"a GPU that is not there", nil, []string{"-d", "g:0-7,99"}, nil, "couldn't find requested GPU ID '99'"},
 		{"an engine beside the simulation", map[string]string{"DCGM_REMOTE_HOSTENGINE_INFO": "nvidia-dcgm:5555"}, nil, nil, "has no effect with --source=sim"},
 	}
 	for _, tt := range tests {

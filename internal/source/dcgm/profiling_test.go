@@ -81,7 +81,10 @@ func TestFieldsThatAreNotWatchedAreALine(t *testing.T) {
 	lines = append(lines, gpuLine(2, "prof=1001"))
 	var log strings.Builder
 	e := fakedcgm.New(t, lines...)
-	s := open(t, e, planOf(field(150, onGPU), profiling(1001), profiling(1004), profiling(1005)), logTo(&log))
+	plan := planOf(field(150, onGPU), profiling(1001), profiling(1004), profiling(1005), profiling(1002))
+	plan.Counters = []gpu.Counter{{Field: 0}, {Field: 1}, {Field: 2}}
+	plan.Derived = []gpu.Derived{{Field: 3}} // and the last one is for accounting
+	s := open(t, e, plan, logTo(&log))
 	readUntil(t, s, "temperatures", func(b *gpu.Batch, err error) bool { return err == nil && len(b.Samples) > 0 })
 	var got []string
 	for line := range strings.Lines(log.String()) {
@@ -89,12 +92,14 @@ func TestFieldsThatAreNotWatchedAreALine(t *testing.T) {
 			got = append(got, line)
 		}
 	}
-	if len(got) != 2 {
-		t.Fatalf("%d lines, want 2:\n%s", len(got), log.String())
+	if len(got) != 4 {
+		t.Fatalf("%d lines, want 4:\n%s", len(got), log.String())
 	}
-	mentions(t, got[0], `fields="FIELD_1001, FIELD_1004, FIELD_1005"`, "-36",
+	mentions(t, got[0], "level=WARN", `fields="FIELD_1001, FIELD_1004, FIELD_1005"`, "-36",
 		`devices="GPU 0, GPU 1, GPU instance 7 of GPU 1, GPU instance 8 of GPU 1"`)
-	mentions(t, got[1], `fields="FIELD_1004, FIELD_1005"`, "does not profile", `devices="GPU 2"`)
+	mentions(t, got[1], "level=INFO", "fields=FIELD_1002", "-36", "GPU 0")
+	mentions(t, got[2], "level=WARN", `fields="FIELD_1004, FIELD_1005"`, "does not profile", `devices="GPU 2"`)
+	mentions(t, got[3], "level=INFO", "fields=FIELD_1002", "does not profile", `devices="GPU 2"`)
 }
 
 // What this machine has none of is no warning: a file for a fleet names what other nodes have.

@@ -315,8 +315,8 @@ func (s *Session) reportFaults() {
 	var fields grouping[want, string]
 	for _, fault := range s.faults[s.reported:] {
 		w := want{line{reason: fault.Err.Error(), level: slog.LevelWarn}, fault.Row}
-		if errors.Is(fault.Err, errNoEntity) {
-			w.level = slog.LevelInfo // a file for a fleet names what other nodes have
+		if errors.Is(fault.Err, errNoEntity) || !s.plan.Requests(fault.Field) {
+			w.level = slog.LevelInfo // a file for a fleet names fields of other nodes, and accounting goes without
 		}
 		fields.add(w, s.plan.Fields[fault.Field].Name)
 	}
