@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"unicode/utf8"
 
 	helmchart "helm.sh/helm/v3/pkg/chart"
 	"helm.sh/helm/v3/pkg/chartutil"
@@ -183,7 +182,7 @@ var setFlags = []string{
 	"a={1, b}", "a=b=c", `a="b"`, "a= b ", "a={x,{y}}", "a={1,2},b=c", "a.b=1,a.c.d=2", "a=\\{b}", "a=x{y}", "a={x}y", "a={x", `a\=b=c`, "a={true,null}", "a=+1", "a=1_000", "a= true",
 }
 
-// setAsHelm compares one argument of --set with what helm makes of it.
+// setAsHelm compares the assignments of one --set, each apart, with what helm makes of the whole.
 func setAsHelm(t *testing.T, text string) {
 	t.Helper()
 	want, wantErr := strvals.Parse(text)
@@ -201,31 +200,6 @@ func setAsHelm(t *testing.T, text string) {
 	if a, b := canonical(t, got), canonical(t, want); !reflect.DeepEqual(a, b) {
 		t.Errorf("%q: %#v, helm has %#v", text, a, b)
 	}
-}
-
-func FuzzSetAsHelm(f *testing.F) {
-	for _, text := range setFlags {
-		f.Add(text)
-	}
-	f.Fuzz(func(t *testing.T, text string) {
-		// gpuop says more than helm where a name is empty, and elements of lists are compared as
-		// findings
-		if len(text) > 200 || strings.Contains(text, "[") || !utf8.ValidString(text) {
-			return
-		}
-		settings, err := lint.ParseSet(text)
-		if err != nil || len(settings) == 0 || settings[0].Path.String() == "" {
-			return
-		}
-		for _, a := range settings {
-			for _, b := range settings {
-				if len(a.Path) < len(b.Path) && slices.Equal(a.Path, b.Path[:len(a.Path)]) {
-					return // a value and a group at one place: helm refuses the pair, each is well written
-				}
-			}
-		}
-		setAsHelm(t, text)
-	})
 }
 
 // --set is read as helm reads it: one entry of a list by several flags, commas, escapes, lists and
