@@ -29,7 +29,7 @@ func TestPrintedCommandsNameTheirVersion(t *testing.T) {
 		{"values", "migrate", example("values-v23.9.yaml"), "--from", "v23.9"},
 		{"lint", "--fix", "--version", "latest", example("install.sh")},
 		{"lint", "--fix", "--command", "helm upgrade g nvidia/gpu-operator -n gpu-operator --reuse-values --set mig.strategy=mixed"},
-		{"lint", "--fix", "--command", "helm install g nvidia/gpu-operator -n gpu-operator"},
+		{"lint", "--fix", "--version", "latest", "--command", "helm install g nvidia/gpu-operator -n gpu-operator"},
 	}
 	for _, p := range values.Platforms() {
 		calls = append(calls, []string{"values", "gen", p[0], "--registry", "registry.example.com/mirror", "--pull-secret", "key"})

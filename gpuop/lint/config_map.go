@@ -12,7 +12,7 @@ import (
 func (in *installation) configs() {
 	for _, c := range []string{"devicePlugin", "migManager", "dcgmExporter"} {
 		create := in.explicit(c + ".config.create")
-		if create == nil || create.text() != "true" || create.dropped {
+		if create == nil || create.text() != "true" || create.edit.Drop {
 			continue
 		}
 		if name, _ := in.value(c + ".config.name"); scalarText(name) == "" {
@@ -24,11 +24,11 @@ func (in *installation) configs() {
 	}
 	fallback := in.explicit("devicePlugin.config.default")
 	in.fallbackConfig(fallback)
-	if name := in.explicit("devicePlugin.config.name"); name != nil && name.text() != "" && !name.dropped && (fallback == nil || fallback.text() == "") {
+	if name := in.explicit("devicePlugin.config.name"); name != nil && name.text() != "" && !name.edit.Drop && (fallback == nil || fallback.text() == "") {
 		in.add("config-fallback", finding.Info, "without devicePlugin.config.default a node gets no config until it has the label nvidia.com/device-plugin.config",
 			"set devicePlugin.config.default to the config for all nodes", sourceOperator, name)
 	}
-	if name := in.explicit("driver.licensingConfig.configMapName"); name != nil && name.text() != "" && !name.dropped {
+	if name := in.explicit("driver.licensingConfig.configMapName"); name != nil && name.text() != "" && !name.edit.Drop {
 		if secret := in.explicit("driver.licensingConfig.secretName"); secret != nil && secret.text() != "" {
 			in.add("excludes", finding.Warning, "driver.licensingConfig names both a ConfigMap and a Secret", "keep the Secret", sourceTemplates, name)
 		}
@@ -48,7 +48,7 @@ func (in *installation) fallbackConfig(fallback *setting) {
 	if !slices.Contains(names, fallback.text()) {
 		fix := "the configs are " + strings.Join(names, ", ")
 		if near := finding.Nearest(fallback.text(), names); near != "" {
-			fix, fallback.changed = "write "+near, &near
+			fix, fallback.edit.Value = "write "+near, &near
 		}
 		in.add("config-map", finding.Error, fmt.Sprintf("no config %q in devicePlugin.config.data; the config-manager of every node exits", fallback.text()), fix, "k8s-device-plugin cmd/config-manager", fallback)
 	}

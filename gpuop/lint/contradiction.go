@@ -33,8 +33,8 @@ func (in *installation) precompiledVersion() {
 		switch {
 		case s == nil:
 			fix = "set driver.version=" + major
-		case !s.dropped:
-			s.changed = &major
+		case !s.edit.Drop:
+			s.edit.Value = &major
 		}
 	}
 	if s == nil {

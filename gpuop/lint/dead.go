@@ -99,11 +99,11 @@ func (in *installation) dead() {
 			fix := "set " + wanted
 			switch {
 			case wanted == "":
-				s.dropped, fix = true, "delete it"
+				s.edit.Drop, fix = true, "delete it"
 			case own && p.host != "":
-				s.dropped, is, fix = true, "its container runs in the "+p.host+"'s pod, and "+is, "load the module on the host, or "+fix
+				s.edit.Drop, is, fix = true, "its container runs in the "+p.host+"'s pod, and "+is, "load the module on the host, or "+fix
 			case !own:
-				s.dropped, fix = true, "delete it, or "+fix
+				s.edit.Drop, fix = true, "delete it, or "+fix
 			}
 			in.add("dead-setting", finding.Warning, "has no effect: "+is, fix, sourceOperator, s)
 		}
@@ -113,7 +113,7 @@ func (in *installation) dead() {
 // mayBeDead leaves out what is reported already, what is not known, and in a file what the chart
 // says too.
 func (in *installation) mayBeDead(s *setting) bool {
-	if s.dropped || s.unknown || s.renamed != nil || !in.flags && in.repeatsDefault(s) {
+	if s.edit.Drop || s.unknown || s.edit.Rename != nil || !in.flags && in.repeatsDefault(s) {
 		return false
 	}
 	return in.verdict(s).Status != chart.Unknown

@@ -13,7 +13,7 @@ import (
 func (in *installation) oldDefaults() {
 	for _, s := range in.settings {
 		k, known := in.table.Key(s.Path)
-		if !known || !k.In(in.version) || s.dropped || s.text() == "" {
+		if !known || !k.In(in.version) || s.edit.Drop || s.text() == "" {
 			continue
 		}
 		last := s.Path[len(s.Path)-1]
@@ -28,7 +28,7 @@ func (in *installation) oldDefaults() {
 		if !found || in.version.Before(since) {
 			continue
 		}
-		s.dropped = s.name() != "migManager.config.name" || in.lifted
+		s.edit.Drop = s.name() != "migManager.config.name" || in.lifted
 		severity, reason := finding.Error, fmt.Sprintf("was the chart's default before %s; this release has the image in %s", since, scalarText(current))
 		switch {
 		case last == "image":
@@ -51,7 +51,7 @@ func (in *installation) moved(k *chart.Key, s *setting) bool {
 			continue
 		}
 		right := mirror + "/" + now
-		s.changed = &right
+		s.edit.Value = &right
 		in.add("old-default", finding.Warning, fmt.Sprintf("upstream keeps the image under %s in this release, under %s before; a mirror follows", now, before), "write "+right, sourceValues, s)
 		return true
 	}

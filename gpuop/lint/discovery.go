@@ -4,7 +4,7 @@ package lint
 // the last one that the table knows of, is made for.
 func (in *installation) discovery() {
 	s := in.explicit("node-feature-discovery.image.tag")
-	if s == nil || s.unknown || s.dropped {
+	if s == nil || s.unknown || s.edit.Drop {
 		return
 	}
 	if made, known := in.table.Operand(in.version, "nfd"); known && s.text() != "" && compareVersions(s.text(), made) < 0 {

@@ -2,12 +2,14 @@ package lint
 
 import (
 	"fmt"
+	"slices"
 
 	"go.yaml.in/yaml/v3"
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fix"
 )
 
 // Settings reads a values file, which may be empty, with --set arguments on top. The findings say
@@ -66,18 +68,9 @@ func withoutEnabledBelow(root, inner *yaml.Node) *yaml.Node {
 	return withoutEnabled(inner)
 }
 
-// An Edit is one change that makes a values file right for a release.
+// An Edit is one change that makes a values file right for a release, and why.
 type Edit struct {
-	Path chart.Path
-	// Drop says that the setting goes; Rename moves it; Value replaces it. Add are key=value pairs
-	// that come in its place.
-	Drop   bool
-	Rename chart.Path
-	Value  *string
-	// Tree is the group of keys that takes the place of a text.
-	Tree *yaml.Node
-	Add  []string
-	// Finding says why.
+	fix.Edit
 	Finding finding.Finding
 }
 
@@ -102,24 +95,53 @@ func Edits(table *chart.Table, name string, data []byte, v chart.Version) ([]Edi
 	flat.walk(nil, root, root)
 	in := &installation{table: table, version: v, settings: flat.settings}
 	in.judge()
-	var edits []Edit
-	var rest []finding.Finding
 	in.keepWritten()
+	edits, rest := in.edits(func(*setting) bool { return true })
+	return edits, append(rest, reader.Findings...)
+}
+
+// edits are those of the settings that are wanted, and the findings that lead to none.
+func (in *installation) edits(wanted func(*setting) bool) (edits []Edit, rest []finding.Finding) {
 	done := map[*setting]bool{}
 	for _, m := range in.mistakes {
-		edited := false
-		for _, s := range m.settings {
-			if done[s] || !s.dropped && s.renamed == nil && s.changed == nil && s.tree == nil && len(s.added) == 0 {
-				continue
+		before := len(edits)
+		if e, ok := in.groupRename(m); ok && wanted(m.settings[0]) && !done[m.settings[0]] {
+			edits = append(edits, Edit{e, m.Finding})
+			for _, s := range m.settings {
+				done[s] = true
 			}
-			done[s], edited = true, true
-			edits = append(edits, Edit{Path: s.Path, Drop: s.dropped, Rename: s.renamed, Value: s.changed, Tree: s.tree, Add: s.added, Finding: m.Finding})
 		}
-		if !edited {
+		for _, s := range m.settings {
+			if e := s.correction(); !done[s] && e.Changes() && wanted(s) {
+				done[s] = true
+				edits = append(edits, Edit{e, m.Finding})
+			}
+		}
+		if len(edits) == before {
 			rest = append(rest, m.Finding)
 		}
 	}
-	return edits, append(rest, reader.Findings...)
+	return edits, rest
+}
+
+// groupRename is the edit of a group's name that is wrong for all settings below it.
+func (in *installation) groupRename(m mistake) (fix.Edit, bool) {
+	var from, to chart.Path
+	for _, s := range m.settings {
+		at := 0
+		for at < len(s.Path)-1 && at < len(s.edit.Rename)-1 && s.Path[at] == s.edit.Rename[at] {
+			at++
+		}
+		same := len(s.Path) == len(s.edit.Rename) && at < len(s.Path)-1 && slices.Equal(s.Path[at+1:], s.edit.Rename[at+1:])
+		if !same || s.edit.Drop || from != nil && !(slices.Equal(s.Path[:at+1], from) && slices.Equal(s.edit.Rename[:at+1], to)) {
+			return fix.Edit{}, false
+		}
+		from, to = s.Path[:at+1], s.edit.Rename[:at+1]
+	}
+	if from == nil || len(in.below(to.String())) > 0 || len(in.below(from.String())) != len(m.settings) {
+		return fix.Edit{}, false
+	}
+	return fix.Edit{Path: from, Rename: to}, true
 }
 
 // keepWritten takes back the drops of settings that the release reads. An image that the release
@@ -130,7 +152,7 @@ func (in *installation) keepWritten() {
 		for _, s := range m.settings {
 			switch {
 			case m.ID == "dead-setting", m.ID == "operand-version", s.name() == "migManager.config.name":
-				s.dropped = false
+				s.edit.Drop = false
 			case m.ID == "gfd-image":
 				made, known := in.table.Operand(in.version, "gfd")
 				s.rewrite(made, known)
@@ -144,8 +166,8 @@ func (in *installation) keepWritten() {
 
 // rewrite gives a setting that was to be dropped a value that works, where one is known.
 func (s *setting) rewrite(value string, known bool) {
-	if s.dropped && known && value != "" {
-		s.dropped, s.changed = false, &value
+	if s.edit.Drop && known && value != "" {
+		s.edit.Drop, s.edit.Value = false, &value
 	}
 }
 

@@ -51,6 +51,8 @@ type helmCommand struct {
 	blanks     []word
 	// opaque are words that may be any arguments: $HELM_OPTIONS.
 	opaque []word
+	// missing are flags that the command needs and does not have.
+	missing []string
 	// lifted says that the command names another release than the one that it is to be judged for.
 	lifted bool
 }
@@ -60,7 +62,11 @@ type flagUse struct {
 	name     string
 	value    word
 	hasValue bool
-	settings []*setting
+	// words are the flag as it is written, and written its name there; rewritten is the value that it should have.
+	words     []word
+	written   string
+	rewritten string
+	settings  []*setting
 	// opaque says that the settings could not be read, so that the flag stays as it is.
 	opaque bool
 	drop   bool
@@ -109,7 +115,7 @@ func readHelm(c command, at int) *helmCommand {
 			if trimmed == "" {
 				continue
 			}
-			w.value, w.raw = trimmed, quote(trimmed)
+			w.value = trimmed
 		}
 		text, opening := w.value, ""
 		if w.dynamic && strings.HasPrefix(text, `"-`) && strings.Contains(text, "=") {
@@ -120,7 +126,7 @@ func readHelm(c command, at int) *helmCommand {
 			continue
 		}
 		name, value, joined := longFlag(text)
-		use := &flagUse{name: name, value: word{value: value, raw: quote(value), line: w.line, col: w.col, dynamic: w.dynamic, placeholder: w.placeholder}, hasValue: joined}
+		use := &flagUse{words: []word{w}, written: name, name: name, value: word{value: value, raw: quote(value), line: w.line, col: w.col, dynamic: w.dynamic, placeholder: w.placeholder}, hasValue: joined}
 		if w.dynamic {
 			use.value.value, use.value.raw = opening+value, opening+value
 		}
@@ -128,6 +134,7 @@ func readHelm(c command, at int) *helmCommand {
 		if takesValue && !joined && i+1 < len(words) {
 			i++
 			use.value, use.hasValue = words[i], true
+			use.words = append(use.words, words[i])
 		}
 		h.flags = append(h.flags, use)
 	}
@@ -195,6 +202,7 @@ func (r *run) helm(s *script, c command) {
 	if !slices.Contains(verbs, verb) {
 		if near := finding.Nearest(verb, verbs); near != "" {
 			r.at(c.words[at], "unknown-command", finding.Error, "helm "+verb, "helm has no such command", "write helm "+near, sourceHelm)
+			r.replace(c.words[at], near)
 			verb = near
 		}
 	}
@@ -227,7 +235,8 @@ func (r *run) helm(s *script, c command) {
 		}
 		r.at(chartWord, "unknown-chart", finding.Error, chartWord.value, "there is no chart of this name", "write "+strings.TrimSuffix(chartWord.value, name)+near, sourceHelm)
 		fixed := strings.TrimSuffix(chartWord.value, name) + near
-		h.positional[min(1, len(h.positional)-1)] = word{value: fixed, raw: quote(fixed), line: chartWord.line, col: chartWord.col}
+		h.positional[min(1, len(h.positional)-1)].value = fixed
+		r.replace(chartWord, fixed)
 		name = near
 	}
 	if name == "nvidia-device-plugin" {
@@ -258,6 +267,12 @@ func (r *run) helmFlags(h *helmCommand) {
 		times := ""
 		if len(h.blanks) > 1 {
 			times = fmt.Sprintf(" (%d times)", len(h.blanks))
+		}
+		for _, w := range h.blanks {
+			if start := r.offset(w); start >= 0 {
+				text := strings.TrimPrefix(strings.ReplaceAll(w.raw, `\ `, " \\\n  "), " ")
+				r.corrections = append(r.corrections, correction{start, start + len(w.raw), text})
+			}
 		}
 		r.at(h.blanks[0], "escaped-space", finding.Error, `\ `,
 			fmt.Sprintf(`"\ " is an escaped space, not a line continuation: helm gets " " as an argument%s`, times),
@@ -305,11 +320,11 @@ func (r *run) namespace(w word, subject string) string {
 func (r *run) operatorChart(s *script, h *helmCommand) {
 	if f := h.flag("--namespace"); f != nil {
 		if right := r.namespace(f.value, "-n "+f.value.value); right != f.value.value {
-			f.value = word{value: right, raw: quote(right), line: f.value.line, col: f.value.col}
+			f.value.value, f.rewritten = right, right
 		}
 	} else if h.verb != "template" && !h.namespaced {
 		r.at(h.words[0], "namespace", finding.Warning, "helm "+h.verb, "without -n the operator lands in whatever namespace the context has", "add --namespace "+operatorNamespace+" --create-namespace", sourceDocs)
-		h.flags = append([]*flagUse{{name: "--namespace", value: word{value: operatorNamespace, raw: operatorNamespace}, hasValue: true}, {name: "--create-namespace"}}, h.flags...)
+		h.missing = append(h.missing, "--namespace "+operatorNamespace+" --create-namespace")
 	}
 	r.reusedValues(h)
 	in := &installation{table: r.table, version: r.commandVersion(h), flags: true, opaque: len(h.opaque) > 0, lifted: h.lifted}
@@ -326,9 +341,7 @@ func (r *run) operatorChart(s *script, h *helmCommand) {
 	r.tolerations(in)
 	r.addMistakes(in)
 	r.embeddedData(in)
-	r.rewriteDocuments(in)
-	h.pin(in.version)
-	r.corrections = append(r.corrections, correction{h.start, h.end, h.render(in)})
+	r.fixInstallation(h, in)
 }
 
 // reusedValues reports an upgrade that keeps the old release's values alone, so that the new
@@ -341,6 +354,9 @@ func (r *run) reusedValues(h *helmCommand) {
 	reason := "keeps the values of the installed release without the new chart's defaults: where the chart has new groups of keys its templates end in a nil pointer"
 	if h.flag("--version") == nil {
 		reason = "without --version the newest chart is taken, and this keeps the old values without its defaults: its templates end in a nil pointer"
+		if r.version == (chart.Version{}) {
+			h.missing = append(h.missing, "--version "+r.table.Latest().String())
+		}
 	}
 	r.at(f.value, "reuse-values", finding.Warning, "--reuse-values", reason, "write --reset-then-reuse-values, and --version", sourceHelm)
 	f.name = "--reset-then-reuse-values"
@@ -361,12 +377,10 @@ func (r *run) commandVersion(h *helmCommand) chart.Version {
 	}
 	if r.version != (chart.Version{}) {
 		if f == nil {
-			h.flags = append(h.flags, &flagUse{name: "--version", hasValue: true})
-			f = h.flags[len(h.flags)-1]
-		}
-		if requested != r.version.String() {
+			h.missing = append(h.missing, "--version "+r.version.String())
+		} else if requested != r.version.String() {
 			h.lifted = requested != ""
-			f.value = word{value: r.version.String(), raw: r.version.String(), line: f.value.line, col: f.value.col}
+			f.rewritten = r.version.String()
 		}
 		return r.version
 	}
@@ -385,7 +399,7 @@ func (r *run) commandVersion(h *helmCommand) chart.Version {
 		}
 		r.at(at, "chart-version", finding.Error, "--version "+requested, err.Error(), "write --version "+r.table.Latest().String(), sourceValues)
 		if f != nil {
-			f.value = word{value: r.table.Latest().String(), raw: r.table.Latest().String()}
+			f.rewritten = r.table.Latest().String()
 		}
 		return r.table.Latest()
 	}
@@ -399,18 +413,6 @@ func (r *run) commandVersion(h *helmCommand) chart.Version {
 // ofRange says as what a range of releases is judged.
 func ofRange(newest chart.Version) string {
 	return "a range of releases; judged as " + newest.String() + ", the newest of it that gpuop knows"
-}
-
-// pin adds --version to a command that leaves the release to the repository: the corrected command
-// installs the release that it was judged for, not whatever is newest that day. A chart that is
-// here, and flags that the shell fills in, may say it already.
-func (h *helmCommand) pin(v chart.Version) {
-	w, _, ok := h.chartName()
-	local := strings.HasSuffix(w.value, ".tgz") || strings.HasPrefix(w.value, ".") || strings.HasPrefix(w.value, "/")
-	if !ok || local || w.dynamic || len(h.opaque) > 0 || h.flag("--version") != nil || h.flag("--devel") != nil {
-		return
-	}
-	h.flags = append(h.flags, &flagUse{name: "--version", value: word{value: v.String(), raw: v.String()}, hasValue: true})
 }
 
 // otherRelease notes that a release is judged as another one.
@@ -446,16 +448,15 @@ func (r *run) oldVersion(f *flagUse, requested string, v chart.Version) {
 // valuesFlag adds the settings of a -f file, when it can be read.
 func (r *run) valuesFlag(s *script, h *helmCommand, in *installation, f *flagUse) {
 	for name := range strings.SplitSeq(f.value.value, ",") {
-		data, doc, err := r.file(s, name)
-		script := 0
-		if d, written := s.files[name]; written {
-			d.judged = true
-			s.files[name] = d
-			name, doc, script = r.name, d.line, d.line
-		}
+		data, err := r.file(s, name)
+		from := s.files[name]
 		if f.value.value == "-" && h.stdin != nil {
-			data, doc, err = []byte(h.stdin.text), h.stdin.line, nil
-			name, script = r.name, doc
+			from, data, err = h.stdin, []byte(h.stdin.text), nil
+		}
+		line := 0
+		if from != nil {
+			from.judged = true
+			name, line = r.name, from.line
 		}
 		if f.value.dynamic || err != nil {
 			r.at(f.value, "file-not-read", finding.Info, name, "the file is not here, so its values are not judged", "run gpuop lint where the file is", "")
@@ -464,33 +465,32 @@ func (r *run) valuesFlag(s *script, h *helmCommand, in *installation, f *flagUse
 		reader := &fields.Reader{}
 		root := reader.Document(data)
 		if root != nil {
-			flat := &flattener{reader: reader, file: name, shift: doc}
+			flat := &flattener{reader: reader, file: name, shift: line}
 			flat.walk(nil, root, root)
 			for _, st := range flat.settings {
-				st.script = script
+				st.from = from
 			}
 			in.settings = append(in.settings, flat.settings...)
 		}
 		for _, problem := range reader.Findings {
-			problem.File, problem.Line = name, problem.Line+doc
+			problem.File, problem.Line = name, problem.Line+line
 			r.findings = append(r.findings, problem)
 		}
 	}
 }
 
-// file reads a file that the script itself writes, or one beside it; line is where it starts in the
-// script.
-func (r *run) file(s *script, name string) (data []byte, line int, err error) {
-	if doc, ok := s.files[name]; ok {
-		return []byte(doc.text), 0, nil
+// file reads a file that the script itself writes, or one beside it.
+func (r *run) file(s *script, name string) (data []byte, err error) {
+	if d := s.files[name]; d != nil {
+		return []byte(d.text), nil
 	}
 	if r.read == nil {
-		return nil, 0, errNotRead
+		return nil, errNotRead
 	}
 	if data, err = r.read(r.name, name); err == nil {
 		r.learn(string(data))
 	}
-	return data, 0, err
+	return data, err
 }
 
 // setFlag adds the settings of a --set flag or one of its kin.
@@ -543,7 +543,7 @@ func (r *run) setFlag(s *script, in *installation, f *flagUse) {
 // MIG manager.
 func (r *run) setFile(s *script, st *setting, a assignment) {
 	name := scalarText(a.value)
-	data, _, err := r.file(s, name)
+	data, err := r.file(s, name)
 	if err != nil {
 		st.unknown = true
 		r.at(word{line: st.line, col: st.column}, "file-not-read", finding.Info, name, "the file is not here, so it is not judged", "run gpuop lint where the file is", "")
@@ -574,95 +574,4 @@ func (r *run) setJSON(in *installation, f *flagUse) {
 	}
 	f.settings = flat.settings
 	in.settings = append(in.settings, flat.settings...)
-}
-
-// render writes the command as it should be, one setting a line.
-func (h *helmCommand) render(in *installation) string {
-	head := []string{h.words[0].raw, h.verb}
-	for i, w := range h.positional {
-		if i == 2 {
-			break
-		}
-		head = append(head, w.raw)
-	}
-	lines := []string{strings.Join(head, " ")}
-	var plain []string
-	for _, f := range h.flags {
-		switch {
-		case f.drop || f.opaque || len(f.settings) > 0 || f.name == "--set": // written below, or not at all
-		case f.hasValue:
-			plain = append(plain, f.name+" "+f.value.raw)
-		default:
-			plain = append(plain, f.name)
-		}
-	}
-	for _, w := range h.opaque {
-		plain = append(plain, w.raw)
-	}
-	if len(plain) > 0 {
-		lines = append(lines, strings.Join(plain, " "))
-	}
-	written := map[string]bool{}
-	for _, f := range h.flags {
-		if f.drop {
-			continue
-		}
-		for _, line := range f.render() {
-			if !written[line] {
-				lines = append(lines, line)
-			}
-			written[line] = true
-		}
-	}
-	return strings.Join(lines, " \\\n  ")
-}
-
-// render writes the flag's settings as they should be, a flag for each.
-func (f *flagUse) render() []string {
-	if f.name == "--set" && len(f.settings) == 0 || f.opaque {
-		if f.hasValue && strings.HasPrefix(f.name, "--set") {
-			return []string{f.name + " " + f.value.raw}
-		}
-		return nil
-	}
-	var lines []string
-	if len(f.settings) > 0 && strings.Contains(f.value.raw, "$") && !slices.ContainsFunc(f.settings, (*setting).edited) {
-		return []string{f.name + " " + f.value.raw}
-	}
-	for _, s := range f.settings {
-		for _, a := range s.added {
-			lines = append(lines, "--set "+quote(a))
-		}
-		switch {
-		case s.dropped:
-		case s.unknown && s.node == nil && f.name != "--set-file", f.name == "--set-json":
-			return append(lines, f.name+" "+f.value.raw)
-		default:
-			lines = append(lines, s.flag(f.name))
-		}
-	}
-	return lines
-}
-
-// flag writes the setting, as it should be, behind the flag of this name.
-func (s *setting) flag(name string) string {
-	written := name
-	if s.asString {
-		written = "--set-string"
-	}
-	if s.renamed == nil && s.changed == nil {
-		return written + " " + quote(s.source)
-	}
-	path, value := s.Path, s.text()
-	if s.renamed != nil {
-		path = s.renamed
-	}
-	if s.changed != nil {
-		value = *s.changed
-	}
-	if _, isList := s.Value.([]any); isList {
-		_, raw, _ := strings.Cut(s.source, "=")
-		return name + " " + quote(path.String()+"="+raw)
-	}
-	return written + " " + quote(formatSet(path, value))
 }

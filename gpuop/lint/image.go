@@ -35,7 +35,7 @@ func (in *installation) images() {
 			fix := ""
 			trimmed := strings.Trim(strings.TrimPrefix(strings.TrimPrefix(s.text(), "https://"), "http://"), "/ ")
 			if repositoryName.MatchString(trimmed) {
-				fix, s.changed = "write "+trimmed, &trimmed
+				fix, s.edit.Value = "write "+trimmed, &trimmed
 			}
 			in.add("image", finding.Error, fmt.Sprintf("%q is no registry and path; %s", s.text(), join), fix, sourceOperator, s)
 		}
@@ -64,7 +64,7 @@ func (in *installation) imageName(component string, s *setting) {
 		parts = append(parts, component+".version="+tag)
 	}
 	if imageName.MatchString(image) {
-		s.dropped, s.added = true, parts
+		s.edit.Drop, s.added = true, parts
 	}
 	in.add("image", finding.Error, fmt.Sprintf("%q holds more than the image's name; the operator joins repository/image:version, and the API server refuses the rest", s.text()),
 		"write "+strings.Join(parts, ", "), sourceCRD, s)

@@ -81,7 +81,7 @@ func (in *installation) unknown(s *setting, v chart.Verdict) {
 // move lets the setting take another place, where nothing stands yet.
 func (in *installation) move(s *setting, to chart.Path) {
 	if in.explicit(to.String()) == nil {
-		s.renamed = to
+		s.edit.Rename = to
 	}
 }
 
@@ -143,7 +143,7 @@ func (in *installation) early(s *setting, v chart.Verdict) {
 	if s.harmless(v.Key) {
 		severity = finding.Warning
 	}
-	s.dropped = true
+	s.edit.Drop = true
 	in.addKey("key-not-yet", severity, fmt.Sprintf("came with %s; %s ignores it without a word", v.Key.Since(), in.version),
 		"delete it, or install "+v.Key.Since().String()+" or later", sourceValues, s, v)
 }
@@ -158,7 +158,7 @@ func (in *installation) gone(s *setting, v chart.Verdict) {
 	if fix == "" {
 		fix = "delete it"
 	}
-	s.dropped = true
+	s.edit.Drop = true
 	if v.Nearest != nil {
 		if verdict := in.table.Judge(in.version, v.Nearest); verdict.Status == chart.Known {
 			in.carry(s, v.Nearest)
@@ -178,7 +178,7 @@ func (in *installation) carry(s *setting, to chart.Path) {
 	case "kataManager.enabled":
 	default:
 		if in.explicit(to.String()) == nil {
-			s.renamed, s.dropped = to, false
+			s.edit.Rename, s.edit.Drop = to, false
 		}
 	}
 }
@@ -216,7 +216,9 @@ func (in *installation) valueOfGroup(s *setting, _ chart.Verdict) {
 	}
 	var doc yaml.Node
 	if text, isText := s.Value.(string); isText && yaml.Unmarshal([]byte(text), &doc) == nil && len(doc.Content) == 1 && doc.Content[0].Kind == yaml.MappingNode {
-		s.tree = doc.Content[0]
+		if s.node != nil {
+			s.edit.Tree = doc.Content[0]
+		}
 		in.add("wrong-type", finding.Error, fmt.Sprintf("%s is a group of settings in %s, found a text that holds them", s.name(), in.version), "write them as keys, without the |", sourceValues, s)
 		return
 	}
@@ -270,7 +272,7 @@ func (in *installation) fixTooDeep(path string, i int) {
 		return
 	}
 	for _, s := range m.settings {
-		s.dropped = true
+		s.edit.Drop = true
 	}
 	m.settings[0].added = added
 	m.Fix = "write " + strings.Join(added, "\n      ")

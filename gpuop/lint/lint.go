@@ -89,12 +89,6 @@ type text struct {
 	found bool
 }
 
-// correction replaces the bytes from start to end of the command.
-type correction struct {
-	start, end int
-	text       string
-}
-
 // run is one run of the linter.
 type run struct {
 	table   *chart.Table
@@ -151,7 +145,11 @@ func Lint(o Options) (*Result, error) {
 			break
 		}
 		result.Corrected = better
-		result.Dropped = append(result.Dropped, next.dropped...)
+		for _, d := range next.dropped {
+			if !slices.ContainsFunc(result.Dropped, func(known Drop) bool { return known.Subject == d.Subject }) {
+				result.Dropped = append(result.Dropped, d)
+			}
+		}
 	}
 	return result, nil
 }
@@ -246,48 +244,12 @@ func (r *run) at(w word, id string, severity finding.Severity, subject, reason, 
 	})
 }
 
-// offset is where a word stands in the script, or -1.
-func (r *run) offset(w word) int {
-	offset := r.lineStart(w.line)
-	if offset < 0 {
-		return -1
-	}
-	offset += w.col - 1
-	if offset < 0 || offset+len(w.raw) > len(r.source) || r.source[offset:offset+len(w.raw)] != w.raw {
-		return -1
-	}
-	return offset
-}
-
-// replace corrects one word of the command.
-func (r *run) replace(w word, value string) {
-	offset := r.offset(w)
-	if offset < 0 {
-		return
-	}
-	r.corrections = append(r.corrections, correction{offset, offset + len(w.raw), quote(value)})
-}
-
-// corrected applies the corrections to the command.
-func (r *run) corrected() string {
-	slices.SortFunc(r.corrections, func(a, b correction) int { return b.start - a.start })
-	out := r.source
-	end := len(out)
-	for _, c := range r.corrections {
-		if c.start < 0 || c.end > end || c.start > c.end {
-			continue
-		}
-		out = out[:c.start] + c.text + out[c.end:]
-		end = c.start
-	}
-	return out
-}
-
 // script judges a pasted script.
 func (r *run) script(file, source string) {
 	r.name = file
 	s := parseScript(source)
 	r.source = s.text
+	r.corrections = append(r.corrections, s.corrections...)
 	for _, f := range s.findings {
 		f.File = file
 		r.findings = append(r.findings, f)
@@ -360,15 +322,15 @@ func (r *run) lookalikes(c command) {
 	seen := map[string]bool{}
 	for i, w := range c.words {
 		if dash := longDash.FindString(w.value); dash != "" || meant.Replace(w.value) != w.value {
-			fixed := &c.words[i]
-			fixed.value = meant.Replace(w.value)
-			if rest := fixed.value[len(dash):]; dash != "" {
-				fixed.value = "--" + rest
+			value := meant.Replace(w.value)
+			if rest := value[len(dash):]; dash != "" {
+				value = "--" + rest
 				if longName("-"+rest) != "" {
-					fixed.value = "-" + rest
+					value = "-" + rest
 				}
 			}
-			fixed.raw = quote(fixed.value)
+			c.words[i].value = value
+			r.replace(w, value)
 		}
 		for _, l := range lookalikes {
 			at := strings.Index(w.raw, l.found)
@@ -383,19 +345,10 @@ func (r *run) lookalikes(c command) {
 	}
 }
 
-// addMistakes takes over what is wrong with an installation, and what its correction leaves out.
+// addMistakes takes over what is wrong with an installation.
 func (r *run) addMistakes(in *installation) {
 	r.judged++
 	r.findings = append(r.findings, in.findings()...)
-	done := map[*setting]bool{}
-	for _, m := range in.mistakes {
-		for _, s := range m.settings {
-			if s.dropped && s.node == nil && !done[s] {
-				done[s] = true
-				r.dropped = append(r.dropped, Drop{Subject: s.name(), Proof: m.Reason, Instead: s.added})
-			}
-		}
-	}
 	for _, s := range in.settings {
 		for _, n := range unknownIn(s.node) {
 			r.findings = append(r.findings, finding.Finding{ID: "not-judged", File: s.file, Line: n.Line + s.shift, Column: n.Column, Subject: s.name(), Reason: filledIn})
@@ -418,22 +371,6 @@ func unknownIn(n *yaml.Node) []*yaml.Node {
 		out = append(out, unknownIn(c)...)
 	}
 	return out
-}
-
-// A Drop is a setting that a correction leaves out, with the proof that it does nothing.
-type Drop struct {
-	Subject string `json:"subject"`
-	Proof   string `json:"proof"`
-	// Instead are settings that take its place.
-	Instead []string `json:"instead,omitempty"`
-}
-
-// A Left is a setting of a file or here-document that has to be corrected by hand.
-type Left struct {
-	Subject string `json:"subject"`
-	File    string `json:"file,omitempty"`
-	Line    int    `json:"line,omitempty"`
-	Fix     string `json:"fix,omitempty"`
 }
 
 // lowered are the findings that say no more than that gpuop does not know a name.

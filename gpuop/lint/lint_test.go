@@ -350,9 +350,9 @@ func TestFixWritesSetString(t *testing.T) {
 		{"a boolean", "--set toolkit.env[0].name=A --set toolkit.env[0].value=true", "--set-string 'toolkit.env[0].value=true'", ""},
 		{"a number in one flag with others", "--set toolkit.env[0].name=A,toolkit.env[0].value=1", "--set-string 'toolkit.env[0].value=1'", "--set-string 'toolkit.env[0].name"},
 		{"a boolean that is one", "--set driver.enabled=false", "--set driver.enabled=false", "--set-string"},
-		{"with flags that are not known", "--set toolkit.env[0].name=A --set toolkit.env[0].value=true $OPTIONS", "--set 'toolkit.env[0].value=true'", "--set-string"},
-		{"beside one that decides", "--set toolkit.env[0].name=A --set toolkit.env[0].value=true --set-string toolkit.env[0].value=x", "--set-string 'toolkit.env[0].value=x'", "--set-string 'toolkit.env[0].value=true'"},
-		{"a text", "--set toolkit.env[0].name=A --set toolkit.env[0].value=x", "--set 'toolkit.env[0].value=x'", "--set-string"},
+		{"with flags that are not known", "--set toolkit.env[0].name=A --set toolkit.env[0].value=true $OPTIONS", "--set toolkit.env[0].value=true", "--set-string"},
+		{"beside one that decides", "--set toolkit.env[0].name=A --set toolkit.env[0].value=true --set-string toolkit.env[0].value=x", "--set-string toolkit.env[0].value=x", "--set-string 'toolkit.env[0].value=true'"},
+		{"a text", "--set toolkit.env[0].name=A --set toolkit.env[0].value=x", "--set toolkit.env[0].value=x", "--set-string"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got := judge(t, lint.Options{Command: head + tt.flags})

@@ -64,7 +64,7 @@ func (r *run) patch(s *script, c command, rest []word) {
 		return
 	case file.value != "":
 		var err error
-		if data, _, err = r.file(s, file.value); err != nil || file.dynamic {
+		if data, err = r.file(s, file.value); err != nil || file.dynamic {
 			r.at(file, "file-not-read", finding.Info, file.value, "the file is not here, so it is not judged", "run gpuop lint where the file is", "")
 			return
 		}

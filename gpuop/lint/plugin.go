@@ -79,12 +79,11 @@ func (h *helmCommand) flagSetting(path string) string {
 // pluginFile judges a config that --set-file brings to the device plugin's chart, when it is not
 // written by the script itself (then it is judged where it is written).
 func (r *run) pluginFile(s *script, f *flagUse, name string) {
-	if d, written := s.files[name]; written {
+	if d := s.files[name]; d != nil {
 		d.route = sharing.Plugin
-		s.files[name] = d
 		return
 	}
-	data, _, err := r.file(s, name)
+	data, err := r.file(s, name)
 	if err != nil {
 		r.at(f.value, "file-not-read", finding.Info, name, "the file is not here, so it is not judged", "run gpuop lint where the file is", "")
 		return

@@ -33,7 +33,7 @@ func (in *installation) judge() {
 // on returns the setting that switches the path on, or nil where the user does not or where it is
 // dropped.
 func (in *installation) on(path string) *setting {
-	if s := in.explicit(path); s != nil && s.text() == "true" && !s.dropped {
+	if s := in.explicit(path); s != nil && s.text() == "true" && !s.edit.Drop {
 		return s
 	}
 	return nil

@@ -49,6 +49,8 @@ type command struct {
 type document struct {
 	text string
 	line int // the line in the script before the first of the document
+	// start and end are the offsets of the text in the script; 0 where the script does not hold it as it is.
+	start, end int
 	// route is how the document, a device plugin config, reaches the plugin, where a command says
 	// so.
 	route sharing.Route
@@ -61,8 +63,9 @@ type script struct {
 	text     string
 	commands []command
 	// files are those that the script itself writes with a here-document, by name.
-	files    map[string]document
-	findings []finding.Finding
+	files       map[string]*document
+	findings    []finding.Finding
+	corrections []correction
 }
 
 // helmNamespace is the variable that stands for helm's flag --namespace.
@@ -97,7 +100,7 @@ func shellText(text string) (out string, foreign bool) {
 // parseScript reads the commands of a script. What it cannot read it reports; what could be read is
 // returned.
 func parseScript(text string) *script {
-	s := &script{files: map[string]document{}}
+	s := &script{files: map[string]*document{}}
 	foreign := false
 	s.text, foreign = shellText(text)
 	if foreign {
@@ -295,6 +298,11 @@ func (r *scriptReader) broken(c command) {
 	}
 	w := c.words[0]
 	r.findings = append(r.findings, finding.Finding{ID: "broken-continuation", Severity: finding.Error, Line: w.line, Column: w.col, Subject: w.value, Reason: reason, Fix: fix, Source: sourceShell})
+	r.corrections = append(r.corrections, correction{last.end, c.start, " \\\n  "})
+	if comment := strings.TrimSpace(between); strings.HasPrefix(comment, "#") {
+		above := lineStart(r.text, last.line)
+		r.corrections = append(r.corrections, correction{above, above, comment + "\n"})
+	}
 	last.words = append(last.words, c.words...)
 	last.end = c.end
 }
@@ -432,8 +440,9 @@ func (r *scriptReader) words(w *syntax.Word) []word {
 	if len(list) > 1 && strings.Contains(out.raw, "{") && !strings.Contains(out.raw, "$") {
 		r.findings = append(r.findings, finding.Finding{ID: "brace-expansion", Severity: finding.Error, Line: out.line, Column: out.col, Subject: out.raw,
 			Reason: fmt.Sprintf("bash makes %d arguments of the braces: %s", len(list), strings.Join(list, " ")), Fix: "write " + quote(out.raw), Source: "Bash manual: brace expansion"})
+		start := int(w.Pos().Offset())
+		r.corrections = append(r.corrections, correction{start, start + len(out.raw), quote(out.raw)})
 		out.value = strings.NewReplacer(`'`, "", `"`, "").Replace(out.raw)
-		out.raw = quote(out.value)
 		return []word{out}
 	}
 	return words
@@ -516,7 +525,7 @@ func (r *scriptReader) redirections(stmt *syntax.Stmt) (here *document) {
 		return here // the program reads it, and writes something else
 	}
 	if written != nil && to != "" {
-		r.files[to] = *written
+		r.files[to] = written
 		return nil
 	}
 	return here
@@ -551,11 +560,15 @@ func (r *scriptReader) hereDocument(redirect *syntax.Redirect) *document {
 	if list := r.words(redirect.Word); len(list) == 1 {
 		delimiter = list[0].value
 	}
-	body := withoutDelimiter(text.String(), delimiter)
-	if redirect.Op == syntax.DashHdoc {
-		body = leadingTabs.ReplaceAllString(body, "")
+	out := &document{text: withoutDelimiter(text.String(), delimiter), line: int(redirect.Hdoc.Pos().Line()) - 1}
+	if written := withoutDelimiter(slice(redirect.Hdoc), delimiter); written == out.text && redirect.Op != syntax.DashHdoc {
+		out.start = int(redirect.Hdoc.Pos().Offset())
+		out.end = out.start + len(written)
 	}
-	return &document{text: body, line: int(redirect.Hdoc.Pos().Line()) - 1}
+	if redirect.Op == syntax.DashHdoc {
+		out.text = leadingTabs.ReplaceAllString(out.text, "")
+	}
+	return out
 }
 
 var leadingTabs = regexp.MustCompile(`(?m)^\t+`)

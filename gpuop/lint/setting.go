@@ -11,6 +11,7 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fields"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fix"
 )
 
 // maxNodes bounds how much of a document is looked at, so that aliases of aliases cannot blow it
@@ -28,9 +29,8 @@ type setting struct {
 	// keys are the nodes of the names in the file, and shift the lines before its document.
 	keys  []*yaml.Node
 	shift int
-	// script is how many lines of the script are before the here-document that the setting stands
-	// in; 0 for none.
-	script int
+	// from is the here-document that the setting stands in; nil for none.
+	from *document
 	// node is the value in the file it came from; nil for a flag.
 	node         *yaml.Node
 	file         string
@@ -43,19 +43,14 @@ type setting struct {
 	typed bool
 	// unknown says that the value is made by the shell and cannot be read here.
 	unknown bool
-	// dropped, renamed and changed are how the setting is to be corrected.
-	dropped bool
-	renamed chart.Path
-	changed *string
+	// edit is how the setting is to be corrected, and added are settings that take its place.
+	edit  fix.Edit
+	added []string
 	// asString says that the flag has to be --set-string: a text is wanted, and --set makes another
 	// type of the word.
 	asString bool
 	// asText is how the file that carries the setting says that a value is a text; "" for a flag.
 	asText string
-	// tree is the group of keys that a text holds.
-	tree *yaml.Node
-	// added are settings that take the place of this one.
-	added []string
 }
 
 // name is the path as the user may write it after --set.
@@ -69,8 +64,17 @@ func (s *setting) name() string {
 var listIndex = regexp.MustCompile(`\[[0-9]+\]`)
 
 // edited reports whether the setting is to be written otherwise.
-func (s *setting) edited() bool {
-	return s.dropped || s.renamed != nil || s.changed != nil || s.asString || len(s.added) > 0
+func (s *setting) edited() bool { return s.edit.Changes() || s.asString || len(s.added) > 0 }
+
+// correction is the edit of a file in which the setting stands.
+func (s *setting) correction() fix.Edit {
+	e := s.edit
+	e.Path = s.Path
+	for _, a := range s.added {
+		list, _ := ParseSet(a) // the rules write them
+		e.Add = append(e.Add, list...)
+	}
+	return e
 }
 
 func (s *setting) text() string { return scalarText(s.Value) }

@@ -224,22 +224,18 @@ func TestFilesOfAFolder(t *testing.T) {
 
 // What the shell fills in, and what cannot be read, stays as it is written.
 func TestFixKeepsWhatIsNotKnown(t *testing.T) {
-	for _, tt := range []struct{ command, want string }{
-		{"helm install gpu-operator nvidia/gpu-operator --namespace=$SPACE --version=${RELEASE} --set=driver.version=$DRIVER",
-			"helm install gpu-operator nvidia/gpu-operator \\\n  --namespace $SPACE --version ${RELEASE} \\\n  --set driver.version=$DRIVER"},
-		{`helm install gpu-operator nvidia/gpu-operator -n gpu-operator "--version=$RELEASE" "--set=driver.version=$DRIVER"`,
-			"helm install gpu-operator nvidia/gpu-operator \\\n  --namespace gpu-operator --version \"$RELEASE\" \\\n  --set \"driver.version=$DRIVER\""},
-		{`helm install gpu-operator nvidia/gpu-operator -n gpu-operator --version v26.7.0 --set toolkit.env[0].name=A --set toolkit.env[0].value="b,c"`,
-			"helm install gpu-operator nvidia/gpu-operator \\\n  --namespace gpu-operator --version v26.7.0 \\\n  --set 'toolkit.env[0].name=A' \\\n  --set toolkit.env[0].value=\"b,c\""},
-		{"helm install gpu-operator nvidia/gpu-operator -n gpu-operator --version <release> --set driver.version=<version>",
-			"helm install gpu-operator nvidia/gpu-operator \\\n  --namespace gpu-operator --version <release> \\\n  --set driver.version=<version>"},
+	for _, command := range []string{
+		"helm install gpu-operator nvidia/gpu-operator --namespace=$SPACE --version=${RELEASE} --set=driver.version=$DRIVER",
+		`helm install gpu-operator nvidia/gpu-operator -n gpu-operator "--version=$RELEASE" "--set=driver.version=$DRIVER"`,
+		`helm install gpu-operator nvidia/gpu-operator -n gpu-operator --version v26.7.0 --set toolkit.env[0].name=A --set toolkit.env[0].value="b,c"`,
+		"helm install gpu-operator nvidia/gpu-operator -n gpu-operator --version <release> --set driver.version=<version>",
 	} {
-		result := judge(t, lint.Options{Command: tt.command})
-		if diff := cmp.Diff(tt.want, result.Corrected); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", tt.command, diff)
+		result := judge(t, lint.Options{Command: command})
+		if result.Corrected != command {
+			t.Errorf("%s became %s", command, result.Corrected)
 		}
 		if len(result.Dropped) > 0 {
-			t.Errorf("%s: dropped %v", tt.command, result.Dropped)
+			t.Errorf("%s: dropped %v", command, result.Dropped)
 		}
 	}
 }

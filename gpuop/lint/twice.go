@@ -16,7 +16,7 @@ func (in *installation) twice() {
 		if before == nil || before.node != nil || s.node != nil {
 			continue
 		}
-		before.dropped = true
+		before.edit.Drop = true
 		if before.text() == s.text() {
 			in.add("set-twice", finding.Info, "set twice to the same value", "keep one", "Helm documentation: --set", s)
 			continue

@@ -48,7 +48,7 @@ func (in *installation) allowed(s *setting) []string {
 func (in *installation) types() {
 	for _, s := range in.settings {
 		v := in.verdict(s)
-		if v.Status != chart.Known && v.Status != chart.Free || s.unknown || s.Value == nil || s.renamed != nil {
+		if v.Status != chart.Known && v.Status != chart.Free || s.unknown || s.Value == nil || s.edit.Rename != nil {
 			continue
 		}
 		if f, ok := in.table.CopiedField(in.version, s.Path); ok && s.element == "" {
@@ -151,7 +151,7 @@ func (in *installation) against(s *setting, f *chart.Field) {
 			m.Fix = cmp.Or(s.asText, "write --set-string")
 		}
 		if found.ID == "wrong-type" && s.node != nil && strings.HasPrefix(found.Fix, `write "`) {
-			s.tree = quoted(cmp.Or(s.tree, s.node), found.Line, found.Column)
+			s.edit.Tree = quoted(cmp.Or(s.edit.Tree, s.node), found.Line, found.Column)
 		}
 		in.mistakes = append(in.mistakes, m)
 	}
@@ -180,7 +180,7 @@ func quoted(n *yaml.Node, line, column int) *yaml.Node {
 // no other flag may decide the same value.
 func (in *installation) alone(s *setting) bool {
 	in.index()
-	return s.typed && !in.opaque && !slices.ContainsFunc(in.byName[s.name()], func(other *setting) bool { return other != s && !other.dropped })
+	return s.typed && !in.opaque && !slices.ContainsFunc(in.byName[s.name()], func(other *setting) bool { return other != s && !other.edit.Drop })
 }
 
 func (in *installation) enumeration(s *setting, allowed []string) {
@@ -194,7 +194,7 @@ func (in *installation) enumeration(s *setting, allowed []string) {
 	fix := ""
 	if near := finding.Nearest(strings.ToLower(s.text()), allowed); near != "" {
 		fix = "write " + near
-		s.changed = &near
+		s.edit.Value = &near
 	}
 	found := strconv.Quote(s.text())
 	if fix == "" && !fields.Plain(s.text()) {
@@ -236,10 +236,10 @@ func (in *installation) bool(k *chart.Key, s *setting) {
 	fix := "write true or false"
 	if near := finding.Nearest(strings.ToLower(text), []string{"true", "false"}); near != "" {
 		fix = "write " + near
-		s.changed = &near
+		s.edit.Value = &near
 	} else if text == "1" || text == "0" {
 		value := strconv.FormatBool(text == "1")
-		fix, s.changed = "write "+value, &value
+		fix, s.edit.Value = "write "+value, &value
 	}
 	in.add("wrong-value", finding.Error, fmt.Sprintf("found %s, want true or false", describe(s.Value)), fix, sourceValues, s)
 }

@@ -28,7 +28,7 @@ func (in *installation) versions() {
 		if s == nil || s.unknown || !tagName.MatchString(s.text()) || c == "gfd" && in.gfdImage(s) {
 			continue
 		}
-		if s.dropped || !in.flags && in.repeatsDefault(s) || in.ownImage(c) {
+		if s.edit.Drop || !in.flags && in.repeatsDefault(s) || in.ownImage(c) {
 			continue
 		}
 		if c == "driver" {
@@ -58,7 +58,7 @@ func (in *installation) pinned(s *setting, made string) {
 	}
 	reason := fmt.Sprintf("%s is %s %s, which chart %s is made for", s.text(), relation, made, in.version)
 	if from, found := in.defaultOf(s); found {
-		s.dropped = in.lifted && from.Before(in.version)
+		s.edit.Drop = in.lifted && from.Before(in.version)
 		if order > 0 {
 			severity = finding.Info
 		}
@@ -135,7 +135,7 @@ func (in *installation) gfdImage(s *setting) bool {
 	if image != "k8s-device-plugin" {
 		return false
 	}
-	s.dropped = true
+	s.edit.Drop = true
 	in.add("gfd-image", finding.Error, fmt.Sprintf("%s, whose tags are the device plugin's; %s is a version of the old image gpu-feature-discovery and cannot be pulled", reason, s.text()),
 		"delete it", sourceValues, s)
 	return true

@@ -3,7 +3,6 @@ package values
 import (
 	"bytes"
 	"fmt"
-	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -97,97 +96,6 @@ func index(n *yaml.Node, name string) int {
 		if n.Content[i].Value == name {
 			return i
 		}
-	}
-	return -1
-}
-
-// take removes the entry at the path, and the groups that are empty without it. The comments of
-// what goes stay in the file, above what follows.
-func take(n *yaml.Node, path chart.Path) (key, value *yaml.Node) {
-	if n.Kind != yaml.MappingNode || len(path) == 0 {
-		return nil, nil
-	}
-	at := index(n, path[0])
-	if at < 0 {
-		return nil, nil
-	}
-	if len(path) == 1 {
-		key, value = n.Content[at], n.Content[at+1]
-		n.Content = slices.Delete(n.Content, at, at+2)
-		return key, value
-	}
-	inner := n.Content[at+1]
-	key, value = take(inner, path[1:])
-	if value != nil && inner.Kind == yaml.MappingNode && len(inner.Content) == 0 {
-		key = withComments(key, n.Content[at], inner)
-		n.Content = slices.Delete(n.Content, at, at+2)
-	}
-	return key, value
-}
-
-// withComments is the key with the comments of the group around it too.
-func withComments(key *yaml.Node, around ...*yaml.Node) *yaml.Node {
-	out := *key
-	for _, n := range around {
-		out.HeadComment = joinComments(n.HeadComment, n.LineComment, out.HeadComment)
-		out.FootComment = joinComments(out.FootComment, n.FootComment)
-	}
-	return &out
-}
-
-func joinComments(parts ...string) string {
-	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), "\n")
-}
-
-// comments are all comments of an entry, in the order of the file.
-func comments(key, value *yaml.Node) string {
-	all := []string{key.HeadComment, key.LineComment}
-	var below func(*yaml.Node)
-	below = func(n *yaml.Node) {
-		all = append(all, n.HeadComment, n.LineComment)
-		for _, c := range n.Content {
-			below(c)
-		}
-		all = append(all, n.FootComment)
-	}
-	below(value)
-	return joinComments(append(all, key.FootComment)...)
-}
-
-// keep puts comments where the entry at the path was: above what follows it, or else at the end of
-// the group.
-func keep(root *yaml.Node, path chart.Path, text string, at int) {
-	n := root
-	for _, name := range path[:len(path)-1] {
-		i := index(n, name)
-		if i < 0 {
-			break
-		}
-		n = n.Content[i+1]
-	}
-	switch {
-	case text == "":
-	case n.Kind == yaml.MappingNode && at >= 0 && at < len(n.Content):
-		n.Content[at].HeadComment = joinComments(text, n.Content[at].HeadComment)
-	case n.Kind == yaml.MappingNode && len(n.Content) > 0:
-		last := n.Content[len(n.Content)-2]
-		last.FootComment = joinComments(last.FootComment, text)
-	default:
-		root.FootComment = joinComments(root.FootComment, text)
-	}
-}
-
-// position is where the entry at the path stands in its group, or -1.
-func position(n *yaml.Node, path chart.Path) int {
-	for i, name := range path {
-		if n.Kind != yaml.MappingNode {
-			return -1
-		}
-		at := index(n, name)
-		if at < 0 || i == len(path)-1 {
-			return at
-		}
-		n = n.Content[at+1]
 	}
 	return -1
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/finding"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fix"
 	"github.com/gpu-telemetry/dcgm-exporter/gpuop/lint"
 )
 
@@ -26,6 +27,8 @@ type Migration struct {
 	Report finding.Report `json:"-"`
 
 	table *chart.Table
+	// below is where an umbrella chart has the values.
+	below chart.Path
 }
 
 // A Change is one line of the change list.
@@ -37,10 +40,6 @@ type Change struct {
 	Path string `json:"path"`
 	Text string `json:"text"`
 }
-
-// ErrAnchor is returned for a file whose YAML anchors stand in settings that the new release does
-// not have.
-var ErrAnchor = errors.New("values file cannot be rewritten")
 
 // ErrNoValues is returned for what is another kind of file: the values that it may carry stand at
 // another place in it.
@@ -65,7 +64,10 @@ func Migrate(table *chart.Table, name string, data []byte, from, to chart.Versio
 		m.Report.Sort()
 		return m, nil
 	}
-	root, instead := lint.ValuesOf(doc.Content[0])
+	inner, instead := lint.ValuesOf(doc.Content[0])
+	if inner != doc.Content[0] {
+		m.below = chart.Path{"gpu-operator"}
+	}
 	if instead != "" {
 		return nil, fmt.Errorf("%s: %w: it is %s; write its values to a file of their own", name, ErrNoValues, instead)
 	}
@@ -78,12 +80,7 @@ func Migrate(table *chart.Table, name string, data []byte, from, to chart.Versio
 			m.change("begins", s.Path.String(), fmt.Sprintf("%s ignored it; %s obeys: %v", from, to, s.Value))
 		}
 	}
-	for _, e := range edits {
-		if err := m.apply(root, e); err != nil {
-			return nil, fmt.Errorf("%s: %w", e.Path, err)
-		}
-	}
-	if err := m.write(name, data, &doc); err != nil {
+	if err := m.write(name, data, edits, rest); err != nil {
 		return nil, err
 	}
 	m.defaults(settings)
@@ -101,32 +98,24 @@ func (m *Migration) Dropped() bool {
 	return slices.ContainsFunc(m.Changes, func(c Change) bool { return c.Kind == "dropped" })
 }
 
-// write renders the document, which was read from the text before; a correction may bring up what
-// was hidden, so that it is judged again.
-func (m *Migration) write(name string, before []byte, doc *yaml.Node) error {
-	for range 4 {
-		out, err := encode(doc)
-		if err != nil {
+// write makes the edits. A correction may bring up what was hidden, so that the file is judged again.
+func (m *Migration) write(name string, data []byte, edits []lint.Edit, rest []finding.Finding) error {
+	for range 5 {
+		var list []fix.Edit
+		for _, e := range edits {
+			list = append(list, e.Edit)
+			m.edited(e)
+		}
+		var err error
+		if data, err = fix.Apply(data, m.below, list); err != nil {
 			return err
 		}
-		out = withBlankLines(before, out, doc)
-		*doc = yaml.Node{}
-		if err := yaml.Unmarshal(out, doc); err != nil || len(doc.Content) == 0 {
-			return fmt.Errorf("%w: a setting that goes carries an anchor that others refer to; write the values out", ErrAnchor)
-		}
-		m.YAML, before = string(out), out
-		edits, rest := lint.Edits(m.table, name, out, m.To)
-		m.Report = finding.Report{Findings: rest}
 		if len(edits) == 0 {
 			break
 		}
-		root, _ := lint.ValuesOf(doc.Content[0])
-		for _, e := range edits {
-			if err := m.apply(root, e); err != nil {
-				return fmt.Errorf("%s: %w", e.Path, err)
-			}
-		}
+		edits, rest = lint.Edits(m.table, name, data, m.To)
 	}
+	m.YAML, m.Report = string(data), finding.Report{Findings: rest}
 	m.Report.Sort()
 	return nil
 }
@@ -135,72 +124,26 @@ func (m *Migration) change(kind, path, text string) {
 	m.Changes = append(m.Changes, Change{kind, path, text})
 }
 
-func (m *Migration) apply(root *yaml.Node, e lint.Edit) error {
-	reason := e.Finding.Reason
+// edited lists an edit.
+func (m *Migration) edited(e lint.Edit) {
+	path, reason := e.Path.String(), e.Finding.Reason
 	switch {
 	case e.Drop:
-		at := position(root, e.Path)
-		key, value := take(root, e.Path)
-		if value == nil {
-			return nil
+		for i, a := range e.Add {
+			reason += []string{"; instead ", ", "}[min(i, 1)] + fmt.Sprintf("%s=%v", a.Path, a.Value)
 		}
-		keep(root, e.Path, comments(key, value), at)
-		text := reason
-		if len(e.Add) > 0 {
-			text += "; instead " + strings.Join(e.Add, ", ")
-		}
-		m.change("dropped", e.Path.String(), text)
-	case e.Rename != nil:
-		key, value := take(root, e.Path)
-		if value == nil {
-			return nil
-		}
-		if err := put(root, e.Rename, value, ""); err != nil {
-			return err
-		}
-		moved(root, e.Rename, key)
-		m.change("renamed", e.Path.String(), "is "+e.Rename.String()+" now")
-	case e.Tree != nil:
-		if err := put(root, e.Path, e.Tree, ""); err != nil {
-			return err
-		}
-		m.change("set", e.Path.String(), reason)
+		m.change("dropped", path, reason)
 	case e.Value != nil:
-		if err := put(root, e.Path, *e.Value, ""); err != nil {
-			return err
-		}
-		m.change("set", e.Path.String(), fmt.Sprintf("%s; now %s", reason, *e.Value))
+		m.change("set", path, fmt.Sprintf("%s; now %s", reason, *e.Value))
+	case e.Tree != nil:
+		m.change("set", path, reason)
+	case e.Rename != nil:
+		m.change("renamed", path, "is "+e.Rename.String()+" now")
 	}
-	for _, a := range e.Add {
-		list, err := lint.ParseSet(a)
-		if err != nil {
-			return err
-		}
-		for _, s := range list {
-			if err := put(root, s.Path, s.Value, ""); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }
 
 // discovery is the subchart, of whose many new keys the number is enough.
 const discovery = "node-feature-discovery"
-
-// moved gives the comments of a key that was renamed to its new place.
-func moved(root *yaml.Node, path chart.Path, key *yaml.Node) {
-	n := root
-	for i, name := range path {
-		at := index(n, name)
-		if i == len(path)-1 {
-			to := n.Content[at]
-			to.HeadComment, to.LineComment, to.FootComment = joinComments(to.HeadComment, key.HeadComment), key.LineComment, joinComments(to.FootComment, key.FootComment)
-			return
-		}
-		n = n.Content[at+1]
-	}
-}
 
 // defaults lists the defaults that are others in the new release and that the file leaves alone,
 // and the keys that are new in it.

@@ -221,8 +221,10 @@ driver:
   rdma:
     enabled: true
   kernelModuleType: open
+
 validator:
   repository: registry.example.com/nvidia
+
 
 # copies between GPUs and network cards
 gdrcopy:

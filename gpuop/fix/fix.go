@@ -1,0 +1,318 @@
+// Package fix edits the text of a YAML file where a setting is to change. Every other line stays as it is, with its
+// comments, its order and its style.
+//
+// The package judges nothing, and no input makes it panic.
+package fix
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+)
+
+// ErrEdit is returned for a text in which an edit cannot be made: others refer to an anchor in it, or its lines end in a
+// way that only YAML knows.
+var ErrEdit = errors.New("values file cannot be rewritten")
+
+// An Edit changes the setting at a path: the first of Drop, Value, Tree and Rename, and Add.
+type Edit struct {
+	Path chart.Path
+	// Drop takes the setting away, and the groups that are empty without it.
+	Drop bool
+	// Rename is the path that the setting gets.
+	Rename chart.Path
+	// Value and Tree take the place of the value.
+	Value *string
+	Tree  *yaml.Node
+	// Add are settings that come beside.
+	Add []chart.Setting
+}
+
+// Changes reports whether the edit changes anything.
+func (e *Edit) Changes() bool {
+	return e.Drop || e.Rename != nil || e.Value != nil || e.Tree != nil || len(e.Add) > 0
+}
+
+// Apply makes the edits, whose paths begin below a group of the document; nil is its root. An edit of a path at which
+// nothing stands is left out. The error wraps ErrEdit.
+func Apply(data []byte, below chart.Path, edits []Edit) ([]byte, error) {
+	for _, e := range edits {
+		d, err := read(data)
+		if err != nil {
+			return nil, err
+		}
+		chain := d.find(slices.Concat(below, e.Path))
+		if len(chain) < len(below)+len(e.Path) {
+			continue
+		}
+		last := chain[len(chain)-1]
+		switch {
+		case e.Drop:
+			d.remove(chain)
+		case e.Value != nil:
+			d.replace(chain, word(*e.Value))
+		case e.Tree != nil:
+			d.replace(chain, e.Tree)
+		case e.Rename != nil && sameGroup(e.Path, e.Rename) && index(last.parent, e.Rename[len(e.Rename)-1]) < 0:
+			d.rename(chain, e.Rename[len(e.Rename)-1])
+		case e.Rename != nil:
+			d.remove(chain)
+			if d, err = read(d.data); err == nil {
+				d.set(slices.Concat(below, e.Rename), last.key, last.value)
+			}
+		}
+		for _, s := range e.Add {
+			var value yaml.Node
+			if err == nil {
+				err = value.Encode(s.Value)
+			}
+			if err == nil {
+				d, err = read(d.data)
+			}
+			if err != nil {
+				return nil, err
+			}
+			d.set(slices.Concat(below, s.Path), word(s.Path[len(s.Path)-1]), &value)
+		}
+		if err != nil {
+			return nil, err
+		}
+		data = d.data
+	}
+	_, err := read(data)
+	return data, err
+}
+
+func sameGroup(a, b chart.Path) bool {
+	return len(a) == len(b) && slices.Equal(a[:len(a)-1], b[:len(b)-1])
+}
+
+// A document is a text with its tree, which is of no use after a change of the text.
+type document struct {
+	data  []byte
+	root  *yaml.Node
+	lines []int // the offset at which each line begins, and the end
+}
+
+// otherBreaks end a line for YAML alone.
+var otherBreaks = regexp.MustCompile("\r[^\n]|\u0085|\u2028|\u2029")
+
+func read(data []byte) (*document, error) {
+	var doc yaml.Node
+	if err := yaml.Unmarshal(data, &doc); err != nil {
+		return nil, fmt.Errorf("%w: a setting that goes carries an anchor that others refer to; write the values out", ErrEdit)
+	}
+	if len(doc.Content) == 0 || doc.Content[0].Kind != yaml.MappingNode || otherBreaks.Match(data) {
+		return nil, fmt.Errorf("%w: no keys, or other ends of lines than line feeds", ErrEdit)
+	}
+	d := &document{data: data, root: doc.Content[0]}
+	for at := 0; at < len(data); {
+		d.lines = append(d.lines, at)
+		next := bytes.IndexByte(data[at:], '\n')
+		if next < 0 {
+			break
+		}
+		at += next + 1
+	}
+	d.lines = append(d.lines, len(data))
+	return d, nil
+}
+
+// An entry is a key of a mapping with its value.
+type entry struct{ parent, key, value *yaml.Node }
+
+// inBrackets reports whether the entry stands on a line with others.
+func (e entry) inBrackets() bool { return e.parent.Style&yaml.FlowStyle != 0 }
+
+// find returns the entries along a path, as far as there are any. Aliases lead nowhere.
+func (d *document) find(path chart.Path) (chain []entry) {
+	n := d.root
+	for _, name := range path {
+		at := index(n, name)
+		if at < 0 {
+			break
+		}
+		chain = append(chain, entry{n, n.Content[at], n.Content[at+1]})
+		n = n.Content[at+1]
+	}
+	return chain
+}
+
+// index is where a key stands in a mapping, or -1.
+func index(n *yaml.Node, name string) int {
+	for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value == name {
+			return i
+		}
+	}
+	return -1
+}
+
+// extent is the text of an entry outside of brackets: whole lines, without the comments and blank lines that follow.
+func (d *document) extent(e entry) (start, end int) {
+	last := e.key.Line
+	for i := e.key.Line; i < len(d.lines)-1; i++ {
+		line := d.data[d.lines[i]:d.lines[i+1]]
+		text := bytes.TrimSpace(line)
+		indent := len(line) - len(bytes.TrimLeft(line, " "))
+		inside := indent >= e.key.Column || e.value.Kind == yaml.SequenceNode && indent == e.key.Column-1 && bytes.HasPrefix(text, []byte("-"))
+		if len(text) > 0 && !inside && text[0] != '#' {
+			break
+		}
+		if len(text) > 0 && inside {
+			last = i + 1
+		}
+	}
+	return d.lines[e.key.Line-1], d.lines[min(last, len(d.lines)-1)]
+}
+
+func (d *document) splice(start, end int, text string) {
+	before := d.data[:start:start]
+	if text != "" && start > 0 && before[start-1] != '\n' {
+		before = append(before, '\n')
+	}
+	d.data = slices.Concat(before, []byte(text), d.data[end:])
+}
+
+// rewrite writes the innermost entry outside of brackets anew, whose tree has changed.
+func (d *document) rewrite(chain []entry) {
+	at := slices.IndexFunc(chain, entry.inBrackets)
+	switch {
+	case at == 0:
+		d.data = []byte(encoded(d.root))
+		return
+	case at > 0:
+		chain = chain[:at]
+	}
+	e := chain[len(chain)-1]
+	start, end := d.extent(e)
+	d.splice(start, end, block(e.key, e.value, e.key.Column-1))
+}
+
+func (d *document) replace(chain []entry, value *yaml.Node) {
+	last := chain[len(chain)-1].value
+	comment := last.LineComment
+	*last = *value
+	last.LineComment = comment
+	d.rewrite(chain)
+}
+
+// rename gives the last of the entries another name.
+func (d *document) rename(chain []entry, name string) {
+	last := chain[len(chain)-1]
+	if last.inBrackets() {
+		last.key.Value = name
+		d.rewrite(chain)
+		return
+	}
+	start, end := d.extent(last)
+	d.splice(start, end, strings.Replace(string(d.data[start:end]), last.key.Value, name, 1))
+}
+
+// remove takes the last of the entries away, or the outermost group in which it is alone. Lines of comment stay.
+func (d *document) remove(chain []entry) {
+	for len(chain) > 1 && len(chain[len(chain)-1].parent.Content) == 2 {
+		chain = chain[:len(chain)-1]
+	}
+	last := chain[len(chain)-1]
+	if last.inBrackets() {
+		at := index(last.parent, last.key.Value)
+		last.parent.Content = slices.Delete(last.parent.Content, at, at+2)
+		d.rewrite(chain)
+		return
+	}
+	start, end := d.extent(last)
+	left := ""
+	for line := range bytes.Lines(d.data[start:end]) {
+		if text := bytes.TrimSpace(line); bytes.HasPrefix(text, []byte("#")) && last.value.Kind != yaml.ScalarNode {
+			left += strings.Repeat(" ", last.key.Column-1) + string(text) + "\n"
+		}
+	}
+	if len(d.root.Content) == 2 && len(chain) == 1 {
+		left += "{}\n"
+	}
+	for left == "" && blankEnd.Match(d.data[:start]) && bytes.HasPrefix(d.data[end:], []byte("\n")) {
+		end++
+	}
+	d.splice(start, end, left)
+}
+
+// blankEnd is a blank line at the end, or nothing.
+var blankEnd = regexp.MustCompile(`(^|\n)[ \t]*\n$|^$`)
+
+// set puts an entry at a path: in the place of another, or at the end of the innermost group that there is.
+func (d *document) set(path chart.Path, key, value *yaml.Node) {
+	chain := d.find(path)
+	if len(chain) == len(path) {
+		d.replace(chain, value)
+		return
+	}
+	comment := key.LineComment
+	key = word(path[len(path)-1])
+	key.LineComment = comment
+	for i := len(path) - 2; i >= len(chain); i-- {
+		value = &yaml.Node{Kind: yaml.MappingNode, Content: []*yaml.Node{key, value}}
+		key = word(path[i])
+	}
+	group := d.root
+	if len(chain) > 0 {
+		group = chain[len(chain)-1].value
+	}
+	if group.Kind == yaml.MappingNode && group.Style&yaml.FlowStyle == 0 && len(group.Content) > 0 && !slices.ContainsFunc(chain, entry.inBrackets) {
+		last := group.Content[len(group.Content)-2:]
+		_, end := d.extent(entry{group, last[0], last[1]})
+		d.splice(end, end, block(key, value, last[0].Column-1))
+		return
+	}
+	if group.Kind != yaml.MappingNode {
+		*group = yaml.Node{Kind: yaml.MappingNode}
+	}
+	group.Content = append(group.Content, key, value)
+	if len(chain) == 0 {
+		group.Style = 0
+		d.data = []byte(encoded(d.root))
+		return
+	}
+	d.rewrite(chain)
+}
+
+// word is a scalar. The words true and false are what they look like; everything else is a text.
+func word(text string) *yaml.Node {
+	n := &yaml.Node{}
+	n.SetString(text)
+	if text == "true" || text == "false" {
+		n.Tag = "!!bool"
+	}
+	return n
+}
+
+// block writes an entry as the lines of a group. The comments above and below it stand in the text already.
+func block(key, value *yaml.Node, indent int) string {
+	bare := *key
+	bare.HeadComment, bare.FootComment = "", ""
+	var out strings.Builder
+	for line := range strings.Lines(encoded(&yaml.Node{Kind: yaml.MappingNode, Content: []*yaml.Node{&bare, value}})) {
+		if strings.TrimSpace(line) != "" {
+			out.WriteString(strings.Repeat(" ", indent))
+		}
+		out.WriteString(line)
+	}
+	return out.String()
+}
+
+func encoded(n *yaml.Node) string {
+	var out bytes.Buffer
+	encoder := yaml.NewEncoder(&out)
+	encoder.SetIndent(2)
+	if encoder.Encode(n) != nil {
+		return "" // of what was read or encoded: does not happen
+	}
+	return out.String()
+}

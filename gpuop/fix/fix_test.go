@@ -1,0 +1,75 @@
+package fix_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/chart"
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fix"
+)
+
+func TestEverythingElseStays(t *testing.T) {
+	drop := func(path string) fix.Edit { return fix.Edit{Path: chart.ParsePath(path), Drop: true} }
+	move := func(path, to string) fix.Edit {
+		return fix.Edit{Path: chart.ParsePath(path), Rename: chart.ParsePath(to)}
+	}
+	value := func(path, word string) fix.Edit { return fix.Edit{Path: chart.ParsePath(path), Value: &word} }
+	tree := func(path, text string) fix.Edit {
+		var doc yaml.Node
+		if err := yaml.Unmarshal([]byte(text), &doc); err != nil {
+			t.Fatal(err)
+		}
+		return fix.Edit{Path: chart.ParsePath(path), Tree: doc.Content[0]}
+	}
+	add := func(path string, settings ...chart.Setting) fix.Edit {
+		return fix.Edit{Path: chart.ParsePath(path), Drop: true, Add: settings}
+	}
+	for _, tt := range []struct {
+		name, before string
+		edit         fix.Edit
+		after        string
+	}{
+		{"a setting between others", "a:\n    b: 1\n\n    c: 2   # two\n    d: 3\n", drop("a.c"), "a:\n    b: 1\n\n    d: 3\n"},
+		{"with its comments", "# all\na:\n  # of b\n  b:\n    # of c\n    c: 1\n  d: 2\n", drop("a.b"), "# all\na:\n  # of b\n  # of c\n  d: 2\n"},
+		{"the only one of its group", "x: 1\na:\n  b:\n    c: 1\n# of z\nz: 2\n", drop("a.b.c"), "x: 1\n# of z\nz: 2\n"},
+		{"the only one of all", "a: {b: 1}\n", drop("a.b"), "{}\n"},
+		{"a section with its blank line", "a: 1\n\nb:\n  c: 1\n\nd: 1\n", drop("b.c"), "a: 1\n\nd: 1\n"},
+		{"a list that is not indented", "a:\n- b\n- c\nd: 1\n", drop("a"), "d: 1\n"},
+		{"a text of many lines", "a: |\n  # no comment\n\n  x\nd: 1\n", drop("a"), "d: 1\n"},
+		{"in brackets", "a: {b: 1, c: 2} # here\nd: 1\n", drop("a.b"), "a: {c: 2} # here\nd: 1\n"},
+		{"in brackets of the whole", "{a: {b: 1}, c: 2}\n", drop("a.b"), "{c: 2}\n"},
+		{"a word", "a:\n  b: x # why\n  c: \"y\"\n", value("a.b", "false"), "a:\n  b: false # why\n  c: \"y\"\n"},
+		{"a word that looks like a number", "a: {b: x}\n", value("a.b", "580"), "a: {b: \"580\"}\n"},
+		{"a value that becomes a group", "a:\n  b: |\n    c: 1\nd: 1\n", tree("a.b", "c: 1\n"), "a:\n  b:\n    c: 1\nd: 1\n"},
+		{"a name", "a:\n  \"b\": x\n  c: b\n", move("a.b", "a.d"), "a:\n  \"d\": x\n  c: b\n"},
+		{"a name in brackets", "a: {b: x}\n", move("a.b", "a.d"), "a: {d: x}\n"},
+		{"a name that there is", "a:\n  b: x\n  d: y\n", move("a.b", "a.d"), "a:\n  d: x\n"},
+		{"a place", "a:\n  b: x # why\n  c: 1\nd:\n  e: 1\n", move("a.b", "d.f.g"), "a:\n  c: 1\nd:\n  e: 1\n  f:\n    g: x # why\n"},
+		{"a place in an empty group", "a:\n  b: x\nd:\n", move("a.b", "d.e"), "d:\n  e: x\n"},
+		{"others in its place", "a:\n  b: x\nc: 1", add("a.b", chart.Set("c2", []any{"y"}, ""), chart.Set("a.d", true, "")), "c: 1\nc2:\n  - \"y\"\na:\n  d: true\n"},
+		{"nothing there", "a: &a {b: 1}\nc: *a\n", drop("c.b"), "a: &a {b: 1}\nc: *a\n"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := fix.Apply([]byte(tt.before), nil, []fix.Edit{tt.edit})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tt.after, string(got)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			outer := tt.edit
+			outer.Path = outer.Path[1:]
+			if below, err := fix.Apply([]byte(tt.before), tt.edit.Path[:1], []fix.Edit{outer}); len(outer.Path) > 0 && outer.Rename == nil && len(outer.Add) == 0 && (err != nil || string(below) != string(got)) {
+				t.Errorf("below a group: %v\n%s", err, below)
+			}
+		})
+	}
+	for _, text := range []string{"a: &a 1\nb: *a\n", "a: 1\rb: 2\n", "- a\n"} {
+		if got, err := fix.Apply([]byte(text), nil, []fix.Edit{drop("a")}); !errors.Is(err, fix.ErrEdit) {
+			t.Errorf("%q became %q, %v", text, got, err)
+		}
+	}
+}

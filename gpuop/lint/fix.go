@@ -1,0 +1,194 @@
+package lint
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/gpu-telemetry/dcgm-exporter/gpuop/fix"
+)
+
+// A Drop is a setting that a correction leaves out, with the proof that it does nothing.
+type Drop struct {
+	Subject string `json:"subject"`
+	Proof   string `json:"proof"`
+	// Instead are settings that take its place.
+	Instead []string `json:"instead,omitempty"`
+}
+
+// A Left is a setting that has to be corrected by hand: it stands in a file, or the shell puts its text together.
+type Left struct {
+	Subject string `json:"subject"`
+	File    string `json:"file,omitempty"`
+	Line    int    `json:"line,omitempty"`
+	Fix     string `json:"fix,omitempty"`
+}
+
+// correction replaces the bytes from start to end of the script.
+type correction struct {
+	start, end int
+	text       string
+}
+
+// corrected applies the corrections to the script. Of those that overlap the first is made: the others wait for the next
+// round.
+func (r *run) corrected() string {
+	slices.SortStableFunc(r.corrections, func(a, b correction) int { return cmp.Or(a.start-b.start, b.end-a.end) })
+	var out strings.Builder
+	at := 0
+	for _, c := range r.corrections {
+		if c.start >= at && c.end >= c.start && c.end <= len(r.source) {
+			out.WriteString(r.source[at:c.start] + c.text)
+			at = c.end
+		}
+	}
+	return out.String() + r.source[at:]
+}
+
+// lineStart is the offset at which a line of the script begins, or -1.
+func lineStart(source string, line int) int {
+	offset := 0
+	for range line - 1 {
+		next := strings.IndexByte(source[offset:], '\n')
+		if next < 0 {
+			return -1
+		}
+		offset += next + 1
+	}
+	return offset
+}
+
+// offset is where a word stands in the script, or -1.
+func (r *run) offset(w word) int {
+	offset := lineStart(r.source, w.line) + w.col - 1
+	if w.line < 1 || offset < 0 || offset+len(w.raw) > len(r.source) || !strings.HasPrefix(r.source[offset:], w.raw) {
+		return -1
+	}
+	return offset
+}
+
+// replace corrects one word of the script.
+func (r *run) replace(w word, value string) {
+	if at := r.offset(w); at >= 0 {
+		r.corrections = append(r.corrections, correction{at, at + len(w.raw), quote(value)})
+	}
+}
+
+// fixInstallation corrects what was found wrong with the settings of a command: its flags, and the here-documents that it
+// reads.
+func (r *run) fixInstallation(h *helmCommand, in *installation) {
+	done := map[*setting]bool{}
+	for _, f := range h.flags {
+		if r.fixFlag(f) {
+			for _, s := range f.settings {
+				done[s] = true
+			}
+		}
+	}
+	read := map[*document]bool{}
+	for _, s := range in.settings {
+		d := s.from
+		if d == nil || d.end == 0 || read[d] {
+			continue
+		}
+		read[d] = true
+		var edits []fix.Edit
+		list, _ := in.edits(func(s *setting) bool { return s.from == d })
+		for _, e := range list {
+			edits = append(edits, e.Edit)
+		}
+		text, err := fix.Apply([]byte(r.source[d.start:d.end]), nil, edits)
+		if err != nil || len(edits) == 0 {
+			continue
+		}
+		r.corrections = append(r.corrections, correction{d.start, d.end, string(text)})
+		for _, s := range in.settings {
+			done[s] = done[s] || s.from == d
+		}
+	}
+	if len(h.missing) > 0 {
+		between := " "
+		if strings.Contains(r.source[h.start:h.end], "\\\n") {
+			between = " \\\n  "
+		}
+		r.corrections = append(r.corrections, correction{h.end, h.end, between + strings.Join(h.missing, between)})
+	}
+	told := map[*setting]int{}
+	for _, m := range in.mistakes {
+		for _, s := range m.settings {
+			at, again := told[s]
+			switch {
+			case !s.edited():
+			case again && !done[s]:
+				r.left[at].Fix = m.Fix // the last rule had the last word
+			case again:
+			case !done[s]:
+				told[s] = len(r.left)
+				r.left = append(r.left, Left{Subject: s.name(), File: s.file, Line: s.line, Fix: m.Fix})
+			case s.edit.Drop:
+				told[s] = 0
+				r.dropped = append(r.dropped, Drop{Subject: s.name(), Proof: m.Reason, Instead: s.added})
+			}
+		}
+	}
+}
+
+// fixFlag writes a flag with its settings as they should be, and reports whether it could.
+func (r *run) fixFlag(f *flagUse) bool {
+	if !f.drop && f.name == f.written && f.rewritten == "" && !slices.ContainsFunc(f.settings, (*setting).edited) {
+		return true
+	}
+	last := f.words[len(f.words)-1]
+	start, end := r.offset(f.words[0]), r.offset(last)+len(last.raw)
+	if start < 0 || end < start {
+		return false
+	}
+	var same, texts []string
+	for _, s := range f.settings {
+		same = append(same, s.added...)
+		switch {
+		case s.edit.Drop:
+		case s.asString:
+			texts = append(texts, " --set-string "+quote(s.assignment()))
+		case f.name == "--set-json" && !slices.Contains(same, f.value.value):
+			same = append(same, f.value.value)
+		case f.name != "--set-json":
+			same = append(same, s.assignment())
+		}
+	}
+	text := f.name
+	switch {
+	case f.drop, len(f.settings) > 0 && len(same) == 0:
+		text = ""
+	case len(f.settings) > 0:
+		text += " " + quote(strings.Join(same, ","))
+	case f.rewritten != "":
+		text += " " + f.rewritten
+	case f.hasValue:
+		text += " " + f.value.raw
+	}
+	if text += strings.Join(texts, ""); text == "" {
+		start = len(strings.TrimRight(r.source[:start], " \t\n\\"))
+	}
+	r.corrections = append(r.corrections, correction{start, end, strings.TrimPrefix(text, " ")})
+	return true
+}
+
+// assignment writes the setting as it should be behind a --set flag.
+func (s *setting) assignment() string {
+	path, value := s.Path, s.text()
+	switch {
+	case s.edit.Rename == nil && s.edit.Value == nil:
+		return s.source
+	case s.edit.Rename != nil:
+		path = s.edit.Rename
+	}
+	if s.edit.Value != nil {
+		value = *s.edit.Value
+	}
+	if _, isList := s.Value.([]any); isList {
+		_, raw, _ := strings.Cut(s.source, "=")
+		return path.String() + "=" + raw
+	}
+	return formatSet(path, value)
+}
