@@ -28,22 +28,19 @@ type hardware struct {
 	fallback bool // NVML serves while DCGM is not there
 }
 
-func newHardware(c config.Source, log *slog.Logger) (*hardware, error) {
+func newHardware(c config.Source, log *slog.Logger) *hardware {
 	h := &hardware{nvml: collector.SourceOf(nvml.New(nvml.Options{Log: log}).Open)}
 	if c.Kind == config.SourceNVML {
-		return h, nil
+		return h
 	}
 	options := dcgm.Options{Remote: c.Remote, Log: log}
 	if c.DCGMLog {
 		options.EngineLog = c.DCGMLogLevel
 	}
-	if err := options.Check(); err != nil {
-		return nil, fmt.Errorf("--dcgm-log-level: %w", err)
-	}
 	h.dcgm, h.address = collector.SourceOf(dcgm.New(options).Open), c.Remote
 	h.named = c.Kind == config.SourceDCGM || !h.address.IsEmbedded()
 	h.fallback = mayFallBack(c)
-	return h, nil
+	return h
 }
 
 // openSource opens DCGM, else NVML where it may serve instead. Each attempt tries both, so that a driver or an engine that

@@ -114,10 +114,7 @@ func (s *sources) source(ctx context.Context, cfg *config.Config, plan *gpu.Plan
 	if s.hardware != nil {
 		return backend, nil
 	}
-	var err error
-	if s.hardware, err = newHardware(cfg.Source, s.log); err != nil {
-		return Backend{}, err
-	}
+	s.hardware = newHardware(cfg.Source, s.log)
 	if s.hardware.named || s.hardware.dcgm == nil || !cfg.Source.Sim.Fallback {
 		return backend, nil
 	}

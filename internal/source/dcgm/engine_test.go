@@ -62,7 +62,7 @@ func TestAddressReachesDCGM(t *testing.T) {
 	} {
 		t.Run(remote, func(t *testing.T) {
 			e := fakedcgm.New(t, world()...)
-			s := open(t, e, planOf(field(150, onGPU)), dcgm.Options{Remote: engineAt(remote), ConnectTimeout: time.Second})
+			s := open(t, e, planOf(field(150, onGPU)), dcgm.Options{Remote: engineAt(remote)})
 			if got := e.Address(); got != want {
 				t.Errorf("connected to %q, want %q", got, want)
 			}

@@ -103,35 +103,16 @@ type entity struct {
 // status is the state of a GPU (DcgmEntityStatus_t).
 type status uint8
 
-const (
-	statusUnknown      status = 0
-	statusOK           status = 1
-	statusUnsupported  status = 2
-	statusInaccessible status = 3
-	statusLost         status = 4
-	statusFake         status = 5
-	statusDisabled     status = 6
-	statusDetached     status = 7
-)
+const statusLost status = 4
 
 // String returns the state in the words that logs and errors use.
 func (s status) String() string {
-	switch s {
-	case statusOK, statusFake:
-		return "OK"
-	case statusUnsupported:
-		return "not supported by DCGM"
-	case statusInaccessible:
-		return "not accessible"
-	case statusLost:
-		return "lost"
-	case statusDisabled:
-		return "disabled"
-	case statusDetached:
-		return "detached from the driver"
-	default:
-		return "in an unknown state"
+	words := [...]string{"in an unknown state", "OK", "not supported by DCGM", "not accessible", "lost", "OK", "disabled",
+		"detached from the driver"}
+	if int(s) >= len(words) {
+		return words[0]
 	}
+	return words[s]
 }
 
 // An instance is a MIG GPU instance, or a compute instance of one.

@@ -51,14 +51,14 @@ func (l *library) connect(a gpu.EngineAddress, o Options) (engine, error) {
 	if l.open > 0 && l.at != a {
 		return nil, fmt.Errorf("%w: this process is connected to %s and cannot reach %s beside it", gpu.ErrUnavailable, l.at, a)
 	}
-	if err := l.load(a, o); err != nil {
+	if err := l.load(o); err != nil {
 		return nil, err
 	}
 	e := &connection{lib: l, handle: C.THIN_EMBEDDED}
 	mode, args := godcgm.Embedded, []string(nil)
 	if !a.IsEmbedded() {
 		mode, args = godcgm.Standalone, standaloneArgs(a)
-		if err := e.dial(args[0], a, o); err != nil {
+		if err := e.dial(args[0], a); err != nil {
 			l.release()
 			return nil, err
 		}
@@ -86,7 +86,7 @@ func standaloneArgs(a gpu.EngineAddress) []string {
 }
 
 // load loads the library and looks up every function that will be called.
-func (l *library) load(a gpu.EngineAddress, o Options) error {
+func (l *library) load(o Options) error {
 	if !l.loaded && o.EngineLog != "" {
 		setenv("__DCGM_DBG_FILE", "-")
 		setenv("__DCGM_DBG_LVL", o.EngineLog)
@@ -102,11 +102,6 @@ func (l *library) load(a gpu.EngineAddress, o Options) error {
 		}
 		return fmt.Errorf("%w: %w (%s): install DCGM 4 (package datacenter-gpu-manager-4-core; in a container the image whose tag ends in -dcgm), "+
 			"or add its folder to LD_LIBRARY_PATH", gpu.ErrUnavailable, ErrLibrary, C.GoString(problem))
-	}
-	v3 := C.CString("dcgmConnect_v3")
-	defer C.free(unsafe.Pointer(v3))
-	if a.Transport == gpu.TransportVsock && C.thin_find(v3) == nil {
-		return fmt.Errorf("%w: %s has no dcgmConnect_v3: vsock needs DCGM 4.5 or newer", gpu.ErrVersion, Library)
 	}
 	return nil
 }
@@ -148,7 +143,7 @@ type connection struct {
 	ends      []link
 }
 
-func (e *connection) dial(target string, a gpu.EngineAddress, o Options) error {
+func (e *connection) dial(target string, a gpu.EngineAddress) error {
 	if err := result("dcgmInit", C.dcgmInit()); err != nil {
 		return fmt.Errorf("%w: %w", gpu.ErrUnavailable, err)
 	}
@@ -161,12 +156,14 @@ func (e *connection) dial(target string, a gpu.EngineAddress, o Options) error {
 	}
 	text := C.CString(target)
 	defer C.free(unsafe.Pointer(text))
-	err := result("dcgmConnect", C.thin_connect(text, isUnix, isVsock, C.uint(o.ConnectTimeout.Milliseconds()), &e.handle))
+	err := result("dcgmConnect", C.thin_connect(text, isUnix, isVsock, &e.handle))
 	switch {
 	case err == nil:
 		return nil
 	case hasCode(err, codeConnectionInvalid):
 		return fmt.Errorf("%w: no engine answers at %v: %s", gpu.ErrUnavailable, a, err)
+	case hasCode(err, codeFunctionNotFound):
+		return fmt.Errorf("%w: %s has no dcgmConnect_v3: vsock needs DCGM 4.5 or newer", gpu.ErrVersion, Library)
 	case gpu.Reason(err) == "error":
 		return fmt.Errorf("%w: connect to %v: %w", gpu.ErrUnavailable, a, err)
 	default:

@@ -3,6 +3,7 @@ package dcgm
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -51,7 +52,7 @@ func (s *Session) arrange() error {
 			}
 		}
 	}
-	if err := s.dropReaders(); err != nil {
+	if err := s.dropReaders(0); err != nil {
 		return err
 	}
 	for _, a := range scopes {
@@ -73,17 +74,16 @@ func (s *Session) arrangeFor(a scope) error {
 			rows, fields = append(rows, w.group.rows...), append(fields, w.fields...)
 		}
 	}
-	rows, fields = sortedSet(rows), sortedSet(fields)
 	if len(watches) > 1 {
-		readers, err := s.shared(rows, fields)
-		if s.isOver(err) {
-			return err
-		}
+		first := len(s.readers)
+		err := s.share(sortedSet(rows), sortedSet(fields))
 		if err == nil {
-			s.readers = append(s.readers, readers...)
 			return nil
 		}
 		s.log.Debug("Every watch is read by itself", "error", err)
+		if err := s.onlyOver(errors.Join(err, s.dropReaders(first))); err != nil {
+			return err
+		}
 	}
 	for _, w := range watches {
 		s.readers = append(s.readers, &reader{group: w.group, handle: w.handle, fields: w.fields})
@@ -91,48 +91,37 @@ func (s *Session) arrangeFor(a scope) error {
 	return nil
 }
 
-// shared makes readers of fields of rows that several watches sample.
-func (s *Session) shared(rows, fields []int) (readers []*reader, err error) {
+// share makes readers of fields of rows that several watches sample.
+func (s *Session) share(rows, fields []int) error {
 	for r := range slices.Chunk(rows, maxEntities) {
+		g, _, err := s.groupOf(r)
+		if err != nil {
+			return err
+		}
+		if g == nil {
+			continue // all are lost by now
+		}
 		for f := range slices.Chunk(fields, maxFields) {
-			g, _, err := s.groupOf(r)
-			if err != nil {
-				return nil, s.undo(readers, err)
-			}
-			if g == nil {
-				continue // all are lost by now
-			}
 			h, err := s.engine.createFieldGroup(s.nextName(), s.ids(f))
 			if err != nil {
-				return nil, s.undo(readers, err)
+				return err
 			}
-			readers = append(readers, &reader{group: g, handle: h, own: true, fields: f})
+			s.readers = append(s.readers, &reader{group: g, handle: h, own: true, fields: f})
 		}
 	}
-	return readers, nil
+	return nil
 }
 
-func (s *Session) undo(readers []*reader, err error) error {
-	for _, r := range readers {
+// dropReaders drops the readers from a place on.
+func (s *Session) dropReaders(first int) error {
+	var errs []error
+	for _, r := range s.readers[first:] {
 		if r.own {
-			_ = s.engine.destroyFieldGroup(r.handle) // err says what is wrong
+			errs = append(errs, s.engine.destroyFieldGroup(r.handle))
 		}
 	}
-	return err
-}
-
-func (s *Session) dropReaders() error {
-	var over error
-	for _, r := range s.readers {
-		if !r.own {
-			continue
-		}
-		if err := s.engine.destroyFieldGroup(r.handle); s.isOver(err) {
-			over = err
-		}
-	}
-	s.readers = nil
-	return over
+	s.readers = s.readers[:first]
+	return s.onlyOver(errors.Join(errs...))
 }
 
 func sortedSet[T cmp.Ordered](list []T) []T {

@@ -6,8 +6,6 @@ import (
 	"crypto/rand"
 	"fmt"
 	"log/slog"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
@@ -19,8 +17,6 @@ type Options struct {
 	// Remote is the address of a host engine; the zero address is the embedded engine. For an engine
 	// on the same host a unix socket answers batches some 80 times sooner than TCP does.
 	Remote gpu.EngineAddress
-	// ConnectTimeout bounds an attempt to reach a remote engine; 0 leaves it to DCGM (5 s).
-	ConnectTimeout time.Duration
 	// EngineLog turns on the log that libdcgm itself writes, to standard output: one of NONE, FATAL,
 	// ERROR, WARN, INFO, DEBUG and VERB. Empty leaves what the environment says (__DCGM_DBG_LVL). It
 	// takes effect when the process loads the library, once.
@@ -30,9 +26,6 @@ type Options struct {
 	// retry stands in for retryRefused where it is not 0.
 	retry time.Duration
 }
-
-// engineLogLevels are the words for Options.EngineLog.
-var engineLogLevels = [...]string{"NONE", "FATAL", "ERROR", "WARN", "INFO", "DEBUG", "VERB"}
 
 // A Source opens sessions at one engine. It may be opened again and again; two sessions may overlap
 // during a reload. DCGM is one per process, and so should the Source be.
@@ -52,26 +45,12 @@ func New(opt Options) *Source {
 	return &Source{opt: opt, connect: newConnector(), run: rand.Text()[:10]}
 }
 
-// Check reports what is wrong with the options, in a sentence for the user.
-func (o Options) Check() error {
-	if o.ConnectTimeout < 0 {
-		return fmt.Errorf("connect timeout %v is negative", o.ConnectTimeout)
-	}
-	if o.EngineLog != "" && !slices.Contains(engineLogLevels[:], o.EngineLog) {
-		return fmt.Errorf("DCGM log level %q, want one of %s", o.EngineLog, strings.Join(engineLogLevels[:], ", "))
-	}
-	return nil
-}
-
 // Open connects, discovers the entities that the plan selects, and starts watching. The first
 // samples are taken when it returns. The error wraps gpu.ErrUnavailable where there is no library,
 // no engine or no GPU, and gpu.ErrVersion where the library is too old or does not understand the
 // engine. A call that the engine does not answer is not given up when ctx ends: ctx is looked at
 // between calls.
 func (s *Source) Open(ctx context.Context, plan *gpu.Plan) (*Session, error) {
-	if err := s.opt.Check(); err != nil {
-		return nil, fmt.Errorf("dcgm: %w", err)
-	}
 	addr := s.opt.Remote
 	engine, err := s.connect(addr, s.opt)
 	if err != nil {

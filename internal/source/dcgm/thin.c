@@ -46,23 +46,21 @@ const char *thin_load(const char *soname, int *missing) {
     return NULL;
 }
 
-void *thin_find(const char *function) { return dlsym(library, function); }
-
 /* Calls a function that DCGM 4.0 may lack. */
 static int get(const char *function, uintptr_t handle, void *answer) {
     int (*f)(uintptr_t, void *);
-    *(void **)&f = thin_find(function);
+    *(void **)&f = dlsym(library, function);
     return f ? f(handle, answer) : FUNCTION_NOT_FOUND;
 }
 
-int thin_connect(const char *address, int unix_socket, int vsock, unsigned timeout_ms, uintptr_t *handle) {
+int thin_connect(const char *address, int unix_socket, int vsock, uintptr_t *handle) {
     if (vsock) {
-        thin_connect_v3_params p = {THIN_VERSION(thin_connect_v3_params, 1), 0, timeout_ms};
+        thin_connect_v3_params p = {THIN_VERSION(thin_connect_v3_params, 1), 0, 0};
         int (*connect)(const char *, thin_connect_v3_params *, uintptr_t *);
-        *(void **)&connect = thin_find("dcgmConnect_v3");
+        *(void **)&connect = dlsym(library, "dcgmConnect_v3");
         return connect ? connect(address, &p, handle) : FUNCTION_NOT_FOUND;
     }
-    thin_connect_v2_params p = {THIN_VERSION(thin_connect_v2_params, 2), 0, timeout_ms, (unsigned)unix_socket};
+    thin_connect_v2_params p = {THIN_VERSION(thin_connect_v2_params, 2), 0, 0, (unsigned)unix_socket};
     return dcgmConnect_v2(address, &p, handle);
 }
 

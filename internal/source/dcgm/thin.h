@@ -168,10 +168,8 @@ typedef struct {
  * wrong: the loader's words, or the name of a function that is missing, with
  * *missing set. */
 const char *thin_load(const char *soname, int *missing);
-/* Returns a function that DCGM 4.0 may lack, or NULL. */
-void *thin_find(const char *function);
 
-int thin_connect(const char *address, int unix_socket, int vsock, unsigned timeout_ms, uintptr_t *handle);
+int thin_connect(const char *address, int unix_socket, int vsock, uintptr_t *handle);
 int thin_entities(uintptr_t handle, unsigned group, unsigned ids[THIN_ENTITIES_MAX], int *n);
 int thin_instances(uintptr_t handle, thin_hierarchy *h);
 /* These request the structure of DCGM 4.6, and where that is not understood the

@@ -370,19 +370,10 @@ func (s *Session) instanceDevice(d *gpu.Device, e entity, own identity) {
 	x := s.instanceOf(e)
 	d.Entity = gpu.Entity{Kind: gpu.KindGPUInstance, ParentKind: gpu.KindGPU, Parent: d.GPU, ID: e.id}
 	d.InstanceID = x.nvml
-	d.Profile, d.MIGUUID = own.mig()
-	d.Profile = gpu.InstanceProfile(d.Profile)
-	if s.layout.isDivided(e.id) {
-		d.MIGUUID = "" // whatever is said is that of one of its compute instances
+	d.Profile = gpu.InstanceProfile(profileName(own.model))
+	if strings.HasPrefix(own.uuid, "MIG-") && !s.layout.isDivided(e.id) { // else that of a compute instance
+		d.MIGUUID = own.uuid
 	}
-}
-
-// mig returns what an instance said of itself as a MIG device.
-func (i identity) mig() (profile, uuid string) {
-	if strings.HasPrefix(i.uuid, "MIG-") {
-		uuid = i.uuid
-	}
-	return profileName(i.model), uuid
 }
 
 // remembered fills what a GPU did not report, as a lost one, with what the engine remembers of it.

@@ -430,7 +430,7 @@ func (s *Session) nextName() string {
 
 // unwatchAll undoes watchAll. Errors do not stop it.
 func (s *Session) unwatchAll() error {
-	errs := []error{s.dropReaders()}
+	errs := []error{s.dropReaders(0)}
 	for _, w := range s.watches {
 		errs = append(errs, s.unwatch(w), s.engine.destroyFieldGroup(w.handle))
 	}
