@@ -211,9 +211,12 @@ func (s *Session) capability(row int, fields []int, key sampling) (has []int, er
 // leaveOut notes that a row is lost and cannot be watched. Its GPU ends the session when it is
 // back: see inspect.
 func (s *Session) leaveOut(row int) {
-	if !s.absent[row] {
+	if d := &s.top.Devices[row]; !s.absent[row] {
 		s.absent[row] = true
-		s.log.Warn("A lost device is not watched until it is back", "device", s.top.Devices[row].Entity.String())
+		if isOfGPU(d.Entity) && !slices.Contains(s.layout.unread, d.GPU) {
+			s.layout.unread, s.layout.lost = append(s.layout.unread, d.GPU), append(s.layout.lost, d.GPU)
+		}
+		s.log.Warn("A lost device is not watched until it is back", "device", d.Entity.String())
 	}
 }
 
