@@ -3,13 +3,10 @@
 // reached over TCP, a unix socket or vsock.
 //
 // A Session discovers the entities, watches the plan's fields with small sample limits, and reads
-// the engine's cache in one call per group of fields. It owns its groups, field groups and watches
-// at the engine, and its hold on the connection; Close gives all of them back. The calls go through
-// go-dcgm for everything that is rare, and through a few C lines of our own (thin.c) for watching
-// and reading, where go-dcgm would copy 4 KiB for each value and drop the result codes:
-// docs/adr/0006-cgo-boundary.md.
+// the engine's cache in one call per kind of entities. It owns its groups, field groups and watches
+// at the engine. Rare calls go through go-dcgm, watching and reading through C of our own (thin.c):
+// go-dcgm copies 4 KiB for each value and drops result codes. See docs/adr/0006-cgo-boundary.md.
 //
-// Blanks, sentinels, statuses and C structures end here. The package never reads live values, never
-// retries, and never decides what a sample is worth: it reports what the engine said, with the time
-// that it said it of.
+// Blanks, sentinels, statuses and C structures end here. The package never reads live values and
+// never decides what a sample is worth: it reports the engine's values with the engine's times.
 package dcgm

@@ -12,8 +12,7 @@ import (
 // errNoEntity says that this machine has no entity of a field's kind, or none is selected.
 var errNoEntity = fmt.Errorf("%w", gpu.ErrNotSupported)
 
-// The fields of links that belong to switches (dcgm_fields.h, module NvSwitch); DCGM refuses them
-// for links of GPUs, and all others for links of switches.
+// The fields of the links of switches (dcgm_fields.h); DCGM refuses all others for them.
 const (
 	firstSwitchField = 700 // DCGM_FI_FIRST_NVSWITCH_FIELD_ID
 	lastSwitchField  = 899 // DCGM_FI_LAST_NVSWITCH_FIELD_ID
@@ -21,8 +20,7 @@ const (
 
 func ofSwitches(id gpu.FieldID) bool { return id >= firstSwitchField && id <= lastSwitchField }
 
-// A scope is a kind of entities that share their fields: links of GPUs and links of switches are
-// two.
+// A scope is entities that share their fields: links of GPUs are one, links of switches another.
 type scope struct {
 	kind, parent gpu.Kind // parent is set for links alone
 }
@@ -49,8 +47,7 @@ var scopes = [...]scope{
 	{kind: gpu.KindCPU}, {kind: gpu.KindCPUCore}, {kind: gpu.KindConnectX},
 }
 
-// needs reports whether some field of the plan exists for a scope. Without one it is not requested
-// and has no rows.
+// needs reports whether some field of the plan exists for a scope. Others have no rows.
 func (s *Session) needs(a scope) bool {
 	return slices.ContainsFunc(s.plan.Fields, func(f gpu.Field) bool { return a.has(&f) })
 }
@@ -77,8 +74,7 @@ func (o *others) of(kind gpu.Kind) (list []entity) {
 	return list
 }
 
-// survey lists the others. A kind that the engine cannot list, for a module that it does not have,
-// costs that kind alone.
+// survey lists the others. A kind that the engine cannot list, for lack of a module, costs itself.
 func (s *Session) survey() (others, error) {
 	o := others{failed: map[gpu.Kind]error{}}
 	links, cpus := sync.OnceValues(s.engine.links), sync.OnceValues(s.engine.cpus)

@@ -17,9 +17,9 @@ type healthSystem struct {
 	mask uint32 // dcgmHealthSystems_t
 }
 
-// healthSystems returns the health watches. The first gpuHealthSystems are those of a GPU, and each
-// GPU has a result of each; the others are reported where they find something. What ends a GPU as a
-// whole, such as that it fell off the bus, comes under all of them at once.
+// healthSystems returns the health watches. Each GPU has a result of each of the first
+// gpuHealthSystems; the others are reported where they find something. DCGM reports the end of a
+// whole GPU, such as its fall off the bus, under all of them at once.
 func healthSystems() [15]healthSystem {
 	return [...]healthSystem{
 		{"PCIE", 0x1}, {"NVLINK", 0x2}, {"PMU", 0x4}, {"MCU", 0x8}, {"MEM", 0x10}, {"SM", 0x20}, {"INFOROM", 0x40},
@@ -36,8 +36,7 @@ type healthWatch struct {
 	set   bool   // the watches are
 }
 
-// watchHealth turns the health watches on, if the plan requests them. readHealth tries again what the
-// engine refuses; open wants to know of a lost engine alone.
+// watchHealth turns the health watches on, if the plan requests them. readHealth tries again.
 func (s *Session) watchHealth() error {
 	h := &s.health
 	if !s.plan.Health || h.set {
@@ -67,8 +66,7 @@ func (s *Session) watchHealth() error {
 	return err
 }
 
-// readHealth appends the results of the health checks. A GPU that is lost passes nothing; what was
-// found of it is reported.
+// readHealth appends the results of the health checks. A lost GPU passes nothing.
 func (s *Session) readHealth(b *gpu.Batch) error {
 	if !s.plan.Health {
 		return nil
@@ -90,8 +88,8 @@ func (s *Session) readHealth(b *gpu.Batch) error {
 	return nil
 }
 
-// addHealth appends a result of each health watch for a GPU: its findings, each code once and at its
-// worst, or that the watch passes.
+// addHealth appends the results of each health watch of a GPU: each code once and at its worst, or
+// a pass.
 func (s *Session) addHealth(b *gpu.Batch, row int, found []incident) {
 	now := time.Now().UnixNano()
 	for i, system := range healthSystems() {

@@ -17,32 +17,28 @@ var ErrLibrary = errors.New(Library + " cannot be loaded")
 // A connector loads the library if need be, and starts or reaches the engine.
 type connector func(gpu.EngineAddress, Options) (engine, error)
 
-// An engine is a connection to a running DCGM. Errors wrap gpu's errors; a result code is a
-// *resultError. Calls are made one at a time, none after close. A slice is the caller's until the
-// next call.
+// An engine is a connection to a running DCGM. A result code is a *resultError, which wraps an error
+// of package gpu. Calls are made one at a time.
 type engine interface {
 	// versions returns the build information of the library and of the engine.
 	versions() (library, engine string, err error)
-	// entities returns the ids of all GPUs, also of lost and unsupported ones, of all switches or of
-	// all ConnectX cards.
+	// entities returns the ids of all GPUs (lost and unsupported ones too), switches or ConnectX cards.
 	entities(entityGroup) ([]uint32, error)
 	// supported returns the ids of the GPUs that DCGM reads at present.
 	supported() ([]uint32, error)
 	status(gpu uint32) status
-	// instances returns the MIG GPU instances and their compute instances, links the NVLinks of GPUs
-	// and switches.
+	// instances returns MIG GPU instances and their compute instances.
 	instances() ([]instance, error)
 	links() ([]link, error)
 	cpus() ([]cpu, error)
 	// place returns the mask of the CPUs that are nearest to a GPU, and the ways to other GPUs.
 	place(gpu uint32) (cpus []uint64, paths []path, err error)
-	// attributes returns what the engine remembers of a GPU that no longer answers.
+	// attributes returns the identity that the engine remembers of a GPU.
 	attributes(gpu uint32) (identity, error)
 	// profiling returns the profiling fields of a GPU.
 	profiling(gpu uint32) ([]gpu.FieldID, error)
 
-	// createGroup makes a group of the members that the engine takes: no lost GPU, for one. Without
-	// any there is no group, and no error.
+	// createGroup makes a group of the members that the engine takes, and none of none.
 	createGroup(name string, members []entity) (handle, []refusal, error)
 	destroyGroup(handle) error
 	createFieldGroup(name string, ids []gpu.FieldID) (handle, error)
@@ -59,8 +55,7 @@ type engine interface {
 	latest(group, fields handle) (readout, error)
 	since(group, fields handle, from int64) (readout, error)
 
-	// setHealth turns the health watches of a group on for these systems, a bit each, and off for the
-	// others. checkHealth returns what they have found.
+	// setHealth sets the systems that are watched for a group, a bit each.
 	setHealth(group handle, systems uint32) error
 	checkHealth(group handle) ([]incident, error)
 	// peers returns the state of NVLink from each GPU to each other one.
@@ -70,10 +65,10 @@ type engine interface {
 	close() error
 }
 
-// A refusal is a member that the engine does not take into a group.
+// A refusal is a member, or the row of one, that the engine does not take into a group.
 type refusal struct {
-	member int // its place among those given
-	err    error
+	at  int
+	err error
 }
 
 // A handle names a group or a field group at the engine.
@@ -129,8 +124,8 @@ type link struct {
 	index  uint32
 }
 
-// entity returns DCGM's name for the link (dcgm_link_t): the kind of its parent in the low byte,
-// the index in the two bytes above, the parent's id on top.
+// entity returns the link as dcgm_link_t: its parent's kind in the low byte, the index in the two
+// bytes above, the parent's id on top.
 func (l link) entity() entity {
 	return entity{groupLink, uint32(l.parent.group) | l.index&0xffff<<8 | l.parent.id<<24}
 }

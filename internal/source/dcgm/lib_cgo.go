@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -31,20 +32,17 @@ var (
 	_ = [1]struct{}{}[unsafe.Offsetof(sample{}.text)-unsafe.Offsetof(C.thin_sample{}.text)]
 )
 
-// A library is libdcgm. go-dcgm keeps one connection per process, counts how often it was
-// initialized, and shuts libdcgm down, with every connection of the process, when the count is back
-// at zero. The library counts along.
+// A library is libdcgm. go-dcgm keeps one connection per process, counts its initializations, and
+// shuts libdcgm down, with every connection, when the count is back at zero. The library counts along.
 type library struct {
-	mu     sync.Mutex
-	loaded bool // or tried: the engine's log is set up
-	open   int
-	at     gpu.EngineAddress // of go-dcgm's connection while open > 0
+	mu   sync.Mutex
+	open int
+	at   gpu.EngineAddress // of go-dcgm's connection while open > 0
 }
 
 func newConnector() connector { return new(library).connect }
 
-// connect makes a connection of our own first, which gives result codes, and then go-dcgm's.
-// Embedded, both are the same engine.
+// connect makes a connection of our own first, for its result code, and then go-dcgm's.
 func (l *library) connect(a gpu.EngineAddress, o Options) (engine, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -87,11 +85,10 @@ func standaloneArgs(a gpu.EngineAddress) []string {
 
 // load loads the library and looks up every function that will be called.
 func (l *library) load(o Options) error {
-	if !l.loaded && o.EngineLog != "" {
-		setenv("__DCGM_DBG_FILE", "-")
-		setenv("__DCGM_DBG_LVL", o.EngineLog)
+	if o.EngineLog != "" { // os.Setenv sets C's environment too
+		_ = os.Setenv("__DCGM_DBG_FILE", "-")
+		_ = os.Setenv("__DCGM_DBG_LVL", o.EngineLog)
 	}
-	l.loaded = true
 	name := C.CString(Library)
 	defer C.free(unsafe.Pointer(name))
 	var missing C.int
@@ -104,13 +101,6 @@ func (l *library) load(o Options) error {
 			"or add its folder to LD_LIBRARY_PATH", gpu.ErrUnavailable, ErrLibrary, C.GoString(problem))
 	}
 	return nil
-}
-
-func setenv(name, value string) {
-	n, v := C.CString(name), C.CString(value)
-	defer C.free(unsafe.Pointer(n))
-	defer C.free(unsafe.Pointer(v))
-	C.setenv(n, v, 1)
 }
 
 // release shuts libdcgm down unless it is in use. go-dcgm leaves it running where its own
@@ -138,9 +128,6 @@ type connection struct {
 	found     [C.THIN_ENTITIES_MAX]C.uint
 	hierarchy C.thin_hierarchy
 	linked    C.thin_links
-	ids       []uint32
-	scratch   []instance
-	ends      []link
 }
 
 func (e *connection) dial(target string, a gpu.EngineAddress) error {
@@ -178,7 +165,7 @@ func (e *connection) disconnect() {
 	}
 }
 
-// coded makes a resultError of an error of those functions of go-dcgm that keep the result code.
+// coded makes a resultError of an error of go-dcgm that has a result code.
 func coded(function string, err error) error {
 	var c *godcgm.Error
 	if errors.As(err, &c) {
@@ -199,11 +186,11 @@ func (e *connection) versions() (library, engine string, err error) {
 func (e *connection) entities(group entityGroup) ([]uint32, error) {
 	var n C.int
 	code := C.thin_entities(e.handle, C.uint(group), &e.found[0], &n)
-	e.ids = e.ids[:0]
-	for _, id := range e.found[:n] {
-		e.ids = append(e.ids, uint32(id))
+	ids := make([]uint32, n)
+	for i := range ids {
+		ids[i] = uint32(e.found[i])
 	}
-	return e.ids, result("dcgmGetEntityGroupEntities", code)
+	return ids, result("dcgmGetEntityGroupEntities", code)
 }
 
 func (e *connection) supported() ([]uint32, error) {
@@ -218,64 +205,47 @@ func (e *connection) supported() ([]uint32, error) {
 func (e *connection) status(id uint32) status { return status(godcgm.GetGPUStatus(uint(id))) }
 
 func (e *connection) instances() ([]instance, error) {
-	e.scratch = e.scratch[:0]
-	if err := result("dcgmGetGpuInstanceHierarchy", C.thin_instances(e.handle, &e.hierarchy)); err != nil {
-		return nil, err
-	}
-	for i := range e.hierarchy.entries[:e.hierarchy.count] {
+	code := C.thin_instances(e.handle, &e.hierarchy)
+	list := make([]instance, e.hierarchy.count)
+	for i := range list {
 		x := &e.hierarchy.entries[i]
-		i := instance{
+		list[i] = instance{
 			entity: entity{entityGroup(x.entity.group), uint32(x.entity.id)}, parent: uint32(x.parent.id),
 			nvml: uint32(x.info.nvml_instance), profile: uint32(x.info.nvml_profile),
 		}
-		switch parent := entityGroup(x.parent.group); {
-		case i.group == groupInstance && parent == groupGPU:
-		case i.group == groupCompute && parent == groupInstance:
-		default:
-			continue
-		}
-		e.scratch = append(e.scratch, i)
 	}
-	return e.scratch, nil
+	return list, result("dcgmGetGpuInstanceHierarchy", code)
 }
 
-// The states of a link (dcgmNvLinkLinkState_t): a GPU has those of its links that are supported, a
-// switch those that are not disabled, for that is what DCGM says of a switch's links that do not
-// exist.
+// The states of links that do not exist (dcgmNvLinkLinkState_t): the second is that of a switch.
 const (
 	linkNotSupported = 0
 	linkDisabled     = 1
 )
 
-func (e *connection) links() ([]link, error) {
-	e.ends = e.ends[:0]
-	if err := result("dcgmGetNvLinkLinkStatus", C.thin_get_links(e.handle, &e.linked)); err != nil {
-		return nil, err
+func (e *connection) links() (list []link, err error) {
+	code := C.thin_get_links(e.handle, &e.linked)
+	add := func(parent entity, states []C.uint) {
+		for index, state := range states {
+			if state != linkNotSupported && (state != linkDisabled || parent.group == groupGPU) {
+				list = append(list, link{parent, uint32(index)})
+			}
+		}
 	}
 	for i := range e.linked.gpus[:e.linked.gpu_count] {
 		g := &e.linked.gpus[i]
-		for index, state := range g.states {
-			if state != linkNotSupported {
-				e.ends = append(e.ends, link{entity{groupGPU, uint32(g.id)}, uint32(index)})
-			}
-		}
+		add(entity{groupGPU, uint32(g.id)}, g.states[:])
 	}
 	for i := range e.linked.switches[:e.linked.switch_count] {
 		s := &e.linked.switches[i]
-		for index, state := range s.states {
-			if state != linkNotSupported && state != linkDisabled {
-				e.ends = append(e.ends, link{entity{groupSwitch, uint32(s.id)}, uint32(index)})
-			}
-		}
+		add(entity{groupSwitch, uint32(s.id)}, s.states[:])
 	}
-	return e.ends, nil
+	return list, result("dcgmGetNvLinkLinkStatus", code)
 }
 
 func (e *connection) cpus() ([]cpu, error) {
 	var found C.thin_cpus
-	if err := result("dcgmGetCpuHierarchy_v2", C.thin_get_cpus(e.handle, &found)); err != nil {
-		return nil, err
-	}
+	code := C.thin_get_cpus(e.handle, &found)
 	list := make([]cpu, found.count)
 	for i := range list {
 		c := &found.cpus[i]
@@ -287,7 +257,7 @@ func (e *connection) cpus() ([]cpu, error) {
 			}
 		}
 	}
-	return list, nil
+	return list, result("dcgmGetCpuHierarchy_v2", code)
 }
 
 func (e *connection) place(id uint32) (cpus []uint64, paths []path, err error) {

@@ -6,16 +6,15 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// The fields that say what is near a GPU (dcgm_fields.h), as masks of 64 bits each: CPUs and memory
-// (NUMA) nodes.
+// The fields of what is near a GPU (dcgm_fields.h): masks of CPUs and of memory nodes, 64 bits each.
 const (
 	fieldCPUAffinity    = 70 // to 73
 	fieldMemoryAffinity = 86 // to 89
 	affinityWords       = 4
 )
 
-// locate says of the GPUs where they sit and how each two are connected. What the engine does not
-// report stays unknown; only a lost engine is an error.
+// locate finds where the GPUs sit and how each two are connected. Unanswered questions stay open;
+// only a lost engine is an error.
 func (s *Session) locate() error {
 	var rows []int
 	for row, e := range s.members {
@@ -92,8 +91,7 @@ func (s *Session) affinities(gpus []entity) (map[entity]affinity, error) {
 	return near, err
 }
 
-// pathOf returns the way through the machine that levels give (DCGM_TOPOLOGY_*, the low byte): of
-// several the nearest.
+// pathOf returns the nearest way of those that levels give (DCGM_TOPOLOGY_*, the low byte).
 func pathOf(levels uint64) gpu.Path {
 	paths := [...]gpu.Path{gpu.PathBoard, gpu.PathSwitch, gpu.PathSwitches, gpu.PathHostBridge, gpu.PathNode, gpu.PathSystem}
 	if i := bits.TrailingZeros64(levels); i < len(paths) {

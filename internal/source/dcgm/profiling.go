@@ -9,12 +9,11 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// retryRefused is how long a watch that the engine refuses for now waits for the next try, and how
-// far apart two renewals of a stale profiling watch are at least.
+// retryRefused is how long a refused watch waits for the next try.
 const retryRefused = time.Minute
 
-// staleIntervals is how many of its intervals a profiling watch may go without a new value while
-// others have some. The first value takes two readings.
+// staleIntervals is how many intervals a profiling watch may go without a new value while others
+// have some. The first value takes two readings.
 const staleIntervals = 3
 
 var errStale = fmt.Errorf("%w: the profiling fields have no new values", gpu.ErrUnavailable)
@@ -28,8 +27,7 @@ type refusedWatch struct {
 	next time.Time // not to be tried before
 }
 
-// isInUse reports whether an engine refuses a profiling watch only as long as another profiler has
-// the counters.
+// isInUse reports whether another profiler has the counters.
 func isInUse(err error) bool {
 	return hasCode(err, codeInUse) || hasCode(err, codeProfilingLibrary) || hasCode(err, codePaused)
 }
@@ -47,8 +45,7 @@ func (s *Session) addRefused(rows, fields []int, key sampling, err error, next t
 		next: next})
 }
 
-// retryRefused tries what was refused and is due. A field that the engine refuses for another
-// reason costs itself alone. After an error only another session helps.
+// retryRefused tries the refused watches that are due. After an error only another session helps.
 func (s *Session) retryRefused(now time.Time) error {
 	due := func(h refusedWatch) bool { return !now.Before(h.next) }
 	if !slices.ContainsFunc(s.refused, due) {
@@ -94,8 +91,8 @@ func (s *Session) failRefused(b *gpu.Batch) {
 	}
 }
 
-// follow notes whether a watch had a new value in this Read. A fault says why there is none, which
-// a new watch would not change.
+// follow notes whether a watch had a new value in this Read, or a fault, which a new watch would not
+// change.
 func (s *Session) follow(w *watch, now time.Time) {
 	if !w.profiling {
 		if w.latest > w.newest {
@@ -109,8 +106,7 @@ func (s *Session) follow(w *watch, now time.Time) {
 }
 
 // renewStale gives up the profiling watches that have had no new value for too long, while others
-// had: the engine can lose its profiler without a word. The next Read watches them again. Only a lost
-// engine is an error.
+// had: the engine can lose its profiler without a word. The next Read watches them again.
 func (s *Session) renewStale(now time.Time) error {
 	if now.Sub(s.renewed) < s.retry {
 		return nil

@@ -25,10 +25,8 @@ type slot struct {
 	watch *watch // that samples it, nil where none does: what comes all the same is dropped
 	at    int64  // the newest sample that was read, in the engine's microseconds
 	date  int64  // its time in this machine's clock
-	// moved is set while a Read has seen a newer sample and not yet those in between, which next
-	// stands for where the engine has none.
+	// moved is set from the newest sample, which is next, until those in between are read.
 	moved  bool
-	base   int64 // at, when the slot moved: what came up to then was read
 	next   gpu.Sample
 	nextAt int64
 }
@@ -63,8 +61,7 @@ func (s *Session) arrange() error {
 	return s.dropIdleGroups()
 }
 
-// arrangeFor makes the readers of one scope. Where the engine has no room for a group of their own,
-// each watch is read by itself.
+// arrangeFor makes the readers of one scope: one for all watches, or without room for one, each.
 func (s *Session) arrangeFor(a scope) error {
 	var watches []*watch
 	var rows, fields []int
@@ -129,8 +126,8 @@ func sortedSet[T cmp.Ordered](list []T) []T {
 	return slices.Compact(list)
 }
 
-// readAll appends what the engine has sampled. It returns whether anything was read, and the error
-// of a call that failed; over is set if the session is.
+// readAll appends samples. It returns whether anything was read, and the error of a failed call; over
+// is set if the session is.
 func (s *Session) readAll(ctx context.Context, b *gpu.Batch, begin time.Time) (read bool, failed error, over bool) {
 	if !s.arranged {
 		if err := s.arrange(); err != nil {
@@ -199,8 +196,7 @@ func (s *Session) readNewest(rd *reader, b *gpu.Batch) error {
 // maxEngineTime is later than any sample of an engine, in microseconds: the year 2112.
 const maxEngineTime = 1 << 52
 
-// each calls do with every sample of a readout that was requested. What an engine sends beside it
-// is dropped.
+// each calls do with every requested sample of a readout. Others are dropped.
 func (s *Session) each(r readout, rows []int, do func(row, field int, x *sample)) {
 	var last entity // its row, since samples come an entity after another
 	row, known := 0, false
@@ -273,7 +269,7 @@ func (s *Session) take(b *gpu.Batch, row, f int, x *sample, r readout) {
 		b.AddAt(row, f, value, c.date)
 	case gap > 0 && w.skips(gap, c.at == 0):
 		if !c.moved {
-			c.moved, c.base, w.moved = true, c.at, append(w.moved, row)
+			c.moved, w.moved = true, append(w.moved, row)
 		}
 		c.next, c.nextAt = gpu.Sample{Row: row, Field: f, Value: value}, x.at
 	default: // the next one, or the first since the engine's clock was set back
@@ -294,19 +290,13 @@ func (s *Session) addNewest(b *gpu.Batch, c *slot) {
 	b.AddAt(c.next.Row, c.next.Field, c.next.Value, c.next.Time)
 }
 
-// skips reports whether there may be samples between two whose times lie that far apart
-// (microseconds): not where the next sample is due no earlier.
+// skips reports whether there may be samples between two that lie so far apart (microseconds).
 func (w *watch) skips(gap int64, first bool) bool {
 	return first || gap*2 >= 3*w.interval.Microseconds()
 }
 
-// dateOf returns the time of a sample, which becomes the newest of its slot. The same sample has
-// the same time in every Read, and trails stay in their order unless the engine's clock is set
-// back.
-//
-// An engine on another machine has a clock that may be off by any amount, drift and be set. Its new
-// samples are dated by the Read that first shows them, less their distance to the newest sample of
-// that Read: a sample looks at most one reading interval younger than it is.
+// dateOf returns the time of a sample, which becomes the newest of its slot. A sample has the same
+// time in every Read, and trails stay in order unless the engine's clock is set back.
 func (s *Session) dateOf(c *slot, x *sample) int64 {
 	if x.at == c.at {
 		return c.date
@@ -319,7 +309,9 @@ func (s *Session) dateOf(c *slot, x *sample) int64 {
 	return date
 }
 
-// dateAt returns the time of a new sample by the engine's.
+// dateAt returns the time of a new sample. The clock of another machine may be off by any amount,
+// drift and be set: the Read that first shows a sample dates it, less its distance to the newest
+// sample of that Read. It looks at most one reading interval younger than it is.
 func (s *Session) dateAt(at int64) int64 {
 	if !s.foreign {
 		return at * 1000
@@ -331,8 +323,7 @@ func (s *Session) dateAt(at int64) int64 {
 	return min(date, s.now)
 }
 
-// setNewest notes the newest of the sampled values of a readout of a foreign engine. XIDs and
-// samples without a status of success are no measure.
+// setNewest notes the newest sample of a foreign engine. XIDs and failed samples are no measure.
 func (s *Session) setNewest(r readout) {
 	if !s.foreign {
 		return
@@ -358,8 +349,7 @@ func (s *Session) decode(f int, x *sample, r readout) (gpu.Value, error) {
 	return v, err
 }
 
-// readTrail appends every sample since the newest of before, oldest first, of the slots of a watch
-// that moved.
+// readTrail appends every new sample of the moved slots of a watch, oldest first.
 func (s *Session) readTrail(w *watch, b *gpu.Batch) error {
 	defer func() { w.moved = w.moved[:0] }()
 	rows := sortedSet(w.moved)
@@ -376,7 +366,7 @@ func (s *Session) readTrail(w *watch, b *gpu.Batch) error {
 	r, err := s.engine.since(w.group.handle, w.handle, from)
 	if err == nil {
 		s.each(r, rows, func(row, f int, x *sample) {
-			if c := s.slot(row, f); c.moved && c.watch == w && x.at > c.base {
+			if c := s.slot(row, f); c.moved && c.watch == w && x.at > c.at {
 				s.takeTrail(b, c, row, f, x, r)
 			}
 		})

@@ -92,8 +92,7 @@ func (s *Session) readVersions() error {
 	return nil
 }
 
-// versionOf returns the version from DCGM's build information, which is key:value pairs separated
-// by semicolons. It is empty where there is none.
+// versionOf returns the version of DCGM's build information (key:value;key:value), "" without one.
 func versionOf(buildInfo string) string {
 	for pair := range strings.SplitSeq(buildInfo, ";") {
 		if key, value, ok := strings.Cut(pair, ":"); ok && strings.TrimSpace(key) == "version" {
@@ -127,10 +126,9 @@ func (s *Session) withVersions(err error) error {
 // Topology returns the entities of the session.
 func (s *Session) Topology() *gpu.Topology { return s.top }
 
-// Read appends the current samples: one call to the engine per kind of entity, whatever their
-// number, and another for a field of which every sample is requested and more than one came. The
-// state of the GPUs and the topology take three calls, now and then: see inspect. What cannot be
-// read becomes a fault. It returns an error if the engine is gone, or if nothing could be read.
+// Read appends the current samples: one call to the engine per kind of entity, another for fields
+// whose every sample is requested, where several came, and now and then those of inspect. Unreadable
+// fields become faults. It returns an error if the engine is gone, or if nothing could be read.
 func (s *Session) Read(ctx context.Context, b *gpu.Batch) error {
 	if s.closed {
 		return fmt.Errorf("dcgm: %w: the session is closed", gpu.ErrUnavailable)
@@ -167,8 +165,7 @@ func (s *Session) Read(ctx context.Context, b *gpu.Batch) error {
 	return nil
 }
 
-// errNoProcesses: DCGM accounts for processes when they have ended and for groups that enable it,
-// which is not how busy each keeps a GPU now.
+// DCGM accounts for processes that have ended; how busy one is now it does not know.
 var errNoProcesses = fmt.Errorf("dcgm: the processes of a GPU: %w", gpu.ErrNotSupported)
 
 func declineProcesses(b *gpu.Batch) {
@@ -221,8 +218,7 @@ func failAll(b *gpu.Batch, rows, fields []int, err error) {
 	}
 }
 
-// Close gives up everything that the session holds at the engine. An engine that is gone holds
-// nothing any more.
+// Close gives up everything that the session holds at the engine.
 func (s *Session) Close() error {
 	if s.closed {
 		return nil

@@ -77,7 +77,7 @@ int thin_instances(uintptr_t handle, thin_hierarchy *h) {
     memset(h, 0, sizeof *h);
     h->version = THIN_VERSION(thin_hierarchy, 2);
     int code = dcgmGetGpuInstanceHierarchy(handle, h);
-    h->count = at_most(h->count, THIN_HIERARCHY_MAX);
+    h->count = code == 0 ? at_most(h->count, THIN_HIERARCHY_MAX) : 0;
     return code;
 }
 
@@ -99,8 +99,8 @@ int thin_get_links(uintptr_t handle, thin_links *links) {
         links->switch_count = old.switch_count;
         memcpy(links->switches, old.switches, sizeof old.switches);
     }
-    links->gpu_count = at_most(links->gpu_count, THIN_GPUS_MAX);
-    links->switch_count = at_most(links->switch_count, THIN_SWITCHES_MAX);
+    links->gpu_count = code == 0 ? at_most(links->gpu_count, THIN_GPUS_MAX) : 0;
+    links->switch_count = code == 0 ? at_most(links->switch_count, THIN_SWITCHES_MAX) : 0;
     return code;
 }
 
@@ -120,7 +120,7 @@ int thin_get_cpus(uintptr_t handle, thin_cpus *cpus) {
             cpus->cpus[i].cores = old.cpus[i].cores;
         }
     }
-    cpus->count = at_most(cpus->count, THIN_CPUS_MAX);
+    cpus->count = code == 0 ? at_most(cpus->count, THIN_CPUS_MAX) : 0;
     return code;
 }
 

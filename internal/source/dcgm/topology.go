@@ -43,8 +43,7 @@ func sorted(instances []instance) []instance {
 	return slices.CompactFunc(instances, func(a, b instance) bool { return a.entity == b.entity })
 }
 
-// isDivided reports whether a GPU instance holds several compute instances: one alone is the GPU
-// instance itself.
+// isDivided reports whether a GPU instance holds several compute instances.
 func (l *layout) isDivided(id uint32) bool {
 	parts := 0
 	for _, x := range l.instances {
@@ -55,14 +54,13 @@ func (l *layout) isDivided(id uint32) bool {
 	return parts > 1
 }
 
-// discover makes the topology: it lists the entities, picks those that the plan selects, and reads
-// who they are.
+// discover makes the topology of the entities that the plan selects.
 func (s *Session) discover() error {
 	gpus, err := s.engine.entities(groupGPU)
 	if err != nil {
 		return err
 	}
-	s.layout.gpus = sortedSet(slices.Clone(gpus))
+	s.layout.gpus = sortedSet(gpus)
 	supported, err := s.engine.supported()
 	if err != nil {
 		return err
@@ -74,7 +72,7 @@ func (s *Session) discover() error {
 	if err != nil {
 		s.log.Warn("DCGM does not report the MIG instances; GPUs only", "error", s.withVersions(err))
 	}
-	s.layout.instances = sorted(slices.Clone(instances))
+	s.layout.instances = sorted(instances)
 
 	var members []entity
 	for _, id := range s.layout.gpus {
@@ -137,8 +135,7 @@ func (s *Session) nothingToWatch(gpus int) error {
 	}
 }
 
-// withGPUs returns the selected GPUs and instances, and before them the GPUs of all that is
-// selected.
+// withGPUs returns the GPUs of everything that is selected, and then the selected instances.
 func (s *Session) withGPUs(members []entity) []entity {
 	var gpus, cuts []entity
 	add := func(id uint32) {
@@ -160,9 +157,8 @@ func (s *Session) withGPUs(members []entity) []entity {
 	return append(gpus, cuts...)
 }
 
-// identify reads who GPUs and, after them, instances are, by watches that last only as long as it
-// takes; DCGM gives the minor number and the index in no other way. Instances that do not say who
-// they are have no profile.
+// identify reads who GPUs and, after them, instances are. DCGM gives minor number and index as
+// fields alone. Instances that do not answer have no profile.
 func (s *Session) identify(members []entity) (known map[entity]identity, driver string, err error) {
 	known = make(map[entity]identity, len(members))
 	for _, e := range members {
@@ -205,8 +201,8 @@ func (i identity) isComplete(group entityGroup) bool {
 	return i.model != ""
 }
 
-// identifyAgain ends the session when a device says what it did not say when the session opened: a
-// topology does not change. Only a lost engine is an error.
+// identifyAgain ends the session when a device gives the identity that it did not give at the open,
+// for a topology does not change.
 func (s *Session) identifyAgain(now time.Time) error {
 	before := s.unidentified
 	if len(before) == 0 || now.Sub(s.identified) < s.retry {
@@ -390,8 +386,7 @@ func (s *Session) remembered(id uint32, who identity) identity {
 	return past
 }
 
-// profileName returns the MIG profile, which DCGM gives as the name of an instance, with or without
-// the words before it that NVML has.
+// profileName returns the MIG profile of the name of an instance, which may begin as NVML's does.
 func profileName(name string) string {
 	if i := strings.LastIndex(name, "MIG "); i >= 0 {
 		name = name[i+len("MIG "):]
@@ -399,16 +394,16 @@ func profileName(name string) string {
 	return strings.TrimSpace(name)
 }
 
-// The inspection reads the state of the GPUs and the topology, which takes three calls. It
-// is made every inspectIntervals collection intervals, and every inspectPace at least.
+// An inspection takes three calls. It is made every inspectIntervals intervals, and every inspectPace
+// at least.
 const (
 	inspectIntervals = 5
 	inspectPace      = 5 * time.Second
 )
 
-// inspectDue reports whether the inspection is to be made in this Read: it is time, something is
-// lost or partitioned (what an instance says may be another's by the next Read), or a GPU has fewer
-// values than before: a lost one has only blanks.
+// inspectDue reports whether this Read is to inspect: it is time, something is lost or partitioned
+// (an instance's id may be another's by the next Read), or a GPU has fewer values than before, as a
+// lost one has.
 func (s *Session) inspectDue(now time.Time) bool {
 	pace := min(inspectIntervals*s.plan.Interval, max(inspectPace, s.plan.Interval))
 	due := now.Sub(s.inspected) >= pace*9/10 || len(s.layout.instances) > 0 || slices.Contains(s.lost, true)
@@ -419,9 +414,8 @@ func (s *Session) inspectDue(now time.Time) bool {
 	return due
 }
 
-// inspect makes faults of the GPUs that DCGM does not read at present, and ends the session if the
-// set of entities is another one. A loss does not change the set. A return does, of a GPU that was
-// not read when the session opened: it is in no group, and may say now who it is.
+// inspect makes faults of lost GPUs, and ends the session if the set of entities is another one. A
+// GPU that was not read when the session opened ends it when it can be read: it is in no group.
 func (s *Session) inspect(b *gpu.Batch, now time.Time) error {
 	if !s.inspectDue(now) {
 		return nil
@@ -454,8 +448,7 @@ func (s *Session) inspect(b *gpu.Batch, now time.Time) error {
 	return s.compareLayout()
 }
 
-// compareLayout ends the session if entities came or went, or a GPU was partitioned again. A kind
-// that the engine cannot list now is as it was.
+// compareLayout ends the session if entities came or went, or a GPU was partitioned again.
 func (s *Session) compareLayout() error {
 	gpus, err := s.engine.entities(groupGPU)
 	if err != nil {

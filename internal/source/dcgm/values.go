@@ -9,8 +9,8 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// The first of the blank values (dcgm_structs.h): it and everything above are no measurements. The
-// next three say why: not found, not supported, no permission.
+// The first blank value (dcgm_structs.h): it and everything above are no measurements. The next
+// three mean not found, not supported, no permission.
 const (
 	blankInt    int64   = 0x7ffffffffffffff0
 	blankDouble float64 = 140737488355328
@@ -19,9 +19,8 @@ const (
 	blankNoPermission = 3
 )
 
-// decode returns the value of a sample for a field. The value is absent where there is none, and
-// the error then says why, if the engine does: a blank that has status 0 and a fresh time is as
-// common as one that has not. A text is returned as is; the caller makes the string.
+// decode returns the value of a sample for a field, or an absent one and the engine's reason, if it
+// has one. A blank may well have status 0 and a fresh time.
 func decode(f *gpu.Field, s *sample, text []byte) (gpu.Value, error) {
 	if s.status != 0 {
 		return gpu.Value{}, reasonOf(int(s.status))
@@ -64,8 +63,7 @@ func decode(f *gpu.Field, s *sample, text []byte) (gpu.Value, error) {
 	}
 }
 
-// reasonOf returns the error for the status of a sample. That nothing was sampled yet, or is not
-// watched, is no reason.
+// reasonOf returns the error for the status of a sample, nil where nothing was sampled yet.
 func reasonOf(status int) error {
 	switch err := meaning(status); err {
 	case gpu.ErrNotSupported, gpu.ErrPermission, gpu.ErrLost, gpu.ErrTimeout:
@@ -106,8 +104,7 @@ func blankText(text []byte) (bool, error) {
 }
 
 // utilization returns a value of DCGM_FI_DEV_GPU_UTIL (203) in a unit, percent or ratio. Engines
-// before 4.7 count percent in integers; the ratios from then on are doubles, and so the type of a
-// value shows its unit.
+// before 4.7 count percent in integers, later ones have ratios in doubles.
 func utilization(v gpu.Value, double bool, unit gpu.Unit) gpu.Value {
 	n, ok := v.Number()
 	switch {

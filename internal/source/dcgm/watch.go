@@ -20,9 +20,8 @@ const (
 	maxEntities = 1024
 )
 
-// keepSamples is how many samples of a field the engine keeps of which the newest alone is read. Of
-// events every sample is read: the engine keeps them long enough for Reads that come late, and
-// their number has no limit, since they are rare and must not be lost.
+// The engine keeps keepSamples of fields whose newest alone is read. Of events every sample is read:
+// they are kept for as long as a Read may be late, without a limit on their number.
 const (
 	keepSamples   = 2
 	minKeepAge    = 5 * time.Minute
@@ -41,8 +40,8 @@ type watch struct {
 	handle handle // of the field group
 	fields []int  // plan indexes
 	sampling
-	// Of the Read under way: the newest sample, the newest with a value, whether some field said why
-	// it has none, and the rows with more than one new sample.
+	// Of the Read under way: the newest sample, the newest with a value, whether a field had a fault,
+	// and the rows with more than one new sample.
 	latest, valued int64
 	faults         bool
 	moved          []int
@@ -89,8 +88,7 @@ func (g *grouping[K, V]) add(key K, values ...V) {
 	g.values[key] = append(g.values[key], values...)
 }
 
-// watchAll watches every field of the plan for the rows that have it. What the engine refuses
-// becomes a standing fault; only a lost engine is an error.
+// watchAll watches every field of the plan for the rows that have it. Refused fields become faults.
 func (s *Session) watchAll() error {
 	s.indexFields()
 	s.unserved()
@@ -152,8 +150,7 @@ func (s *Session) indexFields() {
 	}
 }
 
-// watchCapable watches profiling fields for the GPUs that have them, GPUs of equal capability
-// together, and all other fields for all rows.
+// watchCapable watches profiling fields for the GPUs that have them, other fields for all rows.
 func (s *Session) watchCapable(rows, fields []int, key sampling) error {
 	if !key.profiling {
 		return s.watchChunks(rows, fields, key)
@@ -182,8 +179,8 @@ func (s *Session) watchCapable(rows, fields []int, key sampling) error {
 	return nil
 }
 
-// capability returns which of the profiling fields the GPU of a row has. What it does not have is
-// refused. Where the engine does not say, the watch shows it.
+// capability returns the profiling fields that the GPU of a row has, and refuses the others. Where
+// the engine does not know, the watch shows it.
 func (s *Session) capability(row int, fields []int, key sampling) (has []int, err error) {
 	id := s.top.Devices[row].GPU
 	ids, err := s.engine.profiling(id)
@@ -208,8 +205,7 @@ func (s *Session) capability(row int, fields []int, key sampling) (has []int, er
 	return has, nil
 }
 
-// leaveOut notes that a row is lost and cannot be watched. Its GPU ends the session when it is
-// back: see inspect.
+// leaveOut notes that a row is lost and cannot be watched.
 func (s *Session) leaveOut(row int) {
 	if d := &s.top.Devices[row]; !s.absent[row] {
 		s.absent[row] = true
@@ -220,8 +216,7 @@ func (s *Session) leaveOut(row int) {
 	}
 }
 
-// isFinal reports whether an error of the engine is one that it will give again: it knows no such
-// thing, or this process may not have it.
+// isFinal reports whether the engine will give an error again.
 func isFinal(err error) bool {
 	return errors.Is(err, gpu.ErrNotSupported) || errors.Is(err, gpu.ErrVersion) || errors.Is(err, gpu.ErrPermission)
 }
@@ -238,8 +233,7 @@ func (s *Session) watchChunks(rows, fields []int, key sampling) error {
 	return nil
 }
 
-// watchOrSplit watches, and halves what the engine refuses until it is known which field of which
-// entity it is, so that one costs only itself.
+// watchOrSplit watches, and halves a refused watch, so that a field of an entity costs itself alone.
 func (s *Session) watchOrSplit(rows, fields []int, key sampling) error {
 	err := s.tryWatch(rows, fields, key)
 	switch byRows, hopeless := s.refusal(err); {
@@ -266,8 +260,8 @@ func (s *Session) watchOrSplit(rows, fields []int, key sampling) error {
 	}
 }
 
-// refusal says whether an error is about some of the entities rather than some of the fields, and
-// whether a smaller watch would meet it just as well.
+// refusal reports whether an error is about entities rather than fields, and whether a smaller watch
+// would meet it as well.
 func (s *Session) refusal(err error) (byRows, hopeless bool) {
 	var r *resultError
 	if !errors.As(err, &r) {
@@ -367,7 +361,7 @@ func (s *Session) tryWatch(rows, fields []int, key sampling) error {
 		return err
 	}
 	for _, x := range refused {
-		s.decline([]int{x.row}, fields, key, x.err)
+		s.decline([]int{x.at}, fields, key, x.err)
 	}
 	if g != nil {
 		s.watches = append(s.watches, &watch{group: g, handle: fieldGroup, fields: fields, sampling: key,
@@ -385,15 +379,8 @@ func (s *Session) startWatch(g *group, fieldGroup handle, key sampling) error {
 	return s.engine.watch(g.handle, fieldGroup, key.interval, 0, keepSamples)
 }
 
-// A refusedRow is a row that the engine does not take into a group.
-type refusedRow struct {
-	row int
-	err error
-}
-
-// groupOf returns the engine's group of these rows, made if need be, without those that are lost
-// and those that it refuses; nil if none is left.
-func (s *Session) groupOf(rows []int) (g *group, refused []refusedRow, err error) {
+// groupOf returns the engine's group of the rows that are not lost or refused; nil if none is left.
+func (s *Session) groupOf(rows []int) (g *group, refused []refusal, err error) {
 	rows = slices.DeleteFunc(slices.Clone(rows), func(row int) bool { return s.absent[row] })
 	for _, g := range s.groups {
 		if slices.Equal(g.rows, rows) {
@@ -409,12 +396,12 @@ func (s *Session) groupOf(rows []int) (g *group, refused []refusedRow, err error
 	}
 	out := map[int]bool{}
 	for _, x := range refusals {
-		row := rows[x.member]
+		row := rows[x.at]
 		out[row] = true
 		if hasCode(x.err, codeGPULost) {
 			s.leaveOut(row)
 		} else {
-			refused = append(refused, refusedRow{row, x.err})
+			refused = append(refused, refusal{row, x.err})
 		}
 	}
 	if h == 0 {
@@ -442,8 +429,8 @@ func (s *Session) unwatchAll() error {
 	return errors.Join(errs...)
 }
 
-// unwatch ends a watch. That there is none any more is what it is for: engines say so (-16) of
-// every field group with a field of the node, whose watch they have just ended.
+// unwatch ends a watch. Of a field group with a field of the node an engine says that it is not
+// watched (-16), though it was and the watch has ended.
 func (s *Session) unwatch(w *watch) error {
 	if err := s.engine.unwatch(w.group.handle, w.handle); !hasCode(err, codeNotWatched) {
 		return err

@@ -10,14 +10,13 @@ import (
 	"github.com/gpu-telemetry/dcgm-exporter/internal/gpu"
 )
 
-// lateXID is how long after its date an XID may be stored: the engine dates those of the kernel's
-// log by the kernel's clock, and stores them a second or two later, behind XIDs that have been read.
+// lateXID is how long after its date an XID may be stored: the engine stores those of the kernel's
+// log a second or two later, behind XIDs that have been read.
 const lateXID = 10 * time.Second
 
-// An xidWatch reads the XIDs of the GPUs. The engine stores an XID that names a MIG instance on the
-// GPU instance or compute instance alone, so that these are watched as well; all count for the GPU.
-// The batched read of the newest samples shows which entities have new ones. Their histories are
-// read then, and again until no late ones are to be expected.
+// An xidWatch reads the XIDs of the GPUs and of their MIG instances: the engine stores an XID that
+// names an instance on that alone. The batched read shows which entities have new ones. Their
+// histories are read then, and again until no late ones are to be expected.
 type xidWatch struct {
 	parts     handle // the group of the instances, 0 where there are none or the engine refuses them
 	fields    handle // the field group of the parts' watch
@@ -62,8 +61,8 @@ func (s *Session) xidsOfGPUs() *watch {
 	return nil
 }
 
-// watchXIDs has the engine keep the XIDs of the instances of the watched GPUs. An engine that
-// refuses has those of the GPUs all the same; only a lost engine is an error.
+// watchXIDs has the engine keep the XIDs of the instances of the watched GPUs. Only a lost engine is
+// an error.
 func (s *Session) watchXIDs() error {
 	w := s.xidsOfGPUs()
 	if w == nil {
@@ -103,8 +102,7 @@ func (s *Session) unwatchXIDs() error {
 	return err
 }
 
-// readXIDs appends the XIDs that were not reported yet, in the order of their dates. An error is one
-// that ends the session.
+// readXIDs appends the new XIDs in the order of their dates. An error ends the session.
 func (s *Session) readXIDs(b *gpu.Batch, now time.Time) error {
 	w := s.xidsOfGPUs()
 	if w == nil {
@@ -189,8 +187,8 @@ func (s *Session) failXIDs(b *gpu.Batch, field int, err error, of []entity) erro
 	return nil
 }
 
-// xidsSince calls do with the XIDs of entities from a time on. Where the engine has no room for a
-// group of these alone, those of all are read.
+// xidsSince calls do with the XIDs of entities from a time on, or of all entities where the engine
+// has no room for another group.
 func (s *Session) xidsSince(of []entity, w *watch, from int64, do func(*xidHistory, xidReport)) error {
 	group, _, err := s.engine.createGroup(s.nextName(), of)
 	if s.isOver(err) {
