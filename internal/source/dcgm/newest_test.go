@@ -71,7 +71,7 @@ func TestNewestOfSeveral(t *testing.T) {
 		},
 		"with a value": func(s *Session, w *watch, e *quietEngine) int64 {
 			s.each(readout{samples: e.samples}, nil, func(row, f int, x *sample) { s.take(&gpu.Batch{}, row, f, x, readout{}) })
-			return w.valued
+			return w.latest
 		},
 	} {
 		s, w, e := oneWatch(fields...)
@@ -86,11 +86,11 @@ func TestNewestOfSeveral(t *testing.T) {
 func TestProfilingDoesNotAdvanceByFaults(t *testing.T) {
 	s, w, _ := oneWatch(gpu.Field{ID: 1001, Profiling: true})
 	begin := time.Now()
-	w.valued = 500
+	w.latest = 500
 	s.follow(w, begin)
-	w.valued, w.faults = 0, true
+	w.latest, w.faults = 0, true
 	s.follow(w, begin.Add(time.Second))
-	w.valued, w.faults = 500, false
+	w.latest, w.faults = 500, false
 	s.follow(w, begin.Add(2*time.Second))
 	if w.newest != 500 || !w.advanced.Equal(begin.Add(time.Second)) {
 		t.Errorf("newest %d, advanced %v after the first Read; want 500 and 1s", w.newest, w.advanced.Sub(begin))

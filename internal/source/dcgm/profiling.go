@@ -84,24 +84,15 @@ func (s *Session) retryOne(h refusedWatch, now time.Time) error {
 	return nil
 }
 
-// failRefused makes faults of what is refused.
-func (s *Session) failRefused(b *gpu.Batch) {
-	for _, h := range s.refused {
-		failAll(b, h.rows, h.fields, h.err)
-	}
-}
-
 // follow notes whether a watch had a new value in this Read, or a fault, which a new watch would not
 // change.
 func (s *Session) follow(w *watch, now time.Time) {
-	if !w.profiling {
-		if w.latest > w.newest {
-			w.newest, s.advanced = w.latest, now
-		}
-		return
+	advanced := &s.advanced
+	if w.profiling {
+		advanced = &w.advanced
 	}
-	if w.valued > w.newest || w.faults {
-		w.newest, w.advanced = max(w.newest, w.valued), now
+	if w.latest > w.newest || w.profiling && w.faults {
+		w.newest, *advanced = max(w.newest, w.latest), now
 	}
 }
 
@@ -113,7 +104,8 @@ func (s *Session) renewStale(now time.Time) error {
 	}
 	var stale []*watch
 	s.watches = slices.DeleteFunc(s.watches, func(w *watch) bool {
-		is := w.profiling && s.advanced.Sub(w.advanced) > staleIntervals*w.interval && slices.ContainsFunc(w.group.rows, s.isRead)
+		is := w.profiling && s.advanced.Sub(w.advanced) > staleIntervals*w.interval &&
+			slices.ContainsFunc(w.group.rows, func(row int) bool { return !s.lost[row] })
 		if is {
 			stale = append(stale, w)
 		}
@@ -127,6 +119,3 @@ func (s *Session) renewStale(now time.Time) error {
 	}
 	return s.onlyGone(errors.Join(errs...))
 }
-
-// isRead reports whether a row is not lost in this Read.
-func (s *Session) isRead(row int) bool { return !s.lost[row] }

@@ -58,7 +58,7 @@ func (s *Session) arrange() error {
 			return err
 		}
 	}
-	return s.dropIdleGroups()
+	return s.onlyOver(s.dropIdleGroups())
 }
 
 // arrangeFor makes the readers of one scope: one for all watches, or without room for one, each.
@@ -126,25 +126,24 @@ func sortedSet[T cmp.Ordered](list []T) []T {
 	return slices.Compact(list)
 }
 
-// readAll appends samples. It returns whether anything was read, and the error of a failed call; over
-// is set if the session is.
-func (s *Session) readAll(ctx context.Context, b *gpu.Batch, begin time.Time) (read bool, failed error, over bool) {
+// readAll appends samples. It returns whether anything was read, and the error of a failed call.
+func (s *Session) readAll(ctx context.Context, b *gpu.Batch, begin time.Time) (read bool, failed error) {
 	if !s.arranged {
 		if err := s.arrange(); err != nil {
-			return false, err, true
+			return false, err
 		}
 	}
 	for _, w := range s.watches {
-		w.latest, w.valued, w.faults = 0, 0, false
+		w.latest, w.faults = 0, false
 	}
 	clear(s.valued)
 	for _, r := range s.readers {
 		if err := ctx.Err(); err != nil {
-			return read, err, false
+			return read, err
 		}
 		err := s.readNewest(r, b)
 		if s.isGone(err) {
-			return read, err, true
+			return read, err
 		}
 		if err != nil {
 			failed = s.withVersions(err)
@@ -158,16 +157,16 @@ func (s *Session) readAll(ctx context.Context, b *gpu.Batch, begin time.Time) (r
 			continue
 		}
 		if err := s.readTrail(w, b); s.isGone(err) {
-			return read, err, true
+			return read, err
 		}
 	}
 	if err := s.readXIDs(b, begin); err != nil {
-		return read, err, true
+		return read, err
 	}
 	for _, w := range s.watches {
 		s.follow(w, begin)
 	}
-	return read, failed, false
+	return read, failed
 }
 
 // failReader makes faults of what a call would have read.
@@ -236,7 +235,7 @@ func (s *Session) take(b *gpu.Batch, row, f int, x *sample, r readout) {
 	if w == nil {
 		return
 	}
-	if x.status == 0 {
+	if x.status == 0 && !w.profiling {
 		w.latest = max(w.latest, x.at)
 	}
 	value, err := s.decode(f, x, r)
@@ -248,7 +247,7 @@ func (s *Session) take(b *gpu.Batch, row, f int, x *sample, r readout) {
 	case value.IsAbsent():
 		return
 	}
-	w.valued = max(w.valued, x.at)
+	w.latest = max(w.latest, x.at)
 	if w.sporadic {
 		h := s.xids.of(s.members[row], row)
 		h.shown = x.at

@@ -141,10 +141,12 @@ func (s *Session) Read(ctx context.Context, b *gpu.Batch) error {
 		return s.End(s.lostError(err))
 	}
 	b.Faults = append(b.Faults, s.faults...)
-	s.failRefused(b)
-	read, failed, over := s.readAll(ctx, b, begin)
+	for _, h := range s.refused {
+		b.Faults = appendFaults(b.Faults, h.rows, h.fields, h.err)
+	}
+	read, failed := s.readAll(ctx, b, begin)
 	switch {
-	case over:
+	case s.isGone(failed):
 		return s.End(s.lostError(failed))
 	case ctx.Err() != nil:
 		return fmt.Errorf("dcgm: %w", ctx.Err())
@@ -209,13 +211,14 @@ func (s *Session) lostError(err error) error {
 	return fmt.Errorf("dcgm: the engine at %v is gone: %w", s.addr, err)
 }
 
-// failAll makes faults of fields that could not be read of some rows.
-func failAll(b *gpu.Batch, rows, fields []int, err error) {
+// appendFaults appends a fault of each field of each row.
+func appendFaults(list []gpu.Fault, rows, fields []int, err error) []gpu.Fault {
 	for _, f := range fields {
 		for _, row := range rows {
-			b.Fail(row, f, err)
+			list = append(list, gpu.Fault{Row: row, Field: f, Err: err})
 		}
 	}
+	return list
 }
 
 // Close gives up everything that the session holds at the engine.

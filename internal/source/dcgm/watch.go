@@ -40,13 +40,13 @@ type watch struct {
 	handle handle // of the field group
 	fields []int  // plan indexes
 	sampling
-	// Of the Read under way: the newest sample, the newest with a value, whether a field had a fault,
-	// and the rows with more than one new sample.
-	latest, valued int64
-	faults         bool
-	moved          []int
-	newest         int64     // latest, or valued of a profiling watch, at most so far; see follow
-	advanced       time.Time // of a profiling watch, when newest was seen
+	// Of the Read under way: the newest sample (of a profiling watch with a value), whether a field had
+	// a fault, and the rows with more than one new sample.
+	latest   int64
+	faults   bool
+	moved    []int
+	newest   int64     // latest, at most so far
+	advanced time.Time // of a profiling watch, when newest was seen
 }
 
 // A sampling is what the fields of one watch have in common.
@@ -120,21 +120,14 @@ func (s *Session) watchAll() error {
 
 // dropIdleGroups destroys the groups that nothing is sampled or read for.
 func (s *Session) dropIdleGroups() error {
-	return s.onlyOver(s.dropGroups(func(g *group) bool {
-		return !slices.ContainsFunc(s.watches, func(w *watch) bool { return w.group == g }) &&
-			!slices.ContainsFunc(s.readers, func(r *reader) bool { return r.group == g })
-	}))
-}
-
-// dropGroups destroys the groups that unused picks.
-func (s *Session) dropGroups(unused func(*group) bool) error {
 	var errs []error
 	s.groups = slices.DeleteFunc(s.groups, func(g *group) bool {
-		if !unused(g) {
-			return false
+		used := slices.ContainsFunc(s.watches, func(w *watch) bool { return w.group == g }) ||
+			slices.ContainsFunc(s.readers, func(r *reader) bool { return r.group == g })
+		if !used {
+			errs = append(errs, s.engine.destroyGroup(g.handle))
 		}
-		errs = append(errs, s.engine.destroyGroup(g.handle))
-		return true
+		return !used
 	})
 	return errors.Join(errs...)
 }
@@ -200,7 +193,7 @@ func (s *Session) capability(row int, fields []int, key sampling) (has []int, er
 			has = append(has, f)
 			continue
 		}
-		s.refuse([]int{row}, []int{f}, err)
+		s.faults = appendFaults(s.faults, []int{row}, []int{f}, err)
 	}
 	return has, nil
 }
@@ -280,17 +273,9 @@ func (s *Session) refusal(err error) (byRows, hopeless bool) {
 // decline makes a fault of what the engine refuses: a standing one, or one for as long as it does.
 func (s *Session) decline(rows, fields []int, key sampling, err error) {
 	if isFinal(err) {
-		s.refuse(rows, fields, s.withVersions(err))
+		s.faults = appendFaults(s.faults, rows, fields, s.withVersions(err))
 	} else {
 		s.addRefused(rows, fields, key, s.withVersions(err), time.Now().Add(s.retry))
-	}
-}
-
-func (s *Session) refuse(rows, fields []int, err error) {
-	for _, f := range fields {
-		for _, row := range rows {
-			s.faults = append(s.faults, gpu.Fault{Row: row, Field: f, Err: err})
-		}
 	}
 }
 
@@ -346,37 +331,29 @@ func list(words []string) string {
 }
 
 func (s *Session) tryWatch(rows, fields []int, key sampling) error {
-	fieldGroup, err := s.engine.createFieldGroup(s.nextName(), s.ids(fields))
-	if err != nil {
-		return err
-	}
 	g, refused, err := s.groupOf(rows)
-	if err == nil && g != nil {
-		err = s.startWatch(g, fieldGroup, key)
-	}
-	if err != nil || g == nil {
-		err = errors.Join(err, s.engine.destroyFieldGroup(fieldGroup))
-	}
 	if err != nil {
 		return err
+	}
+	if g != nil {
+		h, err := s.engine.createFieldGroup(s.nextName(), s.ids(fields))
+		if err != nil {
+			return err
+		}
+		keepAge, keep := time.Duration(0), keepSamples
+		if key.every || key.sporadic {
+			keepAge, keep = key.keepAge(), 0
+		}
+		if err := s.engine.watch(g.handle, h, key.interval, keepAge, keep); err != nil {
+			return errors.Join(err, s.engine.destroyFieldGroup(h))
+		}
+		s.watches = append(s.watches, &watch{group: g, handle: h, fields: fields, sampling: key, advanced: time.Now()})
+		s.arranged = false
 	}
 	for _, x := range refused {
 		s.decline([]int{x.at}, fields, key, x.err)
 	}
-	if g != nil {
-		s.watches = append(s.watches, &watch{group: g, handle: fieldGroup, fields: fields, sampling: key,
-			advanced: time.Now()})
-		s.arranged = false
-	}
 	return nil
-}
-
-// startWatch has the engine sample a field group for a group.
-func (s *Session) startWatch(g *group, fieldGroup handle, key sampling) error {
-	if key.every || key.sporadic {
-		return s.engine.watch(g.handle, fieldGroup, key.interval, key.keepAge(), 0)
-	}
-	return s.engine.watch(g.handle, fieldGroup, key.interval, 0, keepSamples)
 }
 
 // groupOf returns the engine's group of the rows that are not lost or refused; nil if none is left.
@@ -425,7 +402,7 @@ func (s *Session) unwatchAll() error {
 		errs = append(errs, s.unwatch(w), s.engine.destroyFieldGroup(w.handle))
 	}
 	s.watches = nil
-	errs = append(errs, s.dropGroups(func(*group) bool { return true }))
+	errs = append(errs, s.dropIdleGroups())
 	return errors.Join(errs...)
 }
 

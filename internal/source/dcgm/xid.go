@@ -183,7 +183,7 @@ func (s *Session) failXIDs(b *gpu.Batch, field int, err error, of []entity) erro
 	for i, e := range of {
 		rows[i] = s.xids.histories[e].row
 	}
-	failAll(b, sortedSet(rows), []int{field}, s.withVersions(err))
+	b.Faults = appendFaults(b.Faults, sortedSet(rows), []int{field}, s.withVersions(err))
 	return nil
 }
 
