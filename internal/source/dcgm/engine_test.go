@@ -220,12 +220,12 @@ func TestRefusedWatch(t *testing.T) {
 		want    []string
 		watches int64
 	}{
-		"fields once":      {"fail dcgmWatchFields -6 1 2", served, 3},
-		"entities once":    {"fail dcgmWatchFields -23 1 2", served, 3},
-		"one for good":     {"fail dcgmWatchFields -6 3 2", replaced(served, "GPU 0 #0 45", "GPU 0 #0 not_supported"), 3},
-		"permission":       {"fail dcgmWatchFields -29 1 2", replaced(served, "GPU 0 #0 45", "GPU 0 #0 permission", "GPU 0 #1 71.5", "GPU 0 #1 permission", "GPU 1 #0 45", "GPU 1 #0 permission", "GPU 1 #1 71.5", "GPU 1 #1 permission"), 1},
+		"fields once":      {"fail dcgmWatchFields -6 1 3", served, 3},
+		"entities once":    {"fail dcgmWatchFields -23 1 3", served, 3},
+		"one for good":     {"fail dcgmWatchFields -6 3 3", replaced(served, "GPU 0 #0 45", "GPU 0 #0 not_supported"), 3},
+		"permission":       {"fail dcgmWatchFields -29 1 3", replaced(served, "GPU 0 #0 45", "GPU 0 #0 permission", "GPU 0 #1 71.5", "GPU 0 #1 permission", "GPU 1 #0 45", "GPU 1 #0 permission", "GPU 1 #1 71.5", "GPU 1 #1 permission"), 1},
 		"too many groups":  {"groups 1", replaced(served, "30.25", "unavailable"), 1},
-		"no answer at all": {"fail dcgmWatchFields -33 -1 2", replaced(served, "45", "not_supported", "71.5", "not_supported", "30.25", "not_supported"), 0},
+		"no answer at all": {"fail dcgmWatchFields -33 -1 3", replaced(served, "45", "not_supported", "71.5", "not_supported", "30.25", "not_supported"), 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := fakedcgm.New(t, world(tt.line)...)
@@ -351,7 +351,7 @@ func TestUnreadGPU(t *testing.T) {
 
 // Instances that do not report their profile are read all the same.
 func TestInstancesWithoutProfile(t *testing.T) {
-	e := fakedcgm.New(t, world("fail dcgmWatchFields -6 1 1")...)
+	e := fakedcgm.New(t, world("fail dcgmWatchFields -6 1 2")...)
 	s := open(t, e, planOf(field(155, onBoth)), dcgm.Options{})
 	if d := s.Topology().Devices[2]; d.Profile != "" || d.InstanceID != 1 || d.UUID != "GPU-1" {
 		t.Errorf("instance 7: %+v", d)

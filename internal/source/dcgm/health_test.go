@@ -66,7 +66,7 @@ func TestHealth(t *testing.T) {
 
 // Health checks that are refused cost the health alone, and come when the engine allows them.
 func TestHealthRefused(t *testing.T) {
-	for _, line := range []string{"fail dcgmHealthSet -33", "fail dcgmHealthCheck -33", "fail dcgmGroupCreate -24 1 3"} {
+	for _, line := range []string{"fail dcgmHealthSet -33", "fail dcgmHealthCheck -33", "fail dcgmGroupCreate -24 1 4"} {
 		t.Run(line, func(t *testing.T) {
 			e := fakedcgm.New(t, world(line)...)
 			s := open(t, e, healthPlan(), dcgm.Options{})

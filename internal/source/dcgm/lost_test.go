@@ -225,6 +225,22 @@ func TestUnwatch(t *testing.T) {
 	}
 }
 
+// A remote engine logs one needless error at an open, for the driver's version, and none at a close.
+func TestUnwatchesInTheLogOfTheEngine(t *testing.T) {
+	e := fakedcgm.New(t, gpusOf(8)...)
+	s := open(t, e, planOf(field(150, onGPU), text(1)), dcgm.Options{Remote: engineAt("10.0.0.9")})
+	if s.Topology().Driver == "" {
+		t.Error("the driver's version is not known")
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if n := e.Count("log.unwatch"); n != 1 {
+		t.Errorf("%d lines, want 1", n)
+	}
+	checkClosed(t, e)
+}
+
 // What an engine sends without being asked makes no sample and ends nothing.
 func TestStrays(t *testing.T) {
 	var strays []string

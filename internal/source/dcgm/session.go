@@ -221,20 +221,24 @@ func appendFaults(list []gpu.Fault, rows, fields []int, err error) []gpu.Fault {
 	return list
 }
 
-// Close gives up everything that the session holds at the engine.
+// Close gives up everything that the session holds at the engine. A remote one forgets it with the
+// connection, without a line in its log for each unwatch that it thinks is of nothing.
 func (s *Session) Close() error {
 	if s.closed {
 		return nil
 	}
 	s.closed = true
 	ended := s.Err() != nil && !errors.Is(s.Err(), gpu.ErrTopology)
-	if ended {
-		if err := s.engine.close(); err != nil {
-			s.log.Debug("Close of the connection to an engine that is gone", "error", err)
-		}
+	var errs []error
+	if s.addr.IsEmbedded() && !ended {
+		errs = append(errs, s.unwatchHealth(), s.unwatchXIDs(), s.unwatchAll())
+	}
+	err := errors.Join(append(errs, s.engine.close())...)
+	if err != nil && ended {
+		s.log.Debug("Close of the connection to an engine that is gone", "error", err)
 		return nil
 	}
-	if err := errors.Join(s.unwatchHealth(), s.unwatchXIDs(), s.unwatchAll(), s.engine.close()); err != nil {
+	if err != nil {
 		return fmt.Errorf("dcgm: close: %w", err)
 	}
 	return nil

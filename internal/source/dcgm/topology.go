@@ -175,8 +175,13 @@ func (s *Session) identify(members []entity) (known map[entity]identity, driver 
 	for n < len(members) && members[n].group == groupGPU {
 		n++
 	}
-	if err := s.readOnce(members[:n], []gpu.FieldID{fieldDriver, fieldName, fieldIndex, fieldUUID, fieldMinor, fieldBusID}, learn); err != nil {
+	if err := s.readOnce(members[:n], []gpu.FieldID{fieldName, fieldIndex, fieldUUID, fieldMinor, fieldBusID}, learn); err != nil {
 		return nil, "", err
+	}
+	for i := 0; i < n && driver == ""; i++ { // of one GPU: the engine logs an error for each unwatch of this field
+		if err := s.onlyOver(s.readOnce(members[i:i+1], []gpu.FieldID{fieldDriver}, learn)); err != nil {
+			return nil, "", err
+		}
 	}
 	err = s.readOnce(members[n:], []gpu.FieldID{fieldName, fieldUUID}, learn)
 	if s.isOver(err) {

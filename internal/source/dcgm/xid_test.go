@@ -67,7 +67,7 @@ func TestXIDsOfInstances(t *testing.T) {
 
 // An engine that does not watch XIDs of instances serves those of the GPU.
 func TestXIDsOfGPUsAlone(t *testing.T) {
-	e := fakedcgm.New(t, world("fail dcgmWatchFields -6 -1 4")...)
+	e := fakedcgm.New(t, world("fail dcgmWatchFields -6 -1 5")...)
 	s := open(t, e, planOf(field(150, onGPU), events(230)), dcgm.Options{})
 	read(t, s)
 	e.Add("event 1 gpu:1 230 94")

@@ -44,7 +44,7 @@
 //	block FUNCTION                             calls that do not return
 //
 // It is as ugly as the real engine where the project has seen that: an unwatch of a field of the
-// node answers -16 though the watch is gone, a lost GPU is refused in groups and by the query for
+// node answers -16 though the watch is gone, with an ERROR in its log for each member (log.unwatch), a lost GPU is refused in groups and by the query for
 // its profiling fields (-18), fields 83 and 84 are sampled every 30 s at most, and the counter
 // cost.microseconds adds up what the calls cost libdcgm on the real engine (a read of every sample
 // some 500 a GPU, a batched read 400 whatever its size).

@@ -821,13 +821,17 @@ dcgmReturn_t dcgmWatchFields(dcgmHandle_t handle, dcgmGpuGrp_t group, dcgmFieldG
 dcgmReturn_t dcgmUnwatchFields(dcgmHandle_t handle, dcgmGpuGrp_t group, dcgmFieldGrp_t fields) {
     ENTER("dcgmUnwatchFields", handle);
     struct field_group *f = find_fields(fields);
-    if (!find_group(group) || !f) return leave(DCGM_ST_NOT_CONFIGURED);
+    struct group *g = find_group(group);
+    if (!g || !f) return leave(DCGM_ST_NOT_CONFIGURED);
     for (int i = 0; i < MAX_WATCHES; i++)
         if (watches[i].used && watches[i].group_id == group && watches[i].fields_id == fields)
             release_watch(&watches[i]);
     /* The watch of a field of the node is looked for under the entity, and not found there. */
     for (int i = 0; i < f->n; i++)
-        if (f->ids[i] < FIRST_DEVICE_FIELD) return leave(DCGM_ST_NOT_WATCHED);
+        if (f->ids[i] < FIRST_DEVICE_FIELD) {
+            count("log.unwatch", g->n);
+            return leave(DCGM_ST_NOT_WATCHED);
+        }
     return leave(DCGM_ST_OK);
 }
 
